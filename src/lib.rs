@@ -1,0 +1,1 @@
+//! What theory *predicts* about a network at initialisation.

@@ -1,0 +1,3 @@
+//! The `sigprop` command.
+
+fn main() {}

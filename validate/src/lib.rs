@@ -1,0 +1,1 @@
+//! What a sampled network *does*: the Monte-Carlo engine.
