@@ -1,1 +1,29 @@
-//! What a network *is*: plain data with every number resolved, and the only traversal.
+//! What a network *is*: plain data with every number resolved ([`Stack`]), the check that makes it
+//! safe to walk ([`check`]), the only traversal ([`run`], [`Interpreter`]) and the common result of
+//! everything that walks it ([`SiteTable`]).
+//!
+//! A stack says nothing about theory or sampling. Two interpreters walk it: the predictor, which
+//! carries moments, and the engine, which carries sampled arrays. Neither can see the other.
+
+mod check;
+mod components;
+mod error;
+mod number;
+mod site;
+mod stack;
+mod table;
+mod tensor;
+mod traverse;
+
+pub use check::check;
+pub use components::{
+    Activation, Attention, Branch, Component, Dropout, Embedding, EmbeddingTerm, Gaussian, Ids, Linear, Norm, NormKind,
+    Product, Source, Sum,
+};
+pub use error::StackError;
+pub use number::Number;
+pub use site::Site;
+pub use stack::{GradientSeed, Node, Op, Stack, Stream};
+pub use table::{Cell, Quantity, SiteRow, SiteTable, WeightRow};
+pub use tensor::{Init, Tensor};
+pub use traverse::{Fan, Interpreter, advance, forward, run};

@@ -1,0 +1,38 @@
+//! Elementwise functions φ.
+
+use serde::{Deserialize, Serialize};
+
+/// An elementwise function φ, applied to every entry.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Activation {
+    /// φ(x) = x.
+    Identity,
+    /// φ(x) = max(x, 0).
+    Relu,
+    /// φ(x) = x for x > 0, else `slope` · x.
+    LeakyRelu {
+        /// Slope for negative arguments.
+        slope: f64,
+    },
+    /// φ(x) = max(x, 0)².
+    Relu2,
+    /// φ(x) = x Φ(x), Φ the standard normal distribution function.
+    Gelu,
+    /// φ(x) = x/2 · (1 + tanh(√(2/π) (x + 0.044715 x³))).
+    GeluTanh,
+    /// φ(x) = x / (1 + e^(−x)).
+    Silu,
+    /// φ(x) = tanh x.
+    Tanh,
+    /// φ(x) = 1 / (1 + e^(−x)).
+    Sigmoid,
+    /// φ(x) = erf x.
+    Erf,
+    /// φ(x) = ln(1 + e^x).
+    Softplus,
+    /// φ(x) = x for x > 0, else e^x − 1.
+    Elu,
+    /// φ(x) = s·x for x > 0, else s·α·(e^x − 1); s = 1.0507009873554805, α = 1.6732632423543772.
+    Selu,
+}

@@ -1,0 +1,103 @@
+//! Where a stream starts: looked-up embeddings of random token ids, or Gaussian vectors.
+
+use serde::{Deserialize, Serialize};
+
+use crate::Tensor;
+
+/// What a stream starts with.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Source {
+    /// Token ids, embedded.
+    Embedding(Embedding),
+    /// Gaussian vectors.
+    Gaussian(Gaussian),
+}
+
+impl Source {
+    /// Number of features of a token.
+    pub fn width(&self) -> usize {
+        match self {
+            Self::Embedding(embedding) => embedding.width,
+            Self::Gaussian(gaussian) => gaussian.width,
+        }
+    }
+}
+
+/// A sum of embeddings of random ids and of their positions.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Embedding {
+    /// Number of features of a token.
+    pub width: usize,
+    /// How ids are drawn: independently at every position.
+    pub ids: Ids,
+    /// The summands.
+    pub terms: Vec<EmbeddingTerm>,
+}
+
+/// Ids 0 … `vocab_size` − 1 with probability ∝ (id + 1)^(−`exponent`): 0 is uniform, 1 is Zipf.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Ids {
+    /// Number of different ids.
+    pub vocab_size: usize,
+    /// Exponent of the power law.
+    pub exponent: f64,
+}
+
+impl Ids {
+    /// The probabilities of all ids, summing to 1.
+    pub fn probabilities(&self) -> Vec<f64> {
+        let weights: Vec<f64> = (1..=self.vocab_size).map(|rank| (rank as f64).powf(-self.exponent)).collect();
+        // Smallest first, so that 10^5 terms lose no digits.
+        let total: f64 = weights.iter().rev().sum();
+        weights.into_iter().map(|weight| weight / total).collect()
+    }
+
+    /// Probability that two positions carry the same id: Σ p².
+    pub fn repeat_probability(&self) -> f64 {
+        let sum = |power: f64| (1..=self.vocab_size).rev().map(|rank| (rank as f64).powf(-power)).sum::<f64>();
+        sum(2.0 * self.exponent) / sum(self.exponent).powi(2)
+    }
+}
+
+/// One summand of an [`Embedding`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EmbeddingTerm {
+    /// One row per id.
+    Token {
+        /// Shape `vocab_size` × width.
+        table: Tensor,
+    },
+    /// One row per position.
+    LearnedPosition {
+        /// Shape `seq_len` × width.
+        table: Tensor,
+    },
+    /// Fixed sinusoids: features 2i and 2i + 1 are `scale` times sin and cos of
+    /// position · 10000^(−2i/width).
+    SinusoidalPosition {
+        /// Amplitude.
+        scale: f64,
+    },
+    /// Two segments, split at a position drawn uniformly from 0 ..= `seq_len` per sequence.
+    Segment {
+        /// Shape 2 × width.
+        table: Tensor,
+    },
+}
+
+/// Gaussian vectors: x_a = √`variance` (√`correlation` common + √(1 − `correlation`) own_a), fresh
+/// for every sequence.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Gaussian {
+    /// Number of features of a token.
+    pub width: usize,
+    /// Variance of one entry.
+    pub variance: f64,
+    /// Correlation between tokens, in [0, 1].
+    pub correlation: f64,
+}

@@ -1,0 +1,25 @@
+//! Normalisation over the features of a token.
+
+use serde::{Deserialize, Serialize};
+
+/// What is subtracted and divided by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum NormKind {
+    /// y = gain (x − mean x) / √(var x + eps).
+    LayerNorm,
+    /// y = gain x / √(mean x² + eps).
+    RmsNorm,
+}
+
+/// LayerNorm or RMSNorm. Gains start at one common value, biases at zero.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Norm {
+    /// LayerNorm or RMSNorm.
+    pub kind: NormKind,
+    /// Added under the root.
+    pub eps: f64,
+    /// Value of every gain.
+    pub gain: f64,
+}

@@ -1,0 +1,28 @@
+//! What can be wrong with a stack.
+
+/// A stack that cannot be walked.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum StackError {
+    /// The width of a signal does not fit the component it meets.
+    #[error("{site}: expected width {expected}, got {got}")]
+    Width {
+        /// Path of the site.
+        site: String,
+        /// Width the component needs.
+        expected: usize,
+        /// Width that arrives.
+        got: usize,
+    },
+    /// A number outside its range.
+    #[error("{site}: {field} must be {expected}, got {got}")]
+    Value {
+        /// Path of the site.
+        site: String,
+        /// Name of the number.
+        field: &'static str,
+        /// Range it must be in.
+        expected: &'static str,
+        /// What it is.
+        got: String,
+    },
+}

@@ -1,0 +1,80 @@
+//! The data model of a network.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Attention, Component, Product, Source, Sum};
+
+/// A network with every number resolved, its input and where its gradient starts: the complete
+/// input of a prediction or a measurement.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Stack {
+    /// What the network is called.
+    pub name: String,
+    /// Tokens of a sequence.
+    pub seq_len: usize,
+    /// Run in order.
+    pub streams: Vec<Stream>,
+    /// Where the backward pass starts and with what.
+    pub gradient: GradientSeed,
+}
+
+/// A sequence of tokens on its way through the network.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Stream {
+    /// Prefix of its sites when there is more than one stream.
+    pub name: String,
+    /// What it starts with.
+    pub source: Source,
+    /// `embeddings`, `blocks.0` …, `final_norm`: one stream site each.
+    pub body: Vec<Node>,
+}
+
+/// Independent N(0, 1) entries at the end of a stream, correlated between tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GradientSeed {
+    /// Index of the stream.
+    pub stream: usize,
+    /// Correlation between the gradients of two tokens, in [0, 1].
+    pub correlation: f64,
+}
+
+/// A named operation. The names on the way to a node, joined by dots, are its site's path.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Node {
+    /// Last part of the site's path.
+    pub name: String,
+    /// What it does.
+    pub op: Op,
+}
+
+impl Node {
+    /// A named operation.
+    pub fn new(name: impl Into<String>, op: Op) -> Self {
+        Self { name: name.into(), op }
+    }
+
+    /// A named component that acts on every token alike.
+    pub fn apply(name: impl Into<String>, component: Component) -> Self {
+        Self::new(name, Op::Apply(component))
+    }
+}
+
+/// What a node does.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Op {
+    /// Acts on every token alike.
+    Apply(Component),
+    /// One after the other; the unit that may be recomputed instead of kept.
+    Chain(Vec<Node>),
+    /// Weighted sum of chains on a common input.
+    Sum(Sum),
+    /// Elementwise product of chains on a common input.
+    Product(Product),
+    /// Softmax attention between the tokens of a sequence.
+    Attention(Attention),
+}

@@ -1,0 +1,110 @@
+//! The common result of everything that walks a stack.
+
+use crate::Number;
+
+/// What is told about a site, in the order of the columns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Quantity {
+    /// E x.
+    Mean,
+    /// E x² − mean².
+    Variance,
+    /// (E over ordered pairs of tokens of x_a x_b − mean²) / variance.
+    TokenCorrelation,
+    /// E g².
+    GradVariance,
+    /// E over ordered pairs of tokens of g_a g_b, over the gradient variance.
+    GradTokenCorrelation,
+}
+
+impl Quantity {
+    /// All of them, in the order of the columns.
+    pub const ALL: [Self; 5] =
+        [Self::Mean, Self::Variance, Self::TokenCorrelation, Self::GradVariance, Self::GradTokenCorrelation];
+
+    /// Name in CSV and JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Mean => "mean",
+            Self::Variance => "variance",
+            Self::TokenCorrelation => "token_correlation",
+            Self::GradVariance => "grad_variance",
+            Self::GradTokenCorrelation => "grad_token_correlation",
+        }
+    }
+}
+
+/// A number with what is known of its error.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Cell {
+    /// The number.
+    pub value: Number,
+    /// Standard error of a measurement; zero for a prediction.
+    pub std_error: Number,
+}
+
+impl Cell {
+    /// A number without error.
+    pub fn exact(value: impl Into<Number>) -> Self {
+        Self { value: value.into(), std_error: Number::ZERO }
+    }
+}
+
+/// All quantities of one site; a blank is a quantity that does not exist there.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SiteRow {
+    /// −1 for what enters block 0, i for block i, N after the last block.
+    pub layer: i64,
+    /// Path of the site.
+    pub site: String,
+    /// Whether the site lies on the stream itself, not inside a block.
+    pub is_stream_site: bool,
+    /// One cell per [`Quantity`], in the order of [`Quantity::ALL`].
+    pub cells: [Option<Cell>; 5],
+}
+
+impl SiteRow {
+    /// The cell of one quantity.
+    pub fn get(&self, quantity: Quantity) -> Option<&Cell> {
+        self.cells[quantity as usize].as_ref()
+    }
+
+    /// The value of one quantity.
+    pub fn value(&self, quantity: Quantity) -> Option<Number> {
+        self.get(quantity).map(|cell| cell.value)
+    }
+}
+
+/// Gradient of one weight tensor: E (dL/dW)², one sequence.
+#[derive(Clone, Debug, PartialEq)]
+pub struct WeightRow {
+    /// Layer of the site that uses the tensor.
+    pub layer: i64,
+    /// Name of the tensor.
+    pub tensor: String,
+    /// Variance of one weight, truncation included.
+    pub variance: f64,
+    /// Second moment of one entry of the gradient, summed over the tokens of one sequence.
+    pub grad_second_moment: Cell,
+}
+
+/// What an interpreter found, in order of depth.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SiteTable {
+    /// One row per site.
+    pub sites: Vec<SiteRow>,
+    /// One row per weight tensor; empty unless asked for.
+    pub weights: Vec<WeightRow>,
+}
+
+impl SiteTable {
+    /// The rows on the stream itself.
+    pub fn stream_sites(&self) -> impl DoubleEndedIterator<Item = &SiteRow> {
+        self.sites.iter().filter(|row| row.is_stream_site)
+    }
+
+    /// The row of one site.
+    pub fn site(&self, path: &str) -> Option<&SiteRow> {
+        self.sites.iter().find(|row| row.site == path)
+    }
+}
