@@ -27,7 +27,7 @@ pub(super) fn row_overlaps(n: f64, w: f64) -> [f64; 4] {
     let std = w.sqrt();
     let normal = normal_nodes((0.7 / std).min(0.8));
     let exponentials: Vec<(f64, f64)> = normal.iter().map(|&(x, weight)| ((std * x).exp(), weight)).collect();
-    let step = 0.5;
+    let step = 0.4;
     let mut sums = [0.0; 4];
     for ln_t in ln_t_nodes(n, std, step) {
         let t = ln_t.exp();
