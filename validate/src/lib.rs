@@ -1,6 +1,6 @@
 //! What a sampled network *does*: the Monte-Carlo engine.
 //!
-//! [`measure`] samples the weights of a [`Stack`](sigprop_stack::Stack), runs it forward on sampled
+//! [`measure()`] samples the weights of a [`Stack`](sigprop_stack::Stack), runs it forward on sampled
 //! input and backward on a sampled gradient, and tells the moments at every site with their
 //! standard errors. It knows no theory: whatever it says of a formula is independent of it.
 //!
