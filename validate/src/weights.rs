@@ -96,3 +96,30 @@ impl<'a, T: Scalar> WeightGradients<'a, T> {
         self.tensors.iter().map(|gathered| gathered.moments.filter(Moments::in_range)).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn dense() -> TensorGradient<f64> {
+        TensorGradient::Dense(vec![1.0, 2.0, 3.0, 4.0])
+    }
+
+    fn rows(rows: &[usize]) -> TensorGradient<f64> {
+        TensorGradient::Rows(rows.iter().map(|&row| (row, vec![10.0, 20.0])).collect())
+    }
+
+    /// Two rows of two entries: squares of the sums by hand.
+    #[test]
+    fn gradients_add_before_they_are_squared() {
+        for (sum, expected) in [
+            (dense().plus(dense()), 4 + 16 + 36 + 64),
+            (dense().plus(rows(&[1])), 1 + 4 + 169 + 576),
+            (rows(&[1]).plus(dense()), 1 + 4 + 169 + 576),
+            (rows(&[0, 1]).plus(rows(&[1])), 100 + 400 + 400 + 1600),
+            (rows(&[0]).plus(rows(&[1])), 100 + 400 + 100 + 400),
+        ] {
+            assert_eq!(sum.squares() as i64, expected);
+        }
+    }
+}

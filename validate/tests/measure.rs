@@ -221,6 +221,58 @@ fn dropout_and_stochastic_depth_are_exact() {
     assert_z("gradient", cell(&measurement, "input", Quantity::GradVariance), 2.0 * 18.0);
 }
 
+/// Zero queries and keys make every weight 1/L: the output is the average value, and the gradient
+/// at a weight is dy_a·v_b, alike for all queries only through v.
+#[test]
+fn uniform_attention_is_exact() {
+    let (tokens, d_head, value_variance, correlation) = (5, 3, 6.0 * 0.25 * 1.5, 0.4);
+    let zero = |name: &str, fan_out| {
+        let weight = Tensor { name: name.to_owned(), init: Init::Zero };
+        vec![Node::apply(name, Component::Linear(Linear { fan_in: 6, fan_out, weight, bias: None }))]
+    };
+    let attention = Attention {
+        n_heads: 4,
+        n_kv_heads: 2,
+        d_head,
+        scale: 1.0,
+        dropout_rate: 0.25,
+        query: zero("query", 12),
+        key: zero("key", 6),
+        value: vec![linear("value", 6, 6, 0.5)],
+    };
+    let body = vec![Node::new("attention", Op::Attention(attention))];
+    let measurement = run(&stack(tokens, gaussian(6, 1.5, correlation), body, 0.0), &many(4));
+    let length = tokens as f64;
+    let survival = 0.75;
+    let average = value_variance * (1.0 / survival + (length - 1.0) * correlation) / length;
+    assert_z("attention", cell(&measurement, "attention", Quantity::Variance), average);
+    let softmax = measurement.table.site("softmax").expect("a row");
+    assert!(softmax.get(Quantity::TokenCorrelation).is_none(), "constants have no correlation");
+    let gradient = cell(&measurement, "softmax", Quantity::GradVariance);
+    assert_z("softmax, gradient", gradient, d_head as f64 * value_variance / survival);
+    assert_z("softmax, correlation", cell(&measurement, "softmax", Quantity::GradTokenCorrelation), 0.0);
+    // Two query heads share a value head: twice Σ_a A_ab² dy_a².
+    let value = cell(&measurement, "attention.value", Quantity::GradVariance);
+    assert_z("value, gradient", value, 2.0 / (length * survival));
+}
+
+/// Rows of a stream that the gradient does not pass have no gradient.
+#[test]
+fn the_gradient_belongs_to_its_stream() {
+    let mut stack = stack(3, gaussian(4, 1.0, 0.0), vec![linear("linear", 4, 4, 0.5)], 0.0);
+    let last = vec![linear("other", 2, 2, 0.5), activation("relu", Activation::Relu)];
+    stack.streams.push(Stream { name: "second".to_owned(), source: gaussian(2, 1.0, 0.0), body: last });
+    for (seeded, sites) in [(0, vec!["main.linear"]), (1, vec!["second.other", "second.relu"])] {
+        stack.gradient.stream = seeded;
+        let measurement = run(&stack, &many(1));
+        let rows = measurement.table.sites.iter();
+        let reached = rows.filter(|row| row.get(Quantity::GradVariance).is_some()).map(|row| row.site.as_str());
+        assert_eq!(reached.collect::<Vec<_>>(), sites);
+        assert_z("end", cell(&measurement, sites[sites.len() - 1], Quantity::GradVariance), 1.0);
+        assert_eq!(measurement.table.weights.len(), 1);
+    }
+}
+
 fn exploding(gain: f64) -> Stack {
     let layers = (0..40).flat_map(|layer| {
         let name = format!("blocks.{layer}");
