@@ -127,3 +127,29 @@ fn head_mut<'a, T: Scalar>(array: &'a mut Array<T>, place: &Place, head: usize) 
     let entries = &mut array.entries_mut()[sequence];
     ViewMut::new(&mut entries[head * place.d_head..], tokens, place.d_head, width)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        array::Shape,
+        random::{Purpose, Random},
+    };
+
+    /// A single token attends to itself: each query head puts out the value of its group.
+    #[test]
+    fn neighbouring_query_heads_share_a_value_head() {
+        let (query, key, value) = (Vec::new(), Vec::new(), Vec::new());
+        let attention =
+            Attention { n_heads: 4, n_kv_heads: 2, d_head: 1, scale: 1.0, dropout_rate: 0.0, query, key, value };
+        let array = |entries: &[f64]| {
+            let mut array = Array::zeros(Shape { batch: 1, seq_len: 1 }, entries.len());
+            array.entries_mut().copy_from_slice(entries);
+            Rc::new(array)
+        };
+        let parts = [array(&[1.0; 4]), array(&[1.0; 2]), array(&[10.0, 20.0])];
+        let masks = Random::new(0, 0).streams(Purpose::Mask, "attention");
+        let output = forward(&attention, &masks, &parts, |_| {});
+        assert_eq!(output, *array(&[10.0, 10.0, 20.0, 20.0]));
+    }
+}

@@ -128,3 +128,40 @@ fn sinusoids<T: Scalar>(scale: f64, position: usize, out: &mut [T]) {
         *x = T::from_f64(scale * if feature % 2 == 0 { angle.sin() } else { angle.cos() });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use sigprop_stack::{Init, Tensor};
+
+    use super::*;
+
+    /// Two sequences of three tokens with one feature, by hand.
+    #[test]
+    fn gradients_of_equal_rows_add_within_a_sequence() {
+        let tokens = Tokens { seq_len: 3, ids: vec![7, 2, 7, 2, 2, 2], splits: vec![1, 3] };
+        let mut gradient = Array::<f64>::zeros(Shape { batch: 2, seq_len: 3 }, 1);
+        gradient.entries_mut().copy_from_slice(&[1.0, 2.0, 4.0, 8.0, 16.0, 32.0]);
+        let table = || Tensor { name: "table".to_owned(), init: Init::Zero };
+        let rows = |term: &EmbeddingTerm, sequence| {
+            let rows = table_gradient(term, &tokens, sequence, &gradient).into_iter();
+            rows.map(|(row, entries)| (row, entries[0] as i64)).collect::<Vec<_>>()
+        };
+        let token = EmbeddingTerm::Token { table: table() };
+        assert_eq!(rows(&token, 0), [(2, 2), (7, 5)]);
+        assert_eq!(rows(&token, 1), [(2, 56)]);
+        assert_eq!(rows(&EmbeddingTerm::LearnedPosition { table: table() }, 1), [(0, 8), (1, 16), (2, 32)]);
+        assert_eq!(rows(&EmbeddingTerm::Segment { table: table() }, 0), [(0, 1), (1, 6)]);
+        assert_eq!(rows(&EmbeddingTerm::Segment { table: table() }, 1), [(0, 56)]);
+    }
+
+    /// Width 4: the angles are the position and a hundredth of it.
+    #[test]
+    fn sinusoids_agree_with_their_definition() {
+        let mut out = [0f64; 4];
+        sinusoids(2.0, 1, &mut out);
+        let expected = [1f64.sin(), 1f64.cos(), 0.01f64.sin(), 0.01f64.cos()];
+        assert!(out.iter().zip(expected).all(|(x, e)| (x - 2.0 * e).abs() < 1e-12), "{out:?}");
+        sinusoids(2.0, 0, &mut out);
+        assert_eq!(out.map(|x| x as i64), [0, 2, 0, 2]);
+    }
+}
