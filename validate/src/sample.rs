@@ -6,9 +6,7 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
 };
 
-use sigprop_stack::{
-    Component, Embedding, EmbeddingTerm, Fan, GradientSeed, Interpreter, Linear, Site, Source, Stack, run,
-};
+use sigprop_stack::{Component, Embedding, Fan, GradientSeed, Interpreter, Linear, Site, Source, Stack, run};
 
 use crate::{
     Settings,
@@ -140,12 +138,7 @@ impl<'a, T: Scalar> Sampler<'a, T> {
 
     fn table_gradients(&mut self, embedding: &Embedding, tokens: &embedding::Tokens, gradient: &Array<T>) {
         for term in &embedding.terms {
-            let table = match term {
-                EmbeddingTerm::Token { table }
-                | EmbeddingTerm::LearnedPosition { table }
-                | EmbeddingTerm::Segment { table } => table,
-                EmbeddingTerm::SinusoidalPosition { .. } => continue,
-            };
+            let Some(table) = term.table() else { continue };
             let sequences = (0..gradient.shape().batch)
                 .map(|sequence| TensorGradient::Rows(embedding::table_gradient(term, tokens, sequence, gradient)));
             self.weights.add(&table.name, sequences);

@@ -125,7 +125,7 @@ impl Add for Moments {
 }
 
 /// A quantity of pooled replicates with its standard error, which is zero for a single replicate:
-/// nothing is known of it then.
+/// nothing is known of it then. None if the quantity does not exist, or not without one of them.
 pub(crate) fn jackknife(replicates: &[Moments], quantity: impl Fn(&Moments) -> Option<f64>) -> Option<Cell> {
     let n = replicates.len();
     // Sums from the end, because subtracting one replicate from the total would lose all digits
