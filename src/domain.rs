@@ -61,8 +61,7 @@ impl Exchangeable {
     /// A rule, forward.
     pub(crate) fn apply(rule: &dyn PairRule, x: &Signal) -> Signal {
         let token = rule.token(&x.token);
-        let cosines =
-            x.cosines.iter().map(|&c| rule.cosine([&x.token, &x.token], [&token, &token], c)).collect();
+        let cosines = x.cosines.iter().map(|&c| rule.cosine([&x.token, &x.token], [&token, &token], c)).collect();
         Signal { token, cosines }
     }
 

@@ -228,7 +228,13 @@ impl Interpreter for Moments {
         }
     }
 
-    fn split(&mut self, _: &Site, fan: Fan, kept: &mut Kept, gradient: Gradient) -> Result<Vec<Gradient>, PredictError> {
+    fn split(
+        &mut self,
+        _: &Site,
+        fan: Fan,
+        kept: &mut Kept,
+        gradient: Gradient,
+    ) -> Result<Vec<Gradient>, PredictError> {
         match (fan, kept) {
             (Fan::Sum(_), Kept::Sum { rule, branches, output, gradient: kept, .. }) => {
                 *kept = Some(gradient.token);

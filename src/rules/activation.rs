@@ -97,7 +97,9 @@ impl PairRule for Rule {
         let inherited = p.sensitivity * gradient.steepness;
         let fluctuation = p.exponent * (inherited + 0.5 * (p.exponent + 1.0)) * x.scale_variance;
         TokenGradient {
-            ln_second: gradient.ln_second + p.ln_derivative_second() - p.exponent * self.shift + known.ln_1p() + fluctuation.ln_1p(),
+            ln_second: gradient.ln_second + p.ln_derivative_second() - p.exponent * self.shift
+                + known.ln_1p()
+                + fluctuation.ln_1p(),
             radial: p.radial_free + (gradient.radial - 1.0) * p.radial_kept,
             constant: 1.0 + (gradient.constant - 1.0) * p.constant_kept,
             steepness: inherited + p.exponent,

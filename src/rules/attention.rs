@@ -135,16 +135,7 @@ impl Attended {
             sensitivity: value.token.sensitivity * average / (length * own),
             ..Token::gaussian(width, value.token.ln_second + own.ln())
         };
-        Self {
-            input_width: input.width,
-            query,
-            key,
-            value,
-            keys,
-            row,
-            crosses,
-            output: Signal { token, cosines },
-        }
+        Self { input_width: input.width, query, key, value, keys, row, crosses, output: Signal { token, cosines } }
     }
 
     /// The heads' outputs.
@@ -156,10 +147,7 @@ impl Attended {
     pub(crate) fn probabilities(&self, domain: &Exchangeable) -> Signal {
         let length = domain.seq_len;
         let own = self.keys.single(self.row.s2, length);
-        let token = Token {
-            mean: 1.0 / (length * own).sqrt(),
-            ..Token::gaussian(length, (own / length).ln())
-        };
+        let token = Token { mean: 1.0 / (length * own).sqrt(), ..Token::gaussian(length, (own / length).ln()) };
         let cosines = self.crosses.iter().map(|cross| self.overlap(cross, length) / own).collect();
         Signal { token, cosines }
     }
@@ -178,8 +166,9 @@ impl Attended {
         let keep = 1.0 - attention.dropout_rate;
         let keys = &self.keys;
         let group = (attention.n_heads / attention.n_kv_heads) as f64;
-        let ln_score =
-            gradient.token.ln_second + (attention.scale.powi(2) * attention.d_head as f64).ln() + self.value.token.ln_second;
+        let ln_score = gradient.token.ln_second
+            + (attention.scale.powi(2) * attention.d_head as f64).ln()
+            + self.value.token.ln_second;
         let others = length - 1.0;
         let pairs = |value: &dyn Fn(&Cross) -> f64| -> f64 {
             let terms = domain.classes.iter().zip(&gradient.cosines).zip(&self.crosses);
@@ -210,7 +199,8 @@ impl Attended {
         let query_own =
             (1.0 - keys.key_cosine) * kept(keys.amplitude) * self.row.t() + differences * (1.0 - self.row.s2);
         let query_cosines = self.crosses.iter().zip(&gradient.cosines).map(|(cross, cosine)| {
-            let between = (1.0 - keys.key_cosine) * keys.amplitude * cross.t11 + differences * (1.0 - self.row.s2).powi(2);
+            let between =
+                (1.0 - keys.key_cosine) * keys.amplitude * cross.t11 + differences * (1.0 - self.row.s2).powi(2);
             ratio(cosine * between, query_own)
         });
         let query = Gradient {
@@ -280,9 +270,8 @@ impl Keys {
         let variance = domain.mean_product(&key.cosines, &key.cosines) - key_cosine * key_cosine;
         let covariance = domain.mean_product(&key.cosines, &value.cosines) - key_cosine * value_cosine;
         let distance = 1.0 - key_cosine;
-        let score_variance = attention.scale.powi(2)
-            * attention.d_head as f64
-            * (query.token.ln_second + key.token.ln_second).exp();
+        let score_variance =
+            attention.scale.powi(2) * attention.d_head as f64 * (query.token.ln_second + key.token.ln_second).exp();
         if distance <= 1e-12 || length < 2.0 {
             let amplitude = 1.0 - value_cosine;
             return Self { effective: length, amplitude, key_cosine, value_cosine, score_variance, contrast: 0.0 };

@@ -44,11 +44,7 @@ pub(crate) struct Rule {
 
 impl Rule {
     pub(crate) fn new(norm: &Norm) -> Self {
-        Self {
-            centres: norm.kind == NormKind::LayerNorm,
-            ln_eps: norm.eps.ln(),
-            ln_gain2: 2.0 * norm.gain.abs().ln(),
-        }
+        Self { centres: norm.kind == NormKind::LayerNorm, ln_eps: norm.eps.ln(), ln_gain2: 2.0 * norm.gain.abs().ln() }
     }
 
     /// ln of the second moment that is divided by.
