@@ -76,7 +76,7 @@ impl PairRule for Rule {
         TokenGradient { radial, constant: 1.0, steepness: product * gradient.steepness, ..gradient.scaled(gain) }
     }
 
-    fn cosine_backward(&self, _: [&Token; 2], _: f64, gradient_cosine: f64) -> f64 {
+    fn cosine_backward(&self, _: [&Token; 2], _: f64, _: [&TokenGradient; 2], gradient_cosine: f64) -> f64 {
         gradient_cosine
     }
 }
