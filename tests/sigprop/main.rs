@@ -2,5 +2,6 @@
 
 mod layering;
 mod reference;
+mod stacks;
 mod support;
 mod twins;
