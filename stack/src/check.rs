@@ -1,6 +1,6 @@
 //! The check that makes a stack safe to walk: widths fit, numbers are in range.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use crate::{
     Activation, Component, EmbeddingTerm, Fan, GradientSeed, Init, Interpreter, Site, Source, Stack, StackError,
@@ -23,7 +23,12 @@ pub fn check(stack: &Stack) -> Result<(), StackError> {
             return Err(value("stack", "streams.body", "at least one node", "none".to_owned()));
         }
     }
-    forward(stack, &mut Widths { seq_len: stack.seq_len, shapes: HashMap::new() })
+    let mut widths = Widths { seq_len: stack.seq_len, shapes: HashMap::new(), sites: HashSet::new(), repeated: None };
+    forward(stack, &mut widths)?;
+    match widths.repeated {
+        Some(site) => Err(value(&site, "name", "different from those of its neighbours", "the same twice".to_owned())),
+        None => Ok(()),
+    }
 }
 
 /// Carries the width of a token.
@@ -31,6 +36,10 @@ struct Widths {
     seq_len: usize,
     /// Shape and distribution of every tensor met so far, by name.
     shapes: HashMap<String, ([usize; 2], Init)>,
+    /// Paths met so far.
+    sites: HashSet<String>,
+    /// The first path met twice: rows and random masks are found by path.
+    repeated: Option<String>,
 }
 
 impl Widths {
@@ -175,7 +184,12 @@ impl Interpreter for Widths {
         Ok(())
     }
 
-    fn observe(&mut self, _: &Site, _: &usize) {}
+    fn observe(&mut self, at: &Site, _: &usize) {
+        let path = at.to_string();
+        if !self.sites.insert(path.clone()) {
+            self.repeated.get_or_insert(path);
+        }
+    }
 
     fn observe_gradient(&mut self, _: &Site, (): &()) {}
 }
@@ -224,4 +238,27 @@ fn range(
 
 fn value(site: &str, field: &'static str, expected: &'static str, got: String) -> StackError {
     StackError::Value { site: site.to_owned(), field, expected, got }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Dropout, Gaussian, Node, Op, Stream};
+
+    fn stack(body: Vec<Node>) -> Stack {
+        let source = Source::Gaussian(Gaussian { width: 4, variance: 1.0, correlation: 0.0 });
+        let streams = vec![Stream { name: "main".to_owned(), source, body }];
+        let gradient = GradientSeed { stream: 0, correlation: 0.0 };
+        Stack { name: "test".to_owned(), seq_len: 2, streams, gradient }
+    }
+
+    #[test]
+    fn paths_are_unique() {
+        let dropout = |name: &str| Node::apply(name, Component::Dropout(Dropout { rate: 0.1 }));
+        let chain = |name: &str, body| Node::new(name, Op::Chain(body));
+        let nested = vec![chain("a", vec![dropout("x")]), chain("b", vec![dropout("x")])];
+        assert_eq!(check(&stack(nested)), Ok(()));
+        let error = check(&stack(vec![chain("a", vec![dropout("x"), dropout("x")])])).expect_err("two equal paths");
+        assert_eq!(error.to_string(), "a.x: name must be different from those of its neighbours, got the same twice");
+    }
 }

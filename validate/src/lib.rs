@@ -1,1 +1,44 @@
 //! What a sampled network *does*: the Monte-Carlo engine.
+//!
+//! [`measure()`] samples the weights of a [`Stack`](sigprop_stack::Stack), runs it forward on sampled
+//! input and backward on a sampled gradient, and tells the moments at every site with their
+//! standard errors. It knows no theory: whatever it says of a formula is independent of it.
+//!
+//! ```
+//! use std::sync::atomic::AtomicBool;
+//!
+//! use sigprop_stack::{Activation, Component, Gaussian, GradientSeed, Node, Quantity, Source, Stack, Stream};
+//! use sigprop_validate::{Settings, measure};
+//!
+//! let stack = Stack {
+//!     name: "one ReLU".to_owned(),
+//!     seq_len: 4,
+//!     streams: vec![Stream {
+//!         name: "main".to_owned(),
+//!         source: Source::Gaussian(Gaussian { width: 256, variance: 1.0, correlation: 0.0 }),
+//!         body: vec![Node::apply("relu", Component::Activation(Activation::Relu))],
+//!     }],
+//!     gradient: GradientSeed { stream: 0, correlation: 0.0 },
+//! };
+//! let measurement = measure(&stack, &Settings::default(), &|_| {}, &AtomicBool::new(false))?;
+//! let cell = measurement.table.site("relu").and_then(|row| row.get(Quantity::Mean)).expect("a measured mean");
+//! let exact = 1.0 / (2.0 * std::f64::consts::PI).sqrt();
+//! assert!((cell.value.value() - exact).abs() < 5.0 * cell.std_error.value());
+//! # Ok::<(), sigprop_validate::MeasureError>(())
+//! ```
+
+mod array;
+mod components;
+mod matmul;
+mod measure;
+mod plan;
+mod random;
+mod sample;
+mod scalar;
+mod statistics;
+mod weights;
+
+#[cfg(test)]
+mod finite_differences;
+
+pub use measure::{MeasureError, Measurement, Settings, measure};

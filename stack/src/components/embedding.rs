@@ -89,6 +89,16 @@ pub enum EmbeddingTerm {
     },
 }
 
+impl EmbeddingTerm {
+    /// The table that is looked up, if the term has one.
+    pub fn table(&self) -> Option<&Tensor> {
+        match self {
+            Self::Token { table } | Self::LearnedPosition { table } | Self::Segment { table } => Some(table),
+            Self::SinusoidalPosition { .. } => None,
+        }
+    }
+}
+
 /// Gaussian vectors: x_a = √`variance` (√`correlation` common + √(1 − `correlation`) own_a), fresh
 /// for every sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]

@@ -1,6 +1,11 @@
 //! The predictor: walks a stack with moments.
 
-use sigprop_stack::{Node, SiteTable, Source, Stack, StackError};
+mod walk;
+
+use sigprop_stack::{Node, SiteTable, Source, Stack, StackError, advance, check, run};
+
+use crate::domain::Signal;
+use walk::Moments;
 
 /// Which sites are told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,37 +42,49 @@ pub enum PredictError {
     /// The stack cannot be walked.
     #[error(transparent)]
     Stack(#[from] StackError),
+    /// A moment that is not a number, however large: the signal left even the range of logarithms.
+    #[error("{site}: {quantity} is not a number any more; the network is too deep or too steep to follow")]
+    NotANumber {
+        /// Path of the site.
+        site: String,
+        /// Name of the quantity.
+        quantity: &'static str,
+    },
 }
 
 /// Predicts all moments of all sites of a stack, forward and backward.
-pub fn predict(_stack: &Stack, _sites: Sites) -> Result<Prediction, PredictError> {
-    Ok(Prediction { table: SiteTable::default(), caveats: Vec::new() })
+pub fn predict(stack: &Stack, sites: Sites) -> Result<Prediction, PredictError> {
+    check(stack)?;
+    let mut moments = Moments::new(stack.seq_len, sites);
+    run(stack, &mut moments)?;
+    moments.finish()
 }
 
 /// A prediction on its way forward, for schemes whose next weights depend on what arrives.
 #[derive(Clone, Debug)]
 pub struct ForwardWalk {
-    _seq_len: usize,
+    seq_len: usize,
+    source: Source,
+    signal: Signal,
 }
 
 impl ForwardWalk {
     /// Starts at the source of a stream of `seq_len` tokens.
-    pub fn new(_source: &Source, seq_len: usize) -> Self {
-        Self { _seq_len: seq_len }
+    pub fn new(source: &Source, seq_len: usize) -> Self {
+        let signal = Moments::new(seq_len, Sites::Stream).enter(source);
+        Self { seq_len, source: source.clone(), signal }
     }
 
-    /// Goes through `body`.
-    pub fn through(&mut self, _body: &[Node]) -> Result<(), PredictError> {
+    /// Goes through `body`, whose shapes must fit.
+    pub fn through(&mut self, body: &[Node]) -> Result<(), PredictError> {
+        let mut moments = Moments::new(self.seq_len, Sites::Stream);
+        moments.enter(&self.source);
+        self.signal = advance(body, self.signal.clone(), &mut moments)?;
         Ok(())
     }
 
     /// E x² here.
     pub fn second_moment(&self) -> f64 {
-        1.0
-    }
-
-    /// E over ordered pairs of tokens of x_a x_b, over E x².
-    pub fn cosine(&self) -> f64 {
-        0.0
+        self.signal.token.ln_second.exp()
     }
 }

@@ -1,0 +1,110 @@
+//! What the predictor knows of one token, forward and backward.
+//!
+//! Second moments are carried as logarithms, everything else as ratios to them, so that 10⁴
+//! exploding layers give numbers.
+//!
+//! Beside the moments of the infinitely wide network stand the quantities of order 1/width that do
+//! not die out with depth (derivation: [`crate::rules`]). They describe one *sampled* network:
+//! how far a token's norm strays from its expectation, and how the gradient is aligned with it.
+
+/// The signal of one token, an array of `width` entries x.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Token {
+    /// Number of entries.
+    pub(crate) width: f64,
+    /// ln E x²; −∞ for a signal that is exactly zero.
+    pub(crate) ln_second: f64,
+    /// E x / √(E x²).
+    pub(crate) mean: f64,
+    /// E x⁴ / (E x²)² − 1 over the entries of one token of given norm; 2 for Gaussian entries.
+    pub(crate) kurtosis: f64,
+    /// Variance over networks of ln |x|² that all entries share: fluctuations of the scale.
+    pub(crate) scale_variance: f64,
+    /// Variance of ln |x|² that averaging over finitely many entries adds.
+    pub(crate) entry_variance: f64,
+    /// d ln E x² / d ln of the scale of the signal at the last fork.
+    pub(crate) sensitivity: f64,
+    /// `width` times the share of the centred second moment that lies along (1, …, 1).
+    pub(crate) constant_share: f64,
+}
+
+impl Token {
+    /// Independent Gaussian entries.
+    pub(crate) fn gaussian(width: f64, ln_second: f64) -> Self {
+        Self {
+            width,
+            ln_second,
+            mean: 0.0,
+            kurtosis: 2.0,
+            scale_variance: 0.0,
+            entry_variance: 2.0 / width,
+            sensitivity: 1.0,
+            constant_share: 1.0,
+        }
+    }
+
+    /// Variance of ln |x|² over networks.
+    pub(crate) fn norm_variance(&self) -> f64 {
+        self.scale_variance + self.entry_variance
+    }
+
+    /// Whether the signal is exactly zero.
+    pub(crate) fn is_zero(&self) -> bool {
+        self.ln_second == f64::NEG_INFINITY
+    }
+}
+
+/// The gradient of one token, an array g of the width of the signal x at the same site.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct TokenGradient {
+    /// ln E g²; −∞ for a gradient that is exactly zero.
+    pub(crate) ln_second: f64,
+    /// E (x·g)² / (E x² E g² width): 1 if g points anywhere, 0 if it is orthogonal to x.
+    pub(crate) radial: f64,
+    /// E (Σ g)² / (E g² width): 1 if g points anywhere, 0 if its entries sum to zero.
+    pub(crate) constant: f64,
+    /// −d ln E g² / d ln |x|²: how much smaller the gradient is in a network whose norm here is
+    /// larger.
+    pub(crate) steepness: f64,
+}
+
+impl TokenGradient {
+    /// Entries that know nothing of the signal.
+    pub(crate) fn isotropic(ln_second: f64) -> Self {
+        Self { ln_second, radial: 1.0, constant: 1.0, steepness: 0.0 }
+    }
+
+    /// The sum of uncorrelated gradients, and the weight of each in it.
+    pub(crate) fn join(parts: &[Self]) -> (Self, Vec<f64>) {
+        let ln_second = ln_sum(parts.iter().map(|part| part.ln_second));
+        let weights: Vec<f64> = parts.iter().map(|part| share(part.ln_second, ln_second)).collect();
+        let mean = |value: &dyn Fn(&Self) -> f64| parts.iter().zip(&weights).map(|(p, w)| w * value(p)).sum();
+        let joined = Self {
+            ln_second,
+            radial: mean(&|part| part.radial),
+            constant: mean(&|part| part.constant),
+            steepness: mean(&|part| part.steepness),
+        };
+        (joined, weights)
+    }
+
+    /// The gradient multiplied so that its second moment changes by the factor `gain`.
+    #[must_use]
+    pub(crate) fn scaled(self, gain: f64) -> Self {
+        Self { ln_second: self.ln_second + gain.ln(), ..self }
+    }
+}
+
+/// e^`part` / e^`total`, 0 of nothing being 0.
+pub(crate) fn share(part: f64, total: f64) -> f64 {
+    if part == f64::NEG_INFINITY { 0.0 } else { (part - total).exp() }
+}
+
+/// ln Σ e^x.
+pub(crate) fn ln_sum(terms: impl Iterator<Item = f64> + Clone) -> f64 {
+    let largest = terms.clone().fold(f64::NEG_INFINITY, f64::max);
+    if largest == f64::NEG_INFINITY {
+        return largest;
+    }
+    largest + terms.map(|term| (term - largest).exp()).sum::<f64>().ln()
+}

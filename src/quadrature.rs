@@ -1,0 +1,61 @@
+//! Expectations over Gaussian variables by composite Gauss–Legendre panels.
+//!
+//! Gauss–Hermite rules lose four to ten digits on activations at realistic scales (E gelu(10 z)² is
+//! 1e-4 off at 200 nodes). Panels that break where the integrand bends keep 1e-14 at every scale.
+
+use std::sync::LazyLock;
+
+use gauss_quad::GaussLegendre;
+
+/// Nodes and weights on [−1, 1].
+static LEGENDRE: LazyLock<Vec<(f64, f64)>> = LazyLock::new(|| {
+    let nodes = 12.try_into().expect("12 is not zero");
+    GaussLegendre::new(nodes).as_node_weight_pairs().to_vec()
+});
+
+/// Panel ends in z, where the density bends.
+const DENSITY_BREAKS: [f64; 13] = [-14.0, -9.0, -6.0, -4.0, -2.0, -1.0, 0.0, 1.0, 2.0, 4.0, 6.0, 9.0, 14.0];
+
+/// Panel ends in x = shift + scale·z, where activations bend.
+const FUNCTION_BREAKS: [f64; 13] =
+    [-40.0, -24.0, -12.0, -6.0, -3.0, -1.0, 0.0, 1.0, 3.0, 6.0, 12.0, 24.0, 40.0];
+
+/// Nodes z and weights (density included) for E f(z), z ~ N(0, 1), where f bends where activations
+/// of `shift + scale·z` do.
+pub(crate) fn gaussian_nodes(shift: f64, scale: f64) -> Vec<(f64, f64)> {
+    let limit = DENSITY_BREAKS[12];
+    let mut breaks = DENSITY_BREAKS.to_vec();
+    breaks.extend(FUNCTION_BREAKS.iter().map(|x| (x - shift) / scale).filter(|z| z.abs() < limit));
+    breaks.sort_by(f64::total_cmp);
+    breaks.dedup_by(|a, b| *a - *b < 1e-12);
+    let mut nodes = Vec::with_capacity(12 * breaks.len());
+    for ends in breaks.windows(2) {
+        let (middle, half) = (0.5 * (ends[0] + ends[1]), 0.5 * (ends[1] - ends[0]));
+        for &(node, weight) in LEGENDRE.iter() {
+            let z = middle + half * node;
+            nodes.push((z, half * weight * density(z)));
+        }
+    }
+    nodes
+}
+
+/// Density of N(0, 1).
+fn density(z: f64) -> f64 {
+    (-0.5 * z * z).exp() / (2.0 * std::f64::consts::PI).sqrt()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moments_of_the_normal_distribution() {
+        for scale in [0.01, 1.0, 100.0] {
+            let nodes = gaussian_nodes(0.0, scale);
+            for (power, expected) in [(0, 1.0), (2, 1.0), (4, 3.0), (8, 105.0)] {
+                let moment: f64 = nodes.iter().map(|(z, w)| w * z.powi(power)).sum();
+                approx::assert_relative_eq!(moment, expected, max_relative = 1e-13);
+            }
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! φ and φ' in f64.
+
+use libm::{erf, exp, expm1, log1p, tanh};
+use sigprop_stack::Activation;
+
+use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI, PI};
+
+pub(super) const SELU_SCALE: f64 = 1.050_700_987_355_480_5;
+pub(super) const SELU_ALPHA: f64 = 1.673_263_242_354_377_2;
+const GELU_TANH_CUBIC: f64 = 0.044_715;
+
+/// φ(x) and φ'(x).
+pub(super) fn value_and_derivative(activation: Activation, x: f64) -> (f64, f64) {
+    match activation {
+        Activation::Identity => (x, 1.0),
+        Activation::Relu => leaky(x, 0.0),
+        Activation::LeakyRelu { slope } => leaky(x, slope),
+        Activation::Relu2 => (x.max(0.0).powi(2), 2.0 * x.max(0.0)),
+        Activation::Gelu => {
+            let cumulative = 0.5 * libm::erfc(-x * FRAC_1_SQRT_2);
+            let density = exp(-0.5 * x * x) * FRAC_2_SQRT_PI * 0.5 * FRAC_1_SQRT_2;
+            (x * cumulative, cumulative + x * density)
+        }
+        Activation::GeluTanh => {
+            let root = (2.0 / PI).sqrt();
+            let t = tanh(root * (x + GELU_TANH_CUBIC * x * x * x));
+            let inner = root * (1.0 + 3.0 * GELU_TANH_CUBIC * x * x);
+            (0.5 * x * (1.0 + t), 0.5 * (1.0 + t) + 0.5 * x * (1.0 - t * t) * inner)
+        }
+        Activation::Silu => {
+            let s = sigmoid(x);
+            (x * s, s * (1.0 + x * (1.0 - s)))
+        }
+        Activation::Tanh => {
+            let t = tanh(x);
+            (t, 1.0 - t * t)
+        }
+        Activation::Sigmoid => {
+            let s = sigmoid(x);
+            (s, s * (1.0 - s))
+        }
+        Activation::Erf => (erf(x), FRAC_2_SQRT_PI * exp(-x * x)),
+        Activation::Softplus => (x.max(0.0) + log1p(exp(-x.abs())), sigmoid(x)),
+        Activation::Elu => exponential_unit(x, 1.0, 1.0),
+        Activation::Selu => exponential_unit(x, SELU_SCALE, SELU_ALPHA),
+    }
+}
+
+fn leaky(x: f64, slope: f64) -> (f64, f64) {
+    if x > 0.0 { (x, 1.0) } else { (slope * x, slope) }
+}
+
+fn exponential_unit(x: f64, scale: f64, alpha: f64) -> (f64, f64) {
+    if x > 0.0 { (scale * x, scale) } else { (scale * alpha * expm1(x), scale * alpha * exp(x)) }
+}
+
+fn sigmoid(x: f64) -> f64 {
+    1.0 / (1.0 + exp(-x))
+}
+
+/// How moments scale: E φ(s x)² → s^(2 value) E φ(x)² and E φ'(s x)² → s^(2 derivative) E φ'(x)².
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Degrees {
+    pub(super) value: f64,
+    pub(super) derivative: f64,
+}
+
+/// The degrees of an activation that is homogeneous at every scale.
+pub(super) fn homogeneous(activation: Activation) -> Option<Degrees> {
+    match activation {
+        Activation::Identity | Activation::Relu | Activation::LeakyRelu { .. } => {
+            Some(Degrees { value: 1.0, derivative: 0.0 })
+        }
+        Activation::Relu2 => Some(Degrees { value: 2.0, derivative: 1.0 }),
+        Activation::Gelu
+        | Activation::GeluTanh
+        | Activation::Silu
+        | Activation::Elu
+        | Activation::Selu
+        | Activation::Tanh
+        | Activation::Erf
+        | Activation::Sigmoid
+        | Activation::Softplus => None,
+    }
+}
+
+/// The degrees for s → 0.
+pub(super) fn small_degrees(activation: Activation) -> Degrees {
+    let constant = value_and_derivative(activation, 0.0).0.abs() > 0.0;
+    Degrees { value: if constant { 0.0 } else { 1.0 }, derivative: 0.0 }
+}
+
+/// The degrees for s → ∞. A bounded φ has a slope only where |x| ≲ 1, a share 1/s of the arguments.
+pub(super) fn large_degrees(activation: Activation) -> Degrees {
+    let bounded = matches!(activation, Activation::Tanh | Activation::Erf | Activation::Sigmoid);
+    if bounded { Degrees { value: 0.0, derivative: -0.5 } } else { Degrees { value: 1.0, derivative: 0.0 } }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    pub(crate) const ALL: [Activation; 13] = [
+        Activation::Identity,
+        Activation::Relu,
+        Activation::LeakyRelu { slope: 0.1 },
+        Activation::Relu2,
+        Activation::Gelu,
+        Activation::GeluTanh,
+        Activation::Silu,
+        Activation::Tanh,
+        Activation::Sigmoid,
+        Activation::Erf,
+        Activation::Softplus,
+        Activation::Elu,
+        Activation::Selu,
+    ];
+
+    #[test]
+    fn derivatives_agree_with_finite_differences() {
+        let step = 1e-5;
+        for activation in ALL {
+            for x in [-7.0, -2.0, -0.5, 0.3, 1.0, 4.0] {
+                let value = |x| value_and_derivative(activation, x).0;
+                let numerical = (value(x + step) - value(x - step)) / (2.0 * step);
+                let derivative = value_and_derivative(activation, x).1;
+                assert!((derivative - numerical).abs() < 1e-9 * (1.0 + x.abs()), "{activation:?} at {x}");
+            }
+        }
+    }
+}

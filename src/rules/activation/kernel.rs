@@ -1,0 +1,117 @@
+//! E φ(u) φ(v) and E φ'(u) φ'(v) for jointly Gaussian u, v.
+//!
+//! Closed forms where they exist: ReLU family (Cho & Saul 2009, arc-cosine kernels of order 0–2),
+//! erf (Williams 1997), GELU (two steps of Stein's lemma on u Φ(u) v Φ(v), unequal variances
+//! included; equal variances: Tsuchida et al. 2021). Everything else by Mehler's series Σ a_k² c^k
+//! over the Hermite coefficients of φ, or, where that converges too slowly, by quadrature.
+
+use std::f64::consts::PI;
+
+use sigprop_stack::Activation;
+
+use super::function::value_and_derivative;
+use crate::quadrature::gaussian_nodes;
+
+/// (E φ(u) φ(v), E φ'(u) φ'(v)) in closed form, u and v with variances `q` and correlation `c`.
+pub(super) fn closed(activation: Activation, q: [f64; 2], c: f64) -> Option<(f64, f64)> {
+    let c = c.clamp(-1.0, 1.0);
+    let scale = (q[0] * q[1]).sqrt();
+    match activation {
+        Activation::Identity => Some((scale * c, 1.0)),
+        Activation::Relu => Some(leaky(scale, c, 0.0)),
+        Activation::LeakyRelu { slope } => Some(leaky(scale, c, slope)),
+        Activation::Relu2 => {
+            let angle = c.acos();
+            let sine = (1.0 - c * c).sqrt();
+            let kernel = (3.0 * sine * c + (PI - angle) * (1.0 + 2.0 * c * c)) / (2.0 * PI);
+            Some((scale * scale * kernel, 4.0 * leaky(scale, c, 0.0).0))
+        }
+        Activation::Erf => {
+            let (a, b) = (1.0 + 2.0 * q[0], 1.0 + 2.0 * q[1]);
+            let determinant = 1.0 + 2.0 * (q[0] + q[1]) + 4.0 * q[0] * q[1] * (1.0 - c * c);
+            let sine = (2.0 * scale * c / (a * b).sqrt()).clamp(-1.0, 1.0);
+            Some((2.0 / PI * sine.asin(), 4.0 / PI / determinant.sqrt()))
+        }
+        Activation::Gelu => {
+            let (a, b, p) = (1.0 + q[0], 1.0 + q[1], scale * c);
+            let determinant = 1.0 + q[0] + q[1] + q[0] * q[1] * (1.0 - c * c);
+            let root = determinant.sqrt();
+            let angle = (p / (a * b).sqrt()).clamp(-1.0, 1.0).asin() / (2.0 * PI);
+            let kernel = p * (0.25 + angle)
+                + (q[0] * (determinant - a) / a + p * p / b) / (2.0 * PI * root);
+            let derivative =
+                0.25 + angle + p / (2.0 * PI * root) * (1.0 / a + 1.0 / b + 1.0 / determinant);
+            Some((kernel, derivative))
+        }
+        Activation::GeluTanh
+        | Activation::Silu
+        | Activation::Tanh
+        | Activation::Sigmoid
+        | Activation::Softplus
+        | Activation::Elu
+        | Activation::Selu => None,
+    }
+}
+
+/// φ(x) = slope·x + (1 − slope)·max(x, 0).
+fn leaky(scale: f64, c: f64, slope: f64) -> (f64, f64) {
+    let angle = c.acos();
+    let step = (PI - angle) / (2.0 * PI);
+    let relu = (1.0 - c * c).sqrt() / (2.0 * PI) + c * step;
+    let bend = 1.0 - slope;
+    (scale * (slope * c + bend * bend * relu), slope + bend * bend * step)
+}
+
+/// (E φ(u) φ(v), E φ'(u) φ'(v)) by quadrature in two dimensions, u and v of variances `q`.
+pub(super) fn by_quadrature(activation: Activation, q: [f64; 2], c: f64) -> (f64, f64) {
+    let (scale_u, scale_v) = (q[0].sqrt(), q[1].sqrt());
+    let own = scale_v * (1.0 - c * c).max(0.0).sqrt();
+    let mut kernels = (0.0, 0.0);
+    for (z, weight) in gaussian_nodes(0.0, scale_u) {
+        let (value, derivative) = value_and_derivative(activation, scale_u * z);
+        let shift = scale_v * c * z;
+        let mut means = (0.0, 0.0);
+        if own > 0.0 {
+            for (y, inner) in gaussian_nodes(shift, own) {
+                let (v, d) = value_and_derivative(activation, shift + own * y);
+                means.0 += inner * v;
+                means.1 += inner * d;
+            }
+        } else {
+            means = value_and_derivative(activation, shift);
+        }
+        kernels.0 += weight * value * means.0;
+        kernels.1 += weight * derivative * means.1;
+    }
+    kernels
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const QUADRATURE_TOLERANCE: f64 = 1e-11;
+
+    #[test]
+    fn closed_forms_agree_with_quadrature() {
+        let activations = [
+            Activation::Identity,
+            Activation::Relu,
+            Activation::LeakyRelu { slope: 0.2 },
+            Activation::Relu2,
+            Activation::Erf,
+            Activation::Gelu,
+        ];
+        for activation in activations {
+            for q in [[1.0, 1.0], [0.3, 4.0], [9.0, 0.01]] {
+                for c in [-0.7, 0.0, 0.3, 0.95] {
+                    let exact = closed(activation, q, c).expect("has a closed form");
+                    let numerical = by_quadrature(activation, q, c);
+                    let size = (q[0] * q[1]).sqrt().max(q[0] * q[1]).max(1.0);
+                    assert!((exact.0 - numerical.0).abs() < QUADRATURE_TOLERANCE * size, "{activation:?} {q:?} {c}");
+                    assert!((exact.1 - numerical.1).abs() < QUADRATURE_TOLERANCE * size, "{activation:?} {q:?} {c}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! Everything about one activation at one scale of its argument.
+
+use sigprop_stack::Activation;
+
+use super::function::{Degrees, homogeneous, large_degrees, small_degrees, value_and_derivative};
+use super::kernel::{by_quadrature, closed};
+use crate::quadrature::gaussian_nodes;
+
+/// Terms of Mehler's series.
+const TERMS: usize = 40;
+/// What the series may leave out, relative to its sum.
+const SERIES_TOLERANCE: f64 = 1e-9;
+/// Scales outside are mapped inside by the degree of φ there.
+const SMALLEST_SCALE: f64 = 1e-8;
+const LARGEST_SCALE: f64 = 1e6;
+
+/// Moments of φ(u) and φ'(u), u ~ N(0, σ²).
+#[derive(Clone, Debug)]
+pub(super) struct Profile {
+    activation: Activation,
+    /// Variance of the argument, mapped into the range of the quadrature.
+    q: f64,
+    /// ln of (true σ / mapped σ).
+    ln_beyond: f64,
+    degrees: Degrees,
+    /// E φ² and E φ'² at the mapped scale.
+    second: f64,
+    derivative_second: f64,
+    /// E φ/√E φ².
+    pub(super) mean: f64,
+    /// E φ⁴/(E φ²)² − 1.
+    pub(super) kurtosis: f64,
+    /// χ = d ln E φ²/d ln σ² = E uφφ'/E φ².
+    pub(super) sensitivity: f64,
+    /// −d ln E φ'²/d ln σ².
+    pub(super) exponent: f64,
+    /// E φ²φ'²/(E φ² E φ'²) − 1.
+    pub(super) shared: f64,
+    /// E u²φ'²/(σ² E φ'²).
+    pub(super) radial_free: f64,
+    /// (E uφφ')²/(σ² E φ² E φ'²).
+    pub(super) radial_kept: f64,
+    /// (E φ')²/E φ'².
+    pub(super) constant_kept: f64,
+    /// a_k² of the normalised Hermite series φ(σz) = Σ a_k he_k(z), for k = 0 … TERMS.
+    series: Vec<f64>,
+}
+
+impl Profile {
+    pub(super) fn new(activation: Activation, ln_q: f64) -> Self {
+        let ln_scale = 0.5 * ln_q;
+        let inside = ln_scale.clamp(SMALLEST_SCALE.ln(), LARGEST_SCALE.ln());
+        let (ln_inside, degrees) = match homogeneous(activation) {
+            Some(degrees) => (0.0, degrees),
+            None if ln_scale < inside => (inside, small_degrees(activation)),
+            None => (inside, large_degrees(activation)),
+        };
+        let scale = ln_inside.exp();
+
+        let (mut mean, mut second, mut fourth) = (0.0, 0.0, 0.0);
+        let (mut derivative, mut derivative_second, mut squares, mut radial, mut product) = (0.0, 0.0, 0.0, 0.0, 0.0);
+        let wants_series = closed(activation, [1.0, 1.0], 0.0).is_none();
+        let mut coefficients = vec![0.0; if wants_series { TERMS + 1 } else { 0 }];
+        for (z, weight) in gaussian_nodes(0.0, scale) {
+            let (f, d) = value_and_derivative(activation, scale * z);
+            let (f2, d2) = (f * f, d * d);
+            mean += weight * f;
+            second += weight * f2;
+            fourth += weight * f2 * f2;
+            derivative += weight * d;
+            derivative_second += weight * d2;
+            squares += weight * f2 * d2;
+            radial += weight * z * z * d2;
+            product += weight * z * f * d;
+            let (mut previous, mut hermite) = (0.0, 1.0);
+            for (k, coefficient) in coefficients.iter_mut().enumerate() {
+                *coefficient += weight * f * hermite;
+                let next = (z * hermite - (k as f64).sqrt() * previous) / ((k + 1) as f64).sqrt();
+                (previous, hermite) = (hermite, next);
+            }
+        }
+        Self {
+            activation,
+            q: scale * scale,
+            ln_beyond: ln_scale - ln_inside,
+            degrees,
+            second,
+            derivative_second,
+            mean: mean / second.sqrt(),
+            kurtosis: fourth / (second * second) - 1.0,
+            sensitivity: scale * product / second,
+            exponent: 0.5 * (1.0 - radial / derivative_second),
+            shared: squares / (second * derivative_second) - 1.0,
+            radial_free: radial / derivative_second,
+            radial_kept: product * product / (second * derivative_second),
+            constant_kept: derivative * derivative / derivative_second,
+            series: coefficients.into_iter().map(|a| a * a).collect(),
+        }
+    }
+
+    /// ln E φ².
+    pub(super) fn ln_second(&self) -> f64 {
+        self.second.ln() + 2.0 * self.degrees.value * self.ln_beyond
+    }
+
+    /// ln E φ'².
+    pub(super) fn ln_derivative_second(&self) -> f64 {
+        self.derivative_second.ln() + 2.0 * self.degrees.derivative * self.ln_beyond
+    }
+
+    /// (E φ(u)φ(v)/E φ², E φ'(u)φ'(v)/E φ'²) for arguments of this scale with correlation `c`.
+    pub(super) fn cosines(&self, c: f64) -> (f64, f64) {
+        let c = c.clamp(-1.0, 1.0);
+        let (kernel, derivative) = closed(self.activation, [self.q, self.q], c)
+            .or_else(|| self.by_series(c))
+            .unwrap_or_else(|| by_quadrature(self.activation, [self.q, self.q], c));
+        (kernel / self.second, derivative / self.derivative_second)
+    }
+
+    /// Mehler's series, if what it leaves out is small.
+    ///
+    /// The tail Σ_{k>K} a_k² c^k is known at c = 1, where it is what the terms leave of E φ², and
+    /// so is its slope there, Σ k a_k² = σ² E φ'²; elsewhere it is at most |c|^(K+1) times that.
+    fn by_series(&self, c: f64) -> Option<(f64, f64)> {
+        let (mut kernel, mut slope, mut sum, mut slope_sum) = (0.0, 0.0, 0.0, 0.0);
+        let (mut power, mut lower) = (1.0, 0.0);
+        for (k, square) in self.series.iter().enumerate() {
+            let k = k as f64;
+            kernel += square * power;
+            slope += k * square * lower;
+            sum += square;
+            slope_sum += k * square;
+            lower = power;
+            power *= c;
+        }
+        let slope_total = self.q * self.derivative_second;
+        let left = power.abs() * (self.second - sum).abs() / self.second;
+        let slope_left = lower.abs() * (slope_total - slope_sum).abs() / slope_total;
+        (left < SERIES_TOLERANCE && slope_left < SERIES_TOLERANCE).then_some((kernel, slope / self.q))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn series_agrees_with_quadrature() {
+        for activation in [Activation::Silu, Activation::Tanh, Activation::Softplus, Activation::Elu] {
+            for q in [0.1f64, 1.0, 4.0] {
+                let profile = Profile::new(activation, q.ln());
+                for c in [-0.5, 0.2, 0.6] {
+                    let Some(series) = profile.by_series(c) else { continue };
+                    let quadrature = by_quadrature(activation, [q, q], c);
+                    approx::assert_relative_eq!(series.0, quadrature.0, max_relative = 1e-8, epsilon = 1e-10);
+                    approx::assert_relative_eq!(series.1, quadrature.1, max_relative = 1e-8, epsilon = 1e-10);
+                }
+            }
+        }
+    }
+}

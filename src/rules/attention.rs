@@ -1,0 +1,348 @@
+//! Multi-head softmax attention of exchangeable tokens, from the states of queries, keys, values.
+//!
+//! # Formula
+//!
+//! With c_k, c_v the mean cosines of keys and values, v = scale² d_head E q² E k² the variance of a
+//! score and w = v (1 − c_k) what of it does not cancel in the softmax, overlaps S as in
+//! [`super::softmax`]:
+//!
+//! ```text
+//! E z²/E v²      = c_v + (1 − c_v) S2 + pull_q        S2 → S2/(1 − p) where A² meets E v² (dropout)
+//! E z_a z_c/E v² = c_v + (1 − c_v) S11(cosine of the queries) + pull_p
+//! ```
+//!
+//! *Pair classes.* Keys that repeat act as fewer, heavier ones. Matching the first order in w,
+//! n_e − 1 = (L − 1)/(1 + L Var c_k/(1 − c_k)²) keys of score variance w carry the amplitude
+//! n_e ((1 − c_v)/L + Cov(c_k, c_v)/(1 − c_k)) in place of (1 − c_v).
+//!
+//! *Pull.* A query's key direction u (E |u|² = v/(width E x²)) tilts the average of the keys' inputs
+//! towards u: two steps of Stein's lemma on Σ_bb' A_b A_b' y_b·y_b' give, B = v (1 − c_k)(1 − c_v)/width,
+//!
+//! ```text
+//! Gaussian tokens:    pull_q = B (1 − S2 − 6 S3 + 6 S22)           pull_p = B c (1 − S2)²
+//! normalised tokens:  pull_q = B (1 − 5 S2 + 4 S3 + 6 S22 − 6 S4 − r (2 − r) N)
+//!                     pull_p = B (c (1 − S2)² − r (2 − r) N)      N = 1 − 3 S2 + 2 S3, r = c_k
+//! ```
+//!
+//! Tokens of fixed norm lack the diagonal terms b = b'; and a key that overlaps less with what all
+//! tokens share has more score variance left, so the softmax prefers it: the overlap o of a
+//! normalised token with the common direction has variance (1 − r)²(1 − r/2)/width, the tilt moves
+//! it by −v√r Var o, and the average loses twice √r times that. At small v, pull_q = v (1 − r)⁴/width
+//! and pull_p = −v r (1 − r)³/width in units of E v².
+//!
+//! # Backward
+//!
+//! Γ, r_g: second moment and mean cosine of the gradient at the output, T, T11 as in softmax,
+//! τ = (1/(1 − p) − c_v)/(1 − c_v), K = scale² d_head Γ:
+//!
+//! ```text
+//! value  E g² = Γ (S2/(1 − p) + (L − 1) r_g S11)       E g_b g_b' = Γ ((1 − S2)/(L − 1) + r_g (1 − S11))
+//! query  E g² = K E k² E v² (1 − c_k)(1 − c_v) (T τ + (1 − S2)/width)
+//!        E g_a g_c = K E k² E v² (1 − c_k)(1 − c_v) r_g (T11 + (1 − S2)²/width)
+//! key    E g² = K E q² E v² (1 − c_v) (τ E χT + (L − 1) r_g E ρT11)      E g_b g_b' = −E g²/(L − 1)
+//! ```
+//!
+//! Key and value gradients are summed over the query heads of their group. The radial share goes to
+//! the values as 1 + (ρ − 1) cos²(v, z).
+//!
+//! # Assumptions
+//!
+//! Bidirectional, tokens exchangeable; 1/width terms beyond the pull and (1 − S2)/width neglected.
+//! Sampled to w = 16; beyond, a caveat.
+//!
+//! # Source
+//!
+//! Project notes (theory §2, refinements §3–§5); first order in w: Kedia et al. 2024, which has no
+//! query and key paths. Pair classes and the pull of normalised tokens are ours.
+
+use sigprop_stack::Attention;
+
+use super::softmax::{Cross, Overlaps, Row};
+use crate::domain::{Exchangeable, Gradient, Signal};
+use crate::moments::{Token, TokenGradient, share};
+
+/// Score variance up to which the rules were sampled.
+const SHARPEST_SAMPLED: f64 = 16.0;
+
+/// What the forward pass of one attention leaves for its backward pass.
+pub(crate) struct Attended {
+    input_width: f64,
+    query: Signal,
+    key: Signal,
+    value: Signal,
+    /// Number and mean weight of the keys as the softmax sees them.
+    keys: Keys,
+    row: Row,
+    /// Per pair class of the queries.
+    crosses: Vec<Cross>,
+    output: Signal,
+}
+
+/// Keys as the softmax sees them.
+#[derive(Clone, Copy)]
+struct Keys {
+    /// n_e.
+    effective: f64,
+    /// What multiplies S − 1/n_e in the output, in units of E v².
+    amplitude: f64,
+    key_cosine: f64,
+    value_cosine: f64,
+    /// v.
+    score_variance: f64,
+    /// w.
+    contrast: f64,
+}
+
+impl Attended {
+    pub(crate) fn new(
+        attention: &Attention,
+        domain: &Exchangeable,
+        overlaps: &mut Overlaps,
+        input: &Token,
+        [query, key, value]: [Signal; 3],
+    ) -> Self {
+        let length = domain.seq_len;
+        let d_head = attention.d_head as f64;
+        let keys = Keys::new(attention, domain, &query, &key, &value);
+        let row = overlaps.row(keys.effective, keys.contrast, 1.0 / (1.0 / d_head + 1.0 / input.width));
+        let freedom = 1.0 / (1.0 / d_head + 2.0 / input.width);
+        let crosses: Vec<Cross> = query
+            .cosines
+            .iter()
+            .map(|&cosine| overlaps.cross(keys.effective, keys.contrast, cosine, freedom))
+            .collect();
+
+        let pull = Pull::new(&keys, input);
+        let average = keys.value_cosine * (1.0 - 1.0 / length) + 1.0 / length;
+        let masked = attention.dropout_rate / (1.0 - attention.dropout_rate);
+        let own = average
+            + keys.amplitude * (row.s2 - 1.0 / keys.effective)
+            + pull.within(&keys, &row)
+            + masked * keys.single(row.s2, length);
+        let cosines = query
+            .cosines
+            .iter()
+            .zip(&crosses)
+            .map(|(&cosine, cross)| {
+                let between = average + keys.amplitude * cross.excess + pull.between(cosine, &keys, &row);
+                if own > 0.0 { between / own } else { 0.0 }
+            })
+            .collect();
+        let width = (attention.n_heads * attention.d_head) as f64;
+        let token = Token {
+            scale_variance: keys.value_cosine.powi(2) * value.token.scale_variance,
+            // Of its own scale a token sees what its own value contributes.
+            sensitivity: value.token.sensitivity * average / (length * own),
+            ..Token::gaussian(width, value.token.ln_second + own.ln())
+        };
+        Self {
+            input_width: input.width,
+            query,
+            key,
+            value,
+            keys,
+            row,
+            crosses,
+            output: Signal { token, cosines },
+        }
+    }
+
+    /// The heads' outputs.
+    pub(crate) fn output(&self) -> &Signal {
+        &self.output
+    }
+
+    /// The attention probabilities, one row of `seq_len` entries per query.
+    pub(crate) fn probabilities(&self, domain: &Exchangeable) -> Signal {
+        let length = domain.seq_len;
+        let own = self.keys.single(self.row.s2, length);
+        let token = Token {
+            mean: 1.0 / (length * own).sqrt(),
+            ..Token::gaussian(length, (own / length).ln())
+        };
+        let cosines = self.crosses.iter().map(|cross| self.overlap(cross, length) / own).collect();
+        Signal { token, cosines }
+    }
+
+    /// The gradient at the probabilities, from that at the output.
+    pub(crate) fn probabilities_backward(&self, attention: &Attention, gradient: &Gradient) -> Gradient {
+        let keep = 1.0 - attention.dropout_rate;
+        let gain = attention.d_head as f64 / keep;
+        let token = TokenGradient::isotropic(gradient.token.ln_second + self.value.token.ln_second + gain.ln());
+        Gradient { token, cosines: gradient.cosines.iter().map(|cosine| cosine * keep).collect() }
+    }
+
+    /// The gradients at queries, keys and values.
+    pub(crate) fn split(&self, attention: &Attention, domain: &Exchangeable, gradient: &Gradient) -> [Gradient; 3] {
+        let length = domain.seq_len;
+        let keep = 1.0 - attention.dropout_rate;
+        let keys = &self.keys;
+        let group = (attention.n_heads / attention.n_kv_heads) as f64;
+        let ln_score =
+            gradient.token.ln_second + (attention.scale.powi(2) * attention.d_head as f64).ln() + self.value.token.ln_second;
+        let others = length - 1.0;
+        let pairs = |value: &dyn Fn(&Cross) -> f64| -> f64 {
+            let terms = domain.classes.iter().zip(&gradient.cosines).zip(&self.crosses);
+            terms.map(|((class, cosine), cross)| class.share * cosine * value(cross)).sum()
+        };
+        // (1/(1 − p) − c_v)/(1 − c_v), with the amplitude of the value differences in front.
+        let masked = keep.recip() - 1.0;
+        let kept = |amplitude: f64| amplitude + masked * keys.effective / length;
+
+        // Values.
+        let own_row = keys.single(self.row.s2, length);
+        let value_own = own_row / keep + others * pairs(&|cross| self.overlap(cross, length));
+        let shared = pairs(&|cross| 1.0 - self.overlap(cross, length));
+        let value_cosines = self.key_classes(own_row, if others > 0.0 { (1.0 - own_row) / others } else { 0.0 });
+        let alignment = self.value_alignment(length);
+        let value = Gradient {
+            token: TokenGradient {
+                radial: 1.0 + (gradient.token.radial - 1.0) * alignment,
+                constant: gradient.token.constant,
+                steepness: 0.0,
+                ln_second: gradient.token.ln_second + (group * value_own).ln(),
+            },
+            cosines: value_cosines.into_iter().map(|own| ratio(own + shared, value_own)).collect(),
+        };
+
+        // Queries.
+        let differences = (1.0 - keys.key_cosine) * (1.0 - keys.value_cosine) / self.input_width;
+        let query_own =
+            (1.0 - keys.key_cosine) * kept(keys.amplitude) * self.row.t() + differences * (1.0 - self.row.s2);
+        let query_cosines = self.crosses.iter().zip(&gradient.cosines).map(|(cross, cosine)| {
+            let between = (1.0 - keys.key_cosine) * keys.amplitude * cross.t11 + differences * (1.0 - self.row.s2).powi(2);
+            ratio(cosine * between, query_own)
+        });
+        let query = Gradient {
+            token: TokenGradient::isotropic(ln_score + self.key.token.ln_second + query_own.ln()),
+            cosines: query_cosines.collect(),
+        };
+
+        // Keys.
+        let alone = keys.effective / length;
+        let value_difference = 1.0 - keys.value_cosine;
+        let key_own = alone
+            * ((value_difference + masked) * self.row.t_weighted
+                + others * value_difference * pairs(&|cross| cross.t11_weighted));
+        let key_cosines = self.key_classes(1.0, if others > 0.0 { -1.0 / others } else { 0.0 });
+        let key = Gradient {
+            token: TokenGradient::isotropic(ln_score + self.query.token.ln_second + (group * key_own.max(0.0)).ln()),
+            cosines: key_cosines,
+        };
+        [query, key, value]
+    }
+
+    /// E Σ_b A_ab A_cb over single keys.
+    fn overlap(&self, cross: &Cross, length: f64) -> f64 {
+        (1.0 + cross.excess * self.keys.effective) / length
+    }
+
+    /// cos² of the angle between a value and the output of another token.
+    fn value_alignment(&self, length: f64) -> f64 {
+        let average = self.keys.value_cosine * (1.0 - 1.0 / length) + 1.0 / length;
+        average * average * share(self.value.token.ln_second, self.output.token.ln_second)
+    }
+
+    /// A quantity of pairs of keys that is `same` for equal keys and `mean` on average, per class.
+    fn key_classes(&self, same: f64, mean: f64) -> Vec<f64> {
+        let distance = 1.0 - self.keys.key_cosine;
+        self.key
+            .cosines
+            .iter()
+            .map(|cosine| {
+                let closeness = if distance > 0.0 { (cosine - self.keys.key_cosine) / distance } else { 0.0 };
+                mean + (same - mean) * closeness
+            })
+            .collect()
+    }
+
+    /// Why the rule is not exact here, if it is not.
+    pub(crate) fn caveat(&self) -> Option<(&'static str, String)> {
+        let keys = &self.keys;
+        if keys.contrast > SHARPEST_SAMPLED {
+            return Some((
+                "attention is sharper than the rules were sampled at (score variance within a row up to 16)",
+                format!("{:.3e}", keys.contrast),
+            ));
+        }
+        self.query
+            .cosines
+            .iter()
+            .find(|&&cosine| cosine < -0.1 && keys.contrast > 0.1)
+            .map(|cosine| ("attention between tokens that point in opposite directions", format!("cosine {cosine:.3}")))
+    }
+}
+
+impl Keys {
+    fn new(attention: &Attention, domain: &Exchangeable, query: &Signal, key: &Signal, value: &Signal) -> Self {
+        let length = domain.seq_len;
+        let (key_cosine, value_cosine) = (domain.mean(&key.cosines), domain.mean(&value.cosines));
+        let variance = domain.mean_product(&key.cosines, &key.cosines) - key_cosine * key_cosine;
+        let covariance = domain.mean_product(&key.cosines, &value.cosines) - key_cosine * value_cosine;
+        let distance = 1.0 - key_cosine;
+        let score_variance = attention.scale.powi(2)
+            * attention.d_head as f64
+            * (query.token.ln_second + key.token.ln_second).exp();
+        if distance <= 1e-12 || length < 2.0 {
+            let amplitude = 1.0 - value_cosine;
+            return Self { effective: length, amplitude, key_cosine, value_cosine, score_variance, contrast: 0.0 };
+        }
+        let effective = 1.0 + (length - 1.0) / (1.0 + length * variance.max(0.0) / (distance * distance));
+        let pairs = 1.0 - 1.0 / length;
+        let contrast = score_variance * distance * pairs * effective / (effective - 1.0);
+        Self {
+            effective,
+            amplitude: effective * ((1.0 - value_cosine) / length + covariance / distance),
+            key_cosine,
+            value_cosine,
+            score_variance,
+            contrast: contrast.min(super::softmax::LARGEST),
+        }
+    }
+
+    /// E Σ A² over single keys, from that over effective ones.
+    fn single(&self, s2: f64, length: f64) -> f64 {
+        s2 * self.effective / length
+    }
+}
+
+/// The pull of a query's key direction on the average.
+struct Pull {
+    strength: f64,
+    /// 1 for Gaussian tokens, 0 for tokens of fixed norm.
+    freedom: f64,
+}
+
+impl Pull {
+    fn new(keys: &Keys, input: &Token) -> Self {
+        // Beyond what was sampled it is not let grow.
+        let variance = keys.score_variance.min(SHARPEST_SAMPLED / (1.0 - keys.key_cosine).max(1e-3));
+        let strength = variance * (1.0 - keys.key_cosine) * (1.0 - keys.value_cosine) / input.width;
+        let freedom = (0.5 * input.norm_variance() * input.width).clamp(0.0, 1.0);
+        Self { strength, freedom }
+    }
+
+    fn within(&self, keys: &Keys, row: &Row) -> f64 {
+        let gaussian = 1.0 - row.s2 - 6.0 * row.s3 + 6.0 * row.s22;
+        let normalised =
+            1.0 - 5.0 * row.s2 + 4.0 * row.s3 + 6.0 * row.s22 - 6.0 * row.s4 - Self::common_loss(keys, row);
+        self.strength * (self.freedom * gaussian + (1.0 - self.freedom) * normalised)
+    }
+
+    fn between(&self, cosine: f64, keys: &Keys, row: &Row) -> f64 {
+        let gaussian = cosine * (1.0 - row.s2).powi(2);
+        let normalised = gaussian - Self::common_loss(keys, row);
+        self.strength * (self.freedom * gaussian + (1.0 - self.freedom) * normalised)
+    }
+
+    /// What the average loses of the common part.
+    fn common_loss(keys: &Keys, row: &Row) -> f64 {
+        let r = keys.key_cosine;
+        r * (2.0 - r) * (1.0 - 3.0 * row.s2 + 2.0 * row.s3)
+    }
+}
+
+/// `a`/`b`, 0 where there is nothing to compare.
+fn ratio(a: f64, b: f64) -> f64 {
+    if b > 0.0 { a / b } else { 0.0 }
+}

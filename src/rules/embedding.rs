@@ -1,0 +1,163 @@
+//! Where a stream starts: sums of looked-up embeddings, or Gaussian vectors.
+//!
+//! # Formula
+//!
+//! ```text
+//! token     E x² = s²         E x_a x_b = s² if both carry the same id, else 0
+//! position  E x² = s²         E x_a x_b = 0
+//! segment   E x² = s²         E x_a x_b = s² in the same segment, else 0
+//! sinusoid  E x² = scale²/2   E x_a x_b = scale²/2 · mean over i and pairs of cos θ_i (a − b)
+//! ```
+//!
+//! Terms add. P(same id) = Σ p², exactly. A split uniform on 0 … L leaves two different positions in
+//! one segment with probability 2/3, exactly. Sinusoids also have a mean, that of their entries.
+//!
+//! # Backward
+//!
+//! Rows of a table collect the gradients of the positions that use them:
+//!
+//! ```text
+//! token     E dW² = L/V (E g² + (L − 1) Σ over pairs with the same id of share · E g_a g_b)
+//! position  E dW² = E g²
+//! segment   E dW² = L/2 (E g² + (L − 1) Σ over pairs in the same segment of share · E g_a g_b)
+//! ```
+//!
+//! # Assumptions
+//!
+//! Positions are averaged over: exact for every component but attention, where sinusoids make
+//! neighbours more alike than strangers (caveat).
+//!
+//! # Source
+//!
+//! Kedia et al. 2024, §3 (repeat probability π²/(6 ln² V) there, exact here).
+
+use sigprop_stack::{Embedding, EmbeddingTerm, Gaussian, Source};
+
+use crate::domain::{Exchangeable, Gradient, PairClass, Signal};
+use crate::moments::Token;
+
+/// P(two different positions lie in the same of two segments).
+const SAME_SEGMENT: f64 = 2.0 / 3.0;
+
+/// The signal at the start of a stream of `seq_len` tokens, and its pair classes.
+pub(crate) fn source(source: &Source, seq_len: usize) -> (Exchangeable, Signal) {
+    match source {
+        Source::Gaussian(gaussian) => gaussian_source(gaussian, seq_len),
+        Source::Embedding(embedding) => embedding_source(embedding, seq_len),
+    }
+}
+
+fn gaussian_source(gaussian: &Gaussian, seq_len: usize) -> (Exchangeable, Signal) {
+    let class = PairClass { share: 1.0, same_id: false, same_segment: false };
+    let domain = Exchangeable { seq_len: seq_len as f64, classes: vec![class] };
+    let token = Token::gaussian(gaussian.width as f64, gaussian.variance.ln());
+    (domain, Signal { token, cosines: vec![gaussian.correlation] })
+}
+
+fn embedding_source(embedding: &Embedding, seq_len: usize) -> (Exchangeable, Signal) {
+    let repeat = embedding.ids.repeat_probability();
+    let has_segments = embedding.terms.iter().any(|term| matches!(term, EmbeddingTerm::Segment { .. }));
+    let mut classes = Vec::new();
+    for (same_id, id_share) in [(true, repeat), (false, 1.0 - repeat)] {
+        if has_segments {
+            classes.push(PairClass { share: id_share * SAME_SEGMENT, same_id, same_segment: true });
+            classes.push(PairClass { share: id_share * (1.0 - SAME_SEGMENT), same_id, same_segment: false });
+        } else {
+            classes.push(PairClass { share: id_share, same_id, same_segment: false });
+        }
+    }
+    classes.retain(|class| class.share > 0.0);
+
+    let (mut second, mut mean) = (0.0, 0.0);
+    let mut crosses = vec![0.0; classes.len()];
+    for term in &embedding.terms {
+        let (own, shared): (f64, &dyn Fn(&PairClass) -> f64) = match term {
+            EmbeddingTerm::Token { table } => (table.init.variance(), &|class| f64::from(u8::from(class.same_id))),
+            EmbeddingTerm::LearnedPosition { table } => (table.init.variance(), &|_| 0.0),
+            EmbeddingTerm::Segment { table } => {
+                (table.init.variance(), &|class| f64::from(u8::from(class.same_segment)))
+            }
+            EmbeddingTerm::SinusoidalPosition { scale } => {
+                let waves = Waves::new(embedding.width, seq_len);
+                mean += scale * waves.mean;
+                (scale * scale * waves.second, &move |_| waves.cross / waves.second)
+            }
+        };
+        second += own;
+        for (cross, class) in crosses.iter_mut().zip(&classes) {
+            *cross += own * shared(class);
+        }
+    }
+    let domain = Exchangeable { seq_len: seq_len as f64, classes };
+    let mut token = Token::gaussian(embedding.width as f64, f64::ln(second));
+    if second > 0.0 {
+        token.mean = mean / second.sqrt();
+        crosses.iter_mut().for_each(|cross| *cross /= second);
+    }
+    (domain, Signal { token, cosines: crosses })
+}
+
+/// Moments of sinusoids of amplitude 1, averaged over positions and features.
+#[derive(Clone, Copy)]
+struct Waves {
+    mean: f64,
+    second: f64,
+    cross: f64,
+}
+
+impl Waves {
+    fn new(width: usize, seq_len: usize) -> Self {
+        let length = seq_len as f64;
+        let (mut mean, mut second, mut square) = (0.0, 0.0, 0.0);
+        for feature in 0..width {
+            let angle = 10_000f64.powf(-((feature - feature % 2) as f64) / width as f64);
+            let wave = |position: usize| {
+                let phase = position as f64 * angle;
+                if feature % 2 == 0 { phase.sin() } else { phase.cos() }
+            };
+            let sum: f64 = (0..seq_len).map(wave).sum();
+            mean += sum / length;
+            square += sum * sum;
+            second += (0..seq_len).map(|position| wave(position).powi(2)).sum::<f64>();
+        }
+        let width = width as f64;
+        let pairs = (length * (length - 1.0)).max(1.0);
+        Self { mean: mean / width, second: second / (length * width), cross: (square - second) / (pairs * width) }
+    }
+}
+
+/// ln E dW² of the table of `term`, from the gradient at the start of the stream; `None` for a term
+/// without weights.
+pub(crate) fn ln_weight_gradient(
+    term: &EmbeddingTerm,
+    embedding: &Embedding,
+    domain: &Exchangeable,
+    gradient: &Gradient,
+) -> Option<f64> {
+    let ln_second = gradient.token.ln_second;
+    let collected = |rows: f64, shared: &dyn Fn(&PairClass) -> bool| {
+        let pairs: f64 = domain
+            .classes
+            .iter()
+            .zip(&gradient.cosines)
+            .filter(|(class, _)| shared(class))
+            .map(|(class, cosine)| class.share * cosine)
+            .sum();
+        ln_second + (domain.seq_len / rows * (1.0 + (domain.seq_len - 1.0) * pairs)).ln()
+    };
+    match term {
+        EmbeddingTerm::Token { .. } => Some(collected(embedding.ids.vocab_size as f64, &|class| class.same_id)),
+        EmbeddingTerm::LearnedPosition { .. } => Some(ln_second),
+        EmbeddingTerm::Segment { .. } => Some(collected(2.0, &|class| class.same_segment)),
+        EmbeddingTerm::SinusoidalPosition { .. } => None,
+    }
+}
+
+/// Why the source is not exact in this domain, if it is not.
+pub(crate) fn caveat(source: &Source) -> Option<(&'static str, String)> {
+    let Source::Embedding(embedding) = source else { return None };
+    let sinusoidal = embedding.terms.iter().any(|term| matches!(term, EmbeddingTerm::SinusoidalPosition { .. }));
+    sinusoidal.then(|| {
+        ("sinusoidal positions are averaged over all pairs of tokens", "neighbours are more alike than that".to_owned())
+    })
+}

@@ -1,0 +1,91 @@
+//! Linear map y = W x + b.
+//!
+//! # Formula
+//!
+//! ```text
+//! E y_a y_b = n_in s_w² E x_a x_b + s_b²        mean 0
+//! V' = h² V + 2/n_out                           h = n_in s_w² E x²/E y²
+//! ```
+//!
+//! # Backward
+//!
+//! ```text
+//! E g_a g_b' = n_out s_w² E g_a g_b · (1 + (ρ' − 1)/n_in)     ρ' = 1 + h (ρ − 1)
+//! E dW² = Σ_ab E x_a x_b E g_a g_b     E db² = Σ_ab E g_a g_b
+//! ```
+//!
+//! # Assumptions
+//!
+//! Independent zero-mean weights; the gradient depends on W only through the output (derivation of
+//! the factor: [`crate::rules`]). Exact in the forward moments at any width.
+//!
+//! # Source
+//!
+//! Kedia et al. 2024 (arXiv 2403.09635), appendix on linear layers; the 1/n_in term is ours.
+
+use sigprop_stack::Linear;
+
+use super::PairRule;
+use crate::moments::{Token, TokenGradient, ln_sum, share};
+
+pub(crate) struct Rule {
+    fan_in: f64,
+    fan_out: f64,
+    weight_variance: f64,
+    ln_bias_variance: f64,
+}
+
+impl Rule {
+    pub(crate) fn new(linear: &Linear) -> Self {
+        Self {
+            fan_in: linear.fan_in as f64,
+            fan_out: linear.fan_out as f64,
+            weight_variance: linear.weight.init.variance(),
+            ln_bias_variance: linear.bias.as_ref().map_or(f64::NEG_INFINITY, |bias| bias.init.variance().ln()),
+        }
+    }
+
+    fn ln_product(&self, x: &Token) -> f64 {
+        (self.fan_in * self.weight_variance).ln() + x.ln_second
+    }
+
+    /// Share of the output's second moment that comes from W x.
+    fn product_share(&self, x: &Token, y: &Token) -> f64 {
+        share(self.ln_product(x), y.ln_second)
+    }
+}
+
+impl PairRule for Rule {
+    fn token(&self, x: &Token) -> Token {
+        let ln_second = ln_sum([self.ln_product(x), self.ln_bias_variance].into_iter());
+        let y = Token::gaussian(self.fan_out, ln_second);
+        let product = self.product_share(x, &y);
+        Token {
+            scale_variance: product * product * x.norm_variance(),
+            sensitivity: product * x.sensitivity,
+            ..y
+        }
+    }
+
+    fn cosine(&self, x: [&Token; 2], y: [&Token; 2], cosine: f64) -> f64 {
+        let ln_total = 0.5 * (y[0].ln_second + y[1].ln_second);
+        let ln_product = 0.5 * (self.ln_product(x[0]) + self.ln_product(x[1]));
+        share(ln_product, ln_total) * cosine + share(self.ln_bias_variance, ln_total)
+    }
+
+    fn token_backward(&self, x: &Token, y: &Token, gradient: &TokenGradient) -> TokenGradient {
+        let product = self.product_share(x, y);
+        let radial = 1.0 + product * (gradient.radial - 1.0);
+        let gain = self.fan_out * self.weight_variance * (1.0 + (radial - 1.0) / self.fan_in);
+        TokenGradient {
+            radial,
+            constant: 1.0,
+            steepness: product * gradient.steepness,
+            ..gradient.scaled(gain)
+        }
+    }
+
+    fn cosine_backward(&self, _: [&Token; 2], _: f64, gradient_cosine: f64) -> f64 {
+        gradient_cosine
+    }
+}

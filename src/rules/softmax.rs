@@ -1,0 +1,266 @@
+//! Softmax A_b = e^{s_b} / Σ e^{s}: how much its weights overlap.
+//!
+//! # Formula
+//!
+//! n scores s_b, Gaussian with variance w once what they share is taken off (it cancels). With
+//! M_k(t) = E e^{kz} e^{−t e^z}, z ~ N(0, w), and 1/Σ^k = ∫ t^{k−1}/(k−1)! e^{−tΣ} dt,
+//!
+//! ```text
+//! S2  = E Σ A²    = n ∫ t M_2 M_0^{n−1} dt
+//! S3  = E Σ A³    = n ∫ t²/2 M_3 M_0^{n−1} dt
+//! S4  = E Σ A⁴    = n ∫ t³/6 M_4 M_0^{n−1} dt
+//! S22 = E (ΣA²)²  = ∫ t³/6 (n M_4 M_0^{n−1} + n(n−1) M_2² M_0^{n−2}) dt
+//! ```
+//!
+//! exact for every (real) n and w, condensed phase included. Two rows whose scores have correlation
+//! ρ overlap by a power series with non-negative coefficients (Hermite expansion of A):
+//!
+//! ```text
+//! S11(ρ) = E Σ_b A_ab A_cb = Σ_k W_k ρ^k      W_0 = 1/n      W_1 = w (1 − S2)²/(n − 1)
+//! W_2 = ½ w² n (B_3² + 3(n−1) B_21² + (n−1)(n−2) B_111²)      Σ W_k = S2      Σ k W_k = w T
+//! B_3 = (1 − 3S2 + 2S3)/n    B_21 = (1 − 3S2 + 2S3)/(n(n−1))    B_111 = 2(1 − 3S2 + 2S3)/(n(n−1)(n−2))
+//! T11(ρ) = (1/w) dS11/dρ     T = T11(1) = S2 − 2S3 + S22
+//! ```
+//!
+//! Up to w = [`SERIES_LIMIT`] the terms beyond k = 2 are one power of ρ that has their sum and their
+//! slope; above, S11 is the double integral `n ∬ M_11 M_00^{n−1} dt du`, tabulated in (ln w, ρ).
+//!
+//! Finite heads: the score variance of a row is w χ²/n_h, the scores of two rows follow a Wishart
+//! distribution; both are averaged over. 1/n_h = 1/d_head + 1/width for a row, 1/d_head + 2/width
+//! for a pair.
+//!
+//! # Backward
+//!
+//! For a gradient Γ of independent entries at A, E g_s² = Γ T/n.
+//!
+//! # Source
+//!
+//! Integrals: project notes, theory §2 and refinements §3, checked by sampling there for L = 16 …
+//! 1024, w = 0.1 … 16. W_2 is ours. Replaces the log-normal e^w/n of Kedia et al. 2024.
+
+mod grid;
+mod integrals;
+
+use nalgebra::{DMatrix, SymmetricEigen};
+
+use self::grid::Grid;
+use self::integrals::{cross_overlap, row_overlaps};
+
+/// Largest w at which S11 is taken from its series; the error of S11 − 1/n stays below 1 % there.
+const SERIES_LIMIT: f64 = 1.0;
+/// Below, S2 is linear in w.
+const SMALLEST: f64 = 1e-4;
+/// Above, softmax is treated as this sharp.
+pub(crate) const LARGEST: f64 = 1600.0;
+/// Below, finite heads change nothing that can be seen.
+const FINITE_HEAD_LIMIT: f64 = 0.05;
+
+/// Overlaps within one row.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Row {
+    pub(crate) s2: f64,
+    pub(crate) s3: f64,
+    pub(crate) s4: f64,
+    pub(crate) s22: f64,
+    /// E χT, χ the row's own score variance in units of its mean.
+    pub(crate) t_weighted: f64,
+}
+
+impl Row {
+    /// T = E (ΣA² − 2ΣA³ + (ΣA²)²), the variance that g ↦ A∘(g − A·g) passes.
+    pub(crate) fn t(&self) -> f64 {
+        self.s2 - 2.0 * self.s3 + self.s22
+    }
+
+    fn zero() -> Self {
+        Self { s2: 0.0, s3: 0.0, s4: 0.0, s22: 0.0, t_weighted: 0.0 }
+    }
+
+    fn add(&mut self, weight: f64, strength: f64, other: &Self) {
+        self.s2 += weight * other.s2;
+        self.s3 += weight * other.s3;
+        self.s4 += weight * other.s4;
+        self.s22 += weight * other.s22;
+        self.t_weighted += weight * strength * other.t();
+    }
+}
+
+/// Overlaps between two rows.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Cross {
+    /// S11 − 1/n.
+    pub(crate) excess: f64,
+    /// T11.
+    pub(crate) t11: f64,
+    /// E ρ T11, ρ the sampled correlation of the two rows.
+    pub(crate) t11_weighted: f64,
+}
+
+/// Overlaps of all softmax rows of a stack, tabulated as they are met.
+pub(crate) struct Overlaps {
+    rows: Grid<4>,
+    crosses: Grid<CROSS_NODES>,
+}
+
+/// Chebyshev nodes in ρ of the table of S11.
+const CROSS_NODES: usize = 12;
+const CROSS_RANGE: [f64; 2] = [-0.7, 1.0];
+
+impl Overlaps {
+    /// For rows of about `n` scores.
+    pub(crate) fn new(n: f64) -> Self {
+        Self { rows: Grid::new(n.ln()), crosses: Grid::new(n.ln()) }
+    }
+
+    /// One row of `n` scores of variance `w`, from heads with `freedom` = n_h.
+    pub(crate) fn row(&mut self, n: f64, w: f64, freedom: f64) -> Row {
+        if w < FINITE_HEAD_LIMIT {
+            let row = self.sharp_row(n, w);
+            return Row { t_weighted: row.t(), ..row };
+        }
+        let mut average = Row::zero();
+        for (strength, weight) in chi_square_nodes(freedom) {
+            let row = self.sharp_row(n, w * strength);
+            average.add(weight, strength, &row);
+        }
+        average
+    }
+
+    /// Two rows of `n` scores of variance `w` with correlation `rho`, from heads with `freedom`.
+    pub(crate) fn cross(&mut self, n: f64, w: f64, rho: f64, freedom: f64) -> Cross {
+        if w < FINITE_HEAD_LIMIT {
+            let cross = self.sharp_cross(n, w, rho);
+            return Cross { t11_weighted: rho * cross.t11, ..cross };
+        }
+        let own = (1.0 - rho * rho).max(0.0).sqrt();
+        let mut average = Cross::default();
+        let spread = (3.0 / freedom).sqrt();
+        for (a, weight_a) in chi_square_nodes(freedom) {
+            for (b, weight_b) in chi_square_nodes(freedom - 1.0) {
+                let b = b * (freedom - 1.0) / freedom;
+                for (x, weight_x) in [(-spread, 1.0 / 6.0), (0.0, 2.0 / 3.0), (spread, 1.0 / 6.0)] {
+                    let weight = weight_a * weight_b * weight_x;
+                    let second = rho * rho * a + 2.0 * rho * own * a.sqrt() * x + own * own * (x * x + b);
+                    let product = rho * a + own * a.sqrt() * x;
+                    let strength = (a * second).sqrt();
+                    let sampled = (product / strength).clamp(-1.0, 1.0);
+                    let cross = self.sharp_cross(n, w * strength, sampled);
+                    average.excess += weight * cross.excess;
+                    average.t11 += weight * strength * cross.t11;
+                    average.t11_weighted += weight * product * cross.t11;
+                }
+            }
+        }
+        average
+    }
+
+    /// One row, its score variance exactly `w`.
+    fn sharp_row(&mut self, n: f64, w: f64) -> Row {
+        if n <= 1.0 + 1e-9 {
+            return Row { s2: 1.0, s3: 1.0, s4: 1.0, s22: 1.0, t_weighted: 0.0 };
+        }
+        let w = w.min(LARGEST);
+        let slopes = self.rows.at(n.ln(), w.max(SMALLEST).ln(), &|ln_n, ln_w| {
+            let (n, w) = (ln_n.exp(), ln_w.exp());
+            let [s2, s3, s4, s22] = row_overlaps(n, w);
+            [(n * s2).ln() / w, (n * n * s3).ln() / w, (n.powi(3) * s4).ln() / w, (n * n * s22).ln() / w]
+        });
+        let [s2, s3, s4, s22] = slopes.map(|slope| (slope * w).exp());
+        Row { s2: s2 / n, s3: s3 / (n * n), s4: s4 / n.powi(3), s22: s22 / (n * n), t_weighted: 0.0 }
+    }
+
+    /// Two rows, their score variance exactly `w` and their correlation exactly `rho`.
+    fn sharp_cross(&mut self, n: f64, w: f64, rho: f64) -> Cross {
+        if n <= 1.0 + 1e-9 || w <= 0.0 {
+            return Cross::default();
+        }
+        let w = w.min(LARGEST);
+        let row = self.sharp_row(n, w);
+        let first = w * (1.0 - row.s2).powi(2) / (n - 1.0);
+        let (excess, slope) = if w <= SERIES_LIMIT {
+            series(n, w, rho, &row, first)
+        } else {
+            let values = self.crosses.at(n.ln(), w.ln(), &|ln_n, ln_w| {
+                let (n, w) = (ln_n.exp(), ln_w.exp());
+                let first = w * (1.0 - row_overlaps(n, w)[0]).powi(2) / (n - 1.0);
+                chebyshev_nodes().map(|rho| ((cross_overlap(n, w, rho) - 1.0 / n) / (rho * first)).ln())
+            });
+            let (ln_ratio, ln_slope) = chebyshev(&values, rho);
+            let ratio = first * ln_ratio.exp();
+            (rho * ratio, ratio * (1.0 + rho * ln_slope))
+        };
+        Cross { excess, t11: slope / w, t11_weighted: 0.0 }
+    }
+}
+
+/// S11 − 1/n and dS11/dρ by the series.
+fn series(n: f64, w: f64, rho: f64, row: &Row, first: f64) -> (f64, f64) {
+    let bend = 1.0 - 3.0 * row.s2 + 2.0 * row.s3;
+    let b3 = bend / n;
+    let b21 = b3 / (n - 1.0);
+    let triples = if n > 2.0 + 1e-6 { 4.0 * b21 * b21 * (n - 1.0) / (n - 2.0) } else { 0.0 };
+    let second = 0.5 * w * w * n * (b3 * b3 + 3.0 * (n - 1.0) * b21 * b21 + triples);
+    let rest = (row.s2 - 1.0 / n - first - second).max(0.0);
+    let rest_slope = (w * row.t() - first - 2.0 * second).max(0.0);
+    let mut excess = rho * (first + rho * second);
+    let mut slope = first + 2.0 * rho * second;
+    // Less is rounding of the integrals.
+    if rest > 1e-9 * row.s2 {
+        let degree = (rest_slope / rest).max(3.0);
+        let power = rho.abs().powf(degree - 1.0);
+        // Odd, like the leading term ρ³ of what is left.
+        excess += rest * power * rho;
+        slope += rest * degree * power;
+    }
+    (excess, slope)
+}
+
+fn chebyshev_nodes() -> [f64; CROSS_NODES] {
+    let (middle, half) = (0.5 * (CROSS_RANGE[0] + CROSS_RANGE[1]), 0.5 * (CROSS_RANGE[1] - CROSS_RANGE[0]));
+    std::array::from_fn(|i| {
+        middle + half * (std::f64::consts::PI * (i as f64 + 0.5) / CROSS_NODES as f64).cos()
+    })
+}
+
+/// Value and slope in ρ of the Chebyshev interpolant through `values` at [`chebyshev_nodes`].
+fn chebyshev(values: &[f64; CROSS_NODES], rho: f64) -> (f64, f64) {
+    let (middle, half) = (0.5 * (CROSS_RANGE[0] + CROSS_RANGE[1]), 0.5 * (CROSS_RANGE[1] - CROSS_RANGE[0]));
+    let rho = rho.max(CROSS_RANGE[0]);
+    let x = ((rho - middle) / half).clamp(-1.0, 1.0);
+    let count = CROSS_NODES as f64;
+    let (mut value, mut slope) = (0.0, 0.0);
+    // T_k and U_{k−1} by their recurrences.
+    let (mut t, mut t_next, mut u, mut u_next) = (1.0, x, 0.0, 1.0);
+    for k in 0..CROSS_NODES {
+        let order = k as f64;
+        let coefficient = (0..CROSS_NODES)
+            .map(|i| values[i] * (std::f64::consts::PI * order * (i as f64 + 0.5) / count).cos())
+            .sum::<f64>()
+            * if k == 0 { 1.0 } else { 2.0 }
+            / count;
+        value += coefficient * t;
+        slope += coefficient * order * u;
+        (t, t_next) = (t_next, 2.0 * x * t_next - t);
+        (u, u_next) = (u_next, 2.0 * x * u_next - u);
+    }
+    (value, slope / half)
+}
+
+/// Three Gauss nodes (value, weight) of χ²_n/n: eigenvalues of the Jacobi matrix of the Laguerre
+/// polynomials (Golub & Welsch 1969).
+fn chi_square_nodes(n: f64) -> [(f64, f64); 3] {
+    let shape = 0.5 * n.max(1.0);
+    let jacobi = DMatrix::from_fn(3, 3, |i, j| match i.abs_diff(j) {
+        0 => (2.0 * i as f64 + shape) / shape,
+        1 => {
+            let k = i.max(j) as f64;
+            (k * (k + shape - 1.0)).sqrt() / shape
+        }
+        _ => 0.0,
+    });
+    let eigen = SymmetricEigen::new(jacobi);
+    std::array::from_fn(|i| (eigen.eigenvalues[i].max(0.0), eigen.eigenvectors[(0, i)].powi(2)))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,162 @@
+//! Weighted sum x' = Σ β_i m_i/(1 − p_i) f_i(x): the residual connection, with stochastic depth.
+//!
+//! # Formula
+//!
+//! ```text
+//! E x'_a x'_b = Σ_i β_i²/(1 − p_i) E f_ia f_ib + Σ_{i≠j} β_i β_j mean_i mean_j
+//! ```
+//!
+//! A dropped branch is dropped for the whole sequence, so pairs of tokens too carry 1/(1 − p_i).
+//!
+//! # Backward
+//!
+//! ```text
+//! E g_i² = β_i²/(1 − p_i) E g²     ρ_i = 1 + a_i (ρ − 1)     S_i = a_i S
+//! E g_x² = Σ_i E g_i'² (1 + e_i S_0 V) + X/width E g²
+//! X = 2 (ρ − 1) Σ_{i<j} a_i χ_i a_j χ_j E x'²/E x²
+//! ρ_x E g_x² = Σ_i ρ_i' E g_i'² + X E g²
+//! ```
+//!
+//! a_i, χ_i as in [`crate::rules`]; e_i = S_i' − χ_i S_i is the exponent the branch itself adds, S_0
+//! what reaches x by the other branches; X is the cross term 2 E (x·g_i)(x·g_j) of the radial
+//! projections.
+//!
+//! # Assumptions
+//!
+//! Branches are uncorrelated but for their means (fresh zero-mean weights at the end of all but one
+//! of them).
+//!
+//! # Source
+//!
+//! Kedia et al. 2024, appendix on residuals, for the leading order; the 1/width terms are ours.
+
+use sigprop_stack::Sum;
+
+use crate::moments::{Token, TokenGradient, ln_sum, share};
+
+pub(crate) struct Rule {
+    /// Per branch: ln of β²/(1 − p).
+    ln_gains: Vec<f64>,
+    /// Per branch: β.
+    scales: Vec<f64>,
+    /// Per branch: p/(1 − p).
+    odds: Vec<f64>,
+}
+
+impl Rule {
+    pub(crate) fn new(sum: &Sum) -> Self {
+        let keep = |rate: f64| 1.0 - rate;
+        Self {
+            ln_gains: sum.branches.iter().map(|b| 2.0 * b.scale.abs().ln() - keep(b.drop_rate).ln()).collect(),
+            scales: sum.branches.iter().map(|b| b.scale).collect(),
+            odds: sum.branches.iter().map(|b| b.drop_rate / keep(b.drop_rate)).collect(),
+        }
+    }
+
+    /// The output from the common input and the outputs of the branches.
+    pub(crate) fn token(&self, x: &Token, branches: &[Token]) -> Token {
+        let terms = || self.ln_gains.iter().zip(branches).map(|(gain, branch)| gain + branch.ln_second);
+        let ln_independent = ln_sum(terms());
+        let mean_terms: Vec<f64> =
+            self.scales.iter().zip(branches).map(|(scale, b)| scale * b.mean * share(0.5 * b.ln_second, 0.5 * ln_independent)).collect();
+        let mean: f64 = mean_terms.iter().sum();
+        let cross = mean * mean - mean_terms.iter().map(|term| term * term).sum::<f64>();
+        let total = 1.0 + cross;
+        let ln_second = ln_independent + total.ln();
+        let shares: Vec<f64> = terms().map(|term| share(term, ln_second)).collect();
+
+        let width = x.width;
+        let inherited: f64 = shares.iter().zip(branches).map(|(a, b)| a * b.sensitivity).sum();
+        let square: f64 = shares.iter().map(|a| a * a).sum();
+        let linear: f64 = shares.iter().sum();
+        let crossed = 2.0 * (linear * linear - square);
+        let fresh: f64 = shares
+            .iter()
+            .zip(branches)
+            .zip(&self.odds)
+            .map(|((a, b), odds)| {
+                let own = b.norm_variance() - b.sensitivity.powi(2) * x.norm_variance();
+                a * a * (own.max(0.0) + odds)
+            })
+            .sum();
+        Token {
+            width,
+            ln_second,
+            mean: mean / total.sqrt(),
+            kurtosis: shares.iter().zip(branches).map(|(a, b)| a * a * b.kurtosis).sum::<f64>() + crossed,
+            scale_variance: inherited * inherited * x.norm_variance() + crossed / width + fresh,
+            entry_variance: 0.0,
+            sensitivity: inherited * x.sensitivity,
+            constant_share: shares.iter().zip(branches).map(|(a, b)| a * b.constant_share).sum(),
+        }
+    }
+
+    /// Cosine of two tokens of the output, from those of the branches.
+    pub(crate) fn cosine(&self, branches: &[Token], output: &Token, cosines: &[f64]) -> f64 {
+        let means: Vec<f64> = self
+            .scales
+            .iter()
+            .zip(branches)
+            .map(|(scale, b)| scale * b.mean * share(0.5 * b.ln_second, 0.5 * output.ln_second))
+            .collect();
+        let cross = means.iter().sum::<f64>().powi(2) - means.iter().map(|mean| mean * mean).sum::<f64>();
+        let terms = self.ln_gains.iter().zip(branches).zip(cosines);
+        terms.map(|((gain, b), cosine)| share(gain + b.ln_second, output.ln_second) * cosine).sum::<f64>() + cross
+    }
+
+    /// The gradient at the output of branch `index`.
+    pub(crate) fn split(&self, index: usize, branches: &[Token], output: &Token, gradient: &TokenGradient) -> TokenGradient {
+        let a = self.share(index, branches, output);
+        // Where the branch is kept, the norm of the output is larger.
+        let kept = 1.0 - gradient.steepness * a * self.odds[index];
+        TokenGradient {
+            ln_second: gradient.ln_second + self.ln_gains[index] + kept.max(f64::MIN_POSITIVE).ln(),
+            radial: 1.0 + a * (gradient.radial - 1.0),
+            constant: gradient.constant,
+            steepness: a * gradient.steepness,
+        }
+    }
+
+    /// The gradient at the common input, from that at the output and those at the input of each
+    /// branch; with the weights of the branches in it.
+    pub(crate) fn join(
+        &self,
+        x: &Token,
+        branches: &[Token],
+        output: &Token,
+        gradient: &TokenGradient,
+        parts: &[TokenGradient],
+    ) -> (TokenGradient, Vec<f64>) {
+        let shares: Vec<f64> = (0..parts.len()).map(|i| self.share(i, branches, output)).collect();
+        let sensitive: Vec<f64> = shares.iter().zip(branches).map(|(a, b)| a * b.sensitivity).collect();
+        let inherited = gradient.steepness * sensitive.iter().sum::<f64>();
+        let exponents: Vec<f64> =
+            parts.iter().zip(&sensitive).map(|(part, s)| part.steepness - s * gradient.steepness).collect();
+        let corrected: Vec<TokenGradient> = (0..parts.len())
+            .map(|i| {
+                let others = inherited - sensitive[i] * gradient.steepness;
+                let gain = 1.0 + exponents[i] * others * x.norm_variance();
+                TokenGradient { steepness: inherited + exponents[i], ..parts[i].scaled(gain) }
+            })
+            .collect();
+
+        let crossed = sensitive.iter().sum::<f64>().powi(2) - sensitive.iter().map(|s| s * s).sum::<f64>();
+        let ln_branches = ln_sum(corrected.iter().map(|part| part.ln_second));
+        // (E g² E x'²) / (E x² Σ E g_i²), by which the cross term stands beside the branches.
+        let beside = share(gradient.ln_second + output.ln_second - x.ln_second, ln_branches);
+        let cross = if crossed > 0.0 { (gradient.radial - 1.0) * crossed * beside } else { 0.0 };
+        let total = 1.0 + cross / x.width;
+
+        let (joined, weights) = TokenGradient::join(&corrected);
+        let joined = TokenGradient {
+            ln_second: joined.ln_second + total.ln(),
+            radial: ((joined.radial + cross) / total).max(0.0),
+            ..joined
+        };
+        (joined, weights)
+    }
+
+    fn share(&self, index: usize, branches: &[Token], output: &Token) -> f64 {
+        share(self.ln_gains[index] + branches[index].ln_second, output.ln_second)
+    }
+}

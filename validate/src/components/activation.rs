@@ -1,0 +1,116 @@
+//! Elementwise function φ.
+//!
+//! ```text
+//! forward   y = φ(x)
+//! backward  dx = φ'(x) dy
+//! ```
+//!
+//! Derivatives at kinks are those from the left. Not-a-number passes through every function, so
+//! that an overflow before it is not hidden.
+
+use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI, SQRT_2};
+
+use sigprop_stack::Activation;
+
+use crate::{array::Array, scalar::Scalar};
+
+const SELU_SCALE: f64 = 1.050_700_987_355_480_5;
+const SELU_ALPHA: f64 = 1.673_263_242_354_377_2;
+/// √(2/π) and the cubic coefficient of [`Activation::GeluTanh`].
+const TANH_SCALE: f64 = FRAC_2_SQRT_PI / SQRT_2;
+const TANH_CUBIC: f64 = 0.044_715;
+
+pub(crate) fn forward<T: Scalar>(activation: Activation, input: &Array<T>) -> Array<T> {
+    let c = T::from_f64;
+    let (zero, one, half) = (c(0.0), c(1.0), c(0.5));
+    match activation {
+        Activation::Identity => input.clone(),
+        Activation::Relu => input.map(relu),
+        Activation::LeakyRelu { slope } => {
+            let slope = c(slope);
+            input.map(|x| if x > zero { x } else { slope * x })
+        }
+        Activation::Relu2 => input.map(|x| relu(x) * x),
+        Activation::Gelu => input.map(|x| x * normal_distribution(x)),
+        Activation::GeluTanh => input.map(|x| half * x * (one + tanh_argument(x).tanh())),
+        Activation::Silu => input.map(|x| x * sigmoid(x)),
+        Activation::Tanh => input.map(T::tanh),
+        Activation::Sigmoid => input.map(sigmoid),
+        Activation::Erf => input.map(T::erf),
+        Activation::Softplus => input.map(|x| relu(x) + (-x.abs()).exp().ln_1p()),
+        Activation::Elu => input.map(|x| if x > zero { x } else { x.exp_m1() }),
+        Activation::Selu => {
+            let (scale, negative) = (c(SELU_SCALE), c(SELU_SCALE * SELU_ALPHA));
+            input.map(|x| if x > zero { scale * x } else { negative * x.exp_m1() })
+        }
+    }
+}
+
+pub(crate) fn backward<T: Scalar>(activation: Activation, input: &Array<T>, gradient: &Array<T>) -> Array<T> {
+    let c = T::from_f64;
+    let (zero, one, two, half) = (c(0.0), c(1.0), c(2.0), c(0.5));
+    match activation {
+        Activation::Identity => gradient.clone(),
+        Activation::Relu => input.zip(gradient, |x, g| if x > zero { g } else { zero }),
+        Activation::LeakyRelu { slope } => {
+            let slope = c(slope);
+            input.zip(gradient, |x, g| if x > zero { g } else { slope * g })
+        }
+        Activation::Relu2 => input.zip(gradient, |x, g| two * relu(x) * g),
+        Activation::Gelu => {
+            let density = c(0.5 * FRAC_2_SQRT_PI * FRAC_1_SQRT_2);
+            input.zip(gradient, |x, g| (normal_distribution(x) + density * x * (-half * x * x).exp()) * g)
+        }
+        Activation::GeluTanh => {
+            let (scale, cubic) = (c(TANH_SCALE), c(3.0 * TANH_CUBIC));
+            input.zip(gradient, |x, g| {
+                let t = tanh_argument(x).tanh();
+                half * (one + t + x * (one - t * t) * scale * (one + cubic * x * x)) * g
+            })
+        }
+        Activation::Silu => input.zip(gradient, |x, g| {
+            let s = sigmoid(x);
+            (s + x * s * (one - s)) * g
+        }),
+        Activation::Tanh => input.zip(gradient, |x, g| {
+            let t = x.tanh();
+            (one - t * t) * g
+        }),
+        Activation::Sigmoid => input.zip(gradient, |x, g| {
+            let s = sigmoid(x);
+            s * (one - s) * g
+        }),
+        Activation::Erf => {
+            let slope = c(FRAC_2_SQRT_PI);
+            input.zip(gradient, |x, g| slope * (-(x * x)).exp() * g)
+        }
+        Activation::Softplus => input.zip(gradient, |x, g| sigmoid(x) * g),
+        Activation::Elu => input.zip(gradient, |x, g| if x > zero { g } else { x.exp() * g }),
+        Activation::Selu => {
+            let (scale, negative) = (c(SELU_SCALE), c(SELU_SCALE * SELU_ALPHA));
+            input.zip(gradient, |x, g| if x > zero { scale * g } else { negative * x.exp() * g })
+        }
+    }
+}
+
+/// max(x, 0), and not-a-number for not-a-number, which a maximum would hide.
+fn relu<T: Scalar>(x: T) -> T {
+    if x < T::default() { T::default() } else { x }
+}
+
+/// 1 / (1 + e^(−x)).
+fn sigmoid<T: Scalar>(x: T) -> T {
+    let one = T::from_f64(1.0);
+    one / (one + (-x).exp())
+}
+
+/// Φ(x).
+fn normal_distribution<T: Scalar>(x: T) -> T {
+    let half = T::from_f64(0.5);
+    half + half * (x * T::from_f64(FRAC_1_SQRT_2)).erf()
+}
+
+/// √(2/π) (x + 0.044715 x³).
+fn tanh_argument<T: Scalar>(x: T) -> T {
+    T::from_f64(TANH_SCALE) * (x + T::from_f64(TANH_CUBIC) * x * x * x)
+}

@@ -1,0 +1,25 @@
+//! Independent zeroing of entries; survivors are multiplied by 1/(1 − rate).
+//!
+//! ```text
+//! forward   y = mask ∘ x
+//! backward  dx = mask ∘ dy
+//! ```
+//!
+//! The mask is drawn again in the backward pass, one stream per sequence.
+
+use sigprop_stack::Dropout;
+
+use crate::{
+    array::Array,
+    random::{Streams, mask},
+    scalar::Scalar,
+};
+
+/// Forward and backward: both multiply by the mask.
+pub(crate) fn apply<T: Scalar>(dropout: Dropout, masks: &Streams, array: &mut Array<T>) {
+    if dropout.rate > 0.0 {
+        for (index, sequence) in array.sequences_mut().enumerate() {
+            mask(dropout.rate, &mut masks.stream(index), sequence);
+        }
+    }
+}

@@ -1,0 +1,12 @@
+//! What each component does to sampled arrays, forward and backward. One file per component; the
+//! same word names its description, its rule and its twin test.
+
+pub(crate) mod activation;
+pub(crate) mod attention;
+pub(crate) mod dropout;
+pub(crate) mod embedding;
+pub(crate) mod linear;
+pub(crate) mod norm;
+pub(crate) mod product;
+pub(crate) mod softmax;
+pub(crate) mod sum;

@@ -1,0 +1,54 @@
+//! Normalisation over the d features of a token.
+//!
+//! ```text
+//! forward   x̂ = (x − m) / s,  y = gain x̂
+//!           LayerNorm: m = mean x, s² = mean (x − m)² + eps;  RMSNorm: m = 0, s² = mean x² + eps
+//! backward  dx = gain/s (dy − mean dy − x̂ mean(x̂ dy)),  the first mean only for LayerNorm
+//! ```
+//!
+//! Every token is worked on in f64: squares of a large signal leave the range of f32 long before
+//! the signal does.
+
+use sigprop_stack::{Norm, NormKind};
+
+use crate::{array::Array, scalar::Scalar};
+
+pub(crate) fn forward<T: Scalar>(norm: &Norm, input: &Array<T>) -> Array<T> {
+    let mut output = Array::zeros(input.shape(), input.width());
+    for (y, x) in output.rows_mut().zip(input.rows()) {
+        let (center, inverse) = center_and_inverse(norm, x);
+        for (y, x) in y.iter_mut().zip(x) {
+            *y = T::from_f64(norm.gain * inverse * (x.to_f64() - center));
+        }
+    }
+    output
+}
+
+pub(crate) fn backward<T: Scalar>(norm: &Norm, input: &Array<T>, gradient: &Array<T>) -> Array<T> {
+    let mut input_gradient = Array::zeros(input.shape(), input.width());
+    let d = input.width() as f64;
+    for ((dx, x), dy) in input_gradient.rows_mut().zip(input.rows()).zip(gradient.rows()) {
+        let (center, inverse) = center_and_inverse(norm, x);
+        let normed = |x: &T| inverse * (x.to_f64() - center);
+        let radial = x.iter().zip(dy).map(|(x, g)| normed(x) * g.to_f64()).sum::<f64>() / d;
+        let mean = match norm.kind {
+            NormKind::LayerNorm => dy.iter().map(|g| g.to_f64()).sum::<f64>() / d,
+            NormKind::RmsNorm => 0.0,
+        };
+        for ((dx, x), g) in dx.iter_mut().zip(x).zip(dy) {
+            *dx = T::from_f64(norm.gain * inverse * (g.to_f64() - mean - normed(x) * radial));
+        }
+    }
+    input_gradient
+}
+
+/// m and 1/s of one token.
+fn center_and_inverse<T: Scalar>(norm: &Norm, x: &[T]) -> (f64, f64) {
+    let d = x.len() as f64;
+    let center = match norm.kind {
+        NormKind::LayerNorm => x.iter().map(|x| x.to_f64()).sum::<f64>() / d,
+        NormKind::RmsNorm => 0.0,
+    };
+    let square = x.iter().map(|x| (x.to_f64() - center).powi(2)).sum::<f64>() / d;
+    (center, 1.0 / (square + norm.eps).sqrt())
+}

@@ -1,0 +1,204 @@
+//! The public entry: replicates in parallel, pooled in order.
+
+use std::sync::{
+    Mutex,
+    atomic::{AtomicBool, AtomicUsize, Ordering},
+};
+
+use sigprop_stack::{SiteRow, SiteTable, Stack, StackError, WeightRow, check};
+
+use crate::{
+    plan::Plan,
+    sample::{Replicate, replicate},
+    statistics::{Moments, jackknife},
+};
+
+/// Runs that need more memory than this are refused.
+const MAX_BYTES: f64 = 20.0 * GIBIBYTE;
+const GIBIBYTE: f64 = 1024.0 * 1024.0 * 1024.0;
+
+/// How much is sampled, and what is told.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settings {
+    /// Networks to sample: weights, input, masks and gradient are fresh for each.
+    pub replicates: usize,
+    /// Sequences that share the weights of a replicate.
+    pub batch: usize,
+    /// Same seed, same result, at any number of threads.
+    pub seed: u64,
+    /// Threads; all processors if none.
+    pub threads: Option<usize>,
+    /// Whether the sites inside blocks get rows too.
+    pub all_sites: bool,
+    /// Whether the gradients of weights are told.
+    pub weights: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { replicates: 16, batch: 1, seed: 0, threads: None, all_sites: false, weights: false }
+    }
+}
+
+/// What was measured.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Measurement {
+    /// Every site in forward order, every tensor that has a gradient.
+    ///
+    /// Standard errors are zero when there is only one replicate: they are not known then. Cells
+    /// that any replicate computed from numbers outside the range of f32 are blank; a tensor whose
+    /// gradient left that range has no row.
+    pub table: SiteTable,
+    /// Replicates really done: fewer than asked for after a cancellation.
+    pub replicates: usize,
+    /// Path of the first site, forward then backward, that left the range of f32 in any replicate:
+    /// beyond its largest number, or so small that digits are lost.
+    pub overflow: Option<String>,
+}
+
+/// Why nothing was measured.
+#[derive(Debug, thiserror::Error)]
+pub enum MeasureError {
+    /// The stack cannot be walked.
+    #[error(transparent)]
+    Stack(#[from] StackError),
+    /// A setting outside its range.
+    #[error("{field} must be at least 1, got {got}")]
+    Setting {
+        /// Name of the setting.
+        field: &'static str,
+        /// What it is.
+        got: usize,
+    },
+    /// The arrays would not fit.
+    #[error(
+        "about {:.1} GiB of memory needed for {threads} replicates at a time, {:.0} GiB allowed; \
+         lower the number of threads, the batch or the sequence length",
+        bytes / GIBIBYTE,
+        limit / GIBIBYTE
+    )]
+    Memory {
+        /// Estimated need.
+        bytes: f64,
+        /// What is allowed.
+        limit: f64,
+        /// Replicates at a time.
+        threads: usize,
+    },
+    /// Threads could not be started.
+    #[error("cannot start threads")]
+    Threads(#[from] rayon::ThreadPoolBuildError),
+    /// Cancelled before the first replicate was done.
+    #[error("cancelled before the first replicate was done")]
+    Cancelled,
+}
+
+/// Samples `settings.replicates` networks and tells what flows through them.
+///
+/// `progress` is called after each replicate with the number of those done. Once `cancelled` is
+/// true, replicates under way are abandoned and the result holds replicates 0 .. k without a gap,
+/// the same as a run with `replicates` = k.
+///
+/// # Panics
+///
+/// Only if `progress` does.
+pub fn measure(
+    stack: &Stack,
+    settings: &Settings,
+    progress: &(dyn Fn(usize) + Sync),
+    cancelled: &AtomicBool,
+) -> Result<Measurement, MeasureError> {
+    check(stack)?;
+    let threads = settings.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
+    for (field, got) in [("replicates", settings.replicates), ("batch", settings.batch), ("threads", threads)] {
+        if got == 0 {
+            return Err(MeasureError::Setting { field, got });
+        }
+    }
+    let threads = threads.min(settings.replicates);
+    let plan = Plan::new(stack, settings);
+    let bytes = plan.bytes * threads as f64;
+    if bytes > MAX_BYTES {
+        return Err(MeasureError::Memory { bytes, limit: MAX_BYTES, threads });
+    }
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build()?;
+
+    // Each thread takes the next replicate when it is free, so that those done have no gaps but
+    // the ones under way.
+    let next = AtomicUsize::new(0);
+    let done = Mutex::new(Done { count: 0, replicates: (0..settings.replicates).map(|_| None).collect() });
+    pool.broadcast(|_| {
+        loop {
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            if index >= settings.replicates {
+                return;
+            }
+            let Some(sampled) = replicate(stack, &plan, settings, index, cancelled) else { return };
+            let mut done = done.lock().expect("only progress could panic under the lock");
+            done.replicates[index] = Some(sampled);
+            done.count += 1;
+            progress(done.count);
+        }
+    });
+    let done = done.into_inner().expect("only progress could panic under the lock");
+    let replicates: Vec<Replicate> = done.replicates.into_iter().map_while(|replicate| replicate).collect();
+    if replicates.is_empty() {
+        return Err(MeasureError::Cancelled);
+    }
+    let first = replicates.iter().filter_map(|replicate| replicate.overflow.as_ref()).min_by_key(|first| first.step);
+    Ok(Measurement {
+        table: SiteTable { sites: site_rows(&plan, &replicates), weights: weight_rows(&plan, &replicates) },
+        replicates: replicates.len(),
+        overflow: first.map(|overflow| overflow.site.clone()),
+    })
+}
+
+struct Done {
+    count: usize,
+    replicates: Vec<Option<Replicate>>,
+}
+
+/// The moments of all replicates, if all have them.
+fn gather<'a>(
+    replicates: &'a [Replicate],
+    moments: impl Fn(&'a Replicate) -> Option<&'a Moments>,
+) -> Option<Vec<Moments>> {
+    replicates.iter().map(|replicate| moments(replicate).copied()).collect()
+}
+
+fn site_rows(plan: &Plan, replicates: &[Replicate]) -> Vec<SiteRow> {
+    let rows = plan.rows.iter().enumerate().map(|(index, row)| {
+        let signal = gather(replicates, |replicate| replicate.signals.get(index));
+        let signal = |quantity: fn(&Moments) -> Option<f64>| jackknife(signal.as_ref()?, quantity);
+        // Gradients were met in the reverse order.
+        let back = plan.gradient_end.checked_sub(index + 1);
+        let gradient = back.and_then(|back| gather(replicates, |replicate| replicate.gradients.get(back)));
+        let gradient = |quantity: fn(&Moments) -> Option<f64>| jackknife(gradient.as_ref()?, quantity);
+        SiteRow {
+            layer: row.layer,
+            site: row.site.clone(),
+            is_stream_site: row.is_stream_site,
+            cells: [
+                signal(|pooled| Some(pooled.mean())),
+                signal(|pooled| Some(pooled.variance())),
+                signal(Moments::token_correlation),
+                gradient(|pooled| Some(pooled.second_moment())),
+                gradient(Moments::grad_token_correlation),
+            ],
+        }
+    });
+    rows.collect()
+}
+
+fn weight_rows(plan: &Plan, replicates: &[Replicate]) -> Vec<WeightRow> {
+    let rows = plan.tensors.iter().enumerate().filter_map(|(index, planned)| {
+        let moments = gather(replicates, |replicate| replicate.weights[index].as_ref())?;
+        Some(WeightRow {
+            layer: planned.layer,
+            tensor: planned.tensor.name.clone(),
+            variance: planned.tensor.init.variance(),
+            grad_second_moment: jackknife(&moments, |pooled| Some(pooled.second_moment()))?,
+        })
+    });
+    rows.collect()
+}

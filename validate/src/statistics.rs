@@ -1,0 +1,219 @@
+//! What is kept of a sampled array, and what is told about it.
+//!
+//! Raw sums of a replicate are pooled over replicates first, ratios are formed last:
+//!
+//! ```text
+//! mean                    E x
+//! variance                E x² − mean²
+//! token_correlation       (E x_a x_b − mean²) / variance     over ordered pairs of tokens a ≠ b
+//! grad_variance           E g²
+//! grad_token_correlation  E g_a g_b / grad_variance
+//! ```
+//!
+//! Standard errors: delete-one jackknife over n replicates (Efron and Stein 1981),
+//! `se² = (n − 1)/n · Σ_i (θ_(i) − θ̄)²`, with θ_(i) the quantity without replicate i and θ̄ their mean.
+
+use std::ops::{Add, AddAssign};
+
+use sigprop_stack::{Cell, Number};
+
+use crate::{array::Array, scalar::Scalar};
+
+/// Below this share of the second moment a variance is what rounding to f32 leaves of zero.
+const ROUNDING: f64 = 1e-13;
+
+/// Root mean squares below this lose digits in f32, whose normal numbers start at 1.2e-38.
+const SMALLEST: f64 = 1e-36;
+
+/// Raw sums of one array.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Moments {
+    entries: f64,
+    sum: f64,
+    squares: f64,
+    pairs: f64,
+    products: f64,
+}
+
+impl Moments {
+    /// The sums over all sequences of an array.
+    pub(crate) fn of<T: Scalar>(array: &Array<T>) -> Self {
+        let mut moments = Self::default();
+        let mut columns = vec![[0.0; 2]; array.width()];
+        for sequence in array.sequences() {
+            moments += Self::of_sequence(sequence, &mut columns);
+        }
+        moments
+    }
+
+    /// The sums over one sequence, its tokens having as many entries as `columns`, which is scratch.
+    /// Σ over pairs of x_a·x_b is |Σ_a x_a|² − Σ_a |x_a|².
+    pub(crate) fn of_sequence<T: Scalar>(entries: &[T], columns: &mut [[f64; 2]]) -> Self {
+        columns.fill([0.0; 2]);
+        for row in entries.chunks_exact(columns.len()) {
+            for ([sum, squares], &x) in columns.iter_mut().zip(row) {
+                let x = x.to_f64();
+                *sum += x;
+                *squares += x * x;
+            }
+        }
+        let squares: f64 = columns.iter().map(|[_, squares]| squares).sum();
+        let tokens = (entries.len() / columns.len()) as f64;
+        Self {
+            entries: entries.len() as f64,
+            sum: columns.iter().map(|[sum, _]| sum).sum(),
+            squares,
+            pairs: entries.len() as f64 * (tokens - 1.0),
+            products: columns.iter().map(|[sum, _]| sum * sum).sum::<f64>() - squares,
+        }
+    }
+
+    /// Sums of a mean over `entries` squares: all there is to know of a weight's gradient.
+    pub(crate) fn of_squares(entries: f64, squares: f64) -> Self {
+        Self { entries, squares, ..Self::default() }
+    }
+
+    /// Whether f32 holds the array with all its digits; an array of zeros does.
+    pub(crate) fn in_range(&self) -> bool {
+        let second_moment = self.second_moment();
+        second_moment <= 0.0 || (SMALLEST * SMALLEST..f64::INFINITY).contains(&second_moment)
+    }
+
+    pub(crate) fn mean(&self) -> f64 {
+        self.sum / self.entries
+    }
+
+    pub(crate) fn second_moment(&self) -> f64 {
+        self.squares / self.entries
+    }
+
+    pub(crate) fn variance(&self) -> f64 {
+        let variance = self.second_moment() - self.mean().powi(2);
+        if variance > ROUNDING * self.second_moment() { variance } else { 0.0 }
+    }
+
+    /// None for single tokens and for constants.
+    pub(crate) fn token_correlation(&self) -> Option<f64> {
+        let covariance = self.products / self.pairs - self.mean().powi(2);
+        (self.pairs > 0.0 && self.variance() > 0.0).then(|| covariance / self.variance())
+    }
+
+    /// None for single tokens and for zeros.
+    pub(crate) fn grad_token_correlation(&self) -> Option<f64> {
+        (self.pairs > 0.0 && self.squares > 0.0).then(|| self.products / self.pairs / self.second_moment())
+    }
+}
+
+impl AddAssign for Moments {
+    fn add_assign(&mut self, other: Self) {
+        *self = *self + other;
+    }
+}
+
+impl Add for Moments {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            entries: self.entries + other.entries,
+            sum: self.sum + other.sum,
+            squares: self.squares + other.squares,
+            pairs: self.pairs + other.pairs,
+            products: self.products + other.products,
+        }
+    }
+}
+
+/// A quantity of pooled replicates with its standard error, which is zero for a single replicate:
+/// nothing is known of it then. None if the quantity does not exist, or not without one of them.
+pub(crate) fn jackknife(replicates: &[Moments], quantity: impl Fn(&Moments) -> Option<f64>) -> Option<Cell> {
+    let n = replicates.len();
+    // Sums from the end, because subtracting one replicate from the total would lose all digits
+    // where one of them dominates.
+    let mut after = vec![Moments::default(); n + 1];
+    for i in (0..n).rev() {
+        after[i] = replicates[i] + after[i + 1];
+    }
+    let value = Number::from(quantity(&after[0])?);
+    if n == 1 {
+        return Some(Cell { value, std_error: Number::ZERO });
+    }
+    let mut before = Moments::default();
+    let mut without = Vec::with_capacity(n);
+    for i in 0..n {
+        without.push(quantity(&(before + after[i + 1]))?);
+        before += replicates[i];
+    }
+    let mean = without.iter().sum::<f64>() / n as f64;
+    let squares: f64 = without.iter().map(|theta| (theta - mean).powi(2)).sum();
+    let std_error = ((n - 1) as f64 / n as f64 * squares).sqrt();
+    Some(Cell { value, std_error: Number::from(std_error) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::array::Shape;
+
+    const EXACT: f64 = 1e-12;
+
+    fn assert_close(got: f64, expected: f64) {
+        assert!((got - expected).abs() < EXACT, "expected {expected}, got {got}");
+    }
+
+    fn array(batch: usize, seq_len: usize, entries: &[f64]) -> Array<f64> {
+        let mut array = Array::zeros(Shape { batch, seq_len }, entries.len() / (batch * seq_len));
+        array.entries_mut().copy_from_slice(entries);
+        array
+    }
+
+    /// Two sequences of two tokens of two features, all by hand.
+    #[test]
+    fn moments_agree_with_hand_computed_ones() {
+        let moments = Moments::of(&array(2, 2, &[1.0, 2.0, 3.0, 4.0, 0.0, -1.0, 2.0, 1.0]));
+        assert_close(moments.mean(), 12.0 / 8.0);
+        assert_close(moments.second_moment(), 36.0 / 8.0);
+        assert_close(moments.variance(), 4.5 - 2.25);
+        // Ordered pairs: 2 · (1·3 + 2·4) and 2 · (0·2 − 1·1) over 2 · 2 · 2 products.
+        assert_close(moments.token_correlation().expect("two tokens"), ((22.0 - 2.0) / 8.0 - 2.25) / 2.25);
+        assert_close(moments.grad_token_correlation().expect("two tokens"), 2.5 / 4.5);
+    }
+
+    #[test]
+    fn single_tokens_and_constants_have_no_correlation() {
+        assert_eq!(Moments::of(&array(2, 1, &[1.0, 2.0])).token_correlation(), None);
+        assert_eq!(Moments::of(&array(1, 2, &[0.1, 0.1])).token_correlation(), None);
+        assert_eq!(Moments::of(&array(1, 2, &[0.0, 0.0])).grad_token_correlation(), None);
+    }
+
+    /// The jackknife error of a mean is its textbook standard error: of 1, 2, 6 it is √(7/3).
+    #[test]
+    fn jackknife_of_a_mean_is_the_standard_error() {
+        let replicates = [1.0, 2.0, 6.0].map(|x| Moments::of(&array(1, 1, &[x])));
+        let cell = jackknife(&replicates, |pooled| Some(pooled.mean())).expect("a mean");
+        assert_close(cell.value.value(), 3.0);
+        assert_close(cell.std_error.value(), (7.0f64 / 3.0).sqrt());
+    }
+
+    /// Variance of 1, 2, 6: pooled 41/3 − 9; without one of them 4, 25/4, 1/4.
+    #[test]
+    fn jackknife_forms_ratios_last() {
+        let replicates = [1.0, 2.0, 6.0].map(|x| Moments::of(&array(1, 1, &[x])));
+        let cell = jackknife(&replicates, |pooled| Some(pooled.variance())).expect("a variance");
+        let (without, mean) = ([4.0, 6.25, 0.25], 3.5);
+        let squares: f64 = without.iter().map(|x: &f64| (x - mean).powi(2)).sum();
+        assert_close(cell.value.value(), 41.0 / 3.0 - 9.0);
+        assert_close(cell.std_error.value(), (2.0 / 3.0 * squares).sqrt());
+    }
+
+    #[test]
+    fn one_replicate_has_no_error_and_overflow_is_seen() {
+        let moments = Moments::of(&array(1, 2, &[1.0, 2.0]));
+        assert!(jackknife(&[moments], |pooled| Some(pooled.mean())).expect("a mean").std_error.is_zero());
+        assert!(moments.in_range());
+        assert!(Moments::of(&array(1, 2, &[0.0, 0.0])).in_range());
+        for x in [f64::INFINITY, f64::NAN, 1e-40] {
+            assert!(!Moments::of(&array(1, 2, &[x, x])).in_range());
+        }
+    }
+}
