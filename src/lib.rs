@@ -6,7 +6,9 @@ mod moments;
 pub mod numerals;
 pub mod predict;
 mod quadrature;
+pub mod report;
 mod rules;
+pub mod stack_file;
 pub mod verdict;
 
 pub use predict::{Caveat, ForwardWalk, PredictError, Prediction, Sites, predict};

@@ -11,19 +11,12 @@ pub fn short(number: impl Into<Number>) -> String {
     } else if (1e-4..1e6).contains(&magnitude) {
         let integer_digits = magnitude.log10().floor() as i32 + 1;
         trimmed(&format!("{:.*}", (4 - integer_digits).clamp(0, 7) as usize, number.value()))
-    } else if magnitude.is_normal() {
-        let text = format!("{:.3e}", number.value());
-        let (mantissa, exponent) = text.split_once('e').expect("scientific notation has an exponent");
-        format!("{}e{exponent}", trimmed(mantissa))
     } else {
-        let text = number.to_string();
-        match text.split_once('e') {
-            Some((mantissa, exponent)) => {
-                let digits = mantissa.len().min(if mantissa.starts_with('-') { 6 } else { 5 });
-                format!("{}e{exponent}", trimmed(&mantissa[..digits]))
-            }
-            None => text,
-        }
+        let within_f64 = magnitude.is_normal();
+        let text = if within_f64 { format!("{:.3e}", number.value()) } else { number.to_string() };
+        let Some((mantissa, exponent)) = text.split_once('e') else { return text };
+        let digits = mantissa.len().min(if mantissa.starts_with('-') { 6 } else { 5 });
+        format!("{}e{exponent}", trimmed(&mantissa[..digits]))
     }
 }
 

@@ -1,6 +1,5 @@
 //! Growth and decay from block to block.
 
-use serde::Serialize;
 use sigprop_stack::Quantity;
 
 use super::{Finding, Kind, Profile, Severity, factor};
@@ -20,8 +19,7 @@ const FLAT_FACTOR: f64 = 1.1;
 const LINEAR_TOLERANCE: f64 = 0.1;
 
 /// What a variance does over the depth of a stack.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trend {
     /// Grows exponentially, and far.
     Explodes,
@@ -36,14 +34,22 @@ pub enum Trend {
 }
 
 impl Trend {
-    /// As it is said of a direction: "forward explodes".
-    pub(super) fn verb(self) -> &'static str {
+    /// Name in JSON.
+    pub(super) fn name(self) -> &'static str {
         match self {
             Self::Explodes => "explodes",
             Self::Vanishes => "vanishes",
             Self::Grows => "grows",
             Self::Decays => "decays",
+            Self::Healthy => "healthy",
+        }
+    }
+
+    /// As it is said of a direction: "forward explodes".
+    pub(super) fn verb(self) -> &'static str {
+        match self {
             Self::Healthy => "is healthy",
+            Self::Explodes | Self::Vanishes | Self::Grows | Self::Decays => self.name(),
         }
     }
 
@@ -103,7 +109,7 @@ impl Course {
         let [input, middle, last] = self.by_depth;
         let largest = input.max(last);
         let [input_share, middle_share, last_share] = [input, middle, last].map(|ln| (ln - largest).exp());
-        let bend = (middle_share - (input_share + last_share) / 2.0).abs();
+        let bend = (middle_share - f64::midpoint(input_share, last_share)).abs();
         let (deeper, shallower) = (self.deeper().abs(), self.change().abs() - self.deeper().abs());
         if self.n_blocks < 4 {
             ""
@@ -135,7 +141,7 @@ pub(super) fn judge(profile: &Profile, quantity: Quantity) -> Option<Finding> {
     let is_zero = |ln: &f64| *ln == f64::NEG_INFINITY;
     let zero = if backward { levels.iter().rposition(is_zero) } else { levels.iter().position(is_zero) };
     let (trend, value, block) = match zero {
-        Some(index) => (Trend::Vanishes, f64::MIN, Some(profile.rows[index].layer)),
+        Some(index) => (Trend::Vanishes, f64::NEG_INFINITY, Some(profile.rows[index].layer)),
         None => (course.trend(), course.change(), None),
     };
     let n_blocks = course.n_blocks;
