@@ -21,6 +21,16 @@ pub(crate) struct Gradient {
     pub(crate) token: TokenGradient,
     /// E g_a g_b/E g² per pair class.
     pub(crate) cosines: Vec<f64>,
+    /// What E Σ_ab x_a·x_b g_a·g_b is beyond the product of the expectations, per token and in units
+    /// of E x² E g²: it reaches the weights right before, and no further.
+    pub(crate) coupling: f64,
+}
+
+impl Gradient {
+    /// A gradient that meets its signal only on average.
+    pub(crate) fn new(token: TokenGradient, cosines: Vec<f64>) -> Self {
+        Self { token, cosines, coupling: 0.0 }
+    }
 }
 
 /// A class of ordered pairs of different tokens.
@@ -61,8 +71,7 @@ impl Exchangeable {
     /// A rule, forward.
     pub(crate) fn apply(rule: &dyn PairRule, x: &Signal) -> Signal {
         let token = rule.token(&x.token);
-        let cosines =
-            x.cosines.iter().map(|&c| rule.cosine([&x.token, &x.token], [&token, &token], c)).collect();
+        let cosines = x.cosines.iter().map(|&c| rule.cosine([&x.token, &x.token], [&token, &token], c)).collect();
         Signal { token, cosines }
     }
 
@@ -70,7 +79,9 @@ impl Exchangeable {
     pub(crate) fn apply_backward(rule: &dyn PairRule, x: &Signal, y: &Token, gradient: &Gradient) -> Gradient {
         let token = rule.token_backward(&x.token, y, &gradient.token);
         let pairs = x.cosines.iter().zip(&gradient.cosines);
-        let cosines = pairs.map(|(&c, &r)| rule.cosine_backward([&x.token, &x.token], c, r)).collect();
-        Gradient { token, cosines }
+        let cosines = pairs
+            .map(|(&c, &r)| rule.cosine_backward([&x.token, &x.token], c, [&gradient.token, &gradient.token], r))
+            .collect();
+        Gradient::new(token, cosines)
     }
 }

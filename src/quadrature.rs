@@ -17,8 +17,7 @@ static LEGENDRE: LazyLock<Vec<(f64, f64)>> = LazyLock::new(|| {
 const DENSITY_BREAKS: [f64; 13] = [-14.0, -9.0, -6.0, -4.0, -2.0, -1.0, 0.0, 1.0, 2.0, 4.0, 6.0, 9.0, 14.0];
 
 /// Panel ends in x = shift + scale·z, where activations bend.
-const FUNCTION_BREAKS: [f64; 13] =
-    [-40.0, -24.0, -12.0, -6.0, -3.0, -1.0, 0.0, 1.0, 3.0, 6.0, 12.0, 24.0, 40.0];
+const FUNCTION_BREAKS: [f64; 13] = [-40.0, -24.0, -12.0, -6.0, -3.0, -1.0, 0.0, 1.0, 3.0, 6.0, 12.0, 24.0, 40.0];
 
 /// Nodes z and weights (density included) for E f(z), z ~ N(0, 1), where f bends where activations
 /// of `shift + scale·z` do.

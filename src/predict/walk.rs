@@ -151,7 +151,7 @@ impl Interpreter for Moments {
 
     fn seed(&mut self, _: &Site, seed: &GradientSeed, output: &Signal) -> Result<Gradient, PredictError> {
         let cosines = vec![seed.correlation; output.cosines.len()];
-        Ok(Gradient { token: TokenGradient::isotropic(0.0), cosines })
+        Ok(Gradient::new(TokenGradient::isotropic(0.0), cosines))
     }
 
     fn apply(&mut self, at: &Site, component: &Component, x: Signal) -> Result<(Signal, Kept), PredictError> {
@@ -183,7 +183,7 @@ impl Interpreter for Moments {
                     let coherence = self.domain.coherence(&ones, &gradient.cosines);
                     self.write_weight(at.layer(), bias, ln_gradient + coherence.ln());
                 }
-                let coherence = self.domain.coherence(&x.cosines, &gradient.cosines);
+                let coherence = self.domain.coherence(&x.cosines, &gradient.cosines) + gradient.coupling;
                 self.write_weight(at.layer(), &linear.weight, ln_gradient + x.token.ln_second + coherence.ln());
             }
             Component::Norm(_) | Component::Activation(_) | Component::Dropout(_) => {}
@@ -228,14 +228,20 @@ impl Interpreter for Moments {
         }
     }
 
-    fn split(&mut self, _: &Site, fan: Fan, kept: &mut Kept, gradient: Gradient) -> Result<Vec<Gradient>, PredictError> {
+    fn split(
+        &mut self,
+        _: &Site,
+        fan: Fan,
+        kept: &mut Kept,
+        gradient: Gradient,
+    ) -> Result<Vec<Gradient>, PredictError> {
         match (fan, kept) {
             (Fan::Sum(_), Kept::Sum { rule, branches, output, gradient: kept, .. }) => {
                 *kept = Some(gradient.token);
                 let tokens: Vec<Token> = branches.iter().map(|branch| branch.token).collect();
-                let part = |index| Gradient {
-                    token: rule.split(index, &tokens, output, &gradient.token),
-                    cosines: gradient.cosines.clone(),
+                let part = |index| {
+                    let token = rule.split(index, &tokens, output, &gradient.token);
+                    Gradient::new(token, gradient.cosines.clone())
                 };
                 Ok((0..tokens.len()).map(part).collect())
             }
@@ -247,7 +253,7 @@ impl Interpreter for Moments {
                         let cosines: Vec<f64> = factors.iter().map(|factor| factor.cosines[class]).collect();
                         cosine * product::others_cosine(&cosines, index)
                     });
-                    Gradient { token: product::split(&tokens, index, &gradient.token), cosines: cosines.collect() }
+                    Gradient::new(product::split(&tokens, index, &gradient.token), cosines.collect())
                 };
                 Ok((0..tokens.len()).map(part).collect())
             }
@@ -280,7 +286,7 @@ impl Interpreter for Moments {
         let cosines = (0..parts[0].cosines.len())
             .map(|class| parts.iter().zip(&weights).map(|(part, weight)| weight * part.cosines[class]).sum())
             .collect();
-        Ok(Gradient { token, cosines })
+        Ok(Gradient::new(token, cosines))
     }
 
     fn observe(&mut self, at: &Site, signal: &Signal) {

@@ -37,6 +37,7 @@ use std::rc::Rc;
 
 use sigprop_stack::Activation;
 
+use self::function::homogeneous;
 use self::profile::Profile;
 use super::PairRule;
 use crate::moments::{Token, TokenGradient};
@@ -50,20 +51,25 @@ pub(crate) struct Profiles {
 impl Profiles {
     /// Distance in ln σ² that is bridged to first order, with an error of half its square.
     const REACH: f64 = 1e-5;
+    /// ln σ² of a signal that is zero as far as an inhomogeneous activation can tell.
+    const SMALLEST: f64 = -1400.0;
 
     /// The rule of `activation` for tokens like `x`.
     pub(crate) fn rule(&mut self, activation: Activation, x: &Token) -> Rule {
-        let ln_q = x.ln_second;
-        let near = |entry: &&(Activation, f64, Rc<Profile>)| {
-            entry.0 == activation && (entry.1.total_cmp(&ln_q).is_eq() || (entry.1 - ln_q).abs() < Self::REACH)
+        // A homogeneous activation has one profile, and shifts by any amount are exact.
+        let (anchor, reach) = match homogeneous(activation) {
+            Some(_) => (0.0, f64::INFINITY),
+            None => (x.ln_second.max(Self::SMALLEST), Self::REACH),
         };
-        if let Some((_, anchor, profile)) = self.known.iter().rev().find(near) {
-            let shift = if anchor.is_finite() { ln_q - anchor } else { 0.0 };
-            return Rule { profile: Rc::clone(profile), shift };
-        }
-        let profile = Rc::new(Profile::new(activation, ln_q));
-        self.known.push((activation, ln_q, Rc::clone(&profile)));
-        Rule { profile, shift: 0.0 }
+        let near = |known: &&(Activation, f64, Rc<Profile>)| known.0 == activation && (known.1 - anchor).abs() <= reach;
+        let (anchor, profile) = if let Some((_, anchor, profile)) = self.known.iter().rev().find(near) {
+            (*anchor, Rc::clone(profile))
+        } else {
+            let profile = Rc::new(Profile::new(activation, anchor));
+            self.known.push((activation, anchor, Rc::clone(&profile)));
+            (anchor, profile)
+        };
+        Rule { profile, shift: x.ln_second - anchor }
     }
 }
 
@@ -97,14 +103,16 @@ impl PairRule for Rule {
         let inherited = p.sensitivity * gradient.steepness;
         let fluctuation = p.exponent * (inherited + 0.5 * (p.exponent + 1.0)) * x.scale_variance;
         TokenGradient {
-            ln_second: gradient.ln_second + p.ln_derivative_second() - p.exponent * self.shift + known.ln_1p() + fluctuation.ln_1p(),
+            ln_second: gradient.ln_second + p.ln_derivative_second() - p.exponent * self.shift
+                + known.ln_1p()
+                + fluctuation.ln_1p(),
             radial: p.radial_free + (gradient.radial - 1.0) * p.radial_kept,
             constant: 1.0 + (gradient.constant - 1.0) * p.constant_kept,
             steepness: inherited + p.exponent,
         }
     }
 
-    fn cosine_backward(&self, _: [&Token; 2], cosine: f64, gradient_cosine: f64) -> f64 {
+    fn cosine_backward(&self, _: [&Token; 2], cosine: f64, _: [&TokenGradient; 2], gradient_cosine: f64) -> f64 {
         gradient_cosine * self.profile.cosines(cosine).1
     }
 

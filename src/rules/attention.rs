@@ -42,6 +42,9 @@
 //! key    E g² = K E q² E v² (1 − c_v) (τ E χT + (L − 1) r_g E ρT11)      E g_b g_b' = −E g²/(L − 1)
 //! ```
 //!
+//! The key weights collect Σ_b δs_ab x_b, which carries the (1 − S2)/width of the query gradient too;
+//! the product of the average x_b·x_b' and g_b·g_b' does not (`coupling`).
+//!
 //! Key and value gradients are summed over the query heads of their group. The radial share goes to
 //! the values as 1 + (ρ − 1) cos²(v, z).
 //!
@@ -135,16 +138,7 @@ impl Attended {
             sensitivity: value.token.sensitivity * average / (length * own),
             ..Token::gaussian(width, value.token.ln_second + own.ln())
         };
-        Self {
-            input_width: input.width,
-            query,
-            key,
-            value,
-            keys,
-            row,
-            crosses,
-            output: Signal { token, cosines },
-        }
+        Self { input_width: input.width, query, key, value, keys, row, crosses, output: Signal { token, cosines } }
     }
 
     /// The heads' outputs.
@@ -156,10 +150,7 @@ impl Attended {
     pub(crate) fn probabilities(&self, domain: &Exchangeable) -> Signal {
         let length = domain.seq_len;
         let own = self.keys.single(self.row.s2, length);
-        let token = Token {
-            mean: 1.0 / (length * own).sqrt(),
-            ..Token::gaussian(length, (own / length).ln())
-        };
+        let token = Token { mean: 1.0 / (length * own).sqrt(), ..Token::gaussian(length, (own / length).ln()) };
         let cosines = self.crosses.iter().map(|cross| self.overlap(cross, length) / own).collect();
         Signal { token, cosines }
     }
@@ -169,7 +160,7 @@ impl Attended {
         let keep = 1.0 - attention.dropout_rate;
         let gain = attention.d_head as f64 / keep;
         let token = TokenGradient::isotropic(gradient.token.ln_second + self.value.token.ln_second + gain.ln());
-        Gradient { token, cosines: gradient.cosines.iter().map(|cosine| cosine * keep).collect() }
+        Gradient::new(token, gradient.cosines.iter().map(|cosine| cosine * keep).collect())
     }
 
     /// The gradients at queries, keys and values.
@@ -178,8 +169,9 @@ impl Attended {
         let keep = 1.0 - attention.dropout_rate;
         let keys = &self.keys;
         let group = (attention.n_heads / attention.n_kv_heads) as f64;
-        let ln_score =
-            gradient.token.ln_second + (attention.scale.powi(2) * attention.d_head as f64).ln() + self.value.token.ln_second;
+        let ln_score = gradient.token.ln_second
+            + (attention.scale.powi(2) * attention.d_head as f64).ln()
+            + self.value.token.ln_second;
         let others = length - 1.0;
         let pairs = |value: &dyn Fn(&Cross) -> f64| -> f64 {
             let terms = domain.classes.iter().zip(&gradient.cosines).zip(&self.crosses);
@@ -195,28 +187,26 @@ impl Attended {
         let shared = pairs(&|cross| 1.0 - self.overlap(cross, length));
         let value_cosines = self.key_classes(own_row, if others > 0.0 { (1.0 - own_row) / others } else { 0.0 });
         let alignment = self.value_alignment(length);
-        let value = Gradient {
-            token: TokenGradient {
-                radial: 1.0 + (gradient.token.radial - 1.0) * alignment,
-                constant: gradient.token.constant,
-                steepness: 0.0,
-                ln_second: gradient.token.ln_second + (group * value_own).ln(),
-            },
-            cosines: value_cosines.into_iter().map(|own| ratio(own + shared, value_own)).collect(),
+        let value_token = TokenGradient {
+            radial: 1.0 + (gradient.token.radial - 1.0) * alignment,
+            constant: gradient.token.constant,
+            steepness: 0.0,
+            ln_second: gradient.token.ln_second + (group * value_own).ln(),
         };
+        let value_cosines = value_cosines.into_iter().map(|own| ratio(own + shared, value_own)).collect();
+        let value = Gradient::new(value_token, value_cosines);
 
         // Queries.
         let differences = (1.0 - keys.key_cosine) * (1.0 - keys.value_cosine) / self.input_width;
         let query_own =
             (1.0 - keys.key_cosine) * kept(keys.amplitude) * self.row.t() + differences * (1.0 - self.row.s2);
         let query_cosines = self.crosses.iter().zip(&gradient.cosines).map(|(cross, cosine)| {
-            let between = (1.0 - keys.key_cosine) * keys.amplitude * cross.t11 + differences * (1.0 - self.row.s2).powi(2);
+            let between =
+                (1.0 - keys.key_cosine) * keys.amplitude * cross.t11 + differences * (1.0 - self.row.s2).powi(2);
             ratio(cosine * between, query_own)
         });
-        let query = Gradient {
-            token: TokenGradient::isotropic(ln_score + self.key.token.ln_second + query_own.ln()),
-            cosines: query_cosines.collect(),
-        };
+        let query_token = TokenGradient::isotropic(ln_score + self.key.token.ln_second + query_own.ln());
+        let query = Gradient::new(query_token, query_cosines.collect());
 
         // Keys.
         let alone = keys.effective / length;
@@ -225,11 +215,26 @@ impl Attended {
             * ((value_difference + masked) * self.row.t_weighted
                 + others * value_difference * pairs(&|cross| cross.t11_weighted));
         let key_cosines = self.key_classes(1.0, if others > 0.0 { -1.0 / others } else { 0.0 });
-        let key = Gradient {
-            token: TokenGradient::isotropic(ln_score + self.query.token.ln_second + (group * key_own.max(0.0)).ln()),
-            cosines: key_cosines,
-        };
+        // Σ_b δs_ab x_b, which the key weights collect, is what the query gradient is made of.
+        let collected = (1.0 - keys.key_cosine) * kept(keys.amplitude) * self.row.t_weighted
+            + differences * (1.0 - self.row.s2)
+            + others * self.collected_pairs(domain, gradient, differences);
+        let coupling = ratio(collected, key_own) - domain.coherence(&self.key.cosines, &key_cosines);
+        let ln_key = ln_score + self.query.token.ln_second + (group * key_own.max(0.0)).ln();
+        let key = Gradient { token: TokenGradient::isotropic(ln_key), cosines: key_cosines, coupling };
         [query, key, value]
+    }
+
+    /// E (Σ_b δs_ab x_b)·(Σ_b δs_cb x_b) q_a·q_c over pairs of queries, in units of the diagonal.
+    fn collected_pairs(&self, domain: &Exchangeable, gradient: &Gradient, differences: f64) -> f64 {
+        let queries = self.query.cosines.iter().zip(&self.crosses);
+        let between: Vec<f64> = queries
+            .map(|(cosine, cross)| {
+                (1.0 - self.keys.key_cosine) * self.keys.amplitude * cross.t11_weighted
+                    + cosine * differences * (1.0 - self.row.s2).powi(2)
+            })
+            .collect();
+        domain.mean_product(&gradient.cosines, &between)
     }
 
     /// E Σ_b A_ab A_cb over single keys.
@@ -280,9 +285,8 @@ impl Keys {
         let variance = domain.mean_product(&key.cosines, &key.cosines) - key_cosine * key_cosine;
         let covariance = domain.mean_product(&key.cosines, &value.cosines) - key_cosine * value_cosine;
         let distance = 1.0 - key_cosine;
-        let score_variance = attention.scale.powi(2)
-            * attention.d_head as f64
-            * (query.token.ln_second + key.token.ln_second).exp();
+        let score_variance =
+            attention.scale.powi(2) * attention.d_head as f64 * (query.token.ln_second + key.token.ln_second).exp();
         if distance <= 1e-12 || length < 2.0 {
             let amplitude = 1.0 - value_cosine;
             return Self { effective: length, amplitude, key_cosine, value_cosine, score_variance, contrast: 0.0 };

@@ -55,7 +55,7 @@ impl PairRule for Rule {
         gradient.scaled((1.0 + shared) / self.keep)
     }
 
-    fn cosine_backward(&self, _: [&Token; 2], _: f64, gradient_cosine: f64) -> f64 {
+    fn cosine_backward(&self, _: [&Token; 2], _: f64, _: [&TokenGradient; 2], gradient_cosine: f64) -> f64 {
         gradient_cosine * self.keep
     }
 }

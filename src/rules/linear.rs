@@ -60,11 +60,7 @@ impl PairRule for Rule {
         let ln_second = ln_sum([self.ln_product(x), self.ln_bias_variance].into_iter());
         let y = Token::gaussian(self.fan_out, ln_second);
         let product = self.product_share(x, &y);
-        Token {
-            scale_variance: product * product * x.norm_variance(),
-            sensitivity: product * x.sensitivity,
-            ..y
-        }
+        Token { scale_variance: product * product * x.norm_variance(), sensitivity: product * x.sensitivity, ..y }
     }
 
     fn cosine(&self, x: [&Token; 2], y: [&Token; 2], cosine: f64) -> f64 {
@@ -77,15 +73,10 @@ impl PairRule for Rule {
         let product = self.product_share(x, y);
         let radial = 1.0 + product * (gradient.radial - 1.0);
         let gain = self.fan_out * self.weight_variance * (1.0 + (radial - 1.0) / self.fan_in);
-        TokenGradient {
-            radial,
-            constant: 1.0,
-            steepness: product * gradient.steepness,
-            ..gradient.scaled(gain)
-        }
+        TokenGradient { radial, constant: 1.0, steepness: product * gradient.steepness, ..gradient.scaled(gain) }
     }
 
-    fn cosine_backward(&self, _: [&Token; 2], _: f64, gradient_cosine: f64) -> f64 {
+    fn cosine_backward(&self, _: [&Token; 2], _: f64, _: [&TokenGradient; 2], gradient_cosine: f64) -> f64 {
         gradient_cosine
     }
 }

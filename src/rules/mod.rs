@@ -47,8 +47,9 @@ pub(crate) trait PairRule {
     fn cosine(&self, x: [&Token; 2], y: [&Token; 2], cosine: f64) -> f64;
     /// One token's gradient, from the output `y` to the input `x`.
     fn token_backward(&self, x: &Token, y: &Token, gradient: &TokenGradient) -> TokenGradient;
-    /// Cosine of the gradients at two inputs `x` with `cosine`, from that at the outputs.
-    fn cosine_backward(&self, x: [&Token; 2], cosine: f64, gradient_cosine: f64) -> f64;
+    /// Cosine of the gradients at two inputs `x` with `cosine`, from those at the outputs.
+    fn cosine_backward(&self, x: [&Token; 2], cosine: f64, gradients: [&TokenGradient; 2], gradient_cosine: f64)
+    -> f64;
     /// Why the rule is not exact for `x` (what it assumes, what it meets), if it is not.
     fn caveat(&self, _x: &Token) -> Option<(&'static str, String)> {
         None

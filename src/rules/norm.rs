@@ -21,7 +21,12 @@
 //! ```text
 //! E g'² = gain² E g² / (q_c + ε) · (1 − ρ (1 − (1 − e)²)/width − c/width) · (1 + e(e+1)V/2 + e(1 − e)SV)
 //! ρ' = (1 − e)² ρ     c' = 0 (LayerNorm)     S' = (1 − e) S + e
+//! gradient cosine' = gradient cosine · (1 − (1 − cosine²)(ρ (1 − (1 − e)²)/width + e² V/4))
 //! ```
+//!
+//! Two tokens lose components along two directions, their gradients have one component in common
+//! to lose: (1 − 2/width + cosine²/width) against (1 − 1/width); and E 1/(s_a s_b) stays behind
+//! E 1/s² like the correlation above.
 //!
 //! # Assumptions
 //!
@@ -44,11 +49,7 @@ pub(crate) struct Rule {
 
 impl Rule {
     pub(crate) fn new(norm: &Norm) -> Self {
-        Self {
-            centres: norm.kind == NormKind::LayerNorm,
-            ln_eps: norm.eps.ln(),
-            ln_gain2: 2.0 * norm.gain.abs().ln(),
-        }
+        Self { centres: norm.kind == NormKind::LayerNorm, ln_eps: norm.eps.ln(), ln_gain2: 2.0 * norm.gain.abs().ln() }
     }
 
     /// ln of the second moment that is divided by.
@@ -65,6 +66,15 @@ impl Rule {
         let ln_centred = self.ln_centred(x);
         let (larger, smaller) = (ln_centred.max(self.ln_eps), ln_centred.min(self.ln_eps));
         larger + share(smaller, larger).ln_1p()
+    }
+
+    fn centred_cosine(&self, x: [&Token; 2], cosine: f64) -> f64 {
+        if self.centres {
+            let (a, b) = (x[0].mean, x[1].mean);
+            (cosine - a * b) / ((1.0 - a * a) * (1.0 - b * b)).sqrt()
+        } else {
+            cosine
+        }
     }
 
     /// e = q_c/(q_c + ε).
@@ -88,12 +98,7 @@ impl PairRule for Rule {
     }
 
     fn cosine(&self, x: [&Token; 2], _: [&Token; 2], cosine: f64) -> f64 {
-        let centred = if self.centres {
-            let (a, b) = (x[0].mean, x[1].mean);
-            (cosine - a * b) / ((1.0 - a * a) * (1.0 - b * b)).sqrt()
-        } else {
-            cosine
-        };
+        let centred = self.centred_cosine(x, cosine);
         let variance = 0.5 * (x[0].norm_variance() + x[1].norm_variance());
         centred * (1.0 - (1.0 - centred * centred) * variance / 4.0)
     }
@@ -113,8 +118,19 @@ impl PairRule for Rule {
         }
     }
 
-    fn cosine_backward(&self, _: [&Token; 2], _: f64, gradient_cosine: f64) -> f64 {
-        gradient_cosine
+    fn cosine_backward(
+        &self,
+        x: [&Token; 2],
+        cosine: f64,
+        gradients: [&TokenGradient; 2],
+        gradient_cosine: f64,
+    ) -> f64 {
+        let centred = self.centred_cosine(x, cosine);
+        let mean = |value: &dyn Fn(usize) -> f64| 0.5 * (value(0) + value(1));
+        let e = mean(&|i| self.exponent(x[i]));
+        let radial = mean(&|i| gradients[i].radial) * (1.0 - (1.0 - e).powi(2)) / x[0].width;
+        let variance = mean(&|i| x[i].norm_variance());
+        gradient_cosine * (1.0 - (1.0 - centred * centred) * (radial + e * e * variance / 4.0))
     }
 
     fn caveat(&self, x: &Token) -> Option<(&'static str, String)> {

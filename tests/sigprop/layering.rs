@@ -1,0 +1,39 @@
+//! The laws of the layout: who may see whom, and that a component has one name.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Names of the Rust files in a folder, without `mod`.
+fn names(folder: &str) -> BTreeSet<String> {
+    let entries = std::fs::read_dir(root().join(folder)).expect("the folder exists");
+    entries
+        .map(|entry| entry.expect("the folder is readable").path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "rs"))
+        .map(|path| path.file_stem().expect("a file has a name").to_string_lossy().into_owned())
+        .filter(|name| name != "mod")
+        .collect()
+}
+
+#[test]
+fn the_engine_cannot_see_the_theory() {
+    let manifest = std::fs::read_to_string(root().join("validate/Cargo.toml")).expect("the manifest is readable");
+    let manifest: toml::Table = manifest.parse().expect("the manifest is TOML");
+    for section in ["dependencies", "dev-dependencies", "build-dependencies"] {
+        let Some(dependencies) = manifest.get(section).and_then(toml::Value::as_table) else { continue };
+        for (name, value) in dependencies {
+            let package = value.get("package").and_then(toml::Value::as_str).unwrap_or(name);
+            assert_ne!(package, "sigprop", "validate/ must not depend on what it checks");
+        }
+    }
+}
+
+#[test]
+fn a_component_has_one_name() {
+    let rules = names("src/rules");
+    assert_eq!(rules, names("validate/src/components"), "every rule has a sampled component");
+    assert_eq!(rules, names("tests/sigprop/twins"), "every rule has a twin test");
+}

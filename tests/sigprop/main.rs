@@ -1,0 +1,6 @@
+//! All integration tests, as one binary.
+
+mod layering;
+mod reference;
+mod support;
+mod twins;

@@ -1,0 +1,117 @@
+//! Small stacks to test with, and the comparison of a prediction with its measurement.
+
+use std::sync::atomic::AtomicBool;
+
+use sigprop::{Sites, predict};
+use sigprop_stack::{
+    Activation, Branch, Component, Dropout, Gaussian, GradientSeed, Init, Linear, Node, Norm, NormKind, Number, Op,
+    Source, Stack, Stream, Sum, Tensor,
+};
+use sigprop_validate::{Measurement, Settings, measure};
+use statrs::distribution::{ContinuousCDF, StudentsT};
+
+/// Probability that one twin fails although rule and sample agree.
+pub(crate) const ALPHA: f64 = 1e-3;
+/// Cells whose relative standard error is below are constants, and must agree to [`CONSTANT`].
+const EXACT: f64 = 1e-4;
+const CONSTANT: f64 = 1e-3;
+
+pub(crate) fn tensor(name: &str, std: f64) -> Tensor {
+    Tensor { name: name.to_owned(), init: Init::Normal { std } }
+}
+
+/// A linear map with `variance` = fan_in · weight variance.
+pub(crate) fn linear(name: &str, fan_in: usize, fan_out: usize, variance: f64) -> Node {
+    let weight = tensor(&format!("{name}.weight"), (variance / fan_in as f64).sqrt());
+    Node::apply(name, Component::Linear(Linear { fan_in, fan_out, weight, bias: None }))
+}
+
+pub(crate) fn norm(name: &str, kind: NormKind) -> Node {
+    Node::apply(name, Component::Norm(Norm { kind, eps: 1e-5, gain: 1.0 }))
+}
+
+pub(crate) fn activation(name: &str, activation: Activation) -> Node {
+    Node::apply(name, Component::Activation(activation))
+}
+
+pub(crate) fn dropout(name: &str, rate: f64) -> Node {
+    Node::apply(name, Component::Dropout(Dropout { rate }))
+}
+
+/// skip_scale · x + branch_scale · body(x).
+pub(crate) fn residual(name: &str, scales: [f64; 2], drop_rate: f64, body: Vec<Node>) -> Node {
+    let skip = Branch { scale: scales[0], drop_rate: 0.0, body: Vec::new() };
+    let branch = Branch { scale: scales[1], drop_rate, body };
+    Node::new(name, Op::Sum(Sum { branches: vec![skip, branch] }))
+}
+
+/// Gaussian tokens of correlation 0.3 through `body`; gradients of correlation 0.25.
+pub(crate) fn gaussian_stack(width: usize, variance: f64, seq_len: usize, body: Vec<Node>) -> Stack {
+    stack(Source::Gaussian(Gaussian { width, variance, correlation: 0.3 }), seq_len, body)
+}
+
+pub(crate) fn stack(source: Source, seq_len: usize, body: Vec<Node>) -> Stack {
+    let mut nodes = vec![Node::new("embeddings", Op::Chain(Vec::new()))];
+    nodes.extend(body);
+    Stack {
+        name: "test".to_owned(),
+        seq_len,
+        streams: vec![Stream { name: "encoder".to_owned(), source, body: nodes }],
+        gradient: GradientSeed { stream: 0, correlation: 0.25 },
+    }
+}
+
+pub(crate) fn sample(stack: &Stack, replicates: usize) -> Measurement {
+    let settings = Settings { replicates, seed: 1, all_sites: true, weights: true, ..Settings::default() };
+    measure(stack, &settings, &|_| {}, &AtomicBool::new(false)).expect("the stack is valid and small")
+}
+
+/// Every moment of every site and weight of `stack`, predicted against `replicates` sampled
+/// networks: no |z| beyond the two-sided quantile of Student's t at [`ALPHA`] over all cells.
+pub(crate) fn assert_twin(stack: &Stack, replicates: usize) {
+    let prediction = predict(stack, Sites::All).expect("the stack is valid");
+    assert_eq!(prediction.caveats, [], "the twin is to be within the range of the rules");
+    let measurement = sample(stack, replicates);
+    assert_eq!(measurement.overflow, None);
+
+    let mut cells = Vec::new();
+    assert_eq!(prediction.table.sites.len(), measurement.table.sites.len());
+    for (predicted, observed) in prediction.table.sites.iter().zip(&measurement.table.sites) {
+        assert_eq!(predicted.site, observed.site);
+        for quantity in sigprop_stack::Quantity::ALL {
+            let name = format!("{} {}", predicted.site, quantity.name());
+            match (predicted.value(quantity), observed.get(quantity)) {
+                (Some(predicted), Some(cell)) => cells.push((name, predicted, cell.value, cell.std_error)),
+                (None, None) => {}
+                (predicted, observed) => panic!("{name}: predicted {predicted:?}, observed {observed:?}"),
+            }
+        }
+    }
+    assert_eq!(prediction.table.weights.len(), measurement.table.weights.len());
+    for (predicted, observed) in prediction.table.weights.iter().zip(&measurement.table.weights) {
+        assert_eq!(predicted.tensor, observed.tensor);
+        let observed_moment = observed.grad_second_moment;
+        cells.push((
+            format!("{} gradient", predicted.tensor),
+            predicted.grad_second_moment.value,
+            observed_moment.value,
+            observed_moment.std_error,
+        ));
+    }
+    let student = StudentsT::new(0.0, 1.0, (replicates - 1) as f64).expect("replicates is larger than 1");
+    let bound = student.inverse_cdf(1.0 - ALPHA / (2.0 * cells.len() as f64));
+    for (name, predicted, observed, std_error) in cells {
+        let difference = observed.value() - predicted.value();
+        if std_error.value() <= EXACT * observed.value().abs() {
+            let scale = observed.value().abs().max(predicted.value().abs());
+            assert!(difference.abs() <= CONSTANT * scale, "{name}: predicted {predicted}, observed {observed}");
+        } else {
+            let z = difference / std_error.value();
+            assert!(
+                z.abs() < bound,
+                "{name}: predicted {predicted}, observed {observed} ± {}, z {z:.2} beyond {bound:.2}",
+                Number::from(std_error.value())
+            );
+        }
+    }
+}
