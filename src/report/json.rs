@@ -8,6 +8,7 @@ use sigprop_stack::{Number, Quantity, SiteRow, Stack, WeightRow};
 use super::{Run, SCHEMA_VERSION, ln, summary::SummaryDocument};
 use crate::{
     agreement::{Comparison, Summary},
+    cost::Cost,
     predict::{Caveat, Prediction},
     stack_file::stack_hash,
     verdict::Verdict,
@@ -24,13 +25,13 @@ pub struct PredictionDocument<'a> {
     pub weights: bool,
     /// What it means.
     pub verdict: &'a Verdict,
-    /// Caveats of whoever made the stack.
-    pub notes: &'a [String],
+    /// What it costs, if that is known.
+    pub cost: Option<&'a Cost>,
 }
 
 /// Writes a prediction as JSON.
 pub fn prediction_json(document: &PredictionDocument, out: &mut dyn Write) -> io::Result<()> {
-    let PredictionDocument { stack, prediction, weights, verdict, notes } = *document;
+    let PredictionDocument { stack, prediction, weights, verdict, cost } = *document;
     let document = PredictionJson {
         schema_version: SCHEMA_VERSION,
         version: env!("CARGO_PKG_VERSION"),
@@ -40,7 +41,7 @@ pub fn prediction_json(document: &PredictionDocument, out: &mut dyn Write) -> io
         sites: prediction.table.sites.iter().map(SiteJson::of).collect(),
         weights: weights.then(|| prediction.table.weights.iter().map(WeightJson::of).collect()),
         caveats: prediction.caveats.iter().map(CaveatJson::of).collect(),
-        notes,
+        cost: cost.map(CostJson::of),
         verdict,
     };
     serde_json::to_writer_pretty(&mut *out, &document)?;
@@ -73,7 +74,7 @@ struct PredictionJson<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     weights: Option<Vec<WeightJson<'a>>>,
     caveats: Vec<CaveatJson<'a>>,
-    notes: &'a [String],
+    cost: Option<CostJson>,
     verdict: &'a Verdict,
 }
 
@@ -148,6 +149,21 @@ struct CaveatJson<'a> {
 impl<'a> CaveatJson<'a> {
     fn of(caveat: &'a Caveat) -> Self {
         Self { site: &caveat.site, sites: caveat.sites, text: &caveat.text }
+    }
+}
+
+#[derive(Serialize)]
+struct CostJson {
+    parameters: u64,
+    flops_forward_per_token: f64,
+    flops_backward_per_token: f64,
+    activation_bytes: f64,
+}
+
+impl CostJson {
+    fn of(cost: &Cost) -> Self {
+        let Cost { parameters, flops_forward_per_token, flops_backward_per_token, activation_bytes } = *cost;
+        Self { parameters, flops_forward_per_token, flops_backward_per_token, activation_bytes }
     }
 }
 
