@@ -19,7 +19,7 @@ fn main() -> ExitCode {
         }
     };
     let console = cli.console();
-    match cli.run(&console) {
+    match cli.run(console) {
         Ok(outcome) => outcome.exit_code(),
         Err(error) if is_closed_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {

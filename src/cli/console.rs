@@ -32,29 +32,29 @@ impl Console {
         Self { quiet, color }
     }
 
-    pub(crate) fn is_quiet(&self) -> bool {
+    pub(crate) fn is_quiet(self) -> bool {
         self.quiet
     }
 
     /// Always said.
-    pub(crate) fn error(&self, text: &str) {
+    pub(crate) fn error(self, text: &str) {
         self.say(AnsiColor::Red.on_default().bold(), "error", text);
     }
 
     /// Why a gate failed; always said.
-    pub(crate) fn failed(&self, text: &str) {
+    pub(crate) fn failed(self, text: &str) {
         self.say(AnsiColor::Red.on_default().bold(), "failed", text);
     }
 
     /// What whoever runs the command should know.
-    pub(crate) fn note(&self, text: &str) {
+    pub(crate) fn note(self, text: &str) {
         if !self.quiet {
             self.say(AnsiColor::Cyan.on_default(), "note", text);
         }
     }
 
     /// Something whole, unless quiet.
-    pub(crate) fn tell(&self, write: impl FnOnce(&mut dyn Write, Paint) -> io::Result<()>) {
+    pub(crate) fn tell(self, write: impl FnOnce(&mut dyn Write, Paint) -> io::Result<()>) {
         if !self.quiet {
             // Nobody is left to hear that stderr is closed.
             let _ = write(&mut io::stderr().lock(), self.paint(&io::stderr()));
@@ -62,7 +62,7 @@ impl Console {
     }
 
     /// How to colour what goes to `stream`.
-    pub(crate) fn paint(&self, stream: &impl IsTerminal) -> Paint {
+    pub(crate) fn paint(self, stream: &impl IsTerminal) -> Paint {
         Paint(match self.color {
             ColorChoice::Always => true,
             ColorChoice::Never => false,
@@ -73,7 +73,7 @@ impl Console {
         })
     }
 
-    fn say(&self, style: Style, kind: &str, text: &str) {
+    fn say(self, style: Style, kind: &str, text: &str) {
         let kind = self.paint(&io::stderr()).text(style, kind);
         let _ = writeln!(io::stderr().lock(), "{kind}: {text}");
     }

@@ -51,8 +51,10 @@ pub(crate) struct Cli {
 enum Command {
     Predict(predict::Arguments),
     Validate(validate::Arguments),
-    Models(models::Arguments),
-    Schemes(schemes::Arguments),
+    /// List the presets with their size and cost.
+    Models,
+    /// List the initialisation schemes with their arguments and rules.
+    Schemes,
     Explain(explain::Arguments),
 }
 
@@ -79,12 +81,12 @@ impl Cli {
         Console::new(self.color, self.quiet)
     }
 
-    pub(crate) fn run(self, console: &Console) -> anyhow::Result<Outcome> {
+    pub(crate) fn run(self, console: Console) -> anyhow::Result<Outcome> {
         match self.command {
             Command::Predict(arguments) => arguments.run(console),
             Command::Validate(arguments) => arguments.run(console),
-            Command::Models(arguments) => arguments.run(),
-            Command::Schemes(arguments) => arguments.run(),
+            Command::Models => models::run(),
+            Command::Schemes => schemes::run(),
             Command::Explain(arguments) => arguments.run(),
         }
     }

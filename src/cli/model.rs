@@ -77,8 +77,8 @@ pub(crate) struct Network {
     pub(crate) stack: Stack,
     /// What in it is not quite what was asked for.
     pub(crate) caveats: Vec<Caveat>,
-    /// Known for what was assembled from an architecture.
-    pub(crate) cost: Option<Cost>,
+    pub(crate) cost: Cost,
+    /// Unknown for what was read from a stack file.
     scheme: Option<Scheme>,
 }
 
@@ -106,7 +106,8 @@ impl ModelArguments {
             if let Some(correlation) = self.grad_correlation {
                 stack.gradient.correlation = correlation;
             }
-            return Ok(Network { stack, caveats: Vec::new(), cost: None, scheme: None });
+            let cost = Cost::of(&stack, None)?;
+            return Ok(Network { stack, caveats: Vec::new(), cost, scheme: None });
         }
         let mut architecture = match &self.model {
             Some(model) => find(model)?,
@@ -116,8 +117,8 @@ impl ModelArguments {
         let scheme = self.scheme.scheme(architecture.scheme.as_deref())?;
         let run = Run { train: self.shape.train, grad_correlation: self.grad_correlation.unwrap_or(0.0) };
         let Assembled { stack, caveats } = assemble(&architecture, &scheme, &input, &run)?;
-        let cost = Cost::of(&stack, &architecture)?;
-        Ok(Network { stack, caveats, cost: Some(cost), scheme: Some(scheme) })
+        let cost = Cost::of(&stack, Some(&architecture))?;
+        Ok(Network { stack, caveats, cost, scheme: Some(scheme) })
     }
 
     /// Writes the stack where it is wanted; whether standard output is taken by it.
@@ -137,8 +138,8 @@ impl SchemeArguments {
             if text != "dslm" && !text.starts_with("dslm:") {
                 bail!("{flag} {value} is an argument of the scheme dslm, got scheme {text}; add --scheme dslm");
             }
-            text.push(if text.contains(':') { ',' } else { ':' });
-            text.push_str(&format!("{key}={value}"));
+            let separator = if text.contains(':') { ',' } else { ':' };
+            text = format!("{text}{separator}{key}={value}");
         }
         Ok(Scheme::parse(&text)?)
     }

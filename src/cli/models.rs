@@ -2,7 +2,6 @@
 
 use std::io::{self, Write};
 
-use clap::Args;
 use sigprop::{
     assemble::{Input, Run, assemble},
     cost::Cost,
@@ -14,20 +13,14 @@ use sigprop::{
 
 use super::{Outcome, output::emit};
 
-/// List the presets with their size and cost.
-#[derive(Args, Debug)]
-pub(crate) struct Arguments {}
-
-impl Arguments {
-    pub(crate) fn run(self) -> anyhow::Result<Outcome> {
-        let rows = PRESETS.iter().map(row).collect::<anyhow::Result<Vec<_>>>()?;
-        let header = ["model", "blocks", "width", "scheme", "params", "FLOPs fwd", "FLOPs bwd", "activations"];
-        emit(None, |out| {
-            plain_table(&header, rows, out)?;
-            writeln!(out, "(FLOPs per token; memory of activations for the backward pass of one sequence)")
-        })?;
-        Ok(Outcome::Done)
-    }
+pub(crate) fn run() -> anyhow::Result<Outcome> {
+    let rows = PRESETS.iter().map(row).collect::<anyhow::Result<Vec<_>>>()?;
+    let header = ["model", "blocks", "width", "scheme", "params", "FLOPs fwd", "FLOPs bwd", "activations"];
+    emit(None, |out| {
+        plain_table(&header, rows, out)?;
+        writeln!(out, "(FLOPs per token; memory of activations for the backward pass of one sequence)")
+    })?;
+    Ok(Outcome::Done)
 }
 
 fn row(preset: &Preset) -> anyhow::Result<Vec<String>> {
@@ -35,7 +28,7 @@ fn row(preset: &Preset) -> anyhow::Result<Vec<String>> {
     let scheme = Scheme::parse(architecture.scheme.as_deref().unwrap_or("xavier"))?;
     let run = Run { train: true, ..Run::default() };
     let stack = assemble(&architecture, &scheme, &Input::default(), &run)?.stack;
-    let cost = Cost::of(&stack, &architecture)?;
+    let cost = Cost::of(&stack, Some(&architecture))?;
     Ok(vec![
         preset.name.to_owned(),
         architecture.n_layers.to_string(),

@@ -43,11 +43,9 @@ pub(crate) fn emit(
     path: Option<&PathBuf>,
     write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
 ) -> anyhow::Result<()> {
-    match path.filter(|path| path.as_path() != Path::new("-")) {
-        Some(path) => write_file(path, write).with_context(|| format!("cannot write {}", path.display())),
-        None => {
-            let mut out = BufWriter::with_capacity(1 << 16, io::stdout().lock());
-            write(&mut out).and_then(|()| out.flush()).context("cannot write to standard output")
-        }
+    if let Some(path) = path.filter(|path| path.as_path() != Path::new("-")) {
+        return write_file(path, write).with_context(|| format!("cannot write {}", path.display()));
     }
+    let mut out = BufWriter::with_capacity(1 << 16, io::stdout().lock());
+    write(&mut out).and_then(|()| out.flush()).context("cannot write to standard output")
 }

@@ -16,6 +16,7 @@ use super::{
     Outcome,
     console::{Console, Paint, write_verdict},
     model::{ModelArguments, Network},
+    models::write_cost,
     output::{Format, SiteChoice, emit},
 };
 
@@ -75,7 +76,7 @@ impl From<Failure> for FailOn {
 }
 
 impl Arguments {
-    pub(crate) fn run(self, console: &Console) -> anyhow::Result<Outcome> {
+    pub(crate) fn run(self, console: Console) -> anyhow::Result<Outcome> {
         let network = self.model.network()?;
         if self.model.dump(&network.stack)? {
             return Ok(Outcome::Done);
@@ -96,7 +97,7 @@ impl Arguments {
                     prediction: &prediction,
                     weights: self.weights,
                     verdict: &verdict,
-                    cost: network.cost.as_ref(),
+                    cost: &network.cost,
                 };
                 prediction_json(&document, out)
             }
@@ -125,15 +126,13 @@ impl Arguments {
             weights_table(&prediction.table, out)?;
             writeln!(out)?;
         }
-        if let Some(cost) = &network.cost {
-            super::models::write_cost(cost, network.stack.seq_len, out)?;
-            writeln!(out)?;
-        }
+        write_cost(&network.cost, network.stack.seq_len, out)?;
+        writeln!(out)?;
         write_verdict(verdict, paint, out)?;
         write_caveats(&prediction.caveats, out)
     }
 
-    fn gate(&self, verdict: &Verdict, console: &Console) -> Outcome {
+    fn gate(&self, verdict: &Verdict, console: Console) -> Outcome {
         let mut outcome = Outcome::Done;
         for (failure, finding) in verdict.failures() {
             if self.fail_on.contains(&failure.into()) {

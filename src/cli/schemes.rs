@@ -2,20 +2,13 @@
 
 use std::io::{self, Write};
 
-use clap::Args;
 use sigprop::schemes::{About, SCHEMES};
 
 use super::{Outcome, output::emit};
 
-/// List the initialisation schemes with their arguments and rules.
-#[derive(Args, Debug)]
-pub(crate) struct Arguments {}
-
-impl Arguments {
-    pub(crate) fn run(self) -> anyhow::Result<Outcome> {
-        emit(None, write_schemes)?;
-        Ok(Outcome::Done)
-    }
+pub(crate) fn run() -> anyhow::Result<Outcome> {
+    emit(None, write_schemes)?;
+    Ok(Outcome::Done)
 }
 
 fn write_schemes(out: &mut dyn Write) -> io::Result<()> {

@@ -98,34 +98,34 @@ pub(crate) struct ShapeArguments {
 impl ShapeArguments {
     /// Replaces what the flags name.
     pub(crate) fn override_fields(&self, architecture: &mut Architecture) {
-        fn set<T: Clone>(field: &mut T, flag: &Option<T>) {
+        fn set<T>(field: &mut T, flag: Option<T>) {
             if let Some(value) = flag {
-                field.clone_from(value);
+                *field = value;
             }
         }
-        fn set_open<T: Clone>(field: &mut Option<T>, flag: &Option<T>) {
+        fn set_open<T>(field: &mut Option<T>, flag: Option<T>) {
             if flag.is_some() {
-                field.clone_from(flag);
+                *field = flag;
             }
         }
-        set(&mut architecture.n_layers, &self.layers);
-        set(&mut architecture.d_model, &self.width);
-        set_open(&mut architecture.n_heads, &self.heads);
-        set_open(&mut architecture.n_kv_heads, &self.kv_heads);
-        set_open(&mut architecture.d_ff, &self.ffn);
-        set(&mut architecture.seq_len, &self.seq_len);
-        set(&mut architecture.vocab_size, &self.vocab);
-        set(&mut architecture.activation, &self.activation);
-        set_open(&mut architecture.norm, &self.norm);
-        set(&mut architecture.norm_placement, &self.norm_placement);
-        set_open(&mut architecture.final_norm, &self.final_norm);
-        set(&mut architecture.positions, &self.positions);
-        set_open(&mut architecture.residual, &self.residual);
-        set_open(&mut architecture.skip_scale, &self.skip_scale);
-        set_open(&mut architecture.branch_scale, &self.branch_scale);
-        set(&mut architecture.dropout, &self.dropout);
-        set(&mut architecture.attention_dropout, &self.attention_dropout);
-        set(&mut architecture.drop_path, &self.drop_path);
+        set(&mut architecture.n_layers, self.layers);
+        set(&mut architecture.d_model, self.width);
+        set_open(&mut architecture.n_heads, self.heads);
+        set_open(&mut architecture.n_kv_heads, self.kv_heads);
+        set_open(&mut architecture.d_ff, self.ffn);
+        set(&mut architecture.seq_len, self.seq_len);
+        set(&mut architecture.vocab_size, self.vocab);
+        set(&mut architecture.activation, self.activation);
+        set_open(&mut architecture.norm, self.norm);
+        set(&mut architecture.norm_placement, self.norm_placement);
+        set_open(&mut architecture.final_norm, self.final_norm);
+        set(&mut architecture.positions, self.positions);
+        set_open(&mut architecture.residual, self.residual);
+        set_open(&mut architecture.skip_scale, self.skip_scale);
+        set_open(&mut architecture.branch_scale, self.branch_scale);
+        set(&mut architecture.dropout, self.dropout);
+        set(&mut architecture.attention_dropout, self.attention_dropout);
+        set(&mut architecture.drop_path, self.drop_path);
         architecture.causal |= self.causal;
     }
 }

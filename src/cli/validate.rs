@@ -94,7 +94,7 @@ struct Validation {
 }
 
 impl Arguments {
-    pub(crate) fn run(self, console: &Console) -> anyhow::Result<Outcome> {
+    pub(crate) fn run(self, console: Console) -> anyhow::Result<Outcome> {
         let network = self.model.network()?;
         if self.model.dump(&network.stack)? {
             return Ok(Outcome::Done);
@@ -129,7 +129,7 @@ impl Arguments {
     }
 
     /// Samples, with a progress bar on a terminal; Ctrl-C ends it early, twice ends it at once.
-    fn measure(&self, stack: &Stack, console: &Console) -> Result<Measurement, MeasureError> {
+    fn measure(&self, stack: &Stack, console: Console) -> Result<Measurement, MeasureError> {
         let cancelled = Arc::new(AtomicBool::new(false));
         let by_signal = Arc::clone(&cancelled);
         let handler = ctrlc::set_handler(move || {
@@ -186,7 +186,7 @@ impl Arguments {
     }
 
     /// A number that does not exist passes no gate.
-    fn gate(&self, summary: &Summary, console: &Console) -> Outcome {
+    fn gate(&self, summary: &Summary, console: Console) -> Outcome {
         let mut outcome = Outcome::Done;
         let mut fail = |what: &str, bound: &str, limit: f64, found: Option<f64>| {
             let found = found.map_or("there is none".to_owned(), |found| format!("got {}", short(found)));

@@ -25,8 +25,8 @@ pub struct PredictionDocument<'a> {
     pub weights: bool,
     /// What it means.
     pub verdict: &'a Verdict,
-    /// What it costs, if that is known.
-    pub cost: Option<&'a Cost>,
+    /// What it costs.
+    pub cost: &'a Cost,
 }
 
 /// Writes a prediction as JSON.
@@ -41,7 +41,7 @@ pub fn prediction_json(document: &PredictionDocument, out: &mut dyn Write) -> io
         sites: prediction.table.sites.iter().map(SiteJson::of).collect(),
         weights: weights.then(|| prediction.table.weights.iter().map(WeightJson::of).collect()),
         caveats: prediction.caveats.iter().map(CaveatJson::of).collect(),
-        cost: cost.map(CostJson::of),
+        cost: CostJson::of(cost),
         verdict,
     };
     serde_json::to_writer_pretty(&mut *out, &document)?;
@@ -74,7 +74,7 @@ struct PredictionJson<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     weights: Option<Vec<WeightJson<'a>>>,
     caveats: Vec<CaveatJson<'a>>,
-    cost: Option<CostJson>,
+    cost: CostJson,
     verdict: &'a Verdict,
 }
 

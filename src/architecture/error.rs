@@ -1,0 +1,41 @@
+//! What can be wrong with an architecture.
+
+/// An architecture that cannot be read or computed.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum ArchitectureError {
+    /// A field that does not hold what it must.
+    #[error("{field} must be {expected}, got {got}{}{hint}", if hint.is_empty() { "" } else { "; " })]
+    Value {
+        /// Name of the field.
+        field: &'static str,
+        /// What it must be.
+        expected: String,
+        /// What it is.
+        got: String,
+        /// What to do about it; may be empty.
+        hint: String,
+    },
+    /// Something that is known but not computed yet.
+    #[error("{field} {got} is not supported yet: {reason}")]
+    Unsupported {
+        /// Name of the field.
+        field: &'static str,
+        /// What it asks for.
+        got: String,
+        /// Why.
+        reason: &'static str,
+    },
+    /// A file that cannot be read as an architecture.
+    #[error("line {line}, column {column}: {message}")]
+    File {
+        /// Line, from 1.
+        line: usize,
+        /// Column, from 1.
+        column: usize,
+        /// What is wrong there.
+        message: String,
+    },
+    /// A configuration of another library.
+    #[error("Hugging Face configs are not supported yet (the file has a model_type)")]
+    HuggingFace,
+}

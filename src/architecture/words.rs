@@ -1,0 +1,213 @@
+//! The words an architecture is described with: string enums for files and flags.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use sigprop_stack::Activation as Function;
+
+use super::ArchitectureError;
+use crate::nearest::nearest;
+
+/// A string enum: its words, `name`, `Display`, `FromStr` and serde all from one list.
+macro_rules! words {
+    ($(#[$about:meta])* $enum:ident ($field:literal) { $($(#[$doc:meta])* $variant:ident = $word:literal,)+ }) => {
+        $(#[$about])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+        pub enum $enum {
+            $($(#[$doc])* #[serde(rename = $word)] $variant,)+
+        }
+
+        impl $enum {
+            /// Every word, in the order of the documentation.
+            pub const WORDS: &'static [&'static str] = &[$($word),+];
+
+            /// The word of this variant.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $word,)+
+                }
+            }
+        }
+
+        impl fmt::Display for $enum {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(self.name())
+            }
+        }
+
+        impl FromStr for $enum {
+            type Err = ArchitectureError;
+
+            fn from_str(text: &str) -> Result<Self, ArchitectureError> {
+                match text {
+                    $($word => Ok(Self::$variant),)+
+                    _ => Err(unknown_word($field, Self::WORDS, text)),
+                }
+            }
+        }
+    };
+}
+
+words! {
+    /// What kind of network it is.
+    Kind ("kind") {
+        /// A Transformer encoder.
+        Encoder = "encoder",
+        /// A plain multi-layer perceptron.
+        Mlp = "mlp",
+    }
+}
+
+words! {
+    /// The activation of the feed-forward network, gated or not.
+    Activation ("activation") {
+        /// φ(x) = x.
+        Identity = "identity",
+        /// max(x, 0).
+        Relu = "relu",
+        /// Slope 0.01 below zero.
+        LeakyRelu = "leaky_relu",
+        /// max(x, 0)².
+        Relu2 = "relu2",
+        /// x Φ(x).
+        Gelu = "gelu",
+        /// The tanh approximation of GELU.
+        GeluTanh = "gelu_tanh",
+        /// x σ(x).
+        Silu = "silu",
+        /// tanh x.
+        Tanh = "tanh",
+        /// 1/(1 + e^(−x)).
+        Sigmoid = "sigmoid",
+        /// erf x.
+        Erf = "erf",
+        /// ln(1 + e^x).
+        Softplus = "softplus",
+        /// e^x − 1 below zero.
+        Elu = "elu",
+        /// The self-normalising ELU.
+        Selu = "selu",
+        /// A SiLU gate times a linear branch.
+        Swiglu = "swiglu",
+        /// A GELU gate times a linear branch.
+        Geglu = "geglu",
+        /// A ReLU gate times a linear branch.
+        Reglu = "reglu",
+    }
+}
+
+words! {
+    /// Which norm there is.
+    NormChoice ("norm") {
+        /// Over mean and variance.
+        Layernorm = "layernorm",
+        /// Over the mean square.
+        Rmsnorm = "rmsnorm",
+        /// No norm at all.
+        None = "none",
+    }
+}
+
+words! {
+    /// Where a block normalises.
+    NormPlacement ("norm_placement") {
+        /// At the start of every branch.
+        Pre = "pre",
+        /// After every residual sum.
+        Post = "post",
+        /// At both ends of every branch; not supported yet.
+        Sandwich = "sandwich",
+        /// At the end of every branch; not supported yet.
+        Reordered = "reordered",
+        /// At the start and in the middle of every branch; not supported yet.
+        Sub = "sub",
+    }
+}
+
+words! {
+    /// How tokens know where they are.
+    Positions ("positions") {
+        /// They do not.
+        None = "none",
+        /// A learned vector per position is added.
+        Learned = "learned",
+        /// Fixed sinusoids are added.
+        Sinusoidal = "sinusoidal",
+        /// Queries and keys are rotated; treated as none.
+        Rotary = "rotary",
+        /// Scores fall with distance; treated as none.
+        Alibi = "alibi",
+    }
+}
+
+words! {
+    /// What follows the last block. It counts in the cost; no signal is predicted for it.
+    Head ("head") {
+        /// Nothing.
+        None = "none",
+        /// A projection to the vocabulary that shares the token embedding.
+        Tied = "tied",
+        /// A projection to the vocabulary with weights of its own.
+        Untied = "untied",
+        /// A linear map with bias of the first token, BERT's pooler.
+        Pooler = "pooler",
+    }
+}
+
+impl Activation {
+    /// The elementwise function; of the gate, if there is one.
+    pub fn function(self) -> Function {
+        match self {
+            Self::Identity => Function::Identity,
+            Self::Relu | Self::Reglu => Function::Relu,
+            Self::LeakyRelu => Function::LeakyRelu { slope: 0.01 },
+            Self::Relu2 => Function::Relu2,
+            Self::Gelu | Self::Geglu => Function::Gelu,
+            Self::GeluTanh => Function::GeluTanh,
+            Self::Silu | Self::Swiglu => Function::Silu,
+            Self::Tanh => Function::Tanh,
+            Self::Sigmoid => Function::Sigmoid,
+            Self::Erf => Function::Erf,
+            Self::Softplus => Function::Softplus,
+            Self::Elu => Function::Elu,
+            Self::Selu => Function::Selu,
+        }
+    }
+
+    /// Whether it gates a linear branch.
+    pub fn is_gated(self) -> bool {
+        matches!(self, Self::Swiglu | Self::Geglu | Self::Reglu)
+    }
+}
+
+fn unknown_word(field: &'static str, words: &[&str], text: &str) -> ArchitectureError {
+    let hint = nearest(text, words.iter().copied()).map(|word| format!("did you mean {word}?"));
+    ArchitectureError::Value {
+        field,
+        expected: format!("one of {}", words.join(", ")),
+        got: text.to_owned(),
+        hint: hint.unwrap_or_default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_the_same_in_files_and_flags() {
+        for word in Activation::WORDS {
+            let parsed: Activation = word.parse().unwrap();
+            assert_eq!(parsed.to_string(), *word);
+            assert_eq!(serde_json::to_string(&parsed).unwrap(), format!("\"{word}\""));
+        }
+    }
+
+    #[test]
+    fn a_misspelt_word_gets_the_nearest() {
+        let error = "swigl".parse::<Activation>().unwrap_err().to_string();
+        assert!(error.contains("swigl") && error.contains("did you mean swiglu?"), "{error}");
+        assert!("gleu".parse::<Activation>().unwrap_err().to_string().contains("gelu?"));
+    }
+}

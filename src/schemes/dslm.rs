@@ -1,0 +1,164 @@
+//! DSLM (DeepScaleLM): every branch has second moment 1, as the predictor sees it.
+//!
+//! # Formula
+//!
+//! p the dropout rate, m the number of summed embeddings, n residual connections:
+//!
+//! ```text
+//! embeddings (1 − p)/m        Q, K 1/d        V, O √((1 − p)/r_l)/d        FFN s² each
+//! branch_scale² = k/n^α       skip_scale² = 1 − branch_scale²
+//! ```
+//!
+//! r_l is the second moment of the heads' output of block l when values have that of the input:
+//! the branch then leaves dropout with second moment 1. s² is what makes the same true of the
+//! feed-forward network, for input of second moment 1. Both are those of training: an architecture
+//! with dropout has the same weights in evaluation, where its stream is smaller by about 1 − p.
+//!
+//! # Source
+//!
+//! Kedia et al. 2024. There r_l follows a recursion for ReLU, `d_ff` = 4 d and flat attention
+//! ([`super::dslm_paper`]) and s² is that of ReLU; both are taken from the predictor here, so that
+//! they hold for the actual activation, shape and input.
+
+use sigprop_stack::{Gaussian, Init, Source};
+
+use super::recipe::{Entrance, Projection, Projections, Recipe, Residual};
+use super::slot::{Slot, normal};
+use super::{About, Parameter, Role, SchemeError, Table};
+use crate::ForwardWalk;
+use crate::architecture::{Kind, Positions, Resolved};
+use crate::assemble::Blocks;
+use crate::predict::PredictError;
+use crate::root::root;
+
+pub(super) const ABOUT: About = About {
+    name: "dslm",
+    parameters: &[Parameter::scale("k", Some(2.0)), Parameter::scale("alpha", Some(1.0))],
+    rule: "embeddings variance (1 − p)/m each of m; Q, K 1/d; V, O √((1 − p)/r_l)/d with r_l predicted block by block; \
+           feed-forward weights such that its output has second moment 1; branch_scale² = k/n^alpha with n residual \
+           connections (two per block), skip_scale² = 1 − branch_scale²",
+    source: "Kedia et al. 2024 (DeepScaleLM); r_l and the feed-forward gain from the predictor instead of the paper's \
+             special case (dslm-paper)",
+    touches: "embeddings, all linear weights, scales of the residual connections",
+    build: |values| Box::new(Dslm { k: values[0], alpha: values[1] }),
+};
+
+#[derive(Debug)]
+struct Dslm {
+    k: f64,
+    alpha: f64,
+}
+
+impl Recipe for Dslm {
+    fn embedding(&self, architecture: &Resolved, _: Table) -> Init {
+        embedding(architecture)
+    }
+
+    fn sinusoid(&self, architecture: &Resolved) -> f64 {
+        sinusoid(architecture)
+    }
+
+    fn residual(&self, architecture: &Resolved) -> Residual {
+        let branch = self.branch_share(architecture);
+        Residual { skip: (1.0 - branch).max(0.0).sqrt(), branch: branch.sqrt() }
+    }
+
+    fn projections<'a>(
+        &'a self,
+        architecture: &'a Resolved,
+        entrance: &Entrance,
+    ) -> Result<Projections<'a>, SchemeError> {
+        needs_encoder(ABOUT.name, architecture)?;
+        let branch = self.branch_share(architecture);
+        if branch > 1.0 {
+            return Err(SchemeError::Undefined {
+                scheme: ABOUT.name,
+                expected: "branch_scale² = k/n^alpha of at most 1".to_owned(),
+                got: format!("{branch} with n = {}", architecture.residual_sublayers()),
+            });
+        }
+        let blocks = Blocks::new(architecture, self.residual(architecture), true);
+        let mut weights = Weights { value_output: Vec::new(), ffn: ffn_variance(architecture, &blocks)? };
+        let width = architecture.d_model as f64;
+        let keep = 1.0 - architecture.dropout;
+        let mut walk = entrance()?;
+        for block in 0..architecture.n_layers {
+            let mut probe = walk.clone();
+            probe.through(&blocks.attend(block, &|slot| normal(slot.lecun_std()).into()))?;
+            weights.value_output.push((keep / probe.second_moment()).sqrt() / width);
+            walk.through(&[blocks.block(block, &|slot| weights.projection(slot))])?;
+        }
+        Ok(Box::new(move |slot| weights.projection(slot)))
+    }
+}
+
+impl Dslm {
+    /// branch_scale².
+    fn branch_share(&self, architecture: &Resolved) -> f64 {
+        self.k / (architecture.residual_sublayers() as f64).powf(self.alpha)
+    }
+}
+
+/// What the two DSLM schemes write into linear maps.
+pub(super) struct Weights {
+    /// Variance of values and attention output, per block.
+    pub(super) value_output: Vec<f64>,
+    /// Variance of the matrices of the feed-forward network.
+    pub(super) ffn: f64,
+}
+
+impl Weights {
+    pub(super) fn projection(&self, slot: &Slot) -> Projection {
+        let variance = match slot.role {
+            Role::Query | Role::Key => 1.0 / slot.architecture.d_model as f64,
+            Role::Value | Role::AttentionOutput => self.value_output[slot.block],
+            Role::FfnIn | Role::FfnGate | Role::FfnUp | Role::FfnOut | Role::Hidden => self.ffn,
+        };
+        normal(variance.sqrt()).into()
+    }
+}
+
+/// Each of m summed embeddings has variance (1 − p)/m: dropout then makes it 1.
+pub(super) fn embedding(architecture: &Resolved) -> Init {
+    normal(embedding_variance(architecture).sqrt())
+}
+
+/// Sinusoids of amplitude a have second moment a²/2.
+pub(super) fn sinusoid(architecture: &Resolved) -> f64 {
+    (2.0 * embedding_variance(architecture)).sqrt()
+}
+
+fn embedding_variance(architecture: &Resolved) -> f64 {
+    let positions = match architecture.positions {
+        Positions::Learned | Positions::Sinusoidal => 1,
+        Positions::None | Positions::Rotary | Positions::Alibi => 0,
+    };
+    let terms = 1 + positions + i32::from(architecture.segments);
+    (1.0 - architecture.dropout) / f64::from(terms)
+}
+
+/// The rules are those of the sub-layers of a Transformer.
+pub(super) fn needs_encoder(scheme: &'static str, architecture: &Resolved) -> Result<(), SchemeError> {
+    match architecture.kind {
+        Kind::Encoder => Ok(()),
+        Kind::Mlp => {
+            let expected = "the attention and feed-forward branches of an encoder".to_owned();
+            Err(SchemeError::Undefined { scheme, expected, got: "an MLP".to_owned() })
+        }
+    }
+}
+
+/// The common variance of the matrices of the feed-forward network with which input of second
+/// moment 1 leaves the branch with second moment 1.
+fn ffn_variance(architecture: &Resolved, blocks: &Blocks) -> Result<f64, PredictError> {
+    let width = architecture.d_model;
+    let source = Source::Gaussian(Gaussian { width, variance: 1.0, correlation: 0.0 });
+    let start = ForwardWalk::new(&source, architecture.seq_len);
+    let variance = |ln_gain: f64| ln_gain.exp() / width as f64;
+    let ln_gain = root(-40.0, 40.0, |ln_gain| {
+        let mut walk = start.clone();
+        walk.through(&blocks.feed_forward(0, &|_| normal(variance(ln_gain).sqrt()).into()))?;
+        Ok::<_, PredictError>(walk.second_moment().ln())
+    })?;
+    Ok(variance(ln_gain))
+}

@@ -1,0 +1,59 @@
+//! Kaiming (He): std gain/√fan_in, the gain undoing the nonlinearity that follows.
+//!
+//! # Source
+//!
+//! He et al. 2015, eq. 10; gains of PyTorch's `calculate_gain`: identity and sigmoid 1, tanh 5/3,
+//! ReLU √2, leaky ReLU √(2/(1 + slope²)), SELU 3/4. PyTorch has no gain for the other activations;
+//! they get that of ReLU, as is common. A map that no nonlinearity follows (attention, the linear
+//! branch of a gate, the output of the feed-forward network) has gain 1.
+
+use sigprop_stack::Activation;
+
+use super::recipe::{Entrance, Projections, Recipe};
+use super::slot::normal;
+use super::{About, Role, SchemeError};
+use crate::architecture::Resolved;
+
+pub(super) const ABOUT: About = About {
+    name: "kaiming",
+    parameters: &[],
+    rule: "weights N(0, gain²/fan_in); gain of the activation that follows (ReLU √2, leaky ReLU √(2/(1 + slope²)), \
+           tanh 5/3, SELU 3/4, sigmoid and identity 1, all others √2), 1 where none follows",
+    source: "He et al. 2015, eq. 10; gains of PyTorch's torch/nn/init.py, which has none for GELU, SiLU and others",
+    touches: "all linear weights",
+    build: |_| Box::new(Kaiming),
+};
+
+#[derive(Debug)]
+struct Kaiming;
+
+impl Recipe for Kaiming {
+    fn projections<'a>(&'a self, architecture: &'a Resolved, _: &Entrance) -> Result<Projections<'a>, SchemeError> {
+        let activated = gain(architecture.activation.function());
+        Ok(Box::new(move |slot| {
+            let gain = match slot.role {
+                Role::FfnIn | Role::FfnGate | Role::Hidden => activated,
+                Role::Query | Role::Key | Role::Value | Role::AttentionOutput | Role::FfnUp | Role::FfnOut => 1.0,
+            };
+            normal(gain * slot.lecun_std()).into()
+        }))
+    }
+}
+
+/// PyTorch's `calculate_gain`; √2 where it has none.
+fn gain(activation: Activation) -> f64 {
+    match activation {
+        Activation::Identity | Activation::Sigmoid => 1.0,
+        Activation::LeakyRelu { slope } => (2.0 / (1.0 + slope * slope)).sqrt(),
+        Activation::Tanh => 5.0 / 3.0,
+        Activation::Selu => 0.75,
+        Activation::Relu
+        | Activation::Relu2
+        | Activation::Gelu
+        | Activation::GeluTanh
+        | Activation::Silu
+        | Activation::Erf
+        | Activation::Softplus
+        | Activation::Elu => std::f64::consts::SQRT_2,
+    }
+}

@@ -1,0 +1,41 @@
+//! Megatron: std σ, and σ/√n in the maps that write to the stream, n residual connections.
+//!
+//! # Source
+//!
+//! Shoeybi et al. 2019, Megatron-LM's `core/utils.py` (`scaled_init_method_normal`), n = 2 · blocks.
+//! An MLP with residual connections has n = layers, one without is not scaled.
+
+use sigprop_stack::Init;
+
+use super::recipe::{Entrance, Projections, Recipe};
+use super::slot::normal;
+use super::{About, Parameter, SchemeError, Table};
+use crate::architecture::Resolved;
+
+pub(super) const ABOUT: About = About {
+    name: "megatron",
+    parameters: &[Parameter::scale("sigma", Some(0.02))],
+    rule: "all weights N(0, sigma²); attention output and feed-forward output N(0, sigma²/(2 · blocks))",
+    source: "Shoeybi et al. 2019; Megatron-LM core/utils.py",
+    touches: "embeddings, all linear weights",
+    build: |values| Box::new(Megatron { sigma: values[0] }),
+};
+
+#[derive(Debug)]
+pub(super) struct Megatron {
+    pub(super) sigma: f64,
+}
+
+impl Recipe for Megatron {
+    fn embedding(&self, _: &Resolved, _: Table) -> Init {
+        normal(self.sigma)
+    }
+
+    fn projections<'a>(&'a self, architecture: &'a Resolved, _: &Entrance) -> Result<Projections<'a>, SchemeError> {
+        let depth = (architecture.residual_sublayers() as f64).sqrt();
+        Ok(Box::new(move |slot| {
+            let std = if slot.writes_residual() { self.sigma / depth } else { self.sigma };
+            normal(std).into()
+        }))
+    }
+}

@@ -1,0 +1,175 @@
+//! Initialisation schemes: what numbers they write into a stack.
+//!
+//! One file per scheme. Each holds its [`About`] (name, parameters, rule, source) and a type that
+//! implements [`Recipe`]: the distribution of every tensor from its role, its shape and its block.
+//! Once a stack is assembled, nobody asks the scheme again.
+
+mod bert;
+mod deepnorm;
+mod dslm;
+mod dslm_paper;
+mod everywhere;
+mod gpt2;
+mod kaiming;
+mod lecun;
+mod megatron;
+mod normal;
+mod parameters;
+mod pytorch;
+mod recipe;
+mod slot;
+mod uniform;
+mod xavier;
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use crate::PredictError;
+use crate::nearest::nearest;
+
+pub use parameters::Parameter;
+pub(crate) use recipe::{Projection, Recipe, Residual};
+pub(crate) use slot::{Role, Slot, Table};
+
+/// What `schemes` and `explain` say about a scheme.
+#[derive(Debug)]
+pub struct About {
+    /// Its name.
+    pub name: &'static str,
+    /// Its arguments.
+    pub parameters: &'static [Parameter],
+    /// The rule, as formulas.
+    pub rule: &'static str,
+    /// Work, equation, deviations from it.
+    pub source: &'static str,
+    /// Which tensors it touches; the others get std `d_model`^(−1/2) (embeddings) or 0 (biases).
+    pub touches: &'static str,
+    /// Builds the scheme from the values of its parameters.
+    build: fn(&[f64]) -> Box<dyn Recipe>,
+}
+
+/// Every scheme, in the order of the documentation.
+pub const SCHEMES: &[&About] = &[
+    &xavier::NORMAL,
+    &xavier::UNIFORM,
+    &kaiming::ABOUT,
+    &lecun::ABOUT,
+    &pytorch::ABOUT,
+    &normal::ABOUT,
+    &uniform::ABOUT,
+    &gpt2::ABOUT,
+    &bert::ABOUT,
+    &megatron::ABOUT,
+    &deepnorm::ABOUT,
+    &dslm::ABOUT,
+    &dslm_paper::ABOUT,
+];
+
+/// Why a scheme cannot be had.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum SchemeError {
+    /// There is no scheme of that name.
+    #[error(
+        "unknown scheme {got}{}; the schemes are {known}",
+        nearest.as_ref().map(|name| format!("; did you mean {name}?")).unwrap_or_default()
+    )]
+    Unknown {
+        /// What was asked for.
+        got: String,
+        /// The scheme it most resembles.
+        nearest: Option<&'static str>,
+        /// All schemes.
+        known: String,
+    },
+    /// An argument that does not fit.
+    #[error("scheme {scheme}: {key} must be {expected}, got {got}")]
+    Argument {
+        /// Name of the scheme.
+        scheme: &'static str,
+        /// Name of the argument.
+        key: String,
+        /// What it must be.
+        expected: String,
+        /// What it is.
+        got: String,
+    },
+    /// A network that the scheme is not defined for.
+    #[error("scheme {scheme} needs {expected}, got {got}")]
+    Undefined {
+        /// Name of the scheme.
+        scheme: &'static str,
+        /// What it needs.
+        expected: String,
+        /// What the network has.
+        got: String,
+    },
+    /// The prediction that the scheme rests on fails.
+    #[error(transparent)]
+    Predict(#[from] PredictError),
+}
+
+/// A scheme with its arguments.
+///
+/// ```
+/// use sigprop::schemes::Scheme;
+///
+/// assert_eq!(Scheme::parse("normal:0.02")?.about().name, "normal");
+/// assert_eq!(Scheme::parse("dslm:k=1")?.to_string(), "dslm:k=1,alpha=1");
+/// assert!(Scheme::parse("xaver").unwrap_err().to_string().contains("did you mean xavier?"));
+/// # Ok::<(), sigprop::schemes::SchemeError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Scheme {
+    about: &'static About,
+    values: Vec<f64>,
+    recipe: Arc<dyn Recipe>,
+}
+
+impl Scheme {
+    /// Reads `name`, `name:value` or `name:key=value,key=value`.
+    pub fn parse(text: &str) -> Result<Self, SchemeError> {
+        let (name, arguments) = text.split_once(':').map_or((text, None), |(name, rest)| (name, Some(rest)));
+        let Some(about) = SCHEMES.iter().find(|about| about.name == name) else {
+            let names = || SCHEMES.iter().map(|about| about.name);
+            return Err(SchemeError::Unknown {
+                got: name.to_owned(),
+                nearest: nearest(name, names()),
+                known: names().collect::<Vec<_>>().join(", "),
+            });
+        };
+        let values = parameters::values(about, arguments)?;
+        let recipe = (about.build)(&values).into();
+        Ok(Self { about, values, recipe })
+    }
+
+    /// What it is.
+    pub fn about(&self) -> &'static About {
+        self.about
+    }
+
+    pub(crate) fn recipe(&self) -> &dyn Recipe {
+        self.recipe.as_ref()
+    }
+}
+
+impl FromStr for Scheme {
+    type Err = SchemeError;
+
+    fn from_str(text: &str) -> Result<Self, SchemeError> {
+        Self::parse(text)
+    }
+}
+
+/// The scheme with all its arguments, as [`Scheme::parse`] reads it.
+impl fmt::Display for Scheme {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.about.name)?;
+        let mut separator = ':';
+        for (parameter, value) in self.about.parameters.iter().zip(&self.values) {
+            write!(f, "{separator}{}={value}", parameter.name)?;
+            separator = ',';
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,92 @@
+//! Arguments of schemes: `normal:0.02`, `dslm:k=2,alpha=1`.
+
+use super::{About, SchemeError};
+
+/// A numeric argument of a scheme.
+#[derive(Debug)]
+pub struct Parameter {
+    /// Its name.
+    pub name: &'static str,
+    /// Its value if none is given; `None` if one must be given.
+    pub default: Option<f64>,
+    /// What it must be, in words.
+    pub expected: &'static str,
+    /// Smallest value.
+    pub(super) low: f64,
+    /// Largest value.
+    pub(super) high: f64,
+}
+
+impl Parameter {
+    /// Any number that is not negative.
+    pub(super) const fn scale(name: &'static str, default: Option<f64>) -> Self {
+        Self { name, default, expected: "finite and not negative", low: 0.0, high: f64::MAX }
+    }
+
+    /// A number in (0, 1].
+    pub(super) const fn share(name: &'static str, default: f64) -> Self {
+        Self { name, default: Some(default), expected: "in (0, 1]", low: f64::MIN_POSITIVE, high: 1.0 }
+    }
+}
+
+/// The values of all parameters of a scheme, from the text behind the colon.
+pub(super) fn values(about: &About, arguments: Option<&str>) -> Result<Vec<f64>, SchemeError> {
+    let mut values: Vec<Option<f64>> = vec![None; about.parameters.len()];
+    for (position, argument) in arguments.into_iter().flat_map(|text| text.split(',')).enumerate() {
+        let (index, text) = match argument.split_once('=') {
+            Some((key, text)) => (about.parameters.iter().position(|parameter| parameter.name == key), text),
+            None => (about.parameters.get(position).map(|_| position), argument),
+        };
+        let Some(index) = index else {
+            let names: Vec<&str> = about.parameters.iter().map(|parameter| parameter.name).collect();
+            let expected = if names.is_empty() { "absent".to_owned() } else { format!("among {}", names.join(", ")) };
+            return Err(error(about, "argument", expected, argument));
+        };
+        let parameter = &about.parameters[index];
+        if values[index].is_some() {
+            return Err(error(about, parameter.name, "given once", argument));
+        }
+        let value = text.parse().ok().filter(|value| (parameter.low..=parameter.high).contains(value));
+        values[index] = Some(value.ok_or_else(|| error(about, parameter.name, parameter.expected, text))?);
+    }
+    let filled = values.into_iter().zip(about.parameters);
+    filled
+        .map(|(value, parameter)| {
+            value.or(parameter.default).ok_or_else(|| error(about, parameter.name, parameter.expected, "nothing"))
+        })
+        .collect()
+}
+
+fn error(about: &About, key: &str, expected: impl Into<String>, got: &str) -> SchemeError {
+    SchemeError::Argument { scheme: about.name, key: key.to_owned(), expected: expected.into(), got: got.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::schemes::Scheme;
+
+    fn message(text: &str) -> String {
+        Scheme::parse(text).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn positional_and_named_arguments() {
+        assert_eq!(Scheme::parse("normal:0.5").unwrap().to_string(), "normal:std=0.5");
+        assert_eq!(Scheme::parse("normal:std=0.5").unwrap().to_string(), "normal:std=0.5");
+        assert_eq!(Scheme::parse("dslm:alpha=0.5").unwrap().to_string(), "dslm:k=2,alpha=0.5");
+        assert_eq!(Scheme::parse("dslm-paper").unwrap().to_string(), "dslm-paper:r0=0.221,lambda2=0.995,beta2=0.005");
+    }
+
+    #[test]
+    fn bad_arguments_say_what_is_wrong() {
+        assert_eq!(message("normal"), "scheme normal: std must be finite and not negative, got nothing");
+        assert_eq!(message("normal:x"), "scheme normal: std must be finite and not negative, got x");
+        assert_eq!(message("normal:-1"), "scheme normal: std must be finite and not negative, got -1");
+        assert_eq!(message("normal:nan"), "scheme normal: std must be finite and not negative, got nan");
+        assert_eq!(message("normal:inf"), "scheme normal: std must be finite and not negative, got inf");
+        assert_eq!(message("dslm:k=1,k=2"), "scheme dslm: k must be given once, got k=2");
+        assert_eq!(message("dslm:q=1"), "scheme dslm: argument must be among k, alpha, got q=1");
+        assert_eq!(message("xavier:1"), "scheme xavier: argument must be absent, got 1");
+        assert_eq!(message("dslm-paper:r0=0"), "scheme dslm-paper: r0 must be in (0, 1], got 0");
+    }
+}

@@ -1,0 +1,65 @@
+//! What a scheme must say.
+
+use sigprop_stack::Init;
+
+use super::{SchemeError, Slot, Table};
+use crate::ForwardWalk;
+use crate::architecture::Resolved;
+use crate::predict::PredictError;
+
+/// A scheme: the distribution of every tensor and the scales of the residual connections.
+pub(crate) trait Recipe: std::fmt::Debug + Send + Sync {
+    /// An embedding table; untouched, it has std `d_model`^(−1/2).
+    fn embedding(&self, architecture: &Resolved, _table: Table) -> Init {
+        Init::Normal { std: (architecture.d_model as f64).powf(-0.5) }
+    }
+
+    /// Amplitude of sinusoidal positions.
+    fn sinusoid(&self, _architecture: &Resolved) -> f64 {
+        1.0
+    }
+
+    /// Scales of the residual connections.
+    fn residual(&self, _architecture: &Resolved) -> Residual {
+        Residual { skip: 1.0, branch: 1.0 }
+    }
+
+    /// The linear maps of all blocks.
+    fn projections<'a>(
+        &'a self,
+        architecture: &'a Resolved,
+        entrance: &Entrance<'_>,
+    ) -> Result<Projections<'a>, SchemeError>;
+
+    /// Why the scheme is not meant for this architecture, if it is not.
+    fn caveat(&self, _architecture: &Resolved) -> Option<String> {
+        None
+    }
+}
+
+/// The distributions of any linear map of a network.
+pub(crate) type Projections<'a> = Box<dyn Fn(&Slot) -> Projection + 'a>;
+
+/// What enters the first block in training, for schemes that follow the signal.
+pub(crate) type Entrance<'a> = dyn Fn() -> Result<ForwardWalk, PredictError> + 'a;
+
+/// Weight and bias of a linear map.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Projection {
+    pub(crate) weight: Init,
+    pub(crate) bias: Init,
+}
+
+/// A weight, and biases of zero.
+impl From<Init> for Projection {
+    fn from(weight: Init) -> Self {
+        Self { weight, bias: Init::Zero }
+    }
+}
+
+/// x ↦ `skip`·x + `branch`·f(x).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Residual {
+    pub(crate) skip: f64,
+    pub(crate) branch: f64,
+}
