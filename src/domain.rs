@@ -45,10 +45,19 @@ pub(crate) struct PairClass {
 }
 
 /// How many tokens there are and how their pairs fall into classes.
+///
+/// With E_ab = 1 where a and b carry the same id, C the matrix that centres rows and columns, what
+/// attention sees of the repeats is ‖C E C‖². Common ids have large rows in E, which centring takes
+/// off, so that this takes the probabilities of pairs *and* triples of equal ids; likewise for
+/// segments.
 #[derive(Clone, Debug)]
 pub(crate) struct Exchangeable {
     pub(crate) seq_len: f64,
     pub(crate) classes: Vec<PairClass>,
+    /// ‖C E C‖²/`seq_len`² of equal ids.
+    pub(crate) id_spread: f64,
+    /// ‖C E C‖²/`seq_len`² of equal segments.
+    pub(crate) segment_spread: f64,
 }
 
 impl Exchangeable {
@@ -60,6 +69,40 @@ impl Exchangeable {
     /// Average over all pairs of a product.
     pub(crate) fn mean_product(&self, a: &[f64], b: &[f64]) -> f64 {
         self.classes.iter().zip(a).zip(b).map(|((class, a), b)| class.share * a * b).sum()
+    }
+
+    /// ⟨C K C, C M C⟩/`seq_len`² of two matrices with diagonal 1 and the cosines `k`, `m`.
+    pub(crate) fn spread(&self, k: &[f64], m: &[f64]) -> f64 {
+        let trace = |same: f64| (1.0 - 1.0 / self.seq_len) * (1.0 - same) / self.seq_len;
+        let (k_id, k_segment, k_own) = self.parts(k);
+        let (m_id, m_segment, m_own) = self.parts(m);
+        k_id * m_id * self.id_spread
+            + k_segment * m_segment * self.segment_spread
+            + (k_id * m_own + k_own * m_id) * trace(self.share_of(|class| class.same_id))
+            + (k_segment * m_own + k_own * m_segment) * trace(self.share_of(|class| class.same_segment))
+            + k_own * m_own * trace(0.0)
+    }
+
+    /// Cosines as constant + id part (same id) + segment part (same segment) + own part (diagonal).
+    fn parts(&self, cosines: &[f64]) -> (f64, f64, f64) {
+        let contrast = |of: &dyn Fn(&PairClass) -> bool| {
+            let share = self.share_of(of);
+            if share <= 0.0 || share >= 1.0 {
+                return 0.0;
+            }
+            let sum: f64 = self.classes.iter().zip(cosines).filter(|(c, _)| of(c)).map(|(c, x)| c.share * x).sum();
+            sum / share - (self.mean(cosines) - sum) / (1.0 - share)
+        };
+        let id = contrast(&|class| class.same_id);
+        let segment = contrast(&|class| class.same_segment);
+        let constant = self.mean(cosines)
+            - id * self.share_of(|class| class.same_id)
+            - segment * self.share_of(|class| class.same_segment);
+        (id, segment, 1.0 - constant - id - segment)
+    }
+
+    fn share_of(&self, of: impl Fn(&PairClass) -> bool) -> f64 {
+        self.classes.iter().filter(|class| of(class)).map(|class| class.share).sum()
     }
 
     /// Σ over pairs a ≠ b of x_a·g_a x_b·g_b and its diagonal, per token, in units of the diagonal:

@@ -42,7 +42,7 @@ impl Moments {
         Self {
             seq_len,
             sites,
-            domain: Exchangeable { seq_len: seq_len as f64, classes: Vec::new() },
+            domain: Exchangeable { seq_len: seq_len as f64, classes: Vec::new(), id_spread: 0.0, segment_spread: 0.0 },
             profiles: Profiles::default(),
             overlaps: Overlaps::new(seq_len as f64),
             rows: Vec::new(),
@@ -79,12 +79,11 @@ impl Moments {
 
     fn caveat(&mut self, at: &Site, caveat: Option<(&'static str, String)>) {
         let Some((kind, got)) = caveat else { return };
-        match self.caveats.iter_mut().find(|(known, _)| *known == kind) {
-            Some((_, caveat)) => caveat.sites += 1,
-            None => {
-                let text = format!("{kind}: {got}");
-                self.caveats.push((kind, Caveat { site: at.to_string(), sites: 1, text }));
-            }
+        if let Some((_, caveat)) = self.caveats.iter_mut().find(|(known, _)| *known == kind) {
+            caveat.sites += 1;
+        } else {
+            let text = format!("{kind}: {got}");
+            self.caveats.push((kind, Caveat { site: at.to_string(), sites: 1, text }));
         }
     }
 
@@ -159,7 +158,7 @@ impl Interpreter for Moments {
             Component::Linear(linear) => Box::new(linear::Rule::new(linear)),
             Component::Norm(norm) => Box::new(norm::Rule::new(norm)),
             Component::Activation(activation) => Box::new(self.profiles.rule(*activation, &x.token)),
-            Component::Dropout(dropout) => Box::new(dropout::Rule::new(dropout)),
+            Component::Dropout(dropout) => Box::new(dropout::Rule::new(*dropout)),
         };
         self.caveat(at, rule.caveat(&x.token));
         let y = Exchangeable::apply(rule.as_ref(), &x);

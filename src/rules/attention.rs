@@ -11,9 +11,10 @@
 //! E z_a z_c/E v² = c_v + (1 − c_v) S11(cosine of the queries) + pull_p
 //! ```
 //!
-//! *Pair classes.* Keys that repeat act as fewer, heavier ones. Matching the first order in w,
-//! n_e − 1 = (L − 1)/(1 + L Var c_k/(1 − c_k)²) keys of score variance w carry the amplitude
-//! n_e ((1 − c_v)/L + Cov(c_k, c_v)/(1 − c_k)) in place of (1 − c_v).
+//! *Pair classes.* Keys that repeat act as fewer, heavier ones. With K the matrix of cosines, C the
+//! matrix that centres it and t = tr C K_k C/L = (1 − 1/L)(1 − c_k), the first order in w is that of
+//! n_e = 1 + t²/spread(k, k) keys of score variance w = v t n_e/(n_e − 1) that carry the amplitude
+//! n_e spread(k, v)/t in place of (1 − c_v), where spread(k, v) = ⟨C K_k C, C K_v C⟩/L².
 //!
 //! *Pull.* A query's key direction u (E |u|² = v/(width E x²)) tilts the average of the keys' inputs
 //! towards u: two steps of Stein's lemma on Σ_bb' A_b A_b' y_b·y_b' give, B = v (1 − c_k)(1 − c_v)/width,
@@ -66,6 +67,10 @@ use crate::moments::{Token, TokenGradient, share};
 
 /// Score variance up to which the rules were sampled.
 const SHARPEST_SAMPLED: f64 = 16.0;
+/// Share of repeats in the contrast between keys, and score variance, up to which groups of keys of
+/// unequal size are told well enough by their number.
+const LARGEST_GROUPED: f64 = 0.3;
+const SHARPEST_GROUPED: f64 = 0.3;
 
 /// What the forward pass of one attention leaves for its backward pass.
 pub(crate) struct Attended {
@@ -90,6 +95,8 @@ struct Keys {
     amplitude: f64,
     key_cosine: f64,
     value_cosine: f64,
+    /// Share of the spread of the keys that comes from repeated ids and segments.
+    grouped: f64,
     /// v.
     score_variance: f64,
     /// w.
@@ -270,6 +277,17 @@ impl Attended {
                 format!("{:.3e}", keys.contrast),
             ));
         }
+        if keys.grouped > LARGEST_GROUPED && keys.contrast > SHARPEST_GROUPED {
+            return Some((
+                "repeated tokens are groups of unequal weight, which attention is given only to first order in the \
+                 score variance (sampled at Zipf(1) over 1000 ids: up to 15 % of the branch's variance at score variance 1)",
+                format!(
+                    "score variance {:.2}, {:.0} % of the contrast from repeats",
+                    keys.contrast,
+                    100.0 * keys.grouped
+                ),
+            ));
+        }
         self.query
             .cosines
             .iter()
@@ -282,21 +300,29 @@ impl Keys {
     fn new(attention: &Attention, domain: &Exchangeable, query: &Signal, key: &Signal, value: &Signal) -> Self {
         let length = domain.seq_len;
         let (key_cosine, value_cosine) = (domain.mean(&key.cosines), domain.mean(&value.cosines));
-        let variance = domain.mean_product(&key.cosines, &key.cosines) - key_cosine * key_cosine;
-        let covariance = domain.mean_product(&key.cosines, &value.cosines) - key_cosine * value_cosine;
         let distance = 1.0 - key_cosine;
         let score_variance =
             attention.scale.powi(2) * attention.d_head as f64 * (query.token.ln_second + key.token.ln_second).exp();
         if distance <= 1e-12 || length < 2.0 {
             let amplitude = 1.0 - value_cosine;
-            return Self { effective: length, amplitude, key_cosine, value_cosine, score_variance, contrast: 0.0 };
+            return Self {
+                effective: length,
+                amplitude,
+                grouped: 0.0,
+                key_cosine,
+                value_cosine,
+                score_variance,
+                contrast: 0.0,
+            };
         }
-        let effective = 1.0 + (length - 1.0) / (1.0 + length * variance.max(0.0) / (distance * distance));
-        let pairs = 1.0 - 1.0 / length;
-        let contrast = score_variance * distance * pairs * effective / (effective - 1.0);
+        let trace = (1.0 - 1.0 / length) * distance;
+        let spread = domain.spread(&key.cosines, &key.cosines);
+        let effective = 1.0 + trace * trace / spread;
+        let contrast = score_variance * trace * effective / (effective - 1.0);
         Self {
             effective,
-            amplitude: effective * ((1.0 - value_cosine) / length + covariance / distance),
+            amplitude: effective * domain.spread(&key.cosines, &value.cosines) / trace,
+            grouped: 1.0 - (effective - 1.0) / (length - 1.0),
             key_cosine,
             value_cosine,
             score_variance,

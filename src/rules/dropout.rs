@@ -25,7 +25,7 @@ pub(crate) struct Rule {
 }
 
 impl Rule {
-    pub(crate) fn new(dropout: &Dropout) -> Self {
+    pub(crate) fn new(dropout: Dropout) -> Self {
         Self { keep: 1.0 - dropout.rate }
     }
 

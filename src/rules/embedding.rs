@@ -39,6 +39,19 @@ use crate::moments::Token;
 /// P(two different positions lie in the same of two segments).
 const SAME_SEGMENT: f64 = 2.0 / 3.0;
 
+/// ‖C E C‖²/L² of two segments: with z̄ the difference of their shares, (1 − z̄²)²/4, averaged over
+/// z̄ uniform in [−1, 1].
+const SEGMENT_SPREAD: f64 = 2.0 / 15.0;
+
+/// ‖C E C‖²/L² of equal ids: ΣE² − 2 Σ_b (Σ_b' E)²/L + (ΣE)²/L², with Σ E² = Σ E, over L².
+fn id_spread(length: f64, pair: f64, triple: f64) -> f64 {
+    let entries = 1.0 / length + (1.0 - 1.0 / length) * pair;
+    let others = length - 1.0;
+    let rows = (1.0 + 3.0 * others * pair + others * (length - 2.0) * triple) / (length * length);
+    let fluctuation = 4.0 * (triple - pair * pair) / length;
+    (entries - 2.0 * rows + entries * entries + fluctuation).max(0.0)
+}
+
 /// The signal at the start of a stream of `seq_len` tokens, and its pair classes.
 pub(crate) fn source(source: &Source, seq_len: usize) -> (Exchangeable, Signal) {
     match source {
@@ -49,13 +62,14 @@ pub(crate) fn source(source: &Source, seq_len: usize) -> (Exchangeable, Signal) 
 
 fn gaussian_source(gaussian: &Gaussian, seq_len: usize) -> (Exchangeable, Signal) {
     let class = PairClass { share: 1.0, same_id: false, same_segment: false };
-    let domain = Exchangeable { seq_len: seq_len as f64, classes: vec![class] };
+    let seq_len = seq_len as f64;
+    let domain = Exchangeable { seq_len, classes: vec![class], id_spread: 0.0, segment_spread: 0.0 };
     let token = Token::gaussian(gaussian.width as f64, gaussian.variance.ln());
     (domain, Signal { token, cosines: vec![gaussian.correlation] })
 }
 
 fn embedding_source(embedding: &Embedding, seq_len: usize) -> (Exchangeable, Signal) {
-    let repeat = embedding.ids.repeat_probability();
+    let repeat = embedding.ids.repeat_probability(2);
     let has_segments = embedding.terms.iter().any(|term| matches!(term, EmbeddingTerm::Segment { .. }));
     let mut classes = Vec::new();
     for (same_id, id_share) in [(true, repeat), (false, 1.0 - repeat)] {
@@ -88,11 +102,14 @@ fn embedding_source(embedding: &Embedding, seq_len: usize) -> (Exchangeable, Sig
             *cross += own * shared(class);
         }
     }
-    let domain = Exchangeable { seq_len: seq_len as f64, classes };
+    let triple = embedding.ids.repeat_probability(3);
+    let seq_len = seq_len as f64;
+    let id_spread = id_spread(seq_len, repeat, triple);
+    let domain = Exchangeable { seq_len, classes, id_spread, segment_spread: SEGMENT_SPREAD };
     let mut token = Token::gaussian(embedding.width as f64, f64::ln(second));
     if second > 0.0 {
         token.mean = mean / second.sqrt();
-        crosses.iter_mut().for_each(|cross| *cross /= second);
+        crosses = crosses.into_iter().map(|cross| cross / second).collect();
     }
     (domain, Signal { token, cosines: crosses })
 }

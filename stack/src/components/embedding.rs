@@ -55,10 +55,10 @@ impl Ids {
         weights.into_iter().map(|weight| weight / total).collect()
     }
 
-    /// Probability that two positions carry the same id: Σ p².
-    pub fn repeat_probability(&self) -> f64 {
+    /// Probability that `count` positions carry the same id: Σ p^count.
+    pub fn repeat_probability(&self, count: i32) -> f64 {
         let sum = |power: f64| (1..=self.vocab_size).rev().map(|rank| (rank as f64).powf(-power)).sum::<f64>();
-        sum(2.0 * self.exponent) / sum(self.exponent).powi(2)
+        sum(f64::from(count) * self.exponent) / sum(self.exponent).powi(count)
     }
 }
 
