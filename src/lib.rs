@@ -1,16 +1,21 @@
 //! What theory *predicts* about a network at initialisation.
 
+pub mod agreement;
 pub mod architecture;
 pub mod assemble;
 pub mod cost;
 mod domain;
 mod moments;
 mod nearest;
+pub mod numerals;
 pub mod predict;
 pub mod presets;
 mod quadrature;
+pub mod report;
 mod root;
 mod rules;
 pub mod schemes;
+pub mod stack_file;
+pub mod verdict;
 
 pub use predict::{Caveat, ForwardWalk, PredictError, Prediction, Sites, predict};

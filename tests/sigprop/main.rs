@@ -1,5 +1,6 @@
 //! All integration tests, as one binary.
 
+mod command_line;
 mod layering;
 mod reference;
 mod stacks;

@@ -1,0 +1,114 @@
+//! What is said beside the data: on stderr, and in colour where that is wanted.
+
+use std::{
+    env,
+    io::{self, IsTerminal, Write},
+};
+
+use clap::{
+    ValueEnum,
+    builder::styling::{AnsiColor, Style},
+};
+use sigprop::verdict::{Severity, Verdict};
+
+/// When to use colour.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ColorChoice {
+    /// On a terminal.
+    Auto,
+    Always,
+    Never,
+}
+
+/// How to talk to whoever runs the command.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Console {
+    quiet: bool,
+    color: ColorChoice,
+}
+
+impl Console {
+    pub(crate) fn new(color: ColorChoice, quiet: bool) -> Self {
+        Self { quiet, color }
+    }
+
+    pub(crate) fn is_quiet(self) -> bool {
+        self.quiet
+    }
+
+    /// Always said.
+    pub(crate) fn error(self, text: &str) {
+        self.say(AnsiColor::Red.on_default().bold(), "error", text);
+    }
+
+    /// Why a gate failed; always said.
+    pub(crate) fn failed(self, text: &str) {
+        self.say(AnsiColor::Red.on_default().bold(), "failed", text);
+    }
+
+    /// What whoever runs the command should know.
+    pub(crate) fn note(self, text: &str) {
+        if !self.quiet {
+            self.say(AnsiColor::Cyan.on_default(), "note", text);
+        }
+    }
+
+    /// Something whole, unless quiet.
+    pub(crate) fn tell(self, write: impl FnOnce(&mut dyn Write, Paint) -> io::Result<()>) {
+        if !self.quiet {
+            // Nobody is left to hear that stderr is closed.
+            let _ = write(&mut io::stderr().lock(), self.paint(&io::stderr()));
+        }
+    }
+
+    /// How to colour what goes to `stream`.
+    pub(crate) fn paint(self, stream: &impl IsTerminal) -> Paint {
+        Paint(match self.color {
+            ColorChoice::Always => true,
+            ColorChoice::Never => false,
+            ColorChoice::Auto => {
+                let wanted = env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+                wanted && stream.is_terminal() && env::var_os("TERM").is_none_or(|term| term != "dumb")
+            }
+        })
+    }
+
+    fn say(self, style: Style, kind: &str, text: &str) {
+        let kind = self.paint(&io::stderr()).text(style, kind);
+        let _ = writeln!(io::stderr().lock(), "{kind}: {text}");
+    }
+}
+
+/// Whether to colour.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Paint(pub(crate) bool);
+
+impl Paint {
+    pub(crate) fn text(self, style: Style, text: &str) -> String {
+        if self.0 { format!("{style}{text}{style:#}") } else { text.to_owned() }
+    }
+}
+
+/// The verdict in plain words, one sentence a line.
+pub(crate) fn write_verdict(verdict: &Verdict, paint: Paint, out: &mut dyn Write) -> io::Result<()> {
+    let worst = verdict.findings.iter().map(|finding| finding.severity).max().unwrap_or(Severity::Fine);
+    let headline = paint.text(style(worst).bold(), &verdict.headline);
+    writeln!(out, "Verdict: {headline}")?;
+    for finding in &verdict.findings {
+        let mark = match finding.severity {
+            Severity::Fine => "ok",
+            Severity::Warning => "!",
+            Severity::Failure => "!!",
+        };
+        writeln!(out, "  {} {}", paint.text(style(finding.severity), &format!("{mark:>2}")), finding.text)?;
+    }
+    Ok(())
+}
+
+fn style(severity: Severity) -> Style {
+    match severity {
+        Severity::Fine => AnsiColor::Green.on_default(),
+        Severity::Warning => AnsiColor::Yellow.on_default(),
+        Severity::Failure => AnsiColor::Red.on_default(),
+    }
+}

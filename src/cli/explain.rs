@@ -1,0 +1,49 @@
+//! `sigprop explain`: one scheme in full.
+
+use std::io::{self, Write};
+
+use clap::Args;
+use sigprop::schemes::{About, SCHEMES, Scheme};
+
+use super::{Outcome, output::emit, schemes::usage};
+
+/// Explain an initialisation scheme: its rule, its source and the tensors it touches.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:\n  sigprop explain dslm\n  sigprop explain deepnorm")]
+pub(crate) struct Arguments {
+    /// Name of a scheme.
+    #[arg(value_name = "NAME")]
+    name: String,
+}
+
+impl Arguments {
+    pub(crate) fn run(self) -> anyhow::Result<Outcome> {
+        let name = self.name.split(':').next().unwrap_or_default();
+        let about = match SCHEMES.iter().find(|about| about.name == name) {
+            Some(about) => about,
+            None => Scheme::parse(name)?.about(),
+        };
+        emit(None, |out| explain(about, out))?;
+        Ok(Outcome::Done)
+    }
+}
+
+fn explain(about: &About, out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out, "{}\n\nRule", usage(about))?;
+    indented(about.rule, out)?;
+    if !about.parameters.is_empty() {
+        writeln!(out, "\nArguments")?;
+        for parameter in about.parameters {
+            let default = parameter.default.map_or(String::new(), |default| format!(", default {default}"));
+            writeln!(out, "  {}: {}{default}", parameter.name, parameter.expected)?;
+        }
+    }
+    writeln!(out, "\nTensors")?;
+    indented(about.touches, out)?;
+    writeln!(out, "\nSource")?;
+    indented(about.source, out)
+}
+
+fn indented(text: &str, out: &mut dyn Write) -> io::Result<()> {
+    text.lines().try_for_each(|line| writeln!(out, "  {}", line.trim()))
+}

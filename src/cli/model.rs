@@ -1,0 +1,176 @@
+//! Which network: MODEL, the flags that override it, and the stack they become.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, bail};
+use clap::Args;
+use sigprop::{
+    Caveat,
+    architecture::{Architecture, Format},
+    assemble::{Assembled, Run, assemble},
+    cost::Cost,
+    presets::Preset,
+    schemes::Scheme,
+    stack_file::{read_stack, stack_json},
+    verdict::Shape,
+};
+use sigprop_stack::Stack;
+
+use super::{input::InputArguments, output::emit, parse, shape::ShapeArguments};
+
+/// MODEL, the flags that override it, its scheme and its input.
+#[derive(Args, Debug)]
+pub(crate) struct ModelArguments {
+    /// A preset (see `sigprop models`), a TOML or JSON architecture file, or `mlp`; without it the
+    /// flags describe a plain encoder.
+    #[arg(value_name = "MODEL", conflicts_with = "stack")]
+    model: Option<String>,
+
+    #[command(flatten)]
+    shape: ShapeArguments,
+
+    #[command(flatten)]
+    scheme: SchemeArguments,
+
+    #[command(flatten)]
+    input: InputArguments,
+
+    /// Correlation between the gradients of two tokens where the backward pass starts [default: 0].
+    #[arg(long, value_name = "R", help_heading = "Input and gradient", value_parser = parse::share, allow_negative_numbers = true)]
+    grad_correlation: Option<f64>,
+
+    /// Read the whole network from a dumped stack; `-` is standard input.
+    #[arg(long, value_name = "FILE", help_heading = "Stack files",
+          conflicts_with_all = ["ShapeArguments", "SchemeArguments", "InputArguments"])]
+    stack: Option<PathBuf>,
+
+    /// Also write the network as JSON, every number resolved; `-` writes it to standard output
+    /// instead of everything else.
+    #[arg(long, value_name = "FILE", help_heading = "Stack files")]
+    dump_stack: Option<PathBuf>,
+}
+
+/// How its weights are drawn.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Initialisation")]
+pub(crate) struct SchemeArguments {
+    /// A scheme, with its arguments: `normal:0.02`, `dslm:k=2,alpha=1` (see `sigprop schemes`)
+    /// [default: the model's own, else xavier].
+    #[arg(long, value_name = "NAME[:ARGUMENTS]")]
+    scheme: Option<String>,
+
+    /// The k of the scheme dslm: its branches have a factor of √(k/n^alpha) [default: 2].
+    #[arg(long, value_name = "K", value_parser = parse::not_negative, allow_negative_numbers = true)]
+    dslm_k: Option<f64>,
+
+    /// The alpha of the scheme dslm [default: 1].
+    #[arg(long, value_name = "ALPHA", value_parser = parse::finite, allow_negative_numbers = true)]
+    dslm_alpha: Option<f64>,
+}
+
+/// A network that is ready to run.
+#[derive(Debug)]
+pub(crate) struct Network {
+    pub(crate) stack: Stack,
+    /// What in it is not quite what was asked for.
+    pub(crate) caveats: Vec<Caveat>,
+    pub(crate) cost: Cost,
+    /// Unknown for what was read from a stack file.
+    scheme: Option<Scheme>,
+}
+
+impl Network {
+    /// What float ranges depend on, of the stream that the gradient goes through.
+    pub(crate) fn shape(&self) -> Shape {
+        let stream = &self.stack.streams[self.stack.gradient.stream];
+        Shape { width: stream.source.width(), seq_len: self.stack.seq_len }
+    }
+
+    /// A line that says what it is.
+    pub(crate) fn title(&self) -> String {
+        let Shape { width, seq_len } = self.shape();
+        let scheme = self.scheme.as_ref().map_or(String::new(), |scheme| format!(", scheme {scheme}"));
+        format!("{}: width {width}, {seq_len} tokens{scheme}", self.stack.name)
+    }
+}
+
+impl ModelArguments {
+    /// The network that the arguments describe.
+    pub(crate) fn network(&self) -> anyhow::Result<Network> {
+        let input = self.input.input()?;
+        if let Some(path) = &self.stack {
+            let mut stack = read_stack(path)?;
+            if let Some(correlation) = self.grad_correlation {
+                stack.gradient.correlation = correlation;
+            }
+            let cost = Cost::of(&stack, None)?;
+            return Ok(Network { stack, caveats: Vec::new(), cost, scheme: None });
+        }
+        let mut architecture = match &self.model {
+            Some(model) => find(model)?,
+            None => Architecture::default(),
+        };
+        self.shape.override_fields(&mut architecture);
+        let scheme = self.scheme.scheme(architecture.scheme.as_deref())?;
+        let run = Run { train: self.shape.train, grad_correlation: self.grad_correlation.unwrap_or(0.0) };
+        let Assembled { stack, caveats } = assemble(&architecture, &scheme, &input, &run)?;
+        let cost = Cost::of(&stack, Some(&architecture))?;
+        Ok(Network { stack, caveats, cost, scheme: Some(scheme) })
+    }
+
+    /// Writes the stack where it is wanted; whether standard output is taken by it.
+    pub(crate) fn dump(&self, stack: &Stack) -> anyhow::Result<bool> {
+        let Some(path) = &self.dump_stack else { return Ok(false) };
+        emit(Some(path), |out| stack_json(stack, out))?;
+        Ok(path == Path::new("-"))
+    }
+}
+
+impl SchemeArguments {
+    /// The scheme asked for, else the model's own, else xavier; with the arguments given as flags.
+    fn scheme(&self, own: Option<&str>) -> anyhow::Result<Scheme> {
+        let mut text = self.scheme.as_deref().or(own).unwrap_or("xavier").to_owned();
+        for (flag, key, value) in [("--dslm-k", "k", self.dslm_k), ("--dslm-alpha", "alpha", self.dslm_alpha)] {
+            let Some(value) = value else { continue };
+            if text != "dslm" && !text.starts_with("dslm:") {
+                bail!("{flag} {value} is an argument of the scheme dslm, got scheme {text}; add --scheme dslm");
+            }
+            let separator = if text.contains(':') { ',' } else { ':' };
+            text = format!("{text}{separator}{key}={value}");
+        }
+        Ok(Scheme::parse(&text)?)
+    }
+}
+
+/// A file, `mlp` or a preset.
+fn find(model: &str) -> anyhow::Result<Architecture> {
+    let path = Path::new(model);
+    let extension = path.extension().and_then(|extension| extension.to_str());
+    let format = match extension {
+        Some("toml") => Some(Format::Toml),
+        Some("json") => Some(Format::Json),
+        Some(_) | None => None,
+    };
+    if let Some(format) = format {
+        return read(path, format);
+    }
+    if model == "mlp" {
+        return Ok(Architecture::mlp());
+    }
+    if path.components().count() > 1 {
+        bail!("{model}: expected an architecture file named *.toml or *.json");
+    }
+    Ok(Preset::find(model)?.architecture()?)
+}
+
+fn read(path: &Path, format: Format) -> anyhow::Result<Architecture> {
+    let bytes = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let text = str::from_utf8(&bytes).with_context(|| format!("{}: expected UTF-8 text", path.display()))?;
+    if text.trim().is_empty() {
+        bail!("{}: expected an architecture, got an empty file", path.display());
+    }
+    Architecture::from_file_text(text, format).with_context(|| path.display().to_string())
+}

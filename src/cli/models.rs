@@ -1,0 +1,80 @@
+//! `sigprop models`: the presets and what they cost.
+
+use std::io::{self, Write};
+
+use sigprop::{
+    assemble::{Input, Run, assemble},
+    cost::Cost,
+    numerals::grouped,
+    presets::{PRESETS, Preset},
+    report::plain_table,
+    schemes::Scheme,
+};
+
+use super::{Outcome, output::emit};
+
+pub(crate) fn run() -> anyhow::Result<Outcome> {
+    let rows = PRESETS.iter().map(row).collect::<anyhow::Result<Vec<_>>>()?;
+    let header = ["model", "blocks", "width", "scheme", "params", "FLOPs fwd", "FLOPs bwd", "activations"];
+    emit(None, |out| {
+        plain_table(&header, rows, out)?;
+        writeln!(out, "(FLOPs per token; memory of activations for the backward pass of one sequence)")
+    })?;
+    Ok(Outcome::Done)
+}
+
+fn row(preset: &Preset) -> anyhow::Result<Vec<String>> {
+    let architecture = preset.architecture()?;
+    let scheme = Scheme::parse(architecture.scheme.as_deref().unwrap_or("xavier"))?;
+    let run = Run { train: true, ..Run::default() };
+    let stack = assemble(&architecture, &scheme, &Input::default(), &run)?.stack;
+    let cost = Cost::of(&stack, Some(&architecture))?;
+    Ok(vec![
+        preset.name.to_owned(),
+        architecture.n_layers.to_string(),
+        architecture.d_model.to_string(),
+        scheme.about().name.to_owned(),
+        scaled(cost.parameters as f64, 1000.0, ""),
+        scaled(cost.flops_forward_per_token, 1000.0, ""),
+        scaled(cost.flops_backward_per_token, 1000.0, ""),
+        scaled(cost.activation_bytes, 1024.0, "iB"),
+    ])
+}
+
+/// The cost lines of a prediction.
+pub(crate) fn write_cost(cost: &Cost, seq_len: usize, out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out, "Parameters:         {}", grouped(cost.parameters))?;
+    let [forward, backward] =
+        [cost.flops_forward_per_token, cost.flops_backward_per_token].map(|flops| scaled(flops, 1000.0, "FLOP"));
+    writeln!(out, "Compute per token:  {forward} forward, {backward} backward")?;
+    let memory = scaled(cost.activation_bytes, 1024.0, "iB");
+    writeln!(out, "Activation memory:  {memory} for a sequence of {seq_len} tokens, 2 bytes per entry")
+}
+
+/// Three digits and a prefix: `124 M`, `1.56 G`, `345 MiB`.
+fn scaled(value: f64, step: f64, unit: &str) -> String {
+    let prefixes = ["", "k", "M", "G", "T", "P", "E", "Z", "Y"];
+    let mut value = value;
+    let mut index = 0;
+    while value >= 0.9995 * step && index + 1 < prefixes.len() {
+        value /= step;
+        index += 1;
+    }
+    let decimals = if value < 9.995 { 2 } else { usize::from(value < 99.95) };
+    let prefix = if unit == "iB" && index == 1 { "K" } else { prefixes[index] };
+    let unit = if unit == "iB" && index == 0 { "B" } else { unit };
+    format!("{value:.decimals$} {prefix}{unit}").trim_end().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::scaled;
+
+    #[test]
+    fn three_digits_and_a_prefix() {
+        assert_eq!(scaled(124_439_808.0, 1000.0, ""), "124 M");
+        assert_eq!(scaled(999_700.0, 1000.0, "FLOP"), "1.00 MFLOP");
+        assert_eq!(scaled(1536.0, 1024.0, "iB"), "1.50 KiB");
+        assert_eq!(scaled(12.0, 1024.0, "iB"), "12.0 B");
+    }
+}

@@ -1,0 +1,61 @@
+//! Numbers from the command line, refused with what was expected.
+
+/// Larger counts are typing errors.
+const MAX_COUNT: usize = 1_000_000;
+
+/// Larger sizes are refused by the check of the stack, too.
+const MAX_SIZE: usize = 1 << 31;
+
+/// A size: a whole number from 1.
+pub(crate) fn size(text: &str) -> Result<usize, String> {
+    let size = text.parse().ok().filter(|size| (1..=MAX_SIZE).contains(size));
+    size.ok_or_else(|| "expected a whole number from 1 to 2147483648".to_owned())
+}
+
+/// The probability of zeroing something: in [0, 1).
+pub(crate) fn dropout_rate(text: &str) -> Result<f64, String> {
+    within(text, |rate| (0.0..1.0).contains(&rate), "expected a probability in [0, 1)")
+}
+
+/// A correlation or a share: in [0, 1].
+pub(crate) fn share(text: &str) -> Result<f64, String> {
+    within(text, |share| (0.0..=1.0).contains(&share), "expected a number in [0, 1]")
+}
+
+/// The probability that two positions carry the same id: in (0, 1].
+pub(crate) fn repeat_probability(text: &str) -> Result<f64, String> {
+    within(text, |share| share > 0.0 && share <= 1.0, "expected a probability in (0, 1]")
+}
+
+/// A finite number from 0.
+pub(crate) fn not_negative(text: &str) -> Result<f64, String> {
+    within(text, |value| value >= 0.0 && value.is_finite(), "expected a finite number, not negative")
+}
+
+/// A finite number.
+pub(crate) fn finite(text: &str) -> Result<f64, String> {
+    within(text, f64::is_finite, "expected a finite number")
+}
+
+fn within(text: &str, allowed: impl Fn(f64) -> bool, expected: &str) -> Result<f64, String> {
+    text.parse().ok().filter(|&value| allowed(value)).ok_or_else(|| expected.to_owned())
+}
+
+/// How many replicates, or sequences.
+pub(crate) fn count(text: &str) -> Result<usize, String> {
+    let count = text.parse().ok().filter(|count| (1..=MAX_COUNT).contains(count));
+    count.ok_or_else(|| "expected a whole number from 1 to 1000000".to_owned())
+}
+
+/// A number of threads; all there are if none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Threads(pub(crate) Option<usize>);
+
+/// `all`, or a number from 1.
+pub(crate) fn threads(text: &str) -> Result<Threads, String> {
+    if text == "all" {
+        return Ok(Threads(None));
+    }
+    let threads = text.parse().ok().filter(|threads| (1..=MAX_COUNT).contains(threads));
+    threads.map(|threads| Threads(Some(threads))).ok_or_else(|| "expected `all` or a whole number from 1".to_owned())
+}

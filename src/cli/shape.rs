@@ -1,0 +1,139 @@
+//! Flags that describe the network or override what a model says.
+
+use std::str::FromStr;
+
+use clap::{
+    Args,
+    builder::{PossibleValuesParser, TypedValueParser},
+};
+use sigprop::architecture::{Activation, Architecture, NormChoice, NormPlacement, Positions};
+
+use super::parse;
+
+/// What the network looks like.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Shape")]
+pub(crate) struct ShapeArguments {
+    /// Number of blocks; of an MLP, of linear layers [default: 12].
+    #[arg(long, value_name = "N", value_parser = parse::size, allow_negative_numbers = true)]
+    layers: Option<usize>,
+
+    /// Width of the stream [default: 1024].
+    #[arg(long, value_name = "N", value_parser = parse::size, allow_negative_numbers = true)]
+    width: Option<usize>,
+
+    /// Attention heads [default: the most that leave heads of 64].
+    #[arg(long, value_name = "N", value_parser = parse::size, allow_negative_numbers = true)]
+    heads: Option<usize>,
+
+    /// Key and value heads of grouped-query attention [default: as many as heads].
+    #[arg(long, value_name = "N", value_parser = parse::size, allow_negative_numbers = true)]
+    kv_heads: Option<usize>,
+
+    /// Width inside the feed-forward network [default: 4 × width].
+    #[arg(long, value_name = "N", value_parser = parse::size, allow_negative_numbers = true)]
+    ffn: Option<usize>,
+
+    /// Tokens of a sequence [default: 256].
+    #[arg(long, value_name = "N", value_parser = parse::size, allow_negative_numbers = true)]
+    seq_len: Option<usize>,
+
+    /// Number of different token ids [default: 32000].
+    #[arg(long, value_name = "N", value_parser = parse::size, allow_negative_numbers = true)]
+    vocab: Option<usize>,
+
+    /// Activation of the feed-forward network; swiglu, geglu and reglu gate it [default: gelu].
+    #[arg(long, value_name = "NAME", value_parser = words::<Activation>(Activation::WORDS))]
+    activation: Option<Activation>,
+
+    /// Which norm [default: layernorm; of an MLP, none].
+    #[arg(long, value_name = "NAME", value_parser = words::<NormChoice>(NormChoice::WORDS))]
+    norm: Option<NormChoice>,
+
+    /// Where blocks normalise [default: pre].
+    #[arg(long, value_name = "WHERE", value_parser = words::<NormPlacement>(NormPlacement::WORDS))]
+    norm_placement: Option<NormPlacement>,
+
+    /// Whether a norm follows the last block [default: true unless post].
+    #[arg(long, value_name = "BOOL")]
+    final_norm: Option<bool>,
+
+    /// How tokens know where they are [default: learned].
+    #[arg(long, value_name = "NAME", value_parser = words::<Positions>(Positions::WORDS))]
+    positions: Option<Positions>,
+
+    /// Whether an MLP has residual connections [default: false]; encoders always have.
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
+    residual: Option<bool>,
+
+    /// Factor on skip connections [default: the scheme's].
+    #[arg(long, value_name = "X", value_parser = parse::finite, allow_negative_numbers = true)]
+    skip_scale: Option<f64>,
+
+    /// Factor on the output of branches [default: the scheme's].
+    #[arg(long, value_name = "X", value_parser = parse::finite, allow_negative_numbers = true)]
+    branch_scale: Option<f64>,
+
+    /// Let tokens see only those before them; not available yet.
+    #[arg(long)]
+    causal: bool,
+
+    /// Dropout on the embedding sum and on every branch output; acts with --train [default: 0].
+    #[arg(long, value_name = "P", value_parser = parse::dropout_rate, allow_negative_numbers = true)]
+    dropout: Option<f64>,
+
+    /// Dropout on attention weights; acts with --train [default: 0].
+    #[arg(long, value_name = "P", value_parser = parse::dropout_rate, allow_negative_numbers = true)]
+    attention_dropout: Option<f64>,
+
+    /// Stochastic depth: probability of dropping a branch; acts with --train [default: 0].
+    #[arg(long, value_name = "P", value_parser = parse::dropout_rate, allow_negative_numbers = true)]
+    drop_path: Option<f64>,
+
+    /// Training mode: dropout and stochastic depth act.
+    #[arg(long)]
+    pub(crate) train: bool,
+}
+
+impl ShapeArguments {
+    /// Replaces what the flags name.
+    pub(crate) fn override_fields(&self, architecture: &mut Architecture) {
+        fn set<T>(field: &mut T, flag: Option<T>) {
+            if let Some(value) = flag {
+                *field = value;
+            }
+        }
+        fn set_open<T>(field: &mut Option<T>, flag: Option<T>) {
+            if flag.is_some() {
+                *field = flag;
+            }
+        }
+        set(&mut architecture.n_layers, self.layers);
+        set(&mut architecture.d_model, self.width);
+        set_open(&mut architecture.n_heads, self.heads);
+        set_open(&mut architecture.n_kv_heads, self.kv_heads);
+        set_open(&mut architecture.d_ff, self.ffn);
+        set(&mut architecture.seq_len, self.seq_len);
+        set(&mut architecture.vocab_size, self.vocab);
+        set(&mut architecture.activation, self.activation);
+        set_open(&mut architecture.norm, self.norm);
+        set(&mut architecture.norm_placement, self.norm_placement);
+        set_open(&mut architecture.final_norm, self.final_norm);
+        set(&mut architecture.positions, self.positions);
+        set_open(&mut architecture.residual, self.residual);
+        set_open(&mut architecture.skip_scale, self.skip_scale);
+        set_open(&mut architecture.branch_scale, self.branch_scale);
+        set(&mut architecture.dropout, self.dropout);
+        set(&mut architecture.attention_dropout, self.attention_dropout);
+        set(&mut architecture.drop_path, self.drop_path);
+        architecture.causal |= self.causal;
+    }
+}
+
+/// One of the words of a string enum.
+fn words<T>(words: &'static [&'static str]) -> impl TypedValueParser<Value = T>
+where
+    T: FromStr<Err: std::error::Error + Send + Sync> + Clone + Send + Sync + 'static,
+{
+    PossibleValuesParser::new(words).try_map(|word| word.parse())
+}

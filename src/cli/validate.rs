@@ -1,0 +1,231 @@
+//! `sigprop validate`: the prediction beside sampled networks.
+
+use std::{
+    fs,
+    io::{self, Write},
+    path::{Path, PathBuf},
+    process,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use anyhow::Context;
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+use sigprop::{
+    agreement::{Comparison, Summary, compare, summarise},
+    numerals::short,
+    predict,
+    report::{Run, comparisons_csv, summary_json, summary_table, validation_json, write_file},
+    stack_file::stack_hash,
+};
+use sigprop_stack::Stack;
+use sigprop_validate::{MeasureError, Measurement, Settings, measure};
+
+use super::{
+    Outcome,
+    console::Console,
+    model::{ModelArguments, Network},
+    output::{Format, SiteChoice, emit},
+    parse::{self, Threads},
+    predict::write_caveats,
+};
+
+/// Sample the network and compare what flows through it with the prediction.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  sigprop validate --layers 24 --width 256
+  sigprop validate gpt2 --seq-len 128 --replicates 32 --weights
+  sigprop validate --layers 12 --scheme deepnorm --norm-placement post -o report
+  sigprop validate --layers 12 --width 256 --min-r2 0.999 --max-error 0.05   gates for CI")]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    model: ModelArguments,
+
+    /// Networks to sample.
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = parse::count, allow_negative_numbers = true, help_heading = "Sampling")]
+    replicates: usize,
+
+    /// Sequences per network.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = parse::count, allow_negative_numbers = true, help_heading = "Sampling")]
+    batch: usize,
+
+    /// Same seed, same numbers, at any number of threads.
+    #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true, help_heading = "Sampling")]
+    seed: u64,
+
+    /// Threads: a number, or `all`.
+    #[arg(long, value_name = "N", default_value = "all", value_parser = parse::threads, allow_negative_numbers = true, help_heading = "Sampling")]
+    threads: Threads,
+
+    /// How to write the comparison to standard output.
+    #[arg(long, value_enum, default_value_t = Format::Table, help_heading = "Output")]
+    format: Format,
+
+    /// Write report.csv and summary.json into a folder, which is made if need be.
+    #[arg(short, long, value_name = "DIR", help_heading = "Output")]
+    output: Option<PathBuf>,
+
+    /// Which sites to compare; the summary is of those on the stream.
+    #[arg(long, value_enum, default_value_t = SiteChoice::Stream, help_heading = "Output")]
+    sites: SiteChoice,
+
+    /// Compare the gradients of weights too.
+    #[arg(long, help_heading = "Output")]
+    weights: bool,
+
+    /// Exit with status 1 if R² of ln variance and ln `grad_variance` together is below.
+    #[arg(long, value_name = "R2", value_parser = parse::finite, allow_negative_numbers = true, help_heading = "Gates")]
+    min_r2: Option<f64>,
+
+    /// Exit with status 1 if the 99th percentile of their relative errors is above.
+    #[arg(long, value_name = "ERROR", value_parser = parse::not_negative, allow_negative_numbers = true, help_heading = "Gates")]
+    max_error: Option<f64>,
+}
+
+/// What a validation found.
+struct Validation {
+    run: Run,
+    comparisons: Vec<Comparison>,
+    summary: Summary,
+}
+
+impl Arguments {
+    pub(crate) fn run(self, console: Console) -> anyhow::Result<Outcome> {
+        let network = self.model.network()?;
+        if self.model.dump(&network.stack)? {
+            return Ok(Outcome::Done);
+        }
+        let mut predicted = predict(&network.stack, self.sites.into())?;
+        predicted.caveats.splice(0..0, network.caveats.iter().cloned());
+        if !self.weights {
+            predicted.table.weights.clear();
+        }
+        if let Some(folder) = &self.output {
+            claim(folder)?;
+        }
+        let measurement = match self.measure(&network.stack, console) {
+            Err(MeasureError::Cancelled) => {
+                console.error("interrupted before the first replicate was done");
+                return Ok(Outcome::Interrupted);
+            }
+            result => result?,
+        };
+        let validation = self.judge(&network, &predicted.table, &measurement);
+        self.write(&network, &validation)?;
+        console.tell(|out, _| write_caveats(&predicted.caveats, out));
+        if let Some(site) = &measurement.overflow {
+            console.note(&format!("the sampled networks left the range of f32 at {site}; nothing is observed there"));
+        }
+        if measurement.replicates < self.replicates {
+            let (done, asked) = (measurement.replicates, self.replicates);
+            console.note(&format!("interrupted after {done} of {asked} replicates, which are reported"));
+            return Ok(Outcome::Interrupted);
+        }
+        Ok(self.gate(&validation.summary, console))
+    }
+
+    /// Samples, with a progress bar on a terminal; Ctrl-C ends it early, twice ends it at once.
+    fn measure(&self, stack: &Stack, console: Console) -> Result<Measurement, MeasureError> {
+        let cancelled = Arc::new(AtomicBool::new(false));
+        let by_signal = Arc::clone(&cancelled);
+        let handler = ctrlc::set_handler(move || {
+            if by_signal.swap(true, Ordering::Relaxed) {
+                process::exit(130);
+            }
+        });
+        if let Err(error) = handler {
+            console.note(&format!("Ctrl-C will lose what was sampled: {error}"));
+        }
+        let settings = Settings {
+            replicates: self.replicates,
+            batch: self.batch,
+            seed: self.seed,
+            threads: self.threads.0,
+            all_sites: self.sites == SiteChoice::All,
+            weights: self.weights,
+        };
+        let bar = if console.is_quiet() { ProgressBar::hidden() } else { ProgressBar::new(self.replicates as u64) };
+        if let Ok(style) = ProgressStyle::with_template("sampling [{bar:40}] {pos}/{len} networks, {eta} left") {
+            bar.set_style(style.progress_chars("=> "));
+        }
+        bar.tick();
+        let measurement = measure(stack, &settings, &|done| bar.set_position(done as u64), &cancelled);
+        bar.finish_and_clear();
+        measurement
+    }
+
+    fn judge(&self, network: &Network, predicted: &sigprop_stack::SiteTable, measurement: &Measurement) -> Validation {
+        let comparisons = compare(predicted, &measurement.table);
+        let run = Run {
+            stack: network.stack.name.clone(),
+            stack_hash: stack_hash(&network.stack),
+            seed: self.seed,
+            batch: self.batch,
+            replicates: measurement.replicates,
+            overflow: measurement.overflow.clone(),
+        };
+        Validation { run, summary: summarise(&comparisons), comparisons }
+    }
+
+    fn write(&self, network: &Network, validation: &Validation) -> anyhow::Result<()> {
+        let Validation { run, comparisons, summary } = validation;
+        if let Some(folder) = &self.output {
+            let (report, document) = (folder.join("report.csv"), folder.join("summary.json"));
+            write_file(&report, |out| comparisons_csv(comparisons, run.replicates, out)).with_context(|| cannot_write(&report))?;
+            write_file(&document, |out| summary_json(run, summary, out)).with_context(|| cannot_write(&document))?;
+        }
+        emit(None, |out| match self.format {
+            Format::Table => write_table(network, validation, out),
+            Format::Csv => comparisons_csv(comparisons, run.replicates, out),
+            Format::Json => validation_json(run, summary, comparisons, out),
+        })
+    }
+
+    /// A number that does not exist passes no gate.
+    fn gate(&self, summary: &Summary, console: Console) -> Outcome {
+        let mut outcome = Outcome::Done;
+        let mut fail = |what: &str, bound: &str, limit: f64, found: Option<f64>| {
+            let found = found.map_or("there is none".to_owned(), |found| format!("got {}", short(found)));
+            console.failed(&format!("{what}: expected {bound} {}, {found}", short(limit)));
+            outcome = Outcome::GateFailed;
+        };
+        if let Some(limit) = self.min_r2.filter(|&limit| summary.pooled.r2_log.is_none_or(|r2| r2 < limit)) {
+            fail("R² of ln variance and ln grad_variance", "at least", limit, summary.pooled.r2_log);
+        }
+        if let Some(limit) = self.max_error.filter(|&limit| summary.pooled.p99.is_none_or(|error| error > limit)) {
+            fail("99th percentile of the relative errors", "at most", limit, summary.pooled.p99);
+        }
+        outcome
+    }
+}
+
+/// Makes the folder and sees whether files can be written there, before anything is sampled.
+fn claim(folder: &Path) -> anyhow::Result<()> {
+    fs::create_dir_all(folder).and_then(|()| tempfile::tempfile_in(folder)).with_context(|| cannot_write(folder))?;
+    Ok(())
+}
+
+fn cannot_write(path: &Path) -> String {
+    format!("cannot write {}", path.display())
+}
+
+fn write_table(network: &Network, validation: &Validation, out: &mut dyn Write) -> io::Result<()> {
+    let Validation { run, comparisons, summary } = validation;
+    let Run { replicates, batch, seed, stack_hash, .. } = run;
+    writeln!(out, "{}", network.title())?;
+    writeln!(out, "{replicates} networks × {batch} sequences, seed {seed}, stack {stack_hash}\n")?;
+    summary_table(summary, out)?;
+    writeln!(out, "(percentiles of the relative error; a constant has no R²)")?;
+    let finite = comparisons.iter().filter_map(|row| Some((row.relative_error?.abs(), row)));
+    if let Some((_, worst)) = finite.max_by(|(one, _), (other, _)| one.total_cmp(other)) {
+        let z = worst.z.map_or(String::new(), |z| format!(", z = {z:.1}"));
+        let (predicted, observed) = (short(worst.predicted), short(worst.observed));
+        let (site, quantity) = (&worst.site, worst.quantity.name());
+        writeln!(out, "Largest deviation: {quantity} at {site}, predicted {predicted}, observed {observed}{z}")?;
+    }
+    Ok(())
+}

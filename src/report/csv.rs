@@ -1,0 +1,179 @@
+//! CSV: one row per site, weight tensor or comparison. Numbers beyond f64 are decimal text, what
+//! does not exist is blank.
+
+use std::io::{self, Write};
+
+use csv::{Error, ErrorKind, Writer};
+use sigprop_stack::{Number, Quantity, SiteTable};
+
+use super::ln;
+use crate::agreement::Comparison;
+
+/// Columns of [`sites_csv`].
+const SITE_COLUMNS: [&str; 13] = [
+    "layer",
+    "site",
+    "mean",
+    "variance",
+    "token_correlation",
+    "grad_variance",
+    "grad_token_correlation",
+    "ln_variance",
+    "ln_grad_variance",
+    "variance_first",
+    "variance_last",
+    "grad_variance_first",
+    "grad_variance_last",
+];
+
+/// Columns of [`weights_csv`].
+const WEIGHT_COLUMNS: [&str; 4] = ["layer", "tensor", "weight_variance", "weight_grad_second_moment"];
+
+/// Columns of [`comparisons_csv`].
+const COMPARISON_COLUMNS: [&str; 9] =
+    ["layer", "site", "quantity", "predicted", "observed", "std_error", "replicates", "relative_error", "z"];
+
+/// All moments of all sites, in order of depth.
+///
+/// Tokens are exchangeable here, so the first and the last token of a sequence have the moments of
+/// the average one.
+pub fn sites_csv(table: &SiteTable, out: &mut dyn Write) -> io::Result<()> {
+    write_rows(out, &SITE_COLUMNS, |writer| {
+        for row in &table.sites {
+            let [variance, grad] = [Quantity::Variance, Quantity::GradVariance].map(|quantity| row.value(quantity));
+            let (variance_text, grad_text) = (text(variance), text(grad));
+            writer.write_field(row.layer.to_string())?;
+            writer.write_field(&row.site)?;
+            for quantity in Quantity::ALL {
+                writer.write_field(text(row.value(quantity)))?;
+            }
+            writer.write_field(float(ln(variance)))?;
+            writer.write_field(float(ln(grad)))?;
+            writer.write_record([&variance_text, &variance_text, &grad_text, &grad_text])?;
+        }
+        Ok(())
+    })
+}
+
+/// All weight tensors with the gradient that reaches them from one sequence.
+pub fn weights_csv(table: &SiteTable, out: &mut dyn Write) -> io::Result<()> {
+    write_rows(out, &WEIGHT_COLUMNS, |writer| {
+        for row in &table.weights {
+            let gradient = text(Some(row.grad_second_moment.value));
+            writer.write_record([&row.layer.to_string(), &row.tensor, &row.variance.to_string(), &gradient])?;
+        }
+        Ok(())
+    })
+}
+
+/// All comparisons of a measurement with `replicates` replicates; one has no standard error.
+pub fn comparisons_csv(comparisons: &[Comparison], replicates: usize, out: &mut dyn Write) -> io::Result<()> {
+    let count = replicates.to_string();
+    write_rows(out, &COMPARISON_COLUMNS, |writer| {
+        for row in comparisons {
+            writer.write_record([
+                row.layer.to_string().as_str(),
+                &row.site,
+                row.quantity.name(),
+                &text(Some(row.predicted)),
+                &text(Some(row.observed)),
+                &text(Some(row.std_error).filter(|_| replicates > 1)),
+                &count,
+                &float(row.relative_error),
+                &float(row.z),
+            ])?;
+        }
+        Ok(())
+    })
+}
+
+type CsvWriter<'w> = Writer<&'w mut dyn Write>;
+
+fn write_rows(
+    out: &mut dyn Write,
+    columns: &[&str],
+    rows: impl FnOnce(&mut CsvWriter) -> Result<(), Error>,
+) -> io::Result<()> {
+    let mut writer = Writer::from_writer(out);
+    writer.write_record(columns).and_then(|()| rows(&mut writer)).map_err(into_io)?;
+    writer.flush()
+}
+
+/// The error of the stream below, so that a closed pipe stays recognisable.
+fn into_io(error: Error) -> io::Error {
+    match error.into_kind() {
+        ErrorKind::Io(error) => error,
+        kind => io::Error::other(format!("{kind:?}")),
+    }
+}
+
+fn text(number: Option<Number>) -> String {
+    number.filter(Number::is_finite).map(|number| number.to_string()).unwrap_or_default()
+}
+
+fn float(value: Option<f64>) -> String {
+    value.map(|value| value.to_string()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::agreement::compare;
+    use sigprop_stack::{Cell, SiteRow, WeightRow};
+
+    fn table(variance: Number) -> SiteTable {
+        let cells = [Some(Cell::exact(0.0)), Some(Cell::exact(variance)), None, Some(Cell::exact(2.0)), None];
+        SiteTable {
+            sites: vec![SiteRow { layer: -1, site: "embeddings".to_owned(), is_stream_site: true, cells }],
+            weights: vec![WeightRow {
+                layer: 0,
+                tensor: "a, b".to_owned(),
+                variance: 0.25,
+                grad_second_moment: Cell::exact(2.0),
+            }],
+        }
+    }
+
+    fn written(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> String {
+        let mut out = Vec::new();
+        write(&mut out).expect("a vector takes everything");
+        String::from_utf8(out).expect("CSV is text")
+    }
+
+    #[test]
+    fn sites_follow_the_contract() {
+        assert_eq!(
+            written(|out| sites_csv(&table(1.0.into()), out)),
+            "layer,site,mean,variance,token_correlation,grad_variance,grad_token_correlation,\
+             ln_variance,ln_grad_variance,variance_first,variance_last,grad_variance_first,grad_variance_last\n\
+             -1,embeddings,0,1,,2,,0,0.6931471805599453,1,1,2,2\n"
+        );
+    }
+
+    #[test]
+    fn numbers_beyond_f64_are_text_and_zero_has_no_logarithm() {
+        let large = Number::from_ln(1e4 * std::f64::consts::LN_10);
+        let rows = written(|out| sites_csv(&table(large), out));
+        assert!(rows.contains("-1,embeddings,0,1e10000,,2,,23025.8509299"), "{rows}");
+        let rows = written(|out| sites_csv(&table(Number::ZERO), out));
+        assert!(rows.contains("-1,embeddings,0,0,,2,,,0.69"), "{rows}");
+    }
+
+    #[test]
+    fn weights_follow_the_contract() {
+        assert_eq!(
+            written(|out| weights_csv(&table(1.0.into()), out)),
+            "layer,tensor,weight_variance,weight_grad_second_moment\n0,\"a, b\",0.25,2\n"
+        );
+    }
+
+    #[test]
+    fn comparisons_follow_the_contract() {
+        let comparisons = compare(&table(1.0.into()), &table(0.5.into()));
+        let rows = written(|out| comparisons_csv(&comparisons, 1, out));
+        let expected = "layer,site,quantity,predicted,observed,std_error,replicates,relative_error,z\n\
+                        -1,embeddings,mean,0,0,,1,0,\n\
+                        -1,embeddings,variance,1,0.5,,1,1,\n";
+        assert!(rows.starts_with(expected), "{rows}");
+    }
+}

@@ -1,0 +1,82 @@
+//! Files that are either whole or not there.
+
+use std::{
+    fs::{self, File},
+    io::{self, BufWriter, Write},
+    path::{Path, PathBuf},
+};
+
+/// Writes a file at once: into a temporary file beside it that takes its place when it is complete.
+/// What is no regular file (a device, a pipe) is written to directly.
+pub fn write_file(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
+    let existing = fs::metadata(path).ok();
+    if existing.as_ref().is_some_and(|found| !found.is_file()) {
+        let mut out = BufWriter::new(File::options().write(true).open(path)?);
+        write(&mut out)?;
+        return out.flush();
+    }
+    // A link keeps pointing at the file it points at.
+    let path = if existing.is_some() { fs::canonicalize(path)? } else { path.to_owned() };
+    let folder =
+        path.parent().filter(|folder| !folder.as_os_str().is_empty()).map_or(PathBuf::from("."), Path::to_owned);
+    let mut temporary = builder().tempfile_in(folder)?;
+    let mut out = BufWriter::new(temporary.as_file_mut());
+    write(&mut out)?;
+    out.flush()?;
+    drop(out);
+    if let Some(existing) = existing {
+        temporary.as_file().set_permissions(existing.permissions())?;
+    }
+    temporary.persist(path)?;
+    Ok(())
+}
+
+#[cfg(unix)]
+fn builder() -> tempfile::Builder<'static, 'static> {
+    use std::os::unix::fs::PermissionsExt;
+    let mut builder = tempfile::Builder::new();
+    // What an ordinary new file gets; temporary ones are private otherwise.
+    builder.prefix(".sigprop-").permissions(fs::Permissions::from_mode(0o666));
+    builder
+}
+
+#[cfg(not(unix))]
+fn builder() -> tempfile::Builder<'static, 'static> {
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(".sigprop-");
+    builder
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_whole_or_not_there() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("report.csv");
+        let failed = write_file(&path, |out| {
+            out.write_all(b"half")?;
+            Err(io::Error::other("stopped"))
+        });
+        assert!(failed.is_err());
+        assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 0);
+
+        for text in ["first", "second"] {
+            write_file(&path, |out| out.write_all(text.as_bytes())).expect("writable");
+            assert_eq!(fs::read_to_string(&path).expect("readable"), text);
+        }
+        assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 1);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn links_are_followed() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let (path, link) = (folder.path().join("file"), folder.path().join("link"));
+        fs::write(&path, "old").expect("writable");
+        std::os::unix::fs::symlink(&path, &link).expect("linkable");
+        write_file(&link, |out| out.write_all(b"new")).expect("writable");
+        assert_eq!(fs::read_to_string(&path).expect("readable"), "new");
+    }
+}

@@ -1,0 +1,213 @@
+//! JSON documents. Numbers beyond f64 are null; their logarithm stands beside them.
+
+use std::io::{self, Write};
+
+use serde::Serialize;
+use sigprop_stack::{Number, Quantity, SiteRow, Stack, WeightRow};
+
+use super::{Run, SCHEMA_VERSION, ln, summary::SummaryDocument};
+use crate::{
+    agreement::{Comparison, Summary},
+    cost::Cost,
+    predict::{Caveat, Prediction},
+    stack_file::stack_hash,
+    verdict::Verdict,
+};
+
+/// What the JSON of a prediction tells.
+#[derive(Clone, Copy, Debug)]
+pub struct PredictionDocument<'a> {
+    /// What was predicted.
+    pub stack: &'a Stack,
+    /// The prediction.
+    pub prediction: &'a Prediction,
+    /// Whether the weight tensors are told.
+    pub weights: bool,
+    /// What it means.
+    pub verdict: &'a Verdict,
+    /// What it costs.
+    pub cost: &'a Cost,
+}
+
+/// Writes a prediction as JSON.
+pub fn prediction_json(document: &PredictionDocument, out: &mut dyn Write) -> io::Result<()> {
+    let PredictionDocument { stack, prediction, weights, verdict, cost } = *document;
+    let document = PredictionJson {
+        schema_version: SCHEMA_VERSION,
+        version: env!("CARGO_PKG_VERSION"),
+        stack: &stack.name,
+        stack_hash: stack_hash(stack),
+        seq_len: stack.seq_len,
+        sites: prediction.table.sites.iter().map(SiteJson::of).collect(),
+        weights: weights.then(|| prediction.table.weights.iter().map(WeightJson::of).collect()),
+        caveats: prediction.caveats.iter().map(CaveatJson::of).collect(),
+        cost: CostJson::of(cost),
+        verdict,
+    };
+    serde_json::to_writer_pretty(&mut *out, &document)?;
+    writeln!(out)
+}
+
+/// Writes a validation as JSON: its summary and all comparisons.
+pub fn validation_json(
+    run: &Run,
+    summary: &Summary,
+    comparisons: &[Comparison],
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let document = ValidationJson {
+        summary: SummaryDocument::new(run, summary),
+        comparisons: comparisons.iter().map(|row| ComparisonJson::of(row, run.replicates)).collect(),
+    };
+    serde_json::to_writer_pretty(&mut *out, &document)?;
+    writeln!(out)
+}
+
+#[derive(Serialize)]
+struct PredictionJson<'a> {
+    schema_version: u32,
+    version: &'static str,
+    stack: &'a str,
+    stack_hash: String,
+    seq_len: usize,
+    sites: Vec<SiteJson<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    weights: Option<Vec<WeightJson<'a>>>,
+    caveats: Vec<CaveatJson<'a>>,
+    cost: CostJson,
+    verdict: &'a Verdict,
+}
+
+#[derive(Serialize)]
+struct SiteJson<'a> {
+    layer: i64,
+    site: &'a str,
+    mean: Option<f64>,
+    variance: Option<f64>,
+    token_correlation: Option<f64>,
+    grad_variance: Option<f64>,
+    grad_token_correlation: Option<f64>,
+    ln_variance: Option<f64>,
+    ln_grad_variance: Option<f64>,
+    variance_first: Option<f64>,
+    variance_last: Option<f64>,
+    grad_variance_first: Option<f64>,
+    grad_variance_last: Option<f64>,
+}
+
+impl<'a> SiteJson<'a> {
+    fn of(row: &'a SiteRow) -> Self {
+        let [mean, variance, token_correlation, grad_variance, grad_token_correlation] =
+            Quantity::ALL.map(|quantity| within_f64(row.value(quantity)));
+        Self {
+            layer: row.layer,
+            site: &row.site,
+            mean,
+            variance,
+            token_correlation,
+            grad_variance,
+            grad_token_correlation,
+            ln_variance: ln(row.value(Quantity::Variance)),
+            ln_grad_variance: ln(row.value(Quantity::GradVariance)),
+            variance_first: variance,
+            variance_last: variance,
+            grad_variance_first: grad_variance,
+            grad_variance_last: grad_variance,
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct WeightJson<'a> {
+    layer: i64,
+    tensor: &'a str,
+    weight_variance: f64,
+    weight_grad_second_moment: Option<f64>,
+    ln_weight_grad_second_moment: Option<f64>,
+}
+
+impl<'a> WeightJson<'a> {
+    fn of(row: &'a WeightRow) -> Self {
+        let gradient = Some(row.grad_second_moment.value);
+        Self {
+            layer: row.layer,
+            tensor: &row.tensor,
+            weight_variance: row.variance,
+            weight_grad_second_moment: within_f64(gradient),
+            ln_weight_grad_second_moment: ln(gradient),
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct CaveatJson<'a> {
+    site: &'a str,
+    sites: usize,
+    text: &'a str,
+}
+
+impl<'a> CaveatJson<'a> {
+    fn of(caveat: &'a Caveat) -> Self {
+        Self { site: &caveat.site, sites: caveat.sites, text: &caveat.text }
+    }
+}
+
+#[derive(Serialize)]
+struct CostJson {
+    parameters: u64,
+    flops_forward_per_token: f64,
+    flops_backward_per_token: f64,
+    activation_bytes: f64,
+}
+
+impl CostJson {
+    fn of(cost: &Cost) -> Self {
+        let Cost { parameters, flops_forward_per_token, flops_backward_per_token, activation_bytes } = *cost;
+        Self { parameters, flops_forward_per_token, flops_backward_per_token, activation_bytes }
+    }
+}
+
+#[derive(Serialize)]
+struct ValidationJson<'a> {
+    #[serde(flatten)]
+    summary: SummaryDocument<'a>,
+    comparisons: Vec<ComparisonJson<'a>>,
+}
+
+#[derive(Serialize)]
+struct ComparisonJson<'a> {
+    layer: i64,
+    site: &'a str,
+    quantity: &'static str,
+    predicted: Option<f64>,
+    ln_predicted: Option<f64>,
+    observed: Option<f64>,
+    ln_observed: Option<f64>,
+    std_error: Option<f64>,
+    relative_error: Option<f64>,
+    z: Option<f64>,
+}
+
+impl<'a> ComparisonJson<'a> {
+    fn of(row: &'a Comparison, replicates: usize) -> Self {
+        Self {
+            layer: row.layer,
+            site: &row.site,
+            quantity: row.quantity.name(),
+            predicted: within_f64(Some(row.predicted)),
+            ln_predicted: ln(Some(row.predicted)),
+            observed: within_f64(Some(row.observed)),
+            ln_observed: ln(Some(row.observed)),
+            std_error: within_f64(Some(row.std_error).filter(|_| replicates > 1)),
+            relative_error: row.relative_error,
+            z: row.z,
+        }
+    }
+}
+
+/// The number if f64 can hold it: neither ∞ nor a zero that is none.
+fn within_f64(number: Option<Number>) -> Option<f64> {
+    let number = number?;
+    let value = number.value();
+    (value.is_finite() && (value.is_normal() || number.is_zero())).then_some(value)
+}

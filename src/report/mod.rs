@@ -1,0 +1,26 @@
+//! Predictions and measurements as text: CSV, JSON and tables for people.
+//!
+//! Formatters write into whatever they are given and know nothing of files or terminals; only
+//! [`write_file`] touches the disk.
+
+mod csv;
+mod file;
+mod json;
+mod summary;
+mod table;
+
+pub use csv::{comparisons_csv, sites_csv, weights_csv};
+pub use file::write_file;
+pub use json::{PredictionDocument, prediction_json, validation_json};
+pub use summary::{Run, summary_json};
+pub use table::{plain_table, sites_table, summary_table, weights_table};
+
+use sigprop_stack::Number;
+
+/// Version of the JSON documents: changes when a field changes its meaning or goes.
+pub const SCHEMA_VERSION: u32 = 1;
+
+/// The ln column of a number; blank for zero, which has none.
+fn ln(number: Option<Number>) -> Option<f64> {
+    number.map(|number| number.ln_abs()).filter(|ln| ln.is_finite())
+}

@@ -1,0 +1,188 @@
+//! Tables for people: 80 columns, a selection of blocks when there are many.
+
+use std::{
+    collections::BTreeSet,
+    io::{self, Write},
+};
+
+use comfy_table::{CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
+use sigprop_stack::{Number, Quantity, SiteTable};
+
+use crate::{
+    agreement::{Compared, Fit, Summary},
+    numerals::{grouped, short},
+};
+
+/// Tables up to this many rows are shown whole.
+const MAX_ROWS: usize = 40;
+
+/// A line between header and rows, nothing else.
+const STYLE: TableStyle = TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
+
+/// The moments of the sites.
+pub fn sites_table(table: &SiteTable, out: &mut dyn Write) -> io::Result<()> {
+    let header = ["site", "mean", "variance", "token corr", "grad var", "grad corr"];
+    let rows = table.sites.iter().map(|row| {
+        let mut cells = vec![row.site.clone()];
+        cells.extend(Quantity::ALL.map(|quantity| blank_or(row.value(quantity))));
+        (row.layer, cells)
+    });
+    selected_table(&header, rows.collect(), out)
+}
+
+/// The weight tensors and their gradients.
+pub fn weights_table(table: &SiteTable, out: &mut dyn Write) -> io::Result<()> {
+    let header = ["tensor", "weight var", "grad second moment"];
+    let rows = table
+        .weights
+        .iter()
+        .map(|row| (row.layer, vec![row.tensor.clone(), short(row.variance), short(row.grad_second_moment.value)]));
+    selected_table(&header, rows.collect(), out)
+}
+
+/// R², percentiles and z-scores per quantity.
+pub fn summary_table(summary: &Summary, out: &mut dyn Write) -> io::Result<()> {
+    let header = ["quantity", "n", "R² ln", "R² lin", "p50", "p90", "p99", "|z|<2", "ln range"];
+    let pooled = std::iter::once(("variance + grad_variance", &summary.pooled));
+    let rows =
+        summary.quantities.iter().map(|(quantity, fit)| (title(*quantity), fit)).chain(pooled).map(|(name, fit)| {
+            let Fit { count, r2_log, r2_linear, p50, p90, p99, share_z_below_2, ln_range } = fit;
+            let mut cells = vec![name.to_owned(), count.to_string()];
+            cells.extend([r2_log, r2_linear].map(|r2| r2.map_or(String::new(), r_squared)));
+            cells.extend([p50, p90, p99, share_z_below_2].map(|share| share.map_or(String::new(), percent)));
+            cells.push(ln_range.map_or(String::new(), |range| format!("{range:.2}")));
+            cells
+        });
+    plain_table(&header, rows, out)
+}
+
+/// A table with the first column to the left and the others to the right.
+pub fn plain_table(
+    header: &[&str],
+    rows: impl IntoIterator<Item = Vec<String>>,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let mut table = Table::new();
+    table.load_style(STYLE).set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header(header.to_vec());
+    table.add_rows(rows);
+    for (index, column) in table.column_iter_mut().enumerate() {
+        column.set_padding((if index == 0 { 0 } else { 2 }, 0));
+        column.set_cell_alignment(if index == 0 { CellAlignment::Left } else { CellAlignment::Right });
+    }
+    for line in table.lines() {
+        writeln!(out, "{}", line.trim_end())?;
+    }
+    Ok(())
+}
+
+/// Shows all rows, or those of a selection of layers with a note of how many are left out.
+fn selected_table(header: &[&str], rows: Vec<(i64, Vec<String>)>, out: &mut dyn Write) -> io::Result<()> {
+    let total = rows.len();
+    if total <= MAX_ROWS {
+        return plain_table(header, rows.into_iter().map(|(_, cells)| cells), out);
+    }
+    let layers: BTreeSet<i64> = rows.iter().map(|&(layer, _)| layer).collect();
+    let chosen = selection(&layers);
+    let mut kept = Vec::new();
+    let mut hidden = 0;
+    let mut in_gap = false;
+    for (layer, cells) in rows {
+        if chosen.contains(&layer) {
+            kept.push(cells);
+        } else {
+            hidden += 1;
+            if !in_gap {
+                kept.push(vec!["…".to_owned()]);
+            }
+        }
+        in_gap = !chosen.contains(&layer);
+    }
+    plain_table(header, kept, out)?;
+    if hidden > 0 {
+        let (hidden, total) = (grouped(hidden), grouped(total as u64));
+        writeln!(out, "({hidden} of {total} rows hidden; --format csv shows all)")?;
+    }
+    Ok(())
+}
+
+/// The first four layers, then every doubling of the depth, and the last three.
+fn selection(layers: &BTreeSet<i64>) -> BTreeSet<i64> {
+    let (first, last) = (layers.iter().take(4), layers.iter().rev().take(3));
+    let doublings = (2..62).map(|power| (1_i64 << power) - 1);
+    let mut chosen: BTreeSet<i64> = first.chain(last).copied().collect();
+    chosen.extend(doublings.filter(|layer| layers.contains(layer)));
+    chosen
+}
+
+fn blank_or(number: Option<Number>) -> String {
+    number.map(short).unwrap_or_default()
+}
+
+fn title(quantity: Compared) -> &'static str {
+    match quantity {
+        Compared::Site(quantity) => quantity.name(),
+        Compared::WeightGradient => "weight gradient",
+    }
+}
+
+/// Enough digits to tell 0.9999 from 0.99999.
+fn r_squared(value: f64) -> String {
+    if value > -10.0 { format!("{value:.5}") } else { short(value) }
+}
+
+fn percent(share: f64) -> String {
+    let percent = 100.0 * share;
+    if percent < 0.01 && percent > 0.0 {
+        "<0.01%".to_owned()
+    } else if percent < 10.0 {
+        format!("{percent:.2}%")
+    } else if percent < 1e4 {
+        format!("{percent:.0}%")
+    } else {
+        short(share)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sigprop_stack::{Cell, SiteRow};
+
+    fn table(n_blocks: i64) -> SiteTable {
+        let row = |layer: i64| SiteRow {
+            layer,
+            site: if layer < 0 { "embeddings".to_owned() } else { format!("blocks.{layer}") },
+            is_stream_site: true,
+            cells: [Some(Cell::exact(-1.2345e-7)); 5],
+        };
+        SiteTable { sites: (-1..n_blocks).map(row).collect(), weights: Vec::new() }
+    }
+
+    fn shown(n_blocks: i64) -> String {
+        let mut out = Vec::new();
+        sites_table(&table(n_blocks), &mut out).expect("a vector takes everything");
+        String::from_utf8(out).expect("text")
+    }
+
+    #[test]
+    fn short_stacks_are_shown_whole() {
+        let text = shown(12);
+        assert_eq!(text.lines().count(), 2 + 13, "{text}");
+        assert!(!text.contains("hidden"));
+    }
+
+    #[test]
+    fn long_stacks_show_a_selection() {
+        let text = shown(768);
+        let expected = [-1, 0, 1, 2, 3, 7, 15, 31, 63, 127, 255, 511, 765, 766, 767];
+        for layer in expected.into_iter().skip(1) {
+            assert!(text.contains(&format!("blocks.{layer} ")), "{text}");
+        }
+        assert!(
+            text.contains(&format!("({} of 769 rows hidden; --format csv shows all)", 769 - expected.len())),
+            "{text}"
+        );
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    }
+}

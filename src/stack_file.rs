@@ -1,0 +1,190 @@
+//! Stacks as JSON files: the complete input of a run, for any program to walk.
+
+use std::{
+    fs,
+    io::{self, Read, Write},
+    path::{Path, PathBuf},
+};
+
+use sigprop_stack::{Stack, StackError, check};
+
+/// Why a file is no stack.
+#[derive(Debug, thiserror::Error)]
+pub enum StackFileError {
+    /// It cannot be read.
+    #[error("cannot read {}: {source}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// There is nothing in it.
+    #[error("{}: expected a stack as JSON, got an empty file", path.display())]
+    Empty {
+        /// The file.
+        path: PathBuf,
+    },
+    /// It is no text.
+    #[error("{}: expected UTF-8 text, got a byte that is none at offset {offset}", path.display())]
+    NotText {
+        /// The file.
+        path: PathBuf,
+        /// Where the text ends.
+        offset: usize,
+    },
+    /// It is no JSON, or not of a stack.
+    #[error("{}:{line}:{column}: {message}", path.display())]
+    Json {
+        /// The file.
+        path: PathBuf,
+        /// Line, from 1.
+        line: usize,
+        /// Column, from 1.
+        column: usize,
+        /// What is wrong there.
+        message: String,
+    },
+    /// It is a stack that cannot be walked.
+    #[error("{}: {source}", path.display())]
+    Stack {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: StackError,
+    },
+}
+
+/// Reads and checks a stack; `-` is the standard input.
+pub fn read_stack(path: &Path) -> Result<Stack, StackFileError> {
+    let here = || path.to_owned();
+    let bytes = read(path).map_err(|source| StackFileError::Io { path: here(), source })?;
+    let text = str::from_utf8(&bytes)
+        .map_err(|error| StackFileError::NotText { path: here(), offset: error.valid_up_to() })?;
+    if text.trim().is_empty() {
+        return Err(StackFileError::Empty { path: here() });
+    }
+    let stack: Stack = serde_json::from_str(text).map_err(|error| StackFileError::Json {
+        path: here(),
+        line: error.line(),
+        column: error.column(),
+        message: without_position(&error.to_string()),
+    })?;
+    check(&stack).map_err(|source| StackFileError::Stack { path: here(), source })?;
+    Ok(stack)
+}
+
+/// Writes a stack as JSON.
+pub fn stack_json(stack: &Stack, out: &mut dyn Write) -> io::Result<()> {
+    serde_json::to_writer_pretty(&mut *out, stack)?;
+    writeln!(out)
+}
+
+/// A stable fingerprint of a stack: FNV-1a (64 bits) of its compact JSON, in hexadecimal.
+///
+/// # Panics
+///
+/// Never: a hash takes every byte, and a stack has no maps.
+pub fn stack_hash(stack: &Stack) -> String {
+    let mut hash = Fnv1a(0xcbf2_9ce4_8422_2325);
+    serde_json::to_writer(&mut hash, stack).expect("a hash takes every byte, and a stack has no maps");
+    format!("{:016x}", hash.0)
+}
+
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    if path == Path::new("-") {
+        let mut bytes = Vec::new();
+        io::stdin().lock().read_to_end(&mut bytes)?;
+        Ok(bytes)
+    } else {
+        fs::read(path)
+    }
+}
+
+/// The message without " at line 1 column 2", which stands in front of it.
+fn without_position(message: &str) -> String {
+    message.rsplit_once(" at line ").map_or(message, |(message, _)| message).to_owned()
+}
+
+struct Fnv1a(u64);
+
+impl Write for Fnv1a {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        for &byte in bytes {
+            self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sigprop_stack::{Activation, Component, Gaussian, GradientSeed, Node, Source, Stream};
+
+    fn stack() -> Stack {
+        Stack {
+            name: "one relu".to_owned(),
+            seq_len: 4,
+            streams: vec![Stream {
+                name: "main".to_owned(),
+                source: Source::Gaussian(Gaussian { width: 8, variance: 1.0, correlation: 0.1 }),
+                body: vec![Node::apply("relu", Component::Activation(Activation::Relu))],
+            }],
+            gradient: GradientSeed { stream: 0, correlation: 0.0 },
+        }
+    }
+
+    fn message(contents: &[u8]) -> String {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("stack.json");
+        fs::write(&path, contents).expect("writable");
+        let message = read_stack(&path).expect_err("no stack").to_string();
+        message.replace(&folder.path().display().to_string(), "")
+    }
+
+    #[test]
+    fn a_stack_survives_its_file() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("stack.json");
+        let mut file = fs::File::create(&path).expect("writable");
+        stack_json(&stack(), &mut file).expect("writable");
+        assert_eq!(read_stack(&path).expect("a stack"), stack());
+    }
+
+    #[test]
+    fn errors_say_where() {
+        assert_eq!(message(b"{\n  \"name\": oops }"), "/stack.json:2:11: expected value");
+        assert!(message(b"{\"nmae\": \"x\"}").starts_with("/stack.json:1:7: unknown field `nmae`, expected one of"));
+        assert_eq!(message(b" \n"), "/stack.json: expected a stack as JSON, got an empty file");
+        assert_eq!(message(b"{\xff"), "/stack.json: expected UTF-8 text, got a byte that is none at offset 1");
+        let mut unchecked = stack();
+        unchecked.seq_len = 0;
+        let json = serde_json::to_vec(&unchecked).expect("JSON");
+        assert_eq!(message(&json), "/stack.json: stack: seq_len must be between 1 and 2147483648, got 0");
+    }
+
+    /// Published test vectors of FNV-1a, 64 bits: the empty string, "a", "foobar".
+    #[test]
+    fn fnv_1a_test_vectors() {
+        for (text, expected) in
+            [("", 0xcbf2_9ce4_8422_2325), ("a", 0xaf63_dc4c_8601_ec8c), ("foobar", 0x8594_4171_f739_67e8)]
+        {
+            let mut hash = Fnv1a(0xcbf2_9ce4_8422_2325);
+            hash.write_all(text.as_bytes()).expect("a hash takes every byte");
+            assert_eq!(hash.0, expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn the_hash_sees_every_number() {
+        let mut changed = stack();
+        changed.gradient.correlation = 1e-12;
+        assert_ne!(stack_hash(&stack()), stack_hash(&changed));
+        assert_eq!(stack_hash(&stack()).len(), 16);
+    }
+}

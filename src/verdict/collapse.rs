@@ -1,0 +1,35 @@
+//! Whether tokens become copies of each other.
+
+use sigprop_stack::{Quantity, SiteRow};
+
+use super::{Finding, Kind, Profile, Severity, from_block};
+use crate::numerals::short;
+
+/// Tokens above this correlation after the last block are copies of each other.
+const COLLAPSED: f64 = 0.99;
+
+/// Tokens above this correlation after the last block are nearly copies.
+const NEARLY_COLLAPSED: f64 = 0.9;
+
+/// Judges the correlation between tokens; `None` where it is not told.
+pub(super) fn judge(profile: &Profile) -> Option<Finding> {
+    let correlation = |row: &SiteRow| row.value(Quantity::TokenCorrelation).map(|cell| cell.value());
+    let (first, last) = (correlation(profile.rows.first()?)?, correlation(profile.rows.last()?)?);
+    let since = |limit: f64| {
+        let below = profile.rows.iter().rposition(|row| correlation(row).is_some_and(|r| r <= limit));
+        profile.rows[below.map_or(0, |index| index + 1)].layer
+    };
+    let change = format!("token correlation {} → {}", short(first), short(last));
+    Some(if last > COLLAPSED {
+        let block = since(COLLAPSED);
+        let text = format!("tokens collapse: {change}, above {COLLAPSED} {}", from_block(block));
+        Finding { kind: Kind::Collapse, severity: Severity::Failure, text, block: Some(block), value: last }
+    } else if last > NEARLY_COLLAPSED {
+        let block = since(NEARLY_COLLAPSED);
+        let text = format!("tokens nearly collapse: {change}, above {NEARLY_COLLAPSED} {}", from_block(block));
+        Finding { kind: Kind::Collapse, severity: Severity::Warning, text, block: Some(block), value: last }
+    } else {
+        let text = format!("tokens stay distinct: {change}");
+        Finding { kind: Kind::Distinct, severity: Severity::Fine, text, block: None, value: last }
+    })
+}

@@ -1,0 +1,173 @@
+//! Whether activations fit the float formats networks are trained in.
+
+use sigprop_stack::{Quantity, SiteRow};
+
+use super::{Finding, Kind, Profile, Severity, Shape, factor, from_block, ln_sum, trend};
+
+/// The range of a float format.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Format {
+    /// What it is called.
+    pub name: &'static str,
+    /// Largest finite number.
+    pub max: f64,
+    /// Smallest number with full precision.
+    pub min_normal: f64,
+    /// Smallest number above zero.
+    pub min_subnormal: f64,
+}
+
+/// IEEE 754 half precision, bfloat16 and IEEE 754 single precision.
+pub const FORMATS: [Format; 3] = [
+    Format { name: "fp16", max: 65504.0, min_normal: 6.103_515_625e-5, min_subnormal: 5.960_464_477_539_063e-8 },
+    Format {
+        name: "bf16",
+        max: 3.389_531_389_251_535_5e38,
+        min_normal: 1.175_494_350_822_287_5e-38,
+        min_subnormal: 9.183_549_615_799_121e-41,
+    },
+    Format {
+        name: "f32",
+        max: 3.402_823_466_385_288_6e38,
+        min_normal: 1.175_494_350_822_287_5e-38,
+        min_subnormal: 1.401_298_464_324_817e-45,
+    },
+];
+
+/// Sizes at one site, as logarithms.
+struct Level {
+    layer: i64,
+    /// Largest entry to expect among all tokens and features: |mean| + std·√(2 ln n).
+    largest: f64,
+    std: f64,
+    /// Sum of squares over the features of a token.
+    squares: f64,
+}
+
+impl Level {
+    /// `None` for what is not told or exactly zero.
+    fn of(row: &SiteRow, shape: Shape) -> Option<Self> {
+        let variance = row.value(Quantity::Variance).filter(|variance| !variance.is_zero())?.ln_abs();
+        let mean = row.value(Quantity::Mean).map_or(f64::NEG_INFINITY, |mean| mean.ln_abs());
+        let entries = (shape.width as f64 * shape.seq_len as f64).max(2.0);
+        Some(Self {
+            layer: row.layer,
+            largest: ln_sum(mean, variance / 2.0 + (2.0 * entries.ln()).ln() / 2.0),
+            std: variance / 2.0,
+            squares: ln_sum(2.0 * mean, variance) + (shape.width as f64).ln(),
+        })
+    }
+}
+
+/// What a format makes of a stack.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Fate {
+    /// The largest entry exceeds the format at this block, which may lie beyond the last one.
+    Overflows(i64),
+    /// Typical entries lose digits from one block on, and are zero from another on.
+    Underflows { digits: i64, zero: Option<i64> },
+    /// All fits.
+    Fits,
+}
+
+/// The formats, and f32 sums of squares; formats with one fate share a sentence.
+pub(super) fn judge(profile: &Profile, shape: Shape) -> Vec<Finding> {
+    let levels: Vec<Level> = profile.rows.iter().filter_map(|row| Level::of(row, shape)).collect();
+    let Some(last) = levels.last() else { return Vec::new() };
+    let rate = trend::exploding_rate(profile);
+    let mut fates: Vec<(Vec<&str>, Fate)> = Vec::new();
+    for format in &FORMATS {
+        let fate = fate(format, &levels, rate);
+        match fates.iter_mut().find(|(_, known)| *known == fate) {
+            Some((names, _)) => names.push(format.name),
+            None => fates.push((vec![format.name], fate)),
+        }
+    }
+    let mut findings: Vec<Finding> = fates.iter().map(|(names, fate)| describe(names, *fate, &levels)).collect();
+    let limit = FORMATS[2].max.ln();
+    if let Some(block) = crossing(&levels, |level| level.squares, limit, rate) {
+        let beyond = block > last.layer;
+        let verb = if beyond { "would overflow" } else { "overflow" };
+        findings.push(Finding {
+            kind: Kind::SquaresOverflow,
+            severity: if beyond { Severity::Fine } else { Severity::Warning },
+            text: format!("sums of squares over a token's features {verb} f32 {}", after(block)),
+            block: Some(block),
+            value: value_at(&levels, block, |level| level.squares),
+        });
+    }
+    findings
+}
+
+fn fate(format: &Format, levels: &[Level], rate: Option<f64>) -> Fate {
+    let below = |limit: f64| levels.iter().find(|level| level.std < limit.ln()).map(|level| level.layer);
+    if let Some(block) = crossing(levels, |level| level.largest, format.max.ln(), rate.map(|rate| rate / 2.0)) {
+        Fate::Overflows(block)
+    } else if let Some(digits) = below(format.min_normal) {
+        Fate::Underflows { digits, zero: below(format.min_subnormal) }
+    } else {
+        Fate::Fits
+    }
+}
+
+/// The first block whose `size` exceeds `limit`, extrapolated beyond the last one at `rate` per block.
+fn crossing(levels: &[Level], size: impl Fn(&Level) -> f64, limit: f64, rate: Option<f64>) -> Option<i64> {
+    let inside = levels.iter().find(|level| size(level) > limit).map(|level| level.layer);
+    inside.or_else(|| {
+        let last = levels.last()?;
+        Some(last.layer + ((limit - size(last)) / rate?).ceil() as i64)
+    })
+}
+
+fn describe(names: &[&str], fate: Fate, levels: &[Level]) -> Finding {
+    let last = &levels[levels.len() - 1];
+    let names_and = |one: &str, many: &str| format!("{} {}", listed(names), if names.len() > 1 { many } else { one });
+    let largest_at = |block| value_at(levels, block, |level| level.largest);
+    match fate {
+        Fate::Overflows(block) => {
+            let beyond = block > last.layer;
+            let text = if beyond {
+                format!("{} to the last block, would overflow {}", names_and("holds", "hold"), after(block))
+            } else {
+                format!("{} {}", names_and("overflows", "overflow"), after(block))
+            };
+            let severity = if beyond { Severity::Fine } else { Severity::Warning };
+            Finding { kind: Kind::Overflow, severity, text, block: Some(block), value: largest_at(block) }
+        }
+        Fate::Underflows { digits, zero } => {
+            let zero = zero.map_or(String::new(), |block| format!(" and become zero {}", from_block(block)));
+            let digits_lost = format!("typical entries lose digits {}{zero}", from_block(digits));
+            let text = format!("{}: {digits_lost}", names_and("underflows", "underflow"));
+            let (kind, severity) = (Kind::Underflow, Severity::Warning);
+            Finding { kind, severity, text, block: Some(digits), value: largest_at(digits) }
+        }
+        Fate::Fits => {
+            let value = levels.iter().map(|level| level.largest).fold(f64::NEG_INFINITY, f64::max);
+            let text = format!("{}: largest entry to expect {}", names_and("holds", "hold"), factor(value));
+            Finding { kind: Kind::InRange, severity: Severity::Fine, text, block: None, value }
+        }
+    }
+}
+
+/// The size at a block, or at the last one for blocks beyond it.
+fn value_at(levels: &[Level], block: i64, size: impl Fn(&Level) -> f64) -> f64 {
+    levels.iter().find(|level| level.layer >= block).or(levels.last()).map_or(0.0, size)
+}
+
+/// How many blocks it takes, in words.
+fn after(block: i64) -> String {
+    match block + 1 {
+        0 => "at the input already".to_owned(),
+        1 => "after 1 block".to_owned(),
+        blocks => format!("after {blocks} blocks"),
+    }
+}
+
+/// `a`, `a and b`, `a, b and c`.
+fn listed(names: &[&str]) -> String {
+    match names {
+        [] => String::new(),
+        [name] => (*name).to_owned(),
+        [names @ .., last] => format!("{} and {last}", names.join(", ")),
+    }
+}

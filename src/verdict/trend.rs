@@ -1,0 +1,167 @@
+//! Growth and decay from block to block.
+
+use sigprop_stack::Quantity;
+
+use super::{Finding, Kind, Profile, Severity, factor};
+
+/// Failing: the deeper half of the blocks alone multiplies the variance by more than this (or its
+/// inverse). An exponential that does so spans at least the square of it, 10⁴, over the whole
+/// stack; a power law would need an exponent above 6, and a jump at the input does not count.
+const FAILING_FACTOR: f64 = 100.0;
+
+/// Worth a warning: the factor over the whole stack.
+const NOTABLE_FACTOR: f64 = 100.0;
+
+/// Flat: the factor over the whole stack stays below this.
+const FLAT_FACTOR: f64 = 1.1;
+
+/// Linear: at half depth the value is the average of both ends, within this share of their difference.
+const LINEAR_TOLERANCE: f64 = 0.1;
+
+/// What a variance does over the depth of a stack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trend {
+    /// Grows exponentially, and far.
+    Explodes,
+    /// Decays exponentially, and far; or is exactly zero.
+    Vanishes,
+    /// Grows by more than a factor of 100, but is no explosion.
+    Grows,
+    /// Decays by more than a factor of 100, but does not vanish.
+    Decays,
+    /// Keeps its size.
+    Healthy,
+}
+
+impl Trend {
+    /// Name in JSON.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Explodes => "explodes",
+            Self::Vanishes => "vanishes",
+            Self::Grows => "grows",
+            Self::Decays => "decays",
+            Self::Healthy => "healthy",
+        }
+    }
+
+    /// As it is said of a direction: "forward explodes".
+    pub(super) fn verb(self) -> &'static str {
+        match self {
+            Self::Healthy => "is healthy",
+            Self::Explodes | Self::Vanishes | Self::Grows | Self::Decays => self.name(),
+        }
+    }
+
+    fn severity(self) -> Severity {
+        match self {
+            Self::Explodes | Self::Vanishes => Severity::Failure,
+            Self::Grows | Self::Decays => Severity::Warning,
+            Self::Healthy => Severity::Fine,
+        }
+    }
+}
+
+/// ln of a variance over depth, in the direction in which it travels.
+struct Course {
+    /// At the input, half-way and at the last block.
+    by_depth: [f64; 3],
+    n_blocks: usize,
+    backward: bool,
+}
+
+impl Course {
+    fn new(levels: &[f64], backward: bool) -> Option<Self> {
+        let n_blocks = levels.len().checked_sub(1).filter(|&blocks| blocks > 0)?;
+        Some(Self { by_depth: [levels[0], levels[n_blocks / 2], levels[n_blocks]], n_blocks, backward })
+    }
+
+    /// ln of the factor over the whole stack.
+    fn change(&self) -> f64 {
+        let [input, _, last] = self.by_depth;
+        if self.backward { input - last } else { last - input }
+    }
+
+    /// ln of the factor over the deeper half of the blocks.
+    fn deeper(&self) -> f64 {
+        let [_, middle, last] = self.by_depth;
+        if self.backward { middle - last } else { last - middle }
+    }
+
+    fn trend(&self) -> Trend {
+        let (change, deeper) = (self.change(), self.deeper());
+        let (failing, notable) = (FAILING_FACTOR.ln(), NOTABLE_FACTOR.ln());
+        if deeper > failing {
+            Trend::Explodes
+        } else if deeper < -failing {
+            Trend::Vanishes
+        } else if change > notable {
+            Trend::Grows
+        } else if change < -notable {
+            Trend::Decays
+        } else {
+            Trend::Healthy
+        }
+    }
+
+    /// How it gets from one end to the other.
+    fn shape(&self) -> &'static str {
+        let [input, middle, last] = self.by_depth;
+        let largest = input.max(last);
+        let [input_share, middle_share, last_share] = [input, middle, last].map(|ln| (ln - largest).exp());
+        let bend = (middle_share - f64::midpoint(input_share, last_share)).abs();
+        let (deeper, shallower) = (self.deeper().abs(), self.change().abs() - self.deeper().abs());
+        if self.n_blocks < 4 {
+            ""
+        } else if bend < LINEAR_TOLERANCE * (input_share - last_share).abs() {
+            ", linearly"
+        } else if deeper < shallower / 2.0 {
+            ", mostly near the input"
+        } else if deeper > shallower * 2.0 {
+            ", mostly in the deeper half"
+        } else {
+            ", exponentially"
+        }
+    }
+}
+
+/// ln of the factor on the variance per block, where the activations explode.
+pub(super) fn exploding_rate(profile: &Profile) -> Option<f64> {
+    let levels = levels(profile, Quantity::Variance)?;
+    let course = Course::new(&levels, false)?;
+    (course.trend() == Trend::Explodes).then(|| course.deeper() / course.n_blocks.div_ceil(2) as f64)
+}
+
+/// Judges one variance over depth; `None` where it is not told or there are no blocks.
+pub(super) fn judge(profile: &Profile, quantity: Quantity) -> Option<Finding> {
+    let backward = quantity == Quantity::GradVariance;
+    let (direction, name) = if backward { ("backward", "gradient variance") } else { ("forward", "variance") };
+    let levels = levels(profile, quantity)?;
+    let course = Course::new(&levels, backward)?;
+    let is_zero = |ln: &f64| *ln == f64::NEG_INFINITY;
+    let zero = if backward { levels.iter().rposition(is_zero) } else { levels.iter().position(is_zero) };
+    let (trend, value, block) = match zero {
+        Some(index) => (Trend::Vanishes, f64::NEG_INFINITY, Some(profile.rows[index].layer)),
+        None => (course.trend(), course.change(), None),
+    };
+    let n_blocks = course.n_blocks;
+    let what = match zero {
+        Some(index) => format!("is exactly zero at {}", profile.rows[index].site),
+        None if value.abs() < FLAT_FACTOR.ln() => format!("flat, ×{} over {n_blocks} blocks", factor(value)),
+        None => {
+            let (rate, way) = (factor(value / n_blocks as f64), if backward { " going back" } else { "" });
+            format!("×{rate} per block{way}, ×{} over {n_blocks} blocks{}", factor(value), course.shape())
+        }
+    };
+    Some(Finding {
+        kind: if backward { Kind::Backward(trend) } else { Kind::Forward(trend) },
+        severity: trend.severity(),
+        text: format!("{direction} {}: {name} {what}", trend.verb()),
+        block,
+        value,
+    })
+}
+
+fn levels(profile: &Profile, quantity: Quantity) -> Option<Vec<f64>> {
+    profile.rows.iter().map(|row| Some(row.value(quantity)?.ln_abs())).collect()
+}

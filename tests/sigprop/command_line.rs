@@ -1,0 +1,455 @@
+//! The command as scripts see it: arguments, exit codes, streams and files.
+
+use std::{
+    fs,
+    io::{BufRead, BufReader, Write},
+    path::Path,
+    process::{Command, Output, Stdio},
+};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// A network that is predicted and sampled in no time.
+const SMALL: [&str; 8] = ["--layers", "2", "--width", "64", "--seq-len", "16", "--vocab", "100"];
+
+fn command(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_sigprop"));
+    command.args(arguments).env_remove("NO_COLOR").stdin(Stdio::null());
+    command
+}
+
+fn run(arguments: &[&str]) -> Output {
+    command(arguments).output().expect("the command starts")
+}
+
+fn small(subcommand: &str, arguments: &[&str]) -> Output {
+    run(&[&[subcommand], SMALL.as_slice(), arguments].concat())
+}
+
+/// Standard output of a run that must succeed.
+fn stdout(output: &Output) -> &str {
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(output));
+    text(&output.stdout)
+}
+
+fn stderr(output: &Output) -> &str {
+    text(&output.stderr)
+}
+
+fn text(bytes: &[u8]) -> &str {
+    str::from_utf8(bytes).expect("output is text")
+}
+
+fn json(output: &Output) -> Value {
+    serde_json::from_str(stdout(output)).expect("output is JSON")
+}
+
+/// The message of a run that must be refused, with nothing on standard output.
+fn refused(output: &Output) -> &str {
+    let message = stderr(output);
+    assert_eq!(output.status.code(), Some(2), "{message}");
+    assert!(!message.contains("panicked"), "{message}");
+    assert!(output.stdout.is_empty(), "{}", text(&output.stdout));
+    assert!(message.starts_with("error: "), "{message}");
+    message
+}
+
+fn folder() -> TempDir {
+    tempfile::tempdir().expect("a temporary folder")
+}
+
+fn path(folder: &TempDir, name: &str) -> String {
+    folder.path().join(name).to_str().expect("the path is text").to_owned()
+}
+
+fn written(folder: &TempDir, name: &str, contents: &[u8]) -> String {
+    let path = path(folder, name);
+    fs::write(&path, contents).expect("writable");
+    path
+}
+
+fn files(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).expect("a folder");
+    let mut names: Vec<String> =
+        entries.map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned()).collect();
+    names.sort();
+    names
+}
+
+const SITE_COLUMNS: &str = "layer,site,mean,variance,token_correlation,grad_variance,grad_token_correlation,\
+                            ln_variance,ln_grad_variance,variance_first,variance_last,grad_variance_first,grad_variance_last";
+
+#[test]
+fn predict_csv_has_the_columns_and_sites_of_the_contract() {
+    let output = small("predict", &["--format", "csv"]);
+    let lines: Vec<&str> = stdout(&output).lines().collect();
+    assert_eq!(lines[0], SITE_COLUMNS);
+    let sites: Vec<&str> = lines[1..].iter().map(|line| line.splitn(3, ',').nth(1).expect("a site")).collect();
+    assert_eq!(sites, ["embeddings", "blocks.0", "blocks.1", "final_norm"]);
+    let layers: Vec<&str> = lines[1..].iter().map(|line| line.split(',').next().expect("a layer")).collect();
+    assert_eq!(layers, ["-1", "0", "1", "2"]);
+    assert!(stderr(&output).contains("Verdict: "), "{}", stderr(&output));
+}
+
+#[test]
+fn predict_csv_of_weights_and_of_all_sites() {
+    let weights = small("predict", &["--format", "csv", "--weights"]);
+    assert_eq!(stdout(&weights).lines().next(), Some("layer,tensor,weight_variance,weight_grad_second_moment"));
+    let all = small("predict", &["--format", "csv", "--sites", "all"]);
+    assert!(stdout(&all).lines().any(|line| line.contains("blocks.1.attention")), "{}", stdout(&all));
+}
+
+#[test]
+fn predict_json_has_verdict_and_caveats() {
+    let document = json(&small("predict", &["--format", "json", "--positions", "sinusoidal"]));
+    assert_eq!(document["schema_version"], 1);
+    assert_eq!(document["sites"][0]["site"], "embeddings");
+    assert!(document["verdict"]["headline"].is_string());
+    assert!(!document["caveats"].as_array().expect("a list").is_empty());
+    assert!(document["cost"]["parameters"].is_number(), "{document}");
+}
+
+#[test]
+fn predict_table_fits_a_terminal_and_ends_with_the_verdict() {
+    let output = run(&["predict", "--layers", "768", "--scheme", "dslm"]);
+    let table = stdout(&output);
+    assert!(table.lines().any(|line| line.starts_with("blocks.767 ")), "{table}");
+    assert!(table.contains("rows hidden; --format csv shows all"), "{table}");
+    assert!(table.contains("Verdict: "), "{table}");
+    assert!(!table.contains('\u{1b}'), "no colour where there is no terminal");
+}
+
+#[test]
+fn ten_thousand_exploding_layers_are_numbers() {
+    let mlp = ["predict", "mlp", "--layers", "10000", "--width", "256", "--activation", "relu", "--scheme", "uniform:1"];
+    let rows = run(&[mlp.as_slice(), &["--format", "csv"]].concat());
+    let last = stdout(&rows).lines().find(|line| line.starts_with("9999,")).expect("the last layer");
+    let cells: Vec<&str> = last.split(',').collect();
+    assert!(cells[3].contains("e16"), "{last}");
+    assert!(cells[7].parse::<f64>().expect("a number").is_finite(), "{last}");
+    let document = json(&run(&[mlp.as_slice(), &["--format", "json"]].concat()));
+    let last = document["sites"].as_array().expect("a list").last().expect("a site");
+    assert!(last["variance"].is_null() && last["ln_variance"].is_number(), "{last}");
+}
+
+#[test]
+fn the_textbook_explosion_in_words() {
+    let shape = ["predict", "mlp", "--layers", "30", "--width", "256", "--activation", "relu", "--scheme", "uniform:1"];
+    let output = run(&[shape.as_slice(), &["--fail-on", "vanishing"]].concat());
+    let table = stdout(&output);
+    assert!(table.contains("forward explodes"), "{table}");
+    assert!(table.contains("fp16 overflows after"), "{table}");
+    assert!(table.contains("bf16 and f32 hold to the last block"), "{table}");
+    let gate = run(&[shape.as_slice(), &["--fail-on", "collapse,explosion"]].concat());
+    assert_eq!(gate.status.code(), Some(1));
+    assert!(stderr(&gate).contains("failed: forward explodes"), "{}", stderr(&gate));
+}
+
+#[test]
+fn a_healthy_network_passes_all_gates() {
+    let mlp = ["predict", "mlp", "--layers", "30", "--width", "256", "--norm", "rmsnorm", "--residual"];
+    let rest = ["--scheme", "kaiming", "--fail-on", "explosion,vanishing,collapse"];
+    let output = run(&[mlp, rest.as_slice()].concat().as_slice());
+    assert!(stdout(&output).contains("Verdict: healthy"), "{}", stdout(&output));
+}
+
+#[test]
+fn validate_reports_and_writes() {
+    let folder = folder();
+    let target = path(&folder, "new/report");
+    let output = small("validate", &["--replicates", "4", "--weights", "-o", &target]);
+    assert!(stdout(&output).contains("variance + grad_variance"), "{}", stdout(&output));
+    assert_eq!(files(Path::new(&target)), ["report.csv", "summary.json"]);
+    let report = fs::read_to_string(format!("{target}/report.csv")).expect("readable");
+    let header = "layer,site,quantity,predicted,observed,std_error,replicates,relative_error,z";
+    assert_eq!(report.lines().next(), Some(header));
+    for quantity in ["mean", "variance", "token_correlation", "grad_variance", "weight_grad_second_moment"] {
+        assert!(report.contains(&format!(",{quantity},")), "{quantity}");
+    }
+    let summary = fs::read_to_string(format!("{target}/summary.json")).expect("readable");
+    let summary: Value = serde_json::from_str(&summary).expect("JSON");
+    assert_eq!((&summary["seed"], &summary["replicates"]), (&0.into(), &4.into()));
+    for number in ["r2_log", "p50", "p90", "p99", "share_z_below_2"] {
+        assert!(summary["pooled"][number].is_number(), "{number}: {summary}");
+    }
+    assert!(summary["quantities"]["grad_variance"]["r2_linear"].is_number());
+    assert_eq!(summary["stack_hash"].as_str().map(str::len), Some(16));
+}
+
+#[test]
+fn validate_gates_and_formats() {
+    let output = small("validate", &["--replicates", "2", "--format", "csv", "--min-r2", "1"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stdout).starts_with("layer,site,quantity,"), "data comes out in spite of the gate");
+    assert!(stderr(&output).contains("failed: R²"), "{}", stderr(&output));
+    let output = small("validate", &["--replicates", "2", "--max-error", "1e-12"]);
+    assert_eq!(output.status.code(), Some(1));
+    let document = json(&small("validate", &["--replicates", "2", "--format", "json"]));
+    assert!(document["comparisons"][0]["observed"].is_number());
+}
+
+#[test]
+fn one_seed_gives_the_same_bytes_at_any_number_of_threads() {
+    let validate = |threads| small("validate", &["--replicates", "3", "--format", "csv", "--threads", threads]).stdout;
+    assert_eq!(validate("1"), validate("2"));
+}
+
+#[test]
+fn a_dumped_stack_is_the_complete_input() {
+    let folder = folder();
+    let stack = path(&folder, "stack.json");
+    let direct = small("predict", &["--format", "csv", "--dump-stack", &stack]);
+    let again = run(&["predict", "--stack", &stack, "--format", "csv"]);
+    assert_eq!(stdout(&direct), stdout(&again));
+    let on_stdout = small("predict", &["--dump-stack", "-"]);
+    assert_eq!(stdout(&on_stdout), fs::read_to_string(&stack).expect("readable"));
+
+    let mut piped = command(&["predict", "--stack", "-", "--format", "csv"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the command starts");
+    piped.stdin.take().expect("a pipe").write_all(&on_stdout.stdout).expect("the command reads");
+    assert_eq!(stdout(&piped.wait_with_output().expect("the command ends")), stdout(&direct));
+}
+
+#[test]
+fn architecture_files_and_flags() {
+    let folder = folder();
+    let toml = written(&folder, "model.toml", b"n_layers = 3\nd_model = 64\nseq_len = 16\nvocab_size = 100\n");
+    let json = written(&folder, "model.json", br#"{"n_layers": 3, "d_model": 64, "seq_len": 16, "vocab_size": 100}"#);
+    let from_toml = run(&["predict", &toml, "--format", "csv"]);
+    assert_eq!(stdout(&from_toml), stdout(&run(&["predict", &json, "--format", "csv"])));
+    assert!(stdout(&from_toml).contains("blocks.2"));
+    let overridden = run(&["predict", &toml, "--layers", "2", "--format", "csv"]);
+    assert!(!stdout(&overridden).contains("blocks.2"));
+
+    let misspelt = written(&folder, "misspelt.toml", b"n_layers = 3\nd_modle = 64\n");
+    let message = refused(&run(&["predict", &misspelt])).to_owned();
+    assert!(message.contains("line 2") && message.contains("d_model"), "{message}");
+}
+
+#[test]
+fn lists_and_explanations() {
+    for preset in ["gpt2-xl", "llama-70b", "bert-large", "dslm-768"] {
+        assert!(stdout(&run(&["models"])).contains(preset), "{preset}");
+        stdout(&run(&["predict", preset, "--format", "csv"]));
+    }
+    let schemes = run(&["schemes"]);
+    for scheme in ["xavier", "kaiming", "lecun", "pytorch", "normal", "uniform", "gpt2", "bert", "megatron", "deepnorm", "dslm", "dslm-paper"] {
+        assert!(stdout(&schemes).contains(scheme), "{scheme}");
+        let explained = run(&["explain", scheme]);
+        assert!(stdout(&explained).contains("Source"), "{scheme}");
+    }
+    assert!(refused(&run(&["explain", "xaiver"])).contains("did you mean xavier?"));
+}
+
+#[test]
+fn bad_names_get_the_nearest() {
+    for (arguments, hint) in [
+        (["predict", "gpt3"].as_slice(), "gpt2"),
+        (&["predict", "--scheme", "xaver"], "xavier"),
+        (&["predict", "--activation", "gleu"], "gelu"),
+        (&["predict", "--norm", "layer"], "layernorm"),
+        (&["predict", "--sheme", "xavier"], "--scheme"),
+        (&["validate", "bert-bass"], "bert-base"),
+    ] {
+        let output = run(arguments);
+        assert!(refused(&output).contains(hint), "{arguments:?}: {}", stderr(&output));
+    }
+}
+
+#[test]
+fn bad_numbers_are_refused_with_what_was_expected() {
+    for arguments in [
+        ["--layers", "0"],
+        ["--layers", "-3"],
+        ["--layers", "1e9"],
+        ["--layers", "99999999999999999999999"],
+        ["--width", "0"],
+        ["--width", "nan"],
+        ["--heads", "7"],
+        ["--kv-heads", "5"],
+        ["--seq-len", "0"],
+        ["--vocab", "-1"],
+        ["--ffn", "0"],
+        ["--dropout", "1"],
+        ["--dropout", "-0.1"],
+        ["--dropout", "NaN"],
+        ["--attention-dropout", "1.5"],
+        ["--drop-path", "inf"],
+        ["--grad-correlation", "NaN"],
+        ["--grad-correlation", "1.01"],
+        ["--input-correlation", "-0.5"],
+        ["--token-repeat", "0"],
+        ["--token-repeat", "nan"],
+        ["--skip-scale", "nan"],
+        ["--scheme", "normal:nan"],
+        ["--scheme", "normal"],
+        ["--scheme", "uniform:-1"],
+        ["--dslm-k", "2"],
+        ["--format", "xml"],
+        ["--final-norm", "maybe"],
+        ["--fail-on", "fire"],
+    ] {
+        let output = run(&["predict", arguments[0], arguments[1]]);
+        let message = refused(&output);
+        assert!(message.contains(arguments[1].trim_start_matches("normal:")), "{arguments:?}: {message}");
+    }
+    for arguments in [
+        ["--replicates", "0"],
+        ["--replicates", "-1"],
+        ["--batch", "0"],
+        ["--threads", "0"],
+        ["--threads", "many"],
+        ["--seed", "-1"],
+        ["--min-r2", "nan"],
+        ["--max-error", "-1"],
+    ] {
+        refused(&run(&["validate", arguments[0], arguments[1]]));
+    }
+}
+
+#[test]
+fn contradictions_are_refused() {
+    for arguments in [
+        ["--zipf", "--uniform"].as_slice(),
+        &["--zipf", "--input-correlation", "0.2"],
+        &["--token-repeat", "0.1", "--uniform"],
+        &["--text", "book.txt", "--tokens", "ids.npy"],
+        &["--stack", "stack.json", "--layers", "2"],
+        &["--stack", "stack.json", "--scheme", "dslm"],
+        &["--stack", "stack.json", "--uniform"],
+        &["gpt2", "--stack", "stack.json"],
+        &["--norm", "none", "--final-norm", "true"],
+        &["mlp", "--activation", "swiglu"],
+    ] {
+        refused(&run(&[&["predict"], arguments].concat()));
+    }
+}
+
+#[test]
+fn what_needs_the_gram_domain_is_refused_with_the_reason() {
+    for arguments in [["--causal"].as_slice(), &["--tokens", "ids.npy"], &["--text", "book.txt"]] {
+        for subcommand in ["predict", "validate"] {
+            let output = run(&[&[subcommand], arguments].concat());
+            assert!(refused(&output).contains("Gram domain"), "{arguments:?}: {}", stderr(&output));
+        }
+    }
+}
+
+#[test]
+fn bad_files_are_refused_with_the_place() {
+    let folder = folder();
+    let malformed = written(&folder, "malformed.json", b"{\n  \"name\": oops\n}");
+    let binary = written(&folder, "binary.json", b"{\"name\": \"\xff\xfe\"}");
+    let empty = written(&folder, "empty.json", b"");
+    let list = written(&folder, "list.json", b"[1, 2]");
+    let deep = written(&folder, "deep.json", "[".repeat(100_000).as_bytes());
+    let missing = path(&folder, "missing.json");
+    let directory = folder.path().to_str().expect("the path is text").to_owned();
+    for (file, hint) in [
+        (&malformed, "2:11"),
+        (&binary, "UTF-8"),
+        (&empty, "empty"),
+        (&list, "1:"),
+        (&deep, "recursion"),
+        (&missing, "cannot read"),
+        (&directory, "cannot read"),
+    ] {
+        let output = run(&["predict", "--stack", file]);
+        assert!(refused(&output).contains(hint), "{}", stderr(&output));
+        assert!(stderr(&output).contains(file.as_str()), "{}", stderr(&output));
+    }
+    let toml = written(&folder, "malformed.toml", b"n_layers = 3\nd_model = =\n");
+    for (file, hint) in [
+        (&toml, "line 2"),
+        (&malformed, "line 2, column 11"),
+        (&binary, "UTF-8"),
+        (&empty, "empty"),
+        (&missing, "cannot read"),
+        (&directory, "cannot read"),
+    ] {
+        let output = run(&["predict", file]);
+        assert!(refused(&output).contains(hint), "{}", stderr(&output));
+        assert!(stderr(&output).contains(file.as_str()), "{}", stderr(&output));
+    }
+}
+
+#[test]
+fn unwritable_outputs_leave_nothing_behind() {
+    let folder = folder();
+    let nowhere = path(&folder, "missing/out.csv");
+    let taken = written(&folder, "taken", b"a file, no folder");
+    let directory = folder.path().to_str().expect("the path is text").to_owned();
+    for arguments in
+        [["predict", "-o", &nowhere], ["predict", "-o", &directory], ["predict", "--dump-stack", &nowhere], ["validate", "-o", &taken]]
+    {
+        let output = run(&[arguments.as_slice(), &SMALL].concat());
+        assert!(refused(&output).contains("cannot write"), "{arguments:?}: {}", stderr(&output));
+    }
+    assert_eq!(files(folder.path()), ["taken"]);
+}
+
+#[test]
+fn outputs_replace_files_whole() {
+    let folder = folder();
+    let target = written(&folder, "out.csv", b"old");
+    let output = small("predict", &["--format", "csv", "-o", &target]);
+    assert!(stdout(&output).is_empty());
+    assert!(fs::read_to_string(&target).expect("readable").starts_with(SITE_COLUMNS));
+    assert_eq!(files(folder.path()), ["out.csv"]);
+}
+
+#[test]
+fn a_closed_pipe_is_no_error() {
+    let long = ["predict", "mlp", "--layers", "10000", "--width", "64", "--format", "csv"];
+    for arguments in [long.as_slice(), &["predict", "--layers", "768", "--dump-stack", "-"]] {
+        let mut child = command(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the command starts");
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().expect("a pipe")).read_line(&mut line).expect("a first line");
+        let output = child.wait_with_output().expect("the command ends");
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        assert!(!stderr(&output).contains("error"), "{}", stderr(&output));
+    }
+}
+
+#[test]
+fn streams_colour_and_quiet() {
+    let loud = small("predict", &["--format", "csv", "--color", "always"]);
+    assert!(!stdout(&loud).contains('\u{1b}'), "data has no colour");
+    assert!(stderr(&loud).contains('\u{1b}'));
+    let quiet = small("predict", &["--format", "csv", "-q"]);
+    assert_eq!(stdout(&quiet), stdout(&loud));
+    assert!(stderr(&quiet).is_empty(), "{}", stderr(&quiet));
+    let sampled = small("validate", &["--replicates", "2"]);
+    assert!(!stderr(&sampled).contains("sampling"), "no progress bar without a terminal: {}", stderr(&sampled));
+}
+
+#[test]
+fn help_teaches() {
+    for arguments in [["--help"].as_slice(), &["predict", "-h"], &["predict", "--help"], &["validate", "--help"]] {
+        let output = run(arguments);
+        assert!(stdout(&output).contains("Examples:"), "{arguments:?}");
+    }
+    assert_eq!(run(&["--version"]).status.code(), Some(0));
+    assert_eq!(run(&[]).status.code(), Some(2));
+}
+
+#[cfg(unix)]
+#[test]
+fn an_interrupted_validation_keeps_what_was_done() {
+    let folder = folder();
+    let target = path(&folder, "report");
+    let arguments = ["validate", "--layers", "4", "--width", "64", "--seq-len", "32", "--vocab", "100"];
+    let many = ["--replicates", "1000000", "--threads", "1", "-o", &target];
+    let child = command(&[arguments.as_slice(), &many].concat())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the command starts");
+    std::thread::sleep(std::time::Duration::from_secs(2));
+    let killed = Command::new("kill").args(["-INT", &child.id().to_string()]).status().expect("kill starts");
+    assert!(killed.success());
+    let output = child.wait_with_output().expect("the command ends");
+    assert_eq!(output.status.code(), Some(130), "{}", stderr(&output));
+    assert!(stderr(&output).contains("interrupted after"), "{}", stderr(&output));
+    assert_eq!(files(Path::new(&target)), ["report.csv", "summary.json"]);
+}
