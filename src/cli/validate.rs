@@ -175,7 +175,8 @@ impl Arguments {
         let Validation { run, comparisons, summary } = validation;
         if let Some(folder) = &self.output {
             let (report, document) = (folder.join("report.csv"), folder.join("summary.json"));
-            write_file(&report, |out| comparisons_csv(comparisons, run.replicates, out)).with_context(|| cannot_write(&report))?;
+            write_file(&report, |out| comparisons_csv(comparisons, run.replicates, out))
+                .with_context(|| cannot_write(&report))?;
             write_file(&document, |out| summary_json(run, summary, out)).with_context(|| cannot_write(&document))?;
         }
         emit(None, |out| match self.format {

@@ -122,7 +122,8 @@ fn predict_table_fits_a_terminal_and_ends_with_the_verdict() {
 
 #[test]
 fn ten_thousand_exploding_layers_are_numbers() {
-    let mlp = ["predict", "mlp", "--layers", "10000", "--width", "256", "--activation", "relu", "--scheme", "uniform:1"];
+    let mlp =
+        ["predict", "mlp", "--layers", "10000", "--width", "256", "--activation", "relu", "--scheme", "uniform:1"];
     let rows = run(&[mlp.as_slice(), &["--format", "csv"]].concat());
     let last = stdout(&rows).lines().find(|line| line.starts_with("9999,")).expect("the last layer");
     let cells: Vec<&str> = last.split(',').collect();
@@ -150,7 +151,7 @@ fn the_textbook_explosion_in_words() {
 fn a_healthy_network_passes_all_gates() {
     let mlp = ["predict", "mlp", "--layers", "30", "--width", "256", "--norm", "rmsnorm", "--residual"];
     let rest = ["--scheme", "kaiming", "--fail-on", "explosion,vanishing,collapse"];
-    let output = run(&[mlp, rest.as_slice()].concat().as_slice());
+    let output = run(&[mlp.as_slice(), rest.as_slice()].concat());
     assert!(stdout(&output).contains("Verdict: healthy"), "{}", stdout(&output));
 }
 
@@ -205,7 +206,11 @@ fn a_dumped_stack_is_the_complete_input() {
     let on_stdout = small("predict", &["--dump-stack", "-"]);
     assert_eq!(stdout(&on_stdout), fs::read_to_string(&stack).expect("readable"));
 
-    let mut piped = command(&["predict", "--stack", "-", "--format", "csv"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the command starts");
+    let mut piped = command(&["predict", "--stack", "-", "--format", "csv"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the command starts");
     piped.stdin.take().expect("a pipe").write_all(&on_stdout.stdout).expect("the command reads");
     assert_eq!(stdout(&piped.wait_with_output().expect("the command ends")), stdout(&direct));
 }
@@ -233,7 +238,20 @@ fn lists_and_explanations() {
         stdout(&run(&["predict", preset, "--format", "csv"]));
     }
     let schemes = run(&["schemes"]);
-    for scheme in ["xavier", "kaiming", "lecun", "pytorch", "normal", "uniform", "gpt2", "bert", "megatron", "deepnorm", "dslm", "dslm-paper"] {
+    for scheme in [
+        "xavier",
+        "kaiming",
+        "lecun",
+        "pytorch",
+        "normal",
+        "uniform",
+        "gpt2",
+        "bert",
+        "megatron",
+        "deepnorm",
+        "dslm",
+        "dslm-paper",
+    ] {
         assert!(stdout(&schemes).contains(scheme), "{scheme}");
         let explained = run(&["explain", scheme]);
         assert!(stdout(&explained).contains("Source"), "{scheme}");
@@ -379,9 +397,12 @@ fn unwritable_outputs_leave_nothing_behind() {
     let nowhere = path(&folder, "missing/out.csv");
     let taken = written(&folder, "taken", b"a file, no folder");
     let directory = folder.path().to_str().expect("the path is text").to_owned();
-    for arguments in
-        [["predict", "-o", &nowhere], ["predict", "-o", &directory], ["predict", "--dump-stack", &nowhere], ["validate", "-o", &taken]]
-    {
+    for arguments in [
+        ["predict", "-o", &nowhere],
+        ["predict", "-o", &directory],
+        ["predict", "--dump-stack", &nowhere],
+        ["validate", "-o", &taken],
+    ] {
         let output = run(&[arguments.as_slice(), &SMALL].concat());
         assert!(refused(&output).contains("cannot write"), "{arguments:?}: {}", stderr(&output));
     }
@@ -402,7 +423,8 @@ fn outputs_replace_files_whole() {
 fn a_closed_pipe_is_no_error() {
     let long = ["predict", "mlp", "--layers", "10000", "--width", "64", "--format", "csv"];
     for arguments in [long.as_slice(), &["predict", "--layers", "768", "--dump-stack", "-"]] {
-        let mut child = command(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the command starts");
+        let mut child =
+            command(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the command starts");
         let mut line = String::new();
         BufReader::new(child.stdout.take().expect("a pipe")).read_line(&mut line).expect("a first line");
         let output = child.wait_with_output().expect("the command ends");
