@@ -18,6 +18,8 @@ mod parameters;
 mod pytorch;
 mod recipe;
 mod slot;
+#[cfg(test)]
+mod tests;
 mod uniform;
 mod xavier;
 
