@@ -37,7 +37,7 @@ pub const PRESETS: &[Preset] = presets![
 /// There is no preset of that name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "unknown preset {got}{}; the presets are {known}",
+    "unknown preset {got:?}{}; the presets are {known}",
     nearest.as_ref().map(|name| format!("; did you mean {name}?")).unwrap_or_default()
 )]
 pub struct UnknownPreset {

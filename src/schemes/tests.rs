@@ -163,9 +163,9 @@ fn every_scheme_is_found_by_the_text_it_prints() {
 #[test]
 fn an_unknown_scheme_gets_the_nearest_and_the_list() {
     let got = Scheme::parse("kaming").unwrap_err().to_string();
-    assert!(got.starts_with("unknown scheme kaming; did you mean kaiming?; the schemes are xavier, "), "{got}");
+    assert!(got.starts_with("unknown scheme \"kaming\"; did you mean kaiming?; the schemes are xavier, "), "{got}");
     let got = Scheme::parse("").unwrap_err().to_string();
-    assert!(got.starts_with("unknown scheme ; the schemes are "), "{got}");
+    assert!(got.starts_with("unknown scheme \"\"; the schemes are "), "{got}");
 }
 
 proptest::proptest! {
