@@ -106,7 +106,7 @@ fn repeating_exponent(vocab_size: usize, probability: f64) -> Result<f64, Assemb
             got: probability.to_string(),
         });
     }
-    let excess = |exponent| Ok(Ids { vocab_size, exponent }.repeat_probability().ln() - probability.ln());
+    let excess = |exponent| Ok(Ids { vocab_size, exponent }.repeat_probability(2).ln() - probability.ln());
     let Ok(exponent) = root::<Infallible>(0.0, STEEPEST, excess);
     Ok(exponent)
 }

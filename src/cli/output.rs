@@ -39,10 +39,7 @@ impl From<SiteChoice> for Sites {
 }
 
 /// Writes to a file, or to stdout for none and for `-`.
-pub(crate) fn emit(
-    path: Option<&PathBuf>,
-    write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
-) -> anyhow::Result<()> {
+pub(crate) fn emit(path: Option<&PathBuf>, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> anyhow::Result<()> {
     if let Some(path) = path.filter(|path| path.as_path() != Path::new("-")) {
         return write_file(path, write).with_context(|| format!("cannot write {}", path.display()));
     }

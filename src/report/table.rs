@@ -40,10 +40,10 @@ pub fn weights_table(table: &SiteTable, out: &mut dyn Write) -> io::Result<()> {
     selected_table(&header, rows.collect(), out)
 }
 
-/// R², percentiles and z-scores per quantity.
+/// R², percentiles of |relative error|, z-scores and ln of the observed range, per quantity.
 pub fn summary_table(summary: &Summary, out: &mut dyn Write) -> io::Result<()> {
-    let header = ["quantity", "n", "R² ln", "R² lin", "p50", "p90", "p99", "|z|<2", "ln range"];
-    let pooled = std::iter::once(("variance + grad_variance", &summary.pooled));
+    let header = ["quantity", "n", "R² ln", "R² lin", "p50", "p90", "p99", "|z|<2", "range"];
+    let pooled = std::iter::once(("variances, pooled", &summary.pooled));
     let rows =
         summary.quantities.iter().map(|(quantity, fit)| (title(*quantity), fit)).chain(pooled).map(|(name, fit)| {
             let Fit { count, r2_log, r2_linear, p50, p90, p99, share_z_below_2, ln_range } = fit;
@@ -53,7 +53,9 @@ pub fn summary_table(summary: &Summary, out: &mut dyn Write) -> io::Result<()> {
             cells.push(ln_range.map_or(String::new(), |range| format!("{range:.2}")));
             cells
         });
-    plain_table(&header, rows, out)
+    plain_table(&header, rows, out)?;
+    writeln!(out, "(p50 to p99: percentiles of the relative error; range: ln of largest over smallest")?;
+    writeln!(out, " observed value; a constant has no R², where it is narrow R² is mostly noise)")
 }
 
 /// A table with the first column to the left and the others to the right.
