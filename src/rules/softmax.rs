@@ -99,18 +99,18 @@ pub(crate) struct Cross {
 
 /// Overlaps of all softmax rows of a stack, tabulated as they are met.
 pub(crate) struct Overlaps {
-    rows: Grid<4>,
-    crosses: Grid<CROSS_NODES>,
+    rows: Grid<4, 6>,
+    crosses: Grid<CROSS_NODES, 4>,
 }
 
 /// Chebyshev nodes in ρ of the table of S11.
-const CROSS_NODES: usize = 12;
+const CROSS_NODES: usize = 8;
 const CROSS_RANGE: [f64; 2] = [-0.7, 1.0];
 
 impl Overlaps {
     /// For rows of about `n` scores.
     pub(crate) fn new(n: f64) -> Self {
-        Self { rows: Grid::new(n.ln()), crosses: Grid::new(n.ln()) }
+        Self { rows: Grid::new(n.ln(), 0.25), crosses: Grid::new(n.ln(), 0.5) }
     }
 
     /// One row of `n` scores of variance `w`, from heads with `freedom` = n_h.

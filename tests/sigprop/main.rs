@@ -3,5 +3,6 @@
 mod command_line;
 mod layering;
 mod reference;
+mod stacks;
 mod support;
 mod twins;

@@ -59,54 +59,96 @@ pub(super) fn row_overlaps(n: f64, w: f64) -> [f64; 4] {
     sums.map(|sum| step * sum)
 }
 
-/// S11 of two rows of n scores of variance w with correlation rho.
+/// S11 of two rows of n scores of variance w with correlation rho; relative error of S11 − 1/n below
+/// 1e-4 for w from 0.1 to 20.
 ///
 /// Given the common part x, the two scores of a key are independent, so the joint moments are
-/// matrix products over x: M_jk(t, u) = Σ_x m_j(t; x) m_k(u; ±x).
+/// matrix products over x: M_jk(t, u) = Σ_x m_j(t; x) m_k(u; ±x). And m_j(t; x) depends on
+/// ln t + common·x alone: with commensurable steps in ln t and x it is a table in one variable.
 pub(super) fn cross_overlap(n: f64, w: f64, rho: f64) -> f64 {
     let std = w.sqrt();
-    let step = (0.9 / std).min(0.8);
-    let normal = normal_nodes(step);
-    let t_step = 0.6;
-    let ln_t = ln_t_nodes(n, std, t_step);
     let (common, own) = (std * rho.abs().sqrt(), std * (1.0 - rho.abs()).sqrt());
-    let own_exponentials: Vec<(f64, f64)> = normal.iter().map(|&(y, weight)| ((own * y).exp(), weight)).collect();
-
-    // m0[t][x], m1[t][x] with m1 = t E e^z e^{−t e^z}.
+    let steps = Steps::new(common, (0.9 / std).min(0.8), 0.7);
+    let normal = normal_nodes(steps.x);
     let width = normal.len();
-    let mut m0 = vec![0.0; ln_t.len() * width];
-    let mut m1 = vec![0.0; ln_t.len() * width];
-    for (i, &ln_t) in ln_t.iter().enumerate() {
-        for (j, &(x, _)) in normal.iter().enumerate() {
-            let t = (ln_t + common * x).exp();
-            let (mut zeroth, mut first) = (0.0, 0.0);
-            for &(exponential, weight) in &own_exponentials {
-                let y = t * exponential;
-                if y > 700.0 {
-                    continue;
-                }
-                let factor = weight * (-y).exp();
-                zeroth += factor;
-                first += factor * y;
-            }
-            m0[i * width + j] = zeroth;
-            m1[i * width + j] = first;
-        }
-    }
+    let half = (width / 2) as i64;
+    let ln_t = ln_t_nodes(n, std, steps.ln_t);
+    let first = -half * steps.per_x;
+    let count = (ln_t.len() as i64 - 1) * steps.per_t + 2 * half * steps.per_x + 1;
+    let table: Vec<(f64, f64)> = {
+        let own_nodes = normal_nodes((0.9 / own.max(1.0)).min(0.8));
+        let exponentials: Vec<(f64, f64)> = own_nodes.iter().map(|&(y, weight)| ((own * y).exp(), weight)).collect();
+        (0..count).map(|i| lone_moments((ln_t[0] + steps.unit * (first + i) as f64).exp(), &exponentials)).collect()
+    };
+    // Moments of row `i` given x node `j`, weighted by half of the density of x.
+    let at = |i: usize, j: usize| {
+        let (m0, m1) = table[(i as i64 * steps.per_t + j as i64 * steps.per_x) as usize];
+        let weight = normal[j].1.sqrt();
+        (weight * m0, weight * m1)
+    };
+    let rows: Vec<Vec<(f64, f64)>> = (0..ln_t.len()).map(|i| (0..width).map(|j| at(i, j)).collect()).collect();
     let mut sum = 0.0;
-    for i in 0..ln_t.len() {
-        for k in 0..ln_t.len() {
+    for (i, row) in rows.iter().enumerate() {
+        // The double integral is symmetric in t and u.
+        for (k, other) in rows.iter().enumerate().skip(i) {
             let (mut m00, mut m11) = (0.0, 0.0);
-            for (j, &(_, weight)) in normal.iter().enumerate() {
-                // A negative correlation mirrors the common part of the second row.
-                let mirrored = if rho < 0.0 { width - 1 - j } else { j };
-                m00 += weight * m0[i * width + j] * m0[k * width + mirrored];
-                m11 += weight * m1[i * width + j] * m1[k * width + mirrored];
+            let mut add = |a: &(f64, f64), b: &(f64, f64)| {
+                m00 += a.0 * b.0;
+                m11 += a.1 * b.1;
+            };
+            // A negative correlation mirrors the common part of the second row.
+            if rho < 0.0 {
+                row.iter().zip(other.iter().rev()).for_each(|(a, b)| add(a, b));
+            } else {
+                row.iter().zip(other).for_each(|(a, b)| add(a, b));
             }
             if m00 > 0.0 {
-                sum += m11 * m00.powf(n - 1.0);
+                sum += if i == k { 1.0 } else { 2.0 } * m11 * m00.powf(n - 1.0);
             }
         }
     }
-    n * sum * t_step * t_step
+    n * sum * steps.ln_t * steps.ln_t
+}
+
+/// E e^{−y} and E y e^{−y} for y = t e^z.
+fn lone_moments(t: f64, exponentials: &[(f64, f64)]) -> (f64, f64) {
+    let (mut zeroth, mut first) = (0.0, 0.0);
+    for &(exponential, weight) in exponentials {
+        let y = t * exponential;
+        // Beyond, e^{−y} has underflowed.
+        if y < 700.0 {
+            let factor = weight * (-y).exp();
+            zeroth += factor;
+            first += factor * y;
+        }
+    }
+    (zeroth, first)
+}
+
+/// Steps in x and ln t that are multiples of one unit of ln t + common·x.
+struct Steps {
+    x: f64,
+    ln_t: f64,
+    unit: f64,
+    per_x: i64,
+    per_t: i64,
+}
+
+impl Steps {
+    /// Steps of at most `x` and `ln_t`.
+    fn new(common: f64, x: f64, ln_t: f64) -> Self {
+        // A common part this small does not move ln t.
+        if common < 1e-6 {
+            return Self { x, ln_t, unit: ln_t, per_x: 0, per_t: 1 };
+        }
+        let moved = common * x;
+        if moved <= ln_t {
+            let per_t = (ln_t / moved).floor().min(64.0);
+            let unit = (ln_t / per_t).min(moved);
+            Self { x: unit / common, ln_t: unit * per_t, unit, per_x: 1, per_t: per_t as i64 }
+        } else {
+            let per_x = (moved / ln_t).floor();
+            Self { x: ln_t * per_x / common, ln_t, unit: ln_t, per_x: per_x as i64, per_t: 1 }
+        }
+    }
 }

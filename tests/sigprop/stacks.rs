@@ -1,0 +1,207 @@
+//! Whole stacks: limits, extremes, properties.
+
+use proptest::prelude::*;
+use sigprop::{PredictError, Sites, predict};
+use sigprop_stack::{
+    Activation, Attention, Embedding, EmbeddingTerm, Ids, Node, NormKind, Op, Product, Quantity, SiteTable, Source,
+    Stack,
+};
+
+use crate::support::{activation, dropout, gaussian_stack, linear, norm, residual, stack, tensor};
+
+fn ln(table: &SiteTable, site: &str, quantity: Quantity) -> f64 {
+    table.site(site).and_then(|row| row.value(quantity)).expect("told").ln_abs()
+}
+
+/// `count` blocks of a linear map and an activation.
+fn mlp(count: usize, variance: f64, function: Activation) -> Stack {
+    let block = |index: usize| {
+        let body = vec![linear(&format!("linear{index}"), 256, 256, variance), activation("activation", function)];
+        Node::new(format!("blocks.{index}"), Op::Chain(body))
+    };
+    gaussian_stack(256, 1.0, 4, (0..count).map(block).collect())
+}
+
+/// U(−1, 1) weights of width 256 multiply the second moment by 256/6 per layer.
+#[test]
+fn ten_thousand_exploding_layers_give_numbers() {
+    let table = predict(&mlp(10_000, 256.0 / 3.0, Activation::Relu), Sites::Stream).expect("a prediction").table;
+    let row = table.site("blocks.9999").expect("told");
+    let variance = row.value(Quantity::Variance).expect("told");
+    let mean = row.value(Quantity::Mean).expect("told");
+    let expected = 10_000.0 * (256f64 / 6.0).ln();
+    approx::assert_relative_eq!((variance.value() + mean.value()).min(1.0), 1.0);
+    approx::assert_relative_eq!(
+        variance.ln_abs(),
+        expected + (1.0 - 1.0 / std::f64::consts::PI).ln(),
+        max_relative = 1e-9
+    );
+    assert!(variance.to_string().contains('e'), "{variance}");
+    approx::assert_relative_eq!(ln(&table, "embeddings", Quantity::GradVariance), expected, max_relative = 1e-3);
+}
+
+/// Squaring activations leave even the logarithms: an error that names the site.
+#[test]
+fn what_even_logarithms_cannot_hold_is_an_error() {
+    let error = predict(&mlp(3000, 50.0, Activation::Relu2), Sites::Stream).expect_err("beyond all numbers");
+    assert!(matches!(error, PredictError::NotANumber { .. }), "{error}");
+}
+
+#[test]
+fn zero_weights_are_zero_signals() {
+    let branch = vec![norm("norm", NormKind::LayerNorm), linear("map", 32, 32, 0.0), activation("a", Activation::Silu)];
+    let stack = gaussian_stack(32, 1.0, 4, vec![residual("sum", [1.0, 1.0], 0.0, branch)]);
+    let table = predict(&stack, Sites::All).expect("a prediction").table;
+    assert!(table.site("sum.map").and_then(|row| row.value(Quantity::Variance)).expect("told").is_zero());
+    assert_eq!(table.site("sum.map").expect("told").get(Quantity::TokenCorrelation), None);
+    approx::assert_relative_eq!(ln(&table, "sum", Quantity::Variance), 0.0, epsilon = 1e-12);
+    approx::assert_relative_eq!(ln(&table, "embeddings", Quantity::GradVariance), 0.0, epsilon = 1e-12);
+}
+
+/// A Pre-LN stream grows linearly, its gradient hyperbolically.
+#[test]
+fn pre_norm_stream_grows_linearly() {
+    let block = |index: usize| {
+        let body = vec![norm("norm", NormKind::RmsNorm), linear(&format!("map{index}"), 4096, 4096, 1.0)];
+        residual(&format!("blocks.{index}"), [1.0, 1.0], 0.0, body)
+    };
+    let mut body: Vec<Node> = (0..100).map(block).collect();
+    body.push(norm("final_norm", NormKind::RmsNorm));
+    let table = predict(&gaussian_stack(4096, 1.0, 2, body), Sites::Stream).expect("a prediction").table;
+    approx::assert_relative_eq!(ln(&table, "blocks.99", Quantity::Variance), 101f64.ln(), max_relative = 1e-6);
+    let hyperbolic =
+        -(ln(&table, "blocks.99", Quantity::GradVariance) - ln(&table, "blocks.9", Quantity::GradVariance));
+    approx::assert_relative_eq!(hyperbolic, (101f64 / 11.0).ln(), max_relative = 5e-3);
+}
+
+/// A seq_len of 1 has no pairs and attends to itself.
+#[test]
+fn one_token_alone() {
+    let table = predict(&encoder(&Shape { seq_len: 1, ..Shape::default() }), Sites::All).expect("a prediction").table;
+    for row in &table.sites {
+        assert_eq!(row.get(Quantity::TokenCorrelation), None);
+        assert_eq!(row.get(Quantity::GradTokenCorrelation), None);
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Shape {
+    blocks: usize,
+    seq_len: usize,
+    score_variance: f64,
+    skip: f64,
+    branch: f64,
+    rate: f64,
+    post: bool,
+    kind: Option<NormKind>,
+    function: Activation,
+    exponent: f64,
+}
+
+impl Default for Shape {
+    fn default() -> Self {
+        Self {
+            blocks: 2,
+            seq_len: 16,
+            score_variance: 1.0,
+            skip: 1.0,
+            branch: 1.0,
+            rate: 0.0,
+            post: false,
+            kind: Some(NormKind::LayerNorm),
+            function: Activation::Gelu,
+            exponent: 1.0,
+        }
+    }
+}
+
+/// An encoder of width 32 on embedded ids, with gated feed-forward networks.
+fn encoder(shape: &Shape) -> Stack {
+    let width = 32;
+    let mut body = Vec::new();
+    let sub_layer = |name: &str, inner: Vec<Node>| {
+        let pre = shape.kind.filter(|_| !shape.post).map(|kind| norm("norm", kind));
+        let mut nodes: Vec<Node> = pre.into_iter().chain(inner).collect();
+        if shape.rate > 0.0 {
+            nodes.push(dropout("dropout", shape.rate));
+        }
+        let sum = residual(name, [shape.skip, shape.branch], shape.rate, nodes);
+        let post = shape.kind.filter(|_| shape.post).map(|kind| norm(&format!("{name}_norm"), kind));
+        std::iter::once(sum).chain(post).collect::<Vec<Node>>()
+    };
+    for index in 0..shape.blocks {
+        let map = |name: &str, fan_in, fan_out, variance| linear(&format!("{name}{index}"), fan_in, fan_out, variance);
+        let heads = Attention {
+            n_heads: 4,
+            n_kv_heads: 2,
+            d_head: 8,
+            scale: 8f64.sqrt().recip(),
+            dropout_rate: shape.rate,
+            query: vec![map("query", width, 32, shape.score_variance)],
+            key: vec![map("key", width, 16, 1.0)],
+            value: vec![map("value", width, 16, 1.0)],
+        };
+        let attention = vec![Node::new("heads", Op::Attention(heads)), map("output", 32, width, 1.0)];
+        let gate = vec![map("gate", width, 64, 1.0), activation("activation", shape.function)];
+        let gated = Node::new("gated", Op::Product(Product { factors: vec![gate, vec![map("up", width, 64, 1.0)]] }));
+        let ffn = vec![gated, map("out", 64, width, 1.0)];
+        let nodes = [sub_layer("attention", attention), sub_layer("ffn", ffn)].concat();
+        body.push(Node::new(format!("blocks.{index}"), Op::Chain(nodes)));
+    }
+    let terms = vec![
+        EmbeddingTerm::Token { table: tensor("token", 0.5) },
+        EmbeddingTerm::LearnedPosition { table: tensor("position", 0.1) },
+        EmbeddingTerm::Segment { table: tensor("segment", 0.1) },
+    ];
+    let ids = Ids { vocab_size: 100, exponent: shape.exponent };
+    stack(Source::Embedding(Embedding { width, ids, terms }), shape.seq_len, body)
+}
+
+fn shapes() -> impl Strategy<Value = Shape> {
+    let kind = prop_oneof![Just(None), Just(Some(NormKind::LayerNorm)), Just(Some(NormKind::RmsNorm))];
+    let function =
+        prop_oneof![Just(Activation::Relu), Just(Activation::Gelu), Just(Activation::Tanh), Just(Activation::Erf)];
+    let numbers = (
+        1usize..8,
+        1usize..200,
+        prop_oneof![3 => 0f64..2.0, 1 => 2f64..60.0],
+        0.1f64..3.0,
+        0f64..3.0,
+        0f64..0.9,
+        0f64..3.0,
+    );
+    (numbers, any::<bool>(), kind, function).prop_map(
+        |((blocks, seq_len, score_variance, skip, branch, rate, exponent), post, kind, function)| Shape {
+            blocks,
+            seq_len,
+            score_variance,
+            skip,
+            branch,
+            rate,
+            post,
+            kind,
+            function,
+            exponent,
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Whatever the encoder: numbers, and correlations that are correlations.
+    #[test]
+    fn every_encoder_has_a_prediction(shape in shapes()) {
+        let table = predict(&encoder(&shape), Sites::All).expect("a prediction").table;
+        for row in &table.sites {
+            for quantity in [Quantity::TokenCorrelation, Quantity::GradTokenCorrelation] {
+                if let Some(value) = row.value(quantity) {
+                    prop_assert!((-1.0 - 1e-9..=1.0 + 1e-9).contains(&value.value()), "{} {quantity:?} {value}", row.site);
+                }
+            }
+            for quantity in Quantity::ALL {
+                prop_assert!(row.value(quantity).is_none_or(|value| value.is_finite()));
+            }
+        }
+    }
+}
