@@ -169,7 +169,10 @@ mod tests {
         let mut unchecked = stack();
         unchecked.seq_len = 0;
         let json = serde_json::to_vec(&unchecked).expect("JSON");
-        assert_eq!(message(&json), "/stack.json: the stack cannot be walked: stack: seq_len must be between 1 and 2147483648, got 0");
+        assert_eq!(
+            message(&json),
+            "/stack.json: the stack cannot be walked: stack: seq_len must be between 1 and 2147483648, got 0"
+        );
     }
 
     /// Published test vectors of FNV-1a, 64 bits: the empty string, "a", "foobar".
