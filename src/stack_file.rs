@@ -12,7 +12,7 @@ use sigprop_stack::{Stack, StackError, check};
 #[derive(Debug, thiserror::Error)]
 pub enum StackFileError {
     /// It cannot be read.
-    #[error("cannot read {}: {source}", path.display())]
+    #[error("cannot read {}", path.display())]
     Io {
         /// The file.
         path: PathBuf,
@@ -46,7 +46,7 @@ pub enum StackFileError {
         message: String,
     },
     /// It is a stack that cannot be walked.
-    #[error("{}: {source}", path.display())]
+    #[error("{}: the stack cannot be walked", path.display())]
     Stack {
         /// The file.
         path: PathBuf,
@@ -123,6 +123,8 @@ impl Write for Fnv1a {
 
 #[cfg(test)]
 mod tests {
+    use std::error::Error;
+
     use super::*;
     use sigprop_stack::{Activation, Component, Gaussian, GradientSeed, Node, Source, Stream};
 
@@ -143,7 +145,9 @@ mod tests {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let path = folder.path().join("stack.json");
         fs::write(&path, contents).expect("writable");
-        let message = read_stack(&path).expect_err("no stack").to_string();
+        let error = read_stack(&path).expect_err("no stack");
+        let cause = error.source().map_or(String::new(), |cause| format!(": {cause}"));
+        let message = format!("{error}{cause}");
         message.replace(&folder.path().display().to_string(), "")
     }
 
@@ -165,7 +169,10 @@ mod tests {
         let mut unchecked = stack();
         unchecked.seq_len = 0;
         let json = serde_json::to_vec(&unchecked).expect("JSON");
-        assert_eq!(message(&json), "/stack.json: stack: seq_len must be between 1 and 2147483648, got 0");
+        assert_eq!(
+            message(&json),
+            "/stack.json: the stack cannot be walked: stack: seq_len must be between 1 and 2147483648, got 0"
+        );
     }
 
     /// Published test vectors of FNV-1a, 64 bits: the empty string, "a", "foobar".

@@ -11,6 +11,8 @@ use clap::{
 };
 use sigprop::verdict::{Severity, Verdict};
 
+use super::prose::write_indented;
+
 /// When to use colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ColorChoice {
@@ -100,7 +102,8 @@ pub(crate) fn write_verdict(verdict: &Verdict, paint: Paint, out: &mut dyn Write
             Severity::Warning => "!",
             Severity::Failure => "!!",
         };
-        writeln!(out, "  {} {}", paint.text(style(finding.severity), &format!("{mark:>2}")), finding.text)?;
+        let mark = paint.text(style(finding.severity), &format!("{mark:>2}"));
+        write_indented(&format!("  {mark} "), 5, &finding.text, out)?;
     }
     Ok(())
 }

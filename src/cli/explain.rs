@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use clap::Args;
 use sigprop::schemes::{About, SCHEMES, Scheme};
 
-use super::{Outcome, output::emit, schemes::usage};
+use super::{Outcome, output::emit, prose::write_indented, schemes::usage};
 
 /// Explain an initialisation scheme: its rule, its source and the tensors it touches.
 #[derive(Args, Debug)]
@@ -30,7 +30,7 @@ impl Arguments {
 
 fn explain(about: &About, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "{}\n\nRule", usage(about))?;
-    indented(about.rule, out)?;
+    paragraphs(about.rule, out)?;
     if !about.parameters.is_empty() {
         writeln!(out, "\nArguments")?;
         for parameter in about.parameters {
@@ -39,11 +39,11 @@ fn explain(about: &About, out: &mut dyn Write) -> io::Result<()> {
         }
     }
     writeln!(out, "\nTensors")?;
-    indented(about.touches, out)?;
+    paragraphs(about.touches, out)?;
     writeln!(out, "\nSource")?;
-    indented(about.source, out)
+    paragraphs(about.source, out)
 }
 
-fn indented(text: &str, out: &mut dyn Write) -> io::Result<()> {
-    text.lines().try_for_each(|line| writeln!(out, "  {}", line.trim()))
+fn paragraphs(text: &str, out: &mut dyn Write) -> io::Result<()> {
+    text.lines().try_for_each(|line| write_indented("  ", 2, line.trim(), out))
 }

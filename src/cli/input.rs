@@ -10,7 +10,7 @@ use super::parse;
 
 /// At most one input; none is --zipf.
 #[derive(Args, Debug)]
-#[command(next_help_heading = "Input and gradient")]
+#[command(next_help_heading = "Input")]
 #[group(multiple = false)]
 pub(crate) struct InputArguments {
     /// Token ids from Zipf's law over the vocabulary: the default.

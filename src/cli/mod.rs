@@ -8,6 +8,7 @@ mod models;
 mod output;
 mod parse;
 mod predict;
+mod prose;
 mod schemes;
 mod shape;
 mod validate;

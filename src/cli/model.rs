@@ -6,7 +6,7 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use clap::Args;
+use clap::{Arg, Args};
 use sigprop::{
     Caveat,
     architecture::{Architecture, Format},
@@ -23,10 +23,11 @@ use super::{input::InputArguments, output::emit, parse, shape::ShapeArguments};
 
 /// MODEL, the flags that override it, its scheme and its input.
 #[derive(Args, Debug)]
+#[command(mut_args(apart_from_stack))]
 pub(crate) struct ModelArguments {
     /// A preset (see `sigprop models`), a TOML or JSON architecture file, or `mlp`; without it the
     /// flags describe a plain encoder.
-    #[arg(value_name = "MODEL", conflicts_with = "stack")]
+    #[arg(value_name = "MODEL")]
     model: Option<String>,
 
     #[command(flatten)]
@@ -39,18 +40,27 @@ pub(crate) struct ModelArguments {
     input: InputArguments,
 
     /// Correlation between the gradients of two tokens where the backward pass starts [default: 0].
-    #[arg(long, value_name = "R", help_heading = "Input and gradient", value_parser = parse::share, allow_negative_numbers = true)]
+    #[arg(long, value_name = "R", help_heading = "Gradient", value_parser = parse::share, allow_negative_numbers = true)]
     grad_correlation: Option<f64>,
 
     /// Read the whole network from a dumped stack; `-` is standard input.
-    #[arg(long, value_name = "FILE", help_heading = "Stack files",
-          conflicts_with_all = ["ShapeArguments", "SchemeArguments", "InputArguments"])]
+    #[arg(long, value_name = "FILE", help_heading = "Stack files")]
     stack: Option<PathBuf>,
 
     /// Also write the network as JSON, every number resolved; `-` writes it to standard output
     /// instead of everything else.
     #[arg(long, value_name = "FILE", help_heading = "Stack files")]
     dump_stack: Option<PathBuf>,
+}
+
+/// A stack file holds the whole network: what describes one does not go with it.
+fn apart_from_stack(argument: Arg) -> Arg {
+    let heading = argument.get_help_heading();
+    if argument.get_id() == "model" || matches!(heading, Some("Shape" | "Initialisation" | "Input")) {
+        argument.conflicts_with("stack")
+    } else {
+        argument
+    }
 }
 
 /// How its weights are drawn.
@@ -160,7 +170,7 @@ fn find(model: &str) -> anyhow::Result<Architecture> {
     if model == "mlp" {
         return Ok(Architecture::mlp());
     }
-    if path.components().count() > 1 {
+    if path.components().count() > 1 || path.exists() {
         bail!("{model}: expected an architecture file named *.toml or *.json");
     }
     Ok(Preset::find(model)?.architecture()?)

@@ -42,13 +42,13 @@ fn row(preset: &Preset) -> anyhow::Result<Vec<String>> {
 }
 
 /// The cost lines of a prediction.
-pub(crate) fn write_cost(cost: &Cost, seq_len: usize, out: &mut dyn Write) -> io::Result<()> {
+pub(crate) fn write_cost(cost: &Cost, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "Parameters:         {}", grouped(cost.parameters))?;
     let [forward, backward] =
         [cost.flops_forward_per_token, cost.flops_backward_per_token].map(|flops| scaled(flops, 1000.0, "FLOP"));
     writeln!(out, "Compute per token:  {forward} forward, {backward} backward")?;
     let memory = scaled(cost.activation_bytes, 1024.0, "iB");
-    writeln!(out, "Activation memory:  {memory} for a sequence of {seq_len} tokens, 2 bytes per entry")
+    writeln!(out, "Activation memory:  {memory} per sequence, 2 bytes per entry")
 }
 
 /// Three digits and a prefix: `124 M`, `1.56 G`, `345 MiB`.

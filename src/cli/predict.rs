@@ -18,6 +18,7 @@ use super::{
     model::{ModelArguments, Network},
     models::write_cost,
     output::{Format, SiteChoice, emit},
+    prose::write_indented,
 };
 
 /// Predict the size of signals and gradients at every block, and what it means.
@@ -126,7 +127,7 @@ impl Arguments {
             weights_table(&prediction.table, out)?;
             writeln!(out)?;
         }
-        write_cost(&network.cost, network.stack.seq_len, out)?;
+        write_cost(&network.cost, out)?;
         writeln!(out)?;
         write_verdict(verdict, paint, out)?;
         write_caveats(&prediction.caveats, out)
@@ -148,7 +149,7 @@ impl Arguments {
 pub(crate) fn write_caveats(caveats: &[Caveat], out: &mut dyn Write) -> io::Result<()> {
     for Caveat { site, sites, text } in caveats {
         let others = if *sites > 1 { format!(" and {} more", sites - 1) } else { String::new() };
-        writeln!(out, "Caveat: {site}{others}: {text}")?;
+        write_indented("Caveat: ", 8, &format!("{site}{others}: {text}"), out)?;
     }
     Ok(())
 }

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use sigprop::schemes::{About, SCHEMES};
 
-use super::{Outcome, output::emit};
+use super::{Outcome, output::emit, prose::write_indented};
 
 pub(crate) fn run() -> anyhow::Result<Outcome> {
     emit(None, write_schemes)?;
@@ -12,10 +12,9 @@ pub(crate) fn run() -> anyhow::Result<Outcome> {
 }
 
 fn write_schemes(out: &mut dyn Write) -> io::Result<()> {
-    let usages: Vec<String> = SCHEMES.iter().map(|about| usage(about)).collect();
-    let width = usages.iter().map(String::len).max().unwrap_or(0);
-    for (about, usage) in SCHEMES.iter().zip(&usages) {
-        writeln!(out, "{usage:width$}  {}", about.rule.lines().next().unwrap_or_default())?;
+    for about in SCHEMES {
+        writeln!(out, "{}", usage(about))?;
+        write_indented("    ", 4, about.rule, out)?;
     }
     writeln!(out, "\n`sigprop explain NAME` tells the whole rule, its source and which tensors it touches.")
 }

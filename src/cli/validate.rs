@@ -218,9 +218,8 @@ fn write_table(network: &Network, validation: &Validation, out: &mut dyn Write) 
     let Validation { run, comparisons, summary } = validation;
     let Run { replicates, batch, seed, stack_hash, .. } = run;
     writeln!(out, "{}", network.title())?;
-    writeln!(out, "{replicates} networks × {batch} sequences, seed {seed}, stack {stack_hash}\n")?;
+    writeln!(out, "networks sampled: {replicates}, sequences each: {batch}, seed {seed}, stack {stack_hash}\n")?;
     summary_table(summary, out)?;
-    writeln!(out, "(percentiles of the relative error; a constant has no R²)")?;
     let finite = comparisons.iter().filter_map(|row| Some((row.relative_error?.abs(), row)));
     if let Some((_, worst)) = finite.max_by(|(one, _), (other, _)| one.total_cmp(other)) {
         let z = worst.z.map_or(String::new(), |z| format!(", z = {z:.1}"));

@@ -19,7 +19,7 @@ pub fn write_file(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<
     let path = if existing.is_some() { fs::canonicalize(path)? } else { path.to_owned() };
     let folder =
         path.parent().filter(|folder| !folder.as_os_str().is_empty()).map_or(PathBuf::from("."), Path::to_owned);
-    let mut temporary = builder().tempfile_in(folder)?;
+    let mut temporary = builder().tempfile_in(folder).map_err(|error| without_path(&error))?;
     let mut out = BufWriter::new(temporary.as_file_mut());
     write(&mut out)?;
     out.flush()?;
@@ -29,6 +29,12 @@ pub fn write_file(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<
     }
     temporary.persist(path)?;
     Ok(())
+}
+
+/// The error of the system, without the name of the temporary file that nobody asked for.
+fn without_path(error: &io::Error) -> io::Error {
+    let text = error.to_string();
+    io::Error::new(error.kind(), text.split(" at path ").next().unwrap_or_default())
 }
 
 #[cfg(unix)]

@@ -40,10 +40,10 @@ pub fn weights_table(table: &SiteTable, out: &mut dyn Write) -> io::Result<()> {
     selected_table(&header, rows.collect(), out)
 }
 
-/// R², percentiles and z-scores per quantity.
+/// R², percentiles of |relative error|, z-scores and ln of the observed range, per quantity.
 pub fn summary_table(summary: &Summary, out: &mut dyn Write) -> io::Result<()> {
-    let header = ["quantity", "n", "R² ln", "R² lin", "p50", "p90", "p99", "|z|<2", "ln range"];
-    let pooled = std::iter::once(("variance + grad_variance", &summary.pooled));
+    let header = ["quantity", "n", "R² ln", "R² lin", "p50", "p90", "p99", "|z|<2", "range"];
+    let pooled = std::iter::once(("variances, pooled", &summary.pooled));
     let rows =
         summary.quantities.iter().map(|(quantity, fit)| (title(*quantity), fit)).chain(pooled).map(|(name, fit)| {
             let Fit { count, r2_log, r2_linear, p50, p90, p99, share_z_below_2, ln_range } = fit;
@@ -53,7 +53,9 @@ pub fn summary_table(summary: &Summary, out: &mut dyn Write) -> io::Result<()> {
             cells.push(ln_range.map_or(String::new(), |range| format!("{range:.2}")));
             cells
         });
-    plain_table(&header, rows, out)
+    plain_table(&header, rows, out)?;
+    writeln!(out, "(p50 to p99: percentiles of |relative error|; range: ln of largest over")?;
+    writeln!(out, " smallest observed value; a constant has no R², a narrow range a noisy one)")
 }
 
 /// A table with the first column to the left and the others to the right.
@@ -67,7 +69,7 @@ pub fn plain_table(
     table.set_header(header.to_vec());
     table.add_rows(rows);
     for (index, column) in table.column_iter_mut().enumerate() {
-        column.set_padding((if index == 0 { 0 } else { 2 }, 0));
+        column.set_padding((u16::from(index > 0), 0));
         column.set_cell_alignment(if index == 0 { CellAlignment::Left } else { CellAlignment::Right });
     }
     for line in table.lines() {
@@ -163,6 +165,26 @@ mod tests {
         let mut out = Vec::new();
         sites_table(&table(n_blocks), &mut out).expect("a vector takes everything");
         String::from_utf8(out).expect("text")
+    }
+
+    #[test]
+    fn the_summary_fits_a_terminal() {
+        let worst = Fit {
+            count: 999,
+            r2_log: Some(0.99981),
+            r2_linear: Some(-123_456.0),
+            p50: Some(1e-9),
+            p90: Some(0.021),
+            p99: Some(f64::INFINITY),
+            share_z_below_2: Some(1.0),
+            ln_range: Some(112.9),
+        };
+        let quantities = Compared::ALL.map(|quantity| (quantity, worst.clone())).to_vec();
+        let mut out = Vec::new();
+        summary_table(&Summary { quantities, pooled: worst }, &mut out).expect("a vector takes everything");
+        let text = String::from_utf8(out).expect("text");
+        assert!(text.contains(" 999  0.99981  -123456  <0.01%  2.10%   inf   100%  112.90"), "{text}");
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
     }
 
     #[test]

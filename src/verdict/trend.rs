@@ -145,12 +145,13 @@ pub(super) fn judge(profile: &Profile, quantity: Quantity) -> Option<Finding> {
         None => (course.trend(), course.change(), None),
     };
     let n_blocks = course.n_blocks;
+    let blocks = if n_blocks == 1 { "1 block".to_owned() } else { format!("{n_blocks} blocks") };
     let what = match zero {
         Some(index) => format!("is exactly zero at {}", profile.rows[index].site),
-        None if value.abs() < FLAT_FACTOR.ln() => format!("flat, ×{} over {n_blocks} blocks", factor(value)),
+        None if value.abs() < FLAT_FACTOR.ln() => format!("flat, ×{} over {blocks}", factor(value)),
         None => {
-            let (rate, way) = (factor(value / n_blocks as f64), if backward { " going back" } else { "" });
-            format!("×{rate} per block{way}, ×{} over {n_blocks} blocks{}", factor(value), course.shape())
+            let rate = factor(value / n_blocks as f64);
+            format!("×{rate} per block, ×{} over {blocks}{}", factor(value), course.shape())
         }
     };
     Some(Finding {
