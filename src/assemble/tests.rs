@@ -169,12 +169,15 @@ fn inputs_become_sources() {
 
 #[test]
 fn correlated_vectors_have_the_variance_of_the_embeddings() {
-    let variance = |architecture: &Architecture, scheme, run| {
-        match assembled(architecture, scheme, Input::Correlation(0.2), run).stack.streams[0].source {
+    let variance =
+        |architecture: &Architecture, scheme, run| match assembled(architecture, scheme, Input::Correlation(0.2), run)
+            .stack
+            .streams[0]
+            .source
+        {
             Source::Gaussian(gaussian) => gaussian.variance,
             Source::Embedding(_) => f64::NAN,
-        }
-    };
+        };
     let architecture = Architecture { dropout: 0.1, segments: true, ..small() };
     approx::assert_relative_eq!(variance(&architecture, "normal:0.5", Run::default()), 0.75, max_relative = 1e-12);
     approx::assert_relative_eq!(variance(&architecture, "dslm", Run::default()), 0.9, max_relative = 1e-12);

@@ -51,8 +51,8 @@ use self::integrals::{cross_overlap, row_overlaps};
 const SERIES_LIMIT: f64 = 2.0;
 /// Below, S2 is linear in w.
 const SMALLEST: f64 = 1e-4;
-/// Above, softmax is treated as this sharp.
-pub(crate) const LARGEST: f64 = 1600.0;
+/// Above, softmax is treated as this sharp (beyond w = 16 attention carries a caveat).
+pub(crate) const LARGEST: f64 = 100.0;
 /// Below, finite heads change nothing that can be seen.
 const FINITE_HEAD_LIMIT: f64 = 0.05;
 
