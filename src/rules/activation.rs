@@ -120,6 +120,15 @@ impl PairRule for Rule {
     fn caveat(&self, x: &Token) -> Option<(&'static str, String)> {
         /// Dropout of 10 % on Gaussian entries stays below.
         const KURTOSIS_TOLERANCE: f64 = 0.5;
+        /// Correlations of a ReLU network came out 1 % high here.
+        const NORM_VARIANCE_LIMIT: f64 = 0.1;
+        if x.norm_variance() > NORM_VARIANCE_LIMIT {
+            let got = format!("variance of ln |x|² {:.2}", x.norm_variance());
+            return Some((
+                "norms of tokens drift apart; covariances are overestimated, by up to ¼ of their variance",
+                got,
+            ));
+        }
         if x.mean.abs() > 1e-6 || (x.kurtosis - 2.0).abs() > KURTOSIS_TOLERANCE {
             let got = format!("mean/√(E x²) {:.3}, kurtosis {:.2} (Gaussian: 3)", x.mean, x.kurtosis + 1.0);
             return Some(("the input of an activation is taken as Gaussian with mean 0", got));

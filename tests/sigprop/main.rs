@@ -1,6 +1,7 @@
 //! All integration tests, as one binary.
 
 mod command_line;
+mod encoders;
 mod layering;
 mod reference;
 mod stacks;

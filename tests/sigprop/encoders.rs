@@ -1,0 +1,93 @@
+//! Whole encoders of width 256 on Gaussian tokens: no fitted constants, absolute levels, forward and
+//! backward.
+
+use sigprop::agreement::{Compared, Comparison, compare, summarise};
+use sigprop::architecture::Architecture;
+use sigprop::assemble::{Input, Run, assemble};
+use sigprop::schemes::Scheme;
+use sigprop::{Sites, predict};
+use sigprop_stack::Quantity;
+
+use crate::support::sample_stream;
+
+/// Scheme, architecture file, blocks.
+const CASES: [(&str, &str, usize); 8] = [
+    ("xavier", "activation = 'relu'", 12),
+    ("xavier", "activation = 'gelu'", 12),
+    ("xavier", "activation = 'relu'\nnorm_placement = 'post'", 12),
+    ("xavier", "activation = 'gelu'\nnorm_placement = 'post'", 12),
+    ("dslm", "norm_placement = 'post'", 24),
+    ("dslm", "", 24),
+    ("gpt2", "", 24),
+    ("deepnorm", "norm_placement = 'post'", 24),
+];
+
+/// What 95 % of the cells must keep: 1 %, or three standard errors.
+const CLOSE: f64 = 0.01;
+const ERRORS: f64 = 3.0;
+/// R² of logarithms, where they span more than 1.
+const R2: f64 = 0.999;
+
+fn comparisons(scheme: &str, file: &str, blocks: usize, replicates: usize) -> Vec<Comparison> {
+    let text = format!("n_layers = {blocks}\nd_model = 256\nn_heads = 4\nseq_len = 128\n{file}");
+    let architecture = Architecture::from_file_text(&text, sigprop::architecture::Format::Toml).expect("valid");
+    let scheme = Scheme::parse(scheme).expect("known");
+    let assembled = assemble(&architecture, &scheme, &Input::Correlation(0.2), &Run::default()).expect("a stack");
+    let predicted = predict(&assembled.stack, Sites::Stream).expect("a prediction");
+    compare(&predicted.table, &sample_stream(&assembled.stack, replicates).table)
+}
+
+/// Cells further off than [`CLOSE`] and [`ERRORS`] allow, and all cells. A covariance has the errors
+/// of its correlation and of its variance.
+fn far_off(comparisons: &[Comparison]) -> (usize, usize) {
+    let relative = |site: &str, quantity: Quantity| {
+        let row = comparisons.iter().find(|row| row.site == site && row.quantity == Compared::Site(quantity));
+        row.map_or(0.0, |row| row.std_error.value() / row.observed.value())
+    };
+    let (mut far, mut all) = (0, 0);
+    for row in comparisons {
+        let error = match row.quantity {
+            Compared::Site(Quantity::Variance | Quantity::GradVariance) => row.std_error.value() / row.observed.value(),
+            Compared::Site(Quantity::TokenCorrelation) => {
+                row.std_error.value().hypot(row.observed.value() * relative(&row.site, Quantity::Variance))
+            }
+            Compared::Site(Quantity::GradTokenCorrelation) => {
+                row.std_error.value().hypot(row.observed.value() * relative(&row.site, Quantity::GradVariance))
+            }
+            Compared::Site(Quantity::Mean) | Compared::WeightGradient => continue,
+        };
+        all += 1;
+        let off = row.relative_error.expect("nothing overflows").abs();
+        far += usize::from(off > CLOSE.max(ERRORS * error));
+    }
+    (far, all)
+}
+
+fn assert_agreement(cases: &[(&str, &str, usize)], replicates: usize) {
+    let mut pooled = Vec::new();
+    for (scheme, file, blocks) in cases {
+        let rows = comparisons(scheme, file, *blocks, replicates);
+        for (quantity, fit) in summarise(&rows).quantities {
+            let spans = fit.ln_range.is_some_and(|range| range > 1.0);
+            assert!(!spans || fit.r2_log > Some(R2), "{scheme} {file} {}: {fit:?}", quantity.name());
+        }
+        pooled.extend(rows);
+    }
+    assert!(summarise(&pooled).pooled.r2_log > Some(R2));
+    let (far, all) = far_off(&pooled);
+    assert!(20 * far <= all, "{far} of {all} cells are off by more than 1 % and three standard errors");
+}
+
+/// Three of the eight, shallower.
+#[test]
+fn shallow_encoders_agree() {
+    let shallow: Vec<(&str, &str, usize)> = [0, 3, 6].map(|i| (CASES[i].0, CASES[i].1, 5)).to_vec();
+    assert_agreement(&shallow, 24);
+}
+
+/// About two minutes on two cores.
+#[test]
+#[ignore = "long: eight encoders of 12 and 24 blocks at 64 replicates"]
+fn eight_encoders_agree() {
+    assert_agreement(&CASES, 64);
+}
