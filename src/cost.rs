@@ -233,7 +233,7 @@ mod tests {
     fn cost(architecture: &Architecture, train: bool) -> Cost {
         let scheme = Scheme::parse("xavier").unwrap();
         let run = Run { train, ..Run::default() };
-        let stack = assemble(architecture, &scheme, &Input::Uniform, &run).unwrap().stack;
+        let stack = assemble(architecture, &scheme, &Input::Zipf, &run).unwrap().stack;
         Cost::of(&stack, Some(architecture)).unwrap()
     }
 
