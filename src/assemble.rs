@@ -12,6 +12,8 @@
 
 mod blocks;
 mod embeddings;
+#[cfg(test)]
+mod tests;
 
 use sigprop_stack::{GradientSeed, Stack, Stream};
 

@@ -222,3 +222,85 @@ impl Interpreter for Counter {
 
     fn observe_gradient(&mut self, _: &Site, (): &()) {}
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::architecture::{Activation, Placement};
+    use crate::assemble::{Input, Run, assemble};
+    use crate::schemes::Scheme;
+
+    fn cost(architecture: &Architecture, train: bool) -> Cost {
+        let scheme = Scheme::parse("xavier").unwrap();
+        let run = Run { train, ..Run::default() };
+        let stack = assemble(architecture, &scheme, &Input::Uniform, &run).unwrap().stack;
+        Cost::of(&stack, Some(architecture)).unwrap()
+    }
+
+    /// One block of width 8, 2 heads, 16 tokens, 100 ids.
+    fn small() -> Architecture {
+        let shape = Architecture { n_layers: 1, d_model: 8, n_heads: Some(2), seq_len: 16, ..Architecture::default() };
+        Architecture { vocab_size: 100, ..shape }
+    }
+
+    #[test]
+    fn an_encoder_by_hand() {
+        let architecture = small();
+        assert_eq!(architecture.resolved().unwrap().placement, Placement::Pre);
+        let got = cost(&architecture, false);
+        // Tables 100·8 + 16·8; block 4(8·8 + 8), 8·32 + 32, 32·8 + 8; three norms of 2·8.
+        assert_eq!(got.parameters, 800 + 128 + 288 + 288 + 264 + 48);
+        // 2 (4·64 + 2·256) and 4·16·8.
+        approx::assert_relative_eq!(got.flops_forward_per_token, 1536.0 + 512.0);
+        approx::assert_relative_eq!(got.flops_backward_per_token, 2.0 * 2048.0);
+        // Widths kept: norm 8, its output 8, q k v 24, heads 8; norm 8, its output 8, hidden 32 twice;
+        // final norm 8. Attention weights 2·16·16.
+        approx::assert_relative_eq!(got.activation_bytes, 2.0 * (16.0 * 136.0 + 512.0));
+    }
+
+    #[test]
+    fn an_mlp_by_hand() {
+        let architecture = Architecture { n_layers: 3, d_model: 8, seq_len: 1, ..Architecture::mlp() };
+        let got = cost(&architecture, false);
+        assert_eq!(got.parameters, 3 * 72);
+        approx::assert_relative_eq!(got.flops_forward_per_token, 3.0 * 128.0);
+        approx::assert_relative_eq!(got.activation_bytes, 3.0 * 2.0 * 16.0);
+        let no_biases = Architecture { biases: false, ..architecture };
+        assert_eq!(cost(&no_biases, false).parameters, 3 * 64);
+    }
+
+    #[test]
+    fn a_gate_has_a_third_matrix_and_fewer_heads_have_smaller_ones() {
+        let plain = cost(&small(), false);
+        let gated = cost(&Architecture { activation: Activation::Swiglu, ..small() }, false);
+        assert_eq!(gated.parameters - plain.parameters, 8 * 32 + 32);
+        // Output of the gate's activation and of the linear branch.
+        approx::assert_relative_eq!(gated.activation_bytes - plain.activation_bytes, 2.0 * 16.0 * 64.0);
+        let grouped = cost(&Architecture { n_kv_heads: Some(1), ..small() }, false);
+        assert_eq!(plain.parameters - grouped.parameters, 2 * (8 * 4 + 4));
+    }
+
+    #[test]
+    fn heads_count() {
+        let with = |head| cost(&Architecture { head, ..small() }, false);
+        let none = with(Head::None);
+        for (head, parameters, flops) in
+            [(Head::Tied, 0, 1600.0), (Head::Untied, 800, 1600.0), (Head::Pooler, 72, 2.0 * 64.0 / 16.0)]
+        {
+            let got = with(head);
+            assert_eq!(got.parameters - none.parameters, parameters);
+            approx::assert_relative_eq!(got.flops_forward_per_token - none.flops_forward_per_token, flops);
+        }
+    }
+
+    /// Korthikanti et al. 2022, eq. 1: seq · width · (34 + 5 heads · seq/width) bytes per block.
+    #[test]
+    fn activation_memory_of_a_block_in_training_is_the_published_one() {
+        let (d_model, n_heads, seq_len) = (64, 4, 128);
+        let of = |n_layers| {
+            let shape = Architecture { n_layers, d_model, n_heads: Some(n_heads), seq_len, ..Architecture::default() };
+            cost(&Architecture { dropout: 0.1, attention_dropout: 0.1, ..shape }, true).activation_bytes
+        };
+        approx::assert_relative_eq!(of(3) - of(2), 128.0 * 64.0 * (34.0 + 5.0 * 4.0 * 128.0 / 64.0));
+    }
+}

@@ -1,5 +1,7 @@
 //! MODEL files: architectures as TOML or JSON.
 
+use std::collections::BTreeMap;
+
 use serde::Deserialize;
 use serde::de::{self, DeserializeOwned, Deserializer, IgnoredAny, MapAccess, Visitor};
 
@@ -19,7 +21,7 @@ impl Architecture {
     /// Reads the text of a MODEL file; keys it leaves out keep their defaults.
     pub fn from_file_text(text: &str, format: Format) -> Result<Self, ArchitectureError> {
         let read = Reader { text, format };
-        if read.parse::<OnlyModelType>()?.model_type.is_some() {
+        if read.parse::<BTreeMap<String, IgnoredAny>>()?.contains_key("model_type") {
             return Err(ArchitectureError::HuggingFace);
         }
         read.parse::<KnownKeys>()?;
@@ -52,12 +54,6 @@ impl Reader<'_> {
             }),
         }
     }
-}
-
-/// Whether there is a `model_type`, whatever else there is.
-#[derive(Deserialize)]
-struct OnlyModelType {
-    model_type: Option<IgnoredAny>,
 }
 
 /// Fails at the first key that is not a field of [`Architecture`], naming the nearest.
@@ -110,4 +106,82 @@ fn fields() -> Vec<String> {
         unreachable!("a struct is an object")
     };
     fields.into_iter().map(|(name, _)| name).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::architecture::{Activation, Kind};
+
+    fn toml(text: &str) -> Result<Architecture, ArchitectureError> {
+        Architecture::from_file_text(text, Format::Toml)
+    }
+
+    fn json(text: &str) -> Result<Architecture, ArchitectureError> {
+        Architecture::from_file_text(text, Format::Json)
+    }
+
+    fn message(read: Result<Architecture, ArchitectureError>) -> String {
+        read.unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_file_says_what_differs_from_the_default() {
+        let expected = Architecture { d_model: 64, activation: Activation::Swiglu, ..Architecture::default() };
+        assert_eq!(toml("d_model = 64\nactivation = \"swiglu\"").unwrap(), expected);
+        assert_eq!(json(r#"{"d_model": 64, "activation": "swiglu"}"#).unwrap(), expected);
+        assert_eq!(toml("").unwrap(), Architecture::default());
+        assert_eq!(toml("kind = \"mlp\"").unwrap().kind, Kind::Mlp);
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let architecture = Architecture { n_heads: Some(2), skip_scale: Some(0.5), ..Architecture::mlp() };
+        assert_eq!(json(&serde_json::to_string(&architecture).unwrap()).unwrap(), architecture);
+        assert_eq!(toml(&toml::to_string(&architecture).unwrap()).unwrap(), architecture);
+    }
+
+    #[test]
+    fn an_unknown_key_has_its_place_and_the_nearest_name() {
+        let got = message(toml("d_model = 64\nn_layer = 3\n"));
+        assert_eq!(got, "line 2, column 1: unknown key `n_layer`; did you mean `n_layers`?");
+        let got = message(json("{\n  \"d_model\": 64,\n  \"dropuot\": 0.1\n}"));
+        assert_eq!(got, "line 3, column 11: unknown key `dropuot`; did you mean `dropout`?");
+        let got = message(toml("zzz = 1"));
+        assert!(got.starts_with("line 1, column 1: unknown key `zzz`; expected one of "), "{got}");
+        assert!(got.contains("d_ff, d_model, "), "{got}");
+    }
+
+    #[test]
+    fn malformed_files_say_where() {
+        assert_eq!(message(json("")), "line 1, column 0: EOF while parsing a value");
+        assert!(message(json("{\"d_model\": }")).starts_with("line 1, column 13: expected value"));
+        let got = message(json("[]"));
+        assert!(got.starts_with("line 1, column 0: invalid type: sequence, expected a map"), "{got}");
+        assert!(message(toml("d_model = \n")).starts_with("line 1, column 11: "));
+        let got = message(toml("\nd_model = -3"));
+        assert!(got.starts_with("line 2, column 11: ") && got.contains("-3"), "{got}");
+        let got = message(json(r#"{"activation": "gleu"}"#));
+        assert!(got.contains("unknown variant `gleu`") && got.contains("gelu_tanh"), "{got}");
+    }
+
+    #[test]
+    fn configs_of_hugging_face_are_refused() {
+        let config = r#"{"architectures": ["GPT2LMHeadModel"], "model_type": "gpt2"}"#;
+        assert_eq!(json(config), Err(ArchitectureError::HuggingFace));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_text_panics(text in ".*") {
+            let _ = (toml(&text), json(&text));
+        }
+
+        #[test]
+        fn no_value_panics(key in "[a-z_]{1,8}|n_heads|d_model|dropout|norm", value in "[-0-9.e]{1,6}|nan|\"[a-z]*\"|\\[\\]") {
+            for read in [toml(&format!("{key} = {value}")), json(&format!("{{\"{key}\": {value}}}"))].into_iter().flatten() {
+                let _ = read.resolved();
+            }
+        }
+    }
 }

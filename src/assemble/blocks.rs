@@ -34,7 +34,11 @@ impl<'a> Blocks<'a> {
             (Kind::Encoder, Placement::Pre) => vec![attention(), ffn()],
             (Kind::Encoder, Placement::Post) => {
                 let norms = [self.norm("attention_norm"), self.norm("ffn_norm")];
-                [attention(), ffn()].into_iter().zip(norms).flat_map(|(sum, norm)| Some(sum).into_iter().chain(norm)).collect()
+                [attention(), ffn()]
+                    .into_iter()
+                    .zip(norms)
+                    .flat_map(|(sum, norm)| Some(sum).into_iter().chain(norm))
+                    .collect()
             }
             (Kind::Mlp, placement) => {
                 let norm = self.norm("norm").filter(|_| placement == Placement::Post);

@@ -2,6 +2,9 @@
 
 mod walk;
 
+use std::cell::RefCell;
+use std::rc::Rc;
+
 use sigprop_stack::{Node, SiteTable, Source, Stack, StackError, advance, check, run};
 
 use crate::domain::Signal;
@@ -61,25 +64,25 @@ pub fn predict(stack: &Stack, sites: Sites) -> Result<Prediction, PredictError> 
 }
 
 /// A prediction on its way forward, for schemes whose next weights depend on what arrives.
-#[derive(Clone, Debug)]
+///
+/// Clones walk on from the same place on their own; what they integrate on the way they share.
+#[derive(Clone)]
 pub struct ForwardWalk {
-    seq_len: usize,
-    source: Source,
+    moments: Rc<RefCell<Moments>>,
     signal: Signal,
 }
 
 impl ForwardWalk {
     /// Starts at the source of a stream of `seq_len` tokens.
     pub fn new(source: &Source, seq_len: usize) -> Self {
-        let signal = Moments::new(seq_len, Sites::Stream).enter(source);
-        Self { seq_len, source: source.clone(), signal }
+        let mut moments = Moments::new(seq_len, Sites::Stream);
+        let signal = moments.enter(source);
+        Self { moments: Rc::new(RefCell::new(moments)), signal }
     }
 
     /// Goes through `body`, whose shapes must fit.
     pub fn through(&mut self, body: &[Node]) -> Result<(), PredictError> {
-        let mut moments = Moments::new(self.seq_len, Sites::Stream);
-        moments.enter(&self.source);
-        self.signal = advance(body, self.signal.clone(), &mut moments)?;
+        self.signal = advance(body, self.signal.clone(), &mut *self.moments.borrow_mut())?;
         Ok(())
     }
 

@@ -51,7 +51,7 @@ pub(crate) struct Profiles {
 impl Profiles {
     /// Distance in ln σ² that is bridged to first order, with an error of half its square.
     const REACH: f64 = 1e-5;
-    /// ln σ² of a signal that is zero as far as an inhomogeneous activation can tell.
+    /// ln σ² of a signal that is zero as far as f64 can tell.
     const SMALLEST: f64 = -1400.0;
 
     /// The rule of `activation` for tokens like `x`.
@@ -69,7 +69,7 @@ impl Profiles {
             self.known.push((activation, anchor, Rc::clone(&profile)));
             (anchor, profile)
         };
-        Rule { profile, shift: x.ln_second - anchor }
+        Rule { profile, shift: x.ln_second.max(Self::SMALLEST) - anchor }
     }
 }
 
@@ -82,8 +82,9 @@ pub(crate) struct Rule {
 impl PairRule for Rule {
     fn token(&self, x: &Token) -> Token {
         let p = &self.profile;
+        let zero = x.is_zero() && p.vanishes_at_zero();
         Token {
-            ln_second: p.ln_second() + p.sensitivity * self.shift,
+            ln_second: if zero { x.ln_second } else { p.ln_second() + p.sensitivity * self.shift },
             mean: p.mean,
             kurtosis: p.kurtosis,
             scale_variance: p.sensitivity.powi(2) * x.scale_variance,

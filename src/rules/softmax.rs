@@ -51,8 +51,8 @@ use self::integrals::{cross_overlap, row_overlaps};
 const SERIES_LIMIT: f64 = 2.0;
 /// Below, S2 is linear in w.
 const SMALLEST: f64 = 1e-4;
-/// Above, softmax is treated as this sharp.
-pub(crate) const LARGEST: f64 = 1600.0;
+/// Above, softmax is treated as this sharp (beyond w = 16 attention carries a caveat).
+pub(crate) const LARGEST: f64 = 100.0;
 /// Below, finite heads change nothing that can be seen.
 const FINITE_HEAD_LIMIT: f64 = 0.05;
 
@@ -101,7 +101,12 @@ pub(crate) struct Cross {
 pub(crate) struct Overlaps {
     rows: Grid<4, 6>,
     crosses: Grid<CROSS_NODES, 4>,
+    /// Nodes of χ²_n/n, by n.
+    chi_square: Vec<(f64, ChiSquare)>,
 }
+
+/// Three nodes and weights.
+type ChiSquare = [(f64, f64); 3];
 
 /// Chebyshev nodes in ρ of the table of S11.
 const CROSS_NODES: usize = 8;
@@ -110,7 +115,16 @@ const CROSS_RANGE: [f64; 2] = [-0.7, 1.0];
 impl Overlaps {
     /// For rows of about `n` scores.
     pub(crate) fn new(n: f64) -> Self {
-        Self { rows: Grid::new(n.ln(), 0.25), crosses: Grid::new(n.ln(), 0.5) }
+        Self { rows: Grid::new(n.ln(), 0.25), crosses: Grid::new(n.ln(), 0.5), chi_square: Vec::new() }
+    }
+
+    fn chi_square(&mut self, n: f64) -> ChiSquare {
+        if let Some((_, nodes)) = self.chi_square.iter().find(|(known, _)| known.total_cmp(&n).is_eq()) {
+            return *nodes;
+        }
+        let nodes = chi_square_nodes(n);
+        self.chi_square.push((n, nodes));
+        nodes
     }
 
     /// One row of `n` scores of variance `w`, from heads with `freedom` = n_h.
@@ -120,7 +134,7 @@ impl Overlaps {
             return Row { t_weighted: row.t(), ..row };
         }
         let mut average = Row::zero();
-        for (strength, weight) in chi_square_nodes(freedom) {
+        for (strength, weight) in self.chi_square(freedom) {
             let row = self.sharp_row(n, w * strength);
             average.add(weight, strength, &row);
         }
@@ -133,19 +147,42 @@ impl Overlaps {
             let cross = self.sharp_cross(n, w, rho);
             return Cross { t11_weighted: rho * cross.t11, ..cross };
         }
+        if w <= SERIES_LIMIT {
+            // Two nodes leave less than 0.6 % of the excess here.
+            let own = freedom.recip().sqrt();
+            let normal = [(-own, 0.5), (own, 0.5)];
+            self.average_cross(n, w, rho, &two_nodes(freedom), &two_nodes(freedom - 1.0), &normal)
+        } else {
+            let spread = (3.0 / freedom).sqrt();
+            let normal = [(-spread, 1.0 / 6.0), (0.0, 2.0 / 3.0), (spread, 1.0 / 6.0)];
+            let (first, second) = (self.chi_square(freedom), self.chi_square(freedom - 1.0));
+            self.average_cross(n, w, rho, &first, &second, &normal)
+        }
+    }
+
+    /// Average over the Wishart distribution of two rows, by Bartlett's decomposition: χ² of the first
+    /// row, χ² of the second given the first, and their normal product, as nodes and weights.
+    fn average_cross(
+        &mut self,
+        n: f64,
+        w: f64,
+        rho: f64,
+        first: &[(f64, f64)],
+        second: &[(f64, f64)],
+        normal: &[(f64, f64)],
+    ) -> Cross {
         let own = (1.0 - rho * rho).max(0.0).sqrt();
+        let freedom_less_one = 1.0 - normal.iter().map(|(x, weight)| weight * x * x).sum::<f64>();
         let mut average = Cross::default();
-        let spread = (3.0 / freedom).sqrt();
-        for (a, weight_a) in chi_square_nodes(freedom) {
-            for (b, weight_b) in chi_square_nodes(freedom - 1.0) {
-                let b = b * (freedom - 1.0) / freedom;
-                for (x, weight_x) in [(-spread, 1.0 / 6.0), (0.0, 2.0 / 3.0), (spread, 1.0 / 6.0)] {
+        for &(a, weight_a) in first {
+            for &(b, weight_b) in second {
+                for &(x, weight_x) in normal {
                     let weight = weight_a * weight_b * weight_x;
-                    let second = rho * rho * a + 2.0 * rho * own * a.sqrt() * x + own * own * (x * x + b);
+                    let own_second = own * own * (x * x + b * freedom_less_one);
+                    let other = rho * rho * a + 2.0 * rho * own * a.sqrt() * x + own_second;
                     let product = rho * a + own * a.sqrt() * x;
-                    let strength = (a * second).sqrt();
-                    let sampled = (product / strength).clamp(-1.0, 1.0);
-                    let cross = self.sharp_cross(n, w * strength, sampled);
+                    let strength = (a * other).sqrt();
+                    let cross = self.sharp_cross(n, w * strength, (product / strength).clamp(-1.0, 1.0));
                     average.excess += weight * cross.excess;
                     average.t11 += weight * strength * cross.t11;
                     average.t11_weighted += weight * product * cross.t11;
@@ -245,9 +282,17 @@ fn chebyshev(values: &[f64; CROSS_NODES], rho: f64) -> (f64, f64) {
     (value, slope / half)
 }
 
+/// Two Gauss nodes (value, weight) of χ²_n/n.
+fn two_nodes(n: f64) -> [(f64, f64); 2] {
+    let shape = 0.5 * n.max(1.0);
+    let (middle, half) = ((shape + 1.0) / shape, (shape + 1.0).sqrt() / shape);
+    let lower = (middle + half - 1.0) / (2.0 * half);
+    [(middle - half, lower), (middle + half, 1.0 - lower)]
+}
+
 /// Three Gauss nodes (value, weight) of χ²_n/n: eigenvalues of the Jacobi matrix of the Laguerre
 /// polynomials (Golub & Welsch 1969).
-fn chi_square_nodes(n: f64) -> [(f64, f64); 3] {
+fn chi_square_nodes(n: f64) -> ChiSquare {
     let shape = 0.5 * n.max(1.0);
     let jacobi = DMatrix::from_fn(3, 3, |i, j| match i.abs_diff(j) {
         0 => (2.0 * i as f64 + shape) / shape,

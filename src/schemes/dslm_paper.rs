@@ -160,7 +160,8 @@ mod tests {
     /// As above: r after the last block, and, with λ = β = 1, what enters the last block.
     #[test]
     fn correlations_follow_the_reference_recursion() {
-        for (lambda2, beta2, block, expected) in [(0.995, 0.005, 192, 0.659_715_559_3), (1.0, 1.0, 191, 0.823_817_563_9)]
+        for (lambda2, beta2, block, expected) in
+            [(0.995, 0.005, 192, 0.659_715_559_3), (1.0, 1.0, 191, 0.823_817_563_9)]
         {
             let scheme = DslmPaper { r0: 0.221, lambda2, beta2 };
             let r = scheme.correlations(block + 1, 0.9).last().unwrap();

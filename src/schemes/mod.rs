@@ -18,6 +18,8 @@ mod parameters;
 mod pytorch;
 mod recipe;
 mod slot;
+#[cfg(test)]
+mod tests;
 mod uniform;
 mod xavier;
 
@@ -71,7 +73,7 @@ pub const SCHEMES: &[&About] = &[
 pub enum SchemeError {
     /// There is no scheme of that name.
     #[error(
-        "unknown scheme {got}{}; the schemes are {known}",
+        "unknown scheme {got:?}{}; the schemes are {known}",
         nearest.as_ref().map(|name| format!("; did you mean {name}?")).unwrap_or_default()
     )]
     Unknown {

@@ -103,6 +103,11 @@ impl Profile {
         self.second.ln() + 2.0 * self.degrees.value * self.ln_beyond
     }
 
+    /// Whether φ(0) = 0.
+    pub(super) fn vanishes_at_zero(&self) -> bool {
+        value_and_derivative(self.activation, 0.0).0.abs() <= 0.0
+    }
+
     /// ln E φ'².
     pub(super) fn ln_derivative_second(&self) -> f64 {
         self.derivative_second.ln() + 2.0 * self.degrees.derivative * self.ln_beyond

@@ -1,38 +1,48 @@
 //! A table of smooth functions of (ln n, ln w) whose nodes are computed when they are first needed.
 
-use std::collections::HashMap;
-
-/// Distance of nodes in ln w and ln n.
+/// Distance of nodes in ln n.
 const STEP_N: f64 = 0.5;
 const POINTS_N: usize = 4;
+/// Smallest ln w that is asked for; the table starts a few nodes below.
+const LOWEST_LN_W: f64 = -9.3;
 
 /// Lagrange interpolation of K functions at once by `POINTS` points in ln w and four in ln n, of which
 /// `origin` is a node.
 pub(super) struct Grid<const K: usize, const POINTS: usize> {
-    step_w: f64,
     origin: f64,
-    nodes: HashMap<(i32, i32), [f64; K]>,
+    step_w: f64,
+    /// Per node in ln n: its index, and the nodes in ln w.
+    lines: Vec<(i32, Vec<Option<[f64; K]>>)>,
 }
 
 impl<const K: usize, const POINTS: usize> Grid<K, POINTS> {
     pub(super) fn new(origin: f64, step_w: f64) -> Self {
-        Self { step_w, origin, nodes: HashMap::new() }
+        Self { origin, step_w, lines: Vec::new() }
     }
 
     /// The functions at (ln n, ln w); `compute` gives them at a node.
     pub(super) fn at(&mut self, ln_n: f64, ln_w: f64, compute: &dyn Fn(f64, f64) -> [f64; K]) -> [f64; K] {
         let (first_n, weights_n) = lagrange::<POINTS_N>((ln_n - self.origin) / STEP_N);
         let (first_w, weights_w) = lagrange::<POINTS>(ln_w / self.step_w);
+        let lowest = (LOWEST_LN_W / self.step_w).floor() as i32 - POINTS as i32;
         let mut sum = [0.0; K];
         for (i, weight_n) in weights_n.into_iter().enumerate().filter(|(_, weight)| weight.abs() > 0.0) {
+            let index_n = first_n + i as i32;
+            // n = 1 is where overlaps lose their meaning: nodes stay above.
+            let ln_n = (self.origin + STEP_N * f64::from(index_n)).max(0.05);
+            let position = self.lines.iter().position(|(index, _)| *index == index_n).unwrap_or_else(|| {
+                self.lines.push((index_n, Vec::new()));
+                self.lines.len() - 1
+            });
+            let line = &mut self.lines[position].1;
             for (j, weight_w) in weights_w.into_iter().enumerate().filter(|(_, weight)| weight.abs() > 0.0) {
-                let key = (first_n + i as i32, first_w + j as i32);
-                let (origin, step_w) = (self.origin, self.step_w);
-                let node = self.nodes.entry(key).or_insert_with(|| {
-                    // n = 1 is where overlaps lose their meaning: nodes stay above.
-                    let ln_n = (origin + STEP_N * f64::from(key.0)).max(0.05);
-                    compute(ln_n, step_w * f64::from(key.1))
-                });
+                let index_w = first_w + j as i32;
+                let place = (index_w - lowest) as usize;
+                if line.len() <= place {
+                    line.resize(place + POINTS, None);
+                }
+                let step_w = self.step_w;
+                let node = line[place].get_or_insert_with(|| compute(ln_n, step_w * f64::from(index_w)));
                 for (total, value) in sum.iter_mut().zip(node) {
                     *total += weight_n * weight_w * *value;
                 }

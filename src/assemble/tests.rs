@@ -1,0 +1,239 @@
+//! Stacks as they are assembled: names, structure, numbers.
+
+use sigprop_stack::{EmbeddingTerm, Ids, Node, Op, Source, Stack, check};
+
+use super::{AssembleError, Assembled, Input, Run, assemble};
+use crate::architecture::{Activation, Architecture, Head, NormChoice, NormPlacement, Positions};
+use crate::schemes::{SCHEMES, Scheme};
+
+const TRAIN: Run = Run { train: true, grad_correlation: 0.0 };
+
+/// Two blocks of width 8.
+fn small() -> Architecture {
+    let shape = Architecture { n_layers: 2, d_model: 8, n_heads: Some(2), seq_len: 16, ..Architecture::default() };
+    Architecture { vocab_size: 50, ..shape }
+}
+
+fn assembled(architecture: &Architecture, scheme: &str, input: Input, run: Run) -> Assembled {
+    assemble(architecture, &Scheme::parse(scheme).unwrap(), &input, &run).unwrap()
+}
+
+fn stack(architecture: &Architecture) -> Stack {
+    assembled(architecture, "xavier", Input::Zipf, Run::default()).stack
+}
+
+fn message(architecture: &Architecture, scheme: &str, input: Input) -> String {
+    assemble(architecture, &Scheme::parse(scheme).unwrap(), &input, &Run::default()).unwrap_err().to_string()
+}
+
+/// The paths of all nodes.
+fn paths(nodes: &[Node]) -> Vec<String> {
+    let mut all = Vec::new();
+    for node in nodes {
+        let inside = match &node.op {
+            Op::Apply(_) => Vec::new(),
+            Op::Chain(body) => paths(body),
+            Op::Sum(sum) => sum.branches.iter().flat_map(|branch| paths(&branch.body)).collect(),
+            Op::Product(product) => product.factors.iter().flat_map(|factor| paths(factor)).collect(),
+            Op::Attention(attention) => {
+                [&attention.query, &attention.key, &attention.value].into_iter().flat_map(|body| paths(body)).collect()
+            }
+        };
+        all.push(node.name.clone());
+        all.extend(inside.into_iter().map(|path| format!("{}.{path}", node.name)));
+    }
+    all
+}
+
+fn block_paths(architecture: &Architecture, run: Run) -> String {
+    let stack = assembled(architecture, "xavier", Input::Zipf, run).stack;
+    let all = paths(&stack.streams[0].body);
+    let inside = all.iter().filter_map(|path| path.strip_prefix("blocks.0."));
+    inside.collect::<Vec<_>>().join(" ")
+}
+
+const HEADS: &str = "attention.heads attention.heads.query attention.heads.key attention.heads.value";
+
+#[test]
+fn the_stream_has_the_documented_sites() {
+    let sites = |architecture: &Architecture| {
+        let stack = stack(architecture);
+        stack.streams[0].body.iter().map(|node| node.name.clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(sites(&small()), ["embeddings", "blocks.0", "blocks.1", "final_norm"]);
+    let post = Architecture { norm_placement: NormPlacement::Post, ..small() };
+    assert_eq!(sites(&post), ["embeddings", "blocks.0", "blocks.1"]);
+}
+
+#[test]
+fn blocks_have_the_documented_nodes() {
+    let ffn = "ffn.in ffn.activation ffn.out";
+    let pre = format!("attention attention.norm {HEADS} attention.output ffn ffn.norm {ffn}");
+    assert_eq!(block_paths(&small(), Run::default()), pre);
+    let post = Architecture { norm_placement: NormPlacement::Post, ..small() };
+    let expected = format!("attention {HEADS} attention.output attention_norm ffn {ffn} ffn_norm");
+    assert_eq!(block_paths(&post, Run::default()), expected);
+    let none = Architecture { norm: Some(NormChoice::None), activation: Activation::Swiglu, ..small() };
+    let gated = "ffn.gated ffn.gated.gate ffn.gated.activation ffn.gated.up ffn.out";
+    assert_eq!(block_paths(&none, Run::default()), format!("attention {HEADS} attention.output ffn {gated}"));
+    let mlp = Architecture { norm: Some(NormChoice::Rmsnorm), ..Architecture::mlp() };
+    assert_eq!(block_paths(&mlp, Run::default()), "norm linear activation");
+    let residual = Architecture { residual: Some(true), ..mlp };
+    assert_eq!(block_paths(&residual, Run::default()), "layer layer.norm layer.linear layer.activation");
+}
+
+#[test]
+fn dropout_is_there_in_training_only() {
+    let architecture = Architecture {
+        dropout: 0.1,
+        attention_dropout: 0.2,
+        drop_path: 0.3,
+        embedding_norm: true,
+        segments: true,
+        ..small()
+    };
+    let dropped = |run| {
+        let stack = assembled(&architecture, "xavier", Input::Zipf, run).stack;
+        let json = serde_json::to_string(&stack).unwrap();
+        let names = paths(&stack.streams[0].body);
+        let dropouts: Vec<String> = names.into_iter().filter(|path| path.ends_with("dropout")).collect();
+        (dropouts, json.matches("\"dropout_rate\":0.2").count(), json.matches("\"drop_rate\":0.3").count())
+    };
+    assert_eq!(dropped(Run::default()), (Vec::new(), 0, 0));
+    let (dropouts, attentions, paths) = dropped(TRAIN);
+    let block = ["attention.dropout", "ffn.dropout"];
+    let expected = ["blocks.0", "blocks.1"].iter().flat_map(|name| block.map(|path| format!("{name}.{path}")));
+    assert_eq!(dropouts, ["embeddings.dropout".to_owned()].into_iter().chain(expected).collect::<Vec<_>>());
+    assert_eq!((attentions, paths), (2, 4));
+}
+
+#[test]
+fn tensors_are_named_after_their_sites() {
+    let architecture = Architecture { activation: Activation::Reglu, segments: true, ..small() };
+    let json = serde_json::to_string(&stack(&architecture)).unwrap();
+    for name in [
+        "embeddings.token",
+        "embeddings.position",
+        "embeddings.segment",
+        "blocks.1.attention.heads.query.weight",
+        "blocks.1.attention.output.bias",
+        "blocks.0.ffn.gated.gate.weight",
+        "blocks.0.ffn.out.bias",
+    ] {
+        assert!(json.contains(&format!("\"{name}\"")), "{name} is missing");
+    }
+}
+
+#[test]
+fn every_scheme_on_every_network_passes_the_check() {
+    for about in SCHEMES {
+        let argument = about.parameters.iter().any(|parameter| parameter.default.is_none());
+        let scheme = format!("{}{}", about.name, if argument { ":0.5" } else { "" });
+        for activation in Activation::WORDS {
+            for norm in NormChoice::WORDS {
+                for placement in ["pre", "post"] {
+                    let architecture = Architecture {
+                        activation: activation.parse().unwrap(),
+                        norm: Some(norm.parse().unwrap()),
+                        norm_placement: placement.parse().unwrap(),
+                        dropout: 0.1,
+                        ..small()
+                    };
+                    for run in [Run::default(), TRAIN] {
+                        let stack = assembled(&architecture, &scheme, Input::Correlation(0.2), run).stack;
+                        assert_eq!(check(&stack), Ok(()), "{scheme} {activation} {norm} {placement}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn inputs_become_sources() {
+    let exponent = |input| match assembled(&small(), "xavier", input, Run::default()).stack.streams[0].source.clone() {
+        Source::Embedding(embedding) => embedding.ids.exponent,
+        Source::Gaussian(_) => f64::NAN,
+    };
+    assert_eq!([Input::Zipf, Input::Uniform].map(exponent), [1.0, 0.0]);
+    for probability in [1.0 / 50.0, 0.03, 0.3, 0.99, 1.0] {
+        let ids = Ids { vocab_size: 50, exponent: exponent(Input::TokenRepeat(probability)) };
+        approx::assert_relative_eq!(ids.repeat_probability(2), probability, max_relative = 1e-12);
+    }
+    let got = message(&small(), "xavier", Input::TokenRepeat(0.01));
+    assert_eq!(got, "token repeat probability must be between 1/vocab_size = 0.02 and 1, got 0.01");
+    assert!(message(&small(), "xavier", Input::TokenRepeat(f64::NAN)).ends_with("got NaN"));
+    assert_eq!(message(&small(), "xavier", Input::Correlation(1.5)), "input correlation must be in [0, 1], got 1.5");
+    assert!(message(&Architecture::mlp(), "xavier", Input::Uniform).starts_with("input must be a correlation"));
+}
+
+#[test]
+fn correlated_vectors_have_the_variance_of_the_embeddings() {
+    let variance =
+        |architecture: &Architecture, scheme, run| match assembled(architecture, scheme, Input::Correlation(0.2), run)
+            .stack
+            .streams[0]
+            .source
+        {
+            Source::Gaussian(gaussian) => gaussian.variance,
+            Source::Embedding(_) => f64::NAN,
+        };
+    let architecture = Architecture { dropout: 0.1, segments: true, ..small() };
+    approx::assert_relative_eq!(variance(&architecture, "normal:0.5", Run::default()), 0.75, max_relative = 1e-12);
+    approx::assert_relative_eq!(variance(&architecture, "dslm", Run::default()), 0.9, max_relative = 1e-12);
+    approx::assert_relative_eq!(variance(&architecture, "dslm", TRAIN), 1.0, max_relative = 1e-12);
+    let sinusoidal = Architecture { positions: Positions::Sinusoidal, ..architecture };
+    approx::assert_relative_eq!(variance(&sinusoidal, "dslm", TRAIN), 1.0, max_relative = 1e-12);
+    approx::assert_relative_eq!(variance(&Architecture::mlp(), "normal:0.5", TRAIN), 1.0);
+}
+
+#[test]
+fn what_is_computed_as_something_else_has_a_caveat() {
+    let texts = |architecture: Architecture, scheme: &str| {
+        let caveats = assembled(&architecture, scheme, Input::Zipf, Run::default()).caveats;
+        caveats.into_iter().map(|caveat| caveat.text).collect::<Vec<_>>().join("; ")
+    };
+    assert_eq!(texts(Architecture { head: Head::Tied, ..small() }, "xavier"), "");
+    let decoder = Architecture { decoder: true, positions: Positions::Rotary, ..small() };
+    let got = texts(decoder, "deepnorm");
+    assert!(got.contains("rotary") && got.contains("bidirectional") && got.contains("DeepNorm"), "{got}");
+}
+
+#[test]
+fn scales_of_the_architecture_replace_those_of_the_scheme() {
+    let scales = |architecture: &Architecture| {
+        let stack = assembled(architecture, "dslm", Input::Zipf, Run::default()).stack;
+        let Op::Chain(block) = &stack.streams[0].body[1].op else { unreachable!("a block is a chain") };
+        let Op::Sum(sum) = &block[0].op else { unreachable!("attention is a sum") };
+        (sum.branches[0].scale, sum.branches[1].scale)
+    };
+    // n = 4 residual connections: branch_scale² = 2/4.
+    assert_eq!(scales(&small()), (0.5f64.sqrt(), 0.5f64.sqrt()));
+    assert_eq!(scales(&Architecture { branch_scale: Some(0.1), ..small() }), (0.5f64.sqrt(), 0.1));
+}
+
+#[test]
+fn a_scheme_that_is_not_defined_says_so() {
+    let got = message(&Architecture::mlp(), "dslm", Input::Zipf);
+    assert_eq!(got, "scheme dslm needs the attention and feed-forward branches of an encoder, got an MLP");
+    let got = message(&small(), "dslm:k=5", Input::Zipf);
+    assert_eq!(got, "scheme dslm needs branch_scale² = k/n^alpha of at most 1, got 1.25 with n = 4");
+    let run = Run { train: false, grad_correlation: -0.5 };
+    let error = assemble(&small(), &Scheme::parse("xavier").unwrap(), &Input::Zipf, &run).unwrap_err();
+    assert!(matches!(error, AssembleError::Input { field: "grad_correlation", .. }));
+}
+
+#[test]
+fn sinusoids_have_the_amplitude_of_the_scheme() {
+    let scale = |scheme| {
+        let architecture = Architecture { positions: Positions::Sinusoidal, ..small() };
+        match assembled(&architecture, scheme, Input::Zipf, TRAIN).stack.streams.remove(0).source {
+            Source::Embedding(embedding) => match embedding.terms[1] {
+                EmbeddingTerm::SinusoidalPosition { scale } => scale,
+                _ => f64::NAN,
+            },
+            Source::Gaussian(_) => f64::NAN,
+        }
+    };
+    assert_eq!((scale("xavier"), scale("dslm")), (1.0, 1.0));
+}
