@@ -183,7 +183,7 @@ mod tests {
         let mut out = Vec::new();
         summary_table(&Summary { quantities, pooled: worst }, &mut out).expect("a vector takes everything");
         let text = String::from_utf8(out).expect("text");
-        assert!(text.contains(" 999  0.99981  -123456  <0.01%  2.10%   inf   100%  112.90"), "{text}");
+        assert!(text.contains(" 999  0.99981  -123456  <0.01%  2.10%  inf   100%  112.90"), "{text}");
         assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
     }
 
