@@ -88,11 +88,24 @@ impl TokenGradient {
         (joined, weights)
     }
 
-    /// The gradient multiplied so that its second moment changes by the factor `gain`.
+    /// The gradient multiplied so that its second moment changes by the factor e^`ln_gain`.
     #[must_use]
-    pub(crate) fn scaled(self, gain: f64) -> Self {
-        Self { ln_second: self.ln_second + gain.ln(), ..self }
+    pub(crate) fn scaled(self, ln_gain: f64) -> Self {
+        Self { ln_second: self.ln_second + ln_gain, ..self }
     }
+}
+
+/// ln(1 + x) to first order in a correction `x`; a number however wrong the expansion is.
+pub(crate) fn ln_correction(x: f64) -> f64 {
+    if x < 0.0 { -(-x).ln_1p() } else { x.ln_1p() }
+}
+
+/// Why expansions in 1/width are not good for a token, if they are not.
+pub(crate) fn width_caveat(x: &Token) -> Option<(&'static str, String)> {
+    /// Terms of order 1/width² reach a percent below.
+    const SMALLEST_WIDTH: f64 = 16.0;
+    (x.width < SMALLEST_WIDTH)
+        .then(|| ("terms of order 1/width² are neglected (width 16 and more)", format!("width {}", x.width)))
 }
 
 /// e^`part` / e^`total`, 0 of nothing being 0.

@@ -40,7 +40,7 @@ use sigprop_stack::Activation;
 use self::function::homogeneous;
 use self::profile::Profile;
 use super::PairRule;
-use crate::moments::{Token, TokenGradient};
+use crate::moments::{Token, TokenGradient, ln_correction, width_caveat};
 
 /// Profiles already integrated: blocks of one kind meet nearly the same scale again and again.
 #[derive(Default)]
@@ -103,13 +103,13 @@ impl PairRule for Rule {
         let known = (gradient.radial - 1.0 - gradient.steepness) * p.shared / x.width;
         let inherited = p.sensitivity * gradient.steepness;
         let fluctuation = p.exponent * (inherited + 0.5 * (p.exponent + 1.0)) * x.scale_variance;
+        let ln_gain =
+            p.ln_derivative_second() - p.exponent * self.shift + ln_correction(known) + ln_correction(fluctuation);
         TokenGradient {
-            ln_second: gradient.ln_second + p.ln_derivative_second() - p.exponent * self.shift
-                + known.ln_1p()
-                + fluctuation.ln_1p(),
             radial: p.radial_free + (gradient.radial - 1.0) * p.radial_kept,
             constant: 1.0 + (gradient.constant - 1.0) * p.constant_kept,
             steepness: inherited + p.exponent,
+            ..gradient.scaled(ln_gain)
         }
     }
 
@@ -133,6 +133,6 @@ impl PairRule for Rule {
             let got = format!("mean/√(E x²) {:.3}, kurtosis {:.2} (Gaussian: 3)", x.mean, x.kurtosis + 1.0);
             return Some(("the input of an activation is taken as Gaussian with mean 0", got));
         }
-        None
+        width_caveat(x)
     }
 }

@@ -18,7 +18,7 @@
 use sigprop_stack::Dropout;
 
 use super::PairRule;
-use crate::moments::{Token, TokenGradient};
+use crate::moments::{Token, TokenGradient, ln_correction};
 
 pub(crate) struct Rule {
     keep: f64,
@@ -52,7 +52,7 @@ impl PairRule for Rule {
 
     fn token_backward(&self, x: &Token, _: &Token, gradient: &TokenGradient) -> TokenGradient {
         let shared = (gradient.radial - 1.0 - gradient.steepness) * self.odds() / x.width;
-        gradient.scaled((1.0 + shared) / self.keep)
+        gradient.scaled(ln_correction(shared) - self.keep.ln())
     }
 
     fn cosine_backward(&self, _: [&Token; 2], _: f64, _: [&TokenGradient; 2], gradient_cosine: f64) -> f64 {

@@ -26,7 +26,7 @@
 use sigprop_stack::Linear;
 
 use super::PairRule;
-use crate::moments::{Token, TokenGradient, ln_sum, share};
+use crate::moments::{Token, TokenGradient, ln_correction, ln_sum, share};
 
 pub(crate) struct Rule {
     fan_in: f64,
@@ -72,8 +72,8 @@ impl PairRule for Rule {
     fn token_backward(&self, x: &Token, y: &Token, gradient: &TokenGradient) -> TokenGradient {
         let product = self.product_share(x, y);
         let radial = 1.0 + product * (gradient.radial - 1.0);
-        let gain = self.fan_out * self.weight_variance * (1.0 + (radial - 1.0) / self.fan_in);
-        TokenGradient { radial, constant: 1.0, steepness: product * gradient.steepness, ..gradient.scaled(gain) }
+        let ln_gain = (self.fan_out * self.weight_variance).ln() + ln_correction((radial - 1.0) / self.fan_in);
+        TokenGradient { radial, constant: 1.0, steepness: product * gradient.steepness, ..gradient.scaled(ln_gain) }
     }
 
     fn cosine_backward(&self, _: [&Token; 2], _: f64, _: [&TokenGradient; 2], gradient_cosine: f64) -> f64 {

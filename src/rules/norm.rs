@@ -39,7 +39,7 @@
 use sigprop_stack::{Norm, NormKind};
 
 use super::PairRule;
-use crate::moments::{Token, TokenGradient, share};
+use crate::moments::{Token, TokenGradient, ln_correction, share, width_caveat};
 
 pub(crate) struct Rule {
     centres: bool,
@@ -109,12 +109,12 @@ impl PairRule for Rule {
         let removed = (gradient.radial * (1.0 - (1.0 - e).powi(2)) + constant) / x.width;
         let variance = x.norm_variance();
         let fluctuation = 0.5 * e * (e + 1.0) * variance + e * (1.0 - e) * gradient.steepness * variance;
+        let ln_gain = self.ln_gain2 - self.ln_divisor(x) + ln_correction(-removed) + ln_correction(fluctuation);
         TokenGradient {
-            ln_second: gradient.ln_second + self.ln_gain2 - self.ln_divisor(x)
-                + ((1.0 - removed).max(0.0) * (1.0 + fluctuation)).ln(),
             radial: (1.0 - e).powi(2) * gradient.radial,
             constant: if self.centres { 0.0 } else { gradient.constant },
             steepness: (1.0 - e) * gradient.steepness + e,
+            ..gradient.scaled(ln_gain)
         }
     }
 
@@ -141,6 +141,6 @@ impl PairRule for Rule {
             let got = format!("1 − mean²/E x² is {:.1e}", 1.0 - x.mean * x.mean);
             return Some(("LayerNorm of a signal that is all mean leaves rounding", got));
         }
-        None
+        width_caveat(x)
     }
 }

@@ -19,7 +19,7 @@
 //!
 //! The product of independent second moments; the 1/width terms are ours.
 
-use crate::moments::{Token, TokenGradient};
+use crate::moments::{Token, TokenGradient, ln_correction};
 
 /// The output from the outputs of the factors.
 pub(crate) fn token(factors: &[Token]) -> Token {
@@ -42,7 +42,7 @@ pub(crate) fn split(factors: &[Token], index: usize, gradient: &TokenGradient) -
     let ln_gain: f64 = others.clone().map(|factor| factor.ln_second).sum();
     let kurtosis = others.map(|factor| factor.kurtosis + 1.0).product::<f64>() - 1.0;
     let shared = (gradient.radial - 1.0 - gradient.steepness) * kurtosis / factors[index].width;
-    TokenGradient { ln_second: gradient.ln_second + ln_gain + shared.ln_1p(), constant: 1.0, ..*gradient }
+    TokenGradient { constant: 1.0, ..gradient.scaled(ln_gain + ln_correction(shared)) }
 }
 
 /// Cosine of what factor `index` is multiplied by, for two tokens.

@@ -32,7 +32,7 @@
 
 use sigprop_stack::Sum;
 
-use crate::moments::{Token, TokenGradient, ln_sum, share};
+use crate::moments::{Token, TokenGradient, ln_correction, ln_sum, share};
 
 pub(crate) struct Rule {
     /// Per branch: ln of β²/(1 − p).
@@ -118,12 +118,12 @@ impl Rule {
     ) -> TokenGradient {
         let a = self.share(index, branches, output);
         // Where the branch is kept, the norm of the output is larger.
-        let kept = 1.0 - gradient.steepness * a * self.odds[index];
+        let kept = ln_correction(-gradient.steepness * a * self.odds[index]);
         TokenGradient {
-            ln_second: gradient.ln_second + self.ln_gains[index] + kept.max(f64::MIN_POSITIVE).ln(),
             radial: 1.0 + a * (gradient.radial - 1.0),
             constant: gradient.constant,
             steepness: a * gradient.steepness,
+            ..gradient.scaled(self.ln_gains[index] + kept)
         }
     }
 
@@ -145,8 +145,8 @@ impl Rule {
         let corrected: Vec<TokenGradient> = (0..parts.len())
             .map(|i| {
                 let others = inherited - sensitive[i] * gradient.steepness;
-                let gain = 1.0 + exponents[i] * others * x.norm_variance();
-                TokenGradient { steepness: inherited + exponents[i], ..parts[i].scaled(gain) }
+                let correction = ln_correction(exponents[i] * others * x.norm_variance());
+                TokenGradient { steepness: inherited + exponents[i], ..parts[i].scaled(correction) }
             })
             .collect();
 
@@ -155,14 +155,11 @@ impl Rule {
         // (E g² E x'²) / (E x² Σ E g_i²), by which the cross term stands beside the branches.
         let beside = share(gradient.ln_second + output.ln_second - x.ln_second, ln_branches);
         let cross = if crossed > 0.0 { (gradient.radial - 1.0) * crossed * beside } else { 0.0 };
-        let total = 1.0 + cross / x.width;
+        let ln_total = ln_correction(cross / x.width);
 
         let (joined, weights) = TokenGradient::join(&corrected);
-        let joined = TokenGradient {
-            ln_second: joined.ln_second + total.ln(),
-            radial: ((joined.radial + cross) / total).max(0.0),
-            ..joined
-        };
+        let joined =
+            TokenGradient { radial: ((joined.radial + cross) * (-ln_total).exp()).max(0.0), ..joined.scaled(ln_total) };
         (joined, weights)
     }
 

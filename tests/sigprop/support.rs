@@ -63,16 +63,16 @@ pub(crate) fn stack(source: Source, seq_len: usize, body: Vec<Node>) -> Stack {
 
 /// Every site and weight.
 pub(crate) fn sample(stack: &Stack, replicates: usize) -> Measurement {
-    sample_with(stack, Settings { replicates, seed: 1, all_sites: true, weights: true, ..Settings::default() })
+    sample_with(stack, &Settings { replicates, seed: 1, all_sites: true, weights: true, ..Settings::default() })
 }
 
 /// The sites of the stream.
 pub(crate) fn sample_stream(stack: &Stack, replicates: usize) -> Measurement {
-    sample_with(stack, Settings { replicates, seed: 1, ..Settings::default() })
+    sample_with(stack, &Settings { replicates, seed: 1, ..Settings::default() })
 }
 
-fn sample_with(stack: &Stack, settings: Settings) -> Measurement {
-    measure(stack, &settings, &|_| {}, &AtomicBool::new(false)).expect("the stack is valid and small")
+fn sample_with(stack: &Stack, settings: &Settings) -> Measurement {
+    measure(stack, settings, &|_| {}, &AtomicBool::new(false)).expect("the stack is valid and small")
 }
 
 /// Every moment of every site and weight of `stack`, predicted against `replicates` sampled

@@ -212,7 +212,7 @@ fn embedding_is_exact() {
     let measurement = run(&stack(6, source, body, 0.0), &many(2));
     assert_z("variance", cell(&measurement, "embeddings", Quantity::Variance), table.init.variance());
     let correlation = cell(&measurement, "embeddings", Quantity::TokenCorrelation);
-    assert_z("correlation", correlation, ids.repeat_probability());
+    assert_z("correlation", correlation, ids.repeat_probability(2));
     assert_z("table", &measurement.table.weights[0].grad_second_moment, 6.0 / 20.0);
 }
 
