@@ -28,6 +28,7 @@ pub use words::{Activation, Head, Kind, NormChoice, NormPlacement, Positions};
 /// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
+#[expect(clippy::struct_excessive_bools, reason = "independent properties, each a key of its own")]
 pub struct Architecture {
     /// What the network is called; by default its kind.
     pub name: Option<String>,

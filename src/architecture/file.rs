@@ -1,6 +1,6 @@
 //! MODEL files: architectures as TOML or JSON.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 
 use serde::Deserialize;
 use serde::de::{self, DeserializeOwned, Deserializer, IgnoredAny, MapAccess, Visitor};
@@ -21,7 +21,7 @@ impl Architecture {
     /// Reads the text of a MODEL file; keys it leaves out keep their defaults.
     pub fn from_file_text(text: &str, format: Format) -> Result<Self, ArchitectureError> {
         let read = Reader { text, format };
-        if read.parse::<BTreeMap<String, IgnoredAny>>()?.contains_key("model_type") {
+        if read.parse::<HashMap<String, serde_json::Value>>()?.contains_key("model_type") {
             return Err(ArchitectureError::HuggingFace);
         }
         read.parse::<KnownKeys>()?;

@@ -24,6 +24,7 @@ pub enum Placement {
 /// An architecture with every field filled in and checked; fields as in [`Architecture`].
 #[derive(Clone, Debug, PartialEq)]
 #[expect(missing_docs, reason = "documented at the fields of Architecture")]
+#[expect(clippy::struct_excessive_bools, reason = "independent properties of a network")]
 pub struct Resolved {
     pub name: String,
     pub kind: Kind,
@@ -206,7 +207,11 @@ fn default_heads(width: usize) -> usize {
 }
 
 fn size(field: &'static str, got: usize, most: usize) -> Result<(), ArchitectureError> {
-    if (1..=most).contains(&got) { Ok(()) } else { Err(value(field, format!("between 1 and {most}"), got, "")) }
+    if (1..=most).contains(&got) {
+        Ok(())
+    } else {
+        Err(value(field, format!("between 1 and {most}"), got.to_string(), ""))
+    }
 }
 
 fn number(
@@ -215,7 +220,7 @@ fn number(
     range: RangeInclusive<f64>,
     expected: &'static str,
 ) -> Result<(), ArchitectureError> {
-    if range.contains(&got) { Ok(()) } else { Err(value(field, expected, got, "")) }
+    if range.contains(&got) { Ok(()) } else { Err(value(field, expected, got.to_string(), "")) }
 }
 
 fn divides(field: &'static str, whole: &'static str, part: usize, total: usize) -> Result<(), ArchitectureError> {
@@ -227,16 +232,16 @@ fn divides(field: &'static str, whole: &'static str, part: usize, total: usize) 
     let above = divisors().find(|divisor| *divisor > part);
     let near: Vec<String> = below.into_iter().chain(above).map(|divisor| divisor.to_string()).collect();
     let hint = format!("nearest divisors: {}", near.join(", "));
-    Err(value(field, format!("a divisor of {whole} = {total}"), part, hint))
+    Err(value(field, format!("a divisor of {whole} = {total}"), part.to_string(), hint))
 }
 
 fn value(
     field: &'static str,
     expected: impl Into<String>,
-    got: impl ToString,
+    got: impl Into<String>,
     hint: impl Into<String>,
 ) -> ArchitectureError {
-    ArchitectureError::Value { field, expected: expected.into(), got: got.to_string(), hint: hint.into() }
+    ArchitectureError::Value { field, expected: expected.into(), got: got.into(), hint: hint.into() }
 }
 
 #[cfg(test)]

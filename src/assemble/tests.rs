@@ -126,9 +126,7 @@ fn tensors_are_named_after_their_sites() {
 
 #[test]
 fn every_scheme_on_every_network_passes_the_check() {
-    for about in SCHEMES {
-        let argument = about.parameters.iter().any(|parameter| parameter.default.is_none());
-        let scheme = format!("{}{}", about.name, if argument { ":0.5" } else { "" });
+    for scheme in (0..SCHEMES.len()).map(scheme) {
         for activation in Activation::WORDS {
             for norm in NormChoice::WORDS {
                 for placement in ["pre", "post"] {
@@ -155,7 +153,8 @@ fn inputs_become_sources() {
         Source::Embedding(embedding) => embedding.ids.exponent,
         Source::Gaussian(_) => f64::NAN,
     };
-    assert_eq!([Input::Zipf, Input::Uniform].map(exponent), [1.0, 0.0]);
+    approx::assert_relative_eq!(exponent(Input::Zipf), 1.0);
+    approx::assert_relative_eq!(exponent(Input::Uniform), 0.0);
     for probability in [1.0 / 50.0, 0.03, 0.3, 0.99, 1.0] {
         let ids = Ids { vocab_size: 50, exponent: exponent(Input::TokenRepeat(probability)) };
         approx::assert_relative_eq!(ids.repeat_probability(2), probability, max_relative = 1e-12);
@@ -236,4 +235,42 @@ fn sinusoids_have_the_amplitude_of_the_scheme() {
         }
     };
     assert_eq!((scale("xavier"), scale("dslm")), (1.0, 1.0));
+}
+
+/// A scheme by its index, with its required arguments.
+fn scheme(index: usize) -> String {
+    let about = SCHEMES[index];
+    let required = about.parameters.iter().any(|parameter| parameter.default.is_none());
+    format!("{}{}", about.name, if required { ":0.5" } else { "" })
+}
+
+proptest::proptest! {
+    #![proptest_config(proptest::test_runner::Config::with_cases(200))]
+
+    #[test]
+    fn what_is_assembled_passes_the_check(
+        (n_layers, d_model, seq_len, vocab_size) in (1..4usize, 1..9usize, 1..6usize, 1..4usize),
+        (index, activation, norm, placement) in (0..SCHEMES.len(), 0..16usize, 0..3usize, 0..2usize),
+        (mlp, train, drop, input) in (proptest::bool::ANY, proptest::bool::ANY, 0.0..0.999f64, 0..4usize),
+        number in 0.0..=1.0f64,
+    ) {
+        let architecture = Architecture {
+            n_layers,
+            d_model,
+            seq_len,
+            vocab_size,
+            activation: Activation::WORDS[activation].parse().unwrap(),
+            norm: Some(NormChoice::WORDS[norm].parse().unwrap()),
+            norm_placement: NormPlacement::WORDS[placement].parse().unwrap(),
+            dropout: drop,
+            attention_dropout: drop,
+            drop_path: drop,
+            ..if mlp { Architecture::mlp() } else { Architecture::default() }
+        };
+        let input = [Input::Zipf, Input::Uniform, Input::TokenRepeat(number), Input::Correlation(number)][input];
+        let run = Run { train, grad_correlation: number };
+        if let Ok(assembled) = assemble(&architecture, &Scheme::parse(&scheme(index)).unwrap(), &input, &run) {
+            proptest::prop_assert_eq!(check(&assembled.stack), Ok(()));
+        }
+    }
 }

@@ -1,7 +1,7 @@
 //! Initialisation schemes: what numbers they write into a stack.
 //!
 //! One file per scheme. Each holds its [`About`] (name, parameters, rule, source) and a type that
-//! implements [`Recipe`]: the distribution of every tensor from its role, its shape and its block.
+//! implements `Recipe`: the distribution of every tensor from its role, its shape and its block.
 //! Once a stack is assembled, nobody asks the scheme again.
 
 mod bert;
