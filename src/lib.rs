@@ -19,3 +19,8 @@ pub mod stack_file;
 pub mod verdict;
 
 pub use predict::{Caveat, ForwardWalk, PredictError, Prediction, Sites, predict};
+
+/// The README's code.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -24,6 +24,16 @@ use super::{
 /// Predict the size of signals and gradients at every block, and what it means.
 #[derive(Args, Debug)]
 #[command(after_help = "\
+Columns, averaged over initialisations, masks, inputs, positions and features:
+  mean                    of one entry
+  variance                of one entry: E x² − mean²
+  token_correlation       (E x_a x_b − mean²)/variance over pairs of tokens a ≠ b
+  grad_variance           E g², g the gradient with respect to this site for independent N(0, 1)
+                          gradients at the end (--grad-correlation correlates them)
+  grad_token_correlation  E g_a g_b/E g² over pairs of tokens
+  ln_…                    natural logarithm, finite where the number leaves f64
+  …_first, …_last         at the first and the last position
+
 Examples:
   sigprop predict --layers 768 --scheme dslm
   sigprop predict gpt2 --scheme xavier --norm-placement post

@@ -1,5 +1,5 @@
 //! What a network *is*: plain data with every number resolved ([`Stack`]), the check that makes it
-//! safe to walk ([`check`]), the only traversal ([`run`], [`Interpreter`]) and the common result of
+//! safe to walk ([`check()`]), the only traversal ([`run`], [`Interpreter`]) and the common result of
 //! everything that walks it ([`SiteTable`]).
 //!
 //! A stack says nothing about theory or sampling. Two interpreters walk it: the predictor, which
