@@ -38,7 +38,7 @@ impl Reader<'_> {
     fn parse<T: DeserializeOwned>(&self) -> Result<T, ArchitectureError> {
         match self.format {
             Format::Toml => toml::from_str(self.text).map_err(|error| {
-                let before = &self.text[..error.span().map_or(0, |span| span.start).min(self.text.len())];
+                let before = error.span().and_then(|span| self.text.get(..span.start)).unwrap_or_default();
                 ArchitectureError::File {
                     line: before.matches('\n').count() + 1,
                     column: before.rsplit('\n').next().map_or(0, |line| line.chars().count()) + 1,
