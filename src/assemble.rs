@@ -10,7 +10,6 @@
 //!
 //! Dropout and stochastic depth are there only in training.
 
-mod blocks;
 mod embeddings;
 #[cfg(test)]
 mod tests;
@@ -19,10 +18,9 @@ use sigprop_stack::{GradientSeed, Stack, Stream};
 
 use crate::architecture::{Architecture, ArchitectureError, Kind, Positions, Resolved};
 use crate::predict::{Caveat, ForwardWalk, PredictError};
+use crate::recipe::Blocks;
 use crate::schemes::{Scheme, SchemeError};
 use embeddings::Reads;
-
-pub(crate) use blocks::Blocks;
 
 /// What the network reads.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

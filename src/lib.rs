@@ -11,6 +11,7 @@ pub mod numerals;
 pub mod predict;
 pub mod presets;
 mod quadrature;
+mod recipe;
 pub mod report;
 mod root;
 mod rules;

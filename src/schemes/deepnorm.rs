@@ -5,10 +5,10 @@
 //!
 //! Wang et al. 2022, *DeepNet*, figure 2 (encoder only); gain form as in the authors' code.
 
-use super::recipe::{Entrance, Projections, Recipe, Residual};
-use super::slot::normal;
 use super::{About, Role, SchemeError};
 use crate::architecture::{Kind, Placement, Resolved};
+use crate::recipe::normal;
+use crate::recipe::{Entrance, Projections, Recipe, Residual};
 
 pub(super) const ABOUT: About = About {
     name: "deepnorm",

@@ -22,13 +22,13 @@
 
 use sigprop_stack::{Gaussian, Init, Source};
 
-use super::recipe::{Entrance, Projection, Projections, Recipe, Residual};
-use super::slot::{Slot, normal};
 use super::{About, Parameter, Role, SchemeError, Table};
 use crate::ForwardWalk;
 use crate::architecture::{Kind, Positions, Resolved};
-use crate::assemble::Blocks;
 use crate::predict::PredictError;
+use crate::recipe::Blocks;
+use crate::recipe::{Entrance, Projection, Projections, Recipe, Residual};
+use crate::recipe::{Slot, normal};
 use crate::root::root;
 
 pub(super) const ABOUT: About = About {

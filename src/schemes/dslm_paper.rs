@@ -24,9 +24,9 @@
 use sigprop_stack::Init;
 
 use super::dslm::{self, Weights};
-use super::recipe::{Entrance, Projections, Recipe, Residual};
 use super::{About, Parameter, SchemeError, Table};
 use crate::architecture::{Activation, Resolved};
+use crate::recipe::{Entrance, Projections, Recipe, Residual};
 
 pub(super) const ABOUT: About = About {
     name: "dslm-paper",
@@ -101,7 +101,8 @@ impl DslmPaper {
 mod tests {
     use super::*;
     use crate::architecture::Architecture;
-    use crate::schemes::{Role, Scheme, Slot};
+    use crate::recipe::{Role, Slot};
+    use crate::schemes::Scheme;
 
     /// Setting of the reference values: d = 1024, p = 0.1, 192 blocks, three embeddings.
     fn reference() -> Resolved {

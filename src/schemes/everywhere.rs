@@ -2,9 +2,9 @@
 
 use sigprop_stack::Init;
 
-use super::recipe::{Entrance, Projections, Recipe};
 use super::{SchemeError, Table};
 use crate::architecture::Resolved;
+use crate::recipe::{Entrance, Projections, Recipe};
 
 /// All weights from one distribution; biases zero.
 #[derive(Debug)]

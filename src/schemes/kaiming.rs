@@ -9,10 +9,10 @@
 
 use sigprop_stack::Activation;
 
-use super::recipe::{Entrance, Projections, Recipe};
-use super::slot::normal;
 use super::{About, Role, SchemeError};
 use crate::architecture::Resolved;
+use crate::recipe::normal;
+use crate::recipe::{Entrance, Projections, Recipe};
 
 pub(super) const ABOUT: About = About {
     name: "kaiming",

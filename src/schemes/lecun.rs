@@ -4,10 +4,10 @@
 //!
 //! LeCun et al. 1998, *Efficient BackProp*, eq. 16.
 
-use super::recipe::{Entrance, Projections, Recipe};
-use super::slot::normal;
 use super::{About, SchemeError};
 use crate::architecture::Resolved;
+use crate::recipe::normal;
+use crate::recipe::{Entrance, Projections, Recipe};
 
 pub(super) const ABOUT: About = About {
     name: "lecun",

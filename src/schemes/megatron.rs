@@ -7,10 +7,10 @@
 
 use sigprop_stack::Init;
 
-use super::recipe::{Entrance, Projections, Recipe};
-use super::slot::normal;
 use super::{About, Parameter, SchemeError, Table};
 use crate::architecture::Resolved;
+use crate::recipe::normal;
+use crate::recipe::{Entrance, Projections, Recipe};
 
 pub(super) const ABOUT: About = About {
     name: "megatron",

@@ -11,10 +11,10 @@
 
 use sigprop_stack::Init;
 
-use super::recipe::{Entrance, Projection, Projections, Recipe};
-use super::slot::normal;
 use super::{About, Role, SchemeError, Table};
 use crate::architecture::Resolved;
+use crate::recipe::normal;
+use crate::recipe::{Entrance, Projection, Projections, Recipe};
 
 pub(super) const ABOUT: About = About {
     name: "pytorch",

@@ -2,8 +2,9 @@
 
 use sigprop_stack::Init;
 
-use super::{Projection, Residual, Role, SCHEMES, Scheme, Slot, Table};
+use super::{Role, SCHEMES, Scheme, Table};
 use crate::architecture::{Activation, Architecture, NormChoice, NormPlacement, Resolved};
+use crate::recipe::{Projection, Residual, Slot};
 
 fn plain() -> Architecture {
     Architecture::default()

@@ -7,10 +7,10 @@
 
 use sigprop_stack::Init;
 
-use super::recipe::{Entrance, Projections, Recipe};
-use super::slot::{normal, uniform};
 use super::{About, SchemeError};
 use crate::architecture::Resolved;
+use crate::recipe::{Entrance, Projections, Recipe};
+use crate::recipe::{normal, uniform};
 
 pub(super) const NORMAL: About = About {
     name: "xavier",

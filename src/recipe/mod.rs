@@ -1,8 +1,15 @@
 //! What a scheme must say.
 
+mod blocks;
+mod error;
+mod slot;
+
 use sigprop_stack::Init;
 
-use super::{SchemeError, Slot, Table};
+pub(crate) use blocks::Blocks;
+pub use error::SchemeError;
+pub(crate) use slot::{Role, Slot, Table, normal, uniform};
+
 use crate::ForwardWalk;
 use crate::architecture::Resolved;
 use crate::predict::PredictError;

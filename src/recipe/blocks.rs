@@ -2,8 +2,8 @@
 
 use sigprop_stack::{Attention, Branch, Component, Dropout, Init, Linear, Node, Op, Product, Sum, Tensor};
 
+use super::{Projection, Residual, Role, Slot};
 use crate::architecture::{Kind, Placement, Resolved};
-use crate::schemes::{Projection, Residual, Role, Slot};
 
 /// Builds the blocks of one network.
 pub(crate) struct Blocks<'a> {
