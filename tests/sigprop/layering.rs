@@ -37,3 +37,23 @@ fn a_component_has_one_name() {
     assert_eq!(rules, names("validate/src/components"), "every rule has a sampled component");
     assert_eq!(rules, names("tests/sigprop/twins"), "every rule has a twin test");
 }
+
+/// Only the command puts prediction and measurement side by side.
+#[test]
+fn the_library_cannot_see_the_engine() {
+    let mut folders = vec![root().join("src")];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).expect("the folder exists") {
+            let path = entry.expect("the folder is readable").path();
+            if path.ends_with("src/cli") || path.ends_with("src/main.rs") {
+                continue;
+            }
+            if path.is_dir() {
+                folders.push(path);
+            } else {
+                let text = std::fs::read_to_string(&path).expect("sources are text");
+                assert!(!text.contains("sigprop_validate"), "{} uses the engine", path.display());
+            }
+        }
+    }
+}

@@ -100,26 +100,10 @@ pub(super) fn large_degrees(activation: Activation) -> Degrees {
 mod tests {
     use super::*;
 
-    pub(crate) const ALL: [Activation; 13] = [
-        Activation::Identity,
-        Activation::Relu,
-        Activation::LeakyRelu { slope: 0.1 },
-        Activation::Relu2,
-        Activation::Gelu,
-        Activation::GeluTanh,
-        Activation::Silu,
-        Activation::Tanh,
-        Activation::Sigmoid,
-        Activation::Erf,
-        Activation::Softplus,
-        Activation::Elu,
-        Activation::Selu,
-    ];
-
     #[test]
     fn derivatives_agree_with_finite_differences() {
         let step = 1e-5;
-        for activation in ALL {
+        for activation in Activation::ALL {
             for x in [-7.0, -2.0, -0.5, 0.3, 1.0, 4.0] {
                 let value = |x| value_and_derivative(activation, x).0;
                 let numerical = (value(x + step) - value(x - step)) / (2.0 * step);

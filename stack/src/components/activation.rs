@@ -36,3 +36,22 @@ pub enum Activation {
     /// φ(x) = s·x for x > 0, else s·α·(e^x − 1); s = 1.0507009873554805, α = 1.6732632423543772.
     Selu,
 }
+
+impl Activation {
+    /// Every activation, LeakyReLU with a slope of 0.1.
+    pub const ALL: [Self; 13] = [
+        Self::Identity,
+        Self::Relu,
+        Self::LeakyRelu { slope: 0.1 },
+        Self::Relu2,
+        Self::Gelu,
+        Self::GeluTanh,
+        Self::Silu,
+        Self::Tanh,
+        Self::Sigmoid,
+        Self::Erf,
+        Self::Softplus,
+        Self::Elu,
+        Self::Selu,
+    ];
+}
