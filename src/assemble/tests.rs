@@ -223,6 +223,14 @@ fn a_scheme_that_is_not_defined_says_so() {
 }
 
 #[test]
+fn dslm_without_a_signal_is_an_error() {
+    let architecture = Architecture { n_layers: 2, d_model: 1, seq_len: 1, vocab_size: 1, ..Architecture::default() };
+    let scheme = Scheme::parse("dslm").unwrap();
+    let error = assemble(&architecture, &scheme, &Input::Zipf, &Run::default()).unwrap_err();
+    assert!(error.to_string().contains("lets a signal through"), "{error}");
+}
+
+#[test]
 fn sinusoids_have_the_amplitude_of_the_scheme() {
     let scale = |scheme| {
         let architecture = Architecture { positions: Positions::Sinusoidal, ..small() };
@@ -245,7 +253,7 @@ fn scheme(index: usize) -> String {
 }
 
 proptest::proptest! {
-    #![proptest_config(proptest::test_runner::Config::with_cases(200))]
+    #![proptest_config(proptest::test_runner::Config { failure_persistence: None, rng_seed: proptest::test_runner::RngSeed::Fixed(1), ..proptest::test_runner::Config::with_cases(300) })]
 
     #[test]
     fn what_is_assembled_passes_the_check(

@@ -85,7 +85,15 @@ impl Recipe for Dslm {
         for block in 0..architecture.n_layers {
             let mut probe = walk.clone();
             probe.through(&blocks.attend(block, &|slot| normal(slot.lecun_std()).into()))?;
-            weights.value_output.push((keep / probe.second_moment()).sqrt() / width);
+            let attended = probe.second_moment();
+            if !attended.is_normal() {
+                return Err(SchemeError::Undefined {
+                    scheme: ABOUT.name,
+                    expected: "attention that lets a signal through".to_owned(),
+                    got: format!("second moment {attended} in block {block} (a LayerNorm of width 1 leaves nothing)"),
+                });
+            }
+            weights.value_output.push((keep / attended).sqrt() / width);
             walk.through(&[blocks.block(block, &|slot| weights.projection(slot))])?;
         }
         Ok(Box::new(move |slot| weights.projection(slot)))
