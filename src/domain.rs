@@ -108,7 +108,10 @@ impl Exchangeable {
     /// Σ over pairs a ≠ b of x_a·g_a x_b·g_b and its diagonal, per token, in units of the diagonal:
     /// what multiplies `seq_len` E x² E g² in the gradient of a weight.
     pub(crate) fn coherence(&self, signal: &[f64], gradient: &[f64]) -> f64 {
-        1.0 + (self.seq_len - 1.0) * self.mean_product(signal, gradient)
+        /// Sums that cancel exactly, like the gradient of a key bias, leave rounding.
+        const ROUNDING: f64 = 1e-9;
+        let coherence = 1.0 + (self.seq_len - 1.0) * self.mean_product(signal, gradient);
+        if coherence.abs() < ROUNDING { 0.0 } else { coherence }
     }
 
     /// A rule, forward.

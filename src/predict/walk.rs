@@ -69,6 +69,12 @@ impl Moments {
                 }
             }
         }
+        for row in &self.weights {
+            if !row.grad_second_moment.value.is_finite() {
+                let quantity = "the second moment of the gradient";
+                return Err(PredictError::NotANumber { site: row.tensor.clone(), quantity });
+            }
+        }
         let caveats = self.caveats.into_iter().map(|(_, caveat)| caveat).collect();
         Ok(Prediction { table: SiteTable { sites: self.rows, weights: self.weights }, caveats })
     }

@@ -3,8 +3,8 @@
 use std::collections::{HashMap, HashSet};
 
 use crate::{
-    Activation, Component, EmbeddingTerm, Fan, GradientSeed, Init, Interpreter, Site, Source, Stack, StackError,
-    Tensor, forward,
+    Activation, Component, EmbeddingTerm, Fan, GradientSeed, Init, Interpreter, Number, Site, Source, Stack,
+    StackError, Tensor, forward,
 };
 
 /// Sizes above this are refused: products of two of them still fit in 64 bits.
@@ -43,21 +43,20 @@ struct Widths {
 }
 
 impl Widths {
-    fn tensor(&mut self, at: &Site, tensor: &Tensor, shape: [usize; 2]) -> Result<(), StackError> {
-        let site = at.to_string();
+    fn tensor(&mut self, site: &str, tensor: &Tensor, shape: [usize; 2]) -> Result<(), StackError> {
         match tensor.init {
             Init::Zero => {}
-            Init::Normal { std } => not_negative(&site, "std", std)?,
-            Init::Uniform { bound } => not_negative(&site, "bound", bound)?,
+            Init::Normal { std } => weight(site, "std", std)?,
+            Init::Uniform { bound } => weight(site, "bound", bound)?,
             Init::TruncatedNormal { std, cutoff } => {
-                not_negative(&site, "std", std)?;
-                range(&site, "cutoff", cutoff, f64::MIN_POSITIVE..=f64::MAX, "finite and positive")?;
+                weight(site, "std", std)?;
+                range(site, "cutoff", cutoff, f64::MIN_POSITIVE..=f64::MAX, "finite and positive")?;
             }
         }
         let known = self.shapes.entry(tensor.name.clone()).or_insert((shape, tensor.init));
         if *known != (shape, tensor.init) {
             let got = format!("{shape:?} {:?} beside {:?} {:?} of the same name", tensor.init, known.0, known.1);
-            return Err(value(&site, "tensor", "one shape and one distribution per name", got));
+            return Err(value(site, "tensor", "one shape and one distribution per name", got));
         }
         Ok(())
     }
@@ -69,7 +68,7 @@ impl Interpreter for Widths {
     type Kept = ();
     type Error = StackError;
 
-    fn source(&mut self, at: &Site, source: &Source) -> Result<usize, StackError> {
+    fn source(&mut self, _: &Site, source: &Source) -> Result<usize, StackError> {
         let site = "source";
         let width = source.width();
         size(site, "width", width)?;
@@ -84,10 +83,10 @@ impl Interpreter for Widths {
                 for term in &embedding.terms {
                     match term {
                         EmbeddingTerm::Token { table } => {
-                            self.tensor(at, table, [embedding.ids.vocab_size, width])?;
+                            self.tensor(site, table, [embedding.ids.vocab_size, width])?;
                         }
-                        EmbeddingTerm::LearnedPosition { table } => self.tensor(at, table, [self.seq_len, width])?,
-                        EmbeddingTerm::Segment { table } => self.tensor(at, table, [2, width])?,
+                        EmbeddingTerm::LearnedPosition { table } => self.tensor(site, table, [self.seq_len, width])?,
+                        EmbeddingTerm::Segment { table } => self.tensor(site, table, [2, width])?,
                         EmbeddingTerm::SinusoidalPosition { scale } => finite(site, "scale", *scale)?,
                     }
                 }
@@ -109,9 +108,9 @@ impl Interpreter for Widths {
             Component::Linear(linear) => {
                 same_width(at, linear.fan_in, width)?;
                 size(&at.to_string(), "fan_out", linear.fan_out)?;
-                self.tensor(at, &linear.weight, [linear.fan_out, linear.fan_in])?;
+                self.tensor(&at.to_string(), &linear.weight, [linear.fan_out, linear.fan_in])?;
                 if let Some(bias) = &linear.bias {
-                    self.tensor(at, bias, [linear.fan_out, 1])?;
+                    self.tensor(&at.to_string(), bias, [linear.fan_out, 1])?;
                 }
                 Ok((linear.fan_out, ()))
             }
@@ -226,6 +225,11 @@ fn not_negative(site: &str, field: &'static str, got: f64) -> Result<(), StackEr
     range(site, field, got, 0.0..=f64::MAX, "finite and not negative")
 }
 
+/// Squares of weights stay numbers.
+fn weight(site: &str, field: &'static str, got: f64) -> Result<(), StackError> {
+    range(site, field, got, 0.0..=1e100, "between 0 and 1e100")
+}
+
 fn range(
     site: &str,
     field: &'static str,
@@ -233,7 +237,7 @@ fn range(
     range: std::ops::RangeInclusive<f64>,
     expected: &'static str,
 ) -> Result<(), StackError> {
-    if range.contains(&got) { Ok(()) } else { Err(value(site, field, expected, got.to_string())) }
+    if range.contains(&got) { Ok(()) } else { Err(value(site, field, expected, Number::from(got).to_string())) }
 }
 
 fn value(site: &str, field: &'static str, expected: &'static str, got: String) -> StackError {
