@@ -20,6 +20,10 @@ pub use summary::{Fit, Summary, summarise};
 /// and a z-score would measure nothing else.
 const CONSTANT_ERROR: f64 = 1e-4;
 
+/// Below this, in units of the largest weight gradient of the network, a gradient that cancels exactly
+/// (that of a key bias) is the rounding of single precision.
+const ROUNDING: f64 = 1e-10;
+
 /// What is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Compared {
@@ -112,9 +116,11 @@ pub fn compare(predicted: &SiteTable, observed: &SiteTable) -> Vec<Comparison> {
             comparisons.extend(Quantity::ALL.into_iter().filter_map(|quantity| compare_site(row, seen, quantity)));
         }
     }
+    let largest = observed.weights.iter().map(|row| row.grad_second_moment.value.ln_abs()).fold(f64::NAN, f64::max);
+    let rounding = Number::from_ln(largest + ROUNDING.ln());
     for row in &predicted.weights {
         if let Some(seen) = weights.get(row.tensor.as_str()) {
-            comparisons.push(compare_weight(row, seen));
+            comparisons.push(compare_weight(row, seen, &rounding));
         }
     }
     comparisons
@@ -144,11 +150,14 @@ fn compare_site(predicted: &SiteRow, observed: &SiteRow, quantity: Quantity) -> 
     Some(comparison(at, predicted.is_stream_site, told, &seen, relative_error, &unit, linear))
 }
 
-fn compare_weight(predicted: &WeightRow, observed: &WeightRow) -> Comparison {
+fn compare_weight(predicted: &WeightRow, observed: &WeightRow, rounding: &Number) -> Comparison {
     let told = predicted.grad_second_moment.value;
     let seen = observed.grad_second_moment;
     let at = (predicted.layer, predicted.tensor.clone(), Compared::WeightGradient);
     let linear = [told.value(), seen.value.value()];
+    if told.is_zero() && seen.value.ln_abs() < rounding.ln_abs() {
+        return comparison(at, true, told, &seen, 0.0, rounding, linear);
+    }
     comparison(at, true, told, &seen, excess(&told, &seen.value), &Number::from_ln(seen.value.ln_abs()), linear)
 }
 

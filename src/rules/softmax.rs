@@ -51,8 +51,9 @@ use self::integrals::{cross_overlap, row_overlaps};
 const SERIES_LIMIT: f64 = 2.0;
 /// Below, S2 is linear in w.
 const SMALLEST: f64 = 1e-4;
-/// Above, softmax is treated as this sharp (beyond w = 16 attention carries a caveat).
-pub(crate) const LARGEST: f64 = 100.0;
+/// Above, the asymptotic laws continue the values here: 1 − S2 and T fall as w^(−½) (two keys tie for the
+/// largest score), T11 as 1/w (S11 has a limit), 12 % off at w = 400. Beyond w = 16 attention carries a caveat.
+const LARGEST: f64 = 100.0;
 /// Below, finite heads change nothing that can be seen.
 const FINITE_HEAD_LIMIT: f64 = 0.05;
 
@@ -71,6 +72,18 @@ impl Row {
     /// T = E (ΣA² − 2ΣA³ + (ΣA²)²), the variance that g ↦ A∘(g − A·g) passes.
     pub(crate) fn t(&self) -> f64 {
         self.s2 - 2.0 * self.s3 + self.s22
+    }
+
+    /// The row with all it lacks to a single weight of 1 multiplied by `factor`.
+    fn towards_one_hot(&self, factor: f64) -> Self {
+        let lacking = |overlap: f64| 1.0 - (1.0 - overlap) * factor;
+        Self {
+            s2: lacking(self.s2),
+            s3: lacking(self.s3),
+            s4: lacking(self.s4),
+            s22: lacking(self.s22),
+            t_weighted: self.t_weighted * factor,
+        }
     }
 
     fn zero() -> Self {
@@ -197,7 +210,9 @@ impl Overlaps {
         if n <= 1.0 + 1e-9 {
             return Row { s2: 1.0, s3: 1.0, s4: 1.0, s22: 1.0, t_weighted: 0.0 };
         }
-        let w = w.min(LARGEST);
+        if w > LARGEST {
+            return self.sharp_row(n, LARGEST).towards_one_hot((LARGEST / w).sqrt());
+        }
         let slopes = self.rows.at(n.ln(), w.max(SMALLEST).ln(), &|ln_n, ln_w| {
             let (n, w) = (ln_n.exp(), ln_w.exp());
             let [s2, s3, s4, s22] = row_overlaps(n, w);
@@ -212,7 +227,10 @@ impl Overlaps {
         if n <= 1.0 + 1e-9 || w <= 0.0 {
             return Cross::default();
         }
-        let w = w.min(LARGEST);
+        if w > LARGEST {
+            let cross = self.sharp_cross(n, LARGEST, rho);
+            return Cross { t11: cross.t11 * LARGEST / w, ..cross };
+        }
         let row = self.sharp_row(n, w);
         let first = w * (1.0 - row.s2).powi(2) / (n - 1.0);
         let (excess, slope) = if w <= SERIES_LIMIT {

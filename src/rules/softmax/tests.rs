@@ -88,3 +88,12 @@ fn finite_heads_make_uncorrelated_rows_overlap() {
     assert_relative_eq!(overlaps.cross(128.0, 16.0, 0.0, freedom).excess, 0.00319, max_relative = 0.08);
     assert_relative_eq!(overlaps.cross(128.0, 4.0, 0.0, freedom).excess, 0.00103, max_relative = 0.08);
 }
+
+/// Beyond the table: 1 − S2 and T fall as w^(−½); at w = 400 they are 12 % off the integrals.
+#[test]
+fn sharper_than_the_table() {
+    let [s2, s3, _, s22] = row_overlaps(64.0, 400.0);
+    let row = Overlaps::new(64.0).sharp_row(64.0, 400.0);
+    assert_relative_eq!(1.0 - row.s2, 1.0 - s2, max_relative = 0.13);
+    assert_relative_eq!(row.t(), s2 - 2.0 * s3 + s22, max_relative = 0.13);
+}
