@@ -71,6 +71,9 @@ const SHARPEST_SAMPLED: f64 = 16.0;
 /// unequal size are told well enough by their number.
 const LARGEST_GROUPED: f64 = 0.3;
 const SHARPEST_GROUPED: f64 = 0.3;
+/// Cosine of the keys up to which their differences have as many directions as there are features:
+/// the (1 − S2)/width of the query and key paths. Attention and linear maps leave fewer.
+const LARGEST_COSINE: f64 = 0.5;
 
 /// What the forward pass of one attention leaves for its backward pass.
 pub(crate) struct Attended {
@@ -286,6 +289,13 @@ impl Attended {
                     keys.contrast,
                     100.0 * keys.grouped
                 ),
+            ));
+        }
+        if keys.key_cosine > LARGEST_COSINE {
+            return Some((
+                "gradients of queries and keys come out too small where tokens are alike (sampled at cosine 0.95: by \
+                 half); what the stream receives of them is negligible there",
+                format!("cosine {:.2}", keys.key_cosine),
             ));
         }
         self.query
