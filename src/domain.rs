@@ -111,7 +111,7 @@ impl Exchangeable {
         /// Sums that cancel exactly, like the gradient of a key bias, leave rounding.
         const ROUNDING: f64 = 1e-9;
         let coherence = 1.0 + (self.seq_len - 1.0) * self.mean_product(signal, gradient);
-        if coherence.abs() < ROUNDING { 0.0 } else { coherence }
+        if coherence < ROUNDING { 0.0 } else { coherence }
     }
 
     /// A rule, forward.

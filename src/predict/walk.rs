@@ -188,7 +188,7 @@ impl Interpreter for Moments {
                     let coherence = self.domain.coherence(&ones, &gradient.cosines);
                     self.write_weight(at.layer(), bias, ln_gradient + coherence.ln());
                 }
-                let coherence = self.domain.coherence(&x.cosines, &gradient.cosines) + gradient.coupling;
+                let coherence = (self.domain.coherence(&x.cosines, &gradient.cosines) + gradient.coupling).max(0.0);
                 self.write_weight(at.layer(), &linear.weight, ln_gradient + x.token.ln_second + coherence.ln());
             }
             Component::Norm(_) | Component::Activation(_) | Component::Dropout(_) => {}

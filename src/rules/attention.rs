@@ -74,6 +74,8 @@ const SHARPEST_GROUPED: f64 = 0.3;
 /// Cosine of the keys up to which their differences have as many directions as there are features:
 /// the (1 − S2)/width of the query and key paths. Attention and linear maps leave fewer.
 const LARGEST_COSINE: f64 = 0.5;
+/// ln of the score variance beyond which only T ~ w^(−½) goes on.
+const LARGEST_LN_SCORE: f64 = 400.0;
 
 /// What the forward pass of one attention leaves for its backward pass.
 pub(crate) struct Attended {
@@ -100,8 +102,10 @@ struct Keys {
     value_cosine: f64,
     /// Share of the spread of the keys that comes from repeated ids and segments.
     grouped: f64,
-    /// v.
+    /// v, as far as f64 holds it with room to spare.
     score_variance: f64,
+    /// ln of the rest of v.
+    ln_beyond: f64,
     /// w.
     contrast: f64,
 }
@@ -181,7 +185,8 @@ impl Attended {
         let group = (attention.n_heads / attention.n_kv_heads) as f64;
         let ln_score = gradient.token.ln_second
             + (attention.scale.powi(2) * attention.d_head as f64).ln()
-            + self.value.token.ln_second;
+            + self.value.token.ln_second
+            - 0.5 * keys.ln_beyond;
         let others = length - 1.0;
         let pairs = |value: &dyn Fn(&Cross) -> f64| -> f64 {
             let terms = domain.classes.iter().zip(&gradient.cosines).zip(&self.crosses);
@@ -195,7 +200,8 @@ impl Attended {
         let own_row = keys.single(self.row.s2, length);
         let value_own = own_row / keep + others * pairs(&|cross| self.overlap(cross, length));
         let shared = pairs(&|cross| 1.0 - self.overlap(cross, length));
-        let value_cosines = self.key_classes(own_row, if others > 0.0 { (1.0 - own_row) / others } else { 0.0 });
+        let value_cosines =
+            self.key_classes(domain, own_row, if others > 0.0 { (1.0 - own_row) / others } else { 0.0 });
         let alignment = self.value_alignment(length);
         let value_token = TokenGradient {
             radial: 1.0 + (gradient.token.radial - 1.0) * alignment,
@@ -215,7 +221,7 @@ impl Attended {
                 (1.0 - keys.key_cosine) * keys.amplitude * cross.t11 + differences * (1.0 - self.row.s2).powi(2);
             ratio(cosine * between, query_own)
         });
-        let query_token = TokenGradient::isotropic(ln_score + self.key.token.ln_second + query_own.ln());
+        let query_token = TokenGradient::isotropic(ln_score + self.key.token.ln_second + query_own.max(0.0).ln());
         let query = Gradient::new(query_token, query_cosines.collect());
 
         // Keys.
@@ -224,7 +230,7 @@ impl Attended {
         let key_own = alone
             * ((value_difference + masked) * self.row.t_weighted
                 + others * value_difference * pairs(&|cross| cross.t11_weighted));
-        let key_cosines = self.key_classes(1.0, if others > 0.0 { -1.0 / others } else { 0.0 });
+        let key_cosines = self.key_classes(domain, 1.0, if others > 0.0 { -1.0 / others } else { 0.0 });
         // Σ_b δs_ab x_b, which the key weights collect, is what the query gradient is made of.
         let collected = (1.0 - keys.key_cosine) * kept(keys.amplitude) * self.row.t_weighted
             + differences * (1.0 - self.row.s2)
@@ -259,16 +265,16 @@ impl Attended {
     }
 
     /// A quantity of pairs of keys that is `same` for equal keys and `mean` on average, per class.
-    fn key_classes(&self, same: f64, mean: f64) -> Vec<f64> {
+    fn key_classes(&self, domain: &Exchangeable, same: f64, mean: f64) -> Vec<f64> {
         let distance = 1.0 - self.keys.key_cosine;
-        self.key
-            .cosines
-            .iter()
-            .map(|cosine| {
-                let closeness = if distance > 0.0 { (cosine - self.keys.key_cosine) / distance } else { 0.0 };
-                mean + (same - mean) * closeness
-            })
-            .collect()
+        let closeness: Vec<f64> = if distance > 0.0 {
+            self.key.cosines.iter().map(|cosine| (cosine - self.keys.key_cosine) / distance).collect()
+        } else {
+            vec![0.0; self.key.cosines.len()]
+        };
+        // Zero but for rounding, which grows where tokens are alike.
+        let average = domain.mean(&closeness);
+        closeness.into_iter().map(|closeness| mean + (same - mean) * (closeness - average)).collect()
     }
 
     /// Why the rule is not exact here, if it is not.
@@ -311,8 +317,10 @@ impl Keys {
         let length = domain.seq_len;
         let (key_cosine, value_cosine) = (domain.mean(&key.cosines), domain.mean(&value.cosines));
         let distance = 1.0 - key_cosine;
-        let score_variance =
-            attention.scale.powi(2) * attention.d_head as f64 * (query.token.ln_second + key.token.ln_second).exp();
+        let ln_score_variance =
+            (attention.scale.powi(2) * attention.d_head as f64).ln() + query.token.ln_second + key.token.ln_second;
+        let score_variance = ln_score_variance.min(LARGEST_LN_SCORE).exp();
+        let ln_beyond = (ln_score_variance - LARGEST_LN_SCORE).max(0.0);
         if distance <= 1e-12 || length < 2.0 {
             let amplitude = 1.0 - value_cosine;
             return Self {
@@ -322,20 +330,23 @@ impl Keys {
                 key_cosine,
                 value_cosine,
                 score_variance,
+                ln_beyond,
                 contrast: 0.0,
             };
         }
         let trace = (1.0 - 1.0 / length) * distance;
         let spread = domain.spread(&key.cosines, &key.cosines);
-        let effective = 1.0 + trace * trace / spread;
+        let effective = 1.0 + (trace * trace / spread).min(length - 1.0);
         let contrast = score_variance * trace * effective / (effective - 1.0);
         Self {
             effective,
-            amplitude: effective * domain.spread(&key.cosines, &value.cosines) / trace,
+            // Of tokens that are copies only rounding is left.
+            amplitude: (effective * domain.spread(&key.cosines, &value.cosines) / trace).max(0.0),
             grouped: 1.0 - (effective - 1.0) / (length - 1.0),
             key_cosine,
             value_cosine,
             score_variance,
+            ln_beyond,
             contrast,
         }
     }

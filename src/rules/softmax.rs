@@ -71,7 +71,7 @@ pub(crate) struct Row {
 impl Row {
     /// T = E (ΣA² − 2ΣA³ + (ΣA²)²), the variance that g ↦ A∘(g − A·g) passes.
     pub(crate) fn t(&self) -> f64 {
-        self.s2 - 2.0 * self.s3 + self.s22
+        (self.s2 - 2.0 * self.s3 + self.s22).max(0.0)
     }
 
     /// The row with all it lacks to a single weight of 1 multiplied by `factor`.

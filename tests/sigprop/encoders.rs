@@ -91,3 +91,22 @@ fn shallow_encoders_agree() {
 fn eight_encoders_agree() {
     assert_agreement(&CASES, 64);
 }
+
+/// A hundred blocks have a prediction, whatever the scheme, weights included.
+#[test]
+fn deep_encoders_have_predictions() {
+    for scheme in ["xavier", "kaiming", "deepnorm", "dslm", "uniform:1"] {
+        let scheme = Scheme::parse(scheme).expect("known");
+        for placement in ["pre", "post"] {
+            for norm in ["layernorm", "none"] {
+                let file = format!("n_layers = 100\nnorm = '{norm}'\nnorm_placement = '{placement}'");
+                let architecture =
+                    Architecture::from_file_text(&file, sigprop::architecture::Format::Toml).expect("valid");
+                let stack = assemble(&architecture, &scheme, &Input::Zipf, &Run::default()).expect("a stack").stack;
+                let prediction = predict(&stack, Sites::All);
+                let table = prediction.unwrap_or_else(|error| panic!("{scheme} {placement} {norm}: {error}")).table;
+                assert!(table.weights.iter().all(|row| row.grad_second_moment.value.is_finite()));
+            }
+        }
+    }
+}
