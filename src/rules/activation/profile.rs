@@ -163,4 +163,24 @@ mod tests {
             }
         }
     }
+
+    /// E φ⁴/(E φ²)² − 1 of N(0, 1), recomputed in f64 outside this project (SciPy), seven digits.
+    #[test]
+    fn kurtosis_of_activations() {
+        let expected = [
+            (Activation::Relu, 5.0),
+            (Activation::Gelu, 6.215_614),
+            (Activation::GeluTanh, 6.217_834),
+            (Activation::Silu, 6.261_746),
+            (Activation::Tanh, 0.627_291),
+            (Activation::Sigmoid, 0.528_900),
+            (Activation::Softplus, 1.754_529),
+            (Activation::Elu, 2.776_022),
+            (Activation::Selu, 1.503_140),
+            (Activation::Relu2, 22.333_333),
+        ];
+        for (activation, expected) in expected {
+            approx::assert_relative_eq!(Profile::new(activation, 0.0).kurtosis, expected, max_relative = 1e-6);
+        }
+    }
 }
