@@ -123,9 +123,9 @@ impl PairRule for Rule {
         /// Correlations of a ReLU network came out 1 % high here.
         const NORM_VARIANCE_LIMIT: f64 = 0.1;
         if x.norm_variance() > NORM_VARIANCE_LIMIT {
-            let got = format!("variance of ln |x|² {:.2}", x.norm_variance());
+            let got = format!("{:.2}", x.norm_variance());
             return Some((
-                "norms of tokens drift apart; covariances are overestimated, by up to ¼ of their variance",
+                "norms of tokens drift apart; covariances are overestimated, by up to a quarter of the variance of ln |x|²",
                 got,
             ));
         }

@@ -52,7 +52,7 @@
 //! # Assumptions
 //!
 //! Bidirectional, tokens exchangeable; 1/width terms beyond the pull and (1 − S2)/width neglected.
-//! Sampled to w = 16; beyond, a caveat.
+//! Single heads were sampled to w = 16 (project notes); beyond, a caveat.
 //!
 //! # Source
 //!
@@ -65,7 +65,8 @@ use super::softmax::{Cross, Overlaps, Row};
 use crate::domain::{Exchangeable, Gradient, Signal};
 use crate::moments::{Token, TokenGradient, share};
 
-/// Score variance up to which the rules were sampled.
+/// Score variance up to which the rules were sampled (single heads, project notes; this project's own
+/// twins: whole attention to about 1, softmax to 16).
 const SHARPEST_SAMPLED: f64 = 16.0;
 /// Share of repeats in the contrast between keys, and score variance, up to which groups of keys of
 /// unequal size are told well enough by their number.
@@ -130,7 +131,7 @@ impl Attended {
             .collect();
 
         let pull = Pull::new(&keys, input);
-        let average = keys.value_cosine * (1.0 - 1.0 / length) + 1.0 / length;
+        let average = keys.average(length);
         let masked = attention.dropout_rate / (1.0 - attention.dropout_rate);
         let own = average
             + keys.amplitude * (row.s2 - 1.0 / keys.effective)
@@ -260,7 +261,7 @@ impl Attended {
 
     /// cos² of the angle between a value and the output of another token.
     fn value_alignment(&self, length: f64) -> f64 {
-        let average = self.keys.value_cosine * (1.0 - 1.0 / length) + 1.0 / length;
+        let average = self.keys.average(length);
         average * average * share(self.value.token.ln_second, self.output.token.ln_second)
     }
 
@@ -349,6 +350,11 @@ impl Keys {
             ln_beyond,
             contrast,
         }
+    }
+
+    /// E |Σ_b v_b/L|² of flat attention, in units of E v².
+    fn average(&self, length: f64) -> f64 {
+        self.value_cosine * (1.0 - 1.0 / length) + 1.0 / length
     }
 
     /// E Σ A² over single keys, from that over effective ones.

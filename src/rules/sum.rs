@@ -57,14 +57,7 @@ impl Rule {
     pub(crate) fn token(&self, x: &Token, branches: &[Token]) -> Token {
         let terms = || self.ln_gains.iter().zip(branches).map(|(gain, branch)| gain + branch.ln_second);
         let ln_independent = ln_sum(terms());
-        let mean_terms: Vec<f64> = self
-            .scales
-            .iter()
-            .zip(branches)
-            .map(|(scale, b)| scale * b.mean * share(0.5 * b.ln_second, 0.5 * ln_independent))
-            .collect();
-        let mean: f64 = mean_terms.iter().sum();
-        let cross = mean * mean - mean_terms.iter().map(|term| term * term).sum::<f64>();
+        let (mean, cross) = self.means(branches, ln_independent);
         let total = 1.0 + cross;
         let ln_second = ln_independent + total.ln();
         let shares: Vec<f64> = terms().map(|term| share(term, ln_second)).collect();
@@ -97,13 +90,7 @@ impl Rule {
 
     /// Cosine of two tokens of the output, from those of the branches.
     pub(crate) fn cosine(&self, branches: &[Token], output: &Token, cosines: &[f64]) -> f64 {
-        let means: Vec<f64> = self
-            .scales
-            .iter()
-            .zip(branches)
-            .map(|(scale, b)| scale * b.mean * share(0.5 * b.ln_second, 0.5 * output.ln_second))
-            .collect();
-        let cross = means.iter().sum::<f64>().powi(2) - means.iter().map(|mean| mean * mean).sum::<f64>();
+        let (_, cross) = self.means(branches, output.ln_second);
         let terms = self.ln_gains.iter().zip(branches).zip(cosines);
         terms.map(|((gain, b), cosine)| share(gain + b.ln_second, output.ln_second) * cosine).sum::<f64>() + cross
     }
@@ -161,6 +148,15 @@ impl Rule {
         let joined =
             TokenGradient { radial: ((joined.radial + cross) * (-ln_total).exp()).max(0.0), ..joined.scaled(ln_total) };
         (joined, weights)
+    }
+
+    /// Σ β_i mean_i and Σ_{i≠j} β_i β_j mean_i mean_j, in units of a second moment.
+    fn means(&self, branches: &[Token], ln_unit: f64) -> (f64, f64) {
+        let terms = self.scales.iter().zip(branches);
+        let means: Vec<f64> =
+            terms.map(|(scale, b)| scale * b.mean * share(0.5 * b.ln_second, 0.5 * ln_unit)).collect();
+        let mean: f64 = means.iter().sum();
+        (mean, mean * mean - means.iter().map(|mean| mean * mean).sum::<f64>())
     }
 
     fn share(&self, index: usize, branches: &[Token], output: &Token) -> f64 {
