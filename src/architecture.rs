@@ -5,6 +5,7 @@
 
 mod error;
 mod file;
+mod parts;
 mod resolved;
 mod words;
 
@@ -12,8 +13,9 @@ use serde::{Deserialize, Serialize};
 
 pub use error::ArchitectureError;
 pub use file::Format;
+pub use parts::{Experts, InitTable, Latent, Stem};
 pub use resolved::{Placement, Resolved};
-pub use words::{Activation, Head, Kind, NormChoice, NormPlacement, Positions};
+pub use words::{Activation, Head, Kind, NormChoice, NormPlacement, Parallel, Positions, QkNorm};
 
 /// A network as it is described. Field names are the keys of MODEL files; the default is a plain
 /// Pre-LN Transformer encoder.
@@ -74,10 +76,75 @@ pub struct Architecture {
     pub attention_dropout: f64,
     /// Probability of dropping a whole branch, in training.
     pub drop_path: f64,
-    /// Whether tokens see only those before them; not supported yet.
+    /// Whether tokens see only themselves and those before them.
     pub causal: bool,
-    /// Whether the model is a decoder; computed as bidirectional, with a caveat.
-    pub decoder: bool,
+    /// How many tokens a query sees, itself included, on each side it looks to; one number per block, 0 for
+    /// all. Empty: all, in every block.
+    pub windows: Vec<usize>,
+    /// Width of a head of queries and keys, and of values; by default the width over the heads.
+    pub d_head: Option<usize>,
+    /// Factor on q·k; by default 1/√`d_head`.
+    pub attention_scale: Option<f64>,
+    /// Whether block i divides its scores by i + 1.
+    pub attention_scale_by_layer: bool,
+    /// Scores s become c·tanh(s/c).
+    pub attention_softcap: Option<f64>,
+    /// Whether queries and keys are normalised, per head or whole.
+    pub qk_norm: QkNorm,
+    /// Queries and keys from low-rank latents (multi-head latent attention).
+    pub latent: Option<Latent>,
+    /// Biases of queries, keys and values; by default `biases`.
+    pub qkv_biases: Option<bool>,
+    /// Bias of the attention output; by default `biases`.
+    pub attention_output_bias: Option<bool>,
+    /// Biases of the feed-forward network; by default `biases`.
+    pub ffn_biases: Option<bool>,
+    /// Whether attention and feed-forward network work side by side.
+    pub parallel: Parallel,
+    /// Value of every gain of a norm.
+    pub norm_gain: f64,
+    /// Whether the skip connection starts behind the norm of a Pre-LN block.
+    pub skip_from_norm: bool,
+    /// Whether block 0 normalises the input of its attention; false: the embedding norm does.
+    pub first_norm: bool,
+    /// Mixture of experts in place of the feed-forward network.
+    pub experts: Option<Experts>,
+    /// Factor on the token embedding.
+    pub embedding_scale: f64,
+    /// Width of the token embedding; by default that of the stream. Another one is projected, before the
+    /// positions are added, and back at the end.
+    pub embedding_width: Option<usize>,
+    /// Rows of a table of token types of which every token gets row 0; 0: no such table.
+    pub token_types: usize,
+    /// Features of a head that rotary positions rotate; by default all.
+    pub rotary_dim: Option<usize>,
+    /// Base of the frequencies of rotary positions.
+    pub rotary_base: f64,
+    /// Base in blocks with a window; by default the same.
+    pub rotary_window_base: Option<f64>,
+    /// Angles per position, in place of the powers of `rotary_base`.
+    pub rotary_frequencies: Option<Vec<f64>>,
+    /// Buckets of relative positions.
+    pub relative_buckets: usize,
+    /// Distance from which on relative positions share a bucket.
+    pub relative_max_distance: usize,
+    /// Whether block 0's table of relative positions serves all blocks.
+    pub relative_shared: bool,
+    /// What stands where ids are embedded: patches of an image, or frames of audio.
+    pub stem: Option<Stem>,
+    /// Probability of zeroing an entry of the embedding sum, in training; by default `dropout`.
+    pub embedding_dropout: Option<f64>,
+    /// Probability of zeroing an entry behind the activation, in training.
+    pub activation_dropout: f64,
+    /// Probability of zeroing an entry behind the final norm, in training.
+    pub final_dropout: f64,
+    /// A decoder that reads the output of this encoder through cross-attention; its own fields are those
+    /// of an architecture.
+    pub decoder: Option<Box<Architecture>>,
+    /// Whether the decoder embeds with the encoder's table.
+    pub shared_embedding: bool,
+    /// The distribution of every tensor, for the scheme `hf`.
+    pub init: Option<InitTable>,
     /// Whether an MLP has residual connections; encoders always have.
     pub residual: Option<bool>,
     /// Factor on the skip connection; by default the scheme's.
@@ -114,7 +181,38 @@ impl Default for Architecture {
             attention_dropout: 0.0,
             drop_path: 0.0,
             causal: false,
-            decoder: false,
+            windows: Vec::new(),
+            d_head: None,
+            attention_scale: None,
+            attention_scale_by_layer: false,
+            attention_softcap: None,
+            qk_norm: QkNorm::None,
+            latent: None,
+            qkv_biases: None,
+            attention_output_bias: None,
+            ffn_biases: None,
+            parallel: Parallel::None,
+            norm_gain: 1.0,
+            skip_from_norm: false,
+            first_norm: true,
+            experts: None,
+            embedding_scale: 1.0,
+            embedding_width: None,
+            token_types: 0,
+            rotary_dim: None,
+            rotary_base: 10_000.0,
+            rotary_window_base: None,
+            rotary_frequencies: None,
+            relative_buckets: 32,
+            relative_max_distance: 128,
+            relative_shared: true,
+            stem: None,
+            embedding_dropout: None,
+            activation_dropout: 0.0,
+            final_dropout: 0.0,
+            decoder: None,
+            shared_embedding: false,
+            init: None,
             residual: None,
             skip_scale: None,
             branch_scale: None,

@@ -76,6 +76,14 @@ words! {
         GeluTanh = "gelu_tanh",
         /// x σ(x).
         Silu = "silu",
+        /// x σ(1.702 x).
+        QuickGelu = "quick_gelu",
+        /// x tanh(ln(1 + e^x)).
+        Mish = "mish",
+        /// x min(max(x + 3, 0), 6)/6.
+        HardSwish = "hard_swish",
+        /// min(max(x, 0), 6).
+        Relu6 = "relu6",
         /// tanh x.
         Tanh = "tanh",
         /// 1/(1 + e^(−x)).
@@ -92,8 +100,12 @@ words! {
         Swiglu = "swiglu",
         /// A GELU gate times a linear branch.
         Geglu = "geglu",
+        /// The tanh approximation of a GELU gate times a linear branch.
+        GegluTanh = "geglu_tanh",
         /// A ReLU gate times a linear branch.
         Reglu = "reglu",
+        /// A sigmoid gate times a linear branch.
+        Glu = "glu",
     }
 }
 
@@ -116,11 +128,11 @@ words! {
         Pre = "pre",
         /// After every residual sum.
         Post = "post",
-        /// At both ends of every branch; not supported yet.
+        /// At both ends of every branch.
         Sandwich = "sandwich",
-        /// At the end of every branch; not supported yet.
+        /// At the end of every branch.
         Reordered = "reordered",
-        /// At the start and in the middle of every branch; not supported yet.
+        /// At the start of every branch and before its last linear map.
         Sub = "sub",
     }
 }
@@ -134,10 +146,36 @@ words! {
         Learned = "learned",
         /// Fixed sinusoids are added.
         Sinusoidal = "sinusoidal",
-        /// Queries and keys are rotated; treated as none.
+        /// Queries and keys are rotated.
         Rotary = "rotary",
-        /// Scores fall with distance; treated as none.
+        /// Scores fall with distance.
         Alibi = "alibi",
+        /// Scores get a learned number per distance (T5).
+        Relative = "relative",
+    }
+}
+
+words! {
+    /// Whether queries and keys are normalised.
+    QkNorm ("qk_norm") {
+        /// They are not.
+        None = "none",
+        /// Every head by itself.
+        Head = "head",
+        /// All heads together.
+        Projection = "projection",
+    }
+}
+
+words! {
+    /// Whether attention and feed-forward network work side by side.
+    Parallel ("parallel") {
+        /// One after the other.
+        None = "none",
+        /// Side by side behind one norm.
+        SharedNorm = "shared_norm",
+        /// Side by side, each behind a norm of its own.
+        OwnNorms = "own_norms",
     }
 }
 
@@ -164,10 +202,14 @@ impl Activation {
             Self::LeakyRelu => Function::LeakyRelu { slope: 0.01 },
             Self::Relu2 => Function::Relu2,
             Self::Gelu | Self::Geglu => Function::Gelu,
-            Self::GeluTanh => Function::GeluTanh,
+            Self::GeluTanh | Self::GegluTanh => Function::GeluTanh,
             Self::Silu | Self::Swiglu => Function::Silu,
             Self::Tanh => Function::Tanh,
-            Self::Sigmoid => Function::Sigmoid,
+            Self::QuickGelu => Function::QuickGelu,
+            Self::Mish => Function::Mish,
+            Self::HardSwish => Function::HardSwish,
+            Self::Relu6 => Function::Relu6,
+            Self::Sigmoid | Self::Glu => Function::Sigmoid,
             Self::Erf => Function::Erf,
             Self::Softplus => Function::Softplus,
             Self::Elu => Function::Elu,
@@ -177,7 +219,7 @@ impl Activation {
 
     /// Whether it gates a linear branch.
     pub fn is_gated(self) -> bool {
-        matches!(self, Self::Swiglu | Self::Geglu | Self::Reglu)
+        matches!(self, Self::Swiglu | Self::Geglu | Self::GegluTanh | Self::Reglu | Self::Glu)
     }
 }
 

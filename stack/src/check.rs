@@ -3,8 +3,8 @@
 use std::collections::{HashMap, HashSet};
 
 use crate::{
-    Activation, Component, EmbeddingTerm, Fan, GradientSeed, Init, Interpreter, Number, Site, Source, Stack,
-    StackError, Tensor, forward,
+    Activation, Attention, Component, EmbeddingTerm, Fan, GivenIds, GradientSeed, Ids, Init, Interpreter, Mixture,
+    Node, Number, Op, PositionBias, Site, Source, Stack, StackError, Stream, Tensor, forward,
 };
 
 /// Sizes above this are refused: products of two of them still fit in 64 bits.
@@ -12,18 +12,21 @@ const MAX_SIZE: usize = 1 << 31;
 
 /// Walks the stack with widths alone and checks every number it meets.
 pub fn check(stack: &Stack) -> Result<(), StackError> {
-    size("stack", "seq_len", stack.seq_len)?;
     if stack.gradient.stream >= stack.streams.len() {
         let got = format!("{} with {} streams", stack.gradient.stream, stack.streams.len());
         return Err(value("stack", "gradient.stream", "the index of a stream", got));
     }
     range("stack", "gradient.correlation", stack.gradient.correlation, 0.0..=1.0, "in [0, 1]")?;
     for stream in &stack.streams {
+        size("stack", "seq_len", stream.seq_len)?;
         if stream.body.is_empty() {
             return Err(value("stack", "streams.body", "at least one node", "none".to_owned()));
         }
     }
-    let mut widths = Widths { seq_len: stack.seq_len, shapes: HashMap::new(), sites: HashSet::new(), repeated: None };
+    for (index, stream) in stack.streams.iter().enumerate() {
+        check_memories(index, &stream.body)?;
+    }
+    let mut widths = Widths { shapes: HashMap::new(), sites: HashSet::new(), repeated: None };
     forward(stack, &mut widths)?;
     match widths.repeated {
         Some(site) => Err(value(&site, "name", "different from those of its neighbours", "the same twice".to_owned())),
@@ -31,9 +34,15 @@ pub fn check(stack: &Stack) -> Result<(), StackError> {
     }
 }
 
-/// Carries the width of a token.
-struct Widths {
+/// What a signal is, for the check.
+#[derive(Clone, Copy)]
+struct Shape {
     seq_len: usize,
+    width: usize,
+}
+
+/// Carries shapes.
+struct Widths {
     /// Shape and distribution of every tensor met so far, by name.
     shapes: HashMap<String, ([usize; 2], Init)>,
     /// Paths met so far.
@@ -63,116 +72,182 @@ impl Widths {
 }
 
 impl Interpreter for Widths {
-    type Signal = usize;
+    type Signal = Shape;
     type Gradient = ();
     type Kept = ();
     type Error = StackError;
 
-    fn source(&mut self, _: &Site, source: &Source) -> Result<usize, StackError> {
+    fn source(&mut self, _: &Site, stream: &Stream) -> Result<Shape, StackError> {
         let site = "source";
-        let width = source.width();
+        let width = stream.source.width();
+        let seq_len = stream.seq_len;
         size(site, "width", width)?;
-        match source {
+        match &stream.source {
             Source::Gaussian(gaussian) => {
                 not_negative(site, "variance", gaussian.variance)?;
                 range(site, "correlation", gaussian.correlation, 0.0..=1.0, "in [0, 1]")?;
             }
             Source::Embedding(embedding) => {
-                size(site, "vocab_size", embedding.ids.vocab_size)?;
-                not_negative(site, "exponent", embedding.ids.exponent)?;
+                size(site, "vocab_size", embedding.ids.vocab_size())?;
+                match &embedding.ids {
+                    Ids::PowerLaw(law) => not_negative(site, "exponent", law.exponent)?,
+                    Ids::Given(given) => check_sequences(site, given, seq_len)?,
+                }
                 for term in &embedding.terms {
                     match term {
                         EmbeddingTerm::Token { table } => {
-                            self.tensor(site, table, [embedding.ids.vocab_size, width])?;
+                            self.tensor(site, table, [embedding.ids.vocab_size(), width])?;
                         }
-                        EmbeddingTerm::LearnedPosition { table } => self.tensor(site, table, [self.seq_len, width])?,
+                        EmbeddingTerm::LearnedPosition { table } => self.tensor(site, table, [seq_len, width])?,
                         EmbeddingTerm::Segment { table } => self.tensor(site, table, [2, width])?,
+                        EmbeddingTerm::Constant { table, rows } => {
+                            size(site, "rows", *rows)?;
+                            self.tensor(site, table, [*rows, width])?;
+                        }
                         EmbeddingTerm::SinusoidalPosition { scale } => finite(site, "scale", *scale)?,
                     }
                 }
             }
         }
-        Ok(width)
+        Ok(Shape { seq_len, width })
     }
 
-    fn source_backward(&mut self, _: &Site, _: &Source, (): ()) -> Result<(), StackError> {
+    fn source_backward(&mut self, _: &Site, _: &Stream, (): ()) -> Result<(), StackError> {
         Ok(())
     }
 
-    fn seed(&mut self, _: &Site, _: &GradientSeed, _: &usize) -> Result<(), StackError> {
+    fn seed(&mut self, _: &Site, _: &GradientSeed, _: &Shape) -> Result<(), StackError> {
         Ok(())
     }
 
-    fn apply(&mut self, at: &Site, component: &Component, width: usize) -> Result<(usize, ()), StackError> {
-        match component {
+    fn apply(&mut self, at: &Site, component: &Component, x: Shape) -> Result<(Shape, ()), StackError> {
+        let site = at.to_string();
+        let y = match component {
             Component::Linear(linear) => {
-                same_width(at, linear.fan_in, width)?;
-                size(&at.to_string(), "fan_out", linear.fan_out)?;
-                self.tensor(&at.to_string(), &linear.weight, [linear.fan_out, linear.fan_in])?;
+                same_width(at, linear.fan_in, x.width)?;
+                size(&site, "fan_out", linear.fan_out)?;
+                self.tensor(&site, &linear.weight, [linear.fan_out, linear.fan_in])?;
                 if let Some(bias) = &linear.bias {
-                    self.tensor(&at.to_string(), bias, [linear.fan_out, 1])?;
+                    self.tensor(&site, bias, [linear.fan_out, 1])?;
                 }
-                Ok((linear.fan_out, ()))
+                Shape { width: linear.fan_out, ..x }
             }
             Component::Norm(norm) => {
-                let site = at.to_string();
                 not_negative(&site, "eps", norm.eps)?;
                 finite(&site, "gain", norm.gain)?;
-                Ok((width, ()))
+                divisor(&site, "groups", norm.groups, x.width, "a divisor of the width")?;
+                x
             }
             Component::Activation(activation) => {
                 if let Activation::LeakyRelu { slope } = activation {
-                    finite(&at.to_string(), "slope", *slope)?;
+                    finite(&site, "slope", *slope)?;
                 }
-                Ok((width, ()))
+                x
             }
             Component::Dropout(dropout) => {
-                rate(&at.to_string(), "rate", dropout.rate)?;
-                Ok((width, ()))
+                rate(&site, "rate", dropout.rate)?;
+                x
             }
-        }
+            Component::Scale(scale) => {
+                finite(&site, "factor", scale.factor)?;
+                x
+            }
+            Component::Rotary(rotary) => {
+                divisor(&site, "d_head", rotary.d_head, x.width, "a divisor of the width")?;
+                if 2 * rotary.frequencies.len() > rotary.d_head {
+                    let got = rotary.frequencies.len().to_string();
+                    return Err(value(&site, "frequencies", "at most d_head/2 numbers", got));
+                }
+                for frequency in &rotary.frequencies {
+                    finite(&site, "frequencies", *frequency)?;
+                }
+                x
+            }
+            Component::Embedding(term) => {
+                match term {
+                    EmbeddingTerm::LearnedPosition { table } => self.tensor(&site, table, [x.seq_len, x.width])?,
+                    EmbeddingTerm::SinusoidalPosition { scale } => finite(&site, "scale", *scale)?,
+                    EmbeddingTerm::Constant { table, rows } => {
+                        size(&site, "rows", *rows)?;
+                        self.tensor(&site, table, [*rows, x.width])?;
+                    }
+                    EmbeddingTerm::Token { .. } | EmbeddingTerm::Segment { .. } => {
+                        let got = "one of ids or segments".to_owned();
+                        return Err(value(&site, "embedding", "one of positions behind the source", got));
+                    }
+                }
+                x
+            }
+            Component::Convolution(convolution) => {
+                same_width(at, convolution.fan_in, x.width)?;
+                for (field, got) in [
+                    ("fan_out", convolution.fan_out),
+                    ("kernel", convolution.kernel),
+                    ("stride", convolution.stride),
+                    ("output length", convolution.output_len(x.seq_len)),
+                ] {
+                    size(&site, field, got)?;
+                }
+                let fan_in = convolution.kernel * convolution.fan_in;
+                self.tensor(&site, &convolution.weight, [convolution.fan_out, fan_in])?;
+                if let Some(bias) = &convolution.bias {
+                    self.tensor(&site, bias, [convolution.fan_out, 1])?;
+                }
+                Shape { seq_len: convolution.output_len(x.seq_len), width: convolution.fan_out }
+            }
+            Component::Prepend(prepend) => {
+                self.tensor(&site, &prepend.token, [1, x.width])?;
+                Shape { seq_len: x.seq_len + 1, ..x }
+            }
+        };
+        Ok((y, ()))
     }
 
     fn apply_backward(&mut self, _: &Site, _: &Component, (): (), (): ()) -> Result<(), StackError> {
         Ok(())
     }
 
-    fn fork(&mut self, _: &Site, input: &usize) -> usize {
+    fn fork(&mut self, _: &Site, input: &Shape) -> Shape {
         *input
     }
 
-    fn merge(&mut self, at: &Site, fan: Fan, _: usize, parts: Vec<usize>) -> Result<(usize, ()), StackError> {
+    fn merge(&mut self, at: &Site, fan: Fan, x: Shape, parts: Vec<Shape>) -> Result<(Shape, ()), StackError> {
         let site = at.to_string();
-        let width = match fan {
+        let y = match fan {
             Fan::Sum(sum) => {
                 for branch in &sum.branches {
                     finite(&site, "scale", branch.scale)?;
                     rate(&site, "drop_rate", branch.drop_rate)?;
                 }
-                common_width(at, &parts)?
+                common_shape(at, &parts)?
             }
-            Fan::Product(_) => common_width(at, &parts)?,
-            Fan::Attention(attention) => {
-                for (field, got) in
-                    [("n_heads", attention.n_heads), ("n_kv_heads", attention.n_kv_heads), ("d_head", attention.d_head)]
-                {
-                    size(&site, field, got)?;
+            Fan::Product(_) => common_shape(at, &parts)?,
+            Fan::Concat(concat) => {
+                size(&site, "n_heads", concat.n_heads)?;
+                let mut width = 0;
+                for (part, shape) in concat.parts.iter().zip(&parts) {
+                    same_length(at, x.seq_len, shape.seq_len)?;
+                    if !part.shared {
+                        divisor(&site, "n_heads", concat.n_heads, shape.width, "a divisor of the width of a part")?;
+                    }
+                    width += if part.shared { concat.n_heads * shape.width } else { shape.width };
                 }
-                if !attention.n_heads.is_multiple_of(attention.n_kv_heads) {
-                    let got = format!("{} of {}", attention.n_kv_heads, attention.n_heads);
-                    return Err(value(&site, "n_kv_heads", "a divisor of n_heads", got));
+                size(&site, "parts", width)?;
+                Shape { width, ..x }
+            }
+            Fan::Attention(attention) => self.attention(at, attention, &parts)?,
+            Fan::Mixture(mixture) => {
+                size(&site, "n_experts", mixture.n_experts)?;
+                if !(1..=mixture.n_experts).contains(&mixture.top_k) {
+                    let got = format!("{} of {}", mixture.top_k, mixture.n_experts);
+                    return Err(value(&site, "top_k", "between 1 and n_experts", got));
                 }
-                finite(&site, "scale", attention.scale)?;
-                rate(&site, "dropout_rate", attention.dropout_rate)?;
-                let width = attention.n_heads * attention.d_head;
-                let kv_width = attention.n_kv_heads * attention.d_head;
-                for (expected, got) in [width, kv_width, kv_width].into_iter().zip(parts) {
-                    same_width(at, expected, got)?;
-                }
-                width
+                finite(&site, "scale", mixture.scale)?;
+                self.tensor(&site, &mixture.router, [mixture.n_experts, x.width])?;
+                common_shape(at, &parts)?
             }
         };
-        Ok((width, ()))
+        Ok((y, ()))
     }
 
     fn split(&mut self, _: &Site, _: Fan, (): &mut (), (): ()) -> Result<Vec<()>, StackError> {
@@ -183,7 +258,16 @@ impl Interpreter for Widths {
         Ok(())
     }
 
-    fn observe(&mut self, at: &Site, _: &usize) {
+    fn accumulate(&mut self, (): (), (): ()) -> Result<(), StackError> {
+        Ok(())
+    }
+
+    /// All experts are alike.
+    fn experts(&self, _: &Mixture) -> usize {
+        1
+    }
+
+    fn observe(&mut self, at: &Site, _: &Shape) {
         let path = at.to_string();
         if !self.sites.insert(path.clone()) {
             self.repeated.get_or_insert(path);
@@ -193,16 +277,142 @@ impl Interpreter for Widths {
     fn observe_gradient(&mut self, _: &Site, (): &()) {}
 }
 
-fn common_width(at: &Site, parts: &[usize]) -> Result<usize, StackError> {
+impl Widths {
+    fn attention(&mut self, at: &Site, attention: &Attention, parts: &[Shape]) -> Result<Shape, StackError> {
+        let site = at.to_string();
+        for (field, got) in [
+            ("n_heads", attention.n_heads),
+            ("n_kv_heads", attention.n_kv_heads),
+            ("d_head", attention.d_head),
+            ("d_value", attention.d_value),
+        ] {
+            size(&site, field, got)?;
+        }
+        if !attention.n_heads.is_multiple_of(attention.n_kv_heads) {
+            let got = format!("{} of {}", attention.n_kv_heads, attention.n_heads);
+            return Err(value(&site, "n_kv_heads", "a divisor of n_heads", got));
+        }
+        finite(&site, "scale", attention.scale)?;
+        if let Some(cap) = attention.softcap {
+            range(&site, "softcap", cap, f64::MIN_POSITIVE..=f64::MAX, "finite and positive")?;
+        }
+        rate(&site, "dropout_rate", attention.dropout_rate)?;
+        match &attention.bias {
+            None => {}
+            Some(PositionBias::Alibi { slopes }) => {
+                if slopes.len() != attention.n_heads {
+                    let got = slopes.len().to_string();
+                    return Err(value(&site, "slopes", "as many numbers as heads", got));
+                }
+                for slope in slopes {
+                    not_negative(&site, "slopes", *slope)?;
+                }
+            }
+            Some(PositionBias::Relative { table, buckets, max_distance, .. }) => {
+                range(&site, "buckets", *buckets as f64, 4.0..=1e6, "at least 4")?;
+                if max_distance <= buckets {
+                    let got = max_distance.to_string();
+                    return Err(value(&site, "max_distance", "more than buckets", got));
+                }
+                self.tensor(&site, table, [*buckets, attention.n_heads])?;
+            }
+        }
+        let width = |heads: usize, width: usize| heads * width;
+        let expected = [
+            width(attention.n_heads, attention.d_head),
+            width(attention.n_kv_heads, attention.d_head),
+            width(attention.n_kv_heads, attention.d_value),
+        ];
+        for (expected, got) in expected.into_iter().zip(parts) {
+            same_width(at, expected, got.width)?;
+        }
+        let [query, key, val] = parts else {
+            unreachable!("attention has the parts query, key, value");
+        };
+        same_length(at, key.seq_len, val.seq_len)?;
+        for query in 0..query.seq_len {
+            if attention.mask.keys(query, key.seq_len).is_empty() {
+                let got = format!("none at position {query}");
+                return Err(value(&site, "mask", "at least one key for every query", got));
+            }
+        }
+        Ok(Shape { seq_len: query.seq_len, width: width(attention.n_heads, attention.d_value) })
+    }
+}
+
+/// Refuses attention that reads a stream that has not run yet.
+fn check_memories(stream: usize, body: &[Node]) -> Result<(), StackError> {
+    for node in body {
+        let parts: Vec<&[Node]> = match &node.op {
+            Op::Apply(_) => Vec::new(),
+            Op::Chain(body) => vec![body],
+            Op::Sum(sum) => sum.branches.iter().map(|branch| branch.body.as_slice()).collect(),
+            Op::Product(product) => product.factors.iter().map(Vec::as_slice).collect(),
+            Op::Concat(concat) => concat.parts.iter().map(|part| part.body.as_slice()).collect(),
+            Op::Mixture(mixture) => vec![&mixture.expert],
+            Op::Attention(attention) => {
+                if let Some(memory) = attention.memory.filter(|&memory| memory >= stream) {
+                    let got = format!("{memory} in stream {stream}");
+                    return Err(value(&node.name, "memory", "the index of an earlier stream", got));
+                }
+                vec![&attention.query, &attention.key, &attention.value]
+            }
+        };
+        parts.into_iter().try_for_each(|part| check_memories(stream, part))?;
+    }
+    Ok(())
+}
+
+fn check_sequences(site: &str, given: &GivenIds, seq_len: usize) -> Result<(), StackError> {
+    if given.sequences.is_empty() {
+        return Err(value(site, "sequences", "at least one", "none".to_owned()));
+    }
+    for sequence in &given.sequences {
+        if sequence.len() != seq_len {
+            return Err(value(site, "sequences", "as long as seq_len", format!("{} ids", sequence.len())));
+        }
+        if let Some(id) = sequence.iter().find(|&&id| id as usize >= given.vocab_size) {
+            return Err(value(site, "sequences", "below vocab_size", id.to_string()));
+        }
+    }
+    Ok(())
+}
+
+fn common_shape(at: &Site, parts: &[Shape]) -> Result<Shape, StackError> {
     let Some((&first, rest)) = parts.split_first() else {
         return Err(value(&at.to_string(), "parts", "at least one", "none".to_owned()));
     };
-    rest.iter().try_for_each(|&width| same_width(at, first, width))?;
+    rest.iter().try_for_each(|part| {
+        same_width(at, first.width, part.width)?;
+        same_length(at, first.seq_len, part.seq_len)
+    })?;
     Ok(first)
 }
 
 fn same_width(at: &Site, expected: usize, got: usize) -> Result<(), StackError> {
     if expected == got { Ok(()) } else { Err(StackError::Width { site: at.to_string(), expected, got }) }
+}
+
+fn same_length(at: &Site, expected: usize, got: usize) -> Result<(), StackError> {
+    if expected == got {
+        return Ok(());
+    }
+    let got = format!("{got} tokens beside {expected}");
+    Err(value(&at.to_string(), "parts", "of one sequence length", got))
+}
+
+fn divisor(
+    site: &str,
+    field: &'static str,
+    part: usize,
+    whole: usize,
+    expected: &'static str,
+) -> Result<(), StackError> {
+    size(site, field, part)?;
+    if whole.is_multiple_of(part) {
+        return Ok(());
+    }
+    Err(value(site, field, expected, format!("{part} of {whole}")))
 }
 
 fn size(site: &str, field: &'static str, got: usize) -> Result<(), StackError> {
@@ -247,13 +457,13 @@ fn value(site: &str, field: &'static str, expected: &'static str, got: String) -
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Dropout, Gaussian, Node, Op, Stream};
+    use crate::{Dropout, Gaussian};
 
     fn stack(body: Vec<Node>) -> Stack {
         let source = Source::Gaussian(Gaussian { width: 4, variance: 1.0, correlation: 0.0 });
-        let streams = vec![Stream { name: "main".to_owned(), source, body }];
+        let streams = vec![Stream { name: "main".to_owned(), seq_len: 2, source, body }];
         let gradient = GradientSeed { stream: 0, correlation: 0.0 };
-        Stack { name: "test".to_owned(), seq_len: 2, streams, gradient }
+        Stack { name: "test".to_owned(), streams, gradient }
     }
 
     #[test]

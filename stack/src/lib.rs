@@ -17,8 +17,9 @@ mod traverse;
 
 pub use check::check;
 pub use components::{
-    Activation, Attention, Branch, Component, Dropout, Embedding, EmbeddingTerm, Gaussian, Ids, Linear, Norm, NormKind,
-    Product, Source, Sum,
+    Activation, Attention, Branch, Component, Concat, ConcatPart, Convolution, Dropout, Embedding, EmbeddingTerm,
+    Gaussian, GivenIds, Ids, Linear, Mask, Mixture, Norm, NormKind, PositionBias, PowerLaw, Prepend, Product, Rotary,
+    Scale, Source, Sum, Weighting,
 };
 pub use error::StackError;
 pub use number::Number;

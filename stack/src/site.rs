@@ -9,12 +9,13 @@ pub struct Site<'s> {
     pub(crate) names: Vec<&'s str>,
     pub(crate) layer: i64,
     pub(crate) recomputing: bool,
+    pub(crate) expert: Option<usize>,
 }
 
 impl<'s> Site<'s> {
     /// The start of a stream, `stream` being its prefix if sites need one.
     pub(crate) fn start(stream: Option<&'s str>) -> Self {
-        Self { stream, names: Vec::new(), layer: -1, recomputing: false }
+        Self { stream, names: Vec::new(), layer: -1, recomputing: false, expert: None }
     }
 
     /// −1 for what enters block 0, i for block i, N after the last block.
@@ -30,6 +31,16 @@ impl<'s> Site<'s> {
     /// Whether the forward pass through here repeats one whose results were not kept.
     pub fn recomputing(&self) -> bool {
         self.recomputing
+    }
+
+    /// The expert this is in, of the innermost mixture.
+    pub fn expert(&self) -> Option<usize> {
+        self.expert
+    }
+
+    /// Whether the site is told: of the experts of a mixture only the first is.
+    pub(crate) fn is_observed(&self) -> bool {
+        self.expert.is_none_or(|expert| expert == 0)
     }
 
     /// The path of the neighbour `name` of this site.

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Attention, Component, Product, Source, Sum};
+use crate::{Attention, Component, Concat, Mixture, Product, Source, Sum};
 
 /// A network with every number resolved, its input and where its gradient starts: the complete
 /// input of a prediction or a measurement.
@@ -11,9 +11,7 @@ use crate::{Attention, Component, Product, Source, Sum};
 pub struct Stack {
     /// What the network is called.
     pub name: String,
-    /// Tokens of a sequence.
-    pub seq_len: usize,
-    /// Run in order.
+    /// Run in order; attention may read the output of a stream before its own.
     pub streams: Vec<Stream>,
     /// Where the backward pass starts and with what.
     pub gradient: GradientSeed,
@@ -25,6 +23,8 @@ pub struct Stack {
 pub struct Stream {
     /// Prefix of its sites when there is more than one stream.
     pub name: String,
+    /// Tokens of a sequence at the source.
+    pub seq_len: usize,
     /// What it starts with.
     pub source: Source,
     /// `embeddings`, `blocks.0` …, `final_norm`: one stream site each.
@@ -67,7 +67,7 @@ impl Node {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Op {
-    /// Acts on every token alike.
+    /// One component.
     Apply(Component),
     /// One after the other; the unit that may be recomputed instead of kept.
     Chain(Vec<Node>),
@@ -75,6 +75,10 @@ pub enum Op {
     Sum(Sum),
     /// Elementwise product of chains on a common input.
     Product(Product),
-    /// Softmax attention between the tokens of a sequence.
+    /// Chains on a common input, side by side.
+    Concat(Concat),
+    /// Softmax attention between the tokens of a sequence, or of two.
     Attention(Attention),
+    /// Each token goes to a few of many experts.
+    Mixture(Mixture),
 }

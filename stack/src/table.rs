@@ -15,12 +15,29 @@ pub enum Quantity {
     GradVariance,
     /// E over ordered pairs of tokens of g_a g_b, over the gradient variance.
     GradTokenCorrelation,
+    /// E x² − mean² at the first position, the mean being that of the position.
+    VarianceFirst,
+    /// E x² − mean² at the last position.
+    VarianceLast,
+    /// E g² at the first position.
+    GradVarianceFirst,
+    /// E g² at the last position.
+    GradVarianceLast,
 }
 
 impl Quantity {
     /// All of them, in the order of the columns.
-    pub const ALL: [Self; 5] =
-        [Self::Mean, Self::Variance, Self::TokenCorrelation, Self::GradVariance, Self::GradTokenCorrelation];
+    pub const ALL: [Self; 9] = [
+        Self::Mean,
+        Self::Variance,
+        Self::TokenCorrelation,
+        Self::GradVariance,
+        Self::GradTokenCorrelation,
+        Self::VarianceFirst,
+        Self::VarianceLast,
+        Self::GradVarianceFirst,
+        Self::GradVarianceLast,
+    ];
 
     /// Name in CSV and JSON.
     pub fn name(self) -> &'static str {
@@ -30,6 +47,10 @@ impl Quantity {
             Self::TokenCorrelation => "token_correlation",
             Self::GradVariance => "grad_variance",
             Self::GradTokenCorrelation => "grad_token_correlation",
+            Self::VarianceFirst => "variance_first",
+            Self::VarianceLast => "variance_last",
+            Self::GradVarianceFirst => "grad_variance_first",
+            Self::GradVarianceLast => "grad_variance_last",
         }
     }
 }
@@ -60,7 +81,7 @@ pub struct SiteRow {
     /// Whether the site lies on the stream itself, not inside a block.
     pub is_stream_site: bool,
     /// One cell per [`Quantity`], in the order of [`Quantity::ALL`].
-    pub cells: [Option<Cell>; 5],
+    pub cells: [Option<Cell>; 9],
 }
 
 impl SiteRow {

@@ -4,7 +4,7 @@
 //! same nodes in exactly the reverse order, so that an interpreter can pair what it observes. A
 //! chain the interpreter chose not to keep is run forward again just before its backward pass.
 
-use crate::{Attention, Component, GradientSeed, Node, Op, Product, Site, Source, Stack, Stream, Sum};
+use crate::{Attention, Component, Concat, GradientSeed, Mixture, Node, Op, Product, Site, Stack, Stream, Sum};
 
 /// An operation with several chains on a common input.
 #[derive(Clone, Copy, Debug)]
@@ -13,8 +13,21 @@ pub enum Fan<'s> {
     Sum(&'s Sum),
     /// Elementwise product.
     Product(&'s Product),
+    /// Chains side by side.
+    Concat(&'s Concat),
     /// Attention; its parts are query, key, value.
     Attention(&'s Attention),
+    /// Mixture of experts; its parts are as many copies of the expert as the interpreter wants.
+    Mixture(&'s Mixture),
+}
+
+/// A chain of a fan.
+struct Part<'s> {
+    body: &'s [Node],
+    /// The earlier stream it reads instead of the common input.
+    memory: Option<usize>,
+    /// Which expert it is.
+    expert: Option<usize>,
 }
 
 /// What walks a stack: the predictor carries moments, the engine carries arrays.
@@ -31,9 +44,9 @@ pub trait Interpreter {
     type Error;
 
     /// The input of a stream.
-    fn source(&mut self, at: &Site, source: &Source) -> Result<Self::Signal, Self::Error>;
+    fn source(&mut self, at: &Site, stream: &Stream) -> Result<Self::Signal, Self::Error>;
     /// The gradient that reaches the input of a stream.
-    fn source_backward(&mut self, at: &Site, source: &Source, gradient: Self::Gradient) -> Result<(), Self::Error>;
+    fn source_backward(&mut self, at: &Site, stream: &Stream, gradient: Self::Gradient) -> Result<(), Self::Error>;
     /// The gradient at the end of the stream whose output is `output`.
     fn seed(&mut self, at: &Site, seed: &GradientSeed, output: &Self::Signal) -> Result<Self::Gradient, Self::Error>;
 
@@ -53,7 +66,7 @@ pub trait Interpreter {
         gradient: Self::Gradient,
     ) -> Result<Self::Gradient, Self::Error>;
 
-    /// What each part of a fan gets.
+    /// What each part of a fan gets, from the common input or from a memory.
     fn fork(&mut self, at: &Site, input: &Self::Signal) -> Self::Signal;
     /// The output of a fan from the outputs of its parts.
     fn merge(
@@ -71,7 +84,7 @@ pub trait Interpreter {
         kept: &mut Self::Kept,
         gradient: Self::Gradient,
     ) -> Result<Vec<Self::Gradient>, Self::Error>;
-    /// The gradient at the common input from those at the input of each part.
+    /// The gradient at the common input from those at the inputs of the parts that read it.
     fn join(
         &mut self,
         at: &Site,
@@ -80,9 +93,18 @@ pub trait Interpreter {
         parts: Vec<Self::Gradient>,
     ) -> Result<Self::Gradient, Self::Error>;
 
-    /// Called with the output of every node, in order.
+    /// The sum of two gradients that reach the end of a stream by different ways.
+    fn accumulate(&mut self, sum: Self::Gradient, more: Self::Gradient) -> Result<Self::Gradient, Self::Error>;
+
+    /// How many copies of an expert are run, at most `n_experts`; every copy sees all tokens.
+    fn experts(&self, mixture: &Mixture) -> usize {
+        mixture.n_experts
+    }
+
+    /// Called with the output of every node, in order; of experts, only of the first.
     fn observe(&mut self, at: &Site, signal: &Self::Signal);
-    /// Called with the gradient at the output of every node, in the reverse order.
+    /// Called with the gradient at the output of every node, in the reverse order; of experts, only of
+    /// the first.
     fn observe_gradient(&mut self, at: &Site, gradient: &Self::Gradient);
 
     /// Whether to keep what the backward pass of this chain needs; otherwise it is run again.
@@ -91,37 +113,53 @@ pub trait Interpreter {
     }
 }
 
-/// Runs `body` forward on `input`, observing nothing: for building a stack that depends on what
-/// flows through its beginning.
+/// Runs `body`, which reads no memory, forward on `input`, observing nothing: for building a stack that
+/// depends on what flows through its beginning.
 pub fn advance<I: Interpreter>(body: &[Node], input: I::Signal, interpreter: &mut I) -> Result<I::Signal, I::Error> {
-    let mut walk = Walk { site: Site::start(None), interpreter };
-    walk.site.recomputing = true;
+    let mut site = Site::start(None);
+    site.recomputing = true;
+    let mut walk = Walk { site, interpreter, memories: &[], memory_gradients: Vec::new() };
     Ok(walk.body(body, input)?.0)
 }
 
-/// Runs all streams forward, then the gradient backward from the stream it starts at.
+/// Runs all streams forward, then the gradient backward from the end of the stream it starts at through
+/// all streams it reaches.
 pub fn run<I: Interpreter>(stack: &Stack, interpreter: &mut I) -> Result<(), I::Error> {
-    let mut seeded = None;
-    for (index, stream) in stack.streams.iter().enumerate() {
-        let mut walk = Walk::new(stack, stream, interpreter);
-        let (output, tapes) = walk.stream(stream)?;
+    let (outputs, mut tapes) = run_forward(stack, interpreter)?;
+    let mut gradients: Vec<Option<I::Gradient>> = stack.streams.iter().map(|_| None).collect();
+    for (index, stream) in stack.streams.iter().enumerate().rev() {
+        let tapes = tapes.pop().expect("every stream left its tapes");
+        let mut walk = Walk::new(stack, index, interpreter, &outputs);
+        let mut gradient = gradients[index].take();
         if index == stack.gradient.stream {
-            seeded = Some((stream, output, tapes));
+            let seed = walk.interpreter.seed(&walk.site, &stack.gradient, &outputs[index])?;
+            gradient = Some(walk.accumulated(gradient, seed)?);
         }
-    }
-    if let Some((stream, output, tapes)) = seeded {
-        let mut walk = Walk::new(stack, stream, interpreter);
-        walk.stream_backward(stream, &stack.gradient, &output, tapes)?;
+        let Some(gradient) = gradient else { continue };
+        walk.memory_gradients = gradients;
+        walk.stream_backward(stream, gradient, tapes)?;
+        gradients = walk.memory_gradients;
     }
     Ok(())
 }
 
 /// Runs all streams forward only.
 pub fn forward<I: Interpreter>(stack: &Stack, interpreter: &mut I) -> Result<(), I::Error> {
-    for stream in &stack.streams {
-        Walk::new(stack, stream, interpreter).stream(stream)?;
+    run_forward(stack, interpreter).map(|_| ())
+}
+
+/// The outputs of all streams and what they left behind.
+type Forward<I> = (Vec<<I as Interpreter>::Signal>, Vec<Vec<Tape<I>>>);
+
+fn run_forward<I: Interpreter>(stack: &Stack, interpreter: &mut I) -> Result<Forward<I>, I::Error> {
+    let mut outputs = Vec::with_capacity(stack.streams.len());
+    let mut tapes = Vec::with_capacity(stack.streams.len());
+    for (index, stream) in stack.streams.iter().enumerate() {
+        let (output, tape) = Walk::new(stack, index, interpreter, &outputs).stream(stream)?;
+        outputs.push(output);
+        tapes.push(tape);
     }
-    Ok(())
+    Ok((outputs, tapes))
 }
 
 /// What a node left behind for its backward pass.
@@ -136,19 +174,23 @@ enum Tape<I: Interpreter> {
 /// A signal and what its way left behind, or why the walk ended.
 type Walked<I, T> = Result<(<I as Interpreter>::Signal, T), <I as Interpreter>::Error>;
 
-struct Walk<'s, 'i, I> {
+struct Walk<'s, 'i, I: Interpreter> {
     site: Site<'s>,
     interpreter: &'i mut I,
+    /// The outputs of the streams before.
+    memories: &'i [I::Signal],
+    /// What has reached their ends so far.
+    memory_gradients: Vec<Option<I::Gradient>>,
 }
 
 impl<'s, 'i, I: Interpreter> Walk<'s, 'i, I> {
-    fn new(stack: &'s Stack, stream: &'s Stream, interpreter: &'i mut I) -> Self {
-        let prefix = (stack.streams.len() > 1).then_some(stream.name.as_str());
-        Self { site: Site::start(prefix), interpreter }
+    fn new(stack: &'s Stack, index: usize, interpreter: &'i mut I, memories: &'i [I::Signal]) -> Self {
+        let prefix = (stack.streams.len() > 1).then_some(stack.streams[index].name.as_str());
+        Self { site: Site::start(prefix), interpreter, memories, memory_gradients: Vec::new() }
     }
 
     fn stream(&mut self, stream: &'s Stream) -> Walked<I, Vec<Tape<I>>> {
-        let mut signal = self.interpreter.source(&self.site, &stream.source)?;
+        let mut signal = self.interpreter.source(&self.site, stream)?;
         let mut tapes = Vec::with_capacity(stream.body.len());
         for (position, node) in stream.body.iter().enumerate() {
             self.site.layer = position as i64 - 1;
@@ -162,17 +204,22 @@ impl<'s, 'i, I: Interpreter> Walk<'s, 'i, I> {
     fn stream_backward(
         &mut self,
         stream: &'s Stream,
-        seed: &GradientSeed,
-        output: &I::Signal,
+        mut gradient: I::Gradient,
         tapes: Vec<Tape<I>>,
     ) -> Result<(), I::Error> {
-        let mut gradient = self.interpreter.seed(&self.site, seed, output)?;
         for ((position, node), tape) in stream.body.iter().enumerate().zip(tapes).rev() {
             self.site.layer = position as i64 - 1;
             gradient = self.node_backward(node, tape, gradient)?;
         }
         self.site.layer = -1;
-        self.interpreter.source_backward(&self.site, &stream.source, gradient)
+        self.interpreter.source_backward(&self.site, stream, gradient)
+    }
+
+    fn accumulated(&mut self, sum: Option<I::Gradient>, more: I::Gradient) -> Result<I::Gradient, I::Error> {
+        match sum {
+            Some(sum) => self.interpreter.accumulate(sum, more),
+            None => Ok(more),
+        }
     }
 
     fn body(&mut self, body: &'s [Node], mut signal: I::Signal) -> Walked<I, Vec<Tape<I>>> {
@@ -215,9 +262,11 @@ impl<'s, 'i, I: Interpreter> Walk<'s, 'i, I> {
             }
             Op::Sum(sum) => self.fan(Fan::Sum(sum), input)?,
             Op::Product(product) => self.fan(Fan::Product(product), input)?,
+            Op::Concat(concat) => self.fan(Fan::Concat(concat), input)?,
             Op::Attention(attention) => self.fan(Fan::Attention(attention), input)?,
+            Op::Mixture(mixture) => self.fan(Fan::Mixture(mixture), input)?,
         };
-        if !self.site.recomputing {
+        if !self.site.recomputing && self.site.is_observed() {
             self.interpreter.observe(&self.site, &output);
         }
         self.site.names.pop();
@@ -226,7 +275,9 @@ impl<'s, 'i, I: Interpreter> Walk<'s, 'i, I> {
 
     fn node_backward(&mut self, node: &'s Node, tape: Tape<I>, gradient: I::Gradient) -> Result<I::Gradient, I::Error> {
         self.site.names.push(&node.name);
-        self.interpreter.observe_gradient(&self.site, &gradient);
+        if self.site.is_observed() {
+            self.interpreter.observe_gradient(&self.site, &gradient);
+        }
         let gradient = match (&node.op, tape) {
             (Op::Apply(component), Tape::Apply(kept)) => {
                 self.interpreter.apply_backward(&self.site, component, kept, gradient)?
@@ -242,11 +293,23 @@ impl<'s, 'i, I: Interpreter> Walk<'s, 'i, I> {
             (Op::Product(product), Tape::Fan(kept, tapes)) => {
                 self.fan_backward(Fan::Product(product), kept, tapes, gradient)?
             }
+            (Op::Concat(concat), Tape::Fan(kept, tapes)) => {
+                self.fan_backward(Fan::Concat(concat), kept, tapes, gradient)?
+            }
+            (Op::Mixture(mixture), Tape::Fan(kept, tapes)) => {
+                self.fan_backward(Fan::Mixture(mixture), kept, tapes, gradient)?
+            }
             (Op::Attention(attention), Tape::Fan(kept, tapes)) => {
                 self.fan_backward(Fan::Attention(attention), kept, tapes, gradient)?
             }
             (
-                Op::Apply(_) | Op::Chain(_) | Op::Sum(_) | Op::Product(_) | Op::Attention(_),
+                Op::Apply(_)
+                | Op::Chain(_)
+                | Op::Sum(_)
+                | Op::Product(_)
+                | Op::Concat(_)
+                | Op::Attention(_)
+                | Op::Mixture(_),
                 Tape::Apply(_) | Tape::Chain(_) | Tape::Fan(..) | Tape::Input(_),
             ) => unreachable!("the tape of a node is made by the same node's forward pass"),
         };
@@ -257,9 +320,12 @@ impl<'s, 'i, I: Interpreter> Walk<'s, 'i, I> {
     fn fan(&mut self, fan: Fan<'s>, input: I::Signal) -> Walked<I, Tape<I>> {
         let mut outputs = Vec::new();
         let mut tapes = Vec::new();
-        for body in fan.parts() {
-            let signal = self.interpreter.fork(&self.site, &input);
-            let (output, tape) = self.body(body, signal)?;
+        for part in self.parts(fan) {
+            let common = part.memory.map_or(&input, |memory| &self.memories[memory]);
+            let signal = self.interpreter.fork(&self.site, common);
+            let outer = self.enter(&part);
+            let (output, tape) = self.body(part.body, signal)?;
+            self.site.expert = outer;
             outputs.push(output);
             tapes.push(tape);
         }
@@ -276,21 +342,43 @@ impl<'s, 'i, I: Interpreter> Walk<'s, 'i, I> {
     ) -> Result<I::Gradient, I::Error> {
         let gradients = self.interpreter.split(&self.site, fan, &mut kept, gradient)?;
         let mut inputs = Vec::with_capacity(gradients.len());
-        for ((body, tape), gradient) in fan.parts().into_iter().zip(tapes).zip(gradients).rev() {
-            inputs.push(self.body_backward(body, tape, gradient)?);
+        for ((part, tape), gradient) in self.parts(fan).into_iter().zip(tapes).zip(gradients).rev() {
+            let outer = self.enter(&part);
+            let gradient = self.body_backward(part.body, tape, gradient)?;
+            self.site.expert = outer;
+            match part.memory {
+                None => inputs.push(gradient),
+                Some(memory) => {
+                    let sum = self.memory_gradients[memory].take();
+                    self.memory_gradients[memory] = Some(self.accumulated(sum, gradient)?);
+                }
+            }
         }
         inputs.reverse();
         self.interpreter.join(&self.site, fan, kept, inputs)
     }
-}
 
-impl<'s> Fan<'s> {
-    /// The chains that work on the common input.
-    pub fn parts(&self) -> Vec<&'s [Node]> {
-        match self {
-            Self::Sum(sum) => sum.branches.iter().map(|branch| branch.body.as_slice()).collect(),
-            Self::Product(product) => product.factors.iter().map(Vec::as_slice).collect(),
-            Self::Attention(attention) => vec![&attention.query, &attention.key, &attention.value],
+    /// Takes the site into a part; the expert it was in before.
+    fn enter(&mut self, part: &Part) -> Option<usize> {
+        let outer = self.site.expert;
+        self.site.expert = part.expert.or(outer);
+        outer
+    }
+
+    fn parts(&self, fan: Fan<'s>) -> Vec<Part<'s>> {
+        let part = |body| Part { body, memory: None, expert: None };
+        match fan {
+            Fan::Sum(sum) => sum.branches.iter().map(|branch| part(branch.body.as_slice())).collect(),
+            Fan::Product(product) => product.factors.iter().map(|factor| part(factor.as_slice())).collect(),
+            Fan::Concat(concat) => concat.parts.iter().map(|p| part(p.body.as_slice())).collect(),
+            Fan::Attention(attention) => {
+                let memory = attention.memory;
+                let read = |body| Part { body, memory, expert: None };
+                vec![part(&attention.query), read(&attention.key), read(&attention.value)]
+            }
+            Fan::Mixture(mixture) => (0..self.interpreter.experts(mixture))
+                .map(|expert| Part { body: &mixture.expert, memory: None, expert: Some(expert) })
+                .collect(),
         }
     }
 }

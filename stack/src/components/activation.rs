@@ -23,6 +23,14 @@ pub enum Activation {
     GeluTanh,
     /// φ(x) = x / (1 + e^(−x)).
     Silu,
+    /// φ(x) = x / (1 + e^(−1.702 x)).
+    QuickGelu,
+    /// φ(x) = x tanh(ln(1 + e^x)).
+    Mish,
+    /// φ(x) = x min(max(x + 3, 0), 6)/6.
+    HardSwish,
+    /// φ(x) = min(max(x, 0), 6).
+    Relu6,
     /// φ(x) = tanh x.
     Tanh,
     /// φ(x) = 1 / (1 + e^(−x)).
@@ -39,7 +47,7 @@ pub enum Activation {
 
 impl Activation {
     /// Every activation, LeakyReLU with a slope of 0.1.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 17] = [
         Self::Identity,
         Self::Relu,
         Self::LeakyRelu { slope: 0.1 },
@@ -47,6 +55,10 @@ impl Activation {
         Self::Gelu,
         Self::GeluTanh,
         Self::Silu,
+        Self::QuickGelu,
+        Self::Mish,
+        Self::HardSwish,
+        Self::Relu6,
         Self::Tanh,
         Self::Sigmoid,
         Self::Erf,

@@ -1,13 +1,14 @@
-//! Multi-head softmax attention over the tokens of a sequence.
+//! Multi-head softmax attention between the tokens of a sequence, or of two.
 
 use serde::{Deserialize, Serialize};
 
-use crate::Node;
+use crate::{Node, Tensor};
 
-/// Multi-head softmax attention. Query, key and value are chains on the common input; their outputs
-/// are cut into heads. Output width: `n_heads` · `d_head`.
+/// Multi-head softmax attention. Query, key and value are chains; their outputs are cut into heads.
+/// Output width: `n_heads` · `d_value`.
 ///
-/// Scores s_ab = `scale` · q_a·k_b, weights A = dropout(softmax_b s), output Σ_b A_ab v_b.
+/// Scores s_ab = cap(`scale` · q_a·k_b) + bias_ab for the keys b that `mask` lets query a see, weights
+/// A = dropout(softmax_b s), output Σ_b A_ab v_b.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Attention {
@@ -15,16 +16,98 @@ pub struct Attention {
     pub n_heads: usize,
     /// Key and value heads; query head h uses key/value head ⌊h · `n_kv_heads` / `n_heads`⌋.
     pub n_kv_heads: usize,
-    /// Width of one head.
+    /// Width of one head of queries and keys.
     pub d_head: usize,
+    /// Width of one head of values.
+    pub d_value: usize,
     /// Factor on q·k; 1/√`d_head` for ordinary attention.
     pub scale: f64,
+    /// cap(s) = `softcap` · tanh(s/`softcap`); none: cap(s) = s.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub softcap: Option<f64>,
+    /// Which keys a query sees.
+    #[serde(default)]
+    pub mask: Mask,
+    /// What is added to scores.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bias: Option<PositionBias>,
     /// Probability that an attention weight is zeroed.
     pub dropout_rate: f64,
     /// Input to queries (width `n_heads` · `d_head`).
     pub query: Vec<Node>,
     /// Input to keys (width `n_kv_heads` · `d_head`).
     pub key: Vec<Node>,
-    /// Input to values (width `n_kv_heads` · `d_head`).
+    /// Input to values (width `n_kv_heads` · `d_value`).
     pub value: Vec<Node>,
+    /// Index of the earlier stream whose output is the input of keys and values; none: the input of
+    /// the queries.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<usize>,
+}
+
+/// The keys that query a sees: those from a − `before` to a + `after`; none: no limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Mask {
+    /// How far a query looks back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub before: Option<usize>,
+    /// How far a query looks ahead.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<usize>,
+}
+
+impl Mask {
+    /// Every query sees every key.
+    pub const FULL: Self = Self { before: None, after: None };
+    /// A query sees itself and what came before.
+    pub const CAUSAL: Self = Self { before: None, after: Some(0) };
+
+    /// The keys, of `n_keys`, that query `a` sees.
+    pub fn keys(&self, a: usize, n_keys: usize) -> std::ops::Range<usize> {
+        let first = self.before.map_or(0, |before| a.saturating_sub(before)).min(n_keys);
+        let last = self.after.map_or(n_keys, |after| a.saturating_add(after).saturating_add(1).min(n_keys));
+        first..last.max(first)
+    }
+}
+
+/// What is added to the scores of a query a and a key b.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PositionBias {
+    /// −`slopes`\[head\] · |a − b| (ALiBi).
+    Alibi {
+        /// One per query head.
+        slopes: Vec<f64>,
+    },
+    /// A learned number per head and bucket of b − a (T5).
+    Relative {
+        /// Shape `buckets` × `n_heads`.
+        table: Tensor,
+        /// Number of buckets.
+        buckets: usize,
+        /// Distances beyond share the last bucket.
+        max_distance: usize,
+        /// Whether keys ahead have buckets of their own.
+        bidirectional: bool,
+    },
+}
+
+impl PositionBias {
+    /// T5's bucket of a key `offset` = b − a positions ahead: half of the buckets hold one distance each, the
+    /// others grow logarithmically up to `max_distance`.
+    pub fn bucket(offset: i64, buckets: usize, max_distance: usize, bidirectional: bool) -> usize {
+        let (count, base, distance) = if bidirectional {
+            let half = buckets / 2;
+            (half, if offset > 0 { half } else { 0 }, offset.unsigned_abs() as usize)
+        } else {
+            (buckets, 0, (-offset).max(0) as usize)
+        };
+        let exact = count / 2;
+        if distance < exact {
+            return base + distance;
+        }
+        let ratio = (distance as f64 / exact as f64).ln() / (max_distance as f64 / exact as f64).ln();
+        base + (exact + (ratio * (count - exact) as f64) as usize).min(count - 1)
+    }
 }

@@ -36,17 +36,47 @@ pub struct Embedding {
     pub terms: Vec<EmbeddingTerm>,
 }
 
+/// Which ids a sequence holds.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Ids {
+    /// Drawn independently at every position.
+    PowerLaw(PowerLaw),
+    /// Given sequences, all equally likely.
+    Given(GivenIds),
+}
+
+impl Ids {
+    /// Number of different ids.
+    pub fn vocab_size(&self) -> usize {
+        match self {
+            Self::PowerLaw(law) => law.vocab_size,
+            Self::Given(given) => given.vocab_size,
+        }
+    }
+}
+
+/// Given sequences of ids.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GivenIds {
+    /// Number of different ids.
+    pub vocab_size: usize,
+    /// Sequences of `seq_len` ids each, all below `vocab_size`.
+    pub sequences: Vec<Vec<u32>>,
+}
+
 /// Ids 0 … `vocab_size` − 1 with probability ∝ (id + 1)^(−`exponent`): 0 is uniform, 1 is Zipf.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Ids {
+pub struct PowerLaw {
     /// Number of different ids.
     pub vocab_size: usize,
     /// Exponent of the power law.
     pub exponent: f64,
 }
 
-impl Ids {
+impl PowerLaw {
     /// The probabilities of all ids, summing to 1.
     pub fn probabilities(&self) -> Vec<f64> {
         let weights: Vec<f64> = (1..=self.vocab_size).map(|rank| (rank as f64).powf(-self.exponent)).collect();
@@ -82,6 +112,13 @@ pub enum EmbeddingTerm {
         /// Amplitude.
         scale: f64,
     },
+    /// Row 0 of a table for every token: the segment embedding of a text in one segment.
+    Constant {
+        /// Shape `rows` × width.
+        table: Tensor,
+        /// Rows of the table.
+        rows: usize,
+    },
     /// Two segments, split at a position drawn uniformly from 0 ..= `seq_len` per sequence.
     Segment {
         /// Shape 2 × width.
@@ -93,7 +130,10 @@ impl EmbeddingTerm {
     /// The table that is looked up, if the term has one.
     pub fn table(&self) -> Option<&Tensor> {
         match self {
-            Self::Token { table } | Self::LearnedPosition { table } | Self::Segment { table } => Some(table),
+            Self::Token { table }
+            | Self::LearnedPosition { table }
+            | Self::Constant { table, .. }
+            | Self::Segment { table } => Some(table),
             Self::SinusoidalPosition { .. } => None,
         }
     }

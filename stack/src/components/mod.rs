@@ -3,25 +3,38 @@
 
 mod activation;
 mod attention;
+mod concat;
+mod convolution;
 mod dropout;
 mod embedding;
 mod linear;
+mod mixture;
 mod norm;
+mod prepend;
 mod product;
+mod rotary;
+mod scale;
 mod sum;
 
 pub use activation::Activation;
-pub use attention::Attention;
+pub use attention::{Attention, Mask, PositionBias};
+pub use concat::{Concat, ConcatPart};
+pub use convolution::Convolution;
 pub use dropout::Dropout;
-pub use embedding::{Embedding, EmbeddingTerm, Gaussian, Ids, Source};
+pub use embedding::{Embedding, EmbeddingTerm, Gaussian, GivenIds, Ids, PowerLaw, Source};
 pub use linear::Linear;
+pub use mixture::{Mixture, Weighting};
 pub use norm::{Norm, NormKind};
+pub use prepend::Prepend;
 pub use product::Product;
+pub use rotary::Rotary;
+pub use scale::Scale;
 pub use sum::{Branch, Sum};
 
 use serde::{Deserialize, Serialize};
 
-/// A component that acts on every token alike, and so on every pair of tokens alike.
+/// A component with one input. All but [`Convolution`] and [`Prepend`] act on every token by itself, all but
+/// [`Rotary`] and positions on every token alike.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Component {
@@ -33,4 +46,14 @@ pub enum Component {
     Activation(Activation),
     /// Independent zeroing of entries, survivors scaled up.
     Dropout(Dropout),
+    /// Multiplication by a number.
+    Scale(Scale),
+    /// Rotation of pairs of features by an angle that grows with the position.
+    Rotary(Rotary),
+    /// An embedding that is added behind the source: of positions, behind a projection.
+    Embedding(EmbeddingTerm),
+    /// A convolution over positions.
+    Convolution(Convolution),
+    /// One more token before all others.
+    Prepend(Prepend),
 }

@@ -22,4 +22,11 @@ pub struct Norm {
     pub eps: f64,
     /// Value of every gain.
     pub gain: f64,
+    /// Features are cut into this many equal groups, each normalised by itself: 1, or one per head.
+    #[serde(default = "one")]
+    pub groups: usize,
+}
+
+fn one() -> usize {
+    1
 }
