@@ -125,10 +125,9 @@ pub fn advance<I: Interpreter>(body: &[Node], input: I::Signal, interpreter: &mu
 /// Runs all streams forward, then the gradient backward from the end of the stream it starts at through
 /// all streams it reaches.
 pub fn run<I: Interpreter>(stack: &Stack, interpreter: &mut I) -> Result<(), I::Error> {
-    let (outputs, mut tapes) = run_forward(stack, interpreter)?;
+    let (outputs, tapes) = run_forward(stack, interpreter)?;
     let mut gradients: Vec<Option<I::Gradient>> = stack.streams.iter().map(|_| None).collect();
-    for (index, stream) in stack.streams.iter().enumerate().rev() {
-        let tapes = tapes.pop().expect("every stream left its tapes");
+    for ((index, stream), tapes) in stack.streams.iter().enumerate().zip(tapes).rev() {
         let mut walk = Walk::new(stack, index, interpreter, &outputs);
         let mut gradient = gradients[index].take();
         if index == stack.gradient.stream {
