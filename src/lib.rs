@@ -19,7 +19,7 @@ pub mod schemes;
 pub mod stack_file;
 pub mod verdict;
 
-pub use predict::{Caveat, ForwardWalk, PredictError, Prediction, Sites, predict};
+pub use predict::{Caveat, ForwardWalk, Options, PredictError, Prediction, Sites, predict};
 
 /// The README's code.
 #[cfg(doctest)]

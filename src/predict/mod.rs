@@ -1,13 +1,17 @@
 //! The predictor: walks a stack with moments.
 
+mod rows;
+mod sequences;
 mod walk;
 
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use rayon::prelude::*;
 use sigprop_stack::{Node, SiteTable, Source, Stack, StackError, advance, check, run};
 
 use crate::domain::Signal;
+use rows::Rows;
 use walk::Moments;
 
 /// Which sites are told.
@@ -55,12 +59,41 @@ pub enum PredictError {
     },
 }
 
+/// What is told, and what is averaged over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Which sites are told.
+    pub sites: Sites,
+    /// Sequences of ids to draw where tokens are not exchangeable; given ids are all used.
+    pub sequences: usize,
+    /// Seed of what is drawn.
+    pub seed: u64,
+}
+
+impl From<Sites> for Options {
+    fn from(sites: Sites) -> Self {
+        Self { sites, sequences: 16, seed: 0 }
+    }
+}
+
 /// Predicts all moments of all sites of a stack, forward and backward.
-pub fn predict(stack: &Stack, sites: Sites) -> Result<Prediction, PredictError> {
+///
+/// Tokens that are exchangeable take microseconds per block. Where a mask, positions that scores know of, several
+/// streams or given ids make every position different, every pair of positions is followed, for one sequence of
+/// ids after the other.
+pub fn predict(stack: &Stack, options: impl Into<Options>) -> Result<Prediction, PredictError> {
+    let Options { sites, sequences, seed } = options.into();
     check(stack)?;
-    let mut moments = Moments::new(stack.seq_len, sites);
-    run(stack, &mut moments)?;
-    moments.finish()
+    let walk = |ids| {
+        let mut moments = Moments::new(sites, ids);
+        run(stack, &mut moments).map(|()| moments.rows)
+    };
+    let walks: Result<Vec<Rows>, PredictError> = if sequences::is_exchangeable(stack) {
+        Ok(vec![walk(None)?])
+    } else {
+        sequences::sequences(stack, sequences, seed).into_par_iter().map(|ids| walk(Some(ids))).collect()
+    };
+    Rows::average(walks?)
 }
 
 /// A prediction on its way forward, for schemes whose next weights depend on what arrives.
@@ -75,8 +108,8 @@ pub struct ForwardWalk {
 impl ForwardWalk {
     /// Starts at the source of a stream of `seq_len` tokens.
     pub fn new(source: &Source, seq_len: usize) -> Self {
-        let mut moments = Moments::new(seq_len, Sites::Stream);
-        let signal = moments.enter(source);
+        let mut moments = Moments::new(Sites::Stream, None);
+        let signal = moments.enter(source, seq_len);
         Self { moments: Rc::new(RefCell::new(moments)), signal }
     }
 
@@ -88,6 +121,6 @@ impl ForwardWalk {
 
     /// E x² here.
     pub fn second_moment(&self) -> f64 {
-        self.signal.token.ln_second.exp()
+        self.signal.token().ln_second.exp()
     }
 }

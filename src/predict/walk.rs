@@ -1,138 +1,219 @@
 //! The predictor as an interpreter of stacks: it carries moments.
 
-use sigprop_stack::{
-    Cell, Component, Embedding, Fan, GradientSeed, Interpreter, Number, Quantity, Site, SiteRow, SiteTable, Source,
-    Tensor, WeightRow,
-};
+use std::collections::HashMap;
+use std::sync::Arc;
 
-use super::{Caveat, PredictError, Prediction, Sites};
-use crate::domain::{Exchangeable, Gradient, Signal};
+use sigprop_stack::{Component, Embedding, Fan, GradientSeed, Ids, Interpreter, Mixture, Site, Source, Stream, Tensor};
+
+use super::rows::{Rows, WeightNote};
+use super::{PredictError, Sites};
+use crate::domain::{Domain, Exchangeable, Gradient, Signal};
 use crate::moments::{Token, TokenGradient};
 use crate::rules::activation::Profiles;
-use crate::rules::attention::Attended;
+use crate::rules::attention::{exchangeable, gram};
+use crate::rules::embedding::positions;
+use crate::rules::mixture::Routing;
 use crate::rules::softmax::Overlaps;
-use crate::rules::{PairRule, dropout, embedding, linear, norm, product, sum};
+use crate::rules::{
+    PairRule, concat, convolution, dropout, embedding, linear, norm, prepend, product, rotary, scale, sum,
+};
 
 /// Carries moments through a stack and writes down what it sees.
 pub(crate) struct Moments {
-    seq_len: usize,
     sites: Sites,
-    domain: Exchangeable,
+    domain: Domain,
+    /// The ids of one sequence per stream, in the Gram domain.
+    ids: Vec<Vec<u32>>,
+    /// Names of the streams entered so far.
+    streams: Vec<String>,
     profiles: Profiles,
-    overlaps: Overlaps,
-    rows: Vec<SiteRow>,
-    /// Rows before this one still wait for their gradients.
-    waiting: usize,
-    /// In the reverse order of depth.
-    weights: Vec<WeightRow>,
-    /// Kind, first site, how many, what was met.
-    caveats: Vec<(&'static str, Caveat)>,
+    overlaps: HashMap<usize, Overlaps>,
+    routings: Vec<(Mixture, f64, Arc<Routing>)>,
+    /// Experts that one stands for, inside mixtures.
+    experts: f64,
+    pub(super) rows: Rows,
 }
 
 /// What the backward pass of a node needs.
 pub(crate) enum Kept {
-    Apply { rule: Box<dyn PairRule>, x: Signal, y: Token },
-    Sum { rule: sum::Rule, x: Signal, branches: Vec<Signal>, output: Token, gradient: Option<TokenGradient> },
-    Product { factors: Vec<Signal>, gradient: Option<TokenGradient> },
-    Attention(Box<Attended>),
+    Apply { rule: Box<dyn PairRule>, x: Signal, y: Arc<Vec<Token>> },
+    Convolution { x: Signal },
+    Prepend,
+    Sum { rule: sum::Rule, x: Signal, branches: Vec<Signal>, output: Arc<Vec<Token>>, gradient: Option<Gradient> },
+    Product { factors: Vec<Signal>, gradient: Option<Gradient> },
+    Concat,
+    Mixture { routing: Arc<Routing>, x: Signal, expert: Signal, router_gradient: Option<Gradient> },
+    Exchangeable(Box<exchangeable::Attended>),
+    Gram(Box<gram::Attended>),
 }
 
 impl Moments {
-    pub(crate) fn new(seq_len: usize, sites: Sites) -> Self {
+    /// In the Gram domain with the `ids` of one sequence per stream, else with exchangeable tokens.
+    pub(crate) fn new(sites: Sites, ids: Option<Vec<Vec<u32>>>) -> Self {
+        let nothing = Exchangeable { seq_len: 1.0, classes: Vec::new(), id_spread: 0.0, segment_spread: 0.0 };
         Self {
-            seq_len,
             sites,
-            domain: Exchangeable { seq_len: seq_len as f64, classes: Vec::new(), id_spread: 0.0, segment_spread: 0.0 },
+            domain: if ids.is_some() { Domain::Gram } else { Domain::Exchangeable(nothing) },
+            ids: ids.unwrap_or_default(),
+            streams: Vec::new(),
             profiles: Profiles::default(),
-            overlaps: Overlaps::new(seq_len as f64),
-            rows: Vec::new(),
-            waiting: 0,
-            weights: Vec::new(),
-            caveats: Vec::new(),
+            overlaps: HashMap::new(),
+            routings: Vec::new(),
+            experts: 1.0,
+            rows: Rows::default(),
         }
     }
 
     /// The signal at the start of a stream.
-    pub(crate) fn enter(&mut self, source: &Source) -> Signal {
-        let (domain, signal) = embedding::source(source, self.seq_len);
-        self.domain = domain;
+    pub(crate) fn enter(&mut self, source: &Source, seq_len: usize) -> Signal {
+        let stream = self.streams.len().saturating_sub(1);
+        let (domain, signal) = match (&self.domain, source) {
+            (Domain::Gram, Source::Gaussian(gaussian)) => return positions::gaussian_source(gaussian, seq_len),
+            (Domain::Gram, Source::Embedding(embedding)) => return positions::embedded(embedding, &self.ids[stream]),
+            (Domain::Exchangeable(_), Source::Gaussian(gaussian)) => embedding::gaussian_source(gaussian, seq_len),
+            (Domain::Exchangeable(_), Source::Embedding(embedding)) => {
+                let Ids::PowerLaw(law) = &embedding.ids else { unreachable!("given ids take the Gram domain") };
+                embedding::source(embedding, *law, seq_len)
+            }
+        };
+        self.domain = Domain::Exchangeable(domain);
         signal
-    }
-
-    /// What was found, once the walk is over.
-    pub(crate) fn finish(mut self) -> Result<Prediction, PredictError> {
-        self.weights.reverse();
-        for row in &self.rows {
-            for quantity in Quantity::ALL {
-                if row.value(quantity).is_some_and(|value| !value.is_finite()) {
-                    return Err(PredictError::NotANumber { site: row.site.clone(), quantity: quantity.name() });
-                }
-            }
-        }
-        for row in &self.weights {
-            if !row.grad_second_moment.value.is_finite() {
-                let quantity = "the second moment of the gradient";
-                return Err(PredictError::NotANumber { site: row.tensor.clone(), quantity });
-            }
-        }
-        let caveats = self.caveats.into_iter().map(|(_, caveat)| caveat).collect();
-        Ok(Prediction { table: SiteTable { sites: self.rows, weights: self.weights }, caveats })
     }
 
     fn tells(&self, at: &Site) -> bool {
         self.sites == Sites::All || at.is_stream_site()
     }
 
-    fn caveat(&mut self, at: &Site, caveat: Option<(&'static str, String)>) {
-        let Some((kind, got)) = caveat else { return };
-        if let Some((_, caveat)) = self.caveats.iter_mut().find(|(known, _)| *known == kind) {
-            caveat.sites += 1;
-        } else {
-            let text = format!("{kind}: {got}");
-            self.caveats.push((kind, Caveat { site: at.to_string(), sites: 1, text }));
-        }
-    }
-
-    fn write(&mut self, layer: i64, site: String, is_stream_site: bool, signal: &Signal) {
-        let token = &signal.token;
-        let spread = 1.0 - token.mean * token.mean;
-        let correlation = (self.domain.mean(&signal.cosines) - token.mean * token.mean) / spread;
-        let correlated = self.seq_len > 1 && !token.is_zero() && spread > 0.0;
-        let mut cells = [None; 5];
-        cells[Quantity::Mean as usize] = Some(Cell::exact(Number::scaled(token.mean, 0.5 * token.ln_second)));
-        cells[Quantity::Variance as usize] = Some(Cell::exact(Number::scaled(spread.max(0.0), token.ln_second)));
-        cells[Quantity::TokenCorrelation as usize] = correlated.then(|| Cell::exact(correlation));
-        self.rows.push(SiteRow { layer, site, is_stream_site, cells });
-        self.waiting = self.rows.len();
-    }
-
-    /// Completes the last row that waits for its gradient.
-    fn write_gradient(&mut self, gradient: &Gradient) {
-        self.waiting -= 1;
-        let correlation = self.domain.mean(&gradient.cosines);
-        let correlated = self.seq_len > 1 && gradient.token.ln_second > f64::NEG_INFINITY;
-        let cells = &mut self.rows[self.waiting].cells;
-        cells[Quantity::GradVariance as usize] = Some(Cell::exact(Number::from_ln(gradient.token.ln_second)));
-        cells[Quantity::GradTokenCorrelation as usize] = correlated.then(|| Cell::exact(correlation));
-    }
-
-    fn write_weight(&mut self, layer: i64, tensor: &Tensor, ln_second_moment: f64) {
-        self.weights.push(WeightRow {
-            layer,
+    fn write_weight(&mut self, at: &Site, tensor: &Tensor, ln_second_moment: f64) {
+        let ln_second_moment = ln_second_moment - if at.expert().is_some() { self.experts.ln() } else { 0.0 };
+        self.rows.weight(WeightNote {
+            layer: at.layer(),
             tensor: tensor.name.clone(),
             variance: tensor.init.variance(),
-            grad_second_moment: Cell::exact(Number::from_ln(ln_second_moment)),
+            ln_second_moment,
         });
     }
 
-    fn write_tables(&mut self, layer: i64, embedding: &Embedding, gradient: &Gradient) {
+    fn write_tables(&mut self, at: &Site, embedding: &Embedding, stream: usize, gradient: &Gradient) {
         for term in embedding.terms.iter().rev() {
-            let ln_gradient = embedding::ln_weight_gradient(term, embedding, &self.domain, gradient);
+            let ln_gradient = match &self.domain {
+                Domain::Exchangeable(domain) => embedding::ln_weight_gradient(term, embedding, domain, gradient),
+                Domain::Gram => {
+                    let vocabulary = (embedding.ids.vocab_size(), self.ids[stream].as_slice());
+                    positions::ln_weight_gradient(term, Some(vocabulary), gradient)
+                }
+            };
             if let (Some(ln_gradient), Some(table)) = (ln_gradient, term.table()) {
-                self.write_weight(layer, table, ln_gradient);
+                self.write_weight(at, table, ln_gradient);
             }
         }
     }
+
+    /// The rule of a component that acts on every token by itself.
+    fn rule(&mut self, component: &Component, x: &Signal) -> Option<Box<dyn PairRule>> {
+        Some(match component {
+            Component::Linear(linear) => Box::new(linear::Rule::new(linear)),
+            Component::Norm(norm) => Box::new(norm::Rule::new(norm)),
+            Component::Activation(activation) => Box::new(self.profiles.rule(*activation, &x.tokens)),
+            Component::Dropout(dropout) => Box::new(dropout::Rule::new(*dropout)),
+            Component::Scale(scale) => Box::new(scale::Rule::new(*scale)),
+            Component::Rotary(rotary) => Box::new(rotary::Rule::new(rotary, x.tokens.len())),
+            Component::Embedding(term) => {
+                Box::new(positions::Rule::new(term, x.token().width as usize, x.tokens.len()))
+            }
+            Component::Convolution(_) | Component::Prepend(_) => return None,
+        })
+    }
+
+    /// The routing of a mixture whose input is `x`, at the mean scale of its tokens.
+    fn routing(&mut self, mixture: &Mixture, x: &Signal) -> Arc<Routing> {
+        /// Relative distance of standard deviations that are not told apart.
+        const REACH: f64 = 0.01;
+        let pooled = self.domain.pool(x);
+        let std = (x.token().width * mixture.router.init.variance() * pooled.second * pooled.ln_unit.exp()).sqrt();
+        let alike = |known: &(Mixture, f64, Arc<Routing>)| {
+            known.0.n_experts == mixture.n_experts
+                && known.0.top_k == mixture.top_k
+                && known.0.weighting == mixture.weighting
+                && known.0.normalised == mixture.normalised
+                && (known.1 - std).abs() <= REACH * std
+        };
+        if let Some((_, _, routing)) = self.routings.iter().find(|known| alike(known)) {
+            return Arc::clone(routing);
+        }
+        let routing = Arc::new(Routing::new(mixture, std));
+        self.routings.push((mixture.clone(), std, Arc::clone(&routing)));
+        routing
+    }
+
+    /// What a weight's gradient is made of, noted down.
+    fn write_weights_of(&mut self, at: &Site, component: &Component, x: &Signal, gradient: &Gradient) {
+        match component {
+            Component::Linear(linear) => {
+                if let Some(bias) = &linear.bias {
+                    let ln_gradient = self.domain.ln_summed(gradient, |_, _| 1.0);
+                    self.write_weight(at, bias, ln_gradient);
+                }
+                let ln_gradient = self.domain.ln_collected(x, gradient);
+                self.write_weight(at, &linear.weight, ln_gradient);
+            }
+            Component::Convolution(conv) => {
+                if let Some(bias) = &conv.bias {
+                    let ln_gradient = self.domain.ln_summed(gradient, |_, _| 1.0);
+                    self.write_weight(at, bias, ln_gradient);
+                }
+                let ln_gradient = convolution::ln_weight_gradient(conv, x, gradient);
+                self.write_weight(at, &conv.weight, ln_gradient);
+            }
+            Component::Embedding(term) => {
+                let ln_gradient = positions::ln_weight_gradient(term, None, gradient);
+                if let (Some(ln_gradient), Some(table)) = (ln_gradient, term.table()) {
+                    self.write_weight(at, table, ln_gradient);
+                }
+            }
+            Component::Prepend(prepend) => self.write_weight(at, &prepend.token, gradient.token().ln_second),
+            Component::Norm(_)
+            | Component::Activation(_)
+            | Component::Dropout(_)
+            | Component::Scale(_)
+            | Component::Rotary(_) => {}
+        }
+    }
+
+    fn attend(
+        &mut self,
+        at: &Site,
+        attention: &sigprop_stack::Attention,
+        x: &Signal,
+        parts: Vec<Signal>,
+    ) -> (Signal, Kept) {
+        let parts: [Signal; 3] = parts.try_into().expect("attention has the parts query, key, value");
+        let tells = self.sites == Sites::All && !at.recomputing();
+        let length = self.domain.length(parts[1].tokens.len());
+        let overlaps = self.overlaps.entry(length as usize).or_insert_with(|| Overlaps::new(length));
+        let (output, probabilities, caveat, kept) = match &self.domain {
+            Domain::Exchangeable(domain) => {
+                let attended = exchangeable::Attended::new(attention, domain, overlaps, x.token(), parts);
+                let probabilities = tells.then(|| attended.probabilities(domain));
+                (attended.output().clone(), probabilities, attended.caveat(), Kept::Exchangeable(Box::new(attended)))
+            }
+            Domain::Gram => {
+                let attended = gram::Attended::new(attention, overlaps, &x.tokens, parts);
+                let probabilities = tells.then(|| attended.probabilities());
+                (attended.output().clone(), probabilities, attended.caveat(), Kept::Gram(Box::new(attended)))
+            }
+        };
+        self.rows.caveat(at, caveat);
+        if let Some(probabilities) = probabilities {
+            self.rows.signal(at.layer(), at.sibling("softmax"), false, self.domain.pool(&probabilities));
+        }
+        (output, kept)
+    }
+}
+
+/// The tokens of all parts at each position, from those of each part.
+fn by_position(parts: &[Signal]) -> Vec<Vec<Token>> {
+    (0..parts[0].tokens.len()).map(|i| parts.iter().map(|part| part.tokens[i]).collect()).collect()
 }
 
 impl Interpreter for Moments {
@@ -141,35 +222,49 @@ impl Interpreter for Moments {
     type Kept = Kept;
     type Error = PredictError;
 
-    fn source(&mut self, at: &Site, source: &Source) -> Result<Signal, PredictError> {
-        self.caveat(at, embedding::caveat(source));
-        Ok(self.enter(source))
+    fn source(&mut self, at: &Site, stream: &Stream) -> Result<Signal, PredictError> {
+        if !self.domain.is_gram() {
+            self.rows.caveat(at, embedding::caveat(&stream.source));
+        }
+        self.streams.push(at.stream().to_owned());
+        Ok(self.enter(&stream.source, stream.seq_len))
     }
 
-    fn source_backward(&mut self, at: &Site, source: &Source, gradient: Gradient) -> Result<(), PredictError> {
-        match source {
-            Source::Embedding(embedding) => self.write_tables(at.layer(), embedding, &gradient),
+    fn source_backward(&mut self, at: &Site, stream: &Stream, gradient: Gradient) -> Result<(), PredictError> {
+        match &stream.source {
+            Source::Embedding(embedding) => {
+                let stream = self.streams.iter().position(|name| name == at.stream());
+                self.write_tables(at, embedding, stream.expect("the stream was entered"), &gradient);
+            }
             Source::Gaussian(_) => {}
         }
         Ok(())
     }
 
     fn seed(&mut self, _: &Site, seed: &GradientSeed, output: &Signal) -> Result<Gradient, PredictError> {
-        let cosines = vec![seed.correlation; output.cosines.len()];
-        Ok(Gradient::new(TokenGradient::isotropic(0.0), cosines))
+        let count = output.tokens.len();
+        let cosines = self.domain.map(count, |_, _, _| seed.correlation);
+        Ok(Gradient::new(vec![TokenGradient::isotropic(0.0); count], cosines))
     }
 
     fn apply(&mut self, at: &Site, component: &Component, x: Signal) -> Result<(Signal, Kept), PredictError> {
-        let rule: Box<dyn PairRule> = match component {
-            Component::Linear(linear) => Box::new(linear::Rule::new(linear)),
-            Component::Norm(norm) => Box::new(norm::Rule::new(norm)),
-            Component::Activation(activation) => Box::new(self.profiles.rule(*activation, &x.token)),
-            Component::Dropout(dropout) => Box::new(dropout::Rule::new(*dropout)),
+        let Some(rule) = self.rule(component, &x) else {
+            return Ok(match component {
+                Component::Convolution(conv) => (convolution::forward(conv, &x), Kept::Convolution { x }),
+                Component::Prepend(token) => (prepend::forward(token, &x), Kept::Prepend),
+                Component::Linear(_)
+                | Component::Norm(_)
+                | Component::Activation(_)
+                | Component::Dropout(_)
+                | Component::Scale(_)
+                | Component::Rotary(_)
+                | Component::Embedding(_) => unreachable!("has a rule"),
+            });
         };
-        self.caveat(at, rule.caveat(&x.token));
-        let y = Exchangeable::apply(rule.as_ref(), &x);
-        let token = y.token;
-        Ok((y, Kept::Apply { rule, x, y: token }))
+        self.rows.caveat(at, rule.caveat(&x.tokens));
+        let y = self.domain.apply(rule.as_ref(), &x);
+        let tokens = Arc::clone(&y.tokens);
+        Ok((y, Kept::Apply { rule, x, y: tokens }))
     }
 
     fn apply_backward(
@@ -179,130 +274,225 @@ impl Interpreter for Moments {
         kept: Kept,
         gradient: Gradient,
     ) -> Result<Gradient, PredictError> {
-        let Kept::Apply { rule, x, y } = kept else { unreachable!("apply keeps Kept::Apply") };
-        match component {
-            Component::Linear(linear) => {
-                let ln_gradient = gradient.token.ln_second + self.domain.seq_len.ln();
-                if let Some(bias) = &linear.bias {
-                    let ones = vec![1.0; gradient.cosines.len()];
-                    let coherence = self.domain.coherence(&ones, &gradient.cosines);
-                    self.write_weight(at.layer(), bias, ln_gradient + coherence.ln());
-                }
-                let coherence = (self.domain.coherence(&x.cosines, &gradient.cosines) + gradient.coupling).max(0.0);
-                self.write_weight(at.layer(), &linear.weight, ln_gradient + x.token.ln_second + coherence.ln());
+        Ok(match (component, kept) {
+            (_, Kept::Apply { rule, x, y }) => {
+                self.write_weights_of(at, component, &x, &gradient);
+                let coupled = matches!(component, Component::Norm(_) | Component::Rotary(_) | Component::Scale(_));
+                let coupling = if coupled { gradient.coupling } else { 0.0 };
+                Gradient { coupling, ..self.domain.apply_backward(rule.as_ref(), &x, &y, &gradient) }
             }
-            Component::Norm(_) | Component::Activation(_) | Component::Dropout(_) => {}
-        }
-        Ok(Exchangeable::apply_backward(rule.as_ref(), &x, &y, &gradient))
+            (Component::Convolution(conv), Kept::Convolution { x }) => {
+                self.write_weights_of(at, component, &x, &gradient);
+                convolution::backward(conv, &x, &gradient)
+            }
+            (Component::Prepend(token), Kept::Prepend) => {
+                self.write_weight(at, &token.token, gradient.token().ln_second);
+                prepend::backward(&gradient)
+            }
+            _ => unreachable!("apply keeps what fits the component"),
+        })
     }
 
     fn fork(&mut self, _: &Site, input: &Signal) -> Signal {
-        let token = Token { sensitivity: 1.0, ..input.token };
-        Signal { token, cosines: input.cosines.clone() }
+        let tokens = input.tokens.iter().map(|token| Token { sensitivity: 1.0, ..*token }).collect();
+        Signal { tokens: Arc::new(tokens), cosines: Arc::clone(&input.cosines) }
     }
 
     fn merge(&mut self, at: &Site, fan: Fan, x: Signal, parts: Vec<Signal>) -> Result<(Signal, Kept), PredictError> {
-        let tokens: Vec<Token> = parts.iter().map(|part| part.token).collect();
-        let classes = x.cosines.len();
-        let of_class = |class: usize| -> Vec<f64> { parts.iter().map(|part| part.cosines[class]).collect() };
-        match fan {
+        let inherit = |mut tokens: Vec<Token>| {
+            for (token, x) in tokens.iter_mut().zip(x.tokens.iter()) {
+                token.sensitivity *= x.sensitivity;
+            }
+            Arc::new(tokens)
+        };
+        Ok(match fan {
             Fan::Sum(sum) => {
                 let rule = sum::Rule::new(sum);
-                let token = rule.token(&x.token, &tokens);
-                let cosines = (0..classes).map(|class| rule.cosine(&tokens, &token, &of_class(class))).collect();
-                Ok((Signal { token, cosines }, Kept::Sum { rule, x, branches: parts, output: token, gradient: None }))
+                let tokens: Vec<Token> =
+                    x.tokens.iter().zip(by_position(&parts)).map(|(x, parts)| rule.token(x, &parts)).collect();
+                let y = Signal::new(tokens, Vec::new());
+                let cosines = Arc::new(rule.cosines(&self.domain, &parts, &y.tokens));
+                let output = Arc::clone(&y.tokens);
+                (Signal { cosines, ..y }, Kept::Sum { rule, x, branches: parts, output, gradient: None })
             }
             Fan::Product(_) => {
-                let cosines = (0..classes).map(|class| of_class(class).into_iter().product()).collect();
-                let mut token = product::token(&tokens);
-                token.sensitivity *= x.token.sensitivity;
-                Ok((Signal { token, cosines }, Kept::Product { factors: parts, gradient: None }))
+                let tokens: Vec<Token> = by_position(&parts).iter().map(|factors| product::token(factors)).collect();
+                let cosines =
+                    self.domain.map(tokens.len(), |_, _, place| parts.iter().map(|part| part.cosines[place]).product());
+                let y = Signal { tokens: inherit(tokens), cosines: Arc::new(cosines) };
+                (y, Kept::Product { factors: parts, gradient: None })
+            }
+            Fan::Concat(concat) => {
+                let y = concat::forward(concat, &self.domain, &parts);
+                (Signal { tokens: inherit(y.tokens.to_vec()), ..y }, Kept::Concat)
             }
             Fan::Attention(attention) => {
-                let parts: [Signal; 3] = parts.try_into().expect("attention has the parts query, key, value");
-                let attended = Attended::new(attention, &self.domain, &mut self.overlaps, &x.token, parts);
-                self.caveat(at, attended.caveat());
-                if self.sites == Sites::All && !at.recomputing() {
-                    let probabilities = attended.probabilities(&self.domain);
-                    self.write(at.layer(), at.sibling("softmax"), false, &probabilities);
-                }
-                let mut output = attended.output().clone();
-                output.token.sensitivity *= x.token.sensitivity;
-                Ok((output, Kept::Attention(Box::new(attended))))
+                let (output, kept) = self.attend(at, attention, &x, parts);
+                (Signal { tokens: inherit(output.tokens.to_vec()), ..output }, kept)
             }
-        }
+            Fan::Mixture(mixture) => {
+                let routing = self.routing(mixture, &x);
+                let expert = parts.into_iter().next().expect("one expert stands for all");
+                let ln_gain = 2.0 * mixture.scale.abs().ln() + routing.own().ln();
+                let tokens = expert
+                    .tokens
+                    .iter()
+                    .map(|token| Token { ln_second: token.ln_second + ln_gain, ..Token::gaussian(token.width, 0.0) });
+                let cosines = self.domain.map(expert.tokens.len(), |_, _, place| {
+                    expert.cosines[place] * routing.overlap(x.cosines[place]) / routing.own()
+                });
+                let y = Signal { tokens: inherit(tokens.collect()), cosines: Arc::new(cosines) };
+                (y, Kept::Mixture { routing, x, expert, router_gradient: None })
+            }
+        })
     }
 
     fn split(
         &mut self,
-        _: &Site,
+        at: &Site,
         fan: Fan,
         kept: &mut Kept,
         gradient: Gradient,
     ) -> Result<Vec<Gradient>, PredictError> {
-        match (fan, kept) {
+        Ok(match (fan, kept) {
             (Fan::Sum(_), Kept::Sum { rule, branches, output, gradient: kept, .. }) => {
-                *kept = Some(gradient.token);
-                let tokens: Vec<Token> = branches.iter().map(|branch| branch.token).collect();
+                let positions = by_position(branches);
                 let part = |index| {
-                    let token = rule.split(index, &tokens, output, &gradient.token);
-                    Gradient::new(token, gradient.cosines.clone())
+                    let tokens = positions.iter().zip(output.iter()).zip(gradient.tokens.iter());
+                    let tokens = tokens.map(|((parts, output), g)| rule.split(index, parts, output, g)).collect();
+                    Gradient { tokens: Arc::new(tokens), cosines: Arc::clone(&gradient.cosines), coupling: 0.0 }
                 };
-                Ok((0..tokens.len()).map(part).collect())
+                let parts = (0..branches.len()).map(part).collect();
+                *kept = Some(gradient);
+                parts
             }
             (Fan::Product(_), Kept::Product { factors, gradient: kept }) => {
-                *kept = Some(gradient.token);
-                let tokens: Vec<Token> = factors.iter().map(|factor| factor.token).collect();
+                let positions = by_position(factors);
                 let part = |index| {
-                    let cosines = gradient.cosines.iter().enumerate().map(|(class, cosine)| {
-                        let cosines: Vec<f64> = factors.iter().map(|factor| factor.cosines[class]).collect();
-                        cosine * product::others_cosine(&cosines, index)
+                    let tokens = positions.iter().zip(gradient.tokens.iter());
+                    let tokens: Vec<TokenGradient> =
+                        tokens.map(|(factors, g)| product::split(factors, index, g)).collect();
+                    let cosines = self.domain.map(tokens.len(), |_, _, place| {
+                        let others = factors.iter().enumerate().filter(|(i, _)| *i != index);
+                        gradient.cosines[place] * others.map(|(_, factor)| factor.cosines[place]).product::<f64>()
                     });
-                    Gradient::new(product::split(&tokens, index, &gradient.token), cosines.collect())
+                    Gradient::new(tokens, cosines)
                 };
-                Ok((0..tokens.len()).map(part).collect())
+                let parts = (0..factors.len()).map(part).collect();
+                *kept = Some(gradient);
+                parts
             }
-            (Fan::Attention(attention), Kept::Attention(attended)) => {
-                if self.sites == Sites::All {
-                    self.write_gradient(&attended.probabilities_backward(attention, &gradient));
+            (Fan::Concat(concat), Kept::Concat) => concat::split(concat, &gradient),
+            (Fan::Attention(attention), Kept::Exchangeable(attended)) => {
+                let Domain::Exchangeable(domain) = &self.domain else { unreachable!("the domain does not change") };
+                if self.sites == Sites::All && at.is_observed() {
+                    let backward = attended.probabilities_backward(attention, &gradient);
+                    self.rows.gradient(&at.sibling("softmax"), self.domain.pool_gradient(&backward));
                 }
-                Ok(attended.split(attention, &self.domain, &gradient).into())
+                attended.split(attention, domain, &gradient).into()
             }
-            (Fan::Sum(_) | Fan::Product(_) | Fan::Attention(_), _) => unreachable!("merge keeps what fits the fan"),
-        }
+            (Fan::Attention(attention), Kept::Gram(attended)) => {
+                if self.sites == Sites::All && at.is_observed() {
+                    let backward = attended.probabilities_backward(attention, &gradient);
+                    self.rows.gradient(&at.sibling("softmax"), self.domain.pool_gradient(&backward));
+                }
+                attended.split(attention, &gradient).into()
+            }
+            (Fan::Mixture(mixture), Kept::Mixture { routing, x, expert, router_gradient }) => {
+                let overlap = |place: usize| routing.overlap(x.cosines[place]) / routing.own();
+                let ln_scale = 2.0 * mixture.scale.abs().ln();
+                let scores = gradient.tokens.iter().zip(expert.tokens.iter()).map(|(g, f)| {
+                    let ln_second = g.ln_second + f.ln_second + (routing.jacobian * f.width).ln() + ln_scale;
+                    TokenGradient::isotropic(ln_second - (mixture.n_experts as f64).ln())
+                });
+                let cosines = self.domain.map(x.tokens.len(), |_, _, place| {
+                    gradient.cosines[place] * expert.cosines[place] * overlap(place)
+                });
+                let scores = Gradient::new(scores.collect(), cosines);
+                let ln_gradient = self.domain.ln_collected(x, &scores);
+                self.write_weight(at, &mixture.router, ln_gradient);
+                let ln_router = (mixture.n_experts as f64 * mixture.router.init.variance()).ln();
+                let tokens = scores.tokens.iter().map(|token| token.scaled(ln_router)).collect::<Vec<_>>();
+                *router_gradient = Some(Gradient { tokens: Arc::new(tokens), ..scores });
+                let tokens = gradient.tokens.iter().map(|token| token.scaled(ln_scale + routing.own().ln()));
+                let cosines = self.domain.map(x.tokens.len(), |_, _, place| gradient.cosines[place] * overlap(place));
+                self.experts *= mixture.n_experts as f64;
+                vec![Gradient::new(tokens.collect(), cosines)]
+            }
+            (Fan::Sum(_) | Fan::Product(_) | Fan::Concat(_) | Fan::Attention(_) | Fan::Mixture(_), _) => {
+                unreachable!("merge keeps what fits the fan")
+            }
+        })
     }
 
-    fn join(&mut self, _: &Site, _: Fan, kept: Kept, parts: Vec<Gradient>) -> Result<Gradient, PredictError> {
-        let tokens: Vec<TokenGradient> = parts.iter().map(|part| part.token).collect();
-        let (token, weights) = match &kept {
-            Kept::Sum { rule, x, branches, output, gradient: Some(gradient) } => {
-                let branches: Vec<Token> = branches.iter().map(|branch| branch.token).collect();
-                rule.join(&x.token, &branches, output, gradient, &tokens)
-            }
-            Kept::Product { factors, gradient: Some(gradient) } => {
-                let factors: Vec<Token> = factors.iter().map(|factor| factor.token).collect();
-                product::join(&factors, gradient, &tokens)
-            }
-            Kept::Attention(_) => TokenGradient::join(&tokens),
-            Kept::Sum { .. } | Kept::Product { .. } | Kept::Apply { .. } => {
-                unreachable!("split has left its gradient")
-            }
-        };
-        let cosines = (0..parts[0].cosines.len())
-            .map(|class| parts.iter().zip(&weights).map(|(part, weight)| weight * part.cosines[class]).sum())
+    fn join(&mut self, _: &Site, fan: Fan, kept: Kept, mut parts: Vec<Gradient>) -> Result<Gradient, PredictError> {
+        if let (Fan::Mixture(mixture), Kept::Mixture { router_gradient: Some(router), .. }) = (fan, &kept) {
+            self.experts /= mixture.n_experts as f64;
+            parts.push(router.clone());
+        }
+        let count = parts[0].tokens.len();
+        let mut tokens = Vec::with_capacity(count);
+        let mut weights = Vec::with_capacity(count);
+        for i in 0..count {
+            let at: Vec<TokenGradient> = parts.iter().map(|part| part.tokens[i]).collect();
+            let (token, weight) = match &kept {
+                Kept::Sum { rule, x, branches, output, gradient: Some(gradient) } => {
+                    let branches: Vec<Token> = branches.iter().map(|branch| branch.tokens[i]).collect();
+                    rule.join(&x.tokens[i], &branches, &output[i], &gradient.tokens[i], &at)
+                }
+                Kept::Product { factors, gradient: Some(gradient) } => {
+                    let factors: Vec<Token> = factors.iter().map(|factor| factor.tokens[i]).collect();
+                    product::join(&factors, &gradient.tokens[i], &at)
+                }
+                Kept::Exchangeable(_) | Kept::Gram(_) | Kept::Concat | Kept::Mixture { .. } => TokenGradient::join(&at),
+                Kept::Sum { .. }
+                | Kept::Product { .. }
+                | Kept::Apply { .. }
+                | Kept::Convolution { .. }
+                | Kept::Prepend => {
+                    unreachable!("split has left its gradient")
+                }
+            };
+            tokens.push(token);
+            weights.push(weight.into_iter().map(f64::sqrt).collect::<Vec<f64>>());
+        }
+        let cosines = self.domain.map(count, |i, j, place| {
+            let weights = weights[i].iter().zip(&weights[j]);
+            weights.zip(&parts).map(|((a, b), part)| a * b * part.cosines[place]).sum()
+        });
+        Ok(Gradient::new(tokens, cosines))
+    }
+
+    fn accumulate(&mut self, sum: Gradient, more: Gradient) -> Result<Gradient, PredictError> {
+        let parts = [sum, more];
+        let joined: Vec<(TokenGradient, Vec<f64>)> = (0..parts[0].tokens.len())
+            .map(|i| TokenGradient::join(&[parts[0].tokens[i], parts[1].tokens[i]]))
             .collect();
-        Ok(Gradient::new(token, cosines))
+        let cosines = self.domain.map(joined.len(), |i, j, place| {
+            (0..2).map(|p| (joined[i].1[p] * joined[j].1[p]).sqrt() * parts[p].cosines[place]).sum()
+        });
+        Ok(Gradient::new(joined.into_iter().map(|(token, _)| token).collect(), cosines))
+    }
+
+    /// All experts are alike.
+    fn experts(&self, _: &Mixture) -> usize {
+        1
     }
 
     fn observe(&mut self, at: &Site, signal: &Signal) {
         if self.tells(at) {
-            self.write(at.layer(), at.to_string(), at.is_stream_site(), signal);
+            self.rows.signal(at.layer(), at.to_string(), at.is_stream_site(), self.domain.pool(signal));
         }
     }
 
     fn observe_gradient(&mut self, at: &Site, gradient: &Gradient) {
         if self.tells(at) {
-            self.write_gradient(gradient);
+            self.rows.gradient(&at.to_string(), self.domain.pool_gradient(gradient));
         }
+    }
+
+    /// A matrix per place would not fit for every block.
+    fn keeps(&self, at: &Site) -> bool {
+        !(self.domain.is_gram() && at.is_stream_site())
     }
 }

@@ -32,107 +32,199 @@
 mod function;
 mod kernel;
 mod profile;
+mod table;
 
-use std::rc::Rc;
+use std::collections::HashMap;
+use std::sync::Arc;
 
 use sigprop_stack::Activation;
 
 use self::function::homogeneous;
+use self::kernel::closed;
 use self::profile::Profile;
+use self::table::Table;
 use super::PairRule;
+use crate::domain::{GradientPairMap, PairMap};
 use crate::moments::{Token, TokenGradient, ln_correction, width_caveat};
 
-/// Profiles already integrated: blocks of one kind meet nearly the same scale again and again.
+/// Profiles and tables already integrated: blocks of one kind meet nearly the same scale again and again.
 #[derive(Default)]
 pub(crate) struct Profiles {
-    known: Vec<(Activation, f64, Rc<Profile>)>,
+    profiles: HashMap<Key, Arc<Profile>>,
+    tables: HashMap<Key, Arc<Table>>,
 }
 
+/// An activation and a place on a grid of ln σ².
+type Key = (Words, i64);
+
+/// The bits of an activation: its discriminant and its slope.
+type Words = (std::mem::Discriminant<Activation>, u64);
+
 impl Profiles {
-    /// Distance in ln σ² that is bridged to first order, with an error of half its square.
-    const REACH: f64 = 1e-5;
+    /// Distance of profiles in ln σ²; half of it is bridged to first order, with an error of half its square.
+    const STEP: f64 = 2e-3;
+    /// Distance of tables of cosines in ln σ², between which they are interpolated.
+    const TABLE_STEP: f64 = 0.125;
     /// ln σ² of a signal that is zero as far as f64 can tell.
     const SMALLEST: f64 = -1400.0;
 
-    /// The rule of `activation` for tokens like `x`.
-    pub(crate) fn rule(&mut self, activation: Activation, x: &Token) -> Rule {
+    /// The rule of `activation` for `tokens`.
+    pub(crate) fn rule(&mut self, activation: Activation, tokens: &[Token]) -> Rule {
+        let profiles = tokens.iter().map(|token| self.scaled(activation, token)).collect();
+        let tables = if tokens.len() > 1 { self.tables(activation, tokens) } else { Vec::new() };
+        Rule { activation, profiles, tables }
+    }
+
+    fn scaled(&mut self, activation: Activation, x: &Token) -> Scaled {
+        let ln_scale = x.ln_second.max(Self::SMALLEST);
         // A homogeneous activation has one profile, and shifts by any amount are exact.
-        let (anchor, reach) = match homogeneous(activation) {
-            Some(_) => (0.0, f64::INFINITY),
-            None => (x.ln_second.max(Self::SMALLEST), Self::REACH),
+        let place = match homogeneous(activation) {
+            Some(_) => 0,
+            None => (ln_scale / Self::STEP).round() as i64,
         };
-        let near = |known: &&(Activation, f64, Rc<Profile>)| known.0 == activation && (known.1 - anchor).abs() <= reach;
-        let (anchor, profile) = if let Some((_, anchor, profile)) = self.known.iter().rev().find(near) {
-            (*anchor, Rc::clone(profile))
-        } else {
-            let profile = Rc::new(Profile::new(activation, anchor));
-            self.known.push((activation, anchor, Rc::clone(&profile)));
-            (anchor, profile)
-        };
-        Rule { profile, shift: x.ln_second.max(Self::SMALLEST) - anchor }
+        let anchor = Self::STEP * place as f64;
+        let profile = self.profiles.entry((words(activation), place));
+        let profile = profile.or_insert_with(|| Arc::new(Profile::new(activation, anchor)));
+        Scaled { profile: Arc::clone(profile), shift: ln_scale - anchor }
+    }
+
+    /// Tables that cover the scales of all pairs of `tokens`.
+    fn tables(&mut self, activation: Activation, tokens: &[Token]) -> Vec<(i64, Arc<Table>)> {
+        if closed(activation, [1.0, 1.0], 0.0).is_some() {
+            return Vec::new();
+        }
+        let place = |x: f64| (x.max(Self::SMALLEST) / Self::TABLE_STEP).floor() as i64;
+        let scales = || tokens.iter().map(|token| token.ln_second);
+        let lowest = place(scales().fold(f64::INFINITY, f64::min));
+        let highest = place(scales().fold(f64::NEG_INFINITY, f64::max)) + 1;
+        (lowest..=highest)
+            .map(|place| {
+                let table = self.tables.entry((words(activation), place));
+                let anchor = Self::TABLE_STEP * place as f64;
+                let table = table.or_insert_with(|| Arc::new(Table::new(&Profile::new(activation, anchor))));
+                (place, Arc::clone(table))
+            })
+            .collect()
     }
 }
 
-pub(crate) struct Rule {
-    profile: Rc<Profile>,
+fn words(activation: Activation) -> Words {
+    let slope = if let Activation::LeakyRelu { slope } = activation { slope } else { 0.0 };
+    (std::mem::discriminant(&activation), slope.to_bits())
+}
+
+/// A profile near the scale of a token.
+struct Scaled {
+    profile: Arc<Profile>,
     /// ln σ² less that of the profile.
     shift: f64,
 }
 
+pub(crate) struct Rule {
+    activation: Activation,
+    /// Per token.
+    profiles: Vec<Scaled>,
+    /// Of many tokens, and without closed form: neighbours on the grid of scales.
+    tables: Vec<(i64, Arc<Table>)>,
+}
+
+impl Rule {
+    /// (E φ(u)φ(v), E φ'(u)φ'(v)) in units of √(E φ(u)² E φ(v)²) and of the derivatives.
+    fn pairs<'a>(&'a self, x: &'a [Token]) -> Box<dyn Fn(usize, usize, f64) -> (f64, f64) + Sync + 'a> {
+        if self.profiles.len() == 1 {
+            return Box::new(|_, _, cosine| self.profiles[0].profile.cosines(cosine));
+        }
+        if let Some((first, _)) = self.tables.first() {
+            let places: Vec<f64> =
+                x.iter().map(|x| x.ln_second.max(Profiles::SMALLEST) / Profiles::TABLE_STEP - *first as f64).collect();
+            return Box::new(move |i, j, cosine| {
+                let place = 0.5 * (places[i] + places[j]);
+                let below = (place as usize).min(self.tables.len() - 2);
+                let part = place - below as f64;
+                let (lower, upper) = (self.tables[below].1.at(cosine), self.tables[below + 1].1.at(cosine));
+                (lower.0 + part * (upper.0 - lower.0), lower.1 + part * (upper.1 - lower.1))
+            });
+        }
+        let scales: Vec<(f64, f64, f64)> = x.iter().map(|x| self.moments(x)).collect();
+        Box::new(move |i, j, cosine| {
+            let (a, b) = (scales[i], scales[j]);
+            let (kernel, derivative) =
+                closed(self.activation, [a.0, b.0], cosine).expect("closed forms have no tables");
+            (kernel / (a.1 * b.1), derivative / (a.2 * b.2))
+        })
+    }
+
+    /// σ², √E φ², √E φ'² of a token, where σ² is a number.
+    fn moments(&self, x: &Token) -> (f64, f64, f64) {
+        let q = match homogeneous(self.activation) {
+            Some(_) => 1.0,
+            None => x.ln_second.clamp(-300.0, 300.0).exp(),
+        };
+        let (kernel, derivative) = closed(self.activation, [q, q], 1.0).expect("closed forms have no tables");
+        (q, kernel.sqrt(), derivative.sqrt())
+    }
+}
+
 impl PairRule for Rule {
-    fn token(&self, x: &Token) -> Token {
-        let p = &self.profile;
-        let zero = x.is_zero() && p.vanishes_at_zero();
-        Token {
-            ln_second: if zero { x.ln_second } else { p.ln_second() + p.sensitivity * self.shift },
-            mean: p.mean,
-            kurtosis: p.kurtosis,
-            scale_variance: p.sensitivity.powi(2) * x.scale_variance,
-            entry_variance: p.kurtosis / x.width,
-            sensitivity: p.sensitivity * x.sensitivity,
-            ..Token::gaussian(x.width, 0.0)
-        }
+    fn tokens(&self, x: &[Token]) -> Vec<Token> {
+        let token = |(x, Scaled { profile: p, shift }): (&Token, &Scaled)| {
+            let zero = x.is_zero() && p.vanishes_at_zero();
+            Token {
+                ln_second: if zero { x.ln_second } else { p.ln_second() + p.sensitivity * shift },
+                mean: p.mean,
+                kurtosis: p.kurtosis,
+                scale_variance: p.sensitivity.powi(2) * x.scale_variance,
+                entry_variance: p.kurtosis / x.width,
+                sensitivity: p.sensitivity * x.sensitivity,
+                ..Token::gaussian(x.width, 0.0)
+            }
+        };
+        x.iter().zip(&self.profiles).map(token).collect()
     }
 
-    fn cosine(&self, _: [&Token; 2], _: [&Token; 2], cosine: f64) -> f64 {
-        self.profile.cosines(cosine).0
+    fn cosines<'a>(&'a self, x: &'a [Token], _: &'a [Token]) -> PairMap<'a> {
+        let pairs = self.pairs(x);
+        Box::new(move |i, j, cosine| pairs(i, j, cosine).0)
     }
 
-    fn token_backward(&self, x: &Token, _: &Token, gradient: &TokenGradient) -> TokenGradient {
-        let p = &self.profile;
-        let known = (gradient.radial - 1.0 - gradient.steepness) * p.shared / x.width;
-        let inherited = p.sensitivity * gradient.steepness;
-        let fluctuation = p.exponent * (inherited + 0.5 * (p.exponent + 1.0)) * x.scale_variance;
-        let ln_gain =
-            p.ln_derivative_second() - p.exponent * self.shift + ln_correction(known) + ln_correction(fluctuation);
-        TokenGradient {
-            radial: p.radial_free + (gradient.radial - 1.0) * p.radial_kept,
-            constant: 1.0 + (gradient.constant - 1.0) * p.constant_kept,
-            steepness: inherited + p.exponent,
-            ..gradient.scaled(ln_gain)
-        }
+    fn tokens_backward(&self, x: &[Token], _: &[Token], gradients: &[TokenGradient]) -> Vec<TokenGradient> {
+        let token = |((gradient, x), Scaled { profile: p, shift }): ((&TokenGradient, &Token), &Scaled)| {
+            let known = (gradient.radial - 1.0 - gradient.steepness) * p.shared / x.width;
+            let inherited = p.sensitivity * gradient.steepness;
+            let fluctuation = p.exponent * (inherited + 0.5 * (p.exponent + 1.0)) * x.scale_variance;
+            let ln_gain =
+                p.ln_derivative_second() - p.exponent * shift + ln_correction(known) + ln_correction(fluctuation);
+            TokenGradient {
+                radial: p.radial_free + (gradient.radial - 1.0) * p.radial_kept,
+                constant: 1.0 + (gradient.constant - 1.0) * p.constant_kept,
+                steepness: inherited + p.exponent,
+                ..gradient.scaled(ln_gain)
+            }
+        };
+        gradients.iter().zip(x).zip(&self.profiles).map(token).collect()
     }
 
-    fn cosine_backward(&self, _: [&Token; 2], cosine: f64, _: [&TokenGradient; 2], gradient_cosine: f64) -> f64 {
-        gradient_cosine * self.profile.cosines(cosine).1
+    fn cosines_backward<'a>(&'a self, x: &'a [Token], _: &'a [TokenGradient]) -> GradientPairMap<'a> {
+        let pairs = self.pairs(x);
+        Box::new(move |i, j, cosine, gradient_cosine| gradient_cosine * pairs(i, j, cosine).1)
     }
 
-    fn caveat(&self, x: &Token) -> Option<(&'static str, String)> {
+    fn caveat(&self, x: &[Token]) -> Option<(&'static str, String)> {
         /// Dropout of 10 % on Gaussian entries stays below.
         const KURTOSIS_TOLERANCE: f64 = 0.5;
         /// Correlations of a ReLU network came out 1 % high here.
         const NORM_VARIANCE_LIMIT: f64 = 0.1;
-        if x.norm_variance() > NORM_VARIANCE_LIMIT {
+        if let Some(x) = x.iter().find(|x| x.norm_variance() > NORM_VARIANCE_LIMIT) {
             let got = format!("{:.2}", x.norm_variance());
             return Some((
                 "norms of tokens drift apart; covariances are overestimated, by up to a quarter of the variance of ln |x|²",
                 got,
             ));
         }
-        if x.mean.abs() > 1e-6 || (x.kurtosis - 2.0).abs() > KURTOSIS_TOLERANCE {
+        if let Some(x) = x.iter().find(|x| x.mean.abs() > 1e-6 || (x.kurtosis - 2.0).abs() > KURTOSIS_TOLERANCE) {
             let got = format!("mean/√(E x²) {:.3}, kurtosis {:.2} (Gaussian: 3)", x.mean, x.kurtosis + 1.0);
             return Some(("the input of an activation is taken as Gaussian with mean 0", got));
         }
-        width_caveat(x)
+        width_caveat(&x[0])
     }
 }

@@ -18,6 +18,7 @@
 use sigprop_stack::Dropout;
 
 use super::PairRule;
+use crate::domain::{GradientPairMap, PairMap};
 use crate::moments::{Token, TokenGradient, ln_correction};
 
 pub(crate) struct Rule {
@@ -36,26 +37,30 @@ impl Rule {
 }
 
 impl PairRule for Rule {
-    fn token(&self, x: &Token) -> Token {
-        Token {
+    fn tokens(&self, x: &[Token]) -> Vec<Token> {
+        let token = |x: &Token| Token {
             ln_second: x.ln_second - self.keep.ln(),
             mean: x.mean * self.keep.sqrt(),
             kurtosis: (x.kurtosis + 1.0) / self.keep - 1.0,
             entry_variance: x.entry_variance + self.odds() * (x.kurtosis + 1.0) / x.width,
             ..*x
-        }
+        };
+        x.iter().map(token).collect()
     }
 
-    fn cosine(&self, _: [&Token; 2], _: [&Token; 2], cosine: f64) -> f64 {
-        cosine * self.keep
+    fn cosines<'a>(&'a self, _: &'a [Token], _: &'a [Token]) -> PairMap<'a> {
+        Box::new(|_, _, cosine| cosine * self.keep)
     }
 
-    fn token_backward(&self, x: &Token, _: &Token, gradient: &TokenGradient) -> TokenGradient {
-        let shared = (gradient.radial - 1.0 - gradient.steepness) * self.odds() / x.width;
-        gradient.scaled(ln_correction(shared) - self.keep.ln())
+    fn tokens_backward(&self, x: &[Token], _: &[Token], gradients: &[TokenGradient]) -> Vec<TokenGradient> {
+        let token = |(gradient, x): (&TokenGradient, &Token)| {
+            let shared = (gradient.radial - 1.0 - gradient.steepness) * self.odds() / x.width;
+            gradient.scaled(ln_correction(shared) - self.keep.ln())
+        };
+        gradients.iter().zip(x).map(token).collect()
     }
 
-    fn cosine_backward(&self, _: [&Token; 2], _: f64, _: [&TokenGradient; 2], gradient_cosine: f64) -> f64 {
-        gradient_cosine * self.keep
+    fn cosines_backward<'a>(&'a self, _: &'a [Token], _: &'a [TokenGradient]) -> GradientPairMap<'a> {
+        Box::new(|_, _, _, gradient_cosine| gradient_cosine * self.keep)
     }
 }

@@ -6,6 +6,7 @@
 //! token     E x² = s²         E x_a x_b = s² if both carry the same id, else 0
 //! position  E x² = s²         E x_a x_b = 0
 //! segment   E x² = s²         E x_a x_b = s² in the same segment, else 0
+//! constant  E x² = s²         E x_a x_b = s²
 //! sinusoid  E x² = scale²/2   E x_a x_b = scale²/2 · mean over i and pairs of cos θ_i (a − b)
 //! ```
 //!
@@ -31,7 +32,9 @@
 //!
 //! Kedia et al. 2024, §3 (repeat probability π²/(6 ln² V) there, exact here).
 
-use sigprop_stack::{Embedding, EmbeddingTerm, Gaussian, Source};
+pub(crate) mod positions;
+
+use sigprop_stack::{Embedding, EmbeddingTerm, Gaussian, PowerLaw, Source};
 
 use crate::domain::{Exchangeable, Gradient, PairClass, Signal};
 use crate::moments::Token;
@@ -52,24 +55,18 @@ fn id_spread(length: f64, pair: f64, triple: f64) -> f64 {
     (entries - 2.0 * rows + entries * entries + fluctuation).max(0.0)
 }
 
-/// The signal at the start of a stream of `seq_len` tokens, and its pair classes.
-pub(crate) fn source(source: &Source, seq_len: usize) -> (Exchangeable, Signal) {
-    match source {
-        Source::Gaussian(gaussian) => gaussian_source(gaussian, seq_len),
-        Source::Embedding(embedding) => embedding_source(embedding, seq_len),
-    }
-}
-
-fn gaussian_source(gaussian: &Gaussian, seq_len: usize) -> (Exchangeable, Signal) {
+/// Gaussian vectors at the start of a stream of `seq_len` tokens, and their pair classes.
+pub(crate) fn gaussian_source(gaussian: &Gaussian, seq_len: usize) -> (Exchangeable, Signal) {
     let class = PairClass { share: 1.0, same_id: false, same_segment: false };
     let seq_len = seq_len as f64;
     let domain = Exchangeable { seq_len, classes: vec![class], id_spread: 0.0, segment_spread: 0.0 };
     let token = Token::gaussian(gaussian.width as f64, gaussian.variance.ln());
-    (domain, Signal { token, cosines: vec![gaussian.correlation] })
+    (domain, Signal::new(vec![token], vec![gaussian.correlation]))
 }
 
-fn embedding_source(embedding: &Embedding, seq_len: usize) -> (Exchangeable, Signal) {
-    let repeat = embedding.ids.repeat_probability(2);
+/// Embeddings of ids drawn from `law` at the start of a stream of `seq_len` tokens, and their pair classes.
+pub(crate) fn source(embedding: &Embedding, law: PowerLaw, seq_len: usize) -> (Exchangeable, Signal) {
+    let repeat = law.repeat_probability(2);
     let has_segments = embedding.terms.iter().any(|term| matches!(term, EmbeddingTerm::Segment { .. }));
     let mut classes = Vec::new();
     for (same_id, id_share) in [(true, repeat), (false, 1.0 - repeat)] {
@@ -88,6 +85,7 @@ fn embedding_source(embedding: &Embedding, seq_len: usize) -> (Exchangeable, Sig
         let (own, shared): (f64, &dyn Fn(&PairClass) -> f64) = match term {
             EmbeddingTerm::Token { table } => (table.init.variance(), &|class| f64::from(u8::from(class.same_id))),
             EmbeddingTerm::LearnedPosition { table } => (table.init.variance(), &|_| 0.0),
+            EmbeddingTerm::Constant { table, .. } => (table.init.variance(), &|_| 1.0),
             EmbeddingTerm::Segment { table } => {
                 (table.init.variance(), &|class| f64::from(u8::from(class.same_segment)))
             }
@@ -102,7 +100,7 @@ fn embedding_source(embedding: &Embedding, seq_len: usize) -> (Exchangeable, Sig
             *cross += own * shared(class);
         }
     }
-    let triple = embedding.ids.repeat_probability(3);
+    let triple = law.repeat_probability(3);
     let seq_len = seq_len as f64;
     let id_spread = id_spread(seq_len, repeat, triple);
     let domain = Exchangeable { seq_len, classes, id_spread, segment_spread: SEGMENT_SPREAD };
@@ -111,7 +109,7 @@ fn embedding_source(embedding: &Embedding, seq_len: usize) -> (Exchangeable, Sig
         token.mean = mean / second.sqrt();
         crosses = crosses.into_iter().map(|cross| cross / second).collect();
     }
-    (domain, Signal { token, cosines: crosses })
+    (domain, Signal::new(vec![token], crosses))
 }
 
 /// Moments of sinusoids of amplitude 1, averaged over positions and features.
@@ -151,20 +149,21 @@ pub(crate) fn ln_weight_gradient(
     domain: &Exchangeable,
     gradient: &Gradient,
 ) -> Option<f64> {
-    let ln_second = gradient.token.ln_second;
+    let ln_second = gradient.token().ln_second;
     let collected = |rows: f64, shared: &dyn Fn(&PairClass) -> bool| {
         let pairs: f64 = domain
             .classes
             .iter()
-            .zip(&gradient.cosines)
+            .zip(gradient.cosines.iter())
             .filter(|(class, _)| shared(class))
             .map(|(class, cosine)| class.share * cosine)
             .sum();
         ln_second + (domain.seq_len / rows * (1.0 + (domain.seq_len - 1.0) * pairs)).ln()
     };
     match term {
-        EmbeddingTerm::Token { .. } => Some(collected(embedding.ids.vocab_size as f64, &|class| class.same_id)),
+        EmbeddingTerm::Token { .. } => Some(collected(embedding.ids.vocab_size() as f64, &|class| class.same_id)),
         EmbeddingTerm::LearnedPosition { .. } => Some(ln_second),
+        EmbeddingTerm::Constant { rows, .. } => Some(collected(*rows as f64, &|_| true)),
         EmbeddingTerm::Segment { .. } => Some(collected(2.0, &|class| class.same_segment)),
         EmbeddingTerm::SinusoidalPosition { .. } => None,
     }

@@ -26,6 +26,7 @@
 use sigprop_stack::Linear;
 
 use super::PairRule;
+use crate::domain::{GradientPairMap, PairMap};
 use crate::moments::{Token, TokenGradient, ln_correction, ln_sum, share};
 
 pub(crate) struct Rule {
@@ -56,27 +57,41 @@ impl Rule {
 }
 
 impl PairRule for Rule {
-    fn token(&self, x: &Token) -> Token {
-        let ln_second = ln_sum([self.ln_product(x), self.ln_bias_variance].into_iter());
-        let y = Token::gaussian(self.fan_out, ln_second);
-        let product = self.product_share(x, &y);
-        Token { scale_variance: product * product * x.norm_variance(), sensitivity: product * x.sensitivity, ..y }
+    fn tokens(&self, x: &[Token]) -> Vec<Token> {
+        let token = |x: &Token| {
+            let ln_second = ln_sum([self.ln_product(x), self.ln_bias_variance].into_iter());
+            let y = Token::gaussian(self.fan_out, ln_second);
+            let product = self.product_share(x, &y);
+            Token { scale_variance: product * product * x.norm_variance(), sensitivity: product * x.sensitivity, ..y }
+        };
+        x.iter().map(token).collect()
     }
 
-    fn cosine(&self, x: [&Token; 2], y: [&Token; 2], cosine: f64) -> f64 {
-        let ln_total = 0.5 * (y[0].ln_second + y[1].ln_second);
-        let ln_product = 0.5 * (self.ln_product(x[0]) + self.ln_product(x[1]));
-        share(ln_product, ln_total) * cosine + share(self.ln_bias_variance, ln_total)
+    fn cosines<'a>(&'a self, x: &'a [Token], y: &'a [Token]) -> PairMap<'a> {
+        let amplitudes = |part: &dyn Fn(&Token) -> f64| -> Vec<f64> {
+            x.iter().zip(y).map(|(x, y)| share(0.5 * part(x), 0.5 * y.ln_second)).collect()
+        };
+        let products = amplitudes(&|x| self.ln_product(x));
+        let biases = amplitudes(&|_| self.ln_bias_variance);
+        Box::new(move |i, j, cosine| products[i] * products[j] * cosine + biases[i] * biases[j])
     }
 
-    fn token_backward(&self, x: &Token, y: &Token, gradient: &TokenGradient) -> TokenGradient {
-        let product = self.product_share(x, y);
-        let radial = 1.0 + product * (gradient.radial - 1.0);
-        let ln_gain = (self.fan_out * self.weight_variance).ln() + ln_correction((radial - 1.0) / self.fan_in);
-        TokenGradient { radial, constant: 1.0, steepness: product * gradient.steepness, ..gradient.scaled(ln_gain) }
+    fn tokens_backward(&self, x: &[Token], y: &[Token], gradients: &[TokenGradient]) -> Vec<TokenGradient> {
+        let ln_gain = (self.fan_out * self.weight_variance).ln();
+        let token = |(gradient, (x, y)): (&TokenGradient, (&Token, &Token))| {
+            let product = self.product_share(x, y);
+            let radial = 1.0 + product * (gradient.radial - 1.0);
+            let ln_gain = ln_gain + ln_correction((radial - 1.0) / self.fan_in);
+            TokenGradient { radial, constant: 1.0, steepness: product * gradient.steepness, ..gradient.scaled(ln_gain) }
+        };
+        gradients.iter().zip(x.iter().zip(y)).map(token).collect()
     }
 
-    fn cosine_backward(&self, _: [&Token; 2], _: f64, _: [&TokenGradient; 2], gradient_cosine: f64) -> f64 {
-        gradient_cosine
+    fn cosines_backward<'a>(&'a self, _: &'a [Token], _: &'a [TokenGradient]) -> GradientPairMap<'a> {
+        Box::new(|_, _, _, gradient_cosine| gradient_cosine)
+    }
+
+    fn keeps_cosines(&self) -> bool {
+        self.ln_bias_variance == f64::NEG_INFINITY && self.weight_variance > 0.0
     }
 }

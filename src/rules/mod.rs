@@ -28,30 +28,40 @@
 
 pub(crate) mod activation;
 pub(crate) mod attention;
+pub(crate) mod concat;
+pub(crate) mod convolution;
 pub(crate) mod dropout;
 pub(crate) mod embedding;
 pub(crate) mod linear;
+pub(crate) mod mixture;
 pub(crate) mod norm;
+pub(crate) mod prepend;
 pub(crate) mod product;
+pub(crate) mod rotary;
+pub(crate) mod scale;
 pub(crate) mod softmax;
 pub(crate) mod sum;
 
+use crate::domain::{GradientPairMap, PairMap};
 use crate::moments::{Token, TokenGradient};
 
-/// A component that acts on every token alike. *Cosine* is E x_a x_b / √(E x_a² E x_b²), the raw
+/// A component that acts on every token by itself. *Cosine* is E x_a x_b / √(E x_a² E x_b²), the raw
 /// cross product of two tokens a, b, in units of their second moments.
 pub(crate) trait PairRule {
-    /// One token, forward.
-    fn token(&self, x: &Token) -> Token;
-    /// Cosine of the outputs `y` of two tokens `x` with `cosine`.
-    fn cosine(&self, x: [&Token; 2], y: [&Token; 2], cosine: f64) -> f64;
-    /// One token's gradient, from the output `y` to the input `x`.
-    fn token_backward(&self, x: &Token, y: &Token, gradient: &TokenGradient) -> TokenGradient;
-    /// Cosine of the gradients at two inputs `x` with `cosine`, from those at the outputs.
-    fn cosine_backward(&self, x: [&Token; 2], cosine: f64, gradients: [&TokenGradient; 2], gradient_cosine: f64)
-    -> f64;
+    /// Every token, forward.
+    fn tokens(&self, x: &[Token]) -> Vec<Token>;
+    /// The cosine of two outputs `y`, from that of the inputs `x`.
+    fn cosines<'a>(&'a self, x: &'a [Token], y: &'a [Token]) -> PairMap<'a>;
+    /// Every token's gradient, from the output `y` to the input `x`.
+    fn tokens_backward(&self, x: &[Token], y: &[Token], gradients: &[TokenGradient]) -> Vec<TokenGradient>;
+    /// The cosine of two gradients at the inputs `x`, from that of the inputs and that at the outputs.
+    fn cosines_backward<'a>(&'a self, x: &'a [Token], gradients: &'a [TokenGradient]) -> GradientPairMap<'a>;
+    /// Whether cosines, forward and backward, pass as they are.
+    fn keeps_cosines(&self) -> bool {
+        false
+    }
     /// Why the rule is not exact for `x` (what it assumes, what it meets), if it is not.
-    fn caveat(&self, _x: &Token) -> Option<(&'static str, String)> {
+    fn caveat(&self, _x: &[Token]) -> Option<(&'static str, String)> {
         None
     }
 }

@@ -30,7 +30,8 @@
 //!
 //! # Assumptions
 //!
-//! V ≪ 1; terms of order 1/width² are neglected. Equal gains, zero biases.
+//! V ≪ 1; terms of order 1/width² are neglected. Equal gains, zero biases. With groups (queries and keys of
+//! single heads) width is that of a group, and V of ln |x|² over it.
 //!
 //! # Source
 //!
@@ -39,23 +40,30 @@
 use sigprop_stack::{Norm, NormKind};
 
 use super::PairRule;
+use crate::domain::{GradientPairMap, PairMap};
 use crate::moments::{Token, TokenGradient, ln_correction, share, width_caveat};
 
 pub(crate) struct Rule {
     centres: bool,
     ln_eps: f64,
     ln_gain2: f64,
+    groups: f64,
 }
 
 impl Rule {
     pub(crate) fn new(norm: &Norm) -> Self {
-        Self { centres: norm.kind == NormKind::LayerNorm, ln_eps: norm.eps.ln(), ln_gain2: 2.0 * norm.gain.abs().ln() }
+        Self {
+            centres: norm.kind == NormKind::LayerNorm,
+            ln_eps: norm.eps.ln(),
+            ln_gain2: 2.0 * norm.gain.abs().ln(),
+            groups: norm.groups as f64,
+        }
     }
 
     /// ln of the second moment that is divided by.
     fn ln_centred(&self, x: &Token) -> f64 {
         if self.centres {
-            x.ln_second + ((1.0 - x.mean * x.mean) * (1.0 - x.constant_share / x.width)).ln()
+            x.ln_second + ((1.0 - x.mean * x.mean) * (1.0 - self.groups * x.constant_share / x.width)).ln()
         } else {
             x.ln_second
         }
@@ -68,79 +76,99 @@ impl Rule {
         larger + share(smaller, larger).ln_1p()
     }
 
-    fn centred_cosine(&self, x: [&Token; 2], cosine: f64) -> f64 {
-        if self.centres {
-            let (a, b) = (x[0].mean, x[1].mean);
-            (cosine - a * b) / ((1.0 - a * a) * (1.0 - b * b)).sqrt()
-        } else {
-            cosine
-        }
-    }
-
     /// e = q_c/(q_c + ε).
     fn exponent(&self, x: &Token) -> f64 {
         share(self.ln_centred(x), self.ln_divisor(x))
     }
+
+    /// Variance of ln |x|² of one group: its entries are fewer.
+    fn norm_variance(&self, x: &Token) -> f64 {
+        x.scale_variance + self.groups * x.entry_variance
+    }
+
+    /// Centred cosines: amplitudes of the cosines and of the means that are taken off.
+    fn centring(&self, x: &[Token]) -> Vec<(f64, f64)> {
+        let factors = |x: &Token| {
+            if self.centres {
+                let amplitude = (1.0 - x.mean * x.mean).max(f64::MIN_POSITIVE).sqrt().recip();
+                (amplitude, amplitude * x.mean)
+            } else {
+                (1.0, 0.0)
+            }
+        };
+        x.iter().map(factors).collect()
+    }
 }
 
 impl PairRule for Rule {
-    fn token(&self, x: &Token) -> Token {
-        let exponent = self.exponent(x);
-        Token {
-            ln_second: self.ln_gain2 + exponent.ln(),
-            mean: if self.centres { 0.0 } else { x.mean },
-            scale_variance: (1.0 - exponent).powi(2) * x.norm_variance(),
-            entry_variance: 0.0,
-            sensitivity: (1.0 - exponent) * x.sensitivity,
-            constant_share: if self.centres { 0.0 } else { x.constant_share },
-            ..*x
-        }
+    fn tokens(&self, x: &[Token]) -> Vec<Token> {
+        let token = |x: &Token| {
+            let exponent = self.exponent(x);
+            Token {
+                ln_second: self.ln_gain2 + exponent.ln(),
+                mean: if self.centres { 0.0 } else { x.mean },
+                scale_variance: (1.0 - exponent).powi(2) * self.norm_variance(x),
+                entry_variance: 0.0,
+                sensitivity: (1.0 - exponent) * x.sensitivity,
+                constant_share: if self.centres { 0.0 } else { x.constant_share },
+                ..*x
+            }
+        };
+        x.iter().map(token).collect()
     }
 
-    fn cosine(&self, x: [&Token; 2], _: [&Token; 2], cosine: f64) -> f64 {
-        let centred = self.centred_cosine(x, cosine);
-        let variance = 0.5 * (x[0].norm_variance() + x[1].norm_variance());
-        centred * (1.0 - (1.0 - centred * centred) * variance / 4.0)
+    fn cosines<'a>(&'a self, x: &'a [Token], _: &'a [Token]) -> PairMap<'a> {
+        let centring = self.centring(x);
+        let variances: Vec<f64> = x.iter().map(|x| self.norm_variance(x)).collect();
+        Box::new(move |i, j, cosine| {
+            let centred = cosine * centring[i].0 * centring[j].0 - centring[i].1 * centring[j].1;
+            centred * (1.0 - (1.0 - centred * centred) * (variances[i] + variances[j]) / 8.0)
+        })
     }
 
-    fn token_backward(&self, x: &Token, _: &Token, gradient: &TokenGradient) -> TokenGradient {
-        let e = self.exponent(x);
-        let constant = if self.centres { gradient.constant } else { 0.0 };
-        let removed = (gradient.radial * (1.0 - (1.0 - e).powi(2)) + constant) / x.width;
-        let variance = x.norm_variance();
-        let fluctuation = 0.5 * e * (e + 1.0) * variance + e * (1.0 - e) * gradient.steepness * variance;
-        let ln_gain = self.ln_gain2 - self.ln_divisor(x) + ln_correction(-removed) + ln_correction(fluctuation);
-        TokenGradient {
-            radial: (1.0 - e).powi(2) * gradient.radial,
-            constant: if self.centres { 0.0 } else { gradient.constant },
-            steepness: (1.0 - e) * gradient.steepness + e,
-            ..gradient.scaled(ln_gain)
-        }
+    fn tokens_backward(&self, x: &[Token], _: &[Token], gradients: &[TokenGradient]) -> Vec<TokenGradient> {
+        let token = |(gradient, x): (&TokenGradient, &Token)| {
+            let e = self.exponent(x);
+            let constant = if self.centres { gradient.constant } else { 0.0 };
+            let removed = self.groups * (gradient.radial * (1.0 - (1.0 - e).powi(2)) + constant) / x.width;
+            let variance = self.norm_variance(x);
+            let fluctuation = 0.5 * e * (e + 1.0) * variance + e * (1.0 - e) * gradient.steepness * variance;
+            let ln_gain = self.ln_gain2 - self.ln_divisor(x) + ln_correction(-removed) + ln_correction(fluctuation);
+            TokenGradient {
+                radial: (1.0 - e).powi(2) * gradient.radial,
+                constant: if self.centres { 0.0 } else { gradient.constant },
+                steepness: (1.0 - e) * gradient.steepness + e,
+                ..gradient.scaled(ln_gain)
+            }
+        };
+        gradients.iter().zip(x).map(token).collect()
     }
 
-    fn cosine_backward(
-        &self,
-        x: [&Token; 2],
-        cosine: f64,
-        gradients: [&TokenGradient; 2],
-        gradient_cosine: f64,
-    ) -> f64 {
-        let centred = self.centred_cosine(x, cosine);
-        let mean = |value: &dyn Fn(usize) -> f64| 0.5 * (value(0) + value(1));
-        let e = mean(&|i| self.exponent(x[i]));
-        let radial = mean(&|i| gradients[i].radial) * (1.0 - (1.0 - e).powi(2)) / x[0].width;
-        let variance = mean(&|i| x[i].norm_variance());
-        gradient_cosine * (1.0 - (1.0 - centred * centred) * (radial + e * e * variance / 4.0))
+    fn cosines_backward<'a>(&'a self, x: &'a [Token], gradients: &'a [TokenGradient]) -> GradientPairMap<'a> {
+        let centring = self.centring(x);
+        let losses: Vec<f64> = x
+            .iter()
+            .zip(gradients)
+            .map(|(x, gradient)| {
+                let e = self.exponent(x);
+                let radial = gradient.radial * (1.0 - (1.0 - e).powi(2)) * self.groups / x.width;
+                0.5 * (radial + e * e * self.norm_variance(x) / 4.0)
+            })
+            .collect();
+        Box::new(move |i, j, cosine, gradient_cosine| {
+            let centred = cosine * centring[i].0 * centring[j].0 - centring[i].1 * centring[j].1;
+            gradient_cosine * (1.0 - (1.0 - centred * centred) * (losses[i] + losses[j]))
+        })
     }
 
-    fn caveat(&self, x: &Token) -> Option<(&'static str, String)> {
-        if x.is_zero() && self.ln_eps == f64::NEG_INFINITY {
+    fn caveat(&self, x: &[Token]) -> Option<(&'static str, String)> {
+        if self.ln_eps == f64::NEG_INFINITY && x.iter().any(Token::is_zero) {
             return Some(("a norm without eps divides a zero signal by zero", "taken as zero".to_owned()));
         }
-        if self.centres && x.mean * x.mean > 1.0 - 1e-9 {
+        if let Some(x) = x.iter().find(|x| self.centres && x.mean * x.mean > 1.0 - 1e-9) {
             let got = format!("1 − mean²/E x² is {:.1e}", 1.0 - x.mean * x.mean);
             return Some(("LayerNorm of a signal that is all mean leaves rounding", got));
         }
-        width_caveat(x)
+        width_caveat(&x[0])
     }
 }

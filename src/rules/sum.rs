@@ -32,6 +32,7 @@
 
 use sigprop_stack::Sum;
 
+use crate::domain::{Domain, Signal};
 use crate::moments::{Token, TokenGradient, ln_correction, ln_sum, share};
 
 pub(crate) struct Rule {
@@ -88,11 +89,25 @@ impl Rule {
         }
     }
 
-    /// Cosine of two tokens of the output, from those of the branches.
-    pub(crate) fn cosine(&self, branches: &[Token], output: &Token, cosines: &[f64]) -> f64 {
-        let (_, cross) = self.means(branches, output.ln_second);
-        let terms = self.ln_gains.iter().zip(branches).zip(cosines);
-        terms.map(|((gain, b), cosine)| share(gain + b.ln_second, output.ln_second) * cosine).sum::<f64>() + cross
+    /// Cosines of the output, from those of the branches.
+    pub(crate) fn cosines(&self, domain: &Domain, branches: &[Signal], output: &[Token]) -> Vec<f64> {
+        let per_token = |of: &dyn Fn(usize, &Token) -> f64| -> Vec<Vec<f64>> {
+            let branch = |(index, branch): (usize, &Signal)| {
+                let tokens = branch.tokens.iter().zip(output);
+                tokens.map(|(b, y)| of(index, b) * share(0.5 * b.ln_second, 0.5 * y.ln_second)).collect()
+            };
+            branches.iter().enumerate().map(branch).collect()
+        };
+        let amplitudes = per_token(&|index, _| (0.5 * self.ln_gains[index]).exp());
+        let means = per_token(&|index, b| self.scales[index] * b.mean);
+        let means = if means.iter().flatten().any(|mean| mean.abs() > 0.0) { means } else { Vec::new() };
+        domain.map(output.len(), |i, j, place| {
+            let own: f64 = amplitudes.iter().zip(branches).map(|(a, branch)| a[i] * a[j] * branch.cosines[place]).sum();
+            let (first, second, same) = means.iter().fold((0.0, 0.0, 0.0), |(first, second, same), mean| {
+                (first + mean[i], second + mean[j], same + mean[i] * mean[j])
+            });
+            own + first * second - same
+        })
     }
 
     /// The gradient at the output of branch `index`.

@@ -33,13 +33,18 @@ impl<'s> Site<'s> {
         self.recomputing
     }
 
+    /// The stream, if there are several.
+    pub fn stream(&self) -> &str {
+        self.stream.unwrap_or_default()
+    }
+
     /// The expert this is in, of the innermost mixture.
     pub fn expert(&self) -> Option<usize> {
         self.expert
     }
 
     /// Whether the site is told: of the experts of a mixture only the first is.
-    pub(crate) fn is_observed(&self) -> bool {
+    pub fn is_observed(&self) -> bool {
         self.expert.is_none_or(|expert| expert == 0)
     }
 

@@ -8,6 +8,7 @@ use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI, PI};
 pub(super) const SELU_SCALE: f64 = 1.050_700_987_355_480_5;
 pub(super) const SELU_ALPHA: f64 = 1.673_263_242_354_377_2;
 const GELU_TANH_CUBIC: f64 = 0.044_715;
+const QUICK_GELU_SLOPE: f64 = 1.702;
 
 /// φ(x) and φ'(x).
 pub(super) fn value_and_derivative(activation: Activation, x: f64) -> (f64, f64) {
@@ -31,6 +32,20 @@ pub(super) fn value_and_derivative(activation: Activation, x: f64) -> (f64, f64)
             let s = sigmoid(x);
             (x * s, s * (1.0 + x * (1.0 - s)))
         }
+        Activation::QuickGelu => {
+            let s = sigmoid(QUICK_GELU_SLOPE * x);
+            (x * s, s * (1.0 + QUICK_GELU_SLOPE * x * (1.0 - s)))
+        }
+        Activation::Mish => {
+            let t = tanh(softplus(x));
+            (x * t, t + x * (1.0 - t * t) * sigmoid(x))
+        }
+        Activation::HardSwish => match x {
+            _ if x <= -3.0 => (0.0, 0.0),
+            _ if x >= 3.0 => (x, 1.0),
+            _ => (x * (x + 3.0) / 6.0, (2.0 * x + 3.0) / 6.0),
+        },
+        Activation::Relu6 => (x.clamp(0.0, 6.0), if x > 0.0 && x < 6.0 { 1.0 } else { 0.0 }),
         Activation::Tanh => {
             let t = tanh(x);
             (t, 1.0 - t * t)
@@ -40,7 +55,7 @@ pub(super) fn value_and_derivative(activation: Activation, x: f64) -> (f64, f64)
             (s, s * (1.0 - s))
         }
         Activation::Erf => (erf(x), FRAC_2_SQRT_PI * exp(-x * x)),
-        Activation::Softplus => (x.max(0.0) + log1p(exp(-x.abs())), sigmoid(x)),
+        Activation::Softplus => (softplus(x), sigmoid(x)),
         Activation::Elu => exponential_unit(x, 1.0, 1.0),
         Activation::Selu => exponential_unit(x, SELU_SCALE, SELU_ALPHA),
     }
@@ -52,6 +67,10 @@ fn leaky(x: f64, slope: f64) -> (f64, f64) {
 
 fn exponential_unit(x: f64, scale: f64, alpha: f64) -> (f64, f64) {
     if x > 0.0 { (scale * x, scale) } else { (scale * alpha * expm1(x), scale * alpha * exp(x)) }
+}
+
+fn softplus(x: f64) -> f64 {
+    x.max(0.0) + log1p(exp(-x.abs()))
 }
 
 fn sigmoid(x: f64) -> f64 {
@@ -75,6 +94,10 @@ pub(super) fn homogeneous(activation: Activation) -> Option<Degrees> {
         Activation::Gelu
         | Activation::GeluTanh
         | Activation::Silu
+        | Activation::QuickGelu
+        | Activation::Mish
+        | Activation::HardSwish
+        | Activation::Relu6
         | Activation::Elu
         | Activation::Selu
         | Activation::Tanh
@@ -92,7 +115,7 @@ pub(super) fn small_degrees(activation: Activation) -> Degrees {
 
 /// The degrees for s → ∞. A bounded φ has a slope only where |x| ≲ 1, a share 1/s of the arguments.
 pub(super) fn large_degrees(activation: Activation) -> Degrees {
-    let bounded = matches!(activation, Activation::Tanh | Activation::Erf | Activation::Sigmoid);
+    let bounded = matches!(activation, Activation::Tanh | Activation::Erf | Activation::Sigmoid | Activation::Relu6);
     if bounded { Degrees { value: 0.0, derivative: -0.5 } } else { Degrees { value: 1.0, derivative: 0.0 } }
 }
 
@@ -104,7 +127,7 @@ mod tests {
     fn derivatives_agree_with_finite_differences() {
         let step = 1e-5;
         for activation in Activation::ALL {
-            for x in [-7.0, -2.0, -0.5, 0.3, 1.0, 4.0] {
+            for x in [-7.0, -2.0, -0.5, 0.3, 1.1, 4.0] {
                 let value = |x| value_and_derivative(activation, x).0;
                 let numerical = (value(x + step) - value(x - step)) / (2.0 * step);
                 let derivative = value_and_derivative(activation, x).1;

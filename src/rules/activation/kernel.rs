@@ -43,6 +43,10 @@ pub(super) fn closed(activation: Activation, q: [f64; 2], c: f64) -> Option<(f64
         }
         Activation::GeluTanh
         | Activation::Silu
+        | Activation::QuickGelu
+        | Activation::Mish
+        | Activation::HardSwish
+        | Activation::Relu6
         | Activation::Tanh
         | Activation::Sigmoid
         | Activation::Softplus

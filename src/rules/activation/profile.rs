@@ -108,6 +108,11 @@ impl Profile {
         value_and_derivative(self.activation, 0.0).0.abs() <= 0.0
     }
 
+    /// d/dc of the first of [`Self::cosines`], over the second: σ² E φ'²/E φ².
+    pub(super) fn slope(&self) -> f64 {
+        self.q * self.derivative_second / self.second
+    }
+
     /// ln E φ'².
     pub(super) fn ln_derivative_second(&self) -> f64 {
         self.derivative_second.ln() + 2.0 * self.degrees.derivative * self.ln_beyond

@@ -4,7 +4,7 @@
 //!
 //! With c_k, c_v the mean cosines of keys and values, v = scale² d_head E q² E k² the variance of a
 //! score and w = v (1 − c_k) what of it does not cancel in the softmax, overlaps S as in
-//! [`super::softmax`]:
+//! [`crate::rules::softmax`]:
 //!
 //! ```text
 //! E z²/E v²      = c_v + (1 − c_v) S2 + pull_q        S2 → S2/(1 − p) where A² meets E v² (dropout)
@@ -61,13 +61,11 @@
 
 use sigprop_stack::Attention;
 
-use super::softmax::{Cross, Overlaps, Row};
+use super::{SHARPEST_SAMPLED, Scores, ratio};
 use crate::domain::{Exchangeable, Gradient, Signal};
 use crate::moments::{Token, TokenGradient, share};
+use crate::rules::softmax::{Cross, Overlaps, Row};
 
-/// Score variance up to which the rules were sampled (single heads, project notes; this project's own
-/// twins: whole attention to about 1, softmax to 16).
-const SHARPEST_SAMPLED: f64 = 16.0;
 /// Share of repeats in the contrast between keys, and score variance, up to which groups of keys of
 /// unequal size are told well enough by their number.
 const LARGEST_GROUPED: f64 = 0.3;
@@ -105,6 +103,8 @@ struct Keys {
     grouped: f64,
     /// v, as far as f64 holds it with room to spare.
     score_variance: f64,
+    /// E (d score after the cap/d score)².
+    score_slope: f64,
     /// ln of the rest of v.
     ln_beyond: f64,
     /// w.
@@ -146,14 +146,23 @@ impl Attended {
                 if own > 0.0 { between / own } else { 0.0 }
             })
             .collect();
-        let width = (attention.n_heads * attention.d_head) as f64;
+        let width = (attention.n_heads * attention.d_value) as f64;
         let token = Token {
-            scale_variance: keys.value_cosine.powi(2) * value.token.scale_variance,
+            scale_variance: keys.value_cosine.powi(2) * value.token().scale_variance,
             // Of its own scale a token sees what its own value contributes.
-            sensitivity: value.token.sensitivity * average / (length * own),
-            ..Token::gaussian(width, value.token.ln_second + own.ln())
+            sensitivity: value.token().sensitivity * average / (length * own),
+            ..Token::gaussian(width, value.token().ln_second + own.ln())
         };
-        Self { input_width: input.width, query, key, value, keys, row, crosses, output: Signal { token, cosines } }
+        Self {
+            input_width: input.width,
+            query,
+            key,
+            value,
+            keys,
+            row,
+            crosses,
+            output: Signal::new(vec![token], cosines),
+        }
     }
 
     /// The heads' outputs.
@@ -167,15 +176,15 @@ impl Attended {
         let own = self.keys.single(self.row.s2, length);
         let token = Token { mean: 1.0 / (length * own).sqrt(), ..Token::gaussian(length, (own / length).ln()) };
         let cosines = self.crosses.iter().map(|cross| self.overlap(cross, length) / own).collect();
-        Signal { token, cosines }
+        Signal::new(vec![token], cosines)
     }
 
     /// The gradient at the probabilities, from that at the output.
     pub(crate) fn probabilities_backward(&self, attention: &Attention, gradient: &Gradient) -> Gradient {
         let keep = 1.0 - attention.dropout_rate;
-        let gain = attention.d_head as f64 / keep;
-        let token = TokenGradient::isotropic(gradient.token.ln_second + self.value.token.ln_second + gain.ln());
-        Gradient::new(token, gradient.cosines.iter().map(|cosine| cosine * keep).collect())
+        let gain = attention.d_value as f64 / keep;
+        let token = TokenGradient::isotropic(gradient.token().ln_second + self.value.token().ln_second + gain.ln());
+        Gradient::new(vec![token], gradient.cosines.iter().map(|cosine| cosine * keep).collect())
     }
 
     /// The gradients at queries, keys and values.
@@ -184,13 +193,13 @@ impl Attended {
         let keep = 1.0 - attention.dropout_rate;
         let keys = &self.keys;
         let group = (attention.n_heads / attention.n_kv_heads) as f64;
-        let ln_score = gradient.token.ln_second
-            + (attention.scale.powi(2) * attention.d_head as f64).ln()
-            + self.value.token.ln_second
+        let ln_score = gradient.token().ln_second
+            + (attention.scale.powi(2) * keys.score_slope * attention.d_value as f64).ln()
+            + self.value.token().ln_second
             - 0.5 * keys.ln_beyond;
         let others = length - 1.0;
         let pairs = |value: &dyn Fn(&Cross) -> f64| -> f64 {
-            let terms = domain.classes.iter().zip(&gradient.cosines).zip(&self.crosses);
+            let terms = domain.classes.iter().zip(gradient.cosines.iter()).zip(&self.crosses);
             terms.map(|((class, cosine), cross)| class.share * cosine * value(cross)).sum()
         };
         // (1/(1 − p) − c_v)/(1 − c_v), with the amplitude of the value differences in front.
@@ -205,25 +214,25 @@ impl Attended {
             self.key_classes(domain, own_row, if others > 0.0 { (1.0 - own_row) / others } else { 0.0 });
         let alignment = self.value_alignment(length);
         let value_token = TokenGradient {
-            radial: 1.0 + (gradient.token.radial - 1.0) * alignment,
-            constant: gradient.token.constant,
+            radial: 1.0 + (gradient.token().radial - 1.0) * alignment,
+            constant: gradient.token().constant,
             steepness: 0.0,
-            ln_second: gradient.token.ln_second + (group * value_own).ln(),
+            ln_second: gradient.token().ln_second + (group * value_own).ln(),
         };
         let value_cosines = value_cosines.into_iter().map(|own| ratio(own + shared, value_own)).collect();
-        let value = Gradient::new(value_token, value_cosines);
+        let value = Gradient::new(vec![value_token], value_cosines);
 
         // Queries.
         let differences = (1.0 - keys.key_cosine) * (1.0 - keys.value_cosine) / self.input_width;
         let query_own =
             (1.0 - keys.key_cosine) * kept(keys.amplitude) * self.row.t() + differences * (1.0 - self.row.s2);
-        let query_cosines = self.crosses.iter().zip(&gradient.cosines).map(|(cross, cosine)| {
+        let query_cosines = self.crosses.iter().zip(gradient.cosines.iter()).map(|(cross, cosine)| {
             let between =
                 (1.0 - keys.key_cosine) * keys.amplitude * cross.t11 + differences * (1.0 - self.row.s2).powi(2);
             ratio(cosine * between, query_own)
         });
-        let query_token = TokenGradient::isotropic(ln_score + self.key.token.ln_second + query_own.max(0.0).ln());
-        let query = Gradient::new(query_token, query_cosines.collect());
+        let query_token = TokenGradient::isotropic(ln_score + self.key.token().ln_second + query_own.max(0.0).ln());
+        let query = Gradient::new(vec![query_token], query_cosines.collect());
 
         // Keys.
         let alone = keys.effective / length;
@@ -237,8 +246,8 @@ impl Attended {
             + differences * (1.0 - self.row.s2)
             + others * self.collected_pairs(domain, gradient, differences);
         let coupling = ratio(collected, key_own) - domain.coherence(&self.key.cosines, &key_cosines);
-        let ln_key = ln_score + self.query.token.ln_second + (group * key_own.max(0.0)).ln();
-        let key = Gradient { token: TokenGradient::isotropic(ln_key), cosines: key_cosines, coupling };
+        let ln_key = ln_score + self.query.token().ln_second + (group * key_own.max(0.0)).ln();
+        let key = Gradient { coupling, ..Gradient::new(vec![TokenGradient::isotropic(ln_key)], key_cosines) };
         [query, key, value]
     }
 
@@ -262,7 +271,7 @@ impl Attended {
     /// cos² of the angle between a value and the output of another token.
     fn value_alignment(&self, length: f64) -> f64 {
         let average = self.keys.average(length);
-        average * average * share(self.value.token.ln_second, self.output.token.ln_second)
+        average * average * share(self.value.token().ln_second, self.output.token().ln_second)
     }
 
     /// A quantity of pairs of keys that is `same` for equal keys and `mean` on average, per class.
@@ -318,8 +327,9 @@ impl Keys {
         let length = domain.seq_len;
         let (key_cosine, value_cosine) = (domain.mean(&key.cosines), domain.mean(&value.cosines));
         let distance = 1.0 - key_cosine;
-        let ln_score_variance =
-            (attention.scale.powi(2) * attention.d_head as f64).ln() + query.token.ln_second + key.token.ln_second;
+        let scores = Scores::new(attention, query.token().ln_second + key.token().ln_second);
+        let score_slope = scores.slope;
+        let ln_score_variance = scores.ln_variance;
         let score_variance = ln_score_variance.min(LARGEST_LN_SCORE).exp();
         let ln_beyond = (ln_score_variance - LARGEST_LN_SCORE).max(0.0);
         if distance <= 1e-12 || length < 2.0 {
@@ -331,6 +341,7 @@ impl Keys {
                 key_cosine,
                 value_cosine,
                 score_variance,
+                score_slope,
                 ln_beyond,
                 contrast: 0.0,
             };
@@ -347,6 +358,7 @@ impl Keys {
             key_cosine,
             value_cosine,
             score_variance,
+            score_slope,
             ln_beyond,
             contrast,
         }
@@ -397,9 +409,4 @@ impl Pull {
         let r = keys.key_cosine;
         r * (2.0 - r) * (1.0 - 3.0 * row.s2 + 2.0 * row.s3)
     }
-}
-
-/// `a`/`b`, 0 where there is nothing to compare.
-fn ratio(a: f64, b: f64) -> f64 {
-    if b > 0.0 { a / b } else { 0.0 }
 }

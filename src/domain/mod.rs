@@ -1,0 +1,266 @@
+//! Token domains: how many different tokens and pairs of tokens there are, and how a rule that was written for
+//! one pair is lifted to all of them.
+//!
+//! * *exchangeable*: all tokens alike, pairs in a few classes; any depth in microseconds per layer;
+//! * *Gram*: one token per position, one cosine per pair of positions; for masks, given ids, positions that
+//!   scores know of.
+
+mod exchangeable;
+
+use std::sync::Arc;
+
+use rayon::prelude::*;
+
+pub(crate) use exchangeable::{Exchangeable, PairClass};
+
+use crate::moments::{Token, TokenGradient, ln_sum, share};
+use crate::rules::PairRule;
+
+/// The signal of all tokens.
+#[derive(Clone, Debug)]
+pub(crate) struct Signal {
+    /// One for all, or one per position.
+    pub(crate) tokens: Arc<Vec<Token>>,
+    /// E x_a x_b/√(E x_a² E x_b²), per pair class or, row by row, per pair of positions.
+    pub(crate) cosines: Arc<Vec<f64>>,
+}
+
+impl Signal {
+    pub(crate) fn new(tokens: Vec<Token>, cosines: Vec<f64>) -> Self {
+        Self { tokens: Arc::new(tokens), cosines: Arc::new(cosines) }
+    }
+
+    /// The token that stands for all: with exchangeable tokens the only one.
+    pub(crate) fn token(&self) -> &Token {
+        &self.tokens[0]
+    }
+}
+
+/// The gradient of all tokens.
+#[derive(Clone, Debug)]
+pub(crate) struct Gradient {
+    pub(crate) tokens: Arc<Vec<TokenGradient>>,
+    /// E g_a g_b/√(E g_a² E g_b²), as in [`Signal`].
+    pub(crate) cosines: Arc<Vec<f64>>,
+    /// What E Σ_ab x_a·x_b g_a·g_b is beyond the product of the expectations, per token and in units of the mean
+    /// E x² and the mean E g²: it reaches the weights right before, and no further.
+    pub(crate) coupling: f64,
+}
+
+impl Gradient {
+    /// A gradient that meets its signal only on average.
+    pub(crate) fn new(tokens: Vec<TokenGradient>, cosines: Vec<f64>) -> Self {
+        Self { tokens: Arc::new(tokens), cosines: Arc::new(cosines), coupling: 0.0 }
+    }
+
+    pub(crate) fn token(&self) -> &TokenGradient {
+        &self.tokens[0]
+    }
+}
+
+/// From tokens i, j and their cosine to another cosine.
+pub(crate) type PairMap<'a> = Box<dyn Fn(usize, usize, f64) -> f64 + Sync + 'a>;
+
+/// From tokens i, j, their cosine and that of their gradients to another cosine of gradients.
+pub(crate) type GradientPairMap<'a> = Box<dyn Fn(usize, usize, f64, f64) -> f64 + Sync + 'a>;
+
+/// Which tokens there are.
+#[derive(Clone, Debug)]
+pub(crate) enum Domain {
+    Exchangeable(Exchangeable),
+    Gram,
+}
+
+/// What is told of a signal or a gradient: averages over positions, in units of e^`ln_unit`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Pooled {
+    pub(crate) ln_unit: f64,
+    pub(crate) mean: f64,
+    pub(crate) second: f64,
+    /// Average over pairs of different positions; none of a single one.
+    pub(crate) cross: Option<f64>,
+    /// Mean and second moment at the first and the last position.
+    pub(crate) ends: [(f64, f64); 2],
+}
+
+impl Domain {
+    /// Whether every position has a token of its own.
+    pub(crate) fn is_gram(&self) -> bool {
+        matches!(self, Self::Gram)
+    }
+
+    /// Tokens of a sequence in a signal.
+    pub(crate) fn length(&self, tokens: usize) -> f64 {
+        match self {
+            Self::Exchangeable(domain) => domain.seq_len,
+            Self::Gram => tokens as f64,
+        }
+    }
+
+    /// The cosines of all pairs of `count` tokens, from the two tokens and the place of the pair.
+    pub(crate) fn map(&self, count: usize, map: impl Fn(usize, usize, usize) -> f64 + Sync) -> Vec<f64> {
+        match self {
+            Self::Exchangeable(domain) => (0..domain.classes.len()).map(|class| map(0, 0, class)).collect(),
+            Self::Gram => symmetric(count, |i, j| map(i, j, i * count + j)),
+        }
+    }
+
+    /// A rule, forward.
+    pub(crate) fn apply(&self, rule: &dyn PairRule, x: &Signal) -> Signal {
+        let tokens = rule.tokens(&x.tokens);
+        if rule.keeps_cosines() {
+            return Signal { tokens: Arc::new(tokens), cosines: Arc::clone(&x.cosines) };
+        }
+        let map = rule.cosines(&x.tokens, &tokens);
+        let cosines = self.map(tokens.len(), |i, j, place| map(i, j, x.cosines[place]));
+        drop(map);
+        Signal::new(tokens, cosines)
+    }
+
+    /// A rule, backward from the output `y` to the input `x`.
+    pub(crate) fn apply_backward(&self, rule: &dyn PairRule, x: &Signal, y: &[Token], gradient: &Gradient) -> Gradient {
+        let tokens = Arc::new(rule.tokens_backward(&x.tokens, y, &gradient.tokens));
+        let cosines = if rule.keeps_cosines() {
+            Arc::clone(&gradient.cosines)
+        } else {
+            let map = rule.cosines_backward(&x.tokens, &gradient.tokens);
+            Arc::new(self.map(tokens.len(), |i, j, place| map(i, j, x.cosines[place], gradient.cosines[place])))
+        };
+        Gradient { tokens, cosines, coupling: 0.0 }
+    }
+
+    /// What is told of a signal.
+    pub(crate) fn pool(&self, signal: &Signal) -> Pooled {
+        let halves = signal.tokens.iter().map(|token| (token.mean, token.ln_second));
+        self.pooled(halves, &signal.cosines)
+    }
+
+    /// What is told of a gradient.
+    pub(crate) fn pool_gradient(&self, gradient: &Gradient) -> Pooled {
+        let halves = gradient.tokens.iter().map(|token| (0.0, token.ln_second));
+        self.pooled(halves, &gradient.cosines)
+    }
+
+    /// From E x/√(E x²) and ln E x² of every token, and the cosines.
+    fn pooled(&self, tokens: impl ExactSizeIterator<Item = (f64, f64)> + Clone, cosines: &[f64]) -> Pooled {
+        let count = tokens.len();
+        let largest = tokens.clone().map(|(_, ln_second)| ln_second).fold(f64::NEG_INFINITY, f64::max);
+        let ln_unit = if largest == f64::NEG_INFINITY { 0.0 } else { largest };
+        let moments: Vec<(f64, f64)> = tokens
+            .map(|(mean, ln_second)| (mean * (0.5 * (ln_second - ln_unit)).exp(), (ln_second - ln_unit).exp()))
+            .collect();
+        let average = |of: &dyn Fn(&(f64, f64)) -> f64| moments.iter().map(of).sum::<f64>() / count as f64;
+        let second = average(&|moment| moment.1);
+        let cross = match self {
+            Self::Exchangeable(domain) => (domain.seq_len > 1.0).then(|| domain.mean(cosines) * second),
+            Self::Gram => (count > 1).then(|| {
+                let roots: Vec<f64> = moments.iter().map(|moment| moment.1.sqrt()).collect();
+                let rows = cosines.par_chunks_exact(count).enumerate().map(|(i, row)| {
+                    let sum: f64 = row.iter().zip(&roots).map(|(cosine, root)| cosine * root).sum();
+                    (sum - row[i] * roots[i]) * roots[i]
+                });
+                let rows: Vec<f64> = rows.collect();
+                rows.iter().sum::<f64>() / (count * (count - 1)) as f64
+            }),
+        };
+        Pooled { ln_unit, mean: average(&|moment| moment.0), second, cross, ends: [moments[0], moments[count - 1]] }
+    }
+
+    /// ln Σ_ab E x_a·x_b E g_a·g_b, summed over all tokens: what the gradient of a weight collects; with its
+    /// `coupling`.
+    pub(crate) fn ln_collected(&self, x: &Signal, gradient: &Gradient) -> f64 {
+        /// Sums that cancel exactly, like the gradient of a key bias, leave rounding.
+        const ROUNDING: f64 = 1e-9;
+        match self {
+            Self::Exchangeable(domain) => {
+                let coherence = (domain.coherence(&x.cosines, &gradient.cosines) + gradient.coupling).max(0.0);
+                x.token().ln_second + gradient.token().ln_second + (domain.seq_len * coherence).ln()
+            }
+            Self::Gram => {
+                let count = x.tokens.len();
+                let ln_x = mean_ln(x.tokens.iter().map(|token| token.ln_second));
+                let ln_g = mean_ln(gradient.tokens.iter().map(|token| token.ln_second));
+                let factors: Vec<f64> = x
+                    .tokens
+                    .iter()
+                    .zip(gradient.tokens.iter())
+                    .map(|(x, g)| share(0.5 * (x.ln_second + g.ln_second), 0.5 * (ln_x + ln_g)))
+                    .collect();
+                let rows = (0..count).into_par_iter().map(|i| {
+                    let place = i * count..(i + 1) * count;
+                    let pairs = x.cosines[place.clone()].iter().zip(&gradient.cosines[place]).zip(&factors);
+                    factors[i] * pairs.map(|((x, g), factor)| x * g * factor).sum::<f64>()
+                });
+                let rows: Vec<f64> = rows.collect();
+                let total = rows.iter().sum::<f64>() / count as f64 + gradient.coupling;
+                ln_x + ln_g + (count as f64 * if total < ROUNDING { 0.0 } else { total }).ln()
+            }
+        }
+    }
+
+    /// ln Σ_ab E g_a·g_b over all pairs of tokens, each counted `share` of two different ones: what the gradient of a
+    /// bias or of the rows of a table collects.
+    pub(crate) fn ln_summed(&self, gradient: &Gradient, share: impl Fn(usize, usize) -> f64 + Sync) -> f64 {
+        let count = gradient.tokens.len();
+        let ones = Signal {
+            tokens: Arc::new(vec![Token::gaussian(1.0, 0.0); count]),
+            cosines: Arc::new(self.map(count, |i, j, _| share(i, j))),
+        };
+        let uncoupled = Gradient { coupling: 0.0, ..gradient.clone() };
+        self.ln_collected(&ones, &uncoupled)
+    }
+}
+
+impl Pooled {
+    /// The average, all counting the same.
+    pub(crate) fn average(all: impl Iterator<Item = Self> + Clone) -> Self {
+        let count = all.clone().count() as f64;
+        let ln_unit = all.clone().map(|pooled| pooled.ln_unit).fold(f64::NEG_INFINITY, f64::max);
+        let factor = |pooled: &Self| (pooled.ln_unit - ln_unit).exp();
+        let mean = |of: &dyn Fn(&Self) -> f64| all.clone().map(|pooled| of(&pooled)).sum::<f64>() / count;
+        let end = |index: usize| {
+            let first = mean(&|pooled| pooled.ends[index].0 * factor(pooled).sqrt());
+            (first, mean(&|pooled| pooled.ends[index].1 * factor(pooled)))
+        };
+        let has_pairs = all.clone().all(|pooled| pooled.cross.is_some());
+        Self {
+            ln_unit,
+            mean: mean(&|pooled| pooled.mean * factor(pooled).sqrt()),
+            second: mean(&|pooled| pooled.second * factor(pooled)),
+            cross: has_pairs.then(|| mean(&|pooled| pooled.cross.unwrap_or(0.0) * factor(pooled))),
+            ends: [end(0), end(1)],
+        }
+    }
+}
+
+/// A matrix of `count`² cosines, 1 on the diagonal, from those below it.
+pub(crate) fn symmetric(count: usize, cosine: impl Fn(usize, usize) -> f64 + Sync) -> Vec<f64> {
+    let mut matrix = vec![1.0; count * count];
+    matrix.par_chunks_exact_mut(count.max(1)).enumerate().for_each(|(i, row)| {
+        for (j, entry) in row[..i].iter_mut().enumerate() {
+            *entry = cosine(i, j);
+        }
+    });
+    mirror(&mut matrix, count);
+    matrix
+}
+
+/// Copies what is below the diagonal to above it, tile by tile.
+fn mirror(matrix: &mut [f64], count: usize) {
+    const TILE: usize = 64;
+    for top in (0..count).step_by(TILE) {
+        for left in (top..count).step_by(TILE) {
+            for i in top..(top + TILE).min(count) {
+                for j in left.max(i + 1)..(left + TILE).min(count) {
+                    matrix[i * count + j] = matrix[j * count + i];
+                }
+            }
+        }
+    }
+}
+
+/// ln of the mean of e^x.
+fn mean_ln(terms: impl ExactSizeIterator<Item = f64> + Clone) -> f64 {
+    let count = terms.len() as f64;
+    ln_sum(terms) - count.ln()
+}

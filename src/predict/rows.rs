@@ -1,0 +1,145 @@
+//! What one walk writes down, and the average over the walks of several sequences.
+
+use std::collections::HashMap;
+
+use sigprop_stack::{Cell, Number, Quantity, Site, SiteRow, SiteTable, WeightRow};
+
+use super::{Caveat, PredictError, Prediction};
+use crate::domain::Pooled;
+use crate::moments::ln_sum;
+
+/// Notes of a walk, in order of depth.
+#[derive(Default)]
+pub(crate) struct Rows {
+    sites: Vec<Note>,
+    /// Where a site is among them, by path.
+    places: HashMap<String, usize>,
+    /// In the reverse order of depth.
+    weights: Vec<WeightNote>,
+    /// Kind, first site, how many, what was met.
+    caveats: Vec<(&'static str, Caveat)>,
+}
+
+/// What is known of a site.
+struct Note {
+    layer: i64,
+    site: String,
+    is_stream_site: bool,
+    signal: Pooled,
+    gradient: Option<Pooled>,
+}
+
+/// What is known of a weight tensor.
+#[derive(Clone)]
+pub(crate) struct WeightNote {
+    pub(crate) layer: i64,
+    pub(crate) tensor: String,
+    pub(crate) variance: f64,
+    pub(crate) ln_second_moment: f64,
+}
+
+impl Rows {
+    pub(crate) fn signal(&mut self, layer: i64, site: String, is_stream_site: bool, signal: Pooled) {
+        self.places.insert(site.clone(), self.sites.len());
+        self.sites.push(Note { layer, site, is_stream_site, signal, gradient: None });
+    }
+
+    /// Completes the row of a site.
+    pub(crate) fn gradient(&mut self, site: &str, gradient: Pooled) {
+        if let Some(&place) = self.places.get(site) {
+            self.sites[place].gradient = Some(gradient);
+        }
+    }
+
+    /// Gradients of one tensor from several places are uncorrelated.
+    pub(crate) fn weight(&mut self, note: WeightNote) {
+        match self.weights.iter_mut().find(|known| known.tensor == note.tensor) {
+            Some(known) => {
+                known.ln_second_moment = ln_sum([known.ln_second_moment, note.ln_second_moment].into_iter());
+                known.layer = known.layer.min(note.layer);
+            }
+            None => self.weights.push(note),
+        }
+    }
+
+    pub(crate) fn caveat(&mut self, at: &Site, caveat: Option<(&'static str, String)>) {
+        let Some((kind, got)) = caveat else { return };
+        if at.recomputing() {
+            return;
+        }
+        if let Some((_, caveat)) = self.caveats.iter_mut().find(|(known, _)| *known == kind) {
+            caveat.sites += 1;
+        } else {
+            let text = format!("{kind}: {got}");
+            self.caveats.push((kind, Caveat { site: at.to_string(), sites: 1, text }));
+        }
+    }
+
+    /// The average over `walks` through one stack, caveats from the first.
+    pub(crate) fn average(walks: Vec<Self>) -> Result<Prediction, PredictError> {
+        let mut table = SiteTable::default();
+        let first = &walks[0];
+        for place in 0..first.sites.len() {
+            let notes = || walks.iter().map(|walk| &walk.sites[place]);
+            let signal = Pooled::average(notes().map(|note| note.signal));
+            let gradient = first.sites[place].gradient.is_some();
+            let gradient = gradient.then(|| Pooled::average(notes().filter_map(|note| note.gradient)));
+            let note = &first.sites[place];
+            let row = SiteRow {
+                layer: note.layer,
+                site: note.site.clone(),
+                is_stream_site: note.is_stream_site,
+                cells: cells(&signal, gradient.as_ref()),
+            };
+            for quantity in Quantity::ALL {
+                if row.value(quantity).is_some_and(|value| !value.is_finite()) {
+                    return Err(PredictError::NotANumber { site: row.site, quantity: quantity.name() });
+                }
+            }
+            table.sites.push(row);
+        }
+        for place in (0..first.weights.len()).rev() {
+            let note = &first.weights[place];
+            let sum = ln_sum(walks.iter().map(|walk| walk.weights[place].ln_second_moment));
+            let value = Number::from_ln(sum - (walks.len() as f64).ln());
+            if !value.is_finite() {
+                let quantity = "the second moment of the gradient";
+                return Err(PredictError::NotANumber { site: note.tensor.clone(), quantity });
+            }
+            table.weights.push(WeightRow {
+                layer: note.layer,
+                tensor: note.tensor.clone(),
+                variance: note.variance,
+                grad_second_moment: Cell::exact(value),
+            });
+        }
+        let caveats = walks.into_iter().next().expect("there is a walk").caveats;
+        Ok(Prediction { table, caveats: caveats.into_iter().map(|(_, caveat)| caveat).collect() })
+    }
+}
+
+fn cells(signal: &Pooled, gradient: Option<&Pooled>) -> [Option<Cell>; Quantity::ALL.len()] {
+    let mut cells = [None; Quantity::ALL.len()];
+    let mut set = |quantity: Quantity, value: Number| cells[quantity as usize] = Some(Cell::exact(value));
+    let square = signal.mean * signal.mean;
+    let variance = (signal.second - square).max(0.0);
+    set(Quantity::Mean, Number::scaled(signal.mean, 0.5 * signal.ln_unit));
+    set(Quantity::Variance, Number::scaled(variance, signal.ln_unit));
+    if let Some(cross) = signal.cross.filter(|_| variance > 0.0) {
+        set(Quantity::TokenCorrelation, ((cross - square) / variance).into());
+    }
+    for (quantity, (mean, second)) in [Quantity::VarianceFirst, Quantity::VarianceLast].into_iter().zip(signal.ends) {
+        set(quantity, Number::scaled((second - mean * mean).max(0.0), signal.ln_unit));
+    }
+    let Some(gradient) = gradient else { return cells };
+    let mut set = |quantity: Quantity, value: Number| cells[quantity as usize] = Some(Cell::exact(value));
+    set(Quantity::GradVariance, Number::scaled(gradient.second, gradient.ln_unit));
+    if let Some(cross) = gradient.cross.filter(|_| gradient.second > 0.0) {
+        set(Quantity::GradTokenCorrelation, (cross / gradient.second).into());
+    }
+    let ends = [Quantity::GradVarianceFirst, Quantity::GradVarianceLast].into_iter().zip(gradient.ends);
+    for (quantity, (_, second)) in ends {
+        set(quantity, Number::scaled(second, gradient.ln_unit));
+    }
+    cells
+}

@@ -1,0 +1,74 @@
+//! Which token domain a stack needs, and the sequences of ids that the Gram domain averages over.
+
+use rand::SeedableRng;
+use rand::rngs::ChaCha8Rng;
+use rand_distr::{Distribution, weighted::WeightedAliasIndex};
+use sigprop_stack::{Component, Ids, Mask, Node, Op, PowerLaw, Source, Stack, Stream};
+
+/// Whether tokens of `stack` are exchangeable: no masks, no positions that scores know of, no given ids.
+pub(super) fn is_exchangeable(stack: &Stack) -> bool {
+    stack.streams.len() == 1 && stack.streams.iter().all(|stream| drawn(stream) && stream.body.iter().all(exchangeable))
+}
+
+fn drawn(stream: &Stream) -> bool {
+    match &stream.source {
+        Source::Gaussian(_) => true,
+        Source::Embedding(embedding) => matches!(embedding.ids, Ids::PowerLaw(_)),
+    }
+}
+
+fn exchangeable(node: &Node) -> bool {
+    let all = |body: &[Node]| body.iter().all(exchangeable);
+    match &node.op {
+        Op::Apply(component) => match component {
+            Component::Linear(_)
+            | Component::Norm(_)
+            | Component::Activation(_)
+            | Component::Dropout(_)
+            | Component::Scale(_) => true,
+            Component::Rotary(_) | Component::Embedding(_) | Component::Convolution(_) | Component::Prepend(_) => false,
+        },
+        Op::Chain(body) => all(body),
+        Op::Sum(sum) => sum.branches.iter().all(|branch| all(&branch.body)),
+        Op::Product(product) => product.factors.iter().all(|factor| all(factor)),
+        Op::Concat(concat) => concat.parts.iter().all(|part| all(&part.body)),
+        Op::Mixture(mixture) => all(&mixture.expert),
+        Op::Attention(attention) => {
+            attention.mask == Mask::FULL
+                && attention.bias.is_none()
+                && [&attention.query, &attention.key, &attention.value].into_iter().all(|part| all(part))
+        }
+    }
+}
+
+/// One sequence of ids per stream (none for a Gaussian source), as often as the prediction averages: all given
+/// ones, or `count` drawn ones; once if there is nothing to draw.
+pub(super) fn sequences(stack: &Stack, count: usize, seed: u64) -> Vec<Vec<Vec<u32>>> {
+    let given = stack.streams.iter().map(|stream| match &stream.source {
+        Source::Gaussian(_) => 1,
+        Source::Embedding(embedding) => match &embedding.ids {
+            Ids::PowerLaw(_) => count.max(1),
+            Ids::Given(given) => given.sequences.len(),
+        },
+    });
+    let walks = given.max().unwrap_or(1);
+    let mut generator = ChaCha8Rng::seed_from_u64(seed);
+    let per_stream: Vec<Vec<Vec<u32>>> = stack
+        .streams
+        .iter()
+        .map(|stream| match &stream.source {
+            Source::Gaussian(_) => vec![Vec::new(); walks],
+            Source::Embedding(embedding) => match &embedding.ids {
+                Ids::PowerLaw(law) => draw(*law, stream.seq_len, walks, &mut generator),
+                Ids::Given(given) => given.sequences.iter().cycle().take(walks).cloned().collect(),
+            },
+        })
+        .collect();
+    (0..walks).map(|walk| per_stream.iter().map(|stream| stream[walk].clone()).collect()).collect()
+}
+
+fn draw(law: PowerLaw, seq_len: usize, count: usize, generator: &mut ChaCha8Rng) -> Vec<Vec<u32>> {
+    let ids = WeightedAliasIndex::new(law.probabilities()).expect("probabilities are positive and finite");
+    let mut sequence = || (0..seq_len).map(|_| ids.sample(generator) as u32).collect();
+    (0..count).map(|_| sequence()).collect()
+}

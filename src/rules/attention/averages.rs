@@ -1,0 +1,210 @@
+//! Averages over the keys that a query sees: the matrix W of flat attention and its transpose, applied to a
+//! matrix in as many steps as that has entries.
+
+use std::ops::Range;
+
+use sigprop_stack::Mask;
+
+use super::matrix::Matrix;
+
+/// W_ab = e^(−`slope` |a − b|)/Z_a for the keys b that query a sees; rows sum to 1.
+#[derive(Clone, Debug)]
+pub(super) struct Averages {
+    /// Of each query; first and last key never move back.
+    keys: Vec<Range<usize>>,
+    n_keys: usize,
+    slope: f64,
+    /// 1/Z_a.
+    weights: Vec<f64>,
+}
+
+impl Averages {
+    pub(super) fn new(mask: Mask, n_queries: usize, n_keys: usize, slope: f64) -> Self {
+        let keys = (0..n_queries).map(|a| mask.keys(a, n_keys)).collect();
+        let mut averages = Self { keys, n_keys, slope, weights: vec![1.0; n_queries] };
+        averages.weights = averages.of(&vec![1.0; n_keys]).into_iter().map(f64::recip).collect();
+        averages
+    }
+
+    /// The matrix of all W_ab²; its rows do not sum to 1.
+    pub(super) fn squared(&self) -> Self {
+        let weights = self.weights.iter().map(|weight| weight * weight).collect();
+        Self { slope: 2.0 * self.slope, weights, ..self.clone() }
+    }
+
+    /// W x.
+    pub(super) fn of(&self, x: &[f64]) -> Vec<f64> {
+        self.left(&Matrix { rows: x.len(), columns: 1, entries: x.to_vec() }).entries
+    }
+
+    /// Wᵀ x.
+    pub(super) fn transposed_of(&self, x: &[f64]) -> Vec<f64> {
+        self.left_transposed(&Matrix { rows: x.len(), columns: 1, entries: x.to_vec() }).entries
+    }
+
+    /// W X.
+    pub(super) fn left(&self, x: &Matrix) -> Matrix {
+        let mut y = Matrix::zeros(self.keys.len(), x.columns);
+        if self.slope > 0.0 {
+            self.decaying(x, &mut y);
+        } else {
+            self.flat(x, &mut y);
+        }
+        for (row, weight) in y.rows_mut().zip(&self.weights) {
+            row.iter_mut().for_each(|entry| *entry *= weight);
+        }
+        y
+    }
+
+    /// Wᵀ X.
+    pub(super) fn left_transposed(&self, x: &Matrix) -> Matrix {
+        let mut weighted = x.clone();
+        for (row, weight) in weighted.rows_mut().zip(&self.weights) {
+            row.iter_mut().for_each(|entry| *entry *= weight);
+        }
+        let mut y = Matrix::zeros(self.n_keys, x.columns);
+        if self.slope > 0.0 {
+            self.decaying_transposed(&weighted, &mut y);
+        } else {
+            self.flat_transposed(&weighted, &mut y);
+        }
+        y
+    }
+
+    /// Sums over the keys of each query, by moving both ends of the range.
+    fn flat(&self, x: &Matrix, y: &mut Matrix) {
+        let mut sum = vec![0.0; x.columns];
+        let mut held = 0..0;
+        for (a, keys) in self.keys.iter().enumerate() {
+            for b in held.end..keys.end {
+                add(&mut sum, 1.0, x.row(b));
+            }
+            for b in held.start..keys.start {
+                add(&mut sum, -1.0, x.row(b));
+            }
+            held = keys.clone();
+            y.row_mut(a).copy_from_slice(&sum);
+        }
+    }
+
+    fn flat_transposed(&self, x: &Matrix, y: &mut Matrix) {
+        let mut sum = vec![0.0; x.columns];
+        let (mut come, mut gone) = (0, 0);
+        for b in 0..self.n_keys {
+            while self.keys.get(come).is_some_and(|keys| keys.start <= b) {
+                add(&mut sum, 1.0, x.row(come));
+                come += 1;
+            }
+            while gone < come && self.keys[gone].end <= b {
+                add(&mut sum, -1.0, x.row(gone));
+                gone += 1;
+            }
+            y.row_mut(b).copy_from_slice(&sum);
+        }
+    }
+
+    /// e^(−slope · `distance`).
+    fn decay(&self, distance: usize) -> f64 {
+        (-self.slope * distance as f64).exp()
+    }
+
+    /// Keys up to the query by a running sum that decays, then keys after it by one from the end.
+    fn decaying(&self, x: &Matrix, y: &mut Matrix) {
+        let step = self.decay(1);
+        let mut sum = vec![0.0; x.columns];
+        let mut start = 0;
+        for (a, keys) in self.keys.iter().enumerate() {
+            scale(&mut sum, step);
+            if a < self.n_keys {
+                add(&mut sum, 1.0, x.row(a));
+            }
+            for b in start..keys.start {
+                add(&mut sum, -self.decay(a - b), x.row(b));
+            }
+            start = keys.start;
+            y.row_mut(a).copy_from_slice(&sum);
+        }
+        sum.fill(0.0);
+        let mut end = self.n_keys;
+        for (a, keys) in self.keys.iter().enumerate().rev() {
+            if a + 1 < self.n_keys {
+                add(&mut sum, 1.0, x.row(a + 1));
+            }
+            scale(&mut sum, step);
+            for b in keys.end.max(a + 1)..end {
+                add(&mut sum, -self.decay(b - a), x.row(b));
+            }
+            end = keys.end.max(a + 1);
+            add(y.row_mut(a), 1.0, &sum);
+        }
+    }
+
+    /// The same sums, over the queries that see a key.
+    fn decaying_transposed(&self, x: &Matrix, y: &mut Matrix) {
+        for (a, keys) in self.keys.iter().enumerate() {
+            for b in keys.clone() {
+                add(y.row_mut(b), self.decay(a.abs_diff(b)), x.row(a));
+            }
+        }
+    }
+}
+
+fn add(sum: &mut [f64], factor: f64, row: &[f64]) {
+    for (sum, entry) in sum.iter_mut().zip(row) {
+        *sum += factor * entry;
+    }
+}
+
+fn scale(sum: &mut [f64], factor: f64) {
+    sum.iter_mut().for_each(|sum| *sum *= factor);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// W entry by entry.
+    fn dense(mask: Mask, n_queries: usize, n_keys: usize, slope: f64) -> Matrix {
+        let mut w = Matrix::zeros(n_queries, n_keys);
+        for a in 0..n_queries {
+            let keys = mask.keys(a, n_keys);
+            let weight = |b: usize| (-slope * a.abs_diff(b) as f64).exp();
+            let total: f64 = keys.clone().map(weight).sum();
+            for b in keys {
+                w.row_mut(a)[b] = weight(b) / total;
+            }
+        }
+        w
+    }
+
+    #[test]
+    fn averages_agree_with_the_matrix_they_stand_for() {
+        let masks = [
+            Mask::FULL,
+            Mask::CAUSAL,
+            Mask { before: Some(2), after: Some(0) },
+            Mask { before: Some(3), after: Some(1) },
+        ];
+        for mask in masks {
+            for (n_queries, n_keys, slope) in [(7, 7, 0.0), (5, 9, 0.0), (7, 7, 0.3)] {
+                if mask.after.is_some() && n_queries != n_keys {
+                    continue;
+                }
+                let averages = Averages::new(mask, n_queries, n_keys, slope);
+                let w = dense(mask, n_queries, n_keys, slope);
+                let x: Vec<f64> = (0..n_keys).map(|b| (b as f64 * 1.7).sin()).collect();
+                let g: Vec<f64> = (0..n_queries).map(|a| (a as f64 * 0.9).cos()).collect();
+                for (a, got) in averages.of(&x).into_iter().enumerate() {
+                    let expected: f64 = w.row(a).iter().zip(&x).map(|(w, x)| w * x).sum();
+                    approx::assert_relative_eq!(got, expected, epsilon = 1e-12);
+                    let expected: f64 = w.row(a).iter().zip(&x).map(|(w, x)| w * w * x).sum();
+                    approx::assert_relative_eq!(averages.squared().of(&x)[a], expected, epsilon = 1e-12);
+                }
+                for (b, got) in averages.transposed_of(&g).into_iter().enumerate() {
+                    let expected: f64 = (0..n_queries).map(|a| w.row(a)[b] * g[a]).sum();
+                    approx::assert_relative_eq!(got, expected, epsilon = 1e-12);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,633 @@
+//! Multi-head softmax attention with one token per position: masks, ALiBi, other tokens as keys.
+//!
+//! # Formula
+//!
+//! W is flat attention (averages over the keys a query sees, or with ALiBi's weights), K, V, Q the matrices of
+//! E k_b·k_b', E v_b·v_b', E q_a·q_c per feature. To first order in the scores δA_ab = W_ab (s_ab − Σ_e W_ae s_ae),
+//! and scores have the covariance v Q_ac K_bb', so that exactly
+//!
+//! ```text
+//! E z_a·z_c = P_V + v Q_ac D_ac R_ac + pull        P_X = W X Wᵀ
+//! D = Σ_bb' W_ab W_cb' (C_a K C_c)_bb' V_bb'
+//!   = W (K∘V) Wᵀ − W ((KWᵀ)∘(VWᵀ)) − ((WK)∘(WV)) Wᵀ + P_K∘P_V
+//! ```
+//!
+//! with C_a what takes the W-average of query a off. Every product with W is a running sum: O(L²).
+//!
+//! *Saturation.* Beyond the first order a row behaves like n_e keys of score variance w_e, from tr = Σ_b W_ab K_bb −
+//! P_K,aa: n_e = 1 + tr²/D_aa (K for V), w_e = v Q_aa tr n_e/(n_e − 1). With S, T as in [`crate::rules::softmax`]
+//!
+//! ```text
+//! s = (S2 − 1/n_e)/(w_e (1 − 1/n_e)/n_e)    f = (1 − S2)/(1 − 1/n_e)    t = T/((1 − 1/n_e)/n_e)
+//! R_aa = s_a      R_ac = f_a f_c + ρ √((s_a − f_a²)(s_c − f_c²)), ρ the correlation of the two queries
+//! ```
+//!
+//! and R' with t in place of s for derivatives; f is exact in first order of ρ for exchangeable tokens.
+//!
+//! *Pull*: as in [`super::exchangeable`], from the two rows' own tr.
+//!
+//! # Backward
+//!
+//! With C(X, M) = Σ_ac M_ac W_ab W_cb' (C_a X C_c)_bb' = X∘(WᵀMW) − (…) − (…)ᵀ + Wᵀ(M∘P_X)W:
+//!
+//! ```text
+//! value  Wᵀ Γ W + C(K, v Q∘Γ∘R)       query  Γ∘(D∘R' + (1 − S2)(1 − S2) tr tr/width)      key  C(V, Q∘Γ∘R')
+//! ```
+//!
+//! Attention dropout adds to diagonals what the masks let through, by the matrix of W_ab².
+//!
+//! # Assumptions
+//!
+//! Structure of the keys enters beyond the first order only by n_e: good for tokens that are exchangeable or
+//! averages of each other, weak where a few directions or large groups of equal ids carry sharp scores (caveat).
+//! Learned relative positions are taken as part of the noise of the scores (their variance is small).
+//!
+//! # Source
+//!
+//! Project notes, refinements §6, for the first order with K = V, n_e and the ratio f f; C and the rest are ours.
+
+use rayon::join;
+use sigprop_stack::{Attention, PositionBias};
+
+use super::averages::Averages;
+use super::matrix::Matrix;
+use super::{SHARPEST_SAMPLED, Scores, ratio};
+use crate::domain::{Gradient, Signal};
+use crate::moments::{Token, TokenGradient, share};
+use crate::rules::softmax::Overlaps;
+
+/// Score variance from which the structure of the keys matters beyond the first order, and number of effective
+/// keys, as a share of those a query sees, below which it does.
+const SHARPEST_STRUCTURED: f64 = 0.5;
+const SMALLEST_STRUCTURED: f64 = 0.3;
+
+/// What the forward pass of one attention leaves for its backward pass.
+pub(crate) struct Attended {
+    input_width: f64,
+    query: Raw,
+    key: Raw,
+    value: Raw,
+    /// Score variance of a query and a key of second moment 1 in the units of `query` and `key`.
+    variance: f64,
+    /// E (d score after the cap/d score)².
+    score_slope: f64,
+    /// One for all heads, or one per slope of ALiBi.
+    heads: Vec<Head>,
+    output: Signal,
+    /// cos² of the angle between value b and output b.
+    alignments: Vec<f64>,
+    value_tokens: Vec<Token>,
+    caveat: Option<(&'static str, String)>,
+}
+
+/// The matrix of E x_a·x_b, in units of e^`ln_unit`.
+struct Raw {
+    ln_unit: f64,
+    matrix: Matrix,
+}
+
+/// Heads that average alike.
+struct Head {
+    averages: Averages,
+    rows: Vec<Row>,
+    /// W K and P_K.
+    key: (Matrix, Matrix),
+    /// W V and P_V.
+    value: (Matrix, Matrix),
+    /// D.
+    spread: Matrix,
+}
+
+/// What saturation makes of a row.
+#[derive(Clone, Copy)]
+struct Row {
+    /// S2.
+    s2: f64,
+    /// n_e.
+    effective: f64,
+    /// Keys in view: 1/Σ_b W_ab².
+    in_view: f64,
+    /// w_e.
+    contrast: f64,
+    /// s, t, E χt and f.
+    value: f64,
+    slope: f64,
+    weighted_slope: f64,
+    first: f64,
+    /// tr of keys and of values.
+    key_trace: f64,
+    value_trace: f64,
+    /// What `pull` takes from the softmax: 1 − 3 S2 + 2 S3 and the polynomials within a row.
+    common: f64,
+    within: [f64; 2],
+}
+
+impl Attended {
+    pub(crate) fn new(
+        attention: &Attention,
+        overlaps: &mut Overlaps,
+        input: &[Token],
+        [query, key, value]: [Signal; 3],
+    ) -> Self {
+        let (q, k, v) = (Raw::of(&query), Raw::of(&key), Raw::of(&value));
+        let scores = Scores::new(attention, q.ln_unit + k.ln_unit);
+        let variance = scores.ln_variance.min(400.0).exp();
+        let input_width = input[0].width;
+        // A query's norm within its head: 2/d_head for Gaussian entries, nothing behind a norm per head.
+        let head_variance =
+            0.5 * (query.token().entry_variance * attention.n_heads as f64 + query.token().scale_variance);
+        let freedom = 1.0 / (head_variance + 1.0 / input_width);
+
+        let head = |slope: f64| {
+            let averages = Averages::new(attention.mask, q.matrix.rows, k.matrix.rows, slope);
+            Head::new(averages, overlaps, freedom, variance, &q.matrix, &k.matrix, &v.matrix)
+        };
+        let heads: Vec<Head> = match &attention.bias {
+            Some(PositionBias::Alibi { slopes }) => slopes.iter().copied().map(head).collect(),
+            Some(PositionBias::Relative { .. }) | None => [0.0].map(head).into(),
+        };
+        let caveat = caveat(attention, &heads);
+
+        // Outside the range of 0 … 1 the tokens are neither Gaussian nor normalised; what lies between is bridged.
+        let gaussian = (0.5 * input[0].norm_variance() * input_width).clamp(0.0, 1.0);
+        let pull = Pull { strength: variance / input_width, gaussian };
+        let odds = attention.dropout_rate / (1.0 - attention.dropout_rate);
+        let outputs = heads.iter().map(|head| head.output(variance, &q.matrix, &v.matrix, pull, odds));
+        let output = mean(outputs);
+        let aligned = mean(heads.iter().map(|head| {
+            // E v_b·z_b, and W_bb v_b·z_b.
+            let own = |b: usize| if b < head.value.0.columns { head.value.0.row(b)[b] } else { 0.0 };
+            Matrix { rows: output.rows, columns: 1, entries: (0..output.rows).map(own).collect() }
+        }));
+        let averaged =
+            mean(heads.iter().map(|head| Matrix { rows: output.rows, columns: 1, entries: head.value.1.diagonal() }));
+        let in_view = mean(heads.iter().map(|head| Matrix {
+            rows: output.rows,
+            columns: 1,
+            entries: head.rows.iter().map(|row| row.in_view).collect(),
+        }));
+
+        let width = (attention.n_heads * attention.d_value) as f64;
+        let diagonal = output.diagonal();
+        let values = v.matrix.diagonal();
+        let memory = attention.memory.is_some();
+        let tokens: Vec<Token> = diagonal
+            .iter()
+            .enumerate()
+            .map(|(a, own)| {
+                let source = &value.tokens[a.min(values.len() - 1)];
+                let common = averaged.entries[a] / values[a.min(values.len() - 1)].max(f64::MIN_POSITIVE);
+                let from_itself = ratio(aligned.entries[a], own * in_view.entries[a]);
+                Token {
+                    scale_variance: common.min(1.0).powi(2) * source.scale_variance,
+                    // Of its own scale a token sees what its own value contributes.
+                    sensitivity: if memory { 0.0 } else { source.sensitivity * from_itself.clamp(0.0, 1.0) },
+                    ..Token::gaussian(width, v.ln_unit + own.ln())
+                }
+            })
+            .collect();
+        let cosines = crate::domain::symmetric(diagonal.len(), |i, j| {
+            ratio(output.row(i)[j], (diagonal[i] * diagonal[j]).sqrt())
+        });
+        let alignments = (0..values.len())
+            .map(|b| {
+                let Some(&own) = diagonal.get(b).filter(|_| !memory) else { return 0.0 };
+                ratio(aligned.entries[b] * aligned.entries[b], values[b] * own).min(1.0)
+            })
+            .collect();
+        Self {
+            input_width,
+            query: q,
+            key: k,
+            value: v,
+            variance,
+            score_slope: scores.slope,
+            heads,
+            output: Signal::new(tokens, cosines),
+            alignments,
+            value_tokens: value.tokens.to_vec(),
+            caveat,
+        }
+    }
+
+    /// The heads' outputs.
+    pub(crate) fn output(&self) -> &Signal {
+        &self.output
+    }
+
+    /// Why the rule is not exact here, if it is not.
+    pub(crate) fn caveat(&self) -> Option<(&'static str, String)> {
+        self.caveat.clone()
+    }
+
+    /// The attention probabilities, one row per query with an entry per key, those out of sight being zero.
+    pub(crate) fn probabilities(&self) -> Signal {
+        let n_keys = self.key.matrix.rows;
+        let n_queries = self.query.matrix.rows;
+        let identity = Matrix::build(n_keys, n_keys, |i, j| f64::from(u8::from(i == j)));
+        let overlaps = mean(self.heads.iter().map(|head| {
+            let alone = head.averages.left(&identity);
+            let together = head.averages.left(&alone.transposed());
+            let spread = head.spread(&self.key.matrix, &identity, &(alone, together.clone()));
+            Matrix::build(n_queries, n_queries, |a, c| {
+                let excess = self.variance * self.query.matrix.row(a)[c] * spread.row(a)[c];
+                if a == c {
+                    head.rows[a].s2 * head.rows[a].effective / head.rows[a].in_view
+                } else {
+                    together.row(a)[c] + excess * head.ratio(&self.query.matrix, a, c, |row| row.value)
+                }
+            })
+        }));
+        let own = overlaps.diagonal();
+        let length = n_keys as f64;
+        let token =
+            |own: &f64| Token { mean: 1.0 / (length * own).sqrt(), ..Token::gaussian(length, (own / length).ln()) };
+        let cosines = crate::domain::symmetric(own.len(), |i, j| ratio(overlaps.row(i)[j], (own[i] * own[j]).sqrt()));
+        Signal::new(own.iter().map(token).collect(), cosines)
+    }
+
+    /// The gradient at the probabilities, from that at the output.
+    pub(crate) fn probabilities_backward(&self, attention: &Attention, gradient: &Gradient) -> Gradient {
+        let keep = 1.0 - attention.dropout_rate;
+        let values = self.value.matrix.diagonal();
+        let average = values.iter().sum::<f64>() / values.len() as f64;
+        let gain = (attention.d_value as f64 / keep * average).ln() + self.value.ln_unit;
+        let tokens = gradient.tokens.iter().map(|token| TokenGradient::isotropic(token.ln_second + gain)).collect();
+        let count = gradient.tokens.len();
+        let cosines = crate::domain::symmetric(count, |i, j| gradient.cosines[i * count + j] * keep);
+        Gradient::new(tokens, cosines)
+    }
+
+    /// The gradients at queries, keys and values.
+    pub(crate) fn split(&self, attention: &Attention, gradient: &Gradient) -> [Gradient; 3] {
+        let g = Raw::of_gradient(gradient);
+        let odds = attention.dropout_rate / (1.0 - attention.dropout_rate);
+        let group = ((attention.n_heads / attention.n_kv_heads) as f64).ln();
+        let parts: Vec<[Matrix; 3]> = self.heads.iter().map(|head| self.split_head(head, &g.matrix, odds)).collect();
+        let [query, key, value] = [0, 1, 2].map(|part| mean(parts.iter().map(|parts| parts[part].clone())));
+        let ln_score = g.ln_unit
+            + (attention.scale.powi(2) * self.score_slope * attention.d_value as f64).ln()
+            + self.value.ln_unit;
+
+        // Σ_b δs_ab x_b, which the key weights collect, is what the query gradient is made of.
+        let collected: f64 = query.entries.iter().zip(&self.query.matrix.entries).map(|(g, q)| g * q).sum();
+        let met: f64 = key.entries.iter().zip(&self.key.matrix.entries).map(|(g, k)| g * k).sum();
+        let average = |matrix: &Matrix| matrix.diagonal().iter().sum::<f64>() / matrix.rows as f64;
+        let unit = key.rows as f64 * average(&key) * average(&self.key.matrix);
+        let coupling = ratio(collected - met, unit);
+
+        let isotropic = |ln_second, _| TokenGradient::isotropic(ln_second);
+        let radial = mean_radial(gradient);
+        let through = |ln_second, b: usize| TokenGradient {
+            radial: 1.0 + (radial - 1.0) * self.alignments[b],
+            ..TokenGradient::isotropic(ln_second)
+        };
+        let query = to_gradient(&query, ln_score + self.key.ln_unit, isotropic);
+        let key = to_gradient(&key, ln_score + self.query.ln_unit + group, isotropic);
+        let value = to_gradient(&value, g.ln_unit + group, through);
+        debug_assert_eq!(value.tokens.len(), self.value_tokens.len());
+        [query, Gradient { coupling, ..key }, value]
+    }
+
+    /// The matrices of query, key and value gradients of one head.
+    fn split_head(&self, head: &Head, gradient: &Matrix, odds: f64) -> [Matrix; 3] {
+        let (q, k, v) = (&self.query.matrix, &self.key.matrix, &self.value.matrix);
+        let n = gradient.rows;
+        let met = q.times(gradient);
+        let query = || {
+            let differences = |row: &Row| row.key_trace * row.value_trace;
+            let mut query = Matrix::build(n, n, |a, c| {
+                let (one, other) = (&head.rows[a], &head.rows[c]);
+                let unlike = (differences(one) * differences(other)).max(0.0).sqrt() / self.input_width;
+                let lacking = if a == c { 1.0 - one.s2 } else { (1.0 - one.s2) * (1.0 - other.s2) };
+                let through = head.spread.row(a)[c] * head.ratio(q, a, c, |row| row.slope) + unlike * lacking;
+                gradient.row(a)[c] * through
+            });
+            if odds > 0.0 {
+                let let_through = head.averages.squared().of(&v.diagonal());
+                for (a, row) in head.rows.iter().enumerate() {
+                    let passed = row.slope * (1.0 - 1.0 / row.effective).max(0.0) * let_through[a];
+                    let keys = row.key_trace / (1.0 - 1.0 / row.effective).max(1e-3);
+                    query.row_mut(a)[a] += odds * passed * keys * gradient.row(a)[a];
+                }
+            }
+            query
+        };
+        let key = || {
+            let m = Matrix::build(n, n, |a, c| met.row(a)[c] * head.ratio(q, a, c, |row| row.weighted_slope));
+            let mut key = head.adjoint(v, &head.value, &m);
+            if odds > 0.0 {
+                let passed: Vec<f64> = (0..n)
+                    .map(|a| {
+                        let row = &head.rows[a];
+                        met.row(a)[a] * row.weighted_slope * (1.0 - 1.0 / row.effective).max(0.0)
+                    })
+                    .collect();
+                let let_through = head.averages.squared().transposed_of(&passed);
+                for (b, passed) in let_through.into_iter().enumerate() {
+                    key.row_mut(b)[b] += odds * passed * v.row(b)[b];
+                }
+            }
+            key
+        };
+        let value = || {
+            let m = Matrix::build(n, n, |a, c| self.variance * met.row(a)[c] * head.ratio(q, a, c, |row| row.value));
+            let flat = head.averages.left_transposed(&head.averages.left_transposed(gradient).transposed());
+            let mut value = flat.zip(&head.adjoint(k, &head.key, &m), |flat, rest| flat + rest);
+            if odds > 0.0 {
+                let own: Vec<f64> =
+                    (0..n).map(|a| gradient.row(a)[a] * head.rows[a].s2 * head.rows[a].effective).collect();
+                let let_through = head.averages.squared().transposed_of(&own);
+                for (b, passed) in let_through.into_iter().enumerate() {
+                    value.row_mut(b)[b] += odds * passed;
+                }
+            }
+            value
+        };
+        let (value, (query, key)) = join(value, || join(query, key));
+        [query, key, value]
+    }
+}
+
+impl Head {
+    fn new(
+        averages: Averages,
+        overlaps: &mut Overlaps,
+        freedom: f64,
+        variance: f64,
+        q: &Matrix,
+        k: &Matrix,
+        v: &Matrix,
+    ) -> Self {
+        let averaged = |x: &Matrix| {
+            let once = averages.left(x);
+            let twice = averages.left(&once.transposed());
+            (once, twice)
+        };
+        let (key, value) = join(|| averaged(k), || averaged(v));
+        let mut head = Self { averages, rows: Vec::new(), key, value, spread: Matrix::zeros(0, 0) };
+        let own = head.key_spread(k);
+        head.spread = head.spread(k, v, &head.value);
+        head.rows = head.saturate(overlaps, freedom, variance, q, (k, v), &own);
+        head
+    }
+
+    /// D of the keys with X in place of V; `averaged` are W X and P_X.
+    fn spread(&self, k: &Matrix, x: &Matrix, averaged: &(Matrix, Matrix)) -> Matrix {
+        let product = || {
+            let once = self.averages.left(&k.times(x));
+            self.averages.left(&once.transposed())
+        };
+        let half = || self.averages.left(&self.key.0.times(&averaged.0).transposed());
+        let (product, half) = join(product, half);
+        let other = half.transposed();
+        let mut spread = product;
+        let terms = half.entries.iter().zip(&other.entries).zip(self.key.1.entries.iter().zip(&averaged.1.entries));
+        for (entry, ((half, other), (p_k, p_x))) in spread.entries.iter_mut().zip(terms) {
+            *entry += p_k * p_x - half - other;
+        }
+        spread
+    }
+
+    /// The diagonal of D with K in place of V.
+    fn key_spread(&self, k: &Matrix) -> Vec<f64> {
+        let squares = self.averages.left(&k.times(k));
+        let own = self.averages.left(&squares.transposed()).diagonal();
+        let halves = self.averages.left(&self.key.0.times(&self.key.0).transposed()).diagonal();
+        let averages = self.key.1.diagonal();
+        own.iter().zip(halves).zip(averages).map(|((own, half), p)| (own - 2.0 * half + p * p).max(0.0)).collect()
+    }
+
+    fn saturate(
+        &self,
+        overlaps: &mut Overlaps,
+        freedom: f64,
+        variance: f64,
+        q: &Matrix,
+        (k, v): (&Matrix, &Matrix),
+        own: &[f64],
+    ) -> Vec<Row> {
+        let keys = self.averages.of(&k.diagonal());
+        let values = self.averages.of(&v.diagonal());
+        let squares = self.averages.squared().of(&vec![1.0; k.rows]);
+        (0..q.rows)
+            .map(|a| {
+                let key_trace = (keys[a] - self.key.1.row(a)[a]).max(0.0);
+                let value_trace = (values[a] - self.value.1.row(a)[a]).max(0.0);
+                let in_view = squares[a].recip();
+                if key_trace <= 1e-12 * keys[a] || own[a] <= 0.0 {
+                    return Row::flat(in_view, key_trace, value_trace);
+                }
+                let effective = 1.0 + (key_trace * key_trace / own[a]).min(in_view - 1.0);
+                let share = 1.0 - 1.0 / effective;
+                let contrast = variance * q.row(a)[a] * key_trace / share;
+                if contrast < 1e-6 {
+                    return Row::flat_keys(effective, in_view, key_trace, value_trace);
+                }
+                let row = overlaps.row(effective, contrast, freedom);
+                let r = self.key.1.row(a)[a] / keys[a];
+                let common = 1.0 - 3.0 * row.s2 + 2.0 * row.s3;
+                Row {
+                    s2: row.s2,
+                    effective,
+                    in_view,
+                    contrast,
+                    value: (row.s2 - 1.0 / effective) * effective / (contrast * share),
+                    slope: row.t() * effective / share,
+                    weighted_slope: row.t_weighted * effective / share,
+                    first: (1.0 - row.s2) / share,
+                    key_trace,
+                    value_trace,
+                    common: r * (2.0 - r) * common,
+                    within: [
+                        1.0 - row.s2 - 6.0 * row.s3 + 6.0 * row.s22,
+                        1.0 - 5.0 * row.s2 + 4.0 * row.s3 + 6.0 * row.s22 - 6.0 * row.s4,
+                    ],
+                }
+            })
+            .collect()
+    }
+
+    /// R_ac, or R'_ac, from `of` a row on the diagonal.
+    fn ratio(&self, q: &Matrix, a: usize, c: usize, of: impl Fn(&Row) -> f64) -> f64 {
+        let (one, other) = (&self.rows[a], &self.rows[c]);
+        if a == c {
+            return of(one);
+        }
+        let rest = |row: &Row| of(row) - row.first * row.first;
+        let rests = rest(one).max(0.0) * rest(other).max(0.0);
+        let correlation = ratio(q.row(a)[c], (q.row(a)[a] * q.row(c)[c]).sqrt());
+        one.first * other.first + correlation * rests.sqrt()
+    }
+
+    /// E z_a·z_c.
+    fn output(&self, variance: f64, q: &Matrix, v: &Matrix, pull: Pull, odds: f64) -> Matrix {
+        let n = q.rows;
+        let mut output = Matrix::build(n, n, |a, c| {
+            let first = variance * q.row(a)[c] * self.spread.row(a)[c];
+            let excess = first * self.ratio(q, a, c, |row| row.value);
+            self.value.1.row(a)[c] + excess + pull.at(q, a, c, &self.rows[a], &self.rows[c])
+        });
+        if odds > 0.0 {
+            let let_through = self.averages.squared().of(&v.diagonal());
+            for (a, row) in self.rows.iter().enumerate() {
+                output.row_mut(a)[a] += odds * let_through[a] * row.s2 * row.effective;
+            }
+        }
+        output
+    }
+
+    /// C(X, M); `averaged` are W X and P_X.
+    fn adjoint(&self, x: &Matrix, averaged: &(Matrix, Matrix), m: &Matrix) -> Matrix {
+        let through = self.averages.left_transposed(m).transposed();
+        let (outer, (half, inner)) = join(
+            || self.averages.left_transposed(&through),
+            || {
+                join(
+                    || self.averages.left_transposed(&averaged.0.times(&through)),
+                    || {
+                        let once = self.averages.left_transposed(&m.times(&averaged.1));
+                        self.averages.left_transposed(&once.transposed())
+                    },
+                )
+            },
+        );
+        let other = half.transposed();
+        let mut adjoint = inner;
+        let terms = half.entries.iter().zip(&other.entries).zip(outer.entries.iter().zip(&x.entries));
+        for (entry, ((half, other), (outer, x))) in adjoint.entries.iter_mut().zip(terms) {
+            *entry += outer * x - half - other;
+        }
+        adjoint
+    }
+}
+
+impl Row {
+    /// One key in view, or keys that are copies.
+    fn flat(in_view: f64, key_trace: f64, value_trace: f64) -> Self {
+        Self::flat_keys(in_view, in_view, key_trace, value_trace)
+    }
+
+    /// Scores that do not differ.
+    fn flat_keys(effective: f64, in_view: f64, key_trace: f64, value_trace: f64) -> Self {
+        Self {
+            s2: 1.0 / effective,
+            effective,
+            in_view,
+            contrast: 0.0,
+            value: 1.0,
+            slope: 1.0,
+            weighted_slope: 1.0,
+            first: 1.0,
+            key_trace,
+            value_trace,
+            common: 0.0,
+            within: [0.0; 2],
+        }
+    }
+}
+
+/// The pull of a query's key direction on the average.
+#[derive(Clone, Copy)]
+struct Pull {
+    /// Score variance over width.
+    strength: f64,
+    /// 1 for Gaussian tokens, 0 for tokens of fixed norm.
+    gaussian: f64,
+}
+
+impl Pull {
+    fn at(self, q: &Matrix, a: usize, c: usize, one: &Row, other: &Row) -> f64 {
+        let unlike = (one.key_trace * other.key_trace * one.value_trace * other.value_trace).sqrt();
+        let queries = (q.row(a)[a] * q.row(c)[c]).sqrt();
+        let common = 0.5 * (one.common + other.common);
+        let (gaussian, normalised) = if a == c {
+            (one.within[0], one.within[1] - common)
+        } else {
+            let pulled = ratio(q.row(a)[c], queries) * (1.0 - one.s2) * (1.0 - other.s2);
+            (pulled, pulled - common)
+        };
+        // Beyond what was sampled it is not let grow.
+        let strength = self.strength.min(SHARPEST_SAMPLED / q.rows as f64);
+        strength * queries * unlike * (self.gaussian * gaussian + (1.0 - self.gaussian) * normalised)
+    }
+}
+
+impl Raw {
+    fn of(signal: &Signal) -> Self {
+        Self::new(signal.tokens.iter().map(|token| token.ln_second), &signal.cosines)
+    }
+
+    fn of_gradient(gradient: &Gradient) -> Self {
+        Self::new(gradient.tokens.iter().map(|token| token.ln_second), &gradient.cosines)
+    }
+
+    fn new(ln_seconds: impl ExactSizeIterator<Item = f64> + Clone, cosines: &[f64]) -> Self {
+        let count = ln_seconds.len();
+        let largest = ln_seconds.clone().fold(f64::NEG_INFINITY, f64::max);
+        let ln_unit = if largest == f64::NEG_INFINITY { 0.0 } else { largest };
+        let roots: Vec<f64> = ln_seconds.map(|ln_second| share(0.5 * ln_second, 0.5 * ln_unit)).collect();
+        let matrix = Matrix::build(count, count, |i, j| cosines[i * count + j] * roots[i] * roots[j]);
+        Self { ln_unit, matrix }
+    }
+}
+
+/// The average of matrices of one shape.
+fn mean(mut matrices: impl ExactSizeIterator<Item = Matrix>) -> Matrix {
+    let count = matrices.len() as f64;
+    let mut sum = matrices.next().expect("there is a head");
+    if count > 1.0 {
+        for matrix in matrices {
+            sum.entries.iter_mut().zip(&matrix.entries).for_each(|(sum, entry)| *sum += entry);
+        }
+        sum.entries.iter_mut().for_each(|sum| *sum /= count);
+    }
+    sum
+}
+
+/// The radial share of the tokens' gradients, the large ones counting most.
+fn mean_radial(gradient: &Gradient) -> f64 {
+    let largest = gradient.tokens.iter().map(|token| token.ln_second).fold(f64::NEG_INFINITY, f64::max);
+    let weight = |token: &TokenGradient| share(token.ln_second, largest);
+    let total: f64 = gradient.tokens.iter().map(weight).sum();
+    if total > 0.0 {
+        gradient.tokens.iter().map(|token| weight(token) * token.radial).sum::<f64>() / total
+    } else {
+        1.0
+    }
+}
+
+fn to_gradient(matrix: &Matrix, ln_unit: f64, token: impl Fn(f64, usize) -> TokenGradient) -> Gradient {
+    // Sums that cancel leave rounding.
+    let own: Vec<f64> = matrix.diagonal().into_iter().map(|own| own.max(0.0)).collect();
+    let cosines =
+        crate::domain::symmetric(own.len(), |i, j| ratio(matrix.row(i)[j], (own[i] * own[j]).sqrt()).clamp(-1.0, 1.0));
+    Gradient::new(own.iter().enumerate().map(|(i, own)| token(ln_unit + own.ln(), i)).collect(), cosines)
+}
+
+fn caveat(attention: &Attention, heads: &[Head]) -> Option<(&'static str, String)> {
+    let rows = || heads.iter().flat_map(|head| &head.rows);
+    let sharpest = rows().map(|row| row.contrast).fold(0.0, f64::max);
+    if sharpest > SHARPEST_SAMPLED {
+        return Some((
+            "attention is sharper than the rules were sampled at (score variance within a row up to 16)",
+            format!("{sharpest:.3e}"),
+        ));
+    }
+    let structured =
+        |row: &&Row| row.contrast > SHARPEST_STRUCTURED && row.effective < SMALLEST_STRUCTURED * row.in_view;
+    if let Some(row) = rows().find(structured) {
+        return Some((
+            "keys with structure (repeated ids, few directions) beyond the first order in the score variance",
+            format!("score variance {:.2}, {:.1} effective keys of {:.1}", row.contrast, row.effective, row.in_view),
+        ));
+    }
+    if let Some(PositionBias::Relative { table, .. }) = &attention.bias {
+        /// Beside a score variance of 1 a tenth of it would be seen.
+        const LARGEST_BIAS: f64 = 0.05;
+        let variance = table.init.variance();
+        return (variance > LARGEST_BIAS)
+            .then(|| ("learned relative positions are left out of the scores", format!("variance {variance:.3}")));
+    }
+    None
+}

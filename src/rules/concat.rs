@@ -1,0 +1,65 @@
+//! Chains side by side in every head.
+//!
+//! # Formula
+//!
+//! ```text
+//! E y_a y_b = Σ_i u_i E f_ia f_ib      u_i = width_i/Σ width, shared parts counted once per head
+//! ```
+//!
+//! # Backward
+//!
+//! Every part receives the gradient of its features; a shared one the sum over heads, `n_heads` times as much.
+//!
+//! # Assumptions
+//!
+//! The gradient has one second moment over all features: exact for parts of one second moment.
+//!
+//! # Source
+//!
+//! Ours.
+
+use sigprop_stack::Concat;
+
+use crate::domain::{Domain, Gradient, Signal};
+use crate::moments::{Token, TokenGradient, ln_sum, share};
+
+/// Features a part takes in the output.
+fn width(concat: &Concat, index: usize, part: &Token) -> f64 {
+    if concat.parts[index].shared { concat.n_heads as f64 * part.width } else { part.width }
+}
+
+pub(crate) fn forward(concat: &Concat, domain: &Domain, parts: &[Signal]) -> Signal {
+    let widths: Vec<f64> = parts.iter().enumerate().map(|(i, part)| width(concat, i, part.token())).collect();
+    let total: f64 = widths.iter().sum();
+    let count = parts[0].tokens.len();
+    let ln_part = |index: usize, i: usize| (widths[index] / total).ln() + parts[index].tokens[i].ln_second;
+    let token = |i: usize| {
+        let ln_second = ln_sum((0..parts.len()).map(|index| ln_part(index, i)));
+        let mean = |value: &dyn Fn(&Token) -> f64| -> f64 {
+            (0..parts.len()).map(|index| share(ln_part(index, i), ln_second) * value(&parts[index].tokens[i])).sum()
+        };
+        Token {
+            scale_variance: mean(&|token| token.scale_variance),
+            sensitivity: mean(&|token| token.sensitivity),
+            ..Token::gaussian(total, ln_second)
+        }
+    };
+    let tokens: Vec<Token> = (0..count).map(token).collect();
+    let amplitudes: Vec<Vec<f64>> = (0..parts.len())
+        .map(|index| (0..count).map(|i| share(0.5 * ln_part(index, i), 0.5 * tokens[i].ln_second)).collect())
+        .collect();
+    let cosines = domain.map(count, |i, j, place| {
+        amplitudes.iter().zip(parts).map(|(a, part)| a[i] * a[j] * part.cosines[place]).sum()
+    });
+    Signal::new(tokens, cosines)
+}
+
+/// The gradient at the output of every part.
+pub(crate) fn split(concat: &Concat, gradient: &Gradient) -> Vec<Gradient> {
+    let part = |index: usize| {
+        let heads = if concat.parts[index].shared { concat.n_heads as f64 } else { 1.0 };
+        let token = |token: &TokenGradient| TokenGradient::isotropic(token.ln_second + heads.ln());
+        Gradient { tokens: gradient.tokens.iter().map(token).collect::<Vec<_>>().into(), ..gradient.clone() }
+    };
+    (0..concat.parts.len()).map(part).collect()
+}
