@@ -1,11 +1,27 @@
 //! What architectures resolve to, and which are refused.
 
-use sigprop_stack::{Norm, NormKind};
+use sigprop_stack::{Norm, NormKind, Weighting};
 
 use super::*;
 
 fn message(architecture: &Architecture) -> String {
     architecture.resolved().unwrap_err().to_string()
+}
+
+/// Two of eight.
+fn experts() -> Experts {
+    Experts {
+        n_experts: 8,
+        top_k: 2,
+        d_ff: 64,
+        shared_d_ff: 0,
+        shared_gate: false,
+        weighting: Weighting::Softmax,
+        normalised: true,
+        scale: 1.0,
+        first_dense: 0,
+        every: 1,
+    }
 }
 
 fn plain() -> Architecture {
@@ -18,7 +34,7 @@ fn the_plain_encoder_is_the_documented_one() {
     let shape = [resolved.n_layers, resolved.d_model, resolved.n_heads, resolved.n_kv_heads, resolved.d_ff];
     assert_eq!(shape, [12, 1024, 16, 16, 4096]);
     assert_eq!((resolved.seq_len, resolved.vocab_size), (256, 32_000));
-    assert_eq!(resolved.norm, Some(Norm { kind: NormKind::LayerNorm, eps: 1e-5, gain: 1.0 }));
+    assert_eq!(resolved.norm, Some(Norm { kind: NormKind::LayerNorm, eps: 1e-5, gain: 1.0, groups: 1 }));
     assert!(resolved.final_norm && resolved.residual && resolved.biases);
 }
 
@@ -35,6 +51,23 @@ fn open_fields_follow_the_others() {
     assert_eq!(Architecture::mlp().resolved().unwrap().norm, None);
     assert_eq!(Architecture::mlp().resolved().unwrap().residual_sublayers(), 0);
     assert_eq!(plain().resolved().unwrap().residual_sublayers(), 24);
+}
+
+#[test]
+fn a_decoder_reads_the_width_of_the_encoder() {
+    let decoder = Some(Box::new(Architecture { d_model: 64, ..plain() }));
+    let resolved = Architecture { decoder, d_model: 128, ..plain() }.resolved().unwrap();
+    let decoder = resolved.decoder.unwrap();
+    assert_eq!((decoder.d_model, decoder.memory_width, decoder.residual_sublayers()), (64, Some(128), 36));
+    let open = Architecture { positions: Positions::Learned, token_types: 2, segments: true, ..plain() };
+    assert_eq!(open.resolved().unwrap().added_embeddings(), 3);
+}
+
+#[test]
+fn heads_may_have_any_width_of_their_own() {
+    let resolved = Architecture { n_heads: Some(7), d_head: Some(5), ..plain() }.resolved().unwrap();
+    assert_eq!((resolved.d_head, resolved.d_value, resolved.rotary_dim), (5, 5, 4));
+    approx::assert_relative_eq!(resolved.attention_scale, 5f64.powf(-0.5));
 }
 
 #[test]
@@ -69,11 +102,6 @@ fn contradictions_and_what_is_not_computed_are_refused() {
     let none = || Architecture { norm: Some(NormChoice::None), ..plain() };
     let mlp = Architecture::mlp;
     for (architecture, expected) in [
-        (Architecture { causal: true, ..plain() }, "causal true is not supported yet: under a causal mask"),
-        (
-            Architecture { norm_placement: NormPlacement::Sandwich, ..plain() },
-            "norm_placement sandwich is not supported yet",
-        ),
         (Architecture { final_norm: Some(true), ..none() }, "final_norm must be false without a norm, got true"),
         (Architecture { embedding_norm: true, ..none() }, "embedding_norm must be false without a norm"),
         (Architecture { residual: Some(false), ..plain() }, "residual must be true in an encoder, got false"),
@@ -81,6 +109,31 @@ fn contradictions_and_what_is_not_computed_are_refused() {
         (Architecture { activation: Activation::Swiglu, ..mlp() }, "activation must be not gated in an MLP"),
         (Architecture { head: Head::Tied, ..mlp() }, "head must be none in an MLP"),
         (Architecture { skip_scale: Some(1.0), ..mlp() }, "skip_scale, branch_scale must be absent"),
+        (Architecture { causal: true, ..mlp() }, "causal must be false in an MLP"),
+        (Architecture { qk_norm: QkNorm::Head, ..none() }, "qk_norm must be none without a norm, got head"),
+        (
+            Architecture { parallel: Parallel::OwnNorms, norm_placement: NormPlacement::Post, ..plain() },
+            "parallel must be none unless blocks have norms placed pre, got own_norms",
+        ),
+        (Architecture { windows: vec![4], ..plain() }, "windows must be empty or one per block, 12 numbers, got 1"),
+        (Architecture { rotary_dim: Some(66), ..plain() }, "rotary_dim must be even and at most 64, got 66"),
+        (
+            Architecture { positions: Positions::Relative, relative_max_distance: 32, ..plain() },
+            "relative_max_distance must be more than relative_buckets = 32, got 32",
+        ),
+        (
+            Architecture { experts: Some(Experts { shared_gate: true, ..experts() }), ..plain() },
+            "experts.shared_gate true is not supported yet",
+        ),
+        (
+            Architecture { experts: Some(Experts { top_k: 9, ..experts() }), ..plain() },
+            "experts.top_k must be between 1 and 8, got 9",
+        ),
+        (Architecture { shared_embedding: true, ..plain() }, "shared_embedding must be false without a decoder"),
+        (
+            Architecture { segments: true, embedding_scale: 2.0, ..plain() },
+            "segments must be false with a scaled or projected token embedding, got true; token_types gives",
+        ),
     ] {
         let got = message(&architecture);
         assert!(got.starts_with(expected), "expected {expected}…, got {got}");
