@@ -149,7 +149,7 @@ mod tests {
         assert_eq!(got, "line 3, column 11: unknown key `dropuot`; did you mean `dropout`?");
         let got = message(toml("zzz = 1"));
         assert!(got.starts_with("line 1, column 1: unknown key `zzz`; expected one of "), "{got}");
-        assert!(got.contains("d_ff, d_model, "), "{got}");
+        assert!(got.contains("d_ff, d_head, d_model, "), "{got}");
     }
 
     #[test]

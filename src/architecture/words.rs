@@ -250,6 +250,6 @@ mod tests {
     fn a_misspelt_word_gets_the_nearest() {
         let error = "swigl".parse::<Activation>().unwrap_err().to_string();
         assert!(error.contains("swigl") && error.contains("did you mean swiglu?"), "{error}");
-        assert!("gleu".parse::<Activation>().unwrap_err().to_string().contains("gelu?"));
+        assert!("gleu".parse::<Activation>().unwrap_err().to_string().contains("glu?"));
     }
 }

@@ -2,7 +2,7 @@
 
 use sigprop_stack::{
     Activation, Component, Convolution, Embedding, EmbeddingTerm, Gaussian, Ids, Node, Op, PowerLaw, Prepend, Scale,
-    Source, Tensor,
+    Source, Stream, Tensor,
 };
 
 use super::input::Reads;
@@ -154,8 +154,9 @@ impl Side<'_> {
                 self.embedded(Ids::PowerLaw(uniform), train)
             }
         };
-        let mut walk = ForwardWalk::new(&source, seq_len);
-        walk.through(&[node])?;
+        let stream = Stream { name: String::new(), seq_len, source, body: vec![node] };
+        let mut walk = ForwardWalk::new(&stream);
+        walk.through(&stream.body)?;
         Ok(walk.second_moment())
     }
 

@@ -1,13 +1,13 @@
 //! One stream of a network: an encoder, a decoder or an MLP.
 
-use sigprop_stack::{Component, Dropout, Linear, Node, Op, Stream, Tensor};
+use sigprop_stack::{Component, Dropout, Init, Linear, Node, Op, Stream, Tensor};
 
 use super::AssembleError;
 use super::embeddings::Entrance;
 use super::input::Reads;
 use crate::architecture::Resolved;
-use crate::predict::ForwardWalk;
-use crate::recipe::{Blocks, Fans, Outer, Projection, Recipe};
+use crate::predict::{ForwardWalk, PredictError};
+use crate::recipe::{Blocks, Fans, Outer, Projection, Recipe, Slot};
 
 /// A stream on its way to a stack.
 pub(super) struct Side<'a> {
@@ -23,19 +23,26 @@ impl Side<'_> {
     /// The whole stream.
     pub(super) fn stream(&self, name: &str, reads: &Reads, train: bool) -> Result<Stream, AssembleError> {
         let Entrance { seq_len, source, node } = self.entrance(reads, train)?;
-        let entrance = || {
-            let Entrance { seq_len, source, node } = self.entrance(reads, true)?;
-            let mut walk = ForwardWalk::new(&source, seq_len);
-            walk.through(&[node])?;
-            Ok(walk)
-        };
-        let projections = self.recipe.projections(self.architecture, &entrance)?;
-        let blocks = Blocks::new(self.architecture, self.recipe, train, self.prefix);
-        let mut body = Vec::with_capacity(self.architecture.n_layers + 2);
-        body.push(node);
-        body.extend((0..self.architecture.n_layers).map(|index| blocks.block(index, &projections).node()));
-        body.extend(self.exit(train));
+        let projections = self.recipe.projections(self.architecture, &|| self.walk(reads))?;
+        let blocks = self.blocks(train, &projections);
+        let body = [node].into_iter().chain(blocks).chain(self.exit(train)).collect();
         Ok(Stream { name: name.to_owned(), seq_len, source, body })
+    }
+
+    /// What enters block 0 in training. The linear maps of the blocks are not known yet, but not needed.
+    fn walk(&self, reads: &Reads) -> Result<ForwardWalk, PredictError> {
+        let Entrance { seq_len, source, node } = self.entrance(reads, true)?;
+        let blocks = self.blocks(true, &|_| Init::Zero.into());
+        let body = [node].into_iter().chain(blocks).collect();
+        let stream = Stream { name: String::new(), seq_len, source, body };
+        let mut walk = ForwardWalk::new(&stream);
+        walk.through(&stream.body[..1])?;
+        Ok(walk)
+    }
+
+    fn blocks(&self, train: bool, projections: &dyn Fn(&Slot) -> Projection) -> Vec<Node> {
+        let blocks = Blocks::new(self.architecture, self.recipe, train, self.prefix);
+        (0..self.architecture.n_layers).map(|index| blocks.block(index, projections).node()).collect()
     }
 
     /// Everything behind the last block, if there is anything.

@@ -8,7 +8,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use rayon::prelude::*;
-use sigprop_stack::{Node, SiteTable, Source, Stack, StackError, advance, check, run};
+use sigprop_stack::{GradientSeed, Node, SiteTable, Stack, StackError, Stream, advance, check, run};
 
 use crate::domain::Signal;
 use rows::Rows;
@@ -106,10 +106,17 @@ pub struct ForwardWalk {
 }
 
 impl ForwardWalk {
-    /// Starts at the source of a stream of `seq_len` tokens.
-    pub fn new(source: &Source, seq_len: usize) -> Self {
-        let mut moments = Moments::new(Sites::Stream, None);
-        let signal = moments.enter(source, seq_len);
+    /// Starts at the source of a stream. Its body tells only whether positions must be told apart; then one
+    /// sequence is followed.
+    pub fn new(stream: &Stream) -> Self {
+        let gradient = GradientSeed { stream: 0, correlation: 0.0 };
+        let stack = Stack { name: String::new(), streams: vec![stream.clone()], gradient };
+        let ids = match sequences::is_exchangeable(&stack) {
+            true => None,
+            false => sequences::sequences(&stack, 1, 0).into_iter().next(),
+        };
+        let mut moments = Moments::new(Sites::Stream, ids);
+        let signal = moments.enter(&stream.source, stream.seq_len);
         Self { moments: Rc::new(RefCell::new(moments)), signal }
     }
 

@@ -20,7 +20,7 @@
 //! ([`super::dslm_paper`]) and s² is that of ReLU; both are taken from the predictor here, so that
 //! they hold for the actual activation, shape and input.
 
-use sigprop_stack::{Gaussian, Init, Source};
+use sigprop_stack::{Gaussian, Init, Source, Stream};
 
 use super::{About, Outer, Parameter, Role, SchemeError, Table};
 use crate::ForwardWalk;
@@ -189,7 +189,8 @@ pub(super) fn needs_encoder(scheme: &'static str, architecture: &Resolved) -> Re
 fn ffn_variance(architecture: &Resolved, blocks: &Blocks) -> Result<f64, PredictError> {
     let width = architecture.d_model;
     let source = Source::Gaussian(Gaussian { width, variance: 1.0, correlation: 0.0 });
-    let start = ForwardWalk::new(&source, architecture.seq_len);
+    let stream = Stream { name: String::new(), seq_len: architecture.seq_len, source, body: Vec::new() };
+    let start = ForwardWalk::new(&stream);
     let variance = |ln_gain: f64| ln_gain.exp() / width as f64;
     let ln_gain = root(-40.0, 40.0, |ln_gain| {
         let mut walk = start.clone();
