@@ -102,7 +102,12 @@ impl Architecture {
                 "true",
             ),
             ("first_norm", !self.first_norm && !(norm && starts), "true unless branches start with a norm", "false"),
-            ("first_norm", !self.first_norm && self.skip_from_norm, "true with skip_from_norm", "false"),
+            (
+                "first_norm",
+                !self.first_norm && (self.skip_from_norm || parallel),
+                "true with skip_from_norm or parallel",
+                "false",
+            ),
             ("embedding_norm", mlp && self.embedding_norm, "false in an MLP", "true"),
             ("segments", mlp && self.segments, "false in an MLP", "true"),
             ("activation", mlp && self.activation.is_gated(), "not gated in an MLP", self.activation.name()),

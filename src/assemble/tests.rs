@@ -1,6 +1,7 @@
 //! Stacks as they are assembled: names, structure, numbers.
 
 mod layouts;
+mod streams;
 
 use sigprop_stack::{EmbeddingTerm, Ids, Init, Node, Op, PowerLaw, Source, Stack, check};
 

@@ -1,0 +1,264 @@
+//! What counts parameters, operations and memory on its way forward through a stack.
+
+use std::cell::Cell;
+use std::collections::HashSet;
+use std::convert::Infallible;
+use std::rc::Rc;
+
+use sigprop_stack::{
+    Attention, Component, EmbeddingTerm, Fan, GradientSeed, Interpreter, Mixture, NormKind, PositionBias, Site, Source,
+    Stack, Stream, Tensor, forward,
+};
+
+/// Bytes of an entry that is kept for the backward pass.
+pub(super) const BYTES: f64 = 2.0;
+
+/// What has been counted.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Count {
+    pub(super) parameters: u64,
+    /// Of a forward pass of one sequence.
+    pub(super) flops: f64,
+    pub(super) bytes: f64,
+}
+
+/// Counts on its way forward.
+pub(super) struct Counter {
+    norm_biases: bool,
+    tensors: HashSet<String>,
+    total: Count,
+    /// Of the expert that is being walked.
+    expert: Count,
+    /// Tokens at the end of each stream.
+    seq_len: Vec<f64>,
+}
+
+/// An array of all tokens; its clones are the same array.
+#[derive(Clone)]
+pub(super) struct Array {
+    seq_len: usize,
+    width: usize,
+    kept: Rc<Cell<bool>>,
+}
+
+impl Array {
+    fn new(seq_len: usize, width: usize) -> Self {
+        Self { seq_len, width, kept: Rc::new(Cell::new(false)) }
+    }
+
+    fn entries(&self) -> f64 {
+        self.seq_len as f64 * self.width as f64
+    }
+}
+
+impl Counter {
+    /// What one sequence costs, and how many tokens it has where the gradient starts.
+    pub(super) fn of(stack: &Stack, norm_biases: bool) -> (Count, f64) {
+        let mut counter = Self {
+            norm_biases,
+            tensors: HashSet::new(),
+            total: Count::default(),
+            expert: Count::default(),
+            seq_len: Vec::new(),
+        };
+        let Ok(()) = forward(stack, &mut counter);
+        let tokens = counter.seq_len.get(stack.gradient.stream).copied().unwrap_or(1.0);
+        (counter.total, tokens)
+    }
+
+    /// Where things at this site are counted.
+    fn count(&mut self, at: &Site) -> &mut Count {
+        if at.expert().is_some() { &mut self.expert } else { &mut self.total }
+    }
+
+    fn tensor(&mut self, at: &Site, tensor: &Tensor, rows: usize, columns: usize) {
+        if self.tensors.insert(tensor.name.clone()) {
+            self.add(at, (rows as u64).saturating_mul(columns as u64));
+        }
+    }
+
+    fn add(&mut self, at: &Site, parameters: u64) {
+        let count = self.count(at);
+        count.parameters = count.parameters.saturating_add(parameters);
+    }
+
+    /// Keeps an array for the backward pass, once.
+    fn keep(&mut self, at: &Site, array: &Array) {
+        if !array.kept.replace(true) {
+            self.count(at).bytes += BYTES * array.entries();
+        }
+    }
+
+    /// The tables of an embedding.
+    fn embedding(&mut self, at: &Site, term: &EmbeddingTerm, vocab_size: usize, output: &Array) {
+        let rows = match term {
+            EmbeddingTerm::Token { .. } => vocab_size,
+            EmbeddingTerm::LearnedPosition { .. } => output.seq_len,
+            EmbeddingTerm::Constant { rows, .. } => *rows,
+            EmbeddingTerm::Segment { .. } => 2,
+            EmbeddingTerm::SinusoidalPosition { .. } => 0,
+        };
+        if let Some(table) = term.table() {
+            self.tensor(at, table, rows, output.width);
+        }
+    }
+
+    fn attention(&mut self, at: &Site, attention: &Attention, parts: &[Array]) -> Array {
+        for state in parts {
+            self.keep(at, state);
+        }
+        if let Some(PositionBias::Relative { table, buckets, .. }) = &attention.bias {
+            self.tensor(at, table, *buckets, attention.n_heads);
+        }
+        let [queries, keys] = [0, 1].map(|part| parts.get(part).map_or(0, |states| states.seq_len));
+        let weights = attention.n_heads as f64 * queries as f64 * keys as f64;
+        // Plain weights; under dropout also its mask and what it leaves of them.
+        let bytes = if attention.dropout_rate > 0.0 { 2.0 * BYTES + 1.0 } else { BYTES };
+        let count = self.count(at);
+        count.bytes += bytes * weights;
+        count.flops += 2.0 * weights * (attention.d_head + attention.d_value) as f64;
+        Array::new(queries, attention.n_heads * attention.d_value)
+    }
+
+    /// All experts have parameters; a token goes through the router and `top_k` of them.
+    fn mixture(&mut self, at: &Site, mixture: &Mixture, input: &Array) -> Array {
+        let Count { parameters, flops, bytes } = std::mem::take(&mut self.expert);
+        self.add(at, parameters.saturating_mul(mixture.n_experts as u64));
+        self.tensor(at, &mixture.router, mixture.n_experts, input.width);
+        self.keep(at, input);
+        let top_k = mixture.top_k as f64;
+        let count = self.count(at);
+        count.flops += top_k * flops + 2.0 * mixture.n_experts as f64 * input.entries();
+        count.bytes += top_k * bytes;
+        Array::new(input.seq_len, input.width)
+    }
+}
+
+impl Interpreter for Counter {
+    type Signal = Array;
+    type Gradient = ();
+    type Kept = ();
+    type Error = Infallible;
+
+    fn source(&mut self, at: &Site, stream: &Stream) -> Result<Array, Infallible> {
+        let output = Array::new(stream.seq_len, stream.source.width());
+        if let Source::Embedding(embedding) = &stream.source {
+            for term in &embedding.terms {
+                self.embedding(at, term, embedding.ids.vocab_size(), &output);
+            }
+        }
+        self.seq_len.push(0.0);
+        Ok(output)
+    }
+
+    fn source_backward(&mut self, _: &Site, _: &Stream, (): ()) -> Result<(), Infallible> {
+        Ok(())
+    }
+
+    fn seed(&mut self, _: &Site, _: &GradientSeed, _: &Array) -> Result<(), Infallible> {
+        Ok(())
+    }
+
+    fn apply(&mut self, at: &Site, component: &Component, input: Array) -> Result<(Array, ()), Infallible> {
+        let Array { seq_len, width, .. } = input;
+        let output = match component {
+            Component::Linear(linear) => {
+                self.keep(at, &input);
+                self.tensor(at, &linear.weight, linear.fan_out, linear.fan_in);
+                if let Some(bias) = &linear.bias {
+                    self.tensor(at, bias, linear.fan_out, 1);
+                }
+                self.count(at).flops += 2.0 * input.entries() * linear.fan_out as f64;
+                Array::new(seq_len, linear.fan_out)
+            }
+            Component::Norm(norm) => {
+                self.keep(at, &input);
+                let has_bias = norm.kind == NormKind::LayerNorm && self.norm_biases;
+                self.add(at, (width / norm.groups) as u64 * (1 + u64::from(has_bias)));
+                Array::new(seq_len, width)
+            }
+            Component::Activation(_) => {
+                self.keep(at, &input);
+                Array::new(seq_len, width)
+            }
+            Component::Dropout(_) => {
+                self.count(at).bytes += input.entries();
+                Array::new(seq_len, width)
+            }
+            Component::Scale(_) | Component::Rotary(_) => Array::new(seq_len, width),
+            Component::Embedding(term) => {
+                self.embedding(at, term, 0, &input);
+                Array::new(seq_len, width)
+            }
+            Component::Convolution(convolution) => {
+                self.keep(at, &input);
+                let fan_in = convolution.kernel * convolution.fan_in;
+                self.tensor(at, &convolution.weight, convolution.fan_out, fan_in);
+                if let Some(bias) = &convolution.bias {
+                    self.tensor(at, bias, convolution.fan_out, 1);
+                }
+                let output = Array::new(convolution.output_len(seq_len), convolution.fan_out);
+                self.count(at).flops += 2.0 * fan_in as f64 * output.entries();
+                output
+            }
+            Component::Prepend(prepend) => {
+                self.tensor(at, &prepend.token, 1, width);
+                Array::new(seq_len + 1, width)
+            }
+        };
+        Ok((output, ()))
+    }
+
+    fn apply_backward(&mut self, _: &Site, _: &Component, (): (), (): ()) -> Result<(), Infallible> {
+        Ok(())
+    }
+
+    fn fork(&mut self, _: &Site, input: &Array) -> Array {
+        input.clone()
+    }
+
+    fn merge(&mut self, at: &Site, fan: Fan, input: Array, parts: Vec<Array>) -> Result<(Array, ()), Infallible> {
+        let output = match fan {
+            Fan::Sum(_) => Array::new(input.seq_len, parts.first().map_or(input.width, |branch| branch.width)),
+            Fan::Product(_) => {
+                for factor in &parts {
+                    self.keep(at, factor);
+                }
+                Array::new(input.seq_len, parts.first().map_or(input.width, |factor| factor.width))
+            }
+            Fan::Concat(concat) => {
+                let copies = |shared| if shared { concat.n_heads } else { 1 };
+                let widths = concat.parts.iter().zip(&parts).map(|(part, array)| copies(part.shared) * array.width);
+                Array::new(input.seq_len, widths.sum())
+            }
+            Fan::Attention(attention) => self.attention(at, attention, &parts),
+            Fan::Mixture(mixture) => self.mixture(at, mixture, &input),
+        };
+        Ok((output, ()))
+    }
+
+    fn split(&mut self, _: &Site, _: Fan, (): &mut (), (): ()) -> Result<Vec<()>, Infallible> {
+        Ok(Vec::new())
+    }
+
+    fn join(&mut self, _: &Site, _: Fan, (): (), _: Vec<()>) -> Result<(), Infallible> {
+        Ok(())
+    }
+
+    fn accumulate(&mut self, (): (), (): ()) -> Result<(), Infallible> {
+        Ok(())
+    }
+
+    /// All are alike.
+    fn experts(&self, _: &Mixture) -> usize {
+        1
+    }
+
+    fn observe(&mut self, at: &Site, output: &Array) {
+        if let Some(seq_len) = self.seq_len.last_mut().filter(|_| at.is_stream_site()) {
+            *seq_len = output.seq_len as f64;
+        }
+    }
+
+    fn observe_gradient(&mut self, _: &Site, (): &()) {}
+}
