@@ -101,7 +101,7 @@ impl Architecture {
                 "false unless norms are placed pre, one branch after the other",
                 "true",
             ),
-            ("first_norm", !self.first_norm && !(norm && starts), "true unless branches start with a norm", "false"),
+            ("first_norm", !(self.first_norm || norm && starts), "true unless branches start with a norm", "false"),
             (
                 "first_norm",
                 !self.first_norm && (self.skip_from_norm || parallel),
@@ -149,10 +149,8 @@ impl Architecture {
 
     fn check_positions(&self) -> Result<(), ArchitectureError> {
         let width = self.rotated_width();
-        if let Some(dim) = self.rotary_dim {
-            if dim > width || !dim.is_multiple_of(2) {
-                return Err(value("rotary_dim", format!("even and at most {width}"), dim.to_string(), ""));
-            }
+        if let Some(dim) = self.rotary_dim.filter(|dim| *dim > width || !dim.is_multiple_of(2)) {
+            return Err(value("rotary_dim", format!("even and at most {width}"), dim.to_string(), ""));
         }
         if let Some(frequencies) = &self.rotary_frequencies {
             if 2 * frequencies.len() > width {

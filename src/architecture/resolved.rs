@@ -191,13 +191,11 @@ impl Architecture {
 
     /// Widths of a head of queries and keys, and of values.
     pub(super) fn head_widths(&self) -> (usize, usize) {
-        match self.latent {
-            Some(latent) => (latent.d_nope + latent.d_rope, latent.d_value),
-            None => {
-                let width = self.d_head.unwrap_or(self.d_model / self.heads());
-                (width, width)
-            }
+        if let Some(latent) = self.latent {
+            return (latent.d_nope + latent.d_rope, latent.d_value);
         }
+        let width = self.d_head.unwrap_or(self.d_model / self.heads());
+        (width, width)
     }
 
     /// Features of a head that could be rotated.

@@ -147,12 +147,10 @@ impl Side<'_> {
 
     /// Second moment of what enters block 0, whatever ids are drawn.
     fn variance(&self, train: bool) -> Result<f64, PredictError> {
+        let uniform = PowerLaw { vocab_size: self.architecture.vocab_size, exponent: 0.0 };
         let Entrance { seq_len, source, node } = match &self.architecture.stem {
             Some(stem) => self.stem(stem, train),
-            None => {
-                let uniform = PowerLaw { vocab_size: self.architecture.vocab_size, exponent: 0.0 };
-                self.embedded(Ids::PowerLaw(uniform), train)
-            }
+            None => self.embedded(Ids::PowerLaw(uniform), train),
         };
         let stream = Stream { name: String::new(), seq_len, source, body: vec![node] };
         let mut walk = ForwardWalk::new(&stream);

@@ -18,16 +18,16 @@ fn small() -> Architecture {
     Architecture { vocab_size: 50, init: Some(init), ..shape }
 }
 
-fn assembled(architecture: &Architecture, scheme: &str, input: Input, run: Run) -> Assembled {
-    assemble(architecture, &Scheme::parse(scheme).unwrap(), &input, &run).unwrap()
+fn assembled(architecture: &Architecture, scheme: &str, input: &Input, run: &Run) -> Assembled {
+    assemble(architecture, &Scheme::parse(scheme).unwrap(), input, run).unwrap()
 }
 
 fn stack(architecture: &Architecture) -> Stack {
-    assembled(architecture, "xavier", Input::Zipf, Run::default()).stack
+    assembled(architecture, "xavier", &Input::Zipf, &Run::default()).stack
 }
 
-fn message(architecture: &Architecture, scheme: &str, input: Input) -> String {
-    assemble(architecture, &Scheme::parse(scheme).unwrap(), &input, &Run::default()).unwrap_err().to_string()
+fn message(architecture: &Architecture, scheme: &str, input: &Input) -> String {
+    assemble(architecture, &Scheme::parse(scheme).unwrap(), input, &Run::default()).unwrap_err().to_string()
 }
 
 /// The paths of all nodes.
@@ -51,8 +51,8 @@ fn paths(nodes: &[Node]) -> Vec<String> {
     all
 }
 
-fn block_paths(architecture: &Architecture, run: Run) -> String {
-    let stack = assembled(architecture, "xavier", Input::Zipf, run).stack;
+fn block_paths(architecture: &Architecture) -> String {
+    let stack = stack(architecture);
     let all = paths(&stack.streams[0].body);
     let inside = all.iter().filter_map(|path| path.strip_prefix("blocks.0."));
     inside.collect::<Vec<_>>().join(" ")
@@ -75,17 +75,17 @@ fn the_stream_has_the_documented_sites() {
 fn blocks_have_the_documented_nodes() {
     let ffn = "ffn.in ffn.activation ffn.out";
     let pre = format!("attention attention.norm {HEADS} attention.output ffn ffn.norm {ffn}");
-    assert_eq!(block_paths(&small(), Run::default()), pre);
+    assert_eq!(block_paths(&small()), pre);
     let post = Architecture { norm_placement: NormPlacement::Post, ..small() };
     let expected = format!("attention {HEADS} attention.output attention_norm ffn {ffn} ffn_norm");
-    assert_eq!(block_paths(&post, Run::default()), expected);
+    assert_eq!(block_paths(&post), expected);
     let none = Architecture { norm: Some(NormChoice::None), activation: Activation::Swiglu, ..small() };
     let gated = "ffn.gated ffn.gated.gate ffn.gated.activation ffn.gated.up ffn.out";
-    assert_eq!(block_paths(&none, Run::default()), format!("attention {HEADS} attention.output ffn {gated}"));
+    assert_eq!(block_paths(&none), format!("attention {HEADS} attention.output ffn {gated}"));
     let mlp = Architecture { norm: Some(NormChoice::Rmsnorm), ..Architecture::mlp() };
-    assert_eq!(block_paths(&mlp, Run::default()), "norm linear activation");
+    assert_eq!(block_paths(&mlp), "norm linear activation");
     let residual = Architecture { residual: Some(true), ..mlp };
-    assert_eq!(block_paths(&residual, Run::default()), "layer layer.norm layer.linear layer.activation");
+    assert_eq!(block_paths(&residual), "layer layer.norm layer.linear layer.activation");
 }
 
 #[test]
@@ -98,15 +98,15 @@ fn dropout_is_there_in_training_only() {
         segments: true,
         ..small()
     };
-    let dropped = |run| {
-        let stack = assembled(&architecture, "xavier", Input::Zipf, run).stack;
+    let dropped = |run: &Run| {
+        let stack = assembled(&architecture, "xavier", &Input::Zipf, run).stack;
         let json = serde_json::to_string(&stack).unwrap();
         let names = paths(&stack.streams[0].body);
         let dropouts: Vec<String> = names.into_iter().filter(|path| path.ends_with("dropout")).collect();
         (dropouts, json.matches("\"dropout_rate\":0.2").count(), json.matches("\"drop_rate\":0.3").count())
     };
-    assert_eq!(dropped(Run::default()), (Vec::new(), 0, 0));
-    let (dropouts, attentions, paths) = dropped(TRAIN);
+    assert_eq!(dropped(&Run::default()), (Vec::new(), 0, 0));
+    let (dropouts, attentions, paths) = dropped(&TRAIN);
     let block = ["attention.dropout", "ffn.dropout"];
     let expected = ["blocks.0", "blocks.1"].iter().flat_map(|name| block.map(|path| format!("{name}.{path}")));
     assert_eq!(dropouts, ["embeddings.dropout".to_owned()].into_iter().chain(expected).collect::<Vec<_>>());
@@ -144,7 +144,7 @@ fn every_scheme_on_every_network_passes_the_check() {
                         ..small()
                     };
                     for run in [Run::default(), TRAIN] {
-                        let stack = assembled(&architecture, &scheme, Input::Correlation(0.2), run).stack;
+                        let stack = assembled(&architecture, &scheme, &Input::Correlation(0.2), &run).stack;
                         assert_eq!(check(&stack), Ok(()), "{scheme} {activation} {norm} {placement}");
                     }
                 }
@@ -155,37 +155,42 @@ fn every_scheme_on_every_network_passes_the_check() {
 
 #[test]
 fn inputs_become_sources() {
-    let exponent = |input| match assembled(&small(), "xavier", input, Run::default()).stack.streams[0].source.clone() {
-        Source::Embedding(embedding) => match embedding.ids {
-            Ids::PowerLaw(law) => law.exponent,
-            Ids::Given(_) => f64::NAN,
-        },
-        Source::Gaussian(_) => f64::NAN,
-    };
-    approx::assert_relative_eq!(exponent(Input::Zipf), 1.0);
-    approx::assert_relative_eq!(exponent(Input::Uniform), 0.0);
+    let exponent =
+        |input: &Input| match assembled(&small(), "xavier", input, &Run::default()).stack.streams[0].source.clone() {
+            Source::Embedding(embedding) => match embedding.ids {
+                Ids::PowerLaw(law) => law.exponent,
+                Ids::Given(_) => f64::NAN,
+            },
+            Source::Gaussian(_) => f64::NAN,
+        };
+    approx::assert_relative_eq!(exponent(&Input::Zipf), 1.0);
+    approx::assert_relative_eq!(exponent(&Input::Uniform), 0.0);
     for probability in [1.0 / 50.0, 0.03, 0.3, 0.99, 1.0] {
-        let ids = PowerLaw { vocab_size: 50, exponent: exponent(Input::TokenRepeat(probability)) };
+        let ids = PowerLaw { vocab_size: 50, exponent: exponent(&Input::TokenRepeat(probability)) };
         approx::assert_relative_eq!(ids.repeat_probability(2), probability, max_relative = 1e-12);
     }
-    let got = message(&small(), "xavier", Input::TokenRepeat(0.01));
+    let got = message(&small(), "xavier", &Input::TokenRepeat(0.01));
     assert_eq!(got, "token repeat probability must be between 1/vocab_size = 0.02 and 1, got 0.01");
-    assert!(message(&small(), "xavier", Input::TokenRepeat(f64::NAN)).ends_with("got NaN"));
-    assert_eq!(message(&small(), "xavier", Input::Correlation(1.5)), "input correlation must be in [0, 1], got 1.5");
-    assert!(message(&Architecture::mlp(), "xavier", Input::Uniform).starts_with("input must be a correlation"));
+    assert!(message(&small(), "xavier", &Input::TokenRepeat(f64::NAN)).ends_with("got NaN"));
+    assert_eq!(message(&small(), "xavier", &Input::Correlation(1.5)), "input correlation must be in [0, 1], got 1.5");
+    assert!(message(&Architecture::mlp(), "xavier", &Input::Uniform).starts_with("input must be a correlation"));
 }
 
 #[test]
 fn correlated_vectors_have_the_variance_of_the_embeddings() {
-    let variance =
-        |architecture: &Architecture, scheme, run| match assembled(architecture, scheme, Input::Correlation(0.2), run)
-            .stack
-            .streams[0]
-            .source
-        {
-            Source::Gaussian(gaussian) => gaussian.variance,
-            Source::Embedding(_) => f64::NAN,
-        };
+    let variance = |architecture: &Architecture, scheme, run| match assembled(
+        architecture,
+        scheme,
+        &Input::Correlation(0.2),
+        &run,
+    )
+    .stack
+    .streams[0]
+        .source
+    {
+        Source::Gaussian(gaussian) => gaussian.variance,
+        Source::Embedding(_) => f64::NAN,
+    };
     let architecture = Architecture { dropout: 0.1, segments: true, ..small() };
     approx::assert_relative_eq!(variance(&architecture, "normal:0.5", Run::default()), 0.75, max_relative = 1e-12);
     approx::assert_relative_eq!(variance(&architecture, "dslm", Run::default()), 0.9, max_relative = 1e-12);
@@ -198,7 +203,7 @@ fn correlated_vectors_have_the_variance_of_the_embeddings() {
 #[test]
 fn what_is_computed_as_something_else_has_a_caveat() {
     let texts = |architecture: Architecture, scheme: &str| {
-        let caveats = assembled(&architecture, scheme, Input::Zipf, Run::default()).caveats;
+        let caveats = assembled(&architecture, scheme, &Input::Zipf, &Run::default()).caveats;
         caveats.into_iter().map(|caveat| caveat.text).collect::<Vec<_>>().join("; ")
     };
     assert_eq!(texts(Architecture { head: Head::Tied, ..small() }, "xavier"), "");
@@ -211,7 +216,7 @@ fn what_is_computed_as_something_else_has_a_caveat() {
 #[test]
 fn scales_of_the_architecture_replace_those_of_the_scheme() {
     let scales = |architecture: &Architecture| {
-        let stack = assembled(architecture, "dslm", Input::Zipf, Run::default()).stack;
+        let stack = assembled(architecture, "dslm", &Input::Zipf, &Run::default()).stack;
         let Op::Chain(block) = &stack.streams[0].body[1].op else { unreachable!("a block is a chain") };
         let Op::Sum(sum) = &block[0].op else { unreachable!("attention is a sum") };
         (sum.branches[0].scale, sum.branches[1].scale)
@@ -223,9 +228,9 @@ fn scales_of_the_architecture_replace_those_of_the_scheme() {
 
 #[test]
 fn a_scheme_that_is_not_defined_says_so() {
-    let got = message(&Architecture::mlp(), "dslm", Input::Zipf);
+    let got = message(&Architecture::mlp(), "dslm", &Input::Zipf);
     assert_eq!(got, "scheme dslm needs the attention and feed-forward branches of an encoder, got an MLP");
-    let got = message(&small(), "dslm:k=5", Input::Zipf);
+    let got = message(&small(), "dslm:k=5", &Input::Zipf);
     assert_eq!(got, "scheme dslm needs branch_scale² = k/n^alpha of at most 1, got 1.25 with n = 4");
     let run = Run { grad_correlation: -0.5, ..Run::default() };
     let error = assemble(&small(), &Scheme::parse("xavier").unwrap(), &Input::Zipf, &run).unwrap_err();
@@ -244,7 +249,7 @@ fn dslm_without_a_signal_is_an_error() {
 fn sinusoids_have_the_amplitude_of_the_scheme() {
     let scale = |scheme| {
         let architecture = Architecture { positions: Positions::Sinusoidal, ..small() };
-        match assembled(&architecture, scheme, Input::Zipf, TRAIN).stack.streams.remove(0).source {
+        match assembled(&architecture, scheme, &Input::Zipf, &TRAIN).stack.streams.remove(0).source {
             Source::Embedding(embedding) => match embedding.terms[1] {
                 EmbeddingTerm::SinusoidalPosition { scale } => scale,
                 _ => f64::NAN,

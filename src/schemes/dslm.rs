@@ -214,9 +214,9 @@ mod tests {
         Architecture { dropout: 0.1, attention_dropout: 0.1, ..shape }
     }
 
-    fn training(architecture: &Architecture, input: Input) -> Stack {
+    fn training(architecture: &Architecture, input: &Input) -> Stack {
         let run = Run { train: true, ..Run::default() };
-        assemble(architecture, &Scheme::parse("dslm").unwrap(), &input, &run).unwrap().stack
+        assemble(architecture, &Scheme::parse("dslm").unwrap(), input, &run).unwrap().stack
     }
 
     /// Second moments of all sites whose path ends so.
@@ -243,7 +243,7 @@ mod tests {
                         activation: activation.parse::<Activation>().unwrap(),
                         ..plain()
                     };
-                    let stack = training(&architecture, Input::Zipf);
+                    let stack = training(&architecture, &Input::Zipf);
                     let branches = second_moments(&stack, ".dropout");
                     assert_eq!(branches.len(), 1 + 2 * 6);
                     for second in branches {
@@ -263,7 +263,7 @@ mod tests {
             let table = predict(stack, Sites::Stream).unwrap().table;
             table.weights.into_iter().map(|row| (row.tensor, row.variance)).collect::<Vec<_>>()
         };
-        assert_eq!(weights(&evaluation), weights(&training(&plain(), Input::Zipf)));
+        assert_eq!(weights(&evaluation), weights(&training(&plain(), &Input::Zipf)));
     }
 
     /// ReLU, d_ff = 4 d, r0 = 0.221 and long sequences, where attention is flat. What is left of the

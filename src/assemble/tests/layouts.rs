@@ -15,7 +15,7 @@ pub(super) fn checked(architecture: &Architecture, run: &Run) -> Stack {
 
 fn block(architecture: &Architecture) -> String {
     checked(architecture, &TRAIN);
-    block_paths(architecture, Run::default())
+    block_paths(architecture)
 }
 
 /// The attention at `branch` of block `index`.
@@ -211,7 +211,7 @@ fn experts_stand_in_place_of_the_feed_forward_network() {
 
 #[test]
 fn the_scheme_hf_takes_every_distribution_from_the_table() {
-    let got = message(&Architecture { init: None, ..small() }, "hf", Input::Zipf);
+    let got = message(&Architecture { init: None, ..small() }, "hf", &Input::Zipf);
     assert_eq!(got, "scheme hf needs the table `init`, which a Hugging Face config brings, got no table");
     let table = InitTable { ffn_out: Init::Zero, ..InitTable::everywhere(Init::Normal { std: 0.5 }) };
     let json = serde_json::to_string(&checked(&Architecture { init: Some(table), ..small() }, &TRAIN)).unwrap();

@@ -44,7 +44,7 @@ fn stems_embed_patches_and_frames() {
     assert_eq!((got.seq_len, got.source.width()), (32, 5));
     assert_eq!(entrance(&got).0, "conv1 activation1 conv2 activation2 position");
     assert_eq!(
-        message(&audio, "hf", Input::Uniform),
+        message(&audio, "hf", &Input::Uniform),
         "input must be a correlation between tokens, for a stem reads patches or frames, got token ids"
     );
 }
@@ -121,7 +121,7 @@ fn audio_and_text() {
 #[test]
 fn given_ids_are_the_source() {
     let tokens = |sequences: &[&[u32]]| Input::Tokens { sequences: sequences.iter().map(|ids| ids.to_vec()).collect() };
-    let stack = assembled(&small(), "hf", tokens(&[&[1, 2, 49], &[0, 0, 7]]), Run::default()).stack;
+    let stack = assembled(&small(), "hf", &tokens(&[&[1, 2, 49], &[0, 0, 7]]), &Run::default()).stack;
     assert_eq!(check(&stack), Ok(()));
     let stream = &stack.streams[0];
     assert_eq!(stream.seq_len, 3);
@@ -133,8 +133,8 @@ fn given_ids_are_the_source() {
         ([&[1, 2], &[3]], "tokens must be sequences of one length, got 1 ids beside 2"),
         ([&[], &[]], "tokens must be at least one id, got none"),
     ] {
-        assert_eq!(message(&small(), "hf", tokens(&sequences)), expected);
+        assert_eq!(message(&small(), "hf", &tokens(&sequences)), expected);
     }
-    let got = message(&two_streams(), "hf", tokens(&[&[1]]));
+    let got = message(&two_streams(), "hf", &tokens(&[&[1]]));
     assert_eq!(got, "the decoder's input must be given beside the tokens of the encoder, got nothing");
 }

@@ -32,8 +32,8 @@ impl Block<'_> {
         let path = "attention.heads";
         let rotary = self.rotary();
         let states = match architecture.latent {
-            Some(latent) => self.latent_states(path, latent, rotary),
-            None => self.states(path, architecture.d_model, rotary),
+            Some(latent) => self.latent_states(path, latent, rotary.as_ref()),
+            None => self.states(path, architecture.d_model, rotary.as_ref()),
         };
         let heads = Attention { mask: self.mask(), bias: self.position_bias(path), ..self.softmax(states) };
         Node::new("heads", Op::Attention(heads))
@@ -74,7 +74,7 @@ impl Block<'_> {
     }
 
     /// Linear maps, of input of width `kv_width` to keys and values.
-    fn states(&self, path: &str, kv_width: usize, rotary: Option<Rotary>) -> States {
+    fn states(&self, path: &str, kv_width: usize, rotary: Option<&Rotary>) -> States {
         let architecture = self.blocks.architecture;
         let linear = |name: &str, role, fan_in, fan_out| {
             self.linear(&format!("{path}.{name}"), role, Fans::new(fan_in, fan_out), architecture.qkv_biases)
@@ -84,7 +84,7 @@ impl Block<'_> {
         let key = linear("key", Role::Key, kv_width, heads * architecture.d_head);
         let value = linear("value", Role::Value, kv_width, heads * architecture.d_value);
         let finished = |linear, name: &str, heads| {
-            let rotary = rotary.clone().map(|rotary| rotated(&format!("{name}_rotary"), rotary));
+            let rotary = rotary.map(|rotary| rotated(&format!("{name}_rotary"), rotary));
             [Some(linear), self.qk_norm(&format!("{name}_norm"), heads), rotary].into_iter().flatten().collect()
         };
         States { query: finished(query, "query", query_heads), key: finished(key, "key", heads), value: vec![value] }
@@ -102,7 +102,7 @@ impl Block<'_> {
     }
 
     /// Multi-head latent attention. The latent of keys and values is one: its two chains share weights.
-    fn latent_states(&self, path: &str, latent: Latent, rotary: Option<Rotary>) -> States {
+    fn latent_states(&self, path: &str, latent: Latent, rotary: Option<&Rotary>) -> States {
         let architecture = self.blocks.architecture;
         let (width, heads) = (architecture.d_model, architecture.n_heads);
         let down = |name: &str, tensor: &str, role, rank| {
@@ -112,7 +112,7 @@ impl Block<'_> {
         let up = |name: &str, role, fan_in, fan_out| {
             self.linear(&format!("{path}.{name}"), role, Fans::new(fan_in, fan_out), false)
         };
-        let turned = |name: &str| rotary.clone().map(|rotary| rotated(name, rotary));
+        let turned = |name: &str| rotary.map(|rotary| rotated(name, rotary));
         let beside = |nope: Vec<Node>, rope: Vec<Node>, shared| {
             let parts = vec![ConcatPart { shared: false, body: nope }, ConcatPart { shared, body: rope }];
             Op::Concat(Concat { n_heads: heads, parts })
@@ -157,6 +157,6 @@ impl Block<'_> {
     }
 }
 
-fn rotated(name: &str, rotary: Rotary) -> Node {
-    Node::apply(name, Component::Rotary(rotary))
+fn rotated(name: &str, rotary: &Rotary) -> Node {
+    Node::apply(name, Component::Rotary(rotary.clone()))
 }
