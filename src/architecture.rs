@@ -3,10 +3,13 @@
 //! An [`Architecture`] may leave fields open; [`Architecture::resolved`] fills them in from the
 //! others and checks all of them, so that overriding one field moves the defaults that depend on it.
 
+mod checks;
 mod error;
 mod file;
 mod parts;
 mod resolved;
+#[cfg(test)]
+mod tests;
 mod words;
 
 use serde::{Deserialize, Serialize};
@@ -14,7 +17,7 @@ use serde::{Deserialize, Serialize};
 pub use error::ArchitectureError;
 pub use file::Format;
 pub use parts::{Experts, InitTable, Latent, Stem};
-pub use resolved::{Placement, Resolved};
+pub use resolved::Resolved;
 pub use words::{Activation, Head, Kind, NormChoice, NormPlacement, Parallel, Positions, QkNorm};
 
 /// A network as it is described. Field names are the keys of MODEL files; the default is a plain
@@ -60,7 +63,8 @@ pub struct Architecture {
     pub norm_eps: f64,
     /// Where blocks normalise.
     pub norm_placement: NormPlacement,
-    /// Whether a norm follows the last block; by default only in Pre-LN encoders.
+    /// Whether a norm follows the last block; by default in encoders unless norms are
+    /// placed post.
     pub final_norm: Option<bool>,
     /// How tokens know where they are.
     pub positions: Positions,

@@ -1,49 +1,73 @@
 //! Architecture and scheme to stack: the one place where numbers are written.
 //!
-//! A stream's body is `embeddings`, `blocks.0` …, `final_norm` (only if there is one).
+//! A stream's body is `embeddings`, `blocks.0` …, `final_norm` (only if something follows the last block).
 //!
 //! ```text
-//! pre block   attention: x + [norm, heads, output, dropout]   ffn: x + [norm, in, activation, out, dropout]
-//! post block  attention, attention_norm, ffn, ffn_norm        gated ffn: (gate, activation) ∘ up, out
-//! MLP block   [norm], linear, activation, [dropout]; with residual connections inside `layer`
+//! pre block        attention: x + [norm, heads, output, dropout]   ffn: x + [norm, in, activation, out, dropout]
+//! post block       attention, attention_norm, ffn, ffn_norm        gated ffn: (gate, activation) ∘ up, out
+//! sandwich block   x + [norm, …, output_norm]                      reordered: x + [heads, …, output_norm]
+//! sub block        x + [norm, heads, inner_norm, output]           mixture: experts in place of in … out
+//! parallel block   x + [attention: [norm, …]] + [ffn: [norm, …]]   decoder: attention, cross_attention, ffn
+//! MLP block        [norm], linear, activation, [dropout]; with residual connections inside `layer`
 //! ```
 //!
-//! Dropout and stochastic depth are there only in training.
+//! Dropout and stochastic depth are there only in training. An encoder and a decoder are two streams of
+//! these names; tensors then begin with the name of their stream.
 
 mod embeddings;
+mod input;
+mod side;
 #[cfg(test)]
 mod tests;
 
-use sigprop_stack::{GradientSeed, Stack, Stream};
+use sigprop_stack::{GradientSeed, Stack};
 
-use crate::architecture::{Architecture, ArchitectureError, Kind, Positions, Resolved};
-use crate::predict::{Caveat, ForwardWalk, PredictError};
-use crate::recipe::Blocks;
+use crate::architecture::{Architecture, ArchitectureError, Resolved};
+use crate::predict::{Caveat, PredictError};
 use crate::schemes::{Scheme, SchemeError};
-use embeddings::Reads;
+use input::Reads;
+use side::Side;
 
 /// What the network reads.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub enum Input {
-    /// Token ids with probabilities ∝ 1/rank.
+    /// Token ids with probabilities ∝ 1/rank; patches or frames where a stem stands, vectors in an MLP.
     #[default]
     Zipf,
     /// All token ids equally likely.
     Uniform,
     /// Token ids from a power law, two positions having the same one with this probability.
     TokenRepeat(f64),
+    /// Given ids; their number replaces the architecture's `seq_len`.
+    Tokens {
+        /// Equally likely sequences, all of one length.
+        sequences: Vec<Vec<u32>>,
+    },
     /// The site `embeddings` itself is Gaussian, with this correlation between tokens and the
     /// variance that embeddings have under the scheme.
     Correlation(f64),
 }
 
+/// A stream of an encoder–decoder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StreamName {
+    /// What cross-attention reads.
+    Encoder,
+    /// What reads it.
+    Decoder,
+}
+
 /// How the network runs.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Run {
     /// Whether dropout and stochastic depth are on.
     pub train: bool,
     /// Correlation between the gradients of two tokens at the end of the stream.
     pub grad_correlation: f64,
+    /// What a decoder reads; by default the law that the encoder reads.
+    pub decoder_input: Option<Input>,
+    /// The stream at whose end the gradient starts; by default the last.
+    pub loss_at: Option<StreamName>,
 }
 
 /// A stack, and what in it is not quite what was asked for.
@@ -98,52 +122,59 @@ pub fn assemble(
     input: &Input,
     run: &Run,
 ) -> Result<Assembled, AssembleError> {
-    let architecture = architecture.resolved()?;
+    let encoder = architecture.resolved()?;
     correlation("grad_correlation", run.grad_correlation)?;
+    let gradient = GradientSeed { stream: gradient_stream(&encoder, run)?, correlation: run.grad_correlation };
     let recipe = scheme.recipe();
-    let reads = Reads::new(&architecture, input)?;
-    let (source, embeddings) = reads.enter(&architecture, recipe, run.train)?;
-    let entrance = || {
-        let (source, embeddings) = reads.enter(&architecture, recipe, true)?;
-        let mut walk = ForwardWalk::new(&source, architecture.seq_len);
-        walk.through(&[embeddings])?;
-        Ok(walk)
+    let sides = match &encoder.decoder {
+        None => vec![(encoder.kind.name(), "", &encoder, input)],
+        Some(decoder) => vec![
+            ("encoder", "encoder.", &encoder, input),
+            ("decoder", "decoder.", &**decoder, decoder_input(input, run)?),
+        ],
     };
-    let projections = recipe.projections(&architecture, &entrance)?;
-    let blocks = Blocks::new(&architecture, recipe.residual(&architecture), run.train);
-
-    let mut body = Vec::with_capacity(architecture.n_layers + 2);
-    body.push(embeddings);
-    body.extend((0..architecture.n_layers).map(|index| blocks.block(index, &projections)));
-    if architecture.final_norm {
-        body.extend(blocks.norm("final_norm"));
+    let mut streams = Vec::with_capacity(sides.len());
+    let mut token = None;
+    for (name, prefix, side, input) in sides {
+        let reads = Reads::new(side, input)?;
+        let architecture = Resolved { seq_len: reads.seq_len().unwrap_or(side.seq_len), ..side.clone() };
+        recipe.fits(&architecture)?;
+        let side = Side { architecture: &architecture, recipe, prefix, token: token.take() };
+        token = encoder.shared_embedding.then(|| side.token());
+        streams.push(side.stream(name, &reads, run.train)?);
     }
-    let stack = Stack {
-        name: architecture.name.clone(),
-        seq_len: architecture.seq_len,
-        streams: vec![Stream { name: architecture.kind.name().to_owned(), source, body }],
-        gradient: GradientSeed { stream: 0, correlation: run.grad_correlation },
-    };
-    Ok(Assembled { stack, caveats: caveats(&architecture, recipe.caveat(&architecture)) })
+    let caveat = recipe.caveat(&encoder).map(|text| {
+        let site = if streams.len() > 1 { "encoder.blocks.0" } else { "blocks.0" };
+        Caveat { site: site.to_owned(), sites: encoder.n_layers, text }
+    });
+    let stack = Stack { name: encoder.name, streams, gradient };
+    Ok(Assembled { stack, caveats: caveat.into_iter().collect() })
 }
 
-/// What is computed as if it were something else.
-fn caveats(architecture: &Resolved, scheme: Option<String>) -> Vec<Caveat> {
-    let encoder = architecture.kind == Kind::Encoder;
-    let positions = match architecture.positions {
-        Positions::Rotary => Some("rotary positions are treated as none: tokens count as exchangeable"),
-        Positions::Alibi => Some("ALiBi is treated as none: tokens count as exchangeable"),
-        // The predictor says what it thinks of sinusoids.
-        Positions::None | Positions::Learned | Positions::Sinusoidal => None,
-    };
-    let decoder = architecture.decoder.then_some("computed as bidirectional: this decoder's causal mask is left out");
-    let attention = positions.into_iter().chain(decoder).filter(|_| encoder).map(|text| Caveat {
-        site: "blocks.0.attention.heads".to_owned(),
-        sites: architecture.n_layers,
-        text: text.to_owned(),
-    });
-    let scheme = scheme.map(|text| Caveat { site: "blocks.0".to_owned(), sites: architecture.n_layers, text });
-    attention.chain(scheme).collect()
+/// Index of the stream at whose end the gradient starts.
+fn gradient_stream(encoder: &Resolved, run: &Run) -> Result<usize, AssembleError> {
+    match (&encoder.decoder, run.loss_at) {
+        (None, None | Some(StreamName::Encoder)) | (Some(_), Some(StreamName::Encoder)) => Ok(0),
+        (Some(_), None | Some(StreamName::Decoder)) => Ok(1),
+        (None, Some(StreamName::Decoder)) => Err(AssembleError::Input {
+            field: "the stream of the loss",
+            expected: "the encoder of a network without a decoder".to_owned(),
+            got: "the decoder".to_owned(),
+        }),
+    }
+}
+
+/// What the decoder reads beside an encoder that reads `input`.
+fn decoder_input<'a>(input: &'a Input, run: &'a Run) -> Result<&'a Input, AssembleError> {
+    match (&run.decoder_input, input) {
+        (Some(own), _) => Ok(own),
+        (None, Input::Zipf | Input::Uniform | Input::TokenRepeat(_) | Input::Correlation(_)) => Ok(input),
+        (None, Input::Tokens { .. }) => Err(AssembleError::Input {
+            field: "the decoder's input",
+            expected: "given beside the tokens of the encoder".to_owned(),
+            got: "nothing".to_owned(),
+        }),
+    }
 }
 
 fn correlation(field: &'static str, got: f64) -> Result<(), AssembleError> {

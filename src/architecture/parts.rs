@@ -43,7 +43,7 @@ pub struct Experts {
     pub scale: f64,
     /// Blocks at the beginning that have a plain feed-forward network.
     pub first_dense: usize,
-    /// Of the others, every how many-th block is a mixture; 1: all.
+    /// Of the others, the last of every so many blocks is a mixture; 1: all.
     pub every: usize,
 }
 

@@ -1,112 +1,166 @@
 //! What enters block 0: the source of the stream and the node `embeddings`.
 
-use std::convert::Infallible;
+use sigprop_stack::{
+    Activation, Component, Convolution, Embedding, EmbeddingTerm, Gaussian, Ids, Node, Op, PowerLaw, Prepend, Scale,
+    Source, Tensor,
+};
 
-use sigprop_stack::{Component, Dropout, Embedding, EmbeddingTerm, Gaussian, Ids, Node, Op, Source, Tensor};
-
-use super::{AssembleError, Input, correlation};
-use crate::architecture::{Kind, Positions, Resolved};
+use super::input::Reads;
+use super::side::Side;
+use crate::architecture::{Kind, Positions, Stem};
 use crate::predict::{ForwardWalk, PredictError};
-use crate::root::root;
-use crate::schemes::{Recipe, Table};
+use crate::recipe::{Fans, Outer, Table};
 
-/// An input, resolved for an architecture.
-#[derive(Clone, Copy)]
-pub(super) enum Reads {
-    /// Ids of probabilities that fall with this exponent.
-    Ids(f64),
-    /// Gaussian vectors of this correlation where embeddings would be.
-    Vectors(f64),
+/// The beginning of a stream.
+pub(super) struct Entrance {
+    pub(super) seq_len: usize,
+    pub(super) source: Source,
+    pub(super) node: Node,
 }
 
-impl Reads {
-    pub(super) fn new(architecture: &Resolved, input: &Input) -> Result<Self, AssembleError> {
-        match (architecture.kind, *input) {
-            (_, Input::Correlation(r)) => correlation("input correlation", r).map(|()| Self::Vectors(r)),
-            (Kind::Encoder, Input::Zipf) => Ok(Self::Ids(1.0)),
-            (Kind::Encoder, Input::Uniform) => Ok(Self::Ids(0.0)),
-            (Kind::Encoder, Input::TokenRepeat(probability)) => {
-                repeating_exponent(architecture.vocab_size, probability).map(Self::Ids)
-            }
-            // The default of the input, not a wish.
-            (Kind::Mlp, Input::Zipf) => Ok(Self::Vectors(0.0)),
-            (Kind::Mlp, Input::Uniform | Input::TokenRepeat(_)) => Err(AssembleError::Input {
-                field: "input",
-                expected: "a correlation between tokens, for an MLP reads vectors".to_owned(),
-                got: "token ids".to_owned(),
-            }),
-        }
+impl Entrance {
+    fn new(seq_len: usize, source: Source, body: Vec<Node>) -> Self {
+        Self { seq_len, source, node: Node::new("embeddings", Op::Chain(body)) }
     }
+}
 
-    /// The source and the node behind it.
-    pub(super) fn enter(
-        self,
-        architecture: &Resolved,
-        recipe: &dyn Recipe,
-        train: bool,
-    ) -> Result<(Source, Node), PredictError> {
-        match self {
-            Self::Ids(exponent) => Ok((embedded(architecture, recipe, exponent), processed(architecture, train))),
-            Self::Vectors(correlation) => {
-                let variance = match architecture.kind {
-                    Kind::Encoder => variance(architecture, recipe, train)?,
+impl Side<'_> {
+    /// What this input becomes before block 0.
+    pub(super) fn entrance(&self, reads: &Reads, train: bool) -> Result<Entrance, PredictError> {
+        match reads {
+            Reads::Ids(ids) => Ok(self.embedded(ids.clone(), train)),
+            Reads::Stem(stem) => Ok(self.stem(stem, train)),
+            Reads::Vectors(correlation) => {
+                let variance = match self.architecture.kind {
+                    Kind::Encoder => self.variance(train)?,
                     Kind::Mlp => 1.0,
                 };
-                let gaussian = Gaussian { width: architecture.d_model, variance, correlation };
-                Ok((Source::Gaussian(gaussian), Node::new("embeddings", Op::Chain(Vec::new()))))
+                let gaussian = Gaussian { width: self.architecture.d_model, variance, correlation: *correlation };
+                Ok(Entrance::new(self.architecture.seq_len, Source::Gaussian(gaussian), Vec::new()))
             }
         }
     }
-}
 
-/// The sum of embeddings of ids whose probabilities fall with `exponent`.
-fn embedded(architecture: &Resolved, recipe: &dyn Recipe, exponent: f64) -> Source {
-    let table =
-        |name: &str, table| Tensor { name: format!("embeddings.{name}"), init: recipe.embedding(architecture, table) };
-    let mut terms = vec![EmbeddingTerm::Token { table: table("token", Table::Token) }];
-    match architecture.positions {
-        Positions::None | Positions::Rotary | Positions::Alibi => {}
-        Positions::Learned => terms.push(EmbeddingTerm::LearnedPosition { table: table("position", Table::Position) }),
-        Positions::Sinusoidal => {
-            terms.push(EmbeddingTerm::SinusoidalPosition { scale: recipe.sinusoid(architecture) });
-        }
+    /// The table of the token embedding.
+    pub(super) fn token(&self) -> Tensor {
+        self.token.clone().unwrap_or_else(|| self.table("token", Table::Token))
     }
-    if architecture.segments {
-        terms.push(EmbeddingTerm::Segment { table: table("segment", Table::Segment) });
-    }
-    let ids = Ids { vocab_size: architecture.vocab_size, exponent };
-    Source::Embedding(Embedding { width: architecture.d_model, ids, terms })
-}
 
-/// What happens to the sum of embeddings before block 0.
-fn processed(architecture: &Resolved, train: bool) -> Node {
-    let norm = architecture.norm.filter(|_| architecture.embedding_norm);
-    let norm = norm.map(|norm| Node::apply("norm", Component::Norm(norm)));
-    let rate = architecture.dropout;
-    let dropout = (train && rate > 0.0).then(|| Node::apply("dropout", Component::Dropout(Dropout { rate })));
-    Node::new("embeddings", Op::Chain(norm.into_iter().chain(dropout).collect()))
-}
-
-/// Second moment of what enters block 0, whatever ids are drawn.
-fn variance(architecture: &Resolved, recipe: &dyn Recipe, train: bool) -> Result<f64, PredictError> {
-    let mut walk = ForwardWalk::new(&embedded(architecture, recipe, 0.0), architecture.seq_len);
-    walk.through(&[processed(architecture, train)])?;
-    Ok(walk.second_moment())
-}
-
-/// The exponent of the power law whose Σ p² is `probability`.
-fn repeating_exponent(vocab_size: usize, probability: f64) -> Result<f64, AssembleError> {
-    /// Beyond, Σ p² is 1 to the last digit.
-    const STEEPEST: f64 = 64.0;
-    let least = 1.0 / vocab_size as f64;
-    if !(least..=1.0).contains(&probability) {
-        return Err(AssembleError::Input {
-            field: "token repeat probability",
-            expected: format!("between 1/vocab_size = {least} and 1"),
-            got: probability.to_string(),
+    /// Embedded ids. What is added to the token embedding is part of the source, unless the token
+    /// embedding is scaled or projected before.
+    fn embedded(&self, ids: Ids, train: bool) -> Entrance {
+        let architecture = self.architecture;
+        let factor = architecture.embedding_scale;
+        let scale = ((factor - 1.0).abs() > 0.0).then(|| Node::apply("scale", Component::Scale(Scale { factor })));
+        let width = architecture.embedding_width;
+        let projection = (width != architecture.d_model).then(|| {
+            let fans = Fans::new(width, architecture.d_model);
+            self.outer("embeddings.projection", Outer::EmbeddingIn, fans, false)
         });
+        let mut body: Vec<Node> = scale.into_iter().chain(projection).collect();
+        let mut terms = vec![EmbeddingTerm::Token { table: self.token() }];
+        if body.is_empty() {
+            terms.extend(self.added().into_iter().map(|(_, term)| term));
+        } else {
+            body.extend(self.added_nodes());
+        }
+        body.extend(self.finished(architecture.embedding_norm, train));
+        Entrance::new(architecture.seq_len, Source::Embedding(Embedding { width, ids, terms }), body)
     }
-    let excess = |exponent| Ok(Ids { vocab_size, exponent }.repeat_probability(2).ln() - probability.ln());
-    let Ok(exponent) = root::<Infallible>(0.0, STEEPEST, excess);
-    Ok(exponent)
+
+    /// Embedded patches or frames of independent N(0, 1) entries.
+    fn stem(&self, stem: &Stem, train: bool) -> Entrance {
+        let width = self.architecture.d_model;
+        let seq_len = self.architecture.seq_len;
+        let noise = |width| Source::Gaussian(Gaussian { width, variance: 1.0, correlation: 0.0 });
+        let (seq_len, source, mut body, norm) = match *stem {
+            Stem::Patches { patch_width, class_token, bias, norm } => {
+                let fans = Fans::new(patch_width, width);
+                let mut body = vec![self.outer("embeddings.patches", Outer::Stem, fans, bias)];
+                body.extend(class_token.then(|| {
+                    let token = self.table("class_token", Table::ClassToken);
+                    Node::apply("class_token", Component::Prepend(Prepend { token }))
+                }));
+                (seq_len - usize::from(class_token), noise(patch_width), body, norm)
+            }
+            Stem::Audio { n_mels } => {
+                let activation = |name: &str| Node::apply(name, Component::Activation(Activation::Gelu));
+                let body = vec![
+                    self.convolution("conv1", n_mels, 1),
+                    activation("activation1"),
+                    self.convolution("conv2", width, 2),
+                    activation("activation2"),
+                ];
+                (2 * seq_len, noise(n_mels), body, false)
+            }
+        };
+        body.extend(self.added_nodes());
+        body.extend(self.finished(norm || self.architecture.embedding_norm, train));
+        Entrance::new(seq_len, source, body)
+    }
+
+    /// A convolution of width 3.
+    fn convolution(&self, name: &str, fan_in: usize, stride: usize) -> Node {
+        let (kernel, fan_out) = (3, self.architecture.d_model);
+        let fans = Fans::new(kernel * fan_in, fan_out);
+        let path = format!("embeddings.{name}");
+        let (weight, bias) = self.outer_tensors(&path, Outer::Stem, fans, self.architecture.biases);
+        let convolution = Convolution { fan_in, fan_out, kernel, stride, padding: 1, weight, bias };
+        Node::apply(name, Component::Convolution(convolution))
+    }
+
+    /// What is added to the embedding of a token or patch.
+    fn added(&self) -> Vec<(&'static str, EmbeddingTerm)> {
+        let mut terms = Vec::new();
+        match self.architecture.positions {
+            Positions::None | Positions::Rotary | Positions::Alibi | Positions::Relative => {}
+            Positions::Learned => {
+                let table = self.table("position", Table::Position);
+                terms.push(("position", EmbeddingTerm::LearnedPosition { table }));
+            }
+            Positions::Sinusoidal => {
+                let scale = self.recipe.sinusoid(self.architecture);
+                terms.push(("position", EmbeddingTerm::SinusoidalPosition { scale }));
+            }
+        }
+        if self.architecture.segments {
+            terms.push(("segment", EmbeddingTerm::Segment { table: self.table("segment", Table::Segment) }));
+        }
+        let rows = self.architecture.token_types;
+        if rows > 0 {
+            let table = self.table("token_type", Table::TokenType);
+            terms.push(("token_type", EmbeddingTerm::Constant { table, rows }));
+        }
+        terms
+    }
+
+    fn added_nodes(&self) -> impl Iterator<Item = Node> {
+        self.added().into_iter().map(|(name, term)| Node::apply(name, Component::Embedding(term)))
+    }
+
+    /// What happens to the sum of embeddings before block 0.
+    fn finished(&self, norm: bool, train: bool) -> impl Iterator<Item = Node> {
+        let norm = self.architecture.norm.filter(|_| norm);
+        let norm = norm.map(|norm| Node::apply("norm", Component::Norm(norm)));
+        norm.into_iter().chain(Self::dropout(self.architecture.embedding_dropout, train))
+    }
+
+    /// Second moment of what enters block 0, whatever ids are drawn.
+    fn variance(&self, train: bool) -> Result<f64, PredictError> {
+        let Entrance { seq_len, source, node } = match &self.architecture.stem {
+            Some(stem) => self.stem(stem, train),
+            None => {
+                let uniform = PowerLaw { vocab_size: self.architecture.vocab_size, exponent: 0.0 };
+                self.embedded(Ids::PowerLaw(uniform), train)
+            }
+        };
+        let mut walk = ForwardWalk::new(&source, seq_len);
+        walk.through(&[node])?;
+        Ok(walk.second_moment())
+    }
+
+    fn table(&self, name: &str, table: Table) -> Tensor {
+        let init = self.recipe.embedding(self.architecture, table);
+        Tensor { name: format!("{}embeddings.{name}", self.prefix), init }
+    }
 }

@@ -1,17 +1,20 @@
 //! Stacks as they are assembled: names, structure, numbers.
 
-use sigprop_stack::{EmbeddingTerm, Ids, Node, Op, Source, Stack, check};
+mod layouts;
+
+use sigprop_stack::{EmbeddingTerm, Ids, Init, Node, Op, PowerLaw, Source, Stack, check};
 
 use super::{AssembleError, Assembled, Input, Run, assemble};
-use crate::architecture::{Activation, Architecture, Head, NormChoice, NormPlacement, Positions};
+use crate::architecture::{Activation, Architecture, Head, InitTable, NormChoice, NormPlacement, Positions};
 use crate::schemes::{SCHEMES, Scheme};
 
-const TRAIN: Run = Run { train: true, grad_correlation: 0.0 };
+const TRAIN: Run = Run { train: true, grad_correlation: 0.0, decoder_input: None, loss_at: None };
 
 /// Two blocks of width 8.
 fn small() -> Architecture {
     let shape = Architecture { n_layers: 2, d_model: 8, n_heads: Some(2), seq_len: 16, ..Architecture::default() };
-    Architecture { vocab_size: 50, ..shape }
+    let init = InitTable::everywhere(Init::Normal { std: 0.02 });
+    Architecture { vocab_size: 50, init: Some(init), ..shape }
 }
 
 fn assembled(architecture: &Architecture, scheme: &str, input: Input, run: Run) -> Assembled {
@@ -35,6 +38,8 @@ fn paths(nodes: &[Node]) -> Vec<String> {
             Op::Chain(body) => paths(body),
             Op::Sum(sum) => sum.branches.iter().flat_map(|branch| paths(&branch.body)).collect(),
             Op::Product(product) => product.factors.iter().flat_map(|factor| paths(factor)).collect(),
+            Op::Concat(concat) => concat.parts.iter().flat_map(|part| paths(&part.body)).collect(),
+            Op::Mixture(mixture) => paths(&mixture.expert),
             Op::Attention(attention) => {
                 [&attention.query, &attention.key, &attention.value].into_iter().flat_map(|body| paths(body)).collect()
             }
@@ -150,13 +155,16 @@ fn every_scheme_on_every_network_passes_the_check() {
 #[test]
 fn inputs_become_sources() {
     let exponent = |input| match assembled(&small(), "xavier", input, Run::default()).stack.streams[0].source.clone() {
-        Source::Embedding(embedding) => embedding.ids.exponent,
+        Source::Embedding(embedding) => match embedding.ids {
+            Ids::PowerLaw(law) => law.exponent,
+            Ids::Given(_) => f64::NAN,
+        },
         Source::Gaussian(_) => f64::NAN,
     };
     approx::assert_relative_eq!(exponent(Input::Zipf), 1.0);
     approx::assert_relative_eq!(exponent(Input::Uniform), 0.0);
     for probability in [1.0 / 50.0, 0.03, 0.3, 0.99, 1.0] {
-        let ids = Ids { vocab_size: 50, exponent: exponent(Input::TokenRepeat(probability)) };
+        let ids = PowerLaw { vocab_size: 50, exponent: exponent(Input::TokenRepeat(probability)) };
         approx::assert_relative_eq!(ids.repeat_probability(2), probability, max_relative = 1e-12);
     }
     let got = message(&small(), "xavier", Input::TokenRepeat(0.01));
@@ -193,9 +201,10 @@ fn what_is_computed_as_something_else_has_a_caveat() {
         caveats.into_iter().map(|caveat| caveat.text).collect::<Vec<_>>().join("; ")
     };
     assert_eq!(texts(Architecture { head: Head::Tied, ..small() }, "xavier"), "");
-    let decoder = Architecture { decoder: true, positions: Positions::Rotary, ..small() };
-    let got = texts(decoder, "deepnorm");
-    assert!(got.contains("rotary") && got.contains("bidirectional") && got.contains("DeepNorm"), "{got}");
+    let causal = Architecture { causal: true, positions: Positions::Rotary, ..small() };
+    assert_eq!(texts(causal.clone(), "xavier"), "");
+    let got = texts(causal, "deepnorm");
+    assert!(got.starts_with("DeepNorm is defined for encoders"), "{got}");
 }
 
 #[test]
@@ -217,7 +226,7 @@ fn a_scheme_that_is_not_defined_says_so() {
     assert_eq!(got, "scheme dslm needs the attention and feed-forward branches of an encoder, got an MLP");
     let got = message(&small(), "dslm:k=5", Input::Zipf);
     assert_eq!(got, "scheme dslm needs branch_scale² = k/n^alpha of at most 1, got 1.25 with n = 4");
-    let run = Run { train: false, grad_correlation: -0.5 };
+    let run = Run { grad_correlation: -0.5, ..Run::default() };
     let error = assemble(&small(), &Scheme::parse("xavier").unwrap(), &Input::Zipf, &run).unwrap_err();
     assert!(matches!(error, AssembleError::Input { field: "grad_correlation", .. }));
 }
@@ -275,8 +284,8 @@ proptest::proptest! {
             drop_path: drop,
             ..if mlp { Architecture::mlp() } else { Architecture::default() }
         };
-        let input = [Input::Zipf, Input::Uniform, Input::TokenRepeat(number), Input::Correlation(number)][input];
-        let run = Run { train, grad_correlation: number };
+        let input = [Input::Zipf, Input::Uniform, Input::TokenRepeat(number), Input::Correlation(number)][input].clone();
+        let run = Run { train, grad_correlation: number, ..Run::default() };
         if let Ok(assembled) = assemble(&architecture, &Scheme::parse(&scheme(index)).unwrap(), &input, &run) {
             proptest::prop_assert_eq!(check(&assembled.stack), Ok(()));
         }

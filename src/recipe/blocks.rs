@@ -1,149 +1,196 @@
 //! Blocks: attention and feed-forward branches around residual connections, and layers of MLPs.
 
-use sigprop_stack::{Attention, Branch, Component, Dropout, Init, Linear, Node, Op, Product, Sum, Tensor};
+mod attention;
+mod feed_forward;
+mod positions;
 
-use super::{Projection, Residual, Role, Slot};
-use crate::architecture::{Kind, Placement, Resolved};
+use sigprop_stack::{Branch, Component, Dropout, Init, Linear, Node, Op, Sum, Tensor};
 
-/// Builds the blocks of one network.
+use super::{Fans, Projection, Recipe, Residual, Role, Slot};
+use crate::architecture::{Kind, NormPlacement, Parallel, Resolved};
+
+/// The blocks of one stream.
 pub(crate) struct Blocks<'a> {
     architecture: &'a Resolved,
+    recipe: &'a dyn Recipe,
     residual: Residual,
     train: bool,
+    /// What the names of all its tensors begin with.
+    prefix: &'a str,
 }
 
-/// The distributions of any linear map.
-type Projections<'a> = dyn Fn(&Slot) -> Projection + 'a;
+/// One of them.
+pub(crate) struct Block<'a> {
+    blocks: &'a Blocks<'a>,
+    index: usize,
+    projections: &'a (dyn Fn(&Slot) -> Projection + 'a),
+}
+
+/// A branch beside a skip connection.
+struct SubLayer {
+    name: &'static str,
+    /// Without the norm of its input.
+    body: Vec<Node>,
+}
 
 impl<'a> Blocks<'a> {
-    /// Blocks of `architecture`; its own residual scales, if it has any, replace `residual`.
-    pub(crate) fn new(architecture: &'a Resolved, residual: Residual, train: bool) -> Self {
+    /// Blocks of `architecture`; its own residual scales, if it has any, replace those of `recipe`.
+    pub(crate) fn new(architecture: &'a Resolved, recipe: &'a dyn Recipe, train: bool, prefix: &'a str) -> Self {
+        let residual = recipe.residual(architecture);
         let residual = Residual {
             skip: architecture.skip_scale.unwrap_or(residual.skip),
             branch: architecture.branch_scale.unwrap_or(residual.branch),
         };
-        Self { architecture, residual, train }
+        Self { architecture, recipe, residual, train, prefix }
     }
 
-    /// The node of block `index`.
-    pub(crate) fn block(&self, index: usize, projections: &Projections) -> Node {
-        let name = format!("blocks.{index}");
-        let attention = || self.residual("attention", self.attention(index, projections));
-        let ffn = || self.residual("ffn", self.feed_forward(index, projections));
-        let body = match (self.architecture.kind, self.architecture.placement) {
-            (Kind::Encoder, Placement::Pre) => vec![attention(), ffn()],
-            (Kind::Encoder, Placement::Post) => {
-                let norms = [self.norm("attention_norm"), self.norm("ffn_norm")];
-                [attention(), ffn()]
-                    .into_iter()
-                    .zip(norms)
-                    .flat_map(|(sum, norm)| Some(sum).into_iter().chain(norm))
-                    .collect()
-            }
-            (Kind::Mlp, placement) => {
-                let norm = self.norm("norm").filter(|_| placement == Placement::Post);
-                let layer = self.layer(index, projections);
-                let layer = if self.architecture.residual { vec![self.residual("layer", layer)] } else { layer };
-                layer.into_iter().chain(norm).collect()
-            }
-        };
-        Node::new(name, Op::Chain(body))
-    }
-
-    /// The norm called `name`, if the network has norms.
-    pub(crate) fn norm(&self, name: &str) -> Option<Node> {
-        self.architecture.norm.map(|norm| Node::apply(name, Component::Norm(norm)))
-    }
-
-    /// Attention's branch up to the output of its heads.
-    pub(crate) fn attend(&self, index: usize, projections: &Projections) -> Vec<Node> {
-        let site = format!("blocks.{index}.attention.heads");
-        let map = |name, role| vec![self.linear(&site, name, role, index, projections)];
-        let heads = Attention {
-            n_heads: self.architecture.n_heads,
-            n_kv_heads: self.architecture.n_kv_heads,
-            d_head: self.architecture.d_head(),
-            scale: (self.architecture.d_head() as f64).powf(-0.5),
-            dropout_rate: self.rate(self.architecture.attention_dropout),
-            query: map("query", Role::Query),
-            key: map("key", Role::Key),
-            value: map("value", Role::Value),
-        };
-        self.pre_norm().into_iter().chain([Node::new("heads", Op::Attention(heads))]).collect()
-    }
-
-    /// The feed-forward branch.
-    pub(crate) fn feed_forward(&self, index: usize, projections: &Projections) -> Vec<Node> {
-        let site = format!("blocks.{index}.ffn");
-        let activation = Component::Activation(self.architecture.activation.function());
-        let activation = Node::apply("activation", activation);
-        let mut body: Vec<Node> = self.pre_norm().into_iter().collect();
-        if self.architecture.activation.is_gated() {
-            let site = format!("{site}.gated");
-            let gate = self.linear(&site, "gate", Role::FfnGate, index, projections);
-            let up = self.linear(&site, "up", Role::FfnUp, index, projections);
-            let gated = Product { factors: vec![vec![gate, activation], vec![up]] };
-            body.push(Node::new("gated", Op::Product(gated)));
-        } else {
-            body.push(self.linear(&site, "in", Role::FfnIn, index, projections));
-            body.push(activation);
-        }
-        body.push(self.linear(&site, "out", Role::FfnOut, index, projections));
-        body.extend(self.dropout());
-        body
-    }
-
-    fn attention(&self, index: usize, projections: &Projections) -> Vec<Node> {
-        let mut body = self.attend(index, projections);
-        let site = format!("blocks.{index}.attention");
-        body.push(self.linear(&site, "output", Role::AttentionOutput, index, projections));
-        body.extend(self.dropout());
-        body
-    }
-
-    /// A layer of an MLP.
-    fn layer(&self, index: usize, projections: &Projections) -> Vec<Node> {
-        let block = format!("blocks.{index}");
-        let site = if self.architecture.residual { format!("{block}.layer") } else { block };
-        let mut body: Vec<Node> = self.pre_norm().into_iter().collect();
-        body.push(self.linear(&site, "linear", Role::Hidden, index, projections));
-        let activation = Component::Activation(self.architecture.activation.function());
-        body.push(Node::apply("activation", activation));
-        body.extend(self.dropout());
-        body
-    }
-
-    fn residual(&self, name: &str, body: Vec<Node>) -> Node {
-        let skip = Branch { scale: self.residual.skip, drop_rate: 0.0, body: Vec::new() };
-        let drop_rate = self.rate(self.architecture.drop_path);
-        let branch = Branch { scale: self.residual.branch, drop_rate, body };
-        Node::new(name, Op::Sum(Sum { branches: vec![skip, branch] }))
-    }
-
-    fn pre_norm(&self) -> Option<Node> {
-        self.norm("norm").filter(|_| self.architecture.placement == Placement::Pre)
-    }
-
-    fn dropout(&self) -> Option<Node> {
-        let rate = self.rate(self.architecture.dropout);
-        (rate > 0.0).then(|| Node::apply("dropout", Component::Dropout(Dropout { rate })))
+    /// Block `index` with these linear maps.
+    pub(crate) fn block<'b>(&'b self, index: usize, projections: &'b (dyn Fn(&Slot) -> Projection + 'b)) -> Block<'b> {
+        Block { blocks: self, index, projections }
     }
 
     /// A rate of dropping something; nothing is dropped in evaluation.
     fn rate(&self, rate: f64) -> f64 {
         if self.train { rate } else { 0.0 }
     }
+}
 
-    fn linear(&self, site: &str, name: &str, role: Role, block: usize, projections: &Projections) -> Node {
-        let slot = Slot::new(self.architecture, role, block);
-        let Projection { weight, bias } = projections(&slot);
-        let tensor = |what: &str, init: Init| Tensor { name: format!("{site}.{name}.{what}"), init };
-        let linear = Linear {
-            fan_in: slot.fan_in,
-            fan_out: slot.fan_out,
-            weight: tensor("weight", weight),
-            bias: self.architecture.biases.then(|| tensor("bias", bias)),
+impl Block<'_> {
+    /// The whole block.
+    pub(crate) fn node(&self) -> Node {
+        let architecture = self.blocks.architecture;
+        let op = match (architecture.kind, architecture.parallel) {
+            (Kind::Encoder, Parallel::None) => Op::Chain(self.sequential()),
+            (Kind::Encoder, Parallel::SharedNorm | Parallel::OwnNorms) => self.parallel(),
+            (Kind::Mlp, _) => Op::Chain(self.layer()),
         };
-        Node::apply(name, Component::Linear(linear))
+        Node::new(format!("blocks.{}", self.index), op)
+    }
+
+    /// Attention's branch up to the output of its heads.
+    pub(crate) fn attend(&self) -> Vec<Node> {
+        self.input_norm("attention", "norm").into_iter().chain([self.heads()]).collect()
+    }
+
+    /// The feed-forward branch.
+    pub(crate) fn feed_forward(&self) -> Vec<Node> {
+        self.normalised("ffn", self.ffn())
+    }
+
+    /// Attention, cross-attention, feed-forward network.
+    fn sub_layers(&self) -> Vec<SubLayer> {
+        let attention = SubLayer { name: "attention", body: self.attention() };
+        let cross = self.blocks.architecture.memory_width.map(|width| self.cross_attention(width));
+        let cross = cross.map(|body| SubLayer { name: "cross_attention", body });
+        let ffn = SubLayer { name: "ffn", body: self.ffn() };
+        [Some(attention), cross, Some(ffn)].into_iter().flatten().collect()
+    }
+
+    /// One residual connection after the other.
+    fn sequential(&self) -> Vec<Node> {
+        let architecture = self.blocks.architecture;
+        let mut nodes = Vec::new();
+        for SubLayer { name, body } in self.sub_layers() {
+            let norm = format!("{name}_norm");
+            if architecture.skip_from_norm {
+                nodes.extend(self.input_norm(name, &norm));
+                nodes.push(Node::new(name, self.residual(vec![body])));
+            } else {
+                nodes.push(Node::new(name, self.residual(vec![self.normalised(name, body)])));
+                nodes.extend(self.norm(&norm).filter(|_| architecture.norm_placement == NormPlacement::Post));
+            }
+        }
+        nodes
+    }
+
+    /// All branches on the input of the block. Norms have no weights that differ, so that one they share
+    /// is the same as one each.
+    fn parallel(&self) -> Op {
+        let branch = |SubLayer { name, body }| vec![Node::new(name, Op::Chain(self.normalised(name, body)))];
+        self.residual(self.sub_layers().into_iter().map(branch).collect())
+    }
+
+    /// A layer of an MLP.
+    fn layer(&self) -> Vec<Node> {
+        let architecture = self.blocks.architecture;
+        let path = if architecture.residual { "layer.linear" } else { "linear" };
+        let fans = Fans::new(architecture.d_model, architecture.d_model);
+        let mut body = vec![self.linear(path, Role::Hidden, fans, architecture.biases)];
+        body.push(Node::apply("activation", Component::Activation(architecture.activation.function())));
+        body.extend(self.dropout("dropout", architecture.dropout));
+        let body = self.normalised("layer", body);
+        let norm = self.norm("norm").filter(|_| architecture.norm_placement == NormPlacement::Post);
+        let layer = if architecture.residual { vec![Node::new("layer", self.residual(vec![body]))] } else { body };
+        layer.into_iter().chain(norm).collect()
+    }
+
+    /// A skip connection and branches beside it.
+    fn residual(&self, branches: Vec<Vec<Node>>) -> Op {
+        let Residual { skip, branch } = self.blocks.residual;
+        let skip = Branch { scale: skip, drop_rate: 0.0, body: Vec::new() };
+        let drop_rate = self.blocks.rate(self.blocks.architecture.drop_path);
+        let branches = branches.into_iter().map(|body| Branch { scale: branch, drop_rate, body });
+        Op::Sum(Sum { branches: [skip].into_iter().chain(branches).collect() })
+    }
+
+    /// A branch with the norm of its input.
+    fn normalised(&self, branch: &str, body: Vec<Node>) -> Vec<Node> {
+        self.input_norm(branch, "norm").into_iter().chain(body).collect()
+    }
+
+    /// The norm at the start of a branch, if there is one, under a name.
+    fn input_norm(&self, branch: &str, name: &str) -> Option<Node> {
+        let architecture = self.blocks.architecture;
+        let starts = match architecture.norm_placement {
+            NormPlacement::Pre | NormPlacement::Sandwich | NormPlacement::Sub => true,
+            NormPlacement::Post | NormPlacement::Reordered => false,
+        };
+        let left_out = !architecture.first_norm && self.index == 0 && branch == "attention";
+        self.norm(name).filter(|_| starts && !left_out)
+    }
+
+    /// The norm before the last linear map of a branch.
+    fn inner_norm(&self) -> Option<Node> {
+        self.norm("inner_norm").filter(|_| self.blocks.architecture.norm_placement == NormPlacement::Sub)
+    }
+
+    /// The norm at the end of a branch.
+    fn output_norm(&self) -> Option<Node> {
+        let ends = match self.blocks.architecture.norm_placement {
+            NormPlacement::Sandwich | NormPlacement::Reordered => true,
+            NormPlacement::Pre | NormPlacement::Post | NormPlacement::Sub => false,
+        };
+        self.norm("output_norm").filter(|_| ends)
+    }
+
+    fn norm(&self, name: &str) -> Option<Node> {
+        self.blocks.architecture.norm.map(|norm| Node::apply(name, Component::Norm(norm)))
+    }
+
+    fn dropout(&self, name: &str, rate: f64) -> Option<Node> {
+        let rate = self.blocks.rate(rate);
+        (rate > 0.0).then(|| Node::apply(name, Component::Dropout(Dropout { rate })))
+    }
+
+    /// A linear map called like the end of `path`, its tensors like `path`.
+    fn linear(&self, path: &str, role: Role, fans: Fans, bias: bool) -> Node {
+        let name = path.rsplit('.').next().unwrap_or(path);
+        Node::apply(name, self.map(path, role, fans, bias))
+    }
+
+    /// A linear map whose tensors are called like `path`, from the block on.
+    fn map(&self, path: &str, role: Role, fans: Fans, bias: bool) -> Component {
+        let slot = Slot { architecture: self.blocks.architecture, role, block: self.index, fans };
+        let Projection { weight, bias: bias_init } = (self.projections)(&slot);
+        Component::Linear(Linear {
+            fan_in: fans.fan_in,
+            fan_out: fans.fan_out,
+            weight: self.tensor(&format!("{path}.weight"), weight),
+            bias: bias.then(|| self.tensor(&format!("{path}.bias"), bias_init)),
+        })
+    }
+
+    fn tensor(&self, path: &str, init: Init) -> Tensor {
+        Tensor { name: format!("{}blocks.{}.{path}", self.blocks.prefix, self.index), init }
     }
 }

@@ -8,7 +8,7 @@ use sigprop_stack::Init;
 
 pub(crate) use blocks::Blocks;
 pub use error::SchemeError;
-pub(crate) use slot::{Role, Slot, Table, normal, uniform};
+pub(crate) use slot::{Fans, Outer, Role, Slot, Table, normal, uniform};
 
 use crate::ForwardWalk;
 use crate::architecture::Resolved;
@@ -16,9 +16,19 @@ use crate::predict::PredictError;
 
 /// A scheme: the distribution of every tensor and the scales of the residual connections.
 pub(crate) trait Recipe: std::fmt::Debug + Send + Sync {
+    /// Refuses a network that the scheme is not defined for.
+    fn fits(&self, _architecture: &Resolved) -> Result<(), SchemeError> {
+        Ok(())
+    }
+
     /// An embedding table; untouched, it has std `d_model`^(−1/2).
     fn embedding(&self, architecture: &Resolved, _table: Table) -> Init {
         Init::Normal { std: (architecture.d_model as f64).powf(-0.5) }
+    }
+
+    /// A linear map outside the blocks; untouched, it keeps the second moment.
+    fn outer(&self, _architecture: &Resolved, _place: Outer, fans: Fans) -> Projection {
+        normal(fans.lecun_std()).into()
     }
 
     /// Amplitude of sinusoidal positions.

@@ -10,62 +10,95 @@ pub(crate) enum Table {
     Token,
     Position,
     Segment,
+    /// The first row of a table of token types, added to every token.
+    TokenType,
+    ClassToken,
+    RelativeBias,
 }
 
-/// What a linear map is for.
+/// What a linear map of a block is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
+    /// Input, or its latent, to queries.
     Query,
+    /// Input to the latent of queries.
+    QueryDown,
+    /// Input, or latent, to keys.
     Key,
     Value,
+    /// Input to the latent of keys and values, and to the rotated part of keys beside it.
+    KvDown,
     AttentionOutput,
     FfnIn,
     FfnGate,
     FfnUp,
     FfnOut,
+    /// Scores of experts.
+    Router,
+    /// Output of an expert of a mixture.
+    ExpertOut,
     /// The linear map of an MLP's layer.
     Hidden,
 }
 
-/// The place of a linear map in a network.
+/// What a linear map outside the blocks is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outer {
+    /// Width of the token embedding to that of the stream.
+    EmbeddingIn,
+    /// Back, behind the last block.
+    EmbeddingOut,
+    /// Projection of patches, convolutions over frames.
+    Stem,
+}
+
+/// The shape of a linear map.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Fans {
+    pub(crate) fan_in: usize,
+    pub(crate) fan_out: usize,
+}
+
+impl Fans {
+    pub(crate) fn new(fan_in: usize, fan_out: usize) -> Self {
+        Self { fan_in, fan_out }
+    }
+
+    /// √(2/(fan_in + fan_out)).
+    pub(crate) fn xavier_std(self) -> f64 {
+        (2.0 / (self.fan_in + self.fan_out) as f64).sqrt()
+    }
+
+    /// 1/√fan_in.
+    pub(crate) fn lecun_std(self) -> f64 {
+        (self.fan_in as f64).powf(-0.5)
+    }
+}
+
+/// The place of a linear map in a block.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Slot<'a> {
     pub(crate) architecture: &'a Resolved,
     pub(crate) role: Role,
     pub(crate) block: usize,
-    pub(crate) fan_in: usize,
-    pub(crate) fan_out: usize,
+    pub(crate) fans: Fans,
 }
 
-impl<'a> Slot<'a> {
-    /// The map with this role in this block; its fans follow from the architecture.
-    pub(crate) fn new(architecture: &'a Resolved, role: Role, block: usize) -> Self {
-        let d_model = architecture.d_model;
-        let (fan_in, fan_out) = match role {
-            Role::Query | Role::AttentionOutput | Role::Hidden => (d_model, d_model),
-            Role::Key | Role::Value => (d_model, architecture.n_kv_heads * architecture.d_head()),
-            Role::FfnIn | Role::FfnGate | Role::FfnUp => (d_model, architecture.d_ff),
-            Role::FfnOut => (architecture.d_ff, d_model),
-        };
-        Self { architecture, role, block, fan_in, fan_out }
-    }
-
-    /// √(2/(fan_in + fan_out)).
-    pub(crate) fn xavier_std(&self) -> f64 {
-        (2.0 / (self.fan_in + self.fan_out) as f64).sqrt()
-    }
-
-    /// 1/√fan_in.
-    pub(crate) fn lecun_std(&self) -> f64 {
-        (self.fan_in as f64).powf(-0.5)
-    }
-
+impl Slot<'_> {
     /// Whether its output is added to the stream.
     pub(crate) fn writes_residual(&self) -> bool {
         match self.role {
-            Role::AttentionOutput | Role::FfnOut => true,
+            Role::AttentionOutput | Role::FfnOut | Role::ExpertOut => true,
             Role::Hidden => self.architecture.residual,
-            Role::Query | Role::Key | Role::Value | Role::FfnIn | Role::FfnGate | Role::FfnUp => false,
+            Role::Query
+            | Role::QueryDown
+            | Role::Key
+            | Role::Value
+            | Role::KvDown
+            | Role::FfnIn
+            | Role::FfnGate
+            | Role::FfnUp
+            | Role::Router => false,
         }
     }
 }

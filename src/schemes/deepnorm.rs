@@ -5,10 +5,9 @@
 //!
 //! Wang et al. 2022, *DeepNet*, figure 2 (encoder only); gain form as in the authors' code.
 
-use super::{About, Role, SchemeError};
-use crate::architecture::{Kind, Placement, Resolved};
-use crate::recipe::normal;
-use crate::recipe::{Entrance, Projections, Recipe, Residual};
+use super::{About, Outer, Role, SchemeError};
+use crate::architecture::{Kind, NormPlacement, Resolved};
+use crate::recipe::{Entrance, Fans, Projection, Projections, Recipe, Residual, normal};
 
 pub(super) const ABOUT: About = About {
     name: "deepnorm",
@@ -28,26 +27,32 @@ impl Recipe for DeepNorm {
         Residual { skip: (2.0 * architecture.n_layers as f64).powf(0.25), branch: 1.0 }
     }
 
+    fn outer(&self, _: &Resolved, _: Outer, fans: Fans) -> Projection {
+        normal(fans.xavier_std()).into()
+    }
+
     fn projections<'a>(&'a self, architecture: &'a Resolved, _: &Entrance) -> Result<Projections<'a>, SchemeError> {
         let beta = (8.0 * architecture.n_layers as f64).powf(-0.25);
         Ok(Box::new(move |slot| {
             let gain = match slot.role {
-                Role::Query | Role::Key => 1.0,
+                Role::Query | Role::QueryDown | Role::Key | Role::KvDown | Role::Router => 1.0,
                 Role::Value
                 | Role::AttentionOutput
                 | Role::FfnIn
                 | Role::FfnGate
                 | Role::FfnUp
                 | Role::FfnOut
+                | Role::ExpertOut
                 | Role::Hidden => beta,
             };
-            normal(gain * slot.xavier_std()).into()
+            normal(gain * slot.fans.xavier_std()).into()
         }))
     }
 
     fn caveat(&self, architecture: &Resolved) -> Option<String> {
-        let post = architecture.norm.is_some() && architecture.placement == Placement::Post;
-        (architecture.kind != Kind::Encoder || !post)
+        let post = architecture.norm.is_some() && architecture.norm_placement == NormPlacement::Post;
+        let encoder = architecture.kind == Kind::Encoder && architecture.decoder.is_none();
+        (!encoder || !post)
             .then(|| "DeepNorm is defined for encoders that normalise after every residual sum".to_owned())
     }
 }

@@ -22,13 +22,11 @@
 
 use sigprop_stack::{Gaussian, Init, Source};
 
-use super::{About, Parameter, Role, SchemeError, Table};
+use super::{About, Outer, Parameter, Role, SchemeError, Table};
 use crate::ForwardWalk;
-use crate::architecture::{Kind, Positions, Resolved};
+use crate::architecture::{Kind, NormPlacement, Resolved};
 use crate::predict::PredictError;
-use crate::recipe::Blocks;
-use crate::recipe::{Entrance, Projection, Projections, Recipe, Residual};
-use crate::recipe::{Slot, normal};
+use crate::recipe::{Blocks, Entrance, Fans, Projection, Projections, Recipe, Residual, Slot, normal};
 use crate::root::root;
 
 pub(super) const ABOUT: About = About {
@@ -50,8 +48,36 @@ struct Dslm {
 }
 
 impl Recipe for Dslm {
-    fn embedding(&self, architecture: &Resolved, _: Table) -> Init {
-        embedding(architecture)
+    fn fits(&self, architecture: &Resolved) -> Result<(), SchemeError> {
+        needs_encoder(ABOUT.name, architecture)?;
+        let needs = |expected: &str, got: String| {
+            Err(SchemeError::Undefined { scheme: ABOUT.name, expected: expected.to_owned(), got })
+        };
+        if architecture.decoder.is_some() || architecture.memory_width.is_some() {
+            return needs("a single stream", "an encoder and a decoder".to_owned());
+        }
+        if architecture.experts.is_some() {
+            return needs("feed-forward networks that all tokens go through", "a mixture of experts".to_owned());
+        }
+        let ends = matches!(architecture.norm_placement, NormPlacement::Sandwich | NormPlacement::Reordered);
+        if ends && architecture.norm.is_some() {
+            let got = format!("norm_placement {}", architecture.norm_placement);
+            return needs("branches that do not end with a norm", got);
+        }
+        let branch = self.branch_share(architecture);
+        if branch > 1.0 {
+            let got = format!("{branch} with n = {}", architecture.residual_sublayers());
+            return needs("branch_scale² = k/n^alpha of at most 1", got);
+        }
+        Ok(())
+    }
+
+    fn embedding(&self, architecture: &Resolved, table: Table) -> Init {
+        embedding(architecture, table)
+    }
+
+    fn outer(&self, architecture: &Resolved, place: Outer, fans: Fans) -> Projection {
+        outer(architecture, place, fans)
     }
 
     fn sinusoid(&self, architecture: &Resolved) -> f64 {
@@ -68,23 +94,13 @@ impl Recipe for Dslm {
         architecture: &'a Resolved,
         entrance: &Entrance,
     ) -> Result<Projections<'a>, SchemeError> {
-        needs_encoder(ABOUT.name, architecture)?;
-        let branch = self.branch_share(architecture);
-        if branch > 1.0 {
-            return Err(SchemeError::Undefined {
-                scheme: ABOUT.name,
-                expected: "branch_scale² = k/n^alpha of at most 1".to_owned(),
-                got: format!("{branch} with n = {}", architecture.residual_sublayers()),
-            });
-        }
-        let blocks = Blocks::new(architecture, self.residual(architecture), true);
+        let blocks = Blocks::new(architecture, self, true, "");
         let mut weights = Weights { value_output: Vec::new(), ffn: ffn_variance(architecture, &blocks)? };
-        let width = architecture.d_model as f64;
         let keep = 1.0 - architecture.dropout;
         let mut walk = entrance()?;
         for block in 0..architecture.n_layers {
             let mut probe = walk.clone();
-            probe.through(&blocks.attend(block, &|slot| normal(slot.lecun_std()).into()))?;
+            probe.through(&blocks.block(block, &|slot| normal(slot.fans.lecun_std()).into()).attend())?;
             let attended = probe.second_moment();
             if !attended.is_normal() {
                 return Err(SchemeError::Undefined {
@@ -93,8 +109,8 @@ impl Recipe for Dslm {
                     got: format!("second moment {attended} in block {block} (a LayerNorm of width 1 leaves nothing)"),
                 });
             }
-            weights.value_output.push((keep / attended).sqrt() / width);
-            walk.through(&[blocks.block(block, &|slot| weights.projection(slot))])?;
+            weights.value_output.push((keep / attended).sqrt());
+            walk.through(&[blocks.block(block, &|slot| weights.projection(slot)).node()])?;
         }
         Ok(Box::new(move |slot| weights.projection(slot)))
     }
@@ -109,7 +125,7 @@ impl Dslm {
 
 /// What the two DSLM schemes write into linear maps.
 pub(super) struct Weights {
-    /// Variance of values and attention output, per block.
+    /// Variance of values and attention output times their fan-in, per block.
     pub(super) value_output: Vec<f64>,
     /// Variance of the matrices of the feed-forward network.
     pub(super) ffn: f64,
@@ -118,17 +134,33 @@ pub(super) struct Weights {
 impl Weights {
     pub(super) fn projection(&self, slot: &Slot) -> Projection {
         let variance = match slot.role {
-            Role::Query | Role::Key => 1.0 / slot.architecture.d_model as f64,
-            Role::Value | Role::AttentionOutput => self.value_output[slot.block],
-            Role::FfnIn | Role::FfnGate | Role::FfnUp | Role::FfnOut | Role::Hidden => self.ffn,
+            Role::Query | Role::QueryDown | Role::Key | Role::KvDown | Role::Router => 1.0 / slot.fans.fan_in as f64,
+            Role::Value | Role::AttentionOutput => self.value_output[slot.block] / slot.fans.fan_in as f64,
+            Role::FfnIn | Role::FfnGate | Role::FfnUp | Role::FfnOut | Role::ExpertOut | Role::Hidden => self.ffn,
         };
         normal(variance.sqrt()).into()
     }
 }
 
-/// Each of m summed embeddings has variance (1 − p)/m: dropout then makes it 1.
-pub(super) fn embedding(architecture: &Resolved) -> Init {
-    normal(embedding_variance(architecture).sqrt())
+/// Each of m summed embeddings has variance (1 − p)/m, that of the token behind its scale: dropout then
+/// makes it 1.
+pub(super) fn embedding(architecture: &Resolved, table: Table) -> Init {
+    let std = embedding_variance(architecture).sqrt();
+    match table {
+        Table::Token => normal(std / architecture.embedding_scale.abs()),
+        Table::Position | Table::Segment | Table::TokenType | Table::ClassToken => normal(std),
+        // Scores, like those of queries and keys, are of order one at most.
+        Table::RelativeBias => normal((architecture.d_model as f64).powf(-0.5)),
+    }
+}
+
+/// Maps outside the blocks keep the second moment; that of a stem is one of the summed embeddings.
+pub(super) fn outer(architecture: &Resolved, place: Outer, fans: Fans) -> Projection {
+    let std = match place {
+        Outer::EmbeddingIn | Outer::EmbeddingOut => 1.0,
+        Outer::Stem => embedding_variance(architecture).sqrt(),
+    };
+    normal(std * fans.lecun_std()).into()
 }
 
 /// Sinusoids of amplitude a have second moment a²/2.
@@ -137,12 +169,8 @@ pub(super) fn sinusoid(architecture: &Resolved) -> f64 {
 }
 
 fn embedding_variance(architecture: &Resolved) -> f64 {
-    let positions = match architecture.positions {
-        Positions::Learned | Positions::Sinusoidal => 1,
-        Positions::None | Positions::Rotary | Positions::Alibi => 0,
-    };
-    let terms = 1 + positions + i32::from(architecture.segments);
-    (1.0 - architecture.dropout) / f64::from(terms)
+    let terms = 1 + architecture.added_embeddings();
+    (1.0 - architecture.embedding_dropout) / terms as f64
 }
 
 /// The rules are those of the sub-layers of a Transformer.
@@ -165,7 +193,7 @@ fn ffn_variance(architecture: &Resolved, blocks: &Blocks) -> Result<f64, Predict
     let variance = |ln_gain: f64| ln_gain.exp() / width as f64;
     let ln_gain = root(-40.0, 40.0, |ln_gain| {
         let mut walk = start.clone();
-        walk.through(&blocks.feed_forward(0, &|_| normal(variance(ln_gain).sqrt()).into()))?;
+        walk.through(&blocks.block(0, &|_| normal(variance(ln_gain).sqrt()).into()).feed_forward())?;
         Ok::<_, PredictError>(walk.second_moment().ln())
     })?;
     Ok(variance(ln_gain))

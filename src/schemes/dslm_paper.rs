@@ -24,9 +24,9 @@
 use sigprop_stack::Init;
 
 use super::dslm::{self, Weights};
-use super::{About, Parameter, SchemeError, Table};
+use super::{About, Outer, Parameter, SchemeError, Table};
 use crate::architecture::{Activation, Resolved};
-use crate::recipe::{Entrance, Projections, Recipe, Residual};
+use crate::recipe::{Entrance, Fans, Projection, Projections, Recipe, Residual};
 
 pub(super) const ABOUT: About = About {
     name: "dslm-paper",
@@ -50,8 +50,16 @@ struct DslmPaper {
 }
 
 impl Recipe for DslmPaper {
-    fn embedding(&self, architecture: &Resolved, _: Table) -> Init {
-        dslm::embedding(architecture)
+    fn fits(&self, architecture: &Resolved) -> Result<(), SchemeError> {
+        dslm::needs_encoder(ABOUT.name, architecture)
+    }
+
+    fn embedding(&self, architecture: &Resolved, table: Table) -> Init {
+        dslm::embedding(architecture, table)
+    }
+
+    fn outer(&self, architecture: &Resolved, place: Outer, fans: Fans) -> Projection {
+        dslm::outer(architecture, place, fans)
     }
 
     fn sinusoid(&self, architecture: &Resolved) -> f64 {
@@ -63,12 +71,11 @@ impl Recipe for DslmPaper {
     }
 
     fn projections<'a>(&'a self, architecture: &'a Resolved, _: &Entrance) -> Result<Projections<'a>, SchemeError> {
-        dslm::needs_encoder(ABOUT.name, architecture)?;
         let keep = 1.0 - architecture.dropout;
         let width = architecture.d_model as f64;
         let correlations = self.correlations(architecture.n_layers, keep);
         let weights = Weights {
-            value_output: correlations.map(|r| (keep / r).sqrt() / width).collect(),
+            value_output: correlations.map(|r| (keep / r).sqrt()).collect(),
             ffn: (0.5 * keep).sqrt() / width,
         };
         Ok(Box::new(move |slot| weights.projection(slot)))
@@ -120,7 +127,7 @@ mod tests {
         let architecture = reference();
         let scheme = Scheme::parse(scheme).unwrap();
         let projections = scheme.recipe().projections(&architecture, &|| unreachable!("it follows no signal")).unwrap();
-        projections(&Slot::new(&architecture, role, block)).weight.std()
+        projections(&Slot { architecture: &architecture, role, block, fans: Fans::new(1024, 1024) }).weight.std()
     }
 
     /// Recomputed in f64 from `model/utils.py` of the authors' code, to the printed digits.

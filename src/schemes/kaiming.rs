@@ -33,9 +33,18 @@ impl Recipe for Kaiming {
         Ok(Box::new(move |slot| {
             let gain = match slot.role {
                 Role::FfnIn | Role::FfnGate | Role::Hidden => activated,
-                Role::Query | Role::Key | Role::Value | Role::AttentionOutput | Role::FfnUp | Role::FfnOut => 1.0,
+                Role::Query
+                | Role::QueryDown
+                | Role::Key
+                | Role::Value
+                | Role::KvDown
+                | Role::AttentionOutput
+                | Role::FfnUp
+                | Role::FfnOut
+                | Role::Router
+                | Role::ExpertOut => 1.0,
             };
-            normal(gain * slot.lecun_std()).into()
+            normal(gain * slot.fans.lecun_std()).into()
         }))
     }
 }
@@ -52,6 +61,10 @@ fn gain(activation: Activation) -> f64 {
         | Activation::Gelu
         | Activation::GeluTanh
         | Activation::Silu
+        | Activation::QuickGelu
+        | Activation::Mish
+        | Activation::HardSwish
+        | Activation::Relu6
         | Activation::Erf
         | Activation::Softplus
         | Activation::Elu => std::f64::consts::SQRT_2,

@@ -23,6 +23,6 @@ struct Lecun;
 
 impl Recipe for Lecun {
     fn projections<'a>(&'a self, _: &'a Resolved, _: &Entrance) -> Result<Projections<'a>, SchemeError> {
-        Ok(Box::new(|slot| normal(slot.lecun_std()).into()))
+        Ok(Box::new(|slot| normal(slot.fans.lecun_std()).into()))
     }
 }

@@ -7,10 +7,9 @@
 
 use sigprop_stack::Init;
 
-use super::{About, Parameter, SchemeError, Table};
+use super::{About, Outer, Parameter, SchemeError, Table};
 use crate::architecture::Resolved;
-use crate::recipe::normal;
-use crate::recipe::{Entrance, Projections, Recipe};
+use crate::recipe::{Entrance, Fans, Projection, Projections, Recipe, normal};
 
 pub(super) const ABOUT: About = About {
     name: "megatron",
@@ -29,6 +28,10 @@ pub(super) struct Megatron {
 impl Recipe for Megatron {
     fn embedding(&self, _: &Resolved, _: Table) -> Init {
         normal(self.sigma)
+    }
+
+    fn outer(&self, _: &Resolved, _: Outer, _: Fans) -> Projection {
+        normal(self.sigma).into()
     }
 
     fn projections<'a>(&'a self, architecture: &'a Resolved, _: &Entrance) -> Result<Projections<'a>, SchemeError> {

@@ -10,6 +10,7 @@ mod dslm;
 mod dslm_paper;
 mod everywhere;
 mod gpt2;
+mod hf;
 mod kaiming;
 mod lecun;
 mod megatron;
@@ -28,7 +29,7 @@ use std::sync::Arc;
 use crate::nearest::nearest;
 
 pub use crate::recipe::SchemeError;
-pub(crate) use crate::recipe::{Recipe, Role, Table};
+pub(crate) use crate::recipe::{Outer, Recipe, Role, Table};
 pub use parameters::Parameter;
 
 /// What `schemes` and `explain` say about a scheme.
@@ -63,6 +64,7 @@ pub const SCHEMES: &[&About] = &[
     &deepnorm::ABOUT,
     &dslm::ABOUT,
     &dslm_paper::ABOUT,
+    &hf::ABOUT,
 ];
 
 /// A scheme with its arguments.

@@ -11,10 +11,9 @@
 
 use sigprop_stack::Init;
 
-use super::{About, Role, SchemeError, Table};
+use super::{About, Outer, Role, SchemeError, Table};
 use crate::architecture::Resolved;
-use crate::recipe::normal;
-use crate::recipe::{Entrance, Projection, Projections, Recipe};
+use crate::recipe::{Entrance, Fans, Projection, Projections, Recipe, normal};
 
 pub(super) const ABOUT: About = About {
     name: "pytorch",
@@ -34,20 +33,34 @@ impl Recipe for Pytorch {
         normal(1.0)
     }
 
+    fn outer(&self, _: &Resolved, _: Outer, fans: Fans) -> Projection {
+        linear(fans)
+    }
+
     fn projections<'a>(&'a self, architecture: &'a Resolved, _: &Entrance) -> Result<Projections<'a>, SchemeError> {
-        let packed_fan_out = architecture.d_model + 2 * architecture.d_head() * architecture.n_kv_heads;
-        Ok(Box::new(move |slot| {
-            let weight = Init::Uniform { bound: slot.lecun_std() };
-            match slot.role {
-                Role::Query | Role::Key | Role::Value => {
-                    let fans = (slot.fan_in + packed_fan_out) as f64;
-                    Init::Uniform { bound: (6.0 / fans).sqrt() }.into()
-                }
-                Role::AttentionOutput => weight.into(),
-                Role::FfnIn | Role::FfnGate | Role::FfnUp | Role::FfnOut | Role::Hidden => {
-                    Projection { weight, bias: weight }
-                }
+        let keys_and_values = architecture.n_kv_heads * (architecture.d_head + architecture.d_value);
+        let packed_fan_out = architecture.n_heads * architecture.d_head + keys_and_values;
+        Ok(Box::new(move |slot| match slot.role {
+            Role::Query | Role::Key | Role::Value => {
+                let fans = (slot.fans.fan_in + packed_fan_out) as f64;
+                Init::Uniform { bound: (6.0 / fans).sqrt() }.into()
             }
+            Role::AttentionOutput => linear(slot.fans).weight.into(),
+            Role::QueryDown
+            | Role::KvDown
+            | Role::FfnIn
+            | Role::FfnGate
+            | Role::FfnUp
+            | Role::FfnOut
+            | Role::Router
+            | Role::ExpertOut
+            | Role::Hidden => linear(slot.fans),
         }))
     }
+}
+
+/// `nn.Linear`.
+fn linear(fans: Fans) -> Projection {
+    let weight = Init::Uniform { bound: fans.lecun_std() };
+    Projection { weight, bias: weight }
 }

@@ -4,7 +4,7 @@ use sigprop_stack::Init;
 
 use super::{Role, SCHEMES, Scheme, Table};
 use crate::architecture::{Activation, Architecture, NormChoice, NormPlacement, Resolved};
-use crate::recipe::{Projection, Residual, Slot};
+use crate::recipe::{Fans, Projection, Residual, Slot};
 
 fn plain() -> Architecture {
     Architecture::default()
@@ -13,7 +13,18 @@ fn plain() -> Architecture {
 fn projection(scheme: &str, architecture: &Resolved, role: Role) -> Projection {
     let scheme = Scheme::parse(scheme).unwrap();
     let projections = scheme.recipe().projections(architecture, &|| unreachable!("it follows no signal")).unwrap();
-    projections(&Slot::new(architecture, role, 3))
+    projections(&Slot { architecture, role, block: 3, fans: fans(architecture, role) })
+}
+
+/// The shape of the matrix with this role in a plain block.
+fn fans(architecture: &Resolved, role: Role) -> Fans {
+    let width = architecture.d_model;
+    match role {
+        Role::Key | Role::Value => Fans::new(width, architecture.n_kv_heads * architecture.d_head),
+        Role::FfnIn | Role::FfnUp => Fans::new(width, architecture.d_ff),
+        Role::FfnOut => Fans::new(architecture.d_ff, width),
+        _ => Fans::new(width, width),
+    }
 }
 
 /// Standard deviation of a weight of block 3.

@@ -7,10 +7,9 @@
 
 use sigprop_stack::Init;
 
-use super::{About, SchemeError};
+use super::{About, Outer, SchemeError};
 use crate::architecture::Resolved;
-use crate::recipe::{Entrance, Projections, Recipe};
-use crate::recipe::{normal, uniform};
+use crate::recipe::{Entrance, Fans, Projection, Projections, Recipe, normal, uniform};
 
 pub(super) const NORMAL: About = About {
     name: "xavier",
@@ -40,7 +39,11 @@ struct Xavier {
 }
 
 impl Recipe for Xavier {
+    fn outer(&self, _: &Resolved, _: Outer, fans: Fans) -> Projection {
+        (self.draw)(fans.xavier_std()).into()
+    }
+
     fn projections<'a>(&'a self, _: &'a Resolved, _: &Entrance) -> Result<Projections<'a>, SchemeError> {
-        Ok(Box::new(|slot| (self.draw)(slot.xavier_std()).into()))
+        Ok(Box::new(|slot| (self.draw)(slot.fans.xavier_std()).into()))
     }
 }

@@ -1,0 +1,288 @@
+//! What an architecture must fulfil.
+
+use std::ops::RangeInclusive;
+
+use super::{Architecture, ArchitectureError, Head, Kind, NormPlacement, Parallel, Positions, QkNorm, Stem};
+
+/// Largest size of anything but depth: products of three still fit in 64 bits with room to spare,
+/// and the probabilities of as many ids are summed in under a second.
+const MAX_SIZE: usize = 1 << 20;
+/// Largest depth; a block takes a few kilobytes.
+const MAX_LAYERS: usize = 100_000;
+
+const RATE: RangeInclusive<f64> = 0.0..=1.0 - f64::EPSILON;
+const POSITIVE: RangeInclusive<f64> = f64::MIN_POSITIVE..=f64::MAX;
+const FINITE: RangeInclusive<f64> = f64::MIN..=f64::MAX;
+
+impl Architecture {
+    /// Checks everything but the decoder by itself.
+    pub(super) fn check(&self) -> Result<(), ArchitectureError> {
+        self.check_sizes()?;
+        self.check_numbers()?;
+        self.check_structure()?;
+        self.check_heads()?;
+        self.check_positions()?;
+        self.check_experts()?;
+        self.check_stem()?;
+        self.check_decoder()
+    }
+
+    fn check_sizes(&self) -> Result<(), ArchitectureError> {
+        size("n_layers", self.n_layers, MAX_LAYERS)?;
+        let sizes = [
+            ("d_model", Some(self.d_model)),
+            ("n_heads", self.n_heads),
+            ("n_kv_heads", self.n_kv_heads),
+            ("d_head", self.d_head),
+            ("d_ff", self.d_ff),
+            ("seq_len", self.seq_len.into()),
+            ("vocab_size", self.vocab_size.into()),
+            ("embedding_width", self.embedding_width),
+            ("token_types", (self.token_types > 0).then_some(self.token_types)),
+            ("latent.query_rank", self.latent.and_then(|latent| latent.query_rank)),
+            ("latent.kv_rank", self.latent.map(|latent| latent.kv_rank)),
+            ("latent.d_nope", self.latent.map(|latent| latent.d_nope)),
+            ("latent.d_rope", self.latent.map(|latent| latent.d_rope)),
+            ("latent.d_value", self.latent.map(|latent| latent.d_value)),
+        ];
+        sizes.into_iter().try_for_each(|(field, got)| got.map_or(Ok(()), |got| size(field, got, MAX_SIZE)))
+    }
+
+    fn check_numbers(&self) -> Result<(), ArchitectureError> {
+        number("norm_eps", self.norm_eps, 0.0..=f64::MAX, "finite and not negative")?;
+        for (field, rate) in [
+            ("dropout", self.dropout),
+            ("embedding_dropout", self.embedding_dropout.unwrap_or(0.0)),
+            ("attention_dropout", self.attention_dropout),
+            ("activation_dropout", self.activation_dropout),
+            ("final_dropout", self.final_dropout),
+            ("drop_path", self.drop_path),
+        ] {
+            number(field, rate, RATE, "in [0, 1)")?;
+        }
+        for (field, scale) in [
+            ("norm_gain", Some(self.norm_gain)),
+            ("embedding_scale", Some(self.embedding_scale)),
+            ("attention_scale", self.attention_scale),
+            ("skip_scale", self.skip_scale),
+            ("branch_scale", self.branch_scale),
+        ] {
+            number(field, scale.unwrap_or(1.0), FINITE, "finite")?;
+        }
+        for (field, got) in [
+            ("attention_softcap", self.attention_softcap),
+            ("rotary_base", Some(self.rotary_base)),
+            ("rotary_window_base", self.rotary_window_base),
+        ] {
+            number(field, got.unwrap_or(1.0), POSITIVE, "finite and positive")?;
+        }
+        Ok(())
+    }
+
+    /// Fields that contradict each other.
+    fn check_structure(&self) -> Result<(), ArchitectureError> {
+        let norm = self.norm().is_some();
+        let mlp = self.kind == Kind::Mlp;
+        let placement = self.norm_placement;
+        let pre = norm && placement == NormPlacement::Pre;
+        let starts = matches!(placement, NormPlacement::Pre | NormPlacement::Sandwich | NormPlacement::Sub);
+        let parallel = self.parallel != Parallel::None;
+        let has_scales = self.skip_scale.is_some() || self.branch_scale.is_some();
+        let mlp_placement = matches!(placement, NormPlacement::Pre | NormPlacement::Post);
+        let contradictions = [
+            ("final_norm", !norm && self.final_norm == Some(true), "false without a norm", "true"),
+            ("embedding_norm", !norm && self.embedding_norm, "false without a norm", "true"),
+            ("qk_norm", !norm && self.qk_norm != QkNorm::None, "none without a norm", self.qk_norm.name()),
+            ("latent", !norm && self.latent.is_some(), "absent without a norm", "one"),
+            ("parallel", parallel && !pre, "none unless blocks have norms placed pre", self.parallel.name()),
+            (
+                "skip_from_norm",
+                self.skip_from_norm && (!pre || parallel),
+                "false unless norms are placed pre, one branch after the other",
+                "true",
+            ),
+            ("first_norm", !self.first_norm && !(norm && starts), "true unless branches start with a norm", "false"),
+            ("first_norm", !self.first_norm && self.skip_from_norm, "true with skip_from_norm", "false"),
+            ("embedding_norm", mlp && self.embedding_norm, "false in an MLP", "true"),
+            ("segments", mlp && self.segments, "false in an MLP", "true"),
+            ("activation", mlp && self.activation.is_gated(), "not gated in an MLP", self.activation.name()),
+            ("norm_placement", mlp && !mlp_placement, "pre or post in an MLP", placement.name()),
+            ("parallel", mlp && parallel, "none in an MLP", self.parallel.name()),
+            ("causal", mlp && self.causal, "false in an MLP", "true"),
+            ("experts", mlp && self.experts.is_some(), "absent in an MLP", "some"),
+            ("stem", mlp && self.stem.is_some(), "absent in an MLP", "one"),
+            ("decoder", mlp && self.decoder.is_some(), "absent in an MLP", "one"),
+            ("embedding_width", mlp && self.embedding_width.is_some(), "absent in an MLP", "a number"),
+            ("head", mlp && self.head != Head::None, "none in an MLP", self.head.name()),
+            ("residual", !mlp && self.residual == Some(false), "true in an encoder", "false"),
+            ("skip_scale, branch_scale", !self.has_residual() && has_scales, "absent without residual", "a number"),
+        ];
+        first(contradictions)
+    }
+
+    fn check_heads(&self) -> Result<(), ArchitectureError> {
+        let n_heads = self.heads();
+        let n_kv_heads = self.n_kv_heads.unwrap_or(n_heads);
+        divides("n_kv_heads", "n_heads", n_kv_heads, n_heads)?;
+        if self.latent.is_some() {
+            first([
+                ("d_head", self.d_head.is_some(), "absent with latent, which has widths of its own", "a number"),
+                ("qk_norm", self.qk_norm != QkNorm::None, "none with latent", self.qk_norm.name()),
+                ("n_kv_heads", n_kv_heads != n_heads, "n_heads with latent", "another number"),
+            ])?;
+        } else if self.d_head.is_none() {
+            divides("n_heads", "d_model", n_heads, self.d_model)?;
+        }
+        let (d_head, d_value) = self.head_widths();
+        size("n_heads · d_head", n_heads * d_head.max(d_value), MAX_SIZE)?;
+        if self.windows.is_empty() || self.windows.len() == self.n_layers {
+            return Ok(());
+        }
+        let expected = format!("empty or one per block, {} numbers", self.n_layers);
+        Err(value("windows", expected, format!("{} numbers", self.windows.len()), ""))
+    }
+
+    fn check_positions(&self) -> Result<(), ArchitectureError> {
+        let width = self.rotated_width();
+        if let Some(dim) = self.rotary_dim {
+            if dim > width || !dim.is_multiple_of(2) {
+                return Err(value("rotary_dim", format!("even and at most {width}"), dim.to_string(), ""));
+            }
+        }
+        if let Some(frequencies) = &self.rotary_frequencies {
+            if 2 * frequencies.len() > width {
+                let expected = format!("at most {} numbers, half the width of a head", width / 2);
+                return Err(value("rotary_frequencies", expected, format!("{} numbers", frequencies.len()), ""));
+            }
+            frequencies.iter().try_for_each(|&frequency| number("rotary_frequencies", frequency, FINITE, "finite"))?;
+        }
+        if self.positions != Positions::Relative {
+            return Ok(());
+        }
+        if !(4..=MAX_SIZE).contains(&self.relative_buckets) {
+            return Err(value("relative_buckets", "at least 4", self.relative_buckets.to_string(), ""));
+        }
+        if self.relative_max_distance <= self.relative_buckets {
+            let expected = format!("more than relative_buckets = {}", self.relative_buckets);
+            return Err(value("relative_max_distance", expected, self.relative_max_distance.to_string(), ""));
+        }
+        Ok(())
+    }
+
+    fn check_experts(&self) -> Result<(), ArchitectureError> {
+        let Some(experts) = self.experts else { return Ok(()) };
+        size("experts.n_experts", experts.n_experts, MAX_SIZE)?;
+        size("experts.top_k", experts.top_k, experts.n_experts)?;
+        size("experts.d_ff", experts.d_ff, MAX_SIZE)?;
+        size("experts.every", experts.every, MAX_LAYERS)?;
+        if experts.shared_d_ff > 0 {
+            size("experts.shared_d_ff", experts.shared_d_ff, MAX_SIZE)?;
+        }
+        number("experts.scale", experts.scale, FINITE, "finite")?;
+        if experts.shared_gate {
+            return Err(ArchitectureError::Unsupported {
+                field: "experts.shared_gate",
+                got: "true".to_owned(),
+                reason: "one number per token does not multiply all features of a branch",
+            });
+        }
+        Ok(())
+    }
+
+    /// What goes with ids does not go with a stem.
+    fn check_stem(&self) -> Result<(), ArchitectureError> {
+        let scaled = (self.embedding_scale - 1.0).abs() > 0.0;
+        let projected = self.embedding_width.is_some_and(|width| width != self.d_model);
+        if self.segments && (scaled || projected) {
+            let hint = "token_types gives every token the first segment";
+            return Err(value("segments", "false with a scaled or projected token embedding", "true", hint));
+        }
+        let Some(stem) = self.stem else { return Ok(()) };
+        first([
+            ("segments", self.segments, "false with a stem", "true"),
+            ("token_types", self.token_types > 0, "0 with a stem", "another number"),
+            ("embedding_scale", scaled, "1 with a stem", "another number"),
+            ("embedding_width", projected, "d_model with a stem", "another number"),
+            ("shared_embedding", self.shared_embedding, "false with a stem, which embeds no ids", "true"),
+        ])?;
+        match stem {
+            Stem::Patches { patch_width, class_token, norm, .. } => {
+                size("stem.patch_width", patch_width, MAX_SIZE)?;
+                first([
+                    ("seq_len", class_token && self.seq_len < 2, "a class token and at least one patch", "1"),
+                    ("stem.norm", norm && self.norm().is_none(), "false without a norm", "true"),
+                ])
+            }
+            Stem::Audio { n_mels } => size("stem.n_mels", n_mels, MAX_SIZE),
+        }
+    }
+
+    fn check_decoder(&self) -> Result<(), ArchitectureError> {
+        let Some(decoder) = &self.decoder else {
+            return first([("shared_embedding", self.shared_embedding, "false without a decoder", "true")]);
+        };
+        let width = |side: &Self| side.embedding_width.unwrap_or(side.d_model);
+        let same_table = decoder.vocab_size == self.vocab_size && width(decoder) == width(self);
+        first([
+            ("decoder.kind", decoder.kind != Kind::Encoder, "encoder: a Transformer", decoder.kind.name()),
+            ("decoder.decoder", decoder.decoder.is_some(), "absent", "another decoder"),
+            ("decoder.stem", decoder.stem.is_some(), "absent: decoders read ids", "one"),
+            ("decoder.parallel", decoder.parallel != Parallel::None, "none", decoder.parallel.name()),
+            ("decoder.latent", decoder.latent.is_some(), "absent beside cross-attention", "one"),
+            (
+                "shared_embedding",
+                self.shared_embedding && !same_table,
+                "false unless both sides have the same vocab_size and embedding width",
+                "true",
+            ),
+        ])
+    }
+}
+
+/// The error of the first of these fields that contradicts another.
+fn first<const N: usize>(
+    contradictions: [(&'static str, bool, &'static str, &'static str); N],
+) -> Result<(), ArchitectureError> {
+    match contradictions.into_iter().find(|(_, contradictory, ..)| *contradictory) {
+        Some((field, _, expected, got)) => Err(value(field, expected, got, "")),
+        None => Ok(()),
+    }
+}
+
+fn size(field: &'static str, got: usize, most: usize) -> Result<(), ArchitectureError> {
+    if (1..=most).contains(&got) {
+        Ok(())
+    } else {
+        Err(value(field, format!("between 1 and {most}"), got.to_string(), ""))
+    }
+}
+
+fn number(
+    field: &'static str,
+    got: f64,
+    range: RangeInclusive<f64>,
+    expected: &'static str,
+) -> Result<(), ArchitectureError> {
+    if range.contains(&got) { Ok(()) } else { Err(value(field, expected, got.to_string(), "")) }
+}
+
+fn divides(field: &'static str, whole: &'static str, part: usize, total: usize) -> Result<(), ArchitectureError> {
+    if total.is_multiple_of(part) {
+        return Ok(());
+    }
+    let divisors = || (1..=total).filter(|candidate| total.is_multiple_of(*candidate));
+    let below = divisors().filter(|divisor| *divisor < part).max();
+    let above = divisors().find(|divisor| *divisor > part);
+    let near: Vec<String> = below.into_iter().chain(above).map(|divisor| divisor.to_string()).collect();
+    let hint = format!("nearest divisors: {}", near.join(", "));
+    Err(value(field, format!("a divisor of {whole} = {total}"), part.to_string(), hint))
+}
+
+fn value(
+    field: &'static str,
+    expected: impl Into<String>,
+    got: impl Into<String>,
+    hint: impl Into<String>,
+) -> ArchitectureError {
+    ArchitectureError::Value { field, expected: expected.into(), got: got.into(), hint: hint.into() }
+}

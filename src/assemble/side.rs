@@ -1,0 +1,77 @@
+//! One stream of a network: an encoder, a decoder or an MLP.
+
+use sigprop_stack::{Component, Dropout, Linear, Node, Op, Stream, Tensor};
+
+use super::AssembleError;
+use super::embeddings::Entrance;
+use super::input::Reads;
+use crate::architecture::Resolved;
+use crate::predict::ForwardWalk;
+use crate::recipe::{Blocks, Fans, Outer, Projection, Recipe};
+
+/// A stream on its way to a stack.
+pub(super) struct Side<'a> {
+    pub(super) architecture: &'a Resolved,
+    pub(super) recipe: &'a dyn Recipe,
+    /// What the names of all its tensors begin with.
+    pub(super) prefix: &'a str,
+    /// The token embedding, if it is another stream's.
+    pub(super) token: Option<Tensor>,
+}
+
+impl Side<'_> {
+    /// The whole stream.
+    pub(super) fn stream(&self, name: &str, reads: &Reads, train: bool) -> Result<Stream, AssembleError> {
+        let Entrance { seq_len, source, node } = self.entrance(reads, train)?;
+        let entrance = || {
+            let Entrance { seq_len, source, node } = self.entrance(reads, true)?;
+            let mut walk = ForwardWalk::new(&source, seq_len);
+            walk.through(&[node])?;
+            Ok(walk)
+        };
+        let projections = self.recipe.projections(self.architecture, &entrance)?;
+        let blocks = Blocks::new(self.architecture, self.recipe, train, self.prefix);
+        let mut body = Vec::with_capacity(self.architecture.n_layers + 2);
+        body.push(node);
+        body.extend((0..self.architecture.n_layers).map(|index| blocks.block(index, &projections).node()));
+        body.extend(self.exit(train));
+        Ok(Stream { name: name.to_owned(), seq_len, source, body })
+    }
+
+    /// Everything behind the last block, if there is anything.
+    fn exit(&self, train: bool) -> Option<Node> {
+        let Resolved { d_model, embedding_width, .. } = *self.architecture;
+        let norm = self.architecture.norm.filter(|_| self.architecture.final_norm).map(Component::Norm);
+        let fans = Fans::new(d_model, embedding_width);
+        let projected = embedding_width != d_model;
+        let projection = projected.then(|| self.outer("final_norm.projection", Outer::EmbeddingOut, fans, false));
+        let dropout = Self::dropout(self.architecture.final_dropout, train);
+        match (norm, projection, dropout) {
+            (None, None, None) => None,
+            (Some(norm), None, None) => Some(Node::apply("final_norm", norm)),
+            (norm, projection, dropout) => {
+                let norm = norm.map(|norm| Node::apply("norm", norm));
+                let body = [norm, projection, dropout].into_iter().flatten().collect();
+                Some(Node::new("final_norm", Op::Chain(body)))
+            }
+        }
+    }
+
+    /// A linear map outside the blocks, called like the end of `path`, its tensors like `path`.
+    pub(super) fn outer(&self, path: &str, place: Outer, fans: Fans, bias: bool) -> Node {
+        let (weight, bias) = self.outer_tensors(path, place, fans, bias);
+        let linear = Linear { fan_in: fans.fan_in, fan_out: fans.fan_out, weight, bias };
+        Node::apply(path.rsplit('.').next().unwrap_or(path), Component::Linear(linear))
+    }
+
+    /// Weight and bias outside the blocks.
+    pub(super) fn outer_tensors(&self, path: &str, place: Outer, fans: Fans, bias: bool) -> (Tensor, Option<Tensor>) {
+        let Projection { weight, bias: bias_init } = self.recipe.outer(self.architecture, place, fans);
+        let tensor = |what: &str, init| Tensor { name: format!("{}{path}.{what}", self.prefix), init };
+        (tensor("weight", weight), bias.then(|| tensor("bias", bias_init)))
+    }
+
+    pub(super) fn dropout(rate: f64, train: bool) -> Option<Node> {
+        (train && rate > 0.0).then(|| Node::apply("dropout", Component::Dropout(Dropout { rate })))
+    }
+}

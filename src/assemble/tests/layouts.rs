@@ -1,0 +1,396 @@
+//! The layouts of model families: what their stacks hold, and that they pass the check.
+
+use sigprop_stack::{
+    Attention, Component, EmbeddingTerm, Ids, Mask, Node, Op, PositionBias, Source, Stream, Weighting, check,
+};
+
+use super::*;
+use crate::architecture::{Experts, Latent, Parallel, QkNorm, Stem};
+use crate::assemble::StreamName;
+
+/// The stack under the scheme `hf`, checked.
+fn checked(architecture: &Architecture, run: &Run) -> Stack {
+    let stack = assemble(architecture, &Scheme::parse("hf").unwrap(), &Input::Zipf, run).unwrap().stack;
+    assert_eq!(check(&stack), Ok(()));
+    stack
+}
+
+fn block(architecture: &Architecture) -> String {
+    checked(architecture, &TRAIN);
+    block_paths(architecture, Run::default())
+}
+
+/// The attention at `branch` of block `index`.
+fn attention(stream: &Stream, index: usize, branch: &str) -> Attention {
+    fn find(nodes: &[Node]) -> Option<&Attention> {
+        nodes.iter().find_map(|node| match &node.op {
+            Op::Attention(attention) => Some(attention),
+            Op::Chain(body) => find(body),
+            Op::Sum(sum) => sum.branches.iter().find_map(|branch| find(&branch.body)),
+            Op::Apply(_) | Op::Product(_) | Op::Concat(_) | Op::Mixture(_) => None,
+        })
+    }
+    let sub_layers = match &stream.body[1 + index].op {
+        Op::Chain(body) => body.clone(),
+        Op::Sum(sum) => sum.branches.iter().flat_map(|branch| branch.body.clone()).collect(),
+        _ => Vec::new(),
+    };
+    let sub_layer = sub_layers.into_iter().find(|node| node.name == branch).expect("a branch of this name");
+    find(&[sub_layer]).expect("a branch with attention").clone()
+}
+
+fn names(nodes: &[Node]) -> Vec<&str> {
+    nodes.iter().map(|node| node.name.as_str()).collect()
+}
+
+/// What is in `embeddings`, and how many terms the source has.
+fn entrance(stream: &Stream) -> (String, usize) {
+    let terms = match &stream.source {
+        Source::Embedding(embedding) => embedding.terms.len(),
+        Source::Gaussian(_) => 0,
+    };
+    (paths(&stream.body[..1])[1..].join(" ").replace("embeddings.", ""), terms)
+}
+
+#[test]
+fn norms_stand_where_the_placement_says() {
+    let ffn = "ffn.in ffn.activation";
+    let placed = |norm_placement| block(&Architecture { norm_placement, ..small() });
+    assert_eq!(
+        placed(NormPlacement::Sandwich),
+        format!(
+            "attention attention.norm {HEADS} attention.output attention.output_norm ffn ffn.norm {ffn} ffn.out \
+             ffn.output_norm"
+        )
+    );
+    assert_eq!(
+        placed(NormPlacement::Reordered),
+        format!("attention {HEADS} attention.output attention.output_norm ffn {ffn} ffn.out ffn.output_norm")
+    );
+    assert_eq!(
+        placed(NormPlacement::Sub),
+        format!(
+            "attention attention.norm {HEADS} attention.inner_norm attention.output ffn ffn.norm {ffn} ffn.inner_norm \
+             ffn.out"
+        )
+    );
+    let from_norm = block(&Architecture { skip_from_norm: true, ..small() });
+    let expected = format!("attention_norm attention {HEADS} attention.output ffn_norm ffn {ffn} ffn.out");
+    assert_eq!(from_norm, expected);
+    let unnormed = block(&Architecture { first_norm: false, ..small() });
+    assert_eq!(unnormed, format!("attention {HEADS} attention.output ffn ffn.norm {ffn} ffn.out"));
+}
+
+#[test]
+fn parallel_branches_are_three_terms_of_a_sum() {
+    for parallel in [Parallel::SharedNorm, Parallel::OwnNorms] {
+        let architecture = Architecture { parallel, positions: Positions::Rotary, causal: true, ..small() };
+        let inside = "ffn ffn.norm ffn.in ffn.activation ffn.out";
+        let rotary = "attention.heads attention.heads.query attention.heads.query_rotary attention.heads.key \
+                      attention.heads.key_rotary attention.heads.value";
+        let expected = format!("attention attention.norm {rotary} attention.output {inside}");
+        assert_eq!(block(&architecture), expected);
+        let stack = checked(&architecture, &Run::default());
+        let Op::Sum(sum) = &stack.streams[0].body[1].op else { panic!("a parallel block is a sum") };
+        assert_eq!(sum.branches.len(), 3);
+    }
+}
+
+#[test]
+fn queries_and_keys_are_normalised_then_rotated() {
+    let architecture = Architecture {
+        n_kv_heads: Some(1),
+        d_head: Some(6),
+        qk_norm: QkNorm::Head,
+        positions: Positions::Rotary,
+        rotary_dim: Some(4),
+        ..small()
+    };
+    let heads = attention(&checked(&architecture, &TRAIN).streams[0], 0, "attention");
+    assert_eq!(names(&heads.query), ["query", "query_norm", "query_rotary"]);
+    assert_eq!(names(&heads.key), ["key", "key_norm", "key_rotary"]);
+    let groups = |node: &Node| match &node.op {
+        Op::Apply(Component::Norm(norm)) => norm.groups,
+        _ => 0,
+    };
+    assert_eq!((groups(&heads.query[1]), groups(&heads.key[1])), (2, 1));
+    let Op::Apply(Component::Rotary(rotary)) = &heads.key[2].op else { panic!("keys are rotated") };
+    assert_eq!((rotary.d_head, rotary.frequencies.len()), (6, 2));
+    approx::assert_relative_eq!(heads.scale, 6f64.powf(-0.5));
+    let whole = Architecture { qk_norm: QkNorm::Projection, ..architecture };
+    let heads = attention(&checked(&whole, &TRAIN).streams[0], 1, "attention");
+    assert_eq!((groups(&heads.query[1]), groups(&heads.key[1])), (1, 1));
+}
+
+#[test]
+fn windows_are_before_the_query_or_around_it() {
+    let windowed = |causal| Architecture {
+        causal,
+        windows: vec![6, 0],
+        positions: Positions::Rotary,
+        rotary_window_base: Some(100.0),
+        attention_scale_by_layer: true,
+        attention_softcap: Some(50.0),
+        ..small()
+    };
+    let heads = |causal, index| attention(&checked(&windowed(causal), &TRAIN).streams[0], index, "attention");
+    assert_eq!(heads(true, 0).mask, Mask { before: Some(5), after: Some(0) });
+    assert_eq!(heads(true, 1).mask, Mask::CAUSAL);
+    assert_eq!(heads(false, 0).mask, Mask { before: Some(3), after: Some(3) });
+    assert_eq!(heads(false, 1).mask, Mask::FULL);
+    assert_eq!(heads(false, 1).softcap, Some(50.0));
+    approx::assert_relative_eq!(heads(false, 1).scale, 0.25);
+    let frequency = |index| match &heads(false, index).query[1].op {
+        Op::Apply(Component::Rotary(rotary)) => rotary.frequencies[1],
+        _ => f64::NAN,
+    };
+    approx::assert_relative_eq!(frequency(0), 0.1);
+    approx::assert_relative_eq!(frequency(1), 0.01);
+}
+
+#[test]
+fn scores_have_slopes_or_a_table() {
+    let bias = |architecture: &Architecture, index| {
+        attention(&checked(architecture, &TRAIN).streams[0], index, "attention").bias
+    };
+    let alibi = Architecture { positions: Positions::Alibi, ..small() };
+    assert_eq!(bias(&alibi, 1), Some(PositionBias::Alibi { slopes: vec![0.0625, 0.003_906_25] }));
+    let relative = Architecture { positions: Positions::Relative, ..small() };
+    let table = |architecture: &Architecture| match bias(architecture, 1) {
+        Some(PositionBias::Relative { table, bidirectional, .. }) => (table.name, bidirectional),
+        _ => panic!("a table"),
+    };
+    assert_eq!(table(&relative), ("relative_bias".to_owned(), true));
+    let own = Architecture { relative_shared: false, causal: true, ..relative };
+    assert_eq!(table(&own), ("blocks.1.attention.heads.relative_bias".to_owned(), false));
+}
+
+#[test]
+fn latents_give_queries_keys_and_values() {
+    let latent = Latent { query_rank: Some(6), kv_rank: 4, d_nope: 4, d_rope: 2, d_value: 3 };
+    let architecture = Architecture {
+        latent: Some(latent),
+        positions: Positions::Rotary,
+        norm: Some(NormChoice::Rmsnorm),
+        n_heads: Some(3),
+        ..small()
+    };
+    let heads = attention(&checked(&architecture, &TRAIN).streams[0], 0, "attention");
+    assert_eq!((heads.d_head, heads.d_value), (6, 3));
+    approx::assert_relative_eq!(heads.scale, 6f64.powf(-0.5));
+    assert_eq!(names(&heads.query), ["query_down", "query_down_norm", "query"]);
+    assert_eq!(paths(&heads.query[2..]), ["query", "query.nope", "query.rope", "query.rotary"]);
+    assert_eq!(paths(&heads.key), ["key", "key.down", "key.down_norm", "key.nope", "key.rope", "key.rotary"]);
+    assert_eq!(names(&heads.value), ["value_down", "value_down_norm", "value"]);
+    let json = serde_json::to_string(&heads).unwrap();
+    assert_eq!(json.matches("\"blocks.0.attention.heads.kv_down.weight\"").count(), 2);
+    let straight = Architecture { latent: Some(Latent { query_rank: None, ..latent }), ..architecture };
+    let heads = attention(&checked(&straight, &TRAIN).streams[0], 0, "attention");
+    assert_eq!(names(&heads.query), ["query"]);
+}
+
+#[test]
+fn experts_stand_in_place_of_the_feed_forward_network() {
+    let experts = Experts {
+        n_experts: 4,
+        top_k: 2,
+        d_ff: 12,
+        shared_d_ff: 0,
+        shared_gate: false,
+        weighting: Weighting::Softmax,
+        normalised: true,
+        scale: 1.0,
+        first_dense: 1,
+        every: 1,
+    };
+    let ffn = |experts, index: usize| {
+        let architecture = Architecture { experts: Some(experts), activation: Activation::Swiglu, ..small() };
+        let all = paths(&checked(&architecture, &Run::default()).streams[0].body);
+        let prefix = format!("blocks.{index}.ffn.");
+        all.iter().filter_map(|path| path.strip_prefix(&prefix)).collect::<Vec<_>>().join(" ")
+    };
+    let gated = "norm gated gated.gate gated.activation gated.up out";
+    assert_eq!(ffn(experts, 0), gated);
+    let inside = "experts.gated experts.gated.gate experts.gated.activation experts.gated.up experts.out";
+    assert_eq!(ffn(experts, 1), format!("norm experts {inside}"));
+    let every_other = Experts { first_dense: 0, every: 2, ..experts };
+    assert_eq!((ffn(every_other, 0), ffn(every_other, 1)), (gated.to_owned(), format!("norm experts {inside}")));
+    let beside = ffn(Experts { shared_d_ff: 5, ..experts }, 1);
+    assert!(beside.starts_with("norm experts experts.routed experts.routed.gated "), "{beside}");
+    assert!(beside.ends_with(" experts.shared.gated.up experts.shared.out"), "{beside}");
+}
+
+#[test]
+fn positions_come_behind_a_scaled_or_projected_token_embedding() {
+    let stream = |architecture: &Architecture, run: &Run| checked(architecture, run).streams.remove(0);
+    let plain = Architecture { token_types: 2, embedding_norm: true, embedding_dropout: Some(0.1), ..small() };
+    assert_eq!(entrance(&stream(&plain, &TRAIN)), ("norm dropout".to_owned(), 3));
+    assert_eq!(entrance(&stream(&plain, &Run::default())), ("norm".to_owned(), 3));
+    let scaled = Architecture { embedding_scale: 8f64.sqrt(), ..plain.clone() };
+    assert_eq!(entrance(&stream(&scaled, &TRAIN)), ("scale position token_type norm dropout".to_owned(), 1));
+    let projected = Architecture { embedding_width: Some(6), norm_placement: NormPlacement::Post, ..small() };
+    let got = stream(&projected, &TRAIN);
+    assert_eq!(entrance(&got), ("projection position".to_owned(), 1));
+    assert_eq!(paths(&got.body[3..]), ["final_norm", "final_norm.projection"]);
+    let ended = Architecture { final_norm: Some(true), final_dropout: 0.1, ..projected };
+    let inside = ["final_norm", "final_norm.norm", "final_norm.projection", "final_norm.dropout"];
+    assert_eq!(paths(&stream(&ended, &TRAIN).body[3..]), inside);
+}
+
+#[test]
+fn stems_embed_patches_and_frames() {
+    let patches = Stem::Patches { patch_width: 12, class_token: true, bias: true, norm: false };
+    let got = checked(&Architecture { stem: Some(patches), ..small() }, &TRAIN).streams.remove(0);
+    assert_eq!((got.seq_len, got.source.width()), (15, 12));
+    assert_eq!(entrance(&got).0, "patches class_token position");
+    let audio = Architecture { stem: Some(Stem::Audio { n_mels: 5 }), positions: Positions::Sinusoidal, ..small() };
+    let got = checked(&audio, &TRAIN).streams.remove(0);
+    assert_eq!((got.seq_len, got.source.width()), (32, 5));
+    assert_eq!(entrance(&got).0, "conv1 activation1 conv2 activation2 position");
+    assert_eq!(
+        message(&audio, "hf", Input::Uniform),
+        "input must be a correlation between tokens, for a stem reads patches or frames, got token ids"
+    );
+}
+
+/// T5-like.
+fn two_streams() -> Architecture {
+    let side = Architecture {
+        norm: Some(NormChoice::Rmsnorm),
+        positions: Positions::Relative,
+        biases: false,
+        dropout: 0.1,
+        activation_dropout: 0.1,
+        final_dropout: 0.1,
+        attention_scale: Some(1.0),
+        ..small()
+    };
+    let decoder = Architecture { causal: true, seq_len: 5, init: None, ..side.clone() };
+    Architecture { decoder: Some(Box::new(decoder)), shared_embedding: true, ..side }
+}
+
+#[test]
+fn a_decoder_reads_the_encoder() {
+    let stack = checked(&two_streams(), &TRAIN);
+    let [encoder, decoder] = &stack.streams[..] else { panic!("two streams") };
+    assert_eq!((encoder.name.as_str(), decoder.name.as_str(), stack.gradient.stream), ("encoder", "decoder", 1));
+    assert_eq!((encoder.seq_len, decoder.seq_len), (16, 5));
+    let cross = attention(decoder, 0, "cross_attention");
+    assert_eq!((cross.memory, cross.mask, cross.bias), (Some(0), Mask::FULL, None));
+    assert_eq!(attention(decoder, 0, "attention").mask, Mask::CAUSAL);
+    let table = |stream: &Stream| match &stream.source {
+        Source::Embedding(embedding) => embedding.terms[0].table().expect("a table").name.clone(),
+        Source::Gaussian(_) => String::new(),
+    };
+    assert_eq!(
+        (table(encoder), table(decoder)),
+        ("encoder.embeddings.token".into(), "encoder.embeddings.token".into())
+    );
+    let json = serde_json::to_string(&stack).unwrap();
+    for name in ["decoder.relative_bias", "encoder.relative_bias", "decoder.blocks.1.cross_attention.output.weight"] {
+        assert!(json.contains(&format!("\"{name}\"")), "{name} is missing");
+    }
+    let at_encoder = Run { loss_at: Some(StreamName::Encoder), ..Run::default() };
+    assert_eq!(checked(&two_streams(), &at_encoder).gradient.stream, 0);
+    // BART-like.
+    let post = |architecture: Architecture| Architecture {
+        norm_placement: NormPlacement::Post,
+        positions: Positions::Learned,
+        embedding_norm: true,
+        ..architecture
+    };
+    let bart = post(two_streams());
+    let decoder = bart.decoder.clone().map(|decoder| Box::new(post(*decoder)));
+    let stack = checked(&Architecture { decoder, ..bart }, &TRAIN);
+    let Op::Chain(block) = &stack.streams[1].body[1].op else { panic!("a block is a chain") };
+    let expected = ["attention", "attention_norm", "cross_attention", "cross_attention_norm", "ffn", "ffn_norm"];
+    assert_eq!(names(block), expected);
+}
+
+#[test]
+fn audio_and_text() {
+    let text = Architecture { causal: true, ..small() };
+    let whisper = Architecture {
+        stem: Some(Stem::Audio { n_mels: 5 }),
+        positions: Positions::Sinusoidal,
+        decoder: Some(Box::new(text)),
+        ..small()
+    };
+    let stack = checked(&whisper, &TRAIN);
+    assert!(matches!(&stack.streams[1].source, Source::Embedding(_)));
+    let run = Run { decoder_input: Some(Input::Uniform), ..Run::default() };
+    checked(&whisper, &run);
+}
+
+#[test]
+fn given_ids_are_the_source() {
+    let tokens = |sequences: &[&[u32]]| Input::Tokens { sequences: sequences.iter().map(|ids| ids.to_vec()).collect() };
+    let stack = assembled(&small(), "hf", tokens(&[&[1, 2, 49], &[0, 0, 7]]), Run::default()).stack;
+    assert_eq!(check(&stack), Ok(()));
+    let stream = &stack.streams[0];
+    assert_eq!(stream.seq_len, 3);
+    let Source::Embedding(embedding) = &stream.source else { panic!("ids are embedded") };
+    assert!(matches!(&embedding.ids, Ids::Given(given) if given.sequences.len() == 2));
+    assert!(matches!(embedding.terms[1], EmbeddingTerm::LearnedPosition { .. }));
+    for (sequences, expected) in [
+        ([[1, 50].as_slice(), &[0, 0]], "tokens must be ids below vocab_size = 50, got 50"),
+        ([&[1, 2], &[3]], "tokens must be sequences of one length, got 1 ids beside 2"),
+        ([&[], &[]], "tokens must be at least one id, got none"),
+    ] {
+        assert_eq!(message(&small(), "hf", tokens(&sequences)), expected);
+    }
+    let got = message(&two_streams(), "hf", tokens(&[&[1]]));
+    assert_eq!(got, "the decoder's input must be given beside the tokens of the encoder, got nothing");
+}
+
+#[test]
+fn the_scheme_hf_takes_every_distribution_from_the_table() {
+    let got = message(&Architecture { init: None, ..small() }, "hf", Input::Zipf);
+    assert_eq!(got, "scheme hf needs the table `init`, which a Hugging Face config brings, got no table");
+    let table = InitTable { ffn_out: Init::Zero, ..InitTable::everywhere(Init::Normal { std: 0.5 }) };
+    let json = serde_json::to_string(&checked(&Architecture { init: Some(table), ..small() }, &TRAIN)).unwrap();
+    assert_eq!(json.matches("out.weight\",\"init\":\"zero\"").count(), 2, "{json}");
+    assert!(json.contains("\"blocks.1.ffn.in.weight\",\"init\":{\"normal\":{\"std\":0.5}}"), "{json}");
+}
+
+#[test]
+fn every_scheme_that_fits_builds_every_layout() {
+    let experts = Experts {
+        n_experts: 3,
+        top_k: 1,
+        d_ff: 8,
+        shared_d_ff: 4,
+        shared_gate: false,
+        weighting: Weighting::Sigmoid,
+        normalised: true,
+        scale: 2.5,
+        first_dense: 0,
+        every: 1,
+    };
+    let latent = Latent { query_rank: None, kv_rank: 4, d_nope: 2, d_rope: 2, d_value: 3 };
+    let patches = Stem::Patches { patch_width: 12, class_token: true, bias: true, norm: true };
+    let layouts = [
+        Architecture { causal: true, positions: Positions::Rotary, ..small() },
+        Architecture { positions: Positions::Relative, windows: vec![4, 0], ..small() },
+        Architecture { experts: Some(experts), ..small() },
+        Architecture { latent: Some(latent), positions: Positions::Rotary, ..small() },
+        Architecture { stem: Some(patches), ..small() },
+        Architecture { stem: Some(Stem::Audio { n_mels: 3 }), ..small() },
+        Architecture { parallel: Parallel::SharedNorm, positions: Positions::Alibi, causal: true, ..small() },
+        Architecture { norm_placement: NormPlacement::Sandwich, ..small() },
+        Architecture { norm_placement: NormPlacement::Sub, skip_scale: Some(2.0), ..small() },
+        Architecture { embedding_width: Some(4), embedding_scale: 2.0, ..small() },
+        two_streams(),
+    ];
+    for scheme in (0..SCHEMES.len()).map(scheme) {
+        for (index, layout) in layouts.iter().enumerate() {
+            for input in [Input::Zipf, Input::Correlation(0.3)] {
+                match assemble(layout, &Scheme::parse(&scheme).unwrap(), &input, &TRAIN) {
+                    Ok(assembled) => assert_eq!(check(&assembled.stack), Ok(()), "{scheme} {index}"),
+                    Err(AssembleError::Scheme(_)) => assert!(scheme.starts_with("dslm"), "{scheme} {index}"),
+                    Err(error) => panic!("{scheme} {index}: {error}"),
+                }
+            }
+        }
+    }
+}

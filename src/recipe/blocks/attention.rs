@@ -1,0 +1,162 @@
+//! Attention: of a sequence to itself, of a decoder to its memory, with queries and keys from latents.
+
+use sigprop_stack::{Attention, Component, Concat, ConcatPart, Mask, Node, Norm, NormKind, Op, Rotary};
+
+use super::Block;
+use crate::architecture::{Latent, QkNorm};
+use crate::recipe::{Fans, Role};
+
+/// The chains to queries, keys and values.
+struct States {
+    query: Vec<Node>,
+    key: Vec<Node>,
+    value: Vec<Node>,
+}
+
+impl Block<'_> {
+    /// The branch without the norm of its input.
+    pub(super) fn attention(&self) -> Vec<Node> {
+        self.attended("attention", self.heads())
+    }
+
+    /// The branch that reads a memory of this width, without the norm of its input.
+    pub(super) fn cross_attention(&self, memory_width: usize) -> Vec<Node> {
+        let states = self.states("cross_attention.heads", memory_width, None);
+        let heads = Attention { memory: Some(0), ..self.softmax(states) };
+        self.attended("cross_attention", Node::new("heads", Op::Attention(heads)))
+    }
+
+    /// The output of the heads.
+    pub(super) fn heads(&self) -> Node {
+        let architecture = self.blocks.architecture;
+        let path = "attention.heads";
+        let rotary = self.rotary();
+        let states = match architecture.latent {
+            Some(latent) => self.latent_states(path, latent, rotary),
+            None => self.states(path, architecture.d_model, rotary),
+        };
+        let heads = Attention { mask: self.mask(), bias: self.position_bias(path), ..self.softmax(states) };
+        Node::new("heads", Op::Attention(heads))
+    }
+
+    /// Attention to all of its own sequence.
+    fn softmax(&self, states: States) -> Attention {
+        let architecture = self.blocks.architecture;
+        let by_layer = if architecture.attention_scale_by_layer { 1.0 / (self.index + 1) as f64 } else { 1.0 };
+        Attention {
+            n_heads: architecture.n_heads,
+            n_kv_heads: architecture.n_kv_heads,
+            d_head: architecture.d_head,
+            d_value: architecture.d_value,
+            scale: architecture.attention_scale * by_layer,
+            softcap: architecture.attention_softcap,
+            mask: Mask::FULL,
+            bias: None,
+            dropout_rate: self.blocks.rate(architecture.attention_dropout),
+            query: states.query,
+            key: states.key,
+            value: states.value,
+            memory: None,
+        }
+    }
+
+    /// From the output of the heads to that of the branch.
+    fn attended(&self, path: &str, heads: Node) -> Vec<Node> {
+        let architecture = self.blocks.architecture;
+        let fans = Fans::new(architecture.n_heads * architecture.d_value, architecture.d_model);
+        let mut body = vec![heads];
+        body.extend(self.inner_norm());
+        let output = format!("{path}.output");
+        body.push(self.linear(&output, Role::AttentionOutput, fans, architecture.attention_output_bias));
+        body.extend(self.dropout("dropout", architecture.dropout));
+        body.extend(self.output_norm());
+        body
+    }
+
+    /// Linear maps, of input of width `kv_width` to keys and values.
+    fn states(&self, path: &str, kv_width: usize, rotary: Option<Rotary>) -> States {
+        let architecture = self.blocks.architecture;
+        let linear = |name: &str, role, fan_in, fan_out| {
+            self.linear(&format!("{path}.{name}"), role, Fans::new(fan_in, fan_out), architecture.qkv_biases)
+        };
+        let (query_heads, heads) = (architecture.n_heads, architecture.n_kv_heads);
+        let query = linear("query", Role::Query, architecture.d_model, query_heads * architecture.d_head);
+        let key = linear("key", Role::Key, kv_width, heads * architecture.d_head);
+        let value = linear("value", Role::Value, kv_width, heads * architecture.d_value);
+        let finished = |linear, name: &str, heads| {
+            let rotary = rotary.clone().map(|rotary| rotated(&format!("{name}_rotary"), rotary));
+            [Some(linear), self.qk_norm(&format!("{name}_norm"), heads), rotary].into_iter().flatten().collect()
+        };
+        States { query: finished(query, "query", query_heads), key: finished(key, "key", heads), value: vec![value] }
+    }
+
+    /// The norm of queries or keys.
+    fn qk_norm(&self, name: &str, heads: usize) -> Option<Node> {
+        let norm = self.blocks.architecture.norm?;
+        let groups = match self.blocks.architecture.qk_norm {
+            QkNorm::None => return None,
+            QkNorm::Head => heads,
+            QkNorm::Projection => 1,
+        };
+        Some(Node::apply(name, Component::Norm(Norm { groups, ..norm })))
+    }
+
+    /// Multi-head latent attention. The latent of keys and values is one: its two chains share weights.
+    fn latent_states(&self, path: &str, latent: Latent, rotary: Option<Rotary>) -> States {
+        let architecture = self.blocks.architecture;
+        let (width, heads) = (architecture.d_model, architecture.n_heads);
+        let down = |name: &str, tensor: &str, role, rank| {
+            let map = self.map(&format!("{path}.{tensor}"), role, Fans::new(width, rank), architecture.qkv_biases);
+            [Node::apply(name, map)].into_iter().chain(self.latent_norm(&format!("{name}_norm")))
+        };
+        let up = |name: &str, role, fan_in, fan_out| {
+            self.linear(&format!("{path}.{name}"), role, Fans::new(fan_in, fan_out), false)
+        };
+        let turned = |name: &str| rotary.clone().map(|rotary| rotated(name, rotary));
+        let beside = |nope: Vec<Node>, rope: Vec<Node>, shared| {
+            let parts = vec![ConcatPart { shared: false, body: nope }, ConcatPart { shared, body: rope }];
+            Op::Concat(Concat { n_heads: heads, parts })
+        };
+
+        let (mut query, rank): (Vec<Node>, usize) = match latent.query_rank {
+            Some(rank) => (down("query_down", "query_down", Role::QueryDown, rank).collect(), rank),
+            None => (Vec::new(), width),
+        };
+        let nope = vec![up("query.nope", Role::Query, rank, heads * latent.d_nope)];
+        let rope = [up("query.rope", Role::Query, rank, heads * latent.d_rope)].into_iter().chain(turned("rotary"));
+        query.push(Node::new("query", beside(nope, rope.collect(), false)));
+
+        let nope = down("down", "kv_down", Role::KvDown, latent.kv_rank).chain([up(
+            "key.nope",
+            Role::Key,
+            latent.kv_rank,
+            heads * latent.d_nope,
+        )]);
+        let rope = self.map(
+            &format!("{path}.key.rope"),
+            Role::KvDown,
+            Fans::new(width, latent.d_rope),
+            architecture.qkv_biases,
+        );
+        let rope = [Node::apply("rope", rope)].into_iter().chain(turned("rotary"));
+        let key = vec![Node::new("key", beside(nope.collect(), rope.collect(), true))];
+
+        let value = down("value_down", "kv_down", Role::KvDown, latent.kv_rank).chain([up(
+            "value",
+            Role::Value,
+            latent.kv_rank,
+            heads * latent.d_value,
+        )]);
+        States { query, key, value: value.collect() }
+    }
+
+    /// The norm of a latent: always RMSNorm.
+    fn latent_norm(&self, name: &str) -> Option<Node> {
+        let norm = self.blocks.architecture.norm?;
+        Some(Node::apply(name, Component::Norm(Norm { kind: NormKind::RmsNorm, ..norm })))
+    }
+}
+
+fn rotated(name: &str, rotary: Rotary) -> Node {
+    Node::apply(name, Component::Rotary(rotary))
+}

@@ -1,0 +1,67 @@
+//! Feed-forward networks: plain, gated, mixtures of experts.
+
+use sigprop_stack::{Branch, Component, Mixture, Node, Op, Product, Sum};
+
+use super::Block;
+use crate::architecture::Experts;
+use crate::recipe::{Fans, Role, Slot};
+
+impl Block<'_> {
+    /// The branch without the norm of its input.
+    pub(super) fn ffn(&self) -> Vec<Node> {
+        let architecture = self.blocks.architecture;
+        let mut body = match architecture.experts_of(self.index) {
+            Some(experts) => vec![self.mixture("ffn.experts", experts)],
+            None => self.perceptron("ffn", architecture.d_ff, Role::FfnOut),
+        };
+        body.extend(self.dropout("dropout", architecture.dropout));
+        body.extend(self.output_norm());
+        body
+    }
+
+    /// One hidden layer of width `d_ff` and the linear map back.
+    fn perceptron(&self, path: &str, d_ff: usize, out: Role) -> Vec<Node> {
+        let architecture = self.blocks.architecture;
+        let (width, biases) = (architecture.d_model, architecture.ffn_biases);
+        let widen = |name: &str, role| self.linear(&format!("{path}.{name}"), role, Fans::new(width, d_ff), biases);
+        let activation = Node::apply("activation", Component::Activation(architecture.activation.function()));
+        let mut body = if architecture.activation.is_gated() {
+            let gate = vec![widen("gated.gate", Role::FfnGate), activation];
+            let up = vec![widen("gated.up", Role::FfnUp)];
+            vec![Node::new("gated", Op::Product(Product { factors: vec![gate, up] }))]
+        } else {
+            vec![widen("in", Role::FfnIn), activation]
+        };
+        body.extend(self.inner_norm());
+        body.extend(self.dropout("activation_dropout", architecture.activation_dropout));
+        body.push(self.linear(&format!("{path}.out"), out, Fans::new(d_ff, width), biases));
+        body
+    }
+
+    /// A mixture of experts, beside experts that every token goes to if there are any.
+    fn mixture(&self, path: &str, experts: &Experts) -> Node {
+        if experts.shared_d_ff == 0 {
+            return Node::new("experts", Op::Mixture(self.routed(path, experts)));
+        }
+        let routed = Node::new("routed", Op::Mixture(self.routed(&format!("{path}.routed"), experts)));
+        let shared = self.perceptron(&format!("{path}.shared"), experts.shared_d_ff, Role::FfnOut);
+        let branches = [routed, Node::new("shared", Op::Chain(shared))];
+        let branches = branches.map(|node| Branch { scale: 1.0, drop_rate: 0.0, body: vec![node] });
+        Node::new("experts", Op::Sum(Sum { branches: branches.into() }))
+    }
+
+    fn routed(&self, path: &str, experts: &Experts) -> Mixture {
+        let architecture = self.blocks.architecture;
+        let fans = Fans::new(architecture.d_model, experts.n_experts);
+        let slot = Slot { architecture, role: Role::Router, block: self.index, fans };
+        Mixture {
+            n_experts: experts.n_experts,
+            top_k: experts.top_k,
+            weighting: experts.weighting,
+            normalised: experts.normalised,
+            scale: experts.scale,
+            router: self.tensor(&format!("{path}.router.weight"), (self.projections)(&slot).weight),
+            expert: self.perceptron(path, experts.d_ff, Role::ExpertOut),
+        }
+    }
+}

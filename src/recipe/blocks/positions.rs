@@ -1,0 +1,88 @@
+//! How attention knows positions: masks and windows, rotations, biases of scores.
+
+use sigprop_stack::{Mask, PositionBias, Rotary, Tensor};
+
+use super::Block;
+use crate::architecture::Positions;
+use crate::recipe::Table;
+
+impl Block<'_> {
+    /// The number of tokens that a query sees, if there is a limit.
+    fn window(&self) -> Option<usize> {
+        self.blocks.architecture.windows.get(self.index).copied().filter(|&window| window > 0)
+    }
+
+    /// A window counts the query itself; it lies before the query in causal attention, around it otherwise.
+    pub(super) fn mask(&self) -> Mask {
+        match (self.blocks.architecture.causal, self.window()) {
+            (true, window) => Mask { before: window.map(|window| window - 1), ..Mask::CAUSAL },
+            (false, Some(window)) => Mask { before: Some(window / 2), after: Some(window / 2) },
+            (false, None) => Mask::FULL,
+        }
+    }
+
+    /// The rotation of queries and keys.
+    pub(super) fn rotary(&self) -> Option<Rotary> {
+        let architecture = self.blocks.architecture;
+        if architecture.positions != Positions::Rotary {
+            return None;
+        }
+        let d_head = architecture.latent.map_or(architecture.d_head, |latent| latent.d_rope);
+        let usual = |base| Rotary::new(d_head, architecture.rotary_dim, base);
+        let own_base = architecture.rotary_window_base.filter(|_| self.window().is_some());
+        Some(match (own_base, &architecture.rotary_frequencies) {
+            (Some(base), _) => usual(base),
+            (None, Some(frequencies)) => Rotary { d_head, frequencies: frequencies.clone() },
+            (None, None) => usual(architecture.rotary_base),
+        })
+    }
+
+    /// What positions add to the scores of the heads at `path`.
+    pub(super) fn position_bias(&self, path: &str) -> Option<PositionBias> {
+        let architecture = self.blocks.architecture;
+        match architecture.positions {
+            Positions::Alibi => Some(PositionBias::Alibi { slopes: alibi_slopes(architecture.n_heads) }),
+            Positions::Relative => {
+                let init = self.blocks.recipe.embedding(architecture, Table::RelativeBias);
+                let table = if architecture.relative_shared {
+                    Tensor { name: format!("{}relative_bias", self.blocks.prefix), init }
+                } else {
+                    self.tensor(&format!("{path}.relative_bias"), init)
+                };
+                Some(PositionBias::Relative {
+                    table,
+                    buckets: architecture.relative_buckets,
+                    max_distance: architecture.relative_max_distance,
+                    bidirectional: !architecture.causal,
+                })
+            }
+            Positions::None | Positions::Learned | Positions::Sinusoidal | Positions::Rotary => None,
+        }
+    }
+}
+
+/// 2^(−8h/H) for h = 1 … H if H is a power of two; otherwise those of the power below, then every other
+/// one of the power above (Press et al. 2022, `get_slopes` of the authors' code).
+fn alibi_slopes(n_heads: usize) -> Vec<f64> {
+    let of = |count: usize| (1..=count).map(move |head| 2f64.powf(-8.0 * head as f64 / count as f64));
+    let below = 1 << n_heads.ilog2();
+    of(below).chain(of(2 * below).step_by(2).take(n_heads - below)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::alibi_slopes;
+
+    #[test]
+    fn slopes_are_geometric_or_interleaved() {
+        let assert_close = |got: Vec<f64>, expected: &[f64]| {
+            assert_eq!(got.len(), expected.len());
+            for (got, expected) in got.iter().zip(expected) {
+                approx::assert_relative_eq!(got, expected, max_relative = 1e-14);
+            }
+        };
+        assert_close(alibi_slopes(4), &[0.25, 0.0625, 0.015_625, 0.003_906_25]);
+        assert_close(alibi_slopes(1), &[1.0 / 256.0]);
+        assert_close(alibi_slopes(3), &[0.0625, 0.003_906_25, 0.25]);
+    }
+}
