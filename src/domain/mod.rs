@@ -23,11 +23,16 @@ pub(crate) struct Signal {
     pub(crate) tokens: Arc<Vec<Token>>,
     /// E x_a x_b/√(E x_a² E x_b²), per pair class or, row by row, per pair of positions.
     pub(crate) cosines: Arc<Vec<f64>>,
+    /// Relative variance over networks of the product of two token differences, 1/(number of directions they
+    /// have): 1/width if all features are independent, more behind narrow or many random maps.
+    pub(crate) concentration: f64,
 }
 
 impl Signal {
+    /// Tokens whose features are independent.
     pub(crate) fn new(tokens: Vec<Token>, cosines: Vec<f64>) -> Self {
-        Self { tokens: Arc::new(tokens), cosines: Arc::new(cosines) }
+        let concentration = tokens[0].width.recip();
+        Self { tokens: Arc::new(tokens), cosines: Arc::new(cosines), concentration }
     }
 
     /// The token that stands for all: with exchangeable tokens the only one.
@@ -108,13 +113,15 @@ impl Domain {
     /// A rule, forward.
     pub(crate) fn apply(&self, rule: &dyn PairRule, x: &Signal) -> Signal {
         let tokens = rule.tokens(&x.tokens);
-        if rule.keeps_cosines() {
-            return Signal { tokens: Arc::new(tokens), cosines: Arc::clone(&x.cosines) };
-        }
-        let map = rule.cosines(&x.tokens, &tokens);
-        let cosines = self.map(tokens.len(), |i, j, place| map(i, j, x.cosines[place]));
-        drop(map);
-        Signal::new(tokens, cosines)
+        let cosines = if rule.keeps_cosines() {
+            Arc::clone(&x.cosines)
+        } else {
+            let map = rule.cosines(&x.tokens, &tokens);
+            Arc::new(self.map(tokens.len(), |i, j, place| map(i, j, x.cosines[place])))
+        };
+        let y = Signal { tokens: Arc::new(tokens), cosines, concentration: x.concentration };
+        let concentration = rule.concentration(x, &y, &|signal| self.mean_cosine(signal));
+        Signal { concentration, ..y }
     }
 
     /// A rule, backward from the output `y` to the input `x`.
@@ -127,6 +134,18 @@ impl Domain {
             Arc::new(self.map(tokens.len(), |i, j, place| map(i, j, x.cosines[place], gradient.cosines[place])))
         };
         Gradient { tokens, cosines, coupling: 0.0 }
+    }
+
+    /// Average cosine of two different tokens.
+    pub(crate) fn mean_cosine(&self, signal: &Signal) -> f64 {
+        match self {
+            Self::Exchangeable(domain) => domain.mean(&signal.cosines),
+            Self::Gram => {
+                let count = signal.tokens.len();
+                let total: f64 = signal.cosines.par_chunks_exact(count).map(|row| row.iter().sum::<f64>()).sum();
+                if count > 1 { (total / count as f64 - 1.0) / (count - 1) as f64 } else { 0.0 }
+            }
+        }
     }
 
     /// What is told of a signal.
@@ -205,6 +224,7 @@ impl Domain {
         let ones = Signal {
             tokens: Arc::new(vec![Token::gaussian(1.0, 0.0); count]),
             cosines: Arc::new(self.map(count, |i, j, _| share(i, j))),
+            concentration: 1.0,
         };
         let uncoupled = Gradient { coupling: 0.0, ..gradient.clone() };
         self.ln_collected(&ones, &uncoupled)

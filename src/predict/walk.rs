@@ -193,12 +193,12 @@ impl Moments {
         let overlaps = self.overlaps.entry(length as usize).or_insert_with(|| Overlaps::new(length));
         let (output, probabilities, caveat, kept) = match &self.domain {
             Domain::Exchangeable(domain) => {
-                let attended = exchangeable::Attended::new(attention, domain, overlaps, x.token(), parts);
+                let attended = exchangeable::Attended::new(attention, domain, overlaps, x, parts);
                 let probabilities = tells.then(|| attended.probabilities(domain));
                 (attended.output().clone(), probabilities, attended.caveat(), Kept::Exchangeable(Box::new(attended)))
             }
             Domain::Gram => {
-                let attended = gram::Attended::new(attention, overlaps, &x.tokens, parts);
+                let attended = gram::Attended::new(attention, overlaps, x, parts);
                 let probabilities = tells.then(|| attended.probabilities());
                 (attended.output().clone(), probabilities, attended.caveat(), Kept::Gram(Box::new(attended)))
             }
@@ -295,7 +295,7 @@ impl Interpreter for Moments {
 
     fn fork(&mut self, _: &Site, input: &Signal) -> Signal {
         let tokens = input.tokens.iter().map(|token| Token { sensitivity: 1.0, ..*token }).collect();
-        Signal { tokens: Arc::new(tokens), cosines: Arc::clone(&input.cosines) }
+        Signal { tokens: Arc::new(tokens), ..input.clone() }
     }
 
     fn merge(&mut self, at: &Site, fan: Fan, x: Signal, parts: Vec<Signal>) -> Result<(Signal, Kept), PredictError> {
@@ -310,17 +310,19 @@ impl Interpreter for Moments {
                 let rule = sum::Rule::new(sum);
                 let tokens: Vec<Token> =
                     x.tokens.iter().zip(by_position(&parts)).map(|(x, parts)| rule.token(x, &parts)).collect();
-                let y = Signal::new(tokens, Vec::new());
-                let cosines = Arc::new(rule.cosines(&self.domain, &parts, &y.tokens));
+                let y = rule.signal(&self.domain, &parts, tokens);
                 let output = Arc::clone(&y.tokens);
-                (Signal { cosines, ..y }, Kept::Sum { rule, x, branches: parts, output, gradient: None })
+                (y, Kept::Sum { rule, x, branches: parts, output, gradient: None })
             }
             Fan::Product(_) => {
                 let tokens: Vec<Token> = by_position(&parts).iter().map(|factors| product::token(factors)).collect();
                 let cosines =
                     self.domain.map(tokens.len(), |_, _, place| parts.iter().map(|part| part.cosines[place]).product());
-                let y = Signal { tokens: inherit(tokens), cosines: Arc::new(cosines) };
-                (y, Kept::Product { factors: parts, gradient: None })
+                let tokens = inherit(tokens);
+                let y = Signal { tokens, ..Signal::new(vec![*parts[0].token()], cosines) };
+                let cosine = |signal: &Signal| self.domain.mean_cosine(signal);
+                let concentration = product::concentration(&parts, &y, &cosine);
+                (Signal { concentration, ..y }, Kept::Product { factors: parts, gradient: None })
             }
             Fan::Concat(concat) => {
                 let y = concat::forward(concat, &self.domain, &parts);
@@ -341,8 +343,11 @@ impl Interpreter for Moments {
                 let cosines = self.domain.map(expert.tokens.len(), |_, _, place| {
                     expert.cosines[place] * routing.overlap(x.cosines[place]) / routing.own()
                 });
-                let y = Signal { tokens: inherit(tokens.collect()), cosines: Arc::new(cosines) };
-                (y, Kept::Mixture { routing, x, expert, router_gradient: None })
+                let tokens = inherit(tokens.collect());
+                (
+                    Signal { tokens, cosines: Arc::new(cosines), ..expert.clone() },
+                    Kept::Mixture { routing, x, expert, router_gradient: None },
+                )
             }
         })
     }

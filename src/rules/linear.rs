@@ -26,7 +26,7 @@
 use sigprop_stack::Linear;
 
 use super::PairRule;
-use crate::domain::{GradientPairMap, PairMap};
+use crate::domain::{GradientPairMap, PairMap, Signal};
 use crate::moments::{Token, TokenGradient, ln_correction, ln_sum, share};
 
 pub(crate) struct Rule {
@@ -89,6 +89,10 @@ impl PairRule for Rule {
 
     fn cosines_backward<'a>(&'a self, _: &'a [Token], _: &'a [TokenGradient]) -> GradientPairMap<'a> {
         Box::new(|_, _, _, gradient_cosine| gradient_cosine)
+    }
+
+    fn concentration(&self, x: &Signal, _: &Signal, _: &dyn Fn(&Signal) -> f64) -> f64 {
+        x.concentration + self.fan_out.recip()
     }
 
     fn keeps_cosines(&self) -> bool {

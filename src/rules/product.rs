@@ -19,6 +19,7 @@
 //!
 //! The product of independent second moments; the 1/width terms are ours.
 
+use crate::domain::Signal;
 use crate::moments::{Token, TokenGradient, ln_correction};
 
 /// The output from the outputs of the factors.
@@ -45,9 +46,16 @@ pub(crate) fn split(factors: &[Token], index: usize, gradient: &TokenGradient) -
     TokenGradient { constant: 1.0, ..gradient.scaled(ln_gain + ln_correction(shared)) }
 }
 
-/// Cosine of what factor `index` is multiplied by, for two tokens.
-pub(crate) fn others_cosine(cosines: &[f64], index: usize) -> f64 {
-    cosines.iter().enumerate().filter(|(i, _)| *i != index).map(|(_, cosine)| cosine).product()
+/// The concentration of the product `y`: what its factors have from their common input adds up.
+pub(crate) fn concentration(factors: &[Signal], y: &Signal, mean_cosine: &dyn Fn(&Signal) -> f64) -> f64 {
+    let fresh = y.token().width.recip();
+    let cosine = mean_cosine(y);
+    let linear = |factor: &Signal| {
+        let own = mean_cosine(factor);
+        let share = if cosine < 1.0 && own > 0.0 { cosine / own * (1.0 - own) / (1.0 - cosine) } else { 0.0 };
+        share * (factor.concentration - fresh).max(0.0).sqrt()
+    };
+    factors.iter().map(linear).sum::<f64>().powi(2) + fresh
 }
 
 /// The gradient at the common input, from those at the input of each factor; with the weights of

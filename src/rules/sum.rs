@@ -89,8 +89,30 @@ impl Rule {
         }
     }
 
+    /// The output with these `tokens`, from the branches.
+    pub(crate) fn signal(&self, domain: &Domain, branches: &[Signal], tokens: Vec<Token>) -> Signal {
+        let cosines = self.cosines(domain, branches, &tokens);
+        let differences: Vec<f64> = branches
+            .iter()
+            .zip(&self.ln_gains)
+            .map(|(branch, gain)| {
+                let size = share(gain + branch.token().ln_second, tokens[0].ln_second);
+                size * (1.0 - domain.mean_cosine(branch)).max(0.0)
+            })
+            .collect();
+        let total: f64 = differences.iter().sum();
+        let y = Signal::new(tokens, cosines);
+        if total <= 0.0 {
+            return y;
+        }
+        let mixed = branches.iter().zip(&differences).fold(y.concentration, |mixed, (branch, difference)| {
+            mixed + (difference / total).powi(2) * (branch.concentration - y.concentration)
+        });
+        Signal { concentration: mixed, ..y }
+    }
+
     /// Cosines of the output, from those of the branches.
-    pub(crate) fn cosines(&self, domain: &Domain, branches: &[Signal], output: &[Token]) -> Vec<f64> {
+    fn cosines(&self, domain: &Domain, branches: &[Signal], output: &[Token]) -> Vec<f64> {
         let per_token = |of: &dyn Fn(usize, &Token) -> f64| -> Vec<Vec<f64>> {
             let branch = |(index, branch): (usize, &Signal)| {
                 let tokens = branch.tokens.iter().zip(output);

@@ -78,7 +78,8 @@ const LARGEST_LN_SCORE: f64 = 400.0;
 
 /// What the forward pass of one attention leaves for its backward pass.
 pub(crate) struct Attended {
-    input_width: f64,
+    /// γ of the input.
+    concentration: f64,
     query: Signal,
     key: Signal,
     value: Signal,
@@ -116,14 +117,14 @@ impl Attended {
         attention: &Attention,
         domain: &Exchangeable,
         overlaps: &mut Overlaps,
-        input: &Token,
+        input: &Signal,
         [query, key, value]: [Signal; 3],
     ) -> Self {
         let length = domain.seq_len;
         let d_head = attention.d_head as f64;
         let keys = Keys::new(attention, domain, &query, &key, &value);
-        let row = overlaps.row(keys.effective, keys.contrast, 1.0 / (1.0 / d_head + 1.0 / input.width));
-        let freedom = 1.0 / (1.0 / d_head + 2.0 / input.width);
+        let row = overlaps.row(keys.effective, keys.contrast, 1.0 / (1.0 / d_head + 1.0 / input.token().width));
+        let freedom = 1.0 / (1.0 / d_head + 2.0 / input.token().width);
         let crosses: Vec<Cross> = query
             .cosines
             .iter()
@@ -154,7 +155,7 @@ impl Attended {
             ..Token::gaussian(width, value.token().ln_second + own.ln())
         };
         Self {
-            input_width: input.width,
+            concentration: input.concentration,
             query,
             key,
             value,
@@ -223,7 +224,7 @@ impl Attended {
         let value = Gradient::new(vec![value_token], value_cosines);
 
         // Queries.
-        let differences = (1.0 - keys.key_cosine) * (1.0 - keys.value_cosine) / self.input_width;
+        let differences = (1.0 - keys.key_cosine) * (1.0 - keys.value_cosine) * self.concentration;
         let query_own =
             (1.0 - keys.key_cosine) * kept(keys.amplitude) * self.row.t() + differences * (1.0 - self.row.s2);
         let query_cosines = self.crosses.iter().zip(gradient.cosines.iter()).map(|(cross, cosine)| {
@@ -383,11 +384,12 @@ struct Pull {
 }
 
 impl Pull {
-    fn new(keys: &Keys, input: &Token) -> Self {
+    fn new(keys: &Keys, input: &Signal) -> Self {
         // Beyond what was sampled it is not let grow.
         let variance = keys.score_variance.min(SHARPEST_SAMPLED / (1.0 - keys.key_cosine).max(1e-3));
-        let strength = variance * (1.0 - keys.key_cosine) * (1.0 - keys.value_cosine) / input.width;
-        let freedom = (0.5 * input.norm_variance() * input.width).clamp(0.0, 1.0);
+        let strength = variance * (1.0 - keys.key_cosine) * (1.0 - keys.value_cosine) * input.concentration;
+        let token = input.token();
+        let freedom = (0.5 * token.norm_variance() * token.width).clamp(0.0, 1.0);
         Self { strength, freedom }
     }
 

@@ -31,7 +31,7 @@
 //! With C(X, M) = Σ_ac M_ac W_ab W_cb' (C_a X C_c)_bb' = X∘(WᵀMW) − (…) − (…)ᵀ + Wᵀ(M∘P_X)W:
 //!
 //! ```text
-//! value  Wᵀ Γ W + C(K, v Q∘Γ∘R)       query  Γ∘(D∘R' + (1 − S2)(1 − S2) tr tr/width)      key  C(V, Q∘Γ∘R')
+//! value  Wᵀ Γ W + C(K, v Q∘Γ∘R)       query  Γ∘(D∘R' + γ (1 − S2)(1 − S2) tr tr)      key  C(V, Q∘Γ∘R')
 //! ```
 //!
 //! Attention dropout adds to diagonals what the masks let through, by the matrix of W_ab².
@@ -63,7 +63,8 @@ const SMALLEST_STRUCTURED: f64 = 0.3;
 
 /// What the forward pass of one attention leaves for its backward pass.
 pub(crate) struct Attended {
-    input_width: f64,
+    /// Of the input of keys and values.
+    concentration: f64,
     query: Raw,
     key: Raw,
     value: Raw,
@@ -76,7 +77,6 @@ pub(crate) struct Attended {
     output: Signal,
     /// cos² of the angle between value b and output b.
     alignments: Vec<f64>,
-    value_tokens: Vec<Token>,
     caveat: Option<(&'static str, String)>,
 }
 
@@ -126,13 +126,13 @@ impl Attended {
     pub(crate) fn new(
         attention: &Attention,
         overlaps: &mut Overlaps,
-        input: &[Token],
+        input: &Signal,
         [query, key, value]: [Signal; 3],
     ) -> Self {
         let (q, k, v) = (Raw::of(&query), Raw::of(&key), Raw::of(&value));
         let scores = Scores::new(attention, q.ln_unit + k.ln_unit);
         let variance = scores.ln_variance.min(400.0).exp();
-        let input_width = input[0].width;
+        let input_width = input.token().width;
         // A query's norm within its head: 2/d_head for Gaussian entries, nothing behind a norm per head.
         let head_variance =
             0.5 * (query.token().entry_variance * attention.n_heads as f64 + query.token().scale_variance);
@@ -149,8 +149,12 @@ impl Attended {
         let caveat = caveat(attention, &heads);
 
         // Outside the range of 0 … 1 the tokens are neither Gaussian nor normalised; what lies between is bridged.
-        let gaussian = (0.5 * input[0].norm_variance() * input_width).clamp(0.0, 1.0);
-        let pull = Pull { strength: variance / input_width, gaussian };
+        let gaussian = (0.5 * input.token().norm_variance() * input_width).clamp(0.0, 1.0);
+        // What keys and values have in common is their input.
+        let own = key.token().width.recip();
+        let concentration =
+            if attention.memory.is_some() { (key.concentration - own).max(0.0) } else { input.concentration };
+        let pull = Pull { strength: variance * concentration, gaussian };
         let odds = attention.dropout_rate / (1.0 - attention.dropout_rate);
         let outputs = heads.iter().map(|head| head.output(variance, &q.matrix, &v.matrix, pull, odds));
         let output = mean(outputs);
@@ -196,16 +200,15 @@ impl Attended {
             })
             .collect();
         Self {
-            input_width,
+            concentration,
             query: q,
             key: k,
             value: v,
             variance,
             score_slope: scores.slope,
             heads,
-            output: Signal::new(tokens, cosines),
+            output: Signal { concentration: value.concentration, ..Signal::new(tokens, cosines) },
             alignments,
-            value_tokens: value.tokens.to_vec(),
             caveat,
         }
     }
@@ -285,7 +288,6 @@ impl Attended {
         let query = to_gradient(&query, ln_score + self.key.ln_unit, isotropic);
         let key = to_gradient(&key, ln_score + self.query.ln_unit + group, isotropic);
         let value = to_gradient(&value, g.ln_unit + group, through);
-        debug_assert_eq!(value.tokens.len(), self.value_tokens.len());
         [query, Gradient { coupling, ..key }, value]
     }
 
@@ -298,7 +300,7 @@ impl Attended {
             let differences = |row: &Row| row.key_trace * row.value_trace;
             let mut query = Matrix::build(n, n, |a, c| {
                 let (one, other) = (&head.rows[a], &head.rows[c]);
-                let unlike = (differences(one) * differences(other)).max(0.0).sqrt() / self.input_width;
+                let unlike = (differences(one) * differences(other)).max(0.0).sqrt() * self.concentration;
                 let lacking = if a == c { 1.0 - one.s2 } else { (1.0 - one.s2) * (1.0 - other.s2) };
                 let through = head.spread.row(a)[c] * head.ratio(q, a, c, |row| row.slope) + unlike * lacking;
                 gradient.row(a)[c] * through
@@ -530,7 +532,7 @@ impl Row {
 /// The pull of a query's key direction on the average.
 #[derive(Clone, Copy)]
 struct Pull {
-    /// Score variance over width.
+    /// Score variance times the concentration of the keys.
     strength: f64,
     /// 1 for Gaussian tokens, 0 for tokens of fixed norm.
     gaussian: f64,
