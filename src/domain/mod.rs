@@ -267,7 +267,7 @@ pub(crate) fn symmetric(count: usize, cosine: impl Fn(usize, usize) -> f64 + Syn
 
 /// Copies what is below the diagonal to above it, tile by tile.
 fn mirror(matrix: &mut [f64], count: usize) {
-    const TILE: usize = 64;
+    const TILE: usize = 8;
     for top in (0..count).step_by(TILE) {
         for left in (top..count).step_by(TILE) {
             for i in top..(top + TILE).min(count) {

@@ -32,6 +32,18 @@ impl Averages {
         Self { slope: 2.0 * self.slope, weights, ..self.clone() }
     }
 
+    /// W∘X, row by row of the queries `rows`.
+    pub(super) fn weigh(&self, rows: &[usize], x: &Matrix) -> Matrix {
+        let mut y = Matrix::zeros(rows.len(), self.n_keys);
+        for (place, &a) in rows.iter().enumerate() {
+            let out = y.row_mut(place);
+            for b in self.keys[a].clone() {
+                out[b] = self.weights[a] * self.decay(a.abs_diff(b)) * x.row(a)[b];
+            }
+        }
+        y
+    }
+
     /// W x.
     pub(super) fn of(&self, x: &[f64]) -> Vec<f64> {
         self.left(&Matrix { rows: x.len(), columns: 1, entries: x.to_vec() }).entries

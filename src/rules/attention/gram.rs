@@ -3,16 +3,21 @@
 //! # Formula
 //!
 //! W is flat attention (averages over the keys a query sees, or with ALiBi's weights), K, V, Q the matrices of
-//! E k_b·k_b', E v_b·v_b', E q_a·q_c per feature. To first order in the scores δA_ab = W_ab (s_ab − Σ_e W_ae s_ae),
-//! and scores have the covariance v Q_ac K_bb', so that exactly
+//! E k_b·k_b', E v_b·v_b', E q_a·q_c per feature. With s̃ a score less the W-average of its row, to second order
+//! A_ab = W_ab (1 + s̃_ab + (s̃_ab² − Σ_e W_ae s̃_ae²)/2), and scores have the covariance v Q_ac K_bb', so that to first
+//! order in v
 //!
 //! ```text
-//! E z_a·z_c = P_V + v Q_ac D_ac R_ac + pull        P_X = W X Wᵀ
+//! E z_a·z_c = P_V + v (Q_ac D_ac R_ac + Q_aa X_ac s_a + Q_cc X_ca s_c) + pull        P_Y = W Y Wᵀ
 //! D = Σ_bb' W_ab W_cb' (C_a K C_c)_bb' V_bb'
 //!   = W (K∘V) Wᵀ − W ((KWᵀ)∘(VWᵀ)) − ((WK)∘(WV)) Wᵀ + P_K∘P_V
+//! X = μ V Wᵀ        μ_ab = W_ab ((C_a K C_a)_bb − tr_a)/2
 //! ```
 //!
-//! with C_a what takes the W-average of query a off. Every product with W is a running sum: O(L²).
+//! with C_a what takes the W-average of query a off. D is how rows fluctuate; X how their mean moves: keys in a
+//! large group of like ones are chosen less often each, for their common score enters the denominator with
+//! them. Without it a text in which a tenth of the pairs repeat comes out 40 % high at v = 1. Products with W are
+//! running sums, O(L²); the one product of full matrices in X is done for some rows and interpolated.
 //!
 //! *Saturation.* Beyond the first order a row behaves like n_e keys of score variance w_e, from tr = Σ_b W_ab K_bb −
 //! P_K,aa: n_e = 1 + tr²/D_aa (K for V), w_e = v Q_aa tr n_e/(n_e − 1). With S, T as in [`crate::rules::softmax`]
@@ -31,7 +36,8 @@
 //! With C(X, M) = Σ_ac M_ac W_ab W_cb' (C_a X C_c)_bb' = X∘(WᵀMW) − (…) − (…)ᵀ + Wᵀ(M∘P_X)W:
 //!
 //! ```text
-//! value  Wᵀ Γ W + C(K, v Q∘Γ∘R)       query  Γ∘(D∘R' + γ (1 − S2)(1 − S2) tr tr)      key  C(V, Q∘Γ∘R')
+//! value  Wᵀ Γ W + C(K, v Q∘Γ∘R) + Wᵀ Γ μ' + (…)ᵀ, μ' = v Q_aa s_a μ
+//! query  Γ∘(D∘R' + γ (1 − S2)(1 − S2) tr tr)      key  C(V, Q∘Γ∘R')
 //! ```
 //!
 //! Attention dropout adds to diagonals what the masks let through, by the matrix of W_ab².
@@ -39,7 +45,8 @@
 //! # Assumptions
 //!
 //! Structure of the keys enters beyond the first order only by n_e: good for tokens that are exchangeable or
-//! averages of each other, weak where a few directions or large groups of equal ids carry sharp scores (caveat).
+//! averages of each other. Groups of equal ids: what scores add to E z² is within 12 % at v = 1 for texts in which 2 %
+//! of the pairs repeat, within 25 % (1 % of the whole) where 15 % do; beyond, a caveat.
 //! Learned relative positions are taken as part of the noise of the scores (their variance is small).
 //!
 //! # Source
@@ -96,6 +103,8 @@ struct Head {
     value: (Matrix, Matrix),
     /// D.
     spread: Matrix,
+    /// X.
+    shift: Matrix,
 }
 
 /// What saturation makes of a row.
@@ -336,6 +345,13 @@ impl Attended {
             let m = Matrix::build(n, n, |a, c| self.variance * met.row(a)[c] * head.ratio(q, a, c, |row| row.value));
             let flat = head.averages.left_transposed(&head.averages.left_transposed(gradient).transposed());
             let mut value = flat.zip(&head.adjoint(k, &head.key, &m), |flat, rest| flat + rest);
+            let factors: Vec<f64> = (0..n).map(|a| self.variance * q.row(a)[a] * head.rows[a].value).collect();
+            let moved = head.shift_backward(k, gradient, &factors);
+            let other = moved.transposed();
+            let terms = moved.entries.iter().zip(&other.entries);
+            for (entry, (moved, other)) in value.entries.iter_mut().zip(terms) {
+                *entry += moved + other;
+            }
             if odds > 0.0 {
                 let own: Vec<f64> =
                     (0..n).map(|a| gradient.row(a)[a] * head.rows[a].s2 * head.rows[a].effective).collect();
@@ -367,9 +383,11 @@ impl Head {
             (once, twice)
         };
         let (key, value) = join(|| averaged(k), || averaged(v));
-        let mut head = Self { averages, rows: Vec::new(), key, value, spread: Matrix::zeros(0, 0) };
+        let nothing = || Matrix::zeros(0, 0);
+        let mut head = Self { averages, rows: Vec::new(), key, value, spread: nothing(), shift: nothing() };
         let own = head.key_spread(k);
         head.spread = head.spread(k, v, &head.value);
+        head.shift = head.shift(k);
         head.rows = head.saturate(overlaps, freedom, variance, q, (k, v), &own);
         head
     }
@@ -389,6 +407,46 @@ impl Head {
             *entry += p_k * p_x - half - other;
         }
         spread
+    }
+
+    /// X.
+    fn shift(&self, k: &Matrix) -> Matrix {
+        let n = self.value.0.rows;
+        let keys = k.diagonal();
+        let columns = self.value.0.transposed();
+        let own = self.averages.left(&Matrix::build(keys.len(), n, |b, c| keys[b] * columns.row(b)[c]));
+        let rows = sampled_rows(n);
+        let crossed = self.averages.weigh(&rows, &self.key.0).product(&columns);
+        let between = interpolation(&rows);
+        let means = self.averages.of(&keys);
+        Matrix::build(n, n, |a, c| {
+            let (below, part) = between[a];
+            let above = (below + 1).min(rows.len() - 1);
+            let crossed = crossed.row(below)[c] * (1.0 - part) + crossed.row(above)[c] * part;
+            let level = 2.0 * self.key.1.row(a)[a] - means[a];
+            0.5 * (own.row(a)[c] - 2.0 * crossed + level * self.value.1.row(a)[c])
+        })
+    }
+
+    /// Wᵀ Γ μ', with the factors v Q_aa s_a of μ'.
+    fn shift_backward(&self, k: &Matrix, gradient: &Matrix, factors: &[f64]) -> Matrix {
+        let keys = k.diagonal();
+        let means = self.averages.of(&keys);
+        let n = factors.len();
+        let through = self.averages.left_transposed(gradient);
+        // Σ_c (WᵀΓ)_bc f_c (W_cb' (K_b'b' + level_c) − 2 W_cb' (WK)_cb')/2.
+        let levels: Vec<f64> = (0..n).map(|c| 2.0 * self.key.1.row(c)[c] - means[c]).collect();
+        let plain = Matrix::build(n, through.rows, |c, b| through.row(b)[c] * factors[c]);
+        let levelled = Matrix::build(n, through.rows, |c, b| plain.row(c)[b] * levels[c]);
+        let plain = self.averages.left_transposed(&plain);
+        let levelled = self.averages.left_transposed(&levelled);
+        let all: Vec<usize> = (0..n).collect();
+        let weighed = self.averages.weigh(&all, &self.key.0);
+        let scaled = Matrix::build(through.rows, n, |b, c| through.row(b)[c] * factors[c]);
+        let crossed = scaled.product(&weighed);
+        Matrix::build(through.rows, through.rows, |b, other| {
+            0.5 * (plain.row(other)[b] * keys[other] + levelled.row(other)[b]) - crossed.row(b)[other]
+        })
     }
 
     /// The diagonal of D with K in place of V.
@@ -466,9 +524,10 @@ impl Head {
     fn output(&self, variance: f64, q: &Matrix, v: &Matrix, pull: Pull, odds: f64) -> Matrix {
         let n = q.rows;
         let mut output = Matrix::build(n, n, |a, c| {
-            let first = variance * q.row(a)[c] * self.spread.row(a)[c];
-            let excess = first * self.ratio(q, a, c, |row| row.value);
-            self.value.1.row(a)[c] + excess + pull.at(q, a, c, &self.rows[a], &self.rows[c])
+            let excess = q.row(a)[c] * self.spread.row(a)[c] * self.ratio(q, a, c, |row| row.value);
+            let moved = |a: usize, c: usize| q.row(a)[a] * self.shift.row(a)[c] * self.rows[a].value;
+            let first = variance * (excess + moved(a, c) + moved(c, a));
+            self.value.1.row(a)[c] + first + pull.at(q, a, c, &self.rows[a], &self.rows[c])
         });
         if odds > 0.0 {
             let let_through = self.averages.squared().of(&v.diagonal());
@@ -572,6 +631,30 @@ impl Raw {
         let matrix = Matrix::build(count, count, |i, j| cosines[i * count + j] * roots[i] * roots[j]);
         Self { ln_unit, matrix }
     }
+}
+
+/// Rows of X that are computed: all of the first, then fewer and fewer, and the last.
+fn sampled_rows(n: usize) -> Vec<usize> {
+    /// Rows that are not left out, and the largest part of the position a step takes.
+    const ALL: usize = 64;
+    const STEP: f64 = 1.0 / 48.0;
+    let mut rows = vec![0];
+    while rows[rows.len() - 1] + 1 < n {
+        let last = rows[rows.len() - 1];
+        let step = if last < ALL { 1 } else { ((last as f64 * STEP) as usize).max(1) };
+        rows.push((last + step).min(n - 1));
+    }
+    rows
+}
+
+/// Of each position the sampled row at or below it, and how far it is on the way to the next.
+fn interpolation(rows: &[usize]) -> Vec<(usize, f64)> {
+    let mut between = Vec::new();
+    for (place, ends) in rows.windows(2).enumerate() {
+        between.extend((ends[0]..ends[1]).map(|a| (place, (a - ends[0]) as f64 / (ends[1] - ends[0]) as f64)));
+    }
+    between.push((rows.len() - 1, 0.0));
+    between
 }
 
 /// The average of matrices of one shape.

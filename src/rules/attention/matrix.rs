@@ -1,5 +1,6 @@
 //! Plain matrices, row by row.
 
+use nalgebra::DMatrixView;
 use rayon::prelude::*;
 
 #[derive(Clone, Debug)]
@@ -31,7 +32,7 @@ impl Matrix {
     }
 
     pub(super) fn transposed(&self) -> Self {
-        const TILE: usize = 32;
+        const TILE: usize = 8;
         let mut transposed = Self::zeros(self.columns, self.rows);
         for top in (0..self.rows).step_by(TILE) {
             for left in (0..self.columns).step_by(TILE) {
@@ -49,6 +50,15 @@ impl Matrix {
     pub(super) fn zip(&self, other: &Self, f: impl Fn(f64, f64) -> f64 + Sync) -> Self {
         let entries = self.entries.par_iter().zip(&other.entries).with_min_len(4096).map(|(a, b)| f(*a, *b)).collect();
         Self { entries, ..*self }
+    }
+
+    /// A B, in full.
+    pub(super) fn product(&self, other: &Self) -> Self {
+        // nalgebra reads columns where these are rows: (A B)ᵀ = Bᵀ Aᵀ.
+        let columns_of = |matrix: &Self| (matrix.columns, matrix.rows);
+        let ((a, b), (c, d)) = (columns_of(self), columns_of(other));
+        let product = DMatrixView::from_slice(&other.entries, c, d) * DMatrixView::from_slice(&self.entries, a, b);
+        Self { rows: self.rows, columns: other.columns, entries: product.data.into() }
     }
 
     /// A∘B.
