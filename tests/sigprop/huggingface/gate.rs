@@ -9,6 +9,9 @@ const NEAR: f64 = 0.01;
 /// of this share of the cells on the stream; none may deviate by more than `FAR` beyond the sampling error.
 const NEAR_SHARE: f64 = 0.95;
 const FAR: f64 = 0.05;
+/// This share of the other cells may be further away, and one cell in any case: sampling errors of gradients of
+/// weights are far from normal.
+const MISSES: f64 = 0.02;
 /// Two-sided probability of a deviation beyond the sampling error: that of 3 standard deviations.
 const BEYOND: f64 = 0.0027;
 
@@ -38,7 +41,7 @@ impl Cell {
         student.inverse_cdf(1.0 - BEYOND / 2.0) * self.std_error / self.unit
     }
 
-    /// What most cells of the stream must keep to, and all others all.
+    /// What most cells must keep to.
     pub(super) fn bound(&self) -> f64 {
         match self.group {
             Group::Stream | Group::Cross => self.sampling().max(NEAR),
@@ -46,7 +49,7 @@ impl Cell {
         }
     }
 
-    /// What every cell must keep to.
+    /// What every cell of the stream must keep to.
     pub(super) fn limit(&self) -> f64 {
         FAR + self.sampling()
     }
@@ -56,6 +59,7 @@ impl Cell {
         self.error().abs() <= self.bound()
     }
 
+    /// Whether it keeps to its limit.
     fn is_possible(&self) -> bool {
         self.error().abs() <= self.limit()
     }
@@ -76,17 +80,20 @@ impl Verdict {
         let near = cells.iter().filter(|cell| cell.is_near()).count();
         let excess = |cell: &Cell| cell.error().abs() / cell.bound();
         let worst = cells.iter().max_by(|one, other| excess(one).total_cmp(&excess(other)));
-        let share = match group {
-            Group::Stream | Group::Cross => NEAR_SHARE,
-            Group::Branch | Group::WeightGradient | Group::Weight => 1.0,
-            Group::First => 0.0,
+        let misses = (cells.len() - near) as f64;
+        let count = cells.len() as f64;
+        let passes = match group {
+            Group::Stream | Group::Cross => {
+                near as f64 >= NEAR_SHARE * count && cells.iter().all(|cell| cell.is_possible())
+            }
+            Group::Branch | Group::WeightGradient | Group::Weight => misses <= (MISSES * count).max(1.0),
+            Group::First => true,
         };
-        let possible = group == Group::First || cells.iter().all(|cell| cell.is_possible());
         Self {
             count: cells.len(),
             near,
             worst: worst.map(|cell| (cell.site.clone(), cell.quantity, cell.error())),
-            passes: possible && near as f64 >= share * cells.len() as f64,
+            passes,
         }
     }
 }
