@@ -17,6 +17,7 @@ mod root;
 mod rules;
 pub mod schemes;
 pub mod stack_file;
+pub mod tokens;
 pub mod verdict;
 
 pub use predict::{Caveat, ForwardWalk, Options, PredictError, Prediction, Sites, predict};

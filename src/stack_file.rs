@@ -131,8 +131,8 @@ mod tests {
     fn stack() -> Stack {
         Stack {
             name: "one relu".to_owned(),
-            seq_len: 4,
             streams: vec![Stream {
+                seq_len: 4,
                 name: "main".to_owned(),
                 source: Source::Gaussian(Gaussian { width: 8, variance: 1.0, correlation: 0.1 }),
                 body: vec![Node::apply("relu", Component::Activation(Activation::Relu))],
@@ -167,7 +167,7 @@ mod tests {
         assert_eq!(message(b" \n"), "/stack.json: expected a stack as JSON, got an empty file");
         assert_eq!(message(b"{\xff"), "/stack.json: expected UTF-8 text, got a byte that is none at offset 1");
         let mut unchecked = stack();
-        unchecked.seq_len = 0;
+        unchecked.streams[0].seq_len = 0;
         let json = serde_json::to_vec(&unchecked).expect("JSON");
         assert_eq!(
             message(&json),

@@ -8,12 +8,14 @@
 //! R²               1 − Σ(observed − predicted)²/Σ(observed − average)²     identity line, no fit
 //! ```
 
+mod observed;
 mod summary;
 
 use std::collections::HashMap;
 
 use sigprop_stack::{Cell, Number, Quantity, SiteRow, SiteTable, WeightRow};
 
+pub use observed::{Observation, ObservedError, compare_observations, read_observations};
 pub use summary::{Fit, Summary, summarise};
 
 /// Below this relative standard error a value is constant by construction: its scatter is rounding,
@@ -29,18 +31,31 @@ const ROUNDING: f64 = 1e-10;
 pub enum Compared {
     /// A quantity of a site.
     Site(Quantity),
+    /// E x².
+    SecondMoment,
+    /// E over ordered pairs of tokens of x_a x_b.
+    CrossProduct,
+    /// E over ordered pairs of tokens of g_a g_b.
+    GradCrossProduct,
     /// The second moment of a weight's gradient.
     WeightGradient,
 }
 
 impl Compared {
     /// All of them, in the order of the reports.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 13] = [
         Self::Site(Quantity::Mean),
         Self::Site(Quantity::Variance),
+        Self::SecondMoment,
         Self::Site(Quantity::TokenCorrelation),
+        Self::CrossProduct,
         Self::Site(Quantity::GradVariance),
         Self::Site(Quantity::GradTokenCorrelation),
+        Self::GradCrossProduct,
+        Self::Site(Quantity::VarianceFirst),
+        Self::Site(Quantity::VarianceLast),
+        Self::Site(Quantity::GradVarianceFirst),
+        Self::Site(Quantity::GradVarianceLast),
         Self::WeightGradient,
     ];
 
@@ -48,22 +63,79 @@ impl Compared {
     pub fn name(self) -> &'static str {
         match self {
             Self::Site(quantity) => quantity.name(),
+            Self::SecondMoment => "second_moment",
+            Self::CrossProduct => "cross_product",
+            Self::GradCrossProduct => "grad_cross_product",
             Self::WeightGradient => "weight_grad_second_moment",
+        }
+    }
+
+    /// What the row of a site says of it; nothing of the gradient of a weight.
+    pub fn value(self, row: &SiteRow) -> Option<Number> {
+        match self {
+            Self::Site(quantity) => row.value(quantity),
+            Self::SecondMoment => raw_moment(row, 1.0),
+            Self::CrossProduct => raw_moment(row, row.value(Quantity::TokenCorrelation)?.value()),
+            Self::GradCrossProduct => {
+                let correlation = row.value(Quantity::GradTokenCorrelation)?.value();
+                Some(Number::scaled(correlation, row.value(Quantity::GradVariance)?.ln_abs()))
+            }
+            Self::WeightGradient => None,
+        }
+    }
+
+    fn scale(self) -> Scale {
+        use Quantity as Q;
+        match self {
+            Self::Site(
+                Q::Variance
+                | Q::GradVariance
+                | Q::VarianceFirst
+                | Q::VarianceLast
+                | Q::GradVarianceFirst
+                | Q::GradVarianceLast,
+            )
+            | Self::SecondMoment
+            | Self::WeightGradient => Scale::Own,
+            Self::Site(Q::Mean) => Scale::Std,
+            Self::Site(Q::TokenCorrelation) => Scale::Covariance(Self::Site(Q::Variance)),
+            Self::Site(Q::GradTokenCorrelation) => Scale::Covariance(Self::Site(Q::GradVariance)),
+            Self::CrossProduct => Scale::Of(Self::SecondMoment),
+            Self::GradCrossProduct => Scale::Of(Self::Site(Q::GradVariance)),
         }
     }
 
     /// Whether it cannot change sign, so that its logarithm exists.
     fn is_positive(self) -> bool {
-        match self {
-            Self::Site(Quantity::Variance | Quantity::GradVariance) | Self::WeightGradient => true,
-            Self::Site(Quantity::Mean | Quantity::TokenCorrelation | Quantity::GradTokenCorrelation) => false,
-        }
+        matches!(self.scale(), Scale::Own)
     }
 
     /// Whether it belongs to the pooled numbers: variance and grad_variance together.
     fn is_pooled(self) -> bool {
         matches!(self, Self::Site(Quantity::Variance | Quantity::GradVariance))
     }
+}
+
+/// What a deviation is measured in.
+enum Scale {
+    /// The observed number itself.
+    Own,
+    /// The standard deviation of the site.
+    Std,
+    /// Another quantity of the site.
+    Of(Compared),
+    /// Another quantity of the site, which both numbers are in units of.
+    Covariance(Compared),
+}
+
+/// `correlation` · variance + mean².
+fn raw_moment(row: &SiteRow, correlation: f64) -> Option<Number> {
+    let (mean, variance) = (row.value(Quantity::Mean)?, row.value(Quantity::Variance)?);
+    if variance.is_zero() {
+        return Some(Number::from_ln(2.0 * mean.ln_abs()));
+    }
+    let share = mean.ratio(&Number::from_ln(variance.ln_abs() / 2.0));
+    Some(Number::scaled(correlation + share * share, variance.ln_abs()))
 }
 
 /// One predicted number beside the observed one.
@@ -81,6 +153,8 @@ pub struct Comparison {
     pub observed: Number,
     /// Standard error of `observed`; not finite where it is unknown.
     pub std_error: Number,
+    /// How many replicates `observed` is of, where that is known; one has no standard error.
+    pub replicates: Option<usize>,
     /// Deviation in the unit of the quantity (see the module); infinite where something was
     /// predicted and nothing observed.
     pub relative_error: Option<f64>,
@@ -106,59 +180,76 @@ impl Comparison {
 }
 
 /// Compares all cells that both tables have; rows are matched by the path of their site, weights by
-/// the name of their tensor.
-pub fn compare(predicted: &SiteTable, observed: &SiteTable) -> Vec<Comparison> {
+/// the name of their tensor. What was observed is of `replicates` replicates.
+pub fn compare(predicted: &SiteTable, observed: &SiteTable, replicates: usize) -> Vec<Comparison> {
     let rows: HashMap<&str, &SiteRow> = observed.sites.iter().map(|row| (row.site.as_str(), row)).collect();
     let weights: HashMap<&str, &WeightRow> = observed.weights.iter().map(|row| (row.tensor.as_str(), row)).collect();
     let mut comparisons = Vec::new();
     for row in &predicted.sites {
         if let Some(seen) = rows.get(row.site.as_str()) {
-            comparisons.extend(Quantity::ALL.into_iter().filter_map(|quantity| compare_site(row, seen, quantity)));
+            let cells = Quantity::ALL.into_iter().filter_map(|quantity| Some((quantity, seen.get(quantity)?)));
+            comparisons.extend(cells.filter_map(|(quantity, cell)| {
+                compare_site(row, Compared::Site(quantity), cell, |level| level.value(seen))
+            }));
         }
     }
-    let largest = observed.weights.iter().map(|row| row.grad_second_moment.value.ln_abs()).fold(f64::NAN, f64::max);
-    let rounding = Number::from_ln(largest + ROUNDING.ln());
+    let rounding = rounding(observed.weights.iter().map(|row| row.grad_second_moment.value));
     for row in &predicted.weights {
         if let Some(seen) = weights.get(row.tensor.as_str()) {
-            comparisons.push(compare_weight(row, seen, &rounding));
+            comparisons.push(compare_weight(row, &seen.grad_second_moment, &rounding));
         }
+    }
+    for row in &mut comparisons {
+        row.replicates = Some(replicates);
     }
     comparisons
 }
 
-fn compare_site(predicted: &SiteRow, observed: &SiteRow, quantity: Quantity) -> Option<Comparison> {
-    let told = predicted.value(quantity)?;
-    let seen = *observed.get(quantity)?;
+/// A cell of a site beside the predicted row; `level` knows what else was observed there.
+fn compare_site(
+    predicted: &SiteRow,
+    quantity: Compared,
+    seen: &Cell,
+    level: impl Fn(Compared) -> Option<Number>,
+) -> Option<Comparison> {
+    let told = quantity.value(predicted)?;
+    // Where the unit was not observed, the predicted one is the best that is known.
+    let level = |wanted: Compared| level(wanted).or_else(|| wanted.value(predicted));
     let values = [told.value(), seen.value.value()];
-    let (relative_error, unit, linear) = match quantity {
-        Quantity::Variance | Quantity::GradVariance => {
-            (excess(&told, &seen.value), Number::from_ln(seen.value.ln_abs()), values)
-        }
-        Quantity::Mean => {
-            let std = Number::from_ln(observed.value(Quantity::Variance)?.ln_abs() / 2.0);
+    let (relative_error, unit, linear) = match quantity.scale() {
+        Scale::Own => (excess(&told, &seen.value), Number::from_ln(seen.value.ln_abs()), values),
+        Scale::Std => {
+            let std = Number::from_ln(level(Compared::Site(Quantity::Variance))?.ln_abs() / 2.0);
             (told.ratio(&std) - seen.value.ratio(&std), std, values)
         }
-        Quantity::TokenCorrelation | Quantity::GradTokenCorrelation => {
-            let level =
-                if quantity == Quantity::TokenCorrelation { Quantity::Variance } else { Quantity::GradVariance };
-            let variances = [predicted.value(level)?, observed.value(level)?];
+        Scale::Of(unit) => {
+            let unit = level(unit)?;
+            (told.ratio(&unit) - seen.value.ratio(&unit), unit, values)
+        }
+        Scale::Covariance(unit) => {
+            let variances = [unit.value(predicted)?, level(unit)?];
             let covariances = [values[0] * variances[0].value(), values[1] * variances[1].value()];
             (values[0] * variances[0].ratio(&variances[1]) - values[1], Number::from(1.0), covariances)
         }
     };
-    let at = (predicted.layer, predicted.site.clone(), Compared::Site(quantity));
-    Some(comparison(at, predicted.is_stream_site, told, &seen, relative_error, &unit, linear))
+    let at = (predicted.layer, predicted.site.clone(), quantity);
+    Some(comparison(at, predicted.is_stream_site, told, seen, relative_error, &unit, linear))
 }
 
-fn compare_weight(predicted: &WeightRow, observed: &WeightRow, rounding: &Number) -> Comparison {
+/// Weight gradients below are the rounding of single precision.
+fn rounding(observed: impl Iterator<Item = Number>) -> Number {
+    let largest = observed.map(|value| value.ln_abs()).fold(f64::NAN, f64::max);
+    Number::from_ln(largest + ROUNDING.ln())
+}
+
+fn compare_weight(predicted: &WeightRow, seen: &Cell, rounding: &Number) -> Comparison {
     let told = predicted.grad_second_moment.value;
-    let seen = observed.grad_second_moment;
     let at = (predicted.layer, predicted.tensor.clone(), Compared::WeightGradient);
     let linear = [told.value(), seen.value.value()];
     if told.is_zero() && seen.value.ln_abs() < rounding.ln_abs() {
-        return comparison(at, true, told, &seen, 0.0, rounding, linear);
+        return comparison(at, true, told, seen, 0.0, rounding, linear);
     }
-    comparison(at, true, told, &seen, excess(&told, &seen.value), &Number::from_ln(seen.value.ln_abs()), linear)
+    comparison(at, true, told, seen, excess(&told, &seen.value), &Number::from_ln(seen.value.ln_abs()), linear)
 }
 
 fn comparison(
@@ -181,6 +272,7 @@ fn comparison(
         predicted,
         observed,
         std_error,
+        replicates: None,
         relative_error: (finite && !relative_error.is_nan()).then_some(relative_error),
         z: (finite && varies && !z.is_nan()).then_some(z),
         in_summary,
@@ -205,7 +297,10 @@ mod tests {
         Cell { value: value.into(), std_error: std_error.into() }
     }
 
-    pub(super) fn row(layer: i64, cells: [Option<Cell>; 5]) -> SiteRow {
+    /// A row of the five quantities of averaged positions.
+    pub(super) fn row(layer: i64, averages: [Option<Cell>; 5]) -> SiteRow {
+        let mut cells = [None; Quantity::ALL.len()];
+        cells[..averages.len()].copy_from_slice(&averages);
         SiteRow { layer, site: format!("blocks.{layer}"), is_stream_site: true, cells }
     }
 
@@ -228,7 +323,7 @@ mod tests {
             sites: vec![row(0, [None, Some(cell(variance, 0.0)), Some(cell(correlation, std_error)), None, None])],
             weights: Vec::new(),
         };
-        let comparisons = compare(&table(2.0, 0.5, 0.0), &table(1.0, 0.25, 0.05));
+        let comparisons = compare(&table(2.0, 0.5, 0.0), &table(1.0, 0.25, 0.05), 2);
         close(comparisons[1].relative_error, 0.75);
         close(comparisons[1].z, -5.0);
     }
@@ -239,12 +334,12 @@ mod tests {
             sites: vec![row(0, [Some(cell(mean, std_error)), Some(cell(4.0, 0.0)), None, None, None])],
             weights: Vec::new(),
         };
-        let comparisons = compare(&table(1.0, 0.0), &table(0.5, 0.25));
+        let comparisons = compare(&table(1.0, 0.0), &table(0.5, 0.25), 2);
         close(comparisons[0].relative_error, 0.25);
         close(comparisons[0].z, -2.0);
         // A standard error of 1e-4 of the standard deviation is scatter; half of that is rounding.
-        assert_eq!(compare(&table(0.0, 0.0), &table(0.1, 1e-4))[0].z, None);
-        assert!(compare(&table(0.0, 0.0), &table(0.1, 3e-4))[0].z.is_some());
+        assert_eq!(compare(&table(0.0, 0.0), &table(0.1, 1e-4), 2)[0].z, None);
+        assert!(compare(&table(0.0, 0.0), &table(0.1, 3e-4), 2)[0].z.is_some());
     }
 
     #[test]
@@ -260,7 +355,7 @@ mod tests {
                 .collect(),
             weights: Vec::new(),
         };
-        let comparisons = compare(&table([0.0, 1000.0, 2000.0], 0.0), &table([1.0, 1000.0, 2000.0], 0.1));
+        let comparisons = compare(&table([0.0, 1000.0, 2000.0], 0.0), &table([1.0, 1000.0, 2000.0], 0.1), 2);
         let fit = summarise(&comparisons).pooled;
         // Average 3001/3, SST by hand from 1, 1000, 2000; SSE = 1.
         let average = 3001.0 / 3.0;
@@ -274,7 +369,7 @@ mod tests {
     fn zeros_and_overflows() {
         let predicted = variances(&[(0.0, 0.0), (1.0, 0.0), (1.0, 0.0)]);
         let observed = variances(&[(0.0, 0.0), (0.0, 0.0), (f64::INFINITY, f64::NAN)]);
-        let comparisons = compare(&predicted, &observed);
+        let comparisons = compare(&predicted, &observed, 2);
         close(comparisons[0].relative_error, 0.0);
         assert_eq!(comparisons[1].relative_error, Some(f64::INFINITY));
         assert_eq!((comparisons[2].relative_error, comparisons[2].z), (None, None));
@@ -290,8 +385,11 @@ mod tests {
             grad_second_moment: Cell { value: value.into(), std_error: 0.5.into() },
         };
         let table = |weights| SiteTable { sites: Vec::new(), weights };
-        let comparisons =
-            compare(&table(vec![weight("a", 3.0), weight("b", 1.0)]), &table(vec![weight("c", 1.0), weight("a", 2.0)]));
+        let comparisons = compare(
+            &table(vec![weight("a", 3.0), weight("b", 1.0)]),
+            &table(vec![weight("c", 1.0), weight("a", 2.0)]),
+            2,
+        );
         assert_eq!(comparisons.len(), 1);
         assert_eq!(comparisons[0].quantity.name(), "weight_grad_second_moment");
         close(comparisons[0].z, -2.0);

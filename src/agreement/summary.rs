@@ -103,6 +103,7 @@ mod tests {
         let comparisons = compare(
             &variances(&[(1.0, 0.0), (2.0, 0.0), (4.0, 0.0)]),
             &variances(&[(2.0, 0.5), (2.0, 0.5), (8.0, 1.0)]),
+            2,
         );
         let fit = &summarise(&comparisons).pooled;
         assert_eq!(fit.count, 3);
@@ -124,7 +125,7 @@ mod tests {
         };
         let e = std::f64::consts::E;
         // ln observed 0 and 2, average 1, SST = 2; ln predicted 0.5 and 2, SSE = 0.25.
-        let summary = summarise(&compare(&table(e.sqrt(), e * e), &table(1.0, e * e)));
+        let summary = summarise(&compare(&table(e.sqrt(), e * e), &table(1.0, e * e), 2));
         close(summary.pooled.r2_log, 1.0 - 0.25 / 2.0);
         // One cell per quantity: no spread, no R².
         assert!(summary.quantities.iter().all(|(_, fit)| fit.r2_log.is_none() && fit.r2_linear.is_none()));
@@ -133,7 +134,7 @@ mod tests {
     #[test]
     fn a_constant_has_no_r_squared() {
         let constant = variances(&[(0.1, 0.0); 7]);
-        let fit = summarise(&compare(&constant, &constant)).pooled;
+        let fit = summarise(&compare(&constant, &constant, 2)).pooled;
         assert_eq!((fit.r2_log, fit.r2_linear), (None, None));
         close(fit.p99, 0.0);
     }

@@ -1,18 +1,36 @@
 //! What flows into the network.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::bail;
-use clap::Args;
-use sigprop::assemble::Input;
+use clap::{Args, ValueEnum};
+use sigprop::architecture::Architecture;
+use sigprop::assemble::{Input, StreamName};
+use sigprop::tokens::{read_text, read_tokens};
 
 use super::parse;
+
+/// What the network reads.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Input")]
+pub(crate) struct InputArguments {
+    #[command(flatten)]
+    kind: InputKind,
+
+    /// A tokenizer.json for --text; without one, ids are bytes.
+    #[arg(long, value_name = "FILE", requires = "text")]
+    tokenizer: Option<PathBuf>,
+
+    /// Token ids of a decoder (npy, csv, json); by default it reads what the encoder's law gives.
+    #[arg(long, value_name = "FILE")]
+    decoder_tokens: Option<PathBuf>,
+}
 
 /// At most one input; none is --zipf.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Input")]
 #[group(multiple = false)]
-pub(crate) struct InputArguments {
+struct InputKind {
     /// Token ids from Zipf's law over the vocabulary: the default.
     #[arg(long)]
     zipf: bool,
@@ -29,30 +47,69 @@ pub(crate) struct InputArguments {
     #[arg(long, value_name = "R", value_parser = parse::share, allow_negative_numbers = true)]
     input_correlation: Option<f64>,
 
-    /// Given token ids (npy, csv, json); not available yet.
+    /// Given token ids: a .npy of any shape, the sequence last; a .csv, one sequence per line; a .json.
     #[arg(long, value_name = "FILE")]
     tokens: Option<PathBuf>,
 
-    /// A text, as token ids; not available yet.
+    /// A text, cut into sequences; its bytes are the ids unless there is a --tokenizer.
     #[arg(long, value_name = "FILE")]
     text: Option<PathBuf>,
 }
 
-impl InputArguments {
-    /// The input asked for.
-    pub(crate) fn input(&self) -> anyhow::Result<Input> {
-        let given = [("--tokens", &self.tokens), ("--text", &self.text)];
-        if let Some((flag, _)) = given.into_iter().find(|(_, path)| path.is_some()) {
-            bail!(
-                "{flag} needs the Gram domain, not available yet: given ids make every pair of positions different; \
-                 --token-repeat P is the nearest input with exchangeable tokens"
-            );
+/// Where the gradient starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LossAt {
+    /// At the end of the encoder.
+    Encoder,
+    /// At the end of the decoder.
+    Decoder,
+}
+
+impl LossAt {
+    /// The name of the stream.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Encoder => "encoder",
+            Self::Decoder => "decoder",
         }
-        Ok(match (self.token_repeat, self.input_correlation) {
-            (Some(probability), _) => Input::TokenRepeat(probability),
-            (None, Some(correlation)) => Input::Correlation(correlation),
-            (None, None) if self.uniform => Input::Uniform,
-            (None, None) => Input::Zipf,
+    }
+}
+
+impl From<LossAt> for StreamName {
+    fn from(choice: LossAt) -> Self {
+        match choice {
+            LossAt::Encoder => Self::Encoder,
+            LossAt::Decoder => Self::Decoder,
+        }
+    }
+}
+
+impl InputArguments {
+    /// The input asked for; a text is cut to the sequences of the architecture.
+    pub(crate) fn input(&self, architecture: &Architecture) -> anyhow::Result<Input> {
+        let InputKind { zipf: _, uniform, token_repeat, input_correlation, tokens, text } = &self.kind;
+        Ok(match (tokens, text, token_repeat, input_correlation) {
+            (Some(path), _, _, _) => given(path)?,
+            (_, Some(path), _, _) => {
+                Input::Tokens { sequences: read_text(path, self.tokenizer.as_deref(), architecture.seq_len)? }
+            }
+            (_, _, Some(probability), _) => Input::TokenRepeat(*probability),
+            (_, _, _, Some(correlation)) => Input::Correlation(*correlation),
+            (None, None, None, None) if *uniform => Input::Uniform,
+            (None, None, None, None) => Input::Zipf,
         })
     }
+
+    /// What a decoder reads, if that was given.
+    pub(crate) fn decoder_input(&self, architecture: &Architecture) -> anyhow::Result<Option<Input>> {
+        let Some(path) = &self.decoder_tokens else { return Ok(None) };
+        if architecture.decoder.is_none() {
+            bail!("--decoder-tokens {}: expected a model with a decoder, got one without", path.display());
+        }
+        given(path).map(Some)
+    }
+}
+
+fn given(path: &Path) -> anyhow::Result<Input> {
+    Ok(Input::Tokens { sequences: read_tokens(path)? })
 }

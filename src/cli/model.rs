@@ -19,7 +19,12 @@ use sigprop::{
 };
 use sigprop_stack::Stack;
 
-use super::{input::InputArguments, output::emit, parse, shape::ShapeArguments};
+use super::{
+    input::{InputArguments, LossAt},
+    output::emit,
+    parse,
+    shape::ShapeArguments,
+};
 
 /// MODEL, the flags that override it, its scheme and its input.
 #[derive(Args, Debug)]
@@ -42,6 +47,10 @@ pub(crate) struct ModelArguments {
     /// Correlation between the gradients of two tokens where the backward pass starts [default: 0].
     #[arg(long, value_name = "R", help_heading = "Gradient", value_parser = parse::share, allow_negative_numbers = true)]
     grad_correlation: Option<f64>,
+
+    /// At the end of which stream of an encoder–decoder the gradient starts [default: decoder].
+    #[arg(long, value_enum, value_name = "STREAM", help_heading = "Gradient")]
+    loss_at: Option<LossAt>,
 
     /// Read the whole network from a dumped stack; `-` is standard input.
     #[arg(long, value_name = "FILE", help_heading = "Stack files")]
@@ -96,7 +105,7 @@ impl Network {
     /// What float ranges depend on, of the stream that the gradient goes through.
     pub(crate) fn shape(&self) -> Shape {
         let stream = &self.stack.streams[self.stack.gradient.stream];
-        Shape { width: stream.source.width(), seq_len: self.stack.seq_len }
+        Shape { width: stream.source.width(), seq_len: stream.seq_len }
     }
 
     /// A line that says what it is.
@@ -110,9 +119,11 @@ impl Network {
 impl ModelArguments {
     /// The network that the arguments describe.
     pub(crate) fn network(&self) -> anyhow::Result<Network> {
-        let input = self.input.input()?;
         if let Some(path) = &self.stack {
             let mut stack = read_stack(path)?;
+            if let Some(stream) = self.loss_at {
+                stack.gradient.stream = stream_named(&stack, stream.name())?;
+            }
             if let Some(correlation) = self.grad_correlation {
                 stack.gradient.correlation = correlation;
             }
@@ -123,9 +134,15 @@ impl ModelArguments {
             Some(model) => find(model)?,
             None => Architecture::default(),
         };
-        self.shape.override_fields(&mut architecture);
+        self.shape.override_fields(&mut architecture)?;
         let scheme = self.scheme.scheme(architecture.scheme.as_deref())?;
-        let run = Run { train: self.shape.train, grad_correlation: self.grad_correlation.unwrap_or(0.0) };
+        let input = self.input.input(&architecture)?;
+        let run = Run {
+            train: self.shape.train,
+            grad_correlation: self.grad_correlation.unwrap_or(0.0),
+            decoder_input: self.input.decoder_input(&architecture)?,
+            loss_at: self.loss_at.map(Into::into),
+        };
         let Assembled { stack, caveats } = assemble(&architecture, &scheme, &input, &run)?;
         let cost = Cost::of(&stack, Some(&architecture))?;
         Ok(Network { stack, caveats, cost, scheme: Some(scheme) })
@@ -137,6 +154,14 @@ impl ModelArguments {
         emit(Some(path), |out| stack_json(stack, out))?;
         Ok(path == Path::new("-"))
     }
+}
+
+/// Index of a stream.
+fn stream_named(stack: &Stack, name: &str) -> anyhow::Result<usize> {
+    stack.streams.iter().position(|stream| stream.name == name).with_context(|| {
+        let known = stack.streams.iter().map(|stream| stream.name.as_str()).collect::<Vec<_>>().join(", ");
+        format!("--loss-at {name}: expected a stream of the stack, {known}")
+    })
 }
 
 impl SchemeArguments {

@@ -7,7 +7,7 @@ use std::{
 
 use clap::{Args, ValueEnum};
 use sigprop::{
-    Caveat, Prediction, predict,
+    Caveat, Options, Prediction, predict,
     report::{PredictionDocument, prediction_json, sites_csv, sites_table, weights_csv, weights_table},
     verdict::{Failure, Verdict},
 };
@@ -18,6 +18,7 @@ use super::{
     model::{ModelArguments, Network},
     models::write_cost,
     output::{Format, SiteChoice, emit},
+    parse,
     prose::write_indented,
 };
 
@@ -60,6 +61,14 @@ pub(crate) struct Arguments {
     #[arg(long, help_heading = "Output")]
     weights: bool,
 
+    /// Sequences of ids to draw and average over, where tokens are not exchangeable.
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = parse::count, allow_negative_numbers = true, help_heading = "Averages")]
+    batch: usize,
+
+    /// Same seed, same sequences.
+    #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true, help_heading = "Averages")]
+    seed: u64,
+
     /// Exit with status 1 if any of these is found.
     #[arg(long, value_enum, value_delimiter = ',', value_name = "WHAT", help_heading = "Gates")]
     fail_on: Vec<FailOn>,
@@ -92,7 +101,8 @@ impl Arguments {
         if self.model.dump(&network.stack)? {
             return Ok(Outcome::Done);
         }
-        let mut prediction = predict(&network.stack, self.sites.into())?;
+        let options = Options { sites: self.sites.into(), sequences: self.batch, seed: self.seed };
+        let mut prediction = predict(&network.stack, options)?;
         prediction.caveats.splice(0..0, network.caveats.iter().cloned());
         let verdict = Verdict::of(&prediction.table, network.shape());
         emit(self.output.as_ref(), |out| match self.format {

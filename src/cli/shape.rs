@@ -2,11 +2,12 @@
 
 use std::str::FromStr;
 
+use anyhow::bail;
 use clap::{
     Args,
     builder::{PossibleValuesParser, TypedValueParser},
 };
-use sigprop::architecture::{Activation, Architecture, NormChoice, NormPlacement, Positions};
+use sigprop::architecture::{Activation, Architecture, NormChoice, NormPlacement, Parallel, Positions, QkNorm};
 
 use super::parse;
 
@@ -34,9 +35,13 @@ pub(crate) struct ShapeArguments {
     #[arg(long, value_name = "N", value_parser = parse::size, allow_negative_numbers = true)]
     ffn: Option<usize>,
 
-    /// Tokens of a sequence [default: 256].
+    /// Tokens of a sequence, of a decoder's too [default: 256, or the length of given ids].
     #[arg(long, value_name = "N", value_parser = parse::size, allow_negative_numbers = true)]
     seq_len: Option<usize>,
+
+    /// Tokens of a decoder's sequence [default: as many as the encoder's].
+    #[arg(long, value_name = "N", value_parser = parse::size, allow_negative_numbers = true)]
+    decoder_seq_len: Option<usize>,
 
     /// Number of different token ids [default: 32000].
     #[arg(long, value_name = "N", value_parser = parse::size, allow_negative_numbers = true)]
@@ -74,9 +79,21 @@ pub(crate) struct ShapeArguments {
     #[arg(long, value_name = "X", value_parser = parse::finite, allow_negative_numbers = true)]
     branch_scale: Option<f64>,
 
-    /// Let tokens see only those before them; not available yet.
+    /// Let tokens see only themselves and those before them.
     #[arg(long)]
     causal: bool,
+
+    /// Let a token see N tokens on each side it looks to, itself included [default: all].
+    #[arg(long, value_name = "N", value_parser = parse::size, allow_negative_numbers = true)]
+    window: Option<usize>,
+
+    /// Normalise queries and keys, per head or whole [default: none].
+    #[arg(long, value_name = "HOW", value_parser = words::<QkNorm>(QkNorm::WORDS))]
+    qk_norm: Option<QkNorm>,
+
+    /// Attention and feed-forward network side by side, behind one norm or each its own [default: none].
+    #[arg(long, value_name = "HOW", value_parser = words::<Parallel>(Parallel::WORDS))]
+    parallel: Option<Parallel>,
 
     /// Dropout on the embedding sum and on every branch output; acts with --train [default: 0].
     #[arg(long, value_name = "P", value_parser = parse::dropout_rate, allow_negative_numbers = true)]
@@ -97,7 +114,7 @@ pub(crate) struct ShapeArguments {
 
 impl ShapeArguments {
     /// Replaces what the flags name.
-    pub(crate) fn override_fields(&self, architecture: &mut Architecture) {
+    pub(crate) fn override_fields(&self, architecture: &mut Architecture) -> anyhow::Result<()> {
         fn set<T>(field: &mut T, flag: Option<T>) {
             if let Some(value) = flag {
                 *field = value;
@@ -126,7 +143,18 @@ impl ShapeArguments {
         set(&mut architecture.dropout, self.dropout);
         set(&mut architecture.attention_dropout, self.attention_dropout);
         set(&mut architecture.drop_path, self.drop_path);
+        set(&mut architecture.qk_norm, self.qk_norm);
+        set(&mut architecture.parallel, self.parallel);
         architecture.causal |= self.causal;
+        if let Some(window) = self.window {
+            architecture.windows = vec![window; architecture.n_layers];
+        }
+        match (&mut architecture.decoder, self.decoder_seq_len) {
+            (Some(decoder), own) => set(&mut decoder.seq_len, own.or(self.seq_len)),
+            (None, None) => {}
+            (None, Some(own)) => bail!("--decoder-seq-len {own}: expected a model with a decoder, got one without"),
+        }
+        Ok(())
     }
 }
 

@@ -1,7 +1,7 @@
 //! `sigprop validate`: the prediction beside sampled networks.
 
 use std::{
-    fs,
+    fs::{self, File},
     io::{self, Write},
     path::{Path, PathBuf},
     process,
@@ -15,10 +15,11 @@ use anyhow::Context;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use sigprop::{
-    agreement::{Comparison, Summary, compare, summarise},
+    Options, Prediction, Sites,
+    agreement::{Comparison, Observation, Summary, compare, compare_observations, read_observations, summarise},
     numerals::short,
     predict,
-    report::{Run, comparisons_csv, summary_json, summary_table, validation_json, write_file},
+    report::{Observed, Run, comparisons_csv, summary_json, summary_table, validation_json, write_file},
     stack_file::stack_hash,
 };
 use sigprop_stack::Stack;
@@ -40,7 +41,8 @@ Examples:
   sigprop validate --layers 24 --width 256
   sigprop validate gpt2 --seq-len 128 --replicates 32 --weights
   sigprop validate --layers 12 --scheme deepnorm --norm-placement post -o report
-  sigprop validate --layers 12 --width 256 --min-r2 0.999 --max-error 0.05   gates for CI")]
+  sigprop validate --layers 12 --width 256 --min-r2 0.999 --max-error 0.05   gates for CI
+  sigprop validate gpt2 --observed mine.csv      what you measured, instead of sampling")]
 pub(crate) struct Arguments {
     #[command(flatten)]
     model: ModelArguments,
@@ -60,6 +62,11 @@ pub(crate) struct Arguments {
     /// Threads: a number, or `all`.
     #[arg(long, value_name = "N", default_value = "all", value_parser = parse::threads, allow_negative_numbers = true, help_heading = "Sampling")]
     threads: Threads,
+
+    /// Compare with measurements of your own instead of sampling: CSV with the columns
+    /// site,quantity,observed,std_error, as --format csv writes them.
+    #[arg(long, value_name = "FILE.csv", conflicts_with_all = ["replicates", "batch", "threads"], help_heading = "Sampling")]
+    observed: Option<PathBuf>,
 
     /// How to write the comparison to standard output.
     #[arg(long, value_enum, default_value_t = Format::Table, help_heading = "Output")]
@@ -93,19 +100,43 @@ struct Validation {
     summary: Summary,
 }
 
+impl Validation {
+    fn new(network: &Network, observed: Observed, comparisons: Vec<Comparison>) -> Self {
+        let Stack { name, .. } = &network.stack;
+        let run = Run { stack: name.clone(), stack_hash: stack_hash(&network.stack), observed };
+        Self { run, summary: summarise(&comparisons), comparisons }
+    }
+}
+
 impl Arguments {
     pub(crate) fn run(self, console: Console) -> anyhow::Result<Outcome> {
         let network = self.model.network()?;
         if self.model.dump(&network.stack)? {
             return Ok(Outcome::Done);
         }
-        let mut predicted = predict(&network.stack, self.sites.into())?;
+        let observations = self.observed.as_deref().map(read).transpose()?;
+        let sites = if observations.is_some() { Sites::All } else { self.sites.into() };
+        let mut predicted = predict(&network.stack, Options { seed: self.seed, ..sites.into() })?;
         predicted.caveats.splice(0..0, network.caveats.iter().cloned());
-        if !self.weights {
-            predicted.table.weights.clear();
-        }
         if let Some(folder) = &self.output {
             claim(folder)?;
+        }
+        match observations {
+            Some((file, observations)) => {
+                let comparisons = compare_observations(&predicted.table, &observations).context(file.clone())?;
+                let validation = Validation::new(&network, Observed::File { observed: file }, comparisons);
+                self.write(&network, &validation)?;
+                console.tell(|out, _| write_caveats(&predicted.caveats, out));
+                Ok(self.gate(&validation.summary, console))
+            }
+            None => self.sampled(&network, predicted, console),
+        }
+    }
+
+    /// Compares with sampled networks.
+    fn sampled(&self, network: &Network, mut predicted: Prediction, console: Console) -> anyhow::Result<Outcome> {
+        if !self.weights {
+            predicted.table.weights.clear();
         }
         let measurement = match self.measure(&network.stack, console) {
             Err(MeasureError::Cancelled) => {
@@ -114,15 +145,18 @@ impl Arguments {
             }
             result => result?,
         };
-        let validation = self.judge(&network, &predicted.table, &measurement);
-        self.write(&network, &validation)?;
+        let Measurement { table, replicates, overflow } = measurement;
+        let comparisons = compare(&predicted.table, &table, replicates);
+        let sampled = Observed::Sampled { seed: self.seed, batch: self.batch, replicates, overflow: overflow.clone() };
+        let validation = Validation::new(network, sampled, comparisons);
+        self.write(network, &validation)?;
         console.tell(|out, _| write_caveats(&predicted.caveats, out));
-        if let Some(site) = &measurement.overflow {
+        if let Some(site) = &overflow {
             console.note(&format!("the sampled networks left the range of f32 at {site}; nothing is observed there"));
         }
-        if measurement.replicates < self.replicates {
-            let (done, asked) = (measurement.replicates, self.replicates);
-            console.note(&format!("interrupted after {done} of {asked} replicates, which are reported"));
+        if replicates < self.replicates {
+            let asked = self.replicates;
+            console.note(&format!("interrupted after {replicates} of {asked} replicates, which are reported"));
             return Ok(Outcome::Interrupted);
         }
         Ok(self.gate(&validation.summary, console))
@@ -158,30 +192,16 @@ impl Arguments {
         measurement
     }
 
-    fn judge(&self, network: &Network, predicted: &sigprop_stack::SiteTable, measurement: &Measurement) -> Validation {
-        let comparisons = compare(predicted, &measurement.table);
-        let run = Run {
-            stack: network.stack.name.clone(),
-            stack_hash: stack_hash(&network.stack),
-            seed: self.seed,
-            batch: self.batch,
-            replicates: measurement.replicates,
-            overflow: measurement.overflow.clone(),
-        };
-        Validation { run, summary: summarise(&comparisons), comparisons }
-    }
-
     fn write(&self, network: &Network, validation: &Validation) -> anyhow::Result<()> {
         let Validation { run, comparisons, summary } = validation;
         if let Some(folder) = &self.output {
             let (report, document) = (folder.join("report.csv"), folder.join("summary.json"));
-            write_file(&report, |out| comparisons_csv(comparisons, run.replicates, out))
-                .with_context(|| cannot_write(&report))?;
+            write_file(&report, |out| comparisons_csv(comparisons, out)).with_context(|| cannot_write(&report))?;
             write_file(&document, |out| summary_json(run, summary, out)).with_context(|| cannot_write(&document))?;
         }
         emit(None, |out| match self.format {
             Format::Table => write_table(network, validation, out),
-            Format::Csv => comparisons_csv(comparisons, run.replicates, out),
+            Format::Csv => comparisons_csv(comparisons, out),
             Format::Json => validation_json(run, summary, comparisons, out),
         })
     }
@@ -204,6 +224,14 @@ impl Arguments {
     }
 }
 
+/// The observations of a file, and its name.
+fn read(path: &Path) -> anyhow::Result<(String, Vec<Observation>)> {
+    let name = path.display().to_string();
+    let file = File::open(path).with_context(|| format!("cannot read {name}"))?;
+    let observations = read_observations(file).context(name.clone())?;
+    Ok((name, observations))
+}
+
 /// Makes the folder and sees whether files can be written there, before anything is sampled.
 fn claim(folder: &Path) -> anyhow::Result<()> {
     fs::create_dir_all(folder).and_then(|()| tempfile::tempfile_in(folder)).with_context(|| cannot_write(folder))?;
@@ -216,9 +244,15 @@ fn cannot_write(path: &Path) -> String {
 
 fn write_table(network: &Network, validation: &Validation, out: &mut dyn Write) -> io::Result<()> {
     let Validation { run, comparisons, summary } = validation;
-    let Run { replicates, batch, seed, stack_hash, .. } = run;
+    let Run { stack_hash, observed, .. } = run;
     writeln!(out, "{}", network.title())?;
-    writeln!(out, "networks sampled: {replicates}, sequences each: {batch}, seed {seed}, stack {stack_hash}\n")?;
+    match observed {
+        Observed::Sampled { seed, batch, replicates, .. } => {
+            write!(out, "networks sampled: {replicates}, sequences each: {batch}, seed {seed}")?;
+        }
+        Observed::File { observed } => write!(out, "compared with {observed}")?,
+    }
+    writeln!(out, ", stack {stack_hash}\n")?;
     summary_table(summary, out)?;
     let finite = comparisons.iter().filter_map(|row| Some((row.relative_error?.abs(), row)));
     if let Some((_, worst)) = finite.max_by(|(one, _), (other, _)| one.total_cmp(other)) {

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use csv::{Error, ErrorKind, Writer};
 use sigprop_stack::{Number, Quantity, SiteTable};
 
-use super::ln;
+use super::{AVERAGES, ln, std_error};
 use crate::agreement::Comparison;
 
 /// Columns of [`sites_csv`].
@@ -34,22 +34,22 @@ const COMPARISON_COLUMNS: [&str; 9] =
     ["layer", "site", "quantity", "predicted", "observed", "std_error", "replicates", "relative_error", "z"];
 
 /// All moments of all sites, in order of depth.
-///
-/// Tokens are exchangeable here, so the first and the last token of a sequence have the moments of
-/// the average one.
 pub fn sites_csv(table: &SiteTable, out: &mut dyn Write) -> io::Result<()> {
     write_rows(out, &SITE_COLUMNS, |writer| {
+        let (averages, ends) = Quantity::ALL.split_at(AVERAGES);
         for row in &table.sites {
-            let [variance, grad] = [Quantity::Variance, Quantity::GradVariance].map(|quantity| row.value(quantity));
-            let (variance_text, grad_text) = (text(variance), text(grad));
             writer.write_field(row.layer.to_string())?;
             writer.write_field(&row.site)?;
-            for quantity in Quantity::ALL {
+            for &quantity in averages {
                 writer.write_field(text(row.value(quantity)))?;
             }
-            writer.write_field(float(ln(variance)))?;
-            writer.write_field(float(ln(grad)))?;
-            writer.write_record([&variance_text, &variance_text, &grad_text, &grad_text])?;
+            for quantity in [Quantity::Variance, Quantity::GradVariance] {
+                writer.write_field(float(ln(row.value(quantity))))?;
+            }
+            for &quantity in ends {
+                writer.write_field(text(row.value(quantity)))?;
+            }
+            writer.write_record(None::<&[u8]>)?;
         }
         Ok(())
     })
@@ -66,9 +66,8 @@ pub fn weights_csv(table: &SiteTable, out: &mut dyn Write) -> io::Result<()> {
     })
 }
 
-/// All comparisons of a measurement with `replicates` replicates; one has no standard error.
-pub fn comparisons_csv(comparisons: &[Comparison], replicates: usize, out: &mut dyn Write) -> io::Result<()> {
-    let count = replicates.to_string();
+/// All comparisons with a measurement; one replicate has no standard error.
+pub fn comparisons_csv(comparisons: &[Comparison], out: &mut dyn Write) -> io::Result<()> {
     write_rows(out, &COMPARISON_COLUMNS, |writer| {
         for row in comparisons {
             writer.write_record([
@@ -77,8 +76,8 @@ pub fn comparisons_csv(comparisons: &[Comparison], replicates: usize, out: &mut 
                 row.quantity.name(),
                 &text(Some(row.predicted)),
                 &text(Some(row.observed)),
-                &text(Some(row.std_error).filter(|_| replicates > 1)),
-                &count,
+                &text(std_error(row)),
+                &row.replicates.map_or(String::new(), |count| count.to_string()),
                 &float(row.relative_error),
                 &float(row.z),
             ])?;
@@ -122,7 +121,10 @@ mod tests {
     use sigprop_stack::{Cell, SiteRow, WeightRow};
 
     fn table(variance: Number) -> SiteTable {
-        let cells = [Some(Cell::exact(0.0)), Some(Cell::exact(variance)), None, Some(Cell::exact(2.0)), None];
+        let cell = |value: f64| Some(Cell::exact(value));
+        let averages = [cell(0.0), Some(Cell::exact(variance)), None, cell(2.0), None];
+        let ends = [cell(1.0), cell(2.0), cell(4.0), None];
+        let cells = *averages.iter().chain(&ends).copied().collect::<Vec<_>>().as_array().expect("nine cells");
         SiteTable {
             sites: vec![SiteRow { layer: -1, site: "embeddings".to_owned(), is_stream_site: true, cells }],
             weights: vec![WeightRow {
@@ -146,7 +148,7 @@ mod tests {
             written(|out| sites_csv(&table(1.0.into()), out)),
             "layer,site,mean,variance,token_correlation,grad_variance,grad_token_correlation,\
              ln_variance,ln_grad_variance,variance_first,variance_last,grad_variance_first,grad_variance_last\n\
-             -1,embeddings,0,1,,2,,0,0.6931471805599453,1,1,2,2\n"
+             -1,embeddings,0,1,,2,,0,0.6931471805599453,1,2,4,\n"
         );
     }
 
@@ -169,8 +171,8 @@ mod tests {
 
     #[test]
     fn comparisons_follow_the_contract() {
-        let comparisons = compare(&table(1.0.into()), &table(0.5.into()));
-        let rows = written(|out| comparisons_csv(&comparisons, 1, out));
+        let comparisons = compare(&table(1.0.into()), &table(0.5.into()), 1);
+        let rows = written(|out| comparisons_csv(&comparisons, out));
         let expected = "layer,site,quantity,predicted,observed,std_error,replicates,relative_error,z\n\
                         -1,embeddings,mean,0,0,,1,0,\n\
                         -1,embeddings,variance,1,0.5,,1,1,\n";

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use serde::Serialize;
 use sigprop_stack::{Number, Quantity, SiteRow, Stack, WeightRow};
 
-use super::{Run, SCHEMA_VERSION, ln, summary::SummaryDocument};
+use super::{Run, SCHEMA_VERSION, ln, std_error, summary::SummaryDocument};
 use crate::{
     agreement::{Comparison, Summary},
     cost::Cost,
@@ -37,7 +37,7 @@ pub fn prediction_json(document: &PredictionDocument, out: &mut dyn Write) -> io
         version: env!("CARGO_PKG_VERSION"),
         stack: &stack.name,
         stack_hash: stack_hash(stack),
-        seq_len: stack.seq_len,
+        seq_len: stack.streams[stack.gradient.stream].seq_len,
         sites: prediction.table.sites.iter().map(SiteJson::of).collect(),
         weights: weights.then(|| prediction.table.weights.iter().map(WeightJson::of).collect()),
         caveats: prediction.caveats.iter().map(CaveatJson::of).collect(),
@@ -57,7 +57,7 @@ pub fn validation_json(
 ) -> io::Result<()> {
     let document = ValidationJson {
         summary: SummaryDocument::new(run, summary),
-        comparisons: comparisons.iter().map(|row| ComparisonJson::of(row, run.replicates)).collect(),
+        comparisons: comparisons.iter().map(ComparisonJson::of).collect(),
     };
     serde_json::to_writer_pretty(&mut *out, &document)?;
     writeln!(out)
@@ -97,22 +97,21 @@ struct SiteJson<'a> {
 
 impl<'a> SiteJson<'a> {
     fn of(row: &'a SiteRow) -> Self {
-        let [mean, variance, token_correlation, grad_variance, grad_token_correlation] =
-            Quantity::ALL.map(|quantity| within_f64(row.value(quantity)));
+        let value = |quantity| within_f64(row.value(quantity));
         Self {
             layer: row.layer,
             site: &row.site,
-            mean,
-            variance,
-            token_correlation,
-            grad_variance,
-            grad_token_correlation,
+            mean: value(Quantity::Mean),
+            variance: value(Quantity::Variance),
+            token_correlation: value(Quantity::TokenCorrelation),
+            grad_variance: value(Quantity::GradVariance),
+            grad_token_correlation: value(Quantity::GradTokenCorrelation),
             ln_variance: ln(row.value(Quantity::Variance)),
             ln_grad_variance: ln(row.value(Quantity::GradVariance)),
-            variance_first: variance,
-            variance_last: variance,
-            grad_variance_first: grad_variance,
-            grad_variance_last: grad_variance,
+            variance_first: value(Quantity::VarianceFirst),
+            variance_last: value(Quantity::VarianceLast),
+            grad_variance_first: value(Quantity::GradVarianceFirst),
+            grad_variance_last: value(Quantity::GradVarianceLast),
         }
     }
 }
@@ -189,7 +188,7 @@ struct ComparisonJson<'a> {
 }
 
 impl<'a> ComparisonJson<'a> {
-    fn of(row: &'a Comparison, replicates: usize) -> Self {
+    fn of(row: &'a Comparison) -> Self {
         Self {
             layer: row.layer,
             site: &row.site,
@@ -198,7 +197,7 @@ impl<'a> ComparisonJson<'a> {
             ln_predicted: ln(Some(row.predicted)),
             observed: within_f64(Some(row.observed)),
             ln_observed: ln(Some(row.observed)),
-            std_error: within_f64(Some(row.std_error).filter(|_| replicates > 1)),
+            std_error: within_f64(std_error(row)),
             relative_error: row.relative_error,
             z: row.z,
         }

@@ -12,10 +12,12 @@ mod table;
 pub use csv::{comparisons_csv, sites_csv, weights_csv};
 pub use file::write_file;
 pub use json::{PredictionDocument, prediction_json, validation_json};
-pub use summary::{Run, summary_json};
+pub use summary::{Observed, Run, summary_json};
 pub use table::{plain_table, sites_table, summary_table, weights_table};
 
 use sigprop_stack::Number;
+
+use crate::agreement::Comparison;
 
 /// Version of the JSON documents: changes when a field changes its meaning or goes.
 pub const SCHEMA_VERSION: u32 = 1;
@@ -23,4 +25,12 @@ pub const SCHEMA_VERSION: u32 = 1;
 /// The ln column of a number; blank for zero, which has none.
 fn ln(number: Option<Number>) -> Option<f64> {
     number.map(|number| number.ln_abs()).filter(|ln| ln.is_finite())
+}
+
+/// How many of the quantities are averages over positions; the others are of the first and the last one.
+const AVERAGES: usize = 5;
+
+/// The standard error of what was observed; one replicate has none.
+fn std_error(row: &Comparison) -> Option<Number> {
+    Some(row.std_error).filter(|_| row.replicates != Some(1))
 }

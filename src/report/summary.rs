@@ -7,21 +7,38 @@ use serde::{Serialize, Serializer};
 use super::SCHEMA_VERSION;
 use crate::agreement::{Compared, Fit, Summary};
 
-/// What was measured.
+/// What was compared.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Run {
     /// Name of the stack.
     pub stack: String,
     /// Its fingerprint, [`stack_hash`](crate::stack_file::stack_hash).
     pub stack_hash: String,
-    /// Seed of the samples.
-    pub seed: u64,
-    /// Sequences per replicate.
-    pub batch: usize,
-    /// Replicates really done.
-    pub replicates: usize,
-    /// First site that left the range of f32, if one did; it has no observed numbers from there on.
-    pub overflow: Option<String>,
+    /// What the prediction was compared with.
+    #[serde(flatten)]
+    pub observed: Observed,
+}
+
+/// Where observations are from.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum Observed {
+    /// Networks that were sampled.
+    Sampled {
+        /// Seed of the samples.
+        seed: u64,
+        /// Sequences per replicate.
+        batch: usize,
+        /// Replicates really done.
+        replicates: usize,
+        /// First site that left the range of f32, if one did; it has no observed numbers from there on.
+        overflow: Option<String>,
+    },
+    /// A file of somebody's measurements.
+    File {
+        /// Its path.
+        observed: String,
+    },
 }
 
 /// The contents of `summary.json`.

@@ -8,6 +8,7 @@ use std::{
 use comfy_table::{CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
 use sigprop_stack::{Number, Quantity, SiteTable};
 
+use super::AVERAGES;
 use crate::{
     agreement::{Compared, Fit, Summary},
     numerals::{grouped, short},
@@ -19,12 +20,12 @@ const MAX_ROWS: usize = 40;
 /// A line between header and rows, nothing else.
 const STYLE: TableStyle = TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
 
-/// The moments of the sites.
+/// The moments of the sites, averaged over positions.
 pub fn sites_table(table: &SiteTable, out: &mut dyn Write) -> io::Result<()> {
     let header = ["site", "mean", "variance", "token corr", "grad var", "grad corr"];
     let rows = table.sites.iter().map(|row| {
         let mut cells = vec![row.site.clone()];
-        cells.extend(Quantity::ALL.map(|quantity| blank_or(row.value(quantity))));
+        cells.extend(Quantity::ALL[..AVERAGES].iter().map(|&quantity| blank_or(row.value(quantity))));
         (row.layer, cells)
     });
     selected_table(&header, rows.collect(), out)
@@ -123,8 +124,11 @@ fn blank_or(number: Option<Number>) -> String {
 
 fn title(quantity: Compared) -> &'static str {
     match quantity {
-        Compared::Site(quantity) => quantity.name(),
+        Compared::Site(Quantity::TokenCorrelation) => "token corr",
+        Compared::Site(Quantity::GradTokenCorrelation) => "grad corr",
+        Compared::GradCrossProduct => "grad cross prod",
         Compared::WeightGradient => "weight gradient",
+        Compared::Site(_) | Compared::SecondMoment | Compared::CrossProduct => quantity.name(),
     }
 }
 
@@ -156,7 +160,7 @@ mod tests {
             layer,
             site: if layer < 0 { "embeddings".to_owned() } else { format!("blocks.{layer}") },
             is_stream_site: true,
-            cells: [Some(Cell::exact(-1.2345e-7)); 5],
+            cells: [Some(Cell::exact(-1.2345e-7)); Quantity::ALL.len()],
         };
         SiteTable { sites: (-1..n_blocks).map(row).collect(), weights: Vec::new() }
     }

@@ -222,16 +222,24 @@ mod tests {
                 layer,
                 site: if layer < 0 { "embeddings".to_owned() } else { format!("blocks.{layer}") },
                 is_stream_site: true,
-                cells: [
-                    Some(Cell::exact(0.0)),
-                    Some(Cell::exact(Number::from_ln(variance))),
-                    Some(Cell::exact(correlation)),
-                    Some(Cell::exact(Number::from_ln(grad))),
-                    Some(Cell::exact(0.0)),
-                ],
+                cells: cells([
+                    Cell::exact(0.0),
+                    Cell::exact(Number::from_ln(variance)),
+                    Cell::exact(correlation),
+                    Cell::exact(Number::from_ln(grad)),
+                    Cell::exact(0.0),
+                ]),
             }
         };
         SiteTable { sites: (-1..n_blocks).map(row).collect(), weights: Vec::new() }
+    }
+
+    fn cells(averages: [Cell; 5]) -> [Option<Cell>; Quantity::ALL.len()] {
+        let mut cells = [None; Quantity::ALL.len()];
+        for (cell, average) in cells.iter_mut().zip(averages) {
+            *cell = Some(average);
+        }
+        cells
     }
 
     fn find(verdict: &Verdict, kind: Kind) -> Vec<&Finding> {

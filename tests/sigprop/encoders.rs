@@ -34,7 +34,7 @@ fn comparisons(scheme: &str, file: &str, blocks: usize, replicates: usize) -> Ve
     let scheme = Scheme::parse(scheme).expect("known");
     let assembled = assemble(&architecture, &scheme, &Input::Correlation(0.2), &Run::default()).expect("a stack");
     let predicted = predict(&assembled.stack, Sites::Stream).expect("a prediction");
-    compare(&predicted.table, &sample_stream(&assembled.stack, replicates).table)
+    compare(&predicted.table, &sample_stream(&assembled.stack, replicates).table, replicates)
 }
 
 /// Cells further off than [`CLOSE`] and [`ERRORS`] allow, and all cells. A covariance has the errors

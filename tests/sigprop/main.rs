@@ -2,6 +2,7 @@
 
 mod command_line;
 mod encoders;
+mod huggingface;
 mod layering;
 mod reference;
 mod stacks;

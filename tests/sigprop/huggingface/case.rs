@@ -1,0 +1,81 @@
+//! What was measured: the tables of a folder of reference measurements (see data/huggingface/README.md).
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+};
+
+use serde::Deserialize;
+
+/// A row of cases.csv: one model and kind of input.
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct Case {
+    pub(super) case_id: String,
+    pub(super) family: String,
+    pub(super) seq_len: usize,
+    pub(super) seq_len_dec: Option<usize>,
+    pub(super) batch: usize,
+    pub(super) input_kind: String,
+}
+
+/// A row of truth.csv.
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct Measured {
+    case_id: String,
+    mode: String,
+    input_kind: String,
+    pub(super) seed_count: usize,
+    pub(super) layer_index: i64,
+    pub(super) site: String,
+    pub(super) stat: String,
+    #[serde(rename = "mean_over_seeds")]
+    pub(super) value: f64,
+    #[serde(rename = "stderr_over_seeds")]
+    pub(super) std_error: f64,
+}
+
+/// One model in one mode with one kind of input.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Key {
+    pub(super) case: String,
+    pub(super) mode: String,
+    pub(super) input: String,
+}
+
+/// A folder of reference measurements.
+pub(super) struct Reference {
+    folder: PathBuf,
+    /// By name and kind of input.
+    pub(super) cases: BTreeMap<(String, String), Case>,
+    pub(super) runs: BTreeMap<Key, Vec<Measured>>,
+}
+
+impl Reference {
+    pub(super) fn read(folder: &Path) -> Self {
+        let cases = rows(folder.join("cases.csv"));
+        let cases = cases.map(|case: Case| ((case.case_id.clone(), case.input_kind.clone()), case)).collect();
+        let mut runs: BTreeMap<Key, Vec<Measured>> = BTreeMap::new();
+        for row in rows::<Measured>(folder.join("truth.csv")) {
+            let key = Key { case: row.case_id.clone(), mode: row.mode.clone(), input: row.input_kind.clone() };
+            runs.entry(key).or_default().push(row);
+        }
+        Self { folder: folder.to_owned(), cases, runs }
+    }
+
+    /// The text of the config.
+    pub(super) fn config(&self, case: &str) -> String {
+        let path = self.folder.join(format!("configs/{case}.json"));
+        fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+    }
+
+    /// The ids that a stream (`in`, `enc`, `dec`) read.
+    pub(super) fn tokens(&self, case: &str, input: &str, stream: &str) -> PathBuf {
+        self.folder.join(format!("tokens/{case}.{input}.{stream}.npy"))
+    }
+}
+
+fn rows<T: for<'de> Deserialize<'de>>(path: PathBuf) -> impl Iterator<Item = T> {
+    let reader = csv::Reader::from_path(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    reader.into_deserialize().map(move |row| row.unwrap_or_else(|error| panic!("{}: {error}", path.display())))
+}

@@ -1,0 +1,99 @@
+//! When a prediction agrees with a measurement.
+
+use statrs::distribution::{ContinuousCDF, StudentsT};
+
+use super::names::Group;
+
+/// Deviations within the sampling error or this share pass,
+const NEAR: f64 = 0.01;
+/// of this share of the cells on the stream; none may deviate by more than `FAR` beyond the sampling error.
+const NEAR_SHARE: f64 = 0.95;
+const FAR: f64 = 0.05;
+/// This share of the other cells may be further away, and one cell in any case: sampling errors of gradients of
+/// weights are far from normal.
+const MISSES: f64 = 0.02;
+/// Two-sided probability of a deviation beyond the sampling error: that of 3 standard deviations.
+const BEYOND: f64 = 0.0027;
+
+/// One predicted number beside a measured one.
+pub(super) struct Cell {
+    pub(super) group: Group,
+    pub(super) layer: i64,
+    pub(super) site: String,
+    pub(super) quantity: &'static str,
+    pub(super) predicted: f64,
+    pub(super) observed: f64,
+    pub(super) std_error: f64,
+    pub(super) seeds: usize,
+    /// What deviations are relative to.
+    pub(super) unit: f64,
+}
+
+impl Cell {
+    /// Relative deviation.
+    pub(super) fn error(&self) -> f64 {
+        (self.predicted - self.observed) / self.unit
+    }
+
+    /// Relative sampling error that is hardly ever exceeded.
+    fn sampling(&self) -> f64 {
+        let student = StudentsT::new(0.0, 1.0, (self.seeds - 1) as f64).expect("there are several seeds");
+        student.inverse_cdf(1.0 - BEYOND / 2.0) * self.std_error / self.unit
+    }
+
+    /// What most cells must keep to.
+    pub(super) fn bound(&self) -> f64 {
+        match self.group {
+            Group::Stream | Group::Cross => self.sampling().max(NEAR),
+            Group::Branch | Group::WeightGradient | Group::Weight | Group::First => self.limit(),
+        }
+    }
+
+    /// What every cell of the stream must keep to.
+    pub(super) fn limit(&self) -> f64 {
+        FAR + self.sampling()
+    }
+
+    /// Whether it keeps to its bound; what is no number does not.
+    pub(super) fn is_near(&self) -> bool {
+        self.error().abs() <= self.bound()
+    }
+
+    /// Whether it keeps to its limit.
+    fn is_possible(&self) -> bool {
+        self.error().abs() <= self.limit()
+    }
+}
+
+/// How the cells of one group agree.
+pub(super) struct Verdict {
+    pub(super) count: usize,
+    pub(super) near: usize,
+    /// Site, quantity and error of the cell with the largest excess over its bound.
+    pub(super) worst: Option<(String, &'static str, f64)>,
+    pub(super) passes: bool,
+}
+
+impl Verdict {
+    pub(super) fn of(cells: &[Cell], group: Group) -> Self {
+        let cells: Vec<&Cell> = cells.iter().filter(|cell| cell.group == group).collect();
+        let near = cells.iter().filter(|cell| cell.is_near()).count();
+        let excess = |cell: &Cell| cell.error().abs() / cell.bound();
+        let worst = cells.iter().max_by(|one, other| excess(one).total_cmp(&excess(other)));
+        let misses = (cells.len() - near) as f64;
+        let count = cells.len() as f64;
+        let passes = match group {
+            Group::Stream | Group::Cross => {
+                near as f64 >= NEAR_SHARE * count && cells.iter().all(|cell| cell.is_possible())
+            }
+            Group::Branch | Group::WeightGradient | Group::Weight => misses <= (MISSES * count).max(1.0),
+            Group::First => true,
+        };
+        Self {
+            count: cells.len(),
+            near,
+            worst: worst.map(|cell| (cell.site.clone(), cell.quantity, cell.error())),
+            passes,
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! Predictions from a `config.json` alone beside measurements of the model that Hugging Face transformers builds
+//! from it.
+
+mod case;
+mod gate;
+mod names;
+mod report;
+mod run;
+
+use std::{
+    collections::HashSet,
+    env,
+    path::{Path, PathBuf},
+};
+
+use case::Reference;
+use report::Report;
+use run::run;
+
+/// Compares the runs of the measurements in `folder` that are chosen, and complains about those that fail.
+fn compare(folder: &Path, chosen: &Chosen, report: Option<&Path>) {
+    let reference = Reference::read(folder);
+    let mut report = Report::new(report);
+    for key in reference.runs.keys().filter(|key| chosen.has(&key.case, &key.input)) {
+        report.add(key, &reference.cases[&(key.case.clone(), key.input.clone())], run(&reference, key));
+    }
+    report.finish();
+}
+
+/// Names of cases and kinds of input; none is all.
+#[derive(Default)]
+struct Chosen {
+    cases: HashSet<String>,
+    inputs: HashSet<String>,
+}
+
+impl Chosen {
+    fn has(&self, case: &str, input: &str) -> bool {
+        let has = |chosen: &HashSet<String>, name| chosen.is_empty() || chosen.contains(name);
+        has(&self.cases, case) && has(&self.inputs, input)
+    }
+}
+
+#[test]
+fn a_selection_of_models_is_as_measured() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("data/huggingface");
+    compare(&folder, &Chosen::default(), None);
+}
+
+/// `SIGPROP_HF_TRUTH` names the folder of the measurements, `SIGPROP_HF_REPORT` one for results.csv and summary.csv;
+/// `SIGPROP_HF_CASES` and `SIGPROP_HF_KINDS` choose from it: `gpt2_48x256,t5_small_6x512` and `u,t`.
+#[test]
+#[ignore = "needs the folder of all measurements and minutes"]
+fn all_models_are_as_measured() {
+    let folder = env::var_os("SIGPROP_HF_TRUTH").expect("SIGPROP_HF_TRUTH names the folder of the measurements");
+    let list = |name| env::var(name).map(|text| text.split(',').map(str::to_owned).collect()).unwrap_or_default();
+    let chosen = Chosen { cases: list("SIGPROP_HF_CASES"), inputs: list("SIGPROP_HF_KINDS") };
+    compare(Path::new(&folder), &chosen, env::var_os("SIGPROP_HF_REPORT").map(PathBuf::from).as_deref());
+}
