@@ -39,6 +39,7 @@
 //! 1024, w = 0.1 … 16. W_2 is ours. Replaces the log-normal e^w/n of Kedia et al. 2024.
 
 mod grid;
+pub(crate) mod groups;
 mod integrals;
 
 use nalgebra::{DMatrix, SymmetricEigen};

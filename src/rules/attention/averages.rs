@@ -32,6 +32,16 @@ impl Averages {
         Self { slope: 2.0 * self.slope, weights, ..self.clone() }
     }
 
+    /// Whether every query sees all keys alike.
+    pub(super) fn is_full(&self) -> bool {
+        self.slope <= 0.0 && self.keys.iter().all(|keys| *keys == (0..self.n_keys))
+    }
+
+    /// The keys of query `a` and their weights.
+    pub(super) fn weighted_keys(&self, a: usize) -> impl Iterator<Item = (usize, f64)> {
+        self.keys[a].clone().map(move |b| (b, self.weights[a] * self.decay(a.abs_diff(b))))
+    }
+
     /// W∘X, row by row of the queries `rows`.
     pub(super) fn weigh(&self, rows: &[usize], x: &Matrix) -> Matrix {
         let mut y = Matrix::zeros(rows.len(), self.n_keys);

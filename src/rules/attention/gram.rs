@@ -53,7 +53,10 @@
 //!
 //! Project notes, refinements §6, for the first order with K = V, n_e and the ratio f f; C and the rest are ours.
 
+use std::collections::BTreeMap;
+
 use rayon::join;
+use rayon::prelude::*;
 use sigprop_stack::{Attention, PositionBias};
 
 use super::averages::Averages;
@@ -62,11 +65,12 @@ use super::{SHARPEST_SAMPLED, Scores, ratio};
 use crate::domain::{Gradient, Signal};
 use crate::moments::{Token, TokenGradient, share};
 use crate::rules::softmax::Overlaps;
+use crate::rules::softmax::groups::{Saturation, saturation};
 
-/// Score variance from which the structure of the keys matters beyond the first order, and number of effective
-/// keys, as a share of those a query sees, below which it does.
-const SHARPEST_STRUCTURED: f64 = 0.5;
-const SMALLEST_STRUCTURED: f64 = 0.3;
+/// Score variance from which groups of keys matter beyond the first order, and number of effective keys, as a share
+/// of those a query sees, below which they do.
+const SHARPEST_STRUCTURED: f64 = 0.1;
+const LARGEST_STRUCTURED: f64 = 0.7;
 
 /// What the forward pass of one attention leaves for its backward pass.
 pub(crate) struct Attended {
@@ -118,8 +122,9 @@ struct Row {
     in_view: f64,
     /// w_e.
     contrast: f64,
-    /// s, t, E χt and f.
+    /// s, σ, t, E χt and f.
     value: f64,
+    shift: f64,
     slope: f64,
     weighted_slope: f64,
     first: f64,
@@ -345,7 +350,7 @@ impl Attended {
             let m = Matrix::build(n, n, |a, c| self.variance * met.row(a)[c] * head.ratio(q, a, c, |row| row.value));
             let flat = head.averages.left_transposed(&head.averages.left_transposed(gradient).transposed());
             let mut value = flat.zip(&head.adjoint(k, &head.key, &m), |flat, rest| flat + rest);
-            let factors: Vec<f64> = (0..n).map(|a| self.variance * q.row(a)[a] * head.rows[a].value).collect();
+            let factors: Vec<f64> = (0..n).map(|a| self.variance * q.row(a)[a] * head.rows[a].shift).collect();
             let moved = head.shift_backward(k, gradient, &factors);
             let other = moved.transposed();
             let terms = moved.entries.iter().zip(&other.entries);
@@ -389,6 +394,7 @@ impl Head {
         head.spread = head.spread(k, v, &head.value);
         head.shift = head.shift(k);
         head.rows = head.saturate(overlaps, freedom, variance, q, (k, v), &own);
+        head.saturate_groups(variance, q, k);
         head
     }
 
@@ -415,7 +421,7 @@ impl Head {
         let keys = k.diagonal();
         let columns = self.value.0.transposed();
         let own = self.averages.left(&Matrix::build(keys.len(), n, |b, c| keys[b] * columns.row(b)[c]));
-        let rows = sampled_rows(n);
+        let rows = sampled_rows(n, 64, 1.0 / 48.0);
         let crossed = self.averages.weigh(&rows, &self.key.0).product(&columns);
         let between = interpolation(&rows);
         let means = self.averages.of(&keys);
@@ -493,6 +499,7 @@ impl Head {
                     in_view,
                     contrast,
                     value: (row.s2 - 1.0 / effective) * effective / (contrast * share),
+                    shift: (row.s2 - 1.0 / effective) * effective / (contrast * share),
                     slope: row.t() * effective / share,
                     weighted_slope: row.t_weighted * effective / share,
                     first: (1.0 - row.s2) / share,
@@ -506,6 +513,39 @@ impl Head {
                 }
             })
             .collect()
+    }
+
+    /// Saturation of rows whose keys come in groups, in place of that of n_e equal ones: done for some rows and
+    /// interpolated.
+    fn saturate_groups(&mut self, variance: f64, q: &Matrix, k: &Matrix) {
+        if !self.rows.iter().any(Row::is_grouped) {
+            return;
+        }
+        let background = background(k);
+        let likeness = Matrix::build(k.rows, k.rows, |i, j| {
+            let like = (k.row(i)[j] / (k.row(i)[i] * k.row(j)[j]).sqrt() - background) / (1.0 - background);
+            like.max(0.0).powi(2)
+        });
+        // Of each key the share of all keys that is like it.
+        let shares = self.averages.left(&likeness);
+        let keys = self.averages.of(&k.diagonal());
+        let places = sampled_rows(self.rows.len(), if self.averages.is_full() { 1 } else { 12 }, 1.0 / 8.0);
+        let sampled: Vec<Option<Saturation>> = places
+            .par_iter()
+            .map(|&a| {
+                let groups = groups(self.averages.weighted_keys(a).map(|(b, weight)| (weight, shares.row(a)[b])));
+                let contrast = variance * q.row(a)[a] * keys[a] * (1.0 - background);
+                self.rows[a].is_grouped().then(|| saturation(&groups, contrast.min(SHARPEST_SAMPLED)))
+            })
+            .collect();
+        for (row, (below, part)) in self.rows.iter_mut().zip(interpolation(&places)) {
+            if !row.is_grouped() {
+                continue;
+            }
+            let above = (below + 1).min(places.len() - 1);
+            let Some(first) = sampled[below].or(sampled[above]) else { continue };
+            row.saturate(&first.mixed(&sampled[above].unwrap_or(first), part));
+        }
     }
 
     /// R_ac, or R'_ac, from `of` a row on the diagonal.
@@ -525,7 +565,7 @@ impl Head {
         let n = q.rows;
         let mut output = Matrix::build(n, n, |a, c| {
             let excess = q.row(a)[c] * self.spread.row(a)[c] * self.ratio(q, a, c, |row| row.value);
-            let moved = |a: usize, c: usize| q.row(a)[a] * self.shift.row(a)[c] * self.rows[a].value;
+            let moved = |a: usize, c: usize| q.row(a)[a] * self.shift.row(a)[c] * self.rows[a].shift;
             let first = variance * (excess + moved(a, c) + moved(c, a));
             self.value.1.row(a)[c] + first + pull.at(q, a, c, &self.rows[a], &self.rows[c])
         });
@@ -577,6 +617,7 @@ impl Row {
             in_view,
             contrast: 0.0,
             value: 1.0,
+            shift: 1.0,
             slope: 1.0,
             weighted_slope: 1.0,
             first: 1.0,
@@ -586,6 +627,52 @@ impl Row {
             within: [0.0; 2],
         }
     }
+}
+
+impl Row {
+    /// Whether groups of keys share much of a score that matters.
+    fn is_grouped(&self) -> bool {
+        self.contrast > SHARPEST_STRUCTURED && self.effective < LARGEST_STRUCTURED * self.in_view
+    }
+
+    fn saturate(&mut self, groups: &Saturation) {
+        self.s2 = groups.own / self.effective;
+        self.value = groups.value;
+        self.shift = groups.shift;
+        self.slope = groups.slope;
+        self.weighted_slope = groups.slope;
+        self.first = groups.first;
+    }
+}
+
+/// The cosine of keys that are not alike: the median of all pairs.
+fn background(k: &Matrix) -> f64 {
+    let mut cosines: Vec<f64> = (0..k.rows)
+        .flat_map(|i| (0..i).map(move |j| (i, j)))
+        .map(|(i, j)| k.row(i)[j] / (k.row(i)[i] * k.row(j)[j]).sqrt())
+        .filter(|cosine| cosine.is_finite())
+        .collect();
+    if cosines.is_empty() {
+        return 0.0;
+    }
+    let middle = cosines.len() / 2;
+    cosines.select_nth_unstable_by(middle, f64::total_cmp).1.clamp(0.0, 0.999)
+}
+
+/// Groups as (how many, share of the keys), from the weight of each key and the share of keys like it: those of
+/// nearly one size together.
+fn groups(keys: impl Iterator<Item = (f64, f64)>) -> Vec<(f64, f64)> {
+    /// Classes of size per factor of e.
+    const FINENESS: f64 = 2.5;
+    let mut classes: BTreeMap<i64, (f64, f64)> = BTreeMap::new();
+    for (weight, share) in keys {
+        let share = share.clamp(weight, 1.0);
+        let class = classes.entry((share.ln() * FINENESS).round() as i64).or_default();
+        class.0 += weight / share;
+        class.1 += weight;
+    }
+    let total: f64 = classes.values().map(|(_, weight)| weight).sum();
+    classes.into_values().map(|(count, weight)| (count, weight / (count * total))).collect()
 }
 
 /// The pull of a query's key direction on the average.
@@ -633,15 +720,13 @@ impl Raw {
     }
 }
 
-/// Rows of X that are computed: all of the first, then fewer and fewer, and the last.
-fn sampled_rows(n: usize) -> Vec<usize> {
-    /// Rows that are not left out, and the largest part of the position a step takes.
-    const ALL: usize = 64;
-    const STEP: f64 = 1.0 / 48.0;
+/// Rows of which something is computed: the first `all`, then fewer and fewer, no step more than a part `step` of
+/// the position, and the last.
+fn sampled_rows(n: usize, all: usize, step: f64) -> Vec<usize> {
     let mut rows = vec![0];
     while rows[rows.len() - 1] + 1 < n {
         let last = rows[rows.len() - 1];
-        let step = if last < ALL { 1 } else { ((last as f64 * STEP) as usize).max(1) };
+        let step = if last + 1 < all { 1 } else { ((last as f64 * step) as usize).max(1) };
         rows.push((last + step).min(n - 1));
     }
     rows
@@ -697,14 +782,6 @@ fn caveat(attention: &Attention, heads: &[Head]) -> Option<(&'static str, String
         return Some((
             "attention is sharper than the rules were sampled at (score variance within a row up to 16)",
             format!("{sharpest:.3e}"),
-        ));
-    }
-    let structured =
-        |row: &&Row| row.contrast > SHARPEST_STRUCTURED && row.effective < SMALLEST_STRUCTURED * row.in_view;
-    if let Some(row) = rows().find(structured) {
-        return Some((
-            "keys with structure (repeated ids, few directions) beyond the first order in the score variance",
-            format!("score variance {:.2}, {:.1} effective keys of {:.1}", row.contrast, row.effective, row.in_view),
         ));
     }
     if let Some(PositionBias::Relative { table, .. }) = &attention.bias {

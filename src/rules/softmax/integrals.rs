@@ -2,10 +2,10 @@
 //! these integrands. In y = ln t + z every factor is e^{ky − e^y}, so nothing overflows.
 
 /// Half-width of the Gaussian variables, in standard deviations.
-const REACH: f64 = 8.5;
+pub(super) const REACH: f64 = 8.5;
 
 /// Nodes x and weights of E f(x), x ~ N(0, 1).
-fn normal_nodes(step: f64) -> Vec<(f64, f64)> {
+pub(super) fn normal_nodes(step: f64) -> Vec<(f64, f64)> {
     let half = (REACH / step).ceil() as i32;
     (-half..=half)
         .map(|i| {
