@@ -78,8 +78,10 @@ fn observations_are_compared_without_sampling() {
     let mut observed = "layer,site,quantity,observed,std_error,replicates\n".to_owned();
     for site in ["embeddings", "blocks.0", "blocks.1"] {
         let row = row(stdout(&predicted), site);
-        observed +=
-            &format!("{},{site},variance,{},0.5,7\n{},{site},grad_variance,{},,\n", row[0], row[3], row[0], row[5]);
+        for (quantity, value, std_error) in [("variance", row[3], "0.5,7"), ("grad_variance", row[5], ",")] {
+            observed += &[row[0], site, quantity, value, std_error].join(",");
+            observed.push('\n');
+        }
     }
     let file = written(&folder, "mine.csv", observed.as_bytes());
     let exact =
