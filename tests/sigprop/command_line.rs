@@ -1,5 +1,7 @@
 //! The command as scripts see it: arguments, exit codes, streams and files.
 
+mod input;
+
 use std::{
     fs,
     io::{BufRead, BufReader, Write},
@@ -243,7 +245,7 @@ fn lists_and_explanations() {
     let models = run(&["models"]);
     for preset in ["gpt2-xl", "llama-70b", "bert-large", "dslm-768"] {
         assert!(stdout(&models).contains(preset), "{preset}");
-        stdout(&run(&["predict", preset, "--format", "csv"]));
+        stdout(&run(&["predict", preset, "--seq-len", "16", "--batch", "1", "--format", "csv"]));
     }
     let schemes = run(&["schemes"]);
     for scheme in [
@@ -301,6 +303,12 @@ fn bad_numbers_are_refused_with_what_was_expected() {
         ["--dropout", "NaN"],
         ["--attention-dropout", "1.5"],
         ["--drop-path", "inf"],
+        ["--window", "0"],
+        ["--qk-norm", "maybe"],
+        ["--parallel", "maybe"],
+        ["--loss-at", "middle"],
+        ["--batch", "0"],
+        ["--seed", "-1"],
         ["--grad-correlation", "NaN"],
         ["--grad-correlation", "1.01"],
         ["--input-correlation", "-0.5"],
@@ -344,6 +352,7 @@ fn contradictions_are_refused() {
         &["--zipf", "--input-correlation", "0.2"],
         &["--token-repeat", "0.1", "--uniform"],
         &["--text", "book.txt", "--tokens", "ids.npy"],
+        &["--tokenizer", "tokenizer.json"],
         &["--stack", "stack.json", "--scheme", "dslm"],
         &["--stack", "stack.json", "--uniform"],
         &["gpt2", "--stack", "stack.json"],
@@ -351,16 +360,6 @@ fn contradictions_are_refused() {
         &["mlp", "--activation", "swiglu"],
     ] {
         refused(&run(&[&["predict"], arguments].concat()));
-    }
-}
-
-#[test]
-fn what_needs_the_gram_domain_is_refused_with_the_reason() {
-    for arguments in [["--causal"].as_slice(), &["--tokens", "ids.npy"], &["--text", "book.txt"]] {
-        for subcommand in ["predict", "validate"] {
-            let output = run(&[&[subcommand], arguments].concat());
-            assert!(refused(&output).contains("Gram domain"), "{arguments:?}: {}", stderr(&output));
-        }
     }
 }
 

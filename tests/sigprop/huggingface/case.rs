@@ -11,7 +11,8 @@ use serde::Deserialize;
 /// A row of cases.csv: one model and kind of input.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct Case {
-    pub(super) case_id: String,
+    #[serde(rename = "case_id")]
+    pub(super) name: String,
     pub(super) family: String,
     pub(super) seq_len: usize,
     pub(super) seq_len_dec: Option<usize>,
@@ -54,7 +55,7 @@ pub(super) struct Reference {
 impl Reference {
     pub(super) fn read(folder: &Path) -> Self {
         let cases = rows(folder.join("cases.csv"));
-        let cases = cases.map(|case: Case| ((case.case_id.clone(), case.input_kind.clone()), case)).collect();
+        let cases = cases.map(|case: Case| ((case.name.clone(), case.input_kind.clone()), case)).collect();
         let mut runs: BTreeMap<Key, Vec<Measured>> = BTreeMap::new();
         for row in rows::<Measured>(folder.join("truth.csv")) {
             let key = Key { case: row.case_id.clone(), mode: row.mode.clone(), input: row.input_kind.clone() };

@@ -42,7 +42,7 @@ pub(super) fn run(reference: &Reference, key: &Key) -> Result<Vec<Cell>, String>
 }
 
 fn architecture(reference: &Reference, case: &Case) -> Result<Architecture, String> {
-    let imported = huggingface::import(&reference.config(&case.case_id), &huggingface::Options::default());
+    let imported = huggingface::import(&reference.config(&case.name), &huggingface::Options::default());
     let mut architecture = imported.map_err(|error| error.to_string())?.architecture;
     architecture.seq_len = case.seq_len;
     if let (Some(decoder), Some(seq_len)) = (&mut architecture.decoder, case.seq_len_dec) {
@@ -131,10 +131,9 @@ impl Predicted {
     fn place(&self, site: &str, layer: i64) -> Result<(String, usize), String> {
         let last_block = site.strip_suffix("final_norm").map(|prefix| format!("{prefix}blocks.{}", layer - 1));
         let experts = site.strip_suffix("ffn.out").map(|block| format!("{block}ffn.experts"));
-        let candidates = [Some(site.to_owned()), last_block, experts].into_iter().flatten();
+        let mut candidates = [Some(site.to_owned()), last_block, experts].into_iter().flatten();
         candidates
-            .filter_map(|site| self.places.get(&site).map(|&place| (site, place)))
-            .next()
+            .find_map(|site| self.places.get(&site).map(|&place| (site, place)))
             .ok_or_else(|| format!("no site {site}"))
     }
 }

@@ -1,0 +1,104 @@
+//! Given ids, texts and measurements of one's own.
+
+use std::fs;
+
+use super::{folder, json, path, refused, run, small, stderr, stdout, text, written};
+
+/// Ids as numpy writes them: two sequences of 16.
+fn array(ids: &[i32; 32]) -> Vec<u8> {
+    let header = "{'descr': '<i4', 'fortran_order': False, 'shape': (2, 1, 16), }";
+    let header = format!("{header:<117}\n");
+    let data = ids.iter().flat_map(|id| id.to_le_bytes());
+    [b"\x93NUMPY\x01\x00v\x00", header.as_bytes()].concat().into_iter().chain(data).collect()
+}
+
+/// The row of a site.
+fn row<'o>(output: &'o str, site: &str) -> Vec<&'o str> {
+    let row = output.lines().find(|line| line.split(',').nth(1) == Some(site));
+    row.unwrap_or_else(|| panic!("no site {site} in {output}")).split(',').collect()
+}
+
+#[test]
+fn given_ids_are_the_same_in_every_format() {
+    let folder = folder();
+    let ids: [i32; 32] = std::array::from_fn(|index| (7 * index % 11) as i32);
+    let lines: Vec<String> =
+        ids.chunks(16).map(|ids| ids.iter().map(i32::to_string).collect::<Vec<_>>().join(",")).collect();
+    let npy = written(&folder, "ids.npy", &array(&ids));
+    let csv = written(&folder, "ids.csv", lines.join("\n").as_bytes());
+    let list = written(&folder, "ids.json", format!("[[{}],[{}]]", lines[0], lines[1]).as_bytes());
+    let predict = |file: &str| small("predict", &["--tokens", file, "--causal", "--format", "csv"]);
+    let from_array = predict(&npy);
+    assert_eq!(stdout(&from_array), stdout(&predict(&csv)));
+    assert_eq!(stdout(&from_array), stdout(&predict(&list)));
+    let block = row(stdout(&from_array), "blocks.1");
+    assert_ne!(block[9], block[10], "the first token of a causal network differs from the last");
+}
+
+#[test]
+fn a_text_is_its_bytes() {
+    let folder = folder();
+    let book = written(&folder, "book.txt", "To be, or not to be: that is the question.".as_bytes());
+    let shape = ["predict", "--layers", "2", "--width", "64", "--seq-len", "16", "--text", &book];
+    let output = run(&[shape.as_slice(), &["--vocab", "256", "--format", "csv"]].concat());
+    assert!(row(stdout(&output), "blocks.0").len() == 13);
+    let message = run(&[shape.as_slice(), &["--vocab", "100"]].concat());
+    assert!(refused(&message).contains("below vocab_size = 100"), "{}", stderr(&message));
+    let message = run(&["predict", "--text", &book, "--seq-len", "64"]);
+    assert!(refused(&message).contains("at least 64 ids, one sequence, got 42"), "{}", stderr(&message));
+}
+
+#[test]
+fn files_without_ids_are_refused_with_the_place() {
+    let folder = folder();
+    let mut cut = array(&[1; 32]);
+    cut.truncate(200);
+    for (name, contents, hint) in [
+        ("cut.npy", cut.as_slice(), "expected 128 bytes"),
+        ("words.csv", b"to,be\n", "line 1, field 1: expected an id"),
+        ("ragged.json", b"[[1, 2], [3]]", "sequence 2: expected 2 ids"),
+        ("ids.txt", b"1 2", "*.npy, *.csv or *.json"),
+    ] {
+        let file = written(&folder, name, contents);
+        let output = small("predict", &["--tokens", &file]);
+        assert!(refused(&output).contains(hint), "{}", stderr(&output));
+        assert!(stderr(&output).contains(name), "{}", stderr(&output));
+    }
+    let missing = path(&folder, "missing.csv");
+    assert!(refused(&small("predict", &["--tokens", &missing])).contains("cannot be read"));
+    let output = small("predict", &["--decoder-tokens", &missing]);
+    assert!(refused(&output).contains("a model with a decoder"), "{}", stderr(&output));
+    assert!(refused(&small("predict", &["--decoder-seq-len", "8"])).contains("a model with a decoder"));
+}
+
+#[test]
+fn observations_are_compared_without_sampling() {
+    let folder = folder();
+    let predicted = small("predict", &["--format", "csv"]);
+    let mut observed = "layer,site,quantity,observed,std_error,replicates\n".to_owned();
+    for site in ["embeddings", "blocks.0", "blocks.1"] {
+        let row = row(stdout(&predicted), site);
+        for (quantity, value, std_error) in [("variance", row[3], "0.5,7"), ("grad_variance", row[5], ",")] {
+            observed += &[row[0], site, quantity, value, std_error].join(",");
+            observed.push('\n');
+        }
+    }
+    let file = written(&folder, "mine.csv", observed.as_bytes());
+    let exact =
+        small("validate", &["--observed", &file, "--min-r2", "0.9999", "--max-error", "1e-9", "--format", "csv"]);
+    assert_eq!(stdout(&exact).lines().count(), 7);
+    assert!(stdout(&exact).contains(",0.5,7,"), "{}", stdout(&exact));
+    let document = json(&small("validate", &["--observed", &file, "--format", "json"]));
+    assert!(document["observed"].as_str().is_some_and(|name| name.ends_with("mine.csv")), "{document}");
+
+    let off = written(&folder, "off.csv", b"site,quantity,observed,std_error\nblocks.0,variance,1e-3,\n");
+    let output = small("validate", &["--observed", &off, "--max-error", "0.1"]);
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
+
+    let misspelt = fs::read_to_string(&file).expect("readable").replace("blocks.1,", "block.1,");
+    let misspelt = written(&folder, "misspelt.csv", misspelt.as_bytes());
+    let output = small("validate", &["--observed", &misspelt]);
+    assert!(refused(&output).contains("misspelt.csv"), "{}", stderr(&output));
+    assert!(stderr(&output).contains("did you mean blocks.1?"), "{}", stderr(&output));
+    refused(&small("validate", &["--observed", &file, "--replicates", "4"]));
+}
