@@ -233,7 +233,7 @@ impl Domain {
 
 impl Pooled {
     /// The average, all counting the same.
-    pub(crate) fn average(all: impl Iterator<Item = Self> + Clone) -> Self {
+    pub(crate) fn average(all: &(impl Iterator<Item = Self> + Clone)) -> Self {
         let count = all.clone().count() as f64;
         let ln_unit = all.clone().map(|pooled| pooled.ln_unit).fold(f64::NEG_INFINITY, f64::max);
         let factor = |pooled: &Self| (pooled.ln_unit - ln_unit).exp();

@@ -187,7 +187,7 @@ fn smells(key: &str, value: &Value) -> bool {
     ];
     let silent = match value {
         Value::Null | Value::Bool(false) => true,
-        Value::Number(number) => number.as_f64().is_some_and(|x| x == 1.0 || x == 0.0),
+        Value::Number(number) => number.as_f64().is_some_and(|x| (x - 1.0).abs() <= 0.0 || x.abs() <= 0.0),
         Value::Bool(true) | Value::String(_) | Value::Array(_) | Value::Object(_) => false,
     };
     let name = key.to_ascii_lowercase();

@@ -101,7 +101,7 @@ pub fn import(text: &str, options: &Options) -> Result<Imported, ImportError> {
     let Value::Object(config) = config else {
         return Err(ImportError::Json("expected an object".to_owned()));
     };
-    read(&config, options, None)
+    read(&config, *options, None)
 }
 
 /// Whether a JSON text is a config of this kind.
@@ -109,7 +109,7 @@ pub fn is_config(text: &str) -> bool {
     serde_json::from_str::<Map<String, Value>>(text).is_ok_and(|config| config.contains_key("model_type"))
 }
 
-fn read(config: &Map<String, Value>, options: &Options, outer: Option<&str>) -> Result<Imported, ImportError> {
+fn read(config: &Map<String, Value>, options: Options, outer: Option<&str>) -> Result<Imported, ImportError> {
     let model_type = match (config.get("model_type"), outer) {
         (Some(Value::String(model_type)), _) => model_type.as_str(),
         (Some(got), _) => {
@@ -124,7 +124,7 @@ fn read(config: &Map<String, Value>, options: &Options, outer: Option<&str>) -> 
     let Some(family) = families::find(model_type) else {
         return inner(config, model_type, options);
     };
-    let keys = Keys::new(config, model_type, *options);
+    let keys = Keys::new(config, model_type, options);
     let mut architecture = (family.read)(&keys)?;
     architecture.name = Some(model_type.to_owned());
     architecture.scheme = Some("hf".to_owned());
@@ -133,7 +133,7 @@ fn read(config: &Map<String, Value>, options: &Options, outer: Option<&str>) -> 
 }
 
 /// Goes through `text_config` or `vision_config` of a model made of several.
-fn inner(config: &Map<String, Value>, model_type: &str, options: &Options) -> Result<Imported, ImportError> {
+fn inner(config: &Map<String, Value>, model_type: &str, options: Options) -> Result<Imported, ImportError> {
     let (key, default) = match options.tower {
         Tower::Text => ("text_config", format!("{model_type}_text")),
         Tower::Vision => ("vision_config", format!("{model_type}_vision_model")),

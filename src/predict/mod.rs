@@ -111,10 +111,8 @@ impl ForwardWalk {
     pub fn new(stream: &Stream) -> Self {
         let gradient = GradientSeed { stream: 0, correlation: 0.0 };
         let stack = Stack { name: String::new(), streams: vec![stream.clone()], gradient };
-        let ids = match sequences::is_exchangeable(&stack) {
-            true => None,
-            false => sequences::sequences(&stack, 1, 0).into_iter().next(),
-        };
+        let drawn = || sequences::sequences(&stack, 1, 0).into_iter().next();
+        let ids = if sequences::is_exchangeable(&stack) { None } else { drawn() };
         let mut moments = Moments::new(Sites::Stream, ids);
         let signal = moments.enter(&stream.source, stream.seq_len);
         Self { moments: Rc::new(RefCell::new(moments)), signal }

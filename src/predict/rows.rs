@@ -81,9 +81,9 @@ impl Rows {
         let first = &walks[0];
         for place in 0..first.sites.len() {
             let notes = || walks.iter().map(|walk| &walk.sites[place]);
-            let signal = Pooled::average(notes().map(|note| note.signal));
+            let signal = Pooled::average(&notes().map(|note| note.signal));
             let gradient = first.sites[place].gradient.is_some();
-            let gradient = gradient.then(|| Pooled::average(notes().filter_map(|note| note.gradient)));
+            let gradient = gradient.then(|| Pooled::average(&notes().filter_map(|note| note.gradient)));
             let note = &first.sites[place];
             let row = SiteRow {
                 layer: note.layer,

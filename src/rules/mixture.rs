@@ -56,17 +56,17 @@ impl Routing {
         for _ in 0..DRAWS {
             let first: Vec<f64> = (0..mixture.n_experts).map(&mut normal).collect();
             let second: Vec<f64> = (0..mixture.n_experts).map(&mut normal).collect();
-            let one = Weights::new(mixture, first.iter().map(|z| std * z).collect());
+            let one = Weights::new(mixture, &first.iter().map(|z| std * z).collect::<Vec<f64>>());
             jacobian += one.jacobian(mixture);
             for (index, overlap) in overlaps.iter_mut().enumerate() {
                 let rho = 2.0 * index as f64 / INTERVALS as f64 - 1.0;
                 let own = (1.0 - rho * rho).max(0.0).sqrt();
-                let scores = first.iter().zip(&second).map(|(a, b)| std * (rho * a + own * b)).collect();
-                let other = Weights::new(mixture, scores);
+                let scores: Vec<f64> = first.iter().zip(&second).map(|(a, b)| std * (rho * a + own * b)).collect();
+                let other = Weights::new(mixture, &scores);
                 *overlap += one.chosen.iter().zip(&other.chosen).map(|(a, b)| a * b).sum::<f64>();
             }
         }
-        overlaps.iter_mut().for_each(|overlap| *overlap /= DRAWS as f64);
+        let overlaps = overlaps.into_iter().map(|overlap| overlap / DRAWS as f64).collect();
         Self { overlaps, jacobian: jacobian / DRAWS as f64 }
     }
 
@@ -93,7 +93,7 @@ struct Weights {
 }
 
 impl Weights {
-    fn new(mixture: &Mixture, scores: Vec<f64>) -> Self {
+    fn new(mixture: &Mixture, scores: &[f64]) -> Self {
         let mut order: Vec<usize> = (0..scores.len()).collect();
         order.sort_by(|a, b| scores[*b].total_cmp(&scores[*a]));
         let all: Vec<f64> = match mixture.weighting {
@@ -110,7 +110,9 @@ impl Weights {
         }
         if mixture.normalised {
             let total: f64 = chosen.iter().sum();
-            chosen.iter_mut().for_each(|weight| *weight /= total);
+            for weight in &mut chosen {
+                *weight /= total;
+            }
         }
         Self { all, chosen }
     }
@@ -173,12 +175,12 @@ mod tests {
                 let moved = |sign: f64| {
                     let mut scores = scores.clone();
                     scores[j] += sign * step;
-                    Weights::new(&mixture, scores).chosen
+                    Weights::new(&mixture, &scores).chosen
                 };
                 expected +=
                     moved(1.0).iter().zip(moved(-1.0)).map(|(a, b)| ((a - b) / (2.0 * step)).powi(2)).sum::<f64>();
             }
-            let got = Weights::new(&mixture, scores).jacobian(&mixture);
+            let got = Weights::new(&mixture, &scores).jacobian(&mixture);
             approx::assert_relative_eq!(got, expected, max_relative = 1e-7);
         }
     }

@@ -82,6 +82,16 @@ impl<T: Scalar> Array<T> {
         self.entries.chunks_exact_mut(self.width)
     }
 
+    /// The entries of each of `count` groups of every token.
+    pub(crate) fn groups(&self, count: usize) -> impl Iterator<Item = &[T]> {
+        self.entries.chunks_exact(self.width / count)
+    }
+
+    /// The entries of each of `count` groups of every token.
+    pub(crate) fn groups_mut(&mut self, count: usize) -> impl Iterator<Item = &mut [T]> {
+        self.entries.chunks_exact_mut(self.width / count)
+    }
+
     /// The entries of each sequence.
     pub(crate) fn sequences(&self) -> impl Iterator<Item = &[T]> {
         self.entries.chunks_exact(self.shape.seq_len * self.width)

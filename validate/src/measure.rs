@@ -170,9 +170,8 @@ fn site_rows(plan: &Plan, replicates: &[Replicate]) -> Vec<SiteRow> {
     let rows = plan.rows.iter().enumerate().map(|(index, row)| {
         let signal = gather(replicates, |replicate| replicate.signals.get(index));
         let signal = |quantity: fn(&Moments) -> Option<f64>| jackknife(signal.as_ref()?, quantity);
-        // Gradients were met in the reverse order.
-        let back = plan.gradient_end.checked_sub(index + 1);
-        let gradient = back.and_then(|back| gather(replicates, |replicate| replicate.gradients.get(back)));
+        let met = plan.backward.iter().position(|&row| row == index);
+        let gradient = met.and_then(|met| gather(replicates, |replicate| replicate.gradients.get(met)));
         let gradient = |quantity: fn(&Moments) -> Option<f64>| jackknife(gradient.as_ref()?, quantity);
         SiteRow {
             layer: row.layer,
@@ -184,6 +183,10 @@ fn site_rows(plan: &Plan, replicates: &[Replicate]) -> Vec<SiteRow> {
                 signal(Moments::token_correlation),
                 gradient(|pooled| Some(pooled.second_moment())),
                 gradient(Moments::grad_token_correlation),
+                signal(|pooled| pooled.variance_at(0)),
+                signal(|pooled| pooled.variance_at(1)),
+                gradient(|pooled| pooled.second_moment_at(0)),
+                gradient(|pooled| pooled.second_moment_at(1)),
             ],
         }
     });
@@ -192,12 +195,22 @@ fn site_rows(plan: &Plan, replicates: &[Replicate]) -> Vec<SiteRow> {
 
 fn weight_rows(plan: &Plan, replicates: &[Replicate]) -> Vec<WeightRow> {
     let rows = plan.tensors.iter().enumerate().filter_map(|(index, planned)| {
-        let moments = gather(replicates, |replicate| replicate.weights[index].as_ref())?;
+        // The tensors of all experts are told as one.
+        if planned.expert.is_some_and(|expert| expert > 0) {
+            return None;
+        }
+        let alike: Vec<usize> = (index..plan.tensors.len())
+            .filter(|&other| other == index || plan.tensors[other].is_expert_beside(planned))
+            .collect();
+        let pooled: Option<Vec<Moments>> = replicates
+            .iter()
+            .map(|replicate| alike.iter().map(|&i| replicate.weights[i]).reduce(|a, b| Some(a? + b?)).flatten())
+            .collect();
         Some(WeightRow {
             layer: planned.layer,
             tensor: planned.tensor.name.clone(),
             variance: planned.tensor.init.variance(),
-            grad_second_moment: jackknife(&moments, |pooled| Some(pooled.second_moment()))?,
+            grad_second_moment: jackknife(&pooled?, |pooled| Some(pooled.second_moment()))?,
         })
     });
     rows.collect()

@@ -1,33 +1,66 @@
 //! What every replicate of a run has in common: a walk with widths alone lists the sites and the
 //! tensors, and adds up the memory a replicate needs.
 
-use std::{collections::HashMap, convert::Infallible};
+use std::{
+    collections::{BTreeSet, HashMap},
+    convert::Infallible,
+    ops::Range,
+};
 
-use sigprop_stack::{Component, EmbeddingTerm, Fan, GradientSeed, Interpreter, Site, Source, Stack, Tensor, forward};
+use sigprop_stack::{
+    Component, EmbeddingTerm, Fan, GradientSeed, Ids, Interpreter, Linear, PositionBias, Site, Source, Stack, Stream,
+    Tensor, forward,
+};
 
-use crate::{Settings, array::Shape};
+use crate::{
+    Settings,
+    array::Shape,
+    components::{concat, convolution},
+};
 
 /// Bytes of an f32.
 const ENTRY: f64 = 4.0;
 
 /// The rows of a run and what its replicates share.
 pub(crate) struct Plan {
-    /// Tokens of a replicate.
-    pub shape: Shape,
+    /// Sequences of a replicate.
+    pub batch: usize,
+    /// Of each stream.
+    pub streams: Vec<PlannedStream>,
     /// The sites that get a row, in forward order.
     pub rows: Vec<Row>,
-    /// Index of the stream where the gradient starts.
-    pub seeded: usize,
-    /// Number of rows at the end of that stream.
-    pub gradient_end: usize,
+    /// The rows that get a gradient, in the order in which it meets them.
+    pub backward: Vec<usize>,
     /// The tensors that get a gradient, in order of depth.
     pub tensors: Vec<PlannedTensor>,
-    /// Where a tensor is among them, by name.
-    pub tensor_index: HashMap<String, usize>,
-    /// Distribution function of the ids of each stream; empty without ids.
-    pub cumulative: Vec<Vec<f64>>,
+    /// Where a tensor is among them, by name and expert.
+    pub tensor_index: HashMap<(String, Option<usize>), usize>,
     /// Largest memory of one replicate.
     pub bytes: f64,
+}
+
+/// A stream of a run.
+pub(crate) struct PlannedStream {
+    /// Prefix of its sites.
+    pub name: String,
+    /// How many tokens its source has.
+    pub shape: Shape,
+    /// What its ids are drawn from.
+    pub ids: PlannedIds,
+    /// Number of rows before it.
+    first_row: usize,
+    /// Streams whose output it reads.
+    memories: BTreeSet<usize>,
+}
+
+/// Where ids come from.
+pub(crate) enum PlannedIds {
+    /// There are none.
+    None,
+    /// Their distribution function.
+    Cumulative(Vec<f64>),
+    /// Given sequences.
+    Given(Vec<Vec<u32>>),
 }
 
 /// A site that is told.
@@ -41,53 +74,77 @@ pub(crate) struct Row {
 pub(crate) struct PlannedTensor {
     pub layer: i64,
     pub tensor: Tensor,
+    /// Of which expert, inside a mixture.
+    pub expert: Option<usize>,
     pub entries: f64,
-    /// How often the stream uses it.
+    /// How often the streams use it.
     pub uses: usize,
+    /// Stream that used it first.
+    stream: usize,
+}
+
+impl PlannedTensor {
+    /// Whether it is the same tensor of another expert.
+    pub(crate) fn is_expert_beside(&self, other: &Self) -> bool {
+        self.expert.is_some() && self.expert != other.expert && self.tensor.name == other.tensor.name
+    }
 }
 
 impl Plan {
     pub(crate) fn new(stack: &Stack, settings: &Settings) -> Self {
-        let mut planner = Planner {
-            shape: Shape { batch: settings.batch, seq_len: stack.seq_len },
-            settings,
-            seeded: stack.gradient.stream,
-            rows: Vec::new(),
-            ends: Vec::new(),
-            tensors: Vec::new(),
-            tensor_index: HashMap::new(),
-            cumulative: Vec::new(),
-            kept: 0.0,
-            largest: 0.0,
-        };
+        let mut planner =
+            Planner { settings, streams: Vec::new(), rows: Vec::new(), tensors: Vec::new(), kept: 0.0, largest: 0.0 };
         let Ok(()) = forward(stack, &mut planner);
-        planner.ends.push(planner.rows.len());
+        let reached = reached(&planner.streams, stack.gradient.stream);
+        let ends = planner.streams.iter().skip(1).map(|stream| stream.first_row).chain([planner.rows.len()]);
+        let spans: Vec<Range<usize>> =
+            planner.streams.iter().zip(ends).map(|(stream, end)| stream.first_row..end).collect();
+        let backward = reached.iter().rev().flat_map(|&stream| spans[stream].clone().rev()).collect();
+        planner.tensors.retain(|planned| settings.weights && reached.contains(&planned.stream));
+        let index = |(index, planned): (usize, &PlannedTensor)| ((planned.tensor.name.clone(), planned.expert), index);
         let shared: f64 = planner.tensors.iter().filter(|t| t.uses > 1).map(|t| t.entries).sum();
         Plan {
-            shape: planner.shape,
-            seeded: stack.gradient.stream,
-            gradient_end: planner.ends[stack.gradient.stream + 1],
+            batch: settings.batch,
+            backward,
             bytes: planner.kept + planner.largest + ENTRY * shared * settings.batch as f64,
+            tensor_index: planner.tensors.iter().enumerate().map(index).collect(),
+            streams: planner.streams,
             rows: planner.rows,
             tensors: planner.tensors,
-            tensor_index: planner.tensor_index,
-            cumulative: planner.cumulative,
         }
+    }
+
+    /// The stream of a site.
+    pub(crate) fn stream(&self, at: &Site) -> &PlannedStream {
+        let stream = self.streams.iter().find(|stream| stream.name == at.stream());
+        stream.expect("a walk stays in the streams of its plan")
     }
 }
 
-/// Carries the width of a token.
+/// The streams that a gradient from the end of `seeded` reaches.
+fn reached(streams: &[PlannedStream], seeded: usize) -> BTreeSet<usize> {
+    let mut reached = BTreeSet::from([seeded]);
+    for index in (0..=seeded).rev() {
+        if reached.contains(&index) {
+            reached.extend(&streams[index].memories);
+        }
+    }
+    reached
+}
+
+/// What a signal is, for the plan.
+#[derive(Clone, Copy)]
+struct Form {
+    seq_len: usize,
+    width: usize,
+}
+
+/// Carries shapes.
 struct Planner<'a> {
-    shape: Shape,
     settings: &'a Settings,
-    /// Index of the stream where the gradient starts.
-    seeded: usize,
+    streams: Vec<PlannedStream>,
     rows: Vec<Row>,
-    /// Number of rows at the start of each stream, then of all.
-    ends: Vec<usize>,
     tensors: Vec<PlannedTensor>,
-    tensor_index: HashMap<String, usize>,
-    cumulative: Vec<Vec<f64>>,
     /// Bytes that stay until the backward pass.
     kept: f64,
     /// Bytes that the hungriest node needs besides.
@@ -96,22 +153,25 @@ struct Planner<'a> {
 
 impl Planner<'_> {
     fn tensor(&mut self, at: &Site, tensor: &Tensor, shape: [usize; 2]) {
-        // Only the stream where the gradient starts is walked backward.
-        let stream = self.ends.len() - 1;
-        if !self.settings.weights || stream != self.seeded {
+        let stream = self.streams.len() - 1;
+        let same = |known: &&mut PlannedTensor| known.tensor.name == tensor.name && known.expert == at.expert();
+        if let Some(known) = self.tensors.iter_mut().rev().find(same) {
+            known.uses += 1;
             return;
         }
-        let index = *self.tensor_index.entry(tensor.name.clone()).or_insert(self.tensors.len());
-        if index == self.tensors.len() {
-            let entries = shape[0] as f64 * shape[1] as f64;
-            self.tensors.push(PlannedTensor { layer: at.layer(), tensor: tensor.clone(), entries, uses: 0 });
-        }
-        self.tensors[index].uses += 1;
+        self.tensors.push(PlannedTensor {
+            layer: at.layer(),
+            tensor: tensor.clone(),
+            expert: at.expert(),
+            entries: shape[0] as f64 * shape[1] as f64,
+            uses: 1,
+            stream,
+        });
     }
 
     /// An array that stays until the backward pass.
-    fn keep(&mut self, width: usize) {
-        self.kept += self.array(width);
+    fn keep(&mut self, form: Form) {
+        self.kept += self.array(form);
     }
 
     /// Entries that a node needs while it works.
@@ -119,8 +179,33 @@ impl Planner<'_> {
         self.largest = self.largest.max(bytes);
     }
 
-    fn array(&self, width: usize) -> f64 {
-        ENTRY * self.shape.tokens() as f64 * width as f64
+    fn array(&self, form: Form) -> f64 {
+        ENTRY * self.settings.batch as f64 * form.seq_len as f64 * form.width as f64
+    }
+
+    fn linear(&mut self, at: &Site, linear: &Linear, x: Form) -> Form {
+        self.tensor(at, &linear.weight, [linear.fan_out, linear.fan_in]);
+        if let Some(bias) = &linear.bias {
+            self.tensor(at, bias, [linear.fan_out, 1]);
+        }
+        // The weight, and its gradient.
+        let matrices = if self.settings.weights { 2.0 } else { 1.0 };
+        let y = Form { width: linear.fan_out, ..x };
+        let gradients = self.array(Form { width: linear.fan_in, ..x }) + self.array(y);
+        self.need(ENTRY * matrices * linear.fan_in as f64 * linear.fan_out as f64 + gradients);
+        y
+    }
+
+    fn term(&mut self, at: &Site, term: &EmbeddingTerm, vocab_size: usize, x: Form) {
+        let Some(table) = term.table() else { return };
+        let rows = match term {
+            EmbeddingTerm::Token { .. } => vocab_size,
+            EmbeddingTerm::LearnedPosition { .. } => x.seq_len,
+            EmbeddingTerm::Constant { rows, .. } => *rows,
+            EmbeddingTerm::Segment { .. } => 2,
+            EmbeddingTerm::SinusoidalPosition { .. } => return,
+        };
+        self.tensor(at, table, [rows, x.width]);
     }
 
     fn row(&mut self, at: &Site, site: String, is_stream_site: bool) {
@@ -129,63 +214,68 @@ impl Planner<'_> {
 }
 
 impl Interpreter for Planner<'_> {
-    type Signal = usize;
+    type Signal = Form;
     type Gradient = ();
     type Kept = ();
     type Error = Infallible;
 
-    fn source(&mut self, at: &Site, source: &Source) -> Result<usize, Infallible> {
-        self.ends.push(self.rows.len());
-        let width = source.width();
-        self.keep(width);
-        match source {
-            Source::Gaussian(_) => self.cumulative.push(Vec::new()),
+    fn source(&mut self, at: &Site, stream: &Stream) -> Result<Form, Infallible> {
+        let form = Form { seq_len: stream.seq_len, width: stream.source.width() };
+        let shape = Shape { batch: self.settings.batch, seq_len: stream.seq_len };
+        let (first_row, memories) = (self.rows.len(), BTreeSet::new());
+        let planned = |ids| PlannedStream { name: at.stream().to_owned(), shape, ids, first_row, memories };
+        match &stream.source {
+            Source::Gaussian(_) => self.streams.push(planned(PlannedIds::None)),
             Source::Embedding(embedding) => {
-                let probabilities = embedding.ids.probabilities();
-                let sums = probabilities.iter().scan(0.0, |sum, probability| {
-                    *sum += probability;
-                    Some(*sum)
-                });
-                self.cumulative.push(sums.collect());
-                for term in &embedding.terms {
-                    match term {
-                        EmbeddingTerm::Token { table } => self.tensor(at, table, [probabilities.len(), width]),
-                        EmbeddingTerm::LearnedPosition { table } => {
-                            self.tensor(at, table, [self.shape.seq_len, width]);
-                        }
-                        EmbeddingTerm::Segment { table } => self.tensor(at, table, [2, width]),
-                        EmbeddingTerm::SinusoidalPosition { .. } => {}
+                self.streams.push(planned(match &embedding.ids {
+                    Ids::Given(given) => PlannedIds::Given(given.sequences.clone()),
+                    Ids::PowerLaw(law) => {
+                        let sums = law.probabilities().into_iter().scan(0.0, |sum, probability| {
+                            *sum += probability;
+                            Some(*sum)
+                        });
+                        PlannedIds::Cumulative(sums.collect())
                     }
+                }));
+                for term in &embedding.terms {
+                    self.term(at, term, embedding.ids.vocab_size(), form);
                 }
             }
         }
-        Ok(width)
+        self.keep(form);
+        Ok(form)
     }
 
-    fn source_backward(&mut self, _: &Site, _: &Source, (): ()) -> Result<(), Infallible> {
+    fn source_backward(&mut self, _: &Site, _: &Stream, (): ()) -> Result<(), Infallible> {
         Ok(())
     }
 
-    fn seed(&mut self, _: &Site, _: &GradientSeed, _: &usize) -> Result<(), Infallible> {
+    fn seed(&mut self, _: &Site, _: &GradientSeed, _: &Form) -> Result<(), Infallible> {
         Ok(())
     }
 
-    fn apply(&mut self, at: &Site, component: &Component, width: usize) -> Result<(usize, ()), Infallible> {
+    fn apply(&mut self, at: &Site, component: &Component, x: Form) -> Result<(Form, ()), Infallible> {
         let output = match component {
-            Component::Linear(linear) => {
-                self.tensor(at, &linear.weight, [linear.fan_out, linear.fan_in]);
-                if let Some(bias) = &linear.bias {
-                    self.tensor(at, bias, [linear.fan_out, 1]);
-                }
-                // The weight, and its gradient.
-                let matrices = if self.settings.weights { 2.0 } else { 1.0 };
-                let gradients = self.array(linear.fan_in) + self.array(linear.fan_out);
-                self.need(ENTRY * matrices * linear.fan_in as f64 * linear.fan_out as f64 + gradients);
-                linear.fan_out
+            Component::Linear(linear) => self.linear(at, linear, x),
+            Component::Convolution(conv) => {
+                let x = Form { seq_len: conv.output_len(x.seq_len), ..x };
+                self.linear(at, &convolution::of_windows(conv), x)
             }
-            Component::Norm(_) | Component::Activation(_) | Component::Dropout(_) => {
-                self.need(2.0 * self.array(width));
-                width
+            Component::Prepend(prepend) => {
+                self.tensor(at, &prepend.token, [1, x.width]);
+                Form { seq_len: x.seq_len + 1, ..x }
+            }
+            Component::Embedding(term) => {
+                self.term(at, term, 0, x);
+                x
+            }
+            Component::Norm(_)
+            | Component::Activation(_)
+            | Component::Dropout(_)
+            | Component::Scale(_)
+            | Component::Rotary(_) => {
+                self.need(2.0 * self.array(x));
+                x
             }
         };
         self.keep(output);
@@ -196,26 +286,39 @@ impl Interpreter for Planner<'_> {
         Ok(())
     }
 
-    fn fork(&mut self, _: &Site, input: &usize) -> usize {
+    fn fork(&mut self, _: &Site, input: &Form) -> Form {
         *input
     }
 
-    fn merge(&mut self, at: &Site, fan: Fan, _: usize, parts: Vec<usize>) -> Result<(usize, ()), Infallible> {
-        let gradients: f64 = parts.iter().map(|&width| self.array(width)).sum();
-        // The output is as wide as the first part: a branch, a factor, the queries.
-        let width = parts[0];
-        let matrices = match fan {
-            Fan::Sum(_) | Fan::Product(_) => 0.0,
-            Fan::Attention(_) => {
-                if self.settings.all_sites {
+    fn merge(&mut self, at: &Site, fan: Fan, x: Form, parts: Vec<Form>) -> Result<(Form, ()), Infallible> {
+        let gradients: f64 = parts.iter().map(|&part| self.array(part)).sum();
+        let (output, besides) = match fan {
+            Fan::Sum(_) | Fan::Product(_) => (parts[0], 0.0),
+            Fan::Concat(concat) => {
+                let widths: Vec<usize> = parts.iter().map(|part| part.width).collect();
+                (Form { width: concat::width(concat, &widths), ..x }, 0.0)
+            }
+            Fan::Attention(attention) => {
+                if let Some(memory) = attention.memory {
+                    self.streams.last_mut().expect("inside a stream").memories.insert(memory);
+                }
+                if let Some(PositionBias::Relative { table, buckets, .. }) = &attention.bias {
+                    self.tensor(at, table, [*buckets, attention.n_heads]);
+                }
+                if self.settings.all_sites && at.is_observed() {
                     self.row(at, at.sibling("softmax"), false);
                 }
-                3.0 * ENTRY * (self.shape.seq_len as f64).powi(2)
+                let matrices = 4.0 * ENTRY * x.seq_len as f64 * parts[1].seq_len as f64;
+                (Form { width: attention.n_heads * attention.d_value, ..x }, matrices)
+            }
+            Fan::Mixture(mixture) => {
+                self.tensor(at, &mixture.router, [mixture.n_experts, x.width]);
+                (parts[0], self.array(Form { width: mixture.n_experts, ..x }))
             }
         };
-        self.need(gradients + self.array(width) + matrices);
-        self.keep(width);
-        Ok((width, ()))
+        self.need(gradients + self.array(output) + besides);
+        self.keep(output);
+        Ok((output, ()))
     }
 
     fn split(&mut self, _: &Site, _: Fan, (): &mut (), (): ()) -> Result<Vec<()>, Infallible> {
@@ -226,7 +329,11 @@ impl Interpreter for Planner<'_> {
         Ok(())
     }
 
-    fn observe(&mut self, at: &Site, _: &usize) {
+    fn accumulate(&mut self, (): (), (): ()) -> Result<(), Infallible> {
+        Ok(())
+    }
+
+    fn observe(&mut self, at: &Site, _: &Form) {
         if self.settings.all_sites || at.is_stream_site() {
             self.row(at, at.to_string(), at.is_stream_site());
         }

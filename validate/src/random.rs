@@ -46,6 +46,14 @@ impl Random {
         Self { lanes: absorb(absorb([1, 2, 3, 4], seed), replicate as u64) }
     }
 
+    /// The streams of one expert of a mixture, whose tensors stand for one per expert.
+    pub(crate) fn of_expert(&self, expert: Option<usize>) -> Self {
+        match expert {
+            Some(expert) => Self { lanes: absorb(self.lanes, expert as u64 + 1) },
+            None => *self,
+        }
+    }
+
     /// The streams of one name.
     pub(crate) fn streams(&self, purpose: Purpose, name: &str) -> Streams {
         Streams { lanes: absorb(absorb(self.lanes, purpose as u64), fnv1a(name)) }

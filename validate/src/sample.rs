@@ -6,13 +6,18 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
 };
 
-use sigprop_stack::{Component, Embedding, Fan, GradientSeed, Interpreter, Linear, Site, Source, Stack, run};
+use sigprop_stack::{
+    Component, EmbeddingTerm, Fan, GradientSeed, Interpreter, Linear, PositionBias, Site, Source, Stack, Stream, run,
+};
 
 use crate::{
     Settings,
     array::Array,
-    components::{activation, attention, dropout, embedding, linear, norm, product, sum},
-    plan::Plan,
+    components::{
+        activation, attention, concat, convolution, dropout, embedding, linear, mixture, norm, prepend, product,
+        rotary, scale, sum,
+    },
+    plan::{Plan, PlannedIds},
     random::{Purpose, Random, Streams},
     scalar::Scalar,
     statistics::Moments,
@@ -69,8 +74,8 @@ pub(crate) struct Sampler<'a, T> {
     settings: &'a Settings,
     cancelled: &'a AtomicBool,
     random: Random,
-    /// Streams started so far.
-    streams: usize,
+    /// Number of the replicate.
+    index: usize,
     /// Sites met so far.
     steps: usize,
     replicate: Replicate,
@@ -88,7 +93,7 @@ impl<'a, T: Scalar> Sampler<'a, T> {
             settings,
             cancelled,
             random: Random::new(settings.seed, index),
-            streams: 0,
+            index,
             steps: 0,
             replicate: Replicate::default(),
             weights: WeightGradients::new(plan),
@@ -122,37 +127,55 @@ impl<'a, T: Scalar> Sampler<'a, T> {
         Some(moments)
     }
 
+    fn tells_softmax(&self, at: &Site) -> bool {
+        self.settings.all_sites && at.is_observed()
+    }
+
     fn has_row(&self, at: &Site) -> bool {
         self.settings.all_sites || at.is_stream_site()
     }
 
+    /// The random numbers of a site: experts have their own.
+    fn random(&self, at: &Site) -> Random {
+        self.random.of_expert(at.expert())
+    }
+
     fn masks(&self, at: &Site) -> Streams {
-        self.random.streams(Purpose::Mask, &at.to_string())
+        self.random(at).streams(Purpose::Mask, &at.to_string())
     }
 
-    /// What was drawn for the tokens of the stream at hand: the same when asked again.
-    fn tokens(&self, at: &Site, stream: usize) -> embedding::Tokens {
-        let mut generator = self.random.streams(Purpose::Input, &at.to_string()).stream(0);
-        embedding::Tokens::draw(self.plan.shape, &self.plan.cumulative[stream], &mut generator)
-    }
-
-    fn table_gradients(&mut self, embedding: &Embedding, tokens: &embedding::Tokens, gradient: &Array<T>) {
-        for term in &embedding.terms {
-            let Some(table) = term.table() else { continue };
-            let sequences = (0..gradient.shape().batch)
-                .map(|sequence| TensorGradient::Rows(embedding::table_gradient(term, tokens, sequence, gradient)));
-            self.weights.add(&table.name, sequences);
+    /// What was drawn for the tokens of a stream: the same when asked again.
+    fn tokens(&self, at: &Site) -> embedding::Tokens {
+        let stream = self.plan.stream(at);
+        match &stream.ids {
+            PlannedIds::None => embedding::Tokens::positions(stream.shape),
+            PlannedIds::Given(sequences) => {
+                embedding::Tokens::given(stream.shape, sequences, self.index * self.plan.batch)
+            }
+            PlannedIds::Cumulative(cumulative) => {
+                let mut generator = self.random.streams(Purpose::Input, &at.to_string()).stream(0);
+                embedding::Tokens::draw(stream.shape, cumulative, &mut generator)
+            }
         }
     }
 
-    fn linear_gradients(&mut self, linear: &Linear, input: &Array<T>, gradient: &Array<T>) {
+    fn table_gradients(&mut self, terms: &[EmbeddingTerm], tokens: &embedding::Tokens, gradient: &Array<T>) {
+        for term in terms {
+            let Some(table) = term.table() else { continue };
+            let sequences = (0..gradient.shape().batch)
+                .map(|sequence| TensorGradient::Rows(embedding::table_gradient(term, tokens, sequence, gradient)));
+            self.weights.add(&table.name, None, sequences);
+        }
+    }
+
+    fn linear_gradients(&mut self, at: &Site, linear: &Linear, input: &Array<T>, gradient: &Array<T>) {
         let sequences = input.sequences().zip(gradient.sequences());
         let sequences = sequences.map(|(x, dy)| TensorGradient::Dense(linear::weight_gradient(linear, x, dy)));
-        self.weights.add(&linear.weight.name, sequences);
+        self.weights.add(&linear.weight.name, at.expert(), sequences);
         if let Some(bias) = &linear.bias {
             let sequences = gradient.sequences();
             let sequences = sequences.map(|dy| TensorGradient::Dense(linear::bias_gradient(linear, dy)));
-            self.weights.add(&bias.name, sequences);
+            self.weights.add(&bias.name, at.expert(), sequences);
         }
     }
 }
@@ -164,15 +187,11 @@ impl<T: Scalar> Interpreter for Sampler<'_, T> {
     type Kept = Vec<Shared<T>>;
     type Error = Stop;
 
-    fn source(&mut self, at: &Site, source: &Source) -> Result<Shared<T>, Stop> {
+    fn source(&mut self, at: &Site, stream: &Stream) -> Result<Shared<T>, Stop> {
         self.proceed()?;
-        let stream = self.streams;
-        self.streams += 1;
-        let shape = self.plan.shape;
-        Ok(Rc::new(match source {
-            Source::Embedding(embedding) => {
-                embedding::forward(embedding, &self.tokens(at, stream), shape, &self.random)
-            }
+        let shape = self.plan.stream(at).shape;
+        Ok(Rc::new(match &stream.source {
+            Source::Embedding(embedding) => embedding::forward(embedding, &self.tokens(at), shape, &self.random),
             Source::Gaussian(gaussian) => embedding::gaussian(
                 shape,
                 gaussian.width,
@@ -183,12 +202,12 @@ impl<T: Scalar> Interpreter for Sampler<'_, T> {
         }))
     }
 
-    fn source_backward(&mut self, at: &Site, source: &Source, gradient: Array<T>) -> Result<(), Stop> {
+    fn source_backward(&mut self, at: &Site, stream: &Stream, gradient: Array<T>) -> Result<(), Stop> {
         self.proceed()?;
-        match source {
+        match &stream.source {
             Source::Embedding(embedding) if self.settings.weights => {
-                let tokens = self.tokens(at, self.plan.seeded);
-                self.table_gradients(embedding, &tokens, &gradient);
+                let tokens = self.tokens(at);
+                self.table_gradients(&embedding.terms, &tokens, &gradient);
             }
             Source::Embedding(_) | Source::Gaussian(_) => {}
         }
@@ -208,16 +227,39 @@ impl<T: Scalar> Interpreter for Sampler<'_, T> {
         input: Shared<T>,
     ) -> Result<(Shared<T>, Vec<Shared<T>>), Stop> {
         self.proceed()?;
+        let random = self.random(at);
+        let keep = |input| if self.settings.weights { vec![input] } else { Vec::new() };
         let (output, kept) = match component {
             Component::Linear(linear) => {
-                let output = linear::forward(linear, &self.random, &mut self.scratch, &input);
-                (output, if self.settings.weights { vec![input] } else { Vec::new() })
+                let output = linear::forward(linear, &random, &mut self.scratch, &input);
+                (output, keep(input))
             }
+            Component::Convolution(conv) => {
+                let output = convolution::forward(conv, &random, &mut self.scratch, &input);
+                (output, vec![input])
+            }
+            Component::Prepend(token) => (prepend::forward(token, &random, &input), Vec::new()),
             Component::Norm(norm) => (norm::forward(norm, &input), vec![input]),
             Component::Activation(activation) => (activation::forward(*activation, &input), vec![input]),
             Component::Dropout(dropout) => {
                 let mut output = Rc::unwrap_or_clone(input);
                 dropout::apply(*dropout, &self.masks(at), &mut output);
+                (output, Vec::new())
+            }
+            Component::Scale(scale) => {
+                let mut output = Rc::unwrap_or_clone(input);
+                scale::apply(*scale, &mut output);
+                (output, Vec::new())
+            }
+            Component::Rotary(rotary) => {
+                let mut output = Rc::unwrap_or_clone(input);
+                rotary::apply(rotary, &mut output, false);
+                (output, Vec::new())
+            }
+            Component::Embedding(term) => {
+                let mut output = Rc::unwrap_or_clone(input);
+                let tokens = embedding::Tokens::positions(output.shape());
+                embedding::add(term, &tokens, &random, &mut output);
                 (output, Vec::new())
             }
         };
@@ -232,17 +274,46 @@ impl<T: Scalar> Interpreter for Sampler<'_, T> {
         mut gradient: Array<T>,
     ) -> Result<Array<T>, Stop> {
         self.proceed()?;
+        let random = self.random(at);
         Ok(match component {
             Component::Linear(linear) => {
                 if let Some(input) = kept.first() {
-                    self.linear_gradients(linear, input, &gradient);
+                    self.linear_gradients(at, linear, input, &gradient);
                 }
-                linear::backward(linear, &self.random, &mut self.scratch, &gradient)
+                linear::backward(linear, &random, &mut self.scratch, &gradient)
+            }
+            Component::Convolution(conv) => {
+                if self.settings.weights {
+                    let windows = convolution::windows(conv, &kept[0]);
+                    self.linear_gradients(at, &convolution::of_windows(conv), &windows, &gradient);
+                }
+                convolution::backward(conv, &random, &mut self.scratch, kept[0].shape(), &gradient)
+            }
+            Component::Prepend(prepend) => {
+                let width = gradient.width();
+                let firsts = gradient.sequences().map(|dy| TensorGradient::Dense(dy[..width].to_vec()));
+                self.weights.add(&prepend.token.name, at.expert(), firsts);
+                prepend::backward(&gradient)
             }
             Component::Norm(norm) => norm::backward(norm, &kept[0], &gradient),
             Component::Activation(activation) => activation::backward(*activation, &kept[0], &gradient),
             Component::Dropout(dropout) => {
                 dropout::apply(*dropout, &self.masks(at), &mut gradient);
+                gradient
+            }
+            Component::Scale(scale) => {
+                scale::apply(*scale, &mut gradient);
+                gradient
+            }
+            Component::Rotary(rotary) => {
+                rotary::apply(rotary, &mut gradient, true);
+                gradient
+            }
+            Component::Embedding(term) => {
+                if self.settings.weights {
+                    let tokens = embedding::Tokens::positions(gradient.shape());
+                    self.table_gradients(std::slice::from_ref(term), &tokens, &gradient);
+                }
                 gradient
             }
         })
@@ -256,20 +327,26 @@ impl<T: Scalar> Interpreter for Sampler<'_, T> {
         &mut self,
         at: &Site,
         fan: Fan,
-        _: Shared<T>,
+        input: Shared<T>,
         parts: Vec<Shared<T>>,
     ) -> Result<(Shared<T>, Vec<Shared<T>>), Stop> {
         self.proceed()?;
+        let random = self.random(at);
         let (output, kept) = match fan {
             Fan::Sum(sum) => (sum::forward(sum, &self.masks(at), &parts), Vec::new()),
             Fan::Product(_) => (product::forward(&parts), parts),
+            Fan::Concat(concat) => (concat::forward(concat, &parts), parts),
             Fan::Attention(attention) => {
-                let mut softmax = SoftmaxMoments::new(self.settings.all_sites && !at.recomputing(), self.plan);
-                let output = attention::forward(attention, &self.masks(at), &parts, |a| softmax.look(a));
+                let mut softmax = SoftmaxMoments::new(self.tells_softmax(at) && !at.recomputing(), &parts);
+                let output = attention::forward(attention, &random, &self.masks(at), &parts, |a| softmax.look(a));
                 if let Some(moments) = softmax.moments.and_then(|moments| self.look(at, moments)) {
                     self.replicate.signals.push(moments);
                 }
                 (output, parts)
+            }
+            Fan::Mixture(mixture) => {
+                let output = mixture::forward(mixture, &random, &mut self.scratch, &input, &parts);
+                (output, [input].into_iter().chain(parts).collect())
             }
         };
         Ok((Rc::new(output), kept))
@@ -283,26 +360,50 @@ impl<T: Scalar> Interpreter for Sampler<'_, T> {
         gradient: Array<T>,
     ) -> Result<Vec<Array<T>>, Stop> {
         self.proceed()?;
+        let random = self.random(at);
         Ok(match fan {
             Fan::Sum(sum) => sum::backward(sum, &self.masks(at), &gradient),
             Fan::Product(_) => product::backward(kept, &gradient),
+            Fan::Concat(concat) => {
+                let widths: Vec<usize> = kept.iter().map(|part| part.width()).collect();
+                concat::backward(concat, &widths, &gradient)
+            }
             Fan::Attention(attention) => {
-                let mut softmax = SoftmaxMoments::new(self.settings.all_sites, self.plan);
-                let parts = attention::backward(attention, &self.masks(at), kept, &gradient, |da| softmax.look(da));
+                let mut softmax = SoftmaxMoments::new(self.tells_softmax(at), kept);
+                let masks = self.masks(at);
+                let backward = attention::backward(attention, &random, &masks, kept, &gradient, |da| softmax.look(da));
                 if let Some(moments) = softmax.moments.and_then(|moments| self.look(at, moments)) {
                     self.replicate.gradients.push(moments);
                 }
-                parts
+                if let Some(PositionBias::Relative { table, .. }) = &attention.bias {
+                    self.weights.add(&table.name, at.expert(), backward.bias.into_iter().map(TensorGradient::Dense));
+                }
+                backward.parts
+            }
+            Fan::Mixture(mixture) => {
+                let (input, experts) = kept.split_first().expect("a mixture keeps its input and its experts");
+                let backward = mixture::backward(mixture, &random, &mut self.scratch, input, experts, &gradient);
+                if self.settings.weights {
+                    let router = mixture::router(mixture, input.width());
+                    self.linear_gradients(at, &router, input, &backward.scores);
+                }
+                *kept = vec![Rc::new(backward.input)];
+                backward.experts
             }
         })
     }
 
-    fn join(&mut self, _: &Site, _: Fan, _: Vec<Shared<T>>, parts: Vec<Array<T>>) -> Result<Array<T>, Stop> {
-        let sum = parts.into_iter().reduce(|mut sum, part| {
-            sum.add(&part);
-            sum
-        });
-        Ok(sum.expect("a checked fan has parts"))
+    fn join(&mut self, _: &Site, fan: Fan, kept: Vec<Shared<T>>, parts: Vec<Array<T>>) -> Result<Array<T>, Stop> {
+        let sum = parts.into_iter().reduce(plus).expect("a checked fan has parts");
+        Ok(match fan {
+            // What came through the router.
+            Fan::Mixture(_) => kept.into_iter().fold(sum, |sum, more| plus(sum, Rc::unwrap_or_clone(more))),
+            Fan::Sum(_) | Fan::Product(_) | Fan::Concat(_) | Fan::Attention(_) => sum,
+        })
+    }
+
+    fn accumulate(&mut self, sum: Array<T>, more: Array<T>) -> Result<Array<T>, Stop> {
+        Ok(plus(sum, more))
     }
 
     fn observe(&mut self, at: &Site, signal: &Shared<T>) {
@@ -318,6 +419,11 @@ impl<T: Scalar> Interpreter for Sampler<'_, T> {
     }
 }
 
+fn plus<T: Scalar>(mut sum: Array<T>, more: Array<T>) -> Array<T> {
+    sum.add(&more);
+    sum
+}
+
 /// Sums over the attention matrices of all heads, if they are asked for.
 struct SoftmaxMoments {
     moments: Option<Moments>,
@@ -325,8 +431,9 @@ struct SoftmaxMoments {
 }
 
 impl SoftmaxMoments {
-    fn new(wanted: bool, plan: &Plan) -> Self {
-        Self { moments: wanted.then(Moments::default), columns: vec![[0.0; 2]; plan.shape.seq_len] }
+    /// For the attention of these queries, keys and values.
+    fn new<T: Scalar>(wanted: bool, parts: &[Shared<T>]) -> Self {
+        Self { moments: wanted.then(Moments::default), columns: vec![[0.0; 2]; parts[1].shape().seq_len] }
     }
 
     /// Rows belong to query tokens.

@@ -33,6 +33,16 @@ pub(crate) struct Moments {
     squares: f64,
     pairs: f64,
     products: f64,
+    /// Of the first and the last position.
+    ends: [End; 2],
+}
+
+/// Raw sums of one position.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct End {
+    entries: f64,
+    sum: f64,
+    squares: f64,
 }
 
 impl Moments {
@@ -41,7 +51,8 @@ impl Moments {
         let mut moments = Self::default();
         let mut columns = vec![[0.0; 2]; array.width()];
         for sequence in array.sequences() {
-            moments += Self::of_sequence(sequence, &mut columns);
+            let (first, last) = (&sequence[..columns.len()], &sequence[sequence.len() - columns.len()..]);
+            moments += Self { ends: [End::of(first), End::of(last)], ..Self::of_sequence(sequence, &mut columns) };
         }
         moments
     }
@@ -65,6 +76,7 @@ impl Moments {
             squares,
             pairs: entries.len() as f64 * (tokens - 1.0),
             products: columns.iter().map(|[sum, _]| sum * sum).sum::<f64>() - squares,
+            ends: [End::default(); 2],
         }
     }
 
@@ -98,6 +110,19 @@ impl Moments {
         (self.pairs > 0.0 && self.variance() > 0.0).then(|| covariance / self.variance())
     }
 
+    /// Variance at the first (0) or the last (1) position; none where positions were not told apart.
+    pub(crate) fn variance_at(&self, end: usize) -> Option<f64> {
+        let End { entries, sum, squares } = self.ends[end];
+        let variance = squares / entries - (sum / entries).powi(2);
+        (entries > 0.0).then(|| if variance > ROUNDING * squares / entries { variance } else { 0.0 })
+    }
+
+    /// Second moment at the first (0) or the last (1) position.
+    pub(crate) fn second_moment_at(&self, end: usize) -> Option<f64> {
+        let End { entries, squares, .. } = self.ends[end];
+        (entries > 0.0).then(|| squares / entries)
+    }
+
     /// None for single tokens and for zeros.
     pub(crate) fn grad_token_correlation(&self) -> Option<f64> {
         (self.pairs > 0.0 && self.squares > 0.0).then(|| self.products / self.pairs / self.second_moment())
@@ -120,7 +145,26 @@ impl Add for Moments {
             squares: self.squares + other.squares,
             pairs: self.pairs + other.pairs,
             products: self.products + other.products,
+            ends: [self.ends[0] + other.ends[0], self.ends[1] + other.ends[1]],
         }
+    }
+}
+
+impl End {
+    fn of<T: Scalar>(entries: &[T]) -> Self {
+        let sums = entries.iter().fold((0.0, 0.0), |(sum, squares), x| {
+            let x = x.to_f64();
+            (sum + x, squares + x * x)
+        });
+        Self { entries: entries.len() as f64, sum: sums.0, squares: sums.1 }
+    }
+}
+
+impl Add for End {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self { entries: self.entries + other.entries, sum: self.sum + other.sum, squares: self.squares + other.squares }
     }
 }
 

@@ -74,8 +74,13 @@ impl<'a, T: Scalar> WeightGradients<'a, T> {
     }
 
     /// The gradients from one use of a tensor, one per sequence.
-    pub(crate) fn add(&mut self, name: &str, sequences: impl Iterator<Item = TensorGradient<T>>) {
-        let Some(&index) = self.plan.tensor_index.get(name) else { return };
+    pub(crate) fn add(
+        &mut self,
+        name: &str,
+        expert: Option<usize>,
+        sequences: impl Iterator<Item = TensorGradient<T>>,
+    ) {
+        let Some(&index) = self.plan.tensor_index.get(&(name.to_owned(), expert)) else { return };
         let (planned, gathered) = (&self.plan.tensors[index], &mut self.tensors[index]);
         let mut earlier = mem::take(&mut gathered.sequences).into_iter();
         let sums = sequences.map(|gradient| match earlier.next() {
@@ -87,7 +92,7 @@ impl<'a, T: Scalar> WeightGradients<'a, T> {
             gathered.sequences = sums.collect();
         } else {
             let squares = sums.map(|gradient| gradient.squares()).sum();
-            gathered.moments = Some(Moments::of_squares(self.plan.shape.batch as f64 * planned.entries, squares));
+            gathered.moments = Some(Moments::of_squares(self.plan.batch as f64 * planned.entries, squares));
         }
     }
 

@@ -12,8 +12,7 @@ use crate::architecture::{Architecture, InitTable, NormPlacement};
 pub(super) fn bert(keys: &Keys) -> Result<Architecture, ImportError> {
     let electra = keys.family() == "electra";
     let vocab = match keys.family() {
-        "bert" | "electra" => 30522,
-        "camembert" => 30522,
+        "bert" | "electra" | "camembert" => 30522,
         _ => 50265,
     };
     let sizes = if electra {
@@ -70,7 +69,7 @@ pub(super) fn modernbert(keys: &Keys) -> Result<Architecture, ImportError> {
         Some(_) => keys.number("init cut", &["initializer_cutoff_factor"], 3.0)?,
         None => keys.number("init cut", &["initializer_cutoff_factor"], 2.0)?,
     };
-    if !(cutoff > 0.0) {
+    if cutoff.is_nan() || cutoff <= 0.0 {
         return Err(ImportError::value("initializer_cutoff_factor", "a positive number", &cutoff.into(), ""));
     }
     let drawn = |std: f64| Init::TruncatedNormal { std, cutoff };
@@ -93,7 +92,7 @@ pub(super) fn modernbert(keys: &Keys) -> Result<Architecture, ImportError> {
         embedding_dropout: Some(keys.rate("embedding_dropout", &["embedding_dropout"], 0.0)?),
         attention_dropout: keys.rate("attention_dropout", &["attention_dropout"], 0.0)?,
         head: tied(keys, true)?,
-        init: Some(residual_outputs(InitTable::everywhere(drawn(std)), output)),
+        init: Some(residual_outputs(&InitTable::everywhere(drawn(std)), output)),
         ..plain
     };
     let d_head = head_width(keys, &mut architecture, None)?;

@@ -51,7 +51,7 @@ pub(super) fn gemma(keys: &Keys) -> Result<Architecture, ImportError> {
     keys.note("embedding_scale", architecture.embedding_scale, "√d_model");
     if family != "gemma" {
         let scalar = keys.number("query scale", &["query_pre_attn_scalar"], 256.0)?;
-        if !(scalar > 0.0) {
+        if scalar.is_nan() || scalar <= 0.0 {
             return Err(ImportError::value("query_pre_attn_scalar", "a positive number", &scalar.into(), ""));
         }
         architecture.attention_scale = Some(scalar.powf(-0.5));

@@ -39,7 +39,7 @@ fn gpt2_like(keys: &Keys, default_activation: &str) -> Result<Architecture, Impo
         embedding_dropout: Some(keys.rate("embedding_dropout", &["embd_pdrop"], 0.1)?),
         attention_dropout: keys.rate("attention_dropout", &["attn_pdrop"], 0.1)?,
         head: tied(keys, true)?,
-        init: Some(residual_outputs(InitTable::everywhere(normal(std)), normal(scaled))),
+        init: Some(residual_outputs(&InitTable::everywhere(normal(std)), normal(scaled))),
         ..plain
     })
 }

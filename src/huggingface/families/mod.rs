@@ -197,8 +197,8 @@ fn unsupported_activation(key: &str, word: &str) -> ImportError {
 }
 
 /// A table with other outputs of both branches.
-fn residual_outputs(table: InitTable, output: Init) -> InitTable {
-    InitTable { attention_output: output, ffn_out: output, expert_out: output, ..table }
+fn residual_outputs(table: &InitTable, output: Init) -> InitTable {
+    InitTable { attention_output: output, ffn_out: output, expert_out: output, ..*table }
 }
 
 /// Blocks with a window, from `layer_types`, if there are any.

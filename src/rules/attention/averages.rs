@@ -73,7 +73,7 @@ impl Averages {
             self.flat(x, &mut y);
         }
         for (row, weight) in y.rows_mut().zip(&self.weights) {
-            row.iter_mut().for_each(|entry| *entry *= weight);
+            scale(row, *weight);
         }
         y
     }
@@ -82,7 +82,7 @@ impl Averages {
     pub(super) fn left_transposed(&self, x: &Matrix) -> Matrix {
         let mut weighted = x.clone();
         for (row, weight) in weighted.rows_mut().zip(&self.weights) {
-            row.iter_mut().for_each(|entry| *entry *= weight);
+            scale(row, *weight);
         }
         let mut y = Matrix::zeros(self.n_keys, x.columns);
         if self.slope > 0.0 {
@@ -178,7 +178,9 @@ fn add(sum: &mut [f64], factor: f64, row: &[f64]) {
 }
 
 fn scale(sum: &mut [f64], factor: f64) {
-    sum.iter_mut().for_each(|sum| *sum *= factor);
+    for entry in sum {
+        *entry *= factor;
+    }
 }
 
 #[cfg(test)]

@@ -19,6 +19,8 @@ const SELU_ALPHA: f64 = 1.673_263_242_354_377_2;
 /// √(2/π) and the cubic coefficient of [`Activation::GeluTanh`].
 const TANH_SCALE: f64 = FRAC_2_SQRT_PI / SQRT_2;
 const TANH_CUBIC: f64 = 0.044_715;
+/// Slope of the sigmoid in [`Activation::QuickGelu`].
+const QUICK_GELU_SLOPE: f64 = 1.702;
 
 pub(crate) fn forward<T: Scalar>(activation: Activation, input: &Array<T>) -> Array<T> {
     let c = T::from_f64;
@@ -34,10 +36,14 @@ pub(crate) fn forward<T: Scalar>(activation: Activation, input: &Array<T>) -> Ar
         Activation::Gelu => input.map(|x| x * normal_distribution(x)),
         Activation::GeluTanh => input.map(|x| half * x * (one + tanh_argument(x).tanh())),
         Activation::Silu => input.map(|x| x * sigmoid(x)),
+        Activation::QuickGelu => input.map(|x| x * sigmoid(c(QUICK_GELU_SLOPE) * x)),
+        Activation::Mish => input.map(|x| x * softplus(x).tanh()),
+        Activation::HardSwish => input.map(|x| x * relu6(x + c(3.0)) * c(1.0 / 6.0)),
+        Activation::Relu6 => input.map(relu6),
         Activation::Tanh => input.map(T::tanh),
         Activation::Sigmoid => input.map(sigmoid),
         Activation::Erf => input.map(T::erf),
-        Activation::Softplus => input.map(|x| relu(x) + (-x.abs()).exp().ln_1p()),
+        Activation::Softplus => input.map(softplus),
         Activation::Elu => input.map(|x| if x > zero { x } else { x.exp_m1() }),
         Activation::Selu => {
             let (scale, negative) = (c(SELU_SCALE), c(SELU_SCALE * SELU_ALPHA));
@@ -72,6 +78,20 @@ pub(crate) fn backward<T: Scalar>(activation: Activation, input: &Array<T>, grad
             let s = sigmoid(x);
             (s + x * s * (one - s)) * g
         }),
+        Activation::QuickGelu => input.zip(gradient, |x, g| {
+            let s = sigmoid(c(QUICK_GELU_SLOPE) * x);
+            (s + c(QUICK_GELU_SLOPE) * x * s * (one - s)) * g
+        }),
+        Activation::Mish => input.zip(gradient, |x, g| {
+            let t = softplus(x).tanh();
+            (t + x * (one - t * t) * sigmoid(x)) * g
+        }),
+        Activation::HardSwish => input.zip(gradient, |x, g| {
+            let three = c(3.0);
+            let slope = if x > three { one } else { (two * x + three) * c(1.0 / 6.0) };
+            if x < -three { zero } else { slope * g }
+        }),
+        Activation::Relu6 => input.zip(gradient, |x, g| if x > zero && x < c(6.0) { g } else { zero }),
         Activation::Tanh => input.zip(gradient, |x, g| {
             let t = x.tanh();
             (one - t * t) * g
@@ -96,6 +116,17 @@ pub(crate) fn backward<T: Scalar>(activation: Activation, input: &Array<T>, grad
 /// max(x, 0), and not-a-number for not-a-number, which a maximum would hide.
 fn relu<T: Scalar>(x: T) -> T {
     if x < T::default() { T::default() } else { x }
+}
+
+/// min(max(x, 0), 6).
+fn relu6<T: Scalar>(x: T) -> T {
+    let six = T::from_f64(6.0);
+    if x > six { six } else { relu(x) }
+}
+
+/// ln(1 + e^x).
+fn softplus<T: Scalar>(x: T) -> T {
+    relu(x) + (-x.abs()).exp().ln_1p()
 }
 
 /// 1 / (1 + e^(−x)).

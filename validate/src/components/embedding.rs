@@ -40,6 +40,18 @@ impl Tokens {
         Self { seq_len: shape.seq_len, ids, splits }
     }
 
+    /// Given sequences, from number `first` on and round again.
+    pub(crate) fn given(shape: Shape, sequences: &[Vec<u32>], first: usize) -> Self {
+        let chosen = (0..shape.batch).map(|index| &sequences[(first + index) % sequences.len()]);
+        let ids = chosen.flat_map(|sequence| sequence.iter().map(|&id| id as usize)).collect();
+        Self { seq_len: shape.seq_len, ids, splits: vec![shape.seq_len; shape.batch] }
+    }
+
+    /// Tokens without ids, for terms that look at positions alone.
+    pub(crate) fn positions(shape: Shape) -> Self {
+        Self { seq_len: shape.seq_len, ids: Vec::new(), splits: Vec::new() }
+    }
+
     fn position(&self, token: usize) -> usize {
         token % self.seq_len
     }
@@ -51,25 +63,31 @@ impl Tokens {
 
 pub(crate) fn forward<T: Scalar>(embedding: &Embedding, tokens: &Tokens, shape: Shape, random: &Random) -> Array<T> {
     let mut output = Array::zeros(shape, embedding.width);
-    let mut embedded = vec![T::default(); embedding.width];
     for term in &embedding.terms {
-        for (token, x) in output.rows_mut().enumerate() {
-            match term {
-                EmbeddingTerm::Token { table } => random.tensor_row(table, tokens.ids[token], &mut embedded),
-                EmbeddingTerm::LearnedPosition { table } => {
-                    random.tensor_row(table, tokens.position(token), &mut embedded);
-                }
-                EmbeddingTerm::Segment { table } => random.tensor_row(table, tokens.segment(token), &mut embedded),
-                EmbeddingTerm::SinusoidalPosition { scale } => {
-                    sinusoids(*scale, tokens.position(token), &mut embedded);
-                }
-            }
-            for (x, &e) in x.iter_mut().zip(&embedded) {
-                *x += e;
-            }
-        }
+        add(term, tokens, random, &mut output);
     }
     output
+}
+
+/// Adds one term to what is there.
+pub(crate) fn add<T: Scalar>(term: &EmbeddingTerm, tokens: &Tokens, random: &Random, output: &mut Array<T>) {
+    let mut embedded = vec![T::default(); output.width()];
+    for (token, x) in output.rows_mut().enumerate() {
+        match term {
+            EmbeddingTerm::Token { table } => random.tensor_row(table, tokens.ids[token], &mut embedded),
+            EmbeddingTerm::LearnedPosition { table } => {
+                random.tensor_row(table, tokens.position(token), &mut embedded);
+            }
+            EmbeddingTerm::Constant { table, .. } => random.tensor_row(table, 0, &mut embedded),
+            EmbeddingTerm::Segment { table } => random.tensor_row(table, tokens.segment(token), &mut embedded),
+            EmbeddingTerm::SinusoidalPosition { scale } => {
+                sinusoids(*scale, tokens.position(token), &mut embedded);
+            }
+        }
+        for (x, &e) in x.iter_mut().zip(&embedded) {
+            *x += e;
+        }
+    }
 }
 
 /// Gradient of the rows looked up for one sequence: of a table with a row per id, position or
@@ -86,6 +104,7 @@ pub(crate) fn table_gradient<T: Scalar>(
         let row = match term {
             EmbeddingTerm::Token { .. } => tokens.ids[token],
             EmbeddingTerm::LearnedPosition { .. } => tokens.position(token),
+            EmbeddingTerm::Constant { .. } => 0,
             EmbeddingTerm::Segment { .. } => tokens.segment(token),
             EmbeddingTerm::SinusoidalPosition { .. } => continue,
         };

@@ -3,10 +3,16 @@
 
 pub(crate) mod activation;
 pub(crate) mod attention;
+pub(crate) mod concat;
+pub(crate) mod convolution;
 pub(crate) mod dropout;
 pub(crate) mod embedding;
 pub(crate) mod linear;
+pub(crate) mod mixture;
 pub(crate) mod norm;
+pub(crate) mod prepend;
 pub(crate) mod product;
+pub(crate) mod rotary;
+pub(crate) mod scale;
 pub(crate) mod softmax;
 pub(crate) mod sum;

@@ -1,4 +1,4 @@
-//! Normalisation over the d features of a token.
+//! Normalisation over the d features of a token, or of each of its groups.
 //!
 //! ```text
 //! forward   x̂ = (x − m) / s,  y = gain x̂
@@ -15,7 +15,7 @@ use crate::{array::Array, scalar::Scalar};
 
 pub(crate) fn forward<T: Scalar>(norm: &Norm, input: &Array<T>) -> Array<T> {
     let mut output = Array::zeros(input.shape(), input.width());
-    for (y, x) in output.rows_mut().zip(input.rows()) {
+    for (y, x) in output.groups_mut(norm.groups).zip(input.groups(norm.groups)) {
         let (center, inverse) = center_and_inverse(norm, x);
         for (y, x) in y.iter_mut().zip(x) {
             *y = T::from_f64(norm.gain * inverse * (x.to_f64() - center));
@@ -26,8 +26,9 @@ pub(crate) fn forward<T: Scalar>(norm: &Norm, input: &Array<T>) -> Array<T> {
 
 pub(crate) fn backward<T: Scalar>(norm: &Norm, input: &Array<T>, gradient: &Array<T>) -> Array<T> {
     let mut input_gradient = Array::zeros(input.shape(), input.width());
-    let d = input.width() as f64;
-    for ((dx, x), dy) in input_gradient.rows_mut().zip(input.rows()).zip(gradient.rows()) {
+    let d = (input.width() / norm.groups) as f64;
+    let groups = input.groups(norm.groups).zip(gradient.groups(norm.groups));
+    for (dx, (x, dy)) in input_gradient.groups_mut(norm.groups).zip(groups) {
         let (center, inverse) = center_and_inverse(norm, x);
         let normed = |x: &T| inverse * (x.to_f64() - center);
         let radial = x.iter().zip(dy).map(|(x, g)| normed(x) * g.to_f64()).sum::<f64>() / d;
@@ -42,7 +43,7 @@ pub(crate) fn backward<T: Scalar>(norm: &Norm, input: &Array<T>, gradient: &Arra
     input_gradient
 }
 
-/// m and 1/s of one token.
+/// m and 1/s of one group.
 fn center_and_inverse<T: Scalar>(norm: &Norm, x: &[T]) -> (f64, f64) {
     let d = x.len() as f64;
     let center = match norm.kind {

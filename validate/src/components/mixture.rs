@@ -1,0 +1,135 @@
+//! Mixture of experts: every expert has worked on all tokens, the router weighs them.
+//!
+//! ```text
+//! forward   s = R x,  w = softmax s or σ(s), kept for the k largest s (and divided by their sum),
+//!           y = scale Σ_e w_e f_e(x)
+//! backward  df_e = scale w_e dy,  dw_e = scale f_e·dy,  ds by the slopes of w,  dx = Rᵀ ds
+//! ```
+//!
+//! The choice of experts does not move.
+
+use std::rc::Rc;
+
+use sigprop_stack::{Linear, Mixture, Weighting};
+
+use super::linear;
+use crate::{array::Array, random::Random, scalar::Scalar};
+
+pub(crate) fn forward<T: Scalar>(
+    mixture: &Mixture,
+    random: &Random,
+    scratch: &mut Vec<T>,
+    input: &Array<T>,
+    experts: &[Rc<Array<T>>],
+) -> Array<T> {
+    let scores = linear::forward(&router(mixture, input.width()), random, scratch, input);
+    let mut output = Array::zeros(input.shape(), experts[0].width());
+    let width = output.width();
+    for (token, (y, scores)) in output.rows_mut().zip(scores.rows()).enumerate() {
+        for (expert, weight) in Weights::new(mixture, scores).chosen.into_iter().enumerate() {
+            if weight > 0.0 {
+                let c = T::from_f64(mixture.scale * weight);
+                let row = &experts[expert].entries()[token * width..(token + 1) * width];
+                y.iter_mut().zip(row).for_each(|(y, &f)| *y += c * f);
+            }
+        }
+    }
+    output
+}
+
+/// What a mixture gives back.
+pub(crate) struct Backward<T> {
+    /// Gradients of the experts.
+    pub experts: Vec<Array<T>>,
+    /// Gradient of the input, through the router alone.
+    pub input: Array<T>,
+    /// Gradient of the scores.
+    pub scores: Array<T>,
+}
+
+pub(crate) fn backward<T: Scalar>(
+    mixture: &Mixture,
+    random: &Random,
+    scratch: &mut Vec<T>,
+    input: &Array<T>,
+    experts: &[Rc<Array<T>>],
+    gradient: &Array<T>,
+) -> Backward<T> {
+    let router = router(mixture, input.width());
+    let scores = linear::forward(&router, random, scratch, input);
+    let width = gradient.width();
+    let mut parts: Vec<Array<T>> = experts.iter().map(|f| Array::zeros(f.shape(), f.width())).collect();
+    let mut slopes = Array::zeros(scores.shape(), mixture.n_experts);
+    for (token, ((dy, scores), ds)) in gradient.rows().zip(scores.rows()).zip(slopes.rows_mut()).enumerate() {
+        let weights = Weights::new(mixture, scores);
+        let place = token * width..(token + 1) * width;
+        let mut dw = vec![0.0; mixture.n_experts];
+        for (expert, &weight) in weights.chosen.iter().enumerate().filter(|(_, weight)| **weight > 0.0) {
+            let f = &experts[expert].entries()[place.clone()];
+            dw[expert] = mixture.scale * f.iter().zip(dy).map(|(f, g)| f.to_f64() * g.to_f64()).sum::<f64>();
+            let c = T::from_f64(mixture.scale * weight);
+            let part = &mut parts[expert].entries_mut()[place.clone()];
+            part.iter_mut().zip(dy).for_each(|(part, &g)| *part = c * g);
+        }
+        for (ds, slope) in ds.iter_mut().zip(weights.backward(mixture, &dw)) {
+            *ds = T::from_f64(slope);
+        }
+    }
+    let input = linear::backward(&router, random, scratch, &slopes);
+    Backward { experts: parts, input, scores: slopes }
+}
+
+/// The map from tokens to scores.
+pub(crate) fn router(mixture: &Mixture, width: usize) -> Linear {
+    Linear { fan_in: width, fan_out: mixture.n_experts, weight: mixture.router.clone(), bias: None }
+}
+
+/// Weights of one token.
+struct Weights {
+    /// Softmax or sigmoid of all scores.
+    all: Vec<f64>,
+    /// Zero for experts that are not chosen.
+    chosen: Vec<f64>,
+    /// Sum of the chosen ones before they are divided by it.
+    total: f64,
+}
+
+impl Weights {
+    fn new<T: Scalar>(mixture: &Mixture, scores: &[T]) -> Self {
+        let scores: Vec<f64> = scores.iter().map(|s| s.to_f64()).collect();
+        let mut order: Vec<usize> = (0..scores.len()).collect();
+        order.sort_by(|&a, &b| scores[b].total_cmp(&scores[a]));
+        let all: Vec<f64> = match mixture.weighting {
+            Weighting::Softmax => {
+                let exponentials: Vec<f64> = scores.iter().map(|s| libm::exp(s - scores[order[0]])).collect();
+                let total: f64 = exponentials.iter().sum();
+                exponentials.into_iter().map(|e| e / total).collect()
+            }
+            Weighting::Sigmoid => scores.iter().map(|s| 1.0 / (1.0 + libm::exp(-s))).collect(),
+        };
+        let mut chosen = vec![0.0; scores.len()];
+        for &expert in &order[..mixture.top_k] {
+            chosen[expert] = all[expert];
+        }
+        let total: f64 = if mixture.normalised { chosen.iter().sum() } else { 1.0 };
+        for weight in &mut chosen {
+            *weight /= total;
+        }
+        Self { all, chosen, total }
+    }
+
+    /// Gradients of the scores from those of the weights.
+    fn backward(&self, mixture: &Mixture, dw: &[f64]) -> Vec<f64> {
+        let met = |weights: &[f64]| -> f64 { weights.iter().zip(dw).map(|(w, g)| w * g).sum() };
+        // First back through the division, then through softmax or sigmoid.
+        let average = if mixture.normalised { met(&self.chosen) } else { 0.0 };
+        let du = |e: usize| if self.chosen[e] > 0.0 { (dw[e] - average) / self.total } else { 0.0 };
+        let spread: f64 = (0..dw.len()).map(|e| self.all[e] * du(e)).sum();
+        (0..dw.len())
+            .map(|e| match mixture.weighting {
+                Weighting::Softmax => self.all[e] * (du(e) - spread),
+                Weighting::Sigmoid => self.all[e] * (1.0 - self.all[e]) * du(e),
+            })
+            .collect()
+    }
+}
