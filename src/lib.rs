@@ -5,6 +5,7 @@ pub mod architecture;
 pub mod assemble;
 pub mod cost;
 mod domain;
+pub mod huggingface;
 mod moments;
 mod nearest;
 pub mod numerals;

@@ -1,0 +1,71 @@
+//! DeepSeek-V2 and V3: latent attention, mixtures with shared experts.
+
+use sigprop_stack::Weighting;
+
+use super::super::ImportError;
+use super::super::init::base;
+use super::super::rotary::rotary;
+use super::{Keys, Standard, activation, tied};
+use crate::architecture::{Architecture, Experts, Latent, NormChoice};
+
+pub(super) fn deepseek(keys: &Keys) -> Result<Architecture, ImportError> {
+    let three = keys.family() == "deepseek_v3";
+    let sizes = if three {
+        Standard { layers: 61, width: 7168, heads: 128, ffn: 18432, vocab: 129_280, positions: 4096 }
+    } else {
+        Standard { layers: 30, width: 4096, heads: 32, ffn: 11008, vocab: 102_400, positions: 2048 }
+    };
+    let mut architecture = Architecture {
+        activation: activation(keys, &["hidden_act"], "silu", true)?,
+        norm: Some(NormChoice::Rmsnorm),
+        norm_eps: keys.number("norm_eps", &["rms_norm_eps"], 1e-6)?,
+        biases: false,
+        causal: true,
+        attention_dropout: keys.rate("attention_dropout", &["attention_dropout"], 0.0)?,
+        head: tied(keys, false)?,
+        init: Some(base(keys, 0.02)?),
+        ..sizes.read(keys)?
+    };
+    let latent = Latent {
+        query_rank: match keys.raw("q_lora_rank") {
+            Some(_) => keys.maybe_size("rank of queries", &["q_lora_rank"])?,
+            None => None,
+        },
+        kv_rank: keys.size("rank of keys and values", &["kv_lora_rank"], 512)?,
+        d_nope: keys.size("d_nope", &["qk_nope_head_dim"], 128)?,
+        d_rope: keys.size("d_rope", &["qk_rope_head_dim"], 64)?,
+        d_value: keys.size("d_value", &["v_head_dim"], 128)?,
+    };
+    architecture.latent = Some(latent);
+    let shared = keys.count("shared experts", &["n_shared_experts"], if three { 1 } else { 2 })?;
+    let d_ff = keys.size("d_ff of an expert", &["moe_intermediate_size"], if three { 2048 } else { 1407 })?;
+    if let Some(n_experts) = keys.maybe_size("n_experts", &["n_routed_experts"])?.or(Some(if three { 256 } else { 64 }))
+    {
+        architecture.experts = Some(Experts {
+            n_experts,
+            top_k: keys.size("top_k", &["num_experts_per_tok"], if three { 8 } else { 6 })?.min(n_experts),
+            d_ff,
+            shared_d_ff: shared * d_ff,
+            shared_gate: false,
+            weighting: if three { Weighting::Sigmoid } else { Weighting::Softmax },
+            normalised: keys.flag("normalised experts", &["norm_topk_prob"], three)?,
+            scale: keys.number("scale of experts", &["routed_scaling_factor"], if three { 2.5 } else { 1.0 })?,
+            first_dense: keys.count("first dense blocks", &["first_k_dense_replace"], if three { 3 } else { 0 })?,
+            every: keys.size("every how many blocks", &["moe_layer_freq"], 1)?,
+        });
+    }
+    rotary(keys, &mut architecture, latent.d_rope, 1.0, 10_000.0)?;
+    if let Some(scaling) = keys.nested("rope_scaling")? {
+        let scaling = keys.inside(scaling);
+        let factor = scaling.number("rotary factor", &["factor"], 1.0)?;
+        let all = scaling.number("score factor", &["mscale_all_dim"], 0.0)?;
+        if all > 0.0 && factor > 1.0 {
+            let mscale = 0.1 * all * factor.ln() + 1.0;
+            architecture.attention_scale = Some(((latent.d_nope + latent.d_rope) as f64).powf(-0.5) * mscale * mscale);
+            keys.note("attention_scale", mscale * mscale, "rope_scaling.mscale_all_dim, times 1/√d_head");
+        }
+    }
+    // The rotated part of a head is all rotated.
+    architecture.rotary_dim = None;
+    Ok(architecture)
+}

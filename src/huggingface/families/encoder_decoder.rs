@@ -1,0 +1,146 @@
+//! Encoder–decoders.
+
+use super::super::ImportError;
+use super::super::init::{base, normal};
+use super::{Keys, activation, tied};
+use crate::architecture::{Architecture, Head, InitTable, NormChoice, NormPlacement, Positions, Stem};
+
+/// T5, mT5, UMT5: unscaled scores, learned relative positions, RMSNorm, dropout everywhere.
+pub(super) fn t5(keys: &Keys) -> Result<Architecture, ImportError> {
+    let multilingual = keys.family() != "t5";
+    let d_model = keys.size("d_model", &["d_model", "hidden_size"], 512)?;
+    let n_heads = keys.size("n_heads", &["num_heads", "num_attention_heads"], if multilingual { 6 } else { 8 })?;
+    let d_kv = keys.size("d_head", &["d_kv", "head_dim"], 64)?;
+    let d_ff = keys.size("d_ff", &["d_ff"], if multilingual { 1024 } else { 2048 })?;
+    let layers = keys.depth(&["num_layers", "num_hidden_layers"], if multilingual { 8 } else { 6 })?;
+    let decoder_layers = keys.maybe_size("n_layers of the decoder", &["num_decoder_layers"])?.unwrap_or(layers);
+    let words = keys.word("feed-forward", &["feed_forward_proj"], if multilingual { "gated-gelu" } else { "relu" })?;
+    let (gated, word) = match words.strip_prefix("gated-") {
+        Some(word) => (true, word),
+        None => (false, words.as_str()),
+    };
+    // The library maps gated-gelu to gelu_new.
+    let word = if gated && word == "gelu" { "gelu_new" } else { word };
+    for key in ["dense_act_fn", "is_gated_act", "scale_decoder_outputs"] {
+        keys.raw(key);
+    }
+    let factor = keys.number("init factor", &["initializer_factor"], 1.0)?;
+    let dropout = keys.rate("dropout", &["dropout_rate"], 0.1)?;
+    let root = |x: usize| (x as f64).powf(-0.5);
+    let std = |std: f64| normal((factor * std).abs().min(1e6));
+    let init = InitTable {
+        token: std(1.0),
+        query: std(root(d_model) * root(d_kv)),
+        attention_output: std(root(n_heads * d_kv)),
+        ffn_out: std(root(d_ff)),
+        ..InitTable::everywhere(std(root(d_model)))
+    };
+    let encoder = Architecture {
+        n_layers: layers,
+        d_model,
+        n_heads: Some(n_heads),
+        d_head: Some(d_kv),
+        d_ff: Some(d_ff),
+        vocab_size: keys.size("vocab_size", &["vocab_size"], if multilingual { 250_112 } else { 32128 })?,
+        seq_len: keys.size("positions", &["n_positions"], 512)?.min(512),
+        activation: activation(keys, &[], word, gated)?,
+        norm: Some(NormChoice::Rmsnorm),
+        norm_eps: keys.number("norm_eps", &["layer_norm_epsilon"], 1e-6)?,
+        norm_gain: factor,
+        biases: false,
+        positions: Positions::Relative,
+        relative_buckets: keys.size("relative_buckets", &["relative_attention_num_buckets"], 32)?,
+        relative_max_distance: keys.size("relative_max_distance", &["relative_attention_max_distance"], 128)?,
+        relative_shared: keys.family() != "umt5",
+        attention_scale: Some(1.0),
+        dropout,
+        attention_dropout: dropout,
+        activation_dropout: dropout,
+        final_dropout: dropout,
+        init: Some(init),
+        ..Architecture::default()
+    };
+    let head = tied(keys, true)?;
+    Ok(pair(encoder.clone(), Architecture { n_layers: decoder_layers, head, ..encoder }))
+}
+
+/// BART (norms after the residual sums) and mBART (before).
+pub(super) fn bart(keys: &Keys) -> Result<Architecture, ImportError> {
+    let post = keys.family() == "bart";
+    let d_model = keys.size("d_model", &["d_model", "hidden_size"], 1024)?;
+    let scaled = keys.flag("scaled embeddings", &["scale_embedding"], false)?;
+    let shared = Architecture {
+        d_model,
+        norm_placement: if post { NormPlacement::Post } else { NormPlacement::Pre },
+        embedding_norm: true,
+        embedding_scale: if scaled { (d_model as f64).sqrt() } else { 1.0 },
+        ..speech_and_text(keys, 50265, 1024)?
+    };
+    let encoder = side(keys, &shared, "encoder", 12, 16, 4096)?;
+    let decoder = side(keys, &shared, "decoder", 12, 16, 4096)?;
+    let head = tied(keys, true)?;
+    Ok(pair(encoder, Architecture { head, ..decoder }))
+}
+
+/// Whisper: audio to text, no biases of keys.
+pub(super) fn whisper(keys: &Keys) -> Result<Architecture, ImportError> {
+    let d_model = keys.size("d_model", &["d_model", "hidden_size"], 384)?;
+    let targets = keys.size("positions of the decoder", &["max_target_positions"], 448)?;
+    let shared = Architecture { d_model, ..speech_and_text(keys, 51865, targets)? };
+    let scaled = keys.flag("scaled embeddings", &["scale_embedding"], false)?;
+    let encoder = Architecture {
+        stem: Some(Stem::Audio { n_mels: keys.size("n_mels", &["num_mel_bins"], 80)? }),
+        positions: Positions::Sinusoidal,
+        seq_len: keys.size("positions", &["max_source_positions"], 1500)?,
+        ..side(keys, &shared, "encoder", 4, 6, 1536)?
+    };
+    let decoder = Architecture {
+        embedding_scale: if scaled { (d_model as f64).sqrt() } else { 1.0 },
+        seq_len: targets,
+        ..side(keys, &shared, "decoder", 4, 6, 1536)?
+    };
+    let head = tied(keys, true)?;
+    let paired = pair(encoder, Architecture { head, ..decoder });
+    Ok(Architecture { shared_embedding: false, ..paired })
+}
+
+/// What both streams of BART and Whisper have in common.
+fn speech_and_text(keys: &Keys, vocab: usize, positions: usize) -> Result<Architecture, ImportError> {
+    Ok(Architecture {
+        vocab_size: keys.size("vocab_size", &["vocab_size"], vocab)?,
+        seq_len: keys.size("positions", &["max_position_embeddings"], positions)?.min(512),
+        activation: activation(keys, &["activation_function"], "gelu", false)?,
+        dropout: keys.rate("dropout", &["dropout"], if keys.family() == "whisper" { 0.0 } else { 0.1 })?,
+        attention_dropout: keys.rate("attention_dropout", &["attention_dropout"], 0.0)?,
+        activation_dropout: keys.rate("activation_dropout", &["activation_dropout"], 0.0)?,
+        init: Some(base(keys, 0.02)?),
+        ..Architecture::default()
+    })
+}
+
+/// One of the two streams, by its own keys.
+fn side(
+    keys: &Keys,
+    shared: &Architecture,
+    name: &str,
+    layers: usize,
+    heads: usize,
+    ffn: usize,
+) -> Result<Architecture, ImportError> {
+    let own: [&[&'static str]; 3] = if name == "encoder" {
+        [&["encoder_layers", "num_hidden_layers"], &["encoder_attention_heads"], &["encoder_ffn_dim"]]
+    } else {
+        [&["decoder_layers"], &["decoder_attention_heads"], &["decoder_ffn_dim"]]
+    };
+    Ok(Architecture {
+        n_layers: keys.depth(own[0], layers)?,
+        n_heads: Some(keys.size(&format!("n_heads of the {name}"), own[1], heads)?),
+        d_ff: Some(keys.size(&format!("d_ff of the {name}"), own[2], ffn)?),
+        ..shared.clone()
+    })
+}
+
+fn pair(encoder: Architecture, decoder: Architecture) -> Architecture {
+    let decoder = Architecture { causal: true, ..decoder };
+    Architecture { decoder: Some(Box::new(decoder)), shared_embedding: true, head: Head::None, ..encoder }
+}

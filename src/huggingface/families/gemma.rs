@@ -1,0 +1,80 @@
+//! Gemma 1 to 3 and GLM-4: scaled embeddings, gains of 1 + w, norms at both ends of a branch.
+
+use super::super::ImportError;
+use super::super::init::base;
+use super::super::rotary::rotary;
+use super::{Keys, Standard, activation, head_width, kv_heads, layer_types, tied};
+use crate::architecture::{Architecture, NormChoice, NormPlacement, QkNorm};
+
+pub(super) fn gemma(keys: &Keys) -> Result<Architecture, ImportError> {
+    let family = keys.family();
+    let (sizes, kv, d_head) = match family {
+        "gemma" => {
+            let sizes = Standard { layers: 28, width: 3072, heads: 16, ffn: 24576, vocab: 256_000, positions: 8192 };
+            (sizes, 16, 256)
+        }
+        "glm4" => {
+            let sizes = Standard { layers: 40, width: 4096, heads: 32, ffn: 13696, vocab: 151_552, positions: 131_072 };
+            (sizes, 2, 128)
+        }
+        _ => {
+            let positions = if family == "gemma2" { 8192 } else { 131_072 };
+            let vocab = if family == "gemma2" { 256_000 } else { 262_208 };
+            (Standard { layers: 26, width: 2304, heads: 8, ffn: 9216, vocab, positions }, 4, 256)
+        }
+    };
+    let glm = family == "glm4";
+    let act = if glm { "silu" } else { "gelu_pytorch_tanh" };
+    let mut architecture = Architecture {
+        activation: activation(keys, &["hidden_activation", "hidden_act"], act, true)?,
+        norm: Some(NormChoice::Rmsnorm),
+        norm_eps: keys.number("norm_eps", &["rms_norm_eps"], if glm { 1.562_5e-7 } else { 1e-6 })?,
+        norm_placement: if family == "gemma" { NormPlacement::Pre } else { NormPlacement::Sandwich },
+        biases: false,
+        causal: true,
+        attention_dropout: keys.rate("attention_dropout", &["attention_dropout"], 0.0)?,
+        head: tied(keys, !glm)?,
+        init: Some(base(keys, 0.02)?),
+        ..sizes.read(keys)?
+    };
+    kv_heads(keys, &mut architecture, Some(kv))?;
+    let d_head = head_width(keys, &mut architecture, Some(d_head))?;
+    let biases = keys.flag("attention biases", &["attention_bias"], false)?;
+    architecture.qkv_biases = Some(biases);
+    architecture.attention_output_bias = Some(biases && !glm);
+    let base = if family == "gemma3_text" { 1e6 } else { 10_000.0 };
+    rotary(keys, &mut architecture, d_head, if glm { 0.5 } else { 1.0 }, base)?;
+    if glm {
+        return Ok(architecture);
+    }
+    architecture.embedding_scale = (architecture.d_model as f64).sqrt();
+    keys.note("embedding_scale", architecture.embedding_scale, "√d_model");
+    if family != "gemma" {
+        let scalar = keys.number("query scale", &["query_pre_attn_scalar"], 256.0)?;
+        if !(scalar > 0.0) {
+            return Err(ImportError::value("query_pre_attn_scalar", "a positive number", &scalar.into(), ""));
+        }
+        architecture.attention_scale = Some(scalar.powf(-0.5));
+        let cap = if family == "gemma2" { Some(50.0) } else { None };
+        architecture.attention_softcap = match keys.maybe_number("attention_softcap", &["attn_logit_softcapping"])? {
+            Some(given) => Some(given),
+            None if keys.raw("attn_logit_softcapping").is_none() => cap,
+            None => None,
+        };
+        keys.maybe_number("cap of logits", &["final_logit_softcapping"])?;
+        let window = keys.size("window", &["sliding_window"], 4096)?;
+        let pattern = if family == "gemma2" {
+            2
+        } else {
+            keys.size("window pattern", &["sliding_window_pattern", "_sliding_window_pattern"], 6)?
+        };
+        let default = || (1..=architecture.n_layers).map(|i| if i % pattern == 0 { 0 } else { window }).collect();
+        architecture.windows = layer_types(keys, window)?.unwrap_or_else(default);
+    }
+    if family == "gemma3_text" {
+        architecture.qk_norm = QkNorm::Head;
+        let local = keys.number("rotary_window_base", &["rope_local_base_freq"], 10_000.0)?;
+        architecture.rotary_window_base = architecture.rotary_window_base.or(Some(local));
+    }
+    Ok(architecture)
+}

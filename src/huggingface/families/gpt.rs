@@ -1,0 +1,165 @@
+//! Decoders with LayerNorm and ungated feed-forward networks, branch after branch.
+
+use super::super::init::{base, base_std, normal};
+use super::super::{ImportError, Version};
+use super::{Keys, Standard, activation, residual_outputs, tied};
+use crate::architecture::{Architecture, InitTable, NormPlacement, Positions};
+
+/// GPT-2: residual projections with std/√(2 · blocks), unless the library forgot it.
+pub(super) fn gpt2(keys: &Keys) -> Result<Architecture, ImportError> {
+    let architecture = gpt2_like(keys, "gelu_new")?;
+    let by_layer = keys.flag("attention_scale_by_layer", &["scale_attn_by_inverse_layer_idx"], false)?;
+    Ok(Architecture { attention_scale_by_layer: by_layer, ..architecture })
+}
+
+/// GPT-BigCode: one key and value head.
+pub(super) fn bigcode(keys: &Keys) -> Result<Architecture, ImportError> {
+    let architecture = gpt2_like(keys, "gelu_pytorch_tanh")?;
+    let multi_query = keys.flag("one key and value head", &["multi_query"], true)?;
+    Ok(Architecture { n_kv_heads: multi_query.then_some(1), ..architecture })
+}
+
+fn gpt2_like(keys: &Keys, default_activation: &str) -> Result<Architecture, ImportError> {
+    let width = keys.size("d_model", &["n_embd", "hidden_size"], 768)?;
+    let sizes = Standard { layers: 12, width: 768, heads: 12, ffn: 4 * width, vocab: 50257, positions: 1024 };
+    let plain = sizes.read(keys)?;
+    let std = base_std(keys, 0.02)?;
+    let scaled = match keys.options.version {
+        Version::V5Early => std,
+        Version::V4 | Version::V5 => std / (2.0 * plain.n_layers as f64).sqrt(),
+    };
+    keys.note("std of residual projections", scaled, "std/√(2 · n_layers), dead in 5.0 to 5.14");
+    let unscaled = !keys.flag("scaled scores", &["scale_attn_weights"], true)?;
+    Ok(Architecture {
+        activation: activation(keys, &["activation_function"], default_activation, false)?,
+        norm_eps: keys.number("norm_eps", &["layer_norm_epsilon"], 1e-5)?,
+        attention_scale: unscaled.then_some(1.0),
+        causal: true,
+        dropout: keys.rate("dropout", &["resid_pdrop"], 0.1)?,
+        embedding_dropout: Some(keys.rate("embedding_dropout", &["embd_pdrop"], 0.1)?),
+        attention_dropout: keys.rate("attention_dropout", &["attn_pdrop"], 0.1)?,
+        head: tied(keys, true)?,
+        init: Some(residual_outputs(InitTable::everywhere(normal(std)), normal(scaled))),
+        ..plain
+    })
+}
+
+/// GPT-Neo: unscaled scores, every other block looks at a window.
+pub(super) fn neo(keys: &Keys) -> Result<Architecture, ImportError> {
+    let width = keys.size("d_model", &["hidden_size"], 2048)?;
+    let sizes = Standard { layers: 24, width: 2048, heads: 16, ffn: 4 * width, vocab: 50257, positions: 2048 };
+    let plain = sizes.read(keys)?;
+    let window = keys.size("window", &["window_size"], 256)?;
+    let windows = match keys.raw("attention_layers").and_then(serde_json::Value::as_array) {
+        Some(kinds) => kinds.iter().map(|kind| if kind == "local" { window } else { 0 }).collect(),
+        None => attention_types(keys, plain.n_layers, window)?,
+    };
+    Ok(Architecture {
+        activation: activation(keys, &["activation_function"], "gelu_new", false)?,
+        norm_eps: keys.number("norm_eps", &["layer_norm_epsilon"], 1e-5)?,
+        attention_scale: Some(1.0),
+        causal: true,
+        windows,
+        qkv_biases: Some(false),
+        dropout: keys.rate("dropout", &["resid_dropout"], 0.0)?,
+        embedding_dropout: Some(keys.rate("embedding_dropout", &["embed_dropout"], 0.0)?),
+        attention_dropout: keys.rate("attention_dropout", &["attention_dropout"], 0.0)?,
+        head: tied(keys, true)?,
+        init: Some(base(keys, 0.02)?),
+        ..plain
+    })
+}
+
+/// `[[["global", "local"], 12]]`: kinds of layers, and how often they repeat.
+fn attention_types(keys: &Keys, n_layers: usize, window: usize) -> Result<Vec<usize>, ImportError> {
+    let Some(value) = keys.raw("attention_types") else {
+        keys.note("windows", "every other block", "default of gpt_neo");
+        return Ok((0..n_layers).map(|block| if block % 2 == 1 { window } else { 0 }).collect());
+    };
+    let wrong = || ImportError::value("attention_types", "kinds of layers and how often they repeat", value, "");
+    let mut windows = Vec::new();
+    for pair in value.as_array().ok_or_else(wrong)? {
+        let kinds = pair.get(0).and_then(serde_json::Value::as_array).ok_or_else(wrong)?;
+        let times = pair.get(1).and_then(serde_json::Value::as_u64).ok_or_else(wrong)?;
+        for _ in 0..times.min(n_layers as u64) {
+            windows.extend(kinds.iter().map(|kind| if kind == "local" { window } else { 0 }));
+            if windows.len() > n_layers {
+                return Err(wrong());
+            }
+        }
+    }
+    if windows.len() == n_layers { Ok(windows) } else { Err(wrong()) }
+}
+
+/// OPT: ReLU; norms before or after the branches; token embeddings of another width.
+pub(super) fn opt(keys: &Keys) -> Result<Architecture, ImportError> {
+    let sizes = Standard { layers: 12, width: 768, heads: 12, ffn: 3072, vocab: 50272, positions: 2048 };
+    let plain = sizes.read(keys)?;
+    let before = keys.flag("norms before branches", &["do_layer_norm_before"], true)?;
+    let removed = keys.flag("no final norm", &["_remove_final_layer_norm"], false)?;
+    let embedding = keys.maybe_size("embedding_width", &["word_embed_proj_dim"])?;
+    Ok(Architecture {
+        activation: activation(keys, &["activation_function"], "relu", false)?,
+        norm_placement: if before { NormPlacement::Pre } else { NormPlacement::Post },
+        final_norm: Some(before && !removed),
+        embedding_width: embedding.filter(|width| *width != plain.d_model),
+        biases: keys.flag("biases", &["enable_bias"], true)?,
+        causal: true,
+        dropout: keys.rate("dropout", &["dropout"], 0.1)?,
+        embedding_dropout: Some(0.0),
+        attention_dropout: keys.rate("attention_dropout", &["attention_dropout"], 0.0)?,
+        head: tied(keys, true)?,
+        init: Some(base(keys, 0.02)?),
+        ..plain
+    })
+}
+
+/// BLOOM: ALiBi, a norm on the embeddings.
+pub(super) fn bloom(keys: &Keys) -> Result<Architecture, ImportError> {
+    let width = keys.size("d_model", &["hidden_size", "n_embed"], 64)?;
+    let sizes = Standard { layers: 2, width, heads: 8, ffn: 4 * width, vocab: 250_880, positions: 2048 };
+    let plain = sizes.read(keys)?;
+    let hidden = keys.rate("dropout", &["hidden_dropout"], 0.0)?;
+    Ok(Architecture {
+        activation: activation(keys, &[], "gelu_pytorch_tanh", false)?,
+        norm_eps: keys.number("norm_eps", &["layer_norm_epsilon"], 1e-5)?,
+        positions: Positions::Alibi,
+        embedding_norm: true,
+        skip_from_norm: keys.flag("skip_from_norm", &["apply_residual_connection_post_layernorm"], false)?,
+        causal: true,
+        dropout: hidden,
+        embedding_dropout: Some(0.0),
+        attention_dropout: keys.rate("attention_dropout", &["attention_dropout"], 0.0)?,
+        head: tied(keys, true)?,
+        init: Some(base(keys, 0.02)?),
+        ..plain
+    })
+}
+
+/// MPT: ALiBi, no biases.
+pub(super) fn mpt(keys: &Keys) -> Result<Architecture, ImportError> {
+    let width = keys.size("d_model", &["d_model", "hidden_size"], 2048)?;
+    let expansion = keys.size("expansion", &["expansion_ratio"], 4)?;
+    let sizes = Standard { layers: 24, width: 2048, heads: 16, ffn: expansion * width, vocab: 50368, positions: 2048 };
+    let plain = sizes.read(keys)?;
+    let nothing = serde_json::Map::new();
+    let attention = keys.inside(keys.nested("attn_config")?.unwrap_or(&nothing));
+    let alibi = attention.flag("alibi", &["alibi"], true)?;
+    let scale = attention.maybe_number("attention_scale", &["softmax_scale"])?;
+    let dropout = attention.rate("attention_dropout", &["attn_pdrop"], 0.0)?;
+    keys.absorb("attn_config", attention);
+    Ok(Architecture {
+        activation: activation(keys, &[], "gelu", false)?,
+        norm_eps: keys.number("norm_eps", &["layer_norm_epsilon"], 1e-5)?,
+        positions: if alibi { Positions::Alibi } else { Positions::Learned },
+        attention_scale: scale,
+        biases: !keys.flag("no biases", &["no_bias"], true)?,
+        causal: true,
+        dropout: keys.rate("dropout", &["resid_pdrop"], 0.0)?,
+        embedding_dropout: Some(keys.rate("embedding_dropout", &["emb_pdrop"], 0.0)?),
+        attention_dropout: dropout,
+        head: tied(keys, true)?,
+        init: Some(base(keys, 0.02)?),
+        ..plain
+    })
+}

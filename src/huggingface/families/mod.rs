@@ -1,0 +1,220 @@
+//! Families of models: how each reads its config.
+
+mod bert;
+mod deepseek;
+mod encoder_decoder;
+mod gemma;
+mod gpt;
+mod llama;
+mod parallel;
+mod vision;
+
+use serde_json::{Map, Value};
+use sigprop_stack::Init;
+
+use super::ImportError;
+use super::keys::Keys;
+use crate::architecture::{Activation, Architecture, Head, InitTable};
+
+/// Models whose configs are read alike.
+pub(super) struct Family {
+    pub(super) model_types: &'static [&'static str],
+    pub(super) read: fn(&Keys) -> Result<Architecture, ImportError>,
+}
+
+/// Every family.
+pub(super) const FAMILIES: &[Family] = &[
+    Family { model_types: &["gpt2"], read: gpt::gpt2 },
+    Family { model_types: &["gpt_bigcode"], read: gpt::bigcode },
+    Family { model_types: &["gpt_neo"], read: gpt::neo },
+    Family { model_types: &["opt"], read: gpt::opt },
+    Family { model_types: &["bloom"], read: gpt::bloom },
+    Family { model_types: &["mpt"], read: gpt::mpt },
+    Family { model_types: &["gptj"], read: parallel::gptj },
+    Family { model_types: &["gpt_neox"], read: parallel::neox },
+    Family { model_types: &["falcon"], read: parallel::falcon },
+    Family { model_types: &["phi"], read: parallel::phi },
+    Family { model_types: &["cohere", "cohere2"], read: parallel::cohere },
+    Family { model_types: &["stablelm"], read: parallel::stablelm },
+    Family { model_types: &["llama", "mistral", "smollm3", "ernie4_5", "seed_oss"], read: llama::llama },
+    Family { model_types: &["mixtral", "qwen3_moe"], read: llama::mixture },
+    Family { model_types: &["qwen2", "qwen3"], read: llama::qwen },
+    Family { model_types: &["phi3"], read: llama::phi3 },
+    Family { model_types: &["starcoder2", "nemotron", "arcee"], read: llama::ungated },
+    Family { model_types: &["granite"], read: llama::granite },
+    Family { model_types: &["olmo", "olmo2", "olmo3"], read: llama::olmo },
+    Family { model_types: &["gemma", "gemma2", "gemma3_text", "glm4"], read: gemma::gemma },
+    Family { model_types: &["deepseek_v2", "deepseek_v3"], read: deepseek::deepseek },
+    Family { model_types: &["bert", "roberta", "xlm-roberta", "camembert", "electra"], read: bert::bert },
+    Family { model_types: &["distilbert"], read: bert::distilbert },
+    Family { model_types: &["modernbert"], read: bert::modernbert },
+    Family { model_types: &["t5", "mt5", "umt5"], read: encoder_decoder::t5 },
+    Family { model_types: &["bart", "mbart"], read: encoder_decoder::bart },
+    Family { model_types: &["whisper"], read: encoder_decoder::whisper },
+    Family { model_types: &["vit"], read: vision::vit },
+    Family { model_types: &["clip_text_model", "clip_text"], read: vision::clip_text },
+    Family { model_types: &["clip_vision_model"], read: vision::clip_vision },
+];
+
+/// The family of a `model_type`.
+pub(super) fn find(model_type: &str) -> Option<&'static Family> {
+    FAMILIES.iter().find(|family| family.model_types.contains(&model_type))
+}
+
+/// Why networks of this kind are not computed, if they are not.
+pub(super) fn refused(model_type: &str, config: &Map<String, Value>) -> Option<String> {
+    const STATE_SPACE: [&str; 12] = [
+        "mamba",
+        "rwkv",
+        "jamba",
+        "falcon_h1",
+        "recurrent_gemma",
+        "zamba",
+        "bamba",
+        "granitemoehybrid",
+        "nemotron_h",
+        "lfm2",
+        "xlstm",
+        "qwen3_next",
+    ];
+    if STATE_SPACE.iter().any(|kind| model_type.contains(kind)) {
+        return Some(
+            "state-space, recurrent and hybrid layers are not attention; nothing is guessed for them".to_owned(),
+        );
+    }
+    let hyper = config.get("hc_mult").is_some_and(|value| !value.is_null());
+    if hyper {
+        return Some(
+            "hyper-connections (hc_mult) have several residual streams; nothing is guessed for them".to_owned(),
+        );
+    }
+    match model_type {
+        "albert" => Some("its blocks share their weights, whose gradients add up coherently".to_owned()),
+        "qwen2_moe" => Some("its shared experts are gated by a score of the token".to_owned()),
+        "gpt_oss" | "llama4" => Some("attention sinks and clamped experts are not computed".to_owned()),
+        _ => None,
+    }
+}
+
+/// What most decoders have: sizes under their standard names.
+struct Standard {
+    layers: usize,
+    width: usize,
+    heads: usize,
+    ffn: usize,
+    vocab: usize,
+    positions: usize,
+}
+
+impl Standard {
+    fn read(self, keys: &Keys) -> Result<Architecture, ImportError> {
+        const WIDTH: &[&str] = &["hidden_size", "d_model", "n_embd", "dim"];
+        let d_model = keys.size("d_model", WIDTH, self.width)?;
+        let n_heads = keys.size("n_heads", &["num_attention_heads", "n_head", "num_heads", "n_heads"], self.heads)?;
+        let n_layers = keys.depth(&["num_hidden_layers", "n_layer", "num_layers", "n_layers"], self.layers)?;
+        let positions = keys.size(
+            "positions",
+            &["max_position_embeddings", "n_positions", "max_seq_len", "max_sequence_length"],
+            self.positions,
+        )?;
+        Ok(Architecture {
+            n_layers,
+            d_model,
+            n_heads: Some(n_heads),
+            d_ff: Some(keys.size("d_ff", &["intermediate_size", "ffn_dim", "n_inner", "hidden_dim"], self.ffn)?),
+            vocab_size: keys.size("vocab_size", &["vocab_size"], self.vocab)?,
+            seq_len: positions.min(512),
+            ..Architecture::default()
+        })
+    }
+}
+
+/// Width of a head: its own key, else the width over the heads.
+fn head_width(keys: &Keys, architecture: &mut Architecture, default: Option<usize>) -> Result<usize, ImportError> {
+    let explicit = match (keys.maybe_size("d_head", &["head_dim"])?, default) {
+        (Some(width), _) => Some(width),
+        (None, Some(width)) => {
+            keys.note("d_head", width, format!("default of {}", keys.family()));
+            Some(width)
+        }
+        (None, None) => None,
+    };
+    architecture.d_head = explicit;
+    Ok(explicit.unwrap_or(architecture.d_model / architecture.n_heads.unwrap_or(1)).max(1))
+}
+
+/// Heads of keys and values.
+fn kv_heads(keys: &Keys, architecture: &mut Architecture, default: Option<usize>) -> Result<(), ImportError> {
+    let given = keys.maybe_size("n_kv_heads", &["num_key_value_heads", "num_kv_heads", "n_head_kv"])?;
+    architecture.n_kv_heads = given.or(default);
+    Ok(())
+}
+
+/// The output head.
+fn tied(keys: &Keys, default: bool) -> Result<Head, ImportError> {
+    Ok(if keys.flag("tied head", &["tie_word_embeddings"], default)? { Head::Tied } else { Head::Untied })
+}
+
+/// An activation by its name in the library, gated or not.
+fn activation(keys: &Keys, names: &[&'static str], default: &str, gated: bool) -> Result<Activation, ImportError> {
+    let word = keys.word("activation", names, default)?;
+    let plain = match word.as_str() {
+        "gelu" | "gelu_python" | "gelu_10" => Activation::Gelu,
+        "gelu_new" | "gelu_fast" | "gelu_pytorch_tanh" | "gelu_python_tanh" | "gelu_accurate" => Activation::GeluTanh,
+        "silu" | "swish" => Activation::Silu,
+        "relu" => Activation::Relu,
+        "relu2" => Activation::Relu2,
+        "relu6" => Activation::Relu6,
+        "quick_gelu" => Activation::QuickGelu,
+        "tanh" => Activation::Tanh,
+        "sigmoid" => Activation::Sigmoid,
+        "mish" => Activation::Mish,
+        "hardswish" => Activation::HardSwish,
+        "leaky_relu" => Activation::LeakyRelu,
+        "linear" => Activation::Identity,
+        _ => return Err(unsupported_activation(names[0], &word)),
+    };
+    if !gated {
+        return Ok(plain);
+    }
+    match plain {
+        Activation::Gelu => Ok(Activation::Geglu),
+        Activation::GeluTanh => Ok(Activation::GegluTanh),
+        Activation::Silu => Ok(Activation::Swiglu),
+        Activation::Relu => Ok(Activation::Reglu),
+        Activation::Sigmoid => Ok(Activation::Glu),
+        _ => Err(unsupported_activation(names[0], &format!("{word}, gated"))),
+    }
+}
+
+fn unsupported_activation(key: &str, word: &str) -> ImportError {
+    ImportError::value(
+        key,
+        "an activation that is computed",
+        &Value::from(word),
+        "gelu, gelu_new, silu, relu, quick_gelu …",
+    )
+}
+
+/// A table with other outputs of both branches.
+fn residual_outputs(table: InitTable, output: Init) -> InitTable {
+    InitTable { attention_output: output, ffn_out: output, expert_out: output, ..table }
+}
+
+/// Blocks with a window, from `layer_types`, if there are any.
+fn layer_types(keys: &Keys, window: usize) -> Result<Option<Vec<usize>>, ImportError> {
+    let Some(value) = keys.raw("layer_types") else { return Ok(None) };
+    let read = |kind: &Value| match kind.as_str() {
+        Some("sliding_attention" | "chunked_attention") => Some(window),
+        Some("full_attention") => Some(0),
+        _ => None,
+    };
+    let windows = value.as_array().and_then(|kinds| kinds.iter().map(read).collect::<Option<Vec<usize>>>());
+    match windows {
+        Some(windows) => {
+            keys.note("windows", windows.iter().filter(|window| **window > 0).count(), "layer_types");
+            Ok(Some(windows))
+        }
+        None => Err(ImportError::value("layer_types", "full_attention or sliding_attention per layer", value, "")),
+    }
+}

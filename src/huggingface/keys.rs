@@ -1,0 +1,195 @@
+//! Keys of a config: read under any of their names, noted down with where they come from.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::fmt::Display;
+
+use serde_json::{Map, Value};
+
+use super::{Field, ImportError, Options};
+
+/// Largest size that is read.
+const LARGEST: u64 = 1 << 20;
+/// Largest number of blocks that is read.
+const DEEPEST: usize = 100_000;
+
+/// A config while it is read.
+pub(super) struct Keys<'a> {
+    config: &'a Map<String, Value>,
+    family: &'a str,
+    pub(super) options: Options,
+    /// Keys that were asked for.
+    used: RefCell<BTreeSet<String>>,
+    fields: RefCell<Vec<Field>>,
+    warnings: RefCell<Vec<String>>,
+}
+
+impl<'a> Keys<'a> {
+    pub(super) fn new(config: &'a Map<String, Value>, family: &'a str, options: Options) -> Self {
+        let (used, fields, warnings) = Default::default();
+        Self { config, family, options, used, fields, warnings }
+    }
+
+    /// The `model_type`.
+    pub(super) fn family(&self) -> &str {
+        self.family
+    }
+
+    /// What was read, and what may have been missed.
+    pub(super) fn finish(self) -> (Vec<Field>, Vec<String>) {
+        let used = self.used.into_inner();
+        let mut warnings = self.warnings.into_inner();
+        let missed = self.config.iter().filter(|(key, value)| smells(key, value) && !used.contains(*key));
+        warnings.extend(missed.map(|(key, value)| {
+            format!("{key} = {value} is not understood for {}; the prediction leaves it out", self.family)
+        }));
+        (self.fields.into_inner(), warnings)
+    }
+
+    pub(super) fn warn(&self, warning: String) {
+        self.warnings.borrow_mut().push(warning);
+    }
+
+    /// Notes a value that follows from others.
+    pub(super) fn note(&self, name: &str, value: impl Display, origin: impl Display) {
+        let field = Field { name: name.to_owned(), value: value.to_string(), origin: origin.to_string() };
+        self.fields.borrow_mut().push(field);
+    }
+
+    /// The value of the first of `keys` that is there and not null, with the key.
+    fn find(&self, keys: &[&'static str]) -> Option<(&'static str, &'a Value)> {
+        self.used.borrow_mut().extend(keys.iter().map(|key| (*key).to_owned()));
+        keys.iter().find_map(|key| self.config.get(*key).filter(|value| !value.is_null()).map(|value| (*key, value)))
+    }
+
+    /// The value of a key, unread and unnoted.
+    pub(super) fn raw(&self, key: &'static str) -> Option<&'a Value> {
+        self.find(&[key]).map(|(_, value)| value)
+    }
+
+    /// Reads and notes a value, or its default.
+    fn read<T: Display>(
+        &self,
+        name: &str,
+        keys: &[&'static str],
+        default: Option<T>,
+        expected: &str,
+        convert: impl Fn(&Value) -> Option<T>,
+    ) -> Result<Option<T>, ImportError> {
+        let Some((key, value)) = self.find(keys) else {
+            if let Some(default) = &default {
+                self.note(name, default, format!("default of {}", self.family));
+            }
+            return Ok(default);
+        };
+        let Some(got) = convert(value) else {
+            return Err(ImportError::value(key, expected, value, ""));
+        };
+        self.note(name, &got, key);
+        Ok(Some(got))
+    }
+
+    /// A size that may be missing.
+    pub(super) fn maybe_size(&self, name: &str, keys: &[&'static str]) -> Result<Option<usize>, ImportError> {
+        self.read(name, keys, None, "a number between 1 and 1048576", size)
+    }
+
+    pub(super) fn size(&self, name: &str, keys: &[&'static str], default: usize) -> Result<usize, ImportError> {
+        let got = self.read(name, keys, Some(default), "a number between 1 and 1048576", size)?;
+        Ok(got.unwrap_or(default))
+    }
+
+    /// A number of blocks.
+    pub(super) fn depth(&self, keys: &[&'static str], default: usize) -> Result<usize, ImportError> {
+        let depth = |value: &Value| size(value).filter(|depth| *depth <= DEEPEST);
+        let got = self.read("n_layers", keys, Some(default), "a number between 1 and 100000", depth)?;
+        Ok(got.unwrap_or(default))
+    }
+
+    /// A count that may be zero.
+    pub(super) fn count(&self, name: &str, keys: &[&'static str], default: usize) -> Result<usize, ImportError> {
+        let count = |value: &Value| value.as_u64().filter(|count| *count <= LARGEST).map(|count| count as usize);
+        Ok(self.read(name, keys, Some(default), "a number between 0 and 1048576", count)?.unwrap_or(default))
+    }
+
+    pub(super) fn number(&self, name: &str, keys: &[&'static str], default: f64) -> Result<f64, ImportError> {
+        Ok(self.read(name, keys, Some(default), "a number", Value::as_f64)?.unwrap_or(default))
+    }
+
+    pub(super) fn maybe_number(&self, name: &str, keys: &[&'static str]) -> Result<Option<f64>, ImportError> {
+        self.read(name, keys, None, "a number", Value::as_f64)
+    }
+
+    /// A probability.
+    pub(super) fn rate(&self, name: &str, keys: &[&'static str], default: f64) -> Result<f64, ImportError> {
+        let rate = |value: &Value| value.as_f64().filter(|rate| (0.0..1.0).contains(rate));
+        Ok(self.read(name, keys, Some(default), "a number in [0, 1)", rate)?.unwrap_or(default))
+    }
+
+    pub(super) fn flag(&self, name: &str, keys: &[&'static str], default: bool) -> Result<bool, ImportError> {
+        Ok(self.read(name, keys, Some(default), "true or false", Value::as_bool)?.unwrap_or(default))
+    }
+
+    pub(super) fn word(&self, name: &str, keys: &[&'static str], default: &str) -> Result<String, ImportError> {
+        let word = |value: &Value| value.as_str().map(str::to_owned);
+        let got = self.read(name, keys, Some(default.to_owned()), "a word", word)?;
+        Ok(got.unwrap_or_else(|| default.to_owned()))
+    }
+
+    /// An object under a key, read with the same rules; an empty one if there is none.
+    pub(super) fn nested(&self, key: &'static str) -> Result<Option<&'a Map<String, Value>>, ImportError> {
+        match self.find(&[key]) {
+            None => Ok(None),
+            Some((_, Value::Object(inner))) => Ok(Some(inner)),
+            Some((_, got)) => Err(ImportError::value(key, "an object", got, "")),
+        }
+    }
+
+    /// Keys of an object inside this one, whose notes come back by [`Keys::absorb`].
+    pub(super) fn inside<'b>(&'b self, inner: &'b Map<String, Value>) -> Keys<'b> {
+        Keys::new(inner, self.family, self.options)
+    }
+
+    pub(super) fn absorb(&self, key: &str, inner: Keys) {
+        let (fields, warnings) = inner.finish();
+        let fields = fields.into_iter().map(|field| {
+            let origin =
+                if field.origin.starts_with("default of") { field.origin } else { format!("{key}.{}", field.origin) };
+            Field { origin, ..field }
+        });
+        self.fields.borrow_mut().extend(fields);
+        self.warnings.borrow_mut().extend(warnings.into_iter().map(|warning| format!("{key}: {warning}")));
+    }
+}
+
+fn size(value: &Value) -> Option<usize> {
+    value.as_u64().filter(|size| (1..=LARGEST).contains(size)).map(|size| size as usize)
+}
+
+/// Whether a key that nobody asked for may change signals.
+fn smells(key: &str, value: &Value) -> bool {
+    const SMELLS: [&str; 9] =
+        ["multiplier", "scale", "scaling", "cap", "norm", "alpha", "residual", "expert", "window"];
+    /// Keys of training, of heads and of generation.
+    const HARMLESS: [&str; 12] = [
+        "router_",
+        "aux_loss",
+        "capacity",
+        "layer_norm_elementwise_affine",
+        "_remove_final_layer_norm",
+        "normalize_",
+        "norm_bias",
+        "scoring_func",
+        "expert_parallel",
+        "weighted_layer",
+        "logit",
+        "encoder_no_repeat",
+    ];
+    let silent = match value {
+        Value::Null | Value::Bool(false) => true,
+        Value::Number(number) => number.as_f64().is_some_and(|x| x == 1.0 || x == 0.0),
+        Value::Bool(true) | Value::String(_) | Value::Array(_) | Value::Object(_) => false,
+    };
+    let name = key.to_ascii_lowercase();
+    !silent && SMELLS.iter().any(|smell| name.contains(smell)) && !HARMLESS.iter().any(|part| name.contains(part))
+}
