@@ -146,6 +146,10 @@ impl ShapeArguments {
         set(&mut architecture.qk_norm, self.qk_norm);
         set(&mut architecture.parallel, self.parallel);
         architecture.causal |= self.causal;
+        if self.layers.is_some() {
+            // A pattern of local and global blocks goes on.
+            architecture.windows = architecture.windows.iter().copied().cycle().take(architecture.n_layers).collect();
+        }
         if let Some(window) = self.window {
             architecture.windows = vec![window; architecture.n_layers];
         }

@@ -66,34 +66,53 @@ impl Cell {
 }
 
 /// How the cells of one group agree.
-pub(super) struct Verdict {
+pub(super) struct Agreement {
     pub(super) count: usize,
     pub(super) near: usize,
+    /// Median and 90th percentile of the size of the relative deviations.
+    pub(super) percentiles: [f64; 2],
+    /// Share of deviations within two standard errors.
+    pub(super) share_z_below_2: f64,
     /// Site, quantity and error of the cell with the largest excess over its bound.
-    pub(super) worst: Option<(String, &'static str, f64)>,
+    pub(super) worst: (String, &'static str, f64),
     pub(super) passes: bool,
 }
 
-impl Verdict {
-    pub(super) fn of(cells: &[Cell], group: Group) -> Self {
-        let cells: Vec<&Cell> = cells.iter().filter(|cell| cell.group == group).collect();
+impl Agreement {
+    /// None if there are no cells.
+    pub(super) fn of(group: Group, cells: &[&Cell]) -> Option<Self> {
         let near = cells.iter().filter(|cell| cell.is_near()).count();
         let excess = |cell: &Cell| cell.error().abs() / cell.bound();
-        let worst = cells.iter().max_by(|one, other| excess(one).total_cmp(&excess(other)));
-        let misses = (cells.len() - near) as f64;
+        let worst = cells.iter().max_by(|one, other| excess(one).total_cmp(&excess(other)))?;
         let count = cells.len() as f64;
         let passes = match group {
             Group::Stream | Group::Cross => {
                 near as f64 >= NEAR_SHARE * count && cells.iter().all(|cell| cell.is_possible())
             }
-            Group::Branch | Group::WeightGradient | Group::Weight => misses <= (MISSES * count).max(1.0),
+            Group::Branch | Group::WeightGradient | Group::Weight => {
+                (cells.len() - near) as f64 <= (MISSES * count).max(1.0)
+            }
             Group::First => true,
         };
-        Self {
+        let mut errors: Vec<f64> = cells.iter().map(|cell| cell.error().abs()).collect();
+        errors.sort_by(f64::total_cmp);
+        let close = cells.iter().filter(|cell| (cell.predicted - cell.observed).abs() < 2.0 * cell.std_error).count();
+        Some(Self {
             count: cells.len(),
             near,
-            worst: worst.map(|cell| (cell.site.clone(), cell.quantity, cell.error())),
+            percentiles: [0.5, 0.9].map(|share| errors[(share * (count - 1.0)).round() as usize]),
+            share_z_below_2: close as f64 / count,
+            worst: (worst.site.clone(), worst.quantity, worst.error()),
             passes,
-        }
+        })
+    }
+
+    /// The numbers of [`AGREEMENT`].
+    pub(super) fn numbers(&self) -> [String; 5] {
+        let [median, ninety] = self.percentiles.map(|error| format!("{error:.5}"));
+        [self.count.to_string(), self.near.to_string(), median, ninety, format!("{:.3}", self.share_z_below_2)]
     }
 }
+
+/// Columns of [`Agreement::numbers`].
+pub(super) const AGREEMENT: [&str; 5] = ["cells", "near", "p50", "p90", "share_z_below_2"];

@@ -10,14 +10,14 @@ use csv::Writer;
 
 use super::{
     case::{Case, Key},
-    gate::{Cell, Verdict},
+    gate::{AGREEMENT, Agreement, Cell},
     names::Group,
 };
 
 pub(super) struct Report {
     files: Option<Files>,
-    /// Cells and cells near, by family and group.
-    families: BTreeMap<(String, Group), [usize; 2]>,
+    /// Cells by family.
+    families: BTreeMap<String, Vec<Cell>>,
     failures: Vec<String>,
 }
 
@@ -42,8 +42,8 @@ const RESULTS: [&str; 13] = [
     "bound",
     "ok",
 ];
-const SUMMARY: [&str; 11] =
-    ["family", "case", "mode", "input", "group", "cells", "near", "worst_site", "worst_quantity", "worst_error", "ok"];
+const RUN: [&str; 5] = ["family", "case", "mode", "input", "group"];
+const WORST: [&str; 4] = ["worst_site", "worst_quantity", "worst_error", "ok"];
 
 impl Report {
     /// Writes into a folder, if there is one.
@@ -52,13 +52,13 @@ impl Report {
             fs::create_dir_all(folder).expect("the folder of the report can be made");
             let file = |name, header: &[&str]| {
                 let mut file = Writer::from_path(folder.join(name)).expect("the report can be written");
-                file.write_record(header).expect("the report can be written");
+                write(&mut file, header.iter().copied());
                 file
             };
             Files {
                 results: file("results.csv", &RESULTS),
-                summary: file("summary.csv", &SUMMARY),
-                families: file("families.csv", &["family", "group", "cells", "near", "share"]),
+                summary: file("summary.csv", &[RUN.as_slice(), &AGREEMENT, &WORST].concat()),
+                families: file("families.csv", &[["family", "group"].as_slice(), &AGREEMENT].concat()),
             }
         });
         Self { files, families: BTreeMap::new(), failures: Vec::new() }
@@ -71,28 +71,28 @@ impl Report {
             Ok(cells) => cells,
             Err(message) => {
                 self.failures.push(format!("{name} {mode} {input}: {message}"));
-                self.summary(&[&case.family, name, mode, input, "none", "0", "0", &message, "", "", "false"]);
                 return;
             }
         };
-        self.results(key, &cells);
         for group in Group::ALL {
-            let Verdict { count, near, worst, passes } = Verdict::of(&cells, group);
-            let Some((site, quantity, error)) = worst else { continue };
-            let (count_text, near_text, ok) = (count.to_string(), near.to_string(), passes.to_string());
-            let fields = [&case.family, name, mode, input, group.name(), &count_text, &near_text, &site, quantity];
-            self.summary(&[fields.as_slice(), &[&format!("{error:.5}"), &ok]].concat());
-            let [all, fine] = self.families.entry((case.family.clone(), group)).or_default();
-            *all += count;
-            *fine += near;
-            if !passes {
-                let group = group.name();
+            let Some(agreement) = agreement(&cells, group) else { continue };
+            let (site, quantity, error) = &agreement.worst;
+            if let Some(files) = &mut self.files {
+                let run = [&case.family, name, mode, input, group.name()];
+                let worst = [site.clone(), (*quantity).to_owned(), format!("{error:.5}"), agreement.passes.to_string()];
+                let numbers = agreement.numbers();
+                write(&mut files.summary, run.into_iter().chain(numbers.iter().chain(&worst).map(String::as_str)));
+            }
+            if !agreement.passes {
+                let Agreement { count, near, .. } = agreement;
+                let (group, error) = (group.name(), 100.0 * error);
                 self.failures.push(format!(
-                    "{name} {mode} {input}: {group}: {near} of {count} within bounds, worst {quantity} at {site}: {:.2} %",
-                    100.0 * error
+                    "{name} {mode} {input}: {group}: {near} of {count} within bounds, worst {quantity} at {site}: {error:.2} %"
                 ));
             }
         }
+        self.results(key, &cells);
+        self.families.entry(case.family.clone()).or_default().extend(cells);
     }
 
     fn results(&mut self, key: &Key, cells: &[Cell]) {
@@ -100,33 +100,37 @@ impl Report {
         for cell in cells {
             let numbers = [cell.predicted, cell.observed, cell.std_error, cell.error(), cell.bound()];
             let numbers = numbers.map(|number| format!("{number:.6e}"));
-            let layer = cell.layer.to_string();
+            let (layer, ok) = (cell.layer.to_string(), cell.is_near().to_string());
             let words =
                 [key.case.as_str(), &key.mode, &key.input, cell.group.name(), cell.quantity, &layer, &cell.site];
-            let record = words.into_iter().chain(numbers.iter().map(String::as_str)).map(str::to_owned);
-            let record = record.chain([cell.is_near().to_string()]);
-            files.results.write_record(record).expect("the report can be written");
+            write(&mut files.results, words.into_iter().chain(numbers.iter().map(String::as_str)).chain([ok.as_str()]));
         }
-        files.results.flush().expect("the report can be written");
-    }
-
-    fn summary(&mut self, record: &[&str]) {
-        let Some(files) = &mut self.files else { return };
-        files.summary.write_record(record).expect("the report can be written");
-        files.summary.flush().expect("the report can be written");
     }
 
     /// Writes the families and fails if any run did.
     pub(super) fn finish(mut self) {
         if let Some(files) = &mut self.files {
-            for ((family, group), [all, near]) in &self.families {
-                let share = format!("{:.4}", *near as f64 / *all as f64);
-                let record = [family, group.name(), &all.to_string(), &near.to_string(), &share];
-                files.families.write_record(record).expect("the report can be written");
+            for (family, cells) in &self.families {
+                for group in Group::ALL {
+                    let Some(agreement) = agreement(cells, group) else { continue };
+                    let numbers = agreement.numbers();
+                    let names = [family.as_str(), group.name()];
+                    write(&mut files.families, names.into_iter().chain(numbers.iter().map(String::as_str)));
+                }
             }
-            files.families.flush().expect("the report can be written");
         }
-        assert!(!self.families.is_empty(), "no run was compared: {}", self.failures.join("\n"));
-        assert!(self.failures.is_empty(), "{} deviations:\n{}", self.failures.len(), self.failures.join("\n"));
+        let failures = self.failures.join("\n");
+        assert!(self.failures.is_empty(), "{} deviations:\n{failures}", self.failures.len());
+        assert!(!self.families.is_empty(), "no run was chosen");
     }
+}
+
+fn agreement(cells: &[Cell], group: Group) -> Option<Agreement> {
+    Agreement::of(group, &cells.iter().filter(|cell| cell.group == group).collect::<Vec<_>>())
+}
+
+/// Writes a record at once, so that a run can be watched.
+fn write<'r>(file: &mut Writer<File>, record: impl Iterator<Item = &'r str>) {
+    file.write_record(record.map(str::as_bytes)).expect("the report can be written");
+    file.flush().expect("the report can be written");
 }
