@@ -54,7 +54,18 @@ fn far_off(comparisons: &[Comparison]) -> (usize, usize) {
             Compared::Site(Quantity::GradTokenCorrelation) => {
                 row.std_error.value().hypot(row.observed.value() * relative(&row.site, Quantity::GradVariance))
             }
-            Compared::Site(Quantity::Mean) | Compared::WeightGradient => continue,
+            // At single positions there is no more to see than on average.
+            Compared::Site(
+                Quantity::Mean
+                | Quantity::VarianceFirst
+                | Quantity::VarianceLast
+                | Quantity::GradVarianceFirst
+                | Quantity::GradVarianceLast,
+            )
+            | Compared::SecondMoment
+            | Compared::CrossProduct
+            | Compared::GradCrossProduct
+            | Compared::WeightGradient => continue,
         };
         all += 1;
         let off = row.relative_error.expect("nothing overflows").abs();

@@ -162,14 +162,17 @@ fn truncated_normals() {
 fn head(correlation: f64, rate: f64, score_std: f64, d: usize, d_out: usize, seq_len: usize) -> SiteTable {
     let map = |name: &str, weight_variance: f64| linear(name, d, d_out, weight_variance * d as f64);
     let core = Attention {
-        n_heads: 1,
-        n_kv_heads: 1,
-        d_head: d_out,
-        scale: (d_out as f64).sqrt().recip(),
         dropout_rate: rate,
-        query: vec![map("query", score_std * score_std / d as f64)],
-        key: vec![map("key", score_std * score_std / d as f64)],
-        value: vec![map("value", 1.0 / d as f64)],
+        ..Attention::plain(
+            1,
+            1,
+            d_out,
+            [
+                vec![map("query", score_std * score_std / d as f64)],
+                vec![map("key", score_std * score_std / d as f64)],
+                vec![map("value", 1.0 / d as f64)],
+            ],
+        )
     };
     let source = Source::Gaussian(Gaussian { width: d, variance: 1.0, correlation });
     let stack = stack(source, seq_len, vec![Node::new("heads", Op::Attention(core))]);

@@ -3,8 +3,8 @@
 use proptest::prelude::*;
 use sigprop::{PredictError, Sites, predict};
 use sigprop_stack::{
-    Activation, Attention, Embedding, EmbeddingTerm, Ids, Node, NormKind, Op, Product, Quantity, SiteTable, Source,
-    Stack,
+    Activation, Attention, Embedding, EmbeddingTerm, Ids, Node, NormKind, Op, PowerLaw, Product, Quantity, SiteTable,
+    Source, Stack,
 };
 
 use crate::support::{activation, dropout, gaussian_stack, linear, norm, residual, stack, tensor};
@@ -132,14 +132,17 @@ fn encoder(shape: &Shape) -> Stack {
     for index in 0..shape.blocks {
         let map = |name: &str, fan_in, fan_out, variance| linear(&format!("{name}{index}"), fan_in, fan_out, variance);
         let heads = Attention {
-            n_heads: 4,
-            n_kv_heads: 2,
-            d_head: 8,
-            scale: 8f64.sqrt().recip(),
             dropout_rate: shape.rate,
-            query: vec![map("query", width, 32, shape.score_variance)],
-            key: vec![map("key", width, 16, 1.0)],
-            value: vec![map("value", width, 16, 1.0)],
+            ..Attention::plain(
+                4,
+                2,
+                8,
+                [
+                    vec![map("query", width, 32, shape.score_variance)],
+                    vec![map("key", width, 16, 1.0)],
+                    vec![map("value", width, 16, 1.0)],
+                ],
+            )
         };
         let attention = vec![Node::new("heads", Op::Attention(heads)), map("output", 32, width, 1.0)];
         let gate = vec![map("gate", width, 64, 1.0), activation("activation", shape.function)];
@@ -153,7 +156,7 @@ fn encoder(shape: &Shape) -> Stack {
         EmbeddingTerm::LearnedPosition { table: tensor("position", 0.1) },
         EmbeddingTerm::Segment { table: tensor("segment", 0.1) },
     ];
-    let ids = Ids { vocab_size: 100, exponent: shape.exponent };
+    let ids = Ids::PowerLaw(PowerLaw { vocab_size: 100, exponent: shape.exponent });
     stack(Source::Embedding(Embedding { width, ids, terms }), shape.seq_len, body)
 }
 

@@ -27,7 +27,7 @@ pub(crate) fn linear(name: &str, fan_in: usize, fan_out: usize, variance: f64) -
 }
 
 pub(crate) fn norm(name: &str, kind: NormKind) -> Node {
-    Node::apply(name, Component::Norm(Norm { kind, eps: 1e-5, gain: 1.0 }))
+    Node::apply(name, Component::Norm(Norm { kind, eps: 1e-5, gain: 1.0, groups: 1 }))
 }
 
 pub(crate) fn activation(name: &str, activation: Activation) -> Node {
@@ -55,8 +55,7 @@ pub(crate) fn stack(source: Source, seq_len: usize, body: Vec<Node>) -> Stack {
     nodes.extend(body);
     Stack {
         name: "test".to_owned(),
-        seq_len,
-        streams: vec![Stream { name: "encoder".to_owned(), source, body: nodes }],
+        streams: vec![Stream { name: "encoder".to_owned(), seq_len, source, body: nodes }],
         gradient: GradientSeed { stream: 0, correlation: 0.25 },
     }
 }

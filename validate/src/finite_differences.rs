@@ -6,8 +6,9 @@
 use std::sync::atomic::AtomicBool;
 
 use sigprop_stack::{
-    Activation, Attention, Branch, Component, Dropout, Embedding, EmbeddingTerm, Fan, Gaussian, GradientSeed, Ids,
-    Init, Interpreter, Linear, Node, Norm, NormKind, Op, Product, Site, Source, Stack, Stream, Sum, Tensor, check, run,
+    Activation, Attention, Branch, Component, Concat, ConcatPart, Convolution, Dropout, Embedding, EmbeddingTerm, Fan,
+    Gaussian, GradientSeed, Ids, Init, Interpreter, Linear, Mask, Mixture, Node, Norm, NormKind, Op, PositionBias,
+    PowerLaw, Prepend, Product, Rotary, Scale, Site, Source, Stack, Stream, Sum, Tensor, Weighting, check, run,
 };
 
 use crate::{
@@ -21,6 +22,8 @@ use crate::{
 const TOLERANCE: f64 = 1e-7;
 const STEP: f64 = 1e-3;
 const WIDTH: usize = 6;
+/// Name of the stream whose input is changed.
+const FIRST: &str = "main";
 
 /// A sampler whose input is changed in one entry.
 struct Probe<'a> {
@@ -58,15 +61,19 @@ impl<'a> Interpreter for Probe<'a> {
     type Kept = Kept<'a>;
     type Error = Stop;
 
-    fn source(&mut self, at: &Site, source: &Source) -> Result<Signal<'a>, Stop> {
-        let mut input = (*self.sampler.source(at, source)?).clone();
-        input.entries_mut()[self.nudge.0] += self.nudge.1;
+    fn source(&mut self, at: &Site, stream: &Stream) -> Result<Signal<'a>, Stop> {
+        let mut input = (*self.sampler.source(at, stream)?).clone();
+        if stream.name == FIRST {
+            input.entries_mut()[self.nudge.0] += self.nudge.1;
+        }
         Ok(input.into())
     }
 
-    fn source_backward(&mut self, at: &Site, source: &Source, gradient: Array<f64>) -> Result<(), Stop> {
-        self.input_gradient = Some(gradient.clone());
-        self.sampler.source_backward(at, source, gradient)
+    fn source_backward(&mut self, at: &Site, stream: &Stream, gradient: Array<f64>) -> Result<(), Stop> {
+        if stream.name == FIRST {
+            self.input_gradient = Some(gradient.clone());
+        }
+        self.sampler.source_backward(at, stream, gradient)
     }
 
     fn seed(&mut self, at: &Site, seed: &GradientSeed, output: &Signal<'a>) -> Result<Array<f64>, Stop> {
@@ -118,6 +125,10 @@ impl<'a> Interpreter for Probe<'a> {
         self.sampler.join(at, fan, kept, parts)
     }
 
+    fn accumulate(&mut self, sum: Array<f64>, more: Array<f64>) -> Result<Array<f64>, Stop> {
+        self.sampler.accumulate(sum, more)
+    }
+
     fn observe(&mut self, at: &Site, signal: &Signal<'a>) {
         self.sampler.observe(at, signal);
     }
@@ -144,8 +155,7 @@ fn settings() -> Settings {
 fn stack_of(source: Source, seq_len: usize, body: Vec<Node>) -> Stack {
     Stack {
         name: "test".to_owned(),
-        seq_len,
-        streams: vec![Stream { name: "main".to_owned(), source, body }],
+        streams: vec![Stream { name: "main".to_owned(), seq_len, source, body }],
         gradient: GradientSeed { stream: 0, correlation: 0.3 },
     }
 }
@@ -155,19 +165,22 @@ fn gaussian(width: usize) -> Source {
 }
 
 fn assert_gradient(what: &str, body: Vec<Node>) {
-    let stack = stack_of(gaussian(WIDTH), 4, body);
-    check(&stack).expect("a stack that fits");
+    assert_stack_gradient(what, &stack_of(gaussian(WIDTH), 4, body));
+}
+
+fn assert_stack_gradient(what: &str, stack: &Stack) {
+    check(stack).expect("a stack that fits");
     let settings = settings();
-    let plan = Plan::new(&stack, &settings);
-    let probe = Probe::run(&stack, &plan, &settings, (0, 0.0), true);
+    let plan = Plan::new(stack, &settings);
+    let probe = Probe::run(stack, &plan, &settings, (0, 0.0), true);
     let gradient = probe.input_gradient.as_ref().expect("a backward pass");
     let largest = gradient.entries().iter().fold(0.0f64, |largest, g| largest.max(g.abs()));
     assert!(largest > 0.0, "{what}: no gradient");
     for (entry, &got) in gradient.entries().iter().enumerate() {
-        let expected = derivative(|change| Probe::run(&stack, &plan, &settings, (entry, change), true).loss());
+        let expected = derivative(|change| Probe::run(stack, &plan, &settings, (entry, change), true).loss());
         assert!((got - expected).abs() < TOLERANCE * largest, "{what}, entry {entry}: expected {expected}, got {got}");
     }
-    assert_recomputed(what, &stack, &plan, &settings, probe);
+    assert_recomputed(what, stack, &plan, &settings, probe);
 }
 
 /// Running chains again instead of keeping them changes no bit of any result.
@@ -197,14 +210,18 @@ fn attention(n_kv_heads: usize, dropout_rate: f64) -> Node {
     Node::new(
         "attention",
         Op::Attention(Attention {
-            n_heads,
-            n_kv_heads,
-            d_head,
-            scale: 0.8,
             dropout_rate,
-            query: vec![linear("query", WIDTH, n_heads * d_head)],
-            key: vec![linear("key", WIDTH, n_kv_heads * d_head)],
-            value: vec![linear("value", WIDTH, n_kv_heads * d_head)],
+            scale: 0.8,
+            ..Attention::plain(
+                n_heads,
+                n_kv_heads,
+                d_head,
+                [
+                    vec![linear("query", WIDTH, n_heads * d_head)],
+                    vec![linear("key", WIDTH, n_kv_heads * d_head)],
+                    vec![linear("value", WIDTH, n_kv_heads * d_head)],
+                ],
+            )
         }),
     )
 }
@@ -216,6 +233,8 @@ fn every_smooth_activation() {
         Activation::Gelu,
         Activation::GeluTanh,
         Activation::Silu,
+        Activation::QuickGelu,
+        Activation::Mish,
         Activation::Tanh,
         Activation::Sigmoid,
         Activation::Erf,
@@ -225,12 +244,18 @@ fn every_smooth_activation() {
     }
 }
 
-/// No input of these lies within two steps of the kink at zero.
+/// No input of these lies within two steps of a kink.
 #[test]
 fn every_activation_with_a_kink() {
-    for activation in
-        [Activation::Relu, Activation::LeakyRelu { slope: 0.1 }, Activation::Relu2, Activation::Elu, Activation::Selu]
-    {
+    for activation in [
+        Activation::Relu,
+        Activation::LeakyRelu { slope: 0.1 },
+        Activation::Relu2,
+        Activation::Relu6,
+        Activation::HardSwish,
+        Activation::Elu,
+        Activation::Selu,
+    ] {
         assert_gradient(&format!("{activation:?}"), vec![Node::apply("activation", Component::Activation(activation))]);
     }
 }
@@ -238,8 +263,11 @@ fn every_activation_with_a_kink() {
 #[test]
 fn both_norms() {
     for kind in [NormKind::LayerNorm, NormKind::RmsNorm] {
-        let norm = Norm { kind, eps: 0.1, gain: 1.3 };
-        assert_gradient(&format!("{kind:?}"), vec![Node::apply("norm", Component::Norm(norm))]);
+        for groups in [1, 2] {
+            let norm = Norm { kind, eps: 0.1, gain: 1.3, groups };
+            let what = format!("{kind:?} of {groups} groups");
+            assert_gradient(&what, vec![Node::apply("norm", Component::Norm(norm))]);
+        }
     }
 }
 
@@ -255,6 +283,123 @@ fn attention_with_groups_and_dropout() {
         let what = format!("{n_kv_heads} key and value heads, dropout {dropout_rate}");
         assert_gradient(&what, vec![attention(n_kv_heads, dropout_rate)]);
     }
+}
+
+/// Masks, caps and biases of scores; heads of values of another width.
+#[test]
+fn attention_that_is_not_plain() {
+    let plain = |d_value: usize| {
+        let states = [linear("query", WIDTH, 12), linear("key", WIDTH, 6), linear("value", WIDTH, 2 * d_value)];
+        Attention { d_value, ..Attention::plain(4, 2, 3, states.map(|state| vec![state])) }
+    };
+    let relative = |bidirectional| PositionBias::Relative {
+        table: tensor("relative", 0.7),
+        buckets: 4,
+        max_distance: 8,
+        bidirectional,
+    };
+    for (what, attention) in [
+        ("causal", Attention { mask: Mask::CAUSAL, ..plain(3) }),
+        ("window", Attention { mask: Mask { before: Some(1), after: Some(1) }, ..plain(3) }),
+        ("cap", Attention { softcap: Some(0.7), ..plain(3) }),
+        ("alibi", Attention { bias: Some(PositionBias::Alibi { slopes: vec![1.0, 0.5, 0.25, 0.0] }), ..plain(3) }),
+        ("relative", Attention { bias: Some(relative(true)), softcap: Some(1.5), ..plain(3) }),
+        ("relative, causal", Attention { bias: Some(relative(false)), mask: Mask::CAUSAL, ..plain(3) }),
+        ("values of width 5", plain(5)),
+    ] {
+        assert_gradient(what, vec![Node::new("attention", Op::Attention(attention))]);
+    }
+}
+
+#[test]
+fn positions_behind_the_source() {
+    let position = EmbeddingTerm::LearnedPosition { table: tensor("position", 0.5) };
+    let rotary = Rotary { d_head: 3, frequencies: vec![0.8] };
+    let body = vec![
+        Node::apply("scale", Component::Scale(Scale { factor: -1.7 })),
+        Node::apply("position", Component::Embedding(position)),
+        Node::apply("rotary", Component::Rotary(rotary)),
+        Node::apply("gelu", Component::Activation(Activation::Gelu)),
+    ];
+    assert_gradient("scale, positions, rotation", body);
+}
+
+#[test]
+fn tokens_that_come_and_go() {
+    let convolution = |name: &str, stride, fan_in, fan_out| {
+        let (weight, bias) = (tensor(&format!("{name}.weight"), 0.5), Some(tensor(&format!("{name}.bias"), 0.5)));
+        let convolution = Convolution { fan_in, fan_out, kernel: 3, stride, padding: 1, weight, bias };
+        Node::apply(name, Component::Convolution(convolution))
+    };
+    let token = Prepend { token: tensor("class", 1.0) };
+    let body = vec![
+        convolution("first", 1, WIDTH, 5),
+        Node::apply("gelu", Component::Activation(Activation::Gelu)),
+        convolution("second", 2, 5, WIDTH),
+        Node::apply("class", Component::Prepend(token)),
+        attention(2, 0.0),
+    ];
+    assert_gradient("convolutions and a class token", body);
+}
+
+#[test]
+fn chains_side_by_side() {
+    let part = |shared, body| ConcatPart { shared, body };
+    let parts = vec![part(false, vec![linear("own", WIDTH, 6)]), part(true, vec![linear("shared", WIDTH, 4)])];
+    let body = vec![
+        Node::new("concat", Op::Concat(Concat { n_heads: 3, parts })),
+        Node::apply("gelu", Component::Activation(Activation::Gelu)),
+    ];
+    assert_gradient("concat", body);
+}
+
+/// The choice of experts does not change within the steps.
+#[test]
+fn mixtures_of_experts() {
+    for weighting in [Weighting::Softmax, Weighting::Sigmoid] {
+        for normalised in [true, false] {
+            let mixture = Mixture {
+                n_experts: 3,
+                top_k: 2,
+                weighting,
+                normalised,
+                scale: 1.4,
+                router: tensor("router", 0.8),
+                expert: vec![linear("in", WIDTH, 4), Node::apply("gelu", Component::Activation(Activation::Gelu))],
+            };
+            let what = format!("{weighting:?}, normalised: {normalised}");
+            assert_gradient(&what, vec![Node::new("experts", Op::Mixture(mixture))]);
+        }
+    }
+}
+
+/// The gradient at the end of a decoder reaches the input of the encoder through two cross-attentions.
+#[test]
+fn a_memory_gathers_gradients() {
+    let cross = |name: &str| {
+        let state = |part: &str, width| vec![linear(&format!("{name}.{part}"), WIDTH, width)];
+        let states = [state("query", 6), state("key", 6), state("value", 6)];
+        let attention = Attention { memory: Some(0), ..Attention::plain(2, 2, 3, states) };
+        Node::new(name, Op::Attention(attention))
+    };
+    let skip = |body| Branch { scale: 1.0, drop_rate: 0.0, body };
+    let body = vec![
+        Node::new("first", Op::Sum(Sum { branches: vec![skip(Vec::new()), skip(vec![cross("cross")])] })),
+        cross("second"),
+    ];
+    let encoder = Stream {
+        name: FIRST.to_owned(),
+        seq_len: 4,
+        source: gaussian(WIDTH),
+        body: vec![attention(4, 0.0), linear("back", 12, WIDTH)],
+    };
+    let decoder = Stream { name: "decoder".to_owned(), seq_len: 3, source: gaussian(WIDTH), body };
+    let stack = Stack {
+        name: "two streams".to_owned(),
+        streams: vec![encoder, decoder],
+        gradient: GradientSeed { stream: 1, correlation: 0.0 },
+    };
+    assert_stack_gradient("cross-attention", &stack);
 }
 
 #[test]
@@ -298,7 +443,11 @@ fn tied_table_gradient() {
     assert_weight_gradient("table", |factor| {
         let table = || tensor("table", 0.7 * factor);
         let terms = vec![EmbeddingTerm::Token { table: table() }, EmbeddingTerm::SinusoidalPosition { scale: 1.0 }];
-        let source = Source::Embedding(Embedding { width: 1, ids: Ids { vocab_size: 1, exponent: 1.0 }, terms });
+        let source = Source::Embedding(Embedding {
+            width: 1,
+            ids: Ids::PowerLaw(PowerLaw { vocab_size: 1, exponent: 1.0 }),
+            terms,
+        });
         let tanh = Node::apply("tanh", Component::Activation(Activation::Tanh));
         let head = Linear { fan_in: 1, fan_out: 1, weight: table(), bias: None };
         stack_of(source, 3, vec![tanh, Node::apply("head", Component::Linear(head))])
@@ -311,7 +460,7 @@ fn assert_weight_gradient(name: &str, stack: impl Fn(f64) -> Stack) {
     let measured = stack(1.0);
     let plan = Plan::new(&measured, &settings);
     let replicate = Probe::run(&measured, &plan, &settings, (0, 0.0), true).sampler.finish();
-    let got = replicate.weights[plan.tensor_index[name]].expect("a gradient").second_moment();
+    let got = replicate.weights[plan.tensor_index[&(name.to_owned(), None)]].expect("a gradient").second_moment();
 
     let slope = derivative(|change| {
         let stack = stack(1.0 + change);

@@ -12,9 +12,9 @@
 //!
 //! let stack = Stack {
 //!     name: "one ReLU".to_owned(),
-//!     seq_len: 4,
 //!     streams: vec![Stream {
 //!         name: "main".to_owned(),
+//!         seq_len: 4,
 //!         source: Source::Gaussian(Gaussian { width: 256, variance: 1.0, correlation: 0.0 }),
 //!         body: vec![Node::apply("relu", Component::Activation(Activation::Relu))],
 //!     }],

@@ -45,6 +45,27 @@ pub struct Attention {
     pub memory: Option<usize>,
 }
 
+impl Attention {
+    /// Ordinary attention: every query sees every key, scores are q·k/√`d_head`.
+    pub fn plain(n_heads: usize, n_kv_heads: usize, d_head: usize, [query, key, value]: [Vec<Node>; 3]) -> Self {
+        Self {
+            n_heads,
+            n_kv_heads,
+            d_head,
+            d_value: d_head,
+            scale: (d_head as f64).powf(-0.5),
+            softcap: None,
+            mask: Mask::FULL,
+            bias: None,
+            dropout_rate: 0.0,
+            query,
+            key,
+            value,
+            memory: None,
+        }
+    }
+}
+
 /// The keys that query a sees: those from a − `before` to a + `after`; none: no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

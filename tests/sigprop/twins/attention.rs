@@ -14,14 +14,17 @@ fn attention(shape: &Shape, seq_len: usize) -> sigprop_stack::Stack {
     let (width, d_head) = (256, 64);
     let (queries, keys) = (shape.n_heads * d_head, shape.n_kv_heads * d_head);
     let core = Attention {
-        n_heads: shape.n_heads,
-        n_kv_heads: shape.n_kv_heads,
-        d_head,
-        scale: (d_head as f64).sqrt().recip(),
         dropout_rate: shape.dropout_rate,
-        query: vec![linear("query", width, queries, shape.score_std)],
-        key: vec![linear("key", width, keys, shape.score_std)],
-        value: vec![linear("value", width, keys, 1.0)],
+        ..Attention::plain(
+            shape.n_heads,
+            shape.n_kv_heads,
+            d_head,
+            [
+                vec![linear("query", width, queries, shape.score_std)],
+                vec![linear("key", width, keys, shape.score_std)],
+                vec![linear("value", width, keys, 1.0)],
+            ],
+        )
     };
     let body = vec![
         norm("norm", NormKind::RmsNorm),

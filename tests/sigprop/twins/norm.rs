@@ -14,7 +14,7 @@ fn norms_of_gaussian_tokens() {
 #[test]
 fn eps_and_gain_scale_the_output() {
     for kind in [NormKind::LayerNorm, NormKind::RmsNorm] {
-        let body = vec![Node::apply("norm", Component::Norm(Norm { kind, eps: 0.5, gain: 1.7 }))];
+        let body = vec![Node::apply("norm", Component::Norm(Norm { kind, eps: 0.5, gain: 1.7, groups: 1 }))];
         assert_twin(&gaussian_stack(256, 0.5, 6, body), 600);
     }
 }

@@ -10,16 +10,16 @@ fn probabilities_from_flat_to_condensed() {
     let (width, seq_len) = (256, 64);
     for score_variance in [0.1, 1.0, 4.0, 16.0] {
         let std = f64::sqrt(score_variance);
-        let core = Attention {
-            n_heads: 1,
-            n_kv_heads: 1,
-            d_head: width,
-            scale: (width as f64).sqrt().recip(),
-            dropout_rate: 0.0,
-            query: vec![linear("query", width, width, std)],
-            key: vec![linear("key", width, width, std)],
-            value: vec![linear("value", width, width, 1.0)],
-        };
+        let core = Attention::plain(
+            1,
+            1,
+            width,
+            [
+                vec![linear("query", width, width, std)],
+                vec![linear("key", width, width, std)],
+                vec![linear("value", width, width, 1.0)],
+            ],
+        );
         let stack = gaussian_stack(width, 1.0, seq_len, vec![Node::new("heads", Op::Attention(core))]);
         let predicted = predict(&stack, Sites::All).expect("valid").table;
         let observed = sample(&stack, 300).table;

@@ -238,21 +238,7 @@ mod tests {
     use crate::{array::Shape, random::Purpose};
 
     fn plain(n_heads: usize, n_kv_heads: usize) -> Attention {
-        Attention {
-            n_heads,
-            n_kv_heads,
-            d_head: 1,
-            d_value: 1,
-            scale: 1.0,
-            softcap: None,
-            mask: Mask::FULL,
-            bias: None,
-            dropout_rate: 0.0,
-            query: Vec::new(),
-            key: Vec::new(),
-            value: Vec::new(),
-            memory: None,
-        }
+        Attention::plain(n_heads, n_kv_heads, 1, [const { Vec::new() }; 3])
     }
 
     fn array(seq_len: usize, entries: &[f64]) -> Rc<Array<f64>> {
