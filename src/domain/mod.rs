@@ -84,8 +84,8 @@ pub(crate) struct Pooled {
     pub(crate) second: f64,
     /// Average over pairs of different positions; none of a single one.
     pub(crate) cross: Option<f64>,
-    /// Mean and second moment at the first and the last position.
-    pub(crate) ends: [(f64, f64); 2],
+    /// Mean and second moment at the first and the last position; none of what has no positions of its own.
+    pub(crate) ends: Option<[(f64, f64); 2]>,
 }
 
 impl Domain {
@@ -182,7 +182,13 @@ impl Domain {
                 rows.iter().sum::<f64>() / (count * (count - 1)) as f64
             }),
         };
-        Pooled { ln_unit, mean: average(&|moment| moment.0), second, cross, ends: [moments[0], moments[count - 1]] }
+        Pooled {
+            ln_unit,
+            mean: average(&|moment| moment.0),
+            second,
+            cross,
+            ends: Some([moments[0], moments[count - 1]]),
+        }
     }
 
     /// ln Σ_ab E x_a·x_b E g_a·g_b, summed over all tokens: what the gradient of a weight collects; with its
@@ -239,16 +245,18 @@ impl Pooled {
         let factor = |pooled: &Self| (pooled.ln_unit - ln_unit).exp();
         let mean = |of: &dyn Fn(&Self) -> f64| all.clone().map(|pooled| of(&pooled)).sum::<f64>() / count;
         let end = |index: usize| {
-            let first = mean(&|pooled| pooled.ends[index].0 * factor(pooled).sqrt());
-            (first, mean(&|pooled| pooled.ends[index].1 * factor(pooled)))
+            let at = |pooled: &Self| pooled.ends.map_or((0.0, 0.0), |ends| ends[index]);
+            let first = mean(&|pooled| at(pooled).0 * factor(pooled).sqrt());
+            (first, mean(&|pooled| at(pooled).1 * factor(pooled)))
         };
+        let has_ends = all.clone().all(|pooled| pooled.ends.is_some());
         let has_pairs = all.clone().all(|pooled| pooled.cross.is_some());
         Self {
             ln_unit,
             mean: mean(&|pooled| pooled.mean * factor(pooled).sqrt()),
             second: mean(&|pooled| pooled.second * factor(pooled)),
             cross: has_pairs.then(|| mean(&|pooled| pooled.cross.unwrap_or(0.0) * factor(pooled))),
-            ends: [end(0), end(1)],
+            ends: has_ends.then(|| [end(0), end(1)]),
         }
     }
 }

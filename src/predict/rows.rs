@@ -128,7 +128,8 @@ fn cells(signal: &Pooled, gradient: Option<&Pooled>) -> [Option<Cell>; Quantity:
     if let Some(cross) = signal.cross.filter(|_| variance > 0.0) {
         set(Quantity::TokenCorrelation, ((cross - square) / variance).into());
     }
-    for (quantity, (mean, second)) in [Quantity::VarianceFirst, Quantity::VarianceLast].into_iter().zip(signal.ends) {
+    let ends = signal.ends.into_iter().flatten();
+    for (quantity, (mean, second)) in [Quantity::VarianceFirst, Quantity::VarianceLast].into_iter().zip(ends) {
         set(quantity, Number::scaled((second - mean * mean).max(0.0), signal.ln_unit));
     }
     let Some(gradient) = gradient else { return cells };
@@ -137,8 +138,8 @@ fn cells(signal: &Pooled, gradient: Option<&Pooled>) -> [Option<Cell>; Quantity:
     if let Some(cross) = gradient.cross.filter(|_| gradient.second > 0.0) {
         set(Quantity::GradTokenCorrelation, (cross / gradient.second).into());
     }
-    let ends = [Quantity::GradVarianceFirst, Quantity::GradVarianceLast].into_iter().zip(gradient.ends);
-    for (quantity, (_, second)) in ends {
+    let ends = gradient.ends.into_iter().flatten();
+    for (quantity, (_, second)) in [Quantity::GradVarianceFirst, Quantity::GradVarianceLast].into_iter().zip(ends) {
         set(quantity, Number::scaled(second, gradient.ln_unit));
     }
     cells

@@ -7,7 +7,7 @@ use sigprop_stack::{Component, Embedding, Fan, GradientSeed, Ids, Interpreter, M
 
 use super::rows::{Rows, WeightNote};
 use super::{PredictError, Sites};
-use crate::domain::{Domain, Exchangeable, Gradient, Signal};
+use crate::domain::{Domain, Exchangeable, Gradient, Pooled, Signal};
 use crate::moments::{Token, TokenGradient};
 use crate::rules::activation::Profiles;
 use crate::rules::attention::{exchangeable, gram};
@@ -205,7 +205,8 @@ impl Moments {
         };
         self.rows.caveat(at, caveat);
         if let Some(probabilities) = probabilities {
-            self.rows.signal(at.layer(), at.sibling("softmax"), false, self.domain.pool(&probabilities));
+            let pooled = Pooled { ends: None, ..self.domain.pool(&probabilities) };
+            self.rows.signal(at.layer(), at.sibling("softmax"), false, pooled);
         }
         (output, kept)
     }
@@ -392,14 +393,16 @@ impl Interpreter for Moments {
                 let Domain::Exchangeable(domain) = &self.domain else { unreachable!("the domain does not change") };
                 if self.sites == Sites::All && at.is_observed() {
                     let backward = attended.probabilities_backward(attention, &gradient);
-                    self.rows.gradient(&at.sibling("softmax"), self.domain.pool_gradient(&backward));
+                    let pooled = Pooled { ends: None, ..self.domain.pool_gradient(&backward) };
+                    self.rows.gradient(&at.sibling("softmax"), pooled);
                 }
                 attended.split(attention, domain, &gradient).into()
             }
             (Fan::Attention(attention), Kept::Gram(attended)) => {
                 if self.sites == Sites::All && at.is_observed() {
                     let backward = attended.probabilities_backward(attention, &gradient);
-                    self.rows.gradient(&at.sibling("softmax"), self.domain.pool_gradient(&backward));
+                    let pooled = Pooled { ends: None, ..self.domain.pool_gradient(&backward) };
+                    self.rows.gradient(&at.sibling("softmax"), pooled);
                 }
                 attended.split(attention, &gradient).into()
             }

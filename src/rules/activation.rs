@@ -50,7 +50,8 @@ use crate::moments::{Token, TokenGradient, ln_correction, width_caveat};
 /// Profiles and tables already integrated: blocks of one kind meet nearly the same scale again and again.
 #[derive(Default)]
 pub(crate) struct Profiles {
-    profiles: HashMap<Key, Arc<Profile>>,
+    /// With the ln σ² each was made for, the first that was met in its cell.
+    profiles: HashMap<Key, (f64, Arc<Profile>)>,
     tables: HashMap<Key, Arc<Table>>,
 }
 
@@ -61,8 +62,9 @@ type Key = (Words, i64);
 type Words = (std::mem::Discriminant<Activation>, u64);
 
 impl Profiles {
-    /// Distance of profiles in ln σ²; half of it is bridged to first order, with an error of half its square.
-    const STEP: f64 = 2e-3;
+    /// Size in ln σ² of the cells that share a profile: of one token for all, and of one per position. It is bridged
+    /// to first order, with an error of half its square.
+    const CELLS: [f64; 2] = [1e-5, 1e-3];
     /// Distance of tables of cosines in ln σ², between which they are interpolated.
     const TABLE_STEP: f64 = 0.125;
     /// ln σ² of a signal that is zero as far as f64 can tell.
@@ -70,22 +72,22 @@ impl Profiles {
 
     /// The rule of `activation` for `tokens`.
     pub(crate) fn rule(&mut self, activation: Activation, tokens: &[Token]) -> Rule {
-        let profiles = tokens.iter().map(|token| self.scaled(activation, token)).collect();
+        let cell = Self::CELLS[usize::from(tokens.len() > 1)];
+        let profiles = tokens.iter().map(|token| self.scaled(activation, token, cell)).collect();
         let tables = if tokens.len() > 1 { self.tables(activation, tokens) } else { Vec::new() };
         Rule { activation, profiles, tables }
     }
 
-    fn scaled(&mut self, activation: Activation, x: &Token) -> Scaled {
+    fn scaled(&mut self, activation: Activation, x: &Token, cell: f64) -> Scaled {
         let ln_scale = x.ln_second.max(Self::SMALLEST);
         // A homogeneous activation has one profile, and shifts by any amount are exact.
-        let place = match homogeneous(activation) {
-            Some(_) => 0,
-            None => (ln_scale / Self::STEP).round() as i64,
+        let (place, anchor) = match homogeneous(activation) {
+            Some(_) => (0, 0.0),
+            None => ((ln_scale / cell).round() as i64, ln_scale),
         };
-        let anchor = Self::STEP * place as f64;
         let profile = self.profiles.entry((words(activation), place));
-        let profile = profile.or_insert_with(|| Arc::new(Profile::new(activation, anchor)));
-        Scaled { profile: Arc::clone(profile), shift: ln_scale - anchor }
+        let (anchor, profile) = profile.or_insert_with(|| (anchor, Arc::new(Profile::new(activation, anchor))));
+        Scaled { profile: Arc::clone(profile), shift: ln_scale - *anchor }
     }
 
     /// Tables that cover the scales of all pairs of `tokens`.

@@ -79,7 +79,9 @@ fn assert_agreement(cases: &[(&str, &str, usize)], replicates: usize) {
     for (scheme, file, blocks) in cases {
         let rows = comparisons(scheme, file, *blocks, replicates);
         for (quantity, fit) in summarise(&rows).quantities {
-            let spans = fit.ln_range.is_some_and(|range| range > 1.0);
+            // A single position is 128 times noisier than their average.
+            let averaged = !quantity.name().ends_with("_first") && !quantity.name().ends_with("_last");
+            let spans = averaged && fit.ln_range.is_some_and(|range| range > 1.0);
             assert!(!spans || fit.r2_log > Some(R2), "{scheme} {file} {}: {fit:?}", quantity.name());
         }
         pooled.extend(rows);

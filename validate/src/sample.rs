@@ -394,16 +394,16 @@ impl<T: Scalar> Interpreter for Sampler<'_, T> {
     }
 
     fn join(&mut self, _: &Site, fan: Fan, kept: Vec<Shared<T>>, parts: Vec<Array<T>>) -> Result<Array<T>, Stop> {
-        let sum = parts.into_iter().reduce(plus).expect("a checked fan has parts");
+        let sum = parts.into_iter().reduce(|sum, part| plus(sum, &part)).expect("a checked fan has parts");
         Ok(match fan {
             // What came through the router.
-            Fan::Mixture(_) => kept.into_iter().fold(sum, |sum, more| plus(sum, Rc::unwrap_or_clone(more))),
+            Fan::Mixture(_) => kept.into_iter().fold(sum, |sum, more| plus(sum, &more)),
             Fan::Sum(_) | Fan::Product(_) | Fan::Concat(_) | Fan::Attention(_) => sum,
         })
     }
 
     fn accumulate(&mut self, sum: Array<T>, more: Array<T>) -> Result<Array<T>, Stop> {
-        Ok(plus(sum, more))
+        Ok(plus(sum, &more))
     }
 
     fn observe(&mut self, at: &Site, signal: &Shared<T>) {
@@ -419,8 +419,8 @@ impl<T: Scalar> Interpreter for Sampler<'_, T> {
     }
 }
 
-fn plus<T: Scalar>(mut sum: Array<T>, more: Array<T>) -> Array<T> {
-    sum.add(&more);
+fn plus<T: Scalar>(mut sum: Array<T>, more: &Array<T>) -> Array<T> {
+    sum.add(more);
     sum
 }
 
