@@ -36,6 +36,6 @@ pub enum ArchitectureError {
         message: String,
     },
     /// A configuration of another library.
-    #[error("Hugging Face configs are not supported yet (the file has a model_type)")]
+    #[error("expected an architecture, got a Hugging Face config (it has a model_type), which must be JSON")]
     HuggingFace,
 }

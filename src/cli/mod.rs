@@ -11,6 +11,7 @@ mod predict;
 mod prose;
 mod schemes;
 mod shape;
+mod source;
 mod validate;
 
 use std::process::ExitCode;

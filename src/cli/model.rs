@@ -1,18 +1,13 @@
 //! Which network: MODEL, the flags that override it, and the stack they become.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use clap::{Arg, Args};
 use sigprop::{
     Caveat,
-    architecture::{Architecture, Format},
     assemble::{Assembled, Run, assemble},
     cost::Cost,
-    presets::Preset,
     schemes::Scheme,
     stack_file::{read_stack, stack_json},
     verdict::Shape,
@@ -24,16 +19,20 @@ use super::{
     output::emit,
     parse,
     shape::ShapeArguments,
+    source::ConfigArguments,
 };
 
 /// MODEL, the flags that override it, its scheme and its input.
 #[derive(Args, Debug)]
 #[command(mut_args(apart_from_stack))]
 pub(crate) struct ModelArguments {
-    /// A preset (see `sigprop models`), a TOML or JSON architecture file, or `mlp`; without it the
-    /// flags describe a plain encoder.
+    /// A Hugging Face config.json (`-` reads it from standard input), a preset (see `sigprop models`), a TOML or
+    /// JSON architecture file, or `mlp`; without it the flags describe a plain encoder.
     #[arg(value_name = "MODEL")]
     model: Option<String>,
+
+    #[command(flatten)]
+    config: ConfigArguments,
 
     #[command(flatten)]
     shape: ShapeArguments,
@@ -76,8 +75,8 @@ fn apart_from_stack(argument: Arg) -> Arg {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Initialisation")]
 pub(crate) struct SchemeArguments {
-    /// A scheme, with its arguments: `normal:0.02`, `dslm:k=2,alpha=1` (see `sigprop schemes`)
-    /// [default: the model's own, else xavier].
+    /// A scheme, with its arguments: `normal:0.02`, `dslm:k=2,alpha=1` (see `sigprop schemes`); `hf@5.0` is what
+    /// that release of transformers draws for a config [default: the model's own, else xavier].
     #[arg(long, value_name = "NAME[:ARGUMENTS]")]
     scheme: Option<String>,
 
@@ -130,10 +129,9 @@ impl ModelArguments {
             let cost = Cost::of(&stack, None)?;
             return Ok(Network { stack, caveats: Vec::new(), cost, scheme: None });
         }
-        let mut architecture = match &self.model {
-            Some(model) => find(model)?,
-            None => Architecture::default(),
-        };
+        let described = self.config.described(self.model.as_deref(), self.scheme.scheme.as_deref())?;
+        let mut warnings = described.caveats();
+        let mut architecture = described.architecture;
         self.shape.override_fields(&mut architecture)?;
         let scheme = self.scheme.scheme(architecture.scheme.as_deref())?;
         let input = self.input.input(&architecture)?;
@@ -144,8 +142,14 @@ impl ModelArguments {
             loss_at: self.loss_at.map(Into::into),
         };
         let Assembled { stack, caveats } = assemble(&architecture, &scheme, &input, &run)?;
+        warnings.extend(caveats);
         let cost = Cost::of(&stack, Some(&architecture))?;
-        Ok(Network { stack, caveats, cost, scheme: Some(scheme) })
+        Ok(Network { stack, caveats: warnings, cost, scheme: Some(scheme) })
+    }
+
+    /// Tells how a config was read, if that is asked for; whether it was.
+    pub(crate) fn explain(&self) -> anyhow::Result<bool> {
+        self.config.explain(self.model.as_deref(), self.scheme.scheme.as_deref())
     }
 
     /// Writes the stack where it is wanted; whether standard output is taken by it.
@@ -167,7 +171,9 @@ fn stream_named(stack: &Stack, name: &str) -> anyhow::Result<usize> {
 impl SchemeArguments {
     /// The scheme asked for, else the model's own, else xavier; with the arguments given as flags.
     fn scheme(&self, own: Option<&str>) -> anyhow::Result<Scheme> {
-        let mut text = self.scheme.as_deref().or(own).unwrap_or("xavier").to_owned();
+        let named = self.scheme.as_deref().or(own).unwrap_or("xavier");
+        // The release has been heard when the config was read.
+        let mut text = if named.starts_with("hf@") { "hf" } else { named }.to_owned();
         for (flag, key, value) in [("--dslm-k", "k", self.dslm_k), ("--dslm-alpha", "alpha", self.dslm_alpha)] {
             let Some(value) = value else { continue };
             if text != "dslm" && !text.starts_with("dslm:") {
@@ -178,34 +184,4 @@ impl SchemeArguments {
         }
         Ok(Scheme::parse(&text)?)
     }
-}
-
-/// A file, `mlp` or a preset.
-fn find(model: &str) -> anyhow::Result<Architecture> {
-    let path = Path::new(model);
-    let extension = path.extension().and_then(|extension| extension.to_str());
-    let format = match extension {
-        Some("toml") => Some(Format::Toml),
-        Some("json") => Some(Format::Json),
-        Some(_) | None => None,
-    };
-    if let Some(format) = format {
-        return read(path, format);
-    }
-    if model == "mlp" {
-        return Ok(Architecture::mlp());
-    }
-    if path.components().count() > 1 || path.exists() {
-        bail!("{model}: expected an architecture file named *.toml or *.json");
-    }
-    Ok(Preset::find(model)?.architecture()?)
-}
-
-fn read(path: &Path, format: Format) -> anyhow::Result<Architecture> {
-    let bytes = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
-    let text = str::from_utf8(&bytes).with_context(|| format!("{}: expected UTF-8 text", path.display()))?;
-    if text.trim().is_empty() {
-        bail!("{}: expected an architecture, got an empty file", path.display());
-    }
-    Architecture::from_file_text(text, format).with_context(|| path.display().to_string())
 }

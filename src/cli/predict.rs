@@ -97,6 +97,9 @@ impl From<Failure> for FailOn {
 
 impl Arguments {
     pub(crate) fn run(self, console: Console) -> anyhow::Result<Outcome> {
+        if self.model.explain()? {
+            return Ok(Outcome::Done);
+        }
         let network = self.model.network()?;
         if self.model.dump(&network.stack)? {
             return Ok(Outcome::Done);

@@ -495,7 +495,10 @@ impl Interpreter for Moments {
 
     fn observe_gradient(&mut self, at: &Site, gradient: &Gradient) {
         if self.tells(at) {
-            self.rows.gradient(&at.to_string(), self.domain.pool_gradient(gradient));
+            let pooled = self.domain.pool_gradient(gradient);
+            // One expert has its part of what reaches all.
+            let ln_part = if at.expert().is_some() { -self.experts.ln() } else { 0.0 };
+            self.rows.gradient(&at.to_string(), Pooled { ln_unit: pooled.ln_unit + ln_part, ..pooled });
         }
     }
 

@@ -37,6 +37,11 @@ impl Averages {
         self.slope <= 0.0 && self.keys.iter().all(|keys| *keys == (0..self.n_keys))
     }
 
+    /// Whether weights fall with distance.
+    pub(super) fn decays(&self) -> bool {
+        self.slope > 0.0
+    }
+
     /// The keys of query `a` and their weights.
     pub(super) fn weighted_keys(&self, a: usize) -> impl Iterator<Item = (usize, f64)> {
         self.keys[a].clone().map(move |b| (b, self.weights[a] * self.decay(a.abs_diff(b))))

@@ -92,7 +92,6 @@ pub(crate) struct Attended {
 }
 
 /// Keys as the softmax sees them.
-#[derive(Clone, Copy)]
 struct Keys {
     /// n_e.
     effective: f64,
@@ -106,6 +105,8 @@ struct Keys {
     score_variance: f64,
     /// E (d score after the cap/d score)².
     score_slope: f64,
+    /// Why the cap is not taken exactly.
+    cap: Option<(&'static str, String)>,
     /// ln of the rest of v.
     ln_beyond: f64,
     /// w.
@@ -315,11 +316,10 @@ impl Attended {
                 format!("cosine {:.2}", keys.key_cosine),
             ));
         }
-        self.query
-            .cosines
-            .iter()
-            .find(|&&cosine| cosine < -0.1 && keys.contrast > 0.1)
-            .map(|cosine| ("attention between tokens that point in opposite directions", format!("cosine {cosine:.3}")))
+        let opposite = self.query.cosines.iter().find(|&&cosine| cosine < -0.1 && keys.contrast > 0.1).map(|cosine| {
+            ("attention between tokens that point in opposite directions", format!("cosine {cosine:.3}"))
+        });
+        opposite.or_else(|| keys.cap.clone())
     }
 }
 
@@ -330,6 +330,7 @@ impl Keys {
         let distance = 1.0 - key_cosine;
         let scores = Scores::new(attention, query.token().ln_second + key.token().ln_second);
         let score_slope = scores.slope;
+        let cap = scores.caveat();
         let ln_score_variance = scores.ln_variance;
         let score_variance = ln_score_variance.min(LARGEST_LN_SCORE).exp();
         let ln_beyond = (ln_score_variance - LARGEST_LN_SCORE).max(0.0);
@@ -343,6 +344,7 @@ impl Keys {
                 value_cosine,
                 score_variance,
                 score_slope,
+                cap: None,
                 ln_beyond,
                 contrast: 0.0,
             };
@@ -360,6 +362,7 @@ impl Keys {
             value_cosine,
             score_variance,
             score_slope,
+            cap,
             ln_beyond,
             contrast,
         }

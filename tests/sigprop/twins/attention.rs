@@ -1,6 +1,8 @@
-use sigprop_stack::{Attention, Node, NormKind, Op};
+use sigprop_stack::{
+    Attention, Embedding, EmbeddingTerm, GivenIds, Ids, Mask, Node, NormKind, Op, PositionBias, Source,
+};
 
-use crate::support::{assert_twin, gaussian_stack, linear, norm};
+use crate::support::{assert_twin, gaussian_stack, linear, norm, tensor};
 
 struct Shape {
     n_heads: usize,
@@ -53,4 +55,53 @@ fn grouped_keys_and_values() {
 #[test]
 fn attention_dropout() {
     assert_twin(&attention(&Shape { n_heads: 4, n_kv_heads: 4, score_std: 1.0, dropout_rate: 0.3 }, 32), 200);
+}
+
+/// Causal masks and windows; the gradient of a token that many see.
+#[test]
+fn masked_attention() {
+    for mask in [Mask::CAUSAL, Mask { before: Some(5), after: Some(0) }, Mask { before: Some(4), after: Some(4) }] {
+        for score_std in [0.3, 1.0] {
+            let shape = Shape { n_heads: 4, n_kv_heads: 2, score_std, dropout_rate: 0.0 };
+            assert_twin(&with(&shape, 24, |attention| attention.mask = mask), 200);
+        }
+    }
+}
+
+#[test]
+fn biased_and_capped_attention() {
+    let shape = Shape { n_heads: 4, n_kv_heads: 4, score_std: 0.7, dropout_rate: 0.0 };
+    let slopes = vec![1.0, 0.5, 0.25, 0.125];
+    let alibi = with(&shape, 24, |attention| {
+        attention.mask = Mask::CAUSAL;
+        attention.bias = Some(PositionBias::Alibi { slopes });
+    });
+    assert_twin(&alibi, 200);
+    assert_twin(&with(&shape, 24, |attention| attention.softcap = Some(4.0)), 200);
+}
+
+/// Ids that repeat are groups of keys of unequal size.
+#[test]
+fn repeated_ids() {
+    let ids: Vec<u32> = (0..32).map(|i| if i % 3 == 0 { 0 } else { i }).collect();
+    let given = Ids::Given(GivenIds { vocab_size: 32, sequences: vec![ids] });
+    let terms = vec![EmbeddingTerm::Token { table: tensor("token", 1.0) }];
+    let shape = Shape { n_heads: 4, n_kv_heads: 4, score_std: 0.2, dropout_rate: 0.0 };
+    let mut stack = attention(&shape, 32);
+    stack.streams[0].source = Source::Embedding(Embedding { width: 256, ids: given, terms });
+    assert_twin(&stack, 200);
+}
+
+/// The ordinary network with its attention changed.
+fn with(shape: &Shape, seq_len: usize, change: impl FnOnce(&mut Attention)) -> sigprop_stack::Stack {
+    let mut stack = attention(shape, seq_len);
+    for node in &mut stack.streams[0].body {
+        if let Op::Attention(attention) = &mut node.op {
+            return {
+                change(attention);
+                stack
+            };
+        }
+    }
+    unreachable!("the network has attention")
 }

@@ -2,10 +2,16 @@
 
 mod activation;
 mod attention;
+mod concat;
+mod convolution;
 mod dropout;
 mod embedding;
 mod linear;
+mod mixture;
 mod norm;
+mod prepend;
 mod product;
+mod rotary;
+mod scale;
 mod softmax;
 mod sum;

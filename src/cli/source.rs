@@ -1,0 +1,160 @@
+//! Where MODEL comes from: a preset, a file, standard input; a Hugging Face config among them.
+
+use std::{
+    fs,
+    io::{self, Read, Write},
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, bail};
+use clap::{Args, ValueEnum};
+use sigprop::{
+    Caveat,
+    architecture::{Architecture, Format},
+    huggingface::{self, Imported, Options, Tower, Version, import},
+    presets::Preset,
+};
+
+use super::output::emit;
+
+/// How a Hugging Face config is read.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Hugging Face configs")]
+pub(crate) struct ConfigArguments {
+    /// Which half of a model of texts and images.
+    #[arg(long, value_enum, value_name = "HALF", default_value_t = TowerChoice::Text)]
+    tower: TowerChoice,
+
+    /// Tell every field that was read from the config, with the key or default it came from, and stop.
+    #[arg(long)]
+    explain_import: bool,
+}
+
+/// Half of a model of texts and images.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum TowerChoice {
+    /// The text half.
+    Text,
+    /// The image half.
+    Vision,
+}
+
+/// A network as MODEL describes it.
+pub(crate) struct Described {
+    pub(crate) architecture: Architecture,
+    /// How it was read, if it is a config.
+    imported: Option<Imported>,
+}
+
+impl From<Architecture> for Described {
+    fn from(architecture: Architecture) -> Self {
+        Self { architecture, imported: None }
+    }
+}
+
+impl Described {
+    /// Keys of a config that were not understood.
+    pub(crate) fn caveats(&self) -> Vec<Caveat> {
+        let warnings = self.imported.iter().flat_map(|imported| &imported.warnings);
+        warnings.map(|text| Caveat { site: "config".to_owned(), sites: 1, text: text.clone() }).collect()
+    }
+}
+
+impl ConfigArguments {
+    /// The network that `model` names; without a name the plain encoder. `scheme` may say which release of the
+    /// library draws the weights.
+    pub(crate) fn described(&self, model: Option<&str>, scheme: Option<&str>) -> anyhow::Result<Described> {
+        let options = Options { version: version(scheme)?, tower: self.tower.into() };
+        match model {
+            None => Ok(Architecture::default().into()),
+            Some(model) => find(model, options),
+        }
+    }
+
+    /// Tells how a config was read, if that is asked for; whether it was.
+    pub(crate) fn explain(&self, model: Option<&str>, scheme: Option<&str>) -> anyhow::Result<bool> {
+        if !self.explain_import {
+            return Ok(false);
+        }
+        let Some(imported) = self.described(model, scheme)?.imported else {
+            bail!("--explain-import: expected a Hugging Face config as MODEL, got another description");
+        };
+        emit(None, |out| write_fields(&imported, out))?;
+        Ok(true)
+    }
+}
+
+impl From<TowerChoice> for Tower {
+    fn from(choice: TowerChoice) -> Self {
+        match choice {
+            TowerChoice::Text => Self::Text,
+            TowerChoice::Vision => Self::Vision,
+        }
+    }
+}
+
+/// The release in `hf@RELEASE`.
+fn version(scheme: Option<&str>) -> anyhow::Result<Version> {
+    let Some(release) = scheme.and_then(|scheme| scheme.strip_prefix("hf@")) else { return Ok(Version::default()) };
+    Version::parse(release).with_context(|| {
+        format!("--scheme hf@{release}: expected a release of transformers such as {}", Version::WORDS.join(", "))
+    })
+}
+
+/// A file, standard input, `mlp` or a preset.
+fn find(model: &str, options: Options) -> anyhow::Result<Described> {
+    if model == "-" {
+        let mut bytes = Vec::new();
+        io::stdin().lock().read_to_end(&mut bytes).context("cannot read standard input")?;
+        return described(Path::new("standard input"), bytes, Format::Json, options);
+    }
+    let path = Path::new(model);
+    let extension = path.extension().and_then(|extension| extension.to_str());
+    let format = match extension {
+        Some("toml") => Some(Format::Toml),
+        Some("json") => Some(Format::Json),
+        Some(_) | None => None,
+    };
+    if let Some(format) = format {
+        let bytes = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+        return described(path, bytes, format, options);
+    }
+    if model == "mlp" {
+        return Ok(Architecture::mlp().into());
+    }
+    if path.components().count() > 1 || path.exists() {
+        bail!("{model}: expected an architecture file named *.toml or *.json, or - for standard input");
+    }
+    let preset = Preset::find(model)?;
+    if huggingface::is_config(preset.text) {
+        return described(&PathBuf::from(model), preset.text.as_bytes().to_vec(), Format::Json, options);
+    }
+    Ok(preset.architecture()?.into())
+}
+
+fn described(path: &Path, bytes: Vec<u8>, format: Format, options: Options) -> anyhow::Result<Described> {
+    let text = String::from_utf8(bytes).with_context(|| format!("{}: expected UTF-8 text", path.display()))?;
+    if text.trim().is_empty() {
+        bail!("{}: expected an architecture, got an empty file", path.display());
+    }
+    if format == Format::Json && huggingface::is_config(&text) {
+        let imported = import(&text, &options).with_context(|| path.display().to_string())?;
+        return Ok(Described { architecture: imported.architecture.clone(), imported: Some(imported) });
+    }
+    let architecture = Architecture::from_file_text(&text, format).with_context(|| path.display().to_string())?;
+    Ok(architecture.into())
+}
+
+fn write_fields(imported: &Imported, out: &mut dyn Write) -> io::Result<()> {
+    let width = |of: fn(&huggingface::Field) -> &str| {
+        imported.fields.iter().map(|field| of(field).chars().count()).max().unwrap_or(0)
+    };
+    let (names, values) = (width(|field| &field.name), width(|field| &field.value));
+    for huggingface::Field { name, value, origin } in &imported.fields {
+        writeln!(out, "{name:names$}  {value:values$}  {origin}")?;
+    }
+    for warning in &imported.warnings {
+        writeln!(out, "warning: {warning}")?;
+    }
+    Ok(())
+}
