@@ -23,15 +23,30 @@ pub(crate) struct Signal {
     pub(crate) tokens: Arc<Vec<Token>>,
     /// E x_a x_b/√(E x_a² E x_b²), per pair class or, row by row, per pair of positions.
     pub(crate) cosines: Arc<Vec<f64>>,
+    pub(crate) concentration: Concentration,
+}
+
+/// How few directions the differences of tokens have.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Concentration {
     /// Relative variance over networks of the product of two token differences, 1/(number of directions they
     /// have): 1/width if all features are independent, more behind narrow or many random maps.
-    pub(crate) concentration: f64,
+    pub(crate) total: f64,
+    /// How much of the deviation at the last fork is still in it: 1 there, 0 of what is independent of it.
+    pub(crate) inherited: f64,
+}
+
+impl Concentration {
+    /// Independent features.
+    pub(crate) fn fresh(width: f64) -> Self {
+        Self { total: width.recip(), inherited: 1.0 }
+    }
 }
 
 impl Signal {
     /// Tokens whose features are independent.
     pub(crate) fn new(tokens: Vec<Token>, cosines: Vec<f64>) -> Self {
-        let concentration = tokens[0].width.recip();
+        let concentration = Concentration::fresh(tokens[0].width);
         Self { tokens: Arc::new(tokens), cosines: Arc::new(cosines), concentration }
     }
 
@@ -230,7 +245,7 @@ impl Domain {
         let ones = Signal {
             tokens: Arc::new(vec![Token::gaussian(1.0, 0.0); count]),
             cosines: Arc::new(self.map(count, |i, j, _| share(i, j))),
-            concentration: 1.0,
+            concentration: Concentration::fresh(1.0),
         };
         let uncoupled = Gradient { coupling: 0.0, ..gradient.clone() };
         self.ln_collected(&ones, &uncoupled)

@@ -7,7 +7,7 @@ use sigprop_stack::{Component, Embedding, Fan, GradientSeed, Ids, Interpreter, M
 
 use super::rows::{Rows, WeightNote};
 use super::{PredictError, Sites};
-use crate::domain::{Domain, Exchangeable, Gradient, Pooled, Signal};
+use crate::domain::{Concentration, Domain, Exchangeable, Gradient, Pooled, Signal};
 use crate::moments::{Token, TokenGradient};
 use crate::rules::activation::Profiles;
 use crate::rules::attention::{exchangeable, gram};
@@ -296,7 +296,8 @@ impl Interpreter for Moments {
 
     fn fork(&mut self, _: &Site, input: &Signal) -> Signal {
         let tokens = input.tokens.iter().map(|token| Token { sensitivity: 1.0, ..*token }).collect();
-        Signal { tokens: Arc::new(tokens), ..input.clone() }
+        let concentration = Concentration { inherited: 1.0, ..input.concentration };
+        Signal { tokens: Arc::new(tokens), concentration, ..input.clone() }
     }
 
     fn merge(&mut self, at: &Site, fan: Fan, x: Signal, parts: Vec<Signal>) -> Result<(Signal, Kept), PredictError> {
@@ -311,7 +312,7 @@ impl Interpreter for Moments {
                 let rule = sum::Rule::new(sum);
                 let tokens: Vec<Token> =
                     x.tokens.iter().zip(by_position(&parts)).map(|(x, parts)| rule.token(x, &parts)).collect();
-                let y = rule.signal(&self.domain, &parts, tokens);
+                let y = rule.signal(&self.domain, x.concentration, &parts, tokens);
                 let output = Arc::clone(&y.tokens);
                 (y, Kept::Sum { rule, x, branches: parts, output, gradient: None })
             }
@@ -322,7 +323,8 @@ impl Interpreter for Moments {
                 let tokens = inherit(tokens);
                 let y = Signal { tokens, ..Signal::new(vec![*parts[0].token()], cosines) };
                 let cosine = |signal: &Signal| self.domain.mean_cosine(signal);
-                let concentration = product::concentration(&parts, &y, &cosine);
+                let mut concentration = product::concentration(&parts, &y, &cosine);
+                concentration.inherited *= x.concentration.inherited;
                 (Signal { concentration, ..y }, Kept::Product { factors: parts, gradient: None })
             }
             Fan::Concat(concat) => {

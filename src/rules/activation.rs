@@ -44,7 +44,7 @@ use self::kernel::closed;
 use self::profile::Profile;
 use self::table::Table;
 use super::PairRule;
-use crate::domain::{GradientPairMap, PairMap, Signal};
+use crate::domain::{Concentration, GradientPairMap, PairMap, Signal};
 use crate::moments::{Token, TokenGradient, ln_correction, width_caveat};
 
 /// Profiles and tables already integrated: blocks of one kind meet nearly the same scale again and again.
@@ -211,13 +211,16 @@ impl PairRule for Rule {
         Box::new(move |i, j, cosine, gradient_cosine| gradient_cosine * pairs(i, j, cosine).1)
     }
 
-    fn concentration(&self, x: &Signal, y: &Signal, mean_cosine: &dyn Fn(&Signal) -> f64) -> f64 {
+    fn concentration(&self, x: &Signal, y: &Signal, mean_cosine: &dyn Fn(&Signal) -> f64) -> Concentration {
         let (before, after) = (mean_cosine(x), mean_cosine(y));
         let profile = &self.profiles[0].profile;
         let slope = profile.slope() * profile.cosines(before).1;
         let linear = if after < 1.0 { (slope * (1.0 - before) / (1.0 - after)).clamp(0.0, 1.0) } else { 0.0 };
         let fresh = x.token().width.recip();
-        linear * linear * (x.concentration - fresh).max(0.0) + fresh
+        Concentration {
+            total: linear * linear * (x.concentration.total - fresh).max(0.0) + fresh,
+            inherited: linear * x.concentration.inherited,
+        }
     }
 
     fn caveat(&self, x: &[Token]) -> Option<(&'static str, String)> {

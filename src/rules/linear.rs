@@ -26,7 +26,7 @@
 use sigprop_stack::Linear;
 
 use super::PairRule;
-use crate::domain::{GradientPairMap, PairMap, Signal};
+use crate::domain::{Concentration, GradientPairMap, PairMap, Signal};
 use crate::moments::{Token, TokenGradient, ln_correction, ln_sum, share};
 
 pub(crate) struct Rule {
@@ -91,8 +91,8 @@ impl PairRule for Rule {
         Box::new(|_, _, _, gradient_cosine| gradient_cosine)
     }
 
-    fn concentration(&self, x: &Signal, _: &Signal, _: &dyn Fn(&Signal) -> f64) -> f64 {
-        x.concentration + self.fan_out.recip()
+    fn concentration(&self, x: &Signal, _: &Signal, _: &dyn Fn(&Signal) -> f64) -> Concentration {
+        Concentration { total: x.concentration.total + self.fan_out.recip(), ..x.concentration }
     }
 
     fn keeps_cosines(&self) -> bool {

@@ -27,7 +27,9 @@
 //! relative variance γ = `concentration`, 1/width for independent features. It matters where two independent maps
 //! of one input meet, as queries and keys of attention do: E D̂_bb'² = D_bb'² + γ D_bb D_b'b'. A linear map adds
 //! 1/n_out; an activation or product keeps the share c² that is linear in the differences, c = d ln(1 − f)/d ln(1 − ρ),
-//! and adds 1/width; in a sum with shares s_i of the difference, γ' = Σ s_i² γ_i + (1 − Σ s_i²)/width.
+//! and adds 1/width. A branch deviates with its input: with ℓ_i the product of its c's (0 behind attention, whose
+//! averages deviate on their own) and shares s_i of the difference, a sum has
+//! γ' = (Σ s_i ℓ_i)² γ + Σ s_i² (γ_i − ℓ_i² γ) + (1 − Σ s_i²)/width, so that through depth γ grows with the stream.
 //!
 //! Applied to stacks of feed-forward blocks these local rules reproduce the recursions that were
 //! derived and sampled for whole Pre-LN and Post-LN stacks; terms of order 1/width² are neglected.
@@ -48,7 +50,7 @@ pub(crate) mod scale;
 pub(crate) mod softmax;
 pub(crate) mod sum;
 
-use crate::domain::{GradientPairMap, PairMap, Signal};
+use crate::domain::{Concentration, GradientPairMap, PairMap, Signal};
 use crate::moments::{Token, TokenGradient};
 
 /// A component that acts on every token by itself. *Cosine* is E x_a x_b / √(E x_a² E x_b²), the raw
@@ -67,7 +69,7 @@ pub(crate) trait PairRule {
         false
     }
     /// The concentration of the output (see [`Signal`]); `mean_cosine` averages over pairs.
-    fn concentration(&self, x: &Signal, _y: &Signal, _mean_cosine: &dyn Fn(&Signal) -> f64) -> f64 {
+    fn concentration(&self, x: &Signal, _y: &Signal, _mean_cosine: &dyn Fn(&Signal) -> f64) -> Concentration {
         x.concentration
     }
     /// Why the rule is not exact for `x` (what it assumes, what it meets), if it is not.

@@ -19,7 +19,7 @@
 //!
 //! The product of independent second moments; the 1/width terms are ours.
 
-use crate::domain::Signal;
+use crate::domain::{Concentration, Signal};
 use crate::moments::{Token, TokenGradient, ln_correction};
 
 /// The output from the outputs of the factors.
@@ -47,15 +47,19 @@ pub(crate) fn split(factors: &[Token], index: usize, gradient: &TokenGradient) -
 }
 
 /// The concentration of the product `y`: what its factors have from their common input adds up.
-pub(crate) fn concentration(factors: &[Signal], y: &Signal, mean_cosine: &dyn Fn(&Signal) -> f64) -> f64 {
+pub(crate) fn concentration(factors: &[Signal], y: &Signal, mean_cosine: &dyn Fn(&Signal) -> f64) -> Concentration {
     let fresh = y.token().width.recip();
     let cosine = mean_cosine(y);
-    let linear = |factor: &Signal| {
+    let share = |factor: &Signal| {
         let own = mean_cosine(factor);
-        let share = if cosine < 1.0 && own > 0.0 { cosine / own * (1.0 - own) / (1.0 - cosine) } else { 0.0 };
-        share * (factor.concentration - fresh).max(0.0).sqrt()
+        if cosine < 1.0 && own > 0.0 { cosine / own * (1.0 - own) / (1.0 - cosine) } else { 0.0 }
     };
-    factors.iter().map(linear).sum::<f64>().powi(2) + fresh
+    let deviation: f64 =
+        factors.iter().map(|factor| share(factor) * (factor.concentration.total - fresh).max(0.0).sqrt()).sum();
+    Concentration {
+        total: deviation * deviation + fresh,
+        inherited: factors.iter().map(|factor| share(factor) * factor.concentration.inherited).sum(),
+    }
 }
 
 /// The gradient at the common input, from those at the input of each factor; with the weights of

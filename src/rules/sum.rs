@@ -32,7 +32,7 @@
 
 use sigprop_stack::Sum;
 
-use crate::domain::{Domain, Signal};
+use crate::domain::{Concentration, Domain, Signal};
 use crate::moments::{Token, TokenGradient, ln_correction, ln_sum, share};
 
 pub(crate) struct Rule {
@@ -89,8 +89,8 @@ impl Rule {
         }
     }
 
-    /// The output with these `tokens`, from the branches.
-    pub(crate) fn signal(&self, domain: &Domain, branches: &[Signal], tokens: Vec<Token>) -> Signal {
+    /// The output with these `tokens`, from the branches and the concentration of their common input.
+    pub(crate) fn signal(&self, domain: &Domain, x: Concentration, branches: &[Signal], tokens: Vec<Token>) -> Signal {
         let cosines = self.cosines(domain, branches, &tokens);
         let differences: Vec<f64> = branches
             .iter()
@@ -105,10 +105,14 @@ impl Rule {
         if total <= 0.0 {
             return y;
         }
-        let mixed = branches.iter().zip(&differences).fold(y.concentration, |mixed, (branch, difference)| {
-            mixed + (difference / total).powi(2) * (branch.concentration - y.concentration)
-        });
-        Signal { concentration: mixed, ..y }
+        let shares = || branches.iter().zip(&differences).map(|(branch, d)| (d / total, branch.concentration));
+        let inherited: f64 = shares().map(|(share, branch)| share * branch.inherited).sum();
+        let own = |branch: Concentration| branch.total - branch.inherited.powi(2) * x.total;
+        let fresh = y.concentration.total;
+        let mixed = shares().fold(fresh, |mixed, (s, branch)| mixed + s * s * (own(branch).max(0.0) - fresh));
+        let concentration =
+            Concentration { total: inherited * inherited * x.total + mixed, inherited: inherited * x.inherited };
+        Signal { concentration, ..y }
     }
 
     /// Cosines of the output, from those of the branches.

@@ -62,7 +62,7 @@
 use sigprop_stack::Attention;
 
 use super::{SHARPEST_SAMPLED, Scores, ratio};
-use crate::domain::{Exchangeable, Gradient, Signal};
+use crate::domain::{Concentration, Exchangeable, Gradient, Signal};
 use crate::moments::{Token, TokenGradient, share};
 use crate::rules::softmax::{Cross, Overlaps, Row};
 
@@ -148,6 +148,7 @@ impl Attended {
                 if own > 0.0 { between / own } else { 0.0 }
             })
             .collect();
+        let concentration = Concentration { inherited: 0.0, ..value.concentration };
         let width = (attention.n_heads * attention.d_value) as f64;
         let token = Token {
             scale_variance: keys.value_cosine.powi(2) * value.token().scale_variance,
@@ -156,14 +157,14 @@ impl Attended {
             ..Token::gaussian(width, value.token().ln_second + own.ln())
         };
         Self {
-            concentration: input.concentration,
+            concentration: input.concentration.total,
             query,
             key,
             value,
             keys,
             row,
             crosses,
-            output: Signal::new(vec![token], cosines),
+            output: Signal { concentration, ..Signal::new(vec![token], cosines) },
         }
     }
 
@@ -390,7 +391,7 @@ impl Pull {
     fn new(keys: &Keys, input: &Signal) -> Self {
         // Beyond what was sampled it is not let grow.
         let variance = keys.score_variance.min(SHARPEST_SAMPLED / (1.0 - keys.key_cosine).max(1e-3));
-        let strength = variance * (1.0 - keys.key_cosine) * (1.0 - keys.value_cosine) * input.concentration;
+        let strength = variance * (1.0 - keys.key_cosine) * (1.0 - keys.value_cosine) * input.concentration.total;
         let token = input.token();
         let freedom = (0.5 * token.norm_variance() * token.width).clamp(0.0, 1.0);
         Self { strength, freedom }

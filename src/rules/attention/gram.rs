@@ -62,7 +62,7 @@ use sigprop_stack::{Attention, PositionBias};
 use super::averages::Averages;
 use super::matrix::Matrix;
 use super::{SHARPEST_SAMPLED, Scores, ratio};
-use crate::domain::{Gradient, Signal};
+use crate::domain::{Concentration, Gradient, Signal};
 use crate::moments::{Token, TokenGradient, share};
 use crate::rules::softmax::Overlaps;
 use crate::rules::softmax::groups::{Saturation, saturation};
@@ -168,8 +168,11 @@ impl Attended {
         let gaussian = (0.5 * input.token().norm_variance() * input_width).clamp(0.0, 1.0);
         // What keys and values have in common is their input.
         let own = key.token().width.recip();
-        let concentration =
-            if attention.memory.is_some() { (key.concentration - own).max(0.0) } else { input.concentration };
+        let concentration = if attention.memory.is_some() {
+            (key.concentration.total - own).max(0.0)
+        } else {
+            input.concentration.total
+        };
         let pull = Pull { strength: variance * concentration, gaussian };
         let odds = attention.dropout_rate / (1.0 - attention.dropout_rate);
         let outputs = heads.iter().map(|head| head.output(variance, &q.matrix, &v.matrix, pull, odds));
@@ -223,7 +226,10 @@ impl Attended {
             variance,
             score_slope: scores.slope,
             heads,
-            output: Signal { concentration: value.concentration, ..Signal::new(tokens, cosines) },
+            output: Signal {
+                concentration: Concentration { inherited: 0.0, ..value.concentration },
+                ..Signal::new(tokens, cosines)
+            },
             alignments,
             caveat,
         }

@@ -77,7 +77,7 @@ fn biased_and_capped_attention() {
         attention.bias = Some(PositionBias::Alibi { slopes });
     });
     assert_twin(&alibi, 200);
-    assert_twin(&with(&shape, 24, |attention| attention.softcap = Some(4.0)), 200);
+    assert_twin(&with(&shape, 24, |attention| attention.softcap = Some(8.0)), 200);
 }
 
 /// Ids that repeat are groups of keys of unequal size.
