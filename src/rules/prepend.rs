@@ -13,7 +13,8 @@ pub(crate) fn forward(prepend: &Prepend, x: &Signal) -> Signal {
     let own = Token::gaussian(width, prepend.token.init.variance().ln());
     let count = x.tokens.len();
     let cosines = symmetric(count + 1, |i, j| if j == 0 { 0.0 } else { x.cosines[(i - 1) * count + j - 1] });
-    Signal::new([own].into_iter().chain(x.tokens.iter().copied()).collect(), cosines)
+    let tokens = [own].into_iter().chain(x.tokens.iter().copied()).collect();
+    Signal { concentration: x.concentration, ..Signal::new(tokens, cosines) }
 }
 
 /// The gradient at the other tokens; that of the learned token is the first of `gradient`.

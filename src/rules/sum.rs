@@ -92,11 +92,12 @@ impl Rule {
     /// The output with these `tokens`, from the branches and the concentration of their common input.
     pub(crate) fn signal(&self, domain: &Domain, x: Concentration, branches: &[Signal], tokens: Vec<Token>) -> Signal {
         let cosines = self.cosines(domain, branches, &tokens);
+        let mean = |tokens: &[Token]| ln_sum(tokens.iter().map(|token| token.ln_second));
         let differences: Vec<f64> = branches
             .iter()
             .zip(&self.ln_gains)
             .map(|(branch, gain)| {
-                let size = share(gain + branch.token().ln_second, tokens[0].ln_second);
+                let size = share(gain + mean(&branch.tokens), mean(&tokens));
                 size * (1.0 - domain.mean_cosine(branch)).max(0.0)
             })
             .collect();
