@@ -1,8 +1,9 @@
 //! Published architectures by name.
 //!
-//! Each is a MODEL file under `data/models/`, with the source and licence of its numbers.
+//! Each is a Hugging Face config or an architecture file under `data/models/`, whose README gives the sources.
 
-use crate::architecture::{Architecture, ArchitectureError, Format};
+use crate::architecture::{Architecture, Format};
+use crate::huggingface;
 use crate::nearest::nearest;
 
 /// A published architecture.
@@ -10,28 +11,34 @@ use crate::nearest::nearest;
 pub struct Preset {
     /// Its name.
     pub name: &'static str,
-    /// Its MODEL file, in TOML; the comment at its head gives the source.
+    /// Its file: a config in JSON, or an architecture in TOML.
     pub text: &'static str,
 }
 
 macro_rules! presets {
-    ($($name:literal,)+) => {
-        &[$(Preset { name: $name, text: include_str!(concat!("../data/models/", $name, ".toml")) },)+]
+    ($($name:literal $extension:literal,)+) => {
+        &[$(Preset { name: $name, text: include_str!(concat!("../data/models/", $name, ".", $extension)) },)+]
     };
 }
 
 /// Every preset, in the order of the documentation.
 pub const PRESETS: &[Preset] = presets![
-    "gpt2",
-    "gpt2-medium",
-    "gpt2-large",
-    "gpt2-xl",
-    "llama-7b",
-    "llama-70b",
-    "bert-base",
-    "bert-large",
-    "dslm-192",
-    "dslm-768",
+    "gpt2" "json",
+    "gpt2-medium" "json",
+    "gpt2-large" "json",
+    "gpt2-xl" "json",
+    "llama-7b" "json",
+    "llama-70b" "json",
+    "mistral-7b" "json",
+    "qwen2.5-7b" "json",
+    "gemma-2-9b" "json",
+    "bert-base" "json",
+    "bert-large" "json",
+    "t5-small" "json",
+    "vit-base" "json",
+    "whisper-tiny" "json",
+    "dslm-192" "toml",
+    "dslm-768" "toml",
 ];
 
 /// There is no preset of that name.
@@ -55,7 +62,7 @@ impl Preset {
     /// ```
     /// use sigprop::presets::Preset;
     ///
-    /// assert_eq!(Preset::find("gpt2")?.architecture()?.n_layers, 12);
+    /// assert_eq!(Preset::find("gpt2")?.architecture().n_layers, 12);
     /// assert!(Preset::find("gtp2").unwrap_err().to_string().contains("did you mean gpt2?"));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -69,8 +76,18 @@ impl Preset {
     }
 
     /// What its file says.
-    pub fn architecture(&self) -> Result<Architecture, ArchitectureError> {
-        Architecture::from_file_text(self.text, Format::Toml)
+    ///
+    /// # Panics
+    ///
+    /// If a file of this project is not what it is tested to be.
+    pub fn architecture(&self) -> Architecture {
+        let architecture = if huggingface::is_config(self.text) {
+            let imported = huggingface::import(self.text, &huggingface::Options::default());
+            imported.expect("configs of presets are tested").architecture
+        } else {
+            Architecture::from_file_text(self.text, Format::Toml).expect("files of presets are tested")
+        };
+        Architecture { name: Some(self.name.to_owned()), ..architecture }
     }
 }
 
@@ -81,38 +98,44 @@ mod tests {
     use crate::cost::Cost;
     use crate::schemes::Scheme;
 
-    fn parameters(name: &str) -> u64 {
-        let architecture = Preset::find(name).unwrap().architecture().unwrap();
+    fn parameters(name: &str, seq_len: usize) -> u64 {
+        let architecture = Architecture { seq_len, ..Preset::find(name).unwrap().architecture() };
         let scheme = Scheme::parse("xavier").unwrap();
-        let stack = assemble(&architecture, &scheme, &Input::Uniform, &Run::default()).unwrap().stack;
+        let input = if architecture.stem.is_some() { Input::Zipf } else { Input::Uniform };
+        let stack = assemble(&architecture, &scheme, &input, &Run::default()).unwrap().stack;
         Cost::of(&stack, Some(&architecture)).unwrap().parameters
     }
 
-    /// Counts published with the models: GPT-2 with tied head, LLaMA with its own, BERT with pooler.
+    /// Counts published with the models, at as many positions as their tables have: GPT-2 with tied head, LLaMA and
+    /// Mistral with their own, BERT without pooler, ViT without head.
     #[test]
     fn parameter_counts_are_the_published_ones() {
-        for (name, expected) in [
-            ("gpt2", 124_439_808),
-            ("gpt2-medium", 354_823_168),
-            ("gpt2-large", 774_030_080),
-            ("gpt2-xl", 1_557_611_200),
-            ("llama-7b", 6_738_415_616),
-            ("llama-70b", 68_976_648_192),
-            ("bert-base", 109_482_240),
-            ("bert-large", 335_141_888),
+        for (name, seq_len, expected) in [
+            ("gpt2", 1024, 124_439_808),
+            ("gpt2-medium", 1024, 354_823_168),
+            ("gpt2-large", 1024, 774_030_080),
+            ("gpt2-xl", 1024, 1_557_611_200),
+            ("llama-7b", 256, 6_738_415_616),
+            ("llama-70b", 256, 68_976_648_192),
+            ("mistral-7b", 256, 7_241_732_096),
+            ("qwen2.5-7b", 256, 7_615_616_512),
+            ("gemma-2-9b", 256, 9_241_705_984),
+            ("bert-base", 512, 108_891_648),
+            ("bert-large", 512, 334_092_288),
+            ("t5-small", 256, 60_506_624),
+            ("vit-base", 197, 85_798_656),
         ] {
-            assert_eq!(parameters(name), expected, "{name}");
+            assert_eq!(parameters(name, seq_len), expected, "{name}");
         }
     }
 
     #[test]
     fn every_preset_brings_its_name_and_a_scheme() {
         for preset in PRESETS {
-            let architecture = preset.architecture().unwrap();
+            let architecture = preset.architecture();
             assert_eq!(architecture.name.as_deref(), Some(preset.name));
             Scheme::parse(architecture.scheme.as_deref().unwrap()).unwrap();
             architecture.resolved().unwrap();
-            assert!(preset.text.starts_with("# "), "{} states its source", preset.name);
         }
     }
 }

@@ -24,7 +24,7 @@ pub(crate) fn run() -> anyhow::Result<Outcome> {
 }
 
 fn row(preset: &Preset) -> anyhow::Result<Vec<String>> {
-    let architecture = preset.architecture()?;
+    let architecture = preset.architecture();
     let scheme = Scheme::parse(architecture.scheme.as_deref().unwrap_or("xavier"))?;
     let run = Run { train: true, ..Run::default() };
     let stack = assemble(&architecture, &scheme, &Input::default(), &run)?.stack;

@@ -3,7 +3,7 @@
 use std::{
     fs,
     io::{self, Read, Write},
-    path::{Path, PathBuf},
+    path::Path,
 };
 
 use anyhow::{Context, bail};
@@ -127,9 +127,11 @@ fn find(model: &str, options: Options) -> anyhow::Result<Described> {
     }
     let preset = Preset::find(model)?;
     if huggingface::is_config(preset.text) {
-        return described(&PathBuf::from(model), preset.text.as_bytes().to_vec(), Format::Json, options);
+        let mut described = described(Path::new(model), preset.text.as_bytes().to_vec(), Format::Json, options)?;
+        described.architecture.name = Some(preset.name.to_owned());
+        return Ok(described);
     }
-    Ok(preset.architecture()?.into())
+    Ok(preset.architecture().into())
 }
 
 fn described(path: &Path, bytes: Vec<u8>, format: Format, options: Options) -> anyhow::Result<Described> {

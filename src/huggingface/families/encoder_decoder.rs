@@ -2,7 +2,7 @@
 
 use super::super::ImportError;
 use super::super::init::{base, normal};
-use super::{Keys, activation, tied};
+use super::{DEFAULT_TOKENS, Keys, activation, tied};
 use crate::architecture::{Architecture, Head, InitTable, NormChoice, NormPlacement, Positions, Stem};
 
 /// T5, mT5, UMT5: unscaled scores, learned relative positions, RMSNorm, dropout everywhere.
@@ -42,7 +42,7 @@ pub(super) fn t5(keys: &Keys) -> Result<Architecture, ImportError> {
         d_head: Some(d_kv),
         d_ff: Some(d_ff),
         vocab_size: keys.size("vocab_size", &["vocab_size"], if multilingual { 250_112 } else { 32128 })?,
-        seq_len: keys.size("positions", &["n_positions"], 512)?.min(512),
+        seq_len: keys.size("positions", &["n_positions"], 512)?.min(DEFAULT_TOKENS),
         activation: activation(keys, &[], word, gated)?,
         norm: Some(NormChoice::Rmsnorm),
         norm_eps: keys.number("norm_eps", &["layer_norm_epsilon"], 1e-6)?,
@@ -108,7 +108,7 @@ pub(super) fn whisper(keys: &Keys) -> Result<Architecture, ImportError> {
 fn speech_and_text(keys: &Keys, vocab: usize, positions: usize) -> Result<Architecture, ImportError> {
     Ok(Architecture {
         vocab_size: keys.size("vocab_size", &["vocab_size"], vocab)?,
-        seq_len: keys.size("positions", &["max_position_embeddings"], positions)?.min(512),
+        seq_len: keys.size("positions", &["max_position_embeddings"], positions)?.min(DEFAULT_TOKENS),
         activation: activation(keys, &["activation_function"], "gelu", false)?,
         dropout: keys.rate("dropout", &["dropout"], if keys.family() == "whisper" { 0.0 } else { 0.1 })?,
         attention_dropout: keys.rate("attention_dropout", &["attention_dropout"], 0.0)?,

@@ -16,6 +16,9 @@ use super::ImportError;
 use super::keys::Keys;
 use crate::architecture::{Activation, Architecture, Head, InitTable};
 
+/// Tokens of a sequence unless a model takes fewer; `--seq-len` says otherwise.
+const DEFAULT_TOKENS: usize = 256;
+
 /// Models whose configs are read alike.
 pub(super) struct Family {
     pub(super) model_types: &'static [&'static str],
@@ -123,7 +126,7 @@ impl Standard {
             n_heads: Some(n_heads),
             d_ff: Some(keys.size("d_ff", &["intermediate_size", "ffn_dim", "n_inner", "hidden_dim"], self.ffn)?),
             vocab_size: keys.size("vocab_size", &["vocab_size"], self.vocab)?,
-            seq_len: positions.min(512),
+            seq_len: positions.min(DEFAULT_TOKENS),
             ..Architecture::default()
         })
     }

@@ -71,7 +71,8 @@ use crate::rules::softmax::groups::{Saturation, saturation};
 /// of those a query sees, below which they do.
 const SHARPEST_STRUCTURED: f64 = 0.1;
 const LARGEST_STRUCTURED: f64 = 0.7;
-/// The share below which gradients of single keys carry a caveat.
+/// Score variance above which, and share below which, gradients of single keys carry a caveat.
+const SHARPEST_REPEATED: f64 = 0.2;
 const SMALLEST_REPEATED: f64 = 0.3;
 
 /// What the forward pass of one attention leaves for its backward pass.
@@ -795,7 +796,7 @@ fn caveat(attention: &Attention, heads: &[Head]) -> Option<(&'static str, String
             format!("{sharpest:.3e}"),
         ));
     }
-    let repeated = |row: &&Row| row.contrast > SHARPEST_STRUCTURED && row.effective < SMALLEST_REPEATED * row.in_view;
+    let repeated = |row: &&Row| row.contrast > SHARPEST_REPEATED && row.effective < SMALLEST_REPEATED * row.in_view;
     if let Some(row) = rows().find(repeated) {
         return Some((
             "groups of like keys have scores that matter: gradients of single keys and values are averages over groups \
