@@ -16,6 +16,8 @@ pub(crate) struct Rows {
     places: HashMap<String, usize>,
     /// In the reverse order of depth.
     weights: Vec<WeightNote>,
+    /// Where a tensor is among them, by name.
+    tensors: HashMap<String, usize>,
     /// Kind, first site, how many, what was met.
     caveats: Vec<(&'static str, Caveat)>,
 }
@@ -53,12 +55,13 @@ impl Rows {
 
     /// Gradients of one tensor from several places are uncorrelated.
     pub(crate) fn weight(&mut self, note: WeightNote) {
-        match self.weights.iter_mut().find(|known| known.tensor == note.tensor) {
-            Some(known) => {
-                known.ln_second_moment = ln_sum([known.ln_second_moment, note.ln_second_moment].into_iter());
-                known.layer = known.layer.min(note.layer);
-            }
-            None => self.weights.push(note),
+        if let Some(&place) = self.tensors.get(&note.tensor) {
+            let known = &mut self.weights[place];
+            known.ln_second_moment = ln_sum([known.ln_second_moment, note.ln_second_moment].into_iter());
+            known.layer = known.layer.min(note.layer);
+        } else {
+            self.tensors.insert(note.tensor.clone(), self.weights.len());
+            self.weights.push(note);
         }
     }
 

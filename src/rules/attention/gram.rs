@@ -44,8 +44,9 @@
 //!
 //! # Assumptions
 //!
-//! Structure of the keys enters beyond the first order only by n_e: good for tokens that are exchangeable or
-//! averages of each other. Groups of equal ids: what scores add to E z² is within 12 % at v = 1 for texts in which 2 %
+//! Structure of the keys enters beyond the first order by n_e, good for tokens that are exchangeable or averages of
+//! each other, or, where n_e is small or weights decay, by groups of like keys of all sizes ([`row`]), a key's group
+//! being its cosines above the median, squared. Groups of equal ids: what scores add to E z² is within 12 % at v = 1 for texts in which 2 %
 //! of the pairs repeat, within 25 % (1 % of the whole) where 15 % do; beyond, a caveat.
 //! Learned relative positions are taken as part of the noise of the scores (their variance is small).
 //!
@@ -53,27 +54,20 @@
 //!
 //! Project notes, refinements §6, for the first order with K = V, n_e and the ratio f f; C and the rest are ours.
 
-use std::collections::BTreeMap;
+mod head;
+mod row;
 
 use rayon::join;
-use rayon::prelude::*;
 use sigprop_stack::{Attention, PositionBias};
 
+use self::head::Head;
+use self::row::{Pull, Row};
 use super::averages::Averages;
 use super::matrix::Matrix;
 use super::{SHARPEST_SAMPLED, Scores, ratio};
 use crate::domain::{Concentration, Gradient, Signal};
 use crate::moments::{Token, TokenGradient, share};
 use crate::rules::softmax::Overlaps;
-use crate::rules::softmax::groups::{Saturation, saturation};
-
-/// Score variance from which groups of keys matter beyond the first order, and number of effective keys, as a share
-/// of those a query sees, below which they do.
-const SHARPEST_STRUCTURED: f64 = 0.1;
-const LARGEST_STRUCTURED: f64 = 0.7;
-/// Score variance above which, and share below which, gradients of single keys carry a caveat.
-const SHARPEST_REPEATED: f64 = 0.2;
-const SMALLEST_REPEATED: f64 = 0.3;
 
 /// What the forward pass of one attention leaves for its backward pass.
 pub(crate) struct Attended {
@@ -98,45 +92,6 @@ pub(crate) struct Attended {
 struct Raw {
     ln_unit: f64,
     matrix: Matrix,
-}
-
-/// Heads that average alike.
-struct Head {
-    averages: Averages,
-    rows: Vec<Row>,
-    /// W K and P_K.
-    key: (Matrix, Matrix),
-    /// W V and P_V.
-    value: (Matrix, Matrix),
-    /// D.
-    spread: Matrix,
-    /// X.
-    shift: Matrix,
-}
-
-/// What saturation makes of a row.
-#[derive(Clone, Copy)]
-struct Row {
-    /// S2.
-    s2: f64,
-    /// n_e.
-    effective: f64,
-    /// Keys in view: 1/Σ_b W_ab².
-    in_view: f64,
-    /// w_e.
-    contrast: f64,
-    /// s, σ, t, E χt and f.
-    value: f64,
-    shift: f64,
-    slope: f64,
-    weighted_slope: f64,
-    first: f64,
-    /// tr of keys and of values.
-    key_trace: f64,
-    value_trace: f64,
-    /// What `pull` takes from the softmax: 1 − 3 S2 + 2 S3 and the polynomials within a row.
-    common: f64,
-    within: [f64; 2],
 }
 
 impl Attended {
@@ -378,341 +333,6 @@ impl Attended {
     }
 }
 
-impl Head {
-    fn new(
-        averages: Averages,
-        overlaps: &mut Overlaps,
-        freedom: f64,
-        variance: f64,
-        q: &Matrix,
-        k: &Matrix,
-        v: &Matrix,
-    ) -> Self {
-        let averaged = |x: &Matrix| {
-            let once = averages.left(x);
-            let twice = averages.left(&once.transposed());
-            (once, twice)
-        };
-        let (key, value) = join(|| averaged(k), || averaged(v));
-        let nothing = || Matrix::zeros(0, 0);
-        let mut head = Self { averages, rows: Vec::new(), key, value, spread: nothing(), shift: nothing() };
-        let own = head.key_spread(k);
-        head.spread = head.spread(k, v, &head.value);
-        head.shift = head.shift(k, &head.value);
-        head.rows = head.saturate(overlaps, freedom, variance, q, (k, v), &own);
-        head.saturate_groups(variance, q, k);
-        head
-    }
-
-    /// D of the keys with X in place of V; `averaged` are W X and P_X.
-    fn spread(&self, k: &Matrix, x: &Matrix, averaged: &(Matrix, Matrix)) -> Matrix {
-        let product = || {
-            let once = self.averages.left(&k.times(x));
-            self.averages.left(&once.transposed())
-        };
-        let half = || self.averages.left(&self.key.0.times(&averaged.0).transposed());
-        let (product, half) = join(product, half);
-        let other = half.transposed();
-        let mut spread = product;
-        let terms = half.entries.iter().zip(&other.entries).zip(self.key.1.entries.iter().zip(&averaged.1.entries));
-        for (entry, ((half, other), (p_k, p_x))) in spread.entries.iter_mut().zip(terms) {
-            *entry += p_k * p_x - half - other;
-        }
-        spread
-    }
-
-    /// X with Y in place of V; `averaged` are W Y and P_Y.
-    fn shift(&self, k: &Matrix, averaged: &(Matrix, Matrix)) -> Matrix {
-        let n = averaged.0.rows;
-        let keys = k.diagonal();
-        let columns = averaged.0.transposed();
-        let own = self.averages.left(&Matrix::build(keys.len(), n, |b, c| keys[b] * columns.row(b)[c]));
-        let rows = sampled_rows(n, 64, 1.0 / 48.0);
-        let crossed = self.averages.weigh(&rows, &self.key.0).product(&columns);
-        let between = interpolation(&rows);
-        let means = self.averages.of(&keys);
-        Matrix::build(n, n, |a, c| {
-            let (below, part) = between[a];
-            let above = (below + 1).min(rows.len() - 1);
-            let crossed = crossed.row(below)[c] * (1.0 - part) + crossed.row(above)[c] * part;
-            let level = 2.0 * self.key.1.row(a)[a] - means[a];
-            0.5 * (own.row(a)[c] - 2.0 * crossed + level * averaged.1.row(a)[c])
-        })
-    }
-
-    /// Wᵀ Γ μ', with the factors v Q_aa s_a of μ'.
-    fn shift_backward(&self, k: &Matrix, gradient: &Matrix, factors: &[f64]) -> Matrix {
-        let keys = k.diagonal();
-        let means = self.averages.of(&keys);
-        let n = factors.len();
-        let through = self.averages.left_transposed(gradient);
-        // Σ_c (WᵀΓ)_bc f_c (W_cb' (K_b'b' + level_c) − 2 W_cb' (WK)_cb')/2.
-        let levels: Vec<f64> = (0..n).map(|c| 2.0 * self.key.1.row(c)[c] - means[c]).collect();
-        let plain = Matrix::build(n, through.rows, |c, b| through.row(b)[c] * factors[c]);
-        let levelled = Matrix::build(n, through.rows, |c, b| plain.row(c)[b] * levels[c]);
-        let plain = self.averages.left_transposed(&plain);
-        let levelled = self.averages.left_transposed(&levelled);
-        let all: Vec<usize> = (0..n).collect();
-        let weighed = self.averages.weigh(&all, &self.key.0);
-        let scaled = Matrix::build(through.rows, n, |b, c| through.row(b)[c] * factors[c]);
-        let crossed = scaled.product(&weighed);
-        Matrix::build(through.rows, through.rows, |b, other| {
-            0.5 * (plain.row(other)[b] * keys[other] + levelled.row(other)[b]) - crossed.row(b)[other]
-        })
-    }
-
-    /// The diagonal of D with K in place of V.
-    fn key_spread(&self, k: &Matrix) -> Vec<f64> {
-        let squares = self.averages.left(&k.times(k));
-        let own = self.averages.left(&squares.transposed()).diagonal();
-        let halves = self.averages.left(&self.key.0.times(&self.key.0).transposed()).diagonal();
-        let averages = self.key.1.diagonal();
-        own.iter().zip(halves).zip(averages).map(|((own, half), p)| (own - 2.0 * half + p * p).max(0.0)).collect()
-    }
-
-    fn saturate(
-        &self,
-        overlaps: &mut Overlaps,
-        freedom: f64,
-        variance: f64,
-        q: &Matrix,
-        (k, v): (&Matrix, &Matrix),
-        own: &[f64],
-    ) -> Vec<Row> {
-        let keys = self.averages.of(&k.diagonal());
-        let values = self.averages.of(&v.diagonal());
-        let squares = self.averages.squared().of(&vec![1.0; k.rows]);
-        (0..q.rows)
-            .map(|a| {
-                let key_trace = (keys[a] - self.key.1.row(a)[a]).max(0.0);
-                let value_trace = (values[a] - self.value.1.row(a)[a]).max(0.0);
-                let in_view = squares[a].recip();
-                if key_trace <= 1e-12 * keys[a] || own[a] <= 0.0 {
-                    return Row::flat(in_view, key_trace, value_trace);
-                }
-                let effective = 1.0 + (key_trace * key_trace / own[a]).min(in_view - 1.0);
-                let share = 1.0 - 1.0 / effective;
-                let contrast = variance * q.row(a)[a] * key_trace / share;
-                if contrast < 1e-6 {
-                    return Row::flat_keys(effective, in_view, key_trace, value_trace);
-                }
-                let row = overlaps.row(effective, contrast, freedom);
-                let r = self.key.1.row(a)[a] / keys[a];
-                let common = 1.0 - 3.0 * row.s2 + 2.0 * row.s3;
-                Row {
-                    s2: row.s2,
-                    effective,
-                    in_view,
-                    contrast,
-                    value: (row.s2 - 1.0 / effective) * effective / (contrast * share),
-                    shift: (row.s2 - 1.0 / effective) * effective / (contrast * share),
-                    slope: row.t() * effective / share,
-                    weighted_slope: row.t_weighted * effective / share,
-                    first: (1.0 - row.s2) / share,
-                    key_trace,
-                    value_trace,
-                    common: r * (2.0 - r) * common,
-                    within: [
-                        1.0 - row.s2 - 6.0 * row.s3 + 6.0 * row.s22,
-                        1.0 - 5.0 * row.s2 + 4.0 * row.s3 + 6.0 * row.s22 - 6.0 * row.s4,
-                    ],
-                }
-            })
-            .collect()
-    }
-
-    /// Saturation of rows whose keys come in groups, in place of that of n_e equal ones: done for some rows and
-    /// interpolated.
-    fn saturate_groups(&mut self, variance: f64, q: &Matrix, k: &Matrix) {
-        let decays = self.averages.decays();
-        if !self.rows.iter().any(|row| row.is_grouped(decays)) {
-            return;
-        }
-        let background = background(k);
-        let likeness = Matrix::build(k.rows, k.rows, |i, j| {
-            let like = (k.row(i)[j] / (k.row(i)[i] * k.row(j)[j]).sqrt() - background) / (1.0 - background);
-            like.max(0.0).powi(2)
-        });
-        // Of each key the share of all keys that is like it.
-        let shares = self.averages.left(&likeness);
-        let keys = self.averages.of(&k.diagonal());
-        let places = sampled_rows(self.rows.len(), if self.averages.is_full() { 1 } else { 12 }, 1.0 / 8.0);
-        let sampled: Vec<Option<Saturation>> = places
-            .par_iter()
-            .map(|&a| {
-                let groups = groups(self.averages.weighted_keys(a).map(|(b, weight)| (weight, shares.row(a)[b])));
-                let contrast = variance * q.row(a)[a] * keys[a] * (1.0 - background);
-                self.rows[a].is_grouped(decays).then(|| saturation(&groups, contrast.min(SHARPEST_SAMPLED)))
-            })
-            .collect();
-        for (row, (below, part)) in self.rows.iter_mut().zip(interpolation(&places)) {
-            if !row.is_grouped(decays) {
-                continue;
-            }
-            let above = (below + 1).min(places.len() - 1);
-            let Some(first) = sampled[below].or(sampled[above]) else { continue };
-            row.saturate(&first.mixed(&sampled[above].unwrap_or(first), part));
-        }
-    }
-
-    /// R_ac, or R'_ac, from `of` a row on the diagonal.
-    fn ratio(&self, q: &Matrix, a: usize, c: usize, of: impl Fn(&Row) -> f64) -> f64 {
-        let (one, other) = (&self.rows[a], &self.rows[c]);
-        if a == c {
-            return of(one);
-        }
-        let rest = |row: &Row| of(row) - row.first * row.first;
-        let rests = rest(one).max(0.0) * rest(other).max(0.0);
-        let correlation = ratio(q.row(a)[c], (q.row(a)[a] * q.row(c)[c]).sqrt());
-        one.first * other.first + correlation * rests.sqrt()
-    }
-
-    /// What scores add to an average of two rows, from its D and X.
-    fn first_order(&self, variance: f64, q: &Matrix, (d, x): (&Matrix, &Matrix), a: usize, c: usize) -> f64 {
-        let fluctuating = q.row(a)[c] * d.row(a)[c] * self.ratio(q, a, c, |row| row.value);
-        let moved = |a: usize, c: usize| q.row(a)[a] * x.row(a)[c] * self.rows[a].shift;
-        variance * (fluctuating + moved(a, c) + moved(c, a))
-    }
-
-    /// E z_a·z_c.
-    fn output(&self, variance: f64, q: &Matrix, v: &Matrix, pull: Pull, odds: f64) -> Matrix {
-        let n = q.rows;
-        let mut output = Matrix::build(n, n, |a, c| {
-            let first = self.first_order(variance, q, (&self.spread, &self.shift), a, c);
-            self.value.1.row(a)[c] + first + pull.at(q, a, c, &self.rows[a], &self.rows[c])
-        });
-        if odds > 0.0 {
-            let let_through = self.averages.squared().of(&v.diagonal());
-            for (a, row) in self.rows.iter().enumerate() {
-                output.row_mut(a)[a] += odds * let_through[a] * row.s2 * row.effective;
-            }
-        }
-        output
-    }
-
-    /// C(X, M); `averaged` are W X and P_X.
-    fn adjoint(&self, x: &Matrix, averaged: &(Matrix, Matrix), m: &Matrix) -> Matrix {
-        let through = self.averages.left_transposed(m).transposed();
-        let (outer, (half, inner)) = join(
-            || self.averages.left_transposed(&through),
-            || {
-                join(
-                    || self.averages.left_transposed(&averaged.0.times(&through)),
-                    || {
-                        let once = self.averages.left_transposed(&m.times(&averaged.1));
-                        self.averages.left_transposed(&once.transposed())
-                    },
-                )
-            },
-        );
-        let other = half.transposed();
-        let mut adjoint = inner;
-        let terms = half.entries.iter().zip(&other.entries).zip(outer.entries.iter().zip(&x.entries));
-        for (entry, ((half, other), (outer, x))) in adjoint.entries.iter_mut().zip(terms) {
-            *entry += outer * x - half - other;
-        }
-        adjoint
-    }
-}
-
-impl Row {
-    /// One key in view, or keys that are copies.
-    fn flat(in_view: f64, key_trace: f64, value_trace: f64) -> Self {
-        Self::flat_keys(in_view, in_view, key_trace, value_trace)
-    }
-
-    /// Scores that do not differ.
-    fn flat_keys(effective: f64, in_view: f64, key_trace: f64, value_trace: f64) -> Self {
-        Self {
-            s2: 1.0 / effective,
-            effective,
-            in_view,
-            contrast: 0.0,
-            value: 1.0,
-            shift: 1.0,
-            slope: 1.0,
-            weighted_slope: 1.0,
-            first: 1.0,
-            key_trace,
-            value_trace,
-            common: 0.0,
-            within: [0.0; 2],
-        }
-    }
-}
-
-impl Row {
-    /// Whether keys have unequal weights, or groups of them one score, where scores matter.
-    fn is_grouped(&self, decays: bool) -> bool {
-        self.contrast > SHARPEST_STRUCTURED && (decays || self.effective < LARGEST_STRUCTURED * self.in_view)
-    }
-
-    fn saturate(&mut self, groups: &Saturation) {
-        self.s2 = groups.own / self.effective;
-        self.value = groups.value;
-        self.shift = groups.shift;
-        self.slope = groups.slope;
-        self.weighted_slope = groups.slope;
-        self.first = groups.first;
-    }
-}
-
-/// The cosine of keys that are not alike: the median of all pairs.
-fn background(k: &Matrix) -> f64 {
-    let mut cosines: Vec<f64> = (0..k.rows)
-        .flat_map(|i| (0..i).map(move |j| (i, j)))
-        .map(|(i, j)| k.row(i)[j] / (k.row(i)[i] * k.row(j)[j]).sqrt())
-        .filter(|cosine| cosine.is_finite())
-        .collect();
-    if cosines.is_empty() {
-        return 0.0;
-    }
-    let middle = cosines.len() / 2;
-    cosines.select_nth_unstable_by(middle, f64::total_cmp).1.clamp(0.0, 0.999)
-}
-
-/// Groups as (how many, share of the keys), from the weight of each key and the share of keys like it: those of
-/// nearly one size together.
-fn groups(keys: impl Iterator<Item = (f64, f64)>) -> Vec<(f64, f64)> {
-    /// Classes of size per factor of e.
-    const FINENESS: f64 = 2.5;
-    let mut classes: BTreeMap<i64, (f64, f64)> = BTreeMap::new();
-    for (weight, share) in keys {
-        let share = share.clamp(weight, 1.0);
-        let class = classes.entry((share.ln() * FINENESS).round() as i64).or_default();
-        class.0 += weight / share;
-        class.1 += weight;
-    }
-    let total: f64 = classes.values().map(|(_, weight)| weight).sum();
-    classes.into_values().map(|(count, weight)| (count, weight / (count * total))).collect()
-}
-
-/// The pull of a query's key direction on the average.
-#[derive(Clone, Copy)]
-struct Pull {
-    /// Score variance times the concentration of the keys.
-    strength: f64,
-    /// 1 for Gaussian tokens, 0 for tokens of fixed norm.
-    gaussian: f64,
-}
-
-impl Pull {
-    fn at(self, q: &Matrix, a: usize, c: usize, one: &Row, other: &Row) -> f64 {
-        let unlike = (one.key_trace * other.key_trace * one.value_trace * other.value_trace).sqrt();
-        let queries = (q.row(a)[a] * q.row(c)[c]).sqrt();
-        let common = 0.5 * (one.common + other.common);
-        let (gaussian, normalised) = if a == c {
-            (one.within[0], one.within[1] - common)
-        } else {
-            let pulled = ratio(q.row(a)[c], queries) * (1.0 - one.s2) * (1.0 - other.s2);
-            (pulled, pulled - common)
-        };
-        // Beyond what was sampled it is not let grow.
-        let strength = self.strength.min(SHARPEST_SAMPLED / q.rows as f64);
-        strength * queries * unlike * (self.gaussian * gaussian + (1.0 - self.gaussian) * normalised)
-    }
-}
-
 impl Raw {
     fn of(signal: &Signal) -> Self {
         Self::new(signal.tokens.iter().map(|token| token.ln_second), &signal.cosines)
@@ -730,28 +350,6 @@ impl Raw {
         let matrix = Matrix::build(count, count, |i, j| cosines[i * count + j] * roots[i] * roots[j]);
         Self { ln_unit, matrix }
     }
-}
-
-/// Rows of which something is computed: the first `all`, then fewer and fewer, no step more than a part `step` of
-/// the position, and the last.
-fn sampled_rows(n: usize, all: usize, step: f64) -> Vec<usize> {
-    let mut rows = vec![0];
-    while rows[rows.len() - 1] + 1 < n {
-        let last = rows[rows.len() - 1];
-        let step = if last + 1 < all { 1 } else { ((last as f64 * step) as usize).max(1) };
-        rows.push((last + step).min(n - 1));
-    }
-    rows
-}
-
-/// Of each position the sampled row at or below it, and how far it is on the way to the next.
-fn interpolation(rows: &[usize]) -> Vec<(usize, f64)> {
-    let mut between = Vec::new();
-    for (place, ends) in rows.windows(2).enumerate() {
-        between.extend((ends[0]..ends[1]).map(|a| (place, (a - ends[0]) as f64 / (ends[1] - ends[0]) as f64)));
-    }
-    between.push((rows.len() - 1, 0.0));
-    between
 }
 
 /// The average of matrices of one shape.
@@ -796,8 +394,7 @@ fn caveat(attention: &Attention, heads: &[Head]) -> Option<(&'static str, String
             format!("{sharpest:.3e}"),
         ));
     }
-    let repeated = |row: &&Row| row.contrast > SHARPEST_REPEATED && row.effective < SMALLEST_REPEATED * row.in_view;
-    if let Some(row) = rows().find(repeated) {
+    if let Some(row) = rows().find(|row| row.is_repeated()) {
         return Some((
             "groups of like keys have scores that matter: gradients of single keys and values are averages over groups \
              of all sizes (sampled with a third of the tokens alike, score variance ¼ and 1: keys 20 and 45 % low, \

@@ -1,0 +1,262 @@
+//! Heads that average alike: W, D, X and the saturation of every row.
+
+use rayon::join;
+use rayon::prelude::*;
+
+use super::row::{Pull, Row, background, groups, interpolation, sampled_rows};
+use crate::rules::attention::averages::Averages;
+use crate::rules::attention::matrix::Matrix;
+use crate::rules::attention::{SHARPEST_SAMPLED, ratio};
+use crate::rules::softmax::Overlaps;
+use crate::rules::softmax::groups::{Saturation, saturation};
+
+/// Heads that average alike.
+pub(super) struct Head {
+    pub(super) averages: Averages,
+    pub(super) rows: Vec<Row>,
+    /// W K and P_K.
+    pub(super) key: (Matrix, Matrix),
+    /// W V and P_V.
+    pub(super) value: (Matrix, Matrix),
+    /// D.
+    pub(super) spread: Matrix,
+    /// X.
+    pub(super) shift: Matrix,
+}
+
+impl Head {
+    pub(super) fn new(
+        averages: Averages,
+        overlaps: &mut Overlaps,
+        freedom: f64,
+        variance: f64,
+        q: &Matrix,
+        k: &Matrix,
+        v: &Matrix,
+    ) -> Self {
+        let averaged = |x: &Matrix| {
+            let once = averages.left(x);
+            let twice = averages.left(&once.transposed());
+            (once, twice)
+        };
+        let (key, value) = join(|| averaged(k), || averaged(v));
+        let nothing = || Matrix::zeros(0, 0);
+        let mut head = Self { averages, rows: Vec::new(), key, value, spread: nothing(), shift: nothing() };
+        let own = head.key_spread(k);
+        head.spread = head.spread(k, v, &head.value);
+        head.shift = head.shift(k, &head.value);
+        head.rows = head.saturate(overlaps, freedom, variance, q, (k, v), &own);
+        head.saturate_groups(variance, q, k);
+        head
+    }
+
+    /// D of the keys with X in place of V; `averaged` are W X and P_X.
+    pub(super) fn spread(&self, k: &Matrix, x: &Matrix, averaged: &(Matrix, Matrix)) -> Matrix {
+        let product = || {
+            let once = self.averages.left(&k.times(x));
+            self.averages.left(&once.transposed())
+        };
+        let half = || self.averages.left(&self.key.0.times(&averaged.0).transposed());
+        let (product, half) = join(product, half);
+        let other = half.transposed();
+        let mut spread = product;
+        let terms = half.entries.iter().zip(&other.entries).zip(self.key.1.entries.iter().zip(&averaged.1.entries));
+        for (entry, ((half, other), (p_k, p_x))) in spread.entries.iter_mut().zip(terms) {
+            *entry += p_k * p_x - half - other;
+        }
+        spread
+    }
+
+    /// X with Y in place of V; `averaged` are W Y and P_Y.
+    pub(super) fn shift(&self, k: &Matrix, averaged: &(Matrix, Matrix)) -> Matrix {
+        let n = averaged.0.rows;
+        let keys = k.diagonal();
+        let columns = averaged.0.transposed();
+        let own = self.averages.left(&Matrix::build(keys.len(), n, |b, c| keys[b] * columns.row(b)[c]));
+        let rows = sampled_rows(n, 64, 1.0 / 48.0);
+        let crossed = self.averages.weigh(&rows, &self.key.0).product(&columns);
+        let between = interpolation(&rows);
+        let means = self.averages.of(&keys);
+        Matrix::build(n, n, |a, c| {
+            let (below, part) = between[a];
+            let above = (below + 1).min(rows.len() - 1);
+            let crossed = crossed.row(below)[c] * (1.0 - part) + crossed.row(above)[c] * part;
+            let level = 2.0 * self.key.1.row(a)[a] - means[a];
+            0.5 * (own.row(a)[c] - 2.0 * crossed + level * averaged.1.row(a)[c])
+        })
+    }
+
+    /// Wᵀ Γ μ', with the factors v Q_aa s_a of μ'.
+    pub(super) fn shift_backward(&self, k: &Matrix, gradient: &Matrix, factors: &[f64]) -> Matrix {
+        let keys = k.diagonal();
+        let means = self.averages.of(&keys);
+        let n = factors.len();
+        let through = self.averages.left_transposed(gradient);
+        // Σ_c (WᵀΓ)_bc f_c (W_cb' (K_b'b' + level_c) − 2 W_cb' (WK)_cb')/2.
+        let levels: Vec<f64> = (0..n).map(|c| 2.0 * self.key.1.row(c)[c] - means[c]).collect();
+        let plain = Matrix::build(n, through.rows, |c, b| through.row(b)[c] * factors[c]);
+        let levelled = Matrix::build(n, through.rows, |c, b| plain.row(c)[b] * levels[c]);
+        let plain = self.averages.left_transposed(&plain);
+        let levelled = self.averages.left_transposed(&levelled);
+        let all: Vec<usize> = (0..n).collect();
+        let weighed = self.averages.weigh(&all, &self.key.0);
+        let scaled = Matrix::build(through.rows, n, |b, c| through.row(b)[c] * factors[c]);
+        let crossed = scaled.product(&weighed);
+        Matrix::build(through.rows, through.rows, |b, other| {
+            0.5 * (plain.row(other)[b] * keys[other] + levelled.row(other)[b]) - crossed.row(b)[other]
+        })
+    }
+
+    /// The diagonal of D with K in place of V.
+    pub(super) fn key_spread(&self, k: &Matrix) -> Vec<f64> {
+        let squares = self.averages.left(&k.times(k));
+        let own = self.averages.left(&squares.transposed()).diagonal();
+        let halves = self.averages.left(&self.key.0.times(&self.key.0).transposed()).diagonal();
+        let averages = self.key.1.diagonal();
+        own.iter().zip(halves).zip(averages).map(|((own, half), p)| (own - 2.0 * half + p * p).max(0.0)).collect()
+    }
+
+    pub(super) fn saturate(
+        &self,
+        overlaps: &mut Overlaps,
+        freedom: f64,
+        variance: f64,
+        q: &Matrix,
+        (k, v): (&Matrix, &Matrix),
+        own: &[f64],
+    ) -> Vec<Row> {
+        let keys = self.averages.of(&k.diagonal());
+        let values = self.averages.of(&v.diagonal());
+        let squares = self.averages.squared().of(&vec![1.0; k.rows]);
+        (0..q.rows)
+            .map(|a| {
+                let key_trace = (keys[a] - self.key.1.row(a)[a]).max(0.0);
+                let value_trace = (values[a] - self.value.1.row(a)[a]).max(0.0);
+                let in_view = squares[a].recip();
+                if key_trace <= 1e-12 * keys[a] || own[a] <= 0.0 {
+                    return Row::flat(in_view, key_trace, value_trace);
+                }
+                let effective = 1.0 + (key_trace * key_trace / own[a]).min(in_view - 1.0);
+                let share = 1.0 - 1.0 / effective;
+                let contrast = variance * q.row(a)[a] * key_trace / share;
+                if contrast < 1e-6 {
+                    return Row::flat_keys(effective, in_view, key_trace, value_trace);
+                }
+                let row = overlaps.row(effective, contrast, freedom);
+                let r = self.key.1.row(a)[a] / keys[a];
+                let common = 1.0 - 3.0 * row.s2 + 2.0 * row.s3;
+                Row {
+                    s2: row.s2,
+                    effective,
+                    in_view,
+                    contrast,
+                    value: (row.s2 - 1.0 / effective) * effective / (contrast * share),
+                    shift: (row.s2 - 1.0 / effective) * effective / (contrast * share),
+                    slope: row.t() * effective / share,
+                    weighted_slope: row.t_weighted * effective / share,
+                    first: (1.0 - row.s2) / share,
+                    key_trace,
+                    value_trace,
+                    common: r * (2.0 - r) * common,
+                    within: [
+                        1.0 - row.s2 - 6.0 * row.s3 + 6.0 * row.s22,
+                        1.0 - 5.0 * row.s2 + 4.0 * row.s3 + 6.0 * row.s22 - 6.0 * row.s4,
+                    ],
+                }
+            })
+            .collect()
+    }
+
+    /// Saturation of rows whose keys come in groups, in place of that of n_e equal ones: done for some rows and
+    /// interpolated.
+    pub(super) fn saturate_groups(&mut self, variance: f64, q: &Matrix, k: &Matrix) {
+        let decays = self.averages.decays();
+        if !self.rows.iter().any(|row| row.is_grouped(decays)) {
+            return;
+        }
+        let background = background(k);
+        let likeness = Matrix::build(k.rows, k.rows, |i, j| {
+            let like = (k.row(i)[j] / (k.row(i)[i] * k.row(j)[j]).sqrt() - background) / (1.0 - background);
+            like.max(0.0).powi(2)
+        });
+        // Of each key the share of all keys that is like it.
+        let shares = self.averages.left(&likeness);
+        let keys = self.averages.of(&k.diagonal());
+        let places = sampled_rows(self.rows.len(), if self.averages.is_full() { 1 } else { 12 }, 1.0 / 8.0);
+        let sampled: Vec<Option<Saturation>> = places
+            .par_iter()
+            .map(|&a| {
+                let groups = groups(self.averages.weighted_keys(a).map(|(b, weight)| (weight, shares.row(a)[b])));
+                let contrast = variance * q.row(a)[a] * keys[a] * (1.0 - background);
+                self.rows[a].is_grouped(decays).then(|| saturation(&groups, contrast.min(SHARPEST_SAMPLED)))
+            })
+            .collect();
+        for (row, (below, part)) in self.rows.iter_mut().zip(interpolation(&places)) {
+            if !row.is_grouped(decays) {
+                continue;
+            }
+            let above = (below + 1).min(places.len() - 1);
+            let Some(first) = sampled[below].or(sampled[above]) else { continue };
+            row.saturate(&first.mixed(&sampled[above].unwrap_or(first), part));
+        }
+    }
+
+    /// R_ac, or R'_ac, from `of` a row on the diagonal.
+    pub(super) fn ratio(&self, q: &Matrix, a: usize, c: usize, of: impl Fn(&Row) -> f64) -> f64 {
+        let (one, other) = (&self.rows[a], &self.rows[c]);
+        if a == c {
+            return of(one);
+        }
+        let rest = |row: &Row| of(row) - row.first * row.first;
+        let rests = rest(one).max(0.0) * rest(other).max(0.0);
+        let correlation = ratio(q.row(a)[c], (q.row(a)[a] * q.row(c)[c]).sqrt());
+        one.first * other.first + correlation * rests.sqrt()
+    }
+
+    /// What scores add to an average of two rows, from its D and X.
+    pub(super) fn first_order(&self, variance: f64, q: &Matrix, (d, x): (&Matrix, &Matrix), a: usize, c: usize) -> f64 {
+        let fluctuating = q.row(a)[c] * d.row(a)[c] * self.ratio(q, a, c, |row| row.value);
+        let moved = |a: usize, c: usize| q.row(a)[a] * x.row(a)[c] * self.rows[a].shift;
+        variance * (fluctuating + moved(a, c) + moved(c, a))
+    }
+
+    /// E z_a·z_c.
+    pub(super) fn output(&self, variance: f64, q: &Matrix, v: &Matrix, pull: Pull, odds: f64) -> Matrix {
+        let n = q.rows;
+        let mut output = Matrix::build(n, n, |a, c| {
+            let first = self.first_order(variance, q, (&self.spread, &self.shift), a, c);
+            self.value.1.row(a)[c] + first + pull.at(q, a, c, &self.rows[a], &self.rows[c])
+        });
+        if odds > 0.0 {
+            let let_through = self.averages.squared().of(&v.diagonal());
+            for (a, row) in self.rows.iter().enumerate() {
+                output.row_mut(a)[a] += odds * let_through[a] * row.s2 * row.effective;
+            }
+        }
+        output
+    }
+
+    /// C(X, M); `averaged` are W X and P_X.
+    pub(super) fn adjoint(&self, x: &Matrix, averaged: &(Matrix, Matrix), m: &Matrix) -> Matrix {
+        let through = self.averages.left_transposed(m).transposed();
+        let (outer, (half, inner)) = join(
+            || self.averages.left_transposed(&through),
+            || {
+                join(
+                    || self.averages.left_transposed(&averaged.0.times(&through)),
+                    || {
+                        let once = self.averages.left_transposed(&m.times(&averaged.1));
+                        self.averages.left_transposed(&once.transposed())
+                    },
+                )
+            },
+        );
+        let other = half.transposed();
+        let mut adjoint = inner;
+        let terms = half.entries.iter().zip(&other.entries).zip(outer.entries.iter().zip(&x.entries));
+        for (entry, ((half, other), (outer, x))) in adjoint.entries.iter_mut().zip(terms) {
+            *entry += outer * x - half - other;
+        }
+        adjoint
+    }
+}

@@ -1,0 +1,165 @@
+//! One row of attention beyond the first order in its scores.
+
+use std::collections::BTreeMap;
+
+use crate::rules::attention::matrix::Matrix;
+use crate::rules::attention::{SHARPEST_SAMPLED, ratio};
+use crate::rules::softmax::groups::Saturation;
+
+/// Score variance from which groups of keys matter beyond the first order, and number of effective keys, as a share
+/// of those a query sees, below which they do.
+const SHARPEST_STRUCTURED: f64 = 0.1;
+const LARGEST_STRUCTURED: f64 = 0.7;
+/// Score variance above which, and share below which, gradients of single keys carry a caveat.
+const SHARPEST_REPEATED: f64 = 0.2;
+const SMALLEST_REPEATED: f64 = 0.3;
+
+/// What saturation makes of a row.
+#[derive(Clone, Copy)]
+pub(super) struct Row {
+    /// S2.
+    pub(super) s2: f64,
+    /// n_e.
+    pub(super) effective: f64,
+    /// Keys in view: 1/Σ_b W_ab².
+    pub(super) in_view: f64,
+    /// w_e.
+    pub(super) contrast: f64,
+    /// s, σ, t, E χt and f.
+    pub(super) value: f64,
+    pub(super) shift: f64,
+    pub(super) slope: f64,
+    pub(super) weighted_slope: f64,
+    pub(super) first: f64,
+    /// tr of keys and of values.
+    pub(super) key_trace: f64,
+    pub(super) value_trace: f64,
+    /// What `pull` takes from the softmax: 1 − 3 S2 + 2 S3 and the polynomials within a row.
+    pub(super) common: f64,
+    pub(super) within: [f64; 2],
+}
+
+impl Row {
+    /// One key in view, or keys that are copies.
+    pub(super) fn flat(in_view: f64, key_trace: f64, value_trace: f64) -> Self {
+        Self::flat_keys(in_view, in_view, key_trace, value_trace)
+    }
+
+    /// Scores that do not differ.
+    pub(super) fn flat_keys(effective: f64, in_view: f64, key_trace: f64, value_trace: f64) -> Self {
+        Self {
+            s2: 1.0 / effective,
+            effective,
+            in_view,
+            contrast: 0.0,
+            value: 1.0,
+            shift: 1.0,
+            slope: 1.0,
+            weighted_slope: 1.0,
+            first: 1.0,
+            key_trace,
+            value_trace,
+            common: 0.0,
+            within: [0.0; 2],
+        }
+    }
+}
+
+impl Row {
+    /// Whether keys have unequal weights, or groups of them one score, where scores matter.
+    pub(super) fn is_grouped(&self, decays: bool) -> bool {
+        self.contrast > SHARPEST_STRUCTURED && (decays || self.effective < LARGEST_STRUCTURED * self.in_view)
+    }
+
+    /// Whether gradients of single keys are averages over groups of sizes that differ much.
+    pub(super) fn is_repeated(&self) -> bool {
+        self.contrast > SHARPEST_REPEATED && self.effective < SMALLEST_REPEATED * self.in_view
+    }
+
+    pub(super) fn saturate(&mut self, groups: &Saturation) {
+        self.s2 = groups.own / self.effective;
+        self.value = groups.value;
+        self.shift = groups.shift;
+        self.slope = groups.slope;
+        self.weighted_slope = groups.slope;
+        self.first = groups.first;
+    }
+}
+
+/// The pull of a query's key direction on the average.
+#[derive(Clone, Copy)]
+pub(super) struct Pull {
+    /// Score variance times the concentration of the keys.
+    pub(super) strength: f64,
+    /// 1 for Gaussian tokens, 0 for tokens of fixed norm.
+    pub(super) gaussian: f64,
+}
+
+impl Pull {
+    pub(super) fn at(self, q: &Matrix, a: usize, c: usize, one: &Row, other: &Row) -> f64 {
+        let unlike = (one.key_trace * other.key_trace * one.value_trace * other.value_trace).sqrt();
+        let queries = (q.row(a)[a] * q.row(c)[c]).sqrt();
+        let common = 0.5 * (one.common + other.common);
+        let (gaussian, normalised) = if a == c {
+            (one.within[0], one.within[1] - common)
+        } else {
+            let pulled = ratio(q.row(a)[c], queries) * (1.0 - one.s2) * (1.0 - other.s2);
+            (pulled, pulled - common)
+        };
+        // Beyond what was sampled it is not let grow.
+        let strength = self.strength.min(SHARPEST_SAMPLED / q.rows as f64);
+        strength * queries * unlike * (self.gaussian * gaussian + (1.0 - self.gaussian) * normalised)
+    }
+}
+
+/// The cosine of keys that are not alike: the median of all pairs.
+pub(super) fn background(k: &Matrix) -> f64 {
+    let mut cosines: Vec<f64> = (0..k.rows)
+        .flat_map(|i| (0..i).map(move |j| (i, j)))
+        .map(|(i, j)| k.row(i)[j] / (k.row(i)[i] * k.row(j)[j]).sqrt())
+        .filter(|cosine| cosine.is_finite())
+        .collect();
+    if cosines.is_empty() {
+        return 0.0;
+    }
+    let middle = cosines.len() / 2;
+    cosines.select_nth_unstable_by(middle, f64::total_cmp).1.clamp(0.0, 0.999)
+}
+
+/// Groups as (how many, share of the keys), from the weight of each key and the share of keys like it: those of
+/// nearly one size together.
+pub(super) fn groups(keys: impl Iterator<Item = (f64, f64)>) -> Vec<(f64, f64)> {
+    /// Classes of size per factor of e.
+    const FINENESS: f64 = 2.5;
+    let mut classes: BTreeMap<i64, (f64, f64)> = BTreeMap::new();
+    for (weight, share) in keys {
+        let share = share.clamp(weight, 1.0);
+        let class = classes.entry((share.ln() * FINENESS).round() as i64).or_default();
+        class.0 += weight / share;
+        class.1 += weight;
+    }
+    let total: f64 = classes.values().map(|(_, weight)| weight).sum();
+    classes.into_values().map(|(count, weight)| (count, weight / (count * total))).collect()
+}
+
+/// Rows of which something is computed: the first `all`, then fewer and fewer, no step more than a part `step` of
+/// the position, and the last.
+pub(super) fn sampled_rows(n: usize, all: usize, step: f64) -> Vec<usize> {
+    let mut rows = vec![0];
+    while rows[rows.len() - 1] + 1 < n {
+        let last = rows[rows.len() - 1];
+        let step = if last + 1 < all { 1 } else { ((last as f64 * step) as usize).max(1) };
+        rows.push((last + step).min(n - 1));
+    }
+    rows
+}
+
+/// Of each position the sampled row at or below it, and how far it is on the way to the next.
+pub(super) fn interpolation(rows: &[usize]) -> Vec<(usize, f64)> {
+    let mut between = Vec::new();
+    for (place, ends) in rows.windows(2).enumerate() {
+        between.extend((ends[0]..ends[1]).map(|a| (place, (a - ends[0]) as f64 / (ends[1] - ends[0]) as f64)));
+    }
+    between.push((rows.len() - 1, 0.0));
+    between
+}
