@@ -57,7 +57,22 @@ pub enum PredictError {
         /// Name of the quantity.
         quantity: &'static str,
     },
+    /// A matrix per block of all pairs of positions would not fit.
+    #[error(
+        "about {:.0} GiB of memory needed to follow every pair of positions, {:.0} GiB allowed; lower the sequence \
+         length or the number of blocks",
+        bytes / GIBIBYTE,
+        MAX_BYTES / GIBIBYTE
+    )]
+    Memory {
+        /// Estimated need.
+        bytes: f64,
+    },
 }
+
+const GIBIBYTE: f64 = 1024.0 * 1024.0 * 1024.0;
+/// Predictions that need more memory than this are refused.
+const MAX_BYTES: f64 = 20.0 * GIBIBYTE;
 
 /// What is told, and what is averaged over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,9 +106,21 @@ pub fn predict(stack: &Stack, options: impl Into<Options>) -> Result<Prediction,
     let walks: Result<Vec<Rows>, PredictError> = if sequences::is_exchangeable(stack) {
         Ok(vec![walk(None)?])
     } else {
-        sequences::sequences(stack, sequences, seed).into_par_iter().map(|ids| walk(Some(ids))).collect()
+        let sequences = sequences::sequences(stack, sequences, seed);
+        check_memory(stack, sequences.len())?;
+        sequences.into_par_iter().map(|ids| walk(Some(ids))).collect()
     };
     Rows::average(walks?)
+}
+
+/// Refuses what would not fit: the input of every block, and the insides of one, per sequence at a time.
+fn check_memory(stack: &Stack, sequences: usize) -> Result<(), PredictError> {
+    /// Matrices that one block needs while it is worked on.
+    const INSIDES: f64 = 40.0;
+    let matrices = |stream: &Stream| (stream.body.len() as f64 + INSIDES) * (stream.seq_len as f64).powi(2);
+    let at_a_time = sequences.min(rayon::current_num_threads()) as f64;
+    let bytes = 8.0 * at_a_time * stack.streams.iter().map(matrices).sum::<f64>();
+    if bytes > MAX_BYTES { Err(PredictError::Memory { bytes }) } else { Ok(()) }
 }
 
 /// A prediction on its way forward, for schemes whose next weights depend on what arrives.

@@ -3,8 +3,8 @@
 use proptest::prelude::*;
 use sigprop::{PredictError, Sites, predict};
 use sigprop_stack::{
-    Activation, Attention, Embedding, EmbeddingTerm, Ids, Node, NormKind, Op, PowerLaw, Product, Quantity, SiteTable,
-    Source, Stack,
+    Activation, Attention, Embedding, EmbeddingTerm, Gaussian, Ids, Mask, Node, NormKind, Op, PowerLaw, Product,
+    Quantity, SiteTable, Source, Stack,
 };
 
 use crate::support::{activation, dropout, gaussian_stack, linear, norm, residual, stack, tensor};
@@ -207,4 +207,48 @@ proptest! {
             }
         }
     }
+}
+
+/// Beyond the first order in the scores the two rules approximate differently.
+const DOMAINS: f64 = 1e-2;
+
+/// With every query in sight of every key, one token per position says what one for all says.
+#[test]
+fn both_token_domains_agree() {
+    let mut all = encoder(&Shape { rate: 0.1, score_variance: 0.5, ..Shape::default() });
+    all.streams[0].source = Source::Gaussian(Gaussian { width: 32, variance: 1.0, correlation: 0.3 });
+    let mut positions = all.clone();
+    // A window that hides nothing takes the domain of one token per position.
+    for node in &mut positions.streams[0].body {
+        widen(node);
+    }
+    let (one, other) =
+        (predict(&all, Sites::Stream).expect("valid"), predict(&positions, Sites::Stream).expect("valid"));
+    for (one, other) in one.table.sites.iter().zip(&other.table.sites) {
+        for quantity in Quantity::ALL {
+            let (Some(a), Some(b)) = (one.value(quantity), other.value(quantity)) else { continue };
+            let (a, b) = (a.value(), b.value());
+            assert!((a - b).abs() < DOMAINS * a.abs().max(0.2), "{} {}: {a} and {b}", one.site, quantity.name());
+        }
+    }
+}
+
+fn widen(node: &mut Node) {
+    match &mut node.op {
+        Op::Chain(body) => body.iter_mut().for_each(widen),
+        Op::Sum(sum) => sum.branches.iter_mut().flat_map(|branch| &mut branch.body).for_each(widen),
+        Op::Attention(attention) => attention.mask = Mask { before: Some(1000), after: None },
+        Op::Apply(_) | Op::Product(_) | Op::Concat(_) | Op::Mixture(_) => {}
+    }
+}
+
+#[test]
+fn what_does_not_fit_is_refused() {
+    let mut long = encoder(&Shape::default());
+    long.streams[0].seq_len = 60_000;
+    for node in &mut long.streams[0].body {
+        widen(node);
+    }
+    let error = predict(&long, Sites::Stream).expect_err("matrices of 27 GiB each").to_string();
+    assert!(error.contains("GiB") && error.contains("sequence length"), "{error}");
 }
