@@ -18,6 +18,7 @@ mod root;
 mod rules;
 pub mod schemes;
 pub mod stack_file;
+pub mod suite;
 pub mod tokens;
 pub mod verdict;
 

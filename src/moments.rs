@@ -18,6 +18,8 @@ pub(crate) struct Token {
     pub(crate) mean: f64,
     /// E x⁴ / (E x²)² − 1 over the entries of one token of given norm; 2 for Gaussian entries.
     pub(crate) kurtosis: f64,
+    /// E x³ / (E x²)^(3/2).
+    pub(crate) skewness: f64,
     /// Variance over networks of ln |x|² that all entries share: fluctuations of the scale.
     pub(crate) scale_variance: f64,
     /// Variance of ln |x|² that averaging over finitely many entries adds.
@@ -36,6 +38,7 @@ impl Token {
             ln_second,
             mean: 0.0,
             kurtosis: 2.0,
+            skewness: 0.0,
             scale_variance: 0.0,
             entry_variance: 2.0 / width,
             sensitivity: 1.0,
@@ -46,6 +49,18 @@ impl Token {
     /// Variance of ln |x|² over networks.
     pub(crate) fn norm_variance(&self) -> f64 {
         self.scale_variance + self.entry_variance
+    }
+
+    /// E (x − m)³/(E (x − m)²)^(3/2) and E (x − m)⁴/(E (x − m)²)² − 1, m = E x; as they are of what is all mean.
+    pub(crate) fn centred(&self) -> (f64, f64) {
+        let mean = self.mean;
+        let variance = 1.0 - mean * mean;
+        if variance < 1e-9 {
+            return (self.skewness, self.kurtosis);
+        }
+        let third = self.skewness - 3.0 * mean + 2.0 * mean.powi(3);
+        let fourth = self.kurtosis + 1.0 - 4.0 * mean * self.skewness + 6.0 * mean * mean - 3.0 * mean.powi(4);
+        (third / variance.powf(1.5), fourth / (variance * variance) - 1.0)
     }
 
     /// Whether the signal is exactly zero.

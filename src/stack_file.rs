@@ -134,7 +134,7 @@ mod tests {
             streams: vec![Stream {
                 seq_len: 4,
                 name: "main".to_owned(),
-                source: Source::Gaussian(Gaussian { width: 8, variance: 1.0, correlation: 0.1 }),
+                source: Source::Gaussian(Gaussian { width: 8, mean: 0.0, variance: 1.0, correlation: 0.1 }),
                 body: vec![Node::apply("relu", Component::Activation(Activation::Relu))],
             }],
             gradient: GradientSeed { stream: 0, correlation: 0.0 },

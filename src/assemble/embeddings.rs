@@ -35,7 +35,8 @@ impl Side<'_> {
                     Kind::Encoder => self.variance(train)?,
                     Kind::Mlp => 1.0,
                 };
-                let gaussian = Gaussian { width: self.architecture.d_model, variance, correlation: *correlation };
+                let gaussian =
+                    Gaussian { width: self.architecture.d_model, mean: 0.0, variance, correlation: *correlation };
                 Ok(Entrance::new(self.architecture.seq_len, Source::Gaussian(gaussian), Vec::new()))
             }
         }
@@ -72,7 +73,7 @@ impl Side<'_> {
     fn stem(&self, stem: &Stem, train: bool) -> Entrance {
         let width = self.architecture.d_model;
         let seq_len = self.architecture.seq_len;
-        let noise = |width| Source::Gaussian(Gaussian { width, variance: 1.0, correlation: 0.0 });
+        let noise = |width| Source::Gaussian(Gaussian { width, mean: 0.0, variance: 1.0, correlation: 0.0 });
         let (seq_len, source, mut body, norm) = match *stem {
             Stem::Patches { patch_width, class_token, bias, norm } => {
                 let fans = Fans::new(patch_width, width);

@@ -12,6 +12,7 @@ mod prose;
 mod schemes;
 mod shape;
 mod source;
+mod suite;
 mod validate;
 
 use std::process::ExitCode;

@@ -28,6 +28,13 @@ pub(crate) fn not_negative(text: &str) -> Result<f64, String> {
     within(text, |value| value >= 0.0 && value.is_finite(), "expected a finite number, not negative")
 }
 
+/// A share above 0, or a percentage.
+pub(crate) fn error(text: &str) -> Result<f64, String> {
+    let (number, unit) = text.strip_suffix('%').map_or((text, 1.0), |percent| (percent, 0.01));
+    let value = within(number, |value| value > 0.0 && value.is_finite(), "expected a number above 0, as 0.01 or 1%");
+    value.map(|value| value * unit)
+}
+
 /// A finite number.
 pub(crate) fn finite(text: &str) -> Result<f64, String> {
     within(text, f64::is_finite, "expected a finite number")

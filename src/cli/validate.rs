@@ -23,7 +23,7 @@ use sigprop::{
     stack_file::stack_hash,
 };
 use sigprop_stack::Stack;
-use sigprop_validate::{MeasureError, Measurement, Settings, measure};
+use sigprop_validate::{MeasureError, Measurement, Settings, Target, measure};
 
 use super::{
     Outcome,
@@ -32,7 +32,12 @@ use super::{
     output::{Format, SiteChoice, emit},
     parse::{self, Threads},
     predict::write_caveats,
+    suite::{SuiteChoice, SuiteRun},
 };
+
+/// What describes one model or how it is sampled does not go with a suite.
+const APART_FROM_SUITE: [&str; 8] =
+    ["model", "replicates", "batch", "target_error", "max_replicates", "observed", "sites", "min_r2"];
 
 /// Sample the network and compare what flows through it with the prediction.
 #[derive(Args, Debug)]
@@ -42,7 +47,9 @@ Examples:
   sigprop validate gpt2 --seq-len 128 --replicates 32 --weights
   sigprop validate --layers 12 --scheme deepnorm --norm-placement post -o report
   sigprop validate --layers 12 --width 256 --min-r2 0.999 --max-error 0.05   gates for CI
-  sigprop validate gpt2 --observed mine.csv      what you measured, instead of sampling")]
+  sigprop validate gpt2 --target-error 1%        until the errors are small enough
+  sigprop validate gpt2 --observed mine.csv      what you measured, instead of sampling
+  sigprop validate --suite components            every rule over the published grids")]
 pub(crate) struct Arguments {
     #[command(flatten)]
     model: ModelArguments,
@@ -62,6 +69,27 @@ pub(crate) struct Arguments {
     /// Threads: a number, or `all`.
     #[arg(long, value_name = "N", default_value = "all", value_parser = parse::threads, allow_negative_numbers = true, help_heading = "Sampling")]
     threads: Threads,
+
+    /// Go on until the standard errors of variances (relative) and token correlations are below, as `0.01` or `1%`.
+    #[arg(long, value_name = "ERROR", value_parser = parse::error, allow_negative_numbers = true, help_heading = "Sampling")]
+    target_error: Option<f64>,
+
+    /// Networks to sample at most for --target-error.
+    #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = parse::count, allow_negative_numbers = true, help_heading = "Sampling")]
+    max_replicates: usize,
+
+    /// Instead of one model, a suite of many cases with the percentiles of their errors: single components over the
+    /// grids of Kedia et al. (2024) beside the errors published there, or whole encoders.
+    #[arg(long, value_enum, value_name = "SUITE", conflicts_with_all = APART_FROM_SUITE, help_heading = "Suites")]
+    suite: Option<SuiteChoice>,
+
+    /// All cases of the grids instead of a stratified sample: hours.
+    #[arg(long, requires = "suite", help_heading = "Suites")]
+    full: bool,
+
+    /// Only these groups of the suite, as `linear` or `post`.
+    #[arg(long = "group", requires = "suite", value_name = "NAME", help_heading = "Suites")]
+    groups: Vec<String>,
 
     /// Compare with measurements of your own instead of sampling: CSV with the columns
     /// site,quantity,observed,std_error, as --format csv writes them.
@@ -110,6 +138,19 @@ impl Validation {
 
 impl Arguments {
     pub(crate) fn run(self, console: Console) -> anyhow::Result<Outcome> {
+        if let Some(choice) = self.suite {
+            let run = SuiteRun {
+                choice,
+                full: self.full,
+                groups: &self.groups,
+                seed: self.seed,
+                threads: self.threads.0,
+                format: self.format,
+                output: self.output.as_deref(),
+                max_error: self.max_error,
+            };
+            return run.run(console);
+        }
         if self.model.explain()? {
             return Ok(Outcome::Done);
         }
@@ -165,18 +206,9 @@ impl Arguments {
         Ok(self.gate(&validation.summary, console))
     }
 
-    /// Samples, with a progress bar on a terminal; Ctrl-C ends it early, twice ends it at once.
+    /// Samples, with a progress bar on a terminal; Ctrl-C ends it early.
     fn measure(&self, stack: &Stack, console: Console) -> Result<Measurement, MeasureError> {
-        let cancelled = Arc::new(AtomicBool::new(false));
-        let by_signal = Arc::clone(&cancelled);
-        let handler = ctrlc::set_handler(move || {
-            if by_signal.swap(true, Ordering::Relaxed) {
-                process::exit(130);
-            }
-        });
-        if let Err(error) = handler {
-            console.note(&format!("Ctrl-C will lose what was sampled: {error}"));
-        }
+        let cancelled = cancellation(console);
         let settings = Settings {
             replicates: self.replicates,
             batch: self.batch,
@@ -184,6 +216,12 @@ impl Arguments {
             threads: self.threads.0,
             all_sites: self.sites == SiteChoice::All,
             weights: self.weights,
+            controls: false,
+            target: self.target_error.map(|std_error| Target {
+                std_error,
+                sites: Vec::new(),
+                replicates: self.max_replicates,
+            }),
         };
         let bar = if console.is_quiet() { ProgressBar::hidden() } else { ProgressBar::new(self.replicates as u64) };
         if let Ok(style) = ProgressStyle::with_template("sampling [{bar:40}] {pos}/{len} networks, {eta} left") {
@@ -198,9 +236,8 @@ impl Arguments {
     fn write(&self, network: &Network, validation: &Validation) -> anyhow::Result<()> {
         let Validation { run, comparisons, summary } = validation;
         if let Some(folder) = &self.output {
-            let (report, document) = (folder.join("report.csv"), folder.join("summary.json"));
-            write_file(&report, |out| comparisons_csv(comparisons, out)).with_context(|| cannot_write(&report))?;
-            write_file(&document, |out| summary_json(run, summary, out)).with_context(|| cannot_write(&document))?;
+            write_into(folder, "report.csv", |out| comparisons_csv(comparisons, out))?;
+            write_into(folder, "summary.json", |out| summary_json(run, summary, out))?;
         }
         emit(None, |out| match self.format {
             Format::Table => write_table(network, validation, out),
@@ -235,8 +272,33 @@ fn read(path: &Path) -> anyhow::Result<(String, Vec<Observation>)> {
     Ok((name, observations))
 }
 
+/// Writes a file of the folder.
+pub(super) fn write_into(
+    folder: &Path,
+    name: &str,
+    write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+) -> anyhow::Result<()> {
+    let path = folder.join(name);
+    write_file(&path, write).with_context(|| cannot_write(&path))
+}
+
+/// Becomes true at Ctrl-C; twice ends the program at once.
+pub(super) fn cancellation(console: Console) -> Arc<AtomicBool> {
+    let cancelled = Arc::new(AtomicBool::new(false));
+    let by_signal = Arc::clone(&cancelled);
+    let handler = ctrlc::set_handler(move || {
+        if by_signal.swap(true, Ordering::Relaxed) {
+            process::exit(130);
+        }
+    });
+    if let Err(error) = handler {
+        console.note(&format!("Ctrl-C will lose what was sampled: {error}"));
+    }
+    cancelled
+}
+
 /// Makes the folder and sees whether files can be written there, before anything is sampled.
-fn claim(folder: &Path) -> anyhow::Result<()> {
+pub(super) fn claim(folder: &Path) -> anyhow::Result<()> {
     fs::create_dir_all(folder).and_then(|()| tempfile::tempfile_in(folder)).with_context(|| cannot_write(folder))?;
     Ok(())
 }

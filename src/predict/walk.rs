@@ -3,7 +3,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use sigprop_stack::{Component, Embedding, Fan, GradientSeed, Ids, Interpreter, Mixture, Site, Source, Stream, Tensor};
+use sigprop_stack::{
+    Component, Embedding, Fan, GradientSeed, Ids, Init, Interpreter, Mixture, Norm, Site, Source, Stream, Tensor,
+};
 
 use super::rows::{Rows, WeightNote};
 use super::{PredictError, Sites};
@@ -172,11 +174,14 @@ impl Moments {
                 }
             }
             Component::Prepend(prepend) => self.write_weight(at, &prepend.token, gradient.token().ln_second),
-            Component::Norm(_)
-            | Component::Activation(_)
-            | Component::Dropout(_)
-            | Component::Scale(_)
-            | Component::Rotary(_) => {}
+            Component::Norm(norm) => {
+                if norm.has_own_gains() {
+                    let normed = self.domain.apply(&norm::Rule::new(&Norm { gain: 1.0, ..*norm }), x);
+                    let ln_gradient = self.domain.ln_collected(&normed, gradient);
+                    self.write_weight(at, &Tensor { name: at.gain(), init: Init::Zero }, ln_gradient);
+                }
+            }
+            Component::Activation(_) | Component::Dropout(_) | Component::Scale(_) | Component::Rotary(_) => {}
         }
     }
 

@@ -70,25 +70,30 @@ pub fn weights_csv(table: &SiteTable, out: &mut dyn Write) -> io::Result<()> {
 pub fn comparisons_csv(comparisons: &[Comparison], out: &mut dyn Write) -> io::Result<()> {
     write_rows(out, &COMPARISON_COLUMNS, |writer| {
         for row in comparisons {
-            writer.write_record([
-                row.layer.to_string().as_str(),
-                &row.site,
-                row.quantity.name(),
-                &text(Some(row.predicted)),
-                &text(Some(row.observed)),
-                &text(std_error(row)),
-                &row.replicates.map_or(String::new(), |count| count.to_string()),
-                &float(row.relative_error),
-                &float(row.z),
-            ])?;
+            writer.write_record(comparison_fields(row))?;
         }
         Ok(())
     })
 }
 
+/// The fields of one comparison, in the order of its columns.
+pub(super) fn comparison_fields(row: &Comparison) -> [String; 9] {
+    [
+        row.layer.to_string(),
+        row.site.clone(),
+        row.quantity.name().to_owned(),
+        text(Some(row.predicted)),
+        text(Some(row.observed)),
+        text(std_error(row)),
+        row.replicates.map_or(String::new(), |count| count.to_string()),
+        float(row.relative_error),
+        float(row.z),
+    ]
+}
+
 type CsvWriter<'w> = Writer<&'w mut dyn Write>;
 
-fn write_rows(
+pub(super) fn write_rows(
     out: &mut dyn Write,
     columns: &[&str],
     rows: impl FnOnce(&mut CsvWriter) -> Result<(), Error>,
@@ -110,7 +115,7 @@ fn text(number: Option<Number>) -> String {
     number.filter(Number::is_finite).map(|number| number.to_string()).unwrap_or_default()
 }
 
-fn float(value: Option<f64>) -> String {
+pub(super) fn float(value: Option<f64>) -> String {
     value.map(|value| value.to_string()).unwrap_or_default()
 }
 

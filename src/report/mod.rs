@@ -6,12 +6,14 @@
 mod csv;
 mod file;
 mod json;
+mod suite;
 mod summary;
 mod table;
 
 pub use csv::{comparisons_csv, sites_csv, weights_csv};
 pub use file::write_file;
 pub use json::{PredictionDocument, prediction_json, validation_json};
+pub use suite::{suite_cells_csv, suite_lines_csv, suite_lines_json, suite_table};
 pub use summary::{Observed, Run, summary_json};
 pub use table::{plain_table, sites_table, summary_table, weights_table};
 

@@ -175,6 +175,7 @@ impl PairRule for Rule {
                 ln_second: if zero { x.ln_second } else { p.ln_second() + p.sensitivity * shift },
                 mean: p.mean,
                 kurtosis: p.kurtosis,
+                skewness: p.skewness,
                 scale_variance: p.sensitivity.powi(2) * x.scale_variance,
                 entry_variance: p.kurtosis / x.width,
                 sensitivity: p.sensitivity * x.sensitivity,

@@ -42,6 +42,7 @@ impl PairRule for Rule {
             ln_second: x.ln_second - self.keep.ln(),
             mean: x.mean * self.keep.sqrt(),
             kurtosis: (x.kurtosis + 1.0) / self.keep - 1.0,
+            skewness: x.skewness / self.keep.sqrt(),
             entry_variance: x.entry_variance + self.odds() * (x.kurtosis + 1.0) / x.width,
             ..*x
         };

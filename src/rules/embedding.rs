@@ -60,8 +60,24 @@ pub(crate) fn gaussian_source(gaussian: &Gaussian, seq_len: usize) -> (Exchangea
     let class = PairClass { share: 1.0, same_id: false, same_segment: false };
     let seq_len = seq_len as f64;
     let domain = Exchangeable { seq_len, classes: vec![class], id_spread: 0.0, segment_spread: 0.0 };
-    let token = Token::gaussian(gaussian.width as f64, gaussian.variance.ln());
-    (domain, Signal::new(vec![token], vec![gaussian.correlation]))
+    let (token, cosine) = gaussian_token(gaussian);
+    (domain, Signal::new(vec![token], vec![cosine]))
+}
+
+/// One Gaussian vector, and the cosine of two.
+pub(crate) fn gaussian_token(gaussian: &Gaussian) -> (Token, f64) {
+    let square = gaussian.mean * gaussian.mean;
+    let second = gaussian.variance + square;
+    let mut token = Token::gaussian(gaussian.width as f64, second.ln());
+    if second <= 0.0 {
+        return (token, gaussian.correlation);
+    }
+    // E x⁴ = 3 E² x² − 2 mean⁴.
+    token.mean = gaussian.mean / second.sqrt();
+    token.kurtosis = 2.0 - 2.0 * token.mean.powi(4);
+    token.skewness = 3.0 * token.mean - 2.0 * token.mean.powi(3);
+    token.entry_variance = token.kurtosis / token.width;
+    (token, (gaussian.correlation * gaussian.variance + square) / second)
 }
 
 /// Embeddings of ids drawn from `law` at the start of a stream of `seq_len` tokens, and their pair classes.

@@ -21,8 +21,12 @@
 //! ```text
 //! E g'² = gain² E g² / (q_c + ε) · (1 − ρ (1 − (1 − e)²)/width − c/width) · (1 + e(e+1)V/2 + e(1 − e)SV)
 //! ρ' = (1 − e)² ρ     c' = 0 (LayerNorm)     S' = (1 − e) S + e
+//! E dgain² = Σ_ab E x̂_a x̂_b E g_a g_b
 //! gradient cosine' = gradient cosine · (1 − (1 − cosine²)(ρ (1 − (1 − e)²)/width + e² V/4))
 //! ```
+//!
+//! V is the variance of ln |x|², for LayerNorm of ln |x − m|²: entries that have a mean have a fourth moment of
+//! their own about it.
 //!
 //! Two tokens lose components along two directions, their gradients have one component in common
 //! to lose: (1 − 2/width + cosine²/width) against (1 − 1/width); and E 1/(s_a s_b) stays behind
@@ -81,9 +85,11 @@ impl Rule {
         share(self.ln_centred(x), self.ln_divisor(x))
     }
 
-    /// Variance of ln |x|² of one group: its entries are fewer.
+    /// Variance of the ln of what is divided by, |x|² or |x − m|², over one group: its entries are fewer.
     fn norm_variance(&self, x: &Token) -> f64 {
-        x.scale_variance + self.groups * x.entry_variance
+        let (_, kurtosis) = x.centred();
+        let centred = if self.centres && x.kurtosis > 0.0 { kurtosis / x.kurtosis } else { 1.0 };
+        x.scale_variance + self.groups * x.entry_variance * centred
     }
 
     /// Centred cosines: amplitudes of the cosines and of the means that are taken off.
@@ -104,7 +110,10 @@ impl PairRule for Rule {
     fn tokens(&self, x: &[Token]) -> Vec<Token> {
         let token = |x: &Token| {
             let exponent = self.exponent(x);
+            let (skewness, kurtosis) = if self.centres { x.centred() } else { (x.skewness, x.kurtosis) };
             Token {
+                skewness,
+                kurtosis,
                 ln_second: self.ln_gain2 + exponent.ln(),
                 mean: if self.centres { 0.0 } else { x.mean },
                 scale_variance: (1.0 - exponent).powi(2) * self.norm_variance(x),

@@ -30,6 +30,7 @@ pub(crate) fn token(factors: &[Token]) -> Token {
         ln_second: factors.iter().map(|factor| factor.ln_second).sum(),
         mean: factors.iter().map(|factor| factor.mean).product(),
         kurtosis,
+        skewness: factors.iter().map(|factor| factor.skewness).product(),
         scale_variance: factors.iter().map(|factor| factor.scale_variance.sqrt()).sum::<f64>().powi(2),
         entry_variance: kurtosis / width,
         sensitivity: factors.iter().map(|factor| factor.sensitivity).sum(),

@@ -19,7 +19,12 @@ impl Rule {
 
 impl PairRule for Rule {
     fn tokens(&self, x: &[Token]) -> Vec<Token> {
-        let token = |x: &Token| Token { ln_second: x.ln_second + self.ln_gain, mean: self.sign * x.mean, ..*x };
+        let token = |x: &Token| Token {
+            ln_second: x.ln_second + self.ln_gain,
+            mean: self.sign * x.mean,
+            skewness: self.sign * x.skewness,
+            ..*x
+        };
         x.iter().map(token).collect()
     }
 

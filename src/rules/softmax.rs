@@ -10,6 +10,7 @@
 //! S3  = E Σ A³    = n ∫ t²/2 M_3 M_0^{n−1} dt
 //! S4  = E Σ A⁴    = n ∫ t³/6 M_4 M_0^{n−1} dt
 //! S22 = E (ΣA²)²  = ∫ t³/6 (n M_4 M_0^{n−1} + n(n−1) M_2² M_0^{n−2}) dt
+//! U   = E ΣA² (s − ΣAs)²/w      likewise, with E z^j e^{kz} e^{−t e^z}
 //! ```
 //!
 //! exact for every (real) n and w, condensed phase included. Two rows whose scores have correlation
@@ -43,6 +44,7 @@ pub(crate) mod groups;
 mod integrals;
 
 use nalgebra::{DMatrix, SymmetricEigen};
+use sigprop_stack::{Cell, Quantity, SiteRow, SiteTable};
 
 use self::grid::Grid;
 use self::integrals::{cross_overlap, row_overlaps};
@@ -58,6 +60,20 @@ const LARGEST: f64 = 100.0;
 /// Below, finite heads change nothing that can be seen.
 const FINITE_HEAD_LIMIT: f64 = 0.05;
 
+/// A softmax of `n` scores of variance `w` by itself, under a gradient of independent entries of variance 1.
+pub(crate) fn alone(n: f64, w: f64) -> SiteTable {
+    let row = Overlaps::new(n).sharp_row(n, w);
+    // Below, S2 − 1/n is linear in w.
+    let variance = if w < SMALLEST { w * (n - 1.0) / n.powi(3) } else { (row.s2 - 1.0 / n) / n };
+    let mut cells = [None; Quantity::ALL.len()];
+    let told = [(Quantity::Mean, 1.0 / n), (Quantity::Variance, variance), (Quantity::GradVariance, row.t() / n)];
+    for (quantity, value) in told {
+        cells[quantity as usize] = Some(Cell::exact(value));
+    }
+    let row = SiteRow { layer: 0, site: "softmax".to_owned(), is_stream_site: true, cells };
+    SiteTable { sites: vec![row], weights: Vec::new() }
+}
+
 /// Overlaps within one row.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Row {
@@ -65,6 +81,8 @@ pub(crate) struct Row {
     pub(crate) s3: f64,
     pub(crate) s4: f64,
     pub(crate) s22: f64,
+    /// U, what T is along the direction of the scores.
+    pub(crate) tilt: f64,
     /// E χT, χ the row's own score variance in units of its mean.
     pub(crate) t_weighted: f64,
 }
@@ -75,6 +93,11 @@ impl Row {
         (self.s2 - 2.0 * self.s3 + self.s22).max(0.0)
     }
 
+    /// 1 − 2 S2 + S22 + U, of two directions that keys do not pass like the others.
+    pub(crate) fn own_directions(&self) -> f64 {
+        1.0 - 2.0 * self.s2 + self.s22 + self.tilt
+    }
+
     /// The row with all it lacks to a single weight of 1 multiplied by `factor`.
     fn towards_one_hot(&self, factor: f64) -> Self {
         let lacking = |overlap: f64| 1.0 - (1.0 - overlap) * factor;
@@ -83,12 +106,13 @@ impl Row {
             s3: lacking(self.s3),
             s4: lacking(self.s4),
             s22: lacking(self.s22),
+            tilt: self.tilt * factor,
             t_weighted: self.t_weighted * factor,
         }
     }
 
     fn zero() -> Self {
-        Self { s2: 0.0, s3: 0.0, s4: 0.0, s22: 0.0, t_weighted: 0.0 }
+        Self { s2: 0.0, s3: 0.0, s4: 0.0, s22: 0.0, tilt: 0.0, t_weighted: 0.0 }
     }
 
     fn add(&mut self, weight: f64, strength: f64, other: &Self) {
@@ -96,6 +120,7 @@ impl Row {
         self.s3 += weight * other.s3;
         self.s4 += weight * other.s4;
         self.s22 += weight * other.s22;
+        self.tilt += weight * other.tilt;
         self.t_weighted += weight * strength * other.t();
     }
 }
@@ -107,13 +132,13 @@ pub(crate) struct Cross {
     pub(crate) excess: f64,
     /// T11.
     pub(crate) t11: f64,
-    /// E ρ T11, ρ the sampled correlation of the two rows.
+    /// E ρ T11, ρ the sampled correlation of the two queries.
     pub(crate) t11_weighted: f64,
 }
 
 /// Overlaps of all softmax rows of a stack, tabulated as they are met.
 pub(crate) struct Overlaps {
-    rows: Grid<4, 6>,
+    rows: Grid<5, 6>,
     crosses: Grid<CROSS_NODES, 4>,
     /// Nodes of χ²_n/n, by n.
     chi_square: Vec<(f64, ChiSquare)>,
@@ -155,13 +180,14 @@ impl Overlaps {
         average
     }
 
-    /// Two rows of `n` scores of variance `w` with correlation `rho`, from heads with `freedom`.
-    pub(crate) fn cross(&mut self, n: f64, w: f64, rho: f64, freedom: f64) -> Cross {
+    /// Two rows of `n` scores of variance `w` with correlation `rho`, from heads with `freedom`; what the scores
+    /// deviate from that correlation is by a part `queries` of their queries.
+    pub(crate) fn cross(&mut self, n: f64, w: f64, rho: f64, freedom: f64, queries: f64) -> Cross {
         if w < FINITE_HEAD_LIMIT {
             let cross = self.sharp_cross(n, w, rho);
             return Cross { t11_weighted: rho * cross.t11, ..cross };
         }
-        if w <= SERIES_LIMIT {
+        let average = if w <= SERIES_LIMIT {
             // Two nodes leave less than 0.6 % of the excess here.
             let own = freedom.recip().sqrt();
             let normal = [(-own, 0.5), (own, 0.5)];
@@ -171,10 +197,12 @@ impl Overlaps {
             let normal = [(-spread, 1.0 / 6.0), (0.0, 2.0 / 3.0), (spread, 1.0 / 6.0)];
             let (first, second) = (self.chi_square(freedom), self.chi_square(freedom - 1.0));
             self.average_cross(n, w, rho, &first, &second, &normal)
-        }
+        };
+        let expected = rho * average.t11;
+        Cross { t11_weighted: expected + queries * (average.t11_weighted - expected), ..average }
     }
 
-    /// Average over the Wishart distribution of two rows, by Bartlett's decomposition: χ² of the first
+    /// Average over the Wishart distribution of two rows (E ρ T11 with that of the scores), by Bartlett's decomposition: χ² of the first
     /// row, χ² of the second given the first, and their normal product, as nodes and weights.
     fn average_cross(
         &mut self,
@@ -209,18 +237,22 @@ impl Overlaps {
     /// One row, its score variance exactly `w`.
     fn sharp_row(&mut self, n: f64, w: f64) -> Row {
         if n <= 1.0 + 1e-9 {
-            return Row { s2: 1.0, s3: 1.0, s4: 1.0, s22: 1.0, t_weighted: 0.0 };
+            return Row { s2: 1.0, s3: 1.0, s4: 1.0, s22: 1.0, tilt: 0.0, t_weighted: 0.0 };
         }
         if w > LARGEST {
             return self.sharp_row(n, LARGEST).towards_one_hot((LARGEST / w).sqrt());
         }
         let slopes = self.rows.at(n.ln(), w.max(SMALLEST).ln(), &|ln_n, ln_w| {
             let (n, w) = (ln_n.exp(), ln_w.exp());
-            let [s2, s3, s4, s22] = row_overlaps(n, w);
-            [(n * s2).ln() / w, (n * n * s3).ln() / w, (n.powi(3) * s4).ln() / w, (n * n * s22).ln() / w]
+            let [s2, s3, s4, s22, tilt] = row_overlaps(n, w);
+            let t = s2 - 2.0 * s3 + s22;
+            let of_flat = [n * s2, n * n * s3, n.powi(3) * s4, n * n * s22, tilt / t];
+            of_flat.map(|ratio| ratio.ln() / w)
         });
-        let [s2, s3, s4, s22] = slopes.map(|slope| (slope * w).exp());
-        Row { s2: s2 / n, s3: s3 / (n * n), s4: s4 / n.powi(3), s22: s22 / (n * n), t_weighted: 0.0 }
+        let [s2, s3, s4, s22, tilt] = slopes.map(|slope| (slope * w).exp());
+        let row =
+            Row { s2: s2 / n, s3: s3 / (n * n), s4: s4 / n.powi(3), s22: s22 / (n * n), tilt: 0.0, t_weighted: 0.0 };
+        Row { tilt: tilt * row.t(), ..row }
     }
 
     /// Two rows, their score variance exactly `w` and their correlation exactly `rho`.

@@ -82,6 +82,12 @@ impl Rule {
             ln_second,
             mean: mean / total.sqrt(),
             kurtosis: shares.iter().zip(branches).map(|(a, b)| a * a * b.kurtosis).sum::<f64>() + crossed,
+            skewness: shares
+                .iter()
+                .zip(branches)
+                .zip(&self.scales)
+                .map(|((a, b), scale)| scale.signum() * a.powf(1.5) * b.skewness)
+                .sum(),
             scale_variance: inherited * inherited * x.norm_variance() + crossed / width + fresh,
             entry_variance: 0.0,
             sensitivity: inherited * x.sensitivity,

@@ -188,7 +188,7 @@ pub(super) fn needs_encoder(scheme: &'static str, architecture: &Resolved) -> Re
 /// moment 1 leaves the branch with second moment 1.
 fn ffn_variance(architecture: &Resolved, blocks: &Blocks) -> Result<f64, PredictError> {
     let width = architecture.d_model;
-    let source = Source::Gaussian(Gaussian { width, variance: 1.0, correlation: 0.0 });
+    let source = Source::Gaussian(Gaussian { width, mean: 0.0, variance: 1.0, correlation: 0.0 });
     let stream = Stream { name: String::new(), seq_len: architecture.seq_len, source, body: Vec::new() };
     let start = ForwardWalk::new(&stream);
     let variance = |ln_gain: f64| ln_gain.exp() / width as f64;

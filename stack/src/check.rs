@@ -84,6 +84,7 @@ impl Interpreter for Widths {
         size(site, "width", width)?;
         match &stream.source {
             Source::Gaussian(gaussian) => {
+                finite(site, "mean", gaussian.mean)?;
                 not_negative(site, "variance", gaussian.variance)?;
                 range(site, "correlation", gaussian.correlation, 0.0..=1.0, "in [0, 1]")?;
             }
@@ -460,7 +461,7 @@ mod tests {
     use crate::{Dropout, Gaussian};
 
     fn stack(body: Vec<Node>) -> Stack {
-        let source = Source::Gaussian(Gaussian { width: 4, variance: 1.0, correlation: 0.0 });
+        let source = Source::Gaussian(Gaussian { width: 4, mean: 0.0, variance: 1.0, correlation: 0.0 });
         let streams = vec![Stream { name: "main".to_owned(), seq_len: 2, source, body }];
         let gradient = GradientSeed { stream: 0, correlation: 0.0 };
         Stack { name: "test".to_owned(), streams, gradient }

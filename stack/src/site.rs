@@ -48,6 +48,11 @@ impl<'s> Site<'s> {
         self.expert.is_none_or(|expert| expert == 0)
     }
 
+    /// The name of the gains of a norm here: they are tensors of no other name.
+    pub fn gain(&self) -> String {
+        format!("{self}.gain")
+    }
+
     /// The path of the neighbour `name` of this site.
     pub fn sibling(&self, name: &str) -> String {
         let mut path: Vec<&str> = self.stream.into_iter().collect();

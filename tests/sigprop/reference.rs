@@ -14,7 +14,7 @@ const TEN_DIGITS: f64 = 2e-9;
 
 /// Gaussian tokens of a variance and a correlation through one node; gradients of correlation 1.
 fn one(node: Node, width: usize, variance: f64, correlation: f64) -> SiteTable {
-    let source = Source::Gaussian(Gaussian { width, variance, correlation });
+    let source = Source::Gaussian(Gaussian { width, mean: 0.0, variance, correlation });
     predict_with_gradient(stack(source, 100, vec![node]), 1.0)
 }
 
@@ -174,7 +174,7 @@ fn head(correlation: f64, rate: f64, score_std: f64, d: usize, d_out: usize, seq
             ],
         )
     };
-    let source = Source::Gaussian(Gaussian { width: d, variance: 1.0, correlation });
+    let source = Source::Gaussian(Gaussian { width: d, mean: 0.0, variance: 1.0, correlation });
     let stack = stack(source, seq_len, vec![Node::new("heads", Op::Attention(core))]);
     predict_with_gradient(stack, correlation)
 }
@@ -210,7 +210,7 @@ fn first_order_formulas_of_the_paper() {
 fn components_of_a_chain_multiply() {
     let d = 1 << 20;
     let body = vec![linear("in", d, d, 2.0), activation("relu", Activation::Relu)];
-    let source = Source::Gaussian(Gaussian { width: d, variance: 1.0, correlation: 0.0 });
+    let source = Source::Gaussian(Gaussian { width: d, mean: 0.0, variance: 1.0, correlation: 0.0 });
     let table = predict_with_gradient(stack(source, 4, body), 0.0);
     assert_relative_eq!(value(&table, "embeddings", Quantity::GradVariance), 1.0, max_relative = 1e-5);
 }

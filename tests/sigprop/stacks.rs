@@ -216,7 +216,7 @@ const DOMAINS: f64 = 1e-2;
 #[test]
 fn both_token_domains_agree() {
     let mut all = encoder(&Shape { rate: 0.1, score_variance: 0.5, ..Shape::default() });
-    all.streams[0].source = Source::Gaussian(Gaussian { width: 32, variance: 1.0, correlation: 0.3 });
+    all.streams[0].source = Source::Gaussian(Gaussian { width: 32, mean: 0.0, variance: 1.0, correlation: 0.3 });
     let mut positions = all.clone();
     // A window that hides nothing takes the domain of one token per position.
     for node in &mut positions.streams[0].body {

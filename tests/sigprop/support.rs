@@ -47,7 +47,7 @@ pub(crate) fn residual(name: &str, scales: [f64; 2], drop_rate: f64, body: Vec<N
 
 /// Gaussian tokens of correlation 0.3 through `body`; gradients of correlation 0.25.
 pub(crate) fn gaussian_stack(width: usize, variance: f64, seq_len: usize, body: Vec<Node>) -> Stack {
-    stack(Source::Gaussian(Gaussian { width, variance, correlation: 0.3 }), seq_len, body)
+    stack(Source::Gaussian(Gaussian { width, mean: 0.0, variance, correlation: 0.3 }), seq_len, body)
 }
 
 pub(crate) fn stack(source: Source, seq_len: usize, body: Vec<Node>) -> Stack {

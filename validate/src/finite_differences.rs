@@ -161,7 +161,7 @@ fn stack_of(source: Source, seq_len: usize, body: Vec<Node>) -> Stack {
 }
 
 fn gaussian(width: usize) -> Source {
-    Source::Gaussian(Gaussian { width, variance: 1.5, correlation: 0.4 })
+    Source::Gaussian(Gaussian { width, mean: 0.0, variance: 1.5, correlation: 0.4 })
 }
 
 fn assert_gradient(what: &str, body: Vec<Node>) {

@@ -15,7 +15,7 @@
 //!     streams: vec![Stream {
 //!         name: "main".to_owned(),
 //!         seq_len: 4,
-//!         source: Source::Gaussian(Gaussian { width: 256, variance: 1.0, correlation: 0.0 }),
+//!         source: Source::Gaussian(Gaussian { width: 256, mean: 0.0, variance: 1.0, correlation: 0.0 }),
 //!         body: vec![Node::apply("relu", Component::Activation(Activation::Relu))],
 //!     }],
 //!     gradient: GradientSeed { stream: 0, correlation: 0.0 },
@@ -29,16 +29,19 @@
 
 mod array;
 mod components;
+mod controls;
 mod matmul;
 mod measure;
 mod plan;
 mod random;
 mod sample;
 mod scalar;
+mod softmax_alone;
 mod statistics;
 mod weights;
 
 #[cfg(test)]
 mod finite_differences;
 
-pub use measure::{MeasureError, Measurement, Settings, measure};
+pub use measure::{MeasureError, Measurement, Settings, Target, measure};
+pub use softmax_alone::measure_softmax;

@@ -1,13 +1,17 @@
 //! The public entry: replicates in parallel, pooled in order.
 
-use std::sync::{
-    Mutex,
-    atomic::{AtomicBool, AtomicUsize, Ordering},
+use std::{
+    ops::Range,
+    sync::{
+        Mutex,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
 };
 
-use sigprop_stack::{SiteRow, SiteTable, Stack, StackError, WeightRow, check};
+use sigprop_stack::{Cell, Quantity, SiteRow, SiteTable, Stack, StackError, WeightRow, check};
 
 use crate::{
+    controls::Controls,
     plan::Plan,
     sample::{Replicate, replicate},
     statistics::{Moments, jackknife},
@@ -32,11 +36,36 @@ pub struct Settings {
     pub all_sites: bool,
     /// Whether the gradients of weights are told.
     pub weights: bool,
+    /// Whether what is known of Gaussian inputs and gradients is used to lower the errors of the sites (control
+    /// variates; from 32 replicates).
+    pub controls: bool,
+    /// Whether to go on beyond `replicates`.
+    pub target: Option<Target>,
+}
+
+/// When sampling may end.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Target {
+    /// Largest standard error of the variances (relative) and of the token correlations.
+    pub std_error: f64,
+    /// Of these sites; of all that get a row if none.
+    pub sites: Vec<String>,
+    /// Largest number of replicates.
+    pub replicates: usize,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { replicates: 16, batch: 1, seed: 0, threads: None, all_sites: false, weights: false }
+        Self {
+            replicates: 16,
+            batch: 1,
+            seed: 0,
+            threads: None,
+            all_sites: false,
+            weights: false,
+            controls: false,
+            target: None,
+        }
     }
 }
 
@@ -115,7 +144,9 @@ pub fn measure(
             return Err(MeasureError::Setting { field, got });
         }
     }
-    let threads = threads.min(settings.replicates);
+    let most =
+        settings.target.as_ref().map_or(settings.replicates, |target| target.replicates.max(settings.replicates));
+    let threads = threads.min(most);
     let plan = Plan::new(stack, settings);
     let bytes = plan.bytes * threads as f64;
     if bytes > MAX_BYTES {
@@ -123,34 +154,80 @@ pub fn measure(
     }
     let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build()?;
 
-    // Each thread takes the next replicate when it is free, so that those done have no gaps but
-    // the ones under way.
-    let next = AtomicUsize::new(0);
-    let done = Mutex::new(Done { count: 0, replicates: (0..settings.replicates).map(|_| None).collect() });
+    let mut replicates = Vec::new();
+    let mut goal = settings.replicates;
+    loop {
+        let sample = |index| replicate(stack, &plan, settings, index, cancelled);
+        replicates.extend(sample_all(&pool, replicates.len()..goal, &sample, progress));
+        if replicates.is_empty() {
+            return Err(MeasureError::Cancelled);
+        }
+        let table = SiteTable {
+            sites: site_rows(stack, &plan, settings, &replicates),
+            weights: weight_rows(&plan, &replicates),
+        };
+        let more = settings.target.as_ref().filter(|_| replicates.len() == goal);
+        match more.and_then(|target| next_goal(&table, target, goal)) {
+            Some(next) => goal = next,
+            None => {
+                return Ok(Measurement { table, replicates: replicates.len(), overflow: first_overflow(&replicates) });
+            }
+        }
+    }
+}
+
+/// The replicates of a range, those at its end lacking after a cancellation.
+///
+/// Each thread takes the next one when it is free, so that those done have no gaps but the ones under way.
+fn sample_all(
+    pool: &rayon::ThreadPool,
+    range: Range<usize>,
+    sample: &(dyn Fn(usize) -> Option<Replicate> + Sync),
+    progress: &(dyn Fn(usize) + Sync),
+) -> impl Iterator<Item = Replicate> + use<> {
+    let next = AtomicUsize::new(range.start);
+    let done = Mutex::new(Done { count: range.start, replicates: range.clone().map(|_| None).collect() });
     pool.broadcast(|_| {
         loop {
             let index = next.fetch_add(1, Ordering::Relaxed);
-            if index >= settings.replicates {
+            if index >= range.end {
                 return;
             }
-            let Some(sampled) = replicate(stack, &plan, settings, index, cancelled) else { return };
+            let Some(sampled) = sample(index) else { return };
             let mut done = done.lock().expect("only progress could panic under the lock");
-            done.replicates[index] = Some(sampled);
+            done.replicates[index - range.start] = Some(sampled);
             done.count += 1;
             progress(done.count);
         }
     });
     let done = done.into_inner().expect("only progress could panic under the lock");
-    let replicates: Vec<Replicate> = done.replicates.into_iter().map_while(|replicate| replicate).collect();
-    if replicates.is_empty() {
-        return Err(MeasureError::Cancelled);
+    done.replicates.into_iter().map_while(|replicate| replicate)
+}
+
+/// How many replicates are likely to reach the target, unless `now` do or are all that is allowed.
+fn next_goal(table: &SiteTable, target: &Target, now: usize) -> Option<usize> {
+    /// Errors that are estimates themselves are not trusted with more.
+    const LARGEST_STEP: usize = 8;
+    let relative = |cell: &Cell| cell.std_error.ratio(&cell.value);
+    let absolute = |cell: &Cell| cell.std_error.value();
+    let counts = |row: &&SiteRow| target.sites.is_empty() || target.sites.contains(&row.site);
+    let errors = table.sites.iter().filter(counts).flat_map(|row| {
+        let variances = [Quantity::Variance, Quantity::GradVariance].map(|quantity| row.get(quantity).map(relative));
+        let correlations = [Quantity::TokenCorrelation, Quantity::GradTokenCorrelation];
+        variances.into_iter().chain(correlations.map(|quantity| row.get(quantity).map(absolute))).flatten()
+    });
+    let worst = errors.filter(|error| error.is_finite()).fold(0.0, f64::max);
+    if worst <= target.std_error || now >= target.replicates {
+        return None;
     }
-    let first = replicates.iter().filter_map(|replicate| replicate.overflow.as_ref()).min_by_key(|first| first.step);
-    Ok(Measurement {
-        table: SiteTable { sites: site_rows(&plan, &replicates), weights: weight_rows(&plan, &replicates) },
-        replicates: replicates.len(),
-        overflow: first.map(|overflow| overflow.site.clone()),
-    })
+    let needed = 1.1 * now as f64 * (worst / target.std_error).powi(2);
+    Some((needed as usize).clamp(now + 1, LARGEST_STEP * now).min(target.replicates))
+}
+
+/// The earliest site that left the range of f32 in any replicate.
+fn first_overflow(replicates: &[Replicate]) -> Option<String> {
+    let overflows = replicates.iter().filter_map(|replicate| replicate.overflow.as_ref());
+    overflows.min_by_key(|first| first.step).map(|overflow| overflow.site.clone())
 }
 
 struct Done {
@@ -158,20 +235,18 @@ struct Done {
     replicates: Vec<Option<Replicate>>,
 }
 
-/// The moments of all replicates, if all have them.
-fn gather<'a>(
-    replicates: &'a [Replicate],
-    moments: impl Fn(&'a Replicate) -> Option<&'a Moments>,
-) -> Option<Vec<Moments>> {
-    replicates.iter().map(|replicate| moments(replicate).copied()).collect()
-}
-
-fn site_rows(plan: &Plan, replicates: &[Replicate]) -> Vec<SiteRow> {
+fn site_rows(stack: &Stack, plan: &Plan, settings: &Settings, replicates: &[Replicate]) -> Vec<SiteRow> {
+    let inputs: Vec<&[Moments]> = replicates.iter().map(|replicate| replicate.inputs.as_slice()).collect();
+    let controls = if settings.controls { Controls::new(stack, &inputs) } else { None };
+    let gather = |moments: &dyn Fn(&Replicate) -> Option<Moments>| {
+        let all: Vec<Moments> = replicates.iter().map(moments).collect::<Option<_>>()?;
+        Some(controls.as_ref().map_or_else(|| all.clone(), |controls| controls.adjust(&all)))
+    };
     let rows = plan.rows.iter().enumerate().map(|(index, row)| {
-        let signal = gather(replicates, |replicate| replicate.signals.get(index));
+        let signal = gather(&|replicate| replicate.signals.get(index).copied());
         let signal = |quantity: fn(&Moments) -> Option<f64>| jackknife(signal.as_ref()?, quantity);
         let met = plan.backward.iter().position(|&row| row == index);
-        let gradient = met.and_then(|met| gather(replicates, |replicate| replicate.gradients.get(met)));
+        let gradient = met.and_then(|met| gather(&|replicate| replicate.gradients.get(met).copied()));
         let gradient = |quantity: fn(&Moments) -> Option<f64>| jackknife(gradient.as_ref()?, quantity);
         SiteRow {
             layer: row.layer,

@@ -8,8 +8,8 @@ use std::{
 };
 
 use sigprop_stack::{
-    Component, EmbeddingTerm, Fan, GradientSeed, Ids, Interpreter, Linear, PositionBias, Site, Source, Stack, Stream,
-    Tensor, forward,
+    Component, EmbeddingTerm, Fan, GradientSeed, Ids, Init, Interpreter, Linear, PositionBias, Site, Source, Stack,
+    Stream, Tensor, forward,
 };
 
 use crate::{
@@ -269,11 +269,14 @@ impl Interpreter for Planner<'_> {
                 self.term(at, term, 0, x);
                 x
             }
-            Component::Norm(_)
-            | Component::Activation(_)
-            | Component::Dropout(_)
-            | Component::Scale(_)
-            | Component::Rotary(_) => {
+            Component::Norm(norm) => {
+                if norm.has_own_gains() {
+                    self.tensor(at, &Tensor { name: at.gain(), init: Init::Zero }, [x.width, 1]);
+                }
+                self.need(2.0 * self.array(x));
+                x
+            }
+            Component::Activation(_) | Component::Dropout(_) | Component::Scale(_) | Component::Rotary(_) => {
                 self.need(2.0 * self.array(x));
                 x
             }

@@ -7,7 +7,8 @@ use std::{
 };
 
 use sigprop_stack::{
-    Component, EmbeddingTerm, Fan, GradientSeed, Interpreter, Linear, PositionBias, Site, Source, Stack, Stream, run,
+    Component, EmbeddingTerm, Fan, Gaussian, GradientSeed, Interpreter, Linear, PositionBias, Site, Source, Stack,
+    Stream, run,
 };
 
 use crate::{
@@ -34,6 +35,8 @@ pub(crate) struct Replicate {
     pub gradients: Vec<Moments>,
     /// Of each tensor.
     pub weights: Vec<Option<Moments>>,
+    /// Of the Gaussian sources and the gradient, if they are to be controls.
+    pub inputs: Vec<Moments>,
     /// Where the range of f32 was left.
     pub overflow: Option<Overflow>,
 }
@@ -44,6 +47,11 @@ pub(crate) struct Overflow {
     pub step: usize,
     /// Its path.
     pub site: String,
+}
+
+/// What the gradient is drawn from at the end of a stream.
+pub(crate) fn seed_gradient(seed: &GradientSeed, width: usize) -> Gaussian {
+    Gaussian { width, mean: 0.0, variance: 1.0, correlation: seed.correlation }
 }
 
 /// Samples replicate `index`; none if it was cancelled.
@@ -127,6 +135,13 @@ impl<'a, T: Scalar> Sampler<'a, T> {
         Some(moments)
     }
 
+    /// Takes down what is known to the Gaussian arrays a replicate starts with.
+    fn control(&mut self, input: &Array<T>) {
+        if self.settings.controls {
+            self.replicate.inputs.push(Moments::of(input));
+        }
+    }
+
     fn tells_softmax(&self, at: &Site) -> bool {
         self.settings.all_sites && at.is_observed()
     }
@@ -192,13 +207,12 @@ impl<T: Scalar> Interpreter for Sampler<'_, T> {
         let shape = self.plan.stream(at).shape;
         Ok(Rc::new(match &stream.source {
             Source::Embedding(embedding) => embedding::forward(embedding, &self.tokens(at), shape, &self.random),
-            Source::Gaussian(gaussian) => embedding::gaussian(
-                shape,
-                gaussian.width,
-                gaussian.variance.sqrt(),
-                gaussian.correlation,
-                &self.random.streams(Purpose::Input, &at.to_string()),
-            ),
+            Source::Gaussian(gaussian) => {
+                let streams = self.random.streams(Purpose::Input, &at.to_string());
+                let input = embedding::gaussian(shape, gaussian, &streams);
+                self.control(&input);
+                input
+            }
         }))
     }
 
@@ -217,7 +231,9 @@ impl<T: Scalar> Interpreter for Sampler<'_, T> {
     fn seed(&mut self, at: &Site, seed: &GradientSeed, output: &Shared<T>) -> Result<Array<T>, Stop> {
         self.proceed()?;
         let streams = self.random.streams(Purpose::Gradient, &at.to_string());
-        Ok(embedding::gaussian(output.shape(), output.width(), 1.0, seed.correlation, &streams))
+        let gradient = embedding::gaussian(output.shape(), &seed_gradient(seed, output.width()), &streams);
+        self.control(&gradient);
+        Ok(gradient)
     }
 
     fn apply(
@@ -295,7 +311,16 @@ impl<T: Scalar> Interpreter for Sampler<'_, T> {
                 self.weights.add(&prepend.token.name, at.expert(), firsts);
                 prepend::backward(&gradient)
             }
-            Component::Norm(norm) => norm::backward(norm, &kept[0], &gradient),
+            Component::Norm(norm) => {
+                if self.settings.weights && norm.has_own_gains() {
+                    let sequences = kept[0].sequences().zip(gradient.sequences());
+                    let width = gradient.width();
+                    let sequences =
+                        sequences.map(|(x, dy)| TensorGradient::Dense(norm::gain_gradient(norm, width, x, dy)));
+                    self.weights.add(&at.gain(), at.expert(), sequences);
+                }
+                norm::backward(norm, &kept[0], &gradient)
+            }
             Component::Activation(activation) => activation::backward(*activation, &kept[0], &gradient),
             Component::Dropout(dropout) => {
                 dropout::apply(*dropout, &self.masks(at), &mut gradient);

@@ -46,6 +46,9 @@ struct End {
 }
 
 impl Moments {
+    /// How many sums there are.
+    pub(crate) const SUMS: usize = 7;
+
     /// The sums over all sequences of an array.
     pub(crate) fn of<T: Scalar>(array: &Array<T>) -> Self {
         let mut moments = Self::default();
@@ -78,6 +81,24 @@ impl Moments {
             products: columns.iter().map(|[sum, _]| sum * sum).sum::<f64>() - squares,
             ends: [End::default(); 2],
         }
+    }
+
+    /// What is summed; the other fields are counts.
+    pub(crate) fn sums(&self) -> [f64; Self::SUMS] {
+        let [first, last] = self.ends;
+        [self.sum, self.squares, self.products, first.sum, first.squares, last.sum, last.squares]
+    }
+
+    /// The same counts with other sums.
+    pub(crate) fn with_sums(&self, [sum, squares, products, ends @ ..]: [f64; Self::SUMS]) -> Self {
+        let end = |index: usize| End { sum: ends[2 * index], squares: ends[2 * index + 1], ..self.ends[index] };
+        Self { sum, squares, products, ends: [end(0), end(1)], ..*self }
+    }
+
+    /// E x, E x² and, if there are pairs of tokens, E over them of x_a x_b.
+    pub(crate) fn averages(&self) -> Vec<f64> {
+        let cross = (self.pairs > 0.0).then(|| self.products / self.pairs);
+        [self.mean(), self.second_moment()].into_iter().chain(cross).collect()
     }
 
     /// Sums of a mean over `entries` squares: all there is to know of a weight's gradient.

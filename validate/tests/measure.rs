@@ -40,7 +40,7 @@ fn stack(seq_len: usize, source: Source, body: Vec<Node>, correlation: f64) -> S
 }
 
 fn gaussian(width: usize, variance: f64, correlation: f64) -> Source {
-    Source::Gaussian(Gaussian { width, variance, correlation })
+    Source::Gaussian(Gaussian { width, mean: 0.0, variance, correlation })
 }
 
 fn normal(name: &str, std: f64) -> Tensor {

@@ -30,6 +30,8 @@ pub(super) struct Profile {
     pub(super) mean: f64,
     /// E φ⁴/(E φ²)² − 1.
     pub(super) kurtosis: f64,
+    /// E φ³/(E φ²)^(3/2).
+    pub(super) skewness: f64,
     /// χ = d ln E φ²/d ln σ² = E uφφ'/E φ².
     pub(super) sensitivity: f64,
     /// −d ln E φ'²/d ln σ².
@@ -57,7 +59,7 @@ impl Profile {
         };
         let scale = ln_inside.exp();
 
-        let (mut mean, mut second, mut fourth) = (0.0, 0.0, 0.0);
+        let (mut mean, mut second, mut third, mut fourth) = (0.0, 0.0, 0.0, 0.0);
         let (mut derivative, mut derivative_second, mut squares, mut radial, mut product) = (0.0, 0.0, 0.0, 0.0, 0.0);
         let wants_series = closed(activation, [1.0, 1.0], 0.0).is_none();
         let mut coefficients = vec![0.0; if wants_series { TERMS + 1 } else { 0 }];
@@ -66,6 +68,7 @@ impl Profile {
             let (f2, d2) = (f * f, d * d);
             mean += weight * f;
             second += weight * f2;
+            third += weight * f2 * f;
             fourth += weight * f2 * f2;
             derivative += weight * d;
             derivative_second += weight * d2;
@@ -88,6 +91,7 @@ impl Profile {
             derivative_second,
             mean: mean / second.sqrt(),
             kurtosis: fourth / (second * second) - 1.0,
+            skewness: third / second.powf(1.5),
             sensitivity: scale * product / second,
             exponent: 0.5 * (1.0 - radial / derivative_second),
             shared: squares / (second * derivative_second) - 1.0,

@@ -38,12 +38,17 @@
 //!
 //! ```text
 //! value  E g² = Γ (S2/(1 − p) + (L − 1) r_g S11)       E g_b g_b' = Γ ((1 − S2)/(L − 1) + r_g (1 − S11))
-//! query  E g² = K E k² E v² (1 − c_k)(1 − c_v) (T τ + (1 − S2)/width)
+//! query  E g² = K E k² E v² (1 − c_k)(1 − c_v) (τ (T − (T − U)/d_head) + (1 − 2 S2 + S22 + U)/width)
 //!        E g_a g_c = K E k² E v² (1 − c_k)(1 − c_v) r_g (T11 + (1 − S2)²/width)
 //! key    E g² = K E q² E v² (1 − c_v) (τ E χT + (L − 1) r_g E ρT11)      E g_b g_b' = −E g²/(L − 1)
 //! ```
 //!
-//! The key weights collect Σ_b δs_ab x_b, which carries the (1 − S2)/width of the query gradient too;
+//! The query gradient is W_K y, y = Σ_b A_ab (g_b − ΣAg) x_b with g_b = h·x_b. Of the directions of x_b, that of
+//! h adds E (ΣA g² − (ΣAg)²)² = 1 − 2 S2 + S22 + 2T where others have T, and that of the scores has U = E ΣA² (s −
+//! ΣAs)²/w in place of T, for a score close to its average passes nothing; W_K maps it on the query itself, one of
+//! d_head directions.
+//!
+//! The key weights collect Σ_b δs_ab x_b, which carries the 1/width of the query gradient too;
 //! the product of the average x_b·x_b' and g_b·g_b' does not (`coupling`).
 //!
 //! Key and value gradients are summed over the query heads of their group. The radial share goes to
@@ -126,10 +131,12 @@ impl Attended {
         let keys = Keys::new(attention, domain, &query, &key, &value);
         let row = overlaps.row(keys.effective, keys.contrast, 1.0 / (1.0 / d_head + 1.0 / input.token().width));
         let freedom = 1.0 / (1.0 / d_head + 2.0 / input.token().width);
+        // The rest is what the key weights make of them.
+        let queries = freedom * (1.0 / d_head + 1.0 / input.token().width);
         let crosses: Vec<Cross> = query
             .cosines
             .iter()
-            .map(|&cosine| overlaps.cross(keys.effective, keys.contrast, cosine, freedom))
+            .map(|&cosine| overlaps.cross(keys.effective, keys.contrast, cosine, freedom, queries))
             .collect();
 
         let pull = Pull::new(&keys, input);
@@ -227,8 +234,9 @@ impl Attended {
 
         // Queries.
         let differences = (1.0 - keys.key_cosine) * (1.0 - keys.value_cosine) * self.concentration;
-        let query_own =
-            (1.0 - keys.key_cosine) * kept(keys.amplitude) * self.row.t() + differences * (1.0 - self.row.s2);
+        let own_directions = differences * self.row.own_directions();
+        let through = self.row.t() - (self.row.t() - self.row.tilt) / attention.d_head as f64;
+        let query_own = (1.0 - keys.key_cosine) * kept(keys.amplitude) * through + own_directions;
         let query_cosines = self.crosses.iter().zip(gradient.cosines.iter()).map(|(cross, cosine)| {
             let between =
                 (1.0 - keys.key_cosine) * keys.amplitude * cross.t11 + differences * (1.0 - self.row.s2).powi(2);
@@ -246,7 +254,7 @@ impl Attended {
         let key_cosines = self.key_classes(domain, 1.0, if others > 0.0 { -1.0 / others } else { 0.0 });
         // Σ_b δs_ab x_b, which the key weights collect, is what the query gradient is made of.
         let collected = (1.0 - keys.key_cosine) * kept(keys.amplitude) * self.row.t_weighted
-            + differences * (1.0 - self.row.s2)
+            + own_directions
             + others * self.collected_pairs(domain, gradient, differences);
         let coupling = ratio(collected, key_own) - domain.coherence(&self.key.cosines, &key_cosines);
         let ln_key = ln_score + self.query.token().ln_second + (group * key_own.max(0.0)).ln();

@@ -15,11 +15,12 @@ use sigprop_stack::{Embedding, EmbeddingTerm, Gaussian};
 use crate::domain::{Domain, Gradient, GradientPairMap, PairMap, Signal, symmetric};
 use crate::moments::{Token, TokenGradient, ln_sum, share};
 use crate::rules::PairRule;
+use crate::rules::embedding::gaussian_token;
 
 /// Independent positions of a Gaussian source.
 pub(crate) fn gaussian_source(gaussian: &Gaussian, seq_len: usize) -> Signal {
-    let token = Token::gaussian(gaussian.width as f64, gaussian.variance.ln());
-    Signal::new(vec![token; seq_len], symmetric(seq_len, |_, _| gaussian.correlation))
+    let (token, cosine) = gaussian_token(gaussian);
+    Signal::new(vec![token; seq_len], symmetric(seq_len, |_, _| cosine))
 }
 
 /// Embeddings of the ids of one sequence.
@@ -92,6 +93,7 @@ impl PairRule for Rule {
                 ln_second: ln_unit + total.ln(),
                 mean: (first + second) / total.sqrt(),
                 kurtosis: of_x * of_x * x.kurtosis + of_e * of_e * e.kurtosis + 4.0 * of_x * of_e,
+                skewness: of_x.powf(1.5) * x.skewness + of_e.powf(1.5) * e.skewness,
                 scale_variance: of_x * of_x * x.scale_variance,
                 entry_variance: of_x * of_x * x.entry_variance
                     + of_e * of_e * e.entry_variance
@@ -151,6 +153,7 @@ fn sinusoids(scale: f64, width: usize, seq_len: usize) -> Signal {
             Token {
                 mean: mean / second.sqrt(),
                 kurtosis: fourth / (second * second) - 1.0,
+                skewness: waves[i].iter().map(|x| x.powi(3)).sum::<f64>() / width as f64 / second.powf(1.5),
                 entry_variance: 0.0,
                 constant_share: 0.0,
                 ..Token::gaussian(width as f64, second.ln())

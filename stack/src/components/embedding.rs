@@ -139,15 +139,24 @@ impl EmbeddingTerm {
     }
 }
 
-/// Gaussian vectors: x_a = √`variance` (√`correlation` common + √(1 − `correlation`) own_a), fresh
-/// for every sequence.
+/// Gaussian vectors: x_a = `mean` + √`variance` (√`correlation` common + √(1 − `correlation`) own_a),
+/// fresh for every sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Gaussian {
     /// Number of features of a token.
     pub width: usize,
+    /// Mean of every entry.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub mean: f64,
     /// Variance of one entry.
     pub variance: f64,
     /// Correlation between tokens, in [0, 1].
     pub correlation: f64,
+}
+
+/// Whether it need not be said.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks with a reference")]
+fn is_zero(mean: &f64) -> bool {
+    mean.abs() <= 0.0
 }

@@ -27,6 +27,13 @@ pub struct Norm {
     pub groups: usize,
 }
 
+impl Norm {
+    /// Whether every feature has a gain of its own, not one that groups share.
+    pub fn has_own_gains(&self) -> bool {
+        self.groups == 1
+    }
+}
+
 fn one() -> usize {
     1
 }

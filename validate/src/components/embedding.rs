@@ -3,7 +3,7 @@
 //! ```text
 //! forward   x_a = Σ_terms table[row(a)]     row: the id, the position or the segment of token a
 //! tables    dtable[r] = Σ_{a: row(a) = r} dx_a     over the tokens of one sequence
-//! Gaussian  x_a = std (√c common + √(1 − c) own_a)     common to a sequence, fresh for each
+//! Gaussian  x_a = mean + std (√c common + √(1 − c) own_a)     common to a sequence, fresh for each
 //! ```
 //!
 //! Rows of tables are drawn where they are looked up: a vocabulary of 10⁵ costs nothing.
@@ -11,7 +11,7 @@
 use std::collections::BTreeMap;
 
 use rand::RngExt;
-use sigprop_stack::{Embedding, EmbeddingTerm};
+use sigprop_stack::{Embedding, EmbeddingTerm, Gaussian};
 
 use crate::{
     array::{Array, Shape},
@@ -119,16 +119,14 @@ pub(crate) fn table_gradient<T: Scalar>(
 /// Normal vectors correlated between the tokens of a sequence.
 pub(crate) fn gaussian<T: Scalar>(
     shape: Shape,
-    width: usize,
-    std: f64,
-    correlation: f64,
+    &Gaussian { width, mean, variance, correlation }: &Gaussian,
     streams: &Streams,
 ) -> Array<T> {
-    let (shared, own) = (std * correlation.sqrt(), std * (1.0 - correlation).sqrt());
+    let (shared, own) = ((variance * correlation).sqrt(), (variance * (1.0 - correlation)).sqrt());
     let mut output = Array::zeros(shape, width);
     for (index, sequence) in output.sequences_mut().enumerate() {
         let mut generator = streams.stream(index);
-        let common: Vec<f64> = (0..width).map(|_| shared * normal(&mut generator)).collect();
+        let common: Vec<f64> = (0..width).map(|_| mean + shared * normal(&mut generator)).collect();
         for row in sequence.chunks_exact_mut(width) {
             for (x, &common) in row.iter_mut().zip(&common) {
                 *x = T::from_f64(common + own * normal(&mut generator));

@@ -4,6 +4,7 @@
 //! forward   x̂ = (x − m) / s,  y = gain x̂
 //!           LayerNorm: m = mean x, s² = mean (x − m)² + eps;  RMSNorm: m = 0, s² = mean x² + eps
 //! backward  dx = gain/s (dy − mean dy − x̂ mean(x̂ dy)),  the first mean only for LayerNorm
+//! gains     dgain_i = Σ_a x̂_ai dy_ai    over the tokens of one sequence
 //! ```
 //!
 //! Every token is worked on in f64: squares of a large signal leave the range of f32 long before
@@ -41,6 +42,18 @@ pub(crate) fn backward<T: Scalar>(norm: &Norm, input: &Array<T>, gradient: &Arra
         }
     }
     input_gradient
+}
+
+/// Of the gains, from one sequence: Σ_a dy_a x̂_a. Only for a norm of one group.
+pub(crate) fn gain_gradient<T: Scalar>(norm: &Norm, width: usize, input: &[T], gradient: &[T]) -> Vec<T> {
+    let mut sums = vec![0.0; width];
+    for (x, dy) in input.chunks_exact(width).zip(gradient.chunks_exact(width)) {
+        let (center, inverse) = center_and_inverse(norm, x);
+        for ((sum, x), g) in sums.iter_mut().zip(x).zip(dy) {
+            *sum += g.to_f64() * inverse * (x.to_f64() - center);
+        }
+    }
+    sums.into_iter().map(T::from_f64).collect()
 }
 
 /// m and 1/s of one group.

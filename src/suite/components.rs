@@ -1,0 +1,225 @@
+//! The grids of Kedia et al. (2024), `simulations/` of their repository.
+//!
+//! What is exactly homogeneous is not sampled: the standard deviations of gradients everywhere, of weights in
+//! linear maps, of values in attention, of the input of ReLU. ReLU and GELU act on single entries, which the grid
+//! has one of per token; here there are [`WIDTH`], so that one replicate holds many of its cases.
+
+use sigprop_stack::{
+    Activation, Attention, Component, Dropout, Gaussian, GradientSeed, Init, Linear, Node, Norm, NormKind, Op, Source,
+    Stack, Stream, Tensor,
+};
+
+use super::grid::{SAMPLE, points};
+use super::{Case, Look, Sample};
+
+/// Levels of √10 around 1.
+const DECADE: [f64; 3] = [0.316_227_766_016_837_94, 1.0, 3.162_277_660_168_379_4];
+const FACTOR_100: [f64; 3] = [0.1, 1.0, 10.0];
+const THIRDS: [f64; 3] = [0.0, 1.0 / 3.0, 2.0 / 3.0];
+const FIFTHS: [f64; 5] = [0.0, 0.2, 0.4, 0.6, 0.8];
+const WIDTHS: [usize; 3] = [100, 316, 1000];
+const LENGTHS: [usize; 2] = [100, 1000];
+/// Entries per token where the grid has one.
+const WIDTH: usize = 64;
+/// Points of the sample for attention, which costs more.
+const ATTENTION_SAMPLE: usize = 36;
+/// Replicates at most.
+const MOST: usize = 100_000;
+
+/// A row of Gaussian scores.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Scores {
+    /// How many.
+    pub count: usize,
+    /// Variance of each.
+    pub variance: f64,
+    /// Correlation of any two.
+    pub correlation: f64,
+}
+
+impl Scores {
+    /// The variance that does not cancel in a softmax.
+    pub fn contrast(&self) -> f64 {
+        self.variance * (1.0 - self.correlation)
+    }
+}
+
+/// The cases of all components.
+pub(super) fn cases(full: bool, seed: u64) -> Vec<Case> {
+    [linear, relu, gelu, layernorm, dropout, softmax, sha]
+        .iter()
+        .enumerate()
+        .flat_map(|(index, component)| component(full, seed.wrapping_add(index as u64)))
+        .collect()
+}
+
+fn linear(full: bool, seed: u64) -> Vec<Case> {
+    let levels = [3, 3, 3, 3, 3, 3, 2];
+    let case = |point: Vec<usize>| {
+        let [mean, std, r, r_g, fan_in, fan_out, n] = point[..] else { unreachable!("seven factors") };
+        let (fan_in, fan_out, seq_len) = (WIDTHS[fan_in], WIDTHS[fan_out], LENGTHS[n]);
+        let input =
+            Input { width: fan_in, mean: FACTOR_100[mean], std: DECADE[std], r: THIRDS[r], r_g: THIRDS[r_g], seq_len };
+        Case {
+            name: format!("fan_out {fan_out}, {input}"),
+            look: look("linear", &FACTOR_100),
+            std_error: 0.004,
+            ..input.case("linear", vec![projection("linear", fan_in, fan_out, 1.0)])
+        }
+    };
+    points(&levels, SAMPLE, full, seed).into_iter().map(case).collect()
+}
+
+fn relu(full: bool, seed: u64) -> Vec<Case> {
+    let case = |point: Vec<usize>| {
+        let [r, r_g, n] = point[..] else { unreachable!("three factors") };
+        let input = Input { width: WIDTH, mean: 0.0, std: 1.0, r: FIFTHS[r], r_g: FIFTHS[r_g], seq_len: LENGTHS[n] };
+        let body = vec![Node::apply("relu", Component::Activation(Activation::Relu))];
+        Case { look: look("relu", &DECADE), std_error: 0.0025, ..input.case("relu", body) }
+    };
+    points(&[5, 5, 2], SAMPLE, full, seed).into_iter().map(case).collect()
+}
+
+fn gelu(full: bool, seed: u64) -> Vec<Case> {
+    let case = |point: Vec<usize>| {
+        let [std, r, r_g, n] = point[..] else { unreachable!("four factors") };
+        let input =
+            Input { width: WIDTH, mean: 0.0, std: DECADE[std], r: FIFTHS[r], r_g: FIFTHS[r_g], seq_len: LENGTHS[n] };
+        let body = vec![Node::apply("gelu", Component::Activation(Activation::Gelu))];
+        Case { look: look("gelu", &[1.0]), std_error: 0.0018, ..input.case("gelu", body) }
+    };
+    points(&[3, 5, 5, 2], SAMPLE, full, seed).into_iter().map(case).collect()
+}
+
+fn layernorm(full: bool, seed: u64) -> Vec<Case> {
+    /// `linspace(-10, 10, 3, endpoint=False)`.
+    const MEANS: [f64; 3] = [-10.0, -10.0 / 3.0, 10.0 / 3.0];
+    let case = |point: Vec<usize>| {
+        let [mean, std, r, r_g, width, n] = point[..] else { unreachable!("six factors") };
+        let input = Input {
+            width: WIDTHS[width],
+            mean: MEANS[mean],
+            std: DECADE[std],
+            r: FIFTHS[r],
+            r_g: FIFTHS[r_g],
+            seq_len: LENGTHS[n],
+        };
+        let norm = Norm { kind: NormKind::LayerNorm, eps: 1e-5, gain: 1.0, groups: 1 };
+        let body = vec![Node::apply("layernorm", Component::Norm(norm))];
+        Case { look: look("layernorm", &[1.0]), std_error: 0.0012, ..input.case("layernorm", body) }
+    };
+    points(&[3, 3, 5, 5, 3, 2], SAMPLE, full, seed).into_iter().map(case).collect()
+}
+
+fn dropout(full: bool, seed: u64) -> Vec<Case> {
+    const MEANS: [f64; 3] = [-10.0, 0.0, 10.0];
+    let case = |point: Vec<usize>| {
+        let [mean, std, r, r_g, p, width, n] = point[..] else { unreachable!("seven factors") };
+        let (rate, seq_len) = (THIRDS[p], LENGTHS[n]);
+        let input = Input {
+            width: WIDTHS[width],
+            mean: MEANS[mean],
+            std: DECADE[std],
+            r: THIRDS[r],
+            r_g: THIRDS[r_g],
+            seq_len,
+        };
+        Case {
+            name: format!("p {rate:.2}, {input}"),
+            look: look("dropout", &[1.0]),
+            std_error: 0.0012,
+            ..input.case("dropout", vec![Node::apply("dropout", Component::Dropout(Dropout { rate }))])
+        }
+    };
+    points(&[3, 3, 3, 3, 3, 3, 2], SAMPLE, full, seed).into_iter().map(case).collect()
+}
+
+fn softmax(full: bool, seed: u64) -> Vec<Case> {
+    /// `logspace(-2, 0, 5)` and `logspace(log10(300), 4, 5)`.
+    const STDS: [f64; 5] = [0.01, 0.031_622_776_601_683_79, 0.1, 0.316_227_766_016_837_94, 1.0];
+    const COUNTS: [usize; 5] = [300, 720, 1732, 4161, 10_000];
+    let case = |point: Vec<usize>| {
+        let [std, r, n] = point[..] else { unreachable!("three factors") };
+        let scores = Scores { count: COUNTS[n], variance: STDS[std].powi(2), correlation: FIFTHS[r] };
+        Case {
+            group: "softmax",
+            name: format!("scores {}, std {:.3}, r {:.2}", scores.count, STDS[std], scores.correlation),
+            sample: Sample::Softmax(scores),
+            look: Look::Component { signal: "softmax", mean: "softmax", gradient: "softmax", scales: &[1.0] },
+            std_error: 0.001,
+            replicates: [96, MOST],
+        }
+    };
+    points(&[5, 5, 5], SAMPLE, full, seed).into_iter().map(case).collect()
+}
+
+/// Single-head attention. Values are taken after the average, W (Σ A x) = Σ A (W x), where the average over W is
+/// exact.
+fn sha(full: bool, seed: u64) -> Vec<Case> {
+    /// `logspace(-1, log10(0.6), 3)` and `logspace(log10(300), 3, 3)`.
+    const STDS: [f64; 3] = [0.1, 0.244_948_974_278_317_8, 0.6];
+    const LENGTHS: [usize; 3] = [300, 547, 1000];
+    const HEADS: [usize; 4] = [32, 64, 128, 256];
+    let case = |point: Vec<usize>| {
+        let [r, std, p, r_g, width, head, n] = point[..] else { unreachable!("seven factors") };
+        let (d, d_head, std, dropout_rate) = (WIDTHS[width], HEADS[head], STDS[std], THIRDS[p]);
+        let input = Input { width: d, mean: 0.0, std: 1.0, r: THIRDS[r], r_g: THIRDS[r_g], seq_len: LENGTHS[n] };
+        let parts = [vec![projection("query", d, d_head, std)], vec![projection("key", d, d_head, std)], Vec::new()];
+        let attention = Attention { d_value: d, dropout_rate, ..Attention::plain(1, 1, d_head, parts) };
+        let body = vec![Node::new("average", Op::Attention(attention)), projection("value", d, d_head, 1.0)];
+        Case {
+            name: format!("d_out {d_head}, σ_q√d {std:.2}, p {dropout_rate:.2}, {input}"),
+            look: Look::Component { signal: "average", mean: "value", gradient: "input", scales: &DECADE },
+            std_error: 0.006,
+            ..input.case("sha", body)
+        }
+    };
+    points(&[3, 3, 3, 3, 3, 4, 3], ATTENTION_SAMPLE, full, seed).into_iter().map(case).collect()
+}
+
+/// A linear map from σ_w √fan_in and no bias.
+fn projection(name: &str, fan_in: usize, fan_out: usize, std: f64) -> Node {
+    let weight = Tensor { name: name.to_owned(), init: Init::Normal { std: std / (fan_in as f64).sqrt() } };
+    Node::apply(name, Component::Linear(Linear { fan_in, fan_out, weight, bias: None }))
+}
+
+fn look(output: &'static str, scales: &'static [f64]) -> Look {
+    Look::Component { signal: output, mean: output, gradient: "input", scales }
+}
+
+/// What a component reads.
+struct Input {
+    width: usize,
+    mean: f64,
+    std: f64,
+    r: f64,
+    r_g: f64,
+    seq_len: usize,
+}
+
+impl std::fmt::Display for Input {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { width, mean, std, r, r_g, seq_len } = self;
+        write!(f, "width {width}, {seq_len} tokens, mean {mean:.2}, std {std:.2}, r {r:.2}, r_g {r_g:.2}")
+    }
+}
+
+impl Input {
+    fn case(&self, group: &'static str, component: Vec<Node>) -> Case {
+        let gaussian =
+            Gaussian { width: self.width, mean: self.mean, variance: self.std * self.std, correlation: self.r };
+        let mut body = vec![Node::new("input", Op::Chain(Vec::new()))];
+        body.extend(component);
+        let stream =
+            Stream { name: "component".to_owned(), seq_len: self.seq_len, source: Source::Gaussian(gaussian), body };
+        let gradient = GradientSeed { stream: 0, correlation: self.r_g };
+        Case {
+            group,
+            name: self.to_string(),
+            sample: Sample::Stack(Stack { name: group.to_owned(), streams: vec![stream], gradient }),
+            look: look(group, &[1.0]),
+            std_error: 0.0,
+            replicates: [96, MOST],
+        }
+    }
+}

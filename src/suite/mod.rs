@@ -1,0 +1,140 @@
+//! Suites: many stacks, each predicted and sampled, and the percentiles of how far both are apart.
+//!
+//! * *components*: single components over the grids for which Kedia et al. (ICML 2024) published the percentile
+//!   errors of their formulas, beside those numbers (`data/published/`);
+//! * *models*: whole encoders.
+//!
+//! Nothing is sampled here: a [`Case`] tells its stack and what is looked at, whoever samples it gives the table
+//! back.
+
+mod components;
+mod grid;
+mod models;
+mod published;
+mod score;
+
+use sigprop_stack::{Quantity, SiteTable, Stack};
+
+use crate::agreement::{Compared, Comparison, compare};
+use crate::rules::softmax;
+use crate::{PredictError, Sites, predict};
+
+pub use components::Scores;
+pub use score::{Line, score};
+
+/// Which suite.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Suite {
+    /// Single components over the published grids.
+    Components,
+    /// Whole encoders.
+    Models,
+}
+
+impl Suite {
+    /// Its cases: all of the grids if `full`, else as many of each as a `seed` draws, every level of every factor
+    /// as often as the others.
+    pub fn cases(self, full: bool, seed: u64) -> Vec<Case> {
+        match self {
+            Self::Components => components::cases(full, seed),
+            Self::Models => models::cases(),
+        }
+    }
+}
+
+/// One thing to be predicted and sampled.
+#[derive(Clone, Debug)]
+pub struct Case {
+    /// The component, or what kind of model.
+    pub group: &'static str,
+    /// Its factors.
+    pub name: String,
+    /// What is sampled.
+    pub sample: Sample,
+    /// What of it is compared.
+    pub look: Look,
+    /// The standard error to sample down to: of variances relative, of token correlations.
+    pub std_error: f64,
+    /// Replicates to start with, and at most.
+    pub replicates: [usize; 2],
+}
+
+/// What is sampled.
+#[derive(Clone, Debug)]
+pub enum Sample {
+    /// A network.
+    Stack(Stack),
+    /// A softmax of Gaussian scores by itself.
+    Softmax(Scores),
+}
+
+/// What of a case is compared.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Look {
+    /// Every stream site and every weight.
+    Everything,
+    /// The signal at one site, the gradient at another.
+    Component {
+        /// Site of the signal's variance and token correlation: where a fresh weight matrix follows, it multiplies
+        /// both by its known second moment, so that the average over it is exact.
+        signal: &'static str,
+        /// Site of the signal's mean.
+        mean: &'static str,
+        /// Site of the gradient.
+        gradient: &'static str,
+        /// Factors on the output that change none of the errors but that of the mean.
+        scales: &'static [f64],
+    },
+}
+
+impl Look {
+    /// The sites whose errors are to be small; all if there are none.
+    pub fn sites(&self) -> Vec<String> {
+        match self {
+            Self::Everything => Vec::new(),
+            Self::Component { signal, gradient, .. } => vec![(*signal).to_owned(), (*gradient).to_owned()],
+        }
+    }
+}
+
+impl Case {
+    /// What theory says.
+    pub fn predict(&self) -> Result<SiteTable, PredictError> {
+        match &self.sample {
+            Sample::Stack(stack) => predict(stack, Sites::Stream).map(|prediction| prediction.table),
+            Sample::Softmax(scores) => Ok(softmax::alone(scores.count as f64, scores.contrast())),
+        }
+    }
+
+    /// The prediction beside what `replicates` samples say; z-scores only of what was not sampled until it was
+    /// precise enough.
+    pub fn compare(&self, predicted: &SiteTable, observed: &SiteTable, replicates: usize) -> Vec<Comparison> {
+        let all = compare(predicted, observed, replicates);
+        let Look::Component { signal, mean, gradient, scales } = self.look else {
+            return all.into_iter().filter(|row| is_averaged(row.quantity)).collect();
+        };
+        let at = |site: &str, quantity: Quantity| {
+            all.iter().find(|row| row.site == site && row.quantity == Compared::Site(quantity)).cloned()
+        };
+        let signals = [Quantity::Variance, Quantity::TokenCorrelation].map(|quantity| at(signal, quantity));
+        let gradients = [Quantity::GradVariance, Quantity::GradTokenCorrelation].map(|quantity| at(gradient, quantity));
+        let means = at(mean, Quantity::Mean)
+            .zip(at(mean, Quantity::Variance))
+            .into_iter()
+            .flat_map(|(row, variance)| scales.iter().map(move |&scale| published::mean_error(&row, &variance, scale)));
+        signals.into_iter().chain(gradients).flatten().chain(means).collect()
+    }
+}
+
+/// Quantities of single positions are noisier than their averages and say nothing more here.
+fn is_averaged(quantity: Compared) -> bool {
+    use Quantity as Q;
+    match quantity {
+        Compared::Site(Q::Variance | Q::TokenCorrelation | Q::GradVariance | Q::GradTokenCorrelation)
+        | Compared::WeightGradient => true,
+        Compared::Site(Q::Mean | Q::VarianceFirst | Q::VarianceLast | Q::GradVarianceFirst | Q::GradVarianceLast)
+        | Compared::SecondMoment
+        | Compared::CrossProduct
+        | Compared::GradCrossProduct => false,
+    }
+}

@@ -1,0 +1,63 @@
+//! The percentiles that Kedia et al. (2024) published, and their error of a mean.
+
+use std::sync::LazyLock;
+
+use sigprop_stack::Quantity;
+
+use crate::agreement::{Compared, Comparison};
+
+/// Percent: component, quantity, percentiles.
+const TABLE: &str = include_str!("../../data/published/deepscalelm_components.csv");
+
+/// Published 50th, 90th and 99th percentiles of the error of a component, as shares.
+pub(super) fn percentiles(component: &str, quantity: Compared) -> Option<[f64; 3]> {
+    static ROWS: LazyLock<Vec<(String, String, [f64; 3])>> = LazyLock::new(|| {
+        let mut reader = csv::Reader::from_reader(TABLE.as_bytes());
+        let rows = reader.deserialize().map(|row| {
+            let (component, quantity, p50, p90, p99): (String, String, f64, f64, f64) = row.expect("the table is ours");
+            (component, quantity, [p50, p90, p99].map(|percent| percent / 100.0))
+        });
+        rows.collect()
+    });
+    ROWS.iter().find(|row| row.0 == component && row.1 == quantity.name()).map(|row| row.2)
+}
+
+/// A mean with the error that the publication gives it: the smaller of the difference over the observed mean and
+/// the difference over the predicted variance, of an output multiplied by `scale`; of a mean predicted to be zero,
+/// the smaller of itself and itself over the predicted variance.
+pub(super) fn mean_error(mean: &Comparison, variance: &Comparison, scale: f64) -> Comparison {
+    let (predicted, observed) = (mean.predicted.value() * scale, mean.observed.value() * scale);
+    let difference = (predicted - observed).abs();
+    let unit = if mean.predicted.is_zero() { 1.0 } else { observed.abs() };
+    let error = difference / unit.max(variance.predicted.value() * scale * scale);
+    let rounding = f64::EPSILON * observed.abs();
+    let mut row = mean.clone();
+    row.predicted = predicted.into();
+    row.observed = observed.into();
+    row.std_error = (mean.std_error.value() * scale).into();
+    row.relative_error = Some(if difference <= rounding { 0.0 } else { error });
+    row
+}
+
+/// The quantities of the published table.
+pub(super) const QUANTITIES: [Compared; 5] = [
+    Compared::Site(Quantity::Mean),
+    Compared::Site(Quantity::Variance),
+    Compared::Site(Quantity::GradVariance),
+    Compared::Site(Quantity::TokenCorrelation),
+    Compared::Site(Quantity::GradTokenCorrelation),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_is_read_as_shares() {
+        let found = percentiles("sha", Compared::Site(Quantity::GradVariance)).expect("published");
+        approx::assert_relative_eq!(found.as_slice(), [0.022, 0.133, 0.445].as_slice(), max_relative = 1e-12);
+        assert_eq!(percentiles("softmax", Compared::Site(Quantity::TokenCorrelation)), None);
+        let all = ["linear", "relu", "gelu", "layernorm", "dropout", "sha"];
+        assert!(all.iter().all(|component| QUANTITIES.iter().all(|&q| percentiles(component, q).is_some())));
+    }
+}

@@ -1,0 +1,68 @@
+//! From comparisons to lines of percentiles.
+
+use serde::Serialize;
+
+use super::published;
+use crate::agreement::{Compared, Comparison, Fit, summarise};
+
+/// What a printed 0 stands for at most.
+const PRINTED_ZERO: f64 = 5e-4;
+
+/// One quantity of one group.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Line {
+    /// The component, or kind of model.
+    pub group: String,
+    /// Name of what is compared.
+    pub quantity: &'static str,
+    /// How well it agrees.
+    pub fit: Fit,
+    /// 50th, 90th and 99th percentile of the standard errors of what was observed, in the unit of the errors; the
+    /// largest below 100 cells.
+    pub noise: Option<[f64; 3]>,
+    /// What was published: the same percentiles of the error.
+    pub published: Option<[f64; 3]>,
+    /// Whether no percentile is above the published one.
+    pub beats_published: Option<bool>,
+}
+
+/// The lines of one group.
+pub fn score(group: &str, comparisons: &[Comparison]) -> Vec<Line> {
+    let summary = summarise(comparisons);
+    let pooled = (summary.pooled.count > 0).then_some(("variances, pooled", None, summary.pooled));
+    let quantities = summary.quantities.into_iter().map(|(quantity, fit)| (quantity.name(), Some(quantity), fit));
+    let line = |(name, quantity, fit): (&'static str, Option<Compared>, Fit)| {
+        let published = quantity.and_then(|quantity| published::percentiles(group, quantity));
+        let ours = [fit.p50, fit.p90, fit.p99];
+        let beats = |published: [f64; 3]| {
+            ours.iter().zip(published).all(|(ours, published)| ours.is_some_and(|p| p <= published.max(PRINTED_ZERO)))
+        };
+        Line {
+            group: group.to_owned(),
+            quantity: name,
+            noise: quantity.and_then(|quantity| noise(comparisons, quantity)),
+            published,
+            beats_published: published.map(beats),
+            fit,
+        }
+    };
+    let of_components = published::percentiles(group, published::QUANTITIES[1]).is_some();
+    quantities.chain(pooled.filter(|_| !of_components)).map(line).collect()
+}
+
+/// Percentiles of the standard errors, in the unit of the errors.
+fn noise(comparisons: &[Comparison], quantity: Compared) -> Option<[f64; 3]> {
+    let unit = |row: &Comparison| {
+        let difference = (row.predicted.value() - row.observed.value()).abs();
+        match row.relative_error {
+            // The error of a correlation is close to the difference; that of a variance is relative.
+            Some(error) if difference > 0.0 && error.abs() > 0.0 => difference / error.abs(),
+            _ => 1.0,
+        }
+    };
+    let rows = comparisons.iter().filter(|row| row.quantity == quantity && row.std_error.is_finite());
+    let mut errors: Vec<f64> = rows.map(|row| row.std_error.value() / unit(row)).collect();
+    errors.sort_by(f64::total_cmp);
+    let at = |share: f64| errors.get(((share * errors.len() as f64).ceil() as usize).saturating_sub(1)).copied();
+    Some([at(0.5)?, at(0.9)?, at(0.99)?])
+}

@@ -1,0 +1,88 @@
+//! Control variates: what a replicate's own input deviates from what is known of all inputs.
+//!
+//! The moments of Gaussian sources and of the gradient at the end are known. Much of what a site deviates in
+//! one replicate follows from what its input deviates; the linear part of that is taken off,
+//!
+//! ```text
+//! y_i' = y_i − β (c_i − E c)      β = argmin Σ_i |y_i − ȳ − β (c_i − c̄)|²
+//! ```
+//!
+//! y_i the raw sums of a site in replicate i, c_i the averages of x, x² and x_a x_b over its inputs. The
+//! expectation is that of y but for a bias of the order of the variance over n replicates (β is fitted to the
+//! same replicates); the error of y' is told too small by √(1 − k/n) with k controls, hence [`FEWEST`].
+//!
+//! Source: Lavenberg and Welch, "A perspective on the use of control variables", Management Science 27 (1981).
+
+use nalgebra::DMatrix;
+use sigprop_stack::{Gaussian, Source, Stack};
+
+use crate::{sample::seed_gradient, statistics::Moments};
+
+/// Fewer replicates are left as they are.
+pub(crate) const FEWEST: usize = 32;
+/// Controls of which less than this share is left beside the others tell nothing more.
+const DEPENDENT: f64 = 1e-9;
+
+/// The controls of all replicates, one row each.
+pub(crate) struct Controls {
+    /// c_i − E c, in units of its standard deviation.
+    deviations: DMatrix<f64>,
+    /// (CᵀC)⁻¹Cᵀ with C the deviations from their average.
+    solver: DMatrix<f64>,
+}
+
+impl Controls {
+    /// From the inputs of every replicate, in the order in which a walk meets them; none of too few replicates.
+    pub(crate) fn new(stack: &Stack, inputs: &[&[Moments]]) -> Option<Self> {
+        if inputs.len() < FEWEST {
+            return None;
+        }
+        let expected: Vec<f64> = expected(stack, inputs[0]);
+        let mut deviations = DMatrix::from_fn(inputs.len(), expected.len(), |i, j| {
+            inputs[i].iter().flat_map(Moments::averages).nth(j).map_or(0.0, |average| average - expected[j])
+        });
+        for mut column in deviations.column_iter_mut() {
+            let spread = column.variance().sqrt();
+            if spread > 0.0 {
+                column /= spread;
+            }
+        }
+        let centred = centred(&deviations);
+        let solver = centred.pseudo_inverse(DEPENDENT * (inputs.len() as f64).sqrt()).ok()?;
+        Some(Self { deviations, solver })
+    }
+
+    /// The same replicates of a site without what follows from their inputs.
+    pub(crate) fn adjust(&self, replicates: &[Moments]) -> Vec<Moments> {
+        let sums = DMatrix::from_fn(replicates.len(), Moments::SUMS, |i, j| replicates[i].sums()[j]);
+        let slopes = &self.solver * centred(&sums);
+        let adjusted = &sums - &self.deviations * slopes;
+        let row = |(i, moments): (usize, &Moments)| moments.with_sums(std::array::from_fn(|j| adjusted[(i, j)]));
+        replicates.iter().enumerate().map(row).collect()
+    }
+}
+
+/// What the averages of the inputs are over all replicates.
+fn expected(stack: &Stack, inputs: &[Moments]) -> Vec<f64> {
+    let sources = stack.streams.iter().filter_map(|stream| match &stream.source {
+        Source::Gaussian(gaussian) => Some(*gaussian),
+        Source::Embedding(_) => None,
+    });
+    let known = sources.chain([seed_gradient(&stack.gradient, 1)]);
+    let averages = |(Gaussian { mean, variance, correlation, .. }, input): (Gaussian, &Moments)| {
+        let square = mean * mean;
+        let all = [mean, square + variance, square + correlation * variance];
+        all[..input.averages().len()].to_vec()
+    };
+    known.zip(inputs).flat_map(averages).collect()
+}
+
+/// Every column without its average.
+fn centred(columns: &DMatrix<f64>) -> DMatrix<f64> {
+    let mut centred = columns.clone();
+    for mut column in centred.column_iter_mut() {
+        let average = column.mean();
+        column.add_scalar_mut(-average);
+    }
+    centred
+}
