@@ -29,6 +29,7 @@
 
 mod array;
 mod components;
+mod lanes;
 mod matmul;
 mod measure;
 mod plan;
@@ -36,6 +37,7 @@ mod random;
 mod sample;
 mod scalar;
 mod statistics;
+mod vectorised;
 mod weights;
 
 #[cfg(test)]

@@ -3,6 +3,8 @@
 //! The f32 functions below are branch-free so that loops over them use vector instructions: one
 //! call of a mathematical library per entry would cost more than the matrix products around it.
 
+#![allow(clippy::inline_always)]
+
 use std::ops::{Add, AddAssign, Div, Mul, MulAssign, Neg, Sub};
 
 /// A real number with the functions that components need.
@@ -23,6 +25,8 @@ pub(crate) trait Scalar:
 {
     /// The nearest number of this type.
     fn from_f64(value: f64) -> Self;
+    /// The nearest number of this type.
+    fn from_f32(value: f32) -> Self;
     /// The same number in f64.
     fn to_f64(self) -> f64;
     /// The magnitude.
@@ -42,6 +46,10 @@ pub(crate) trait Scalar:
 impl Scalar for f64 {
     fn from_f64(value: f64) -> Self {
         value
+    }
+
+    fn from_f32(value: f32) -> Self {
+        f64::from(value)
     }
 
     fn to_f64(self) -> f64 {
@@ -74,19 +82,27 @@ impl Scalar for f64 {
 }
 
 impl Scalar for f32 {
+    #[inline(always)]
     fn from_f64(value: f64) -> Self {
         value as f32
     }
 
+    #[inline(always)]
+    fn from_f32(value: f32) -> Self {
+        value
+    }
+
+    #[inline(always)]
     fn to_f64(self) -> f64 {
         f64::from(self)
     }
 
+    #[inline(always)]
     fn abs(self) -> Self {
         f32::abs(self)
     }
 
-    #[inline]
+    #[inline(always)]
     fn exp(self) -> Self {
         exp(self)
     }
@@ -99,12 +115,12 @@ impl Scalar for f32 {
         libm::log1pf(self)
     }
 
-    #[inline]
+    #[inline(always)]
     fn tanh(self) -> Self {
         tanh(self)
     }
 
-    #[inline]
+    #[inline(always)]
     fn erf(self) -> Self {
         erf(self)
     }
@@ -112,7 +128,7 @@ impl Scalar for f32 {
 
 /// 2^n e^r with n the integer nearest to x / ln 2; e^r by its Taylor polynomial on |r| ≤ ln 2 / 2.
 /// Zero below −87.3, where e^x leaves the normal range; +∞ above 88.4.
-#[inline]
+#[inline(always)]
 fn exp(x: f32) -> f32 {
     // Adding this leaves the nearest integer in the low bits: rounding without an instruction for it.
     const SHIFT: f32 = 12_582_912.0;
@@ -130,7 +146,7 @@ fn exp(x: f32) -> f32 {
 }
 
 /// Rational approximation of the Eigen library (`ptanh_float`), within a few units of the last place.
-#[inline]
+#[inline(always)]
 fn tanh(x: f32) -> f32 {
     let x = x.clamp(-7.905_311, 7.905_311);
     let square = x * x;
@@ -148,7 +164,7 @@ fn tanh(x: f32) -> f32 {
 }
 
 /// Rational approximation of the Eigen library (`perf_float`), within a few units of the last place.
-#[inline]
+#[inline(always)]
 fn erf(x: f32) -> f32 {
     let x = x.clamp(-4.0, 4.0);
     let square = x * x;
@@ -166,9 +182,10 @@ fn erf(x: f32) -> f32 {
 }
 
 /// The polynomial with these coefficients, highest power first.
-#[inline]
-fn horner(x: f32, coefficients: &[f32]) -> f32 {
-    coefficients.iter().fold(0.0, |value, &coefficient| value * x + coefficient)
+#[inline(always)]
+pub(crate) fn horner(x: f32, coefficients: &[f32]) -> f32 {
+    let (&highest, others) = coefficients.split_first().expect("a polynomial has coefficients");
+    others.iter().fold(highest, |value, &coefficient| value * x + coefficient)
 }
 
 #[cfg(test)]

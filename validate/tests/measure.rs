@@ -299,7 +299,8 @@ fn exploding(gain: f64) -> Stack {
 #[test]
 fn leaving_the_range_of_f32_is_reported_and_leaves_blanks() {
     for gain in [100.0, 0.01] {
-        let settings = Settings { weights: true, ..Settings::default() };
+        // A seed whose smallest signal falls below the range at a linear map, not at the ReLU behind it.
+        let settings = Settings { seed: 2, weights: true, ..Settings::default() };
         let measurement = run(&exploding(gain), &settings);
         let site = measurement.overflow.as_deref().expect("a site");
         assert!(site.contains("linear"), "{site}");

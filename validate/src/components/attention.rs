@@ -18,7 +18,7 @@ use super::softmax;
 use crate::{
     array::Array,
     matmul::{View, ViewMut, multiply, multiply_add},
-    random::{Random, Streams, mask},
+    random::{Random, Streams},
     scalar::Scalar,
 };
 
@@ -213,7 +213,7 @@ impl<'a, T: Scalar> Scores<'a, T> {
 
 fn drop_weights<T: Scalar>(attention: &Attention, masks: &Streams, place: &Place, weights: &mut [T]) {
     if attention.dropout_rate > 0.0 {
-        mask(attention.dropout_rate, &mut masks.stream(place.index), weights);
+        masks.mask(place.index, attention.dropout_rate, weights);
     }
 }
 

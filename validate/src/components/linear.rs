@@ -28,7 +28,7 @@ pub(crate) fn forward<T: Scalar>(linear: &Linear, random: &Random, scratch: &mut
     );
     if let Some(tensor) = &linear.bias {
         let mut bias = vec![T::default(); linear.fan_out];
-        random.tensor(tensor, 1, &mut bias);
+        random.tensor_row(tensor, 0, &mut bias);
         for row in output.rows_mut() {
             for (y, &b) in row.iter_mut().zip(&bias) {
                 *y += b;

@@ -9,11 +9,7 @@ use std::rc::Rc;
 
 use sigprop_stack::{Branch, Sum};
 
-use crate::{
-    array::Array,
-    random::{Streams, mask},
-    scalar::Scalar,
-};
+use crate::{array::Array, random::Streams, scalar::Scalar};
 
 pub(crate) fn forward<T: Scalar>(sum: &Sum, masks: &Streams, parts: &[Rc<Array<T>>]) -> Array<T> {
     let mut output = Array::zeros(parts[0].shape(), parts[0].width());
@@ -48,7 +44,7 @@ pub(crate) fn backward<T: Scalar>(sum: &Sum, masks: &Streams, gradient: &Array<T
 fn coefficients<T: Scalar>(branch: &Branch, masks: &Streams, index: usize, batch: usize) -> Vec<T> {
     let mut coefficients = vec![T::from_f64(branch.scale); batch];
     if branch.drop_rate > 0.0 {
-        mask(branch.drop_rate, &mut masks.stream(index), &mut coefficients);
+        masks.mask(index, branch.drop_rate, &mut coefficients);
     }
     coefficients
 }
