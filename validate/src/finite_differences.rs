@@ -467,7 +467,7 @@ fn assert_weight_gradient(name: &str, stack: impl Fn(f64) -> Stack) {
         Probe::run(&stack, &Plan::new(&stack, &settings), &settings, (0, 0.0), true).loss()
     });
     let mut weight = [0.0];
-    crate::random::Random::new(settings.seed, 0).tensor(&tensor(name, 0.7), 1, &mut weight);
+    crate::random::Random::new(settings.seed, 0).tensor_rows(&tensor(name, 0.7), 0, 1, &mut weight);
     let expected = (slope / weight[0]).powi(2);
     assert!((got - expected).abs() < TOLERANCE * expected, "{name}: expected {expected}, got {got}");
 }

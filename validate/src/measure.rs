@@ -1,8 +1,11 @@
 //! The public entry: replicates in parallel, pooled in order.
 
-use std::sync::{
-    Mutex,
-    atomic::{AtomicBool, AtomicUsize, Ordering},
+use std::{
+    sync::{
+        Mutex,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    thread,
 };
 
 use sigprop_stack::{SiteRow, SiteTable, Stack, StackError, WeightRow, check};
@@ -115,19 +118,21 @@ pub fn measure(
             return Err(MeasureError::Setting { field, got });
         }
     }
-    let threads = threads.min(settings.replicates);
+    // Replicates side by side, and inside each as many threads as that leaves.
+    let workers = threads.min(settings.replicates);
     let plan = Plan::new(stack, settings);
-    let bytes = plan.bytes * threads as f64;
+    let bytes = plan.bytes * workers as f64;
     if bytes > MAX_BYTES {
-        return Err(MeasureError::Memory { bytes, limit: MAX_BYTES, threads });
+        return Err(MeasureError::Memory { bytes, limit: MAX_BYTES, threads: workers });
     }
-    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build()?;
+    let pool = || rayon::ThreadPoolBuilder::new().num_threads(threads / workers).build();
+    let pools = (0..workers).map(|_| pool()).collect::<Result<Vec<_>, _>>()?;
 
-    // Each thread takes the next replicate when it is free, so that those done have no gaps but
+    // Each worker takes the next replicate when it is free, so that those done have no gaps but
     // the ones under way.
     let next = AtomicUsize::new(0);
     let done = Mutex::new(Done { count: 0, replicates: (0..settings.replicates).map(|_| None).collect() });
-    pool.broadcast(|_| {
+    let work = || {
         loop {
             let index = next.fetch_add(1, Ordering::Relaxed);
             if index >= settings.replicates {
@@ -138,6 +143,11 @@ pub fn measure(
             done.replicates[index] = Some(sampled);
             done.count += 1;
             progress(done.count);
+        }
+    };
+    thread::scope(|scope| {
+        for pool in &pools {
+            scope.spawn(|| pool.install(work));
         }
     });
     let done = done.into_inner().expect("only progress could panic under the lock");

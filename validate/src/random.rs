@@ -6,6 +6,7 @@
 //! comes out of a stream is defined in [`lanes`].
 
 use rand::{SeedableRng, rngs::Xoshiro256PlusPlus};
+use rayon::prelude::*;
 use sigprop_stack::{Init, Tensor};
 
 use crate::{
@@ -15,6 +16,9 @@ use crate::{
 
 /// A stream for single numbers, such as token ids. xoshiro256++ is fixed by its definition, unlike `StdRng`.
 pub(crate) type Generator = Xoshiro256PlusPlus;
+
+/// Entries that one thread draws at a time, at least.
+const PIECE: usize = 1 << 14;
 
 /// What a stream is for: the same name may be used once for each.
 #[derive(Clone, Copy)]
@@ -64,12 +68,11 @@ impl Random {
         self.streams(Purpose::Weight, &tensor.name).fill(row, tensor.init, out);
     }
 
-    /// A whole tensor with rows of length `width`.
-    pub(crate) fn tensor<T: Scalar>(&self, tensor: &Tensor, width: usize, out: &mut [T]) {
+    /// The rows of length `width` of a tensor from number `first` on, as many as there is room for.
+    pub(crate) fn tensor_rows<T: Scalar>(&self, tensor: &Tensor, first: usize, width: usize, out: &mut [T]) {
         let streams = self.streams(Purpose::Weight, &tensor.name);
-        for (row, out) in out.chunks_exact_mut(width).enumerate() {
-            streams.fill(row, tensor.init, out);
-        }
+        let rows = out.par_chunks_exact_mut(width).with_min_len(PIECE.div_ceil(width));
+        rows.enumerate().for_each(|(row, out)| streams.fill(first + row, tensor.init, out));
     }
 }
 
@@ -127,7 +130,7 @@ mod tests {
         let random = Random::new(7, 3);
         let weight = tensor("w", Init::Normal { std: 0.5 });
         let (mut whole, mut row) = ([0f32; 12], [0f32; 4]);
-        random.tensor(&weight, 4, &mut whole);
+        random.tensor_rows(&weight, 0, 4, &mut whole);
         random.tensor_row(&weight, 2, &mut row);
         assert_eq!(whole[8..].iter().map(|x| x.to_bits()).collect::<Vec<_>>(), row.map(f32::to_bits));
     }
@@ -161,7 +164,7 @@ mod tests {
             Init::TruncatedNormal { std: 0.3, cutoff: 0.5 },
         ] {
             let mut draws = vec![0f64; ENTRIES];
-            Random::new(1, 0).tensor(&tensor("w", init), 100, &mut draws);
+            Random::new(1, 0).tensor_rows(&tensor("w", init), 0, 100, &mut draws);
             let mean = draws.iter().sum::<f64>() / ENTRIES as f64;
             let variance = draws.iter().map(|x| x * x).sum::<f64>() / ENTRIES as f64;
             let fourth = draws.iter().map(|x| x.powi(4)).sum::<f64>() / ENTRIES as f64;

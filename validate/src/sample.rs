@@ -69,7 +69,7 @@ pub(crate) enum Stop {
 }
 
 /// The interpreter that carries sampled arrays.
-pub(crate) struct Sampler<'a, T> {
+pub(crate) struct Sampler<'a, T: Scalar> {
     plan: &'a Plan,
     settings: &'a Settings,
     cancelled: &'a AtomicBool,
@@ -337,9 +337,9 @@ impl<T: Scalar> Interpreter for Sampler<'_, T> {
             Fan::Product(_) => (product::forward(&parts), parts),
             Fan::Concat(concat) => (concat::forward(concat, &parts), parts),
             Fan::Attention(attention) => {
-                let mut softmax = SoftmaxMoments::new(self.tells_softmax(at) && !at.recomputing(), &parts);
-                let output = attention::forward(attention, &random, &self.masks(at), &parts, |a| softmax.look(a));
-                if let Some(moments) = softmax.moments.and_then(|moments| self.look(at, moments)) {
+                let observed = self.tells_softmax(at) && !at.recomputing();
+                let (output, moments) = attention::forward(attention, &random, &self.masks(at), &parts, observed);
+                if let Some(moments) = moments.and_then(|moments| self.look(at, moments)) {
                     self.replicate.signals.push(moments);
                 }
                 (output, parts)
@@ -369,10 +369,9 @@ impl<T: Scalar> Interpreter for Sampler<'_, T> {
                 concat::backward(concat, &widths, &gradient)
             }
             Fan::Attention(attention) => {
-                let mut softmax = SoftmaxMoments::new(self.tells_softmax(at), kept);
-                let masks = self.masks(at);
-                let backward = attention::backward(attention, &random, &masks, kept, &gradient, |da| softmax.look(da));
-                if let Some(moments) = softmax.moments.and_then(|moments| self.look(at, moments)) {
+                let (masks, observed) = (self.masks(at), self.tells_softmax(at));
+                let backward = attention::backward(attention, &random, &masks, kept, &gradient, observed);
+                if let Some(moments) = backward.moments.and_then(|moments| self.look(at, moments)) {
                     self.replicate.gradients.push(moments);
                 }
                 if let Some(PositionBias::Relative { table, .. }) = &attention.bias {
@@ -422,24 +421,4 @@ impl<T: Scalar> Interpreter for Sampler<'_, T> {
 fn plus<T: Scalar>(mut sum: Array<T>, more: &Array<T>) -> Array<T> {
     sum.add(more);
     sum
-}
-
-/// Sums over the attention matrices of all heads, if they are asked for.
-struct SoftmaxMoments {
-    moments: Option<Moments>,
-    columns: Vec<[f64; 2]>,
-}
-
-impl SoftmaxMoments {
-    /// For the attention of these queries, keys and values.
-    fn new<T: Scalar>(wanted: bool, parts: &[Shared<T>]) -> Self {
-        Self { moments: wanted.then(Moments::default), columns: vec![[0.0; 2]; parts[1].shape().seq_len] }
-    }
-
-    /// Rows belong to query tokens.
-    fn look<T: Scalar>(&mut self, matrix: &[T]) {
-        if let Some(moments) = &mut self.moments {
-            *moments += Moments::of_sequence(matrix, &mut self.columns);
-        }
-    }
 }

@@ -5,7 +5,10 @@
 
 #![allow(clippy::inline_always)]
 
-use std::ops::{Add, AddAssign, Div, Mul, MulAssign, Neg, Sub};
+use std::{
+    cell::RefCell,
+    ops::{Add, AddAssign, Div, Mul, MulAssign, Neg, Sub},
+};
 
 /// A real number with the functions that components need.
 pub(crate) trait Scalar:
@@ -41,6 +44,8 @@ pub(crate) trait Scalar:
     fn tanh(self) -> Self;
     /// erf x.
     fn erf(self) -> Self;
+    /// The arrays that this thread is done with.
+    fn spares<R>(with: impl FnOnce(&mut Vec<Vec<Self>>) -> R) -> R;
 }
 
 impl Scalar for f64 {
@@ -78,6 +83,11 @@ impl Scalar for f64 {
 
     fn erf(self) -> Self {
         libm::erf(self)
+    }
+
+    fn spares<R>(with: impl FnOnce(&mut Vec<Vec<Self>>) -> R) -> R {
+        thread_local! { static SPARES: RefCell<Vec<Vec<f64>>> = const { RefCell::new(Vec::new()) }; }
+        SPARES.with_borrow_mut(with)
     }
 }
 
@@ -123,6 +133,11 @@ impl Scalar for f32 {
     #[inline(always)]
     fn erf(self) -> Self {
         erf(self)
+    }
+
+    fn spares<R>(with: impl FnOnce(&mut Vec<Vec<Self>>) -> R) -> R {
+        thread_local! { static SPARES: RefCell<Vec<Vec<f32>>> = const { RefCell::new(Vec::new()) }; }
+        SPARES.with_borrow_mut(with)
     }
 }
 
@@ -179,6 +194,23 @@ fn erf(x: f32) -> f32 {
     ];
     let denominator = [-1.456_607_2e-5, -2.133_740_6e-4, -1.682_827e-3, -7.373_329e-3, -1.426_473_9e-2];
     x * horner(square, &numerator) / horner(square, &denominator)
+}
+
+/// Σ `term`(i) over i < `n`: sixteen sums side by side, so that the order does not depend on the
+/// instruction set.
+#[inline(always)]
+pub(crate) fn sum(n: usize, term: impl Fn(usize) -> f64) -> f64 {
+    let mut sums = [0.0; 16];
+    let whole = n - n % sums.len();
+    for start in (0..whole).step_by(sums.len()) {
+        for (i, sum) in sums.iter_mut().enumerate() {
+            *sum += term(start + i);
+        }
+    }
+    for (sum, i) in sums.iter_mut().zip(whole..n) {
+        *sum += term(i);
+    }
+    sums.iter().sum()
 }
 
 /// The polynomial with these coefficients, highest power first.
