@@ -16,8 +16,6 @@ use crate::{
     statistics::{Moments, jackknife},
 };
 
-/// Runs that need more memory than this are refused.
-const MAX_BYTES: f64 = 20.0 * GIBIBYTE;
 const GIBIBYTE: f64 = 1024.0 * 1024.0 * 1024.0;
 
 /// How much is sampled, and what is told.
@@ -31,6 +29,9 @@ pub struct Settings {
     pub seed: u64,
     /// Threads; all processors if none.
     pub threads: Option<usize>,
+    /// Bytes that the run may take. Beyond them fewer replicates are under way at a time, then the insides
+    /// of blocks are computed again in the backward pass, which costs up to half as much time again.
+    pub memory: f64,
     /// Whether the sites inside blocks get rows too.
     pub all_sites: bool,
     /// Whether the gradients of weights are told.
@@ -39,7 +40,15 @@ pub struct Settings {
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { replicates: 16, batch: 1, seed: 0, threads: None, all_sites: false, weights: false }
+        Self {
+            replicates: 16,
+            batch: 1,
+            seed: 0,
+            threads: None,
+            memory: 4.0 * GIBIBYTE,
+            all_sites: false,
+            weights: false,
+        }
     }
 }
 
@@ -75,18 +84,15 @@ pub enum MeasureError {
     },
     /// The arrays would not fit.
     #[error(
-        "about {:.1} GiB of memory needed for {threads} replicates at a time, {:.0} GiB allowed; \
-         lower the number of threads, the batch or the sequence length",
+        "about {:.2} GiB of memory needed, {:.2} GiB allowed; lower the batch or the sequence length, or allow more",
         bytes / GIBIBYTE,
         limit / GIBIBYTE
     )]
     Memory {
-        /// Estimated need.
+        /// Estimated need of one replicate.
         bytes: f64,
         /// What is allowed.
         limit: f64,
-        /// Replicates at a time.
-        threads: usize,
     },
     /// Threads could not be started.
     #[error("cannot start threads")]
@@ -118,12 +124,14 @@ pub fn measure(
             return Err(MeasureError::Setting { field, got });
         }
     }
-    // Replicates side by side, and inside each as many threads as that leaves.
-    let workers = threads.min(settings.replicates);
-    let plan = Plan::new(stack, settings);
-    let bytes = plan.bytes * workers as f64;
-    if bytes > MAX_BYTES {
-        return Err(MeasureError::Memory { bytes, limit: MAX_BYTES, threads: workers });
+    // Replicates side by side, as many as fit, and inside each as many threads as that leaves.
+    let share = |workers: usize| Plan::new(stack, settings, settings.memory / workers as f64);
+    let most = threads.min(settings.replicates);
+    let largest = Plan::new(stack, settings, f64::INFINITY).bytes;
+    let workers = ((settings.memory / largest) as usize).clamp(1, most);
+    let plan = share(workers);
+    if plan.bytes > settings.memory {
+        return Err(MeasureError::Memory { bytes: plan.bytes, limit: settings.memory });
     }
     let pool = || rayon::ThreadPoolBuilder::new().num_threads(threads / workers).build();
     let pools = (0..workers).map(|_| pool()).collect::<Result<Vec<_>, _>>()?;

@@ -135,6 +135,11 @@ impl<'a, T: Scalar> Sampler<'a, T> {
         self.settings.all_sites || at.is_stream_site()
     }
 
+    /// All there is to tell of a site that has a row, and of others whether they are in range.
+    fn moments(&self, at: &Site, array: &Array<T>) -> Moments {
+        if self.has_row(at) { Moments::of(array) } else { Moments::of_entries(array.entries()) }
+    }
+
     /// The random numbers of a site: experts have their own.
     fn random(&self, at: &Site) -> Random {
         self.random.of_expert(at.expert())
@@ -406,15 +411,19 @@ impl<T: Scalar> Interpreter for Sampler<'_, T> {
     }
 
     fn observe(&mut self, at: &Site, signal: &Shared<T>) {
-        if let Some(moments) = self.look(at, Moments::of(signal)).filter(|_| self.has_row(at)) {
+        if let Some(moments) = self.look(at, self.moments(at, signal)).filter(|_| self.has_row(at)) {
             self.replicate.signals.push(moments);
         }
     }
 
     fn observe_gradient(&mut self, at: &Site, gradient: &Array<T>) {
-        if let Some(moments) = self.look(at, Moments::of(gradient)).filter(|_| self.has_row(at)) {
+        if let Some(moments) = self.look(at, self.moments(at, gradient)).filter(|_| self.has_row(at)) {
             self.replicate.gradients.push(moments);
         }
+    }
+
+    fn keeps(&self, at: &Site) -> bool {
+        !(at.is_stream_site() && self.plan.recomputed.contains(&at.to_string()))
     }
 }
 

@@ -30,6 +30,9 @@ const ROUNDING: f64 = 1e-13;
 /// Root mean squares below this lose digits in f32, whose normal numbers start at 1.2e-38.
 const SMALLEST: f64 = 1e-36;
 
+/// Entries squared at a time.
+const PIECE: usize = 1 << 14;
+
 /// Columns summed at a time.
 const COLUMNS: usize = 128;
 
@@ -80,6 +83,12 @@ impl Moments {
             products: products - squares,
             ends: [End::default(); 2],
         }
+    }
+
+    /// The sum of the squares alone.
+    pub(crate) fn of_entries<T: Scalar>(entries: &[T]) -> Self {
+        let squares: Vec<f64> = entries.par_chunks(PIECE).map(squares).collect();
+        Self::of_squares(entries.len() as f64, squares.into_iter().sum())
     }
 
     /// Sums of a mean over `entries` squares: all there is to know of a weight's gradient.
@@ -167,6 +176,13 @@ impl Add for End {
 
     fn add(self, other: Self) -> Self {
         Self { entries: self.entries + other.entries, sum: self.sum + other.sum, squares: self.squares + other.squares }
+    }
+}
+
+vectorised! {
+    /// Σ x².
+    fn squares<T: Scalar>(entries: &[T]) -> f64 {
+        sum(entries.len(), |i| entries[i].to_f64() * entries[i].to_f64())
     }
 }
 
