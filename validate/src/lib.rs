@@ -44,3 +44,5 @@ mod weights;
 mod finite_differences;
 
 pub use measure::{MeasureError, Measurement, Settings, measure};
+#[doc(hidden)]
+pub use random::draw_normals;

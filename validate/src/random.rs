@@ -76,6 +76,13 @@ impl Random {
     }
 }
 
+/// Row `row` of normal numbers of unit variance, as a weight of seed `seed` has them: for benchmarks.
+#[doc(hidden)]
+pub fn draw_normals(seed: u64, row: usize, out: &mut [f32]) {
+    let tensor = Tensor { name: String::new(), init: Init::Normal { std: 1.0 } };
+    Random::new(seed, 0).tensor_row(&tensor, row, out);
+}
+
 impl Streams {
     /// One stream of single numbers.
     pub(crate) fn stream(&self, index: usize) -> Generator {
