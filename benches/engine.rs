@@ -1,24 +1,150 @@
-//! The engine: `cargo bench --bench engine`.
+//! The engine against the matrix products of the same machine: `cargo bench --bench engine`.
+//!
+//! Every round times the product of two large matrices and then each case, so that whatever else
+//! slows the machine slows both; what is printed are medians over rounds. A case is one network:
+//! weights drawn, forward, backward to the input, statistics; on all threads.
+//!
+//! `cargo bench --bench engine -- CASE` runs one case once and prints its seconds, for
+//! `benches/pytorch.py`.
 
-use std::sync::atomic::AtomicBool;
+use std::{sync::atomic::AtomicBool, thread, time::Instant};
 
-use divan::Bencher;
+use gemm::Parallelism;
 use sigprop::architecture::Architecture;
 use sigprop::assemble::{Input, Run, assemble};
 use sigprop::schemes::Scheme;
-use sigprop_validate::{Settings, measure};
+use sigprop_stack::Stack;
+use sigprop_validate::{Settings, draw_normals, measure};
 
-fn main() {
-    divan::main();
+const ROUNDS: usize = 5;
+
+/// Blocks, width, sequences and their length; 4 × width in the feed-forward network.
+struct Case {
+    name: &'static str,
+    blocks: usize,
+    width: usize,
+    batch: usize,
+    seq_len: usize,
 }
 
-/// One network per thread: weights drawn, forward, backward, statistics; width 256, 128 tokens.
-#[divan::bench(args = [1, 2], sample_count = 5)]
-fn twelve_blocks(bencher: Bencher, threads: usize) {
-    let architecture =
-        Architecture { n_layers: 12, d_model: 256, n_heads: Some(4), seq_len: 128, ..Architecture::default() };
-    let scheme = Scheme::parse("xavier").expect("known");
-    let stack = assemble(&architecture, &scheme, &Input::default(), &Run::default()).expect("a stack").stack;
-    let settings = Settings { replicates: threads, threads: Some(threads), ..Settings::default() };
-    bencher.bench(|| measure(&stack, &settings, &|_| {}, &AtomicBool::new(false)).expect("small and valid"));
+const CASES: [Case; 3] = [
+    Case { name: "12x768", blocks: 12, width: 768, batch: 4, seq_len: 256 },
+    Case { name: "24x1024", blocks: 24, width: 1024, batch: 4, seq_len: 256 },
+    Case { name: "192x256", blocks: 192, width: 256, batch: 4, seq_len: 128 },
+];
+
+impl Case {
+    /// Xavier, Pre-LN, GELU, heads of 64.
+    fn stack(&self) -> Stack {
+        let architecture = Architecture {
+            n_layers: self.blocks,
+            d_model: self.width,
+            n_heads: Some(self.width / 64),
+            seq_len: self.seq_len,
+            ..Architecture::default()
+        };
+        let scheme = Scheme::parse("xavier").expect("known");
+        assemble(&architecture, &scheme, &Input::default(), &Run::default()).expect("a stack").stack
+    }
+
+    /// Floating-point operations of its products, each counted once however often it is computed.
+    fn operations(&self) -> f64 {
+        let [blocks, width, batch, seq_len] = [self.blocks, self.width, self.batch, self.seq_len].map(|n| n as f64);
+        let weights = 4.0 * batch * seq_len * 12.0 * width * width;
+        // Two products of every head forward, four backward.
+        let attention = 12.0 * batch * seq_len * seq_len * width;
+        blocks * (weights + attention)
+    }
+
+    /// Seconds.
+    fn run(&self, stack: &Stack) -> f64 {
+        let settings = Settings { replicates: 1, batch: self.batch, ..Settings::default() };
+        let start = Instant::now();
+        measure(stack, &settings, &|_| {}, &AtomicBool::new(false)).expect("small and valid");
+        start.elapsed().as_secs_f64()
+    }
+}
+
+/// Operations per second of the product of two matrices of f32, on all threads.
+fn peak() -> f64 {
+    const SIZE: usize = 2048;
+    let (a, b, mut c) = (vec![1.0f32; SIZE * SIZE], vec![1.0f32; SIZE * SIZE], vec![0.0f32; SIZE * SIZE]);
+    let size = SIZE as isize;
+    let mut best = f64::INFINITY;
+    for _ in 0..5 {
+        let start = Instant::now();
+        // SAFETY: three matrices of SIZE × SIZE, the result apart from the factors.
+        #[allow(unsafe_code)]
+        unsafe {
+            gemm::gemm(
+                SIZE,
+                SIZE,
+                SIZE,
+                c.as_mut_ptr(),
+                size,
+                1,
+                false,
+                a.as_ptr(),
+                size,
+                1,
+                b.as_ptr(),
+                size,
+                1,
+                0.0f32,
+                1.0f32,
+                false,
+                false,
+                false,
+                Parallelism::Rayon(0),
+            );
+        }
+        best = best.min(start.elapsed().as_secs_f64());
+    }
+    2.0 * (SIZE as f64).powi(3) / best
+}
+
+/// Nanoseconds per normal number in rows of 1024, on one thread.
+fn nanoseconds_per_normal() -> f64 {
+    const ROWS: usize = 20_000;
+    let mut row = [0.0f32; 1024];
+    let start = Instant::now();
+    for index in 0..ROWS {
+        draw_normals(1, index, &mut row);
+    }
+    start.elapsed().as_secs_f64() * 1e9 / (ROWS * row.len()) as f64
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().collect();
+    if let Some(case) = CASES.iter().find(|case| arguments.iter().any(|argument| argument == case.name)) {
+        println!("{:.3}", case.run(&case.stack()));
+        return;
+    }
+    let stacks: Vec<Stack> = CASES.iter().map(Case::stack).collect();
+    let (mut normals, mut peaks) = (Vec::new(), Vec::new());
+    let (mut seconds, mut shares) = (vec![Vec::new(); CASES.len()], vec![Vec::new(); CASES.len()]);
+    for _ in 0..ROUNDS {
+        normals.push(nanoseconds_per_normal());
+        for (index, case) in CASES.iter().enumerate() {
+            let peak = peak();
+            let time = case.run(&stacks[index]);
+            peaks.push(peak);
+            seconds[index].push(time);
+            shares[index].push(case.operations() / time / peak);
+        }
+    }
+    println!("{} threads, medians of {ROUNDS} rounds", thread::available_parallelism().map_or(1, usize::from));
+    println!("normals  {:6.2} ns each, one thread", median(normals));
+    println!("product  {:6.0} GFLOP/s", median(peaks) / 1e9);
+    for ((case, seconds), shares) in CASES.iter().zip(seconds).zip(shares) {
+        let seconds = median(seconds);
+        let speed = case.operations() / seconds / 1e9;
+        let share = 100.0 * median(shares);
+        println!("{:8} {seconds:6.2} s  {speed:4.0} GFLOP/s, {share:3.0} % of the product", case.name);
+    }
 }

@@ -50,6 +50,19 @@ pub(crate) fn count(text: &str) -> Result<usize, String> {
     count.ok_or_else(|| "expected a whole number from 1 to 1000000".to_owned())
 }
 
+/// Bytes.
+pub(crate) const GIBIBYTE: f64 = 1024.0 * 1024.0 * 1024.0;
+
+/// Bytes, told in GiB or MiB.
+pub(crate) fn memory(text: &str) -> Result<f64, String> {
+    let units = [("GiB", GIBIBYTE), ("MiB", GIBIBYTE / 1024.0)];
+    let bytes =
+        units.iter().find_map(|(unit, bytes)| Some(bytes * text.strip_suffix(unit)?.trim().parse::<f64>().ok()?));
+    bytes
+        .filter(|bytes| *bytes > 0.0 && bytes.is_finite())
+        .ok_or_else(|| "expected a size such as 4GiB or 500MiB".to_owned())
+}
+
 /// A number of threads; all there are if none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Threads(pub(crate) Option<usize>);

@@ -70,6 +70,11 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "N", default_value = "all", value_parser = parse::threads, allow_negative_numbers = true, help_heading = "Sampling")]
     threads: Threads,
 
+    /// Memory the sampling may take, as 4GiB or 500MiB; beyond it blocks are computed twice [default:
+    /// three quarters of what is free, 4GiB where that is not known].
+    #[arg(long, value_name = "SIZE", value_parser = parse::memory, allow_negative_numbers = true, help_heading = "Sampling")]
+    memory: Option<f64>,
+
     /// Go on until the standard errors of variances (relative) and token correlations are below, as `0.01` or `1%`.
     #[arg(long, value_name = "ERROR", value_parser = parse::error, allow_negative_numbers = true, help_heading = "Sampling")]
     target_error: Option<f64>,
@@ -93,7 +98,7 @@ pub(crate) struct Arguments {
 
     /// Compare with measurements of your own instead of sampling: CSV with the columns
     /// site,quantity,observed,std_error, as --format csv writes them.
-    #[arg(long, value_name = "FILE.csv", conflicts_with_all = ["replicates", "batch", "threads"], help_heading = "Sampling")]
+    #[arg(long, value_name = "FILE.csv", conflicts_with_all = ["replicates", "batch", "threads", "memory"], help_heading = "Sampling")]
     observed: Option<PathBuf>,
 
     /// How to write the comparison to standard output.
@@ -119,6 +124,13 @@ pub(crate) struct Arguments {
     /// Exit with status 1 if the 99th percentile of their relative errors is above.
     #[arg(long, value_name = "ERROR", value_parser = parse::not_negative, allow_negative_numbers = true, help_heading = "Gates")]
     max_error: Option<f64>,
+}
+
+/// Bytes that Linux says programs may still take; none elsewhere.
+fn free_memory() -> Option<f64> {
+    let text = fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse::<f64>().ok().map(|kibibytes| 1024.0 * kibibytes)
 }
 
 /// What a validation found.
@@ -214,6 +226,7 @@ impl Arguments {
             batch: self.batch,
             seed: self.seed,
             threads: self.threads.0,
+            memory: self.memory.or_else(|| Some(0.75 * free_memory()?)).unwrap_or(4.0 * parse::GIBIBYTE),
             all_sites: self.sites == SiteChoice::All,
             weights: self.weights,
             controls: false,

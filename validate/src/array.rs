@@ -1,12 +1,21 @@
 //! Sampled signals and gradients.
+//!
+//! Every block needs arrays of the same few sizes, so a thread keeps those it is done with: fresh
+//! memory from the system costs as much time as filling it. Work on an array is shared by the
+//! threads of the replicate, in pieces that do not depend on their number.
 
-use std::ops::Range;
+use std::{mem, ops::Range};
 
-use crate::scalar::Scalar;
+use rayon::prelude::*;
+
+use crate::{scalar::Scalar, vectorised::vectorised};
+
+/// Entries that one thread works on at a time.
+const PIECE: usize = 1 << 14;
 
 /// A batch of sequences of tokens: one row per token, one column per feature.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Array<T> {
+#[derive(Debug, PartialEq)]
+pub(crate) struct Array<T: Scalar> {
     shape: Shape,
     width: usize,
     entries: Vec<T>,
@@ -28,27 +37,79 @@ impl Shape {
     }
 }
 
+impl<T: Scalar> Drop for Array<T> {
+    fn drop(&mut self) {
+        let entries = mem::take(&mut self.entries);
+        T::spares(|spares| spares.push(entries));
+    }
+}
+
+impl<T: Scalar> Clone for Array<T> {
+    fn clone(&self) -> Self {
+        let mut copy = Self::unwritten(self.shape, self.width);
+        copy.entries.copy_from_slice(&self.entries);
+        copy
+    }
+}
+
+/// A spare of this length, or a new one.
+fn take<T: Scalar>(spares: &mut Vec<Vec<T>>, length: usize) -> Vec<T> {
+    match spares.iter().rposition(|spare| spare.len() == length) {
+        Some(index) => spares.swap_remove(index),
+        None => vec![T::default(); length],
+    }
+}
+
 impl<T: Scalar> Array<T> {
     /// An array of zeros.
     pub(crate) fn zeros(shape: Shape, width: usize) -> Self {
-        Self { shape, width, entries: vec![T::default(); shape.tokens() * width] }
+        let mut array = Self::unwritten(shape, width);
+        array.entries.fill(T::default());
+        array
+    }
+
+    /// An array with any entries, all of which are to be written.
+    pub(crate) fn unwritten(shape: Shape, width: usize) -> Self {
+        Self { shape, width, entries: T::spares(|spares| take(spares, shape.tokens() * width)) }
     }
 
     /// φ of every entry.
-    pub(crate) fn map(&self, function: impl Fn(T) -> T) -> Self {
-        Self { entries: self.entries.iter().map(|&x| function(x)).collect(), ..*self }
+    pub(crate) fn map<F: Fn(T) -> T + Sync>(&self, function: F) -> Self {
+        let mut output = Self::unwritten(self.shape, self.width);
+        let pieces = output.entries.par_chunks_mut(PIECE).zip(self.entries.par_chunks(PIECE));
+        pieces.for_each(|(y, x)| map_piece(y, x, &function));
+        output
     }
 
     /// f(x, y) of every pair of entries at the same place.
-    pub(crate) fn zip(&self, other: &Self, function: impl Fn(T, T) -> T) -> Self {
-        let entries = self.entries.iter().zip(&other.entries).map(|(&x, &y)| function(x, y)).collect();
-        Self { entries, ..*self }
+    pub(crate) fn zip<F: Fn(T, T) -> T + Sync>(&self, other: &Self, function: F) -> Self {
+        let mut output = Self::unwritten(self.shape, self.width);
+        let pieces = output.entries.par_chunks_mut(PIECE);
+        let pieces = pieces.zip(self.entries.par_chunks(PIECE)).zip(other.entries.par_chunks(PIECE));
+        pieces.for_each(|((z, x), y)| zip_piece(z, x, y, &function));
+        output
     }
 
     /// Adds entry by entry.
     pub(crate) fn add(&mut self, other: &Self) {
-        for (x, &y) in self.entries.iter_mut().zip(&other.entries) {
-            *x += y;
+        self.add_multiples(&vec![T::from_f64(1.0); self.shape.batch], other);
+    }
+
+    /// A multiple of every sequence.
+    pub(crate) fn scaled(&self, factors: &[T]) -> Self {
+        let mut output = Self::unwritten(self.shape, self.width);
+        for ((y, x), &factor) in output.sequences_mut().zip(self.sequences()).zip(factors) {
+            let pieces = y.par_chunks_mut(PIECE).zip(x.par_chunks(PIECE));
+            pieces.for_each(|(y, x)| map_piece(y, x, &|x| factor * x));
+        }
+        output
+    }
+
+    /// Adds a multiple of every sequence.
+    pub(crate) fn add_multiples(&mut self, factors: &[T], other: &Self) {
+        for ((sum, x), &factor) in self.sequences_mut().zip(other.sequences()).zip(factors) {
+            let pieces = sum.par_chunks_mut(PIECE).zip(x.par_chunks(PIECE));
+            pieces.for_each(|(sum, x)| add_multiple(sum, factor, x));
         }
     }
 
@@ -82,16 +143,6 @@ impl<T: Scalar> Array<T> {
         self.entries.chunks_exact_mut(self.width)
     }
 
-    /// The entries of each of `count` groups of every token.
-    pub(crate) fn groups(&self, count: usize) -> impl Iterator<Item = &[T]> {
-        self.entries.chunks_exact(self.width / count)
-    }
-
-    /// The entries of each of `count` groups of every token.
-    pub(crate) fn groups_mut(&mut self, count: usize) -> impl Iterator<Item = &mut [T]> {
-        self.entries.chunks_exact_mut(self.width / count)
-    }
-
     /// The entries of each sequence.
     pub(crate) fn sequences(&self) -> impl Iterator<Item = &[T]> {
         self.entries.chunks_exact(self.shape.seq_len * self.width)
@@ -106,5 +157,30 @@ impl<T: Scalar> Array<T> {
     pub(crate) fn sequence(&self, index: usize) -> Range<usize> {
         let length = self.shape.seq_len * self.width;
         index * length..(index + 1) * length
+    }
+}
+
+vectorised! {
+    fn map_piece<T: Scalar, F: Fn(T) -> T>(y: &mut [T], x: &[T], function: &F) {
+        for (y, &x) in y.iter_mut().zip(x) {
+            *y = function(x);
+        }
+    }
+}
+
+vectorised! {
+    fn zip_piece<T: Scalar, F: Fn(T, T) -> T>(z: &mut [T], x: &[T], y: &[T], function: &F) {
+        for ((z, &x), &y) in z.iter_mut().zip(x).zip(y) {
+            *z = function(x, y);
+        }
+    }
+}
+
+vectorised! {
+    /// sum += factor · x.
+    fn add_multiple<T: Scalar>(sum: &mut [T], factor: T, x: &[T]) {
+        for (sum, &x) in sum.iter_mut().zip(x) {
+            *sum += factor * x;
+        }
     }
 }

@@ -171,7 +171,7 @@ fn assert_gradient(what: &str, body: Vec<Node>) {
 fn assert_stack_gradient(what: &str, stack: &Stack) {
     check(stack).expect("a stack that fits");
     let settings = settings();
-    let plan = Plan::new(stack, &settings);
+    let plan = Plan::new(stack, &settings, f64::INFINITY);
     let probe = Probe::run(stack, &plan, &settings, (0, 0.0), true);
     let gradient = probe.input_gradient.as_ref().expect("a backward pass");
     let largest = gradient.entries().iter().fold(0.0f64, |largest, g| largest.max(g.abs()));
@@ -458,16 +458,16 @@ fn tied_table_gradient() {
 fn assert_weight_gradient(name: &str, stack: impl Fn(f64) -> Stack) {
     let settings = Settings { batch: 1, ..settings() };
     let measured = stack(1.0);
-    let plan = Plan::new(&measured, &settings);
+    let plan = Plan::new(&measured, &settings, f64::INFINITY);
     let replicate = Probe::run(&measured, &plan, &settings, (0, 0.0), true).sampler.finish();
     let got = replicate.weights[plan.tensor_index[&(name.to_owned(), None)]].expect("a gradient").second_moment();
 
     let slope = derivative(|change| {
         let stack = stack(1.0 + change);
-        Probe::run(&stack, &Plan::new(&stack, &settings), &settings, (0, 0.0), true).loss()
+        Probe::run(&stack, &Plan::new(&stack, &settings, f64::INFINITY), &settings, (0, 0.0), true).loss()
     });
     let mut weight = [0.0];
-    crate::random::Random::new(settings.seed, 0).tensor(&tensor(name, 0.7), 1, &mut weight);
+    crate::random::Random::new(settings.seed, 0).tensor_rows(&tensor(name, 0.7), 0, 1, &mut weight);
     let expected = (slope / weight[0]).powi(2);
     assert!((got - expected).abs() < TOLERANCE * expected, "{name}: expected {expected}, got {got}");
 }

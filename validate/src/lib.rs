@@ -30,6 +30,7 @@
 mod array;
 mod components;
 mod controls;
+mod lanes;
 mod matmul;
 mod measure;
 mod plan;
@@ -38,10 +39,13 @@ mod sample;
 mod scalar;
 mod softmax_alone;
 mod statistics;
+mod vectorised;
 mod weights;
 
 #[cfg(test)]
 mod finite_differences;
 
 pub use measure::{MeasureError, Measurement, Settings, Target, measure};
+#[doc(hidden)]
+pub use random::draw_normals;
 pub use softmax_alone::measure_softmax;

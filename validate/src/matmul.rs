@@ -1,4 +1,7 @@
-//! Matrix products: a safe interface to the `gemm` crate, on one thread.
+//! Matrix products: a safe interface to the `gemm` crate.
+//!
+//! Threads share the rows and columns of a product, never the sum behind an entry, so that their
+//! number does not change its bits.
 //!
 //! # Safety
 //!
@@ -10,6 +13,11 @@
 #![allow(unsafe_code)]
 
 use gemm::Parallelism;
+
+/// On the calling thread, for what is one of many products already shared out.
+pub(crate) const ALONE: Parallelism = Parallelism::None;
+/// On all threads of the replicate.
+pub(crate) const SHARED: Parallelism = Parallelism::Rayon(0);
 
 use crate::scalar::Scalar;
 
@@ -64,16 +72,23 @@ fn assert_fits(length: usize, rows: usize, columns: usize, row_stride: usize) {
 }
 
 /// out = `factor` · a b.
-pub(crate) fn multiply<T: Scalar>(out: &mut ViewMut<T>, factor: f64, a: View<T>, b: View<T>) {
-    product(out, false, factor, a, b);
+pub(crate) fn multiply<T: Scalar>(threads: Parallelism, out: &mut ViewMut<T>, factor: f64, a: View<T>, b: View<T>) {
+    product(threads, out, false, factor, a, b);
 }
 
 /// out += `factor` · a b.
-pub(crate) fn multiply_add<T: Scalar>(out: &mut ViewMut<T>, factor: f64, a: View<T>, b: View<T>) {
-    product(out, true, factor, a, b);
+pub(crate) fn multiply_add<T: Scalar>(threads: Parallelism, out: &mut ViewMut<T>, factor: f64, a: View<T>, b: View<T>) {
+    product(threads, out, true, factor, a, b);
 }
 
-fn product<T: Scalar>(out: &mut ViewMut<T>, accumulate: bool, factor: f64, a: View<T>, b: View<T>) {
+fn product<T: Scalar>(
+    threads: Parallelism,
+    out: &mut ViewMut<T>,
+    accumulate: bool,
+    factor: f64,
+    a: View<T>,
+    b: View<T>,
+) {
     assert!(
         out.rows == a.rows && out.columns == b.columns && a.columns == b.rows,
         "{} × {} is not {} × {} times {} × {}",
@@ -106,7 +121,7 @@ fn product<T: Scalar>(out: &mut ViewMut<T>, accumulate: bool, factor: f64, a: Vi
             false,
             false,
             false,
-            Parallelism::None,
+            threads,
         );
     }
 }
@@ -123,9 +138,9 @@ mod tests {
     fn products_agree_with_hand_computed_ones() {
         let (a, b) = (View::new(&A, 2, 2, 3), View::new(&B, 2, 2, 2));
         let mut out = [1.0; 4];
-        multiply(&mut ViewMut::new(&mut out, 2, 2, 2), 1.0, a, b);
+        multiply(ALONE, &mut ViewMut::new(&mut out, 2, 2, 2), 1.0, a, b);
         assert_eq!(out.map(|x| x as i64), [19, 22, 43, 50]);
-        multiply_add(&mut ViewMut::new(&mut out, 2, 2, 2), 2.0, a.transposed(), b);
+        multiply_add(SHARED, &mut ViewMut::new(&mut out, 2, 2, 2), 2.0, a.transposed(), b);
         assert_eq!(out.map(|x| x as i64), [19 + 52, 22 + 60, 43 + 76, 50 + 88]);
     }
 

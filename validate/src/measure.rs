@@ -6,6 +6,7 @@ use std::{
         Mutex,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
+    thread,
 };
 
 use sigprop_stack::{Cell, Quantity, SiteRow, SiteTable, Stack, StackError, WeightRow, check};
@@ -17,8 +18,6 @@ use crate::{
     statistics::{Moments, jackknife},
 };
 
-/// Runs that need more memory than this are refused.
-const MAX_BYTES: f64 = 20.0 * GIBIBYTE;
 const GIBIBYTE: f64 = 1024.0 * 1024.0 * 1024.0;
 
 /// How much is sampled, and what is told.
@@ -32,6 +31,9 @@ pub struct Settings {
     pub seed: u64,
     /// Threads; all processors if none.
     pub threads: Option<usize>,
+    /// Bytes that the run may take. Beyond them fewer replicates are under way at a time, then the insides
+    /// of blocks are computed again in the backward pass, which costs up to half as much time again.
+    pub memory: f64,
     /// Whether the sites inside blocks get rows too.
     pub all_sites: bool,
     /// Whether the gradients of weights are told.
@@ -61,6 +63,7 @@ impl Default for Settings {
             batch: 1,
             seed: 0,
             threads: None,
+            memory: 4.0 * GIBIBYTE,
             all_sites: false,
             weights: false,
             controls: false,
@@ -101,18 +104,15 @@ pub enum MeasureError {
     },
     /// The arrays would not fit.
     #[error(
-        "about {:.1} GiB of memory needed for {threads} replicates at a time, {:.0} GiB allowed; \
-         lower the number of threads, the batch or the sequence length",
+        "about {:.2} GiB of memory needed, {:.2} GiB allowed; lower the batch or the sequence length, or allow more",
         bytes / GIBIBYTE,
         limit / GIBIBYTE
     )]
     Memory {
-        /// Estimated need.
+        /// Estimated need of one replicate.
         bytes: f64,
         /// What is allowed.
         limit: f64,
-        /// Replicates at a time.
-        threads: usize,
     },
     /// Threads could not be started.
     #[error("cannot start threads")]
@@ -144,21 +144,24 @@ pub fn measure(
             return Err(MeasureError::Setting { field, got });
         }
     }
-    let most =
-        settings.target.as_ref().map_or(settings.replicates, |target| target.replicates.max(settings.replicates));
-    let threads = threads.min(most);
-    let plan = Plan::new(stack, settings);
-    let bytes = plan.bytes * threads as f64;
-    if bytes > MAX_BYTES {
-        return Err(MeasureError::Memory { bytes, limit: MAX_BYTES, threads });
+    // Replicates side by side, as many as fit, and inside each as many threads as that leaves.
+    let share = |workers: usize| Plan::new(stack, settings, settings.memory / workers as f64);
+    let target = settings.target.as_ref();
+    let most = threads.min(target.map_or(0, |target| target.replicates).max(settings.replicates));
+    let largest = Plan::new(stack, settings, f64::INFINITY).bytes;
+    let workers = ((settings.memory / largest) as usize).clamp(1, most);
+    let plan = share(workers);
+    if plan.bytes > settings.memory {
+        return Err(MeasureError::Memory { bytes: plan.bytes, limit: settings.memory });
     }
-    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build()?;
+    let pool = || rayon::ThreadPoolBuilder::new().num_threads(threads / workers).build();
+    let pools = (0..workers).map(|_| pool()).collect::<Result<Vec<_>, _>>()?;
 
     let mut replicates = Vec::new();
     let mut goal = settings.replicates;
     loop {
         let sample = |index| replicate(stack, &plan, settings, index, cancelled);
-        replicates.extend(sample_all(&pool, replicates.len()..goal, &sample, progress));
+        replicates.extend(sample_all(&pools, replicates.len()..goal, &sample, progress));
         if replicates.is_empty() {
             return Err(MeasureError::Cancelled);
         }
@@ -166,7 +169,7 @@ pub fn measure(
             sites: site_rows(stack, &plan, settings, &replicates),
             weights: weight_rows(&plan, &replicates),
         };
-        let more = settings.target.as_ref().filter(|_| replicates.len() == goal);
+        let more = target.filter(|_| replicates.len() == goal);
         match more.and_then(|target| next_goal(&table, target, goal)) {
             Some(next) => goal = next,
             None => {
@@ -178,16 +181,16 @@ pub fn measure(
 
 /// The replicates of a range, those at its end lacking after a cancellation.
 ///
-/// Each thread takes the next one when it is free, so that those done have no gaps but the ones under way.
+/// Each worker takes the next one when it is free, so that those done have no gaps but the ones under way.
 fn sample_all(
-    pool: &rayon::ThreadPool,
+    pools: &[rayon::ThreadPool],
     range: Range<usize>,
     sample: &(dyn Fn(usize) -> Option<Replicate> + Sync),
     progress: &(dyn Fn(usize) + Sync),
 ) -> impl Iterator<Item = Replicate> + use<> {
     let next = AtomicUsize::new(range.start);
     let done = Mutex::new(Done { count: range.start, replicates: range.clone().map(|_| None).collect() });
-    pool.broadcast(|_| {
+    let work = || {
         loop {
             let index = next.fetch_add(1, Ordering::Relaxed);
             if index >= range.end {
@@ -198,6 +201,11 @@ fn sample_all(
             done.replicates[index - range.start] = Some(sampled);
             done.count += 1;
             progress(done.count);
+        }
+    };
+    thread::scope(|scope| {
+        for pool in pools {
+            scope.spawn(|| pool.install(work));
         }
     });
     let done = done.into_inner().expect("only progress could panic under the lock");

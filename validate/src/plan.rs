@@ -1,9 +1,11 @@
 //! What every replicate of a run has in common: a walk with widths alone lists the sites and the
-//! tensors, and adds up the memory a replicate needs.
+//! tensors, adds up the memory a replicate needs, and chooses the blocks that are computed again in
+//! the backward pass where keeping all would take more than is allowed.
 
 use std::{
     collections::{BTreeSet, HashMap},
     convert::Infallible,
+    mem,
     ops::Range,
 };
 
@@ -37,6 +39,8 @@ pub(crate) struct Plan {
     pub tensor_index: HashMap<(String, Option<usize>), usize>,
     /// Largest memory of one replicate.
     pub bytes: f64,
+    /// Paths of the blocks that keep their input alone.
+    pub recomputed: BTreeSet<String>,
 }
 
 /// A stream of a run.
@@ -91,9 +95,19 @@ impl PlannedTensor {
 }
 
 impl Plan {
-    pub(crate) fn new(stack: &Stack, settings: &Settings) -> Self {
-        let mut planner =
-            Planner { settings, streams: Vec::new(), rows: Vec::new(), tensors: Vec::new(), kept: 0.0, largest: 0.0 };
+    /// The plan of a replicate that may take `budget` bytes; it takes more if nothing else is left.
+    pub(crate) fn new(stack: &Stack, settings: &Settings, budget: f64) -> Self {
+        let mut planner = Planner {
+            settings,
+            streams: Vec::new(),
+            rows: Vec::new(),
+            tensors: Vec::new(),
+            nodes: Vec::new(),
+            node: PlannedNode::default(),
+            signals: 0,
+            kept: BTreeSet::new(),
+            largest: 0.0,
+        };
         let Ok(()) = forward(stack, &mut planner);
         let reached = reached(&planner.streams, stack.gradient.stream);
         let ends = planner.streams.iter().skip(1).map(|stream| stream.first_row).chain([planner.rows.len()]);
@@ -103,10 +117,13 @@ impl Plan {
         planner.tensors.retain(|planned| settings.weights && reached.contains(&planned.stream));
         let index = |(index, planned): (usize, &PlannedTensor)| ((planned.tensor.name.clone(), planned.expert), index);
         let shared: f64 = planner.tensors.iter().filter(|t| t.uses > 1).map(|t| t.entries).sum();
+        let besides = planner.largest + ENTRY * shared * settings.batch as f64;
+        let (recomputed, bytes) = recompute(&planner.nodes, besides, budget);
         Plan {
             batch: settings.batch,
             backward,
-            bytes: planner.kept + planner.largest + ENTRY * shared * settings.batch as f64,
+            bytes,
+            recomputed,
             tensor_index: planner.tensors.iter().enumerate().map(index).collect(),
             streams: planner.streams,
             rows: planner.rows,
@@ -132,11 +149,41 @@ fn reached(streams: &[PlannedStream], seeded: usize) -> BTreeSet<usize> {
     reached
 }
 
+/// Chooses the first blocks to be computed again, until the memory of a replicate, `besides` for what
+/// is not kept, is within `budget`; their paths and that memory.
+fn recompute(nodes: &[PlannedNode], besides: f64, budget: f64) -> (BTreeSet<String>, f64) {
+    let mut bytes = besides + nodes.iter().map(|node| node.kept).sum::<f64>();
+    let (mut recomputed, mut largest) = (BTreeSet::new(), 0.0f64);
+    for node in nodes.iter().filter(|node| node.is_chain && node.kept > node.input) {
+        if bytes <= budget {
+            break;
+        }
+        // One of them is in memory at a time.
+        bytes += node.input - node.kept + (node.kept - largest).max(0.0);
+        largest = largest.max(node.kept);
+        recomputed.insert(node.site.clone());
+    }
+    (recomputed, bytes)
+}
+
+/// A node of a stream itself.
+#[derive(Default)]
+struct PlannedNode {
+    site: String,
+    is_chain: bool,
+    /// Bytes of its input.
+    input: f64,
+    /// Bytes that stay until its backward pass.
+    kept: f64,
+}
+
 /// What a signal is, for the plan.
 #[derive(Clone, Copy)]
 struct Form {
     seq_len: usize,
     width: usize,
+    /// Tells it from others.
+    id: usize,
 }
 
 /// Carries shapes.
@@ -145,8 +192,14 @@ struct Planner<'a> {
     streams: Vec<PlannedStream>,
     rows: Vec<Row>,
     tensors: Vec<PlannedTensor>,
-    /// Bytes that stay until the backward pass.
-    kept: f64,
+    /// Nodes of the streams that are done.
+    nodes: Vec<PlannedNode>,
+    /// The one under way.
+    node: PlannedNode,
+    /// Signals met so far.
+    signals: usize,
+    /// Those that stay until the backward pass.
+    kept: BTreeSet<usize>,
     /// Bytes that the hungriest node needs besides.
     largest: f64,
 }
@@ -169,9 +222,17 @@ impl Planner<'_> {
         });
     }
 
-    /// An array that stays until the backward pass.
+    /// A new signal.
+    fn signal(&mut self, seq_len: usize, width: usize) -> Form {
+        self.signals += 1;
+        Form { seq_len, width, id: self.signals }
+    }
+
+    /// A signal that stays until the backward pass.
     fn keep(&mut self, form: Form) {
-        self.kept += self.array(form);
+        if self.kept.insert(form.id) {
+            self.node.kept += self.array(form);
+        }
     }
 
     /// Entries that a node needs while it works.
@@ -190,9 +251,12 @@ impl Planner<'_> {
         }
         // The weight, and its gradient.
         let matrices = if self.settings.weights { 2.0 } else { 1.0 };
-        let y = Form { width: linear.fan_out, ..x };
-        let gradients = self.array(Form { width: linear.fan_in, ..x }) + self.array(y);
-        self.need(ENTRY * matrices * linear.fan_in as f64 * linear.fan_out as f64 + gradients);
+        let y = self.signal(x.seq_len, linear.fan_out);
+        let arrays = self.array(Form { width: linear.fan_in, ..x }) + 2.0 * self.array(y);
+        self.need(ENTRY * matrices * linear.fan_in as f64 * linear.fan_out as f64 + arrays);
+        if self.settings.weights {
+            self.keep(x);
+        }
         y
     }
 
@@ -220,7 +284,8 @@ impl Interpreter for Planner<'_> {
     type Error = Infallible;
 
     fn source(&mut self, at: &Site, stream: &Stream) -> Result<Form, Infallible> {
-        let form = Form { seq_len: stream.seq_len, width: stream.source.width() };
+        let form = self.signal(stream.seq_len, stream.source.width());
+        self.node = PlannedNode { is_chain: true, input: self.array(form), ..PlannedNode::default() };
         let shape = Shape { batch: self.settings.batch, seq_len: stream.seq_len };
         let (first_row, memories) = (self.rows.len(), BTreeSet::new());
         let planned = |ids| PlannedStream { name: at.stream().to_owned(), shape, ids, first_row, memories };
@@ -242,7 +307,6 @@ impl Interpreter for Planner<'_> {
                 }
             }
         }
-        self.keep(form);
         Ok(form)
     }
 
@@ -255,33 +319,37 @@ impl Interpreter for Planner<'_> {
     }
 
     fn apply(&mut self, at: &Site, component: &Component, x: Form) -> Result<(Form, ()), Infallible> {
+        self.node.is_chain &= !at.is_stream_site();
         let output = match component {
             Component::Linear(linear) => self.linear(at, linear, x),
             Component::Convolution(conv) => {
-                let x = Form { seq_len: conv.output_len(x.seq_len), ..x };
-                self.linear(at, &convolution::of_windows(conv), x)
+                self.keep(x);
+                let windows = Form { seq_len: conv.output_len(x.seq_len), ..x };
+                self.linear(at, &convolution::of_windows(conv), windows)
             }
             Component::Prepend(prepend) => {
                 self.tensor(at, &prepend.token, [1, x.width]);
-                Form { seq_len: x.seq_len + 1, ..x }
+                self.signal(x.seq_len + 1, x.width)
             }
             Component::Embedding(term) => {
                 self.term(at, term, 0, x);
-                x
+                self.signal(x.seq_len, x.width)
             }
-            Component::Norm(norm) => {
-                if norm.has_own_gains() {
+            Component::Norm(_) | Component::Activation(_) => {
+                if let Component::Norm(norm) = component
+                    && norm.has_own_gains()
+                {
                     self.tensor(at, &Tensor { name: at.gain(), init: Init::Zero }, [x.width, 1]);
                 }
-                self.need(2.0 * self.array(x));
-                x
+                self.keep(x);
+                self.need(3.0 * self.array(x));
+                self.signal(x.seq_len, x.width)
             }
-            Component::Activation(_) | Component::Dropout(_) | Component::Scale(_) | Component::Rotary(_) => {
+            Component::Dropout(_) | Component::Scale(_) | Component::Rotary(_) => {
                 self.need(2.0 * self.array(x));
-                x
+                self.signal(x.seq_len, x.width)
             }
         };
-        self.keep(output);
         Ok((output, ()))
     }
 
@@ -294,12 +362,13 @@ impl Interpreter for Planner<'_> {
     }
 
     fn merge(&mut self, at: &Site, fan: Fan, x: Form, parts: Vec<Form>) -> Result<(Form, ()), Infallible> {
+        self.node.is_chain &= !at.is_stream_site();
         let gradients: f64 = parts.iter().map(|&part| self.array(part)).sum();
-        let (output, besides) = match fan {
-            Fan::Sum(_) | Fan::Product(_) => (parts[0], 0.0),
+        let (width, besides) = match fan {
+            Fan::Sum(_) | Fan::Product(_) => (parts[0].width, 0.0),
             Fan::Concat(concat) => {
                 let widths: Vec<usize> = parts.iter().map(|part| part.width).collect();
-                (Form { width: concat::width(concat, &widths), ..x }, 0.0)
+                (concat::width(concat, &widths), 0.0)
             }
             Fan::Attention(attention) => {
                 if let Some(memory) = attention.memory {
@@ -312,15 +381,21 @@ impl Interpreter for Planner<'_> {
                     self.row(at, at.sibling("softmax"), false);
                 }
                 let matrices = 4.0 * ENTRY * x.seq_len as f64 * parts[1].seq_len as f64;
-                (Form { width: attention.n_heads * attention.d_value, ..x }, matrices)
+                (attention.n_heads * attention.d_value, 2.0 * gradients + matrices)
             }
             Fan::Mixture(mixture) => {
                 self.tensor(at, &mixture.router, [mixture.n_experts, x.width]);
-                (parts[0], self.array(Form { width: mixture.n_experts, ..x }))
+                self.keep(x);
+                (parts[0].width, self.array(Form { width: mixture.n_experts, ..x }))
             }
         };
-        self.need(gradients + self.array(output) + besides);
-        self.keep(output);
+        if !matches!(fan, Fan::Sum(_)) {
+            for &part in &parts {
+                self.keep(part);
+            }
+        }
+        let output = self.signal(parts[0].seq_len, width);
+        self.need(gradients + 2.0 * self.array(output) + besides);
         Ok((output, ()))
     }
 
@@ -336,7 +411,11 @@ impl Interpreter for Planner<'_> {
         Ok(())
     }
 
-    fn observe(&mut self, at: &Site, _: &Form) {
+    fn observe(&mut self, at: &Site, signal: &Form) {
+        if at.is_stream_site() {
+            let next = PlannedNode { is_chain: true, input: self.array(*signal), ..PlannedNode::default() };
+            self.nodes.push(PlannedNode { site: at.to_string(), ..mem::replace(&mut self.node, next) });
+        }
         if self.settings.all_sites || at.is_stream_site() {
             self.row(at, at.to_string(), at.is_stream_site());
         }

@@ -2,19 +2,23 @@
 //!
 //! Weights and masks are not kept for the backward pass but drawn a second time, and a table with
 //! 10⁵ rows is drawn only where it is looked up; so every row of a tensor has its own stream. The
-//! four words that name a stream are hashed into the 256 bits of state of xoshiro256++ by four
-//! chains of the finaliser of SplitMix64 (Steele, Lea, Flood 2014), which also seeds the xoshiro
-//! family in its authors' code. xoshiro256++ is fixed by its definition, unlike `StdRng`, and draws
-//! normals 2.5 times as fast as ChaCha8.
+//! words that name a stream are hashed into its key, 256 bits, by four chains of SplitMix64; what
+//! comes out of a stream is defined in [`lanes`].
 
-use rand::{Rng, RngExt, SeedableRng, rngs::Xoshiro256PlusPlus};
-use rand_distr::{Distribution, StandardNormal};
+use rand::{SeedableRng, rngs::Xoshiro256PlusPlus};
+use rayon::prelude::*;
 use sigprop_stack::{Init, Tensor};
 
-use crate::scalar::Scalar;
+use crate::{
+    lanes::{self, Key, split_mix},
+    scalar::Scalar,
+};
 
-/// One stream of random numbers.
+/// A stream for single numbers, such as token ids. xoshiro256++ is fixed by its definition, unlike `StdRng`.
 pub(crate) type Generator = Xoshiro256PlusPlus;
+
+/// Entries that one thread draws at a time, at least.
+const PIECE: usize = 1 << 14;
 
 /// What a stream is for: the same name may be used once for each.
 #[derive(Clone, Copy)]
@@ -32,115 +36,92 @@ pub(crate) enum Purpose {
 /// All streams of one replicate.
 #[derive(Clone, Copy)]
 pub(crate) struct Random {
-    lanes: [u64; 4],
+    key: Key,
 }
 
 /// The streams of one name.
 pub(crate) struct Streams {
-    lanes: [u64; 4],
+    key: Key,
 }
 
 impl Random {
     /// The streams of replicate `replicate` of a run.
     pub(crate) fn new(seed: u64, replicate: usize) -> Self {
-        Self { lanes: absorb(absorb([1, 2, 3, 4], seed), replicate as u64) }
+        Self { key: absorb(absorb([1, 2, 3, 4], seed), replicate as u64) }
     }
 
     /// The streams of one expert of a mixture, whose tensors stand for one per expert.
     pub(crate) fn of_expert(&self, expert: Option<usize>) -> Self {
         match expert {
-            Some(expert) => Self { lanes: absorb(self.lanes, expert as u64 + 1) },
+            Some(expert) => Self { key: absorb(self.key, expert as u64 + 1) },
             None => *self,
         }
     }
 
     /// The streams of one name.
     pub(crate) fn streams(&self, purpose: Purpose, name: &str) -> Streams {
-        Streams { lanes: absorb(absorb(self.lanes, purpose as u64), fnv1a(name)) }
+        Streams { key: absorb(absorb(self.key, purpose as u64), fnv1a(name)) }
     }
 
     /// Row `row` of a tensor.
     pub(crate) fn tensor_row<T: Scalar>(&self, tensor: &Tensor, row: usize, out: &mut [T]) {
-        fill(tensor.init, &mut self.streams(Purpose::Weight, &tensor.name).stream(row), out);
+        self.streams(Purpose::Weight, &tensor.name).fill(row, tensor.init, out);
     }
 
-    /// A whole tensor with rows of length `width`.
-    pub(crate) fn tensor<T: Scalar>(&self, tensor: &Tensor, width: usize, out: &mut [T]) {
+    /// The rows of length `width` of a tensor from number `first` on, as many as there is room for.
+    pub(crate) fn tensor_rows<T: Scalar>(&self, tensor: &Tensor, first: usize, width: usize, out: &mut [T]) {
         let streams = self.streams(Purpose::Weight, &tensor.name);
-        for (row, out) in out.chunks_exact_mut(width).enumerate() {
-            fill(tensor.init, &mut streams.stream(row), out);
-        }
+        let rows = out.par_chunks_exact_mut(width).with_min_len(PIECE.div_ceil(width));
+        rows.enumerate().for_each(|(row, out)| streams.fill(first + row, tensor.init, out));
     }
 }
 
+/// Row `row` of normal numbers of unit variance, as a weight of seed `seed` has them: for benchmarks.
+#[doc(hidden)]
+pub fn draw_normals(seed: u64, row: usize, out: &mut [f32]) {
+    let tensor = Tensor { name: String::new(), init: Init::Normal { std: 1.0 } };
+    Random::new(seed, 0).tensor_row(&tensor, row, out);
+}
+
 impl Streams {
-    /// One stream.
+    /// One stream of single numbers.
     pub(crate) fn stream(&self, index: usize) -> Generator {
         let mut state = [0; 32];
-        for (bytes, lane) in state.chunks_exact_mut(8).zip(absorb(self.lanes, index as u64)) {
-            bytes.copy_from_slice(&lane.to_le_bytes());
+        for (bytes, word) in state.chunks_exact_mut(8).zip(self.key(index)) {
+            bytes.copy_from_slice(&word.to_le_bytes());
         }
         Generator::from_seed(state)
+    }
+
+    /// Independent draws from stream `index`.
+    pub(crate) fn fill<T: Scalar>(&self, index: usize, init: Init, out: &mut [T]) {
+        let key = self.key(index);
+        match init {
+            Init::Zero => out.fill(T::default()),
+            Init::Normal { std } => lanes::normal(key, std, out),
+            Init::Uniform { bound } => lanes::uniform(key, bound, out),
+            Init::TruncatedNormal { std, cutoff } => lanes::truncated_normal(key, std, cutoff, out),
+        }
+    }
+
+    /// Multiplies every entry by 1/(1 − `rate`), or by zero with probability `rate`, by stream `index`.
+    pub(crate) fn mask<T: Scalar>(&self, index: usize, rate: f64, entries: &mut [T]) {
+        lanes::mask(self.key(index), rate, entries);
+    }
+
+    fn key(&self, index: usize) -> Key {
+        absorb(self.key, index as u64)
     }
 }
 
 /// Appends a word to four hash chains.
-fn absorb(lanes: [u64; 4], word: u64) -> [u64; 4] {
-    lanes.map(|lane| {
-        let mut mixed = (lane ^ word).wrapping_add(0x9e37_79b9_7f4a_7c15);
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    })
+fn absorb(key: Key, word: u64) -> Key {
+    key.map(|chain| split_mix(chain ^ word, 1))
 }
 
 /// FNV-1a hash of a name, 64 bits.
 fn fnv1a(name: &str) -> u64 {
     name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
-}
-
-/// Fills `out` with independent draws.
-fn fill<T: Scalar>(init: Init, generator: &mut Generator, out: &mut [T]) {
-    match init {
-        Init::Zero => out.fill(T::default()),
-        Init::Normal { std } => out.fill_with(|| T::from_f64(std * normal(generator))),
-        Init::Uniform { bound } => out.fill_with(|| T::from_f64(bound * (2.0 * generator.random::<f64>() - 1.0))),
-        Init::TruncatedNormal { std, cutoff } => {
-            out.fill_with(|| T::from_f64(std * truncated_normal(cutoff, generator)));
-        }
-    }
-}
-
-/// N(0, 1).
-pub(crate) fn normal(generator: &mut Generator) -> f64 {
-    StandardNormal.sample(generator)
-}
-
-/// N(0, 1) conditioned on |z| ≤ `cutoff`, by rejection from whichever proposal is kept more often.
-fn truncated_normal(cutoff: f64, generator: &mut Generator) -> f64 {
-    loop {
-        if cutoff > 1.0 {
-            let z = normal(generator);
-            if z.abs() <= cutoff {
-                return z;
-            }
-        } else {
-            let z = cutoff * (2.0 * generator.random::<f64>() - 1.0);
-            if generator.random::<f64>() <= (-0.5 * z * z).exp() {
-                return z;
-            }
-        }
-    }
-}
-
-/// Multiplies every entry by 1/(1 − `rate`), or by zero with probability `rate`.
-pub(crate) fn mask<T: Scalar>(rate: f64, generator: &mut Generator, entries: &mut [T]) {
-    // The probability is met to 2^−32.
-    let threshold = (rate * 2f64.powi(32)) as u32;
-    let survivor = T::from_f64(1.0 / (1.0 - rate));
-    for x in entries {
-        *x *= if generator.next_u32() < threshold { T::default() } else { survivor };
-    }
 }
 
 #[cfg(test)]
@@ -156,16 +137,15 @@ mod tests {
         let random = Random::new(7, 3);
         let weight = tensor("w", Init::Normal { std: 0.5 });
         let (mut whole, mut row) = ([0f32; 12], [0f32; 4]);
-        random.tensor(&weight, 4, &mut whole);
+        random.tensor_rows(&weight, 0, 4, &mut whole);
         random.tensor_row(&weight, 2, &mut row);
         assert_eq!(whole[8..].iter().map(|x| x.to_bits()).collect::<Vec<_>>(), row.map(f32::to_bits));
     }
 
     #[test]
     fn streams_differ_in_every_part_of_their_key() {
-        let first = |seed, replicate, purpose, name, index| {
-            Random::new(seed, replicate).streams(purpose, name).stream(index).next_u64()
-        };
+        let first =
+            |seed, replicate, purpose, name, index| Random::new(seed, replicate).streams(purpose, name).key(index);
         let mut draws = vec![
             first(0, 0, Purpose::Weight, "a", 0),
             first(1, 0, Purpose::Weight, "a", 0),
@@ -191,7 +171,7 @@ mod tests {
             Init::TruncatedNormal { std: 0.3, cutoff: 0.5 },
         ] {
             let mut draws = vec![0f64; ENTRIES];
-            Random::new(1, 0).tensor(&tensor("w", init), 100, &mut draws);
+            Random::new(1, 0).tensor_rows(&tensor("w", init), 0, 100, &mut draws);
             let mean = draws.iter().sum::<f64>() / ENTRIES as f64;
             let variance = draws.iter().map(|x| x * x).sum::<f64>() / ENTRIES as f64;
             let fourth = draws.iter().map(|x| x.powi(4)).sum::<f64>() / ENTRIES as f64;
@@ -200,16 +180,5 @@ mod tests {
             assert!(mean.abs() <= 4.4 * mean_error, "{init:?}: mean {mean}");
             assert!((variance - init.variance()).abs() <= 4.4 * variance_error, "{init:?}: variance {variance}");
         }
-    }
-
-    #[test]
-    fn masks_zero_with_their_rate_and_keep_the_mean() {
-        let mut entries = vec![1f64; 100_000];
-        mask(0.2, &mut Random::new(0, 0).streams(Purpose::Mask, "m").stream(0), &mut entries);
-        let zeros = entries.iter().filter(|x| x.abs() < 0.5).count() as f64;
-        let z = (zeros - 20_000.0) / (100_000.0f64 * 0.2 * 0.8).sqrt();
-        // α = 1e-5.
-        assert!(z.abs() < 4.4, "z = {z}");
-        assert!(entries.iter().all(|x| x.abs() < 0.5 || (x - 1.25).abs() < 1e-12));
     }
 }

@@ -77,7 +77,7 @@ pub(crate) enum Stop {
 }
 
 /// The interpreter that carries sampled arrays.
-pub(crate) struct Sampler<'a, T> {
+pub(crate) struct Sampler<'a, T: Scalar> {
     plan: &'a Plan,
     settings: &'a Settings,
     cancelled: &'a AtomicBool,
@@ -148,6 +148,11 @@ impl<'a, T: Scalar> Sampler<'a, T> {
 
     fn has_row(&self, at: &Site) -> bool {
         self.settings.all_sites || at.is_stream_site()
+    }
+
+    /// All there is to tell of a site that has a row, and of others whether they are in range.
+    fn moments(&self, at: &Site, array: &Array<T>) -> Moments {
+        if self.has_row(at) { Moments::of(array) } else { Moments::of_entries(array.entries()) }
     }
 
     /// The random numbers of a site: experts have their own.
@@ -362,9 +367,9 @@ impl<T: Scalar> Interpreter for Sampler<'_, T> {
             Fan::Product(_) => (product::forward(&parts), parts),
             Fan::Concat(concat) => (concat::forward(concat, &parts), parts),
             Fan::Attention(attention) => {
-                let mut softmax = SoftmaxMoments::new(self.tells_softmax(at) && !at.recomputing(), &parts);
-                let output = attention::forward(attention, &random, &self.masks(at), &parts, |a| softmax.look(a));
-                if let Some(moments) = softmax.moments.and_then(|moments| self.look(at, moments)) {
+                let observed = self.tells_softmax(at) && !at.recomputing();
+                let (output, moments) = attention::forward(attention, &random, &self.masks(at), &parts, observed);
+                if let Some(moments) = moments.and_then(|moments| self.look(at, moments)) {
                     self.replicate.signals.push(moments);
                 }
                 (output, parts)
@@ -394,10 +399,9 @@ impl<T: Scalar> Interpreter for Sampler<'_, T> {
                 concat::backward(concat, &widths, &gradient)
             }
             Fan::Attention(attention) => {
-                let mut softmax = SoftmaxMoments::new(self.tells_softmax(at), kept);
-                let masks = self.masks(at);
-                let backward = attention::backward(attention, &random, &masks, kept, &gradient, |da| softmax.look(da));
-                if let Some(moments) = softmax.moments.and_then(|moments| self.look(at, moments)) {
+                let (masks, observed) = (self.masks(at), self.tells_softmax(at));
+                let backward = attention::backward(attention, &random, &masks, kept, &gradient, observed);
+                if let Some(moments) = backward.moments.and_then(|moments| self.look(at, moments)) {
                     self.replicate.gradients.push(moments);
                 }
                 if let Some(PositionBias::Relative { table, .. }) = &attention.bias {
@@ -432,39 +436,23 @@ impl<T: Scalar> Interpreter for Sampler<'_, T> {
     }
 
     fn observe(&mut self, at: &Site, signal: &Shared<T>) {
-        if let Some(moments) = self.look(at, Moments::of(signal)).filter(|_| self.has_row(at)) {
+        if let Some(moments) = self.look(at, self.moments(at, signal)).filter(|_| self.has_row(at)) {
             self.replicate.signals.push(moments);
         }
     }
 
     fn observe_gradient(&mut self, at: &Site, gradient: &Array<T>) {
-        if let Some(moments) = self.look(at, Moments::of(gradient)).filter(|_| self.has_row(at)) {
+        if let Some(moments) = self.look(at, self.moments(at, gradient)).filter(|_| self.has_row(at)) {
             self.replicate.gradients.push(moments);
         }
+    }
+
+    fn keeps(&self, at: &Site) -> bool {
+        !(at.is_stream_site() && self.plan.recomputed.contains(&at.to_string()))
     }
 }
 
 fn plus<T: Scalar>(mut sum: Array<T>, more: &Array<T>) -> Array<T> {
     sum.add(more);
     sum
-}
-
-/// Sums over the attention matrices of all heads, if they are asked for.
-struct SoftmaxMoments {
-    moments: Option<Moments>,
-    columns: Vec<[f64; 2]>,
-}
-
-impl SoftmaxMoments {
-    /// For the attention of these queries, keys and values.
-    fn new<T: Scalar>(wanted: bool, parts: &[Shared<T>]) -> Self {
-        Self { moments: wanted.then(Moments::default), columns: vec![[0.0; 2]; parts[1].shape().seq_len] }
-    }
-
-    /// Rows belong to query tokens.
-    fn look<T: Scalar>(&mut self, matrix: &[T]) {
-        if let Some(moments) = &mut self.moments {
-            *moments += Moments::of_sequence(matrix, &mut self.columns);
-        }
-    }
 }

@@ -3,7 +3,12 @@
 //! The f32 functions below are branch-free so that loops over them use vector instructions: one
 //! call of a mathematical library per entry would cost more than the matrix products around it.
 
-use std::ops::{Add, AddAssign, Div, Mul, MulAssign, Neg, Sub};
+#![allow(clippy::inline_always)]
+
+use std::{
+    cell::RefCell,
+    ops::{Add, AddAssign, Div, Mul, MulAssign, Neg, Sub},
+};
 
 /// A real number with the functions that components need.
 pub(crate) trait Scalar:
@@ -23,6 +28,8 @@ pub(crate) trait Scalar:
 {
     /// The nearest number of this type.
     fn from_f64(value: f64) -> Self;
+    /// The nearest number of this type.
+    fn from_f32(value: f32) -> Self;
     /// The same number in f64.
     fn to_f64(self) -> f64;
     /// The magnitude.
@@ -37,11 +44,17 @@ pub(crate) trait Scalar:
     fn tanh(self) -> Self;
     /// erf x.
     fn erf(self) -> Self;
+    /// The arrays that this thread is done with.
+    fn spares<R>(with: impl FnOnce(&mut Vec<Vec<Self>>) -> R) -> R;
 }
 
 impl Scalar for f64 {
     fn from_f64(value: f64) -> Self {
         value
+    }
+
+    fn from_f32(value: f32) -> Self {
+        f64::from(value)
     }
 
     fn to_f64(self) -> f64 {
@@ -71,22 +84,35 @@ impl Scalar for f64 {
     fn erf(self) -> Self {
         libm::erf(self)
     }
+
+    fn spares<R>(with: impl FnOnce(&mut Vec<Vec<Self>>) -> R) -> R {
+        thread_local! { static SPARES: RefCell<Vec<Vec<f64>>> = const { RefCell::new(Vec::new()) }; }
+        SPARES.with_borrow_mut(with)
+    }
 }
 
 impl Scalar for f32 {
+    #[inline(always)]
     fn from_f64(value: f64) -> Self {
         value as f32
     }
 
+    #[inline(always)]
+    fn from_f32(value: f32) -> Self {
+        value
+    }
+
+    #[inline(always)]
     fn to_f64(self) -> f64 {
         f64::from(self)
     }
 
+    #[inline(always)]
     fn abs(self) -> Self {
         f32::abs(self)
     }
 
-    #[inline]
+    #[inline(always)]
     fn exp(self) -> Self {
         exp(self)
     }
@@ -99,20 +125,25 @@ impl Scalar for f32 {
         libm::log1pf(self)
     }
 
-    #[inline]
+    #[inline(always)]
     fn tanh(self) -> Self {
         tanh(self)
     }
 
-    #[inline]
+    #[inline(always)]
     fn erf(self) -> Self {
         erf(self)
+    }
+
+    fn spares<R>(with: impl FnOnce(&mut Vec<Vec<Self>>) -> R) -> R {
+        thread_local! { static SPARES: RefCell<Vec<Vec<f32>>> = const { RefCell::new(Vec::new()) }; }
+        SPARES.with_borrow_mut(with)
     }
 }
 
 /// 2^n e^r with n the integer nearest to x / ln 2; e^r by its Taylor polynomial on |r| ≤ ln 2 / 2.
 /// Zero below −87.3, where e^x leaves the normal range; +∞ above 88.4.
-#[inline]
+#[inline(always)]
 fn exp(x: f32) -> f32 {
     // Adding this leaves the nearest integer in the low bits: rounding without an instruction for it.
     const SHIFT: f32 = 12_582_912.0;
@@ -130,7 +161,7 @@ fn exp(x: f32) -> f32 {
 }
 
 /// Rational approximation of the Eigen library (`ptanh_float`), within a few units of the last place.
-#[inline]
+#[inline(always)]
 fn tanh(x: f32) -> f32 {
     let x = x.clamp(-7.905_311, 7.905_311);
     let square = x * x;
@@ -148,7 +179,7 @@ fn tanh(x: f32) -> f32 {
 }
 
 /// Rational approximation of the Eigen library (`perf_float`), within a few units of the last place.
-#[inline]
+#[inline(always)]
 fn erf(x: f32) -> f32 {
     let x = x.clamp(-4.0, 4.0);
     let square = x * x;
@@ -165,10 +196,28 @@ fn erf(x: f32) -> f32 {
     x * horner(square, &numerator) / horner(square, &denominator)
 }
 
+/// Σ `term`(i) over i < `n`: sixteen sums side by side, so that the order does not depend on the
+/// instruction set.
+#[inline(always)]
+pub(crate) fn sum(n: usize, term: impl Fn(usize) -> f64) -> f64 {
+    let mut sums = [0.0; 16];
+    let whole = n - n % sums.len();
+    for start in (0..whole).step_by(sums.len()) {
+        for (i, sum) in sums.iter_mut().enumerate() {
+            *sum += term(start + i);
+        }
+    }
+    for (sum, i) in sums.iter_mut().zip(whole..n) {
+        *sum += term(i);
+    }
+    sums.iter().sum()
+}
+
 /// The polynomial with these coefficients, highest power first.
-#[inline]
-fn horner(x: f32, coefficients: &[f32]) -> f32 {
-    coefficients.iter().fold(0.0, |value, &coefficient| value * x + coefficient)
+#[inline(always)]
+pub(crate) fn horner(x: f32, coefficients: &[f32]) -> f32 {
+    let (&highest, others) = coefficients.split_first().expect("a polynomial has coefficients");
+    others.iter().fold(highest, |value, &coefficient| value * x + coefficient)
 }
 
 #[cfg(test)]

@@ -15,15 +15,26 @@
 
 use std::ops::{Add, AddAssign};
 
+use rayon::prelude::*;
 use sigprop_stack::{Cell, Number};
 
-use crate::{array::Array, scalar::Scalar};
+use crate::{
+    array::Array,
+    scalar::{Scalar, sum},
+    vectorised::vectorised,
+};
 
 /// Below this share of the second moment a variance is what rounding to f32 leaves of zero.
 const ROUNDING: f64 = 1e-13;
 
 /// Root mean squares below this lose digits in f32, whose normal numbers start at 1.2e-38.
 const SMALLEST: f64 = 1e-36;
+
+/// Entries squared at a time.
+const PIECE: usize = 1 << 14;
+
+/// Columns summed at a time.
+const COLUMNS: usize = 128;
 
 /// Raw sums of one array.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -51,34 +62,28 @@ impl Moments {
 
     /// The sums over all sequences of an array.
     pub(crate) fn of<T: Scalar>(array: &Array<T>) -> Self {
+        let width = array.width();
         let mut moments = Self::default();
-        let mut columns = vec![[0.0; 2]; array.width()];
         for sequence in array.sequences() {
-            let (first, last) = (&sequence[..columns.len()], &sequence[sequence.len() - columns.len()..]);
-            moments += Self { ends: [End::of(first), End::of(last)], ..Self::of_sequence(sequence, &mut columns) };
+            let (first, last) = (&sequence[..width], &sequence[sequence.len() - width..]);
+            moments += Self { ends: [End::of(first), End::of(last)], ..Self::of_sequence(sequence, width) };
         }
         moments
     }
 
-    /// The sums over one sequence, its tokens having as many entries as `columns`, which is scratch.
+    /// The sums over one sequence, its tokens having `width` entries.
     /// Σ over pairs of x_a·x_b is |Σ_a x_a|² − Σ_a |x_a|².
-    pub(crate) fn of_sequence<T: Scalar>(entries: &[T], columns: &mut [[f64; 2]]) -> Self {
-        columns.fill([0.0; 2]);
-        for row in entries.chunks_exact(columns.len()) {
-            for ([sum, squares], &x) in columns.iter_mut().zip(row) {
-                let x = x.to_f64();
-                *sum += x;
-                *squares += x * x;
-            }
-        }
-        let squares: f64 = columns.iter().map(|[_, squares]| squares).sum();
-        let tokens = (entries.len() / columns.len()) as f64;
+    pub(crate) fn of_sequence<T: Scalar>(entries: &[T], width: usize) -> Self {
+        let starts: Vec<usize> = (0..width).step_by(COLUMNS).collect();
+        let sums: Vec<[f64; 3]> = starts.into_par_iter().map(|start| column_sums(entries, width, start)).collect();
+        let [sum, squares, products] = sums.into_iter().fold([0.0; 3], |sum, more| [0, 1, 2].map(|i| sum[i] + more[i]));
+        let tokens = (entries.len() / width) as f64;
         Self {
             entries: entries.len() as f64,
-            sum: columns.iter().map(|[sum, _]| sum).sum(),
+            sum,
             squares,
             pairs: entries.len() as f64 * (tokens - 1.0),
-            products: columns.iter().map(|[sum, _]| sum * sum).sum::<f64>() - squares,
+            products: products - squares,
             ends: [End::default(); 2],
         }
     }
@@ -99,6 +104,12 @@ impl Moments {
     pub(crate) fn averages(&self) -> Vec<f64> {
         let cross = (self.pairs > 0.0).then(|| self.products / self.pairs);
         [self.mean(), self.second_moment()].into_iter().chain(cross).collect()
+    }
+
+    /// The sum of the squares alone.
+    pub(crate) fn of_entries<T: Scalar>(entries: &[T]) -> Self {
+        let squares: Vec<f64> = entries.par_chunks(PIECE).map(squares).collect();
+        Self::of_squares(entries.len() as f64, squares.into_iter().sum())
     }
 
     /// Sums of a mean over `entries` squares: all there is to know of a weight's gradient.
@@ -186,6 +197,30 @@ impl Add for End {
 
     fn add(self, other: Self) -> Self {
         Self { entries: self.entries + other.entries, sum: self.sum + other.sum, squares: self.squares + other.squares }
+    }
+}
+
+vectorised! {
+    /// Σ x².
+    fn squares<T: Scalar>(entries: &[T]) -> f64 {
+        sum(entries.len(), |i| entries[i].to_f64() * entries[i].to_f64())
+    }
+}
+
+vectorised! {
+    /// Over the columns from `start` on, at most [`COLUMNS`]: Σ x, Σ x² and Σ over columns of (Σ over rows x)².
+    fn column_sums<T: Scalar>(entries: &[T], width: usize, start: usize) -> [f64; 3] {
+        let count = COLUMNS.min(width - start);
+        let (mut sums, mut squares) = ([0.0; COLUMNS], [0.0; COLUMNS]);
+        for row in entries.chunks_exact(width) {
+            let row = &row[start..start + count];
+            for ((sum, square), x) in sums.iter_mut().zip(&mut squares).zip(row) {
+                let x = x.to_f64();
+                *sum += x;
+                *square += x * x;
+            }
+        }
+        [sum(COLUMNS, |i| sums[i]), sum(COLUMNS, |i| squares[i]), sum(COLUMNS, |i| sums[i] * sums[i])]
     }
 }
 

@@ -1,4 +1,4 @@
-//! Multi-head softmax attention, one sequence and one query head at a time.
+//! Multi-head softmax attention, one sequence and one query head at a time, shared by the threads.
 //!
 //! ```text
 //! forward   r = scale · q kᵀ,  s = cap(r) + bias, −∞ where masked,  A = softmax(s),  Ã = mask ∘ A,  y = Ã v
@@ -12,91 +12,146 @@
 
 use std::rc::Rc;
 
+use rayon::prelude::*;
 use sigprop_stack::{Attention, PositionBias};
 
 use super::softmax;
 use crate::{
     array::Array,
-    matmul::{View, ViewMut, multiply, multiply_add},
-    random::{Random, Streams, mask},
+    matmul::{ALONE, View, ViewMut, multiply, multiply_add},
+    random::{Random, Streams},
     scalar::Scalar,
+    statistics::Moments,
 };
 
-/// `parts` are query, key and value; `observe` is shown A of every head.
+/// `parts` are query, key and value; the sums over A of all heads are told if `observed`.
 pub(crate) fn forward<T: Scalar>(
     attention: &Attention,
     random: &Random,
     masks: &Streams,
     parts: &[Rc<Array<T>>],
-    mut observe: impl FnMut(&[T]),
-) -> Array<T> {
+    observed: bool,
+) -> (Array<T>, Option<Moments>) {
     let [query, key, value] = states(parts);
     let (queries, keys) = (query.shape().seq_len, key.shape().seq_len);
     let scores = Scores::new(attention, random, queries, keys);
-    let mut output = Array::zeros(query.shape(), attention.n_heads * attention.d_value);
-    let mut weights = vec![T::default(); queries * keys];
-    for place in places(attention, query) {
-        scores.raw(&place, query, key, &mut weights);
-        scores.probabilities(&place, &mut weights);
-        observe(&weights);
-        drop_weights(attention, masks, &place, &mut weights);
-        let mut y = head_mut(&mut output, place.sequence, place.head, attention.d_value);
-        let v = head(value, place.sequence, place.kv_head, attention.d_value);
-        multiply(&mut y, 1.0, View::new(&weights, queries, keys, keys), v);
-    }
-    output
+    let d_value = attention.d_value;
+    let mut heads = Array::unwritten(query.shape(), attention.n_heads * d_value);
+    let outputs = heads.entries_mut().par_chunks_exact_mut(queries * d_value).enumerate();
+    let moments = outputs.map_init(
+        || vec![T::default(); queries * keys],
+        |weights, (index, y)| {
+            let place = Place::new(attention, index);
+            scores.raw(&place, query, key, weights);
+            scores.probabilities(&place, weights);
+            let moments = observed.then(|| Moments::of_sequence(weights, keys));
+            drop_weights(attention, masks, &place, weights);
+            let v = head(value, place.sequence, place.kv_head, d_value);
+            multiply(
+                ALONE,
+                &mut ViewMut::new(y, queries, d_value, d_value),
+                1.0,
+                View::new(weights, queries, keys, keys),
+                v,
+            );
+            moments
+        },
+    );
+    let moments = total(moments.collect());
+    (side_by_side(&heads, d_value), moments)
 }
 
 /// What attention gives back.
-pub(crate) struct Backward<T> {
+pub(crate) struct Backward<T: Scalar> {
     /// Gradients of query, key and value.
     pub parts: Vec<Array<T>>,
     /// Gradient of the table of relative positions, one per sequence, if there is one.
     pub bias: Vec<Vec<T>>,
+    /// Sums over dA of all heads, if observed.
+    pub moments: Option<Moments>,
 }
 
-/// `observe` is shown dA of every head.
+/// The sums over dA of all heads are told if `observed`.
 pub(crate) fn backward<T: Scalar>(
     attention: &Attention,
     random: &Random,
     masks: &Streams,
     parts: &[Rc<Array<T>>],
     gradient: &Array<T>,
-    mut observe: impl FnMut(&[T]),
+    observed: bool,
 ) -> Backward<T> {
     let [query, key, value] = states(parts);
     let (queries, keys) = (query.shape().seq_len, key.shape().seq_len);
     let scores = Scores::new(attention, random, queries, keys);
-    let [mut dq, mut dk, mut dv] = [query, key, value].map(|state| Array::zeros(state.shape(), state.width()));
-    let mut bias = vec![vec![T::default(); scores.table.len()]; query.shape().batch];
-    let mut raw = vec![T::default(); queries * keys];
-    let (mut weights, mut dropped, mut slopes) = (raw.clone(), raw.clone(), raw.clone());
     let (d_head, d_value) = (attention.d_head, attention.d_value);
-    for place in places(attention, query) {
-        let (sequence, kv_head) = (place.sequence, place.kv_head);
-        let dy = head(gradient, sequence, place.head, d_value);
-        scores.raw(&place, query, key, &mut raw);
-        weights.copy_from_slice(&raw);
-        scores.probabilities(&place, &mut weights);
+    let group = attention.n_heads / attention.n_kv_heads;
+    let [mut dq, mut dk, mut dv] = [query, key, value].map(|state| Array::unwritten(state.shape(), state.width()));
+    // The query heads of a key head are one piece of work, because their gradients add up.
+    let groups = dq.entries_mut().par_chunks_exact_mut(group * queries * d_head);
+    let groups = groups.zip(dk.entries_mut().par_chunks_exact_mut(keys * d_head));
+    let groups = groups.zip(dv.entries_mut().par_chunks_exact_mut(keys * d_value));
+    let told = groups.enumerate().map_init(
+        || [const { Vec::new() }; 4].map(|_: Vec<T>| vec![T::default(); queries * keys]),
+        |[raw, weights, dropped, slopes], (index, ((dq, dk), dv))| {
+            let (mut moments, mut bias) = (Vec::new(), vec![T::default(); scores.table.len()]);
+            let (mut dk, mut dv) = (ViewMut::new(dk, keys, d_head, d_head), ViewMut::new(dv, keys, d_value, d_value));
+            for (member, dq) in dq.chunks_exact_mut(queries * d_head).enumerate() {
+                let add = if member == 0 { multiply } else { multiply_add };
+                let place = Place::new(attention, index * group + member);
+                let (sequence, kv_head) = (place.sequence, place.kv_head);
+                let dy = head(gradient, sequence, place.head, d_value);
+                scores.raw(&place, query, key, raw);
+                weights.copy_from_slice(raw);
+                scores.probabilities(&place, weights);
 
-        dropped.copy_from_slice(&weights);
-        drop_weights(attention, masks, &place, &mut dropped);
-        let dropped = View::new(&dropped, queries, keys, keys);
-        multiply_add(&mut head_mut(&mut dv, sequence, kv_head, d_value), 1.0, dropped.transposed(), dy);
+                dropped.copy_from_slice(weights);
+                drop_weights(attention, masks, &place, dropped);
+                add(ALONE, &mut dv, 1.0, View::new(dropped, queries, keys, keys).transposed(), dy);
 
-        let v = head(value, sequence, kv_head, d_value);
-        multiply(&mut ViewMut::new(&mut slopes, queries, keys, keys), 1.0, dy, v.transposed());
-        drop_weights(attention, masks, &place, &mut slopes);
-        observe(&slopes);
-        softmax::backward(&weights, &mut slopes, keys);
-        scores.collect_bias(&place, &slopes, &mut bias[sequence]);
-        scores.backward(&raw, &mut slopes);
-        let dr = View::new(&slopes, queries, keys, keys);
-        let (q, k) = (head(query, sequence, place.head, d_head), head(key, sequence, kv_head, d_head));
-        multiply(&mut head_mut(&mut dq, sequence, place.head, d_head), attention.scale, dr, k);
-        multiply_add(&mut head_mut(&mut dk, sequence, kv_head, d_head), attention.scale, dr.transposed(), q);
+                let v = head(value, sequence, kv_head, d_value);
+                multiply(ALONE, &mut ViewMut::new(slopes, queries, keys, keys), 1.0, dy, v.transposed());
+                drop_weights(attention, masks, &place, slopes);
+                moments.push(observed.then(|| Moments::of_sequence(slopes, keys)));
+                softmax::backward(weights, slopes, keys);
+                scores.collect_bias(&place, slopes, &mut bias);
+                scores.backward(raw, slopes);
+                let dr = View::new(slopes, queries, keys, keys);
+                let (q, k) = (head(query, sequence, place.head, d_head), head(key, sequence, kv_head, d_head));
+                multiply(ALONE, &mut ViewMut::new(dq, queries, d_head, d_head), attention.scale, dr, k);
+                add(ALONE, &mut dk, attention.scale, dr.transposed(), q);
+            }
+            (total(moments), bias)
+        },
+    );
+    let (moments, tables): (Vec<_>, Vec<_>) = told.collect::<Vec<_>>().into_iter().unzip();
+    let mut bias = vec![vec![T::default(); scores.table.len()]; query.shape().batch];
+    for (index, table) in tables.into_iter().enumerate() {
+        for (sum, more) in bias[index / attention.n_kv_heads].iter_mut().zip(table) {
+            *sum += more;
+        }
     }
-    Backward { parts: vec![dq, dk, dv], bias }
+    let parts = vec![side_by_side(&dq, d_head), side_by_side(&dk, d_head), side_by_side(&dv, d_value)];
+    Backward { parts, bias, moments: total(moments) }
+}
+
+/// The sum, if there is anything to add.
+fn total(moments: Vec<Option<Moments>>) -> Option<Moments> {
+    moments.into_iter().flatten().reduce(|sum, more| sum + more)
+}
+
+/// Of each sequence the matrices of all heads, one after the other: head by head in every token.
+fn side_by_side<T: Scalar>(heads: &Array<T>, d_head: usize) -> Array<T> {
+    let (seq_len, width) = (heads.shape().seq_len, heads.width());
+    let mut output = Array::unwritten(heads.shape(), width);
+    let rows = output.entries_mut().par_chunks_exact_mut(width).with_min_len(16);
+    rows.enumerate().for_each(|(token, row)| {
+        let (sequence, token) = (heads.sequence(token / seq_len), token % seq_len);
+        let matrices = heads.entries()[sequence].chunks_exact(seq_len * d_head);
+        for (y, matrix) in row.chunks_exact_mut(d_head).zip(matrices) {
+            y.copy_from_slice(&matrix[token * d_head..(token + 1) * d_head]);
+        }
+    });
+    output
 }
 
 /// One query head of one sequence.
@@ -108,12 +163,12 @@ struct Place {
     index: usize,
 }
 
-fn places<T: Scalar>(attention: &Attention, query: &Array<T>) -> impl Iterator<Item = Place> + use<T> {
-    let (n_heads, n_kv_heads) = (attention.n_heads, attention.n_kv_heads);
-    (0..query.shape().batch * n_heads).map(move |index| {
-        let head = index % n_heads;
-        Place { sequence: index / n_heads, head, kv_head: head * n_kv_heads / n_heads, index }
-    })
+impl Place {
+    fn new(attention: &Attention, index: usize) -> Self {
+        let head = index % attention.n_heads;
+        let kv_head = head * attention.n_kv_heads / attention.n_heads;
+        Self { sequence: index / attention.n_heads, head, kv_head, index }
+    }
 }
 
 fn states<T: Scalar>(parts: &[Rc<Array<T>>]) -> [&Array<T>; 3] {
@@ -135,7 +190,7 @@ impl<'a, T: Scalar> Scores<'a, T> {
         let mut table = Vec::new();
         if let Some(PositionBias::Relative { table: tensor, buckets, .. }) = &attention.bias {
             table.resize(buckets * attention.n_heads, T::default());
-            random.tensor(tensor, attention.n_heads, &mut table);
+            random.tensor_rows(tensor, 0, attention.n_heads, &mut table);
         }
         Self { attention, queries, keys, table }
     }
@@ -146,7 +201,7 @@ impl<'a, T: Scalar> Scores<'a, T> {
         let q = head(query, place.sequence, place.head, d_head);
         let k = head(key, place.sequence, place.kv_head, d_head);
         let mut scores = ViewMut::new(scores, self.queries, self.keys, self.keys);
-        multiply(&mut scores, self.attention.scale, q, k.transposed());
+        multiply(ALONE, &mut scores, self.attention.scale, q, k.transposed());
     }
 
     /// softmax(cap(r) + bias) over the keys in sight.
@@ -213,7 +268,7 @@ impl<'a, T: Scalar> Scores<'a, T> {
 
 fn drop_weights<T: Scalar>(attention: &Attention, masks: &Streams, place: &Place, weights: &mut [T]) {
     if attention.dropout_rate > 0.0 {
-        mask(attention.dropout_rate, &mut masks.stream(place.index), weights);
+        masks.mask(place.index, attention.dropout_rate, weights);
     }
 }
 
@@ -222,12 +277,6 @@ fn head<T: Scalar>(array: &Array<T>, sequence: usize, head: usize, d_head: usize
     let (tokens, width) = (array.shape().seq_len, array.width());
     let entries = &array.entries()[array.sequence(sequence)];
     View::new(&entries[head * d_head..], tokens, d_head, width)
-}
-
-fn head_mut<T: Scalar>(array: &mut Array<T>, sequence: usize, head: usize, d_head: usize) -> ViewMut<'_, T> {
-    let (tokens, width, sequence) = (array.shape().seq_len, array.width(), array.sequence(sequence));
-    let entries = &mut array.entries_mut()[sequence];
-    ViewMut::new(&mut entries[head * d_head..], tokens, d_head, width)
 }
 
 #[cfg(test)]
@@ -249,7 +298,7 @@ mod tests {
 
     fn output(attention: &Attention, parts: &[Rc<Array<f64>>]) -> Array<f64> {
         let random = Random::new(0, 0);
-        forward(attention, &random, &random.streams(Purpose::Mask, "attention"), parts, |_| {})
+        forward(attention, &random, &random.streams(Purpose::Mask, "attention"), parts, false).0
     }
 
     /// A single token attends to itself: each query head puts out the value of its group.

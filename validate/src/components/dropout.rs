@@ -9,17 +9,13 @@
 
 use sigprop_stack::Dropout;
 
-use crate::{
-    array::Array,
-    random::{Streams, mask},
-    scalar::Scalar,
-};
+use crate::{array::Array, random::Streams, scalar::Scalar};
 
 /// Forward and backward: both multiply by the mask.
 pub(crate) fn apply<T: Scalar>(dropout: Dropout, masks: &Streams, array: &mut Array<T>) {
     if dropout.rate > 0.0 {
         for (index, sequence) in array.sequences_mut().enumerate() {
-            mask(dropout.rate, &mut masks.stream(index), sequence);
+            masks.mask(index, dropout.rate, sequence);
         }
     }
 }

@@ -11,11 +11,11 @@
 use std::collections::BTreeMap;
 
 use rand::RngExt;
-use sigprop_stack::{Embedding, EmbeddingTerm, Gaussian};
+use sigprop_stack::{Embedding, EmbeddingTerm, Gaussian, Init};
 
 use crate::{
     array::{Array, Shape},
-    random::{Generator, Random, Streams, normal},
+    random::{Generator, Random, Streams},
     scalar::Scalar,
 };
 
@@ -124,12 +124,15 @@ pub(crate) fn gaussian<T: Scalar>(
 ) -> Array<T> {
     let (shared, own) = ((variance * correlation).sqrt(), (variance * (1.0 - correlation)).sqrt());
     let mut output = Array::zeros(shape, width);
-    for (index, sequence) in output.sequences_mut().enumerate() {
-        let mut generator = streams.stream(index);
-        let common: Vec<f64> = (0..width).map(|_| mean + shared * normal(&mut generator)).collect();
-        for row in sequence.chunks_exact_mut(width) {
-            for (x, &common) in row.iter_mut().zip(&common) {
-                *x = T::from_f64(common + own * normal(&mut generator));
+    let mut common = vec![T::default(); width];
+    for (sequence, rows) in output.sequences_mut().enumerate() {
+        let first = sequence * (1 + shape.seq_len);
+        streams.fill(first, Init::Normal { std: shared }, &mut common);
+        common.iter_mut().for_each(|c| *c += T::from_f64(mean));
+        for (token, row) in rows.chunks_exact_mut(width).enumerate() {
+            streams.fill(first + 1 + token, Init::Normal { std: own }, row);
+            for (x, &c) in row.iter_mut().zip(&common) {
+                *x += c;
             }
         }
     }
@@ -148,7 +151,7 @@ fn sinusoids<T: Scalar>(scale: f64, position: usize, out: &mut [T]) {
 
 #[cfg(test)]
 mod tests {
-    use sigprop_stack::{Init, Tensor};
+    use sigprop_stack::Tensor;
 
     use super::*;
 

@@ -6,29 +6,31 @@
 //! weights   dW = Σ_a dy_a x_aᵀ,  db = Σ_a dy_a     over the tokens of one sequence
 //! ```
 //!
-//! The weights are drawn in the forward pass and again in the backward pass, into `scratch`.
+//! The weights are drawn tile by tile in the forward pass and again in the backward pass, into `scratch`.
 
 use sigprop_stack::Linear;
 
 use crate::{
     array::Array,
-    matmul::{View, ViewMut, multiply},
+    matmul::{SHARED, View, ViewMut, multiply, multiply_add},
     random::Random,
     scalar::Scalar,
 };
 
+/// Entries of the weight that are drawn at a time: few enough to stay in a cache until their product.
+const TILE: usize = 1 << 20;
+
 pub(crate) fn forward<T: Scalar>(linear: &Linear, random: &Random, scratch: &mut Vec<T>, input: &Array<T>) -> Array<T> {
     let tokens = input.shape().tokens();
-    let mut output = Array::zeros(input.shape(), linear.fan_out);
-    multiply(
-        &mut ViewMut::new(output.entries_mut(), tokens, linear.fan_out, linear.fan_out),
-        1.0,
-        View::new(input.entries(), tokens, linear.fan_in, linear.fan_in),
-        weight(linear, random, scratch).transposed(),
-    );
+    let mut output = Array::unwritten(input.shape(), linear.fan_out);
+    let x = View::new(input.entries(), tokens, linear.fan_in, linear.fan_in);
+    for_tiles(linear, random, scratch, |first, rows, tile| {
+        let mut y = ViewMut::new(&mut output.entries_mut()[first..], tokens, rows, linear.fan_out);
+        multiply(SHARED, &mut y, 1.0, x, tile.transposed());
+    });
     if let Some(tensor) = &linear.bias {
         let mut bias = vec![T::default(); linear.fan_out];
-        random.tensor(tensor, 1, &mut bias);
+        random.tensor_row(tensor, 0, &mut bias);
         for row in output.rows_mut() {
             for (y, &b) in row.iter_mut().zip(&bias) {
                 *y += b;
@@ -45,14 +47,33 @@ pub(crate) fn backward<T: Scalar>(
     gradient: &Array<T>,
 ) -> Array<T> {
     let tokens = gradient.shape().tokens();
-    let mut input_gradient = Array::zeros(gradient.shape(), linear.fan_in);
-    multiply(
-        &mut ViewMut::new(input_gradient.entries_mut(), tokens, linear.fan_in, linear.fan_in),
-        1.0,
-        View::new(gradient.entries(), tokens, linear.fan_out, linear.fan_out),
-        weight(linear, random, scratch),
-    );
+    let mut input_gradient = Array::unwritten(gradient.shape(), linear.fan_in);
+    let mut dx = ViewMut::new(input_gradient.entries_mut(), tokens, linear.fan_in, linear.fan_in);
+    for_tiles(linear, random, scratch, |first, rows, tile| {
+        let dy = View::new(&gradient.entries()[first..], tokens, rows, linear.fan_out);
+        if first == 0 {
+            multiply(SHARED, &mut dx, 1.0, dy, tile);
+        } else {
+            multiply_add(SHARED, &mut dx, 1.0, dy, tile);
+        }
+    });
     input_gradient
+}
+
+/// Draws the weight some rows at a time; `work` is told the first of them, their number and them.
+fn for_tiles<T: Scalar>(
+    linear: &Linear,
+    random: &Random,
+    scratch: &mut Vec<T>,
+    mut work: impl FnMut(usize, usize, View<T>),
+) {
+    let tile = TILE.div_ceil(linear.fan_in);
+    for first in (0..linear.fan_out).step_by(tile) {
+        let rows = tile.min(linear.fan_out - first);
+        scratch.resize(rows * linear.fan_in, T::default());
+        random.tensor_rows(&linear.weight, first, linear.fan_in, scratch);
+        work(first, rows, View::new(scratch, rows, linear.fan_in, linear.fan_in));
+    }
 }
 
 /// dW of one sequence, `fan_out` × `fan_in`.
@@ -60,6 +81,7 @@ pub(crate) fn weight_gradient<T: Scalar>(linear: &Linear, input: &[T], gradient:
     let tokens = input.len() / linear.fan_in;
     let mut weight_gradient = vec![T::default(); linear.fan_out * linear.fan_in];
     multiply(
+        SHARED,
         &mut ViewMut::new(&mut weight_gradient, linear.fan_out, linear.fan_in, linear.fan_in),
         1.0,
         View::new(gradient, tokens, linear.fan_out, linear.fan_out).transposed(),
@@ -77,12 +99,6 @@ pub(crate) fn bias_gradient<T: Scalar>(linear: &Linear, gradient: &[T]) -> Vec<T
         }
     }
     bias_gradient
-}
-
-fn weight<'a, T: Scalar>(linear: &Linear, random: &Random, scratch: &'a mut Vec<T>) -> View<'a, T> {
-    scratch.resize(linear.fan_out * linear.fan_in, T::default());
-    random.tensor(&linear.weight, linear.fan_in, scratch);
-    View::new(scratch, linear.fan_out, linear.fan_in, linear.fan_in)
 }
 
 #[cfg(test)]

@@ -38,7 +38,7 @@ pub(crate) fn forward<T: Scalar>(
 }
 
 /// What a mixture gives back.
-pub(crate) struct Backward<T> {
+pub(crate) struct Backward<T: Scalar> {
     /// Gradients of the experts.
     pub experts: Vec<Array<T>>,
     /// Gradient of the input, through the router alone.

@@ -9,38 +9,34 @@
 //!
 //! Every token is worked on in f64: squares of a large signal leave the range of f32 long before
 //! the signal does.
+#![allow(clippy::inline_always)]
 
+use rayon::prelude::*;
 use sigprop_stack::{Norm, NormKind};
 
-use crate::{array::Array, scalar::Scalar};
+use crate::{
+    array::Array,
+    scalar::{Scalar, sum},
+    vectorised::vectorised,
+};
+
+/// Groups that one thread works on at a time.
+const PIECE: usize = 16;
 
 pub(crate) fn forward<T: Scalar>(norm: &Norm, input: &Array<T>) -> Array<T> {
-    let mut output = Array::zeros(input.shape(), input.width());
-    for (y, x) in output.groups_mut(norm.groups).zip(input.groups(norm.groups)) {
-        let (center, inverse) = center_and_inverse(norm, x);
-        for (y, x) in y.iter_mut().zip(x) {
-            *y = T::from_f64(norm.gain * inverse * (x.to_f64() - center));
-        }
-    }
+    let mut output = Array::unwritten(input.shape(), input.width());
+    let d = input.width() / norm.groups;
+    let pieces = output.entries_mut().par_chunks_mut(PIECE * d).zip(input.entries().par_chunks(PIECE * d));
+    pieces.for_each(|(y, x)| forward_piece(norm, d, y, x));
     output
 }
 
 pub(crate) fn backward<T: Scalar>(norm: &Norm, input: &Array<T>, gradient: &Array<T>) -> Array<T> {
-    let mut input_gradient = Array::zeros(input.shape(), input.width());
-    let d = (input.width() / norm.groups) as f64;
-    let groups = input.groups(norm.groups).zip(gradient.groups(norm.groups));
-    for (dx, (x, dy)) in input_gradient.groups_mut(norm.groups).zip(groups) {
-        let (center, inverse) = center_and_inverse(norm, x);
-        let normed = |x: &T| inverse * (x.to_f64() - center);
-        let radial = x.iter().zip(dy).map(|(x, g)| normed(x) * g.to_f64()).sum::<f64>() / d;
-        let mean = match norm.kind {
-            NormKind::LayerNorm => dy.iter().map(|g| g.to_f64()).sum::<f64>() / d,
-            NormKind::RmsNorm => 0.0,
-        };
-        for ((dx, x), g) in dx.iter_mut().zip(x).zip(dy) {
-            *dx = T::from_f64(norm.gain * inverse * (g.to_f64() - mean - normed(x) * radial));
-        }
-    }
+    let mut input_gradient = Array::unwritten(input.shape(), input.width());
+    let d = input.width() / norm.groups;
+    let pieces = input_gradient.entries_mut().par_chunks_mut(PIECE * d);
+    let pieces = pieces.zip(input.entries().par_chunks(PIECE * d)).zip(gradient.entries().par_chunks(PIECE * d));
+    pieces.for_each(|((dx, x), dy)| backward_piece(norm, d, dx, x, dy));
     input_gradient
 }
 
@@ -56,13 +52,45 @@ pub(crate) fn gain_gradient<T: Scalar>(norm: &Norm, width: usize, input: &[T], g
     sums.into_iter().map(T::from_f64).collect()
 }
 
+vectorised! {
+    fn forward_piece<T: Scalar>(norm: &Norm, d: usize, y: &mut [T], x: &[T]) {
+        for (y, x) in y.chunks_exact_mut(d).zip(x.chunks_exact(d)) {
+            let (center, inverse) = center_and_inverse(norm, x);
+            let factor = norm.gain * inverse;
+            for (y, x) in y.iter_mut().zip(x) {
+                *y = T::from_f64(factor * (x.to_f64() - center));
+            }
+        }
+    }
+}
+
+vectorised! {
+    fn backward_piece<T: Scalar>(norm: &Norm, d: usize, dx: &mut [T], x: &[T], dy: &[T]) {
+        for ((dx, x), dy) in dx.chunks_exact_mut(d).zip(x.chunks_exact(d)).zip(dy.chunks_exact(d)) {
+            let (center, inverse) = center_and_inverse(norm, x);
+            let (x, dy) = (&x[..d], &dy[..d]);
+            let radial = inverse * inverse * sum(d, |i| (x[i].to_f64() - center) * dy[i].to_f64()) / d as f64;
+            let mean = match norm.kind {
+                NormKind::LayerNorm => sum(d, |i| dy[i].to_f64()) / d as f64,
+                NormKind::RmsNorm => 0.0,
+            };
+            let factor = norm.gain * inverse;
+            for ((dx, x), g) in dx.iter_mut().zip(x).zip(dy) {
+                *dx = T::from_f64(factor * (g.to_f64() - mean - (x.to_f64() - center) * radial));
+            }
+        }
+    }
+}
+
 /// m and 1/s of one group.
+#[inline(always)]
 fn center_and_inverse<T: Scalar>(norm: &Norm, x: &[T]) -> (f64, f64) {
     let d = x.len() as f64;
     let center = match norm.kind {
-        NormKind::LayerNorm => x.iter().map(|x| x.to_f64()).sum::<f64>() / d,
+        NormKind::LayerNorm => sum(x.len(), |i| x[i].to_f64()) / d,
         NormKind::RmsNorm => 0.0,
     };
-    let square = x.iter().map(|x| (x.to_f64() - center).powi(2)).sum::<f64>() / d;
+    let deviation = |i: usize| x[i].to_f64() - center;
+    let square = sum(x.len(), |i| deviation(i) * deviation(i)) / d;
     (center, 1.0 / (square + norm.eps).sqrt())
 }

@@ -5,30 +5,42 @@
 //! backward  ds_ab = A_ab (dA_ab − Σ_c A_ac dA_ac)
 //! ```
 
-use crate::scalar::Scalar;
+use crate::{
+    scalar::{Scalar, sum},
+    vectorised::vectorised,
+};
 
-/// Turns rows of scores, `length` each, into probabilities.
-pub(crate) fn forward<T: Scalar>(scores: &mut [T], length: usize) {
-    for row in scores.chunks_exact_mut(length) {
-        let largest = row.iter().fold(row[0], |largest, &s| if s > largest { s } else { largest });
-        for s in row.iter_mut() {
-            *s = (*s - largest).exp();
-        }
-        let total: f64 = row.iter().map(|s| s.to_f64()).sum();
-        let inverse = T::from_f64(1.0 / total);
-        for s in row.iter_mut() {
-            *s *= inverse;
+vectorised! {
+    /// Turns rows of scores, `length` each, into probabilities.
+    pub(crate) fn forward<T: Scalar>(scores: &mut [T], length: usize) {
+        for row in scores.chunks_exact_mut(length) {
+            let mut largest = [row[0]; 16];
+            for block in row.chunks(largest.len()) {
+                for (largest, &s) in largest.iter_mut().zip(block) {
+                    *largest = if s > *largest { s } else { *largest };
+                }
+            }
+            let largest = largest.into_iter().fold(row[0], |a, b| if b > a { b } else { a });
+            for s in row.iter_mut() {
+                *s = (*s - largest).exp();
+            }
+            let inverse = T::from_f64(1.0 / sum(row.len(), |i| row[i].to_f64()));
+            for s in row.iter_mut() {
+                *s *= inverse;
+            }
         }
     }
 }
 
-/// Turns rows of gradients at the probabilities into gradients at the scores.
-pub(crate) fn backward<T: Scalar>(probabilities: &[T], gradients: &mut [T], length: usize) {
-    for (row, gradient) in probabilities.chunks_exact(length).zip(gradients.chunks_exact_mut(length)) {
-        let average: f64 = row.iter().zip(gradient.iter()).map(|(a, g)| a.to_f64() * g.to_f64()).sum();
-        let average = T::from_f64(average);
-        for (g, &a) in gradient.iter_mut().zip(row) {
-            *g = a * (*g - average);
+vectorised! {
+    /// Turns rows of gradients at the probabilities into gradients at the scores.
+    pub(crate) fn backward<T: Scalar>(probabilities: &[T], gradients: &mut [T], length: usize) {
+        for (row, gradient) in probabilities.chunks_exact(length).zip(gradients.chunks_exact_mut(length)) {
+            let (row, gradient) = (&row[..length], &mut gradient[..length]);
+            let average = T::from_f64(sum(length, |i| row[i].to_f64() * gradient[i].to_f64()));
+            for (g, &a) in gradient.iter_mut().zip(row) {
+                *g = a * (*g - average);
+            }
         }
     }
 }

@@ -9,46 +9,30 @@ use std::rc::Rc;
 
 use sigprop_stack::{Branch, Sum};
 
-use crate::{
-    array::Array,
-    random::{Streams, mask},
-    scalar::Scalar,
-};
+use crate::{array::Array, random::Streams, scalar::Scalar};
 
 pub(crate) fn forward<T: Scalar>(sum: &Sum, masks: &Streams, parts: &[Rc<Array<T>>]) -> Array<T> {
-    let mut output = Array::zeros(parts[0].shape(), parts[0].width());
-    for (index, (branch, part)) in sum.branches.iter().zip(parts).enumerate() {
-        let coefficients = coefficients::<T>(branch, masks, index, part.shape().batch);
-        for ((output, part), c) in output.sequences_mut().zip(part.sequences()).zip(coefficients) {
-            for (y, &x) in output.iter_mut().zip(part) {
-                *y += c * x;
-            }
-        }
+    let batch = parts[0].shape().batch;
+    let mut multiples = sum.branches.iter().enumerate().zip(parts);
+    let ((_, branch), part) = multiples.next().expect("a checked sum has branches");
+    let mut output = part.scaled(&coefficients(branch, masks, 0, batch));
+    for ((index, branch), part) in multiples {
+        output.add_multiples(&coefficients(branch, masks, index, batch), part);
     }
     output
 }
 
 pub(crate) fn backward<T: Scalar>(sum: &Sum, masks: &Streams, gradient: &Array<T>) -> Vec<Array<T>> {
+    let batch = gradient.shape().batch;
     let branches = sum.branches.iter().enumerate();
-    branches
-        .map(|(index, branch)| {
-            let mut part = gradient.clone();
-            let coefficients = coefficients::<T>(branch, masks, index, part.shape().batch);
-            for (part, c) in part.sequences_mut().zip(coefficients) {
-                for g in part {
-                    *g *= c;
-                }
-            }
-            part
-        })
-        .collect()
+    branches.map(|(index, branch)| gradient.scaled(&coefficients(branch, masks, index, batch))).collect()
 }
 
 /// The factor on a branch, one per sequence.
 fn coefficients<T: Scalar>(branch: &Branch, masks: &Streams, index: usize, batch: usize) -> Vec<T> {
     let mut coefficients = vec![T::from_f64(branch.scale); batch];
     if branch.drop_rate > 0.0 {
-        mask(branch.drop_rate, &mut masks.stream(index), &mut coefficients);
+        masks.mask(index, branch.drop_rate, &mut coefficients);
     }
     coefficients
 }

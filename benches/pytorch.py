@@ -1,0 +1,79 @@
+"""The cases of benches/engine.rs in PyTorch, beside the engine.
+
+    pip install torch
+    python benches/pytorch.py [ROUNDS]
+
+The same work: all weights drawn, forward, backward to the input, mean, variance and token
+correlation of the signal and second moment and token correlation of the gradient after every
+block. Weights ask for no gradient. Runs of both alternate; medians and their ratio are printed.
+"""
+
+import statistics
+import subprocess
+import sys
+import time
+
+import torch
+import torch.nn.functional as F
+
+CASES = {"12x768": (12, 768, 4, 256), "24x1024": (24, 1024, 4, 256), "192x256": (192, 256, 4, 128)}
+
+
+class Block(torch.nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.heads = width // 64
+        self.norms = torch.nn.ModuleList(torch.nn.LayerNorm(width) for _ in range(2))
+        shapes = [(width, width)] * 4 + [(4 * width, width), (width, 4 * width)]
+        self.maps = torch.nn.ModuleList(torch.nn.utils.skip_init(torch.nn.Linear, i, o) for o, i in shapes)
+        for linear in self.maps:
+            torch.nn.init.xavier_normal_(linear.weight)
+            torch.nn.init.zeros_(linear.bias)
+
+    def forward(self, x):
+        batch, tokens, width = x.shape
+        y = self.norms[0](x)
+        q, k, v = (m(y).view(batch, tokens, self.heads, 64).transpose(1, 2) for m in self.maps[:3])
+        y = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(x.shape)
+        x = x + self.maps[3](y)
+        return x + self.maps[5](F.gelu(self.maps[4](self.norms[1](x))))
+
+
+def moments(x):
+    """Mean, variance, and mean product of different tokens."""
+    batch, tokens, width = x.shape
+    squares = x.square().sum()
+    pairs = x.sum(1).square().sum() - squares
+    return x.mean(), x.var(), pairs / (batch * tokens * (tokens - 1) * width)
+
+
+def run(blocks, width, batch, tokens):
+    start = time.perf_counter()
+    network = [Block(width).requires_grad_(False) for _ in range(blocks)]
+    told = []
+    first = x = torch.randn(batch, tokens, width, requires_grad=True)
+    for block in network:
+        x = block(x)
+        told.append(moments(x.detach()))
+        x.register_hook(lambda gradient: told.append(moments(gradient)))
+    x.backward(torch.randn_like(x))
+    assert first.grad is not None and len(told) == 2 * blocks
+    return time.perf_counter() - start
+
+
+def engine(case):
+    command = ["cargo", "bench", "-q", "--bench", "engine", "--", case]
+    return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()[-1])
+
+
+def main():
+    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 5
+    print(f"PyTorch {torch.__version__}, {torch.get_num_threads()} threads, medians of {rounds} rounds")
+    for case, shape in CASES.items():
+        times = [(run(*shape), engine(case)) for _ in range(rounds)]
+        theirs, ours = (statistics.median(column) for column in zip(*times))
+        print(f"{case:8} PyTorch {theirs:6.2f} s, engine {ours:6.2f} s, ratio {ours / theirs:.2f}")
+
+
+if __name__ == "__main__":
+    main()
