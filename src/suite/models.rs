@@ -118,8 +118,8 @@ fn case(line: &Line) -> Case {
         name: format!("{scheme}, {blocks} × {width}, {seq_len} tokens, {words}, r {r}, r_g {r_g}{regime}{scores}"),
         sample: Sample::Stack(stack),
         look: Look::Everything,
-        std_error: 0.005,
-        replicates: [64, 1024],
+        std_error: 0.012,
+        replicates: [64, 2048],
     }
 }
 
