@@ -7,6 +7,8 @@
 //! `cargo bench --bench engine -- CASE` runs one case once and prints its seconds, for
 //! `benches/pytorch.py`.
 
+#![allow(clippy::print_stdout)]
+
 use std::{sync::atomic::AtomicBool, thread, time::Instant};
 
 use gemm::Parallelism;

@@ -13,6 +13,9 @@ use crate::{scalar::Scalar, vectorised::vectorised};
 /// Entries that one thread works on at a time.
 const PIECE: usize = 1 << 14;
 
+/// New arrays of a size at a time. Those not yet written take no memory.
+const GROWTH: usize = 8;
+
 /// A batch of sequences of tokens: one row per token, one column per feature.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Array<T: Scalar> {
@@ -52,12 +55,14 @@ impl<T: Scalar> Clone for Array<T> {
     }
 }
 
-/// A spare of this length, or a new one.
+/// A spare of this length, or one of several new ones: new ones that lie side by side leave no
+/// holes between them where something else has been and gone.
 fn take<T: Scalar>(spares: &mut Vec<Vec<T>>, length: usize) -> Vec<T> {
-    match spares.iter().rposition(|spare| spare.len() == length) {
-        Some(index) => spares.swap_remove(index),
-        None => vec![T::default(); length],
+    if let Some(index) = spares.iter().rposition(|spare| spare.len() == length) {
+        return spares.swap_remove(index);
     }
+    spares.extend((1..GROWTH).map(|_| vec![T::default(); length]));
+    vec![T::default(); length]
 }
 
 impl<T: Scalar> Array<T> {
@@ -111,6 +116,12 @@ impl<T: Scalar> Array<T> {
             let pieces = sum.par_chunks_mut(PIECE).zip(x.par_chunks(PIECE));
             pieces.for_each(|(sum, x)| add_multiple(sum, factor, x));
         }
+    }
+
+    /// Adds the same to every token.
+    pub(crate) fn add_row(&mut self, row: &[T]) {
+        let rows = self.entries.par_chunks_exact_mut(self.width).with_min_len(PIECE.div_ceil(self.width));
+        rows.for_each(|sum| add_multiple(sum, T::from_f64(1.0), row));
     }
 
     /// How many tokens there are.

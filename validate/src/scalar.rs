@@ -196,19 +196,20 @@ fn erf(x: f32) -> f32 {
     x * horner(square, &numerator) / horner(square, &denominator)
 }
 
-/// Σ `term`(i) over i < `n`: sixteen sums side by side, so that the order does not depend on the
-/// instruction set.
+/// Σ `term`(x, y) over pairs of entries at the same place: sixteen sums side by side, so that the
+/// order does not depend on the instruction set.
 #[inline(always)]
-pub(crate) fn sum(n: usize, term: impl Fn(usize) -> f64) -> f64 {
+pub(crate) fn sum<T: Scalar>(x: &[T], y: &[T], term: impl Fn(f64, f64) -> f64) -> f64 {
     let mut sums = [0.0; 16];
-    let whole = n - n % sums.len();
-    for start in (0..whole).step_by(sums.len()) {
-        for (i, sum) in sums.iter_mut().enumerate() {
-            *sum += term(start + i);
+    let ((x, x_rest), (y, y_rest)) = (x.as_chunks::<16>(), y.as_chunks::<16>());
+    for block in 0..x.len().min(y.len()) {
+        let (x, y) = (&x[block], &y[block]);
+        for i in 0..sums.len() {
+            sums[i] += term(x[i].to_f64(), y[i].to_f64());
         }
     }
-    for (sum, i) in sums.iter_mut().zip(whole..n) {
-        *sum += term(i);
+    for (i, (x, y)) in x_rest.iter().zip(y_rest).enumerate() {
+        sums[i] += term(x.to_f64(), y.to_f64());
     }
     sums.iter().sum()
 }

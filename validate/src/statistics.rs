@@ -203,7 +203,7 @@ impl Add for End {
 vectorised! {
     /// Σ x².
     fn squares<T: Scalar>(entries: &[T]) -> f64 {
-        sum(entries.len(), |i| entries[i].to_f64() * entries[i].to_f64())
+        sum(entries, entries, |x, _| x * x)
     }
 }
 
@@ -220,7 +220,7 @@ vectorised! {
                 *square += x * x;
             }
         }
-        [sum(COLUMNS, |i| sums[i]), sum(COLUMNS, |i| squares[i]), sum(COLUMNS, |i| sums[i] * sums[i])]
+        [sum(&sums, &sums, |x, _| x), sum(&squares, &squares, |x, _| x), sum(&sums, &sums, |x, _| x * x)]
     }
 }
 

@@ -8,7 +8,7 @@
 //!
 //! The weights are drawn tile by tile in the forward pass and again in the backward pass, into `scratch`.
 
-use sigprop_stack::Linear;
+use sigprop_stack::{Init, Linear};
 
 use crate::{
     array::Array,
@@ -28,14 +28,10 @@ pub(crate) fn forward<T: Scalar>(linear: &Linear, random: &Random, scratch: &mut
         let mut y = ViewMut::new(&mut output.entries_mut()[first..], tokens, rows, linear.fan_out);
         multiply(SHARED, &mut y, 1.0, x, tile.transposed());
     });
-    if let Some(tensor) = &linear.bias {
+    if let Some(tensor) = linear.bias.as_ref().filter(|tensor| tensor.init != Init::Zero) {
         let mut bias = vec![T::default(); linear.fan_out];
         random.tensor_row(tensor, 0, &mut bias);
-        for row in output.rows_mut() {
-            for (y, &b) in row.iter_mut().zip(&bias) {
-                *y += b;
-            }
-        }
+        output.add_row(&bias);
     }
     output
 }
@@ -103,7 +99,7 @@ pub(crate) fn bias_gradient<T: Scalar>(linear: &Linear, gradient: &[T]) -> Vec<T
 
 #[cfg(test)]
 mod tests {
-    use sigprop_stack::{Init, Tensor};
+    use sigprop_stack::Tensor;
 
     use super::*;
 

@@ -68,10 +68,9 @@ vectorised! {
     fn backward_piece<T: Scalar>(norm: &Norm, d: usize, dx: &mut [T], x: &[T], dy: &[T]) {
         for ((dx, x), dy) in dx.chunks_exact_mut(d).zip(x.chunks_exact(d)).zip(dy.chunks_exact(d)) {
             let (center, inverse) = center_and_inverse(norm, x);
-            let (x, dy) = (&x[..d], &dy[..d]);
-            let radial = inverse * inverse * sum(d, |i| (x[i].to_f64() - center) * dy[i].to_f64()) / d as f64;
+            let radial = inverse * inverse * sum(x, dy, |x, g| (x - center) * g) / d as f64;
             let mean = match norm.kind {
-                NormKind::LayerNorm => sum(d, |i| dy[i].to_f64()) / d as f64,
+                NormKind::LayerNorm => sum(dy, dy, |g, _| g) / d as f64,
                 NormKind::RmsNorm => 0.0,
             };
             let factor = norm.gain * inverse;
@@ -87,10 +86,9 @@ vectorised! {
 fn center_and_inverse<T: Scalar>(norm: &Norm, x: &[T]) -> (f64, f64) {
     let d = x.len() as f64;
     let center = match norm.kind {
-        NormKind::LayerNorm => sum(x.len(), |i| x[i].to_f64()) / d,
+        NormKind::LayerNorm => sum(x, x, |x, _| x) / d,
         NormKind::RmsNorm => 0.0,
     };
-    let deviation = |i: usize| x[i].to_f64() - center;
-    let square = sum(x.len(), |i| deviation(i) * deviation(i)) / d;
+    let square = sum(x, x, |x, _| (x - center) * (x - center)) / d;
     (center, 1.0 / (square + norm.eps).sqrt())
 }

@@ -24,7 +24,7 @@ vectorised! {
             for s in row.iter_mut() {
                 *s = (*s - largest).exp();
             }
-            let inverse = T::from_f64(1.0 / sum(row.len(), |i| row[i].to_f64()));
+            let inverse = T::from_f64(1.0 / sum(row, row, |a, _| a));
             for s in row.iter_mut() {
                 *s *= inverse;
             }
@@ -36,8 +36,7 @@ vectorised! {
     /// Turns rows of gradients at the probabilities into gradients at the scores.
     pub(crate) fn backward<T: Scalar>(probabilities: &[T], gradients: &mut [T], length: usize) {
         for (row, gradient) in probabilities.chunks_exact(length).zip(gradients.chunks_exact_mut(length)) {
-            let (row, gradient) = (&row[..length], &mut gradient[..length]);
-            let average = T::from_f64(sum(length, |i| row[i].to_f64() * gradient[i].to_f64()));
+            let average = T::from_f64(sum(row, gradient, |a, g| a * g));
             for (g, &a) in gradient.iter_mut().zip(row) {
                 *g = a * (*g - average);
             }
