@@ -163,6 +163,14 @@ impl Domain {
         }
     }
 
+    /// Average cosine of the gradients of two different tokens.
+    pub(crate) fn mean_gradient_cosine(&self, gradient: &Gradient) -> f64 {
+        let count = gradient.tokens.len();
+        let tokens = Arc::new(vec![Token::gaussian(1.0, 0.0); count]);
+        let concentration = Concentration::fresh(1.0);
+        self.mean_cosine(&Signal { tokens, cosines: Arc::clone(&gradient.cosines), concentration })
+    }
+
     /// What is told of a signal.
     pub(crate) fn pool(&self, signal: &Signal) -> Pooled {
         let halves = signal.tokens.iter().map(|token| (token.mean, token.ln_second));

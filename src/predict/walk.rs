@@ -42,7 +42,7 @@ pub(crate) enum Kept {
     Convolution { x: Signal },
     Prepend,
     Sum { rule: sum::Rule, x: Signal, branches: Vec<Signal>, output: Arc<Vec<Token>>, gradient: Option<Gradient> },
-    Product { factors: Vec<Signal>, gradient: Option<Gradient> },
+    Product { x: Signal, factors: Vec<Signal>, gradient: Option<Gradient> },
     Concat,
     Mixture { routing: Arc<Routing>, x: Signal, expert: Signal, router_gradient: Option<Gradient> },
     Exchangeable(Box<exchangeable::Attended>),
@@ -177,7 +177,11 @@ impl Moments {
             Component::Norm(norm) => {
                 if norm.has_own_gains() {
                     let normed = self.domain.apply(&norm::Rule::new(&Norm { gain: 1.0, ..*norm }), x);
-                    let ln_gradient = self.domain.ln_collected(&normed, gradient);
+                    let aligned = norm::aligned(normed.token(), gradient.token());
+                    let together = self.domain.mean_gradient_cosine(gradient);
+                    let others = self.domain.length(x.tokens.len()) - 1.0;
+                    let coupling = aligned * (1.0 + others * together).max(0.0);
+                    let ln_gradient = self.domain.ln_collected(&normed, &Gradient { coupling, ..gradient.clone() });
                     self.write_weight(at, &Tensor { name: at.gain(), init: Init::Zero }, ln_gradient);
                 }
             }
@@ -323,14 +327,13 @@ impl Interpreter for Moments {
             }
             Fan::Product(_) => {
                 let tokens: Vec<Token> = by_position(&parts).iter().map(|factors| product::token(factors)).collect();
-                let cosines =
-                    self.domain.map(tokens.len(), |_, _, place| parts.iter().map(|part| part.cosines[place]).product());
+                let cosines = product::cosines(&self.domain, &x, &parts);
                 let tokens = inherit(tokens);
                 let y = Signal { tokens, ..Signal::new(vec![*parts[0].token()], cosines) };
                 let cosine = |signal: &Signal| self.domain.mean_cosine(signal);
                 let mut concentration = product::concentration(&parts, &y, &cosine);
                 concentration.inherited *= x.concentration.inherited;
-                (Signal { concentration, ..y }, Kept::Product { factors: parts, gradient: None })
+                (Signal { concentration, ..y }, Kept::Product { x, factors: parts, gradient: None })
             }
             Fan::Concat(concat) => {
                 let y = concat::forward(concat, &self.domain, &parts);
@@ -379,7 +382,7 @@ impl Interpreter for Moments {
                 *kept = Some(gradient);
                 parts
             }
-            (Fan::Product(_), Kept::Product { factors, gradient: kept }) => {
+            (Fan::Product(_), Kept::Product { factors, gradient: kept, .. }) => {
                 let positions = by_position(factors);
                 let part = |index| {
                     let tokens = positions.iter().zip(gradient.tokens.iter());
@@ -455,9 +458,9 @@ impl Interpreter for Moments {
                     let branches: Vec<Token> = branches.iter().map(|branch| branch.tokens[i]).collect();
                     rule.join(&x.tokens[i], &branches, &output[i], &gradient.tokens[i], &at)
                 }
-                Kept::Product { factors, gradient: Some(gradient) } => {
+                Kept::Product { x, factors, gradient: Some(gradient) } => {
                     let factors: Vec<Token> = factors.iter().map(|factor| factor.tokens[i]).collect();
-                    product::join(&factors, &gradient.tokens[i], &at)
+                    product::join(&x.tokens[i], &factors, &gradient.tokens[i], &at)
                 }
                 Kept::Exchangeable(_) | Kept::Gram(_) | Kept::Concat | Kept::Mixture { .. } => TokenGradient::join(&at),
                 Kept::Sum { .. }

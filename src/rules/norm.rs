@@ -21,7 +21,7 @@
 //! ```text
 //! E g'² = gain² E g² / (q_c + ε) · (1 − ρ (1 − (1 − e)²)/width − c/width) · (1 + e(e+1)V/2 + e(1 − e)SV)
 //! ρ' = (1 − e)² ρ     c' = 0 (LayerNorm)     S' = (1 − e) S + e
-//! E dgain² = Σ_ab E x̂_a x̂_b E g_a g_b
+//! E dgain² = Σ_ab E g_a g_b (E x̂_a x̂_b + κ (ρ − 1)/width)      a gradient g = αx̂ + … has E g²x̂² beyond E g² E x̂²
 //! gradient cosine' = gradient cosine · (1 − (1 − cosine²)(ρ (1 − (1 − e)²)/width + e² V/4))
 //! ```
 //!
@@ -104,6 +104,12 @@ impl Rule {
         };
         x.iter().map(factors).collect()
     }
+}
+
+/// (κ (ρ − 1)/width): how much more the squares of a gradient and of its signal meet at one entry, because the
+/// gradient has a part along the signal.
+pub(crate) fn aligned(y: &Token, gradient: &TokenGradient) -> f64 {
+    y.kurtosis * (gradient.radial - 1.0) / y.width
 }
 
 impl PairRule for Rule {

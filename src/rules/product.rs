@@ -3,12 +3,20 @@
 //! # Formula
 //!
 //! ```text
-//! E y_a y_b = Π_i E f_ia f_ib      mean' = Π mean_i      κ' + 1 = Π (κ_i + 1)
+//! E y_a y_b = Π_i E f_ia f_ib + Σ_{i<j} s_i s_j Π_{k≠i,j} E f_ka f_kb · γ (1 − c²)²
+//! mean' = Π mean_i      κ' + 1 = Π (κ_i + 1)
 //! ```
+//!
+//! The sum is over pairs of tokens, with all second moments 1: in one network the cosine c of two inputs deviates
+//! by δ with variance γ (1 − c²)² (that of a sample correlation of 1/γ entries), and every factor with it by s_i δ,
+//! s_i = dc_i/dc at the mean cosine.
+//!
 //!
 //! # Backward
 //!
 //! Factor i receives E g_a g_b Π_{j≠i} E f_ja f_jb; f_i·g_i = y·g, so its radial share is that of y.
+//! What they send back to the common input is aligned, x·g_i = χ_i y·g each: X = 2 Σ_{i<j} χ_i χ_j E (y·g)² over
+//! E x² E g_x² width is added to its radial share, X/width to its second moment.
 //! Entries share their draws: the gain of factor i has relative entry variance κ of the others.
 //!
 //! # Assumptions
@@ -19,8 +27,8 @@
 //!
 //! The product of independent second moments; the 1/width terms are ours.
 
-use crate::domain::{Concentration, Signal};
-use crate::moments::{Token, TokenGradient, ln_correction};
+use crate::domain::{Concentration, Domain, Signal};
+use crate::moments::{Token, TokenGradient, ln_correction, share};
 
 /// The output from the outputs of the factors.
 pub(crate) fn token(factors: &[Token]) -> Token {
@@ -36,6 +44,29 @@ pub(crate) fn token(factors: &[Token]) -> Token {
         sensitivity: factors.iter().map(|factor| factor.sensitivity).sum(),
         ..Token::gaussian(width, 0.0)
     }
+}
+
+/// The cosines of the product: those of the factors multiplied, and what they deviate together.
+pub(crate) fn cosines(domain: &Domain, x: &Signal, factors: &[Signal]) -> Vec<f64> {
+    let before = domain.mean_cosine(x);
+    let slope = |factor: &Signal| {
+        let contrast = if before < 1.0 { (1.0 - domain.mean_cosine(factor)) / (1.0 - before) } else { 0.0 };
+        factor.concentration.inherited * contrast
+    };
+    let slopes: Vec<f64> = factors.iter().map(slope).collect();
+    domain.map(factors[0].tokens.len(), |_, _, place| {
+        let own = |index: usize| factors[index].cosines[place];
+        let product: f64 = (0..factors.len()).map(own).product();
+        let pairs = (0..factors.len()).flat_map(|i| (0..i).map(move |j| (i, j)));
+        let together: f64 = pairs
+            .map(|(i, j)| {
+                let others = (0..factors.len()).filter(|&k| k != i && k != j).map(own).product::<f64>();
+                slopes[i] * slopes[j] * others
+            })
+            .sum();
+        let variance = x.concentration.total * (1.0 - x.cosines[place].powi(2)).powi(2);
+        (product + together * variance).clamp(-1.0, 1.0)
+    })
 }
 
 /// The gradient of factor `index`.
@@ -63,9 +94,14 @@ pub(crate) fn concentration(factors: &[Signal], y: &Signal, mean_cosine: &dyn Fn
     }
 }
 
-/// The gradient at the common input, from those at the input of each factor; with the weights of
+/// The gradient at the common input `x`, from those at the input of each factor; with the weights of
 /// the factors in it.
-pub(crate) fn join(factors: &[Token], gradient: &TokenGradient, parts: &[TokenGradient]) -> (TokenGradient, Vec<f64>) {
+pub(crate) fn join(
+    x: &Token,
+    factors: &[Token],
+    gradient: &TokenGradient,
+    parts: &[TokenGradient],
+) -> (TokenGradient, Vec<f64>) {
     let sensitivity: f64 = factors.iter().map(|factor| factor.sensitivity).sum();
     // Through the other factors the gradient grows with the scale of the input.
     let parts: Vec<TokenGradient> = parts
@@ -76,5 +112,11 @@ pub(crate) fn join(factors: &[Token], gradient: &TokenGradient, parts: &[TokenGr
             TokenGradient { steepness: part.steepness + (gradient.steepness - 1.0) * others, ..*part }
         })
         .collect();
-    TokenGradient::join(&parts)
+    let (joined, weights) = TokenGradient::join(&parts);
+    let square: f64 = factors.iter().map(|factor| factor.sensitivity.powi(2)).sum();
+    let ln_output: f64 = factors.iter().map(|factor| factor.ln_second).sum::<f64>() + factors[0].width.ln();
+    let beside = share(gradient.ln_second + ln_output, joined.ln_second + x.ln_second + x.width.ln());
+    let cross = gradient.radial * (sensitivity * sensitivity - square) * beside;
+    let ln_total = ln_correction(cross / x.width);
+    (TokenGradient { radial: (joined.radial + cross) * (-ln_total).exp(), ..joined.scaled(ln_total) }, weights)
 }

@@ -247,7 +247,8 @@ impl Overlaps {
             let [s2, s3, s4, s22, tilt] = row_overlaps(n, w);
             let t = s2 - 2.0 * s3 + s22;
             let of_flat = [n * s2, n * n * s3, n.powi(3) * s4, n * n * s22, tilt / t];
-            of_flat.map(|ratio| ratio.ln() / w)
+            // Between one score and two, U may vanish.
+            of_flat.map(|ratio| ratio.max(1e-12).ln() / w)
         });
         let [s2, s3, s4, s22, tilt] = slopes.map(|slope| (slope * w).exp());
         let row =

@@ -31,8 +31,8 @@ pub(super) fn row_overlaps(n: f64, w: f64) -> [f64; 5] {
     let mut sums = [0.0; 5];
     for ln_t in ln_t_nodes(n, std, step) {
         let t = ln_t.exp();
-        // moments[j][k] = E x^j y^k e^(−y), y = t e^z, z = std x
-        let mut moments = [[0.0; 5]; 3];
+        // moments[k][j] = E x^j y^k e^(−y), y = t e^z, z = std x
+        let mut moments = [[0.0; 3]; 5];
         for &(exponential, weight, x) in &exponentials {
             let y = t * exponential;
             // Beyond, e^{−y} has underflowed and y^k with it.
@@ -40,14 +40,14 @@ pub(super) fn row_overlaps(n: f64, w: f64) -> [f64; 5] {
                 continue;
             }
             let mut factor = weight * (-y).exp();
-            for k in 0..5 {
-                moments[0][k] += factor;
-                moments[1][k] += factor * x;
-                moments[2][k] += factor * x * x;
+            for [plain, first, second] in &mut moments {
+                *plain += factor;
+                *first += factor * x;
+                *second += factor * x * x;
                 factor *= y;
             }
         }
-        let [[m0, _, m2, m3, m4], [_, x1, x2, x3, _], [_, _, xx2, xx3, xx4]] = moments;
+        let [[m0, _, _], [_, x1, _], [m2, x2, xx2], [m3, x3, xx3], [m4, _, xx4]] = moments;
         if m0 <= 0.0 {
             continue;
         }

@@ -22,7 +22,7 @@ fn probabilities_from_flat_to_condensed() {
         );
         let stack = gaussian_stack(width, 1.0, seq_len, vec![Node::new("heads", Op::Attention(core))]);
         let predicted = predict(&stack, Sites::All).expect("valid").table;
-        let observed = sample(&stack, 300).table;
+        let observed = sample(&stack, 400).table;
         let variance = |table: &sigprop_stack::SiteTable| {
             table.site("softmax").and_then(|row| row.value(Quantity::Variance)).expect("told").value()
         };

@@ -128,7 +128,9 @@ pub(crate) fn gaussian<T: Scalar>(
     for (sequence, rows) in output.sequences_mut().enumerate() {
         let first = sequence * (1 + shape.seq_len);
         streams.fill(first, Init::Normal { std: shared }, &mut common);
-        common.iter_mut().for_each(|c| *c += T::from_f64(mean));
+        for c in &mut common {
+            *c += T::from_f64(mean);
+        }
         for (token, row) in rows.chunks_exact_mut(width).enumerate() {
             streams.fill(first + 1 + token, Init::Normal { std: own }, row);
             for (x, &c) in row.iter_mut().zip(&common) {
