@@ -37,6 +37,12 @@ pub(crate) struct Concentration {
 }
 
 impl Concentration {
+    /// Differences have at least one direction.
+    #[must_use]
+    pub(crate) fn bounded(self) -> Self {
+        Self { total: self.total.min(1.0), ..self }
+    }
+
     /// Independent features.
     pub(crate) fn fresh(width: f64) -> Self {
         Self { total: width.recip(), inherited: 1.0 }
@@ -136,7 +142,7 @@ impl Domain {
         };
         let y = Signal { tokens: Arc::new(tokens), cosines, concentration: x.concentration };
         let concentration = rule.concentration(x, &y, &|signal| self.mean_cosine(signal));
-        Signal { concentration, ..y }
+        Signal { concentration: concentration.bounded(), ..y }
     }
 
     /// A rule, backward from the output `y` to the input `x`.

@@ -81,17 +81,19 @@ pub(crate) fn split(factors: &[Token], index: usize, gradient: &TokenGradient) -
 /// The concentration of the product `y`: what its factors have from their common input adds up.
 pub(crate) fn concentration(factors: &[Signal], y: &Signal, mean_cosine: &dyn Fn(&Signal) -> f64) -> Concentration {
     let fresh = y.token().width.recip();
-    let cosine = mean_cosine(y);
+    // Of what the factors are one by one, without what they deviate together.
+    let cosine: f64 = factors.iter().map(mean_cosine).product();
     let share = |factor: &Signal| {
         let own = mean_cosine(factor);
         if cosine < 1.0 && own > 0.0 { cosine / own * (1.0 - own) / (1.0 - cosine) } else { 0.0 }
     };
     let deviation: f64 =
         factors.iter().map(|factor| share(factor) * (factor.concentration.total - fresh).max(0.0).sqrt()).sum();
-    Concentration {
+    let concentration = Concentration {
         total: deviation * deviation + fresh,
         inherited: factors.iter().map(|factor| share(factor) * factor.concentration.inherited).sum(),
-    }
+    };
+    concentration.bounded()
 }
 
 /// The gradient at the common input `x`, from those at the input of each factor; with the weights of

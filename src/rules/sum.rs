@@ -119,7 +119,7 @@ impl Rule {
         let mixed = shares().fold(fresh, |mixed, (s, branch)| mixed + s * s * (own(branch).max(0.0) - fresh));
         let concentration =
             Concentration { total: inherited * inherited * x.total + mixed, inherited: inherited * x.inherited };
-        Signal { concentration, ..y }
+        Signal { concentration: concentration.bounded(), ..y }
     }
 
     /// Cosines of the output, from those of the branches.

@@ -86,7 +86,7 @@ fn gelu(full: bool, seed: u64) -> Vec<Case> {
         let input =
             Input { width: WIDTH, mean: 0.0, std: DECADE[std], r: FIFTHS[r], r_g: FIFTHS[r_g], seq_len: LENGTHS[n] };
         let body = vec![Node::apply("gelu", Component::Activation(Activation::Gelu))];
-        Case { look: look("gelu", &[1.0]), std_error: 0.0018, ..input.case("gelu", body) }
+        Case { look: look("gelu", &[1.0]), std_error: 0.002, ..input.case("gelu", body) }
     };
     points(&[3, 5, 5, 2], SAMPLE, full, seed).into_iter().map(case).collect()
 }
@@ -170,7 +170,7 @@ fn sha(full: bool, seed: u64) -> Vec<Case> {
         Case {
             name: format!("d_out {d_head}, σ_q√d {std:.2}, p {dropout_rate:.2}, {input}"),
             look: Look::Component { signal: "average", mean: "value", gradient: "input", scales: &DECADE },
-            std_error: 0.006,
+            std_error: 0.005,
             ..input.case("sha", body)
         }
     };

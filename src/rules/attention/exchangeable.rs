@@ -78,6 +78,8 @@ const SHARPEST_GROUPED: f64 = 0.3;
 /// Cosine of the keys up to which their differences have as many directions as there are features:
 /// the (1 − S2)/width of the query and key paths. Attention and linear maps leave fewer.
 const LARGEST_COSINE: f64 = 0.5;
+/// The pull is an expansion in 1/width: larger parts of the output are not believed.
+const LARGEST_PULL: f64 = 0.5;
 /// ln of the score variance beyond which only T ~ w^(−½) goes on.
 const LARGEST_LN_SCORE: f64 = 400.0;
 
@@ -91,9 +93,27 @@ pub(crate) struct Attended {
     /// Number and mean weight of the keys as the softmax sees them.
     keys: Keys,
     row: Row,
+    /// What the pull adds to the second moment of the output, or takes off, as a part of the rest.
+    pulled: f64,
     /// Per pair class of the queries.
     crosses: Vec<Cross>,
     output: Signal,
+}
+
+/// The concentration of the output: its token differences are Σ_h W_V C W_Kᵀ W_Q times those of the input to first
+/// order in the scores, C the sample covariance of the keys.
+///
+/// A random matrix adds one over its number of outputs, which are `n_heads` · d_head for queries and values and the
+/// width, averaged over heads, for keys; C adds what its fourth moments m are beyond those of the identity, with
+/// λ = 1/(γ L) for L keys (Marchenko and Pastur): γ (m_4/m_2² − 1), averaged over heads.
+fn differences(input: &Signal, query: &Signal, value: &Signal, attention: &Attention, length: f64) -> Concentration {
+    let own = input.concentration.total;
+    let ratio = 1.0 / (own * length);
+    let fourth = 1.0 + 6.0 * ratio + 6.0 * ratio * ratio + ratio.powi(3);
+    let keys = input.token().width.recip() + own * (fourth / (1.0 + ratio).powi(2) - 1.0);
+    let total =
+        query.concentration.total + (value.concentration.total - own).max(0.0) + keys / attention.n_heads as f64;
+    Concentration { total, inherited: query.concentration.inherited }.bounded()
 }
 
 /// Keys as the softmax sees them.
@@ -142,10 +162,10 @@ impl Attended {
         let pull = Pull::new(&keys, input);
         let average = keys.average(length);
         let masked = attention.dropout_rate / (1.0 - attention.dropout_rate);
-        let own = average
-            + keys.amplitude * (row.s2 - 1.0 / keys.effective)
-            + pull.within(&keys, &row)
-            + masked * keys.single(row.s2, length);
+        let unpulled =
+            average + keys.amplitude * (row.s2 - 1.0 / keys.effective) + masked * keys.single(row.s2, length);
+        let pulled = pull.within(&keys, &row);
+        let own = unpulled + pulled.max(-LARGEST_PULL * unpulled);
         let cosines = query
             .cosines
             .iter()
@@ -155,7 +175,7 @@ impl Attended {
                 if own > 0.0 { between / own } else { 0.0 }
             })
             .collect();
-        let concentration = Concentration { inherited: 0.0, ..value.concentration };
+        let concentration = differences(input, &query, &value, attention, length);
         let width = (attention.n_heads * attention.d_value) as f64;
         let token = Token {
             scale_variance: keys.value_cosine.powi(2) * value.token().scale_variance,
@@ -170,6 +190,7 @@ impl Attended {
             value,
             keys,
             row,
+            pulled: ratio(pulled.abs(), unpulled),
             crosses,
             output: Signal { concentration, ..Signal::new(vec![token], cosines) },
         }
@@ -305,6 +326,12 @@ impl Attended {
             return Some((
                 "attention is sharper than the rules were sampled at (score variance within a row up to 16)",
                 format!("{:.3e}", keys.contrast),
+            ));
+        }
+        if self.pulled > LARGEST_PULL {
+            return Some((
+                "the pull of a query's keys on the average is taken to first order in 1/width",
+                format!("{:.0} % of the output's second moment", 100.0 * self.pulled),
             ));
         }
         if keys.grouped > LARGEST_GROUPED && keys.contrast > SHARPEST_GROUPED {
