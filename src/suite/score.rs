@@ -66,3 +66,42 @@ fn noise(comparisons: &[Comparison], quantity: Compared) -> Option<[f64; 3]> {
     let at = |share: f64| errors.get(((share * errors.len() as f64).ceil() as usize).saturating_sub(1)).copied();
     Some([at(0.5)?, at(0.9)?, at(0.99)?])
 }
+
+#[cfg(test)]
+mod tests {
+    use sigprop_stack::{Cell, Quantity, SiteRow, SiteTable};
+
+    use super::*;
+    use crate::agreement::compare;
+
+    /// Predicted 1.01 against 1 ± 0.002 and 1.03 against 1 ± 0.004: errors of 1 and 3 %.
+    #[test]
+    fn lines_by_hand() {
+        let table = |values: [(f64, f64); 2]| SiteTable {
+            sites: values
+                .into_iter()
+                .enumerate()
+                .map(|(layer, (value, std_error))| {
+                    let mut cells = [None; Quantity::ALL.len()];
+                    cells[Quantity::Variance as usize] =
+                        Some(Cell { value: value.into(), std_error: std_error.into() });
+                    SiteRow { layer: layer as i64, site: format!("site{layer}"), is_stream_site: true, cells }
+                })
+                .collect(),
+            weights: Vec::new(),
+        };
+        let comparisons = compare(&table([(1.01, 0.0), (1.03, 0.0)]), &table([(1.0, 0.002), (1.0, 0.004)]), 9);
+        let lines = score("sha", &comparisons);
+        assert_eq!(lines.len(), 1);
+        let near = |found: Option<f64>, expected: f64| {
+            approx::assert_relative_eq!(found.unwrap(), expected, max_relative = 1e-9);
+        };
+        near(lines[0].fit.p50, 0.01);
+        near(lines[0].fit.p99, 0.03);
+        near(lines[0].noise.map(|noise| noise[2]), 0.004);
+        // Published for single-head attention: 1.4, 4.1, 7.8 %; for linear maps 0.4, 1.4, 2.8 %.
+        assert_eq!(lines[0].beats_published, Some(true));
+        assert_eq!(score("linear", &comparisons)[0].beats_published, Some(false));
+        assert_eq!(score("pre", &comparisons)[0].beats_published, None);
+    }
+}

@@ -456,6 +456,28 @@ fn streams_colour_and_quiet() {
 }
 
 #[test]
+fn a_target_error_is_reached() {
+    let output =
+        small("validate", &["--target-error", "5%", "--replicates", "4", "--max-replicates", "500", "--format", "csv"]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let row = stdout(&output).lines().find(|line| line.starts_with("0,blocks.0,variance,")).expect("a row").to_owned();
+    let fields: Vec<f64> = row.split(',').skip(3).filter_map(|field| field.parse().ok()).collect();
+    let [_, observed, std_error, replicates, ..] = fields[..] else { panic!("{row}") };
+    assert!(std_error <= 0.05 * observed && (4.0..=500.0).contains(&replicates), "{row}");
+}
+
+#[test]
+fn suites_refuse_what_does_not_go_with_them() {
+    let unknown = run(&["validate", "--suite", "components", "--group", "lstm"]);
+    assert!(refused(&unknown).contains("expected one of linear, relu"), "{}", stderr(&unknown));
+    for extra in [&["gpt2"][..], &["--replicates", "4"], &["--observed", "x.csv"]] {
+        refused(&run(&[&["validate", "--suite", "models"], extra].concat()));
+    }
+    refused(&run(&["validate", "--group", "linear"]));
+    assert!(refused(&run(&["validate", "--target-error", "0"])).contains("above 0"));
+}
+
+#[test]
 fn help_teaches() {
     for arguments in [["--help"].as_slice(), &["predict", "-h"], &["predict", "--help"], &["validate", "--help"]] {
         let output = run(arguments);

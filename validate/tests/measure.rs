@@ -7,7 +7,7 @@ use sigprop_stack::{
     Activation, Attention, Branch, Cell, Component, Dropout, Embedding, EmbeddingTerm, Gaussian, GradientSeed, Ids,
     Init, Linear, Node, Norm, NormKind, Op, PowerLaw, Product, Quantity, Source, Stack, Stream, Sum, Tensor,
 };
-use sigprop_validate::{MeasureError, Measurement, Settings, measure};
+use sigprop_validate::{MeasureError, Measurement, Settings, Target, measure, measure_softmax};
 
 /// Two-sided α = 1e-4 per check at 200 replicates (Student's t, 199 degrees of freedom).
 const Z: f64 = 3.97;
@@ -410,4 +410,58 @@ fn threads_inside_a_replicate_change_nothing() {
 fn one_replicate_has_no_standard_error() {
     let measurement = run(&everything(), &Settings { replicates: 1, ..Settings::default() });
     assert!(cell(&measurement, "blocks.0", Quantity::Variance).std_error.is_zero());
+}
+
+/// ReLU of correlated Gaussian tokens with a mean: E max(0, x)² and E g²/2 are known.
+fn relu_of_a_mean() -> Stack {
+    let source = Source::Gaussian(Gaussian { width: 32, mean: 0.5, variance: 1.0, correlation: 0.4 });
+    let body = vec![Node::new("input", Op::Chain(Vec::new())), activation("relu", Activation::Relu)];
+    stack(8, source, body, 0.3)
+}
+
+/// What is known of the input is known exactly, what follows from it better than without; α = 1e-4 per check.
+#[test]
+fn controls_take_off_what_the_input_deviates() {
+    let settings = many(1);
+    let plain = run(&relu_of_a_mean(), &settings);
+    let controlled = run(&relu_of_a_mean(), &Settings { controls: true, ..settings });
+    let input = cell(&controlled, "input", Quantity::Variance);
+    assert!((input.value.value() - 1.0).abs() < 1e-9 && input.std_error.value() < 1e-9, "{input:?}");
+    let seed = cell(&controlled, "relu", Quantity::GradVariance);
+    assert!((seed.value.value() - 1.0).abs() < 1e-9, "{seed:?}");
+    // E max(0, x) = Φ(½)/2 + φ(½), and half of the gradient passes: E g² Φ(½).
+    let (below, density) = (0.691_462_461_274_013_1, 0.352_065_326_764_299_5);
+    for measurement in [&plain, &controlled] {
+        assert_z("mean", cell(measurement, "relu", Quantity::Mean), 0.5 * below + density);
+        assert_z("gradient", cell(measurement, "input", Quantity::GradVariance), below);
+    }
+    let error = |measurement, quantity| cell(measurement, "relu", quantity).std_error.value();
+    for quantity in [Quantity::Mean, Quantity::Variance] {
+        assert!(error(&controlled, quantity) < 0.5 * error(&plain, quantity), "{}", quantity.name());
+    }
+}
+
+/// Sampling goes on until the errors are below the target, and gives what so many replicates give.
+#[test]
+fn a_target_is_reached_and_no_more() {
+    let target = |std_error, replicates| Some(Target { std_error, sites: vec!["relu".to_owned()], replicates });
+    let settings = Settings { replicates: 16, target: target(0.01, 10_000), ..Settings::default() };
+    let reached = run(&relu_of_a_mean(), &settings);
+    let error = cell(&reached, "relu", Quantity::Variance);
+    assert!(reached.replicates > 16 && reached.replicates < 10_000, "{}", reached.replicates);
+    assert!(error.std_error.ratio(&error.value) <= 0.01, "{error:?}");
+    let fixed = Settings { replicates: reached.replicates, ..Settings::default() };
+    assert_eq!(reached, run(&relu_of_a_mean(), &fixed));
+    let limited = Settings { target: target(1e-6, 20), ..settings };
+    assert_eq!(run(&relu_of_a_mean(), &limited).replicates, 20);
+}
+
+/// A softmax of constant scores: 1/n each, no variance, and (1 − 1/n)/n² of the gradient's.
+#[test]
+fn a_softmax_by_itself() {
+    let measurement = measure_softmax(4096, 0.0, 0.0, 1, &AtomicBool::new(false)).expect("not cancelled");
+    let n = 4096.0;
+    assert!((cell(&measurement, "softmax", Quantity::Mean).value.value() * n - 1.0).abs() < 1e-6);
+    assert!(cell(&measurement, "softmax", Quantity::Variance).value.value() < 1e-12 / n);
+    assert_z("gradient", cell(&measurement, "softmax", Quantity::GradVariance), (1.0 - 1.0 / n) / (n * n));
 }
