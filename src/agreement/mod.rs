@@ -16,6 +16,7 @@ use std::collections::HashMap;
 use sigprop_stack::{Cell, Number, Quantity, SiteRow, SiteTable, WeightRow};
 
 pub use observed::{Observation, ObservedError, compare_observations, read_observations};
+pub(crate) use summary::percentile;
 pub use summary::{Fit, Summary, summarise};
 
 /// Below this relative standard error a value is constant by construction: its scatter is rounding,

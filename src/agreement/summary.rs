@@ -83,7 +83,7 @@ fn r_squared(pairs: &[[f64; 2]]) -> Option<f64> {
 }
 
 /// Nearest rank: the smallest of the `sorted` values that at least a `share` of them do not exceed.
-fn percentile(sorted: &[f64], share: f64) -> Option<f64> {
+pub(crate) fn percentile(sorted: &[f64], share: f64) -> Option<f64> {
     let rank = (share * sorted.len() as f64).ceil() as usize;
     sorted.get(rank.saturating_sub(1)).copied()
 }

@@ -52,6 +52,8 @@ pub(crate) struct SuiteRun<'a> {
     /// Of these groups; all if none.
     pub(crate) groups: &'a [String],
     pub(crate) seed: u64,
+    /// Networks of a case at most.
+    pub(crate) max_replicates: usize,
     pub(crate) threads: Option<usize>,
     pub(crate) format: Format,
     pub(crate) output: Option<&'a Path>,
@@ -109,7 +111,7 @@ impl SuiteRun<'_> {
                 measure_softmax(scores.count, scores.variance, scores.correlation, seed, cancelled)?
             }
             Sample::Stack(stack) => {
-                let [replicates, most] = case.replicates;
+                let [replicates, most] = case.replicates.map(|count| count.min(self.max_replicates));
                 let target = Target { std_error: case.std_error, sites: case.look.sites(), replicates: most };
                 let settings = Settings {
                     replicates,

@@ -36,8 +36,7 @@ use super::{
 };
 
 /// What describes one model or how it is sampled does not go with a suite.
-const APART_FROM_SUITE: [&str; 8] =
-    ["model", "replicates", "batch", "target_error", "max_replicates", "observed", "sites", "min_r2"];
+const APART_FROM_SUITE: [&str; 7] = ["model", "replicates", "batch", "target_error", "observed", "sites", "min_r2"];
 
 /// Sample the network and compare what flows through it with the prediction.
 #[derive(Args, Debug)]
@@ -79,7 +78,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "ERROR", value_parser = parse::error, allow_negative_numbers = true, help_heading = "Sampling")]
     target_error: Option<f64>,
 
-    /// Networks to sample at most for --target-error.
+    /// Networks to sample at most for --target-error, and for a case of a suite.
     #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = parse::count, allow_negative_numbers = true, help_heading = "Sampling")]
     max_replicates: usize,
 
@@ -156,6 +155,7 @@ impl Arguments {
                 full: self.full,
                 groups: &self.groups,
                 seed: self.seed,
+                max_replicates: self.max_replicates,
                 threads: self.threads.0,
                 format: self.format,
                 output: self.output.as_deref(),

@@ -106,8 +106,7 @@ impl Case {
         }
     }
 
-    /// The prediction beside what `replicates` samples say; z-scores only of what was not sampled until it was
-    /// precise enough.
+    /// The prediction beside what `replicates` samples say, of what the case looks at.
     pub fn compare(&self, predicted: &SiteTable, observed: &SiteTable, replicates: usize) -> Vec<Comparison> {
         let all = compare(predicted, observed, replicates);
         let Look::Component { signal, mean, gradient, scales } = self.look else {

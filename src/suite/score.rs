@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::published;
-use crate::agreement::{Compared, Comparison, Fit, summarise};
+use crate::agreement::{Compared, Comparison, Fit, percentile, summarise};
 
 /// What a printed 0 stands for at most.
 const PRINTED_ZERO: f64 = 5e-4;
@@ -63,8 +63,7 @@ fn noise(comparisons: &[Comparison], quantity: Compared) -> Option<[f64; 3]> {
     let rows = comparisons.iter().filter(|row| row.quantity == quantity && row.std_error.is_finite());
     let mut errors: Vec<f64> = rows.map(|row| row.std_error.value() / unit(row)).collect();
     errors.sort_by(f64::total_cmp);
-    let at = |share: f64| errors.get(((share * errors.len() as f64).ceil() as usize).saturating_sub(1)).copied();
-    Some([at(0.5)?, at(0.9)?, at(0.99)?])
+    Some([percentile(&errors, 0.5)?, percentile(&errors, 0.9)?, percentile(&errors, 0.99)?])
 }
 
 #[cfg(test)]

@@ -78,8 +78,8 @@ const SHARPEST_GROUPED: f64 = 0.3;
 /// Cosine of the keys up to which their differences have as many directions as there are features:
 /// the (1 − S2)/width of the query and key paths. Attention and linear maps leave fewer.
 const LARGEST_COSINE: f64 = 0.5;
-/// The pull is an expansion in 1/width: larger parts of the output are not believed.
-const LARGEST_PULL: f64 = 0.5;
+/// The pull is an expansion in 1/width: it is not believed to take a larger part off the output.
+const LARGEST_LOSS: f64 = 0.5;
 /// ln of the score variance beyond which only T ~ w^(−½) goes on.
 const LARGEST_LN_SCORE: f64 = 400.0;
 
@@ -93,8 +93,8 @@ pub(crate) struct Attended {
     /// Number and mean weight of the keys as the softmax sees them.
     keys: Keys,
     row: Row,
-    /// What the pull adds to the second moment of the output, or takes off, as a part of the rest.
-    pulled: f64,
+    /// What the pull takes off the second moment of the output, as a part of the rest.
+    lost: f64,
     /// Per pair class of the queries.
     crosses: Vec<Cross>,
     output: Signal,
@@ -165,7 +165,7 @@ impl Attended {
         let unpulled =
             average + keys.amplitude * (row.s2 - 1.0 / keys.effective) + masked * keys.single(row.s2, length);
         let pulled = pull.within(&keys, &row);
-        let own = unpulled + pulled.max(-LARGEST_PULL * unpulled);
+        let own = unpulled + pulled.max(-LARGEST_LOSS * unpulled);
         let cosines = query
             .cosines
             .iter()
@@ -190,7 +190,7 @@ impl Attended {
             value,
             keys,
             row,
-            pulled: ratio(pulled.abs(), unpulled),
+            lost: ratio(-pulled, unpulled),
             crosses,
             output: Signal { concentration, ..Signal::new(vec![token], cosines) },
         }
@@ -328,10 +328,11 @@ impl Attended {
                 format!("{:.3e}", keys.contrast),
             ));
         }
-        if self.pulled > LARGEST_PULL {
+        if self.lost > LARGEST_LOSS {
             return Some((
-                "the pull of a query's keys on the average is taken to first order in 1/width",
-                format!("{:.0} % of the output's second moment", 100.0 * self.pulled),
+                "what scores take off the common part of the average is known to first order in 1/width; no more than \
+                 half is taken off",
+                format!("{:.0} %", 100.0 * self.lost),
             ));
         }
         if keys.grouped > LARGEST_GROUPED && keys.contrast > SHARPEST_GROUPED {
@@ -347,8 +348,8 @@ impl Attended {
         }
         if keys.key_cosine > LARGEST_COSINE {
             return Some((
-                "gradients of queries and keys come out too small where tokens are alike (sampled at cosine 0.95: by \
-                 half); what the stream receives of them is negligible there",
+                "gradients of queries and keys come out too small where tokens are alike (sampled at cosines 0.6 to \
+                 0.996: by up to a tenth); what the stream receives of them is negligible there",
                 format!("cosine {:.2}", keys.key_cosine),
             ));
         }
