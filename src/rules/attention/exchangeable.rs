@@ -105,15 +105,26 @@ pub(crate) struct Attended {
 ///
 /// A random matrix adds one over its number of outputs, which are `n_heads` · d_head for queries and values and the
 /// width, averaged over heads, for keys; C adds what its fourth moments m are beyond those of the identity, with
-/// λ = 1/(γ L) for L keys (Marchenko and Pastur): γ (m_4/m_2² − 1), averaged over heads.
-fn differences(input: &Signal, query: &Signal, value: &Signal, attention: &Attention, length: f64) -> Concentration {
+/// λ = 1/(γ L) for L keys (Marchenko and Pastur): γ (m_4/m_2² − 1), averaged over heads. The rest of the differences,
+/// all but a `part`, is of masks and of higher orders: differences of values that know nothing of the input's.
+fn differences(
+    input: &Signal,
+    query: &Signal,
+    value: &Signal,
+    attention: &Attention,
+    length: f64,
+    part: f64,
+) -> Concentration {
     let own = input.concentration.total;
     let ratio = 1.0 / (own * length);
     let fourth = 1.0 + 6.0 * ratio + 6.0 * ratio * ratio + ratio.powi(3);
     let keys = input.token().width.recip() + own * (fourth / (1.0 + ratio).powi(2) - 1.0);
-    let total =
+    let followed =
         query.concentration.total + (value.concentration.total - own).max(0.0) + keys / attention.n_heads as f64;
-    Concentration { total, inherited: query.concentration.inherited }.bounded()
+    let rest = 1.0 - part;
+    let fresh = input.token().width.recip();
+    let total = part * part * followed.min(1.0) + rest * rest * value.concentration.total + 2.0 * part * rest * fresh;
+    Concentration { total, inherited: part * query.concentration.inherited }.bounded()
 }
 
 /// Keys as the softmax sees them.
@@ -174,8 +185,13 @@ impl Attended {
                 let between = average + keys.amplitude * cross.excess + pull.between(cosine, &keys, &row);
                 if own > 0.0 { between / own } else { 0.0 }
             })
-            .collect();
-        let concentration = differences(input, &query, &value, attention, length);
+            .collect::<Vec<f64>>();
+        let query_cosine = domain.mean(&query.cosines);
+        let first = keys.contrast * (1.0 - row.s2).powi(2) / (keys.effective - 1.0).max(f64::MIN_POSITIVE);
+        let followed =
+            keys.amplitude * first * (1.0 - query_cosine) + (pulled - pull.between(query_cosine, &keys, &row)).max(0.0);
+        let part = ratio(followed, own * (1.0 - domain.mean(&cosines))).min(1.0);
+        let concentration = differences(input, &query, &value, attention, length, part);
         let width = (attention.n_heads * attention.d_value) as f64;
         let token = Token {
             scale_variance: keys.value_cosine.powi(2) * value.token().scale_variance,
@@ -348,8 +364,9 @@ impl Attended {
         }
         if keys.key_cosine > LARGEST_COSINE {
             return Some((
-                "gradients of queries and keys come out too small where tokens are alike (sampled at cosines 0.6 to \
-                 0.996: by up to a tenth); what the stream receives of them is negligible there",
+                "gradients of queries and keys are rough where tokens are alike (sampled at cosines 0.6 to 0.996: up to a \
+                 fifth too small, with dropout up to two fifths too large); what the stream receives of them is \
+                 negligible there",
                 format!("cosine {:.2}", keys.key_cosine),
             ));
         }
