@@ -44,7 +44,7 @@ pub enum Compared {
 
 impl Compared {
     /// All of them, in the order of the reports.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 15] = [
         Self::Site(Quantity::Mean),
         Self::Site(Quantity::Variance),
         Self::SecondMoment,
@@ -57,6 +57,8 @@ impl Compared {
         Self::Site(Quantity::VarianceLast),
         Self::Site(Quantity::GradVarianceFirst),
         Self::Site(Quantity::GradVarianceLast),
+        Self::Site(Quantity::LnVarianceStd),
+        Self::Site(Quantity::LnGradVarianceStd),
         Self::WeightGradient,
     ];
 
@@ -94,7 +96,9 @@ impl Compared {
                 | Q::VarianceFirst
                 | Q::VarianceLast
                 | Q::GradVarianceFirst
-                | Q::GradVarianceLast,
+                | Q::GradVarianceLast
+                | Q::LnVarianceStd
+                | Q::LnGradVarianceStd,
             )
             | Self::SecondMoment
             | Self::WeightGradient => Scale::Own,

@@ -34,6 +34,7 @@ Columns, averaged over initialisations, masks, inputs, positions and features:
   grad_token_correlation  E g_a g_b/E g² over pairs of tokens
   ln_…                    natural logarithm, finite where the number leaves f64
   …_first, …_last         at the first and the last position
+  ln_…_std (±)            standard deviation over networks of the ln of one network's own value
 
 Examples:
   sigprop predict --layers 768 --scheme dslm

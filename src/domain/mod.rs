@@ -6,12 +6,15 @@
 //!   scores know of.
 
 mod exchangeable;
+mod fluctuation;
 
 use std::sync::Arc;
 
+use nalgebra::Vector2;
 use rayon::prelude::*;
 
 pub(crate) use exchangeable::{Exchangeable, PairClass};
+pub(crate) use fluctuation::{Fluctuation, Fork, Term, levels_covariance, levels_map, square};
 
 use crate::moments::{Token, TokenGradient, ln_sum, share};
 use crate::rules::PairRule;
@@ -24,6 +27,7 @@ pub(crate) struct Signal {
     /// E x_a x_b/√(E x_a² E x_b²), per pair class or, row by row, per pair of positions.
     pub(crate) cosines: Arc<Vec<f64>>,
     pub(crate) concentration: Concentration,
+    pub(crate) fluctuation: Fluctuation,
 }
 
 /// How few directions the differences of tokens have.
@@ -53,7 +57,12 @@ impl Signal {
     /// Tokens whose features are independent.
     pub(crate) fn new(tokens: Vec<Token>, cosines: Vec<f64>) -> Self {
         let concentration = Concentration::fresh(tokens[0].width);
-        Self { tokens: Arc::new(tokens), cosines: Arc::new(cosines), concentration }
+        Self { tokens: Arc::new(tokens), cosines: Arc::new(cosines), concentration, fluctuation: Fluctuation::none() }
+    }
+
+    /// ln E x² of every token.
+    pub(crate) fn levels(&self) -> impl ExactSizeIterator<Item = f64> + Clone {
+        self.tokens.iter().map(|token| token.ln_second)
     }
 
     /// The token that stands for all: with exchangeable tokens the only one.
@@ -71,16 +80,34 @@ pub(crate) struct Gradient {
     /// What E Σ_ab x_a·x_b g_a·g_b is beyond the product of the expectations, per token and in units of the mean
     /// E x² and the mean E g²: it reaches the weights right before, and no further.
     pub(crate) coupling: f64,
+    /// As in [`Signal`]; of the fork it was split at.
+    pub(crate) concentration: Concentration,
+    /// At given levels of the signals.
+    pub(crate) fluctuation: Fluctuation,
+    /// −d ln Σ |g|²/d of the two levels that [`Fluctuation`] follows.
+    pub(crate) response: Vector2<f64>,
 }
 
 impl Gradient {
     /// A gradient that meets its signal only on average.
     pub(crate) fn new(tokens: Vec<TokenGradient>, cosines: Vec<f64>) -> Self {
-        Self { tokens: Arc::new(tokens), cosines: Arc::new(cosines), coupling: 0.0 }
+        Self {
+            tokens: Arc::new(tokens),
+            cosines: Arc::new(cosines),
+            coupling: 0.0,
+            concentration: Concentration { total: 0.0, inherited: 0.0 },
+            fluctuation: Fluctuation::none(),
+            response: Vector2::zeros(),
+        }
     }
 
     pub(crate) fn token(&self) -> &TokenGradient {
         &self.tokens[0]
+    }
+
+    /// ln E g² of every token.
+    pub(crate) fn levels(&self) -> impl ExactSizeIterator<Item = f64> + Clone {
+        self.tokens.iter().map(|token| token.ln_second)
     }
 }
 
@@ -107,6 +134,8 @@ pub(crate) struct Pooled {
     pub(crate) cross: Option<f64>,
     /// Mean and second moment at the first and the last position; none of what has no positions of its own.
     pub(crate) ends: Option<[(f64, f64); 2]>,
+    /// Variance over networks of the ln of a network's own second moment (of a gradient: at given signals).
+    pub(crate) spread: Option<f64>,
 }
 
 impl Domain {
@@ -140,53 +169,111 @@ impl Domain {
             let map = rule.cosines(&x.tokens, &tokens);
             Arc::new(self.map(tokens.len(), |i, j, place| map(i, j, x.cosines[place])))
         };
-        let y = Signal { tokens: Arc::new(tokens), cosines, concentration: x.concentration };
-        let concentration = rule.concentration(x, &y, &|signal| self.mean_cosine(signal));
-        Signal { concentration: concentration.bounded(), ..y }
+        let y = Signal { tokens: Arc::new(tokens), cosines, ..x.clone() };
+        let concentration = rule.concentration(x, &y, &|signal| self.mean_cosine(signal)).bounded();
+        let y = Signal { concentration, ..y };
+        Signal { fluctuation: rule.fluctuation(self, x, &y), ..y }
     }
 
     /// A rule, backward from the output `y` to the input `x`.
-    pub(crate) fn apply_backward(&self, rule: &dyn PairRule, x: &Signal, y: &[Token], gradient: &Gradient) -> Gradient {
-        let tokens = Arc::new(rule.tokens_backward(&x.tokens, y, &gradient.tokens));
+    pub(crate) fn apply_backward(&self, rule: &dyn PairRule, x: &Signal, y: &Signal, gradient: &Gradient) -> Gradient {
+        let tokens = Arc::new(rule.tokens_backward(&x.tokens, &y.tokens, &gradient.tokens));
         let cosines = if rule.keeps_cosines() {
             Arc::clone(&gradient.cosines)
         } else {
             let map = rule.cosines_backward(&x.tokens, &gradient.tokens);
             Arc::new(self.map(tokens.len(), |i, j, place| map(i, j, x.cosines[place], gradient.cosines[place])))
         };
-        Gradient { tokens, cosines, coupling: 0.0 }
+        let fluctuation = rule.fluctuation_backward(self, x, gradient);
+        let fluctuation = fluctuation.met(y.fluctuation.fresh, gradient.response);
+        let response = y.fluctuation.map.transpose() * gradient.response + rule.response(x);
+        let concentration = rule.concentration_backward(x, gradient, &|signal| self.mean_cosine(signal)).bounded();
+        Gradient { tokens, cosines, coupling: 0.0, concentration, fluctuation, response }
+    }
+
+    /// ⟨f⟩ of a function of pairs of tokens, `own` of a token with itself, weighted with the moments of both.
+    pub(crate) fn pair_average(
+        &self,
+        ln_seconds: impl ExactSizeIterator<Item = f64> + Clone,
+        own: f64,
+        pair: impl Fn(usize) -> f64 + Sync,
+    ) -> f64 {
+        match self {
+            Self::Exchangeable(domain) => {
+                let pairs: Vec<f64> = (0..domain.classes.len()).map(pair).collect();
+                (own + (domain.seq_len - 1.0) * domain.mean(&pairs)) / domain.seq_len
+            }
+            Self::Gram => {
+                let count = ln_seconds.len();
+                let ln_total = ln_sum(ln_seconds.clone());
+                let weights: Vec<f64> = ln_seconds.map(|ln_second| share(ln_second, ln_total)).collect();
+                let row = |i: usize| {
+                    let others = weights.iter().enumerate().filter(|(j, _)| *j != i);
+                    let sum: f64 = others.map(|(j, weight)| weight * pair(i * count + j)).sum();
+                    weights[i] * (weights[i] * own + sum)
+                };
+                let rows: Vec<f64> = (0..count).into_par_iter().map(row).collect();
+                rows.iter().sum()
+            }
+        }
+    }
+
+    /// ⟨ĉ²⟩ of a signal with this concentration.
+    pub(crate) fn mean_square(&self, signal: &Signal, concentration: f64) -> f64 {
+        self.pair_average(signal.levels(), 1.0, |place| square(signal.cosines[place], concentration))
+    }
+
+    /// The concentration of a sum of gradients, from those at the inputs of the branches and `before` they were split.
+    pub(crate) fn joined_concentration(parts: &[Gradient], before: Concentration, width: f64) -> Concentration {
+        let fresh = width.recip();
+        let weights = weights(parts);
+        let terms = || weights.iter().zip(parts.iter().map(|part| part.concentration));
+        let inherited: f64 = terms().map(|(weight, part)| weight * part.inherited).sum();
+        let own = |part: Concentration| (part.total - part.inherited.powi(2) * before.total).max(0.0);
+        let mixed = terms().fold(fresh, |mixed, (weight, part)| mixed + weight * weight * (own(part) - fresh));
+        let total = inherited * inherited * before.total + mixed;
+        Concentration { total, inherited: inherited * before.inherited }.bounded()
+    }
+
+    /// ⟨ĉ²⟩ of a gradient with this concentration.
+    pub(crate) fn mean_gradient_square(&self, gradient: &Gradient, concentration: f64) -> f64 {
+        self.pair_average(gradient.levels(), 1.0, |place| square(gradient.cosines[place], concentration))
     }
 
     /// Average cosine of two different tokens.
     pub(crate) fn mean_cosine(&self, signal: &Signal) -> f64 {
+        self.mean_pair(signal.tokens.len(), &signal.cosines)
+    }
+
+    /// Average cosine of the gradients of two different tokens.
+    pub(crate) fn mean_gradient_cosine(&self, gradient: &Gradient) -> f64 {
+        self.mean_pair(gradient.tokens.len(), &gradient.cosines)
+    }
+
+    fn mean_pair(&self, count: usize, cosines: &[f64]) -> f64 {
         match self {
-            Self::Exchangeable(domain) => domain.mean(&signal.cosines),
+            Self::Exchangeable(domain) => domain.mean(cosines),
             Self::Gram => {
-                let count = signal.tokens.len();
-                let total: f64 = signal.cosines.par_chunks_exact(count).map(|row| row.iter().sum::<f64>()).sum();
+                let total: f64 = cosines.par_chunks_exact(count).map(|row| row.iter().sum::<f64>()).sum();
                 if count > 1 { (total / count as f64 - 1.0) / (count - 1) as f64 } else { 0.0 }
             }
         }
     }
 
-    /// Average cosine of the gradients of two different tokens.
-    pub(crate) fn mean_gradient_cosine(&self, gradient: &Gradient) -> f64 {
-        let count = gradient.tokens.len();
-        let tokens = Arc::new(vec![Token::gaussian(1.0, 0.0); count]);
-        let concentration = Concentration::fresh(1.0);
-        self.mean_cosine(&Signal { tokens, cosines: Arc::clone(&gradient.cosines), concentration })
-    }
-
     /// What is told of a signal.
     pub(crate) fn pool(&self, signal: &Signal) -> Pooled {
         let halves = signal.tokens.iter().map(|token| (token.mean, token.ln_second));
-        self.pooled(halves, &signal.cosines)
+        let token = signal.token();
+        // The mean over all entries is never quite zero, and taken off.
+        let mean = self.shared(signal) * token.constant_share / token.width;
+        let spread = signal.fluctuation.of_variance() + 2.0 * mean * mean;
+        Pooled { spread: Some(spread), ..self.pooled(halves, &signal.cosines) }
     }
 
     /// What is told of a gradient.
     pub(crate) fn pool_gradient(&self, gradient: &Gradient) -> Pooled {
         let halves = gradient.tokens.iter().map(|token| (0.0, token.ln_second));
-        self.pooled(halves, &gradient.cosines)
+        Pooled { spread: Some(gradient.fluctuation.of_second()), ..self.pooled(halves, &gradient.cosines) }
     }
 
     /// From E x/√(E x²) and ln E x² of every token, and the cosines.
@@ -217,6 +304,7 @@ impl Domain {
             second,
             cross,
             ends: Some([moments[0], moments[count - 1]]),
+            spread: None,
         }
     }
 
@@ -256,11 +344,7 @@ impl Domain {
     /// bias or of the rows of a table collects.
     pub(crate) fn ln_summed(&self, gradient: &Gradient, share: impl Fn(usize, usize) -> f64 + Sync) -> f64 {
         let count = gradient.tokens.len();
-        let ones = Signal {
-            tokens: Arc::new(vec![Token::gaussian(1.0, 0.0); count]),
-            cosines: Arc::new(self.map(count, |i, j, _| share(i, j))),
-            concentration: Concentration::fresh(1.0),
-        };
+        let ones = Signal::new(vec![Token::gaussian(1.0, 0.0); count], self.map(count, |i, j, _| share(i, j)));
         let uncoupled = Gradient { coupling: 0.0, ..gradient.clone() };
         self.ln_collected(&ones, &uncoupled)
     }
@@ -286,8 +370,26 @@ impl Pooled {
             second: mean(&|pooled| pooled.second * factor(pooled)),
             cross: has_pairs.then(|| mean(&|pooled| pooled.cross.unwrap_or(0.0) * factor(pooled))),
             ends: has_ends.then(|| [end(0), end(1)]),
+            spread: Self::average_spread(all),
         }
     }
+
+    /// What one of them strays, and they from each other.
+    fn average_spread(all: &(impl Iterator<Item = Self> + Clone)) -> Option<f64> {
+        let count = all.clone().count() as f64;
+        let within = all.clone().map(|pooled| pooled.spread).sum::<Option<f64>>()? / count;
+        let levels = || all.clone().map(|pooled| pooled.ln_unit + pooled.second.ln());
+        let mean = levels().sum::<f64>() / count;
+        let between = levels().map(|level| (level - mean).powi(2)).sum::<f64>() / (count - 1.0).max(1.0);
+        Some(within + if between.is_finite() { between } else { 0.0 })
+    }
+}
+
+/// The shares of gradients in the second moment of their sum.
+pub(crate) fn weights(parts: &[Gradient]) -> Vec<f64> {
+    let levels = parts.iter().map(|part| ln_sum(part.levels()));
+    let ln_total = ln_sum(levels.clone());
+    levels.map(|level| share(level, ln_total)).collect()
 }
 
 /// A matrix of `count`² cosines, 1 on the diagonal, from those below it.

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use nalgebra::{Matrix2, Vector2};
 use sigprop_stack::{Cell, Number, Quantity, Site, SiteRow, SiteTable, WeightRow};
 
 use super::{Caveat, PredictError, Prediction};
@@ -28,6 +29,7 @@ struct Note {
     site: String,
     is_stream_site: bool,
     signal: Pooled,
+    levels: Matrix2<f64>,
     gradient: Option<Pooled>,
 }
 
@@ -41,15 +43,19 @@ pub(crate) struct WeightNote {
 }
 
 impl Rows {
-    pub(crate) fn signal(&mut self, layer: i64, site: String, is_stream_site: bool, signal: Pooled) {
+    /// Begins the row of a site where one network's levels have the covariance `levels`.
+    pub(crate) fn signal(&mut self, at: (i64, String), is_stream_site: bool, signal: Pooled, levels: Matrix2<f64>) {
+        let (layer, site) = at;
         self.places.insert(site.clone(), self.sites.len());
-        self.sites.push(Note { layer, site, is_stream_site, signal, gradient: None });
+        self.sites.push(Note { layer, site, is_stream_site, signal, levels, gradient: None });
     }
 
-    /// Completes the row of a site.
-    pub(crate) fn gradient(&mut self, site: &str, gradient: Pooled) {
+    /// Completes the row of a site, where the gradient responds to the levels of the signal.
+    pub(crate) fn gradient(&mut self, site: &str, gradient: Pooled, response: Vector2<f64>) {
         if let Some(&place) = self.places.get(site) {
-            self.sites[place].gradient = Some(gradient);
+            let note = &mut self.sites[place];
+            let met = response.dot(&(note.levels * response)).max(0.0);
+            note.gradient = Some(Pooled { spread: gradient.spread.map(|own| own + met), ..gradient });
         }
     }
 
@@ -92,7 +98,7 @@ impl Rows {
                 layer: note.layer,
                 site: note.site.clone(),
                 is_stream_site: note.is_stream_site,
-                cells: cells(&signal, gradient.as_ref()),
+                cells: cells(&signal, gradient.as_ref(), note.is_stream_site),
             };
             for quantity in Quantity::ALL {
                 if row.value(quantity).is_some_and(|value| !value.is_finite()) {
@@ -121,7 +127,8 @@ impl Rows {
     }
 }
 
-fn cells(signal: &Pooled, gradient: Option<&Pooled>) -> [Option<Cell>; Quantity::ALL.len()] {
+/// How far levels stray was sampled on the stream alone, and is told there.
+fn cells(signal: &Pooled, gradient: Option<&Pooled>, on_stream: bool) -> [Option<Cell>; Quantity::ALL.len()] {
     let mut cells = [None; Quantity::ALL.len()];
     let mut set = |quantity: Quantity, value: Number| cells[quantity as usize] = Some(Cell::exact(value));
     let square = signal.mean * signal.mean;
@@ -135,6 +142,9 @@ fn cells(signal: &Pooled, gradient: Option<&Pooled>) -> [Option<Cell>; Quantity:
     for (quantity, (mean, second)) in [Quantity::VarianceFirst, Quantity::VarianceLast].into_iter().zip(ends) {
         set(quantity, Number::scaled((second - mean * mean).max(0.0), signal.ln_unit));
     }
+    if let Some(spread) = signal.spread.filter(|_| on_stream && variance > 0.0) {
+        set(Quantity::LnVarianceStd, spread.sqrt().into());
+    }
     let Some(gradient) = gradient else { return cells };
     let mut set = |quantity: Quantity, value: Number| cells[quantity as usize] = Some(Cell::exact(value));
     set(Quantity::GradVariance, Number::scaled(gradient.second, gradient.ln_unit));
@@ -144,6 +154,9 @@ fn cells(signal: &Pooled, gradient: Option<&Pooled>) -> [Option<Cell>; Quantity:
     let ends = gradient.ends.into_iter().flatten();
     for (quantity, (_, second)) in [Quantity::GradVarianceFirst, Quantity::GradVarianceLast].into_iter().zip(ends) {
         set(quantity, Number::scaled(second, gradient.ln_unit));
+    }
+    if let Some(spread) = gradient.spread.filter(|_| on_stream && gradient.second > 0.0) {
+        set(Quantity::LnGradVarianceStd, spread.sqrt().into());
     }
     cells
 }

@@ -3,16 +3,19 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use nalgebra::{Matrix2, Vector2};
 use sigprop_stack::{
-    Component, Embedding, Fan, GradientSeed, Ids, Init, Interpreter, Mixture, Norm, Site, Source, Stream, Tensor,
+    Component, Embedding, Fan, GradientSeed, Ids, Init, Interpreter, Mixture, Site, Source, Stream, Tensor,
 };
 
 use super::rows::{Rows, WeightNote};
 use super::{PredictError, Sites};
-use crate::domain::{Concentration, Domain, Exchangeable, Gradient, Pooled, Signal};
+use crate::domain::{
+    Concentration, Domain, Exchangeable, Fluctuation, Fork, Gradient, Pooled, Signal, Term, levels_covariance, weights,
+};
 use crate::moments::{Token, TokenGradient};
 use crate::rules::activation::Profiles;
-use crate::rules::attention::{exchangeable, gram};
+use crate::rules::attention::Attended;
 use crate::rules::embedding::positions;
 use crate::rules::mixture::Routing;
 use crate::rules::softmax::Overlaps;
@@ -33,20 +36,21 @@ pub(crate) struct Moments {
     routings: Vec<(Mixture, f64, Arc<Routing>)>,
     /// Experts that one stands for, inside mixtures.
     experts: f64,
+    /// The gradients at the outputs of the fans under way, the innermost last.
+    splits: Vec<Gradient>,
     pub(super) rows: Rows,
 }
 
 /// What the backward pass of a node needs.
 pub(crate) enum Kept {
-    Apply { rule: Box<dyn PairRule>, x: Signal, y: Arc<Vec<Token>> },
-    Convolution { x: Signal },
+    Apply { rule: Box<dyn PairRule>, x: Signal, y: Signal },
+    Convolution { x: Signal, y: Signal },
     Prepend,
-    Sum { rule: sum::Rule, x: Signal, branches: Vec<Signal>, output: Arc<Vec<Token>>, gradient: Option<Gradient> },
-    Product { x: Signal, factors: Vec<Signal>, gradient: Option<Gradient> },
-    Concat,
+    Sum { rule: sum::Rule, x: Signal, branches: Vec<Signal>, output: Signal, maps: Vec<Matrix2<f64>> },
+    Product { x: Signal, factors: Vec<Signal>, output: Signal, maps: Vec<Matrix2<f64>> },
+    Concat { x: Signal, parts: Vec<Signal>, output: Signal, maps: Vec<Matrix2<f64>> },
     Mixture { routing: Arc<Routing>, x: Signal, expert: Signal, router_gradient: Option<Gradient> },
-    Exchangeable(Box<exchangeable::Attended>),
-    Gram(Box<gram::Attended>),
+    Attention(Box<Attended>, Signal),
 }
 
 impl Moments {
@@ -62,6 +66,7 @@ impl Moments {
             overlaps: HashMap::new(),
             routings: Vec::new(),
             experts: 1.0,
+            splits: Vec::new(),
             rows: Rows::default(),
         }
     }
@@ -69,17 +74,25 @@ impl Moments {
     /// The signal at the start of a stream.
     pub(crate) fn enter(&mut self, source: &Source, seq_len: usize) -> Signal {
         let stream = self.streams.len().saturating_sub(1);
+        let exchangeable = |(domain, signal)| (Domain::Exchangeable(domain), signal);
         let (domain, signal) = match (&self.domain, source) {
-            (Domain::Gram, Source::Gaussian(gaussian)) => return positions::gaussian_source(gaussian, seq_len),
-            (Domain::Gram, Source::Embedding(embedding)) => return positions::embedded(embedding, &self.ids[stream]),
-            (Domain::Exchangeable(_), Source::Gaussian(gaussian)) => embedding::gaussian_source(gaussian, seq_len),
+            (Domain::Gram, Source::Gaussian(gaussian)) => (Domain::Gram, positions::gaussian_source(gaussian, seq_len)),
+            (Domain::Gram, Source::Embedding(embedding)) => {
+                (Domain::Gram, positions::embedded(embedding, &self.ids[stream]))
+            }
+            (Domain::Exchangeable(_), Source::Gaussian(gaussian)) => {
+                exchangeable(embedding::gaussian_source(gaussian, seq_len))
+            }
             (Domain::Exchangeable(_), Source::Embedding(embedding)) => {
                 let Ids::PowerLaw(law) = &embedding.ids else { unreachable!("given ids take the Gram domain") };
-                embedding::source(embedding, *law, seq_len)
+                exchangeable(embedding::source(embedding, *law, seq_len))
             }
         };
-        self.domain = Domain::Exchangeable(domain);
-        signal
+        self.domain = domain;
+        let squares = self.domain.mean_square(&signal, 0.0);
+        let drawn = signal.token().entry_variance * levels_covariance(1.0, self.domain.shared(&signal), squares);
+        let scale = signal.fluctuation.scale;
+        Signal { fluctuation: Fluctuation { scale, ..Fluctuation::drawn(drawn) }, ..signal }
     }
 
     fn tells(&self, at: &Site) -> bool {
@@ -176,12 +189,7 @@ impl Moments {
             Component::Prepend(prepend) => self.write_weight(at, &prepend.token, gradient.token().ln_second),
             Component::Norm(norm) => {
                 if norm.has_own_gains() {
-                    let normed = self.domain.apply(&norm::Rule::new(&Norm { gain: 1.0, ..*norm }), x);
-                    let aligned = norm::aligned(normed.token(), gradient.token());
-                    let together = self.domain.mean_gradient_cosine(gradient);
-                    let others = self.domain.length(x.tokens.len()) - 1.0;
-                    let coupling = aligned * (1.0 + others * together).max(0.0);
-                    let ln_gradient = self.domain.ln_collected(&normed, &Gradient { coupling, ..gradient.clone() });
+                    let ln_gradient = norm::ln_gain_gradient(norm, &self.domain, x, gradient);
                     self.write_weight(at, &Tensor { name: at.gain(), init: Init::Zero }, ln_gradient);
                 }
             }
@@ -197,27 +205,16 @@ impl Moments {
         parts: Vec<Signal>,
     ) -> (Signal, Kept) {
         let parts: [Signal; 3] = parts.try_into().expect("attention has the parts query, key, value");
-        let tells = self.sites == Sites::All && !at.recomputing();
         let length = self.domain.length(parts[1].tokens.len());
         let overlaps = self.overlaps.entry(length as usize).or_insert_with(|| Overlaps::new(length));
-        let (output, probabilities, caveat, kept) = match &self.domain {
-            Domain::Exchangeable(domain) => {
-                let attended = exchangeable::Attended::new(attention, domain, overlaps, x, parts);
-                let probabilities = tells.then(|| attended.probabilities(domain));
-                (attended.output().clone(), probabilities, attended.caveat(), Kept::Exchangeable(Box::new(attended)))
-            }
-            Domain::Gram => {
-                let attended = gram::Attended::new(attention, overlaps, x, parts);
-                let probabilities = tells.then(|| attended.probabilities());
-                (attended.output().clone(), probabilities, attended.caveat(), Kept::Gram(Box::new(attended)))
-            }
-        };
-        self.rows.caveat(at, caveat);
-        if let Some(probabilities) = probabilities {
-            let pooled = Pooled { ends: None, ..self.domain.pool(&probabilities) };
-            self.rows.signal(at.layer(), at.sibling("softmax"), false, pooled);
+        let attended = Attended::new(attention, &self.domain, overlaps, x, parts);
+        self.rows.caveat(at, attended.caveat());
+        if self.sites == Sites::All && !at.recomputing() {
+            let probabilities = attended.probabilities(&self.domain);
+            let pooled = Pooled { ends: None, spread: None, ..self.domain.pool(&probabilities) };
+            self.rows.signal((at.layer(), at.sibling("softmax")), false, pooled, Matrix2::zeros());
         }
-        (output, kept)
+        (attended.output().clone(), Kept::Attention(Box::new(attended), x.clone()))
     }
 }
 
@@ -254,13 +251,23 @@ impl Interpreter for Moments {
     fn seed(&mut self, _: &Site, seed: &GradientSeed, output: &Signal) -> Result<Gradient, PredictError> {
         let count = output.tokens.len();
         let cosines = self.domain.map(count, |_, _, _| seed.correlation);
-        Ok(Gradient::new(vec![TokenGradient::isotropic(0.0); count], cosines))
+        let width = output.token().width;
+        let tokens = vec![TokenGradient::isotropic(0.0); count];
+        let concentration = Concentration::fresh(width);
+        let gradient = Gradient { concentration, ..Gradient::new(tokens, cosines) };
+        let squares = self.domain.mean_gradient_square(&gradient, 0.0);
+        let drawn = levels_covariance(2.0, self.domain.shared_gradient(&gradient), 2.0 * squares) / width;
+        let fluctuation = Fluctuation::drawn(drawn);
+        Ok(Gradient { fluctuation, ..gradient })
     }
 
     fn apply(&mut self, at: &Site, component: &Component, x: Signal) -> Result<(Signal, Kept), PredictError> {
         let Some(rule) = self.rule(component, &x) else {
             return Ok(match component {
-                Component::Convolution(conv) => (convolution::forward(conv, &x), Kept::Convolution { x }),
+                Component::Convolution(conv) => {
+                    let y = convolution::forward(conv, &x);
+                    (y.clone(), Kept::Convolution { x, y })
+                }
                 Component::Prepend(token) => (prepend::forward(token, &x), Kept::Prepend),
                 Component::Linear(_)
                 | Component::Norm(_)
@@ -273,8 +280,7 @@ impl Interpreter for Moments {
         };
         self.rows.caveat(at, rule.caveat(&x.tokens));
         let y = self.domain.apply(rule.as_ref(), &x);
-        let tokens = Arc::clone(&y.tokens);
-        Ok((y, Kept::Apply { rule, x, y: tokens }))
+        Ok((y.clone(), Kept::Apply { rule, x, y }))
     }
 
     fn apply_backward(
@@ -291,9 +297,9 @@ impl Interpreter for Moments {
                 let coupling = if coupled { gradient.coupling } else { 0.0 };
                 Gradient { coupling, ..self.domain.apply_backward(rule.as_ref(), &x, &y, &gradient) }
             }
-            (Component::Convolution(conv), Kept::Convolution { x }) => {
+            (Component::Convolution(conv), Kept::Convolution { x, y }) => {
                 self.write_weights_of(at, component, &x, &gradient);
-                convolution::backward(conv, &x, &gradient)
+                convolution::backward(conv, &x, &y, &gradient)
             }
             (Component::Prepend(token), Kept::Prepend) => {
                 self.write_weight(at, &token.token, gradient.token().ln_second);
@@ -306,42 +312,45 @@ impl Interpreter for Moments {
     fn fork(&mut self, _: &Site, input: &Signal) -> Signal {
         let tokens = input.tokens.iter().map(|token| Token { sensitivity: 1.0, ..*token }).collect();
         let concentration = Concentration { inherited: 1.0, ..input.concentration };
-        Signal { tokens: Arc::new(tokens), concentration, ..input.clone() }
+        Signal { tokens: Arc::new(tokens), concentration, fluctuation: input.fluctuation.forked(), ..input.clone() }
     }
 
     fn merge(&mut self, at: &Site, fan: Fan, x: Signal, parts: Vec<Signal>) -> Result<(Signal, Kept), PredictError> {
-        let inherit = |mut tokens: Vec<Token>| {
-            for (token, x) in tokens.iter_mut().zip(x.tokens.iter()) {
-                token.sensitivity *= x.sensitivity;
-            }
-            Arc::new(tokens)
+        // What the parts have from the fork, the fork has from the one before.
+        let before = x.clone();
+        let inherit = |mut y: Signal| {
+            let scaled =
+                |(token, x): (&Token, &Token)| Token { sensitivity: token.sensitivity * x.sensitivity, ..*token };
+            y.tokens = Arc::new(y.tokens.iter().zip(before.tokens.iter()).map(scaled).collect());
+            y.concentration.inherited *= before.concentration.inherited;
+            y.fluctuation.kept *= before.fluctuation.kept;
+            y
         };
         Ok(match fan {
             Fan::Sum(sum) => {
                 let rule = sum::Rule::new(sum);
                 let tokens: Vec<Token> =
                     x.tokens.iter().zip(by_position(&parts)).map(|(x, parts)| rule.token(x, &parts)).collect();
-                let y = rule.signal(&self.domain, x.concentration, &parts, tokens);
-                let output = Arc::clone(&y.tokens);
-                (y, Kept::Sum { rule, x, branches: parts, output, gradient: None })
+                let (y, maps) = rule.signal(&self.domain, &x, &parts, tokens);
+                let output = y.clone();
+                (y, Kept::Sum { rule, x, branches: parts, output, maps })
             }
             Fan::Product(_) => {
                 let tokens: Vec<Token> = by_position(&parts).iter().map(|factors| product::token(factors)).collect();
                 let cosines = product::cosines(&self.domain, &x, &parts);
-                let tokens = inherit(tokens);
-                let y = Signal { tokens, ..Signal::new(vec![*parts[0].token()], cosines) };
-                let cosine = |signal: &Signal| self.domain.mean_cosine(signal);
-                let mut concentration = product::concentration(&parts, &y, &cosine);
-                concentration.inherited *= x.concentration.inherited;
-                (Signal { concentration, ..y }, Kept::Product { x, factors: parts, gradient: None })
+                let y = Signal::new(tokens, cosines);
+                let (fluctuation, maps) = product::fluctuation(&self.domain, &x, &parts, &y);
+                let concentration = product::concentration(&parts, &y, &|signal| self.domain.mean_cosine(signal));
+                let y = Signal { concentration, fluctuation, ..y };
+                (inherit(y.clone()), Kept::Product { x, factors: parts, output: y, maps })
             }
             Fan::Concat(concat) => {
-                let y = concat::forward(concat, &self.domain, &parts);
-                (Signal { tokens: inherit(y.tokens.to_vec()), ..y }, Kept::Concat)
+                let (y, maps) = concat::forward(concat, &self.domain, &x, &parts);
+                (inherit(y.clone()), Kept::Concat { x, parts, output: y, maps })
             }
             Fan::Attention(attention) => {
                 let (output, kept) = self.attend(at, attention, &x, parts);
-                (Signal { tokens: inherit(output.tokens.to_vec()), ..output }, kept)
+                (inherit(output), kept)
             }
             Fan::Mixture(mixture) => {
                 let routing = self.routing(mixture, &x);
@@ -354,11 +363,13 @@ impl Interpreter for Moments {
                 let cosines = self.domain.map(expert.tokens.len(), |_, _, place| {
                     expert.cosines[place] * routing.overlap(x.cosines[place]) / routing.own()
                 });
-                let tokens = inherit(tokens.collect());
-                (
-                    Signal { tokens, cosines: Arc::new(cosines), ..expert.clone() },
-                    Kept::Mixture { routing, x, expert, router_gradient: None },
-                )
+                let y = Signal { tokens: Arc::new(tokens.collect()), cosines: Arc::new(cosines), ..expert.clone() };
+                // Tokens of different experts have different weights.
+                let squares = self.domain.mean_square(&y, 0.0);
+                let entries = levels_covariance(2.0, self.domain.shared(&y), 2.0 * squares) / y.token().width;
+                let fluctuation = Fluctuation { entries, centred: entries[(1, 1)], ..expert.fluctuation };
+                let y = Signal { fluctuation, ..y };
+                (inherit(y), Kept::Mixture { routing, x, expert, router_gradient: None })
             }
         })
     }
@@ -370,21 +381,28 @@ impl Interpreter for Moments {
         kept: &mut Kept,
         gradient: Gradient,
     ) -> Result<Vec<Gradient>, PredictError> {
+        self.splits.push(gradient.clone());
         Ok(match (fan, kept) {
-            (Fan::Sum(_), Kept::Sum { rule, branches, output, gradient: kept, .. }) => {
+            (Fan::Sum(_), Kept::Sum { rule, branches, output, maps, .. }) => {
                 let positions = by_position(branches);
-                let part = |index| {
-                    let tokens = positions.iter().zip(output.iter()).zip(gradient.tokens.iter());
+                let part = |index: usize| {
+                    let tokens = positions.iter().zip(output.tokens.iter()).zip(gradient.tokens.iter());
                     let tokens = tokens.map(|((parts, output), g)| rule.split(index, parts, output, g)).collect();
-                    Gradient { tokens: Arc::new(tokens), cosines: Arc::clone(&gradient.cosines), coupling: 0.0 }
+                    let concentration = Concentration { inherited: 1.0, ..gradient.concentration };
+                    Gradient {
+                        tokens: Arc::new(tokens),
+                        cosines: Arc::clone(&gradient.cosines),
+                        coupling: 0.0,
+                        concentration,
+                        fluctuation: rule.dropped(index, gradient.fluctuation.forked()),
+                        response: maps[index] * gradient.response,
+                    }
                 };
-                let parts = (0..branches.len()).map(part).collect();
-                *kept = Some(gradient);
-                parts
+                (0..branches.len()).map(part).collect()
             }
-            (Fan::Product(_), Kept::Product { factors, gradient: kept, .. }) => {
+            (Fan::Product(_), Kept::Product { factors, maps, .. }) => {
                 let positions = by_position(factors);
-                let part = |index| {
+                let part = |index: usize| {
                     let tokens = positions.iter().zip(gradient.tokens.iter());
                     let tokens: Vec<TokenGradient> =
                         tokens.map(|(factors, g)| product::split(factors, index, g)).collect();
@@ -392,29 +410,21 @@ impl Interpreter for Moments {
                         let others = factors.iter().enumerate().filter(|(i, _)| *i != index);
                         gradient.cosines[place] * others.map(|(_, factor)| factor.cosines[place]).product::<f64>()
                     });
-                    Gradient::new(tokens, cosines)
+                    let concentration = Concentration { inherited: 1.0, ..gradient.concentration };
+                    let part = Gradient { concentration, ..Gradient::new(tokens, cosines) };
+                    let fluctuation = product::split_fluctuation(&self.domain, factors, index, &gradient, &part);
+                    Gradient { fluctuation, response: maps[index].transpose() * gradient.response, ..part }
                 };
-                let parts = (0..factors.len()).map(part).collect();
-                *kept = Some(gradient);
-                parts
+                (0..factors.len()).map(part).collect()
             }
-            (Fan::Concat(concat), Kept::Concat) => concat::split(concat, &gradient),
-            (Fan::Attention(attention), Kept::Exchangeable(attended)) => {
-                let Domain::Exchangeable(domain) = &self.domain else { unreachable!("the domain does not change") };
+            (Fan::Concat(concat), Kept::Concat { parts, maps, .. }) => concat::split(concat, parts, maps, &gradient),
+            (Fan::Attention(attention), Kept::Attention(attended, _)) => {
                 if self.sites == Sites::All && at.is_observed() {
                     let backward = attended.probabilities_backward(attention, &gradient);
-                    let pooled = Pooled { ends: None, ..self.domain.pool_gradient(&backward) };
-                    self.rows.gradient(&at.sibling("softmax"), pooled);
+                    let pooled = Pooled { ends: None, spread: None, ..self.domain.pool_gradient(&backward) };
+                    self.rows.gradient(&at.sibling("softmax"), pooled, Vector2::zeros());
                 }
-                attended.split(attention, domain, &gradient).into()
-            }
-            (Fan::Attention(attention), Kept::Gram(attended)) => {
-                if self.sites == Sites::All && at.is_observed() {
-                    let backward = attended.probabilities_backward(attention, &gradient);
-                    let pooled = Pooled { ends: None, ..self.domain.pool_gradient(&backward) };
-                    self.rows.gradient(&at.sibling("softmax"), pooled);
-                }
-                attended.split(attention, &gradient).into()
+                attended.split(attention, &self.domain, &gradient).into()
             }
             (Fan::Mixture(mixture), Kept::Mixture { routing, x, expert, router_gradient }) => {
                 let overlap = |place: usize| routing.overlap(x.cosines[place]) / routing.own();
@@ -435,7 +445,12 @@ impl Interpreter for Moments {
                 let tokens = gradient.tokens.iter().map(|token| token.scaled(ln_scale + routing.own().ln()));
                 let cosines = self.domain.map(x.tokens.len(), |_, _, place| gradient.cosines[place] * overlap(place));
                 self.experts *= mixture.n_experts as f64;
-                vec![Gradient::new(tokens.collect(), cosines)]
+                vec![Gradient {
+                    concentration: Concentration { inherited: 1.0, ..gradient.concentration },
+                    fluctuation: gradient.fluctuation.forked(),
+                    response: gradient.response,
+                    ..Gradient::new(tokens.collect(), cosines)
+                }]
             }
             (Fan::Sum(_) | Fan::Product(_) | Fan::Concat(_) | Fan::Attention(_) | Fan::Mixture(_), _) => {
                 unreachable!("merge keeps what fits the fan")
@@ -448,37 +463,56 @@ impl Interpreter for Moments {
             self.experts /= mixture.n_experts as f64;
             parts.push(router.clone());
         }
+        let gradient = self.splits.pop().expect("what joins was split");
         let count = parts[0].tokens.len();
         let mut tokens = Vec::with_capacity(count);
-        let mut weights = Vec::with_capacity(count);
+        let mut roots = Vec::with_capacity(count);
         for i in 0..count {
             let at: Vec<TokenGradient> = parts.iter().map(|part| part.tokens[i]).collect();
             let (token, weight) = match &kept {
-                Kept::Sum { rule, x, branches, output, gradient: Some(gradient) } => {
+                Kept::Sum { rule, x, branches, output, .. } => {
                     let branches: Vec<Token> = branches.iter().map(|branch| branch.tokens[i]).collect();
-                    rule.join(&x.tokens[i], &branches, &output[i], &gradient.tokens[i], &at)
+                    rule.join(&x.tokens[i], &branches, &output.tokens[i], &gradient.tokens[i], &at)
                 }
-                Kept::Product { x, factors, gradient: Some(gradient) } => {
+                Kept::Product { x, factors, .. } => {
                     let factors: Vec<Token> = factors.iter().map(|factor| factor.tokens[i]).collect();
                     product::join(&x.tokens[i], &factors, &gradient.tokens[i], &at)
                 }
-                Kept::Exchangeable(_) | Kept::Gram(_) | Kept::Concat | Kept::Mixture { .. } => TokenGradient::join(&at),
-                Kept::Sum { .. }
-                | Kept::Product { .. }
-                | Kept::Apply { .. }
-                | Kept::Convolution { .. }
-                | Kept::Prepend => {
-                    unreachable!("split has left its gradient")
-                }
+                Kept::Attention(..) | Kept::Concat { .. } | Kept::Mixture { .. } => TokenGradient::join(&at),
+                Kept::Apply { .. } | Kept::Convolution { .. } | Kept::Prepend => unreachable!("no fan"),
             };
             tokens.push(token);
-            weights.push(weight.into_iter().map(f64::sqrt).collect::<Vec<f64>>());
+            roots.push(weight.into_iter().map(f64::sqrt).collect::<Vec<f64>>());
         }
         let cosines = self.domain.map(count, |i, j, place| {
-            let weights = weights[i].iter().zip(&weights[j]);
-            weights.zip(&parts).map(|((a, b), part)| a * b * part.cosines[place]).sum()
+            let roots = roots[i].iter().zip(&roots[j]);
+            roots.zip(&parts).map(|((a, b), part)| a * b * part.cosines[place]).sum()
         });
-        Ok(Gradient::new(tokens, cosines))
+        let shares = weights(&parts);
+        let (x, fork) = match &kept {
+            Kept::Sum { x, branches: parts, output, maps, .. }
+            | Kept::Product { x, factors: parts, output, maps }
+            | Kept::Concat { x, parts, output, maps } => (x, Some(Fork { x, parts, maps, output })),
+            Kept::Attention(_, x) | Kept::Mixture { x, .. } => (x, None),
+            Kept::Apply { .. } | Kept::Convolution { .. } | Kept::Prepend => unreachable!("no fan"),
+        };
+        let width = x.token().width;
+        let concentration = Domain::joined_concentration(&parts, gradient.concentration, width);
+        let terms: Vec<Term> = parts
+            .iter()
+            .zip(&shares)
+            .map(|(part, &share)| Term { share, cosines: &part.cosines, fluctuation: part.fluctuation })
+            .collect();
+        let levels: Vec<f64> = tokens.iter().map(|token| token.ln_second).collect();
+        let (fluctuation, _) = self.domain.joined(gradient.fluctuation, &terms, &levels, &cosines, width);
+        let (fluctuation, response) = match fork {
+            Some(fork) => {
+                let met = fluctuation.met(fork.fresh(&shares), gradient.response);
+                (met, fork.response(&gradient, &parts, &shares))
+            }
+            None => (fluctuation, parts.iter().zip(&shares).map(|(part, share)| part.response * *share).sum()),
+        };
+        Ok(Gradient { concentration, fluctuation, response, ..Gradient::new(tokens, cosines) })
     }
 
     fn accumulate(&mut self, sum: Gradient, more: Gradient) -> Result<Gradient, PredictError> {
@@ -489,7 +523,10 @@ impl Interpreter for Moments {
         let cosines = self.domain.map(joined.len(), |i, j, place| {
             (0..2).map(|p| (joined[i].1[p] * joined[j].1[p]).sqrt() * parts[p].cosines[place]).sum()
         });
-        Ok(Gradient::new(joined.into_iter().map(|(token, _)| token).collect(), cosines))
+        let larger = usize::from(weights(&parts)[1] > 0.5);
+        let Gradient { concentration, fluctuation, response, .. } = parts[larger];
+        let tokens = joined.into_iter().map(|(token, _)| token).collect();
+        Ok(Gradient { concentration, fluctuation, response, ..Gradient::new(tokens, cosines) })
     }
 
     /// All experts are alike.
@@ -499,7 +536,9 @@ impl Interpreter for Moments {
 
     fn observe(&mut self, at: &Site, signal: &Signal) {
         if self.tells(at) {
-            self.rows.signal(at.layer(), at.to_string(), at.is_stream_site(), self.domain.pool(signal));
+            self.rows.caveat(at, signal.fluctuation.caveat().filter(|_| at.is_stream_site()));
+            let pooled = self.domain.pool(signal);
+            self.rows.signal((at.layer(), at.to_string()), at.is_stream_site(), pooled, signal.fluctuation.total());
         }
     }
 
@@ -508,7 +547,8 @@ impl Interpreter for Moments {
             let pooled = self.domain.pool_gradient(gradient);
             // One expert has its part of what reaches all.
             let ln_part = if at.expert().is_some() { -self.experts.ln() } else { 0.0 };
-            self.rows.gradient(&at.to_string(), Pooled { ln_unit: pooled.ln_unit + ln_part, ..pooled });
+            let pooled = Pooled { ln_unit: pooled.ln_unit + ln_part, ..pooled };
+            self.rows.gradient(&at.to_string(), pooled, gradient.response);
         }
     }
 

@@ -10,7 +10,7 @@ use super::{AVERAGES, ln, std_error};
 use crate::agreement::Comparison;
 
 /// Columns of [`sites_csv`].
-const SITE_COLUMNS: [&str; 13] = [
+const SITE_COLUMNS: [&str; 15] = [
     "layer",
     "site",
     "mean",
@@ -24,6 +24,8 @@ const SITE_COLUMNS: [&str; 13] = [
     "variance_last",
     "grad_variance_first",
     "grad_variance_last",
+    "ln_variance_std",
+    "ln_grad_variance_std",
 ];
 
 /// Columns of [`weights_csv`].
@@ -36,7 +38,7 @@ const COMPARISON_COLUMNS: [&str; 9] =
 /// All moments of all sites, in order of depth.
 pub fn sites_csv(table: &SiteTable, out: &mut dyn Write) -> io::Result<()> {
     write_rows(out, &SITE_COLUMNS, |writer| {
-        let (averages, ends) = Quantity::ALL.split_at(AVERAGES);
+        let (averages, others) = Quantity::ALL.split_at(AVERAGES);
         for row in &table.sites {
             writer.write_field(row.layer.to_string())?;
             writer.write_field(&row.site)?;
@@ -46,7 +48,7 @@ pub fn sites_csv(table: &SiteTable, out: &mut dyn Write) -> io::Result<()> {
             for quantity in [Quantity::Variance, Quantity::GradVariance] {
                 writer.write_field(float(ln(row.value(quantity))))?;
             }
-            for &quantity in ends {
+            for &quantity in others {
                 writer.write_field(text(row.value(quantity)))?;
             }
             writer.write_record(None::<&[u8]>)?;
@@ -128,8 +130,8 @@ mod tests {
     fn table(variance: Number) -> SiteTable {
         let cell = |value: f64| Some(Cell::exact(value));
         let averages = [cell(0.0), Some(Cell::exact(variance)), None, cell(2.0), None];
-        let ends = [cell(1.0), cell(2.0), cell(4.0), None];
-        let cells = *averages.iter().chain(&ends).copied().collect::<Vec<_>>().as_array().expect("nine cells");
+        let others = [cell(1.0), cell(2.0), cell(4.0), None, cell(0.5), None];
+        let cells = *averages.iter().chain(&others).copied().collect::<Vec<_>>().as_array().expect("all cells");
         SiteTable {
             sites: vec![SiteRow { layer: -1, site: "embeddings".to_owned(), is_stream_site: true, cells }],
             weights: vec![WeightRow {
@@ -152,8 +154,9 @@ mod tests {
         assert_eq!(
             written(|out| sites_csv(&table(1.0.into()), out)),
             "layer,site,mean,variance,token_correlation,grad_variance,grad_token_correlation,\
-             ln_variance,ln_grad_variance,variance_first,variance_last,grad_variance_first,grad_variance_last\n\
-             -1,embeddings,0,1,,2,,0,0.6931471805599453,1,2,4,\n"
+             ln_variance,ln_grad_variance,variance_first,variance_last,grad_variance_first,grad_variance_last,\
+             ln_variance_std,ln_grad_variance_std\n\
+             -1,embeddings,0,1,,2,,0,0.6931471805599453,1,2,4,,0.5,\n"
         );
     }
 

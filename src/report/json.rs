@@ -93,6 +93,8 @@ struct SiteJson<'a> {
     variance_last: Option<f64>,
     grad_variance_first: Option<f64>,
     grad_variance_last: Option<f64>,
+    ln_variance_std: Option<f64>,
+    ln_grad_variance_std: Option<f64>,
 }
 
 impl<'a> SiteJson<'a> {
@@ -112,6 +114,8 @@ impl<'a> SiteJson<'a> {
             variance_last: value(Quantity::VarianceLast),
             grad_variance_first: value(Quantity::GradVarianceFirst),
             grad_variance_last: value(Quantity::GradVarianceLast),
+            ln_variance_std: value(Quantity::LnVarianceStd),
+            ln_grad_variance_std: value(Quantity::LnGradVarianceStd),
         }
     }
 }

@@ -22,13 +22,30 @@ const STYLE: TableStyle = TableStyle::new().header_separator(LineStyle::none().f
 
 /// The moments of the sites, averaged over positions.
 pub fn sites_table(table: &SiteTable, out: &mut dyn Write) -> io::Result<()> {
-    let header = ["site", "mean", "variance", "token corr", "grad var", "grad corr"];
+    let header = ["site", "mean", "variance", "±", "token corr", "grad var", "±", "grad corr"];
     let rows = table.sites.iter().map(|row| {
-        let mut cells = vec![row.site.clone()];
-        cells.extend(Quantity::ALL[..AVERAGES].iter().map(|&quantity| blank_or(row.value(quantity))));
-        (row.layer, cells)
+        let cells = |quantity| match quantity {
+            Quantity::Variance => vec![blank_or(row.value(quantity)), band(row.value(Quantity::LnVarianceStd))],
+            Quantity::GradVariance => vec![blank_or(row.value(quantity)), band(row.value(Quantity::LnGradVarianceStd))],
+            _ => vec![blank_or(row.value(quantity))],
+        };
+        let site = std::iter::once(row.site.clone());
+        (row.layer, site.chain(Quantity::ALL[..AVERAGES].iter().copied().flat_map(cells)).collect())
     });
-    selected_table(&header, rows.collect(), out)
+    selected_table(&header, rows.collect(), out)?;
+    writeln!(out, "(±: how far one initialisation strays, one standard deviation)")
+}
+
+/// The standard deviation of a logarithm as a percentage or, where that says little, as a factor.
+fn band(std: Option<Number>) -> String {
+    /// Beyond, one network lies well off the middle of e^−std and e^std.
+    const LARGEST_PERCENTAGE: f64 = 0.3;
+    match std.map(|std| std.value()) {
+        None => String::new(),
+        Some(std) if std < 5e-4 => "0 %".to_owned(),
+        Some(std) if std < LARGEST_PERCENTAGE => format!("{:.1} %", 100.0 * std),
+        Some(std) => format!("×{:.2}", std.exp()),
+    }
 }
 
 /// The weight tensors and their gradients.
@@ -194,7 +211,7 @@ mod tests {
     #[test]
     fn short_stacks_are_shown_whole() {
         let text = shown(12);
-        assert_eq!(text.lines().count(), 2 + 13, "{text}");
+        assert_eq!(text.lines().count(), 2 + 13 + 1, "{text}");
         assert!(!text.contains("hidden"));
     }
 

@@ -37,14 +37,18 @@ mod table;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use nalgebra::Vector2;
 use sigprop_stack::Activation;
 
 use self::function::homogeneous;
 use self::kernel::closed;
-use self::profile::Profile;
+use self::profile::{Covariance, Profile};
 use self::table::Table;
 use super::PairRule;
-use crate::domain::{Concentration, GradientPairMap, PairMap, Signal};
+use crate::domain::{
+    Concentration, Domain, Fluctuation, Gradient, GradientPairMap, PairMap, Signal, levels_covariance, levels_map,
+    square,
+};
 use crate::moments::{Token, TokenGradient, ln_correction, width_caveat};
 
 /// Profiles and tables already integrated: blocks of one kind meet nearly the same scale again and again.
@@ -156,6 +160,12 @@ impl Rule {
         })
     }
 
+    /// dc'/dc at the mean cosine.
+    fn cosine_slope(&self, domain: &Domain, x: &Signal) -> f64 {
+        let profile = &self.profiles[0].profile;
+        profile.slope() * profile.cosines(domain.mean_cosine(x)).1
+    }
+
     /// σ², √E φ², √E φ'² of a token, where σ² is a number.
     fn moments(&self, x: &Token) -> (f64, f64, f64) {
         let q = match homogeneous(self.activation) {
@@ -224,6 +234,69 @@ impl PairRule for Rule {
         }
     }
 
+    fn concentration_backward(
+        &self,
+        x: &Signal,
+        gradient: &Gradient,
+        mean_cosine: &dyn Fn(&Signal) -> f64,
+    ) -> Concentration {
+        let kept = self.profiles[0].profile.cosines(mean_cosine(x)).1;
+        let Concentration { total, inherited } = gradient.concentration;
+        let fresh = x.token().width.recip();
+        Concentration { total: kept * kept * (total - fresh).max(0.0) + fresh, inherited: kept * inherited }
+    }
+
+    fn fluctuation(&self, domain: &Domain, x: &Signal, y: &Signal) -> Fluctuation {
+        let profile = &self.profiles[0].profile;
+        let concentration = (x.concentration.total - x.token().width.recip()).max(0.0);
+        let alike = |squares: Covariance| {
+            domain.pair_average(y.levels(), squares.own, |place| squares.at(x.cosines[place], concentration))
+        };
+        let (before, after) = (domain.shared(x), domain.shared(y));
+        // What a sum over tokens has of the mean of φ, and of what is linear in the sum of the arguments.
+        let constant = ratio(profile.mean * profile.mean, after).min(1.0);
+        let kurtosis = 2.0 * (1.0 - constant) * (1.0 + constant);
+        let drawn = levels_covariance(kurtosis, after, alike(profile.squares)) / x.token().width;
+        let map = levels_map(profile.sensitivity, ratio(before * self.cosine_slope(domain, x), after));
+        let kept = map * x.fluctuation.scale * map.transpose();
+        Fluctuation {
+            scale: kept,
+            entries: drawn,
+            centred: alike(profile.centred_squares) / x.token().width,
+            map,
+            fresh: drawn - map * x.fluctuation.entries * map.transpose(),
+            kept: map * x.fluctuation.kept,
+        }
+    }
+
+    fn response(&self, _: &Signal) -> Vector2<f64> {
+        Vector2::new(0.0, self.profiles[0].profile.exponent)
+    }
+
+    fn fluctuation_backward(&self, domain: &Domain, x: &Signal, gradient: &Gradient) -> Fluctuation {
+        // Entries are drawn apart, from what strays in common.
+        let drawn_from = |concentration: Concentration| (concentration.total - x.token().width.recip()).max(0.0);
+        // Of the gradient's entries and of the derivatives they are multiplied with.
+        let squares = self.profiles[0].profile.derivative_squares;
+        let product = |entries: f64, derivatives: f64| (1.0 + 2.0 * entries) * (1.0 + derivatives) - 1.0;
+        let alike = domain.pair_average(gradient.levels(), product(1.0, squares.own), |place| {
+            let entries = square(gradient.cosines[place], drawn_from(gradient.concentration));
+            product(entries, squares.at(x.cosines[place], drawn_from(x.concentration)))
+        });
+        let mean = domain.mean_cosine(x);
+        let before = domain.shared_gradient(gradient);
+        let alone = domain.length(x.tokens.len()).recip();
+        let after = alone + self.profiles[0].profile.cosines(mean).1 * (before - alone);
+        let kurtosis = product(1.0, squares.at(mean, drawn_from(x.concentration)));
+        let map = levels_map(1.0, domain.alike_map(x.tokens.len(), before, after));
+        Fluctuation {
+            scale: map * gradient.fluctuation.scale * map.transpose(),
+            entries: levels_covariance(kurtosis, after, alike) / x.token().width,
+            kept: map * gradient.fluctuation.kept,
+            ..gradient.fluctuation
+        }
+    }
+
     fn caveat(&self, x: &[Token]) -> Option<(&'static str, String)> {
         /// Dropout of 10 % on Gaussian entries stays below.
         const KURTOSIS_TOLERANCE: f64 = 0.5;
@@ -242,4 +315,9 @@ impl PairRule for Rule {
         }
         width_caveat(&x[0])
     }
+}
+
+/// `a`/`b`, 0 where there is nothing to compare.
+fn ratio(a: f64, b: f64) -> f64 {
+    if b > 0.0 { a / b } else { 0.0 }
 }

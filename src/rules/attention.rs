@@ -1,17 +1,102 @@
 //! Multi-head softmax attention, from the states of queries, keys and values; one file per token domain.
 
 mod averages;
-pub(crate) mod exchangeable;
-pub(crate) mod gram;
+mod exchangeable;
+mod fluctuation;
+mod gram;
 mod matrix;
 
 use sigprop_stack::Attention;
 
+use self::fluctuation::Strayed;
+use super::softmax::Overlaps;
+use crate::domain::{Domain, Gradient, Signal};
 use crate::quadrature::gaussian_nodes;
 
 /// Score variance up to which the rules were sampled (single heads, project notes; this project's own
 /// twins: whole attention to about 1, softmax to 16).
 const SHARPEST_SAMPLED: f64 = 16.0;
+
+/// What the forward pass of one attention leaves for its backward pass.
+pub(crate) struct Attended {
+    core: Core,
+    strayed: Strayed,
+    output: Signal,
+}
+
+/// As the token domain has it.
+enum Core {
+    Exchangeable(Box<exchangeable::Attended>),
+    Gram(Box<gram::Attended>),
+}
+
+impl Attended {
+    /// From the common input and the queries, keys and values.
+    pub(crate) fn new(
+        attention: &Attention,
+        domain: &Domain,
+        overlaps: &mut Overlaps,
+        input: &Signal,
+        parts: [Signal; 3],
+    ) -> Self {
+        let value = parts[2].clone();
+        let (core, output) = match domain {
+            Domain::Exchangeable(domain) => {
+                let attended = exchangeable::Attended::new(attention, domain, overlaps, input, parts);
+                let output = attended.output().clone();
+                (Core::Exchangeable(Box::new(attended)), output)
+            }
+            Domain::Gram => {
+                let attended = gram::Attended::new(attention, overlaps, input, parts);
+                let output = attended.output().clone();
+                (Core::Gram(Box::new(attended)), output)
+            }
+        };
+        let fluctuation = fluctuation::forward(domain, &value, &output);
+        let strayed = Strayed { map: fluctuation.map, shared: domain.shared(input) };
+        Self { core, strayed, output: Signal { fluctuation, ..output } }
+    }
+
+    /// The heads' outputs.
+    pub(crate) fn output(&self) -> &Signal {
+        &self.output
+    }
+
+    /// Why the rule is not exact here, if it is not.
+    pub(crate) fn caveat(&self) -> Option<(&'static str, String)> {
+        match &self.core {
+            Core::Exchangeable(attended) => attended.caveat(),
+            Core::Gram(attended) => attended.caveat(),
+        }
+    }
+
+    /// The attention probabilities, one row per query with an entry per key, those out of sight being zero.
+    pub(crate) fn probabilities(&self, domain: &Domain) -> Signal {
+        match (&self.core, domain) {
+            (Core::Exchangeable(attended), Domain::Exchangeable(domain)) => attended.probabilities(domain),
+            (Core::Gram(attended), Domain::Gram) => attended.probabilities(),
+            _ => unreachable!("the domain does not change"),
+        }
+    }
+
+    /// The gradient at the probabilities, from that at the output.
+    pub(crate) fn probabilities_backward(&self, attention: &Attention, gradient: &Gradient) -> Gradient {
+        match &self.core {
+            Core::Exchangeable(attended) => attended.probabilities_backward(attention, gradient),
+            Core::Gram(attended) => attended.probabilities_backward(attention, gradient),
+        }
+    }
+
+    /// The gradients at queries, keys and values.
+    pub(crate) fn split(&self, attention: &Attention, domain: &Domain, gradient: &Gradient) -> [Gradient; 3] {
+        let parts = match (&self.core, domain) {
+            (Core::Exchangeable(attended), Domain::Exchangeable(domain)) => attended.split(attention, domain, gradient),
+            (Core::Gram(attended), Domain::Gram) => attended.split(attention, gradient),
+            _ => unreachable!("the domain does not change"),
+        };
+        fluctuation::backward(domain, attention, gradient, &self.strayed, parts)
+    }
+}
 
 /// Scores before the softmax, cap included.
 #[derive(Clone, Copy, Debug)]

@@ -18,9 +18,10 @@
 //!
 //! Ours.
 
+use nalgebra::Matrix2;
 use sigprop_stack::Concat;
 
-use crate::domain::{Domain, Gradient, Signal};
+use crate::domain::{Domain, Fluctuation, Gradient, Signal, Term};
 use crate::moments::{Token, TokenGradient, ln_sum, share};
 
 /// Features a part takes in the output.
@@ -28,7 +29,8 @@ fn width(concat: &Concat, index: usize, part: &Token) -> f64 {
     if concat.parts[index].shared { concat.n_heads as f64 * part.width } else { part.width }
 }
 
-pub(crate) fn forward(concat: &Concat, domain: &Domain, parts: &[Signal]) -> Signal {
+/// The output from the common input and the parts, and how the deviations of each part reach it.
+pub(crate) fn forward(concat: &Concat, domain: &Domain, x: &Signal, parts: &[Signal]) -> (Signal, Vec<Matrix2<f64>>) {
     let widths: Vec<f64> = parts.iter().enumerate().map(|(i, part)| width(concat, i, part.token())).collect();
     let total: f64 = widths.iter().sum();
     let count = parts[0].tokens.len();
@@ -51,15 +53,37 @@ pub(crate) fn forward(concat: &Concat, domain: &Domain, parts: &[Signal]) -> Sig
     let cosines = domain.map(count, |i, j, place| {
         amplitudes.iter().zip(parts).map(|(a, part)| a[i] * a[j] * part.cosines[place]).sum()
     });
-    Signal::new(tokens, cosines)
+    let levels: Vec<f64> = tokens.iter().map(|token| token.ln_second).collect();
+    let pooled: Vec<f64> = (0..parts.len()).map(|index| ln_sum((0..count).map(|i| ln_part(index, i)))).collect();
+    let ln_total = ln_sum(pooled.iter().copied());
+    let terms: Vec<Term> = parts
+        .iter()
+        .zip(&pooled)
+        .map(|(part, ln_second)| Term {
+            share: share(*ln_second, ln_total),
+            cosines: &part.cosines,
+            fluctuation: part.fluctuation,
+        })
+        .collect();
+    // Features of their own have no products with others.
+    let (fluctuation, maps) = domain.joined(x.fluctuation, &terms, &levels, &cosines, f64::INFINITY);
+    (Signal { fluctuation, ..Signal::new(tokens, cosines) }, maps)
 }
 
 /// The gradient at the output of every part.
-pub(crate) fn split(concat: &Concat, gradient: &Gradient) -> Vec<Gradient> {
+pub(crate) fn split(concat: &Concat, parts: &[Signal], maps: &[Matrix2<f64>], gradient: &Gradient) -> Vec<Gradient> {
+    let widths: Vec<f64> = parts.iter().enumerate().map(|(i, part)| width(concat, i, part.token())).collect();
+    let total: f64 = widths.iter().sum();
     let part = |index: usize| {
         let heads = if concat.parts[index].shared { concat.n_heads as f64 } else { 1.0 };
         let token = |token: &TokenGradient| TokenGradient::isotropic(token.ln_second + heads.ln());
-        Gradient { tokens: gradient.tokens.iter().map(token).collect::<Vec<_>>().into(), ..gradient.clone() }
+        let fluctuation = gradient.fluctuation.forked();
+        Gradient {
+            tokens: gradient.tokens.iter().map(token).collect::<Vec<_>>().into(),
+            fluctuation: Fluctuation { entries: fluctuation.entries * total / widths[index], ..fluctuation },
+            response: maps[index] * gradient.response,
+            ..gradient.clone()
+        }
     };
     (0..concat.parts.len()).map(part).collect()
 }

@@ -22,9 +22,10 @@
 //!
 //! The linear map's rule, tap by tap.
 
+use nalgebra::Matrix2;
 use sigprop_stack::Convolution;
 
-use crate::domain::{Gradient, Signal, symmetric};
+use crate::domain::{Concentration, Domain, Gradient, Signal, levels_covariance, symmetric};
 use crate::moments::{Token, TokenGradient, share};
 
 pub(crate) fn forward(convolution: &Convolution, x: &Signal) -> Signal {
@@ -41,10 +42,17 @@ pub(crate) fn forward(convolution: &Convolution, x: &Signal) -> Signal {
         let scale_variance = read.iter().sum::<f64>() / (read.len() * read.len()).max(1) as f64;
         Token { scale_variance, sensitivity: 0.0, ..Token::gaussian(width, ln_unit + own.ln()) }
     };
-    Signal::new(own.iter().enumerate().map(token).collect(), cosines)
+    let y = Signal::new(own.iter().enumerate().map(token).collect(), cosines);
+    let squares = Domain::Gram.mean_square(&y, x.concentration.total / convolution.kernel as f64);
+    let drawn = levels_covariance(2.0, Domain::Gram.shared(&y), 2.0 * squares) / width;
+    // What is not bias.
+    let product = 1.0 - bias * own.len() as f64 / own.iter().sum::<f64>().max(f64::MIN_POSITIVE);
+    let common = (product * Domain::Gram.shared(x) / Domain::Gram.shared(&y).max(f64::MIN_POSITIVE)).min(1.0);
+    let map = Matrix2::from_diagonal(&[common, product.max(0.0)].into());
+    Signal { fluctuation: x.fluctuation.redrawn(map, drawn), ..y }
 }
 
-pub(crate) fn backward(convolution: &Convolution, x: &Signal, gradient: &Gradient) -> Gradient {
+pub(crate) fn backward(convolution: &Convolution, x: &Signal, y: &Signal, gradient: &Gradient) -> Gradient {
     let count = x.tokens.len();
     let taps = Taps::new(convolution, count);
     let ln_unit = largest(gradient.tokens.iter().map(|token| token.ln_second));
@@ -56,7 +64,16 @@ pub(crate) fn backward(convolution: &Convolution, x: &Signal, gradient: &Gradien
     };
     let own: Vec<f64> = (0..count).map(|b| cross(b, b)).collect();
     let cosines = symmetric(count, |i, j| ratio(cross(i, j), (own[i] * own[j]).sqrt()));
-    Gradient::new(own.iter().map(|own| TokenGradient::isotropic(ln_unit + own.ln())).collect(), cosines)
+    let back = Gradient::new(own.iter().map(|own| TokenGradient::isotropic(ln_unit + own.ln())).collect(), cosines);
+    let squares = Domain::Gram.mean_gradient_square(&back, gradient.concentration.total / convolution.kernel as f64);
+    let drawn = levels_covariance(2.0, Domain::Gram.shared_gradient(&back), 2.0 * squares) / x.token().width;
+    let fluctuation = gradient.fluctuation.redrawn(Matrix2::identity(), drawn);
+    Gradient {
+        concentration: Concentration::fresh(x.token().width),
+        fluctuation: fluctuation.met(y.fluctuation.fresh, gradient.response),
+        response: y.fluctuation.map.transpose() * gradient.response,
+        ..back
+    }
 }
 
 /// ln E dW².

@@ -15,10 +15,11 @@
 //!
 //! Kedia et al. 2024, appendix on dropout; the 1/width terms are ours.
 
+use nalgebra::Matrix2;
 use sigprop_stack::Dropout;
 
 use super::PairRule;
-use crate::domain::{GradientPairMap, PairMap};
+use crate::domain::{Domain, Fluctuation, Gradient, GradientPairMap, PairMap, Signal};
 use crate::moments::{Token, TokenGradient, ln_correction};
 
 pub(crate) struct Rule {
@@ -64,4 +65,28 @@ impl PairRule for Rule {
     fn cosines_backward<'a>(&'a self, _: &'a [Token], _: &'a [TokenGradient]) -> GradientPairMap<'a> {
         Box::new(|_, _, _, gradient_cosine| gradient_cosine * self.keep)
     }
+
+    fn fluctuation(&self, domain: &Domain, x: &Signal, _: &Signal) -> Fluctuation {
+        let masks = self.odds() * (x.token().kurtosis + 1.0) / x.token().width;
+        masked(domain, x.fluctuation, masks, x.levels())
+    }
+
+    fn fluctuation_backward(&self, domain: &Domain, x: &Signal, gradient: &Gradient) -> Fluctuation {
+        /// E g⁴/E² g² of Gaussian gradients.
+        const FOURTH: f64 = 3.0;
+        masked(domain, gradient.fluctuation, self.odds() * FOURTH / x.token().width, gradient.levels())
+    }
+}
+
+/// Tokens are masked one by one, so that what `masks` add to a token averages out over them; it reaches their sum in
+/// the same measure.
+fn masked(
+    domain: &Domain,
+    x: Fluctuation,
+    masks: f64,
+    levels: impl ExactSizeIterator<Item = f64> + Clone,
+) -> Fluctuation {
+    let added = masks * domain.pair_average(levels, 1.0, |_| 0.0);
+    let (entries, centred) = (x.entries.add_scalar(added), x.centred + added);
+    Fluctuation { entries, centred, fresh: Matrix2::from_element(added), ..x.passed() }
 }

@@ -34,9 +34,10 @@
 
 pub(crate) mod positions;
 
+use nalgebra::Matrix2;
 use sigprop_stack::{Embedding, EmbeddingTerm, Gaussian, PowerLaw, Source};
 
-use crate::domain::{Exchangeable, Gradient, PairClass, Signal};
+use crate::domain::{Exchangeable, Fluctuation, Gradient, PairClass, Signal};
 use crate::moments::Token;
 
 /// P(two different positions lie in the same of two segments).
@@ -125,7 +126,29 @@ pub(crate) fn source(embedding: &Embedding, law: PowerLaw, seq_len: usize) -> (E
         token.mean = mean / second.sqrt();
         crosses = crosses.into_iter().map(|cross| cross / second).collect();
     }
-    (domain, Signal::new(vec![token], crosses))
+    // How many repeats a sequence happens to have.
+    let own: f64 = embedding
+        .terms
+        .iter()
+        .map(|term| match term {
+            EmbeddingTerm::Token { table } => table.init.variance(),
+            EmbeddingTerm::LearnedPosition { .. }
+            | EmbeddingTerm::Constant { .. }
+            | EmbeddingTerm::Segment { .. }
+            | EmbeddingTerm::SinusoidalPosition { .. } => 0.0,
+        })
+        .sum();
+    let others = (1.0 - 1.0 / seq_len) * own / second;
+    let shared = 1.0 / seq_len + (1.0 - 1.0 / seq_len) * domain.mean(&crosses);
+    let met = repeats_variance(seq_len, repeat, triple) * (others / shared).powi(2);
+    let scale = if second > 0.0 && seq_len > 1.0 { Matrix2::new(met, 0.0, 0.0, 0.0) } else { Matrix2::zeros() };
+    let fluctuation = Fluctuation { scale, ..Fluctuation::none() };
+    (domain, Signal { fluctuation, ..Signal::new(vec![token], crosses) })
+}
+
+/// Variance of the share of pairs with equal ids in a sequence, from the probabilities that two and three are equal.
+fn repeats_variance(length: f64, pair: f64, triple: f64) -> f64 {
+    (2.0 * pair * (1.0 - pair) + 4.0 * (length - 2.0) * (triple - pair * pair)) / (length * (length - 1.0))
 }
 
 /// Moments of sinusoids of amplitude 1, averaged over positions and features.

@@ -23,10 +23,13 @@
 //!
 //! Kedia et al. 2024 (arXiv 2403.09635), appendix on linear layers; the 1/n_in term is ours.
 
+use nalgebra::Matrix2;
 use sigprop_stack::Linear;
 
 use super::PairRule;
-use crate::domain::{Concentration, GradientPairMap, PairMap, Signal};
+use crate::domain::{
+    Concentration, Domain, Fluctuation, Gradient, GradientPairMap, PairMap, Signal, levels_covariance,
+};
 use crate::moments::{Token, TokenGradient, ln_correction, ln_sum, share};
 
 pub(crate) struct Rule {
@@ -93,6 +96,26 @@ impl PairRule for Rule {
 
     fn concentration(&self, x: &Signal, _: &Signal, _: &dyn Fn(&Signal) -> f64) -> Concentration {
         Concentration { total: x.concentration.total + self.fan_out.recip(), ..x.concentration }
+    }
+
+    fn concentration_backward(&self, _: &Signal, gradient: &Gradient, _: &dyn Fn(&Signal) -> f64) -> Concentration {
+        let Concentration { total, inherited } = gradient.concentration;
+        Concentration { total: total + self.fan_in.recip(), inherited }
+    }
+
+    fn fluctuation(&self, domain: &Domain, x: &Signal, y: &Signal) -> Fluctuation {
+        let product = self.product_share(x.token(), y.token());
+        let (before, after) = (domain.shared(x), domain.shared(y));
+        let common = if after > 0.0 { (product * before / after).min(1.0) } else { 0.0 };
+        let squares = domain.mean_square(y, x.concentration.total);
+        let map = Matrix2::from_diagonal(&[common, product].into());
+        x.fluctuation.redrawn(map, levels_covariance(2.0, after, 2.0 * squares) / self.fan_out)
+    }
+
+    fn fluctuation_backward(&self, domain: &Domain, _: &Signal, gradient: &Gradient) -> Fluctuation {
+        let squares = domain.mean_gradient_square(gradient, gradient.concentration.total);
+        let drawn = levels_covariance(2.0, domain.shared_gradient(gradient), 2.0 * squares) / self.fan_in;
+        gradient.fluctuation.redrawn(Matrix2::identity(), drawn)
     }
 
     fn keeps_cosines(&self) -> bool {

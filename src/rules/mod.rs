@@ -50,7 +50,9 @@ pub(crate) mod scale;
 pub(crate) mod softmax;
 pub(crate) mod sum;
 
-use crate::domain::{Concentration, GradientPairMap, PairMap, Signal};
+use nalgebra::Vector2;
+
+use crate::domain::{Concentration, Domain, Fluctuation, Gradient, GradientPairMap, PairMap, Signal};
 use crate::moments::{Token, TokenGradient};
 
 /// A component that acts on every token by itself. *Cosine* is E x_a x_b / √(E x_a² E x_b²), the raw
@@ -71,6 +73,22 @@ pub(crate) trait PairRule {
     /// The concentration of the output (see [`Signal`]); `mean_cosine` averages over pairs.
     fn concentration(&self, x: &Signal, _y: &Signal, _mean_cosine: &dyn Fn(&Signal) -> f64) -> Concentration {
         x.concentration
+    }
+    /// The concentration of the gradient at the input.
+    fn concentration_backward(&self, _x: &Signal, gradient: &Gradient, _: &dyn Fn(&Signal) -> f64) -> Concentration {
+        gradient.concentration
+    }
+    /// How far the output strays (see [`Fluctuation`]).
+    fn fluctuation(&self, _domain: &Domain, x: &Signal, _y: &Signal) -> Fluctuation {
+        x.fluctuation.passed()
+    }
+    /// What the rule adds to the response of the gradient (see [`Fluctuation`]).
+    fn response(&self, _x: &Signal) -> Vector2<f64> {
+        Vector2::zeros()
+    }
+    /// How far the gradient at the input `x` strays, from the `gradient` at the output.
+    fn fluctuation_backward(&self, _domain: &Domain, _x: &Signal, gradient: &Gradient) -> Fluctuation {
+        gradient.fluctuation
     }
     /// Why the rule is not exact for `x` (what it assumes, what it meets), if it is not.
     fn caveat(&self, _x: &[Token]) -> Option<(&'static str, String)> {

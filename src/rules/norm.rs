@@ -41,11 +41,12 @@
 //!
 //! Kedia et al. 2024, appendix on layer normalisation, for the leading order; the rest is ours.
 
+use nalgebra::{Matrix2, Vector2};
 use sigprop_stack::{Norm, NormKind};
 
 use super::PairRule;
-use crate::domain::{GradientPairMap, PairMap};
-use crate::moments::{Token, TokenGradient, ln_correction, share, width_caveat};
+use crate::domain::{Domain, Fluctuation, Gradient, GradientPairMap, PairMap, Signal};
+use crate::moments::{Token, TokenGradient, ln_correction, ln_sum, share, width_caveat};
 
 pub(crate) struct Rule {
     centres: bool,
@@ -106,10 +107,17 @@ impl Rule {
     }
 }
 
-/// (κ (ρ − 1)/width): how much more the squares of a gradient and of its signal meet at one entry, because the
-/// gradient has a part along the signal.
-pub(crate) fn aligned(y: &Token, gradient: &TokenGradient) -> f64 {
-    y.kurtosis * (gradient.radial - 1.0) / y.width
+/// ln E dgain²: how the gradient meets the normed signal entry by entry.
+pub(crate) fn ln_gain_gradient(norm: &Norm, domain: &Domain, x: &Signal, gradient: &Gradient) -> f64 {
+    let normed = domain.apply(&Rule::new(&Norm { gain: 1.0, ..*norm }), x);
+    // The squares of a gradient and of its signal meet more at one entry, because the gradient has a part along it.
+    let ln_total = ln_sum(gradient.levels());
+    let meeting =
+        |(y, g): (&Token, &TokenGradient)| share(g.ln_second, ln_total) * y.kurtosis * (g.radial - 1.0) / y.width;
+    let aligned: f64 = normed.tokens.iter().zip(gradient.tokens.iter()).map(meeting).sum();
+    let others = domain.length(x.tokens.len()) - 1.0;
+    let coupling = aligned * (1.0 + others * domain.mean_gradient_cosine(gradient)).max(0.0);
+    domain.ln_collected(&normed, &Gradient { coupling, ..gradient.clone() })
 }
 
 impl PairRule for Rule {
@@ -174,6 +182,15 @@ impl PairRule for Rule {
             let centred = cosine * centring[i].0 * centring[j].0 - centring[i].1 * centring[j].1;
             gradient_cosine * (1.0 - (1.0 - centred * centred) * (losses[i] + losses[j]))
         })
+    }
+
+    fn fluctuation(&self, _: &Domain, x: &Signal, _: &Signal) -> Fluctuation {
+        let exponent = self.exponent(x.token());
+        x.fluctuation.mapped(Matrix2::new(1.0, -exponent, 0.0, 1.0 - exponent))
+    }
+
+    fn response(&self, x: &Signal) -> Vector2<f64> {
+        Vector2::new(0.0, self.exponent(x.token()))
     }
 
     fn caveat(&self, x: &[Token]) -> Option<(&'static str, String)> {

@@ -3,10 +3,11 @@
 //! Forward it adds a row and a column of zeros to the matrix of cosines; backward its gradient is what reaches
 //! its position, and the others pass.
 
+use nalgebra::Matrix2;
 use sigprop_stack::Prepend;
 
-use crate::domain::{Gradient, Signal, symmetric};
-use crate::moments::Token;
+use crate::domain::{Domain, Gradient, Signal, levels_covariance, symmetric};
+use crate::moments::{Token, ln_sum, share};
 
 pub(crate) fn forward(prepend: &Prepend, x: &Signal) -> Signal {
     let width = x.token().width;
@@ -14,12 +15,26 @@ pub(crate) fn forward(prepend: &Prepend, x: &Signal) -> Signal {
     let count = x.tokens.len();
     let cosines = symmetric(count + 1, |i, j| if j == 0 { 0.0 } else { x.cosines[(i - 1) * count + j - 1] });
     let tokens = [own].into_iter().chain(x.tokens.iter().copied()).collect();
-    Signal { concentration: x.concentration, ..Signal::new(tokens, cosines) }
+    let y = Signal { concentration: x.concentration, ..Signal::new(tokens, cosines) };
+    // Both levels are shared between the learned token and the others.
+    let learned = share(own.ln_second, ln_sum(y.levels()));
+    let together = learned / Domain::Gram.shared(&y).max(learned);
+    let map = Matrix2::from_diagonal(&[1.0 - together, 1.0 - learned].into());
+    let drawn = levels_covariance(together * together, learned / together, learned * learned) * own.entry_variance;
+    let mut fluctuation = x.fluctuation.mapped(map);
+    fluctuation.scale += drawn;
+    fluctuation.fresh = drawn;
+    Signal { fluctuation, ..y }
 }
 
 /// The gradient at the other tokens; that of the learned token is the first of `gradient`.
 pub(crate) fn backward(gradient: &Gradient) -> Gradient {
     let count = gradient.tokens.len();
     let cosines = symmetric(count - 1, |i, j| gradient.cosines[(i + 1) * count + j + 1]);
-    Gradient::new(gradient.tokens[1..].to_vec(), cosines)
+    Gradient {
+        concentration: gradient.concentration,
+        fluctuation: gradient.fluctuation,
+        response: gradient.response,
+        ..Gradient::new(gradient.tokens[1..].to_vec(), cosines)
+    }
 }

@@ -11,7 +11,6 @@
 //! by δ with variance γ (1 − c²)² (that of a sample correlation of 1/γ entries), and every factor with it by s_i δ,
 //! s_i = dc_i/dc at the mean cosine.
 //!
-//!
 //! # Backward
 //!
 //! Factor i receives E g_a g_b Π_{j≠i} E f_ja f_jb; f_i·g_i = y·g, so its radial share is that of y.
@@ -27,7 +26,9 @@
 //!
 //! The product of independent second moments; the 1/width terms are ours.
 
-use crate::domain::{Concentration, Domain, Signal};
+use nalgebra::Matrix2;
+
+use crate::domain::{Concentration, Domain, Fluctuation, Gradient, Signal, levels_covariance, levels_map};
 use crate::moments::{Token, TokenGradient, ln_correction, share};
 
 /// The output from the outputs of the factors.
@@ -94,6 +95,64 @@ pub(crate) fn concentration(factors: &[Signal], y: &Signal, mean_cosine: &dyn Fn
         inherited: factors.iter().map(|factor| share(factor) * factor.concentration.inherited).sum(),
     };
     concentration.bounded()
+}
+
+/// How far the product `y` of what comes from `x` strays: entries of the factors multiply, what pairs of tokens share
+/// of them as their cosines squared.
+pub(crate) fn fluctuation(
+    domain: &Domain,
+    x: &Signal,
+    factors: &[Signal],
+    y: &Signal,
+) -> (Fluctuation, Vec<Matrix2<f64>>) {
+    let shared = domain.shared(y);
+    let map = |factor: &Signal| levels_map(1.0, domain.alike_map(y.tokens.len(), domain.shared(factor), shared));
+    let maps: Vec<Matrix2<f64>> = factors.iter().map(map).collect();
+    let before = x.fluctuation.total();
+    let (mut kept, mut scale) = (Matrix2::zeros(), Matrix2::zeros());
+    for (Signal { fluctuation, .. }, map) in factors.iter().zip(&maps) {
+        kept += map * fluctuation.kept;
+        let own = fluctuation.scale - fluctuation.kept * before * fluctuation.kept.transpose();
+        scale += map * own * map.transpose();
+    }
+    let drawn = Fluctuation::drawn(entries(domain, &factors.iter(), y.levels(), shared, 0.0));
+    let fresh = scale + drawn.fresh;
+    (Fluctuation { scale: scale + kept * before * kept.transpose(), map: kept, fresh, kept, ..drawn }, maps)
+}
+
+/// How far the gradient of factor `index` strays, whose cosines are those of `part`.
+pub(crate) fn split_fluctuation(
+    domain: &Domain,
+    factors: &[Signal],
+    index: usize,
+    gradient: &Gradient,
+    part: &Gradient,
+) -> Fluctuation {
+    let others = factors.iter().enumerate().filter(|(i, _)| *i != index).map(|(_, factor)| factor);
+    let (before, after) = (domain.shared_gradient(gradient), domain.shared_gradient(part));
+    let map = levels_map(1.0, domain.alike_map(part.tokens.len(), before, after));
+    let scale = map * gradient.fluctuation.scale * map.transpose();
+    let drawn = Fluctuation::drawn(entries(domain, &others, gradient.levels(), after, 2.0));
+    Fluctuation { scale, kept: map, ..drawn }
+}
+
+/// ⟨Π (1 + κ_i c_i²) − 1⟩/width, with a further factor that has `kurtosis` where tokens are the same; sums over
+/// tokens are the more Gaussian the less p they have.
+fn entries<'a>(
+    domain: &Domain,
+    factors: &(impl Iterator<Item = &'a Signal> + Clone + Sync),
+    levels: impl ExactSizeIterator<Item = f64> + Clone,
+    shared: f64,
+    kurtosis: f64,
+) -> Matrix2<f64> {
+    let own = factors.clone().map(|factor| factor.token().kurtosis + 1.0).product::<f64>() * (1.0 + kurtosis) - 1.0;
+    let pair = |place: usize| {
+        let alike = |factor: &Signal| 1.0 + factor.token().kurtosis * factor.cosines[place].powi(2);
+        factors.clone().map(alike).product::<f64>() - 1.0
+    };
+    let width = factors.clone().next().map_or(1.0, |factor| factor.token().width);
+    let of_sum = 2.0 + (own - 2.0).max(0.0) * shared;
+    levels_covariance(of_sum, shared, domain.pair_average(levels, own, pair)) / width
 }
 
 /// The gradient at the common input `x`, from those at the input of each factor; with the weights of

@@ -30,9 +30,10 @@
 //!
 //! Kedia et al. 2024, appendix on residuals, for the leading order; the 1/width terms are ours.
 
+use nalgebra::Matrix2;
 use sigprop_stack::Sum;
 
-use crate::domain::{Concentration, Domain, Signal};
+use crate::domain::{Concentration, Domain, Fluctuation, Signal, Term};
 use crate::moments::{Token, TokenGradient, ln_correction, ln_sum, share};
 
 pub(crate) struct Rule {
@@ -95,9 +96,18 @@ impl Rule {
         }
     }
 
-    /// The output with these `tokens`, from the branches and the concentration of their common input.
-    pub(crate) fn signal(&self, domain: &Domain, x: Concentration, branches: &[Signal], tokens: Vec<Token>) -> Signal {
+    /// The output with these `tokens`, from the branches and their common input; and how the deviations of each
+    /// branch reach it.
+    pub(crate) fn signal(
+        &self,
+        domain: &Domain,
+        x: &Signal,
+        branches: &[Signal],
+        tokens: Vec<Token>,
+    ) -> (Signal, Vec<Matrix2<f64>>) {
         let cosines = self.cosines(domain, branches, &tokens);
+        let (fluctuation, maps) = self.fluctuation(domain, x, branches, &tokens, &cosines);
+        let x = x.concentration;
         let mean = |tokens: &[Token]| ln_sum(tokens.iter().map(|token| token.ln_second));
         let differences: Vec<f64> = branches
             .iter()
@@ -108,9 +118,9 @@ impl Rule {
             })
             .collect();
         let total: f64 = differences.iter().sum();
-        let y = Signal::new(tokens, cosines);
+        let y = Signal { fluctuation, ..Signal::new(tokens, cosines) };
         if total <= 0.0 {
-            return y;
+            return (y, maps);
         }
         let shares = || branches.iter().zip(&differences).map(|(branch, d)| (d / total, branch.concentration));
         let inherited: f64 = shares().map(|(share, branch)| share * branch.inherited).sum();
@@ -119,7 +129,35 @@ impl Rule {
         let mixed = shares().fold(fresh, |mixed, (s, branch)| mixed + s * s * (own(branch).max(0.0) - fresh));
         let concentration =
             Concentration { total: inherited * inherited * x.total + mixed, inherited: inherited * x.inherited };
-        Signal { concentration: concentration.bounded(), ..y }
+        (Signal { concentration: concentration.bounded(), ..y }, maps)
+    }
+
+    /// How far the output strays, which has these `tokens` and `cosines`.
+    fn fluctuation(
+        &self,
+        domain: &Domain,
+        x: &Signal,
+        branches: &[Signal],
+        tokens: &[Token],
+        cosines: &[f64],
+    ) -> (Fluctuation, Vec<Matrix2<f64>>) {
+        let levels: Vec<f64> = tokens.iter().map(|token| token.ln_second).collect();
+        let ln_total = ln_sum(levels.iter().copied());
+        let terms: Vec<Term> = branches
+            .iter()
+            .enumerate()
+            .map(|(index, branch)| Term {
+                share: share(self.ln_gains[index] + ln_sum(branch.levels()), ln_total),
+                cosines: &branch.cosines,
+                fluctuation: self.dropped(index, branch.fluctuation),
+            })
+            .collect();
+        domain.joined(x.fluctuation, &terms, &levels, cosines, x.token().width)
+    }
+
+    /// What is left of a branch, forward or backward, as often as it is not dropped.
+    pub(crate) fn dropped(&self, index: usize, branch: Fluctuation) -> Fluctuation {
+        Fluctuation { scale: branch.scale.add_scalar(self.odds[index]), ..branch }
     }
 
     /// Cosines of the output, from those of the branches.

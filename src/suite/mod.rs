@@ -131,7 +131,15 @@ fn is_averaged(quantity: Compared) -> bool {
     match quantity {
         Compared::Site(Q::Variance | Q::TokenCorrelation | Q::GradVariance | Q::GradTokenCorrelation)
         | Compared::WeightGradient => true,
-        Compared::Site(Q::Mean | Q::VarianceFirst | Q::VarianceLast | Q::GradVarianceFirst | Q::GradVarianceLast)
+        Compared::Site(
+            Q::Mean
+            | Q::VarianceFirst
+            | Q::VarianceLast
+            | Q::GradVarianceFirst
+            | Q::GradVarianceLast
+            | Q::LnVarianceStd
+            | Q::LnGradVarianceStd,
+        )
         | Compared::SecondMoment
         | Compared::CrossProduct
         | Compared::GradCrossProduct => false,

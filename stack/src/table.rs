@@ -23,11 +23,15 @@ pub enum Quantity {
     GradVarianceFirst,
     /// E g² at the last position.
     GradVarianceLast,
+    /// Standard deviation, over networks, of the ln of a network's own variance.
+    LnVarianceStd,
+    /// Standard deviation, over networks, of the ln of a network's own E g².
+    LnGradVarianceStd,
 }
 
 impl Quantity {
     /// All of them, in the order of the columns.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 11] = [
         Self::Mean,
         Self::Variance,
         Self::TokenCorrelation,
@@ -37,6 +41,8 @@ impl Quantity {
         Self::VarianceLast,
         Self::GradVarianceFirst,
         Self::GradVarianceLast,
+        Self::LnVarianceStd,
+        Self::LnGradVarianceStd,
     ];
 
     /// Name in CSV and JSON.
@@ -51,6 +57,8 @@ impl Quantity {
             Self::VarianceLast => "variance_last",
             Self::GradVarianceFirst => "grad_variance_first",
             Self::GradVarianceLast => "grad_variance_last",
+            Self::LnVarianceStd => "ln_variance_std",
+            Self::LnGradVarianceStd => "ln_grad_variance_std",
         }
     }
 }
@@ -81,7 +89,7 @@ pub struct SiteRow {
     /// Whether the site lies on the stream itself, not inside a block.
     pub is_stream_site: bool,
     /// One cell per [`Quantity`], in the order of [`Quantity::ALL`].
-    pub cells: [Option<Cell>; 9],
+    pub cells: [Option<Cell>; Quantity::ALL.len()],
 }
 
 impl SiteRow {

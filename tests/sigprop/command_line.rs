@@ -87,7 +87,8 @@ fn files(folder: &Path) -> Vec<String> {
 }
 
 const SITE_COLUMNS: &str = "layer,site,mean,variance,token_correlation,grad_variance,grad_token_correlation,\
-                            ln_variance,ln_grad_variance,variance_first,variance_last,grad_variance_first,grad_variance_last";
+                            ln_variance,ln_grad_variance,variance_first,variance_last,grad_variance_first,grad_variance_last,\
+                            ln_variance_std,ln_grad_variance_std";
 
 #[test]
 fn predict_csv_has_the_columns_and_sites_of_the_contract() {

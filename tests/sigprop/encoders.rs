@@ -60,7 +60,9 @@ fn far_off(comparisons: &[Comparison]) -> (usize, usize) {
                 | Quantity::VarianceFirst
                 | Quantity::VarianceLast
                 | Quantity::GradVarianceFirst
-                | Quantity::GradVarianceLast,
+                | Quantity::GradVarianceLast
+                | Quantity::LnVarianceStd
+                | Quantity::LnGradVarianceStd,
             )
             | Compared::SecondMoment
             | Compared::CrossProduct
@@ -74,15 +76,25 @@ fn far_off(comparisons: &[Comparison]) -> (usize, usize) {
     (far, all)
 }
 
+/// How far one network strays: within this part of it and so many standard errors.
+const SPREAD: f64 = 0.3;
+const SPREAD_ERRORS: f64 = 4.0;
+
 fn assert_agreement(cases: &[(&str, &str, usize)], replicates: usize) {
     let mut pooled = Vec::new();
     for (scheme, file, blocks) in cases {
         let rows = comparisons(scheme, file, *blocks, replicates);
         for (quantity, fit) in summarise(&rows).quantities {
-            // A single position is 128 times noisier than their average.
-            let averaged = !quantity.name().ends_with("_first") && !quantity.name().ends_with("_last");
+            // A single position is 128 times noisier than their average, a standard deviation noisier still.
+            let name = quantity.name();
+            let averaged = !["_first", "_last", "_std"].iter().any(|end| name.ends_with(end));
             let spans = averaged && fit.ln_range.is_some_and(|range| range > 1.0);
             assert!(!spans || fit.r2_log > Some(R2), "{scheme} {file} {}: {fit:?}", quantity.name());
+        }
+        for row in rows.iter().filter(|row| row.quantity.name().ends_with("_std")) {
+            let (predicted, observed, error) = (row.predicted.value(), row.observed.value(), row.std_error.value());
+            let allowed = SPREAD * observed + SPREAD_ERRORS * error;
+            assert!((predicted - observed).abs() < allowed, "{scheme} {file} {}: {row:?}", row.quantity.name());
         }
         pooled.extend(rows);
     }

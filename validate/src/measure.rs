@@ -15,7 +15,7 @@ use crate::{
     controls::Controls,
     plan::Plan,
     sample::{Replicate, replicate},
-    statistics::{Moments, jackknife},
+    statistics::{Moments, jackknife, spread},
 };
 
 const GIBIBYTE: f64 = 1024.0 * 1024.0 * 1024.0;
@@ -246,16 +246,16 @@ struct Done {
 fn site_rows(stack: &Stack, plan: &Plan, settings: &Settings, replicates: &[Replicate]) -> Vec<SiteRow> {
     let inputs: Vec<&[Moments]> = replicates.iter().map(|replicate| replicate.inputs.as_slice()).collect();
     let controls = if settings.controls { Controls::new(stack, &inputs) } else { None };
-    let gather = |moments: &dyn Fn(&Replicate) -> Option<Moments>| {
-        let all: Vec<Moments> = replicates.iter().map(moments).collect::<Option<_>>()?;
-        Some(controls.as_ref().map_or_else(|| all.clone(), |controls| controls.adjust(&all)))
-    };
+    let gather = |moments: &dyn Fn(&Replicate) -> Option<Moments>| replicates.iter().map(moments).collect();
+    let adjust = |all: &Vec<Moments>| controls.as_ref().map_or_else(|| all.clone(), |controls| controls.adjust(all));
     let rows = plan.rows.iter().enumerate().map(|(index, row)| {
-        let signal = gather(&|replicate| replicate.signals.get(index).copied());
-        let signal = |quantity: fn(&Moments) -> Option<f64>| jackknife(signal.as_ref()?, quantity);
+        let signals: Option<Vec<Moments>> = gather(&|replicate| replicate.signals.get(index).copied());
+        let adjusted = signals.as_ref().map(adjust);
+        let signal = |quantity: fn(&Moments) -> Option<f64>| jackknife(adjusted.as_ref()?, quantity);
         let met = plan.backward.iter().position(|&row| row == index);
-        let gradient = met.and_then(|met| gather(&|replicate| replicate.gradients.get(met).copied()));
-        let gradient = |quantity: fn(&Moments) -> Option<f64>| jackknife(gradient.as_ref()?, quantity);
+        let gradients = met.and_then(|met| gather(&|replicate| replicate.gradients.get(met).copied()));
+        let adjusted = gradients.as_ref().map(adjust);
+        let gradient = |quantity: fn(&Moments) -> Option<f64>| jackknife(adjusted.as_ref()?, quantity);
         SiteRow {
             layer: row.layer,
             site: row.site.clone(),
@@ -270,6 +270,8 @@ fn site_rows(stack: &Stack, plan: &Plan, settings: &Settings, replicates: &[Repl
                 signal(|pooled| pooled.variance_at(1)),
                 gradient(|pooled| pooled.second_moment_at(0)),
                 gradient(|pooled| pooled.second_moment_at(1)),
+                signals.as_ref().and_then(|own| spread(own, Moments::variance)),
+                gradients.as_ref().and_then(|own| spread(own, Moments::second_moment)),
             ],
         }
     });

@@ -30,6 +30,9 @@ const ROUNDING: f64 = 1e-13;
 /// Root mean squares below this lose digits in f32, whose normal numbers start at 1.2e-38.
 const SMALLEST: f64 = 1e-36;
 
+/// Relative scatter below this is what single precision leaves of a constant.
+const CONSTANT: f64 = 1e-4;
+
 /// Entries squared at a time.
 const PIECE: usize = 1 << 14;
 
@@ -250,6 +253,27 @@ pub(crate) fn jackknife(replicates: &[Moments], quantity: impl Fn(&Moments) -> O
     Some(Cell { value, std_error: Number::from(std_error) })
 }
 
+/// Standard deviation of ln `quantity` over replicates, each by itself, with its delete-one jackknife error. None
+/// of fewer than three replicates, of zeros, and where all there is to see is rounding.
+pub(crate) fn spread(replicates: &[Moments], quantity: impl Fn(&Moments) -> f64) -> Option<Cell> {
+    let n = replicates.len() as f64;
+    let logarithms: Vec<f64> = replicates.iter().map(|replicate| quantity(replicate).ln()).collect();
+    let mean = logarithms.iter().sum::<f64>() / n;
+    let squares: Vec<f64> = logarithms.iter().map(|ln| (ln - mean).powi(2)).collect();
+    let total: f64 = squares.iter().sum();
+    let varies = total.is_finite() && total > (n - 1.0) * CONSTANT * CONSTANT;
+    if replicates.len() < 3 || !varies {
+        return None;
+    }
+    // Without replicate i: Σ (x − mean)² less n/(n − 1) (x_i − mean)².
+    let without: Vec<f64> =
+        squares.iter().map(|square| ((total - n / (n - 1.0) * square) / (n - 2.0)).sqrt()).collect();
+    let average = without.iter().sum::<f64>() / n;
+    let deviations: f64 = without.iter().map(|theta| (theta - average).powi(2)).sum();
+    let std_error = ((n - 1.0) / n * deviations).sqrt();
+    Some(Cell { value: Number::from((total / (n - 1.0)).sqrt()), std_error: Number::from(std_error) })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -304,6 +328,20 @@ mod tests {
         let squares: f64 = without.iter().map(|x: &f64| (x - mean).powi(2)).sum();
         assert_close(cell.value.value(), 41.0 / 3.0 - 9.0);
         assert_close(cell.std_error.value(), (2.0 / 3.0 * squares).sqrt());
+    }
+
+    /// Logarithms 0, 1, 5: variance 7; without one of them standard deviations 4/√2, 5/√2 and 1/√2.
+    #[test]
+    fn spread_of_logarithms_by_hand() {
+        let replicates = [0.0f64, 1.0, 5.0].map(|ln| Moments::of(&array(1, 1, &[(0.5 * ln).exp()])));
+        let cell = spread(&replicates, Moments::second_moment).expect("three replicates");
+        assert_close(cell.value.value(), 7.0f64.sqrt());
+        let (without, mean) = ([4.0, 5.0, 1.0].map(|x: f64| x / 2.0f64.sqrt()), 10.0 / 3.0 / 2.0f64.sqrt());
+        let squares: f64 = without.iter().map(|x| (x - mean).powi(2)).sum();
+        assert_close(cell.std_error.value(), (2.0 / 3.0 * squares).sqrt());
+        assert_eq!(spread(&replicates[..2], Moments::second_moment), None);
+        assert_eq!(spread(&[replicates[0]; 4], Moments::second_moment), None);
+        assert_eq!(spread(&[Moments::of(&array(1, 1, &[0.0])); 4], Moments::second_moment), None);
     }
 
     #[test]

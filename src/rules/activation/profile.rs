@@ -42,6 +42,10 @@ pub(super) struct Profile {
     pub(super) radial_free: f64,
     /// (E uφφ')²/(σ² E φ² E φ'²).
     pub(super) radial_kept: f64,
+    /// Of φ², (φ − E φ)² and φ'².
+    pub(super) squares: Covariance,
+    pub(super) centred_squares: Covariance,
+    pub(super) derivative_squares: Covariance,
     /// (E φ')²/E φ'².
     pub(super) constant_kept: f64,
     /// a_k² of the normalised Hermite series φ(σz) = Σ a_k he_k(z), for k = 0 … TERMS.
@@ -97,6 +101,9 @@ impl Profile {
             shared: squares / (second * derivative_second) - 1.0,
             radial_free: radial / derivative_second,
             radial_kept: product * product / (second * derivative_second),
+            squares: Covariance::new(scale, |z| value_and_derivative(activation, z).0.powi(2)),
+            centred_squares: Covariance::new(scale, |z| (value_and_derivative(activation, z).0 - mean).powi(2)),
+            derivative_squares: Covariance::new(scale, |z| value_and_derivative(activation, z).1.powi(2)),
             constant_kept: derivative * derivative / derivative_second,
             series: coefficients.into_iter().map(|a| a * a).collect(),
         }
@@ -151,6 +158,38 @@ impl Profile {
         let left = power.abs() * (self.second - sum).abs() / self.second;
         let slope_left = lower.abs() * (slope_total - slope_sum).abs() / slope_total;
         (left < SERIES_TOLERANCE && slope_left < SERIES_TOLERANCE).then_some((kernel, slope / self.q))
+    }
+}
+
+/// Cov(f(u), f(v))/(E f)² of arguments with correlation c: the first two terms of its Hermite series, the rest as c³.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Covariance {
+    slope: f64,
+    curvature: f64,
+    /// At c = 1.
+    pub(super) own: f64,
+}
+
+impl Covariance {
+    /// Of `f` of N(0, `scale`²), which is nowhere negative.
+    fn new(scale: f64, f: impl Fn(f64) -> f64) -> Self {
+        let (mut mean, mut first, mut second, mut square) = (0.0, 0.0, 0.0, 0.0);
+        for (z, weight) in gaussian_nodes(0.0, scale) {
+            let f = f(scale * z);
+            mean += weight * f;
+            first += weight * f * z;
+            second += weight * f * (z * z - 1.0);
+            square += weight * f * f;
+        }
+        let unit = mean * mean;
+        Self { slope: first * first / unit, curvature: 0.5 * second * second / unit, own: square / unit - 1.0 }
+    }
+
+    /// At correlation `c` that strays with variance `concentration` (1 − c²)².
+    pub(super) fn at(&self, c: f64, concentration: f64) -> f64 {
+        let rest = self.own - self.slope - self.curvature;
+        let strays = concentration * (1.0 - c * c).powi(2);
+        c * (self.slope + c * (self.curvature + c * rest)) + strays * (self.curvature + 3.0 * c * rest)
     }
 }
 

@@ -56,7 +56,8 @@
 //!
 //! # Assumptions
 //!
-//! Bidirectional, tokens exchangeable; 1/width terms beyond the pull and (1 − S2)/width neglected.
+//! Bidirectional, tokens exchangeable; of the 1/width terms the pull, those of the query's own directions and (1 −
+//! S2)/width are taken.
 //! Single heads were sampled to w = 16 (project notes); beyond, a caveat.
 //!
 //! # Source
@@ -106,7 +107,8 @@ pub(crate) struct Attended {
 /// A random matrix adds one over its number of outputs, which are `n_heads` · d_head for queries and values and the
 /// width, averaged over heads, for keys; C adds what its fourth moments m are beyond those of the identity, with
 /// λ = 1/(γ L) for L keys (Marchenko and Pastur): γ (m_4/m_2² − 1), averaged over heads. The rest of the differences,
-/// all but a `part`, is of masks and of higher orders: differences of values that know nothing of the input's.
+/// all but a `part` s, is of masks and of higher orders: differences of values that know nothing of the input's. The
+/// two are independent, γ' = s² γ_followed + (1 − s)² γ_value + 2 s (1 − s)/width.
 fn differences(
     input: &Signal,
     query: &Signal,

@@ -10,9 +10,10 @@
 //! segment   s² (1 − |a − b|/(L + 1)), the probability that the split does not fall between the two
 //! ```
 
+use nalgebra::Matrix2;
 use sigprop_stack::{Embedding, EmbeddingTerm, Gaussian};
 
-use crate::domain::{Domain, Gradient, GradientPairMap, PairMap, Signal, symmetric};
+use crate::domain::{Domain, Fluctuation, Gradient, GradientPairMap, PairMap, Signal, levels_covariance, symmetric};
 use crate::moments::{Token, TokenGradient, ln_sum, share};
 use crate::rules::PairRule;
 use crate::rules::embedding::gaussian_token;
@@ -113,6 +114,15 @@ impl PairRule for Rule {
             let ([x_i, e_i, m_i, n_i], [x_j, e_j, m_j, n_j]) = (parts[i], parts[j]);
             x_i * x_j * cosine + e_i * e_j * self.own.cosines[i * count + j] + m_i * n_j + n_i * m_j
         })
+    }
+
+    fn fluctuation(&self, domain: &Domain, x: &Signal, y: &Signal) -> Fluctuation {
+        let of_x = share(x.token().ln_second, y.token().ln_second);
+        let drawn = (y.token().entry_variance - of_x * of_x * x.token().entry_variance).max(0.0);
+        let drawn = levels_covariance(1.0, domain.shared(y), domain.mean_square(y, 0.0)) * drawn;
+        let after = domain.shared(y).max(f64::MIN_POSITIVE);
+        let map = Matrix2::from_diagonal(&[(of_x * domain.shared(x) / after).min(1.0), of_x].into());
+        x.fluctuation.redrawn(map, drawn)
     }
 
     fn tokens_backward(&self, x: &[Token], y: &[Token], gradients: &[TokenGradient]) -> Vec<TokenGradient> {

@@ -41,7 +41,7 @@ fn a_text_is_its_bytes() {
     let book = written(&folder, "book.txt", "To be, or not to be: that is the question.".as_bytes());
     let shape = ["predict", "--layers", "2", "--width", "64", "--seq-len", "16", "--text", &book];
     let output = run(&[shape.as_slice(), &["--vocab", "256", "--format", "csv"]].concat());
-    assert!(row(stdout(&output), "blocks.0").len() == 13);
+    assert!(row(stdout(&output), "blocks.0").len() == 15);
     let message = run(&[shape.as_slice(), &["--vocab", "100"]].concat());
     assert!(refused(&message).contains("below vocab_size = 100"), "{}", stderr(&message));
     let message = run(&["predict", "--text", &book, "--seq-len", "64"]);
