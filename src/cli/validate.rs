@@ -12,8 +12,7 @@ use std::{
 };
 
 use anyhow::Context;
-use clap::Args;
-use indicatif::{ProgressBar, ProgressStyle};
+use clap::{Arg, Args};
 use sigprop::{
     Options, Prediction, Sites,
     agreement::{Comparison, Observation, Summary, compare, compare_observations, read_observations, summarise},
@@ -22,8 +21,8 @@ use sigprop::{
     report::{Observed, Run, comparisons_csv, summary_json, summary_table, validation_json, write_file},
     stack_file::stack_hash,
 };
-use sigprop_stack::Stack;
-use sigprop_validate::{MeasureError, Measurement, Settings, Target, measure};
+use sigprop_stack::{GIBIBYTE, Stack};
+use sigprop_validate::{Journal, JournalError, MeasureError, Measurement, Progress, Settings, Target, measure_with};
 
 use super::{
     Outcome,
@@ -35,20 +34,28 @@ use super::{
     suite::{SuiteChoice, SuiteRun},
 };
 
-/// What describes one model or how it is sampled does not go with a suite.
-const APART_FROM_SUITE: [&str; 7] = ["model", "replicates", "batch", "target_error", "observed", "sites", "min_r2"];
+/// What goes with a suite: all else describes one model or how it is sampled.
+const WITH_SUITE: [&str; 10] =
+    ["suite", "full", "groups", "seed", "threads", "memory", "max_replicates", "format", "output", "max_error"];
+
+/// Replicates of a run that has not ended, in the folder of its report.
+const JOURNAL: &str = "replicates.journal";
 
 /// Sample the network and compare what flows through it with the prediction.
 #[derive(Args, Debug)]
-#[command(after_help = "\
+#[command(
+    mut_args(apart_from_suite),
+    after_help = "\
 Examples:
   sigprop validate --layers 24 --width 256
   sigprop validate gpt2 --seq-len 128 --replicates 32 --weights
   sigprop validate --layers 12 --scheme deepnorm --norm-placement post -o report
   sigprop validate --layers 12 --width 256 --min-r2 0.999 --max-error 0.05   gates for CI
   sigprop validate gpt2 --target-error 1%        until the errors are small enough
+  sigprop validate gpt2 --replicates 900 --resume report   goes on after an interruption, a kill, a power failure
   sigprop validate gpt2 --observed mine.csv      what you measured, instead of sampling
-  sigprop validate --suite components            every rule over the published grids")]
+  sigprop validate --suite components            every rule over the published grids"
+)]
 pub(crate) struct Arguments {
     #[command(flatten)]
     model: ModelArguments,
@@ -75,16 +82,16 @@ pub(crate) struct Arguments {
     memory: Option<f64>,
 
     /// Go on until the standard errors of variances (relative) and token correlations are below, as `0.01` or `1%`.
-    #[arg(long, value_name = "ERROR", value_parser = parse::error, allow_negative_numbers = true, help_heading = "Sampling")]
+    #[arg(long, value_name = "ERROR", value_parser = parse::error, allow_negative_numbers = true, group = "limited", help_heading = "Sampling")]
     target_error: Option<f64>,
 
     /// Networks to sample at most for --target-error, and for a case of a suite.
-    #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = parse::count, allow_negative_numbers = true, help_heading = "Sampling")]
+    #[arg(long, value_name = "N", default_value_t = 100_000, requires = "limited", value_parser = parse::count, allow_negative_numbers = true, help_heading = "Sampling")]
     max_replicates: usize,
 
     /// Instead of one model, a suite of many cases with the percentiles of their errors: single components over the
     /// grids of Kedia et al. (2024) beside the errors published there, or whole encoders.
-    #[arg(long, value_enum, value_name = "SUITE", conflicts_with_all = APART_FROM_SUITE, help_heading = "Suites")]
+    #[arg(long, value_enum, value_name = "SUITE", group = "limited", help_heading = "Suites")]
     suite: Option<SuiteChoice>,
 
     /// All cases of the grids instead of a stratified sample: hours.
@@ -97,16 +104,22 @@ pub(crate) struct Arguments {
 
     /// Compare with measurements of your own instead of sampling: CSV with the columns
     /// site,quantity,observed,std_error, as --format csv writes them.
-    #[arg(long, value_name = "FILE.csv", conflicts_with_all = ["replicates", "batch", "threads", "memory"], help_heading = "Sampling")]
+    #[arg(long, value_name = "FILE.csv", conflicts_with_all = ["replicates", "batch", "threads", "memory", "target_error", "sites", "weights"], help_heading = "Sampling")]
     observed: Option<PathBuf>,
 
     /// How to write the comparison to standard output.
     #[arg(long, value_enum, default_value_t = Format::Table, help_heading = "Output")]
     format: Format,
 
-    /// Write report.csv and summary.json into a folder, which is made if need be.
+    /// Write report.csv and summary.json into a folder, which is made if need be. Until the run has ended, every
+    /// replicate is kept there in replicates.journal.
     #[arg(short, long, value_name = "DIR", help_heading = "Output")]
     output: Option<PathBuf>,
+
+    /// As --output, but go on with the replicates of a run with the same arguments that was ended early; the report
+    /// is the same as if it had not been.
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["output", "observed"], help_heading = "Output")]
+    resume: Option<PathBuf>,
 
     /// Which sites to compare; the summary is of those on the stream.
     #[arg(long, value_enum, default_value_t = SiteChoice::Stream, help_heading = "Output")]
@@ -123,6 +136,10 @@ pub(crate) struct Arguments {
     /// Exit with status 1 if the 99th percentile of their relative errors is above.
     #[arg(long, value_name = "ERROR", value_parser = parse::not_negative, allow_negative_numbers = true, help_heading = "Gates")]
     max_error: Option<f64>,
+}
+
+fn apart_from_suite(argument: Arg) -> Arg {
+    if WITH_SUITE.contains(&argument.get_id().as_str()) { argument } else { argument.conflicts_with("suite") }
 }
 
 /// Bytes that Linux says programs may still take; none elsewhere.
@@ -157,6 +174,7 @@ impl Arguments {
                 seed: self.seed,
                 max_replicates: self.max_replicates,
                 threads: self.threads.0,
+                memory: self.memory(),
                 format: self.format,
                 output: self.output.as_deref(),
                 max_error: self.max_error,
@@ -174,7 +192,7 @@ impl Arguments {
         let sites = if observations.is_some() { Sites::All } else { self.sites.into() };
         let mut predicted = predict(&network.stack, Options { seed: self.seed, ..sites.into() })?;
         predicted.caveats.splice(0..0, network.caveats.iter().cloned());
-        if let Some(folder) = &self.output {
+        if let Some(folder) = self.folder() {
             claim(folder)?;
         }
         match observations {
@@ -194,14 +212,16 @@ impl Arguments {
         if !self.weights {
             predicted.table.weights.clear();
         }
-        let measurement = match self.measure(&network.stack, console) {
+        let settings = self.settings();
+        let mut journal = self.journal(&network.stack, &settings)?;
+        let measurement = match sample(&network.stack, &settings, journal.as_mut(), console) {
             Err(MeasureError::Cancelled) => {
                 console.error("interrupted before the first replicate was done");
                 return Ok(Outcome::Interrupted);
             }
             result => result?,
         };
-        let Measurement { table, replicates, overflow } = measurement;
+        let Measurement { table, replicates, goal, overflow } = measurement;
         let comparisons = compare(&predicted.table, &table, replicates);
         let sampled = Observed::Sampled { seed: self.seed, batch: self.batch, replicates, overflow: overflow.clone() };
         let validation = Validation::new(network, sampled, comparisons);
@@ -210,23 +230,35 @@ impl Arguments {
         if let Some(site) = &overflow {
             console.note(&format!("the sampled networks left the range of f32 at {site}; nothing is observed there"));
         }
-        if replicates < self.replicates {
-            let asked = self.replicates;
-            console.note(&format!("interrupted after {replicates} of {asked} replicates, which are reported"));
+        if replicates < goal {
+            let go_on =
+                self.folder().map_or(String::new(), |folder| format!("; --resume {} goes on", folder.display()));
+            console.note(&format!("interrupted after {replicates} of {goal} replicates, which are reported{go_on}"));
             return Ok(Outcome::Interrupted);
+        }
+        if let Some(journal) = journal {
+            journal.remove()?;
         }
         Ok(self.gate(&validation.summary, console))
     }
 
-    /// Samples, with a progress bar on a terminal; Ctrl-C ends it early.
-    fn measure(&self, stack: &Stack, console: Console) -> Result<Measurement, MeasureError> {
-        let cancelled = cancellation(console);
-        let settings = Settings {
+    /// Where the report goes.
+    fn folder(&self) -> Option<&Path> {
+        self.output.as_deref().or(self.resume.as_deref())
+    }
+
+    /// Bytes that the sampling may take.
+    fn memory(&self) -> f64 {
+        self.memory.or_else(|| Some(0.75 * free_memory()?)).unwrap_or(4.0 * GIBIBYTE)
+    }
+
+    fn settings(&self) -> Settings {
+        Settings {
             replicates: self.replicates,
             batch: self.batch,
             seed: self.seed,
             threads: self.threads.0,
-            memory: self.memory.or_else(|| Some(0.75 * free_memory()?)).unwrap_or(4.0 * parse::GIBIBYTE),
+            memory: self.memory(),
             all_sites: self.sites == SiteChoice::All,
             weights: self.weights,
             controls: false,
@@ -235,20 +267,19 @@ impl Arguments {
                 sites: Vec::new(),
                 replicates: self.max_replicates,
             }),
-        };
-        let bar = if console.is_quiet() { ProgressBar::hidden() } else { ProgressBar::new(self.replicates as u64) };
-        if let Ok(style) = ProgressStyle::with_template("sampling [{bar:40}] {pos}/{len} networks, {eta} left") {
-            bar.set_style(style.progress_chars("=> "));
         }
-        bar.tick();
-        let measurement = measure(stack, &settings, &|done| bar.set_position(done as u64), &cancelled);
-        bar.finish_and_clear();
-        measurement
+    }
+
+    /// Where replicates are kept until the run has ended.
+    fn journal(&self, stack: &Stack, settings: &Settings) -> Result<Option<Journal>, JournalError> {
+        let Some(folder) = self.folder() else { return Ok(None) };
+        let open = if self.resume.is_some() { Journal::resume } else { Journal::create };
+        open(&folder.join(JOURNAL), &stack_hash(stack), settings).map(Some)
     }
 
     fn write(&self, network: &Network, validation: &Validation) -> anyhow::Result<()> {
         let Validation { run, comparisons, summary } = validation;
-        if let Some(folder) = &self.output {
+        if let Some(folder) = self.folder() {
             write_into(folder, "report.csv", |out| comparisons_csv(comparisons, out))?;
             write_into(folder, "summary.json", |out| summary_json(run, summary, out))?;
         }
@@ -275,6 +306,25 @@ impl Arguments {
         }
         outcome
     }
+}
+
+/// Samples, with a progress bar on a terminal; Ctrl-C ends it early.
+fn sample(
+    stack: &Stack,
+    settings: &Settings,
+    journal: Option<&mut Journal>,
+    console: Console,
+) -> Result<Measurement, MeasureError> {
+    let cancelled = cancellation(console);
+    let held = journal.as_ref().map_or(0, |journal| journal.len());
+    let bar = console.progress("sampling [{bar:40}] {pos}/{len} networks, {eta} left", settings.replicates, held);
+    let progress = |Progress { done, goal }| {
+        bar.set_length(goal as u64);
+        bar.set_position(done as u64);
+    };
+    let measurement = measure_with(journal, stack, settings, &progress, &cancelled);
+    bar.finish_and_clear();
+    measurement
 }
 
 /// The observations of a file, and its name.

@@ -1,6 +1,7 @@
 //! The command as scripts see it: arguments, exit codes, streams and files.
 
 mod input;
+mod resume;
 
 use std::{
     fs,
@@ -470,11 +471,28 @@ fn a_target_error_is_reached() {
 fn suites_refuse_what_does_not_go_with_them() {
     let unknown = run(&["validate", "--suite", "components", "--group", "lstm"]);
     assert!(refused(&unknown).contains("expected one of linear, relu"), "{}", stderr(&unknown));
-    for extra in [&["gpt2"][..], &["--replicates", "4"], &["--observed", "x.csv"]] {
-        refused(&run(&[&["validate", "--suite", "models"], extra].concat()));
+    for extra in [
+        &["gpt2"][..],
+        &["--replicates", "4"],
+        &["--observed", "x.csv"],
+        &["--layers", "3"],
+        &["--scheme", "xavier"],
+        &["--grad-correlation", "0.1"],
+        &["--stack", "stack.json"],
+        &["--dump-stack", "-"],
+        &["--zipf"],
+        &["--train"],
+        &["--weights"],
+        &["--sites", "all"],
+        &["--min-r2", "0.9"],
+        &["--resume", "folder"],
+    ] {
+        let output = run(&[&["validate", "--suite", "models"], extra].concat());
+        assert!(refused(&output).contains("cannot be used with"), "{}", stderr(&output));
     }
     refused(&run(&["validate", "--group", "linear"]));
     assert!(refused(&run(&["validate", "--target-error", "0"])).contains("above 0"));
+    assert!(refused(&run(&["validate", "--max-replicates", "9"])).contains("not provided"));
 }
 
 #[test]
@@ -505,5 +523,5 @@ fn an_interrupted_validation_keeps_what_was_done() {
     let output = child.wait_with_output().expect("the command ends");
     assert_eq!(output.status.code(), Some(130), "{}", stderr(&output));
     assert!(stderr(&output).contains("interrupted after"), "{}", stderr(&output));
-    assert_eq!(files(Path::new(&target)), ["report.csv", "summary.json"]);
+    assert_eq!(files(Path::new(&target)), ["replicates.journal", "report.csv", "summary.json"]);
 }

@@ -6,6 +6,7 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
 };
 
+use serde::{Deserialize, Serialize};
 use sigprop_stack::{
     Component, EmbeddingTerm, Fan, Gaussian, GradientSeed, Interpreter, Linear, PositionBias, Site, Source, Stack,
     Stream, run,
@@ -27,7 +28,7 @@ use crate::{
 
 /// What one replicate says of the rows and tensors of its plan. Where the range of f32 is left the
 /// walk ends, and the vectors end early.
-#[derive(Default)]
+#[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Replicate {
     /// Of each row, in forward order.
     pub signals: Vec<Moments>,
@@ -42,6 +43,7 @@ pub(crate) struct Replicate {
 }
 
 /// A site outside the range of f32.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Overflow {
     /// How many sites were met before it, forward and backward.
     pub step: usize,
