@@ -12,7 +12,7 @@ use std::{
 };
 
 use anyhow::Context;
-use clap::{Arg, Args};
+use clap::{Arg, Args, ValueEnum};
 use sigprop::{
     Options, Prediction, Sites,
     agreement::{Comparison, Observation, Summary, compare, compare_observations, read_observations, summarise},
@@ -22,7 +22,9 @@ use sigprop::{
     stack_file::stack_hash,
 };
 use sigprop_stack::{GIBIBYTE, Stack};
-use sigprop_validate::{Journal, JournalError, MeasureError, Measurement, Progress, Settings, Target, measure_with};
+use sigprop_validate::{
+    Journal, JournalError, MeasureError, Measurement, Progress, Sampling, Settings, Target, measure_with,
+};
 
 use super::{
     Outcome,
@@ -81,6 +83,10 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "SIZE", value_parser = parse::memory, allow_negative_numbers = true, help_heading = "Sampling")]
     memory: Option<f64>,
 
+    /// How to sample linear maps.
+    #[arg(long, value_enum, default_value_t = SamplerChoice::Direct, value_name = "SAMPLER", help_heading = "Sampling")]
+    sampler: SamplerChoice,
+
     /// Go on until the standard errors of variances (relative) and token correlations are below, as `0.01` or `1%`.
     #[arg(long, value_name = "ERROR", value_parser = parse::error, allow_negative_numbers = true, group = "limited", help_heading = "Sampling")]
     target_error: Option<f64>,
@@ -104,7 +110,7 @@ pub(crate) struct Arguments {
 
     /// Compare with measurements of your own instead of sampling: CSV with the columns
     /// site,quantity,observed,std_error, as --format csv writes them.
-    #[arg(long, value_name = "FILE.csv", conflicts_with_all = ["replicates", "batch", "threads", "memory", "target_error", "sites", "weights"], help_heading = "Sampling")]
+    #[arg(long, value_name = "FILE.csv", conflicts_with_all = ["replicates", "batch", "threads", "memory", "sampler", "target_error", "sites", "weights"], help_heading = "Sampling")]
     observed: Option<PathBuf>,
 
     /// How to write the comparison to standard output.
@@ -140,6 +146,34 @@ pub(crate) struct Arguments {
 
 fn apart_from_suite(argument: Arg) -> Arg {
     if WITH_SUITE.contains(&argument.get_id().as_str()) { argument } else { argument.conflicts_with("suite") }
+}
+
+/// How linear maps are sampled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum SamplerChoice {
+    /// Draw their weights, and multiply.
+    Direct,
+    /// Draw only what Gaussian weights do to tokens and gradients: the same distribution, faster where networks are
+    /// wider than five times their tokens.
+    Conditional,
+}
+
+impl SamplerChoice {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Direct => "direct",
+            Self::Conditional => "conditional",
+        }
+    }
+}
+
+impl From<SamplerChoice> for Sampling {
+    fn from(choice: SamplerChoice) -> Self {
+        match choice {
+            SamplerChoice::Direct => Self::Direct,
+            SamplerChoice::Conditional => Self::Conditional,
+        }
+    }
 }
 
 /// Bytes that Linux says programs may still take; none elsewhere.
@@ -223,7 +257,13 @@ impl Arguments {
         };
         let Measurement { table, replicates, goal, overflow } = measurement;
         let comparisons = compare(&predicted.table, &table, replicates);
-        let sampled = Observed::Sampled { seed: self.seed, batch: self.batch, replicates, overflow: overflow.clone() };
+        let sampled = Observed::Sampled {
+            seed: self.seed,
+            batch: self.batch,
+            replicates,
+            sampler: self.sampler.name(),
+            overflow: overflow.clone(),
+        };
         let validation = Validation::new(network, sampled, comparisons);
         self.write(network, &validation)?;
         console.tell(|out, _| write_caveats(&predicted.caveats, out));
@@ -262,6 +302,7 @@ impl Arguments {
             all_sites: self.sites == SiteChoice::All,
             weights: self.weights,
             controls: false,
+            sampler: self.sampler.into(),
             target: self.target_error.map(|std_error| Target {
                 std_error,
                 sites: Vec::new(),

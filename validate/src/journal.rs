@@ -162,11 +162,12 @@ fn open(path: &Path) -> Result<File, JournalError> {
 
 /// Everything that decides the result of a run, and nothing else.
 fn header(stack: &str, settings: &Settings) -> String {
-    let Settings { replicates, batch, seed, threads: _, memory: _, all_sites, weights, controls, target } = settings;
+    let Settings { replicates, batch, seed, threads: _, memory: _, all_sites, weights, controls, sampler, target } =
+        settings;
     let version = env!("CARGO_PKG_VERSION");
     format!(
         "{FORMAT}\nversion {version}\nstack {stack}\nseed {seed}\nreplicates {replicates}\nbatch {batch}\n\
-         all-sites {all_sites}\nweights {weights}\ncontrols {controls}\ntarget {target:?}\n\n"
+         all-sites {all_sites}\nweights {weights}\ncontrols {controls}\nsampler {sampler:?}\ntarget {target:?}\n\n"
     )
 }
 

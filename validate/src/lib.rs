@@ -49,7 +49,7 @@ mod weights;
 mod finite_differences;
 
 pub use journal::{Journal, JournalError};
-pub use measure::{MeasureError, Measurement, Progress, Settings, Target, measure, measure_with};
+pub use measure::{MeasureError, Measurement, Progress, Sampling, Settings, Target, measure, measure_with};
 #[doc(hidden)]
 pub use random::draw_normals;
 pub use softmax_alone::measure_softmax;

@@ -33,8 +33,20 @@ pub struct Settings {
     /// Whether what is known of Gaussian inputs and gradients is used to lower the errors of the sites (control
     /// variates; from 32 replicates).
     pub controls: bool,
+    /// How linear maps are sampled.
+    pub sampler: Sampling,
     /// Whether to go on beyond `replicates`.
     pub target: Option<Target>,
+}
+
+/// How linear maps are sampled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sampling {
+    /// Their weights are drawn, and multiplied.
+    Direct,
+    /// Only what their weights make of the tokens and the gradients is drawn, from its distribution: the same
+    /// distribution in tokens² × width operations instead of tokens × width². For Gaussian weights that are used once.
+    Conditional,
 }
 
 /// When sampling may end.
@@ -59,6 +71,7 @@ impl Default for Settings {
             all_sites: false,
             weights: false,
             controls: false,
+            sampler: Sampling::Direct,
             target: None,
         }
     }
@@ -95,6 +108,14 @@ pub enum MeasureError {
         field: &'static str,
         /// What it is.
         got: usize,
+    },
+    /// The conditional sampler cannot do this.
+    #[error("{site}: {reason}; the conditional sampler needs Gaussian weights that are used once: sample directly")]
+    Conditional {
+        /// Where.
+        site: String,
+        /// Why not.
+        reason: &'static str,
     },
     /// The arrays would not fit.
     #[error(
@@ -172,6 +193,9 @@ pub fn measure_with(
     let largest = Plan::new(stack, settings, f64::INFINITY).bytes;
     let workers = ((settings.memory / largest) as usize).clamp(1, most);
     let plan = Plan::new(stack, settings, settings.memory / workers as f64);
+    if let Some((site, reason)) = plan.refusal {
+        return Err(MeasureError::Conditional { site, reason });
+    }
     if plan.bytes > settings.memory {
         return Err(MeasureError::Memory { bytes: plan.bytes, limit: settings.memory });
     }

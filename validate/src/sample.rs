@@ -13,11 +13,11 @@ use sigprop_stack::{
 };
 
 use crate::{
-    Settings,
+    Sampling, Settings,
     array::Array,
     components::{
-        activation, attention, concat, convolution, dropout, embedding, linear, mixture, norm, prepend, product,
-        rotary, scale, sum,
+        activation, attention, concat, convolution, dropout, embedding, linear, linear::conditional, mixture, norm,
+        prepend, product, rotary, scale, sum,
     },
     plan::{Plan, PlannedIds},
     random::{Purpose, Random, Streams},
@@ -253,10 +253,18 @@ impl<T: Scalar> Interpreter for Sampler<'_, T> {
         let random = self.random(at);
         let keep = |input| if self.settings.weights { vec![input] } else { Vec::new() };
         let (output, kept) = match component {
-            Component::Linear(linear) => {
-                let output = linear::forward(linear, &random, &mut self.scratch, &input);
-                (output, keep(input))
-            }
+            Component::Linear(linear) => match self.settings.sampler {
+                Sampling::Direct => {
+                    let output = linear::forward(linear, &random, &mut self.scratch, &input);
+                    (output, keep(input))
+                }
+                Sampling::Conditional => {
+                    let (output, basis) = conditional::forward(linear, &random, &input);
+                    let mut kept = keep(input);
+                    kept.push(Rc::new(basis));
+                    (output, kept)
+                }
+            },
             Component::Convolution(conv) => {
                 let output = convolution::forward(conv, &random, &mut self.scratch, &input);
                 (output, vec![input])
@@ -293,17 +301,24 @@ impl<T: Scalar> Interpreter for Sampler<'_, T> {
         &mut self,
         at: &Site,
         component: &Component,
-        kept: Vec<Shared<T>>,
+        mut kept: Vec<Shared<T>>,
         mut gradient: Array<T>,
     ) -> Result<Array<T>, Stop> {
         self.proceed()?;
         let random = self.random(at);
         Ok(match component {
             Component::Linear(linear) => {
+                let basis = match self.settings.sampler {
+                    Sampling::Direct => None,
+                    Sampling::Conditional => kept.pop(),
+                };
                 if let Some(input) = kept.first() {
                     self.linear_gradients(at, linear, input, &gradient);
                 }
-                linear::backward(linear, &random, &mut self.scratch, &gradient)
+                match basis {
+                    None => linear::backward(linear, &random, &mut self.scratch, &gradient),
+                    Some(basis) => conditional::backward(linear, &random, &basis, &gradient),
+                }
             }
             Component::Convolution(conv) => {
                 if self.settings.weights {

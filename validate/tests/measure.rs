@@ -7,7 +7,7 @@ use sigprop_stack::{
     Activation, Attention, Branch, Cell, Component, Dropout, Embedding, EmbeddingTerm, Gaussian, GradientSeed, Ids,
     Init, Linear, Node, Norm, NormKind, Op, PowerLaw, Product, Quantity, Source, Stack, Stream, Sum, Tensor,
 };
-use sigprop_validate::{MeasureError, Measurement, Progress, Settings, Target, measure, measure_softmax};
+use sigprop_validate::{MeasureError, Measurement, Progress, Sampling, Settings, Target, measure, measure_softmax};
 
 /// Two-sided α = 1e-4 per check at 200 replicates (Student's t, 199 degrees of freedom).
 const Z: f64 = 3.97;
@@ -464,4 +464,66 @@ fn a_softmax_by_itself() {
     assert!((cell(&measurement, "softmax", Quantity::Mean).value.value() * n - 1.0).abs() < 1e-6);
     assert!(cell(&measurement, "softmax", Quantity::Variance).value.value() < 1e-12 / n);
     assert_z("gradient", cell(&measurement, "softmax", Quantity::GradVariance), (1.0 - 1.0 / n) / (n * n));
+}
+
+/// Without weights that are used for several things, or are not Gaussian, both samplers draw from one distribution:
+/// every moment of every site and every weight gradient of a network with all that tokens go through, with fewer and
+/// with more tokens than features. α = 1e-3 per network over all of its cells (Bonferroni; two times 600 replicates).
+#[test]
+fn both_samplers_agree() {
+    for seq_len in [7, 40] {
+        let mut stack = everything();
+        stack.streams[0].seq_len = seq_len;
+        let settings = Settings { replicates: 600, all_sites: true, weights: true, ..Settings::default() };
+        let direct = run(&stack, &settings).table;
+        let conditional = run(&stack, &Settings { sampler: Sampling::Conditional, seed: 1, ..settings }).table;
+        let of_sites = direct.sites.iter().zip(&conditional.sites).flat_map(|(one, other)| {
+            Quantity::ALL.into_iter().filter_map(|quantity| {
+                let name = format!("{} {}", one.site, quantity.name());
+                Some((name, *one.get(quantity)?, *other.get(quantity)?))
+            })
+        });
+        let of_weights = direct.weights.iter().zip(&conditional.weights).map(|(one, other)| {
+            assert_eq!(one.tensor, other.tensor);
+            (one.tensor.clone(), one.grad_second_moment, other.grad_second_moment)
+        });
+        let cells: Vec<(String, Cell, Cell)> = of_sites.chain(of_weights).collect();
+        assert!((300..1000).contains(&cells.len()), "{}", cells.len());
+        // Two-sided, 1e-6 each.
+        let bound = 4.89;
+        for (name, one, other) in cells {
+            let error = one.std_error.value().hypot(other.std_error.value());
+            let difference = one.value.value() - other.value.value();
+            let rounding = 1e-6 * one.value.value().abs();
+            assert!(difference.abs() < bound * error + rounding, "{name}: {one:?}, {other:?}, {seq_len} tokens");
+        }
+    }
+}
+
+/// Same bytes at any number of threads and any memory; what it cannot do is told.
+#[test]
+fn the_conditional_sampler_is_reproducible_and_refuses_what_it_cannot_do() {
+    let settings = Settings { replicates: 3, batch: 2, sampler: Sampling::Conditional, ..Settings::default() };
+    let one = run(&everything(), &Settings { threads: Some(1), ..settings.clone() });
+    assert_eq!(one, run(&everything(), &Settings { threads: Some(3), ..settings.clone() }));
+    let little = (0..200).map(|step| 1e6 * 0.95f64.powi(step)).map_while(|memory| {
+        let settings = Settings { memory, ..settings.clone() };
+        measure(&everything(), &settings, &|_| {}, &AtomicBool::new(false)).ok()
+    });
+    assert!(little.last().is_some_and(|measurement| measurement == one));
+
+    let refused = |body: Vec<Node>| {
+        let stack = stack(4, gaussian(8, 1.0, 0.0), body, 0.0);
+        measure(&stack, &settings, &|_| {}, &AtomicBool::new(false)).expect_err("refused").to_string()
+    };
+    let uniform = Tensor { name: "w".to_owned(), init: Init::Uniform { bound: 0.1 } };
+    let map = Linear { fan_in: 8, fan_out: 8, weight: uniform, bias: None };
+    let error = refused(vec![Node::apply("map", Component::Linear(map))]);
+    assert!(error.starts_with("map: its weights are not Gaussian; "), "{error}");
+    let again = |name: &str| {
+        let map = Linear { fan_in: 8, fan_out: 8, weight: normal("w", 0.1), bias: None };
+        Node::apply(name, Component::Linear(map))
+    };
+    let error = refused(vec![again("first"), again("second")]);
+    assert!(error.starts_with("first: its weights are used more than once; "), "{error}");
 }
