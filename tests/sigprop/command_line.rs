@@ -468,6 +468,14 @@ fn a_target_error_is_reached() {
 }
 
 #[test]
+fn the_conditional_sampler_is_told_and_refuses_other_weights() {
+    let summary = json(&small("validate", &["--sampler", "conditional", "--replicates", "2", "--format", "json"]));
+    assert_eq!(summary["sampler"], "conditional");
+    let uniform = small("validate", &["--sampler", "conditional", "--scheme", "uniform:1"]);
+    assert!(refused(&uniform).contains("its weights are not Gaussian"), "{}", stderr(&uniform));
+}
+
+#[test]
 fn suites_refuse_what_does_not_go_with_them() {
     let unknown = run(&["validate", "--suite", "components", "--group", "lstm"]);
     assert!(refused(&unknown).contains("expected one of linear, relu"), "{}", stderr(&unknown));
