@@ -14,8 +14,9 @@ use sigprop_validate::{MeasureError, Measurement, Settings, Target, measure, mea
 use super::{
     Outcome,
     console::Console,
+    folder::{claim, write_into},
     output::{Format, emit},
-    validate::{cancellation, claim, write_into},
+    sampling::cancellation,
 };
 
 /// Which suite.

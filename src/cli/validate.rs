@@ -1,38 +1,33 @@
 //! `sigprop validate`: the prediction beside sampled networks.
 
 use std::{
-    fs::{self, File},
+    fs::File,
     io::{self, Write},
     path::{Path, PathBuf},
-    process,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
 };
 
 use anyhow::Context;
-use clap::{Arg, Args, ValueEnum};
+use clap::{Arg, Args};
 use sigprop::{
     Options, Prediction, Sites,
     agreement::{Comparison, Observation, Summary, compare, compare_observations, read_observations, summarise},
     numerals::short,
     predict,
-    report::{Observed, Run, comparisons_csv, summary_json, summary_table, validation_json, write_file},
+    report::{Observed, Run, comparisons_csv, summary_json, summary_table, validation_json},
     stack_file::stack_hash,
 };
 use sigprop_stack::{GIBIBYTE, Stack};
-use sigprop_validate::{
-    Journal, JournalError, MeasureError, Measurement, Progress, Sampling, Settings, Target, measure_with,
-};
+use sigprop_validate::{Journal, JournalError, MeasureError, Measurement, Settings, Target};
 
 use super::{
     Outcome,
     console::Console,
+    folder::{claim, write_into},
     model::{ModelArguments, Network},
     output::{Format, SiteChoice, emit},
     parse::{self, Threads},
     predict::write_caveats,
+    sampling::{SamplerChoice, free_memory, sample},
     suite::{SuiteChoice, SuiteRun},
 };
 
@@ -146,41 +141,6 @@ pub(crate) struct Arguments {
 
 fn apart_from_suite(argument: Arg) -> Arg {
     if WITH_SUITE.contains(&argument.get_id().as_str()) { argument } else { argument.conflicts_with("suite") }
-}
-
-/// How linear maps are sampled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum SamplerChoice {
-    /// Draw their weights, and multiply.
-    Direct,
-    /// Draw only what Gaussian weights do to tokens and gradients: the same distribution, faster where networks are
-    /// wider than five times their tokens.
-    Conditional,
-}
-
-impl SamplerChoice {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Direct => "direct",
-            Self::Conditional => "conditional",
-        }
-    }
-}
-
-impl From<SamplerChoice> for Sampling {
-    fn from(choice: SamplerChoice) -> Self {
-        match choice {
-            SamplerChoice::Direct => Self::Direct,
-            SamplerChoice::Conditional => Self::Conditional,
-        }
-    }
-}
-
-/// Bytes that Linux says programs may still take; none elsewhere.
-fn free_memory() -> Option<f64> {
-    let text = fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    line.trim().strip_suffix("kB")?.trim().parse::<f64>().ok().map(|kibibytes| 1024.0 * kibibytes)
 }
 
 /// What a validation found.
@@ -349,66 +309,12 @@ impl Arguments {
     }
 }
 
-/// Samples, with a progress bar on a terminal; Ctrl-C ends it early.
-fn sample(
-    stack: &Stack,
-    settings: &Settings,
-    journal: Option<&mut Journal>,
-    console: Console,
-) -> Result<Measurement, MeasureError> {
-    let cancelled = cancellation(console);
-    let held = journal.as_ref().map_or(0, |journal| journal.len());
-    let bar = console.progress("sampling [{bar:40}] {pos}/{len} networks, {eta} left", settings.replicates, held);
-    let progress = |Progress { done, goal }| {
-        bar.set_length(goal as u64);
-        bar.set_position(done as u64);
-    };
-    let measurement = measure_with(journal, stack, settings, &progress, &cancelled);
-    bar.finish_and_clear();
-    measurement
-}
-
 /// The observations of a file, and its name.
 fn read(path: &Path) -> anyhow::Result<(String, Vec<Observation>)> {
     let name = path.display().to_string();
     let file = File::open(path).with_context(|| format!("cannot read {name}"))?;
     let observations = read_observations(file).context(name.clone())?;
     Ok((name, observations))
-}
-
-/// Writes a file of the folder.
-pub(super) fn write_into(
-    folder: &Path,
-    name: &str,
-    write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
-) -> anyhow::Result<()> {
-    let path = folder.join(name);
-    write_file(&path, write).with_context(|| cannot_write(&path))
-}
-
-/// Becomes true at Ctrl-C; twice ends the program at once.
-pub(super) fn cancellation(console: Console) -> Arc<AtomicBool> {
-    let cancelled = Arc::new(AtomicBool::new(false));
-    let by_signal = Arc::clone(&cancelled);
-    let handler = ctrlc::set_handler(move || {
-        if by_signal.swap(true, Ordering::Relaxed) {
-            process::exit(130);
-        }
-    });
-    if let Err(error) = handler {
-        console.note(&format!("Ctrl-C will lose what was sampled: {error}"));
-    }
-    cancelled
-}
-
-/// Makes the folder and sees whether files can be written there, before anything is sampled.
-pub(super) fn claim(folder: &Path) -> anyhow::Result<()> {
-    fs::create_dir_all(folder).and_then(|()| tempfile::tempfile_in(folder)).with_context(|| cannot_write(folder))?;
-    Ok(())
-}
-
-fn cannot_write(path: &Path) -> String {
-    format!("cannot write {}", path.display())
 }
 
 fn write_table(network: &Network, validation: &Validation, out: &mut dyn Write) -> io::Result<()> {

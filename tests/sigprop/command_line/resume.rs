@@ -64,7 +64,7 @@ fn a_killed_run_goes_on_to_the_same_bytes() {
 }
 
 #[test]
-#[ignore = "a minute"]
+#[ignore = "long: minutes"]
 fn two_hundred_kills() {
     killed("1000", 200);
 }
