@@ -17,7 +17,7 @@ fn encoder(n_layers: usize, scheme: &str) -> Stack {
     assemble(&architecture, &scheme, &Input::Correlation(0.2), &Run::default()).expect("a stack").stack
 }
 
-/// Depth must cost linearly; one block is the table set-up.
+/// Depth must cost linearly; one block is mostly the table set-up.
 #[divan::bench(args = [1, 10, 100, 1000])]
 fn xavier(bencher: Bencher, blocks: usize) {
     let stack = encoder(blocks, "xavier");

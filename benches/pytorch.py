@@ -5,9 +5,12 @@
 
 The same work: all weights drawn, forward, backward to the input, mean, variance and token
 correlation of the signal and second moment and token correlation of the gradient after every
-block. Weights ask for no gradient. Runs of both alternate; medians and their ratio are printed.
+block. Weights ask for no gradient. Runs of both alternate, each in a process of its own; printed
+are the engine's median, PyTorch's, and the median of the ratios of the rounds.
 """
 
+import json
+import os
 import statistics
 import subprocess
 import sys
@@ -48,7 +51,8 @@ def moments(x):
 
 
 def run(blocks, width, batch, tokens):
-    start = time.perf_counter()
+    """Wall and CPU seconds of one network."""
+    start, cpu = time.perf_counter(), time.process_time()
     network = [Block(width).requires_grad_(False) for _ in range(blocks)]
     told = []
     first = x = torch.randn(batch, tokens, width, requires_grad=True)
@@ -58,21 +62,54 @@ def run(blocks, width, batch, tokens):
         x.register_hook(lambda gradient: told.append(moments(gradient)))
     x.backward(torch.randn_like(x))
     assert first.grad is not None and len(told) == 2 * blocks
-    return time.perf_counter() - start
+    return time.perf_counter() - start, time.process_time() - cpu
 
 
-def engine(case):
-    command = ["cargo", "bench", "-q", "--bench", "engine", "--", case]
-    return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()[-1])
+def measured(command):
+    """What a child prints, its CPU seconds and its largest memory in GiB."""
+    child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    printed = [float(word) for word in child.stdout.read().split()]
+    _, status, usage = os.wait4(child.pid, 0)
+    child.returncode = os.waitstatus_to_exitcode(status)
+    if child.returncode:
+        raise subprocess.CalledProcessError(child.returncode, command)
+    return printed, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 2**20
+
+
+def theirs(case):
+    # Importing the library is not part of the work.
+    (seconds, cpu), _, memory = measured([sys.executable, __file__, case])
+    return seconds, cpu, memory
+
+
+def ours(engine, case):
+    (seconds,), cpu, memory = measured([engine, case])
+    return seconds, cpu, memory
+
+
+def build_engine():
+    command = ["cargo", "bench", "--bench", "engine", "--no-run", "--message-format", "json"]
+    lines = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()
+    executables = (json.loads(line).get("executable") for line in lines)
+    return [path for path in executables if path][-1]
 
 
 def main():
+    if sys.argv[1:] and sys.argv[1] in CASES:
+        print(*run(*CASES[sys.argv[1]]))
+        return
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 5
+    engine = build_engine()
     print(f"PyTorch {torch.__version__}, {torch.get_num_threads()} threads, medians of {rounds} rounds")
-    for case, shape in CASES.items():
-        times = [(run(*shape), engine(case)) for _ in range(rounds)]
-        theirs, ours = (statistics.median(column) for column in zip(*times))
-        print(f"{case:8} PyTorch {theirs:6.2f} s, engine {ours:6.2f} s, ratio {ours / theirs:.2f}")
+    print(f"{'':8} {'seconds':^24} {'CPU seconds':^24} {'peak GiB':^24}")
+    for case in CASES:
+        pairs = [(theirs(case), ours(engine, case)) for _ in range(rounds)]
+        cells = []
+        for measure in range(3):
+            other, own = (statistics.median(run[measure] for run in column) for column in zip(*pairs))
+            ratio = statistics.median(own[measure] / other[measure] for other, own in pairs)
+            cells.append(f"{own:7.2f} / {other:5.2f} = {ratio:5.2f}")
+        print(f"{case:8} " + "    ".join(cells), flush=True)
 
 
 if __name__ == "__main__":

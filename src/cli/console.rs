@@ -3,12 +3,14 @@
 use std::{
     env,
     io::{self, IsTerminal, Write},
+    time::Duration,
 };
 
 use clap::{
     ValueEnum,
     builder::styling::{AnsiColor, Style},
 };
+use indicatif::{ProgressBar, ProgressStyle};
 use sigprop::verdict::{Severity, Verdict};
 
 use super::prose::write_indented;
@@ -34,10 +36,6 @@ impl Console {
         Self { quiet, color }
     }
 
-    pub(crate) fn is_quiet(self) -> bool {
-        self.quiet
-    }
-
     /// Always said.
     pub(crate) fn error(self, text: &str) {
         self.say(AnsiColor::Red.on_default().bold(), "error", text);
@@ -61,6 +59,18 @@ impl Console {
             // Nobody is left to hear that stderr is closed.
             let _ = write(&mut io::stderr().lock(), self.paint(&io::stderr()));
         }
+    }
+
+    /// A progress bar, on a terminal unless quiet, of a run that has `done` part of its work before.
+    pub(crate) fn progress(self, template: &str, length: usize, done: usize) -> ProgressBar {
+        if self.quiet {
+            return ProgressBar::hidden();
+        }
+        let style = ProgressStyle::with_template(template).expect("the template is ours").progress_chars("=> ");
+        let bar = ProgressBar::new(length as u64).with_style(style).with_position(done as u64);
+        bar.reset_eta();
+        bar.enable_steady_tick(Duration::from_secs(1));
+        bar
     }
 
     /// How to colour what goes to `stream`.

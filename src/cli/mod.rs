@@ -2,6 +2,7 @@
 
 mod console;
 mod explain;
+mod folder;
 mod input;
 mod model;
 mod models;
@@ -9,6 +10,7 @@ mod output;
 mod parse;
 mod predict;
 mod prose;
+mod sampling;
 mod schemes;
 mod shape;
 mod source;

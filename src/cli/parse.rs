@@ -1,5 +1,7 @@
 //! Numbers from the command line, refused with what was expected.
 
+use sigprop_stack::GIBIBYTE;
+
 /// Larger counts are typing errors.
 const MAX_COUNT: usize = 1_000_000;
 
@@ -49,9 +51,6 @@ pub(crate) fn count(text: &str) -> Result<usize, String> {
     let count = text.parse().ok().filter(|count| (1..=MAX_COUNT).contains(count));
     count.ok_or_else(|| "expected a whole number from 1 to 1000000".to_owned())
 }
-
-/// Bytes.
-pub(crate) const GIBIBYTE: f64 = 1024.0 * 1024.0 * 1024.0;
 
 /// Bytes, told in GiB or MiB.
 pub(crate) fn memory(text: &str) -> Result<f64, String> {

@@ -4,19 +4,19 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
 use clap::ValueEnum;
-use indicatif::{ProgressBar, ProgressStyle};
 use sigprop::{
     agreement::Comparison,
     report::{suite_cells_csv, suite_lines_csv, suite_lines_json, suite_table},
-    suite::{Case, Line, Look, Sample, Suite, score},
+    suite::{Case, Line, Look, Sample, Scores, Suite, score},
 };
 use sigprop_validate::{MeasureError, Measurement, Settings, Target, measure, measure_softmax};
 
 use super::{
     Outcome,
     console::Console,
+    folder::{claim, write_into},
     output::{Format, emit},
-    validate::{cancellation, claim, write_into},
+    sampling::cancellation,
 };
 
 /// Which suite.
@@ -55,6 +55,8 @@ pub(crate) struct SuiteRun<'a> {
     /// Networks of a case at most.
     pub(crate) max_replicates: usize,
     pub(crate) threads: Option<usize>,
+    /// Bytes.
+    pub(crate) memory: f64,
     pub(crate) format: Format,
     pub(crate) output: Option<&'a Path>,
     /// Largest 99th percentile.
@@ -74,10 +76,7 @@ impl SuiteRun<'_> {
         }
         cases.retain(|case| self.groups.is_empty() || self.groups.iter().any(|group| group == case.group));
         let cancelled = cancellation(console);
-        let bar = if console.is_quiet() { ProgressBar::hidden() } else { ProgressBar::new(cases.len() as u64) };
-        if let Ok(style) = ProgressStyle::with_template("[{bar:30}] {pos}/{len} cases, {eta} left: {msg}") {
-            bar.set_style(style.progress_chars("=> "));
-        }
+        let bar = console.progress("[{bar:30}] {pos}/{len} cases, {eta} left: {msg}", cases.len(), 0);
         let mut done: Vec<(&Case, Vec<Comparison>)> = Vec::new();
         let mut interrupted = false;
         for (index, case) in cases.iter().enumerate() {
@@ -107,16 +106,18 @@ impl SuiteRun<'_> {
         let predicted = case.predict()?;
         let seed = self.seed.wrapping_mul(1_000_003).wrapping_add(index as u64);
         let Measurement { table, replicates, .. } = match &case.sample {
-            Sample::Softmax(scores) => {
-                measure_softmax(scores.count, scores.variance, scores.correlation, seed, cancelled)?
+            Sample::Softmax { scores: Scores { count, variance, correlation }, replicates } => {
+                let replicates = self.max_replicates.min(*replicates);
+                measure_softmax(*count, *variance, *correlation, replicates, seed, self.threads, cancelled)?
             }
-            Sample::Stack(stack) => {
-                let [replicates, most] = case.replicates.map(|count| count.min(self.max_replicates));
-                let target = Target { std_error: case.std_error, sites: case.look.sites(), replicates: most };
+            Sample::Stack { stack, std_error, replicates } => {
+                let [replicates, most] = replicates.map(|count| count.min(self.max_replicates));
+                let target = Target { std_error: *std_error, sites: case.look.sites(), replicates: most };
                 let settings = Settings {
                     replicates,
                     seed,
                     threads: self.threads,
+                    memory: self.memory,
                     weights: case.look == Look::Everything,
                     controls: true,
                     target: Some(target),

@@ -1,54 +1,58 @@
 //! `sigprop validate`: the prediction beside sampled networks.
 
 use std::{
-    fs::{self, File},
+    fs::File,
     io::{self, Write},
     path::{Path, PathBuf},
-    process,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
 };
 
 use anyhow::Context;
-use clap::Args;
-use indicatif::{ProgressBar, ProgressStyle};
+use clap::{Arg, Args};
 use sigprop::{
     Options, Prediction, Sites,
     agreement::{Comparison, Observation, Summary, compare, compare_observations, read_observations, summarise},
     numerals::short,
     predict,
-    report::{Observed, Run, comparisons_csv, summary_json, summary_table, validation_json, write_file},
+    report::{Observed, Run, comparisons_csv, summary_json, summary_table, validation_json},
     stack_file::stack_hash,
 };
-use sigprop_stack::Stack;
-use sigprop_validate::{MeasureError, Measurement, Settings, Target, measure};
+use sigprop_stack::{GIBIBYTE, Stack};
+use sigprop_validate::{Journal, JournalError, MeasureError, Measurement, Settings, Target};
 
 use super::{
     Outcome,
     console::Console,
+    folder::{claim, write_into},
     model::{ModelArguments, Network},
     output::{Format, SiteChoice, emit},
     parse::{self, Threads},
     predict::write_caveats,
+    sampling::{SamplerChoice, free_memory, sample},
     suite::{SuiteChoice, SuiteRun},
 };
 
-/// What describes one model or how it is sampled does not go with a suite.
-const APART_FROM_SUITE: [&str; 7] = ["model", "replicates", "batch", "target_error", "observed", "sites", "min_r2"];
+/// What goes with a suite: all else describes one model or how it is sampled.
+const WITH_SUITE: [&str; 10] =
+    ["suite", "full", "groups", "seed", "threads", "memory", "max_replicates", "format", "output", "max_error"];
+
+/// Replicates of a run that has not ended, in the folder of its report.
+const JOURNAL: &str = "replicates.journal";
 
 /// Sample the network and compare what flows through it with the prediction.
 #[derive(Args, Debug)]
-#[command(after_help = "\
+#[command(
+    mut_args(apart_from_suite),
+    after_help = "\
 Examples:
   sigprop validate --layers 24 --width 256
   sigprop validate gpt2 --seq-len 128 --replicates 32 --weights
   sigprop validate --layers 12 --scheme deepnorm --norm-placement post -o report
   sigprop validate --layers 12 --width 256 --min-r2 0.999 --max-error 0.05   gates for CI
   sigprop validate gpt2 --target-error 1%        until the errors are small enough
+  sigprop validate gpt2 --replicates 900 --resume report   goes on after an interruption, a kill, a power failure
   sigprop validate gpt2 --observed mine.csv      what you measured, instead of sampling
-  sigprop validate --suite components            every rule over the published grids")]
+  sigprop validate --suite components            every rule over the published grids"
+)]
 pub(crate) struct Arguments {
     #[command(flatten)]
     model: ModelArguments,
@@ -74,17 +78,21 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "SIZE", value_parser = parse::memory, allow_negative_numbers = true, help_heading = "Sampling")]
     memory: Option<f64>,
 
+    /// How to sample linear maps.
+    #[arg(long, value_enum, default_value_t = SamplerChoice::Direct, value_name = "SAMPLER", help_heading = "Sampling")]
+    sampler: SamplerChoice,
+
     /// Go on until the standard errors of variances (relative) and token correlations are below, as `0.01` or `1%`.
-    #[arg(long, value_name = "ERROR", value_parser = parse::error, allow_negative_numbers = true, help_heading = "Sampling")]
+    #[arg(long, value_name = "ERROR", value_parser = parse::error, allow_negative_numbers = true, group = "limited", help_heading = "Sampling")]
     target_error: Option<f64>,
 
     /// Networks to sample at most for --target-error, and for a case of a suite.
-    #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = parse::count, allow_negative_numbers = true, help_heading = "Sampling")]
+    #[arg(long, value_name = "N", default_value_t = 100_000, requires = "limited", value_parser = parse::count, allow_negative_numbers = true, help_heading = "Sampling")]
     max_replicates: usize,
 
     /// Instead of one model, a suite of many cases with the percentiles of their errors: single components over the
     /// grids of Kedia et al. (2024) beside the errors published there, or whole encoders.
-    #[arg(long, value_enum, value_name = "SUITE", conflicts_with_all = APART_FROM_SUITE, help_heading = "Suites")]
+    #[arg(long, value_enum, value_name = "SUITE", group = "limited", help_heading = "Suites")]
     suite: Option<SuiteChoice>,
 
     /// All cases of the grids instead of a stratified sample: hours.
@@ -97,16 +105,22 @@ pub(crate) struct Arguments {
 
     /// Compare with measurements of your own instead of sampling: CSV with the columns
     /// site,quantity,observed,std_error, as --format csv writes them.
-    #[arg(long, value_name = "FILE.csv", conflicts_with_all = ["replicates", "batch", "threads", "memory"], help_heading = "Sampling")]
+    #[arg(long, value_name = "FILE.csv", conflicts_with_all = ["replicates", "batch", "threads", "memory", "sampler", "target_error", "sites", "weights"], help_heading = "Sampling")]
     observed: Option<PathBuf>,
 
     /// How to write the comparison to standard output.
     #[arg(long, value_enum, default_value_t = Format::Table, help_heading = "Output")]
     format: Format,
 
-    /// Write report.csv and summary.json into a folder, which is made if need be.
+    /// Write report.csv and summary.json into a folder, which is made if need be. Until the run has ended, every
+    /// replicate is kept there in replicates.journal.
     #[arg(short, long, value_name = "DIR", help_heading = "Output")]
     output: Option<PathBuf>,
+
+    /// As --output, but go on with the replicates of a run with the same arguments that was ended early; the report
+    /// is the same as if it had not been.
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["output", "observed"], help_heading = "Output")]
+    resume: Option<PathBuf>,
 
     /// Which sites to compare; the summary is of those on the stream.
     #[arg(long, value_enum, default_value_t = SiteChoice::Stream, help_heading = "Output")]
@@ -125,11 +139,8 @@ pub(crate) struct Arguments {
     max_error: Option<f64>,
 }
 
-/// Bytes that Linux says programs may still take; none elsewhere.
-fn free_memory() -> Option<f64> {
-    let text = fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    line.trim().strip_suffix("kB")?.trim().parse::<f64>().ok().map(|kibibytes| 1024.0 * kibibytes)
+fn apart_from_suite(argument: Arg) -> Arg {
+    if WITH_SUITE.contains(&argument.get_id().as_str()) { argument } else { argument.conflicts_with("suite") }
 }
 
 /// What a validation found.
@@ -157,6 +168,7 @@ impl Arguments {
                 seed: self.seed,
                 max_replicates: self.max_replicates,
                 threads: self.threads.0,
+                memory: self.memory(),
                 format: self.format,
                 output: self.output.as_deref(),
                 max_error: self.max_error,
@@ -174,7 +186,7 @@ impl Arguments {
         let sites = if observations.is_some() { Sites::All } else { self.sites.into() };
         let mut predicted = predict(&network.stack, Options { seed: self.seed, ..sites.into() })?;
         predicted.caveats.splice(0..0, network.caveats.iter().cloned());
-        if let Some(folder) = &self.output {
+        if let Some(folder) = self.folder() {
             claim(folder)?;
         }
         match observations {
@@ -194,61 +206,81 @@ impl Arguments {
         if !self.weights {
             predicted.table.weights.clear();
         }
-        let measurement = match self.measure(&network.stack, console) {
+        let settings = self.settings();
+        let mut journal = self.journal(&network.stack, &settings)?;
+        let measurement = match sample(&network.stack, &settings, journal.as_mut(), console) {
             Err(MeasureError::Cancelled) => {
                 console.error("interrupted before the first replicate was done");
                 return Ok(Outcome::Interrupted);
             }
             result => result?,
         };
-        let Measurement { table, replicates, overflow } = measurement;
+        let Measurement { table, replicates, goal, overflow } = measurement;
         let comparisons = compare(&predicted.table, &table, replicates);
-        let sampled = Observed::Sampled { seed: self.seed, batch: self.batch, replicates, overflow: overflow.clone() };
+        let sampled = Observed::Sampled {
+            seed: self.seed,
+            batch: self.batch,
+            replicates,
+            sampler: self.sampler.name(),
+            overflow: overflow.clone(),
+        };
         let validation = Validation::new(network, sampled, comparisons);
         self.write(network, &validation)?;
         console.tell(|out, _| write_caveats(&predicted.caveats, out));
         if let Some(site) = &overflow {
             console.note(&format!("the sampled networks left the range of f32 at {site}; nothing is observed there"));
         }
-        if replicates < self.replicates {
-            let asked = self.replicates;
-            console.note(&format!("interrupted after {replicates} of {asked} replicates, which are reported"));
+        if replicates < goal {
+            let go_on =
+                self.folder().map_or(String::new(), |folder| format!("; --resume {} goes on", folder.display()));
+            console.note(&format!("interrupted after {replicates} of {goal} replicates, which are reported{go_on}"));
             return Ok(Outcome::Interrupted);
+        }
+        if let Some(journal) = journal {
+            journal.remove()?;
         }
         Ok(self.gate(&validation.summary, console))
     }
 
-    /// Samples, with a progress bar on a terminal; Ctrl-C ends it early.
-    fn measure(&self, stack: &Stack, console: Console) -> Result<Measurement, MeasureError> {
-        let cancelled = cancellation(console);
-        let settings = Settings {
+    /// Where the report goes.
+    fn folder(&self) -> Option<&Path> {
+        self.output.as_deref().or(self.resume.as_deref())
+    }
+
+    /// Bytes that the sampling may take.
+    fn memory(&self) -> f64 {
+        self.memory.or_else(|| Some(0.75 * free_memory()?)).unwrap_or(4.0 * GIBIBYTE)
+    }
+
+    fn settings(&self) -> Settings {
+        Settings {
             replicates: self.replicates,
             batch: self.batch,
             seed: self.seed,
             threads: self.threads.0,
-            memory: self.memory.or_else(|| Some(0.75 * free_memory()?)).unwrap_or(4.0 * parse::GIBIBYTE),
+            memory: self.memory(),
             all_sites: self.sites == SiteChoice::All,
             weights: self.weights,
             controls: false,
+            sampler: self.sampler.into(),
             target: self.target_error.map(|std_error| Target {
                 std_error,
                 sites: Vec::new(),
                 replicates: self.max_replicates,
             }),
-        };
-        let bar = if console.is_quiet() { ProgressBar::hidden() } else { ProgressBar::new(self.replicates as u64) };
-        if let Ok(style) = ProgressStyle::with_template("sampling [{bar:40}] {pos}/{len} networks, {eta} left") {
-            bar.set_style(style.progress_chars("=> "));
         }
-        bar.tick();
-        let measurement = measure(stack, &settings, &|done| bar.set_position(done as u64), &cancelled);
-        bar.finish_and_clear();
-        measurement
+    }
+
+    /// Where replicates are kept until the run has ended.
+    fn journal(&self, stack: &Stack, settings: &Settings) -> Result<Option<Journal>, JournalError> {
+        let Some(folder) = self.folder() else { return Ok(None) };
+        let open = if self.resume.is_some() { Journal::resume } else { Journal::create };
+        open(&folder.join(JOURNAL), &stack_hash(stack), settings).map(Some)
     }
 
     fn write(&self, network: &Network, validation: &Validation) -> anyhow::Result<()> {
         let Validation { run, comparisons, summary } = validation;
-        if let Some(folder) = &self.output {
+        if let Some(folder) = self.folder() {
             write_into(folder, "report.csv", |out| comparisons_csv(comparisons, out))?;
             write_into(folder, "summary.json", |out| summary_json(run, summary, out))?;
         }
@@ -283,41 +315,6 @@ fn read(path: &Path) -> anyhow::Result<(String, Vec<Observation>)> {
     let file = File::open(path).with_context(|| format!("cannot read {name}"))?;
     let observations = read_observations(file).context(name.clone())?;
     Ok((name, observations))
-}
-
-/// Writes a file of the folder.
-pub(super) fn write_into(
-    folder: &Path,
-    name: &str,
-    write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
-) -> anyhow::Result<()> {
-    let path = folder.join(name);
-    write_file(&path, write).with_context(|| cannot_write(&path))
-}
-
-/// Becomes true at Ctrl-C; twice ends the program at once.
-pub(super) fn cancellation(console: Console) -> Arc<AtomicBool> {
-    let cancelled = Arc::new(AtomicBool::new(false));
-    let by_signal = Arc::clone(&cancelled);
-    let handler = ctrlc::set_handler(move || {
-        if by_signal.swap(true, Ordering::Relaxed) {
-            process::exit(130);
-        }
-    });
-    if let Err(error) = handler {
-        console.note(&format!("Ctrl-C will lose what was sampled: {error}"));
-    }
-    cancelled
-}
-
-/// Makes the folder and sees whether files can be written there, before anything is sampled.
-pub(super) fn claim(folder: &Path) -> anyhow::Result<()> {
-    fs::create_dir_all(folder).and_then(|()| tempfile::tempfile_in(folder)).with_context(|| cannot_write(folder))?;
-    Ok(())
-}
-
-fn cannot_write(path: &Path) -> String {
-    format!("cannot write {}", path.display())
 }
 
 fn write_table(network: &Network, validation: &Validation, out: &mut dyn Write) -> io::Result<()> {

@@ -11,6 +11,7 @@ mod fluctuation;
 use std::sync::Arc;
 
 use nalgebra::Vector2;
+use rayon::join;
 use rayon::prelude::*;
 
 pub(crate) use exchangeable::{Exchangeable, PairClass};
@@ -254,7 +255,9 @@ impl Domain {
         match self {
             Self::Exchangeable(domain) => domain.mean(cosines),
             Self::Gram => {
-                let total: f64 = cosines.par_chunks_exact(count).map(|row| row.iter().sum::<f64>()).sum();
+                // Summed in order: the same bits at any number of threads.
+                let rows: Vec<f64> = cosines.par_chunks_exact(count).map(|row| row.iter().sum()).collect();
+                let total: f64 = rows.iter().sum();
                 if count > 1 { (total / count as f64 - 1.0) / (count - 1) as f64 } else { 0.0 }
             }
         }
@@ -400,26 +403,60 @@ pub(crate) fn symmetric(count: usize, cosine: impl Fn(usize, usize) -> f64 + Syn
             *entry = cosine(i, j);
         }
     });
-    mirror(&mut matrix, count);
+    mirror(&mut matrix, count, 0);
     matrix
 }
 
-/// Copies what is below the diagonal to above it, tile by tile.
-fn mirror(matrix: &mut [f64], count: usize) {
-    const TILE: usize = 8;
-    for top in (0..count).step_by(TILE) {
-        for left in (top..count).step_by(TILE) {
-            for i in top..(top + TILE).min(count) {
-                for j in left.max(i + 1)..(left + TILE).min(count) {
-                    matrix[i * count + j] = matrix[j * count + i];
-                }
+/// Copies what is below the diagonal to above it, in rows of length `count`, the first of them number `first` of
+/// the matrix: what is right of half of the rows is below the other half.
+fn mirror(rows: &mut [f64], count: usize, first: usize) {
+    /// Rows that stay in a cache.
+    const SMALL: usize = 64;
+    const BAND: usize = 8;
+    let height = rows.len() / count.max(1);
+    if height <= SMALL {
+        for i in 0..height {
+            for j in i + 1..height {
+                rows[i * count + first + j] = rows[j * count + first + i];
             }
         }
+        return;
     }
+    let half = height / 2;
+    let (upper, lower) = rows.split_at_mut(half * count);
+    upper.par_chunks_mut(BAND * count).enumerate().for_each(|(band, rows)| {
+        for (j, source) in lower.chunks_exact(count).enumerate() {
+            for (i, row) in rows.chunks_exact_mut(count).enumerate() {
+                row[first + half + j] = source[first + band * BAND + i];
+            }
+        }
+    });
+    join(|| mirror(upper, count, first), || mirror(lower, count, first + half));
 }
 
 /// ln of the mean of e^x.
 fn mean_ln(terms: impl ExactSizeIterator<Item = f64> + Clone) -> f64 {
     let count = terms.len() as f64;
     ln_sum(terms) - count.ln()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Sizes with and without halves, bands and leftovers.
+    #[test]
+    fn symmetric_matrices_have_their_entries_on_both_sides() {
+        for count in [0, 1, 7, 64, 65, 203] {
+            let entry = |i: usize, j: usize| (i * 1000 + j) as f64;
+            let matrix = symmetric(count, entry);
+            for i in 0..count {
+                assert!((matrix[i * count + i] - 1.0).abs() < f64::EPSILON);
+                for j in 0..i {
+                    let [below, above] = [matrix[i * count + j], matrix[j * count + i]];
+                    assert_eq!([below, above].map(|x| x as usize), [i * 1000 + j; 2]);
+                }
+            }
+        }
+    }
 }

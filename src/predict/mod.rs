@@ -8,7 +8,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use rayon::prelude::*;
-use sigprop_stack::{GradientSeed, Node, SiteTable, Stack, StackError, Stream, advance, check, run};
+use sigprop_stack::{GIBIBYTE, GradientSeed, Node, SiteTable, Stack, StackError, Stream, advance, check, run};
 
 use crate::domain::Signal;
 use rows::Rows;
@@ -70,7 +70,6 @@ pub enum PredictError {
     },
 }
 
-const GIBIBYTE: f64 = 1024.0 * 1024.0 * 1024.0;
 /// Predictions that need more memory than this are refused.
 const MAX_BYTES: f64 = 20.0 * GIBIBYTE;
 

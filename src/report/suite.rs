@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::csv::{comparison_fields, float, write_rows};
 use super::{SCHEMA_VERSION, plain_table};
 use crate::agreement::Comparison;
-use crate::suite::Line;
+use crate::suite::{Line, PRINTED_ZERO};
 
 const LINE_COLUMNS: [&str; 15] = [
     "group",
@@ -37,7 +37,8 @@ pub fn suite_table(lines: &[Line], out: &mut dyn Write) -> io::Result<()> {
     let rows = lines.iter().map(|line| {
         let fit = &line.fit;
         let published = line.published.map_or(String::new(), |all| {
-            all.map(|share| if share < 5e-4 { "0".to_owned() } else { format!("{:.1}", 100.0 * share) }).join(" / ")
+            all.map(|share| if share < PRINTED_ZERO { "0".to_owned() } else { format!("{:.1}", 100.0 * share) })
+                .join(" / ")
         });
         let verdict = line.beats_published.map_or("", |beats| if beats { "better" } else { "WORSE" });
         let r2 = |r2: Option<f64>| r2.map_or(String::new(), |r2| format!("{r2:.5}"));

@@ -31,6 +31,8 @@ pub enum Observed {
         batch: usize,
         /// Replicates really done.
         replicates: usize,
+        /// How linear maps were sampled.
+        sampler: &'static str,
         /// First site that left the range of f32, if one did; it has no observed numbers from there on.
         overflow: Option<String>,
     },

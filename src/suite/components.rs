@@ -63,8 +63,7 @@ fn linear(full: bool, seed: u64) -> Vec<Case> {
         Case {
             name: format!("fan_out {fan_out}, {input}"),
             look: look("linear", &FACTOR_100),
-            std_error: 0.004,
-            ..input.case("linear", vec![projection("linear", fan_in, fan_out, 1.0)])
+            ..input.case("linear", vec![projection("linear", fan_in, fan_out, 1.0)], 0.004)
         }
     };
     points(&levels, SAMPLE, full, seed).into_iter().map(case).collect()
@@ -75,7 +74,7 @@ fn relu(full: bool, seed: u64) -> Vec<Case> {
         let [r, r_g, n] = point[..] else { unreachable!("three factors") };
         let input = Input { width: WIDTH, mean: 0.0, std: 1.0, r: FIFTHS[r], r_g: FIFTHS[r_g], seq_len: LENGTHS[n] };
         let body = vec![Node::apply("relu", Component::Activation(Activation::Relu))];
-        Case { look: look("relu", &DECADE), std_error: 0.0025, ..input.case("relu", body) }
+        Case { look: look("relu", &DECADE), ..input.case("relu", body, 0.0025) }
     };
     points(&[5, 5, 2], SAMPLE, full, seed).into_iter().map(case).collect()
 }
@@ -86,7 +85,7 @@ fn gelu(full: bool, seed: u64) -> Vec<Case> {
         let input =
             Input { width: WIDTH, mean: 0.0, std: DECADE[std], r: FIFTHS[r], r_g: FIFTHS[r_g], seq_len: LENGTHS[n] };
         let body = vec![Node::apply("gelu", Component::Activation(Activation::Gelu))];
-        Case { look: look("gelu", &[1.0]), std_error: 0.002, ..input.case("gelu", body) }
+        Case { look: look("gelu", &[1.0]), ..input.case("gelu", body, 0.002) }
     };
     points(&[3, 5, 5, 2], SAMPLE, full, seed).into_iter().map(case).collect()
 }
@@ -106,7 +105,7 @@ fn layernorm(full: bool, seed: u64) -> Vec<Case> {
         };
         let norm = Norm { kind: NormKind::LayerNorm, eps: 1e-5, gain: 1.0, groups: 1 };
         let body = vec![Node::apply("layernorm", Component::Norm(norm))];
-        Case { look: look("layernorm", &[1.0]), std_error: 0.0012, ..input.case("layernorm", body) }
+        Case { look: look("layernorm", &[1.0]), ..input.case("layernorm", body, 0.0012) }
     };
     points(&[3, 3, 5, 5, 3, 2], SAMPLE, full, seed).into_iter().map(case).collect()
 }
@@ -127,8 +126,7 @@ fn dropout(full: bool, seed: u64) -> Vec<Case> {
         Case {
             name: format!("p {rate:.2}, {input}"),
             look: look("dropout", &[1.0]),
-            std_error: 0.0012,
-            ..input.case("dropout", vec![Node::apply("dropout", Component::Dropout(Dropout { rate }))])
+            ..input.case("dropout", vec![Node::apply("dropout", Component::Dropout(Dropout { rate }))], 0.0012)
         }
     };
     points(&[3, 3, 3, 3, 3, 3, 2], SAMPLE, full, seed).into_iter().map(case).collect()
@@ -144,10 +142,8 @@ fn softmax(full: bool, seed: u64) -> Vec<Case> {
         Case {
             group: "softmax",
             name: format!("scores {}, std {:.3}, r {:.2}", scores.count, STDS[std], scores.correlation),
-            sample: Sample::Softmax(scores),
+            sample: Sample::Softmax { scores, replicates: 128 },
             look: Look::Component { signal: "softmax", mean: "softmax", gradient: "softmax", scales: &[1.0] },
-            std_error: 0.001,
-            replicates: [96, MOST],
         }
     };
     points(&[5, 5, 5], SAMPLE, full, seed).into_iter().map(case).collect()
@@ -170,8 +166,7 @@ fn sha(full: bool, seed: u64) -> Vec<Case> {
         Case {
             name: format!("d_out {d_head}, σ_q√d {std:.2}, p {dropout_rate:.2}, {input}"),
             look: Look::Component { signal: "average", mean: "value", gradient: "input", scales: &DECADE },
-            std_error: 0.005,
-            ..input.case("sha", body)
+            ..input.case("sha", body, 0.005)
         }
     };
     points(&[3, 3, 3, 3, 3, 4, 3], ATTENTION_SAMPLE, full, seed).into_iter().map(case).collect()
@@ -205,7 +200,8 @@ impl std::fmt::Display for Input {
 }
 
 impl Input {
-    fn case(&self, group: &'static str, component: Vec<Node>) -> Case {
+    /// A component sampled down to `std_error`.
+    fn case(&self, group: &'static str, component: Vec<Node>, std_error: f64) -> Case {
         let gaussian =
             Gaussian { width: self.width, mean: self.mean, variance: self.std * self.std, correlation: self.r };
         let mut body = vec![Node::new("input", Op::Chain(Vec::new()))];
@@ -213,13 +209,12 @@ impl Input {
         let stream =
             Stream { name: "component".to_owned(), seq_len: self.seq_len, source: Source::Gaussian(gaussian), body };
         let gradient = GradientSeed { stream: 0, correlation: self.r_g };
+        let stack = Stack { name: group.to_owned(), streams: vec![stream], gradient };
         Case {
             group,
             name: self.to_string(),
-            sample: Sample::Stack(Stack { name: group.to_owned(), streams: vec![stream], gradient }),
+            sample: Sample::Stack { stack, std_error, replicates: [96, MOST] },
             look: look(group, &[1.0]),
-            std_error: 0.0,
-            replicates: [96, MOST],
         }
     }
 }

@@ -20,6 +20,7 @@ use crate::rules::softmax;
 use crate::{PredictError, Sites, predict};
 
 pub use components::Scores;
+pub(crate) use published::PRINTED_ZERO;
 pub use score::{Line, score};
 
 /// Which suite.
@@ -53,19 +54,27 @@ pub struct Case {
     pub sample: Sample,
     /// What of it is compared.
     pub look: Look,
-    /// The standard error to sample down to: of variances relative, of token correlations.
-    pub std_error: f64,
-    /// Replicates to start with, and at most.
-    pub replicates: [usize; 2],
 }
 
 /// What is sampled.
 #[derive(Clone, Debug)]
 pub enum Sample {
     /// A network.
-    Stack(Stack),
+    Stack {
+        /// Which.
+        stack: Stack,
+        /// The standard error to sample down to: of variances relative, of token correlations.
+        std_error: f64,
+        /// Replicates to start with, and at most.
+        replicates: [usize; 2],
+    },
     /// A softmax of Gaussian scores by itself.
-    Softmax(Scores),
+    Softmax {
+        /// Its scores.
+        scores: Scores,
+        /// Replicates, of about 2·10⁵ scores.
+        replicates: usize,
+    },
 }
 
 /// What of a case is compared.
@@ -101,8 +110,8 @@ impl Case {
     /// What theory says.
     pub fn predict(&self) -> Result<SiteTable, PredictError> {
         match &self.sample {
-            Sample::Stack(stack) => predict(stack, Sites::Stream).map(|prediction| prediction.table),
-            Sample::Softmax(scores) => Ok(softmax::alone(scores.count as f64, scores.contrast())),
+            Sample::Stack { stack, .. } => predict(stack, Sites::Stream).map(|prediction| prediction.table),
+            Sample::Softmax { scores, .. } => Ok(softmax::alone(scores.count as f64, scores.contrast())),
         }
     }
 

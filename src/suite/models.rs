@@ -1,11 +1,16 @@
 //! Whole encoders: placements, norms, activations, schemes, depths, inputs, dropout, flat and sharp scores.
 
-use sigprop_stack::{Component, Init, Node, Op, Stack};
+use std::slice;
+
+use sigprop_stack::{Component, Node, Op, Stack};
 
 use super::{Case, Look, Sample};
 use crate::architecture::{Architecture, Format};
 use crate::assemble::{Input, Run, assemble};
 use crate::schemes::Scheme;
+
+/// Width of every head.
+const D_HEAD: usize = 64;
 
 /// A case in a line.
 struct Line {
@@ -19,7 +24,7 @@ struct Line {
     correlations: [f64; 2],
     /// Dropout everywhere; none is evaluation.
     dropout: f64,
-    /// Factor on the standard deviations of queries and keys: score variances go with its fourth power.
+    /// Factor on the scores of attention.
     sharpness: f64,
 }
 
@@ -46,8 +51,8 @@ const LINES: [Line; 28] = [
     line("pre", "dslm", [192, 128, 64], "activation = 'relu'", [0.2, 0.0]),
     Line { dropout: 0.1, ..line("pre", "dslm", [48, 128, 64], "activation = 'gelu'", [0.0, 0.2]) },
     Line { dropout: 0.1, ..line("pre", "xavier", [12, 256, 64], "activation = 'gelu'", [0.2, 0.2]) },
-    Line { sharpness: 1.5, ..line("pre", "xavier", [12, 256, 64], "activation = 'gelu'", [0.2, 0.0]) },
-    Line { sharpness: 0.2, ..line("pre", "xavier", [24, 128, 128], "activation = 'gelu'", [0.5, 0.0]) },
+    Line { sharpness: 2.25, ..line("pre", "xavier", [12, 256, 64], "activation = 'gelu'", [0.2, 0.0]) },
+    Line { sharpness: 0.04, ..line("pre", "xavier", [24, 128, 128], "activation = 'gelu'", [0.5, 0.0]) },
     line("post", "xavier", [6, 512, 64], "activation = 'relu'", [0.2, 0.0]),
     line("post", "xavier", [12, 256, 128], "activation = 'gelu'", [0.0, 0.0]),
     line("post", "xavier", [24, 128, 64], "activation = 'relu'", [0.1, 0.2]),
@@ -56,32 +61,11 @@ const LINES: [Line; 28] = [
     line("post", "dslm", [24, 256, 128], "activation = 'relu'", [0.2, 0.0]),
     line("post", "dslm", [96, 128, 64], "activation = 'gelu'", [0.4, 0.0]),
     Line { dropout: 0.1, ..line("post", "xavier", [6, 256, 64], "activation = 'gelu'", [0.3, 0.5]) },
-    line("sandwich", "xavier", [12, 256, 64], "activation = 'gelu'\nnorm_placement = 'sandwich'", [0.2, 0.0]),
-    line(
-        "sandwich",
-        "gpt2",
-        [48, 128, 64],
-        "activation = 'swiglu'\nnorm = 'rmsnorm'\nnorm_placement = 'sandwich'",
-        [0.0, 0.2],
-    ),
-    Line {
-        dropout: 0.1,
-        ..line("sandwich", "xavier", [24, 128, 64], "activation = 'relu'\nnorm_placement = 'sandwich'", [0.6, 0.0])
-    },
-    line(
-        "peri",
-        "xavier",
-        [24, 256, 64],
-        "activation = 'swiglu'\nnorm = 'rmsnorm'\nnorm_placement = 'sandwich'\nembedding_norm = true",
-        [0.1, 0.0],
-    ),
-    line(
-        "reordered",
-        "normal:0.02",
-        [24, 256, 64],
-        "activation = 'swiglu'\nnorm = 'rmsnorm'\nnorm_placement = 'reordered'",
-        [0.2, 0.2],
-    ),
+    line("sandwich", "xavier", [12, 256, 64], "activation = 'gelu'", [0.2, 0.0]),
+    line("sandwich", "gpt2", [48, 128, 64], "activation = 'swiglu'\nnorm = 'rmsnorm'", [0.0, 0.2]),
+    Line { dropout: 0.1, ..line("sandwich", "xavier", [24, 128, 64], "activation = 'relu'", [0.6, 0.0]) },
+    line("peri", "xavier", [24, 256, 64], "activation = 'swiglu'\nnorm = 'rmsnorm'\nembedding_norm = true", [0.1, 0.0]),
+    line("reordered", "normal:0.02", [24, 256, 64], "activation = 'swiglu'\nnorm = 'rmsnorm'", [0.2, 0.2]),
     line("layernorm-scaling", "gpt2", [48, 256, 64], "activation = 'gelu'", [0.2, 0.0]),
 ];
 
@@ -94,93 +78,61 @@ fn case(line: &Line) -> Case {
     let Line { group, scheme, size: [blocks, width, seq_len], keys, correlations: [r, r_g], dropout, sharpness } =
         *line;
     let placement = match group {
-        "post" => "\nnorm_placement = 'post'",
-        _ => "",
+        "post" => "post",
+        "sandwich" | "peri" => "sandwich",
+        "reordered" => "reordered",
+        _ => "pre",
     };
+    let attention_scale = sharpness / (D_HEAD as f64).sqrt();
     let text = format!(
-        "n_layers = {blocks}\nd_model = {width}\nseq_len = {seq_len}\ndropout = {dropout}\n\
-         attention_dropout = {dropout}\n{keys}{placement}"
+        "n_layers = {blocks}\nd_model = {width}\nn_heads = {}\nseq_len = {seq_len}\ndropout = {dropout}\n\
+         attention_dropout = {dropout}\nattention_scale = {attention_scale}\nnorm_placement = '{placement}'\n{keys}",
+        width / D_HEAD
     );
     let architecture = Architecture::from_file_text(&text, Format::Toml).expect("the file is ours");
     let scheme_of = Scheme::parse(scheme).expect("the scheme is ours");
     let run = Run { train: dropout > 0.0, grad_correlation: r_g, ..Run::default() };
     let mut stack = assemble(&architecture, &scheme_of, &Input::Correlation(r), &run).expect("they fit").stack;
-    sharpen(&mut stack, sharpness);
     if group == "layernorm-scaling" {
         scale_norms(&mut stack);
     }
     let words = keys.replace("activation = ", "").replace("norm = ", "").replace('\n', ", ").replace('\'', "");
     let regime = if dropout > 0.0 { format!(", dropout {dropout}") } else { String::new() };
-    let scores =
-        if sharpness.to_bits() == 1f64.to_bits() { String::new() } else { format!(", q and k × {sharpness}") };
+    let scores = if sharpness.to_bits() == 1f64.to_bits() { String::new() } else { format!(", scores × {sharpness}") };
     Case {
         group,
         name: format!("{scheme}, {blocks} × {width}, {seq_len} tokens, {words}, r {r}, r_g {r_g}{regime}{scores}"),
-        sample: Sample::Stack(stack),
+        sample: Sample::Stack { stack, std_error: 0.012, replicates: [64, 2048] },
         look: Look::Everything,
-        std_error: 0.012,
-        replicates: [64, 2048],
-    }
-}
-
-/// Multiplies the weights of queries and keys.
-fn sharpen(stack: &mut Stack, factor: f64) {
-    each_node(stack, &mut |_, node| {
-        let Op::Attention(attention) = &mut node.op else { return };
-        for node in attention.query.iter_mut().chain(&mut attention.key) {
-            if let Op::Apply(Component::Linear(linear)) = &mut node.op {
-                linear.weight.init = scaled(linear.weight.init, factor);
-            }
-        }
-    });
-}
-
-fn scaled(init: Init, factor: f64) -> Init {
-    match init {
-        Init::Zero => Init::Zero,
-        Init::Normal { std } => Init::Normal { std: std * factor },
-        Init::Uniform { bound } => Init::Uniform { bound: bound * factor },
-        Init::TruncatedNormal { std, cutoff } => Init::TruncatedNormal { std: std * factor, cutoff },
     }
 }
 
 /// LayerNorm-Scaling (Sun et al. 2025, "The Curse of Depth in Large Language Models"): the norms of block l, from
 /// 1, are multiplied by 1/√l.
 fn scale_norms(stack: &mut Stack) {
-    each_node(stack, &mut |block, node| {
-        if let Op::Apply(Component::Norm(norm)) = &mut node.op {
-            norm.gain /= ((block + 1) as f64).sqrt();
-        }
-    });
-}
-
-/// Visits every node of every block.
-fn each_node(stack: &mut Stack, visit: &mut dyn FnMut(usize, &mut Node)) {
-    for stream in &mut stack.streams {
-        for node in &mut stream.body {
-            let block = node.name.strip_prefix("blocks.").and_then(|index| index.parse().ok());
-            if let Some(block) = block {
-                each(block, std::slice::from_mut(node), visit);
-            }
+    for node in stack.streams.iter_mut().flat_map(|stream| &mut stream.body) {
+        let block = node.name.strip_prefix("blocks.").and_then(|index| index.parse::<usize>().ok());
+        if let Some(block) = block {
+            scale_norms_of(slice::from_mut(node), ((block + 1) as f64).powf(-0.5));
         }
     }
 }
 
-fn each(block: usize, nodes: &mut [Node], visit: &mut dyn FnMut(usize, &mut Node)) {
+fn scale_norms_of(nodes: &mut [Node], factor: f64) {
     for node in nodes {
-        visit(block, node);
         match &mut node.op {
+            Op::Apply(Component::Norm(norm)) => norm.gain *= factor,
             Op::Apply(_) => {}
-            Op::Chain(chain) => each(block, chain, visit),
-            Op::Sum(sum) => sum.branches.iter_mut().for_each(|branch| each(block, &mut branch.body, visit)),
-            Op::Product(product) => product.factors.iter_mut().for_each(|factor| each(block, factor, visit)),
-            Op::Concat(concat) => concat.parts.iter_mut().for_each(|part| each(block, &mut part.body, visit)),
+            Op::Chain(chain) => scale_norms_of(chain, factor),
+            Op::Sum(sum) => sum.branches.iter_mut().for_each(|branch| scale_norms_of(&mut branch.body, factor)),
+            Op::Product(product) => product.factors.iter_mut().for_each(|nodes| scale_norms_of(nodes, factor)),
+            Op::Concat(concat) => concat.parts.iter_mut().for_each(|part| scale_norms_of(&mut part.body, factor)),
             Op::Attention(attention) => {
                 for part in [&mut attention.query, &mut attention.key, &mut attention.value] {
-                    each(block, part, visit);
+                    scale_norms_of(part, factor);
                 }
             }
-            Op::Mixture(mixture) => each(block, &mut mixture.expert, visit),
+            Op::Mixture(mixture) => scale_norms_of(&mut mixture.expert, factor),
         }
     }
 }

@@ -2,12 +2,13 @@
 
 use std::sync::LazyLock;
 
-use sigprop_stack::Quantity;
-
 use crate::agreement::{Compared, Comparison};
 
 /// Percent: component, quantity, percentiles.
 const TABLE: &str = include_str!("../../data/published/deepscalelm_components.csv");
+
+/// What a printed 0 stands for at most.
+pub(crate) const PRINTED_ZERO: f64 = 5e-4;
 
 /// Published 50th, 90th and 99th percentiles of the error of a component, as shares.
 pub(super) fn percentiles(component: &str, quantity: Compared) -> Option<[f64; 3]> {
@@ -39,18 +40,19 @@ pub(super) fn mean_error(mean: &Comparison, variance: &Comparison, scale: f64) -
     row
 }
 
-/// The quantities of the published table.
-pub(super) const QUANTITIES: [Compared; 5] = [
-    Compared::Site(Quantity::Mean),
-    Compared::Site(Quantity::Variance),
-    Compared::Site(Quantity::GradVariance),
-    Compared::Site(Quantity::TokenCorrelation),
-    Compared::Site(Quantity::GradTokenCorrelation),
-];
-
 #[cfg(test)]
 mod tests {
+    use sigprop_stack::Quantity;
+
     use super::*;
+
+    const QUANTITIES: [Compared; 5] = [
+        Compared::Site(Quantity::Mean),
+        Compared::Site(Quantity::Variance),
+        Compared::Site(Quantity::GradVariance),
+        Compared::Site(Quantity::TokenCorrelation),
+        Compared::Site(Quantity::GradTokenCorrelation),
+    ];
 
     #[test]
     fn the_table_is_read_as_shares() {

@@ -2,11 +2,8 @@
 
 use serde::Serialize;
 
-use super::published;
+use super::published::{self, PRINTED_ZERO};
 use crate::agreement::{Compared, Comparison, Fit, percentile, summarise};
-
-/// What a printed 0 stands for at most.
-const PRINTED_ZERO: f64 = 5e-4;
 
 /// One quantity of one group.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -46,8 +43,11 @@ pub fn score(group: &str, comparisons: &[Comparison]) -> Vec<Line> {
             fit,
         }
     };
-    let of_components = published::percentiles(group, published::QUANTITIES[1]).is_some();
-    quantities.chain(pooled.filter(|_| !of_components)).map(line).collect()
+    let mut lines: Vec<Line> = quantities.map(line).collect();
+    // Components are told quantity by quantity, as they are published.
+    let of_component = lines.iter().any(|line| line.published.is_some());
+    lines.extend(pooled.filter(|_| !of_component).map(line));
+    lines
 }
 
 /// Percentiles of the standard errors, in the unit of the errors.

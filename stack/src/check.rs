@@ -331,11 +331,11 @@ impl Widths {
             unreachable!("attention has the parts query, key, value");
         };
         same_length(at, key.seq_len, val.seq_len)?;
-        for query in 0..query.seq_len {
-            if attention.mask.keys(query, key.seq_len).is_empty() {
-                let got = format!("none at position {query}");
-                return Err(value(&site, "mask", "at least one key for every query", got));
-            }
+        let lacks = |query: &usize| attention.mask.keys(*query, key.seq_len).is_empty();
+        // Keys never move back: if the last query sees one, all do.
+        if lacks(&query.seq_len.saturating_sub(1)) {
+            let first = (0..query.seq_len).find(lacks).unwrap_or_default();
+            return Err(value(&site, "mask", "at least one key for every query", format!("none at position {first}")));
         }
         Ok(Shape { seq_len: query.seq_len, width: width(attention.n_heads, attention.d_value) })
     }
@@ -458,7 +458,7 @@ fn value(site: &str, field: &'static str, expected: &'static str, got: String) -
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Dropout, Gaussian};
+    use crate::{Dropout, Gaussian, Mask};
 
     fn stack(body: Vec<Node>) -> Stack {
         let source = Source::Gaussian(Gaussian { width: 4, mean: 0.0, variance: 1.0, correlation: 0.0 });
@@ -475,5 +475,22 @@ mod tests {
         assert_eq!(check(&stack(nested)), Ok(()));
         let error = check(&stack(vec![chain("a", vec![dropout("x"), dropout("x")])])).expect_err("two equal paths");
         assert_eq!(error.to_string(), "a.x: name must be different from those of its neighbours, got the same twice");
+    }
+
+    /// Queries 0 … 9 see at most two keys before them, of four: position 6 is the first that sees none.
+    #[test]
+    fn a_query_that_sees_no_key_is_refused() {
+        let mut reader = stack(Vec::new());
+        reader.streams[0].seq_len = 4;
+        let parts = [Vec::new(), Vec::new(), Vec::new()];
+        let mask = Mask { before: Some(2), after: Some(0) };
+        let attention = Attention { memory: Some(0), mask, ..Attention::plain(1, 1, 4, parts) };
+        let body = vec![Node::new("attention", Op::Attention(attention))];
+        let second = Stream { name: "second".to_owned(), seq_len: 10, body, ..reader.streams[0].clone() };
+        reader.streams.push(second);
+        let error = check(&reader).expect_err("blind").to_string();
+        assert!(error.ends_with("mask must be at least one key for every query, got none at position 6"), "{error}");
+        reader.streams[1].seq_len = 6;
+        assert_eq!(check(&reader), Ok(()));
     }
 }

@@ -28,3 +28,6 @@ pub use stack::{GradientSeed, Node, Op, Stack, Stream};
 pub use table::{Cell, Quantity, SiteRow, SiteTable, WeightRow};
 pub use tensor::{Init, Tensor};
 pub use traverse::{Fan, Interpreter, advance, forward, run};
+
+/// Bytes of a GiB.
+pub const GIBIBYTE: f64 = 1024.0 * 1024.0 * 1024.0;

@@ -67,7 +67,8 @@ impl fmt::Display for Site<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut separator = "";
         for name in self.stream.iter().chain(&self.names) {
-            write!(f, "{separator}{name}")?;
+            f.write_str(separator)?;
+            f.write_str(name)?;
             separator = ".";
         }
         Ok(())

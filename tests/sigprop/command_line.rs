@@ -1,6 +1,7 @@
 //! The command as scripts see it: arguments, exit codes, streams and files.
 
 mod input;
+mod resume;
 
 use std::{
     fs,
@@ -468,14 +469,39 @@ fn a_target_error_is_reached() {
 }
 
 #[test]
+fn the_conditional_sampler_is_told_and_refuses_other_weights() {
+    let summary = json(&small("validate", &["--sampler", "conditional", "--replicates", "2", "--format", "json"]));
+    assert_eq!(summary["sampler"], "conditional");
+    let uniform = small("validate", &["--sampler", "conditional", "--scheme", "uniform:1"]);
+    assert!(refused(&uniform).contains("its weights are not Gaussian"), "{}", stderr(&uniform));
+}
+
+#[test]
 fn suites_refuse_what_does_not_go_with_them() {
     let unknown = run(&["validate", "--suite", "components", "--group", "lstm"]);
     assert!(refused(&unknown).contains("expected one of linear, relu"), "{}", stderr(&unknown));
-    for extra in [&["gpt2"][..], &["--replicates", "4"], &["--observed", "x.csv"]] {
-        refused(&run(&[&["validate", "--suite", "models"], extra].concat()));
+    for extra in [
+        &["gpt2"][..],
+        &["--replicates", "4"],
+        &["--observed", "x.csv"],
+        &["--layers", "3"],
+        &["--scheme", "xavier"],
+        &["--grad-correlation", "0.1"],
+        &["--stack", "stack.json"],
+        &["--dump-stack", "-"],
+        &["--zipf"],
+        &["--train"],
+        &["--weights"],
+        &["--sites", "all"],
+        &["--min-r2", "0.9"],
+        &["--resume", "folder"],
+    ] {
+        let output = run(&[&["validate", "--suite", "models"], extra].concat());
+        assert!(refused(&output).contains("cannot be used with"), "{}", stderr(&output));
     }
     refused(&run(&["validate", "--group", "linear"]));
     assert!(refused(&run(&["validate", "--target-error", "0"])).contains("above 0"));
+    assert!(refused(&run(&["validate", "--max-replicates", "9"])).contains("not provided"));
 }
 
 #[test]
@@ -506,5 +532,5 @@ fn an_interrupted_validation_keeps_what_was_done() {
     let output = child.wait_with_output().expect("the command ends");
     assert_eq!(output.status.code(), Some(130), "{}", stderr(&output));
     assert!(stderr(&output).contains("interrupted after"), "{}", stderr(&output));
-    assert_eq!(files(Path::new(&target)), ["report.csv", "summary.json"]);
+    assert_eq!(files(Path::new(&target)), ["replicates.journal", "report.csv", "summary.json"]);
 }

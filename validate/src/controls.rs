@@ -13,6 +13,8 @@
 //!
 //! Source: Lavenberg and Welch, "A perspective on the use of control variables", Management Science 27 (1981).
 
+use std::iter;
+
 use nalgebra::DMatrix;
 use sigprop_stack::{Gaussian, Source, Stack};
 
@@ -38,9 +40,12 @@ impl Controls {
             return None;
         }
         let expected: Vec<f64> = expected(stack, inputs[0]);
-        let mut deviations = DMatrix::from_fn(inputs.len(), expected.len(), |i, j| {
-            inputs[i].iter().flat_map(Moments::averages).nth(j).map_or(0.0, |average| average - expected[j])
+        let rows = inputs.iter().flat_map(|inputs| {
+            // A replicate that left the range of f32 before the gradient has fewer.
+            let averages = inputs.iter().flat_map(Moments::averages).map(Some).chain(iter::repeat(None));
+            expected.iter().zip(averages).map(|(expected, average)| average.map_or(0.0, |average| average - expected))
         });
+        let mut deviations = DMatrix::from_row_iterator(inputs.len(), expected.len(), rows);
         for mut column in deviations.column_iter_mut() {
             let spread = column.variance().sqrt();
             if spread > 0.0 {

@@ -30,11 +30,14 @@
 mod array;
 mod components;
 mod controls;
+mod journal;
 mod lanes;
 mod matmul;
 mod measure;
 mod plan;
 mod random;
+mod replicates;
+mod rows;
 mod sample;
 mod scalar;
 mod softmax_alone;
@@ -45,7 +48,8 @@ mod weights;
 #[cfg(test)]
 mod finite_differences;
 
-pub use measure::{MeasureError, Measurement, Settings, Target, measure};
+pub use journal::{Journal, JournalError};
+pub use measure::{MeasureError, Measurement, Progress, Sampling, Settings, Target, measure, measure_with};
 #[doc(hidden)]
 pub use random::draw_normals;
 pub use softmax_alone::measure_softmax;

@@ -1,24 +1,16 @@
 //! The public entry: replicates in parallel, pooled in order.
 
-use std::{
-    ops::Range,
-    sync::{
-        Mutex,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
-    },
-    thread,
-};
+use std::{sync::atomic::AtomicBool, thread};
 
-use sigprop_stack::{Cell, Quantity, SiteRow, SiteTable, Stack, StackError, WeightRow, check};
+use sigprop_stack::{Cell, GIBIBYTE, Quantity, SiteRow, SiteTable, Stack, StackError, check};
 
 use crate::{
-    controls::Controls,
+    journal::{Journal, JournalError},
     plan::Plan,
-    sample::{Replicate, replicate},
-    statistics::{Moments, jackknife, spread},
+    replicates::Replicates,
+    rows::{first_overflow, table},
+    sample::replicate,
 };
-
-const GIBIBYTE: f64 = 1024.0 * 1024.0 * 1024.0;
 
 /// How much is sampled, and what is told.
 #[derive(Clone, Debug, PartialEq)]
@@ -41,8 +33,20 @@ pub struct Settings {
     /// Whether what is known of Gaussian inputs and gradients is used to lower the errors of the sites (control
     /// variates; from 32 replicates).
     pub controls: bool,
+    /// How linear maps are sampled.
+    pub sampler: Sampling,
     /// Whether to go on beyond `replicates`.
     pub target: Option<Target>,
+}
+
+/// How linear maps are sampled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sampling {
+    /// Their weights are drawn, and multiplied.
+    Direct,
+    /// Only what their weights make of the tokens and the gradients is drawn, from its distribution: the same
+    /// distribution in tokens² × width operations instead of tokens × width². For Gaussian weights that are used once.
+    Conditional,
 }
 
 /// When sampling may end.
@@ -67,6 +71,7 @@ impl Default for Settings {
             all_sites: false,
             weights: false,
             controls: false,
+            sampler: Sampling::Direct,
             target: None,
         }
     }
@@ -81,8 +86,10 @@ pub struct Measurement {
     /// that any replicate computed from numbers outside the range of f32 are blank; a tensor whose
     /// gradient left that range has no row.
     pub table: SiteTable,
-    /// Replicates really done: fewer than asked for after a cancellation.
+    /// Replicates really done.
     pub replicates: usize,
+    /// Replicates to be done: more than that after a cancellation.
+    pub goal: usize,
     /// Path of the first site, forward then backward, that left the range of f32 in any replicate:
     /// beyond its largest number, or so small that digits are lost.
     pub overflow: Option<String>,
@@ -102,6 +109,14 @@ pub enum MeasureError {
         /// What it is.
         got: usize,
     },
+    /// The conditional sampler cannot do this.
+    #[error("{site}: {reason}; the conditional sampler needs Gaussian weights that are used once: sample directly")]
+    Conditional {
+        /// Where.
+        site: String,
+        /// Why not.
+        reason: &'static str,
+    },
     /// The arrays would not fit.
     #[error(
         "about {:.2} GiB of memory needed, {:.2} GiB allowed; lower the batch or the sequence length, or allow more",
@@ -117,16 +132,28 @@ pub enum MeasureError {
     /// Threads could not be started.
     #[error("cannot start threads")]
     Threads(#[from] rayon::ThreadPoolBuildError),
+    /// Replicates could not be taken down.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
     /// Cancelled before the first replicate was done.
     #[error("cancelled before the first replicate was done")]
     Cancelled,
 }
 
+/// How far a run is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// Replicates done.
+    pub done: usize,
+    /// Replicates to be done, as far as is known: a target may need more.
+    pub goal: usize,
+}
+
 /// Samples `settings.replicates` networks and tells what flows through them.
 ///
-/// `progress` is called after each replicate with the number of those done. Once `cancelled` is
-/// true, replicates under way are abandoned and the result holds replicates 0 .. k without a gap,
-/// the same as a run with `replicates` = k.
+/// `progress` is called after each replicate. Once `cancelled` is true, replicates under way are
+/// abandoned and the result holds replicates 0 .. k without a gap, the same as a run with
+/// `replicates` = k but for its `goal`.
 ///
 /// # Panics
 ///
@@ -134,82 +161,70 @@ pub enum MeasureError {
 pub fn measure(
     stack: &Stack,
     settings: &Settings,
-    progress: &(dyn Fn(usize) + Sync),
+    progress: &(dyn Fn(Progress) + Sync),
+    cancelled: &AtomicBool,
+) -> Result<Measurement, MeasureError> {
+    measure_with(None, stack, settings, progress, cancelled)
+}
+
+/// As [`measure`], with a journal of this run: every replicate is taken down as it comes, those that it holds are
+/// not sampled again. The result is the same.
+///
+/// # Panics
+///
+/// Only if `progress` does.
+pub fn measure_with(
+    journal: Option<&mut Journal>,
+    stack: &Stack,
+    settings: &Settings,
+    progress: &(dyn Fn(Progress) + Sync),
     cancelled: &AtomicBool,
 ) -> Result<Measurement, MeasureError> {
     check(stack)?;
-    let threads = settings.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
-    for (field, got) in [("replicates", settings.replicates), ("batch", settings.batch), ("threads", threads)] {
+    let threads = number_of_threads(settings.threads)?;
+    for (field, got) in [("replicates", settings.replicates), ("batch", settings.batch)] {
         if got == 0 {
             return Err(MeasureError::Setting { field, got });
         }
     }
     // Replicates side by side, as many as fit, and inside each as many threads as that leaves.
-    let share = |workers: usize| Plan::new(stack, settings, settings.memory / workers as f64);
     let target = settings.target.as_ref();
     let most = threads.min(target.map_or(0, |target| target.replicates).max(settings.replicates));
     let largest = Plan::new(stack, settings, f64::INFINITY).bytes;
     let workers = ((settings.memory / largest) as usize).clamp(1, most);
-    let plan = share(workers);
+    let plan = Plan::new(stack, settings, settings.memory / workers as f64);
+    if let Some((site, reason)) = plan.refusal {
+        return Err(MeasureError::Conditional { site, reason });
+    }
     if plan.bytes > settings.memory {
         return Err(MeasureError::Memory { bytes: plan.bytes, limit: settings.memory });
     }
     let pool = || rayon::ThreadPoolBuilder::new().num_threads(threads / workers).build();
     let pools = (0..workers).map(|_| pool()).collect::<Result<Vec<_>, _>>()?;
 
-    let mut replicates = Vec::new();
+    let mut replicates = Replicates::new(journal);
     let mut goal = settings.replicates;
     loop {
         let sample = |index| replicate(stack, &plan, settings, index, cancelled);
-        replicates.extend(sample_all(&pools, replicates.len()..goal, &sample, progress));
-        if replicates.is_empty() {
+        let done = replicates.reach(goal, &pools, &sample, progress)?;
+        if done.is_empty() {
             return Err(MeasureError::Cancelled);
         }
-        let table = SiteTable {
-            sites: site_rows(stack, &plan, settings, &replicates),
-            weights: weight_rows(&plan, &replicates),
-        };
-        let more = target.filter(|_| replicates.len() == goal);
+        let table = table(stack, &plan, settings, done);
+        let more = target.filter(|_| done.len() == goal);
         match more.and_then(|target| next_goal(&table, target, goal)) {
             Some(next) => goal = next,
             None => {
-                return Ok(Measurement { table, replicates: replicates.len(), overflow: first_overflow(&replicates) });
+                return Ok(Measurement { table, replicates: done.len(), goal, overflow: first_overflow(done) });
             }
         }
     }
 }
 
-/// The replicates of a range, those at its end lacking after a cancellation.
-///
-/// Each worker takes the next one when it is free, so that those done have no gaps but the ones under way.
-fn sample_all(
-    pools: &[rayon::ThreadPool],
-    range: Range<usize>,
-    sample: &(dyn Fn(usize) -> Option<Replicate> + Sync),
-    progress: &(dyn Fn(usize) + Sync),
-) -> impl Iterator<Item = Replicate> + use<> {
-    let next = AtomicUsize::new(range.start);
-    let done = Mutex::new(Done { count: range.start, replicates: range.clone().map(|_| None).collect() });
-    let work = || {
-        loop {
-            let index = next.fetch_add(1, Ordering::Relaxed);
-            if index >= range.end {
-                return;
-            }
-            let Some(sampled) = sample(index) else { return };
-            let mut done = done.lock().expect("only progress could panic under the lock");
-            done.replicates[index - range.start] = Some(sampled);
-            done.count += 1;
-            progress(done.count);
-        }
-    };
-    thread::scope(|scope| {
-        for pool in pools {
-            scope.spawn(|| pool.install(work));
-        }
-    });
-    let done = done.into_inner().expect("only progress could panic under the lock");
-    done.replicates.into_iter().map_while(|replicate| replicate)
+/// All processors if none are asked for.
+pub(crate) fn number_of_threads(asked: Option<usize>) -> Result<usize, MeasureError> {
+    let threads = asked.unwrap_or_else(|| thread::available_parallelism().map_or(1, usize::from));
+    if threads == 0 { Err(MeasureError::Setting { field: "threads", got: 0 }) } else { Ok(threads) }
 }
 
 /// How many replicates are likely to reach the target, unless `now` do or are all that is allowed.
@@ -230,73 +245,4 @@ fn next_goal(table: &SiteTable, target: &Target, now: usize) -> Option<usize> {
     }
     let needed = 1.1 * now as f64 * (worst / target.std_error).powi(2);
     Some((needed as usize).clamp(now + 1, LARGEST_STEP * now).min(target.replicates))
-}
-
-/// The earliest site that left the range of f32 in any replicate.
-fn first_overflow(replicates: &[Replicate]) -> Option<String> {
-    let overflows = replicates.iter().filter_map(|replicate| replicate.overflow.as_ref());
-    overflows.min_by_key(|first| first.step).map(|overflow| overflow.site.clone())
-}
-
-struct Done {
-    count: usize,
-    replicates: Vec<Option<Replicate>>,
-}
-
-fn site_rows(stack: &Stack, plan: &Plan, settings: &Settings, replicates: &[Replicate]) -> Vec<SiteRow> {
-    let inputs: Vec<&[Moments]> = replicates.iter().map(|replicate| replicate.inputs.as_slice()).collect();
-    let controls = if settings.controls { Controls::new(stack, &inputs) } else { None };
-    let gather = |moments: &dyn Fn(&Replicate) -> Option<Moments>| replicates.iter().map(moments).collect();
-    let adjust = |all: &Vec<Moments>| controls.as_ref().map_or_else(|| all.clone(), |controls| controls.adjust(all));
-    let rows = plan.rows.iter().enumerate().map(|(index, row)| {
-        let signals: Option<Vec<Moments>> = gather(&|replicate| replicate.signals.get(index).copied());
-        let adjusted = signals.as_ref().map(adjust);
-        let signal = |quantity: fn(&Moments) -> Option<f64>| jackknife(adjusted.as_ref()?, quantity);
-        let met = plan.backward.iter().position(|&row| row == index);
-        let gradients = met.and_then(|met| gather(&|replicate| replicate.gradients.get(met).copied()));
-        let adjusted = gradients.as_ref().map(adjust);
-        let gradient = |quantity: fn(&Moments) -> Option<f64>| jackknife(adjusted.as_ref()?, quantity);
-        SiteRow {
-            layer: row.layer,
-            site: row.site.clone(),
-            is_stream_site: row.is_stream_site,
-            cells: [
-                signal(|pooled| Some(pooled.mean())),
-                signal(|pooled| Some(pooled.variance())),
-                signal(Moments::token_correlation),
-                gradient(|pooled| Some(pooled.second_moment())),
-                gradient(Moments::grad_token_correlation),
-                signal(|pooled| pooled.variance_at(0)),
-                signal(|pooled| pooled.variance_at(1)),
-                gradient(|pooled| pooled.second_moment_at(0)),
-                gradient(|pooled| pooled.second_moment_at(1)),
-                signals.as_ref().and_then(|own| spread(own, Moments::variance)),
-                gradients.as_ref().and_then(|own| spread(own, Moments::second_moment)),
-            ],
-        }
-    });
-    rows.collect()
-}
-
-fn weight_rows(plan: &Plan, replicates: &[Replicate]) -> Vec<WeightRow> {
-    let rows = plan.tensors.iter().enumerate().filter_map(|(index, planned)| {
-        // The tensors of all experts are told as one.
-        if planned.expert.is_some_and(|expert| expert > 0) {
-            return None;
-        }
-        let alike: Vec<usize> = (index..plan.tensors.len())
-            .filter(|&other| other == index || plan.tensors[other].is_expert_beside(planned))
-            .collect();
-        let pooled: Option<Vec<Moments>> = replicates
-            .iter()
-            .map(|replicate| alike.iter().map(|&i| replicate.weights[i]).reduce(|a, b| Some(a? + b?)).flatten())
-            .collect();
-        Some(WeightRow {
-            layer: planned.layer,
-            tensor: planned.tensor.name.clone(),
-            variance: planned.tensor.init.variance(),
-            grad_second_moment: jackknife(&pooled?, |pooled| Some(pooled.second_moment()))?,
-        })
-    });
-    rows.collect()
 }

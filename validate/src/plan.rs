@@ -15,9 +15,9 @@ use sigprop_stack::{
 };
 
 use crate::{
-    Settings,
+    Sampling, Settings,
     array::Shape,
-    components::{concat, convolution},
+    components::{concat, convolution, linear::conditional},
 };
 
 /// Bytes of an f32.
@@ -41,6 +41,8 @@ pub(crate) struct Plan {
     pub bytes: f64,
     /// Paths of the blocks that keep their input alone.
     pub recomputed: BTreeSet<String>,
+    /// The first site that the sampler asked for cannot do, and why.
+    pub refusal: Option<(String, &'static str)>,
 }
 
 /// A stream of a run.
@@ -107,6 +109,8 @@ impl Plan {
             signals: 0,
             kept: BTreeSet::new(),
             largest: 0.0,
+            refusal: None,
+            undrawn: Vec::new(),
         };
         let Ok(()) = forward(stack, &mut planner);
         let reached = reached(&planner.streams, stack.gradient.stream);
@@ -114,6 +118,10 @@ impl Plan {
         let spans: Vec<Range<usize>> =
             planner.streams.iter().zip(ends).map(|(stream, end)| stream.first_row..end).collect();
         let backward = reached.iter().rev().flat_map(|&stream| spans[stream].clone().rev()).collect();
+        let shared = |name: &str| planner.tensors.iter().any(|known| known.tensor.name == name && known.uses > 1);
+        let shared = planner.undrawn.iter().find(|(name, _)| shared(name));
+        let shared = shared.map(|(_, site)| (site.clone(), "its weights are used more than once"));
+        let refusal = planner.refusal.take().or(shared);
         planner.tensors.retain(|planned| settings.weights && reached.contains(&planned.stream));
         let index = |(index, planned): (usize, &PlannedTensor)| ((planned.tensor.name.clone(), planned.expert), index);
         let shared: f64 = planner.tensors.iter().filter(|t| t.uses > 1).map(|t| t.entries).sum();
@@ -124,6 +132,7 @@ impl Plan {
             backward,
             bytes,
             recomputed,
+            refusal,
             tensor_index: planner.tensors.iter().enumerate().map(index).collect(),
             streams: planner.streams,
             rows: planner.rows,
@@ -202,6 +211,10 @@ struct Planner<'a> {
     kept: BTreeSet<usize>,
     /// Bytes that the hungriest node needs besides.
     largest: f64,
+    /// The first site that the conditional sampler cannot do, and why, if that is asked for.
+    refusal: Option<(String, &'static str)>,
+    /// Names of the weights that it does not draw, and their sites.
+    undrawn: Vec<(String, String)>,
 }
 
 impl Planner<'_> {
@@ -252,12 +265,28 @@ impl Planner<'_> {
         // The weight, and its gradient.
         let matrices = if self.settings.weights { 2.0 } else { 1.0 };
         let y = self.signal(x.seq_len, linear.fan_out);
+        if self.settings.sampler == Sampling::Conditional {
+            self.conditional(at, linear, x);
+        }
         let arrays = self.array(Form { width: linear.fan_in, ..x }) + 2.0 * self.array(y);
         self.need(ENTRY * matrices * linear.fan_in as f64 * linear.fan_out as f64 + arrays);
         if self.settings.weights {
             self.keep(x);
         }
         y
+    }
+
+    /// What a linear map whose weights are not drawn needs and keeps, or why it cannot be.
+    fn conditional(&mut self, at: &Site, linear: &Linear, x: Form) {
+        let reason = conditional::refusal(linear);
+        self.refusal = self.refusal.take().or(reason.map(|reason| (at.to_string(), reason)));
+        self.undrawn.push((linear.weight.name.clone(), at.to_string()));
+        let basis = self.signal(x.seq_len, linear.fan_in);
+        self.keep(basis);
+        let tokens = (self.settings.batch * x.seq_len) as f64;
+        // Squares and arrays in f64, and their copies.
+        let squares = 5.0 * tokens * tokens;
+        self.need(2.0 * ENTRY * (squares + 3.0 * tokens * linear.fan_in.max(linear.fan_out) as f64));
     }
 
     fn term(&mut self, at: &Site, term: &EmbeddingTerm, vocab_size: usize, x: Form) {
@@ -323,6 +352,9 @@ impl Interpreter for Planner<'_> {
         let output = match component {
             Component::Linear(linear) => self.linear(at, linear, x),
             Component::Convolution(conv) => {
+                if self.settings.sampler == Sampling::Conditional && self.refusal.is_none() {
+                    self.refusal = Some((at.to_string(), "a convolution uses its weights at every position"));
+                }
                 self.keep(x);
                 let windows = Form { seq_len: conv.output_len(x.seq_len), ..x };
                 self.linear(at, &convolution::of_windows(conv), windows)

@@ -23,7 +23,7 @@ const PIECE: usize = 1 << 14;
 /// What a stream is for: the same name may be used once for each.
 #[derive(Clone, Copy)]
 pub(crate) enum Purpose {
-    /// Entries of a tensor; the index is its row.
+    /// Entries of a tensor, or coordinates of its rows; the index is its row, or the coordinate.
     Weight,
     /// Token ids or Gaussian input.
     Input,
@@ -31,6 +31,8 @@ pub(crate) enum Purpose {
     Mask,
     /// The gradient that starts the backward pass.
     Gradient,
+    /// What a weight does to directions that its input does not have.
+    Rest,
 }
 
 /// All streams of one replicate.
@@ -68,9 +70,10 @@ impl Random {
         self.streams(Purpose::Weight, &tensor.name).fill(row, tensor.init, out);
     }
 
-    /// The rows of length `width` of a tensor from number `first` on, as many as there is room for.
-    pub(crate) fn tensor_rows<T: Scalar>(&self, tensor: &Tensor, first: usize, width: usize, out: &mut [T]) {
-        let streams = self.streams(Purpose::Weight, &tensor.name);
+    /// The rows of length `width` of a tensor, or of what else is distributed like it, from number `first` on, as
+    /// many as there is room for.
+    pub(crate) fn rows<T: Scalar>(&self, purpose: Purpose, tensor: &Tensor, first: usize, width: usize, out: &mut [T]) {
+        let streams = self.streams(purpose, &tensor.name);
         let rows = out.par_chunks_exact_mut(width).with_min_len(PIECE.div_ceil(width));
         rows.enumerate().for_each(|(row, out)| streams.fill(first + row, tensor.init, out));
     }
@@ -137,7 +140,7 @@ mod tests {
         let random = Random::new(7, 3);
         let weight = tensor("w", Init::Normal { std: 0.5 });
         let (mut whole, mut row) = ([0f32; 12], [0f32; 4]);
-        random.tensor_rows(&weight, 0, 4, &mut whole);
+        random.rows(Purpose::Weight, &weight, 0, 4, &mut whole);
         random.tensor_row(&weight, 2, &mut row);
         assert_eq!(whole[8..].iter().map(|x| x.to_bits()).collect::<Vec<_>>(), row.map(f32::to_bits));
     }
@@ -171,7 +174,7 @@ mod tests {
             Init::TruncatedNormal { std: 0.3, cutoff: 0.5 },
         ] {
             let mut draws = vec![0f64; ENTRIES];
-            Random::new(1, 0).tensor_rows(&tensor("w", init), 0, 100, &mut draws);
+            Random::new(1, 0).rows(Purpose::Weight, &tensor("w", init), 0, 100, &mut draws);
             let mean = draws.iter().sum::<f64>() / ENTRIES as f64;
             let variance = draws.iter().map(|x| x * x).sum::<f64>() / ENTRIES as f64;
             let fourth = draws.iter().map(|x| x.powi(4)).sum::<f64>() / ENTRIES as f64;

@@ -6,17 +6,18 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
 };
 
+use serde::{Deserialize, Serialize};
 use sigprop_stack::{
     Component, EmbeddingTerm, Fan, Gaussian, GradientSeed, Interpreter, Linear, PositionBias, Site, Source, Stack,
     Stream, run,
 };
 
 use crate::{
-    Settings,
+    Sampling, Settings,
     array::Array,
     components::{
-        activation, attention, concat, convolution, dropout, embedding, linear, mixture, norm, prepend, product,
-        rotary, scale, sum,
+        activation, attention, concat, convolution, dropout, embedding, linear, linear::conditional, mixture, norm,
+        prepend, product, rotary, scale, sum,
     },
     plan::{Plan, PlannedIds},
     random::{Purpose, Random, Streams},
@@ -27,7 +28,7 @@ use crate::{
 
 /// What one replicate says of the rows and tensors of its plan. Where the range of f32 is left the
 /// walk ends, and the vectors end early.
-#[derive(Default)]
+#[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Replicate {
     /// Of each row, in forward order.
     pub signals: Vec<Moments>,
@@ -42,6 +43,7 @@ pub(crate) struct Replicate {
 }
 
 /// A site outside the range of f32.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Overflow {
     /// How many sites were met before it, forward and backward.
     pub step: usize,
@@ -251,10 +253,18 @@ impl<T: Scalar> Interpreter for Sampler<'_, T> {
         let random = self.random(at);
         let keep = |input| if self.settings.weights { vec![input] } else { Vec::new() };
         let (output, kept) = match component {
-            Component::Linear(linear) => {
-                let output = linear::forward(linear, &random, &mut self.scratch, &input);
-                (output, keep(input))
-            }
+            Component::Linear(linear) => match self.settings.sampler {
+                Sampling::Direct => {
+                    let output = linear::forward(linear, &random, &mut self.scratch, &input);
+                    (output, keep(input))
+                }
+                Sampling::Conditional => {
+                    let (output, basis) = conditional::forward(linear, &random, &input);
+                    let mut kept = keep(input);
+                    kept.push(Rc::new(basis));
+                    (output, kept)
+                }
+            },
             Component::Convolution(conv) => {
                 let output = convolution::forward(conv, &random, &mut self.scratch, &input);
                 (output, vec![input])
@@ -291,17 +301,24 @@ impl<T: Scalar> Interpreter for Sampler<'_, T> {
         &mut self,
         at: &Site,
         component: &Component,
-        kept: Vec<Shared<T>>,
+        mut kept: Vec<Shared<T>>,
         mut gradient: Array<T>,
     ) -> Result<Array<T>, Stop> {
         self.proceed()?;
         let random = self.random(at);
         Ok(match component {
             Component::Linear(linear) => {
+                let basis = match self.settings.sampler {
+                    Sampling::Direct => None,
+                    Sampling::Conditional => kept.pop(),
+                };
                 if let Some(input) = kept.first() {
                     self.linear_gradients(at, linear, input, &gradient);
                 }
-                linear::backward(linear, &random, &mut self.scratch, &gradient)
+                match basis {
+                    None => linear::backward(linear, &random, &mut self.scratch, &gradient),
+                    Some(basis) => conditional::backward(linear, &random, &basis, &gradient),
+                }
             }
             Component::Convolution(conv) => {
                 if self.settings.weights {

@@ -9,25 +9,26 @@ use crate::{
     MeasureError, Measurement,
     array::Shape,
     components::{embedding, softmax},
+    measure::number_of_threads,
     random::{Purpose, Random},
     statistics::{Moments, jackknife},
 };
 
 /// Scores sampled per replicate, about.
 const SCORES: usize = 1 << 18;
-/// Replicates.
-const REPLICATES: usize = 128;
 
 /// Samples the softmax of `count` scores of this `variance` and `correlation`; a table of one row, `softmax`, with
 /// the mean and the variance of a probability and, for a gradient of variance 1 there, the variance of the gradient
 /// of a score.
 ///
-/// About 3·10⁷ scores, in replicates of some rows.
+/// A replicate is as many rows as have about 2·10⁵ scores.
 pub fn measure_softmax(
     count: usize,
     variance: f64,
     correlation: f64,
+    replicates: usize,
     seed: u64,
+    threads: Option<usize>,
     cancelled: &AtomicBool,
 ) -> Result<Measurement, MeasureError> {
     let shape = Shape { batch: 1, seq_len: count };
@@ -52,9 +53,10 @@ pub fn measure_softmax(
         }
         Some(moments)
     };
-    let replicates: Option<Vec<[Moments; 2]>> = (0..REPLICATES).into_par_iter().map(replicate).collect();
-    let replicates = replicates.ok_or(MeasureError::Cancelled)?;
-    let part = |index: usize| replicates.iter().map(|moments| moments[index]).collect::<Vec<_>>();
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(number_of_threads(threads)?).build()?;
+    let sampled = pool.install(|| (0..replicates).into_par_iter().map(replicate).collect::<Option<Vec<_>>>());
+    let sampled = sampled.ok_or(MeasureError::Cancelled)?;
+    let part = |index: usize| sampled.iter().map(|moments: &[Moments; 2]| moments[index]).collect::<Vec<_>>();
     let (probabilities, gradients) = (part(0), part(1));
     let mut cells = [None; Quantity::ALL.len()];
     cells[Quantity::Mean as usize] = jackknife(&probabilities, |pooled| Some(pooled.mean()));
@@ -62,5 +64,5 @@ pub fn measure_softmax(
     cells[Quantity::GradVariance as usize] = jackknife(&gradients, |pooled| Some(pooled.second_moment()));
     let row = SiteRow { layer: 0, site: "softmax".to_owned(), is_stream_site: true, cells };
     let table = SiteTable { sites: vec![row], weights: Vec::new() };
-    Ok(Measurement { table, replicates: REPLICATES, overflow: None })
+    Ok(Measurement { table, replicates, goal: replicates, overflow: None })
 }

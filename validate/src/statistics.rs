@@ -16,6 +16,7 @@
 use std::ops::{Add, AddAssign};
 
 use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
 use sigprop_stack::{Cell, Number};
 
 use crate::{
@@ -40,7 +41,7 @@ const PIECE: usize = 1 << 14;
 const COLUMNS: usize = 128;
 
 /// Raw sums of one array.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Moments {
     entries: f64,
     sum: f64,
@@ -52,7 +53,7 @@ pub(crate) struct Moments {
 }
 
 /// Raw sums of one position.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 struct End {
     entries: f64,
     sum: f64,

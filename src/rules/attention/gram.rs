@@ -241,8 +241,13 @@ impl Attended {
         let g = Raw::of_gradient(gradient);
         let odds = attention.dropout_rate / (1.0 - attention.dropout_rate);
         let group = ((attention.n_heads / attention.n_kv_heads) as f64).ln();
-        let parts: Vec<[Matrix; 3]> = self.heads.iter().map(|head| self.split_head(head, &g.matrix, odds)).collect();
-        let [query, key, value] = [0, 1, 2].map(|part| mean(parts.iter().map(|parts| parts[part].clone())));
+        let mut parts: [Vec<Matrix>; 3] = Default::default();
+        for head in &self.heads {
+            for (part, of_head) in parts.iter_mut().zip(self.split_head(head, &g.matrix, odds)) {
+                part.push(of_head);
+            }
+        }
+        let [query, key, value] = parts.map(|part| mean(part.into_iter()));
         let ln_score = g.ln_unit
             + (attention.scale.powi(2) * self.score_slope * attention.d_value as f64).ln()
             + self.value.ln_unit;
@@ -314,10 +319,7 @@ impl Attended {
             let factors: Vec<f64> = (0..n).map(|a| self.variance * q.row(a)[a] * head.rows[a].shift).collect();
             let moved = head.shift_backward(k, gradient, &factors);
             let other = moved.transposed();
-            let terms = moved.entries.iter().zip(&other.entries);
-            for (entry, (moved, other)) in value.entries.iter_mut().zip(terms) {
-                *entry += moved + other;
-            }
+            value.add([&moved, &other], |[moved, other]| moved + other);
             if odds > 0.0 {
                 let own: Vec<f64> =
                     (0..n).map(|a| gradient.row(a)[a] * head.rows[a].s2 * head.rows[a].effective).collect();

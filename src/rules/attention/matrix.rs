@@ -1,6 +1,6 @@
 //! Plain matrices, row by row.
 
-use nalgebra::DMatrixView;
+use nalgebra::{DMatrixView, DMatrixViewMut};
 use rayon::prelude::*;
 
 #[derive(Clone, Debug)]
@@ -34,15 +34,17 @@ impl Matrix {
     pub(super) fn transposed(&self) -> Self {
         const TILE: usize = 8;
         let mut transposed = Self::zeros(self.columns, self.rows);
-        for top in (0..self.rows).step_by(TILE) {
-            for left in (0..self.columns).step_by(TILE) {
-                for i in top..(top + TILE).min(self.rows) {
-                    for j in left..(left + TILE).min(self.columns) {
-                        transposed.entries[j * self.rows + i] = self.entries[i * self.columns + j];
+        let bands = transposed.entries.par_chunks_mut(TILE * self.rows.max(1)).enumerate();
+        bands.for_each(|(band, entries)| {
+            let left = band * TILE;
+            for top in (0..self.rows).step_by(TILE) {
+                for (j, row) in entries.chunks_exact_mut(self.rows).enumerate() {
+                    for (i, entry) in (top..self.rows).zip(&mut row[top..]).take(TILE) {
+                        *entry = self.entries[i * self.columns + left + j];
                     }
                 }
             }
-        }
+        });
         transposed
     }
 
@@ -54,11 +56,30 @@ impl Matrix {
 
     /// A B, in full.
     pub(super) fn product(&self, other: &Self) -> Self {
+        /// Rows at a time.
+        const BAND: usize = 64;
+        let mut product = Self::zeros(self.rows, other.columns);
         // nalgebra reads columns where these are rows: (A B)ᵀ = Bᵀ Aᵀ.
-        let columns_of = |matrix: &Self| (matrix.columns, matrix.rows);
-        let ((a, b), (c, d)) = (columns_of(self), columns_of(other));
-        let product = DMatrixView::from_slice(&other.entries, c, d) * DMatrixView::from_slice(&self.entries, a, b);
-        Self { rows: self.rows, columns: other.columns, entries: product.data.into() }
+        let right = DMatrixView::from_slice(&other.entries, other.columns, other.rows);
+        let bands =
+            product.entries.par_chunks_mut(BAND * other.columns).zip(self.entries.par_chunks(BAND * self.columns));
+        bands.for_each(|(product, rows)| {
+            let count = rows.len() / self.columns;
+            let left = DMatrixView::from_slice(rows, self.columns, count);
+            right.mul_to(&left, &mut DMatrixViewMut::from_slice(product, other.columns, count));
+        });
+        product
+    }
+
+    /// Adds to every entry what `f` makes of the entries of other matrices there.
+    pub(super) fn add<const N: usize>(&mut self, others: [&Self; N], f: impl Fn([f64; N]) -> f64 + Sync) {
+        let rows = self.entries.par_chunks_mut(self.columns.max(1)).enumerate();
+        rows.for_each(|(i, row)| {
+            let others = others.map(|other| other.row(i));
+            for (j, entry) in row.iter_mut().enumerate() {
+                *entry += f(others.map(|row| row[j]));
+            }
+        });
     }
 
     /// A∘B.
@@ -75,5 +96,40 @@ impl Matrix {
             }
         });
         matrix
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn matrix(rows: usize, columns: usize) -> Matrix {
+        Matrix::build(rows, columns, |i, j| ((3 * i + 5 * j) % 11) as f64 - 4.0)
+    }
+
+    /// Of whole numbers, so that every order of summing gives the same.
+    #[test]
+    fn products_and_transposes_agree_entry_by_entry() {
+        for (n, k, m) in [(1, 1, 1), (3, 5, 2), (64, 9, 70), (131, 66, 17)] {
+            let (a, b) = (matrix(n, k), matrix(k, m));
+            let (product, transposed) = (a.product(&b), a.transposed());
+            for i in 0..n {
+                for j in 0..m {
+                    let expected: f64 = (0..k).map(|e| a.row(i)[e] * b.row(e)[j]).sum();
+                    assert_eq!(product.row(i)[j] as i64, expected as i64);
+                }
+                for j in 0..k {
+                    assert_eq!(transposed.row(j)[i] as i64, a.row(i)[j] as i64);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn entries_of_others_are_added() {
+        let (a, b) = (matrix(4, 3), matrix(4, 3));
+        let mut sum = matrix(4, 3);
+        sum.add([&a, &b], |[a, b]| 10.0 * a + b);
+        assert!(sum.entries.iter().zip(&a.entries).all(|(sum, a)| *sum as i64 == (12.0 * a) as i64));
     }
 }

@@ -87,8 +87,11 @@ impl PowerLaw {
 
     /// Probability that `count` positions carry the same id: Σ p^count.
     pub fn repeat_probability(&self, count: i32) -> f64 {
-        let sum = |power: f64| (1..=self.vocab_size).rev().map(|rank| (rank as f64).powf(-power)).sum::<f64>();
-        sum(f64::from(count) * self.exponent) / sum(self.exponent).powi(count)
+        // Smallest first, so that 10^5 terms lose no digits.
+        let weights = (1..=self.vocab_size).rev().map(|rank| (rank as f64).powf(-self.exponent));
+        let [total, repeated] =
+            weights.fold([0.0, 0.0], |[total, repeated], weight| [total + weight, repeated + weight.powi(count)]);
+        repeated / total.powi(count)
     }
 }
 

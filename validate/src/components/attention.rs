@@ -19,7 +19,7 @@ use super::softmax;
 use crate::{
     array::Array,
     matmul::{ALONE, View, ViewMut, multiply, multiply_add},
-    random::{Random, Streams},
+    random::{Purpose, Random, Streams},
     scalar::Scalar,
     statistics::Moments,
 };
@@ -190,7 +190,7 @@ impl<'a, T: Scalar> Scores<'a, T> {
         let mut table = Vec::new();
         if let Some(PositionBias::Relative { table: tensor, buckets, .. }) = &attention.bias {
             table.resize(buckets * attention.n_heads, T::default());
-            random.tensor_rows(tensor, 0, attention.n_heads, &mut table);
+            random.rows(Purpose::Weight, tensor, 0, attention.n_heads, &mut table);
         }
         Self { attention, queries, keys, table }
     }
@@ -284,7 +284,7 @@ mod tests {
     use sigprop_stack::Mask;
 
     use super::*;
-    use crate::{array::Shape, random::Purpose};
+    use crate::array::Shape;
 
     fn plain(n_heads: usize, n_kv_heads: usize) -> Attention {
         Attention::plain(n_heads, n_kv_heads, 1, [const { Vec::new() }; 3])

@@ -6,14 +6,17 @@
 //! weights   dW = Σ_a dy_a x_aᵀ,  db = Σ_a dy_a     over the tokens of one sequence
 //! ```
 //!
-//! The weights are drawn tile by tile in the forward pass and again in the backward pass, into `scratch`.
+//! The weights are drawn tile by tile in the forward pass and again in the backward pass, into `scratch`; or, if they
+//! are Gaussian and asked for so, only what they do is ([`conditional`]).
+
+pub(crate) mod conditional;
 
 use sigprop_stack::{Init, Linear};
 
 use crate::{
     array::Array,
     matmul::{SHARED, View, ViewMut, multiply, multiply_add},
-    random::Random,
+    random::{Purpose, Random},
     scalar::Scalar,
 };
 
@@ -28,12 +31,16 @@ pub(crate) fn forward<T: Scalar>(linear: &Linear, random: &Random, scratch: &mut
         let mut y = ViewMut::new(&mut output.entries_mut()[first..], tokens, rows, linear.fan_out);
         multiply(SHARED, &mut y, 1.0, x, tile.transposed());
     });
+    add_bias(linear, random, &mut output);
+    output
+}
+
+fn add_bias<T: Scalar>(linear: &Linear, random: &Random, output: &mut Array<T>) {
     if let Some(tensor) = linear.bias.as_ref().filter(|tensor| tensor.init != Init::Zero) {
         let mut bias = vec![T::default(); linear.fan_out];
         random.tensor_row(tensor, 0, &mut bias);
         output.add_row(&bias);
     }
-    output
 }
 
 pub(crate) fn backward<T: Scalar>(
@@ -67,7 +74,7 @@ fn for_tiles<T: Scalar>(
     for first in (0..linear.fan_out).step_by(tile) {
         let rows = tile.min(linear.fan_out - first);
         scratch.resize(rows * linear.fan_in, T::default());
-        random.tensor_rows(&linear.weight, first, linear.fan_in, scratch);
+        random.rows(Purpose::Weight, &linear.weight, first, linear.fan_in, scratch);
         work(first, rows, View::new(scratch, rows, linear.fan_in, linear.fan_in));
     }
 }

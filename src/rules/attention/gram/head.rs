@@ -60,10 +60,7 @@ impl Head {
         let (product, half) = join(product, half);
         let other = half.transposed();
         let mut spread = product;
-        let terms = half.entries.iter().zip(&other.entries).zip(self.key.1.entries.iter().zip(&averaged.1.entries));
-        for (entry, ((half, other), (p_k, p_x))) in spread.entries.iter_mut().zip(terms) {
-            *entry += p_k * p_x - half - other;
-        }
+        spread.add([&half, &other, &self.key.1, &averaged.1], |[half, other, p_k, p_x]| p_k * p_x - half - other);
         spread
     }
 
@@ -253,10 +250,7 @@ impl Head {
         );
         let other = half.transposed();
         let mut adjoint = inner;
-        let terms = half.entries.iter().zip(&other.entries).zip(outer.entries.iter().zip(&x.entries));
-        for (entry, ((half, other), (outer, x))) in adjoint.entries.iter_mut().zip(terms) {
-            *entry += outer * x - half - other;
-        }
+        adjoint.add([&half, &other, &outer, x], |[half, other, outer, x]| outer * x - half - other);
         adjoint
     }
 }

@@ -1,0 +1,30 @@
+//! The folder of a report.
+
+use std::{
+    fs,
+    io::{self, Write},
+    path::Path,
+};
+
+use anyhow::Context;
+use sigprop::report::write_file;
+
+/// Writes a file of the folder.
+pub(super) fn write_into(
+    folder: &Path,
+    name: &str,
+    write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+) -> anyhow::Result<()> {
+    let path = folder.join(name);
+    write_file(&path, write).with_context(|| cannot_write(&path))
+}
+
+/// Makes the folder and sees whether files can be written there, before anything is sampled.
+pub(super) fn claim(folder: &Path) -> anyhow::Result<()> {
+    fs::create_dir_all(folder).and_then(|()| tempfile::tempfile_in(folder)).with_context(|| cannot_write(folder))?;
+    Ok(())
+}
+
+fn cannot_write(path: &Path) -> String {
+    format!("cannot write {}", path.display())
+}

@@ -1,0 +1,84 @@
+//! Sampling from the command line: which sampler, how much memory, progress, and what ends it early.
+
+use std::{
+    fs, process,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use clap::ValueEnum;
+use sigprop_stack::Stack;
+use sigprop_validate::{Journal, MeasureError, Measurement, Progress, Sampling, Settings, measure_with};
+
+use super::console::Console;
+
+/// How linear maps are sampled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum SamplerChoice {
+    /// Draw their weights, and multiply.
+    Direct,
+    /// Draw only what Gaussian weights do to tokens and gradients: the same distribution, faster where networks are
+    /// wider than five times their tokens.
+    Conditional,
+}
+
+impl SamplerChoice {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Direct => "direct",
+            Self::Conditional => "conditional",
+        }
+    }
+}
+
+impl From<SamplerChoice> for Sampling {
+    fn from(choice: SamplerChoice) -> Self {
+        match choice {
+            SamplerChoice::Direct => Self::Direct,
+            SamplerChoice::Conditional => Self::Conditional,
+        }
+    }
+}
+
+/// Bytes that Linux says programs may still take; none elsewhere.
+pub(super) fn free_memory() -> Option<f64> {
+    let text = fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse::<f64>().ok().map(|kibibytes| 1024.0 * kibibytes)
+}
+
+/// Samples, with a progress bar on a terminal; Ctrl-C ends it early.
+pub(super) fn sample(
+    stack: &Stack,
+    settings: &Settings,
+    journal: Option<&mut Journal>,
+    console: Console,
+) -> Result<Measurement, MeasureError> {
+    let cancelled = cancellation(console);
+    let held = journal.as_ref().map_or(0, |journal| journal.len());
+    let bar = console.progress("sampling [{bar:40}] {pos}/{len} networks, {eta} left", settings.replicates, held);
+    let progress = |Progress { done, goal }| {
+        bar.set_length(goal as u64);
+        bar.set_position(done as u64);
+    };
+    let measurement = measure_with(journal, stack, settings, &progress, &cancelled);
+    bar.finish_and_clear();
+    measurement
+}
+
+/// Becomes true at Ctrl-C; twice ends the program at once.
+pub(super) fn cancellation(console: Console) -> Arc<AtomicBool> {
+    let cancelled = Arc::new(AtomicBool::new(false));
+    let by_signal = Arc::clone(&cancelled);
+    let handler = ctrlc::set_handler(move || {
+        if by_signal.swap(true, Ordering::Relaxed) {
+            process::exit(130);
+        }
+    });
+    if let Err(error) = handler {
+        console.note(&format!("Ctrl-C will lose what was sampled: {error}"));
+    }
+    cancelled
+}

@@ -1,0 +1,134 @@
+//! Runs that are ended early and go on.
+
+use std::{
+    fs,
+    path::Path,
+    process::Stdio,
+    thread::sleep,
+    time::{Duration, Instant},
+};
+
+use super::{command, files, folder, path, refused, run, stderr, stdout, text};
+
+/// A run of so many replicates into `folder`, new or `--resume`d.
+fn arguments<'a>(replicates: &'a str, flag: &'a str, folder: &'a str) -> Vec<&'a str> {
+    let model = ["validate", "--layers", "3", "--width", "64", "--seq-len", "32", "--vocab", "100"];
+    [model.as_slice(), &["--weights", "--replicates", replicates, flag, folder]].concat()
+}
+
+fn contents(folder: &str) -> Vec<(String, Vec<u8>)> {
+    let read = |name: String| (name.clone(), fs::read(Path::new(folder).join(name)).expect("readable"));
+    files(Path::new(folder)).into_iter().map(read).collect()
+}
+
+/// Kills runs after as many different times as `kills`, letting each go on where the one before was killed (a new
+/// one starts where one ends before), until one is let through; all that end leave what one that nobody killed does.
+fn killed(replicates: &str, kills: u64) {
+    let folder = folder();
+    let whole = path(&folder, "whole");
+    let start = Instant::now();
+    stdout(&run(&arguments(replicates, "-o", &whole)));
+    let full = start.elapsed();
+    let expected = contents(&whole);
+    assert_eq!(files(Path::new(&whole)), ["report.csv", "summary.json"]);
+
+    let (mut number, mut done) = (0, 0);
+    while done < kills || number == 0 {
+        number += 1;
+        let target = path(&folder, &format!("killed{number}"));
+        loop {
+            let mut child = command(&arguments(replicates, "--resume", &target))
+                .stdout(Stdio::null())
+                .stderr(Stdio::piped())
+                .spawn()
+                .expect("the command starts");
+            if done < kills {
+                // The golden ratio spreads the times evenly.
+                sleep(full.mul_f64(0.3 * (done as f64 * 0.618_033_988_75).fract()));
+                child.kill().expect("a child can be killed");
+            }
+            let output = child.wait_with_output().expect("the command ends");
+            if output.status.success() {
+                break;
+            }
+            assert_eq!(output.status.code(), None, "{}", stderr(&output));
+            done += 1;
+        }
+        assert_eq!(contents(&target), expected, "after {done} kills");
+    }
+}
+
+#[test]
+fn a_killed_run_goes_on_to_the_same_bytes() {
+    killed("200", 10);
+}
+
+#[test]
+#[ignore = "long: minutes"]
+fn two_hundred_kills() {
+    killed("1000", 200);
+}
+
+/// What is torn, damaged or lacking is sampled again, whatever was there.
+#[cfg(unix)]
+#[test]
+fn an_interrupted_run_is_refused_to_others_and_goes_on() {
+    use std::process::Command;
+
+    let folder = folder();
+    let target = path(&folder, "report");
+    let child = command(&arguments("2000", "-o", &target)).stderr(Stdio::piped()).spawn().expect("the command starts");
+    let journal = Path::new(&target).join("replicates.journal");
+    while fs::metadata(&journal).map_or(0, |found| found.len()) < 100_000 {
+        sleep(Duration::from_millis(10));
+    }
+    let locked = run(&arguments("2000", "--resume", &target));
+    assert!(refused(&locked).contains("another run is writing into this folder"), "{}", stderr(&locked));
+    let killed = Command::new("kill").args(["-INT", &child.id().to_string()]).status().expect("kill starts");
+    assert!(killed.success());
+    let output = child.wait_with_output().expect("the command ends");
+    assert_eq!(output.status.code(), Some(130), "{}", stderr(&output));
+    assert!(stderr(&output).contains("; --resume "), "{}", stderr(&output));
+    assert_eq!(files(Path::new(&target)), ["replicates.journal", "report.csv", "summary.json"]);
+    let summary: serde_json::Value =
+        serde_json::from_slice(&fs::read(Path::new(&target).join("summary.json")).expect("written")).expect("JSON");
+    let told = summary["replicates"].as_u64().expect("a number");
+    assert!((1..2000).contains(&told), "{told}");
+
+    let again = run(&arguments("2000", "-o", &target));
+    assert!(refused(&again).contains("go on with --resume"), "{}", stderr(&again));
+    let other = run(&[arguments("2000", "--resume", &target), vec!["--seed", "1"]].concat());
+    assert!(refused(&other).contains("another seed has left this: expected 1, got 0"), "{}", stderr(&other));
+    let fewer = run(&arguments("100", "--resume", &target));
+    assert!(refused(&fewer).contains("another replicates"), "{}", stderr(&fewer));
+    refused(&run(&[arguments("2000", "--resume", &target), vec!["-o", &target]].concat()));
+
+    let whole = path(&folder, "whole");
+    let mut bytes = fs::read(&journal).expect("readable");
+    bytes.truncate(bytes.len() - 7);
+    fs::write(&journal, bytes).expect("writable");
+    let resumed = run(&arguments("2000", "--resume", &target));
+    let uninterrupted = run(&arguments("2000", "-o", &whole));
+    assert_eq!(stdout(&resumed), stdout(&uninterrupted));
+    assert_eq!(contents(&target), contents(&whole));
+}
+
+/// A run that goes on until its errors are small decides as it would have without the interruption.
+#[test]
+fn a_target_error_is_reached_after_a_kill_too() {
+    let folder = folder();
+    let (whole, target) = (path(&folder, "whole"), path(&folder, "killed"));
+    let until = |flag, folder| [arguments("4", flag, folder), vec!["--target-error", "4%"]].concat();
+    let expected = run(&until("-o", &whole));
+    let mut child = command(&until("--resume", &target)).stdout(Stdio::null()).spawn().expect("the command starts");
+    let journal = Path::new(&target).join("replicates.journal");
+    while fs::metadata(&journal).map_or(0, |found| found.len()) < 30_000 {
+        sleep(Duration::from_millis(1));
+    }
+    child.kill().expect("a child can be killed");
+    child.wait().expect("it ends");
+    let resumed = run(&until("--resume", &target));
+    assert_eq!(stdout(&resumed), stdout(&expected));
+    assert!(!text(&resumed.stdout).contains("networks sampled: 4,"));
+    assert_eq!(contents(&target), contents(&whole));
+}

@@ -1,0 +1,303 @@
+//! The replicates of a run on disk, as they come: what a run that was ended at any moment goes on from.
+//!
+//! ```text
+//! sigprop-replicates 1\n                          name and version of the format
+//! <field> <value>\n ...                           what decides the result: the same for the run that goes on
+//! \n
+//! <length: u32> <CRC-32 of the rest: u32> <rest>  one record per replicate, in the order in which they were done;
+//!                                                 numbers little-endian, the rest in the format of postcard
+//! ```
+//!
+//! A record is appended by a single write. One that is not whole, and whatever is behind it, is cut off when the
+//! file is opened again, and sampled again. The file is locked as long as it is open.
+
+use std::{
+    collections::BTreeMap,
+    fs::{File, TryLockError},
+    io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write},
+    path::{Path, PathBuf},
+};
+
+use crate::{Settings, sample::Replicate};
+
+/// First line of every journal.
+const FORMAT: &str = "sigprop-replicates 1";
+
+/// Bytes of the length and the checksum in front of a record.
+const FRAME: usize = 8;
+
+/// An open journal.
+#[derive(Debug)]
+pub struct Journal {
+    path: PathBuf,
+    file: File,
+    held: BTreeMap<usize, Replicate>,
+}
+
+/// Why a journal cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum JournalError {
+    /// It cannot be read or written.
+    #[error("cannot write {}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// Another process has it open.
+    #[error("{}: another run is writing into this folder; wait for it or choose another folder", path.display())]
+    Locked {
+        /// The file.
+        path: PathBuf,
+    },
+    /// It is there, but was to be new.
+    #[error("{}: a run that did not end has left this; go on with --resume, or remove it", path.display())]
+    Unfinished {
+        /// The file.
+        path: PathBuf,
+    },
+    /// It is of another run.
+    #[error("{}: a run with another {field} has left this: expected {expected}, got {got}", path.display())]
+    Other {
+        /// The file.
+        path: PathBuf,
+        /// What differs.
+        field: String,
+        /// As asked for.
+        expected: String,
+        /// As the file says.
+        got: String,
+    },
+}
+
+impl Journal {
+    /// A new journal of the run of `stack`, a fingerprint, with `settings`.
+    pub fn create(path: &Path, stack: &str, settings: &Settings) -> Result<Self, JournalError> {
+        let io = |source| JournalError::Io { path: path.to_owned(), source };
+        let mut file = open(path)?;
+        if file.metadata().map_err(io)?.len() > 0 {
+            return Err(JournalError::Unfinished { path: path.to_owned() });
+        }
+        file.write_all(header(stack, settings).as_bytes()).map_err(io)?;
+        Ok(Self { path: path.to_owned(), file, held: BTreeMap::new() })
+    }
+
+    /// The journal that the same run left, with the replicates it holds; a new one if there is none.
+    pub fn resume(path: &Path, stack: &str, settings: &Settings) -> Result<Self, JournalError> {
+        let io = |source| JournalError::Io { path: path.to_owned(), source };
+        let mut file = open(path)?;
+        let header = header(stack, settings);
+        let mut reader = BufReader::new(&file);
+        if is_cut_off(&mut reader, &header).map_err(io)? {
+            file.set_len(0).map_err(io)?;
+            file.rewind().map_err(io)?;
+            file.write_all(header.as_bytes()).map_err(io)?;
+            return Ok(Self { path: path.to_owned(), file, held: BTreeMap::new() });
+        }
+        for expected in header.lines() {
+            let mut got = Vec::new();
+            reader.read_until(b'\n', &mut got).map_err(io)?;
+            let got = String::from_utf8_lossy(&got);
+            let got = got.trim_end_matches('\n');
+            if got != expected {
+                let (field, expected) = expected.split_once(' ').unwrap_or((expected, ""));
+                let got = got.strip_prefix(field).map_or(got, str::trim_start);
+                let [field, expected, got] = [field, expected, got].map(str::to_owned);
+                return Err(JournalError::Other { path: path.to_owned(), field, expected, got });
+            }
+        }
+        let (held, end) = read_records(reader, header.len() as u64).map_err(io)?;
+        file.set_len(end).map_err(io)?;
+        file.seek(SeekFrom::Start(end)).map_err(io)?;
+        Ok(Self { path: path.to_owned(), file, held })
+    }
+
+    /// How many replicates it holds.
+    pub fn len(&self) -> usize {
+        self.held.len()
+    }
+
+    /// Whether it holds none.
+    pub fn is_empty(&self) -> bool {
+        self.held.is_empty()
+    }
+
+    /// Removes the file: the run has ended.
+    pub fn remove(self) -> Result<(), JournalError> {
+        let Self { path, file, .. } = self;
+        // Some systems remove no open file.
+        drop(file);
+        std::fs::remove_file(&path).map_err(|source| JournalError::Io { path, source })
+    }
+
+    /// Hands over a replicate that it holds.
+    pub(crate) fn take(&mut self, index: usize) -> Option<Replicate> {
+        self.held.remove(&index)
+    }
+
+    /// Takes down a replicate that was sampled.
+    pub(crate) fn append(&mut self, index: usize, replicate: &Replicate) -> Result<(), JournalError> {
+        let mut record = vec![0; FRAME];
+        let io = |source| JournalError::Io { path: self.path.clone(), source };
+        postcard::to_io(&(index, replicate), &mut record).map_err(|error| io(io::Error::other(error)))?;
+        let (frame, rest) = record.split_at_mut(FRAME);
+        let length = u32::try_from(rest.len()).map_err(|error| io(io::Error::other(error)))?;
+        frame[..4].copy_from_slice(&length.to_le_bytes());
+        frame[4..].copy_from_slice(&crc32fast::hash(rest).to_le_bytes());
+        self.file.write_all(&record).map_err(io)
+    }
+}
+
+/// Opens and locks a file, which is made if need be.
+fn open(path: &Path) -> Result<File, JournalError> {
+    let io = |source| JournalError::Io { path: path.to_owned(), source };
+    let file = File::options().read(true).write(true).create(true).truncate(false).open(path).map_err(io)?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(JournalError::Locked { path: path.to_owned() }),
+        Err(TryLockError::Error(source)) => Err(io(source)),
+    }
+}
+
+/// Everything that decides the result of a run, and nothing else.
+fn header(stack: &str, settings: &Settings) -> String {
+    let Settings { replicates, batch, seed, threads: _, memory: _, all_sites, weights, controls, sampler, target } =
+        settings;
+    let version = env!("CARGO_PKG_VERSION");
+    format!(
+        "{FORMAT}\nversion {version}\nstack {stack}\nseed {seed}\nreplicates {replicates}\nbatch {batch}\n\
+         all-sites {all_sites}\nweights {weights}\ncontrols {controls}\nsampler {sampler:?}\ntarget {target:?}\n\n"
+    )
+}
+
+/// Whether the file ends inside its header; leaves the reader where it was if not.
+fn is_cut_off(reader: &mut BufReader<&File>, header: &str) -> io::Result<bool> {
+    let mut start = Vec::new();
+    reader.take(header.len() as u64).read_to_end(&mut start)?;
+    reader.rewind()?;
+    Ok(start.len() < header.len() && header.as_bytes().starts_with(&start))
+}
+
+/// The whole records, and where the last of them ends.
+fn read_records(mut reader: BufReader<&File>, start: u64) -> io::Result<(BTreeMap<usize, Replicate>, u64)> {
+    let size = reader.get_ref().metadata()?.len();
+    let (mut held, mut end) = (BTreeMap::new(), start);
+    let (mut frame, mut rest) = ([0; FRAME], Vec::new());
+    while end + FRAME as u64 <= size {
+        reader.read_exact(&mut frame)?;
+        let [a, b, c, d, checksum @ ..] = frame;
+        let length = u32::from_le_bytes([a, b, c, d]);
+        let next = end + FRAME as u64 + u64::from(length);
+        if next > size {
+            break;
+        }
+        rest.resize(length as usize, 0);
+        reader.read_exact(&mut rest)?;
+        let is_whole = crc32fast::hash(&rest) == u32::from_le_bytes(checksum);
+        let Some((index, replicate)) = is_whole.then(|| postcard::from_bytes(&rest).ok()).flatten() else { break };
+        held.insert(index, replicate);
+        end = next;
+    }
+    Ok((held, end))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::statistics::Moments;
+
+    /// Numbers that tell `index`; one tensor without a gradient.
+    fn replicate(index: usize) -> Replicate {
+        let moments = |x: f64| Moments::of_squares(3.0, x.exp());
+        Replicate {
+            signals: (0..index).map(|i| moments(i as f64)).collect(),
+            gradients: vec![moments(0.1); 2],
+            weights: vec![None, Some(moments(-(index as f64)))],
+            ..Replicate::default()
+        }
+    }
+
+    fn held(journal: &mut Journal) -> Vec<(usize, Replicate)> {
+        (0..10).filter_map(|index| Some((index, journal.take(index)?))).collect()
+    }
+
+    #[test]
+    fn a_file_cut_off_anywhere_holds_the_whole_records_and_goes_on() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("journal");
+        let settings = Settings::default();
+        let mut journal = Journal::create(&path, "stack", &settings).expect("new");
+        let mut ends = vec![fs::metadata(&path).expect("there").len() as usize];
+        for index in [1, 0, 2] {
+            journal.append(index, &replicate(index)).expect("writable");
+            ends.push(fs::metadata(&path).expect("there").len() as usize);
+        }
+        drop(journal);
+        let whole = fs::read(&path).expect("readable");
+        for length in 0..=whole.len() {
+            fs::write(&path, &whole[..length]).expect("writable");
+            let mut journal = Journal::resume(&path, "stack", &settings).expect("ours");
+            let records = ends[1..].iter().filter(|&&end| end <= length).count();
+            let mut expected: Vec<(usize, Replicate)> =
+                [1, 0, 2][..records].iter().map(|&index| (index, replicate(index))).collect();
+            expected.sort_by_key(|(index, _)| *index);
+            assert_eq!(held(&mut journal), expected, "{length}");
+            journal.append(7, &replicate(7)).expect("writable");
+            drop(journal);
+            let mut again = Journal::resume(&path, "stack", &settings).expect("ours");
+            expected.push((7, replicate(7)));
+            assert_eq!(held(&mut again), expected, "{length}");
+        }
+    }
+
+    #[test]
+    fn a_damaged_record_and_what_is_behind_it_are_dropped() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("journal");
+        let settings = Settings::default();
+        let mut journal = Journal::create(&path, "stack", &settings).expect("new");
+        let start = fs::metadata(&path).expect("there").len() as usize;
+        journal.append(0, &replicate(0)).expect("writable");
+        journal.append(1, &replicate(1)).expect("writable");
+        drop(journal);
+        let whole = fs::read(&path).expect("readable");
+        for place in start..whole.len() {
+            let mut damaged = whole.clone();
+            damaged[place] ^= 0x10;
+            fs::write(&path, damaged).expect("writable");
+            let journal = Journal::resume(&path, "stack", &settings).expect("ours");
+            assert!(journal.len() < 2, "{place}");
+        }
+        // What a power failure leaves: zeros, whose checksum is that of nothing.
+        fs::write(&path, [&whole[..start], &[0; 64]].concat()).expect("writable");
+        assert!(Journal::resume(&path, "stack", &settings).expect("ours").is_empty());
+    }
+
+    #[test]
+    fn another_run_is_refused_with_what_differs() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("journal");
+        let settings = Settings::default();
+        let message = |stack: &str, settings: &Settings| {
+            let error = Journal::resume(&path, stack, settings).expect_err("refused").to_string();
+            error.rsplit(": ").next().unwrap_or_default().to_owned()
+        };
+        drop(Journal::create(&path, "stack", &settings).expect("new"));
+        assert_eq!(message("other", &settings), "expected other, got stack");
+        assert_eq!(message("stack", &Settings { seed: 7, ..settings.clone() }), "expected 7, got 0");
+        let error = Journal::create(&path, "stack", &settings).expect_err("refused");
+        assert!(matches!(error, JournalError::Unfinished { .. }));
+        // Neither the number of threads nor the memory decides the result.
+        let elsewhere = Settings { threads: Some(3), memory: 1e9, ..settings.clone() };
+        let open = Journal::resume(&path, "stack", &elsewhere).expect("ours");
+        let error = Journal::resume(&path, "stack", &settings).expect_err("refused");
+        assert!(matches!(error, JournalError::Locked { .. }));
+        open.remove().expect("removable");
+        assert!(!path.exists());
+        fs::write(&path, "something else").expect("writable");
+        assert_eq!(message("stack", &settings), "expected 1, got something else");
+    }
+}

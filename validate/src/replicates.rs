@@ -1,0 +1,95 @@
+//! The replicates of a run, side by side, some of them from a journal.
+
+use std::{
+    sync::{
+        Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread,
+};
+
+use rayon::ThreadPool;
+
+use crate::{
+    Progress,
+    journal::{Journal, JournalError},
+    sample::Replicate,
+};
+
+/// Those done, without a gap.
+pub(crate) struct Replicates<'a> {
+    done: Vec<Replicate>,
+    journal: Option<&'a mut Journal>,
+}
+
+/// What workers share.
+struct Work<'a> {
+    /// From the first one that was lacking on.
+    replicates: Vec<Option<Replicate>>,
+    progress: Progress,
+    journal: Option<&'a mut Journal>,
+    failure: Option<JournalError>,
+}
+
+impl<'a> Replicates<'a> {
+    pub(crate) fn new(journal: Option<&'a mut Journal>) -> Self {
+        Self { done: Vec::new(), journal }
+    }
+
+    /// Those from 0 to `goal`, some at the end lacking after a cancellation.
+    ///
+    /// Each pool takes the next one when it is free, so that those done have no gaps but the ones under way.
+    pub(crate) fn reach(
+        &mut self,
+        goal: usize,
+        pools: &[ThreadPool],
+        sample: &(dyn Fn(usize) -> Option<Replicate> + Sync),
+        progress: &(dyn Fn(Progress) + Sync),
+    ) -> Result<&[Replicate], JournalError> {
+        let first = self.done.len();
+        let held = |index| self.journal.as_mut().and_then(|journal| journal.take(index));
+        let replicates: Vec<Option<Replicate>> = (first..goal).map(held).collect();
+        let lacking: Vec<usize> = (first..goal).filter(|index| replicates[index - first].is_none()).collect();
+        let progress_so_far = Progress { done: goal - lacking.len(), goal };
+        let journal = self.journal.as_deref_mut();
+        let work = Mutex::new(Work { replicates, progress: progress_so_far, journal, failure: None });
+        let next = AtomicUsize::new(0);
+        let take_turns = || {
+            while let Some(&index) = lacking.get(next.fetch_add(1, Ordering::Relaxed)) {
+                let Some(sampled) = sample(index) else { return };
+                let mut work = work.lock().expect("only progress could panic under the lock");
+                if !work.take_down(index, first, sampled) {
+                    return;
+                }
+                progress(work.progress);
+            }
+        };
+        thread::scope(|scope| {
+            for pool in pools {
+                scope.spawn(|| pool.install(take_turns));
+            }
+        });
+        let work = work.into_inner().expect("only progress could panic under the lock");
+        if let Some(failure) = work.failure {
+            return Err(failure);
+        }
+        self.done.extend(work.replicates.into_iter().map_while(|replicate| replicate));
+        Ok(&self.done)
+    }
+}
+
+impl Work<'_> {
+    /// Whether the work goes on: nothing is appended behind a record that failed.
+    fn take_down(&mut self, index: usize, first: usize, sampled: Replicate) -> bool {
+        if self.failure.is_some() {
+            return false;
+        }
+        if let Some(Err(failure)) = self.journal.as_mut().map(|journal| journal.append(index, &sampled)) {
+            self.failure = Some(failure);
+            return false;
+        }
+        self.replicates[index - first] = Some(sampled);
+        self.progress.done += 1;
+        true
+    }
+}
