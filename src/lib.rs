@@ -3,6 +3,7 @@
 pub mod agreement;
 pub mod architecture;
 pub mod assemble;
+pub mod compare;
 pub mod cost;
 mod domain;
 pub mod huggingface;
@@ -22,7 +23,8 @@ pub mod suite;
 pub mod tokens;
 pub mod verdict;
 
-pub use predict::{Caveat, ForwardWalk, Options, PredictError, Prediction, Sites, predict};
+pub use compare::compare;
+pub use predict::{AttentionRow, Caveat, ForwardWalk, Options, PredictError, Prediction, Sites, predict};
 
 /// The README's code.
 #[cfg(doctest)]

@@ -1,6 +1,8 @@
 //! Arguments, one file per subcommand, and where their output goes.
 
+mod compare;
 mod console;
+mod description;
 mod explain;
 mod input;
 mod model;
@@ -32,6 +34,7 @@ Examples:
   sigprop predict --layers 768 --scheme dslm       what a deep Transformer does with its signal
   sigprop predict gpt2 --format csv > gpt2.csv     every site of a known model
   sigprop validate --layers 12 --width 256         the same, beside sampled networks
+  sigprop compare gpt2                             initialisations side by side
   sigprop explain deepnorm                         what a scheme does and where it is from
 
 Exit status: 0 done, 1 a gate failed (--fail-on, --min-r2, --max-error), 2 usage, configuration or
@@ -54,6 +57,7 @@ pub(crate) struct Cli {
 enum Command {
     Predict(predict::Arguments),
     Validate(validate::Arguments),
+    Compare(compare::Arguments),
     /// List the presets with their size and cost.
     Models,
     /// List the initialisation schemes with their arguments and rules.
@@ -88,6 +92,7 @@ impl Cli {
         match self.command {
             Command::Predict(arguments) => arguments.run(console),
             Command::Validate(arguments) => arguments.run(console),
+            Command::Compare(arguments) => arguments.run(console),
             Command::Models => models::run(),
             Command::Schemes => schemes::run(),
             Command::Explain(arguments) => arguments.run(),

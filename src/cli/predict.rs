@@ -7,7 +7,7 @@ use std::{
 
 use clap::{Args, ValueEnum};
 use sigprop::{
-    Caveat, Options, Prediction, predict,
+    Caveat, Prediction, predict,
     report::{PredictionDocument, prediction_json, sites_csv, sites_table, weights_csv, weights_table},
     verdict::{Failure, Verdict},
 };
@@ -15,10 +15,10 @@ use sigprop::{
 use super::{
     Outcome,
     console::{Console, Paint, write_verdict},
+    description::AverageArguments,
     model::{ModelArguments, Network},
     models::write_cost,
     output::{Format, SiteChoice, emit},
-    parse,
     prose::write_indented,
 };
 
@@ -61,13 +61,8 @@ pub(crate) struct Arguments {
     #[arg(long, help_heading = "Output")]
     weights: bool,
 
-    /// Sequences of ids to draw and average over, where tokens are not exchangeable.
-    #[arg(long, value_name = "N", default_value_t = 16, value_parser = parse::count, allow_negative_numbers = true, help_heading = "Averages")]
-    batch: usize,
-
-    /// Same seed, same sequences.
-    #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true, help_heading = "Averages")]
-    seed: u64,
+    #[command(flatten)]
+    averages: AverageArguments,
 
     /// Exit with status 1 if any of these is found.
     #[arg(long, value_enum, value_delimiter = ',', value_name = "WHAT", help_heading = "Gates")]
@@ -83,6 +78,8 @@ enum FailOn {
     Vanishing,
     /// Tokens become copies of each other.
     Collapse,
+    /// Attention looks at one token.
+    EntropyCollapse,
 }
 
 impl From<Failure> for FailOn {
@@ -91,6 +88,7 @@ impl From<Failure> for FailOn {
             Failure::Explosion => Self::Explosion,
             Failure::Vanishing => Self::Vanishing,
             Failure::Collapse => Self::Collapse,
+            Failure::EntropyCollapse => Self::EntropyCollapse,
         }
     }
 }
@@ -104,10 +102,9 @@ impl Arguments {
         if self.model.dump(&network.stack)? {
             return Ok(Outcome::Done);
         }
-        let options = Options { sites: self.sites.into(), sequences: self.batch, seed: self.seed };
-        let mut prediction = predict(&network.stack, options)?;
+        let mut prediction = predict(&network.stack, self.averages.options(self.sites.into()))?;
         prediction.caveats.splice(0..0, network.caveats.iter().cloned());
-        let verdict = Verdict::of(&prediction.table, network.shape());
+        let verdict = Verdict::of(&prediction, network.shape());
         emit(self.output.as_ref(), |out| match self.format {
             Format::Table => {
                 let paint = if self.output.is_none() { console.paint(&io::stdout()) } else { Paint(false) };

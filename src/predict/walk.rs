@@ -200,19 +200,22 @@ impl Moments {
         let tells = self.sites == Sites::All && !at.recomputing();
         let length = self.domain.length(parts[1].tokens.len());
         let overlaps = self.overlaps.entry(length as usize).or_insert_with(|| Overlaps::new(length));
-        let (output, probabilities, caveat, kept) = match &self.domain {
+        let (output, probabilities, sharpness, caveat, kept) = match &self.domain {
             Domain::Exchangeable(domain) => {
                 let attended = exchangeable::Attended::new(attention, domain, overlaps, x, parts);
                 let probabilities = tells.then(|| attended.probabilities(domain));
-                (attended.output().clone(), probabilities, attended.caveat(), Kept::Exchangeable(Box::new(attended)))
+                let (output, sharpness) = (attended.output().clone(), attended.sharpness(domain));
+                (output, probabilities, sharpness, attended.caveat(), Kept::Exchangeable(Box::new(attended)))
             }
             Domain::Gram => {
                 let attended = gram::Attended::new(attention, overlaps, x, parts);
                 let probabilities = tells.then(|| attended.probabilities());
-                (attended.output().clone(), probabilities, attended.caveat(), Kept::Gram(Box::new(attended)))
+                let (output, sharpness) = (attended.output().clone(), attended.sharpness());
+                (output, probabilities, sharpness, attended.caveat(), Kept::Gram(Box::new(attended)))
             }
         };
         self.rows.caveat(at, caveat);
+        self.rows.attention(at, sharpness);
         if let Some(probabilities) = probabilities {
             let pooled = Pooled { ends: None, ..self.domain.pool(&probabilities) };
             self.rows.signal(at.layer(), at.sibling("softmax"), false, pooled);

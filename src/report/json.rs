@@ -139,14 +139,14 @@ impl<'a> WeightJson<'a> {
 }
 
 #[derive(Serialize)]
-struct CaveatJson<'a> {
+pub(super) struct CaveatJson<'a> {
     site: &'a str,
     sites: usize,
     text: &'a str,
 }
 
 impl<'a> CaveatJson<'a> {
-    fn of(caveat: &'a Caveat) -> Self {
+    pub(super) fn of(caveat: &'a Caveat) -> Self {
         Self { site: &caveat.site, sites: caveat.sites, text: &caveat.text }
     }
 }
@@ -205,7 +205,7 @@ impl<'a> ComparisonJson<'a> {
 }
 
 /// The number if f64 can hold it: neither ∞ nor a zero that is none.
-fn within_f64(number: Option<Number>) -> Option<f64> {
+pub(super) fn within_f64(number: Option<Number>) -> Option<f64> {
     let number = number?;
     let value = number.value();
     (value.is_finite() && (value.is_normal() || number.is_zero())).then_some(value)

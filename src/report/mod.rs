@@ -3,6 +3,7 @@
 //! Formatters write into whatever they are given and know nothing of files or terminals; only
 //! [`write_file`] touches the disk.
 
+mod compare;
 mod csv;
 mod file;
 mod json;
@@ -10,6 +11,7 @@ mod suite;
 mod summary;
 mod table;
 
+pub use compare::{comparison_csv, comparison_json, comparison_tables};
 pub use csv::{comparisons_csv, sites_csv, weights_csv};
 pub use file::write_file;
 pub use json::{PredictionDocument, prediction_json, validation_json};

@@ -56,6 +56,17 @@ impl Scores {
     }
 }
 
+/// What attention does with its scores, averaged over queries and heads.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Sharpness {
+    /// ln E s² of the scores of keys in view, without what positions add.
+    pub(crate) ln_score: f64,
+    /// 1/E Σ_b A_ab².
+    pub(crate) attended: f64,
+    /// The same of scores that do not differ.
+    pub(crate) in_view: f64,
+}
+
 /// `a`/`b`, 0 where there is nothing to compare.
 fn ratio(a: f64, b: f64) -> f64 {
     if b > 0.0 { a / b } else { 0.0 }
