@@ -6,6 +6,7 @@ pub mod assemble;
 pub mod compare;
 pub mod cost;
 mod domain;
+pub mod head;
 pub mod huggingface;
 mod moments;
 mod nearest;

@@ -11,9 +11,10 @@ use clap::{
 };
 use sigprop::{
     Sites, compare,
-    compare::{Candidate, Column, default_schemes, sort},
+    compare::{Candidate, Column, WorstTensor, default_schemes, sort},
     report::{comparison_csv, comparison_json, comparison_tables},
     schemes::{Scheme, SchemeError},
+    verdict::Finding,
 };
 
 use super::{
@@ -114,14 +115,19 @@ impl Arguments {
 /// What is said of every scheme, a paragraph each.
 fn write_verdicts(candidates: &[Candidate], out: &mut dyn Write) -> io::Result<()> {
     for candidate in candidates {
-        let verdict = match &candidate.outcome {
+        let label = candidate.scheme.label();
+        match &candidate.outcome {
             Ok(summary) => {
-                let rule = summary.verdict.worst().map_or(String::new(), |finding| format!(" ({})", finding.rule));
-                format!("{}{rule}", summary.verdict.headline)
+                write_indented("  ", 4, &format!("{label}: {}", summary.verdict.headline), out)?;
+                if let Some(Finding { text, rule, .. }) = summary.verdict.worst().filter(|finding| !finding.is_fine()) {
+                    write_indented("    ", 4, &format!("{text} (rule: {rule})"), out)?;
+                }
+                if let Some(WorstTensor { tensor, .. }) = &summary.worst_tensor {
+                    write_indented("    ", 4, &format!("largest gradient norm: {tensor}"), out)?;
+                }
             }
-            Err(error) => format!("not defined: {error}"),
-        };
-        write_indented("  ", 4, &format!("{}: {verdict}", candidate.scheme.label()), out)?;
+            Err(error) => write_indented("  ", 4, &format!("{label}: not defined: {error}"), out)?,
+        }
         for caveat in &candidate.caveats {
             write_indented("    caveat: ", 12, &caveat.text, out)?;
         }

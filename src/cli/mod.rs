@@ -4,6 +4,7 @@ mod compare;
 mod console;
 mod description;
 mod explain;
+mod head;
 mod input;
 mod model;
 mod models;

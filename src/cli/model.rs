@@ -6,6 +6,7 @@ use anyhow::{Context, bail};
 use clap::{Arg, Args};
 use sigprop::{
     Caveat,
+    architecture::{Architecture, Head},
     assemble::{Assembled, assemble},
     compare::Setting,
     cost::Cost,
@@ -72,8 +73,8 @@ pub(crate) struct Network {
     /// What in it is not quite what was asked for.
     pub(crate) caveats: Vec<Caveat>,
     pub(crate) cost: Cost,
-    /// Unknown for what was read from a stack file.
-    scheme: Option<Scheme>,
+    /// What it was assembled from; unknown for what was read from a stack file.
+    described: Option<(Architecture, Scheme)>,
 }
 
 impl Network {
@@ -83,10 +84,21 @@ impl Network {
         Shape { width: stream.source.width(), seq_len: stream.seq_len }
     }
 
+    /// What it was assembled from; unknown for what was read from a stack file.
+    pub(crate) fn described(&self) -> Option<(&Architecture, &Scheme)> {
+        self.described.as_ref().map(|(architecture, scheme)| (architecture, scheme))
+    }
+
+    /// The head of its last stream.
+    pub(crate) fn own_head(&self) -> Option<Head> {
+        let (architecture, _) = self.described.as_ref()?;
+        Some(architecture.decoder.as_deref().unwrap_or(architecture).head)
+    }
+
     /// A line that says what it is.
     pub(crate) fn title(&self) -> String {
         let Shape { width, seq_len } = self.shape();
-        let scheme = self.scheme.as_ref().map_or(String::new(), |scheme| format!(", scheme {scheme}"));
+        let scheme = self.described.as_ref().map_or(String::new(), |(_, scheme)| format!(", scheme {scheme}"));
         format!("{}: width {width}, {seq_len} tokens{scheme}", self.stack.name)
     }
 }
@@ -103,7 +115,7 @@ impl ModelArguments {
                 stack.gradient.correlation = correlation;
             }
             let cost = Cost::of(&stack, None)?;
-            return Ok(Network { stack, caveats: Vec::new(), cost, scheme: None });
+            return Ok(Network { stack, caveats: Vec::new(), cost, described: None });
         }
         let described = self.description.setting(self.scheme.scheme.as_deref())?;
         let Setting { architecture, input, run, options: _ } = described.setting;
@@ -112,7 +124,7 @@ impl ModelArguments {
         let Assembled { stack, caveats } = assemble(&architecture, &scheme, &input, &run)?;
         warnings.extend(caveats);
         let cost = Cost::of(&stack, Some(&architecture))?;
-        Ok(Network { stack, caveats: warnings, cost, scheme: Some(scheme) })
+        Ok(Network { stack, caveats: warnings, cost, described: Some((architecture, scheme)) })
     }
 
     /// Tells how a config was read, if that is asked for; whether it was.

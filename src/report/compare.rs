@@ -14,32 +14,31 @@ use crate::numerals::short;
 use crate::verdict::Verdict;
 
 /// What the first table shows beside the scheme.
-const SIGNALS: [(Column, &str); 7] = [
+const SIGNALS: [(Column, &str); 5] = [
     (Column::ForwardPerBlock, "fwd/block"),
     (Column::Forward, "forward"),
     (Column::BackwardPerBlock, "bwd/block"),
     (Column::Backward, "backward"),
-    (Column::TokenCorrelation, "token corr"),
-    (Column::ScoreStd, "score std"),
-    (Column::AttendedTokens, "attends"),
+    (Column::TokenCorrelation, "corr"),
 ];
 
 /// And the second one.
-const NUMERICS: [(Column, &str); 7] = [
-    (Column::GradientRatio, "grad ratio"),
+const NUMERICS: [(Column, &str); 8] = [
+    (Column::ScoreStd, "score"),
+    (Column::AttendedTokens, "attends"),
+    (Column::GradientRatio, "uneven"),
     (Column::WorstTensorRatio, "worst"),
     (Column::Fp16Margin, "fp16"),
     (Column::Bf16Margin, "bf16"),
     (Column::E4m3Margin, "e4m3"),
     (Column::E5m2Margin, "e5m2"),
-    (Column::WorstTensor, "worst tensor"),
 ];
 
 /// Two tables of the schemes that are defined for the network.
 pub fn comparison_tables(candidates: &[Candidate], out: &mut dyn Write) -> io::Result<()> {
     let defined = || candidates.iter().filter(|candidate| candidate.outcome.is_ok());
-    for columns in [SIGNALS, NUMERICS] {
-        let header: Vec<&str> = ["scheme"].into_iter().chain(columns.map(|(_, title)| title)).collect();
+    let mut table = |columns: &[(Column, &'static str)]| {
+        let header: Vec<&str> = ["scheme"].into_iter().chain(columns.iter().map(|(_, title)| *title)).collect();
         let rows = defined().map(|candidate| {
             let cells = columns.iter().map(|(column, _)| match column.of(candidate) {
                 Value::Text(text) => text,
@@ -48,14 +47,13 @@ pub fn comparison_tables(candidates: &[Candidate], out: &mut dyn Write) -> io::R
             [candidate.scheme.label()].into_iter().chain(cells).collect()
         });
         plain_table(&header, rows, out)?;
-        writeln!(out)?;
-    }
+        writeln!(out)
+    };
+    table(&SIGNALS)?;
+    table(&NUMERICS)?;
     writeln!(out, "forward, backward: factors on the variance, per block and over all blocks")?;
-    writeln!(out, "token corr: after the last block; score std, attends (1/ΣA² tokens): of the sharpest attention")?;
-    writeln!(
-        out,
-        "grad ratio: of the norms of one weight's gradient over the blocks; worst: largest over median norm"
-    )?;
+    writeln!(out, "corr: of tokens at the end; score: largest std; attends: 1/ΣA² at its sharpest")?;
+    writeln!(out, "uneven: gradient norms of a weight over the blocks; worst: largest over median")?;
     writeln!(out, "fp16 … e5m2: doublings or halvings of the stream until the format is left")
 }
 

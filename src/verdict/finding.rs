@@ -64,6 +64,13 @@ pub struct Finding {
     pub value: f64,
 }
 
+impl Finding {
+    /// Whether all is as it should be.
+    pub fn is_fine(&self) -> bool {
+        self.severity == Severity::Fine
+    }
+}
+
 /// Its name in JSON: `forward_explodes`, `collapse` …
 impl Serialize for Kind {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {

@@ -1,7 +1,9 @@
 //! All integration tests, as one binary.
 
 mod command_line;
+mod compare;
 mod encoders;
+mod head;
 mod huggingface;
 mod layering;
 mod reference;
