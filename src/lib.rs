@@ -15,6 +15,7 @@ pub mod predict;
 pub mod presets;
 mod quadrature;
 mod recipe;
+pub mod recommend;
 pub mod report;
 mod root;
 mod rules;
@@ -26,6 +27,7 @@ pub mod verdict;
 
 pub use compare::compare;
 pub use predict::{AttentionRow, Caveat, ForwardWalk, Options, PredictError, Prediction, Sites, predict};
+pub use recommend::recommend;
 
 /// The README's code.
 #[cfg(doctest)]

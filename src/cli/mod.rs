@@ -12,6 +12,7 @@ mod output;
 mod parse;
 mod predict;
 mod prose;
+mod recommend;
 mod schemes;
 mod shape;
 mod source;
@@ -59,6 +60,7 @@ enum Command {
     Predict(predict::Arguments),
     Validate(validate::Arguments),
     Compare(compare::Arguments),
+    Recommend(recommend::Arguments),
     /// List the presets with their size and cost.
     Models,
     /// List the initialisation schemes with their arguments and rules.
@@ -94,6 +96,7 @@ impl Cli {
             Command::Predict(arguments) => arguments.run(console),
             Command::Validate(arguments) => arguments.run(console),
             Command::Compare(arguments) => arguments.run(console),
+            Command::Recommend(arguments) => arguments.run(console),
             Command::Models => models::run(),
             Command::Schemes => schemes::run(),
             Command::Explain(arguments) => arguments.run(),

@@ -8,7 +8,7 @@ use crate::assemble::{AssembleError, Assembled, Input, Run, assemble};
 use crate::predict::{Caveat, Options, Sites, predict};
 use crate::schemes::{SCHEMES, Scheme, SchemeError};
 pub use column::{Column, Value, sort};
-pub use summary::{Growth, Summary, WorstTensor};
+pub use summary::{Growth, MARGIN_FORMATS, Summary, WorstTensor};
 
 /// The network that schemes are tried on, and how it is run.
 #[derive(Clone, Debug, PartialEq)]
@@ -58,7 +58,8 @@ pub fn compare(setting: &Setting, schemes: &[Scheme]) -> Result<Vec<Candidate>, 
     schemes.iter().map(|scheme| candidate(setting, scheme)).collect()
 }
 
-fn candidate(setting: &Setting, scheme: &Scheme) -> Result<Candidate, AssembleError> {
+/// What a scheme makes of a network.
+pub(crate) fn candidate(setting: &Setting, scheme: &Scheme) -> Result<Candidate, AssembleError> {
     let Setting { architecture, input, run, options } = setting;
     let failed = |error| Ok(Candidate { scheme: scheme.clone(), outcome: Err(error), caveats: Vec::new() });
     let Assembled { stack, caveats } = match assemble(architecture, scheme, input, run) {

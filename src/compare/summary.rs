@@ -17,7 +17,10 @@ use sigprop_stack::{Number, Quantity, Stack};
 use crate::Prediction;
 use crate::cost::tensor_entries;
 use crate::predict::Caveat;
-use crate::verdict::{FORMATS, NARROW_FORMATS, Profile, Shape, Spread, Verdict, margin, sharpest};
+use crate::verdict::{FORMATS, Format, NARROW_FORMATS, Profile, Shape, Spread, Verdict, margin, sharpest};
+
+/// The formats whose margins are told.
+pub const MARGIN_FORMATS: [Format; 4] = [FORMATS[0], FORMATS[1], NARROW_FORMATS[0], NARROW_FORMATS[1]];
 
 /// A variance from one end of a stream to the other.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -66,7 +69,7 @@ pub struct Summary {
     pub score_variance: Option<Number>,
     /// Effective number of attended tokens, of the sharpest attention.
     pub attended: Option<f64>,
-    /// Powers of two to the edge of fp16, bf16, e4m3, e5m2; none of what is exactly zero.
+    /// Powers of two to the edge of each of [`MARGIN_FORMATS`]; none of what is exactly zero.
     pub margins: [Option<f64>; 4],
     /// What it means.
     pub verdict: Verdict,
@@ -91,7 +94,6 @@ impl Summary {
             let ln_total = if to == f64::NEG_INFINITY { to } else { to - from };
             Growth { ln_total, n_blocks: profile.rows.len() - 1 }
         };
-        let formats = [&FORMATS[0], &FORMATS[1], &NARROW_FORMATS[0], &NARROW_FORMATS[1]];
         let scores = prediction.attentions.iter().map(|row| row.score_variance);
         Self {
             forward: growth(Quantity::Variance, [0, 1]),
@@ -101,7 +103,7 @@ impl Summary {
             token_correlation: ends[1].value(Quantity::TokenCorrelation).map(|cell| cell.value()),
             score_variance: scores.max_by(|one, other| one.ln_abs().total_cmp(&other.ln_abs())),
             attended: sharpest(&prediction.attentions).map(|row| row.attended),
-            margins: formats.map(|format| margin(profile, shape, format)),
+            margins: MARGIN_FORMATS.map(|format| margin(profile, shape, &format)),
             verdict: Verdict::of(prediction, shape),
             caveats: prediction.caveats.clone(),
         }

@@ -9,6 +9,7 @@ mod deepnorm;
 mod dslm;
 mod dslm_paper;
 mod everywhere;
+mod gains;
 mod gpt2;
 mod hf;
 mod kaiming;
@@ -64,6 +65,7 @@ pub const SCHEMES: &[&About] = &[
     &deepnorm::ABOUT,
     &dslm::ABOUT,
     &dslm_paper::ABOUT,
+    &gains::ABOUT,
     &hf::ABOUT,
 ];
 

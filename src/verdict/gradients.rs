@@ -33,7 +33,8 @@ impl Spread {
     /// `None` without two blocks that share a weight.
     pub(crate) fn of(weights: &[WeightRow]) -> Option<Self> {
         let mut ranges: BTreeMap<String, [f64; 2]> = BTreeMap::new();
-        for (tensor, row) in weights.iter().filter_map(|row| Some((over_blocks(&row.tensor)?, row))) {
+        let matrices = weights.iter().filter(|row| row.tensor.ends_with("weight"));
+        for (tensor, row) in matrices.filter_map(|row| Some((over_blocks(&row.tensor)?, row))) {
             let ln_norm = 0.5 * row.grad_second_moment.value.ln_abs();
             let range = ranges.entry(tensor).or_insert([f64::INFINITY, f64::NEG_INFINITY]);
             *range = [range[0].min(ln_norm), range[1].max(ln_norm)];
@@ -44,11 +45,11 @@ impl Spread {
     }
 }
 
-/// `blocks.3.ffn.in.weight` → `blocks.*.ffn.in.weight`; `None` for what is no weight matrix of a block.
-fn over_blocks(tensor: &str) -> Option<String> {
+/// `blocks.3.ffn.in.weight` → `blocks.*.ffn.in.weight`; `None` for what is in no block.
+pub(crate) fn over_blocks(tensor: &str) -> Option<String> {
     let (before, rest) = tensor.split_once("blocks.")?;
     let (_, path) = rest.split_once('.')?;
-    path.ends_with("weight").then(|| format!("{before}blocks.*.{path}"))
+    Some(format!("{before}blocks.*.{path}"))
 }
 
 /// Judges the weights; `None` where none is shared by two blocks.

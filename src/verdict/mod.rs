@@ -20,7 +20,7 @@ pub(crate) use entropy::sharpest;
 pub use finding::{Finding, Kind, Severity};
 pub(crate) use floats::margin;
 pub use floats::{FORMATS, Format, NARROW_FORMATS};
-pub(crate) use gradients::Spread;
+pub(crate) use gradients::{Spread, over_blocks};
 pub(crate) use profile::Profile;
 pub use trend::Trend;
 

@@ -2,6 +2,7 @@
 
 mod compare;
 mod input;
+mod recommend;
 
 use std::{
     fs,

@@ -6,6 +6,7 @@ mod encoders;
 mod head;
 mod huggingface;
 mod layering;
+mod recommend;
 mod reference;
 mod stacks;
 mod support;
