@@ -24,7 +24,7 @@ mod search;
 use sigprop_stack::Stack;
 
 use crate::assemble::{AssembleError, Assembled, assemble};
-use crate::compare::{Candidate, Setting, Summary, candidate};
+use crate::compare::{Setting, Summary, candidate};
 use crate::schemes::{Scheme, SchemeError};
 pub use demands::{Demand, Demands, Outcome};
 pub use nearest::Nearest;
@@ -70,12 +70,14 @@ impl Recommendation {
 /// ```
 pub fn recommend(setting: &Setting, demands: &Demands) -> Result<Recommendation, AssembleError> {
     let demanded = demands.all();
-    let (scheme, summary) = solve(setting, &demanded)?;
+    let gains = solve(setting, &demanded, None)?;
+    let scheme = gains.rounded();
+    let summary = candidate(setting, &scheme)?.outcome?;
     let outcomes: Vec<Outcome> = demanded.iter().map(|demand| demand.outcome(&summary)).collect();
     let binding = outcomes.iter().filter(|outcome| outcome.is_binding());
     let without = binding.map(|outcome| {
         let others: Vec<Demand> = demanded.iter().filter(|demand| **demand != outcome.demand).copied().collect();
-        Ok((outcome.demand, solve(setting, &others)?.0))
+        Ok((outcome.demand, solve(setting, &others, Some(&gains))?.rounded()))
     });
     let without = without.collect::<Result<_, AssembleError>>()?;
     let Assembled { stack, .. } = assemble(&setting.architecture, &scheme, &setting.input, &setting.run)?;
@@ -83,20 +85,11 @@ pub fn recommend(setting: &Setting, demands: &Demands) -> Result<Recommendation,
     Ok(Recommendation { scheme, summary, outcomes, nearest, without, stack })
 }
 
-fn solve(setting: &Setting, demands: &[Demand]) -> Result<(Scheme, Summary), AssembleError> {
-    let summary = |scheme: &Scheme| -> Result<Result<Summary, SchemeError>, AssembleError> {
-        candidate(setting, scheme).map(|Candidate { outcome, .. }| outcome)
-    };
-    let gains = search(setting.architecture.n_layers, |gains| {
-        let excess = match summary(&gains.scheme())? {
-            Ok(summary) => demands.iter().map(|demand| (demand.excess(&summary) + SLACK).max(0.0)).collect(),
-            // Where nothing can be followed any more every demand is far off.
-            Err(SchemeError::Predict(_)) => vec![1e3],
-            Err(error) => return Err(error.into()),
-        };
-        Ok::<Vec<f64>, AssembleError>(excess)
-    })?;
-    let scheme = Gains::rounded(&gains).scheme();
-    let summary = summary(&scheme)??;
-    Ok((scheme, summary))
+fn solve(setting: &Setting, demands: &[Demand], nearby: Option<&Gains>) -> Result<Gains, AssembleError> {
+    search(setting.architecture.n_layers, nearby, |gains| match candidate(setting, &gains.scheme())?.outcome {
+        Ok(summary) => Ok(demands.iter().map(|demand| (demand.excess(&summary) + SLACK).max(0.0)).collect()),
+        // Where nothing can be followed any more every demand is far off.
+        Err(SchemeError::Predict(_)) => Ok(vec![1e3]),
+        Err(error) => Err(error.into()),
+    })
 }

@@ -83,8 +83,9 @@ fn collect(body: &[Node], path: &str, numbers: &mut BTreeMap<String, f64>) {
             Op::Product(product) => product.factors.iter().for_each(|factor| collect(factor, &path, numbers)),
             Op::Concat(concat) => concat.parts.iter().for_each(|part| collect(&part.body, &path, numbers)),
             Op::Attention(attention) => {
-                let parts = [&attention.query, &attention.key, &attention.value];
-                parts.into_iter().for_each(|part| collect(part, &path, numbers));
+                for part in [&attention.query, &attention.key, &attention.value] {
+                    collect(part, &path, numbers);
+                }
             }
             Op::Mixture(mixture) => collect(&mixture.expert, &path, numbers),
         }

@@ -10,25 +10,31 @@ use crate::schemes::Scheme;
 const RATIO_WEIGHT: f64 = 0.25;
 /// Penalties on squared excesses, and edges of the simplex they are searched with.
 const STAGES: [(f64, f64); 4] = [(1.0, 0.5), (1e2, 0.3), (1e4, 0.1), (1e4, 0.05)];
+/// Stages that a solution of nearby demands needs no more.
+const SKIPPED: usize = 1;
 /// Steps of a stage.
-const STEPS: u64 = 80;
+const STEPS: u64 = 60;
 /// A simplex whose costs scatter by less is done.
 const TOLERANCE: f64 = 1e-7;
 
 /// ln of qk, value, ffn, embedding and ratio.
+#[derive(Clone, Debug)]
 pub(super) struct Gains(Vec<f64>);
 
 impl Gains {
     /// The scheme with these arguments.
     pub(super) fn scheme(&self) -> Scheme {
-        let values: Vec<String> = self.0.iter().map(|ln| ln.exp().to_string()).collect();
-        Scheme::parse(&format!("gains:{}", values.join(","))).expect("exponentials are positive and finite")
+        self.scheme_with(|value| value)
     }
 
-    /// With four significant digits each.
-    pub(super) fn rounded(&self) -> Self {
-        let four = |ln: &f64| format!("{:.3e}", ln.exp()).parse::<f64>().expect("a number").ln();
-        Self(self.0.iter().map(four).collect())
+    /// The scheme with four significant digits of each.
+    pub(super) fn rounded(&self) -> Scheme {
+        self.scheme_with(|value| format!("{value:.3e}").parse().expect("a number"))
+    }
+
+    fn scheme_with(&self, digits: impl Fn(f64) -> f64) -> Scheme {
+        let values: Vec<String> = self.0.iter().map(|ln| digits(ln.exp()).to_string()).collect();
+        Scheme::parse(&format!("gains:{}", values.join(","))).expect("exponentials are positive and finite")
     }
 
     /// What is minimised where all demands hold.
@@ -67,13 +73,17 @@ impl<F: Fn(&Gains) -> Result<Vec<f64>, E>, E> CostFunction for Penalised<'_, F, 
     }
 }
 
-/// The gains of smallest distance whose `excess` is nothing, or least.
-pub(super) fn search<E>(n_layers: usize, excess: impl Fn(&Gains) -> Result<Vec<f64>, E>) -> Result<Gains, E> {
+/// The gains of smallest distance whose `excess` is nothing, or least; from those for other demands if there are any.
+pub(super) fn search<E>(
+    n_layers: usize,
+    nearby: Option<&Gains>,
+    excess: impl Fn(&Gains) -> Result<Vec<f64>, E>,
+) -> Result<Gains, E> {
     let failed = RefCell::new(None);
-    let mut best = vec![0.0; 4];
     // Branches that add up to as much as the stream.
-    best.push(-0.5 * (n_layers as f64).ln());
-    for (penalty, edge) in STAGES {
+    let start = || vec![0.0, 0.0, 0.0, 0.0, -0.5 * (n_layers as f64).ln()];
+    let mut best = nearby.map_or_else(start, |gains| gains.0.clone());
+    for (penalty, edge) in STAGES.into_iter().skip(if nearby.is_some() { SKIPPED } else { 0 }) {
         let moved = |place: usize| {
             let mut corner = best.clone();
             corner[place] -= edge;
@@ -101,12 +111,12 @@ mod tests {
     /// ln qk ≤ −1 alone: its distance 1, the others 0. Two that exclude each other meet half-way.
     #[test]
     fn the_nearest_gains_are_found() {
-        let Ok(gains) = search::<Infallible>(1, |gains| Ok(vec![(gains.0[0] + 1.0).max(0.0)]));
+        let Ok(gains) = search::<Infallible>(1, None, |gains| Ok(vec![(gains.0[0] + 1.0).max(0.0)]));
         for (found, expected) in gains.0.iter().zip([-1.0, 0.0, 0.0, 0.0, 0.0]) {
             assert!((found - expected).abs() < 0.02, "{:?}", gains.0);
         }
         let Ok(torn) =
-            search::<Infallible>(1, |gains| Ok(vec![(gains.0[2] - 1.0).max(0.0), (3.0 - gains.0[2]).max(0.0)]));
+            search::<Infallible>(1, None, |gains| Ok(vec![(gains.0[2] - 1.0).max(0.0), (3.0 - gains.0[2]).max(0.0)]));
         assert!((torn.0[2] - 2.0).abs() < 0.02, "{:?}", torn.0);
     }
 }

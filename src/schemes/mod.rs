@@ -115,7 +115,10 @@ impl Scheme {
         let mut names: Vec<String> = Vec::new();
         for piece in text.split(',') {
             match names.last_mut().filter(|name| name.contains(':') && piece.contains('=') && !piece.contains(':')) {
-                Some(name) => *name += &format!(",{piece}"),
+                Some(name) => {
+                    name.push(',');
+                    name.push_str(piece);
+                }
                 None => names.push(piece.to_owned()),
             }
         }

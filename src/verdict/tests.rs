@@ -1,7 +1,8 @@
 //! The classic cases as curves; whole networks are judged in `tests/sigprop/compare.rs`.
 
 use super::*;
-use sigprop_stack::{Cell, SiteRow, SiteTable};
+use crate::AttentionRow;
+use sigprop_stack::{Cell, SiteRow, SiteTable, WeightRow};
 
 const SHAPE: Shape = Shape { width: 256, seq_len: 128 };
 
@@ -125,4 +126,75 @@ fn exact_zeros_vanish() {
 #[test]
 fn an_empty_table_says_nothing() {
     assert!(judged(SiteTable::default()).findings.is_empty());
+}
+
+fn attention(attended: f64, in_view: f64) -> AttentionRow {
+    let site = "blocks.0.attention.heads".to_owned();
+    AttentionRow { layer: 0, site, score_variance: Number::from(1.0), attended, in_view }
+}
+
+fn attending(rows: Vec<AttentionRow>) -> Verdict {
+    let table = table(4, |_| (0.0, 0.0, 0.2));
+    Verdict::of(&Prediction { table, attentions: rows, caveats: Vec::new() }, SHAPE)
+}
+
+/// √256 = 16; the sharpest in proportion to what it sees counts; a handful of tokens in view does not.
+#[test]
+fn attention_that_looks_at_few_tokens_is_sharp() {
+    let severity = |attended, in_view| {
+        let verdict = attending(vec![attention(250.0, 256.0), attention(attended, in_view), attention(1.0, 4.0)]);
+        verdict.findings.iter().find(|finding| finding.text.starts_with("attention ")).map(|finding| finding.severity)
+    };
+    assert_eq!(severity(1.9, 256.0), Some(Severity::Failure));
+    assert_eq!(severity(15.9, 256.0), Some(Severity::Warning));
+    assert_eq!(severity(16.1, 256.0), Some(Severity::Fine));
+    let collapsed = attending(vec![attention(1.5, 256.0)]);
+    assert_eq!(collapsed.headline, "attention entropy collapses");
+    assert_eq!(collapsed.failures()[0].0, Failure::EntropyCollapse);
+    assert_eq!(collapsed.worst().map(|finding| finding.kind), Some(Kind::EntropyCollapse));
+}
+
+/// Norms go as the root of second moments: 1 and 1/400 differ by 20; a weight without any gradient tells nothing.
+#[test]
+fn gradients_are_uneven_between_the_blocks_of_one_weight() {
+    let weight = |tensor: &str, second: f64| WeightRow {
+        layer: 0,
+        tensor: tensor.to_owned(),
+        variance: 1.0,
+        grad_second_moment: Cell::exact(second),
+    };
+    let verdict = |deep: f64| {
+        let mut table = table(4, |_| (0.0, 0.0, 0.2));
+        table.weights = vec![
+            weight("blocks.0.ffn.in.weight", 1.0),
+            weight("blocks.1.ffn.in.weight", deep),
+            weight("blocks.0.ffn.out.weight", 1e-9),
+            weight("blocks.0.attention.key.weight", 0.0),
+            weight("blocks.1.attention.key.weight", 0.0),
+            weight("blocks.1.ffn.in.bias", 1e-20),
+        ];
+        judged(table)
+    };
+    let uneven = verdict(1.0 / 400.0);
+    let finding = find(&uneven, Kind::Uneven)[0];
+    approx::assert_relative_eq!(finding.value, 20_f64.ln(), max_relative = 1e-12);
+    assert!(finding.text.ends_with("×20 between blocks, most in blocks.*.ffn.in.weight"), "{}", finding.text);
+    assert_eq!(find(&verdict(1.0 / 99.0), Kind::Even).len(), 1);
+}
+
+/// A std of 2^−3 and entries up to 2^−3 √(2 ln 32768) = 0.57: E4M3 has its smallest number of full precision three
+/// halvings below, and its largest, 448, 9.6 doublings above.
+#[test]
+fn margins_are_doublings_or_halvings() {
+    let narrow = table(2, |_| (-6.0 * std::f64::consts::LN_2, 0.0, 0.2));
+    let profiles = Profile::all(&narrow);
+    let of = |format: &Format| margin(&profiles[0], SHAPE, format).expect("a stream");
+    approx::assert_relative_eq!(of(&NARROW_FORMATS[0]), 3.0, max_relative = 1e-12);
+    let large = table(2, |_| (14.0 * std::f64::consts::LN_2, 0.0, 0.2));
+    let expected = 448_f64.log2() - 7.0 - 0.5 * (2.0 * 32_768_f64.ln()).log2();
+    approx::assert_relative_eq!(
+        margin(&Profile::all(&large)[0], SHAPE, &NARROW_FORMATS[0]).expect("a stream"),
+        expected,
+        max_relative = 1e-12
+    );
 }

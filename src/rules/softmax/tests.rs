@@ -16,7 +16,7 @@ fn the_partition_function_has_its_logarithm() {
     assert_relative_eq!(ln_partition(32_000.0, 1e-8), 32_000_f64.ln(), max_relative = 1e-7);
     let (n, w) = (50_000.0, 1.0_f64);
     assert_relative_eq!(ln_partition(n, w), n.ln() + 0.5 * w - w.exp_m1() / (2.0 * n), max_relative = 1e-7);
-    assert_relative_eq!(ln_partition(2.0, 1.0), 0.902661907720, max_relative = 1e-7);
+    assert_relative_eq!(ln_partition(2.0, 1.0), 0.902_661_907_720, max_relative = 1e-7);
 }
 
 #[test]
