@@ -27,6 +27,8 @@
 //! Moments of the softmax: [`crate::rules::softmax`]; the rest is ours.
 
 mod targets;
+#[cfg(test)]
+mod tests;
 
 use sigprop_stack::{Cell, EmbeddingTerm, Number, Quantity, SiteTable, Source, Stack, Tensor, WeightRow};
 

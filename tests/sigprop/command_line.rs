@@ -263,6 +263,7 @@ fn lists_and_explanations() {
         "deepnorm",
         "dslm",
         "dslm-paper",
+        "gains",
     ] {
         assert!(stdout(&schemes).contains(scheme), "{scheme}");
         let explained = run(&["explain", scheme]);
