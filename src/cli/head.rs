@@ -1,13 +1,14 @@
 //! The output head and its loss.
 
+use std::io::{self, Write};
+
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
 use sigprop::{
-    architecture,
+    Caveat, architecture,
     head::{Head, Loss},
     numerals::short,
 };
-use std::io::{self, Write};
 
 use super::model::Network;
 
@@ -48,7 +49,7 @@ impl HeadArguments {
     pub(crate) fn head(&self, network: &Network) -> anyhow::Result<Option<Head>> {
         let Self { head, loss: LossChoice::CrossEntropy } = self;
         let tied = || Head::tied(&network.stack).context("--head=tied: expected a stream that embeds ids, got another");
-        Ok(Some(match head {
+        let head = match head {
             None => return Ok(None),
             Some(HeadChoice::Tied) => tied()?,
             Some(HeadChoice::Untied) => untied(network)?,
@@ -60,8 +61,19 @@ impl HeadArguments {
                 }
                 None => bail!("--head: a stack file says nothing of its head; say --head=tied"),
             },
-        }))
+        };
+        if head.vocab_size < 2 {
+            bail!("--head: expected a vocabulary of 2 ids or more, got {}", head.vocab_size);
+        }
+        Ok(Some(head))
     }
+}
+
+/// What a model of a library does with its logits and nobody here has heard of, if it is one.
+pub(crate) fn caveat(network: &Network) -> Option<Caveat> {
+    let (architecture, _) = network.described()?;
+    let text = "factors and caps that a model puts on its logits are not known here".to_owned();
+    architecture.init.map(|_| Caveat { site: "head".to_owned(), sites: 1, text })
 }
 
 fn untied(network: &Network) -> anyhow::Result<Head> {

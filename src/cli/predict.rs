@@ -18,7 +18,7 @@ use super::{
     Outcome,
     console::{Console, Paint, write_verdict},
     description::AverageArguments,
-    head::{HeadArguments, write_loss},
+    head::{self, HeadArguments, write_loss},
     model::{ModelArguments, Network},
     models::write_cost,
     output::{Format, SiteChoice, emit},
@@ -113,7 +113,8 @@ impl Arguments {
         let options = self.averages.options(self.sites.into());
         let (mut prediction, loss) = match self.head.head(&network)? {
             Some(head) => {
-                let LossPrediction { prediction, loss } = predict_loss(&network.stack, &head, options)?;
+                let LossPrediction { mut prediction, loss } = predict_loss(&network.stack, &head, options)?;
+                prediction.caveats.extend(head::caveat(&network));
                 (prediction, Some(loss))
             }
             None => (predict(&network.stack, options)?, None),

@@ -50,5 +50,6 @@ fn a_head_gives_loss_and_gradient_norm() {
     assert!(stdout(&small("predict", &["--head"])).contains("Global grad norm:"));
     refused(&run(&["predict", "--loss", "cross-entropy"]));
     assert!(refused(&run(&["predict", "vit-base", "--head=tied"])).contains("embeds ids"));
+    assert!(refused(&run(&["predict", "vit-base", "--head=untied"])).contains("2 ids or more"));
     refused(&run(&["predict", "--head", "--grad-correlation", "0.5"]));
 }
