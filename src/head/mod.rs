@@ -4,7 +4,7 @@
 //!
 //! A head of V rows w_v ~ (0, s²) on x of width d has logits z_v = w_v·x that are independent Gaussians given x, of
 //! variance w = d s² E x² and, between two tokens, of their cosine ρ. With p = softmax z, y the one-hot target, S2 and
-//! S11 the overlaps of p ([`crate::rules::softmax`]) and r the probability that two tokens have the same target,
+//! S11 the overlaps of p (`src/rules/softmax.rs`) and r the probability that two tokens have the same target,
 //!
 //! ```text
 //! E loss       = E ln Σ e^z − E z_y = ∫₀^∞ (e^{−t} − M_0(t)^V)/t dt        (ln V + w/2 while w ≪ ln V)
@@ -24,7 +24,7 @@
 //!
 //! # Source
 //!
-//! Moments of the softmax: [`crate::rules::softmax`]; the rest is ours.
+//! Moments of the softmax: `src/rules/softmax.rs`; the rest is ours.
 
 mod targets;
 #[cfg(test)]
