@@ -21,6 +21,8 @@ mod counter;
 #[cfg(test)]
 mod tests;
 
+use std::collections::HashMap;
+
 use sigprop_stack::{NormKind, Stack};
 
 use crate::architecture::{Architecture, ArchitectureError, Head, Parallel, Resolved};
@@ -64,6 +66,12 @@ impl Cost {
             activation_bytes: total.bytes,
         })
     }
+}
+
+/// Number of entries of every tensor by its name, of all experts of a mixture; gains of norms are called after their
+/// site.
+pub fn tensor_entries(stack: &Stack) -> HashMap<String, u64> {
+    Counter::through(stack, false).tensors
 }
 
 /// Parameters and FLOPs of the head of a sequence of so many tokens.

@@ -3,8 +3,10 @@
 pub mod agreement;
 pub mod architecture;
 pub mod assemble;
+pub mod compare;
 pub mod cost;
 mod domain;
+pub mod head;
 pub mod huggingface;
 mod moments;
 mod nearest;
@@ -13,6 +15,7 @@ pub mod predict;
 pub mod presets;
 mod quadrature;
 mod recipe;
+pub mod recommend;
 pub mod report;
 mod root;
 mod rules;
@@ -22,7 +25,9 @@ pub mod suite;
 pub mod tokens;
 pub mod verdict;
 
-pub use predict::{Caveat, ForwardWalk, Options, PredictError, Prediction, Sites, predict};
+pub use compare::compare;
+pub use predict::{AttentionRow, Caveat, ForwardWalk, Options, PredictError, Prediction, Sites, predict};
+pub use recommend::recommend;
 
 /// The README's code.
 #[cfg(doctest)]

@@ -263,8 +263,13 @@ fn sinusoids_have_the_amplitude_of_the_scheme() {
 /// A scheme by its index, with its required arguments.
 fn scheme(index: usize) -> String {
     let about = SCHEMES[index];
-    let required = about.parameters.iter().any(|parameter| parameter.default.is_none());
-    format!("{}{}", about.name, if required { ":0.5" } else { "" })
+    let required: Vec<String> = about
+        .parameters
+        .iter()
+        .filter(|parameter| parameter.default.is_none())
+        .map(|parameter| format!("{}=0.5", parameter.name))
+        .collect();
+    if required.is_empty() { about.name.to_owned() } else { format!("{}:{}", about.name, required.join(",")) }
 }
 
 proptest::proptest! {

@@ -1,8 +1,11 @@
 //! Arguments, one file per subcommand, and where their output goes.
 
+mod compare;
 mod console;
+mod description;
 mod explain;
 mod folder;
+mod head;
 mod input;
 mod model;
 mod models;
@@ -10,6 +13,7 @@ mod output;
 mod parse;
 mod predict;
 mod prose;
+mod recommend;
 mod sampling;
 mod schemes;
 mod shape;
@@ -34,6 +38,7 @@ Examples:
   sigprop predict --layers 768 --scheme dslm       what a deep Transformer does with its signal
   sigprop predict gpt2 --format csv > gpt2.csv     every site of a known model
   sigprop validate --layers 12 --width 256         the same, beside sampled networks
+  sigprop compare gpt2                             initialisations side by side
   sigprop explain deepnorm                         what a scheme does and where it is from
 
 Exit status: 0 done, 1 a gate failed (--fail-on, --min-r2, --max-error), 2 usage, configuration or
@@ -56,6 +61,8 @@ pub(crate) struct Cli {
 enum Command {
     Predict(predict::Arguments),
     Validate(validate::Arguments),
+    Compare(compare::Arguments),
+    Recommend(recommend::Arguments),
     /// List the presets with their size and cost.
     Models,
     /// List the initialisation schemes with their arguments and rules.
@@ -90,6 +97,8 @@ impl Cli {
         match self.command {
             Command::Predict(arguments) => arguments.run(console),
             Command::Validate(arguments) => arguments.run(console),
+            Command::Compare(arguments) => arguments.run(console),
+            Command::Recommend(arguments) => arguments.run(console),
             Command::Models => models::run(),
             Command::Schemes => schemes::run(),
             Command::Explain(arguments) => arguments.run(),

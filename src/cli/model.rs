@@ -6,7 +6,9 @@ use anyhow::{Context, bail};
 use clap::{Arg, Args};
 use sigprop::{
     Caveat,
-    assemble::{Assembled, Run, assemble},
+    architecture::{Architecture, Head},
+    assemble::{Assembled, assemble},
+    compare::Setting,
     cost::Cost,
     schemes::Scheme,
     stack_file::{read_stack, stack_json},
@@ -14,42 +16,17 @@ use sigprop::{
 };
 use sigprop_stack::Stack;
 
-use super::{
-    input::{InputArguments, LossAt},
-    output::emit,
-    parse,
-    shape::ShapeArguments,
-    source::ConfigArguments,
-};
+use super::{description::DescriptionArguments, output::emit, parse};
 
 /// MODEL, the flags that override it, its scheme and its input.
 #[derive(Args, Debug)]
 #[command(mut_args(apart_from_stack))]
 pub(crate) struct ModelArguments {
-    /// A Hugging Face config.json (`-` reads it from standard input), a preset (see `sigprop models`), a TOML or
-    /// JSON architecture file, or `mlp`; without it the flags describe a plain encoder.
-    #[arg(value_name = "MODEL")]
-    model: Option<String>,
-
     #[command(flatten)]
-    config: ConfigArguments,
-
-    #[command(flatten)]
-    shape: ShapeArguments,
+    description: DescriptionArguments,
 
     #[command(flatten)]
     scheme: SchemeArguments,
-
-    #[command(flatten)]
-    input: InputArguments,
-
-    /// Correlation between the gradients of two tokens where the backward pass starts [default: 0].
-    #[arg(long, value_name = "R", help_heading = "Gradient", value_parser = parse::share, allow_negative_numbers = true)]
-    grad_correlation: Option<f64>,
-
-    /// At the end of which stream of an encoder–decoder the gradient starts [default: decoder].
-    #[arg(long, value_enum, value_name = "STREAM", help_heading = "Gradient")]
-    loss_at: Option<LossAt>,
 
     /// Read the whole network from a dumped stack; `-` is standard input.
     #[arg(long, value_name = "FILE", help_heading = "Stack files")]
@@ -96,8 +73,8 @@ pub(crate) struct Network {
     /// What in it is not quite what was asked for.
     pub(crate) caveats: Vec<Caveat>,
     pub(crate) cost: Cost,
-    /// Unknown for what was read from a stack file.
-    scheme: Option<Scheme>,
+    /// What it was assembled from; unknown for what was read from a stack file.
+    described: Option<(Architecture, Scheme)>,
 }
 
 impl Network {
@@ -107,10 +84,21 @@ impl Network {
         Shape { width: stream.source.width(), seq_len: stream.seq_len }
     }
 
+    /// What it was assembled from; unknown for what was read from a stack file.
+    pub(crate) fn described(&self) -> Option<(&Architecture, &Scheme)> {
+        self.described.as_ref().map(|(architecture, scheme)| (architecture, scheme))
+    }
+
+    /// The head of its last stream.
+    pub(crate) fn own_head(&self) -> Option<Head> {
+        let (architecture, _) = self.described.as_ref()?;
+        Some(architecture.decoder.as_deref().unwrap_or(architecture).head)
+    }
+
     /// A line that says what it is.
     pub(crate) fn title(&self) -> String {
         let Shape { width, seq_len } = self.shape();
-        let scheme = self.scheme.as_ref().map_or(String::new(), |scheme| format!(", scheme {scheme}"));
+        let scheme = self.described.as_ref().map_or(String::new(), |(_, scheme)| format!(", scheme {scheme}"));
         format!("{}: width {width}, {seq_len} tokens{scheme}", self.stack.name)
     }
 }
@@ -120,36 +108,28 @@ impl ModelArguments {
     pub(crate) fn network(&self) -> anyhow::Result<Network> {
         if let Some(path) = &self.stack {
             let mut stack = read_stack(path)?;
-            if let Some(stream) = self.loss_at {
+            if let Some(stream) = self.description.loss_at {
                 stack.gradient.stream = stream_named(&stack, stream.name())?;
             }
-            if let Some(correlation) = self.grad_correlation {
+            if let Some(correlation) = self.description.grad_correlation {
                 stack.gradient.correlation = correlation;
             }
             let cost = Cost::of(&stack, None)?;
-            return Ok(Network { stack, caveats: Vec::new(), cost, scheme: None });
+            return Ok(Network { stack, caveats: Vec::new(), cost, described: None });
         }
-        let described = self.config.described(self.model.as_deref(), self.scheme.scheme.as_deref())?;
-        let mut warnings = described.caveats();
-        let mut architecture = described.architecture;
-        self.shape.override_fields(&mut architecture)?;
+        let described = self.description.setting(self.scheme.scheme.as_deref())?;
+        let Setting { architecture, input, run, options: _ } = described.setting;
+        let mut warnings = described.caveats;
         let scheme = self.scheme.scheme(architecture.scheme.as_deref())?;
-        let input = self.input.input(&architecture)?;
-        let run = Run {
-            train: self.shape.train,
-            grad_correlation: self.grad_correlation.unwrap_or(0.0),
-            decoder_input: self.input.decoder_input(&architecture)?,
-            loss_at: self.loss_at.map(Into::into),
-        };
         let Assembled { stack, caveats } = assemble(&architecture, &scheme, &input, &run)?;
         warnings.extend(caveats);
         let cost = Cost::of(&stack, Some(&architecture))?;
-        Ok(Network { stack, caveats: warnings, cost, scheme: Some(scheme) })
+        Ok(Network { stack, caveats: warnings, cost, described: Some((architecture, scheme)) })
     }
 
     /// Tells how a config was read, if that is asked for; whether it was.
     pub(crate) fn explain(&self) -> anyhow::Result<bool> {
-        self.config.explain(self.model.as_deref(), self.scheme.scheme.as_deref())
+        self.description.explain(self.scheme.scheme.as_deref())
     }
 
     /// Writes the stack where it is wanted; whether standard output is taken by it.

@@ -74,3 +74,26 @@ pub(crate) fn threads(text: &str) -> Result<Threads, String> {
     let threads = text.parse().ok().filter(|threads| (1..=MAX_COUNT).contains(threads));
     threads.map(|threads| Threads(Some(threads))).ok_or_else(|| "expected `all` or a whole number from 1".to_owned())
 }
+
+/// A limit, or none.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Limit(pub(crate) Option<f64>);
+
+/// A factor above 1, or `none`.
+pub(crate) fn factor_limit(text: &str) -> Result<Limit, String> {
+    limit(text, |value| value > 1.0 && value.is_finite(), "expected a finite number above 1, or none")
+}
+
+/// A number above 0 and below 1, or `none`.
+pub(crate) fn share_limit(text: &str) -> Result<Limit, String> {
+    limit(text, |value| value > 0.0 && value < 1.0, "expected a number above 0 and below 1, or none")
+}
+
+/// A number above 0, or `none`.
+pub(crate) fn positive_limit(text: &str) -> Result<Limit, String> {
+    limit(text, |value| value > 0.0 && value.is_finite(), "expected a finite number above 0, or none")
+}
+
+fn limit(text: &str, allowed: impl Fn(f64) -> bool, expected: &str) -> Result<Limit, String> {
+    if text == "none" { Ok(Limit(None)) } else { within(text, allowed, expected).map(|value| Limit(Some(value))) }
+}

@@ -7,7 +7,9 @@ use std::{
 
 use clap::{Args, ValueEnum};
 use sigprop::{
-    Caveat, Options, Prediction, predict,
+    Caveat, Prediction,
+    head::{Loss, LossPrediction, predict_loss},
+    predict,
     report::{PredictionDocument, prediction_json, sites_csv, sites_table, weights_csv, weights_table},
     verdict::{Failure, Verdict},
 };
@@ -15,10 +17,11 @@ use sigprop::{
 use super::{
     Outcome,
     console::{Console, Paint, write_verdict},
+    description::AverageArguments,
+    head::{self, HeadArguments, write_loss},
     model::{ModelArguments, Network},
     models::write_cost,
     output::{Format, SiteChoice, emit},
-    parse,
     prose::write_indented,
 };
 
@@ -30,7 +33,8 @@ Columns, averaged over initialisations, masks, inputs, positions and features:
   variance                of one entry: E x² − mean²
   token_correlation       (E x_a x_b − mean²)/variance over pairs of tokens a ≠ b
   grad_variance           E g², g the gradient with respect to this site for independent N(0, 1)
-                          gradients at the end (--grad-correlation correlates them)
+                          gradients at the end (--grad-correlation correlates them), or with --head
+                          that of the mean loss over the tokens of a sequence
   grad_token_correlation  E g_a g_b/E g² over pairs of tokens
   ln_…                    natural logarithm, finite where the number leaves f64
   …_first, …_last         at the first and the last position
@@ -41,10 +45,14 @@ Examples:
   sigprop predict gpt2 --scheme xavier --norm-placement post
   sigprop predict mlp --layers 30 --width 256 --activation relu --scheme uniform:1
   sigprop predict bert-base --train --format csv -o bert.csv
+  sigprop predict gpt2 --head --loss cross-entropy            loss and gradient norm
   sigprop predict --layers 48 --fail-on explosion,vanishing   exit status 1 if it does")]
 pub(crate) struct Arguments {
     #[command(flatten)]
     model: ModelArguments,
+
+    #[command(flatten)]
+    head: HeadArguments,
 
     /// How to write the data.
     #[arg(long, value_enum, default_value_t = Format::Table, help_heading = "Output")]
@@ -62,13 +70,8 @@ pub(crate) struct Arguments {
     #[arg(long, help_heading = "Output")]
     weights: bool,
 
-    /// Sequences of ids to draw and average over, where tokens are not exchangeable.
-    #[arg(long, value_name = "N", default_value_t = 16, value_parser = parse::count, allow_negative_numbers = true, help_heading = "Averages")]
-    batch: usize,
-
-    /// Same seed, same sequences.
-    #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true, help_heading = "Averages")]
-    seed: u64,
+    #[command(flatten)]
+    averages: AverageArguments,
 
     /// Exit with status 1 if any of these is found.
     #[arg(long, value_enum, value_delimiter = ',', value_name = "WHAT", help_heading = "Gates")]
@@ -84,6 +87,8 @@ enum FailOn {
     Vanishing,
     /// Tokens become copies of each other.
     Collapse,
+    /// Attention looks at one token.
+    EntropyCollapse,
 }
 
 impl From<Failure> for FailOn {
@@ -92,6 +97,7 @@ impl From<Failure> for FailOn {
             Failure::Explosion => Self::Explosion,
             Failure::Vanishing => Self::Vanishing,
             Failure::Collapse => Self::Collapse,
+            Failure::EntropyCollapse => Self::EntropyCollapse,
         }
     }
 }
@@ -105,14 +111,21 @@ impl Arguments {
         if self.model.dump(&network.stack)? {
             return Ok(Outcome::Done);
         }
-        let options = Options { sites: self.sites.into(), sequences: self.batch, seed: self.seed };
-        let mut prediction = predict(&network.stack, options)?;
+        let options = self.averages.options(self.sites.into());
+        let (mut prediction, loss) = match self.head.head(&network)? {
+            Some(head) => {
+                let LossPrediction { mut prediction, loss } = predict_loss(&network.stack, &head, options)?;
+                prediction.caveats.extend(head::caveat(&network));
+                (prediction, Some(loss))
+            }
+            None => (predict(&network.stack, options)?, None),
+        };
         prediction.caveats.splice(0..0, network.caveats.iter().cloned());
-        let verdict = Verdict::of(&prediction.table, network.shape());
+        let verdict = Verdict::of(&prediction, network.shape());
         emit(self.output.as_ref(), |out| match self.format {
             Format::Table => {
                 let paint = if self.output.is_none() { console.paint(&io::stdout()) } else { Paint(false) };
-                self.write_tables(&network, &prediction, &verdict, paint, out)
+                self.write_tables(&network, (&prediction, loss.as_ref()), &verdict, paint, out)
             }
             Format::Csv if self.weights => weights_csv(&prediction.table, out),
             Format::Csv => sites_csv(&prediction.table, out),
@@ -123,12 +136,16 @@ impl Arguments {
                     weights: self.weights,
                     verdict: &verdict,
                     cost: &network.cost,
+                    loss: loss.as_ref(),
                 };
                 prediction_json(&document, out)
             }
         })?;
         if self.format != Format::Table {
             console.tell(|out, paint| {
+                if let Some(loss) = &loss {
+                    write_loss(loss, self.averages.batch, out)?;
+                }
                 write_verdict(&verdict, paint, out)?;
                 write_caveats(&prediction.caveats, out)
             });
@@ -139,7 +156,7 @@ impl Arguments {
     fn write_tables(
         &self,
         network: &Network,
-        prediction: &Prediction,
+        (prediction, loss): (&Prediction, Option<&Loss>),
         verdict: &Verdict,
         paint: Paint,
         out: &mut dyn Write,
@@ -152,6 +169,9 @@ impl Arguments {
             writeln!(out)?;
         }
         write_cost(&network.cost, out)?;
+        if let Some(loss) = loss {
+            write_loss(loss, self.averages.batch, out)?;
+        }
         writeln!(out)?;
         write_verdict(verdict, paint, out)?;
         write_caveats(&prediction.caveats, out)

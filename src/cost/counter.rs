@@ -1,7 +1,7 @@
 //! What counts parameters, operations and memory on its way forward through a stack.
 
 use std::cell::Cell;
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::convert::Infallible;
 use std::rc::Rc;
 
@@ -25,7 +25,10 @@ pub(super) struct Count {
 /// Counts on its way forward.
 pub(super) struct Counter {
     norm_biases: bool,
-    tensors: HashSet<String>,
+    /// Entries of every tensor, all experts counted.
+    pub(super) tensors: HashMap<String, u64>,
+    /// Tensors of the expert that is being walked.
+    in_expert: Vec<String>,
     total: Count,
     /// Of the expert that is being walked.
     expert: Count,
@@ -52,16 +55,23 @@ impl Array {
 }
 
 impl Counter {
-    /// What one sequence costs, and how many tokens it has where the gradient starts.
-    pub(super) fn of(stack: &Stack, norm_biases: bool) -> (Count, f64) {
+    /// All that was counted on the way through a stack.
+    pub(super) fn through(stack: &Stack, norm_biases: bool) -> Self {
         let mut counter = Self {
             norm_biases,
-            tensors: HashSet::new(),
+            tensors: HashMap::new(),
+            in_expert: Vec::new(),
             total: Count::default(),
             expert: Count::default(),
             seq_len: Vec::new(),
         };
         let Ok(()) = forward(stack, &mut counter);
+        counter
+    }
+
+    /// What one sequence costs, and how many tokens it has where the gradient starts.
+    pub(super) fn of(stack: &Stack, norm_biases: bool) -> (Count, f64) {
+        let counter = Self::through(stack, norm_biases);
         let tokens = counter.seq_len.get(stack.gradient.stream).copied().unwrap_or(1.0);
         (counter.total, tokens)
     }
@@ -72,9 +82,18 @@ impl Counter {
     }
 
     fn tensor(&mut self, at: &Site, tensor: &Tensor, rows: usize, columns: usize) {
-        if self.tensors.insert(tensor.name.clone()) {
-            self.add(at, (rows as u64).saturating_mul(columns as u64));
+        let entries = (rows as u64).saturating_mul(columns as u64);
+        if self.note(at, tensor.name.clone(), entries) {
+            self.add(at, entries);
         }
+    }
+
+    /// Notes the size of a tensor; whether it is met for the first time.
+    fn note(&mut self, at: &Site, name: String, entries: u64) -> bool {
+        if at.expert().is_some() && !self.tensors.contains_key(&name) {
+            self.in_expert.push(name.clone());
+        }
+        self.tensors.insert(name, entries).is_none()
     }
 
     fn add(&mut self, at: &Site, parameters: u64) {
@@ -124,6 +143,9 @@ impl Counter {
     fn mixture(&mut self, at: &Site, mixture: &Mixture, input: &Array) -> Array {
         let Count { parameters, flops, bytes } = std::mem::take(&mut self.expert);
         self.add(at, parameters.saturating_mul(mixture.n_experts as u64));
+        for name in std::mem::take(&mut self.in_expert) {
+            self.tensors.entry(name).and_modify(|entries| *entries = entries.saturating_mul(mixture.n_experts as u64));
+        }
         self.tensor(at, &mixture.router, mixture.n_experts, input.width);
         self.keep(at, input);
         let top_k = mixture.top_k as f64;
@@ -174,7 +196,9 @@ impl Interpreter for Counter {
             Component::Norm(norm) => {
                 self.keep(at, &input);
                 let has_bias = norm.kind == NormKind::LayerNorm && self.norm_biases;
-                self.add(at, (width / norm.groups) as u64 * (1 + u64::from(has_bias)));
+                let gains = (width / norm.groups) as u64;
+                self.note(at, at.gain(), gains);
+                self.add(at, gains * (1 + u64::from(has_bias)));
                 Array::new(seq_len, width)
             }
             Component::Activation(_) => {

@@ -8,7 +8,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use rayon::prelude::*;
-use sigprop_stack::{GIBIBYTE, GradientSeed, Node, SiteTable, Stack, StackError, Stream, advance, check, run};
+use sigprop_stack::{GIBIBYTE, GradientSeed, Node, Number, SiteTable, Stack, StackError, Stream, advance, check, run};
 
 use crate::domain::Signal;
 use rows::Rows;
@@ -34,11 +34,28 @@ pub struct Caveat {
     pub text: String,
 }
 
+/// What an attention does with its scores, averaged over initialisations, heads, queries and sequences.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AttentionRow {
+    /// Index of the block.
+    pub layer: i64,
+    /// Path of the site.
+    pub site: String,
+    /// E s² of a score before the softmax, over the keys in view and without what positions add.
+    pub score_variance: Number,
+    /// Effective number of attended tokens: 1/E Σ_b A_ab² of a query a's attention weights A.
+    pub attended: f64,
+    /// The same of scores that do not differ: the number of keys that a query sees, fewer if their weights decay.
+    pub in_view: f64,
+}
+
 /// What theory says about a stack.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Prediction {
     /// Every site, in order of depth, and every weight tensor.
     pub table: SiteTable,
+    /// Every attention, in order of depth.
+    pub attentions: Vec<AttentionRow>,
     /// Where rules were used outside their range.
     pub caveats: Vec<Caveat>,
 }

@@ -5,9 +5,10 @@ use std::collections::HashMap;
 use nalgebra::{Matrix2, Vector2};
 use sigprop_stack::{Cell, Number, Quantity, Site, SiteRow, SiteTable, WeightRow};
 
-use super::{Caveat, PredictError, Prediction};
+use super::{AttentionRow, Caveat, PredictError, Prediction};
 use crate::domain::Pooled;
 use crate::moments::ln_sum;
+use crate::rules::attention::Sharpness;
 
 /// Notes of a walk, in order of depth.
 #[derive(Default)]
@@ -19,6 +20,8 @@ pub(crate) struct Rows {
     weights: Vec<WeightNote>,
     /// Where a tensor is among them, by name.
     tensors: HashMap<String, usize>,
+    /// Layer and site of every attention, in order.
+    attentions: Vec<(i64, String, Sharpness)>,
     /// Kind, first site, how many, what was met.
     caveats: Vec<(&'static str, Caveat)>,
 }
@@ -68,6 +71,12 @@ impl Rows {
         } else {
             self.tensors.insert(note.tensor.clone(), self.weights.len());
             self.weights.push(note);
+        }
+    }
+
+    pub(crate) fn attention(&mut self, at: &Site, sharpness: Sharpness) {
+        if !at.recomputing() {
+            self.attentions.push((at.layer(), at.to_string(), sharpness));
         }
     }
 
@@ -122,8 +131,22 @@ impl Rows {
                 grad_second_moment: Cell::exact(value),
             });
         }
+        let attentions = (0..first.attentions.len()).map(|place| {
+            let (layer, site, _) = &first.attentions[place];
+            let notes = || walks.iter().map(|walk| walk.attentions[place].2);
+            let mean = |of: &dyn Fn(Sharpness) -> f64| notes().map(of).sum::<f64>() / walks.len() as f64;
+            let score_variance = ln_sum(notes().map(|note| note.ln_score)) - (walks.len() as f64).ln();
+            AttentionRow {
+                layer: *layer,
+                site: site.clone(),
+                score_variance: Number::from_ln(score_variance),
+                attended: mean(&|note| note.attended),
+                in_view: mean(&|note| note.in_view),
+            }
+        });
+        let attentions = attentions.collect();
         let caveats = walks.into_iter().next().expect("there is a walk").caveats;
-        Ok(Prediction { table, caveats: caveats.into_iter().map(|(_, caveat)| caveat).collect() })
+        Ok(Prediction { table, attentions, caveats: caveats.into_iter().map(|(_, caveat)| caveat).collect() })
     }
 }
 

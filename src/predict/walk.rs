@@ -209,6 +209,7 @@ impl Moments {
         let overlaps = self.overlaps.entry(length as usize).or_insert_with(|| Overlaps::new(length));
         let attended = Attended::new(attention, &self.domain, overlaps, x, parts);
         self.rows.caveat(at, attended.caveat());
+        self.rows.attention(at, attended.sharpness(&self.domain));
         if self.sites == Sites::All && !at.recomputing() {
             let probabilities = attended.probabilities(&self.domain);
             let pooled = Pooled { ends: None, spread: None, ..self.domain.pool(&probabilities) };

@@ -48,6 +48,8 @@ pub(crate) enum Outer {
     EmbeddingIn,
     /// Back, behind the last block.
     EmbeddingOut,
+    /// To the vocabulary.
+    Head,
     /// Projection of patches, convolutions over frames.
     Stem,
 }

@@ -113,7 +113,7 @@ fn into_io(error: Error) -> io::Error {
     }
 }
 
-fn text(number: Option<Number>) -> String {
+pub(super) fn text(number: Option<Number>) -> String {
     number.filter(Number::is_finite).map(|number| number.to_string()).unwrap_or_default()
 }
 

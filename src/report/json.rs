@@ -9,6 +9,7 @@ use super::{Run, SCHEMA_VERSION, ln, std_error, summary::SummaryDocument};
 use crate::{
     agreement::{Comparison, Summary},
     cost::Cost,
+    head::Loss,
     predict::{Caveat, Prediction},
     stack_file::stack_hash,
     verdict::Verdict,
@@ -27,11 +28,13 @@ pub struct PredictionDocument<'a> {
     pub verdict: &'a Verdict,
     /// What it costs.
     pub cost: &'a Cost,
+    /// The loss at its end, if there is a head.
+    pub loss: Option<&'a Loss>,
 }
 
 /// Writes a prediction as JSON.
 pub fn prediction_json(document: &PredictionDocument, out: &mut dyn Write) -> io::Result<()> {
-    let PredictionDocument { stack, prediction, weights, verdict, cost } = *document;
+    let PredictionDocument { stack, prediction, weights, verdict, cost, loss } = *document;
     let document = PredictionJson {
         schema_version: SCHEMA_VERSION,
         version: env!("CARGO_PKG_VERSION"),
@@ -42,6 +45,7 @@ pub fn prediction_json(document: &PredictionDocument, out: &mut dyn Write) -> io
         weights: weights.then(|| prediction.table.weights.iter().map(WeightJson::of).collect()),
         caveats: prediction.caveats.iter().map(CaveatJson::of).collect(),
         cost: CostJson::of(cost),
+        loss: loss.map(LossJson::of),
         verdict,
     };
     serde_json::to_writer_pretty(&mut *out, &document)?;
@@ -75,6 +79,8 @@ struct PredictionJson<'a> {
     weights: Option<Vec<WeightJson<'a>>>,
     caveats: Vec<CaveatJson<'a>>,
     cost: CostJson,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    loss: Option<LossJson>,
     verdict: &'a Verdict,
 }
 
@@ -143,14 +149,14 @@ impl<'a> WeightJson<'a> {
 }
 
 #[derive(Serialize)]
-struct CaveatJson<'a> {
+pub(super) struct CaveatJson<'a> {
     site: &'a str,
     sites: usize,
     text: &'a str,
 }
 
 impl<'a> CaveatJson<'a> {
-    fn of(caveat: &'a Caveat) -> Self {
+    pub(super) fn of(caveat: &'a Caveat) -> Self {
         Self { site: &caveat.site, sites: caveat.sites, text: &caveat.text }
     }
 }
@@ -167,6 +173,23 @@ impl CostJson {
     fn of(cost: &Cost) -> Self {
         let Cost { parameters, flops_forward_per_token, flops_backward_per_token, activation_bytes } = *cost;
         Self { parameters, flops_forward_per_token, flops_backward_per_token, activation_bytes }
+    }
+}
+
+#[derive(Serialize)]
+struct LossJson {
+    logit_variance: f64,
+    cross_entropy: f64,
+    uniform: f64,
+    grad_norm: Option<f64>,
+    ln_grad_norm: Option<f64>,
+}
+
+impl LossJson {
+    fn of(loss: &Loss) -> Self {
+        let Loss { logit_variance, cross_entropy, uniform, grad_norm } = *loss;
+        let (within, ln_grad_norm) = (within_f64(Some(grad_norm)), ln(Some(grad_norm)));
+        Self { logit_variance, cross_entropy, uniform, grad_norm: within, ln_grad_norm }
     }
 }
 
@@ -209,7 +232,7 @@ impl<'a> ComparisonJson<'a> {
 }
 
 /// The number if f64 can hold it: neither ∞ nor a zero that is none.
-fn within_f64(number: Option<Number>) -> Option<f64> {
+pub(super) fn within_f64(number: Option<Number>) -> Option<f64> {
     let number = number?;
     let value = number.value();
     (value.is_finite() && (value.is_normal() || number.is_zero())).then_some(value)

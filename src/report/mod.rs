@@ -3,16 +3,20 @@
 //! Formatters write into whatever they are given and know nothing of files or terminals; only
 //! [`write_file`] touches the disk.
 
+mod compare;
 mod csv;
 mod file;
 mod json;
+mod recommend;
 mod suite;
 mod summary;
 mod table;
 
+pub use compare::{comparison_csv, comparison_json, comparison_tables};
 pub use csv::{comparisons_csv, sites_csv, weights_csv};
 pub use file::write_file;
 pub use json::{PredictionDocument, prediction_json, validation_json};
+pub use recommend::{recommendation_csv, recommendation_json, recommendation_tables};
 pub use suite::{suite_cells_csv, suite_lines_csv, suite_lines_json, suite_table};
 pub use summary::{Observed, Run, summary_json};
 pub use table::{plain_table, sites_table, summary_table, weights_table};

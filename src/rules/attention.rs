@@ -70,6 +70,15 @@ impl Attended {
         }
     }
 
+    /// What the scores make of the rows.
+    pub(crate) fn sharpness(&self, domain: &Domain) -> Sharpness {
+        match (&self.core, domain) {
+            (Core::Exchangeable(attended), Domain::Exchangeable(domain)) => attended.sharpness(domain),
+            (Core::Gram(attended), Domain::Gram) => attended.sharpness(),
+            _ => unreachable!("the domain does not change"),
+        }
+    }
+
     /// The attention probabilities, one row per query with an entry per key, those out of sight being zero.
     pub(crate) fn probabilities(&self, domain: &Domain) -> Signal {
         match (&self.core, domain) {
@@ -139,6 +148,17 @@ impl Scores {
             )
         })
     }
+}
+
+/// What attention does with its scores, averaged over queries and heads.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Sharpness {
+    /// ln E s² of the scores of keys in view, without what positions add.
+    pub(crate) ln_score: f64,
+    /// 1/E Σ_b A_ab².
+    pub(crate) attended: f64,
+    /// The same of scores that do not differ.
+    pub(crate) in_view: f64,
 }
 
 /// `a`/`b`, 0 where there is nothing to compare.

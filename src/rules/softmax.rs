@@ -47,6 +47,7 @@ use nalgebra::{DMatrix, SymmetricEigen};
 use sigprop_stack::{Cell, Quantity, SiteRow, SiteTable};
 
 use self::grid::Grid;
+pub(crate) use self::integrals::ln_partition;
 use self::integrals::{cross_overlap, row_overlaps};
 
 /// Largest w at which S11 is taken from its series; the error of S11 − 1/n stays below 1.2 % there
@@ -235,7 +236,7 @@ impl Overlaps {
     }
 
     /// One row, its score variance exactly `w`.
-    fn sharp_row(&mut self, n: f64, w: f64) -> Row {
+    pub(crate) fn sharp_row(&mut self, n: f64, w: f64) -> Row {
         if n <= 1.0 + 1e-9 {
             return Row { s2: 1.0, s3: 1.0, s4: 1.0, s22: 1.0, tilt: 0.0, t_weighted: 0.0 };
         }
@@ -257,7 +258,7 @@ impl Overlaps {
     }
 
     /// Two rows, their score variance exactly `w` and their correlation exactly `rho`.
-    fn sharp_cross(&mut self, n: f64, w: f64, rho: f64) -> Cross {
+    pub(crate) fn sharp_cross(&mut self, n: f64, w: f64, rho: f64) -> Cross {
         if n <= 1.0 + 1e-9 || w <= 0.0 {
             return Cross::default();
         }

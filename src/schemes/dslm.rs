@@ -157,7 +157,7 @@ pub(super) fn embedding(architecture: &Resolved, table: Table) -> Init {
 /// Maps outside the blocks keep the second moment; that of a stem is one of the summed embeddings.
 pub(super) fn outer(architecture: &Resolved, place: Outer, fans: Fans) -> Projection {
     let std = match place {
-        Outer::EmbeddingIn | Outer::EmbeddingOut => 1.0,
+        Outer::EmbeddingIn | Outer::EmbeddingOut | Outer::Head => 1.0,
         Outer::Stem => embedding_variance(architecture).sqrt(),
     };
     normal(std * fans.lecun_std()).into()

@@ -48,7 +48,7 @@ impl Recipe for Hf {
     fn outer(&self, architecture: &Resolved, place: Outer, _: Fans) -> Projection {
         let init = distributions(architecture);
         match place {
-            Outer::EmbeddingIn | Outer::EmbeddingOut => init.projection,
+            Outer::EmbeddingIn | Outer::EmbeddingOut | Outer::Head => init.projection,
             Outer::Stem => init.stem,
         }
         .into()

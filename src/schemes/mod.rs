@@ -9,6 +9,7 @@ mod deepnorm;
 mod dslm;
 mod dslm_paper;
 mod everywhere;
+mod gains;
 mod gpt2;
 mod hf;
 mod kaiming;
@@ -64,6 +65,7 @@ pub const SCHEMES: &[&About] = &[
     &deepnorm::ABOUT,
     &dslm::ABOUT,
     &dslm_paper::ABOUT,
+    &gains::ABOUT,
     &hf::ABOUT,
 ];
 
@@ -101,9 +103,44 @@ impl Scheme {
         Ok(Self { about, values, recipe })
     }
 
+    /// Reads several, separated by commas; `dslm:k=2,alpha=1` is one.
+    ///
+    /// ```
+    /// use sigprop::schemes::Scheme;
+    ///
+    /// assert_eq!(Scheme::parse_list("xavier,dslm:k=2,alpha=1,gpt2")?.len(), 3);
+    /// # Ok::<(), sigprop::schemes::SchemeError>(())
+    /// ```
+    pub fn parse_list(text: &str) -> Result<Vec<Self>, SchemeError> {
+        let mut names: Vec<String> = Vec::new();
+        for piece in text.split(',') {
+            match names.last_mut().filter(|name| name.contains(':') && piece.contains('=') && !piece.contains(':')) {
+                Some(name) => {
+                    name.push(',');
+                    name.push_str(piece);
+                }
+                None => names.push(piece.to_owned()),
+            }
+        }
+        names.iter().map(|name| Self::parse(name)).collect()
+    }
+
     /// What it is.
     pub fn about(&self) -> &'static About {
         self.about
+    }
+
+    /// The scheme with the arguments that are not its defaults: for people.
+    pub fn label(&self) -> String {
+        self.text(|parameter, value| parameter.default.is_none_or(|default| default.total_cmp(&value).is_ne()))
+    }
+
+    /// The scheme with the arguments that `tells` lets through.
+    fn text(&self, tells: impl Fn(&Parameter, f64) -> bool) -> String {
+        let arguments = self.about.parameters.iter().zip(&self.values);
+        let told = arguments.filter(|(parameter, value)| tells(parameter, **value));
+        let told: Vec<String> = told.map(|(parameter, value)| format!("{}={value}", parameter.name)).collect();
+        if told.is_empty() { self.about.name.to_owned() } else { format!("{}:{}", self.about.name, told.join(",")) }
     }
 
     pub(crate) fn recipe(&self) -> &dyn Recipe {
@@ -122,12 +159,6 @@ impl FromStr for Scheme {
 /// The scheme with all its arguments, as [`Scheme::parse`] reads it.
 impl fmt::Display for Scheme {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.about.name)?;
-        let mut separator = ':';
-        for (parameter, value) in self.about.parameters.iter().zip(&self.values) {
-            write!(f, "{separator}{}={value}", parameter.name)?;
-            separator = ',';
-        }
-        Ok(())
+        f.write_str(&self.text(|_, _| true))
     }
 }

@@ -1,4 +1,9 @@
 //! Whether tokens become copies of each other.
+//!
+//! # Source
+//!
+//! Dong et al. 2021 (arXiv 2103.03404): attention without skip connections has rank one after a few blocks; Noci et al.
+//! 2022 (arXiv 2206.03126): it then passes no gradient to queries and keys.
 
 use sigprop_stack::{Quantity, SiteRow};
 
@@ -23,13 +28,20 @@ pub(super) fn judge(profile: &Profile) -> Option<Finding> {
     Some(if last > COLLAPSED {
         let block = since(COLLAPSED);
         let text = format!("tokens collapse: {change}, above {COLLAPSED} {}", from_block(block));
-        Finding { kind: Kind::Collapse, severity: Severity::Failure, text, block: Some(block), value: last }
+        let rule = above(COLLAPSED);
+        Finding { kind: Kind::Collapse, severity: Severity::Failure, text, rule, block: Some(block), value: last }
     } else if last > NEARLY_COLLAPSED {
         let block = since(NEARLY_COLLAPSED);
         let text = format!("tokens nearly collapse: {change}, above {NEARLY_COLLAPSED} {}", from_block(block));
-        Finding { kind: Kind::Collapse, severity: Severity::Warning, text, block: Some(block), value: last }
+        let rule = above(NEARLY_COLLAPSED);
+        Finding { kind: Kind::Collapse, severity: Severity::Warning, text, rule, block: Some(block), value: last }
     } else {
         let text = format!("tokens stay distinct: {change}");
-        Finding { kind: Kind::Distinct, severity: Severity::Fine, text, block: None, value: last }
+        let rule = format!("token correlation after the last block at most {NEARLY_COLLAPSED}");
+        Finding { kind: Kind::Distinct, severity: Severity::Fine, text, rule, block: None, value: last }
     })
+}
+
+fn above(limit: f64) -> String {
+    format!("token correlation after the last block above {limit}")
 }

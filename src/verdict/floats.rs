@@ -34,6 +34,12 @@ pub const FORMATS: [Format; 3] = [
     },
 ];
 
+/// Eight bits for matrix products (OCP 8-bit floating point specification, 2023): no stream is kept in them.
+pub const NARROW_FORMATS: [Format; 2] = [
+    Format { name: "e4m3", max: 448.0, min_normal: 0.015_625, min_subnormal: 0.001_953_125 },
+    Format { name: "e5m2", max: 57344.0, min_normal: 6.103_515_625e-5, min_subnormal: 1.525_878_906_25e-5 },
+];
+
 /// Sizes at one site, as logarithms.
 struct Level {
     layer: i64,
@@ -70,6 +76,14 @@ enum Fate {
     Fits,
 }
 
+/// How many times everything may be doubled or halved before the largest entry to expect exceeds the format, or a
+/// standard deviation its smallest number of full precision; negative where one already does.
+pub(crate) fn margin(profile: &Profile, shape: Shape, format: &Format) -> Option<f64> {
+    let levels = profile.rows.iter().filter_map(|row| Level::of(row, shape));
+    let room = levels.map(|level| (format.max.ln() - level.largest).min(level.std - format.min_normal.ln()));
+    room.map(|ln| ln / std::f64::consts::LN_2).reduce(f64::min)
+}
+
 /// The formats, and f32 sums of squares; formats with one fate share a sentence.
 pub(super) fn judge(profile: &Profile, shape: Shape) -> Vec<Finding> {
     let levels: Vec<Level> = profile.rows.iter().filter_map(|row| Level::of(row, shape)).collect();
@@ -92,6 +106,7 @@ pub(super) fn judge(profile: &Profile, shape: Shape) -> Vec<Finding> {
             kind: Kind::SquaresOverflow,
             severity: if beyond { Severity::Fine } else { Severity::Warning },
             text: format!("sums of squares over a token's features {verb} f32 {}", after(block)),
+            rule: "sum of squares over the features of a token above the largest f32".to_owned(),
             block: Some(block),
             value: value_at(&levels, block, |level| level.squares),
         });
@@ -132,19 +147,22 @@ fn describe(names: &[&str], fate: Fate, levels: &[Level]) -> Finding {
                 format!("{} {}", names_and("overflows", "overflow"), after(block))
             };
             let severity = if beyond { Severity::Fine } else { Severity::Warning };
-            Finding { kind: Kind::Overflow, severity, text, block: Some(block), value: largest_at(block) }
+            let rule = "largest of n entries to expect, |mean| + std √(2 ln n), above the format's largest".to_owned();
+            Finding { kind: Kind::Overflow, severity, text, rule, block: Some(block), value: largest_at(block) }
         }
         Fate::Underflows { digits, zero } => {
             let zero = zero.map_or(String::new(), |block| format!(" and become zero {}", from_block(block)));
             let digits_lost = format!("typical entries lose digits {}{zero}", from_block(digits));
             let text = format!("{}: {digits_lost}", names_and("underflows", "underflow"));
             let (kind, severity) = (Kind::Underflow, Severity::Warning);
-            Finding { kind, severity, text, block: Some(digits), value: largest_at(digits) }
+            let rule = "std below the format's smallest number of full precision".to_owned();
+            Finding { kind, severity, text, rule, block: Some(digits), value: largest_at(digits) }
         }
         Fate::Fits => {
             let value = levels.iter().map(|level| level.largest).fold(f64::NEG_INFINITY, f64::max);
             let text = format!("{}: largest entry to expect {}", names_and("holds", "hold"), factor(value));
-            Finding { kind: Kind::InRange, severity: Severity::Fine, text, block: None, value }
+            let rule = "largest of n entries to expect, |mean| + std √(2 ln n), within the format".to_owned();
+            Finding { kind: Kind::InRange, severity: Severity::Fine, text, rule, block: None, value }
         }
     }
 }

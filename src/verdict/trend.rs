@@ -53,6 +53,17 @@ impl Trend {
         }
     }
 
+    /// What it takes to be called so.
+    fn rule(self, name: &str) -> String {
+        match self {
+            Self::Explodes => format!("{name} grows by more than ×{FAILING_FACTOR} over the deeper half of the blocks"),
+            Self::Vanishes => format!("{name} falls by more than ×{FAILING_FACTOR} over the deeper half of the blocks"),
+            Self::Grows => format!("{name} grows by more than ×{NOTABLE_FACTOR} over all blocks"),
+            Self::Decays => format!("{name} falls by more than ×{NOTABLE_FACTOR} over all blocks"),
+            Self::Healthy => format!("{name} changes by at most ×{NOTABLE_FACTOR} over all blocks"),
+        }
+    }
+
     fn severity(self) -> Severity {
         match self {
             Self::Explodes | Self::Vanishes => Severity::Failure,
@@ -158,6 +169,7 @@ pub(super) fn judge(profile: &Profile, quantity: Quantity) -> Option<Finding> {
         kind: if backward { Kind::Backward(trend) } else { Kind::Forward(trend) },
         severity: trend.severity(),
         text: format!("{direction} {}: {name} {what}", trend.verb()),
+        rule: zero.map_or_else(|| trend.rule(name), |_| format!("{name} exactly zero")),
         block,
         value,
     })

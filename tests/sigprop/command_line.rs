@@ -1,6 +1,8 @@
 //! The command as scripts see it: arguments, exit codes, streams and files.
 
+mod compare;
 mod input;
+mod recommend;
 mod resume;
 
 use std::{
@@ -263,6 +265,7 @@ fn lists_and_explanations() {
         "deepnorm",
         "dslm",
         "dslm-paper",
+        "gains",
     ] {
         assert!(stdout(&schemes).contains(scheme), "{scheme}");
         let explained = run(&["explain", scheme]);

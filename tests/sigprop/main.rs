@@ -1,9 +1,12 @@
 //! All integration tests, as one binary.
 
 mod command_line;
+mod compare;
 mod encoders;
+mod head;
 mod huggingface;
 mod layering;
+mod recommend;
 mod reference;
 mod stacks;
 mod support;

@@ -67,7 +67,7 @@
 
 use sigprop_stack::Attention;
 
-use super::{SHARPEST_SAMPLED, Scores, ratio};
+use super::{SHARPEST_SAMPLED, Scores, Sharpness, ratio};
 use crate::domain::{Concentration, Exchangeable, Gradient, Signal};
 use crate::moments::{Token, TokenGradient, share};
 use crate::rules::softmax::{Cross, Overlaps, Row};
@@ -217,6 +217,15 @@ impl Attended {
     /// The heads' outputs.
     pub(crate) fn output(&self) -> &Signal {
         &self.output
+    }
+
+    pub(crate) fn sharpness(&self, domain: &Exchangeable) -> Sharpness {
+        let length = domain.seq_len;
+        Sharpness {
+            ln_score: self.keys.score_variance.ln() + self.keys.ln_beyond,
+            attended: self.keys.single(self.row.s2, length).recip(),
+            in_view: length,
+        }
     }
 
     /// The attention probabilities, one row of `seq_len` entries per query.

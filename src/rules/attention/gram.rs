@@ -64,7 +64,7 @@ use self::head::Head;
 use self::row::{Pull, Row};
 use super::averages::Averages;
 use super::matrix::Matrix;
-use super::{SHARPEST_SAMPLED, Scores, ratio};
+use super::{SHARPEST_SAMPLED, Scores, Sharpness, ratio};
 use crate::domain::{Concentration, Gradient, Signal};
 use crate::moments::{Token, TokenGradient, share};
 use crate::rules::softmax::Overlaps;
@@ -199,6 +199,21 @@ impl Attended {
     /// Why the rule is not exact here, if it is not.
     pub(crate) fn caveat(&self) -> Option<(&'static str, String)> {
         self.caveat.clone()
+    }
+
+    pub(crate) fn sharpness(&self) -> Sharpness {
+        let (queries, keys) = (self.query.matrix.diagonal(), self.key.matrix.diagonal());
+        let over_rows = |of: &dyn Fn(&Head, usize) -> f64| {
+            let sums = self.heads.iter().map(|head| (0..queries.len()).map(|a| of(head, a)).sum::<f64>());
+            sums.sum::<f64>() / (self.heads.len() * queries.len()) as f64
+        };
+        let in_view: Vec<f64> = self.heads[0].averages.of(&keys);
+        Sharpness {
+            // Slopes change which keys count, not how large scores are.
+            ln_score: (self.variance * over_rows(&|_, a| queries[a] * in_view[a])).ln(),
+            attended: over_rows(&|head, a| head.rows[a].in_view / (head.rows[a].s2 * head.rows[a].effective)),
+            in_view: over_rows(&|head, a| head.rows[a].in_view),
+        }
     }
 
     /// The attention probabilities, one row per query with an entry per key, those out of sight being zero.

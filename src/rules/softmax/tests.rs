@@ -9,6 +9,16 @@ fn condensed_phase_is_right() {
     assert_relative_eq!(s2, 0.273, max_relative = 5e-3);
 }
 
+/// ln n + w/2 less (e^w − 1)/(2n) while the sum does not fluctuate; of two scores E ln(e^a + e^b) = E ln 2cosh((a − b)/2)
+/// of variance 1, from the trapezoidal sum of e^(−x²/4)/√(4π) · ln 2cosh(x/2) in Python's math, step 0.001.
+#[test]
+fn the_partition_function_has_its_logarithm() {
+    assert_relative_eq!(ln_partition(32_000.0, 1e-8), 32_000_f64.ln(), max_relative = 1e-7);
+    let (n, w) = (50_000.0, 1.0_f64);
+    assert_relative_eq!(ln_partition(n, w), n.ln() + 0.5 * w - w.exp_m1() / (2.0 * n), max_relative = 1e-7);
+    assert_relative_eq!(ln_partition(2.0, 1.0), 0.902_661_907_720, max_relative = 1e-7);
+}
+
 #[test]
 fn flat_limit_is_one_over_n() {
     let [s2, s3, s4, s22, tilt] = row_overlaps(64.0, 1e-6);

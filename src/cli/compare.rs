@@ -1,0 +1,136 @@
+//! `sigprop compare`: schemes side by side.
+
+use std::{
+    io::{self, Write},
+    path::PathBuf,
+};
+
+use clap::{
+    Args,
+    builder::{PossibleValuesParser, TypedValueParser},
+};
+use sigprop::{
+    Sites, compare,
+    compare::{Candidate, Column, WorstTensor, default_schemes, sort},
+    report::{comparison_csv, comparison_json, comparison_tables},
+    schemes::{Scheme, SchemeError},
+    verdict::Finding,
+};
+
+use super::{
+    Outcome,
+    console::Console,
+    description::{AverageArguments, DescriptionArguments},
+    output::{Format, emit},
+    predict::write_caveats,
+    prose::write_indented,
+};
+
+/// Compare initialisation schemes on one network.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Columns (--format csv; the table shows them under shorter names):
+  forward, backward       factor on the variance of the stream, and of its gradient on the way back
+  …_per_block             the same per block
+  token_correlation       after the last block; 1: tokens are copies
+  score_std               √(E s²) of the largest scores before a softmax
+  attended_tokens         1/ΣA² of the sharpest attention weights A
+  gradient_ratio          largest over smallest gradient norm of one weight matrix over the blocks
+  worst_tensor            the one with the largest gradient norm; …_ratio: over the median of all tensors
+  fp16_margin …           doublings or halvings of the stream until the format is left; below 0 it is
+  verdict, rule           what `sigprop predict` says, and what triggered it
+  caveat                  why a scheme is not meant for the network
+
+Examples:
+  sigprop compare --layers 48
+  sigprop compare gpt2 --schemes gpt2,normal:0.02,dslm
+  sigprop compare --layers 192 --norm-placement post --sort backward
+  sigprop compare config.json --format csv -o schemes.csv")]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    description: DescriptionArguments,
+
+    /// Schemes with their arguments, separated by commas, as `gpt2,normal:0.02,dslm:k=2,alpha=1` [default: all that
+    /// need no argument, and normal:0.02].
+    #[arg(long, value_name = "LIST", value_parser = list, help_heading = "Initialisation")]
+    schemes: Option<List>,
+
+    #[command(flatten)]
+    averages: AverageArguments,
+
+    /// Sort by a column, ascending; `verdict` goes from healthy to failing [default: as the schemes are listed].
+    #[arg(long, value_name = "COLUMN", value_parser = column(), help_heading = "Output")]
+    sort: Option<Column>,
+
+    /// How to write the data.
+    #[arg(long, value_enum, default_value_t = Format::Table, help_heading = "Output")]
+    format: Format,
+
+    /// Write the data to a file; `-` is standard output.
+    #[arg(short, long, value_name = "FILE", help_heading = "Output")]
+    output: Option<PathBuf>,
+}
+
+/// Several schemes in one argument.
+#[derive(Clone, Debug)]
+struct List(Vec<Scheme>);
+
+fn list(text: &str) -> Result<List, SchemeError> {
+    Scheme::parse_list(text).map(List)
+}
+
+fn column() -> impl TypedValueParser<Value = Column> {
+    let named = |name: String| Column::ALL.into_iter().find(|column| column.name() == name);
+    PossibleValuesParser::new(Column::ALL.map(Column::name)).map(move |name| named(name).expect("one of the names"))
+}
+
+impl Arguments {
+    pub(crate) fn run(self, console: Console) -> anyhow::Result<Outcome> {
+        if self.description.explain(None)? {
+            return Ok(Outcome::Done);
+        }
+        let mut described = self.description.setting(None)?;
+        described.setting.options = self.averages.options(Sites::Stream);
+        let schemes = self.schemes.map_or_else(default_schemes, |List(schemes)| schemes);
+        let mut candidates = compare(&described.setting, &schemes)?;
+        if let Some(column) = self.sort {
+            sort(&mut candidates, column);
+        }
+        let title = described.title();
+        emit(self.output.as_ref(), |out| match self.format {
+            Format::Table => {
+                writeln!(out, "{title}\n")?;
+                comparison_tables(&candidates, out)?;
+                writeln!(out)?;
+                write_verdicts(&candidates, out)
+            }
+            Format::Csv => comparison_csv(&candidates, out),
+            Format::Json => comparison_json(&title, &candidates, out),
+        })?;
+        console.tell(|out, _| write_caveats(&described.caveats, out));
+        Ok(Outcome::Done)
+    }
+}
+
+/// What is said of every scheme, a paragraph each.
+fn write_verdicts(candidates: &[Candidate], out: &mut dyn Write) -> io::Result<()> {
+    for candidate in candidates {
+        let label = candidate.scheme.label();
+        match &candidate.outcome {
+            Ok(summary) => {
+                write_indented("  ", 4, &format!("{label}: {}", summary.verdict.headline), out)?;
+                if let Some(Finding { text, rule, .. }) = summary.verdict.worst().filter(|finding| !finding.is_fine()) {
+                    write_indented("    ", 4, &format!("{text} (rule: {rule})"), out)?;
+                }
+                if let Some(WorstTensor { tensor, .. }) = &summary.worst_tensor {
+                    write_indented("    ", 4, &format!("largest gradient norm: {tensor}"), out)?;
+                }
+            }
+            Err(error) => write_indented("  ", 4, &format!("{label}: not defined: {error}"), out)?,
+        }
+        for caveat in &candidate.caveats {
+            write_indented("    caveat: ", 12, &caveat.text, out)?;
+        }
+    }
+    Ok(())
+}

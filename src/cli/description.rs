@@ -1,0 +1,96 @@
+//! Which network, apart from its weights: MODEL, the flags that override it, its input and its gradient.
+
+use clap::Args;
+use sigprop::{Caveat, Options, Sites, assemble::Run, compare::Setting};
+
+use super::{
+    input::{InputArguments, LossAt},
+    parse,
+    shape::ShapeArguments,
+    source::ConfigArguments,
+};
+
+/// MODEL, the flags that override it, its input and its gradient.
+#[derive(Args, Debug)]
+pub(crate) struct DescriptionArguments {
+    /// A Hugging Face config.json (`-` reads it from standard input), a preset (see `sigprop models`), a TOML or
+    /// JSON architecture file, or `mlp`; without it the flags describe a plain encoder.
+    #[arg(value_name = "MODEL")]
+    model: Option<String>,
+
+    #[command(flatten)]
+    config: ConfigArguments,
+
+    #[command(flatten)]
+    shape: ShapeArguments,
+
+    #[command(flatten)]
+    input: InputArguments,
+
+    /// Correlation between the gradients of two tokens where the backward pass starts [default: 0].
+    #[arg(long, value_name = "R", help_heading = "Gradient", value_parser = parse::share, allow_negative_numbers = true)]
+    pub(crate) grad_correlation: Option<f64>,
+
+    /// At the end of which stream of an encoder–decoder the gradient starts [default: decoder].
+    #[arg(long, value_enum, value_name = "STREAM", help_heading = "Gradient")]
+    pub(crate) loss_at: Option<LossAt>,
+}
+
+/// What predictions average over.
+#[derive(Args, Clone, Copy, Debug)]
+#[command(next_help_heading = "Averages")]
+pub(crate) struct AverageArguments {
+    /// Sequences of ids to draw and average over, where tokens are not exchangeable.
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = parse::count, allow_negative_numbers = true)]
+    pub(crate) batch: usize,
+
+    /// Same seed, same sequences.
+    #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
+    pub(crate) seed: u64,
+}
+
+impl AverageArguments {
+    /// As the predictor wants it.
+    pub(crate) fn options(self, sites: Sites) -> Options {
+        Options { sites, sequences: self.batch, seed: self.seed }
+    }
+}
+
+/// A network without weights.
+pub(crate) struct Described {
+    pub(crate) setting: Setting,
+    /// What in it is not quite what was asked for.
+    pub(crate) caveats: Vec<Caveat>,
+}
+
+impl Described {
+    /// A line that says what it is.
+    pub(crate) fn title(&self) -> String {
+        let architecture = &self.setting.architecture;
+        let name = architecture.name.as_deref().unwrap_or(architecture.kind.name());
+        format!("{name}: width {}, {} blocks", architecture.d_model, architecture.n_layers)
+    }
+}
+
+impl DescriptionArguments {
+    /// The network that the arguments describe; `scheme` may say which release of a library draws its weights.
+    pub(crate) fn setting(&self, scheme: Option<&str>) -> anyhow::Result<Described> {
+        let described = self.config.described(self.model.as_deref(), scheme)?;
+        let caveats = described.caveats();
+        let mut architecture = described.architecture;
+        self.shape.override_fields(&mut architecture)?;
+        let input = self.input.input(&architecture)?;
+        let run = Run {
+            train: self.shape.train,
+            grad_correlation: self.grad_correlation.unwrap_or(0.0),
+            decoder_input: self.input.decoder_input(&architecture)?,
+            loss_at: self.loss_at.map(Into::into),
+        };
+        Ok(Described { setting: Setting { input, run, ..Setting::from(architecture) }, caveats })
+    }
+
+    /// Tells how a config was read, if that is asked for; whether it was.
+    pub(crate) fn explain(&self, scheme: Option<&str>) -> anyhow::Result<bool> {
+        self.config.explain(self.model.as_deref(), scheme)
+    }
+}

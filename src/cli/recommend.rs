@@ -1,0 +1,178 @@
+//! `sigprop recommend`: an initialisation that meets demands.
+
+use std::{
+    io::{self, Write},
+    path::{Path, PathBuf},
+};
+
+use clap::{
+    Args,
+    builder::{PossibleValuesParser, TypedValueParser},
+};
+use sigprop::{
+    Sites,
+    compare::MARGIN_FORMATS,
+    numerals::short,
+    predict, recommend,
+    recommend::{Demands, Nearest, Recommendation},
+    report::{recommendation_csv, recommendation_json, recommendation_tables},
+    stack_file::stack_json,
+};
+use sigprop_stack::WeightRow;
+
+use super::{
+    Outcome,
+    console::{Console, Paint, write_verdict},
+    description::{AverageArguments, DescriptionArguments},
+    output::{Format, emit},
+    parse,
+    predict::write_caveats,
+    prose::write_indented,
+};
+
+/// Recommend an initialisation that meets demands on the network.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Searched are five numbers: gains on the stds 1/√fan_in of queries and keys, of values and attention
+output, and of the feed-forward network; the std of the embeddings; the ratio of branch to skip, whose
+squares sum to 1. Of all that meet the demands the one nearest to gains of 1 and equal shares is taken.
+`without` tells what it would be if a demand at its limit were dropped. Exit status 1: the demands
+exclude each other, and what gives way is told.
+
+Examples:
+  sigprop recommend --layers 192 --norm-placement post
+  sigprop recommend gpt2 --max-correlation 0.5 --dump-stack stack.json
+  sigprop validate --stack stack.json                          checks it with sampled networks
+  sigprop predict gpt2 --scheme gains:1,0.7,0.9,1,0.2          looks at it, or at one near by")]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    description: DescriptionArguments,
+
+    #[command(flatten)]
+    averages: AverageArguments,
+
+    #[command(flatten)]
+    demands: DemandArguments,
+
+    /// How to write the data; in CSV the std of every tensor.
+    #[arg(long, value_enum, default_value_t = Format::Table, help_heading = "Output")]
+    format: Format,
+
+    /// Write the data to a file; `-` is standard output.
+    #[arg(short, long, value_name = "FILE", help_heading = "Output")]
+    output: Option<PathBuf>,
+
+    /// Also write the network with the recommended numbers as JSON; `-` writes it to standard output instead of
+    /// everything else.
+    #[arg(long, value_name = "FILE", help_heading = "Stack files")]
+    dump_stack: Option<PathBuf>,
+}
+
+/// What the network is to fulfil.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Demands")]
+struct DemandArguments {
+    /// Factor on the variance of the stream over all blocks, or its inverse; `none` asks for nothing.
+    #[arg(long, value_name = "X", default_value = "2", value_parser = parse::factor_limit)]
+    max_forward_growth: parse::Limit,
+
+    /// Ratio of the gradient norms of one weight matrix over the blocks.
+    #[arg(long, value_name = "X", default_value = "3", value_parser = parse::factor_limit)]
+    max_gradient_ratio: parse::Limit,
+
+    /// Correlation between tokens after the last block.
+    #[arg(long, value_name = "R", default_value = "0.9", value_parser = parse::share_limit)]
+    max_correlation: parse::Limit,
+
+    /// Standard deviation of attention scores.
+    #[arg(long, value_name = "X", default_value = "1", value_parser = parse::positive_limit)]
+    max_score_std: parse::Limit,
+
+    /// Float format that the stream is to fit, tails and precision.
+    #[arg(long, value_name = "FORMAT", default_value = "bf16", value_parser = format())]
+    dtype: usize,
+}
+
+/// A format by its place among those whose margins are told.
+fn format() -> impl TypedValueParser<Value = usize> {
+    let place = |name: String| MARGIN_FORMATS.iter().position(|format| format.name == name);
+    PossibleValuesParser::new(MARGIN_FORMATS.map(|format| format.name)).map(move |name| place(name).expect("a format"))
+}
+
+impl DemandArguments {
+    fn demands(&self) -> Demands {
+        Demands {
+            max_forward_growth: self.max_forward_growth.0,
+            max_gradient_ratio: self.max_gradient_ratio.0,
+            max_correlation: self.max_correlation.0,
+            max_score_std: self.max_score_std.0,
+            format: Some(self.dtype),
+        }
+    }
+}
+
+impl Arguments {
+    pub(crate) fn run(self, console: Console) -> anyhow::Result<Outcome> {
+        if self.description.explain(None)? {
+            return Ok(Outcome::Done);
+        }
+        let mut described = self.description.setting(None)?;
+        described.setting.options = self.averages.options(Sites::Stream);
+        let recommendation = recommend(&described.setting, &self.demands.demands())?;
+        if let Some(path) = &self.dump_stack {
+            emit(Some(path), |out| stack_json(&recommendation.stack, out))?;
+            if path == Path::new("-") {
+                return Ok(gate(&recommendation, console));
+            }
+        }
+        let prediction = predict(&recommendation.stack, described.setting.options)?;
+        let weights = &prediction.table.weights;
+        let title = described.title();
+        emit(self.output.as_ref(), |out| match self.format {
+            Format::Table => {
+                let paint = if self.output.is_none() { console.paint(&io::stdout()) } else { Paint(false) };
+                writeln!(out, "{title}\n")?;
+                write_recommendation(&recommendation, weights, paint, out)
+            }
+            Format::Csv => recommendation_csv(weights, out),
+            Format::Json => recommendation_json(&recommendation, weights, out),
+        })?;
+        console.tell(|out, _| {
+            write_caveats(&described.caveats, out)?;
+            write_caveats(&prediction.caveats, out)
+        });
+        Ok(gate(&recommendation, console))
+    }
+}
+
+fn write_recommendation(
+    recommendation: &Recommendation,
+    weights: &[WeightRow],
+    paint: Paint,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let Recommendation { scheme, summary, nearest, without, .. } = recommendation;
+    writeln!(out, "--scheme {scheme}\n")?;
+    recommendation_tables(recommendation, weights, out)?;
+    writeln!(out)?;
+    if let Some(Nearest { scheme, distance }) = nearest {
+        let text =
+            format!("{scheme}; stds and scales differ by a factor of {}, root mean square", short(distance.exp()));
+        write_indented("Nearest named scheme: ", 22, &text, out)?;
+    }
+    for (demand, scheme) in without {
+        write_indented("Without ", 8, &format!("--{} {}: {scheme}", demand.name(), demand.limit()), out)?;
+    }
+    writeln!(out)?;
+    write_verdict(&summary.verdict, paint, out)
+}
+
+/// Tells what gives way.
+fn gate(recommendation: &Recommendation, console: Console) -> Outcome {
+    for outcome in recommendation.outcomes.iter().filter(|outcome| !outcome.is_met()) {
+        let reached = outcome.reached.map_or("none".to_owned(), short);
+        let (name, limit) = (outcome.demand.name(), outcome.demand.limit());
+        console.failed(&format!("the demands exclude each other: --{name} {limit} gives way, {reached} is reached"));
+    }
+    if recommendation.is_feasible() { Outcome::Done } else { Outcome::GateFailed }
+}

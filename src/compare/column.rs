@@ -1,0 +1,161 @@
+//! The columns of a comparison.
+
+use std::cmp::Ordering;
+
+use sigprop_stack::Number;
+
+use super::{Candidate, Summary};
+use crate::verdict::Severity;
+
+/// A column.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "documented at the fields of Summary")]
+pub enum Column {
+    Scheme,
+    ForwardPerBlock,
+    Forward,
+    BackwardPerBlock,
+    Backward,
+    TokenCorrelation,
+    ScoreStd,
+    AttendedTokens,
+    GradientRatio,
+    WorstTensor,
+    WorstTensorRatio,
+    Fp16Margin,
+    Bf16Margin,
+    E4m3Margin,
+    E5m2Margin,
+    /// The failures in words; as an order, from healthy to failing.
+    Verdict,
+    /// What triggered it.
+    Rule,
+    /// Why the scheme is not meant for the network.
+    Caveat,
+}
+
+/// What stands in a column.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Value {
+    /// Words.
+    Text(String),
+    /// A number, or that there is none.
+    Number(Option<Number>),
+}
+
+impl Column {
+    /// All of them, in their order.
+    pub const ALL: [Self; 18] = [
+        Self::Scheme,
+        Self::ForwardPerBlock,
+        Self::Forward,
+        Self::BackwardPerBlock,
+        Self::Backward,
+        Self::TokenCorrelation,
+        Self::ScoreStd,
+        Self::AttendedTokens,
+        Self::GradientRatio,
+        Self::WorstTensor,
+        Self::WorstTensorRatio,
+        Self::Fp16Margin,
+        Self::Bf16Margin,
+        Self::E4m3Margin,
+        Self::E5m2Margin,
+        Self::Verdict,
+        Self::Rule,
+        Self::Caveat,
+    ];
+
+    /// Name in CSV, JSON and flags.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Scheme => "scheme",
+            Self::ForwardPerBlock => "forward_per_block",
+            Self::Forward => "forward",
+            Self::BackwardPerBlock => "backward_per_block",
+            Self::Backward => "backward",
+            Self::TokenCorrelation => "token_correlation",
+            Self::ScoreStd => "score_std",
+            Self::AttendedTokens => "attended_tokens",
+            Self::GradientRatio => "gradient_ratio",
+            Self::WorstTensor => "worst_tensor",
+            Self::WorstTensorRatio => "worst_tensor_ratio",
+            Self::Fp16Margin => "fp16_margin",
+            Self::Bf16Margin => "bf16_margin",
+            Self::E4m3Margin => "e4m3_margin",
+            Self::E5m2Margin => "e5m2_margin",
+            Self::Verdict => "verdict",
+            Self::Rule => "rule",
+            Self::Caveat => "caveat",
+        }
+    }
+
+    /// What stands there for a candidate; numbers are blank where its scheme is not defined for the network.
+    pub fn of(self, candidate: &Candidate) -> Value {
+        let number =
+            |of: &dyn Fn(&Summary) -> Option<Number>| Value::Number(candidate.outcome.as_ref().ok().and_then(of));
+        let text = |of: &dyn Fn(&Summary) -> String| match &candidate.outcome {
+            Ok(summary) => Value::Text(of(summary)),
+            Err(_) => Value::Text(String::new()),
+        };
+        let margin = |format: usize| number(&|summary| summary.margins[format].map(Number::from));
+        match self {
+            Self::Scheme => Value::Text(candidate.scheme.to_string()),
+            Self::ForwardPerBlock => number(&|summary| Some(summary.forward.per_block())),
+            Self::Forward => number(&|summary| Some(summary.forward.total())),
+            Self::BackwardPerBlock => number(&|summary| Some(summary.backward.per_block())),
+            Self::Backward => number(&|summary| Some(summary.backward.total())),
+            Self::TokenCorrelation => number(&|summary| summary.token_correlation.map(Number::from)),
+            Self::ScoreStd => number(&|summary| Some(Number::from_ln(0.5 * summary.score_variance?.ln_abs()))),
+            Self::AttendedTokens => number(&|summary| summary.attended.map(Number::from)),
+            Self::GradientRatio => number(&|summary| summary.ln_gradient_ratio.map(Number::from_ln)),
+            Self::WorstTensor => {
+                text(&|summary| summary.worst_tensor.as_ref().map_or(String::new(), |worst| worst.tensor.clone()))
+            }
+            Self::WorstTensorRatio => {
+                number(&|summary| summary.worst_tensor.as_ref().map(|worst| Number::from_ln(worst.ln_ratio)))
+            }
+            Self::Fp16Margin => margin(0),
+            Self::Bf16Margin => margin(1),
+            Self::E4m3Margin => margin(2),
+            Self::E5m2Margin => margin(3),
+            Self::Verdict => match &candidate.outcome {
+                Ok(summary) => Value::Text(summary.verdict.headline.clone()),
+                Err(error) => Value::Text(format!("not defined: {error}")),
+            },
+            Self::Rule => {
+                text(&|summary| summary.verdict.worst().map_or(String::new(), |finding| finding.rule.clone()))
+            }
+            Self::Caveat => {
+                let texts: Vec<&str> = candidate.caveats.iter().map(|caveat| caveat.text.as_str()).collect();
+                Value::Text(texts.join("; "))
+            }
+        }
+    }
+}
+
+/// Sorts candidates by a column, ascending, what is blank last; by the verdict from healthy to failing.
+pub fn sort(candidates: &mut [Candidate], column: Column) {
+    candidates.sort_by(|one, other| match column {
+        Column::Verdict => badness(one).cmp(&badness(other)),
+        column => order(&column.of(one), &column.of(other)),
+    });
+}
+
+/// How many failures and warnings; more than any where the scheme is not defined.
+fn badness(candidate: &Candidate) -> (usize, usize) {
+    let Ok(summary) = &candidate.outcome else { return (usize::MAX, 0) };
+    let count = |severity| summary.verdict.findings.iter().filter(|finding| finding.severity == severity).count();
+    (count(Severity::Failure), count(Severity::Warning))
+}
+
+fn order(one: &Value, other: &Value) -> Ordering {
+    match (one, other) {
+        (Value::Number(Some(one)), Value::Number(Some(other))) => {
+            one.value().total_cmp(&other.value()).then(one.ln_abs().total_cmp(&other.ln_abs()))
+        }
+        (Value::Number(one), Value::Number(other)) => other.is_some().cmp(&one.is_some()),
+        (Value::Text(one), Value::Text(other)) => one.is_empty().cmp(&other.is_empty()).then_with(|| one.cmp(other)),
+        (Value::Text(_), Value::Number(_)) | (Value::Number(_), Value::Text(_)) => Ordering::Equal,
+    }
+}

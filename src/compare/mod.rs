@@ -1,0 +1,87 @@
+//! Schemes side by side on one network: what each makes of it, and which one to take.
+
+mod column;
+mod summary;
+
+use crate::architecture::Architecture;
+use crate::assemble::{AssembleError, Assembled, Input, Run, assemble};
+use crate::predict::{Caveat, Options, Sites, predict};
+use crate::schemes::{SCHEMES, Scheme, SchemeError};
+pub use column::{Column, Value, sort};
+pub use summary::{Growth, MARGIN_FORMATS, Summary, WorstTensor};
+
+/// The network that schemes are tried on, and how it is run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Setting {
+    /// Its shape.
+    pub architecture: Architecture,
+    /// What it reads.
+    pub input: Input,
+    /// How it runs.
+    pub run: Run,
+    /// What predictions average over.
+    pub options: Options,
+}
+
+/// Zipf's law on the evaluated network.
+impl From<Architecture> for Setting {
+    fn from(architecture: Architecture) -> Self {
+        Self { architecture, input: Input::default(), run: Run::default(), options: Sites::Stream.into() }
+    }
+}
+
+/// A scheme beside others.
+#[derive(Clone, Debug)]
+pub struct Candidate {
+    /// The scheme.
+    pub scheme: Scheme,
+    /// What it makes of the network, or why it is not defined for it.
+    pub outcome: Result<Summary, SchemeError>,
+    /// Why it is not meant for the network, if it is not.
+    pub caveats: Vec<Caveat>,
+}
+
+/// Tries schemes on one network, in their order. Fails where the network itself does not hold together.
+///
+/// ```
+/// use sigprop::{architecture::Architecture, compare, compare::Setting, schemes::Scheme};
+///
+/// let setting = Setting::from(Architecture { n_layers: 48, ..Architecture::default() });
+/// let schemes = Scheme::parse_list("xavier,gpt2,dslm:k=2,alpha=1")?;
+/// for candidate in compare(&setting, &schemes)? {
+///     let summary = candidate.outcome?;
+///     println!("{}: ×{} forward, {}", candidate.scheme, summary.forward.total(), summary.verdict.headline);
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn compare(setting: &Setting, schemes: &[Scheme]) -> Result<Vec<Candidate>, AssembleError> {
+    schemes.iter().map(|scheme| candidate(setting, scheme)).collect()
+}
+
+/// What a scheme makes of a network.
+pub(crate) fn candidate(setting: &Setting, scheme: &Scheme) -> Result<Candidate, AssembleError> {
+    let Setting { architecture, input, run, options } = setting;
+    let failed = |error| Ok(Candidate { scheme: scheme.clone(), outcome: Err(error), caveats: Vec::new() });
+    let Assembled { stack, caveats } = match assemble(architecture, scheme, input, run) {
+        Err(AssembleError::Scheme(error)) => return failed(error),
+        assembled => assembled?,
+    };
+    match predict(&stack, *options) {
+        Ok(prediction) => {
+            let outcome = Ok(Summary::of(&stack, &prediction));
+            Ok(Candidate { scheme: scheme.clone(), outcome, caveats })
+        }
+        Err(error) => failed(error.into()),
+    }
+}
+
+/// What is compared unless it is said: every scheme with the arguments it has by default, and N(0, 0.02²).
+///
+/// # Panics
+///
+/// Never: the names are those of schemes.
+pub fn default_schemes() -> Vec<Scheme> {
+    let with_defaults = SCHEMES.iter().filter_map(|about| Scheme::parse(about.name).ok());
+    let common = Scheme::parse("normal:0.02").expect("a scheme with its argument");
+    with_defaults.chain([common]).collect()
+}

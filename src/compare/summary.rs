@@ -1,0 +1,125 @@
+//! What one prediction comes down to.
+//!
+//! ```text
+//! growth            variance after the last block over that at its input; backward the other way round
+//! gradient ratio    largest over smallest gradient norm of one weight matrix over the blocks, of the worst one
+//! worst tensor      largest gradient norm of a tensor over the median of all that have a gradient
+//! score std         √(E s²) of the attention with the largest scores s
+//! attended tokens   1/E ΣA² of the attention A that looks at the smallest part of the tokens in view
+//! margin            doublings or halvings until a float format is left (largest entry to expect; std)
+//! ```
+//!
+//! All of the stream that the gradient goes through; a final norm is left out of the growth. The norm of a tensor's
+//! gradient is √(entries · E (dL/dW)²).
+
+use sigprop_stack::{Number, Quantity, Stack};
+
+use crate::Prediction;
+use crate::cost::tensor_entries;
+use crate::predict::Caveat;
+use crate::verdict::{FORMATS, Format, NARROW_FORMATS, Profile, Shape, Spread, Verdict, margin, sharpest};
+
+/// The formats whose margins are told.
+pub const MARGIN_FORMATS: [Format; 4] = [FORMATS[0], FORMATS[1], NARROW_FORMATS[0], NARROW_FORMATS[1]];
+
+/// A variance from one end of a stream to the other.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Growth {
+    /// ln of the factor; −∞ where it becomes exactly zero.
+    pub ln_total: f64,
+    /// Blocks on the way.
+    pub n_blocks: usize,
+}
+
+impl Growth {
+    /// The factor over all blocks.
+    pub fn total(&self) -> Number {
+        Number::from_ln(self.ln_total)
+    }
+
+    /// The factor per block, geometric mean.
+    pub fn per_block(&self) -> Number {
+        Number::from_ln(self.ln_total / self.n_blocks.max(1) as f64)
+    }
+}
+
+/// The tensor with the largest gradient norm.
+#[derive(Clone, Debug, PartialEq)]
+pub struct WorstTensor {
+    /// Its name.
+    pub tensor: String,
+    /// ln of its gradient norm over the median of all.
+    pub ln_ratio: f64,
+}
+
+/// What a prediction comes down to.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Summary {
+    /// Variance of the stream.
+    pub forward: Growth,
+    /// Variance of its gradient, on the way back.
+    pub backward: Growth,
+    /// ln of the largest over the smallest gradient norm of a weight matrix over the blocks; none of a single block.
+    pub ln_gradient_ratio: Option<f64>,
+    /// The tensor with the largest gradient norm; none where no weight has a gradient.
+    pub worst_tensor: Option<WorstTensor>,
+    /// Correlation between tokens after the last block; none of a single token.
+    pub token_correlation: Option<f64>,
+    /// Variance of the largest scores; none without attention.
+    pub score_variance: Option<Number>,
+    /// Effective number of attended tokens, of the sharpest attention.
+    pub attended: Option<f64>,
+    /// Powers of two to the edge of each of [`MARGIN_FORMATS`]; none of what is exactly zero.
+    pub margins: [Option<f64>; 4],
+    /// What it means.
+    pub verdict: Verdict,
+    /// Where rules were used outside their range.
+    pub caveats: Vec<Caveat>,
+}
+
+impl Summary {
+    /// Summarises the prediction for a stack.
+    ///
+    /// # Panics
+    ///
+    /// If the prediction is not of the stack.
+    pub fn of(stack: &Stack, prediction: &Prediction) -> Self {
+        let stream = &stack.streams[stack.gradient.stream];
+        let shape = Shape { width: stream.source.width(), seq_len: stream.seq_len };
+        let profiles = Profile::all(&prediction.table);
+        let profile = &profiles[stack.gradient.stream];
+        let ends = [profile.rows.first(), profile.rows.last()].map(|row| row.expect("a stream has sites"));
+        let growth = |quantity, [from, to]: [usize; 2]| {
+            let [from, to] = [from, to].map(|end| ends[end].value(quantity).map_or(f64::NEG_INFINITY, |v| v.ln_abs()));
+            let ln_total = if to == f64::NEG_INFINITY { to } else { to - from };
+            Growth { ln_total, n_blocks: profile.rows.len() - 1 }
+        };
+        let scores = prediction.attentions.iter().map(|row| row.score_variance);
+        Self {
+            forward: growth(Quantity::Variance, [0, 1]),
+            backward: growth(Quantity::GradVariance, [1, 0]),
+            ln_gradient_ratio: Spread::of(&prediction.table.weights).map(|spread| spread.ln_ratio),
+            worst_tensor: worst_tensor(stack, prediction),
+            token_correlation: ends[1].value(Quantity::TokenCorrelation).map(|cell| cell.value()),
+            score_variance: scores.max_by(|one, other| one.ln_abs().total_cmp(&other.ln_abs())),
+            attended: sharpest(&prediction.attentions).map(|row| row.attended),
+            margins: MARGIN_FORMATS.map(|format| margin(profile, shape, &format)),
+            verdict: Verdict::of(prediction, shape),
+            caveats: prediction.caveats.clone(),
+        }
+    }
+}
+
+fn worst_tensor(stack: &Stack, prediction: &Prediction) -> Option<WorstTensor> {
+    let entries = tensor_entries(stack);
+    let weights = prediction.table.weights.iter().filter(|row| !row.grad_second_moment.value.is_zero());
+    let norm = |ln_second: f64, tensor: &str| 0.5 * (ln_second + (entries[tensor] as f64).ln());
+    let mut norms: Vec<(f64, &str)> =
+        weights.map(|row| (norm(row.grad_second_moment.value.ln_abs(), &row.tensor), row.tensor.as_str())).collect();
+    norms.sort_by(|one, other| one.0.total_cmp(&other.0));
+    let (largest, tensor) = *norms.last()?;
+    let middle = norms.len() / 2;
+    let median =
+        if norms.len() % 2 == 1 { norms[middle].0 } else { f64::midpoint(norms[middle - 1].0, norms[middle].0) };
+    Some(WorstTensor { tensor: tensor.to_owned(), ln_ratio: largest - median })
+}

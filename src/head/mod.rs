@@ -1,0 +1,216 @@
+//! The output head under cross-entropy: the loss at initialisation, and gradients in absolute numbers.
+//!
+//! # Formula
+//!
+//! A head of V rows w_v ~ (0, s²) on x of width d has logits z_v = w_v·x that are independent Gaussians given x, of
+//! variance w = d s² E x² and, between two tokens, of their cosine ρ. With p = softmax z, y the one-hot target, S2 and
+//! S11 the overlaps of p (`src/rules/softmax.rs`) and r the probability that two tokens have the same target,
+//!
+//! ```text
+//! E loss       = E ln Σ e^z − E z_y = ∫₀^∞ (e^{−t} − M_0(t)^V)/t dt        (ln V + w/2 while w ≪ ln V)
+//! E |p − y|²   = 1 − 2/V + S2                    E (p_a − y_a)·(p_b − y_b) = r − 2/V + S11(ρ)
+//! E g²         = s² E |p − y|²/L²                the loss being the mean over the L tokens of a sequence
+//! E dW_head²   = Σ_ab E x_a x_b E (p_a − y_a)·(p_b − y_b)/(V L²)
+//! ```
+//!
+//! The gradient g at the end of the stream, correlated like p − y, seeds the backward pass.
+//!
+//! # Assumptions
+//!
+//! Targets do not depend on the input and have its law: a language model at initialisation. Of g what lies along x
+//! itself, s² x, is left out: the norm before the head takes it off, and it is one direction of d. A tied head is taken
+//! as weights of its own: that a token's own embedding is still part of x is neglected. Sequences are averaged over,
+//! not summed; gradients of norm biases are left out of the global norm.
+//!
+//! # Source
+//!
+//! Moments of the softmax: `src/rules/softmax.rs`; the rest is ours.
+
+mod targets;
+#[cfg(test)]
+mod tests;
+
+use sigprop_stack::{Cell, EmbeddingTerm, Number, Quantity, SiteTable, Source, Stack, Tensor, WeightRow};
+
+use crate::PredictError;
+use crate::architecture::{Architecture, ArchitectureError};
+use crate::cost::tensor_entries;
+use crate::moments::ln_sum;
+use crate::predict::{Caveat, Options, Prediction, predict};
+use crate::recipe::{Fans, Outer};
+use crate::rules::softmax::{Overlaps, ln_partition};
+use crate::schemes::Scheme;
+
+/// A projection to the vocabulary.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Head {
+    /// Its weights, of shape `vocab_size` × `width`.
+    pub tensor: Tensor,
+    /// Features of what it reads.
+    pub width: usize,
+    /// Number of different token ids.
+    pub vocab_size: usize,
+}
+
+impl Head {
+    /// The head that shares the table of token embeddings; none of a stream that does not embed ids.
+    pub fn tied(stack: &Stack) -> Option<Self> {
+        let Source::Embedding(embedding) = &stack.streams[stack.gradient.stream].source else { return None };
+        let token = embedding.terms.iter().find_map(|term| match term {
+            EmbeddingTerm::Token { table } => Some(table),
+            EmbeddingTerm::LearnedPosition { .. }
+            | EmbeddingTerm::SinusoidalPosition { .. }
+            | EmbeddingTerm::Constant { .. }
+            | EmbeddingTerm::Segment { .. } => None,
+        })?;
+        Some(Self { tensor: token.clone(), width: embedding.width, vocab_size: embedding.ids.vocab_size() })
+    }
+
+    /// A head with weights of its own, as the scheme draws them.
+    pub fn untied(architecture: &Architecture, scheme: &Scheme) -> Result<Self, ArchitectureError> {
+        let encoder = architecture.resolved()?;
+        let last = encoder.decoder.as_deref().unwrap_or(&encoder);
+        let (width, vocab_size) = (last.embedding_width, last.vocab_size);
+        let init = scheme.recipe().outer(last, Outer::Head, Fans::new(width, vocab_size)).weight;
+        Ok(Self { tensor: Tensor { name: "head.weight".to_owned(), init }, width, vocab_size })
+    }
+}
+
+/// What a head makes of a network.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LossPrediction {
+    /// All moments, gradients being those of the mean loss over the tokens of a sequence.
+    pub prediction: Prediction,
+    /// The loss itself.
+    pub loss: Loss,
+}
+
+/// A loss at initialisation.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Loss {
+    /// Variance of a logit.
+    pub logit_variance: f64,
+    /// Expected cross-entropy in nats.
+    pub cross_entropy: f64,
+    /// That of equal logits, ln V.
+    pub uniform: f64,
+    /// √(E Σ (dL/dW)²) over all weights, for one sequence.
+    pub grad_norm: Number,
+}
+
+/// Predicts the moments of a network under cross-entropy.
+///
+/// ```
+/// use sigprop::architecture::Architecture;
+/// use sigprop::assemble::{Input, Run, assemble};
+/// use sigprop::head::{Head, predict_loss};
+/// use sigprop::schemes::Scheme;
+///
+/// let architecture = Architecture { n_layers: 2, d_model: 64, ..Architecture::default() };
+/// let stack = assemble(&architecture, &Scheme::parse("gpt2")?, &Input::Zipf, &Run::default())?.stack;
+/// let head = Head::tied(&stack).expect("ids are embedded");
+/// let loss = predict_loss(&stack, &head, sigprop::Sites::Stream)?.loss;
+/// assert!((loss.cross_entropy - 32_000_f64.ln() - 0.5 * loss.logit_variance).abs() < 1e-3);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn predict_loss(stack: &Stack, head: &Head, options: impl Into<Options>) -> Result<LossPrediction, PredictError> {
+    let options = options.into();
+    let seq_len = stack.streams[stack.gradient.stream].seq_len as f64;
+    let end = End::of(&predict(stack, options)?.table, stack);
+    let weight_variance = head.tensor.init.variance();
+    let logit_variance = head.width as f64 * weight_variance * end.ln_second.exp();
+    let residual = Residual::new(head.vocab_size as f64, logit_variance, end.cosine, targets::repeat(stack, head));
+
+    let mut seeded = stack.clone();
+    seeded.gradient.correlation = (residual.between / residual.own).clamp(0.0, 1.0);
+    let mut prediction = predict(&seeded, options)?;
+    let ln_mean = -2.0 * seq_len.ln();
+    scale(&mut prediction.table, (weight_variance * residual.own).ln() + ln_mean);
+
+    let together = seq_len * (residual.own + (seq_len - 1.0) * end.cosine * residual.between);
+    let ln_head = end.ln_second + (together.max(0.0) / head.vocab_size as f64).ln() + ln_mean;
+    if add_head(&mut prediction.table, &head.tensor, ln_head) {
+        let text = "a tied head is taken as independent of the stream, which still holds its token's embedding";
+        prediction.caveats.push(Caveat { site: "head".to_owned(), sites: 1, text: text.to_owned() });
+    }
+
+    let mut entries = tensor_entries(stack);
+    entries.insert(head.tensor.name.clone(), head.vocab_size as u64 * head.width as u64);
+    let squares = prediction.table.weights.iter();
+    let squares = squares.map(|row| row.grad_second_moment.value.ln_abs() + (entries[&row.tensor] as f64).ln());
+    let loss = Loss {
+        logit_variance,
+        cross_entropy: ln_partition(head.vocab_size as f64, logit_variance),
+        uniform: (head.vocab_size as f64).ln(),
+        grad_norm: Number::from_ln(0.5 * ln_sum(squares)),
+    };
+    Ok(LossPrediction { prediction, loss })
+}
+
+/// What the head reads.
+struct End {
+    ln_second: f64,
+    cosine: f64,
+}
+
+impl End {
+    fn of(table: &SiteTable, stack: &Stack) -> Self {
+        let name = &stack.streams[stack.gradient.stream].name;
+        let several = stack.streams.len() > 1;
+        let mut rows = table.stream_sites().filter(|row| !several || row.site.starts_with(&format!("{name}.")));
+        let row = rows.next_back().expect("a stream has sites");
+        let value = |quantity| row.value(quantity).unwrap_or(Number::ZERO);
+        let (mean, variance) = (value(Quantity::Mean), value(Quantity::Variance));
+        let ln_square = 2.0 * mean.ln_abs();
+        let ln_second = ln_sum([ln_square, variance.ln_abs()].into_iter());
+        let part = |ln: f64| if ln_second > f64::NEG_INFINITY { (ln - ln_second).exp() } else { 0.0 };
+        let cosine = part(ln_square) + value(Quantity::TokenCorrelation).value() * part(variance.ln_abs());
+        Self { ln_second, cosine: cosine.clamp(-1.0, 1.0) }
+    }
+}
+
+/// Moments of p − y, of one token and between two.
+struct Residual {
+    own: f64,
+    between: f64,
+}
+
+impl Residual {
+    fn new(vocab_size: f64, logit_variance: f64, cosine: f64, repeat: f64) -> Self {
+        let mut overlaps = Overlaps::new(vocab_size);
+        let row = overlaps.sharp_row(vocab_size, logit_variance);
+        let cross = overlaps.sharp_cross(vocab_size, logit_variance, cosine);
+        Self { own: 1.0 - 2.0 / vocab_size + row.s2, between: repeat - 1.0 / vocab_size + cross.excess }
+    }
+}
+
+/// Multiplies all gradients by √(e^`ln`).
+fn scale(table: &mut SiteTable, ln: f64) {
+    let scaled = |value: Number| Number::from_ln(value.ln_abs() + ln);
+    for row in &mut table.sites {
+        for quantity in [Quantity::GradVariance, Quantity::GradVarianceFirst, Quantity::GradVarianceLast] {
+            let cell = &mut row.cells[quantity as usize];
+            *cell = cell.map(|cell| Cell::exact(scaled(cell.value)));
+        }
+    }
+    for row in &mut table.weights {
+        row.grad_second_moment = Cell::exact(scaled(row.grad_second_moment.value));
+    }
+}
+
+/// Adds the gradient of the head to the tensor it shares, or as a row of its own; whether it shares one.
+fn add_head(table: &mut SiteTable, tensor: &Tensor, ln_second_moment: f64) -> bool {
+    if let Some(row) = table.weights.iter_mut().find(|row| row.tensor == tensor.name) {
+        let ln = ln_sum([row.grad_second_moment.value.ln_abs(), ln_second_moment].into_iter());
+        row.grad_second_moment = Cell::exact(Number::from_ln(ln));
+        return true;
+    }
+    let layer = table.sites.last().map_or(0, |row| row.layer + 1);
+    table.weights.push(WeightRow {
+        layer,
+        tensor: tensor.name.clone(),
+        variance: tensor.init.variance(),
+        grad_second_moment: Cell::exact(Number::from_ln(ln_second_moment)),
+    });
+    false
+}

@@ -1,0 +1,145 @@
+//! What a network is to fulfil.
+
+use crate::compare::{MARGIN_FORMATS, Summary};
+
+/// Limits; those left out do not count.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Demands {
+    /// Largest factor on the variance of the stream over all blocks, and of its inverse.
+    pub max_forward_growth: Option<f64>,
+    /// Largest ratio of gradient norms of one weight matrix over the blocks.
+    pub max_gradient_ratio: Option<f64>,
+    /// Largest token correlation after the last block.
+    pub max_correlation: Option<f64>,
+    /// Largest standard deviation of scores.
+    pub max_score_std: Option<f64>,
+    /// The float format the stream is to fit, as an index into [`MARGIN_FORMATS`].
+    pub format: Option<usize>,
+}
+
+impl Default for Demands {
+    fn default() -> Self {
+        Self {
+            max_forward_growth: Some(2.0),
+            max_gradient_ratio: Some(3.0),
+            max_correlation: Some(0.9),
+            max_score_std: Some(1.0),
+            format: Some(1),
+        }
+    }
+}
+
+/// One limit.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Demand {
+    /// Of the variance over all blocks, either way.
+    ForwardGrowth(f64),
+    /// Of gradient norms over the blocks.
+    GradientRatio(f64),
+    /// Between tokens after the last block.
+    Correlation(f64),
+    /// Of scores.
+    ScoreStd(f64),
+    /// An index into [`MARGIN_FORMATS`].
+    Format(usize),
+}
+
+/// A limit and what is reached.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Outcome {
+    /// The limit.
+    pub demand: Demand,
+    /// What is reached, in its unit; none of what does not exist in the network.
+    pub reached: Option<f64>,
+    /// ln of how far beyond the limit; negative within.
+    pub excess: f64,
+}
+
+/// Beyond by less is rounding.
+const ROUNDING: f64 = 1e-3;
+/// Within by less is at the limit.
+const BINDING: f64 = 0.03;
+
+impl Outcome {
+    /// Whether the limit is kept.
+    pub fn is_met(&self) -> bool {
+        self.excess <= ROUNDING
+    }
+
+    /// Whether it is reached or exceeded.
+    pub fn is_binding(&self) -> bool {
+        self.excess > -BINDING
+    }
+}
+
+impl Demands {
+    /// Those that count.
+    pub fn all(&self) -> Vec<Demand> {
+        let Self { max_forward_growth, max_gradient_ratio, max_correlation, max_score_std, format } = *self;
+        let demands = [
+            max_forward_growth.map(Demand::ForwardGrowth),
+            max_gradient_ratio.map(Demand::GradientRatio),
+            max_correlation.map(Demand::Correlation),
+            max_score_std.map(Demand::ScoreStd),
+            format.map(Demand::Format),
+        ];
+        demands.into_iter().flatten().collect()
+    }
+}
+
+impl Demand {
+    /// Its name, that of the flag.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::ForwardGrowth(_) => "max-forward-growth",
+            Self::GradientRatio(_) => "max-gradient-ratio",
+            Self::Correlation(_) => "max-correlation",
+            Self::ScoreStd(_) => "max-score-std",
+            Self::Format(_) => "dtype",
+        }
+    }
+
+    /// Its limit as text.
+    pub fn limit(self) -> String {
+        match self {
+            Self::ForwardGrowth(limit)
+            | Self::GradientRatio(limit)
+            | Self::Correlation(limit)
+            | Self::ScoreStd(limit) => limit.to_string(),
+            Self::Format(format) => MARGIN_FORMATS[format].name.to_owned(),
+        }
+    }
+
+    /// What a network reaches.
+    pub fn outcome(self, summary: &Summary) -> Outcome {
+        Outcome { demand: self, reached: self.reached(summary), excess: self.excess(summary) }
+    }
+
+    /// In the unit of the limit; of a format the doublings or halvings that are left.
+    fn reached(self, summary: &Summary) -> Option<f64> {
+        match self {
+            Self::ForwardGrowth(_) => Some(summary.forward.ln_total.abs().exp()),
+            Self::GradientRatio(_) => summary.ln_gradient_ratio.map(f64::exp),
+            Self::Correlation(_) => summary.token_correlation,
+            Self::ScoreStd(_) => summary.score_variance.map(|variance| (0.5 * variance.ln_abs()).exp()),
+            Self::Format(format) => summary.margins[format],
+        }
+    }
+
+    /// ln of how far beyond the limit, a correlation r being measured by 1 − r; −∞ of what does not exist.
+    pub(super) fn excess(self, summary: &Summary) -> f64 {
+        /// Token differences below are rounding.
+        const ALIKE: f64 = 1e-12;
+        let excess = match self {
+            Self::ForwardGrowth(limit) => Some(summary.forward.ln_total.abs() - limit.ln()),
+            Self::GradientRatio(limit) => summary.ln_gradient_ratio.map(|ln| ln - limit.ln()),
+            Self::Correlation(limit) => {
+                let apart = |r: f64| (1.0 - r).max(ALIKE).ln();
+                summary.token_correlation.map(|r| apart(limit) - apart(r))
+            }
+            Self::ScoreStd(limit) => summary.score_variance.map(|variance| 0.5 * variance.ln_abs() - limit.ln()),
+            Self::Format(format) => summary.margins[format].map(|margin| -margin * std::f64::consts::LN_2),
+        };
+        excess.unwrap_or(f64::NEG_INFINITY)
+    }
+}

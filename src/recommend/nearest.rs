@@ -1,0 +1,93 @@
+//! The named scheme that a network resembles most.
+
+use std::collections::BTreeMap;
+
+use sigprop_stack::{Component, EmbeddingTerm, Node, Op, Source, Stack};
+
+use crate::assemble::{AssembleError, assemble};
+use crate::compare::{Setting, default_schemes};
+use crate::schemes::Scheme;
+
+/// A scheme near by.
+#[derive(Clone, Debug)]
+pub struct Nearest {
+    /// The scheme.
+    pub scheme: Scheme,
+    /// Root mean square of ln of the ratios of its weight stds and scales of branch over skip.
+    pub distance: f64,
+}
+
+/// The scheme whose numbers are nearest to those of `stack`.
+pub(super) fn nearest(setting: &Setting, stack: &Stack) -> Result<Option<Nearest>, AssembleError> {
+    let own = numbers(stack);
+    let mut nearest: Option<Nearest> = None;
+    for scheme in default_schemes() {
+        let other = match assemble(&setting.architecture, &scheme, &setting.input, &setting.run) {
+            Ok(assembled) => numbers(&assembled.stack),
+            Err(AssembleError::Scheme(_)) => continue,
+            Err(error) => return Err(error),
+        };
+        let distance = distance(&own, &other);
+        if nearest.as_ref().is_none_or(|nearest| distance < nearest.distance) {
+            nearest = Some(Nearest { scheme, distance });
+        }
+    }
+    Ok(nearest)
+}
+
+fn distance(one: &BTreeMap<String, f64>, other: &BTreeMap<String, f64>) -> f64 {
+    let pairs = one.iter().filter_map(|(name, ln)| Some((ln, other.get(name)?)));
+    let squares: Vec<f64> = pairs.map(|(one, other)| (one - other).powi(2)).collect();
+    (squares.iter().sum::<f64>() / squares.len().max(1) as f64).sqrt()
+}
+
+/// ln of all weight stds above zero and of all scales of branches over those of their skips, by name.
+fn numbers(stack: &Stack) -> BTreeMap<String, f64> {
+    let mut numbers = BTreeMap::new();
+    for stream in &stack.streams {
+        if let Source::Embedding(embedding) = &stream.source {
+            let tables = embedding.terms.iter().filter_map(EmbeddingTerm::table);
+            numbers.extend(tables.map(|table| (table.name.clone(), table.init.std().ln())));
+        }
+        collect(&stream.body, &stream.name, &mut numbers);
+    }
+    numbers.retain(|_, ln| ln.is_finite());
+    numbers
+}
+
+fn collect(body: &[Node], path: &str, numbers: &mut BTreeMap<String, f64>) {
+    for Node { name, op } in body {
+        let path = format!("{path}.{name}");
+        match op {
+            Op::Apply(Component::Linear(linear)) => {
+                numbers.insert(linear.weight.name.clone(), linear.weight.init.std().ln());
+            }
+            Op::Apply(
+                Component::Norm(_)
+                | Component::Activation(_)
+                | Component::Dropout(_)
+                | Component::Scale(_)
+                | Component::Rotary(_)
+                | Component::Embedding(_)
+                | Component::Convolution(_)
+                | Component::Prepend(_),
+            ) => {}
+            Op::Chain(body) => collect(body, &path, numbers),
+            Op::Sum(sum) => {
+                let skip = sum.branches.first().map_or(1.0, |skip| skip.scale);
+                for (index, branch) in sum.branches.iter().enumerate().skip(1) {
+                    numbers.insert(format!("{path}.{index}"), (branch.scale / skip).abs().ln());
+                    collect(&branch.body, &path, numbers);
+                }
+            }
+            Op::Product(product) => product.factors.iter().for_each(|factor| collect(factor, &path, numbers)),
+            Op::Concat(concat) => concat.parts.iter().for_each(|part| collect(&part.body, &path, numbers)),
+            Op::Attention(attention) => {
+                for part in [&attention.query, &attention.key, &attention.value] {
+                    collect(part, &path, numbers);
+                }
+            }
+            Op::Mixture(mixture) => collect(&mixture.expert, &path, numbers),
+        }
+    }
+}

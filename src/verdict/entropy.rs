@@ -1,0 +1,49 @@
+//! Whether attention still looks at many tokens.
+//!
+//! # Rule
+//!
+//! A row of attention weights A looks at 1/Σ A² tokens. Scores that are Gaussian with variance w between n keys are a
+//! random energy model: from w = ½ ln n on, where 1/Σ A² = √n, ΣA² belongs to the few largest scores instead of to
+//! all (the partition function of 2s freezes); from w = 2 ln n on so do the weights themselves, and 1/Σ A² falls to
+//! one.
+//!
+//! # Source
+//!
+//! Zhai et al. 2023 (arXiv 2303.06296), entropy collapse; Derrida 1981 and Giorlandino & Goldt (arXiv 2505.24333),
+//! the random energy model.
+
+use super::{Finding, Kind, Severity};
+use crate::AttentionRow;
+use crate::numerals::short;
+
+/// A query that looks at fewer tokens has one left.
+const COLLAPSED: f64 = 2.0;
+
+/// Queries that see fewer tokens cannot tell.
+const FEWEST_KEYS: f64 = 8.0;
+
+/// The attention that looks at the smallest part of what it sees.
+pub(crate) fn sharpest(attentions: &[AttentionRow]) -> Option<&AttentionRow> {
+    let judged = attentions.iter().filter(|row| row.in_view >= FEWEST_KEYS);
+    let share = |row: &AttentionRow| row.attended / row.in_view;
+    judged.min_by(|one, other| share(one).total_cmp(&share(other)))
+}
+
+/// Judges the sharpest attention; `None` where there is none.
+pub(super) fn judge(attentions: &[AttentionRow]) -> Option<Finding> {
+    let AttentionRow { layer, site, attended, in_view, .. } = sharpest(attentions)?;
+    let (tokens, seen) = (short(*attended), short(*in_view));
+    let what = format!("a query looks at {tokens} of {seen} tokens at {site}");
+    let (kind, severity, text, rule) = if *attended < COLLAPSED {
+        let rule = format!("effective number of attended tokens, 1/ΣA², below {COLLAPSED}");
+        (Kind::EntropyCollapse, Severity::Failure, format!("attention entropy collapses: {what}"), rule)
+    } else if *attended < in_view.sqrt() {
+        let rule = "effective number of attended tokens, 1/ΣA², below √(tokens in view)".to_owned();
+        (Kind::EntropyCollapse, Severity::Warning, format!("attention is sharp: {what}"), rule)
+    } else {
+        let rule = "effective number of attended tokens, 1/ΣA², at least √(tokens in view)".to_owned();
+        (Kind::Attends, Severity::Fine, format!("attention is spread: {what}"), rule)
+    };
+    let block = (severity > Severity::Fine).then_some(*layer);
+    Some(Finding { kind, severity, text, rule, block, value: *attended })
+}

@@ -1,0 +1,67 @@
+//! Whether the weights of all blocks learn at one pace.
+//!
+//! # Rule
+//!
+//! Weight matrices that are called alike but for their block have one shape, so that the norms of their gradients
+//! differ like √E (dL/dW)². A clip of the global norm keeps their ratio, one learning rate of SGD makes it that of
+//! their updates, and Adam takes it off until ε or rounding is met.
+//!
+//! # Source
+//!
+//! Xiong et al. 2020, Kedia et al. 2024: Post-LN and Pre-LN stacks learn unevenly over depth. Where tokens have become
+//! copies, queries and keys get no gradient (Noci et al. 2022, arXiv 2206.03126).
+
+use std::collections::BTreeMap;
+
+use sigprop_stack::WeightRow;
+
+use super::{Finding, Kind, Severity, factor};
+
+/// Norms of gradients of one weight that differ by more between blocks are worth knowing.
+const UNEVEN: f64 = 10.0;
+
+/// The weight whose gradient differs most between blocks.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Spread {
+    /// Its name, with a `*` for the block.
+    pub(crate) tensor: String,
+    /// ln of the largest norm over the smallest; ∞ where only some are zero.
+    pub(crate) ln_ratio: f64,
+}
+
+impl Spread {
+    /// `None` without two blocks that share a weight.
+    pub(crate) fn of(weights: &[WeightRow]) -> Option<Self> {
+        let mut ranges: BTreeMap<String, [f64; 2]> = BTreeMap::new();
+        let matrices = weights.iter().filter(|row| row.tensor.ends_with("weight"));
+        for (tensor, row) in matrices.filter_map(|row| Some((over_blocks(&row.tensor)?, row))) {
+            let ln_norm = 0.5 * row.grad_second_moment.value.ln_abs();
+            let range = ranges.entry(tensor).or_insert([f64::INFINITY, f64::NEG_INFINITY]);
+            *range = [range[0].min(ln_norm), range[1].max(ln_norm)];
+        }
+        let flowing = ranges.into_iter().filter(|(_, [_, largest])| *largest > f64::NEG_INFINITY);
+        let spreads = flowing.map(|(tensor, [smallest, largest])| Self { tensor, ln_ratio: largest - smallest });
+        spreads.max_by(|one, other| one.ln_ratio.total_cmp(&other.ln_ratio))
+    }
+}
+
+/// `blocks.3.ffn.in.weight` → `blocks.*.ffn.in.weight`; `None` for what is in no block.
+pub(crate) fn over_blocks(tensor: &str) -> Option<String> {
+    let (before, rest) = tensor.split_once("blocks.")?;
+    let (_, path) = rest.split_once('.')?;
+    Some(format!("{before}blocks.*.{path}"))
+}
+
+/// Judges the weights; `None` where none is shared by two blocks.
+pub(super) fn judge(weights: &[WeightRow]) -> Option<Finding> {
+    let Spread { tensor, ln_ratio } = Spread::of(weights)?;
+    let what = format!("norms differ by ×{} between blocks, most in {tensor}", factor(ln_ratio));
+    let (kind, severity, verb, bound) = if ln_ratio > UNEVEN.ln() {
+        (Kind::Uneven, Severity::Warning, "are uneven", "more than")
+    } else {
+        (Kind::Even, Severity::Fine, "are even", "at most")
+    };
+    let text = format!("weight gradients {verb}: {what}");
+    let rule = format!("largest over smallest gradient norm of one weight over the blocks {bound} {UNEVEN}");
+    Some(Finding { kind, severity, text, rule, block: None, value: ln_ratio })
+}

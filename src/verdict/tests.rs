@@ -1,0 +1,200 @@
+//! The classic cases as curves; whole networks are judged in `tests/sigprop/compare.rs`.
+
+use super::*;
+use crate::AttentionRow;
+use sigprop_stack::{Cell, SiteRow, SiteTable, WeightRow};
+
+const SHAPE: Shape = Shape { width: 256, seq_len: 128 };
+
+/// A stack whose rows have the given ln variance, ln gradient variance and token correlation.
+fn table(n_blocks: i64, at: impl Fn(f64) -> (f64, f64, f64)) -> SiteTable {
+    let row = |layer: i64| {
+        let (variance, grad, correlation) = at((layer + 1) as f64);
+        SiteRow {
+            layer,
+            site: if layer < 0 { "embeddings".to_owned() } else { format!("blocks.{layer}") },
+            is_stream_site: true,
+            cells: cells([
+                Cell::exact(0.0),
+                Cell::exact(Number::from_ln(variance)),
+                Cell::exact(correlation),
+                Cell::exact(Number::from_ln(grad)),
+                Cell::exact(0.0),
+            ]),
+        }
+    };
+    SiteTable { sites: (-1..n_blocks).map(row).collect(), weights: Vec::new() }
+}
+
+fn judged(table: SiteTable) -> Verdict {
+    Verdict::of(&Prediction { table, attentions: Vec::new(), caveats: Vec::new() }, SHAPE)
+}
+
+fn cells(averages: [Cell; 5]) -> [Option<Cell>; Quantity::ALL.len()] {
+    let mut cells = [None; Quantity::ALL.len()];
+    for (cell, average) in cells.iter_mut().zip(averages) {
+        *cell = Some(average);
+    }
+    cells
+}
+
+fn find(verdict: &Verdict, kind: Kind) -> Vec<&Finding> {
+    verdict.findings.iter().filter(|finding| finding.kind == kind).collect()
+}
+
+/// ReLU, U(−1, 1), width 256: 256/3 · 1/2 per layer.
+const TEXTBOOK: f64 = 256.0 / 6.0;
+
+#[test]
+fn the_textbook_explosion() {
+    let verdict = judged(table(30, |depth| (depth * TEXTBOOK.ln(), 0.0, 0.2)));
+    assert_eq!(verdict.headline, "forward explodes");
+    assert_eq!(verdict.failures().iter().map(|(failure, _)| *failure).collect::<Vec<_>>(), [Failure::Explosion]);
+    let overflows = find(&verdict, Kind::Overflow);
+    let blocks: Vec<_> = overflows.iter().map(|finding| finding.block.expect("a block")).collect();
+    // The 6th layer, and the 47th for the formats with eight exponent bits.
+    assert_eq!(blocks, [5, 46], "{overflows:?}");
+    assert!(overflows[0].text.starts_with("fp16 overflows"), "{}", overflows[0].text);
+    assert!(overflows[1].text.starts_with("bf16 and f32 hold"), "{}", overflows[1].text);
+    let squares = find(&verdict, Kind::SquaresOverflow)[0].block.expect("a block");
+    assert!((21..=24).contains(&squares), "{squares}");
+}
+
+#[test]
+fn ten_thousand_exploding_layers() {
+    let verdict = judged(table(10_000, |depth| (depth * TEXTBOOK.ln(), -depth, 0.2)));
+    assert_eq!(verdict.headline, "forward explodes, backward explodes");
+    assert!(verdict.findings.iter().all(|finding| finding.value.is_finite()));
+    assert!(verdict.findings[0].text.contains("e16300"), "{}", verdict.findings[0].text);
+}
+
+#[test]
+fn a_flat_stack_is_healthy() {
+    let verdict = judged(table(192, |_| (0.0, 0.0, 0.3)));
+    assert!(verdict.headline.starts_with("healthy"));
+    assert!(verdict.findings.iter().all(|finding| finding.severity == Severity::Fine), "{verdict:?}");
+    assert!(verdict.failures().is_empty());
+}
+
+#[test]
+fn linear_growth_is_no_explosion() {
+    let verdict = judged(table(768, |depth| ((1.0 + 40.0 * depth).ln(), 0.0, 0.3)));
+    let finding = find(&verdict, Kind::Forward(Trend::Grows))[0];
+    assert!(finding.text.contains("linearly"), "{}", finding.text);
+    assert!(verdict.failures().is_empty());
+}
+
+#[test]
+fn gradients_are_judged_on_their_way_back() {
+    let vanishing = judged(table(24, |depth| (0.0, depth, 0.3)));
+    assert_eq!(vanishing.headline, "backward vanishes");
+    // A jump at the embedding, as a small embedding before a norm makes, is no explosion.
+    let jump = judged(table(24, |depth| (0.0, if depth < 0.5 { 12.0 } else { 0.0 }, 0.3)));
+    assert_eq!(find(&jump, Kind::Backward(Trend::Grows)).len(), 1);
+    assert!(jump.failures().is_empty());
+}
+
+#[test]
+fn collapse_and_near_collapse() {
+    let collapsed = judged(table(10, |depth| (0.0, 0.0, 1.0 - 0.5 * (-depth).exp())));
+    assert_eq!(collapsed.headline, "tokens collapse");
+    // 0.5 e^−4 = 0.0092: the fourth row after the input.
+    assert_eq!(find(&collapsed, Kind::Collapse)[0].block, Some(3));
+    let nearly = judged(table(10, |_| (0.0, 0.0, 0.95)));
+    assert_eq!(find(&nearly, Kind::Collapse)[0].severity, Severity::Warning);
+    assert!(nearly.failures().is_empty());
+}
+
+#[test]
+fn small_activations_underflow_in_half_precision_only() {
+    let verdict = judged(table(30, |depth| (-depth * 2.0, 0.0, 0.2)));
+    assert_eq!(verdict.headline, "forward vanishes");
+    let underflows = find(&verdict, Kind::Underflow);
+    // std = e^−depth falls below 6.1e-5 after 10 blocks (e^−10 = 4.5e-5).
+    assert_eq!(underflows.len(), 1, "{underflows:?}");
+    assert_eq!(underflows[0].block, Some(9));
+}
+
+#[test]
+fn exact_zeros_vanish() {
+    let ln = |depth: f64| if depth > 4.5 { f64::NEG_INFINITY } else { 0.0 };
+    let verdict = judged(table(10, |depth| (ln(depth), 0.0, 0.0)));
+    let finding = find(&verdict, Kind::Forward(Trend::Vanishes))[0];
+    assert_eq!(finding.block, Some(4));
+}
+
+#[test]
+fn an_empty_table_says_nothing() {
+    assert!(judged(SiteTable::default()).findings.is_empty());
+}
+
+fn attention(attended: f64, in_view: f64) -> AttentionRow {
+    let site = "blocks.0.attention.heads".to_owned();
+    AttentionRow { layer: 0, site, score_variance: Number::from(1.0), attended, in_view }
+}
+
+fn attending(rows: Vec<AttentionRow>) -> Verdict {
+    let table = table(4, |_| (0.0, 0.0, 0.2));
+    Verdict::of(&Prediction { table, attentions: rows, caveats: Vec::new() }, SHAPE)
+}
+
+/// √256 = 16; the sharpest in proportion to what it sees counts; a handful of tokens in view does not.
+#[test]
+fn attention_that_looks_at_few_tokens_is_sharp() {
+    let severity = |attended, in_view| {
+        let verdict = attending(vec![attention(250.0, 256.0), attention(attended, in_view), attention(1.0, 4.0)]);
+        verdict.findings.iter().find(|finding| finding.text.starts_with("attention ")).map(|finding| finding.severity)
+    };
+    assert_eq!(severity(1.9, 256.0), Some(Severity::Failure));
+    assert_eq!(severity(15.9, 256.0), Some(Severity::Warning));
+    assert_eq!(severity(16.1, 256.0), Some(Severity::Fine));
+    let collapsed = attending(vec![attention(1.5, 256.0)]);
+    assert_eq!(collapsed.headline, "attention entropy collapses");
+    assert_eq!(collapsed.failures()[0].0, Failure::EntropyCollapse);
+    assert_eq!(collapsed.worst().map(|finding| finding.kind), Some(Kind::EntropyCollapse));
+}
+
+/// Norms go as the root of second moments: 1 and 1/400 differ by 20; a weight without any gradient tells nothing.
+#[test]
+fn gradients_are_uneven_between_the_blocks_of_one_weight() {
+    let weight = |tensor: &str, second: f64| WeightRow {
+        layer: 0,
+        tensor: tensor.to_owned(),
+        variance: 1.0,
+        grad_second_moment: Cell::exact(second),
+    };
+    let verdict = |deep: f64| {
+        let mut table = table(4, |_| (0.0, 0.0, 0.2));
+        table.weights = vec![
+            weight("blocks.0.ffn.in.weight", 1.0),
+            weight("blocks.1.ffn.in.weight", deep),
+            weight("blocks.0.ffn.out.weight", 1e-9),
+            weight("blocks.0.attention.key.weight", 0.0),
+            weight("blocks.1.attention.key.weight", 0.0),
+            weight("blocks.1.ffn.in.bias", 1e-20),
+        ];
+        judged(table)
+    };
+    let uneven = verdict(1.0 / 400.0);
+    let finding = find(&uneven, Kind::Uneven)[0];
+    approx::assert_relative_eq!(finding.value, 20_f64.ln(), max_relative = 1e-12);
+    assert!(finding.text.ends_with("×20 between blocks, most in blocks.*.ffn.in.weight"), "{}", finding.text);
+    assert_eq!(find(&verdict(1.0 / 99.0), Kind::Even).len(), 1);
+}
+
+/// A std of 2^−3 and entries up to 2^−3 √(2 ln 32768) = 0.57: E4M3 has its smallest number of full precision three
+/// halvings below, and its largest, 448, 9.6 doublings above.
+#[test]
+fn margins_are_doublings_or_halvings() {
+    let narrow = table(2, |_| (-6.0 * std::f64::consts::LN_2, 0.0, 0.2));
+    let profiles = Profile::all(&narrow);
+    let of = |format: &Format| margin(&profiles[0], SHAPE, format).expect("a stream");
+    approx::assert_relative_eq!(of(&NARROW_FORMATS[0]), 3.0, max_relative = 1e-12);
+    let large = table(2, |_| (14.0 * std::f64::consts::LN_2, 0.0, 0.2));
+    let expected = 448_f64.log2() - 7.0 - 0.5 * (2.0 * 32_768_f64.ln()).log2();
+    approx::assert_relative_eq!(
+        margin(&Profile::all(&large)[0], SHAPE, &NARROW_FORMATS[0]).expect("a stream"),
+        expected,
+        max_relative = 1e-12
+    );
+}

@@ -1,0 +1,68 @@
+//! Recommendations, checked with sampled networks.
+
+use sigprop::architecture::{Architecture, NormPlacement, Positions};
+use sigprop::assemble::Input;
+use sigprop::compare::Setting;
+use sigprop::recommend;
+use sigprop::recommend::{Demand, Demands};
+use sigprop_stack::Quantity;
+
+use super::support::sample_stream;
+
+fn small(norm_placement: NormPlacement) -> Setting {
+    let shape = Architecture { n_layers: 6, d_model: 64, n_heads: Some(2), seq_len: 32, ..Architecture::default() };
+    let architecture = Architecture { vocab_size: 1000, norm_placement, ..shape };
+    Setting { input: Input::Uniform, ..Setting::from(architecture) }
+}
+
+/// Standard errors within which a sampled limit is kept.
+const Z: f64 = 4.0;
+
+/// Growth and token correlation of sampled networks keep to the limits; the correlation is at its own.
+#[test]
+fn sampled_networks_keep_to_what_was_demanded() {
+    for placement in [NormPlacement::Pre, NormPlacement::Post] {
+        let demands = Demands { max_forward_growth: Some(1.5), max_correlation: Some(0.3), ..Demands::default() };
+        let recommendation = recommend(&small(placement), &demands).expect("a network");
+        assert!(recommendation.is_feasible(), "{placement}: {:?}", recommendation.outcomes);
+        let without: Vec<Demand> = recommendation.without.iter().map(|(demand, _)| *demand).collect();
+        assert!(!without.is_empty(), "{placement}: nothing is at its limit");
+
+        let sampled = sample_stream(&recommendation.stack, 48).table;
+        let [first, last] = ["embeddings", "blocks.5"].map(|site| sampled.site(site).expect("a site"));
+        let cell = |row: &sigprop_stack::SiteRow, quantity| *row.get(quantity).expect("a quantity");
+        let [start, end] = [first, last].map(|row| cell(row, Quantity::Variance));
+        let growth = end.value.ratio(&start.value).ln().abs();
+        let error = end.std_error.ratio(&end.value).hypot(start.std_error.ratio(&start.value));
+        assert!(growth <= 1.5_f64.ln() + Z * error, "{placement}: ln growth {growth} ± {error}");
+        let correlation = cell(last, Quantity::TokenCorrelation);
+        let (value, error) = (correlation.value.value(), correlation.std_error.value());
+        assert!(value <= 0.3 + Z * error, "{placement}: correlation {value} ± {error}");
+    }
+}
+
+/// Tokens that are all alike cannot be made distinct, whatever the weights.
+#[test]
+fn what_cannot_be_gives_way() {
+    let mut setting = Setting { input: Input::TokenRepeat(1.0), ..small(NormPlacement::Pre) };
+    setting.architecture.positions = Positions::None;
+    // Queries and keys of copies have no gradient that could be even.
+    let demands = Demands { max_gradient_ratio: None, ..Demands::default() };
+    let recommendation = recommend(&setting, &demands).expect("a network");
+    let unmet: Vec<Demand> =
+        recommendation.outcomes.iter().filter(|outcome| !outcome.is_met()).map(|outcome| outcome.demand).collect();
+    assert_eq!(unmet, [Demand::Correlation(0.9)]);
+}
+
+/// The plain network that meets all demands already is left as it is, but for its branches.
+#[test]
+fn what_is_not_asked_for_is_not_changed() {
+    let demands = Demands { max_gradient_ratio: None, max_score_std: Some(2.0), ..Demands::default() };
+    let recommendation = recommend(&small(NormPlacement::Pre), &demands).expect("a network");
+    let text = recommendation.scheme.to_string();
+    let gain = |name: &str| {
+        let (_, rest) = text.split_once(&format!("{name}=")).expect("an argument");
+        rest.split(',').next().expect("a value").parse::<f64>().expect("a number")
+    };
+    assert!((gain("qk") - 1.0).abs() < 0.05, "{text}");
+}
