@@ -3,9 +3,11 @@
 pub mod agreement;
 pub mod architecture;
 pub mod assemble;
+pub mod checkpoint;
 pub mod cost;
 mod domain;
 pub mod huggingface;
+pub mod inspect;
 mod moments;
 mod nearest;
 pub mod numerals;

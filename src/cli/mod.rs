@@ -3,6 +3,7 @@
 mod console;
 mod explain;
 mod input;
+mod inspect;
 mod model;
 mod models;
 mod output;
@@ -32,6 +33,7 @@ Examples:
   sigprop predict --layers 768 --scheme dslm       what a deep Transformer does with its signal
   sigprop predict gpt2 --format csv > gpt2.csv     every site of a known model
   sigprop validate --layers 12 --width 256         the same, beside sampled networks
+  sigprop inspect model.safetensors                what a checkpoint holds, and what it should
   sigprop explain deepnorm                         what a scheme does and where it is from
 
 Exit status: 0 done, 1 a gate failed (--fail-on, --min-r2, --max-error), 2 usage, configuration or
@@ -54,6 +56,7 @@ pub(crate) struct Cli {
 enum Command {
     Predict(predict::Arguments),
     Validate(validate::Arguments),
+    Inspect(inspect::Arguments),
     /// List the presets with their size and cost.
     Models,
     /// List the initialisation schemes with their arguments and rules.
@@ -88,6 +91,7 @@ impl Cli {
         match self.command {
             Command::Predict(arguments) => arguments.run(console),
             Command::Validate(arguments) => arguments.run(console),
+            Command::Inspect(arguments) => arguments.run(console),
             Command::Models => models::run(),
             Command::Schemes => schemes::run(),
             Command::Explain(arguments) => arguments.run(),

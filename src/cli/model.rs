@@ -129,7 +129,7 @@ impl ModelArguments {
             let cost = Cost::of(&stack, None)?;
             return Ok(Network { stack, caveats: Vec::new(), cost, scheme: None });
         }
-        let described = self.config.described(self.model.as_deref(), self.scheme.scheme.as_deref())?;
+        let described = self.config.described(self.model.as_deref(), self.scheme.text())?;
         let mut warnings = described.caveats();
         let mut architecture = described.architecture;
         self.shape.override_fields(&mut architecture)?;
@@ -149,7 +149,7 @@ impl ModelArguments {
 
     /// Tells how a config was read, if that is asked for; whether it was.
     pub(crate) fn explain(&self) -> anyhow::Result<bool> {
-        self.config.explain(self.model.as_deref(), self.scheme.scheme.as_deref())
+        self.config.explain(self.model.as_deref(), self.scheme.text())
     }
 
     /// Writes the stack where it is wanted; whether standard output is taken by it.
@@ -169,8 +169,13 @@ fn stream_named(stack: &Stack, name: &str) -> anyhow::Result<usize> {
 }
 
 impl SchemeArguments {
+    /// The text of `--scheme`.
+    pub(crate) fn text(&self) -> Option<&str> {
+        self.scheme.as_deref()
+    }
+
     /// The scheme asked for, else the model's own, else xavier; with the arguments given as flags.
-    fn scheme(&self, own: Option<&str>) -> anyhow::Result<Scheme> {
+    pub(crate) fn scheme(&self, own: Option<&str>) -> anyhow::Result<Scheme> {
         let named = self.scheme.as_deref().or(own).unwrap_or("xavier");
         // The release has been heard when the config was read.
         let mut text = if named.starts_with("hf@") { "hf" } else { named }.to_owned();

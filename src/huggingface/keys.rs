@@ -1,6 +1,6 @@
 //! Keys of a config: read under any of their names, noted down with where they come from.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::fmt::Display;
 
@@ -22,12 +22,14 @@ pub(super) struct Keys<'a> {
     used: RefCell<BTreeSet<String>>,
     fields: RefCell<Vec<Field>>,
     warnings: RefCell<Vec<String>>,
+    /// Rows of the table of positions.
+    pub(super) table_of_positions: Cell<Option<usize>>,
 }
 
 impl<'a> Keys<'a> {
     pub(super) fn new(config: &'a Map<String, Value>, family: &'a str, options: Options) -> Self {
-        let (used, fields, warnings) = Default::default();
-        Self { config, family, options, used, fields, warnings }
+        let (used, fields, warnings, table_of_positions) = Default::default();
+        Self { config, family, options, used, fields, warnings, table_of_positions }
     }
 
     /// The `model_type`.
@@ -97,6 +99,13 @@ impl<'a> Keys<'a> {
     pub(super) fn size(&self, name: &str, keys: &[&'static str], default: usize) -> Result<usize, ImportError> {
         let got = self.read(name, keys, Some(default), "a number between 1 and 1048576", size)?;
         Ok(got.unwrap_or(default))
+    }
+
+    /// How many positions there are.
+    pub(super) fn positions(&self, keys: &[&'static str], default: usize) -> Result<usize, ImportError> {
+        let positions = self.size("positions", keys, default)?;
+        self.table_of_positions.set(Some(positions));
+        Ok(positions)
     }
 
     /// A number of blocks.

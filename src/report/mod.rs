@@ -5,6 +5,7 @@
 
 mod csv;
 mod file;
+mod inspection;
 mod json;
 mod suite;
 mod summary;
@@ -12,6 +13,7 @@ mod table;
 
 pub use csv::{comparisons_csv, sites_csv, weights_csv};
 pub use file::write_file;
+pub use inspection::{InspectionDocument, deviations, inspection_csv, inspection_json, inspection_table};
 pub use json::{PredictionDocument, prediction_json, validation_json};
 pub use suite::{suite_cells_csv, suite_lines_csv, suite_lines_json, suite_table};
 pub use summary::{Observed, Run, summary_json};

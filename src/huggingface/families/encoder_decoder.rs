@@ -108,7 +108,7 @@ pub(super) fn whisper(keys: &Keys) -> Result<Architecture, ImportError> {
 fn speech_and_text(keys: &Keys, vocab: usize, positions: usize) -> Result<Architecture, ImportError> {
     Ok(Architecture {
         vocab_size: keys.size("vocab_size", &["vocab_size"], vocab)?,
-        seq_len: keys.size("positions", &["max_position_embeddings"], positions)?.min(DEFAULT_TOKENS),
+        seq_len: keys.positions(&["max_position_embeddings"], positions)?.min(DEFAULT_TOKENS),
         activation: activation(keys, &["activation_function"], "gelu", false)?,
         dropout: keys.rate("dropout", &["dropout"], if keys.family() == "whisper" { 0.0 } else { 0.1 })?,
         attention_dropout: keys.rate("attention_dropout", &["attention_dropout"], 0.0)?,

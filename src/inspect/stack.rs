@@ -1,0 +1,40 @@
+//! A network with the weights that were measured.
+
+use std::collections::HashMap;
+
+use sigprop_stack::{Init, Named, Stack};
+
+use super::Reading;
+use super::spread::Spread;
+use crate::huggingface::Start;
+
+/// Writes what was measured into a stack: normal weights of the measured size √E w², norms with the measured size of
+/// their gains, of which some store a part: all but 1. What was not measured stays as it is.
+pub fn with_measured(stack: &mut Stack, readings: &[Reading]) {
+    let mut spreads: HashMap<&str, (Spread, f64)> = HashMap::new();
+    for reading in readings {
+        let Some(part) = &reading.part else { continue };
+        for name in &part.parameters {
+            let (spread, stored) = spreads.entry(name).or_default();
+            *spread = spread.with(reading.spread);
+            if let Start::Constant(value) = part.start {
+                *stored = value;
+            }
+        }
+    }
+    stack.change(|named| match named {
+        Named::Tensor(tensor) => {
+            let size = spreads.get(tensor.name.as_str()).and_then(|(spread, _)| spread.root_mean_square());
+            match size {
+                Some(std) if std > 0.0 => tensor.init = Init::Normal { std },
+                Some(_) => tensor.init = Init::Zero,
+                None => {}
+            }
+        }
+        Named::Norm(name, norm) => {
+            let Some((spread, stored)) = spreads.get(name.as_str()) else { return };
+            let Some(std) = spread.std() else { return };
+            norm.gain = (spread.mean + norm.gain - stored).hypot(std);
+        }
+    });
+}
