@@ -6,6 +6,7 @@ pub mod assemble;
 pub mod checkpoint;
 pub mod cost;
 mod domain;
+pub mod export;
 pub mod huggingface;
 pub mod inspect;
 mod moments;

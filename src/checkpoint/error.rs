@@ -43,12 +43,11 @@ impl CheckpointError {
         |source| Self::Io { path: path.to_owned(), source }
     }
 
-    pub(super) fn format(path: &Path, expected: &str, got: impl ToString) -> Self {
+    pub(super) fn format(path: &Path, expected: &str, got: &impl ToString) -> Self {
         Self::Format { path: path.to_owned(), expected: expected.to_owned(), got: got.to_string() }
     }
 
-    pub(crate) fn tensor(path: &Path, tensor: &str, expected: impl ToString, got: impl ToString) -> Self {
-        let (expected, got) = (expected.to_string(), got.to_string());
+    pub(crate) fn tensor(path: &Path, tensor: &str, expected: String, got: String) -> Self {
         Self::Tensor { path: path.to_owned(), tensor: tensor.to_owned(), expected, got }
     }
 }

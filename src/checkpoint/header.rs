@@ -68,7 +68,7 @@ pub(super) fn entries(path: &Path) -> Result<Vec<Entry>, CheckpointError> {
     let io = || CheckpointError::io(path);
     let mut file = File::open(path).map_err(io())?;
     let size = file.metadata().map_err(io())?.len();
-    let wrong = |expected: &str, got: String| CheckpointError::format(path, expected, got);
+    let wrong = |expected: &str, got: String| CheckpointError::format(path, expected, &got);
     if size < 8 {
         return Err(wrong("a safetensors file, of 8 bytes at least", format!("{size} bytes")));
     }
@@ -117,7 +117,7 @@ fn located(path: &Path, tensors: BTreeMap<String, Raw>, data: u64, size: u64) ->
     }
     if end != size - data {
         let expected = format!("{end} bytes of data, as the header says");
-        return Err(CheckpointError::format(path, &expected, format!("{} bytes", size - data)));
+        return Err(CheckpointError::format(path, &expected, &format!("{} bytes", size - data)));
     }
     Ok(entries)
 }

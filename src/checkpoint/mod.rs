@@ -69,7 +69,7 @@ fn in_folder(folder: &Path) -> Result<PathBuf, CheckpointError> {
         CheckpointError::format(
             folder,
             &expected,
-            "neither; torch's *.bin are not read, save_pretrained writes safetensors",
+            &"neither; torch's *.bin are not read, save_pretrained writes safetensors",
         )
     })
 }

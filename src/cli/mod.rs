@@ -2,6 +2,7 @@
 
 mod console;
 mod explain;
+mod export;
 mod input;
 mod inspect;
 mod model;

@@ -6,8 +6,10 @@ use anyhow::{Context, bail};
 use clap::{Arg, Args};
 use sigprop::{
     Caveat,
+    architecture::Architecture,
     assemble::{Assembled, Run, assemble},
     cost::Cost,
+    huggingface::Names,
     schemes::Scheme,
     stack_file::{read_stack, stack_json},
     verdict::Shape,
@@ -96,8 +98,10 @@ pub(crate) struct Network {
     /// What in it is not quite what was asked for.
     pub(crate) caveats: Vec<Caveat>,
     pub(crate) cost: Cost,
+    /// What a checkpoint calls its parameters.
+    pub(crate) names: Names,
     /// Unknown for what was read from a stack file.
-    scheme: Option<Scheme>,
+    pub(crate) scheme: Option<Scheme>,
 }
 
 impl Network {
@@ -127,10 +131,12 @@ impl ModelArguments {
                 stack.gradient.correlation = correlation;
             }
             let cost = Cost::of(&stack, None)?;
-            return Ok(Network { stack, caveats: Vec::new(), cost, scheme: None });
+            let names = Names::own(&Architecture::default());
+            return Ok(Network { stack, caveats: Vec::new(), cost, names, scheme: None });
         }
         let described = self.config.described(self.model.as_deref(), self.scheme.text())?;
         let mut warnings = described.caveats();
+        let names = described.names();
         let mut architecture = described.architecture;
         self.shape.override_fields(&mut architecture)?;
         let scheme = self.scheme.scheme(architecture.scheme.as_deref())?;
@@ -144,7 +150,7 @@ impl ModelArguments {
         let Assembled { stack, caveats } = assemble(&architecture, &scheme, &input, &run)?;
         warnings.extend(caveats);
         let cost = Cost::of(&stack, Some(&architecture))?;
-        Ok(Network { stack, caveats: warnings, cost, scheme: Some(scheme) })
+        Ok(Network { stack, caveats: warnings, cost, names, scheme: Some(scheme) })
     }
 
     /// Tells how a config was read, if that is asked for; whether it was.

@@ -15,6 +15,7 @@ use sigprop::{
 use super::{
     Outcome,
     console::{Console, Paint, write_verdict},
+    export::export,
     model::{ModelArguments, Network},
     models::write_cost,
     output::{Format, SiteChoice, emit},
@@ -41,6 +42,7 @@ Examples:
   sigprop predict gpt2 --scheme xavier --norm-placement post
   sigprop predict mlp --layers 30 --width 256 --activation relu --scheme uniform:1
   sigprop predict bert-base --train --format csv -o bert.csv
+  sigprop predict config.json --scheme dslm --export init.py  how to draw such a model in PyTorch
   sigprop predict --layers 48 --fail-on explosion,vanishing   exit status 1 if it does")]
 pub(crate) struct Arguments {
     #[command(flatten)]
@@ -54,6 +56,11 @@ pub(crate) struct Arguments {
     #[arg(short, long, value_name = "FILE", help_heading = "Output")]
     output: Option<PathBuf>,
 
+    /// Also write what every parameter starts with: *.json is a plan by name pattern, *.py a PyTorch function that
+    /// draws it, *.safetensors the drawn parameters (--seed). Names are those of transformers for its configs.
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    export: Vec<PathBuf>,
+
     /// Which sites to tell.
     #[arg(long, value_enum, default_value_t = SiteChoice::Stream, help_heading = "Output")]
     sites: SiteChoice,
@@ -66,7 +73,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = parse::count, allow_negative_numbers = true, help_heading = "Averages")]
     batch: usize,
 
-    /// Same seed, same sequences.
+    /// Same seed, same sequences and exported parameters.
     #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true, help_heading = "Averages")]
     seed: u64,
 
@@ -105,6 +112,7 @@ impl Arguments {
         if self.model.dump(&network.stack)? {
             return Ok(Outcome::Done);
         }
+        export(&self.export, &network, self.seed)?;
         let options = Options { sites: self.sites.into(), sequences: self.batch, seed: self.seed };
         let mut prediction = predict(&network.stack, options)?;
         prediction.caveats.splice(0..0, network.caveats.iter().cloned());

@@ -6,6 +6,7 @@ use std::fmt::Display;
 
 use serde_json::{Map, Value};
 
+use super::names::Axes;
 use super::{Field, ImportError, Options};
 
 /// Largest size that is read.
@@ -22,14 +23,14 @@ pub(super) struct Keys<'a> {
     used: RefCell<BTreeSet<String>>,
     fields: RefCell<Vec<Field>>,
     warnings: RefCell<Vec<String>>,
-    /// Rows of the table of positions.
-    pub(super) table_of_positions: Cell<Option<usize>>,
+    /// Axes of parameters that the architecture does not say.
+    pub(super) axes: Cell<Axes>,
 }
 
 impl<'a> Keys<'a> {
     pub(super) fn new(config: &'a Map<String, Value>, family: &'a str, options: Options) -> Self {
-        let (used, fields, warnings, table_of_positions) = Default::default();
-        Self { config, family, options, used, fields, warnings, table_of_positions }
+        let (used, fields, warnings, axes) = Default::default();
+        Self { config, family, options, used, fields, warnings, axes }
     }
 
     /// The `model_type`.
@@ -104,7 +105,7 @@ impl<'a> Keys<'a> {
     /// How many positions there are.
     pub(super) fn positions(&self, keys: &[&'static str], default: usize) -> Result<usize, ImportError> {
         let positions = self.size("positions", keys, default)?;
-        self.table_of_positions.set(Some(positions));
+        self.axes.set(Axes { positions: Some(positions), ..self.axes.get() });
         Ok(positions)
     }
 

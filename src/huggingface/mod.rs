@@ -132,9 +132,9 @@ fn read(config: &Map<String, Value>, options: Options, outer: Option<&str>) -> R
     let mut architecture = (family.read)(&keys)?;
     architecture.name = Some(model_type.to_owned());
     architecture.scheme = Some("hf".to_owned());
-    let positions = keys.table_of_positions.get();
+    let axes = keys.axes.get();
     let (fields, warnings) = keys.finish();
-    let names = Names::new(family.names, &architecture, positions);
+    let names = Names::new((family.names)(&architecture), &architecture, axes);
     Ok(Imported { architecture, fields, warnings, names })
 }
 

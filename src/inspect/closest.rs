@@ -52,11 +52,11 @@ impl Candidate {
     }
 
     /// Every scheme that needs no arguments and is defined for the architecture, and one standard deviation for all
-    /// of its tensors, the median of those measured.
+    /// of its tensors, the median of those measured, to two digits.
     pub fn known(architecture: &Architecture, names: &Names, readings: &[Reading]) -> Vec<Self> {
         let named =
             SCHEMES.iter().filter(|about| about.name != "hf").filter_map(|about| Scheme::parse(about.name).ok());
-        let everywhere = median(readings).and_then(|std| Scheme::parse(&format!("normal:{std:.3e}")).ok());
+        let everywhere = median(readings).and_then(|std| Scheme::parse(&format!("normal:{std:.1e}")).ok());
         let schemes: Vec<Scheme> = named.chain(everywhere).collect();
         schemes.iter().filter_map(|scheme| Self::new(&scheme.to_string(), architecture, names, scheme)).collect()
     }

@@ -55,7 +55,7 @@ pub fn inspect(checkpoint: &Checkpoint, held: Option<&[Held]>) -> Result<Inspect
             let held = known(entry);
             held.map_or(Ok(()), |held| fits(entry, held))?;
             let pattern = held.map_or_else(|| starred(&entry.name), |held| format!("{prefix}{}", held.pattern));
-            reading::read(entry, held, pattern)
+            reading::read(entry, held, &pattern)
         })
         .collect();
     let found: HashSet<&str> = checkpoint.entries.iter().filter_map(known).flat_map(parameters).collect();
@@ -73,7 +73,7 @@ pub fn inspect(checkpoint: &Checkpoint, held: Option<&[Held]>) -> Result<Inspect
 
 /// Names of ours that a tensor holds.
 fn parameters(held: &Held) -> impl Iterator<Item = &str> {
-    held.parts.iter().map(|part| part.parameters[0].as_str())
+    held.parts.iter().flat_map(|part| &part.parameters).map(String::as_str)
 }
 
 /// What stands before the names of the base model: `transformer.`, `model.`, nothing. The one before most of them.

@@ -40,7 +40,7 @@ impl Reading {
 }
 
 /// Reads a tensor of floats.
-pub(super) fn read(entry: &Entry, held: Option<&Held>, pattern: String) -> Result<Vec<Reading>, CheckpointError> {
+pub(super) fn read(entry: &Entry, held: Option<&Held>, pattern: &str) -> Result<Vec<Reading>, CheckpointError> {
     let cut = Cut::of(entry, held);
     let mut spreads = vec![Spread::default(); cut.parts()];
     entry.read(|piece| cut.deal(piece, |index, entries| spreads[index] = spreads[index].with(Spread::of(entries))))?;
@@ -49,7 +49,7 @@ pub(super) fn read(entry: &Entry, held: Option<&Held>, pattern: String) -> Resul
         let row = cut.row(index);
         Reading {
             tensor: entry.name.clone(),
-            pattern: pattern.clone(),
+            pattern: pattern.to_owned(),
             dtype: entry.dtype.name().to_owned(),
             shape: [(spread.count + spread.not_finite) as usize / row.max(1), row],
             is_part: cut.parts() > 1,

@@ -39,7 +39,9 @@ impl Lanczos {
         let mut random = Xoshiro256PlusPlus::seed_from_u64(columns as u64);
         let mut vector: Vec<f64> = (0..columns).map(|_| random.random_range(-1.0..1.0)).collect();
         let length = length(&vector);
-        vector.iter_mut().for_each(|x| *x /= length);
+        for x in &mut vector {
+            *x /= length;
+        }
         Self { before: vec![0.0; columns], product: vec![0.0; columns], vector, alphas: Vec::new(), betas: Vec::new() }
     }
 
@@ -66,7 +68,9 @@ impl Lanczos {
         // Below, the rest is rounding.
         let goes_on = rest.is_finite() && rest > 1e-10 * alpha.abs();
         if goes_on {
-            self.product.iter_mut().for_each(|u| *u /= rest);
+            for u in &mut self.product {
+                *u /= rest;
+            }
             std::mem::swap(&mut self.before, &mut self.vector);
             std::mem::swap(&mut self.vector, &mut self.product);
             self.product.fill(0.0);

@@ -36,5 +36,6 @@ pub fn with_measured(stack: &mut Stack, readings: &[Reading]) {
             let Some(std) = spread.std() else { return };
             norm.gain = (spread.mean + norm.gain - stored).hypot(std);
         }
+        Named::Sum(..) => {}
     });
 }

@@ -119,7 +119,7 @@ pub fn deviations(inspection: &Inspection, scheme: &str) -> Vec<String> {
                 let numbers: Vec<String> = [ratio, z].into_iter().flatten().collect();
                 let numbers = if numbers.is_empty() { String::new() } else { format!(" ({})", numbers.join(", ")) };
                 let mean =
-                    mean_deviates(group).then(|| format!(", mean {}", short(group.spread.mean))).unwrap_or_default();
+                    if mean_deviates(group) { format!(", mean {}", short(group.spread.mean)) } else { String::new() };
                 format!("std {std}{mean}, scheme {scheme} says {said}{numbers}")
             }
             Start::Constant(value) => {

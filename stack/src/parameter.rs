@@ -1,6 +1,6 @@
 //! The parameters of a stack: what a checkpoint of it holds.
 
-use crate::{Component, EmbeddingTerm, Init, Node, Norm, Op, PositionBias, Source, Stack, Tensor};
+use crate::{Component, EmbeddingTerm, Init, Node, Norm, Op, PositionBias, Source, Stack, Sum, Tensor};
 
 /// A trainable array.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,10 +31,12 @@ pub enum Named<'s> {
     Tensor(&'s mut Tensor),
     /// The norm whose gains have this name.
     Norm(String, &'s mut Norm),
+    /// A weighted sum, by the path of its site.
+    Sum(String, &'s mut Sum),
 }
 
 impl Stack {
-    /// Hands every tensor and every norm to `change`.
+    /// Hands every tensor, norm and weighted sum to `change`.
     pub fn change(&mut self, mut change: impl FnMut(Named)) {
         let several = self.streams.len() > 1;
         for stream in &mut self.streams {
@@ -55,13 +57,16 @@ fn in_body(body: &mut [Node], path: &str, change: &mut dyn FnMut(Named)) {
         match op {
             Op::Apply(component) => in_component(component, &site, change),
             Op::Chain(body) => walk(body),
-            Op::Sum(sum) => sum.branches.iter_mut().for_each(|branch| walk(&mut branch.body)),
+            Op::Sum(sum) => {
+                sum.branches.iter_mut().for_each(|branch| walk(&mut branch.body));
+                change(Named::Sum(site, sum));
+            }
             Op::Product(product) => product.factors.iter_mut().for_each(|factor| walk(factor)),
             Op::Concat(concat) => concat.parts.iter_mut().for_each(|part| walk(&mut part.body)),
             Op::Attention(attention) => {
-                [&mut attention.query, &mut attention.key, &mut attention.value]
-                    .into_iter()
-                    .for_each(|body| walk(body));
+                for body in [&mut attention.query, &mut attention.key, &mut attention.value] {
+                    walk(body);
+                }
                 if let Some(PositionBias::Relative { table, .. }) = &mut attention.bias {
                     change(Named::Tensor(table));
                 }

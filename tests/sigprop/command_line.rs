@@ -1,6 +1,7 @@
 //! The command as scripts see it: arguments, exit codes, streams and files.
 
 mod input;
+mod inspect;
 
 use std::{
     fs,

@@ -48,4 +48,5 @@ mod finite_differences;
 pub use measure::{MeasureError, Measurement, Settings, Target, measure};
 #[doc(hidden)]
 pub use random::draw_normals;
+pub use random::draw_row;
 pub use softmax_alone::measure_softmax;

@@ -1,6 +1,6 @@
 //! Encoder–decoders.
 
-use super::{Module, Modules, norm, positions, rows, table, unbiased};
+use super::{Module, Modules, frames, norm, positions, rows, table, unbiased};
 
 /// One table under three names.
 pub(in crate::huggingface) const T5: Modules = &[&[
@@ -100,8 +100,8 @@ pub(in crate::huggingface) const BART: Modules = &[
 pub(in crate::huggingface) const WHISPER: Modules = &[
     LAYERS,
     &[
-        rows("encoder.conv1", &["encoder.embeddings.conv1"]),
-        rows("encoder.conv2", &["encoder.embeddings.conv2"]),
+        frames("encoder.conv1", &["encoder.embeddings.conv1"]),
+        frames("encoder.conv2", &["encoder.embeddings.conv2"]),
         table("decoder.embed_tokens", "decoder.embeddings.token"),
         positions("decoder.embed_positions", "decoder.embeddings.position", 0),
         unbiased("encoder.layers.*.self_attn.k_proj", "encoder.blocks.*.attention.heads.key"),

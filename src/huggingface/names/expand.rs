@@ -42,6 +42,10 @@ fn own(parameters: &[Parameter], norm_biases: bool) -> Vec<Held> {
     parameters.iter().flat_map(held).collect()
 }
 
+/// The norms that parallel branches may share.
+const ATTENTION_NORM: &str = "blocks.*.attention.norm";
+const FFN_NORM: &str = "blocks.*.ffn.norm";
+
 struct Expansion<'a> {
     names: &'a Names,
     known: HashMap<&'a str, &'a Parameter>,
@@ -67,11 +71,12 @@ impl Expansion<'_> {
             Holds::Norm { ours, stored, biased } => return self.norm(module, &name, ours, block, (*stored, *biased)),
             Holds::Table(ours) => table(ours, &|found| found.shape.to_vec()),
             Holds::Positions(ours, offset) => {
-                table(ours, &|found| vec![self.names.positions.unwrap_or(found.shape[0]) + offset, found.shape[1]])
+                table(ours, &|found| vec![self.names.axes.positions.unwrap_or(found.shape[0]) + offset, found.shape[1]])
             }
-            Holds::Bare(ours) => self.find(ours, block).map(|found| {
+            Holds::Bare(ours, axes) => self.find(ours, block).map(|found| {
                 let held = whole(&name, module.name, part(found, None, Gain::Whole));
-                Held { shape: [1].into_iter().chain(found.shape).collect(), ..held }
+                let axis = |index| [1, found.shape[0], found.shape[1]][3 - axes + index];
+                Held { shape: (0..*axes).map(axis).collect(), ..held }
             }),
         };
         held.into_iter().collect()
@@ -93,10 +98,12 @@ impl Expansion<'_> {
         let outputs: usize = found.iter().map(|found| found.shape[0]).sum();
         let inputs = found[0].shape[1];
         let columns = layout == Layout::Columns && what == "weight";
-        let shape = match (what, columns) {
-            ("bias", _) => vec![outputs],
-            (_, true) => vec![inputs, outputs],
-            (_, false) => vec![outputs, inputs],
+        let shape = match (what, layout, self.names.axes.patch) {
+            ("bias", _, _) => vec![outputs],
+            (_, Layout::Columns, _) => vec![inputs, outputs],
+            (_, Layout::Frames, _) => vec![outputs, inputs / 3, 3],
+            (_, Layout::Patches, Some([channels, side])) => vec![outputs, channels, side, side],
+            (_, Layout::Rows | Layout::Heads | Layout::Patches, _) => vec![outputs, inputs],
         };
         let held = |expert: Option<usize>| Held {
             name: format!("{}.{what}", expert.map_or(name.to_owned(), |expert| numbered(name, expert))),
@@ -130,6 +137,11 @@ impl Expansion<'_> {
         block: usize,
         (stored, biased): (Gain, bool),
     ) -> Vec<Held> {
+        let ours: Vec<&str> = match (self.names.shares_norm, ours) {
+            (true, [ATTENTION_NORM]) => vec![ATTENTION_NORM, FFN_NORM],
+            (true, [FFN_NORM]) => Vec::new(),
+            (_, ours) => ours.to_vec(),
+        };
         let found: Vec<&Parameter> = ours.iter().filter_map(|ours| self.find(&format!("{ours}.gain"), block)).collect();
         let Some(first) = found.first() else { return Vec::new() };
         let parameters = found.iter().map(|parameter| parameter.name.clone()).collect();

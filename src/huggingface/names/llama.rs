@@ -1,6 +1,6 @@
 //! Decoders with rotary positions: Llama and what followed.
 
-use super::{Module, Modules, biased_norm, centred_norm, experts, norm, rows, table};
+use super::{Module, Modules, biased_norm, centred_biased_norm, experts, norm, rows, table};
 
 pub(super) const STREAM: &[Module] = &[table("embed_tokens", "embeddings.token"), norm("norm", &["final_norm"])];
 
@@ -14,6 +14,9 @@ pub(super) const ATTENTION: &[Module] = &[
     rows("layers.*.self_attn.k_proj", &["blocks.*.attention.heads.key"]),
     rows("layers.*.self_attn.v_proj", &["blocks.*.attention.heads.value"]),
     rows("layers.*.self_attn.o_proj", &["blocks.*.attention.output"]),
+];
+
+pub(super) const QK_NORMS: &[Module] = &[
     norm("layers.*.self_attn.q_norm", &["blocks.*.attention.heads.query_norm"]),
     norm("layers.*.self_attn.k_norm", &["blocks.*.attention.heads.key_norm"]),
 ];
@@ -39,7 +42,7 @@ const FUSED_EXPERTS: &[Module] = &[
     experts("layers.*.mlp.experts.down_proj", &["blocks.*.ffn.experts.out"]),
 ];
 
-pub(in crate::huggingface) const LLAMA: Modules = &[STREAM, PRE_NORMS, ATTENTION, GATED];
+pub(in crate::huggingface) const LLAMA: Modules = &[STREAM, PRE_NORMS, ATTENTION, QK_NORMS, GATED];
 
 /// LayerNorms without parameters.
 pub(in crate::huggingface) const OLMO: Modules = &[&[table("embed_tokens", "embeddings.token")], ATTENTION, GATED];
@@ -48,6 +51,7 @@ pub(in crate::huggingface) const OLMO: Modules = &[&[table("embed_tokens", "embe
 pub(in crate::huggingface) const OLMO2: Modules = &[
     STREAM,
     ATTENTION,
+    QK_NORMS,
     GATED,
     &[
         norm("layers.*.post_attention_layernorm", &["blocks.*.attention.output_norm"]),
@@ -59,7 +63,6 @@ pub(in crate::huggingface) const MIXTRAL: Modules = &[
     STREAM,
     PRE_NORMS,
     ATTENTION,
-    FUSED_EXPERTS,
     &[
         rows("layers.*.block_sparse_moe.gate", &["blocks.*.ffn.experts.router"]),
         rows("layers.*.block_sparse_moe.experts.*.w1", &["blocks.*.ffn.experts.gated.gate"]),
@@ -67,20 +70,22 @@ pub(in crate::huggingface) const MIXTRAL: Modules = &[
         rows("layers.*.block_sparse_moe.experts.*.w2", &["blocks.*.ffn.experts.out"]),
         rows("layers.*.mlp.gate", &["blocks.*.ffn.experts.router"]),
     ],
+    FUSED_EXPERTS,
 ];
 
 pub(in crate::huggingface) const QWEN3_MOE: Modules = &[
     STREAM,
     PRE_NORMS,
     ATTENTION,
+    QK_NORMS,
     GATED,
-    FUSED_EXPERTS,
     &[
         rows("layers.*.mlp.gate", &["blocks.*.ffn.experts.router"]),
         rows("layers.*.mlp.experts.*.gate_proj", &["blocks.*.ffn.experts.gated.gate"]),
         rows("layers.*.mlp.experts.*.up_proj", &["blocks.*.ffn.experts.gated.up"]),
         rows("layers.*.mlp.experts.*.down_proj", &["blocks.*.ffn.experts.out"]),
     ],
+    FUSED_EXPERTS,
 ];
 
 pub(in crate::huggingface) const PHI3: Modules = &[
@@ -105,9 +110,9 @@ pub(in crate::huggingface) const NEMOTRON: Modules = &[
     PLAIN,
     &[
         table("embed_tokens", "embeddings.token"),
-        centred_norm("layers.*.input_layernorm", &["blocks.*.attention.norm"]),
-        centred_norm("layers.*.post_attention_layernorm", &["blocks.*.ffn.norm"]),
-        centred_norm("norm", &["final_norm"]),
+        centred_biased_norm("layers.*.input_layernorm", &["blocks.*.attention.norm"]),
+        centred_biased_norm("layers.*.post_attention_layernorm", &["blocks.*.ffn.norm"]),
+        centred_biased_norm("norm", &["final_norm"]),
     ],
 ];
 

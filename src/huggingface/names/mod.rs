@@ -25,12 +25,12 @@ pub(super) use encoder_decoder::{BART, T5, WHISPER};
 pub(super) use gemma::{GEMMA, GEMMA2, GLM4};
 pub(super) use gpt::{BIGCODE, BLOOM, GPT_NEO, GPT2, MPT, OPT};
 pub(super) use llama::{LLAMA, MIXTRAL, NEMOTRON, OLMO, OLMO2, PHI3, QWEN3_MOE, STARCODER2, UNGATED};
-pub(super) use parallel::{COHERE, FALCON, GPTJ, NEOX, PHI, STABLELM};
+pub(super) use parallel::{COHERE, GPTJ, NEOX, PHI, STABLELM, falcon};
 pub(super) use vision::{CLIP_TEXT, CLIP_VISION, VIT};
 
 use sigprop_stack::Init;
 
-use crate::architecture::Architecture;
+use crate::architecture::{Architecture, Parallel};
 
 /// A module of the library and what of ours it holds. A first `*` is the number of a block, a second one that
 /// of an expert.
@@ -49,8 +49,8 @@ enum Holds {
     Table(&'static str),
     /// Its `weight` is a table of positions, with so many rows before the first.
     Positions(&'static str, usize),
-    /// It is the table itself, without `weight`, with leading axes of 1.
-    Bare(&'static str),
+    /// It is the table itself, without `weight`, of so many axes.
+    Bare(&'static str, usize),
     /// `weight` and `bias` of linear maps or convolutions.
     Maps(&'static [&'static str], Layout),
     /// It is the weights of linear maps of all experts, [experts, out, in], without `weight`.
@@ -67,6 +67,10 @@ enum Layout {
     Rows,
     Columns,
     Heads,
+    /// One map, over three frames: [out, in, 3].
+    Frames,
+    /// One map, over the pixels of a patch: [out, channels, side, side].
+    Patches,
 }
 
 /// What a norm stores.
@@ -86,8 +90,8 @@ const fn positions(name: &'static str, ours: &'static str, offset: usize) -> Mod
     Module { name, holds: Holds::Positions(ours, offset) }
 }
 
-const fn bare(name: &'static str, ours: &'static str) -> Module {
-    Module { name, holds: Holds::Bare(ours) }
+const fn bare(name: &'static str, ours: &'static str, axes: usize) -> Module {
+    Module { name, holds: Holds::Bare(ours, axes) }
 }
 
 /// A linear map, or several one below the other.
@@ -101,6 +105,14 @@ const fn columns(name: &'static str, ours: &'static [&'static str]) -> Module {
 
 const fn heads(name: &'static str, ours: &'static [&'static str]) -> Module {
     Module { name, holds: Holds::Maps(ours, Layout::Heads) }
+}
+
+const fn frames(name: &'static str, ours: &'static [&'static str]) -> Module {
+    Module { name, holds: Holds::Maps(ours, Layout::Frames) }
+}
+
+const fn patches(name: &'static str, ours: &'static [&'static str]) -> Module {
+    Module { name, holds: Holds::Maps(ours, Layout::Patches) }
 }
 
 const fn experts(name: &'static str, ours: &'static [&'static str]) -> Module {
@@ -126,28 +138,50 @@ const fn centred_norm(name: &'static str, ours: &'static [&'static str]) -> Modu
     Module { name, holds: Holds::Norm { ours, stored: Gain::LessOne, biased: false } }
 }
 
+/// A LayerNorm that stores its gain less 1 and has a bias in any case.
+const fn centred_biased_norm(name: &'static str, ours: &'static [&'static str]) -> Module {
+    Module { name, holds: Holds::Norm { ours, stored: Gain::LessOne, biased: true } }
+}
+
 /// The names of a model's parameters.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Names {
     /// None: every parameter is called as in a stack.
     modules: Option<Modules>,
-    /// Rows of the table of positions.
-    positions: Option<usize>,
+    axes: Axes,
     /// Groups of rows where maps are cut by heads.
     n_kv_heads: usize,
     norm_biases: bool,
+    /// Whether attention and feed-forward network share their norm.
+    shares_norm: bool,
+}
+
+/// What of the shapes of parameters a network does not say.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Axes {
+    /// Rows of the table of positions.
+    pub(super) positions: Option<usize>,
+    /// Channels and side of a patch.
+    pub(super) patch: Option<[usize; 2]>,
 }
 
 impl Names {
-    pub(super) fn new(modules: Modules, architecture: &Architecture, positions: Option<usize>) -> Self {
+    pub(super) fn new(modules: Modules, architecture: &Architecture, axes: Axes) -> Self {
         let n_kv_heads = architecture.n_kv_heads.or(architecture.n_heads).unwrap_or(1);
-        Self { modules: Some(modules), positions, n_kv_heads, norm_biases: architecture.biases }
+        let shares_norm = architecture.parallel == Parallel::SharedNorm;
+        Self { modules: Some(modules), axes, n_kv_heads, norm_biases: architecture.biases, shares_norm }
     }
 
     /// Those of a network that is not of the library: the names of its stack, LayerNorms having biases where the
     /// architecture has.
     pub fn own(architecture: &Architecture) -> Self {
-        Self { modules: None, positions: None, n_kv_heads: 1, norm_biases: architecture.biases }
+        Self {
+            modules: None,
+            axes: Axes::default(),
+            n_kv_heads: 1,
+            norm_biases: architecture.biases,
+            shares_norm: false,
+        }
     }
 }
 

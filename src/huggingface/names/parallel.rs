@@ -1,6 +1,9 @@
-//! Decoders whose attention and feed-forward network work side by side; a norm that both share is two of ours.
+//! Decoders whose attention and feed-forward network work side by side. A norm that both share is two of ours; it is
+//! told as that of attention.
 
-use super::llama::{ATTENTION, GATED};
+use crate::architecture::{Architecture, Parallel};
+
+use super::llama::{ATTENTION, GATED, QK_NORMS};
 use super::{Module, Modules, biased_norm, heads, norm, rows, table};
 
 const QKV: &[&str] =
@@ -14,7 +17,7 @@ pub(in crate::huggingface) const GPTJ: Modules = &[&[
     rows("h.*.attn.out_proj", &["blocks.*.attention.output"]),
     rows("h.*.mlp.fc_in", &["blocks.*.ffn.in"]),
     rows("h.*.mlp.fc_out", &["blocks.*.ffn.out"]),
-    norm("h.*.ln_1", &["blocks.*.attention.norm", "blocks.*.ffn.norm"]),
+    norm("h.*.ln_1", &["blocks.*.attention.norm"]),
     norm("ln_f", &["final_norm"]),
 ]];
 
@@ -29,19 +32,32 @@ pub(in crate::huggingface) const NEOX: Modules = &[&[
     norm("final_layer_norm", &["final_norm"]),
 ]];
 
-/// Norms by layout: `ln_attn` and `ln_mlp` side by side, one for both, one after the other.
-pub(in crate::huggingface) const FALCON: Modules = &[&[
+/// Norms are called by layout.
+pub(in crate::huggingface) fn falcon(architecture: &Architecture) -> Modules {
+    match architecture.parallel {
+        Parallel::OwnNorms => &[FALCON, FALCON_OWN_NORMS],
+        Parallel::None | Parallel::SharedNorm => &[FALCON, FALCON_NORMS],
+    }
+}
+
+const FALCON: &[Module] = &[
     table("word_embeddings", "embeddings.token"),
     heads("h.*.self_attention.query_key_value", QKV),
     rows("h.*.self_attention.dense", &["blocks.*.attention.output"]),
     rows("h.*.mlp.dense_h_to_4h", &["blocks.*.ffn.in"]),
     rows("h.*.mlp.dense_4h_to_h", &["blocks.*.ffn.out"]),
+    biased_norm("ln_f", &["final_norm"]),
+];
+
+const FALCON_OWN_NORMS: &[Module] = &[
     biased_norm("h.*.ln_attn", &["blocks.*.attention.norm"]),
     biased_norm("h.*.ln_mlp", &["blocks.*.ffn.norm"]),
+];
+
+const FALCON_NORMS: &[Module] = &[
     biased_norm("h.*.input_layernorm", &["blocks.*.attention.norm"]),
     biased_norm("h.*.post_attention_layernorm", &["blocks.*.ffn.norm"]),
-    biased_norm("ln_f", &["final_norm"]),
-]];
+];
 
 pub(in crate::huggingface) const PHI: Modules = &[&[
     table("embed_tokens", "embeddings.token"),
@@ -53,16 +69,17 @@ pub(in crate::huggingface) const PHI: Modules = &[&[
     norm("layers.*.self_attn.k_layernorm", &["blocks.*.attention.heads.key_norm"]),
     rows("layers.*.mlp.fc1", &["blocks.*.ffn.in"]),
     rows("layers.*.mlp.fc2", &["blocks.*.ffn.out"]),
-    norm("layers.*.input_layernorm", &["blocks.*.attention.norm", "blocks.*.ffn.norm"]),
+    norm("layers.*.input_layernorm", &["blocks.*.attention.norm"]),
     norm("final_layernorm", &["final_norm"]),
 ]];
 
 pub(in crate::huggingface) const COHERE: Modules = &[
     ATTENTION,
     GATED,
+    QK_NORMS,
     &[
         table("embed_tokens", "embeddings.token"),
-        norm("layers.*.input_layernorm", &["blocks.*.attention.norm", "blocks.*.ffn.norm"]),
+        norm("layers.*.input_layernorm", &["blocks.*.attention.norm"]),
         norm("norm", &["final_norm"]),
     ],
 ];

@@ -1,11 +1,11 @@
 //! Encoders of images, and CLIP's text tower.
 
-use super::{Module, Modules, bare, norm, positions, rows, table, unbiased};
+use super::{Module, Modules, bare, norm, patches, positions, rows, table};
 
 pub(in crate::huggingface) const VIT: Modules = &[&[
-    bare("embeddings.cls_token", "embeddings.class_token"),
-    bare("embeddings.position_embeddings", "embeddings.position"),
-    rows("embeddings.patch_embeddings.projection", &["embeddings.patches"]),
+    bare("embeddings.cls_token", "embeddings.class_token", 3),
+    bare("embeddings.position_embeddings", "embeddings.position", 3),
+    patches("embeddings.patch_embeddings.projection", &["embeddings.patches"]),
     rows("encoder.layer.*.attention.attention.query", &["blocks.*.attention.heads.query"]),
     rows("encoder.layer.*.attention.attention.key", &["blocks.*.attention.heads.key"]),
     rows("encoder.layer.*.attention.attention.value", &["blocks.*.attention.heads.value"]),
@@ -41,9 +41,9 @@ pub(in crate::huggingface) const CLIP_TEXT: Modules = &[
 pub(in crate::huggingface) const CLIP_VISION: Modules = &[
     LAYERS,
     &[
-        bare("embeddings.class_embedding", "embeddings.class_token"),
+        bare("embeddings.class_embedding", "embeddings.class_token", 1),
         table("embeddings.position_embedding", "embeddings.position"),
-        unbiased("embeddings.patch_embedding", "embeddings.patches"),
+        patches("embeddings.patch_embedding", &["embeddings.patches"]),
         norm("pre_layrnorm", &["embeddings.norm"]),
     ],
 ];
