@@ -5,6 +5,7 @@ pub mod architecture;
 pub mod assemble;
 pub mod checkpoint;
 pub mod cost;
+pub mod diff;
 mod domain;
 pub mod export;
 pub mod huggingface;

@@ -152,10 +152,10 @@ fn hostile_headers_are_told() {
         (r#"{"w": 3}"#.to_owned(), 0, "tensor \"w\": invalid type"),
         (r#"{"w": {"dtype": "F32", "shape": []}}"#.to_owned(), 0, "missing field `data_offsets`"),
         ("[".repeat(100_000), 0, "expected tensors as JSON"),
-        (format!(r#"{{"__metadata__": {}"#, "[".repeat(100_000)), 0, "recursion limit"),
+        (format!(r#"{{"__metadata__": {}"#, "[".repeat(100_000)), 0, "EOF while parsing a list"),
     ] {
         let message = message(&file(&header, data));
-        assert!(message.contains(hint), "{header}: {message}");
+        assert!(message.contains(hint), "expected {hint}, got {message}");
     }
     let twice = r#"{"w": {"dtype": "U8", "shape": [1], "data_offsets": [0, 1]}, "w": {"dtype": "U8", "shape": [1], "data_offsets": [0, 1]}}"#;
     assert!(message(&file(twice, 1)).contains("tensor \"w\": expected once, got twice"));

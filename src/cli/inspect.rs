@@ -8,7 +8,7 @@ use std::{
 use anyhow::{Context, bail};
 use clap::Args;
 use sigprop::{
-    Prediction, Sites,
+    Caveat, Prediction, Sites,
     architecture::Architecture,
     assemble::{Input, Run, assemble},
     checkpoint::Checkpoint,
@@ -86,6 +86,8 @@ struct Expected {
     names: Names,
     scheme: String,
     stack: Stack,
+    /// What in it is not quite what the config says.
+    caveats: Vec<Caveat>,
 }
 
 /// What follows from what it is.
@@ -135,12 +137,17 @@ impl Arguments {
 
     fn expected(&self, model: &str) -> anyhow::Result<Expected> {
         let described = self.source.described(Some(model), self.scheme.text())?;
-        let names = described.names();
+        let (names, mut caveats) = (described.names(), described.caveats());
         let architecture = described.architecture;
         let scheme = self.scheme.scheme(architecture.scheme.as_deref())?;
-        let stack = assemble(&architecture, &scheme, &Input::default(), &Run::default())?.stack;
-        let scheme = self.scheme.text().map_or_else(|| scheme.to_string(), str::to_owned);
-        Ok(Expected { architecture, names, scheme, stack })
+        let assembled = assemble(&architecture, &scheme, &Input::default(), &Run::default())?;
+        caveats.extend(assembled.caveats);
+        let scheme = match self.scheme.text() {
+            // The release has been heard when the config was read.
+            Some(text) if text.starts_with("hf@") => text.to_owned(),
+            Some(_) | None => scheme.to_string(),
+        };
+        Ok(Expected { architecture, names, scheme, stack: assembled.stack, caveats })
     }
 
     /// Flags that need a network.
@@ -148,10 +155,9 @@ impl Arguments {
         if expected.is_some() {
             return Ok(());
         }
-        let flags = [("--scheme", self.scheme.text().is_some()), ("--dump-stack", self.dump_stack.is_some())];
-        match flags.into_iter().find(|(_, given)| *given) {
+        match self.scheme.given().or(self.dump_stack.as_ref().map(|_| "--dump-stack")) {
             None => Ok(()),
-            Some((flag, _)) => bail!(
+            Some(flag) => bail!(
                 "{flag}: expected a config.json beside {}, got none; name one with --config",
                 self.checkpoint.display()
             ),
@@ -160,8 +166,16 @@ impl Arguments {
 
     fn measured(&self, expected: &Expected, inspection: &Inspection) -> anyhow::Result<Measured> {
         let mut stack = expected.stack.clone();
-        with_measured(&mut stack, &inspection.readings);
-        let prediction = predict(&stack, Sites::Stream).context("with the measured weights")?;
+        if inspection.readings.iter().all(|reading| reading.part.is_none()) {
+            bail!(
+                "{}: expected tensors of {}, got none of its names; is it the config of this checkpoint?",
+                self.checkpoint.display(),
+                expected.stack.name
+            );
+        }
+        let left_out = with_measured(&mut stack, &inspection.readings);
+        let mut prediction = predict(&stack, Sites::Stream).context("with the measured weights")?;
+        prediction.caveats.splice(0..0, expected.caveats.iter().cloned().chain(left_out));
         let stream = &stack.streams[stack.gradient.stream];
         let shape = Shape { width: stream.source.width(), seq_len: stream.seq_len };
         let verdict = Verdict::of(&prediction.table, shape);

@@ -1,6 +1,7 @@
 //! Arguments, one file per subcommand, and where their output goes.
 
 mod console;
+mod diff;
 mod explain;
 mod export;
 mod input;
@@ -37,7 +38,8 @@ Examples:
   sigprop inspect model.safetensors                what a checkpoint holds, and what it should
   sigprop explain deepnorm                         what a scheme does and where it is from
 
-Exit status: 0 done, 1 a gate failed (--fail-on, --min-r2, --max-error), 2 usage, configuration or
+Exit status: 0 done, 1 a gate failed (--fail-on, --min-r2, --max-error,
+--max-difference), 2 usage, configuration or
 files, 130 interrupted."
 )]
 pub(crate) struct Cli {
@@ -58,6 +60,7 @@ enum Command {
     Predict(predict::Arguments),
     Validate(validate::Arguments),
     Inspect(inspect::Arguments),
+    Diff(diff::Arguments),
     /// List the presets with their size and cost.
     Models,
     /// List the initialisation schemes with their arguments and rules.
@@ -93,6 +96,7 @@ impl Cli {
             Command::Predict(arguments) => arguments.run(console),
             Command::Validate(arguments) => arguments.run(console),
             Command::Inspect(arguments) => arguments.run(console),
+            Command::Diff(arguments) => arguments.run(console),
             Command::Models => models::run(),
             Command::Schemes => schemes::run(),
             Command::Explain(arguments) => arguments.run(),

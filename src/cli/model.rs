@@ -180,6 +180,12 @@ impl SchemeArguments {
         self.scheme.as_deref()
     }
 
+    /// The first of its flags that is given.
+    pub(crate) fn given(&self) -> Option<&'static str> {
+        let scheme = self.scheme.as_ref().map(|_| "--scheme");
+        scheme.or(self.dslm_k.map(|_| "--dslm-k")).or(self.dslm_alpha.map(|_| "--dslm-alpha"))
+    }
+
     /// The scheme asked for, else the model's own, else xavier; with the arguments given as flags.
     pub(crate) fn scheme(&self, own: Option<&str>) -> anyhow::Result<Scheme> {
         let named = self.scheme.as_deref().or(own).unwrap_or("xavier");

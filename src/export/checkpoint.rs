@@ -32,7 +32,7 @@ pub fn checkpoint(held: &[Held], draw: &Draw, out: &mut dyn Write) -> io::Result
 }
 
 /// Without those that hold only what others before them hold.
-fn once(held: &[Held]) -> Vec<&Held> {
+pub(super) fn once(held: &[Held]) -> Vec<&Held> {
     let mut known = HashSet::new();
     let mut new = |part: &Part| {
         let name = part.parameters[0].clone();

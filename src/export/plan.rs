@@ -1,5 +1,7 @@
 //! What every parameter starts with, by name pattern.
 
+use std::collections::HashMap;
+
 use serde::Serialize;
 use sigprop_stack::{Init, Named, Stack};
 
@@ -60,22 +62,16 @@ struct Residual {
 impl Plan {
     /// The plan of a stack whose parameters are held like this.
     pub fn new(stack: &Stack, scheme: Option<String>, held: &[Held]) -> Self {
-        let mut parameters: Vec<Planned> = Vec::new();
-        let same_pattern = held.chunk_by(|a, b| a.pattern == b.pattern);
-        for group in same_pattern {
-            let planned = |held: &Held| Planned {
-                name: held.pattern.clone(),
-                axis: held.axis,
-                groups: held.groups,
-                parts: held.parts.iter().map(PlannedPart::of).collect(),
-            };
-            let first = planned(&group[0]);
-            if group.iter().all(|held| planned(held) == first) {
-                parameters.push(first);
-            } else {
-                parameters.extend(group.iter().map(|held| Planned { name: held.name.clone(), ..planned(held) }));
+        let mut groups: Vec<Vec<&Held>> = Vec::new();
+        let mut places = HashMap::new();
+        for held in held {
+            let place = *places.entry(held.pattern.as_str()).or_insert(groups.len());
+            if place == groups.len() {
+                groups.push(Vec::new());
             }
+            groups[place].push(held);
         }
+        let parameters = groups.iter().flat_map(|group| Planned::all(group)).collect();
         Self {
             schema_version: SCHEMA_VERSION,
             version: env!("CARGO_PKG_VERSION"),
@@ -84,6 +80,22 @@ impl Plan {
             parameters,
             residual: residual(stack),
         }
+    }
+}
+
+impl Planned {
+    /// Parameters of one pattern: all at once if they are alike.
+    fn all(group: &[&Held]) -> Vec<Self> {
+        let pattern = Self::of(group[0], &group[0].pattern);
+        if group.iter().all(|held| Self::of(held, &held.pattern) == pattern) {
+            return vec![pattern];
+        }
+        group.iter().map(|held| Self::of(held, &held.name)).collect()
+    }
+
+    fn of(held: &Held, name: &str) -> Self {
+        let Held { axis, groups, .. } = *held;
+        Self { name: name.to_owned(), axis, groups, parts: held.parts.iter().map(PlannedPart::of).collect() }
     }
 }
 

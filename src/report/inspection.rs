@@ -132,9 +132,11 @@ pub fn deviations(inspection: &Inspection, scheme: &str) -> Vec<String> {
     Group::all(&inspection.readings).iter().filter_map(sentence).collect()
 }
 
-/// Whether the mean is what deviates most.
+/// Whether the mean is worth telling.
 fn mean_deviates(group: &Group) -> bool {
-    group.spread.std().is_some_and(|std| group.spread.mean.abs() > 0.05 * std)
+    /// In standard deviations.
+    const VISIBLE: f64 = 0.05;
+    group.spread.std().is_some_and(|std| group.spread.mean.abs() > VISIBLE * std)
 }
 
 fn distance(deviation: &Deviation) -> f64 {

@@ -4,6 +4,7 @@
 //! [`write_file`] touches the disk.
 
 mod csv;
+mod diff;
 mod file;
 mod inspection;
 mod json;
@@ -12,6 +13,7 @@ mod summary;
 mod table;
 
 pub use csv::{comparisons_csv, sites_csv, weights_csv};
+pub use diff::{diff_csv, diff_json, diff_table};
 pub use file::write_file;
 pub use inspection::{InspectionDocument, deviations, inspection_csv, inspection_json, inspection_table};
 pub use json::{PredictionDocument, prediction_json, validation_json};

@@ -1,5 +1,6 @@
 //! The command as scripts see it: arguments, exit codes, streams and files.
 
+mod diff;
 mod input;
 mod inspect;
 

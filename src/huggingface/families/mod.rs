@@ -24,7 +24,7 @@ const DEFAULT_TOKENS: usize = 256;
 pub(super) struct Family {
     pub(super) model_types: &'static [&'static str],
     pub(super) read: fn(&Keys) -> Result<Architecture, ImportError>,
-    pub(super) names: |_| names::Modules,
+    pub(super) names: fn(&Architecture) -> names::Modules,
 }
 
 /// Every family.

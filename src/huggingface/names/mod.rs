@@ -17,6 +17,8 @@ mod gemma;
 mod gpt;
 mod llama;
 mod parallel;
+#[cfg(test)]
+mod tests;
 mod vision;
 
 pub(super) use bert::{BERT, DISTILBERT, MODERNBERT};

@@ -49,10 +49,8 @@ const FALCON: &[Module] = &[
     biased_norm("ln_f", &["final_norm"]),
 ];
 
-const FALCON_OWN_NORMS: &[Module] = &[
-    biased_norm("h.*.ln_attn", &["blocks.*.attention.norm"]),
-    biased_norm("h.*.ln_mlp", &["blocks.*.ffn.norm"]),
-];
+const FALCON_OWN_NORMS: &[Module] =
+    &[biased_norm("h.*.ln_attn", &["blocks.*.attention.norm"]), biased_norm("h.*.ln_mlp", &["blocks.*.ffn.norm"])];
 
 const FALCON_NORMS: &[Module] = &[
     biased_norm("h.*.input_layernorm", &["blocks.*.attention.norm"]),

@@ -266,6 +266,8 @@ fn bad_checkpoints_are_refused_with_the_place() {
     let wider = written(&folder, "wider.json", wider.as_bytes());
     let output = run(&["inspect", &checkpoint, "--config", &wider]);
     assert!(refused(&output).contains("of the config, got ["), "{}", stderr(&output));
+    let output = run(&["inspect", &checkpoint, "--config", "t5-small"]);
+    assert!(refused(&output).contains("got none of its names"), "{}", stderr(&output));
     let nowhere = path(&folder, "nowhere");
     assert!(refused(&run(&["inspect", &nowhere])).contains("cannot read"));
 }
@@ -303,4 +305,14 @@ fn a_plan_tells_patterns_parts_and_multipliers() {
     assert!(function.contains("\"scheme\": \"dslm:k=2,alpha=1\"") && !function.contains("@PLAN@"));
     let output = small("predict", &["--export", &path(&folder, "plan.yaml")]);
     assert!(refused(&output).contains("*.json, *.py or *.safetensors"), "{}", stderr(&output));
+}
+
+/// What transformers built and saved (data/checkpoints): bf16, with the prefix of a model with a head.
+#[test]
+fn a_checkpoint_of_the_library_is_what_its_config_says() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/data/checkpoints/gpt2-tiny");
+    let report = json(&run(&["inspect", folder, "--format", "json", "-q"]));
+    assert_is(&report, "hf");
+    assert_eq!(tensors(&report).len(), 4 + 3 * (12 + 2 * 2));
+    assert!(tensors(&report).iter().all(|tensor| tensor["dtype"] == "BF16"));
 }
