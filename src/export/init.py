@@ -9,6 +9,7 @@ does not know is left as it is and told, as is what the model does not have. Nee
 """
 
 import collections
+import functools
 import json
 import re
 import sys
@@ -20,18 +21,19 @@ PLAN = json.loads(r"""
 """)
 
 
-PLANNED = {planned["name"]: planned for planned in PLAN["parameters"]}
+PLANNED = [(re.compile(re.escape(planned["name"]).replace(r"\*", r"\d+")), planned) for planned in PLAN["parameters"]]
 
 
+@functools.cache
 def _find(name):
-    """The entry of a name relative to the base model: its own, or that of its pattern."""
-    return PLANNED.get(name) or PLANNED.get(re.sub(r"(?<=\.)\d+(?=\.)", "*", name))
+    """Index of the entry of a name relative to the base model."""
+    return next((index for index, (pattern, _) in enumerate(PLANNED) if pattern.fullmatch(name)), None)
 
 
 def _prefix(names):
     """What stands before the names of the base model: what stands before most of them."""
     starts = (name[:start] for name in names for start in [0] + [dot.end() for dot in re.finditer(r"\.", name)]
-              if _find(name[start:]))
+              if _find(name[start:]) is not None)
     counts = collections.Counter(starts)
     return max(counts, key=lambda start: (counts[start], -len(start)), default="")
 
@@ -80,15 +82,16 @@ def initialise(model, seed=0):
     drawn, unmatched, held = [], [], set()
     prefix = _prefix([name for name, _ in model.named_parameters()])
     for name, parameter in model.named_parameters():
-        planned = _find(name.removeprefix(prefix)) if name.startswith(prefix) else None
-        if planned is None:
+        index = _find(name.removeprefix(prefix)) if name.startswith(prefix) else None
+        if index is None:
             unmatched.append(name)
             continue
+        _, planned = PLANNED[index]
         for part, indices in _pieces(parameter, planned):
-            index = torch.as_tensor(list(indices), device=device)
-            piece = parameter.index_select(planned["axis"], index)
+            places = torch.as_tensor(list(indices), device=device)
+            piece = parameter.index_select(planned["axis"], places)
             _draw(piece, part, generator)
-            parameter.index_copy_(planned["axis"], index, piece)
+            parameter.index_copy_(planned["axis"], places, piece)
             std = piece.float().std(correction=0).item()
             drawn.append((name, part["parameter"], part.get("std", 0.0), std))
             held.add(part["parameter"])

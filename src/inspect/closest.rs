@@ -6,7 +6,7 @@
 //! √(ln²(s/σ) + (¼ ln(κ/κ_σ))²): that of the sizes of a typical and of a large entry. Tensors of the same name in
 //! all blocks count once, as the mean of the squares of theirs.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use super::Reading;
 use super::spread::Spread;
@@ -63,7 +63,8 @@ impl Candidate {
 
     /// How far the readings are from it.
     pub fn resemblance(&self, readings: &[Reading]) -> Option<Resemblance> {
-        let mut tensors: HashMap<&str, (f64, f64)> = HashMap::new();
+        // In one order, so that sums are the same whenever terms are.
+        let mut tensors: BTreeMap<&str, (f64, f64)> = BTreeMap::new();
         for reading in readings {
             let Some(part) = &reading.part else { continue };
             let Some(Start::Drawn(init)) = self.starts.get(&part.parameters[0]) else { continue };

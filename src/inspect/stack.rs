@@ -47,7 +47,7 @@ pub fn with_measured(stack: &mut Stack, readings: &[Reading]) -> Vec<Caveat> {
 /// Norms of a stack have no biases, which are zero until they are trained.
 fn left_out(readings: &[Reading]) -> Option<Caveat> {
     let biases = readings.iter().filter_map(|reading| {
-        let part = reading.part.as_ref().filter(|part| part.parameters[0].ends_with(".bias"))?;
+        let part = reading.part.as_ref().filter(|part| part.parameters[0].rsplit('.').next() == Some("bias"))?;
         let size = reading.spread.root_mean_square().filter(|size| *size > 0.0)?;
         matches!(part.start, Start::Constant(_)).then_some((part, size))
     });

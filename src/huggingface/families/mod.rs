@@ -59,7 +59,7 @@ pub(super) const FAMILIES: &[Family] = &[
     Family { model_types: &["gemma"], read: gemma::gemma, names: |_| names::GEMMA },
     Family { model_types: &["gemma2", "gemma3_text"], read: gemma::gemma, names: |_| names::GEMMA2 },
     Family { model_types: &["glm4"], read: gemma::gemma, names: |_| names::GLM4 },
-    Family { model_types: &["deepseek_v2", "deepseek_v3"], read: deepseek::deepseek, names: |_| names::DEEPSEEK },
+    Family { model_types: &["deepseek_v2", "deepseek_v3"], read: deepseek::deepseek, names: names::deepseek },
     Family {
         model_types: &["bert", "roberta", "xlm-roberta", "camembert", "electra"],
         read: bert::bert,

@@ -22,7 +22,7 @@ mod tests;
 mod vision;
 
 pub(super) use bert::{BERT, DISTILBERT, MODERNBERT};
-pub(super) use deepseek::DEEPSEEK;
+pub(super) use deepseek::deepseek;
 pub(super) use encoder_decoder::{BART, T5, WHISPER};
 pub(super) use gemma::{GEMMA, GEMMA2, GLM4};
 pub(super) use gpt::{BIGCODE, BLOOM, GPT_NEO, GPT2, MPT, OPT};

@@ -39,7 +39,9 @@ fn every_tensor_of_every_family_is_held_and_every_name_is_one() {
             .collect();
         assert_eq!(unheld, [""; 0], "{model_type}");
         let mut names: BTreeMap<&str, usize> = BTreeMap::new();
-        held.iter().for_each(|held| *names.entry(&held.name).or_default() += 1);
+        for held in &held {
+            *names.entry(&held.name).or_default() += 1;
+        }
         names.retain(|_, count| *count > 1);
         assert_eq!(names, BTreeMap::new(), "{model_type}");
         for held in &held {
