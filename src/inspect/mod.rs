@@ -36,7 +36,7 @@ pub struct Inspection {
     pub readings: Vec<Reading>,
     /// Tensors that hold nothing of the network, in the order of the checkpoint.
     pub unknown: Vec<String>,
-    /// Parameters of the network that no tensor holds.
+    /// Parameters of the network that no tensor holds; patterns where all of a pattern are missing.
     pub missing: Vec<String>,
     /// Tensors that are not of F32, F16 or BF16, with their type; they are not read.
     pub unread: Vec<(String, String)>,
@@ -58,22 +58,45 @@ pub fn inspect(checkpoint: &Checkpoint, held: Option<&[Held]>) -> Result<Inspect
             reading::read(entry, held, &pattern)
         })
         .collect();
-    let found: HashSet<&str> = checkpoint.entries.iter().filter_map(known).flat_map(parameters).collect();
-    let mut missing = Vec::new();
-    for held in held {
-        if parameters(held).any(|parameter| !found.contains(parameter)) && !missing.contains(&held.pattern) {
-            missing.push(held.pattern.clone());
-        }
-    }
+    let found: Vec<&Held> = checkpoint.entries.iter().filter_map(known).collect();
     let unknown = checkpoint.entries.iter().filter(|entry| known(entry).is_none()).map(|entry| entry.name.clone());
     let unknown = if held.is_empty() { Vec::new() } else { unknown.collect() };
     let unread = others.into_iter().map(|entry| (entry.name.clone(), entry.dtype.name().to_owned())).collect();
-    Ok(Inspection { readings: readings?.into_iter().flatten().collect(), unknown, missing, unread })
+    let readings = readings?.into_iter().flatten().collect();
+    Ok(Inspection { readings, unknown, missing: missing(held, &found), unread })
 }
 
-/// Names of ours that a tensor holds.
-fn parameters(held: &Held) -> impl Iterator<Item = &str> {
-    held.parts.iter().flat_map(|part| &part.parameters).map(String::as_str)
+/// What nothing in `found` holds: names, or the pattern if none of its names is there.
+fn missing(held: &[Held], found: &[&Held]) -> Vec<String> {
+    // Of one expert, or of all.
+    let there: HashSet<(&str, Option<usize>)> = found.iter().flat_map(|held| parameters(held)).collect();
+    let named: HashSet<&str> = there.iter().map(|(parameter, _)| *parameter).collect();
+    let is_there = |(parameter, expert): (&str, Option<usize>)| match expert {
+        Some(_) => there.contains(&(parameter, expert)) || there.contains(&(parameter, None)),
+        None => named.contains(parameter),
+    };
+    let absent: Vec<&Held> = held.iter().filter(|held| !parameters(held).all(is_there)).collect();
+    let total = by_pattern(held.iter());
+    let missing = by_pattern(absent.iter().copied());
+    let mut told = HashSet::new();
+    let names = absent.iter().map(|held| {
+        if total[held.pattern.as_str()] == missing[held.pattern.as_str()] { &held.pattern } else { &held.name }
+    });
+    names.filter(|name| told.insert(*name)).cloned().collect()
+}
+
+/// How many there are of each pattern.
+fn by_pattern<'h>(held: impl Iterator<Item = &'h Held>) -> HashMap<&'h str, usize> {
+    let mut counts = HashMap::new();
+    for held in held {
+        *counts.entry(held.pattern.as_str()).or_default() += 1;
+    }
+    counts
+}
+
+/// Names of ours that a tensor holds, and of which expert.
+fn parameters(held: &Held) -> impl Iterator<Item = (&str, Option<usize>)> {
+    held.parts.iter().flat_map(|part| part.parameters.iter().map(|name| (name.as_str(), part.expert)))
 }
 
 /// What stands before the names of the base model: `transformer.`, `model.`, nothing. The one before most of them.

@@ -61,7 +61,7 @@ fn prefixes_missing_and_foreign_tensors_are_found() {
     };
     let held = [named("h.0.w"), named("h.1.w"), named("h.2.w")];
     let found = inspect(&checkpoint, Some(&held)).expect("it fits");
-    assert_eq!((found.unknown, found.missing), (vec!["head".to_owned()], vec!["h.*.w".to_owned()]));
+    assert_eq!((found.unknown, found.missing), (vec!["head".to_owned()], vec!["h.2.w".to_owned()]));
     assert_eq!(found.readings.iter().filter(|reading| reading.part.is_some()).count(), 2);
     let groups = Group::all(&found.readings);
     let told: Vec<(&str, usize)> = groups.iter().map(|group| (group.pattern, group.readings.len())).collect();

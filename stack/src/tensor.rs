@@ -114,7 +114,7 @@ mod tests {
     /// cut near zero, that of a uniform distribution.
     #[test]
     fn truncated_kurtosis_matches_the_closed_form() {
-        for (cutoff, expected) in [(2.0, 2.365537), (40.0, 3.0), (1e-3, 1.8)] {
+        for (cutoff, expected) in [(2.0, 2.365_537), (40.0, 3.0), (1e-3, 1.8)] {
             let got = Init::TruncatedNormal { std: 0.3, cutoff }.kurtosis().expect("it is not zero");
             assert!((got - expected).abs() < 1e-6, "cut {cutoff}: expected {expected}, got {got}");
         }
