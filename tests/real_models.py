@@ -88,7 +88,10 @@ BESIDE = re.compile(r"pooler|post_layernorm|encoder\.embed_positions|e_score_cor
 
 
 def sigprop(*arguments):
-    return subprocess.run([SIGPROP, *map(str, arguments)], capture_output=True, text=True, check=True).stdout
+    ran = subprocess.run([SIGPROP, *map(str, arguments)], capture_output=True, text=True)
+    if ran.returncode:
+        sys.exit(ran.stderr)
+    return ran.stdout
 
 
 def inspected(folder, *arguments):

@@ -1,6 +1,6 @@
 //! Plans that travel: what every parameter starts with, for programs that know nothing of sigprop.
 //!
-//! [`plan_json`] tells it by name pattern, [`init_py`] is a PyTorch function that does it, [`checkpoint`] the drawn
+//! [`plan_json`] tells it by name pattern, [`init_py`] is a PyTorch function that does it, [`checkpoint()`] the drawn
 //! parameters themselves.
 
 mod checkpoint;

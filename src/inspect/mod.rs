@@ -1,8 +1,8 @@
 //! What a checkpoint holds, and what it should.
 //!
-//! [`inspect`] measures every tensor of floats; beside a network ([`Expected`]) it knows which of our parameters each
-//! holds, how far it is from what the scheme draws, and what is missing. [`with_measured`] writes what was measured
-//! into the network's stack, which can then be predicted like any other.
+//! [`inspect()`] measures every tensor of floats; beside the parameters that a network has ([`Held`]) it knows which of
+//! ours each holds, how far it is from what the scheme draws, and what is missing. [`with_measured`] writes what was
+//! measured into the network's stack, which can then be predicted like any other.
 
 mod closest;
 mod cut;
