@@ -2,7 +2,9 @@
 
 use super::{Module, Modules, bare, norm, patches, positions, rows, table};
 
-pub(in crate::huggingface) const VIT: Modules = &[&[
+pub(in crate::huggingface) const VIT: Modules = &[VIT_STORED, VIT_LIVE];
+
+const VIT_STORED: &[Module] = &[
     bare("embeddings.cls_token", "embeddings.class_token", 3),
     bare("embeddings.position_embeddings", "embeddings.position", 3),
     patches("embeddings.patch_embeddings.projection", &["embeddings.patches"]),
@@ -15,7 +17,19 @@ pub(in crate::huggingface) const VIT: Modules = &[&[
     norm("encoder.layer.*.layernorm_before", &["blocks.*.attention.norm"]),
     norm("encoder.layer.*.layernorm_after", &["blocks.*.ffn.norm"]),
     norm("layernorm", &["final_norm"]),
-]];
+];
+
+/// As modules of release 5 are called; it writes checkpoints with the other names.
+const VIT_LIVE: &[Module] = &[
+    rows("layers.*.attention.q_proj", &["blocks.*.attention.heads.query"]),
+    rows("layers.*.attention.k_proj", &["blocks.*.attention.heads.key"]),
+    rows("layers.*.attention.v_proj", &["blocks.*.attention.heads.value"]),
+    rows("layers.*.attention.o_proj", &["blocks.*.attention.output"]),
+    rows("layers.*.mlp.fc1", &["blocks.*.ffn.in"]),
+    rows("layers.*.mlp.fc2", &["blocks.*.ffn.out"]),
+    norm("layers.*.layernorm_before", &["blocks.*.attention.norm"]),
+    norm("layers.*.layernorm_after", &["blocks.*.ffn.norm"]),
+];
 
 const LAYERS: &[Module] = &[
     rows("encoder.layers.*.self_attn.q_proj", &["blocks.*.attention.heads.query"]),
