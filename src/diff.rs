@@ -2,7 +2,7 @@
 //!
 //! # Formula
 //!
-//! Sizes of differences that can be sorted together: |ln(b/a)| of what is positive, |b − a| of correlations,
+//! Sizes of differences that can be sorted together: |ln(b/a)| of what is positive, |b − a| of correlations and of stds of ln,
 //! |b − a|/√variance of means, the larger variance of both.
 
 use std::collections::HashMap;
@@ -59,6 +59,8 @@ struct Site {
     variance_last: Option<f64>,
     grad_variance_first: Option<f64>,
     grad_variance_last: Option<f64>,
+    ln_variance_std: Option<f64>,
+    ln_grad_variance_std: Option<f64>,
 }
 
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -169,7 +171,11 @@ impl Diff {
         for quantity in Quantity::ALL {
             let [a, b] = [first, second].map(|site| site.value(quantity));
             let is_ratio = match quantity {
-                Quantity::Mean | Quantity::TokenCorrelation | Quantity::GradTokenCorrelation => false,
+                Quantity::Mean
+                | Quantity::TokenCorrelation
+                | Quantity::GradTokenCorrelation
+                | Quantity::LnVarianceStd
+                | Quantity::LnGradVarianceStd => false,
                 Quantity::Variance
                 | Quantity::GradVariance
                 | Quantity::VarianceFirst
@@ -214,6 +220,8 @@ impl Site {
             Quantity::VarianceLast => self.variance_last,
             Quantity::GradVarianceFirst => self.grad_variance_first,
             Quantity::GradVarianceLast => self.grad_variance_last,
+            Quantity::LnVarianceStd => self.ln_variance_std,
+            Quantity::LnGradVarianceStd => self.ln_grad_variance_std,
         }
     }
 
@@ -228,7 +236,9 @@ impl Site {
             | Quantity::VarianceFirst
             | Quantity::VarianceLast
             | Quantity::GradVarianceFirst
-            | Quantity::GradVarianceLast => None,
+            | Quantity::GradVarianceLast
+            | Quantity::LnVarianceStd
+            | Quantity::LnGradVarianceStd => None,
         };
         told.or_else(|| self.value(quantity).map(f64::ln).filter(|ln| ln.is_finite()))
     }
