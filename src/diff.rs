@@ -2,8 +2,8 @@
 //!
 //! # Formula
 //!
-//! Sizes of differences that can be sorted together: |ln(b/a)| of what is positive, |b − a| of correlations and of stds of ln,
-//! |b − a|/√variance of means, the larger variance of both.
+//! Sizes of differences that can be sorted together: |ln(b/a)| of what is positive, |b − a| of correlations and of
+//! deviations of logarithms, |b − a|/√variance of means, the larger variance of both.
 
 use std::collections::HashMap;
 use std::fs;
