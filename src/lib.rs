@@ -3,11 +3,15 @@
 pub mod agreement;
 pub mod architecture;
 pub mod assemble;
+pub mod checkpoint;
 pub mod compare;
 pub mod cost;
+pub mod diff;
 mod domain;
+pub mod export;
 pub mod head;
 pub mod huggingface;
+pub mod inspect;
 mod moments;
 mod nearest;
 pub mod numerals;

@@ -1,7 +1,7 @@
 //! Which network, apart from its weights: MODEL, the flags that override it, its input and its gradient.
 
 use clap::Args;
-use sigprop::{Caveat, Options, Sites, assemble::Run, compare::Setting};
+use sigprop::{Caveat, Options, Sites, assemble::Run, compare::Setting, huggingface::Names};
 
 use super::{
     input::{InputArguments, LossAt},
@@ -44,7 +44,7 @@ pub(crate) struct AverageArguments {
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = parse::count, allow_negative_numbers = true)]
     pub(crate) batch: usize,
 
-    /// Same seed, same sequences.
+    /// Same seed, same sequences and exported parameters.
     #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
     pub(crate) seed: u64,
 }
@@ -61,6 +61,8 @@ pub(crate) struct Described {
     pub(crate) setting: Setting,
     /// What in it is not quite what was asked for.
     pub(crate) caveats: Vec<Caveat>,
+    /// What a checkpoint calls its parameters.
+    pub(crate) names: Names,
 }
 
 impl Described {
@@ -76,7 +78,7 @@ impl DescriptionArguments {
     /// The network that the arguments describe; `scheme` may say which release of a library draws its weights.
     pub(crate) fn setting(&self, scheme: Option<&str>) -> anyhow::Result<Described> {
         let described = self.config.described(self.model.as_deref(), scheme)?;
-        let caveats = described.caveats();
+        let (caveats, names) = (described.caveats(), described.names());
         let mut architecture = described.architecture;
         self.shape.override_fields(&mut architecture)?;
         let input = self.input.input(&architecture)?;
@@ -86,7 +88,7 @@ impl DescriptionArguments {
             decoder_input: self.input.decoder_input(&architecture)?,
             loss_at: self.loss_at.map(Into::into),
         };
-        Ok(Described { setting: Setting { input, run, ..Setting::from(architecture) }, caveats })
+        Ok(Described { setting: Setting { input, run, ..Setting::from(architecture) }, caveats, names })
     }
 
     /// Tells how a config was read, if that is asked for; whether it was.

@@ -3,10 +3,13 @@
 mod compare;
 mod console;
 mod description;
+mod diff;
 mod explain;
+mod export;
 mod folder;
 mod head;
 mod input;
+mod inspect;
 mod model;
 mod models;
 mod output;
@@ -39,9 +42,11 @@ Examples:
   sigprop predict gpt2 --format csv > gpt2.csv     every site of a known model
   sigprop validate --layers 12 --width 256         the same, beside sampled networks
   sigprop compare gpt2                             initialisations side by side
+  sigprop inspect model.safetensors                what a checkpoint holds, and what it should
   sigprop explain deepnorm                         what a scheme does and where it is from
 
-Exit status: 0 done, 1 a gate failed (--fail-on, --min-r2, --max-error), 2 usage, configuration or
+Exit status: 0 done, 1 a gate failed (--fail-on, --min-r2, --max-error,
+--max-difference), 2 usage, configuration or
 files, 130 interrupted."
 )]
 pub(crate) struct Cli {
@@ -63,6 +68,8 @@ enum Command {
     Validate(validate::Arguments),
     Compare(compare::Arguments),
     Recommend(recommend::Arguments),
+    Inspect(inspect::Arguments),
+    Diff(diff::Arguments),
     /// List the presets with their size and cost.
     Models,
     /// List the initialisation schemes with their arguments and rules.
@@ -99,6 +106,8 @@ impl Cli {
             Command::Validate(arguments) => arguments.run(console),
             Command::Compare(arguments) => arguments.run(console),
             Command::Recommend(arguments) => arguments.run(console),
+            Command::Inspect(arguments) => arguments.run(console),
+            Command::Diff(arguments) => arguments.run(console),
             Command::Models => models::run(),
             Command::Schemes => schemes::run(),
             Command::Explain(arguments) => arguments.run(),

@@ -10,6 +10,7 @@ use sigprop::{
     assemble::{Assembled, assemble},
     compare::Setting,
     cost::Cost,
+    huggingface::Names,
     schemes::Scheme,
     stack_file::{read_stack, stack_json},
     verdict::Shape,
@@ -73,6 +74,8 @@ pub(crate) struct Network {
     /// What in it is not quite what was asked for.
     pub(crate) caveats: Vec<Caveat>,
     pub(crate) cost: Cost,
+    /// What a checkpoint calls its parameters.
+    pub(crate) names: Names,
     /// What it was assembled from; unknown for what was read from a stack file.
     described: Option<(Architecture, Scheme)>,
 }
@@ -115,21 +118,23 @@ impl ModelArguments {
                 stack.gradient.correlation = correlation;
             }
             let cost = Cost::of(&stack, None)?;
-            return Ok(Network { stack, caveats: Vec::new(), cost, described: None });
+            let names = Names::own(&Architecture::default());
+            return Ok(Network { stack, caveats: Vec::new(), cost, names, described: None });
         }
-        let described = self.description.setting(self.scheme.scheme.as_deref())?;
+        let described = self.description.setting(self.scheme.text())?;
         let Setting { architecture, input, run, options: _ } = described.setting;
+        let names = described.names;
         let mut warnings = described.caveats;
         let scheme = self.scheme.scheme(architecture.scheme.as_deref())?;
         let Assembled { stack, caveats } = assemble(&architecture, &scheme, &input, &run)?;
         warnings.extend(caveats);
         let cost = Cost::of(&stack, Some(&architecture))?;
-        Ok(Network { stack, caveats: warnings, cost, described: Some((architecture, scheme)) })
+        Ok(Network { stack, caveats: warnings, cost, names, described: Some((architecture, scheme)) })
     }
 
     /// Tells how a config was read, if that is asked for; whether it was.
     pub(crate) fn explain(&self) -> anyhow::Result<bool> {
-        self.description.explain(self.scheme.scheme.as_deref())
+        self.description.explain(self.scheme.text())
     }
 
     /// Writes the stack where it is wanted; whether standard output is taken by it.
@@ -149,8 +154,19 @@ fn stream_named(stack: &Stack, name: &str) -> anyhow::Result<usize> {
 }
 
 impl SchemeArguments {
+    /// The text of `--scheme`.
+    pub(crate) fn text(&self) -> Option<&str> {
+        self.scheme.as_deref()
+    }
+
+    /// The first of its flags that is given.
+    pub(crate) fn given(&self) -> Option<&'static str> {
+        let scheme = self.scheme.as_ref().map(|_| "--scheme");
+        scheme.or(self.dslm_k.map(|_| "--dslm-k")).or(self.dslm_alpha.map(|_| "--dslm-alpha"))
+    }
+
     /// The scheme asked for, else the model's own, else xavier; with the arguments given as flags.
-    fn scheme(&self, own: Option<&str>) -> anyhow::Result<Scheme> {
+    pub(crate) fn scheme(&self, own: Option<&str>) -> anyhow::Result<Scheme> {
         let named = self.scheme.as_deref().or(own).unwrap_or("xavier");
         // The release has been heard when the config was read.
         let mut text = if named.starts_with("hf@") { "hf" } else { named }.to_owned();

@@ -18,6 +18,7 @@ use super::{
     Outcome,
     console::{Console, Paint, write_verdict},
     description::AverageArguments,
+    export::export,
     head::{self, HeadArguments, write_loss},
     model::{ModelArguments, Network},
     models::write_cost,
@@ -46,6 +47,7 @@ Examples:
   sigprop predict mlp --layers 30 --width 256 --activation relu --scheme uniform:1
   sigprop predict bert-base --train --format csv -o bert.csv
   sigprop predict gpt2 --head --loss cross-entropy            loss and gradient norm
+  sigprop predict config.json --scheme dslm --export init.py  how to draw such a model in PyTorch
   sigprop predict --layers 48 --fail-on explosion,vanishing   exit status 1 if it does")]
 pub(crate) struct Arguments {
     #[command(flatten)]
@@ -61,6 +63,11 @@ pub(crate) struct Arguments {
     /// Write the data to a file; `-` is standard output.
     #[arg(short, long, value_name = "FILE", help_heading = "Output")]
     output: Option<PathBuf>,
+
+    /// Also write what every parameter starts with: *.json is a plan by name pattern, *.py a PyTorch function that
+    /// draws it, *.safetensors the drawn parameters (--seed). Names are those of transformers for its configs.
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    export: Vec<PathBuf>,
 
     /// Which sites to tell.
     #[arg(long, value_enum, default_value_t = SiteChoice::Stream, help_heading = "Output")]
@@ -111,6 +118,7 @@ impl Arguments {
         if self.model.dump(&network.stack)? {
             return Ok(Outcome::Done);
         }
+        export(&self.export, &network, self.averages.seed)?;
         let options = self.averages.options(self.sites.into());
         let (mut prediction, loss) = match self.head.head(&network)? {
             Some(head) => {

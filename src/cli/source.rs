@@ -11,7 +11,7 @@ use clap::{Args, ValueEnum};
 use sigprop::{
     Caveat,
     architecture::{Architecture, Format},
-    huggingface::{self, Imported, Options, Tower, Version, import},
+    huggingface::{self, Imported, Names, Options, Tower, Version, import},
     presets::Preset,
 };
 
@@ -53,6 +53,11 @@ impl From<Architecture> for Described {
 }
 
 impl Described {
+    /// What a checkpoint of it calls its parameters.
+    pub(crate) fn names(&self) -> Names {
+        self.imported.as_ref().map_or_else(|| Names::own(&self.architecture), |imported| imported.names.clone())
+    }
+
     /// Keys of a config that were not understood.
     pub(crate) fn caveats(&self) -> Vec<Caveat> {
         let warnings = self.imported.iter().flat_map(|imported| &imported.warnings);

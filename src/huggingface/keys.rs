@@ -1,11 +1,12 @@
 //! Keys of a config: read under any of their names, noted down with where they come from.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::fmt::Display;
 
 use serde_json::{Map, Value};
 
+use super::names::Axes;
 use super::{Field, ImportError, Options};
 
 /// Largest size that is read.
@@ -22,12 +23,14 @@ pub(super) struct Keys<'a> {
     used: RefCell<BTreeSet<String>>,
     fields: RefCell<Vec<Field>>,
     warnings: RefCell<Vec<String>>,
+    /// Axes of parameters that the architecture does not say.
+    pub(super) axes: Cell<Axes>,
 }
 
 impl<'a> Keys<'a> {
     pub(super) fn new(config: &'a Map<String, Value>, family: &'a str, options: Options) -> Self {
-        let (used, fields, warnings) = Default::default();
-        Self { config, family, options, used, fields, warnings }
+        let (used, fields, warnings, axes) = Default::default();
+        Self { config, family, options, used, fields, warnings, axes }
     }
 
     /// The `model_type`.
@@ -97,6 +100,13 @@ impl<'a> Keys<'a> {
     pub(super) fn size(&self, name: &str, keys: &[&'static str], default: usize) -> Result<usize, ImportError> {
         let got = self.read(name, keys, Some(default), "a number between 1 and 1048576", size)?;
         Ok(got.unwrap_or(default))
+    }
+
+    /// How many positions there are.
+    pub(super) fn positions(&self, keys: &[&'static str], default: usize) -> Result<usize, ImportError> {
+        let positions = self.size("positions", keys, default)?;
+        self.axes.set(Axes { positions: Some(positions), ..self.axes.get() });
+        Ok(positions)
     }
 
     /// A number of blocks.

@@ -8,9 +8,11 @@ mod error;
 mod families;
 mod init;
 mod keys;
+mod names;
 mod rotary;
 
 pub use error::ImportError;
+pub use names::{Held, Names, Part, Start};
 
 use serde_json::{Map, Value};
 
@@ -74,6 +76,8 @@ pub struct Imported {
     pub fields: Vec<Field>,
     /// Keys that may mean something and were not understood.
     pub warnings: Vec<String>,
+    /// What the library calls the parameters.
+    pub names: Names,
 }
 
 /// One value and where it comes from.
@@ -128,8 +132,10 @@ fn read(config: &Map<String, Value>, options: Options, outer: Option<&str>) -> R
     let mut architecture = (family.read)(&keys)?;
     architecture.name = Some(model_type.to_owned());
     architecture.scheme = Some("hf".to_owned());
+    let axes = keys.axes.get();
     let (fields, warnings) = keys.finish();
-    Ok(Imported { architecture, fields, warnings })
+    let names = Names::new((family.names)(&architecture), &architecture, axes);
+    Ok(Imported { architecture, fields, warnings, names })
 }
 
 /// Goes through `text_config` or `vision_config` of a model made of several.

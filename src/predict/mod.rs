@@ -167,8 +167,8 @@ impl ForwardWalk {
         Ok(())
     }
 
-    /// E x² here.
+    /// E x² here, averaged over positions.
     pub fn second_moment(&self) -> f64 {
-        self.signal.token().ln_second.exp()
+        self.signal.levels().map(f64::exp).sum::<f64>() / self.signal.tokens.len() as f64
     }
 }

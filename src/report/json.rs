@@ -34,21 +34,7 @@ pub struct PredictionDocument<'a> {
 
 /// Writes a prediction as JSON.
 pub fn prediction_json(document: &PredictionDocument, out: &mut dyn Write) -> io::Result<()> {
-    let PredictionDocument { stack, prediction, weights, verdict, cost, loss } = *document;
-    let document = PredictionJson {
-        schema_version: SCHEMA_VERSION,
-        version: env!("CARGO_PKG_VERSION"),
-        stack: &stack.name,
-        stack_hash: stack_hash(stack),
-        seq_len: stack.streams[stack.gradient.stream].seq_len,
-        sites: prediction.table.sites.iter().map(SiteJson::of).collect(),
-        weights: weights.then(|| prediction.table.weights.iter().map(WeightJson::of).collect()),
-        caveats: prediction.caveats.iter().map(CaveatJson::of).collect(),
-        cost: CostJson::of(cost),
-        loss: loss.map(LossJson::of),
-        verdict,
-    };
-    serde_json::to_writer_pretty(&mut *out, &document)?;
+    serde_json::to_writer_pretty(&mut *out, &PredictionJson::of(document))?;
     writeln!(out)
 }
 
@@ -68,7 +54,7 @@ pub fn validation_json(
 }
 
 #[derive(Serialize)]
-struct PredictionJson<'a> {
+pub(super) struct PredictionJson<'a> {
     schema_version: u32,
     version: &'static str,
     stack: &'a str,
@@ -82,6 +68,25 @@ struct PredictionJson<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     loss: Option<LossJson>,
     verdict: &'a Verdict,
+}
+
+impl<'a> PredictionJson<'a> {
+    pub(super) fn of(document: &PredictionDocument<'a>) -> Self {
+        let PredictionDocument { stack, prediction, weights, verdict, cost, loss } = *document;
+        Self {
+            schema_version: SCHEMA_VERSION,
+            version: env!("CARGO_PKG_VERSION"),
+            stack: &stack.name,
+            stack_hash: stack_hash(stack),
+            seq_len: stack.streams[stack.gradient.stream].seq_len,
+            sites: prediction.table.sites.iter().map(SiteJson::of).collect(),
+            weights: weights.then(|| prediction.table.weights.iter().map(WeightJson::of).collect()),
+            caveats: prediction.caveats.iter().map(CaveatJson::of).collect(),
+            cost: CostJson::of(cost),
+            loss: loss.map(LossJson::of),
+            verdict,
+        }
+    }
 }
 
 #[derive(Serialize)]

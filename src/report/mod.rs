@@ -5,7 +5,9 @@
 
 mod compare;
 mod csv;
+mod diff;
 mod file;
+mod inspection;
 mod json;
 mod recommend;
 mod suite;
@@ -14,7 +16,9 @@ mod table;
 
 pub use compare::{comparison_csv, comparison_json, comparison_tables};
 pub use csv::{comparisons_csv, sites_csv, weights_csv};
+pub use diff::{diff_csv, diff_json, diff_table};
 pub use file::write_file;
+pub use inspection::{InspectionDocument, deviations, inspection_csv, inspection_json, inspection_table};
 pub use json::{PredictionDocument, prediction_json, validation_json};
 pub use recommend::{recommendation_csv, recommendation_json, recommendation_tables};
 pub use suite::{suite_cells_csv, suite_lines_csv, suite_lines_json, suite_table};

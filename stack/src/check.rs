@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use crate::{
     Activation, Attention, Component, EmbeddingTerm, Fan, GivenIds, GradientSeed, Ids, Init, Interpreter, Mixture,
-    Node, Number, Op, PositionBias, Site, Source, Stack, StackError, Stream, Tensor, forward,
+    Node, Norm, Number, Op, Parameter, PositionBias, Site, Source, Stack, StackError, Stream, Tensor, Values, forward,
 };
 
 /// Sizes above this are refused: products of two of them still fit in 64 bits.
@@ -12,6 +12,11 @@ const MAX_SIZE: usize = 1 << 31;
 
 /// Walks the stack with widths alone and checks every number it meets.
 pub fn check(stack: &Stack) -> Result<(), StackError> {
+    parameters(stack).map(|_| ())
+}
+
+/// Every parameter of a stack, in the order in which it is met, after [`check`].
+pub fn parameters(stack: &Stack) -> Result<Vec<Parameter>, StackError> {
     if stack.gradient.stream >= stack.streams.len() {
         let got = format!("{} with {} streams", stack.gradient.stream, stack.streams.len());
         return Err(value("stack", "gradient.stream", "the index of a stream", got));
@@ -26,11 +31,11 @@ pub fn check(stack: &Stack) -> Result<(), StackError> {
     for (index, stream) in stack.streams.iter().enumerate() {
         check_memories(index, &stream.body)?;
     }
-    let mut widths = Widths { shapes: HashMap::new(), sites: HashSet::new(), repeated: None };
+    let mut widths = Widths::default();
     forward(stack, &mut widths)?;
     match widths.repeated {
         Some(site) => Err(value(&site, "name", "different from those of its neighbours", "the same twice".to_owned())),
-        None => Ok(()),
+        None => Ok(widths.parameters),
     }
 }
 
@@ -42,9 +47,14 @@ struct Shape {
 }
 
 /// Carries shapes.
+#[derive(Default)]
 struct Widths {
-    /// Shape and distribution of every tensor met so far, by name.
-    shapes: HashMap<String, ([usize; 2], Init)>,
+    /// What was met so far.
+    parameters: Vec<Parameter>,
+    /// Where a tensor is among them, by name.
+    places: HashMap<String, usize>,
+    /// The first of the expert that is being walked.
+    expert: Option<usize>,
     /// Paths met so far.
     sites: HashSet<String>,
     /// The first path met twice: rows and random masks are found by path.
@@ -62,12 +72,24 @@ impl Widths {
                 range(site, "cutoff", cutoff, f64::MIN_POSITIVE..=f64::MAX, "finite and positive")?;
             }
         }
-        let known = self.shapes.entry(tensor.name.clone()).or_insert((shape, tensor.init));
-        if *known != (shape, tensor.init) {
-            let got = format!("{shape:?} {:?} beside {:?} {:?} of the same name", tensor.init, known.0, known.1);
+        let values = Values::Drawn(tensor.init);
+        let Some(&place) = self.places.get(&tensor.name) else {
+            self.places.insert(tensor.name.clone(), self.parameters.len());
+            self.parameters.push(Parameter { name: tensor.name.clone(), shape, copies: 1, values });
+            return Ok(());
+        };
+        let known = &self.parameters[place];
+        if (known.shape, known.values) != (shape, values) {
+            let got = format!("{shape:?} {values:?} beside {:?} {:?} of the same name", known.shape, known.values);
             return Err(value(site, "tensor", "one shape and one distribution per name", got));
         }
         Ok(())
+    }
+
+    /// The gains of a norm, which groups share.
+    fn gains(&mut self, at: &Site, norm: Norm, width: usize) {
+        let shape = [width / norm.groups, 1];
+        self.parameters.push(Parameter { name: at.gain(), shape, copies: 1, values: Values::Gains(norm) });
     }
 }
 
@@ -123,6 +145,9 @@ impl Interpreter for Widths {
 
     fn apply(&mut self, at: &Site, component: &Component, x: Shape) -> Result<(Shape, ()), StackError> {
         let site = at.to_string();
+        if at.expert().is_some() {
+            self.expert.get_or_insert(self.parameters.len());
+        }
         let y = match component {
             Component::Linear(linear) => {
                 same_width(at, linear.fan_in, x.width)?;
@@ -137,6 +162,7 @@ impl Interpreter for Widths {
                 not_negative(&site, "eps", norm.eps)?;
                 finite(&site, "gain", norm.gain)?;
                 divisor(&site, "groups", norm.groups, x.width, "a divisor of the width")?;
+                self.gains(at, *norm, x.width);
                 x
             }
             Component::Activation(activation) => {
@@ -244,6 +270,10 @@ impl Interpreter for Widths {
                     return Err(value(&site, "top_k", "between 1 and n_experts", got));
                 }
                 finite(&site, "scale", mixture.scale)?;
+                let first = self.expert.take().unwrap_or(self.parameters.len());
+                for parameter in &mut self.parameters[first..] {
+                    parameter.copies *= mixture.n_experts;
+                }
                 self.tensor(&site, &mixture.router, [mixture.n_experts, x.width])?;
                 common_shape(at, &parts)?
             }
@@ -480,7 +510,7 @@ mod tests {
     /// Queries 0 … 9 see at most two keys before them, of four: position 6 is the first that sees none.
     #[test]
     fn a_query_that_sees_no_key_is_refused() {
-        let mut reader = stack(Vec::new());
+        let mut reader = stack(vec![Node::apply("dropout", Component::Dropout(Dropout { rate: 0.5 }))]);
         reader.streams[0].seq_len = 4;
         let parts = [Vec::new(), Vec::new(), Vec::new()];
         let mask = Mask { before: Some(2), after: Some(0) };

@@ -1,5 +1,5 @@
 //! What a network *is*: plain data with every number resolved ([`Stack`]), the check that makes it
-//! safe to walk ([`check()`]), the only traversal ([`run`], [`Interpreter`]) and the common result of
+//! safe to walk ([`check()`], [`parameters`]), the only traversal ([`run`], [`Interpreter`]) and the common result of
 //! everything that walks it ([`SiteTable`]).
 //!
 //! A stack says nothing about theory or sampling. Two interpreters walk it: the predictor, which
@@ -9,13 +9,14 @@ mod check;
 mod components;
 mod error;
 mod number;
+mod parameter;
 mod site;
 mod stack;
 mod table;
 mod tensor;
 mod traverse;
 
-pub use check::check;
+pub use check::{check, parameters};
 pub use components::{
     Activation, Attention, Branch, Component, Concat, ConcatPart, Convolution, Dropout, Embedding, EmbeddingTerm,
     Gaussian, GivenIds, Ids, Linear, Mask, Mixture, Norm, NormKind, PositionBias, PowerLaw, Prepend, Product, Rotary,
@@ -23,6 +24,7 @@ pub use components::{
 };
 pub use error::StackError;
 pub use number::Number;
+pub use parameter::{Named, Parameter, Values};
 pub use site::Site;
 pub use stack::{GradientSeed, Node, Op, Stack, Stream};
 pub use table::{Cell, Quantity, SiteRow, SiteTable, WeightRow};

@@ -1,7 +1,9 @@
 //! The command as scripts see it: arguments, exit codes, streams and files.
 
 mod compare;
+mod diff;
 mod input;
+mod inspect;
 mod recommend;
 mod resume;
 

@@ -52,4 +52,5 @@ pub use journal::{Journal, JournalError};
 pub use measure::{MeasureError, Measurement, Progress, Sampling, Settings, Target, measure, measure_with};
 #[doc(hidden)]
 pub use random::draw_normals;
+pub use random::draw_row;
 pub use softmax_alone::measure_softmax;

@@ -86,6 +86,11 @@ pub fn draw_normals(seed: u64, row: usize, out: &mut [f32]) {
     Random::new(seed, 0).tensor_row(&tensor, row, out);
 }
 
+/// Row `row` of a tensor as the first replicate of seed `seed` draws it, of one expert of a mixture, if it is in one.
+pub fn draw_row(seed: u64, tensor: &Tensor, expert: Option<usize>, row: usize, out: &mut [f32]) {
+    Random::new(seed, 0).of_expert(expert).tensor_row(tensor, row, out);
+}
+
 impl Streams {
     /// One stream of single numbers.
     pub(crate) fn stream(&self, index: usize) -> Generator {

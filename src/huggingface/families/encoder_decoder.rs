@@ -2,6 +2,7 @@
 
 use super::super::ImportError;
 use super::super::init::{base, normal};
+use super::super::names::Axes;
 use super::{DEFAULT_TOKENS, Keys, activation, tied};
 use crate::architecture::{Architecture, Head, InitTable, NormChoice, NormPlacement, Positions, Stem};
 
@@ -87,6 +88,7 @@ pub(super) fn whisper(keys: &Keys) -> Result<Architecture, ImportError> {
     let d_model = keys.size("d_model", &["d_model", "hidden_size"], 384)?;
     let targets = keys.size("positions of the decoder", &["max_target_positions"], 448)?;
     let shared = Architecture { d_model, ..speech_and_text(keys, 51865, targets)? };
+    keys.axes.set(Axes { positions: Some(targets), ..keys.axes.get() });
     let scaled = keys.flag("scaled embeddings", &["scale_embedding"], false)?;
     let encoder = Architecture {
         stem: Some(Stem::Audio { n_mels: keys.size("n_mels", &["num_mel_bins"], 80)? }),
@@ -108,7 +110,7 @@ pub(super) fn whisper(keys: &Keys) -> Result<Architecture, ImportError> {
 fn speech_and_text(keys: &Keys, vocab: usize, positions: usize) -> Result<Architecture, ImportError> {
     Ok(Architecture {
         vocab_size: keys.size("vocab_size", &["vocab_size"], vocab)?,
-        seq_len: keys.size("positions", &["max_position_embeddings"], positions)?.min(DEFAULT_TOKENS),
+        seq_len: keys.positions(&["max_position_embeddings"], positions)?.min(DEFAULT_TOKENS),
         activation: activation(keys, &["activation_function"], "gelu", false)?,
         dropout: keys.rate("dropout", &["dropout"], if keys.family() == "whisper" { 0.0 } else { 0.1 })?,
         attention_dropout: keys.rate("attention_dropout", &["attention_dropout"], 0.0)?,

@@ -14,49 +14,65 @@ use sigprop_stack::Init;
 
 use super::ImportError;
 use super::keys::Keys;
+use super::names;
 use crate::architecture::{Activation, Architecture, Head, InitTable};
 
 /// Tokens of a sequence unless a model takes fewer; `--seq-len` says otherwise.
 const DEFAULT_TOKENS: usize = 256;
 
-/// Models whose configs are read alike.
+/// Models whose configs are read alike and whose parameters are called alike.
 pub(super) struct Family {
     pub(super) model_types: &'static [&'static str],
     pub(super) read: fn(&Keys) -> Result<Architecture, ImportError>,
+    pub(super) names: fn(&Architecture) -> names::Modules,
 }
 
 /// Every family.
 pub(super) const FAMILIES: &[Family] = &[
-    Family { model_types: &["gpt2"], read: gpt::gpt2 },
-    Family { model_types: &["gpt_bigcode"], read: gpt::bigcode },
-    Family { model_types: &["gpt_neo"], read: gpt::neo },
-    Family { model_types: &["opt"], read: gpt::opt },
-    Family { model_types: &["bloom"], read: gpt::bloom },
-    Family { model_types: &["mpt"], read: gpt::mpt },
-    Family { model_types: &["gptj"], read: parallel::gptj },
-    Family { model_types: &["gpt_neox"], read: parallel::neox },
-    Family { model_types: &["falcon"], read: parallel::falcon },
-    Family { model_types: &["phi"], read: parallel::phi },
-    Family { model_types: &["cohere", "cohere2"], read: parallel::cohere },
-    Family { model_types: &["stablelm"], read: parallel::stablelm },
-    Family { model_types: &["llama", "mistral", "smollm3", "ernie4_5", "seed_oss"], read: llama::llama },
-    Family { model_types: &["mixtral", "qwen3_moe"], read: llama::mixture },
-    Family { model_types: &["qwen2", "qwen3"], read: llama::qwen },
-    Family { model_types: &["phi3"], read: llama::phi3 },
-    Family { model_types: &["starcoder2", "nemotron", "arcee"], read: llama::ungated },
-    Family { model_types: &["granite"], read: llama::granite },
-    Family { model_types: &["olmo", "olmo2", "olmo3"], read: llama::olmo },
-    Family { model_types: &["gemma", "gemma2", "gemma3_text", "glm4"], read: gemma::gemma },
-    Family { model_types: &["deepseek_v2", "deepseek_v3"], read: deepseek::deepseek },
-    Family { model_types: &["bert", "roberta", "xlm-roberta", "camembert", "electra"], read: bert::bert },
-    Family { model_types: &["distilbert"], read: bert::distilbert },
-    Family { model_types: &["modernbert"], read: bert::modernbert },
-    Family { model_types: &["t5", "mt5", "umt5"], read: encoder_decoder::t5 },
-    Family { model_types: &["bart", "mbart"], read: encoder_decoder::bart },
-    Family { model_types: &["whisper"], read: encoder_decoder::whisper },
-    Family { model_types: &["vit"], read: vision::vit },
-    Family { model_types: &["clip_text_model", "clip_text"], read: vision::clip_text },
-    Family { model_types: &["clip_vision_model"], read: vision::clip_vision },
+    Family { model_types: &["gpt2"], read: gpt::gpt2, names: |_| names::GPT2 },
+    Family { model_types: &["gpt_bigcode"], read: gpt::bigcode, names: |_| names::BIGCODE },
+    Family { model_types: &["gpt_neo"], read: gpt::neo, names: |_| names::GPT_NEO },
+    Family { model_types: &["opt"], read: gpt::opt, names: |_| names::OPT },
+    Family { model_types: &["bloom"], read: gpt::bloom, names: |_| names::BLOOM },
+    Family { model_types: &["mpt"], read: gpt::mpt, names: |_| names::MPT },
+    Family { model_types: &["gptj"], read: parallel::gptj, names: |_| names::GPTJ },
+    Family { model_types: &["gpt_neox"], read: parallel::neox, names: |_| names::NEOX },
+    Family { model_types: &["falcon"], read: parallel::falcon, names: names::falcon },
+    Family { model_types: &["phi"], read: parallel::phi, names: |_| names::PHI },
+    Family { model_types: &["cohere", "cohere2"], read: parallel::cohere, names: |_| names::COHERE },
+    Family { model_types: &["stablelm"], read: parallel::stablelm, names: |_| names::STABLELM },
+    Family {
+        model_types: &["llama", "mistral", "smollm3", "ernie4_5", "seed_oss"],
+        read: llama::llama,
+        names: |_| names::LLAMA,
+    },
+    Family { model_types: &["mixtral"], read: llama::mixture, names: |_| names::MIXTRAL },
+    Family { model_types: &["qwen3_moe"], read: llama::mixture, names: |_| names::QWEN3_MOE },
+    Family { model_types: &["qwen2", "qwen3"], read: llama::qwen, names: |_| names::LLAMA },
+    Family { model_types: &["phi3"], read: llama::phi3, names: |_| names::PHI3 },
+    Family { model_types: &["starcoder2"], read: llama::ungated, names: |_| names::STARCODER2 },
+    Family { model_types: &["nemotron"], read: llama::ungated, names: |_| names::NEMOTRON },
+    Family { model_types: &["arcee"], read: llama::ungated, names: |_| names::UNGATED },
+    Family { model_types: &["granite"], read: llama::granite, names: |_| names::LLAMA },
+    Family { model_types: &["olmo"], read: llama::olmo, names: |_| names::OLMO },
+    Family { model_types: &["olmo2", "olmo3"], read: llama::olmo, names: |_| names::OLMO2 },
+    Family { model_types: &["gemma"], read: gemma::gemma, names: |_| names::GEMMA },
+    Family { model_types: &["gemma2", "gemma3_text"], read: gemma::gemma, names: |_| names::GEMMA2 },
+    Family { model_types: &["glm4"], read: gemma::gemma, names: |_| names::GLM4 },
+    Family { model_types: &["deepseek_v2", "deepseek_v3"], read: deepseek::deepseek, names: names::deepseek },
+    Family {
+        model_types: &["bert", "roberta", "xlm-roberta", "camembert", "electra"],
+        read: bert::bert,
+        names: |_| names::BERT,
+    },
+    Family { model_types: &["distilbert"], read: bert::distilbert, names: |_| names::DISTILBERT },
+    Family { model_types: &["modernbert"], read: bert::modernbert, names: |_| names::MODERNBERT },
+    Family { model_types: &["t5", "mt5", "umt5"], read: encoder_decoder::t5, names: |_| names::T5 },
+    Family { model_types: &["bart", "mbart"], read: encoder_decoder::bart, names: |_| names::BART },
+    Family { model_types: &["whisper"], read: encoder_decoder::whisper, names: |_| names::WHISPER },
+    Family { model_types: &["vit"], read: vision::vit, names: |_| names::VIT },
+    Family { model_types: &["clip_text_model", "clip_text"], read: vision::clip_text, names: |_| names::CLIP_TEXT },
+    Family { model_types: &["clip_vision_model"], read: vision::clip_vision, names: |_| names::CLIP_VISION },
 ];
 
 /// The family of a `model_type`.
@@ -112,14 +128,11 @@ struct Standard {
 impl Standard {
     fn read(self, keys: &Keys) -> Result<Architecture, ImportError> {
         const WIDTH: &[&str] = &["hidden_size", "d_model", "n_embd", "dim"];
+        const POSITIONS: &[&str] = &["max_position_embeddings", "n_positions", "max_seq_len", "max_sequence_length"];
         let d_model = keys.size("d_model", WIDTH, self.width)?;
         let n_heads = keys.size("n_heads", &["num_attention_heads", "n_head", "num_heads", "n_heads"], self.heads)?;
         let n_layers = keys.depth(&["num_hidden_layers", "n_layer", "num_layers", "n_layers"], self.layers)?;
-        let positions = keys.size(
-            "positions",
-            &["max_position_embeddings", "n_positions", "max_seq_len", "max_sequence_length"],
-            self.positions,
-        )?;
+        let positions = keys.positions(POSITIONS, self.positions)?;
         Ok(Architecture {
             n_layers,
             d_model,

@@ -2,6 +2,7 @@
 
 use super::super::ImportError;
 use super::super::init::{base, base_std, normal};
+use super::super::names::Axes;
 use super::{Keys, Standard, activation};
 use crate::architecture::{Architecture, InitTable, Stem};
 
@@ -76,6 +77,7 @@ fn patches(keys: &Keys, patch: usize, bias: bool, norm: bool) -> Result<(usize, 
         let got = serde_json::json!({ "image_size": image, "patch_size": patch, "num_channels": channels });
         return Err(ImportError::value("patch_size", "a side that fits into the image, up to 1024 times", &got, ""));
     }
+    keys.axes.set(Axes { patch: Some([channels, patch]), ..keys.axes.get() });
     let stem = Stem::Patches { patch_width: channels * patch * patch, class_token: true, bias, norm };
     Ok((across * across, stem))
 }

@@ -1,0 +1,83 @@
+//! The entries of a tensor, in pieces of whole rows.
+
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+
+use half::slice::HalfFloatSliceExt;
+use half::{bf16, f16};
+
+use super::{CheckpointError, Dtype, Entry};
+
+/// Entries of a piece, unless one row has more.
+const PIECE: usize = 1 << 17;
+/// Entries of the longest row that is read in one piece.
+pub(crate) const LONGEST_ROW: usize = 1 << 22;
+
+/// Some entries of a tensor, one after the other.
+#[derive(Clone, Copy, Debug)]
+pub struct Piece<'a> {
+    /// How many come before.
+    pub first: usize,
+    /// The entries.
+    pub entries: &'a [f32],
+}
+
+impl Entry {
+    /// Whether its entries can be read as floats.
+    pub fn is_float(&self) -> bool {
+        match self.dtype {
+            Dtype::F16 | Dtype::Bf16 | Dtype::F32 => true,
+            Dtype::Other(_) => false,
+        }
+    }
+
+    /// Rows along the first axis, and what a row holds; a vector is one column.
+    pub fn matrix(&self) -> [usize; 2] {
+        let rows = self.shape.first().copied().unwrap_or(1);
+        [rows, self.shape.iter().skip(1).product()]
+    }
+
+    /// Hands all entries to `each`, in pieces of whole rows; only rows of more than 4 Mi entries are cut.
+    ///
+    /// # Panics
+    ///
+    /// If it is not one of floats.
+    pub fn read(&self, mut each: impl FnMut(Piece)) -> Result<(), CheckpointError> {
+        let [rows, columns] = self.matrix();
+        let total = rows * columns;
+        let row = if columns > LONGEST_ROW { PIECE } else { columns.max(1) };
+        let piece = (PIECE / row).max(1) * row;
+        let bytes = match self.dtype {
+            Dtype::F32 => 4,
+            Dtype::F16 | Dtype::Bf16 => 2,
+            Dtype::Other(_) => unreachable!("only tensors of floats are read"),
+        };
+        let error = || CheckpointError::io(&self.path);
+        let mut file = File::open(&self.path).map_err(error())?;
+        file.seek(SeekFrom::Start(self.offset)).map_err(error())?;
+        let mut raw = vec![0; bytes * piece.min(total)];
+        let mut entries = vec![0.0; piece.min(total)];
+        for first in (0..total).step_by(piece) {
+            let count = piece.min(total - first);
+            let (raw, entries) = (&mut raw[..bytes * count], &mut entries[..count]);
+            file.read_exact(raw).map_err(error())?;
+            self.convert(raw, entries);
+            each(Piece { first, entries });
+        }
+        Ok(())
+    }
+
+    fn convert(&self, raw: &[u8], entries: &mut [f32]) {
+        let halves = || raw.as_chunks().0.iter().map(|bytes| u16::from_le_bytes(*bytes));
+        match self.dtype {
+            Dtype::F32 => {
+                for (entry, bytes) in entries.iter_mut().zip(raw.as_chunks().0) {
+                    *entry = f32::from_le_bytes(*bytes);
+                }
+            }
+            Dtype::F16 => halves().map(f16::from_bits).collect::<Vec<_>>().convert_to_f32_slice(entries),
+            Dtype::Bf16 => halves().map(bf16::from_bits).collect::<Vec<_>>().convert_to_f32_slice(entries),
+            Dtype::Other(_) => unreachable!("only tensors of floats are read"),
+        }
+    }
+}

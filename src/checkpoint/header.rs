@@ -1,0 +1,164 @@
+//! The header of a file: which tensors there are, and where.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, Visitor};
+
+use super::{CheckpointError, Entry};
+
+/// Longer headers are refused, as by the library that writes them.
+const MAX_HEADER: u64 = 100_000_000;
+
+/// How entries are stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Dtype {
+    /// IEEE half precision.
+    F16,
+    /// The upper half of a float.
+    Bf16,
+    /// IEEE single precision.
+    F32,
+    /// Anything else that safetensors knows; not measured.
+    Other(String),
+}
+
+impl Dtype {
+    fn parse(name: &str) -> Option<(Self, u64)> {
+        let bits = match name {
+            "F16" => return Some((Self::F16, 16)),
+            "BF16" => return Some((Self::Bf16, 16)),
+            "F32" => return Some((Self::F32, 32)),
+            "F4" => 4,
+            "F6_E2M3" | "F6_E3M2" => 6,
+            "BOOL" | "U8" | "I8" | "F8_E5M2" | "F8_E4M3" | "F8_E8M0" | "F8_E4M3FNUZ" | "F8_E5M2FNUZ" => 8,
+            "I16" | "U16" => 16,
+            "I32" | "U32" => 32,
+            "F64" | "I64" | "U64" | "C64" => 64,
+            _ => return None,
+        };
+        Some((Self::Other(name.to_owned()), bits))
+    }
+
+    /// Its name in the format.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::F16 => "F16",
+            Self::Bf16 => "BF16",
+            Self::F32 => "F32",
+            Self::Other(name) => name,
+        }
+    }
+}
+
+/// A tensor as the header has it.
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Raw {
+    dtype: String,
+    shape: Vec<u64>,
+    data_offsets: [u64; 2],
+}
+
+/// The tensors of a file.
+pub(super) fn entries(path: &Path) -> Result<Vec<Entry>, CheckpointError> {
+    let io = || CheckpointError::io(path);
+    let mut file = File::open(path).map_err(io())?;
+    let size = file.metadata().map_err(io())?.len();
+    let wrong = |expected: &str, got: String| CheckpointError::format(path, expected, &got);
+    if size < 8 {
+        return Err(wrong("a safetensors file, of 8 bytes at least", format!("{size} bytes")));
+    }
+    let mut length = [0; 8];
+    file.read_exact(&mut length).map_err(io())?;
+    let length = u64::from_le_bytes(length);
+    let room = (size - 8).min(MAX_HEADER);
+    if length > room {
+        let expected = format!("a safetensors file, whose header fits into {room} bytes");
+        return Err(wrong(&expected, format!("a header of {length} bytes; is it one, and is it whole?")));
+    }
+    let mut header = vec![0; length as usize];
+    file.read_exact(&mut header).map_err(io())?;
+    let Header(tensors) =
+        serde_json::from_slice(&header).map_err(|error| wrong("tensors as JSON in the header", error.to_string()))?;
+    located(path, tensors, 8 + length, size)
+}
+
+/// Checks that the tensors fill the file.
+fn located(path: &Path, tensors: BTreeMap<String, Raw>, data: u64, size: u64) -> Result<Vec<Entry>, CheckpointError> {
+    let mut tensors: Vec<(String, Raw)> = tensors.into_iter().collect();
+    tensors.sort_by_key(|(_, raw)| raw.data_offsets);
+    let mut end = 0;
+    let mut entries = Vec::with_capacity(tensors.len());
+    for (name, Raw { dtype, shape, data_offsets: [first, last] }) in tensors {
+        let wrong = |expected: String, got: String| CheckpointError::tensor(path, &name, expected, got);
+        let Some((dtype, bits)) = Dtype::parse(&dtype) else {
+            return Err(wrong("a dtype of safetensors".to_owned(), format!("{dtype:?}")));
+        };
+        let bytes = bytes(&shape, bits)
+            .ok_or_else(|| wrong("a number of whole bytes below 2^61".to_owned(), format!("the shape {shape:?}")))?;
+        if first != end {
+            return Err(wrong(format!("data from {end} on, where the tensor before it ends"), first.to_string()));
+        }
+        if last.checked_sub(first) != Some(bytes) {
+            let got = format!("data from {first} to {last}");
+            return Err(wrong(format!("{bytes} bytes for {} {shape:?}", dtype.name()), got));
+        }
+        if last > size - data {
+            let got = format!("{} bytes of data in the file; is it whole?", size - data);
+            return Err(wrong(format!("data up to {last}"), got));
+        }
+        let shape = shape.into_iter().map(|axis| axis as usize).collect();
+        entries.push(Entry { path: path.to_owned(), name, dtype, shape, offset: data + first });
+        end = last;
+    }
+    if end != size - data {
+        let expected = format!("{end} bytes of data, as the header says");
+        return Err(CheckpointError::format(path, &expected, &format!("{} bytes", size - data)));
+    }
+    Ok(entries)
+}
+
+/// Size of a tensor, if it is one: the product of its axes is a size even without those of 0.
+fn bytes(shape: &[u64], bits: u64) -> Option<u64> {
+    let product = shape.iter().try_fold(bits, |bits, &axis| bits.checked_mul(axis.max(1)))?;
+    let bits = if shape.contains(&0) { 0 } else { product };
+    bits.is_multiple_of(8).then_some(bits / 8)
+}
+
+/// Every tensor once.
+struct Header(BTreeMap<String, Raw>);
+
+impl<'de> Deserialize<'de> for Header {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Tensors;
+        impl<'de> Visitor<'de> for Tensors {
+            type Value = Header;
+
+            fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
+                f.write_str("an object of tensors")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Header, A::Error> {
+                let mut tensors = BTreeMap::new();
+                while let Some(name) = map.next_key::<String>()? {
+                    if name == "__metadata__" {
+                        map.next_value::<IgnoredAny>()?;
+                        continue;
+                    }
+                    let raw =
+                        map.next_value().map_err(|error| A::Error::custom(format!("tensor {name:?}: {error}")))?;
+                    if tensors.contains_key(&name) {
+                        return Err(A::Error::custom(format!("tensor {name:?}: expected once, got twice")));
+                    }
+                    tensors.insert(name, raw);
+                }
+                Ok(Header(tensors))
+            }
+        }
+        deserializer.deserialize_map(Tensors)
+    }
+}

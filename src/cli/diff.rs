@@ -1,0 +1,74 @@
+//! `sigprop diff`: what differs between two reports.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use sigprop::{
+    diff::{Diff, Report},
+    numerals::short,
+    report::{diff_csv, diff_json, diff_table},
+};
+
+use super::{
+    Outcome,
+    console::Console,
+    output::{Format, emit},
+    parse,
+};
+
+/// Compare two reports of `predict --format json`, or of `inspect --format json`: what moved, and how the verdict did.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Differences are sorted by size: |ln(second/first)| of variances, |second − first| of correlations, and
+of means in standard deviations.
+
+Examples:
+  sigprop predict gpt2 --format json -o before.json
+  sigprop predict gpt2 --scheme xavier --format json -o after.json
+  sigprop diff before.json after.json
+  sigprop diff before.json after.json --max-difference 1%    exit status 1 if anything moved by more")]
+pub(crate) struct Arguments {
+    /// A report.
+    #[arg(value_name = "A.json")]
+    first: PathBuf,
+
+    /// Another one.
+    #[arg(value_name = "B.json")]
+    second: PathBuf,
+
+    /// How to write the differences.
+    #[arg(long, value_enum, default_value_t = Format::Table, help_heading = "Output")]
+    format: Format,
+
+    /// Write them to a file; `-` is standard output.
+    #[arg(short, long, value_name = "FILE", help_heading = "Output")]
+    output: Option<PathBuf>,
+
+    /// Exit with status 1 if a difference is larger, or if a site or quantity is in one report alone.
+    #[arg(long, value_name = "SHARE", value_parser = parse::error, allow_negative_numbers = true, help_heading = "Gates")]
+    max_difference: Option<f64>,
+}
+
+impl Arguments {
+    pub(crate) fn run(self, console: Console) -> anyhow::Result<Outcome> {
+        let diff = Diff::of(&Report::read(&self.first)?, &Report::read(&self.second)?);
+        emit(self.output.as_ref(), |out| match self.format {
+            Format::Table => diff_table(&diff, out),
+            Format::Csv => diff_csv(&diff, out),
+            Format::Json => diff_json(&diff, out),
+        })?;
+        let Some(limit) = self.max_difference else { return Ok(Outcome::Done) };
+        let mut outcome = Outcome::Done;
+        if let Some(largest) = diff.largest().filter(|largest| largest.size > limit) {
+            let (site, quantity) = (&largest.site, largest.quantity.name());
+            let (size, limit) = (short(largest.size), short(limit));
+            console.failed(&format!("{site}: {quantity} differs by {size}, more than --max-difference {limit}"));
+            outcome = Outcome::GateFailed;
+        }
+        if let Some(alone) = diff.only_first.first().or(diff.only_second.first()) {
+            console.failed(&format!("{alone}: in one report alone"));
+            outcome = Outcome::GateFailed;
+        }
+        Ok(outcome)
+    }
+}

@@ -1,0 +1,54 @@
+//! `--export`: plans that travel.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use sigprop::{
+    export::{Plan, checkpoint, init_py, plan_json},
+    report::write_file,
+};
+use sigprop_stack::parameters;
+use sigprop_validate::draw_row;
+
+use super::model::Network;
+
+/// What is written, by the end of a file's name.
+enum Kind {
+    Plan,
+    Function,
+    Checkpoint,
+}
+
+impl Kind {
+    fn of(path: &Path) -> anyhow::Result<Self> {
+        match path.extension().and_then(|extension| extension.to_str()) {
+            Some("json") => Ok(Self::Plan),
+            Some("py") => Ok(Self::Function),
+            Some("safetensors") => Ok(Self::Checkpoint),
+            Some(_) | None => bail!("--export {}: expected a file named *.json, *.py or *.safetensors", path.display()),
+        }
+    }
+}
+
+/// Writes what every parameter of a network starts with into files of the kinds that their names say. A checkpoint
+/// is the first network that `sigprop validate` samples with this seed.
+pub(crate) fn export(paths: &[PathBuf], network: &Network, seed: u64) -> anyhow::Result<()> {
+    let kinds = paths.iter().map(|path| Kind::of(path)).collect::<anyhow::Result<Vec<_>>>()?;
+    if paths.is_empty() {
+        return Ok(());
+    }
+    let held = network.names.held(&parameters(&network.stack)?);
+    let plan = Plan::new(&network.stack, network.described().map(|(_, scheme)| scheme.to_string()), &held);
+    for (path, kind) in paths.iter().zip(kinds) {
+        write_file(path, |out| match kind {
+            Kind::Plan => plan_json(&plan, out),
+            Kind::Function => init_py(&plan, out),
+            Kind::Checkpoint => {
+                let draw = |tensor: &_, expert, row, entries: &mut [f32]| draw_row(seed, tensor, expert, row, entries);
+                checkpoint(&held, &draw, out)
+            }
+        })
+        .with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    Ok(())
+}

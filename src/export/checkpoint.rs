@@ -1,0 +1,94 @@
+//! A checkpoint of freshly drawn parameters, row by row.
+
+use std::collections::HashSet;
+use std::io::{self, Write};
+
+use serde_json::{Map, Value, json};
+use sigprop_stack::Tensor;
+
+use crate::huggingface::{Held, Part, Start};
+
+/// Fills row `row` of a tensor, of one expert of a mixture, if it is in one.
+pub type Draw<'d> = dyn Fn(&Tensor, Option<usize>, usize, &mut [f32]) + 'd;
+
+/// Writes the parameters as safetensors of f32. What several of `held` hold is written once, under the first name.
+pub fn checkpoint(held: &[Held], draw: &Draw, out: &mut dyn Write) -> io::Result<()> {
+    let held = once(held);
+    let mut header = Map::new();
+    header.insert("__metadata__".to_owned(), json!({ "format": "pt" }));
+    let mut end = 0;
+    for held in &held {
+        let first = end;
+        end += 4 * held.shape.iter().map(|&axis| axis as u64).product::<u64>();
+        let tensor = json!({ "dtype": "F32", "shape": held.shape, "data_offsets": [first, end] });
+        header.insert(held.name.clone(), tensor);
+    }
+    let mut header = serde_json::to_vec(&Value::Object(header))?;
+    // Data begin at a multiple of 8 bytes.
+    header.resize(header.len().next_multiple_of(8), b' ');
+    out.write_all(&(header.len() as u64).to_le_bytes())?;
+    out.write_all(&header)?;
+    held.into_iter().try_for_each(|held| write(held, draw, out))
+}
+
+/// Without those that hold only what others before them hold.
+pub(super) fn once(held: &[Held]) -> Vec<&Held> {
+    let mut known = HashSet::new();
+    let mut new = |part: &Part| {
+        let name = part.parameters[0].clone();
+        // All experts together are not written where each is.
+        let is_new =
+            !known.contains(&(name.clone(), part.expert.or(Some(0)))) && !known.contains(&(name.clone(), None));
+        known.insert((name, part.expert));
+        is_new
+    };
+    held.iter().filter(|held| held.parts.iter().filter(|part| new(part)).count() > 0).collect()
+}
+
+fn write(held: &Held, draw: &Draw, out: &mut dyn Write) -> io::Result<()> {
+    let entries: usize = held.shape.iter().product();
+    if held.axis > 0 {
+        return write_side_by_side(held, draw, out);
+    }
+    let [rows, groups] = [held.shape[0], held.groups];
+    if let [part] = held.parts.as_slice() {
+        // Its own number of rows may be smaller: a network uses the first of all positions.
+        let columns = part.shape[1];
+        return (0..entries / columns).try_for_each(|row| write_row(part, row, columns, draw, out));
+    }
+    let columns = entries / rows;
+    for group in 0..groups {
+        for part in &held.parts {
+            let share = part.shape[0] / groups;
+            (group * share..(group + 1) * share).try_for_each(|row| write_row(part, row, columns, draw, out))?;
+        }
+    }
+    Ok(())
+}
+
+fn write_row(part: &Part, row: usize, columns: usize, draw: &Draw, out: &mut dyn Write) -> io::Result<()> {
+    write_entries(&drawn(part, row, columns, draw), out)
+}
+
+/// Every part transposed; all of them at once in memory.
+fn write_side_by_side(held: &Held, draw: &Draw, out: &mut dyn Write) -> io::Result<()> {
+    let inputs = held.shape[0];
+    let rows: Vec<Vec<f32>> =
+        held.parts.iter().flat_map(|part| (0..part.shape[0]).map(|row| drawn(part, row, inputs, draw))).collect();
+    (0..inputs).try_for_each(|input| write_entries(&rows.iter().map(|row| row[input]).collect::<Vec<_>>(), out))
+}
+
+fn drawn(part: &Part, row: usize, columns: usize, draw: &Draw) -> Vec<f32> {
+    match part.start {
+        Start::Constant(value) => vec![value as f32; columns],
+        Start::Drawn(init) => {
+            let mut entries = vec![0.0; columns];
+            draw(&Tensor { name: part.parameters[0].clone(), init }, part.expert, row, &mut entries);
+            entries
+        }
+    }
+}
+
+fn write_entries(entries: &[f32], out: &mut dyn Write) -> io::Result<()> {
+    out.write_all(entries.iter().flat_map(|entry| entry.to_le_bytes()).collect::<Vec<u8>>().as_slice())
+}

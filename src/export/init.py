@@ -1,0 +1,125 @@
+"""Draws the parameters of a PyTorch module as sigprop plans them.
+
+    from init import initialise
+    report = initialise(model, seed=0)      # writes into model, in place
+    python init.py config.json              # builds the transformers model of a config and tells what it got
+
+Parameters are found by name, whatever stands before that of the base model (`transformer.h.0.…`). What the plan
+does not know is left as it is and told, as is what the model does not have. Needs torch alone.
+"""
+
+import collections
+import functools
+import json
+import re
+import sys
+
+import torch
+
+PLAN = json.loads(r"""
+@PLAN@
+""")
+
+
+PLANNED = [(re.compile(re.escape(planned["name"]).replace(r"\*", r"\d+")), planned) for planned in PLAN["parameters"]]
+
+
+@functools.cache
+def _find(name):
+    """Index of the entry of a name relative to the base model."""
+    return next((index for index, (pattern, _) in enumerate(PLANNED) if pattern.fullmatch(name)), None)
+
+
+def _prefix(names):
+    """What stands before the names of the base model: what stands before most of them."""
+    starts = (name[:start] for name in names for start in [0] + [dot.end() for dot in re.finditer(r"\.", name)]
+              if _find(name[start:]) is not None)
+    counts = collections.Counter(starts)
+    return max(counts, key=lambda start: (counts[start], -len(start)), default="")
+
+
+def _draw(tensor, part, generator):
+    kind = part["distribution"]
+    if kind == "constant":
+        tensor.fill_(part["value"])
+    elif kind == "normal":
+        tensor.normal_(0.0, part["std"], generator=generator)
+    elif kind == "uniform":
+        tensor.uniform_(*part["bounds"], generator=generator)
+    elif kind == "truncated_normal":
+        low, high = part["bounds"]
+        torch.nn.init.trunc_normal_(tensor, 0.0, part["untruncated_std"], low, high, generator=generator)
+    else:
+        raise ValueError(f"unknown distribution {kind!r}")
+
+
+def _pieces(parameter, planned):
+    """Every part of a parameter: what it is, and the indices along the axis that it has."""
+    parts = planned["parts"]
+    size = parameter.shape[planned["axis"]] if parameter.dim() else 1
+    if len(parts) == 1:
+        return [(parts[0], range(size))]
+    if sum(part["size"] for part in parts) != size:
+        raise ValueError(f"{planned['name']}: expected {[part['size'] for part in parts]} along axis "
+                         f"{planned['axis']}, got {size}: is the plan of this model?")
+    pieces, start = [], 0
+    group = size // planned["groups"]
+    for part in parts:
+        share = part["size"] // planned["groups"]
+        indices = [g * group + start + i for g in range(planned["groups"]) for i in range(share)]
+        pieces.append((part, indices))
+        start += share
+    return pieces
+
+
+@torch.no_grad()
+def initialise(model, seed=0):
+    """Draws all parameters that the plan knows. Returns a dict: `drawn`, a list of (name, part, planned std,
+    measured std); `unmatched`, parameters that the plan does not know; `missing`, planned names without a
+    parameter; `residual`, multipliers of residual connections that the module itself must apply."""
+    device = next(model.parameters()).device
+    generator = torch.Generator(device=device).manual_seed(seed)
+    drawn, unmatched, held = [], [], set()
+    prefix = _prefix([name for name, _ in model.named_parameters()])
+    for name, parameter in model.named_parameters():
+        index = _find(name.removeprefix(prefix)) if name.startswith(prefix) else None
+        if index is None:
+            unmatched.append(name)
+            continue
+        _, planned = PLANNED[index]
+        for part, indices in _pieces(parameter, planned):
+            places = torch.as_tensor(list(indices), device=device)
+            piece = parameter.index_select(planned["axis"], places)
+            _draw(piece, part, generator)
+            parameter.index_copy_(planned["axis"], places, piece)
+            std = piece.float().std(correction=0).item()
+            drawn.append((name, part["parameter"], part.get("std", 0.0), std))
+            held.add(part["parameter"])
+    missing = [planned["name"] for planned in PLAN["parameters"]
+               if not any(part["parameter"] in held for part in planned["parts"])]
+    return {"drawn": drawn, "unmatched": unmatched, "missing": missing, "residual": PLAN["residual"]}
+
+
+def _tell(report):
+    groups = {}
+    for name, part, planned, measured in report["drawn"]:
+        key = (re.sub(r"\d+", "*", name), part)
+        groups.setdefault(key, []).append((planned, measured))
+    for (name, part), stds in groups.items():
+        planned, measured = (sum(numbers) / len(numbers) for numbers in zip(*stds))
+        print(f"{name:60} {part.rsplit('.', 2)[-2] if '.' in part else part:12} x{len(stds):<4} "
+              f"planned {planned:.6f}  measured {measured:.6f}")
+    for what in ("unmatched", "missing"):
+        print(f"{what}: {', '.join(report[what]) or 'none'}")
+    if report["residual"]:
+        print(f"{len(report['residual'])} residual connections have multipliers that the module must apply: "
+              f"{report['residual'][0]} …")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit("usage: python init.py config.json")
+    from transformers import AutoConfig, AutoModel
+
+    built = AutoModel.from_config(AutoConfig.from_pretrained(sys.argv[1]))
+    _tell(initialise(built))

@@ -1,0 +1,140 @@
+//! What every parameter starts with, by name pattern.
+
+use std::collections::HashMap;
+
+use serde::Serialize;
+use sigprop_stack::{Init, Named, Stack};
+
+use crate::huggingface::{Held, Part, Start};
+use crate::report::SCHEMA_VERSION;
+
+/// What every parameter starts with.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Plan {
+    schema_version: u32,
+    version: &'static str,
+    model: String,
+    scheme: Option<String>,
+    /// Parameters of a name with `*` are those of all blocks, and of all experts.
+    parameters: Vec<Planned>,
+    /// Residual connections whose scales are not 1.
+    residual: Vec<Residual>,
+}
+
+/// A parameter, or all of one pattern.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct Planned {
+    name: String,
+    /// Parts lie along this axis, in `groups` groups that hold a share of each.
+    axis: usize,
+    groups: usize,
+    parts: Vec<PlannedPart>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct PlannedPart {
+    /// Our name.
+    parameter: String,
+    /// Along the axis.
+    size: usize,
+    #[serde(flatten)]
+    start: Distribution,
+}
+
+/// The distribution of an entry; `std` is that of what is drawn, truncation included.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(tag = "distribution", rename_all = "snake_case")]
+enum Distribution {
+    Constant { value: f64 },
+    Normal { std: f64 },
+    Uniform { std: f64, bounds: [f64; 2] },
+    TruncatedNormal { std: f64, untruncated_std: f64, bounds: [f64; 2] },
+}
+
+/// x ↦ `skip`·x + Σ `branches`·f(x).
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct Residual {
+    site: String,
+    skip: f64,
+    branches: Vec<f64>,
+}
+
+impl Plan {
+    /// The plan of a stack whose parameters are held like this.
+    pub fn new(stack: &Stack, scheme: Option<String>, held: &[Held]) -> Self {
+        let mut groups: Vec<Vec<&Held>> = Vec::new();
+        let mut places = HashMap::new();
+        for held in held {
+            let place = *places.entry(held.pattern.as_str()).or_insert(groups.len());
+            if place == groups.len() {
+                groups.push(Vec::new());
+            }
+            groups[place].push(held);
+        }
+        let parameters = groups.iter().flat_map(|group| Planned::all(group)).collect();
+        Self {
+            schema_version: SCHEMA_VERSION,
+            version: env!("CARGO_PKG_VERSION"),
+            model: stack.name.clone(),
+            scheme,
+            parameters,
+            residual: residual(stack),
+        }
+    }
+}
+
+impl Planned {
+    /// Parameters of one pattern: all at once if they are alike.
+    fn all(group: &[&Held]) -> Vec<Self> {
+        let pattern = Self::of(group[0], &group[0].pattern);
+        if group.iter().all(|held| Self::of(held, &held.pattern) == pattern) {
+            return vec![pattern];
+        }
+        group.iter().map(|held| Self::of(held, &held.name)).collect()
+    }
+
+    fn of(held: &Held, name: &str) -> Self {
+        let Held { axis, groups, .. } = *held;
+        Self { name: name.to_owned(), axis, groups, parts: held.parts.iter().map(PlannedPart::of).collect() }
+    }
+}
+
+impl PlannedPart {
+    fn of(part: &Part) -> Self {
+        Self { parameter: part.pattern.clone(), size: part.shape[0], start: Distribution::of(part.start) }
+    }
+}
+
+impl Distribution {
+    fn of(start: Start) -> Self {
+        let init = match start {
+            Start::Constant(value) => return Self::Constant { value },
+            Start::Drawn(init) => init,
+        };
+        match init {
+            Init::Zero => Self::Constant { value: 0.0 },
+            Init::Normal { std } => Self::Normal { std },
+            Init::Uniform { bound } => Self::Uniform { std: init.std(), bounds: [-bound, bound] },
+            Init::TruncatedNormal { std, cutoff } => {
+                let bounds = [-cutoff * std, cutoff * std];
+                Self::TruncatedNormal { std: init.std(), untruncated_std: std, bounds }
+            }
+        }
+    }
+}
+
+/// Sums that begin with a skip connection and multiply something.
+fn residual(stack: &Stack) -> Vec<Residual> {
+    let mut found = Vec::new();
+    stack.clone().change(|named| {
+        let Named::Sum(site, sum) = named else { return };
+        let Some((skip, branches)) = sum.branches.split_first().filter(|(skip, _)| skip.body.is_empty()) else {
+            return;
+        };
+        let branches: Vec<f64> = branches.iter().map(|branch| branch.scale).collect();
+        if std::iter::once(&skip.scale).chain(&branches).any(|scale| (scale - 1.0).abs() > 0.0) {
+            found.push(Residual { site, skip: skip.scale, branches });
+        }
+    });
+    found
+}

@@ -1,0 +1,47 @@
+//! Encoders of text.
+
+use super::{Modules, norm, positions, rows, table};
+
+const QKV: &[&str] =
+    &["blocks.*.attention.heads.query", "blocks.*.attention.heads.key", "blocks.*.attention.heads.value"];
+
+pub(in crate::huggingface) const BERT: Modules = &[&[
+    table("embeddings.word_embeddings", "embeddings.token"),
+    positions("embeddings.position_embeddings", "embeddings.position", 0),
+    table("embeddings.token_type_embeddings", "embeddings.token_type"),
+    norm("embeddings.LayerNorm", &["embeddings.norm"]),
+    rows("encoder.layer.*.attention.self.query", &["blocks.*.attention.heads.query"]),
+    rows("encoder.layer.*.attention.self.key", &["blocks.*.attention.heads.key"]),
+    rows("encoder.layer.*.attention.self.value", &["blocks.*.attention.heads.value"]),
+    rows("encoder.layer.*.attention.output.dense", &["blocks.*.attention.output"]),
+    norm("encoder.layer.*.attention.output.LayerNorm", &["blocks.*.attention_norm"]),
+    rows("encoder.layer.*.intermediate.dense", &["blocks.*.ffn.in"]),
+    rows("encoder.layer.*.output.dense", &["blocks.*.ffn.out"]),
+    norm("encoder.layer.*.output.LayerNorm", &["blocks.*.ffn_norm"]),
+]];
+
+pub(in crate::huggingface) const DISTILBERT: Modules = &[&[
+    table("embeddings.word_embeddings", "embeddings.token"),
+    positions("embeddings.position_embeddings", "embeddings.position", 0),
+    norm("embeddings.LayerNorm", &["embeddings.norm"]),
+    rows("transformer.layer.*.attention.q_lin", &["blocks.*.attention.heads.query"]),
+    rows("transformer.layer.*.attention.k_lin", &["blocks.*.attention.heads.key"]),
+    rows("transformer.layer.*.attention.v_lin", &["blocks.*.attention.heads.value"]),
+    rows("transformer.layer.*.attention.out_lin", &["blocks.*.attention.output"]),
+    norm("transformer.layer.*.sa_layer_norm", &["blocks.*.attention_norm"]),
+    rows("transformer.layer.*.ffn.lin1", &["blocks.*.ffn.in"]),
+    rows("transformer.layer.*.ffn.lin2", &["blocks.*.ffn.out"]),
+    norm("transformer.layer.*.output_layer_norm", &["blocks.*.ffn_norm"]),
+]];
+
+pub(in crate::huggingface) const MODERNBERT: Modules = &[&[
+    table("embeddings.tok_embeddings", "embeddings.token"),
+    norm("embeddings.norm", &["embeddings.norm"]),
+    norm("layers.*.attn_norm", &["blocks.*.attention.norm"]),
+    rows("layers.*.attn.Wqkv", QKV),
+    rows("layers.*.attn.Wo", &["blocks.*.attention.output"]),
+    norm("layers.*.mlp_norm", &["blocks.*.ffn.norm"]),
+    rows("layers.*.mlp.Wi", &["blocks.*.ffn.gated.gate", "blocks.*.ffn.gated.up"]),
+    rows("layers.*.mlp.Wo", &["blocks.*.ffn.out"]),
+    norm("final_norm", &["final_norm"]),
+]];

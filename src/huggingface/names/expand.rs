@@ -1,0 +1,203 @@
+//! From modules to the parameters of one network.
+
+use std::collections::HashMap;
+
+use sigprop_stack::{NormKind, Parameter, Values};
+
+use super::{Gain, Held, Holds, Layout, Module, Names, Part, Start};
+
+impl Names {
+    /// Every parameter of a checkpoint that holds some of `parameters`, those of a stack. Several may hold the
+    /// same one: tied tables have names of their own.
+    pub fn held(&self, parameters: &[Parameter]) -> Vec<Held> {
+        let Some(modules) = self.modules else { return own(parameters, self.norm_biases) };
+        let known: HashMap<&str, &Parameter> =
+            parameters.iter().map(|parameter| (parameter.name.as_str(), parameter)).collect();
+        let blocks = parameters.iter().filter_map(|parameter| block(&parameter.name)).max().map_or(0, |last| last + 1);
+        let expansion = Expansion { names: self, known };
+        modules
+            .iter()
+            .copied()
+            .flatten()
+            .flat_map(|module| {
+                let blocks = if module.name.contains('*') { blocks } else { 1 };
+                (0..blocks).flat_map(|block| expansion.module(module, block)).collect::<Vec<_>>()
+            })
+            .collect()
+    }
+}
+
+/// Every parameter of a stack under its own name; LayerNorms have a bias if `norm_biases`.
+fn own(parameters: &[Parameter], norm_biases: bool) -> Vec<Held> {
+    let under_its_name = |part: Part| {
+        let name = part.parameters[0].clone();
+        whole(&name, &starred(&name), part)
+    };
+    let held = |parameter| {
+        let itself = under_its_name(part(parameter, None, Gain::Whole));
+        let experts = (parameter.copies > 1).then_some(parameter.copies);
+        let itself = Held { shape: experts.into_iter().chain(itself.shape).collect(), ..itself };
+        [Some(itself), norm_bias(parameter, norm_biases).map(under_its_name)].into_iter().flatten()
+    };
+    parameters.iter().flat_map(held).collect()
+}
+
+/// The norms that parallel branches may share.
+const ATTENTION_NORM: &str = "blocks.*.attention.norm";
+const FFN_NORM: &str = "blocks.*.ffn.norm";
+
+struct Expansion<'a> {
+    names: &'a Names,
+    known: HashMap<&'a str, &'a Parameter>,
+}
+
+impl Expansion<'_> {
+    /// The parameters of a module in one block, all its experts.
+    fn module(&self, module: &Module, block: usize) -> Vec<Held> {
+        let name = numbered(module.name, block);
+        let table = |ours, shape: &dyn Fn(&Parameter) -> Vec<usize>| {
+            let found = self.find(ours, block)?;
+            let held =
+                whole(&format!("{name}.weight"), &format!("{}.weight", module.name), part(found, None, Gain::Whole));
+            Some(Held { shape: shape(found), ..held })
+        };
+        let held: Option<Held> = match &module.holds {
+            Holds::Maps(ours, layout) => {
+                let maps = |what| self.maps(module, &name, ours, *layout, block, what);
+                return ["weight", "bias"].into_iter().flat_map(maps).collect();
+            }
+            Holds::Unbiased(ours) => return self.maps(module, &name, &[ours], Layout::Rows, block, "weight"),
+            Holds::Experts(ours) => self.experts(module, &name, ours, block),
+            Holds::Norm { ours, stored, biased } => return self.norm(module, &name, ours, block, (*stored, *biased)),
+            Holds::Table(ours) => table(ours, &|found| found.shape.to_vec()),
+            Holds::Positions(ours, offset) => {
+                table(ours, &|found| vec![self.names.axes.positions.unwrap_or(found.shape[0]) + offset, found.shape[1]])
+            }
+            Holds::Bare(ours, axes) => self.find(ours, block).map(|found| {
+                let held = whole(&name, module.name, part(found, None, Gain::Whole));
+                let axis = |index| [1, found.shape[0], found.shape[1]][3 - axes + index];
+                Held { shape: (0..*axes).map(axis).collect(), ..held }
+            }),
+        };
+        held.into_iter().collect()
+    }
+
+    fn find(&self, ours: &str, block: usize) -> Option<&Parameter> {
+        self.known.get(numbered(ours, block).as_str()).copied()
+    }
+
+    /// Weights or biases of linear maps, one per expert.
+    fn maps(&self, module: &Module, name: &str, ours: &[&str], layout: Layout, block: usize, what: &str) -> Vec<Held> {
+        let found: Option<Vec<&Parameter>> =
+            ours.iter().map(|ours| self.find(&format!("{ours}.{what}"), block)).collect();
+        let Some(found) = found else { return Vec::new() };
+        let groups = if layout == Layout::Heads { self.names.n_kv_heads } else { 1 };
+        if found.iter().any(|found| !found.shape[0].is_multiple_of(groups)) {
+            return Vec::new();
+        }
+        let outputs: usize = found.iter().map(|found| found.shape[0]).sum();
+        let inputs = found[0].shape[1];
+        let columns = layout == Layout::Columns && what == "weight";
+        let shape = match (what, layout, self.names.axes.patch) {
+            ("bias", _, _) => vec![outputs],
+            (_, Layout::Columns, _) => vec![inputs, outputs],
+            (_, Layout::Frames, _) => vec![outputs, inputs / 3, 3],
+            (_, Layout::Patches, Some([channels, side])) => vec![outputs, channels, side, side],
+            (_, Layout::Rows | Layout::Heads | Layout::Patches, _) => vec![outputs, inputs],
+        };
+        let held = |expert: Option<usize>| Held {
+            name: format!("{}.{what}", expert.map_or(name.to_owned(), |expert| numbered(name, expert))),
+            pattern: format!("{}.{what}", module.name),
+            shape: shape.clone(),
+            axis: usize::from(columns),
+            groups,
+            parts: found.iter().map(|found| part(found, expert, Gain::Whole)).collect(),
+        };
+        let experts: Vec<Option<usize>> =
+            if name.contains('*') { (0..found[0].copies).map(Some).collect() } else { vec![None] };
+        experts.into_iter().map(held).collect()
+    }
+
+    fn experts(&self, module: &Module, name: &str, ours: &[&str], block: usize) -> Option<Held> {
+        let found: Option<Vec<&Parameter>> =
+            ours.iter().map(|ours| self.find(&format!("{ours}.weight"), block)).collect();
+        let found = found?;
+        let rows = found.iter().map(|found| found.shape[0]).sum();
+        let parts = found.iter().map(|found| part(found, None, Gain::Whole)).collect();
+        let shape = vec![found[0].copies, rows, found[0].shape[1]];
+        let (name, pattern) = (name.to_owned(), module.name.to_owned());
+        Some(Held { name, pattern, shape, axis: 1, groups: 1, parts })
+    }
+
+    fn norm(
+        &self,
+        module: &Module,
+        name: &str,
+        ours: &[&str],
+        block: usize,
+        (stored, biased): (Gain, bool),
+    ) -> Vec<Held> {
+        let ours: Vec<&str> = match (self.names.shares_norm, ours) {
+            (true, [ATTENTION_NORM]) => vec![ATTENTION_NORM, FFN_NORM],
+            (true, [FFN_NORM]) => Vec::new(),
+            (_, ours) => ours.to_vec(),
+        };
+        let found: Vec<&Parameter> = ours.iter().filter_map(|ours| self.find(&format!("{ours}.gain"), block)).collect();
+        let Some(first) = found.first() else { return Vec::new() };
+        let parameters = found.iter().map(|parameter| parameter.name.clone()).collect();
+        let gains = Part { parameters, ..part(first, None, stored) };
+        let bias = norm_bias(first, biased || self.names.norm_biases);
+        let held = |what: &str, part| whole(&format!("{name}.{what}"), &format!("{}.{what}", module.name), part);
+        [Some(held("weight", gains)), bias.map(|bias| held("bias", bias))].into_iter().flatten().collect()
+    }
+}
+
+/// The pattern with its first `*` replaced.
+fn numbered(pattern: &str, number: usize) -> String {
+    pattern.replacen('*', &number.to_string(), 1)
+}
+
+/// A name of ours with `*` for the number of the block.
+fn starred(name: &str) -> String {
+    match block(name) {
+        Some(block) => name.replacen(&format!("blocks.{block}."), "blocks.*.", 1),
+        None => name.to_owned(),
+    }
+}
+
+/// The number of the block that a parameter is in.
+fn block(name: &str) -> Option<usize> {
+    let (_, rest) = name.split_once("blocks.")?;
+    rest.split('.').next()?.parse().ok()
+}
+
+/// One parameter that holds one part.
+fn whole(name: &str, pattern: &str, part: Part) -> Held {
+    let shape = if part.shape[1] == 1 { vec![part.shape[0]] } else { part.shape.to_vec() };
+    let (name, pattern) = (name.to_owned(), pattern.to_owned());
+    Held { name, pattern, shape, axis: 0, groups: 1, parts: vec![part] }
+}
+
+fn part(parameter: &Parameter, expert: Option<usize>, stored: Gain) -> Part {
+    let Parameter { name, shape, .. } = parameter.clone();
+    let start = match (parameter.values, stored) {
+        (Values::Drawn(init), _) => Start::Drawn(init),
+        (Values::Gains(norm), Gain::Whole) => Start::Constant(norm.gain),
+        (Values::Gains(norm), Gain::LessOne) => Start::Constant(norm.gain - 1.0),
+    };
+    Part { pattern: starred(&name), parameters: vec![name], expert, shape, start }
+}
+
+/// The bias beside gains, which a stack leaves out because it is zero.
+fn norm_bias(gains: &Parameter, norm_biases: bool) -> Option<Part> {
+    let Values::Gains(norm) = gains.values else { return None };
+    let name = format!("{}.bias", gains.name.strip_suffix(".gain").unwrap_or(&gains.name));
+    let part = Part {
+        pattern: starred(&name),
+        parameters: vec![name],
+        expert: None,
+        shape: gains.shape,
+        start: Start::Constant(0.0),
+    };
+    (norm_biases && norm.kind == NormKind::LayerNorm).then_some(part)
+}

@@ -1,0 +1,129 @@
+//! Decoders with rotary positions: Llama and what followed.
+
+use super::{Module, Modules, biased_norm, centred_biased_norm, experts, norm, rows, table};
+
+pub(super) const STREAM: &[Module] = &[table("embed_tokens", "embeddings.token"), norm("norm", &["final_norm"])];
+
+pub(super) const PRE_NORMS: &[Module] = &[
+    norm("layers.*.input_layernorm", &["blocks.*.attention.norm"]),
+    norm("layers.*.post_attention_layernorm", &["blocks.*.ffn.norm"]),
+];
+
+pub(super) const ATTENTION: &[Module] = &[
+    rows("layers.*.self_attn.q_proj", &["blocks.*.attention.heads.query"]),
+    rows("layers.*.self_attn.k_proj", &["blocks.*.attention.heads.key"]),
+    rows("layers.*.self_attn.v_proj", &["blocks.*.attention.heads.value"]),
+    rows("layers.*.self_attn.o_proj", &["blocks.*.attention.output"]),
+];
+
+pub(super) const QK_NORMS: &[Module] = &[
+    norm("layers.*.self_attn.q_norm", &["blocks.*.attention.heads.query_norm"]),
+    norm("layers.*.self_attn.k_norm", &["blocks.*.attention.heads.key_norm"]),
+];
+
+pub(super) const GATED: &[Module] = &[
+    rows("layers.*.mlp.gate_proj", &["blocks.*.ffn.gated.gate"]),
+    rows("layers.*.mlp.up_proj", &["blocks.*.ffn.gated.up"]),
+    rows("layers.*.mlp.down_proj", &["blocks.*.ffn.out"]),
+];
+
+/// Gate and up one below the other.
+pub(super) const FUSED_GATED: &[Module] = &[
+    rows("layers.*.mlp.gate_up_proj", &["blocks.*.ffn.gated.gate", "blocks.*.ffn.gated.up"]),
+    rows("layers.*.mlp.down_proj", &["blocks.*.ffn.out"]),
+];
+
+const PLAIN: &[Module] =
+    &[rows("layers.*.mlp.up_proj", &["blocks.*.ffn.in"]), rows("layers.*.mlp.down_proj", &["blocks.*.ffn.out"])];
+
+/// As modules of release 5 hold experts; it writes checkpoints with one tensor per expert.
+const FUSED_EXPERTS: &[Module] = &[
+    experts("layers.*.mlp.experts.gate_up_proj", &["blocks.*.ffn.experts.gated.gate", "blocks.*.ffn.experts.gated.up"]),
+    experts("layers.*.mlp.experts.down_proj", &["blocks.*.ffn.experts.out"]),
+];
+
+pub(in crate::huggingface) const LLAMA: Modules = &[STREAM, PRE_NORMS, ATTENTION, QK_NORMS, GATED];
+
+/// LayerNorms without parameters.
+pub(in crate::huggingface) const OLMO: Modules = &[&[table("embed_tokens", "embeddings.token")], ATTENTION, GATED];
+
+/// Norms on the outputs of branches.
+pub(in crate::huggingface) const OLMO2: Modules = &[
+    STREAM,
+    ATTENTION,
+    QK_NORMS,
+    GATED,
+    &[
+        norm("layers.*.post_attention_layernorm", &["blocks.*.attention.output_norm"]),
+        norm("layers.*.post_feedforward_layernorm", &["blocks.*.ffn.output_norm"]),
+    ],
+];
+
+pub(in crate::huggingface) const MIXTRAL: Modules = &[
+    STREAM,
+    PRE_NORMS,
+    ATTENTION,
+    &[
+        rows("layers.*.block_sparse_moe.gate", &["blocks.*.ffn.experts.router"]),
+        rows("layers.*.block_sparse_moe.experts.*.w1", &["blocks.*.ffn.experts.gated.gate"]),
+        rows("layers.*.block_sparse_moe.experts.*.w3", &["blocks.*.ffn.experts.gated.up"]),
+        rows("layers.*.block_sparse_moe.experts.*.w2", &["blocks.*.ffn.experts.out"]),
+        rows("layers.*.mlp.gate", &["blocks.*.ffn.experts.router"]),
+    ],
+    FUSED_EXPERTS,
+];
+
+pub(in crate::huggingface) const QWEN3_MOE: Modules = &[
+    STREAM,
+    PRE_NORMS,
+    ATTENTION,
+    QK_NORMS,
+    GATED,
+    &[
+        rows("layers.*.mlp.gate", &["blocks.*.ffn.experts.router"]),
+        rows("layers.*.mlp.experts.*.gate_proj", &["blocks.*.ffn.experts.gated.gate"]),
+        rows("layers.*.mlp.experts.*.up_proj", &["blocks.*.ffn.experts.gated.up"]),
+        rows("layers.*.mlp.experts.*.down_proj", &["blocks.*.ffn.experts.out"]),
+    ],
+    FUSED_EXPERTS,
+];
+
+pub(in crate::huggingface) const PHI3: Modules = &[
+    STREAM,
+    PRE_NORMS,
+    FUSED_GATED,
+    &[
+        rows(
+            "layers.*.self_attn.qkv_proj",
+            &["blocks.*.attention.heads.query", "blocks.*.attention.heads.key", "blocks.*.attention.heads.value"],
+        ),
+        rows("layers.*.self_attn.o_proj", &["blocks.*.attention.output"]),
+    ],
+];
+
+/// Arcee.
+pub(in crate::huggingface) const UNGATED: Modules = &[STREAM, PRE_NORMS, ATTENTION, PLAIN];
+
+/// LayerNorms that store the gain less 1.
+pub(in crate::huggingface) const NEMOTRON: Modules = &[
+    ATTENTION,
+    PLAIN,
+    &[
+        table("embed_tokens", "embeddings.token"),
+        centred_biased_norm("layers.*.input_layernorm", &["blocks.*.attention.norm"]),
+        centred_biased_norm("layers.*.post_attention_layernorm", &["blocks.*.ffn.norm"]),
+        centred_biased_norm("norm", &["final_norm"]),
+    ],
+];
+
+pub(in crate::huggingface) const STARCODER2: Modules = &[
+    ATTENTION,
+    &[
+        table("embed_tokens", "embeddings.token"),
+        rows("layers.*.mlp.c_fc", &["blocks.*.ffn.in"]),
+        rows("layers.*.mlp.c_proj", &["blocks.*.ffn.out"]),
+        biased_norm("layers.*.input_layernorm", &["blocks.*.attention.norm"]),
+        biased_norm("layers.*.post_attention_layernorm", &["blocks.*.ffn.norm"]),
+        biased_norm("norm", &["final_norm"]),
+    ],
+];

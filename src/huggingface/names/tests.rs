@@ -1,0 +1,84 @@
+//! Every parameter of every family has a name, and packed ones the layout of the library.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::json;
+use sigprop_stack::{Parameter, Values, parameters};
+
+use super::Held;
+use crate::assemble::{Input, Run, assemble};
+use crate::huggingface::{Options, families::FAMILIES, import};
+use crate::schemes::Scheme;
+
+/// The parameters of a config's network, and what holds them.
+fn held(config: &serde_json::Value) -> (Vec<Parameter>, Vec<Held>) {
+    let imported = import(&config.to_string(), &Options::default()).expect("a config");
+    let scheme = Scheme::parse("hf").expect("a scheme");
+    let stack = assemble(&imported.architecture, &scheme, &Input::default(), &Run::default()).expect("a network").stack;
+    let parameters = parameters(&stack).expect("it can be walked");
+    let held = imported.names.held(&parameters);
+    (parameters, held)
+}
+
+#[test]
+fn every_tensor_of_every_family_is_held_and_every_name_is_one() {
+    for model_type in FAMILIES.iter().flat_map(|family| family.model_types) {
+        let mut config = json!({ "model_type": model_type });
+        for key in ["num_hidden_layers", "n_layer", "num_layers", "n_layers", "encoder_layers", "decoder_layers"] {
+            config[key] = 2.into();
+        }
+        let (parameters, held) = held(&config);
+        let parts = || held.iter().flat_map(|held| &held.parts);
+        let known: BTreeSet<&str> = parts().flat_map(|part| &part.parameters).map(String::as_str).collect();
+        // The library leaves biases of Whisper's keys out; norms may have no parameters.
+        let unheld = parameters.iter().filter(|parameter| !known.contains(parameter.name.as_str()));
+        let unheld: Vec<&str> = unheld
+            .filter(|parameter| matches!(parameter.values, Values::Drawn(_)))
+            .map(|parameter| parameter.name.as_str())
+            .filter(|name| !(*model_type == "whisper" && name.ends_with("key.bias")))
+            .collect();
+        assert_eq!(unheld, [""; 0], "{model_type}");
+        let mut names: BTreeMap<&str, usize> = BTreeMap::new();
+        for held in &held {
+            *names.entry(&held.name).or_default() += 1;
+        }
+        names.retain(|_, count| *count > 1);
+        assert_eq!(names, BTreeMap::new(), "{model_type}");
+        for held in &held {
+            let along: usize = held.parts.iter().map(|part| part.shape[0]).sum();
+            assert!(held.parts.len() == 1 || held.shape[held.axis] == along, "{model_type}: {held:?}");
+        }
+    }
+}
+
+/// Names, shapes and layouts as read from the modules of transformers 5.23.0.
+#[test]
+fn packed_parameters_lie_as_the_library_packs_them() {
+    let find = |config: &serde_json::Value, name: &str| {
+        let (_, held) = held(config);
+        let found = held.into_iter().find(|held| held.name == name).unwrap_or_else(|| panic!("no {name}"));
+        let last = |part: &super::Part| part.parameters[0].split_once("heads.").map_or("", |(_, rest)| rest).to_owned();
+        (found.shape, found.axis, found.groups, found.parts.iter().map(last).collect::<Vec<_>>())
+    };
+    let qkv = || ["query.weight", "key.weight", "value.weight"].map(str::to_owned).to_vec();
+    let gpt2 = json!({"model_type": "gpt2", "n_layer": 1});
+    assert_eq!(find(&gpt2, "h.0.attn.c_attn.weight"), (vec![768, 2304], 1, 1, qkv()));
+    let bloom = json!({"model_type": "bloom", "n_layer": 1});
+    assert_eq!(find(&bloom, "h.0.self_attention.query_key_value.weight"), (vec![192, 64], 0, 8, qkv()));
+    let falcon = json!({"model_type": "falcon", "num_hidden_layers": 1});
+    let packed = find(&falcon, "h.0.self_attention.query_key_value.weight");
+    assert_eq!(packed, (vec![4544 + 2 * 64, 4544], 0, 1, qkv()));
+    let groups = json!({"model_type": "falcon", "num_hidden_layers": 1, "hidden_size": 256, "num_attention_heads": 8,
+                        "num_kv_heads": 2, "new_decoder_architecture": true});
+    let packed = find(&groups, "h.0.self_attention.query_key_value.weight");
+    assert_eq!(packed, (vec![256 + 2 * 2 * 32, 256], 0, 2, qkv()));
+    let mixtral = json!({"model_type": "mixtral", "num_hidden_layers": 1});
+    assert_eq!(find(&mixtral, "layers.0.mlp.experts.gate_up_proj").0, [8, 2 * 14336, 4096]);
+    assert_eq!(find(&mixtral, "layers.0.block_sparse_moe.experts.7.w2.weight").0, [4096, 14336]);
+    assert_eq!(find(&json!({"model_type": "opt"}), "decoder.embed_positions.weight").0, [2050, 768]);
+    let vit = json!({"model_type": "vit"});
+    assert_eq!(find(&vit, "embeddings.patch_embeddings.projection.weight").0, [768, 3, 16, 16]);
+    assert_eq!(find(&vit, "embeddings.position_embeddings").0, [1, 197, 768]);
+    assert_eq!(find(&vit, "embeddings.cls_token").0, [1, 1, 768]);
+    assert_eq!(find(&json!({"model_type": "whisper"}), "encoder.conv2.weight").0, [384, 384, 3]);
+}

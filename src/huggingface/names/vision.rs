@@ -1,0 +1,63 @@
+//! Encoders of images, and CLIP's text tower.
+
+use super::{Module, Modules, bare, norm, patches, positions, rows, table};
+
+pub(in crate::huggingface) const VIT: Modules = &[VIT_STORED, VIT_LIVE];
+
+const VIT_STORED: &[Module] = &[
+    bare("embeddings.cls_token", "embeddings.class_token", 3),
+    bare("embeddings.position_embeddings", "embeddings.position", 3),
+    patches("embeddings.patch_embeddings.projection", &["embeddings.patches"]),
+    rows("encoder.layer.*.attention.attention.query", &["blocks.*.attention.heads.query"]),
+    rows("encoder.layer.*.attention.attention.key", &["blocks.*.attention.heads.key"]),
+    rows("encoder.layer.*.attention.attention.value", &["blocks.*.attention.heads.value"]),
+    rows("encoder.layer.*.attention.output.dense", &["blocks.*.attention.output"]),
+    rows("encoder.layer.*.intermediate.dense", &["blocks.*.ffn.in"]),
+    rows("encoder.layer.*.output.dense", &["blocks.*.ffn.out"]),
+    norm("encoder.layer.*.layernorm_before", &["blocks.*.attention.norm"]),
+    norm("encoder.layer.*.layernorm_after", &["blocks.*.ffn.norm"]),
+    norm("layernorm", &["final_norm"]),
+];
+
+/// As modules of release 5 are called; it writes checkpoints with the other names.
+const VIT_LIVE: &[Module] = &[
+    rows("layers.*.attention.q_proj", &["blocks.*.attention.heads.query"]),
+    rows("layers.*.attention.k_proj", &["blocks.*.attention.heads.key"]),
+    rows("layers.*.attention.v_proj", &["blocks.*.attention.heads.value"]),
+    rows("layers.*.attention.o_proj", &["blocks.*.attention.output"]),
+    rows("layers.*.mlp.fc1", &["blocks.*.ffn.in"]),
+    rows("layers.*.mlp.fc2", &["blocks.*.ffn.out"]),
+    norm("layers.*.layernorm_before", &["blocks.*.attention.norm"]),
+    norm("layers.*.layernorm_after", &["blocks.*.ffn.norm"]),
+];
+
+const LAYERS: &[Module] = &[
+    rows("encoder.layers.*.self_attn.q_proj", &["blocks.*.attention.heads.query"]),
+    rows("encoder.layers.*.self_attn.k_proj", &["blocks.*.attention.heads.key"]),
+    rows("encoder.layers.*.self_attn.v_proj", &["blocks.*.attention.heads.value"]),
+    rows("encoder.layers.*.self_attn.out_proj", &["blocks.*.attention.output"]),
+    rows("encoder.layers.*.mlp.fc1", &["blocks.*.ffn.in"]),
+    rows("encoder.layers.*.mlp.fc2", &["blocks.*.ffn.out"]),
+    norm("encoder.layers.*.layer_norm1", &["blocks.*.attention.norm"]),
+    norm("encoder.layers.*.layer_norm2", &["blocks.*.ffn.norm"]),
+];
+
+pub(in crate::huggingface) const CLIP_TEXT: Modules = &[
+    LAYERS,
+    &[
+        table("embeddings.token_embedding", "embeddings.token"),
+        positions("embeddings.position_embedding", "embeddings.position", 0),
+        norm("final_layer_norm", &["final_norm"]),
+    ],
+];
+
+/// The library spells `pre_layrnorm` so. The norm behind its last block acts on the class token alone.
+pub(in crate::huggingface) const CLIP_VISION: Modules = &[
+    LAYERS,
+    &[
+        bare("embeddings.class_embedding", "embeddings.class_token", 1),
+        table("embeddings.position_embedding", "embeddings.position"),
+        patches("embeddings.patch_embedding", &["embeddings.patches"]),
+        norm("pre_layrnorm", &["embeddings.norm"]),
+    ],
+];

@@ -1,0 +1,102 @@
+//! How far a tensor is from what a scheme draws.
+//!
+//! # Formula
+//!
+//! The standard deviation s of n independent draws of standard deviation σ and kurtosis κ has the standard error
+//! σ √((κ − 1)/4n), their mean σ/√n:
+//!
+//! ```text
+//! z = (s − σ)/(σ √((κ − 1)/4n))       z of the mean = mean √n/σ
+//! ```
+
+use super::spread::Spread;
+use crate::huggingface::Start;
+
+/// A tensor deviates if |z| is above, which one in 1.7 million of those that follow their scheme reach,
+const BEYOND: f64 = 5.0;
+/// and the deviation of its standard deviation, or its mean, is above this share of the scheme's. Rounding to
+/// bf16 changes less.
+const VISIBLE: f64 = 0.01;
+
+/// A measured tensor beside a scheme.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Deviation {
+    /// What the scheme says.
+    pub start: Start,
+    /// Measured standard deviation over that of the scheme; of constants, measured mean over theirs. None of zeros.
+    pub ratio: Option<f64>,
+    /// z of the standard deviation, or of the mean if that is further away; none of constants.
+    pub z: Option<f64>,
+    /// Whether it is not what the scheme says.
+    pub deviates: bool,
+}
+
+impl Deviation {
+    /// None of nothing.
+    pub fn of(spread: &Spread, start: Start) -> Option<Self> {
+        let std = spread.std()?;
+        let n = spread.count as f64;
+        let drawn = match start {
+            Start::Constant(value) => return Some(Self::of_constant(spread, std, start, value)),
+            Start::Drawn(init) => init,
+        };
+        let Some(kurtosis) = drawn.kurtosis() else { return Some(Self::of_constant(spread, std, start, 0.0)) };
+        let expected = drawn.std();
+        if expected <= 0.0 {
+            return Some(Self::of_constant(spread, std, start, 0.0));
+        }
+        let z_std = (std - expected) / (expected * ((kurtosis - 1.0) / (4.0 * n)).sqrt());
+        let z_mean = spread.mean * n.sqrt() / expected;
+        let off = |z: f64, share: f64| z.abs() > BEYOND && share.abs() > VISIBLE;
+        let ratio = std / expected;
+        let deviates = off(z_std, ratio - 1.0) || off(z_mean, spread.mean / expected) || spread.not_finite > 0;
+        let z = if z_mean.abs() > z_std.abs() { z_mean } else { z_std };
+        Some(Self { start, ratio: Some(ratio), z: Some(z), deviates })
+    }
+
+    fn of_constant(spread: &Spread, std: f64, start: Start, value: f64) -> Self {
+        let distance = (spread.mean - value).hypot(std);
+        let ratio = (value.abs() > 0.0).then(|| spread.mean / value);
+        Self { start, ratio, z: None, deviates: distance > VISIBLE * value.abs() || spread.not_finite > 0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sigprop_stack::Init;
+
+    fn numbers(std: f32) -> Spread {
+        // ±std: mean 0, standard deviation std.
+        Spread::of(&[std, -std].repeat(200))
+    }
+
+    /// n = 400: the standard error of a normal tensor's standard deviation is σ/√800.
+    #[test]
+    fn z_is_that_by_hand() {
+        let of = |std| Deviation::of(&numbers(std), Start::Drawn(Init::Normal { std: 0.02 })).expect("numbers");
+        let got = of(0.02 * 1.1);
+        assert!((got.z.expect("drawn") - 0.1 * 800f64.sqrt()).abs() < 1e-4, "{got:?}");
+        assert!(!got.deviates);
+        assert!((of(0.04).z.expect("drawn") - 800f64.sqrt()).abs() < 1e-4);
+        assert!(of(0.04).deviates);
+    }
+
+    #[test]
+    fn a_mean_deviates_too() {
+        let shifted = Spread::of(&[0.03, -0.01].repeat(200));
+        let got = Deviation::of(&shifted, Start::Drawn(Init::Normal { std: 0.02 })).expect("numbers");
+        assert!((got.z.expect("drawn") - 10.0).abs() < 1e-3 && got.deviates, "{got:?}");
+    }
+
+    #[test]
+    fn constants_are_themselves_or_not() {
+        let deviates = |entry: f32, start| Deviation::of(&Spread::of(&[entry; 8]), start).expect("numbers").deviates;
+        assert!(!deviates(1.0, Start::Constant(1.0)));
+        assert!(deviates(1.1, Start::Constant(1.0)));
+        assert!(!deviates(0.0, Start::Drawn(Init::Zero)));
+        assert!(deviates(1e-6, Start::Drawn(Init::Zero)));
+        assert!(deviates(1e-6, Start::Drawn(Init::Normal { std: 0.0 })));
+        assert_eq!(Deviation::of(&Spread::default(), Start::Constant(1.0)), None);
+    }
+}

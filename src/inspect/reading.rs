@@ -1,0 +1,89 @@
+//! What one tensor of a checkpoint holds.
+
+use super::cut::Cut;
+use super::singular::{Lanczos, STEPS};
+use super::spread::Spread;
+use crate::checkpoint::{CheckpointError, Entry, LONGEST_ROW};
+use crate::huggingface::{Held, Part};
+
+/// Larger matrices have no estimate of their largest singular value: every pass reads them again.
+const MOST_ENTRIES: usize = 1 << 27;
+
+/// A tensor of a checkpoint, or one of the parts it holds.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Reading {
+    /// Name of the tensor in the checkpoint.
+    pub tensor: String,
+    /// Its name with `*` for numbers.
+    pub pattern: String,
+    /// How it is stored.
+    pub dtype: String,
+    /// Rows and columns of the part, as they are stored; a vector is one column.
+    pub shape: [usize; 2],
+    /// Whether the tensor holds other parts beside it.
+    pub is_part: bool,
+    /// What it is; none if nothing of this name is known.
+    pub part: Option<Part>,
+    /// Its entries.
+    pub spread: Spread,
+    /// Estimate of the largest singular value of a matrix.
+    pub singular_value: Option<f64>,
+}
+
+impl Reading {
+    /// The largest singular value that a matrix of independent entries of this size has, √E w² (√rows + √columns)
+    /// (Bai, Yin 1993), for large matrices.
+    pub fn random_singular_value(&self) -> Option<f64> {
+        let [rows, columns] = self.shape.map(|size| (size as f64).sqrt());
+        self.singular_value.and(self.spread.root_mean_square()).map(|size| size * (rows + columns))
+    }
+}
+
+/// Reads a tensor of floats.
+pub(super) fn read(entry: &Entry, held: Option<&Held>, pattern: &str) -> Result<Vec<Reading>, CheckpointError> {
+    let cut = Cut::of(entry, held);
+    let mut spreads = vec![Spread::default(); cut.parts()];
+    entry.read(|piece| cut.deal(piece, |index, entries| spreads[index] = spreads[index].with(Spread::of(entries))))?;
+    let singular_values = singular_values(entry, &cut)?;
+    let reading = |(index, (spread, singular_value)): (usize, (Spread, Option<f64>))| {
+        let row = cut.row(index);
+        Reading {
+            tensor: entry.name.clone(),
+            pattern: pattern.to_owned(),
+            dtype: entry.dtype.name().to_owned(),
+            shape: [(spread.count + spread.not_finite) as usize / row.max(1), row],
+            is_part: cut.parts() > 1,
+            part: held.map(|held| held.parts[index].clone()),
+            spread,
+            singular_value,
+        }
+    };
+    Ok(spreads.into_iter().zip(singular_values).enumerate().map(reading).collect())
+}
+
+/// Of every part, if the tensor is a matrix of a size that is passed over again.
+fn singular_values(entry: &Entry, cut: &Cut) -> Result<Vec<Option<f64>>, CheckpointError> {
+    let [rows, columns] = entry.matrix();
+    let is_matrix = rows > 1 && columns > 1 && columns <= LONGEST_ROW && rows * columns <= MOST_ENTRIES;
+    if !is_matrix {
+        return Ok(vec![None; cut.parts()]);
+    }
+    let mut walks: Vec<Lanczos> = (0..cut.parts()).map(|index| Lanczos::new(cut.row(index))).collect();
+    let mut open = vec![true; walks.len()];
+    for _ in 0..STEPS {
+        entry.read(|piece| {
+            cut.deal(piece, |index, rows| {
+                if open[index] {
+                    walks[index].rows(rows);
+                }
+            });
+        })?;
+        for (walk, open) in walks.iter_mut().zip(&mut open) {
+            *open = *open && walk.step();
+        }
+        if open.iter().all(|open| !open) {
+            break;
+        }
+    }
+    Ok(walks.iter().map(Lanczos::largest).collect())
+}

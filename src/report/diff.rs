@@ -1,0 +1,112 @@
+//! What differs between two reports, the largest difference first.
+
+use std::io::{self, Write};
+
+use serde::Serialize;
+
+use super::{
+    SCHEMA_VERSION,
+    csv::{float, write_rows},
+    plain_table,
+};
+use crate::{
+    diff::{Diff, Difference},
+    numerals::short,
+};
+
+/// Rows of the table.
+const SHOWN: usize = 20;
+
+/// Columns of [`diff_csv`].
+const COLUMNS: [&str; 6] = ["site", "quantity", "first", "second", "change", "size"];
+
+/// The largest differences.
+pub fn diff_table(diff: &Diff, out: &mut dyn Write) -> io::Result<()> {
+    let number = |value: Option<f64>| value.map(short).unwrap_or_default();
+    let differing = || diff.differences.iter().filter(|row| row.size > 0.0);
+    if differing().next().is_some() {
+        let rows = differing().take(SHOWN).map(|row| {
+            let Difference { site, quantity, first, second, .. } = row;
+            vec![site.clone(), quantity.name().to_owned(), number(*first), number(*second), change(row)]
+        });
+        plain_table(&["site", "quantity", "first", "second", "change"], rows, out)?;
+    }
+    let (count, all) = (differing().count(), diff.differences.len());
+    let shown =
+        if count > SHOWN { format!("; the {SHOWN} largest are shown, --format csv tells all") } else { String::new() };
+    writeln!(out, "{count} of {all} numbers differ{shown}")?;
+    for (title, names) in [("Only in the first", &diff.only_first), ("Only in the second", &diff.only_second)] {
+        if !names.is_empty() {
+            writeln!(out, "{title}: {}", names.join(", "))?;
+        }
+    }
+    let [first, second] = &diff.headlines;
+    let headline = if first == second { format!("{first}, in both") } else { format!("{first} → {second}") };
+    writeln!(out, "Verdict: {headline}")?;
+    diff.lost.iter().try_for_each(|text| writeln!(out, "  − {text}"))?;
+    diff.gained.iter().try_for_each(|text| writeln!(out, "  + {text}"))
+}
+
+fn change(row: &Difference) -> String {
+    if row.is_ratio {
+        format!("×{}", short(sigprop_stack::Number::from_ln(row.change)))
+    } else {
+        format!("{:+.4}", row.change)
+    }
+}
+
+/// All differences; `change` is ln of second over first, or second less first.
+pub fn diff_csv(diff: &Diff, out: &mut dyn Write) -> io::Result<()> {
+    write_rows(out, &COLUMNS, |writer| {
+        for Difference { site, quantity, first, second, change, size, .. } in &diff.differences {
+            let (change, size) = (change.to_string(), size.to_string());
+            writer.write_record([site, quantity.name(), &float(*first), &float(*second), &change, &size])?;
+        }
+        Ok(())
+    })
+}
+
+/// Everything that differs, as JSON; infinite changes, from and to zero, are null.
+pub fn diff_json(diff: &Diff, out: &mut dyn Write) -> io::Result<()> {
+    let document = DiffJson {
+        schema_version: SCHEMA_VERSION,
+        version: env!("CARGO_PKG_VERSION"),
+        differences: diff.differences.iter().map(DifferenceJson::of).collect(),
+        only_first: &diff.only_first,
+        only_second: &diff.only_second,
+        headlines: &diff.headlines,
+        lost: &diff.lost,
+        gained: &diff.gained,
+    };
+    serde_json::to_writer_pretty(&mut *out, &document)?;
+    writeln!(out)
+}
+
+#[derive(Serialize)]
+struct DiffJson<'a> {
+    schema_version: u32,
+    version: &'static str,
+    differences: Vec<DifferenceJson<'a>>,
+    only_first: &'a [String],
+    only_second: &'a [String],
+    headlines: &'a [String; 2],
+    lost: &'a [String],
+    gained: &'a [String],
+}
+
+#[derive(Serialize)]
+struct DifferenceJson<'a> {
+    site: &'a str,
+    quantity: &'static str,
+    first: Option<f64>,
+    second: Option<f64>,
+    change: f64,
+    size: f64,
+}
+
+impl<'a> DifferenceJson<'a> {
+    fn of(row: &'a Difference) -> Self {
+        let Difference { site, quantity, first, second, change, size, .. } = row;
+        Self { site, quantity: quantity.name(), first: *first, second: *second, change: *change, size: *size }
+    }
+}

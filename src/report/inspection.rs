@@ -1,0 +1,275 @@
+//! What a checkpoint holds: a table of the same tensor over all blocks, CSV and JSON part by part.
+
+use std::io::{self, Write};
+
+use serde::Serialize;
+
+use super::{
+    PredictionDocument, SCHEMA_VERSION,
+    csv::{float, write_rows},
+    json::PredictionJson,
+    plain_table,
+};
+use crate::{
+    huggingface::Start,
+    inspect::{Deviation, Group, Inspection, Reading, Resemblance},
+    numerals::short,
+};
+
+/// Columns of [`inspection_csv`].
+const COLUMNS: [&str; 18] = [
+    "tensor",
+    "parameter",
+    "expert",
+    "dtype",
+    "rows",
+    "columns",
+    "count",
+    "not_finite",
+    "mean",
+    "std",
+    "kurtosis",
+    "singular_value",
+    "random_singular_value",
+    "scheme_mean",
+    "scheme_std",
+    "ratio",
+    "z",
+    "deviates",
+];
+
+/// What the JSON of an inspection tells.
+#[derive(Debug)]
+pub struct InspectionDocument<'a> {
+    /// Path of the checkpoint.
+    pub checkpoint: &'a str,
+    /// What was found.
+    pub inspection: &'a Inspection,
+    /// What it was compared with; none without a config.
+    pub scheme: Option<&'a str>,
+    /// Known schemes, the nearest first.
+    pub closest: &'a [Resemblance],
+    /// What follows from the measured weights.
+    pub prediction: Option<PredictionDocument<'a>>,
+}
+
+/// One row per tensor of all blocks. Standard deviations that deviate are marked.
+pub fn inspection_table(inspection: &Inspection, out: &mut dyn Write) -> io::Result<()> {
+    let header = ["tensor", "n", "shape", "mean", "std", "scheme", "z", "kurtosis", "σ₁"];
+    let rows = Group::all(&inspection.readings).into_iter().map(|group| {
+        let (reading, _) = group.readings[0];
+        let [rows, columns] = reading.shape;
+        let mark = if group.deviating().next().is_some() { "!" } else { "" };
+        let number = |value: Option<f64>| value.map(short).unwrap_or_default();
+        vec![
+            title(&group),
+            group.readings.len().to_string(),
+            if columns == 1 { rows.to_string() } else { format!("{rows}×{columns}") },
+            short(group.spread.mean),
+            format!("{mark}{}", number(group.spread.std())),
+            group.scheme_stds().map(range).unwrap_or_default(),
+            group.worst_z().map(|z| format!("{z:+.1}")).unwrap_or_default(),
+            group.spread.kurtosis().map(|kurtosis| format!("{kurtosis:.2}")).unwrap_or_default(),
+            group.singular_ratio().map(|ratio| format!("{ratio:.2}")).unwrap_or_default(),
+        ]
+    });
+    plain_table(&header, rows, out)?;
+    writeln!(out, "(n: how many, of all blocks; z: the furthest from 0; σ₁: largest singular value over that of a")?;
+    writeln!(out, " random matrix, where it is largest; ! deviates from the scheme)")
+}
+
+/// The name in the checkpoint, and which part of it, if it holds several.
+fn title(group: &Group) -> String {
+    let parts = group.readings.iter().any(|(reading, _)| reading.is_part);
+    match group.parameter {
+        Some(parameter) if parts => {
+            let part = parameter.strip_suffix(".weight").or(parameter.strip_suffix(".bias")).unwrap_or(parameter);
+            format!("{} {}", group.pattern, part.rsplit('.').next().unwrap_or(part))
+        }
+        Some(_) | None => group.pattern.to_owned(),
+    }
+}
+
+fn range((low, high): (f64, f64)) -> String {
+    let (low, high) = (short(low), short(high));
+    if low == high { low } else { format!("{low}…{high}") }
+}
+
+/// A sentence per tensor of all blocks that deviates.
+pub fn deviations(inspection: &Inspection, scheme: &str) -> Vec<String> {
+    let sentence = |group: &Group| {
+        let deviating: Vec<(&Reading, Deviation)> = group.deviating().collect();
+        let (_, worst) = deviating.iter().max_by(|(_, a), (_, b)| distance(a).total_cmp(&distance(b)))?;
+        let total = group.readings.len();
+        let of = match (deviating.len(), total) {
+            (1, 1) => String::new(),
+            (some, all) if some == all => format!(" of {all}"),
+            (some, all) => format!(" in {some} of {all}"),
+        };
+        let not_finite = match group.spread.not_finite {
+            0 => String::new(),
+            count => format!("; {count} entries are not finite"),
+        };
+        let std = group.spread.std().map(short).unwrap_or_default();
+        let said = match worst.start {
+            Start::Drawn(_) => {
+                let said = group.scheme_stds().map(range).unwrap_or_default();
+                let ratio = worst.ratio.map(|ratio| format!("×{}", short(ratio)));
+                let z = worst.z.map(|z| format!("z {}", short(z)));
+                let numbers: Vec<String> = [ratio, z].into_iter().flatten().collect();
+                let numbers = if numbers.is_empty() { String::new() } else { format!(" ({})", numbers.join(", ")) };
+                let mean =
+                    if mean_deviates(group) { format!(", mean {}", short(group.spread.mean)) } else { String::new() };
+                format!("std {std}{mean}, scheme {scheme} says {said}{numbers}")
+            }
+            Start::Constant(value) => {
+                let mean = short(group.spread.mean);
+                format!("mean {mean}, std {std}, the model starts with {}", short(value))
+            }
+        };
+        Some(format!("{}{of}: {said}{not_finite}", title(group)))
+    };
+    Group::all(&inspection.readings).iter().filter_map(sentence).collect()
+}
+
+/// Whether the mean is worth telling.
+fn mean_deviates(group: &Group) -> bool {
+    /// In standard deviations.
+    const VISIBLE: f64 = 0.05;
+    group.spread.std().is_some_and(|std| group.spread.mean.abs() > VISIBLE * std)
+}
+
+fn distance(deviation: &Deviation) -> f64 {
+    deviation.z.map_or(0.0, f64::abs)
+}
+
+/// Every reading in full.
+pub fn inspection_csv(inspection: &Inspection, out: &mut dyn Write) -> io::Result<()> {
+    write_rows(out, &COLUMNS, |writer| {
+        for reading in &inspection.readings {
+            let row = Row::of(reading);
+            writer.write_record([
+                row.tensor,
+                row.parameter.unwrap_or_default(),
+                &row.expert.map_or(String::new(), |expert| expert.to_string()),
+                row.dtype,
+                &row.rows.to_string(),
+                &row.columns.to_string(),
+                &row.count.to_string(),
+                &row.not_finite.to_string(),
+                &float(row.mean),
+                &float(row.std),
+                &float(row.kurtosis),
+                &float(row.singular_value),
+                &float(row.random_singular_value),
+                &float(row.scheme_mean),
+                &float(row.scheme_std),
+                &float(row.ratio),
+                &float(row.z),
+                row.deviates.map_or("", |deviates| if deviates { "true" } else { "false" }),
+            ])?;
+        }
+        Ok(())
+    })
+}
+
+/// Writes an inspection as JSON.
+pub fn inspection_json(document: &InspectionDocument, out: &mut dyn Write) -> io::Result<()> {
+    let InspectionDocument { checkpoint, inspection, scheme, closest, prediction } = document;
+    let document = InspectionJson {
+        schema_version: SCHEMA_VERSION,
+        version: env!("CARGO_PKG_VERSION"),
+        checkpoint,
+        scheme: *scheme,
+        tensors: inspection.readings.iter().map(Row::of).collect(),
+        unknown: &inspection.unknown,
+        missing: &inspection.missing,
+        unread: inspection.unread.iter().map(|(tensor, dtype)| UnreadJson { tensor, dtype }).collect(),
+        closest: closest.iter().map(|Resemblance { scheme, factor }| ClosestJson { scheme, factor: *factor }).collect(),
+        prediction: prediction.as_ref().map(PredictionJson::of),
+    };
+    serde_json::to_writer_pretty(&mut *out, &document)?;
+    writeln!(out)
+}
+
+#[derive(Serialize)]
+struct InspectionJson<'a> {
+    schema_version: u32,
+    version: &'static str,
+    checkpoint: &'a str,
+    scheme: Option<&'a str>,
+    tensors: Vec<Row<'a>>,
+    unknown: &'a [String],
+    missing: &'a [String],
+    unread: Vec<UnreadJson<'a>>,
+    closest: Vec<ClosestJson<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    prediction: Option<PredictionJson<'a>>,
+}
+
+#[derive(Serialize)]
+struct UnreadJson<'a> {
+    tensor: &'a str,
+    dtype: &'a str,
+}
+
+#[derive(Serialize)]
+struct ClosestJson<'a> {
+    scheme: &'a str,
+    factor: f64,
+}
+
+/// One reading.
+#[derive(Serialize)]
+struct Row<'a> {
+    tensor: &'a str,
+    parameter: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expert: Option<usize>,
+    dtype: &'a str,
+    rows: usize,
+    columns: usize,
+    count: u64,
+    not_finite: u64,
+    mean: Option<f64>,
+    std: Option<f64>,
+    kurtosis: Option<f64>,
+    singular_value: Option<f64>,
+    random_singular_value: Option<f64>,
+    scheme_mean: Option<f64>,
+    scheme_std: Option<f64>,
+    ratio: Option<f64>,
+    z: Option<f64>,
+    deviates: Option<bool>,
+}
+
+impl<'a> Row<'a> {
+    fn of(reading: &'a Reading) -> Self {
+        let Reading { tensor, dtype, shape: [rows, columns], part, spread, .. } = reading;
+        let deviation = part.as_ref().and_then(|part| Deviation::of(spread, part.start));
+        let start = part.as_ref().map(|part| match part.start {
+            Start::Drawn(init) => (0.0, init.std()),
+            Start::Constant(value) => (value, 0.0),
+        });
+        Self {
+            tensor,
+            parameter: part.as_ref().map(|part| part.parameters[0].as_str()),
+            expert: part.as_ref().and_then(|part| part.expert),
+            dtype,
+            rows: *rows,
+            columns: *columns,
+            count: spread.count,
+            not_finite: spread.not_finite,
+            mean: spread.std().map(|_| spread.mean),
+            std: spread.std(),
+            kurtosis: spread.kurtosis(),
+            singular_value: reading.singular_value,
+            random_singular_value: reading.random_singular_value(),
+            scheme_mean: start.map(|(mean, _)| mean),
+            scheme_std: start.map(|(_, std)| std),
+            ratio: deviation.and_then(|deviation| deviation.ratio),
+            z: deviation.and_then(|deviation| deviation.z),
+            deviates: deviation.map(|deviation| deviation.deviates),
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! The parameters of a stack: what a checkpoint of it holds.
+
+use crate::{Component, EmbeddingTerm, Init, Node, Norm, Op, PositionBias, Source, Stack, Sum, Tensor};
+
+/// A trainable array.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Parameter {
+    /// Name of the tensor; the gains of a norm are called `<site>.gain`.
+    pub name: String,
+    /// Rows and columns.
+    pub shape: [usize; 2],
+    /// How many there are of it: one per expert of a mixture, else 1.
+    pub copies: usize,
+    /// What is in it.
+    pub values: Values,
+}
+
+/// What a parameter holds at initialisation.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Values {
+    /// Independent draws.
+    Drawn(Init),
+    /// The gain of a norm, the same everywhere.
+    Gains(Norm),
+}
+
+/// Numbers of a stack by their name.
+#[derive(Debug)]
+pub enum Named<'s> {
+    /// A tensor. Those that occur several times are met several times.
+    Tensor(&'s mut Tensor),
+    /// The norm whose gains have this name.
+    Norm(String, &'s mut Norm),
+    /// A weighted sum, by the path of its site.
+    Sum(String, &'s mut Sum),
+}
+
+impl Stack {
+    /// Hands every tensor, norm and weighted sum to `change`.
+    pub fn change(&mut self, mut change: impl FnMut(Named)) {
+        let several = self.streams.len() > 1;
+        for stream in &mut self.streams {
+            if let Source::Embedding(embedding) = &mut stream.source {
+                embedding.terms.iter_mut().for_each(|term| in_table(term, &mut change));
+            }
+            let path = if several { format!("{}.", stream.name) } else { String::new() };
+            in_body(&mut stream.body, &path, &mut change);
+        }
+    }
+}
+
+fn in_body(body: &mut [Node], path: &str, change: &mut dyn FnMut(Named)) {
+    for Node { name, op } in body {
+        let site = format!("{path}{name}");
+        let inner = format!("{site}.");
+        let mut walk = |body: &mut [Node]| in_body(body, &inner, change);
+        match op {
+            Op::Apply(component) => in_component(component, &site, change),
+            Op::Chain(body) => walk(body),
+            Op::Sum(sum) => {
+                sum.branches.iter_mut().for_each(|branch| walk(&mut branch.body));
+                change(Named::Sum(site, sum));
+            }
+            Op::Product(product) => product.factors.iter_mut().for_each(|factor| walk(factor)),
+            Op::Concat(concat) => concat.parts.iter_mut().for_each(|part| walk(&mut part.body)),
+            Op::Attention(attention) => {
+                for body in [&mut attention.query, &mut attention.key, &mut attention.value] {
+                    walk(body);
+                }
+                if let Some(PositionBias::Relative { table, .. }) = &mut attention.bias {
+                    change(Named::Tensor(table));
+                }
+            }
+            Op::Mixture(mixture) => {
+                walk(&mut mixture.expert);
+                change(Named::Tensor(&mut mixture.router));
+            }
+        }
+    }
+}
+
+fn in_component(component: &mut Component, site: &str, change: &mut dyn FnMut(Named)) {
+    let tensors = match component {
+        Component::Linear(linear) => [Some(&mut linear.weight), linear.bias.as_mut()],
+        Component::Convolution(convolution) => [Some(&mut convolution.weight), convolution.bias.as_mut()],
+        Component::Prepend(prepend) => [Some(&mut prepend.token), None],
+        Component::Embedding(term) => return in_table(term, change),
+        Component::Norm(norm) => return change(Named::Norm(format!("{site}.gain"), norm)),
+        Component::Activation(_) | Component::Dropout(_) | Component::Scale(_) | Component::Rotary(_) => return,
+    };
+    tensors.into_iter().flatten().for_each(|tensor| change(Named::Tensor(tensor)));
+}
+
+fn in_table(term: &mut EmbeddingTerm, change: &mut dyn FnMut(Named)) {
+    match term {
+        EmbeddingTerm::Token { table }
+        | EmbeddingTerm::LearnedPosition { table }
+        | EmbeddingTerm::Constant { table, .. }
+        | EmbeddingTerm::Segment { table } => change(Named::Tensor(table)),
+        EmbeddingTerm::SinusoidalPosition { .. } => {}
+    }
+}
