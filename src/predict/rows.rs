@@ -81,15 +81,19 @@ impl Rows {
     }
 
     pub(crate) fn caveat(&mut self, at: &Site, caveat: Option<(&'static str, String)>) {
-        let Some((kind, got)) = caveat else { return };
-        if at.recomputing() {
-            return;
+        if !at.recomputing() {
+            self.caveat_at(&at.to_string(), caveat);
         }
+    }
+
+    /// A caveat at the site with this path.
+    pub(crate) fn caveat_at(&mut self, path: &str, caveat: Option<(&'static str, String)>) {
+        let Some((kind, got)) = caveat else { return };
         if let Some((_, caveat)) = self.caveats.iter_mut().find(|(known, _)| *known == kind) {
             caveat.sites += 1;
         } else {
             let text = format!("{kind}: {got}");
-            self.caveats.push((kind, Caveat { site: at.to_string(), sites: 1, text }));
+            self.caveats.push((kind, Caveat { site: path.to_owned(), sites: 1, text }));
         }
     }
 

@@ -232,7 +232,7 @@ impl Interpreter for Moments {
 
     fn source(&mut self, at: &Site, stream: &Stream) -> Result<Signal, PredictError> {
         if !self.domain.is_gram() {
-            self.rows.caveat(at, embedding::caveat(&stream.source));
+            self.rows.caveat_at(&at.sibling(&stream.body[0].name), embedding::caveat(&stream.source));
         }
         self.streams.push(at.stream().to_owned());
         Ok(self.enter(&stream.source, stream.seq_len))

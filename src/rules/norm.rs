@@ -74,6 +74,11 @@ impl Rule {
         }
     }
 
+    /// Whether 0/0 is taken as zero, and so is its gradient.
+    fn has_nothing_to_divide_by(&self, x: &Token) -> bool {
+        self.ln_eps == f64::NEG_INFINITY && x.is_zero()
+    }
+
     /// ln(q_c + ε).
     fn ln_divisor(&self, x: &Token) -> f64 {
         let ln_centred = self.ln_centred(x);
@@ -151,6 +156,9 @@ impl PairRule for Rule {
 
     fn tokens_backward(&self, x: &[Token], _: &[Token], gradients: &[TokenGradient]) -> Vec<TokenGradient> {
         let token = |(gradient, x): (&TokenGradient, &Token)| {
+            if self.has_nothing_to_divide_by(x) {
+                return gradient.scaled(f64::NEG_INFINITY);
+            }
             let e = self.exponent(x);
             let constant = if self.centres { gradient.constant } else { 0.0 };
             let removed = self.groups * (gradient.radial * (1.0 - (1.0 - e).powi(2)) + constant) / x.width;
@@ -194,7 +202,7 @@ impl PairRule for Rule {
     }
 
     fn caveat(&self, x: &[Token]) -> Option<(&'static str, String)> {
-        if self.ln_eps == f64::NEG_INFINITY && x.iter().any(Token::is_zero) {
+        if x.iter().any(|x| self.has_nothing_to_divide_by(x)) {
             return Some(("a norm without eps divides a zero signal by zero", "taken as zero".to_owned()));
         }
         if let Some(x) = x.iter().find(|x| self.centres && x.mean * x.mean > 1.0 - 1e-9) {

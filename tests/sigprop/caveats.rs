@@ -1,0 +1,162 @@
+//! Where a rule's validity ends, and only there, the result says so: the site, what is assumed, what was met.
+
+use sigprop::{Sites, predict};
+use sigprop_stack::{
+    Activation, Attention, Component, Embedding, EmbeddingTerm, Gaussian, GivenIds, Ids, Mask, Node, Norm, NormKind,
+    Op, PositionBias, PowerLaw, Source, Stack,
+};
+
+use crate::support::{activation, gaussian_stack, linear, norm, stack, tensor};
+
+/// The caveat with `words` stands at `site` of the first stack, and nowhere in the second.
+fn assert_fires(words: &str, site: &str, outside: &Stack, inside: &Stack) {
+    let found = |stack: &Stack| {
+        let caveats = predict(stack, Sites::Stream).expect("the stack is valid").caveats;
+        caveats.into_iter().filter(|caveat| caveat.text.contains(words)).collect::<Vec<_>>()
+    };
+    let fired = found(outside);
+    assert_eq!(fired.len(), 1, "{words}");
+    assert_eq!(fired[0].site, site, "{}", fired[0].text);
+    let (_, got) = fired[0].text.rsplit_once(": ").expect("what was met stands behind a colon");
+    assert!(!got.is_empty());
+    assert_eq!(found(inside), [], "{words}");
+}
+
+fn gaussian(width: usize, mean: f64, variance: f64, correlation: f64) -> Source {
+    Source::Gaussian(Gaussian { width, mean, variance, correlation })
+}
+
+/// Normalised tokens through heads whose scores have the variance `score_std`².
+fn attending(source: Source, score_std: f64, change: impl Fn(&mut Attention)) -> Stack {
+    let width = source.width();
+    let parts = [
+        vec![linear("query", width, width, score_std)],
+        vec![linear("key", width, width, score_std)],
+        vec![linear("value", width, width, 1.0)],
+    ];
+    let mut attention = Attention::plain(2, 2, width / 2, parts);
+    change(&mut attention);
+    let body = vec![
+        norm("norm", NormKind::RmsNorm),
+        Node::new("heads", Op::Attention(attention)),
+        linear("output", width, width, 1.0),
+    ];
+    stack(source, 12, body)
+}
+
+fn embedded(ids: Ids, terms: Vec<EmbeddingTerm>) -> Source {
+    Source::Embedding(Embedding { width: 64, ids, terms })
+}
+
+fn tokens() -> EmbeddingTerm {
+    EmbeddingTerm::Token { table: tensor("tokens", 1.0) }
+}
+
+fn plain(_: &mut Attention) {}
+
+#[test]
+fn narrow_norms() {
+    let normed = |width| gaussian_stack(width, 1.0, 4, vec![norm("norm", NormKind::LayerNorm)]);
+    assert_fires("order 1/width²", "norm", &normed(12), &normed(64));
+}
+
+#[test]
+fn norms_that_drift_apart() {
+    let layers = |count: usize| {
+        let layer =
+            |i: usize| [linear(&format!("map{i}"), 128, 128, 2.0), activation(&format!("a{i}"), Activation::Relu)];
+        gaussian_stack(128, 1.0, 4, (0..count).flat_map(layer).collect())
+    };
+    assert_fires("norms of tokens drift apart", "a2", &layers(6), &layers(2));
+}
+
+#[test]
+fn levels_that_stray() {
+    let layers = |width: usize| {
+        let layer =
+            |i: usize| [linear(&format!("map{i}"), width, width, 2.0), activation(&format!("a{i}"), Activation::Relu)];
+        gaussian_stack(width, 1.0, 4, (0..20).flat_map(layer).collect())
+    };
+    assert_fires("strays by more than the factor e", "a12", &layers(48), &layers(256));
+}
+
+#[test]
+fn activations_of_what_is_not_gaussian() {
+    let twice = |between: Vec<Node>| {
+        let first = vec![linear("map", 256, 256, 1.0), activation("first", Activation::Relu)];
+        gaussian_stack(256, 1.0, 4, [first, between, vec![activation("second", Activation::Relu)]].concat())
+    };
+    let through = twice(vec![linear("between", 256, 256, 1.0)]);
+    assert_fires("taken as Gaussian with mean 0", "second", &twice(Vec::new()), &through);
+}
+
+#[test]
+fn norms_of_what_is_all_mean() {
+    let of = |variance| stack(gaussian(64, 1.0, variance, 0.0), 4, vec![norm("norm", NormKind::LayerNorm)]);
+    assert_fires("all mean leaves rounding", "norm", &of(1e-12), &of(1.0));
+}
+
+#[test]
+fn norms_of_zero() {
+    let of = |eps| {
+        let kind = NormKind::RmsNorm;
+        let norm = Node::apply("norm", Component::Norm(Norm { kind, eps, gain: 1.0, groups: 1 }));
+        gaussian_stack(64, 1.0, 4, vec![linear("map", 64, 64, 0.0), norm])
+    };
+    assert_fires("divides a zero signal by zero", "norm", &of(0.0), &of(1e-5));
+}
+
+#[test]
+fn sharp_attention() {
+    let at = |score_std| attending(gaussian(64, 0.0, 1.0, 0.3), score_std, plain);
+    assert_fires("sharper than the rules were sampled", "heads", &at(20.0), &at(1.0));
+    let window = |attention: &mut Attention| attention.mask = Mask { before: Some(4), after: None };
+    let at = |score_std| attending(gaussian(64, 0.0, 1.0, 0.3), score_std, window);
+    assert_fires("sharper than the rules were sampled", "heads", &at(20.0), &at(1.0));
+}
+
+#[test]
+fn attention_between_alike_tokens() {
+    let of = |correlation| attending(gaussian(64, 0.0, 1.0, correlation), 0.5, plain);
+    assert_fires("rough where tokens are alike", "heads", &of(0.7), &of(0.3));
+}
+
+#[test]
+fn scores_that_reach_their_cap() {
+    let capped = |cap| {
+        let change = move |attention: &mut Attention| attention.softcap = Some(cap);
+        attending(gaussian(64, 0.0, 1.0, 0.3), 1.0, change)
+    };
+    assert_fires("scores reach their cap", "heads", &capped(2.0), &capped(50.0));
+}
+
+#[test]
+fn learned_relative_positions() {
+    let biased = |std| {
+        let change = move |attention: &mut Attention| {
+            let table = tensor("bias", std);
+            attention.bias = Some(PositionBias::Relative { table, buckets: 8, max_distance: 16, bidirectional: true });
+        };
+        attending(gaussian(64, 0.0, 1.0, 0.3), 1.0, change)
+    };
+    assert_fires("learned relative positions are left out", "heads", &biased(0.5), &biased(0.1));
+}
+
+#[test]
+fn repeated_ids() {
+    let zipf = |exponent| Ids::PowerLaw(PowerLaw { vocab_size: 50, exponent });
+    let of = |ids| attending(embedded(ids, vec![tokens()]), 1.0, plain);
+    assert_fires("groups of unequal weight", "heads", &of(zipf(1.5)), &of(zipf(0.0)));
+    let given =
+        |of: &dyn Fn(u32) -> u32| Ids::Given(GivenIds { vocab_size: 50, sequences: vec![(0..12).map(of).collect()] });
+    assert_fires("groups of like keys", "heads", &of(given(&|i| i % 3)), &of(given(&|i| i)));
+}
+
+#[test]
+fn sinusoidal_positions() {
+    let ids = || Ids::PowerLaw(PowerLaw { vocab_size: 50, exponent: 0.0 });
+    let of = |term| stack(embedded(ids(), vec![tokens(), term]), 12, vec![linear("map", 64, 64, 1.0)]);
+    let learned = EmbeddingTerm::LearnedPosition { table: tensor("positions", 1.0) };
+    let waves = EmbeddingTerm::SinusoidalPosition { scale: 1.0 };
+    assert_fires("sinusoidal positions are averaged", "embeddings", &of(waves), &of(learned));
+}
