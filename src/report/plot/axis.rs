@@ -18,6 +18,9 @@ const LARGEST_LINEAR_EXPONENT: f64 = 300.0;
 /// Numbers written beside an axis, about.
 const TICKS: f64 = 6.0;
 
+/// Share of a step by which numbers may lie beyond the end of an axis, as a correlation of −0.001 does.
+const OVERHANG: f64 = 0.15;
+
 /// What a number stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sense {
@@ -70,8 +73,7 @@ impl Axis {
     fn linear(low: f64, high: f64) -> Self {
         let high = if high > low { high } else { 1.0 };
         let step = nice((high - low) / TICKS);
-        // A bound on a tick may miss it by rounding.
-        let (low, high) = ((low / step + 1e-9).floor() * step, (high / step - 1e-9).ceil() * step);
+        let (low, high) = ((low / step + OVERHANG).floor() * step, (high / step - OVERHANG).ceil() * step);
         Self { is_log: false, low, high, ticks: Vec::new() }.with_ticks(step, short)
     }
 
@@ -103,11 +105,11 @@ impl Axis {
         (value - self.low) / (self.high - self.low)
     }
 
-    /// Where a number lies, from 0 to 1; nowhere if it has no logarithm and needs one.
+    /// Where a number lies, from 0 to 1 or a little beyond; nowhere if it has no logarithm and needs one.
     pub(super) fn share(&self, number: Number) -> Option<f64> {
         let value = if self.is_log { log10(&number)? } else { number.value() };
         let share = self.share_of(value);
-        share.is_finite().then_some(share.clamp(0.0, 1.0))
+        share.is_finite().then_some(share.clamp(-0.05, 1.05))
     }
 }
 
@@ -175,7 +177,10 @@ mod tests {
         let correlation = axis(Sense::Correlation, &[1e-6, 1.0]);
         assert!(!correlation.is_log);
         assert_eq!(labels(&axis(Sense::Correlation, &[-0.1, 0.1])), ["-0.1", "-0.05", "0", "0.05", "0.1"]);
-        assert_eq!(labels(&axis(Sense::Correlation, &[0.0])).first(), Some(&"0"));
+        // Noise around zero makes no room for numbers below.
+        let noise = axis(Sense::Correlation, &[-0.004, 0.2]);
+        assert_eq!(labels(&noise), ["0", "0.05", "0.1", "0.15", "0.2"]);
+        assert!(noise.share((-0.004).into()).expect("linear") < 0.0);
     }
 
     #[test]
