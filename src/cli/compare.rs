@@ -12,7 +12,7 @@ use clap::{
 use sigprop::{
     Sites, compare,
     compare::{Candidate, Column, WorstTensor, default_schemes, sort},
-    report::{comparison_csv, comparison_json, comparison_tables},
+    report::{comparison_csv, comparison_json, comparison_svg, comparison_tables},
     schemes::{Scheme, SchemeError},
     verdict::Finding,
 };
@@ -22,6 +22,7 @@ use super::{
     console::Console,
     description::{AverageArguments, DescriptionArguments},
     output::{Format, emit},
+    plot::PlotArguments,
     predict::write_caveats,
     prose::write_indented,
 };
@@ -45,7 +46,7 @@ Examples:
   sigprop compare --layers 48
   sigprop compare gpt2 --schemes gpt2,normal:0.02,dslm
   sigprop compare --layers 192 --norm-placement post --sort backward
-  sigprop compare config.json --format csv -o schemes.csv")]
+  sigprop compare config.json --format csv -o schemes.csv --plot schemes.svg")]
 pub(crate) struct Arguments {
     #[command(flatten)]
     description: DescriptionArguments,
@@ -69,6 +70,9 @@ pub(crate) struct Arguments {
     /// Write the data to a file; `-` is standard output.
     #[arg(short, long, value_name = "FILE", help_heading = "Output")]
     output: Option<PathBuf>,
+
+    #[command(flatten)]
+    plot: PlotArguments,
 }
 
 /// Several schemes in one argument.
@@ -97,6 +101,7 @@ impl Arguments {
             sort(&mut candidates, column);
         }
         let title = described.title();
+        self.plot.draw(|out| comparison_svg(&title, &candidates, out))?;
         emit(self.output.as_ref(), |out| match self.format {
             Format::Table => {
                 writeln!(out, "{title}\n")?;

@@ -25,6 +25,6 @@ pub(super) fn claim(folder: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn cannot_write(path: &Path) -> String {
+pub(super) fn cannot_write(path: &Path) -> String {
     format!("cannot write {}", path.display())
 }

@@ -14,6 +14,7 @@ mod model;
 mod models;
 mod output;
 mod parse;
+mod plot;
 mod predict;
 mod prose;
 mod recommend;

@@ -10,7 +10,7 @@ use sigprop::{
     Caveat, Prediction,
     head::{Loss, LossPrediction, predict_loss},
     predict,
-    report::{PredictionDocument, prediction_json, sites_csv, sites_table, weights_csv, weights_table},
+    report::{PredictionDocument, prediction_json, prediction_svg, sites_csv, sites_table, weights_csv, weights_table},
     verdict::{Failure, Verdict},
 };
 
@@ -23,6 +23,7 @@ use super::{
     model::{ModelArguments, Network},
     models::write_cost,
     output::{Format, SiteChoice, emit},
+    plot::PlotArguments,
     prose::write_indented,
 };
 
@@ -48,6 +49,7 @@ Examples:
   sigprop predict bert-base --train --format csv -o bert.csv
   sigprop predict gpt2 --head --loss cross-entropy            loss and gradient norm
   sigprop predict config.json --scheme dslm --export init.py  how to draw such a model in PyTorch
+  sigprop predict --layers 192 --plot depth.svg               curves over depth
   sigprop predict --layers 48 --fail-on explosion,vanishing   exit status 1 if it does")]
 pub(crate) struct Arguments {
     #[command(flatten)]
@@ -76,6 +78,9 @@ pub(crate) struct Arguments {
     /// Tell the weights and their gradients: a second table; in CSV instead of the sites.
     #[arg(long, help_heading = "Output")]
     weights: bool,
+
+    #[command(flatten)]
+    plot: PlotArguments,
 
     #[command(flatten)]
     averages: AverageArguments,
@@ -130,6 +135,7 @@ impl Arguments {
         };
         prediction.caveats.splice(0..0, network.caveats.iter().cloned());
         let verdict = Verdict::of(&prediction, network.shape());
+        self.plot.draw(|out| prediction_svg(&network.title(), &prediction, network.shape(), out))?;
         emit(self.output.as_ref(), |out| match self.format {
             Format::Table => {
                 let paint = if self.output.is_none() { console.paint(&io::stdout()) } else { Paint(false) };

@@ -13,7 +13,7 @@ use sigprop::{
     agreement::{Comparison, Observation, Summary, compare, compare_observations, read_observations, summarise},
     numerals::short,
     predict,
-    report::{Observed, Run, comparisons_csv, summary_json, summary_table, validation_json},
+    report::{Observed, Run, comparisons_csv, summary_json, summary_table, validation_json, validation_svg},
     stack_file::stack_hash,
 };
 use sigprop_stack::{GIBIBYTE, Stack};
@@ -26,6 +26,7 @@ use super::{
     model::{ModelArguments, Network},
     output::{Format, SiteChoice, emit},
     parse::{self, Threads},
+    plot::PlotArguments,
     predict::write_caveats,
     sampling::{SamplerChoice, free_memory, sample},
     suite::{SuiteChoice, SuiteRun},
@@ -50,6 +51,7 @@ Examples:
   sigprop validate --layers 12 --width 256 --min-r2 0.999 --max-error 0.05   gates for CI
   sigprop validate gpt2 --target-error 1%        until the errors are small enough
   sigprop validate gpt2 --replicates 900 --resume report   goes on after an interruption, a kill, a power failure
+  sigprop validate --layers 48 --plot depth.svg  curves with the observed points
   sigprop validate gpt2 --observed mine.csv      what you measured, instead of sampling
   sigprop validate --suite components            every rule over the published grids"
 )]
@@ -122,6 +124,9 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "DIR", conflicts_with_all = ["output", "observed"], help_heading = "Output")]
     resume: Option<PathBuf>,
 
+    #[command(flatten)]
+    plot: PlotArguments,
+
     /// Which sites to compare; the summary is of those on the stream.
     #[arg(long, value_enum, default_value_t = SiteChoice::Stream, help_heading = "Output")]
     sites: SiteChoice,
@@ -189,11 +194,12 @@ impl Arguments {
         if let Some(folder) = self.folder() {
             claim(folder)?;
         }
+        self.plot.claim()?;
         match observations {
             Some((file, observations)) => {
                 let comparisons = compare_observations(&predicted.table, &observations).context(file.clone())?;
                 let validation = Validation::new(&network, Observed::File { observed: file }, comparisons);
-                self.write(&network, &validation)?;
+                self.write(&network, &predicted, &validation)?;
                 console.tell(|out, _| write_caveats(&predicted.caveats, out));
                 Ok(self.gate(&validation.summary, console))
             }
@@ -225,7 +231,7 @@ impl Arguments {
             overflow: overflow.clone(),
         };
         let validation = Validation::new(network, sampled, comparisons);
-        self.write(network, &validation)?;
+        self.write(network, &predicted, &validation)?;
         console.tell(|out, _| write_caveats(&predicted.caveats, out));
         if let Some(site) = &overflow {
             console.note(&format!("the sampled networks left the range of f32 at {site}; nothing is observed there"));
@@ -278,8 +284,9 @@ impl Arguments {
         open(&folder.join(JOURNAL), &stack_hash(stack), settings).map(Some)
     }
 
-    fn write(&self, network: &Network, validation: &Validation) -> anyhow::Result<()> {
+    fn write(&self, network: &Network, predicted: &Prediction, validation: &Validation) -> anyhow::Result<()> {
         let Validation { run, comparisons, summary } = validation;
+        self.plot.draw(|out| validation_svg(&network.title(), predicted, comparisons, network.shape(), out))?;
         if let Some(folder) = self.folder() {
             write_into(folder, "report.csv", |out| comparisons_csv(comparisons, out))?;
             write_into(folder, "summary.json", |out| summary_json(run, summary, out))?;

@@ -12,7 +12,7 @@
 //! All of the stream that the gradient goes through; a final norm is left out of the growth. The norm of a tensor's
 //! gradient is √(entries · E (dL/dW)²).
 
-use sigprop_stack::{Number, Quantity, Stack};
+use sigprop_stack::{Number, Quantity, SiteRow, Stack};
 
 use crate::Prediction;
 use crate::cost::tensor_entries;
@@ -75,6 +75,10 @@ pub struct Summary {
     pub verdict: Verdict,
     /// Where rules were used outside their range.
     pub caveats: Vec<Caveat>,
+    /// The stream itself, from its input to its last block.
+    pub stream: Vec<SiteRow>,
+    /// Its size.
+    pub shape: Shape,
 }
 
 impl Summary {
@@ -106,6 +110,8 @@ impl Summary {
             margins: MARGIN_FORMATS.map(|format| margin(profile, shape, &format)),
             verdict: Verdict::of(prediction, shape),
             caveats: prediction.caveats.clone(),
+            stream: profile.rows.iter().copied().cloned().collect(),
+            shape,
         }
     }
 }

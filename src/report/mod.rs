@@ -1,4 +1,4 @@
-//! Predictions and measurements as text: CSV, JSON and tables for people.
+//! Predictions and measurements as CSV, JSON, tables and pictures.
 //!
 //! Formatters write into whatever they are given and know nothing of files or terminals; only
 //! [`write_file`] touches the disk.
@@ -9,6 +9,8 @@ mod diff;
 mod file;
 mod inspection;
 mod json;
+#[cfg(feature = "plot")]
+mod plot;
 mod recommend;
 mod suite;
 mod summary;
@@ -20,6 +22,8 @@ pub use diff::{diff_csv, diff_json, diff_table};
 pub use file::write_file;
 pub use inspection::{InspectionDocument, deviations, inspection_csv, inspection_json, inspection_table};
 pub use json::{PredictionDocument, prediction_json, validation_json};
+#[cfg(feature = "plot")]
+pub use plot::{comparison_svg, prediction_svg, validation_svg};
 pub use recommend::{recommendation_csv, recommendation_json, recommendation_tables};
 pub use suite::{suite_cells_csv, suite_lines_csv, suite_lines_json, suite_table};
 pub use summary::{Observed, Run, summary_json};

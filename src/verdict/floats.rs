@@ -84,6 +84,13 @@ pub(crate) fn margin(profile: &Profile, shape: Shape, format: &Format) -> Option
     room.map(|ln| ln / std::f64::consts::LN_2).reduce(f64::min)
 }
 
+/// The layer from which on the largest entry to expect exceeds the format.
+#[cfg(feature = "plot")]
+pub(crate) fn overflow(profile: &Profile, shape: Shape, format: &Format) -> Option<i64> {
+    let levels: Vec<Level> = profile.rows.iter().filter_map(|row| Level::of(row, shape)).collect();
+    crossing(&levels, |level| level.largest, format.max.ln(), None)
+}
+
 /// The formats, and f32 sums of squares; formats with one fate share a sentence.
 pub(super) fn judge(profile: &Profile, shape: Shape) -> Vec<Finding> {
     let levels: Vec<Level> = profile.rows.iter().filter_map(|row| Level::of(row, shape)).collect();

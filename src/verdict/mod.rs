@@ -19,6 +19,8 @@ use crate::numerals::short;
 pub(crate) use entropy::sharpest;
 pub use finding::{Finding, Kind, Severity};
 pub(crate) use floats::margin;
+#[cfg(feature = "plot")]
+pub(crate) use floats::overflow;
 pub use floats::{FORMATS, Format, NARROW_FORMATS};
 pub(crate) use gradients::{Spread, over_blocks};
 pub(crate) use profile::Profile;

@@ -1,0 +1,103 @@
+//! Panels side by side under a title, above what their signs mean.
+
+use svg::{
+    Document, Node,
+    node::element::{Group, Rectangle},
+};
+
+use super::{
+    axis::Axis,
+    outline::Place,
+    panel::{HEIGHT, Panel, WIDTH, cross, label, rule},
+    style::Style,
+};
+
+/// Panels in a row.
+const COLUMNS: usize = 2;
+/// From one frame to the next, in pixels; the left one holds the numbers.
+const MARGIN: Place = (80.0, 74.0);
+/// Above the first frame.
+const TOP: f64 = 72.0;
+const LEGEND_LINE: f64 = 20.0;
+const FONT: f64 = 12.0;
+/// Average width of a letter over the size of its font, rather too large.
+const LETTER: f64 = 0.57;
+const TOTAL_WIDTH: f64 = COLUMNS as f64 * (WIDTH + MARGIN.0) + 20.0;
+
+/// A sign of the legend.
+pub(super) enum Sign {
+    /// A curve, marked where there are others.
+    Curve(Style, bool),
+    Band(Style),
+    Point(Style),
+    Mark,
+}
+
+pub(super) struct Figure {
+    pub(super) title: String,
+    pub(super) panels: Vec<Panel>,
+    pub(super) legend: Vec<(Sign, String)>,
+}
+
+impl Figure {
+    pub(super) fn document(&self) -> Document {
+        let curves = self.panels.iter().flat_map(|panel| &panel.curves);
+        let deepest = curves.flat_map(|curve| &curve.vertices).map(|(depth, _)| *depth).fold(0.0, f64::max);
+        let depth = Axis::depth(deepest);
+        let rows = self.panels.len().div_ceil(COLUMNS) as f64;
+        let legend_top = TOP + rows * (HEIGHT + MARGIN.1) - 10.0;
+        let (legend, legend_height) = self.legend();
+        let height = legend_top + legend_height;
+        let size = (1.4 * FONT).min((TOTAL_WIDTH - 40.0) / (LETTER * self.title.chars().count().max(1) as f64));
+        let mut document = Document::new()
+            .set("viewBox", (0.0, 0.0, TOTAL_WIDTH, height))
+            .set("width", TOTAL_WIDTH)
+            .set("height", height)
+            .set("font-family", "Helvetica, Arial, 'DejaVu Sans', sans-serif")
+            .add(Rectangle::new().set("width", "100%").set("height", "100%").set("fill", "#ffffff"))
+            .add(label(&self.title, (20.0, 28.0), "start", size).set("font-weight", "bold"));
+        for (index, panel) in self.panels.iter().enumerate() {
+            let (row, column) = (index / COLUMNS, index % COLUMNS);
+            let corner = (MARGIN.0 + column as f64 * (WIDTH + MARGIN.0), TOP + row as f64 * (HEIGHT + MARGIN.1));
+            let depth_title = label("blocks passed", (WIDTH / 2.0, HEIGHT + 34.0), "middle", FONT);
+            document.append(panel.draw(&depth).add(depth_title).set("transform", moved(corner)));
+        }
+        document.add(legend.set("transform", moved((MARGIN.0, legend_top))))
+    }
+
+    /// In as many columns as the longest text allows, with its height.
+    fn legend(&self) -> (Group, f64) {
+        let longest = self.legend.iter().map(|(_, text)| text.chars().count()).max().unwrap_or(0);
+        let width = LETTER * FONT * longest as f64 + 60.0;
+        let columns = (((TOTAL_WIDTH - MARGIN.0) / width).floor() as usize).max(1);
+        let mut group = Group::new().set("class", "legend");
+        for (index, (sign, text)) in self.legend.iter().enumerate() {
+            let corner = ((index % columns) as f64 * width, (index / columns) as f64 * LEGEND_LINE);
+            let entry = sign.draw().add(label(text, (38.0, 16.0), "start", FONT));
+            group = group.add(entry.set("transform", moved(corner)));
+        }
+        (group, LEGEND_LINE * self.legend.len().div_ceil(columns) as f64 + 16.0)
+    }
+}
+
+fn moved((x, y): Place) -> String {
+    format!("translate({x:.1} {y:.1})")
+}
+
+impl Sign {
+    fn draw(&self) -> Group {
+        let middle = (15.0, 12.0);
+        match self {
+            Self::Curve(style, marked) => {
+                let group = Group::new().add(style.line("M0 12H30".to_owned()));
+                if *marked { group.add(style.marker(middle)) } else { group }
+            }
+            Self::Band(style) => Group::new().add(style.area("M0 6H30V18H0Z".to_owned())),
+            Self::Point(style) => {
+                let bar = rule((15.0, 4.0), (15.0, 20.0), "#000000");
+                Group::new().add(bar).add(style.marker(middle).set("stroke", "#000000"))
+            }
+            Self::Mark => Group::new().add(cross(middle)),
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! One quantity over depth: a frame with curves, bands, points and marks.
+
+use sigprop_stack::Number;
+use svg::node::element::{Group, Line, Path, Rectangle, Text, Title};
+
+use super::{
+    axis::{Axis, Sense},
+    outline::{Place, between, open},
+    style::Style,
+};
+
+/// Inside the frame, in pixels.
+pub(super) const WIDTH: f64 = 390.0;
+/// Inside the frame, in pixels.
+pub(super) const HEIGHT: f64 = 220.0;
+
+/// Markers on a curve that goes through all of the frame.
+const MARKERS: usize = 6;
+
+const INK: &str = "#000000";
+const FAINT: &str = "#dddddd";
+
+/// One stream of one network.
+pub(super) struct Curve {
+    pub(super) style: Style,
+    /// What a pointer on it is told.
+    pub(super) name: String,
+    /// Blocks passed, and the number there.
+    pub(super) vertices: Vec<(f64, Number)>,
+    /// Blocks passed, and between what one network is to be expected.
+    pub(super) band: Vec<(f64, [Number; 2])>,
+    pub(super) points: Vec<Point>,
+    pub(super) marks: Vec<Mark>,
+}
+
+/// What was observed.
+pub(super) struct Point {
+    pub(super) depth: f64,
+    pub(super) value: Number,
+    /// Two standard errors to both sides, where they are known.
+    pub(super) bar: Option<[Number; 2]>,
+}
+
+/// Something that happens to a curve.
+pub(super) struct Mark {
+    pub(super) depth: f64,
+    pub(super) value: Number,
+    /// What it is.
+    pub(super) label: String,
+}
+
+/// One quantity.
+pub(super) struct Panel {
+    pub(super) title: &'static str,
+    pub(super) sense: Sense,
+    pub(super) curves: Vec<Curve>,
+}
+
+impl Panel {
+    fn numbers(&self) -> impl Iterator<Item = Number> {
+        self.curves.iter().flat_map(|curve| {
+            let vertices = curve.vertices.iter().map(|(_, value)| *value);
+            let bands = curve.band.iter().flat_map(|(_, ends)| *ends);
+            let points = curve.points.iter().map(|point| point.value);
+            let bars = curve.points.iter().filter_map(|point| point.bar).flatten();
+            // A bar that ends below zero says nothing of the size.
+            let bars = bars.filter(|end| self.sense != Sense::Size || end.value() > 0.0);
+            vertices.chain(bands).chain(points).chain(bars)
+        })
+    }
+
+    /// Draws it with the upper left corner of the frame at the origin.
+    pub(super) fn draw(&self, depth: &Axis) -> Group {
+        let frame = Frame { depth, value: Axis::of(self.sense, self.numbers()) };
+        let mut group = Group::new().set("class", "panel").add(label(self.title, (0.0, -10.0), "start", 13.0));
+        group = frame.rules(group);
+        for curve in &self.curves {
+            group = frame.band(group, curve);
+        }
+        for (index, curve) in self.curves.iter().enumerate() {
+            group = frame.curve(group, curve, (index, self.curves.len()));
+        }
+        for curve in &self.curves {
+            group = frame.points(group, curve);
+            group = frame.marks(group, curve);
+        }
+        group
+    }
+}
+
+/// Text at a place.
+pub(super) fn label(text: &str, (x, y): Place, anchor: &str, size: f64) -> Text {
+    // XML has no control characters, whatever a network is called.
+    let text = Text::new(text.replace(char::is_control, " "));
+    text.set("x", x).set("y", y).set("font-size", size).set("text-anchor", anchor)
+}
+
+struct Frame<'a> {
+    depth: &'a Axis,
+    value: Axis,
+}
+
+impl Frame<'_> {
+    fn place(&self, depth: f64, value: Number) -> Option<Place> {
+        let (x, y) = (self.depth.share(depth.into())?, self.value.share(value)?);
+        Some((WIDTH * x, HEIGHT * (1.0 - y)))
+    }
+
+    fn rules(&self, mut group: Group) -> Group {
+        for tick in &self.depth.ticks {
+            let x = WIDTH * tick.share;
+            group = group.add(rule((x, 0.0), (x, HEIGHT), FAINT));
+            group = group.add(label(&tick.label, (x, HEIGHT + 16.0), "middle", 11.0));
+        }
+        for tick in &self.value.ticks {
+            let y = HEIGHT * (1.0 - tick.share);
+            group = group.add(rule((0.0, y), (WIDTH, y), FAINT));
+            group = group.add(label(&tick.label, (-7.0, y + 4.0), "end", 11.0));
+        }
+        let frame = Rectangle::new().set("width", WIDTH).set("height", HEIGHT);
+        let scale = if self.value.is_log { "log" } else { "linear" };
+        group.add(frame.set("class", scale).set("fill", "none").set("stroke", "#888888"))
+    }
+
+    fn band(&self, group: Group, curve: &Curve) -> Group {
+        let side = |end: usize| -> Vec<Place> {
+            curve.band.iter().filter_map(|(depth, ends)| self.place(*depth, ends[end])).collect()
+        };
+        let (lower, upper) = (side(0), side(1));
+        if lower.is_empty() {
+            return group;
+        }
+        group.add(curve.style.area(between(&lower, &upper)).set("class", "band"))
+    }
+
+    /// The curve and, beside others without points, its markers, each in places of its own.
+    fn curve(&self, mut group: Group, curve: &Curve, (index, curves): (usize, usize)) -> Group {
+        let places: Vec<Place> =
+            curve.vertices.iter().filter_map(|(depth, value)| self.place(*depth, *value)).collect();
+        let line = curve.style.line(open(&places)).set("class", "curve");
+        group = group.add(line.add(Title::new(curve.name.replace(char::is_control, " "))));
+        if curves == 1 || !curve.points.is_empty() {
+            return group;
+        }
+        for marker in 0..MARKERS {
+            let share = (marker as f64 + (index as f64 + 0.5) / curves as f64) / MARKERS as f64;
+            let near = |place: &&Place| (place.0 - WIDTH * share).abs();
+            let Some(place) = places.iter().min_by(|one, other| near(one).total_cmp(&near(other))) else { break };
+            // A curve that ends early has no markers beyond its end.
+            if near(&place) <= WIDTH / MARKERS as f64 {
+                group = group.add(curve.style.marker(*place).set("class", "marker"));
+            }
+        }
+        group
+    }
+
+    fn points(&self, mut group: Group, curve: &Curve) -> Group {
+        for point in &curve.points {
+            let Some(place) = self.place(point.depth, point.value) else { continue };
+            if let Some([low, high]) = point.bar {
+                // Below the axis is at its foot.
+                let end = |end| self.value.share(end).map_or(HEIGHT, |share| HEIGHT * (1.0 - share));
+                group = group.add(rule((place.0, end(low)), (place.0, end(high)), INK).set("class", "bar"));
+            }
+            group = group.add(curve.style.marker(place).set("class", "point").set("stroke", INK));
+        }
+        group
+    }
+
+    fn marks(&self, mut group: Group, curve: &Curve) -> Group {
+        for mark in &curve.marks {
+            let Some((x, y)) = self.place(mark.depth, mark.value) else { continue };
+            let (anchor, shift) = if x > 0.85 * WIDTH { ("end", -7.0) } else { ("start", 7.0) };
+            group = group.add(cross((x, y)).set("class", "mark"));
+            group = group.add(rule((x, y), (x, HEIGHT), INK).set("stroke-dasharray", "1 3"));
+            group = group.add(label(&mark.label, (x + shift, y + 12.0), anchor, 11.0));
+        }
+        group
+    }
+}
+
+/// The sign of a mark.
+pub(super) fn cross((x, y): Place) -> Path {
+    let path = Path::new().set("d", "M-4.5 -4.5L4.5 4.5M-4.5 4.5L4.5 -4.5");
+    path.set("transform", format!("translate({x:.1} {y:.1})")).set("stroke", INK).set("stroke-width", 2.2)
+}
+
+pub(super) fn rule(from: Place, to: Place, colour: &str) -> Line {
+    let pixel = |value: f64| format!("{value:.1}");
+    let line = Line::new().set("x1", pixel(from.0)).set("y1", pixel(from.1));
+    line.set("x2", pixel(to.0)).set("y2", pixel(to.1)).set("stroke", colour)
+}
