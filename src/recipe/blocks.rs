@@ -9,6 +9,9 @@ use sigprop_stack::{Branch, Component, Dropout, Init, Linear, Node, Op, Sum, Ten
 use super::{Fans, Projection, Recipe, Residual, Role, Slot};
 use crate::architecture::{Kind, NormPlacement, Parallel, Resolved};
 
+/// What the branch that reads a memory is called.
+const CROSS_ATTENTION: &str = "cross_attention";
+
 /// The blocks of one stream.
 pub(crate) struct Blocks<'a> {
     architecture: &'a Resolved,
@@ -81,7 +84,7 @@ impl Block<'_> {
     fn sub_layers(&self) -> Vec<SubLayer> {
         let attention = SubLayer { name: "attention", body: self.attention() };
         let cross = self.blocks.architecture.memory_width.map(|width| self.cross_attention(width));
-        let cross = cross.map(|body| SubLayer { name: "cross_attention", body });
+        let cross = cross.map(|body| SubLayer { name: CROSS_ATTENTION, body });
         let ffn = SubLayer { name: "ffn", body: self.ffn() };
         [Some(attention), cross, Some(ffn)].into_iter().flatten().collect()
     }
@@ -180,7 +183,8 @@ impl Block<'_> {
 
     /// A linear map whose tensors are called like `path`, from the block on.
     fn map(&self, path: &str, role: Role, fans: Fans, bias: bool) -> Component {
-        let slot = Slot { architecture: self.blocks.architecture, role, block: self.index, fans };
+        let cross = path.starts_with(CROSS_ATTENTION);
+        let slot = Slot { architecture: self.blocks.architecture, role, block: self.index, fans, cross };
         let Projection { weight, bias: bias_init } = (self.projections)(&slot);
         Component::Linear(Linear {
             fan_in: fans.fan_in,

@@ -84,9 +84,26 @@ pub(crate) struct Slot<'a> {
     pub(crate) role: Role,
     pub(crate) block: usize,
     pub(crate) fans: Fans,
+    /// Whether it is part of cross-attention.
+    pub(crate) cross: bool,
 }
 
 impl Slot<'_> {
+    /// Whether what it hands on reaches the stream, rather than deciding where tokens look or go.
+    pub(crate) fn carries_values(&self) -> bool {
+        match self.role {
+            Role::Value
+            | Role::AttentionOutput
+            | Role::FfnIn
+            | Role::FfnGate
+            | Role::FfnUp
+            | Role::FfnOut
+            | Role::ExpertOut
+            | Role::Hidden => true,
+            Role::Query | Role::QueryDown | Role::Key | Role::KvDown | Role::Router => false,
+        }
+    }
+
     /// Whether its output is added to the stream.
     pub(crate) fn writes_residual(&self) -> bool {
         match self.role {

@@ -1,20 +1,33 @@
-//! DeepNorm: Post-LN with x ↦ norm(α x + f(x)), α = (2N)^(1/4), and Xavier weights with gain
-//! β = (8N)^(−1/4) in values, attention output and the feed-forward network; N blocks.
+//! DeepNorm: Post-LN with x ↦ norm(α x + f(x)), and Xavier weights with gain β in values, attention output
+//! and the feed-forward network.
+//!
+//! # Formula
+//!
+//! N blocks of the encoder, M of the decoder:
+//!
+//! ```text
+//! one stack   α = (2N)^(1/4)             β = (8N)^(−1/4)
+//! encoder     α = 0.81 (N⁴M)^(1/16)      β = 0.87 (N⁴M)^(−1/16)
+//! decoder     α = (3M)^(1/4)             β = (12M)^(−1/4)
+//! ```
 //!
 //! # Source
 //!
-//! Wang et al. 2022, *DeepNet*, figure 2 (encoder only); gain form as in the authors' code.
+//! Wang et al. 2022, *DeepNet*, figure 2; gain form as in the authors' code for encoder–decoders. (That of
+//! torchscale divides the encoder's by (N⁴M)^(1/16)/1.15, a β 1.32 times as large.)
 
-use super::{About, Outer, Role, SchemeError};
+use super::{About, Outer, SchemeError, xavier};
 use crate::architecture::{Kind, NormPlacement, Resolved};
 use crate::recipe::{Entrance, Fans, Projection, Projections, Recipe, Residual, normal};
 
 pub(super) const ABOUT: About = About {
     name: "deepnorm",
     parameters: &[],
-    rule: "skip_scale (2N)^(1/4), branch_scale 1; Xavier normal with gain (8N)^(−1/4) for values, attention output and \
-           the feed-forward network, gain 1 for queries and keys; N blocks",
-    source: "Wang et al. 2022, DeepNet, figure 2, encoder only; defined for post-norm encoders",
+    rule: "skip_scale α, branch_scale 1; Xavier normal with gain β for values, attention output and the feed-forward \
+           network, gain 1 for queries and keys. One stack of N blocks: α = (2N)^(1/4), β = (8N)^(−1/4). Beside a \
+           decoder of M blocks: α = 0.81 (N⁴M)^(1/16), β = 0.87 (N⁴M)^(−1/16). The decoder: α = (3M)^(1/4), \
+           β = (12M)^(−1/4)",
+    source: "Wang et al. 2022, DeepNet, figure 2; defined for post-norm",
     touches: "all linear weights, scales of the residual connections",
     build: |_| Box::new(DeepNorm),
 };
@@ -22,9 +35,22 @@ pub(super) const ABOUT: About = About {
 #[derive(Debug)]
 struct DeepNorm;
 
+/// α and β.
+fn constants(architecture: &Resolved) -> (f64, f64) {
+    let depth = architecture.n_layers as f64;
+    match (&architecture.decoder, architecture.memory_width) {
+        (Some(decoder), _) => {
+            let root = (depth.powi(4) * decoder.n_layers as f64).powf(0.0625);
+            (0.81 * root, 0.87 / root)
+        }
+        (None, Some(_)) => ((3.0 * depth).powf(0.25), (12.0 * depth).powf(-0.25)),
+        (None, None) => ((2.0 * depth).powf(0.25), (8.0 * depth).powf(-0.25)),
+    }
+}
+
 impl Recipe for DeepNorm {
     fn residual(&self, architecture: &Resolved) -> Residual {
-        Residual { skip: (2.0 * architecture.n_layers as f64).powf(0.25), branch: 1.0 }
+        Residual { skip: constants(architecture).0, branch: 1.0 }
     }
 
     fn outer(&self, _: &Resolved, _: Outer, fans: Fans) -> Projection {
@@ -32,27 +58,13 @@ impl Recipe for DeepNorm {
     }
 
     fn projections<'a>(&'a self, architecture: &'a Resolved, _: &Entrance) -> Result<Projections<'a>, SchemeError> {
-        let beta = (8.0 * architecture.n_layers as f64).powf(-0.25);
-        Ok(Box::new(move |slot| {
-            let gain = match slot.role {
-                Role::Query | Role::QueryDown | Role::Key | Role::KvDown | Role::Router => 1.0,
-                Role::Value
-                | Role::AttentionOutput
-                | Role::FfnIn
-                | Role::FfnGate
-                | Role::FfnUp
-                | Role::FfnOut
-                | Role::ExpertOut
-                | Role::Hidden => beta,
-            };
-            normal(gain * slot.fans.xavier_std()).into()
-        }))
+        let (_, beta) = constants(architecture);
+        Ok(Box::new(move |slot| xavier::with_value_gain(slot, beta)))
     }
 
     fn caveat(&self, architecture: &Resolved) -> Option<String> {
         let post = architecture.norm.is_some() && architecture.norm_placement == NormPlacement::Post;
-        let encoder = architecture.kind == Kind::Encoder && architecture.decoder.is_none();
-        (!encoder || !post)
-            .then(|| "DeepNorm is defined for encoders that normalise after every residual sum".to_owned())
+        (architecture.kind != Kind::Encoder || !post)
+            .then(|| "DeepNorm is defined for Transformers that normalise after every residual sum".to_owned())
     }
 }

@@ -127,7 +127,8 @@ mod tests {
         let architecture = reference();
         let scheme = Scheme::parse(scheme).unwrap();
         let projections = scheme.recipe().projections(&architecture, &|| unreachable!("it follows no signal")).unwrap();
-        projections(&Slot { architecture: &architecture, role, block, fans: Fans::new(1024, 1024) }).weight.std()
+        let fans = Fans::new(1024, 1024);
+        projections(&Slot { architecture: &architecture, role, block, fans, cross: false }).weight.std()
     }
 
     /// Recomputed in f64 from `model/utils.py` of the authors' code, to the printed digits.

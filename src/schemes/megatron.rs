@@ -35,10 +35,15 @@ impl Recipe for Megatron {
     }
 
     fn projections<'a>(&'a self, architecture: &'a Resolved, _: &Entrance) -> Result<Projections<'a>, SchemeError> {
+        Ok(self.scaled(architecture))
+    }
+}
+
+impl Megatron {
+    /// σ, or σ/√n where a map writes to the stream.
+    pub(super) fn scaled(&self, architecture: &Resolved) -> Projections<'static> {
+        let Self { sigma } = *self;
         let depth = (architecture.residual_sublayers() as f64).sqrt();
-        Ok(Box::new(move |slot| {
-            let std = if slot.writes_residual() { self.sigma / depth } else { self.sigma };
-            normal(std).into()
-        }))
+        Box::new(move |slot| normal(if slot.writes_residual() { sigma / depth } else { sigma }).into())
     }
 }

@@ -15,11 +15,17 @@ mod hf;
 mod kaiming;
 mod lecun;
 mod megatron;
+mod neox;
+mod ngpt;
 mod normal;
+mod olmo;
+mod olmo_core;
 mod parameters;
 mod pytorch;
+mod subln;
 #[cfg(test)]
 mod tests;
+mod torchtitan;
 mod uniform;
 mod xavier;
 
@@ -54,6 +60,7 @@ pub struct About {
 pub const SCHEMES: &[&About] = &[
     &xavier::NORMAL,
     &xavier::UNIFORM,
+    &xavier::PACKED,
     &kaiming::ABOUT,
     &lecun::ABOUT,
     &pytorch::ABOUT,
@@ -62,7 +69,16 @@ pub const SCHEMES: &[&About] = &[
     &gpt2::ABOUT,
     &bert::ABOUT,
     &megatron::ABOUT,
+    &neox::ABOUT,
+    &olmo::NORMAL,
+    &olmo::MITCHELL,
+    &olmo::FULL_MEGATRON,
+    &olmo_core::LLAMA,
+    &olmo_core::LLAMA_DEPTH,
+    &torchtitan::ABOUT,
+    &ngpt::ABOUT,
     &deepnorm::ABOUT,
+    &subln::ABOUT,
     &dslm::ABOUT,
     &dslm_paper::ABOUT,
     &gains::ABOUT,

@@ -1,5 +1,7 @@
 //! The values that schemes write, against formulas and numbers of their sources.
 
+mod language_models;
+
 use sigprop_stack::Init;
 
 use super::{Role, SCHEMES, Scheme, Table};
@@ -13,7 +15,7 @@ fn plain() -> Architecture {
 fn projection(scheme: &str, architecture: &Resolved, role: Role) -> Projection {
     let scheme = Scheme::parse(scheme).unwrap();
     let projections = scheme.recipe().projections(architecture, &|| unreachable!("it follows no signal")).unwrap();
-    projections(&Slot { architecture, role, block: 3, fans: fans(architecture, role) })
+    projections(&Slot { architecture, role, block: 3, fans: fans(architecture, role), cross: false })
 }
 
 /// The shape of the matrix with this role in a plain block.
@@ -51,6 +53,15 @@ fn xavier_has_the_fans_of_each_matrix() {
         assert_close(std(scheme, &grouped, Role::Key), (2.0 / 1280f64).sqrt());
         assert_close(embedding(scheme, Table::Token), 0.031_25);
     }
+}
+
+/// `xavier_uniform_` of a matrix of 3072 × 1024: bound √(6/4096).
+#[test]
+fn packed_xavier_has_the_fans_of_three() {
+    assert_close(std("xavier-packed", &plain(), Role::Query), (1.0 / 2048f64).sqrt());
+    assert_close(std("xavier-packed", &plain(), Role::Value), (1.0 / 2048f64).sqrt());
+    assert_close(std("xavier-packed", &plain(), Role::AttentionOutput), 0.031_25);
+    approx::assert_abs_diff_eq!(std("xavier-packed", &plain(), Role::FfnIn), 0.019_764_24, epsilon = 5e-9);
 }
 
 #[test]

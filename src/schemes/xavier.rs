@@ -3,13 +3,17 @@
 //! # Source
 //!
 //! Glorot & Bengio 2010, eq. 16; gain 1 as in PyTorch's `xavier_normal_` and `xavier_uniform_`.
-//! Queries, keys, values and output are separate matrices, each with its own fans.
+//! Queries, keys, values and output are separate matrices, each with its own fans; packed, queries, keys
+//! and values share a fan_out three times as large, which is gain 1/√2 where the three are alike. fairseq
+//! keeps them apart and writes the gain.
+
+use std::f64::consts::FRAC_1_SQRT_2;
 
 use sigprop_stack::Init;
 
-use super::{About, Outer, SchemeError};
+use super::{About, Outer, Role, SchemeError};
 use crate::architecture::Resolved;
-use crate::recipe::{Entrance, Fans, Projection, Projections, Recipe, normal, uniform};
+use crate::recipe::{Entrance, Fans, Projection, Projections, Recipe, Slot, normal, uniform};
 
 pub(super) const NORMAL: About = About {
     name: "xavier",
@@ -29,6 +33,16 @@ pub(super) const UNIFORM: About = About {
     build: |_| Box::new(Xavier { draw: uniform }),
 };
 
+pub(super) const PACKED: About = About {
+    name: "xavier-packed",
+    parameters: &[],
+    rule: "weights U(±√(6/(fan_in + fan_out))), with gain 1/√2 for queries, keys and values, as if they were one \
+           matrix of 3 fan_out",
+    source: "PyTorch's nn.MultiheadAttention and nn.Transformer; fairseq's and torchscale's multihead_attention.py",
+    touches: TOUCHES,
+    build: |_| Box::new(Packed),
+};
+
 const SOURCE: &str = "Glorot & Bengio 2010, eq. 16; gain 1 as in PyTorch's torch/nn/init.py";
 const TOUCHES: &str = "all linear weights";
 
@@ -46,4 +60,39 @@ impl Recipe for Xavier {
     fn projections<'a>(&'a self, _: &'a Resolved, _: &Entrance) -> Result<Projections<'a>, SchemeError> {
         Ok(Box::new(|slot| (self.draw)(slot.fans.xavier_std()).into()))
     }
+}
+
+/// Queries, keys and values as parts of one matrix.
+#[derive(Debug)]
+pub(super) struct Packed;
+
+impl Recipe for Packed {
+    fn outer(&self, _: &Resolved, _: Outer, fans: Fans) -> Projection {
+        uniform(fans.xavier_std()).into()
+    }
+
+    fn projections<'a>(&'a self, _: &'a Resolved, _: &Entrance) -> Result<Projections<'a>, SchemeError> {
+        Ok(Box::new(|slot| {
+            let gain = match slot.role {
+                Role::Query | Role::Key | Role::Value => FRAC_1_SQRT_2,
+                Role::QueryDown
+                | Role::KvDown
+                | Role::AttentionOutput
+                | Role::FfnIn
+                | Role::FfnGate
+                | Role::FfnUp
+                | Role::FfnOut
+                | Role::Router
+                | Role::ExpertOut
+                | Role::Hidden => 1.0,
+            };
+            uniform(gain * slot.fans.xavier_std()).into()
+        }))
+    }
+}
+
+/// Xavier, with a gain on all that carries values.
+pub(super) fn with_value_gain(slot: &Slot, gain: f64) -> Projection {
+    let gain = if slot.carries_values() { gain } else { 1.0 };
+    normal(gain * slot.fans.xavier_std()).into()
 }

@@ -2,7 +2,7 @@
 
 use sigprop_stack::{Attention, Component, Concat, ConcatPart, Mask, Node, Norm, NormKind, Op, Rotary};
 
-use super::Block;
+use super::{Block, CROSS_ATTENTION};
 use crate::architecture::{Latent, QkNorm};
 use crate::recipe::{Fans, Role};
 
@@ -21,9 +21,9 @@ impl Block<'_> {
 
     /// The branch that reads a memory of this width, without the norm of its input.
     pub(super) fn cross_attention(&self, memory_width: usize) -> Vec<Node> {
-        let states = self.states("cross_attention.heads", memory_width, None);
+        let states = self.states(&format!("{CROSS_ATTENTION}.heads"), memory_width, None);
         let heads = Attention { memory: Some(0), ..self.softmax(states) };
-        self.attended("cross_attention", Node::new("heads", Op::Attention(heads)))
+        self.attended(CROSS_ATTENTION, Node::new("heads", Op::Attention(heads)))
     }
 
     /// The output of the heads.

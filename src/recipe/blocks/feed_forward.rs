@@ -53,7 +53,7 @@ impl Block<'_> {
     fn routed(&self, path: &str, experts: &Experts) -> Mixture {
         let architecture = self.blocks.architecture;
         let fans = Fans::new(architecture.d_model, experts.n_experts);
-        let slot = Slot { architecture, role: Role::Router, block: self.index, fans };
+        let slot = Slot { architecture, role: Role::Router, block: self.index, fans, cross: false };
         Mixture {
             n_experts: experts.n_experts,
             top_k: experts.top_k,

@@ -53,6 +53,22 @@ fn every_branch_leaves_with_second_moment_one() {
     }
 }
 
+/// Where every position is its own, second moments are those of the average position.
+#[test]
+fn causal_streams_keep_their_variance_on_average() {
+    let architecture = Architecture { causal: true, n_layers: 3, d_model: 64, seq_len: 64, ..Architecture::default() };
+    let stack = assemble(&architecture, &Scheme::parse("dslm").unwrap(), &Input::Zipf, &Run::default()).unwrap().stack;
+    let [first, second, third] = [0, 1, 2].map(|block| written(&stack, block).0);
+    // Attention hands on more of tokens that have become alike.
+    assert!(first > 1.1 * second && second > 1.1 * third, "{first} {second} {third}");
+    let table = predict(&stack, Sites::Stream).unwrap().table;
+    for row in table.stream_sites() {
+        let variance = row.value(Quantity::Variance).unwrap().value();
+        // The weights follow one drawn sequence, the prediction averages over sixteen.
+        approx::assert_relative_eq!(variance, 1.0, max_relative = 0.01);
+    }
+}
+
 #[test]
 fn evaluation_has_the_weights_of_training() {
     let scheme = Scheme::parse("dslm").unwrap();
