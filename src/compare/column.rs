@@ -14,8 +14,12 @@ pub enum Column {
     Scheme,
     ForwardPerBlock,
     Forward,
+    /// Of ln variance after the last block, over initialisations.
+    ForwardStd,
     BackwardPerBlock,
     Backward,
+    /// Of ln gradient variance at the input, over initialisations.
+    BackwardStd,
     TokenCorrelation,
     ScoreStd,
     AttendedTokens,
@@ -45,12 +49,14 @@ pub enum Value {
 
 impl Column {
     /// All of them, in their order.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 20] = [
         Self::Scheme,
         Self::ForwardPerBlock,
         Self::Forward,
+        Self::ForwardStd,
         Self::BackwardPerBlock,
         Self::Backward,
+        Self::BackwardStd,
         Self::TokenCorrelation,
         Self::ScoreStd,
         Self::AttendedTokens,
@@ -72,8 +78,10 @@ impl Column {
             Self::Scheme => "scheme",
             Self::ForwardPerBlock => "forward_per_block",
             Self::Forward => "forward",
+            Self::ForwardStd => "forward_std",
             Self::BackwardPerBlock => "backward_per_block",
             Self::Backward => "backward",
+            Self::BackwardStd => "backward_std",
             Self::TokenCorrelation => "token_correlation",
             Self::ScoreStd => "score_std",
             Self::AttendedTokens => "attended_tokens",
@@ -103,8 +111,10 @@ impl Column {
             Self::Scheme => Value::Text(candidate.scheme.to_string()),
             Self::ForwardPerBlock => number(&|summary| Some(summary.forward.per_block())),
             Self::Forward => number(&|summary| Some(summary.forward.total())),
+            Self::ForwardStd => number(&|summary| summary.stds[0].map(Number::from)),
             Self::BackwardPerBlock => number(&|summary| Some(summary.backward.per_block())),
             Self::Backward => number(&|summary| Some(summary.backward.total())),
+            Self::BackwardStd => number(&|summary| summary.stds[1].map(Number::from)),
             Self::TokenCorrelation => number(&|summary| summary.token_correlation.map(Number::from)),
             Self::ScoreStd => number(&|summary| Some(Number::from_ln(0.5 * summary.score_variance?.ln_abs()))),
             Self::AttendedTokens => number(&|summary| summary.attended.map(Number::from)),

@@ -59,6 +59,9 @@ pub struct Summary {
     pub forward: Growth,
     /// Variance of its gradient, on the way back.
     pub backward: Growth,
+    /// How far one initialisation strays: standard deviations of ln variance after the last block, and of ln gradient
+    /// variance at the input.
+    pub stds: [Option<f64>; 2],
     /// ln of the largest over the smallest gradient norm of a weight matrix over the blocks; none of a single block.
     pub ln_gradient_ratio: Option<f64>,
     /// The tensor with the largest gradient norm; none where no weight has a gradient.
@@ -102,6 +105,8 @@ impl Summary {
         Self {
             forward: growth(Quantity::Variance, [0, 1]),
             backward: growth(Quantity::GradVariance, [1, 0]),
+            stds: [(1, Quantity::LnVarianceStd), (0, Quantity::LnGradVarianceStd)]
+                .map(|(end, quantity)| ends[end].value(quantity).map(|std| std.value())),
             ln_gradient_ratio: Spread::of(&prediction.table.weights).map(|spread| spread.ln_ratio),
             worst_tensor: worst_tensor(stack, prediction),
             token_correlation: ends[1].value(Quantity::TokenCorrelation).map(|cell| cell.value()),

@@ -14,11 +14,13 @@ use crate::numerals::short;
 use crate::verdict::Verdict;
 
 /// What the first table shows beside the scheme.
-const SIGNALS: [(Column, &str); 5] = [
+const SIGNALS: [(Column, &str); 7] = [
     (Column::ForwardPerBlock, "fwd/block"),
     (Column::Forward, "forward"),
+    (Column::ForwardStd, "±"),
     (Column::BackwardPerBlock, "bwd/block"),
     (Column::Backward, "backward"),
+    (Column::BackwardStd, "±"),
     (Column::TokenCorrelation, "corr"),
 ];
 
@@ -52,6 +54,7 @@ pub fn comparison_tables(candidates: &[Candidate], out: &mut dyn Write) -> io::R
     table(&SIGNALS)?;
     table(&NUMERICS)?;
     writeln!(out, "forward, backward: factors on the variance, per block and over all blocks")?;
+    writeln!(out, "±: standard deviation of its ln, over initialisations")?;
     writeln!(out, "corr: of tokens at the end; score: largest std; attends: 1/ΣA² at its sharpest")?;
     writeln!(out, "uneven: gradient norms of a weight over the blocks; worst: largest over median")?;
     writeln!(out, "fp16 … e5m2: doublings or halvings of the stream until the format is left")

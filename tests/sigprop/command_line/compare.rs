@@ -6,7 +6,7 @@ use super::{json, refused, run, small, stderr, stdout};
 fn compare_csv_has_a_row_per_scheme() {
     let output = small("compare", &["--schemes", "normal:0.02,dslm:k=2,alpha=0.5,hf", "--format", "csv"]);
     let lines: Vec<&str> = stdout(&output).lines().collect();
-    let header = "scheme,forward_per_block,forward,backward_per_block,backward,token_correlation,score_std,\
+    let header = "scheme,forward_per_block,forward,forward_std,backward_per_block,backward,backward_std,token_correlation,score_std,\
                   attended_tokens,gradient_ratio,worst_tensor,worst_tensor_ratio,fp16_margin,bf16_margin,e4m3_margin,\
                   e5m2_margin,verdict,rule,caveat";
     assert_eq!(lines[0], header);
