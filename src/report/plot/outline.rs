@@ -24,6 +24,13 @@ pub(super) fn between(lower: &[Place], upper: &[Place]) -> String {
     format!("{}{}Z", open(lower), open(&back).replacen('M', "L", 1))
 }
 
+/// Where a curve passes `x`; nowhere beyond its ends.
+pub(super) fn at(places: &[Place], x: f64) -> Option<Place> {
+    let (from, to) = places.iter().zip(places.get(1..)?).find(|(from, to)| (from.0..=to.0).contains(&x))?;
+    let share = (x - from.0) / (to.0 - from.0);
+    Some((x, from.1 + share * (to.1 - from.1)))
+}
+
 /// The algorithm of Ramer (1972), Douglas and Peucker (1973): halves at the vertex farthest from the line between
 /// both ends, until none is far.
 fn simplified(places: &[Place]) -> Vec<Place> {
@@ -61,6 +68,13 @@ mod tests {
         assert_eq!(open(&line), "M0.0 0.0L99.0 198.0");
         assert_eq!(open(&[(0.0, 0.0), (5.0, 9.0), (10.0, 0.0)]), "M0.0 0.0L5.0 9.0L10.0 0.0");
         assert_eq!((open(&[]), open(&[(1.0, 2.0)])), (String::new(), "M1.0 2.0".to_owned()));
+    }
+
+    #[test]
+    fn curves_pass_between_their_ends() {
+        let curve = [(0.0, 0.0), (2.0, 8.0), (4.0, 0.0)];
+        assert_eq!([1.0, 2.0, 3.0].map(|x| at(&curve, x)), [(1.0, 4.0), (2.0, 8.0), (3.0, 4.0)].map(Some));
+        assert_eq!([at(&curve, 4.5), at(&[], 0.0)], [None, None]);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use svg::node::element::{Group, Line, Path, Rectangle, Text, Title};
 
 use super::{
     axis::{Axis, Sense},
-    outline::{Place, between, open},
+    outline::{Place, at, between, open},
     style::Style,
 };
 
@@ -90,9 +90,12 @@ impl Panel {
 
 /// Text at a place.
 pub(super) fn label(text: &str, (x, y): Place, anchor: &str, size: f64) -> Text {
-    // XML has no control characters, whatever a network is called.
-    let text = Text::new(text.replace(char::is_control, " "));
-    text.set("x", x).set("y", y).set("font-size", size).set("text-anchor", anchor)
+    Text::new(printable(text)).set("x", x).set("y", y).set("font-size", size).set("text-anchor", anchor)
+}
+
+/// XML has no control characters, whatever a network is called.
+fn printable(text: &str) -> String {
+    text.replace(char::is_control, " ")
 }
 
 struct Frame<'a> {
@@ -138,17 +141,14 @@ impl Frame<'_> {
         let places: Vec<Place> =
             curve.vertices.iter().filter_map(|(depth, value)| self.place(*depth, *value)).collect();
         let line = curve.style.line(open(&places)).set("class", "curve");
-        group = group.add(line.add(Title::new(curve.name.replace(char::is_control, " "))));
+        group = group.add(line.add(Title::new(printable(&curve.name))));
         if curves == 1 || !curve.points.is_empty() {
             return group;
         }
         for marker in 0..MARKERS {
             let share = (marker as f64 + (index as f64 + 0.5) / curves as f64) / MARKERS as f64;
-            let near = |place: &&Place| (place.0 - WIDTH * share).abs();
-            let Some(place) = places.iter().min_by(|one, other| near(one).total_cmp(&near(other))) else { break };
-            // A curve that ends early has no markers beyond its end.
-            if near(&place) <= WIDTH / MARKERS as f64 {
-                group = group.add(curve.style.marker(*place).set("class", "marker"));
+            if let Some(place) = at(&places, WIDTH * share) {
+                group = group.add(curve.style.marker(place).set("class", "marker"));
             }
         }
         group

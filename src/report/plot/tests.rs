@@ -49,6 +49,10 @@ fn of_class<'d>(document: &'d Document, class: &str) -> Vec<Node<'d, 'd>> {
     document.descendants().filter(|node| node.attribute("class") == Some(class)).collect()
 }
 
+fn texts<'d>(document: &'d Document) -> Vec<&'d str> {
+    document.descendants().filter_map(|node| node.text()).map(|text| text.trim_matches('\n')).collect()
+}
+
 #[test]
 fn an_exponential_is_a_straight_line_with_its_band() {
     let text = drawn(|out| prediction_svg("a network", &prediction(&[1.0, 10.0, 100.0]), SHAPE, out));
@@ -93,7 +97,7 @@ fn formats_are_marked_where_they_overflow() {
     let text = drawn(|out| prediction_svg("a network", &prediction(&[1.0, 1e8, 1e9, 1e80]), SHAPE, out));
     let document = parsed(&text);
     assert_eq!(of_class(&document, "mark").len(), 2);
-    let labels: Vec<&str> = document.descendants().filter_map(|node| node.text()).collect();
+    let labels = texts(&document);
     assert!(labels.contains(&"fp16") && labels.contains(&"bf16, f32"), "{labels:?}");
 }
 
@@ -107,7 +111,7 @@ fn schemes_have_curves_of_their_own() {
         let document = parsed(&text);
         for scheme in &schemes {
             let label = scheme.label();
-            assert!(document.descendants().any(|node| node.text() == Some(label.as_str())), "{label}");
+            assert!(texts(&document).contains(&label.as_str()), "{label}");
         }
         ["curve", "band"].map(|class| of_class(&document, class).len())
     };
@@ -118,7 +122,7 @@ fn schemes_have_curves_of_their_own() {
 #[test]
 fn any_name_and_nothing_at_all_is_xml() {
     let text = drawn(|out| prediction_svg("a<b> & \"c\"\u{1}", &prediction(&[1.0]), SHAPE, out));
-    assert!(parsed(&text).descendants().any(|node| node.text() == Some("a<b> & \"c\" ")), "{text}");
+    assert!(texts(&parsed(&text)).contains(&"a<b> & \"c\" "), "{text}");
     let nothing = Prediction { table: SiteTable::default(), attentions: Vec::new(), caveats: Vec::new() };
     let text = drawn(|out| prediction_svg("", &nothing, SHAPE, out));
     assert!(of_class(&parsed(&text), "panel").is_empty());
