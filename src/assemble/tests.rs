@@ -210,7 +210,7 @@ fn what_is_computed_as_something_else_has_a_caveat() {
     let causal = Architecture { causal: true, positions: Positions::Rotary, ..small() };
     assert_eq!(texts(causal.clone(), "xavier"), "");
     let got = texts(causal, "deepnorm");
-    assert!(got.starts_with("DeepNorm is defined for encoders"), "{got}");
+    assert!(got.starts_with("DeepNorm is defined for Transformers that normalise"), "{got}");
 }
 
 #[test]

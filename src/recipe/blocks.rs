@@ -4,9 +4,9 @@ mod attention;
 mod feed_forward;
 mod positions;
 
-use sigprop_stack::{Branch, Component, Dropout, Init, Linear, Node, Op, Sum, Tensor};
+use sigprop_stack::{Branch, Component, Dropout, Init, Linear, Node, Norm, Op, Sum, Tensor};
 
-use super::{Fans, Projection, Recipe, Residual, Role, Slot};
+use super::{BlockNorm, Fans, Projection, Recipe, Residual, Role, Slot};
 use crate::architecture::{Kind, NormPlacement, Parallel, Resolved};
 
 /// What the branch that reads a memory is called.
@@ -100,7 +100,9 @@ impl Block<'_> {
                 nodes.push(Node::new(name, self.residual(vec![body])));
             } else {
                 nodes.push(Node::new(name, self.residual(vec![self.normalised(name, body)])));
-                nodes.extend(self.norm(&norm).filter(|_| architecture.norm_placement == NormPlacement::Post));
+                nodes.extend(
+                    self.norm(&norm, BlockNorm::Sum).filter(|_| architecture.norm_placement == NormPlacement::Post),
+                );
             }
         }
         nodes
@@ -122,7 +124,7 @@ impl Block<'_> {
         body.push(Node::apply("activation", Component::Activation(architecture.activation.function())));
         body.extend(self.dropout("dropout", architecture.dropout));
         let body = self.normalised("layer", body);
-        let norm = self.norm("norm").filter(|_| architecture.norm_placement == NormPlacement::Post);
+        let norm = self.norm("norm", BlockNorm::Sum).filter(|_| architecture.norm_placement == NormPlacement::Post);
         let layer = if architecture.residual { vec![Node::new("layer", self.residual(vec![body]))] } else { body };
         layer.into_iter().chain(norm).collect()
     }
@@ -149,12 +151,13 @@ impl Block<'_> {
             NormPlacement::Post | NormPlacement::Reordered => false,
         };
         let left_out = !architecture.first_norm && self.index == 0 && branch == "attention";
-        self.norm(name).filter(|_| starts && !left_out)
+        self.norm(name, BlockNorm::Input).filter(|_| starts && !left_out)
     }
 
     /// The norm before the last linear map of a branch.
     fn inner_norm(&self) -> Option<Node> {
-        self.norm("inner_norm").filter(|_| self.blocks.architecture.norm_placement == NormPlacement::Sub)
+        self.norm("inner_norm", BlockNorm::Inner)
+            .filter(|_| self.blocks.architecture.norm_placement == NormPlacement::Sub)
     }
 
     /// The norm at the end of a branch.
@@ -163,11 +166,13 @@ impl Block<'_> {
             NormPlacement::Sandwich | NormPlacement::Reordered => true,
             NormPlacement::Pre | NormPlacement::Post | NormPlacement::Sub => false,
         };
-        self.norm("output_norm").filter(|_| ends)
+        self.norm("output_norm", BlockNorm::Output).filter(|_| ends)
     }
 
-    fn norm(&self, name: &str) -> Option<Node> {
-        self.blocks.architecture.norm.map(|norm| Node::apply(name, Component::Norm(norm)))
+    fn norm(&self, name: &str, place: BlockNorm) -> Option<Node> {
+        let factor = self.blocks.recipe.norm_gain(place, self.index);
+        let scaled = |norm: Norm| Component::Norm(Norm { gain: factor * norm.gain, ..norm });
+        self.blocks.architecture.norm.map(|norm| Node::apply(name, scaled(norm)))
     }
 
     fn dropout(&self, name: &str, rate: f64) -> Option<Node> {

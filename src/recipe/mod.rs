@@ -8,7 +8,7 @@ use sigprop_stack::Init;
 
 pub(crate) use blocks::Blocks;
 pub use error::SchemeError;
-pub(crate) use slot::{Fans, Outer, Role, Slot, Table, normal, uniform};
+pub(crate) use slot::{BlockNorm, Fans, Outer, Role, Slot, Table, normal, uniform};
 
 use crate::ForwardWalk;
 use crate::architecture::Resolved;
@@ -39,6 +39,11 @@ pub(crate) trait Recipe: std::fmt::Debug + Send + Sync {
     /// Scales of the residual connections.
     fn residual(&self, _architecture: &Resolved) -> Residual {
         Residual { skip: 1.0, branch: 1.0 }
+    }
+
+    /// Factor on the gains of a norm of block `block`.
+    fn norm_gain(&self, _norm: BlockNorm, _block: usize) -> f64 {
+        1.0
     }
 
     /// The linear maps of all blocks.

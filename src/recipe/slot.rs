@@ -54,6 +54,19 @@ pub(crate) enum Outer {
     Stem,
 }
 
+/// Where a norm of a block stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BlockNorm {
+    /// At the start of a branch.
+    Input,
+    /// Before the last linear map of a branch.
+    Inner,
+    /// At the end of a branch.
+    Output,
+    /// Behind a residual sum.
+    Sum,
+}
+
 /// The shape of a linear map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Fans {

@@ -25,7 +25,7 @@ pub(super) const ABOUT: About = About {
 };
 
 #[derive(Debug)]
-struct Kaiming;
+pub(super) struct Kaiming;
 
 impl Recipe for Kaiming {
     fn projections<'a>(&'a self, architecture: &'a Resolved, _: &Entrance) -> Result<Projections<'a>, SchemeError> {

@@ -4,17 +4,24 @@
 //! implements `Recipe`: the distribution of every tensor from its role, its shape and its block.
 //! Once a stack is assembled, nobody asks the scheme again.
 
+mod admin;
 mod bert;
+mod branches;
+mod completep;
 mod deepnorm;
 mod dslm;
 mod dslm_paper;
 mod everywhere;
+mod fixup;
 mod gains;
 mod gpt2;
 mod hf;
 mod kaiming;
+mod layerscale;
 mod lecun;
+mod ln_scaling;
 mod megatron;
+mod mup;
 mod neox;
 mod ngpt;
 mod normal;
@@ -22,12 +29,16 @@ mod olmo;
 mod olmo_core;
 mod parameters;
 mod pytorch;
+mod rezero;
+mod skipinit;
 mod subln;
+mod t_fixup;
 #[cfg(test)]
 mod tests;
 mod torchtitan;
 mod uniform;
 mod xavier;
+mod zero_gain;
 
 use std::fmt;
 use std::str::FromStr;
@@ -79,6 +90,16 @@ pub const SCHEMES: &[&About] = &[
     &ngpt::ABOUT,
     &deepnorm::ABOUT,
     &subln::ABOUT,
+    &admin::ABOUT,
+    &fixup::ABOUT,
+    &t_fixup::ABOUT,
+    &rezero::ABOUT,
+    &skipinit::ABOUT,
+    &layerscale::ABOUT,
+    &zero_gain::ABOUT,
+    &ln_scaling::ABOUT,
+    &mup::ABOUT,
+    &completep::ABOUT,
     &dslm::ABOUT,
     &dslm_paper::ABOUT,
     &gains::ABOUT,

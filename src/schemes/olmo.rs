@@ -2,12 +2,12 @@
 //!
 //! # Formula
 //!
-//! σ the argument, l the block from 0; mitchell and full-megatron are truncated at ±3 std:
+//! σ the argument, l the block from 0; mitchell and full_megatron are truncated at ±3 std:
 //!
 //! ```text
 //! normal         σ everywhere
 //! mitchell       1/√d          attention output 1/√(2 d (l + 1))   feed-forward output 1/√(2 fan_in (l + 1))
-//! full-megatron  σ             both outputs σ/√(2 · blocks)        head 1/√d
+//! full_megatron  σ             both outputs σ/√(2 · blocks)        head 1/√d
 //! ```
 //!
 //! # Source
@@ -42,7 +42,7 @@ pub(super) const MITCHELL: About = About {
 };
 
 pub(super) const FULL_MEGATRON: About = About {
-    name: "olmo-full-megatron",
+    name: "olmo-megatron",
     parameters: &[Parameter::scale("std", Some(0.02))],
     rule: "all weights std; attention output and feed-forward output std/√(2 · blocks); head 1/√d_model; all truncated \
            at ±3 std",

@@ -34,7 +34,7 @@ pub(super) const LLAMA: About = About {
 };
 
 pub(super) const LLAMA_DEPTH: About = About {
-    name: "olmo-core-llama-depth",
+    name: "olmo-core-depth",
     parameters: &[Parameter::scale("std", Some(0.02))],
     rule: "as olmo-core-llama, with √(2 (l + 1)) of block l from 0 in place of √(2 · blocks)",
     source: SOURCE,

@@ -26,7 +26,7 @@ pub(super) const ABOUT: About = About {
 };
 
 #[derive(Debug)]
-struct Pytorch;
+pub(super) struct Pytorch;
 
 impl Recipe for Pytorch {
     fn embedding(&self, _: &Resolved, _: Table) -> Init {

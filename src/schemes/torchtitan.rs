@@ -13,7 +13,7 @@ pub(super) const ABOUT: About = About {
     name: "torchtitan",
     parameters: &[Parameter::scale("std", Some(0.02))],
     rule: "queries, keys, values and gate std; attention output, up and down std/√(2 (l + 1)) in block l from 0; \
-           embeddings N(0, 1); head 1/√d_model truncated at ±3 std; router and experts as olmo-core-llama-depth",
+           embeddings N(0, 1); head 1/√d_model truncated at ±3 std; router and experts as olmo-core-depth",
     source: "torchtitan models/llama3, models/common/param_init.py; experts, which it draws otherwise, by analogy",
     touches: "embeddings, all linear weights",
     build: |values| Box::new(Llama { std: values[0], by_depth: true, draw: normal }),

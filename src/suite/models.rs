@@ -1,8 +1,6 @@
 //! Whole encoders: placements, norms, activations, schemes, depths, inputs, dropout, flat and sharp scores.
 
-use std::slice;
-
-use sigprop_stack::{Component, Node, Op, Stack};
+use sigprop_stack::{Named, Stack};
 
 use super::{Case, Look, Sample};
 use crate::architecture::{Architecture, Format};
@@ -108,33 +106,15 @@ fn case(line: &Line) -> Case {
 }
 
 /// LayerNorm-Scaling (Sun et al. 2025, "The Curse of Depth in Large Language Models"): the norms of block l, from
-/// 1, are multiplied by 1/√l.
+/// 1, are multiplied by 1/√l; under the weights of another scheme than `ln-scaling` has.
 fn scale_norms(stack: &mut Stack) {
-    for node in stack.streams.iter_mut().flat_map(|stream| &mut stream.body) {
-        let block = node.name.strip_prefix("blocks.").and_then(|index| index.parse::<usize>().ok());
-        if let Some(block) = block {
-            scale_norms_of(slice::from_mut(node), ((block + 1) as f64).powf(-0.5));
+    stack.change(|named| {
+        let Named::Norm(name, norm) = named else { return };
+        let index = name.strip_prefix("blocks.").and_then(|rest| rest.split('.').next());
+        if let Some(block) = index.and_then(|index| index.parse::<usize>().ok()) {
+            norm.gain *= ((block + 1) as f64).powf(-0.5);
         }
-    }
-}
-
-fn scale_norms_of(nodes: &mut [Node], factor: f64) {
-    for node in nodes {
-        match &mut node.op {
-            Op::Apply(Component::Norm(norm)) => norm.gain *= factor,
-            Op::Apply(_) => {}
-            Op::Chain(chain) => scale_norms_of(chain, factor),
-            Op::Sum(sum) => sum.branches.iter_mut().for_each(|branch| scale_norms_of(&mut branch.body, factor)),
-            Op::Product(product) => product.factors.iter_mut().for_each(|nodes| scale_norms_of(nodes, factor)),
-            Op::Concat(concat) => concat.parts.iter_mut().for_each(|part| scale_norms_of(&mut part.body, factor)),
-            Op::Attention(attention) => {
-                for part in [&mut attention.query, &mut attention.key, &mut attention.value] {
-                    scale_norms_of(part, factor);
-                }
-            }
-            Op::Mixture(mixture) => scale_norms_of(&mut mixture.expert, factor),
-        }
-    }
+    });
 }
 
 #[cfg(test)]

@@ -59,11 +59,11 @@ fn olmo_scales_by_block_or_by_number_of_blocks() {
     assert_std("olmo-mitchell", &architecture, Role::FfnOut, CUT / 256.0);
     assert_near(token("olmo-mitchell", &architecture), CUT * 0.022_097_086_9);
 
-    assert_std("olmo-full-megatron", &architecture, Role::Value, CUT * 0.02);
-    assert_std("olmo-full-megatron", &architecture, Role::AttentionOutput, CUT * 0.003_535_533_9);
-    assert_std("olmo-full-megatron", &architecture, Role::FfnOut, CUT * 0.003_535_533_9);
-    assert_near(head("olmo-full-megatron", &architecture), CUT * 0.022_097_086_9);
-    assert_near(token("olmo-full-megatron", &architecture), CUT * 0.02);
+    assert_std("olmo-megatron", &architecture, Role::Value, CUT * 0.02);
+    assert_std("olmo-megatron", &architecture, Role::AttentionOutput, CUT * 0.003_535_533_9);
+    assert_std("olmo-megatron", &architecture, Role::FfnOut, CUT * 0.003_535_533_9);
+    assert_near(head("olmo-megatron", &architecture), CUT * 0.022_097_086_9);
+    assert_near(token("olmo-megatron", &architecture), CUT * 0.02);
 }
 
 /// Llama 7B: width 4096, 32 blocks; block 3.
@@ -72,7 +72,7 @@ fn olmo_core_and_torchtitan_scale_up_beside_down() {
     let architecture = sized(4096, 32);
     for (scheme, cut, scaled) in [
         ("olmo-core-llama", CUT, 0.0025),
-        ("olmo-core-llama-depth", CUT, 0.007_071_067_8),
+        ("olmo-core-depth", CUT, 0.007_071_067_8),
         ("torchtitan", 1.0, 0.007_071_067_8),
     ] {
         for role in [Role::Query, Role::Key, Role::Value, Role::FfnGate] {

@@ -1,0 +1,50 @@
+//! Schemes that give the residual connections of another one scales of their own.
+
+use sigprop_stack::Init;
+
+use super::{Outer, SchemeError, Table};
+use crate::architecture::Resolved;
+use crate::recipe::{Entrance, Fans, Projection, Projections, Recipe, Residual};
+
+/// The weights of `base` in branches that are multiplied by `scale`.
+#[derive(Debug)]
+pub(super) struct Branches<R> {
+    pub(super) base: R,
+    pub(super) scale: f64,
+    pub(super) caveat: fn(&Resolved) -> Option<String>,
+}
+
+impl<R: Recipe> Recipe for Branches<R> {
+    fn embedding(&self, architecture: &Resolved, table: Table) -> Init {
+        self.base.embedding(architecture, table)
+    }
+
+    fn outer(&self, architecture: &Resolved, place: Outer, fans: Fans) -> Projection {
+        self.base.outer(architecture, place, fans)
+    }
+
+    fn residual(&self, _: &Resolved) -> Residual {
+        Residual { skip: 1.0, branch: self.scale }
+    }
+
+    fn projections<'a>(
+        &'a self,
+        architecture: &'a Resolved,
+        entrance: &Entrance,
+    ) -> Result<Projections<'a>, SchemeError> {
+        self.base.projections(architecture, entrance)
+    }
+
+    fn caveat(&self, architecture: &Resolved) -> Option<String> {
+        (self.caveat)(architecture)
+    }
+}
+
+/// Says that a scheme replaces norms where there are some.
+pub(super) fn replaces_norms(scheme: &str, architecture: &Resolved) -> Option<String> {
+    match (architecture.residual, architecture.norm) {
+        (false, _) => Some(format!("{scheme} is defined for networks with residual connections")),
+        (true, Some(_)) => Some(format!("{scheme} takes the place of norms; this network has them")),
+        (true, None) => None,
+    }
+}

@@ -1,0 +1,75 @@
+//! CompleteP: muP whose branches are divided by the depth.
+//!
+//! # Formula
+//!
+//! ```text
+//! branch_scale (blocks/depth)^(−α)     m = d_model/width     embeddings σ     hidden and outputs σ/√m     head σ/m
+//! ```
+//!
+//! # Source
+//!
+//! Dey et al. 2025, *Don't be lazy: CompleteP enables compute-efficient deep transformers*, table 1: α = 1; α = 1/2 is
+//! depth-muP. `model.py` of nanoGPT-mup's branch for it.
+
+use sigprop_stack::Init;
+
+use super::mup::Mup;
+use super::{About, Outer, Parameter, SchemeError, Table};
+use crate::architecture::{Kind, NormPlacement, Resolved};
+use crate::recipe::{Entrance, Fans, Projection, Projections, Recipe, Residual, normal};
+
+pub(super) const ABOUT: About = About {
+    name: "completep",
+    parameters: &[
+        Parameter::scale("sigma", Some(0.02)),
+        Parameter::positive("width", 256.0),
+        Parameter::positive("depth", 2.0),
+        Parameter::scale("alpha", Some(1.0)),
+    ],
+    rule: "branch_scale (blocks/depth)^(−alpha); m = d_model/width: embeddings std sigma, weights of blocks sigma/√m, \
+           head sigma/m, muP's factor 1/m included. Not part of it: attention scale 1/d_head and Adam learning rates \
+           × (blocks/depth)^(alpha − 1), those of hidden weights divided by m",
+    source: "Dey et al. 2025 (CompleteP), table 1; nanoGPT-mup model.py; for norm placement pre",
+    touches: "embeddings, all linear weights, scales of the residual connections",
+    build: |values| {
+        let &[sigma, width, depth, alpha] = values else { unreachable!("as many values as parameters") };
+        Box::new(CompleteP { mup: Mup { sigma, width }, depth, alpha })
+    },
+};
+
+#[derive(Debug)]
+struct CompleteP {
+    mup: Mup,
+    depth: f64,
+    alpha: f64,
+}
+
+impl Recipe for CompleteP {
+    fn embedding(&self, architecture: &Resolved, table: Table) -> Init {
+        self.mup.embedding(architecture, table)
+    }
+
+    fn outer(&self, architecture: &Resolved, place: Outer, fans: Fans) -> Projection {
+        self.mup.outer(architecture, place, fans)
+    }
+
+    fn residual(&self, architecture: &Resolved) -> Residual {
+        Residual { skip: 1.0, branch: (architecture.n_layers as f64 / self.depth).powf(-self.alpha) }
+    }
+
+    fn projections<'a>(&'a self, architecture: &'a Resolved, _: &Entrance) -> Result<Projections<'a>, SchemeError> {
+        let hidden = self.mup.hidden(architecture);
+        Ok(Box::new(move |_| normal(hidden).into()))
+    }
+
+    fn caveat(&self, architecture: &Resolved) -> Option<String> {
+        let pre = architecture.norm.is_some() && architecture.norm_placement == NormPlacement::Pre;
+        let text = if architecture.kind == Kind::Encoder && pre {
+            "CompleteP also scales attention by 1/d_head and Adam's learning rates by width and depth; this is its start \
+             alone"
+        } else {
+            "CompleteP is defined for Transformers whose branches start with a norm"
+        };
+        Some(text.to_owned())
+    }
+}

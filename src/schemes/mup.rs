@@ -1,0 +1,75 @@
+//! muP: hidden weights of std σ/√m at m times the width that σ was found at.
+//!
+//! # Formula
+//!
+//! ```text
+//! m = d_model/width     embeddings σ     hidden σ/√m     outputs σ/√(2 · blocks · m)     head σ/m
+//! ```
+//!
+//! The factor 1/m that muP puts behind the head is written into it.
+//!
+//! # Source
+//!
+//! Yang & Hu 2021, Yang et al. 2022 (*Tensor Programs V*), table 8; nanoGPT-mup's `model.py`, which adds GPT-2's
+//! 1/√(2 · blocks), as does Megatron-LM's `core/utils.py`.
+
+use sigprop_stack::Init;
+
+use super::{About, Outer, Parameter, SchemeError, Table};
+use crate::architecture::Resolved;
+use crate::recipe::{Entrance, Fans, Projection, Projections, Recipe, normal};
+
+pub(super) const ABOUT: About = About {
+    name: "mup",
+    parameters: &[Parameter::scale("sigma", Some(0.02)), Parameter::positive("width", 256.0)],
+    rule: "m = d_model/width: embeddings std sigma; hidden weights sigma/√m; attention output and feed-forward output \
+           sigma/√(2 · blocks · m); head sigma/m, muP's factor 1/m included. Not part of it: attention scale 1/d_head \
+           and Adam learning rates of hidden weights divided by m",
+    source: "Yang et al. 2022 (Tensor Programs V), table 8; nanoGPT-mup model.py",
+    touches: "embeddings, all linear weights",
+    build: |values| Box::new(Mup { sigma: values[0], width: values[1] }),
+};
+
+#[derive(Debug)]
+pub(super) struct Mup {
+    pub(super) sigma: f64,
+    /// Width that `sigma` was found at.
+    pub(super) width: f64,
+}
+
+impl Mup {
+    /// m.
+    fn multiplier(&self, architecture: &Resolved) -> f64 {
+        architecture.d_model as f64 / self.width
+    }
+
+    /// Std of hidden weights.
+    pub(super) fn hidden(&self, architecture: &Resolved) -> f64 {
+        self.sigma / self.multiplier(architecture).sqrt()
+    }
+}
+
+impl Recipe for Mup {
+    fn embedding(&self, _: &Resolved, _: Table) -> Init {
+        normal(self.sigma)
+    }
+
+    fn outer(&self, architecture: &Resolved, place: Outer, _: Fans) -> Projection {
+        let std = match place {
+            Outer::Stem => self.sigma,
+            Outer::EmbeddingIn | Outer::EmbeddingOut => self.hidden(architecture),
+            Outer::Head => self.sigma / self.multiplier(architecture),
+        };
+        normal(std).into()
+    }
+
+    fn projections<'a>(&'a self, architecture: &'a Resolved, _: &Entrance) -> Result<Projections<'a>, SchemeError> {
+        let hidden = self.hidden(architecture);
+        let depth = (architecture.residual_sublayers() as f64).sqrt();
+        Ok(Box::new(move |slot| normal(if slot.writes_residual() { hidden / depth } else { hidden }).into()))
+    }
+
+    fn caveat(&self, _: &Resolved) -> Option<String> {
+        Some("muP also scales attention by 1/d_head and Adam's learning rates by width; this is its start alone".into())
+    }
+}
