@@ -62,7 +62,7 @@ fn t_fixup_values() {
         for role in [Role::Value, Role::AttentionOutput] {
             assert_near(projection("t-fixup", side, role).weight.std(), gain / 8.0);
         }
-        assert_near(projection("t-fixup", side, Role::Query).weight.std(), 0.707_107 / 8.0);
+        assert_near(projection("t-fixup", side, Role::Query).weight.std(), std::f64::consts::FRAC_1_SQRT_2 / 8.0);
         assert_near(recipe.recipe().embedding(side, Table::Token).std(), 0.368_894 / 8.0);
         assert_near(recipe.recipe().embedding(side, Table::Position).std(), 0.125);
     }
@@ -127,7 +127,9 @@ fn layernorm_scaling_falls_with_the_root_of_the_block() {
             .map(|(_, gain)| *gain)
             .collect();
         assert_eq!(of_block.len(), 2);
-        of_block.into_iter().for_each(|gain| assert_near(gain, expected));
+        for gain in of_block {
+            assert_near(gain, expected);
+        }
     }
     assert_near(gains.last().unwrap().1, 1.0);
     assert!(caveat("ln-scaling", &bare(2)).is_some());
@@ -155,7 +157,9 @@ fn identities_are_predicted_as_identities() {
         let blocks: Vec<_> = table.stream_sites().filter(|row| !row.site.starts_with("final")).collect();
         for quantity in [Quantity::Variance, Quantity::GradVariance] {
             let values: Vec<f64> = blocks.iter().map(|row| row.value(quantity).unwrap().value()).collect();
-            values.iter().for_each(|value| approx::assert_relative_eq!(*value, values[0], max_relative = 1e-12));
+            for value in &values {
+                approx::assert_relative_eq!(*value, values[0], max_relative = 1e-12);
+            }
         }
     }
 }
