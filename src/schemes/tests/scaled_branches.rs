@@ -62,7 +62,7 @@ fn t_fixup_values() {
         for role in [Role::Value, Role::AttentionOutput] {
             assert_near(projection("t-fixup", side, role).weight.std(), gain / 8.0);
         }
-        assert_near(projection("t-fixup", side, Role::Query).weight.std(), 0.707_107 / 8.0);
+        assert_near(projection("t-fixup", side, Role::Query).weight.std(), 0.088_388);
         assert_near(recipe.recipe().embedding(side, Table::Token).std(), 0.368_894 / 8.0);
         assert_near(recipe.recipe().embedding(side, Table::Position).std(), 0.125);
     }
@@ -84,7 +84,8 @@ fn fixup_starts_branches_at_zero() {
     let head = Scheme::parse("fixup").unwrap().recipe().outer(&resolved, Outer::Head, Fans::new(128, 1000));
     assert_eq!(head.weight, Init::Zero);
     assert_eq!(caveat("fixup", &architecture), None);
-    assert!(caveat("fixup", &sized(64, 2)).is_some());
+    assert!(caveat("fixup", &gated).is_some_and(|text| text.contains("ReLU")));
+    assert!(caveat("fixup", &sized(64, 2)).is_some_and(|text| text.contains("place of norms")));
 }
 
 /// CaiT-S24 has ε = 1e-5.
@@ -127,7 +128,9 @@ fn layernorm_scaling_falls_with_the_root_of_the_block() {
             .map(|(_, gain)| *gain)
             .collect();
         assert_eq!(of_block.len(), 2);
-        of_block.into_iter().for_each(|gain| assert_near(gain, expected));
+        for gain in of_block {
+            assert_near(gain, expected);
+        }
     }
     assert_near(gains.last().unwrap().1, 1.0);
     assert!(caveat("ln-scaling", &bare(2)).is_some());
@@ -155,7 +158,9 @@ fn identities_are_predicted_as_identities() {
         let blocks: Vec<_> = table.stream_sites().filter(|row| !row.site.starts_with("final")).collect();
         for quantity in [Quantity::Variance, Quantity::GradVariance] {
             let values: Vec<f64> = blocks.iter().map(|row| row.value(quantity).unwrap().value()).collect();
-            values.iter().for_each(|value| approx::assert_relative_eq!(*value, values[0], max_relative = 1e-12));
+            for value in &values {
+                approx::assert_relative_eq!(*value, values[0], max_relative = 1e-12);
+            }
         }
     }
 }
