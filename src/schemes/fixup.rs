@@ -19,7 +19,7 @@
 
 use super::branches::replaces_norms;
 use super::{About, Outer, Role, SchemeError};
-use crate::architecture::Resolved;
+use crate::architecture::{Activation, Resolved};
 use crate::recipe::{Entrance, Fans, Projection, Projections, Recipe, normal};
 use sigprop_stack::Init;
 
@@ -74,6 +74,8 @@ impl Recipe for Fixup {
     }
 
     fn caveat(&self, architecture: &Resolved) -> Option<String> {
-        replaces_norms(ABOUT.name, architecture)
+        let relu = architecture.activation == Activation::Relu;
+        let other = (!relu).then(|| "fixup is derived for ReLU".to_owned());
+        replaces_norms(ABOUT.name, architecture).or(other)
     }
 }

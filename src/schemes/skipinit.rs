@@ -2,7 +2,7 @@
 //!
 //! # Source
 //!
-//! De & Smith 2020, *Batch Normalization Biases Residual Blocks Towards the Identity Function*, section 4, with He's
+//! De & Smith 2020, *Batch Normalization Biases Residual Blocks Towards the Identity Function*, with He's
 //! weights as there. α ≤ 1/√n of n branches does as well there.
 
 use super::branches::{Branches, replaces_norms};
@@ -13,7 +13,7 @@ pub(super) const ABOUT: About = About {
     name: "skipinit",
     parameters: &[Parameter::scale("alpha", Some(0.0))],
     rule: "branch_scale alpha, learned; weights as kaiming",
-    source: "De & Smith 2020, section 4; for networks without norms",
+    source: "De & Smith 2020 (SkipInit); for networks without norms",
     touches: "all linear weights, scales of the residual connections",
     build: |values| {
         let caveat = |architecture: &_| replaces_norms(ABOUT.name, architecture);

@@ -12,7 +12,7 @@
 //!
 //! # Source
 //!
-//! Huang et al. 2020, *Improving Transformer Optimization Through Better Initialization*, section 3.2; the authors'
+//! Huang et al. 2020, *Improving Transformer Optimization Through Better Initialization*; the authors'
 //! `transformer.py` and `transformer_layer.py`, where values undo the gain 1/√2 of packed matrices.
 
 use std::f64::consts::FRAC_1_SQRT_2;
@@ -29,7 +29,7 @@ pub(super) const ABOUT: About = About {
     rule: "Xavier normal, with gain 1/√2 for queries and keys, and for values, attention output and feed-forward network \
            0.67 N^(−1/4) in an encoder of N blocks, (9M)^(−1/4) in a decoder of M blocks; token embeddings std \
            (9 · blocks)^(−1/4)/√d_model",
-    source: "Huang et al. 2020 (T-Fixup), section 3.2, and the authors' code; for encoder–decoders without norms",
+    source: "Huang et al. 2020 (T-Fixup) and the authors' code; for encoder–decoders without norms",
     touches: "embeddings, all linear weights",
     build: |_| Box::new(TFixup),
 };

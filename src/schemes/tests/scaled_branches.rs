@@ -62,7 +62,7 @@ fn t_fixup_values() {
         for role in [Role::Value, Role::AttentionOutput] {
             assert_near(projection("t-fixup", side, role).weight.std(), gain / 8.0);
         }
-        assert_near(projection("t-fixup", side, Role::Query).weight.std(), std::f64::consts::FRAC_1_SQRT_2 / 8.0);
+        assert_near(projection("t-fixup", side, Role::Query).weight.std(), 0.088_388);
         assert_near(recipe.recipe().embedding(side, Table::Token).std(), 0.368_894 / 8.0);
         assert_near(recipe.recipe().embedding(side, Table::Position).std(), 0.125);
     }
@@ -84,7 +84,8 @@ fn fixup_starts_branches_at_zero() {
     let head = Scheme::parse("fixup").unwrap().recipe().outer(&resolved, Outer::Head, Fans::new(128, 1000));
     assert_eq!(head.weight, Init::Zero);
     assert_eq!(caveat("fixup", &architecture), None);
-    assert!(caveat("fixup", &sized(64, 2)).is_some());
+    assert!(caveat("fixup", &gated).is_some_and(|text| text.contains("ReLU")));
+    assert!(caveat("fixup", &sized(64, 2)).is_some_and(|text| text.contains("place of norms")));
 }
 
 /// CaiT-S24 has ε = 1e-5.
