@@ -42,9 +42,11 @@ pub fn comparison_tables(candidates: &[Candidate], out: &mut dyn Write) -> io::R
     let mut table = |columns: &[(Column, &'static str)]| {
         let header: Vec<&str> = ["scheme"].into_iter().chain(columns.iter().map(|(_, title)| *title)).collect();
         let rows = defined().map(|candidate| {
-            let cells = columns.iter().map(|(column, _)| match column.of(candidate) {
-                Value::Text(text) => text,
-                Value::Number(number) => number.map(short).unwrap_or_default(),
+            let cells = columns.iter().map(|(column, _)| match (column, column.of(candidate)) {
+                (_, Value::Text(text)) => text,
+                // Known to a fifth at best, and eighty columns are full.
+                (Column::ForwardStd | Column::BackwardStd, Value::Number(Some(std))) => format!("{:.2}", std.value()),
+                (_, Value::Number(number)) => number.map(short).unwrap_or_default(),
             });
             [candidate.scheme.label()].into_iter().chain(cells).collect()
         });
