@@ -123,6 +123,11 @@ pub(crate) fn width_caveat(x: &Token) -> Option<(&'static str, String)> {
         .then(|| ("terms of order 1/width² are neglected (width 16 and more)", format!("width {}", x.width)))
 }
 
+/// `a`/`b`, 0 where there is nothing to compare.
+pub(crate) fn ratio(a: f64, b: f64) -> f64 {
+    if b > 0.0 { a / b } else { 0.0 }
+}
+
 /// e^`part` / e^`total`, 0 of nothing being 0.
 pub(crate) fn share(part: f64, total: f64) -> f64 {
     if part == f64::NEG_INFINITY { 0.0 } else { (part - total).exp() }

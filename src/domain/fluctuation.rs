@@ -26,6 +26,8 @@
 //! strays with what the draws between x and y add to B: U' = U + R·(B_y − J B_x Jᵀ) R. At a site the whole is
 //! U_ss + R·B R.
 //!
+//! Sampled on the stream, width 64 to 256: within 30 % in encoders, 20 % in MLPs (docs/accuracy.md).
+//!
 //! Assumptions: B, U ≪ 1; tokens alike in their levels; terms of order 1/width² are neglected.
 //! Source: for one token Hanin & Nica 2018 (κ/width for ReLU); the rest is ours.
 

@@ -48,6 +48,16 @@ impl Concentration {
         Self { total: self.total.min(1.0), ..self }
     }
 
+    /// Behind `width` entries drawn apart, which keep the part `kept` of the deviations they are drawn from.
+    pub(crate) fn through(self, kept: f64, width: f64) -> Self {
+        Self { total: kept * kept * self.drawn_from(width) + width.recip(), inherited: kept * self.inherited }
+    }
+
+    /// What of the total its `width` entries were drawn from.
+    pub(crate) fn drawn_from(self, width: f64) -> f64 {
+        (self.total - width.recip()).max(0.0)
+    }
+
     /// Independent features.
     pub(crate) fn fresh(width: f64) -> Self {
         Self { total: width.recip(), inherited: 1.0 }
@@ -135,7 +145,7 @@ pub(crate) struct Pooled {
     pub(crate) cross: Option<f64>,
     /// Mean and second moment at the first and the last position; none of what has no positions of its own.
     pub(crate) ends: Option<[(f64, f64); 2]>,
-    /// Variance over networks of the ln of a network's own second moment (of a gradient: at given signals).
+    /// Variance over networks of the ln of a network's own variance (of a gradient: at given signals), where it is told.
     pub(crate) spread: Option<f64>,
 }
 
@@ -209,9 +219,8 @@ impl Domain {
                 let ln_total = ln_sum(ln_seconds.clone());
                 let weights: Vec<f64> = ln_seconds.map(|ln_second| share(ln_second, ln_total)).collect();
                 let row = |i: usize| {
-                    let others = weights.iter().enumerate().filter(|(j, _)| *j != i);
-                    let sum: f64 = others.map(|(j, weight)| weight * pair(i * count + j)).sum();
-                    weights[i] * (weights[i] * own + sum)
+                    let all: f64 = weights.iter().enumerate().map(|(j, weight)| weight * pair(i * count + j)).sum();
+                    weights[i] * (all + weights[i] * (own - pair(i * count + i)))
                 };
                 let rows: Vec<f64> = (0..count).into_par_iter().map(row).collect();
                 rows.iter().sum()
@@ -266,17 +275,21 @@ impl Domain {
     /// What is told of a signal.
     pub(crate) fn pool(&self, signal: &Signal) -> Pooled {
         let halves = signal.tokens.iter().map(|token| (token.mean, token.ln_second));
+        self.pooled(halves, &signal.cosines)
+    }
+
+    /// Variance over networks of the ln of a network's own variance.
+    pub(crate) fn spread(&self, signal: &Signal) -> f64 {
         let token = signal.token();
         // The mean over all entries is never quite zero, and taken off.
         let mean = self.shared(signal) * token.constant_share / token.width;
-        let spread = signal.fluctuation.of_variance() + 2.0 * mean * mean;
-        Pooled { spread: Some(spread), ..self.pooled(halves, &signal.cosines) }
+        signal.fluctuation.of_variance() + 2.0 * mean * mean
     }
 
     /// What is told of a gradient.
     pub(crate) fn pool_gradient(&self, gradient: &Gradient) -> Pooled {
         let halves = gradient.tokens.iter().map(|token| (0.0, token.ln_second));
-        Pooled { spread: Some(gradient.fluctuation.of_second()), ..self.pooled(halves, &gradient.cosines) }
+        self.pooled(halves, &gradient.cosines)
     }
 
     /// From E x/√(E x²) and ln E x² of every token, and the cosines.

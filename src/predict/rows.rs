@@ -111,7 +111,7 @@ impl Rows {
                 layer: note.layer,
                 site: note.site.clone(),
                 is_stream_site: note.is_stream_site,
-                cells: cells(&signal, gradient.as_ref(), note.is_stream_site),
+                cells: cells(&signal, gradient.as_ref()),
             };
             for quantity in Quantity::ALL {
                 if row.value(quantity).is_some_and(|value| !value.is_finite()) {
@@ -154,8 +154,7 @@ impl Rows {
     }
 }
 
-/// How far levels stray was sampled on the stream alone, and is told there.
-fn cells(signal: &Pooled, gradient: Option<&Pooled>, on_stream: bool) -> [Option<Cell>; Quantity::ALL.len()] {
+fn cells(signal: &Pooled, gradient: Option<&Pooled>) -> [Option<Cell>; Quantity::ALL.len()] {
     let mut cells = [None; Quantity::ALL.len()];
     let mut set = |quantity: Quantity, value: Number| cells[quantity as usize] = Some(Cell::exact(value));
     let square = signal.mean * signal.mean;
@@ -169,7 +168,7 @@ fn cells(signal: &Pooled, gradient: Option<&Pooled>, on_stream: bool) -> [Option
     for (quantity, (mean, second)) in [Quantity::VarianceFirst, Quantity::VarianceLast].into_iter().zip(ends) {
         set(quantity, Number::scaled((second - mean * mean).max(0.0), signal.ln_unit));
     }
-    if let Some(spread) = signal.spread.filter(|_| on_stream && variance > 0.0) {
+    if let Some(spread) = signal.spread.filter(|_| variance > 0.0) {
         set(Quantity::LnVarianceStd, spread.sqrt().into());
     }
     let Some(gradient) = gradient else { return cells };
@@ -182,7 +181,7 @@ fn cells(signal: &Pooled, gradient: Option<&Pooled>, on_stream: bool) -> [Option
     for (quantity, (_, second)) in [Quantity::GradVarianceFirst, Quantity::GradVarianceLast].into_iter().zip(ends) {
         set(quantity, Number::scaled(second, gradient.ln_unit));
     }
-    if let Some(spread) = gradient.spread.filter(|_| on_stream && gradient.second > 0.0) {
+    if let Some(spread) = gradient.spread.filter(|_| gradient.second > 0.0) {
         set(Quantity::LnGradVarianceStd, spread.sqrt().into());
     }
     cells

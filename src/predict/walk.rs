@@ -212,7 +212,7 @@ impl Moments {
         self.rows.attention(at, attended.sharpness(&self.domain));
         if self.sites == Sites::All && !at.recomputing() {
             let probabilities = attended.probabilities(&self.domain);
-            let pooled = Pooled { ends: None, spread: None, ..self.domain.pool(&probabilities) };
+            let pooled = Pooled { ends: None, ..self.domain.pool(&probabilities) };
             self.rows.signal((at.layer(), at.sibling("softmax")), false, pooled, Matrix2::zeros());
         }
         (attended.output().clone(), Kept::Attention(Box::new(attended), x.clone()))
@@ -422,7 +422,7 @@ impl Interpreter for Moments {
             (Fan::Attention(attention), Kept::Attention(attended, _)) => {
                 if self.sites == Sites::All && at.is_observed() {
                     let backward = attended.probabilities_backward(attention, &gradient);
-                    let pooled = Pooled { ends: None, spread: None, ..self.domain.pool_gradient(&backward) };
+                    let pooled = Pooled { ends: None, ..self.domain.pool_gradient(&backward) };
                     self.rows.gradient(&at.sibling("softmax"), pooled, Vector2::zeros());
                 }
                 attended.split(attention, &self.domain, &gradient).into()
@@ -524,6 +524,7 @@ impl Interpreter for Moments {
         let cosines = self.domain.map(joined.len(), |i, j, place| {
             (0..2).map(|p| (joined[i].1[p] * joined[j].1[p]).sqrt() * parts[p].cosines[place]).sum()
         });
+        // What strays is told of the larger one: their deviations together are not followed.
         let larger = usize::from(weights(&parts)[1] > 0.5);
         let Gradient { concentration, fluctuation, response, .. } = parts[larger];
         let tokens = joined.into_iter().map(|(token, _)| token).collect();
@@ -538,7 +539,9 @@ impl Interpreter for Moments {
     fn observe(&mut self, at: &Site, signal: &Signal) {
         if self.tells(at) {
             self.rows.caveat(at, signal.fluctuation.caveat().filter(|_| at.is_stream_site()));
-            let pooled = self.domain.pool(signal);
+            // How far levels stray was sampled on the stream alone.
+            let spread = at.is_stream_site().then(|| self.domain.spread(signal));
+            let pooled = Pooled { spread, ..self.domain.pool(signal) };
             self.rows.signal((at.layer(), at.to_string()), at.is_stream_site(), pooled, signal.fluctuation.total());
         }
     }
@@ -548,7 +551,8 @@ impl Interpreter for Moments {
             let pooled = self.domain.pool_gradient(gradient);
             // One expert has its part of what reaches all.
             let ln_part = if at.expert().is_some() { -self.experts.ln() } else { 0.0 };
-            let pooled = Pooled { ln_unit: pooled.ln_unit + ln_part, ..pooled };
+            let spread = at.is_stream_site().then(|| gradient.fluctuation.of_second());
+            let pooled = Pooled { ln_unit: pooled.ln_unit + ln_part, spread, ..pooled };
             self.rows.gradient(&at.to_string(), pooled, gradient.response);
         }
     }

@@ -49,7 +49,7 @@ use crate::domain::{
     Concentration, Domain, Fluctuation, Gradient, GradientPairMap, PairMap, Signal, levels_covariance, levels_map,
     square,
 };
-use crate::moments::{Token, TokenGradient, ln_correction, width_caveat};
+use crate::moments::{Token, TokenGradient, ln_correction, ratio, width_caveat};
 
 /// Profiles and tables already integrated: blocks of one kind meet nearly the same scale again and again.
 #[derive(Default)]
@@ -160,10 +160,10 @@ impl Rule {
         })
     }
 
-    /// dc'/dc at the mean cosine.
-    fn cosine_slope(&self, domain: &Domain, x: &Signal) -> f64 {
+    /// dc'/dc at the cosine c.
+    fn cosine_slope(&self, cosine: f64) -> f64 {
         let profile = &self.profiles[0].profile;
-        profile.slope() * profile.cosines(domain.mean_cosine(x)).1
+        profile.slope() * profile.cosines(cosine).1
     }
 
     /// σ², √E φ², √E φ'² of a token, where σ² is a number.
@@ -224,14 +224,9 @@ impl PairRule for Rule {
 
     fn concentration(&self, x: &Signal, y: &Signal, mean_cosine: &dyn Fn(&Signal) -> f64) -> Concentration {
         let (before, after) = (mean_cosine(x), mean_cosine(y));
-        let profile = &self.profiles[0].profile;
-        let slope = profile.slope() * profile.cosines(before).1;
-        let linear = if after < 1.0 { (slope * (1.0 - before) / (1.0 - after)).clamp(0.0, 1.0) } else { 0.0 };
-        let fresh = x.token().width.recip();
-        Concentration {
-            total: linear * linear * (x.concentration.total - fresh).max(0.0) + fresh,
-            inherited: linear * x.concentration.inherited,
-        }
+        let contrast = self.cosine_slope(before) * (1.0 - before) / (1.0 - after);
+        let linear = if after < 1.0 { contrast.clamp(0.0, 1.0) } else { 0.0 };
+        x.concentration.through(linear, x.token().width)
     }
 
     fn concentration_backward(
@@ -241,14 +236,12 @@ impl PairRule for Rule {
         mean_cosine: &dyn Fn(&Signal) -> f64,
     ) -> Concentration {
         let kept = self.profiles[0].profile.cosines(mean_cosine(x)).1;
-        let Concentration { total, inherited } = gradient.concentration;
-        let fresh = x.token().width.recip();
-        Concentration { total: kept * kept * (total - fresh).max(0.0) + fresh, inherited: kept * inherited }
+        gradient.concentration.through(kept, x.token().width)
     }
 
     fn fluctuation(&self, domain: &Domain, x: &Signal, y: &Signal) -> Fluctuation {
         let profile = &self.profiles[0].profile;
-        let concentration = (x.concentration.total - x.token().width.recip()).max(0.0);
+        let concentration = x.concentration.drawn_from(x.token().width);
         let alike = |squares: Covariance| {
             domain.pair_average(y.levels(), squares.own, |place| squares.at(x.cosines[place], concentration))
         };
@@ -257,7 +250,7 @@ impl PairRule for Rule {
         let constant = ratio(profile.mean * profile.mean, after).min(1.0);
         let kurtosis = 2.0 * (1.0 - constant) * (1.0 + constant);
         let drawn = levels_covariance(kurtosis, after, alike(profile.squares)) / x.token().width;
-        let map = levels_map(profile.sensitivity, ratio(before * self.cosine_slope(domain, x), after));
+        let map = levels_map(profile.sensitivity, ratio(before * self.cosine_slope(domain.mean_cosine(x)), after));
         let kept = map * x.fluctuation.scale * map.transpose();
         Fluctuation {
             scale: kept,
@@ -275,7 +268,7 @@ impl PairRule for Rule {
 
     fn fluctuation_backward(&self, domain: &Domain, x: &Signal, gradient: &Gradient) -> Fluctuation {
         // Entries are drawn apart, from what strays in common.
-        let drawn_from = |concentration: Concentration| (concentration.total - x.token().width.recip()).max(0.0);
+        let drawn_from = |concentration: Concentration| concentration.drawn_from(x.token().width);
         // Of the gradient's entries and of the derivatives they are multiplied with.
         let squares = self.profiles[0].profile.derivative_squares;
         let product = |entries: f64, derivatives: f64| (1.0 + 2.0 * entries) * (1.0 + derivatives) - 1.0;
@@ -315,9 +308,4 @@ impl PairRule for Rule {
         }
         width_caveat(&x[0])
     }
-}
-
-/// `a`/`b`, 0 where there is nothing to compare.
-fn ratio(a: f64, b: f64) -> f64 {
-    if b > 0.0 { a / b } else { 0.0 }
 }

@@ -160,8 +160,3 @@ pub(crate) struct Sharpness {
     /// The same of scores that do not differ.
     pub(crate) in_view: f64,
 }
-
-/// `a`/`b`, 0 where there is nothing to compare.
-fn ratio(a: f64, b: f64) -> f64 {
-    if b > 0.0 { a / b } else { 0.0 }
-}

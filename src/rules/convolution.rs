@@ -26,7 +26,7 @@ use nalgebra::Matrix2;
 use sigprop_stack::Convolution;
 
 use crate::domain::{Concentration, Domain, Gradient, Signal, levels_covariance, symmetric};
-use crate::moments::{Token, TokenGradient, share};
+use crate::moments::{Token, TokenGradient, ratio, share};
 
 pub(crate) fn forward(convolution: &Convolution, x: &Signal) -> Signal {
     let taps = Taps::new(convolution, x.tokens.len());
@@ -135,8 +135,4 @@ fn roots(tokens: &[Token], ln_unit: f64) -> Vec<f64> {
 fn largest(ln_seconds: impl Iterator<Item = f64>) -> f64 {
     let largest = ln_seconds.fold(f64::NEG_INFINITY, f64::max);
     if largest == f64::NEG_INFINITY { 0.0 } else { largest }
-}
-
-fn ratio(a: f64, b: f64) -> f64 {
-    if b > 0.0 { a / b } else { 0.0 }
 }

@@ -105,7 +105,8 @@ impl PairRule for Rule {
 
     fn fluctuation(&self, domain: &Domain, x: &Signal, y: &Signal) -> Fluctuation {
         let product = self.product_share(x.token(), y.token());
-        let (before, after) = (domain.shared(x), domain.shared(y));
+        let after = domain.shared(y);
+        let before = if self.keeps_cosines() { after } else { domain.shared(x) };
         let common = if after > 0.0 { (product * before / after).min(1.0) } else { 0.0 };
         let squares = domain.mean_square(y, x.concentration.total);
         let map = Matrix2::from_diagonal(&[common, product].into());

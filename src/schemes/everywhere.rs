@@ -1,10 +1,10 @@
-//! Schemes that draw every weight, embeddings included, from one distribution.
+//! Schemes that draw every weight, embeddings included, from one distribution; some set gains of norms too.
 
 use sigprop_stack::Init;
 
 use super::{Outer, SchemeError, Table};
 use crate::architecture::Resolved;
-use crate::recipe::{Entrance, Fans, Projection, Projections, Recipe};
+use crate::recipe::{BlockNorm, Entrance, Fans, Projection, Projections, Recipe};
 
 /// All weights from one distribution; biases zero.
 #[derive(Debug)]
@@ -21,5 +21,40 @@ impl Recipe for Everywhere {
 
     fn projections<'a>(&'a self, _: &'a Resolved, _: &Entrance) -> Result<Projections<'a>, SchemeError> {
         Ok(Box::new(|_| self.0.into()))
+    }
+}
+
+/// All weights from one distribution, and gains of the norms in blocks.
+#[derive(Debug)]
+pub(super) struct WithGains {
+    pub(super) weights: Everywhere,
+    /// Of a norm in the block with this index.
+    pub(super) gain: fn(BlockNorm, usize) -> f64,
+    pub(super) caveat: fn(&Resolved) -> Option<String>,
+}
+
+impl Recipe for WithGains {
+    fn embedding(&self, architecture: &Resolved, table: Table) -> Init {
+        self.weights.embedding(architecture, table)
+    }
+
+    fn outer(&self, architecture: &Resolved, place: Outer, fans: Fans) -> Projection {
+        self.weights.outer(architecture, place, fans)
+    }
+
+    fn norm_gain(&self, norm: BlockNorm, block: usize) -> f64 {
+        (self.gain)(norm, block)
+    }
+
+    fn projections<'a>(
+        &'a self,
+        architecture: &'a Resolved,
+        entrance: &Entrance,
+    ) -> Result<Projections<'a>, SchemeError> {
+        self.weights.projections(architecture, entrance)
+    }
+
+    fn caveat(&self, architecture: &Resolved) -> Option<String> {
+        (self.caveat)(architecture)
     }
 }

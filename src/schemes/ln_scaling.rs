@@ -5,12 +5,10 @@
 //! Sun et al. 2025, *The Curse of Depth in Large Language Models*; OLMo-core's `block.py`. Weights are N(0, 0.02²) and
 //! not scaled by depth, which the paper advises against. A factor in the forward pass there, written into gains here.
 
-use sigprop_stack::Init;
-
-use super::everywhere::Everywhere;
-use super::{About, Outer, Parameter, SchemeError, Table};
+use super::everywhere::{Everywhere, WithGains};
+use super::{About, Parameter};
 use crate::architecture::{Kind, NormPlacement, Resolved};
-use crate::recipe::{BlockNorm, Entrance, Fans, Projection, Projections, Recipe, normal};
+use crate::recipe::{BlockNorm, normal};
 
 pub(super) const ABOUT: About = About {
     name: "ln-scaling",
@@ -19,41 +17,18 @@ pub(super) const ABOUT: About = About {
            N(0, std²)",
     source: "Sun et al. 2025, The Curse of Depth in Large Language Models; OLMo-core block.py; for norm placement pre",
     touches: "embeddings, all linear weights, gains of norms at the start of branches",
-    build: |values| Box::new(LayerNormScaling { weights: Everywhere(normal(values[0])) }),
+    build: |values| Box::new(WithGains { weights: Everywhere(normal(values[0])), gain, caveat }),
 };
 
-#[derive(Debug)]
-struct LayerNormScaling {
-    weights: Everywhere,
+fn gain(norm: BlockNorm, block: usize) -> f64 {
+    match norm {
+        BlockNorm::Input => ((block + 1) as f64).powf(-0.5),
+        BlockNorm::Inner | BlockNorm::Output | BlockNorm::Sum => 1.0,
+    }
 }
 
-impl Recipe for LayerNormScaling {
-    fn embedding(&self, architecture: &Resolved, table: Table) -> Init {
-        self.weights.embedding(architecture, table)
-    }
-
-    fn outer(&self, architecture: &Resolved, place: Outer, fans: Fans) -> Projection {
-        self.weights.outer(architecture, place, fans)
-    }
-
-    fn norm_gain(&self, norm: BlockNorm, block: usize) -> f64 {
-        match norm {
-            BlockNorm::Input => ((block + 1) as f64).powf(-0.5),
-            BlockNorm::Inner | BlockNorm::Output | BlockNorm::Sum => 1.0,
-        }
-    }
-
-    fn projections<'a>(
-        &'a self,
-        architecture: &'a Resolved,
-        entrance: &Entrance,
-    ) -> Result<Projections<'a>, SchemeError> {
-        self.weights.projections(architecture, entrance)
-    }
-
-    fn caveat(&self, architecture: &Resolved) -> Option<String> {
-        let pre = architecture.norm.is_some() && architecture.norm_placement == NormPlacement::Pre;
-        (architecture.kind != Kind::Encoder || !pre || architecture.skip_from_norm)
-            .then(|| "LayerNorm-Scaling is defined for Transformers whose branches alone start with a norm".to_owned())
-    }
+fn caveat(architecture: &Resolved) -> Option<String> {
+    let pre = architecture.norm.is_some() && architecture.norm_placement == NormPlacement::Pre;
+    (architecture.kind != Kind::Encoder || !pre || architecture.skip_from_norm)
+        .then(|| "LayerNorm-Scaling is defined for Transformers whose branches alone start with a norm".to_owned())
 }

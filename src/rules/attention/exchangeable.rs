@@ -67,9 +67,9 @@
 
 use sigprop_stack::Attention;
 
-use super::{SHARPEST_SAMPLED, Scores, Sharpness, ratio};
+use super::{SHARPEST_SAMPLED, Scores, Sharpness};
 use crate::domain::{Concentration, Exchangeable, Gradient, Signal};
-use crate::moments::{Token, TokenGradient, share};
+use crate::moments::{Token, TokenGradient, ratio, share};
 use crate::rules::softmax::{Cross, Overlaps, Row};
 
 /// Share of repeats in the contrast between keys, and score variance, up to which groups of keys of

@@ -64,9 +64,9 @@ use self::head::Head;
 use self::row::{Pull, Row};
 use super::averages::Averages;
 use super::matrix::Matrix;
-use super::{SHARPEST_SAMPLED, Scores, Sharpness, ratio};
+use super::{SHARPEST_SAMPLED, Scores, Sharpness};
 use crate::domain::{Concentration, Gradient, Signal};
-use crate::moments::{Token, TokenGradient, share};
+use crate::moments::{Token, TokenGradient, ratio, share};
 use crate::rules::softmax::Overlaps;
 
 /// What the forward pass of one attention leaves for its backward pass.

@@ -4,9 +4,10 @@ use rayon::join;
 use rayon::prelude::*;
 
 use super::row::{Pull, Row, background, groups, interpolation, sampled_rows};
+use crate::moments::ratio;
+use crate::rules::attention::SHARPEST_SAMPLED;
 use crate::rules::attention::averages::Averages;
 use crate::rules::attention::matrix::Matrix;
-use crate::rules::attention::{SHARPEST_SAMPLED, ratio};
 use crate::rules::softmax::Overlaps;
 use crate::rules::softmax::groups::{Saturation, saturation};
 

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use crate::moments::ratio;
+use crate::rules::attention::SHARPEST_SAMPLED;
 use crate::rules::attention::matrix::Matrix;
-use crate::rules::attention::{SHARPEST_SAMPLED, ratio};
 use crate::rules::softmax::groups::Saturation;
 
 /// Score variance from which groups of keys matter beyond the first order, and number of effective keys, as a share
