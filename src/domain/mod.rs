@@ -7,6 +7,8 @@
 
 mod exchangeable;
 mod fluctuation;
+mod mixed;
+mod radial;
 
 use std::sync::Arc;
 
@@ -16,6 +18,8 @@ use rayon::prelude::*;
 
 pub(crate) use exchangeable::{Exchangeable, PairClass};
 pub(crate) use fluctuation::{Fluctuation, Fork, Term, levels_covariance, levels_map, square};
+pub(crate) use mixed::{Ingredient, Mixed};
+pub(crate) use radial::{Radial, Shift};
 
 use crate::moments::{Token, TokenGradient, ln_sum, share};
 use crate::rules::PairRule;
@@ -29,6 +33,8 @@ pub(crate) struct Signal {
     pub(crate) cosines: Arc<Vec<f64>>,
     pub(crate) concentration: Concentration,
     pub(crate) fluctuation: Fluctuation,
+    /// Of the sum right before.
+    pub(crate) mixed: Mixed,
 }
 
 /// How few directions the differences of tokens have.
@@ -68,7 +74,13 @@ impl Signal {
     /// Tokens whose features are independent.
     pub(crate) fn new(tokens: Vec<Token>, cosines: Vec<f64>) -> Self {
         let concentration = Concentration::fresh(tokens[0].width);
-        Self { tokens: Arc::new(tokens), cosines: Arc::new(cosines), concentration, fluctuation: Fluctuation::none() }
+        Self {
+            tokens: Arc::new(tokens),
+            cosines: Arc::new(cosines),
+            concentration,
+            fluctuation: Fluctuation::none(),
+            mixed: Mixed::default(),
+        }
     }
 
     /// ln E x² of every token.
@@ -91,6 +103,8 @@ pub(crate) struct Gradient {
     /// What E Σ_ab x_a·x_b g_a·g_b is beyond the product of the expectations, per token and in units of the mean
     /// E x² and the mean E g²: it reaches the weights right before, and no further.
     pub(crate) coupling: f64,
+    /// How the gradients of several tokens lie to their signals.
+    pub(crate) radial: Radial,
     /// As in [`Signal`]; of the fork it was split at.
     pub(crate) concentration: Concentration,
     /// At given levels of the signals.
@@ -106,6 +120,7 @@ impl Gradient {
             tokens: Arc::new(tokens),
             cosines: Arc::new(cosines),
             coupling: 0.0,
+            radial: Radial::isotropic(),
             concentration: Concentration { total: 0.0, inherited: 0.0 },
             fluctuation: Fluctuation::none(),
             response: Vector2::zeros(),
@@ -114,6 +129,12 @@ impl Gradient {
 
     pub(crate) fn token(&self) -> &TokenGradient {
         &self.tokens[0]
+    }
+
+    /// The radial share of single tokens, the large ones counting most.
+    pub(crate) fn mean_radial(&self) -> f64 {
+        let ln_total = ln_sum(self.levels());
+        self.tokens.iter().map(|token| share(token.ln_second, ln_total) * token.radial).sum()
     }
 
     /// ln E g² of every token.
@@ -180,7 +201,14 @@ impl Domain {
             let map = rule.cosines(&x.tokens, &tokens);
             Arc::new(self.map(tokens.len(), |i, j, place| map(i, j, x.cosines[place])))
         };
-        let y = Signal { tokens: Arc::new(tokens), cosines, ..x.clone() };
+        let y = Signal { tokens: Arc::new(tokens), cosines, mixed: Mixed::default(), ..x.clone() };
+        let closer = rule.drawn_together(self, x, &y);
+        let y = if closer == 0.0 {
+            y
+        } else {
+            let cosines = y.cosines.iter().map(|cosine| cosine + closer * (1.0 - cosine)).collect();
+            Signal { cosines: Arc::new(cosines), ..y }
+        };
         let concentration = rule.concentration(x, &y, &|signal| self.mean_cosine(signal)).bounded();
         let y = Signal { concentration, ..y };
         Signal { fluctuation: rule.fluctuation(self, x, &y), ..y }
@@ -188,18 +216,33 @@ impl Domain {
 
     /// A rule, backward from the output `y` to the input `x`.
     pub(crate) fn apply_backward(&self, rule: &dyn PairRule, x: &Signal, y: &Signal, gradient: &Gradient) -> Gradient {
-        let tokens = Arc::new(rule.tokens_backward(&x.tokens, &y.tokens, &gradient.tokens));
+        let tokens = rule.tokens_backward(&x.tokens, &y.tokens, &gradient.tokens);
         let cosines = if rule.keeps_cosines() {
             Arc::clone(&gradient.cosines)
         } else {
-            let map = rule.cosines_backward(&x.tokens, &gradient.tokens);
+            let map = rule.cosines_backward(&x.tokens, gradient);
             Arc::new(self.map(tokens.len(), |i, j, place| map(i, j, x.cosines[place], gradient.cosines[place])))
         };
+        let known = Gradient { cosines, ..Gradient::new(tokens, Vec::new()) };
+        let Gradient { tokens, cosines, .. } = self.shifted(known, rule.shift(self, x, gradient));
         let fluctuation = rule.fluctuation_backward(self, x, gradient);
         let fluctuation = fluctuation.met(y.fluctuation.fresh, gradient.response);
         let response = y.fluctuation.map.transpose() * gradient.response + rule.response(x);
         let concentration = rule.concentration_backward(x, gradient, &|signal| self.mean_cosine(signal)).bounded();
-        Gradient { tokens, cosines, coupling: 0.0, concentration, fluctuation, response }
+        let radial = rule.radial_backward(self, x, gradient);
+        Gradient { tokens, cosines, coupling: 0.0, radial, concentration, fluctuation, response }
+    }
+
+    /// A gradient with what single tokens know nothing of.
+    pub(crate) fn shifted(&self, gradient: Gradient, shift: Shift) -> Gradient {
+        if shift == Shift::default() {
+            return gradient;
+        }
+        let factor = shift.pairs.exp();
+        let moved = |cosine: f64| (cosine * factor + shift.closer * (1.0 - cosine)).clamp(-1.0, 1.0);
+        let cosines = self.map(gradient.tokens.len(), |_, _, place| moved(gradient.cosines[place]));
+        let tokens = gradient.tokens.iter().map(|token| token.scaled(shift.all)).collect();
+        Gradient { tokens: Arc::new(tokens), cosines: Arc::new(cosines), ..gradient }
     }
 
     /// ⟨f⟩ of a function of pairs of tokens, `own` of a token with itself, weighted with the moments of both.
@@ -260,7 +303,8 @@ impl Domain {
         self.mean_pair(gradient.tokens.len(), &gradient.cosines)
     }
 
-    fn mean_pair(&self, count: usize, cosines: &[f64]) -> f64 {
+    /// Average over two different tokens, of `count`.
+    pub(crate) fn mean_pair(&self, count: usize, cosines: &[f64]) -> f64 {
         match self {
             Self::Exchangeable(domain) => domain.mean(cosines),
             Self::Gram => {

@@ -394,6 +394,7 @@ impl Interpreter for Moments {
                         tokens: Arc::new(tokens),
                         cosines: Arc::clone(&gradient.cosines),
                         coupling: 0.0,
+                        radial: gradient.radial.split(maps[index][(0, 0)], maps[index][(1, 1)]),
                         concentration,
                         fluctuation: rule.dropped(index, gradient.fluctuation.forked()),
                         response: maps[index] * gradient.response,
@@ -465,6 +466,14 @@ impl Interpreter for Moments {
             parts.push(router.clone());
         }
         let gradient = self.splits.pop().expect("what joins was split");
+        if let Kept::Sum { x, branches, output, maps, .. } = &kept {
+            let known = x.fluctuation.total()[(1, 1)] - self.domain.scale_beyond(x);
+            let fork = Fork { x, parts: branches, maps, output };
+            let gains = fork.gains(&gradient, &parts, known);
+            for (part, gain) in parts.iter_mut().zip(gains) {
+                part.tokens = Arc::new(part.tokens.iter().map(|token| token.scaled(gain)).collect());
+            }
+        }
         let count = parts[0].tokens.len();
         let mut tokens = Vec::with_capacity(count);
         let mut roots = Vec::with_capacity(count);
@@ -498,6 +507,14 @@ impl Interpreter for Moments {
             Kept::Apply { .. } | Kept::Convolution { .. } | Kept::Prepend => unreachable!("no fan"),
         };
         let width = x.token().width;
+        let joined = Gradient::new(tokens, cosines);
+        let (Gradient { tokens, cosines, .. }, radial) = match (&fork, &kept) {
+            (Some(fork), Kept::Sum { .. }) => {
+                let (shift, radial) = fork.met(&self.domain, &gradient, &parts, &shares, joined.token());
+                (self.domain.shifted(joined, shift), radial)
+            }
+            _ => (joined, self.domain.joined_radial(&parts, &shares)),
+        };
         let concentration = Domain::joined_concentration(&parts, gradient.concentration, width);
         let terms: Vec<Term> = parts
             .iter()
@@ -513,7 +530,7 @@ impl Interpreter for Moments {
             }
             None => (fluctuation, parts.iter().zip(&shares).map(|(part, share)| part.response * *share).sum()),
         };
-        Ok(Gradient { concentration, fluctuation, response, ..Gradient::new(tokens, cosines) })
+        Ok(Gradient { tokens, cosines, coupling: 0.0, radial, concentration, fluctuation, response })
     }
 
     fn accumulate(&mut self, sum: Gradient, more: Gradient) -> Result<Gradient, PredictError> {

@@ -46,8 +46,8 @@ use self::profile::{Covariance, Profile};
 use self::table::Table;
 use super::PairRule;
 use crate::domain::{
-    Concentration, Domain, Fluctuation, Gradient, GradientPairMap, PairMap, Signal, levels_covariance, levels_map,
-    square,
+    Concentration, Domain, Fluctuation, Gradient, GradientPairMap, PairMap, Radial, Signal, levels_covariance,
+    levels_map, square,
 };
 use crate::moments::{Token, TokenGradient, ln_correction, ratio, width_caveat};
 
@@ -205,8 +205,7 @@ impl PairRule for Rule {
             let known = (gradient.radial - 1.0 - gradient.steepness) * p.shared / x.width;
             let inherited = p.sensitivity * gradient.steepness;
             let fluctuation = p.exponent * (inherited + 0.5 * (p.exponent + 1.0)) * x.scale_variance;
-            let ln_gain =
-                p.ln_derivative_second() - p.exponent * shift + ln_correction(known) + ln_correction(fluctuation);
+            let ln_gain = p.ln_derivative_second() - p.exponent * shift + ln_correction(known) + fluctuation;
             TokenGradient {
                 radial: p.radial_free + (gradient.radial - 1.0) * p.radial_kept,
                 constant: 1.0 + (gradient.constant - 1.0) * p.constant_kept,
@@ -217,7 +216,7 @@ impl PairRule for Rule {
         gradients.iter().zip(x).zip(&self.profiles).map(token).collect()
     }
 
-    fn cosines_backward<'a>(&'a self, x: &'a [Token], _: &'a [TokenGradient]) -> GradientPairMap<'a> {
+    fn cosines_backward<'a>(&'a self, x: &'a [Token], _: &'a Gradient) -> GradientPairMap<'a> {
         let pairs = self.pairs(x);
         Box::new(move |i, j, cosine, gradient_cosine| gradient_cosine * pairs(i, j, cosine).1)
     }
@@ -264,6 +263,10 @@ impl PairRule for Rule {
 
     fn response(&self, _: &Signal) -> Vector2<f64> {
         Vector2::new(0.0, self.profiles[0].profile.exponent)
+    }
+
+    fn radial_backward(&self, _: &Domain, _: &Signal, gradient: &Gradient) -> Radial {
+        gradient.radial.kept(self.profiles[0].profile.radial_kept)
     }
 
     fn fluctuation_backward(&self, domain: &Domain, x: &Signal, gradient: &Gradient) -> Fluctuation {

@@ -23,7 +23,7 @@
 use sigprop_stack::Rotary;
 
 use super::PairRule;
-use crate::domain::{GradientPairMap, PairMap};
+use crate::domain::{Gradient, GradientPairMap, PairMap};
 use crate::moments::{Token, TokenGradient};
 
 pub(crate) struct Rule {
@@ -56,7 +56,7 @@ impl PairRule for Rule {
         gradients.to_vec()
     }
 
-    fn cosines_backward<'a>(&'a self, _: &'a [Token], _: &'a [TokenGradient]) -> GradientPairMap<'a> {
+    fn cosines_backward<'a>(&'a self, _: &'a [Token], _: &'a Gradient) -> GradientPairMap<'a> {
         Box::new(|i, j, _, gradient_cosine| self.overlaps[i.abs_diff(j)] * gradient_cosine)
     }
 }

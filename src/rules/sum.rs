@@ -12,7 +12,7 @@
 //!
 //! ```text
 //! E g_i² = β_i²/(1 − p_i) E g²     ρ_i = 1 + a_i (ρ − 1)     S_i = a_i S
-//! E g_x² = Σ_i E g_i'² (1 + e_i S_0 V) + X/width E g²
+//! E g_x² = Σ_i E g_i'² e^(e_i S_0 V) + X/width E g²
 //! X = 2 (ρ − 1) Σ_{i<j} a_i χ_i a_j χ_j E x'²/E x²
 //! ρ_x E g_x² = Σ_i ρ_i' E g_i'² + X E g²
 //! ```
@@ -33,7 +33,7 @@
 use nalgebra::Matrix2;
 use sigprop_stack::Sum;
 
-use crate::domain::{Concentration, Domain, Fluctuation, Signal, Term};
+use crate::domain::{Concentration, Domain, Fluctuation, Ingredient, Mixed, Signal, Term};
 use crate::moments::{Token, TokenGradient, ln_correction, ln_sum, share};
 
 pub(crate) struct Rule {
@@ -107,6 +107,7 @@ impl Rule {
     ) -> (Signal, Vec<Matrix2<f64>>) {
         let cosines = self.cosines(domain, branches, &tokens);
         let (fluctuation, maps) = self.fluctuation(domain, x, branches, &tokens, &cosines);
+        let mixed = self.mixed(domain, x, branches, &tokens, &cosines);
         let x = x.concentration;
         let mean = |tokens: &[Token]| ln_sum(tokens.iter().map(|token| token.ln_second));
         let differences: Vec<f64> = branches
@@ -118,7 +119,7 @@ impl Rule {
             })
             .collect();
         let total: f64 = differences.iter().sum();
-        let y = Signal { fluctuation, ..Signal::new(tokens, cosines) };
+        let y = Signal { fluctuation, mixed, ..Signal::new(tokens, cosines) };
         if total <= 0.0 {
             return (y, maps);
         }
@@ -153,6 +154,21 @@ impl Rule {
             })
             .collect();
         domain.joined(x.fluctuation, &terms, &levels, cosines, x.token().width)
+    }
+
+    /// What a norm behind the sum makes of parts that are alike to different degrees.
+    fn mixed(&self, domain: &Domain, x: &Signal, branches: &[Signal], tokens: &[Token], cosines: &[f64]) -> Mixed {
+        let ingredient = |(index, branch): (usize, &Signal)| {
+            let token = branch.token();
+            Ingredient {
+                share: share(self.ln_gains[index] + token.ln_second, tokens[0].ln_second),
+                cosine: domain.mean_cosine(branch),
+                entries: token.norm_variance(),
+                constant: token.constant_share,
+            }
+        };
+        let parts: Vec<Ingredient> = branches.iter().enumerate().map(ingredient).collect();
+        Mixed::new(&parts, domain.mean_pair(tokens.len(), cosines), x.token().width)
     }
 
     /// What is left of a branch, forward or backward, as often as it is not dropped.
@@ -218,7 +234,7 @@ impl Rule {
         let corrected: Vec<TokenGradient> = (0..parts.len())
             .map(|i| {
                 let others = inherited - sensitive[i] * gradient.steepness;
-                let correction = ln_correction(exponents[i] * others * x.norm_variance());
+                let correction = exponents[i] * others * x.norm_variance();
                 TokenGradient { steepness: inherited + exponents[i], ..parts[i].scaled(correction) }
             })
             .collect();
