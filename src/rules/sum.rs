@@ -30,10 +30,12 @@
 //!
 //! Kedia et al. 2024, appendix on residuals, for the leading order; the 1/width terms are ours.
 
+use std::sync::Arc;
+
 use nalgebra::Matrix2;
 use sigprop_stack::Sum;
 
-use crate::domain::{Concentration, Domain, Fluctuation, Signal, Term};
+use crate::domain::{Concentration, Domain, Flow, Fluctuation, Signal, Term};
 use crate::moments::{Token, TokenGradient, ln_correction, ln_sum, share};
 
 pub(crate) struct Rule {
@@ -103,7 +105,7 @@ impl Rule {
         domain: &Domain,
         x: &Signal,
         branches: &[Signal],
-        tokens: Vec<Token>,
+        tokens: Arc<[Token]>,
     ) -> (Signal, Vec<Matrix2<f64>>) {
         let cosines = self.cosines(domain, branches, &tokens);
         let (fluctuation, maps) = self.fluctuation(domain, x, branches, &tokens, &cosines);
@@ -141,8 +143,8 @@ impl Rule {
         tokens: &[Token],
         cosines: &[f64],
     ) -> (Fluctuation, Vec<Matrix2<f64>>) {
-        let levels: Vec<f64> = tokens.iter().map(|token| token.ln_second).collect();
-        let ln_total = ln_sum(levels.iter().copied());
+        let levels = tokens.iter().map(|token| token.ln_second);
+        let ln_total = ln_sum(levels.clone());
         let terms: Vec<Term> = branches
             .iter()
             .enumerate()
@@ -161,7 +163,7 @@ impl Rule {
     }
 
     /// Cosines of the output, from those of the branches.
-    fn cosines(&self, domain: &Domain, branches: &[Signal], output: &[Token]) -> Vec<f64> {
+    fn cosines(&self, domain: &Domain, branches: &[Signal], output: &[Token]) -> Arc<[f64]> {
         let per_token = |of: &dyn Fn(usize, &Token) -> f64| -> Vec<Vec<f64>> {
             let branch = |(index, branch): (usize, &Signal)| {
                 let tokens = branch.tokens.iter().zip(output);

@@ -55,7 +55,7 @@ pub(crate) fn backward(
     let response = forward.map.transpose() * output.response;
     let strayed = output.fluctuation.forked();
     let kv_width = (attention.n_kv_heads * attention.d_value) as f64;
-    let averaged = strayed.mapped(averaging(domain.mean_gradient_cosine(&value)));
+    let averaged = strayed.mapped(averaging(domain.mean_cosine(&value)));
     let value = Gradient { fluctuation: averaged, concentration: fresh(kv_width), response, ..value };
     // Of differences of keys and of values.
     let alike = forward.shared.min(LARGEST_SHARED);
@@ -63,8 +63,8 @@ pub(crate) fn backward(
     let scored = |part: Gradient, heads: usize| {
         let width = (heads * attention.d_head) as f64;
         let concentration = fresh(width);
-        let squares = domain.mean_gradient_square(&part, concentration.total);
-        let drawn = levels_covariance(2.0, domain.shared_gradient(&part), 2.0 * squares) / width;
+        let (shared, squares) = domain.shared_and_squares(&part, concentration.total);
+        let drawn = levels_covariance(2.0, shared, 2.0 * squares) / width;
         let fluctuation = strayed.redrawn(Matrix2::new(0.0, 1.0, 0.0, 1.0), drawn);
         Gradient { fluctuation, concentration, response: scored_response, ..part }
     };
