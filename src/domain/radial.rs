@@ -28,7 +28,7 @@
 //!
 //! Assumptions: tokens alike in their levels; leading order in 1/width. Source: ours.
 
-use super::{Domain, Fork, Gradient, Signal};
+use super::{Domain, Flow, Fork, Gradient, Signal};
 use crate::moments::{TokenGradient, ln_correction, ratio, share};
 
 /// How the gradients of several tokens lie to their signals.
@@ -67,8 +67,9 @@ impl Domain {
     /// Behind a norm with the `exponent`, of input `x`.
     pub(crate) fn radial_behind_norm(&self, exponent: f64, x: &Signal, gradient: &Gradient) -> Radial {
         let shared = self.shared(x);
-        let met = self.pair_average(gradient.levels(), 1.0, |place| gradient.cosines[place] * x.cosines[place]);
-        let alike = ratio(met, self.shared_gradient(gradient));
+        let both = [&*gradient.cosines, &*x.cosines];
+        let [met] = self.pair_averages(gradient.levels(), both, [1.0], |[gradient, signal]| [gradient * signal]);
+        let alike = ratio(met, self.shared(gradient));
         let kept = (1.0 - exponent * shared).powi(2);
         let common = 1.0 - exponent * shared * (2.0 - exponent * alike) + (gradient.radial.common - 1.0) * kept;
         Radial { common: common.max(0.0), pair: (1.0 - exponent).powi(2) * gradient.radial.pair }
@@ -76,8 +77,7 @@ impl Domain {
 
     /// The weights of `parts` with these `shares` of E Σ |g|² in E |ḡ|².
     pub(crate) fn common_weights(&self, parts: &[Gradient], shares: &[f64]) -> (f64, Vec<f64>) {
-        let common: Vec<f64> =
-            parts.iter().zip(shares).map(|(part, share)| share * self.shared_gradient(part)).collect();
+        let common: Vec<f64> = parts.iter().zip(shares).map(|(part, share)| share * self.shared(part)).collect();
         let total: f64 = common.iter().sum();
         (total, common.into_iter().map(|part| ratio(part, total)).collect())
     }
@@ -139,7 +139,7 @@ impl Fork<'_> {
         let width = x.token().width;
         let unit = (gradient.radial.common - 1.0) / width
             * share(gradient.token().ln_second + y.token().ln_second, joined.ln_second + x.token().ln_second)
-            * domain.shared_gradient(gradient)
+            * domain.shared(gradient)
             * ratio(domain.shared(y), domain.shared(x));
         let radial = Radial::joined(parts, &weights);
         let cross = crossed * unit / common;

@@ -10,7 +10,7 @@ use std::rc::Rc;
 use rayon::prelude::*;
 use sigprop_stack::{GIBIBYTE, GradientSeed, Node, Number, SiteTable, Stack, StackError, Stream, advance, check, run};
 
-use crate::domain::Signal;
+use crate::domain::{Flow, Signal};
 use rows::Rows;
 use walk::Moments;
 

@@ -50,6 +50,8 @@ pub(crate) mod scale;
 pub(crate) mod softmax;
 pub(crate) mod sum;
 
+use std::sync::Arc;
+
 use nalgebra::Vector2;
 
 use crate::domain::{Concentration, Domain, Fluctuation, Gradient, GradientPairMap, PairMap, Radial, Shift, Signal};
@@ -59,11 +61,11 @@ use crate::moments::{Token, TokenGradient};
 /// cross product of two tokens a, b, in units of their second moments.
 pub(crate) trait PairRule {
     /// Every token, forward.
-    fn tokens(&self, x: &[Token]) -> Vec<Token>;
+    fn tokens(&self, x: &[Token]) -> Arc<[Token]>;
     /// The cosine of two outputs `y`, from that of the inputs `x`.
     fn cosines<'a>(&'a self, x: &'a [Token], y: &'a [Token]) -> PairMap<'a>;
     /// Every token's gradient, from the output `y` to the input `x`.
-    fn tokens_backward(&self, x: &[Token], y: &[Token], gradients: &[TokenGradient]) -> Vec<TokenGradient>;
+    fn tokens_backward(&self, x: &[Token], y: &[Token], gradients: &[TokenGradient]) -> Arc<[TokenGradient]>;
     /// The cosine of two gradients at the inputs `x`, from that of the inputs and that at the outputs.
     fn cosines_backward<'a>(&'a self, x: &'a [Token], gradient: &'a Gradient) -> GradientPairMap<'a>;
     /// How much of what keeps tokens apart is gone on average over networks, from input `x` to output `y`, because how

@@ -47,11 +47,13 @@
 //!
 //! Kedia et al. 2024, appendix on layer normalisation, for the leading order; the rest is ours.
 
+use std::sync::Arc;
+
 use nalgebra::{Matrix2, Vector2};
 use sigprop_stack::{Norm, NormKind};
 
 use super::PairRule;
-use crate::domain::{Domain, Fluctuation, Gradient, GradientPairMap, PairMap, Radial, Shift, Signal};
+use crate::domain::{Domain, Flow, Fluctuation, Gradient, GradientPairMap, PairMap, Radial, Shift, Signal};
 use crate::moments::{Token, TokenGradient, ln_correction, ln_sum, share, width_caveat};
 
 pub(crate) struct Rule {
@@ -119,20 +121,21 @@ impl Rule {
 }
 
 /// ln E dgain²: how the gradient meets the normed signal entry by entry.
-pub(crate) fn ln_gain_gradient(norm: &Norm, domain: &Domain, x: &Signal, gradient: &Gradient) -> f64 {
-    let normed = domain.apply(&Rule::new(&Norm { gain: 1.0, ..*norm }), x);
+/// From the input `x` and the output `y`.
+pub(crate) fn ln_gain_gradient(norm: &Norm, domain: &Domain, [x, y]: [&Signal; 2], gradient: &Gradient) -> f64 {
+    let normed = Signal { tokens: Rule::new(&Norm { gain: 1.0, ..*norm }).tokens(&x.tokens), ..y.clone() };
     // The squares of a gradient and of its signal meet more at one entry, because the gradient has a part along it.
     let ln_total = ln_sum(gradient.levels());
     let meeting =
         |(y, g): (&Token, &TokenGradient)| share(g.ln_second, ln_total) * y.kurtosis * (g.radial - 1.0) / y.width;
     let aligned: f64 = normed.tokens.iter().zip(gradient.tokens.iter()).map(meeting).sum();
     let others = domain.length(x.tokens.len()) - 1.0;
-    let coupling = aligned * (1.0 + others * domain.mean_gradient_cosine(gradient)).max(0.0);
+    let coupling = aligned * (1.0 + others * domain.mean_cosine(gradient)).max(0.0);
     domain.ln_collected(&normed, &Gradient { coupling, ..gradient.clone() })
 }
 
 impl PairRule for Rule {
-    fn tokens(&self, x: &[Token]) -> Vec<Token> {
+    fn tokens(&self, x: &[Token]) -> Arc<[Token]> {
         let token = |x: &Token| {
             let exponent = self.exponent(x);
             let (skewness, kurtosis) = if self.centres { x.centred() } else { (x.skewness, x.kurtosis) };
@@ -160,7 +163,7 @@ impl PairRule for Rule {
         })
     }
 
-    fn tokens_backward(&self, x: &[Token], _: &[Token], gradients: &[TokenGradient]) -> Vec<TokenGradient> {
+    fn tokens_backward(&self, x: &[Token], _: &[Token], gradients: &[TokenGradient]) -> Arc<[TokenGradient]> {
         let token = |(gradient, x): (&TokenGradient, &Token)| {
             if self.has_nothing_to_divide_by(x) {
                 return gradient.scaled(f64::NEG_INFINITY);

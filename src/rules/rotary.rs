@@ -20,6 +20,8 @@
 //!
 //! Su et al. 2021 for the map; project notes, refinements §6, for κ.
 
+use std::sync::Arc;
+
 use sigprop_stack::Rotary;
 
 use super::PairRule;
@@ -44,16 +46,16 @@ impl Rule {
 }
 
 impl PairRule for Rule {
-    fn tokens(&self, x: &[Token]) -> Vec<Token> {
-        x.to_vec()
+    fn tokens(&self, x: &[Token]) -> Arc<[Token]> {
+        x.into()
     }
 
     fn cosines<'a>(&'a self, _: &'a [Token], _: &'a [Token]) -> PairMap<'a> {
         Box::new(|i, j, cosine| self.overlaps[i.abs_diff(j)] * cosine)
     }
 
-    fn tokens_backward(&self, _: &[Token], _: &[Token], gradients: &[TokenGradient]) -> Vec<TokenGradient> {
-        gradients.to_vec()
+    fn tokens_backward(&self, _: &[Token], _: &[Token], gradients: &[TokenGradient]) -> Arc<[TokenGradient]> {
+        gradients.into()
     }
 
     fn cosines_backward<'a>(&'a self, _: &'a [Token], _: &'a Gradient) -> GradientPairMap<'a> {

@@ -28,8 +28,6 @@
 //!
 //! Ours.
 
-use std::sync::Arc;
-
 use nalgebra::{Matrix2, Vector2};
 use sigprop_stack::Attention;
 
@@ -67,7 +65,7 @@ pub(crate) fn backward(
     let response = forward.map.transpose() * output.response;
     let strayed = output.fluctuation.forked();
     let kv_width = (attention.n_kv_heads * attention.d_value) as f64;
-    let averaged = strayed.mapped(averaging(domain.mean_gradient_cosine(&value)));
+    let averaged = strayed.mapped(averaging(domain.mean_cosine(&value)));
     let radial = Radial { common: output.radial.common, pair: value.mean_radial() };
     let value = Gradient { radial, fluctuation: averaged, concentration: fresh(kv_width), response, ..value };
     // Of differences of keys and of values.
@@ -80,11 +78,11 @@ pub(crate) fn backward(
     let scored = |part: Gradient, heads: usize| {
         let width = (heads * attention.d_head) as f64;
         let concentration = fresh(width);
-        let squares = domain.mean_gradient_square(&part, concentration.total);
-        let drawn = levels_covariance(2.0, domain.shared_gradient(&part), 2.0 * squares) / width;
+        let (shared, squares) = domain.shared_and_squares(&part, concentration.total);
+        let drawn = levels_covariance(2.0, shared, 2.0 * squares) / width;
         let fluctuation = strayed.redrawn(Matrix2::new(0.0, 1.0, 0.0, 1.0), drawn);
-        let tokens = part.tokens.iter().map(|token| token.scaled(ln_gain)).collect::<Vec<_>>();
-        Gradient { tokens: Arc::new(tokens), fluctuation, concentration, response: scored_response, ..part }
+        let tokens = part.tokens.iter().map(|token| token.scaled(ln_gain)).collect();
+        Gradient { tokens, fluctuation, concentration, response: scored_response, ..part }
     };
     [scored(query, attention.n_heads), scored(key, attention.n_kv_heads), value]
 }
