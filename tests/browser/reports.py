@@ -98,7 +98,10 @@ def depth_labels(page):
 def test_hover(page, layers):
     """The cursor reads what the document says."""
     sites = saved(page, "prediction.json")["sites"]
-    at_share(page, 0.5)
+    svg = at_share(page, 0.5)
+    inner, outer = page.locator(".tip:visible").bounding_box(), svg.bounding_box()
+    for place, size in [("x", "width"), ("y", "height")]:
+        assert outer[place] <= inner[place] and inner[place] + inner[size] <= outer[place] + outer[size], (inner, outer)
     middle = next(site for site in sites if site["layer"] == layers // 2 - 1)
     lines = tip(page).splitlines()
     assert lines[0] == f"after {layers // 2} blocks", lines
@@ -220,7 +223,7 @@ def test_all(binary, browser, folder):
     with opened(browser, folder / "validate.html") as page:
         assert page.locator("path.point").count() > 4 * 10 and page.locator("line.bar").count() > 4 * 10
         at_share(page, 0.5)
-        assert "; observed " in tip(page), tip(page)
+        assert "\nobserved: " in tip(page), tip(page)
         assert saved(page, "validation.json")["replicates"] == 3
     with opened(browser, folder / "compare.html") as page:
         expect(page.locator("path.curve")).to_have_count(4 * 4 + 4)

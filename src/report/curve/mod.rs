@@ -15,9 +15,11 @@ const ROWS: usize = 8;
 /// Columns beside a panel, which hold its numbers.
 const LABELS: usize = 9;
 /// Between two panels.
-const GAP: usize = 3;
-/// Panels narrower than this stand below each other.
-const NARROWEST: usize = 30;
+const GAP: usize = 2;
+/// Panels that would be narrower stand below each other: the longest title.
+const BESIDE: usize = 39;
+/// No panel is narrower.
+const NARROWEST: usize = 24;
 /// Columns from one observed point to the next.
 const POINT_ROOM: usize = 4;
 
@@ -55,7 +57,7 @@ pub fn validation_curve(
 fn draw(chart: &Chart, ink: Ink, width: usize, out: &mut dyn Write) -> io::Result<()> {
     let depth = Axis::depth(chart.blocks());
     let half = width.saturating_sub(GAP) / 2;
-    let (columns, width) = if half >= NARROWEST { (2, half) } else { (1, width.max(NARROWEST)) };
+    let (columns, width) = if half >= BESIDE { (2, half) } else { (1, width.max(NARROWEST)) };
     for (index, name) in chart.names.iter().enumerate() {
         let panels = chart.panels.iter().filter(|panel| panel.sense == Sense::Size);
         let blocks: Vec<Vec<String>> =
@@ -90,8 +92,8 @@ fn block(panel: &Panel, curve: &Curve, depth: &Axis, ink: Ink, width: usize) -> 
             canvas.point(place);
         }
     }
-    let scale = if value.is_log { ", log scale" } else { "" };
-    let title: String = format!("{:LABELS$} {}{scale}", "", panel.title).chars().take(width).collect();
+    let scale = if value.is_log { ", log" } else { "" };
+    let title: String = format!("{}{scale}", panel.title).chars().take(width).collect();
     let labels = labels(&value, ink);
     let bar = match ink {
         Ink::Braille => '│',

@@ -45,7 +45,7 @@ function fitted(curves, withBands, log, from, to) {
     if (withBands) curve.band.forEach(([depth, ...values]) => hold(depth, values));
   }
   if (low > high) return [0, 1];
-  const least = log ? 0.01 : Math.max(1e-3 * Math.max(Math.abs(low), Math.abs(high)), 1e-9);
+  const least = log ? 0.01 : 1e-3 * (Math.max(Math.abs(low), Math.abs(high)) || 1);
   const padding = Math.max(0.05 * (high - low), (least - (high - low)) / 2);
   return [low - padding, high + padding];
 }
@@ -58,7 +58,8 @@ function drawPanel(svg, panel, state) {
   svg.setAttribute("viewBox", `0 0 ${width} ${HEIGHT}`);
   drawRules(svg, panel, frame);
   const clip = `clip-${panel.id}`;
-  const box = { x: MARGIN.left, y: 0, width: frame.right - MARGIN.left, height: HEIGHT };
+  // Room for the signs at both ends.
+  const box = { x: MARGIN.left - 5, y: 0, width: frame.right - MARGIN.left + 10, height: HEIGHT };
   drawn("rect", box, drawn("clipPath", { id: clip }, drawn("defs", {}, svg)));
   const group = drawn("g", { "clip-path": `url(#${clip})` }, svg);
   const shown = panel.curves.map((curve, index) => [curve, index]).filter(([, index]) => !state.hidden.has(index));

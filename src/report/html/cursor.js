@@ -2,7 +2,7 @@
 // cursor and the curves that are hidden.
 
 // Curves told at the cursor.
-const MAX_LINES = 8;
+const MAX_CURVES = 8;
 // Pixels that a pointer must go before it selects depths.
 const LEAST_DRAG = 6;
 
@@ -67,8 +67,13 @@ function panelOf(panel, state, container) {
     if (!at || !lines.length) return;
     tip.replaceChildren(...tipLines(depth, lines));
     tip.hidden = false;
+    // On the side where there is room, in the half of the panel that is not looked at.
+    tip.style.left = "0";
     const left = x + 14 + tip.offsetWidth > svg.clientWidth ? x - 14 - tip.offsetWidth : x + 14;
     tip.style.left = `${Math.max(0, left)}px`;
+    const isLow = (at.y ?? lines[0].y) > HEIGHT / 2;
+    const above = svg.getBoundingClientRect().top - figure.getBoundingClientRect().top;
+    tip.style.top = `${above + (isLow ? MARGIN.top + 6 : frame.foot - tip.offsetHeight - 6)}px`;
   };
   return result;
 }
@@ -81,20 +86,19 @@ function readings(panel, state, frame, y) {
     const text = (coordinate) => (coordinate === null ? "0" : coordinateText(coordinate, panel.log));
     const band = curve.band.find(([depth]) => depth === state.cursor);
     const point = curve.points.find(([depth]) => depth === state.cursor);
-    let line = `${state.chart.styles[index].name}: ${text(vertex[1])}`;
-    if (band) line += ` (one network ${text(band[1])} … ${text(band[2])})`;
-    if (point) line += `; observed ${text(point[1])}`;
-    if (point && point[3] !== null) line += ` (${text(point[2])} … ${text(point[3])})`;
-    return [{ line, y: frame.y(vertex[1]) }];
+    const told = [`${state.chart.styles[index].name}: ${text(vertex[1])}`];
+    if (band && frame.withBands) told.push(`one network: ${text(band[1])} … ${text(band[2])}`);
+    if (point) told.push(`observed: ${text(point[1])}${point[3] === null ? "" : `, ${text(point[2])} … ${text(point[3])}`}`);
+    return [{ told, y: frame.y(vertex[1]) }];
   });
   if (y !== undefined) lines.sort((one, other) => Math.abs(one.y - y) - Math.abs(other.y - y));
   return lines;
 }
 
 function tipLines(depth, lines) {
-  const more = lines.length > MAX_LINES ? [`… and ${lines.length - MAX_LINES} more`] : [];
+  const more = lines.length > MAX_CURVES ? [`… and ${lines.length - MAX_CURVES} more`] : [];
   const title = depth === 0 ? "input" : `after ${depth} ${depth === 1 ? "block" : "blocks"}`;
-  const texts = [title, ...lines.slice(0, MAX_LINES).map(({ line }) => line), ...more];
+  const texts = [title, ...lines.slice(0, MAX_CURVES).flatMap(({ told }) => told), ...more];
   return texts.map((text) => Object.assign(document.createElement("div"), { textContent: text }));
 }
 

@@ -39,7 +39,7 @@ impl Table {
     }
 
     /// Tables one below the other, with all columns that any of them has.
-    pub(super) fn joined(tables: Vec<Self>) -> Option<Self> {
+    pub(super) fn joined(tables: &[Self]) -> Option<Self> {
         let title = tables.first()?.title;
         let widest = tables.iter().max_by_key(|table| table.columns.len())?;
         let columns = widest.columns.clone();

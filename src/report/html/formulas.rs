@@ -116,7 +116,9 @@ fn collect(body: &[Node], attention: Rule, rules: &mut BTreeSet<Rule>) {
                 rules.insert(MIXTURE);
             }
             Op::Attention(parts) => {
-                [&parts.query, &parts.key, &parts.value].into_iter().for_each(|part| inside(part));
+                for part in [&parts.query, &parts.key, &parts.value] {
+                    inside(part);
+                }
                 rules.extend([attention, SOFTMAX]);
             }
         }

@@ -126,7 +126,7 @@ pub fn comparison_html(origin: &Origin, candidates: &[Candidate], out: &mut dyn 
         let table = SiteTable { sites: summary.stream.clone(), weights: Vec::new() };
         Ok(Table::new("Sites", |out| sites_csv(&table, out))?.labelled("scheme", &candidate.scheme.label()))
     });
-    let sites = Table::joined(sites.collect::<io::Result<Vec<_>>>()?);
+    let sites = Table::joined(&sites.collect::<io::Result<Vec<_>>>()?);
     let json = Download::new("comparison", |out| comparison_json(origin.title, candidates, out))?;
     let page = Page {
         origin,

@@ -10,7 +10,7 @@ use super::data::{Data, Table};
 use super::formulas::Rule;
 use crate::predict::Caveat;
 use crate::report::chart::Chart;
-use crate::schemes::About;
+use crate::schemes::{About, Scheme};
 use crate::verdict::{Finding, Severity, Verdict};
 
 const STYLES: &str = include_str!("report.css");
@@ -91,6 +91,7 @@ impl Page<'_> {
                     main {
                         (self.verdicts())
                         (self.curves())
+                        section aria-label="Summary" { h2 { "Summary" } pre tabindex="0" { (self.origin.summary) } }
                         section aria-label="Tables" { h2 { "Tables" } div #tables {} }
                         (self.run())
                         (self.formulas())
@@ -115,8 +116,6 @@ impl Page<'_> {
                         None => { p { strong { (judgement.headline()) } } (judgement.findings()) },
                     }
                 }
-                h2 { "Summary" }
-                pre tabindex="0" { (self.origin.summary) }
             }
         }
     }
@@ -165,7 +164,7 @@ impl Page<'_> {
     fn formulas(&self) -> Markup {
         let networks = self.origin.networks;
         let mut schemes: Vec<&About> = Vec::new();
-        for about in networks.iter().filter_map(|network| network.scheme.as_ref()).map(|scheme| scheme.about()) {
+        for about in networks.iter().filter_map(|network| network.scheme.as_ref()).map(Scheme::about) {
             if !schemes.iter().any(|known| known.name == about.name) {
                 schemes.push(about);
             }
@@ -204,11 +203,11 @@ impl Judgement<'_> {
             ul .findings {
                 @for Finding { severity, text, rule, .. } in findings {
                     @let (class, word) = words(*severity);
-                    li class=(class) { span .severity { (word) } " " (text) br; span .rule-text { "rule: " (rule) } }
+                    li class=(class) { span .severity { (word) ": " } (text) br; span .rule-text { "rule: " (rule) } }
                 }
                 @for Caveat { site, sites, text } in &self.caveats {
                     li .caveat {
-                        span .severity { "caveat" } " " (site)
+                        span .severity { "caveat: " } (site)
                         @if *sites > 1 { " and " (sites - 1) " more" }
                         ": " (text)
                     }
