@@ -110,7 +110,7 @@ impl Panel {
         self.curves.len() <= MAX_BANDS
     }
 
-    /// The axis that holds everything the panel shows.
+    /// The axis that holds all curves and points, and bands where they are shown.
     pub(super) fn axis(&self) -> Axis {
         Axis::of(self.sense, self.curves.iter().flat_map(|curve| curve.numbers(self.sense, self.shows_bands())))
     }
