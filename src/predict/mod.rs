@@ -12,6 +12,8 @@ use sigprop_stack::{GIBIBYTE, GradientSeed, Node, Number, SiteTable, Stack, Stac
 
 use crate::domain::{Flow, Signal};
 use rows::Rows;
+#[cfg(feature = "plot")]
+pub(crate) use sequences::is_exchangeable;
 use walk::Moments;
 
 /// Which sites are told.

@@ -6,6 +6,7 @@ mod input;
 mod inspect;
 mod plot;
 mod recommend;
+mod report;
 mod resume;
 
 use std::{

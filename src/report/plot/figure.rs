@@ -6,11 +6,10 @@ use svg::{
 };
 
 use super::{
-    axis::Axis,
     outline::Place,
-    panel::{HEIGHT, Panel, WIDTH, cross, label, rule},
-    style::Style,
+    panel::{HEIGHT, WIDTH, cross, draw, label, rule, stride},
 };
+use crate::report::chart::{Axis, Chart, Panel, Style};
 
 /// Panels in a row.
 const COLUMNS: usize = 2;
@@ -25,7 +24,7 @@ const LETTER: f64 = 0.57;
 const TOTAL_WIDTH: f64 = COLUMNS as f64 * (WIDTH + MARGIN.0) + 20.0;
 
 /// A sign of the legend.
-pub(super) enum Sign {
+enum Sign {
     /// A curve, marked where there are others.
     Curve(Style, bool),
     Band(Style),
@@ -33,18 +32,16 @@ pub(super) enum Sign {
     Mark,
 }
 
-pub(super) struct Figure {
-    pub(super) title: String,
-    pub(super) panels: Vec<Panel>,
-    pub(super) legend: Vec<(Sign, String)>,
+pub(super) struct Figure<'c> {
+    pub(super) title: &'c str,
+    pub(super) chart: &'c Chart,
 }
 
-impl Figure {
+impl Figure<'_> {
     pub(super) fn document(&self) -> Document {
-        let curves = self.panels.iter().flat_map(|panel| &panel.curves);
-        let deepest = curves.flat_map(|curve| &curve.vertices).map(|(depth, _)| *depth).fold(0.0, f64::max);
-        let depth = Axis::depth(deepest);
-        let rows = self.panels.len().div_ceil(COLUMNS) as f64;
+        let panels = &self.chart.panels;
+        let depth = Axis::depth(self.chart.blocks());
+        let rows = panels.len().div_ceil(COLUMNS) as f64;
         let legend_top = TOP + rows * (HEIGHT + MARGIN.1) - 10.0;
         let (legend, legend_height) = self.legend();
         let height = legend_top + legend_height;
@@ -55,29 +52,52 @@ impl Figure {
             .set("height", height)
             .set("font-family", "Helvetica, Arial, 'DejaVu Sans', sans-serif")
             .add(Rectangle::new().set("width", "100%").set("height", "100%").set("fill", "#ffffff"))
-            .add(label(&self.title, (20.0, 28.0), "start", size).set("font-weight", "bold"));
-        for (index, panel) in self.panels.iter().enumerate() {
+            .add(label(self.title, (20.0, 28.0), "start", size).set("font-weight", "bold"));
+        for (index, panel) in panels.iter().enumerate() {
             let (row, column) = (index / COLUMNS, index % COLUMNS);
             let corner = (MARGIN.0 + column as f64 * (WIDTH + MARGIN.0), TOP + row as f64 * (HEIGHT + MARGIN.1));
             let depth_title = label("blocks passed", (WIDTH / 2.0, HEIGHT + 34.0), "middle", FONT);
-            document.append(panel.draw(&depth).add(depth_title).set("transform", moved(corner)));
+            document.append(draw(panel, &depth).add(depth_title).set("transform", moved(corner)));
         }
         document.add(legend.set("transform", moved((MARGIN.0, legend_top))))
     }
 
     /// In as many columns as the longest text allows, with its height.
     fn legend(&self) -> (Group, f64) {
-        let longest = self.legend.iter().map(|(_, text)| text.chars().count()).max().unwrap_or(0);
+        let entries = signs(self.chart);
+        let longest = entries.iter().map(|(_, text)| text.chars().count()).max().unwrap_or(0);
         let width = LETTER * FONT * longest as f64 + 60.0;
         let columns = (((TOTAL_WIDTH - MARGIN.0) / width).floor() as usize).max(1);
         let mut group = Group::new().set("class", "legend");
-        for (index, (sign, text)) in self.legend.iter().enumerate() {
+        for (index, (sign, text)) in entries.iter().enumerate() {
             let corner = ((index % columns) as f64 * width, (index / columns) as f64 * LEGEND_LINE);
             let entry = sign.draw().add(label(text, (38.0, 16.0), "start", FONT));
             group = group.add(entry.set("transform", moved(corner)));
         }
-        (group, LEGEND_LINE * self.legend.len().div_ceil(columns) as f64 + 16.0)
+        (group, LEGEND_LINE * entries.len().div_ceil(columns) as f64 + 16.0)
     }
+}
+
+/// Curves by name, then what else is there to be seen.
+fn signs(chart: &Chart) -> Vec<(Sign, String)> {
+    let has_points = chart.curves().any(|curve| !curve.points.is_empty());
+    let marked = chart.names.len() > 1 && !has_points;
+    let named = chart.names.iter().enumerate();
+    let mut signs: Vec<(Sign, String)> =
+        named.map(|(index, name)| (Sign::Curve(Style(index), marked), name.clone())).collect();
+    let has_band = |panel: &Panel| panel.shows_bands() && panel.curves.iter().any(|curve| !curve.band.is_empty());
+    if chart.panels.iter().any(has_band) {
+        signs.push((Sign::Band(Style(0)), "one initialisation, ± one standard deviation".to_owned()));
+    }
+    if has_points {
+        let stride = chart.curves().map(stride).max().unwrap_or(1);
+        let share = if stride > 1 { format!(", one of {stride} shown") } else { String::new() };
+        signs.push((Sign::Point(Style(0)), format!("observed, ± 2 standard errors{share}")));
+    }
+    if chart.curves().any(|curve| !curve.marks.is_empty()) {
+        signs.push((Sign::Mark, "largest entry exceeds the format".to_owned()));
+    }
+    signs
 }
 
 fn moved((x, y): Place) -> String {
