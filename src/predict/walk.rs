@@ -12,7 +12,8 @@ use sigprop_stack::{
 use super::rows::{Rows, WeightNote};
 use super::{PredictError, Sites};
 use crate::domain::{
-    Concentration, Domain, Exchangeable, Fluctuation, Fork, Gradient, Pooled, Signal, Term, levels_covariance, weights,
+    Concentration, Domain, Exchangeable, Fluctuation, Fork, Gradient, Pooled, Radial, Signal, Term, levels_covariance,
+    weights,
 };
 use crate::moments::{Token, TokenGradient};
 use crate::rules::activation::Profiles;
@@ -55,12 +56,13 @@ pub(crate) enum Kept {
 }
 
 impl Moments {
-    /// In the Gram domain with the `ids` of one sequence per stream, else with exchangeable tokens.
-    pub(crate) fn new(sites: Sites, ids: Option<Vec<Vec<u32>>>) -> Self {
+    /// In the Gram domain with the `ids` of one sequence per stream, whose tokens the stack treats `alike` or not; else
+    /// with exchangeable tokens.
+    pub(crate) fn new(sites: Sites, ids: Option<Vec<Vec<u32>>>, alike: bool) -> Self {
         let nothing = Exchangeable { seq_len: 1.0, classes: Vec::new(), id_spread: 0.0, segment_spread: 0.0 };
         Self {
             sites,
-            domain: if ids.is_some() { Domain::Gram } else { Domain::Exchangeable(nothing) },
+            domain: if ids.is_some() { Domain::Gram { alike } } else { Domain::Exchangeable(nothing) },
             ids: ids.unwrap_or_default(),
             streams: Vec::new(),
             profiles: Profiles::default(),
@@ -77,9 +79,11 @@ impl Moments {
         let stream = self.streams.len().saturating_sub(1);
         let exchangeable = |(domain, signal)| (Domain::Exchangeable(domain), signal);
         let (domain, signal) = match (&self.domain, source) {
-            (Domain::Gram, Source::Gaussian(gaussian)) => (Domain::Gram, positions::gaussian_source(gaussian, seq_len)),
-            (Domain::Gram, Source::Embedding(embedding)) => {
-                (Domain::Gram, positions::embedded(embedding, &self.ids[stream]))
+            (Domain::Gram { .. }, Source::Gaussian(gaussian)) => {
+                (self.domain.clone(), positions::gaussian_source(gaussian, seq_len))
+            }
+            (Domain::Gram { .. }, Source::Embedding(embedding)) => {
+                (self.domain.clone(), positions::embedded(embedding, &self.ids[stream]))
             }
             (Domain::Exchangeable(_), Source::Gaussian(gaussian)) => {
                 exchangeable(embedding::gaussian_source(gaussian, seq_len))
@@ -114,7 +118,7 @@ impl Moments {
         for term in embedding.terms.iter().rev() {
             let ln_gradient = match &self.domain {
                 Domain::Exchangeable(domain) => embedding::ln_weight_gradient(term, embedding, domain, gradient),
-                Domain::Gram => {
+                Domain::Gram { .. } => {
                     let vocabulary = (embedding.ids.vocab_size(), self.ids[stream].as_slice());
                     positions::ln_weight_gradient(term, Some(vocabulary), gradient)
                 }
@@ -467,7 +471,7 @@ impl Interpreter for Moments {
             parts.push(router.clone());
         }
         let gradient = self.splits.pop().expect("what joins was split");
-        if let Kept::Sum { x, branches, output, maps, .. } = &kept {
+        if let (Kept::Sum { x, branches, output, maps, .. }, true) = (&kept, self.domain.follows_levels()) {
             let known = x.fluctuation.total()[(1, 1)] - self.domain.scale_beyond(x);
             let fork = Fork { x, parts: branches, maps, output };
             let gains = fork.gains(&gradient, &parts, known);
@@ -509,6 +513,10 @@ impl Interpreter for Moments {
         let width = x.token().width;
         let joined = Gradient::new(tokens.into(), cosines);
         let (Gradient { tokens, cosines, .. }, radial) = match (&fork, &kept) {
+            _ if !self.domain.follows_levels() => {
+                let radial = Radial::of_single(&joined);
+                (joined, radial)
+            }
             (Some(fork), Kept::Sum { .. }) => {
                 let (shift, radial) = fork.met(&self.domain, &gradient, &parts, &shares, joined.token());
                 (self.domain.shifted(joined, shift), radial)

@@ -202,8 +202,6 @@ impl PairRule for Rule {
     }
 
     fn drawn_together(&self, domain: &Domain, x: &Signal, y: &Signal) -> f64 {
-        /// Expansions in 1/width are not believed to move tokens further.
-        const LARGEST: f64 = 0.5;
         let apart = 1.0 - domain.shared(y);
         if apart <= 0.0 {
             return 0.0;
@@ -212,7 +210,7 @@ impl PairRule for Rule {
         let exponent = self.exponent(x.token());
         let levels = (1.0 - apart) * (exponent * (beyond[(1, 1)] - beyond[(0, 1)])).exp_m1() / apart;
         let mixed = exponent * x.mixed.divided + if self.centres { x.mixed.centred } else { 0.0 };
-        (levels + mixed / (1.0 - domain.mean_cosine(y))).clamp(-LARGEST, LARGEST)
+        levels + mixed / (1.0 - domain.mean_cosine(y))
     }
 
     fn radial_backward(&self, domain: &Domain, x: &Signal, gradient: &Gradient) -> Radial {
