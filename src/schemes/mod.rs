@@ -44,6 +44,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use crate::architecture::Resolved;
 use crate::nearest::nearest;
 
 pub use crate::recipe::SchemeError;
@@ -178,6 +179,12 @@ impl Scheme {
         let told = arguments.filter(|(parameter, value)| tells(parameter, **value));
         let told: Vec<String> = told.map(|(parameter, value)| format!("{}={value}", parameter.name)).collect();
         if told.is_empty() { self.about.name.to_owned() } else { format!("{}:{}", self.about.name, told.join(",")) }
+    }
+
+    /// Whether it is defined for a network, and meant for it.
+    pub(crate) fn is_meant_for(&self, architecture: &Resolved) -> bool {
+        let sides = [architecture].into_iter().chain(architecture.decoder.as_deref());
+        self.recipe.caveat(architecture).is_none() && sides.map(|side| self.recipe.fits(side)).all(|fits| fits.is_ok())
     }
 
     pub(crate) fn recipe(&self) -> &dyn Recipe {
