@@ -18,13 +18,15 @@ const FAMILIES: &[&[&str]] = &[
     &["olmo-core-depth", "olmo-mitchell"],
     // Where norms are placed.
     &["deepnorm"],
-    &["admin"],
+    &["admin-profiled", "admin"],
     &["subln"],
     &["ln-scaling"],
     &["layerscale"],
     &["zero-gain"],
     // That there are none.
     &["t-fixup", "fixup", "rezero"],
+    // The width.
+    &["u-mup"],
     // The signal.
     &["dslm"],
 ];
@@ -78,11 +80,11 @@ mod tests {
         let always = ["xavier", "kaiming", "pytorch", "normal:std=0.02", "gpt2"];
         let with = |others: &[&'static str]| [&always[..], others].concat();
         let plain = Architecture::default;
-        assert_eq!(names(&plain()), with(&["olmo-mitchell", "ln-scaling", "layerscale", "dslm"]));
+        assert_eq!(names(&plain()), with(&["olmo-mitchell", "ln-scaling", "layerscale", "u-mup", "dslm"]));
         let gated = Architecture { activation: Activation::Swiglu, ..plain() };
-        assert_eq!(names(&gated), with(&["olmo-core-depth", "ln-scaling", "layerscale", "dslm"]));
+        assert_eq!(names(&gated), with(&["olmo-core-depth", "ln-scaling", "layerscale", "u-mup", "dslm"]));
         let post = Architecture { norm_placement: NormPlacement::Post, ..plain() };
-        assert_eq!(names(&post), with(&["olmo-mitchell", "deepnorm", "admin", "dslm"]));
+        assert_eq!(names(&post), with(&["olmo-mitchell", "deepnorm", "admin-profiled", "dslm"]));
         let bare = Architecture { norm: Some(NormChoice::None), ..plain() };
         assert_eq!(names(&bare), with(&["olmo-mitchell", "rezero", "dslm"]));
         let relu = Architecture { activation: Activation::Relu, ..bare };

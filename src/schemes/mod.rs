@@ -5,12 +5,15 @@
 //! Once a stack is assembled, nobody asks the scheme again.
 
 mod admin;
+mod admin_profiled;
 mod bert;
 mod branches;
 mod completep;
 mod deepnorm;
 mod dslm;
 mod dslm_paper;
+mod elsewhere;
+mod embeddings;
 mod everywhere;
 mod fixup;
 mod gains;
@@ -36,6 +39,7 @@ mod t_fixup;
 #[cfg(test)]
 mod tests;
 mod torchtitan;
+mod u_mup;
 mod uniform;
 mod xavier;
 mod zero_gain;
@@ -92,6 +96,7 @@ pub const SCHEMES: &[&About] = &[
     &deepnorm::ABOUT,
     &subln::ABOUT,
     &admin::ABOUT,
+    &admin_profiled::ABOUT,
     &fixup::ABOUT,
     &t_fixup::ABOUT,
     &rezero::ABOUT,
@@ -101,6 +106,7 @@ pub const SCHEMES: &[&About] = &[
     &ln_scaling::ABOUT,
     &mup::ABOUT,
     &completep::ABOUT,
+    &u_mup::ABOUT,
     &dslm::ABOUT,
     &dslm_paper::ABOUT,
     &gains::ABOUT,
@@ -128,6 +134,9 @@ impl Scheme {
     /// Reads `name`, `name:value` or `name:key=value,key=value`.
     pub fn parse(text: &str) -> Result<Self, SchemeError> {
         let (name, arguments) = text.split_once(':').map_or((text, None), |(name, rest)| (name, Some(rest)));
+        if let Some((_, instead)) = elsewhere::INSTEAD.iter().find(|(known, _)| *known == name) {
+            return Err(SchemeError::Elsewhere { got: name.to_owned(), instead });
+        }
         let Some(about) = SCHEMES.iter().find(|about| about.name == name) else {
             let names = || SCHEMES.iter().map(|about| about.name);
             return Err(SchemeError::Unknown {
