@@ -63,6 +63,17 @@ fn a_decoder_reads_the_width_of_the_encoder() {
     assert_eq!(open.resolved().unwrap().added_embeddings(), 3);
 }
 
+/// Zhu et al. 2025: 0.5, and of LLaMA-7B 0.8 at the start of attention and 0.2 elsewhere.
+#[test]
+fn dyt_takes_alpha_where_it_is_told() {
+    let dyt = Architecture { norm: Some(NormChoice::Dyt), ..plain() };
+    let norm = |alpha| Some(Norm { kind: NormKind::Dyt { alpha }, eps: 0.0, gain: 1.0, groups: 1 });
+    let resolved = dyt.resolved().unwrap();
+    assert_eq!((resolved.attention_norm, resolved.norm), (norm(0.5), norm(0.5)));
+    let llama = Architecture { dyt_alpha: Some(0.2), dyt_attention_alpha: Some(0.8), ..dyt }.resolved().unwrap();
+    assert_eq!((llama.attention_norm, llama.norm), (norm(0.8), norm(0.2)));
+}
+
 #[test]
 fn heads_may_have_any_width_of_their_own() {
     let resolved = Architecture { n_heads: Some(7), d_head: Some(5), ..plain() }.resolved().unwrap();
@@ -110,6 +121,23 @@ fn contradictions_and_what_is_not_computed_are_refused() {
         (Architecture { head: Head::Tied, ..mlp() }, "head must be none in an MLP"),
         (Architecture { skip_scale: Some(1.0), ..mlp() }, "skip_scale, branch_scale must be absent"),
         (Architecture { causal: true, ..mlp() }, "causal must be false in an MLP"),
+        (
+            Architecture { dyt_alpha: Some(0.5), ..plain() },
+            "dyt_alpha, dyt_attention_alpha must be absent unless norm is",
+        ),
+        (
+            Architecture {
+                norm: Some(NormChoice::Dyt),
+                dyt_attention_alpha: Some(0.8),
+                norm_placement: NormPlacement::Post,
+                ..plain()
+            },
+            "dyt_attention_alpha must be absent unless attention starts with a norm of its own",
+        ),
+        (
+            Architecture { drop_path_schedule: DropPathSchedule::Linear, ..plain() },
+            "drop_path_schedule must be constant without drop_path, got linear",
+        ),
         (Architecture { qk_norm: QkNorm::Head, ..none() }, "qk_norm must be none without a norm, got head"),
         (
             Architecture { parallel: Parallel::OwnNorms, norm_placement: NormPlacement::Post, ..plain() },

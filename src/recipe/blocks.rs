@@ -137,7 +137,7 @@ impl Block<'_> {
         let Residual { skip, branch } = (self.blocks.residuals)(before + place);
         let (skip, branch) = (architecture.skip_scale.unwrap_or(skip), architecture.branch_scale.unwrap_or(branch));
         let skip = Branch { scale: skip, drop_rate: 0.0, body: Vec::new() };
-        let drop_rate = self.blocks.rate(architecture.drop_path);
+        let drop_rate = self.blocks.rate(architecture.drop_path_of(self.index));
         let branches = branches.into_iter().map(|body| Branch { scale: branch, drop_rate, body });
         Op::Sum(Sum { branches: [skip].into_iter().chain(branches).collect() })
     }
@@ -155,7 +155,8 @@ impl Block<'_> {
             NormPlacement::Post | NormPlacement::Reordered => false,
         };
         let left_out = !architecture.first_norm && self.index == 0 && branch == "attention";
-        self.norm(name, BlockNorm::Input).filter(|_| starts && !left_out)
+        let norm = if branch == "attention" { architecture.attention_norm } else { architecture.norm };
+        self.scaled_norm(name, BlockNorm::Input, norm).filter(|_| starts && !left_out)
     }
 
     /// The norm before the last linear map of a branch.
@@ -174,9 +175,14 @@ impl Block<'_> {
     }
 
     fn norm(&self, name: &str, place: BlockNorm) -> Option<Node> {
+        self.scaled_norm(name, place, self.blocks.architecture.norm)
+    }
+
+    /// A norm with the gain that the recipe gives it.
+    fn scaled_norm(&self, name: &str, place: BlockNorm, norm: Option<Norm>) -> Option<Node> {
         let factor = self.blocks.recipe.norm_gain(place, self.index);
         let scaled = |norm: Norm| Component::Norm(Norm { gain: factor * norm.gain, ..norm });
-        self.blocks.architecture.norm.map(|norm| Node::apply(name, scaled(norm)))
+        norm.map(|norm| Node::apply(name, scaled(norm)))
     }
 
     fn dropout(&self, name: &str, rate: f64) -> Option<Node> {
