@@ -98,9 +98,9 @@ mod tests {
     use crate::schemes::Scheme;
 
     /// Scales of all skip connections, for tokens that are copies of each other.
-    fn omegas(architecture: Architecture) -> Vec<f64> {
+    fn omegas(architecture: &Architecture) -> Vec<f64> {
         let scheme = Scheme::parse("admin-profiled").unwrap();
-        let mut stack = assemble(&architecture, &scheme, &Input::Correlation(1.0), &Run::default()).unwrap().stack;
+        let mut stack = assemble(architecture, &scheme, &Input::Correlation(1.0), &Run::default()).unwrap().stack;
         let mut found = Vec::new();
         stack.change(|named| {
             if let Named::Sum(_, sum) = named {
@@ -125,7 +125,7 @@ mod tests {
         };
         let first = 3.0 / 256.0;
         let expected = [1.0, first, first + 0.32, first + 0.82, first + 1.14, first + 1.64];
-        let got = omegas(architecture);
+        let got = omegas(&architecture);
         assert_eq!(got.len(), expected.len());
         for (got, expected) in got.into_iter().zip(expected) {
             // LayerNorm takes one of 256 degrees of freedom off.

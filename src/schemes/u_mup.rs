@@ -209,7 +209,9 @@ mod tests {
         let mut shares = [1.0, 0.0, 0.0];
         for (connection, Residual { skip, branch }) in residuals(scheme, n_layers).into_iter().enumerate() {
             assert_relative_eq!(skip * skip + branch * branch, 1.0, max_relative = 1e-12);
-            shares.iter_mut().for_each(|share| *share *= skip * skip);
+            for share in &mut shares {
+                *share *= skip * skip;
+            }
             shares[1 + connection % 2] += branch * branch;
         }
         shares
@@ -250,7 +252,7 @@ mod tests {
         assert_relative_eq!(gain("u-mup:attn-softmax=4", &plain, Role::Key), 0.5f64.sqrt(), max_relative = 1e-12);
         let causal = Architecture { causal: true, ..plain.clone() };
         for (architecture, softmax, expected) in
-            [(&plain, 1, 15.828315), (&causal, 1, 6.744104), (&causal, 4, 6.070319)]
+            [(&plain, 1, 15.828_315), (&causal, 1, 6.744_104), (&causal, 4, 6.070_319)]
         {
             let scheme = format!("u-mup:attn-softmax={softmax}");
             let got = gain(&scheme, architecture, Role::AttentionOutput);
