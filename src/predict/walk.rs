@@ -45,13 +45,43 @@ pub(crate) struct Moments {
 
 /// What the backward pass of a node needs.
 pub(crate) enum Kept {
-    Apply { rule: Box<dyn PairRule>, x: Signal, y: Signal },
-    Convolution { x: Signal, y: Signal },
+    Apply {
+        rule: Box<dyn PairRule>,
+        x: Signal,
+        y: Signal,
+    },
+    Convolution {
+        x: Signal,
+        y: Signal,
+    },
+    /// Of a norm that is made of others.
+    Steps(Vec<Kept>),
     Prepend,
-    Sum { rule: sum::Rule, x: Signal, branches: Vec<Signal>, output: Signal, maps: Vec<Matrix2<f64>> },
-    Product { x: Signal, factors: Vec<Signal>, output: Signal, maps: Vec<Matrix2<f64>> },
-    Concat { x: Signal, parts: Vec<Signal>, output: Signal, maps: Vec<Matrix2<f64>> },
-    Mixture { routing: Arc<Routing>, x: Signal, expert: Signal, router_gradient: Option<Gradient> },
+    Sum {
+        rule: sum::Rule,
+        x: Signal,
+        branches: Vec<Signal>,
+        output: Signal,
+        maps: Vec<Matrix2<f64>>,
+    },
+    Product {
+        x: Signal,
+        factors: Vec<Signal>,
+        output: Signal,
+        maps: Vec<Matrix2<f64>>,
+    },
+    Concat {
+        x: Signal,
+        parts: Vec<Signal>,
+        output: Signal,
+        maps: Vec<Matrix2<f64>>,
+    },
+    Mixture {
+        routing: Arc<Routing>,
+        x: Signal,
+        expert: Signal,
+        router_gradient: Option<Gradient>,
+    },
     Attention(Box<Attended>, Signal),
 }
 
@@ -268,6 +298,17 @@ impl Interpreter for Moments {
     }
 
     fn apply(&mut self, at: &Site, component: &Component, x: Signal) -> Result<(Signal, Kept), PredictError> {
+        if let Component::Norm(norm) = component
+            && let Some(steps) = norm.steps()
+        {
+            let (mut y, mut kept) = (x, Vec::with_capacity(steps.len()));
+            for step in &steps {
+                let (output, of_step) = self.apply(at, step, y)?;
+                kept.push(of_step);
+                y = output;
+            }
+            return Ok((y, Kept::Steps(kept)));
+        }
         let Some(rule) = self.rule(component, &x) else {
             return Ok(match component {
                 Component::Convolution(conv) => {
@@ -302,6 +343,18 @@ impl Interpreter for Moments {
                 let coupled = matches!(component, Component::Norm(_) | Component::Rotary(_) | Component::Scale(_));
                 let coupling = if coupled { gradient.coupling } else { 0.0 };
                 Gradient { coupling, ..self.domain.apply_backward(rule.as_ref(), &x, &y, &gradient) }
+            }
+            (Component::Norm(norm), Kept::Steps(kept)) => {
+                if let Some(Kept::Apply { x, .. }) = kept.last().filter(|_| norm.has_own_gains()) {
+                    let ln_gradient = self.domain.ln_collected(x, &gradient);
+                    self.write_weight(at, &Tensor { name: at.gain(), init: Init::Zero }, ln_gradient);
+                }
+                let steps = norm.steps().expect("steps are kept of a norm that has some");
+                steps
+                    .iter()
+                    .zip(kept)
+                    .rev()
+                    .try_fold(gradient, |gradient, (step, kept)| self.apply_backward(at, step, kept, gradient))?
             }
             (Component::Convolution(conv), Kept::Convolution { x, y }) => {
                 self.write_weights_of(at, component, [&x, &y], &gradient);
@@ -494,7 +547,9 @@ impl Interpreter for Moments {
                     product::join(&x.tokens[i], &factors, &gradient.tokens[i], &at)
                 }
                 Kept::Attention(..) | Kept::Concat { .. } | Kept::Mixture { .. } => TokenGradient::join(&at),
-                Kept::Apply { .. } | Kept::Convolution { .. } | Kept::Prepend => unreachable!("no fan"),
+                Kept::Apply { .. } | Kept::Steps(_) | Kept::Convolution { .. } | Kept::Prepend => {
+                    unreachable!("no fan")
+                }
             };
             tokens.push(token);
             roots.iter_mut().zip(weight).for_each(|(roots, weight)| roots.push(weight.sqrt()));
@@ -508,7 +563,7 @@ impl Interpreter for Moments {
             | Kept::Product { x, factors: parts, output, maps }
             | Kept::Concat { x, parts, output, maps } => (x, Some(Fork { x, parts, maps, output })),
             Kept::Attention(_, x) | Kept::Mixture { x, .. } => (x, None),
-            Kept::Apply { .. } | Kept::Convolution { .. } | Kept::Prepend => unreachable!("no fan"),
+            Kept::Apply { .. } | Kept::Steps(_) | Kept::Convolution { .. } | Kept::Prepend => unreachable!("no fan"),
         };
         let width = x.token().width;
         let joined = Gradient::new(tokens.into(), cosines);

@@ -1,4 +1,5 @@
-//! LayerNorm and RMSNorm.
+//! LayerNorm and RMSNorm. DyT and Derf are walked as what they are made of: a scale, an activation, the gains, whose
+//! gradient is Σ_ab E g_a g_b E φ(αx_a) φ(αx_b).
 //!
 //! # Formula
 //!
@@ -45,7 +46,8 @@
 //!
 //! # Source
 //!
-//! Kedia et al. 2024, appendix on layer normalisation, for the leading order; the rest is ours.
+//! Kedia et al. 2024, appendix on layer normalisation, for the leading order; the rest is ours. DyT: Zhu et al. 2025,
+//! *Transformers without Normalization*; Derf: Chen et al. 2025, *Stronger Normalization-Free Transformers*.
 
 use std::sync::Arc;
 
