@@ -6,7 +6,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use sigprop_stack::{Stack, StackError, check};
+use serde::{Deserialize, Serialize};
+use sigprop_stack::{GradientSeed, Stack, StackError, Stream, check};
+
+use crate::report::SCHEMA_VERSION;
 
 /// Why a file is no stack.
 #[derive(Debug, thiserror::Error)]
@@ -45,6 +48,14 @@ pub enum StackFileError {
         /// What is wrong there.
         message: String,
     },
+    /// It is of another release.
+    #[error("{}: schema_version: expected {SCHEMA_VERSION}, got {got}", path.display())]
+    Version {
+        /// The file.
+        path: PathBuf,
+        /// Its version.
+        got: u32,
+    },
     /// It is a stack that cannot be walked.
     #[error("{}: the stack cannot be walked", path.display())]
     Stack {
@@ -64,20 +75,54 @@ pub fn read_stack(path: &Path) -> Result<Stack, StackFileError> {
     if text.trim().is_empty() {
         return Err(StackFileError::Empty { path: here() });
     }
-    let stack: Stack = serde_json::from_str(text).map_err(|error| StackFileError::Json {
+    let file: StackFile = serde_json::from_str(text).map_err(|error| StackFileError::Json {
         path: here(),
         line: error.line(),
         column: error.column(),
         message: without_position(&error.to_string()),
     })?;
+    if file.schema_version != SCHEMA_VERSION {
+        return Err(StackFileError::Version { path: here(), got: file.schema_version });
+    }
+    let StackFile { name, streams, gradient, .. } = file;
+    let stack = Stack { name, streams, gradient };
     check(&stack).map_err(|source| StackFileError::Stack { path: here(), source })?;
     Ok(stack)
 }
 
 /// Writes a stack as JSON.
 pub fn stack_json(stack: &Stack, out: &mut dyn Write) -> io::Result<()> {
-    serde_json::to_writer_pretty(&mut *out, stack)?;
+    serde_json::to_writer_pretty(&mut *out, &StackDocument::of(stack))?;
     writeln!(out)
+}
+
+/// A stack as a file holds it. One without a version is of the first.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct StackFile {
+    #[serde(default = "first_version")]
+    schema_version: u32,
+    name: String,
+    streams: Vec<Stream>,
+    gradient: GradientSeed,
+}
+
+fn first_version() -> u32 {
+    1
+}
+
+/// The same, to be written.
+#[derive(Serialize)]
+pub(crate) struct StackDocument<'a> {
+    schema_version: u32,
+    #[serde(flatten)]
+    stack: &'a Stack,
+}
+
+impl<'a> StackDocument<'a> {
+    pub(crate) fn of(stack: &'a Stack) -> Self {
+        Self { schema_version: SCHEMA_VERSION, stack }
+    }
 }
 
 /// A stable fingerprint of a stack: FNV-1a (64 bits) of its compact JSON, in hexadecimal.

@@ -1,6 +1,7 @@
 //! Arguments, one file per subcommand, and where their output goes.
 
 mod compare;
+mod completions;
 mod console;
 mod curve;
 mod description;
@@ -9,8 +10,10 @@ mod explain;
 mod export;
 mod folder;
 mod head;
+mod hint;
 mod input;
 mod inspect;
+mod man;
 mod model;
 mod models;
 mod output;
@@ -28,11 +31,11 @@ mod suite;
 mod title;
 mod validate;
 
-use std::process::ExitCode;
+use std::{process::ExitCode, time::Instant};
 
 use clap::{Parser, Subcommand};
 
-use console::{ColorChoice, Console};
+use console::{ColorChoice, Console, Loudness};
 
 /// Predicts how strongly signals and gradients flow through a deep network at initialisation, and
 /// checks the prediction by sampling.
@@ -48,6 +51,7 @@ Examples:
   sigprop compare gpt2                             initialisations side by side
   sigprop inspect model.safetensors                what a checkpoint holds, and what it should
   sigprop explain deepnorm                         what a scheme does and where it is from
+  sigprop models --json                            lists, too, for programs
 
 Exit status: 0 done, 1 a gate failed (--fail-on, --min-r2, --max-error,
 --max-difference), 2 usage, configuration or
@@ -64,6 +68,10 @@ pub(crate) struct Cli {
     /// Only data and errors: no verdict, hints or progress on stderr.
     #[arg(short, long, global = true, help_heading = "General")]
     quiet: bool,
+
+    /// Say more on stderr: the release, and how long it took.
+    #[arg(short, long, global = true, conflicts_with = "quiet", help_heading = "General")]
+    verbose: bool,
 }
 
 #[derive(Debug, Subcommand)]
@@ -74,11 +82,11 @@ enum Command {
     Recommend(recommend::Arguments),
     Inspect(inspect::Arguments),
     Diff(diff::Arguments),
-    /// List the presets with their size and cost.
-    Models,
-    /// List the initialisation schemes with their arguments and rules.
-    Schemes,
+    Models(models::Arguments),
+    Schemes(schemes::Arguments),
     Explain(explain::Arguments),
+    Completions(completions::Arguments),
+    Man(man::Arguments),
 }
 
 /// How a command that did its work ended.
@@ -101,20 +109,40 @@ impl Outcome {
 
 impl Cli {
     pub(crate) fn console(&self) -> Console {
-        Console::new(self.color, self.quiet)
+        Console::new(self.color, self.loudness())
+    }
+
+    fn loudness(&self) -> Loudness {
+        match (self.quiet, self.verbose) {
+            (true, _) => Loudness::Quiet,
+            (false, false) => Loudness::Normal,
+            (false, true) => Loudness::Verbose,
+        }
     }
 
     pub(crate) fn run(self, console: Console) -> anyhow::Result<Outcome> {
-        match self.command {
-            Command::Predict(arguments) => arguments.run(console),
-            Command::Validate(arguments) => arguments.run(console),
-            Command::Compare(arguments) => arguments.run(console),
-            Command::Recommend(arguments) => arguments.run(console),
-            Command::Inspect(arguments) => arguments.run(console),
-            Command::Diff(arguments) => arguments.run(console),
-            Command::Models => models::run(),
-            Command::Schemes => schemes::run(),
-            Command::Explain(arguments) => arguments.run(),
+        let start = Instant::now();
+        let outcome = self.command.run(console)?;
+        let seconds = start.elapsed().as_secs_f64();
+        console.detail(&format!("sigprop {}, {seconds:.2} s", env!("CARGO_PKG_VERSION")));
+        Ok(outcome)
+    }
+}
+
+impl Command {
+    fn run(self, console: Console) -> anyhow::Result<Outcome> {
+        match self {
+            Self::Predict(arguments) => arguments.run(console),
+            Self::Validate(arguments) => arguments.run(console),
+            Self::Compare(arguments) => arguments.run(console),
+            Self::Recommend(arguments) => arguments.run(console),
+            Self::Inspect(arguments) => arguments.run(console),
+            Self::Diff(arguments) => arguments.run(console),
+            Self::Models(arguments) => arguments.run(),
+            Self::Schemes(arguments) => arguments.run(),
+            Self::Explain(arguments) => arguments.run(),
+            Self::Completions(arguments) => arguments.run(),
+            Self::Man(arguments) => arguments.run(),
         }
     }
 }
