@@ -233,6 +233,33 @@ mod tests {
     }
 
     #[test]
+    fn versions_are_known() {
+        let mut text = Vec::new();
+        stack_json(&stack(), &mut text).expect("a vector takes everything");
+        let other = String::from_utf8(text).expect("text").replace("\"schema_version\": 1", "\"schema_version\": 2");
+        assert_eq!(message(other.as_bytes()), "/stack.json: schema_version: expected 1, got 2");
+    }
+
+    proptest::proptest! {
+        #![proptest_config(proptest::test_runner::Config { failure_persistence: None, rng_seed: proptest::test_runner::RngSeed::Fixed(1), ..proptest::test_runner::Config::default() })]
+
+        /// One byte is another one, or the file ends early: a stack or an error, never a panic.
+        #[test]
+        fn no_damaged_file_panics(place: proptest::sample::Index, byte: u8, is_cut: bool) {
+            let mut text = Vec::new();
+            stack_json(&stack(), &mut text).expect("a vector takes everything");
+            let place = place.index(text.len());
+            text[place] = byte;
+            if is_cut {
+                text.truncate(place);
+            }
+            let file = tempfile::NamedTempFile::new().expect("a temporary file");
+            fs::write(file.path(), text).expect("writable");
+            let _ = read_stack(file.path());
+        }
+    }
+
+    #[test]
     fn the_hash_sees_every_number() {
         let mut changed = stack();
         changed.gradient.correlation = 1e-12;

@@ -112,6 +112,7 @@ impl Arguments {
         let title = described.title();
         self.plot.draw(|out| comparison_svg(&title, &candidates, out))?;
         self.report.write(
+            console.invocation(),
             (&title, self.averages.seed),
             || networks(&described, &candidates),
             |out| comparison_tables(&candidates, out),

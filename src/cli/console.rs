@@ -13,7 +13,7 @@ use clap::{
 use indicatif::{ProgressBar, ProgressStyle};
 use sigprop::verdict::{Severity, Verdict};
 
-use super::prose::write_indented;
+use super::{Invocation, prose::write_indented};
 
 /// When to use colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -36,14 +36,39 @@ pub(crate) enum Loudness {
 
 /// How to talk to whoever runs the command.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Console {
+pub(crate) struct Console<'a> {
     loudness: Loudness,
     color: ColorChoice,
+    invocation: &'a Invocation,
 }
 
-impl Console {
-    pub(crate) fn new(color: ColorChoice, loudness: Loudness) -> Self {
-        Self { loudness, color }
+impl<'a> Console<'a> {
+    pub(crate) fn new(color: ColorChoice, loudness: Loudness, invocation: &'a Invocation) -> Self {
+        Self { loudness, color, invocation }
+    }
+
+    /// One for what goes wrong before flags are known.
+    pub(crate) fn before(invocation: &'a Invocation) -> Self {
+        Self::new(ColorChoice::Auto, Loudness::Normal, invocation)
+    }
+
+    /// What is asked for.
+    pub(crate) fn invocation(self) -> &'a Invocation {
+        self.invocation
+    }
+
+    /// Tells what came from elsewhere than the command line.
+    pub(crate) fn tell_settings(self) {
+        let Invocation { settings, notes, details, .. } = self.invocation;
+        for text in settings {
+            self.note(&format!("from {text}"));
+        }
+        for text in notes {
+            self.note(text);
+        }
+        for text in details {
+            self.detail(text);
+        }
     }
 
     /// Always said.

@@ -2,7 +2,7 @@
 
 use std::{io::Write, path::PathBuf};
 
-use anyhow::bail;
+use anyhow::Context;
 use clap::{Args, Command, CommandFactory};
 use clap_mangen::Man;
 
@@ -42,20 +42,18 @@ impl Arguments {
             }
             return Ok(Outcome::Done);
         }
-        let command = match &self.command {
-            None => &sigprop,
-            Some(name) => match sigprop.find_subcommand(name) {
-                Some(command) => command,
-                None => {
-                    let known: Vec<&str> = sigprop.get_subcommands().map(Command::get_name).collect();
-                    let hint = did_you_mean(name, known.iter().copied());
-                    bail!("unknown command {name:?}{hint}; the commands are {}", known.join(", "))
-                }
-            },
-        };
+        let command = self.command.as_deref().map_or(Ok(&sigprop), |name| named(&sigprop, name))?;
         emit(None, |mut out: &mut dyn Write| page(command).render(&mut out))?;
         Ok(Outcome::Done)
     }
+}
+
+fn named<'a>(sigprop: &'a Command, name: &str) -> anyhow::Result<&'a Command> {
+    sigprop.find_subcommand(name).with_context(|| {
+        let known: Vec<&str> = sigprop.get_subcommands().map(Command::get_name).collect();
+        let hint = did_you_mean(name, known.iter().copied());
+        format!("unknown command {name:?}{hint}; the commands are {}", known.join(", "))
+    })
 }
 
 fn page(command: &Command) -> Man {

@@ -25,6 +25,7 @@ mod recommend;
 mod report;
 mod sampling;
 mod schemes;
+mod settings;
 mod shape;
 mod source;
 mod suite;
@@ -35,7 +36,10 @@ use std::{process::ExitCode, time::Instant};
 
 use clap::{Parser, Subcommand};
 
-use console::{ColorChoice, Console, Loudness};
+use console::{ColorChoice, Loudness};
+
+pub(crate) use console::Console;
+pub(crate) use settings::{Invocation, Refusal};
 
 /// Predicts how strongly signals and gradients flow through a deep network at initialisation, and
 /// checks the prediction by sampling.
@@ -53,6 +57,13 @@ Examples:
   sigprop explain deepnorm                         what a scheme does and where it is from
   sigprop models --json                            lists, too, for programs
 
+Defaults of flags: sigprop.toml in this folder or above, [predict] for one command, the top for all:
+  scheme = \"dslm\"
+  [validate]
+  replicates = 64
+and the environment, SIGPROP_SEQ_LEN=128 for --seq-len. A flag ranks above the environment, that above
+the file; what came from either is told.
+
 Exit status: 0 done, 1 a gate failed (--fail-on, --min-r2, --max-error,
 --max-difference), 2 usage, configuration or
 files, 130 interrupted."
@@ -69,9 +80,13 @@ pub(crate) struct Cli {
     #[arg(short, long, global = true, help_heading = "General")]
     quiet: bool,
 
-    /// Say more on stderr: the release, and how long it took.
+    /// Say more on stderr: settings that gave way, the release, how long it took.
     #[arg(short, long, global = true, conflicts_with = "quiet", help_heading = "General")]
     verbose: bool,
+
+    /// Read neither sigprop.toml nor the environment: flags and defaults alone.
+    #[arg(long, global = true, help_heading = "General")]
+    isolated: bool,
 }
 
 #[derive(Debug, Subcommand)]
@@ -108,8 +123,8 @@ impl Outcome {
 }
 
 impl Cli {
-    pub(crate) fn console(&self) -> Console {
-        Console::new(self.color, self.loudness())
+    pub(crate) fn console<'a>(&self, invocation: &'a Invocation) -> Console<'a> {
+        Console::new(self.color, self.loudness(), invocation)
     }
 
     fn loudness(&self) -> Loudness {
@@ -122,6 +137,7 @@ impl Cli {
 
     pub(crate) fn run(self, console: Console) -> anyhow::Result<Outcome> {
         let start = Instant::now();
+        console.tell_settings();
         let outcome = self.command.run(console)?;
         let seconds = start.elapsed().as_secs_f64();
         console.detail(&format!("sigprop {}, {seconds:.2} s", env!("CARGO_PKG_VERSION")));

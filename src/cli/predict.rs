@@ -161,6 +161,7 @@ impl Arguments {
         let title = network.title();
         self.plot.draw(|out| prediction_svg(&title, &prediction, network.shape(), out))?;
         self.report.write(
+            console.invocation(),
             (&title, self.averages.seed),
             || Ok(vec![drawn(&network.stack, network.described().map(|(_, scheme)| scheme), &network.names)?]),
             |out| self.write_costs(&document, out),

@@ -214,7 +214,7 @@ impl Arguments {
             Some((file, observations)) => {
                 let comparisons = compare_observations(&predicted.table, &observations).context(file.clone())?;
                 let validation = Validation::new(&network, Observed::File { observed: file }, comparisons);
-                self.write(&network, &predicted, &validation, curve)?;
+                self.write((&network, &predicted), &validation, curve, console)?;
                 console.tell(|out, _| write_caveats(&predicted.caveats, out));
                 Ok(self.gate(&validation.summary, console))
             }
@@ -249,7 +249,7 @@ impl Arguments {
             overflow: overflow.clone(),
         };
         let validation = Validation::new(network, sampled, comparisons);
-        self.write(network, predicted, &validation, curve)?;
+        self.write((network, predicted), &validation, curve, console)?;
         console.tell(|out, _| write_caveats(&predicted.caveats, out));
         if let Some(site) = &overflow {
             console.note(&format!("the sampled networks left the range of f32 at {site}; nothing is observed there"));
@@ -304,10 +304,10 @@ impl Arguments {
 
     fn write(
         &self,
-        network: &Network,
-        prediction: &Prediction,
+        (network, prediction): (&Network, &Prediction),
         validation: &Validation,
         curve: Option<(Ink, usize)>,
+        console: Console,
     ) -> anyhow::Result<()> {
         let Validation { run, comparisons, summary } = validation;
         let (title, shape) = (network.title(), network.shape());
@@ -315,6 +315,7 @@ impl Arguments {
         let verdict = Verdict::of(prediction, shape);
         let document = ValidationDocument { prediction, verdict: &verdict, run, summary, comparisons };
         self.report.write(
+            console.invocation(),
             (&title, self.seed),
             || Ok(vec![drawn(&network.stack, network.described().map(|(_, scheme)| scheme), &network.names)?]),
             |out| write_summary(validation, out),

@@ -1,10 +1,8 @@
 //! Sites, weight tensors and comparisons as rows.
 
-use std::array;
-
 use sigprop_stack::{Quantity, SiteRow, SiteTable};
 
-use super::{AVERAGES, Field, Rows, ln, std_error};
+use super::{Field, Rows, ln, std_error};
 use crate::agreement::Comparison;
 
 /// Columns of [`sites_rows`].
@@ -26,21 +24,32 @@ const SITE_COLUMNS: [&str; 15] = [
     "ln_grad_variance_std",
 ];
 
-/// Columns of a [`Comparison`] that tell which number it is of are in front of these.
+/// Columns of a [`Comparison`]; what it is of stands in front of them.
 pub(super) const COMPARISON_COLUMNS: [&str; 8] =
     ["site", "quantity", "predicted", "observed", "std_error", "replicates", "relative_error", "z"];
 
 /// All moments of all sites, in order of depth.
 pub fn sites_rows(table: &SiteTable) -> Rows {
     let fields = |row: &SiteRow| {
-        let (averages, others) = Quantity::ALL.split_at(AVERAGES);
-        let value = |quantity: &Quantity| Field::from(row.value(*quantity));
+        let value = |quantity| Field::from(row.value(quantity));
         let logarithm = |quantity| Field::from(ln(row.value(quantity)));
-        let place = [row.layer.into(), row.site.as_str().into()];
-        let logarithms = [Quantity::Variance, Quantity::GradVariance].map(logarithm);
-        let mut fields =
-            place.into_iter().chain(averages.iter().map(value)).chain(logarithms).chain(others.iter().map(value));
-        array::from_fn(|_| fields.next().expect("a field for every column"))
+        [
+            row.layer.into(),
+            row.site.as_str().into(),
+            value(Quantity::Mean),
+            value(Quantity::Variance),
+            value(Quantity::TokenCorrelation),
+            value(Quantity::GradVariance),
+            value(Quantity::GradTokenCorrelation),
+            logarithm(Quantity::Variance),
+            logarithm(Quantity::GradVariance),
+            value(Quantity::VarianceFirst),
+            value(Quantity::VarianceLast),
+            value(Quantity::GradVarianceFirst),
+            value(Quantity::GradVarianceLast),
+            value(Quantity::LnVarianceStd),
+            value(Quantity::LnGradVarianceStd),
+        ]
     };
     Rows::new(SITE_COLUMNS, table.sites.iter().map(fields))
 }

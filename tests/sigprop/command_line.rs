@@ -5,11 +5,13 @@ mod diff;
 mod formats;
 mod input;
 mod inspect;
+mod limits;
 mod manual;
 mod plot;
 mod recommend;
 mod report;
 mod resume;
+mod settings;
 
 use std::{
     fs,

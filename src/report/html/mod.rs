@@ -44,6 +44,8 @@ pub struct Origin<'a> {
     pub command: &'a [String],
     /// The same for a shell.
     pub command_line: &'a str,
+    /// Which of them came from elsewhere than the command line, and from where.
+    pub settings: &'a [String],
     /// What random sequences and networks were drawn from.
     pub seed: u64,
     /// What the command prints below its table.
@@ -147,12 +149,13 @@ fn downloads(origin: &Origin, result: Download) -> io::Result<Vec<Download>> {
         schema_version: super::SCHEMA_VERSION,
         version: env!("CARGO_PKG_VERSION"),
         command: origin.command,
+        settings: origin.settings,
         seed: origin.seed,
     };
     let mut downloads = vec![Download::of("run", &run)?, result];
     match origin.networks {
         [Drawn { stack, plan, .. }] => {
-            downloads.extend([Download::of("stack", &StackDocument::of(stack))?, Download::of("plan", plan)?])
+            downloads.extend([Download::of("stack", &StackDocument::of(stack))?, Download::of("plan", plan)?]);
         }
         several => {
             let networks: Vec<NetworkJson> = several.iter().map(NetworkJson::of).collect();
@@ -168,6 +171,7 @@ struct RunJson<'a> {
     schema_version: u32,
     version: &'static str,
     command: &'a [String],
+    settings: &'a [String],
     seed: u64,
 }
 

@@ -33,6 +33,7 @@ fn page(drawn: Drawn, prediction: &Prediction) -> String {
         title: HOSTILE,
         command: &command,
         command_line: HOSTILE,
+        settings: &[],
         seed: u64::MAX,
         summary: HOSTILE,
         networks: &networks,

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fs};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::{SMALL, folder, json, path, refused, run, small, stderr, stdout, written};
+use super::{SMALL, command, folder, json, path, refused, run, small, stderr, stdout, written};
 
 /// The document, by the anchors of its sections: fields and whether they may be null, in their order.
 struct Documented(BTreeMap<String, Vec<(String, bool)>>);
@@ -92,7 +92,9 @@ fn assert_documented(section: &str, documents: &[Value]) {
     let documented = Documented::read();
     let documented = documented.fields(section);
     let mut fields = Vec::new();
-    documents.iter().for_each(|document| found(document, "", &mut fields));
+    for document in documents {
+        found(document, "", &mut fields);
+    }
     for (field, is_null) in &fields {
         let row = documented.iter().find(|(documented, _)| is_of(documented, field));
         let (_, may_be_null) = row.unwrap_or_else(|| panic!("{section}: {field} is not documented"));
@@ -126,7 +128,8 @@ fn assert_rows(section: &str, arguments: &[&str]) {
                 Value::String(words) => assert_eq!(words, text, "{section}: {column}"),
                 Value::Null => assert!(text.is_empty() || text == "inf", "{section}: {column} is {text}"),
                 Value::Number(number) => {
-                    let [number, text] = [number.as_f64(), text.parse().ok()].map(|x: Option<f64>| x.expect("a number"));
+                    let [number, text] =
+                        [number.as_f64(), text.parse().ok()].map(|x: Option<f64>| x.expect("a number"));
                     assert!((number - text).abs() <= READ * text.abs(), "{section}: {column}: {number}, {text}");
                 }
                 Value::Bool(truth) => assert_eq!(text.parse(), Ok(*truth), "{section}: {column}"),
@@ -214,6 +217,10 @@ fn files_have_the_documented_fields() {
     let folder = folder();
     let [config, checkpoint] = exported(&folder);
     assert_documented("stack", &[document(&folder, "stack.json")]);
+    let report = path(&folder, "report.html");
+    let mut reported = command(&["predict", &config, "--report", &report]);
+    assert!(reported.env("SIGPROP_SEED", "1").output().expect("the command starts").status.success());
+    assert_documented("runjson", &[super::report::document(&report, "run")]);
     let plan = |arguments: &[&str]| {
         stdout(&small("predict", &[arguments, &["-q", "--export", &path(&folder, "plan.json")]].concat()));
         document(&folder, "plan.json")
