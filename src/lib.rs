@@ -30,6 +30,7 @@ pub mod tokens;
 pub mod verdict;
 
 pub use compare::compare;
+pub use nearest::nearest;
 pub use predict::{AttentionRow, Caveat, ForwardWalk, Options, PredictError, Prediction, Sites, predict};
 pub use recommend::recommend;
 

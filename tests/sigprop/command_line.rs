@@ -2,12 +2,16 @@
 
 mod compare;
 mod diff;
+mod formats;
 mod input;
 mod inspect;
+mod limits;
+mod manual;
 mod plot;
 mod recommend;
 mod report;
 mod resume;
+mod settings;
 
 use std::{
     fs,
@@ -462,6 +466,10 @@ fn streams_colour_and_quiet() {
     assert!(stderr(&quiet).is_empty(), "{}", stderr(&quiet));
     let sampled = small("validate", &["--replicates", "2"]);
     assert!(!stderr(&sampled).contains("sampling"), "no progress bar without a terminal: {}", stderr(&sampled));
+    let verbose = small("predict", &["--format", "csv", "-v"]);
+    assert_eq!(stdout(&verbose), stdout(&loud));
+    assert!(stderr(&verbose).contains("info: sigprop "), "{}", stderr(&verbose));
+    refused(&small("predict", &["-q", "-v"]));
 }
 
 #[test]
@@ -506,6 +514,8 @@ fn suites_refuse_what_does_not_go_with_them() {
         let output = run(&[&["validate", "--suite", "models"], extra].concat());
         assert!(refused(&output).contains("cannot be used with"), "{}", stderr(&output));
     }
+    let near = run(&["validate", "--suite", "components", "--group", "linaer"]);
+    assert!(refused(&near).contains("did you mean linear?"), "{}", stderr(&near));
     refused(&run(&["validate", "--group", "linear"]));
     assert!(refused(&run(&["validate", "--target-error", "0"])).contains("above 0"));
     assert!(refused(&run(&["validate", "--max-replicates", "9"])).contains("not provided"));
@@ -513,10 +523,34 @@ fn suites_refuse_what_does_not_go_with_them() {
 
 #[test]
 fn help_teaches() {
-    for arguments in [["--help"].as_slice(), &["predict", "-h"], &["predict", "--help"], &["validate", "--help"]] {
-        let output = run(arguments);
-        assert!(stdout(&output).contains("Examples:"), "{arguments:?}");
+    let output = run(&["--help"]);
+    let (before, commands) = stdout(&output).split_once("Commands:\n").expect("commands are listed");
+    assert!(!before.is_empty());
+    let listed = commands.lines().take_while(|line| !line.is_empty());
+    let names = listed.filter_map(|line| line.strip_prefix("  ").filter(|line| !line.starts_with(' ')));
+    let listed: Vec<&str> = names.filter_map(|line| line.split_whitespace().next()).collect();
+    for expected in [
+        "predict",
+        "validate",
+        "compare",
+        "recommend",
+        "inspect",
+        "diff",
+        "models",
+        "schemes",
+        "explain",
+        "completions",
+        "man",
+    ] {
+        assert!(listed.contains(&expected), "{expected}: {listed:?}");
     }
+    for command in listed.into_iter().filter(|command| *command != "help") {
+        for flag in ["-h", "--help"] {
+            let output = run(&[command, flag]);
+            assert!(stdout(&output).contains("Examples:"), "{command} {flag}");
+        }
+    }
+    assert!(stdout(&output).contains("Examples:"));
     assert_eq!(run(&["--version"]).status.code(), Some(0));
     assert_eq!(run(&[]).status.code(), Some(2));
 }
