@@ -14,7 +14,7 @@ mod resume;
 mod settings;
 
 use std::{
-    fs,
+    env, fs,
     io::{BufRead, BufReader, Write},
     path::Path,
     process::{Command, Output, Stdio},
@@ -29,6 +29,10 @@ const SMALL: [&str; 8] = ["--layers", "2", "--width", "64", "--seq-len", "16", "
 fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_sigprop"));
     command.args(arguments).env_remove("NO_COLOR").stdin(Stdio::null());
+    // Whoever runs the tests may have settings.
+    for (name, _) in env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("SIGPROP_")) {
+        command.env_remove(name);
+    }
     command
 }
 

@@ -30,6 +30,8 @@ pub(crate) struct Invocation {
     pub(crate) notes: Vec<String>,
     /// What gives way to what.
     pub(crate) details: Vec<String>,
+    /// Flags whose setting holds; one that is off stands in no word.
+    settled: HashSet<String>,
 }
 
 /// Why nothing can be done.
@@ -86,8 +88,8 @@ impl Invocation {
         let base = self.words.clone();
         let (_, own) = above.subcommand().expect("clap requires a command");
         let given: HashSet<String> = flags(command).filter(|arg| is_given(own, arg)).filter_map(long).collect();
-        let mut waiting: Vec<Setting> =
-            layer.settings.into_iter().filter(|setting| !given.contains(&setting.flag)).collect();
+        let is_open = |setting: &Setting| !given.contains(&setting.flag) && !self.settled.contains(&setting.flag);
+        let mut waiting: Vec<Setting> = layer.settings.into_iter().filter(is_open).collect();
         let (mut matches, mut held) = (above, Vec::new());
         // One flag may need another one, which comes later.
         let mut progress = true;
@@ -100,6 +102,7 @@ impl Invocation {
                     Ok(found) => {
                         held.extend(setting.words.iter().map(|word| word.to_string_lossy().into_owned()));
                         (self.words, matches, progress) = (tried, found, true);
+                        self.settled.insert(setting.flag);
                     }
                     Err(error) if error.kind() == ErrorKind::MissingRequiredArgument => others.push(setting),
                     Err(error) if error.kind() == ErrorKind::ArgumentConflict => {

@@ -37,6 +37,8 @@ fn a_flag_ranks_above_the_environment_above_the_file() {
     assert_eq!(sites(&from_environment), 6);
     assert!(stderr(&from_environment).contains("note: from environment: --layers=4\n"));
     assert_eq!(sites(&predict(&["--layers", "2"], &[("SIGPROP_LAYERS", "4")])), 4);
+    let off = predict(&[], &[("SIGPROP_ZIPF", "false")]);
+    assert!(stderr(&off).contains("sigprop.toml: --layers=3\n"), "{}", stderr(&off));
     let isolated = ["--isolated", "--layers", "1", "--width", "64", "-q"];
     assert_eq!(sites(&predict(&isolated, &[("SIGPROP_LAYERS", "4")])), 3);
     // Quiet is quiet.
