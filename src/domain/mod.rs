@@ -35,8 +35,8 @@ pub(crate) struct Signal {
     pub(crate) cosines: Arc<[f64]>,
     pub(crate) concentration: Concentration,
     pub(crate) fluctuation: Fluctuation,
-    /// Of the sum right before.
-    pub(crate) mixed: Mixed,
+    /// Of the sum right before, of a stream that was normalised.
+    pub(crate) mixed: Option<Mixed>,
 }
 
 /// How few directions the differences of tokens have.
@@ -76,7 +76,7 @@ impl Signal {
     /// Tokens whose features are independent.
     pub(crate) fn new(tokens: Arc<[Token]>, cosines: Arc<[f64]>) -> Self {
         let concentration = Concentration::fresh(tokens[0].width);
-        Self { tokens, cosines, concentration, fluctuation: Fluctuation::none(), mixed: Mixed::default() }
+        Self { tokens, cosines, concentration, fluctuation: Fluctuation::none(), mixed: None }
     }
 
     /// The token that stands for all: with exchangeable tokens the only one.
@@ -230,7 +230,7 @@ impl Domain {
             let map = rule.cosines(&x.tokens, &tokens);
             self.map(tokens.len(), |i, j, place| map(i, j, x.cosines[place]))
         };
-        let y = Signal { tokens, cosines, mixed: Mixed::default(), ..x.clone() };
+        let y = Signal { tokens, cosines, mixed: None, ..x.clone() };
         let closer = if self.follows_levels() { bounded(rule.drawn_together(self, x, &y)) } else { 0.0 };
         let y = if closer == 0.0 {
             y

@@ -142,9 +142,9 @@ impl Fork<'_> {
     ) -> (Shift, Radial) {
         /// What is known to nobody leaves rounding, which grows with the gradients.
         const ROUNDING: f64 = 1e-9;
-        let known = gradient.radial.common - 1.0;
+        let met = gradient.radial.common - 1.0;
         let (common, weights) = domain.common_weights(parts, shares);
-        if common <= 0.0 || known.abs() < ROUNDING {
+        if common <= 0.0 || met.abs() < ROUNDING {
             return (Shift::default(), domain.joined_radial(parts, shares));
         }
         let levels: Vec<(f64, f64)> = self
@@ -156,12 +156,14 @@ impl Fork<'_> {
                 (map[(0, 0)] * (kept[(0, 0)] + kept[(0, 1)]), map[(0, 0)] * kept[(1, 0)])
             })
             .collect();
-        let (mut crossed, mut to_all) = (0.0, 0.0);
-        for (i, (sensitive, _)) in levels.iter().enumerate() {
-            for (j, (other, averaged)) in levels.iter().enumerate() {
+        // Between all branches; between those of which one averages; that on all of its outputs.
+        let (mut crossed, mut averaged, mut to_all) = (0.0, 0.0, 0.0);
+        for (i, (sensitive, average)) in levels.iter().enumerate() {
+            for (j, (other, other_average)) in levels.iter().enumerate() {
                 if i != j {
                     crossed += sensitive * other;
-                    to_all += 2.0 * sensitive * averaged;
+                    averaged += if average.max(*other_average) > 0.0 { sensitive * other } else { 0.0 };
+                    to_all += 2.0 * sensitive * other_average;
                 }
             }
         }
@@ -169,17 +171,22 @@ impl Fork<'_> {
         let width = x.token().width;
         let size = |gradient: &TokenGradient, x: &Token| gradient.ln_second + x.ln_second;
         let beside = share(size(gradient.token(), y.token()), size(joined, x.token()));
-        let unit = known / width * beside * domain.shared(gradient) * ratio(domain.shared(y), domain.shared(x));
+        let unit = met / width * beside * domain.shared(gradient) * ratio(domain.shared(y), domain.shared(x));
         let radial = Radial::joined(parts, &weights);
         let cross = bounded(crossed * unit / common);
-        // What a token sends itself, it knows of.
-        let others = 1.0 - domain.length(x.tokens.len()).recip();
-        let all = ln_correction(bounded(to_all * unit * others));
-        let after = (common * (ln_correction(cross) - all).exp()).min(1.0);
-        let shift = Shift { all, pairs: 0.0, closer: ratio(after - common, 1.0 - common) };
-        // What the branches of a single token pass on to each other.
+        let averaged = ln_correction(bounded(averaged * unit / common)) - ln_correction(bounded(to_all * unit));
+        let after = (common * averaged.exp()).min(1.0);
+        // What a token sends itself it knows of, and two tokens meet half of it from each of them.
+        let own = domain.length(x.tokens.len()).recip();
         let single: f64 = parts.iter().zip(shares).map(|(part, share)| share * part.mean_radial()).sum();
-        let pair = (radial.pair + joined.radial - single).max(0.0);
-        (shift, Radial { common: ((radial.common + cross * width) * (-ln_correction(cross)).exp()).max(0.0), pair })
+        let known = joined.radial - single;
+        let cosine = domain.mean_cosine(y);
+        let shift = Shift {
+            all: ln_correction(bounded(to_all * unit * (1.0 - own))),
+            pairs: (known / width - to_all * unit * own) * (1.0 - cosine * cosine),
+            closer: ratio(after - common, 1.0 - common),
+        };
+        let met = (radial.common + cross * width) * (-ln_correction(cross)).exp();
+        (shift, Radial { common: met.max(0.0), pair: (radial.pair + known).max(0.0) })
     }
 }

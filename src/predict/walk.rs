@@ -524,10 +524,10 @@ impl Interpreter for Moments {
             parts.push(router.clone());
         }
         let gradient = self.splits.pop().expect("what joins was split");
-        if let (Kept::Sum { x, branches, output, maps, .. }, true) = (&kept, self.domain.follows_levels()) {
-            let known = x.fluctuation.total()[(1, 1)] - self.domain.scale_beyond(x);
-            let fork = Fork { x, parts: branches, maps, output };
-            let gains = fork.gains(&gradient, &parts, known);
+        if let Kept::Sum { x, branches, output, maps, .. } = &kept
+            && output.mixed.is_some()
+        {
+            let gains = Fork { x, parts: branches, maps, output }.gains(&gradient, &parts);
             for (part, gain) in parts.iter_mut().zip(gains) {
                 part.tokens = part.tokens.iter().map(|token| token.scaled(gain)).collect();
             }
@@ -568,15 +568,17 @@ impl Interpreter for Moments {
         let width = x.token().width;
         let joined = Gradient::new(tokens.into(), cosines);
         let (Gradient { tokens, cosines, .. }, radial) = match (&fork, &kept) {
-            _ if !self.domain.follows_levels() => {
-                let radial = Radial::of_single(&joined);
-                (joined, radial)
-            }
-            (Some(fork), Kept::Sum { .. }) => {
+            (Some(fork), Kept::Sum { output, .. }) if output.mixed.is_some() => {
                 let (shift, radial) = fork.shift(&self.domain, &gradient, &parts, &shares, joined.token());
                 (self.domain.shifted(joined, shift), radial)
             }
-            _ => (joined, self.domain.joined_radial(&parts, &shares)),
+            (_, Kept::Attention(..)) if self.domain.follows_levels() => {
+                (joined, self.domain.joined_radial(&parts, &shares))
+            }
+            _ => {
+                let radial = Radial::of_single(&joined);
+                (joined, radial)
+            }
         };
         let concentration = Domain::joined_concentration(&parts, gradient.concentration, width);
         let terms: Vec<Term> = parts
