@@ -33,7 +33,7 @@
 
 use nalgebra::{Matrix2, Vector2};
 
-use super::{Domain, Flow, Gradient, Signal, bounded};
+use super::{Domain, Flow, Gradient, Signal};
 
 /// What strays: m first, then s.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -227,19 +227,6 @@ pub(crate) struct Fork<'a> {
 }
 
 impl Fork<'_> {
-    /// ln of the factor on E g² of each part, because it responds to what the others pass on to the gradient they share.
-    pub(crate) fn gains(&self, gradient: &Gradient, parts: &[Gradient]) -> Vec<f64> {
-        let through = |index: usize| self.maps[index] * self.parts[index].fluctuation.kept;
-        let inherited: Vec<Vector2<f64>> =
-            (0..parts.len()).map(|index| through(index).transpose() * gradient.response).collect();
-        let all: Vector2<f64> = inherited.iter().sum();
-        let levels = self.x.fluctuation.total();
-        let gain = |index: usize| {
-            bounded((parts[index].response - inherited[index]).dot(&(levels * (all - inherited[index]))))
-        };
-        (0..parts.len()).map(gain).collect()
-    }
-
     /// The response at the common input, from the `gradient` at the output and the `parts` of it at the input, which
     /// have these `shares` in it.
     pub(crate) fn response(&self, gradient: &Gradient, parts: &[Gradient], shares: &[f64]) -> Vector2<f64> {

@@ -44,15 +44,13 @@ impl Domain {
     }
 }
 
-/// What a norm right behind a sum does to the average cosine and to gradients.
+/// What a norm right behind a sum does to the average cosine.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Mixed {
     /// By dividing: what it adds to c beside Pearson's bias.
     divided: f64,
     /// By centring.
     centred: f64,
-    /// E s (m − s) of what was drawn for the sum.
-    drawn: f64,
     /// K: levels as they were before.
     kept: Matrix2<f64>,
 }
@@ -77,7 +75,6 @@ impl Mixed {
         let mut mixed = Self { kept, ..Self::default() };
         let mut add = |variance: f64, mean: f64, both: f64| {
             mixed.divided += variance * (0.75 * cosine + 0.25 * cosine * both - mean - pearson);
-            mixed.drawn += variance * both * (1.0 / cosine.max(f64::MIN_POSITIVE) - 1.0);
         };
         for (index, part) in parts.iter().enumerate() {
             add(part.share * part.share * part.entries, part.cosine, part.cosine * part.cosine);
@@ -96,10 +93,11 @@ impl Mixed {
         let levels = cosine * exponent * (self.kept[S] - self.kept[(0, 1)]);
         (levels + exponent * self.divided + if centres { self.centred } else { 0.0 }) / (1.0 - cosine)
     }
+}
 
-    /// ln of the factor on E |g|² behind such a norm, of a gradient with this response to m and s.
-    pub(crate) fn gain(&self, exponent: f64, [m, s]: [f64; 2]) -> f64 {
-        let shared = self.kept[(0, 1)] - exponent * self.kept[S] + self.drawn;
-        exponent * (m * shared + (s * (1.0 - exponent) + 0.5 * (exponent + 1.0)) * self.kept[S])
-    }
+/// What an expansion for small deviations says, as far as it is believed: nothing where networks stray beyond all
+/// numbers, of which a caveat tells.
+pub(crate) fn bounded(correction: f64) -> f64 {
+    const LARGEST: f64 = 0.5;
+    if correction.is_finite() { correction.clamp(-LARGEST, LARGEST) } else { 0.0 }
 }

@@ -9,7 +9,6 @@ mod exchangeable;
 mod fluctuation;
 mod mixed;
 mod pairs;
-mod radial;
 
 use std::iter::repeat_n;
 use std::sync::Arc;
@@ -18,10 +17,9 @@ use nalgebra::Vector2;
 
 pub(crate) use exchangeable::{Exchangeable, PairClass};
 pub(crate) use fluctuation::{Fluctuation, Fork, Term, levels_covariance, levels_map, square};
-pub(crate) use mixed::{Ingredient, Mixed};
+pub(crate) use mixed::{Ingredient, Mixed, bounded};
 use pairs::pair_sums;
 pub(crate) use pairs::{TILE, mirror, symmetric, transpose};
-pub(crate) use radial::{Radial, Shift, bounded};
 
 use crate::moments::{Token, TokenGradient, ln_sum, share};
 use crate::rules::PairRule;
@@ -94,8 +92,6 @@ pub(crate) struct Gradient {
     /// What E Σ_ab x_a·x_b g_a·g_b is beyond the product of the expectations, per token and in units of the mean
     /// E x² and the mean E g²: it reaches the weights right before, and no further.
     pub(crate) coupling: f64,
-    /// How the gradients of several tokens lie to their signals.
-    pub(crate) radial: Radial,
     /// As in [`Signal`]; of the fork it was split at.
     pub(crate) concentration: Concentration,
     /// At given levels of the signals.
@@ -111,7 +107,6 @@ impl Gradient {
             tokens,
             cosines,
             coupling: 0.0,
-            radial: Radial::isotropic(),
             concentration: Concentration { total: 0.0, inherited: 0.0 },
             fluctuation: Fluctuation::none(),
             response: Vector2::zeros(),
@@ -120,12 +115,6 @@ impl Gradient {
 
     pub(crate) fn token(&self) -> &TokenGradient {
         &self.tokens[0]
-    }
-
-    /// The radial share of single tokens, the large ones counting most.
-    pub(crate) fn mean_radial(&self) -> f64 {
-        let ln_total = ln_sum(self.levels());
-        self.tokens.iter().map(|token| share(token.ln_second, ln_total) * token.radial).sum()
     }
 }
 
@@ -196,7 +185,7 @@ impl Domain {
     /// A matrix of cosines and nothing else.
     pub(crate) const GRAM: Self = Self::Gram { alike: false };
 
-    /// Whether what the levels of all tokens have to say of a single one is used (see [`Shift`]): where a token sees but
+    /// Whether what the levels of all tokens have to say of a single one is used (see [`Mixed`]): where a token sees but
     /// those before it, levels of the whole sequence say little of it.
     pub(crate) fn follows_levels(&self) -> bool {
         match self {
@@ -249,34 +238,14 @@ impl Domain {
         let cosines = if rule.keeps_cosines() {
             Arc::clone(&gradient.cosines)
         } else {
-            let map = rule.cosines_backward(&x.tokens, gradient);
+            let map = rule.cosines_backward(&x.tokens, &gradient.tokens);
             self.map(tokens.len(), |i, j, place| map(i, j, x.cosines[place], gradient.cosines[place]))
-        };
-        let known = Gradient::new(tokens, cosines);
-        let (Gradient { tokens, cosines, .. }, radial) = if self.follows_levels() {
-            (self.shifted(known, rule.shift(self, x, gradient)), rule.radial_backward(self, x, gradient))
-        } else {
-            let radial = Radial::of_single(&known);
-            (known, radial)
         };
         let fluctuation = rule.fluctuation_backward(self, x, gradient);
         let fluctuation = fluctuation.met(y.fluctuation.fresh, gradient.response);
         let response = y.fluctuation.map.transpose() * gradient.response + rule.response(x);
         let concentration = rule.concentration_backward(x, gradient, &|signal| self.mean_cosine(signal)).bounded();
-        Gradient { tokens, cosines, coupling: 0.0, radial, concentration, fluctuation, response }
-    }
-
-    /// A gradient with what single tokens know nothing of.
-    pub(crate) fn shifted(&self, gradient: Gradient, shift: Shift) -> Gradient {
-        let shift = shift.bounded();
-        if shift == Shift::default() {
-            return gradient;
-        }
-        let factor = shift.pairs.exp();
-        let moved = |cosine: f64| (cosine * factor + shift.closer * (1.0 - cosine)).clamp(-1.0, 1.0);
-        let cosines = self.map(gradient.tokens.len(), |_, _, place| moved(gradient.cosines[place]));
-        let tokens = gradient.tokens.iter().map(|token| token.scaled(shift.all)).collect();
-        Gradient { tokens, cosines, ..gradient }
+        Gradient { tokens, cosines, coupling: 0.0, concentration, fluctuation, response }
     }
 
     /// ⟨f⟩ of functions of pairs of tokens, weighted with the moments of both, whose second moments are e^`levels`:

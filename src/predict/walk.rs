@@ -12,8 +12,7 @@ use sigprop_stack::{
 use super::rows::{Rows, WeightNote};
 use super::{PredictError, Sites};
 use crate::domain::{
-    Concentration, Domain, Exchangeable, Fluctuation, Fork, Gradient, Pooled, Radial, Signal, Term, levels_covariance,
-    weights,
+    Concentration, Domain, Exchangeable, Fluctuation, Fork, Gradient, Pooled, Signal, Term, levels_covariance, weights,
 };
 use crate::moments::{Token, TokenGradient};
 use crate::rules::activation::Profiles;
@@ -452,7 +451,6 @@ impl Interpreter for Moments {
                         tokens,
                         cosines: Arc::clone(&gradient.cosines),
                         coupling: 0.0,
-                        radial: gradient.radial.split(maps[index][(0, 0)], maps[index][(1, 1)]),
                         concentration,
                         fluctuation: rule.dropped(index, gradient.fluctuation.forked()),
                         response: maps[index] * gradient.response,
@@ -524,14 +522,6 @@ impl Interpreter for Moments {
             parts.push(router.clone());
         }
         let gradient = self.splits.pop().expect("what joins was split");
-        if let Kept::Sum { x, branches, output, maps, .. } = &kept
-            && output.mixed.is_some()
-        {
-            let gains = Fork { x, parts: branches, maps, output }.gains(&gradient, &parts);
-            for (part, gain) in parts.iter_mut().zip(gains) {
-                part.tokens = part.tokens.iter().map(|token| token.scaled(gain)).collect();
-            }
-        }
         let count = parts[0].tokens.len();
         let mut tokens = Vec::with_capacity(count);
         let mut roots: Vec<Vec<f64>> = parts.iter().map(|_| Vec::with_capacity(count)).collect();
@@ -566,20 +556,6 @@ impl Interpreter for Moments {
             Kept::Apply { .. } | Kept::Steps(_) | Kept::Convolution { .. } | Kept::Prepend => unreachable!("no fan"),
         };
         let width = x.token().width;
-        let joined = Gradient::new(tokens.into(), cosines);
-        let (Gradient { tokens, cosines, .. }, radial) = match (&fork, &kept) {
-            (Some(fork), Kept::Sum { output, .. }) if output.mixed.is_some() => {
-                let (shift, radial) = fork.shift(&self.domain, &gradient, &parts, &shares, joined.token());
-                (self.domain.shifted(joined, shift), radial)
-            }
-            (_, Kept::Attention(..)) if self.domain.follows_levels() => {
-                (joined, self.domain.joined_radial(&parts, &shares))
-            }
-            _ => {
-                let radial = Radial::of_single(&joined);
-                (joined, radial)
-            }
-        };
         let concentration = Domain::joined_concentration(&parts, gradient.concentration, width);
         let terms: Vec<Term> = parts
             .iter()
@@ -595,7 +571,7 @@ impl Interpreter for Moments {
             }
             None => (fluctuation, parts.iter().zip(&shares).map(|(part, share)| part.response * *share).sum()),
         };
-        Ok(Gradient { tokens, cosines, coupling: 0.0, radial, concentration, fluctuation, response })
+        Ok(Gradient { concentration, fluctuation, response, ..Gradient::new(tokens.into(), cosines) })
     }
 
     fn accumulate(&mut self, sum: Gradient, more: Gradient) -> Result<Gradient, PredictError> {

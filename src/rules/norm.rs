@@ -24,12 +24,8 @@
 //! E g'² = gain² E g² / (q_c + ε) · (1 − ρ (1 − (1 − e)²)/width − c/width) · exp(e(e+1)V/2 + e(1 − e)SV)
 //! ρ' = (1 − e)² ρ     c' = 0 (LayerNorm)     S' = (1 − e) S + e
 //! E dgain² = Σ_ab E g_a g_b (E x̂_a x̂_b + κ (ρ − 1)/width)      a gradient g = αx̂ + … has E g²x̂² beyond E g² E x̂²
-//! gradient cosine' = gradient cosine · (1 − (1 − cosine²)(ρ_p (1 − (1 − e)²)/width + e² V/4))
-//!                    · (1 − (ρ_p − ρ)(1 − (1 − e)²)/width)      ρ_p: the radial share of two tokens
+//! gradient cosine' = gradient cosine · (1 − (1 − cosine²)(ρ (1 − (1 − e)²)/width + e² V/4))
 //! ```
-//!
-//! and where the levels (m, s) of a network stray by B, of it K before the last sum, the gradient having the response R to
-//! them (see [`Fluctuation`]), E g'² also has exp(e R_m (B_ms − e B_ss) + (e(1 − e) R_s + e(e+1)/2) K_ss).
 //!
 //! V is the variance of ln |x|², for LayerNorm of ln |x − m|²: entries that have a mean have a fourth moment of
 //! their own about it.
@@ -54,7 +50,7 @@ use nalgebra::{Matrix2, Vector2};
 use sigprop_stack::{Norm, NormKind};
 
 use super::PairRule;
-use crate::domain::{Domain, Flow, Fluctuation, Gradient, GradientPairMap, PairMap, Radial, Shift, Signal};
+use crate::domain::{Domain, Flow, Fluctuation, Gradient, GradientPairMap, PairMap, Signal};
 use crate::moments::{Token, TokenGradient, ln_correction, ln_sum, share, width_caveat};
 
 pub(crate) struct Rule {
@@ -185,14 +181,14 @@ impl PairRule for Rule {
         gradients.iter().zip(x).map(token).collect()
     }
 
-    fn cosines_backward<'a>(&'a self, x: &'a [Token], gradient: &'a Gradient) -> GradientPairMap<'a> {
+    fn cosines_backward<'a>(&'a self, x: &'a [Token], gradients: &'a [TokenGradient]) -> GradientPairMap<'a> {
         let centring = self.centring(x);
-        let Radial { pair, .. } = gradient.radial;
         let losses: Vec<f64> = x
             .iter()
-            .map(|x| {
+            .zip(gradients)
+            .map(|(x, gradient)| {
                 let e = self.exponent(x);
-                let radial = pair * (1.0 - (1.0 - e).powi(2)) * self.groups / x.width;
+                let radial = gradient.radial * (1.0 - (1.0 - e).powi(2)) * self.groups / x.width;
                 0.5 * (radial + e * e * self.norm_variance(x) / 4.0)
             })
             .collect();
@@ -207,17 +203,6 @@ impl PairRule for Rule {
             Some(mixed) => mixed.nearer(self.exponent(x.token()), self.centres, domain.mean_cosine(y)),
             None => 0.0,
         }
-    }
-
-    fn radial_backward(&self, domain: &Domain, x: &Signal, gradient: &Gradient) -> Radial {
-        domain.radial_behind_norm(self.exponent(x.token()), x, gradient)
-    }
-
-    fn shift(&self, _: &Domain, x: &Signal, gradient: &Gradient) -> Shift {
-        let e = self.exponent(x.token());
-        let all = x.mixed.map_or(0.0, |mixed| mixed.gain(e, gradient.response.into()));
-        let removed = self.groups * (1.0 - (1.0 - e).powi(2)) / x.token().width;
-        Shift { all, pairs: -removed * (gradient.radial.pair - gradient.mean_radial()), closer: 0.0 }
     }
 
     fn fluctuation(&self, domain: &Domain, x: &Signal, y: &Signal) -> Fluctuation {
