@@ -15,6 +15,7 @@ pub mod inspect;
 mod moments;
 mod nearest;
 pub mod numerals;
+pub mod phase;
 pub mod predict;
 pub mod presets;
 mod quadrature;
@@ -30,6 +31,7 @@ pub mod tokens;
 pub mod verdict;
 
 pub use compare::compare;
+pub use phase::phase;
 pub use predict::{AttentionRow, Caveat, ForwardWalk, Options, PredictError, Prediction, Sites, predict};
 pub use recommend::recommend;
 

@@ -10,7 +10,7 @@ use clap::{
     builder::{PossibleValuesParser, TypedValueParser},
 };
 use sigprop::{
-    Sites, compare,
+    compare,
     compare::{Candidate, Column, WorstTensor, default_schemes, sort},
     report::{comparison_csv, comparison_json, comparison_svg, comparison_tables},
     schemes::{Scheme, SchemeError},
@@ -90,11 +90,7 @@ fn column() -> impl TypedValueParser<Value = Column> {
 
 impl Arguments {
     pub(crate) fn run(self, console: Console) -> anyhow::Result<Outcome> {
-        if self.description.explain(None)? {
-            return Ok(Outcome::Done);
-        }
-        let mut described = self.description.setting(None)?;
-        described.setting.options = self.averages.options(Sites::Stream);
+        let Some(described) = self.description.begin(self.averages, None)? else { return Ok(Outcome::Done) };
         let schemes = self.schemes.map_or_else(default_schemes, |List(schemes)| schemes);
         let mut candidates = compare(&described.setting, &schemes)?;
         if let Some(column) = self.sort {

@@ -14,6 +14,7 @@ mod model;
 mod models;
 mod output;
 mod parse;
+mod phase;
 mod plot;
 mod predict;
 mod prose;
@@ -43,6 +44,7 @@ Examples:
   sigprop predict gpt2 --format csv > gpt2.csv     every site of a known model
   sigprop validate --layers 12 --width 256         the same, beside sampled networks
   sigprop compare gpt2                             initialisations side by side
+  sigprop phase --x weight-gain=0.2..5 --y branch-scale=0.05..2   where it can be trained
   sigprop inspect model.safetensors                what a checkpoint holds, and what it should
   sigprop explain deepnorm                         what a scheme does and where it is from
 
@@ -69,6 +71,7 @@ enum Command {
     Validate(validate::Arguments),
     Compare(compare::Arguments),
     Recommend(recommend::Arguments),
+    Phase(phase::Arguments),
     Inspect(inspect::Arguments),
     Diff(diff::Arguments),
     /// List the presets with their size and cost.
@@ -107,6 +110,7 @@ impl Cli {
             Command::Validate(arguments) => arguments.run(console),
             Command::Compare(arguments) => arguments.run(console),
             Command::Recommend(arguments) => arguments.run(console),
+            Command::Phase(arguments) => arguments.run(console),
             Command::Inspect(arguments) => arguments.run(console),
             Command::Diff(arguments) => arguments.run(console),
             Command::Models => models::run(),

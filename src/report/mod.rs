@@ -9,6 +9,7 @@ mod diff;
 mod file;
 mod inspection;
 mod json;
+mod phase;
 #[cfg(feature = "plot")]
 mod plot;
 mod recommend;
@@ -22,8 +23,9 @@ pub use diff::{diff_csv, diff_json, diff_table};
 pub use file::write_file;
 pub use inspection::{InspectionDocument, deviations, inspection_csv, inspection_json, inspection_table};
 pub use json::{PredictionDocument, prediction_json, validation_json};
+pub use phase::{edges_csv, phase_csv, phase_json, phase_table};
 #[cfg(feature = "plot")]
-pub use plot::{comparison_svg, prediction_svg, validation_svg};
+pub use plot::{comparison_svg, phase_svg, prediction_svg, validation_svg};
 pub use recommend::{recommendation_csv, recommendation_json, recommendation_tables};
 pub use suite::{suite_cells_csv, suite_lines_csv, suite_lines_json, suite_table};
 pub use summary::{Observed, Run, summary_json};

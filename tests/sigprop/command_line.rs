@@ -4,6 +4,7 @@ mod compare;
 mod diff;
 mod input;
 mod inspect;
+mod phase;
 mod plot;
 mod recommend;
 mod resume;

@@ -11,6 +11,7 @@
 
 mod axis;
 mod figure;
+mod map;
 mod outline;
 mod panel;
 mod style;
@@ -31,6 +32,7 @@ use crate::{
 };
 use axis::Sense;
 use figure::{Figure, Sign};
+pub use map::phase_svg;
 use panel::{Curve, Mark, Panel, Point};
 use style::Style;
 

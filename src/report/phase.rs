@@ -1,0 +1,262 @@
+//! A map over two numbers: for people, CSV, JSON.
+
+use std::io::{self, Write};
+
+use serde::Serialize;
+
+use super::csv::{float, write_rows};
+use super::json::CaveatJson;
+use super::{SCHEMA_VERSION, plain_table};
+use crate::numerals::short;
+use crate::phase::{Axis, Cell, Phase, Place};
+use crate::verdict::{Failure, Verdict};
+
+/// Columns of a terminal.
+const COLUMNS: usize = 80;
+
+/// Vertices of an edge that the table shows.
+const SHOWN: usize = 8;
+
+/// A letter per failure.
+fn letter(failure: Failure) -> char {
+    match failure {
+        Failure::Explosion => 'E',
+        Failure::Vanishing => 'V',
+        Failure::Collapse => 'C',
+        Failure::EntropyCollapse => 'S',
+    }
+}
+
+/// What a failure is, in the legends of maps.
+pub(super) fn meaning(failure: Failure) -> &'static str {
+    match failure {
+        Failure::Explosion => "explodes",
+        Failure::Vanishing => "vanishes",
+        Failure::Collapse => "tokens collapse (rank collapse)",
+        Failure::EntropyCollapse => "attention entropy collapses",
+    }
+}
+
+/// The map in letters, y upwards, and the edges.
+pub fn phase_table(phase: &Phase, out: &mut dyn Write) -> io::Result<()> {
+    let [x, y] = &phase.axes;
+    let [columns, rows] = &phase.values;
+    let label = rows.iter().map(|value| short(*value).len()).max().unwrap_or(0);
+    let cell = 1 + phase.regions.iter().filter(|region| !region.area.is_empty()).count().clamp(1, 3);
+    let every = (cell * columns.len()).div_ceil(COLUMNS - label - 3);
+    writeln!(out, "{} upwards, {} to the right", y.name, x.name)?;
+    for (row, value) in rows.iter().enumerate().rev() {
+        write!(out, "{:>label$} │", short(*value))?;
+        for cells in phase.cells[row * columns.len()..][..columns.len()].iter().step_by(every) {
+            write!(out, "{:>cell$}", letters(cells))?;
+        }
+        writeln!(out)?;
+    }
+    let (first, last) = (short(columns[0]), short(columns[columns.len() - 1]));
+    let width = (cell * columns.len().div_ceil(every)).saturating_sub(first.len() + 1);
+    writeln!(out, "{:label$} └{}", "", "─".repeat(width + first.len() + 1))?;
+    writeln!(out, "{:label$}   {first}{last:>width$}", "")?;
+    if every > 1 {
+        writeln!(out, "(every {every} columns; --format csv has all)")?;
+    }
+    writeln!(out, "·: healthy")?;
+    for failure in
+        Failure::ALL.into_iter().filter(|failure| phase.regions.iter().any(|region| region.failure == *failure))
+    {
+        writeln!(out, "{}: {}", letter(failure), meaning(failure))?;
+    }
+    if phase.cells.iter().any(|cell| cell.outcome.is_err()) {
+        writeln!(out, "×: nothing to predict; --format csv says why")?;
+    }
+    edges_table(phase, out)
+}
+
+fn letters(cell: &Cell) -> String {
+    let Ok(point) = &cell.outcome else { return "×".to_owned() };
+    let failures = point.verdict.failures();
+    let fails = |failure: &Failure| failures.iter().any(|(found, _)| found == failure);
+    let letters: String = Failure::ALL.into_iter().filter(fails).map(letter).collect();
+    if letters.is_empty() { "·".to_owned() } else { letters }
+}
+
+fn edges_table(phase: &Phase, out: &mut dyn Write) -> io::Result<()> {
+    let lines: Vec<(Failure, &[Place])> =
+        phase.regions.iter().flat_map(|region| region.edges.iter().map(|line| (region.failure, &line[..]))).collect();
+    if lines.is_empty() {
+        return writeln!(out, "\nNo edge: every cell fails in the same way, or none does.");
+    }
+    writeln!(out, "\nWhere failures begin, found by bisection:\n")?;
+    let [x, y] = &phase.axes;
+    let rows = lines.iter().flat_map(|(failure, line)| {
+        let step = line.len().div_ceil(SHOWN);
+        line.iter().step_by(step).enumerate().map(|(index, [x, y])| {
+            let name = if index == 0 { failure.name() } else { "" };
+            vec![name.to_owned(), short(*x), short(*y)]
+        })
+    });
+    plain_table(&["edge", &x.name, &y.name], rows, out)?;
+    if lines.iter().any(|(_, line)| line.len() > SHOWN) {
+        writeln!(out, "(some vertices of each edge; --edges --format csv shows all)")?;
+    }
+    Ok(())
+}
+
+/// A column of this axis.
+fn column(axis: &Axis) -> String {
+    axis.name.replace('-', "_")
+}
+
+/// One row per cell; what does not exist is blank.
+pub fn phase_csv(phase: &Phase, out: &mut dyn Write) -> io::Result<()> {
+    let [x, y] = phase.axes.each_ref().map(column);
+    let columns = [
+        &x,
+        &y,
+        "forward_depth",
+        "backward_depth",
+        "correlation_depth",
+        "ln_forward",
+        "ln_backward",
+        "token_correlation",
+        "attended_tokens",
+        "failures",
+        "verdict",
+        "rule",
+        "caveat",
+    ];
+    write_rows(out, &columns, |writer| {
+        for Cell { at, outcome } in &phase.cells {
+            let mut record: Vec<String> = at.iter().map(f64::to_string).collect();
+            match outcome {
+                Ok(point) => {
+                    let [forward, backward] = point.ln_growth.map(Some);
+                    let scales = &point.scales;
+                    let numbers = [scales.forward, scales.backward, scales.correlation, forward, backward];
+                    let numbers = numbers.into_iter().chain([point.token_correlation, point.attended]);
+                    record.extend(numbers.map(|number| float(number.filter(|number| number.is_finite()))));
+                    record.push(failures(&point.verdict).join(" "));
+                    record.push(point.verdict.headline.clone());
+                    record.push(point.verdict.worst().map_or(String::new(), |finding| finding.rule.clone()));
+                    let caveats: Vec<&str> = point.caveats.iter().map(|caveat| caveat.text.as_str()).collect();
+                    record.push(caveats.join("; "));
+                }
+                Err(error) => {
+                    record.resize(columns.len(), String::new());
+                    record[10] = format!("not defined: {error}");
+                }
+            }
+            writer.write_record(&record)?;
+        }
+        Ok(())
+    })
+}
+
+fn failures(verdict: &Verdict) -> Vec<&'static str> {
+    let found = verdict.failures();
+    let has = |failure: &Failure| found.iter().any(|(found, _)| found == failure);
+    Failure::ALL.into_iter().filter(has).map(Failure::name).collect()
+}
+
+/// One row per vertex of an edge, line by line.
+pub fn edges_csv(phase: &Phase, out: &mut dyn Write) -> io::Result<()> {
+    let [x, y] = phase.axes.each_ref().map(column);
+    write_rows(out, &["edge", "line", &x, &y], |writer| {
+        for region in &phase.regions {
+            for (index, line) in region.edges.iter().enumerate() {
+                for [x, y] in line {
+                    writer.write_record([region.failure.name(), &index.to_string(), &x.to_string(), &y.to_string()])?;
+                }
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Everything.
+pub fn phase_json(network: &str, scheme: &str, phase: &Phase, out: &mut dyn Write) -> io::Result<()> {
+    let axes = phase.axes.iter().zip(&phase.values);
+    let mut axes = axes.map(|(axis, values)| AxisJson { name: &axis.name, log: axis.is_log, values });
+    let (x, y) = (axes.next().expect("two axes"), axes.next().expect("two axes"));
+    let document = PhaseJson {
+        schema_version: SCHEMA_VERSION,
+        version: env!("CARGO_PKG_VERSION"),
+        network,
+        scheme,
+        x,
+        y,
+        cells: phase.cells.iter().map(CellJson::of).collect(),
+        edges: phase
+            .regions
+            .iter()
+            .map(|region| EdgeJson { failure: region.failure.name(), lines: &region.edges })
+            .collect(),
+    };
+    serde_json::to_writer_pretty(&mut *out, &document)?;
+    writeln!(out)
+}
+
+#[derive(Serialize)]
+struct PhaseJson<'a> {
+    schema_version: u32,
+    version: &'static str,
+    network: &'a str,
+    scheme: &'a str,
+    x: AxisJson<'a>,
+    y: AxisJson<'a>,
+    cells: Vec<CellJson<'a>>,
+    edges: Vec<EdgeJson<'a>>,
+}
+
+#[derive(Serialize)]
+struct AxisJson<'a> {
+    name: &'a str,
+    log: bool,
+    values: &'a [f64],
+}
+
+#[derive(Serialize)]
+struct EdgeJson<'a> {
+    failure: &'static str,
+    lines: &'a [Vec<Place>],
+}
+
+#[derive(Serialize)]
+struct CellJson<'a> {
+    x: f64,
+    y: f64,
+    forward_depth: Option<f64>,
+    backward_depth: Option<f64>,
+    correlation_depth: Option<f64>,
+    ln_forward: Option<f64>,
+    ln_backward: Option<f64>,
+    token_correlation: Option<f64>,
+    attended_tokens: Option<f64>,
+    failures: Vec<&'static str>,
+    findings: Option<&'a Verdict>,
+    caveats: Vec<CaveatJson<'a>>,
+    error: Option<String>,
+}
+
+impl<'a> CellJson<'a> {
+    fn of(cell: &'a Cell) -> Self {
+        let Cell { at: [x, y], outcome } = cell;
+        let point = outcome.as_ref().ok();
+        let finite = |number: Option<f64>| number.filter(|number| number.is_finite());
+        let growth = |end: usize| finite(point.map(|point| point.ln_growth[end]));
+        Self {
+            x: *x,
+            y: *y,
+            forward_depth: point.and_then(|point| point.scales.forward),
+            backward_depth: point.and_then(|point| point.scales.backward),
+            correlation_depth: point.and_then(|point| point.scales.correlation),
+            ln_forward: growth(0),
+            ln_backward: growth(1),
+            token_correlation: point.and_then(|point| point.token_correlation),
+            attended_tokens: point.and_then(|point| point.attended),
+            failures: point.map_or(Vec::new(), |point| failures(&point.verdict)),
+            findings: point.map(|point| &point.verdict),
+            caveats: point.map_or(&[][..], |point| &point.caveats).iter().map(CaveatJson::of).collect(),
+            error: outcome.as_ref().err().map(ToString::to_string),
+        }
+    }
+}
