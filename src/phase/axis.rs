@@ -79,11 +79,9 @@ impl Axis {
             step if step == steps => self.high,
             step => self.between([self.low, self.high], step as f64 / steps as f64),
         };
-        let mut values: Vec<f64> = (0..self.points).map(value).collect();
-        if is_whole {
-            values.iter_mut().for_each(|value| *value = value.round());
-            values.dedup();
-        }
+        let values = (0..self.points).map(value);
+        let mut values: Vec<f64> = if is_whole { values.map(f64::round).collect() } else { values.collect() };
+        values.dedup();
         values
     }
 

@@ -147,15 +147,19 @@ fn attentions(stack: &mut Stack, change: impl Fn(&mut Attention)) {
 }
 
 fn is_weight(tensor: &str) -> bool {
-    over_blocks(tensor).is_some() && tensor.ends_with(".weight")
+    over_blocks(tensor).is_some() && last_part(tensor) == "weight"
 }
 
 fn is_bias(tensor: &str) -> bool {
-    over_blocks(tensor).is_some() && tensor.ends_with(".bias")
+    over_blocks(tensor).is_some() && last_part(tensor) == "bias"
 }
 
 /// A table of ids, positions or segments, not a projection behind one.
 fn is_table(tensor: &str) -> bool {
     let embeds = tensor.split('.').any(|part| part == "embeddings");
-    embeds && !tensor.ends_with(".weight") && !tensor.ends_with(".bias")
+    embeds && !["weight", "bias"].contains(&last_part(tensor))
+}
+
+fn last_part(tensor: &str) -> &str {
+    tensor.rsplit('.').next().unwrap_or(tensor)
 }

@@ -14,6 +14,9 @@ use crate::verdict::{Failure, Verdict};
 /// Columns of a terminal.
 const COLUMNS: usize = 80;
 
+/// Rows that are shown at most.
+const ROWS: usize = 40;
+
 /// Vertices of an edge that the table shows.
 const SHOWN: usize = 8;
 
@@ -40,30 +43,11 @@ pub(super) fn meaning(failure: Failure) -> &'static str {
 /// The map in letters, y upwards, and the edges.
 pub fn phase_table(phase: &Phase, out: &mut dyn Write) -> io::Result<()> {
     let [x, y] = &phase.axes;
-    let [columns, rows] = &phase.values;
-    let label = rows.iter().map(|value| short(*value).len()).max().unwrap_or(0);
-    let cell = 1 + phase.regions.iter().filter(|region| !region.area.is_empty()).count().clamp(1, 3);
-    let every = (cell * columns.len()).div_ceil(COLUMNS - label - 3);
     writeln!(out, "{} upwards, {} to the right", y.name, x.name)?;
-    for (row, value) in rows.iter().enumerate().rev() {
-        write!(out, "{:>label$} │", short(*value))?;
-        for cells in phase.cells[row * columns.len()..][..columns.len()].iter().step_by(every) {
-            write!(out, "{:>cell$}", letters(cells))?;
-        }
-        writeln!(out)?;
-    }
-    let (first, last) = (short(columns[0]), short(columns[columns.len() - 1]));
-    let width = (cell * columns.len().div_ceil(every)).saturating_sub(first.len() + 1);
-    writeln!(out, "{:label$} └{}", "", "─".repeat(width + first.len() + 1))?;
-    writeln!(out, "{:label$}   {first}{last:>width$}", "")?;
-    if every > 1 {
-        writeln!(out, "(every {every} columns; --format csv has all)")?;
-    }
+    letters_table(phase, out)?;
     writeln!(out, "·: healthy")?;
-    for failure in
-        Failure::ALL.into_iter().filter(|failure| phase.regions.iter().any(|region| region.failure == *failure))
-    {
-        writeln!(out, "{}: {}", letter(failure), meaning(failure))?;
+    for region in &phase.regions {
+        writeln!(out, "{}: {}", letter(region.failure), meaning(region.failure))?;
     }
     if phase.cells.iter().any(|cell| cell.outcome.is_err()) {
         writeln!(out, "×: nothing to predict; --format csv says why")?;
@@ -71,12 +55,41 @@ pub fn phase_table(phase: &Phase, out: &mut dyn Write) -> io::Result<()> {
     edges_table(phase, out)
 }
 
+fn letters_table(phase: &Phase, out: &mut dyn Write) -> io::Result<()> {
+    let [columns, rows] = &phase.values;
+    let label = rows.iter().map(|value| short(*value).len()).max().unwrap_or(0);
+    let cell = 1 + phase.cells.iter().map(|cell| letters(cell).chars().count()).max().unwrap_or(0);
+    let across = (cell * columns.len()).div_ceil(COLUMNS - label - 3);
+    let upwards = rows.len().div_ceil(ROWS);
+    for (row, value) in rows.iter().enumerate().step_by(upwards).rev() {
+        write!(out, "{:>label$} │", short(*value))?;
+        for cells in phase.cells[row * columns.len()..][..columns.len()].iter().step_by(across) {
+            write!(out, "{:>cell$}", letters(cells))?;
+        }
+        writeln!(out)?;
+    }
+    let width = cell * columns.len().div_ceil(across);
+    let first = short(columns[0]);
+    let last = short(columns[(columns.len() - 1) / across * across]);
+    writeln!(out, "{:label$} └{}", "", "─".repeat(width))?;
+    let (before, rest) = (cell - 1, width.saturating_sub(first.len() + cell - 1));
+    writeln!(out, "{:label$}  {:before$}{first}{last:>rest$}", "", "")?;
+    if across.max(upwards) > 1 {
+        writeln!(out, "(one column of {across} and one row of {upwards} shown; --format csv has all)")?;
+    }
+    Ok(())
+}
+
 fn letters(cell: &Cell) -> String {
     let Ok(point) = &cell.outcome else { return "×".to_owned() };
-    let failures = point.verdict.failures();
-    let fails = |failure: &Failure| failures.iter().any(|(found, _)| found == failure);
-    let letters: String = Failure::ALL.into_iter().filter(fails).map(letter).collect();
+    let letters: String = failures(&point.verdict).map(letter).collect();
     if letters.is_empty() { "·".to_owned() } else { letters }
+}
+
+/// Each once, in their order.
+fn failures(verdict: &Verdict) -> impl Iterator<Item = Failure> {
+    let found = verdict.failures();
+    Failure::ALL.into_iter().filter(move |failure| found.iter().any(|(found, _)| found == failure))
 }
 
 fn edges_table(phase: &Phase, out: &mut dyn Write) -> io::Result<()> {
@@ -134,7 +147,8 @@ pub fn phase_csv(phase: &Phase, out: &mut dyn Write) -> io::Result<()> {
                     let numbers = [scales.forward, scales.backward, scales.correlation, forward, backward];
                     let numbers = numbers.into_iter().chain([point.token_correlation, point.attended]);
                     record.extend(numbers.map(|number| float(number.filter(|number| number.is_finite()))));
-                    record.push(failures(&point.verdict).join(" "));
+                    let names: Vec<&str> = failures(&point.verdict).map(Failure::name).collect();
+                    record.push(names.join(" "));
                     record.push(point.verdict.headline.clone());
                     record.push(point.verdict.worst().map_or(String::new(), |finding| finding.rule.clone()));
                     let caveats: Vec<&str> = point.caveats.iter().map(|caveat| caveat.text.as_str()).collect();
@@ -149,12 +163,6 @@ pub fn phase_csv(phase: &Phase, out: &mut dyn Write) -> io::Result<()> {
         }
         Ok(())
     })
-}
-
-fn failures(verdict: &Verdict) -> Vec<&'static str> {
-    let found = verdict.failures();
-    let has = |failure: &Failure| found.iter().any(|(found, _)| found == failure);
-    Failure::ALL.into_iter().filter(has).map(Failure::name).collect()
 }
 
 /// One row per vertex of an edge, line by line.
@@ -174,9 +182,10 @@ pub fn edges_csv(phase: &Phase, out: &mut dyn Write) -> io::Result<()> {
 
 /// Everything.
 pub fn phase_json(network: &str, scheme: &str, phase: &Phase, out: &mut dyn Write) -> io::Result<()> {
-    let axes = phase.axes.iter().zip(&phase.values);
-    let mut axes = axes.map(|(axis, values)| AxisJson { name: &axis.name, log: axis.is_log, values });
-    let (x, y) = (axes.next().expect("two axes"), axes.next().expect("two axes"));
+    let [x, y] = [0, 1].map(|index| {
+        let Axis { name, is_log, .. } = &phase.axes[index];
+        AxisJson { name, log: *is_log, values: &phase.values[index] }
+    });
     let document = PhaseJson {
         schema_version: SCHEMA_VERSION,
         version: env!("CARGO_PKG_VERSION"),
@@ -253,7 +262,7 @@ impl<'a> CellJson<'a> {
             ln_backward: growth(1),
             token_correlation: point.and_then(|point| point.token_correlation),
             attended_tokens: point.and_then(|point| point.attended),
-            failures: point.map_or(Vec::new(), |point| failures(&point.verdict)),
+            failures: point.map_or(Vec::new(), |point| failures(&point.verdict).map(Failure::name).collect()),
             findings: point.map(|point| &point.verdict),
             caveats: point.map_or(&[][..], |point| &point.caveats).iter().map(CaveatJson::of).collect(),
             error: outcome.as_ref().err().map(ToString::to_string),
