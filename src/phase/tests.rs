@@ -96,21 +96,23 @@ fn scaled_skips_explode_and_vanish_where_they_must() {
     assert_edge(&edge(&found, Failure::Vanishing, 0), 100_f64.powf(-1.0 / 24.0), tolerance);
 }
 
-/// On the edge of entropy collapse a query looks at two tokens: the rule of the verdict, met by bisection.
+/// On the edge of entropy collapse a query looks at two tokens. The scores of a Pre-LN block go by the gain of queries
+/// times that of keys, so that the edge is where score-gain · weight-gain² has one value.
 #[test]
 fn entropy_collapses_where_two_tokens_are_left() {
-    let architecture =
-        Architecture { n_layers: 1, d_model: 64, n_heads: Some(1), seq_len: 64, ..Architecture::default() };
-    let setting = Setting { input: Input::Uniform, ..Setting::from(architecture) };
-    let found = map(&setting, "xavier", ["score-gain=1..32:3", "embedding-gain=1..2:2"]).expect("a map");
-    let edge = edge(&found, Failure::EntropyCollapse, 0);
-    for gain in edge {
-        let near = map(&setting, "xavier", [&format!("score-gain={}..{gain}:2", 0.98 * gain), "embedding-gain=1..2:2"]);
-        let cells = near.expect("a map").cells;
-        let attended = [0, 1].map(|cell| cells[cell].outcome.as_ref().expect("a network").attended);
-        let [outside, inside] = attended.map(|attended| attended.expect("attention"));
-        assert!(outside > 2.0 && inside < 2.0, "{outside}, {inside}");
-    }
+    let shape = Architecture { n_layers: 1, d_model: 64, n_heads: Some(1), seq_len: 64, ..Architecture::default() };
+    let setting = Setting { input: Input::Uniform, ..Setting::from(shape) };
+    let found = map(&setting, "xavier", ["score-gain=1..32:3", "weight-gain=1..2:2"]).expect("a map");
+    let scores = edge(&found, Failure::EntropyCollapse, 0).into_iter().zip(edge(&found, Failure::EntropyCollapse, 1));
+    let gains: Vec<f64> = scores.map(|(score, weight)| score * weight * weight).collect();
+    assert_eq!(gains.len(), 2);
+    // Half of ln 32 in 256 steps.
+    assert_edge(&gains, gains[0], 0.5 * 32_f64.ln() / 256.0);
+    let around = format!("score-gain={}..{}:2", 0.98 * gains[0], gains[0]);
+    let near = map(&setting, "xavier", [&around, "layers=1..2:2"]).expect("a map");
+    let attended = [0, 1].map(|cell| near.cells[cell].outcome.as_ref().expect("a network").attended);
+    let [outside, inside] = attended.map(|attended| attended.expect("attention"));
+    assert!(outside > 2.0 && inside < 2.0, "{outside}, {inside}");
 }
 
 /// Arguments of a scheme are axes; what it refuses is told, and has no edge.

@@ -24,9 +24,6 @@ const TICKS: f64 = 6.0;
 /// Share of a step by which numbers may lie beyond the end of an axis, as a correlation of −0.001 does.
 const OVERHANG: f64 = 0.15;
 
-/// Room beyond the ends of a logarithmic axis, as a share of its length.
-const PADDING: f64 = 0.03;
-
 /// What a number stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sense {
@@ -83,7 +80,7 @@ impl Axis {
     /// Exactly from `low` to `high`, which are positive if it is logarithmic.
     pub(super) fn exact([low, high]: [f64; 2], is_log: bool) -> Self {
         if is_log {
-            return Self::log_between(low.log10(), high.log10());
+            return Self::log_within(low.log10(), high.log10(), 0.0);
         }
         let axis = Self { is_log, low, high, ticks: Vec::new() };
         axis.with_ticks(nice((high - low) / TICKS), short)
@@ -98,13 +95,14 @@ impl Axis {
 
     /// Of log₁₀ of the numbers.
     fn log(low: f64, high: f64) -> Self {
-        let padding = (PADDING * (high - low)).max(0.5 * (1.0 - (high - low)));
-        Self::log_between(low - padding, high + padding)
+        let padding = (0.03 * (high - low)).max(0.5 * (1.0 - (high - low)));
+        Self::log_within(low, high, padding)
     }
 
-    fn log_between(low: f64, high: f64) -> Self {
-        let axis = Self { is_log: true, low, high, ticks: Vec::new() };
-        if high - low > 3.0 * (1.0 + 2.0 * PADDING) {
+    /// With room at both ends.
+    fn log_within(low: f64, high: f64, padding: f64) -> Self {
+        let axis = Self { is_log: true, low: low - padding, high: high + padding, ticks: Vec::new() };
+        if high - low > 3.0 {
             return axis.with_ticks(nice((high - low) / TICKS).max(1.0), |exponent| decimal(1.0, exponent));
         }
         let decades = axis.low.floor() as i64..=axis.high.floor() as i64;
