@@ -10,9 +10,10 @@ use clap::{
     builder::{PossibleValuesParser, TypedValueParser},
 };
 use sigprop::{
+    assemble::assemble,
     compare,
-    compare::{Candidate, Column, WorstTensor, default_schemes, sort},
-    report::{comparison_csv, comparison_json, comparison_svg, comparison_tables},
+    compare::{Candidate, Column, Setting, WorstTensor, default_schemes, sort},
+    report::{Drawn, comparison_csv, comparison_html, comparison_json, comparison_svg, comparison_tables},
     schemes::{Scheme, SchemeError},
     verdict::Finding,
 };
@@ -20,11 +21,13 @@ use sigprop::{
 use super::{
     Outcome,
     console::Console,
-    description::{AverageArguments, DescriptionArguments},
+    description::{AverageArguments, Described, DescriptionArguments},
+    export::drawn,
     output::{Format, emit},
     plot::PlotArguments,
     predict::write_caveats,
     prose::write_indented,
+    report::ReportArguments,
 };
 
 /// Compare initialisation schemes on one network.
@@ -46,7 +49,8 @@ Examples:
   sigprop compare --layers 48
   sigprop compare gpt2 --schemes gpt2,normal:0.02,dslm
   sigprop compare --layers 192 --norm-placement post --sort backward
-  sigprop compare config.json --format csv -o schemes.csv --plot schemes.svg")]
+  sigprop compare config.json --format csv -o schemes.csv --plot schemes.svg
+  sigprop compare gpt2 --report schemes.html")]
 pub(crate) struct Arguments {
     #[command(flatten)]
     description: DescriptionArguments,
@@ -73,6 +77,9 @@ pub(crate) struct Arguments {
 
     #[command(flatten)]
     plot: PlotArguments,
+
+    #[command(flatten)]
+    report: ReportArguments,
 }
 
 /// Several schemes in one argument.
@@ -92,12 +99,20 @@ impl Arguments {
     pub(crate) fn run(self, console: Console) -> anyhow::Result<Outcome> {
         let Some(described) = self.description.begin(self.averages, None)? else { return Ok(Outcome::Done) };
         let schemes = self.schemes.map_or_else(default_schemes, |List(schemes)| schemes);
+        self.plot.claim()?;
+        self.report.claim()?;
         let mut candidates = compare(&described.setting, &schemes)?;
         if let Some(column) = self.sort {
             sort(&mut candidates, column);
         }
         let title = described.title();
         self.plot.draw(|out| comparison_svg(&title, &candidates, out))?;
+        self.report.write(
+            (&title, self.averages.seed),
+            || networks(&described, &candidates),
+            |out| comparison_tables(&candidates, out),
+            |origin, out| comparison_html(origin, &candidates, out),
+        )?;
         emit(self.output.as_ref(), |out| match self.format {
             Format::Table => {
                 writeln!(out, "{title}\n")?;
@@ -111,6 +126,17 @@ impl Arguments {
         console.tell(|out, _| write_caveats(&described.caveats, out));
         Ok(Outcome::Done)
     }
+}
+
+/// The networks of the schemes that are defined.
+fn networks(described: &Described, candidates: &[Candidate]) -> anyhow::Result<Vec<Drawn>> {
+    let Setting { architecture, input, run, options: _ } = &described.setting;
+    let defined = candidates.iter().filter(|candidate| candidate.outcome.is_ok());
+    let network = |Candidate { scheme, .. }: &Candidate| {
+        let stack = assemble(architecture, scheme, input, run)?.stack;
+        drawn(&stack, Some(scheme), &described.names)
+    };
+    defined.map(network).collect()
 }
 
 /// What is said of every scheme, a paragraph each.

@@ -1,13 +1,14 @@
 //! Which network, apart from its weights: MODEL, the flags that override it, its input and its gradient.
 
 use clap::Args;
-use sigprop::{Caveat, Options, Sites, assemble::Run, compare::Setting, huggingface::Names};
+use sigprop::{Caveat, Options, Sites, assemble::Run, compare::Setting, huggingface::Names, verdict::Shape};
 
 use super::{
     input::{InputArguments, LossAt},
     parse,
     shape::ShapeArguments,
     source::ConfigArguments,
+    title::{norm_placement, title},
 };
 
 /// MODEL, the flags that override it, its input and its gradient.
@@ -70,7 +71,9 @@ impl Described {
     pub(crate) fn title(&self) -> String {
         let architecture = &self.setting.architecture;
         let name = architecture.name.as_deref().unwrap_or(architecture.kind.name());
-        format!("{name}: width {}, {} blocks", architecture.d_model, architecture.n_layers)
+        let stream = architecture.decoder.as_deref().unwrap_or(architecture);
+        let shape = Shape { width: stream.d_model, seq_len: stream.seq_len };
+        title(name, stream.n_layers, norm_placement(architecture), shape)
     }
 }
 

@@ -5,9 +5,11 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use sigprop::{
     export::{Plan, checkpoint, init_py, plan_json},
-    report::write_file,
+    huggingface::{Held, Names},
+    report::{Drawn, write_file},
+    schemes::Scheme,
 };
-use sigprop_stack::parameters;
+use sigprop_stack::{Stack, parameters};
 use sigprop_validate::draw_row;
 
 use super::model::Network;
@@ -38,7 +40,7 @@ pub(crate) fn export(paths: &[PathBuf], network: &Network, seed: u64) -> anyhow:
         return Ok(());
     }
     let held = network.names.held(&parameters(&network.stack)?);
-    let plan = Plan::new(&network.stack, network.described().map(|(_, scheme)| scheme.to_string()), &held);
+    let plan = plan(&network.stack, network.described().map(|(_, scheme)| scheme), &held);
     for (path, kind) in paths.iter().zip(kinds) {
         write_file(path, |out| match kind {
             Kind::Plan => plan_json(&plan, out),
@@ -51,4 +53,15 @@ pub(crate) fn export(paths: &[PathBuf], network: &Network, seed: u64) -> anyhow:
         .with_context(|| format!("cannot write {}", path.display()))?;
     }
     Ok(())
+}
+
+/// What every parameter starts with.
+fn plan(stack: &Stack, scheme: Option<&Scheme>, held: &[Held]) -> Plan {
+    Plan::new(stack, scheme.map(ToString::to_string), held)
+}
+
+/// A network for a report.
+pub(crate) fn drawn(stack: &Stack, scheme: Option<&Scheme>, names: &Names) -> anyhow::Result<Drawn> {
+    let held = names.held(&parameters(stack)?);
+    Ok(Drawn { scheme: scheme.cloned(), stack: stack.clone(), plan: plan(stack, scheme, &held) })
 }

@@ -1,4 +1,4 @@
-//! The folder of a report.
+//! Files and folders that are written beside the data.
 
 use std::{
     fs,
@@ -22,6 +22,13 @@ pub(super) fn write_into(
 /// Makes the folder and sees whether files can be written there, before anything is sampled.
 pub(super) fn claim(folder: &Path) -> anyhow::Result<()> {
     fs::create_dir_all(folder).and_then(|()| tempfile::tempfile_in(folder)).with_context(|| cannot_write(folder))?;
+    Ok(())
+}
+
+/// Sees whether a file can be written, before anything takes long.
+pub(super) fn claim_file(path: &Path) -> anyhow::Result<()> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    tempfile::tempfile_in(folder).with_context(|| cannot_write(path))?;
     Ok(())
 }
 

@@ -176,9 +176,7 @@ impl Arguments {
         let left_out = with_measured(&mut stack, &inspection.readings);
         let mut prediction = predict(&stack, Sites::Stream).context("with the measured weights")?;
         prediction.caveats.splice(0..0, expected.caveats.iter().cloned().chain(left_out));
-        let stream = &stack.streams[stack.gradient.stream];
-        let shape = Shape { width: stream.source.width(), seq_len: stream.seq_len };
-        let verdict = Verdict::of(&prediction, shape);
+        let verdict = Verdict::of(&prediction, Shape::of(&stack));
         let cost = Cost::of(&stack, Some(&expected.architecture))?;
         Ok(Measured { prediction, verdict, cost, closest: self.closest(expected, inspection)?, stack })
     }

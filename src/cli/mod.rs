@@ -2,6 +2,7 @@
 
 mod compare;
 mod console;
+mod curve;
 mod description;
 mod diff;
 mod explain;
@@ -19,11 +20,13 @@ mod plot;
 mod predict;
 mod prose;
 mod recommend;
+mod report;
 mod sampling;
 mod schemes;
 mod shape;
 mod source;
 mod suite;
+mod title;
 mod validate;
 
 use std::process::ExitCode;

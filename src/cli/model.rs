@@ -17,7 +17,12 @@ use sigprop::{
 };
 use sigprop_stack::Stack;
 
-use super::{description::DescriptionArguments, output::emit, parse};
+use super::{
+    description::DescriptionArguments,
+    output::emit,
+    parse,
+    title::{norm_placement, title},
+};
 
 /// MODEL, the flags that override it, its scheme and its input.
 #[derive(Args, Debug)]
@@ -83,8 +88,7 @@ pub(crate) struct Network {
 impl Network {
     /// What float ranges depend on, of the stream that the gradient goes through.
     pub(crate) fn shape(&self) -> Shape {
-        let stream = &self.stack.streams[self.stack.gradient.stream];
-        Shape { width: stream.source.width(), seq_len: stream.seq_len }
+        Shape::of(&self.stack)
     }
 
     /// What it was assembled from; unknown for what was read from a stack file.
@@ -100,9 +104,11 @@ impl Network {
 
     /// A line that says what it is.
     pub(crate) fn title(&self) -> String {
-        let Shape { width, seq_len } = self.shape();
         let scheme = self.described.as_ref().map_or(String::new(), |(_, scheme)| format!(", scheme {scheme}"));
-        format!("{}: width {width}, {seq_len} tokens{scheme}", self.stack.name)
+        let architecture = self.described.as_ref().map(|(architecture, _)| architecture);
+        let body = &self.stack.streams[self.stack.gradient.stream].body;
+        let n_blocks = body.iter().filter(|node| node.name.starts_with("blocks.")).count();
+        title(&self.stack.name, n_blocks, architecture.and_then(norm_placement), self.shape()) + &scheme
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::{
     io::{self, Write},
-    path::{Path, PathBuf},
+    path::PathBuf,
 };
 
 use anyhow::Context;
@@ -12,7 +12,7 @@ use clap::{
 };
 use sigprop::report::write_file;
 
-use super::folder::cannot_write;
+use super::folder::{cannot_write, claim_file};
 
 /// Where a picture goes.
 #[derive(Args, Debug)]
@@ -36,10 +36,7 @@ fn svg(path: PathBuf) -> Result<PathBuf, String> {
 impl PlotArguments {
     /// Sees whether the picture can be written, before anything takes long.
     pub(crate) fn claim(&self) -> anyhow::Result<()> {
-        let Some(path) = &self.plot else { return Ok(()) };
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        tempfile::tempfile_in(folder).with_context(|| cannot_write(path))?;
-        Ok(())
+        self.plot.as_deref().map_or(Ok(()), claim_file)
     }
 
     /// Draws the picture, if one is wanted.

@@ -7,24 +7,29 @@ use std::{
 
 use clap::{Args, ValueEnum};
 use sigprop::{
-    Caveat, Prediction,
-    head::{Loss, LossPrediction, predict_loss},
+    Caveat,
+    head::{LossPrediction, predict_loss},
     predict,
-    report::{PredictionDocument, prediction_json, prediction_svg, sites_csv, sites_table, weights_csv, weights_table},
-    verdict::{Failure, Verdict},
+    report::{
+        Ink, PredictionDocument, prediction_curve, prediction_html, prediction_json, prediction_svg, sites_csv,
+        sites_table, weights_csv, weights_table,
+    },
+    verdict::{Failure, Shape, Verdict},
 };
 
 use super::{
     Outcome,
     console::{Console, Paint, write_verdict},
+    curve::CurveArguments,
     description::AverageArguments,
-    export::export,
+    export::{drawn, export},
     head::{self, HeadArguments, write_loss},
-    model::{ModelArguments, Network},
+    model::ModelArguments,
     models::write_cost,
     output::{Format, SiteChoice, emit},
     plot::PlotArguments,
     prose::write_indented,
+    report::ReportArguments,
 };
 
 /// Predict the size of signals and gradients at every block, and what it means.
@@ -50,6 +55,7 @@ Examples:
   sigprop predict gpt2 --head --loss cross-entropy            loss and gradient norm
   sigprop predict config.json --scheme dslm --export init.py  how to draw such a model in PyTorch
   sigprop predict --layers 192 --plot depth.svg               curves over depth
+  sigprop predict gpt2 --report gpt2.html                     all of it, for a browser
   sigprop predict --layers 48 --fail-on explosion,vanishing   exit status 1 if it does")]
 pub(crate) struct Arguments {
     #[command(flatten)]
@@ -81,6 +87,12 @@ pub(crate) struct Arguments {
 
     #[command(flatten)]
     plot: PlotArguments,
+
+    #[command(flatten)]
+    report: ReportArguments,
+
+    #[command(flatten)]
+    curve: CurveArguments,
 
     #[command(flatten)]
     averages: AverageArguments,
@@ -123,6 +135,9 @@ impl Arguments {
         if self.model.dump(&network.stack)? {
             return Ok(Outcome::Done);
         }
+        let curve = self.curve.ink(self.format, self.output.is_none())?;
+        self.plot.claim()?;
+        self.report.claim()?;
         export(&self.export, &network, self.averages.seed)?;
         let options = self.averages.options(self.sites.into());
         let (mut prediction, loss) = match self.head.head(&network)? {
@@ -135,25 +150,30 @@ impl Arguments {
         };
         prediction.caveats.splice(0..0, network.caveats.iter().cloned());
         let verdict = Verdict::of(&prediction, network.shape());
-        self.plot.draw(|out| prediction_svg(&network.title(), &prediction, network.shape(), out))?;
+        let document = PredictionDocument {
+            stack: &network.stack,
+            prediction: &prediction,
+            weights: self.weights,
+            verdict: &verdict,
+            cost: &network.cost,
+            loss: loss.as_ref(),
+        };
+        let title = network.title();
+        self.plot.draw(|out| prediction_svg(&title, &prediction, network.shape(), out))?;
+        self.report.write(
+            (&title, self.averages.seed),
+            || Ok(vec![drawn(&network.stack, network.described().map(|(_, scheme)| scheme), &network.names)?]),
+            |out| self.write_costs(&document, out),
+            |origin, out| prediction_html(origin, &document, out),
+        )?;
         emit(self.output.as_ref(), |out| match self.format {
             Format::Table => {
                 let paint = if self.output.is_none() { console.paint(&io::stdout()) } else { Paint(false) };
-                self.write_tables(&network, (&prediction, loss.as_ref()), &verdict, paint, out)
+                self.write_tables((&title, curve), &document, paint, out)
             }
             Format::Csv if self.weights => weights_csv(&prediction.table, out),
             Format::Csv => sites_csv(&prediction.table, out),
-            Format::Json => {
-                let document = PredictionDocument {
-                    stack: &network.stack,
-                    prediction: &prediction,
-                    weights: self.weights,
-                    verdict: &verdict,
-                    cost: &network.cost,
-                    loss: loss.as_ref(),
-                };
-                prediction_json(&document, out)
-            }
+            Format::Json => prediction_json(&document, out),
         })?;
         if self.format != Format::Table {
             console.tell(|out, paint| {
@@ -169,26 +189,33 @@ impl Arguments {
 
     fn write_tables(
         &self,
-        network: &Network,
-        (prediction, loss): (&Prediction, Option<&Loss>),
-        verdict: &Verdict,
+        (title, curve): (&str, Option<(Ink, usize)>),
+        document: &PredictionDocument,
         paint: Paint,
         out: &mut dyn Write,
     ) -> io::Result<()> {
-        writeln!(out, "{}\n", network.title())?;
+        let PredictionDocument { stack, prediction, weights, verdict, .. } = document;
+        writeln!(out, "{title}\n")?;
+        if let Some(how) = curve {
+            prediction_curve(prediction, Shape::of(stack), how, out)?;
+            writeln!(out)?;
+        }
         sites_table(&prediction.table, out)?;
         writeln!(out)?;
-        if self.weights {
+        if *weights {
             weights_table(&prediction.table, out)?;
             writeln!(out)?;
         }
-        write_cost(&network.cost, out)?;
-        if let Some(loss) = loss {
-            write_loss(loss, self.averages.batch, out)?;
-        }
+        self.write_costs(document, out)?;
         writeln!(out)?;
         write_verdict(verdict, paint, out)?;
         write_caveats(&prediction.caveats, out)
+    }
+
+    /// What the network costs and the loss it starts with.
+    fn write_costs(&self, document: &PredictionDocument, out: &mut dyn Write) -> io::Result<()> {
+        write_cost(document.cost, out)?;
+        document.loss.map_or(Ok(()), |loss| write_loss(loss, self.averages.batch, out))
     }
 
     fn gate(&self, verdict: &Verdict, console: Console) -> Outcome {

@@ -13,8 +13,12 @@ use sigprop::{
     agreement::{Comparison, Observation, Summary, compare, compare_observations, read_observations, summarise},
     numerals::short,
     predict,
-    report::{Observed, Run, comparisons_csv, summary_json, summary_table, validation_json, validation_svg},
+    report::{
+        Ink, Observed, Run, ValidationDocument, comparisons_csv, summary_json, summary_table, validation_curve,
+        validation_html, validation_json, validation_svg,
+    },
     stack_file::stack_hash,
+    verdict::Verdict,
 };
 use sigprop_stack::{GIBIBYTE, Stack};
 use sigprop_validate::{Journal, JournalError, MeasureError, Measurement, Settings, Target};
@@ -22,12 +26,15 @@ use sigprop_validate::{Journal, JournalError, MeasureError, Measurement, Setting
 use super::{
     Outcome,
     console::Console,
+    curve::CurveArguments,
+    export::drawn,
     folder::{claim, write_into},
     model::{ModelArguments, Network},
     output::{Format, SiteChoice, emit},
     parse::{self, Threads},
     plot::PlotArguments,
     predict::write_caveats,
+    report::ReportArguments,
     sampling::{SamplerChoice, free_memory, sample},
     suite::{SuiteChoice, SuiteRun},
 };
@@ -52,6 +59,7 @@ Examples:
   sigprop validate gpt2 --target-error 1%        until the errors are small enough
   sigprop validate gpt2 --replicates 900 --resume report   goes on after an interruption, a kill, a power failure
   sigprop validate --layers 48 --plot depth.svg  curves with the observed points
+  sigprop validate gpt2 --report gpt2.html       all of it, for a browser
   sigprop validate gpt2 --observed mine.csv      what you measured, instead of sampling
   sigprop validate --suite components            every rule over the published grids"
 )]
@@ -127,6 +135,12 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     plot: PlotArguments,
 
+    #[command(flatten)]
+    report: ReportArguments,
+
+    #[command(flatten)]
+    curve: CurveArguments,
+
     /// Which sites to compare; the summary is of those on the stream.
     #[arg(long, value_enum, default_value_t = SiteChoice::Stream, help_heading = "Output")]
     sites: SiteChoice,
@@ -195,23 +209,28 @@ impl Arguments {
             claim(folder)?;
         }
         self.plot.claim()?;
+        self.report.claim()?;
+        let curve = self.curve.ink(self.format, true)?;
         match observations {
             Some((file, observations)) => {
                 let comparisons = compare_observations(&predicted.table, &observations).context(file.clone())?;
                 let validation = Validation::new(&network, Observed::File { observed: file }, comparisons);
-                self.write(&network, &predicted, &validation)?;
+                self.write(&network, &predicted, &validation, curve)?;
                 console.tell(|out, _| write_caveats(&predicted.caveats, out));
                 Ok(self.gate(&validation.summary, console))
             }
-            None => self.sampled(&network, predicted, console),
+            None => self.sampled(&network, &predicted, curve, console),
         }
     }
 
     /// Compares with sampled networks.
-    fn sampled(&self, network: &Network, mut predicted: Prediction, console: Console) -> anyhow::Result<Outcome> {
-        if !self.weights {
-            predicted.table.weights.clear();
-        }
+    fn sampled(
+        &self,
+        network: &Network,
+        predicted: &Prediction,
+        curve: Option<(Ink, usize)>,
+        console: Console,
+    ) -> anyhow::Result<Outcome> {
         let settings = self.settings();
         let mut journal = self.journal(&network.stack, &settings)?;
         let measurement = match sample(&network.stack, &settings, journal.as_mut(), console) {
@@ -231,7 +250,7 @@ impl Arguments {
             overflow: overflow.clone(),
         };
         let validation = Validation::new(network, sampled, comparisons);
-        self.write(network, &predicted, &validation)?;
+        self.write(network, predicted, &validation, curve)?;
         console.tell(|out, _| write_caveats(&predicted.caveats, out));
         if let Some(site) = &overflow {
             console.note(&format!("the sampled networks left the range of f32 at {site}; nothing is observed there"));
@@ -284,15 +303,38 @@ impl Arguments {
         open(&folder.join(JOURNAL), &stack_hash(stack), settings).map(Some)
     }
 
-    fn write(&self, network: &Network, predicted: &Prediction, validation: &Validation) -> anyhow::Result<()> {
+    fn write(
+        &self,
+        network: &Network,
+        prediction: &Prediction,
+        validation: &Validation,
+        curve: Option<(Ink, usize)>,
+    ) -> anyhow::Result<()> {
         let Validation { run, comparisons, summary } = validation;
-        self.plot.draw(|out| validation_svg(&network.title(), predicted, comparisons, network.shape(), out))?;
+        let (title, shape) = (network.title(), network.shape());
+        self.plot.draw(|out| validation_svg(&title, prediction, comparisons, shape, out))?;
+        let verdict = Verdict::of(prediction, shape);
+        let document = ValidationDocument { prediction, verdict: &verdict, run, summary, comparisons };
+        self.report.write(
+            (&title, self.seed),
+            || Ok(vec![drawn(&network.stack, network.described().map(|(_, scheme)| scheme), &network.names)?]),
+            |out| write_summary(validation, out),
+            |origin, out| validation_html(origin, &document, out),
+        )?;
         if let Some(folder) = self.folder() {
             write_into(folder, "report.csv", |out| comparisons_csv(comparisons, out))?;
             write_into(folder, "summary.json", |out| summary_json(run, summary, out))?;
         }
         emit(None, |out| match self.format {
-            Format::Table => write_table(network, validation, out),
+            Format::Table => {
+                writeln!(out, "{title}")?;
+                if let Some(how) = curve {
+                    writeln!(out)?;
+                    validation_curve(prediction, comparisons, shape, how, out)?;
+                    writeln!(out)?;
+                }
+                write_summary(validation, out)
+            }
             Format::Csv => comparisons_csv(comparisons, out),
             Format::Json => validation_json(run, summary, comparisons, out),
         })
@@ -324,10 +366,9 @@ fn read(path: &Path) -> anyhow::Result<(String, Vec<Observation>)> {
     Ok((name, observations))
 }
 
-fn write_table(network: &Network, validation: &Validation, out: &mut dyn Write) -> io::Result<()> {
+fn write_summary(validation: &Validation, out: &mut dyn Write) -> io::Result<()> {
     let Validation { run, comparisons, summary } = validation;
     let Run { stack_hash, observed, .. } = run;
-    writeln!(out, "{}", network.title())?;
     match observed {
         Observed::Sampled { seed, batch, replicates, .. } => {
             write!(out, "networks sampled: {replicates}, sequences each: {batch}, seed {seed}")?;

@@ -91,8 +91,7 @@ impl Summary {
     ///
     /// If the prediction is not of the stack.
     pub fn of(stack: &Stack, prediction: &Prediction) -> Self {
-        let stream = &stack.streams[stack.gradient.stream];
-        let shape = Shape { width: stream.source.width(), seq_len: stream.seq_len };
+        let shape = Shape::of(stack);
         let profiles = Profile::all(&prediction.table);
         let profile = &profiles[stack.gradient.stream];
         let ends = [profile.rows.first(), profile.rows.last()].map(|row| row.expect("a stream has sites"));

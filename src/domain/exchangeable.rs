@@ -3,6 +3,8 @@
 //! All tokens have the same moments; ordered pairs of different tokens fall into a few classes
 //! (same id, different ids …), each with its share of the pairs and its own cosine.
 
+use super::without_rounding;
+
 /// A class of ordered pairs of different tokens.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct PairClass {
@@ -34,6 +36,20 @@ impl Exchangeable {
     /// Average over all pairs.
     pub(crate) fn mean(&self, cosines: &[f64]) -> f64 {
         self.classes.iter().zip(cosines).map(|(class, cosine)| class.share * cosine).sum()
+    }
+
+    /// Averages over all pairs of functions of several cosines.
+    pub(crate) fn mean_of<const M: usize, const N: usize>(
+        &self,
+        cosines: [&[f64]; M],
+        pair: impl Fn([f64; M]) -> [f64; N],
+    ) -> [f64; N] {
+        let mut sums = [0.0; N];
+        for (place, class) in self.classes.iter().enumerate() {
+            let f = pair(cosines.map(|cosines| cosines[place]));
+            sums.iter_mut().zip(f).for_each(|(sum, f)| *sum += class.share * f);
+        }
+        sums
     }
 
     /// Average over all pairs of a product.
@@ -75,12 +91,9 @@ impl Exchangeable {
         self.classes.iter().filter(|class| of(class)).map(|class| class.share).sum()
     }
 
-    /// Σ over pairs a ≠ b of x_a·g_a x_b·g_b and its diagonal, per token, in units of the diagonal:
-    /// what multiplies `seq_len` E x² E g² in the gradient of a weight.
-    pub(crate) fn coherence(&self, signal: &[f64], gradient: &[f64]) -> f64 {
-        /// Sums that cancel exactly, like the gradient of a key bias, leave rounding.
-        const ROUNDING: f64 = 1e-9;
-        let coherence = 1.0 + (self.seq_len - 1.0) * self.mean_product(signal, gradient);
-        if coherence < ROUNDING { 0.0 } else { coherence }
+    /// Σ over pairs a ≠ b of x_a·g_a x_b·g_b and its diagonal, per token, in units of the diagonal, from the average over
+    /// pairs: what multiplies `seq_len` E x² E g² in the gradient of a weight.
+    pub(crate) fn coherence(&self, mean_product: f64) -> f64 {
+        without_rounding(1.0 + (self.seq_len - 1.0) * mean_product)
     }
 }

@@ -33,7 +33,7 @@
 
 use nalgebra::{Matrix2, Vector2};
 
-use super::{Domain, Gradient, Signal};
+use super::{Domain, Flow, Gradient, Signal};
 
 /// What strays: m first, then s.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -165,12 +165,14 @@ impl Domain {
         &self,
         before: Fluctuation,
         terms: &[Term],
-        levels: &[f64],
+        levels: &(impl ExactSizeIterator<Item = f64> + Clone),
         cosines: &[f64],
         width: f64,
     ) -> (Fluctuation, Vec<Matrix2<f64>>) {
-        let average = |pair: &(dyn Fn(usize) -> f64 + Sync)| self.pair_average(levels.iter().copied(), 1.0, pair);
-        let shared = |cosines: &[f64]| average(&|place| cosines[place]).max(f64::MIN_POSITIVE);
+        let shared = |cosines: &[f64]| {
+            let [shared] = self.pair_averages(levels.clone(), [cosines], [1.0], |[cosine]| [cosine]);
+            shared.max(f64::MIN_POSITIVE)
+        };
         let whole = shared(cosines);
         // p_i/p, where a token has a part of its own with every other.
         let parts: Vec<f64> = terms.iter().map(|term| (shared(term.cosines) / whole).min(term.share.recip())).collect();
@@ -181,7 +183,8 @@ impl Domain {
             kept += map * term.fluctuation.kept;
             fresh += map * term.fluctuation.own(before.total()) * map;
             for (other, part) in terms[..index].iter().zip(&parts) {
-                let alike = average(&|place| term.cosines[place] * other.cosines[place]);
+                let both = [term.cosines, other.cosines];
+                let [alike] = self.pair_averages(levels.clone(), both, [1.0], |[one, other]| [one * other]);
                 let shared = parts[index] * part;
                 fresh += 4.0 * term.share * other.share / width
                     * Matrix2::new(shared, shared * whole, shared * whole, alike);
@@ -192,14 +195,30 @@ impl Domain {
         (output, maps)
     }
 
-    /// p: the average cosine of all pairs of tokens, each with itself included.
-    pub(crate) fn shared(&self, signal: &Signal) -> f64 {
-        self.pair_average(signal.levels(), 1.0, |place| signal.cosines[place]).clamp(0.0, 1.0)
+    /// Covariance of the levels of a signal beyond what its tokens' own scales bring: what attention hands on.
+    pub(crate) fn beyond(&self, signal: &Signal) -> Matrix2<f64> {
+        let own = signal.token().norm_variance();
+        let (shared, squares) = self.shared_and_squares(signal, 0.0);
+        signal.fluctuation.total() - own * levels_covariance(1.0, shared, squares)
     }
 
-    /// The same of a gradient.
-    pub(crate) fn shared_gradient(&self, gradient: &Gradient) -> f64 {
-        self.pair_average(gradient.levels(), 1.0, |place| gradient.cosines[place]).clamp(0.0, 1.0)
+    /// Variance of s beyond what single tokens know of: no more than there was before the last draws, which they know.
+    pub(crate) fn scale_beyond(&self, signal: &Signal) -> f64 {
+        let before = signal.fluctuation.total() - signal.fluctuation.fresh;
+        self.beyond(signal)[S].min(before[S]).max(0.0)
+    }
+
+    /// p: the average cosine of all pairs of tokens, each with itself included.
+    pub(crate) fn shared(&self, flow: &impl Flow) -> f64 {
+        let [shared] = self.pair_averages(flow.levels(), [flow.cosines()], [1.0], |[cosine]| [cosine]);
+        shared.clamp(0.0, 1.0)
+    }
+
+    /// p and ⟨ĉ²⟩ of cosines with this concentration.
+    pub(crate) fn shared_and_squares(&self, flow: &impl Flow, concentration: f64) -> (f64, f64) {
+        let both = |[cosine]: [f64; 1]| [cosine, square(cosine, concentration)];
+        let [shared, squares] = self.pair_averages(flow.levels(), [flow.cosines()], [1.0; 2], both);
+        (shared.clamp(0.0, 1.0), squares)
     }
 
     /// d ln `after`/d ln `before` of averages p of cosines, of whose pairs of different tokens a fixed part is left.
@@ -221,6 +240,19 @@ pub(crate) struct Fork<'a> {
 }
 
 impl Fork<'_> {
+    /// ln of the factor on E g² of each part, because it responds to what the others pass on to the gradient they share;
+    /// single tokens know of the variance `known` of all.
+    pub(crate) fn gains(&self, gradient: &Gradient, parts: &[Gradient], known: f64) -> Vec<f64> {
+        let through = |index: usize| self.maps[index] * self.parts[index].fluctuation.kept;
+        let inherited: Vec<Vector2<f64>> =
+            (0..parts.len()).map(|index| through(index).transpose() * gradient.response).collect();
+        let all: Vector2<f64> = inherited.iter().sum();
+        let mut levels = self.x.fluctuation.total();
+        levels[S] -= known;
+        let gain = |index: usize| (parts[index].response - inherited[index]).dot(&(levels * (all - inherited[index])));
+        (0..parts.len()).map(gain).collect()
+    }
+
     /// The response at the common input, from the `gradient` at the output and the `parts` of it at the input, which
     /// have these `shares` in it.
     pub(crate) fn response(&self, gradient: &Gradient, parts: &[Gradient], shares: &[f64]) -> Vector2<f64> {

@@ -7,15 +7,21 @@
 
 mod exchangeable;
 mod fluctuation;
+mod mixed;
+mod pairs;
+mod radial;
 
+use std::iter::repeat_n;
 use std::sync::Arc;
 
 use nalgebra::Vector2;
-use rayon::join;
-use rayon::prelude::*;
 
 pub(crate) use exchangeable::{Exchangeable, PairClass};
 pub(crate) use fluctuation::{Fluctuation, Fork, Term, levels_covariance, levels_map, square};
+pub(crate) use mixed::{Ingredient, Mixed};
+use pairs::pair_sums;
+pub(crate) use pairs::{TILE, mirror, symmetric, transpose};
+pub(crate) use radial::{Radial, Shift};
 
 use crate::moments::{Token, TokenGradient, ln_sum, share};
 use crate::rules::PairRule;
@@ -24,11 +30,13 @@ use crate::rules::PairRule;
 #[derive(Clone, Debug)]
 pub(crate) struct Signal {
     /// One for all, or one per position.
-    pub(crate) tokens: Arc<Vec<Token>>,
+    pub(crate) tokens: Arc<[Token]>,
     /// E x_a x_b/√(E x_a² E x_b²), per pair class or, row by row, per pair of positions.
-    pub(crate) cosines: Arc<Vec<f64>>,
+    pub(crate) cosines: Arc<[f64]>,
     pub(crate) concentration: Concentration,
     pub(crate) fluctuation: Fluctuation,
+    /// Of the sum right before.
+    pub(crate) mixed: Mixed,
 }
 
 /// How few directions the differences of tokens have.
@@ -66,14 +74,9 @@ impl Concentration {
 
 impl Signal {
     /// Tokens whose features are independent.
-    pub(crate) fn new(tokens: Vec<Token>, cosines: Vec<f64>) -> Self {
+    pub(crate) fn new(tokens: Arc<[Token]>, cosines: Arc<[f64]>) -> Self {
         let concentration = Concentration::fresh(tokens[0].width);
-        Self { tokens: Arc::new(tokens), cosines: Arc::new(cosines), concentration, fluctuation: Fluctuation::none() }
-    }
-
-    /// ln E x² of every token.
-    pub(crate) fn levels(&self) -> impl ExactSizeIterator<Item = f64> + Clone {
-        self.tokens.iter().map(|token| token.ln_second)
+        Self { tokens, cosines, concentration, fluctuation: Fluctuation::none(), mixed: Mixed::default() }
     }
 
     /// The token that stands for all: with exchangeable tokens the only one.
@@ -85,12 +88,14 @@ impl Signal {
 /// The gradient of all tokens.
 #[derive(Clone, Debug)]
 pub(crate) struct Gradient {
-    pub(crate) tokens: Arc<Vec<TokenGradient>>,
+    pub(crate) tokens: Arc<[TokenGradient]>,
     /// E g_a g_b/√(E g_a² E g_b²), as in [`Signal`].
-    pub(crate) cosines: Arc<Vec<f64>>,
+    pub(crate) cosines: Arc<[f64]>,
     /// What E Σ_ab x_a·x_b g_a·g_b is beyond the product of the expectations, per token and in units of the mean
     /// E x² and the mean E g²: it reaches the weights right before, and no further.
     pub(crate) coupling: f64,
+    /// How the gradients of several tokens lie to their signals.
+    pub(crate) radial: Radial,
     /// As in [`Signal`]; of the fork it was split at.
     pub(crate) concentration: Concentration,
     /// At given levels of the signals.
@@ -101,11 +106,12 @@ pub(crate) struct Gradient {
 
 impl Gradient {
     /// A gradient that meets its signal only on average.
-    pub(crate) fn new(tokens: Vec<TokenGradient>, cosines: Vec<f64>) -> Self {
+    pub(crate) fn new(tokens: Arc<[TokenGradient]>, cosines: Arc<[f64]>) -> Self {
         Self {
-            tokens: Arc::new(tokens),
-            cosines: Arc::new(cosines),
+            tokens,
+            cosines,
             coupling: 0.0,
+            radial: Radial::isotropic(),
             concentration: Concentration { total: 0.0, inherited: 0.0 },
             fluctuation: Fluctuation::none(),
             response: Vector2::zeros(),
@@ -116,9 +122,38 @@ impl Gradient {
         &self.tokens[0]
     }
 
-    /// ln E g² of every token.
-    pub(crate) fn levels(&self) -> impl ExactSizeIterator<Item = f64> + Clone {
+    /// The radial share of single tokens, the large ones counting most.
+    pub(crate) fn mean_radial(&self) -> f64 {
+        let ln_total = ln_sum(self.levels());
+        self.tokens.iter().map(|token| share(token.ln_second, ln_total) * token.radial).sum()
+    }
+}
+
+/// What a signal and a gradient have in common.
+pub(crate) trait Flow {
+    /// ln of the second moment of every token.
+    fn levels(&self) -> impl ExactSizeIterator<Item = f64> + Clone;
+    /// Of all pairs.
+    fn cosines(&self) -> &[f64];
+}
+
+impl Flow for Signal {
+    fn levels(&self) -> impl ExactSizeIterator<Item = f64> + Clone {
         self.tokens.iter().map(|token| token.ln_second)
+    }
+
+    fn cosines(&self) -> &[f64] {
+        &self.cosines
+    }
+}
+
+impl Flow for Gradient {
+    fn levels(&self) -> impl ExactSizeIterator<Item = f64> + Clone {
+        self.tokens.iter().map(|token| token.ln_second)
+    }
+
+    fn cosines(&self) -> &[f64] {
+        &self.cosines
     }
 }
 
@@ -164,7 +199,7 @@ impl Domain {
     }
 
     /// The cosines of all pairs of `count` tokens, from the two tokens and the place of the pair.
-    pub(crate) fn map(&self, count: usize, map: impl Fn(usize, usize, usize) -> f64 + Sync) -> Vec<f64> {
+    pub(crate) fn map(&self, count: usize, map: impl Fn(usize, usize, usize) -> f64 + Sync) -> Arc<[f64]> {
         match self {
             Self::Exchangeable(domain) => (0..domain.classes.len()).map(|class| map(0, 0, class)).collect(),
             Self::Gram => symmetric(count, |i, j| map(i, j, i * count + j)),
@@ -178,9 +213,16 @@ impl Domain {
             Arc::clone(&x.cosines)
         } else {
             let map = rule.cosines(&x.tokens, &tokens);
-            Arc::new(self.map(tokens.len(), |i, j, place| map(i, j, x.cosines[place])))
+            self.map(tokens.len(), |i, j, place| map(i, j, x.cosines[place]))
         };
-        let y = Signal { tokens: Arc::new(tokens), cosines, ..x.clone() };
+        let y = Signal { tokens, cosines, mixed: Mixed::default(), ..x.clone() };
+        let closer = rule.drawn_together(self, x, &y);
+        let y = if closer == 0.0 {
+            y
+        } else {
+            let near = |_, _, place: usize| y.cosines[place] + closer * (1.0 - y.cosines[place]);
+            Signal { cosines: self.map(y.tokens.len(), near), ..y }
+        };
         let concentration = rule.concentration(x, &y, &|signal| self.mean_cosine(signal)).bounded();
         let y = Signal { concentration, ..y };
         Signal { fluctuation: rule.fluctuation(self, x, &y), ..y }
@@ -188,49 +230,78 @@ impl Domain {
 
     /// A rule, backward from the output `y` to the input `x`.
     pub(crate) fn apply_backward(&self, rule: &dyn PairRule, x: &Signal, y: &Signal, gradient: &Gradient) -> Gradient {
-        let tokens = Arc::new(rule.tokens_backward(&x.tokens, &y.tokens, &gradient.tokens));
+        let tokens = rule.tokens_backward(&x.tokens, &y.tokens, &gradient.tokens);
         let cosines = if rule.keeps_cosines() {
             Arc::clone(&gradient.cosines)
         } else {
-            let map = rule.cosines_backward(&x.tokens, &gradient.tokens);
-            Arc::new(self.map(tokens.len(), |i, j, place| map(i, j, x.cosines[place], gradient.cosines[place])))
+            let map = rule.cosines_backward(&x.tokens, gradient);
+            self.map(tokens.len(), |i, j, place| map(i, j, x.cosines[place], gradient.cosines[place]))
         };
+        let known = Gradient::new(tokens, cosines);
+        let Gradient { tokens, cosines, .. } = self.shifted(known, rule.shift(self, x, gradient));
         let fluctuation = rule.fluctuation_backward(self, x, gradient);
         let fluctuation = fluctuation.met(y.fluctuation.fresh, gradient.response);
         let response = y.fluctuation.map.transpose() * gradient.response + rule.response(x);
         let concentration = rule.concentration_backward(x, gradient, &|signal| self.mean_cosine(signal)).bounded();
-        Gradient { tokens, cosines, coupling: 0.0, concentration, fluctuation, response }
+        let radial = rule.radial_backward(self, x, gradient);
+        Gradient { tokens, cosines, coupling: 0.0, radial, concentration, fluctuation, response }
     }
 
-    /// ⟨f⟩ of a function of pairs of tokens, `own` of a token with itself, weighted with the moments of both.
-    pub(crate) fn pair_average(
+    /// A gradient with what single tokens know nothing of.
+    pub(crate) fn shifted(&self, gradient: Gradient, shift: Shift) -> Gradient {
+        if shift == Shift::default() {
+            return gradient;
+        }
+        let factor = shift.pairs.exp();
+        let moved = |cosine: f64| (cosine * factor + shift.closer * (1.0 - cosine)).clamp(-1.0, 1.0);
+        let cosines = self.map(gradient.tokens.len(), |_, _, place| moved(gradient.cosines[place]));
+        let tokens = gradient.tokens.iter().map(|token| token.scaled(shift.all)).collect();
+        Gradient { tokens, cosines, ..gradient }
+    }
+
+    /// ⟨f⟩ of functions of pairs of tokens, weighted with the moments of both, whose second moments are e^`levels`:
+    /// from what `matrices` say of a pair, and `own` of a token with itself.
+    pub(crate) fn pair_averages<const M: usize, const N: usize>(
         &self,
-        ln_seconds: impl ExactSizeIterator<Item = f64> + Clone,
-        own: f64,
-        pair: impl Fn(usize) -> f64 + Sync,
-    ) -> f64 {
+        levels: impl ExactSizeIterator<Item = f64> + Clone,
+        matrices: [&[f64]; M],
+        own: [f64; N],
+        pair: impl Fn([f64; M]) -> [f64; N] + Sync,
+    ) -> [f64; N] {
         match self {
             Self::Exchangeable(domain) => {
-                let pairs: Vec<f64> = (0..domain.classes.len()).map(pair).collect();
-                (own + (domain.seq_len - 1.0) * domain.mean(&pairs)) / domain.seq_len
+                let others = domain.mean_of(matrices, pair);
+                std::array::from_fn(|k| (own[k] + (domain.seq_len - 1.0) * others[k]) / domain.seq_len)
             }
             Self::Gram => {
-                let count = ln_seconds.len();
-                let ln_total = ln_sum(ln_seconds.clone());
-                let weights: Vec<f64> = ln_seconds.map(|ln_second| share(ln_second, ln_total)).collect();
-                let row = |i: usize| {
-                    let all: f64 = weights.iter().enumerate().map(|(j, weight)| weight * pair(i * count + j)).sum();
-                    weights[i] * (all + weights[i] * (own - pair(i * count + i)))
-                };
-                let rows: Vec<f64> = (0..count).into_par_iter().map(row).collect();
-                rows.iter().sum()
+                let ln_total = ln_sum(levels.clone());
+                let weights: Vec<f64> = levels.map(|level| share(level, ln_total)).collect();
+                pair_sums(&weights, matrices, own, pair)
             }
         }
     }
 
-    /// ⟨ĉ²⟩ of a signal with this concentration.
-    pub(crate) fn mean_square(&self, signal: &Signal, concentration: f64) -> f64 {
-        self.pair_average(signal.levels(), 1.0, |place| square(signal.cosines[place], concentration))
+    /// What of all pairs, weighted alike, are those of a token with itself.
+    pub(crate) fn own_share(&self, levels: impl Iterator<Item = f64> + Clone) -> f64 {
+        match self {
+            Self::Exchangeable(domain) => domain.seq_len.recip(),
+            Self::Gram => {
+                let ln_total = ln_sum(levels.clone());
+                levels.map(|level| share(level, ln_total).powi(2)).sum()
+            }
+        }
+    }
+
+    /// Average cosine of two different tokens.
+    pub(crate) fn mean_cosine(&self, flow: &impl Flow) -> f64 {
+        match self {
+            Self::Exchangeable(domain) => domain.mean(flow.cosines()),
+            Self::Gram => {
+                let count = flow.levels().len();
+                let [total] = pair_sums(&vec![1.0; count], [flow.cosines()], [0.0], |[cosine]| [cosine]);
+                if count > 1 { total / (count * (count - 1)) as f64 } else { 0.0 }
+            }
+        }
     }
 
     /// The concentration of a sum of gradients, from those at the inputs of the branches and `before` they were split.
@@ -243,33 +314,6 @@ impl Domain {
         let mixed = terms().fold(fresh, |mixed, (weight, part)| mixed + weight * weight * (own(part) - fresh));
         let total = inherited * inherited * before.total + mixed;
         Concentration { total, inherited: inherited * before.inherited }.bounded()
-    }
-
-    /// ⟨ĉ²⟩ of a gradient with this concentration.
-    pub(crate) fn mean_gradient_square(&self, gradient: &Gradient, concentration: f64) -> f64 {
-        self.pair_average(gradient.levels(), 1.0, |place| square(gradient.cosines[place], concentration))
-    }
-
-    /// Average cosine of two different tokens.
-    pub(crate) fn mean_cosine(&self, signal: &Signal) -> f64 {
-        self.mean_pair(signal.tokens.len(), &signal.cosines)
-    }
-
-    /// Average cosine of the gradients of two different tokens.
-    pub(crate) fn mean_gradient_cosine(&self, gradient: &Gradient) -> f64 {
-        self.mean_pair(gradient.tokens.len(), &gradient.cosines)
-    }
-
-    fn mean_pair(&self, count: usize, cosines: &[f64]) -> f64 {
-        match self {
-            Self::Exchangeable(domain) => domain.mean(cosines),
-            Self::Gram => {
-                // Summed in order: the same bits at any number of threads.
-                let rows: Vec<f64> = cosines.par_chunks_exact(count).map(|row| row.iter().sum()).collect();
-                let total: f64 = rows.iter().sum();
-                if count > 1 { (total / count as f64 - 1.0) / (count - 1) as f64 } else { 0.0 }
-            }
-        }
     }
 
     /// What is told of a signal.
@@ -306,12 +350,8 @@ impl Domain {
             Self::Exchangeable(domain) => (domain.seq_len > 1.0).then(|| domain.mean(cosines) * second),
             Self::Gram => (count > 1).then(|| {
                 let roots: Vec<f64> = moments.iter().map(|moment| moment.1.sqrt()).collect();
-                let rows = cosines.par_chunks_exact(count).enumerate().map(|(i, row)| {
-                    let sum: f64 = row.iter().zip(&roots).map(|(cosine, root)| cosine * root).sum();
-                    (sum - row[i] * roots[i]) * roots[i]
-                });
-                let rows: Vec<f64> = rows.collect();
-                rows.iter().sum::<f64>() / (count * (count - 1)) as f64
+                let [sum] = pair_sums(&roots, [cosines], [0.0], |[cosine]| [cosine]);
+                sum / (count * (count - 1)) as f64
             }),
         };
         Pooled {
@@ -327,43 +367,44 @@ impl Domain {
     /// ln Σ_ab E x_a·x_b E g_a·g_b, summed over all tokens: what the gradient of a weight collects; with its
     /// `coupling`.
     pub(crate) fn ln_collected(&self, x: &Signal, gradient: &Gradient) -> f64 {
-        /// Sums that cancel exactly, like the gradient of a key bias, leave rounding.
-        const ROUNDING: f64 = 1e-9;
-        match self {
-            Self::Exchangeable(domain) => {
-                let coherence = (domain.coherence(&x.cosines, &gradient.cosines) + gradient.coupling).max(0.0);
-                x.token().ln_second + gradient.token().ln_second + (domain.seq_len * coherence).ln()
-            }
-            Self::Gram => {
-                let count = x.tokens.len();
-                let ln_x = mean_ln(x.tokens.iter().map(|token| token.ln_second));
-                let ln_g = mean_ln(gradient.tokens.iter().map(|token| token.ln_second));
-                let factors: Vec<f64> = x
-                    .tokens
-                    .iter()
-                    .zip(gradient.tokens.iter())
-                    .map(|(x, g)| share(0.5 * (x.ln_second + g.ln_second), 0.5 * (ln_x + ln_g)))
-                    .collect();
-                let rows = (0..count).into_par_iter().map(|i| {
-                    let place = i * count..(i + 1) * count;
-                    let pairs = x.cosines[place.clone()].iter().zip(&gradient.cosines[place]).zip(&factors);
-                    factors[i] * pairs.map(|((x, g), factor)| x * g * factor).sum::<f64>()
-                });
-                let rows: Vec<f64> = rows.collect();
-                let total = rows.iter().sum::<f64>() / count as f64 + gradient.coupling;
-                ln_x + ln_g + (count as f64 * if total < ROUNDING { 0.0 } else { total }).ln()
-            }
-        }
+        let both = [x.cosines(), gradient.cosines()];
+        self.ln_met((x.levels(), gradient.levels()), both, |[x, g]| [x * g], gradient.coupling)
     }
 
-    /// ln Σ_ab E g_a·g_b over all pairs of tokens, each counted `share` of two different ones: what the gradient of a
-    /// bias or of the rows of a table collects.
-    pub(crate) fn ln_summed(&self, gradient: &Gradient, share: impl Fn(usize, usize) -> f64 + Sync) -> f64 {
-        let count = gradient.tokens.len();
-        let ones = Signal::new(vec![Token::gaussian(1.0, 0.0); count], self.map(count, |i, j, _| share(i, j)));
-        let uncoupled = Gradient { coupling: 0.0, ..gradient.clone() };
-        self.ln_collected(&ones, &uncoupled)
+    /// ln Σ_ab E g_a·g_b over all pairs of tokens: what the gradient of a bias collects.
+    pub(crate) fn ln_summed(&self, gradient: &Gradient) -> f64 {
+        let ones = repeat_n(0.0, gradient.tokens.len());
+        self.ln_met((ones, gradient.levels()), [gradient.cosines()], |cosine| cosine, 0.0)
     }
+
+    /// The same of `pair`s, 1 of a token with itself, in units of the roots of the second moments e^`x` and e^`g`.
+    fn ln_met<const M: usize>(
+        &self,
+        (x, g): (impl ExactSizeIterator<Item = f64> + Clone, impl ExactSizeIterator<Item = f64> + Clone),
+        matrices: [&[f64]; M],
+        pair: impl Fn([f64; M]) -> [f64; 1] + Sync,
+        coupling: f64,
+    ) -> f64 {
+        let count = x.len() as f64;
+        let (ln_x, ln_g) = (ln_sum(x.clone()) - count.ln(), ln_sum(g.clone()) - count.ln());
+        let (length, total) = match self {
+            Self::Exchangeable(domain) => {
+                let [others] = domain.mean_of(matrices, pair);
+                (domain.seq_len, (domain.coherence(others) + coupling).max(0.0))
+            }
+            Self::Gram => {
+                let factors: Vec<f64> = x.zip(g).map(|(x, g)| share(0.5 * (x + g), 0.5 * (ln_x + ln_g))).collect();
+                let [sum] = pair_sums(&factors, matrices, [1.0], pair);
+                (count, without_rounding(sum / count + coupling))
+            }
+        };
+        ln_x + ln_g + (length * total).ln()
+    }
+}
+
+/// Sums that cancel exactly, like the gradient of a key bias, leave rounding.
+fn without_rounding(sum: f64) -> f64 {
+    if sum < 1e-9 { 0.0 } else { sum }
 }
 
 impl Pooled {
@@ -406,70 +447,4 @@ pub(crate) fn weights(parts: &[Gradient]) -> Vec<f64> {
     let levels = parts.iter().map(|part| ln_sum(part.levels()));
     let ln_total = ln_sum(levels.clone());
     levels.map(|level| share(level, ln_total)).collect()
-}
-
-/// A matrix of `count`² cosines, 1 on the diagonal, from those below it.
-pub(crate) fn symmetric(count: usize, cosine: impl Fn(usize, usize) -> f64 + Sync) -> Vec<f64> {
-    let mut matrix = vec![1.0; count * count];
-    matrix.par_chunks_exact_mut(count.max(1)).enumerate().for_each(|(i, row)| {
-        for (j, entry) in row[..i].iter_mut().enumerate() {
-            *entry = cosine(i, j);
-        }
-    });
-    mirror(&mut matrix, count, 0);
-    matrix
-}
-
-/// Copies what is below the diagonal to above it, in rows of length `count`, the first of them number `first` of
-/// the matrix: what is right of half of the rows is below the other half.
-fn mirror(rows: &mut [f64], count: usize, first: usize) {
-    /// Rows that stay in a cache.
-    const SMALL: usize = 64;
-    const BAND: usize = 8;
-    let height = rows.len() / count.max(1);
-    if height <= SMALL {
-        for i in 0..height {
-            for j in i + 1..height {
-                rows[i * count + first + j] = rows[j * count + first + i];
-            }
-        }
-        return;
-    }
-    let half = height / 2;
-    let (upper, lower) = rows.split_at_mut(half * count);
-    upper.par_chunks_mut(BAND * count).enumerate().for_each(|(band, rows)| {
-        for (j, source) in lower.chunks_exact(count).enumerate() {
-            for (i, row) in rows.chunks_exact_mut(count).enumerate() {
-                row[first + half + j] = source[first + band * BAND + i];
-            }
-        }
-    });
-    join(|| mirror(upper, count, first), || mirror(lower, count, first + half));
-}
-
-/// ln of the mean of e^x.
-fn mean_ln(terms: impl ExactSizeIterator<Item = f64> + Clone) -> f64 {
-    let count = terms.len() as f64;
-    ln_sum(terms) - count.ln()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Sizes with and without halves, bands and leftovers.
-    #[test]
-    fn symmetric_matrices_have_their_entries_on_both_sides() {
-        for count in [0, 1, 7, 64, 65, 203] {
-            let entry = |i: usize, j: usize| (i * 1000 + j) as f64;
-            let matrix = symmetric(count, entry);
-            for i in 0..count {
-                assert!((matrix[i * count + i] - 1.0).abs() < f64::EPSILON);
-                for j in 0..i {
-                    let [below, above] = [matrix[i * count + j], matrix[j * count + i]];
-                    assert_eq!([below, above].map(|x| x as usize), [i * 1000 + j; 2]);
-                }
-            }
-        }
-    }
 }

@@ -10,8 +10,10 @@ use std::rc::Rc;
 use rayon::prelude::*;
 use sigprop_stack::{GIBIBYTE, GradientSeed, Node, Number, SiteTable, Stack, StackError, Stream, advance, check, run};
 
-use crate::domain::Signal;
+use crate::domain::{Flow, Signal};
 use rows::Rows;
+#[cfg(feature = "plot")]
+pub(crate) use sequences::is_exchangeable;
 use walk::Moments;
 
 /// Which sites are told.

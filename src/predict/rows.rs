@@ -1,7 +1,8 @@
 //! What one walk writes down, and the average over the walks of several sequences.
 
-use std::collections::HashMap;
+use std::mem::take;
 
+use foldhash::{HashMap, HashMapExt};
 use nalgebra::{Matrix2, Vector2};
 use sigprop_stack::{Cell, Number, Quantity, Site, SiteRow, SiteTable, WeightRow};
 
@@ -16,10 +17,8 @@ pub(crate) struct Rows {
     sites: Vec<Note>,
     /// Where a site is among them, by path.
     places: HashMap<String, usize>,
-    /// In the reverse order of depth.
+    /// In the reverse order of depth, one per place where a tensor is used.
     weights: Vec<WeightNote>,
-    /// Where a tensor is among them, by name.
-    tensors: HashMap<String, usize>,
     /// Layer and site of every attention, in order.
     attentions: Vec<(i64, String, Sharpness)>,
     /// Kind, first site, how many, what was met.
@@ -62,16 +61,8 @@ impl Rows {
         }
     }
 
-    /// Gradients of one tensor from several places are uncorrelated.
     pub(crate) fn weight(&mut self, note: WeightNote) {
-        if let Some(&place) = self.tensors.get(&note.tensor) {
-            let known = &mut self.weights[place];
-            known.ln_second_moment = ln_sum([known.ln_second_moment, note.ln_second_moment].into_iter());
-            known.layer = known.layer.min(note.layer);
-        } else {
-            self.tensors.insert(note.tensor.clone(), self.weights.len());
-            self.weights.push(note);
-        }
+        self.weights.push(note);
     }
 
     pub(crate) fn attention(&mut self, at: &Site, sharpness: Sharpness) {
@@ -82,7 +73,7 @@ impl Rows {
 
     pub(crate) fn caveat(&mut self, at: &Site, caveat: Option<(&'static str, String)>) {
         if !at.recomputing() {
-            self.caveat_at(&at.to_string(), caveat);
+            self.caveat_at(at.path(), caveat);
         }
     }
 
@@ -100,6 +91,8 @@ impl Rows {
     /// The average over `walks` through one stack, caveats from the first.
     pub(crate) fn average(walks: Vec<Self>) -> Result<Prediction, PredictError> {
         let mut table = SiteTable::default();
+        let mut walks: Vec<Self> =
+            walks.into_iter().map(|walk| Self { weights: merged(walk.weights), ..walk }).collect();
         let first = &walks[0];
         for place in 0..first.sites.len() {
             let notes = || walks.iter().map(|walk| &walk.sites[place]);
@@ -120,21 +113,23 @@ impl Rows {
             }
             table.sites.push(row);
         }
-        for place in (0..first.weights.len()).rev() {
-            let note = &first.weights[place];
+        for place in (0..walks[0].weights.len()).rev() {
+            let tensor = take(&mut walks[0].weights[place].tensor);
+            let note = &walks[0].weights[place];
             let sum = ln_sum(walks.iter().map(|walk| walk.weights[place].ln_second_moment));
             let value = Number::from_ln(sum - (walks.len() as f64).ln());
             if !value.is_finite() {
                 let quantity = "the second moment of the gradient";
-                return Err(PredictError::NotANumber { site: note.tensor.clone(), quantity });
+                return Err(PredictError::NotANumber { site: tensor, quantity });
             }
             table.weights.push(WeightRow {
                 layer: note.layer,
-                tensor: note.tensor.clone(),
+                tensor,
                 variance: note.variance,
                 grad_second_moment: Cell::exact(value),
             });
         }
+        let first = &walks[0];
         let attentions = (0..first.attentions.len()).map(|place| {
             let (layer, site, _) = &first.attentions[place];
             let notes = || walks.iter().map(|walk| walk.attentions[place].2);
@@ -152,6 +147,26 @@ impl Rows {
         let caveats = walks.into_iter().next().expect("there is a walk").caveats;
         Ok(Prediction { table, attentions, caveats: caveats.into_iter().map(|(_, caveat)| caveat).collect() })
     }
+}
+
+/// One note per tensor: gradients from several places are uncorrelated.
+fn merged(notes: Vec<WeightNote>) -> Vec<WeightNote> {
+    let mut first: HashMap<&str, usize> = HashMap::with_capacity(notes.len());
+    let mut place = |note| {
+        let next = first.len();
+        *first.entry(note).or_insert(next)
+    };
+    let places: Vec<usize> = notes.iter().map(|note| place(note.tensor.as_str())).collect();
+    let mut merged: Vec<WeightNote> = Vec::with_capacity(notes.len());
+    for (place, note) in places.into_iter().zip(notes) {
+        if let Some(known) = merged.get_mut(place) {
+            known.ln_second_moment = ln_sum([known.ln_second_moment, note.ln_second_moment].into_iter());
+            known.layer = known.layer.min(note.layer);
+        } else {
+            merged.push(note);
+        }
+    }
+    merged
 }
 
 fn cells(signal: &Pooled, gradient: Option<&Pooled>) -> [Option<Cell>; Quantity::ALL.len()] {

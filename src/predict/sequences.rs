@@ -6,7 +6,7 @@ use rand_distr::{Distribution, weighted::WeightedAliasIndex};
 use sigprop_stack::{Component, Ids, Mask, Node, Op, PowerLaw, Source, Stack, Stream};
 
 /// Whether tokens of `stack` are exchangeable: no masks, no positions that scores know of, no given ids.
-pub(super) fn is_exchangeable(stack: &Stack) -> bool {
+pub(crate) fn is_exchangeable(stack: &Stack) -> bool {
     stack.streams.len() == 1 && stack.streams.iter().all(|stream| drawn(stream) && stream.body.iter().all(exchangeable))
 }
 

@@ -1,6 +1,7 @@
 //! The predictor as an interpreter of stacks: it carries moments.
 
 use std::collections::HashMap;
+use std::iter::repeat_n;
 use std::sync::Arc;
 
 use nalgebra::{Matrix2, Vector2};
@@ -89,8 +90,8 @@ impl Moments {
             }
         };
         self.domain = domain;
-        let squares = self.domain.mean_square(&signal, 0.0);
-        let drawn = signal.token().entry_variance * levels_covariance(1.0, self.domain.shared(&signal), squares);
+        let (shared, squares) = self.domain.shared_and_squares(&signal, 0.0);
+        let drawn = signal.token().entry_variance * levels_covariance(1.0, shared, squares);
         let scale = signal.fluctuation.scale;
         Signal { fluctuation: Fluctuation { scale, ..Fluctuation::drawn(drawn) }, ..signal }
     }
@@ -162,11 +163,11 @@ impl Moments {
     }
 
     /// What a weight's gradient is made of, noted down.
-    fn write_weights_of(&mut self, at: &Site, component: &Component, x: &Signal, gradient: &Gradient) {
+    fn write_weights_of(&mut self, at: &Site, component: &Component, [x, y]: [&Signal; 2], gradient: &Gradient) {
         match component {
             Component::Linear(linear) => {
                 if let Some(bias) = &linear.bias {
-                    let ln_gradient = self.domain.ln_summed(gradient, |_, _| 1.0);
+                    let ln_gradient = self.domain.ln_summed(gradient);
                     self.write_weight(at, bias, ln_gradient);
                 }
                 let ln_gradient = self.domain.ln_collected(x, gradient);
@@ -174,7 +175,7 @@ impl Moments {
             }
             Component::Convolution(conv) => {
                 if let Some(bias) = &conv.bias {
-                    let ln_gradient = self.domain.ln_summed(gradient, |_, _| 1.0);
+                    let ln_gradient = self.domain.ln_summed(gradient);
                     self.write_weight(at, bias, ln_gradient);
                 }
                 let ln_gradient = convolution::ln_weight_gradient(conv, x, gradient);
@@ -189,7 +190,7 @@ impl Moments {
             Component::Prepend(prepend) => self.write_weight(at, &prepend.token, gradient.token().ln_second),
             Component::Norm(norm) => {
                 if norm.has_own_gains() {
-                    let ln_gradient = norm::ln_gain_gradient(norm, &self.domain, x, gradient);
+                    let ln_gradient = norm::ln_gain_gradient(norm, &self.domain, [x, y], gradient);
                     self.write_weight(at, &Tensor { name: at.gain(), init: Init::Zero }, ln_gradient);
                 }
             }
@@ -253,11 +254,11 @@ impl Interpreter for Moments {
         let count = output.tokens.len();
         let cosines = self.domain.map(count, |_, _, _| seed.correlation);
         let width = output.token().width;
-        let tokens = vec![TokenGradient::isotropic(0.0); count];
+        let tokens = repeat_n(TokenGradient::isotropic(0.0), count).collect();
         let concentration = Concentration::fresh(width);
         let gradient = Gradient { concentration, ..Gradient::new(tokens, cosines) };
-        let squares = self.domain.mean_gradient_square(&gradient, 0.0);
-        let drawn = levels_covariance(2.0, self.domain.shared_gradient(&gradient), 2.0 * squares) / width;
+        let (shared, squares) = self.domain.shared_and_squares(&gradient, 0.0);
+        let drawn = levels_covariance(2.0, shared, 2.0 * squares) / width;
         let fluctuation = Fluctuation::drawn(drawn);
         Ok(Gradient { fluctuation, ..gradient })
     }
@@ -293,13 +294,13 @@ impl Interpreter for Moments {
     ) -> Result<Gradient, PredictError> {
         Ok(match (component, kept) {
             (_, Kept::Apply { rule, x, y }) => {
-                self.write_weights_of(at, component, &x, &gradient);
+                self.write_weights_of(at, component, [&x, &y], &gradient);
                 let coupled = matches!(component, Component::Norm(_) | Component::Rotary(_) | Component::Scale(_));
                 let coupling = if coupled { gradient.coupling } else { 0.0 };
                 Gradient { coupling, ..self.domain.apply_backward(rule.as_ref(), &x, &y, &gradient) }
             }
             (Component::Convolution(conv), Kept::Convolution { x, y }) => {
-                self.write_weights_of(at, component, &x, &gradient);
+                self.write_weights_of(at, component, [&x, &y], &gradient);
                 convolution::backward(conv, &x, &y, &gradient)
             }
             (Component::Prepend(token), Kept::Prepend) => {
@@ -313,7 +314,7 @@ impl Interpreter for Moments {
     fn fork(&mut self, _: &Site, input: &Signal) -> Signal {
         let tokens = input.tokens.iter().map(|token| Token { sensitivity: 1.0, ..*token }).collect();
         let concentration = Concentration { inherited: 1.0, ..input.concentration };
-        Signal { tokens: Arc::new(tokens), concentration, fluctuation: input.fluctuation.forked(), ..input.clone() }
+        Signal { tokens, concentration, fluctuation: input.fluctuation.forked(), ..input.clone() }
     }
 
     fn merge(&mut self, at: &Site, fan: Fan, x: Signal, parts: Vec<Signal>) -> Result<(Signal, Kept), PredictError> {
@@ -322,7 +323,7 @@ impl Interpreter for Moments {
         let inherit = |mut y: Signal| {
             let scaled =
                 |(token, x): (&Token, &Token)| Token { sensitivity: token.sensitivity * x.sensitivity, ..*token };
-            y.tokens = Arc::new(y.tokens.iter().zip(before.tokens.iter()).map(scaled).collect());
+            y.tokens = y.tokens.iter().zip(before.tokens.iter()).map(scaled).collect();
             y.concentration.inherited *= before.concentration.inherited;
             y.fluctuation.kept *= before.fluctuation.kept;
             y
@@ -330,14 +331,14 @@ impl Interpreter for Moments {
         Ok(match fan {
             Fan::Sum(sum) => {
                 let rule = sum::Rule::new(sum);
-                let tokens: Vec<Token> =
+                let tokens: Arc<[Token]> =
                     x.tokens.iter().zip(by_position(&parts)).map(|(x, parts)| rule.token(x, &parts)).collect();
                 let (y, maps) = rule.signal(&self.domain, &x, &parts, tokens);
                 let output = y.clone();
                 (y, Kept::Sum { rule, x, branches: parts, output, maps })
             }
             Fan::Product(_) => {
-                let tokens: Vec<Token> = by_position(&parts).iter().map(|factors| product::token(factors)).collect();
+                let tokens = by_position(&parts).iter().map(|factors| product::token(factors)).collect();
                 let cosines = product::cosines(&self.domain, &x, &parts);
                 let y = Signal::new(tokens, cosines);
                 let (fluctuation, maps) = product::fluctuation(&self.domain, &x, &parts, &y);
@@ -364,10 +365,10 @@ impl Interpreter for Moments {
                 let cosines = self.domain.map(expert.tokens.len(), |_, _, place| {
                     expert.cosines[place] * routing.overlap(x.cosines[place]) / routing.own()
                 });
-                let y = Signal { tokens: Arc::new(tokens.collect()), cosines: Arc::new(cosines), ..expert.clone() };
+                let y = Signal { tokens: tokens.collect(), cosines, ..expert.clone() };
                 // Tokens of different experts have different weights.
-                let squares = self.domain.mean_square(&y, 0.0);
-                let entries = levels_covariance(2.0, self.domain.shared(&y), 2.0 * squares) / y.token().width;
+                let (shared, squares) = self.domain.shared_and_squares(&y, 0.0);
+                let entries = levels_covariance(2.0, shared, 2.0 * squares) / y.token().width;
                 let fluctuation = Fluctuation { entries, centred: entries[(1, 1)], ..expert.fluctuation };
                 let y = Signal { fluctuation, ..y };
                 (inherit(y), Kept::Mixture { routing, x, expert, router_gradient: None })
@@ -391,9 +392,10 @@ impl Interpreter for Moments {
                     let tokens = tokens.map(|((parts, output), g)| rule.split(index, parts, output, g)).collect();
                     let concentration = Concentration { inherited: 1.0, ..gradient.concentration };
                     Gradient {
-                        tokens: Arc::new(tokens),
+                        tokens,
                         cosines: Arc::clone(&gradient.cosines),
                         coupling: 0.0,
+                        radial: gradient.radial.split(maps[index][(0, 0)], maps[index][(1, 1)]),
                         concentration,
                         fluctuation: rule.dropped(index, gradient.fluctuation.forked()),
                         response: maps[index] * gradient.response,
@@ -405,7 +407,7 @@ impl Interpreter for Moments {
                 let positions = by_position(factors);
                 let part = |index: usize| {
                     let tokens = positions.iter().zip(gradient.tokens.iter());
-                    let tokens: Vec<TokenGradient> =
+                    let tokens: Arc<[TokenGradient]> =
                         tokens.map(|(factors, g)| product::split(factors, index, g)).collect();
                     let cosines = self.domain.map(tokens.len(), |_, _, place| {
                         let others = factors.iter().enumerate().filter(|(i, _)| *i != index);
@@ -441,8 +443,8 @@ impl Interpreter for Moments {
                 let ln_gradient = self.domain.ln_collected(x, &scores);
                 self.write_weight(at, &mixture.router, ln_gradient);
                 let ln_router = (mixture.n_experts as f64 * mixture.router.init.variance()).ln();
-                let tokens = scores.tokens.iter().map(|token| token.scaled(ln_router)).collect::<Vec<_>>();
-                *router_gradient = Some(Gradient { tokens: Arc::new(tokens), ..scores });
+                let tokens = scores.tokens.iter().map(|token| token.scaled(ln_router)).collect();
+                *router_gradient = Some(Gradient { tokens, ..scores });
                 let tokens = gradient.tokens.iter().map(|token| token.scaled(ln_scale + routing.own().ln()));
                 let cosines = self.domain.map(x.tokens.len(), |_, _, place| gradient.cosines[place] * overlap(place));
                 self.experts *= mixture.n_experts as f64;
@@ -465,9 +467,17 @@ impl Interpreter for Moments {
             parts.push(router.clone());
         }
         let gradient = self.splits.pop().expect("what joins was split");
+        if let Kept::Sum { x, branches, output, maps, .. } = &kept {
+            let known = x.fluctuation.total()[(1, 1)] - self.domain.scale_beyond(x);
+            let fork = Fork { x, parts: branches, maps, output };
+            let gains = fork.gains(&gradient, &parts, known);
+            for (part, gain) in parts.iter_mut().zip(gains) {
+                part.tokens = part.tokens.iter().map(|token| token.scaled(gain)).collect();
+            }
+        }
         let count = parts[0].tokens.len();
         let mut tokens = Vec::with_capacity(count);
-        let mut roots = Vec::with_capacity(count);
+        let mut roots: Vec<Vec<f64>> = parts.iter().map(|_| Vec::with_capacity(count)).collect();
         for i in 0..count {
             let at: Vec<TokenGradient> = parts.iter().map(|part| part.tokens[i]).collect();
             let (token, weight) = match &kept {
@@ -483,11 +493,10 @@ impl Interpreter for Moments {
                 Kept::Apply { .. } | Kept::Convolution { .. } | Kept::Prepend => unreachable!("no fan"),
             };
             tokens.push(token);
-            roots.push(weight.into_iter().map(f64::sqrt).collect::<Vec<f64>>());
+            roots.iter_mut().zip(weight).for_each(|(roots, weight)| roots.push(weight.sqrt()));
         }
         let cosines = self.domain.map(count, |i, j, place| {
-            let roots = roots[i].iter().zip(&roots[j]);
-            roots.zip(&parts).map(|((a, b), part)| a * b * part.cosines[place]).sum()
+            roots.iter().zip(&parts).map(|(roots, part)| roots[i] * roots[j] * part.cosines[place]).sum()
         });
         let shares = weights(&parts);
         let (x, fork) = match &kept {
@@ -498,13 +507,21 @@ impl Interpreter for Moments {
             Kept::Apply { .. } | Kept::Convolution { .. } | Kept::Prepend => unreachable!("no fan"),
         };
         let width = x.token().width;
+        let joined = Gradient::new(tokens.into(), cosines);
+        let (Gradient { tokens, cosines, .. }, radial) = match (&fork, &kept) {
+            (Some(fork), Kept::Sum { .. }) => {
+                let (shift, radial) = fork.met(&self.domain, &gradient, &parts, &shares, joined.token());
+                (self.domain.shifted(joined, shift), radial)
+            }
+            _ => (joined, self.domain.joined_radial(&parts, &shares)),
+        };
         let concentration = Domain::joined_concentration(&parts, gradient.concentration, width);
         let terms: Vec<Term> = parts
             .iter()
             .zip(&shares)
             .map(|(part, &share)| Term { share, cosines: &part.cosines, fluctuation: part.fluctuation })
             .collect();
-        let levels: Vec<f64> = tokens.iter().map(|token| token.ln_second).collect();
+        let levels = tokens.iter().map(|token| token.ln_second);
         let (fluctuation, _) = self.domain.joined(gradient.fluctuation, &terms, &levels, &cosines, width);
         let (fluctuation, response) = match fork {
             Some(fork) => {
@@ -513,7 +530,7 @@ impl Interpreter for Moments {
             }
             None => (fluctuation, parts.iter().zip(&shares).map(|(part, share)| part.response * *share).sum()),
         };
-        Ok(Gradient { concentration, fluctuation, response, ..Gradient::new(tokens, cosines) })
+        Ok(Gradient { tokens, cosines, coupling: 0.0, radial, concentration, fluctuation, response })
     }
 
     fn accumulate(&mut self, sum: Gradient, more: Gradient) -> Result<Gradient, PredictError> {
@@ -553,7 +570,7 @@ impl Interpreter for Moments {
             let ln_part = if at.expert().is_some() { -self.experts.ln() } else { 0.0 };
             let spread = at.is_stream_site().then(|| gradient.fluctuation.of_second());
             let pooled = Pooled { ln_unit: pooled.ln_unit + ln_part, spread, ..pooled };
-            self.rows.gradient(&at.to_string(), pooled, gradient.response);
+            self.rows.gradient(at.path(), pooled, gradient.response);
         }
     }
 

@@ -1,12 +1,18 @@
-//! Predictions and measurements as CSV, JSON, tables and pictures.
+//! Predictions and measurements as CSV, JSON, tables, pictures and reports.
 //!
 //! Formatters write into whatever they are given and know nothing of files or terminals; only
 //! [`write_file`] touches the disk.
 
+#[cfg(feature = "plot")]
+mod chart;
 mod compare;
 mod csv;
+#[cfg(feature = "plot")]
+mod curve;
 mod diff;
 mod file;
+#[cfg(feature = "plot")]
+mod html;
 mod inspection;
 mod json;
 mod phase;
@@ -19,8 +25,12 @@ mod table;
 
 pub use compare::{comparison_csv, comparison_json, comparison_tables};
 pub use csv::{comparisons_csv, sites_csv, weights_csv};
+#[cfg(feature = "plot")]
+pub use curve::{Ink, prediction_curve, validation_curve};
 pub use diff::{diff_csv, diff_json, diff_table};
 pub use file::write_file;
+#[cfg(feature = "plot")]
+pub use html::{Drawn, Origin, ValidationDocument, comparison_html, prediction_html, validation_html};
 pub use inspection::{InspectionDocument, deviations, inspection_csv, inspection_json, inspection_table};
 pub use json::{PredictionDocument, prediction_json, validation_json};
 pub use phase::{edges_csv, phase_csv, phase_json, phase_table};

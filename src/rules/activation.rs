@@ -42,12 +42,12 @@ use sigprop_stack::Activation;
 
 use self::function::homogeneous;
 use self::kernel::closed;
-use self::profile::{Covariance, Profile};
+use self::profile::Profile;
 use self::table::Table;
 use super::PairRule;
 use crate::domain::{
-    Concentration, Domain, Fluctuation, Gradient, GradientPairMap, PairMap, Signal, levels_covariance, levels_map,
-    square,
+    Concentration, Domain, Flow, Fluctuation, Gradient, GradientPairMap, PairMap, Radial, Signal, levels_covariance,
+    levels_map, square,
 };
 use crate::moments::{Token, TokenGradient, ln_correction, ratio, width_caveat};
 
@@ -178,7 +178,7 @@ impl Rule {
 }
 
 impl PairRule for Rule {
-    fn tokens(&self, x: &[Token]) -> Vec<Token> {
+    fn tokens(&self, x: &[Token]) -> Arc<[Token]> {
         let token = |(x, Scaled { profile: p, shift }): (&Token, &Scaled)| {
             let zero = x.is_zero() && p.vanishes_at_zero();
             Token {
@@ -200,13 +200,12 @@ impl PairRule for Rule {
         Box::new(move |i, j, cosine| pairs(i, j, cosine).0)
     }
 
-    fn tokens_backward(&self, x: &[Token], _: &[Token], gradients: &[TokenGradient]) -> Vec<TokenGradient> {
+    fn tokens_backward(&self, x: &[Token], _: &[Token], gradients: &[TokenGradient]) -> Arc<[TokenGradient]> {
         let token = |((gradient, x), Scaled { profile: p, shift }): ((&TokenGradient, &Token), &Scaled)| {
             let known = (gradient.radial - 1.0 - gradient.steepness) * p.shared / x.width;
             let inherited = p.sensitivity * gradient.steepness;
             let fluctuation = p.exponent * (inherited + 0.5 * (p.exponent + 1.0)) * x.scale_variance;
-            let ln_gain =
-                p.ln_derivative_second() - p.exponent * shift + ln_correction(known) + ln_correction(fluctuation);
+            let ln_gain = p.ln_derivative_second() - p.exponent * shift + ln_correction(known) + fluctuation;
             TokenGradient {
                 radial: p.radial_free + (gradient.radial - 1.0) * p.radial_kept,
                 constant: 1.0 + (gradient.constant - 1.0) * p.constant_kept,
@@ -217,7 +216,7 @@ impl PairRule for Rule {
         gradients.iter().zip(x).zip(&self.profiles).map(token).collect()
     }
 
-    fn cosines_backward<'a>(&'a self, x: &'a [Token], _: &'a [TokenGradient]) -> GradientPairMap<'a> {
+    fn cosines_backward<'a>(&'a self, x: &'a [Token], _: &'a Gradient) -> GradientPairMap<'a> {
         let pairs = self.pairs(x);
         Box::new(move |i, j, cosine, gradient_cosine| gradient_cosine * pairs(i, j, cosine).1)
     }
@@ -242,20 +241,21 @@ impl PairRule for Rule {
     fn fluctuation(&self, domain: &Domain, x: &Signal, y: &Signal) -> Fluctuation {
         let profile = &self.profiles[0].profile;
         let concentration = x.concentration.drawn_from(x.token().width);
-        let alike = |squares: Covariance| {
-            domain.pair_average(y.levels(), squares.own, |place| squares.at(x.cosines[place], concentration))
-        };
+        let own = [profile.squares.own, profile.centred_squares.own];
+        let [squares, centred] = domain.pair_averages(y.levels(), [&x.cosines], own, |[cosine]| {
+            [profile.squares.at(cosine, concentration), profile.centred_squares.at(cosine, concentration)]
+        });
         let (before, after) = (domain.shared(x), domain.shared(y));
         // What a sum over tokens has of the mean of φ, and of what is linear in the sum of the arguments.
         let constant = ratio(profile.mean * profile.mean, after).min(1.0);
         let kurtosis = 2.0 * (1.0 - constant) * (1.0 + constant);
-        let drawn = levels_covariance(kurtosis, after, alike(profile.squares)) / x.token().width;
+        let drawn = levels_covariance(kurtosis, after, squares) / x.token().width;
         let map = levels_map(profile.sensitivity, ratio(before * self.cosine_slope(domain.mean_cosine(x)), after));
         let kept = map * x.fluctuation.scale * map.transpose();
         Fluctuation {
             scale: kept,
             entries: drawn,
-            centred: alike(profile.centred_squares) / x.token().width,
+            centred: centred / x.token().width,
             map,
             fresh: drawn - map * x.fluctuation.entries * map.transpose(),
             kept: map * x.fluctuation.kept,
@@ -266,21 +266,27 @@ impl PairRule for Rule {
         Vector2::new(0.0, self.profiles[0].profile.exponent)
     }
 
+    fn radial_backward(&self, _: &Domain, _: &Signal, gradient: &Gradient) -> Radial {
+        gradient.radial.kept(self.profiles[0].profile.radial_kept)
+    }
+
     fn fluctuation_backward(&self, domain: &Domain, x: &Signal, gradient: &Gradient) -> Fluctuation {
         // Entries are drawn apart, from what strays in common.
         let drawn_from = |concentration: Concentration| concentration.drawn_from(x.token().width);
+        let (of_gradient, of_signal) = (drawn_from(gradient.concentration), drawn_from(x.concentration));
         // Of the gradient's entries and of the derivatives they are multiplied with.
         let squares = self.profiles[0].profile.derivative_squares;
         let product = |entries: f64, derivatives: f64| (1.0 + 2.0 * entries) * (1.0 + derivatives) - 1.0;
-        let alike = domain.pair_average(gradient.levels(), product(1.0, squares.own), |place| {
-            let entries = square(gradient.cosines[place], drawn_from(gradient.concentration));
-            product(entries, squares.at(x.cosines[place], drawn_from(x.concentration)))
+        let own = [product(1.0, squares.own), 1.0];
+        let both = [gradient.cosines(), x.cosines()];
+        let [alike, before] = domain.pair_averages(gradient.levels(), both, own, |[gradient, signal]| {
+            [product(square(gradient, of_gradient), squares.at(signal, of_signal)), gradient]
         });
+        let before = before.clamp(0.0, 1.0);
         let mean = domain.mean_cosine(x);
-        let before = domain.shared_gradient(gradient);
         let alone = domain.length(x.tokens.len()).recip();
         let after = alone + self.profiles[0].profile.cosines(mean).1 * (before - alone);
-        let kurtosis = product(1.0, squares.at(mean, drawn_from(x.concentration)));
+        let kurtosis = product(1.0, squares.at(mean, of_signal));
         let map = levels_map(1.0, domain.alike_map(x.tokens.len(), before, after));
         Fluctuation {
             scale: map * gradient.fluctuation.scale * map.transpose(),

@@ -53,7 +53,12 @@ impl Attended {
             }
         };
         let fluctuation = fluctuation::forward(domain, &value, &output);
-        let strayed = Strayed { map: fluctuation.map, shared: domain.shared(input) };
+        let strayed = Strayed {
+            map: fluctuation.map,
+            shared: domain.shared(input),
+            levels: input.fluctuation.total(),
+            kept: fluctuation.kept,
+        };
         Self { core, strayed, output: Signal { fluctuation, ..output } }
     }
 

@@ -18,6 +18,8 @@
 //!
 //! Ours.
 
+use std::sync::Arc;
+
 use nalgebra::Matrix2;
 use sigprop_stack::Concat;
 
@@ -46,14 +48,14 @@ pub(crate) fn forward(concat: &Concat, domain: &Domain, x: &Signal, parts: &[Sig
             ..Token::gaussian(total, ln_second)
         }
     };
-    let tokens: Vec<Token> = (0..count).map(token).collect();
+    let tokens: Arc<[Token]> = (0..count).map(token).collect();
     let amplitudes: Vec<Vec<f64>> = (0..parts.len())
         .map(|index| (0..count).map(|i| share(0.5 * ln_part(index, i), 0.5 * tokens[i].ln_second)).collect())
         .collect();
     let cosines = domain.map(count, |i, j, place| {
         amplitudes.iter().zip(parts).map(|(a, part)| a[i] * a[j] * part.cosines[place]).sum()
     });
-    let levels: Vec<f64> = tokens.iter().map(|token| token.ln_second).collect();
+    let levels = tokens.iter().map(|token| token.ln_second);
     let pooled: Vec<f64> = (0..parts.len()).map(|index| ln_sum((0..count).map(|i| ln_part(index, i)))).collect();
     let ln_total = ln_sum(pooled.iter().copied());
     let terms: Vec<Term> = parts

@@ -43,11 +43,12 @@ pub(crate) fn forward(convolution: &Convolution, x: &Signal) -> Signal {
         Token { scale_variance, sensitivity: 0.0, ..Token::gaussian(width, ln_unit + own.ln()) }
     };
     let y = Signal::new(own.iter().enumerate().map(token).collect(), cosines);
-    let squares = Domain::Gram.mean_square(&y, x.concentration.total / convolution.kernel as f64);
-    let drawn = levels_covariance(2.0, Domain::Gram.shared(&y), 2.0 * squares) / width;
+    let concentration = x.concentration.total / convolution.kernel as f64;
+    let (shared, squares) = Domain::Gram.shared_and_squares(&y, concentration);
+    let drawn = levels_covariance(2.0, shared, 2.0 * squares) / width;
     // What is not bias.
     let product = 1.0 - bias * own.len() as f64 / own.iter().sum::<f64>().max(f64::MIN_POSITIVE);
-    let common = (product * Domain::Gram.shared(x) / Domain::Gram.shared(&y).max(f64::MIN_POSITIVE)).min(1.0);
+    let common = (product * Domain::Gram.shared(x) / shared.max(f64::MIN_POSITIVE)).min(1.0);
     let map = Matrix2::from_diagonal(&[common, product.max(0.0)].into());
     Signal { fluctuation: x.fluctuation.redrawn(map, drawn), ..y }
 }
@@ -64,9 +65,11 @@ pub(crate) fn backward(convolution: &Convolution, x: &Signal, y: &Signal, gradie
     };
     let own: Vec<f64> = (0..count).map(|b| cross(b, b)).collect();
     let cosines = symmetric(count, |i, j| ratio(cross(i, j), (own[i] * own[j]).sqrt()));
-    let back = Gradient::new(own.iter().map(|own| TokenGradient::isotropic(ln_unit + own.ln())).collect(), cosines);
-    let squares = Domain::Gram.mean_gradient_square(&back, gradient.concentration.total / convolution.kernel as f64);
-    let drawn = levels_covariance(2.0, Domain::Gram.shared_gradient(&back), 2.0 * squares) / x.token().width;
+    let tokens = own.iter().map(|own| TokenGradient::isotropic(ln_unit + own.ln())).collect();
+    let back = Gradient::new(tokens, cosines);
+    let concentration = gradient.concentration.total / convolution.kernel as f64;
+    let (shared, squares) = Domain::Gram.shared_and_squares(&back, concentration);
+    let drawn = levels_covariance(2.0, shared, 2.0 * squares) / x.token().width;
     let fluctuation = gradient.fluctuation.redrawn(Matrix2::identity(), drawn);
     Gradient {
         concentration: Concentration::fresh(x.token().width),

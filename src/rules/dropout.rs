@@ -15,11 +15,13 @@
 //!
 //! Kedia et al. 2024, appendix on dropout; the 1/width terms are ours.
 
+use std::sync::Arc;
+
 use nalgebra::Matrix2;
 use sigprop_stack::Dropout;
 
 use super::PairRule;
-use crate::domain::{Domain, Fluctuation, Gradient, GradientPairMap, PairMap, Signal};
+use crate::domain::{Domain, Flow, Fluctuation, Gradient, GradientPairMap, PairMap, Signal};
 use crate::moments::{Token, TokenGradient, ln_correction};
 
 pub(crate) struct Rule {
@@ -38,7 +40,7 @@ impl Rule {
 }
 
 impl PairRule for Rule {
-    fn tokens(&self, x: &[Token]) -> Vec<Token> {
+    fn tokens(&self, x: &[Token]) -> Arc<[Token]> {
         let token = |x: &Token| Token {
             ln_second: x.ln_second - self.keep.ln(),
             mean: x.mean * self.keep.sqrt(),
@@ -54,7 +56,7 @@ impl PairRule for Rule {
         Box::new(|_, _, cosine| cosine * self.keep)
     }
 
-    fn tokens_backward(&self, x: &[Token], _: &[Token], gradients: &[TokenGradient]) -> Vec<TokenGradient> {
+    fn tokens_backward(&self, x: &[Token], _: &[Token], gradients: &[TokenGradient]) -> Arc<[TokenGradient]> {
         let token = |(gradient, x): (&TokenGradient, &Token)| {
             let shared = (gradient.radial - 1.0 - gradient.steepness) * self.odds() / x.width;
             gradient.scaled(ln_correction(shared) - self.keep.ln())
@@ -62,7 +64,7 @@ impl PairRule for Rule {
         gradients.iter().zip(x).map(token).collect()
     }
 
-    fn cosines_backward<'a>(&'a self, _: &'a [Token], _: &'a [TokenGradient]) -> GradientPairMap<'a> {
+    fn cosines_backward<'a>(&'a self, _: &'a [Token], _: &'a Gradient) -> GradientPairMap<'a> {
         Box::new(|_, _, _, gradient_cosine| gradient_cosine * self.keep)
     }
 
@@ -80,13 +82,8 @@ impl PairRule for Rule {
 
 /// Tokens are masked one by one, so that what `masks` add to a token averages out over them; it reaches their sum in
 /// the same measure.
-fn masked(
-    domain: &Domain,
-    x: Fluctuation,
-    masks: f64,
-    levels: impl ExactSizeIterator<Item = f64> + Clone,
-) -> Fluctuation {
-    let added = masks * domain.pair_average(levels, 1.0, |_| 0.0);
+fn masked(domain: &Domain, x: Fluctuation, masks: f64, levels: impl Iterator<Item = f64> + Clone) -> Fluctuation {
+    let added = masks * domain.own_share(levels);
     let (entries, centred) = (x.entries.add_scalar(added), x.centred + added);
     Fluctuation { entries, centred, fresh: Matrix2::from_element(added), ..x.passed() }
 }

@@ -62,7 +62,7 @@ pub(crate) fn gaussian_source(gaussian: &Gaussian, seq_len: usize) -> (Exchangea
     let seq_len = seq_len as f64;
     let domain = Exchangeable { seq_len, classes: vec![class], id_spread: 0.0, segment_spread: 0.0 };
     let (token, cosine) = gaussian_token(gaussian);
-    (domain, Signal::new(vec![token], vec![cosine]))
+    (domain, Signal::new([token].into(), [cosine].into()))
 }
 
 /// One Gaussian vector, and the cosine of two.
@@ -143,7 +143,7 @@ pub(crate) fn source(embedding: &Embedding, law: PowerLaw, seq_len: usize) -> (E
     let met = repeats_variance(seq_len, repeat, triple) * (others / shared).powi(2);
     let scale = if second > 0.0 && seq_len > 1.0 { Matrix2::new(met, 0.0, 0.0, 0.0) } else { Matrix2::zeros() };
     let fluctuation = Fluctuation { scale, ..Fluctuation::none() };
-    (domain, Signal { fluctuation, ..Signal::new(vec![token], crosses) })
+    (domain, Signal { fluctuation, ..Signal::new([token].into(), crosses.into()) })
 }
 
 /// Variance of the share of pairs with equal ids in a sequence, from the probabilities that two and three are equal.

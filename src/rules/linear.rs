@@ -23,12 +23,14 @@
 //!
 //! Kedia et al. 2024 (arXiv 2403.09635), appendix on linear layers; the 1/n_in term is ours.
 
+use std::sync::Arc;
+
 use nalgebra::Matrix2;
 use sigprop_stack::Linear;
 
 use super::PairRule;
 use crate::domain::{
-    Concentration, Domain, Fluctuation, Gradient, GradientPairMap, PairMap, Signal, levels_covariance,
+    Concentration, Domain, Fluctuation, Gradient, GradientPairMap, PairMap, Radial, Shift, Signal, levels_covariance,
 };
 use crate::moments::{Token, TokenGradient, ln_correction, ln_sum, share};
 
@@ -60,7 +62,7 @@ impl Rule {
 }
 
 impl PairRule for Rule {
-    fn tokens(&self, x: &[Token]) -> Vec<Token> {
+    fn tokens(&self, x: &[Token]) -> Arc<[Token]> {
         let token = |x: &Token| {
             let ln_second = ln_sum([self.ln_product(x), self.ln_bias_variance].into_iter());
             let y = Token::gaussian(self.fan_out, ln_second);
@@ -79,7 +81,7 @@ impl PairRule for Rule {
         Box::new(move |i, j, cosine| products[i] * products[j] * cosine + biases[i] * biases[j])
     }
 
-    fn tokens_backward(&self, x: &[Token], y: &[Token], gradients: &[TokenGradient]) -> Vec<TokenGradient> {
+    fn tokens_backward(&self, x: &[Token], y: &[Token], gradients: &[TokenGradient]) -> Arc<[TokenGradient]> {
         let ln_gain = (self.fan_out * self.weight_variance).ln();
         let token = |(gradient, (x, y)): (&TokenGradient, (&Token, &Token))| {
             let product = self.product_share(x, y);
@@ -90,7 +92,7 @@ impl PairRule for Rule {
         gradients.iter().zip(x.iter().zip(y)).map(token).collect()
     }
 
-    fn cosines_backward<'a>(&'a self, _: &'a [Token], _: &'a [TokenGradient]) -> GradientPairMap<'a> {
+    fn cosines_backward<'a>(&'a self, _: &'a [Token], _: &'a Gradient) -> GradientPairMap<'a> {
         Box::new(|_, _, _, gradient_cosine| gradient_cosine)
     }
 
@@ -105,17 +107,29 @@ impl PairRule for Rule {
 
     fn fluctuation(&self, domain: &Domain, x: &Signal, y: &Signal) -> Fluctuation {
         let product = self.product_share(x.token(), y.token());
-        let after = domain.shared(y);
+        let (after, squares) = domain.shared_and_squares(y, x.concentration.total);
         let before = if self.keeps_cosines() { after } else { domain.shared(x) };
         let common = if after > 0.0 { (product * before / after).min(1.0) } else { 0.0 };
-        let squares = domain.mean_square(y, x.concentration.total);
         let map = Matrix2::from_diagonal(&[common, product].into());
         x.fluctuation.redrawn(map, levels_covariance(2.0, after, 2.0 * squares) / self.fan_out)
     }
 
+    fn shift(&self, domain: &Domain, x: &Signal, gradient: &Gradient) -> Shift {
+        let per_input = self.product_share(x.token(), &self.tokens(&x.tokens[..1])[0]) / self.fan_in;
+        // Gradients that are the same for all tokens lack the direction of what all signals have in common, of which
+        // each has the part p.
+        let shared = domain.mean_cosine(gradient) * (1.0 - domain.shared(x)) * (gradient.radial.common - 1.0);
+        let pairs = gradient.radial.pair - gradient.mean_radial();
+        Shift { all: ln_correction(shared * per_input), pairs: ln_correction(pairs * per_input), closer: 0.0 }
+    }
+
+    fn radial_backward(&self, _: &Domain, x: &Signal, gradient: &Gradient) -> Radial {
+        gradient.radial.kept(self.product_share(x.token(), &self.tokens(&x.tokens[..1])[0]))
+    }
+
     fn fluctuation_backward(&self, domain: &Domain, _: &Signal, gradient: &Gradient) -> Fluctuation {
-        let squares = domain.mean_gradient_square(gradient, gradient.concentration.total);
-        let drawn = levels_covariance(2.0, domain.shared_gradient(gradient), 2.0 * squares) / self.fan_in;
+        let (shared, squares) = domain.shared_and_squares(gradient, gradient.concentration.total);
+        let drawn = levels_covariance(2.0, shared, 2.0 * squares) / self.fan_in;
         gradient.fluctuation.redrawn(Matrix2::identity(), drawn)
     }
 

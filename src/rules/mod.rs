@@ -50,22 +50,29 @@ pub(crate) mod scale;
 pub(crate) mod softmax;
 pub(crate) mod sum;
 
+use std::sync::Arc;
+
 use nalgebra::Vector2;
 
-use crate::domain::{Concentration, Domain, Fluctuation, Gradient, GradientPairMap, PairMap, Signal};
+use crate::domain::{Concentration, Domain, Fluctuation, Gradient, GradientPairMap, PairMap, Radial, Shift, Signal};
 use crate::moments::{Token, TokenGradient};
 
 /// A component that acts on every token by itself. *Cosine* is E x_a x_b / √(E x_a² E x_b²), the raw
 /// cross product of two tokens a, b, in units of their second moments.
 pub(crate) trait PairRule {
     /// Every token, forward.
-    fn tokens(&self, x: &[Token]) -> Vec<Token>;
+    fn tokens(&self, x: &[Token]) -> Arc<[Token]>;
     /// The cosine of two outputs `y`, from that of the inputs `x`.
     fn cosines<'a>(&'a self, x: &'a [Token], y: &'a [Token]) -> PairMap<'a>;
     /// Every token's gradient, from the output `y` to the input `x`.
-    fn tokens_backward(&self, x: &[Token], y: &[Token], gradients: &[TokenGradient]) -> Vec<TokenGradient>;
+    fn tokens_backward(&self, x: &[Token], y: &[Token], gradients: &[TokenGradient]) -> Arc<[TokenGradient]>;
     /// The cosine of two gradients at the inputs `x`, from that of the inputs and that at the outputs.
-    fn cosines_backward<'a>(&'a self, x: &'a [Token], gradients: &'a [TokenGradient]) -> GradientPairMap<'a>;
+    fn cosines_backward<'a>(&'a self, x: &'a [Token], gradient: &'a Gradient) -> GradientPairMap<'a>;
+    /// How much of what keeps tokens apart is gone on average over networks, from input `x` to output `y`, because how
+    /// alike tokens are strays with how large they are; negative where they are kept apart.
+    fn drawn_together(&self, _domain: &Domain, _x: &Signal, _y: &Signal) -> f64 {
+        0.0
+    }
     /// Whether cosines, forward and backward, pass as they are.
     fn keeps_cosines(&self) -> bool {
         false
@@ -85,6 +92,14 @@ pub(crate) trait PairRule {
     /// What the rule adds to the response of the gradient (see [`Fluctuation`]).
     fn response(&self, _x: &Signal) -> Vector2<f64> {
         Vector2::zeros()
+    }
+    /// What the gradients of all tokens together know of the signals beyond single ones, from the `gradient` at the output.
+    fn shift(&self, _domain: &Domain, _x: &Signal, _gradient: &Gradient) -> Shift {
+        Shift::default()
+    }
+    /// How the gradients of all tokens together lie to their signals (see [`Gradient`]).
+    fn radial_backward(&self, _domain: &Domain, _x: &Signal, gradient: &Gradient) -> Radial {
+        gradient.radial
     }
     /// How far the gradient at the input `x` strays, from the `gradient` at the output.
     fn fluctuation_backward(&self, _domain: &Domain, _x: &Signal, gradient: &Gradient) -> Fluctuation {

@@ -6,12 +6,14 @@
 //!
 //! ```text
 //! E y² = gain² q_c/(q_c + ε)
-//! cosine' = centred cosine · (1 − (1 − cosine²) V/4)
+//! cosine' = centred cosine · (1 − (1 − cosine²) V/4) + (1 − cosine') (p/(1 − p) (e^(e(K_ss − K_ms)) − 1) + …)
 //! ```
 //!
 //! The bracket is the bias of a sample correlation: with δ the relative deviations of x_a·x_b,
 //! |x_a|² and |x_b|², E (1 + δ_ab)/√((1 + δ_a)(1 + δ_b)) = 1 − E δ_ab δ_a + ¾V + ¼E δ_a δ_b, which
-//! for Gaussian entries (V = 2/width) is 1 − (1 − cosine²)/(2 width), as for Pearson's r.
+//! for Gaussian entries (V = 2/width) is 1 − (1 − cosine²)/(2 width), as for Pearson's r. What single tokens know
+//! nothing of (K: what attention hands on; parts of a sum that are alike to different degrees) is derived in
+//! [`crate::domain`], `mixed.rs`.
 //!
 //! # Backward
 //!
@@ -19,11 +21,15 @@
 //! e = q_c/(q_c + ε):
 //!
 //! ```text
-//! E g'² = gain² E g² / (q_c + ε) · (1 − ρ (1 − (1 − e)²)/width − c/width) · (1 + e(e+1)V/2 + e(1 − e)SV)
+//! E g'² = gain² E g² / (q_c + ε) · (1 − ρ (1 − (1 − e)²)/width − c/width) · exp(e(e+1)V/2 + e(1 − e)SV)
 //! ρ' = (1 − e)² ρ     c' = 0 (LayerNorm)     S' = (1 − e) S + e
 //! E dgain² = Σ_ab E g_a g_b (E x̂_a x̂_b + κ (ρ − 1)/width)      a gradient g = αx̂ + … has E g²x̂² beyond E g² E x̂²
-//! gradient cosine' = gradient cosine · (1 − (1 − cosine²)(ρ (1 − (1 − e)²)/width + e² V/4))
+//! gradient cosine' = gradient cosine · (1 − (1 − cosine²)(ρ_p (1 − (1 − e)²)/width + e² V/4))
+//!                    · (1 − (ρ_p − ρ)(1 − (1 − e)²)/width)      ρ_p: the radial share of two tokens
 //! ```
+//!
+//! and where the levels (m, s) of a network stray by B, of it K_ss beyond single tokens, the gradient having the response
+//! R to them (see [`Fluctuation`]), E g'² also has exp(e R_m (B_ms − e B_ss) + (e(1 − e) R_s + e(e+1)/2) K_ss).
 //!
 //! V is the variance of ln |x|², for LayerNorm of ln |x − m|²: entries that have a mean have a fourth moment of
 //! their own about it.
@@ -41,11 +47,13 @@
 //!
 //! Kedia et al. 2024, appendix on layer normalisation, for the leading order; the rest is ours.
 
+use std::sync::Arc;
+
 use nalgebra::{Matrix2, Vector2};
 use sigprop_stack::{Norm, NormKind};
 
 use super::PairRule;
-use crate::domain::{Domain, Fluctuation, Gradient, GradientPairMap, PairMap, Signal};
+use crate::domain::{Domain, Flow, Fluctuation, Gradient, GradientPairMap, PairMap, Radial, Shift, Signal};
 use crate::moments::{Token, TokenGradient, ln_correction, ln_sum, share, width_caveat};
 
 pub(crate) struct Rule {
@@ -113,20 +121,21 @@ impl Rule {
 }
 
 /// ln E dgain²: how the gradient meets the normed signal entry by entry.
-pub(crate) fn ln_gain_gradient(norm: &Norm, domain: &Domain, x: &Signal, gradient: &Gradient) -> f64 {
-    let normed = domain.apply(&Rule::new(&Norm { gain: 1.0, ..*norm }), x);
+/// From the input `x` and the output `y`.
+pub(crate) fn ln_gain_gradient(norm: &Norm, domain: &Domain, [x, y]: [&Signal; 2], gradient: &Gradient) -> f64 {
+    let normed = Signal { tokens: Rule::new(&Norm { gain: 1.0, ..*norm }).tokens(&x.tokens), ..y.clone() };
     // The squares of a gradient and of its signal meet more at one entry, because the gradient has a part along it.
     let ln_total = ln_sum(gradient.levels());
     let meeting =
         |(y, g): (&Token, &TokenGradient)| share(g.ln_second, ln_total) * y.kurtosis * (g.radial - 1.0) / y.width;
     let aligned: f64 = normed.tokens.iter().zip(gradient.tokens.iter()).map(meeting).sum();
     let others = domain.length(x.tokens.len()) - 1.0;
-    let coupling = aligned * (1.0 + others * domain.mean_gradient_cosine(gradient)).max(0.0);
+    let coupling = aligned * (1.0 + others * domain.mean_cosine(gradient)).max(0.0);
     domain.ln_collected(&normed, &Gradient { coupling, ..gradient.clone() })
 }
 
 impl PairRule for Rule {
-    fn tokens(&self, x: &[Token]) -> Vec<Token> {
+    fn tokens(&self, x: &[Token]) -> Arc<[Token]> {
         let token = |x: &Token| {
             let exponent = self.exponent(x);
             let (skewness, kurtosis) = if self.centres { x.centred() } else { (x.skewness, x.kurtosis) };
@@ -154,7 +163,7 @@ impl PairRule for Rule {
         })
     }
 
-    fn tokens_backward(&self, x: &[Token], _: &[Token], gradients: &[TokenGradient]) -> Vec<TokenGradient> {
+    fn tokens_backward(&self, x: &[Token], _: &[Token], gradients: &[TokenGradient]) -> Arc<[TokenGradient]> {
         let token = |(gradient, x): (&TokenGradient, &Token)| {
             if self.has_nothing_to_divide_by(x) {
                 return gradient.scaled(f64::NEG_INFINITY);
@@ -164,7 +173,7 @@ impl PairRule for Rule {
             let removed = self.groups * (gradient.radial * (1.0 - (1.0 - e).powi(2)) + constant) / x.width;
             let variance = self.norm_variance(x);
             let fluctuation = 0.5 * e * (e + 1.0) * variance + e * (1.0 - e) * gradient.steepness * variance;
-            let ln_gain = self.ln_gain2 - self.ln_divisor(x) + ln_correction(-removed) + ln_correction(fluctuation);
+            let ln_gain = self.ln_gain2 - self.ln_divisor(x) + ln_correction(-removed) + fluctuation;
             TokenGradient {
                 radial: (1.0 - e).powi(2) * gradient.radial,
                 constant: if self.centres { 0.0 } else { gradient.constant },
@@ -175,14 +184,14 @@ impl PairRule for Rule {
         gradients.iter().zip(x).map(token).collect()
     }
 
-    fn cosines_backward<'a>(&'a self, x: &'a [Token], gradients: &'a [TokenGradient]) -> GradientPairMap<'a> {
+    fn cosines_backward<'a>(&'a self, x: &'a [Token], gradient: &'a Gradient) -> GradientPairMap<'a> {
         let centring = self.centring(x);
+        let Radial { pair, .. } = gradient.radial;
         let losses: Vec<f64> = x
             .iter()
-            .zip(gradients)
-            .map(|(x, gradient)| {
+            .map(|x| {
                 let e = self.exponent(x);
-                let radial = gradient.radial * (1.0 - (1.0 - e).powi(2)) * self.groups / x.width;
+                let radial = pair * (1.0 - (1.0 - e).powi(2)) * self.groups / x.width;
                 0.5 * (radial + e * e * self.norm_variance(x) / 4.0)
             })
             .collect();
@@ -190,6 +199,34 @@ impl PairRule for Rule {
             let centred = cosine * centring[i].0 * centring[j].0 - centring[i].1 * centring[j].1;
             gradient_cosine * (1.0 - (1.0 - centred * centred) * (losses[i] + losses[j]))
         })
+    }
+
+    fn drawn_together(&self, domain: &Domain, x: &Signal, y: &Signal) -> f64 {
+        /// Expansions in 1/width are not believed to move tokens further.
+        const LARGEST: f64 = 0.5;
+        let apart = 1.0 - domain.shared(y);
+        if apart <= 0.0 {
+            return 0.0;
+        }
+        let beyond = domain.beyond(x);
+        let exponent = self.exponent(x.token());
+        let levels = (1.0 - apart) * (exponent * (beyond[(1, 1)] - beyond[(0, 1)])).exp_m1() / apart;
+        let mixed = exponent * x.mixed.divided + if self.centres { x.mixed.centred } else { 0.0 };
+        (levels + mixed / (1.0 - domain.mean_cosine(y))).clamp(-LARGEST, LARGEST)
+    }
+
+    fn radial_backward(&self, domain: &Domain, x: &Signal, gradient: &Gradient) -> Radial {
+        domain.radial_behind_norm(self.exponent(x.token()), x, gradient)
+    }
+
+    fn shift(&self, domain: &Domain, x: &Signal, gradient: &Gradient) -> Shift {
+        let e = self.exponent(x.token());
+        let total = x.fluctuation.total();
+        let beyond = domain.scale_beyond(x);
+        let [m, s] = [gradient.response[0], gradient.response[1]];
+        let all = e * (m * (total[(0, 1)] - e * total[(1, 1)]) + (s * (1.0 - e) + 0.5 * (e + 1.0)) * beyond);
+        let removed = self.groups * (1.0 - (1.0 - e).powi(2)) / x.token().width;
+        Shift { all, pairs: -removed * (gradient.radial.pair - gradient.mean_radial()), closer: 0.0 }
     }
 
     fn fluctuation(&self, _: &Domain, x: &Signal, _: &Signal) -> Fluctuation {

@@ -6,7 +6,7 @@
 use nalgebra::Matrix2;
 use sigprop_stack::Prepend;
 
-use crate::domain::{Domain, Gradient, Signal, levels_covariance, symmetric};
+use crate::domain::{Domain, Flow, Gradient, Signal, levels_covariance, symmetric};
 use crate::moments::{Token, ln_sum, share};
 
 pub(crate) fn forward(prepend: &Prepend, x: &Signal) -> Signal {
@@ -35,6 +35,6 @@ pub(crate) fn backward(gradient: &Gradient) -> Gradient {
         concentration: gradient.concentration,
         fluctuation: gradient.fluctuation,
         response: gradient.response,
-        ..Gradient::new(gradient.tokens[1..].to_vec(), cosines)
+        ..Gradient::new(gradient.tokens[1..].into(), cosines)
     }
 }

@@ -26,9 +26,11 @@
 //!
 //! The product of independent second moments; the 1/width terms are ours.
 
+use std::sync::Arc;
+
 use nalgebra::Matrix2;
 
-use crate::domain::{Concentration, Domain, Fluctuation, Gradient, Signal, levels_covariance, levels_map};
+use crate::domain::{Concentration, Domain, Flow, Fluctuation, Gradient, Signal, levels_covariance, levels_map};
 use crate::moments::{Token, TokenGradient, ln_correction, share};
 
 /// The output from the outputs of the factors.
@@ -48,7 +50,7 @@ pub(crate) fn token(factors: &[Token]) -> Token {
 }
 
 /// The cosines of the product: those of the factors multiplied, and what they deviate together.
-pub(crate) fn cosines(domain: &Domain, x: &Signal, factors: &[Signal]) -> Vec<f64> {
+pub(crate) fn cosines(domain: &Domain, x: &Signal, factors: &[Signal]) -> Arc<[f64]> {
     let before = domain.mean_cosine(x);
     let slope = |factor: &Signal| {
         let contrast = if before < 1.0 { (1.0 - domain.mean_cosine(factor)) / (1.0 - before) } else { 0.0 };
@@ -129,7 +131,7 @@ pub(crate) fn split_fluctuation(
     part: &Gradient,
 ) -> Fluctuation {
     let others = factors.iter().enumerate().filter(|(i, _)| *i != index).map(|(_, factor)| factor);
-    let (before, after) = (domain.shared_gradient(gradient), domain.shared_gradient(part));
+    let (before, after) = (domain.shared(gradient), domain.shared(part));
     let map = levels_map(1.0, domain.alike_map(part.tokens.len(), before, after));
     let scale = map * gradient.fluctuation.scale * map.transpose();
     let drawn = Fluctuation::drawn(entries(domain, &others, gradient.levels(), after, 2.0));
@@ -146,13 +148,14 @@ fn entries<'a>(
     kurtosis: f64,
 ) -> Matrix2<f64> {
     let own = factors.clone().map(|factor| factor.token().kurtosis + 1.0).product::<f64>() * (1.0 + kurtosis) - 1.0;
-    let pair = |place: usize| {
+    let alike = domain.map(levels.len(), |_, _, place| {
         let alike = |factor: &Signal| 1.0 + factor.token().kurtosis * factor.cosines[place].powi(2);
         factors.clone().map(alike).product::<f64>() - 1.0
-    };
+    });
     let width = factors.clone().next().map_or(1.0, |factor| factor.token().width);
     let of_sum = 2.0 + (own - 2.0).max(0.0) * shared;
-    levels_covariance(of_sum, shared, domain.pair_average(levels, own, pair)) / width
+    let [squares] = domain.pair_averages(levels, [&alike], [own], |alike| alike);
+    levels_covariance(of_sum, shared, squares) / width
 }
 
 /// The gradient at the common input `x`, from those at the input of each factor; with the weights of

@@ -20,10 +20,12 @@
 //!
 //! Su et al. 2021 for the map; project notes, refinements §6, for κ.
 
+use std::sync::Arc;
+
 use sigprop_stack::Rotary;
 
 use super::PairRule;
-use crate::domain::{GradientPairMap, PairMap};
+use crate::domain::{Gradient, GradientPairMap, PairMap};
 use crate::moments::{Token, TokenGradient};
 
 pub(crate) struct Rule {
@@ -44,19 +46,19 @@ impl Rule {
 }
 
 impl PairRule for Rule {
-    fn tokens(&self, x: &[Token]) -> Vec<Token> {
-        x.to_vec()
+    fn tokens(&self, x: &[Token]) -> Arc<[Token]> {
+        x.into()
     }
 
     fn cosines<'a>(&'a self, _: &'a [Token], _: &'a [Token]) -> PairMap<'a> {
         Box::new(|i, j, cosine| self.overlaps[i.abs_diff(j)] * cosine)
     }
 
-    fn tokens_backward(&self, _: &[Token], _: &[Token], gradients: &[TokenGradient]) -> Vec<TokenGradient> {
-        gradients.to_vec()
+    fn tokens_backward(&self, _: &[Token], _: &[Token], gradients: &[TokenGradient]) -> Arc<[TokenGradient]> {
+        gradients.into()
     }
 
-    fn cosines_backward<'a>(&'a self, _: &'a [Token], _: &'a [TokenGradient]) -> GradientPairMap<'a> {
+    fn cosines_backward<'a>(&'a self, _: &'a [Token], _: &'a Gradient) -> GradientPairMap<'a> {
         Box::new(|i, j, _, gradient_cosine| self.overlaps[i.abs_diff(j)] * gradient_cosine)
     }
 }

@@ -1,9 +1,11 @@
 //! Multiplication by a number: moments by its square, cosines unchanged.
 
+use std::sync::Arc;
+
 use sigprop_stack::Scale;
 
 use super::PairRule;
-use crate::domain::{GradientPairMap, PairMap};
+use crate::domain::{Gradient, GradientPairMap, PairMap};
 use crate::moments::{Token, TokenGradient};
 
 pub(crate) struct Rule {
@@ -18,7 +20,7 @@ impl Rule {
 }
 
 impl PairRule for Rule {
-    fn tokens(&self, x: &[Token]) -> Vec<Token> {
+    fn tokens(&self, x: &[Token]) -> Arc<[Token]> {
         let token = |x: &Token| Token {
             ln_second: x.ln_second + self.ln_gain,
             mean: self.sign * x.mean,
@@ -32,11 +34,11 @@ impl PairRule for Rule {
         Box::new(|_, _, cosine| cosine)
     }
 
-    fn tokens_backward(&self, _: &[Token], _: &[Token], gradients: &[TokenGradient]) -> Vec<TokenGradient> {
+    fn tokens_backward(&self, _: &[Token], _: &[Token], gradients: &[TokenGradient]) -> Arc<[TokenGradient]> {
         gradients.iter().map(|gradient| gradient.scaled(self.ln_gain)).collect()
     }
 
-    fn cosines_backward<'a>(&'a self, _: &'a [Token], _: &'a [TokenGradient]) -> GradientPairMap<'a> {
+    fn cosines_backward<'a>(&'a self, _: &'a [Token], _: &'a Gradient) -> GradientPairMap<'a> {
         Box::new(|_, _, _, gradient_cosine| gradient_cosine)
     }
 

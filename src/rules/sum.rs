@@ -12,7 +12,7 @@
 //!
 //! ```text
 //! E g_i² = β_i²/(1 − p_i) E g²     ρ_i = 1 + a_i (ρ − 1)     S_i = a_i S
-//! E g_x² = Σ_i E g_i'² (1 + e_i S_0 V) + X/width E g²
+//! E g_x² = Σ_i E g_i'² e^(e_i S_0 V) + X/width E g²
 //! X = 2 (ρ − 1) Σ_{i<j} a_i χ_i a_j χ_j E x'²/E x²
 //! ρ_x E g_x² = Σ_i ρ_i' E g_i'² + X E g²
 //! ```
@@ -30,10 +30,12 @@
 //!
 //! Kedia et al. 2024, appendix on residuals, for the leading order; the 1/width terms are ours.
 
+use std::sync::Arc;
+
 use nalgebra::Matrix2;
 use sigprop_stack::Sum;
 
-use crate::domain::{Concentration, Domain, Fluctuation, Signal, Term};
+use crate::domain::{Concentration, Domain, Flow, Fluctuation, Ingredient, Mixed, Signal, Term};
 use crate::moments::{Token, TokenGradient, ln_correction, ln_sum, share};
 
 pub(crate) struct Rule {
@@ -103,22 +105,29 @@ impl Rule {
         domain: &Domain,
         x: &Signal,
         branches: &[Signal],
-        tokens: Vec<Token>,
+        tokens: Arc<[Token]>,
     ) -> (Signal, Vec<Matrix2<f64>>) {
         let cosines = self.cosines(domain, branches, &tokens);
         let (fluctuation, maps) = self.fluctuation(domain, x, branches, &tokens, &cosines);
-        let x = x.concentration;
         let mean = |tokens: &[Token]| ln_sum(tokens.iter().map(|token| token.ln_second));
-        let differences: Vec<f64> = branches
+        let sizes: Vec<f64> = branches
             .iter()
             .zip(&self.ln_gains)
-            .map(|(branch, gain)| {
-                let size = share(gain + mean(&branch.tokens), mean(&tokens));
-                size * (1.0 - domain.mean_cosine(branch)).max(0.0)
-            })
+            .map(|(branch, gain)| share(gain + mean(&branch.tokens), mean(&tokens)))
             .collect();
-        let total: f64 = differences.iter().sum();
+        let alike: Vec<f64> = branches.iter().map(|branch| domain.mean_cosine(branch)).collect();
         let y = Signal { fluctuation, ..Signal::new(tokens, cosines) };
+        let part = |((branch, &share), &cosine): ((&Signal, &f64), &f64)| {
+            let Token { constant_share: constant, .. } = *branch.token();
+            Ingredient { share, cosine, entries: branch.token().norm_variance(), constant }
+        };
+        let parts: Vec<Ingredient> = branches.iter().zip(&sizes).zip(&alike).map(part).collect();
+        let y = Signal { mixed: Mixed::new(&parts, domain.mean_cosine(&y), x.token().width), ..y };
+
+        let x = x.concentration;
+        let differences: Vec<f64> =
+            sizes.iter().zip(&alike).map(|(size, alike)| size * (1.0 - alike).max(0.0)).collect();
+        let total: f64 = differences.iter().sum();
         if total <= 0.0 {
             return (y, maps);
         }
@@ -141,8 +150,8 @@ impl Rule {
         tokens: &[Token],
         cosines: &[f64],
     ) -> (Fluctuation, Vec<Matrix2<f64>>) {
-        let levels: Vec<f64> = tokens.iter().map(|token| token.ln_second).collect();
-        let ln_total = ln_sum(levels.iter().copied());
+        let levels = tokens.iter().map(|token| token.ln_second);
+        let ln_total = ln_sum(levels.clone());
         let terms: Vec<Term> = branches
             .iter()
             .enumerate()
@@ -161,7 +170,7 @@ impl Rule {
     }
 
     /// Cosines of the output, from those of the branches.
-    fn cosines(&self, domain: &Domain, branches: &[Signal], output: &[Token]) -> Vec<f64> {
+    fn cosines(&self, domain: &Domain, branches: &[Signal], output: &[Token]) -> Arc<[f64]> {
         let per_token = |of: &dyn Fn(usize, &Token) -> f64| -> Vec<Vec<f64>> {
             let branch = |(index, branch): (usize, &Signal)| {
                 let tokens = branch.tokens.iter().zip(output);
@@ -218,7 +227,7 @@ impl Rule {
         let corrected: Vec<TokenGradient> = (0..parts.len())
             .map(|i| {
                 let others = inherited - sensitive[i] * gradient.steepness;
-                let correction = ln_correction(exponents[i] * others * x.norm_variance());
+                let correction = exponents[i] * others * x.norm_variance();
                 TokenGradient { steepness: inherited + exponents[i], ..parts[i].scaled(correction) }
             })
             .collect();

@@ -12,7 +12,7 @@ mod profile;
 mod trend;
 
 use serde::Serialize;
-use sigprop_stack::{Number, Quantity};
+use sigprop_stack::{Number, Quantity, Stack};
 
 use crate::Prediction;
 use crate::numerals::short;
@@ -34,6 +34,14 @@ pub struct Shape {
     pub width: usize,
     /// Tokens of a sequence.
     pub seq_len: usize,
+}
+
+impl Shape {
+    /// Of the stream that the gradient goes through.
+    pub fn of(stack: &Stack) -> Self {
+        let stream = &stack.streams[stack.gradient.stream];
+        Self { width: stream.source.width(), seq_len: stream.seq_len }
+    }
 }
 
 /// A failure mode that a run can be failed on.

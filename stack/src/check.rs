@@ -1,6 +1,6 @@
 //! The check that makes a stack safe to walk: widths fit, numbers are in range.
 
-use std::collections::{HashMap, HashSet};
+use foldhash::{HashMap, HashSet};
 
 use crate::{
     Activation, Attention, Component, EmbeddingTerm, Fan, GivenIds, GradientSeed, Ids, Init, Interpreter, Mixture,
@@ -144,63 +144,63 @@ impl Interpreter for Widths {
     }
 
     fn apply(&mut self, at: &Site, component: &Component, x: Shape) -> Result<(Shape, ()), StackError> {
-        let site = at.to_string();
+        let site = at.path();
         if at.expert().is_some() {
             self.expert.get_or_insert(self.parameters.len());
         }
         let y = match component {
             Component::Linear(linear) => {
                 same_width(at, linear.fan_in, x.width)?;
-                size(&site, "fan_out", linear.fan_out)?;
-                self.tensor(&site, &linear.weight, [linear.fan_out, linear.fan_in])?;
+                size(site, "fan_out", linear.fan_out)?;
+                self.tensor(site, &linear.weight, [linear.fan_out, linear.fan_in])?;
                 if let Some(bias) = &linear.bias {
-                    self.tensor(&site, bias, [linear.fan_out, 1])?;
+                    self.tensor(site, bias, [linear.fan_out, 1])?;
                 }
                 Shape { width: linear.fan_out, ..x }
             }
             Component::Norm(norm) => {
-                not_negative(&site, "eps", norm.eps)?;
-                finite(&site, "gain", norm.gain)?;
-                divisor(&site, "groups", norm.groups, x.width, "a divisor of the width")?;
+                not_negative(site, "eps", norm.eps)?;
+                finite(site, "gain", norm.gain)?;
+                divisor(site, "groups", norm.groups, x.width, "a divisor of the width")?;
                 self.gains(at, *norm, x.width);
                 x
             }
             Component::Activation(activation) => {
                 if let Activation::LeakyRelu { slope } = activation {
-                    finite(&site, "slope", *slope)?;
+                    finite(site, "slope", *slope)?;
                 }
                 x
             }
             Component::Dropout(dropout) => {
-                rate(&site, "rate", dropout.rate)?;
+                rate(site, "rate", dropout.rate)?;
                 x
             }
             Component::Scale(scale) => {
-                finite(&site, "factor", scale.factor)?;
+                finite(site, "factor", scale.factor)?;
                 x
             }
             Component::Rotary(rotary) => {
-                divisor(&site, "d_head", rotary.d_head, x.width, "a divisor of the width")?;
+                divisor(site, "d_head", rotary.d_head, x.width, "a divisor of the width")?;
                 if 2 * rotary.frequencies.len() > rotary.d_head {
                     let got = rotary.frequencies.len().to_string();
-                    return Err(value(&site, "frequencies", "at most d_head/2 numbers", got));
+                    return Err(value(site, "frequencies", "at most d_head/2 numbers", got));
                 }
                 for frequency in &rotary.frequencies {
-                    finite(&site, "frequencies", *frequency)?;
+                    finite(site, "frequencies", *frequency)?;
                 }
                 x
             }
             Component::Embedding(term) => {
                 match term {
-                    EmbeddingTerm::LearnedPosition { table } => self.tensor(&site, table, [x.seq_len, x.width])?,
-                    EmbeddingTerm::SinusoidalPosition { scale } => finite(&site, "scale", *scale)?,
+                    EmbeddingTerm::LearnedPosition { table } => self.tensor(site, table, [x.seq_len, x.width])?,
+                    EmbeddingTerm::SinusoidalPosition { scale } => finite(site, "scale", *scale)?,
                     EmbeddingTerm::Constant { table, rows } => {
-                        size(&site, "rows", *rows)?;
-                        self.tensor(&site, table, [*rows, x.width])?;
+                        size(site, "rows", *rows)?;
+                        self.tensor(site, table, [*rows, x.width])?;
                     }
                     EmbeddingTerm::Token { .. } | EmbeddingTerm::Segment { .. } => {
                         let got = "one of ids or segments".to_owned();
-                        return Err(value(&site, "embedding", "one of positions behind the source", got));
+                        return Err(value(site, "embedding", "one of positions behind the source", got));
                     }
                 }
                 x
@@ -213,17 +213,17 @@ impl Interpreter for Widths {
                     ("stride", convolution.stride),
                     ("output length", convolution.output_len(x.seq_len)),
                 ] {
-                    size(&site, field, got)?;
+                    size(site, field, got)?;
                 }
                 let fan_in = convolution.kernel * convolution.fan_in;
-                self.tensor(&site, &convolution.weight, [convolution.fan_out, fan_in])?;
+                self.tensor(site, &convolution.weight, [convolution.fan_out, fan_in])?;
                 if let Some(bias) = &convolution.bias {
-                    self.tensor(&site, bias, [convolution.fan_out, 1])?;
+                    self.tensor(site, bias, [convolution.fan_out, 1])?;
                 }
                 Shape { seq_len: convolution.output_len(x.seq_len), width: convolution.fan_out }
             }
             Component::Prepend(prepend) => {
-                self.tensor(&site, &prepend.token, [1, x.width])?;
+                self.tensor(site, &prepend.token, [1, x.width])?;
                 Shape { seq_len: x.seq_len + 1, ..x }
             }
         };
@@ -239,42 +239,42 @@ impl Interpreter for Widths {
     }
 
     fn merge(&mut self, at: &Site, fan: Fan, x: Shape, parts: Vec<Shape>) -> Result<(Shape, ()), StackError> {
-        let site = at.to_string();
+        let site = at.path();
         let y = match fan {
             Fan::Sum(sum) => {
                 for branch in &sum.branches {
-                    finite(&site, "scale", branch.scale)?;
-                    rate(&site, "drop_rate", branch.drop_rate)?;
+                    finite(site, "scale", branch.scale)?;
+                    rate(site, "drop_rate", branch.drop_rate)?;
                 }
                 common_shape(at, &parts)?
             }
             Fan::Product(_) => common_shape(at, &parts)?,
             Fan::Concat(concat) => {
-                size(&site, "n_heads", concat.n_heads)?;
+                size(site, "n_heads", concat.n_heads)?;
                 let mut width = 0;
                 for (part, shape) in concat.parts.iter().zip(&parts) {
                     same_length(at, x.seq_len, shape.seq_len)?;
                     if !part.shared {
-                        divisor(&site, "n_heads", concat.n_heads, shape.width, "a divisor of the width of a part")?;
+                        divisor(site, "n_heads", concat.n_heads, shape.width, "a divisor of the width of a part")?;
                     }
                     width += if part.shared { concat.n_heads * shape.width } else { shape.width };
                 }
-                size(&site, "parts", width)?;
+                size(site, "parts", width)?;
                 Shape { width, ..x }
             }
             Fan::Attention(attention) => self.attention(at, attention, &parts)?,
             Fan::Mixture(mixture) => {
-                size(&site, "n_experts", mixture.n_experts)?;
+                size(site, "n_experts", mixture.n_experts)?;
                 if !(1..=mixture.n_experts).contains(&mixture.top_k) {
                     let got = format!("{} of {}", mixture.top_k, mixture.n_experts);
-                    return Err(value(&site, "top_k", "between 1 and n_experts", got));
+                    return Err(value(site, "top_k", "between 1 and n_experts", got));
                 }
-                finite(&site, "scale", mixture.scale)?;
+                finite(site, "scale", mixture.scale)?;
                 let first = self.expert.take().unwrap_or(self.parameters.len());
                 for parameter in &mut self.parameters[first..] {
                     parameter.copies *= mixture.n_experts;
                 }
-                self.tensor(&site, &mixture.router, [mixture.n_experts, x.width])?;
+                self.tensor(site, &mixture.router, [mixture.n_experts, x.width])?;
                 common_shape(at, &parts)?
             }
         };
@@ -299,9 +299,8 @@ impl Interpreter for Widths {
     }
 
     fn observe(&mut self, at: &Site, _: &Shape) {
-        let path = at.to_string();
-        if !self.sites.insert(path.clone()) {
-            self.repeated.get_or_insert(path);
+        if !self.sites.insert(at.to_string()) {
+            self.repeated.get_or_insert_with(|| at.to_string());
         }
     }
 
@@ -310,42 +309,42 @@ impl Interpreter for Widths {
 
 impl Widths {
     fn attention(&mut self, at: &Site, attention: &Attention, parts: &[Shape]) -> Result<Shape, StackError> {
-        let site = at.to_string();
+        let site = at.path();
         for (field, got) in [
             ("n_heads", attention.n_heads),
             ("n_kv_heads", attention.n_kv_heads),
             ("d_head", attention.d_head),
             ("d_value", attention.d_value),
         ] {
-            size(&site, field, got)?;
+            size(site, field, got)?;
         }
         if !attention.n_heads.is_multiple_of(attention.n_kv_heads) {
             let got = format!("{} of {}", attention.n_kv_heads, attention.n_heads);
-            return Err(value(&site, "n_kv_heads", "a divisor of n_heads", got));
+            return Err(value(site, "n_kv_heads", "a divisor of n_heads", got));
         }
-        finite(&site, "scale", attention.scale)?;
+        finite(site, "scale", attention.scale)?;
         if let Some(cap) = attention.softcap {
-            range(&site, "softcap", cap, f64::MIN_POSITIVE..=f64::MAX, "finite and positive")?;
+            range(site, "softcap", cap, f64::MIN_POSITIVE..=f64::MAX, "finite and positive")?;
         }
-        rate(&site, "dropout_rate", attention.dropout_rate)?;
+        rate(site, "dropout_rate", attention.dropout_rate)?;
         match &attention.bias {
             None => {}
             Some(PositionBias::Alibi { slopes }) => {
                 if slopes.len() != attention.n_heads {
                     let got = slopes.len().to_string();
-                    return Err(value(&site, "slopes", "as many numbers as heads", got));
+                    return Err(value(site, "slopes", "as many numbers as heads", got));
                 }
                 for slope in slopes {
-                    not_negative(&site, "slopes", *slope)?;
+                    not_negative(site, "slopes", *slope)?;
                 }
             }
             Some(PositionBias::Relative { table, buckets, max_distance, .. }) => {
-                range(&site, "buckets", *buckets as f64, 4.0..=1e6, "at least 4")?;
+                range(site, "buckets", *buckets as f64, 4.0..=1e6, "at least 4")?;
                 if max_distance <= buckets {
                     let got = max_distance.to_string();
-                    return Err(value(&site, "max_distance", "more than buckets", got));
+                    return Err(value(site, "max_distance", "more than buckets", got));
                 }
-                self.tensor(&site, table, [*buckets, attention.n_heads])?;
+                self.tensor(site, table, [*buckets, attention.n_heads])?;
             }
         }
         let width = |heads: usize, width: usize| heads * width;
@@ -365,7 +364,7 @@ impl Widths {
         // Keys never move back: if the last query sees one, all do.
         if lacks(&query.seq_len.saturating_sub(1)) {
             let first = (0..query.seq_len).find(lacks).unwrap_or_default();
-            return Err(value(&site, "mask", "at least one key for every query", format!("none at position {first}")));
+            return Err(value(site, "mask", "at least one key for every query", format!("none at position {first}")));
         }
         Ok(Shape { seq_len: query.seq_len, width: width(attention.n_heads, attention.d_value) })
     }
@@ -411,7 +410,7 @@ fn check_sequences(site: &str, given: &GivenIds, seq_len: usize) -> Result<(), S
 
 fn common_shape(at: &Site, parts: &[Shape]) -> Result<Shape, StackError> {
     let Some((&first, rest)) = parts.split_first() else {
-        return Err(value(&at.to_string(), "parts", "at least one", "none".to_owned()));
+        return Err(value(at.path(), "parts", "at least one", "none".to_owned()));
     };
     rest.iter().try_for_each(|part| {
         same_width(at, first.width, part.width)?;
@@ -429,7 +428,7 @@ fn same_length(at: &Site, expected: usize, got: usize) -> Result<(), StackError>
         return Ok(());
     }
     let got = format!("{got} tokens beside {expected}");
-    Err(value(&at.to_string(), "parts", "of one sequence length", got))
+    Err(value(at.path(), "parts", "of one sequence length", got))
 }
 
 fn divisor(

@@ -5,8 +5,11 @@ use std::fmt;
 /// A point in a stack: the output of a node.
 #[derive(Clone, Debug)]
 pub struct Site<'s> {
-    pub(crate) stream: Option<&'s str>,
-    pub(crate) names: Vec<&'s str>,
+    stream: Option<&'s str>,
+    /// Names joined by dots, behind that of the stream.
+    path: String,
+    /// Where the path ended before each name.
+    ends: Vec<usize>,
     pub(crate) layer: i64,
     pub(crate) recomputing: bool,
     pub(crate) expert: Option<usize>,
@@ -15,7 +18,33 @@ pub struct Site<'s> {
 impl<'s> Site<'s> {
     /// The start of a stream, `stream` being its prefix if sites need one.
     pub(crate) fn start(stream: Option<&'s str>) -> Self {
-        Self { stream, names: Vec::new(), layer: -1, recomputing: false, expert: None }
+        let path = stream.unwrap_or_default().to_owned();
+        Self { stream, path, ends: Vec::new(), layer: -1, recomputing: false, expert: None }
+    }
+
+    /// Goes into the node `name`.
+    pub(crate) fn push(&mut self, name: &str) {
+        let inside = self.is_inside();
+        self.ends.push(self.path.len());
+        if inside {
+            self.path.push('.');
+        }
+        self.path.push_str(name);
+    }
+
+    /// Leaves the node gone into last.
+    pub(crate) fn pop(&mut self) {
+        self.path.truncate(self.ends.pop().unwrap_or_default());
+    }
+
+    /// Whether a path here has a name before the next.
+    fn is_inside(&self) -> bool {
+        self.stream.is_some() || !self.ends.is_empty()
+    }
+
+    /// The path: names joined by dots.
+    pub fn path(&self) -> &str {
+        &self.path
     }
 
     /// −1 for what enters block 0, i for block i, N after the last block.
@@ -25,7 +54,7 @@ impl<'s> Site<'s> {
 
     /// Whether this is a node of the stream itself, not one inside a block.
     pub fn is_stream_site(&self) -> bool {
-        self.names.len() == 1
+        self.ends.len() == 1
     }
 
     /// Whether the forward pass through here repeats one whose results were not kept.
@@ -55,22 +84,16 @@ impl<'s> Site<'s> {
 
     /// The path of the neighbour `name` of this site.
     pub fn sibling(&self, name: &str) -> String {
-        let mut path: Vec<&str> = self.stream.into_iter().collect();
-        path.extend(&self.names[..self.names.len().saturating_sub(1)]);
-        path.push(name);
-        path.join(".")
+        let mut neighbour = self.clone();
+        neighbour.pop();
+        neighbour.push(name);
+        neighbour.path
     }
 }
 
-/// The path: names joined by dots.
+/// The path.
 impl fmt::Display for Site<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut separator = "";
-        for name in self.stream.iter().chain(&self.names) {
-            f.write_str(separator)?;
-            f.write_str(name)?;
-            separator = ".";
-        }
-        Ok(())
+        f.write_str(&self.path)
     }
 }

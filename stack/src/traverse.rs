@@ -161,11 +161,11 @@ fn run_forward<I: Interpreter>(stack: &Stack, interpreter: &mut I) -> Result<For
     Ok((outputs, tapes))
 }
 
-/// What a node left behind for its backward pass.
+/// What a node left behind for its backward pass; boxed, because a tape goes through many hands.
 enum Tape<I: Interpreter> {
-    Apply(I::Kept),
+    Apply(Box<I::Kept>),
     Chain(Vec<Tape<I>>),
-    Fan(I::Kept, Vec<Vec<Tape<I>>>),
+    Fan(Box<I::Kept>, Vec<Vec<Tape<I>>>),
     /// A chain that was not kept: only its input.
     Input(I::Signal),
 }
@@ -244,11 +244,11 @@ impl<'s, 'i, I: Interpreter> Walk<'s, 'i, I> {
     }
 
     fn node(&mut self, node: &'s Node, input: I::Signal) -> Walked<I, Tape<I>> {
-        self.site.names.push(&node.name);
+        self.site.push(&node.name);
         let (output, tape) = match &node.op {
             Op::Apply(component) => {
                 let (output, kept) = self.interpreter.apply(&self.site, component, input)?;
-                (output, Tape::Apply(kept))
+                (output, Tape::Apply(Box::new(kept)))
             }
             Op::Chain(body) => {
                 if self.site.recomputing || self.interpreter.keeps(&self.site) {
@@ -268,18 +268,18 @@ impl<'s, 'i, I: Interpreter> Walk<'s, 'i, I> {
         if !self.site.recomputing && self.site.is_observed() {
             self.interpreter.observe(&self.site, &output);
         }
-        self.site.names.pop();
+        self.site.pop();
         Ok((output, tape))
     }
 
     fn node_backward(&mut self, node: &'s Node, tape: Tape<I>, gradient: I::Gradient) -> Result<I::Gradient, I::Error> {
-        self.site.names.push(&node.name);
+        self.site.push(&node.name);
         if self.site.is_observed() {
             self.interpreter.observe_gradient(&self.site, &gradient);
         }
         let gradient = match (&node.op, tape) {
             (Op::Apply(component), Tape::Apply(kept)) => {
-                self.interpreter.apply_backward(&self.site, component, kept, gradient)?
+                self.interpreter.apply_backward(&self.site, component, *kept, gradient)?
             }
             (Op::Chain(body), Tape::Chain(tapes)) => self.body_backward(body, tapes, gradient)?,
             (Op::Chain(body), Tape::Input(input)) => {
@@ -312,7 +312,7 @@ impl<'s, 'i, I: Interpreter> Walk<'s, 'i, I> {
                 Tape::Apply(_) | Tape::Chain(_) | Tape::Fan(..) | Tape::Input(_),
             ) => unreachable!("the tape of a node is made by the same node's forward pass"),
         };
-        self.site.names.pop();
+        self.site.pop();
         Ok(gradient)
     }
 
@@ -329,13 +329,13 @@ impl<'s, 'i, I: Interpreter> Walk<'s, 'i, I> {
             tapes.push(tape);
         }
         let (output, kept) = self.interpreter.merge(&self.site, fan, input, outputs)?;
-        Ok((output, Tape::Fan(kept, tapes)))
+        Ok((output, Tape::Fan(Box::new(kept), tapes)))
     }
 
     fn fan_backward(
         &mut self,
         fan: Fan<'s>,
-        mut kept: I::Kept,
+        mut kept: Box<I::Kept>,
         tapes: Vec<Vec<Tape<I>>>,
         gradient: I::Gradient,
     ) -> Result<I::Gradient, I::Error> {
@@ -354,7 +354,7 @@ impl<'s, 'i, I: Interpreter> Walk<'s, 'i, I> {
             }
         }
         inputs.reverse();
-        self.interpreter.join(&self.site, fan, kept, inputs)
+        self.interpreter.join(&self.site, fan, *kept, inputs)
     }
 
     /// Takes the site into a part; the expert it was in before.

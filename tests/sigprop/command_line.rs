@@ -7,6 +7,7 @@ mod inspect;
 mod phase;
 mod plot;
 mod recommend;
+mod report;
 mod resume;
 
 use std::{

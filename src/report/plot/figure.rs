@@ -6,11 +6,10 @@ use svg::{
 };
 
 use super::{
-    axis::Axis,
     outline::Place,
-    panel::{HEIGHT, Panel, WIDTH, cross, label, rule},
-    style::Style,
+    panel::{HEIGHT, WIDTH, cross, draw, label, rule, stride},
 };
+use crate::report::chart::{Axis, Chart, Panel, Style};
 
 /// Panels in a row.
 const COLUMNS: usize = 2;
@@ -35,25 +34,23 @@ pub(super) enum Sign {
     Region(Style),
 }
 
-pub(super) struct Figure {
-    pub(super) title: String,
-    pub(super) panels: Vec<Panel>,
-    pub(super) legend: Vec<(Sign, String)>,
+pub(super) struct Figure<'c> {
+    pub(super) title: &'c str,
+    pub(super) chart: &'c Chart,
 }
 
-impl Figure {
+impl Figure<'_> {
     pub(super) fn document(&self) -> Document {
-        let curves = self.panels.iter().flat_map(|panel| &panel.curves);
-        let deepest = curves.flat_map(|curve| &curve.vertices).map(|(depth, _)| *depth).fold(0.0, f64::max);
-        let depth = Axis::depth(deepest);
-        let rows = self.panels.len().div_ceil(COLUMNS) as f64;
+        let panels = &self.chart.panels;
+        let depth = Axis::depth(self.chart.blocks());
+        let rows = panels.len().div_ceil(COLUMNS) as f64;
         let legend_top = TOP + rows * (HEIGHT + MARGIN.1) - 10.0;
-        let mut document = page(&self.title, legend_top, &self.legend);
-        for (index, panel) in self.panels.iter().enumerate() {
+        let mut document = page(self.title, legend_top, &signs(self.chart));
+        for (index, panel) in panels.iter().enumerate() {
             let (row, column) = (index / COLUMNS, index % COLUMNS);
             let corner = (MARGIN.0 + column as f64 * (WIDTH + MARGIN.0), TOP + row as f64 * (HEIGHT + MARGIN.1));
             let depth_title = label("blocks passed", (WIDTH / 2.0, HEIGHT + 34.0), "middle", FONT);
-            document.append(panel.draw(&depth).add(depth_title).set("transform", moved(corner)));
+            document.append(draw(panel, &depth).add(depth_title).set("transform", moved(corner)));
         }
         document
     }
@@ -86,6 +83,28 @@ fn entries(legend: &[(Sign, String)]) -> (Group, f64) {
         group = group.add(entry.set("transform", moved(corner)));
     }
     (group, LEGEND_LINE * legend.len().div_ceil(columns) as f64 + 16.0)
+}
+
+/// Curves by name, then what else is there to be seen.
+fn signs(chart: &Chart) -> Vec<(Sign, String)> {
+    let has_points = chart.curves().any(|curve| !curve.points.is_empty());
+    let marked = chart.names.len() > 1 && !has_points;
+    let named = chart.names.iter().enumerate();
+    let mut signs: Vec<(Sign, String)> =
+        named.map(|(index, name)| (Sign::Curve(Style(index), marked), name.clone())).collect();
+    let has_band = |panel: &Panel| panel.shows_bands() && panel.curves.iter().any(|curve| !curve.band.is_empty());
+    if chart.panels.iter().any(has_band) {
+        signs.push((Sign::Band(Style(0)), "one initialisation, ± one standard deviation".to_owned()));
+    }
+    if has_points {
+        let stride = chart.curves().map(stride).max().unwrap_or(1);
+        let share = if stride > 1 { format!(", one of {stride} shown") } else { String::new() };
+        signs.push((Sign::Point(Style(0)), format!("observed, ± 2 standard errors{share}")));
+    }
+    if chart.curves().any(|curve| !curve.marks.is_empty()) {
+        signs.push((Sign::Mark, "largest entry exceeds the format".to_owned()));
+    }
+    signs
 }
 
 pub(super) fn moved((x, y): Place) -> String {

@@ -8,12 +8,11 @@ use std::io::{self, Write};
 
 use svg::node::element::{Definitions, Group, Rectangle, Title};
 
-use super::axis::Axis;
 use super::figure::{FONT, MARGIN, Sign, TOP, moved, page};
 use super::outline::{Place, open};
 use super::panel::{cross, label, rule};
-use super::style::Style;
 use crate::phase::{self, Phase, Region};
+use crate::report::chart::{Axis, Style};
 use crate::report::phase::meaning;
 use crate::verdict::Failure;
 

@@ -3,11 +3,8 @@
 use sigprop_stack::Number;
 use svg::node::element::{Group, Line, Path, Rectangle, Text, Title};
 
-use super::{
-    axis::{Axis, Sense},
-    outline::{Place, at, between, open},
-    style::Style,
-};
+use super::outline::{Place, at, between, open};
+use crate::report::chart::{Axis, Curve, Panel};
 
 /// Inside the frame, in pixels.
 pub(super) const WIDTH: f64 = 390.0;
@@ -20,72 +17,30 @@ const MARKERS: usize = 6;
 const INK: &str = "#000000";
 const FAINT: &str = "#dddddd";
 
-/// One stream of one network.
-pub(super) struct Curve {
-    pub(super) style: Style,
-    /// What a pointer on it is told.
-    pub(super) name: String,
-    /// Blocks passed, and the number there.
-    pub(super) vertices: Vec<(f64, Number)>,
-    /// Blocks passed, and between what one network is to be expected.
-    pub(super) band: Vec<(f64, [Number; 2])>,
-    pub(super) points: Vec<Point>,
-    pub(super) marks: Vec<Mark>,
+/// Observed points of a curve that still can be told from each other.
+const MAX_POINTS: usize = 40;
+
+/// Of how many observed points of a curve one is shown.
+pub(super) fn stride(curve: &Curve) -> usize {
+    curve.points.len().div_ceil(MAX_POINTS).max(1)
 }
 
-/// What was observed.
-pub(super) struct Point {
-    pub(super) depth: f64,
-    pub(super) value: Number,
-    /// Two standard errors to both sides, where they are known.
-    pub(super) bar: Option<[Number; 2]>,
-}
-
-/// Something that happens to a curve.
-pub(super) struct Mark {
-    pub(super) depth: f64,
-    pub(super) value: Number,
-    /// What it is.
-    pub(super) label: String,
-}
-
-/// One quantity.
-pub(super) struct Panel {
-    pub(super) title: &'static str,
-    pub(super) sense: Sense,
-    pub(super) curves: Vec<Curve>,
-}
-
-impl Panel {
-    fn numbers(&self) -> impl Iterator<Item = Number> {
-        self.curves.iter().flat_map(|curve| {
-            let vertices = curve.vertices.iter().map(|(_, value)| *value);
-            let bands = curve.band.iter().flat_map(|(_, ends)| *ends);
-            let points = curve.points.iter().map(|point| point.value);
-            let bars = curve.points.iter().filter_map(|point| point.bar).flatten();
-            // A bar that ends below zero says nothing of the size.
-            let bars = bars.filter(|end| self.sense != Sense::Size || end.value() > 0.0);
-            vertices.chain(bands).chain(points).chain(bars)
-        })
+/// Draws a panel with the upper left corner of the frame at the origin.
+pub(super) fn draw(panel: &Panel, depth: &Axis) -> Group {
+    let frame = Frame { depth, value: panel.axis() };
+    let mut group = Group::new().set("class", "panel").add(label(panel.title, (0.0, -10.0), "start", 13.0));
+    group = frame.rules(group);
+    for curve in panel.curves.iter().filter(|_| panel.shows_bands()) {
+        group = frame.band(group, curve);
     }
-
-    /// Draws it with the upper left corner of the frame at the origin.
-    pub(super) fn draw(&self, depth: &Axis) -> Group {
-        let frame = Frame { depth, value: Axis::of(self.sense, self.numbers()) };
-        let mut group = Group::new().set("class", "panel").add(label(self.title, (0.0, -10.0), "start", 13.0));
-        group = frame.rules(group);
-        for curve in &self.curves {
-            group = frame.band(group, curve);
-        }
-        for (index, curve) in self.curves.iter().enumerate() {
-            group = frame.curve(group, curve, (index, self.curves.len()));
-        }
-        for curve in &self.curves {
-            group = frame.points(group, curve);
-            group = frame.marks(group, curve);
-        }
-        group
+    for (index, curve) in panel.curves.iter().enumerate() {
+        group = frame.curve(group, curve, (index, panel.curves.len()));
     }
+    for curve in &panel.curves {
+        group = frame.points(group, curve);
+        group = frame.marks(group, curve);
+    }
+    group
 }
 
 /// Text at a place.
@@ -155,7 +110,7 @@ impl Frame<'_> {
     }
 
     fn points(&self, mut group: Group, curve: &Curve) -> Group {
-        for point in &curve.points {
+        for point in curve.points.iter().step_by(stride(curve)) {
             let Some(place) = self.place(point.depth, point.value) else { continue };
             if let Some([low, high]) = point.bar {
                 // Below the axis is at its foot.

@@ -1,23 +1,8 @@
-//! What tells curves apart: colour, dashes and markers, each by itself.
-//!
-//! Colours are those of Okabe and Ito (2008), told apart with any colour vision, but yellow, which is not seen on
-//! white. In black and white dashes and markers tell: 5 and 6 have no common divisor, so that 30 curves differ.
+//! The elements of a curve, in its style.
 
 use svg::node::element::{Path, Pattern, Rectangle};
 
-const COLOURS: [&str; 7] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000"];
-
-const DASHES: [&str; 5] = ["none", "8 3", "2 3", "10 3 2 3", "4 2"];
-
-/// Outlines around the origin.
-const MARKERS: [&str; 6] = [
-    "M3.5 0A3.5 3.5 0 1 1 -3.5 0A3.5 3.5 0 1 1 3.5 0Z",
-    "M-3 -3H3V3H-3Z",
-    "M0 -4L4 3H-4Z",
-    "M0 -4.5L4 0L0 4.5L-4 0Z",
-    "M0 4L4 -3H-4Z",
-    "M-1 -4H1V-1H4V1H1V4H-1V1H-4V-1H-1Z",
-];
+use crate::report::chart::Style;
 
 /// Strokes of a tile of [`TILE`] pixels, that meet those of its neighbours.
 const HATCHES: [&str; 4] = [
@@ -30,20 +15,11 @@ const HATCHES: [&str; 4] = [
 /// Side of a tile, in pixels.
 const TILE: f64 = 10.0;
 
-/// How the curve of this index is drawn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Style(pub(super) usize);
-
 impl Style {
-    pub(super) fn colour(self) -> &'static str {
-        COLOURS[self.0 % COLOURS.len()]
-    }
-
     /// A line along `data`.
     pub(super) fn line(self, data: String) -> Path {
-        let dashes = DASHES[self.0 % DASHES.len()];
         let path = Path::new().set("d", data).set("fill", "none").set("stroke", self.colour());
-        path.set("stroke-width", 1.8).set("stroke-linejoin", "round").set("stroke-dasharray", dashes)
+        path.set("stroke-width", 1.8).set("stroke-linejoin", "round").set("stroke-dasharray", self.dashes())
     }
 
     /// The area inside `data`.
@@ -71,7 +47,7 @@ impl Style {
 
     /// The marker at a place.
     pub(super) fn marker(self, (x, y): (f64, f64)) -> Path {
-        let path = Path::new().set("d", MARKERS[self.0 % MARKERS.len()]).set("fill", "#ffffff");
+        let path = Path::new().set("d", self.outline()).set("fill", "#ffffff");
         let path = path.set("transform", format!("translate({x:.1} {y:.1})"));
         path.set("stroke", self.colour()).set("stroke-width", 1.2)
     }

@@ -87,7 +87,7 @@ fn many_points_are_thinned_and_the_legend_says_so() {
     let comparisons = crate::agreement::compare(&predicted.table, &table(&variances, 0.1), 16);
     let text = drawn(|out| validation_svg("a network", &predicted, &comparisons, SHAPE, out));
     assert_eq!(of_class(&parsed(&text), "point").len(), 3 * 34);
-    assert!(text.contains("observed, ± 2 standard errors, every 3 blocks"), "{text}");
+    assert!(text.contains("observed, ± 2 standard errors, one of 3 shown"), "{text}");
 }
 
 /// 1024 entries: the largest to expect is 3.7 standard deviations, beyond 65504 at 1e9 = (31623)² and beyond bf16 and

@@ -3,6 +3,7 @@
 
 use std::ops::Range;
 
+use rayon::prelude::*;
 use sigprop_stack::Mask;
 
 use super::matrix::Matrix;
@@ -85,17 +86,23 @@ impl Averages {
 
     /// Wᵀ X.
     pub(super) fn left_transposed(&self, x: &Matrix) -> Matrix {
-        let mut weighted = x.clone();
-        for (row, weight) in weighted.rows_mut().zip(&self.weights) {
-            scale(row, *weight);
-        }
         let mut y = Matrix::zeros(self.n_keys, x.columns);
         if self.slope > 0.0 {
-            self.decaying_transposed(&weighted, &mut y);
+            self.decaying_transposed(x, &mut y);
         } else {
-            self.flat_transposed(&weighted, &mut y);
+            self.flat_transposed(x, &mut y);
         }
         y
+    }
+
+    /// X Wᵀ.
+    pub(super) fn right(&self, x: &Matrix) -> Matrix {
+        by_bands(x, self.keys.len(), |columns| self.left(columns))
+    }
+
+    /// X W.
+    pub(super) fn right_transposed(&self, x: &Matrix) -> Matrix {
+        by_bands(x, self.n_keys, |columns| self.left_transposed(columns))
     }
 
     /// Sums over the keys of each query, by moving both ends of the range.
@@ -119,11 +126,11 @@ impl Averages {
         let (mut come, mut gone) = (0, 0);
         for b in 0..self.n_keys {
             while self.keys.get(come).is_some_and(|keys| keys.start <= b) {
-                add(&mut sum, 1.0, x.row(come));
+                add(&mut sum, self.weights[come], x.row(come));
                 come += 1;
             }
             while gone < come && self.keys[gone].end <= b {
-                add(&mut sum, -1.0, x.row(gone));
+                add(&mut sum, -self.weights[gone], x.row(gone));
                 gone += 1;
             }
             y.row_mut(b).copy_from_slice(&sum);
@@ -166,14 +173,25 @@ impl Averages {
         }
     }
 
-    /// The same sums, over the queries that see a key.
+    /// The same sums, over the queries that see a key, each with its weight.
     fn decaying_transposed(&self, x: &Matrix, y: &mut Matrix) {
         for (a, keys) in self.keys.iter().enumerate() {
             for b in keys.clone() {
-                add(y.row_mut(b), self.decay(a.abs_diff(b)), x.row(a));
+                add(y.row_mut(b), self.weights[a] * self.decay(a.abs_diff(b)), x.row(a));
             }
         }
     }
+}
+
+/// What `of` makes of the rows of `x` as columns, as rows of length `columns`: so many at a time as stay in a cache.
+fn by_bands(x: &Matrix, columns: usize, of: impl Fn(&Matrix) -> Matrix + Sync) -> Matrix {
+    const BAND: usize = 64;
+    let mut y = Matrix::zeros(x.rows, columns);
+    let bands = y.entries.par_chunks_mut(BAND * columns).zip(x.entries.par_chunks(BAND * x.columns));
+    bands.for_each(|(y, rows)| {
+        y.copy_from_slice(&of(&Matrix::transpose_of(rows, x.columns)).transposed().entries);
+    });
+    y
 }
 
 fn add(sum: &mut [f64], factor: f64, row: &[f64]) {
@@ -228,6 +246,16 @@ mod tests {
                     approx::assert_relative_eq!(got, expected, epsilon = 1e-12);
                     let expected: f64 = w.row(a).iter().zip(&x).map(|(w, x)| w * w * x).sum();
                     approx::assert_relative_eq!(averages.squared().of(&x)[a], expected, epsilon = 1e-12);
+                }
+                let rows = Matrix { rows: 65, columns: n_keys, entries: x.repeat(65) };
+                let right = averages.right(&rows);
+                for (got, expected) in right.entries.iter().zip(averages.of(&x).into_iter().cycle()) {
+                    approx::assert_relative_eq!(*got, expected, epsilon = 1e-12);
+                }
+                let rows = Matrix { rows: 65, columns: n_queries, entries: g.repeat(65) };
+                let right = averages.right_transposed(&rows);
+                for (got, expected) in right.entries.iter().zip(averages.transposed_of(&g).into_iter().cycle()) {
+                    approx::assert_relative_eq!(*got, expected, epsilon = 1e-12);
                 }
                 for (b, got) in averages.transposed_of(&g).into_iter().enumerate() {
                     let expected: f64 = (0..n_queries).map(|a| w.row(a)[b] * g[a]).sum();

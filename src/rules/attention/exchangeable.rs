@@ -65,6 +65,8 @@
 //! Project notes (theory §2, refinements §3–§5); first order in w: Kedia et al. 2024, which has no
 //! query and key paths. Pair classes and the pull of normalised tokens are ours.
 
+use std::sync::Arc;
+
 use sigprop_stack::Attention;
 
 use super::{SHARPEST_SAMPLED, Scores, Sharpness};
@@ -187,7 +189,7 @@ impl Attended {
                 let between = average + keys.amplitude * cross.excess + pull.between(cosine, &keys, &row);
                 if own > 0.0 { between / own } else { 0.0 }
             })
-            .collect::<Vec<f64>>();
+            .collect::<Arc<[f64]>>();
         let query_cosine = domain.mean(&query.cosines);
         let first = keys.contrast * (1.0 - row.s2).powi(2) / (keys.effective - 1.0).max(f64::MIN_POSITIVE);
         let followed =
@@ -210,7 +212,7 @@ impl Attended {
             row,
             lost: ratio(-pulled, unpulled),
             crosses,
-            output: Signal { concentration, ..Signal::new(vec![token], cosines) },
+            output: Signal { concentration, ..Signal::new([token].into(), cosines) },
         }
     }
 
@@ -234,7 +236,7 @@ impl Attended {
         let own = self.keys.single(self.row.s2, length);
         let token = Token { mean: 1.0 / (length * own).sqrt(), ..Token::gaussian(length, (own / length).ln()) };
         let cosines = self.crosses.iter().map(|cross| self.overlap(cross, length) / own).collect();
-        Signal::new(vec![token], cosines)
+        Signal::new([token].into(), cosines)
     }
 
     /// The gradient at the probabilities, from that at the output.
@@ -242,7 +244,7 @@ impl Attended {
         let keep = 1.0 - attention.dropout_rate;
         let gain = attention.d_value as f64 / keep;
         let token = TokenGradient::isotropic(gradient.token().ln_second + self.value.token().ln_second + gain.ln());
-        Gradient::new(vec![token], gradient.cosines.iter().map(|cosine| cosine * keep).collect())
+        Gradient::new([token].into(), gradient.cosines.iter().map(|cosine| cosine * keep).collect())
     }
 
     /// The gradients at queries, keys and values.
@@ -271,14 +273,17 @@ impl Attended {
         let value_cosines =
             self.key_classes(domain, own_row, if others > 0.0 { (1.0 - own_row) / others } else { 0.0 });
         let alignment = self.value_alignment(length);
+        let common = domain.mean(&self.output.cosines).clamp(0.0, 1.0);
         let value_token = TokenGradient {
-            radial: 1.0 + (gradient.token().radial - 1.0) * alignment,
+            radial: 1.0
+                + (gradient.token().radial - 1.0) * alignment * (1.0 - common)
+                + (gradient.radial.common - 1.0) * common * keys.average(length),
             constant: gradient.token().constant,
             steepness: 0.0,
             ln_second: gradient.token().ln_second + (group * value_own).ln(),
         };
-        let value_cosines = value_cosines.into_iter().map(|own| ratio(own + shared, value_own)).collect();
-        let value = Gradient::new(vec![value_token], value_cosines);
+        let value_cosines = value_cosines.iter().map(|own| ratio(own + shared, value_own)).collect();
+        let value = Gradient::new([value_token].into(), value_cosines);
 
         // Queries.
         let differences = (1.0 - keys.key_cosine) * (1.0 - keys.value_cosine) * self.concentration;
@@ -291,7 +296,7 @@ impl Attended {
             ratio(cosine * between, query_own)
         });
         let query_token = TokenGradient::isotropic(ln_score + self.key.token().ln_second + query_own.max(0.0).ln());
-        let query = Gradient::new(vec![query_token], query_cosines.collect());
+        let query = Gradient::new([query_token].into(), query_cosines.collect());
 
         // Keys.
         let alone = keys.effective / length;
@@ -304,9 +309,10 @@ impl Attended {
         let collected = (1.0 - keys.key_cosine) * kept(keys.amplitude) * self.row.t_weighted
             + own_directions
             + others * self.collected_pairs(domain, gradient, differences);
-        let coupling = ratio(collected, key_own) - domain.coherence(&self.key.cosines, &key_cosines);
+        let coupling =
+            ratio(collected, key_own) - domain.coherence(domain.mean_product(&self.key.cosines, &key_cosines));
         let ln_key = ln_score + self.query.token().ln_second + (group * key_own.max(0.0)).ln();
-        let key = Gradient { coupling, ..Gradient::new(vec![TokenGradient::isotropic(ln_key)], key_cosines) };
+        let key = Gradient { coupling, ..Gradient::new([TokenGradient::isotropic(ln_key)].into(), key_cosines) };
         [query, key, value]
     }
 
@@ -334,7 +340,7 @@ impl Attended {
     }
 
     /// A quantity of pairs of keys that is `same` for equal keys and `mean` on average, per class.
-    fn key_classes(&self, domain: &Exchangeable, same: f64, mean: f64) -> Vec<f64> {
+    fn key_classes(&self, domain: &Exchangeable, same: f64, mean: f64) -> Arc<[f64]> {
         let distance = 1.0 - self.keys.key_cosine;
         let closeness: Vec<f64> = if distance > 0.0 {
             self.key.cosines.iter().map(|cosine| (cosine - self.keys.key_cosine) / distance).collect()

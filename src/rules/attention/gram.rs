@@ -150,7 +150,7 @@ impl Attended {
         let diagonal = output.diagonal();
         let values = v.matrix.diagonal();
         let memory = attention.memory.is_some();
-        let tokens: Vec<Token> = diagonal
+        let tokens = diagonal
             .iter()
             .enumerate()
             .map(|(a, own)| {
@@ -223,7 +223,7 @@ impl Attended {
         let identity = Matrix::build(n_keys, n_keys, |i, j| f64::from(u8::from(i == j)));
         let overlaps = mean(self.heads.iter().map(|head| {
             let alone = head.averages.left(&identity);
-            let together = head.averages.left(&alone.transposed());
+            let together = head.averages.right(&alone);
             let averaged = (alone, together);
             let spread = head.spread(&self.key.matrix, &identity, &averaged);
             let shift = head.shift(&self.key.matrix, &averaged);
@@ -293,7 +293,7 @@ impl Attended {
         let met = q.times(gradient);
         let query = || {
             let differences = |row: &Row| row.key_trace * row.value_trace;
-            let mut query = Matrix::build(n, n, |a, c| {
+            let mut query = Matrix::symmetric(n, |a, c| {
                 let (one, other) = (&head.rows[a], &head.rows[c]);
                 let unlike = (differences(one) * differences(other)).max(0.0).sqrt() * self.concentration;
                 let lacking = if a == c { 1.0 - one.s2 } else { (1.0 - one.s2) * (1.0 - other.s2) };
@@ -311,7 +311,7 @@ impl Attended {
             query
         };
         let key = || {
-            let m = Matrix::build(n, n, |a, c| met.row(a)[c] * head.ratio(q, a, c, |row| row.weighted_slope));
+            let m = Matrix::symmetric(n, |a, c| met.row(a)[c] * head.ratio(q, a, c, |row| row.weighted_slope));
             let mut key = head.adjoint(v, &head.value, &m);
             if odds > 0.0 {
                 let passed: Vec<f64> = (0..n)
@@ -328,8 +328,8 @@ impl Attended {
             key
         };
         let value = || {
-            let m = Matrix::build(n, n, |a, c| self.variance * met.row(a)[c] * head.ratio(q, a, c, |row| row.value));
-            let flat = head.averages.left_transposed(&head.averages.left_transposed(gradient).transposed());
+            let m = Matrix::symmetric(n, |a, c| self.variance * met.row(a)[c] * head.ratio(q, a, c, |row| row.value));
+            let flat = head.averages.right_transposed(&head.averages.left_transposed(gradient));
             let mut value = flat.zip(&head.adjoint(k, &head.key, &m), |flat, rest| flat + rest);
             let factors: Vec<f64> = (0..n).map(|a| self.variance * q.row(a)[a] * head.rows[a].shift).collect();
             let moved = head.shift_backward(k, gradient, &factors);

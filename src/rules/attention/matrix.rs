@@ -3,6 +3,8 @@
 use nalgebra::{DMatrixView, DMatrixViewMut};
 use rayon::prelude::*;
 
+use crate::domain::{TILE, mirror, transpose};
+
 #[derive(Clone, Debug)]
 pub(super) struct Matrix {
     pub(super) rows: usize,
@@ -32,19 +34,15 @@ impl Matrix {
     }
 
     pub(super) fn transposed(&self) -> Self {
-        const TILE: usize = 8;
-        let mut transposed = Self::zeros(self.columns, self.rows);
-        let bands = transposed.entries.par_chunks_mut(TILE * self.rows.max(1)).enumerate();
-        bands.for_each(|(band, entries)| {
-            let left = band * TILE;
-            for top in (0..self.rows).step_by(TILE) {
-                for (j, row) in entries.chunks_exact_mut(self.rows).enumerate() {
-                    for (i, entry) in (top..self.rows).zip(&mut row[top..]).take(TILE) {
-                        *entry = self.entries[i * self.columns + left + j];
-                    }
-                }
-            }
-        });
+        Self::transpose_of(&self.entries, self.columns)
+    }
+
+    /// Of rows of length `columns`.
+    pub(super) fn transpose_of(entries: &[f64], columns: usize) -> Self {
+        let rows = entries.len() / columns.max(1);
+        let mut transposed = Self::zeros(columns, rows);
+        let bands = transposed.entries.par_chunks_mut(TILE * rows.max(1)).enumerate();
+        bands.for_each(|(band, rows_of)| transpose((rows_of, rows), 0, (entries, columns), band * TILE));
         transposed
     }
 
@@ -56,8 +54,8 @@ impl Matrix {
 
     /// A B, in full.
     pub(super) fn product(&self, other: &Self) -> Self {
-        /// Rows at a time.
-        const BAND: usize = 64;
+        /// Rows at a time: for each of them the other matrix is packed again.
+        const BAND: usize = 128;
         let mut product = Self::zeros(self.rows, other.columns);
         // nalgebra reads columns where these are rows: (A B)ᵀ = Bᵀ Aᵀ.
         let right = DMatrixView::from_slice(&other.entries, other.columns, other.rows);
@@ -85,6 +83,18 @@ impl Matrix {
     /// A∘B.
     pub(super) fn times(&self, other: &Self) -> Self {
         self.zip(other, |a, b| a * b)
+    }
+
+    /// Symmetric, from the entries on the diagonal and below.
+    pub(super) fn symmetric(count: usize, f: impl Fn(usize, usize) -> f64 + Sync) -> Self {
+        let mut matrix = Self::zeros(count, count);
+        matrix.entries.par_chunks_exact_mut(count.max(1)).enumerate().for_each(|(i, row)| {
+            for (j, entry) in row[..=i].iter_mut().enumerate() {
+                *entry = f(i, j);
+            }
+        });
+        mirror(&mut matrix.entries, count, 0);
+        matrix
     }
 
     /// Entry by entry, from the place.

@@ -10,6 +10,8 @@
 //! segment   s² (1 − |a − b|/(L + 1)), the probability that the split does not fall between the two
 //! ```
 
+use std::sync::Arc;
+
 use nalgebra::Matrix2;
 use sigprop_stack::{Embedding, EmbeddingTerm, Gaussian};
 
@@ -21,20 +23,22 @@ use crate::rules::embedding::gaussian_token;
 /// Independent positions of a Gaussian source.
 pub(crate) fn gaussian_source(gaussian: &Gaussian, seq_len: usize) -> Signal {
     let (token, cosine) = gaussian_token(gaussian);
-    Signal::new(vec![token; seq_len], symmetric(seq_len, |_, _| cosine))
+    Signal::new(vec![token; seq_len].into(), symmetric(seq_len, |_, _| cosine))
 }
 
 /// Embeddings of the ids of one sequence.
 pub(crate) fn embedded(embedding: &Embedding, ids: &[u32]) -> Signal {
     let width = embedding.width as f64;
-    let mut signal =
-        Signal::new(vec![Token::gaussian(width, f64::NEG_INFINITY); ids.len()], symmetric(ids.len(), |_, _| 0.0));
+    let mut signal = Signal::new(
+        vec![Token::gaussian(width, f64::NEG_INFINITY); ids.len()].into(),
+        symmetric(ids.len(), |_, _| 0.0),
+    );
     for term in &embedding.terms {
         signal = match term {
             EmbeddingTerm::Token { table } => {
                 let token = Token::gaussian(width, table.init.variance().ln());
                 let same = symmetric(ids.len(), |i, j| f64::from(u8::from(ids[i] == ids[j])));
-                Domain::Gram.apply(&Rule { own: Signal::new(vec![token; ids.len()], same) }, &signal)
+                Domain::Gram.apply(&Rule { own: Signal::new(vec![token; ids.len()].into(), same) }, &signal)
             }
             EmbeddingTerm::LearnedPosition { .. }
             | EmbeddingTerm::SinusoidalPosition { .. }
@@ -57,7 +61,7 @@ impl Rule {
     /// A term that does not look at ids.
     pub(crate) fn new(term: &EmbeddingTerm, width: usize, seq_len: usize) -> Self {
         let drawn = |variance: f64, cosine: &(dyn Fn(usize, usize) -> f64 + Sync)| {
-            Signal::new(vec![Token::gaussian(width as f64, variance.ln()); seq_len], symmetric(seq_len, cosine))
+            Signal::new(vec![Token::gaussian(width as f64, variance.ln()); seq_len].into(), symmetric(seq_len, cosine))
         };
         let own = match term {
             EmbeddingTerm::Token { table } | EmbeddingTerm::LearnedPosition { table } => {
@@ -83,7 +87,7 @@ impl Rule {
 }
 
 impl PairRule for Rule {
-    fn tokens(&self, x: &[Token]) -> Vec<Token> {
+    fn tokens(&self, x: &[Token]) -> Arc<[Token]> {
         let token = |(x, e): (&Token, &Token)| {
             let ln_unit = ln_sum([x.ln_second, e.ln_second].into_iter());
             let amplitude = |token: &Token| share(0.5 * token.ln_second, 0.5 * ln_unit);
@@ -119,13 +123,14 @@ impl PairRule for Rule {
     fn fluctuation(&self, domain: &Domain, x: &Signal, y: &Signal) -> Fluctuation {
         let of_x = share(x.token().ln_second, y.token().ln_second);
         let drawn = (y.token().entry_variance - of_x * of_x * x.token().entry_variance).max(0.0);
-        let drawn = levels_covariance(1.0, domain.shared(y), domain.mean_square(y, 0.0)) * drawn;
-        let after = domain.shared(y).max(f64::MIN_POSITIVE);
+        let (shared, squares) = domain.shared_and_squares(y, 0.0);
+        let drawn = levels_covariance(1.0, shared, squares) * drawn;
+        let after = shared.max(f64::MIN_POSITIVE);
         let map = Matrix2::from_diagonal(&[(of_x * domain.shared(x) / after).min(1.0), of_x].into());
         x.fluctuation.redrawn(map, drawn)
     }
 
-    fn tokens_backward(&self, x: &[Token], y: &[Token], gradients: &[TokenGradient]) -> Vec<TokenGradient> {
+    fn tokens_backward(&self, x: &[Token], y: &[Token], gradients: &[TokenGradient]) -> Arc<[TokenGradient]> {
         let parts = self.parts(x, y);
         let token = |(gradient, part): (&TokenGradient, &[f64; 4])| {
             let of_x = part[0] * part[0];
@@ -138,7 +143,7 @@ impl PairRule for Rule {
         gradients.iter().zip(&parts).map(token).collect()
     }
 
-    fn cosines_backward<'a>(&'a self, _: &'a [Token], _: &'a [TokenGradient]) -> GradientPairMap<'a> {
+    fn cosines_backward<'a>(&'a self, _: &'a [Token], _: &'a Gradient) -> GradientPairMap<'a> {
         Box::new(|_, _, _, gradient_cosine| gradient_cosine)
     }
 }
@@ -155,7 +160,7 @@ fn sinusoids(scale: f64, width: usize, seq_len: usize) -> Signal {
     };
     let waves: Vec<Vec<f64>> = (0..seq_len).map(wave).collect();
     let product = |i: usize, j: usize| waves[i].iter().zip(&waves[j]).map(|(a, b)| a * b).sum::<f64>() / width as f64;
-    let tokens: Vec<Token> = (0..seq_len)
+    let tokens = (0..seq_len)
         .map(|i| {
             let second = product(i, i);
             let mean = waves[i].iter().sum::<f64>() / width as f64;
@@ -182,7 +187,10 @@ pub(crate) fn ln_weight_gradient(
 ) -> Option<f64> {
     let count = gradient.tokens.len();
     let summed = |rows: usize, shared: &(dyn Fn(usize, usize) -> f64 + Sync)| {
-        Domain::Gram.ln_summed(gradient, shared) - (rows as f64).ln()
+        // Of a token each the row that it reads.
+        let read = Signal::new(vec![Token::gaussian(1.0, 0.0); count].into(), symmetric(count, shared));
+        let uncoupled = Gradient { coupling: 0.0, ..gradient.clone() };
+        Domain::Gram.ln_collected(&read, &uncoupled) - (rows as f64).ln()
     };
     match term {
         EmbeddingTerm::Token { .. } => {

@@ -37,7 +37,7 @@ impl Head {
     ) -> Self {
         let averaged = |x: &Matrix| {
             let once = averages.left(x);
-            let twice = averages.left(&once.transposed());
+            let twice = averages.right(&once);
             (once, twice)
         };
         let (key, value) = join(|| averaged(k), || averaged(v));
@@ -53,11 +53,8 @@ impl Head {
 
     /// D of the keys with X in place of V; `averaged` are W X and P_X.
     pub(super) fn spread(&self, k: &Matrix, x: &Matrix, averaged: &(Matrix, Matrix)) -> Matrix {
-        let product = || {
-            let once = self.averages.left(&k.times(x));
-            self.averages.left(&once.transposed())
-        };
-        let half = || self.averages.left(&self.key.0.times(&averaged.0).transposed());
+        let product = || self.averages.right(&self.averages.left(&k.times(x)));
+        let half = || self.averages.right(&self.key.0.times(&averaged.0));
         let (product, half) = join(product, half);
         let other = half.transposed();
         let mut spread = product;
@@ -89,27 +86,25 @@ impl Head {
         let keys = k.diagonal();
         let means = self.averages.of(&keys);
         let n = factors.len();
-        let through = self.averages.left_transposed(gradient);
-        // Σ_c (WᵀΓ)_bc f_c (W_cb' (K_b'b' + level_c) − 2 W_cb' (WK)_cb')/2.
+        let through = self.averages.right_transposed(gradient);
+        // Σ_c (ΓW)_cb f_c (W_cb' (K_b'b' + level_c) − 2 W_cb' (WK)_cb')/2.
         let levels: Vec<f64> = (0..n).map(|c| 2.0 * self.key.1.row(c)[c] - means[c]).collect();
-        let plain = Matrix::build(n, through.rows, |c, b| through.row(b)[c] * factors[c]);
-        let levelled = Matrix::build(n, through.rows, |c, b| plain.row(c)[b] * levels[c]);
-        let plain = self.averages.left_transposed(&plain);
-        let levelled = self.averages.left_transposed(&levelled);
+        let scaled = Matrix::build(n, through.columns, |c, b| through.row(c)[b] * factors[c]);
+        let levelled = Matrix::build(n, through.columns, |c, b| scaled.row(c)[b] * levels[c]);
         let all: Vec<usize> = (0..n).collect();
-        let weighed = self.averages.weigh(&all, &self.key.0);
-        let scaled = Matrix::build(through.rows, n, |b, c| through.row(b)[c] * factors[c]);
-        let crossed = scaled.product(&weighed);
-        Matrix::build(through.rows, through.rows, |b, other| {
-            0.5 * (plain.row(other)[b] * keys[other] + levelled.row(other)[b]) - crossed.row(b)[other]
+        let weighed = || self.averages.weigh(&all, &self.key.0).transposed().product(&scaled);
+        let averaged = || join(|| self.averages.left_transposed(&scaled), || self.averages.left_transposed(&levelled));
+        let (crossed, (plain, levelled)) = join(weighed, averaged);
+        Matrix::build(through.columns, through.columns, |other, b| {
+            0.5 * (plain.row(other)[b] * keys[other] + levelled.row(other)[b]) - crossed.row(other)[b]
         })
     }
 
     /// The diagonal of D with K in place of V.
     pub(super) fn key_spread(&self, k: &Matrix) -> Vec<f64> {
         let squares = self.averages.left(&k.times(k));
-        let own = self.averages.left(&squares.transposed()).diagonal();
-        let halves = self.averages.left(&self.key.0.times(&self.key.0).transposed()).diagonal();
+        let own = self.averages.right(&squares).diagonal();
+        let halves = self.averages.right(&self.key.0.times(&self.key.0)).diagonal();
         let averages = self.key.1.diagonal();
         own.iter().zip(halves).zip(averages).map(|((own, half), p)| (own - 2.0 * half + p * p).max(0.0)).collect()
     }
@@ -221,7 +216,7 @@ impl Head {
     /// E z_a·z_c.
     pub(super) fn output(&self, variance: f64, q: &Matrix, v: &Matrix, pull: Pull, odds: f64) -> Matrix {
         let n = q.rows;
-        let mut output = Matrix::build(n, n, |a, c| {
+        let mut output = Matrix::symmetric(n, |a, c| {
             let first = self.first_order(variance, q, (&self.spread, &self.shift), a, c);
             self.value.1.row(a)[c] + first + pull.at(q, a, c, &self.rows[a], &self.rows[c])
         });
@@ -236,7 +231,7 @@ impl Head {
 
     /// C(X, M); `averaged` are W X and P_X.
     pub(super) fn adjoint(&self, x: &Matrix, averaged: &(Matrix, Matrix), m: &Matrix) -> Matrix {
-        let through = self.averages.left_transposed(m).transposed();
+        let through = self.averages.right_transposed(m);
         let (outer, (half, inner)) = join(
             || self.averages.left_transposed(&through),
             || {
@@ -244,7 +239,7 @@ impl Head {
                     || self.averages.left_transposed(&averaged.0.times(&through)),
                     || {
                         let once = self.averages.left_transposed(&m.times(&averaged.1));
-                        self.averages.left_transposed(&once.transposed())
+                        self.averages.right_transposed(&once)
                     },
                 )
             },

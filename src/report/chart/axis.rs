@@ -26,7 +26,7 @@ const OVERHANG: f64 = 0.15;
 
 /// What a number stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Sense {
+pub(crate) enum Sense {
     /// A positive size, whose factors matter.
     Size,
     /// A correlation, whose differences matter.
@@ -35,25 +35,27 @@ pub(super) enum Sense {
 
 /// A number beside an axis.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Tick {
+pub(crate) struct Tick {
     /// Where, from 0 (low end) to 1.
-    pub(super) share: f64,
-    pub(super) label: String,
+    pub(crate) share: f64,
+    pub(crate) label: String,
 }
 
 /// From numbers to shares of the length of an axis.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Axis {
+pub(crate) struct Axis {
     /// Of log₁₀ of the numbers, not of themselves.
-    pub(super) is_log: bool,
-    low: f64,
-    high: f64,
-    pub(super) ticks: Vec<Tick>,
+    pub(crate) is_log: bool,
+    /// Coordinate of the low end.
+    pub(crate) low: f64,
+    /// Coordinate of the high end.
+    pub(crate) high: f64,
+    pub(crate) ticks: Vec<Tick>,
 }
 
 impl Axis {
     /// The axis that holds all `numbers`; those without a logarithm have no say in a logarithmic one.
-    pub(super) fn of(sense: Sense, numbers: impl Iterator<Item = Number>) -> Self {
+    pub(crate) fn of(sense: Sense, numbers: impl Iterator<Item = Number>) -> Self {
         let numbers: Vec<Number> = numbers.filter(Number::is_finite).collect();
         if sense == Sense::Size {
             let (low, high) = range(numbers.iter().filter_map(log10));
@@ -71,14 +73,14 @@ impl Axis {
     }
 
     /// Blocks passed, from 0 to `blocks`.
-    pub(super) fn depth(blocks: f64) -> Self {
+    pub(crate) fn depth(blocks: f64) -> Self {
         let high = blocks.max(1.0);
         let step = nice(high / TICKS).max(1.0);
         Self { is_log: false, low: 0.0, high, ticks: Vec::new() }.with_ticks(step, short)
     }
 
     /// Exactly from `low` to `high`, which are positive if it is logarithmic.
-    pub(super) fn exact([low, high]: [f64; 2], is_log: bool) -> Self {
+    pub(crate) fn exact([low, high]: [f64; 2], is_log: bool) -> Self {
         if is_log {
             return Self::log_within(low.log10(), high.log10(), 0.0);
         }
@@ -122,15 +124,19 @@ impl Axis {
         Self { ticks, ..self }
     }
 
-    fn share_of(&self, value: f64) -> f64 {
-        (value - self.low) / (self.high - self.low)
+    fn share_of(&self, coordinate: f64) -> f64 {
+        (coordinate - self.low) / (self.high - self.low)
+    }
+
+    /// A number as the axis counts: itself or its log₁₀; nothing if it has no logarithm and needs one.
+    pub(crate) fn coordinate(&self, number: Number) -> Option<f64> {
+        let coordinate = if self.is_log { log10(&number)? } else { number.value() };
+        coordinate.is_finite().then_some(coordinate)
     }
 
     /// Where a number lies, from 0 to 1 or a little beyond; nowhere if it has no logarithm and needs one.
-    pub(super) fn share(&self, number: Number) -> Option<f64> {
-        let value = if self.is_log { log10(&number)? } else { number.value() };
-        let share = self.share_of(value);
-        share.is_finite().then_some(share.clamp(-0.05, 1.05))
+    pub(crate) fn share(&self, number: Number) -> Option<f64> {
+        Some(self.share_of(self.coordinate(number)?).clamp(-0.05, 1.05))
     }
 }
 

@@ -1,0 +1,71 @@
+//! `--curve`: a curve in the terminal.
+
+use std::{
+    env,
+    io::{self, IsTerminal},
+};
+
+use anyhow::bail;
+use clap::{Args, ValueEnum};
+use sigprop::report::Ink;
+use terminal_size::{Width, terminal_size_of};
+
+use super::output::Format;
+
+/// Columns of a curve where no terminal says how many it has.
+const COLUMNS: usize = 80;
+/// Wider curves say no more.
+const MOST_COLUMNS: usize = 120;
+
+/// Whether a curve comes above the table.
+#[derive(Args, Clone, Copy, Debug)]
+#[command(next_help_heading = "Output")]
+pub(crate) struct CurveArguments {
+    /// Draw the variance over depth, forward and backward, above the table.
+    #[arg(long, value_enum, value_name = "HOW", default_value_t = CurveChoice::Auto)]
+    curve: CurveChoice,
+}
+
+/// When and how to draw it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum CurveChoice {
+    /// On a terminal: in braille where the locale is UTF-8, else in ASCII.
+    Auto,
+    /// In dots of braille.
+    Braille,
+    /// In ASCII.
+    Ascii,
+    /// Not at all.
+    Never,
+}
+
+impl CurveArguments {
+    /// How to draw the curve and how wide, if at all; `to_stdout` tells where the table goes.
+    pub(crate) fn ink(self, format: Format, to_stdout: bool) -> anyhow::Result<Option<(Ink, usize)>> {
+        let ink = match self.curve {
+            CurveChoice::Never => return Ok(None),
+            CurveChoice::Auto if !to_stdout || !io::stdout().is_terminal() || format != Format::Table => {
+                return Ok(None);
+            }
+            CurveChoice::Auto if !is_utf8() => Ink::Ascii,
+            CurveChoice::Auto | CurveChoice::Braille => Ink::Braille,
+            CurveChoice::Ascii => Ink::Ascii,
+        };
+        if format != Format::Table {
+            bail!("--curve: expected --format table, which it stands above, got another format");
+        }
+        let terminal = terminal_size_of(io::stdout()).filter(|_| to_stdout);
+        let width = terminal.map_or(COLUMNS, |(Width(columns), _)| usize::from(columns).min(MOST_COLUMNS));
+        Ok(Some((ink, width)))
+    }
+}
+
+/// Whether the locale has more than ASCII: the first of its variables that is set decides.
+fn is_utf8() -> bool {
+    let locale =
+        ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(|name| env::var(name).ok().filter(|v| !v.is_empty()));
+    locale.is_some_and(|locale| {
+        let locale = locale.to_ascii_lowercase();
+        locale.contains("utf-8") || locale.contains("utf8")
+    })
+}

@@ -1,0 +1,67 @@
+//! `--report`: everything about a run in one HTML file.
+
+use std::{
+    env,
+    io::{self, Write},
+    path::PathBuf,
+};
+
+use anyhow::Context;
+use clap::{
+    Args,
+    builder::{PathBufValueParser, TypedValueParser},
+};
+use sigprop::report::{Drawn, Origin, write_file};
+
+use super::folder::{cannot_write, claim_file};
+
+/// Where a report goes.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Output")]
+pub(crate) struct ReportArguments {
+    /// Also write a report that a browser shows without any network: verdict, curves to be zoomed and read, tables to
+    /// be filtered and sorted, formulas with their sources, and command, stack and plan to be saved as JSON.
+    #[arg(long, value_name = "FILE.html", value_parser = PathBufValueParser::new().try_map(html))]
+    report: Option<PathBuf>,
+}
+
+/// The name tells other programs what it is.
+fn html(path: PathBuf) -> Result<PathBuf, String> {
+    let is_html = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("html"));
+    if is_html { Ok(path) } else { Err("expected a file named *.html".to_owned()) }
+}
+
+impl ReportArguments {
+    /// Sees whether the report can be written, before anything takes long.
+    pub(crate) fn claim(&self) -> anyhow::Result<()> {
+        self.report.as_deref().map_or(Ok(()), claim_file)
+    }
+
+    /// Writes the report, if one is wanted: of the networks with this title, drawn from this seed; `summary` writes
+    /// what the command prints below its table, `write` all of it.
+    pub(crate) fn write(
+        &self,
+        (title, seed): (&str, u64),
+        networks: impl FnOnce() -> anyhow::Result<Vec<Drawn>>,
+        summary: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+        write: impl FnOnce(&Origin, &mut dyn Write) -> io::Result<()>,
+    ) -> anyhow::Result<()> {
+        let Some(path) = &self.report else { return Ok(()) };
+        let mut text = Vec::new();
+        summary(&mut text)?;
+        let summary = String::from_utf8(text).context("what is printed is text")?;
+        let words = env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
+        let command: Vec<String> = ["sigprop".to_owned()].into_iter().chain(words).collect();
+        let command_line = shlex::try_join(command.iter().map(String::as_str)).context("an argument holds no zeros")?;
+        let networks = networks()?;
+        let origin = Origin {
+            title,
+            command: &command,
+            command_line: &command_line,
+            seed,
+            summary: &summary,
+            networks: &networks,
+        };
+        write_file(path, |out| write(&origin, out)).with_context(|| cannot_write(path))
+    }
+}

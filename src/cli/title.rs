@@ -1,0 +1,20 @@
+//! A line that says which network it is.
+
+use sigprop::{
+    architecture::{Architecture, NormPlacement},
+    verdict::Shape,
+};
+
+/// `encoder: 48 blocks, pre-norm, width 1024, 256 tokens`.
+pub(crate) fn title(name: &str, n_blocks: usize, placement: Option<NormPlacement>, shape: Shape) -> String {
+    let blocks = if n_blocks == 1 { "block" } else { "blocks" };
+    let norm = placement.map_or(String::new(), |placement| format!(", {placement}-norm"));
+    let Shape { width, seq_len } = shape;
+    format!("{name}: {n_blocks} {blocks}{norm}, width {width}, {seq_len} tokens")
+}
+
+/// Where a network has its norms, if it has any.
+pub(crate) fn norm_placement(architecture: &Architecture) -> Option<NormPlacement> {
+    let resolved = architecture.resolved().ok()?;
+    resolved.norm.map(|_| resolved.norm_placement)
+}

@@ -1,0 +1,156 @@
+//! How the gradient that all tokens share knows what the tokens have in common.
+//!
+//! Single tokens have their `radial` share (see [`crate::rules`]); the sums over tokens x̄ = Σ_a x_a, ḡ = Σ_a g_a have
+//! one of their own,
+//!
+//! ```text
+//! ρ̄ = width E (ḡ·x̄)²/(E |ḡ|² E |x̄|²)
+//! ```
+//!
+//! 1 of a gradient that knows nothing of the signal. A norm takes from every token's gradient its own direction, and so
+//! from ḡ a part along x̄; with p = ⟨c⟩, c̃ = ⟨r c⟩/⟨r⟩, r the cosines of the gradients and e the norm's exponent,
+//!
+//! ```text
+//! ρ̄' = 1 − e p (2 − e c̃) + (ρ̄ − 1)(1 − e p)²
+//! ```
+//!
+//! Linear maps conserve ḡ·x̄, and so do averages. Where branches f_i of one input with levels m_i are summed, shares of
+//! the common part ā_i = a_i p_i/p, sensitivities χ̄_i = d m_i/d m, κ_i = d s_i/d m (what of a branch is common to all
+//! tokens: attention's averages),
+//!
+//! ```text
+//! ρ̄_i = 1 + ā_i (ρ̄ − 1)
+//! E |ḡ_x|² = Σ_i E |ḡ_i|² + X̄ E |ḡ|² E |ȳ|²/(width E |x̄|²)      X̄ = 2 (ρ̄ − 1) Σ_{i<j} ā_i χ̄_i ā_j χ̄_j
+//! ```
+//!
+//! and the squares of single tokens change by the same times κ in place of one χ̄. In Post-LN the gradients that
+//! attention sends back so cancel a part of what the skip carries.
+//!
+//! Assumptions: tokens alike in their levels; leading order in 1/width. Source: ours.
+
+use super::{Domain, Flow, Fork, Gradient, Signal};
+use crate::moments::{TokenGradient, ln_correction, ratio, share};
+
+/// How the gradients of several tokens lie to their signals.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Radial {
+    /// ρ̄.
+    pub(crate) common: f64,
+    /// ρ of two different tokens.
+    pub(crate) pair: f64,
+}
+
+impl Radial {
+    /// Of gradients that know nothing of the signals.
+    pub(crate) fn isotropic() -> Self {
+        Self { common: 1.0, pair: 1.0 }
+    }
+
+    /// Of which the `part` is left of what they know.
+    pub(crate) fn kept(self, part: f64) -> Self {
+        Self { common: 1.0 + part * (self.common - 1.0), pair: 1.0 + part * (self.pair - 1.0) }
+    }
+
+    /// At a branch with the share `common` in what all tokens have in common, `own` in a single one.
+    pub(crate) fn split(self, common: f64, own: f64) -> Self {
+        Self { common: 1.0 + common * (self.common - 1.0), pair: 1.0 + own * (self.pair - 1.0) }
+    }
+
+    /// Of the sum of `parts` with these weights in |ḡ|².
+    fn joined(parts: &[Gradient], weights: &[f64]) -> Self {
+        let mean = |of: &dyn Fn(&Self) -> f64| parts.iter().zip(weights).map(|(part, w)| w * of(&part.radial)).sum();
+        Self { common: mean(&|radial| radial.common), pair: mean(&|radial| radial.pair) }
+    }
+}
+
+impl Domain {
+    /// Behind a norm with the `exponent`, of input `x`.
+    pub(crate) fn radial_behind_norm(&self, exponent: f64, x: &Signal, gradient: &Gradient) -> Radial {
+        let shared = self.shared(x);
+        let both = [&*gradient.cosines, &*x.cosines];
+        let [met] = self.pair_averages(gradient.levels(), both, [1.0], |[gradient, signal]| [gradient * signal]);
+        let alike = ratio(met, self.shared(gradient));
+        let kept = (1.0 - exponent * shared).powi(2);
+        let common = 1.0 - exponent * shared * (2.0 - exponent * alike) + (gradient.radial.common - 1.0) * kept;
+        Radial { common: common.max(0.0), pair: (1.0 - exponent).powi(2) * gradient.radial.pair }
+    }
+
+    /// The weights of `parts` with these `shares` of E Σ |g|² in E |ḡ|².
+    pub(crate) fn common_weights(&self, parts: &[Gradient], shares: &[f64]) -> (f64, Vec<f64>) {
+        let common: Vec<f64> = parts.iter().zip(shares).map(|(part, share)| share * self.shared(part)).collect();
+        let total: f64 = common.iter().sum();
+        (total, common.into_iter().map(|part| ratio(part, total)).collect())
+    }
+
+    /// Of a gradient joined from `parts` that do not meet in a sum.
+    pub(crate) fn joined_radial(&self, parts: &[Gradient], shares: &[f64]) -> Radial {
+        let (total, weights) = self.common_weights(parts, shares);
+        if total > 0.0 { Radial::joined(parts, &weights) } else { Radial::isotropic() }
+    }
+}
+
+/// Changes of a gradient that single tokens know nothing of.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Shift {
+    /// ln of the factor on E |g|².
+    pub(crate) all: f64,
+    /// ln of the factor on the cosine of two different tokens.
+    pub(crate) pairs: f64,
+    /// What tokens that are apart come nearer.
+    pub(crate) closer: f64,
+}
+
+impl Fork<'_> {
+    /// What the parts of a gradient add to each other by way of the signal, where they are joined; and ρ̄ of the joined
+    /// gradient.
+    ///
+    /// From the `gradient` at the output, its `parts` at the input with their `shares` and ln of their sum.
+    pub(crate) fn met(
+        &self,
+        domain: &Domain,
+        gradient: &Gradient,
+        parts: &[Gradient],
+        shares: &[f64],
+        joined: &TokenGradient,
+    ) -> (Shift, Radial) {
+        let (common, weights) = domain.common_weights(parts, shares);
+        if common <= 0.0 {
+            return (Shift::default(), Radial::isotropic());
+        }
+        let levels: Vec<(f64, f64)> = self
+            .maps
+            .iter()
+            .zip(self.parts)
+            .map(|(map, part)| {
+                let kept = part.fluctuation.kept;
+                (map[(0, 0)] * (kept[(0, 0)] + kept[(0, 1)]), map[(0, 0)] * kept[(1, 0)])
+            })
+            .collect();
+        let (mut crossed, mut to_all) = (0.0, 0.0);
+        for (i, (sensitive, _)) in levels.iter().enumerate() {
+            for (j, (other, averaged)) in levels.iter().enumerate() {
+                if i != j {
+                    crossed += sensitive * other;
+                    to_all += 2.0 * sensitive * averaged;
+                }
+            }
+        }
+        let (x, y) = (self.x, self.output);
+        let width = x.token().width;
+        let unit = (gradient.radial.common - 1.0) / width
+            * share(gradient.token().ln_second + y.token().ln_second, joined.ln_second + x.token().ln_second)
+            * domain.shared(gradient)
+            * ratio(domain.shared(y), domain.shared(x));
+        let radial = Radial::joined(parts, &weights);
+        let cross = crossed * unit / common;
+        // What a token sends itself, it knows of.
+        let others = 1.0 - domain.length(x.tokens.len()).recip();
+        let all = ln_correction(to_all * unit * others);
+        let after = (common * (ln_correction(cross) - all).exp()).min(1.0);
+        let shift = Shift { all, pairs: 0.0, closer: ratio(after - common, 1.0 - common) };
+        // What the branches of a single token pass on to each other.
+        let single: f64 = parts.iter().zip(shares).map(|(part, share)| share * part.mean_radial()).sum();
+        let pair = (radial.pair + joined.radial - single).max(0.0);
+        (shift, Radial { common: ((radial.common + cross * width) * (-ln_correction(cross)).exp()).max(0.0), pair })
+    }
+}

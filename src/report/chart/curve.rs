@@ -1,0 +1,68 @@
+//! One stream of one network in one panel.
+
+use sigprop_stack::Number;
+
+use super::{Sense, Style};
+use crate::agreement::Comparison;
+use crate::report::std_error;
+
+/// One stream of one network.
+pub(crate) struct Curve {
+    pub(crate) style: Style,
+    /// What a pointer on it is told.
+    pub(crate) name: String,
+    /// Blocks passed, and the number there.
+    pub(crate) vertices: Vec<(f64, Number)>,
+    /// Blocks passed, and between what one network is to be expected.
+    pub(crate) band: Vec<(f64, [Number; 2])>,
+    pub(crate) points: Vec<Point>,
+    pub(crate) marks: Vec<Mark>,
+}
+
+/// What was observed.
+pub(crate) struct Point {
+    pub(crate) depth: f64,
+    pub(crate) value: Number,
+    /// Two standard errors to both sides, where they are known.
+    pub(crate) bar: Option<[Number; 2]>,
+}
+
+/// Something that happens to a curve.
+pub(crate) struct Mark {
+    pub(crate) depth: f64,
+    pub(crate) value: Number,
+    /// What it is.
+    pub(crate) label: String,
+}
+
+impl Curve {
+    /// Everything that an axis must hold.
+    pub(super) fn numbers(&self, sense: Sense, with_band: bool) -> impl Iterator<Item = Number> {
+        let vertices = self.vertices.iter().map(|(_, value)| *value);
+        let bands = self.band.iter().filter(move |_| with_band).flat_map(|(_, ends)| *ends);
+        let points = self.points.iter().map(|point| point.value);
+        let bars = self.points.iter().filter_map(|point| point.bar).flatten();
+        // A bar that ends below zero says nothing of the size.
+        let bars = bars.filter(move |end| sense != Sense::Size || end.value() > 0.0);
+        vertices.chain(bands).chain(points).chain(bars)
+    }
+}
+
+impl Point {
+    pub(super) fn of(seen: &Comparison, depth: f64, sense: Sense) -> Self {
+        Self { depth, value: seen.observed, bar: bar(seen, sense) }
+    }
+}
+
+/// Two standard errors to both sides, where they are known.
+fn bar(seen: &Comparison, sense: Sense) -> Option<[Number; 2]> {
+    let error = std_error(seen).filter(Number::is_finite)?;
+    let value = seen.observed;
+    match sense {
+        Sense::Size => {
+            let share = error.ratio(&value);
+            share.is_finite().then(|| [-2.0, 2.0].map(|errors| Number::scaled(1.0 + errors * share, value.ln_abs())))
+        }
+        Sense::Correlation => Some([-2.0, 2.0].map(|errors| Number::from(value.value() + errors * error.value()))),
+    }
+}

@@ -1,0 +1,149 @@
+//! What scripts draw.
+
+use std::io::{self, Write};
+
+use serde::Serialize;
+
+use crate::report::chart::{Axis, Chart, Curve, MAX_BANDS, Mark, Panel, Point, Style};
+
+/// A table of decimal text: what CSV says.
+#[derive(Debug, Serialize)]
+pub(super) struct Table {
+    title: &'static str,
+    columns: Vec<String>,
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// The table that `write` writes as CSV, without the columns that are blank everywhere.
+    pub(super) fn new(title: &'static str, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<Self> {
+        let mut text = Vec::new();
+        write(&mut text)?;
+        let mut reader = csv::Reader::from_reader(text.as_slice());
+        let columns: Vec<String> = reader.headers()?.iter().map(str::to_owned).collect();
+        let records = reader.records().collect::<Result<Vec<_>, _>>()?;
+        let told: Vec<usize> =
+            (0..columns.len()).filter(|column| records.iter().any(|record| !record[*column].is_empty())).collect();
+        Ok(Self {
+            title,
+            columns: told.iter().map(|column| columns[*column].clone()).collect(),
+            rows: records.iter().map(|record| told.iter().map(|column| record[*column].to_owned()).collect()).collect(),
+        })
+    }
+
+    /// With a first column that is the same in every row.
+    pub(super) fn labelled(mut self, column: &str, label: &str) -> Self {
+        self.columns.insert(0, column.to_owned());
+        self.rows.iter_mut().for_each(|row| row.insert(0, label.to_owned()));
+        self
+    }
+
+    /// Tables one below the other, with all columns that any of them has.
+    pub(super) fn joined(tables: &[Self]) -> Option<Self> {
+        let title = tables.first()?.title;
+        let widest = tables.iter().max_by_key(|table| table.columns.len())?;
+        let columns = widest.columns.clone();
+        let rows = tables.iter().flat_map(|table| {
+            let places = columns.iter().map(|name| table.columns.iter().position(|column| column == name));
+            let places: Vec<Option<usize>> = places.collect();
+            let cells = move |row: &Vec<String>| -> Vec<String> {
+                places.iter().map(|place| place.map_or(String::new(), |place| row[place].clone())).collect()
+            };
+            table.rows.iter().map(cells)
+        });
+        Some(Self { title, rows: rows.collect(), columns })
+    }
+}
+
+/// The document that the scripts of a page read.
+#[derive(Serialize)]
+pub(super) struct Data<'a> {
+    chart: ChartData,
+    tables: &'a [Table],
+}
+
+#[derive(Serialize)]
+struct ChartData {
+    depth: f64,
+    max_bands: usize,
+    styles: Vec<StyleData>,
+    panels: Vec<PanelData>,
+}
+
+#[derive(Serialize)]
+struct StyleData {
+    name: String,
+    colour: &'static str,
+    dashes: &'static str,
+    outline: &'static str,
+}
+
+/// Numbers are coordinates of the axis: log₁₀ where it is logarithmic.
+#[derive(Serialize)]
+struct PanelData {
+    title: &'static str,
+    log: bool,
+    low: f64,
+    high: f64,
+    curves: Vec<CurveData>,
+}
+
+#[derive(Serialize)]
+struct CurveData {
+    vertices: Vec<(f64, f64)>,
+    /// Depth and both ends.
+    band: Vec<(f64, f64, f64)>,
+    /// Depth, number and both ends of the bar; null where there is none or where it has no logarithm.
+    points: Vec<(f64, f64, Option<f64>, Option<f64>)>,
+    marks: Vec<MarkData>,
+}
+
+#[derive(Serialize)]
+struct MarkData {
+    depth: f64,
+    value: f64,
+    label: String,
+}
+
+impl<'a> Data<'a> {
+    pub(super) fn new(chart: &Chart, tables: &'a [Table]) -> Self {
+        let styles = chart.names.iter().enumerate().map(|(index, name)| {
+            let style = Style(index);
+            let (colour, dashes, outline) = (style.colour(), style.dashes(), style.outline());
+            StyleData { name: name.clone(), colour, dashes, outline }
+        });
+        let chart = ChartData {
+            depth: chart.blocks().max(1.0),
+            max_bands: MAX_BANDS,
+            styles: styles.collect(),
+            panels: chart.panels.iter().map(PanelData::of).collect(),
+        };
+        Self { chart, tables }
+    }
+}
+
+impl PanelData {
+    fn of(panel: &Panel) -> Self {
+        let axis = panel.axis();
+        let curves = panel.curves.iter().map(|curve| CurveData::of(curve, &axis)).collect();
+        Self { title: panel.title, log: axis.is_log, low: axis.low, high: axis.high, curves }
+    }
+}
+
+impl CurveData {
+    fn of(curve: &Curve, axis: &Axis) -> Self {
+        let vertices = curve.vertices.iter().filter_map(|(depth, value)| Some((*depth, axis.coordinate(*value)?)));
+        let band = curve
+            .band
+            .iter()
+            .filter_map(|(depth, [low, high])| Some((*depth, axis.coordinate(*low)?, axis.coordinate(*high)?)));
+        let points = curve.points.iter().filter_map(|Point { depth, value, bar }| {
+            let [low, high] = [0, 1].map(|end| bar.and_then(|bar| axis.coordinate(bar[end])));
+            Some((*depth, axis.coordinate(*value)?, low, high))
+        });
+        let marks = curve.marks.iter().filter_map(|Mark { depth, value, label }| {
+            Some(MarkData { depth: *depth, value: axis.coordinate(*value)?, label: label.clone() })
+        });
+        Self { vertices: vertices.collect(), band: band.collect(), points: points.collect(), marks: marks.collect() }
+    }
+}

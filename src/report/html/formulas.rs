@@ -1,0 +1,126 @@
+//! The rules behind a report: the headers of the files that compute them, and what `sigprop explain` says of schemes.
+
+use std::collections::BTreeSet;
+
+use pulldown_cmark::{Event, HeadingLevel, Options, Parser, Tag, TagEnd, html};
+use sigprop_stack::{Component, Node, Op, Source, Stack};
+
+use crate::predict::is_exchangeable;
+
+/// A rule as it is written at the top of its file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Rule {
+    pub(super) name: &'static str,
+    file: &'static str,
+}
+
+macro_rules! rules {
+    ($($constant:ident = $name:literal in $file:literal,)+) => {
+        $(const $constant: Rule = Rule { name: $name, file: include_str!(concat!("../../rules/", $file)) };)+
+        #[cfg(test)]
+        pub(super) const ALL: &[Rule] = &[$($constant),+];
+    };
+}
+
+rules! {
+    EMBEDDING = "embedding" in "embedding.rs",
+    LINEAR = "linear" in "linear.rs",
+    NORM = "norm" in "norm.rs",
+    ACTIVATION = "activation" in "activation.rs",
+    DROPOUT = "dropout" in "dropout.rs",
+    SCALE = "scale" in "scale.rs",
+    ROTARY = "rotary" in "rotary.rs",
+    CONVOLUTION = "convolution" in "convolution.rs",
+    PREPEND = "prepend" in "prepend.rs",
+    SUM = "sum" in "sum.rs",
+    PRODUCT = "product" in "product.rs",
+    CONCAT = "concat" in "concat.rs",
+    MIXTURE = "mixture" in "mixture.rs",
+    EXCHANGEABLE = "attention, tokens exchangeable" in "attention/exchangeable.rs",
+    GRAM = "attention, every position" in "attention/gram.rs",
+    SOFTMAX = "softmax" in "softmax.rs",
+    WIDTH = "terms of order 1/width, everywhere" in "mod.rs",
+}
+
+impl Rule {
+    /// The rules that predict these stacks.
+    pub(super) fn of<'s>(stacks: impl Iterator<Item = &'s Stack>) -> BTreeSet<Self> {
+        let mut rules = BTreeSet::from([WIDTH]);
+        for stack in stacks {
+            let attention = if is_exchangeable(stack) { EXCHANGEABLE } else { GRAM };
+            for stream in &stack.streams {
+                match &stream.source {
+                    Source::Embedding(_) | Source::Gaussian(_) => rules.insert(EMBEDDING),
+                };
+                collect(&stream.body, attention, &mut rules);
+            }
+        }
+        rules
+    }
+
+    /// Its header as HTML.
+    pub(super) fn html(self) -> String {
+        let text: String = self
+            .file
+            .lines()
+            .map_while(|line| line.strip_prefix("//!"))
+            .fold(String::new(), |all, line| all + line.strip_prefix(' ').unwrap_or(line) + "\n");
+        // Links lead into the documentation of the code, which is elsewhere.
+        let text = text.replace("[`", "`").replace("`]", "`");
+        let events = Parser::new_ext(&text, Options::empty()).map(|event| match event {
+            Event::Start(Tag::Heading { id, classes, attrs, .. }) => {
+                Event::Start(Tag::Heading { level: HeadingLevel::H4, id, classes, attrs })
+            }
+            Event::End(TagEnd::Heading(_)) => Event::End(TagEnd::Heading(HeadingLevel::H4)),
+            other => other,
+        });
+        let mut out = String::new();
+        html::push_html(&mut out, events);
+        out
+    }
+}
+
+/// Adds the rules of all nodes.
+fn collect(body: &[Node], attention: Rule, rules: &mut BTreeSet<Rule>) {
+    for node in body {
+        let mut inside = |body: &[Node]| collect(body, attention, rules);
+        match &node.op {
+            Op::Apply(component) => {
+                rules.insert(match component {
+                    Component::Linear(_) => LINEAR,
+                    Component::Norm(_) => NORM,
+                    Component::Activation(_) => ACTIVATION,
+                    Component::Dropout(_) => DROPOUT,
+                    Component::Scale(_) => SCALE,
+                    Component::Rotary(_) => ROTARY,
+                    Component::Embedding(_) => EMBEDDING,
+                    Component::Convolution(_) => CONVOLUTION,
+                    Component::Prepend(_) => PREPEND,
+                });
+            }
+            Op::Chain(body) => inside(body),
+            Op::Sum(sum) => {
+                sum.branches.iter().for_each(|branch| inside(&branch.body));
+                rules.insert(SUM);
+            }
+            Op::Product(product) => {
+                product.factors.iter().for_each(|factor| inside(factor));
+                rules.insert(PRODUCT);
+            }
+            Op::Concat(concat) => {
+                concat.parts.iter().for_each(|part| inside(&part.body));
+                rules.insert(CONCAT);
+            }
+            Op::Mixture(mixture) => {
+                inside(&mixture.expert);
+                rules.insert(MIXTURE);
+            }
+            Op::Attention(parts) => {
+                for part in [&parts.query, &parts.key, &parts.value] {
+                    inside(part);
+                }
+                rules.extend([attention, SOFTMAX]);
+            }
+        }
+    }
+}

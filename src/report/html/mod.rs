@@ -1,0 +1,181 @@
+//! Reports (HTML): one file that a browser shows without any network.
+//!
+//! ```text
+//! page.rs       what is said: verdict, caveats, the run, formulas; all text escaped by maud
+//! data.rs       what scripts draw: curves in coordinates of their axes, tables of decimal text
+//! formulas.rs   the rules of schemes and components, from where they are written
+//! *.js, *.css   curves to be zoomed and read, tables to be filtered and sorted, downloads
+//! ```
+
+mod data;
+mod formulas;
+mod page;
+#[cfg(test)]
+mod tests;
+
+use std::io::{self, Write};
+
+use serde::Serialize;
+use sigprop_stack::{SiteTable, Stack};
+
+use super::chart::Chart;
+use super::csv::{comparisons_csv, sites_csv, weights_csv};
+use super::{PredictionDocument, Run, comparison_csv, comparison_json, prediction_json, validation_json};
+use crate::{
+    Prediction,
+    agreement::{Comparison, Summary},
+    compare::Candidate,
+    export::Plan,
+    schemes::Scheme,
+    verdict::{Shape, Verdict},
+};
+use data::Table;
+use page::{Download, Judgement, Page};
+
+/// What a report is of.
+#[derive(Clone, Copy, Debug)]
+pub struct Origin<'a> {
+    /// Which network.
+    pub title: &'a str,
+    /// The words of the command that asks for it.
+    pub command: &'a [String],
+    /// The same for a shell.
+    pub command_line: &'a str,
+    /// What random sequences and networks were drawn from.
+    pub seed: u64,
+    /// What the command prints below its table.
+    pub summary: &'a str,
+    /// The networks.
+    pub networks: &'a [Drawn],
+}
+
+/// A network and how its parameters are drawn.
+#[derive(Clone, Debug)]
+pub struct Drawn {
+    /// The scheme; unknown for what was read from a stack file.
+    pub scheme: Option<Scheme>,
+    /// The network, every number resolved.
+    pub stack: Stack,
+    /// What every parameter starts with.
+    pub plan: Plan,
+}
+
+/// What a validation found.
+#[derive(Clone, Copy, Debug)]
+pub struct ValidationDocument<'a> {
+    /// What was predicted.
+    pub prediction: &'a Prediction,
+    /// What it means.
+    pub verdict: &'a Verdict,
+    /// What was compared.
+    pub run: &'a Run,
+    /// How well both agree.
+    pub summary: &'a Summary,
+    /// Number by number.
+    pub comparisons: &'a [Comparison],
+}
+
+/// Writes the report of a prediction.
+pub fn prediction_html(origin: &Origin, document: &PredictionDocument, out: &mut dyn Write) -> io::Result<()> {
+    let PredictionDocument { stack, prediction, weights, verdict, .. } = document;
+    let mut tables = vec![Table::new("Sites", |out| sites_csv(&prediction.table, out))?];
+    if *weights {
+        tables.push(Table::new("Weights", |out| weights_csv(&prediction.table, out))?);
+    }
+    let page = Page {
+        origin,
+        judgements: vec![Judgement { name: None, verdict: Ok(verdict), caveats: prediction.caveats.iter().collect() }],
+        chart: Chart::of_prediction(prediction, Shape::of(stack)),
+        tables,
+        downloads: downloads(origin, Download::new("prediction", |out| prediction_json(document, out))?)?,
+    };
+    page.write(out)
+}
+
+/// Writes the report of a validation.
+pub fn validation_html(origin: &Origin, document: &ValidationDocument, out: &mut dyn Write) -> io::Result<()> {
+    let ValidationDocument { prediction, verdict, run, summary, comparisons } = document;
+    let shape = Shape::of(&origin.networks[0].stack);
+    let json = Download::new("validation", |out| validation_json(run, summary, comparisons, out))?;
+    let page = Page {
+        origin,
+        judgements: vec![Judgement { name: None, verdict: Ok(verdict), caveats: prediction.caveats.iter().collect() }],
+        chart: Chart::of_validation(prediction, comparisons, shape),
+        tables: vec![
+            Table::new("Sites, predicted and observed", |out| comparisons_csv(comparisons, out))?,
+            Table::new("Sites, predicted", |out| sites_csv(&prediction.table, out))?,
+        ],
+        downloads: downloads(origin, json)?,
+    };
+    page.write(out)
+}
+
+/// Writes the report of a comparison.
+pub fn comparison_html(origin: &Origin, candidates: &[Candidate], out: &mut dyn Write) -> io::Result<()> {
+    let judgements = candidates.iter().map(|candidate| {
+        let summary = candidate.outcome.as_ref();
+        let found = summary.ok().into_iter().flat_map(|summary| &summary.caveats);
+        Judgement {
+            name: Some(candidate.scheme.label()),
+            verdict: summary.map(|summary| &summary.verdict).map_err(ToString::to_string),
+            caveats: candidate.caveats.iter().chain(found).collect(),
+        }
+    });
+    let defined = candidates.iter().filter_map(|candidate| Some((candidate, candidate.outcome.as_ref().ok()?)));
+    let sites = defined.map(|(candidate, summary)| {
+        let table = SiteTable { sites: summary.stream.clone(), weights: Vec::new() };
+        Ok(Table::new("Sites", |out| sites_csv(&table, out))?.labelled("scheme", &candidate.scheme.label()))
+    });
+    let sites = Table::joined(&sites.collect::<io::Result<Vec<_>>>()?);
+    let json = Download::new("comparison", |out| comparison_json(origin.title, candidates, out))?;
+    let page = Page {
+        origin,
+        judgements: judgements.collect(),
+        chart: Chart::of_comparison(candidates),
+        tables: [Table::new("Schemes", |out| comparison_csv(candidates, out))?].into_iter().chain(sites).collect(),
+        downloads: downloads(origin, json)?,
+    };
+    page.write(out)
+}
+
+/// Everything that decides the result, and the result.
+fn downloads(origin: &Origin, result: Download) -> io::Result<Vec<Download>> {
+    let run = RunJson {
+        schema_version: super::SCHEMA_VERSION,
+        version: env!("CARGO_PKG_VERSION"),
+        command: origin.command,
+        seed: origin.seed,
+    };
+    let mut downloads = vec![Download::of("run", &run)?, result];
+    match origin.networks {
+        [Drawn { stack, plan, .. }] => downloads.extend([Download::of("stack", stack)?, Download::of("plan", plan)?]),
+        several => {
+            let networks: Vec<NetworkJson> = several.iter().map(NetworkJson::of).collect();
+            downloads.push(Download::of("networks", &networks)?);
+        }
+    }
+    Ok(downloads)
+}
+
+/// The contents of `run.json`.
+#[derive(Serialize)]
+struct RunJson<'a> {
+    schema_version: u32,
+    version: &'static str,
+    command: &'a [String],
+    seed: u64,
+}
+
+/// One of several networks, in `networks.json`.
+#[derive(Serialize)]
+struct NetworkJson<'a> {
+    scheme: Option<String>,
+    stack: &'a Stack,
+    plan: &'a Plan,
+}
+
+impl<'a> NetworkJson<'a> {
+    fn of(Drawn { scheme, stack, plan }: &'a Drawn) -> Self {
+        Self { scheme: scheme.as_ref().map(ToString::to_string), stack, plan }
+    }
+}

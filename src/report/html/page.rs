@@ -1,0 +1,227 @@
+//! The page: everything in it that is said rather than drawn.
+
+use std::io::{self, Write};
+
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+use serde::Serialize;
+
+use super::Origin;
+use super::data::{Data, Table};
+use super::formulas::Rule;
+use crate::predict::Caveat;
+use crate::report::chart::Chart;
+use crate::schemes::{About, Scheme};
+use crate::verdict::{Finding, Severity, Verdict};
+
+const STYLES: &str = include_str!("report.css");
+/// In the order in which they need each other.
+const SCRIPTS: [&str; 5] = [
+    include_str!("axis.js"),
+    include_str!("chart.js"),
+    include_str!("cursor.js"),
+    include_str!("table.js"),
+    include_str!("report.js"),
+];
+/// Nothing is loaded from anywhere.
+const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; base-uri 'none'; \
+                      form-action 'none'";
+
+/// What is said of one network.
+pub(super) struct Judgement<'a> {
+    /// Of several, which.
+    pub(super) name: Option<String>,
+    /// What it comes to, or why there is nothing to be said.
+    pub(super) verdict: Result<&'a Verdict, String>,
+    pub(super) caveats: Vec<&'a Caveat>,
+}
+
+/// A JSON document that a reader can save.
+pub(super) struct Download {
+    name: &'static str,
+    json: String,
+}
+
+impl Download {
+    /// The document that `write` writes.
+    pub(super) fn new(name: &'static str, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<Self> {
+        let mut json = Vec::new();
+        write(&mut json)?;
+        Ok(Self { name, json: String::from_utf8(json).map_err(io::Error::other)? })
+    }
+
+    /// A value as document.
+    pub(super) fn of(name: &'static str, value: &impl Serialize) -> io::Result<Self> {
+        Ok(Self { name, json: serde_json::to_string(value)? })
+    }
+
+    fn element(&self) -> Markup {
+        script(self.name, &self.json)
+    }
+}
+
+/// JSON inside HTML: `<`, which occurs in strings only, could end the element.
+fn script(id: &str, json: &str) -> Markup {
+    html! { script type="application/json" id=(id) { (PreEscaped(json.replace('<', "\\u003c"))) } }
+}
+
+pub(super) struct Page<'a> {
+    pub(super) origin: &'a Origin<'a>,
+    pub(super) judgements: Vec<Judgement<'a>>,
+    pub(super) chart: Chart,
+    pub(super) tables: Vec<Table>,
+    pub(super) downloads: Vec<Download>,
+}
+
+impl Page<'_> {
+    pub(super) fn write(&self, out: &mut dyn Write) -> io::Result<()> {
+        let data = serde_json::to_string(&Data::new(&self.chart, &self.tables))?;
+        let page = html! {
+            (DOCTYPE)
+            html lang="en" {
+                head {
+                    meta charset="utf-8";
+                    meta name="viewport" content="width=device-width, initial-scale=1";
+                    meta http-equiv="Content-Security-Policy" content=(POLICY);
+                    meta name="generator" content={ "sigprop " (env!("CARGO_PKG_VERSION")) };
+                    title { (self.origin.title) }
+                    style { (PreEscaped(STYLES)) }
+                }
+                body {
+                    h1 { (self.origin.title) }
+                    main {
+                        (self.verdicts())
+                        (self.curves())
+                        section aria-label="Summary" { h2 { "Summary" } pre tabindex="0" { (self.origin.summary) } }
+                        section aria-label="Tables" { h2 { "Tables" } div #tables {} }
+                        (self.run())
+                        (self.formulas())
+                    }
+                    (script("data", &data))
+                    @for download in &self.downloads { (download.element()) }
+                    script { (PreEscaped("\"use strict\";\n")) @for text in SCRIPTS { (PreEscaped(text)) } }
+                }
+            }
+        };
+        out.write_all(page.into_string().as_bytes())?;
+        writeln!(out)
+    }
+
+    fn verdicts(&self) -> Markup {
+        html! {
+            section aria-label="Verdict" {
+                h2 { "Verdict" }
+                @for judgement in &self.judgements {
+                    @match &judgement.name {
+                        Some(name) => details { summary { (name) ": " (judgement.headline()) } (judgement.findings()) },
+                        None => { p { strong { (judgement.headline()) } } (judgement.findings()) },
+                    }
+                }
+            }
+        }
+    }
+
+    fn curves(&self) -> Markup {
+        html! {
+            section aria-label="Curves" {
+                h2 { "Curves" }
+                noscript { p { "Curves and tables need JavaScript, which is inside this file." } }
+                @if self.chart.panels.is_empty() {
+                    p { "There is nothing to be drawn." }
+                } @else {
+                    div .bar {
+                        button #zoom-in { "Zoom in" }
+                        button #zoom-out { "Zoom out" }
+                        button #whole { "Whole depth" }
+                        span .hint { "Drag over a curve to zoom, double-click for the whole depth; keys: arrows, +, −, 0" }
+                    }
+                    div #legend {}
+                }
+                div #charts {}
+            }
+        }
+    }
+
+    fn run(&self) -> Markup {
+        let Origin { command_line, seed, .. } = self.origin;
+        html! {
+            section aria-label="Run" {
+                h2 { "Run" }
+                pre #command tabindex="0" { (command_line) }
+                dl {
+                    dt { "sigprop" } dd { (env!("CARGO_PKG_VERSION")) }
+                    dt { "seed" } dd { (seed) }
+                    dt { "downloads" }
+                    dd {
+                        @for Download { name, .. } in &self.downloads {
+                            a download={ (name) ".json" } data-from=(name) { (name) ".json" } " "
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    fn formulas(&self) -> Markup {
+        let networks = self.origin.networks;
+        let mut schemes: Vec<&About> = Vec::new();
+        for about in networks.iter().filter_map(|network| network.scheme.as_ref()).map(Scheme::about) {
+            if !schemes.iter().any(|known| known.name == about.name) {
+                schemes.push(about);
+            }
+        }
+        html! {
+            section aria-label="Formulas" {
+                h2 { "Formulas and sources" }
+                @for about in schemes {
+                    details {
+                        summary { "scheme " (about.name) }
+                        @for (title, text) in [("Rule", about.rule), ("Tensors", about.touches), ("Source", about.source)] {
+                            h4 { (title) }
+                            pre .prose { (text) }
+                        }
+                    }
+                }
+                @for rule in Rule::of(networks.iter().map(|network| &network.stack)) {
+                    details { summary { (rule.name) } (PreEscaped(rule.html())) }
+                }
+            }
+        }
+    }
+}
+
+impl Judgement<'_> {
+    fn headline(&self) -> String {
+        match &self.verdict {
+            Ok(verdict) => verdict.headline.clone(),
+            Err(error) => format!("not defined: {error}"),
+        }
+    }
+
+    fn findings(&self) -> Markup {
+        let findings = self.verdict.as_ref().map_or(&[][..], |verdict| &verdict.findings);
+        html! {
+            ul .findings {
+                @for Finding { severity, text, rule, .. } in findings {
+                    @let (class, word) = words(*severity);
+                    li class=(class) { span .severity { (word) ": " } (text) br; span .rule-text { "rule: " (rule) } }
+                }
+                @for Caveat { site, sites, text } in &self.caveats {
+                    li .caveat {
+                        span .severity { "caveat: " } (site)
+                        @if *sites > 1 { " and " (sites - 1) " more" }
+                        ": " (text)
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// How a finding looks, and the word for it.
+fn words(severity: Severity) -> (&'static str, &'static str) {
+    match severity {
+        Severity::Fine => ("fine", "ok"),
+        Severity::Warning => ("warning", "warning"),
+        Severity::Failure => ("failure", "failure"),
+    }
+}

@@ -1,0 +1,129 @@
+use sigprop_stack::{Cell, Number, Quantity, SiteRow, parameters};
+
+use super::formulas::{ALL, Rule};
+use super::*;
+use crate::architecture::Architecture;
+use crate::assemble::{Input, assemble};
+use crate::cost::Cost;
+use crate::huggingface::Names;
+use crate::{Sites, predict};
+
+const HOSTILE: &str = "</script><img src=x onerror=alert(1)>";
+
+fn network(architecture: &Architecture) -> Drawn {
+    let scheme = Scheme::parse("dslm").expect("a scheme");
+    let stack = assemble(architecture, &scheme, &Input::default(), &crate::assemble::Run::default());
+    let stack = stack.expect("a network").stack;
+    let held = Names::own(architecture).held(&parameters(&stack).expect("a checked stack"));
+    let plan = Plan::new(&stack, Some(scheme.to_string()), &held);
+    Drawn { scheme: Some(scheme), stack, plan }
+}
+
+fn small() -> Architecture {
+    Architecture { name: Some(HOSTILE.to_owned()), n_layers: 2, d_model: 64, seq_len: 8, ..Architecture::default() }
+}
+
+/// The report of a prediction.
+fn page(drawn: Drawn, prediction: &Prediction) -> String {
+    let networks = [drawn];
+    let stack = &networks[0].stack;
+    let command = ["sigprop".to_owned(), HOSTILE.to_owned()];
+    let origin = Origin {
+        title: HOSTILE,
+        command: &command,
+        command_line: HOSTILE,
+        seed: u64::MAX,
+        summary: HOSTILE,
+        networks: &networks,
+    };
+    let verdict = Verdict::of(prediction, Shape::of(stack));
+    let cost = Cost::of(stack, None).expect("a checked stack");
+    let document = PredictionDocument { stack, prediction, weights: true, verdict: &verdict, cost: &cost, loss: None };
+    let mut out = Vec::new();
+    prediction_html(&origin, &document, &mut out).expect("a vector takes everything");
+    String::from_utf8(out).expect("HTML is text")
+}
+
+/// A document inside a page.
+fn document(page: &str, id: &str) -> serde_json::Value {
+    let (_, rest) = page.split_once(&format!("<script type=\"application/json\" id=\"{id}\">")).expect("it is there");
+    serde_json::from_str(rest.split_once("</script>").expect("it ends").0).expect("it is JSON")
+}
+
+#[test]
+fn names_cannot_end_what_they_stand_in() {
+    let drawn = network(&small());
+    let prediction = predict(&drawn.stack, Sites::Stream).expect("a prediction");
+    let page = page(drawn, &prediction);
+    assert!(!page.contains("<img"), "{page}");
+    assert_eq!(page.matches("</script>").count(), 6, "data, four downloads and the program");
+    assert_eq!(document(&page, "stack")["name"], HOSTILE);
+    assert_eq!(document(&page, "prediction")["stack"], HOSTILE);
+    assert_eq!(document(&page, "run")["command"][1], HOSTILE);
+    assert_eq!(document(&page, "run")["seed"], u64::MAX);
+    assert_eq!(document(&page, "plan")["scheme"], "dslm:k=2,alpha=1");
+    assert_eq!(document(&page, "data")["tables"][1]["title"], "Weights");
+}
+
+/// 10^-20000 and 10^40000 are −20000 and 40000 on their axis, and decimal text in the table.
+#[test]
+fn numbers_beyond_f64_are_drawn() {
+    let row = |layer: i64, exponent: f64| {
+        let mut cells = [None; Quantity::ALL.len()];
+        cells[Quantity::Variance as usize] = Some(Cell::exact(Number::from_ln(exponent * std::f64::consts::LN_10)));
+        SiteRow { layer, site: format!("site.{layer}"), is_stream_site: true, cells }
+    };
+    let table = SiteTable { sites: vec![row(-1, -20_000.0), row(0, 40_000.0)], weights: Vec::new() };
+    let prediction = Prediction { table, attentions: Vec::new(), caveats: Vec::new() };
+    let data = document(&page(network(&small()), &prediction), "data");
+    let panel = &data["chart"]["panels"][0];
+    assert_eq!(panel["log"], true);
+    for (vertex, expected) in [(0, [0.0, -20_000.0]), (1, [1.0, 40_000.0])] {
+        for (place, expected) in expected.into_iter().enumerate() {
+            let found = panel["curves"][0]["vertices"][vertex][place].as_f64().expect("a number");
+            assert!((found - expected).abs() < 1e-6, "{panel}");
+        }
+    }
+    assert_eq!(data["tables"][0]["columns"], serde_json::json!(["layer", "site", "variance", "ln_variance"]));
+    assert_eq!(data["tables"][0]["rows"][1][2], "1e40000");
+}
+
+#[test]
+fn tables_of_different_columns_are_joined() {
+    let table = |text: &'static str| Table::new("Sites", |out| out.write_all(text.as_bytes())).expect("CSV");
+    let (wide, narrow) = (table("a,b,c\n1,2,3\n"), table("a,b,c\n4,,6\n"));
+    let joined = Table::joined(&[narrow.labelled("scheme", "x"), wide.labelled("scheme", "y")]).expect("tables");
+    let expected = serde_json::json!({
+        "title": "Sites",
+        "columns": ["scheme", "a", "b", "c"],
+        "rows": [["x", "4", "", "6"], ["y", "1", "2", "3"]],
+    });
+    assert_eq!(serde_json::to_value(joined).expect("JSON"), expected);
+}
+
+#[test]
+fn rules_are_those_of_the_network() {
+    let names = |architecture: &Architecture| {
+        let Drawn { stack, .. } = network(architecture);
+        Rule::of(std::iter::once(&stack)).into_iter().map(|rule| rule.name).collect::<Vec<_>>()
+    };
+    let everywhere = "terms of order 1/width, everywhere";
+    let expected =
+        ["activation", "attention, tokens exchangeable", "embedding", "linear", "norm", "softmax", "sum", everywhere];
+    assert_eq!(names(&small()), expected);
+    let causal = names(&Architecture { causal: true, ..small() });
+    assert!(causal.contains(&"attention, every position"), "{causal:?}");
+}
+
+#[test]
+fn every_rule_has_a_header() {
+    for rule in ALL {
+        let html = rule.html();
+        assert!(html.starts_with("<p>") && !html.contains("//!") && !html.contains("[<code>"), "{}: {html}", rule.name);
+    }
+    let linear = ALL.iter().find(|rule| rule.name == "linear").expect("a rule").html();
+    for part in ["<h4>Formula</h4>", "<h4>Source</h4>", "E y_a y_b = n_in s_w² E x_a x_b + s_b²", "Kedia et al. 2024"]
+    {
+        assert!(linear.contains(part), "{linear}");
+    }
+}
