@@ -28,11 +28,12 @@ pub mod schemes;
 pub mod stack_file;
 pub mod suite;
 pub mod tokens;
+pub mod update;
 pub mod verdict;
 
 pub use compare::compare;
 pub use phase::phase;
-pub use predict::{AttentionRow, Caveat, ForwardWalk, Options, PredictError, Prediction, Sites, predict};
+pub use predict::{AttentionRow, Caveat, ForwardWalk, LinearRow, Options, PredictError, Prediction, Sites, predict};
 pub use recommend::recommend;
 
 /// The README's code.

@@ -53,7 +53,7 @@ pub(crate) struct AverageArguments {
 impl AverageArguments {
     /// As the predictor wants it.
     pub(crate) fn options(self, sites: Sites) -> Options {
-        Options { sites, sequences: self.batch, seed: self.seed }
+        Options { sites, sequences: self.batch, seed: self.seed, steps: false }
     }
 }
 

@@ -27,6 +27,7 @@ mod shape;
 mod source;
 mod suite;
 mod title;
+mod update;
 mod validate;
 
 use std::process::ExitCode;

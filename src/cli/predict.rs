@@ -7,12 +7,12 @@ use std::{
 
 use clap::{Args, ValueEnum};
 use sigprop::{
-    Caveat,
+    Caveat, Options,
     head::{LossPrediction, predict_loss},
     predict,
     report::{
         Ink, PredictionDocument, prediction_curve, prediction_html, prediction_json, prediction_svg, sites_csv,
-        sites_table, weights_csv, weights_table,
+        sites_table, update_csv, update_table, weights_csv, weights_table,
     },
     verdict::{Failure, Shape, Verdict},
 };
@@ -30,6 +30,7 @@ use super::{
     plot::PlotArguments,
     prose::write_indented,
     report::ReportArguments,
+    update::UpdateArguments,
 };
 
 /// Predict the size of signals and gradients at every block, and what it means.
@@ -53,6 +54,7 @@ Examples:
   sigprop predict mlp --layers 30 --width 256 --activation relu --scheme uniform:1
   sigprop predict bert-base --train --format csv -o bert.csv
   sigprop predict gpt2 --head --loss cross-entropy            loss and gradient norm
+  sigprop predict gpt2 --head --first-update adam --lr 1e-3   what the first step changes
   sigprop predict config.json --scheme dslm --export init.py  how to draw such a model in PyTorch
   sigprop predict --layers 192 --plot depth.svg               curves over depth
   sigprop predict gpt2 --report gpt2.html                     all of it, for a browser
@@ -63,6 +65,9 @@ pub(crate) struct Arguments {
 
     #[command(flatten)]
     head: HeadArguments,
+
+    #[command(flatten)]
+    update: UpdateArguments,
 
     /// How to write the data.
     #[arg(long, value_enum, default_value_t = Format::Table, help_heading = "Output")]
@@ -139,10 +144,11 @@ impl Arguments {
         self.plot.claim()?;
         self.report.claim()?;
         export(&self.export, &network, self.averages.seed)?;
-        let options = self.averages.options(self.sites.into());
-        let (mut prediction, loss) = match self.head.head(&network)? {
+        let options = Options { steps: self.update.moves_outputs(), ..self.averages.options(self.sites.into()) };
+        let head = self.head.head(&network)?;
+        let (mut prediction, loss) = match &head {
             Some(head) => {
-                let LossPrediction { mut prediction, loss } = predict_loss(&network.stack, &head, options)?;
+                let LossPrediction { mut prediction, loss } = predict_loss(&network.stack, head, options)?;
                 prediction.caveats.extend(head::caveat(&network));
                 (prediction, Some(loss))
             }
@@ -150,6 +156,7 @@ impl Arguments {
         };
         prediction.caveats.splice(0..0, network.caveats.iter().cloned());
         let verdict = Verdict::of(&prediction, network.shape());
+        let update = self.update.update(&prediction, (&network.stack, head.as_ref()));
         let document = PredictionDocument {
             stack: &network.stack,
             prediction: &prediction,
@@ -157,6 +164,7 @@ impl Arguments {
             verdict: &verdict,
             cost: &network.cost,
             loss: loss.as_ref(),
+            update: update.as_ref(),
         };
         let title = network.title();
         self.plot.draw(|out| prediction_svg(&title, &prediction, network.shape(), out))?;
@@ -171,8 +179,11 @@ impl Arguments {
                 let paint = if self.output.is_none() { console.paint(&io::stdout()) } else { Paint(false) };
                 self.write_tables((&title, curve), &document, paint, out)
             }
-            Format::Csv if self.weights => weights_csv(&prediction.table, out),
-            Format::Csv => sites_csv(&prediction.table, out),
+            Format::Csv => match &update {
+                Some(update) => update_csv(update, out),
+                None if self.weights => weights_csv(&prediction.table, out),
+                None => sites_csv(&prediction.table, out),
+            },
             Format::Json => prediction_json(&document, out),
         })?;
         if self.format != Format::Table {
@@ -194,7 +205,7 @@ impl Arguments {
         paint: Paint,
         out: &mut dyn Write,
     ) -> io::Result<()> {
-        let PredictionDocument { stack, prediction, weights, verdict, .. } = document;
+        let PredictionDocument { stack, prediction, weights, verdict, update, .. } = document;
         writeln!(out, "{title}\n")?;
         if let Some(how) = curve {
             prediction_curve(prediction, Shape::of(stack), how, out)?;
@@ -204,6 +215,10 @@ impl Arguments {
         writeln!(out)?;
         if *weights {
             weights_table(&prediction.table, out)?;
+            writeln!(out)?;
+        }
+        if let Some(update) = update {
+            update_table(update, out)?;
             writeln!(out)?;
         }
         self.write_costs(document, out)?;

@@ -22,6 +22,7 @@ mod recommend;
 mod suite;
 mod summary;
 mod table;
+mod update;
 
 pub use compare::{comparison_csv, comparison_json, comparison_tables};
 pub use csv::{comparisons_csv, sites_csv, weights_csv};
@@ -40,6 +41,7 @@ pub use recommend::{recommendation_csv, recommendation_json, recommendation_tabl
 pub use suite::{suite_cells_csv, suite_lines_csv, suite_lines_json, suite_table};
 pub use summary::{Observed, Run, summary_json};
 pub use table::{plain_table, sites_table, summary_table, weights_table};
+pub use update::{update_csv, update_table};
 
 use sigprop_stack::Number;
 

@@ -111,6 +111,32 @@ fn predict_csv_has_the_columns_and_sites_of_the_contract() {
 }
 
 #[test]
+fn predict_tells_first_updates() {
+    let sgd = small("predict", &["--format", "csv", "--first-update", "sgd", "--lr", "0.1"]);
+    let columns = "layer,tensor,update_rms,relative_update,output_change_rms,relative_output_change,loss_drop";
+    assert_eq!(stdout(&sgd).lines().next(), Some(columns));
+    let weight =
+        |output| stdout(output).lines().find(|line| line.contains(",blocks.0.ffn.in.weight,")).map(str::to_owned);
+    let weight = weight(&sgd).expect("a weight");
+    assert!(weight.split(',').skip(2).all(|number| number.parse::<f64>().is_ok_and(|number| number > 0.0)), "{weight}");
+    let adam = json(&small("predict", &["--format", "json", "--head", "--first-update", "adam", "--lr", "1e-3"]));
+    let tensors = adam["first_update"]["tensors"].as_array().expect("tensors");
+    let row = tensors.iter().find(|row| row["tensor"] == "blocks.0.ffn.in.weight").expect("a weight");
+    assert_eq!(row["update_rms"], 1e-3);
+    assert!(row["output_change_rms"].is_null());
+    let table = small("predict", &["--first-update", "sgd", "--lr", "0.1"]);
+    assert!(stdout(&table).contains("loss drop: to first order"), "{}", stdout(&table));
+    for (arguments, hint) in [
+        (&["--first-update", "sgd"][..], "--lr"),
+        (&["--lr", "0.1"], "--first-update"),
+        (&["--first-update", "adam", "--lr", "0"], "expected a finite number above 0"),
+        (&["--first-update", "adam", "--lr", "1", "--weights"], "cannot be used with"),
+    ] {
+        assert!(refused(&small("predict", arguments)).contains(hint), "{arguments:?}");
+    }
+}
+
+#[test]
 fn predict_csv_of_weights_and_of_all_sites() {
     let weights = small("predict", &["--format", "csv", "--weights"]);
     assert_eq!(stdout(&weights).lines().next(), Some("layer,tensor,weight_variance,weight_grad_second_moment"));

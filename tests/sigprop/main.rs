@@ -12,3 +12,4 @@ mod reference;
 mod stacks;
 mod support;
 mod twins;
+mod update;

@@ -20,7 +20,7 @@ use sigprop_stack::{SiteTable, Stack};
 
 use super::chart::Chart;
 use super::csv::{comparisons_csv, sites_csv, weights_csv};
-use super::{PredictionDocument, Run, comparison_csv, comparison_json, prediction_json, validation_json};
+use super::{PredictionDocument, Run, comparison_csv, comparison_json, prediction_json, update_csv, validation_json};
 use crate::{
     Prediction,
     agreement::{Comparison, Summary},
@@ -77,10 +77,13 @@ pub struct ValidationDocument<'a> {
 
 /// Writes the report of a prediction.
 pub fn prediction_html(origin: &Origin, document: &PredictionDocument, out: &mut dyn Write) -> io::Result<()> {
-    let PredictionDocument { stack, prediction, weights, verdict, .. } = document;
+    let PredictionDocument { stack, prediction, weights, verdict, update, .. } = document;
     let mut tables = vec![Table::new("Sites", |out| sites_csv(&prediction.table, out))?];
     if *weights {
         tables.push(Table::new("Weights", |out| weights_csv(&prediction.table, out))?);
+    }
+    if let Some(update) = update {
+        tables.push(Table::new("First update", |out| update_csv(update, out))?);
     }
     let page = Page {
         origin,
