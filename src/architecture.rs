@@ -18,7 +18,7 @@ pub use error::ArchitectureError;
 pub use file::Format;
 pub use parts::{Experts, InitTable, Latent, Stem};
 pub use resolved::Resolved;
-pub use words::{Activation, Head, Kind, NormChoice, NormPlacement, Parallel, Positions, QkNorm};
+pub use words::{Activation, DropPathSchedule, Head, Kind, NormChoice, NormPlacement, Parallel, Positions, QkNorm};
 
 /// A network as it is described. Field names are the keys of MODEL files; the default is a plain
 /// Pre-LN Transformer encoder.
@@ -61,6 +61,10 @@ pub struct Architecture {
     pub norm: Option<NormChoice>,
     /// What norms add under the root.
     pub norm_eps: f64,
+    /// Factor on the entries that `dyt` and `derf` take in place of norms; by default 0.5.
+    pub dyt_alpha: Option<f64>,
+    /// The same at the start of attention; by default `dyt_alpha`.
+    pub dyt_attention_alpha: Option<f64>,
     /// Where blocks normalise.
     pub norm_placement: NormPlacement,
     /// Whether a norm follows the last block; by default in encoders unless norms are
@@ -80,6 +84,8 @@ pub struct Architecture {
     pub attention_dropout: f64,
     /// Probability of dropping a whole branch, in training.
     pub drop_path: f64,
+    /// Whether it is the same in all blocks or grows with depth.
+    pub drop_path_schedule: DropPathSchedule,
     /// Whether tokens see only themselves and those before them.
     pub causal: bool,
     /// How many tokens a query sees, itself included, on each side it looks to; one number per block, 0 for
@@ -175,6 +181,8 @@ impl Default for Architecture {
             activation: Activation::Gelu,
             norm: None,
             norm_eps: 1e-5,
+            dyt_alpha: None,
+            dyt_attention_alpha: None,
             norm_placement: NormPlacement::Pre,
             final_norm: None,
             positions: Positions::Learned,
@@ -184,6 +192,7 @@ impl Default for Architecture {
             dropout: 0.0,
             attention_dropout: 0.0,
             drop_path: 0.0,
+            drop_path_schedule: DropPathSchedule::Constant,
             causal: false,
             windows: Vec::new(),
             d_head: None,

@@ -23,7 +23,7 @@ mod tests;
 
 use std::collections::HashMap;
 
-use sigprop_stack::{NormKind, Stack};
+use sigprop_stack::Stack;
 
 use crate::architecture::{Architecture, ArchitectureError, Head, Parallel, Resolved};
 use counter::{BYTES, Count, Counter};
@@ -92,9 +92,10 @@ fn repeated(architecture: &Resolved, tokens: f64) -> Count {
     let blocks = architecture.n_layers;
     let mut count = Count::default();
     if let Some(norm) = architecture.norm.filter(|_| architecture.parallel == Parallel::SharedNorm) {
-        let has_bias = norm.kind == NormKind::LayerNorm && architecture.biases;
+        let has_bias = norm.kind.has_biases() && architecture.biases;
         let entries = blocks * architecture.d_model;
-        count.parameters += entries as u64 * (1 + u64::from(has_bias));
+        let alphas = if norm.kind.pointwise().is_some() { blocks as u64 } else { 0 };
+        count.parameters += entries as u64 * (1 + u64::from(has_bias)) + alphas;
         count.bytes += BYTES * entries as f64 * tokens;
     }
     if let Some(latent) = architecture.latent {

@@ -2,7 +2,9 @@
 
 use std::ops::RangeInclusive;
 
-use super::{Architecture, ArchitectureError, Head, Kind, NormPlacement, Parallel, Positions, QkNorm, Stem};
+use super::{
+    Architecture, ArchitectureError, DropPathSchedule, Head, Kind, NormPlacement, Parallel, Positions, QkNorm, Stem,
+};
 
 /// Largest size of anything but depth: products of three still fit in 64 bits with room to spare,
 /// and the probabilities of as many ids are summed in under a second.
@@ -71,6 +73,8 @@ impl Architecture {
         }
         for (field, got) in [
             ("attention_softcap", self.attention_softcap),
+            ("dyt_alpha", self.dyt_alpha),
+            ("dyt_attention_alpha", self.dyt_attention_alpha),
             ("rotary_base", Some(self.rotary_base)),
             ("rotary_window_base", self.rotary_window_base),
         ] {
@@ -82,6 +86,8 @@ impl Architecture {
     /// Fields that contradict each other.
     fn check_structure(&self) -> Result<(), ArchitectureError> {
         let norm = self.norm().is_some();
+        let pointwise = self.norm().is_some_and(|norm| norm.kind.pointwise().is_some());
+        let alpha = self.dyt_alpha.is_some() || self.dyt_attention_alpha.is_some();
         let mlp = self.kind == Kind::Mlp;
         let placement = self.norm_placement;
         let pre = norm && placement == NormPlacement::Pre;
@@ -94,6 +100,14 @@ impl Architecture {
             ("embedding_norm", !norm && self.embedding_norm, "false without a norm", "true"),
             ("qk_norm", !norm && self.qk_norm != QkNorm::None, "none without a norm", self.qk_norm.name()),
             ("latent", !norm && self.latent.is_some(), "absent without a norm", "one"),
+            ("latent", pointwise && self.latent.is_some(), "absent with norm dyt or derf", "one"),
+            ("dyt_alpha, dyt_attention_alpha", alpha && !pointwise, "absent unless norm is dyt or derf", "a number"),
+            (
+                "dyt_attention_alpha",
+                self.dyt_attention_alpha.is_some() && (mlp || !starts || self.parallel == Parallel::SharedNorm),
+                "absent unless attention starts with a norm of its own",
+                "a number",
+            ),
             ("parallel", parallel && !pre, "none unless blocks have norms placed pre", self.parallel.name()),
             (
                 "skip_from_norm",
@@ -107,6 +121,12 @@ impl Architecture {
                 !self.first_norm && (self.skip_from_norm || parallel),
                 "true with skip_from_norm or parallel",
                 "false",
+            ),
+            (
+                "drop_path_schedule",
+                self.drop_path_schedule != DropPathSchedule::Constant && self.drop_path <= 0.0,
+                "constant without drop_path",
+                self.drop_path_schedule.name(),
             ),
             ("embedding_norm", mlp && self.embedding_norm, "false in an MLP", "true"),
             ("segments", mlp && self.segments, "false in an MLP", "true"),

@@ -3,8 +3,8 @@
 use sigprop_stack::{Norm, NormKind};
 
 use super::{
-    Activation, Architecture, ArchitectureError, Experts, Head, InitTable, Kind, Latent, NormChoice, NormPlacement,
-    Parallel, Positions, QkNorm, Stem,
+    Activation, Architecture, ArchitectureError, DropPathSchedule, Experts, Head, InitTable, Kind, Latent, NormChoice,
+    NormPlacement, Parallel, Positions, QkNorm, Stem,
 };
 
 /// An architecture with every field filled in and checked; fields as in [`Architecture`].
@@ -28,6 +28,8 @@ pub struct Resolved {
     pub activation: Activation,
     /// `None` if there are no norms.
     pub norm: Option<Norm>,
+    /// The one at the start of attention, which may have an alpha of its own.
+    pub attention_norm: Option<Norm>,
     pub norm_placement: NormPlacement,
     pub final_norm: bool,
     pub skip_from_norm: bool,
@@ -57,6 +59,7 @@ pub struct Resolved {
     pub activation_dropout: f64,
     pub final_dropout: f64,
     pub drop_path: f64,
+    pub drop_path_schedule: DropPathSchedule,
     pub causal: bool,
     /// Empty, or one per block.
     pub windows: Vec<usize>,
@@ -85,6 +88,14 @@ impl Resolved {
             Kind::Encoder => (2 + usize::from(self.memory_width.is_some())) * self.n_layers,
             Kind::Mlp if self.residual => self.n_layers,
             Kind::Mlp => 0,
+        }
+    }
+
+    /// Probability of dropping a branch of block `index`.
+    pub fn drop_path_of(&self, index: usize) -> f64 {
+        match self.drop_path_schedule {
+            DropPathSchedule::Constant => self.drop_path,
+            DropPathSchedule::Linear => self.drop_path * (index + 1) as f64 / self.n_layers as f64,
         }
     }
 
@@ -124,6 +135,7 @@ impl Architecture {
             vocab_size: self.vocab_size,
             activation: self.activation,
             norm,
+            attention_norm: self.norm_with(self.dyt_attention_alpha.or(self.dyt_alpha)),
             norm_placement: self.norm_placement,
             final_norm: self.final_norm.unwrap_or(match self.kind {
                 Kind::Encoder => norm.is_some() && self.norm_placement != NormPlacement::Post,
@@ -156,6 +168,7 @@ impl Architecture {
             activation_dropout: self.activation_dropout,
             final_dropout: self.final_dropout,
             drop_path: self.drop_path,
+            drop_path_schedule: self.drop_path_schedule,
             causal: self.causal,
             windows: self.windows.clone(),
             attention_scale: self.attention_scale.unwrap_or_else(|| (d_head as f64).powf(-0.5)),
@@ -204,6 +217,12 @@ impl Architecture {
     }
 
     pub(super) fn norm(&self) -> Option<Norm> {
+        self.norm_with(self.dyt_alpha)
+    }
+
+    fn norm_with(&self, alpha: Option<f64>) -> Option<Norm> {
+        // Zhu et al. 2025 and Chen et al. 2025.
+        let alpha = alpha.unwrap_or(0.5);
         let default = match self.kind {
             Kind::Encoder => NormChoice::Layernorm,
             Kind::Mlp => NormChoice::None,
@@ -211,9 +230,12 @@ impl Architecture {
         let kind = match self.norm.unwrap_or(default) {
             NormChoice::Layernorm => NormKind::LayerNorm,
             NormChoice::Rmsnorm => NormKind::RmsNorm,
+            NormChoice::Dyt => NormKind::Dyt { alpha },
+            NormChoice::Derf => NormKind::Derf { alpha },
             NormChoice::None => return None,
         };
-        Some(Norm { kind, eps: self.norm_eps, gain: self.norm_gain, groups: 1 })
+        let eps = if kind.pointwise().is_some() { 0.0 } else { self.norm_eps };
+        Some(Norm { kind, eps, gain: self.norm_gain, groups: 1 })
     }
 
     pub(super) fn has_residual(&self) -> bool {

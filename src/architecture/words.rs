@@ -116,6 +116,10 @@ words! {
         Layernorm = "layernorm",
         /// Over the mean square.
         Rmsnorm = "rmsnorm",
+        /// A tanh of every entry in place of a norm (DyT).
+        Dyt = "dyt",
+        /// An erf of every entry in place of a norm (Derf).
+        Derf = "derf",
         /// No norm at all.
         None = "none",
     }
@@ -152,6 +156,16 @@ words! {
         Alibi = "alibi",
         /// Scores get a learned number per distance (T5).
         Relative = "relative",
+    }
+}
+
+words! {
+    /// How the probability of dropping a branch changes with depth.
+    DropPathSchedule ("drop_path_schedule") {
+        /// It does not.
+        Constant = "constant",
+        /// It grows in equal steps from block to block, to its full value in the last (Huang et al. 2016, eq. 4).
+        Linear = "linear",
     }
 }
 

@@ -7,7 +7,7 @@ use super::embeddings::Entrance;
 use super::input::Reads;
 use crate::architecture::Resolved;
 use crate::predict::{ForwardWalk, PredictError};
-use crate::recipe::{Blocks, Fans, Outer, Projection, Recipe, Slot};
+use crate::recipe::{Blocks, Fans, Outer, Projection, Recipe, Residual, Slot};
 
 /// A stream on its way to a stack.
 pub(super) struct Side<'a> {
@@ -23,16 +23,18 @@ impl Side<'_> {
     /// The whole stream.
     pub(super) fn stream(&self, name: &str, reads: &Reads, train: bool) -> Result<Stream, AssembleError> {
         let Entrance { seq_len, source, node } = self.entrance(reads, train)?;
-        let projections = self.recipe.projections(self.architecture, &|| self.walk(reads))?;
-        let blocks = self.blocks(train, &projections);
+        let entrance = || self.walk(reads);
+        let residuals = self.recipe.residuals(self.architecture, &entrance)?;
+        let projections = self.recipe.projections(self.architecture, &entrance)?;
+        let blocks = self.blocks(train, &residuals, &projections);
         let body = [node].into_iter().chain(blocks).chain(self.exit(train)).collect();
         Ok(Stream { name: name.to_owned(), seq_len, source, body })
     }
 
-    /// What enters block 0 in training. The linear maps of the blocks are not known yet, but not needed.
+    /// What enters block 0 in training. The numbers of the blocks are not known yet, but not needed.
     fn walk(&self, reads: &Reads) -> Result<ForwardWalk, PredictError> {
         let Entrance { seq_len, source, node } = self.entrance(reads, true)?;
-        let blocks = self.blocks(true, &|_| Init::Zero.into());
+        let blocks = self.blocks(true, &|_| Residual { skip: 1.0, branch: 1.0 }, &|_| Init::Zero.into());
         let body = [node].into_iter().chain(blocks).collect();
         let stream = Stream { name: String::new(), seq_len, source, body };
         let mut walk = ForwardWalk::new(&stream);
@@ -40,8 +42,13 @@ impl Side<'_> {
         Ok(walk)
     }
 
-    fn blocks(&self, train: bool, projections: &dyn Fn(&Slot) -> Projection) -> Vec<Node> {
-        let blocks = Blocks::new(self.architecture, self.recipe, train, self.prefix);
+    fn blocks(
+        &self,
+        train: bool,
+        residuals: &dyn Fn(usize) -> Residual,
+        projections: &dyn Fn(&Slot) -> Projection,
+    ) -> Vec<Node> {
+        let blocks = Blocks::new(self.architecture, self.recipe, residuals, train, self.prefix);
         (0..self.architecture.n_layers).map(|index| blocks.block(index, projections).node()).collect()
     }
 

@@ -6,7 +6,9 @@ mod streams;
 use sigprop_stack::{EmbeddingTerm, Ids, Init, Node, Op, PowerLaw, Source, Stack, check};
 
 use super::{AssembleError, Assembled, Input, Run, assemble};
-use crate::architecture::{Activation, Architecture, Head, InitTable, NormChoice, NormPlacement, Positions};
+use crate::architecture::{
+    Activation, Architecture, DropPathSchedule, Head, InitTable, NormChoice, NormPlacement, Positions,
+};
 use crate::schemes::{SCHEMES, Scheme};
 
 const TRAIN: Run = Run { train: true, grad_correlation: 0.0, decoder_input: None, loss_at: None };
@@ -111,6 +113,16 @@ fn dropout_is_there_in_training_only() {
     let expected = ["blocks.0", "blocks.1"].iter().flat_map(|name| block.map(|path| format!("{name}.{path}")));
     assert_eq!(dropouts, ["embeddings.dropout".to_owned()].into_iter().chain(expected).collect::<Vec<_>>());
     assert_eq!((attentions, paths), (2, 4));
+}
+
+/// Huang et al. 2016, eq. 4: block l of L is dropped with probability p l/L.
+#[test]
+fn stochastic_depth_grows_with_depth() {
+    let architecture = Architecture { drop_path: 0.3, drop_path_schedule: DropPathSchedule::Linear, ..small() };
+    let json = serde_json::to_string(&assembled(&architecture, "xavier", &Input::Zipf, &TRAIN).stack).unwrap();
+    for rate in ["0.15", "0.3"] {
+        assert_eq!(json.matches(&format!("\"drop_rate\":{rate},")).count(), 2, "{rate}");
+    }
 }
 
 #[test]

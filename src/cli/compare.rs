@@ -12,7 +12,7 @@ use clap::{
 use sigprop::{
     assemble::assemble,
     compare,
-    compare::{Candidate, Column, Setting, WorstTensor, default_schemes, sort},
+    compare::{Candidate, Column, Setting, WorstTensor, all_schemes, default_schemes, sort},
     report::{Drawn, comparison_csv, comparison_html, comparison_json, comparison_svg, comparison_tables},
     schemes::{Scheme, SchemeError},
     verdict::Finding,
@@ -47,6 +47,7 @@ Columns (--format csv; the table shows them under shorter names):
 
 Examples:
   sigprop compare --layers 48
+  sigprop compare --layers 48 --schemes all --sort verdict
   sigprop compare gpt2 --schemes gpt2,normal:0.02,dslm
   sigprop compare --layers 192 --norm-placement post --sort backward
   sigprop compare config.json --format csv -o schemes.csv --plot schemes.svg
@@ -55,8 +56,8 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     description: DescriptionArguments,
 
-    /// Schemes with their arguments, separated by commas, as `gpt2,normal:0.02,dslm:k=2,alpha=1` [default: all that
-    /// need no argument, and normal:0.02].
+    /// Schemes with their arguments, separated by commas, as `gpt2,normal:0.02,dslm:k=2,alpha=1`, or `all` that need
+    /// no argument [default: of every family one that is meant for the network].
     #[arg(long, value_name = "LIST", value_parser = list, help_heading = "Initialisation")]
     schemes: Option<List>,
 
@@ -87,7 +88,7 @@ pub(crate) struct Arguments {
 struct List(Vec<Scheme>);
 
 fn list(text: &str) -> Result<List, SchemeError> {
-    Scheme::parse_list(text).map(List)
+    Ok(List(if text == "all" { all_schemes() } else { Scheme::parse_list(text)? }))
 }
 
 fn column() -> impl TypedValueParser<Value = Column> {
@@ -98,7 +99,10 @@ fn column() -> impl TypedValueParser<Value = Column> {
 impl Arguments {
     pub(crate) fn run(self, console: Console) -> anyhow::Result<Outcome> {
         let Some(described) = self.description.begin(self.averages, None)? else { return Ok(Outcome::Done) };
-        let schemes = self.schemes.map_or_else(default_schemes, |List(schemes)| schemes);
+        let schemes = match self.schemes {
+            Some(List(schemes)) => schemes,
+            None => default_schemes(&described.setting.architecture)?,
+        };
         self.plot.claim()?;
         self.report.claim()?;
         let mut candidates = compare(&described.setting, &schemes)?;

@@ -7,7 +7,9 @@ use clap::{
     Args,
     builder::{PossibleValuesParser, TypedValueParser},
 };
-use sigprop::architecture::{Activation, Architecture, NormChoice, NormPlacement, Parallel, Positions, QkNorm};
+use sigprop::architecture::{
+    Activation, Architecture, DropPathSchedule, NormChoice, NormPlacement, Parallel, Positions, QkNorm,
+};
 
 use super::parse;
 
@@ -51,9 +53,17 @@ pub(crate) struct ShapeArguments {
     #[arg(long, value_name = "NAME", value_parser = words::<Activation>(Activation::WORDS))]
     activation: Option<Activation>,
 
-    /// Which norm [default: layernorm; of an MLP, none].
+    /// Which norm, or the function in place of one (dyt, derf) [default: layernorm; of an MLP, none].
     #[arg(long, value_name = "NAME", value_parser = words::<NormChoice>(NormChoice::WORDS))]
     norm: Option<NormChoice>,
+
+    /// Factor inside the function of --norm dyt or derf [default: 0.5].
+    #[arg(long, value_name = "X", value_parser = parse::finite, allow_negative_numbers = true)]
+    dyt_alpha: Option<f64>,
+
+    /// The same at the start of attention; the paper's LLaMA-7B has 0.8 here and 0.2 elsewhere [default: --dyt-alpha].
+    #[arg(long, value_name = "X", value_parser = parse::finite, allow_negative_numbers = true)]
+    dyt_attention_alpha: Option<f64>,
 
     /// Where blocks normalise [default: pre].
     #[arg(long, value_name = "WHERE", value_parser = words::<NormPlacement>(NormPlacement::WORDS))]
@@ -107,6 +117,10 @@ pub(crate) struct ShapeArguments {
     #[arg(long, value_name = "P", value_parser = parse::dropout_rate, allow_negative_numbers = true)]
     drop_path: Option<f64>,
 
+    /// Stochastic depth alike in all blocks, or in equal steps up to --drop-path in the last [default: constant].
+    #[arg(long, value_name = "HOW", value_parser = words::<DropPathSchedule>(DropPathSchedule::WORDS))]
+    drop_path_schedule: Option<DropPathSchedule>,
+
     /// Training mode: dropout and stochastic depth act.
     #[arg(long)]
     pub(crate) train: bool,
@@ -146,6 +160,8 @@ impl ShapeArguments {
         set(&mut architecture.vocab_size, self.vocab);
         set(&mut architecture.activation, self.activation);
         set_open(&mut architecture.norm, self.norm);
+        set_open(&mut architecture.dyt_alpha, self.dyt_alpha);
+        set_open(&mut architecture.dyt_attention_alpha, self.dyt_attention_alpha);
         set(&mut architecture.norm_placement, self.norm_placement);
         set_open(&mut architecture.final_norm, self.final_norm);
         set(&mut architecture.positions, self.positions);
@@ -155,6 +171,7 @@ impl ShapeArguments {
         set(&mut architecture.dropout, self.dropout);
         set(&mut architecture.attention_dropout, self.attention_dropout);
         set(&mut architecture.drop_path, self.drop_path);
+        set(&mut architecture.drop_path_schedule, self.drop_path_schedule);
         set(&mut architecture.qk_norm, self.qk_norm);
         set(&mut architecture.parallel, self.parallel);
         architecture.causal |= self.causal;

@@ -1,5 +1,6 @@
 //! Schemes side by side on one network: what each makes of it, and which one to take.
 
+mod choice;
 mod column;
 mod summary;
 
@@ -8,7 +9,8 @@ use sigprop_stack::Stack;
 use crate::architecture::Architecture;
 use crate::assemble::{AssembleError, Assembled, Input, Run, assemble};
 use crate::predict::{Caveat, Options, Sites, predict};
-use crate::schemes::{SCHEMES, Scheme, SchemeError};
+use crate::schemes::{Scheme, SchemeError};
+pub use choice::{all_schemes, default_schemes};
 pub use column::{Column, Value, sort};
 pub use summary::{Growth, MARGIN_FORMATS, Summary, WorstTensor};
 
@@ -80,15 +82,4 @@ pub(crate) fn candidate(
         }
         Err(error) => failed(error.into()),
     }
-}
-
-/// What is compared unless it is said: every scheme with the arguments it has by default, and N(0, 0.02²).
-///
-/// # Panics
-///
-/// Never: the names are those of schemes.
-pub fn default_schemes() -> Vec<Scheme> {
-    let with_defaults = SCHEMES.iter().filter_map(|about| Scheme::parse(about.name).ok());
-    let common = Scheme::parse("normal:0.02").expect("a scheme with its argument");
-    with_defaults.chain([common]).collect()
 }

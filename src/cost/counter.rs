@@ -6,8 +6,8 @@ use std::convert::Infallible;
 use std::rc::Rc;
 
 use sigprop_stack::{
-    Attention, Component, EmbeddingTerm, Fan, GradientSeed, Interpreter, Mixture, NormKind, PositionBias, Site, Source,
-    Stack, Stream, Tensor, forward,
+    Attention, Component, EmbeddingTerm, Fan, GradientSeed, Interpreter, Mixture, PositionBias, Site, Source, Stack,
+    Stream, Tensor, forward,
 };
 
 /// Bytes of an entry that is kept for the backward pass.
@@ -195,10 +195,10 @@ impl Interpreter for Counter {
             }
             Component::Norm(norm) => {
                 self.keep(at, &input);
-                let has_bias = norm.kind == NormKind::LayerNorm && self.norm_biases;
+                let has_bias = norm.kind.has_biases() && self.norm_biases;
                 let gains = (width / norm.groups) as u64;
                 self.note(at, at.gain(), gains);
-                self.add(at, gains * (1 + u64::from(has_bias)));
+                self.add(at, gains * (1 + u64::from(has_bias)) + u64::from(norm.kind.pointwise().is_some()));
                 Array::new(seq_len, width)
             }
             Component::Activation(_) => {

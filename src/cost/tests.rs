@@ -33,6 +33,14 @@ fn an_encoder_by_hand() {
     approx::assert_relative_eq!(got.activation_bytes, 2.0 * (16.0 * 136.0 + 512.0));
 }
 
+/// DyT has one number beside gains and biases, in each of three places.
+#[test]
+fn functions_in_place_of_norms_have_an_alpha() {
+    let [layernorm, dyt] = [NormChoice::Layernorm, NormChoice::Dyt]
+        .map(|norm| cost(&Architecture { norm: Some(norm), ..small() }, false).parameters);
+    assert_eq!(dyt, layernorm + 3);
+}
+
 #[test]
 fn an_mlp_by_hand() {
     let architecture = Architecture { n_layers: 3, d_model: 8, seq_len: 1, ..Architecture::mlp() };

@@ -39,7 +39,7 @@ impl Domain {
         }
         let aligned = match self {
             Self::Exchangeable(domain) => domain.aligned(&x.cosines, &gradient.cosines),
-            Self::Gram => {
+            Self::Gram { .. } => {
                 let (x, gradient) = (matrix(x, ln_x), matrix(gradient, ln_g));
                 (&gradient * &x).dot(&x) / count
             }
@@ -125,7 +125,7 @@ mod tests {
         for (s, t, u) in (0..125).map(|n| (n / 25, n / 5 % 5, n % 5)) {
             sum += entry(&g, -1.0, t, u) * entry(&k, 1.0, t, s) * entry(&k, 1.0, u, s) / 5.0;
         }
-        let got = Domain::Gram.ln_aligned(&x, &gradient).exp();
+        let got = Domain::Gram { alike: true }.ln_aligned(&x, &gradient).exp();
         assert!((got / sum - 1.0).abs() < 1e-12, "{got} {sum}");
     }
 
@@ -149,7 +149,7 @@ mod tests {
                 };
                 let [k, g] = cosines.map(cosine);
                 let (x, gradient) = flows(&[0.0; 3], [&k, &g]);
-                Domain::Gram.ln_aligned(&x, &gradient).exp()
+                Domain::Gram { alike: true }.ln_aligned(&x, &gradient).exp()
             };
             (0..8).map(of).sum::<f64>() / 8.0
         };

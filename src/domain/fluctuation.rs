@@ -33,7 +33,7 @@
 
 use nalgebra::{Matrix2, Vector2};
 
-use super::{Domain, Flow, Gradient, Signal};
+use super::{Domain, Flow, Gradient, Signal, bounded};
 
 /// What strays: m first, then s.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -249,7 +249,9 @@ impl Fork<'_> {
         let all: Vector2<f64> = inherited.iter().sum();
         let mut levels = self.x.fluctuation.total();
         levels[S] -= known;
-        let gain = |index: usize| (parts[index].response - inherited[index]).dot(&(levels * (all - inherited[index])));
+        let gain = |index: usize| {
+            bounded((parts[index].response - inherited[index]).dot(&(levels * (all - inherited[index]))))
+        };
         (0..parts.len()).map(gain).collect()
     }
 

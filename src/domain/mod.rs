@@ -22,7 +22,7 @@ pub(crate) use fluctuation::{Fluctuation, Fork, Term, levels_covariance, levels_
 pub(crate) use mixed::{Ingredient, Mixed};
 use pairs::pair_sums;
 pub(crate) use pairs::{TILE, mirror, symmetric, transpose};
-pub(crate) use radial::{Radial, Shift};
+pub(crate) use radial::{Radial, Shift, bounded};
 
 use crate::moments::{Token, TokenGradient, ln_sum, share};
 use crate::rules::PairRule;
@@ -168,7 +168,10 @@ pub(crate) type GradientPairMap<'a> = Box<dyn Fn(usize, usize, f64, f64) -> f64 
 #[derive(Clone, Debug)]
 pub(crate) enum Domain {
     Exchangeable(Exchangeable),
-    Gram,
+    Gram {
+        /// Whether nothing but the ids tells one token from another.
+        alike: bool,
+    },
 }
 
 /// What is told of a signal or a gradient: averages over positions, in units of e^`ln_unit`.
@@ -188,14 +191,26 @@ pub(crate) struct Pooled {
 impl Domain {
     /// Whether every position has a token of its own.
     pub(crate) fn is_gram(&self) -> bool {
-        matches!(self, Self::Gram)
+        matches!(self, Self::Gram { .. })
+    }
+
+    /// A matrix of cosines and nothing else.
+    pub(crate) const GRAM: Self = Self::Gram { alike: false };
+
+    /// Whether what the levels of all tokens have to say of a single one is used (see [`Shift`]): where a token sees but
+    /// those before it, levels of the whole sequence say little of it.
+    pub(crate) fn follows_levels(&self) -> bool {
+        match self {
+            Self::Exchangeable(_) => true,
+            Self::Gram { alike } => *alike,
+        }
     }
 
     /// Tokens of a sequence in a signal.
     pub(crate) fn length(&self, tokens: usize) -> f64 {
         match self {
             Self::Exchangeable(domain) => domain.seq_len,
-            Self::Gram => tokens as f64,
+            Self::Gram { .. } => tokens as f64,
         }
     }
 
@@ -203,7 +218,7 @@ impl Domain {
     pub(crate) fn map(&self, count: usize, map: impl Fn(usize, usize, usize) -> f64 + Sync) -> Arc<[f64]> {
         match self {
             Self::Exchangeable(domain) => (0..domain.classes.len()).map(|class| map(0, 0, class)).collect(),
-            Self::Gram => symmetric(count, |i, j| map(i, j, i * count + j)),
+            Self::Gram { .. } => symmetric(count, |i, j| map(i, j, i * count + j)),
         }
     }
 
@@ -217,7 +232,7 @@ impl Domain {
             self.map(tokens.len(), |i, j, place| map(i, j, x.cosines[place]))
         };
         let y = Signal { tokens, cosines, mixed: Mixed::default(), ..x.clone() };
-        let closer = rule.drawn_together(self, x, &y);
+        let closer = if self.follows_levels() { bounded(rule.drawn_together(self, x, &y)) } else { 0.0 };
         let y = if closer == 0.0 {
             y
         } else {
@@ -239,17 +254,22 @@ impl Domain {
             self.map(tokens.len(), |i, j, place| map(i, j, x.cosines[place], gradient.cosines[place]))
         };
         let known = Gradient::new(tokens, cosines);
-        let Gradient { tokens, cosines, .. } = self.shifted(known, rule.shift(self, x, gradient));
+        let (Gradient { tokens, cosines, .. }, radial) = if self.follows_levels() {
+            (self.shifted(known, rule.shift(self, x, gradient)), rule.radial_backward(self, x, gradient))
+        } else {
+            let radial = Radial::of_single(&known);
+            (known, radial)
+        };
         let fluctuation = rule.fluctuation_backward(self, x, gradient);
         let fluctuation = fluctuation.met(y.fluctuation.fresh, gradient.response);
         let response = y.fluctuation.map.transpose() * gradient.response + rule.response(x);
         let concentration = rule.concentration_backward(x, gradient, &|signal| self.mean_cosine(signal)).bounded();
-        let radial = rule.radial_backward(self, x, gradient);
         Gradient { tokens, cosines, coupling: 0.0, radial, concentration, fluctuation, response }
     }
 
     /// A gradient with what single tokens know nothing of.
     pub(crate) fn shifted(&self, gradient: Gradient, shift: Shift) -> Gradient {
+        let shift = shift.bounded();
         if shift == Shift::default() {
             return gradient;
         }
@@ -274,7 +294,7 @@ impl Domain {
                 let others = domain.mean_of(matrices, pair);
                 std::array::from_fn(|k| (own[k] + (domain.seq_len - 1.0) * others[k]) / domain.seq_len)
             }
-            Self::Gram => {
+            Self::Gram { .. } => {
                 let ln_total = ln_sum(levels.clone());
                 let weights: Vec<f64> = levels.map(|level| share(level, ln_total)).collect();
                 pair_sums(&weights, matrices, own, pair)
@@ -286,7 +306,7 @@ impl Domain {
     pub(crate) fn own_share(&self, levels: impl Iterator<Item = f64> + Clone) -> f64 {
         match self {
             Self::Exchangeable(domain) => domain.seq_len.recip(),
-            Self::Gram => {
+            Self::Gram { .. } => {
                 let ln_total = ln_sum(levels.clone());
                 levels.map(|level| share(level, ln_total).powi(2)).sum()
             }
@@ -297,7 +317,7 @@ impl Domain {
     pub(crate) fn mean_cosine(&self, flow: &impl Flow) -> f64 {
         match self {
             Self::Exchangeable(domain) => domain.mean(flow.cosines()),
-            Self::Gram => {
+            Self::Gram { .. } => {
                 let count = flow.levels().len();
                 let [total] = pair_sums(&vec![1.0; count], [flow.cosines()], [0.0], |[cosine]| [cosine]);
                 if count > 1 { total / (count * (count - 1)) as f64 } else { 0.0 }
@@ -349,7 +369,7 @@ impl Domain {
         let second = average(&|moment| moment.1);
         let cross = match self {
             Self::Exchangeable(domain) => (domain.seq_len > 1.0).then(|| domain.mean(cosines) * second),
-            Self::Gram => (count > 1).then(|| {
+            Self::Gram { .. } => (count > 1).then(|| {
                 let roots: Vec<f64> = moments.iter().map(|moment| moment.1.sqrt()).collect();
                 let [sum] = pair_sums(&roots, [cosines], [0.0], |[cosine]| [cosine]);
                 sum / (count * (count - 1)) as f64
@@ -393,7 +413,7 @@ impl Domain {
                 let [others] = domain.mean_of(matrices, pair);
                 (domain.seq_len, (domain.coherence(others) + coupling).max(0.0))
             }
-            Self::Gram => {
+            Self::Gram { .. } => {
                 let factors: Vec<f64> = x.zip(g).map(|(x, g)| share(0.5 * (x + g), 0.5 * (ln_x + ln_g))).collect();
                 let [sum] = pair_sums(&factors, matrices, [1.0], pair);
                 (count, without_rounding(sum / count + coupling))

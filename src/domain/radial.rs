@@ -29,7 +29,7 @@
 //! Assumptions: tokens alike in their levels; leading order in 1/width. Source: ours.
 
 use super::{Domain, Flow, Fork, Gradient, Signal};
-use crate::moments::{TokenGradient, ln_correction, ratio, share};
+use crate::moments::{Token, TokenGradient, ln_correction, ratio, share};
 
 /// How the gradients of several tokens lie to their signals.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -44,6 +44,11 @@ impl Radial {
     /// Of gradients that know nothing of the signals.
     pub(crate) fn isotropic() -> Self {
         Self { common: 1.0, pair: 1.0 }
+    }
+
+    /// As single tokens lie to their own signals.
+    pub(crate) fn of_single(gradient: &Gradient) -> Self {
+        Self { common: 1.0, pair: gradient.mean_radial() }
     }
 
     /// Of which the `part` is left of what they know.
@@ -100,6 +105,19 @@ pub(crate) struct Shift {
     pub(crate) closer: f64,
 }
 
+impl Shift {
+    pub(crate) fn bounded(self) -> Self {
+        Self { all: bounded(self.all), pairs: bounded(self.pairs), closer: bounded(self.closer) }
+    }
+}
+
+/// What an expansion for small deviations says, as far as it is believed: nothing where networks stray beyond all
+/// numbers, of which a caveat tells.
+pub(crate) fn bounded(correction: f64) -> f64 {
+    const LARGEST: f64 = 0.5;
+    if correction.is_finite() { correction.clamp(-LARGEST, LARGEST) } else { 0.0 }
+}
+
 impl Fork<'_> {
     /// What the parts of a gradient add to each other by way of the signal, where they are joined; and ρ̄ of the joined
     /// gradient.
@@ -113,9 +131,12 @@ impl Fork<'_> {
         shares: &[f64],
         joined: &TokenGradient,
     ) -> (Shift, Radial) {
+        /// What is known to nobody leaves rounding, which grows with the gradients.
+        const ROUNDING: f64 = 1e-9;
+        let known = gradient.radial.common - 1.0;
         let (common, weights) = domain.common_weights(parts, shares);
-        if common <= 0.0 {
-            return (Shift::default(), Radial::isotropic());
+        if common <= 0.0 || known.abs() < ROUNDING {
+            return (Shift::default(), domain.joined_radial(parts, shares));
         }
         let levels: Vec<(f64, f64)> = self
             .maps
@@ -137,15 +158,14 @@ impl Fork<'_> {
         }
         let (x, y) = (self.x, self.output);
         let width = x.token().width;
-        let unit = (gradient.radial.common - 1.0) / width
-            * share(gradient.token().ln_second + y.token().ln_second, joined.ln_second + x.token().ln_second)
-            * domain.shared(gradient)
-            * ratio(domain.shared(y), domain.shared(x));
+        let size = |gradient: &TokenGradient, x: &Token| gradient.ln_second + x.ln_second;
+        let beside = share(size(gradient.token(), y.token()), size(joined, x.token()));
+        let unit = known / width * beside * domain.shared(gradient) * ratio(domain.shared(y), domain.shared(x));
         let radial = Radial::joined(parts, &weights);
-        let cross = crossed * unit / common;
+        let cross = bounded(crossed * unit / common);
         // What a token sends itself, it knows of.
         let others = 1.0 - domain.length(x.tokens.len()).recip();
-        let all = ln_correction(to_all * unit * others);
+        let all = ln_correction(bounded(to_all * unit * others));
         let after = (common * (ln_correction(cross) - all).exp()).min(1.0);
         let shift = Shift { all, pairs: 0.0, closer: ratio(after - common, 1.0 - common) };
         // What the branches of a single token pass on to each other.

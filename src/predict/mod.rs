@@ -132,8 +132,9 @@ impl From<Sites> for Options {
 pub fn predict(stack: &Stack, options: impl Into<Options>) -> Result<Prediction, PredictError> {
     let Options { sites, sequences, seed, steps } = options.into();
     check(stack)?;
+    let alike = sequences::treats_tokens_alike(stack);
     let walk = |ids| {
-        let mut moments = Moments::new(sites, ids).with_steps(steps);
+        let mut moments = Moments::new(sites, ids, alike).with_steps(steps);
         run(stack, &mut moments).map(|()| moments.rows)
     };
     let walks: Result<Vec<Rows>, PredictError> = if sequences::is_exchangeable(stack) {
@@ -173,7 +174,7 @@ impl ForwardWalk {
         let stack = Stack { name: String::new(), streams: vec![stream.clone()], gradient };
         let drawn = || sequences::sequences(&stack, 1, 0).into_iter().next();
         let ids = if sequences::is_exchangeable(&stack) { None } else { drawn() };
-        let mut moments = Moments::new(Sites::Stream, ids);
+        let mut moments = Moments::new(Sites::Stream, ids, sequences::treats_tokens_alike(&stack));
         let signal = moments.enter(&stream.source, stream.seq_len);
         Self { moments: Rc::new(RefCell::new(moments)), signal }
     }

@@ -7,7 +7,20 @@ use sigprop_stack::{Component, Ids, Mask, Node, Op, PowerLaw, Source, Stack, Str
 
 /// Whether tokens of `stack` are exchangeable: no masks, no positions that scores know of, no given ids.
 pub(crate) fn is_exchangeable(stack: &Stack) -> bool {
-    stack.streams.len() == 1 && stack.streams.iter().all(|stream| drawn(stream) && stream.body.iter().all(exchangeable))
+    let unmasked = |mask: &Mask| *mask == Mask::FULL;
+    stack.streams.len() == 1
+        && stack.streams.iter().all(|stream| drawn(stream) && stream.body.iter().all(|node| alike(node, &unmasked)))
+}
+
+/// Whether nothing in `stack` but the ids tells one token from another: a mask may be there, if it hides nothing.
+pub(super) fn treats_tokens_alike(stack: &Stack) -> bool {
+    stack.streams.len() == 1
+        && stack.streams.iter().all(|stream| {
+            let length = stream.seq_len;
+            let hides_nothing =
+                |mask: &Mask| [0, length.saturating_sub(1)].into_iter().all(|a| mask.keys(a, length) == (0..length));
+            stream.body.iter().all(|node| alike(node, &hides_nothing))
+        })
 }
 
 fn drawn(stream: &Stream) -> bool {
@@ -17,8 +30,9 @@ fn drawn(stream: &Stream) -> bool {
     }
 }
 
-fn exchangeable(node: &Node) -> bool {
-    let all = |body: &[Node]| body.iter().all(exchangeable);
+/// Whether a node treats all tokens alike, if all masks do of which `sees_all` says so.
+fn alike(node: &Node, sees_all: &dyn Fn(&Mask) -> bool) -> bool {
+    let all = |body: &[Node]| body.iter().all(|node| alike(node, sees_all));
     match &node.op {
         Op::Apply(component) => match component {
             Component::Linear(_)
@@ -34,7 +48,7 @@ fn exchangeable(node: &Node) -> bool {
         Op::Concat(concat) => concat.parts.iter().all(|part| all(&part.body)),
         Op::Mixture(mixture) => all(&mixture.expert),
         Op::Attention(attention) => {
-            attention.mask == Mask::FULL
+            sees_all(&attention.mask)
                 && attention.bias.is_none()
                 && [&attention.query, &attention.key, &attention.value].into_iter().all(|part| all(part))
         }

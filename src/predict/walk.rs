@@ -12,8 +12,8 @@ use sigprop_stack::{
 use super::rows::{LinearNote, Rows, WeightNote};
 use super::{PredictError, Sites};
 use crate::domain::{
-    Concentration, Domain, Exchangeable, Flow, Fluctuation, Fork, Gradient, Pooled, Signal, Term, levels_covariance,
-    weights,
+    Concentration, Domain, Exchangeable, Flow, Fluctuation, Fork, Gradient, Pooled, Radial, Signal, Term,
+    levels_covariance, weights,
 };
 use crate::moments::{Token, TokenGradient, ln_sum};
 use crate::rules::activation::Profiles;
@@ -47,23 +47,54 @@ pub(crate) struct Moments {
 
 /// What the backward pass of a node needs.
 pub(crate) enum Kept {
-    Apply { rule: Box<dyn PairRule>, x: Signal, y: Signal },
-    Convolution { x: Signal, y: Signal },
+    Apply {
+        rule: Box<dyn PairRule>,
+        x: Signal,
+        y: Signal,
+    },
+    Convolution {
+        x: Signal,
+        y: Signal,
+    },
+    /// Of a norm that is made of others.
+    Steps(Vec<Kept>),
     Prepend,
-    Sum { rule: sum::Rule, x: Signal, branches: Vec<Signal>, output: Signal, maps: Vec<Matrix2<f64>> },
-    Product { x: Signal, factors: Vec<Signal>, output: Signal, maps: Vec<Matrix2<f64>> },
-    Concat { x: Signal, parts: Vec<Signal>, output: Signal, maps: Vec<Matrix2<f64>> },
-    Mixture { routing: Arc<Routing>, x: Signal, expert: Signal, router_gradient: Option<Gradient> },
+    Sum {
+        rule: sum::Rule,
+        x: Signal,
+        branches: Vec<Signal>,
+        output: Signal,
+        maps: Vec<Matrix2<f64>>,
+    },
+    Product {
+        x: Signal,
+        factors: Vec<Signal>,
+        output: Signal,
+        maps: Vec<Matrix2<f64>>,
+    },
+    Concat {
+        x: Signal,
+        parts: Vec<Signal>,
+        output: Signal,
+        maps: Vec<Matrix2<f64>>,
+    },
+    Mixture {
+        routing: Arc<Routing>,
+        x: Signal,
+        expert: Signal,
+        router_gradient: Option<Gradient>,
+    },
     Attention(Box<Attended>, Signal),
 }
 
 impl Moments {
-    /// In the Gram domain with the `ids` of one sequence per stream, else with exchangeable tokens.
-    pub(crate) fn new(sites: Sites, ids: Option<Vec<Vec<u32>>>) -> Self {
+    /// In the Gram domain with the `ids` of one sequence per stream, whose tokens the stack treats `alike` or not; else
+    /// with exchangeable tokens.
+    pub(crate) fn new(sites: Sites, ids: Option<Vec<Vec<u32>>>, alike: bool) -> Self {
         let nothing = Exchangeable::plain(1.0, Vec::new());
         Self {
             sites,
-            domain: if ids.is_some() { Domain::Gram } else { Domain::Exchangeable(nothing) },
+            domain: if ids.is_some() { Domain::Gram { alike } } else { Domain::Exchangeable(nothing) },
             ids: ids.unwrap_or_default(),
             streams: Vec::new(),
             profiles: Profiles::default(),
@@ -86,9 +117,11 @@ impl Moments {
         let stream = self.streams.len().saturating_sub(1);
         let exchangeable = |(domain, signal)| (Domain::Exchangeable(domain), signal);
         let (domain, signal) = match (&self.domain, source) {
-            (Domain::Gram, Source::Gaussian(gaussian)) => (Domain::Gram, positions::gaussian_source(gaussian, seq_len)),
-            (Domain::Gram, Source::Embedding(embedding)) => {
-                (Domain::Gram, positions::embedded(embedding, &self.ids[stream]))
+            (Domain::Gram { .. }, Source::Gaussian(gaussian)) => {
+                (self.domain.clone(), positions::gaussian_source(gaussian, seq_len))
+            }
+            (Domain::Gram { .. }, Source::Embedding(embedding)) => {
+                (self.domain.clone(), positions::embedded(embedding, &self.ids[stream]))
             }
             (Domain::Exchangeable(_), Source::Gaussian(gaussian)) => {
                 exchangeable(embedding::gaussian_source(gaussian, seq_len))
@@ -123,7 +156,7 @@ impl Moments {
         for term in embedding.terms.iter().rev() {
             let ln_gradient = match &self.domain {
                 Domain::Exchangeable(domain) => embedding::ln_weight_gradient(term, embedding, domain, gradient),
-                Domain::Gram => {
+                Domain::Gram { .. } => {
                     let vocabulary = (embedding.ids.vocab_size(), self.ids[stream].as_slice());
                     positions::ln_weight_gradient(term, Some(vocabulary), gradient)
                 }
@@ -280,6 +313,17 @@ impl Interpreter for Moments {
     }
 
     fn apply(&mut self, at: &Site, component: &Component, x: Signal) -> Result<(Signal, Kept), PredictError> {
+        if let Component::Norm(norm) = component
+            && let Some(steps) = norm.steps()
+        {
+            let (mut y, mut kept) = (x, Vec::with_capacity(steps.len()));
+            for step in &steps {
+                let (output, of_step) = self.apply(at, step, y)?;
+                kept.push(of_step);
+                y = output;
+            }
+            return Ok((y, Kept::Steps(kept)));
+        }
         let Some(rule) = self.rule(component, &x) else {
             return Ok(match component {
                 Component::Convolution(conv) => {
@@ -314,6 +358,18 @@ impl Interpreter for Moments {
                 let coupled = matches!(component, Component::Norm(_) | Component::Rotary(_) | Component::Scale(_));
                 let coupling = if coupled { gradient.coupling } else { 0.0 };
                 Gradient { coupling, ..self.domain.apply_backward(rule.as_ref(), &x, &y, &gradient) }
+            }
+            (Component::Norm(norm), Kept::Steps(kept)) => {
+                if let Some(Kept::Apply { x, .. }) = kept.last().filter(|_| norm.has_own_gains()) {
+                    let ln_gradient = self.domain.ln_collected(x, &gradient);
+                    self.write_weight(at, &Tensor { name: at.gain(), init: Init::Zero }, ln_gradient);
+                }
+                let steps = norm.steps().expect("steps are kept of a norm that has some");
+                steps
+                    .iter()
+                    .zip(kept)
+                    .rev()
+                    .try_fold(gradient, |gradient, (step, kept)| self.apply_backward(at, step, kept, gradient))?
             }
             (Component::Convolution(conv), Kept::Convolution { x, y }) => {
                 self.write_weights_of(at, component, [&x, &y], &gradient);
@@ -483,7 +539,7 @@ impl Interpreter for Moments {
             parts.push(router.clone());
         }
         let gradient = self.splits.pop().expect("what joins was split");
-        if let Kept::Sum { x, branches, output, maps, .. } = &kept {
+        if let (Kept::Sum { x, branches, output, maps, .. }, true) = (&kept, self.domain.follows_levels()) {
             let known = x.fluctuation.total()[(1, 1)] - self.domain.scale_beyond(x);
             let fork = Fork { x, parts: branches, maps, output };
             let gains = fork.gains(&gradient, &parts, known);
@@ -506,7 +562,9 @@ impl Interpreter for Moments {
                     product::join(&x.tokens[i], &factors, &gradient.tokens[i], &at)
                 }
                 Kept::Attention(..) | Kept::Concat { .. } | Kept::Mixture { .. } => TokenGradient::join(&at),
-                Kept::Apply { .. } | Kept::Convolution { .. } | Kept::Prepend => unreachable!("no fan"),
+                Kept::Apply { .. } | Kept::Steps(_) | Kept::Convolution { .. } | Kept::Prepend => {
+                    unreachable!("no fan")
+                }
             };
             tokens.push(token);
             roots.iter_mut().zip(weight).for_each(|(roots, weight)| roots.push(weight.sqrt()));
@@ -520,11 +578,15 @@ impl Interpreter for Moments {
             | Kept::Product { x, factors: parts, output, maps }
             | Kept::Concat { x, parts, output, maps } => (x, Some(Fork { x, parts, maps, output })),
             Kept::Attention(_, x) | Kept::Mixture { x, .. } => (x, None),
-            Kept::Apply { .. } | Kept::Convolution { .. } | Kept::Prepend => unreachable!("no fan"),
+            Kept::Apply { .. } | Kept::Steps(_) | Kept::Convolution { .. } | Kept::Prepend => unreachable!("no fan"),
         };
         let width = x.token().width;
         let joined = Gradient::new(tokens.into(), cosines);
         let (Gradient { tokens, cosines, .. }, radial) = match (&fork, &kept) {
+            _ if !self.domain.follows_levels() => {
+                let radial = Radial::of_single(&joined);
+                (joined, radial)
+            }
             (Some(fork), Kept::Sum { .. }) => {
                 let (shift, radial) = fork.met(&self.domain, &gradient, &parts, &shares, joined.token());
                 (self.domain.shifted(joined, shift), radial)

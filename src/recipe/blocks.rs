@@ -16,7 +16,7 @@ const CROSS_ATTENTION: &str = "cross_attention";
 pub(crate) struct Blocks<'a> {
     architecture: &'a Resolved,
     recipe: &'a dyn Recipe,
-    residual: Residual,
+    residuals: &'a (dyn Fn(usize) -> Residual + 'a),
     train: bool,
     /// What the names of all its tensors begin with.
     prefix: &'a str,
@@ -37,14 +37,15 @@ struct SubLayer {
 }
 
 impl<'a> Blocks<'a> {
-    /// Blocks of `architecture`; its own residual scales, if it has any, replace those of `recipe`.
-    pub(crate) fn new(architecture: &'a Resolved, recipe: &'a dyn Recipe, train: bool, prefix: &'a str) -> Self {
-        let residual = recipe.residual(architecture);
-        let residual = Residual {
-            skip: architecture.skip_scale.unwrap_or(residual.skip),
-            branch: architecture.branch_scale.unwrap_or(residual.branch),
-        };
-        Self { architecture, recipe, residual, train, prefix }
+    /// Blocks of `architecture`; its own residual scales, if it has any, replace `residuals`.
+    pub(crate) fn new(
+        architecture: &'a Resolved,
+        recipe: &'a dyn Recipe,
+        residuals: &'a (dyn Fn(usize) -> Residual + 'a),
+        train: bool,
+        prefix: &'a str,
+    ) -> Self {
+        Self { architecture, recipe, residuals, train, prefix }
     }
 
     /// Block `index` with these linear maps.
@@ -93,13 +94,13 @@ impl Block<'_> {
     fn sequential(&self) -> Vec<Node> {
         let architecture = self.blocks.architecture;
         let mut nodes = Vec::new();
-        for SubLayer { name, body } in self.sub_layers() {
+        for (place, SubLayer { name, body }) in self.sub_layers().into_iter().enumerate() {
             let norm = format!("{name}_norm");
             if architecture.skip_from_norm {
                 nodes.extend(self.input_norm(name, &norm));
-                nodes.push(Node::new(name, self.residual(vec![body])));
+                nodes.push(Node::new(name, self.residual(place, vec![body])));
             } else {
-                nodes.push(Node::new(name, self.residual(vec![self.normalised(name, body)])));
+                nodes.push(Node::new(name, self.residual(place, vec![self.normalised(name, body)])));
                 nodes.extend(
                     self.norm(&norm, BlockNorm::Sum).filter(|_| architecture.norm_placement == NormPlacement::Post),
                 );
@@ -112,7 +113,7 @@ impl Block<'_> {
     /// is the same as one each.
     fn parallel(&self) -> Op {
         let branch = |SubLayer { name, body }| vec![Node::new(name, Op::Chain(self.normalised(name, body)))];
-        self.residual(self.sub_layers().into_iter().map(branch).collect())
+        self.residual(0, self.sub_layers().into_iter().map(branch).collect())
     }
 
     /// A layer of an MLP.
@@ -125,15 +126,18 @@ impl Block<'_> {
         body.extend(self.dropout("dropout", architecture.dropout));
         let body = self.normalised("layer", body);
         let norm = self.norm("norm", BlockNorm::Sum).filter(|_| architecture.norm_placement == NormPlacement::Post);
-        let layer = if architecture.residual { vec![Node::new("layer", self.residual(vec![body]))] } else { body };
+        let layer = if architecture.residual { vec![Node::new("layer", self.residual(0, vec![body]))] } else { body };
         layer.into_iter().chain(norm).collect()
     }
 
-    /// A skip connection and branches beside it.
-    fn residual(&self, branches: Vec<Vec<Node>>) -> Op {
-        let Residual { skip, branch } = self.blocks.residual;
+    /// A skip connection, the `place`-th of the block, and branches beside it.
+    fn residual(&self, place: usize, branches: Vec<Vec<Node>>) -> Op {
+        let architecture = self.blocks.architecture;
+        let before = self.index * (architecture.residual_sublayers() / architecture.n_layers);
+        let Residual { skip, branch } = (self.blocks.residuals)(before + place);
+        let (skip, branch) = (architecture.skip_scale.unwrap_or(skip), architecture.branch_scale.unwrap_or(branch));
         let skip = Branch { scale: skip, drop_rate: 0.0, body: Vec::new() };
-        let drop_rate = self.blocks.rate(self.blocks.architecture.drop_path);
+        let drop_rate = self.blocks.rate(architecture.drop_path_of(self.index));
         let branches = branches.into_iter().map(|body| Branch { scale: branch, drop_rate, body });
         Op::Sum(Sum { branches: [skip].into_iter().chain(branches).collect() })
     }
@@ -151,7 +155,8 @@ impl Block<'_> {
             NormPlacement::Post | NormPlacement::Reordered => false,
         };
         let left_out = !architecture.first_norm && self.index == 0 && branch == "attention";
-        self.norm(name, BlockNorm::Input).filter(|_| starts && !left_out)
+        let norm = if branch == "attention" { architecture.attention_norm } else { architecture.norm };
+        self.scaled_norm(name, BlockNorm::Input, norm).filter(|_| starts && !left_out)
     }
 
     /// The norm before the last linear map of a branch.
@@ -170,9 +175,14 @@ impl Block<'_> {
     }
 
     fn norm(&self, name: &str, place: BlockNorm) -> Option<Node> {
+        self.scaled_norm(name, place, self.blocks.architecture.norm)
+    }
+
+    /// A norm with the gain that the recipe gives it.
+    fn scaled_norm(&self, name: &str, place: BlockNorm, norm: Option<Norm>) -> Option<Node> {
         let factor = self.blocks.recipe.norm_gain(place, self.index);
         let scaled = |norm: Norm| Component::Norm(Norm { gain: factor * norm.gain, ..norm });
-        self.blocks.architecture.norm.map(|norm| Node::apply(name, scaled(norm)))
+        norm.map(|norm| Node::apply(name, scaled(norm)))
     }
 
     fn dropout(&self, name: &str, rate: f64) -> Option<Node> {

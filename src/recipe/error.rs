@@ -18,6 +18,14 @@ pub enum SchemeError {
         /// All schemes.
         known: String,
     },
+    /// Something that people look for among schemes and that is none.
+    #[error("{got} is no initialisation scheme: {instead}")]
+    Elsewhere {
+        /// What was asked for.
+        got: String,
+        /// What it is, and where it is to be had, if it is.
+        instead: &'static str,
+    },
     /// An argument that does not fit.
     #[error("scheme {scheme}: {key} must be {expected}, got {got}")]
     Argument {

@@ -36,9 +36,13 @@ pub(crate) trait Recipe: std::fmt::Debug + Send + Sync {
         1.0
     }
 
-    /// Scales of the residual connections.
-    fn residual(&self, _architecture: &Resolved) -> Residual {
-        Residual { skip: 1.0, branch: 1.0 }
+    /// The scales of all residual connections.
+    fn residuals<'a>(
+        &'a self,
+        _architecture: &'a Resolved,
+        _entrance: &Entrance<'_>,
+    ) -> Result<Residuals<'a>, SchemeError> {
+        Ok(Residual { skip: 1.0, branch: 1.0 }.everywhere())
     }
 
     /// Factor on the gains of a norm of block `block`.
@@ -62,6 +66,10 @@ pub(crate) trait Recipe: std::fmt::Debug + Send + Sync {
 /// The distributions of any linear map of a network.
 pub(crate) type Projections<'a> = Box<dyn Fn(&Slot) -> Projection + 'a>;
 
+/// The scales of any residual connection of a network. They are counted along the stream from 0, as
+/// [`Resolved::residual_sublayers`] does; where branches are side by side, the first of them tells.
+pub(crate) type Residuals<'a> = Box<dyn Fn(usize) -> Residual + 'a>;
+
 /// What enters the first block in training, for schemes that follow the signal.
 pub(crate) type Entrance<'a> = dyn Fn() -> Result<ForwardWalk, PredictError> + 'a;
 
@@ -84,4 +92,11 @@ impl From<Init> for Projection {
 pub(crate) struct Residual {
     pub(crate) skip: f64,
     pub(crate) branch: f64,
+}
+
+impl Residual {
+    /// The same scales at every residual connection.
+    pub(crate) fn everywhere(self) -> Residuals<'static> {
+        Box::new(move |_| self)
+    }
 }

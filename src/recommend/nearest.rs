@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use sigprop_stack::{Component, EmbeddingTerm, Node, Op, Source, Stack};
 
 use crate::assemble::{AssembleError, assemble};
-use crate::compare::{Setting, default_schemes};
+use crate::compare::{Setting, all_schemes};
 use crate::schemes::Scheme;
 
 /// A scheme near by.
@@ -21,7 +21,7 @@ pub struct Nearest {
 pub(super) fn nearest(setting: &Setting, stack: &Stack) -> Result<Option<Nearest>, AssembleError> {
     let own = numbers(stack);
     let mut nearest: Option<Nearest> = None;
-    for scheme in default_schemes() {
+    for scheme in all_schemes() {
         let other = match assemble(&setting.architecture, &scheme, &setting.input, &setting.run) {
             Ok(assembled) => numbers(&assembled.stack),
             Err(AssembleError::Scheme(_)) => continue,

@@ -205,7 +205,8 @@ impl PairRule for Rule {
             let known = (gradient.radial - 1.0 - gradient.steepness) * p.shared / x.width;
             let inherited = p.sensitivity * gradient.steepness;
             let fluctuation = p.exponent * (inherited + 0.5 * (p.exponent + 1.0)) * x.scale_variance;
-            let ln_gain = p.ln_derivative_second() - p.exponent * shift + ln_correction(known) + fluctuation;
+            let ln_gain =
+                p.ln_derivative_second() - p.exponent * shift + ln_correction(known) + ln_correction(fluctuation);
             TokenGradient {
                 radial: p.radial_free + (gradient.radial - 1.0) * p.radial_kept,
                 constant: 1.0 + (gradient.constant - 1.0) * p.constant_kept,

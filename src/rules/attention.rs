@@ -46,7 +46,7 @@ impl Attended {
                 let output = attended.output().clone();
                 (Core::Exchangeable(Box::new(attended)), output)
             }
-            Domain::Gram => {
+            Domain::Gram { .. } => {
                 let attended = gram::Attended::new(attention, overlaps, input, parts);
                 let output = attended.output().clone();
                 (Core::Gram(Box::new(attended)), output)
@@ -79,7 +79,7 @@ impl Attended {
     pub(crate) fn sharpness(&self, domain: &Domain) -> Sharpness {
         match (&self.core, domain) {
             (Core::Exchangeable(attended), Domain::Exchangeable(domain)) => attended.sharpness(domain),
-            (Core::Gram(attended), Domain::Gram) => attended.sharpness(),
+            (Core::Gram(attended), Domain::Gram { .. }) => attended.sharpness(),
             _ => unreachable!("the domain does not change"),
         }
     }
@@ -88,7 +88,7 @@ impl Attended {
     pub(crate) fn probabilities(&self, domain: &Domain) -> Signal {
         match (&self.core, domain) {
             (Core::Exchangeable(attended), Domain::Exchangeable(domain)) => attended.probabilities(domain),
-            (Core::Gram(attended), Domain::Gram) => attended.probabilities(),
+            (Core::Gram(attended), Domain::Gram { .. }) => attended.probabilities(),
             _ => unreachable!("the domain does not change"),
         }
     }
@@ -105,7 +105,7 @@ impl Attended {
     pub(crate) fn split(&self, attention: &Attention, domain: &Domain, gradient: &Gradient) -> [Gradient; 3] {
         let parts = match (&self.core, domain) {
             (Core::Exchangeable(attended), Domain::Exchangeable(domain)) => attended.split(attention, domain, gradient),
-            (Core::Gram(attended), Domain::Gram) => attended.split(attention, gradient),
+            (Core::Gram(attended), Domain::Gram { .. }) => attended.split(attention, gradient),
             _ => unreachable!("the domain does not change"),
         };
         fluctuation::backward(domain, attention, gradient, &self.strayed, parts)

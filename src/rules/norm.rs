@@ -1,4 +1,5 @@
-//! LayerNorm and RMSNorm.
+//! LayerNorm and RMSNorm. DyT and Derf are walked as what they are made of: a scale, an activation, the gains, whose
+//! gradient is Σ_ab E g_a g_b E φ(αx_a) φ(αx_b).
 //!
 //! # Formula
 //!
@@ -45,7 +46,8 @@
 //!
 //! # Source
 //!
-//! Kedia et al. 2024, appendix on layer normalisation, for the leading order; the rest is ours.
+//! Kedia et al. 2024, appendix on layer normalisation, for the leading order; the rest is ours. DyT: Zhu et al. 2025,
+//! *Transformers without Normalization*; Derf: Chen et al. 2025, *Stronger Normalization-Free Transformers*.
 
 use std::sync::Arc;
 
@@ -202,8 +204,6 @@ impl PairRule for Rule {
     }
 
     fn drawn_together(&self, domain: &Domain, x: &Signal, y: &Signal) -> f64 {
-        /// Expansions in 1/width are not believed to move tokens further.
-        const LARGEST: f64 = 0.5;
         let apart = 1.0 - domain.shared(y);
         if apart <= 0.0 {
             return 0.0;
@@ -212,7 +212,7 @@ impl PairRule for Rule {
         let exponent = self.exponent(x.token());
         let levels = (1.0 - apart) * (exponent * (beyond[(1, 1)] - beyond[(0, 1)])).exp_m1() / apart;
         let mixed = exponent * x.mixed.divided + if self.centres { x.mixed.centred } else { 0.0 };
-        (levels + mixed / (1.0 - domain.mean_cosine(y))).clamp(-LARGEST, LARGEST)
+        levels + mixed / (1.0 - domain.mean_cosine(y))
     }
 
     fn radial_backward(&self, domain: &Domain, x: &Signal, gradient: &Gradient) -> Radial {

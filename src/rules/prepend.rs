@@ -18,7 +18,7 @@ pub(crate) fn forward(prepend: &Prepend, x: &Signal) -> Signal {
     let y = Signal { concentration: x.concentration, ..Signal::new(tokens, cosines) };
     // Both levels are shared between the learned token and the others.
     let learned = share(own.ln_second, ln_sum(y.levels()));
-    let together = learned / Domain::Gram.shared(&y).max(learned);
+    let together = learned / Domain::GRAM.shared(&y).max(learned);
     let map = Matrix2::from_diagonal(&[1.0 - together, 1.0 - learned].into());
     let drawn = levels_covariance(together * together, learned / together, learned * learned) * own.entry_variance;
     let mut fluctuation = x.fluctuation.mapped(map);

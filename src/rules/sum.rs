@@ -12,7 +12,7 @@
 //!
 //! ```text
 //! E g_i² = β_i²/(1 − p_i) E g²     ρ_i = 1 + a_i (ρ − 1)     S_i = a_i S
-//! E g_x² = Σ_i E g_i'² e^(e_i S_0 V) + X/width E g²
+//! E g_x² = Σ_i E g_i'² (1 + e_i S_0 V) + X/width E g²
 //! X = 2 (ρ − 1) Σ_{i<j} a_i χ_i a_j χ_j E x'²/E x²
 //! ρ_x E g_x² = Σ_i ρ_i' E g_i'² + X E g²
 //! ```
@@ -122,7 +122,12 @@ impl Rule {
             Ingredient { share, cosine, entries: branch.token().norm_variance(), constant }
         };
         let parts: Vec<Ingredient> = branches.iter().zip(&sizes).zip(&alike).map(part).collect();
-        let y = Signal { mixed: Mixed::new(&parts, domain.mean_cosine(&y), x.token().width), ..y };
+        let mixed = if domain.follows_levels() {
+            Mixed::new(&parts, domain.mean_cosine(&y), x.token().width)
+        } else {
+            Mixed::default()
+        };
+        let y = Signal { mixed, ..y };
 
         let x = x.concentration;
         let differences: Vec<f64> =
@@ -227,7 +232,7 @@ impl Rule {
         let corrected: Vec<TokenGradient> = (0..parts.len())
             .map(|i| {
                 let others = inherited - sensitive[i] * gradient.steepness;
-                let correction = exponents[i] * others * x.norm_variance();
+                let correction = ln_correction(exponents[i] * others * x.norm_variance());
                 TokenGradient { steepness: inherited + exponents[i], ..parts[i].scaled(correction) }
             })
             .collect();

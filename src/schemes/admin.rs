@@ -6,13 +6,14 @@
 //!
 //! # Source
 //!
-//! Liu et al. 2020, *Understanding the Difficulty of Training Transformers*, profiles ω; the closed form is that of
+//! Liu et al. 2020, *Understanding the Difficulty of Training Transformers*, profiles ω
+//! ([`super::admin_profiled`]); the closed form is that of
 //! the authors' `admin_torch`. Weights as in fairseq, where Admin was made.
 
 use super::xavier::Packed;
 use super::{About, Outer, SchemeError};
 use crate::architecture::{Kind, NormPlacement, Resolved};
-use crate::recipe::{Entrance, Fans, Projection, Projections, Recipe, Residual};
+use crate::recipe::{Entrance, Fans, Projection, Projections, Recipe, Residual, Residuals};
 
 pub(super) const ABOUT: About = About {
     name: "admin",
@@ -27,9 +28,9 @@ pub(super) const ABOUT: About = About {
 struct Admin;
 
 impl Recipe for Admin {
-    fn residual(&self, architecture: &Resolved) -> Residual {
+    fn residuals<'a>(&'a self, architecture: &'a Resolved, _: &Entrance) -> Result<Residuals<'a>, SchemeError> {
         let after = (architecture.residual_sublayers() + 1) as f64;
-        Residual { skip: (after / after.ln() - 1.0).sqrt(), branch: 1.0 }
+        Ok(Residual { skip: (after / after.ln() - 1.0).sqrt(), branch: 1.0 }.everywhere())
     }
 
     fn outer(&self, architecture: &Resolved, place: Outer, fans: Fans) -> Projection {
@@ -45,8 +46,13 @@ impl Recipe for Admin {
     }
 
     fn caveat(&self, architecture: &Resolved) -> Option<String> {
-        let post = architecture.norm.is_some() && architecture.norm_placement == NormPlacement::Post;
-        (architecture.kind != Kind::Encoder || !post)
-            .then(|| "Admin is defined for Transformers that normalise after every residual sum".to_owned())
+        caveat(architecture)
     }
+}
+
+/// Of both ways to ω.
+pub(super) fn caveat(architecture: &Resolved) -> Option<String> {
+    let post = architecture.norm.is_some() && architecture.norm_placement == NormPlacement::Post;
+    (architecture.kind != Kind::Encoder || !post)
+        .then(|| "Admin is defined for Transformers that normalise after every residual sum".to_owned())
 }

@@ -4,7 +4,7 @@ use sigprop_stack::Init;
 
 use super::{Outer, SchemeError, Table};
 use crate::architecture::Resolved;
-use crate::recipe::{Entrance, Fans, Projection, Projections, Recipe, Residual};
+use crate::recipe::{Entrance, Fans, Projection, Projections, Recipe, Residual, Residuals};
 
 /// The weights of `base` in branches that are multiplied by `scale`.
 #[derive(Debug)]
@@ -23,8 +23,8 @@ impl<R: Recipe> Recipe for Branches<R> {
         self.base.outer(architecture, place, fans)
     }
 
-    fn residual(&self, _: &Resolved) -> Residual {
-        Residual { skip: 1.0, branch: self.scale }
+    fn residuals<'a>(&'a self, _: &'a Resolved, _: &Entrance) -> Result<Residuals<'a>, SchemeError> {
+        Ok(Residual { skip: 1.0, branch: self.scale }.everywhere())
     }
 
     fn projections<'a>(

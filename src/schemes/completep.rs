@@ -16,7 +16,7 @@ use sigprop_stack::Init;
 use super::mup::Mup;
 use super::{About, Outer, Parameter, SchemeError, Table};
 use crate::architecture::{Kind, NormPlacement, Resolved};
-use crate::recipe::{Entrance, Fans, Projection, Projections, Recipe, Residual, normal};
+use crate::recipe::{Entrance, Fans, Projection, Projections, Recipe, Residual, Residuals, normal};
 
 pub(super) const ABOUT: About = About {
     name: "completep",
@@ -53,8 +53,9 @@ impl Recipe for CompleteP {
         self.mup.outer(architecture, place, fans)
     }
 
-    fn residual(&self, architecture: &Resolved) -> Residual {
-        Residual { skip: 1.0, branch: (architecture.n_layers as f64 / self.depth).powf(-self.alpha) }
+    fn residuals<'a>(&'a self, architecture: &'a Resolved, _: &Entrance) -> Result<Residuals<'a>, SchemeError> {
+        let branch = (architecture.n_layers as f64 / self.depth).powf(-self.alpha);
+        Ok(Residual { skip: 1.0, branch }.everywhere())
     }
 
     fn projections<'a>(&'a self, architecture: &'a Resolved, _: &Entrance) -> Result<Projections<'a>, SchemeError> {

@@ -18,7 +18,7 @@
 
 use super::{About, Outer, SchemeError, xavier};
 use crate::architecture::{Kind, NormPlacement, Resolved};
-use crate::recipe::{Entrance, Fans, Projection, Projections, Recipe, Residual, normal};
+use crate::recipe::{Entrance, Fans, Projection, Projections, Recipe, Residual, Residuals, normal};
 
 pub(super) const ABOUT: About = About {
     name: "deepnorm",
@@ -49,8 +49,8 @@ fn constants(architecture: &Resolved) -> (f64, f64) {
 }
 
 impl Recipe for DeepNorm {
-    fn residual(&self, architecture: &Resolved) -> Residual {
-        Residual { skip: constants(architecture).0, branch: 1.0 }
+    fn residuals<'a>(&'a self, architecture: &'a Resolved, _: &Entrance) -> Result<Residuals<'a>, SchemeError> {
+        Ok(Residual { skip: constants(architecture).0, branch: 1.0 }.everywhere())
     }
 
     fn outer(&self, _: &Resolved, _: Outer, fans: Fans) -> Projection {

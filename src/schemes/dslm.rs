@@ -22,11 +22,12 @@
 
 use sigprop_stack::{Gaussian, Init, Source, Stream};
 
+use super::embeddings::Summed;
 use super::{About, Outer, Parameter, Role, SchemeError, Table};
 use crate::ForwardWalk;
 use crate::architecture::{Kind, NormPlacement, Resolved};
 use crate::predict::PredictError;
-use crate::recipe::{Blocks, Entrance, Fans, Projection, Projections, Recipe, Residual, Slot, normal};
+use crate::recipe::{Blocks, Entrance, Fans, Projection, Projections, Recipe, Residual, Residuals, Slot, normal};
 use crate::root::root;
 
 pub(super) const ABOUT: About = About {
@@ -73,20 +74,20 @@ impl Recipe for Dslm {
     }
 
     fn embedding(&self, architecture: &Resolved, table: Table) -> Init {
-        embedding(architecture, table)
+        embeddings(architecture).embedding(architecture, table)
     }
 
     fn outer(&self, architecture: &Resolved, place: Outer, fans: Fans) -> Projection {
-        outer(architecture, place, fans)
+        embeddings(architecture).outer(architecture, place, fans)
     }
 
     fn sinusoid(&self, architecture: &Resolved) -> f64 {
-        sinusoid(architecture)
+        embeddings(architecture).sinusoid(architecture)
     }
 
-    fn residual(&self, architecture: &Resolved) -> Residual {
+    fn residuals<'a>(&'a self, architecture: &'a Resolved, _: &Entrance) -> Result<Residuals<'a>, SchemeError> {
         let branch = self.branch_share(architecture);
-        Residual { skip: (1.0 - branch).max(0.0).sqrt(), branch: branch.sqrt() }
+        Ok(Residual { skip: (1.0 - branch).max(0.0).sqrt(), branch: branch.sqrt() }.everywhere())
     }
 
     fn projections<'a>(
@@ -94,7 +95,8 @@ impl Recipe for Dslm {
         architecture: &'a Resolved,
         entrance: &Entrance,
     ) -> Result<Projections<'a>, SchemeError> {
-        let blocks = Blocks::new(architecture, self, true, "");
+        let residuals = self.residuals(architecture, entrance)?;
+        let blocks = Blocks::new(architecture, self, &residuals, true, "");
         let mut weights = Weights { value_output: Vec::new(), ffn: ffn_variance(architecture, &blocks)? };
         let keep = 1.0 - architecture.dropout;
         let mut walk = entrance()?;
@@ -142,35 +144,9 @@ impl Weights {
     }
 }
 
-/// Each of m summed embeddings has variance (1 − p)/m, that of the token behind its scale: dropout then
-/// makes it 1.
-pub(super) fn embedding(architecture: &Resolved, table: Table) -> Init {
-    let std = embedding_variance(architecture).sqrt();
-    match table {
-        Table::Token => normal(std / architecture.embedding_scale.abs()),
-        Table::Position | Table::Segment | Table::TokenType | Table::ClassToken => normal(std),
-        // Scores, like those of queries and keys, are of order one at most.
-        Table::RelativeBias => normal((architecture.d_model as f64).powf(-0.5)),
-    }
-}
-
-/// Maps outside the blocks keep the second moment; that of a stem is one of the summed embeddings.
-pub(super) fn outer(architecture: &Resolved, place: Outer, fans: Fans) -> Projection {
-    let std = match place {
-        Outer::EmbeddingIn | Outer::EmbeddingOut | Outer::Head => 1.0,
-        Outer::Stem => embedding_variance(architecture).sqrt(),
-    };
-    normal(std * fans.lecun_std()).into()
-}
-
-/// Sinusoids of amplitude a have second moment a²/2.
-pub(super) fn sinusoid(architecture: &Resolved) -> f64 {
-    (2.0 * embedding_variance(architecture)).sqrt()
-}
-
-fn embedding_variance(architecture: &Resolved) -> f64 {
-    let terms = 1 + architecture.added_embeddings();
-    (1.0 - architecture.embedding_dropout) / terms as f64
+/// The sum of embeddings has variance 1 − p: dropout then makes it 1.
+pub(super) fn embeddings(architecture: &Resolved) -> Summed {
+    Summed((1.0 - architecture.embedding_dropout).sqrt())
 }
 
 /// The rules are those of the sub-layers of a Transformer.
@@ -187,17 +163,22 @@ pub(super) fn needs_encoder(scheme: &'static str, architecture: &Resolved) -> Re
 /// The common variance of the matrices of the feed-forward network with which input of second
 /// moment 1 leaves the branch with second moment 1.
 fn ffn_variance(architecture: &Resolved, blocks: &Blocks) -> Result<f64, PredictError> {
-    let width = architecture.d_model;
-    let source = Source::Gaussian(Gaussian { width, mean: 0.0, variance: 1.0, correlation: 0.0 });
-    let stream = Stream { name: String::new(), seq_len: architecture.seq_len, source, body: Vec::new() };
-    let start = ForwardWalk::new(&stream);
-    let variance = |ln_gain: f64| ln_gain.exp() / width as f64;
+    let start = unit_input(architecture);
+    let variance = |ln_gain: f64| ln_gain.exp() / architecture.d_model as f64;
     let ln_gain = root(-40.0, 40.0, |ln_gain| {
         let mut walk = start.clone();
         walk.through(&blocks.block(0, &|_| normal(variance(ln_gain).sqrt()).into()).feed_forward())?;
         Ok::<_, PredictError>(walk.second_moment().ln())
     })?;
     Ok(variance(ln_gain))
+}
+
+/// Independent Gaussian tokens of variance 1.
+pub(super) fn unit_input(architecture: &Resolved) -> ForwardWalk {
+    let source = Gaussian { width: architecture.d_model, mean: 0.0, variance: 1.0, correlation: 0.0 };
+    let source = Source::Gaussian(source);
+    let stream = Stream { name: String::new(), seq_len: architecture.seq_len, source, body: Vec::new() };
+    ForwardWalk::new(&stream)
 }
 
 #[cfg(test)]

@@ -26,7 +26,7 @@ use sigprop_stack::Init;
 use super::dslm::{self, Weights};
 use super::{About, Outer, Parameter, SchemeError, Table};
 use crate::architecture::{Activation, Resolved};
-use crate::recipe::{Entrance, Fans, Projection, Projections, Recipe, Residual};
+use crate::recipe::{Entrance, Fans, Projection, Projections, Recipe, Residual, Residuals};
 
 pub(super) const ABOUT: About = About {
     name: "dslm-paper",
@@ -55,19 +55,19 @@ impl Recipe for DslmPaper {
     }
 
     fn embedding(&self, architecture: &Resolved, table: Table) -> Init {
-        dslm::embedding(architecture, table)
+        dslm::embeddings(architecture).embedding(architecture, table)
     }
 
     fn outer(&self, architecture: &Resolved, place: Outer, fans: Fans) -> Projection {
-        dslm::outer(architecture, place, fans)
+        dslm::embeddings(architecture).outer(architecture, place, fans)
     }
 
     fn sinusoid(&self, architecture: &Resolved) -> f64 {
-        dslm::sinusoid(architecture)
+        dslm::embeddings(architecture).sinusoid(architecture)
     }
 
-    fn residual(&self, _: &Resolved) -> Residual {
-        Residual { skip: self.lambda2.sqrt(), branch: self.beta2.sqrt() }
+    fn residuals<'a>(&'a self, _: &'a Resolved, _: &Entrance) -> Result<Residuals<'a>, SchemeError> {
+        Ok(Residual { skip: self.lambda2.sqrt(), branch: self.beta2.sqrt() }.everywhere())
     }
 
     fn projections<'a>(&'a self, architecture: &'a Resolved, _: &Entrance) -> Result<Projections<'a>, SchemeError> {

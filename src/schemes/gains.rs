@@ -13,9 +13,10 @@
 
 use sigprop_stack::Init;
 
+use super::embeddings::Summed;
 use super::{About, Outer, Parameter, Role, SchemeError, Table};
 use crate::architecture::Resolved;
-use crate::recipe::{Entrance, Fans, Projection, Projections, Recipe, Residual, normal};
+use crate::recipe::{Entrance, Fans, Projection, Projections, Recipe, Residual, Residuals, normal};
 
 pub(super) const ABOUT: About = About {
     name: "gains",
@@ -45,38 +46,22 @@ struct Gains {
     ratio: f64,
 }
 
-impl Gains {
-    /// Std of each of the summed embeddings.
-    fn embedding_std(&self, architecture: &Resolved) -> f64 {
-        self.embedding / ((1 + architecture.added_embeddings()) as f64).sqrt()
-    }
-}
-
 impl Recipe for Gains {
     fn embedding(&self, architecture: &Resolved, table: Table) -> Init {
-        let std = self.embedding_std(architecture);
-        match table {
-            Table::Token => normal(std / architecture.embedding_scale.abs()),
-            Table::Position | Table::Segment | Table::TokenType | Table::ClassToken => normal(std),
-            Table::RelativeBias => normal((architecture.d_model as f64).powf(-0.5)),
-        }
+        Summed(self.embedding).embedding(architecture, table)
     }
 
     fn outer(&self, architecture: &Resolved, place: Outer, fans: Fans) -> Projection {
-        let std = match place {
-            Outer::EmbeddingIn | Outer::EmbeddingOut | Outer::Head => 1.0,
-            Outer::Stem => self.embedding_std(architecture),
-        };
-        normal(std * fans.lecun_std()).into()
+        Summed(self.embedding).outer(architecture, place, fans)
     }
 
     fn sinusoid(&self, architecture: &Resolved) -> f64 {
-        std::f64::consts::SQRT_2 * self.embedding_std(architecture)
+        Summed(self.embedding).sinusoid(architecture)
     }
 
-    fn residual(&self, _: &Resolved) -> Residual {
+    fn residuals<'a>(&'a self, _: &'a Resolved, _: &Entrance) -> Result<Residuals<'a>, SchemeError> {
         let skip = self.ratio.hypot(1.0).recip();
-        Residual { skip, branch: skip * self.ratio }
+        Ok(Residual { skip, branch: skip * self.ratio }.everywhere())
     }
 
     fn projections<'a>(&'a self, _: &'a Resolved, _: &Entrance) -> Result<Projections<'a>, SchemeError> {

@@ -5,12 +5,15 @@
 //! Once a stack is assembled, nobody asks the scheme again.
 
 mod admin;
+mod admin_profiled;
 mod bert;
 mod branches;
 mod completep;
 mod deepnorm;
 mod dslm;
 mod dslm_paper;
+mod elsewhere;
+mod embeddings;
 mod everywhere;
 mod fixup;
 mod gains;
@@ -36,6 +39,7 @@ mod t_fixup;
 #[cfg(test)]
 mod tests;
 mod torchtitan;
+mod u_mup;
 mod uniform;
 mod xavier;
 mod zero_gain;
@@ -44,6 +48,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use crate::architecture::Resolved;
 use crate::nearest::nearest;
 
 pub use crate::recipe::SchemeError;
@@ -91,6 +96,7 @@ pub const SCHEMES: &[&About] = &[
     &deepnorm::ABOUT,
     &subln::ABOUT,
     &admin::ABOUT,
+    &admin_profiled::ABOUT,
     &fixup::ABOUT,
     &t_fixup::ABOUT,
     &rezero::ABOUT,
@@ -100,6 +106,7 @@ pub const SCHEMES: &[&About] = &[
     &ln_scaling::ABOUT,
     &mup::ABOUT,
     &completep::ABOUT,
+    &u_mup::ABOUT,
     &dslm::ABOUT,
     &dslm_paper::ABOUT,
     &gains::ABOUT,
@@ -127,6 +134,9 @@ impl Scheme {
     /// Reads `name`, `name:value` or `name:key=value,key=value`.
     pub fn parse(text: &str) -> Result<Self, SchemeError> {
         let (name, arguments) = text.split_once(':').map_or((text, None), |(name, rest)| (name, Some(rest)));
+        if let Some((_, instead)) = elsewhere::INSTEAD.iter().find(|(known, _)| *known == name) {
+            return Err(SchemeError::Elsewhere { got: name.to_owned(), instead });
+        }
         let Some(about) = SCHEMES.iter().find(|about| about.name == name) else {
             let names = || SCHEMES.iter().map(|about| about.name);
             return Err(SchemeError::Unknown {
@@ -194,6 +204,12 @@ impl Scheme {
         let told = arguments.filter(|(parameter, value)| tells(parameter, **value));
         let told: Vec<String> = told.map(|(parameter, value)| format!("{}={value}", parameter.name)).collect();
         if told.is_empty() { self.about.name.to_owned() } else { format!("{}:{}", self.about.name, told.join(",")) }
+    }
+
+    /// Whether it is defined for a network, and meant for it.
+    pub(crate) fn is_meant_for(&self, architecture: &Resolved) -> bool {
+        let sides = [architecture].into_iter().chain(architecture.decoder.as_deref());
+        self.recipe.caveat(architecture).is_none() && sides.map(|side| self.recipe.fits(side)).all(|fits| fits.is_ok())
     }
 
     pub(crate) fn recipe(&self) -> &dyn Recipe {

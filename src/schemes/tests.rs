@@ -5,7 +5,7 @@ mod scaled_branches;
 
 use sigprop_stack::Init;
 
-use super::{Role, SCHEMES, Scheme, Table};
+use super::{Recipe, Role, SCHEMES, Scheme, Table};
 use crate::architecture::{Activation, Architecture, NormChoice, NormPlacement, Resolved};
 use crate::recipe::{Fans, Projection, Residual, Slot};
 
@@ -17,6 +17,11 @@ fn projection(scheme: &str, architecture: &Resolved, role: Role) -> Projection {
     let scheme = Scheme::parse(scheme).unwrap();
     let projections = scheme.recipe().projections(architecture, &|| unreachable!("it follows no signal")).unwrap();
     projections(&Slot { architecture, role, block: 3, fans: fans(architecture, role), cross: false })
+}
+
+/// The scales of the residual connection behind the attention of block 1.
+fn residual(recipe: &dyn Recipe, architecture: &Resolved) -> Residual {
+    recipe.residuals(architecture, &|| unreachable!("it follows no signal")).unwrap()(2)
 }
 
 /// The shape of the matrix with this role in a plain block.
@@ -143,7 +148,7 @@ fn deepnorm_values() {
     ] {
         let architecture = Architecture { n_layers, norm_placement: NormPlacement::Post, ..plain() };
         let recipe = Scheme::parse("deepnorm").unwrap();
-        let Residual { skip, branch } = recipe.recipe().residual(&architecture.resolved().unwrap());
+        let Residual { skip, branch } = residual(recipe.recipe(), &architecture.resolved().unwrap());
         approx::assert_abs_diff_eq!(skip, alpha, epsilon = 5.1e-6);
         assert_close(branch, 1.0);
         for role in [Role::Value, Role::AttentionOutput, Role::FfnIn] {

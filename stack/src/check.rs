@@ -160,6 +160,10 @@ impl Interpreter for Widths {
             }
             Component::Norm(norm) => {
                 not_negative(site, "eps", norm.eps)?;
+                if let Some((_, alpha)) = norm.kind.pointwise() {
+                    range(site, "alpha", alpha, f64::MIN_POSITIVE..=f64::MAX, "finite and positive")?;
+                    range(site, "eps", norm.eps, 0.0..=0.0, "0 where nothing is divided by")?;
+                }
                 finite(site, "gain", norm.gain)?;
                 divisor(site, "groups", norm.groups, x.width, "a divisor of the width")?;
                 self.gains(at, *norm, x.width);

@@ -7,6 +7,7 @@ mod encoders;
 mod head;
 mod huggingface;
 mod layering;
+mod narrow;
 mod recommend;
 mod reference;
 mod stacks;

@@ -273,6 +273,14 @@ fn both_norms() {
 }
 
 #[test]
+fn functions_in_place_of_norms() {
+    for kind in [NormKind::Dyt { alpha: 0.7 }, NormKind::Derf { alpha: 1.2 }] {
+        let norm = Norm { kind, eps: 0.0, gain: 1.3, groups: 1 };
+        assert_gradient(&format!("{kind:?}"), vec![Node::apply("norm", Component::Norm(norm))]);
+    }
+}
+
+#[test]
 fn linear_with_bias_and_dropout() {
     let dropout = Node::apply("dropout", Component::Dropout(Dropout { rate: 0.4 }));
     assert_gradient("linear, dropout", vec![linear("linear", WIDTH, 5), dropout]);

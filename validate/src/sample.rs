@@ -284,7 +284,18 @@ impl<T: Scalar> Interpreter for Sampler<'_, T> {
                 (output, vec![input])
             }
             Component::Prepend(token) => (prepend::forward(token, &random, &input), Vec::new()),
-            Component::Norm(norm) => (norm::forward(norm, &input), vec![input]),
+            Component::Norm(norm) => match norm.steps() {
+                None => (norm::forward(norm, &input), vec![input]),
+                Some(steps) => {
+                    let (mut output, mut kept) = (input, Vec::new());
+                    for step in &steps {
+                        let (stepped, of_step) = self.apply(at, step, output)?;
+                        kept.extend(of_step);
+                        output = stepped;
+                    }
+                    return Ok((output, kept));
+                }
+            },
             Component::Activation(activation) => (activation::forward(*activation, &input), vec![input]),
             Component::Dropout(dropout) => {
                 let mut output = Rc::unwrap_or_clone(input);
@@ -359,7 +370,14 @@ impl<T: Scalar> Interpreter for Sampler<'_, T> {
                         sequences.map(|(x, dy)| TensorGradient::Dense(norm::gain_gradient(norm, width, x, dy)));
                     self.weights.add(&at.gain(), at.expert(), sequences);
                 }
-                norm::backward(norm, &kept[0], &gradient)
+                match norm.steps() {
+                    None => norm::backward(norm, &kept[0], &gradient),
+                    // What is kept is the input of the function.
+                    Some(steps) => steps
+                        .iter()
+                        .rev()
+                        .try_fold(gradient, |gradient, step| self.apply_backward(at, step, kept.clone(), gradient))?,
+                }
             }
             Component::Activation(activation) => activation::backward(*activation, &kept[0], &gradient),
             Component::Dropout(dropout) => {

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use sigprop_stack::{NormKind, Parameter, Values};
+use sigprop_stack::{Parameter, Values};
 
 use super::{Gain, Held, Holds, Layout, Module, Names, Part, Start};
 
@@ -199,5 +199,5 @@ fn norm_bias(gains: &Parameter, norm_biases: bool) -> Option<Part> {
         shape: gains.shape,
         start: Start::Constant(0.0),
     };
-    (norm_biases && norm.kind == NormKind::LayerNorm).then_some(part)
+    (norm_biases && norm.kind.has_biases()).then_some(part)
 }

@@ -86,6 +86,11 @@ fn collect(body: &[Node], attention: Rule, rules: &mut BTreeSet<Rule>) {
         let mut inside = |body: &[Node]| collect(body, attention, rules);
         match &node.op {
             Op::Apply(component) => {
+                if let Component::Norm(norm) = component
+                    && norm.steps().is_some()
+                {
+                    rules.extend([SCALE, ACTIVATION]);
+                }
                 rules.insert(match component {
                     Component::Linear(_) => LINEAR,
                     Component::Norm(_) => NORM,

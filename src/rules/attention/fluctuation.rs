@@ -31,7 +31,7 @@
 use nalgebra::{Matrix2, Vector2};
 use sigprop_stack::Attention;
 
-use crate::domain::{Concentration, Domain, Fluctuation, Gradient, Radial, Signal, levels_covariance};
+use crate::domain::{Concentration, Domain, Fluctuation, Gradient, Radial, Signal, bounded, levels_covariance};
 
 /// Tokens that are copies have no differences to respond with.
 const LARGEST_SHARED: f64 = 0.95;
@@ -81,6 +81,7 @@ pub(crate) fn backward(
         let (shared, squares) = domain.shared_and_squares(&part, concentration.total);
         let drawn = levels_covariance(2.0, shared, 2.0 * squares) / width;
         let fluctuation = strayed.redrawn(Matrix2::new(0.0, 1.0, 0.0, 1.0), drawn);
+        let ln_gain = if domain.follows_levels() { bounded(ln_gain) } else { 0.0 };
         let tokens = part.tokens.iter().map(|token| token.scaled(ln_gain)).collect();
         Gradient { tokens, fluctuation, concentration, response: scored_response, ..part }
     };

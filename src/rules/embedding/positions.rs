@@ -38,13 +38,13 @@ pub(crate) fn embedded(embedding: &Embedding, ids: &[u32]) -> Signal {
             EmbeddingTerm::Token { table } => {
                 let token = Token::gaussian(width, table.init.variance().ln());
                 let same = symmetric(ids.len(), |i, j| f64::from(u8::from(ids[i] == ids[j])));
-                Domain::Gram.apply(&Rule { own: Signal::new(vec![token; ids.len()].into(), same) }, &signal)
+                Domain::GRAM.apply(&Rule { own: Signal::new(vec![token; ids.len()].into(), same) }, &signal)
             }
             EmbeddingTerm::LearnedPosition { .. }
             | EmbeddingTerm::SinusoidalPosition { .. }
             | EmbeddingTerm::Constant { .. }
             | EmbeddingTerm::Segment { .. } => {
-                Domain::Gram.apply(&Rule::new(term, embedding.width, ids.len()), &signal)
+                Domain::GRAM.apply(&Rule::new(term, embedding.width, ids.len()), &signal)
             }
         };
     }
@@ -190,7 +190,7 @@ pub(crate) fn ln_weight_gradient(
         // Of a token each the row that it reads.
         let read = Signal::new(vec![Token::gaussian(1.0, 0.0); count].into(), symmetric(count, shared));
         let uncoupled = Gradient { coupling: 0.0, ..gradient.clone() };
-        Domain::Gram.ln_collected(&read, &uncoupled) - (rows as f64).ln()
+        Domain::GRAM.ln_collected(&read, &uncoupled) - (rows as f64).ln()
     };
     match term {
         EmbeddingTerm::Token { .. } => {

@@ -1,6 +1,6 @@
 //! What the code of large language models draws, at the sizes of their own configurations.
 
-use super::{Role, Scheme, Table, projection};
+use super::{Role, Scheme, Table, projection, residual};
 use crate::architecture::{Activation, Architecture, Experts, NormPlacement, Resolved};
 use crate::recipe::{Fans, Outer, Slot};
 use sigprop_stack::Weighting;
@@ -134,7 +134,7 @@ fn deepnorm_beside_a_decoder() {
     for (side, alpha, beta) in
         [(&encoder, 1.760_88, 0.400_20), (&**encoder.decoder.as_ref().unwrap(), 2.449_49, 0.288_68)]
     {
-        approx::assert_abs_diff_eq!(scheme.recipe().residual(side).skip, alpha, epsilon = 5.1e-6);
+        approx::assert_abs_diff_eq!(residual(scheme.recipe(), side).skip, alpha, epsilon = 5.1e-6);
         for cross in [false, true] {
             approx::assert_abs_diff_eq!(gain("deepnorm", side, Role::Value, cross), beta, epsilon = 5.1e-6);
             approx::assert_abs_diff_eq!(gain("deepnorm", side, Role::Key, cross), 1.0, epsilon = 1e-12);

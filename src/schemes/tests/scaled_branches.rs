@@ -17,7 +17,7 @@ fn bare(n_layers: usize) -> Architecture {
 }
 
 fn residual(scheme: &str, architecture: &Architecture) -> Residual {
-    Scheme::parse(scheme).unwrap().recipe().residual(&architecture.resolved().unwrap())
+    super::residual(Scheme::parse(scheme).unwrap().recipe(), &architecture.resolved().unwrap())
 }
 
 fn std(scheme: &str, architecture: &Architecture, role: Role) -> f64 {

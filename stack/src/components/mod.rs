@@ -40,7 +40,7 @@ use serde::{Deserialize, Serialize};
 pub enum Component {
     /// y = W x + b.
     Linear(Linear),
-    /// LayerNorm or RMSNorm over the features of a token.
+    /// LayerNorm or RMSNorm over the features of a token, or a function in their place.
     Norm(Norm),
     /// An elementwise function.
     Activation(Activation),

@@ -1,22 +1,52 @@
-//! Normalisation over the features of a token.
+//! Normalisation over the features of a token, and what stands in its place.
 
+use super::{Activation, Component, Scale};
 use serde::{Deserialize, Serialize};
 
 /// What is subtracted and divided by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum NormKind {
     /// y = gain (x − mean x) / √(var x + eps).
     LayerNorm,
     /// y = gain x / √(mean x² + eps).
     RmsNorm,
+    /// y = gain tanh(alpha x): dynamic tanh, entry by entry; eps is 0.
+    Dyt {
+        /// Factor on every entry.
+        alpha: f64,
+    },
+    /// y = gain erf(alpha x): dynamic erf, entry by entry; eps is 0.
+    Derf {
+        /// Factor on every entry.
+        alpha: f64,
+    },
 }
 
-/// LayerNorm or RMSNorm. Gains start at one common value, biases at zero.
+impl NormKind {
+    /// Whether biases go with the gains.
+    pub fn has_biases(self) -> bool {
+        match self {
+            Self::LayerNorm | Self::Dyt { .. } | Self::Derf { .. } => true,
+            Self::RmsNorm => false,
+        }
+    }
+
+    /// The function of every entry where nothing is divided by, and the factor on its argument.
+    pub fn pointwise(self) -> Option<(Activation, f64)> {
+        match self {
+            Self::LayerNorm | Self::RmsNorm => None,
+            Self::Dyt { alpha } => Some((Activation::Tanh, alpha)),
+            Self::Derf { alpha } => Some((Activation::Erf, alpha)),
+        }
+    }
+}
+
+/// LayerNorm, RMSNorm or what stands in their place. Gains start at one common value, biases at zero.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Norm {
-    /// LayerNorm or RMSNorm.
+    /// Which one.
     pub kind: NormKind,
     /// Added under the root.
     pub eps: f64,
@@ -28,6 +58,13 @@ pub struct Norm {
 }
 
 impl Norm {
+    /// What the norm is made of where nothing is divided by: alpha, a function, the gains.
+    pub fn steps(&self) -> Option<[Component; 3]> {
+        let scale = |factor| Component::Scale(Scale { factor });
+        let (function, alpha) = self.kind.pointwise()?;
+        Some([scale(alpha), Component::Activation(function), scale(self.gain)])
+    }
+
     /// Whether every feature has a gain of its own, not one that groups share.
     pub fn has_own_gains(&self) -> bool {
         self.groups == 1

@@ -17,7 +17,7 @@ fn compare_csv_has_a_row_per_scheme() {
 
 #[test]
 fn compare_sorts_and_writes_json() {
-    let sorted = json(&small("compare", &["--sort", "forward", "--format", "json"]));
+    let sorted = json(&small("compare", &["--schemes", "all", "--sort", "forward", "--format", "json"]));
     let schemes = sorted["schemes"].as_array().expect("a list");
     let growth: Vec<f64> = schemes.iter().filter_map(|scheme| scheme["ln_forward"].as_f64()).collect();
     assert!(growth.len() > 5 && growth.is_sorted(), "{growth:?}");
@@ -27,12 +27,19 @@ fn compare_sorts_and_writes_json() {
 
 #[test]
 fn compare_tables_fit_a_terminal() {
-    let output = small("compare", &[]);
+    let output = small("compare", &["--schemes", "all"]);
     let table = stdout(&output);
     for scheme in ["xavier ", "deepnorm ", "dslm ", "hf: not defined"] {
         assert!(table.contains(scheme), "{scheme}: {table}");
     }
     assert!(table.lines().all(|line| line.chars().count() <= 80), "{table}");
+}
+
+#[test]
+fn compare_shows_what_is_meant_for_the_network() {
+    let output = small("compare", &[]);
+    let table = stdout(&output);
+    assert!(table.contains("dslm ") && !table.contains("caveat") && !table.contains("not defined"), "{table}");
 }
 
 #[test]

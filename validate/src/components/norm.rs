@@ -7,6 +7,9 @@
 //! gains     dgain_i = Σ_a x̂_ai dy_ai    over the tokens of one sequence
 //! ```
 //!
+//! Where a function stands in place of the division, the interpreter walks its steps; here x̂ is that function of what
+//! it gets, alpha included.
+//!
 //! Every token is worked on in f64: squares of a large signal leave the range of f32 long before
 //! the signal does.
 #![allow(clippy::inline_always)]
@@ -44,9 +47,16 @@ pub(crate) fn backward<T: Scalar>(norm: &Norm, input: &Array<T>, gradient: &Arra
 pub(crate) fn gain_gradient<T: Scalar>(norm: &Norm, width: usize, input: &[T], gradient: &[T]) -> Vec<T> {
     let mut sums = vec![0.0; width];
     for (x, dy) in input.chunks_exact(width).zip(gradient.chunks_exact(width)) {
-        let (center, inverse) = center_and_inverse(norm, x);
+        let normed: Box<dyn Fn(T) -> f64> = match norm.kind {
+            NormKind::LayerNorm | NormKind::RmsNorm => {
+                let (center, inverse) = center_and_inverse(norm, x);
+                Box::new(move |x| inverse * (x.to_f64() - center))
+            }
+            NormKind::Dyt { .. } => Box::new(|x| x.tanh().to_f64()),
+            NormKind::Derf { .. } => Box::new(|x| x.erf().to_f64()),
+        };
         for ((sum, x), g) in sums.iter_mut().zip(x).zip(dy) {
-            *sum += g.to_f64() * inverse * (x.to_f64() - center);
+            *sum += g.to_f64() * normed(*x);
         }
     }
     sums.into_iter().map(T::from_f64).collect()
@@ -71,7 +81,7 @@ vectorised! {
             let radial = inverse * inverse * sum(x, dy, |x, g| (x - center) * g) / d as f64;
             let mean = match norm.kind {
                 NormKind::LayerNorm => sum(dy, dy, |g, _| g) / d as f64,
-                NormKind::RmsNorm => 0.0,
+                NormKind::RmsNorm | NormKind::Dyt { .. } | NormKind::Derf { .. } => 0.0,
             };
             let factor = norm.gain * inverse;
             for ((dx, x), g) in dx.iter_mut().zip(x).zip(dy) {
@@ -87,7 +97,7 @@ fn center_and_inverse<T: Scalar>(norm: &Norm, x: &[T]) -> (f64, f64) {
     let d = x.len() as f64;
     let center = match norm.kind {
         NormKind::LayerNorm => sum(x, x, |x, _| x) / d,
-        NormKind::RmsNorm => 0.0,
+        NormKind::RmsNorm | NormKind::Dyt { .. } | NormKind::Derf { .. } => 0.0,
     };
     let square = sum(x, x, |x, _| (x - center) * (x - center)) / d;
     (center, 1.0 / (square + norm.eps).sqrt())

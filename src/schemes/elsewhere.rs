@@ -1,0 +1,32 @@
+//! What is looked for among schemes, and is none.
+
+/// Names, and what takes their place. A scheme writes the start of a network into distributions of independent
+/// entries, residual scales and gains: what changes the network is part of the architecture.
+pub(super) const INSTEAD: &[(&str, &str)] = &[
+    ("peri-ln", "it places norms at both ends of a branch; use --norm-placement sandwich"),
+    ("reordered-norm", "it places norms at the end of a branch; use --norm-placement reordered"),
+    ("stochastic-depth", "it drops branches in training; use --drop-path P --drop-path-schedule linear --train"),
+    ("drop-path", "it drops branches in training; use --drop-path P --train"),
+    (
+        "weight-standardisation",
+        "it takes the mean off every row of a weight in the forward pass, so that entries are not independent, which \
+         neither rules nor samples here know; where activations have mean zero it starts like lecun",
+    ),
+    (
+        "layer-wise-lr",
+        "learning rates act from the first update on and leave the start, which is all that is predicted, as it is",
+    ),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::INSTEAD;
+    use crate::schemes::{SCHEMES, Scheme};
+
+    #[test]
+    fn what_is_no_scheme_says_what_it_is() {
+        let error = Scheme::parse("peri-ln").unwrap_err().to_string();
+        assert!(error.starts_with("peri-ln is no initialisation scheme: it places norms"), "{error}");
+        assert!(INSTEAD.iter().all(|(name, _)| SCHEMES.iter().all(|about| about.name != *name)));
+    }
+}

@@ -1,0 +1,301 @@
+//! u-muP: unit-scaled weights, residual scales under which embedding, attention and feed-forward networks contribute
+//! what `res` and `res-attn-ratio` say.
+//!
+//! # Formula
+//!
+//! S residual connections, counted from 0, of which every second is a feed-forward network; A = `res-attn-ratio`:
+//!
+//! ```text
+//! a_ffn² = 2 res²/(1 + A²)     a_attn² = A² a_ffn²     τ_i² = a²/(S/2 + ⌈i/2⌉ a_attn² + ⌊i/2⌋ a_ffn²)
+//! skip_scale 1/√(1 + τ²)       branch_scale τ/√(1 + τ²)
+//! sum of embeddings std 1      linear maps 1/√fan_in     head 1/fan_in
+//! scores attn-softmax q·k/d_head          gate or activation φ(ffn-act x)/ffn-act
+//! ```
+//!
+//! What u-muP multiplies in the forward pass is written into the weights beside: the factor of scores into queries and
+//! keys, `ffn-act` into the map before the activation and 1/`ffn-act` behind, and what makes attention and feed-forward
+//! networks leave with variance 1 into their last map:
+//!
+//! ```text
+//! attention    1/σ    ln σ = (1 − s) ½ ln(1/n)  (ln n/n if causal)    s = 1/(1 + 4 d_head/attn-softmax²),  n tokens
+//! feed-forward network   1/√(second moment that it would have otherwise, for Gaussian input of variance 1)
+//! ```
+//!
+//! σ takes tokens as independent. Attention makes them alike, and what they have in common is not averaged away: later
+//! branches of attention leave with more than variance 1 at the start.
+//!
+//! # Source
+//!
+//! Blake et al. 2024, *u-μP: The Unit-Scaled Maximal Update Parametrization*, table 2 and appendices B and G; the
+//! authors' unit-scaling, `core/functional.py` and `functional.py`. There the factors of SiLU and GELU are fits, without a
+//! gate to the std about the mean; here the second moment is predicted, for every activation.
+
+use sigprop_stack::Init;
+
+use super::embeddings::Summed;
+use super::{About, Outer, Parameter, Role, SchemeError, Table, dslm};
+use crate::architecture::{NormPlacement, Parallel, QkNorm, Resolved};
+use crate::recipe::{Blocks, Entrance, Fans, Projection, Projections, Recipe, Residual, Residuals, Slot, normal};
+
+pub(super) const ABOUT: About = About {
+    name: "u-mup",
+    parameters: &[
+        Parameter::positive("res", 1.0),
+        Parameter::positive("res-attn-ratio", 1.0),
+        Parameter::positive("attn-softmax", 1.0),
+        Parameter::positive("ffn-act", 1.0),
+    ],
+    rule: "sum of embeddings std 1, weights 1/√fan_in, head 1/fan_in; scores attn-softmax q·k/d_head, written into \
+           queries and keys; last maps of branches such that these leave with variance 1; skip_scale 1/√(1 + τ²), \
+           branch_scale τ/√(1 + τ²) with τ_i² = a²/(S/2 + ⌈i/2⌉ a_attn² + ⌊i/2⌋ a_ffn²), \
+           a_ffn² = 2 res²/(1 + res-attn-ratio²), a_attn = res-attn-ratio · a_ffn, S residual connections. Not part of \
+           it: Adam learning rates × 1/√(fan_in · S) of weights of blocks",
+    source: "Blake et al. 2024 (u-μP), table 2, appendices B and G; the authors' unit-scaling; for norm placement pre",
+    touches: "embeddings, all linear weights, scales of the residual connections",
+    build: |values| {
+        let &[res, ratio, softmax, activation] = values else { unreachable!("as many values as parameters") };
+        Box::new(UMup { res, ratio, softmax, activation })
+    },
+};
+
+#[derive(Debug)]
+struct UMup {
+    res: f64,
+    /// Attention over feed-forward networks.
+    ratio: f64,
+    softmax: f64,
+    activation: f64,
+}
+
+impl Recipe for UMup {
+    fn fits(&self, architecture: &Resolved) -> Result<(), SchemeError> {
+        dslm::needs_encoder(ABOUT.name, architecture)?;
+        let parallel = architecture.parallel != Parallel::None;
+        let normed = architecture.qk_norm != QkNorm::None || architecture.latent.is_some();
+        let two_streams = architecture.decoder.is_some() || architecture.memory_width.is_some();
+        let without_scores = architecture.attention_scale <= 0.0;
+        let needs = [
+            (two_streams, "a single stream", "an encoder and a decoder"),
+            (parallel, "attention and feed-forward networks one after the other", "parallel blocks"),
+            (normed, "queries and keys that are linear maps of the input", "norms before scores"),
+            (without_scores, "a positive attention_scale", "another one"),
+            (architecture.experts.is_some(), "feed-forward networks that all tokens go through", "experts"),
+        ];
+        match needs.into_iter().find(|(lacking, ..)| *lacking) {
+            None => Ok(()),
+            Some((_, expected, got)) => {
+                let (expected, got) = (expected.to_owned(), got.to_owned());
+                Err(SchemeError::Undefined { scheme: ABOUT.name, expected, got })
+            }
+        }
+    }
+
+    fn embedding(&self, architecture: &Resolved, table: Table) -> Init {
+        Summed(1.0).embedding(architecture, table)
+    }
+
+    fn outer(&self, architecture: &Resolved, place: Outer, fans: Fans) -> Projection {
+        match place {
+            Outer::Head => normal((fans.fan_in as f64).recip()).into(),
+            Outer::EmbeddingIn | Outer::EmbeddingOut | Outer::Stem => Summed(1.0).outer(architecture, place, fans),
+        }
+    }
+
+    fn sinusoid(&self, architecture: &Resolved) -> f64 {
+        Summed(1.0).sinusoid(architecture)
+    }
+
+    fn residuals<'a>(&'a self, architecture: &'a Resolved, _: &Entrance) -> Result<Residuals<'a>, SchemeError> {
+        let half = architecture.residual_sublayers() as f64 / 2.0;
+        let ffn = 2.0 * self.res.powi(2) / (1.0 + self.ratio.powi(2));
+        let attention = self.ratio.powi(2) * ffn;
+        Ok(Box::new(move |connection| {
+            let own = if connection.is_multiple_of(2) { attention } else { ffn };
+            let before = connection.div_ceil(2) as f64 * attention + (connection / 2) as f64 * ffn;
+            let ratio = (own / (half + before)).sqrt();
+            let skip = ratio.hypot(1.0).recip();
+            Residual { skip, branch: skip * ratio }
+        }))
+    }
+
+    fn projections<'a>(&'a self, architecture: &'a Resolved, _: &Entrance) -> Result<Projections<'a>, SchemeError> {
+        let attention = ((1.0 - architecture.attention_dropout) * (1.0 - architecture.dropout)).sqrt()
+            / self.attention_std(architecture);
+        let plain = |slot: &Slot| normal(self.gain(slot) * slot.fans.lecun_std()).into();
+        let residuals = |_| Residual { skip: 1.0, branch: 1.0 };
+        let blocks = Blocks::new(architecture, self, &residuals, true, "");
+        let mut walk = dslm::unit_input(architecture);
+        walk.through(&blocks.block(0, &plain).feed_forward())?;
+        let ffn = walk.second_moment().sqrt().recip();
+        Ok(Box::new(move |slot| {
+            let last = match slot.role {
+                Role::AttentionOutput => attention,
+                Role::FfnOut => ffn,
+                Role::Query
+                | Role::QueryDown
+                | Role::Key
+                | Role::Value
+                | Role::KvDown
+                | Role::FfnIn
+                | Role::FfnGate
+                | Role::FfnUp
+                | Role::Router
+                | Role::ExpertOut
+                | Role::Hidden => 1.0,
+            };
+            normal(last * self.gain(slot) * slot.fans.lecun_std()).into()
+        }))
+    }
+
+    fn caveat(&self, architecture: &Resolved) -> Option<String> {
+        let pre = architecture.norm.is_some() && architecture.norm_placement == NormPlacement::Pre;
+        (!pre || architecture.skip_from_norm)
+            .then(|| "u-muP is defined for Transformers whose branches alone start with a norm".to_owned())
+    }
+}
+
+impl UMup {
+    /// What the forward pass multiplies the input of scores and of the activation by.
+    fn gain(&self, slot: &Slot) -> f64 {
+        let architecture = slot.architecture;
+        match slot.role {
+            Role::Query | Role::Key => {
+                let by_layer = if architecture.attention_scale_by_layer { (slot.block + 1) as f64 } else { 1.0 };
+                (by_layer * self.softmax / (architecture.d_head as f64 * architecture.attention_scale)).sqrt()
+            }
+            Role::FfnIn | Role::FfnGate => self.activation,
+            Role::QueryDown
+            | Role::KvDown
+            | Role::Value
+            | Role::AttentionOutput
+            | Role::FfnUp
+            | Role::FfnOut
+            | Role::Router
+            | Role::ExpertOut
+            | Role::Hidden => 1.0,
+        }
+    }
+
+    /// σ: the std of what attention makes of independent values of variance 1.
+    fn attention_std(&self, architecture: &Resolved) -> f64 {
+        let tokens = architecture.seq_len as f64;
+        let sharp = (1.0 + 4.0 * architecture.d_head as f64 / self.softmax.powi(2)).recip();
+        // One token sees itself.
+        let seen = if architecture.causal && tokens > 1.0 { tokens / tokens.ln() } else { tokens };
+        seen.powf(-0.5 * (1.0 - sharp))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use approx::assert_relative_eq;
+    use sigprop_stack::Quantity;
+
+    use crate::architecture::{Activation, Architecture, Parallel, QkNorm};
+    use crate::assemble::{Input, Run, assemble};
+    use crate::recipe::{Fans, Residual, Role, Slot};
+    use crate::schemes::Scheme;
+    use crate::{Sites, predict};
+
+    fn residuals(scheme: &str, n_layers: usize) -> Vec<Residual> {
+        let architecture = Architecture { n_layers, ..Architecture::default() }.resolved().unwrap();
+        let scheme = Scheme::parse(scheme).unwrap();
+        let residuals = scheme.recipe().residuals(&architecture, &|| unreachable!("it follows no signal")).unwrap();
+        (0..2 * n_layers).map(residuals).collect()
+    }
+
+    /// Shares of embedding, attention and feed-forward networks in the variance at the end, branches being of variance 1.
+    fn shares(scheme: &str, n_layers: usize) -> [f64; 3] {
+        let mut shares = [1.0, 0.0, 0.0];
+        for (connection, Residual { skip, branch }) in residuals(scheme, n_layers).into_iter().enumerate() {
+            assert_relative_eq!(skip * skip + branch * branch, 1.0, max_relative = 1e-12);
+            for share in &mut shares {
+                *share *= skip * skip;
+            }
+            shares[1 + connection % 2] += branch * branch;
+        }
+        shares
+    }
+
+    /// The authors' `transformer_residual_scaling_rule`: of τ² for S = 4, 1/(2 + i); all contribute alike at 1 and 1;
+    /// `res` is the ratio of branches to the embedding, `res-attn-ratio` of attention to feed-forward networks.
+    #[test]
+    fn residual_scales_share_out_the_stream() {
+        for (connection, Residual { skip, branch }) in residuals("u-mup", 2).into_iter().enumerate() {
+            assert_relative_eq!((branch / skip).powi(2), 1.0 / (2 + connection) as f64, max_relative = 1e-12);
+        }
+        for n_layers in [1, 12, 96] {
+            for share in shares("u-mup", n_layers) {
+                assert_relative_eq!(share, 1.0 / 3.0, max_relative = 1e-12);
+            }
+            let [embedding, attention, ffn] = shares("u-mup:res=0.5,res-attn-ratio=0.25", n_layers);
+            assert_relative_eq!((0.5 * (attention + ffn) / embedding).sqrt(), 0.5, max_relative = 1e-12);
+            assert_relative_eq!((attention / ffn).sqrt(), 0.25, max_relative = 1e-12);
+        }
+    }
+
+    /// Std over 1/√fan_in.
+    fn gain(scheme: &str, architecture: &Architecture, role: Role) -> f64 {
+        let architecture = &architecture.resolved().unwrap();
+        let scheme = Scheme::parse(scheme).unwrap();
+        let projections = scheme.recipe().projections(architecture, &|| unreachable!("it follows no signal")).unwrap();
+        let fans = Fans::new(1024, 1024);
+        projections(&Slot { architecture, role, block: 1, fans, cross: false }).weight.std() * 32.0
+    }
+
+    /// Scores q·k/64 in place of q·k/8; σ as the authors' functions give it for 256 tokens, d_head 64 and multipliers 1
+    /// and 4; GELU as E φ² of N(0, 1), 0.42522, by quadrature, and of the authors' fit for gated SiLU, which is 0.3 % off.
+    #[test]
+    fn factors_of_the_forward_pass_are_in_the_weights() {
+        let plain = Architecture::default();
+        assert_relative_eq!(gain("u-mup", &plain, Role::Query), 8f64.powf(-0.5), max_relative = 1e-12);
+        assert_relative_eq!(gain("u-mup:attn-softmax=4", &plain, Role::Key), 0.5f64.sqrt(), max_relative = 1e-12);
+        let causal = Architecture { causal: true, ..plain.clone() };
+        for (architecture, softmax, expected) in
+            [(&plain, 1, 15.828_315), (&causal, 1, 6.744_104), (&causal, 4, 6.070_319)]
+        {
+            let scheme = format!("u-mup:attn-softmax={softmax}");
+            let got = gain(&scheme, architecture, Role::AttentionOutput);
+            assert_relative_eq!(got, expected, max_relative = 1e-6);
+        }
+        assert_relative_eq!(gain("u-mup", &plain, Role::FfnOut), 0.425_22f64.powf(-0.5), max_relative = 2e-5);
+        let gated = Architecture { activation: Activation::Swiglu, ..plain };
+        let fit = |multiplier: f64| 2f64.powf(1.0 - 0.5 / (1.0 + multiplier.powi(-2)));
+        assert_relative_eq!(gain("u-mup", &gated, Role::FfnOut), fit(1.0), max_relative = 5e-3);
+        assert_relative_eq!(gain("u-mup:ffn-act=4", &gated, Role::FfnGate), 4.0, max_relative = 1e-12);
+        // Of gate and output together: φ(4x)/4.
+        assert_relative_eq!(4.0 * gain("u-mup:ffn-act=4", &gated, Role::FfnOut), fit(4.0), max_relative = 2e-2);
+    }
+
+    /// Where tokens are independent, as the fit for attention takes them: before attention has made them alike.
+    #[test]
+    fn the_first_block_leaves_with_variance_one() {
+        let architecture = Architecture { n_layers: 1, ..Architecture::default() };
+        let scheme = Scheme::parse("u-mup").unwrap();
+        let stack = assemble(&architecture, &scheme, &Input::Correlation(0.0), &Run::default()).unwrap().stack;
+        let table = predict(&stack, Sites::Stream).unwrap().table;
+        for row in table.stream_sites() {
+            let variance = row.value(Quantity::Variance).unwrap().value();
+            assert_relative_eq!(variance, 1.0, max_relative = 0.02);
+        }
+    }
+
+    #[test]
+    fn it_says_where_it_is_not_defined() {
+        let plain = Architecture::default;
+        let fits = |architecture: Architecture| {
+            let scheme = Scheme::parse("u-mup").unwrap();
+            scheme.recipe().fits(&architecture.resolved().unwrap()).map_err(|error| error.to_string())
+        };
+        assert_eq!(fits(plain()), Ok(()));
+        for (architecture, reason) in [
+            (Architecture::mlp(), "an MLP"),
+            (Architecture { qk_norm: QkNorm::Head, ..plain() }, "norms before scores"),
+            (Architecture { parallel: Parallel::SharedNorm, ..plain() }, "parallel blocks"),
+            (Architecture { attention_scale: Some(0.0), ..plain() }, "a positive attention_scale"),
+            (Architecture { decoder: Some(Box::new(plain())), ..plain() }, "an encoder and a decoder"),
+        ] {
+            assert!(fits(architecture).is_err_and(|text| text.contains(reason)), "{reason}");
+        }
+    }
+}
