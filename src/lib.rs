@@ -32,6 +32,7 @@ pub mod update;
 pub mod verdict;
 
 pub use compare::compare;
+pub use nearest::nearest;
 pub use phase::phase;
 pub use predict::{AttentionRow, Caveat, ForwardWalk, LinearRow, Options, PredictError, Prediction, Sites, predict};
 pub use recommend::recommend;

@@ -3,22 +3,27 @@
 mod cli;
 
 use std::{
+    env,
     io::{self, ErrorKind},
     process::ExitCode,
 };
 
-use clap::Parser;
+use cli::{Console, Invocation, Refusal};
 
 fn main() -> ExitCode {
-    let cli = match cli::Cli::try_parse() {
-        Ok(cli) => cli,
-        Err(error) => {
+    let (cli, invocation) = match Invocation::read(env::args_os().collect()) {
+        Ok(read) => read,
+        Err(Refusal::Usage(error)) => {
             // A closed pipe is no error, and there is nobody to tell any other.
             let _ = error.print();
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
         }
+        Err(Refusal::Setting(error)) => {
+            Console::before(&Invocation::default()).error(&error);
+            return ExitCode::from(2);
+        }
     };
-    let console = cli.console();
+    let console = cli.console(&invocation);
     match cli.run(console) {
         Ok(outcome) => outcome.exit_code(),
         Err(error) if is_closed_pipe(&error) => ExitCode::SUCCESS,

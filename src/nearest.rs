@@ -1,7 +1,7 @@
 //! The known name that a misspelt one most resembles.
 
 /// The nearest of `known` to `text`, if any is near.
-pub(crate) fn nearest<'a>(text: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub fn nearest<'a>(text: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     /// Jaro–Winkler similarity below which two words have nothing to do with each other.
     const NEAR: f64 = 0.7;
     let similarity = |name: &str| strsim::jaro_winkler(&text.to_lowercase(), name);

@@ -6,7 +6,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use sigprop_stack::{Stack, StackError, check};
+use serde::{Deserialize, Serialize};
+use sigprop_stack::{GradientSeed, Stack, StackError, Stream, check};
+
+use crate::report::SCHEMA_VERSION;
 
 /// Why a file is no stack.
 #[derive(Debug, thiserror::Error)]
@@ -45,6 +48,14 @@ pub enum StackFileError {
         /// What is wrong there.
         message: String,
     },
+    /// It is of another release.
+    #[error("{}: schema_version: expected {SCHEMA_VERSION}, got {got}", path.display())]
+    Version {
+        /// The file.
+        path: PathBuf,
+        /// Its version.
+        got: u32,
+    },
     /// It is a stack that cannot be walked.
     #[error("{}: the stack cannot be walked", path.display())]
     Stack {
@@ -64,20 +75,54 @@ pub fn read_stack(path: &Path) -> Result<Stack, StackFileError> {
     if text.trim().is_empty() {
         return Err(StackFileError::Empty { path: here() });
     }
-    let stack: Stack = serde_json::from_str(text).map_err(|error| StackFileError::Json {
+    let file: StackFile = serde_json::from_str(text).map_err(|error| StackFileError::Json {
         path: here(),
         line: error.line(),
         column: error.column(),
         message: without_position(&error.to_string()),
     })?;
+    if file.schema_version != SCHEMA_VERSION {
+        return Err(StackFileError::Version { path: here(), got: file.schema_version });
+    }
+    let StackFile { name, streams, gradient, .. } = file;
+    let stack = Stack { name, streams, gradient };
     check(&stack).map_err(|source| StackFileError::Stack { path: here(), source })?;
     Ok(stack)
 }
 
 /// Writes a stack as JSON.
 pub fn stack_json(stack: &Stack, out: &mut dyn Write) -> io::Result<()> {
-    serde_json::to_writer_pretty(&mut *out, stack)?;
+    serde_json::to_writer_pretty(&mut *out, &StackDocument::of(stack))?;
     writeln!(out)
+}
+
+/// A stack as a file holds it. One without a version is of the first.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct StackFile {
+    #[serde(default = "first_version")]
+    schema_version: u32,
+    name: String,
+    streams: Vec<Stream>,
+    gradient: GradientSeed,
+}
+
+fn first_version() -> u32 {
+    1
+}
+
+/// The same, to be written.
+#[derive(Serialize)]
+pub(crate) struct StackDocument<'a> {
+    schema_version: u32,
+    #[serde(flatten)]
+    stack: &'a Stack,
+}
+
+impl<'a> StackDocument<'a> {
+    pub(crate) fn of(stack: &'a Stack) -> Self {
+        Self { schema_version: SCHEMA_VERSION, stack }
+    }
 }
 
 /// A stable fingerprint of a stack: FNV-1a (64 bits) of its compact JSON, in hexadecimal.
@@ -184,6 +229,33 @@ mod tests {
             let mut hash = Fnv1a(0xcbf2_9ce4_8422_2325);
             hash.write_all(text.as_bytes()).expect("a hash takes every byte");
             assert_eq!(hash.0, expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn versions_are_known() {
+        let mut text = Vec::new();
+        stack_json(&stack(), &mut text).expect("a vector takes everything");
+        let other = String::from_utf8(text).expect("text").replace("\"schema_version\": 1", "\"schema_version\": 2");
+        assert_eq!(message(other.as_bytes()), "/stack.json: schema_version: expected 1, got 2");
+    }
+
+    proptest::proptest! {
+        #![proptest_config(proptest::test_runner::Config { failure_persistence: None, rng_seed: proptest::test_runner::RngSeed::Fixed(1), ..proptest::test_runner::Config::default() })]
+
+        /// One byte is another one, or the file ends early: a stack or an error, never a panic.
+        #[test]
+        fn no_damaged_file_panics(place: proptest::sample::Index, byte: u8, is_cut: bool) {
+            let mut text = Vec::new();
+            stack_json(&stack(), &mut text).expect("a vector takes everything");
+            let place = place.index(text.len());
+            text[place] = byte;
+            if is_cut {
+                text.truncate(place);
+            }
+            let file = tempfile::NamedTempFile::new().expect("a temporary file");
+            fs::write(file.path(), text).expect("writable");
+            let _ = read_stack(file.path());
         }
     }
 

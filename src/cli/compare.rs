@@ -13,7 +13,7 @@ use sigprop::{
     assemble::assemble,
     compare,
     compare::{Candidate, Column, Setting, WorstTensor, all_schemes, default_schemes, sort},
-    report::{Drawn, comparison_csv, comparison_html, comparison_json, comparison_svg, comparison_tables},
+    report::{Drawn, comparison_html, comparison_json, comparison_rows, comparison_svg, comparison_tables},
     schemes::{Scheme, SchemeError},
     verdict::Finding,
 };
@@ -23,7 +23,7 @@ use super::{
     console::Console,
     description::{AverageArguments, Described, DescriptionArguments},
     export::drawn,
-    output::{Format, emit},
+    output::{Format, FormatArguments, emit},
     plot::PlotArguments,
     predict::write_caveats,
     prose::write_indented,
@@ -68,9 +68,8 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "COLUMN", value_parser = column(), help_heading = "Output")]
     sort: Option<Column>,
 
-    /// How to write the data.
-    #[arg(long, value_enum, default_value_t = Format::Table, help_heading = "Output")]
-    format: Format,
+    #[command(flatten)]
+    format: FormatArguments,
 
     /// Write the data to a file; `-` is standard output.
     #[arg(short, long, value_name = "FILE", help_heading = "Output")]
@@ -112,19 +111,20 @@ impl Arguments {
         let title = described.title();
         self.plot.draw(|out| comparison_svg(&title, &candidates, out))?;
         self.report.write(
+            console.invocation(),
             (&title, self.averages.seed),
             || networks(&described, &candidates),
             |out| comparison_tables(&candidates, out),
             |origin, out| comparison_html(origin, &candidates, out),
         )?;
-        emit(self.output.as_ref(), |out| match self.format {
+        emit(self.output.as_ref(), |out| match self.format.format() {
             Format::Table => {
                 writeln!(out, "{title}\n")?;
                 comparison_tables(&candidates, out)?;
                 writeln!(out)?;
                 write_verdicts(&candidates, out)
             }
-            Format::Csv => comparison_csv(&candidates, out),
+            Format::Rows(format) => comparison_rows(&candidates).write(format, out),
             Format::Json => comparison_json(&title, &candidates, out),
         })?;
         console.tell(|out, _| write_caveats(&described.caveats, out));

@@ -13,7 +13,7 @@ use clap::{
 use indicatif::{ProgressBar, ProgressStyle};
 use sigprop::verdict::{Severity, Verdict};
 
-use super::prose::write_indented;
+use super::{Invocation, prose::write_indented};
 
 /// When to use colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -24,16 +24,51 @@ pub(crate) enum ColorChoice {
     Never,
 }
 
-/// How to talk to whoever runs the command.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Console {
-    quiet: bool,
-    color: ColorChoice,
+/// How much to say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Loudness {
+    /// Only data and errors.
+    Quiet,
+    Normal,
+    /// What the run was like, too.
+    Verbose,
 }
 
-impl Console {
-    pub(crate) fn new(color: ColorChoice, quiet: bool) -> Self {
-        Self { quiet, color }
+/// How to talk to whoever runs the command.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Console<'a> {
+    loudness: Loudness,
+    color: ColorChoice,
+    invocation: &'a Invocation,
+}
+
+impl<'a> Console<'a> {
+    pub(crate) fn new(color: ColorChoice, loudness: Loudness, invocation: &'a Invocation) -> Self {
+        Self { loudness, color, invocation }
+    }
+
+    /// One for what goes wrong before flags are known.
+    pub(crate) fn before(invocation: &'a Invocation) -> Self {
+        Self::new(ColorChoice::Auto, Loudness::Normal, invocation)
+    }
+
+    /// What is asked for.
+    pub(crate) fn invocation(self) -> &'a Invocation {
+        self.invocation
+    }
+
+    /// Tells what came from elsewhere than the command line.
+    pub(crate) fn tell_settings(self) {
+        let Invocation { settings, notes, details, .. } = self.invocation;
+        for text in settings {
+            self.note(&format!("from {text}"));
+        }
+        for text in notes {
+            self.note(text);
+        }
+        for text in details {
+            self.detail(text);
+        }
     }
 
     /// Always said.
@@ -48,14 +83,21 @@ impl Console {
 
     /// What whoever runs the command should know.
     pub(crate) fn note(self, text: &str) {
-        if !self.quiet {
+        if !self.is_quiet() {
             self.say(AnsiColor::Cyan.on_default(), "note", text);
+        }
+    }
+
+    /// What only those want to know who ask for it.
+    pub(crate) fn detail(self, text: &str) {
+        if self.loudness == Loudness::Verbose {
+            self.say(AnsiColor::BrightBlack.on_default(), "info", text);
         }
     }
 
     /// Something whole, unless quiet.
     pub(crate) fn tell(self, write: impl FnOnce(&mut dyn Write, Paint) -> io::Result<()>) {
-        if !self.quiet {
+        if !self.is_quiet() {
             // Nobody is left to hear that stderr is closed.
             let _ = write(&mut io::stderr().lock(), self.paint(&io::stderr()));
         }
@@ -63,7 +105,7 @@ impl Console {
 
     /// A progress bar, on a terminal unless quiet, of a run that has `done` part of its work before.
     pub(crate) fn progress(self, template: &str, length: usize, done: usize) -> ProgressBar {
-        if self.quiet {
+        if self.is_quiet() {
             return ProgressBar::hidden();
         }
         let style = ProgressStyle::with_template(template).expect("the template is ours").progress_chars("=> ");
@@ -83,6 +125,10 @@ impl Console {
                 wanted && stream.is_terminal() && env::var_os("TERM").is_none_or(|term| term != "dumb")
             }
         })
+    }
+
+    fn is_quiet(self) -> bool {
+        self.loudness == Loudness::Quiet
     }
 
     fn say(self, style: Style, kind: &str, text: &str) {

@@ -6,13 +6,13 @@ use clap::Args;
 use sigprop::{
     diff::{Diff, Report},
     numerals::short,
-    report::{diff_csv, diff_json, diff_table},
+    report::{diff_json, diff_rows, diff_table},
 };
 
 use super::{
     Outcome,
     console::Console,
-    output::{Format, emit},
+    output::{Format, FormatArguments, emit},
     parse,
 };
 
@@ -36,9 +36,8 @@ pub(crate) struct Arguments {
     #[arg(value_name = "B.json")]
     second: PathBuf,
 
-    /// How to write the differences.
-    #[arg(long, value_enum, default_value_t = Format::Table, help_heading = "Output")]
-    format: Format,
+    #[command(flatten)]
+    format: FormatArguments,
 
     /// Write them to a file; `-` is standard output.
     #[arg(short, long, value_name = "FILE", help_heading = "Output")]
@@ -52,9 +51,9 @@ pub(crate) struct Arguments {
 impl Arguments {
     pub(crate) fn run(self, console: Console) -> anyhow::Result<Outcome> {
         let diff = Diff::of(&Report::read(&self.first)?, &Report::read(&self.second)?);
-        emit(self.output.as_ref(), |out| match self.format {
+        emit(self.output.as_ref(), |out| match self.format.format() {
             Format::Table => diff_table(&diff, out),
-            Format::Csv => diff_csv(&diff, out),
+            Format::Rows(format) => diff_rows(&diff).write(format, out),
             Format::Json => diff_json(&diff, out),
         })?;
         let Some(limit) = self.max_difference else { return Ok(Outcome::Done) };

@@ -3,9 +3,12 @@
 use std::io::{self, Write};
 
 use clap::Args;
-use sigprop::schemes::{About, SCHEMES, Scheme};
+use sigprop::{
+    report::scheme_usage,
+    schemes::{About, SCHEMES, Scheme},
+};
 
-use super::{Outcome, output::emit, prose::write_indented, schemes::usage};
+use super::{Outcome, output::emit, prose::write_indented};
 
 /// Explain an initialisation scheme: its rule, its source and the tensors it touches.
 #[derive(Args, Debug)]
@@ -29,7 +32,7 @@ impl Arguments {
 }
 
 fn explain(about: &About, out: &mut dyn Write) -> io::Result<()> {
-    writeln!(out, "{}\n\nRule", usage(about))?;
+    writeln!(out, "{}\n\nRule", scheme_usage(about))?;
     paragraphs(about.rule, out)?;
     if !about.parameters.is_empty() {
         writeln!(out, "\nArguments")?;

@@ -17,7 +17,7 @@ use sigprop::{
     inspect::{Candidate, Inspection, Resemblance, inspect, with_measured},
     numerals::short,
     predict,
-    report::{InspectionDocument, PredictionDocument, deviations, inspection_csv, inspection_json, inspection_table},
+    report::{InspectionDocument, PredictionDocument, deviations, inspection_json, inspection_rows, inspection_table},
     stack_file::stack_json,
     verdict::{Shape, Verdict},
 };
@@ -27,7 +27,7 @@ use super::{
     Outcome,
     console::{Console, Paint, write_verdict},
     model::SchemeArguments,
-    output::{Format, emit},
+    output::{Format, FormatArguments, emit},
     predict::write_caveats,
     prose::write_indented,
     source::ConfigArguments,
@@ -67,9 +67,8 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     scheme: SchemeArguments,
 
-    /// How to write the data.
-    #[arg(long, value_enum, default_value_t = Format::Table, help_heading = "Output")]
-    format: Format,
+    #[command(flatten)]
+    format: FormatArguments,
 
     /// Write the data to a file; `-` is standard output.
     #[arg(short, long, value_name = "FILE", help_heading = "Output")]
@@ -211,7 +210,7 @@ impl Arguments {
     ) -> anyhow::Result<()> {
         let name = self.checkpoint.display().to_string();
         let scheme = expected.map(|expected| expected.scheme.as_str());
-        emit(self.output.as_ref(), |out| match self.format {
+        emit(self.output.as_ref(), |out| match self.format.format() {
             Format::Table => {
                 let paint = if self.output.is_none() { console.paint(&io::stdout()) } else { Paint(false) };
                 writeln!(
@@ -223,7 +222,7 @@ impl Arguments {
                 writeln!(out)?;
                 write_findings(inspection, scheme, measured, paint, out)
             }
-            Format::Csv => inspection_csv(inspection, out),
+            Format::Rows(format) => inspection_rows(inspection).write(format, out),
             Format::Json => {
                 let prediction = measured.map(|measured| PredictionDocument {
                     stack: &measured.stack,
@@ -239,7 +238,7 @@ impl Arguments {
                 inspection_json(&document, out)
             }
         })?;
-        if self.format != Format::Table {
+        if self.format.format() != Format::Table {
             console.tell(|out, paint| write_findings(inspection, scheme, measured, paint, out));
         }
         Ok(())

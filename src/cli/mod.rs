@@ -1,6 +1,7 @@
 //! Arguments, one file per subcommand, and where their output goes.
 
 mod compare;
+mod completions;
 mod console;
 mod curve;
 mod description;
@@ -9,8 +10,10 @@ mod explain;
 mod export;
 mod folder;
 mod head;
+mod hint;
 mod input;
 mod inspect;
+mod man;
 mod model;
 mod models;
 mod output;
@@ -23,6 +26,7 @@ mod recommend;
 mod report;
 mod sampling;
 mod schemes;
+mod settings;
 mod shape;
 mod source;
 mod suite;
@@ -30,11 +34,14 @@ mod title;
 mod update;
 mod validate;
 
-use std::process::ExitCode;
+use std::{process::ExitCode, time::Instant};
 
 use clap::{Parser, Subcommand};
 
-use console::{ColorChoice, Console};
+use console::{ColorChoice, Loudness};
+
+pub(crate) use console::Console;
+pub(crate) use settings::{Invocation, Refusal};
 
 /// Predicts how strongly signals and gradients flow through a deep network at initialisation, and
 /// checks the prediction by sampling.
@@ -51,6 +58,14 @@ Examples:
   sigprop phase --x weight-gain=0.2..5 --y branch-scale=0.05..2   where it can be trained
   sigprop inspect model.safetensors                what a checkpoint holds, and what it should
   sigprop explain deepnorm                         what a scheme does and where it is from
+  sigprop models --json                            lists, too, for programs
+
+Defaults of flags: sigprop.toml in this folder or above, [predict] for one command, the top for all:
+  scheme = \"dslm\"
+  [validate]
+  replicates = 64
+and the environment, SIGPROP_SEQ_LEN=128 for --seq-len. A flag ranks above the environment, that above
+the file; what came from either is told.
 
 Exit status: 0 done, 1 a gate failed (--fail-on, --min-r2, --max-error,
 --max-difference), 2 usage, configuration or
@@ -67,6 +82,14 @@ pub(crate) struct Cli {
     /// Only data and errors: no verdict, hints or progress on stderr.
     #[arg(short, long, global = true, help_heading = "General")]
     quiet: bool,
+
+    /// Say more on stderr: settings that gave way, the release, how long it took.
+    #[arg(short, long, global = true, conflicts_with = "quiet", help_heading = "General")]
+    verbose: bool,
+
+    /// Read neither sigprop.toml nor the environment: flags and defaults alone.
+    #[arg(long, global = true, help_heading = "General")]
+    isolated: bool,
 }
 
 #[derive(Debug, Subcommand)]
@@ -78,11 +101,11 @@ enum Command {
     Phase(phase::Arguments),
     Inspect(inspect::Arguments),
     Diff(diff::Arguments),
-    /// List the presets with their size and cost.
-    Models,
-    /// List the initialisation schemes with their arguments and rules.
-    Schemes,
+    Models(models::Arguments),
+    Schemes(schemes::Arguments),
     Explain(explain::Arguments),
+    Completions(completions::Arguments),
+    Man(man::Arguments),
 }
 
 /// How a command that did its work ended.
@@ -104,22 +127,43 @@ impl Outcome {
 }
 
 impl Cli {
-    pub(crate) fn console(&self) -> Console {
-        Console::new(self.color, self.quiet)
+    pub(crate) fn console<'a>(&self, invocation: &'a Invocation) -> Console<'a> {
+        Console::new(self.color, self.loudness(), invocation)
+    }
+
+    fn loudness(&self) -> Loudness {
+        match (self.quiet, self.verbose) {
+            (true, _) => Loudness::Quiet,
+            (false, false) => Loudness::Normal,
+            (false, true) => Loudness::Verbose,
+        }
     }
 
     pub(crate) fn run(self, console: Console) -> anyhow::Result<Outcome> {
-        match self.command {
-            Command::Predict(arguments) => arguments.run(console),
-            Command::Validate(arguments) => arguments.run(console),
-            Command::Compare(arguments) => arguments.run(console),
-            Command::Recommend(arguments) => arguments.run(console),
-            Command::Phase(arguments) => arguments.run(console),
-            Command::Inspect(arguments) => arguments.run(console),
-            Command::Diff(arguments) => arguments.run(console),
-            Command::Models => models::run(),
-            Command::Schemes => schemes::run(),
-            Command::Explain(arguments) => arguments.run(),
+        let start = Instant::now();
+        console.tell_settings();
+        let outcome = self.command.run(console)?;
+        let seconds = start.elapsed().as_secs_f64();
+        console.detail(&format!("sigprop {}, {seconds:.2} s", env!("CARGO_PKG_VERSION")));
+        Ok(outcome)
+    }
+}
+
+impl Command {
+    fn run(self, console: Console) -> anyhow::Result<Outcome> {
+        match self {
+            Self::Predict(arguments) => arguments.run(console),
+            Self::Validate(arguments) => arguments.run(console),
+            Self::Compare(arguments) => arguments.run(console),
+            Self::Recommend(arguments) => arguments.run(console),
+            Self::Phase(arguments) => arguments.run(console),
+            Self::Inspect(arguments) => arguments.run(console),
+            Self::Diff(arguments) => arguments.run(console),
+            Self::Models(arguments) => arguments.run(),
+            Self::Schemes(arguments) => arguments.run(),
+            Self::Explain(arguments) => arguments.run(),
+            Self::Completions(arguments) => arguments.run(),
+            Self::Man(arguments) => arguments.run(),
         }
     }
 }

@@ -19,6 +19,7 @@ use sigprop_stack::Stack;
 
 use super::{
     description::DescriptionArguments,
+    hint::did_you_mean,
     output::emit,
     parse,
     title::{norm_placement, title},
@@ -155,7 +156,8 @@ impl ModelArguments {
 fn stream_named(stack: &Stack, name: &str) -> anyhow::Result<usize> {
     stack.streams.iter().position(|stream| stream.name == name).with_context(|| {
         let known = stack.streams.iter().map(|stream| stream.name.as_str()).collect::<Vec<_>>().join(", ");
-        format!("--loss-at {name}: expected a stream of the stack, {known}")
+        let hint = did_you_mean(name, stack.streams.iter().map(|stream| stream.name.as_str()));
+        format!("--loss-at {name}: expected a stream of the stack, {known}{hint}")
     })
 }
 

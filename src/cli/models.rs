@@ -1,44 +1,84 @@
 //! `sigprop models`: the presets and what they cost.
 
-use std::io::{self, Write};
+use std::{
+    io::{self, Write},
+    path::PathBuf,
+};
 
+use clap::Args;
 use sigprop::{
     assemble::{Input, Run, assemble},
     cost::Cost,
     numerals::grouped,
     presets::{PRESETS, Preset},
-    report::plain_table,
+    report::{PresetCost, models_json, models_rows, plain_table},
     schemes::Scheme,
 };
 
-use super::{Outcome, output::emit};
+use super::{
+    Outcome,
+    output::{Format, FormatArguments, emit},
+};
 
-pub(crate) fn run() -> anyhow::Result<Outcome> {
-    let rows = PRESETS.iter().map(row).collect::<anyhow::Result<Vec<_>>>()?;
-    let header = ["model", "blocks", "width", "scheme", "params", "FLOPs fwd", "FLOPs bwd", "activations"];
-    emit(None, |out| {
-        plain_table(&header, rows, out)?;
-        writeln!(out, "(FLOPs per token; memory of activations for the backward pass of one sequence)")
-    })?;
-    Ok(Outcome::Done)
+/// List the presets with their size and cost.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  sigprop models
+  sigprop models --format csv -o models.csv
+  sigprop predict gpt2                             one of them")]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    format: FormatArguments,
+
+    /// Write the list to a file; `-` is standard output.
+    #[arg(short, long, value_name = "FILE", help_heading = "Output")]
+    output: Option<PathBuf>,
 }
 
-fn row(preset: &Preset) -> anyhow::Result<Vec<String>> {
+impl Arguments {
+    pub(crate) fn run(self) -> anyhow::Result<Outcome> {
+        let models = PRESETS.iter().map(preset_cost).collect::<anyhow::Result<Vec<_>>>()?;
+        emit(self.output.as_ref(), |out| match self.format.format() {
+            Format::Table => write_table(&models, out),
+            Format::Rows(format) => models_rows(&models).write(format, out),
+            Format::Json => models_json(&models, out),
+        })?;
+        Ok(Outcome::Done)
+    }
+}
+
+fn preset_cost(preset: &Preset) -> anyhow::Result<PresetCost> {
     let architecture = preset.architecture();
     let scheme = Scheme::parse(architecture.scheme.as_deref().unwrap_or("xavier"))?;
     let run = Run { train: true, ..Run::default() };
     let stack = assemble(&architecture, &scheme, &Input::default(), &run)?.stack;
     let cost = Cost::of(&stack, Some(&architecture))?;
-    Ok(vec![
-        preset.name.to_owned(),
-        architecture.n_layers.to_string(),
-        architecture.d_model.to_string(),
-        scheme.about().name.to_owned(),
-        scaled(cost.parameters as f64, 1000.0, ""),
-        scaled(cost.flops_forward_per_token, 1000.0, ""),
-        scaled(cost.flops_backward_per_token, 1000.0, ""),
-        scaled(cost.activation_bytes, 1024.0, "iB"),
-    ])
+    Ok(PresetCost {
+        name: preset.name,
+        n_layers: architecture.n_layers,
+        d_model: architecture.d_model,
+        scheme: scheme.to_string(),
+        cost,
+    })
+}
+
+fn write_table(models: &[PresetCost], out: &mut dyn Write) -> io::Result<()> {
+    let header = ["model", "blocks", "width", "scheme", "params", "FLOPs fwd", "FLOPs bwd", "activations"];
+    let rows = models.iter().map(|PresetCost { name, n_layers, d_model, scheme, cost }| {
+        vec![
+            (*name).to_owned(),
+            n_layers.to_string(),
+            d_model.to_string(),
+            scheme.split(':').next().unwrap_or_default().to_owned(),
+            scaled(cost.parameters as f64, 1000.0, ""),
+            scaled(cost.flops_forward_per_token, 1000.0, ""),
+            scaled(cost.flops_backward_per_token, 1000.0, ""),
+            scaled(cost.activation_bytes, 1024.0, "iB"),
+        ]
+    });
+    plain_table(&header, rows, out)?;
+    writeln!(out, "(FLOPs per token; memory of activations for the backward pass of one sequence)")
 }
 
 /// The cost lines of a prediction.

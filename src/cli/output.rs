@@ -1,4 +1,4 @@
-//! Where data goes.
+//! Where data goes, and in which format.
 
 use std::{
     io::{self, BufWriter, Write},
@@ -6,18 +6,64 @@ use std::{
 };
 
 use anyhow::Context;
-use clap::ValueEnum;
-use sigprop::{Sites, report::write_file};
+use clap::{Args, ValueEnum, builder::PossibleValue};
+use sigprop::{
+    Sites,
+    report::{RowFormat, write_file},
+};
 
 /// How data is written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Args, Clone, Copy, Debug)]
+#[command(next_help_heading = "Output")]
+pub(crate) struct FormatArguments {
+    /// How to write the data; every field is in docs/formats.md.
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    format: Format,
+
+    /// As --format json.
+    #[arg(long, conflicts_with = "format")]
+    json: bool,
+}
+
+impl FormatArguments {
+    /// The format asked for.
+    pub(crate) fn format(self) -> Format {
+        if self.json { Format::Json } else { self.format }
+    }
+}
+
+/// A format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Format {
     /// For people.
     Table,
-    /// One row per site.
-    Csv,
-    /// One document, with verdict and caveats.
+    /// For programs, or for a document: the same columns in each of them.
+    Rows(RowFormat),
+    /// One document, with all that was found.
     Json,
+}
+
+impl ValueEnum for Format {
+    fn value_variants<'a>() -> &'a [Self] {
+        &[
+            Self::Table,
+            Self::Rows(RowFormat::Csv),
+            Self::Json,
+            Self::Rows(RowFormat::JsonLines),
+            Self::Rows(RowFormat::Markdown),
+        ]
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        let (name, help) = match self {
+            Self::Table => ("table", "For people"),
+            Self::Rows(RowFormat::Csv) => ("csv", "One row per site, tensor or scheme"),
+            Self::Json => ("json", "One document, with verdict and caveats"),
+            Self::Rows(RowFormat::JsonLines) => ("jsonl", "The rows of csv, an object per line"),
+            Self::Rows(RowFormat::Markdown) => ("md", "The rows of csv, as a table in Markdown, four digits"),
+        };
+        Some(PossibleValue::new(name).help(help))
+    }
 }
 
 /// Which sites are told.

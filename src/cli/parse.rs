@@ -102,3 +102,45 @@ pub(crate) fn positive_limit(text: &str) -> Result<Limit, String> {
 fn limit(text: &str, allowed: impl Fn(f64) -> bool, expected: &str) -> Result<Limit, String> {
     if text == "none" { Ok(Limit(None)) } else { within(text, allowed, expected).map(|value| Limit(Some(value))) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Parser = fn(&str) -> Result<f64, String>;
+
+    proptest::proptest! {
+        #![proptest_config(proptest::test_runner::Config { failure_persistence: None, rng_seed: proptest::test_runner::RngSeed::Fixed(1), ..proptest::test_runner::Config::default() })]
+
+        /// Whatever the text: a number within its bounds, or what was expected.
+        #[test]
+        fn what_is_taken_is_within_its_bounds(
+            text in "[-+]?[0-9]{1,20}(\\.[0-9]{0,3})?(e-?[0-9]{1,3})?(%|GiB|MiB)?|-?(nan|inf|NaN|infinity)|.{0,6}|none|all"
+        ) {
+            assert!(size(&text).is_ok_and(|size| size > 0) || size(&text).is_err());
+            assert!(count(&text).is_ok_and(|count| (1..=MAX_COUNT).contains(&count)) || count(&text).is_err());
+            let bounds: [(Parser, f64, f64); 7] = [
+                (dropout_rate, 0.0, 1.0 - f64::EPSILON / 2.0),
+                (share, 0.0, 1.0),
+                (repeat_probability, f64::MIN_POSITIVE * f64::EPSILON, 1.0),
+                (not_negative, 0.0, f64::MAX),
+                (finite, f64::MIN, f64::MAX),
+                (memory, f64::MIN_POSITIVE * f64::EPSILON, f64::MAX),
+                (error, 0.0, f64::MAX),
+            ];
+            for (parser, low, high) in bounds {
+                if let Ok(value) = parser(&text) {
+                    assert!((low..=high).contains(&value), "{text}: {value}");
+                }
+            }
+            for parser in [factor_limit, share_limit, positive_limit] {
+                if let Ok(Limit(Some(value))) = parser(&text) {
+                    assert!(value > 0.0 && value.is_finite(), "{text}: {value}");
+                }
+            }
+            if let Ok(Threads(Some(count))) = threads(&text) {
+                assert!((1..=MAX_COUNT).contains(&count), "{text}");
+            }
+        }
+    }
+}

@@ -7,7 +7,7 @@ use clap::Args;
 use sigprop::{
     phase,
     phase::Axis,
-    report::{edges_csv, phase_csv, phase_json, phase_svg, phase_table},
+    report::{edges_rows, phase_json, phase_rows, phase_svg, phase_table},
 };
 
 use super::{
@@ -15,7 +15,7 @@ use super::{
     console::Console,
     description::{AverageArguments, DescriptionArguments},
     model::SchemeArguments,
-    output::{Format, emit},
+    output::{Format, FormatArguments, emit},
     plot::PlotArguments,
     predict::write_caveats,
 };
@@ -74,13 +74,12 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     averages: AverageArguments,
 
-    /// In CSV, the vertices of the edges instead of the cells.
+    /// In rows, the vertices of the edges instead of the cells.
     #[arg(long, help_heading = "Output")]
     edges: bool,
 
-    /// How to write the data.
-    #[arg(long, value_enum, default_value_t = Format::Table, help_heading = "Output")]
-    format: Format,
+    #[command(flatten)]
+    format: FormatArguments,
 
     /// Write the data to a file; `-` is standard output.
     #[arg(short, long, value_name = "FILE", help_heading = "Output")]
@@ -95,8 +94,9 @@ impl Arguments {
         let Some(described) = self.description.begin(self.averages, self.scheme.text())? else {
             return Ok(Outcome::Done);
         };
-        if self.edges && self.format != Format::Csv {
-            bail!("--edges: expected --format csv; tables and JSON have cells and edges");
+        let format = self.format.format();
+        if self.edges && !matches!(format, Format::Rows(_)) {
+            bail!("--edges: expected --format csv, jsonl or md; tables and JSON have cells and edges");
         }
         let axes = [self.x, self.y];
         for axis in &axes {
@@ -114,13 +114,13 @@ impl Arguments {
         let map = map?;
         let title = format!("{}, scheme {scheme}", described.title());
         self.plot.draw(|out| phase_svg(&title, &map, out))?;
-        emit(self.output.as_ref(), |out| match self.format {
+        emit(self.output.as_ref(), |out| match format {
             Format::Table => {
                 writeln!(out, "{title}\n")?;
                 phase_table(&map, out)
             }
-            Format::Csv if self.edges => edges_csv(&map, out),
-            Format::Csv => phase_csv(&map, out),
+            Format::Rows(format) if self.edges => edges_rows(&map).write(format, out),
+            Format::Rows(format) => phase_rows(&map).write(format, out),
             Format::Json => phase_json(&described.title(), &scheme.to_string(), &map, out),
         })?;
         let used = map.cells.iter().filter(|cell| cell.outcome.as_ref().is_ok_and(|point| !point.caveats.is_empty()));

@@ -11,8 +11,8 @@ use sigprop::{
     head::{LossPrediction, predict_loss},
     predict,
     report::{
-        Ink, PredictionDocument, prediction_curve, prediction_html, prediction_json, prediction_svg, sites_csv,
-        sites_table, update_csv, update_table, weights_csv, weights_table,
+        Ink, PredictionDocument, prediction_curve, prediction_html, prediction_json, prediction_svg, sites_rows,
+        sites_table, update_rows, update_table, weights_rows, weights_table,
     },
     verdict::{Failure, Shape, Verdict},
 };
@@ -26,7 +26,7 @@ use super::{
     head::{self, HeadArguments, write_loss},
     model::ModelArguments,
     models::write_cost,
-    output::{Format, SiteChoice, emit},
+    output::{Format, FormatArguments, SiteChoice, emit},
     plot::PlotArguments,
     prose::write_indented,
     report::ReportArguments,
@@ -53,6 +53,7 @@ Examples:
   sigprop predict gpt2 --scheme xavier --norm-placement post
   sigprop predict mlp --layers 30 --width 256 --activation relu --scheme uniform:1
   sigprop predict bert-base --train --format csv -o bert.csv
+  sigprop predict gpt2 --json | jq .verdict.headline
   sigprop predict gpt2 --head --loss cross-entropy            loss and gradient norm
   sigprop predict gpt2 --head --first-update adam --lr 1e-3   what the first step changes
   sigprop predict config.json --scheme dslm --export init.py  how to draw such a model in PyTorch
@@ -69,9 +70,8 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     update: UpdateArguments,
 
-    /// How to write the data.
-    #[arg(long, value_enum, default_value_t = Format::Table, help_heading = "Output")]
-    format: Format,
+    #[command(flatten)]
+    format: FormatArguments,
 
     /// Write the data to a file; `-` is standard output.
     #[arg(short, long, value_name = "FILE", help_heading = "Output")]
@@ -86,7 +86,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_enum, default_value_t = SiteChoice::Stream, help_heading = "Output")]
     sites: SiteChoice,
 
-    /// Tell the weights and their gradients: a second table; in CSV instead of the sites.
+    /// Tell the weights and their gradients: a second table; in rows instead of the sites.
     #[arg(long, help_heading = "Output")]
     weights: bool,
 
@@ -140,7 +140,7 @@ impl Arguments {
         if self.model.dump(&network.stack)? {
             return Ok(Outcome::Done);
         }
-        let curve = self.curve.ink(self.format, self.output.is_none())?;
+        let curve = self.curve.ink(self.format.format(), self.output.is_none())?;
         self.plot.claim()?;
         self.report.claim()?;
         export(&self.export, &network, self.averages.seed)?;
@@ -169,24 +169,26 @@ impl Arguments {
         let title = network.title();
         self.plot.draw(|out| prediction_svg(&title, &prediction, network.shape(), out))?;
         self.report.write(
+            console.invocation(),
             (&title, self.averages.seed),
             || Ok(vec![drawn(&network.stack, network.described().map(|(_, scheme)| scheme), &network.names)?]),
             |out| self.write_costs(&document, out),
             |origin, out| prediction_html(origin, &document, out),
         )?;
-        emit(self.output.as_ref(), |out| match self.format {
+        emit(self.output.as_ref(), |out| match self.format.format() {
             Format::Table => {
                 let paint = if self.output.is_none() { console.paint(&io::stdout()) } else { Paint(false) };
                 self.write_tables((&title, curve), &document, paint, out)
             }
-            Format::Csv => match &update {
-                Some(update) => update_csv(update, out),
-                None if self.weights => weights_csv(&prediction.table, out),
-                None => sites_csv(&prediction.table, out),
-            },
+            Format::Rows(format) => match &update {
+                Some(update) => update_rows(update),
+                None if self.weights => weights_rows(&prediction.table),
+                None => sites_rows(&prediction.table),
+            }
+            .write(format, out),
             Format::Json => prediction_json(&document, out),
         })?;
-        if self.format != Format::Table {
+        if self.format.format() != Format::Table {
             console.tell(|out, paint| {
                 if let Some(loss) = &loss {
                     write_loss(loss, self.averages.batch, out)?;

@@ -14,7 +14,7 @@ use sigprop::{
     numerals::short,
     predict, recommend,
     recommend::{Demands, Nearest, Recommendation},
-    report::{recommendation_csv, recommendation_json, recommendation_tables},
+    report::{recommendation_json, recommendation_rows, recommendation_tables},
     stack_file::stack_json,
 };
 use sigprop_stack::WeightRow;
@@ -23,7 +23,7 @@ use super::{
     Outcome,
     console::{Console, Paint, write_verdict},
     description::{AverageArguments, DescriptionArguments},
-    output::{Format, emit},
+    output::{Format, FormatArguments, emit},
     parse,
     predict::write_caveats,
     prose::write_indented,
@@ -35,7 +35,7 @@ use super::{
 Searched are five numbers: gains on the stds 1/√fan_in of queries and keys, of values and attention
 output, and of the feed-forward network; the std of the embeddings; the ratio of branch to skip, whose
 squares sum to 1. Of all that meet the demands the one nearest to gains of 1 and equal shares is taken.
-`without` tells what it would be if a demand at its limit were dropped. Exit status 1: the demands
+Rows (--format csv) are the stds of all tensors. `without` tells what it would be if a demand at its limit were dropped. Exit status 1: the demands
 exclude each other, and what gives way is told.
 
 Examples:
@@ -53,9 +53,8 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     demands: DemandArguments,
 
-    /// How to write the data; in CSV the std of every tensor.
-    #[arg(long, value_enum, default_value_t = Format::Table, help_heading = "Output")]
-    format: Format,
+    #[command(flatten)]
+    format: FormatArguments,
 
     /// Write the data to a file; `-` is standard output.
     #[arg(short, long, value_name = "FILE", help_heading = "Output")]
@@ -123,13 +122,13 @@ impl Arguments {
         let prediction = predict(&recommendation.stack, described.setting.options)?;
         let weights = &prediction.table.weights;
         let title = described.title();
-        emit(self.output.as_ref(), |out| match self.format {
+        emit(self.output.as_ref(), |out| match self.format.format() {
             Format::Table => {
                 let paint = if self.output.is_none() { console.paint(&io::stdout()) } else { Paint(false) };
                 writeln!(out, "{title}\n")?;
                 write_recommendation(&recommendation, weights, paint, out)
             }
-            Format::Csv => recommendation_csv(weights, out),
+            Format::Rows(format) => recommendation_rows(weights).write(format, out),
             Format::Json => recommendation_json(&recommendation, weights, out),
         })?;
         console.tell(|out, _| {

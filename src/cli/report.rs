@@ -1,7 +1,6 @@
 //! `--report`: everything about a run in one HTML file.
 
 use std::{
-    env,
     io::{self, Write},
     path::PathBuf,
 };
@@ -13,7 +12,10 @@ use clap::{
 };
 use sigprop::report::{Drawn, Origin, write_file};
 
-use super::folder::{cannot_write, claim_file};
+use super::{
+    Invocation,
+    folder::{cannot_write, claim_file},
+};
 
 /// Where a report goes.
 #[derive(Args, Debug)]
@@ -41,6 +43,7 @@ impl ReportArguments {
     /// what the command prints below its table, `write` all of it.
     pub(crate) fn write(
         &self,
+        invocation: &Invocation,
         (title, seed): (&str, u64),
         networks: impl FnOnce() -> anyhow::Result<Vec<Drawn>>,
         summary: impl FnOnce(&mut dyn Write) -> io::Result<()>,
@@ -50,7 +53,7 @@ impl ReportArguments {
         let mut text = Vec::new();
         summary(&mut text)?;
         let summary = String::from_utf8(text).context("what is printed is text")?;
-        let words = env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
+        let words = invocation.words.iter().skip(1).map(|word| word.to_string_lossy().into_owned());
         let command: Vec<String> = ["sigprop".to_owned()].into_iter().chain(words).collect();
         let command_line = shlex::try_join(command.iter().map(String::as_str)).context("an argument holds no zeros")?;
         let networks = networks()?;
@@ -58,6 +61,7 @@ impl ReportArguments {
             title,
             command: &command,
             command_line: &command_line,
+            settings: &invocation.settings,
             seed,
             summary: &summary,
             networks: &networks,

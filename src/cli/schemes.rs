@@ -1,30 +1,53 @@
 //! `sigprop schemes`: the initialisation schemes.
 
-use std::io::{self, Write};
+use std::{
+    io::{self, Write},
+    path::PathBuf,
+};
 
-use sigprop::schemes::{About, SCHEMES};
+use clap::Args;
+use sigprop::{
+    report::{scheme_usage, schemes_json, schemes_rows},
+    schemes::SCHEMES,
+};
 
-use super::{Outcome, output::emit, prose::write_indented};
+use super::{
+    Outcome,
+    output::{Format, FormatArguments, emit},
+    prose::write_indented,
+};
 
-pub(crate) fn run() -> anyhow::Result<Outcome> {
-    emit(None, write_schemes)?;
-    Ok(Outcome::Done)
+/// List the initialisation schemes with their arguments and rules.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  sigprop schemes
+  sigprop schemes --format md -o schemes.md
+  sigprop explain dslm                             all about one of them")]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    format: FormatArguments,
+
+    /// Write the list to a file; `-` is standard output.
+    #[arg(short, long, value_name = "FILE", help_heading = "Output")]
+    output: Option<PathBuf>,
+}
+
+impl Arguments {
+    pub(crate) fn run(self) -> anyhow::Result<Outcome> {
+        emit(self.output.as_ref(), |out| match self.format.format() {
+            Format::Table => write_schemes(out),
+            Format::Rows(format) => schemes_rows().write(format, out),
+            Format::Json => schemes_json(out),
+        })?;
+        Ok(Outcome::Done)
+    }
 }
 
 fn write_schemes(out: &mut dyn Write) -> io::Result<()> {
     for about in SCHEMES {
-        writeln!(out, "{}", usage(about))?;
+        writeln!(out, "{}", scheme_usage(about))?;
         write_indented("    ", 4, about.rule, out)?;
     }
     writeln!(out, "\n`sigprop explain NAME` tells the whole rule, its source and which tensors it touches.")
-}
-
-/// The text that `--scheme` takes: `normal:STD`, `dslm:k=2,alpha=1`.
-pub(crate) fn usage(about: &About) -> String {
-    let arguments = about.parameters.iter().map(|parameter| match parameter.default {
-        Some(default) => format!("{}={default}", parameter.name),
-        None => parameter.name.to_uppercase(),
-    });
-    let arguments: Vec<String> = arguments.collect();
-    if arguments.is_empty() { about.name.to_owned() } else { format!("{}:{}", about.name, arguments.join(",")) }
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use clap::ValueEnum;
 use sigprop::{
     agreement::Comparison,
-    report::{suite_cells_csv, suite_lines_csv, suite_lines_json, suite_table},
+    report::{RowFormat, suite_cells_rows, suite_lines_json, suite_lines_rows, suite_table},
     suite::{Case, Line, Look, Sample, Scores, Suite, score},
 };
 use sigprop_validate::{MeasureError, Measurement, Settings, Target, measure, measure_softmax};
@@ -15,6 +15,7 @@ use super::{
     Outcome,
     console::Console,
     folder::{claim, write_into},
+    hint::did_you_mean,
     output::{Format, emit},
     sampling::cancellation,
 };
@@ -72,7 +73,8 @@ impl SuiteRun<'_> {
         if let Some(unknown) = self.groups.iter().find(|&group| cases.iter().all(|case| case.group != group)) {
             let mut known: Vec<&str> = cases.iter().map(|case| case.group).collect();
             known.dedup();
-            anyhow::bail!("--group: expected one of {}, got {unknown}", known.join(", "));
+            let hint = did_you_mean(unknown, known.iter().copied());
+            anyhow::bail!("--group: expected one of {}, got {unknown}{hint}", known.join(", "));
         }
         cases.retain(|case| self.groups.is_empty() || self.groups.iter().any(|group| group == case.group));
         let cancelled = cancellation(console);
@@ -133,8 +135,8 @@ impl SuiteRun<'_> {
         let cells = || done.iter().map(|(case, rows)| (case.group, case.name.as_str(), rows.as_slice()));
         let name = self.choice.name();
         if let Some(folder) = self.output {
-            write_into(folder, "cells.csv", |out| suite_cells_csv(cells(), out))?;
-            write_into(folder, "report.csv", |out| suite_lines_csv(lines, out))?;
+            write_into(folder, "cells.csv", |out| suite_cells_rows(cells()).write(RowFormat::Csv, out))?;
+            write_into(folder, "report.csv", |out| suite_lines_rows(lines).write(RowFormat::Csv, out))?;
             write_into(folder, "summary.json", |out| suite_lines_json(name, self.seed, lines, out))?;
         }
         emit(None, |out| match self.format {
@@ -144,7 +146,7 @@ impl SuiteRun<'_> {
                 writeln!(out, "suite {name}: {count} cases, up to {most} networks each, seed {seed}\n")?;
                 suite_table(lines, out)
             }
-            Format::Csv => suite_lines_csv(lines, out),
+            Format::Rows(format) => suite_lines_rows(lines).write(format, out),
             Format::Json => suite_lines_json(name, self.seed, lines, out),
         })
     }

@@ -14,8 +14,9 @@ use super::parse;
 #[derive(Args, Debug)]
 #[command(next_help_heading = "First update")]
 pub(crate) struct UpdateArguments {
-    /// Tell the first step of every tensor from one sequence, how far (sgd) it moves the output of its linear map on that
-    /// sequence, and how much lower the loss gets to first order: a second table; in CSV instead of the sites.
+    /// Tell the first step of every tensor from one sequence, how far (sgd; not of queries and keys) it moves the output
+    /// of its linear map on that sequence, and how much lower the loss gets to first order: a second table; in rows
+    /// instead of the sites.
     #[arg(long, value_enum, value_name = "OPTIMIZER", requires = "lr", conflicts_with = "weights")]
     first_update: Option<OptimizerChoice>,
 

@@ -14,8 +14,8 @@ use sigprop::{
     numerals::short,
     predict,
     report::{
-        Ink, Observed, Run, ValidationDocument, comparisons_csv, summary_json, summary_table, validation_curve,
-        validation_html, validation_json, validation_svg,
+        Ink, Observed, RowFormat, Run, ValidationDocument, comparisons_rows, summary_json, summary_table,
+        validation_curve, validation_html, validation_json, validation_svg,
     },
     stack_file::stack_hash,
     verdict::Verdict,
@@ -30,7 +30,7 @@ use super::{
     export::drawn,
     folder::{claim, write_into},
     model::{ModelArguments, Network},
-    output::{Format, SiteChoice, emit},
+    output::{Format, FormatArguments, SiteChoice, emit},
     parse::{self, Threads},
     plot::PlotArguments,
     predict::write_caveats,
@@ -40,8 +40,8 @@ use super::{
 };
 
 /// What goes with a suite: all else describes one model or how it is sampled.
-const WITH_SUITE: [&str; 10] =
-    ["suite", "full", "groups", "seed", "threads", "memory", "max_replicates", "format", "output", "max_error"];
+const WITH_SUITE: [&str; 11] =
+    ["suite", "full", "groups", "seed", "threads", "memory", "max_replicates", "format", "json", "output", "max_error"];
 
 /// Replicates of a run that has not ended, in the folder of its report.
 const JOURNAL: &str = "replicates.journal";
@@ -118,9 +118,8 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "FILE.csv", conflicts_with_all = ["replicates", "batch", "threads", "memory", "sampler", "target_error", "sites", "weights"], help_heading = "Sampling")]
     observed: Option<PathBuf>,
 
-    /// How to write the comparison to standard output.
-    #[arg(long, value_enum, default_value_t = Format::Table, help_heading = "Output")]
-    format: Format,
+    #[command(flatten)]
+    format: FormatArguments,
 
     /// Write report.csv and summary.json into a folder, which is made if need be. Until the run has ended, every
     /// replicate is kept there in replicates.journal.
@@ -188,7 +187,7 @@ impl Arguments {
                 max_replicates: self.max_replicates,
                 threads: self.threads.0,
                 memory: self.memory(),
-                format: self.format,
+                format: self.format.format(),
                 output: self.output.as_deref(),
                 max_error: self.max_error,
             };
@@ -210,12 +209,12 @@ impl Arguments {
         }
         self.plot.claim()?;
         self.report.claim()?;
-        let curve = self.curve.ink(self.format, true)?;
+        let curve = self.curve.ink(self.format.format(), true)?;
         match observations {
             Some((file, observations)) => {
                 let comparisons = compare_observations(&predicted.table, &observations).context(file.clone())?;
                 let validation = Validation::new(&network, Observed::File { observed: file }, comparisons);
-                self.write(&network, &predicted, &validation, curve)?;
+                self.write((&network, &predicted), &validation, curve, console)?;
                 console.tell(|out, _| write_caveats(&predicted.caveats, out));
                 Ok(self.gate(&validation.summary, console))
             }
@@ -250,7 +249,7 @@ impl Arguments {
             overflow: overflow.clone(),
         };
         let validation = Validation::new(network, sampled, comparisons);
-        self.write(network, predicted, &validation, curve)?;
+        self.write((network, predicted), &validation, curve, console)?;
         console.tell(|out, _| write_caveats(&predicted.caveats, out));
         if let Some(site) = &overflow {
             console.note(&format!("the sampled networks left the range of f32 at {site}; nothing is observed there"));
@@ -305,10 +304,10 @@ impl Arguments {
 
     fn write(
         &self,
-        network: &Network,
-        prediction: &Prediction,
+        (network, prediction): (&Network, &Prediction),
         validation: &Validation,
         curve: Option<(Ink, usize)>,
+        console: Console,
     ) -> anyhow::Result<()> {
         let Validation { run, comparisons, summary } = validation;
         let (title, shape) = (network.title(), network.shape());
@@ -316,16 +315,17 @@ impl Arguments {
         let verdict = Verdict::of(prediction, shape);
         let document = ValidationDocument { prediction, verdict: &verdict, run, summary, comparisons };
         self.report.write(
+            console.invocation(),
             (&title, self.seed),
             || Ok(vec![drawn(&network.stack, network.described().map(|(_, scheme)| scheme), &network.names)?]),
             |out| write_summary(validation, out),
             |origin, out| validation_html(origin, &document, out),
         )?;
         if let Some(folder) = self.folder() {
-            write_into(folder, "report.csv", |out| comparisons_csv(comparisons, out))?;
+            write_into(folder, "report.csv", |out| comparisons_rows(comparisons).write(RowFormat::Csv, out))?;
             write_into(folder, "summary.json", |out| summary_json(run, summary, out))?;
         }
-        emit(None, |out| match self.format {
+        emit(None, |out| match self.format.format() {
             Format::Table => {
                 writeln!(out, "{title}")?;
                 if let Some(how) = curve {
@@ -335,7 +335,7 @@ impl Arguments {
                 }
                 write_summary(validation, out)
             }
-            Format::Csv => comparisons_csv(comparisons, out),
+            Format::Rows(format) => comparisons_rows(comparisons).write(format, out),
             Format::Json => validation_json(run, summary, comparisons, out),
         })
     }

@@ -23,10 +23,19 @@
 //! E |ḡ_x|² = Σ_i E |ḡ_i|² + X̄ E |ḡ|² E |ȳ|²/(width E |x̄|²)      X̄ = 2 (ρ̄ − 1) Σ_{i<j} ā_i χ̄_i ā_j χ̄_j
 //! ```
 //!
-//! and the squares of single tokens change by the same times κ in place of one χ̄. In Post-LN the gradients that
+//! and the squares of single tokens change by the same with κ in place of one χ̄. In Post-LN the gradients that
 //! attention sends back so cancel a part of what the skip carries.
 //!
-//! Assumptions: tokens alike in their levels; leading order in 1/width. Source: ours.
+//! Two different tokens have a radial share ρ_p of their own, the part of E (x_a·g_a)(x_a·g_b) that an isotropic gradient
+//! would have: 1 where it starts, (1 − e)² ρ_p behind a norm, joined with weights of what parts have in common. A gradient
+//! that is the same for all tokens (cosine r) lacks the direction of x̄, of which each token knows the part p, so that a
+//! linear map given its products has E |Wᵀg|² = n_out s² E |g|² (1 + (ρ − 1 + r (1 − p)(ρ̄ − 1))/n_in).
+//!
+//! Sampled with flat attention alone, width 64, 16 tokens, 6 blocks of Post-LN (16 000 networks): correlations of tokens
+//! within 0.0003, of gradients within 0.003, gradients within 0.3 %.
+//!
+//! Assumptions: tokens alike in their levels; leading order in 1/width. Parts of ρ_p that different branches of one token
+//! send to each other are those of ρ. Source: ours.
 
 use super::{Domain, Flow, Fork, Gradient, Signal};
 use crate::moments::{Token, TokenGradient, ln_correction, ratio, share};
@@ -123,7 +132,7 @@ impl Fork<'_> {
     /// gradient.
     ///
     /// From the `gradient` at the output, its `parts` at the input with their `shares` and ln of their sum.
-    pub(crate) fn met(
+    pub(crate) fn shift(
         &self,
         domain: &Domain,
         gradient: &Gradient,

@@ -58,7 +58,7 @@ pub struct LinearRow {
     pub tensor: String,
     /// E y² of the output.
     pub output: Number,
-    /// E Δy² of ΔW = −dL/dW, per entry.
+    /// E Δy² of ΔW = −dL/dW, per entry; of queries and keys too large ([`crate::update`]).
     pub moved: Number,
 }
 

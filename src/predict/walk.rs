@@ -588,7 +588,7 @@ impl Interpreter for Moments {
                 (joined, radial)
             }
             (Some(fork), Kept::Sum { .. }) => {
-                let (shift, radial) = fork.met(&self.domain, &gradient, &parts, &shares, joined.token());
+                let (shift, radial) = fork.shift(&self.domain, &gradient, &parts, &shares, joined.token());
                 (self.domain.shifted(joined, shift), radial)
             }
             _ => (joined, self.domain.joined_radial(&parts, &shares)),

@@ -1,4 +1,4 @@
-//! Schemes side by side: tables for people, CSV, JSON.
+//! Schemes side by side: tables for people, rows, JSON.
 
 use std::io::{self, Write};
 
@@ -6,9 +6,8 @@ use serde::Serialize;
 use serde_json::{Map, Value as Json};
 use sigprop_stack::Number;
 
-use super::csv::{text, write_rows};
 use super::json::{CaveatJson, within_f64};
-use super::{SCHEMA_VERSION, plain_table};
+use super::{Rows, SCHEMA_VERSION, plain_table};
 use crate::compare::{Candidate, Column, Value};
 use crate::numerals::short;
 use crate::verdict::Verdict;
@@ -62,17 +61,15 @@ pub fn comparison_tables(candidates: &[Candidate], out: &mut dyn Write) -> io::R
     writeln!(out, "fp16 … e5m2: doublings or halvings of the stream until the format is left")
 }
 
-/// All columns, one row per scheme; what does not exist is blank.
-pub fn comparison_csv(candidates: &[Candidate], out: &mut dyn Write) -> io::Result<()> {
-    write_rows(out, &Column::ALL.map(Column::name), |writer| {
-        for candidate in candidates {
-            writer.write_record(Column::ALL.map(|column| match column.of(candidate) {
-                Value::Text(text) => text,
-                Value::Number(number) => text(number),
-            }))?;
-        }
-        Ok(())
-    })
+/// All columns, one row per scheme.
+pub fn comparison_rows(candidates: &[Candidate]) -> Rows {
+    let rows = candidates.iter().map(|candidate| {
+        Column::ALL.map(|column| match column.of(candidate) {
+            Value::Text(text) => text.into(),
+            Value::Number(number) => number.into(),
+        })
+    });
+    Rows::new(Column::ALL.map(Column::name), rows)
 }
 
 /// All columns, the whole verdicts and the caveats of the rules; of growth the logarithms too.

@@ -4,11 +4,7 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 
-use super::{
-    SCHEMA_VERSION,
-    csv::{float, write_rows},
-    plain_table,
-};
+use super::{Rows, SCHEMA_VERSION, plain_table};
 use crate::{
     diff::{Diff, Difference},
     numerals::short,
@@ -16,9 +12,6 @@ use crate::{
 
 /// Rows of the table.
 const SHOWN: usize = 20;
-
-/// Columns of [`diff_csv`].
-const COLUMNS: [&str; 6] = ["site", "quantity", "first", "second", "change", "size"];
 
 /// The largest differences.
 pub fn diff_table(diff: &Diff, out: &mut dyn Write) -> io::Result<()> {
@@ -56,14 +49,18 @@ fn change(row: &Difference) -> String {
 }
 
 /// All differences; `change` is ln of second over first, or second less first.
-pub fn diff_csv(diff: &Diff, out: &mut dyn Write) -> io::Result<()> {
-    write_rows(out, &COLUMNS, |writer| {
-        for Difference { site, quantity, first, second, change, size, .. } in &diff.differences {
-            let (change, size) = (change.to_string(), size.to_string());
-            writer.write_record([site, quantity.name(), &float(*first), &float(*second), &change, &size])?;
-        }
-        Ok(())
-    })
+pub fn diff_rows(diff: &Diff) -> Rows {
+    let rows = diff.differences.iter().map(|Difference { site, quantity, first, second, change, size, .. }| {
+        [
+            site.as_str().into(),
+            quantity.name().into(),
+            (*first).into(),
+            (*second).into(),
+            (*change).into(),
+            (*size).into(),
+        ]
+    });
+    Rows::new(["site", "quantity", "first", "second", "change", "size"], rows)
 }
 
 /// Everything that differs, as JSON; infinite changes, from and to zero, are null.

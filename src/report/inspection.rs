@@ -1,42 +1,15 @@
-//! What a checkpoint holds: a table of the same tensor over all blocks, CSV and JSON part by part.
+//! What a checkpoint holds: a table of the same tensor over all blocks, rows and JSON part by part.
 
 use std::io::{self, Write};
 
 use serde::Serialize;
 
-use super::{
-    PredictionDocument, SCHEMA_VERSION,
-    csv::{float, write_rows},
-    json::PredictionJson,
-    plain_table,
-};
+use super::{PredictionDocument, Rows, SCHEMA_VERSION, json::PredictionJson, plain_table};
 use crate::{
     huggingface::Start,
     inspect::{Deviation, Group, Inspection, Reading, Resemblance},
     numerals::short,
 };
-
-/// Columns of [`inspection_csv`].
-const COLUMNS: [&str; 18] = [
-    "tensor",
-    "parameter",
-    "expert",
-    "dtype",
-    "rows",
-    "columns",
-    "count",
-    "not_finite",
-    "mean",
-    "std",
-    "kurtosis",
-    "singular_value",
-    "random_singular_value",
-    "scheme_mean",
-    "scheme_std",
-    "ratio",
-    "z",
-    "deviates",
-];
 
 /// What the JSON of an inspection tells.
 #[derive(Debug)]
@@ -144,33 +117,51 @@ fn distance(deviation: &Deviation) -> f64 {
 }
 
 /// Every reading in full.
-pub fn inspection_csv(inspection: &Inspection, out: &mut dyn Write) -> io::Result<()> {
-    write_rows(out, &COLUMNS, |writer| {
-        for reading in &inspection.readings {
-            let row = Row::of(reading);
-            writer.write_record([
-                row.tensor,
-                row.parameter.unwrap_or_default(),
-                &row.expert.map_or(String::new(), |expert| expert.to_string()),
-                row.dtype,
-                &row.rows.to_string(),
-                &row.columns.to_string(),
-                &row.count.to_string(),
-                &row.not_finite.to_string(),
-                &float(row.mean),
-                &float(row.std),
-                &float(row.kurtosis),
-                &float(row.singular_value),
-                &float(row.random_singular_value),
-                &float(row.scheme_mean),
-                &float(row.scheme_std),
-                &float(row.ratio),
-                &float(row.z),
-                row.deviates.map_or("", |deviates| if deviates { "true" } else { "false" }),
-            ])?;
-        }
-        Ok(())
-    })
+pub fn inspection_rows(inspection: &Inspection) -> Rows {
+    let columns = [
+        "tensor",
+        "parameter",
+        "expert",
+        "dtype",
+        "rows",
+        "columns",
+        "count",
+        "not_finite",
+        "mean",
+        "std",
+        "kurtosis",
+        "singular_value",
+        "random_singular_value",
+        "scheme_mean",
+        "scheme_std",
+        "ratio",
+        "z",
+        "deviates",
+    ];
+    let rows = inspection.readings.iter().map(|reading| {
+        let row = Row::of(reading);
+        [
+            row.tensor.into(),
+            row.parameter.into(),
+            row.expert.into(),
+            row.dtype.into(),
+            row.rows.into(),
+            row.columns.into(),
+            row.count.into(),
+            row.not_finite.into(),
+            row.mean.into(),
+            row.std.into(),
+            row.kurtosis.into(),
+            row.singular_value.into(),
+            row.random_singular_value.into(),
+            row.scheme_mean.into(),
+            row.scheme_std.into(),
+            row.ratio.into(),
+            row.z.into(),
+            row.deviates.into(),
+        ]
+    });
+    Rows::new(columns, rows)
 }
 
 /// Writes an inspection as JSON.

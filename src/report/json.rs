@@ -173,15 +173,15 @@ impl<'a> CaveatJson<'a> {
 }
 
 #[derive(Serialize)]
-struct CostJson {
-    parameters: u64,
-    flops_forward_per_token: f64,
-    flops_backward_per_token: f64,
-    activation_bytes: f64,
+pub(super) struct CostJson {
+    pub(super) parameters: u64,
+    pub(super) flops_forward_per_token: f64,
+    pub(super) flops_backward_per_token: f64,
+    pub(super) activation_bytes: f64,
 }
 
 impl CostJson {
-    fn of(cost: &Cost) -> Self {
+    pub(super) fn of(cost: &Cost) -> Self {
         let Cost { parameters, flops_forward_per_token, flops_backward_per_token, activation_bytes } = *cost;
         Self { parameters, flops_forward_per_token, flops_backward_per_token, activation_bytes }
     }

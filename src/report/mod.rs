@@ -1,4 +1,5 @@
-//! Predictions and measurements as CSV, JSON, tables, pictures and reports.
+//! Predictions and measurements as tables, rows (CSV, JSON lines, Markdown), JSON, pictures and reports; what each
+//! field is stands in `docs/formats.md`.
 //!
 //! Formatters write into whatever they are given and know nothing of files or terminals; only
 //! [`write_file`] touches the disk.
@@ -6,7 +7,6 @@
 #[cfg(feature = "plot")]
 mod chart;
 mod compare;
-mod csv;
 #[cfg(feature = "plot")]
 mod curve;
 mod diff;
@@ -15,33 +15,40 @@ mod file;
 mod html;
 mod inspection;
 mod json;
+mod models;
 mod phase;
 #[cfg(feature = "plot")]
 mod plot;
 mod recommend;
+mod rows;
+mod schemes;
+mod sites;
 mod suite;
 mod summary;
 mod table;
 mod update;
 
-pub use compare::{comparison_csv, comparison_json, comparison_tables};
-pub use csv::{comparisons_csv, sites_csv, weights_csv};
+pub use compare::{comparison_json, comparison_rows, comparison_tables};
 #[cfg(feature = "plot")]
 pub use curve::{Ink, prediction_curve, validation_curve};
-pub use diff::{diff_csv, diff_json, diff_table};
+pub use diff::{diff_json, diff_rows, diff_table};
 pub use file::write_file;
 #[cfg(feature = "plot")]
 pub use html::{Drawn, Origin, ValidationDocument, comparison_html, prediction_html, validation_html};
-pub use inspection::{InspectionDocument, deviations, inspection_csv, inspection_json, inspection_table};
+pub use inspection::{InspectionDocument, deviations, inspection_json, inspection_rows, inspection_table};
 pub use json::{PredictionDocument, prediction_json, validation_json};
-pub use phase::{edges_csv, phase_csv, phase_json, phase_table};
+pub use models::{PresetCost, models_json, models_rows};
+pub use phase::{edges_rows, phase_json, phase_rows, phase_table};
 #[cfg(feature = "plot")]
 pub use plot::{comparison_svg, phase_svg, prediction_svg, validation_svg};
-pub use recommend::{recommendation_csv, recommendation_json, recommendation_tables};
-pub use suite::{suite_cells_csv, suite_lines_csv, suite_lines_json, suite_table};
+pub use recommend::{recommendation_json, recommendation_rows, recommendation_tables};
+pub use rows::{Field, RowFormat, Rows};
+pub use schemes::{scheme_usage, schemes_json, schemes_rows};
+pub use sites::{comparisons_rows, sites_rows, weights_rows};
+pub use suite::{suite_cells_rows, suite_lines_json, suite_lines_rows, suite_table};
 pub use summary::{Observed, Run, summary_json};
 pub use table::{plain_table, sites_table, summary_table, weights_table};
-pub use update::{update_csv, update_table};
+pub use update::{update_rows, update_table};
 
 use sigprop_stack::Number;
 

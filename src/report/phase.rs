@@ -1,14 +1,13 @@
-//! A map over two numbers: for people, CSV, JSON.
+//! A map over two numbers: for people, rows, JSON.
 
 use std::io::{self, Write};
 
 use serde::Serialize;
 
-use super::csv::{float, write_rows};
 use super::json::CaveatJson;
-use super::{SCHEMA_VERSION, plain_table};
+use super::{Field, Rows, SCHEMA_VERSION, plain_table};
 use crate::numerals::short;
-use crate::phase::{Axis, Cell, Phase, Place};
+use crate::phase::{Axis, Cell, DepthScales, Phase, Place, Point};
 use crate::verdict::{Failure, Verdict};
 
 /// Columns of a terminal.
@@ -114,17 +113,11 @@ fn edges_table(phase: &Phase, out: &mut dyn Write) -> io::Result<()> {
     Ok(())
 }
 
-/// A column of this axis.
-fn column(axis: &Axis) -> String {
-    axis.name.replace('-', "_")
-}
-
 /// One row per cell; what does not exist is blank.
-pub fn phase_csv(phase: &Phase, out: &mut dyn Write) -> io::Result<()> {
-    let [x, y] = phase.axes.each_ref().map(column);
+pub fn phase_rows(phase: &Phase) -> Rows {
     let columns = [
-        &x,
-        &y,
+        "x",
+        "y",
         "forward_depth",
         "backward_depth",
         "correlation_depth",
@@ -137,47 +130,58 @@ pub fn phase_csv(phase: &Phase, out: &mut dyn Write) -> io::Result<()> {
         "rule",
         "caveat",
     ];
-    write_rows(out, &columns, |writer| {
-        for Cell { at, outcome } in &phase.cells {
-            let mut record: Vec<String> = at.iter().map(f64::to_string).collect();
-            match outcome {
-                Ok(point) => {
-                    let [forward, backward] = point.ln_growth.map(Some);
-                    let scales = &point.scales;
-                    let numbers = [scales.forward, scales.backward, scales.correlation, forward, backward];
-                    let numbers = numbers.into_iter().chain([point.token_correlation, point.attended]);
-                    record.extend(numbers.map(|number| float(number.filter(|number| number.is_finite()))));
-                    let names: Vec<&str> = failures(&point.verdict).map(Failure::name).collect();
-                    record.push(names.join(" "));
-                    record.push(point.verdict.headline.clone());
-                    record.push(point.verdict.worst().map_or(String::new(), |finding| finding.rule.clone()));
-                    let caveats: Vec<&str> = point.caveats.iter().map(|caveat| caveat.text.as_str()).collect();
-                    record.push(caveats.join("; "));
-                }
-                Err(error) => {
-                    record.resize(columns.len(), String::new());
-                    record[10] = format!("not defined: {error}");
-                }
-            }
-            writer.write_record(&record)?;
-        }
-        Ok(())
-    })
+    let rows = phase.cells.iter().map(|Cell { at: [x, y], outcome }| {
+        let point = outcome.as_ref().ok();
+        let numbers = numbers(point).map(Field::from);
+        let [forward_depth, backward_depth, correlation_depth, forward, backward, correlation, attended] = numbers;
+        let (failures, rule, caveats) = point.map_or_else(Default::default, |point| {
+            let failures: Vec<&str> = failures(&point.verdict).map(Failure::name).collect();
+            let caveats: Vec<&str> = point.caveats.iter().map(|caveat| caveat.text.as_str()).collect();
+            let rule = point.verdict.worst().map_or(String::new(), |finding| finding.rule.clone());
+            (failures.join(" "), rule, caveats.join("; "))
+        });
+        let verdict = match outcome {
+            Ok(point) => point.verdict.headline.clone(),
+            Err(error) => format!("not defined: {error}"),
+        };
+        [
+            (*x).into(),
+            (*y).into(),
+            forward_depth,
+            backward_depth,
+            correlation_depth,
+            forward,
+            backward,
+            correlation,
+            attended,
+            failures.into(),
+            verdict.into(),
+            rule.into(),
+            caveats.into(),
+        ]
+    });
+    Rows::new(columns, rows)
+}
+
+/// What is measured of a cell, in the order of its columns.
+fn numbers(point: Option<&Point>) -> [Option<f64>; 7] {
+    let Some(Point { scales, ln_growth: [forward, backward], token_correlation, attended, .. }) = point else {
+        return [None; 7];
+    };
+    let DepthScales { forward: ahead, backward: back, correlation } = *scales;
+    [ahead, back, correlation, Some(*forward), Some(*backward), *token_correlation, *attended]
+        .map(|number| number.filter(|number| number.is_finite()))
 }
 
 /// One row per vertex of an edge, line by line.
-pub fn edges_csv(phase: &Phase, out: &mut dyn Write) -> io::Result<()> {
-    let [x, y] = phase.axes.each_ref().map(column);
-    write_rows(out, &["edge", "line", &x, &y], |writer| {
-        for region in &phase.regions {
-            for (index, line) in region.edges.iter().enumerate() {
-                for [x, y] in line {
-                    writer.write_record([region.failure.name(), &index.to_string(), &x.to_string(), &y.to_string()])?;
-                }
-            }
-        }
-        Ok(())
-    })
+pub fn edges_rows(phase: &Phase) -> Rows {
+    let rows = phase.regions.iter().flat_map(|region| {
+        let name = region.failure.name();
+        region.edges.iter().enumerate().flat_map(move |(index, line)| {
+            line.iter().map(move |[x, y]| [name.into(), index.into(), (*x).into(), (*y).into()])
+        })
+    });
+    Rows::new(["edge", "line", "x", "y"], rows)
 }
 
 /// Everything.
@@ -250,18 +254,25 @@ impl<'a> CellJson<'a> {
     fn of(cell: &'a Cell) -> Self {
         let Cell { at: [x, y], outcome } = cell;
         let point = outcome.as_ref().ok();
-        let finite = |number: Option<f64>| number.filter(|number| number.is_finite());
-        let growth = |end: usize| finite(point.map(|point| point.ln_growth[end]));
+        let [
+            forward_depth,
+            backward_depth,
+            correlation_depth,
+            ln_forward,
+            ln_backward,
+            token_correlation,
+            attended_tokens,
+        ] = numbers(point);
         Self {
             x: *x,
             y: *y,
-            forward_depth: point.and_then(|point| point.scales.forward),
-            backward_depth: point.and_then(|point| point.scales.backward),
-            correlation_depth: point.and_then(|point| point.scales.correlation),
-            ln_forward: growth(0),
-            ln_backward: growth(1),
-            token_correlation: point.and_then(|point| point.token_correlation),
-            attended_tokens: point.and_then(|point| point.attended),
+            forward_depth,
+            backward_depth,
+            correlation_depth,
+            ln_forward,
+            ln_backward,
+            token_correlation,
+            attended_tokens,
             failures: point.map_or(Vec::new(), |point| failures(&point.verdict).map(Failure::name).collect()),
             findings: point.map(|point| &point.verdict),
             caveats: point.map_or(&[][..], |point| &point.caveats).iter().map(CaveatJson::of).collect(),

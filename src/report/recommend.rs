@@ -1,4 +1,4 @@
-//! A recommendation: tables for people, CSV, JSON.
+//! A recommendation: tables for people, rows, JSON.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -6,8 +6,7 @@ use std::io::{self, Write};
 use serde::Serialize;
 use sigprop_stack::WeightRow;
 
-use super::csv::write_rows;
-use super::{SCHEMA_VERSION, plain_table};
+use super::{Rows, SCHEMA_VERSION, plain_table};
 use crate::numerals::short;
 use crate::recommend::{Outcome, Recommendation};
 use crate::verdict::{Verdict, over_blocks};
@@ -49,13 +48,9 @@ fn stds(weights: &[WeightRow]) -> BTreeMap<String, [f64; 2]> {
 }
 
 /// The std of every tensor.
-pub fn recommendation_csv(weights: &[WeightRow], out: &mut dyn Write) -> io::Result<()> {
-    write_rows(out, &["tensor", "std"], |writer| {
-        for row in weights {
-            writer.write_record([&row.tensor, &row.variance.sqrt().to_string()])?;
-        }
-        Ok(())
-    })
+pub fn recommendation_rows(weights: &[WeightRow]) -> Rows {
+    let rows = weights.iter().map(|row| [row.tensor.as_str().into(), row.variance.sqrt().into()]);
+    Rows::new(["tensor", "std"], rows)
 }
 
 /// Everything but the stack.

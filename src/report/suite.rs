@@ -4,31 +4,10 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 
-use super::csv::{comparison_fields, float, write_rows};
-use super::{SCHEMA_VERSION, plain_table};
+use super::sites::{COMPARISON_COLUMNS, comparison_fields};
+use super::{Field, Rows, SCHEMA_VERSION, plain_table};
 use crate::agreement::Comparison;
 use crate::suite::{Line, PRINTED_ZERO};
-
-const LINE_COLUMNS: [&str; 15] = [
-    "group",
-    "quantity",
-    "cells",
-    "p50",
-    "p90",
-    "p99",
-    "noise_p50",
-    "noise_p90",
-    "noise_p99",
-    "published_p50",
-    "published_p90",
-    "published_p99",
-    "r2_log",
-    "r2_linear",
-    "share_z_below_2",
-];
-
-const CELL_COLUMNS: [&str; 10] =
-    ["group", "case", "site", "quantity", "predicted", "observed", "std_error", "replicates", "relative_error", "z"];
 
 /// Percentiles for people: ours, those of the noise, those published.
 pub fn suite_table(lines: &[Line], out: &mut dyn Write) -> io::Result<()> {
@@ -65,20 +44,45 @@ pub fn suite_table(lines: &[Line], out: &mut dyn Write) -> io::Result<()> {
 }
 
 /// One row per group and quantity; shares, not percent.
-pub fn suite_lines_csv(lines: &[Line], out: &mut dyn Write) -> io::Result<()> {
-    write_rows(out, &LINE_COLUMNS, |writer| {
-        for line in lines {
-            let fit = &line.fit;
-            let mut fields = vec![line.group.clone(), line.quantity.to_owned(), fit.count.to_string()];
-            fields.extend([fit.p50, fit.p90, fit.p99].map(float));
-            for percentiles in [line.noise, line.published] {
-                fields.extend((0..3).map(|i| float(percentiles.map(|all| all[i]))));
-            }
-            fields.extend([fit.r2_log, fit.r2_linear, fit.share_z_below_2].map(float));
-            writer.write_record(&fields)?;
-        }
-        Ok(())
-    })
+pub fn suite_lines_rows(lines: &[Line]) -> Rows {
+    let columns = [
+        "group",
+        "quantity",
+        "cells",
+        "p50",
+        "p90",
+        "p99",
+        "noise_p50",
+        "noise_p90",
+        "noise_p99",
+        "published_p50",
+        "published_p90",
+        "published_p99",
+        "r2_log",
+        "r2_linear",
+        "share_z_below_2",
+    ];
+    let rows = lines.iter().map(|Line { group, quantity, fit, noise, published, .. }| {
+        let percentile = |all: &Option<[f64; 3]>, index: usize| Field::from(all.map(|all| all[index]));
+        [
+            group.as_str().into(),
+            (*quantity).into(),
+            fit.count.into(),
+            fit.p50.into(),
+            fit.p90.into(),
+            fit.p99.into(),
+            percentile(noise, 0),
+            percentile(noise, 1),
+            percentile(noise, 2),
+            percentile(published, 0),
+            percentile(published, 1),
+            percentile(published, 2),
+            fit.r2_log.into(),
+            fit.r2_linear.into(),
+            fit.share_z_below_2.into(),
+        ]
+    });
+    Rows::new(columns, rows)
 }
 
 /// The lines as one document.
@@ -97,18 +101,16 @@ pub fn suite_lines_json(suite: &str, seed: u64, lines: &[Line], out: &mut dyn Wr
 }
 
 /// Every cell of every case, given as group, name and comparisons.
-pub fn suite_cells_csv<'a>(
-    cases: impl IntoIterator<Item = (&'a str, &'a str, &'a [Comparison])>,
-    out: &mut dyn Write,
-) -> io::Result<()> {
-    write_rows(out, &CELL_COLUMNS, |writer| {
-        for (group, name, comparisons) in cases {
-            for row in comparisons {
-                let mut fields = vec![group.to_owned(), name.to_owned()];
-                fields.extend(comparison_fields(row).into_iter().skip(1));
-                writer.write_record(&fields)?;
-            }
-        }
-        Ok(())
-    })
+pub fn suite_cells_rows<'a>(cases: impl IntoIterator<Item = (&'a str, &'a str, &'a [Comparison])>) -> Rows {
+    let [site, quantity, predicted, observed, std_error, replicates, relative_error, z] = COMPARISON_COLUMNS;
+    let columns = ["group", "case", site, quantity, predicted, observed, std_error, replicates, relative_error, z];
+    let rows = cases.into_iter().flat_map(|(group, name, comparisons)| {
+        comparisons.iter().map(move |row| {
+            let [site, quantity, predicted, observed, std_error, replicates, relative_error, z] =
+                comparison_fields(row);
+            let (group, name) = (group.into(), name.into());
+            [group, name, site, quantity, predicted, observed, std_error, replicates, relative_error, z]
+        })
+    });
+    Rows::new(columns, rows)
 }

@@ -1,45 +1,41 @@
-//! First updates: for people, CSV, JSON.
+//! First updates: for people, rows, JSON.
 
 use std::io::{self, Write};
 
 use serde::Serialize;
 use sigprop_stack::Number;
 
-use super::csv::{text, write_rows};
 use super::json::within_f64;
-use super::ln;
 use super::table::selected_table;
+use super::{Rows, ln};
 use crate::numerals::short;
 use crate::update::{FirstUpdate, UpdateRow};
 
-/// Columns of [`update_csv`].
+/// Columns of [`update_rows`].
 const COLUMNS: [&str; 7] =
     ["layer", "tensor", "update_rms", "relative_update", "output_change_rms", "relative_output_change", "loss_drop"];
 
-/// The first step of every tensor, and of all together.
+/// The first step of every tensor over what is there, and of all together.
 pub fn update_table(update: &FirstUpdate, out: &mut dyn Write) -> io::Result<()> {
-    let header = ["tensor", "update", "/weight", "Δ output", "/output", "loss drop"];
+    let header = ["tensor", "Δw/w", "Δy/y", "loss drop"];
     let rows = update.rows.iter().map(|row| {
-        let numbers = row.numbers().map(|number| number.map(short).unwrap_or_default());
+        let [_, relative_update, _, relative_change, loss_drop] = row.numbers();
+        let numbers = [relative_update, relative_change, loss_drop];
+        let numbers = numbers.map(|number| number.map(short).unwrap_or_default());
         (row.layer, [row.tensor.clone()].into_iter().chain(numbers).collect())
     });
     selected_table(&header, rows.collect(), out)?;
-    writeln!(out, "(root mean squares; loss drop: to first order, {} in all)", short(update.loss_drop))
+    writeln!(out, "(root mean squares; y: output of a map, not told of queries, keys and adam;")?;
+    writeln!(out, " loss drop: to first order, {} in all; --format csv has Δw and Δy)", short(update.loss_drop))
 }
 
-/// The first step of every tensor; what does not exist is blank.
-pub fn update_csv(update: &FirstUpdate, out: &mut dyn Write) -> io::Result<()> {
-    write_rows(out, &COLUMNS, |writer| {
-        for row in &update.rows {
-            writer.write_field(row.layer.to_string())?;
-            writer.write_field(&row.tensor)?;
-            for number in row.numbers() {
-                writer.write_field(text(number))?;
-            }
-            writer.write_record(None::<&[u8]>)?;
-        }
-        Ok(())
-    })
+/// The first step of every tensor.
+pub fn update_rows(update: &FirstUpdate) -> Rows {
+    let rows = update.rows.iter().map(|row| {
+        let [update, relative_update, change, relative_change, loss_drop] = row.numbers().map(Into::into);
+        [row.layer.into(), row.tensor.as_str().into(), update, relative_update, change, relative_change, loss_drop]
+    });
+    Rows::new(COLUMNS, rows)
 }
 
 impl UpdateRow {
@@ -98,5 +94,29 @@ impl<'a> UpdateRowJson<'a> {
             ln_output_change_rms,
             ln_loss_drop,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_names_fit_a_terminal() {
+        let number = Number::from(1.234e-5);
+        let row = UpdateRow {
+            layer: 11,
+            tensor: "decoder.blocks.11.cross_attention.heads.value.weight".to_owned(),
+            update: number,
+            relative_update: Some(number),
+            output_change: Some(number),
+            relative_output_change: Some(number),
+            loss_drop: number,
+        };
+        let mut out = Vec::new();
+        update_table(&FirstUpdate { rows: vec![row], loss_drop: number }, &mut out).expect("a vector takes everything");
+        let text = String::from_utf8(out).expect("text");
+        assert!(text.contains(" 1.234e-5"), "{text}");
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
     }
 }

@@ -17,10 +17,11 @@
 //! networks leave with variance 1 into their last map:
 //!
 //! ```text
-//! attention    1/σ    ln σ = (1 − s) ½ ln(1/n)  (ln n/n if causal)    s = 1/(1 + 4 d_head/attn-softmax²),  n tokens
+//! attention              √(1 − p)/σ     ln σ = −½ (1 − s) ln(n/m)     s = 1/(1 + 4 d_head/attn-softmax²)
 //! feed-forward network   1/√(second moment that it would have otherwise, for Gaussian input of variance 1)
 //! ```
 //!
+//! 1 − p is what dropout of attention weights and of the branch keeps; of n tokens m = 1, or ln n if attention is causal.
 //! σ takes tokens as independent. Attention makes them alike, and what they have in common is not averaged away: later
 //! branches of attention leave with more than variance 1 at the start.
 //!
@@ -244,7 +245,7 @@ mod tests {
     }
 
     /// Scores q·k/64 in place of q·k/8; σ as the authors' functions give it for 256 tokens, d_head 64 and multipliers 1
-    /// and 4; GELU as E φ² of N(0, 1), 0.42522, by quadrature, and of the authors' fit for gated SiLU, which is 0.3 % off.
+    /// and 4; GELU as E φ² of N(0, 1), 0.42522, by quadrature; the authors' fit for gated SiLU, which is 0.3 % off.
     #[test]
     fn factors_of_the_forward_pass_are_in_the_weights() {
         let plain = Architecture::default();

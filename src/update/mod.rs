@@ -17,20 +17,22 @@
 //! # Assumptions
 //!
 //! One sequence, no weight decay, no clipping, no momentum yet. What several tensors do together, by their outputs
-//! meeting further on, is not told; to first order their ΔL add up. Maps that are used several times, and experts, have
-//! no Δy; nor has Adam: with tokens alike Σ_j sign(G_ij) x_sj depends on the law of the features beyond second moments.
+//! meeting further on, is not told; to first order their ΔL add up. No Δy is told of
+//!
+//! * maps that are used several times, and experts;
+//! * Adam: with tokens alike Σ_j sign(G_ij) x_sj depends on the law of the features beyond second moments;
+//! * maps of queries and keys: their gradients know which tokens are alike beyond averages over pairs, and E Δy² would
+//!   come out a fifth to a third too large (2 blocks of width 64 and 128, 48 tokens, Zipf).
+//!
 //! G_ij = Σ_t g_ti x_tj is Gaussian over many distinct tokens. Few tokens, or tokens that are alike, leave it a product
 //! of two Gaussians: E |G|, and Adam's ΔL, are then up to √(2/π) smaller, and less where features are heavy-tailed.
-//!
-//! Gradients of queries and keys know which tokens are alike beyond averages over pairs: their Δy² comes out 10 to 35 %
-//! too large (2 blocks of width 64 and 128, 48 tokens, Zipf), that of other maps within
-//! 17 %, sampling noise of 3 to 6 % included.
 //!
 //! # Source
 //!
 //! Kingma and Ba 2015 (arXiv 1412.6980), algorithm 1; what should not depend on the width: Yang et al. 2022 (Tensor
 //! Programs V, arXiv 2203.03466), table 3 and appendix on coordinate checks. Moments: ours.
 
+mod scored;
 mod seen;
 
 use std::collections::HashMap;
@@ -41,6 +43,7 @@ use sigprop_stack::{Number, Stack, WeightRow};
 use crate::head::{Head, entries};
 use crate::moments::ln_sum;
 use crate::predict::{LinearRow, Prediction};
+use scored::scored;
 use seen::seen;
 
 /// Which way a step goes.
@@ -72,7 +75,7 @@ pub struct UpdateRow {
     pub update: Number,
     /// The same over √(E W²), of weights that do not start at zero.
     pub relative_update: Option<Number>,
-    /// √(E Δy²) of the output of a linear map, by SGD.
+    /// √(E Δy²) of the output of a linear map, by SGD; none of queries and keys.
     pub output_change: Option<Number>,
     /// The same over √(E y²).
     pub relative_output_change: Option<Number>,
@@ -88,9 +91,9 @@ impl FirstUpdate {
         optimizer: Optimizer,
         learning_rate: f64,
     ) -> Self {
-        let (entries, seen) = (entries(stack, head), seen(stack, head));
+        let (entries, seen, scored) = (entries(stack, head), seen(stack, head), scored(stack));
         let mut linears: HashMap<&str, Vec<&LinearRow>> = HashMap::new();
-        for row in &prediction.linears {
+        for row in prediction.linears.iter().filter(|row| !scored.contains(row.tensor.as_str())) {
             linears.entry(&row.tensor).or_default().push(row);
         }
         let rows: Vec<UpdateRow> = prediction

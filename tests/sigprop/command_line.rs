@@ -2,16 +2,20 @@
 
 mod compare;
 mod diff;
+mod formats;
 mod input;
 mod inspect;
+mod limits;
+mod manual;
 mod phase;
 mod plot;
 mod recommend;
 mod report;
 mod resume;
+mod settings;
 
 use std::{
-    fs,
+    env, fs,
     io::{BufRead, BufReader, Write},
     path::Path,
     process::{Command, Output, Stdio},
@@ -26,6 +30,10 @@ const SMALL: [&str; 8] = ["--layers", "2", "--width", "64", "--seq-len", "16", "
 fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_sigprop"));
     command.args(arguments).env_remove("NO_COLOR").stdin(Stdio::null());
+    // Whoever runs the tests may have settings.
+    for (name, _) in env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("SIGPROP_")) {
+        command.env_remove(name);
+    }
     command
 }
 
@@ -119,13 +127,17 @@ fn predict_tells_first_updates() {
         |output| stdout(output).lines().find(|line| line.contains(",blocks.0.ffn.in.weight,")).map(str::to_owned);
     let weight = weight(&sgd).expect("a weight");
     assert!(weight.split(',').skip(2).all(|number| number.parse::<f64>().is_ok_and(|number| number > 0.0)), "{weight}");
+    let query = stdout(&sgd).lines().find(|line| line.contains(",blocks.0.attention.heads.query.weight,"));
+    assert!(query.is_some_and(|line| line.contains(",,,")), "{query:?}");
     let adam = json(&small("predict", &["--format", "json", "--head", "--first-update", "adam", "--lr", "1e-3"]));
     let tensors = adam["first_update"]["tensors"].as_array().expect("tensors");
     let row = tensors.iter().find(|row| row["tensor"] == "blocks.0.ffn.in.weight").expect("a weight");
     assert!(row["update_rms"].as_f64().is_some_and(|update| (update / 1e-3 - 1.0).abs() < 1e-12), "{row}");
     assert!(row["output_change_rms"].is_null());
     let table = small("predict", &["--first-update", "sgd", "--lr", "0.1"]);
-    assert!(stdout(&table).contains("loss drop: to first order"), "{}", stdout(&table));
+    let table = stdout(&table);
+    assert!(table.contains("loss drop: to first order") && table.contains("not told of queries, keys"), "{table}");
+    assert!(table.lines().all(|line| line.chars().count() <= 80), "{table}");
     for (arguments, hint) in [
         (&["--first-update", "sgd"][..], "--lr"),
         (&["--lr", "0.1"], "--first-update"),
@@ -489,6 +501,10 @@ fn streams_colour_and_quiet() {
     assert!(stderr(&quiet).is_empty(), "{}", stderr(&quiet));
     let sampled = small("validate", &["--replicates", "2"]);
     assert!(!stderr(&sampled).contains("sampling"), "no progress bar without a terminal: {}", stderr(&sampled));
+    let verbose = small("predict", &["--format", "csv", "-v"]);
+    assert_eq!(stdout(&verbose), stdout(&loud));
+    assert!(stderr(&verbose).contains("info: sigprop "), "{}", stderr(&verbose));
+    refused(&small("predict", &["-q", "-v"]));
 }
 
 #[test]
@@ -533,6 +549,8 @@ fn suites_refuse_what_does_not_go_with_them() {
         let output = run(&[&["validate", "--suite", "models"], extra].concat());
         assert!(refused(&output).contains("cannot be used with"), "{}", stderr(&output));
     }
+    let near = run(&["validate", "--suite", "components", "--group", "linaer"]);
+    assert!(refused(&near).contains("did you mean linear?"), "{}", stderr(&near));
     refused(&run(&["validate", "--group", "linear"]));
     assert!(refused(&run(&["validate", "--target-error", "0"])).contains("above 0"));
     assert!(refused(&run(&["validate", "--max-replicates", "9"])).contains("not provided"));
@@ -540,10 +558,34 @@ fn suites_refuse_what_does_not_go_with_them() {
 
 #[test]
 fn help_teaches() {
-    for arguments in [["--help"].as_slice(), &["predict", "-h"], &["predict", "--help"], &["validate", "--help"]] {
-        let output = run(arguments);
-        assert!(stdout(&output).contains("Examples:"), "{arguments:?}");
+    let output = run(&["--help"]);
+    let (before, commands) = stdout(&output).split_once("Commands:\n").expect("commands are listed");
+    assert!(!before.is_empty());
+    let listed = commands.lines().take_while(|line| !line.is_empty());
+    let names = listed.filter_map(|line| line.strip_prefix("  ").filter(|line| !line.starts_with(' ')));
+    let listed: Vec<&str> = names.filter_map(|line| line.split_whitespace().next()).collect();
+    for expected in [
+        "predict",
+        "validate",
+        "compare",
+        "recommend",
+        "inspect",
+        "diff",
+        "models",
+        "schemes",
+        "explain",
+        "completions",
+        "man",
+    ] {
+        assert!(listed.contains(&expected), "{expected}: {listed:?}");
     }
+    for command in listed.into_iter().filter(|command| *command != "help") {
+        for flag in ["-h", "--help"] {
+            let output = run(&[command, flag]);
+            assert!(stdout(&output).contains("Examples:"), "{command} {flag}");
+        }
+    }
+    assert!(stdout(&output).contains("Examples:"));
     assert_eq!(run(&["--version"]).status.code(), Some(0));
     assert_eq!(run(&[]).status.code(), Some(2));
 }

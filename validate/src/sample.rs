@@ -120,9 +120,9 @@ impl<'a, T: Scalar> Sampler<'a, T> {
         Self { first_steps: Some(Vec::new()), ..self }
     }
 
-    /// The first steps of linear maps, in backward order.
-    pub(crate) fn into_steps(self) -> Vec<Step> {
-        self.first_steps.unwrap_or_default()
+    /// The first steps of linear maps, in backward order, unless the range of f32 has been left.
+    pub(crate) fn into_steps(self) -> Result<Vec<Step>, Overflow> {
+        self.replicate.overflow.map_or(Ok(self.first_steps.unwrap_or_default()), Err)
     }
 
     pub(crate) fn finish(mut self) -> Replicate {

@@ -15,7 +15,7 @@ use crate::{
     components::linear::weight_gradient,
     matmul::{SHARED, View, ViewMut, multiply},
     plan::Plan,
-    sample::Sampler,
+    sample::{Overflow, Sampler, Stop},
     scalar::Scalar,
 };
 
@@ -59,7 +59,8 @@ fn moved<T: Scalar>(linear: &Linear, change: &[T], input: &[T]) -> f64 {
 }
 
 /// Samples `replicates` networks with one sequence each, forward and backward, and the first step of every linear map
-/// in its backward order; no replicate at all is a [`MeasureError::Setting`].
+/// in its backward order; no replicate at all is a [`MeasureError::Setting`], a signal beyond the range of f32 a
+/// [`MeasureError::Overflow`].
 pub fn measure_steps(stack: &Stack, replicates: usize, seed: u64) -> Result<Vec<StepRow>, MeasureError> {
     check(stack)?;
     if replicates == 0 {
@@ -67,16 +68,20 @@ pub fn measure_steps(stack: &Stack, replicates: usize, seed: u64) -> Result<Vec<
     }
     let settings = Settings { seed, weights: true, ..Settings::default() };
     let plan = Plan::new(stack, &settings, f64::INFINITY);
-    let sampled: Option<Vec<Vec<Step>>> = (0..replicates)
+    let sampled: Result<Vec<Vec<Step>>, MeasureError> = (0..replicates)
         .into_par_iter()
         .map(|index| {
             let running = AtomicBool::new(false);
             let mut sampler = Sampler::<f32>::new(&plan, &settings, index, &running).with_steps();
-            run(stack, &mut sampler).ok().map(|()| sampler.into_steps())
+            match run(stack, &mut sampler) {
+                Ok(()) | Err(Stop::Overflow) => {
+                    sampler.into_steps().map_err(|Overflow { site, .. }| MeasureError::Overflow { site })
+                }
+                Err(Stop::Cancelled) => Err(MeasureError::Cancelled),
+            }
         })
         .collect();
-    // The range of f32 was left.
-    let sampled = sampled.ok_or(MeasureError::Cancelled)?;
+    let sampled = sampled?;
     let row = |(place, Step { tensor, .. }): (usize, &Step)| {
         let [change, size] = [0, 1].map(|of| cell(sampled.iter().map(|steps| steps[place].means[of])));
         StepRow { tensor: tensor.clone(), change, size }

@@ -1,10 +1,11 @@
 //! What scripts draw.
 
-use std::io::{self, Write};
-
 use serde::Serialize;
 
-use crate::report::chart::{Axis, Chart, Curve, MAX_BANDS, Mark, Panel, Point, Style};
+use crate::report::{
+    Field, Rows,
+    chart::{Axis, Chart, Curve, MAX_BANDS, Mark, Panel, Point, Style},
+};
 
 /// A table of decimal text: what CSV says.
 #[derive(Debug, Serialize)]
@@ -15,20 +16,16 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// The table that `write` writes as CSV, without the columns that are blank everywhere.
-    pub(super) fn new(title: &'static str, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<Self> {
-        let mut text = Vec::new();
-        write(&mut text)?;
-        let mut reader = csv::Reader::from_reader(text.as_slice());
-        let columns: Vec<String> = reader.headers()?.iter().map(str::to_owned).collect();
-        let records = reader.records().collect::<Result<Vec<_>, _>>()?;
+    /// The rows without the columns that are blank everywhere.
+    pub(super) fn new(title: &'static str, Rows { columns, rows }: &Rows) -> Self {
+        let text: Vec<Vec<String>> = rows.iter().map(|row| row.iter().map(Field::text).collect()).collect();
         let told: Vec<usize> =
-            (0..columns.len()).filter(|column| records.iter().any(|record| !record[*column].is_empty())).collect();
-        Ok(Self {
+            (0..columns.len()).filter(|column| text.iter().any(|row| !row[*column].is_empty())).collect();
+        Self {
             title,
-            columns: told.iter().map(|column| columns[*column].clone()).collect(),
-            rows: records.iter().map(|record| told.iter().map(|column| record[*column].to_owned()).collect()).collect(),
-        })
+            columns: told.iter().map(|column| columns[*column].to_owned()).collect(),
+            rows: text.iter().map(|row| told.iter().map(|column| row[*column].clone()).collect()).collect(),
+        }
     }
 
     /// With a first column that is the same in every row.

@@ -19,14 +19,17 @@ use serde::Serialize;
 use sigprop_stack::{SiteTable, Stack};
 
 use super::chart::Chart;
-use super::csv::{comparisons_csv, sites_csv, weights_csv};
-use super::{PredictionDocument, Run, comparison_csv, comparison_json, prediction_json, update_csv, validation_json};
+use super::{
+    PredictionDocument, Run, comparison_json, comparison_rows, comparisons_rows, prediction_json, sites_rows,
+    update_rows, validation_json, weights_rows,
+};
 use crate::{
     Prediction,
     agreement::{Comparison, Summary},
     compare::Candidate,
     export::Plan,
     schemes::Scheme,
+    stack_file::StackDocument,
     verdict::{Shape, Verdict},
 };
 use data::Table;
@@ -41,6 +44,8 @@ pub struct Origin<'a> {
     pub command: &'a [String],
     /// The same for a shell.
     pub command_line: &'a str,
+    /// Which of them came from elsewhere than the command line, and from where.
+    pub settings: &'a [String],
     /// What random sequences and networks were drawn from.
     pub seed: u64,
     /// What the command prints below its table.
@@ -78,12 +83,12 @@ pub struct ValidationDocument<'a> {
 /// Writes the report of a prediction.
 pub fn prediction_html(origin: &Origin, document: &PredictionDocument, out: &mut dyn Write) -> io::Result<()> {
     let PredictionDocument { stack, prediction, weights, verdict, update, .. } = document;
-    let mut tables = vec![Table::new("Sites", |out| sites_csv(&prediction.table, out))?];
+    let mut tables = vec![Table::new("Sites", &sites_rows(&prediction.table))];
     if *weights {
-        tables.push(Table::new("Weights", |out| weights_csv(&prediction.table, out))?);
+        tables.push(Table::new("Weights", &weights_rows(&prediction.table)));
     }
     if let Some(update) = update {
-        tables.push(Table::new("First update", |out| update_csv(update, out))?);
+        tables.push(Table::new("First update", &update_rows(update)));
     }
     let page = Page {
         origin,
@@ -105,8 +110,8 @@ pub fn validation_html(origin: &Origin, document: &ValidationDocument, out: &mut
         judgements: vec![Judgement { name: None, verdict: Ok(verdict), caveats: prediction.caveats.iter().collect() }],
         chart: Chart::of_validation(prediction, comparisons, shape),
         tables: vec![
-            Table::new("Sites, predicted and observed", |out| comparisons_csv(comparisons, out))?,
-            Table::new("Sites, predicted", |out| sites_csv(&prediction.table, out))?,
+            Table::new("Sites, predicted and observed", &comparisons_rows(comparisons)),
+            Table::new("Sites, predicted", &sites_rows(&prediction.table)),
         ],
         downloads: downloads(origin, json)?,
     };
@@ -127,15 +132,15 @@ pub fn comparison_html(origin: &Origin, candidates: &[Candidate], out: &mut dyn 
     let defined = candidates.iter().filter_map(|candidate| Some((candidate, candidate.outcome.as_ref().ok()?)));
     let sites = defined.map(|(candidate, summary)| {
         let table = SiteTable { sites: summary.stream.clone(), weights: Vec::new() };
-        Ok(Table::new("Sites", |out| sites_csv(&table, out))?.labelled("scheme", &candidate.scheme.label()))
+        Table::new("Sites", &sites_rows(&table)).labelled("scheme", &candidate.scheme.label())
     });
-    let sites = Table::joined(&sites.collect::<io::Result<Vec<_>>>()?);
+    let sites = Table::joined(&sites.collect::<Vec<_>>());
     let json = Download::new("comparison", |out| comparison_json(origin.title, candidates, out))?;
     let page = Page {
         origin,
         judgements: judgements.collect(),
         chart: Chart::of_comparison(candidates),
-        tables: [Table::new("Schemes", |out| comparison_csv(candidates, out))?].into_iter().chain(sites).collect(),
+        tables: [Table::new("Schemes", &comparison_rows(candidates))].into_iter().chain(sites).collect(),
         downloads: downloads(origin, json)?,
     };
     page.write(out)
@@ -147,11 +152,14 @@ fn downloads(origin: &Origin, result: Download) -> io::Result<Vec<Download>> {
         schema_version: super::SCHEMA_VERSION,
         version: env!("CARGO_PKG_VERSION"),
         command: origin.command,
+        settings: origin.settings,
         seed: origin.seed,
     };
     let mut downloads = vec![Download::of("run", &run)?, result];
     match origin.networks {
-        [Drawn { stack, plan, .. }] => downloads.extend([Download::of("stack", stack)?, Download::of("plan", plan)?]),
+        [Drawn { stack, plan, .. }] => {
+            downloads.extend([Download::of("stack", &StackDocument::of(stack))?, Download::of("plan", plan)?]);
+        }
         several => {
             let networks: Vec<NetworkJson> = several.iter().map(NetworkJson::of).collect();
             downloads.push(Download::of("networks", &networks)?);
@@ -166,6 +174,7 @@ struct RunJson<'a> {
     schema_version: u32,
     version: &'static str,
     command: &'a [String],
+    settings: &'a [String],
     seed: u64,
 }
 
@@ -173,12 +182,12 @@ struct RunJson<'a> {
 #[derive(Serialize)]
 struct NetworkJson<'a> {
     scheme: Option<String>,
-    stack: &'a Stack,
+    stack: StackDocument<'a>,
     plan: &'a Plan,
 }
 
 impl<'a> NetworkJson<'a> {
     fn of(Drawn { scheme, stack, plan }: &'a Drawn) -> Self {
-        Self { scheme: scheme.as_ref().map(ToString::to_string), stack, plan }
+        Self { scheme: scheme.as_ref().map(ToString::to_string), stack: StackDocument::of(stack), plan }
     }
 }

@@ -142,7 +142,7 @@ impl Page<'_> {
     }
 
     fn run(&self) -> Markup {
-        let Origin { command_line, seed, .. } = self.origin;
+        let Origin { command_line, settings, seed, .. } = self.origin;
         html! {
             section aria-label="Run" {
                 h2 { "Run" }
@@ -150,6 +150,9 @@ impl Page<'_> {
                 dl {
                     dt { "sigprop" } dd { (env!("CARGO_PKG_VERSION")) }
                     dt { "seed" } dd { (seed) }
+                    @for setting in *settings {
+                        dt { "settings" } dd { "from " (setting) }
+                    }
                     dt { "downloads" }
                     dd {
                         @for Download { name, .. } in &self.downloads {

@@ -6,6 +6,7 @@ use crate::architecture::Architecture;
 use crate::assemble::{Input, assemble};
 use crate::cost::Cost;
 use crate::huggingface::Names;
+use crate::report::{Field, Rows};
 use crate::{Sites, predict};
 
 const HOSTILE: &str = "</script><img src=x onerror=alert(1)>";
@@ -32,6 +33,7 @@ fn page(drawn: Drawn, prediction: &Prediction) -> String {
         title: HOSTILE,
         command: &command,
         command_line: HOSTILE,
+        settings: &[],
         seed: u64::MAX,
         summary: HOSTILE,
         networks: &networks,
@@ -98,8 +100,9 @@ fn numbers_beyond_f64_are_drawn() {
 
 #[test]
 fn tables_of_different_columns_are_joined() {
-    let table = |text: &'static str| Table::new("Sites", |out| out.write_all(text.as_bytes())).expect("CSV");
-    let (wide, narrow) = (table("a,b,c\n1,2,3\n"), table("a,b,c\n4,,6\n"));
+    let table = |row: [Field; 3]| Table::new("Sites", &Rows::new(["a", "b", "c"], [row]));
+    let wide = table([1_i64.into(), 2_i64.into(), 3_i64.into()]);
+    let narrow = table([4_i64.into(), Field::Blank, 6_i64.into()]);
     let joined = Table::joined(&[narrow.labelled("scheme", "x"), wide.labelled("scheme", "y")]).expect("tables");
     let expected = serde_json::json!({
         "title": "Sites",

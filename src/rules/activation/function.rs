@@ -77,6 +77,11 @@ fn sigmoid(x: f64) -> f64 {
     1.0 / (1.0 + exp(-x))
 }
 
+/// Whether φ(−x) = −φ(x): its mean is zero, not what rounding leaves of it.
+pub(super) fn is_odd(activation: Activation) -> bool {
+    matches!(activation, Activation::Identity | Activation::Tanh | Activation::Erf)
+}
+
 /// How moments scale: E φ(s x)² → s^(2 value) E φ(x)² and E φ'(s x)² → s^(2 derivative) E φ'(x)².
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Degrees {
@@ -122,6 +127,14 @@ pub(super) fn large_degrees(activation: Activation) -> Degrees {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn odd_functions_are_odd() {
+        for activation in Activation::ALL {
+            let [there, back] = [0.7, -0.7].map(|x| value_and_derivative(activation, x).0);
+            assert_eq!(is_odd(activation), (there + back).abs() < 1e-15, "{activation:?}");
+        }
+    }
 
     #[test]
     fn derivatives_agree_with_finite_differences() {

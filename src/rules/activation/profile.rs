@@ -2,7 +2,7 @@
 
 use sigprop_stack::Activation;
 
-use super::function::{Degrees, homogeneous, large_degrees, small_degrees, value_and_derivative};
+use super::function::{Degrees, homogeneous, is_odd, large_degrees, small_degrees, value_and_derivative};
 use super::kernel::{by_quadrature, closed};
 use crate::quadrature::gaussian_nodes;
 
@@ -85,6 +85,9 @@ impl Profile {
                 let next = (z * hermite - (k as f64).sqrt() * previous) / ((k + 1) as f64).sqrt();
                 (previous, hermite) = (hermite, next);
             }
+        }
+        if is_odd(activation) {
+            (mean, third) = (0.0, 0.0);
         }
         Self {
             activation,

@@ -12,7 +12,7 @@ fn map(arguments: &[&str]) -> Output {
 fn phase_csv_has_a_row_per_cell_or_per_vertex() {
     let output = map(&["--format", "csv"]);
     let lines: Vec<&str> = stdout(&output).lines().collect();
-    let header = "skip_scale,branch_scale,forward_depth,backward_depth,correlation_depth,ln_forward,ln_backward,\
+    let header = "x,y,forward_depth,backward_depth,correlation_depth,ln_forward,ln_backward,\
                   token_correlation,attended_tokens,failures,verdict,rule,caveat";
     assert_eq!(lines[0], header);
     assert_eq!(lines.len(), 7, "{lines:?}");
@@ -21,7 +21,7 @@ fn phase_csv_has_a_row_per_cell_or_per_vertex() {
     assert!(lines[1].contains(",vanishing,"), "{lines:?}");
     let output = map(&["--format", "csv", "--edges"]);
     let lines: Vec<&str> = stdout(&output).lines().collect();
-    assert_eq!(lines[0], "edge,line,skip_scale,branch_scale");
+    assert_eq!(lines[0], "edge,line,x,y");
     assert!(lines[1..].iter().any(|line| line.starts_with("vanishing,0,")), "{lines:?}");
 }
 
@@ -60,7 +60,7 @@ fn phase_refuses_what_it_cannot_vary() {
     assert!(with("branch-scale=1..2").contains("two different axes"));
     assert!(with("bias-std=-1..2").contains("must be not negative"));
     assert!(message(&[AXES.as_slice(), &["--skip-scale", "1"]].concat()).contains("given and varied"));
-    assert!(message(&[AXES.as_slice(), &["--edges"]].concat()).contains("expected --format csv"));
+    assert!(message(&[AXES.as_slice(), &["--edges"]].concat()).contains("expected --format csv, jsonl or md"));
     assert!(
         refused(&run(&["phase", "mlp", "--x", "score-gain=1..2", "--y", "weight-gain=1..2"]))
             .contains("changes nothing")

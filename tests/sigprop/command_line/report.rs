@@ -3,7 +3,7 @@
 use super::*;
 
 /// A document inside a report.
-fn document(report: &str, id: &str) -> Value {
+pub(super) fn document(report: &str, id: &str) -> Value {
     let text = fs::read_to_string(report).expect("the report is there");
     let (_, rest) = text.split_once(&format!("id=\"{id}\">")).expect("the document is there");
     serde_json::from_str(rest.split_once("</script>").expect("it ends").0).expect("it is JSON")

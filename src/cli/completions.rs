@@ -1,0 +1,29 @@
+//! `sigprop completions`: what a shell completes.
+
+use clap::{Args, CommandFactory};
+use clap_complete::{Shell, generate};
+
+use super::{Cli, Outcome, output::emit};
+
+/// Write a script that completes commands, flags and their values in a shell.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  sigprop completions bash > ~/.local/share/bash-completion/completions/sigprop
+  sigprop completions zsh > ~/.zfunc/_sigprop
+  sigprop completions fish > ~/.config/fish/completions/sigprop.fish")]
+pub(crate) struct Arguments {
+    /// Which shell.
+    #[arg(value_name = "SHELL")]
+    shell: Shell,
+}
+
+impl Arguments {
+    pub(crate) fn run(self) -> anyhow::Result<Outcome> {
+        // The generator takes a writer of its own, and panics where one fails.
+        let mut script = Vec::new();
+        generate(self.shell, &mut Cli::command(), "sigprop", &mut script);
+        emit(None, |out| out.write_all(&script))?;
+        Ok(Outcome::Done)
+    }
+}
