@@ -38,6 +38,7 @@ What can be varied:
 Gains multiply what the scheme draws: with --scheme lecun a weight-gain is σ_w of σ_w²/fan_in.
 
 Per cell (--format csv):
+  x, y                    values of what --x and --y vary
   forward_depth           blocks over which the variance of the stream grows by e, over the deeper
                           half; negative: falls; blank: does not change
   backward_depth          the same of the gradient, going back

@@ -1,7 +1,7 @@
 //! First updates: predicted, and taken by sampled networks.
 //!
-//! Each linear map that a signal passes squares its weights once more than averages do, a relative term of order 1/width
-//! that steps neglect: `maps`/width is what a chain of so many maps is given, and four standard errors for sampling.
+//! Steps are of fourth order in signals and neglect that sizes stray together: a relative term of order 1/width at each
+//! linear map that a signal passes. A chain of n maps is given n/width for it, and four standard errors for sampling.
 //! Output changes of queries and keys are not told, so not compared.
 
 use std::f64::consts::FRAC_PI_2;
