@@ -239,4 +239,10 @@ impl Architecture {
     pub fn mlp() -> Self {
         Self { kind: Kind::Mlp, ..Self::default() }
     }
+
+    /// Sets the number of blocks; a pattern of local and global ones goes on.
+    pub fn set_layers(&mut self, n_layers: usize) {
+        self.n_layers = n_layers;
+        self.windows = self.windows.iter().copied().cycle().take(n_layers).collect();
+    }
 }

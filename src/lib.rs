@@ -15,6 +15,7 @@ pub mod inspect;
 mod moments;
 mod nearest;
 pub mod numerals;
+pub mod phase;
 pub mod predict;
 pub mod presets;
 mod quadrature;
@@ -27,11 +28,13 @@ pub mod schemes;
 pub mod stack_file;
 pub mod suite;
 pub mod tokens;
+pub mod update;
 pub mod verdict;
 
 pub use compare::compare;
 pub use nearest::nearest;
-pub use predict::{AttentionRow, Caveat, ForwardWalk, Options, PredictError, Prediction, Sites, predict};
+pub use phase::phase;
+pub use predict::{AttentionRow, Caveat, ForwardWalk, LinearRow, Options, PredictError, Prediction, Sites, predict};
 pub use recommend::recommend;
 
 /// The README's code.

@@ -10,7 +10,6 @@ use clap::{
     builder::{PossibleValuesParser, TypedValueParser},
 };
 use sigprop::{
-    Sites,
     assemble::assemble,
     compare,
     compare::{Candidate, Column, Setting, WorstTensor, all_schemes, default_schemes, sort},
@@ -98,11 +97,7 @@ fn column() -> impl TypedValueParser<Value = Column> {
 
 impl Arguments {
     pub(crate) fn run(self, console: Console) -> anyhow::Result<Outcome> {
-        if self.description.explain(None)? {
-            return Ok(Outcome::Done);
-        }
-        let mut described = self.description.setting(None)?;
-        described.setting.options = self.averages.options(Sites::Stream);
+        let Some(described) = self.description.begin(self.averages, None)? else { return Ok(Outcome::Done) };
         let schemes = match self.schemes {
             Some(List(schemes)) => schemes,
             None => default_schemes(&described.setting.architecture)?,

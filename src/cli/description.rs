@@ -23,7 +23,7 @@ pub(crate) struct DescriptionArguments {
     config: ConfigArguments,
 
     #[command(flatten)]
-    shape: ShapeArguments,
+    pub(crate) shape: ShapeArguments,
 
     #[command(flatten)]
     input: InputArguments,
@@ -53,7 +53,7 @@ pub(crate) struct AverageArguments {
 impl AverageArguments {
     /// As the predictor wants it.
     pub(crate) fn options(self, sites: Sites) -> Options {
-        Options { sites, sequences: self.batch, seed: self.seed }
+        Options { sites, sequences: self.batch, seed: self.seed, steps: false }
     }
 }
 
@@ -92,6 +92,17 @@ impl DescriptionArguments {
             loss_at: self.loss_at.map(Into::into),
         };
         Ok(Described { setting: Setting { input, run, ..Setting::from(architecture) }, caveats, names })
+    }
+
+    /// The network and what predictions of its stream average over; `None` where it was asked how a config is read,
+    /// which has been told.
+    pub(crate) fn begin(&self, averages: AverageArguments, scheme: Option<&str>) -> anyhow::Result<Option<Described>> {
+        if self.explain(scheme)? {
+            return Ok(None);
+        }
+        let mut described = self.setting(scheme)?;
+        described.setting.options = averages.options(Sites::Stream);
+        Ok(Some(described))
     }
 
     /// Tells how a config was read, if that is asked for; whether it was.

@@ -231,6 +231,7 @@ impl Arguments {
                     verdict: &measured.verdict,
                     cost: &measured.cost,
                     loss: None,
+                    update: None,
                 });
                 let closest = measured.map_or(&[][..], |measured| &measured.closest);
                 let document = InspectionDocument { checkpoint: &name, inspection, scheme, closest, prediction };

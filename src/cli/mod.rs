@@ -18,6 +18,7 @@ mod model;
 mod models;
 mod output;
 mod parse;
+mod phase;
 mod plot;
 mod predict;
 mod prose;
@@ -30,6 +31,7 @@ mod shape;
 mod source;
 mod suite;
 mod title;
+mod update;
 mod validate;
 
 use std::{process::ExitCode, time::Instant};
@@ -53,6 +55,7 @@ Examples:
   sigprop predict gpt2 --format csv > gpt2.csv     every site of a known model
   sigprop validate --layers 12 --width 256         the same, beside sampled networks
   sigprop compare gpt2                             initialisations side by side
+  sigprop phase --x weight-gain=0.2..5 --y branch-scale=0.05..2   where it can be trained
   sigprop inspect model.safetensors                what a checkpoint holds, and what it should
   sigprop explain deepnorm                         what a scheme does and where it is from
   sigprop models --json                            lists, too, for programs
@@ -95,6 +98,7 @@ enum Command {
     Validate(validate::Arguments),
     Compare(compare::Arguments),
     Recommend(recommend::Arguments),
+    Phase(phase::Arguments),
     Inspect(inspect::Arguments),
     Diff(diff::Arguments),
     Models(models::Arguments),
@@ -152,6 +156,7 @@ impl Command {
             Self::Validate(arguments) => arguments.run(console),
             Self::Compare(arguments) => arguments.run(console),
             Self::Recommend(arguments) => arguments.run(console),
+            Self::Phase(arguments) => arguments.run(console),
             Self::Inspect(arguments) => arguments.run(console),
             Self::Diff(arguments) => arguments.run(console),
             Self::Models(arguments) => arguments.run(),

@@ -42,6 +42,11 @@ pub(crate) fn finite(text: &str) -> Result<f64, String> {
     within(text, f64::is_finite, "expected a finite number")
 }
 
+/// A finite number above 0.
+pub(crate) fn positive(text: &str) -> Result<f64, String> {
+    within(text, |value| value > 0.0 && value.is_finite(), "expected a finite number above 0")
+}
+
 fn within(text: &str, allowed: impl Fn(f64) -> bool, expected: &str) -> Result<f64, String> {
     text.parse().ok().filter(|&value| allowed(value)).ok_or_else(|| expected.to_owned())
 }

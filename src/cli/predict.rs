@@ -7,12 +7,12 @@ use std::{
 
 use clap::{Args, ValueEnum};
 use sigprop::{
-    Caveat,
+    Caveat, Options,
     head::{LossPrediction, predict_loss},
     predict,
     report::{
         Ink, PredictionDocument, prediction_curve, prediction_html, prediction_json, prediction_svg, sites_rows,
-        sites_table, weights_rows, weights_table,
+        sites_table, update_rows, update_table, weights_rows, weights_table,
     },
     verdict::{Failure, Shape, Verdict},
 };
@@ -30,6 +30,7 @@ use super::{
     plot::PlotArguments,
     prose::write_indented,
     report::ReportArguments,
+    update::UpdateArguments,
 };
 
 /// Predict the size of signals and gradients at every block, and what it means.
@@ -54,6 +55,7 @@ Examples:
   sigprop predict bert-base --train --format csv -o bert.csv
   sigprop predict gpt2 --json | jq .verdict.headline
   sigprop predict gpt2 --head --loss cross-entropy            loss and gradient norm
+  sigprop predict gpt2 --head --first-update adam --lr 1e-3   what the first step changes
   sigprop predict config.json --scheme dslm --export init.py  how to draw such a model in PyTorch
   sigprop predict --layers 192 --plot depth.svg               curves over depth
   sigprop predict gpt2 --report gpt2.html                     all of it, for a browser
@@ -64,6 +66,9 @@ pub(crate) struct Arguments {
 
     #[command(flatten)]
     head: HeadArguments,
+
+    #[command(flatten)]
+    update: UpdateArguments,
 
     #[command(flatten)]
     format: FormatArguments,
@@ -139,10 +144,11 @@ impl Arguments {
         self.plot.claim()?;
         self.report.claim()?;
         export(&self.export, &network, self.averages.seed)?;
-        let options = self.averages.options(self.sites.into());
-        let (mut prediction, loss) = match self.head.head(&network)? {
+        let options = Options { steps: self.update.moves_outputs(), ..self.averages.options(self.sites.into()) };
+        let head = self.head.head(&network)?;
+        let (mut prediction, loss) = match &head {
             Some(head) => {
-                let LossPrediction { mut prediction, loss } = predict_loss(&network.stack, &head, options)?;
+                let LossPrediction { mut prediction, loss } = predict_loss(&network.stack, head, options)?;
                 prediction.caveats.extend(head::caveat(&network));
                 (prediction, Some(loss))
             }
@@ -150,6 +156,7 @@ impl Arguments {
         };
         prediction.caveats.splice(0..0, network.caveats.iter().cloned());
         let verdict = Verdict::of(&prediction, network.shape());
+        let update = self.update.update(&prediction, (&network.stack, head.as_ref()));
         let document = PredictionDocument {
             stack: &network.stack,
             prediction: &prediction,
@@ -157,6 +164,7 @@ impl Arguments {
             verdict: &verdict,
             cost: &network.cost,
             loss: loss.as_ref(),
+            update: update.as_ref(),
         };
         let title = network.title();
         self.plot.draw(|out| prediction_svg(&title, &prediction, network.shape(), out))?;
@@ -172,8 +180,12 @@ impl Arguments {
                 let paint = if self.output.is_none() { console.paint(&io::stdout()) } else { Paint(false) };
                 self.write_tables((&title, curve), &document, paint, out)
             }
-            Format::Rows(format) if self.weights => weights_rows(&prediction.table).write(format, out),
-            Format::Rows(format) => sites_rows(&prediction.table).write(format, out),
+            Format::Rows(format) => match &update {
+                Some(update) => update_rows(update),
+                None if self.weights => weights_rows(&prediction.table),
+                None => sites_rows(&prediction.table),
+            }
+            .write(format, out),
             Format::Json => prediction_json(&document, out),
         })?;
         if self.format.format() != Format::Table {
@@ -195,7 +207,7 @@ impl Arguments {
         paint: Paint,
         out: &mut dyn Write,
     ) -> io::Result<()> {
-        let PredictionDocument { stack, prediction, weights, verdict, .. } = document;
+        let PredictionDocument { stack, prediction, weights, verdict, update, .. } = document;
         writeln!(out, "{title}\n")?;
         if let Some(how) = curve {
             prediction_curve(prediction, Shape::of(stack), how, out)?;
@@ -205,6 +217,10 @@ impl Arguments {
         writeln!(out)?;
         if *weights {
             weights_table(&prediction.table, out)?;
+            writeln!(out)?;
+        }
+        if let Some(update) = update {
+            update_table(update, out)?;
             writeln!(out)?;
         }
         self.write_costs(document, out)?;

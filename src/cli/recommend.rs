@@ -10,7 +10,6 @@ use clap::{
     builder::{PossibleValuesParser, TypedValueParser},
 };
 use sigprop::{
-    Sites,
     compare::MARGIN_FORMATS,
     numerals::short,
     predict, recommend,
@@ -112,11 +111,7 @@ impl DemandArguments {
 
 impl Arguments {
     pub(crate) fn run(self, console: Console) -> anyhow::Result<Outcome> {
-        if self.description.explain(None)? {
-            return Ok(Outcome::Done);
-        }
-        let mut described = self.description.setting(None)?;
-        described.setting.options = self.averages.options(Sites::Stream);
+        let Some(described) = self.description.begin(self.averages, None)? else { return Ok(Outcome::Done) };
         let recommendation = recommend(&described.setting, &self.demands.demands())?;
         if let Some(path) = &self.dump_stack {
             emit(Some(path), |out| stack_json(&recommendation.stack, out))?;

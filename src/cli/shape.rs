@@ -127,6 +127,16 @@ pub(crate) struct ShapeArguments {
 }
 
 impl ShapeArguments {
+    /// Whether a flag that `sigprop phase` may vary is given.
+    pub(crate) fn gives(&self, flag: &str) -> bool {
+        match flag {
+            "layers" => self.layers.is_some(),
+            "skip-scale" => self.skip_scale.is_some(),
+            "branch-scale" => self.branch_scale.is_some(),
+            _ => false,
+        }
+    }
+
     /// Replaces what the flags name.
     pub(crate) fn override_fields(&self, architecture: &mut Architecture) -> anyhow::Result<()> {
         fn set<T>(field: &mut T, flag: Option<T>) {
@@ -139,7 +149,9 @@ impl ShapeArguments {
                 *field = flag;
             }
         }
-        set(&mut architecture.n_layers, self.layers);
+        if let Some(layers) = self.layers {
+            architecture.set_layers(layers);
+        }
         set(&mut architecture.d_model, self.width);
         set_open(&mut architecture.n_heads, self.heads);
         set_open(&mut architecture.n_kv_heads, self.kv_heads);
@@ -163,10 +175,6 @@ impl ShapeArguments {
         set(&mut architecture.qk_norm, self.qk_norm);
         set(&mut architecture.parallel, self.parallel);
         architecture.causal |= self.causal;
-        if self.layers.is_some() {
-            // A pattern of local and global blocks goes on.
-            architecture.windows = architecture.windows.iter().copied().cycle().take(architecture.n_layers).collect();
-        }
         if let Some(window) = self.window {
             architecture.windows = vec![window; architecture.n_layers];
         }

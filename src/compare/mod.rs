@@ -4,6 +4,8 @@ mod choice;
 mod column;
 mod summary;
 
+use sigprop_stack::Stack;
+
 use crate::architecture::Architecture;
 use crate::assemble::{AssembleError, Assembled, Input, Run, assemble};
 use crate::predict::{Caveat, Options, Sites, predict};
@@ -57,17 +59,22 @@ pub struct Candidate {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn compare(setting: &Setting, schemes: &[Scheme]) -> Result<Vec<Candidate>, AssembleError> {
-    schemes.iter().map(|scheme| candidate(setting, scheme)).collect()
+    schemes.iter().map(|scheme| candidate(setting, scheme, |_| {})).collect()
 }
 
-/// What a scheme makes of a network.
-pub(crate) fn candidate(setting: &Setting, scheme: &Scheme) -> Result<Candidate, AssembleError> {
+/// What a scheme makes of a network; `change` has the last word on its numbers.
+pub(crate) fn candidate(
+    setting: &Setting,
+    scheme: &Scheme,
+    change: impl FnOnce(&mut Stack),
+) -> Result<Candidate, AssembleError> {
     let Setting { architecture, input, run, options } = setting;
     let failed = |error| Ok(Candidate { scheme: scheme.clone(), outcome: Err(error), caveats: Vec::new() });
-    let Assembled { stack, caveats } = match assemble(architecture, scheme, input, run) {
+    let Assembled { mut stack, caveats } = match assemble(architecture, scheme, input, run) {
         Err(AssembleError::Scheme(error)) => return failed(error),
         assembled => assembled?,
     };
+    change(&mut stack);
     match predict(&stack, *options) {
         Ok(prediction) => {
             let outcome = Ok(Summary::of(&stack, &prediction));

@@ -30,9 +30,18 @@ pub(crate) struct Exchangeable {
     pub(crate) id_spread: f64,
     /// ‖C E C‖²/`seq_len`² of equal segments.
     pub(crate) segment_spread: f64,
+    /// Probability that three tokens carry the same id.
+    pub(crate) id_triple: f64,
+    /// Probability that three tokens lie in the same segment.
+    pub(crate) segment_triple: f64,
 }
 
 impl Exchangeable {
+    /// Tokens without ids and segments.
+    pub(crate) fn plain(seq_len: f64, classes: Vec<PairClass>) -> Self {
+        Self { seq_len, classes, id_spread: 0.0, segment_spread: 0.0, id_triple: 0.0, segment_triple: 0.0 }
+    }
+
     /// Average over all pairs.
     pub(crate) fn mean(&self, cosines: &[f64]) -> f64 {
         self.classes.iter().zip(cosines).map(|(class, cosine)| class.share * cosine).sum()
@@ -87,7 +96,7 @@ impl Exchangeable {
         (id, segment, 1.0 - constant - id - segment)
     }
 
-    fn share_of(&self, of: impl Fn(&PairClass) -> bool) -> f64 {
+    pub(super) fn share_of(&self, of: impl Fn(&PairClass) -> bool) -> f64 {
         self.classes.iter().filter(|class| of(class)).map(|class| class.share).sum()
     }
 

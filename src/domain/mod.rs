@@ -5,6 +5,7 @@
 //! * *Gram*: one token per position, one cosine per pair of positions; for masks, given ids, positions that
 //!   scores know of.
 
+mod aligned;
 mod exchangeable;
 mod fluctuation;
 mod mixed;

@@ -30,6 +30,8 @@ mod targets;
 #[cfg(test)]
 mod tests;
 
+use std::collections::HashMap;
+
 use sigprop_stack::{Cell, EmbeddingTerm, Number, Quantity, SiteTable, Source, Stack, Tensor, WeightRow};
 
 use crate::PredictError;
@@ -116,7 +118,7 @@ pub struct Loss {
 pub fn predict_loss(stack: &Stack, head: &Head, options: impl Into<Options>) -> Result<LossPrediction, PredictError> {
     let options = options.into();
     let seq_len = stack.streams[stack.gradient.stream].seq_len as f64;
-    let end = End::of(&predict(stack, options)?.table, stack);
+    let end = End::of(&predict(stack, Options { steps: false, ..options })?.table, stack);
     let weight_variance = head.tensor.init.variance();
     let logit_variance = head.width as f64 * weight_variance * end.ln_second.exp();
     let residual = Residual::new(head.vocab_size as f64, logit_variance, end.cosine, targets::repeat(stack, head));
@@ -125,7 +127,7 @@ pub fn predict_loss(stack: &Stack, head: &Head, options: impl Into<Options>) -> 
     seeded.gradient.correlation = (residual.between / residual.own).clamp(0.0, 1.0);
     let mut prediction = predict(&seeded, options)?;
     let ln_mean = -2.0 * seq_len.ln();
-    scale(&mut prediction.table, (weight_variance * residual.own).ln() + ln_mean);
+    scale(&mut prediction, (weight_variance * residual.own).ln() + ln_mean);
 
     let together = seq_len * (residual.own + (seq_len - 1.0) * end.cosine * residual.between);
     let ln_head = end.ln_second + (together.max(0.0) / head.vocab_size as f64).ln() + ln_mean;
@@ -134,8 +136,7 @@ pub fn predict_loss(stack: &Stack, head: &Head, options: impl Into<Options>) -> 
         prediction.caveats.push(Caveat { site: "head".to_owned(), sites: 1, text: text.to_owned() });
     }
 
-    let mut entries = tensor_entries(stack);
-    entries.insert(head.tensor.name.clone(), head.vocab_size as u64 * head.width as u64);
+    let entries = entries(stack, Some(head));
     let squares = prediction.table.weights.iter();
     let squares = squares.map(|row| row.grad_second_moment.value.ln_abs() + (entries[&row.tensor] as f64).ln());
     let loss = Loss {
@@ -145,6 +146,13 @@ pub fn predict_loss(stack: &Stack, head: &Head, options: impl Into<Options>) -> 
         grad_norm: Number::from_ln(0.5 * ln_sum(squares)),
     };
     Ok(LossPrediction { prediction, loss })
+}
+
+/// Number of entries of every tensor by its name, with those of the head.
+pub(crate) fn entries(stack: &Stack, head: Option<&Head>) -> HashMap<String, u64> {
+    let mut entries = tensor_entries(stack);
+    entries.extend(head.map(|head| (head.tensor.name.clone(), head.vocab_size as u64 * head.width as u64)));
+    entries
 }
 
 /// What the head reads.
@@ -185,16 +193,19 @@ impl Residual {
 }
 
 /// Multiplies all gradients by √(e^`ln`).
-fn scale(table: &mut SiteTable, ln: f64) {
+fn scale(prediction: &mut Prediction, ln: f64) {
     let scaled = |value: Number| Number::from_ln(value.ln_abs() + ln);
-    for row in &mut table.sites {
+    for row in &mut prediction.table.sites {
         for quantity in [Quantity::GradVariance, Quantity::GradVarianceFirst, Quantity::GradVarianceLast] {
             let cell = &mut row.cells[quantity as usize];
             *cell = cell.map(|cell| Cell::exact(scaled(cell.value)));
         }
     }
-    for row in &mut table.weights {
+    for row in &mut prediction.table.weights {
         row.grad_second_moment = Cell::exact(scaled(row.grad_second_moment.value));
+    }
+    for row in &mut prediction.linears {
+        row.moved = scaled(row.moved);
     }
 }
 

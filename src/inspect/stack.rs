@@ -39,7 +39,7 @@ pub fn with_measured(stack: &mut Stack, readings: &[Reading]) -> Vec<Caveat> {
             let Some(std) = spread.std() else { return };
             norm.gain = (spread.mean + norm.gain - stored).hypot(std);
         }
-        Named::Sum(..) => {}
+        Named::Sum(..) | Named::Attention(_) => {}
     });
     left_out(readings).into_iter().collect()
 }

@@ -51,6 +51,17 @@ pub struct AttentionRow {
     pub in_view: f64,
 }
 
+/// What a step along the gradient of a linear map, for one sequence, does to its output on that sequence.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LinearRow {
+    /// Name of the weight.
+    pub tensor: String,
+    /// E y² of the output.
+    pub output: Number,
+    /// E Δy² of ΔW = −dL/dW, per entry; of queries and keys too large ([`crate::update`]).
+    pub moved: Number,
+}
+
 /// What theory says about a stack.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Prediction {
@@ -58,6 +69,8 @@ pub struct Prediction {
     pub table: SiteTable,
     /// Every attention, in order of depth.
     pub attentions: Vec<AttentionRow>,
+    /// Every use of a linear map outside experts, in order of depth, if [`Options::steps`] are asked for.
+    pub linears: Vec<LinearRow>,
     /// Where rules were used outside their range.
     pub caveats: Vec<Caveat>,
 }
@@ -101,11 +114,13 @@ pub struct Options {
     pub sequences: usize,
     /// Seed of what is drawn.
     pub seed: u64,
+    /// Whether to tell what steps along gradients do; takes the cube of the sequence where positions are told apart.
+    pub steps: bool,
 }
 
 impl From<Sites> for Options {
     fn from(sites: Sites) -> Self {
-        Self { sites, sequences: 16, seed: 0 }
+        Self { sites, sequences: 16, seed: 0, steps: false }
     }
 }
 
@@ -115,11 +130,11 @@ impl From<Sites> for Options {
 /// streams or given ids make every position different, every pair of positions is followed, for one sequence of
 /// ids after the other.
 pub fn predict(stack: &Stack, options: impl Into<Options>) -> Result<Prediction, PredictError> {
-    let Options { sites, sequences, seed } = options.into();
+    let Options { sites, sequences, seed, steps } = options.into();
     check(stack)?;
     let alike = sequences::treats_tokens_alike(stack);
     let walk = |ids| {
-        let mut moments = Moments::new(sites, ids, alike);
+        let mut moments = Moments::new(sites, ids, alike).with_steps(steps);
         run(stack, &mut moments).map(|()| moments.rows)
     };
     let walks: Result<Vec<Rows>, PredictError> = if sequences::is_exchangeable(stack) {

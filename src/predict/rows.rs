@@ -6,7 +6,7 @@ use foldhash::{HashMap, HashMapExt};
 use nalgebra::{Matrix2, Vector2};
 use sigprop_stack::{Cell, Number, Quantity, Site, SiteRow, SiteTable, WeightRow};
 
-use super::{AttentionRow, Caveat, PredictError, Prediction};
+use super::{AttentionRow, Caveat, LinearRow, PredictError, Prediction};
 use crate::domain::Pooled;
 use crate::moments::ln_sum;
 use crate::rules::attention::Sharpness;
@@ -19,6 +19,8 @@ pub(crate) struct Rows {
     places: HashMap<String, usize>,
     /// In the reverse order of depth, one per place where a tensor is used.
     weights: Vec<WeightNote>,
+    /// In the reverse order of depth, if asked for.
+    linears: Vec<LinearNote>,
     /// Layer and site of every attention, in order.
     attentions: Vec<(i64, String, Sharpness)>,
     /// Kind, first site, how many, what was met.
@@ -44,6 +46,13 @@ pub(crate) struct WeightNote {
     pub(crate) ln_second_moment: f64,
 }
 
+/// What a step along the gradient of a linear map does.
+pub(crate) struct LinearNote {
+    pub(crate) tensor: String,
+    /// ln of E y² and of E Δy² for the learning rate 1.
+    pub(crate) ln_levels: [f64; 2],
+}
+
 impl Rows {
     /// Begins the row of a site where one network's levels have the covariance `levels`.
     pub(crate) fn signal(&mut self, at: (i64, String), is_stream_site: bool, signal: Pooled, levels: Matrix2<f64>) {
@@ -63,6 +72,10 @@ impl Rows {
 
     pub(crate) fn weight(&mut self, note: WeightNote) {
         self.weights.push(note);
+    }
+
+    pub(crate) fn linear(&mut self, note: LinearNote) {
+        self.linears.push(note);
     }
 
     pub(crate) fn attention(&mut self, at: &Site, sharpness: Sharpness) {
@@ -144,8 +157,17 @@ impl Rows {
             }
         });
         let attentions = attentions.collect();
+        let linears = (0..first.linears.len()).rev().map(|place| {
+            let LinearNote { tensor, .. } = &first.linears[place];
+            let [output, moved] = [0, 1].map(|level| {
+                let sum = ln_sum(walks.iter().map(|walk| walk.linears[place].ln_levels[level]));
+                Number::from_ln(sum - (walks.len() as f64).ln())
+            });
+            LinearRow { tensor: tensor.clone(), output, moved }
+        });
+        let linears = linears.collect();
         let caveats = walks.into_iter().next().expect("there is a walk").caveats;
-        Ok(Prediction { table, attentions, caveats: caveats.into_iter().map(|(_, caveat)| caveat).collect() })
+        Ok(Prediction { table, attentions, linears, caveats: caveats.into_iter().map(|(_, caveat)| caveat).collect() })
     }
 }
 

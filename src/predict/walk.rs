@@ -9,12 +9,13 @@ use sigprop_stack::{
     Component, Embedding, Fan, GradientSeed, Ids, Init, Interpreter, Mixture, Site, Source, Stream, Tensor,
 };
 
-use super::rows::{Rows, WeightNote};
+use super::rows::{LinearNote, Rows, WeightNote};
 use super::{PredictError, Sites};
 use crate::domain::{
-    Concentration, Domain, Exchangeable, Fluctuation, Fork, Gradient, Pooled, Signal, Term, levels_covariance, weights,
+    Concentration, Domain, Exchangeable, Flow, Fluctuation, Fork, Gradient, Pooled, Signal, Term, levels_covariance,
+    weights,
 };
-use crate::moments::{Token, TokenGradient};
+use crate::moments::{Token, TokenGradient, ln_sum};
 use crate::rules::activation::Profiles;
 use crate::rules::attention::Attended;
 use crate::rules::embedding::positions;
@@ -39,6 +40,8 @@ pub(crate) struct Moments {
     experts: f64,
     /// The gradients at the outputs of the fans under way, the innermost last.
     splits: Vec<Gradient>,
+    /// Whether what steps along gradients do is worked out.
+    steps: bool,
     pub(super) rows: Rows,
 }
 
@@ -88,7 +91,7 @@ impl Moments {
     /// In the Gram domain with the `ids` of one sequence per stream, whose tokens the stack treats `alike` or not; else
     /// with exchangeable tokens.
     pub(crate) fn new(sites: Sites, ids: Option<Vec<Vec<u32>>>, alike: bool) -> Self {
-        let nothing = Exchangeable { seq_len: 1.0, classes: Vec::new(), id_spread: 0.0, segment_spread: 0.0 };
+        let nothing = Exchangeable::plain(1.0, Vec::new());
         Self {
             sites,
             domain: if ids.is_some() { Domain::Gram { alike } } else { Domain::Exchangeable(nothing) },
@@ -99,8 +102,14 @@ impl Moments {
             routings: Vec::new(),
             experts: 1.0,
             splits: Vec::new(),
+            steps: false,
             rows: Rows::default(),
         }
+    }
+
+    /// The same, working out what steps along gradients do.
+    pub(super) fn with_steps(self, steps: bool) -> Self {
+        Self { steps, ..self }
     }
 
     /// The signal at the start of a stream.
@@ -205,6 +214,13 @@ impl Moments {
                 }
                 let ln_gradient = self.domain.ln_collected(x, gradient);
                 self.write_weight(at, &linear.weight, ln_gradient);
+                // Experts see some of the tokens.
+                if self.steps && at.expert().is_none() {
+                    let ln_output = ln_sum(y.levels()) - (y.tokens.len() as f64).ln();
+                    let ln_moved = linear::ln_moved(linear, &self.domain, x, gradient);
+                    self.rows
+                        .linear(LinearNote { tensor: linear.weight.name.clone(), ln_levels: [ln_output, ln_moved] });
+                }
             }
             Component::Convolution(conv) => {
                 if let Some(bias) = &conv.bias {

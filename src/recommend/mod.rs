@@ -72,7 +72,7 @@ pub fn recommend(setting: &Setting, demands: &Demands) -> Result<Recommendation,
     let demanded = demands.all();
     let gains = solve(setting, &demanded, None)?;
     let scheme = gains.rounded();
-    let summary = candidate(setting, &scheme)?.outcome?;
+    let summary = candidate(setting, &scheme, |_| {})?.outcome?;
     let outcomes: Vec<Outcome> = demanded.iter().map(|demand| demand.outcome(&summary)).collect();
     let binding = outcomes.iter().filter(|outcome| outcome.is_binding());
     let without = binding.map(|outcome| {
@@ -86,7 +86,7 @@ pub fn recommend(setting: &Setting, demands: &Demands) -> Result<Recommendation,
 }
 
 fn solve(setting: &Setting, demands: &[Demand], nearby: Option<&Gains>) -> Result<Gains, AssembleError> {
-    search(setting.architecture.n_layers, nearby, |gains| match candidate(setting, &gains.scheme())?.outcome {
+    search(setting.architecture.n_layers, nearby, |gains| match candidate(setting, &gains.scheme(), |_| {})?.outcome {
         Ok(summary) => Ok(demands.iter().map(|demand| (demand.excess(&summary) + SLACK).max(0.0)).collect()),
         // Where nothing can be followed any more every demand is far off.
         Err(SchemeError::Predict(_)) => Ok(vec![1e3]),

@@ -5,13 +5,14 @@ use std::io::{self, Write};
 use serde::Serialize;
 use sigprop_stack::{Number, Quantity, SiteRow, Stack, WeightRow};
 
-use super::{Run, SCHEMA_VERSION, ln, std_error, summary::SummaryDocument};
+use super::{Run, SCHEMA_VERSION, ln, std_error, summary::SummaryDocument, update::UpdateJson};
 use crate::{
     agreement::{Comparison, Summary},
     cost::Cost,
     head::Loss,
     predict::{Caveat, Prediction},
     stack_file::stack_hash,
+    update::FirstUpdate,
     verdict::Verdict,
 };
 
@@ -30,6 +31,8 @@ pub struct PredictionDocument<'a> {
     pub cost: &'a Cost,
     /// The loss at its end, if there is a head.
     pub loss: Option<&'a Loss>,
+    /// The first step of an optimiser, if it is told.
+    pub update: Option<&'a FirstUpdate>,
 }
 
 /// Writes a prediction as JSON.
@@ -67,12 +70,14 @@ pub(super) struct PredictionJson<'a> {
     cost: CostJson,
     #[serde(skip_serializing_if = "Option::is_none")]
     loss: Option<LossJson>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    first_update: Option<UpdateJson<'a>>,
     verdict: &'a Verdict,
 }
 
 impl<'a> PredictionJson<'a> {
     pub(super) fn of(document: &PredictionDocument<'a>) -> Self {
-        let PredictionDocument { stack, prediction, weights, verdict, cost, loss } = *document;
+        let PredictionDocument { stack, prediction, weights, verdict, cost, loss, update } = *document;
         Self {
             schema_version: SCHEMA_VERSION,
             version: env!("CARGO_PKG_VERSION"),
@@ -84,6 +89,7 @@ impl<'a> PredictionJson<'a> {
             caveats: prediction.caveats.iter().map(CaveatJson::of).collect(),
             cost: CostJson::of(cost),
             loss: loss.map(LossJson::of),
+            first_update: update.map(UpdateJson::of),
             verdict,
         }
     }

@@ -16,6 +16,7 @@ mod html;
 mod inspection;
 mod json;
 mod models;
+mod phase;
 #[cfg(feature = "plot")]
 mod plot;
 mod recommend;
@@ -25,6 +26,7 @@ mod sites;
 mod suite;
 mod summary;
 mod table;
+mod update;
 
 pub use compare::{comparison_json, comparison_rows, comparison_tables};
 #[cfg(feature = "plot")]
@@ -36,8 +38,9 @@ pub use html::{Drawn, Origin, ValidationDocument, comparison_html, prediction_ht
 pub use inspection::{InspectionDocument, deviations, inspection_json, inspection_rows, inspection_table};
 pub use json::{PredictionDocument, prediction_json, validation_json};
 pub use models::{PresetCost, models_json, models_rows};
+pub use phase::{edges_rows, phase_json, phase_rows, phase_table};
 #[cfg(feature = "plot")]
-pub use plot::{comparison_svg, prediction_svg, validation_svg};
+pub use plot::{comparison_svg, phase_svg, prediction_svg, validation_svg};
 pub use recommend::{recommendation_json, recommendation_rows, recommendation_tables};
 pub use rows::{Field, RowFormat, Rows};
 pub use schemes::{scheme_usage, schemes_json, schemes_rows};
@@ -45,6 +48,7 @@ pub use sites::{comparisons_rows, sites_rows, weights_rows};
 pub use suite::{suite_cells_rows, suite_lines_json, suite_lines_rows, suite_table};
 pub use summary::{Observed, Run, summary_json};
 pub use table::{plain_table, sites_table, summary_table, weights_table};
+pub use update::{update_rows, update_table};
 
 use sigprop_stack::Number;
 

@@ -97,7 +97,7 @@ pub fn plain_table(
 }
 
 /// Shows all rows, or those of a selection of layers with a note of how many are left out.
-fn selected_table(header: &[&str], rows: Vec<(i64, Vec<String>)>, out: &mut dyn Write) -> io::Result<()> {
+pub(super) fn selected_table(header: &[&str], rows: Vec<(i64, Vec<String>)>, out: &mut dyn Write) -> io::Result<()> {
     let total = rows.len();
     if total <= MAX_ROWS {
         return plain_table(header, rows.into_iter().map(|(_, cells)| cells), out);

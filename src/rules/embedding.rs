@@ -43,6 +43,9 @@ use crate::moments::Token;
 /// P(two different positions lie in the same of two segments).
 const SAME_SEGMENT: f64 = 2.0 / 3.0;
 
+/// P(three different positions lie in the same of two segments).
+const SAME_SEGMENTS: f64 = 1.0 / 2.0;
+
 /// ‖C E C‖²/L² of two segments: with z̄ the difference of their shares, (1 − z̄²)²/4, averaged over
 /// z̄ uniform in [−1, 1].
 const SEGMENT_SPREAD: f64 = 2.0 / 15.0;
@@ -60,7 +63,7 @@ fn id_spread(length: f64, pair: f64, triple: f64) -> f64 {
 pub(crate) fn gaussian_source(gaussian: &Gaussian, seq_len: usize) -> (Exchangeable, Signal) {
     let class = PairClass { share: 1.0, same_id: false, same_segment: false };
     let seq_len = seq_len as f64;
-    let domain = Exchangeable { seq_len, classes: vec![class], id_spread: 0.0, segment_spread: 0.0 };
+    let domain = Exchangeable::plain(seq_len, vec![class]);
     let (token, cosine) = gaussian_token(gaussian);
     (domain, Signal::new([token].into(), [cosine].into()))
 }
@@ -120,7 +123,14 @@ pub(crate) fn source(embedding: &Embedding, law: PowerLaw, seq_len: usize) -> (E
     let triple = law.repeat_probability(3);
     let seq_len = seq_len as f64;
     let id_spread = id_spread(seq_len, repeat, triple);
-    let domain = Exchangeable { seq_len, classes, id_spread, segment_spread: SEGMENT_SPREAD };
+    let segment_triple = if has_segments { SAME_SEGMENTS } else { 0.0 };
+    let domain = Exchangeable {
+        id_spread,
+        segment_spread: SEGMENT_SPREAD,
+        id_triple: triple,
+        segment_triple,
+        ..Exchangeable::plain(seq_len, classes)
+    };
     let mut token = Token::gaussian(embedding.width as f64, f64::ln(second));
     if second > 0.0 {
         token.mean = mean / second.sqrt();

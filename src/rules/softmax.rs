@@ -46,7 +46,7 @@ mod integrals;
 use nalgebra::{DMatrix, SymmetricEigen};
 use sigprop_stack::{Cell, Quantity, SiteRow, SiteTable};
 
-use self::grid::Grid;
+use self::grid::{Grid, Nodes};
 pub(crate) use self::integrals::ln_partition;
 use self::integrals::{cross_overlap, row_overlaps};
 
@@ -137,6 +137,9 @@ pub(crate) struct Cross {
     pub(crate) t11_weighted: f64,
 }
 
+static ROWS: Nodes<5> = Nodes::new();
+static CROSSES: Nodes<CROSS_NODES> = Nodes::new();
+
 /// Overlaps of all softmax rows of a stack, tabulated as they are met.
 pub(crate) struct Overlaps {
     rows: Grid<5, 6>,
@@ -155,7 +158,8 @@ const CROSS_RANGE: [f64; 2] = [-0.7, 1.0];
 impl Overlaps {
     /// For rows of about `n` scores.
     pub(crate) fn new(n: f64) -> Self {
-        Self { rows: Grid::new(n.ln(), 0.25), crosses: Grid::new(n.ln(), 0.5), chi_square: Vec::new() }
+        let (rows, crosses) = (Grid::new(n.ln(), 0.25, &ROWS), Grid::new(n.ln(), 0.5, &CROSSES));
+        Self { rows, crosses, chi_square: Vec::new() }
     }
 
     fn chi_square(&mut self, n: f64) -> ChiSquare {

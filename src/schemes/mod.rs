@@ -145,9 +145,7 @@ impl Scheme {
                 known: names().collect::<Vec<_>>().join(", "),
             });
         };
-        let values = parameters::values(about, arguments)?;
-        let recipe = (about.build)(&values).into();
-        Ok(Self { about, values, recipe })
+        Ok(Self::of(about, parameters::values(about, arguments)?))
     }
 
     /// Reads several, separated by commas; `dslm:k=2,alpha=1` is one.
@@ -170,6 +168,24 @@ impl Scheme {
             }
         }
         names.iter().map(|name| Self::parse(name)).collect()
+    }
+
+    /// The same scheme with another value of its argument `key`.
+    ///
+    /// ```
+    /// use sigprop::schemes::Scheme;
+    ///
+    /// assert_eq!(Scheme::parse("dslm")?.with("alpha", 0.5)?.to_string(), "dslm:k=2,alpha=0.5");
+    /// # Ok::<(), sigprop::schemes::SchemeError>(())
+    /// ```
+    pub fn with(&self, key: &str, value: f64) -> Result<Self, SchemeError> {
+        let values = parameters::with(self.about, &self.values, key, value)?;
+        Ok(Self::of(self.about, values))
+    }
+
+    fn of(about: &'static About, values: Vec<f64>) -> Self {
+        let recipe = (about.build)(&values).into();
+        Self { about, values, recipe }
     }
 
     /// What it is.

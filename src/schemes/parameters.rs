@@ -33,6 +33,10 @@ impl Parameter {
     pub(super) const fn share(name: &'static str, default: f64) -> Self {
         Self { name, default: Some(default), expected: "in (0, 1]", low: f64::MIN_POSITIVE, high: 1.0 }
     }
+
+    fn allows(&self, value: f64) -> bool {
+        (self.low..=self.high).contains(&value)
+    }
 }
 
 /// The values of all parameters of a scheme, from the text behind the colon.
@@ -43,16 +47,12 @@ pub(super) fn values(about: &About, arguments: Option<&str>) -> Result<Vec<f64>,
             Some((key, text)) => (about.parameters.iter().position(|parameter| parameter.name == key), text),
             None => (about.parameters.get(position).map(|_| position), argument),
         };
-        let Some(index) = index else {
-            let names: Vec<&str> = about.parameters.iter().map(|parameter| parameter.name).collect();
-            let expected = if names.is_empty() { "absent".to_owned() } else { format!("among {}", names.join(", ")) };
-            return Err(error(about, "argument", expected, argument));
-        };
+        let index = index.ok_or_else(|| unknown(about, argument))?;
         let parameter = &about.parameters[index];
         if values[index].is_some() {
             return Err(error(about, parameter.name, "given once", argument));
         }
-        let value = text.parse().ok().filter(|value| (parameter.low..=parameter.high).contains(value));
+        let value = text.parse().ok().filter(|value| parameter.allows(*value));
         values[index] = Some(value.ok_or_else(|| error(about, parameter.name, parameter.expected, text))?);
     }
     let filled = values.into_iter().zip(about.parameters);
@@ -61,6 +61,26 @@ pub(super) fn values(about: &About, arguments: Option<&str>) -> Result<Vec<f64>,
             value.or(parameter.default).ok_or_else(|| error(about, parameter.name, parameter.expected, "nothing"))
         })
         .collect()
+}
+
+/// `values` with another one of the parameter `key`.
+pub(super) fn with(about: &About, values: &[f64], key: &str, value: f64) -> Result<Vec<f64>, SchemeError> {
+    let index = about.parameters.iter().position(|parameter| parameter.name == key);
+    let index = index.ok_or_else(|| unknown(about, key))?;
+    let parameter = &about.parameters[index];
+    if !parameter.allows(value) {
+        return Err(error(about, key, parameter.expected, &value.to_string()));
+    }
+    let mut values = values.to_vec();
+    values[index] = value;
+    Ok(values)
+}
+
+/// An argument that the scheme does not have.
+fn unknown(about: &About, argument: &str) -> SchemeError {
+    let names: Vec<&str> = about.parameters.iter().map(|parameter| parameter.name).collect();
+    let expected = if names.is_empty() { "absent".to_owned() } else { format!("among {}", names.join(", ")) };
+    error(about, "argument", expected, argument)
 }
 
 fn error(about: &About, key: &str, expected: impl Into<String>, got: &str) -> SchemeError {
@@ -93,6 +113,9 @@ mod tests {
         assert_eq!(message("dslm:k=1,k=2"), "scheme dslm: k must be given once, got k=2");
         assert_eq!(message("dslm:q=1"), "scheme dslm: argument must be among k, alpha, got q=1");
         assert_eq!(message("xavier:1"), "scheme xavier: argument must be absent, got 1");
+        let dslm = Scheme::parse("dslm").unwrap();
+        assert_eq!(dslm.with("k", -1.0).unwrap_err().to_string(), message("dslm:k=-1"));
+        assert_eq!(dslm.with("q", 1.0).unwrap_err().to_string(), "scheme dslm: argument must be among k, alpha, got q");
         assert_eq!(message("dslm-paper:r0=0"), "scheme dslm-paper: r0 must be in (0, 1], got 0");
     }
 }

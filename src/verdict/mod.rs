@@ -25,6 +25,7 @@ pub use floats::{FORMATS, Format, NARROW_FORMATS};
 pub(crate) use gradients::{Spread, over_blocks};
 pub(crate) use profile::Profile;
 pub use trend::Trend;
+pub(crate) use trend::rate;
 
 /// What the float ranges depend on beside the moments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,6 +55,21 @@ pub enum Failure {
     Collapse,
     /// Attention looks at one token.
     EntropyCollapse,
+}
+
+impl Failure {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Explosion, Self::Vanishing, Self::Collapse, Self::EntropyCollapse];
+
+    /// Name in flags, CSV and JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Explosion => "explosion",
+            Self::Vanishing => "vanishing",
+            Self::Collapse => "collapse",
+            Self::EntropyCollapse => "entropy-collapse",
+        }
+    }
 }
 
 /// Everything there is to say.

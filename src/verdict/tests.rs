@@ -27,7 +27,7 @@ fn table(n_blocks: i64, at: impl Fn(f64) -> (f64, f64, f64)) -> SiteTable {
 }
 
 fn judged(table: SiteTable) -> Verdict {
-    Verdict::of(&Prediction { table, attentions: Vec::new(), caveats: Vec::new() }, SHAPE)
+    Verdict::of(&Prediction { table, attentions: Vec::new(), linears: Vec::new(), caveats: Vec::new() }, SHAPE)
 }
 
 fn cells(averages: [Cell; 5]) -> [Option<Cell>; Quantity::ALL.len()] {
@@ -135,7 +135,7 @@ fn attention(attended: f64, in_view: f64) -> AttentionRow {
 
 fn attending(rows: Vec<AttentionRow>) -> Verdict {
     let table = table(4, |_| (0.0, 0.0, 0.2));
-    Verdict::of(&Prediction { table, attentions: rows, caveats: Vec::new() }, SHAPE)
+    Verdict::of(&Prediction { table, attentions: rows, linears: Vec::new(), caveats: Vec::new() }, SHAPE)
 }
 
 /// √256 = 16; the sharpest in proportion to what it sees counts; a handful of tokens in view does not.

@@ -82,6 +82,10 @@ struct Course {
 }
 
 impl Course {
+    fn of(profile: &Profile, quantity: Quantity) -> Option<Self> {
+        Self::new(&levels(profile, quantity)?, quantity == Quantity::GradVariance)
+    }
+
     fn new(levels: &[f64], backward: bool) -> Option<Self> {
         let n_blocks = levels.len().checked_sub(1).filter(|&blocks| blocks > 0)?;
         Some(Self { by_depth: [levels[0], levels[n_blocks / 2], levels[n_blocks]], n_blocks, backward })
@@ -97,6 +101,11 @@ impl Course {
     fn deeper(&self) -> f64 {
         let [_, middle, last] = self.by_depth;
         if self.backward { middle - last } else { last - middle }
+    }
+
+    /// The same per block.
+    fn rate(&self) -> f64 {
+        self.deeper() / self.n_blocks.div_ceil(2) as f64
     }
 
     fn trend(&self) -> Trend {
@@ -138,9 +147,14 @@ impl Course {
 
 /// ln of the factor on the variance per block, where the activations explode.
 pub(super) fn exploding_rate(profile: &Profile) -> Option<f64> {
-    let levels = levels(profile, Quantity::Variance)?;
-    let course = Course::new(&levels, false)?;
-    (course.trend() == Trend::Explodes).then(|| course.deeper() / course.n_blocks.div_ceil(2) as f64)
+    let course = Course::of(profile, Quantity::Variance)?;
+    (course.trend() == Trend::Explodes).then(|| course.rate())
+}
+
+/// ln of the factor per block over the deeper half of the blocks, in the direction in which the quantity travels; ±∞
+/// to and from exact zeros, `None` of zeros alone.
+pub(crate) fn rate(profile: &Profile, quantity: Quantity) -> Option<f64> {
+    Course::of(profile, quantity).map(|course| course.rate()).filter(|rate| !rate.is_nan())
 }
 
 /// Judges one variance over depth; `None` where it is not told or there are no blocks.

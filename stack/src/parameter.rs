@@ -1,6 +1,6 @@
 //! The parameters of a stack: what a checkpoint of it holds.
 
-use crate::{Component, EmbeddingTerm, Init, Node, Norm, Op, PositionBias, Source, Stack, Sum, Tensor};
+use crate::{Attention, Component, EmbeddingTerm, Init, Node, Norm, Op, PositionBias, Source, Stack, Sum, Tensor};
 
 /// A trainable array.
 #[derive(Clone, Debug, PartialEq)]
@@ -24,7 +24,7 @@ pub enum Values {
     Gains(Norm),
 }
 
-/// Numbers of a stack by their name.
+/// Numbers of a stack, most by their name.
 #[derive(Debug)]
 pub enum Named<'s> {
     /// A tensor. Those that occur several times are met several times.
@@ -33,10 +33,12 @@ pub enum Named<'s> {
     Norm(String, &'s mut Norm),
     /// A weighted sum, by the path of its site.
     Sum(String, &'s mut Sum),
+    /// An attention.
+    Attention(&'s mut Attention),
 }
 
 impl Stack {
-    /// Hands every tensor, norm and weighted sum to `change`.
+    /// Hands every tensor, norm, weighted sum and attention to `change`.
     pub fn change(&mut self, mut change: impl FnMut(Named)) {
         let several = self.streams.len() > 1;
         for stream in &mut self.streams {
@@ -70,6 +72,7 @@ fn in_body(body: &mut [Node], path: &str, change: &mut dyn FnMut(Named)) {
                 if let Some(PositionBias::Relative { table, .. }) = &mut attention.bias {
                     change(Named::Tensor(table));
                 }
+                change(Named::Attention(attention));
             }
             Op::Mixture(mixture) => {
                 walk(&mut mixture.expert);

@@ -7,6 +7,7 @@ mod input;
 mod inspect;
 mod limits;
 mod manual;
+mod phase;
 mod plot;
 mod recommend;
 mod report;
@@ -115,6 +116,36 @@ fn predict_csv_has_the_columns_and_sites_of_the_contract() {
     let layers: Vec<&str> = lines[1..].iter().map(|line| line.split(',').next().expect("a layer")).collect();
     assert_eq!(layers, ["-1", "0", "1", "2"]);
     assert!(stderr(&output).contains("Verdict: "), "{}", stderr(&output));
+}
+
+#[test]
+fn predict_tells_first_updates() {
+    let sgd = small("predict", &["--format", "csv", "--first-update", "sgd", "--lr", "0.1"]);
+    let columns = "layer,tensor,update_rms,relative_update,output_change_rms,relative_output_change,loss_drop";
+    assert_eq!(stdout(&sgd).lines().next(), Some(columns));
+    let weight =
+        |output| stdout(output).lines().find(|line| line.contains(",blocks.0.ffn.in.weight,")).map(str::to_owned);
+    let weight = weight(&sgd).expect("a weight");
+    assert!(weight.split(',').skip(2).all(|number| number.parse::<f64>().is_ok_and(|number| number > 0.0)), "{weight}");
+    let query = stdout(&sgd).lines().find(|line| line.contains(",blocks.0.attention.heads.query.weight,"));
+    assert!(query.is_some_and(|line| line.contains(",,,")), "{query:?}");
+    let adam = json(&small("predict", &["--format", "json", "--head", "--first-update", "adam", "--lr", "1e-3"]));
+    let tensors = adam["first_update"]["tensors"].as_array().expect("tensors");
+    let row = tensors.iter().find(|row| row["tensor"] == "blocks.0.ffn.in.weight").expect("a weight");
+    assert!(row["update_rms"].as_f64().is_some_and(|update| (update / 1e-3 - 1.0).abs() < 1e-12), "{row}");
+    assert!(row["output_change_rms"].is_null());
+    let table = small("predict", &["--first-update", "sgd", "--lr", "0.1"]);
+    let table = stdout(&table);
+    assert!(table.contains("loss drop: to first order") && table.contains("not told of queries, keys"), "{table}");
+    assert!(table.lines().all(|line| line.chars().count() <= 80), "{table}");
+    for (arguments, hint) in [
+        (&["--first-update", "sgd"][..], "--lr"),
+        (&["--lr", "0.1"], "--first-update"),
+        (&["--first-update", "adam", "--lr", "0"], "expected a finite number above 0"),
+        (&["--first-update", "adam", "--lr", "1", "--weights"], "cannot be used with"),
+    ] {
+        assert!(refused(&small("predict", arguments)).contains(hint), "{arguments:?}");
+    }
 }
 
 #[test]

@@ -14,3 +14,4 @@ mod reference;
 mod stacks;
 mod support;
 mod twins;
+mod update;

@@ -42,6 +42,7 @@ mod sample;
 mod scalar;
 mod softmax_alone;
 mod statistics;
+mod steps;
 mod vectorised;
 mod weights;
 
@@ -54,3 +55,4 @@ pub use measure::{MeasureError, Measurement, Progress, Sampling, Settings, Targe
 pub use random::draw_normals;
 pub use random::draw_row;
 pub use softmax_alone::measure_softmax;
+pub use steps::{StepRow, measure_steps};

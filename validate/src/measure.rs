@@ -135,6 +135,12 @@ pub enum MeasureError {
     /// Replicates could not be taken down.
     #[error(transparent)]
     Journal(#[from] JournalError),
+    /// A signal or gradient is beyond f32, where nothing can be told without it.
+    #[error("{site} left the range of f32; lower the scale of the weights")]
+    Overflow {
+        /// Where.
+        site: String,
+    },
     /// Cancelled before the first replicate was done.
     #[error("cancelled before the first replicate was done")]
     Cancelled,

@@ -23,6 +23,7 @@ use crate::{
     random::{Purpose, Random, Streams},
     scalar::Scalar,
     statistics::Moments,
+    steps::Step,
     weights::{TensorGradient, WeightGradients},
 };
 
@@ -90,6 +91,8 @@ pub(crate) struct Sampler<'a, T: Scalar> {
     steps: usize,
     replicate: Replicate,
     weights: WeightGradients<'a, T>,
+    /// First steps of linear maps, if they are to be taken.
+    first_steps: Option<Vec<Step>>,
     /// Where weights are drawn.
     scratch: Vec<T>,
 }
@@ -107,8 +110,19 @@ impl<'a, T: Scalar> Sampler<'a, T> {
             steps: 0,
             replicate: Replicate::default(),
             weights: WeightGradients::new(plan),
+            first_steps: None,
             scratch: Vec::new(),
         }
+    }
+
+    /// A sampler that takes down first steps.
+    pub(crate) fn with_steps(self) -> Self {
+        Self { first_steps: Some(Vec::new()), ..self }
+    }
+
+    /// The first steps of linear maps, in backward order, unless the range of f32 has been left.
+    pub(crate) fn into_steps(self) -> Result<Vec<Step>, Overflow> {
+        self.replicate.overflow.map_or(Ok(self.first_steps.unwrap_or_default()), Err)
     }
 
     pub(crate) fn finish(mut self) -> Replicate {
@@ -325,6 +339,10 @@ impl<T: Scalar> Interpreter for Sampler<'_, T> {
                 };
                 if let Some(input) = kept.first() {
                     self.linear_gradients(at, linear, input, &gradient);
+                    if let Some(steps) = &mut self.first_steps {
+                        let sequences = input.sequences().zip(gradient.sequences());
+                        steps.extend(sequences.map(|(x, dy)| Step::of(linear, x, dy)));
+                    }
                 }
                 match basis {
                     None => linear::backward(linear, &random, &mut self.scratch, &gradient),

@@ -79,6 +79,15 @@ impl Axis {
         Self { is_log: false, low: 0.0, high, ticks: Vec::new() }.with_ticks(step, short)
     }
 
+    /// Exactly from `low` to `high`, which are positive if it is logarithmic.
+    pub(crate) fn exact([low, high]: [f64; 2], is_log: bool) -> Self {
+        if is_log {
+            return Self::log_within(low.log10(), high.log10(), 0.0);
+        }
+        let axis = Self { is_log, low, high, ticks: Vec::new() };
+        axis.with_ticks(nice((high - low) / TICKS), short)
+    }
+
     fn linear(low: f64, high: f64) -> Self {
         let high = if high > low { high } else { 1.0 };
         let step = nice((high - low) / TICKS);
@@ -89,6 +98,11 @@ impl Axis {
     /// Of log₁₀ of the numbers.
     fn log(low: f64, high: f64) -> Self {
         let padding = (0.03 * (high - low)).max(0.5 * (1.0 - (high - low)));
+        Self::log_within(low, high, padding)
+    }
+
+    /// With room at both ends.
+    fn log_within(low: f64, high: f64, padding: f64) -> Self {
         let axis = Self { is_log: true, low: low - padding, high: high + padding, ticks: Vec::new() };
         if high - low > 3.0 {
             return axis.with_ticks(nice((high - low) / TICKS).max(1.0), |exponent| decimal(1.0, exponent));

@@ -21,7 +21,7 @@ use sigprop_stack::{SiteTable, Stack};
 use super::chart::Chart;
 use super::{
     PredictionDocument, Run, comparison_json, comparison_rows, comparisons_rows, prediction_json, sites_rows,
-    validation_json, weights_rows,
+    update_rows, validation_json, weights_rows,
 };
 use crate::{
     Prediction,
@@ -82,10 +82,13 @@ pub struct ValidationDocument<'a> {
 
 /// Writes the report of a prediction.
 pub fn prediction_html(origin: &Origin, document: &PredictionDocument, out: &mut dyn Write) -> io::Result<()> {
-    let PredictionDocument { stack, prediction, weights, verdict, .. } = document;
+    let PredictionDocument { stack, prediction, weights, verdict, update, .. } = document;
     let mut tables = vec![Table::new("Sites", &sites_rows(&prediction.table))];
     if *weights {
         tables.push(Table::new("Weights", &weights_rows(&prediction.table)));
+    }
+    if let Some(update) = update {
+        tables.push(Table::new("First update", &update_rows(update)));
     }
     let page = Page {
         origin,

@@ -40,7 +40,15 @@ fn page(drawn: Drawn, prediction: &Prediction) -> String {
     };
     let verdict = Verdict::of(prediction, Shape::of(stack));
     let cost = Cost::of(stack, None).expect("a checked stack");
-    let document = PredictionDocument { stack, prediction, weights: true, verdict: &verdict, cost: &cost, loss: None };
+    let document = PredictionDocument {
+        stack,
+        prediction,
+        weights: true,
+        verdict: &verdict,
+        cost: &cost,
+        loss: None,
+        update: None,
+    };
     let mut out = Vec::new();
     prediction_html(&origin, &document, &mut out).expect("a vector takes everything");
     String::from_utf8(out).expect("HTML is text")
@@ -76,7 +84,7 @@ fn numbers_beyond_f64_are_drawn() {
         SiteRow { layer, site: format!("site.{layer}"), is_stream_site: true, cells }
     };
     let table = SiteTable { sites: vec![row(-1, -20_000.0), row(0, 40_000.0)], weights: Vec::new() };
-    let prediction = Prediction { table, attentions: Vec::new(), caveats: Vec::new() };
+    let prediction = Prediction { table, attentions: Vec::new(), linears: Vec::new(), caveats: Vec::new() };
     let data = document(&page(network(&small()), &prediction), "data");
     let panel = &data["chart"]["panels"][0];
     assert_eq!(panel["log"], true);

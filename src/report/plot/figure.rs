@@ -14,22 +14,24 @@ use crate::report::chart::{Axis, Chart, Panel, Style};
 /// Panels in a row.
 const COLUMNS: usize = 2;
 /// From one frame to the next, in pixels; the left one holds the numbers.
-const MARGIN: Place = (80.0, 74.0);
+pub(super) const MARGIN: Place = (80.0, 74.0);
 /// Above the first frame.
-const TOP: f64 = 72.0;
+pub(super) const TOP: f64 = 72.0;
 const LEGEND_LINE: f64 = 20.0;
-const FONT: f64 = 12.0;
+pub(super) const FONT: f64 = 12.0;
 /// Average width of a letter over the size of its font, rather too large.
 const LETTER: f64 = 0.57;
 const TOTAL_WIDTH: f64 = COLUMNS as f64 * (WIDTH + MARGIN.0) + 20.0;
 
 /// A sign of the legend.
-enum Sign {
+pub(super) enum Sign {
     /// A curve, marked where there are others.
     Curve(Style, bool),
     Band(Style),
     Point(Style),
     Mark,
+    /// An area with its edge.
+    Region(Style),
 }
 
 pub(super) struct Figure<'c> {
@@ -43,39 +45,44 @@ impl Figure<'_> {
         let depth = Axis::depth(self.chart.blocks());
         let rows = panels.len().div_ceil(COLUMNS) as f64;
         let legend_top = TOP + rows * (HEIGHT + MARGIN.1) - 10.0;
-        let (legend, legend_height) = self.legend();
-        let height = legend_top + legend_height;
-        let size = (1.4 * FONT).min((TOTAL_WIDTH - 40.0) / (LETTER * self.title.chars().count().max(1) as f64));
-        let mut document = Document::new()
-            .set("viewBox", (0.0, 0.0, TOTAL_WIDTH, height))
-            .set("width", TOTAL_WIDTH)
-            .set("height", height)
-            .set("font-family", "Helvetica, Arial, 'DejaVu Sans', sans-serif")
-            .add(Rectangle::new().set("width", "100%").set("height", "100%").set("fill", "#ffffff"))
-            .add(label(self.title, (20.0, 28.0), "start", size).set("font-weight", "bold"));
+        let mut document = page(self.title, legend_top, &signs(self.chart));
         for (index, panel) in panels.iter().enumerate() {
             let (row, column) = (index / COLUMNS, index % COLUMNS);
             let corner = (MARGIN.0 + column as f64 * (WIDTH + MARGIN.0), TOP + row as f64 * (HEIGHT + MARGIN.1));
             let depth_title = label("blocks passed", (WIDTH / 2.0, HEIGHT + 34.0), "middle", FONT);
             document.append(draw(panel, &depth).add(depth_title).set("transform", moved(corner)));
         }
-        document.add(legend.set("transform", moved((MARGIN.0, legend_top))))
+        document
     }
+}
 
-    /// In as many columns as the longest text allows, with its height.
-    fn legend(&self) -> (Group, f64) {
-        let entries = signs(self.chart);
-        let longest = entries.iter().map(|(_, text)| text.chars().count()).max().unwrap_or(0);
-        let width = LETTER * FONT * longest as f64 + 60.0;
-        let columns = (((TOTAL_WIDTH - MARGIN.0) / width).floor() as usize).max(1);
-        let mut group = Group::new().set("class", "legend");
-        for (index, (sign, text)) in entries.iter().enumerate() {
-            let corner = ((index % columns) as f64 * width, (index / columns) as f64 * LEGEND_LINE);
-            let entry = sign.draw().add(label(text, (38.0, 16.0), "start", FONT));
-            group = group.add(entry.set("transform", moved(corner)));
-        }
-        (group, LEGEND_LINE * entries.len().div_ceil(columns) as f64 + 16.0)
+/// A page with a title and, from `legend_top` on, the end of it, what its signs mean.
+pub(super) fn page(title: &str, legend_top: f64, legend: &[(Sign, String)]) -> Document {
+    let (legend, legend_height) = entries(legend);
+    let height = legend_top + legend_height;
+    let size = (1.4 * FONT).min((TOTAL_WIDTH - 40.0) / (LETTER * title.chars().count().max(1) as f64));
+    Document::new()
+        .set("viewBox", (0.0, 0.0, TOTAL_WIDTH, height))
+        .set("width", TOTAL_WIDTH)
+        .set("height", height)
+        .set("font-family", "Helvetica, Arial, 'DejaVu Sans', sans-serif")
+        .add(Rectangle::new().set("width", "100%").set("height", "100%").set("fill", "#ffffff"))
+        .add(label(title, (20.0, 28.0), "start", size).set("font-weight", "bold"))
+        .add(legend.set("transform", moved((MARGIN.0, legend_top))))
+}
+
+/// In as many columns as the longest text allows, with their height.
+fn entries(legend: &[(Sign, String)]) -> (Group, f64) {
+    let longest = legend.iter().map(|(_, text)| text.chars().count()).max().unwrap_or(0);
+    let width = LETTER * FONT * longest as f64 + 60.0;
+    let columns = (((TOTAL_WIDTH - MARGIN.0) / width).floor() as usize).max(1);
+    let mut group = Group::new().set("class", "legend");
+    for (index, (sign, text)) in legend.iter().enumerate() {
+        let corner = ((index % columns) as f64 * width, (index / columns) as f64 * LEGEND_LINE);
+        let entry = sign.draw().add(label(text, (38.0, 16.0), "start", FONT));
+        group = group.add(entry.set("transform", moved(corner)));
     }
+    (group, LEGEND_LINE * legend.len().div_ceil(columns) as f64 + 16.0)
 }
 
 /// Curves by name, then what else is there to be seen.
@@ -100,7 +107,7 @@ fn signs(chart: &Chart) -> Vec<(Sign, String)> {
     signs
 }
 
-fn moved((x, y): Place) -> String {
+pub(super) fn moved((x, y): Place) -> String {
     format!("translate({x:.1} {y:.1})")
 }
 
@@ -118,6 +125,10 @@ impl Sign {
                 Group::new().add(bar).add(style.marker(middle).set("stroke", "#000000"))
             }
             Self::Mark => Group::new().add(cross(middle)),
+            Self::Region(style) => {
+                let outline = "M0 3H30V21H0Z".to_owned();
+                Group::new().add(style.hatched(outline.clone())).add(style.line(outline))
+            }
         }
     }
 }

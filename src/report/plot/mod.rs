@@ -1,6 +1,7 @@
 //! Pictures (SVG) of charts.
 
 mod figure;
+mod map;
 mod outline;
 mod panel;
 mod style;
@@ -12,6 +13,7 @@ use std::io::{self, Write};
 use super::chart::Chart;
 use crate::{Prediction, agreement::Comparison, compare::Candidate, verdict::Shape};
 use figure::Figure;
+pub use map::phase_svg;
 
 /// Draws a prediction, one curve per stream.
 pub fn prediction_svg(title: &str, prediction: &Prediction, shape: Shape, out: &mut dyn Write) -> io::Result<()> {

@@ -1,8 +1,19 @@
 //! The elements of a curve, in its style.
 
-use svg::node::element::Path;
+use svg::node::element::{Path, Pattern, Rectangle};
 
 use crate::report::chart::Style;
+
+/// Strokes of a tile of [`TILE`] pixels, that meet those of its neighbours.
+const HATCHES: [&str; 4] = [
+    "M-2 2L2 -2M0 10L10 0M8 12L12 8",
+    "M-2 8L2 12M0 0L10 10M8 -2L12 2",
+    "M5 4.4V5.6M0 -0.6V0.6M10 -0.6V0.6M0 9.4V10.6M10 9.4V10.6",
+    "M5 0V10",
+];
+
+/// Side of a tile, in pixels.
+const TILE: f64 = 10.0;
 
 impl Style {
     /// A line along `data`.
@@ -14,6 +25,24 @@ impl Style {
     /// The area inside `data`.
     pub(super) fn area(self, data: String) -> Path {
         Path::new().set("d", data).set("fill", self.colour()).set("fill-opacity", 0.25)
+    }
+
+    /// What [`Self::hatched`] refers to.
+    pub(super) fn pattern(self) -> Pattern {
+        let pattern = Pattern::new().set("id", self.hatch()).set("patternUnits", "userSpaceOnUse");
+        let pattern = pattern.set("width", TILE).set("height", TILE);
+        let wash = Rectangle::new().set("width", TILE).set("height", TILE).set("fill", self.colour());
+        let strokes = Path::new().set("d", HATCHES[self.0 % HATCHES.len()]).set("stroke", self.colour());
+        pattern.add(wash.set("fill-opacity", 0.12)).add(strokes.set("stroke-width", 1.4).set("stroke-linecap", "round"))
+    }
+
+    /// The area inside `data`, hatched.
+    pub(super) fn hatched(self, data: String) -> Path {
+        Path::new().set("d", data).set("fill", format!("url(#{})", self.hatch()))
+    }
+
+    fn hatch(self) -> String {
+        format!("hatch-{}", self.0 % HATCHES.len())
     }
 
     /// The marker at a place.

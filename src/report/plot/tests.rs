@@ -32,7 +32,7 @@ fn table(variances: &[Number], std_error: f64) -> SiteTable {
 
 fn prediction(variances: &[f64]) -> Prediction {
     let variances: Vec<Number> = variances.iter().copied().map(Number::from).collect();
-    Prediction { table: table(&variances, 0.0), attentions: Vec::new(), caveats: Vec::new() }
+    Prediction { table: table(&variances, 0.0), attentions: Vec::new(), linears: Vec::new(), caveats: Vec::new() }
 }
 
 fn drawn(draw: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> String {
@@ -123,7 +123,8 @@ fn schemes_have_curves_of_their_own() {
 fn any_name_and_nothing_at_all_is_xml() {
     let text = drawn(|out| prediction_svg("a<b> & \"c\"\u{1}", &prediction(&[1.0]), SHAPE, out));
     assert!(texts(&parsed(&text)).contains(&"a<b> & \"c\" "), "{text}");
-    let nothing = Prediction { table: SiteTable::default(), attentions: Vec::new(), caveats: Vec::new() };
+    let nothing =
+        Prediction { table: SiteTable::default(), attentions: Vec::new(), linears: Vec::new(), caveats: Vec::new() };
     let text = drawn(|out| prediction_svg("", &nothing, SHAPE, out));
     assert!(of_class(&parsed(&text), "panel").is_empty());
 }

@@ -1,4 +1,8 @@
-//! A table of smooth functions of (ln n, ln w) whose nodes are computed when they are first needed.
+//! A table of smooth functions of (ln n, ln w) whose nodes are computed when they are first needed, once in a process:
+//! a node depends on its place alone, so that who computed it makes no difference.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
 
 /// Distance of nodes in ln n.
 const STEP_N: f64 = 0.5;
@@ -6,18 +10,41 @@ const POINTS_N: usize = 4;
 /// Smallest ln w that is asked for; the table starts a few nodes below.
 const LOWEST_LN_W: f64 = -9.3;
 
+/// The nodes that any prediction has computed: origin, index in ln n, index in ln w.
+pub(super) struct Nodes<const K: usize>(Mutex<BTreeMap<(u64, i32, i32), [f64; K]>>);
+
+impl<const K: usize> Nodes<K> {
+    pub(super) const fn new() -> Self {
+        Self(Mutex::new(BTreeMap::new()))
+    }
+
+    /// The node of this key. Threads do not wait while it is computed.
+    fn get(&self, key: (u64, i32, i32), compute: impl FnOnce() -> [f64; K]) -> [f64; K] {
+        // Nodes are inserted whole, whatever happened to a thread.
+        let known = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = known().get(&key).copied();
+        found.unwrap_or_else(|| {
+            let node = compute();
+            known().insert(key, node);
+            node
+        })
+    }
+}
+
 /// Lagrange interpolation of K functions at once by `POINTS` points in ln w and four in ln n, of which
 /// `origin` is a node.
 pub(super) struct Grid<const K: usize, const POINTS: usize> {
     origin: f64,
     step_w: f64,
+    /// Of all grids of the same functions.
+    nodes: &'static Nodes<K>,
     /// Per node in ln n: its index, and the nodes in ln w.
     lines: Vec<(i32, Vec<Option<[f64; K]>>)>,
 }
 
 impl<const K: usize, const POINTS: usize> Grid<K, POINTS> {
-    pub(super) fn new(origin: f64, step_w: f64) -> Self {
-        Self { origin, step_w, lines: Vec::new() }
+    pub(super) fn new(origin: f64, step_w: f64, nodes: &'static Nodes<K>) -> Self {
+        Self { origin, step_w, nodes, lines: Vec::new() }
     }
 
     /// The functions at (ln n, ln w); `compute` gives them at a node.
@@ -42,7 +69,10 @@ impl<const K: usize, const POINTS: usize> Grid<K, POINTS> {
                     line.resize(place + POINTS, None);
                 }
                 let step_w = self.step_w;
-                let node = line[place].get_or_insert_with(|| compute(ln_n, step_w * f64::from(index_w)));
+                let key = (self.origin.to_bits(), index_n, index_w);
+                let known = self.nodes;
+                let node =
+                    line[place].get_or_insert_with(|| known.get(key, || compute(ln_n, step_w * f64::from(index_w))));
                 for (total, value) in sum.iter_mut().zip(node) {
                     *total += weight_n * weight_w * *value;
                 }

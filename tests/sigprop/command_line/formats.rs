@@ -157,6 +157,9 @@ const READ: f64 = 1e-15;
 const MIXTRAL: &str = r#"{"model_type": "mixtral", "num_hidden_layers": 1, "hidden_size": 32, "num_attention_heads": 2,
     "num_key_value_heads": 1, "intermediate_size": 48, "num_local_experts": 2, "vocab_size": 50, "max_position_embeddings": 16}"#;
 
+/// A map with an edge.
+const MAP: [&str; 4] = ["--x", "skip-scale=0.02..2:3", "--y", "branch-scale=0..1:2"];
+
 /// A small model of its own, a checkpoint of it, and what was exported beside.
 fn exported(folder: &TempDir) -> [String; 2] {
     let model = b"n_layers = 2\nd_model = 64\nseq_len = 16\nvocab_size = 100\n";
@@ -173,6 +176,10 @@ fn rows_have_the_documented_columns() {
     assert_rows("sites", &small(&["predict"]));
     assert_rows("sites", &["predict", "mlp", "--layers", "10000", "--width", "64", "--scheme", "uniform:1"]);
     assert_rows("weights", &small(&["predict", "--weights"]));
+    assert_rows("first-updates", &small(&["predict", "--first-update", "sgd", "--lr", "0.1"]));
+    assert_rows("first-updates", &small(&["predict", "--first-update", "adam", "--lr", "0.1"]));
+    assert_rows("cells", &small(&[["phase"].as_slice(), &MAP].concat()));
+    assert_rows("edges", &small(&[["phase"].as_slice(), &MAP, &["--edges"]].concat()));
     assert_rows("comparisons", &small(&["validate", "--replicates", "2", "--weights"]));
     assert_rows("schemes-side-by-side", &small(&["compare", "--schemes", "dslm,gpt2,hf"]));
     assert_rows("stds", &small(&["recommend", "--max-score-std", "none"]));
@@ -192,7 +199,9 @@ fn rows_have_the_documented_columns() {
 fn documents_have_the_documented_fields() {
     let deep = ["predict", "mlp", "--layers", "10000", "--width", "64", "--scheme", "uniform:1", "--json", "--weights"];
     let full = of_small("predict", &["--weights", "--head", "--positions", "sinusoidal"]);
-    assert_documented("predict---json", &[full, json(&run(&deep))]);
+    let update = of_small("predict", &["--first-update", "sgd", "--lr", "0.1"]);
+    assert_documented("predict---json", &[full, update, json(&run(&deep))]);
+    assert_documented("phase---json", &[of_small("phase", &[MAP.as_slice(), &["--positions", "sinusoidal"]].concat())]);
     let sampled = ["--replicates", "2", "--weights"];
     let folder = folder();
     let mine = written(&folder, "mine.csv", b"site,quantity,observed,std_error\nblocks.0,variance,1e-3,\n");

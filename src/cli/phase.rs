@@ -1,0 +1,138 @@
+//! `sigprop phase`: a map of where a network can be trained.
+
+use std::path::PathBuf;
+
+use anyhow::bail;
+use clap::Args;
+use sigprop::{
+    phase,
+    phase::Axis,
+    report::{edges_rows, phase_json, phase_rows, phase_svg, phase_table},
+};
+
+use super::{
+    Outcome,
+    console::Console,
+    description::{AverageArguments, DescriptionArguments},
+    model::SchemeArguments,
+    output::{Format, FormatArguments, emit},
+    plot::PlotArguments,
+    predict::write_caveats,
+};
+
+/// Map where a network can be trained, over two of its numbers.
+#[derive(Args, Debug)]
+#[command(
+    mut_arg("plot", |plot| plot.help("Also draw the map: where failures are, and the edges where they begin")),
+    after_help = "\
+What can be varied:
+  weight-gain             factor on the weights of all linear maps of the blocks
+  embedding-gain          factor on the tables of embeddings
+  score-gain              factor on attention scores before the softmax
+  branch-scale            factor on the output of branches, as --branch-scale
+  skip-scale              factor on skip connections, as --skip-scale
+  bias-std                standard deviation of the biases of the blocks
+  layers                  number of blocks
+  any argument of --scheme, in place of the given one: k and alpha of dslm, std of normal,
+                          qk, value, ffn, embedding and ratio of gains
+Gains multiply what the scheme draws: with --scheme lecun a weight-gain is σ_w of σ_w²/fan_in.
+
+Per cell (--format csv):
+  x, y                    values of what --x and --y vary
+  forward_depth           blocks over which the variance of the stream grows by e, over the deeper
+                          half; negative: falls; blank: does not change
+  backward_depth          the same of the gradient, going back
+  correlation_depth       blocks over which the token correlation comes e times closer to where it
+                          goes; blank: stands still, or does not settle
+  token_correlation       after the last block
+  failures, verdict       what `sigprop predict --fail-on` knows; rule: what triggered it
+Edges lie where a failure begins, found by bisection between cells.
+
+Examples:
+  sigprop phase --layers 192 --x weight-gain=0.2..5 --y branch-scale=0.05..2 --plot map.svg
+  sigprop phase gpt2 --batch 1 --x weight-gain=0.5..8:9 --y score-gain=0.5..8:9
+  sigprop phase mlp --layers 400 --activation tanh --scheme lecun \\
+          --x weight-gain=0.8..2:25:linear --y bias-std=0..0.5
+  sigprop phase --norm-placement post --scheme xavier --x weight-gain=0.5..2 --y layers=4..1000
+  sigprop phase --scheme dslm --x k=0.5..4 --y alpha=0.5..1.5 --edges --format csv"
+)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    description: DescriptionArguments,
+
+    #[command(flatten)]
+    scheme: SchemeArguments,
+
+    /// What is varied to the right: a name, the range, how many values [default: 17]; logarithmic where LOW is above
+    /// zero, unless `:linear`.
+    #[arg(long, value_name = "NAME=LOW..HIGH[:N][:linear]", help_heading = "Map", allow_hyphen_values = true)]
+    x: Axis,
+
+    /// What is varied upwards.
+    #[arg(long, value_name = "NAME=LOW..HIGH[:N][:linear]", help_heading = "Map", allow_hyphen_values = true)]
+    y: Axis,
+
+    #[command(flatten)]
+    averages: AverageArguments,
+
+    /// In rows, the vertices of the edges instead of the cells.
+    #[arg(long, help_heading = "Output")]
+    edges: bool,
+
+    #[command(flatten)]
+    format: FormatArguments,
+
+    /// Write the data to a file; `-` is standard output.
+    #[arg(short, long, value_name = "FILE", help_heading = "Output")]
+    output: Option<PathBuf>,
+
+    #[command(flatten)]
+    plot: PlotArguments,
+}
+
+impl Arguments {
+    pub(crate) fn run(self, console: Console) -> anyhow::Result<Outcome> {
+        let Some(described) = self.description.begin(self.averages, self.scheme.text())? else {
+            return Ok(Outcome::Done);
+        };
+        let format = self.format.format();
+        if self.edges && !matches!(format, Format::Rows(_)) {
+            bail!("--edges: expected --format csv, jsonl or md; tables and JSON have cells and edges");
+        }
+        let axes = [self.x, self.y];
+        for axis in &axes {
+            if self.description.shape.gives(&axis.name) {
+                bail!("--{} is given and varied; expected one of both", axis.name);
+            }
+        }
+        self.plot.claim()?;
+        let setting = &described.setting;
+        let scheme = self.scheme.scheme(setting.architecture.scheme.as_deref())?;
+        let cells = axes.iter().map(|axis| axis.points).product();
+        let bar = console.progress("[{bar:40}] {pos}/{len} cells, {eta} left", cells, 0);
+        let map = phase(setting, &scheme, &axes, &|| bar.inc(1));
+        bar.finish_and_clear();
+        let map = map?;
+        let title = format!("{}, scheme {scheme}", described.title());
+        self.plot.draw(|out| phase_svg(&title, &map, out))?;
+        emit(self.output.as_ref(), |out| match format {
+            Format::Table => {
+                writeln!(out, "{title}\n")?;
+                phase_table(&map, out)
+            }
+            Format::Rows(format) if self.edges => edges_rows(&map).write(format, out),
+            Format::Rows(format) => phase_rows(&map).write(format, out),
+            Format::Json => phase_json(&described.title(), &scheme.to_string(), &map, out),
+        })?;
+        let used = map.cells.iter().filter(|cell| cell.outcome.as_ref().is_ok_and(|point| !point.caveats.is_empty()));
+        match used.count() {
+            0 => {}
+            count => console.note(&format!(
+                "{count} of {} cells have caveats; --format csv tells them in its last column",
+                map.cells.len()
+            )),
+        }
+        console.tell(|out, _| write_caveats(&described.caveats, out));
+        Ok(Outcome::Done)
+    }
+}

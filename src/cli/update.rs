@@ -1,0 +1,57 @@
+//! `--first-update`: how large the first step of an optimiser is.
+
+use clap::{Args, ValueEnum};
+use sigprop::{
+    Prediction,
+    head::Head,
+    update::{FirstUpdate, Optimizer},
+};
+use sigprop_stack::Stack;
+
+use super::parse;
+
+/// The first step of an optimiser.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "First update")]
+pub(crate) struct UpdateArguments {
+    /// Tell the first step of every tensor from one sequence, how far (sgd; not of queries and keys) it moves the output
+    /// of its linear map on that sequence, and how much lower the loss gets to first order: a second table; in rows
+    /// instead of the sites.
+    #[arg(long, value_enum, value_name = "OPTIMIZER", requires = "lr", conflicts_with = "weights")]
+    first_update: Option<OptimizerChoice>,
+
+    /// Learning rate.
+    #[arg(long, value_name = "RATE", requires = "first_update", value_parser = parse::positive, allow_negative_numbers = true)]
+    lr: Option<f64>,
+}
+
+/// Which optimiser.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum OptimizerChoice {
+    /// lr · gradient.
+    Sgd,
+    /// lr · sign of the gradient, what Adam's first step is without ε.
+    Adam,
+}
+
+impl From<OptimizerChoice> for Optimizer {
+    fn from(choice: OptimizerChoice) -> Self {
+        match choice {
+            OptimizerChoice::Sgd => Self::Sgd,
+            OptimizerChoice::Adam => Self::Adam,
+        }
+    }
+}
+
+impl UpdateArguments {
+    /// Whether outputs of linear maps are told too.
+    pub(crate) fn moves_outputs(&self) -> bool {
+        self.first_update == Some(OptimizerChoice::Sgd)
+    }
+
+    /// The step asked for.
+    pub(crate) fn update(&self, prediction: &Prediction, network: (&Stack, Option<&Head>)) -> Option<FirstUpdate> {
+        let (optimizer, rate) = self.first_update.zip(self.lr)?;
+        Some(FirstUpdate::of(prediction, network, optimizer.into(), rate))
+    }
+}

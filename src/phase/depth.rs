@@ -1,0 +1,106 @@
+//! Over how many blocks things change.
+//!
+//! # Formula
+//!
+//! ```text
+//! forward, backward   1/(d ln variance/d block), the average over the deeper half of the blocks, in the direction of travel
+//! correlation         r_l = r* + A e^(−l/ξ):  ξ = h/ln((r_b − r_a)/(r_c − r_b))    blocks a, b = a + h, c = a + 2h
+//! ```
+//!
+//! c is where the correlation r has arrived, up to [`ARRIVED`] of its way, or the last block; h = c/4. A correlation
+//! that goes to its end by a power of the depth, as on the edge of chaos, gives about c/4.
+//!
+//! # Source
+//!
+//! Schoenholz et al. 2017 (arXiv 1611.01232), equations 9 to 12: the depth scales ξ_c of correlations, which diverges on
+//! the edge of chaos, and ξ_∇ of gradients; a network can be trained as long as it is not much deeper.
+
+use sigprop_stack::{Quantity, SiteRow};
+
+use crate::verdict::{Profile, rate};
+
+/// Share of the way of the correlation that does not count any more.
+const ARRIVED: f64 = 1e-6;
+
+/// A correlation that moves by less moves by rounding.
+const STILL: f64 = 1e-9;
+
+/// Rates per block below are rounding.
+const FLAT: f64 = 1e-9;
+
+/// Over how many blocks something changes by a factor of e; none where it does not change.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct DepthScales {
+    /// The variance of the stream; negative where it falls.
+    pub forward: Option<f64>,
+    /// That of its gradient, going back; negative where it falls.
+    pub backward: Option<f64>,
+    /// The distance of the token correlation from where it goes; none where it does not settle either.
+    pub correlation: Option<f64>,
+}
+
+impl DepthScales {
+    /// Those of a stream, from its input to its last block.
+    pub(super) fn of(stream: &[SiteRow]) -> Self {
+        let profile = Profile { stream: None, rows: stream.iter().collect() };
+        let scale = |quantity| rate(&profile, quantity).filter(|rate| rate.abs() > FLAT).map(f64::recip);
+        let correlation = |row: &SiteRow| row.value(Quantity::TokenCorrelation).map(|value| value.value());
+        let correlations: Option<Vec<f64>> = stream.iter().map(correlation).collect();
+        Self {
+            forward: scale(Quantity::Variance),
+            backward: scale(Quantity::GradVariance),
+            correlation: correlations.and_then(|correlations| settling(&correlations)),
+        }
+    }
+}
+
+/// ξ of correlations from block to block.
+fn settling(correlations: &[f64]) -> Option<f64> {
+    let (first, last) = (correlations.first()?, correlations.last()?);
+    let way = correlations.iter().map(|r| (r - last).abs()).fold((last - first).abs(), f64::max);
+    if way < STILL {
+        return None;
+    }
+    // The first block from which on all are close.
+    let arrived = correlations.iter().rposition(|r| (r - last).abs() > ARRIVED * way)? + 1;
+    let end = arrived.max(2);
+    let step = (end / 4).max(1);
+    let [start, middle, end] = [end - 2 * step, end - step, end].map(|block| correlations.get(block));
+    let (before, after) = ((middle? - start?).abs(), (end? - middle?).abs());
+    (after < before).then(|| step as f64 / (before / after).ln())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn way(of: impl Fn(f64) -> f64) -> Vec<f64> {
+        (0..=100).map(|block| of(f64::from(block))).collect()
+    }
+
+    /// Exponentials have their own scale, whatever they go to, and however soon they are there.
+    #[test]
+    fn exponential_correlations_have_their_depth_scale() {
+        for (end, scale) in [(1.0, 7.0), (0.3, 7.0), (0.0, 0.5), (1.0, 30.0)] {
+            let depth = settling(&way(|block| end + (0.2 - end) * (-block / scale).exp())).expect("it settles");
+            approx::assert_relative_eq!(depth, scale, max_relative = 1e-3);
+        }
+    }
+
+    /// 1 − A/l² between 50, 75 and 100 blocks: 25/ln((1/2500 − 1/5625)/(1/5625 − 1/10000)) = 23.82.
+    #[test]
+    fn a_power_law_settles_no_sooner_than_the_network_ends() {
+        let depth = settling(&way(|block| 1.0 - 0.5 / (block * block).max(1.0))).expect("it settles");
+        approx::assert_relative_eq!(depth, 23.82, max_relative = 1e-3);
+    }
+
+    #[test]
+    fn what_stands_still_or_runs_away_has_none() {
+        assert_eq!(settling(&way(|_| 0.4)), None);
+        assert_eq!(settling(&way(|block| 1e-6 * (block / 10.0).exp())), None);
+        assert_eq!(settling(&[0.2]), None);
+        assert_eq!(settling(&[0.2, 0.3]), None);
+        // At once.
+        assert_eq!(settling(&[0.2, 1.0, 1.0]), Some(0.0));
+    }
+}

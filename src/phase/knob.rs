@@ -1,0 +1,165 @@
+//! What can be varied, and what it changes.
+
+use sigprop_stack::{Attention, Init, Named, Stack, Tensor};
+
+use super::PhaseError;
+use crate::architecture::Architecture;
+use crate::nearest::nearest;
+use crate::schemes::{Scheme, SchemeError};
+use crate::verdict::over_blocks;
+
+/// Something with a number: of the architecture, of what a scheme has drawn up, or of the scheme itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Knob {
+    /// Number of blocks.
+    Layers,
+    /// Factor on skip connections.
+    SkipScale,
+    /// Factor on the output of branches.
+    BranchScale,
+    /// Factor on the weights of all linear maps of the blocks.
+    WeightGain,
+    /// Factor on the tables of embeddings.
+    EmbeddingGain,
+    /// Factor on attention scores.
+    ScoreGain,
+    /// Standard deviation of the biases of all linear maps of the blocks.
+    BiasStd,
+    /// An argument of the scheme.
+    Argument(&'static str),
+}
+
+impl Knob {
+    /// Those of every network.
+    const COMMON: [Self; 7] = [
+        Self::Layers,
+        Self::SkipScale,
+        Self::BranchScale,
+        Self::WeightGain,
+        Self::EmbeddingGain,
+        Self::ScoreGain,
+        Self::BiasStd,
+    ];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Layers => "layers",
+            Self::SkipScale => "skip-scale",
+            Self::BranchScale => "branch-scale",
+            Self::WeightGain => "weight-gain",
+            Self::EmbeddingGain => "embedding-gain",
+            Self::ScoreGain => "score-gain",
+            Self::BiasStd => "bias-std",
+            Self::Argument(name) => name,
+        }
+    }
+
+    /// The knob of this name: one that every network has, or an argument of `scheme`.
+    pub(super) fn named(name: &str, scheme: &Scheme) -> Result<Self, PhaseError> {
+        let arguments = scheme.about().parameters.iter().map(|parameter| Self::Argument(parameter.name));
+        let knobs: Vec<Self> = Self::COMMON.into_iter().chain(arguments).collect();
+        knobs.iter().find(|knob| knob.name() == name).copied().ok_or_else(|| {
+            let names = || knobs.iter().map(|knob| knob.name());
+            PhaseError::Unknown {
+                got: name.to_owned(),
+                nearest: nearest(name, names()).map(str::to_owned),
+                known: names().collect::<Vec<_>>().join(", "),
+            }
+        })
+    }
+
+    /// What its values must be, and whether one is.
+    pub(super) fn range(self) -> (&'static str, fn(f64) -> bool) {
+        match self {
+            Self::Layers => ("from 1", |value| value >= 1.0),
+            Self::WeightGain | Self::EmbeddingGain | Self::ScoreGain | Self::BiasStd => {
+                ("not negative", |value| value >= 0.0)
+            }
+            // The scheme says what its arguments may be.
+            Self::SkipScale | Self::BranchScale | Self::Argument(_) => ("finite", f64::is_finite),
+        }
+    }
+
+    /// Whether it counts something.
+    pub(super) fn is_whole(self) -> bool {
+        self == Self::Layers
+    }
+
+    /// Sets what a network says before it is assembled.
+    pub(super) fn describe(self, value: f64, architecture: &mut Architecture) {
+        match self {
+            Self::Layers => architecture.set_layers(value as usize),
+            Self::SkipScale => architecture.skip_scale = Some(value),
+            Self::BranchScale => architecture.branch_scale = Some(value),
+            Self::WeightGain | Self::EmbeddingGain | Self::ScoreGain | Self::BiasStd | Self::Argument(_) => {}
+        }
+    }
+
+    /// The scheme with its argument.
+    pub(super) fn argue(self, value: f64, scheme: Scheme) -> Result<Scheme, SchemeError> {
+        match self {
+            Self::Argument(name) => scheme.with(name, value),
+            Self::Layers
+            | Self::SkipScale
+            | Self::BranchScale
+            | Self::WeightGain
+            | Self::EmbeddingGain
+            | Self::ScoreGain
+            | Self::BiasStd => Ok(scheme),
+        }
+    }
+
+    /// Changes the numbers that a scheme has written into a stack.
+    pub(super) fn turn(self, value: f64, stack: &mut Stack) {
+        let scaled = |is_meant: fn(&str) -> bool| {
+            move |tensor: &mut Tensor| {
+                if is_meant(&tensor.name) {
+                    tensor.init = tensor.init.scaled(value);
+                }
+            }
+        };
+        match self {
+            Self::WeightGain => tensors(stack, scaled(is_weight)),
+            Self::EmbeddingGain => tensors(stack, scaled(is_table)),
+            Self::BiasStd => tensors(stack, |tensor| {
+                if is_bias(&tensor.name) {
+                    tensor.init = if value > 0.0 { Init::Normal { std: value } } else { Init::Zero };
+                }
+            }),
+            Self::ScoreGain => attentions(stack, |attention| attention.scale *= value),
+            Self::Layers | Self::SkipScale | Self::BranchScale | Self::Argument(_) => {}
+        }
+    }
+}
+
+fn tensors(stack: &mut Stack, change: impl Fn(&mut Tensor)) {
+    stack.change(|named| match named {
+        Named::Tensor(tensor) => change(tensor),
+        Named::Norm(..) | Named::Sum(..) | Named::Attention(_) => {}
+    });
+}
+
+fn attentions(stack: &mut Stack, change: impl Fn(&mut Attention)) {
+    stack.change(|named| match named {
+        Named::Attention(attention) => change(attention),
+        Named::Tensor(_) | Named::Norm(..) | Named::Sum(..) => {}
+    });
+}
+
+fn is_weight(tensor: &str) -> bool {
+    over_blocks(tensor).is_some() && last_part(tensor) == "weight"
+}
+
+fn is_bias(tensor: &str) -> bool {
+    over_blocks(tensor).is_some() && last_part(tensor) == "bias"
+}
+
+/// A table of ids, positions or segments, not a projection behind one.
+fn is_table(tensor: &str) -> bool {
+    let embeds = tensor.split('.').any(|part| part == "embeddings");
+    embeds && !["weight", "bias"].contains(&last_part(tensor))
+}
+
+fn last_part(tensor: &str) -> &str {
+    tensor.rsplit('.').next().unwrap_or(tensor)
+}

@@ -1,0 +1,248 @@
+//! A map of where a network can be trained: predictions over two of its numbers, and the edges between what they say.
+//!
+//! # Edges
+//!
+//! Of each failure of the verdict, where it begins: between neighbouring cells of which one fails and one does not, by
+//! bisection on the prediction, and joined to lines (marching squares). An edge is known to 1/256 of a cell along the side it
+//! crosses.
+//!
+//! # Source
+//!
+//! Poole et al. 2016 (arXiv 1606.05340) and Schoenholz et al. 2017 (arXiv 1611.01232), phase diagrams of wide networks
+//! over the variances of weights and biases. Theirs are of infinite depth; the failures here are those of the
+//! network's own depth, and come to theirs as it grows.
+
+mod axis;
+mod depth;
+mod edges;
+mod knob;
+#[cfg(test)]
+mod tests;
+
+use rayon::prelude::*;
+use sigprop_stack::Stack;
+
+use crate::assemble::{AssembleError, assemble};
+use crate::compare::{Candidate, Setting, candidate};
+use crate::predict::Caveat;
+use crate::schemes::{Scheme, SchemeError};
+use crate::verdict::{Failure, Verdict};
+pub use axis::{Axis, AxisError};
+pub use depth::DepthScales;
+pub use edges::Region;
+use knob::Knob;
+
+/// A place on a map.
+pub type Place = [f64; 2];
+
+/// What is predicted over two numbers of a network.
+#[derive(Clone, Debug)]
+pub struct Phase {
+    /// What is varied: x, y.
+    pub axes: [Axis; 2],
+    /// The values looked at along each axis, ascending.
+    pub values: [Vec<f64>; 2],
+    /// For every value of y, those of x.
+    pub cells: Vec<Cell>,
+    /// Every failure that occurs, in the order of [`Failure::ALL`].
+    pub regions: Vec<Region>,
+}
+
+/// One prediction.
+#[derive(Clone, Debug)]
+pub struct Cell {
+    /// The numbers.
+    pub at: Place,
+    /// What the network does, or why there is no such network.
+    pub outcome: Result<Point, SchemeError>,
+}
+
+/// What a prediction comes down to.
+#[derive(Clone, Debug)]
+pub struct Point {
+    /// Over how many blocks things change.
+    pub scales: DepthScales,
+    /// ln of the factor on the variance of the stream over all blocks, and on that of its gradient, going back.
+    pub ln_growth: [f64; 2],
+    /// Correlation between tokens after the last block; none of a single token.
+    pub token_correlation: Option<f64>,
+    /// Effective number of attended tokens, of the sharpest attention.
+    pub attended: Option<f64>,
+    /// What it means.
+    pub verdict: Verdict,
+    /// Where rules were used outside their range, and why the scheme is not meant for the network.
+    pub caveats: Vec<Caveat>,
+}
+
+impl Point {
+    fn fails(&self, failure: Failure) -> bool {
+        self.verdict.failures().iter().any(|(found, _)| *found == failure)
+    }
+}
+
+/// Why there is no map.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum PhaseError {
+    /// Nothing of that name can be varied.
+    #[error(
+        "nothing called {got:?} can be varied{}; with this scheme there are {known}",
+        nearest.as_ref().map(|name| format!("; did you mean {name}?")).unwrap_or_default()
+    )]
+    Unknown {
+        /// What was asked for.
+        got: String,
+        /// What it most resembles.
+        nearest: Option<String>,
+        /// All that there is.
+        known: String,
+    },
+    /// Both axes are the same.
+    #[error("expected two different axes, got {name} twice")]
+    Same {
+        /// Their name.
+        name: String,
+    },
+    /// A number out of range.
+    #[error("{name} must be {expected}, got {got}")]
+    Range {
+        /// Name of the axis.
+        name: String,
+        /// What it must be.
+        expected: &'static str,
+        /// What it is.
+        got: f64,
+    },
+    /// An axis along which nothing changes.
+    #[error("{name} changes nothing in this network; expected something that it has")]
+    Nothing {
+        /// Name of the axis.
+        name: String,
+    },
+    /// There is no such network.
+    #[error(transparent)]
+    Assemble(#[from] AssembleError),
+}
+
+/// Predicts a network over two of its numbers. `done` is called after every cell.
+///
+/// ```
+/// use sigprop::{architecture::Architecture, compare::Setting, phase, schemes::Scheme};
+///
+/// let setting = Setting::from(Architecture { n_layers: 192, ..Architecture::default() });
+/// let axes = ["weight-gain=0.5..4:4".parse()?, "branch-scale=0.1..1:3".parse()?];
+/// let map = phase(&setting, &Scheme::parse("lecun")?, &axes, &|| {})?;
+/// for region in &map.regions {
+///     println!("{}: {:?}", region.failure.name(), region.edges);
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn phase(
+    setting: &Setting,
+    scheme: &Scheme,
+    axes: &[Axis; 2],
+    done: &(dyn Fn() + Sync),
+) -> Result<Phase, PhaseError> {
+    let map = Map::new(setting, scheme, axes)?;
+    let [columns, rows] = &map.values;
+    let places: Vec<Place> = rows.iter().flat_map(|y| columns.iter().map(|x| [*x, *y])).collect();
+    let cells: Vec<Result<Cell, AssembleError>> = places
+        .into_par_iter()
+        .map(|at| {
+            let cell = map.outcome(at).map(|outcome| Cell { at, outcome });
+            done();
+            cell
+        })
+        .collect();
+    // The first error, whichever thread met another one before.
+    let cells = cells.into_iter().collect::<Result<Vec<Cell>, AssembleError>>()?;
+    let regions = edges::regions(&map, &cells)?;
+    Ok(Phase { axes: axes.clone(), values: map.values, cells, regions })
+}
+
+/// A network with two numbers open.
+struct Map<'a> {
+    setting: &'a Setting,
+    scheme: &'a Scheme,
+    axes: &'a [Axis; 2],
+    knobs: [Knob; 2],
+    values: [Vec<f64>; 2],
+}
+
+impl<'a> Map<'a> {
+    fn new(setting: &'a Setting, scheme: &'a Scheme, axes: &'a [Axis; 2]) -> Result<Self, PhaseError> {
+        let [x, y] = axes;
+        if x.name == y.name {
+            return Err(PhaseError::Same { name: x.name.clone() });
+        }
+        let knobs = [Knob::named(&x.name, scheme)?, Knob::named(&y.name, scheme)?];
+        for (axis, knob) in axes.iter().zip(knobs) {
+            let (expected, allows) = knob.range();
+            if !allows(axis.low) {
+                return Err(PhaseError::Range { name: axis.name.clone(), expected, got: axis.low });
+            }
+        }
+        let values = [x.values(knobs[0].is_whole()), y.values(knobs[1].is_whole())];
+        let map = Self { setting, scheme, axes, knobs, values };
+        map.refuse_idle_knobs()?;
+        Ok(map)
+    }
+
+    /// A knob of something that the network does not have would be turned in vain.
+    fn refuse_idle_knobs(&self) -> Result<(), PhaseError> {
+        let [first, last] = [0, 1].map(|end| {
+            self.values.each_ref().map(|values| if end == 0 { values[0] } else { values[values.len() - 1] })
+        });
+        for (place, axis) in [[last[0], first[1]], [first[0], last[1]]].into_iter().zip(self.axes) {
+            if let (Ok(near), Ok(far)) = (self.stack(first), self.stack(place))
+                && near == far
+            {
+                return Err(PhaseError::Nothing { name: axis.name.clone() });
+            }
+        }
+        Ok(())
+    }
+
+    /// The knobs with their values at a place.
+    fn knobs(&self, at: Place) -> impl Iterator<Item = (Knob, f64)> {
+        self.knobs.into_iter().zip(at)
+    }
+
+    fn setting(&self, at: Place) -> Setting {
+        let mut setting = self.setting.clone();
+        self.knobs(at).for_each(|(knob, value)| knob.describe(value, &mut setting.architecture));
+        setting
+    }
+
+    fn scheme(&self, at: Place) -> Result<Scheme, SchemeError> {
+        self.knobs(at).try_fold(self.scheme.clone(), |scheme, (knob, value)| knob.argue(value, scheme))
+    }
+
+    fn turn(&self, at: Place, stack: &mut Stack) {
+        self.knobs(at).for_each(|(knob, value)| knob.turn(value, stack));
+    }
+
+    fn stack(&self, at: Place) -> Result<Stack, AssembleError> {
+        let Setting { architecture, input, run, options: _ } = self.setting(at);
+        let mut stack = assemble(&architecture, &self.scheme(at)?, &input, &run)?.stack;
+        self.turn(at, &mut stack);
+        Ok(stack)
+    }
+
+    /// What the network does at a place.
+    fn outcome(&self, at: Place) -> Result<Result<Point, SchemeError>, AssembleError> {
+        let scheme = match self.scheme(at) {
+            Ok(scheme) => scheme,
+            Err(error) => return Ok(Err(error)),
+        };
+        let candidate = candidate(&self.setting(at), &scheme, |stack| self.turn(at, stack))?;
+        let Candidate { outcome, caveats, scheme: _ } = candidate;
+        Ok(outcome.map(|summary| Point {
+            scales: DepthScales::of(&summary.stream),
+            ln_growth: [summary.forward.ln_total, summary.backward.ln_total],
+            token_correlation: summary.token_correlation,
+            attended: summary.attended,
+            verdict: summary.verdict,
+            caveats: caveats.into_iter().chain(summary.caveats).collect(),
+        }))
+    }
+}

@@ -1,0 +1,39 @@
+//! Which rows of a table of token embeddings have a gradient: those of ids that occur.
+
+use std::collections::{HashMap, HashSet};
+
+use sigprop_stack::{EmbeddingTerm, Ids, Source, Stack, Stream};
+
+use crate::head::Head;
+
+/// The share of rows that a sequence uses, of tables that no head shares.
+pub(super) fn seen(stack: &Stack, head: Option<&Head>) -> HashMap<String, f64> {
+    let mut shares = HashMap::new();
+    for stream in &stack.streams {
+        let Source::Embedding(embedding) = &stream.source else { continue };
+        for term in &embedding.terms {
+            let EmbeddingTerm::Token { table } = term else { continue };
+            if head.is_none_or(|head| head.tensor.name != table.name) {
+                // Streams that share a table draw apart.
+                let unseen = shares.get(&table.name).map_or(1.0, |seen: &f64| 1.0 - seen);
+                shares.insert(table.name.clone(), 1.0 - unseen * (1.0 - share(&embedding.ids, stream)));
+            }
+        }
+    }
+    shares
+}
+
+/// Of one stream.
+fn share(ids: &Ids, stream: &Stream) -> f64 {
+    let vocabulary = ids.vocab_size() as f64;
+    let count = match ids {
+        Ids::PowerLaw(law) => {
+            law.probabilities().iter().map(|p| -(stream.seq_len as f64 * (-p).ln_1p()).exp_m1()).sum::<f64>()
+        }
+        Ids::Given(given) => {
+            let distinct = |ids: &Vec<u32>| ids.iter().collect::<HashSet<_>>().len() as f64;
+            given.sequences.iter().map(distinct).sum::<f64>() / given.sequences.len() as f64
+        }
+    };
+    count / vocabulary
+}
