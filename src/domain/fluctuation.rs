@@ -33,7 +33,7 @@
 
 use nalgebra::{Matrix2, Vector2};
 
-use super::{Domain, Flow, Gradient, Signal, bounded};
+use super::{Domain, Flow, Gradient, Signal};
 
 /// What strays: m first, then s.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -131,7 +131,7 @@ impl Fluctuation {
 }
 
 /// Where s stands by itself.
-pub(crate) const S: (usize, usize) = (1, 1);
+pub(super) const S: (usize, usize) = (1, 1);
 
 /// Covariance of the levels of one entry: `kurtosis` of its sum over tokens, `shared` = p, and what pairs of tokens
 /// share of its `squares`.
@@ -195,19 +195,6 @@ impl Domain {
         (output, maps)
     }
 
-    /// Covariance of the levels of a signal beyond what its tokens' own scales bring: what attention hands on.
-    pub(crate) fn beyond(&self, signal: &Signal) -> Matrix2<f64> {
-        let own = signal.token().norm_variance();
-        let (shared, squares) = self.shared_and_squares(signal, 0.0);
-        signal.fluctuation.total() - own * levels_covariance(1.0, shared, squares)
-    }
-
-    /// Variance of s beyond what single tokens know of: no more than there was before the last draws, which they know.
-    pub(crate) fn scale_beyond(&self, signal: &Signal) -> f64 {
-        let before = signal.fluctuation.total() - signal.fluctuation.fresh;
-        self.beyond(signal)[S].min(before[S]).max(0.0)
-    }
-
     /// p: the average cosine of all pairs of tokens, each with itself included.
     pub(crate) fn shared(&self, flow: &impl Flow) -> f64 {
         let [shared] = self.pair_averages(flow.levels(), [flow.cosines()], [1.0], |[cosine]| [cosine]);
@@ -240,21 +227,6 @@ pub(crate) struct Fork<'a> {
 }
 
 impl Fork<'_> {
-    /// ln of the factor on E g² of each part, because it responds to what the others pass on to the gradient they share;
-    /// single tokens know of the variance `known` of all.
-    pub(crate) fn gains(&self, gradient: &Gradient, parts: &[Gradient], known: f64) -> Vec<f64> {
-        let through = |index: usize| self.maps[index] * self.parts[index].fluctuation.kept;
-        let inherited: Vec<Vector2<f64>> =
-            (0..parts.len()).map(|index| through(index).transpose() * gradient.response).collect();
-        let all: Vector2<f64> = inherited.iter().sum();
-        let mut levels = self.x.fluctuation.total();
-        levels[S] -= known;
-        let gain = |index: usize| {
-            bounded((parts[index].response - inherited[index]).dot(&(levels * (all - inherited[index]))))
-        };
-        (0..parts.len()).map(gain).collect()
-    }
-
     /// The response at the common input, from the `gradient` at the output and the `parts` of it at the input, which
     /// have these `shares` in it.
     pub(crate) fn response(&self, gradient: &Gradient, parts: &[Gradient], shares: &[f64]) -> Vector2<f64> {

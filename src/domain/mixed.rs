@@ -7,32 +7,52 @@
 //! E (1 + δ_ab)/√((1 + δ_a)(1 + δ_b)) = 1 − E δ_ab δ_a + ¾ E δ_a² + ¼ E δ_a δ_b
 //! ```
 //!
-//! What all tokens share, δ_a = s, δ_ab = m, has 1 + E s² − E m s, both followed by [`super::Fluctuation`]. Of the rest,
-//! entries drawn as one Gaussian vector per token have −V (1 − c)(1 − 3c)/4, and both together −V (1 − c²)/4, Pearson's
-//! bias. The parts f_i of a sum, of shares a_i and cosines c_i, are alike to different degrees; then the rest is
+//! For entries drawn as one Gaussian vector per token that is −V (1 − c²)/4, Pearson's bias. The parts f_i of a sum, of
+//! shares a_i and cosines c_i, are alike to different degrees; their products and their own entries (V_i) have
 //!
 //! ```text
-//! c · rest = Σ_{i<j} 4 a_i a_j/width (c_i c_j − (c_i + c_j)/2 + ¾ c (1 − c_i c_j))
-//!          + Σ_i a_i² V_i (¾ c (1 − c_i²) − c_i (1 − c_i))
+//! c · (E …) = Σ_{i<j} 4 a_i a_j/width (¾ c + ¼ c c_i c_j − (c_i + c_j)/2) + Σ_i a_i² V_i (¾ c + ¼ c c_i² − c_i)
 //! ```
 //!
-//! V_i being what the entries of f_i add. A norm that centres takes the share k_i/width of each part off, k_i its
+//! and what all tokens share, δ_a = s, δ_ab = m, has 1 + E s² − E m s: the levels that [`super::Fluctuation`] follows, as
+//! they were before the sum, K. A norm that centres takes the share k_i/width of each part off, k_i its
 //! `constant_share`, and with it the common part of the more alike ones: c' − c = −Σ a_i k_i (c_i − c)/width.
 //!
 //! It matters in Post-LN, where the stream has a norm and a mean of its own and the branch has not, and where how alike
 //! tokens are decides how large they are: a network whose tokens are more alike has larger averages to divide by, and so
-//! grows less alike.
+//! grows less alike. It is told of sums whose input was normalised or just drawn; in other streams the scales of single
+//! tokens and the levels of all stray together, and what they share is not known apart.
 //!
 //! Assumptions: averages over pairs of tokens; deviations ≪ 1.
 //! Source: ours.
 
+use nalgebra::Matrix2;
+
+use super::fluctuation::S;
+use super::{Domain, Signal, levels_covariance};
+
+impl Domain {
+    /// Covariance of the levels that single tokens know of, where all others are known apart: nothing of a signal that
+    /// was normalised, all of one just drawn.
+    pub(crate) fn own_levels(&self, signal: &Signal) -> Option<Matrix2<f64>> {
+        const LEFT: f64 = 1e-3;
+        let token = signal.token();
+        let (shared, squares) = self.follows_levels().then(|| self.shared_and_squares(signal, 0.0))?;
+        let own = token.norm_variance() * levels_covariance(1.0, shared, squares);
+        let beyond = (signal.fluctuation.total() - own).abs().max();
+        (token.norm_variance().min(beyond) * token.width < LEFT).then_some(own)
+    }
+}
+
 /// What a norm right behind a sum does to the average cosine.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Mixed {
-    /// By dividing: c times the difference between the rest and that of Gaussian entries.
-    pub(crate) divided: f64,
+    /// By dividing: what it adds to c beside Pearson's bias.
+    divided: f64,
     /// By centring.
-    pub(crate) centred: f64,
+    centred: f64,
+    /// K: levels as they were before.
+    kept: Matrix2<f64>,
 }
 
 /// A part of a sum.
@@ -49,20 +69,35 @@ pub(crate) struct Ingredient {
 }
 
 impl Mixed {
-    /// Of a sum of `width` entries whose tokens have this average `cosine`.
-    pub(crate) fn new(parts: &[Ingredient], cosine: f64, width: f64) -> Self {
-        let as_one = -cosine * (1.0 - cosine) * (1.0 - 3.0 * cosine) / 4.0;
-        let mut mixed = Self::default();
+    /// Of a sum of `width` entries whose tokens have this average `cosine` and had the levels `kept` before it.
+    pub(crate) fn new(parts: &[Ingredient], cosine: f64, width: f64, kept: Matrix2<f64>) -> Self {
+        let pearson = -cosine * (1.0 - cosine * cosine) / 4.0;
+        let mut mixed = Self { kept, ..Self::default() };
+        let mut add = |variance: f64, mean: f64, both: f64| {
+            mixed.divided += variance * (0.75 * cosine + 0.25 * cosine * both - mean - pearson);
+        };
         for (index, part) in parts.iter().enumerate() {
-            let own = 0.75 * cosine * (1.0 - part.cosine * part.cosine) - part.cosine * (1.0 - part.cosine);
-            mixed.divided += part.share * part.share * part.entries * (own - as_one);
-            mixed.centred -= part.share * part.constant * (part.cosine - cosine) / width;
+            add(part.share * part.share * part.entries, part.cosine, part.cosine * part.cosine);
             for other in &parts[..index] {
-                let both = part.cosine * other.cosine;
-                let crossed = both - 0.5 * (part.cosine + other.cosine) + 0.75 * cosine * (1.0 - both);
-                mixed.divided += 4.0 * part.share * other.share / width * (crossed - as_one);
+                let variance = 4.0 * part.share * other.share / width;
+                add(variance, 0.5 * (part.cosine + other.cosine), part.cosine * other.cosine);
             }
         }
+        let centring = |part: &Ingredient| part.share * part.constant * (part.cosine - cosine) / width;
+        mixed.centred = -parts.iter().map(centring).sum::<f64>();
         mixed
     }
+
+    /// What a norm of this `exponent` brings tokens nearer whose average cosine is `cosine` behind it.
+    pub(crate) fn nearer(&self, exponent: f64, centres: bool, cosine: f64) -> f64 {
+        let levels = cosine * exponent * (self.kept[S] - self.kept[(0, 1)]);
+        (levels + exponent * self.divided + if centres { self.centred } else { 0.0 }) / (1.0 - cosine)
+    }
+}
+
+/// What an expansion for small deviations says, as far as it is believed: nothing where networks stray beyond all
+/// numbers, of which a caveat tells.
+pub(crate) fn bounded(correction: f64) -> f64 {
+    const LARGEST: f64 = 0.5;
+    if correction.is_finite() { correction.clamp(-LARGEST, LARGEST) } else { 0.0 }
 }

@@ -10,7 +10,6 @@ mod exchangeable;
 mod fluctuation;
 mod mixed;
 mod pairs;
-mod radial;
 
 use std::iter::repeat_n;
 use std::sync::Arc;
@@ -19,10 +18,9 @@ use nalgebra::Vector2;
 
 pub(crate) use exchangeable::{Exchangeable, PairClass};
 pub(crate) use fluctuation::{Fluctuation, Fork, Term, levels_covariance, levels_map, square};
-pub(crate) use mixed::{Ingredient, Mixed};
+pub(crate) use mixed::{Ingredient, Mixed, bounded};
 use pairs::pair_sums;
 pub(crate) use pairs::{TILE, mirror, symmetric, transpose};
-pub(crate) use radial::{Radial, Shift, bounded};
 
 use crate::moments::{Token, TokenGradient, ln_sum, share};
 use crate::rules::PairRule;
@@ -36,8 +34,8 @@ pub(crate) struct Signal {
     pub(crate) cosines: Arc<[f64]>,
     pub(crate) concentration: Concentration,
     pub(crate) fluctuation: Fluctuation,
-    /// Of the sum right before.
-    pub(crate) mixed: Mixed,
+    /// Of the sum right before, of a stream that was normalised.
+    pub(crate) mixed: Option<Mixed>,
 }
 
 /// How few directions the differences of tokens have.
@@ -77,7 +75,7 @@ impl Signal {
     /// Tokens whose features are independent.
     pub(crate) fn new(tokens: Arc<[Token]>, cosines: Arc<[f64]>) -> Self {
         let concentration = Concentration::fresh(tokens[0].width);
-        Self { tokens, cosines, concentration, fluctuation: Fluctuation::none(), mixed: Mixed::default() }
+        Self { tokens, cosines, concentration, fluctuation: Fluctuation::none(), mixed: None }
     }
 
     /// The token that stands for all: with exchangeable tokens the only one.
@@ -95,8 +93,6 @@ pub(crate) struct Gradient {
     /// What E Σ_ab x_a·x_b g_a·g_b is beyond the product of the expectations, per token and in units of the mean
     /// E x² and the mean E g²: it reaches the weights right before, and no further.
     pub(crate) coupling: f64,
-    /// How the gradients of several tokens lie to their signals.
-    pub(crate) radial: Radial,
     /// As in [`Signal`]; of the fork it was split at.
     pub(crate) concentration: Concentration,
     /// At given levels of the signals.
@@ -112,7 +108,6 @@ impl Gradient {
             tokens,
             cosines,
             coupling: 0.0,
-            radial: Radial::isotropic(),
             concentration: Concentration { total: 0.0, inherited: 0.0 },
             fluctuation: Fluctuation::none(),
             response: Vector2::zeros(),
@@ -121,12 +116,6 @@ impl Gradient {
 
     pub(crate) fn token(&self) -> &TokenGradient {
         &self.tokens[0]
-    }
-
-    /// The radial share of single tokens, the large ones counting most.
-    pub(crate) fn mean_radial(&self) -> f64 {
-        let ln_total = ln_sum(self.levels());
-        self.tokens.iter().map(|token| share(token.ln_second, ln_total) * token.radial).sum()
     }
 }
 
@@ -197,7 +186,7 @@ impl Domain {
     /// A matrix of cosines and nothing else.
     pub(crate) const GRAM: Self = Self::Gram { alike: false };
 
-    /// Whether what the levels of all tokens have to say of a single one is used (see [`Shift`]): where a token sees but
+    /// Whether what the levels of all tokens have to say of a single one is used (see [`Mixed`]): where a token sees but
     /// those before it, levels of the whole sequence say little of it.
     pub(crate) fn follows_levels(&self) -> bool {
         match self {
@@ -231,7 +220,7 @@ impl Domain {
             let map = rule.cosines(&x.tokens, &tokens);
             self.map(tokens.len(), |i, j, place| map(i, j, x.cosines[place]))
         };
-        let y = Signal { tokens, cosines, mixed: Mixed::default(), ..x.clone() };
+        let y = Signal { tokens, cosines, mixed: None, ..x.clone() };
         let closer = if self.follows_levels() { bounded(rule.drawn_together(self, x, &y)) } else { 0.0 };
         let y = if closer == 0.0 {
             y
@@ -250,34 +239,14 @@ impl Domain {
         let cosines = if rule.keeps_cosines() {
             Arc::clone(&gradient.cosines)
         } else {
-            let map = rule.cosines_backward(&x.tokens, gradient);
+            let map = rule.cosines_backward(&x.tokens, &gradient.tokens);
             self.map(tokens.len(), |i, j, place| map(i, j, x.cosines[place], gradient.cosines[place]))
-        };
-        let known = Gradient::new(tokens, cosines);
-        let (Gradient { tokens, cosines, .. }, radial) = if self.follows_levels() {
-            (self.shifted(known, rule.shift(self, x, gradient)), rule.radial_backward(self, x, gradient))
-        } else {
-            let radial = Radial::of_single(&known);
-            (known, radial)
         };
         let fluctuation = rule.fluctuation_backward(self, x, gradient);
         let fluctuation = fluctuation.met(y.fluctuation.fresh, gradient.response);
         let response = y.fluctuation.map.transpose() * gradient.response + rule.response(x);
         let concentration = rule.concentration_backward(x, gradient, &|signal| self.mean_cosine(signal)).bounded();
-        Gradient { tokens, cosines, coupling: 0.0, radial, concentration, fluctuation, response }
-    }
-
-    /// A gradient with what single tokens know nothing of.
-    pub(crate) fn shifted(&self, gradient: Gradient, shift: Shift) -> Gradient {
-        let shift = shift.bounded();
-        if shift == Shift::default() {
-            return gradient;
-        }
-        let factor = shift.pairs.exp();
-        let moved = |cosine: f64| (cosine * factor + shift.closer * (1.0 - cosine)).clamp(-1.0, 1.0);
-        let cosines = self.map(gradient.tokens.len(), |_, _, place| moved(gradient.cosines[place]));
-        let tokens = gradient.tokens.iter().map(|token| token.scaled(shift.all)).collect();
-        Gradient { tokens, cosines, ..gradient }
+        Gradient { tokens, cosines, coupling: 0.0, concentration, fluctuation, response }
     }
 
     /// ⟨f⟩ of functions of pairs of tokens, weighted with the moments of both, whose second moments are e^`levels`:

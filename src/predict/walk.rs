@@ -12,8 +12,8 @@ use sigprop_stack::{
 use super::rows::{LinearNote, Rows, WeightNote};
 use super::{PredictError, Sites};
 use crate::domain::{
-    Concentration, Domain, Exchangeable, Flow, Fluctuation, Fork, Gradient, Pooled, Radial, Signal, Term,
-    levels_covariance, weights,
+    Concentration, Domain, Exchangeable, Flow, Fluctuation, Fork, Gradient, Pooled, Signal, Term, levels_covariance,
+    weights,
 };
 use crate::moments::{Token, TokenGradient, ln_sum};
 use crate::rules::activation::Profiles;
@@ -467,7 +467,6 @@ impl Interpreter for Moments {
                         tokens,
                         cosines: Arc::clone(&gradient.cosines),
                         coupling: 0.0,
-                        radial: gradient.radial.split(maps[index][(0, 0)], maps[index][(1, 1)]),
                         concentration,
                         fluctuation: rule.dropped(index, gradient.fluctuation.forked()),
                         response: maps[index] * gradient.response,
@@ -539,14 +538,6 @@ impl Interpreter for Moments {
             parts.push(router.clone());
         }
         let gradient = self.splits.pop().expect("what joins was split");
-        if let (Kept::Sum { x, branches, output, maps, .. }, true) = (&kept, self.domain.follows_levels()) {
-            let known = x.fluctuation.total()[(1, 1)] - self.domain.scale_beyond(x);
-            let fork = Fork { x, parts: branches, maps, output };
-            let gains = fork.gains(&gradient, &parts, known);
-            for (part, gain) in parts.iter_mut().zip(gains) {
-                part.tokens = part.tokens.iter().map(|token| token.scaled(gain)).collect();
-            }
-        }
         let count = parts[0].tokens.len();
         let mut tokens = Vec::with_capacity(count);
         let mut roots: Vec<Vec<f64>> = parts.iter().map(|_| Vec::with_capacity(count)).collect();
@@ -581,18 +572,6 @@ impl Interpreter for Moments {
             Kept::Apply { .. } | Kept::Steps(_) | Kept::Convolution { .. } | Kept::Prepend => unreachable!("no fan"),
         };
         let width = x.token().width;
-        let joined = Gradient::new(tokens.into(), cosines);
-        let (Gradient { tokens, cosines, .. }, radial) = match (&fork, &kept) {
-            _ if !self.domain.follows_levels() => {
-                let radial = Radial::of_single(&joined);
-                (joined, radial)
-            }
-            (Some(fork), Kept::Sum { .. }) => {
-                let (shift, radial) = fork.shift(&self.domain, &gradient, &parts, &shares, joined.token());
-                (self.domain.shifted(joined, shift), radial)
-            }
-            _ => (joined, self.domain.joined_radial(&parts, &shares)),
-        };
         let concentration = Domain::joined_concentration(&parts, gradient.concentration, width);
         let terms: Vec<Term> = parts
             .iter()
@@ -608,7 +587,7 @@ impl Interpreter for Moments {
             }
             None => (fluctuation, parts.iter().zip(&shares).map(|(part, share)| part.response * *share).sum()),
         };
-        Ok(Gradient { tokens, cosines, coupling: 0.0, radial, concentration, fluctuation, response })
+        Ok(Gradient { concentration, fluctuation, response, ..Gradient::new(tokens.into(), cosines) })
     }
 
     fn accumulate(&mut self, sum: Gradient, more: Gradient) -> Result<Gradient, PredictError> {

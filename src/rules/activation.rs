@@ -46,7 +46,7 @@ use self::profile::Profile;
 use self::table::Table;
 use super::PairRule;
 use crate::domain::{
-    Concentration, Domain, Flow, Fluctuation, Gradient, GradientPairMap, PairMap, Radial, Signal, levels_covariance,
+    Concentration, Domain, Flow, Fluctuation, Gradient, GradientPairMap, PairMap, Signal, levels_covariance,
     levels_map, square,
 };
 use crate::moments::{Token, TokenGradient, ln_correction, ratio, width_caveat};
@@ -217,7 +217,7 @@ impl PairRule for Rule {
         gradients.iter().zip(x).zip(&self.profiles).map(token).collect()
     }
 
-    fn cosines_backward<'a>(&'a self, x: &'a [Token], _: &'a Gradient) -> GradientPairMap<'a> {
+    fn cosines_backward<'a>(&'a self, x: &'a [Token], _: &'a [TokenGradient]) -> GradientPairMap<'a> {
         let pairs = self.pairs(x);
         Box::new(move |i, j, cosine, gradient_cosine| gradient_cosine * pairs(i, j, cosine).1)
     }
@@ -265,10 +265,6 @@ impl PairRule for Rule {
 
     fn response(&self, _: &Signal) -> Vector2<f64> {
         Vector2::new(0.0, self.profiles[0].profile.exponent)
-    }
-
-    fn radial_backward(&self, _: &Domain, _: &Signal, gradient: &Gradient) -> Radial {
-        gradient.radial.kept(self.profiles[0].profile.radial_kept)
     }
 
     fn fluctuation_backward(&self, domain: &Domain, x: &Signal, gradient: &Gradient) -> Fluctuation {

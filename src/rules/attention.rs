@@ -53,12 +53,7 @@ impl Attended {
             }
         };
         let fluctuation = fluctuation::forward(domain, &value, &output);
-        let strayed = Strayed {
-            map: fluctuation.map,
-            shared: domain.shared(input),
-            levels: input.fluctuation.total(),
-            kept: fluctuation.kept,
-        };
+        let strayed = Strayed { map: fluctuation.map, shared: domain.shared(input), levels: input.fluctuation.total() };
         Self { core, strayed, output: Signal { fluctuation, ..output } }
     }
 

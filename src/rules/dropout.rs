@@ -64,7 +64,7 @@ impl PairRule for Rule {
         gradients.iter().zip(x).map(token).collect()
     }
 
-    fn cosines_backward<'a>(&'a self, _: &'a [Token], _: &'a Gradient) -> GradientPairMap<'a> {
+    fn cosines_backward<'a>(&'a self, _: &'a [Token], _: &'a [TokenGradient]) -> GradientPairMap<'a> {
         Box::new(|_, _, _, gradient_cosine| gradient_cosine * self.keep)
     }
 

@@ -44,8 +44,7 @@ use sigprop_stack::Linear;
 
 use super::PairRule;
 use crate::domain::{
-    Concentration, Domain, Flow, Fluctuation, Gradient, GradientPairMap, PairMap, Radial, Shift, Signal,
-    levels_covariance,
+    Concentration, Domain, Flow, Fluctuation, Gradient, GradientPairMap, PairMap, Signal, levels_covariance,
 };
 use crate::moments::{Token, TokenGradient, ln_correction, ln_sum, share};
 
@@ -114,7 +113,7 @@ impl PairRule for Rule {
         gradients.iter().zip(x.iter().zip(y)).map(token).collect()
     }
 
-    fn cosines_backward<'a>(&'a self, _: &'a [Token], _: &'a Gradient) -> GradientPairMap<'a> {
+    fn cosines_backward<'a>(&'a self, _: &'a [Token], _: &'a [TokenGradient]) -> GradientPairMap<'a> {
         Box::new(|_, _, _, gradient_cosine| gradient_cosine)
     }
 
@@ -134,19 +133,6 @@ impl PairRule for Rule {
         let common = if after > 0.0 { (product * before / after).min(1.0) } else { 0.0 };
         let map = Matrix2::from_diagonal(&[common, product].into());
         x.fluctuation.redrawn(map, levels_covariance(2.0, after, 2.0 * squares) / self.fan_out)
-    }
-
-    fn shift(&self, domain: &Domain, x: &Signal, gradient: &Gradient) -> Shift {
-        let per_input = self.product_share(x.token(), &self.tokens(&x.tokens[..1])[0]) / self.fan_in;
-        // Gradients that are the same for all tokens lack the direction of what all signals have in common, of which
-        // each has the part p.
-        let shared = domain.mean_cosine(gradient) * (1.0 - domain.shared(x)) * (gradient.radial.common - 1.0);
-        let pairs = gradient.radial.pair - gradient.mean_radial();
-        Shift { all: ln_correction(shared * per_input), pairs: ln_correction(pairs * per_input), closer: 0.0 }
-    }
-
-    fn radial_backward(&self, _: &Domain, x: &Signal, gradient: &Gradient) -> Radial {
-        gradient.radial.kept(self.product_share(x.token(), &self.tokens(&x.tokens[..1])[0]))
     }
 
     fn fluctuation_backward(&self, domain: &Domain, _: &Signal, gradient: &Gradient) -> Fluctuation {

@@ -32,8 +32,7 @@
 //! γ' = (Σ s_i ℓ_i)² γ + Σ s_i² (γ_i − ℓ_i² γ) + (1 − Σ s_i²)/width, so that through depth γ grows with the stream.
 //!
 //! *Networks stray as a whole.* How alike the tokens of one network are strays too, attention's averages and so the norms
-//! of all tokens stray with it, and what their gradients have in common knows of the signals in a way of its own:
-//! [`Fluctuation`], `src/domain/mixed.rs` and `src/domain/radial.rs`.
+//! of all tokens stray with it: [`Fluctuation`], `src/domain/mixed.rs`.
 //!
 //! Applied to stacks of feed-forward blocks these local rules reproduce the recursions that were
 //! derived and sampled for whole Pre-LN and Post-LN stacks; terms of order 1/width² are neglected.
@@ -58,7 +57,7 @@ use std::sync::Arc;
 
 use nalgebra::Vector2;
 
-use crate::domain::{Concentration, Domain, Fluctuation, Gradient, GradientPairMap, PairMap, Radial, Shift, Signal};
+use crate::domain::{Concentration, Domain, Fluctuation, Gradient, GradientPairMap, PairMap, Signal};
 use crate::moments::{Token, TokenGradient};
 
 /// A component that acts on every token by itself. *Cosine* is E x_a x_b / √(E x_a² E x_b²), the raw
@@ -71,7 +70,7 @@ pub(crate) trait PairRule {
     /// Every token's gradient, from the output `y` to the input `x`.
     fn tokens_backward(&self, x: &[Token], y: &[Token], gradients: &[TokenGradient]) -> Arc<[TokenGradient]>;
     /// The cosine of two gradients at the inputs `x`, from that of the inputs and that at the outputs.
-    fn cosines_backward<'a>(&'a self, x: &'a [Token], gradient: &'a Gradient) -> GradientPairMap<'a>;
+    fn cosines_backward<'a>(&'a self, x: &'a [Token], gradients: &'a [TokenGradient]) -> GradientPairMap<'a>;
     /// How much of what keeps tokens apart is gone on average over networks, from input `x` to output `y`, because how
     /// alike tokens are strays with how large they are; negative where they are kept apart.
     fn drawn_together(&self, _domain: &Domain, _x: &Signal, _y: &Signal) -> f64 {
@@ -96,14 +95,6 @@ pub(crate) trait PairRule {
     /// What the rule adds to the response of the gradient (see [`Fluctuation`]).
     fn response(&self, _x: &Signal) -> Vector2<f64> {
         Vector2::zeros()
-    }
-    /// What the gradients of all tokens together know of the signals beyond single ones, from the `gradient` at the output.
-    fn shift(&self, _domain: &Domain, _x: &Signal, _gradient: &Gradient) -> Shift {
-        Shift::default()
-    }
-    /// How the gradients of all tokens together lie to their signals (see [`Gradient`]).
-    fn radial_backward(&self, _domain: &Domain, _x: &Signal, gradient: &Gradient) -> Radial {
-        gradient.radial
     }
     /// How far the gradient at the input `x` strays, from the `gradient` at the output.
     fn fluctuation_backward(&self, _domain: &Domain, _x: &Signal, gradient: &Gradient) -> Fluctuation {

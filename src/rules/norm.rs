@@ -7,14 +7,13 @@
 //!
 //! ```text
 //! E y² = gain² q_c/(q_c + ε)
-//! cosine' = centred cosine · (1 − (1 − cosine²) V/4) + (1 − cosine') (p/(1 − p) (e^(e(K_ss − K_ms)) − 1) + …)
+//! cosine' = centred cosine · (1 − (1 − cosine²) V/4)
 //! ```
 //!
 //! The bracket is the bias of a sample correlation: with δ the relative deviations of x_a·x_b,
 //! |x_a|² and |x_b|², E (1 + δ_ab)/√((1 + δ_a)(1 + δ_b)) = 1 − E δ_ab δ_a + ¾V + ¼E δ_a δ_b, which
 //! for Gaussian entries (V = 2/width) is 1 − (1 − cosine²)/(2 width), as for Pearson's r. What single tokens know
-//! nothing of (K: what attention hands on; parts of a sum that are alike to different degrees) is derived in
-//! [`crate::domain`], `mixed.rs`.
+//! nothing of (what attention hands on; parts of a sum that are alike to different degrees) is derived in `domain/mixed.rs`.
 //!
 //! # Backward
 //!
@@ -25,12 +24,8 @@
 //! E g'² = gain² E g² / (q_c + ε) · (1 − ρ (1 − (1 − e)²)/width − c/width) · exp(e(e+1)V/2 + e(1 − e)SV)
 //! ρ' = (1 − e)² ρ     c' = 0 (LayerNorm)     S' = (1 − e) S + e
 //! E dgain² = Σ_ab E g_a g_b (E x̂_a x̂_b + κ (ρ − 1)/width)      a gradient g = αx̂ + … has E g²x̂² beyond E g² E x̂²
-//! gradient cosine' = gradient cosine · (1 − (1 − cosine²)(ρ_p (1 − (1 − e)²)/width + e² V/4))
-//!                    · (1 − (ρ_p − ρ)(1 − (1 − e)²)/width)      ρ_p: the radial share of two tokens
+//! gradient cosine' = gradient cosine · (1 − (1 − cosine²)(ρ (1 − (1 − e)²)/width + e² V/4))
 //! ```
-//!
-//! and where the levels (m, s) of a network stray by B, of it K_ss beyond single tokens, the gradient having the response
-//! R to them (see [`Fluctuation`]), E g'² also has exp(e R_m (B_ms − e B_ss) + (e(1 − e) R_s + e(e+1)/2) K_ss).
 //!
 //! V is the variance of ln |x|², for LayerNorm of ln |x − m|²: entries that have a mean have a fourth moment of
 //! their own about it.
@@ -55,7 +50,7 @@ use nalgebra::{Matrix2, Vector2};
 use sigprop_stack::{Norm, NormKind};
 
 use super::PairRule;
-use crate::domain::{Domain, Flow, Fluctuation, Gradient, GradientPairMap, PairMap, Radial, Shift, Signal};
+use crate::domain::{Domain, Flow, Fluctuation, Gradient, GradientPairMap, PairMap, Signal};
 use crate::moments::{Token, TokenGradient, ln_correction, ln_sum, share, width_caveat};
 
 pub(crate) struct Rule {
@@ -186,14 +181,14 @@ impl PairRule for Rule {
         gradients.iter().zip(x).map(token).collect()
     }
 
-    fn cosines_backward<'a>(&'a self, x: &'a [Token], gradient: &'a Gradient) -> GradientPairMap<'a> {
+    fn cosines_backward<'a>(&'a self, x: &'a [Token], gradients: &'a [TokenGradient]) -> GradientPairMap<'a> {
         let centring = self.centring(x);
-        let Radial { pair, .. } = gradient.radial;
         let losses: Vec<f64> = x
             .iter()
-            .map(|x| {
+            .zip(gradients)
+            .map(|(x, gradient)| {
                 let e = self.exponent(x);
-                let radial = pair * (1.0 - (1.0 - e).powi(2)) * self.groups / x.width;
+                let radial = gradient.radial * (1.0 - (1.0 - e).powi(2)) * self.groups / x.width;
                 0.5 * (radial + e * e * self.norm_variance(x) / 4.0)
             })
             .collect();
@@ -204,34 +199,27 @@ impl PairRule for Rule {
     }
 
     fn drawn_together(&self, domain: &Domain, x: &Signal, y: &Signal) -> f64 {
-        let apart = 1.0 - domain.shared(y);
-        if apart <= 0.0 {
-            return 0.0;
+        match x.mixed {
+            Some(mixed) => mixed.nearer(self.exponent(x.token()), self.centres, domain.mean_cosine(y)),
+            None => 0.0,
         }
-        let beyond = domain.beyond(x);
+    }
+
+    fn fluctuation(&self, domain: &Domain, x: &Signal, y: &Signal) -> Fluctuation {
         let exponent = self.exponent(x.token());
-        let levels = (1.0 - apart) * (exponent * (beyond[(1, 1)] - beyond[(0, 1)])).exp_m1() / apart;
-        let mixed = exponent * x.mixed.divided + if self.centres { x.mixed.centred } else { 0.0 };
-        levels + mixed / (1.0 - domain.mean_cosine(y))
-    }
-
-    fn radial_backward(&self, domain: &Domain, x: &Signal, gradient: &Gradient) -> Radial {
-        domain.radial_behind_norm(self.exponent(x.token()), x, gradient)
-    }
-
-    fn shift(&self, domain: &Domain, x: &Signal, gradient: &Gradient) -> Shift {
-        let e = self.exponent(x.token());
-        let total = x.fluctuation.total();
-        let beyond = domain.scale_beyond(x);
-        let [m, s] = [gradient.response[0], gradient.response[1]];
-        let all = e * (m * (total[(0, 1)] - e * total[(1, 1)]) + (s * (1.0 - e) + 0.5 * (e + 1.0)) * beyond);
-        let removed = self.groups * (1.0 - (1.0 - e).powi(2)) / x.token().width;
-        Shift { all, pairs: -removed * (gradient.radial.pair - gradient.mean_radial()), closer: 0.0 }
-    }
-
-    fn fluctuation(&self, _: &Domain, x: &Signal, _: &Signal) -> Fluctuation {
-        let exponent = self.exponent(x.token());
-        x.fluctuation.mapped(Matrix2::new(1.0, -exponent, 0.0, 1.0 - exponent))
+        let map = Matrix2::new(1.0, -exponent, 0.0, 1.0 - exponent);
+        let strayed = x.fluctuation.mapped(map);
+        if !domain.follows_levels() {
+            return strayed;
+        }
+        // What is left of m tells how alike tokens are, 1 − p with a deviation of no more than itself.
+        let shared = domain.shared(y);
+        let largest = (1.0 - shared) / shared.max(f64::MIN_POSITIVE);
+        let deviation = strayed.total()[(0, 0)].max(0.0).sqrt();
+        if exponent * deviation <= largest {
+            return strayed;
+        }
+        x.fluctuation.mapped(Matrix2::from_diagonal(&[largest / (exponent * deviation), 1.0].into()) * map)
     }
 
     fn response(&self, x: &Signal) -> Vector2<f64> {

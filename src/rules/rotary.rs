@@ -25,7 +25,7 @@ use std::sync::Arc;
 use sigprop_stack::Rotary;
 
 use super::PairRule;
-use crate::domain::{Gradient, GradientPairMap, PairMap};
+use crate::domain::{GradientPairMap, PairMap};
 use crate::moments::{Token, TokenGradient};
 
 pub(crate) struct Rule {
@@ -58,7 +58,7 @@ impl PairRule for Rule {
         gradients.into()
     }
 
-    fn cosines_backward<'a>(&'a self, _: &'a [Token], _: &'a Gradient) -> GradientPairMap<'a> {
+    fn cosines_backward<'a>(&'a self, _: &'a [Token], _: &'a [TokenGradient]) -> GradientPairMap<'a> {
         Box::new(|i, j, _, gradient_cosine| self.overlaps[i.abs_diff(j)] * gradient_cosine)
     }
 }

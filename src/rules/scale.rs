@@ -5,7 +5,7 @@ use std::sync::Arc;
 use sigprop_stack::Scale;
 
 use super::PairRule;
-use crate::domain::{Gradient, GradientPairMap, PairMap};
+use crate::domain::{GradientPairMap, PairMap};
 use crate::moments::{Token, TokenGradient};
 
 pub(crate) struct Rule {
@@ -38,7 +38,7 @@ impl PairRule for Rule {
         gradients.iter().map(|gradient| gradient.scaled(self.ln_gain)).collect()
     }
 
-    fn cosines_backward<'a>(&'a self, _: &'a [Token], _: &'a Gradient) -> GradientPairMap<'a> {
+    fn cosines_backward<'a>(&'a self, _: &'a [Token], _: &'a [TokenGradient]) -> GradientPairMap<'a> {
         Box::new(|_, _, _, gradient_cosine| gradient_cosine)
     }
 

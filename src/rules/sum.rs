@@ -122,11 +122,12 @@ impl Rule {
             Ingredient { share, cosine, entries: branch.token().norm_variance(), constant }
         };
         let parts: Vec<Ingredient> = branches.iter().zip(&sizes).zip(&alike).map(part).collect();
-        let mixed = if domain.follows_levels() {
-            Mixed::new(&parts, domain.mean_cosine(&y), x.token().width)
-        } else {
-            Mixed::default()
-        };
+        let mixed = domain.own_levels(x).map(|own| {
+            // What single tokens know of it reaches them by branches that scale with them.
+            let by_token: Matrix2<f64> = maps.iter().zip(branches).map(|(map, b)| map * b.token().sensitivity).sum();
+            let kept = y.fluctuation.total() - y.fluctuation.fresh - by_token * own * by_token;
+            Mixed::new(&parts, domain.mean_cosine(&y), x.token().width, kept)
+        });
         let y = Signal { mixed, ..y };
 
         let x = x.concentration;

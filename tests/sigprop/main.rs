@@ -4,6 +4,7 @@ mod caveats;
 mod command_line;
 mod compare;
 mod encoders;
+mod golden;
 mod head;
 mod huggingface;
 mod layering;

@@ -273,11 +273,8 @@ impl Attended {
         let value_cosines =
             self.key_classes(domain, own_row, if others > 0.0 { (1.0 - own_row) / others } else { 0.0 });
         let alignment = self.value_alignment(length);
-        let common = domain.mean(&self.output.cosines).clamp(0.0, 1.0);
         let value_token = TokenGradient {
-            radial: 1.0
-                + (gradient.token().radial - 1.0) * alignment * (1.0 - common)
-                + (gradient.radial.common - 1.0) * common * keys.average(length),
+            radial: 1.0 + (gradient.token().radial - 1.0) * alignment,
             constant: gradient.token().constant,
             steepness: 0.0,
             ln_second: gradient.token().ln_second + (group * value_own).ln(),

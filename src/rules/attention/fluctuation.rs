@@ -13,12 +13,7 @@
 //!
 //! Value gradients are averages of the gradients at the output likewise. Queries and keys take the scale s of that
 //! gradient, and their own draws 2/width; being of differences of keys and of values, (1 − c)², they are larger by
-//! E (1 − ĉ)²/(1 − c)² = 1 + (p/(1 − p))² Var (m − s), and by how m − s meets the response R of the gradient at the
-//! output, in all
-//!
-//! ```text
-//! exp((p/(1 − p))² Var (m − s) + r·B J R)      r = 2p/(1 − p) (1, −1), J from the input to the output
-//! ```
+//! E (1 − ĉ)²/(1 − c)² = 1 + (p/(1 − p))² Var (m − s).
 //!
 //! # Assumptions
 //!
@@ -31,7 +26,7 @@
 use nalgebra::{Matrix2, Vector2};
 use sigprop_stack::Attention;
 
-use crate::domain::{Concentration, Domain, Fluctuation, Gradient, Radial, Signal, bounded, levels_covariance};
+use crate::domain::{Concentration, Domain, Fluctuation, Gradient, Signal, bounded, levels_covariance};
 
 /// Tokens that are copies have no differences to respond with.
 const LARGEST_SHARED: f64 = 0.95;
@@ -45,8 +40,6 @@ pub(crate) struct Strayed {
     pub(crate) shared: f64,
     /// B of the input.
     pub(crate) levels: Matrix2<f64>,
-    /// From the levels of the input to those of the output.
-    pub(crate) kept: Matrix2<f64>,
 }
 
 /// Of the heads' `output`, from the `value`s.
@@ -66,22 +59,20 @@ pub(crate) fn backward(
     let strayed = output.fluctuation.forked();
     let kv_width = (attention.n_kv_heads * attention.d_value) as f64;
     let averaged = strayed.mapped(averaging(domain.mean_cosine(&value)));
-    let radial = Radial { common: output.radial.common, pair: value.mean_radial() };
-    let value = Gradient { radial, fluctuation: averaged, concentration: fresh(kv_width), response, ..value };
+    let value = Gradient { fluctuation: averaged, concentration: fresh(kv_width), response, ..value };
     // Of differences of keys and of values.
     let alike = forward.shared.min(LARGEST_SHARED);
     let odds = alike / (1.0 - alike);
     let own = Vector2::new(1.0, -1.0) * 2.0 * odds;
     let scored_response = response + own;
     let apart = forward.levels[(0, 0)] - 2.0 * forward.levels[(0, 1)] + forward.levels[(1, 1)];
-    let ln_gain = odds * odds * apart + own.dot(&(forward.levels * forward.kept.transpose() * output.response));
+    let ln_gain = if domain.follows_levels() { bounded(odds * odds * apart) } else { 0.0 };
     let scored = |part: Gradient, heads: usize| {
         let width = (heads * attention.d_head) as f64;
         let concentration = fresh(width);
         let (shared, squares) = domain.shared_and_squares(&part, concentration.total);
         let drawn = levels_covariance(2.0, shared, 2.0 * squares) / width;
         let fluctuation = strayed.redrawn(Matrix2::new(0.0, 1.0, 0.0, 1.0), drawn);
-        let ln_gain = if domain.follows_levels() { bounded(ln_gain) } else { 0.0 };
         let tokens = part.tokens.iter().map(|token| token.scaled(ln_gain)).collect();
         Gradient { tokens, fluctuation, concentration, response: scored_response, ..part }
     };
