@@ -15,14 +15,15 @@ use crate::update::{FirstUpdate, UpdateRow};
 const COLUMNS: [&str; 7] =
     ["layer", "tensor", "update_rms", "relative_update", "output_change_rms", "relative_output_change", "loss_drop"];
 
-/// The first step of every tensor over what is there, and of all together.
+/// The first step of every tensor over what is there, and of all together. Weights are called as the site of their map.
 pub fn update_table(update: &FirstUpdate, out: &mut dyn Write) -> io::Result<()> {
-    let header = ["tensor", "Δw/w", "Δy/y", "loss drop"];
+    let header = ["tensor", "Δw/w", "Δy/y", "drop"];
     let rows = update.rows.iter().map(|row| {
         let [_, relative_update, _, relative_change, loss_drop] = row.numbers();
         let numbers = [relative_update, relative_change, loss_drop];
         let numbers = numbers.map(|number| number.map(short).unwrap_or_default());
-        (row.layer, [row.tensor.clone()].into_iter().chain(numbers).collect())
+        let name = row.tensor.strip_suffix(".weight").unwrap_or(&row.tensor).to_owned();
+        (row.layer, [name].into_iter().chain(numbers).collect())
     });
     selected_table(&header, rows.collect(), out)?;
     writeln!(out, "(root mean squares; y: output of a map, not told of queries, keys and adam;")?;
@@ -104,9 +105,9 @@ mod tests {
     #[test]
     fn the_longest_names_fit_a_terminal() {
         let number = Number::from(1.234e-5);
-        let row = UpdateRow {
+        let row = |tensor: &str| UpdateRow {
             layer: 11,
-            tensor: "decoder.blocks.11.cross_attention.heads.value.weight".to_owned(),
+            tensor: format!("decoder.blocks.11.cross_attention.heads.value.{tensor}"),
             update: number,
             relative_update: Some(number),
             output_change: Some(number),
@@ -114,7 +115,8 @@ mod tests {
             loss_drop: number,
         };
         let mut out = Vec::new();
-        update_table(&FirstUpdate { rows: vec![row], loss_drop: number }, &mut out).expect("a vector takes everything");
+        let update = FirstUpdate { rows: vec![row("weight"), row("bias")], loss_drop: number };
+        update_table(&update, &mut out).expect("a vector takes everything");
         let text = String::from_utf8(out).expect("text");
         assert!(text.contains(" 1.234e-5"), "{text}");
         assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
