@@ -26,7 +26,8 @@
 use nalgebra::{Matrix2, Vector2};
 use sigprop_stack::Attention;
 
-use crate::domain::{Concentration, Domain, Fluctuation, Gradient, Signal, bounded, levels_covariance};
+use crate::domain::{Concentration, Domain, Fluctuation, Gradient, Signal, levels_covariance};
+use crate::moments::ln_correction;
 
 /// Tokens that are copies have no differences to respond with.
 const LARGEST_SHARED: f64 = 0.95;
@@ -66,7 +67,7 @@ pub(crate) fn backward(
     let own = Vector2::new(1.0, -1.0) * 2.0 * odds;
     let scored_response = response + own;
     let apart = forward.levels[(0, 0)] - 2.0 * forward.levels[(0, 1)] + forward.levels[(1, 1)];
-    let ln_gain = if domain.follows_levels() { bounded(odds * odds * apart) } else { 0.0 };
+    let ln_gain = if domain.follows_levels() { ln_correction(odds * odds * apart) } else { 0.0 };
     let scored = |part: Gradient, heads: usize| {
         let width = (heads * attention.d_head) as f64;
         let concentration = fresh(width);

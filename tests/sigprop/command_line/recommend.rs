@@ -36,10 +36,10 @@ fn recommendations_in_words() {
 
 #[test]
 fn a_head_gives_loss_and_gradient_norm() {
-    let loss = |arguments: &[&str]| -> Value {
-        json(&small("predict", &[arguments, &["--scheme", "normal:0.05", "--format", "json"]].concat()))["loss"].clone()
+    let loss = |scheme: &str, arguments: &[&str]| -> Value {
+        json(&small("predict", &[arguments, &["--scheme", scheme, "--format", "json"]].concat()))["loss"].clone()
     };
-    let untied = loss(&["--head", "--loss", "cross-entropy"]);
+    let untied = loss("normal:0.05", &["--head", "--loss", "cross-entropy"]);
     // ln 100; logits of variance 64 · 0.05², less what the norm adds under the root; ln 100 + w/2 − (e^w − 1)/200.
     let number = |name: &str| untied[name].as_f64().expect("a number");
     assert!((number("uniform") - 100_f64.ln()).abs() < 1e-9);
@@ -47,7 +47,12 @@ fn a_head_gives_loss_and_gradient_norm() {
     assert!((w / 0.16 - 1.0).abs() < 5e-3, "{untied}");
     assert!((number("cross_entropy") - number("uniform") - 0.5 * w + w.exp_m1() / 200.0).abs() < 1e-4, "{untied}");
     assert!(number("grad_norm") > 0.0);
-    assert_ne!(loss(&["--head=tied"])["grad_norm"], untied["grad_norm"]);
+    // A tied head is taken as independent: it differs where embeddings and head are drawn differently.
+    let tied = loss("normal:0.05", &["--head=tied"])["grad_norm"].as_f64().expect("a number");
+    assert!((tied / number("grad_norm") - 1.0).abs() < 1e-9, "{tied}");
+    let wide =
+        ["--head", "--head=tied"].map(|head| loss("pytorch", &[head])["logit_variance"].as_f64().expect("a number"));
+    assert!(wide[1] > 10.0 * wide[0], "{wide:?}");
     assert!(stdout(&small("predict", &["--head"])).contains("Global grad norm:"));
     refused(&run(&["predict", "--loss", "cross-entropy"]));
     assert!(refused(&run(&["predict", "vit-base", "--head=tied"])).contains("embeds ids"));
