@@ -132,17 +132,17 @@ impl From<Sites> for Options {
 pub fn predict(stack: &Stack, options: impl Into<Options>) -> Result<Prediction, PredictError> {
     let Options { sites, sequences, seed, steps } = options.into();
     check(stack)?;
-    let alike = sequences::treats_tokens_alike(stack);
-    let walk = |ids| {
-        let mut moments = Moments::new(sites, ids, alike).with_steps(steps);
+    let walk = |moments: Moments| {
+        let mut moments = moments.with_steps(steps);
         run(stack, &mut moments).map(|()| moments.rows)
     };
     let walks: Result<Vec<Rows>, PredictError> = if sequences::is_exchangeable(stack) {
-        Ok(vec![walk(None)?])
+        Ok(vec![walk(Moments::exchangeable(sites))?])
     } else {
         let sequences = sequences::sequences(stack, sequences, seed);
         check_memory(stack, sequences.len())?;
-        sequences.into_par_iter().map(|ids| walk(Some(ids))).collect()
+        let alike = sequences::treats_tokens_alike(stack);
+        sequences.into_par_iter().map(|ids| walk(Moments::by_position(sites, ids, alike))).collect()
     };
     Rows::average(walks?)
 }
@@ -172,9 +172,12 @@ impl ForwardWalk {
     pub fn new(stream: &Stream) -> Self {
         let gradient = GradientSeed { stream: 0, correlation: 0.0 };
         let stack = Stack { name: String::new(), streams: vec![stream.clone()], gradient };
-        let drawn = || sequences::sequences(&stack, 1, 0).into_iter().next();
-        let ids = if sequences::is_exchangeable(&stack) { None } else { drawn() };
-        let mut moments = Moments::new(Sites::Stream, ids, sequences::treats_tokens_alike(&stack));
+        let mut moments = if sequences::is_exchangeable(&stack) {
+            Moments::exchangeable(Sites::Stream)
+        } else {
+            let ids = sequences::sequences(&stack, 1, 0).swap_remove(0);
+            Moments::by_position(Sites::Stream, ids, sequences::treats_tokens_alike(&stack))
+        };
         let signal = moments.enter(&stream.source, stream.seq_len);
         Self { moments: Rc::new(RefCell::new(moments)), signal }
     }

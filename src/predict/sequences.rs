@@ -32,8 +32,7 @@ fn drawn(stream: &Stream) -> bool {
 
 /// Whether a node treats all tokens alike, if all masks do of which `sees_all` says so.
 fn alike(node: &Node, sees_all: &dyn Fn(&Mask) -> bool) -> bool {
-    let all = |body: &[Node]| body.iter().all(|node| alike(node, sees_all));
-    match &node.op {
+    let itself = match &node.op {
         Op::Apply(component) => match component {
             Component::Linear(_)
             | Component::Norm(_)
@@ -42,17 +41,10 @@ fn alike(node: &Node, sees_all: &dyn Fn(&Mask) -> bool) -> bool {
             | Component::Scale(_) => true,
             Component::Rotary(_) | Component::Embedding(_) | Component::Convolution(_) | Component::Prepend(_) => false,
         },
-        Op::Chain(body) => all(body),
-        Op::Sum(sum) => sum.branches.iter().all(|branch| all(&branch.body)),
-        Op::Product(product) => product.factors.iter().all(|factor| all(factor)),
-        Op::Concat(concat) => concat.parts.iter().all(|part| all(&part.body)),
-        Op::Mixture(mixture) => all(&mixture.expert),
-        Op::Attention(attention) => {
-            sees_all(&attention.mask)
-                && attention.bias.is_none()
-                && [&attention.query, &attention.key, &attention.value].into_iter().all(|part| all(part))
-        }
-    }
+        Op::Chain(_) | Op::Sum(_) | Op::Product(_) | Op::Concat(_) | Op::Mixture(_) => true,
+        Op::Attention(attention) => sees_all(&attention.mask) && attention.bias.is_none(),
+    };
+    itself && node.op.bodies().flatten().all(|node| alike(node, sees_all))
 }
 
 /// One sequence of ids per stream (none for a Gaussian source), as often as the prediction averages: all given

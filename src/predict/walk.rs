@@ -88,14 +88,21 @@ pub(crate) enum Kept {
 }
 
 impl Moments {
-    /// In the Gram domain with the `ids` of one sequence per stream, whose tokens the stack treats `alike` or not; else
-    /// with exchangeable tokens.
-    pub(crate) fn new(sites: Sites, ids: Option<Vec<Vec<u32>>>, alike: bool) -> Self {
-        let nothing = Exchangeable::plain(1.0, Vec::new());
+    /// With exchangeable tokens.
+    pub(crate) fn exchangeable(sites: Sites) -> Self {
+        Self::new(sites, Domain::Exchangeable(Exchangeable::plain(1.0, Vec::new())), Vec::new())
+    }
+
+    /// In the Gram domain with the `ids` of one sequence per stream, whose tokens the stack treats `alike` or not.
+    pub(crate) fn by_position(sites: Sites, ids: Vec<Vec<u32>>, alike: bool) -> Self {
+        Self::new(sites, Domain::Gram { alike }, ids)
+    }
+
+    fn new(sites: Sites, domain: Domain, ids: Vec<Vec<u32>>) -> Self {
         Self {
             sites,
-            domain: if ids.is_some() { Domain::Gram { alike } } else { Domain::Exchangeable(nothing) },
-            ids: ids.unwrap_or_default(),
+            domain,
+            ids,
             streams: Vec::new(),
             profiles: Profiles::default(),
             overlaps: HashMap::new(),

@@ -58,36 +58,15 @@ fn numbers(stack: &Stack) -> BTreeMap<String, f64> {
 fn collect(body: &[Node], path: &str, numbers: &mut BTreeMap<String, f64>) {
     for Node { name, op } in body {
         let path = format!("{path}.{name}");
-        match op {
-            Op::Apply(Component::Linear(linear)) => {
-                numbers.insert(linear.weight.name.clone(), linear.weight.init.std().ln());
-            }
-            Op::Apply(
-                Component::Norm(_)
-                | Component::Activation(_)
-                | Component::Dropout(_)
-                | Component::Scale(_)
-                | Component::Rotary(_)
-                | Component::Embedding(_)
-                | Component::Convolution(_)
-                | Component::Prepend(_),
-            ) => {}
-            Op::Chain(body) => collect(body, &path, numbers),
-            Op::Sum(sum) => {
-                let skip = sum.branches.first().map_or(1.0, |skip| skip.scale);
-                for (index, branch) in sum.branches.iter().enumerate().skip(1) {
-                    numbers.insert(format!("{path}.{index}"), (branch.scale / skip).abs().ln());
-                    collect(&branch.body, &path, numbers);
-                }
-            }
-            Op::Product(product) => product.factors.iter().for_each(|factor| collect(factor, &path, numbers)),
-            Op::Concat(concat) => concat.parts.iter().for_each(|part| collect(&part.body, &path, numbers)),
-            Op::Attention(attention) => {
-                for part in [&attention.query, &attention.key, &attention.value] {
-                    collect(part, &path, numbers);
-                }
-            }
-            Op::Mixture(mixture) => collect(&mixture.expert, &path, numbers),
+        if let Op::Apply(Component::Linear(linear)) = op {
+            numbers.insert(linear.weight.name.clone(), linear.weight.init.std().ln());
         }
+        if let Op::Sum(sum) = op {
+            let skip = sum.branches.first().map_or(1.0, |skip| skip.scale);
+            for (index, branch) in sum.branches.iter().enumerate().skip(1) {
+                numbers.insert(format!("{path}.{index}"), (branch.scale / skip).abs().ln());
+            }
+        }
+        op.bodies().for_each(|body| collect(body, &path, numbers));
     }
 }

@@ -16,33 +16,18 @@ pub(super) fn scored(stack: &Stack) -> HashSet<&str> {
 /// Those of a body, which is a part of queries or keys or is not.
 fn collect<'s>(body: &'s [Node], is_scored: bool, weights: &mut HashSet<&'s str>) {
     for node in body {
-        let mut inside = |body: &'s [Node]| collect(body, is_scored, weights);
-        match &node.op {
-            Op::Apply(Component::Linear(linear)) => {
-                if is_scored {
-                    weights.insert(&linear.weight.name);
-                }
+        if let Op::Apply(Component::Linear(linear)) = &node.op
+            && is_scored
+        {
+            weights.insert(&linear.weight.name);
+        }
+        if let Op::Attention(attention) = &node.op {
+            collect(&attention.value, is_scored, weights);
+            for scores in [&attention.query, &attention.key] {
+                collect(scores, true, weights);
             }
-            Op::Apply(
-                Component::Norm(_)
-                | Component::Activation(_)
-                | Component::Dropout(_)
-                | Component::Scale(_)
-                | Component::Rotary(_)
-                | Component::Embedding(_)
-                | Component::Convolution(_)
-                | Component::Prepend(_),
-            ) => {}
-            Op::Chain(body) => inside(body),
-            Op::Sum(sum) => sum.branches.iter().for_each(|branch| inside(&branch.body)),
-            Op::Product(product) => product.factors.iter().for_each(|factor| inside(factor)),
-            Op::Concat(concat) => concat.parts.iter().for_each(|part| inside(&part.body)),
-            Op::Mixture(mixture) => inside(&mixture.expert),
-            Op::Attention(attention) => {
-                inside(&attention.value);
-                collect(&attention.query, true, weights);
-                collect(&attention.key, true, weights);
-            }
+        } else {
+            node.op.bodies().for_each(|body| collect(body, is_scored, weights));
         }
     }
 }

@@ -377,22 +377,13 @@ impl Widths {
 /// Refuses attention that reads a stream that has not run yet.
 fn check_memories(stream: usize, body: &[Node]) -> Result<(), StackError> {
     for node in body {
-        let parts: Vec<&[Node]> = match &node.op {
-            Op::Apply(_) => Vec::new(),
-            Op::Chain(body) => vec![body],
-            Op::Sum(sum) => sum.branches.iter().map(|branch| branch.body.as_slice()).collect(),
-            Op::Product(product) => product.factors.iter().map(Vec::as_slice).collect(),
-            Op::Concat(concat) => concat.parts.iter().map(|part| part.body.as_slice()).collect(),
-            Op::Mixture(mixture) => vec![&mixture.expert],
-            Op::Attention(attention) => {
-                if let Some(memory) = attention.memory.filter(|&memory| memory >= stream) {
-                    let got = format!("{memory} in stream {stream}");
-                    return Err(value(&node.name, "memory", "the index of an earlier stream", got));
-                }
-                vec![&attention.query, &attention.key, &attention.value]
-            }
-        };
-        parts.into_iter().try_for_each(|part| check_memories(stream, part))?;
+        if let Op::Attention(attention) = &node.op
+            && let Some(memory) = attention.memory.filter(|&memory| memory >= stream)
+        {
+            let got = format!("{memory} in stream {stream}");
+            return Err(value(&node.name, "memory", "the index of an earlier stream", got));
+        }
+        node.op.bodies().try_for_each(|body| check_memories(stream, body))?;
     }
     Ok(())
 }

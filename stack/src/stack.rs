@@ -82,3 +82,23 @@ pub enum Op {
     /// Each token goes to a few of many experts.
     Mixture(Mixture),
 }
+
+impl Op {
+    /// The bodies inside, in the order in which they run.
+    pub fn bodies(&self) -> impl Iterator<Item = &[Node]> {
+        let mut single: [&[Node]; 3] = [&[]; 3];
+        let (mut branches, mut factors, mut parts): (&[_], &[_], &[_]) = (&[], &[], &[]);
+        match self {
+            Self::Apply(_) => {}
+            Self::Chain(body) => single[0] = body,
+            Self::Sum(sum) => branches = &sum.branches,
+            Self::Product(product) => factors = &product.factors,
+            Self::Concat(concat) => parts = &concat.parts,
+            Self::Attention(attention) => single = [&attention.query, &attention.key, &attention.value],
+            Self::Mixture(mixture) => single[0] = &mixture.expert,
+        }
+        let branches = branches.iter().map(|branch| branch.body.as_slice());
+        let parts = parts.iter().map(|part| part.body.as_slice());
+        single.into_iter().chain(branches).chain(factors.iter().map(Vec::as_slice)).chain(parts)
+    }
+}

@@ -83,7 +83,6 @@ impl Rule {
 /// Adds the rules of all nodes.
 fn collect(body: &[Node], attention: Rule, rules: &mut BTreeSet<Rule>) {
     for node in body {
-        let mut inside = |body: &[Node]| collect(body, attention, rules);
         match &node.op {
             Op::Apply(component) => {
                 if let Component::Norm(norm) = component
@@ -103,29 +102,21 @@ fn collect(body: &[Node], attention: Rule, rules: &mut BTreeSet<Rule>) {
                     Component::Prepend(_) => PREPEND,
                 });
             }
-            Op::Chain(body) => inside(body),
-            Op::Sum(sum) => {
-                sum.branches.iter().for_each(|branch| inside(&branch.body));
+            Op::Chain(_) => {}
+            Op::Sum(_) => {
                 rules.insert(SUM);
             }
-            Op::Product(product) => {
-                product.factors.iter().for_each(|factor| inside(factor));
+            Op::Product(_) => {
                 rules.insert(PRODUCT);
             }
-            Op::Concat(concat) => {
-                concat.parts.iter().for_each(|part| inside(&part.body));
+            Op::Concat(_) => {
                 rules.insert(CONCAT);
             }
-            Op::Mixture(mixture) => {
-                inside(&mixture.expert);
+            Op::Mixture(_) => {
                 rules.insert(MIXTURE);
             }
-            Op::Attention(parts) => {
-                for part in [&parts.query, &parts.key, &parts.value] {
-                    inside(part);
-                }
-                rules.extend([attention, SOFTMAX]);
-            }
+            Op::Attention(_) => rules.extend([attention, SOFTMAX]),
         }
+        node.op.bodies().for_each(|body| collect(body, attention, rules));
     }
 }
