@@ -119,6 +119,11 @@ impl Gradient {
     }
 }
 
+/// The tokens of all `parts` at each position.
+pub(crate) fn by_position(parts: &[Signal]) -> Vec<Vec<Token>> {
+    (0..parts[0].tokens.len()).map(|i| parts.iter().map(|part| part.tokens[i]).collect()).collect()
+}
+
 /// What a signal and a gradient have in common.
 pub(crate) trait Flow {
     /// ln of the second moment of every token.

@@ -1,29 +1,25 @@
 //! The predictor as an interpreter of stacks: it carries moments.
 
+mod fans;
+mod weights;
+
 use std::collections::HashMap;
 use std::iter::repeat_n;
 use std::sync::Arc;
 
-use nalgebra::{Matrix2, Vector2};
-use sigprop_stack::{
-    Component, Embedding, Fan, GradientSeed, Ids, Init, Interpreter, Mixture, Site, Source, Stream, Tensor,
-};
+use nalgebra::Matrix2;
+use sigprop_stack::{Component, Fan, GradientSeed, Ids, Init, Interpreter, Mixture, Site, Source, Stream, Tensor};
 
-use super::rows::{LinearNote, Rows, WeightNote};
+use super::rows::Rows;
 use super::{PredictError, Sites};
-use crate::domain::{
-    Concentration, Domain, Exchangeable, Flow, Fluctuation, Fork, Gradient, Pooled, Signal, Term, levels_covariance,
-    weights,
-};
-use crate::moments::{Token, TokenGradient, ln_sum};
+use crate::domain::{Concentration, Domain, Exchangeable, Fluctuation, Gradient, Pooled, Signal, levels_covariance};
+use crate::moments::{Token, TokenGradient};
 use crate::rules::activation::Profiles;
 use crate::rules::attention::Attended;
 use crate::rules::embedding::positions;
 use crate::rules::mixture::Routing;
 use crate::rules::softmax::Overlaps;
-use crate::rules::{
-    PairRule, concat, convolution, dropout, embedding, linear, norm, prepend, product, rotary, scale, sum,
-};
+use crate::rules::{PairRule, convolution, dropout, embedding, linear, norm, prepend, rotary, scale, sum};
 
 /// Carries moments through a stack and writes down what it sees.
 pub(crate) struct Moments {
@@ -149,31 +145,6 @@ impl Moments {
         self.sites == Sites::All || at.is_stream_site()
     }
 
-    fn write_weight(&mut self, at: &Site, tensor: &Tensor, ln_second_moment: f64) {
-        let ln_second_moment = ln_second_moment - if at.expert().is_some() { self.experts.ln() } else { 0.0 };
-        self.rows.weight(WeightNote {
-            layer: at.layer(),
-            tensor: tensor.name.clone(),
-            variance: tensor.init.variance(),
-            ln_second_moment,
-        });
-    }
-
-    fn write_tables(&mut self, at: &Site, embedding: &Embedding, stream: usize, gradient: &Gradient) {
-        for term in embedding.terms.iter().rev() {
-            let ln_gradient = match &self.domain {
-                Domain::Exchangeable(domain) => embedding::ln_weight_gradient(term, embedding, domain, gradient),
-                Domain::Gram { .. } => {
-                    let vocabulary = (embedding.ids.vocab_size(), self.ids[stream].as_slice());
-                    positions::ln_weight_gradient(term, Some(vocabulary), gradient)
-                }
-            };
-            if let (Some(ln_gradient), Some(table)) = (ln_gradient, term.table()) {
-                self.write_weight(at, table, ln_gradient);
-            }
-        }
-    }
-
     /// The rule of a component that acts on every token by itself.
     fn rule(&mut self, component: &Component, x: &Signal) -> Option<Box<dyn PairRule>> {
         Some(match component {
@@ -189,96 +160,6 @@ impl Moments {
             Component::Convolution(_) | Component::Prepend(_) => return None,
         })
     }
-
-    /// The routing of a mixture whose input is `x`, at the mean scale of its tokens.
-    fn routing(&mut self, mixture: &Mixture, x: &Signal) -> Arc<Routing> {
-        /// Relative distance of standard deviations that are not told apart.
-        const REACH: f64 = 0.01;
-        let pooled = self.domain.pool(x);
-        let std = (x.token().width * mixture.router.init.variance() * pooled.second * pooled.ln_unit.exp()).sqrt();
-        let alike = |known: &(Mixture, f64, Arc<Routing>)| {
-            known.0.n_experts == mixture.n_experts
-                && known.0.top_k == mixture.top_k
-                && known.0.weighting == mixture.weighting
-                && known.0.normalised == mixture.normalised
-                && (known.1 - std).abs() <= REACH * std
-        };
-        if let Some((_, _, routing)) = self.routings.iter().find(|known| alike(known)) {
-            return Arc::clone(routing);
-        }
-        let routing = Arc::new(Routing::new(mixture, std));
-        self.routings.push((mixture.clone(), std, Arc::clone(&routing)));
-        routing
-    }
-
-    /// What a weight's gradient is made of, noted down.
-    fn write_weights_of(&mut self, at: &Site, component: &Component, [x, y]: [&Signal; 2], gradient: &Gradient) {
-        match component {
-            Component::Linear(linear) => {
-                if let Some(bias) = &linear.bias {
-                    let ln_gradient = self.domain.ln_summed(gradient);
-                    self.write_weight(at, bias, ln_gradient);
-                }
-                let ln_gradient = self.domain.ln_collected(x, gradient);
-                self.write_weight(at, &linear.weight, ln_gradient);
-                // Experts see some of the tokens.
-                if self.steps && at.expert().is_none() {
-                    let ln_output = ln_sum(y.levels()) - (y.tokens.len() as f64).ln();
-                    let ln_moved = linear::ln_moved(linear, &self.domain, x, gradient);
-                    self.rows
-                        .linear(LinearNote { tensor: linear.weight.name.clone(), ln_levels: [ln_output, ln_moved] });
-                }
-            }
-            Component::Convolution(conv) => {
-                if let Some(bias) = &conv.bias {
-                    let ln_gradient = self.domain.ln_summed(gradient);
-                    self.write_weight(at, bias, ln_gradient);
-                }
-                let ln_gradient = convolution::ln_weight_gradient(conv, x, gradient);
-                self.write_weight(at, &conv.weight, ln_gradient);
-            }
-            Component::Embedding(term) => {
-                let ln_gradient = positions::ln_weight_gradient(term, None, gradient);
-                if let (Some(ln_gradient), Some(table)) = (ln_gradient, term.table()) {
-                    self.write_weight(at, table, ln_gradient);
-                }
-            }
-            Component::Prepend(prepend) => self.write_weight(at, &prepend.token, gradient.token().ln_second),
-            Component::Norm(norm) => {
-                if norm.has_own_gains() {
-                    let ln_gradient = norm::ln_gain_gradient(norm, &self.domain, [x, y], gradient);
-                    self.write_weight(at, &Tensor { name: at.gain(), init: Init::Zero }, ln_gradient);
-                }
-            }
-            Component::Activation(_) | Component::Dropout(_) | Component::Scale(_) | Component::Rotary(_) => {}
-        }
-    }
-
-    fn attend(
-        &mut self,
-        at: &Site,
-        attention: &sigprop_stack::Attention,
-        x: &Signal,
-        parts: Vec<Signal>,
-    ) -> (Signal, Kept) {
-        let parts: [Signal; 3] = parts.try_into().expect("attention has the parts query, key, value");
-        let length = self.domain.length(parts[1].tokens.len());
-        let overlaps = self.overlaps.entry(length as usize).or_insert_with(|| Overlaps::new(length));
-        let attended = Attended::new(attention, &self.domain, overlaps, x, parts);
-        self.rows.caveat(at, attended.caveat());
-        self.rows.attention(at, attended.sharpness(&self.domain));
-        if self.sites == Sites::All && !at.recomputing() {
-            let probabilities = attended.probabilities(&self.domain);
-            let pooled = Pooled { ends: None, ..self.domain.pool(&probabilities) };
-            self.rows.signal((at.layer(), at.sibling("softmax")), false, pooled, Matrix2::zeros());
-        }
-        (attended.output().clone(), Kept::Attention(Box::new(attended), x.clone()))
-    }
-}
-
-/// The tokens of all parts at each position, from those of each part.
-fn by_position(parts: &[Signal]) -> Vec<Vec<Token>> {
-    (0..parts[0].tokens.len()).map(|i| parts.iter().map(|part| part.tokens[i]).collect()).collect()
 }
 
 impl Interpreter for Moments {
@@ -397,62 +278,7 @@ impl Interpreter for Moments {
     }
 
     fn merge(&mut self, at: &Site, fan: Fan, x: Signal, parts: Vec<Signal>) -> Result<(Signal, Kept), PredictError> {
-        // What the parts have from the fork, the fork has from the one before.
-        let before = x.clone();
-        let inherit = |mut y: Signal| {
-            let scaled =
-                |(token, x): (&Token, &Token)| Token { sensitivity: token.sensitivity * x.sensitivity, ..*token };
-            y.tokens = y.tokens.iter().zip(before.tokens.iter()).map(scaled).collect();
-            y.concentration.inherited *= before.concentration.inherited;
-            y.fluctuation.kept *= before.fluctuation.kept;
-            y
-        };
-        Ok(match fan {
-            Fan::Sum(sum) => {
-                let rule = sum::Rule::new(sum);
-                let tokens: Arc<[Token]> =
-                    x.tokens.iter().zip(by_position(&parts)).map(|(x, parts)| rule.token(x, &parts)).collect();
-                let (y, maps) = rule.signal(&self.domain, &x, &parts, tokens);
-                let output = y.clone();
-                (y, Kept::Sum { rule, x, branches: parts, output, maps })
-            }
-            Fan::Product(_) => {
-                let tokens = by_position(&parts).iter().map(|factors| product::token(factors)).collect();
-                let cosines = product::cosines(&self.domain, &x, &parts);
-                let y = Signal::new(tokens, cosines);
-                let (fluctuation, maps) = product::fluctuation(&self.domain, &x, &parts, &y);
-                let concentration = product::concentration(&parts, &y, &|signal| self.domain.mean_cosine(signal));
-                let y = Signal { concentration, fluctuation, ..y };
-                (inherit(y.clone()), Kept::Product { x, factors: parts, output: y, maps })
-            }
-            Fan::Concat(concat) => {
-                let (y, maps) = concat::forward(concat, &self.domain, &x, &parts);
-                (inherit(y.clone()), Kept::Concat { x, parts, output: y, maps })
-            }
-            Fan::Attention(attention) => {
-                let (output, kept) = self.attend(at, attention, &x, parts);
-                (inherit(output), kept)
-            }
-            Fan::Mixture(mixture) => {
-                let routing = self.routing(mixture, &x);
-                let expert = parts.into_iter().next().expect("one expert stands for all");
-                let ln_gain = 2.0 * mixture.scale.abs().ln() + routing.own().ln();
-                let tokens = expert
-                    .tokens
-                    .iter()
-                    .map(|token| Token { ln_second: token.ln_second + ln_gain, ..Token::gaussian(token.width, 0.0) });
-                let cosines = self.domain.map(expert.tokens.len(), |_, _, place| {
-                    expert.cosines[place] * routing.overlap(x.cosines[place]) / routing.own()
-                });
-                let y = Signal { tokens: tokens.collect(), cosines, ..expert.clone() };
-                // Tokens of different experts have different weights.
-                let (shared, squares) = self.domain.shared_and_squares(&y, 0.0);
-                let entries = levels_covariance(2.0, shared, 2.0 * squares) / y.token().width;
-                let fluctuation = Fluctuation { entries, centred: entries[(1, 1)], ..expert.fluctuation };
-                let y = Signal { fluctuation, ..y };
-                (inherit(y), Kept::Mixture { routing, x, expert, router_gradient: None })
-            }
-        })
+        Ok(self.merged(at, fan, x, parts))
     }
 
     fn split(
@@ -463,80 +289,7 @@ impl Interpreter for Moments {
         gradient: Gradient,
     ) -> Result<Vec<Gradient>, PredictError> {
         self.splits.push(gradient.clone());
-        Ok(match (fan, kept) {
-            (Fan::Sum(_), Kept::Sum { rule, branches, output, maps, .. }) => {
-                let positions = by_position(branches);
-                let part = |index: usize| {
-                    let tokens = positions.iter().zip(output.tokens.iter()).zip(gradient.tokens.iter());
-                    let tokens = tokens.map(|((parts, output), g)| rule.split(index, parts, output, g)).collect();
-                    let concentration = Concentration { inherited: 1.0, ..gradient.concentration };
-                    Gradient {
-                        tokens,
-                        cosines: Arc::clone(&gradient.cosines),
-                        coupling: 0.0,
-                        concentration,
-                        fluctuation: rule.dropped(index, gradient.fluctuation.forked()),
-                        response: maps[index] * gradient.response,
-                    }
-                };
-                (0..branches.len()).map(part).collect()
-            }
-            (Fan::Product(_), Kept::Product { factors, maps, .. }) => {
-                let positions = by_position(factors);
-                let part = |index: usize| {
-                    let tokens = positions.iter().zip(gradient.tokens.iter());
-                    let tokens: Arc<[TokenGradient]> =
-                        tokens.map(|(factors, g)| product::split(factors, index, g)).collect();
-                    let cosines = self.domain.map(tokens.len(), |_, _, place| {
-                        let others = factors.iter().enumerate().filter(|(i, _)| *i != index);
-                        gradient.cosines[place] * others.map(|(_, factor)| factor.cosines[place]).product::<f64>()
-                    });
-                    let concentration = Concentration { inherited: 1.0, ..gradient.concentration };
-                    let part = Gradient { concentration, ..Gradient::new(tokens, cosines) };
-                    let fluctuation = product::split_fluctuation(&self.domain, factors, index, &gradient, &part);
-                    Gradient { fluctuation, response: maps[index].transpose() * gradient.response, ..part }
-                };
-                (0..factors.len()).map(part).collect()
-            }
-            (Fan::Concat(concat), Kept::Concat { parts, maps, .. }) => concat::split(concat, parts, maps, &gradient),
-            (Fan::Attention(attention), Kept::Attention(attended, _)) => {
-                if self.sites == Sites::All && at.is_observed() {
-                    let backward = attended.probabilities_backward(attention, &gradient);
-                    let pooled = Pooled { ends: None, ..self.domain.pool_gradient(&backward) };
-                    self.rows.gradient(&at.sibling("softmax"), pooled, Vector2::zeros());
-                }
-                attended.split(attention, &self.domain, &gradient).into()
-            }
-            (Fan::Mixture(mixture), Kept::Mixture { routing, x, expert, router_gradient }) => {
-                let overlap = |place: usize| routing.overlap(x.cosines[place]) / routing.own();
-                let ln_scale = 2.0 * mixture.scale.abs().ln();
-                let scores = gradient.tokens.iter().zip(expert.tokens.iter()).map(|(g, f)| {
-                    let ln_second = g.ln_second + f.ln_second + (routing.jacobian * f.width).ln() + ln_scale;
-                    TokenGradient::isotropic(ln_second - (mixture.n_experts as f64).ln())
-                });
-                let cosines = self.domain.map(x.tokens.len(), |_, _, place| {
-                    gradient.cosines[place] * expert.cosines[place] * overlap(place)
-                });
-                let scores = Gradient::new(scores.collect(), cosines);
-                let ln_gradient = self.domain.ln_collected(x, &scores);
-                self.write_weight(at, &mixture.router, ln_gradient);
-                let ln_router = (mixture.n_experts as f64 * mixture.router.init.variance()).ln();
-                let tokens = scores.tokens.iter().map(|token| token.scaled(ln_router)).collect();
-                *router_gradient = Some(Gradient { tokens, ..scores });
-                let tokens = gradient.tokens.iter().map(|token| token.scaled(ln_scale + routing.own().ln()));
-                let cosines = self.domain.map(x.tokens.len(), |_, _, place| gradient.cosines[place] * overlap(place));
-                self.experts *= mixture.n_experts as f64;
-                vec![Gradient {
-                    concentration: Concentration { inherited: 1.0, ..gradient.concentration },
-                    fluctuation: gradient.fluctuation.forked(),
-                    response: gradient.response,
-                    ..Gradient::new(tokens.collect(), cosines)
-                }]
-            }
-            (Fan::Sum(_) | Fan::Product(_) | Fan::Concat(_) | Fan::Attention(_) | Fan::Mixture(_), _) => {
-                unreachable!("merge keeps what fits the fan")
-            }
-        })
+        Ok(self.parts(at, fan, kept, &gradient))
     }
 
     fn join(&mut self, _: &Site, fan: Fan, kept: Kept, mut parts: Vec<Gradient>) -> Result<Gradient, PredictError> {
@@ -545,71 +298,11 @@ impl Interpreter for Moments {
             parts.push(router.clone());
         }
         let gradient = self.splits.pop().expect("what joins was split");
-        let count = parts[0].tokens.len();
-        let mut tokens = Vec::with_capacity(count);
-        let mut roots: Vec<Vec<f64>> = parts.iter().map(|_| Vec::with_capacity(count)).collect();
-        for i in 0..count {
-            let at: Vec<TokenGradient> = parts.iter().map(|part| part.tokens[i]).collect();
-            let (token, weight) = match &kept {
-                Kept::Sum { rule, x, branches, output, .. } => {
-                    let branches: Vec<Token> = branches.iter().map(|branch| branch.tokens[i]).collect();
-                    rule.join(&x.tokens[i], &branches, &output.tokens[i], &gradient.tokens[i], &at)
-                }
-                Kept::Product { x, factors, .. } => {
-                    let factors: Vec<Token> = factors.iter().map(|factor| factor.tokens[i]).collect();
-                    product::join(&x.tokens[i], &factors, &gradient.tokens[i], &at)
-                }
-                Kept::Attention(..) | Kept::Concat { .. } | Kept::Mixture { .. } => TokenGradient::join(&at),
-                Kept::Apply { .. } | Kept::Steps(_) | Kept::Convolution { .. } | Kept::Prepend => {
-                    unreachable!("no fan")
-                }
-            };
-            tokens.push(token);
-            roots.iter_mut().zip(weight).for_each(|(roots, weight)| roots.push(weight.sqrt()));
-        }
-        let cosines = self.domain.map(count, |i, j, place| {
-            roots.iter().zip(&parts).map(|(roots, part)| roots[i] * roots[j] * part.cosines[place]).sum()
-        });
-        let shares = weights(&parts);
-        let (x, fork) = match &kept {
-            Kept::Sum { x, branches: parts, output, maps, .. }
-            | Kept::Product { x, factors: parts, output, maps }
-            | Kept::Concat { x, parts, output, maps } => (x, Some(Fork { x, parts, maps, output })),
-            Kept::Attention(_, x) | Kept::Mixture { x, .. } => (x, None),
-            Kept::Apply { .. } | Kept::Steps(_) | Kept::Convolution { .. } | Kept::Prepend => unreachable!("no fan"),
-        };
-        let width = x.token().width;
-        let concentration = Domain::joined_concentration(&parts, gradient.concentration, width);
-        let terms: Vec<Term> = parts
-            .iter()
-            .zip(&shares)
-            .map(|(part, &share)| Term { share, cosines: &part.cosines, fluctuation: part.fluctuation })
-            .collect();
-        let levels = tokens.iter().map(|token| token.ln_second);
-        let (fluctuation, _) = self.domain.joined(gradient.fluctuation, &terms, &levels, &cosines, width);
-        let (fluctuation, response) = match fork {
-            Some(fork) => {
-                let met = fluctuation.met(fork.fresh(&shares), gradient.response);
-                (met, fork.response(&gradient, &parts, &shares))
-            }
-            None => (fluctuation, parts.iter().zip(&shares).map(|(part, share)| part.response * *share).sum()),
-        };
-        Ok(Gradient { concentration, fluctuation, response, ..Gradient::new(tokens.into(), cosines) })
+        Ok(fans::joined(&self.domain, &kept, &gradient, &parts))
     }
 
     fn accumulate(&mut self, sum: Gradient, more: Gradient) -> Result<Gradient, PredictError> {
-        let parts = [sum, more];
-        let joined: Vec<(TokenGradient, Vec<f64>)> = (0..parts[0].tokens.len())
-            .map(|i| TokenGradient::join(&[parts[0].tokens[i], parts[1].tokens[i]]))
-            .collect();
-        let cosines = self.domain.map(joined.len(), |i, j, place| {
-            (0..2).map(|p| (joined[i].1[p] * joined[j].1[p]).sqrt() * parts[p].cosines[place]).sum()
-        });
-        // What strays is told of the larger one: their deviations together are not followed.
-        let larger = usize::from(weights(&parts)[1] > 0.5);
-        let Gradient { concentration, fluctuation, response, .. } = parts[larger];
-        let tokens = joined.into_iter().map(|(token, _)| token).collect();
-        Ok(Gradient { concentration, fluctuation, response, ..Gradient::new(tokens, cosines) })
+        Ok(fans::accumulated(&self.domain, &[sum, more]))
     }
 
     /// All experts are alike.

@@ -32,6 +32,9 @@ use rand::rngs::ChaCha8Rng;
 use rand_distr::{Distribution, StandardNormal};
 use sigprop_stack::{Mixture, Weighting};
 
+use crate::domain::{Concentration, Domain, Fluctuation, Gradient, Signal, levels_covariance};
+use crate::moments::{Token, TokenGradient};
+
 /// Draws of the scores.
 const DRAWS: usize = 1 << 13;
 /// Intervals of ρ between −1 and 1.
@@ -82,6 +85,59 @@ impl Routing {
     pub(crate) fn own(&self) -> f64 {
         self.overlaps[INTERVALS]
     }
+}
+
+/// The output, of an expert that stands for all and its input `x`.
+pub(crate) fn forward(mixture: &Mixture, routing: &Routing, domain: &Domain, x: &Signal, expert: &Signal) -> Signal {
+    let ln_gain = 2.0 * mixture.scale.abs().ln() + routing.own().ln();
+    let tokens = expert
+        .tokens
+        .iter()
+        .map(|token| Token { ln_second: token.ln_second + ln_gain, ..Token::gaussian(token.width, 0.0) });
+    let cosines = domain.map(expert.tokens.len(), |_, _, place| {
+        expert.cosines[place] * routing.overlap(x.cosines[place]) / routing.own()
+    });
+    let y = Signal { tokens: tokens.collect(), cosines, ..expert.clone() };
+    // Tokens of different experts have different weights.
+    let (shared, squares) = domain.shared_and_squares(&y, 0.0);
+    let entries = levels_covariance(2.0, shared, 2.0 * squares) / y.token().width;
+    let fluctuation = Fluctuation { entries, centred: entries[(1, 1)], ..expert.fluctuation };
+    Signal { fluctuation, ..y }
+}
+
+/// The gradient at the scores, every one of them, and that at the experts, which one stands for.
+pub(crate) fn split(
+    mixture: &Mixture,
+    routing: &Routing,
+    domain: &Domain,
+    [x, expert]: [&Signal; 2],
+    gradient: &Gradient,
+) -> [Gradient; 2] {
+    let overlap = |place: usize| routing.overlap(x.cosines[place]) / routing.own();
+    let ln_scale = 2.0 * mixture.scale.abs().ln();
+    let scores = gradient.tokens.iter().zip(expert.tokens.iter()).map(|(g, f)| {
+        let ln_second = g.ln_second + f.ln_second + (routing.jacobian * f.width).ln() + ln_scale;
+        TokenGradient::isotropic(ln_second - (mixture.n_experts as f64).ln())
+    });
+    let cosines =
+        domain.map(x.tokens.len(), |_, _, place| gradient.cosines[place] * expert.cosines[place] * overlap(place));
+    let scores = Gradient::new(scores.collect(), cosines);
+    let tokens = gradient.tokens.iter().map(|token| token.scaled(ln_scale + routing.own().ln()));
+    let cosines = domain.map(x.tokens.len(), |_, _, place| gradient.cosines[place] * overlap(place));
+    let experts = Gradient {
+        concentration: Concentration { inherited: 1.0, ..gradient.concentration },
+        fluctuation: gradient.fluctuation.forked(),
+        response: gradient.response,
+        ..Gradient::new(tokens.collect(), cosines)
+    };
+    [scores, experts]
+}
+
+/// What the router sends back to its input, from the gradient at the `scores`.
+pub(crate) fn router_backward(mixture: &Mixture, scores: &Gradient) -> Gradient {
+    let ln_gain = (mixture.n_experts as f64 * mixture.router.init.variance()).ln();
+    let tokens = scores.tokens.iter().map(|token| token.scaled(ln_gain)).collect();
+    Gradient { tokens, ..scores.clone() }
 }
 
 /// Weights of one token.

@@ -30,11 +30,40 @@ use std::sync::Arc;
 
 use nalgebra::Matrix2;
 
-use crate::domain::{Concentration, Domain, Flow, Fluctuation, Gradient, Signal, levels_covariance, levels_map};
+use crate::domain::{
+    Concentration, Domain, Flow, Fluctuation, Gradient, Signal, by_position, levels_covariance, levels_map,
+};
 use crate::moments::{Token, TokenGradient, ln_correction, share};
 
+/// The output from the common input and the factors, and how the deviations of each factor reach it.
+pub(crate) fn forward(domain: &Domain, x: &Signal, factors: &[Signal]) -> (Signal, Vec<Matrix2<f64>>) {
+    let tokens = by_position(factors).iter().map(|factors| token(factors)).collect();
+    let y = Signal::new(tokens, cosines(domain, x, factors));
+    let (fluctuation, maps) = fluctuation(domain, x, factors, &y);
+    let concentration = concentration(factors, &y, &|signal| domain.mean_cosine(signal));
+    (Signal { concentration, fluctuation, ..y }, maps)
+}
+
+/// The gradient at every factor.
+pub(crate) fn split(domain: &Domain, factors: &[Signal], maps: &[Matrix2<f64>], gradient: &Gradient) -> Vec<Gradient> {
+    let positions = by_position(factors);
+    let part = |index: usize| {
+        let tokens: Arc<[TokenGradient]> =
+            positions.iter().zip(gradient.tokens.iter()).map(|(factors, g)| split_token(factors, index, g)).collect();
+        let cosines = domain.map(tokens.len(), |_, _, place| {
+            let others = factors.iter().enumerate().filter(|(i, _)| *i != index);
+            gradient.cosines[place] * others.map(|(_, factor)| factor.cosines[place]).product::<f64>()
+        });
+        let concentration = Concentration { inherited: 1.0, ..gradient.concentration };
+        let part = Gradient { concentration, ..Gradient::new(tokens, cosines) };
+        let fluctuation = split_fluctuation(domain, factors, index, gradient, &part);
+        Gradient { fluctuation, response: maps[index].transpose() * gradient.response, ..part }
+    };
+    (0..factors.len()).map(part).collect()
+}
+
 /// The output from the outputs of the factors.
-pub(crate) fn token(factors: &[Token]) -> Token {
+fn token(factors: &[Token]) -> Token {
     let width = factors[0].width;
     let kurtosis = factors.iter().map(|factor| factor.kurtosis + 1.0).product::<f64>() - 1.0;
     Token {
@@ -50,7 +79,7 @@ pub(crate) fn token(factors: &[Token]) -> Token {
 }
 
 /// The cosines of the product: those of the factors multiplied, and what they deviate together.
-pub(crate) fn cosines(domain: &Domain, x: &Signal, factors: &[Signal]) -> Arc<[f64]> {
+fn cosines(domain: &Domain, x: &Signal, factors: &[Signal]) -> Arc<[f64]> {
     let before = domain.mean_cosine(x);
     let slope = |factor: &Signal| {
         let contrast = if before < 1.0 { (1.0 - domain.mean_cosine(factor)) / (1.0 - before) } else { 0.0 };
@@ -73,7 +102,7 @@ pub(crate) fn cosines(domain: &Domain, x: &Signal, factors: &[Signal]) -> Arc<[f
 }
 
 /// The gradient of factor `index`.
-pub(crate) fn split(factors: &[Token], index: usize, gradient: &TokenGradient) -> TokenGradient {
+fn split_token(factors: &[Token], index: usize, gradient: &TokenGradient) -> TokenGradient {
     let others = factors.iter().enumerate().filter(|(i, _)| *i != index).map(|(_, factor)| factor);
     let ln_gain: f64 = others.clone().map(|factor| factor.ln_second).sum();
     let kurtosis = others.map(|factor| factor.kurtosis + 1.0).product::<f64>() - 1.0;
@@ -82,7 +111,7 @@ pub(crate) fn split(factors: &[Token], index: usize, gradient: &TokenGradient) -
 }
 
 /// The concentration of the product `y`: what its factors have from their common input adds up.
-pub(crate) fn concentration(factors: &[Signal], y: &Signal, mean_cosine: &dyn Fn(&Signal) -> f64) -> Concentration {
+fn concentration(factors: &[Signal], y: &Signal, mean_cosine: &dyn Fn(&Signal) -> f64) -> Concentration {
     let fresh = y.token().width.recip();
     // Of what the factors are one by one, without what they deviate together.
     let cosine: f64 = factors.iter().map(mean_cosine).product();
@@ -101,12 +130,7 @@ pub(crate) fn concentration(factors: &[Signal], y: &Signal, mean_cosine: &dyn Fn
 
 /// How far the product `y` of what comes from `x` strays: entries of the factors multiply, what pairs of tokens share
 /// of them as their cosines squared.
-pub(crate) fn fluctuation(
-    domain: &Domain,
-    x: &Signal,
-    factors: &[Signal],
-    y: &Signal,
-) -> (Fluctuation, Vec<Matrix2<f64>>) {
+fn fluctuation(domain: &Domain, x: &Signal, factors: &[Signal], y: &Signal) -> (Fluctuation, Vec<Matrix2<f64>>) {
     let shared = domain.shared(y);
     let map = |factor: &Signal| levels_map(1.0, domain.alike_map(y.tokens.len(), domain.shared(factor), shared));
     let maps: Vec<Matrix2<f64>> = factors.iter().map(map).collect();
@@ -123,7 +147,7 @@ pub(crate) fn fluctuation(
 }
 
 /// How far the gradient of factor `index` strays, whose cosines are those of `part`.
-pub(crate) fn split_fluctuation(
+fn split_fluctuation(
     domain: &Domain,
     factors: &[Signal],
     index: usize,

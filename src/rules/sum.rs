@@ -35,7 +35,7 @@ use std::sync::Arc;
 use nalgebra::Matrix2;
 use sigprop_stack::Sum;
 
-use crate::domain::{Concentration, Domain, Flow, Fluctuation, Ingredient, Mixed, Signal, Term};
+use crate::domain::{Concentration, Domain, Flow, Fluctuation, Gradient, Ingredient, Mixed, Signal, Term, by_position};
 use crate::moments::{Token, TokenGradient, ln_correction, ln_sum, share};
 
 pub(crate) struct Rule {
@@ -58,7 +58,7 @@ impl Rule {
     }
 
     /// The output from the common input and the outputs of the branches.
-    pub(crate) fn token(&self, x: &Token, branches: &[Token]) -> Token {
+    fn token(&self, x: &Token, branches: &[Token]) -> Token {
         let terms = || self.ln_gains.iter().zip(branches).map(|(gain, branch)| gain + branch.ln_second);
         let ln_independent = ln_sum(terms());
         let (mean, cross) = self.means(branches, ln_independent);
@@ -98,15 +98,10 @@ impl Rule {
         }
     }
 
-    /// The output with these `tokens`, from the branches and their common input; and how the deviations of each
-    /// branch reach it.
-    pub(crate) fn signal(
-        &self,
-        domain: &Domain,
-        x: &Signal,
-        branches: &[Signal],
-        tokens: Arc<[Token]>,
-    ) -> (Signal, Vec<Matrix2<f64>>) {
+    /// The output from the common input and the branches, and how the deviations of each branch reach it.
+    pub(crate) fn forward(&self, domain: &Domain, x: &Signal, branches: &[Signal]) -> (Signal, Vec<Matrix2<f64>>) {
+        let positions = by_position(branches);
+        let tokens: Arc<[Token]> = x.tokens.iter().zip(positions).map(|(x, parts)| self.token(x, &parts)).collect();
         let cosines = self.cosines(domain, branches, &tokens);
         let (fluctuation, maps) = self.fluctuation(domain, x, branches, &tokens, &cosines);
         let mean = |tokens: &[Token]| ln_sum(tokens.iter().map(|token| token.ln_second));
@@ -171,7 +166,7 @@ impl Rule {
     }
 
     /// What is left of a branch, forward or backward, as often as it is not dropped.
-    pub(crate) fn dropped(&self, index: usize, branch: Fluctuation) -> Fluctuation {
+    fn dropped(&self, index: usize, branch: Fluctuation) -> Fluctuation {
         Fluctuation { scale: branch.scale.add_scalar(self.odds[index]), ..branch }
     }
 
@@ -196,14 +191,32 @@ impl Rule {
         })
     }
 
-    /// The gradient at the output of branch `index`.
+    /// The gradient at every branch.
     pub(crate) fn split(
         &self,
-        index: usize,
-        branches: &[Token],
-        output: &Token,
-        gradient: &TokenGradient,
-    ) -> TokenGradient {
+        branches: &[Signal],
+        output: &Signal,
+        maps: &[Matrix2<f64>],
+        gradient: &Gradient,
+    ) -> Vec<Gradient> {
+        let positions = by_position(branches);
+        let part = |index: usize| {
+            let tokens = positions.iter().zip(output.tokens.iter()).zip(gradient.tokens.iter());
+            let tokens = tokens.map(|((parts, output), g)| self.split_token(index, parts, output, g)).collect();
+            Gradient {
+                tokens,
+                cosines: Arc::clone(&gradient.cosines),
+                coupling: 0.0,
+                concentration: Concentration { inherited: 1.0, ..gradient.concentration },
+                fluctuation: self.dropped(index, gradient.fluctuation.forked()),
+                response: maps[index] * gradient.response,
+            }
+        };
+        (0..branches.len()).map(part).collect()
+    }
+
+    /// The gradient at the output of branch `index`.
+    fn split_token(&self, index: usize, branches: &[Token], output: &Token, gradient: &TokenGradient) -> TokenGradient {
         let a = self.share(index, branches, output);
         // Where the branch is kept, the norm of the output is larger.
         let kept = ln_correction(-gradient.steepness * a * self.odds[index]);

@@ -26,6 +26,9 @@ const ATTENTION_SAMPLE: usize = 36;
 /// Replicates at most.
 const MOST: usize = 100_000;
 
+/// Of attention: values are taken after the average, W (Σ A x) = Σ A (W x), where the average over W is exact.
+const AVERAGE: Look = Look::Component { signal: "average", mean: "value", gradient: "input", scales: &DECADE };
+
 /// A row of Gaussian scores.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Scores {
@@ -46,7 +49,7 @@ impl Scores {
 
 /// The cases of all components.
 pub(super) fn cases(full: bool, seed: u64) -> Vec<Case> {
-    [linear, relu, gelu, layernorm, dropout, softmax, sha]
+    [linear, relu, gelu, layernorm, dropout, softmax, sha, attention]
         .iter()
         .enumerate()
         .flat_map(|(index, component)| component(full, seed.wrapping_add(index as u64)))
@@ -103,9 +106,7 @@ fn layernorm(full: bool, seed: u64) -> Vec<Case> {
             r_g: FIFTHS[r_g],
             seq_len: LENGTHS[n],
         };
-        let norm = Norm { kind: NormKind::LayerNorm, eps: 1e-5, gain: 1.0, groups: 1 };
-        let body = vec![Node::apply("layernorm", Component::Norm(norm))];
-        Case { look: look("layernorm", &[1.0]), ..input.case("layernorm", body, 0.0012) }
+        Case { look: look("layernorm", &[1.0]), ..input.case("layernorm", vec![layer_norm()], 0.0012) }
     };
     points(&[3, 3, 5, 5, 3, 2], SAMPLE, full, seed).into_iter().map(case).collect()
 }
@@ -149,8 +150,7 @@ fn softmax(full: bool, seed: u64) -> Vec<Case> {
     points(&[5, 5, 5], SAMPLE, full, seed).into_iter().map(case).collect()
 }
 
-/// Single-head attention. Values are taken after the average, W (Σ A x) = Σ A (W x), where the average over W is
-/// exact.
+/// Single-head attention.
 fn sha(full: bool, seed: u64) -> Vec<Case> {
     /// `logspace(-1, log10(0.6), 3)` and `logspace(log10(300), 3, 3)`.
     const STDS: [f64; 3] = [0.1, 0.244_948_974_278_317_8, 0.6];
@@ -160,16 +160,50 @@ fn sha(full: bool, seed: u64) -> Vec<Case> {
         let [r, std, p, r_g, width, head, n] = point[..] else { unreachable!("seven factors") };
         let (d, d_head, std, dropout_rate) = (WIDTHS[width], HEADS[head], STDS[std], THIRDS[p]);
         let input = Input { width: d, mean: 0.0, std: 1.0, r: THIRDS[r], r_g: THIRDS[r_g], seq_len: LENGTHS[n] };
-        let parts = [vec![projection("query", d, d_head, std)], vec![projection("key", d, d_head, std)], Vec::new()];
-        let attention = Attention { d_value: d, dropout_rate, ..Attention::plain(1, 1, d_head, parts) };
-        let body = vec![Node::new("average", Op::Attention(attention)), projection("value", d, d_head, 1.0)];
         Case {
             name: format!("d_out {d_head}, σ_q√d {std:.2}, p {dropout_rate:.2}, {input}"),
-            look: Look::Component { signal: "average", mean: "value", gradient: "input", scales: &DECADE },
-            ..input.case("sha", body, 0.005)
+            look: AVERAGE,
+            ..input.case("sha", single_head(d, d_head, std, dropout_rate), 0.005)
         }
     };
     points(&[3, 3, 3, 3, 3, 4, 3], ATTENTION_SAMPLE, full, seed).into_iter().map(case).collect()
+}
+
+/// Single-head attention from flat to condensed, of Gaussian and of normalised tokens: beyond the published grid.
+fn attention(full: bool, seed: u64) -> Vec<Case> {
+    const SCORE_VARIANCES: [f64; 4] = [0.1, 1.0, 4.0, 16.0];
+    const CORRELATIONS: [f64; 4] = [0.0, 0.3, 0.6, 0.9];
+    const LENGTHS: [usize; 3] = [16, 128, 1024];
+    const HEADS: [usize; 3] = [32, 64, 256];
+    const WIDTHS: [usize; 2] = [256, 1024];
+    const GRADIENT: [f64; 2] = [0.0, 0.3];
+    const DROPOUT: [f64; 2] = [0.0, 0.3];
+    let case = |point: Vec<usize>| {
+        let [v, r, n, head, width, p, r_g, norm] = point[..] else { unreachable!("eight factors") };
+        let (d, d_head, v, dropout_rate) = (WIDTHS[width], HEADS[head], SCORE_VARIANCES[v], DROPOUT[p]);
+        let input =
+            Input { width: d, mean: 0.0, std: 1.0, r: CORRELATIONS[r], r_g: GRADIENT[r_g], seq_len: LENGTHS[n] };
+        let (tokens, norm) = if norm == 0 { ("Gaussian", None) } else { ("normalised", Some(layer_norm())) };
+        // The variance of scores is σ_q² σ_k² d².
+        let body = norm.into_iter().chain(single_head(d, d_head, v.sqrt().sqrt(), dropout_rate)).collect();
+        Case {
+            name: format!("score variance {v}, d_out {d_head}, p {dropout_rate:.2}, {tokens}, {input}"),
+            look: AVERAGE,
+            ..input.case("attention", body, 0.005)
+        }
+    };
+    points(&[4, 4, 3, 3, 2, 2, 2, 2], ATTENTION_SAMPLE, full, seed).into_iter().map(case).collect()
+}
+
+/// Single-head attention with `std` = σ_w √fan_in for queries and keys.
+fn single_head(d: usize, d_head: usize, std: f64, dropout_rate: f64) -> Vec<Node> {
+    let parts = [vec![projection("query", d, d_head, std)], vec![projection("key", d, d_head, std)], Vec::new()];
+    let attention = Attention { d_value: d, dropout_rate, ..Attention::plain(1, 1, d_head, parts) };
+    vec![Node::new("average", Op::Attention(attention)), projection("value", d, d_head, 1.0)]
+}
+
+fn layer_norm() -> Node {
+    Node::apply("layernorm", Component::Norm(Norm { kind: NormKind::LayerNorm, eps: 1e-5, gain: 1.0, groups: 1 }))
 }
 
 /// A linear map from σ_w √fan_in and no bias.

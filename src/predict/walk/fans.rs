@@ -1,0 +1,192 @@
+//! Where paths fan out and meet again: the rule of every fan, forward and backward.
+
+use std::sync::Arc;
+
+use nalgebra::{Matrix2, Vector2};
+use sigprop_stack::{Attention, Fan, Mixture, Site};
+
+use super::{Kept, Moments};
+use crate::Sites;
+use crate::domain::{Domain, Fork, Gradient, Pooled, Signal, Term, weights};
+use crate::moments::{Token, TokenGradient};
+use crate::rules::attention::Attended;
+use crate::rules::mixture::Routing;
+use crate::rules::softmax::Overlaps;
+use crate::rules::{concat, mixture, product, sum};
+
+impl Moments {
+    /// What comes out where `parts` of the common input `x` meet.
+    pub(super) fn merged(&mut self, at: &Site, fan: Fan, x: Signal, parts: Vec<Signal>) -> (Signal, Kept) {
+        // What the parts have from the fork, the fork has from the one before.
+        let before = x.clone();
+        let inherit = |mut y: Signal| {
+            let scaled =
+                |(token, x): (&Token, &Token)| Token { sensitivity: token.sensitivity * x.sensitivity, ..*token };
+            y.tokens = y.tokens.iter().zip(before.tokens.iter()).map(scaled).collect();
+            y.concentration.inherited *= before.concentration.inherited;
+            y.fluctuation.kept *= before.fluctuation.kept;
+            y
+        };
+        match fan {
+            Fan::Sum(sum) => {
+                let rule = sum::Rule::new(sum);
+                let (y, maps) = rule.forward(&self.domain, &x, &parts);
+                (y.clone(), Kept::Sum { rule, x, branches: parts, output: y, maps })
+            }
+            Fan::Product(_) => {
+                let (y, maps) = product::forward(&self.domain, &x, &parts);
+                (inherit(y.clone()), Kept::Product { x, factors: parts, output: y, maps })
+            }
+            Fan::Concat(concat) => {
+                let (y, maps) = concat::forward(concat, &self.domain, &x, &parts);
+                (inherit(y.clone()), Kept::Concat { x, parts, output: y, maps })
+            }
+            Fan::Attention(attention) => {
+                let (output, kept) = self.attend(at, attention, &x, parts);
+                (inherit(output), kept)
+            }
+            Fan::Mixture(mixture) => {
+                let routing = self.routing(mixture, &x);
+                let expert = parts.into_iter().next().expect("one expert stands for all");
+                let y = mixture::forward(mixture, &routing, &self.domain, &x, &expert);
+                (inherit(y), Kept::Mixture { routing, x, expert, router_gradient: None })
+            }
+        }
+    }
+
+    fn attend(&mut self, at: &Site, attention: &Attention, x: &Signal, parts: Vec<Signal>) -> (Signal, Kept) {
+        let parts: [Signal; 3] = parts.try_into().expect("attention has the parts query, key, value");
+        let length = self.domain.length(parts[1].tokens.len());
+        let overlaps = self.overlaps.entry(length as usize).or_insert_with(|| Overlaps::new(length));
+        let attended = Attended::new(attention, &self.domain, overlaps, x, parts);
+        self.rows.caveat(at, attended.caveat());
+        self.rows.attention(at, attended.sharpness(&self.domain));
+        if self.sites == Sites::All && !at.recomputing() {
+            let probabilities = attended.probabilities(&self.domain);
+            let pooled = Pooled { ends: None, ..self.domain.pool(&probabilities) };
+            self.rows.signal((at.layer(), at.sibling("softmax")), false, pooled, Matrix2::zeros());
+        }
+        (attended.output().clone(), Kept::Attention(Box::new(attended), x.clone()))
+    }
+
+    /// The routing of a mixture whose input is `x`, at the mean scale of its tokens.
+    fn routing(&mut self, mixture: &Mixture, x: &Signal) -> Arc<Routing> {
+        /// Relative distance of standard deviations that are not told apart.
+        const REACH: f64 = 0.01;
+        let pooled = self.domain.pool(x);
+        let std = (x.token().width * mixture.router.init.variance() * pooled.second * pooled.ln_unit.exp()).sqrt();
+        let alike = |known: &(Mixture, f64, Arc<Routing>)| {
+            known.0.n_experts == mixture.n_experts
+                && known.0.top_k == mixture.top_k
+                && known.0.weighting == mixture.weighting
+                && known.0.normalised == mixture.normalised
+                && (known.1 - std).abs() <= REACH * std
+        };
+        if let Some((_, _, routing)) = self.routings.iter().find(|known| alike(known)) {
+            return Arc::clone(routing);
+        }
+        let routing = Arc::new(Routing::new(mixture, std));
+        self.routings.push((mixture.clone(), std, Arc::clone(&routing)));
+        routing
+    }
+
+    /// The gradient at the output of every part.
+    pub(super) fn parts(&mut self, at: &Site, fan: Fan, kept: &mut Kept, gradient: &Gradient) -> Vec<Gradient> {
+        match (fan, kept) {
+            (Fan::Sum(_), Kept::Sum { rule, branches, output, maps, .. }) => {
+                rule.split(branches, output, maps, gradient)
+            }
+            (Fan::Product(_), Kept::Product { factors, maps, .. }) => {
+                product::split(&self.domain, factors, maps, gradient)
+            }
+            (Fan::Concat(concat), Kept::Concat { parts, maps, .. }) => concat::split(concat, parts, maps, gradient),
+            (Fan::Attention(attention), Kept::Attention(attended, _)) => {
+                if self.sites == Sites::All && at.is_observed() {
+                    let backward = attended.probabilities_backward(attention, gradient);
+                    let pooled = Pooled { ends: None, ..self.domain.pool_gradient(&backward) };
+                    self.rows.gradient(&at.sibling("softmax"), pooled, Vector2::zeros());
+                }
+                attended.split(attention, &self.domain, gradient).into()
+            }
+            (Fan::Mixture(mixture), Kept::Mixture { routing, x, expert, router_gradient }) => {
+                let [scores, experts] = mixture::split(mixture, routing, &self.domain, [x, expert], gradient);
+                let ln_gradient = self.domain.ln_collected(x, &scores);
+                self.write_weight(at, &mixture.router, ln_gradient);
+                *router_gradient = Some(mixture::router_backward(mixture, &scores));
+                self.experts *= mixture.n_experts as f64;
+                vec![experts]
+            }
+            (Fan::Sum(_) | Fan::Product(_) | Fan::Concat(_) | Fan::Attention(_) | Fan::Mixture(_), _) => {
+                unreachable!("merge keeps what fits the fan")
+            }
+        }
+    }
+}
+
+/// The gradient at the common input, from the `gradient` at the output and those at the input of each part.
+pub(super) fn joined(domain: &Domain, kept: &Kept, gradient: &Gradient, parts: &[Gradient]) -> Gradient {
+    let count = parts[0].tokens.len();
+    let mut tokens = Vec::with_capacity(count);
+    let mut roots: Vec<Vec<f64>> = parts.iter().map(|_| Vec::with_capacity(count)).collect();
+    for i in 0..count {
+        let at: Vec<TokenGradient> = parts.iter().map(|part| part.tokens[i]).collect();
+        let (token, weight) = match kept {
+            Kept::Sum { rule, x, branches, output, .. } => {
+                let branches: Vec<Token> = branches.iter().map(|branch| branch.tokens[i]).collect();
+                rule.join(&x.tokens[i], &branches, &output.tokens[i], &gradient.tokens[i], &at)
+            }
+            Kept::Product { x, factors, .. } => {
+                let factors: Vec<Token> = factors.iter().map(|factor| factor.tokens[i]).collect();
+                product::join(&x.tokens[i], &factors, &gradient.tokens[i], &at)
+            }
+            Kept::Attention(..) | Kept::Concat { .. } | Kept::Mixture { .. } => TokenGradient::join(&at),
+            Kept::Apply { .. } | Kept::Steps(_) | Kept::Convolution { .. } | Kept::Prepend => {
+                unreachable!("no fan")
+            }
+        };
+        tokens.push(token);
+        roots.iter_mut().zip(weight).for_each(|(roots, weight)| roots.push(weight.sqrt()));
+    }
+    let cosines = domain.map(count, |i, j, place| {
+        roots.iter().zip(parts).map(|(roots, part)| roots[i] * roots[j] * part.cosines[place]).sum()
+    });
+    let shares = weights(parts);
+    let (x, fork) = match kept {
+        Kept::Sum { x, branches: parts, output, maps, .. }
+        | Kept::Product { x, factors: parts, output, maps }
+        | Kept::Concat { x, parts, output, maps } => (x, Some(Fork { x, parts, maps, output })),
+        Kept::Attention(_, x) | Kept::Mixture { x, .. } => (x, None),
+        Kept::Apply { .. } | Kept::Steps(_) | Kept::Convolution { .. } | Kept::Prepend => unreachable!("no fan"),
+    };
+    let width = x.token().width;
+    let concentration = Domain::joined_concentration(parts, gradient.concentration, width);
+    let terms: Vec<Term> = parts
+        .iter()
+        .zip(&shares)
+        .map(|(part, &share)| Term { share, cosines: &part.cosines, fluctuation: part.fluctuation })
+        .collect();
+    let levels = tokens.iter().map(|token| token.ln_second);
+    let (fluctuation, _) = domain.joined(gradient.fluctuation, &terms, &levels, &cosines, width);
+    let (fluctuation, response) = match fork {
+        Some(fork) => {
+            let met = fluctuation.met(fork.fresh(&shares), gradient.response);
+            (met, fork.response(gradient, parts, &shares))
+        }
+        None => (fluctuation, parts.iter().zip(&shares).map(|(part, share)| part.response * *share).sum()),
+    };
+    Gradient { concentration, fluctuation, response, ..Gradient::new(tokens.into(), cosines) }
+}
+
+/// The sum of two gradients at one place.
+pub(super) fn accumulated(domain: &Domain, parts: &[Gradient; 2]) -> Gradient {
+    let joined: Vec<(TokenGradient, Vec<f64>)> =
+        (0..parts[0].tokens.len()).map(|i| TokenGradient::join(&[parts[0].tokens[i], parts[1].tokens[i]])).collect();
+    let cosines = domain.map(joined.len(), |i, j, place| {
+        (0..2).map(|p| (joined[i].1[p] * joined[j].1[p]).sqrt() * parts[p].cosines[place]).sum()
+    });
+    // What strays is told of the larger one: their deviations together are not followed.
+    let larger = usize::from(weights(parts)[1] > 0.5);
+    let Gradient { concentration, fluctuation, response, .. } = parts[larger];
+    let tokens = joined.into_iter().map(|(token, _)| token).collect();
+    Gradient { concentration, fluctuation, response, ..Gradient::new(tokens, cosines) }
+}

@@ -1,0 +1,86 @@
+//! What the gradients of weights are made of, noted down on the way back.
+
+use sigprop_stack::{Component, Embedding, Init, Site, Tensor};
+
+use super::Moments;
+use crate::domain::{Domain, Flow, Gradient, Signal};
+use crate::moments::ln_sum;
+use crate::predict::rows::{LinearNote, WeightNote};
+use crate::rules::embedding::positions;
+use crate::rules::{convolution, embedding, linear, norm};
+
+impl Moments {
+    pub(super) fn write_weight(&mut self, at: &Site, tensor: &Tensor, ln_second_moment: f64) {
+        let ln_second_moment = ln_second_moment - if at.expert().is_some() { self.experts.ln() } else { 0.0 };
+        self.rows.weight(WeightNote {
+            layer: at.layer(),
+            tensor: tensor.name.clone(),
+            variance: tensor.init.variance(),
+            ln_second_moment,
+        });
+    }
+
+    pub(super) fn write_tables(&mut self, at: &Site, embedding: &Embedding, stream: usize, gradient: &Gradient) {
+        for term in embedding.terms.iter().rev() {
+            let ln_gradient = match &self.domain {
+                Domain::Exchangeable(domain) => embedding::ln_weight_gradient(term, embedding, domain, gradient),
+                Domain::Gram { .. } => {
+                    let vocabulary = (embedding.ids.vocab_size(), self.ids[stream].as_slice());
+                    positions::ln_weight_gradient(term, Some(vocabulary), gradient)
+                }
+            };
+            if let (Some(ln_gradient), Some(table)) = (ln_gradient, term.table()) {
+                self.write_weight(at, table, ln_gradient);
+            }
+        }
+    }
+
+    /// What a weight's gradient is made of, noted down.
+    pub(super) fn write_weights_of(
+        &mut self,
+        at: &Site,
+        component: &Component,
+        [x, y]: [&Signal; 2],
+        gradient: &Gradient,
+    ) {
+        match component {
+            Component::Linear(linear) => {
+                if let Some(bias) = &linear.bias {
+                    let ln_gradient = self.domain.ln_summed(gradient);
+                    self.write_weight(at, bias, ln_gradient);
+                }
+                let ln_gradient = self.domain.ln_collected(x, gradient);
+                self.write_weight(at, &linear.weight, ln_gradient);
+                // Experts see some of the tokens.
+                if self.steps && at.expert().is_none() {
+                    let ln_output = ln_sum(y.levels()) - (y.tokens.len() as f64).ln();
+                    let ln_moved = linear::ln_moved(linear, &self.domain, x, gradient);
+                    self.rows
+                        .linear(LinearNote { tensor: linear.weight.name.clone(), ln_levels: [ln_output, ln_moved] });
+                }
+            }
+            Component::Convolution(conv) => {
+                if let Some(bias) = &conv.bias {
+                    let ln_gradient = self.domain.ln_summed(gradient);
+                    self.write_weight(at, bias, ln_gradient);
+                }
+                let ln_gradient = convolution::ln_weight_gradient(conv, x, gradient);
+                self.write_weight(at, &conv.weight, ln_gradient);
+            }
+            Component::Embedding(term) => {
+                let ln_gradient = positions::ln_weight_gradient(term, None, gradient);
+                if let (Some(ln_gradient), Some(table)) = (ln_gradient, term.table()) {
+                    self.write_weight(at, table, ln_gradient);
+                }
+            }
+            Component::Prepend(prepend) => self.write_weight(at, &prepend.token, gradient.token().ln_second),
+            Component::Norm(norm) => {
+                if norm.has_own_gains() {
+                    let ln_gradient = norm::ln_gain_gradient(norm, &self.domain, [x, y], gradient);
+                    self.write_weight(at, &Tensor { name: at.gain(), init: Init::Zero }, ln_gradient);
+                }
+            }
+            Component::Activation(_) | Component::Dropout(_) | Component::Scale(_) | Component::Rotary(_) => {}
+        }
+    }
+}
