@@ -1,28 +1,34 @@
 //! How far the levels of one network stray from their expectation.
 //!
-//! Two levels of a sequence are followed, m = ln |Σ_a x_a|² of what its tokens have in common and s = ln Σ_a |x_a|²:
-//! attention averages, so that the second of its outputs strays with the first of its inputs. Their deviations in one
-//! network have the covariance B = Cov (m, s) over networks, and likewise those of gradients.
-//!
-//! What is said in [`crate::rules`] of one token's ln |x|² holds of the levels too, but that fresh draws of two tokens
-//! are alike only as far as the tokens are. With w_a = E x_a²/Σ E x², ⟨·⟩ = Σ_ab w_a w_b ·_ab and p = ⟨c⟩:
+//! Two levels of a sequence are followed, m = ln |Σ_a x_a|² of what its tokens have in common and t = ln Σ_a |x_a − x̄|²
+//! of what they differ in: attention averages, so that all its outputs stray with m of its inputs, and a stream whose
+//! tokens are copies of each other still has a t. Of all together, p = ⟨c⟩ with w_a = E x_a²/Σ E x² and ⟨·⟩ = Σ_ab w_a
+//! w_b ·_ab,
 //!
 //! ```text
-//! linear map      B' = h² B + 2/n_out (1, p; p, ⟨ĉ²⟩)
-//! activation      B' = J B_scale Jᵀ + (κ_m, κ_m p; κ_m p, ⟨κ(c)⟩)/width      s' = χ s    m' − s' = σ (m − s)
-//! norm            s' = (1 − e) s    m' = m − e s
-//! attention       m' = m    s' = f m + (1 − f) s       f: how far its outputs are the same for all tokens
-//! sum             s' = Σ a_i s_i    m' = Σ a_i p_i/p m_i
-//!                 B' also + Σ_{i<j} 4 a_i a_j (p_i p_j/p², p_i p_j/p; ·, ⟨c_i c_j⟩)/width
+//! s = ln Σ_a |x_a|² = p m + (1 − p) t      ln (1 − p) of one network: t − s = p (t − m)
 //! ```
 //!
-//! κ(c) = Cov(φ(u)², φ(v)²)/(E φ²)² for arguments of correlation c, κ_m the same of the entries of Σ_a x_a, and
-//! σ = d ln p'/d ln p. ĉ, the cosine of two tokens in one network, strays from c itself: E ĉ² = c² + γ (1 − c²)², with
-//! γ the `concentration` of the token differences before fresh weights are met.
+//! Their deviations in one network have the covariance B = Cov (m, t) over networks, and likewise those of gradients.
+//! What is said in [`crate::rules`] of one token's ln |x|² holds of the levels too, but that fresh draws average over as
+//! many tokens as differ, of which a sequence has 1/q = (1 − p)²/⟨(c − p)²⟩, and as directions they differ in, 1/γ, γ
+//! their `concentration`:
+//!
+//! ```text
+//! linear map      B' = B + 2/n_out (1, 0; 0, q + γ)         of a part a_i of the output: its m by a_i p_i/p, its t by
+//! sum             Σ_i of such parts                         a_i (1 − p_i)/(1 − p)
+//!                 B' also + Σ_{i<j} 4 a_i a_j (p_i p_j/p², 0; 0, ⟨(c_i − p_i)(c_j − p_j)⟩/(1 − p)²)/width
+//! activation      m' = χ s + σ p (1 − p)/p' (m − t)         t' = χ s − σ p (1 − p)/(1 − p') (m − t)    σ = dp'/dp
+//! norm            m' = m − e s                              t' = t − e s
+//! attention       m' = m                                    t' = t + α (s + t) + β (t − s)
+//! ```
+//!
+//! with χ and e as for one token; activations and products also draw entries ([`Entry`]). The differences of attention's
+//! outputs follow those of the values, of the keys and of the queries (α and β: `rules/attention/fluctuation.rs`).
 //!
 //! Backward the same maps are met the other way round; U is the covariance at given levels of the signals. A network
-//! whose signals stray by (m, s) here has ln Σ |g|² smaller by R·(m, s), R the `response`: norms bring e to s, scores
-//! 2p/(1 − p) to m − s (their gradients are those of token differences, (1 − c)²), and R_x = Jᵀ R_y. The gradient so
+//! whose signals stray by (m, t) here has ln Σ |g|² smaller by R·(m, t), R the `response`: norms bring e to s, scores
+//! 2p to m − t (their gradients are those of token differences, (1 − c)²), and R_x = Jᵀ R_y. The gradient so
 //! strays with what the draws between x and y add to B: U' = U + R·(B_y − J B_x Jᵀ) R. At a site the whole is
 //! U_ss + R·B R.
 //!
@@ -33,17 +39,20 @@
 
 use nalgebra::{Matrix2, Vector2};
 
-use super::{Domain, Flow, Gradient, Signal};
+use super::{Domain, Entry, Flow, Gradient, Signal};
+use crate::moments::ratio;
 
-/// What strays: m first, then s.
+/// What strays: m first, then t.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Fluctuation {
     /// Covariance of what all entries share.
     pub(crate) scale: Matrix2<f64>,
     /// Covariance that averaging over finitely many entries adds.
     pub(crate) entries: Matrix2<f64>,
-    /// What entries add to the variance of ln Σ (x − E x)².
-    pub(crate) centred: f64,
+    /// What one entry draws.
+    pub(crate) entry: Entry,
+    /// What of the variance of ln Σ x² that entries add is not in that of ln Σ (x − E x)².
+    pub(crate) of_mean: f64,
     /// What the last component made of the deviations that were there, and what it added.
     pub(crate) map: Matrix2<f64>,
     pub(crate) fresh: Matrix2<f64>,
@@ -58,7 +67,8 @@ impl Fluctuation {
         Self {
             scale: zero,
             entries: zero,
-            centred: 0.0,
+            entry: Entry::GAUSSIAN,
+            of_mean: 0.0,
             map: Matrix2::identity(),
             fresh: zero,
             kept: Matrix2::identity(),
@@ -67,7 +77,12 @@ impl Fluctuation {
 
     /// Of entries drawn for themselves.
     pub(crate) fn drawn(entries: Matrix2<f64>) -> Self {
-        Self { entries, centred: entries[S], fresh: entries, kept: Matrix2::zeros(), ..Self::none() }
+        Self { entries, fresh: entries, kept: Matrix2::zeros(), ..Self::none() }
+    }
+
+    /// Of what such entries draw.
+    pub(crate) fn of_entry(entry: Entry, entries: Matrix2<f64>) -> Self {
+        Self { entry, ..Self::drawn(entries) }
     }
 
     /// After a component that draws `entries` and maps all deviations by `map`.
@@ -106,11 +121,11 @@ impl Fluctuation {
         self.scale + self.entries
     }
 
-    /// Why what is said of one network is rough, if it is.
-    pub(crate) fn caveat(self) -> Option<(&'static str, String)> {
+    /// Why what is said of one network is rough, if it is, where tokens share this much.
+    pub(crate) fn caveat(self, shared: f64) -> Option<(&'static str, String)> {
         /// Sampled within a sixth below, up to 80 % too large beyond (MLP of width 64, GELU).
         const LARGEST: f64 = 1.0;
-        let std = self.of_second().sqrt();
+        let std = self.of_second(shared).sqrt();
         (std > LARGEST).then(|| {
             (
                 "one network strays by more than the factor e: ± is rough (standard deviation of ln up to 1)",
@@ -119,35 +134,48 @@ impl Fluctuation {
         })
     }
 
-    /// Variance of the ln of the second moment.
-    pub(crate) fn of_second(self) -> f64 {
-        self.total()[S].max(0.0)
+    /// Variance of the ln of the second moment, of tokens that share this much.
+    pub(crate) fn of_second(self, shared: f64) -> f64 {
+        variance_of_all(self.total(), shared).max(0.0)
     }
 
     /// Variance of the ln of the variance.
-    pub(crate) fn of_variance(self) -> f64 {
-        (self.scale[S] + self.centred).max(0.0)
+    pub(crate) fn of_variance(self, shared: f64) -> f64 {
+        (variance_of_all(self.total(), shared) - self.of_mean).max(0.0)
     }
 }
 
-/// Where s stands by itself.
-pub(super) const S: (usize, usize) = (1, 1);
-
-/// Covariance of the levels of one entry: `kurtosis` of its sum over tokens, `shared` = p, and what pairs of tokens
-/// share of its `squares`.
-pub(crate) fn levels_covariance(kurtosis: f64, shared: f64, squares: f64) -> Matrix2<f64> {
-    Matrix2::new(kurtosis, kurtosis * shared, kurtosis * shared, squares)
+/// From (m, t) to s, of tokens that share this much.
+pub(crate) fn of_all(shared: f64) -> Vector2<f64> {
+    Vector2::new(shared, 1.0 - shared)
 }
 
-/// s' = `scale` s, m' − s' = `alike` (m − s).
-pub(crate) fn levels_map(scale: f64, alike: f64) -> Matrix2<f64> {
-    Matrix2::new(alike, scale - alike, 0.0, scale)
+/// Var s.
+fn variance_of_all(levels: Matrix2<f64>, shared: f64) -> f64 {
+    of_all(shared).dot(&(levels * of_all(shared)))
 }
 
-/// E ĉ² of a cosine whose differences have relative variance `concentration`.
-pub(crate) fn square(cosine: f64, concentration: f64) -> f64 {
-    let beside = 1.0 - cosine * cosine;
-    cosine * cosine + concentration * beside * beside
+/// Variance of the ln of 1 − p, how unlike tokens are: Var p (m − t).
+pub(crate) fn variance_of_apart(levels: Matrix2<f64>, shared: f64) -> f64 {
+    let across = Vector2::new(shared, -shared);
+    across.dot(&(levels * across)).max(0.0)
+}
+
+/// From the levels of a part, with this `share` in the second moment of a whole, to the whole's.
+pub(crate) fn part_map(share: f64, part: f64, whole: f64) -> Matrix2<f64> {
+    let common = if whole > 0.0 { (share * part / whole).min(1.0) } else { 0.0 };
+    let apart = if whole < 1.0 { (share * (1.0 - part) / (1.0 - whole)).min(1.0) } else { share };
+    Matrix2::from_diagonal(&[common, apart].into())
+}
+
+/// s' = `scale` s, where what tokens share goes from `before` to `after`, by `slope` where it changes.
+pub(crate) fn levels_map(scale: f64, slope: f64, before: f64, after: f64) -> Matrix2<f64> {
+    let moved = slope * before * (1.0 - before);
+    let common = if after > 0.0 { (moved / after).min(1.0) } else { 0.0 };
+    // Of copies nothing is left to differ.
+    let apart = if after < 1.0 { (moved / (1.0 - after)).min(1.0) } else { before };
+    let all = scale * of_all(before);
+    Matrix2::new(all[0] + common, all[1] - common, all[0] - apart, all[1] + apart)
 }
 
 /// One term of a sum.
@@ -171,23 +199,26 @@ impl Domain {
     ) -> (Fluctuation, Vec<Matrix2<f64>>) {
         let shared = |cosines: &[f64]| {
             let [shared] = self.pair_averages(levels.clone(), [cosines], [1.0], |[cosine]| [cosine]);
-            shared.max(f64::MIN_POSITIVE)
+            shared.clamp(0.0, 1.0)
         };
         let whole = shared(cosines);
-        // p_i/p, where a token has a part of its own with every other.
-        let parts: Vec<f64> = terms.iter().map(|term| (shared(term.cosines) / whole).min(term.share.recip())).collect();
-        let diagonal = |(term, part): (&Term, &f64)| Matrix2::from_diagonal(&[term.share * part, term.share].into());
-        let maps: Vec<Matrix2<f64>> = terms.iter().zip(&parts).map(diagonal).collect();
+        let parts: Vec<f64> = terms.iter().map(|term| shared(term.cosines)).collect();
+        let maps: Vec<Matrix2<f64>> =
+            terms.iter().zip(&parts).map(|(term, &part)| part_map(term.share, part, whole)).collect();
         let (mut kept, mut fresh) = (Matrix2::zeros(), Matrix2::zeros());
         for (index, (term, map)) in terms.iter().zip(&maps).enumerate() {
             kept += map * term.fluctuation.kept;
             fresh += map * term.fluctuation.own(before.total()) * map;
-            for (other, part) in terms[..index].iter().zip(&parts) {
-                let both = [term.cosines, other.cosines];
-                let [alike] = self.pair_averages(levels.clone(), both, [1.0], |[one, other]| [one * other]);
-                let shared = parts[index] * part;
-                fresh += 4.0 * term.share * other.share / width
-                    * Matrix2::new(shared, shared * whole, shared * whole, alike);
+            for (place, other) in terms[..index].iter().enumerate() {
+                let (one, two) = (parts[index], parts[place]);
+                let [alike] = self.pair_averages(levels.clone(), [term.cosines, other.cosines], [0.0], |[a, b]| {
+                    [(a - one) * (b - two)]
+                });
+                let own = self.own_share(levels.clone()) * (1.0 - one) * (1.0 - two);
+                let common = ratio(one * two, whole * whole).min((term.share * other.share).recip());
+                let apart = ratio(alike + own, (1.0 - whole).powi(2)).min((term.share * other.share).recip());
+                let both = Matrix2::from_diagonal(&[common, apart].into());
+                fresh += 4.0 * term.share * other.share / width * both;
             }
         }
         let scale = kept * before.total() * kept.transpose() + fresh;
@@ -201,18 +232,37 @@ impl Domain {
         shared.clamp(0.0, 1.0)
     }
 
-    /// p and ⟨ĉ²⟩ of cosines with this concentration.
-    pub(crate) fn shared_and_squares(&self, flow: &impl Flow, concentration: f64) -> (f64, f64) {
-        let both = |[cosine]: [f64; 1]| [cosine, square(cosine, concentration)];
-        let [shared, squares] = self.pair_averages(flow.levels(), [flow.cosines()], [1.0; 2], both);
-        (shared.clamp(0.0, 1.0), squares)
+    /// p and q, of tokens whose differences have this concentration.
+    pub(crate) fn alike(&self, flow: &impl Flow, concentration: f64) -> Alike {
+        let both = |[cosine]: [f64; 1]| [cosine, (1.0 - cosine).powi(2)];
+        let [shared, apart] = self.pair_averages(flow.levels(), [flow.cosines()], [1.0, 0.0], both);
+        let shared = shared.clamp(0.0, 1.0);
+        let distance = (1.0 - shared).powi(2);
+        Alike { shared, alone: ratio(apart - distance, distance).clamp(0.0, 1.0), concentration }
     }
 
-    /// d ln `after`/d ln `before` of averages p of cosines, of whose pairs of different tokens a fixed part is left.
-    pub(crate) fn alike_map(&self, count: usize, before: f64, after: f64) -> f64 {
+    /// dp'/dp of averages p of cosines, of whose pairs of different tokens a fixed part is left.
+    pub(crate) fn part_left(&self, count: usize, before: f64, after: f64) -> f64 {
         let alone = self.length(count).recip();
-        let others = |shared: f64| if shared > 0.0 { (1.0 - alone / shared).max(0.0) } else { 0.0 };
-        if others(before) > 0.0 { (others(after) / others(before)).min(1.0) } else { 0.0 }
+        if before > alone { ((after - alone) / (before - alone)).clamp(0.0, 1.0) } else { 0.0 }
+    }
+}
+
+/// How alike the tokens of a sequence are, and in how few directions they differ.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Alike {
+    /// p.
+    pub(crate) shared: f64,
+    /// q.
+    pub(crate) alone: f64,
+    /// γ.
+    pub(crate) concentration: f64,
+}
+
+impl Alike {
+    /// Covariance of the levels of one Gaussian entry.
+    pub(crate) fn gaussian(&self) -> Matrix2<f64> {
+        Matrix2::from_diagonal(&[2.0, 2.0 * (self.alone + self.concentration)].into())
     }
 }
 

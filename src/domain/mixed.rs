@@ -14,8 +14,8 @@
 //! c · (E …) = Σ_{i<j} 4 a_i a_j/width (¾ c + ¼ c c_i c_j − (c_i + c_j)/2) + Σ_i a_i² V_i (¾ c + ¼ c c_i² − c_i)
 //! ```
 //!
-//! and what all tokens share, δ_a = s, δ_ab = m, has 1 + E s² − E m s: the levels that [`super::Fluctuation`] follows, as
-//! they were before the sum, K. A norm that centres takes the share k_i/width of each part off, k_i its
+//! and what all tokens share, δ_a = s, δ_ab = m, has 1 + E s² − E m s = 1 − (1 − p) E (m − t) s: the levels that
+//! [`super::Fluctuation`] follows, as they were before the sum, K. A norm that centres takes the share k_i/width of each part off, k_i its
 //! `constant_share`, and with it the common part of the more alike ones: c' − c = −Σ a_i k_i (c_i − c)/width.
 //!
 //! It matters in Post-LN, where the stream has a norm and a mean of its own and the branch has not, and where how alike
@@ -26,10 +26,9 @@
 //! Assumptions: averages over pairs of tokens; deviations ≪ 1.
 //! Source: ours.
 
-use nalgebra::Matrix2;
+use nalgebra::{Matrix2, Vector2};
 
-use super::fluctuation::S;
-use super::{Domain, Signal, levels_covariance};
+use super::{Domain, Signal, of_all};
 
 impl Domain {
     /// Covariance of the levels that single tokens know of, where all others are known apart: nothing of a signal that
@@ -37,8 +36,8 @@ impl Domain {
     pub(crate) fn own_levels(&self, signal: &Signal) -> Option<Matrix2<f64>> {
         const LEFT: f64 = 1e-3;
         let token = signal.token();
-        let (shared, squares) = self.follows_levels().then(|| self.shared_and_squares(signal, 0.0))?;
-        let own = token.norm_variance() * levels_covariance(1.0, shared, squares);
+        let alike = self.follows_levels().then(|| self.alike(signal, 0.0))?;
+        let own = 0.5 * token.norm_variance() * alike.gaussian();
         let beyond = (signal.fluctuation.total() - own).abs().max();
         (token.norm_variance().min(beyond) * token.width < LEFT).then_some(own)
     }
@@ -88,10 +87,12 @@ impl Mixed {
         mixed
     }
 
-    /// What a norm of this `exponent` brings tokens nearer whose average cosine is `cosine` behind it.
-    pub(crate) fn nearer(&self, exponent: f64, centres: bool, cosine: f64) -> f64 {
-        let levels = cosine * exponent * (self.kept[S] - self.kept[(0, 1)]);
-        (levels + exponent * self.divided + if centres { self.centred } else { 0.0 }) / (1.0 - cosine)
+    /// What a norm of this `exponent` brings tokens nearer whose average cosine is `cosine` behind it, and p `shared`.
+    pub(crate) fn nearer(&self, exponent: f64, centres: bool, cosine: f64, shared: f64) -> f64 {
+        let distance = 1.0 - cosine;
+        let across = Vector2::new(1.0, -1.0).dot(&(self.kept * of_all(shared)));
+        let levels = -cosine * exponent * across * (1.0 - shared) / distance;
+        levels + (exponent * self.divided + if centres { self.centred } else { 0.0 }) / distance
     }
 }
 

@@ -6,6 +6,7 @@
 //!   scores know of.
 
 mod aligned;
+mod entry;
 mod exchangeable;
 mod fluctuation;
 mod mixed;
@@ -16,8 +17,9 @@ use std::sync::Arc;
 
 use nalgebra::Vector2;
 
+pub(crate) use entry::Entry;
 pub(crate) use exchangeable::{Exchangeable, PairClass};
-pub(crate) use fluctuation::{Fluctuation, Fork, Term, levels_covariance, levels_map, square};
+pub(crate) use fluctuation::{Alike, Fluctuation, Fork, Term, levels_map, of_all, part_map, variance_of_apart};
 pub(crate) use mixed::{Ingredient, Mixed, bounded};
 use pairs::pair_sums;
 pub(crate) use pairs::{TILE, mirror, symmetric, transpose};
@@ -249,7 +251,7 @@ impl Domain {
         };
         let fluctuation = rule.fluctuation_backward(self, x, gradient);
         let fluctuation = fluctuation.met(y.fluctuation.fresh, gradient.response);
-        let response = y.fluctuation.map.transpose() * gradient.response + rule.response(x);
+        let response = y.fluctuation.map.transpose() * gradient.response + rule.response(self, x);
         let concentration = rule.concentration_backward(x, gradient, &|signal| self.mean_cosine(signal)).bounded();
         Gradient { tokens, cosines, coupling: 0.0, concentration, fluctuation, response }
     }
@@ -299,6 +301,11 @@ impl Domain {
         }
     }
 
+    /// The same, of which a single token has 1: it is like itself.
+    pub(crate) fn likeness(&self, flow: &impl Flow) -> f64 {
+        if self.length(flow.levels().len()) > 1.0 { self.mean_cosine(flow) } else { 1.0 }
+    }
+
     /// The concentration of a sum of gradients, from those at the inputs of the branches and `before` they were split.
     pub(crate) fn joined_concentration(parts: &[Gradient], before: Concentration, width: f64) -> Concentration {
         let fresh = width.recip();
@@ -321,8 +328,9 @@ impl Domain {
     pub(crate) fn spread(&self, signal: &Signal) -> f64 {
         let token = signal.token();
         // The mean over all entries is never quite zero, and taken off.
-        let mean = self.shared(signal) * token.constant_share / token.width;
-        signal.fluctuation.of_variance() + 2.0 * mean * mean
+        let shared = self.shared(signal);
+        let mean = shared * token.constant_share / token.width;
+        signal.fluctuation.of_variance(shared) + 2.0 * mean * mean
     }
 
     /// What is told of a gradient.

@@ -12,7 +12,7 @@ use sigprop_stack::{Component, Fan, GradientSeed, Ids, Init, Interpreter, Mixtur
 
 use super::rows::Rows;
 use super::{PredictError, Sites};
-use crate::domain::{Concentration, Domain, Exchangeable, Fluctuation, Gradient, Pooled, Signal, levels_covariance};
+use crate::domain::{Concentration, Domain, Exchangeable, Fluctuation, Gradient, Pooled, Signal};
 use crate::moments::{Token, TokenGradient};
 use crate::rules::activation::Profiles;
 use crate::rules::attention::Attended;
@@ -135,8 +135,7 @@ impl Moments {
             }
         };
         self.domain = domain;
-        let (shared, squares) = self.domain.shared_and_squares(&signal, 0.0);
-        let drawn = signal.token().entry_variance * levels_covariance(1.0, shared, squares);
+        let drawn = 0.5 * signal.token().entry_variance * self.domain.alike(&signal, 0.0).gaussian();
         let scale = signal.fluctuation.scale;
         Signal { fluctuation: Fluctuation { scale, ..Fluctuation::drawn(drawn) }, ..signal }
     }
@@ -194,9 +193,7 @@ impl Interpreter for Moments {
         let tokens = repeat_n(TokenGradient::isotropic(0.0), count).collect();
         let concentration = Concentration::fresh(width);
         let gradient = Gradient { concentration, ..Gradient::new(tokens, cosines) };
-        let (shared, squares) = self.domain.shared_and_squares(&gradient, 0.0);
-        let drawn = levels_covariance(2.0, shared, 2.0 * squares) / width;
-        let fluctuation = Fluctuation::drawn(drawn);
+        let fluctuation = Fluctuation::drawn(self.domain.alike(&gradient, 0.0).gaussian() / width);
         Ok(Gradient { fluctuation, ..gradient })
     }
 
@@ -312,7 +309,9 @@ impl Interpreter for Moments {
 
     fn observe(&mut self, at: &Site, signal: &Signal) {
         if self.tells(at) {
-            self.rows.caveat(at, signal.fluctuation.caveat().filter(|_| at.is_stream_site()));
+            if at.is_stream_site() {
+                self.rows.caveat(at, signal.fluctuation.caveat(self.domain.shared(signal)));
+            }
             // How far levels stray was sampled on the stream alone.
             let spread = at.is_stream_site().then(|| self.domain.spread(signal));
             let pooled = Pooled { spread, ..self.domain.pool(signal) };
@@ -325,7 +324,7 @@ impl Interpreter for Moments {
             let pooled = self.domain.pool_gradient(gradient);
             // One expert has its part of what reaches all.
             let ln_part = if at.expert().is_some() { -self.experts.ln() } else { 0.0 };
-            let spread = at.is_stream_site().then(|| gradient.fluctuation.of_second());
+            let spread = at.is_stream_site().then(|| gradient.fluctuation.of_second(self.domain.shared(gradient)));
             let pooled = Pooled { ln_unit: pooled.ln_unit + ln_part, spread, ..pooled };
             self.rows.gradient(at.path(), pooled, gradient.response);
         }

@@ -46,10 +46,10 @@ use self::profile::Profile;
 use self::table::Table;
 use super::PairRule;
 use crate::domain::{
-    Concentration, Domain, Flow, Fluctuation, Gradient, GradientPairMap, PairMap, Signal, levels_covariance,
-    levels_map, square,
+    Alike, Concentration, Domain, Entry, Flow, Fluctuation, Gradient, GradientPairMap, PairMap, Signal, levels_map,
+    of_all,
 };
-use crate::moments::{Token, TokenGradient, ln_correction, ratio, width_caveat};
+use crate::moments::{Token, TokenGradient, ln_correction, width_caveat};
 
 /// Profiles and tables already integrated: blocks of one kind meet nearly the same scale again and again.
 #[derive(Default)]
@@ -241,53 +241,45 @@ impl PairRule for Rule {
 
     fn fluctuation(&self, domain: &Domain, x: &Signal, y: &Signal) -> Fluctuation {
         let profile = &self.profiles[0].profile;
-        let concentration = x.concentration.drawn_from(x.token().width);
-        let own = [profile.squares.own, profile.centred_squares.own];
-        let [squares, centred] = domain.pair_averages(y.levels(), [&x.cosines], own, |[cosine]| {
-            [profile.squares.at(cosine, concentration), profile.centred_squares.at(cosine, concentration)]
+        let width = x.token().width;
+        let concentration = x.concentration.drawn_from(width);
+        let [of_mean] = domain.pair_averages(y.levels(), [&x.cosines], [profile.of_mean.own()], |[cosine]| {
+            [profile.of_mean.at(cosine, concentration)]
         });
-        let (before, after) = (domain.shared(x), domain.shared(y));
-        // What a sum over tokens has of the mean of φ, and of what is linear in the sum of the arguments.
-        let constant = ratio(profile.mean * profile.mean, after).min(1.0);
-        let kurtosis = 2.0 * (1.0 - constant) * (1.0 + constant);
-        let drawn = levels_covariance(kurtosis, after, squares) / x.token().width;
-        let map = levels_map(profile.sensitivity, ratio(before * self.cosine_slope(domain.mean_cosine(x)), after));
-        let kept = map * x.fluctuation.scale * map.transpose();
+        let (before, alike) = (domain.shared(x), domain.alike(y, concentration));
+        let mean = domain.likeness(x);
+        let entry = profile.entry(mean);
+        let drawn = entry.levels(alike) / width;
+        let map = levels_map(profile.sensitivity, self.cosine_slope(mean), before, alike.shared);
         Fluctuation {
-            scale: kept,
+            scale: map * x.fluctuation.scale * map.transpose(),
             entries: drawn,
-            centred: centred / x.token().width,
+            entry,
+            of_mean: of_mean / width,
             map,
             fresh: drawn - map * x.fluctuation.entries * map.transpose(),
             kept: map * x.fluctuation.kept,
         }
     }
 
-    fn response(&self, _: &Signal) -> Vector2<f64> {
-        Vector2::new(0.0, self.profiles[0].profile.exponent)
+    fn response(&self, domain: &Domain, x: &Signal) -> Vector2<f64> {
+        self.profiles[0].profile.exponent * of_all(domain.shared(x))
     }
 
     fn fluctuation_backward(&self, domain: &Domain, x: &Signal, gradient: &Gradient) -> Fluctuation {
         // Entries are drawn apart, from what strays in common.
-        let drawn_from = |concentration: Concentration| concentration.drawn_from(x.token().width);
-        let (of_gradient, of_signal) = (drawn_from(gradient.concentration), drawn_from(x.concentration));
-        // Of the gradient's entries and of the derivatives they are multiplied with.
-        let squares = self.profiles[0].profile.derivative_squares;
-        let product = |entries: f64, derivatives: f64| (1.0 + 2.0 * entries) * (1.0 + derivatives) - 1.0;
-        let own = [product(1.0, squares.own), 1.0];
-        let both = [gradient.cosines(), x.cosines()];
-        let [alike, before] = domain.pair_averages(gradient.levels(), both, own, |[gradient, signal]| {
-            [product(square(gradient, of_gradient), squares.at(signal, of_signal)), gradient]
-        });
-        let before = before.clamp(0.0, 1.0);
-        let mean = domain.mean_cosine(x);
+        let profile = &self.profiles[0].profile;
+        let width = x.token().width;
+        let (mean, before) = (domain.likeness(x), domain.alike(gradient, gradient.concentration.drawn_from(width)));
+        let kept = profile.cosines(mean).1;
         let alone = domain.length(x.tokens.len()).recip();
-        let after = alone + self.profiles[0].profile.cosines(mean).1 * (before - alone);
-        let kurtosis = product(1.0, squares.at(mean, of_signal));
-        let map = levels_map(1.0, domain.alike_map(x.tokens.len(), before, after));
+        let after = Alike { shared: alone + kept * (before.shared - alone).max(0.0), ..before };
+        let map = levels_map(1.0, kept, before.shared, after.shared);
+        let entry = Entry::GAUSSIAN.times(domain.likeness(gradient), &profile.derivative_entry(mean), kept);
         Fluctuation {
             scale: map * gradient.fluctuation.scale * map.transpose(),
-            entries: levels_covariance(kurtosis, after, alike) / x.token().width,
+            entries: entry.levels(after) / width,
+            entry,
             kept: map * gradient.fluctuation.kept,
             ..gradient.fluctuation
         }

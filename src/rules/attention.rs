@@ -8,7 +8,7 @@ mod matrix;
 
 use sigprop_stack::Attention;
 
-use self::fluctuation::Strayed;
+use self::fluctuation::{Elasticity, Strayed};
 use super::softmax::Overlaps;
 use crate::domain::{Domain, Gradient, Signal};
 use crate::quadrature::gaussian_nodes;
@@ -52,8 +52,11 @@ impl Attended {
                 (Core::Gram(Box::new(attended)), output)
             }
         };
-        let fluctuation = fluctuation::forward(domain, &value, &output);
-        let strayed = Strayed { map: fluctuation.map, shared: domain.shared(input), levels: input.fluctuation.total() };
+        let elasticity = match (&core, domain) {
+            (Core::Exchangeable(attended), Domain::Exchangeable(domain)) => attended.elasticity(domain),
+            _ => Elasticity::FLAT,
+        };
+        let (fluctuation, strayed) = fluctuation::forward(domain, input, &value, elasticity);
         Self { core, strayed, output: Signal { fluctuation, ..output } }
     }
 

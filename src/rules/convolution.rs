@@ -25,7 +25,7 @@
 use nalgebra::Matrix2;
 use sigprop_stack::Convolution;
 
-use crate::domain::{Concentration, Domain, Gradient, Signal, levels_covariance, symmetric};
+use crate::domain::{Concentration, Domain, Gradient, Signal, part_map, symmetric};
 use crate::moments::{Token, TokenGradient, ratio, share};
 
 pub(crate) fn forward(convolution: &Convolution, x: &Signal) -> Signal {
@@ -44,13 +44,11 @@ pub(crate) fn forward(convolution: &Convolution, x: &Signal) -> Signal {
     };
     let y = Signal::new(own.iter().enumerate().map(token).collect(), cosines);
     let concentration = x.concentration.total / convolution.kernel as f64;
-    let (shared, squares) = Domain::GRAM.shared_and_squares(&y, concentration);
-    let drawn = levels_covariance(2.0, shared, 2.0 * squares) / width;
+    let alike = Domain::GRAM.alike(&y, concentration);
     // What is not bias.
     let product = 1.0 - bias * own.len() as f64 / own.iter().sum::<f64>().max(f64::MIN_POSITIVE);
-    let common = (product * Domain::GRAM.shared(x) / shared.max(f64::MIN_POSITIVE)).min(1.0);
-    let map = Matrix2::from_diagonal(&[common, product.max(0.0)].into());
-    Signal { fluctuation: x.fluctuation.redrawn(map, drawn), ..y }
+    let map = part_map(product.max(0.0), Domain::GRAM.shared(x), alike.shared);
+    Signal { fluctuation: x.fluctuation.redrawn(map, alike.gaussian() / width), ..y }
 }
 
 pub(crate) fn backward(convolution: &Convolution, x: &Signal, y: &Signal, gradient: &Gradient) -> Gradient {
@@ -68,8 +66,7 @@ pub(crate) fn backward(convolution: &Convolution, x: &Signal, y: &Signal, gradie
     let tokens = own.iter().map(|own| TokenGradient::isotropic(ln_unit + own.ln())).collect();
     let back = Gradient::new(tokens, cosines);
     let concentration = gradient.concentration.total / convolution.kernel as f64;
-    let (shared, squares) = Domain::GRAM.shared_and_squares(&back, concentration);
-    let drawn = levels_covariance(2.0, shared, 2.0 * squares) / x.token().width;
+    let drawn = Domain::GRAM.alike(&back, concentration).gaussian() / x.token().width;
     let fluctuation = gradient.fluctuation.redrawn(Matrix2::identity(), drawn);
     Gradient {
         concentration: Concentration::fresh(x.token().width),

@@ -68,22 +68,34 @@ impl PairRule for Rule {
         Box::new(|_, _, _, gradient_cosine| gradient_cosine * self.keep)
     }
 
-    fn fluctuation(&self, domain: &Domain, x: &Signal, _: &Signal) -> Fluctuation {
+    fn fluctuation(&self, domain: &Domain, x: &Signal, y: &Signal) -> Fluctuation {
         let masks = self.odds() * (x.token().kurtosis + 1.0) / x.token().width;
-        masked(domain, x.fluctuation, masks, x.levels())
+        let added = masks * domain.own_share(x.levels());
+        masked(x.fluctuation, added, [domain.shared(x), domain.shared(y)])
     }
 
     fn fluctuation_backward(&self, domain: &Domain, x: &Signal, gradient: &Gradient) -> Fluctuation {
         /// E g⁴/E² g² of Gaussian gradients.
         const FOURTH: f64 = 3.0;
-        masked(domain, gradient.fluctuation, self.odds() * FOURTH / x.token().width, gradient.levels())
+        let alone = domain.own_share(gradient.levels());
+        let before = domain.shared(gradient);
+        let after = alone + self.keep * (before - alone).max(0.0);
+        masked(gradient.fluctuation, self.odds() * FOURTH / x.token().width * alone, [before, after])
     }
 }
 
-/// Tokens are masked one by one, so that what `masks` add to a token averages out over them; it reaches their sum in
-/// the same measure.
-fn masked(domain: &Domain, x: Fluctuation, masks: f64, levels: impl Iterator<Item = f64> + Clone) -> Fluctuation {
-    let added = masks * domain.own_share(levels);
-    let (entries, centred) = (x.entries.add_scalar(added), x.centred + added);
-    Fluctuation { entries, centred, fresh: Matrix2::from_element(added), ..x.passed() }
+/// Tokens are masked one by one, so that what masks add to a token averages out over them; what is `added` reaches
+/// their sum in the same measure. What they share turns into differences.
+fn masked(x: Fluctuation, added: f64, [before, after]: [f64; 2]) -> Fluctuation {
+    let kept = if after < 1.0 { ((1.0 - before) / (1.0 - after)).min(1.0) } else { 1.0 };
+    let map = Matrix2::new(1.0, 0.0, 1.0 - kept, kept);
+    let across = |levels: Matrix2<f64>| map * levels * map.transpose();
+    Fluctuation {
+        scale: across(x.scale),
+        entries: across(x.entries).add_scalar(added),
+        map,
+        fresh: Matrix2::from_element(added),
+        kept: map * x.kept,
+        ..x
+    }
 }

@@ -34,7 +34,7 @@
 
 pub(crate) mod positions;
 
-use nalgebra::Matrix2;
+use nalgebra::{Matrix2, Vector2};
 use sigprop_stack::{Embedding, EmbeddingTerm, Gaussian, PowerLaw, Source};
 
 use crate::domain::{Exchangeable, Fluctuation, Gradient, PairClass, Signal};
@@ -151,7 +151,9 @@ pub(crate) fn source(embedding: &Embedding, law: PowerLaw, seq_len: usize) -> (E
     let others = (1.0 - 1.0 / seq_len) * own / second;
     let shared = 1.0 / seq_len + (1.0 - 1.0 / seq_len) * domain.mean(&crosses);
     let met = repeats_variance(seq_len, repeat, triple) * (others / shared).powi(2);
-    let scale = if second > 0.0 && seq_len > 1.0 { Matrix2::new(met, 0.0, 0.0, 0.0) } else { Matrix2::zeros() };
+    // What repeats add to what is common they take from the differences.
+    let moved = if shared < 1.0 { Vector2::new(1.0, -shared / (1.0 - shared)) } else { Vector2::zeros() };
+    let scale = if second > 0.0 && seq_len > 1.0 { met * moved * moved.transpose() } else { Matrix2::zeros() };
     let fluctuation = Fluctuation { scale, ..Fluctuation::none() };
     (domain, Signal { fluctuation, ..Signal::new([token].into(), crosses.into()) })
 }

@@ -43,9 +43,7 @@ use nalgebra::Matrix2;
 use sigprop_stack::Linear;
 
 use super::PairRule;
-use crate::domain::{
-    Concentration, Domain, Flow, Fluctuation, Gradient, GradientPairMap, PairMap, Signal, levels_covariance,
-};
+use crate::domain::{Concentration, Domain, Flow, Fluctuation, Gradient, GradientPairMap, PairMap, Signal, part_map};
 use crate::moments::{Token, TokenGradient, ln_correction, ln_sum, share};
 
 pub(crate) struct Rule {
@@ -128,16 +126,13 @@ impl PairRule for Rule {
 
     fn fluctuation(&self, domain: &Domain, x: &Signal, y: &Signal) -> Fluctuation {
         let product = self.product_share(x.token(), y.token());
-        let (after, squares) = domain.shared_and_squares(y, x.concentration.total);
-        let before = if self.keeps_cosines() { after } else { domain.shared(x) };
-        let common = if after > 0.0 { (product * before / after).min(1.0) } else { 0.0 };
-        let map = Matrix2::from_diagonal(&[common, product].into());
-        x.fluctuation.redrawn(map, levels_covariance(2.0, after, 2.0 * squares) / self.fan_out)
+        let alike = domain.alike(y, x.concentration.total);
+        let before = if self.keeps_cosines() { alike.shared } else { domain.shared(x) };
+        x.fluctuation.redrawn(part_map(product, before, alike.shared), alike.gaussian() / self.fan_out)
     }
 
     fn fluctuation_backward(&self, domain: &Domain, _: &Signal, gradient: &Gradient) -> Fluctuation {
-        let (shared, squares) = domain.shared_and_squares(gradient, gradient.concentration.total);
-        let drawn = levels_covariance(2.0, shared, 2.0 * squares) / self.fan_in;
+        let drawn = domain.alike(gradient, gradient.concentration.total).gaussian() / self.fan_in;
         gradient.fluctuation.redrawn(Matrix2::identity(), drawn)
     }
 

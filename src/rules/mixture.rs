@@ -32,7 +32,7 @@ use rand::rngs::ChaCha8Rng;
 use rand_distr::{Distribution, StandardNormal};
 use sigprop_stack::{Mixture, Weighting};
 
-use crate::domain::{Concentration, Domain, Fluctuation, Gradient, Signal, levels_covariance};
+use crate::domain::{Concentration, Domain, Fluctuation, Gradient, Signal};
 use crate::moments::{Token, TokenGradient};
 
 /// Draws of the scores.
@@ -99,9 +99,8 @@ pub(crate) fn forward(mixture: &Mixture, routing: &Routing, domain: &Domain, x: 
     });
     let y = Signal { tokens: tokens.collect(), cosines, ..expert.clone() };
     // Tokens of different experts have different weights.
-    let (shared, squares) = domain.shared_and_squares(&y, 0.0);
-    let entries = levels_covariance(2.0, shared, 2.0 * squares) / y.token().width;
-    let fluctuation = Fluctuation { entries, centred: entries[(1, 1)], ..expert.fluctuation };
+    let entries = domain.alike(&y, 0.0).gaussian() / y.token().width;
+    let fluctuation = Fluctuation { entries, ..expert.fluctuation };
     Signal { fluctuation, ..y }
 }
 

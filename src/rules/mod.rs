@@ -93,7 +93,7 @@ pub(crate) trait PairRule {
         x.fluctuation.passed()
     }
     /// What the rule adds to the response of the gradient (see [`Fluctuation`]).
-    fn response(&self, _x: &Signal) -> Vector2<f64> {
+    fn response(&self, _domain: &Domain, _x: &Signal) -> Vector2<f64> {
         Vector2::zeros()
     }
     /// How far the gradient at the input `x` strays, from the `gradient` at the output.

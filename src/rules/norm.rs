@@ -50,7 +50,7 @@ use nalgebra::{Matrix2, Vector2};
 use sigprop_stack::{Norm, NormKind};
 
 use super::PairRule;
-use crate::domain::{Domain, Flow, Fluctuation, Gradient, GradientPairMap, PairMap, Signal};
+use crate::domain::{Domain, Flow, Fluctuation, Gradient, GradientPairMap, PairMap, Signal, of_all};
 use crate::moments::{Token, TokenGradient, ln_correction, ln_sum, share, width_caveat};
 
 pub(crate) struct Rule {
@@ -200,30 +200,21 @@ impl PairRule for Rule {
 
     fn drawn_together(&self, domain: &Domain, x: &Signal, y: &Signal) -> f64 {
         match x.mixed {
-            Some(mixed) => mixed.nearer(self.exponent(x.token()), self.centres, domain.mean_cosine(y)),
+            Some(mixed) => {
+                mixed.nearer(self.exponent(x.token()), self.centres, domain.mean_cosine(y), domain.shared(y))
+            }
             None => 0.0,
         }
     }
 
-    fn fluctuation(&self, domain: &Domain, x: &Signal, y: &Signal) -> Fluctuation {
-        let exponent = self.exponent(x.token());
-        let map = Matrix2::new(1.0, -exponent, 0.0, 1.0 - exponent);
-        let strayed = x.fluctuation.mapped(map);
-        if !domain.follows_levels() {
-            return strayed;
-        }
-        // What is left of m tells how alike tokens are, 1 − p with a deviation of no more than itself.
-        let shared = domain.shared(y);
-        let largest = (1.0 - shared) / shared.max(f64::MIN_POSITIVE);
-        let deviation = strayed.total()[(0, 0)].max(0.0).sqrt();
-        if exponent * deviation <= largest {
-            return strayed;
-        }
-        x.fluctuation.mapped(Matrix2::from_diagonal(&[largest / (exponent * deviation), 1.0].into()) * map)
+    fn fluctuation(&self, domain: &Domain, x: &Signal, _: &Signal) -> Fluctuation {
+        let divided = self.exponent(x.token()) * of_all(domain.shared(x));
+        let row = divided.transpose();
+        x.fluctuation.mapped(Matrix2::identity() - Matrix2::from_rows(&[row, row]))
     }
 
-    fn response(&self, x: &Signal) -> Vector2<f64> {
-        Vector2::new(0.0, self.exponent(x.token()))
+    fn response(&self, domain: &Domain, x: &Signal) -> Vector2<f64> {
+        self.exponent(x.token()) * of_all(domain.shared(x))
     }
 
     fn caveat(&self, x: &[Token]) -> Option<(&'static str, String)> {

@@ -30,9 +30,7 @@ use std::sync::Arc;
 
 use nalgebra::Matrix2;
 
-use crate::domain::{
-    Concentration, Domain, Flow, Fluctuation, Gradient, Signal, by_position, levels_covariance, levels_map,
-};
+use crate::domain::{Concentration, Domain, Entry, Fluctuation, Gradient, Signal, by_position, levels_map};
 use crate::moments::{Token, TokenGradient, ln_correction, share};
 
 /// The output from the common input and the factors, and how the deviations of each factor reach it.
@@ -128,11 +126,14 @@ fn concentration(factors: &[Signal], y: &Signal, mean_cosine: &dyn Fn(&Signal) -
     concentration.bounded()
 }
 
-/// How far the product `y` of what comes from `x` strays: entries of the factors multiply, what pairs of tokens share
-/// of them as their cosines squared.
+/// How far the product `y` of what comes from `x` strays.
 fn fluctuation(domain: &Domain, x: &Signal, factors: &[Signal], y: &Signal) -> (Fluctuation, Vec<Matrix2<f64>>) {
-    let shared = domain.shared(y);
-    let map = |factor: &Signal| levels_map(1.0, domain.alike_map(y.tokens.len(), domain.shared(factor), shared));
+    let width = y.token().width;
+    let alike = domain.alike(y, y.concentration.drawn_from(width));
+    let map = |factor: &Signal| {
+        let before = domain.shared(factor);
+        levels_map(1.0, domain.part_left(y.tokens.len(), before, alike.shared), before, alike.shared)
+    };
     let maps: Vec<Matrix2<f64>> = factors.iter().map(map).collect();
     let before = x.fluctuation.total();
     let (mut kept, mut scale) = (Matrix2::zeros(), Matrix2::zeros());
@@ -141,7 +142,8 @@ fn fluctuation(domain: &Domain, x: &Signal, factors: &[Signal], y: &Signal) -> (
         let own = fluctuation.scale - fluctuation.kept * before * fluctuation.kept.transpose();
         scale += map * own * map.transpose();
     }
-    let drawn = Fluctuation::drawn(entries(domain, &factors.iter(), y.levels(), shared, 0.0));
+    let entry = Entry::product(factors.iter().map(|factor| (&factor.fluctuation.entry, domain.likeness(factor))));
+    let drawn = Fluctuation::of_entry(entry, entry.levels(alike) / width);
     let fresh = scale + drawn.fresh;
     (Fluctuation { scale: scale + kept * before * kept.transpose(), map: kept, fresh, kept, ..drawn }, maps)
 }
@@ -154,32 +156,14 @@ fn split_fluctuation(
     gradient: &Gradient,
     part: &Gradient,
 ) -> Fluctuation {
+    let width = factors[index].token().width;
     let others = factors.iter().enumerate().filter(|(i, _)| *i != index).map(|(_, factor)| factor);
-    let (before, after) = (domain.shared(gradient), domain.shared(part));
-    let map = levels_map(1.0, domain.alike_map(part.tokens.len(), before, after));
+    let (before, after) = (domain.shared(gradient), domain.alike(part, part.concentration.drawn_from(width)));
+    let map = levels_map(1.0, domain.part_left(part.tokens.len(), before, after.shared), before, after.shared);
     let scale = map * gradient.fluctuation.scale * map.transpose();
-    let drawn = Fluctuation::drawn(entries(domain, &others, gradient.levels(), after, 2.0));
-    Fluctuation { scale, kept: map, ..drawn }
-}
-
-/// ⟨Π (1 + κ_i c_i²) − 1⟩/width, with a further factor that has `kurtosis` where tokens are the same; sums over
-/// tokens are the more Gaussian the less p they have.
-fn entries<'a>(
-    domain: &Domain,
-    factors: &(impl Iterator<Item = &'a Signal> + Clone + Sync),
-    levels: impl ExactSizeIterator<Item = f64> + Clone,
-    shared: f64,
-    kurtosis: f64,
-) -> Matrix2<f64> {
-    let own = factors.clone().map(|factor| factor.token().kurtosis + 1.0).product::<f64>() * (1.0 + kurtosis) - 1.0;
-    let alike = domain.map(levels.len(), |_, _, place| {
-        let alike = |factor: &Signal| 1.0 + factor.token().kurtosis * factor.cosines[place].powi(2);
-        factors.clone().map(alike).product::<f64>() - 1.0
-    });
-    let width = factors.clone().next().map_or(1.0, |factor| factor.token().width);
-    let of_sum = 2.0 + (own - 2.0).max(0.0) * shared;
-    let [squares] = domain.pair_averages(levels, [&alike], [own], |alike| alike);
-    levels_covariance(of_sum, shared, squares) / width
+    let others = others.map(|other| (&other.fluctuation.entry, domain.likeness(other)));
+    let entry = Entry::product(others.chain([(&Entry::GAUSSIAN, domain.likeness(gradient))]));
+    Fluctuation { scale, kept: map, ..Fluctuation::of_entry(entry, entry.levels(after) / width) }
 }
 
 /// The gradient at the common input `x`, from those at the input of each factor; with the weights of

@@ -1,11 +1,16 @@
 //! Everything about one activation at one scale of its argument.
 
+use std::sync::OnceLock;
+
 use sigprop_stack::Activation;
 
 use super::function::{Degrees, homogeneous, is_odd, large_degrees, small_degrees, value_and_derivative};
 use super::kernel::{by_quadrature, closed};
-use crate::quadrature::gaussian_nodes;
+use crate::domain::Entry;
+use crate::quadrature::{gaussian_nodes, hermite_nodes};
 
+/// Intervals of the correlation of what strays at one entry.
+const CELLS: usize = 16;
 /// Terms of Mehler's series.
 const TERMS: usize = 40;
 /// What the series may leave out, relative to its sum.
@@ -42,12 +47,12 @@ pub(super) struct Profile {
     pub(super) radial_free: f64,
     /// (E uφφ')²/(σ² E φ² E φ'²).
     pub(super) radial_kept: f64,
-    /// Of φ², (φ − E φ)² and φ'².
-    pub(super) squares: Covariance,
-    pub(super) centred_squares: Covariance,
-    pub(super) derivative_squares: Covariance,
+    /// What φ² has beyond (φ − E φ)².
+    pub(super) of_mean: Difference,
     /// (E φ')²/E φ'².
     pub(super) constant_kept: f64,
+    /// How φ and φ' stray at one entry, at correlations k/[`CELLS`], as they are asked for.
+    entries: [OnceLock<[Entry; 2]>; CELLS + 1],
     /// a_k² of the normalised Hermite series φ(σz) = Σ a_k he_k(z), for k = 0 … TERMS.
     series: Vec<f64>,
 }
@@ -104,12 +109,38 @@ impl Profile {
             shared: squares / (second * derivative_second) - 1.0,
             radial_free: radial / derivative_second,
             radial_kept: product * product / (second * derivative_second),
-            squares: Covariance::new(scale, |z| value_and_derivative(activation, z).0.powi(2)),
-            centred_squares: Covariance::new(scale, |z| (value_and_derivative(activation, z).0 - mean).powi(2)),
-            derivative_squares: Covariance::new(scale, |z| value_and_derivative(activation, z).1.powi(2)),
+            of_mean: Difference([
+                Covariance::new(scale, |z| value_and_derivative(activation, z).0.powi(2)),
+                Covariance::new(scale, |z| (value_and_derivative(activation, z).0 - mean).powi(2)),
+            ]),
             constant_kept: derivative * derivative / derivative_second,
             series: coefficients.into_iter().map(|a| a * a).collect(),
+            entries: [const { OnceLock::new() }; CELLS + 1],
         }
+    }
+
+    /// How φ strays at one entry, over tokens with the correlation `c`.
+    pub(super) fn entry(&self, c: f64) -> Entry {
+        self.entry_of(0, c)
+    }
+
+    /// The same of φ'.
+    pub(super) fn derivative_entry(&self, c: f64) -> Entry {
+        self.entry_of(1, c)
+    }
+
+    fn entry_of(&self, which: usize, c: f64) -> Entry {
+        let place = c.clamp(0.0, 1.0) * CELLS as f64;
+        let below = (place as usize).min(CELLS - 1);
+        let at = |cell: usize| {
+            self.entries[cell].get_or_init(|| {
+                let scale = self.q.sqrt();
+                [0, 1].map(|which| {
+                    entry(|z| <[f64; 2]>::from(value_and_derivative(self.activation, scale * z))[which], cell)
+                })
+            })[which]
+        };
+        at(below).towards(&at(below + 1), place - below as f64)
     }
 
     /// ln E φ².
@@ -161,6 +192,36 @@ impl Profile {
         let left = power.abs() * (self.second - sum).abs() / self.second;
         let slope_left = lower.abs() * (slope_total - slope_sum).abs() / slope_total;
         (left < SERIES_TOLERANCE && slope_left < SERIES_TOLERANCE).then_some((kernel, slope / self.q))
+    }
+}
+
+/// How `f` of N(0, 1) strays over arguments with the correlation of this `cell`.
+fn entry(f: impl Fn(f64) -> f64, cell: usize) -> Entry {
+    /// Beside the ends, where what is asked for is a limit.
+    const EDGE: f64 = 1e-3;
+    let c = (cell as f64 / CELLS as f64).clamp(EDGE, 1.0 - EDGE);
+    let (common, own) = (c.sqrt(), (1.0 - c).sqrt());
+    let nodes = hermite_nodes();
+    Entry::of(nodes.iter().map(|&(u, probability)| {
+        let values: Vec<(f64, f64)> = nodes.iter().map(|&(z, weight)| (f(common * u + own * z), weight)).collect();
+        let moment = |k: i32, about: f64| values.iter().map(|(y, weight)| weight * (y - about).powi(k)).sum::<f64>();
+        let mean = moment(1, 0.0);
+        let hermite = values.iter().zip(nodes).map(|((y, weight), (z, _))| weight * (y - mean).powi(2) * (z * z - 1.0));
+        (probability, [mean, moment(2, mean), moment(3, mean), moment(4, mean), hermite.sum()])
+    }))
+}
+
+/// Between two covariances.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Difference([Covariance; 2]);
+
+impl Difference {
+    pub(super) fn own(&self) -> f64 {
+        self.0[0].own - self.0[1].own
+    }
+
+    pub(super) fn at(&self, c: f64, concentration: f64) -> f64 {
+        self.0[0].at(c, concentration) - self.0[1].at(c, concentration)
     }
 }
 

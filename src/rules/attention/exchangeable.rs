@@ -69,6 +69,7 @@ use std::sync::Arc;
 
 use sigprop_stack::Attention;
 
+use super::fluctuation::Elasticity;
 use super::{SHARPEST_SAMPLED, Scores, Sharpness};
 use crate::domain::{Concentration, Exchangeable, Gradient, Signal};
 use crate::moments::{Token, TokenGradient, ratio, share};
@@ -228,6 +229,25 @@ impl Attended {
             attended: self.keys.single(self.row.s2, length).recip(),
             in_view: length,
         }
+    }
+
+    /// How the rows' differences follow those of keys and queries, at the mean over pairs.
+    pub(crate) fn elasticity(&self, domain: &Exchangeable) -> Elasticity {
+        let mean = |of: &dyn Fn((&Cross, &f64)) -> f64| -> f64 {
+            let values: Vec<f64> = self.crosses.iter().zip(self.query.cosines.iter()).map(of).collect();
+            domain.mean(&values)
+        };
+        let (row, w) = (&self.row, self.keys.contrast);
+        let excess = mean(&|(cross, _)| cross.excess);
+        let apart = row.s2 - self.keys.effective.recip() - excess;
+        let own = row.s2 - 4.0 * row.s3 + 3.0 * row.s22;
+        let flat = Elasticity::FLAT;
+        if w <= 0.0 || apart <= 0.0 {
+            return flat;
+        }
+        let sharpness = w * (own - mean(&|(cross, cosine)| cosine * cross.t11)) / apart;
+        let distance = w * mean(&|(cross, cosine)| (1.0 - cosine) * cross.t11) / apart;
+        Elasticity { sharpness: sharpness.clamp(0.0, 1.0), distance: distance.clamp(0.0, 1.0) }
     }
 
     /// The attention probabilities, one row of `seq_len` entries per query.

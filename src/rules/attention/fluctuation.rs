@@ -2,22 +2,26 @@
 //!
 //! # Formula
 //!
-//! Levels m of what tokens have in common, s of all (see [`Fluctuation`]). Averages keep what is common; an output has
-//! the part f of its second moment from it, the mean cosine of the outputs:
+//! Levels m of what tokens have in common, t of what they differ in, s of all (see [`Fluctuation`]). Averages keep what
+//! is common; of the values' differences they pass what the rows differ by, S2 − S11(ρ): more with the score variance w,
+//! which is |q|² times the keys' differences, and with the distance of the queries, 1 − ρ:
 //!
 //! ```text
-//! m' = m      s' = f m + (1 − f) s        of the values, their draws included
+//! m' = m    t' = t + α (s + t) + β (t − s)     α = d ln (S2 − S11)/d ln w    β = d ln (S2 − S11)/d ln (1 − ρ)
 //! ```
+//!
+//! both 1 of flat attention; with dS2/dw = S2 − 4 S3 + 3 S22 (Price), dS11/dρ = w T11 and, what a row's own sharpness
+//! does to S11 aside, dS11/dw = ρ T11.
 //!
 //! # Backward
 //!
-//! Value gradients are averages of the gradients at the output likewise. Queries and keys take the scale s of that
+//! Value gradients are averages of the gradients at the output: m' = m, t' = s. Queries and keys take the scale s of that
 //! gradient, and their own draws 2/width; being of differences of keys and of values, (1 − c)², they are larger by
-//! E (1 − ĉ)²/(1 − c)² = 1 + (p/(1 − p))² Var (m − s).
+//! E (1 − ĉ)²/(1 − c)² = 1 + Var p (m − t).
 //!
 //! # Assumptions
 //!
-//! Overlaps of softmax rows stray little, averaged over heads and rows.
+//! What the weights of queries and keys draw averages out over heads; α = β = 1 in the Gram domain.
 //!
 //! # Source
 //!
@@ -26,26 +30,53 @@
 use nalgebra::{Matrix2, Vector2};
 use sigprop_stack::Attention;
 
-use crate::domain::{Concentration, Domain, Fluctuation, Gradient, Signal, levels_covariance};
+use crate::domain::{Concentration, Domain, Fluctuation, Gradient, Signal, of_all, variance_of_apart};
 use crate::moments::ln_correction;
 
-/// Tokens that are copies have no differences to respond with.
-const LARGEST_SHARED: f64 = 0.95;
+/// α and β.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Elasticity {
+    pub(crate) sharpness: f64,
+    pub(crate) distance: f64,
+}
+
+impl Elasticity {
+    /// Of flat attention.
+    pub(crate) const FLAT: Self = Self { sharpness: 1.0, distance: 1.0 };
+
+    /// What scores add to t', from the levels of an input that shares this much.
+    fn map(self, shared: f64) -> Matrix2<f64> {
+        let Self { sharpness, distance } = self;
+        let row = (sharpness - distance) * of_all(shared) + Vector2::new(0.0, sharpness + distance);
+        Matrix2::new(0.0, 0.0, row[0], row[1])
+    }
+}
 
 /// What the backward pass needs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Strayed {
-    /// From the levels of the values to those of the output.
-    pub(crate) map: Matrix2<f64>,
+    /// From the levels of the input to those of the output, through the scores.
+    scores: Matrix2<f64>,
     /// p of the input.
-    pub(crate) shared: f64,
+    shared: f64,
     /// B of the input.
-    pub(crate) levels: Matrix2<f64>,
+    levels: Matrix2<f64>,
 }
 
-/// Of the heads' `output`, from the `value`s.
-pub(crate) fn forward(domain: &Domain, value: &Signal, output: &Signal) -> Fluctuation {
-    value.fluctuation.mapped(averaging(domain.mean_cosine(output)))
+/// Of the heads' output, from the common `input` and the `value`s; and what the backward pass needs.
+pub(crate) fn forward(
+    domain: &Domain,
+    input: &Signal,
+    value: &Signal,
+    elasticity: Elasticity,
+) -> (Fluctuation, Strayed) {
+    let shared = domain.shared(input);
+    let (scores, levels) = (elasticity.map(shared), input.fluctuation.total());
+    let values = value.fluctuation;
+    let kept = values.kept + scores;
+    let scale = values.own(levels) + kept * levels * kept.transpose();
+    let fluctuation = Fluctuation { scale, kept, ..values.passed().mapped(Matrix2::identity()) };
+    (fluctuation, Strayed { scores, shared, levels })
 }
 
 /// The gradients at queries, keys and values, completed from that at the output.
@@ -56,34 +87,25 @@ pub(crate) fn backward(
     forward: &Strayed,
     [query, key, value]: [Gradient; 3],
 ) -> [Gradient; 3] {
-    let response = forward.map.transpose() * output.response;
+    let response = output.response + forward.scores.transpose() * output.response;
     let strayed = output.fluctuation.forked();
     let kv_width = (attention.n_kv_heads * attention.d_value) as f64;
-    let averaged = strayed.mapped(averaging(domain.mean_cosine(&value)));
+    let all = of_all(domain.shared(output)).transpose();
+    let averaged = strayed.mapped(Matrix2::from_rows(&[Vector2::new(1.0, 0.0).transpose(), all]));
     let value = Gradient { fluctuation: averaged, concentration: fresh(kv_width), response, ..value };
     // Of differences of keys and of values.
-    let alike = forward.shared.min(LARGEST_SHARED);
-    let odds = alike / (1.0 - alike);
-    let own = Vector2::new(1.0, -1.0) * 2.0 * odds;
-    let scored_response = response + own;
-    let apart = forward.levels[(0, 0)] - 2.0 * forward.levels[(0, 1)] + forward.levels[(1, 1)];
-    let ln_gain = if domain.follows_levels() { ln_correction(odds * odds * apart) } else { 0.0 };
+    let scored_response = response + Vector2::new(1.0, -1.0) * 2.0 * forward.shared;
+    let apart = variance_of_apart(forward.levels, forward.shared);
+    let ln_gain = if domain.follows_levels() { ln_correction(apart) } else { 0.0 };
     let scored = |part: Gradient, heads: usize| {
         let width = (heads * attention.d_head) as f64;
         let concentration = fresh(width);
-        let (shared, squares) = domain.shared_and_squares(&part, concentration.total);
-        let drawn = levels_covariance(2.0, shared, 2.0 * squares) / width;
-        let fluctuation = strayed.redrawn(Matrix2::new(0.0, 1.0, 0.0, 1.0), drawn);
+        let drawn = domain.alike(&part, concentration.total).gaussian() / width;
+        let fluctuation = strayed.redrawn(Matrix2::from_rows(&[all, all]), drawn);
         let tokens = part.tokens.iter().map(|token| token.scaled(ln_gain)).collect();
         Gradient { tokens, fluctuation, concentration, response: scored_response, ..part }
     };
     [scored(query, attention.n_heads), scored(key, attention.n_kv_heads), value]
-}
-
-/// From the levels of what is averaged to those of averages with this mean cosine.
-fn averaging(cosine: f64) -> Matrix2<f64> {
-    let common = cosine.clamp(0.0, 1.0);
-    Matrix2::new(1.0, 0.0, common, 1.0 - common)
 }
 
 fn fresh(width: f64) -> Concentration {

@@ -12,10 +12,9 @@
 
 use std::sync::Arc;
 
-use nalgebra::Matrix2;
 use sigprop_stack::{Embedding, EmbeddingTerm, Gaussian};
 
-use crate::domain::{Domain, Fluctuation, Gradient, GradientPairMap, PairMap, Signal, levels_covariance, symmetric};
+use crate::domain::{Domain, Fluctuation, Gradient, GradientPairMap, PairMap, Signal, part_map, symmetric};
 use crate::moments::{Token, TokenGradient, ln_sum, share};
 use crate::rules::PairRule;
 use crate::rules::embedding::gaussian_token;
@@ -123,11 +122,8 @@ impl PairRule for Rule {
     fn fluctuation(&self, domain: &Domain, x: &Signal, y: &Signal) -> Fluctuation {
         let of_x = share(x.token().ln_second, y.token().ln_second);
         let drawn = (y.token().entry_variance - of_x * of_x * x.token().entry_variance).max(0.0);
-        let (shared, squares) = domain.shared_and_squares(y, 0.0);
-        let drawn = levels_covariance(1.0, shared, squares) * drawn;
-        let after = shared.max(f64::MIN_POSITIVE);
-        let map = Matrix2::from_diagonal(&[(of_x * domain.shared(x) / after).min(1.0), of_x].into());
-        x.fluctuation.redrawn(map, drawn)
+        let alike = domain.alike(y, 0.0);
+        x.fluctuation.redrawn(part_map(of_x, domain.shared(x), alike.shared), 0.5 * drawn * alike.gaussian())
     }
 
     fn tokens_backward(&self, x: &[Token], y: &[Token], gradients: &[TokenGradient]) -> Arc<[TokenGradient]> {
