@@ -151,7 +151,7 @@ pub(crate) fn of_all(shared: f64) -> Vector2<f64> {
 }
 
 /// Var s.
-fn variance_of_all(levels: Matrix2<f64>, shared: f64) -> f64 {
+pub(crate) fn variance_of_all(levels: Matrix2<f64>, shared: f64) -> f64 {
     of_all(shared).dot(&(levels * of_all(shared)))
 }
 

@@ -19,7 +19,9 @@ use nalgebra::Vector2;
 
 pub(crate) use entry::Entry;
 pub(crate) use exchangeable::{Exchangeable, PairClass};
-pub(crate) use fluctuation::{Alike, Fluctuation, Fork, Term, levels_map, of_all, part_map, variance_of_apart};
+pub(crate) use fluctuation::{
+    Alike, Fluctuation, Fork, Term, levels_map, of_all, part_map, variance_of_all, variance_of_apart,
+};
 pub(crate) use mixed::{Ingredient, Mixed, bounded};
 use pairs::pair_sums;
 pub(crate) use pairs::{TILE, mirror, symmetric, transpose};
@@ -220,7 +222,12 @@ impl Domain {
 
     /// A rule, forward.
     pub(crate) fn apply(&self, rule: &dyn PairRule, x: &Signal) -> Signal {
-        let tokens = rule.tokens(&x.tokens);
+        let mut tokens = rule.tokens(&x.tokens);
+        let ln_strayed = rule.ln_strayed(self, x);
+        if ln_strayed != 0.0 {
+            let scaled = |token: &Token| Token { ln_second: token.ln_second + ln_strayed, ..*token };
+            tokens = tokens.iter().map(scaled).collect();
+        }
         let cosines = if rule.keeps_cosines() {
             Arc::clone(&x.cosines)
         } else {
@@ -316,6 +323,14 @@ impl Domain {
         let mixed = terms().fold(fresh, |mixed, (weight, part)| mixed + weight * weight * (own(part) - fresh));
         let total = inherited * inherited * before.total + mixed;
         Concentration { total, inherited: inherited * before.inherited }.bounded()
+    }
+
+    /// Variance over networks of ln |x|² of one token: its own, and what strays in common beyond.
+    pub(crate) fn norm_variance(&self, signal: &Signal) -> f64 {
+        let own = signal.token().norm_variance();
+        let alike = self.alike(signal, 0.0);
+        let in_common = own * variance_of_all(0.5 * alike.gaussian(), alike.shared);
+        own + (signal.fluctuation.of_second(alike.shared) - in_common).max(0.0)
     }
 
     /// What is told of a signal.

@@ -76,6 +76,10 @@ pub(crate) trait PairRule {
     fn drawn_together(&self, _domain: &Domain, _x: &Signal, _y: &Signal) -> f64 {
         0.0
     }
+    /// ln of E y² over networks over what it is at the mean scale of `x`, where that is not linear in it.
+    fn ln_strayed(&self, _domain: &Domain, _x: &Signal) -> f64 {
+        0.0
+    }
     /// Whether cosines, forward and backward, pass as they are.
     fn keeps_cosines(&self) -> bool {
         false

@@ -6,7 +6,7 @@
 //! With q_c = E x² − mean² less the share of the sample mean (LayerNorm), or E x² (RMSNorm):
 //!
 //! ```text
-//! E y² = gain² q_c/(q_c + ε)
+//! E y² = gain² e exp(−e (1 − e) V)      e = q_c/(q_c + ε)
 //! cosine' = centred cosine · (1 − (1 − cosine²) V/4)
 //! ```
 //!
@@ -17,8 +17,7 @@
 //!
 //! # Backward
 //!
-//! The gradient loses its components along 1 (LayerNorm) and along x, then is divided by s; with
-//! e = q_c/(q_c + ε):
+//! The gradient loses its components along 1 (LayerNorm) and along x, then is divided by s:
 //!
 //! ```text
 //! E g'² = gain² E g² / (q_c + ε) · (1 − ρ (1 − (1 − e)²)/width − c/width) · exp(e(e+1)V/2 + e(1 − e)SV)
@@ -27,7 +26,7 @@
 //! gradient cosine' = gradient cosine · (1 − (1 − cosine²)(ρ (1 − (1 − e)²)/width + e² V/4))
 //! ```
 //!
-//! V is the variance of ln |x|², for LayerNorm of ln |x − m|²: entries that have a mean have a fourth moment of
+//! V is the variance of ln |x|² of one token (forward with what strays in all tokens together), for LayerNorm of ln |x − m|²: entries that have a mean have a fourth moment of
 //! their own about it.
 //!
 //! Two tokens lose components along two directions, their gradients have one component in common
@@ -50,7 +49,7 @@ use nalgebra::{Matrix2, Vector2};
 use sigprop_stack::{Norm, NormKind};
 
 use super::PairRule;
-use crate::domain::{Domain, Flow, Fluctuation, Gradient, GradientPairMap, PairMap, Signal, of_all};
+use crate::domain::{Domain, Flow, Fluctuation, Gradient, GradientPairMap, PairMap, Signal, bounded, of_all};
 use crate::moments::{Token, TokenGradient, ln_correction, ln_sum, share, width_caveat};
 
 pub(crate) struct Rule {
@@ -196,6 +195,14 @@ impl PairRule for Rule {
             let centred = cosine * centring[i].0 * centring[j].0 - centring[i].1 * centring[j].1;
             gradient_cosine * (1.0 - (1.0 - centred * centred) * (losses[i] + losses[j]))
         })
+    }
+
+    fn ln_strayed(&self, domain: &Domain, x: &Signal) -> f64 {
+        /// What is not worth the while.
+        const LEAST: f64 = 1e-4;
+        let e = self.exponent(x.token());
+        let curved = e * (1.0 - e);
+        if curved > LEAST { bounded(-curved * domain.norm_variance(x)) } else { 0.0 }
     }
 
     fn drawn_together(&self, domain: &Domain, x: &Signal, y: &Signal) -> f64 {
