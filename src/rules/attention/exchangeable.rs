@@ -105,30 +105,38 @@ pub(crate) struct Attended {
 }
 
 /// The concentration of the output: its token differences are Σ_h W_V C W_Kᵀ W_Q times those of the input to first
-/// order in the scores, C the sample covariance of the keys.
+/// order in the scores' differences, C = Σ_b Ā_b δ_b δ_bᵀ of the keys' differences with the weights Ā that all queries
+/// share: those of scores w ρ, ρ the queries' cosine.
 ///
 /// A random matrix adds one over its number of outputs, which are `n_heads` · d_head for queries and values and the
-/// width, averaged over heads, for keys; C adds what its fourth moments m are beyond those of the identity, with
-/// λ = 1/(γ L) for L keys (Marchenko and Pastur): γ (m_4/m_2² − 1), averaged over heads. The rest of the differences,
-/// all but a `part` s, is of masks and of higher orders: differences of values that know nothing of the input's. The
-/// two are independent, γ' = s² γ_followed + (1 − s)² γ_value + 2 s (1 − s)/width.
+/// width, averaged over heads, for keys. C adds tr C⁴/(tr C²)² − γ, averaged over heads; with `shared` the overlaps S of
+/// Ā, by the noncrossing pairings of four keys (Marchenko and Pastur, for unequal weights),
+///
+/// ```text
+/// tr C² = γ + S2     tr C⁴ = γ³ + 6 γ² S2 + γ (4 S3 + 2 S22) + S4
+/// ```
+///
+/// The rest of the differences, all but a `part` s, is of masks and of higher orders: differences of values that know
+/// nothing of the input's, each of few keys, S4/S22 averaged over heads. The two are independent,
+/// γ' = s² γ_followed + (1 − s)² γ_rest + 2 s (1 − s)/width; of sharp rows (score variance 4) this is up to half too small.
 fn differences(
     input: &Signal,
     query: &Signal,
     value: &Signal,
     attention: &Attention,
-    length: f64,
+    shared: &Row,
     part: f64,
 ) -> Concentration {
     let own = input.concentration.total;
-    let ratio = 1.0 / (own * length);
-    let fourth = 1.0 + 6.0 * ratio + 6.0 * ratio * ratio + ratio.powi(3);
-    let keys = input.token().width.recip() + own * (fourth / (1.0 + ratio).powi(2) - 1.0);
+    let second = own * own + 2.0 * own * shared.s2 + shared.s22;
+    let fourth = own.powi(3) + 6.0 * own * own * shared.s2 + own * (4.0 * shared.s3 + 2.0 * shared.s22) + shared.s4;
+    let keys = input.token().width.recip() + fourth / second - own;
     let followed =
         query.concentration.total + (value.concentration.total - own).max(0.0) + keys / attention.n_heads as f64;
+    let few = value.concentration.total + ratio(shared.s4, shared.s22) / attention.n_heads as f64;
     let rest = 1.0 - part;
     let fresh = input.token().width.recip();
-    let total = part * part * followed.min(1.0) + rest * rest * value.concentration.total + 2.0 * part * rest * fresh;
+    let total = part * part * followed.min(1.0) + rest * rest * few.min(1.0) + 2.0 * part * rest * fresh;
     Concentration { total, inherited: part * query.concentration.inherited }.bounded()
 }
 
@@ -196,7 +204,8 @@ impl Attended {
         let followed =
             keys.amplitude * first * (1.0 - query_cosine) + (pulled - pull.between(query_cosine, &keys, &row)).max(0.0);
         let part = ratio(followed, own * (1.0 - domain.mean(&cosines))).min(1.0);
-        let concentration = differences(input, &query, &value, attention, length, part);
+        let shared = overlaps.sharp_row(keys.effective, keys.contrast * query_cosine.max(0.0));
+        let concentration = differences(input, &query, &value, attention, &shared, part);
         let width = (attention.n_heads * attention.d_value) as f64;
         let token = Token {
             scale_variance: keys.value_cosine.powi(2) * value.token().scale_variance,
@@ -398,8 +407,8 @@ impl Attended {
         }
         if keys.key_cosine > LARGEST_COSINE {
             return Some((
-                "gradients of queries and keys are rough where tokens are alike (sampled at cosines 0.6 to 0.996: up to a \
-                 fifth too small, with dropout up to two fifths too large); what the stream receives of them is \
+                "gradients of queries and keys are rough where tokens are alike (sampled at cosines 0.6 to 0.999: up to a \
+                 third too small, with dropout up to two fifths too large); what the stream receives of them is \
                  negligible there",
                 format!("cosine {:.2}", keys.key_cosine),
             ));
