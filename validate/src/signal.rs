@@ -15,10 +15,13 @@ use crate::{array::Array, scalar::Scalar};
 #[derive(Clone)]
 pub(crate) struct Signal<T: Scalar>(Rc<Later<T>>);
 
+/// What computes an array, with what that needs.
+type Work<T> = Box<dyn FnOnce() -> Array<T>>;
+
 struct Later<T: Scalar> {
     array: OnceCell<Array<T>>,
-    /// What computes it, with what that needs.
-    work: Cell<Option<Box<dyn FnOnce() -> Array<T>>>>,
+    /// Until it is done.
+    work: Cell<Option<Work<T>>>,
 }
 
 impl<T: Scalar> Signal<T> {
