@@ -52,9 +52,14 @@ impl<'s> Site<'s> {
         self.layer
     }
 
+    /// How many nodes it is in: 1 for those of the stream itself.
+    pub fn depth(&self) -> usize {
+        self.ends.len()
+    }
+
     /// Whether this is a node of the stream itself, not one inside a block.
     pub fn is_stream_site(&self) -> bool {
-        self.ends.len() == 1
+        self.depth() == 1
     }
 
     /// Whether the forward pass through here repeats one whose results were not kept.

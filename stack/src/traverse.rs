@@ -2,7 +2,7 @@
 //!
 //! Forward it runs chains in order and forks at sums, products and attention; backward it runs the
 //! same nodes in exactly the reverse order, so that an interpreter can pair what it observes. A
-//! chain the interpreter chose not to keep is run forward again just before its backward pass.
+//! node the interpreter chose not to keep is run forward again just before its backward pass.
 
 use crate::{Attention, Component, Concat, GradientSeed, Mixture, Node, Op, Product, Site, Stack, Stream, Sum};
 
@@ -107,7 +107,7 @@ pub trait Interpreter {
     /// the first.
     fn observe_gradient(&mut self, at: &Site, gradient: &Self::Gradient);
 
-    /// Whether to keep what the backward pass of this chain needs; otherwise it is run again.
+    /// Whether to keep what the backward pass of this node needs; otherwise it is run again, with all inside it.
     fn keeps(&self, _at: &Site) -> bool {
         true
     }
@@ -166,7 +166,7 @@ enum Tape<I: Interpreter> {
     Apply(Box<I::Kept>),
     Chain(Vec<Tape<I>>),
     Fan(Box<I::Kept>, Vec<Vec<Tape<I>>>),
-    /// A chain that was not kept: only its input.
+    /// Of a node that was not kept: only its input.
     Input(I::Signal),
 }
 
@@ -245,31 +245,32 @@ impl<'s, 'i, I: Interpreter> Walk<'s, 'i, I> {
 
     fn node(&mut self, node: &'s Node, input: I::Signal) -> Walked<I, Tape<I>> {
         self.site.push(&node.name);
-        let (output, tape) = match &node.op {
+        let is_kept = self.site.recomputing || self.interpreter.keeps(&self.site);
+        let again = (!is_kept).then(|| input.clone());
+        let (output, tape) = self.op(&node.op, input)?;
+        if !self.site.recomputing && self.site.is_observed() {
+            self.interpreter.observe(&self.site, &output);
+        }
+        self.site.pop();
+        Ok((output, again.map_or(tape, Tape::Input)))
+    }
+
+    fn op(&mut self, op: &'s Op, input: I::Signal) -> Walked<I, Tape<I>> {
+        Ok(match op {
             Op::Apply(component) => {
                 let (output, kept) = self.interpreter.apply(&self.site, component, input)?;
                 (output, Tape::Apply(Box::new(kept)))
             }
             Op::Chain(body) => {
-                if self.site.recomputing || self.interpreter.keeps(&self.site) {
-                    let (output, tapes) = self.body(body, input)?;
-                    (output, Tape::Chain(tapes))
-                } else {
-                    let (output, _) = self.body(body, input.clone())?;
-                    (output, Tape::Input(input))
-                }
+                let (output, tapes) = self.body(body, input)?;
+                (output, Tape::Chain(tapes))
             }
             Op::Sum(sum) => self.fan(Fan::Sum(sum), input)?,
             Op::Product(product) => self.fan(Fan::Product(product), input)?,
             Op::Concat(concat) => self.fan(Fan::Concat(concat), input)?,
             Op::Attention(attention) => self.fan(Fan::Attention(attention), input)?,
             Op::Mixture(mixture) => self.fan(Fan::Mixture(mixture), input)?,
-        };
-        if !self.site.recomputing && self.site.is_observed() {
-            self.interpreter.observe(&self.site, &output);
-        }
-        self.site.pop();
-        Ok((output, tape))
+        })
     }
 
     fn node_backward(&mut self, node: &'s Node, tape: Tape<I>, gradient: I::Gradient) -> Result<I::Gradient, I::Error> {
@@ -277,29 +278,38 @@ impl<'s, 'i, I: Interpreter> Walk<'s, 'i, I> {
         if self.site.is_observed() {
             self.interpreter.observe_gradient(&self.site, &gradient);
         }
-        let gradient = match (&node.op, tape) {
-            (Op::Apply(component), Tape::Apply(kept)) => {
-                self.interpreter.apply_backward(&self.site, component, *kept, gradient)?
-            }
-            (Op::Chain(body), Tape::Chain(tapes)) => self.body_backward(body, tapes, gradient)?,
-            (Op::Chain(body), Tape::Input(input)) => {
+        let tape = match tape {
+            Tape::Input(input) => {
                 self.site.recomputing = true;
-                let (_, tapes) = self.body(body, input)?;
+                let (_, tape) = self.op(&node.op, input)?;
                 self.site.recomputing = false;
-                self.body_backward(body, tapes, gradient)?
+                tape
             }
-            (Op::Sum(sum), Tape::Fan(kept, tapes)) => self.fan_backward(Fan::Sum(sum), kept, tapes, gradient)?,
+            kept @ (Tape::Apply(_) | Tape::Chain(_) | Tape::Fan(..)) => kept,
+        };
+        let gradient = self.op_backward(&node.op, tape, gradient)?;
+        self.site.pop();
+        Ok(gradient)
+    }
+
+    fn op_backward(&mut self, op: &'s Op, tape: Tape<I>, gradient: I::Gradient) -> Result<I::Gradient, I::Error> {
+        match (op, tape) {
+            (Op::Apply(component), Tape::Apply(kept)) => {
+                self.interpreter.apply_backward(&self.site, component, *kept, gradient)
+            }
+            (Op::Chain(body), Tape::Chain(tapes)) => self.body_backward(body, tapes, gradient),
+            (Op::Sum(sum), Tape::Fan(kept, tapes)) => self.fan_backward(Fan::Sum(sum), kept, tapes, gradient),
             (Op::Product(product), Tape::Fan(kept, tapes)) => {
-                self.fan_backward(Fan::Product(product), kept, tapes, gradient)?
+                self.fan_backward(Fan::Product(product), kept, tapes, gradient)
             }
             (Op::Concat(concat), Tape::Fan(kept, tapes)) => {
-                self.fan_backward(Fan::Concat(concat), kept, tapes, gradient)?
+                self.fan_backward(Fan::Concat(concat), kept, tapes, gradient)
             }
             (Op::Mixture(mixture), Tape::Fan(kept, tapes)) => {
-                self.fan_backward(Fan::Mixture(mixture), kept, tapes, gradient)?
+                self.fan_backward(Fan::Mixture(mixture), kept, tapes, gradient)
             }
             (Op::Attention(attention), Tape::Fan(kept, tapes)) => {
-                self.fan_backward(Fan::Attention(attention), kept, tapes, gradient)?
+                self.fan_backward(Fan::Attention(attention), kept, tapes, gradient)
             }
             (
                 Op::Apply(_)
@@ -311,9 +321,7 @@ impl<'s, 'i, I: Interpreter> Walk<'s, 'i, I> {
                 | Op::Mixture(_),
                 Tape::Apply(_) | Tape::Chain(_) | Tape::Fan(..) | Tape::Input(_),
             ) => unreachable!("the tape of a node is made by the same node's forward pass"),
-        };
-        self.site.pop();
-        Ok(gradient)
+        }
     }
 
     fn fan(&mut self, fan: Fan<'s>, input: I::Signal) -> Walked<I, Tape<I>> {

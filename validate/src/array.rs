@@ -55,11 +55,11 @@ impl<T: Scalar> Clone for Array<T> {
     }
 }
 
-/// A spare of this length, or one of several new ones: new ones that lie side by side leave no
-/// holes between them where something else has been and gone.
+/// The spare of this length that was given back last, or one of several new ones: new ones that lie side by side
+/// leave no holes between them where something else has been and gone, and stay unwritten while others will do.
 fn take<T: Scalar>(spares: &mut Vec<Vec<T>>, length: usize) -> Vec<T> {
     if let Some(index) = spares.iter().rposition(|spare| spare.len() == length) {
-        return spares.swap_remove(index);
+        return spares.remove(index);
     }
     spares.extend((1..GROWTH).map(|_| vec![T::default(); length]));
     vec![T::default(); length]
@@ -86,13 +86,11 @@ impl<T: Scalar> Array<T> {
         output
     }
 
-    /// f(x, y) of every pair of entries at the same place.
-    pub(crate) fn zip<F: Fn(T, T) -> T + Sync>(&self, other: &Self, function: F) -> Self {
-        let mut output = Self::unwritten(self.shape, self.width);
-        let pieces = output.entries.par_chunks_mut(PIECE);
-        let pieces = pieces.zip(self.entries.par_chunks(PIECE)).zip(other.entries.par_chunks(PIECE));
-        pieces.for_each(|((z, x), y)| zip_piece(z, x, y, &function));
-        output
+    /// f(x, y) of every pair of entries at the same place, in place of x.
+    pub(crate) fn zip<F: Fn(T, T) -> T + Sync>(mut self, other: &Self, function: F) -> Self {
+        let pieces = self.entries.par_chunks_mut(PIECE).zip(other.entries.par_chunks(PIECE));
+        pieces.for_each(|(x, y)| zip_piece(x, y, &function));
+        self
     }
 
     /// Adds entry by entry.
@@ -180,9 +178,9 @@ vectorised! {
 }
 
 vectorised! {
-    fn zip_piece<T: Scalar, F: Fn(T, T) -> T>(z: &mut [T], x: &[T], y: &[T], function: &F) {
-        for ((z, &x), &y) in z.iter_mut().zip(x).zip(y) {
-            *z = function(x, y);
+    fn zip_piece<T: Scalar, F: Fn(T, T) -> T>(x: &mut [T], y: &[T], function: &F) {
+        for (x, &y) in x.iter_mut().zip(y) {
+            *x = function(*x, y);
         }
     }
 }

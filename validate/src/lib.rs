@@ -40,6 +40,7 @@ mod replicates;
 mod rows;
 mod sample;
 mod scalar;
+mod signal;
 mod softmax_alone;
 mod statistics;
 mod steps;

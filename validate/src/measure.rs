@@ -23,8 +23,8 @@ pub struct Settings {
     pub seed: u64,
     /// Threads; all processors if none.
     pub threads: Option<usize>,
-    /// Bytes that the run may take. Beyond them fewer replicates are under way at a time, then the insides
-    /// of blocks are computed again in the backward pass, which costs up to half as much time again.
+    /// Bytes that the run may take. Beyond them fewer replicates are under way at a time, then more of the insides
+    /// of blocks is computed again in the backward pass, which costs up to a quarter of the time again.
     pub memory: f64,
     /// Whether the sites inside blocks get rows too.
     pub all_sites: bool,

@@ -1,6 +1,8 @@
 //! What every replicate of a run has in common: a walk with widths alone lists the sites and the
-//! tensors, adds up the memory a replicate needs, and chooses the blocks that are computed again in
-//! the backward pass where keeping all would take more than is allowed.
+//! tensors, adds up the memory a replicate needs, and chooses what is computed again in the backward
+//! pass ([`recomputation`]).
+
+mod recomputation;
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -14,10 +16,15 @@ use sigprop_stack::{
     Stream, Tensor, forward,
 };
 
+use recomputation::{Block, Node, Recomputation};
+
 use crate::{
     Sampling, Settings,
     array::Shape,
-    components::{concat, convolution, linear::conditional},
+    components::{
+        concat, convolution,
+        linear::{self, conditional},
+    },
 };
 
 /// Bytes of an f32.
@@ -39,7 +46,7 @@ pub(crate) struct Plan {
     pub tensor_index: HashMap<(String, Option<usize>), usize>,
     /// Largest memory of one replicate.
     pub bytes: f64,
-    /// Paths of the blocks that keep their input alone.
+    /// Paths of the nodes that keep their input alone.
     pub recomputed: BTreeSet<String>,
     /// The first site that the sampler asked for cannot do, and why.
     pub refusal: Option<(String, &'static str)>,
@@ -104,8 +111,9 @@ impl Plan {
             streams: Vec::new(),
             rows: Vec::new(),
             tensors: Vec::new(),
-            nodes: Vec::new(),
-            node: PlannedNode::default(),
+            blocks: Vec::new(),
+            block: Block::default(),
+            part: Node::default(),
             signals: 0,
             kept: BTreeSet::new(),
             largest: 0.0,
@@ -126,7 +134,7 @@ impl Plan {
         let index = |(index, planned): (usize, &PlannedTensor)| ((planned.tensor.name.clone(), planned.expert), index);
         let shared: f64 = planner.tensors.iter().filter(|t| t.uses > 1).map(|t| t.entries).sum();
         let besides = planner.largest + ENTRY * shared * settings.batch as f64;
-        let (recomputed, bytes) = recompute(&planner.nodes, besides, budget);
+        let Recomputation { paths: recomputed, bytes } = Recomputation::new(&planner.blocks, besides, budget);
         Plan {
             batch: settings.batch,
             backward,
@@ -158,34 +166,6 @@ fn reached(streams: &[PlannedStream], seeded: usize) -> BTreeSet<usize> {
     reached
 }
 
-/// Chooses the first blocks to be computed again, until the memory of a replicate, `besides` for what
-/// is not kept, is within `budget`; their paths and that memory.
-fn recompute(nodes: &[PlannedNode], besides: f64, budget: f64) -> (BTreeSet<String>, f64) {
-    let mut bytes = besides + nodes.iter().map(|node| node.kept).sum::<f64>();
-    let (mut recomputed, mut largest) = (BTreeSet::new(), 0.0f64);
-    for node in nodes.iter().filter(|node| node.is_chain && node.kept > node.input) {
-        if bytes <= budget {
-            break;
-        }
-        // One of them is in memory at a time.
-        bytes += node.input - node.kept + (node.kept - largest).max(0.0);
-        largest = largest.max(node.kept);
-        recomputed.insert(node.site.clone());
-    }
-    (recomputed, bytes)
-}
-
-/// A node of a stream itself.
-#[derive(Default)]
-struct PlannedNode {
-    site: String,
-    is_chain: bool,
-    /// Bytes of its input.
-    input: f64,
-    /// Bytes that stay until its backward pass.
-    kept: f64,
-}
-
 /// What a signal is, for the plan.
 #[derive(Clone, Copy)]
 struct Form {
@@ -202,9 +182,11 @@ struct Planner<'a> {
     rows: Vec<Row>,
     tensors: Vec<PlannedTensor>,
     /// Nodes of the streams that are done.
-    nodes: Vec<PlannedNode>,
+    blocks: Vec<Block>,
     /// The one under way.
-    node: PlannedNode,
+    block: Block,
+    /// The node under way inside it.
+    part: Node,
     /// Signals met so far.
     signals: usize,
     /// Those that stay until the backward pass.
@@ -235,6 +217,12 @@ impl Planner<'_> {
         });
     }
 
+    /// Begins with a node of a stream.
+    fn enter(&mut self, input: Form) {
+        let node = || Node { input: self.array(input), ..Node::default() };
+        (self.block, self.part) = (Block { whole: node(), parts: Vec::new() }, node());
+    }
+
     /// A new signal.
     fn signal(&mut self, seq_len: usize, width: usize) -> Form {
         self.signals += 1;
@@ -244,7 +232,9 @@ impl Planner<'_> {
     /// A signal that stays until the backward pass.
     fn keep(&mut self, form: Form) {
         if self.kept.insert(form.id) {
-            self.node.kept += self.array(form);
+            let bytes = self.array(form);
+            self.block.whole.kept += bytes;
+            self.part.kept += bytes;
         }
     }
 
@@ -262,14 +252,14 @@ impl Planner<'_> {
         if let Some(bias) = &linear.bias {
             self.tensor(at, bias, [linear.fan_out, 1]);
         }
-        // The weight, and its gradient.
-        let matrices = if self.settings.weights { 2.0 } else { 1.0 };
+        // A tile of the weight, and the gradient of all of it.
+        let rows = linear::tile_rows(linear) + if self.settings.weights { linear.fan_out } else { 0 };
         let y = self.signal(x.seq_len, linear.fan_out);
         if self.settings.sampler == Sampling::Conditional {
             self.conditional(at, linear, x);
         }
         let arrays = self.array(Form { width: linear.fan_in, ..x }) + 2.0 * self.array(y);
-        self.need(ENTRY * matrices * linear.fan_in as f64 * linear.fan_out as f64 + arrays);
+        self.need(ENTRY * linear.fan_in as f64 * rows as f64 + arrays);
         if self.settings.weights {
             self.keep(x);
         }
@@ -314,7 +304,7 @@ impl Interpreter for Planner<'_> {
 
     fn source(&mut self, at: &Site, stream: &Stream) -> Result<Form, Infallible> {
         let form = self.signal(stream.seq_len, stream.source.width());
-        self.node = PlannedNode { is_chain: true, input: self.array(form), ..PlannedNode::default() };
+        self.enter(form);
         let shape = Shape { batch: self.settings.batch, seq_len: stream.seq_len };
         let (first_row, memories) = (self.rows.len(), BTreeSet::new());
         let planned = |ids| PlannedStream { name: at.stream().to_owned(), shape, ids, first_row, memories };
@@ -348,7 +338,6 @@ impl Interpreter for Planner<'_> {
     }
 
     fn apply(&mut self, at: &Site, component: &Component, x: Form) -> Result<(Form, ()), Infallible> {
-        self.node.is_chain &= !at.is_stream_site();
         let output = match component {
             Component::Linear(linear) => self.linear(at, linear, x),
             Component::Convolution(conv) => {
@@ -389,12 +378,14 @@ impl Interpreter for Planner<'_> {
         Ok(())
     }
 
-    fn fork(&mut self, _: &Site, input: &Form) -> Form {
+    fn fork(&mut self, at: &Site, input: &Form) -> Form {
+        if at.is_stream_site() {
+            self.part.input = self.array(*input);
+        }
         *input
     }
 
     fn merge(&mut self, at: &Site, fan: Fan, x: Form, parts: Vec<Form>) -> Result<(Form, ()), Infallible> {
-        self.node.is_chain &= !at.is_stream_site();
         let gradients: f64 = parts.iter().map(|&part| self.array(part)).sum();
         let (width, besides) = match fan {
             Fan::Sum(_) | Fan::Product(_) => (parts[0].width, 0.0),
@@ -445,8 +436,12 @@ impl Interpreter for Planner<'_> {
 
     fn observe(&mut self, at: &Site, signal: &Form) {
         if at.is_stream_site() {
-            let next = PlannedNode { is_chain: true, input: self.array(*signal), ..PlannedNode::default() };
-            self.nodes.push(PlannedNode { site: at.to_string(), ..mem::replace(&mut self.node, next) });
+            self.block.whole.path = at.to_string();
+            self.blocks.push(mem::take(&mut self.block));
+            self.enter(*signal);
+        } else if at.depth() == 2 {
+            let next = Node { input: self.array(*signal), ..Node::default() };
+            self.block.parts.push(Node { path: at.to_string(), ..mem::replace(&mut self.part, next) });
         }
         if self.settings.all_sites || at.is_stream_site() {
             self.row(at, at.to_string(), at.is_stream_site());

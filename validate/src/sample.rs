@@ -1,10 +1,7 @@
 //! One replicate: a network is sampled, run forward on a sampled input and backward on a sampled
 //! gradient.
 
-use std::{
-    rc::Rc,
-    sync::atomic::{AtomicBool, Ordering},
-};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::{Deserialize, Serialize};
 use sigprop_stack::{
@@ -22,6 +19,7 @@ use crate::{
     plan::{Plan, PlannedIds},
     random::{Purpose, Random, Streams},
     scalar::Scalar,
+    signal::Signal,
     statistics::Moments,
     steps::Step,
     weights::{TensorGradient, WeightGradients},
@@ -93,11 +91,7 @@ pub(crate) struct Sampler<'a, T: Scalar> {
     weights: WeightGradients<'a, T>,
     /// First steps of linear maps, if they are to be taken.
     first_steps: Option<Vec<Step>>,
-    /// Where weights are drawn.
-    scratch: Vec<T>,
 }
-
-type Shared<T> = Rc<Array<T>>;
 
 impl<'a, T: Scalar> Sampler<'a, T> {
     pub(crate) fn new(plan: &'a Plan, settings: &'a Settings, index: usize, cancelled: &'a AtomicBool) -> Self {
@@ -111,7 +105,6 @@ impl<'a, T: Scalar> Sampler<'a, T> {
             replicate: Replicate::default(),
             weights: WeightGradients::new(plan),
             first_steps: None,
-            scratch: Vec::new(),
         }
     }
 
@@ -171,6 +164,19 @@ impl<'a, T: Scalar> Sampler<'a, T> {
         if self.has_row(at) { Moments::of(array) } else { Moments::of_entries(array.entries()) }
     }
 
+    /// Whether the backward pass of a component needs what it was given.
+    fn reads_input(&self, component: &Component) -> bool {
+        match component {
+            Component::Linear(_) => self.settings.weights,
+            Component::Convolution(_) | Component::Norm(_) | Component::Activation(_) => true,
+            Component::Prepend(_)
+            | Component::Dropout(_)
+            | Component::Scale(_)
+            | Component::Rotary(_)
+            | Component::Embedding(_) => false,
+        }
+    }
+
     /// The random numbers of a site: experts have their own.
     fn random(&self, at: &Site) -> Random {
         self.random.of_expert(at.expert())
@@ -217,16 +223,16 @@ impl<'a, T: Scalar> Sampler<'a, T> {
 }
 
 impl<T: Scalar> Interpreter for Sampler<'_, T> {
-    type Signal = Shared<T>;
+    type Signal = Signal<T>;
     type Gradient = Array<T>;
     /// Inputs, or outputs of the parts.
-    type Kept = Vec<Shared<T>>;
+    type Kept = Vec<Signal<T>>;
     type Error = Stop;
 
-    fn source(&mut self, at: &Site, stream: &Stream) -> Result<Shared<T>, Stop> {
+    fn source(&mut self, at: &Site, stream: &Stream) -> Result<Signal<T>, Stop> {
         self.proceed()?;
         let shape = self.plan.stream(at).shape;
-        Ok(Rc::new(match &stream.source {
+        Ok(Signal::from(match &stream.source {
             Source::Embedding(embedding) => embedding::forward(embedding, &self.tokens(at), shape, &self.random),
             Source::Gaussian(gaussian) => {
                 let streams = self.random.streams(Purpose::Input, &at.to_string());
@@ -249,7 +255,7 @@ impl<T: Scalar> Interpreter for Sampler<'_, T> {
         Ok(())
     }
 
-    fn seed(&mut self, at: &Site, seed: &GradientSeed, output: &Shared<T>) -> Result<Array<T>, Stop> {
+    fn seed(&mut self, at: &Site, seed: &GradientSeed, output: &Signal<T>) -> Result<Array<T>, Stop> {
         self.proceed()?;
         let streams = self.random.streams(Purpose::Gradient, &at.to_string());
         let gradient = embedding::gaussian(output.shape(), &seed_gradient(seed, output.width()), &streams);
@@ -261,72 +267,52 @@ impl<T: Scalar> Interpreter for Sampler<'_, T> {
         &mut self,
         at: &Site,
         component: &Component,
-        input: Shared<T>,
-    ) -> Result<(Shared<T>, Vec<Shared<T>>), Stop> {
+        input: Signal<T>,
+    ) -> Result<(Signal<T>, Vec<Signal<T>>), Stop> {
         self.proceed()?;
+        if let Component::Norm(norm) = component
+            && let Some(steps) = norm.steps()
+        {
+            return steps.iter().try_fold((input, Vec::new()), |(input, mut kept), step| {
+                let (output, of_step) = self.apply(at, step, input)?;
+                kept.extend(of_step);
+                Ok((output, kept))
+            });
+        }
+        let mut kept = if self.reads_input(component) { vec![input.clone()] } else { Vec::new() };
         let random = self.random(at);
-        let keep = |input| if self.settings.weights { vec![input] } else { Vec::new() };
-        let (output, kept) = match component {
+        let output = match component.clone() {
             Component::Linear(linear) => match self.settings.sampler {
-                Sampling::Direct => {
-                    let output = linear::forward(linear, &random, &mut self.scratch, &input);
-                    (output, keep(input))
-                }
+                Sampling::Direct => signal(at, move || linear::forward(&linear, &random, &input)),
                 Sampling::Conditional => {
-                    let (output, basis) = conditional::forward(linear, &random, &input);
-                    let mut kept = keep(input);
-                    kept.push(Rc::new(basis));
-                    (output, kept)
+                    let (output, basis) = conditional::forward(&linear, &random, &input);
+                    kept.push(basis.into());
+                    output.into()
                 }
             },
-            Component::Convolution(conv) => {
-                let output = convolution::forward(conv, &random, &mut self.scratch, &input);
-                (output, vec![input])
-            }
-            Component::Prepend(token) => (prepend::forward(token, &random, &input), Vec::new()),
-            Component::Norm(norm) => match norm.steps() {
-                None => (norm::forward(norm, &input), vec![input]),
-                Some(steps) => {
-                    let (mut output, mut kept) = (input, Vec::new());
-                    for step in &steps {
-                        let (stepped, of_step) = self.apply(at, step, output)?;
-                        kept.extend(of_step);
-                        output = stepped;
-                    }
-                    return Ok((output, kept));
-                }
-            },
-            Component::Activation(activation) => (activation::forward(*activation, &input), vec![input]),
+            Component::Convolution(conv) => signal(at, move || convolution::forward(&conv, &random, &input)),
+            Component::Prepend(token) => signal(at, move || prepend::forward(&token, &random, &input)),
+            Component::Norm(norm) => signal(at, move || norm::forward(&norm, &input)),
+            Component::Activation(activation) => signal(at, move || activation::forward(activation, &input)),
             Component::Dropout(dropout) => {
-                let mut output = Rc::unwrap_or_clone(input);
-                dropout::apply(*dropout, &self.masks(at), &mut output);
-                (output, Vec::new())
+                let masks = self.masks(at);
+                changed(at, input, move |output| dropout::apply(dropout, &masks, output))
             }
-            Component::Scale(scale) => {
-                let mut output = Rc::unwrap_or_clone(input);
-                scale::apply(*scale, &mut output);
-                (output, Vec::new())
-            }
-            Component::Rotary(rotary) => {
-                let mut output = Rc::unwrap_or_clone(input);
-                rotary::apply(rotary, &mut output, false);
-                (output, Vec::new())
-            }
-            Component::Embedding(term) => {
-                let mut output = Rc::unwrap_or_clone(input);
+            Component::Scale(scale) => changed(at, input, move |output| scale::apply(scale, output)),
+            Component::Rotary(rotary) => changed(at, input, move |output| rotary::apply(&rotary, output, false)),
+            Component::Embedding(term) => changed(at, input, move |output| {
                 let tokens = embedding::Tokens::positions(output.shape());
-                embedding::add(term, &tokens, &random, &mut output);
-                (output, Vec::new())
-            }
+                embedding::add(&term, &tokens, &random, output);
+            }),
         };
-        Ok((Rc::new(output), kept))
+        Ok((output, kept))
     }
 
     fn apply_backward(
         &mut self,
         at: &Site,
         component: &Component,
-        mut kept: Vec<Shared<T>>,
+        mut kept: Vec<Signal<T>>,
         mut gradient: Array<T>,
     ) -> Result<Array<T>, Stop> {
         self.proceed()?;
@@ -345,7 +331,7 @@ impl<T: Scalar> Interpreter for Sampler<'_, T> {
                     }
                 }
                 match basis {
-                    None => linear::backward(linear, &random, &mut self.scratch, &gradient),
+                    None => linear::backward(linear, &random, &gradient),
                     Some(basis) => conditional::backward(linear, &random, &basis, &gradient),
                 }
             }
@@ -354,7 +340,7 @@ impl<T: Scalar> Interpreter for Sampler<'_, T> {
                     let windows = convolution::windows(conv, &kept[0]);
                     self.linear_gradients(at, &convolution::of_windows(conv), &windows, &gradient);
                 }
-                convolution::backward(conv, &random, &mut self.scratch, kept[0].shape(), &gradient)
+                convolution::backward(conv, &random, kept[0].shape(), &gradient)
             }
             Component::Prepend(prepend) => {
                 let width = gradient.width();
@@ -379,7 +365,7 @@ impl<T: Scalar> Interpreter for Sampler<'_, T> {
                         .try_fold(gradient, |gradient, step| self.apply_backward(at, step, kept.clone(), gradient))?,
                 }
             }
-            Component::Activation(activation) => activation::backward(*activation, &kept[0], &gradient),
+            Component::Activation(activation) => activation::backward(*activation, &kept[0], gradient),
             Component::Dropout(dropout) => {
                 dropout::apply(*dropout, &self.masks(at), &mut gradient);
                 gradient
@@ -402,50 +388,64 @@ impl<T: Scalar> Interpreter for Sampler<'_, T> {
         })
     }
 
-    fn fork(&mut self, _: &Site, input: &Shared<T>) -> Shared<T> {
-        Rc::clone(input)
+    fn fork(&mut self, _: &Site, input: &Signal<T>) -> Signal<T> {
+        input.clone()
     }
 
     fn merge(
         &mut self,
         at: &Site,
         fan: Fan,
-        input: Shared<T>,
-        parts: Vec<Shared<T>>,
-    ) -> Result<(Shared<T>, Vec<Shared<T>>), Stop> {
+        input: Signal<T>,
+        parts: Vec<Signal<T>>,
+    ) -> Result<(Signal<T>, Vec<Signal<T>>), Stop> {
         self.proceed()?;
         let random = self.random(at);
-        let (output, kept) = match fan {
-            Fan::Sum(sum) => (sum::forward(sum, &self.masks(at), &parts), Vec::new()),
-            Fan::Product(_) => (product::forward(&parts), parts),
-            Fan::Concat(concat) => (concat::forward(concat, &parts), parts),
-            Fan::Attention(attention) => {
-                let observed = self.tells_softmax(at) && !at.recomputing();
-                let (output, moments) = attention::forward(attention, &random, &self.masks(at), &parts, observed);
+        Ok(match fan {
+            Fan::Sum(sum) => {
+                let coefficients = sum::coefficients(sum, &self.masks(at), self.plan.batch);
+                (signal(at, move || sum::forward(&coefficients, &parts)), Vec::new())
+            }
+            Fan::Product(_) => {
+                let kept = parts.clone();
+                (signal(at, move || product::forward(&parts)), kept)
+            }
+            Fan::Concat(concat) => {
+                let (concat, kept) = (concat.clone(), parts.clone());
+                (signal(at, move || concat::forward(&concat, &parts)), kept)
+            }
+            Fan::Attention(attention) if self.tells_softmax(at) && !at.recomputing() => {
+                let (output, moments) = attention::forward(attention, &random, &self.masks(at), &parts, true);
                 if let Some(moments) = moments.and_then(|moments| self.look(at, moments)) {
                     self.replicate.signals.push(moments);
                 }
-                (output, parts)
+                (output.into(), parts)
+            }
+            Fan::Attention(attention) => {
+                let (attention, masks, kept) = (attention.clone(), self.masks(at), parts.clone());
+                (signal(at, move || attention::forward(&attention, &random, &masks, &parts, false).0), kept)
             }
             Fan::Mixture(mixture) => {
-                let output = mixture::forward(mixture, &random, &mut self.scratch, &input, &parts);
-                (output, [input].into_iter().chain(parts).collect())
+                let (mixture, kept) = (mixture.clone(), [&input].into_iter().chain(&parts).cloned().collect());
+                (signal(at, move || mixture::forward(&mixture, &random, &input, &parts)), kept)
             }
-        };
-        Ok((Rc::new(output), kept))
+        })
     }
 
     fn split(
         &mut self,
         at: &Site,
         fan: Fan,
-        kept: &mut Vec<Shared<T>>,
+        kept: &mut Vec<Signal<T>>,
         gradient: Array<T>,
     ) -> Result<Vec<Array<T>>, Stop> {
         self.proceed()?;
         let random = self.random(at);
         Ok(match fan {
-            Fan::Sum(sum) => sum::backward(sum, &self.masks(at), &gradient),
+            Fan::Sum(sum) => {
+                let coefficients = sum::coefficients(sum, &self.masks(at), self.plan.batch);
+                sum::backward(&coefficients, &gradient)
+            }
             Fan::Product(_) => product::backward(kept, &gradient),
             Fan::Concat(concat) => {
                 let widths: Vec<usize> = kept.iter().map(|part| part.width()).collect();
@@ -464,18 +464,18 @@ impl<T: Scalar> Interpreter for Sampler<'_, T> {
             }
             Fan::Mixture(mixture) => {
                 let (input, experts) = kept.split_first().expect("a mixture keeps its input and its experts");
-                let backward = mixture::backward(mixture, &random, &mut self.scratch, input, experts, &gradient);
+                let backward = mixture::backward(mixture, &random, input, experts, &gradient);
                 if self.settings.weights {
                     let router = mixture::router(mixture, input.width());
                     self.linear_gradients(at, &router, input, &backward.scores);
                 }
-                *kept = vec![Rc::new(backward.input)];
+                *kept = vec![backward.input.into()];
                 backward.experts
             }
         })
     }
 
-    fn join(&mut self, _: &Site, fan: Fan, kept: Vec<Shared<T>>, parts: Vec<Array<T>>) -> Result<Array<T>, Stop> {
+    fn join(&mut self, _: &Site, fan: Fan, kept: Vec<Signal<T>>, parts: Vec<Array<T>>) -> Result<Array<T>, Stop> {
         let sum = parts.into_iter().reduce(|sum, part| plus(sum, &part)).expect("a checked fan has parts");
         Ok(match fan {
             // What came through the router.
@@ -488,7 +488,7 @@ impl<T: Scalar> Interpreter for Sampler<'_, T> {
         Ok(plus(sum, &more))
     }
 
-    fn observe(&mut self, at: &Site, signal: &Shared<T>) {
+    fn observe(&mut self, at: &Site, signal: &Signal<T>) {
         if let Some(moments) = self.look(at, self.moments(at, signal)).filter(|_| self.has_row(at)) {
             self.replicate.signals.push(moments);
         }
@@ -501,8 +501,22 @@ impl<T: Scalar> Interpreter for Sampler<'_, T> {
     }
 
     fn keeps(&self, at: &Site) -> bool {
-        !(at.is_stream_site() && self.plan.recomputed.contains(&at.to_string()))
+        !self.plan.recomputed.contains(at.path())
     }
+}
+
+/// What a node puts out: in a repetition only if it is looked at.
+fn signal<T: Scalar>(at: &Site, work: impl FnOnce() -> Array<T> + 'static) -> Signal<T> {
+    if at.recomputing() { Signal::later(work) } else { work().into() }
+}
+
+/// What a node puts out that changes its input in place.
+fn changed<T: Scalar>(at: &Site, input: Signal<T>, change: impl FnOnce(&mut Array<T>) + 'static) -> Signal<T> {
+    signal(at, move || {
+        let mut output = input.into_array();
+        change(&mut output);
+        output
+    })
 }
 
 fn plus<T: Scalar>(mut sum: Array<T>, more: &Array<T>) -> Array<T> {

@@ -185,11 +185,13 @@ function legendOf(chart, state, controls, legend) {
     entry("span", sign, `one initialisation, ± one standard deviation${limit}`);
   }
   if (curves.some((curve) => curve.points.length)) {
+    const points = curves.flatMap((curve) => curve.points);
+    const hasBars = points.some(([, , low, high]) => low !== null || high !== null);
     const sign = (svg) => {
-      drawn("line", { class: "bar", x1: 15, x2: 15, y1: 0, y2: 16 }, svg);
+      if (hasBars) drawn("line", { class: "bar", x1: 15, x2: 15, y1: 0, y2: 16 }, svg);
       drawMarker(svg, "point", 15, 8, first, "var(--ink)");
     };
-    entry("span", sign, "observed, ± 2 standard errors");
+    entry("span", sign, hasBars ? "observed, ± 2 standard errors" : "observed");
   }
   if (curves.some((curve) => curve.marks.length)) {
     entry("span", (svg) => drawn("path", { class: "mark", d: "M10 3l9 9m-9 0l9 -9" }, svg), "largest entry exceeds the format");

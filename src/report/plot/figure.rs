@@ -28,7 +28,8 @@ pub(super) enum Sign {
     /// A curve, marked where there are others.
     Curve(Style, bool),
     Band(Style),
-    Point(Style),
+    /// What was observed, with a bar where errors are known.
+    Point(Style, bool),
     Mark,
     /// An area with its edge.
     Region(Style),
@@ -99,7 +100,9 @@ fn signs(chart: &Chart) -> Vec<(Sign, String)> {
     if has_points {
         let stride = chart.curves().map(stride).max().unwrap_or(1);
         let share = if stride > 1 { format!(", one of {stride} shown") } else { String::new() };
-        signs.push((Sign::Point(Style(0)), format!("observed, ± 2 standard errors{share}")));
+        let has_bars = chart.curves().flat_map(|curve| &curve.points).any(|point| point.bar.is_some());
+        let errors = if has_bars { ", ± 2 standard errors" } else { "" };
+        signs.push((Sign::Point(Style(0), has_bars), format!("observed{errors}{share}")));
     }
     if chart.curves().any(|curve| !curve.marks.is_empty()) {
         signs.push((Sign::Mark, "largest entry exceeds the format".to_owned()));
@@ -120,9 +123,10 @@ impl Sign {
                 if *marked { group.add(style.marker(middle)) } else { group }
             }
             Self::Band(style) => Group::new().add(style.area("M0 6H30V18H0Z".to_owned())),
-            Self::Point(style) => {
-                let bar = rule((15.0, 4.0), (15.0, 20.0), "#000000");
-                Group::new().add(bar).add(style.marker(middle).set("stroke", "#000000"))
+            Self::Point(style, has_bars) => {
+                let bar = has_bars.then(|| rule((15.0, 4.0), (15.0, 20.0), "#000000"));
+                let group = bar.into_iter().fold(Group::new(), Group::add);
+                group.add(style.marker(middle).set("stroke", "#000000"))
             }
             Self::Mark => Group::new().add(cross(middle)),
             Self::Region(style) => {

@@ -73,11 +73,12 @@ fn observations_have_bars() {
     let counts = |replicates| {
         let comparisons = crate::agreement::compare(&predicted.table, &observed, replicates);
         let text = drawn(|out| validation_svg("a network", &predicted, &comparisons, SHAPE, out));
-        ["curve", "point", "bar"].map(|class| of_class(&parsed(&text), class).len())
+        let counts = ["curve", "point", "bar"].map(|class| of_class(&parsed(&text), class).len());
+        (counts, text.contains("± 2 standard errors"))
     };
-    assert_eq!(counts(16), [3, 9, 9]);
+    assert_eq!(counts(16), ([3, 9, 9], true));
     // One network has no standard error.
-    assert_eq!(counts(1), [3, 9, 0]);
+    assert_eq!(counts(1), ([3, 9, 0], false));
 }
 
 #[test]

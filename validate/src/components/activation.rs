@@ -52,63 +52,63 @@ pub(crate) fn forward<T: Scalar>(activation: Activation, input: &Array<T>) -> Ar
     }
 }
 
-pub(crate) fn backward<T: Scalar>(activation: Activation, input: &Array<T>, gradient: &Array<T>) -> Array<T> {
+pub(crate) fn backward<T: Scalar>(activation: Activation, input: &Array<T>, gradient: Array<T>) -> Array<T> {
     let c = T::from_f64;
     let (zero, one, two, half) = (c(0.0), c(1.0), c(2.0), c(0.5));
     match activation {
-        Activation::Identity => gradient.clone(),
-        Activation::Relu => input.zip(gradient, |x, g| if x > zero { g } else { zero }),
+        Activation::Identity => gradient,
+        Activation::Relu => gradient.zip(input, |g, x| if x > zero { g } else { zero }),
         Activation::LeakyRelu { slope } => {
             let slope = c(slope);
-            input.zip(gradient, |x, g| if x > zero { g } else { slope * g })
+            gradient.zip(input, |g, x| if x > zero { g } else { slope * g })
         }
-        Activation::Relu2 => input.zip(gradient, |x, g| two * relu(x) * g),
+        Activation::Relu2 => gradient.zip(input, |g, x| two * relu(x) * g),
         Activation::Gelu => {
             let density = c(0.5 * FRAC_2_SQRT_PI * FRAC_1_SQRT_2);
-            input.zip(gradient, |x, g| (normal_distribution(x) + density * x * (-half * x * x).exp()) * g)
+            gradient.zip(input, |g, x| (normal_distribution(x) + density * x * (-half * x * x).exp()) * g)
         }
         Activation::GeluTanh => {
             let (scale, cubic) = (c(TANH_SCALE), c(3.0 * TANH_CUBIC));
-            input.zip(gradient, |x, g| {
+            gradient.zip(input, |g, x| {
                 let t = tanh_argument(x).tanh();
                 half * (one + t + x * (one - t * t) * scale * (one + cubic * x * x)) * g
             })
         }
-        Activation::Silu => input.zip(gradient, |x, g| {
+        Activation::Silu => gradient.zip(input, |g, x| {
             let s = sigmoid(x);
             (s + x * s * (one - s)) * g
         }),
-        Activation::QuickGelu => input.zip(gradient, |x, g| {
+        Activation::QuickGelu => gradient.zip(input, |g, x| {
             let s = sigmoid(c(QUICK_GELU_SLOPE) * x);
             (s + c(QUICK_GELU_SLOPE) * x * s * (one - s)) * g
         }),
-        Activation::Mish => input.zip(gradient, |x, g| {
+        Activation::Mish => gradient.zip(input, |g, x| {
             let t = softplus(x).tanh();
             (t + x * (one - t * t) * sigmoid(x)) * g
         }),
-        Activation::HardSwish => input.zip(gradient, |x, g| {
+        Activation::HardSwish => gradient.zip(input, |g, x| {
             let three = c(3.0);
             let slope = if x > three { one } else { (two * x + three) * c(1.0 / 6.0) };
             if x < -three { zero } else { slope * g }
         }),
-        Activation::Relu6 => input.zip(gradient, |x, g| if x > zero && x < c(6.0) { g } else { zero }),
-        Activation::Tanh => input.zip(gradient, |x, g| {
+        Activation::Relu6 => gradient.zip(input, |g, x| if x > zero && x < c(6.0) { g } else { zero }),
+        Activation::Tanh => gradient.zip(input, |g, x| {
             let t = x.tanh();
             (one - t * t) * g
         }),
-        Activation::Sigmoid => input.zip(gradient, |x, g| {
+        Activation::Sigmoid => gradient.zip(input, |g, x| {
             let s = sigmoid(x);
             s * (one - s) * g
         }),
         Activation::Erf => {
             let slope = c(FRAC_2_SQRT_PI);
-            input.zip(gradient, |x, g| slope * (-(x * x)).exp() * g)
+            gradient.zip(input, |g, x| slope * (-(x * x)).exp() * g)
         }
-        Activation::Softplus => input.zip(gradient, |x, g| sigmoid(x) * g),
-        Activation::Elu => input.zip(gradient, |x, g| if x > zero { g } else { x.exp() * g }),
+        Activation::Softplus => gradient.zip(input, |g, x| sigmoid(x) * g),
+        Activation::Elu => gradient.zip(input, |g, x| if x > zero { g } else { x.exp() * g }),
         Activation::Selu => {
             let (scale, negative) = (c(SELU_SCALE), c(SELU_SCALE * SELU_ALPHA));
-            input.zip(gradient, |x, g| if x > zero { scale * g } else { negative * x.exp() * g })
+            gradient.zip(input, |g, x| if x > zero { scale * g } else { negative * x.exp() * g })
         }
     }
 }

@@ -10,8 +10,6 @@
 //! and its mask are made again in the backward pass: n_heads · L² entries per sequence would be
 //! most of what a deep stack keeps.
 
-use std::rc::Rc;
-
 use rayon::prelude::*;
 use sigprop_stack::{Attention, PositionBias};
 
@@ -21,6 +19,7 @@ use crate::{
     matmul::{ALONE, View, ViewMut, multiply, multiply_add},
     random::{Purpose, Random, Streams},
     scalar::Scalar,
+    signal::Signal,
     statistics::Moments,
 };
 
@@ -29,7 +28,7 @@ pub(crate) fn forward<T: Scalar>(
     attention: &Attention,
     random: &Random,
     masks: &Streams,
-    parts: &[Rc<Array<T>>],
+    parts: &[Signal<T>],
     observed: bool,
 ) -> (Array<T>, Option<Moments>) {
     let [query, key, value] = states(parts);
@@ -76,7 +75,7 @@ pub(crate) fn backward<T: Scalar>(
     attention: &Attention,
     random: &Random,
     masks: &Streams,
-    parts: &[Rc<Array<T>>],
+    parts: &[Signal<T>],
     gradient: &Array<T>,
     observed: bool,
 ) -> Backward<T> {
@@ -100,13 +99,20 @@ pub(crate) fn backward<T: Scalar>(
                 let place = Place::new(attention, index * group + member);
                 let (sequence, kv_head) = (place.sequence, place.kv_head);
                 let dy = head(gradient, sequence, place.head, d_value);
-                scores.raw(&place, query, key, raw);
-                weights.copy_from_slice(raw);
+                scores.raw(&place, query, key, weights);
+                if attention.softcap.is_some() {
+                    raw.copy_from_slice(weights);
+                }
                 scores.probabilities(&place, weights);
 
-                dropped.copy_from_slice(weights);
-                drop_weights(attention, masks, &place, dropped);
-                add(ALONE, &mut dv, 1.0, View::new(dropped, queries, keys, keys).transposed(), dy);
+                let averaging = if attention.dropout_rate > 0.0 {
+                    dropped.copy_from_slice(weights);
+                    drop_weights(attention, masks, &place, dropped);
+                    &*dropped
+                } else {
+                    &*weights
+                };
+                add(ALONE, &mut dv, 1.0, View::new(averaging, queries, keys, keys).transposed(), dy);
 
                 let v = head(value, sequence, kv_head, d_value);
                 multiply(ALONE, &mut ViewMut::new(slopes, queries, keys, keys), 1.0, dy, v.transposed());
@@ -171,7 +177,7 @@ impl Place {
     }
 }
 
-fn states<T: Scalar>(parts: &[Rc<Array<T>>]) -> [&Array<T>; 3] {
+fn states<T: Scalar>(parts: &[Signal<T>]) -> [&Array<T>; 3] {
     let [query, key, value] = parts else { unreachable!("attention has three parts") };
     [query, key, value]
 }
@@ -290,13 +296,13 @@ mod tests {
         Attention::plain(n_heads, n_kv_heads, 1, [const { Vec::new() }; 3])
     }
 
-    fn array(seq_len: usize, entries: &[f64]) -> Rc<Array<f64>> {
+    fn array(seq_len: usize, entries: &[f64]) -> Signal<f64> {
         let mut array = Array::zeros(Shape { batch: 1, seq_len }, entries.len() / seq_len);
         array.entries_mut().copy_from_slice(entries);
-        Rc::new(array)
+        array.into()
     }
 
-    fn output(attention: &Attention, parts: &[Rc<Array<f64>>]) -> Array<f64> {
+    fn output(attention: &Attention, parts: &[Signal<f64>]) -> Array<f64> {
         let random = Random::new(0, 0);
         forward(attention, &random, &random.streams(Purpose::Mask, "attention"), parts, false).0
     }

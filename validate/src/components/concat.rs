@@ -5,13 +5,11 @@
 //! backward  the same pieces of dy; a shared part gets their sum over heads
 //! ```
 
-use std::rc::Rc;
-
 use sigprop_stack::Concat;
 
-use crate::{array::Array, scalar::Scalar};
+use crate::{array::Array, scalar::Scalar, signal::Signal};
 
-pub(crate) fn forward<T: Scalar>(concat: &Concat, parts: &[Rc<Array<T>>]) -> Array<T> {
+pub(crate) fn forward<T: Scalar>(concat: &Concat, parts: &[Signal<T>]) -> Array<T> {
     let widths: Vec<usize> = parts.iter().map(|part| part.width()).collect();
     let pieces = Pieces::new(concat, &widths);
     let mut output = Array::zeros(parts[0].shape(), pieces.width());

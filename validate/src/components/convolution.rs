@@ -14,24 +14,18 @@ use crate::{
     scalar::Scalar,
 };
 
-pub(crate) fn forward<T: Scalar>(
-    convolution: &Convolution,
-    random: &Random,
-    scratch: &mut Vec<T>,
-    input: &Array<T>,
-) -> Array<T> {
-    linear::forward(&of_windows(convolution), random, scratch, &windows(convolution, input))
+pub(crate) fn forward<T: Scalar>(convolution: &Convolution, random: &Random, input: &Array<T>) -> Array<T> {
+    linear::forward(&of_windows(convolution), random, &windows(convolution, input))
 }
 
 /// The gradient of an input of shape `shape`.
 pub(crate) fn backward<T: Scalar>(
     convolution: &Convolution,
     random: &Random,
-    scratch: &mut Vec<T>,
     shape: Shape,
     gradient: &Array<T>,
 ) -> Array<T> {
-    let taps = linear::backward(&of_windows(convolution), random, scratch, gradient);
+    let taps = linear::backward(&of_windows(convolution), random, gradient);
     let width = convolution.fan_in;
     let mut input_gradient = Array::zeros(shape, width);
     for (dx, windows) in input_gradient.sequences_mut().zip(taps.sequences()) {

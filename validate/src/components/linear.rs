@@ -6,15 +6,15 @@
 //! weights   dW = Σ_a dy_a x_aᵀ,  db = Σ_a dy_a     over the tokens of one sequence
 //! ```
 //!
-//! The weights are drawn tile by tile in the forward pass and again in the backward pass, into `scratch`; or, if they
-//! are Gaussian and asked for so, only what they do is ([`conditional`]).
+//! The weights are drawn tile by tile in the forward pass and again in the backward pass, or, if they are Gaussian
+//! and asked for so, only what they do is ([`conditional`]).
 
 pub(crate) mod conditional;
 
 use sigprop_stack::{Init, Linear};
 
 use crate::{
-    array::Array,
+    array::{Array, Shape},
     matmul::{SHARED, View, ViewMut, multiply, multiply_add},
     random::{Purpose, Random},
     scalar::Scalar,
@@ -23,11 +23,11 @@ use crate::{
 /// Entries of the weight that are drawn at a time: few enough to stay in a cache until their product.
 const TILE: usize = 1 << 20;
 
-pub(crate) fn forward<T: Scalar>(linear: &Linear, random: &Random, scratch: &mut Vec<T>, input: &Array<T>) -> Array<T> {
+pub(crate) fn forward<T: Scalar>(linear: &Linear, random: &Random, input: &Array<T>) -> Array<T> {
     let tokens = input.shape().tokens();
     let mut output = Array::unwritten(input.shape(), linear.fan_out);
     let x = View::new(input.entries(), tokens, linear.fan_in, linear.fan_in);
-    for_tiles(linear, random, scratch, |first, rows, tile| {
+    for_tiles(linear, random, |first, rows, tile| {
         let mut y = ViewMut::new(&mut output.entries_mut()[first..], tokens, rows, linear.fan_out);
         multiply(SHARED, &mut y, 1.0, x, tile.transposed());
     });
@@ -43,16 +43,11 @@ fn add_bias<T: Scalar>(linear: &Linear, random: &Random, output: &mut Array<T>) 
     }
 }
 
-pub(crate) fn backward<T: Scalar>(
-    linear: &Linear,
-    random: &Random,
-    scratch: &mut Vec<T>,
-    gradient: &Array<T>,
-) -> Array<T> {
+pub(crate) fn backward<T: Scalar>(linear: &Linear, random: &Random, gradient: &Array<T>) -> Array<T> {
     let tokens = gradient.shape().tokens();
     let mut input_gradient = Array::unwritten(gradient.shape(), linear.fan_in);
     let mut dx = ViewMut::new(input_gradient.entries_mut(), tokens, linear.fan_in, linear.fan_in);
-    for_tiles(linear, random, scratch, |first, rows, tile| {
+    for_tiles(linear, random, |first, rows, tile| {
         let dy = View::new(&gradient.entries()[first..], tokens, rows, linear.fan_out);
         if first == 0 {
             multiply(SHARED, &mut dx, 1.0, dy, tile);
@@ -63,20 +58,21 @@ pub(crate) fn backward<T: Scalar>(
     input_gradient
 }
 
-/// Draws the weight some rows at a time; `work` is told the first of them, their number and them.
-fn for_tiles<T: Scalar>(
-    linear: &Linear,
-    random: &Random,
-    scratch: &mut Vec<T>,
-    mut work: impl FnMut(usize, usize, View<T>),
-) {
-    let tile = TILE.div_ceil(linear.fan_in);
-    for first in (0..linear.fan_out).step_by(tile) {
-        let rows = tile.min(linear.fan_out - first);
-        scratch.resize(rows * linear.fan_in, T::default());
-        random.rows(Purpose::Weight, &linear.weight, first, linear.fan_in, scratch);
-        work(first, rows, View::new(scratch, rows, linear.fan_in, linear.fan_in));
+/// Draws the weight some rows at a time, in tiles of a size; `work` is told the first of them, their number and them.
+fn for_tiles<T: Scalar>(linear: &Linear, random: &Random, mut work: impl FnMut(usize, usize, View<T>)) {
+    let rows = tile_rows(linear);
+    for first in (0..linear.fan_out).step_by(rows) {
+        let rows = rows.min(linear.fan_out - first);
+        let mut tile = Array::unwritten(Shape { batch: 1, seq_len: rows }, linear.fan_in);
+        random.rows(Purpose::Weight, &linear.weight, first, linear.fan_in, tile.entries_mut());
+        work(first, rows, View::new(tile.entries(), rows, linear.fan_in, linear.fan_in));
     }
+}
+
+/// Rows of the weight that are drawn at a time.
+pub(crate) fn tile_rows(linear: &Linear) -> usize {
+    let tiles = (linear.fan_out * linear.fan_in).div_ceil(TILE).min(linear.fan_out);
+    linear.fan_out.div_ceil(tiles)
 }
 
 /// dW of one sequence, `fan_out` × `fan_in`.

@@ -8,21 +8,18 @@
 //!
 //! The choice of experts does not move.
 
-use std::rc::Rc;
-
 use sigprop_stack::{Linear, Mixture, Weighting};
 
 use super::linear;
-use crate::{array::Array, random::Random, scalar::Scalar};
+use crate::{array::Array, random::Random, scalar::Scalar, signal::Signal};
 
 pub(crate) fn forward<T: Scalar>(
     mixture: &Mixture,
     random: &Random,
-    scratch: &mut Vec<T>,
     input: &Array<T>,
-    experts: &[Rc<Array<T>>],
+    experts: &[Signal<T>],
 ) -> Array<T> {
-    let scores = linear::forward(&router(mixture, input.width()), random, scratch, input);
+    let scores = linear::forward(&router(mixture, input.width()), random, input);
     let mut output = Array::zeros(input.shape(), experts[0].width());
     let width = output.width();
     for (token, (y, scores)) in output.rows_mut().zip(scores.rows()).enumerate() {
@@ -50,13 +47,12 @@ pub(crate) struct Backward<T: Scalar> {
 pub(crate) fn backward<T: Scalar>(
     mixture: &Mixture,
     random: &Random,
-    scratch: &mut Vec<T>,
     input: &Array<T>,
-    experts: &[Rc<Array<T>>],
+    experts: &[Signal<T>],
     gradient: &Array<T>,
 ) -> Backward<T> {
     let router = router(mixture, input.width());
-    let scores = linear::forward(&router, random, scratch, input);
+    let scores = linear::forward(&router, random, input);
     let width = gradient.width();
     let mut parts: Vec<Array<T>> = experts.iter().map(|f| Array::zeros(f.shape(), f.width())).collect();
     let mut slopes = Array::zeros(scores.shape(), mixture.n_experts);
@@ -75,7 +71,7 @@ pub(crate) fn backward<T: Scalar>(
             *ds = T::from_f64(slope);
         }
     }
-    let input = linear::backward(&router, random, scratch, &slopes);
+    let input = linear::backward(&router, random, &slopes);
     Backward { experts: parts, input, scores: slopes }
 }
 

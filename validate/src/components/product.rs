@@ -5,18 +5,16 @@
 //! backward  dx_i = dy ∘ ∏_{j ≠ i} x_j
 //! ```
 
-use std::rc::Rc;
+use crate::{array::Array, scalar::Scalar, signal::Signal};
 
-use crate::{array::Array, scalar::Scalar};
-
-pub(crate) fn forward<T: Scalar>(parts: &[Rc<Array<T>>]) -> Array<T> {
+pub(crate) fn forward<T: Scalar>(parts: &[Signal<T>]) -> Array<T> {
     times((*parts[0]).clone(), &parts[1..])
 }
 
-pub(crate) fn backward<T: Scalar>(parts: &[Rc<Array<T>>], gradient: &Array<T>) -> Vec<Array<T>> {
+pub(crate) fn backward<T: Scalar>(parts: &[Signal<T>], gradient: &Array<T>) -> Vec<Array<T>> {
     (0..parts.len()).map(|i| times(times(gradient.clone(), &parts[..i]), &parts[i + 1..])).collect()
 }
 
-fn times<T: Scalar>(first: Array<T>, others: &[Rc<Array<T>>]) -> Array<T> {
+fn times<T: Scalar>(first: Array<T>, others: &[Signal<T>]) -> Array<T> {
     others.iter().fold(first, |product, other| product.zip(other, |x, y| x * y))
 }

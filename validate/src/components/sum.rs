@@ -5,34 +5,32 @@
 //! backward  dx_i = c_i dy
 //! ```
 
-use std::rc::Rc;
-
 use sigprop_stack::{Branch, Sum};
 
-use crate::{array::Array, random::Streams, scalar::Scalar};
+use crate::{array::Array, random::Streams, scalar::Scalar, signal::Signal};
 
-pub(crate) fn forward<T: Scalar>(sum: &Sum, masks: &Streams, parts: &[Rc<Array<T>>]) -> Array<T> {
-    let batch = parts[0].shape().batch;
-    let mut multiples = sum.branches.iter().enumerate().zip(parts);
-    let ((_, branch), part) = multiples.next().expect("a checked sum has branches");
-    let mut output = part.scaled(&coefficients(branch, masks, 0, batch));
-    for ((index, branch), part) in multiples {
-        output.add_multiples(&coefficients(branch, masks, index, batch), part);
+/// c of every branch, one per sequence of the batch.
+pub(crate) fn coefficients<T: Scalar>(sum: &Sum, masks: &Streams, batch: usize) -> Vec<Vec<T>> {
+    let of_branch = |(index, branch): (usize, &Branch)| {
+        let mut coefficients = vec![T::from_f64(branch.scale); batch];
+        if branch.drop_rate > 0.0 {
+            masks.mask(index, branch.drop_rate, &mut coefficients);
+        }
+        coefficients
+    };
+    sum.branches.iter().enumerate().map(of_branch).collect()
+}
+
+pub(crate) fn forward<T: Scalar>(coefficients: &[Vec<T>], parts: &[Signal<T>]) -> Array<T> {
+    let mut multiples = coefficients.iter().zip(parts);
+    let (of_first, first) = multiples.next().expect("a checked sum has branches");
+    let mut output = first.scaled(of_first);
+    for (coefficients, part) in multiples {
+        output.add_multiples(coefficients, part);
     }
     output
 }
 
-pub(crate) fn backward<T: Scalar>(sum: &Sum, masks: &Streams, gradient: &Array<T>) -> Vec<Array<T>> {
-    let batch = gradient.shape().batch;
-    let branches = sum.branches.iter().enumerate();
-    branches.map(|(index, branch)| gradient.scaled(&coefficients(branch, masks, index, batch))).collect()
-}
-
-/// The factor on a branch, one per sequence.
-fn coefficients<T: Scalar>(branch: &Branch, masks: &Streams, index: usize, batch: usize) -> Vec<T> {
-    let mut coefficients = vec![T::from_f64(branch.scale); batch];
-    if branch.drop_rate > 0.0 {
-        masks.mask(index, branch.drop_rate, &mut coefficients);
-    }
-    coefficients
+pub(crate) fn backward<T: Scalar>(coefficients: &[Vec<T>], gradient: &Array<T>) -> Vec<Array<T>> {
+    coefficients.iter().map(|coefficients| gradient.scaled(coefficients)).collect()
 }

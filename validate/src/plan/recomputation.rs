@@ -1,0 +1,117 @@
+//! What a replicate does not keep for its backward pass but computes again.
+//!
+//! ```text
+//! node  kept: what the backward pass reads of it     computed again: its input, and `kept` of one such node at a time
+//! ```
+//!
+//! First the insides of parts of blocks, which are the branches at residual connections: of these only what leads to
+//! the last thing that is read is computed again ([`Signal`](crate::signal::Signal)), less than a quarter of the
+//! forward and backward pass for three quarters of the memory. So it is with as many as it takes to come down to
+//! [`SHARE`] or [`LITTLE`], beyond the budget with all of them, and then with whole blocks.
+
+use std::collections::BTreeSet;
+
+use sigprop_stack::GIBIBYTE;
+
+/// Of what keeping everything would take, how much is kept where more is allowed: a compromise between memory and
+/// time (`docs/performance.md`).
+const SHARE: f64 = 2.0 / 3.0;
+
+/// Bytes that are kept in any case where they are allowed.
+const LITTLE: f64 = 0.25 * GIBIBYTE;
+
+/// A node of a stream with the nodes right inside it.
+#[derive(Default)]
+pub(super) struct Block {
+    pub whole: Node,
+    pub parts: Vec<Node>,
+}
+
+/// What a node needs.
+#[derive(Default)]
+pub(super) struct Node {
+    pub path: String,
+    /// Bytes of its input.
+    pub input: f64,
+    /// Bytes that stay until its backward pass.
+    pub kept: f64,
+}
+
+impl Node {
+    /// Whether to compute it again makes room.
+    fn is_worth_it(&self) -> bool {
+        self.kept > self.input
+    }
+}
+
+/// A choice.
+pub(super) struct Recomputation {
+    /// Paths of the nodes that are computed again.
+    pub paths: BTreeSet<String>,
+    /// Memory that a replicate needs.
+    pub bytes: f64,
+}
+
+impl Recomputation {
+    /// The first nodes whose absence brings the memory, `besides` for what is not kept, within `budget`.
+    pub(super) fn new(blocks: &[Block], besides: f64, budget: f64) -> Self {
+        let everything: f64 = blocks.iter().map(|block| block.whole.kept).sum();
+        let mut choice = Self { paths: BTreeSet::new(), bytes: besides + everything };
+        let mut largest = 0.0f64;
+        let mut again = |choice: &mut Self, node: &Node, kept: f64| {
+            choice.bytes += node.input - kept + (node.kept - largest).max(0.0);
+            largest = largest.max(node.kept);
+            choice.paths.insert(node.path.clone());
+        };
+        let moderate = budget.min(besides + LITTLE.max(SHARE * everything));
+        for part in blocks.iter().flat_map(|block| &block.parts).filter(|part| part.is_worth_it()) {
+            if choice.bytes <= moderate {
+                break;
+            }
+            again(&mut choice, part, part.kept);
+        }
+        for Block { whole, parts } in blocks.iter().filter(|block| block.whole.is_worth_it()) {
+            if choice.bytes <= budget {
+                break;
+            }
+            let gone = parts.iter().filter(|part| choice.paths.contains(&part.path));
+            let gone: f64 = gone.map(|part| part.kept - part.input).sum();
+            again(&mut choice, whole, whole.kept - gone);
+        }
+        choice
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is chosen, and the memory in units, of two blocks that keep 9 each, 4 and 5 of them in parts, where what is
+    /// not kept needs 10.
+    fn chosen(unit: f64, budget: f64) -> (String, f64) {
+        let node =
+            |path: &str, input: f64, kept: f64| Node { path: path.to_owned(), input: unit * input, kept: unit * kept };
+        let block = |name: &str| Block {
+            whole: node(name, 1.0, 9.0),
+            parts: vec![node(&format!("{name}.attention"), 1.0, 4.0), node(&format!("{name}.ffn"), 1.0, 5.0)],
+        };
+        let choice = Recomputation::new(&[block("a"), block("b")], 10.0 * unit, unit * budget);
+        (choice.paths.into_iter().collect::<Vec<_>>().join(" "), choice.bytes / unit)
+    }
+
+    #[test]
+    fn parts_come_before_blocks() {
+        // 28 − 3 + 4, − 4 + 1, − 3, − 4.
+        assert_eq!(chosen(1.0, 26.0), ("a.attention a.ffn".to_owned(), 26.0));
+        assert_eq!(chosen(1.0, 19.0), ("a.attention a.ffn b.attention b.ffn".to_owned(), 19.0));
+        // Whole blocks on top of all parts: − 1 + 4, − 1.
+        assert_eq!(chosen(1.0, 0.0), ("a a.attention a.ffn b b.attention b.ffn".to_owned(), 21.0));
+    }
+
+    /// Where everything is allowed: 10 + 2/3 · 18 at most, and all of what is little.
+    #[test]
+    fn only_large_networks_are_computed_again_unasked() {
+        assert_eq!(chosen(GIBIBYTE, f64::INFINITY), ("a.attention a.ffn b.attention b.ffn".to_owned(), 19.0));
+        assert_eq!(chosen(1.0, f64::INFINITY), (String::new(), 28.0));
+    }
+}
