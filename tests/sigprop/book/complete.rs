@@ -27,7 +27,7 @@ fn all_schemes_have_a_row() {
 
 #[test]
 fn all_rules_have_their_page() {
-    let page = Page::read("docs/rules/README.md".into());
+    let page = Page::read("docs/rules.md".into());
     for rule in names("src/rules") {
         assert!(page.text.contains(&format!("`{rule}.rs`")), "{rule} is on no page");
     }
