@@ -2,8 +2,13 @@
 
 use std::{fmt::Write as _, process::Output};
 
+use strsim::normalized_levenshtein;
+
 /// What stands for lines, or the end of one, that are left out.
 const LEFT_OUT: &str = "…";
+
+/// Of two lines that are alike the nearer one is meant: what a line's distance counts beside a likeness of at most 1.
+const NEARNESS: f64 = 0.005;
 
 /// Standard output and error, without blanks at the ends of lines.
 pub(super) fn text(output: &Output) -> String {
@@ -32,9 +37,9 @@ pub(super) fn renew(shown: &str, got: &str) -> String {
     let got: Vec<&str> = got.lines().collect();
     let (mut next, mut lines) = (0, Vec::new());
     for line in shown.lines().filter(|line| *line != LEFT_OUT && !line.is_empty()) {
-        let likeness = |index: &usize| (strsim::normalized_levenshtein(line, got[*index]) * 1e6) as u64;
-        // Of equally like ones the first.
-        let Some(found) = (next..got.len()).rev().max_by_key(likeness) else { break };
+        let likeness = |index: &usize| normalized_levenshtein(line, got[*index]) - NEARNESS * (index - next) as f64;
+        let likest = |a: &usize, b: &usize| likeness(a).total_cmp(&likeness(b));
+        let Some(found) = (next..got.len()).max_by(likest) else { break };
         let blank = found > next && got[found - 1].is_empty();
         if found > next + usize::from(blank) {
             lines.push(LEFT_OUT);
