@@ -44,6 +44,8 @@ fn errors_name_the_key_or_the_kind() {
     assert!(message(r#"{"model_type": "llama", "hc_mult": 4}"#).contains("hyper-connections"));
     let got = message(r#"{"model_type": "gpt2", "n_layer": "twelve"}"#);
     assert_eq!(got, "n_layer must be a number between 1 and 100000, got \"twelve\"");
+    let got = message(r#"{"model_type": "t5", "feed_forward_proj": "(relu"}"#);
+    assert!(got.starts_with("feed_forward_proj must be an activation that is computed, got \"(relu\""), "{got}");
 }
 
 #[test]

@@ -28,9 +28,15 @@ use tempfile::TempDir;
 const SMALL: [&str; 8] = ["--layers", "2", "--width", "64", "--seq-len", "16", "--vocab", "100"];
 
 fn command(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_sigprop"));
-    command.args(arguments).env_remove("NO_COLOR").stdin(Stdio::null());
-    // Whoever runs the tests may have settings.
+    let mut command = undisturbed(env!("CARGO_BIN_EXE_sigprop"));
+    command.args(arguments).stdin(Stdio::null());
+    command
+}
+
+/// A program that does not see the settings of whoever runs the tests.
+pub(crate) fn undisturbed(program: &str) -> Command {
+    let mut command = Command::new(program);
+    command.env_remove("NO_COLOR");
     for (name, _) in env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("SIGPROP_")) {
         command.env_remove(name);
     }

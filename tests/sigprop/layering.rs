@@ -8,7 +8,7 @@ fn root() -> &'static Path {
 }
 
 /// Names of the Rust files in a folder, without `mod`.
-fn names(folder: &str) -> BTreeSet<String> {
+pub(crate) fn names(folder: &str) -> BTreeSet<String> {
     let entries = std::fs::read_dir(root().join(folder)).expect("the folder exists");
     entries
         .map(|entry| entry.expect("the folder is readable").path())
@@ -55,5 +55,21 @@ fn the_library_cannot_see_the_engine() {
                 assert!(!text.contains("sigprop_validate"), "{} uses the engine", path.display());
             }
         }
+    }
+}
+
+/// The fuzzer is a workspace of its own, and cannot inherit.
+#[test]
+fn the_fuzzer_has_the_versions_of_the_workspace() {
+    let manifest = |path: &str| -> toml::Table {
+        std::fs::read_to_string(root().join(path)).expect("the manifest is readable").parse().expect("TOML")
+    };
+    let version =
+        |dependency: &toml::Value| dependency.get("version").unwrap_or(dependency).as_str().map(str::to_owned);
+    let (workspace, fuzz) = (manifest("Cargo.toml"), manifest("fuzz/Cargo.toml"));
+    let ours = workspace["workspace"]["dependencies"].as_table().expect("a table");
+    for (name, dependency) in fuzz["dependencies"].as_table().expect("a table") {
+        let Some(same) = ours.get(name) else { continue };
+        assert_eq!(version(dependency), version(same), "{name}");
     }
 }

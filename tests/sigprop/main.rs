@@ -1,5 +1,6 @@
 //! All integration tests, as one binary.
 
+mod book;
 mod caveats;
 mod command_line;
 mod compare;

@@ -3,7 +3,7 @@
 use super::super::ImportError;
 use super::super::init::{base, normal};
 use super::super::names::Axes;
-use super::{DEFAULT_TOKENS, Keys, activation, tied};
+use super::{DEFAULT_TOKENS, Keys, activation, named_activation, tied};
 use crate::architecture::{Architecture, Head, InitTable, NormChoice, NormPlacement, Positions, Stem};
 
 /// T5, mT5, UMT5: unscaled scores, learned relative positions, RMSNorm, dropout everywhere.
@@ -44,7 +44,7 @@ pub(super) fn t5(keys: &Keys) -> Result<Architecture, ImportError> {
         d_ff: Some(d_ff),
         vocab_size: keys.size("vocab_size", &["vocab_size"], if multilingual { 250_112 } else { 32128 })?,
         seq_len: keys.size("positions", &["n_positions"], 512)?.min(DEFAULT_TOKENS),
-        activation: activation(keys, &[], word, gated)?,
+        activation: named_activation("feed_forward_proj", word, gated)?,
         norm: Some(NormChoice::Rmsnorm),
         norm_eps: keys.number("norm_eps", &["layer_norm_epsilon"], 1e-6)?,
         norm_gain: factor,

@@ -174,7 +174,12 @@ fn tied(keys: &Keys, default: bool) -> Result<Head, ImportError> {
 /// An activation by its name in the library, gated or not.
 fn activation(keys: &Keys, names: &[&'static str], default: &str, gated: bool) -> Result<Activation, ImportError> {
     let word = keys.word("activation", names, default)?;
-    let plain = match word.as_str() {
+    named_activation(names.first().copied().unwrap_or("activation"), &word, gated)
+}
+
+/// The activation of a name that was read under `key`.
+fn named_activation(key: &str, word: &str, gated: bool) -> Result<Activation, ImportError> {
+    let plain = match word {
         "gelu" | "gelu_python" | "gelu_10" => Activation::Gelu,
         "gelu_new" | "gelu_fast" | "gelu_pytorch_tanh" | "gelu_python_tanh" | "gelu_accurate" => Activation::GeluTanh,
         "silu" | "swish" => Activation::Silu,
@@ -188,7 +193,7 @@ fn activation(keys: &Keys, names: &[&'static str], default: &str, gated: bool) -
         "hardswish" => Activation::HardSwish,
         "leaky_relu" => Activation::LeakyRelu,
         "linear" => Activation::Identity,
-        _ => return Err(unsupported_activation(names[0], &word)),
+        _ => return Err(unsupported_activation(key, word)),
     };
     if !gated {
         return Ok(plain);
@@ -199,7 +204,7 @@ fn activation(keys: &Keys, names: &[&'static str], default: &str, gated: bool) -
         Activation::Silu => Ok(Activation::Swiglu),
         Activation::Relu => Ok(Activation::Reglu),
         Activation::Sigmoid => Ok(Activation::Glu),
-        _ => Err(unsupported_activation(names[0], &format!("{word}, gated"))),
+        _ => Err(unsupported_activation(key, &format!("{word}, gated"))),
     }
 }
 

@@ -5,6 +5,8 @@ use std::{collections::BTreeMap, fs};
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::book::anchor;
+
 use super::{SMALL, command, folder, json, path, refused, run, small, stderr, stdout, written};
 
 /// The document, by the anchors of its sections: fields and whether they may be null, in their order.
@@ -30,12 +32,6 @@ impl Documented {
     fn columns(&self, section: &str) -> Vec<&str> {
         self.fields(section).iter().map(|(field, _)| field.as_str()).collect()
     }
-}
-
-/// As GitHub makes them.
-fn anchor(heading: &str) -> String {
-    let kept = heading.chars().filter(|char| char.is_alphanumeric() || matches!(char, ' ' | '-'));
-    kept.map(|char| if char == ' ' { '-' } else { char.to_ascii_lowercase() }).collect()
 }
 
 /// The fields of a section; `x.**` stands for those of the section that is linked.

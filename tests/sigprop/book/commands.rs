@@ -1,0 +1,131 @@
+//! The commands of the pages, run as a reader would, and their output beside what the page shows.
+//!
+//! In a block `sh` every line with the word `sigprop` is run, in one folder per page, by `sh`; the last one exits with
+//! the status that the block says (`sh exit=1`), all others with 0. A block `text` right behind is the output of the
+//! last one, standard error after standard output; `…` stands for what is left out. A block that says `file=NAME` is
+//! that file from there on. What every page takes for granted is on the [`desk`].
+//!
+//! `SIGPROP_BOOK=write` writes the outputs anew.
+
+use std::{
+    env, fs,
+    os::unix::fs::symlink,
+    path::Path,
+    process::{Output, Stdio},
+};
+
+use rayon::prelude::*;
+use tempfile::TempDir;
+
+use super::output::{is_shown, renew, text};
+use super::{Page, ROOT};
+use crate::command_line::undisturbed;
+
+/// Pages whose commands are measurements of minutes to hours.
+const MEASUREMENTS: [&str; 2] = ["docs/accuracy.md", "docs/performance.md"];
+
+/// A small GPT-2.
+const CONFIG: &str = r#"{"model_type": "gpt2", "n_layer": 12, "n_embd": 64, "n_head": 4, "n_positions": 64,
+    "vocab_size": 500}"#;
+
+/// What was found on a page, and the page with its outputs written anew.
+struct Followed {
+    wrong: Vec<String>,
+    renewed: String,
+}
+
+#[test]
+fn commands_do_what_the_pages_say() {
+    let is_followed = |page: &Page| {
+        let path = page.path.to_str().expect("a path is text");
+        (path == "README.md" || path.starts_with("docs/")) && !MEASUREMENTS.contains(&path)
+    };
+    let followed: Vec<Page> = Page::all().into_iter().filter(is_followed).collect();
+    let found: Vec<Followed> = followed.par_iter().map(follow).collect();
+    if env::var_os("SIGPROP_BOOK").is_some_and(|wish| wish == "write") {
+        for (page, Followed { renewed, .. }) in followed.iter().zip(&found) {
+            fs::write(Path::new(ROOT).join(&page.path), renewed).expect("writable");
+        }
+    }
+    let wrong: Vec<String> = found.into_iter().flat_map(|followed| followed.wrong).collect();
+    assert!(wrong.is_empty(), "{}\n(SIGPROP_BOOK=write writes outputs anew)", wrong.join("\n\n"));
+}
+
+fn follow(page: &Page) -> Followed {
+    let folder = desk();
+    let mut followed = Followed { wrong: Vec::new(), renewed: String::new() };
+    let (mut copied, mut shown) = (0, None);
+    for fence in page.fences() {
+        let place = page.place(fence.range.start);
+        match fence.language() {
+            "sh" => {
+                let commands = fence.commands();
+                shown = None;
+                for (index, command) in commands.iter().enumerate() {
+                    let last = index + 1 == commands.len();
+                    let status = fence.attribute("exit").filter(|_| last).unwrap_or("0");
+                    let output = run(&folder, command);
+                    let text = text(&output);
+                    if output.status.code().map(|code| code.to_string()).as_deref() != Some(status) {
+                        followed.wrong.push(format!("{place}: {command}\nexpected exit {status}, got\n{text}"));
+                    }
+                    shown = last.then_some(text);
+                }
+            }
+            "text" => {
+                let Some(text) = shown.take() else { continue };
+                if !is_shown(&fence.text, &text) {
+                    let not_there = fence.text.lines().find(|line| !is_shown(&format!("…{line}\n…"), &text));
+                    followed.wrong.push(format!("{place}: is not what is put out, from {not_there:?} on"));
+                    followed.renewed.push_str(&page.text[copied..fence.range.start]);
+                    followed.renewed.push_str(&renew(&fence.text, &text));
+                    copied = fence.range.end;
+                }
+            }
+            _ => shown = None,
+        }
+        if let Some(name) = fence.attribute("file") {
+            fs::write(folder.path().join(name), &fence.text).expect("writable");
+        }
+    }
+    followed.renewed.push_str(&page.text[copied..]);
+    followed
+}
+
+/// A folder with what a reader has: a config, the same in a model's folder, ids, a text, the data of the repository.
+fn desk() -> TempDir {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let at = |name| folder.path().join(name);
+    symlink(Path::new(ROOT).join("data"), at("data")).expect("a link");
+    fs::create_dir(at("my-gpt2")).expect("a folder");
+    fs::write(at("config.json"), CONFIG).expect("writable");
+    fs::write(at("my-gpt2/config.json"), CONFIG).expect("writable");
+    fs::write(at("book.txt"), "To be, or not to be: that is the question.").expect("writable");
+    fs::copy(Path::new(ROOT).join("fuzz/seeds/tokens/ids.npy"), at("ids.npy")).expect("a file");
+    folder
+}
+
+fn run(folder: &TempDir, command: &str) -> Output {
+    let program = Path::new(env!("CARGO_BIN_EXE_sigprop")).parent().expect("a program is in a folder");
+    let path = env::var("PATH").unwrap_or_default();
+    let mut shell = undisturbed("sh");
+    shell.args(["-c", command]).current_dir(folder.path()).stdin(Stdio::null());
+    shell.env("PATH", format!("{}:{path}", program.display())).output().expect("the shell starts")
+}
+
+/// The tests above would see it.
+#[test]
+fn pages_that_lie_are_found() {
+    let page = |text: &str| Page { path: "lies.md".into(), text: text.to_owned() };
+    let wrong = |text: &str| follow(&page(text)).wrong.len();
+    assert_eq!(wrong("```sh\nsigprop --version\n```\n```text\nsigprop …\n```\n"), 0);
+    assert_eq!(wrong("```sh\nsigprop --version\n```\n```text\nsigprop 99\n```\n"), 1);
+    assert_eq!(wrong("```sh\nsigprop explain xaiver\n```\n"), 1);
+    assert_eq!(wrong("```sh exit=2\nsigprop explain xaiver\n```\n"), 0);
+    assert_eq!(wrong("```sh exit=1\nsigprop --version\n```\n"), 1);
+    assert_eq!(wrong("```toml file=mine.toml\nn_layers = 1\n```\n```sh\nsigprop predict mine.toml\n```\n"), 0);
+    assert_eq!(wrong("```sh\nsigprop predict mine.toml\n```\n"), 1);
+    let renewed =
+        follow(&page("```sh\nsigprop explain lecun\n```\n```text\nRule\n…\n  weights N(0, 2)\n…\n```\n")).renewed;
+    assert!(renewed.ends_with("```text\n…\n\nRule\n  weights N(0, 1/fan_in)\n…\n```\n"), "{renewed}");
+}

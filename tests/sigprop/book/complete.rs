@@ -1,0 +1,34 @@
+//! What the book must have a place for.
+
+use std::{collections::BTreeSet, path::Path};
+
+use sigprop::schemes::SCHEMES;
+
+use super::Page;
+use crate::layering::names;
+
+#[test]
+fn all_pages_are_among_its_contents() {
+    let (contents, pages): (Vec<Page>, Vec<Page>) = Page::all()
+        .into_iter()
+        .filter(|page| page.path.starts_with("docs"))
+        .partition(|page| page.path.ends_with("SUMMARY.md"));
+    let listed: BTreeSet<_> = contents[0].links().into_iter().map(|(link, _)| Path::new("docs").join(link)).collect();
+    assert_eq!(listed, pages.into_iter().map(|page| page.path).collect());
+}
+
+#[test]
+fn all_schemes_have_a_row() {
+    let page = Page::read("docs/schemes.md".into());
+    for scheme in SCHEMES {
+        assert!(page.text.contains(&format!("`{}`", scheme.name)), "{} is not told of", scheme.name);
+    }
+}
+
+#[test]
+fn all_rules_have_their_page() {
+    let page = Page::read("docs/rules.md".into());
+    for rule in names("src/rules") {
+        assert!(page.text.contains(&format!("`{rule}.rs`")), "{rule} is on no page");
+    }
+}
