@@ -11,6 +11,7 @@ mod exchangeable;
 mod fluctuation;
 mod mixed;
 mod pairs;
+mod signs;
 
 use std::iter::repeat_n;
 use std::sync::Arc;
@@ -25,6 +26,7 @@ pub(crate) use fluctuation::{
 pub(crate) use mixed::{Ingredient, Mixed, bounded};
 use pairs::pair_sums;
 pub(crate) use pairs::{TILE, mirror, symmetric, transpose};
+pub(crate) use signs::Signs;
 
 use crate::moments::{Token, TokenGradient, ln_sum, share};
 use crate::rules::PairRule;
@@ -218,6 +220,11 @@ impl Domain {
             Self::Exchangeable(domain) => (0..domain.classes.len()).map(|class| map(0, 0, class)).collect(),
             Self::Gram { .. } => symmetric(count, |i, j| map(i, j, i * count + j)),
         }
+    }
+
+    /// ln of the second moment of an entry, averaged over tokens.
+    pub(crate) fn ln_level(&self, flow: &impl Flow) -> f64 {
+        ln_sum(flow.levels()) - (flow.levels().len() as f64).ln()
     }
 
     /// A rule, forward.

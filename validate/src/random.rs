@@ -12,6 +12,7 @@ use sigprop_stack::{Init, Tensor};
 use crate::{
     lanes::{self, Key, split_mix},
     scalar::Scalar,
+    weights::ByTensor,
 };
 
 /// A stream for single numbers, such as token ids. xoshiro256++ is fixed by its definition, unlike `StdRng`.
@@ -37,8 +38,17 @@ pub(crate) enum Purpose {
 
 /// All streams of one replicate.
 #[derive(Clone, Copy)]
-pub(crate) struct Random {
+pub(crate) struct Random<'c> {
     key: Key,
+    expert: Option<usize>,
+    changes: Option<Changes<'c>>,
+}
+
+/// What is added to parameters after they are drawn.
+#[derive(Clone, Copy)]
+pub(crate) struct Changes<'c> {
+    pub(crate) steps: &'c ByTensor<f32>,
+    pub(crate) factor: f64,
 }
 
 /// The streams of one name.
@@ -46,17 +56,44 @@ pub(crate) struct Streams {
     key: Key,
 }
 
-impl Random {
+impl<'c> Random<'c> {
     /// The streams of replicate `replicate` of a run.
     pub(crate) fn new(seed: u64, replicate: usize) -> Self {
-        Self { key: absorb(absorb([1, 2, 3, 4], seed), replicate as u64) }
+        Self { key: absorb(absorb([1, 2, 3, 4], seed), replicate as u64), expert: None, changes: None }
+    }
+
+    /// The same, with changed parameters. They must be drawn as they are, not what they do to tokens.
+    pub(crate) fn changed(self, changes: Changes<'c>) -> Self {
+        Self { changes: Some(changes), ..self }
     }
 
     /// The streams of one expert of a mixture, whose tensors stand for one per expert.
     pub(crate) fn of_expert(&self, expert: Option<usize>) -> Self {
         match expert {
-            Some(expert) => Self { key: absorb(self.key, expert as u64 + 1) },
+            Some(number) => Self { key: absorb(self.key, number as u64 + 1), expert, ..*self },
             None => *self,
+        }
+    }
+
+    /// Whether a tensor is known to be zero.
+    pub(crate) fn is_zero(&self, tensor: &Tensor) -> bool {
+        tensor.init == Init::Zero && self.changes.is_none()
+    }
+
+    /// The gains of a norm, if parameters have been changed; else they are all `gain`.
+    pub(crate) fn changed_gains<T: Scalar>(&self, name: &str, gain: f64, width: usize) -> Option<Vec<T>> {
+        self.changes?;
+        let mut gains = vec![T::from_f64(gain); width];
+        self.change(name, 0, &mut gains);
+        Some(gains)
+    }
+
+    /// Adds its change to a row of a parameter.
+    pub(crate) fn change<T: Scalar>(&self, name: &str, row: usize, out: &mut [T]) {
+        let Some(Changes { steps, factor }) = self.changes else { return };
+        let step = steps.get(&(name.to_owned(), self.expert)).and_then(|step| step.row(row, out.len()));
+        for (entry, step) in out.iter_mut().zip(step.into_iter().flatten()) {
+            *entry += T::from_f64(factor * f64::from(*step));
         }
     }
 
@@ -68,6 +105,7 @@ impl Random {
     /// Row `row` of a tensor.
     pub(crate) fn tensor_row<T: Scalar>(&self, tensor: &Tensor, row: usize, out: &mut [T]) {
         self.streams(Purpose::Weight, &tensor.name).fill(row, tensor.init, out);
+        self.change(&tensor.name, row, out);
     }
 
     /// The rows of length `width` of a tensor, or of what else is distributed like it, from number `first` on, as
@@ -75,7 +113,10 @@ impl Random {
     pub(crate) fn rows<T: Scalar>(&self, purpose: Purpose, tensor: &Tensor, first: usize, width: usize, out: &mut [T]) {
         let streams = self.streams(purpose, &tensor.name);
         let rows = out.par_chunks_exact_mut(width).with_min_len(PIECE.div_ceil(width));
-        rows.enumerate().for_each(|(row, out)| streams.fill(first + row, tensor.init, out));
+        rows.enumerate().for_each(|(row, out)| {
+            streams.fill(first + row, tensor.init, out);
+            self.change(&tensor.name, first + row, out);
+        });
     }
 }
 

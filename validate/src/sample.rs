@@ -8,8 +8,8 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 use sigprop_stack::{
-    Component, EmbeddingTerm, Fan, Gaussian, GradientSeed, Interpreter, Linear, PositionBias, Site, Source, Stack,
-    Stream, run,
+    Component, EmbeddingTerm, Fan, Gaussian, GradientSeed, Interpreter, Linear, Norm, PositionBias, Site, Source,
+    Stack, Stream, run,
 };
 
 use crate::{
@@ -20,11 +20,11 @@ use crate::{
         prepend, product, rotary, scale, sum,
     },
     plan::{Plan, PlannedIds},
-    random::{Purpose, Random, Streams},
+    random::{Changes, Purpose, Random, Streams},
     scalar::Scalar,
     statistics::Moments,
-    steps::Step,
-    weights::{TensorGradient, WeightGradients},
+    steps::{FirstStep, Taken},
+    weights::{ByTensor, TensorGradient, WeightGradients},
 };
 
 /// What one replicate says of the rows and tensors of its plan. Where the range of f32 is left the
@@ -84,15 +84,15 @@ pub(crate) struct Sampler<'a, T: Scalar> {
     plan: &'a Plan,
     settings: &'a Settings,
     cancelled: &'a AtomicBool,
-    random: Random,
+    random: Random<'a>,
     /// Number of the replicate.
     index: usize,
     /// Sites met so far.
     steps: usize,
     replicate: Replicate,
     weights: WeightGradients<'a, T>,
-    /// First steps of linear maps, if they are to be taken.
-    first_steps: Option<Vec<Step>>,
+    /// What a first step shows of itself, if one is to be taken.
+    taken: Option<Taken<'a, T>>,
     /// Where weights are drawn.
     scratch: Vec<T>,
 }
@@ -110,19 +110,21 @@ impl<'a, T: Scalar> Sampler<'a, T> {
             steps: 0,
             replicate: Replicate::default(),
             weights: WeightGradients::new(plan),
-            first_steps: None,
+            taken: None,
             scratch: Vec::new(),
         }
     }
 
-    /// A sampler that takes down first steps.
-    pub(crate) fn with_steps(self) -> Self {
-        Self { first_steps: Some(Vec::new()), ..self }
+    /// A sampler that takes down a first step, of a network with changed parameters, if there are changes.
+    pub(crate) fn stepping(self, step: FirstStep<'a>, changes: Option<Changes<'a>>) -> Self {
+        let random = changes.map_or(self.random, |changes| self.random.changed(changes));
+        Self { taken: Some(Taken::new(step)), weights: self.weights.keeping(), random, ..self }
     }
 
-    /// The first steps of linear maps, in backward order, unless the range of f32 has been left.
-    pub(crate) fn into_steps(self) -> Result<Vec<Step>, Overflow> {
-        self.replicate.overflow.map_or(Ok(self.first_steps.unwrap_or_default()), Err)
+    /// What was taken down and the gradients of all parameters, unless the range of f32 has been left.
+    pub(crate) fn into_step(self) -> Result<(Taken<'a, T>, ByTensor<T>), Overflow> {
+        let taken = self.taken.expect("a first step was to be taken");
+        self.replicate.overflow.map_or(Ok((taken, self.weights.into_kept())), Err)
     }
 
     pub(crate) fn finish(mut self) -> Replicate {
@@ -172,7 +174,7 @@ impl<'a, T: Scalar> Sampler<'a, T> {
     }
 
     /// The random numbers of a site: experts have their own.
-    fn random(&self, at: &Site) -> Random {
+    fn random(&self, at: &Site) -> Random<'a> {
         self.random.of_expert(at.expert())
     }
 
@@ -193,6 +195,19 @@ impl<'a, T: Scalar> Sampler<'a, T> {
                 embedding::Tokens::draw(stream.shape, cumulative, &mut generator)
             }
         }
+    }
+
+    fn norm(&mut self, at: &Site, norm: &Norm, input: Shared<T>) -> Result<(Shared<T>, Vec<Shared<T>>), Stop> {
+        let Some(steps) = norm.steps() else {
+            return Ok((Rc::new(norm::forward(norm, &input)), vec![input]));
+        };
+        let (mut output, mut kept) = (input, Vec::new());
+        for step in &steps {
+            let (stepped, of_step) = self.apply(at, step, output)?;
+            kept.extend(of_step);
+            output = stepped;
+        }
+        Ok((output, kept))
     }
 
     fn table_gradients(&mut self, terms: &[EmbeddingTerm], tokens: &embedding::Tokens, gradient: &Array<T>) {
@@ -254,6 +269,9 @@ impl<T: Scalar> Interpreter for Sampler<'_, T> {
         let streams = self.random.streams(Purpose::Gradient, &at.to_string());
         let gradient = embedding::gaussian(output.shape(), &seed_gradient(seed, output.width()), &streams);
         self.control(&gradient);
+        if let Some(taken) = &mut self.taken {
+            taken.end = Some([(**output).clone(), gradient.clone()]);
+        }
         Ok(gradient)
     }
 
@@ -284,16 +302,13 @@ impl<T: Scalar> Interpreter for Sampler<'_, T> {
                 (output, vec![input])
             }
             Component::Prepend(token) => (prepend::forward(token, &random, &input), Vec::new()),
-            Component::Norm(norm) => match norm.steps() {
-                None => (norm::forward(norm, &input), vec![input]),
-                Some(steps) => {
-                    let (mut output, mut kept) = (input, Vec::new());
-                    for step in &steps {
-                        let (stepped, of_step) = self.apply(at, step, output)?;
-                        kept.extend(of_step);
-                        output = stepped;
-                    }
-                    return Ok((output, kept));
+            Component::Norm(norm) => match random.changed_gains(&at.gain(), norm.gain, input.width()) {
+                None => return self.norm(at, norm, input),
+                Some(gains) => {
+                    let (output, kept) = self.norm(at, &Norm { gain: 1.0, ..*norm }, input)?;
+                    let mut output = Rc::unwrap_or_clone(output);
+                    output.multiply_rows(&gains);
+                    (output, kept)
                 }
             },
             Component::Activation(activation) => (activation::forward(*activation, &input), vec![input]),
@@ -339,9 +354,8 @@ impl<T: Scalar> Interpreter for Sampler<'_, T> {
                 };
                 if let Some(input) = kept.first() {
                     self.linear_gradients(at, linear, input, &gradient);
-                    if let Some(steps) = &mut self.first_steps {
-                        let sequences = input.sequences().zip(gradient.sequences());
-                        steps.extend(sequences.map(|(x, dy)| Step::of(linear, x, dy)));
+                    if let Some(taken) = &mut self.taken {
+                        taken.map(linear, input, &gradient);
                     }
                 }
                 match basis {
