@@ -106,7 +106,7 @@ pub(crate) fn bias_gradient<T: Scalar>(linear: &Linear, gradient: &[T]) -> Vec<T
 
 #[cfg(test)]
 mod tests {
-    use sigprop_stack::Tensor;
+    use sigprop_stack::{Init, Tensor};
 
     use super::*;
 
