@@ -32,7 +32,7 @@ fn probabilities(pair: f64, triple: f64) -> [f64; 5] {
 impl Domain {
     /// ln E_s Σ_tu Γ_tu K_ts K_us.
     pub(crate) fn ln_aligned(&self, x: &Signal, gradient: &Gradient) -> f64 {
-        let (ln_x, ln_g) = (self.ln_level(x), self.ln_level(gradient));
+        let (ln_x, ln_g) = (x.ln_level(), gradient.ln_level());
         if !(ln_x.is_finite() && ln_g.is_finite()) {
             return f64::NEG_INFINITY;
         }

@@ -136,6 +136,11 @@ pub(crate) trait Flow {
     fn levels(&self) -> impl ExactSizeIterator<Item = f64> + Clone;
     /// Of all pairs.
     fn cosines(&self) -> &[f64];
+
+    /// ln of the second moment of an entry, averaged over tokens.
+    fn ln_level(&self) -> f64 {
+        ln_sum(self.levels()) - (self.levels().len() as f64).ln()
+    }
 }
 
 impl Flow for Signal {
@@ -220,11 +225,6 @@ impl Domain {
             Self::Exchangeable(domain) => (0..domain.classes.len()).map(|class| map(0, 0, class)).collect(),
             Self::Gram { .. } => symmetric(count, |i, j| map(i, j, i * count + j)),
         }
-    }
-
-    /// ln of the second moment of an entry, averaged over tokens.
-    pub(crate) fn ln_level(&self, flow: &impl Flow) -> f64 {
-        ln_sum(flow.levels()) - (flow.levels().len() as f64).ln()
     }
 
     /// A rule, forward.

@@ -21,7 +21,7 @@ use std::f64::consts::{FRAC_2_PI, PI};
 use nalgebra::{DMatrix, DVector};
 
 use super::aligned::matrix;
-use super::{Domain, Exchangeable, Gradient, Signal};
+use super::{Domain, Exchangeable, Flow, Gradient, Signal};
 
 /// Steps of the power method. If the second eigenvalue is not much smaller, what of it is in h matters little.
 const POWERS: usize = 32;
@@ -42,7 +42,7 @@ struct Shares {
 impl Domain {
     /// Of a gradient that is not zero.
     pub(crate) fn signs(&self, x: &Signal, gradient: &Gradient) -> Signs {
-        let (ln_x, ln_g) = (self.ln_level(x), self.ln_level(gradient));
+        let (ln_x, ln_g) = (x.ln_level(), gradient.ln_level());
         let ln_collected = self.ln_collected(x, gradient);
         let all = Shares {
             own: (ln_collected - ln_x - ln_g).exp(),

@@ -168,10 +168,10 @@ impl Rows {
             LinearRow {
                 tensor: tensor.clone(),
                 output: mean(&|note| note.ln_output),
-                moved_by_sgd: mean(&|note| note.steps.ln_by_sgd),
+                moved_by_sgd: mean(&|note| note.steps.by_sgd),
                 // What the laws of features are is the same in all sequences.
-                moved_by_adam: steps.ln_by_adam.map(|ln| mean(&|note| note.steps.ln_by_adam.unwrap_or(ln))),
-                gradient_size: mean(&|note| note.steps.ln_size),
+                moved_by_adam: steps.by_adam.map(|ln| mean(&|note| note.steps.by_adam.unwrap_or(ln))),
+                gradient_size: mean(&|note| note.steps.size),
             }
         });
         let linears = linears.collect();

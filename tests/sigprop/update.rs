@@ -124,7 +124,8 @@ fn sampled_functions_change_alike_under_mup() {
 }
 
 /// The same predicted, with the head and its loss, from width 4096 to 16384. What features add by themselves is at most
-/// (π/2) tokens/width of what tokens have in common; standard steps grow fourfold (Adam).
+/// (π/2) tokens/width of what tokens have in common; standard steps grow at least fourfold (Adam).
+/// σ is such that logits are small: their variance, 0.1, falls with the width, which muP leaves out.
 #[test]
 fn predicted_steps_are_alike_under_mup() {
     let neglected = FRAC_PI_2 * 48.0 / 4096.0;
@@ -139,7 +140,7 @@ fn predicted_steps_are_alike_under_mup() {
         })
     };
     for optimizer in [Optimizer::Sgd, Optimizer::Adam] {
-        let [narrow, wide] = steps("mup:sigma=0.02,width=4096", optimizer);
+        let [narrow, wide] = steps("mup:sigma=0.005,width=4096", optimizer);
         let growth = wide.loss_drop.ln_abs() - narrow.loss_drop.ln_abs();
         assert!(growth.abs() < neglected, "{optimizer:?}, loss: {growth}");
         let mut told = 0;
@@ -156,8 +157,8 @@ fn predicted_steps_are_alike_under_mup() {
     let [narrow, wide] = steps("xavier", Optimizer::Adam);
     for (narrow, wide) in narrow.rows.iter().zip(&wide.rows) {
         let [Some(before), Some(after)] = [narrow, wide].map(|row| row.relative_output_change) else { continue };
-        let growth = after.ln_abs() - before.ln_abs() - 4f64.ln();
-        assert!(growth.abs() < neglected, "xavier, {}: {growth}", narrow.tensor);
+        let growth = after.ln_abs() - before.ln_abs();
+        assert!(growth > 4f64.ln() - neglected, "xavier, {}: {growth}", narrow.tensor);
     }
 }
 

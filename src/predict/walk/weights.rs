@@ -3,7 +3,7 @@
 use sigprop_stack::{Component, Embedding, Init, Site, Tensor};
 
 use super::Moments;
-use crate::domain::{Domain, Gradient, Signal};
+use crate::domain::{Domain, Flow, Gradient, Signal};
 use crate::predict::rows::{LinearNote, WeightNote};
 use crate::rules::embedding::positions;
 use crate::rules::linear::steps::Steps;
@@ -55,7 +55,7 @@ impl Moments {
                 if self.steps && at.expert().is_none() {
                     let tensor = linear.weight.name.clone();
                     let steps = Steps::of(linear, &self.domain, x, gradient);
-                    self.rows.linear(LinearNote { tensor, ln_output: self.domain.ln_level(y), steps });
+                    self.rows.linear(LinearNote { tensor, ln_output: y.ln_level(), steps });
                 }
             }
             Component::Convolution(conv) => {

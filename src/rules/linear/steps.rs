@@ -28,18 +28,18 @@ use std::f64::consts::FRAC_2_PI;
 
 use sigprop_stack::Linear;
 
-use crate::domain::{Domain, Gradient, Signal, Signs};
+use crate::domain::{Domain, Flow, Gradient, Signal, Signs};
 use crate::moments::ln_sum;
 
-/// What first steps do, per entry; of no gradient, nothing.
+/// What first steps do, per entry, as logarithms; of no gradient, nothing.
 #[derive(Clone, Copy)]
 pub(crate) struct Steps {
-    /// ln E Δy²/η².
-    pub(crate) ln_by_sgd: f64,
+    /// E Δy²/η².
+    pub(crate) by_sgd: f64,
     /// The same of Adam, if the features are told.
-    pub(crate) ln_by_adam: Option<f64>,
-    /// ln E |G|.
-    pub(crate) ln_size: f64,
+    pub(crate) by_adam: Option<f64>,
+    /// E |G|.
+    pub(crate) size: f64,
 }
 
 impl Steps {
@@ -49,19 +49,19 @@ impl Steps {
         let signs = is_gaussian(x);
         if ln_collected == f64::NEG_INFINITY {
             let nothing = f64::NEG_INFINITY;
-            return Self { ln_by_sgd: nothing, ln_by_adam: signs.then_some(nothing), ln_size: nothing };
+            return Self { by_sgd: nothing, by_adam: signs.then_some(nothing), size: nothing };
         }
         let width = linear.fan_in as f64;
-        let ln_level = domain.ln_level(x);
+        let ln_level = x.ln_level();
         let ln_noise = ln_level + x.concentration.total.ln();
         let moved = |terms: [f64; 3]| 2.0 * width.ln() + ln_sum(terms.into_iter());
         let Signs { ln_aligned, ln_size } = domain.signs(x, gradient);
         let along = FRAC_2_PI.ln();
         let own = (1.0 - FRAC_2_PI).ln() - width.ln();
         Self {
-            ln_by_sgd: moved([domain.ln_aligned(x, gradient), ln_noise + ln_collected, f64::NEG_INFINITY]),
-            ln_by_adam: signs.then(|| moved([along + ln_aligned, along + ln_noise, own + ln_level])),
-            ln_size,
+            by_sgd: moved([domain.ln_aligned(x, gradient), ln_noise + ln_collected, f64::NEG_INFINITY]),
+            by_adam: signs.then(|| moved([along + ln_aligned, along + ln_noise, own + ln_level])),
+            size: ln_size,
         }
     }
 }
