@@ -29,16 +29,13 @@ fn block(index: usize) -> Node {
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let stack = Stack {
-        name: "residual".to_owned(),
-        streams: vec![Stream {
-            name: "main".to_owned(),
-            seq_len: 16,
-            source: Source::Gaussian(Gaussian { width: WIDTH, mean: 0.0, variance: 1.0, correlation: 0.1 }),
-            body: (0..N_BLOCKS).map(block).collect(),
-        }],
-        gradient: GradientSeed { stream: 0, correlation: 0.0 },
+    let stream = Stream {
+        name: "main".to_owned(),
+        seq_len: 16,
+        source: Source::Gaussian(Gaussian { width: WIDTH, mean: 0.0, variance: 1.0, correlation: 0.1 }),
+        body: (0..N_BLOCKS).map(block).collect(),
     };
+    let stack = Stack::new("residual", vec![stream], GradientSeed { stream: 0, correlation: 0.0 });
     check(&stack)?;
     if let Some(path) = env::args().nth(1) {
         write_file(Path::new(&path), |out| stack_json(&stack, out))?;

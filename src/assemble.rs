@@ -16,16 +16,18 @@
 
 mod embeddings;
 mod input;
+mod learning_rates;
 mod side;
 #[cfg(test)]
 mod tests;
 
-use sigprop_stack::{GradientSeed, Stack};
+use sigprop_stack::{GradientSeed, Stack, StackError};
 
 use crate::architecture::{Architecture, ArchitectureError, Resolved};
 use crate::predict::{Caveat, PredictError};
 use crate::schemes::{Scheme, SchemeError};
 use input::Reads;
+use learning_rates::learning_rates;
 use side::Side;
 
 /// What the network reads.
@@ -91,6 +93,9 @@ pub enum AssembleError {
     /// The signal cannot be followed.
     #[error(transparent)]
     Predict(#[from] PredictError),
+    /// What was written cannot be walked.
+    #[error(transparent)]
+    Stack(#[from] StackError),
     /// A number of the input or of the run that is out of range.
     #[error("{field} must be {expected}, got {got}")]
     Input {
@@ -147,7 +152,8 @@ pub fn assemble(
         let site = if streams.len() > 1 { "encoder.blocks.0" } else { "blocks.0" };
         Caveat { site: site.to_owned(), sites: encoder.n_layers, text }
     });
-    let stack = Stack { name: encoder.name, streams, gradient };
+    let mut stack = Stack::new(encoder.name.clone(), streams, gradient);
+    stack.learning_rates = learning_rates(&stack, scheme, &encoder)?;
     Ok(Assembled { stack, caveats: caveat.into_iter().collect() })
 }
 

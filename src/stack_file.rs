@@ -1,13 +1,14 @@
 //! Stacks as JSON files: the complete input of a run, for any program to walk.
 
 use std::{
+    collections::BTreeMap,
     fs,
     io::{self, Read, Write},
     path::{Path, PathBuf},
 };
 
 use serde::{Deserialize, Serialize};
-use sigprop_stack::{GradientSeed, Stack, StackError, Stream, check};
+use sigprop_stack::{GradientSeed, LearningRates, Stack, StackError, Stream, check};
 
 use crate::report::SCHEMA_VERSION;
 
@@ -84,8 +85,8 @@ pub fn read_stack(path: &Path) -> Result<Stack, StackFileError> {
     if file.schema_version != SCHEMA_VERSION {
         return Err(StackFileError::Version { path: here(), got: file.schema_version });
     }
-    let StackFile { name, streams, gradient, .. } = file;
-    let stack = Stack { name, streams, gradient };
+    let StackFile { schema_version: _, name, streams, gradient, learning_rates } = file;
+    let stack = Stack { name, streams, gradient, learning_rates };
     check(&stack).map_err(|source| StackFileError::Stack { path: here(), source })?;
     Ok(stack)
 }
@@ -105,6 +106,8 @@ struct StackFile {
     name: String,
     streams: Vec<Stream>,
     gradient: GradientSeed,
+    #[serde(default)]
+    learning_rates: BTreeMap<String, LearningRates>,
 }
 
 fn first_version() -> u32 {
@@ -129,10 +132,10 @@ impl<'a> StackDocument<'a> {
 ///
 /// # Panics
 ///
-/// Never: a hash takes every byte, and a stack has no maps.
+/// Never: a hash takes every byte, and keys of its maps are text.
 pub fn stack_hash(stack: &Stack) -> String {
     let mut hash = Fnv1a(0xcbf2_9ce4_8422_2325);
-    serde_json::to_writer(&mut hash, stack).expect("a hash takes every byte, and a stack has no maps");
+    serde_json::to_writer(&mut hash, stack).expect("a hash takes every byte, and keys of its maps are text");
     format!("{:016x}", hash.0)
 }
 
@@ -174,16 +177,13 @@ mod tests {
     use sigprop_stack::{Activation, Component, Gaussian, GradientSeed, Node, Source, Stream};
 
     fn stack() -> Stack {
-        Stack {
-            name: "one relu".to_owned(),
-            streams: vec![Stream {
-                seq_len: 4,
-                name: "main".to_owned(),
-                source: Source::Gaussian(Gaussian { width: 8, mean: 0.0, variance: 1.0, correlation: 0.1 }),
-                body: vec![Node::apply("relu", Component::Activation(Activation::Relu))],
-            }],
-            gradient: GradientSeed { stream: 0, correlation: 0.0 },
-        }
+        let stream = Stream {
+            seq_len: 4,
+            name: "main".to_owned(),
+            source: Source::Gaussian(Gaussian { width: 8, mean: 0.0, variance: 1.0, correlation: 0.1 }),
+            body: vec![Node::apply("relu", Component::Activation(Activation::Relu))],
+        };
+        Stack::new("one relu", vec![stream], GradientSeed { stream: 0, correlation: 0.0 })
     }
 
     fn message(contents: &[u8]) -> String {

@@ -137,6 +137,9 @@ def check(name, folder):
     found += [f"init.py: unmatched {key}" for key in report["unmatched"] if not BESIDE.search(key)]
     found += [f"init.py: missing {key}" for key in report["missing"]]
     sizes = {key: parameter.numel() for key, parameter in model.named_parameters()}
+    groups = [(group["lr"], len(group["params"])) for group in module.parameter_groups(model, lr=0.1)]
+    if groups != [(0.1, len(sizes))]:
+        found.append(f"init.py: expected one learning rate for {len(sizes)} parameters, got {groups}")
     for key, part, planned, measured in report["drawn"]:
         # Parts are at least a third of a parameter or hundreds of numbers; 6 standard errors of a normal std.
         if abs(measured - planned) > 6 * planned / max(sizes[key] / 8, 2) ** 0.5:

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use clap::Args;
 use sigprop::{
     report::scheme_usage,
-    schemes::{About, SCHEMES, Scheme},
+    schemes::{About, LAYER_DECAY, SCHEMES, Scheme},
 };
 
 use super::{Outcome, output::emit, prose::write_indented};
@@ -34,13 +34,12 @@ impl Arguments {
 fn explain(about: &About, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "{}\n\nRule", scheme_usage(about))?;
     paragraphs(about.rule, out)?;
-    if !about.parameters.is_empty() {
-        writeln!(out, "\nArguments")?;
-        for parameter in about.parameters {
-            let default = parameter.default.map_or(String::new(), |default| format!(", default {default}"));
-            writeln!(out, "  {}: {}{default}", parameter.name, parameter.expected)?;
-        }
+    writeln!(out, "\nArguments")?;
+    for parameter in about.parameters.iter().chain([&LAYER_DECAY]) {
+        let default = parameter.default.map_or(String::new(), |default| format!(", default {default}"));
+        writeln!(out, "  {}: {}{default}", parameter.name, parameter.expected)?;
     }
+    paragraphs("(layer-decay, of every scheme: learning rates × layer-decay^n, n blocks and more below the end)", out)?;
     writeln!(out, "\nTensors")?;
     paragraphs(about.touches, out)?;
     writeln!(out, "\nSource")?;

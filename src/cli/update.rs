@@ -14,13 +14,13 @@ use super::parse;
 #[derive(Args, Debug)]
 #[command(next_help_heading = "First update")]
 pub(crate) struct UpdateArguments {
-    /// Tell the first step of every tensor from one sequence, how far (sgd; not of queries and keys) it moves the output
-    /// of its linear map on that sequence, and how much lower the loss gets to first order: a second table; in rows
+    /// Tell the first step of every tensor from one sequence, how far it moves the output of
+    /// its linear map on that sequence (not of keys, nor by adam near activations), and how much lower the loss gets to first order: a second table; in rows
     /// instead of the sites.
     #[arg(long, value_enum, value_name = "OPTIMIZER", requires = "lr", conflicts_with = "weights")]
     first_update: Option<OptimizerChoice>,
 
-    /// Learning rate.
+    /// Learning rate, which schemes like mup multiply by a factor per tensor; every scheme takes layer-decay=D.
     #[arg(long, value_name = "RATE", requires = "first_update", value_parser = parse::positive, allow_negative_numbers = true)]
     lr: Option<f64>,
 }
@@ -46,7 +46,7 @@ impl From<OptimizerChoice> for Optimizer {
 impl UpdateArguments {
     /// Whether outputs of linear maps are told too.
     pub(crate) fn moves_outputs(&self) -> bool {
-        self.first_update == Some(OptimizerChoice::Sgd)
+        self.first_update.is_some()
     }
 
     /// The step asked for.

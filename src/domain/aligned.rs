@@ -17,7 +17,7 @@
 use nalgebra::DMatrix;
 
 use super::{Domain, Exchangeable, Flow, Gradient, PairClass, Signal, without_rounding};
-use crate::moments::{ln_sum, share};
+use crate::moments::share;
 
 /// Which of the pairs tu, us, st are alike.
 const PATTERNS: [[bool; 3]; 5] =
@@ -32,8 +32,7 @@ fn probabilities(pair: f64, triple: f64) -> [f64; 5] {
 impl Domain {
     /// ln E_s Σ_tu Γ_tu K_ts K_us.
     pub(crate) fn ln_aligned(&self, x: &Signal, gradient: &Gradient) -> f64 {
-        let count = x.tokens.len() as f64;
-        let (ln_x, ln_g) = (ln_sum(x.levels()) - count.ln(), ln_sum(gradient.levels()) - count.ln());
+        let (ln_x, ln_g) = (x.ln_level(), gradient.ln_level());
         if !(ln_x.is_finite() && ln_g.is_finite()) {
             return f64::NEG_INFINITY;
         }
@@ -41,7 +40,7 @@ impl Domain {
             Self::Exchangeable(domain) => domain.aligned(&x.cosines, &gradient.cosines),
             Self::Gram { .. } => {
                 let (x, gradient) = (matrix(x, ln_x), matrix(gradient, ln_g));
-                (&gradient * &x).dot(&x) / count
+                (&gradient * &x).dot(&x) / x.nrows() as f64
             }
         };
         2.0 * ln_x + ln_g + without_rounding(aligned).ln()
@@ -49,14 +48,14 @@ impl Domain {
 }
 
 /// Cross products of all pairs, in units of e^`ln_unit`.
-fn matrix(flow: &impl Flow, ln_unit: f64) -> DMatrix<f64> {
+pub(super) fn matrix(flow: &impl Flow, ln_unit: f64) -> DMatrix<f64> {
     let roots: Vec<f64> = flow.levels().map(|level| share(0.5 * level, 0.5 * ln_unit)).collect();
     let count = roots.len();
     DMatrix::from_fn(count, count, |i, j| roots[i] * roots[j] * flow.cosines()[i * count + j])
 }
 
 impl Exchangeable {
-    fn aligned(&self, x: &[f64], gradient: &[f64]) -> f64 {
+    pub(super) fn aligned(&self, x: &[f64], gradient: &[f64]) -> f64 {
         let others = self.seq_len - 1.0;
         let pairs = self.mean_product(x, x) + 2.0 * self.mean_product(gradient, x);
         1.0 + others * pairs + others * (self.seq_len - 2.0).max(0.0) * self.mean_triple(gradient, x)

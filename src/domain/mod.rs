@@ -11,6 +11,7 @@ mod exchangeable;
 mod fluctuation;
 mod mixed;
 mod pairs;
+mod signs;
 
 use std::iter::repeat_n;
 use std::sync::Arc;
@@ -25,6 +26,7 @@ pub(crate) use fluctuation::{
 pub(crate) use mixed::{Ingredient, Mixed, bounded};
 use pairs::pair_sums;
 pub(crate) use pairs::{TILE, mirror, symmetric, transpose};
+pub(crate) use signs::Signs;
 
 use crate::moments::{Token, TokenGradient, ln_sum, share};
 use crate::rules::PairRule;
@@ -134,6 +136,11 @@ pub(crate) trait Flow {
     fn levels(&self) -> impl ExactSizeIterator<Item = f64> + Clone;
     /// Of all pairs.
     fn cosines(&self) -> &[f64];
+
+    /// ln of the second moment of an entry, averaged over tokens.
+    fn ln_level(&self) -> f64 {
+        ln_sum(self.levels()) - (self.levels().len() as f64).ln()
+    }
 }
 
 impl Flow for Signal {

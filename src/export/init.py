@@ -2,6 +2,7 @@
 
     from init import initialise
     report = initialise(model, seed=0)      # writes into model, in place
+    optimizer = torch.optim.Adam(parameter_groups(model, lr=1e-3))      # or SGD, with optimizer="sgd"
     python init.py config.json              # builds the transformers model of a config and tells what it got
 
 Parameters are found by name, whatever stands before that of the base model (`transformer.h.0.…`). What the plan
@@ -98,6 +99,24 @@ def initialise(model, seed=0):
     missing = [planned["name"] for planned in PLAN["parameters"]
                if not any(part["parameter"] in held for part in planned["parts"])]
     return {"drawn": drawn, "unmatched": unmatched, "missing": missing, "residual": PLAN["residual"]}
+
+
+def parameter_groups(model, lr, optimizer="adam"):
+    """Parameters by learning rate, for an optimiser of torch: `lr` times what the plan says for "adam" or "sgd".
+    Parameters that the plan does not know have `lr`."""
+    if optimizer not in ("adam", "sgd"):
+        raise ValueError(f"optimizer: expected 'adam' or 'sgd', got {optimizer!r}")
+    groups = {}
+    prefix = _prefix([name for name, _ in model.named_parameters()])
+    for name, parameter in model.named_parameters():
+        index = _find(name.removeprefix(prefix)) if name.startswith(prefix) else None
+        parts = [] if index is None else PLANNED[index][1]["parts"]
+        factors = {part["learning_rates"][optimizer] for part in parts} or {1.0}
+        if len(factors) > 1:
+            raise ValueError(f"{name}: expected one learning rate, got factors {sorted(factors)} of "
+                             f"{[part['parameter'] for part in parts]}: split the parameter")
+        groups.setdefault(factors.pop(), []).append(parameter)
+    return [{"params": parameters, "lr": factor * lr} for factor, parameters in groups.items()]
 
 
 def _tell(report):

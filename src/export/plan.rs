@@ -1,9 +1,9 @@
-//! What every parameter starts with, by name pattern.
+//! What every parameter starts with and how fast it learns, by name pattern.
 
 use std::collections::HashMap;
 
 use serde::Serialize;
-use sigprop_stack::{Init, Named, Stack};
+use sigprop_stack::{Init, LearningRates, Named, Stack};
 
 use crate::huggingface::{Held, Part, Start};
 use crate::report::SCHEMA_VERSION;
@@ -39,6 +39,8 @@ struct PlannedPart {
     size: usize,
     #[serde(flatten)]
     start: Distribution,
+    /// Factors on the learning rate.
+    learning_rates: LearningRates,
 }
 
 /// The distribution of an entry; `std` is that of what is drawn, truncation included.
@@ -101,7 +103,13 @@ impl Planned {
 
 impl PlannedPart {
     fn of(part: &Part) -> Self {
-        Self { parameter: part.pattern.clone(), size: part.shape[0], start: Distribution::of(part.start) }
+        let Part { pattern, shape, start, learning_rates, parameters: _, expert: _ } = part;
+        Self {
+            parameter: pattern.clone(),
+            size: shape[0],
+            start: Distribution::of(*start),
+            learning_rates: *learning_rates,
+        }
     }
 }
 

@@ -46,6 +46,7 @@ fn parts_are_packed_as_their_layout_says() {
         expert: None,
         shape: [rows, 2],
         start: crate::huggingface::Start::Drawn(init),
+        learning_rates: sigprop_stack::LearningRates::default(),
     };
     let draw = |tensor: &sigprop_stack::Tensor, _: Option<usize>, row: usize, out: &mut [f32]| {
         let part: f32 = tensor.name.parse().expect("a number");
@@ -93,4 +94,24 @@ fn a_plan_has_one_entry_for_all_blocks_that_are_alike() {
     assert_eq!((token["untruncated_std"].as_f64(), &token["bounds"]), (Some(0.02), &serde_json::json!([-0.04, 0.04])));
     assert!((token["std"].as_f64().expect("a number") - 0.017_593).abs() < 1e-6, "{token}");
     assert_eq!(plan["residual"], serde_json::json!([]));
+}
+
+/// Width 64 from 16 is four times as wide; blocks 0 and 1 of 2 are two and one below the end.
+#[test]
+fn a_plan_tells_learning_rates() {
+    let config =
+        r#"{"model_type": "gpt2", "n_layer": 2, "n_embd": 64, "n_head": 4, "n_positions": 32, "vocab_size": 100}"#;
+    let (stack, held) = network(config, "mup:width=16,layer-decay=0.5");
+    let plan = serde_json::to_value(Plan::new(&stack, None, &held)).expect("JSON");
+    let rates = |name: &str| {
+        let parameters = plan["parameters"].as_array().expect("a list");
+        let planned = parameters.iter().find(|planned| planned["name"] == name).expect("a parameter");
+        let parts = planned["parts"].as_array().expect("a list");
+        parts.iter().map(|part| part["learning_rates"].clone()).collect::<Vec<_>>()
+    };
+    let expected = |sgd: f64, adam: f64| serde_json::json!({ "sgd": sgd, "adam": adam });
+    assert_eq!(rates("h.0.attn.c_attn.weight"), vec![expected(0.25, 0.0625); 3]);
+    assert_eq!(rates("h.1.mlp.c_proj.bias"), [expected(2.0, 0.5)]);
+    assert_eq!(rates("ln_f.bias"), [expected(4.0, 1.0)]);
+    assert_eq!(rates("wte.weight"), [expected(0.5, 0.125)]);
 }

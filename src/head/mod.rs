@@ -32,14 +32,16 @@ mod tests;
 
 use std::collections::HashMap;
 
-use sigprop_stack::{Cell, EmbeddingTerm, Number, Quantity, SiteTable, Source, Stack, Tensor, WeightRow};
+use sigprop_stack::{
+    Cell, EmbeddingTerm, LearningRates, Number, Quantity, SiteTable, Source, Stack, Tensor, WeightRow,
+};
 
 use crate::PredictError;
 use crate::architecture::{Architecture, ArchitectureError};
 use crate::cost::tensor_entries;
 use crate::moments::ln_sum;
 use crate::predict::{Caveat, Options, Prediction, predict};
-use crate::recipe::{Fans, Outer};
+use crate::recipe::{Fans, Growth, Outer, Place, Trained};
 use crate::rules::softmax::{Overlaps, ln_partition};
 use crate::schemes::Scheme;
 
@@ -52,6 +54,8 @@ pub struct Head {
     pub width: usize,
     /// Number of different token ids.
     pub vocab_size: usize,
+    /// How fast it learns.
+    pub learning_rates: LearningRates,
 }
 
 impl Head {
@@ -65,7 +69,13 @@ impl Head {
             | EmbeddingTerm::Constant { .. }
             | EmbeddingTerm::Segment { .. } => None,
         })?;
-        Some(Self { tensor: token.clone(), width: embedding.width, vocab_size: embedding.ids.vocab_size() })
+        let learning_rates = stack.learning_rates.get(&token.name).copied().unwrap_or_default();
+        Some(Self {
+            tensor: token.clone(),
+            width: embedding.width,
+            vocab_size: embedding.ids.vocab_size(),
+            learning_rates,
+        })
     }
 
     /// A head with weights of its own, as the scheme draws them.
@@ -73,8 +83,11 @@ impl Head {
         let encoder = architecture.resolved()?;
         let last = encoder.decoder.as_deref().unwrap_or(&encoder);
         let (width, vocab_size) = (last.embedding_width, last.vocab_size);
-        let init = scheme.recipe().outer(last, Outer::Head, Fans::new(width, vocab_size)).weight;
-        Ok(Self { tensor: Tensor { name: "head.weight".to_owned(), init }, width, vocab_size })
+        let fans = Fans::new(width, vocab_size);
+        let init = scheme.recipe().outer(last, Outer::Head, fans).weight;
+        let trained = Trained { growth: Growth::Output, place: Place::End, fans, std: init.std() };
+        let learning_rates = scheme.learning_rates(last, &trained);
+        Ok(Self { tensor: Tensor { name: "head.weight".to_owned(), init }, width, vocab_size, learning_rates })
     }
 }
 
@@ -205,7 +218,8 @@ fn scale(prediction: &mut Prediction, ln: f64) {
         row.grad_second_moment = Cell::exact(scaled(row.grad_second_moment.value));
     }
     for row in &mut prediction.linears {
-        row.moved = scaled(row.moved);
+        row.moved_by_sgd = scaled(row.moved_by_sgd);
+        row.gradient_size = Number::from_ln(row.gradient_size.ln_abs() + 0.5 * ln);
     }
 }
 

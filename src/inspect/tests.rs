@@ -6,7 +6,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::huggingface::{Part, Start};
-use sigprop_stack::Init;
+use sigprop_stack::{Init, LearningRates};
 
 /// A checkpoint of f32 matrices, and where it lies.
 fn checkpoint(tensors: &[(&str, [usize; 2], &[f32])]) -> (TempDir, Checkpoint) {
@@ -24,8 +24,8 @@ fn checkpoint(tensors: &[(&str, [usize; 2], &[f32])]) -> (TempDir, Checkpoint) {
 }
 
 fn part(name: &str, shape: [usize; 2]) -> Part {
-    let start = Start::Drawn(Init::Normal { std: 1.0 });
-    Part { parameters: vec![name.to_owned()], pattern: name.to_owned(), expert: None, shape, start }
+    let (start, learning_rates) = (Start::Drawn(Init::Normal { std: 1.0 }), LearningRates::default());
+    Part { parameters: vec![name.to_owned()], pattern: name.to_owned(), expert: None, shape, start, learning_rates }
 }
 
 fn held(name: &str, shape: [usize; 2], axis: usize, groups: usize, parts: Vec<Part>) -> Held {

@@ -8,7 +8,9 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use rayon::prelude::*;
-use sigprop_stack::{GIBIBYTE, GradientSeed, Node, Number, SiteTable, Stack, StackError, Stream, advance, check, run};
+use sigprop_stack::{
+    GIBIBYTE, GradientSeed, Node, Number, Optimizer, SiteTable, Stack, StackError, Stream, advance, check, run,
+};
 
 use crate::domain::{Flow, Signal};
 use rows::Rows;
@@ -51,15 +53,29 @@ pub struct AttentionRow {
     pub in_view: f64,
 }
 
-/// What a step along the gradient of a linear map, for one sequence, does to its output on that sequence.
+/// What a step of a linear map, for one sequence, does to its output on that sequence, per entry.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LinearRow {
     /// Name of the weight.
     pub tensor: String,
     /// E y² of the output.
     pub output: Number,
-    /// E Δy² of ΔW = −dL/dW, per entry; of queries and keys too large ([`crate::update`]).
-    pub moved: Number,
+    /// E Δy² of ΔW = −dL/dW; of keys not to be trusted ([`crate::update`]).
+    pub moved_by_sgd: Number,
+    /// E Δy² of ΔW = −sign dL/dW; none where the laws of features decide.
+    pub moved_by_adam: Option<Number>,
+    /// E |dL/dW|.
+    pub gradient_size: Number,
+}
+
+impl LinearRow {
+    /// E Δy² of a step with the learning rate 1.
+    pub fn moved(&self, optimizer: Optimizer) -> Option<Number> {
+        match optimizer {
+            Optimizer::Sgd => Some(self.moved_by_sgd),
+            Optimizer::Adam => self.moved_by_adam,
+        }
+    }
 }
 
 /// What theory says about a stack.
@@ -170,8 +186,7 @@ impl ForwardWalk {
     /// Starts at the source of a stream. Its body tells only whether positions must be told apart; then one
     /// sequence is followed.
     pub fn new(stream: &Stream) -> Self {
-        let gradient = GradientSeed { stream: 0, correlation: 0.0 };
-        let stack = Stack { name: String::new(), streams: vec![stream.clone()], gradient };
+        let stack = Stack::new("", vec![stream.clone()], GradientSeed { stream: 0, correlation: 0.0 });
         let mut moments = if sequences::is_exchangeable(&stack) {
             Moments::exchangeable(Sites::Stream)
         } else {

@@ -10,6 +10,7 @@ use super::{AttentionRow, Caveat, LinearRow, PredictError, Prediction};
 use crate::domain::Pooled;
 use crate::moments::ln_sum;
 use crate::rules::attention::Sharpness;
+use crate::rules::linear::steps::Steps;
 
 /// Notes of a walk, in order of depth.
 #[derive(Default)]
@@ -46,11 +47,12 @@ pub(crate) struct WeightNote {
     pub(crate) ln_second_moment: f64,
 }
 
-/// What a step along the gradient of a linear map does.
+/// What first steps of a linear map do.
 pub(crate) struct LinearNote {
     pub(crate) tensor: String,
-    /// ln of E y² and of E Δy² for the learning rate 1.
-    pub(crate) ln_levels: [f64; 2],
+    /// ln E y².
+    pub(crate) ln_output: f64,
+    pub(crate) steps: Steps,
 }
 
 impl Rows {
@@ -158,12 +160,19 @@ impl Rows {
         });
         let attentions = attentions.collect();
         let linears = (0..first.linears.len()).rev().map(|place| {
-            let LinearNote { tensor, .. } = &first.linears[place];
-            let [output, moved] = [0, 1].map(|level| {
-                let sum = ln_sum(walks.iter().map(|walk| walk.linears[place].ln_levels[level]));
+            let mean = |ln: &dyn Fn(&LinearNote) -> f64| {
+                let sum = ln_sum(walks.iter().map(|walk| ln(&walk.linears[place])));
                 Number::from_ln(sum - (walks.len() as f64).ln())
-            });
-            LinearRow { tensor: tensor.clone(), output, moved }
+            };
+            let LinearNote { tensor, steps, .. } = &first.linears[place];
+            LinearRow {
+                tensor: tensor.clone(),
+                output: mean(&|note| note.ln_output),
+                moved_by_sgd: mean(&|note| note.steps.by_sgd),
+                // What the laws of features are is the same in all sequences.
+                moved_by_adam: steps.by_adam.map(|ln| mean(&|note| note.steps.by_adam.unwrap_or(ln))),
+                gradient_size: mean(&|note| note.steps.size),
+            }
         });
         let linears = linears.collect();
         let caveats = walks.into_iter().next().expect("there is a walk").caveats;

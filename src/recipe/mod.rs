@@ -3,18 +3,20 @@
 mod blocks;
 mod error;
 mod slot;
+mod trained;
 
-use sigprop_stack::Init;
+use sigprop_stack::{Init, LearningRates};
 
 pub(crate) use blocks::Blocks;
 pub use error::SchemeError;
 pub(crate) use slot::{BlockNorm, Fans, Outer, Role, Slot, Table, normal, uniform};
+pub(crate) use trained::{Growth, Place, Trained};
 
 use crate::ForwardWalk;
 use crate::architecture::Resolved;
 use crate::predict::PredictError;
 
-/// A scheme: the distribution of every tensor and the scales of the residual connections.
+/// A scheme: the distribution of every tensor, the scales of the residual connections, factors on learning rates.
 pub(crate) trait Recipe: std::fmt::Debug + Send + Sync {
     /// Refuses a network that the scheme is not defined for.
     fn fits(&self, _architecture: &Resolved) -> Result<(), SchemeError> {
@@ -56,6 +58,12 @@ pub(crate) trait Recipe: std::fmt::Debug + Send + Sync {
         architecture: &'a Resolved,
         entrance: &Entrance<'_>,
     ) -> Result<Projections<'a>, SchemeError>;
+
+    /// Factors on the learning rates of a parameter. What the forward pass would multiply it by is in its entries, so
+    /// that its steps are those of what is written into the stack.
+    fn learning_rates(&self, _architecture: &Resolved, _trained: &Trained) -> LearningRates {
+        LearningRates::default()
+    }
 
     /// Why the scheme is not meant for this architecture, if it is not.
     fn caveat(&self, _architecture: &Resolved) -> Option<String> {

@@ -12,39 +12,71 @@ use crate::numerals::short;
 use crate::update::{FirstUpdate, UpdateRow};
 
 /// Columns of [`update_rows`].
-const COLUMNS: [&str; 7] =
-    ["layer", "tensor", "update_rms", "relative_update", "output_change_rms", "relative_output_change", "loss_drop"];
+const COLUMNS: [&str; 8] = [
+    "layer",
+    "tensor",
+    "learning_rate",
+    "update_rms",
+    "relative_update",
+    "output_change_rms",
+    "relative_output_change",
+    "loss_drop",
+];
 
 /// The first step of every tensor over what is there, and of all together. Weights are called as the site of their map.
 pub fn update_table(update: &FirstUpdate, out: &mut dyn Write) -> io::Result<()> {
     let header = ["tensor", "Δw/w", "Δy/y", "drop"];
     let rows = update.rows.iter().map(|row| {
-        let [_, relative_update, _, relative_change, loss_drop] = row.numbers();
+        let [_, _, relative_update, _, relative_change, loss_drop] = row.numbers();
         let numbers = [relative_update, relative_change, loss_drop];
         let numbers = numbers.map(|number| number.map(short).unwrap_or_default());
         let name = row.tensor.strip_suffix(".weight").unwrap_or(&row.tensor).to_owned();
         (row.layer, [name].into_iter().chain(numbers).collect())
     });
     selected_table(&header, rows.collect(), out)?;
-    writeln!(out, "(root mean squares; y: output of a map, not told of queries, keys and adam;")?;
+    writeln!(out, "(root mean squares; y: output of a map, not told of keys nor by adam near φ;")?;
     writeln!(out, " loss drop: to first order, {} in all; --format csv has Δw and Δy)", short(update.loss_drop))
 }
 
 /// The first step of every tensor.
 pub fn update_rows(update: &FirstUpdate) -> Rows {
     let rows = update.rows.iter().map(|row| {
-        let [update, relative_update, change, relative_change, loss_drop] = row.numbers().map(Into::into);
-        [row.layer.into(), row.tensor.as_str().into(), update, relative_update, change, relative_change, loss_drop]
+        let [rate, update, relative_update, change, relative_change, loss_drop] = row.numbers().map(Into::into);
+        [
+            row.layer.into(),
+            row.tensor.as_str().into(),
+            rate,
+            update,
+            relative_update,
+            change,
+            relative_change,
+            loss_drop,
+        ]
     });
     Rows::new(COLUMNS, rows)
 }
 
 impl UpdateRow {
     /// In the order of the columns.
-    fn numbers(&self) -> [Option<Number>; 5] {
-        let Self { update, relative_update, output_change, relative_output_change, loss_drop, layer: _, tensor: _ } =
-            self;
-        [Some(*update), *relative_update, *output_change, *relative_output_change, Some(*loss_drop)]
+    fn numbers(&self) -> [Option<Number>; 6] {
+        let Self {
+            layer: _,
+            tensor: _,
+            learning_rate,
+            update,
+            relative_update,
+            output_change,
+            relative_output_change,
+            loss_drop,
+        } = self;
+        [
+            Some(*learning_rate),
+            Some(*update),
+            *relative_update,
+            *output_change,
+            *relative_output_change,
+            Some(*loss_drop),
+        ]
     }
 }
 
@@ -59,6 +91,7 @@ pub(super) struct UpdateJson<'a> {
 struct UpdateRowJson<'a> {
     layer: i64,
     tensor: &'a str,
+    learning_rate: Option<f64>,
     update_rms: Option<f64>,
     relative_update: Option<f64>,
     output_change_rms: Option<f64>,
@@ -80,12 +113,13 @@ impl<'a> UpdateJson<'a> {
 impl<'a> UpdateRowJson<'a> {
     fn of(row: &'a UpdateRow) -> Self {
         let numbers = row.numbers();
-        let [update_rms, relative_update, output_change_rms, relative_output_change, loss_drop] =
+        let [learning_rate, update_rms, relative_update, output_change_rms, relative_output_change, loss_drop] =
             numbers.map(within_f64);
-        let [ln_update_rms, _, ln_output_change_rms, _, ln_loss_drop] = numbers.map(ln);
+        let [_, ln_update_rms, _, ln_output_change_rms, _, ln_loss_drop] = numbers.map(ln);
         Self {
             layer: row.layer,
             tensor: &row.tensor,
+            learning_rate,
             update_rms,
             relative_update,
             output_change_rms,
@@ -108,6 +142,7 @@ mod tests {
         let row = |tensor: &str| UpdateRow {
             layer: 11,
             tensor: format!("decoder.blocks.11.cross_attention.heads.value.{tensor}"),
+            learning_rate: number,
             update: number,
             relative_update: Some(number),
             output_change: Some(number),

@@ -14,28 +14,16 @@
 //! E dW² = Σ_ab E x_a x_b E g_a g_b     E db² = Σ_ab E g_a g_b
 //! ```
 //!
-//! # Steps
-//!
-//! A step along the gradient, ΔW = −η Σ_t g_t x_tᵀ, moves the output on the same sequence by
-//! Δy_s = −η Σ_t g_t x_t·x_s. With K_ab = E x_a x_b, Γ_ab = E g_a g_b, both of one entry, and x_a·x_b fluctuating in
-//! 1/γ directions (`concentration`), which counts where many tokens add up,
-//!
-//! ```text
-//! E Δy_s²/η² = n_in² (Σ_tu Γ_tu K_ts K_us + γ K_ss Σ_tu Γ_tu K_tu)
-//! ```
-//!
-//! averaged over s. The first term is what tokens have in common (`src/domain/aligned.rs`), the second noise:
-//! Σ_tu Γ_tu K_tu is E dW², and with independent features γ = 1/n_in.
-//!
 //! # Assumptions
 //!
 //! Independent zero-mean weights; the gradient depends on W only through the output (derivation of
-//! the factor: [`crate::rules`]). Exact in the forward moments at any width. Of steps: gradients do not depend on the
-//! signals beyond what Γ tells; relative terms of order γ are neglected.
+//! the factor: [`crate::rules`]). Exact in the forward moments at any width.
 //!
 //! # Source
 //!
-//! Kedia et al. 2024 (arXiv 2403.09635), appendix on linear layers; the 1/n_in term and steps are ours.
+//! Kedia et al. 2024 (arXiv 2403.09635), appendix on linear layers; the 1/n_in term is ours.
+
+pub(crate) mod steps;
 
 use std::sync::Arc;
 
@@ -43,7 +31,7 @@ use nalgebra::Matrix2;
 use sigprop_stack::Linear;
 
 use super::PairRule;
-use crate::domain::{Concentration, Domain, Flow, Fluctuation, Gradient, GradientPairMap, PairMap, Signal, part_map};
+use crate::domain::{Concentration, Domain, Fluctuation, Gradient, GradientPairMap, PairMap, Signal, part_map};
 use crate::moments::{Token, TokenGradient, ln_correction, ln_sum, share};
 
 pub(crate) struct Rule {
@@ -71,13 +59,6 @@ impl Rule {
     fn product_share(&self, x: &Token, y: &Token) -> f64 {
         share(self.ln_product(x), y.ln_second)
     }
-}
-
-/// ln E Δy²/η² of a step along the gradient, per entry of the output.
-pub(crate) fn ln_moved(linear: &Linear, domain: &Domain, x: &Signal, gradient: &Gradient) -> f64 {
-    let ln_size = ln_sum(x.levels()) - (x.tokens.len() as f64).ln();
-    let noise = x.concentration.total.ln() + ln_size + domain.ln_collected(x, gradient);
-    2.0 * (linear.fan_in as f64).ln() + ln_sum([domain.ln_aligned(x, gradient), noise].into_iter())
 }
 
 impl PairRule for Rule {

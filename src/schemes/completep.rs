@@ -4,19 +4,24 @@
 //!
 //! ```text
 //! branch_scale (blocks/depth)^(−α)     m = d_model/width     embeddings σ     hidden and outputs σ/√m     head σ/m
+//! learning rates as muP's; in blocks   Adam: × (blocks/depth)^(α − 1)         SGD: × (blocks/depth)^(2α − 1)
 //! ```
+//!
+//! SGD is not in the source. Its steps in a branch fall with the branch's scale and act through it once more, and those
+//! of all blocks add up: blocks · (blocks/depth)^(−2α) times the learning rate is what stays. Of Adam's steps, which do
+//! not fall, the same argument gives the published factor.
 //!
 //! # Source
 //!
 //! Dey et al. 2025, *Don't be lazy: CompleteP enables compute-efficient deep transformers*, table 1: α = 1; α = 1/2 is
-//! depth-muP. `model.py` of nanoGPT-mup's branch for it.
+//! depth-muP. nanoGPT-mup's `model.py`.
 
-use sigprop_stack::Init;
+use sigprop_stack::{Init, LearningRates};
 
 use super::mup::Mup;
 use super::{About, Outer, Parameter, SchemeError, Table};
 use crate::architecture::{Kind, NormPlacement, Resolved};
-use crate::recipe::{Entrance, Fans, Projection, Projections, Recipe, Residual, Residuals, normal};
+use crate::recipe::{Entrance, Fans, Place, Projection, Projections, Recipe, Residual, Residuals, Trained, normal};
 
 pub(super) const ABOUT: About = About {
     name: "completep",
@@ -27,8 +32,8 @@ pub(super) const ABOUT: About = About {
         Parameter::scale("alpha", Some(1.0)),
     ],
     rule: "branch_scale (blocks/depth)^(−alpha); m = d_model/width: embeddings std sigma, weights of blocks sigma/√m, \
-           head sigma/m, muP's factor 1/m included. Not part of it: attention scale 1/d_head and Adam learning rates \
-           × (blocks/depth)^(alpha − 1), those of hidden weights divided by m",
+           head sigma/m, muP's factor 1/m included. Learning rates as mup's, in blocks × (blocks/depth)^(alpha − 1) \
+           (Adam) or (2 alpha − 1) (SGD). Not part of it: attention scale 1/d_head",
     source: "Dey et al. 2025 (CompleteP), table 1; nanoGPT-mup model.py; for norm placement pre",
     touches: "embeddings, all linear weights, scales of the residual connections",
     build: |values| {
@@ -44,6 +49,13 @@ struct CompleteP {
     alpha: f64,
 }
 
+impl CompleteP {
+    /// Blocks over those of the model that is scaled up.
+    fn deeper(&self, architecture: &Resolved) -> f64 {
+        architecture.n_layers as f64 / self.depth
+    }
+}
+
 impl Recipe for CompleteP {
     fn embedding(&self, architecture: &Resolved, table: Table) -> Init {
         self.mup.embedding(architecture, table)
@@ -54,7 +66,7 @@ impl Recipe for CompleteP {
     }
 
     fn residuals<'a>(&'a self, architecture: &'a Resolved, _: &Entrance) -> Result<Residuals<'a>, SchemeError> {
-        let branch = (architecture.n_layers as f64 / self.depth).powf(-self.alpha);
+        let branch = self.deeper(architecture).powf(-self.alpha);
         Ok(Residual { skip: 1.0, branch }.everywhere())
     }
 
@@ -63,11 +75,19 @@ impl Recipe for CompleteP {
         Ok(Box::new(move |_| normal(hidden).into()))
     }
 
+    fn learning_rates(&self, architecture: &Resolved, trained: &Trained) -> LearningRates {
+        let LearningRates { sgd, adam } = self.mup.learning_rates(architecture, trained);
+        let deeper = match trained.place {
+            Place::Block(_) => self.deeper(architecture),
+            Place::Embeddings | Place::End => 1.0,
+        };
+        LearningRates { sgd: sgd * deeper.powf(2.0 * self.alpha - 1.0), adam: adam * deeper.powf(self.alpha - 1.0) }
+    }
+
     fn caveat(&self, architecture: &Resolved) -> Option<String> {
         let pre = architecture.norm.is_some() && architecture.norm_placement == NormPlacement::Pre;
         let text = if architecture.kind == Kind::Encoder && pre {
-            "CompleteP also scales attention by 1/d_head and Adam's learning rates by width and depth; this is its start \
-             alone"
+            "CompleteP also scales attention by 1/d_head, which is part of the architecture"
         } else {
             "CompleteP is defined for Transformers whose branches start with a norm"
         };

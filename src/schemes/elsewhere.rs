@@ -14,7 +14,7 @@ pub(super) const INSTEAD: &[(&str, &str)] = &[
     ),
     (
         "layer-wise-lr",
-        "learning rates act from the first update on and leave the start, which is all that is predicted, as it is",
+        "every scheme takes it as an argument, for plans and --first-update: --scheme bert:layer-decay=0.8",
     ),
 ];
 

@@ -20,6 +20,7 @@ mod gains;
 mod gpt2;
 mod hf;
 mod kaiming;
+mod layer_decay;
 mod layerscale;
 mod lecun;
 mod ln_scaling;
@@ -48,11 +49,15 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use sigprop_stack::LearningRates;
+
 use crate::architecture::Resolved;
 use crate::nearest::nearest;
+use crate::recipe::Trained;
 
 pub use crate::recipe::SchemeError;
 pub(crate) use crate::recipe::{Outer, Recipe, Role, Table};
+pub use layer_decay::LAYER_DECAY;
 pub use parameters::Parameter;
 
 /// What `schemes` and `explain` say about a scheme.
@@ -60,7 +65,7 @@ pub use parameters::Parameter;
 pub struct About {
     /// Its name.
     pub name: &'static str,
-    /// Its arguments.
+    /// Its arguments, beside [`LAYER_DECAY`].
     pub parameters: &'static [Parameter],
     /// The rule, as formulas.
     pub rule: &'static str,
@@ -126,6 +131,7 @@ pub const SCHEMES: &[&About] = &[
 #[derive(Clone, Debug)]
 pub struct Scheme {
     about: &'static About,
+    /// Of its parameters, and of [`LAYER_DECAY`].
     values: Vec<f64>,
     recipe: Arc<dyn Recipe>,
 }
@@ -184,7 +190,7 @@ impl Scheme {
     }
 
     fn of(about: &'static About, values: Vec<f64>) -> Self {
-        let recipe = (about.build)(&values).into();
+        let recipe = (about.build)(&values[..about.parameters.len()]).into();
         Self { about, values, recipe }
     }
 
@@ -195,13 +201,16 @@ impl Scheme {
 
     /// The scheme with the arguments that are not its defaults: for people.
     pub fn label(&self) -> String {
-        self.text(|parameter, value| parameter.default.is_none_or(|default| default.total_cmp(&value).is_ne()))
+        self.text(|_| false)
     }
 
-    /// The scheme with the arguments that `tells` lets through.
-    fn text(&self, tells: impl Fn(&Parameter, f64) -> bool) -> String {
-        let arguments = self.about.parameters.iter().zip(&self.values);
-        let told = arguments.filter(|(parameter, value)| tells(parameter, **value));
+    /// The scheme with the arguments that are not its defaults, or that `tells` lets through.
+    fn text(&self, tells: impl Fn(&Parameter) -> bool) -> String {
+        let arguments = parameters::all(self.about).zip(&self.values);
+        let is_default = |parameter: &Parameter, value: f64| {
+            parameter.default.is_some_and(|default| default.total_cmp(&value).is_eq())
+        };
+        let told = arguments.filter(|(parameter, value)| tells(parameter) || !is_default(parameter, **value));
         let told: Vec<String> = told.map(|(parameter, value)| format!("{}={value}", parameter.name)).collect();
         if told.is_empty() { self.about.name.to_owned() } else { format!("{}:{}", self.about.name, told.join(",")) }
     }
@@ -210,6 +219,13 @@ impl Scheme {
     pub(crate) fn is_meant_for(&self, architecture: &Resolved) -> bool {
         let sides = [architecture].into_iter().chain(architecture.decoder.as_deref());
         self.recipe.caveat(architecture).is_none() && sides.map(|side| self.recipe.fits(side)).all(|fits| fits.is_ok())
+    }
+
+    /// Factors on the learning rates of a parameter.
+    pub(crate) fn learning_rates(&self, architecture: &Resolved, trained: &Trained) -> LearningRates {
+        let decay = *self.values.last().expect("every scheme has a decay");
+        let factor = layer_decay::factor(decay, architecture.n_layers, trained.place);
+        self.recipe.learning_rates(architecture, trained).scaled(factor)
     }
 
     pub(crate) fn recipe(&self) -> &dyn Recipe {
@@ -225,9 +241,9 @@ impl FromStr for Scheme {
     }
 }
 
-/// The scheme with all its arguments, as [`Scheme::parse`] reads it.
+/// The scheme with all its own arguments, as [`Scheme::parse`] reads it.
 impl fmt::Display for Scheme {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text(|_, _| true))
+        f.write_str(&self.text(|parameter| parameter.name != LAYER_DECAY.name))
     }
 }

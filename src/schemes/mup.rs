@@ -4,28 +4,29 @@
 //!
 //! ```text
 //! m = d_model/width     embeddings σ     hidden σ/√m     outputs σ/√(2 · blocks · m)     head σ/m
+//! learning rates        Adam: hidden, head 1/m           SGD: embeddings, biases, gains m, head 1/m
 //! ```
 //!
-//! The factor 1/m that muP puts behind the head is written into it.
+//! The factor 1/m that muP puts behind the head is written into it, and with it into its learning rates.
 //!
 //! # Source
 //!
-//! Yang & Hu 2021, Yang et al. 2022 (*Tensor Programs V*), table 8; nanoGPT-mup's `model.py`, which adds GPT-2's
+//! Yang & Hu 2021, Yang et al. 2022 (*Tensor Programs V*), tables 3 and 8; nanoGPT-mup's `model.py`, which adds GPT-2's
 //! 1/√(2 · blocks), as does Megatron-LM's `core/utils.py`.
 
-use sigprop_stack::Init;
+use sigprop_stack::{Init, LearningRates};
 
 use super::{About, Outer, Parameter, SchemeError, Table};
 use crate::architecture::Resolved;
-use crate::recipe::{Entrance, Fans, Projection, Projections, Recipe, normal};
+use crate::recipe::{Entrance, Fans, Growth, Projection, Projections, Recipe, Trained, normal};
 
 pub(super) const ABOUT: About = About {
     name: "mup",
     parameters: &[Parameter::scale("sigma", Some(0.02)), Parameter::positive("width", 256.0)],
     rule: "m = d_model/width: embeddings std sigma; hidden weights sigma/√m; attention output and feed-forward output \
-           sigma/√(2 · blocks · m); head sigma/m, muP's factor 1/m included. Not part of it: attention scale 1/d_head \
-           and Adam learning rates of hidden weights divided by m",
-    source: "Yang et al. 2022 (Tensor Programs V), table 8; nanoGPT-mup model.py",
+           sigma/√(2 · blocks · m); head sigma/m, muP's factor 1/m included. Learning rates: Adam 1/m of hidden weights \
+           and head; SGD m of embeddings, biases and gains, 1/m of the head. Not part of it: attention scale 1/d_head",
+    source: "Yang et al. 2022 (Tensor Programs V), tables 3 and 8; nanoGPT-mup model.py",
     touches: "embeddings, all linear weights",
     build: |values| Box::new(Mup { sigma: values[0], width: values[1] }),
 };
@@ -69,7 +70,16 @@ impl Recipe for Mup {
         Ok(Box::new(move |slot| normal(if slot.writes_residual() { hidden / depth } else { hidden }).into()))
     }
 
+    fn learning_rates(&self, architecture: &Resolved, trained: &Trained) -> LearningRates {
+        let m = self.multiplier(architecture);
+        match trained.growth {
+            Growth::Vector | Growth::Input => LearningRates { sgd: m, adam: 1.0 },
+            Growth::Hidden => LearningRates { sgd: 1.0, adam: m.recip() },
+            Growth::Output => LearningRates { sgd: m.recip(), adam: m.recip() },
+        }
+    }
+
     fn caveat(&self, _: &Resolved) -> Option<String> {
-        Some("muP also scales attention by 1/d_head and Adam's learning rates by width; this is its start alone".into())
+        Some("muP also scales attention by 1/d_head, which is part of the architecture".into())
     }
 }

@@ -1,6 +1,6 @@
 //! Arguments of schemes: `normal:0.02`, `dslm:k=2,alpha=1`.
 
-use super::{About, SchemeError};
+use super::{About, LAYER_DECAY, SchemeError};
 
 /// A numeric argument of a scheme.
 #[derive(Debug)]
@@ -39,23 +39,27 @@ impl Parameter {
     }
 }
 
-/// The values of all parameters of a scheme, from the text behind the colon.
+/// All parameters of a scheme: its own, and the one that every scheme has.
+pub(super) fn all(about: &About) -> impl Iterator<Item = &Parameter> {
+    about.parameters.iter().chain([&LAYER_DECAY])
+}
+
+/// The values of all parameters of a scheme, from the text behind the colon; without names, of its own in their order.
 pub(super) fn values(about: &About, arguments: Option<&str>) -> Result<Vec<f64>, SchemeError> {
-    let mut values: Vec<Option<f64>> = vec![None; about.parameters.len()];
+    let mut values: Vec<Option<f64>> = vec![None; all(about).count()];
     for (position, argument) in arguments.into_iter().flat_map(|text| text.split(',')).enumerate() {
-        let (index, text) = match argument.split_once('=') {
-            Some((key, text)) => (about.parameters.iter().position(|parameter| parameter.name == key), text),
-            None => (about.parameters.get(position).map(|_| position), argument),
+        let (found, text) = match argument.split_once('=') {
+            Some((key, text)) => (all(about).enumerate().find(|(_, parameter)| parameter.name == key), text),
+            None => (about.parameters.iter().enumerate().nth(position), argument),
         };
-        let index = index.ok_or_else(|| unknown(about, argument))?;
-        let parameter = &about.parameters[index];
+        let (index, parameter) = found.ok_or_else(|| unknown(about, argument))?;
         if values[index].is_some() {
             return Err(error(about, parameter.name, "given once", argument));
         }
         let value = text.parse().ok().filter(|value| parameter.allows(*value));
         values[index] = Some(value.ok_or_else(|| error(about, parameter.name, parameter.expected, text))?);
     }
-    let filled = values.into_iter().zip(about.parameters);
+    let filled = values.into_iter().zip(all(about));
     filled
         .map(|(value, parameter)| {
             value.or(parameter.default).ok_or_else(|| error(about, parameter.name, parameter.expected, "nothing"))
@@ -65,9 +69,8 @@ pub(super) fn values(about: &About, arguments: Option<&str>) -> Result<Vec<f64>,
 
 /// `values` with another one of the parameter `key`.
 pub(super) fn with(about: &About, values: &[f64], key: &str, value: f64) -> Result<Vec<f64>, SchemeError> {
-    let index = about.parameters.iter().position(|parameter| parameter.name == key);
-    let index = index.ok_or_else(|| unknown(about, key))?;
-    let parameter = &about.parameters[index];
+    let found = all(about).enumerate().find(|(_, parameter)| parameter.name == key);
+    let (index, parameter) = found.ok_or_else(|| unknown(about, key))?;
     if !parameter.allows(value) {
         return Err(error(about, key, parameter.expected, &value.to_string()));
     }
@@ -78,9 +81,8 @@ pub(super) fn with(about: &About, values: &[f64], key: &str, value: f64) -> Resu
 
 /// An argument that the scheme does not have.
 fn unknown(about: &About, argument: &str) -> SchemeError {
-    let names: Vec<&str> = about.parameters.iter().map(|parameter| parameter.name).collect();
-    let expected = if names.is_empty() { "absent".to_owned() } else { format!("among {}", names.join(", ")) };
-    error(about, "argument", expected, argument)
+    let names: Vec<&str> = all(about).map(|parameter| parameter.name).collect();
+    error(about, "argument", format!("among {}", names.join(", ")), argument)
 }
 
 fn error(about: &About, key: &str, expected: impl Into<String>, got: &str) -> SchemeError {
@@ -100,6 +102,9 @@ mod tests {
         assert_eq!(Scheme::parse("normal:0.5").unwrap().to_string(), "normal:std=0.5");
         assert_eq!(Scheme::parse("normal:std=0.5").unwrap().to_string(), "normal:std=0.5");
         assert_eq!(Scheme::parse("dslm:alpha=0.5").unwrap().to_string(), "dslm:k=2,alpha=0.5");
+        let decayed = Scheme::parse("dslm:layer-decay=0.9").unwrap();
+        assert_eq!(decayed.to_string(), "dslm:k=2,alpha=1,layer-decay=0.9");
+        assert_eq!(decayed.label(), "dslm:layer-decay=0.9");
         assert_eq!(Scheme::parse("dslm-paper").unwrap().to_string(), "dslm-paper:r0=0.221,lambda2=0.995,beta2=0.005");
     }
 
@@ -111,11 +116,12 @@ mod tests {
         assert_eq!(message("normal:nan"), "scheme normal: std must be finite and not negative, got nan");
         assert_eq!(message("normal:inf"), "scheme normal: std must be finite and not negative, got inf");
         assert_eq!(message("dslm:k=1,k=2"), "scheme dslm: k must be given once, got k=2");
-        assert_eq!(message("dslm:q=1"), "scheme dslm: argument must be among k, alpha, got q=1");
-        assert_eq!(message("xavier:1"), "scheme xavier: argument must be absent, got 1");
+        assert_eq!(message("dslm:q=1"), "scheme dslm: argument must be among k, alpha, layer-decay, got q=1");
+        assert_eq!(message("xavier:1"), "scheme xavier: argument must be among layer-decay, got 1");
         let dslm = Scheme::parse("dslm").unwrap();
         assert_eq!(dslm.with("k", -1.0).unwrap_err().to_string(), message("dslm:k=-1"));
-        assert_eq!(dslm.with("q", 1.0).unwrap_err().to_string(), "scheme dslm: argument must be among k, alpha, got q");
+        let expected = "scheme dslm: argument must be among k, alpha, layer-decay, got q";
+        assert_eq!(dslm.with("q", 1.0).unwrap_err().to_string(), expected);
         assert_eq!(message("dslm-paper:r0=0"), "scheme dslm-paper: r0 must be in (0, 1], got 0");
     }
 }

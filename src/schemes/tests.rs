@@ -1,6 +1,7 @@
 //! The values that schemes write, against formulas and numbers of their sources.
 
 mod language_models;
+mod learning_rates;
 mod scaled_branches;
 
 use sigprop_stack::Init;

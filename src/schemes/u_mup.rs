@@ -9,6 +9,8 @@
 //! a_ffn² = 2 res²/(1 + A²)     a_attn² = A² a_ffn²     τ_i² = a²/(S/2 + ⌈i/2⌉ a_attn² + ⌊i/2⌋ a_ffn²)
 //! skip_scale 1/√(1 + τ²)       branch_scale τ/√(1 + τ²)
 //! sum of embeddings std 1      linear maps 1/√fan_in     head 1/fan_in
+//! Adam    tables std/√fan_out  linear maps std/√(S · fan_in)   head 1/fan_in      biases, gains 1/√S in blocks
+//! SGD     tables fan_out       linear maps 1             head 1/fan_in            biases, gains fan_out
 //! scores attn-softmax q·k/d_head          gate or activation φ(ffn-act x)/ffn-act
 //! ```
 //!
@@ -22,21 +24,26 @@
 //! ```
 //!
 //! 1 − p is what dropout of attention weights and of the branch keeps; of n tokens m = 1, or ln n if attention is causal.
+//! Learning rates are of what is written: where u-muP multiplies N(0, 1) weights by std in the forward pass, so are the
+//! steps of Adam. Under SGD they are muP's of width 1: the authors' are for gradients that are scaled to unit variance.
+//!
 //! σ takes tokens as independent. Attention makes them alike, and what they have in common is not averaged away: later
 //! branches of attention leave with more than variance 1 at the start.
 //!
 //! # Source
 //!
 //! Blake et al. 2024, *u-μP: The Unit-Scaled Maximal Update Parametrization*, table 2 and appendices B and G; the
-//! authors' unit-scaling, `core/functional.py` and `functional.py`. There the factors of SiLU and GELU are fits, without a
+//! authors' unit-scaling, `core/functional.py`, `functional.py` and `optim.py`. SGD: Tensor Programs V, table 3. There the factors of SiLU and GELU are fits, without a
 //! gate to the std about the mean; here the second moment is predicted, for every activation.
 
-use sigprop_stack::Init;
+use sigprop_stack::{Init, LearningRates};
 
 use super::embeddings::Summed;
 use super::{About, Outer, Parameter, Role, SchemeError, Table, dslm};
 use crate::architecture::{NormPlacement, Parallel, QkNorm, Resolved};
-use crate::recipe::{Blocks, Entrance, Fans, Projection, Projections, Recipe, Residual, Residuals, Slot, normal};
+use crate::recipe::{
+    Blocks, Entrance, Fans, Growth, Place, Projection, Projections, Recipe, Residual, Residuals, Slot, Trained, normal,
+};
 
 pub(super) const ABOUT: About = About {
     name: "u-mup",
@@ -49,8 +56,9 @@ pub(super) const ABOUT: About = About {
     rule: "sum of embeddings std 1, weights 1/√fan_in, head 1/fan_in; scores attn-softmax q·k/d_head, written into \
            queries and keys; last maps of branches such that these leave with variance 1; skip_scale 1/√(1 + τ²), \
            branch_scale τ/√(1 + τ²) with τ_i² = a²/(S/2 + ⌈i/2⌉ a_attn² + ⌊i/2⌋ a_ffn²), \
-           a_ffn² = 2 res²/(1 + res-attn-ratio²), a_attn = res-attn-ratio · a_ffn, S residual connections. Not part of \
-           it: Adam learning rates × 1/√(fan_in · S) of weights of blocks",
+           a_ffn² = 2 res²/(1 + res-attn-ratio²), a_attn = res-attn-ratio · a_ffn, S residual connections. Adam \
+           learning rates of what is written: tables std/√fan_out, weights std/√(S · fan_in), head 1/fan_in; SGD as muP \
+           from width 1",
     source: "Blake et al. 2024 (u-μP), table 2, appendices B and G; the authors' unit-scaling; for norm placement pre",
     touches: "embeddings, all linear weights, scales of the residual connections",
     build: |values| {
@@ -146,6 +154,22 @@ impl Recipe for UMup {
             };
             normal(last * self.gain(slot) * slot.fans.lecun_std()).into()
         }))
+    }
+
+    fn learning_rates(&self, architecture: &Resolved, trained: &Trained) -> LearningRates {
+        let Trained { growth, place, fans, std } = *trained;
+        let [fan_in, fan_out] = [fans.fan_in, fans.fan_out].map(|fan| fan as f64);
+        let deep = match place {
+            Place::Block(_) => (architecture.residual_sublayers() as f64).sqrt().recip(),
+            Place::Embeddings | Place::End => 1.0,
+        };
+        let (sgd, adam) = match growth {
+            Growth::Vector => (fan_out, 1.0),
+            Growth::Input => (fan_out, std / fan_out.sqrt()),
+            Growth::Hidden => (1.0, std / fan_in.sqrt()),
+            Growth::Output => (fan_in.recip(), std),
+        };
+        LearningRates { sgd, adam: adam * deep }
     }
 
     fn caveat(&self, architecture: &Resolved) -> Option<String> {

@@ -242,8 +242,7 @@ impl Input {
         body.extend(component);
         let stream =
             Stream { name: "component".to_owned(), seq_len: self.seq_len, source: Source::Gaussian(gaussian), body };
-        let gradient = GradientSeed { stream: 0, correlation: self.r_g };
-        let stack = Stack { name: group.to_owned(), streams: vec![stream], gradient };
+        let stack = Stack::new(group, vec![stream], GradientSeed { stream: 0, correlation: self.r_g });
         Case {
             group,
             name: self.to_string(),

@@ -1,10 +1,13 @@
 //! The check that makes a stack safe to walk: widths fit, numbers are in range.
 
+use std::collections::BTreeMap;
+
 use foldhash::{HashMap, HashSet};
 
 use crate::{
-    Activation, Attention, Component, EmbeddingTerm, Fan, GivenIds, GradientSeed, Ids, Init, Interpreter, Mixture,
-    Node, Norm, Number, Op, Parameter, PositionBias, Site, Source, Stack, StackError, Stream, Tensor, Values, forward,
+    Activation, Attention, Component, EmbeddingTerm, Fan, GivenIds, GradientSeed, Ids, Init, Interpreter,
+    LearningRates, Mixture, Node, Norm, Number, Op, Parameter, PositionBias, Site, Source, Stack, StackError, Stream,
+    Tensor, Values, forward,
 };
 
 /// Sizes above this are refused: products of two of them still fit in 64 bits.
@@ -33,10 +36,11 @@ pub fn parameters(stack: &Stack) -> Result<Vec<Parameter>, StackError> {
     }
     let mut widths = Widths::default();
     forward(stack, &mut widths)?;
-    match widths.repeated {
-        Some(site) => Err(value(&site, "name", "different from those of its neighbours", "the same twice".to_owned())),
-        None => Ok(widths.parameters),
+    if let Some(site) = &widths.repeated {
+        return Err(value(site, "name", "different from those of its neighbours", "the same twice".to_owned()));
     }
+    widths.learn(&stack.learning_rates)?;
+    Ok(widths.parameters)
 }
 
 /// What a signal is, for the check.
@@ -51,7 +55,7 @@ struct Shape {
 struct Widths {
     /// What was met so far.
     parameters: Vec<Parameter>,
-    /// Where a tensor is among them, by name.
+    /// Where one is among them, by name.
     places: HashMap<String, usize>,
     /// The first of the expert that is being walked.
     expert: Option<usize>,
@@ -74,8 +78,7 @@ impl Widths {
         }
         let values = Values::Drawn(tensor.init);
         let Some(&place) = self.places.get(&tensor.name) else {
-            self.places.insert(tensor.name.clone(), self.parameters.len());
-            self.parameters.push(Parameter { name: tensor.name.clone(), shape, copies: 1, values });
+            self.met(tensor.name.clone(), shape, values);
             return Ok(());
         };
         let known = &self.parameters[place];
@@ -89,7 +92,26 @@ impl Widths {
     /// The gains of a norm, which groups share.
     fn gains(&mut self, at: &Site, norm: Norm, width: usize) {
         let shape = [width / norm.groups, 1];
-        self.parameters.push(Parameter { name: at.gain(), shape, copies: 1, values: Values::Gains(norm) });
+        self.met(at.gain(), shape, Values::Gains(norm));
+    }
+
+    fn met(&mut self, name: String, shape: [usize; 2], values: Values) {
+        self.places.insert(name.clone(), self.parameters.len());
+        let learning_rates = LearningRates::default();
+        self.parameters.push(Parameter { name, shape, copies: 1, values, learning_rates });
+    }
+
+    /// Gives parameters learning rates of their own.
+    fn learn(&mut self, learning_rates: &BTreeMap<String, LearningRates>) -> Result<(), StackError> {
+        for (name, rates) in learning_rates {
+            let Some(&place) = self.places.get(name) else {
+                return Err(value("stack", "learning_rates", "of parameters by their names", name.clone()));
+            };
+            not_negative(name, "learning_rates.sgd", rates.sgd)?;
+            not_negative(name, "learning_rates.adam", rates.adam)?;
+            self.parameters[place].learning_rates = *rates;
+        }
+        Ok(())
     }
 }
 
@@ -488,7 +510,7 @@ mod tests {
         let source = Source::Gaussian(Gaussian { width: 4, mean: 0.0, variance: 1.0, correlation: 0.0 });
         let streams = vec![Stream { name: "main".to_owned(), seq_len: 2, source, body }];
         let gradient = GradientSeed { stream: 0, correlation: 0.0 };
-        Stack { name: "test".to_owned(), streams, gradient }
+        Stack::new("test", streams, gradient)
     }
 
     #[test]
@@ -499,6 +521,21 @@ mod tests {
         assert_eq!(check(&stack(nested)), Ok(()));
         let error = check(&stack(vec![chain("a", vec![dropout("x"), dropout("x")])])).expect_err("two equal paths");
         assert_eq!(error.to_string(), "a.x: name must be different from those of its neighbours, got the same twice");
+    }
+
+    #[test]
+    fn learning_rates_are_of_parameters() {
+        let norm = Norm { kind: crate::NormKind::RmsNorm, eps: 0.0, gain: 1.0, groups: 1 };
+        let mut stack = stack(vec![Node::apply("norm", Component::Norm(norm))]);
+        let rates = LearningRates { sgd: 2.0, adam: 0.5 };
+        stack.learning_rates.insert("norm.gain".to_owned(), rates);
+        assert_eq!(parameters(&stack).expect("valid")[0].learning_rates, rates);
+        stack.learning_rates.insert("norm.gain".to_owned(), rates.scaled(-1.0));
+        let error = check(&stack).expect_err("negative").to_string();
+        assert_eq!(error, "norm.gain: learning_rates.sgd must be finite and not negative, got -2");
+        stack.learning_rates = BTreeMap::from([("norm.bias".to_owned(), rates)]);
+        let error = check(&stack).expect_err("unknown").to_string();
+        assert_eq!(error, "stack: learning_rates must be of parameters by their names, got norm.bias");
     }
 
     /// Queries 0 … 9 see at most two keys before them, of four: position 6 is the first that sees none.

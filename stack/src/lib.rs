@@ -8,6 +8,7 @@
 mod check;
 mod components;
 mod error;
+mod learning_rates;
 mod number;
 mod parameter;
 mod site;
@@ -23,6 +24,7 @@ pub use components::{
     Scale, Source, Sum, Weighting,
 };
 pub use error::StackError;
+pub use learning_rates::{LearningRates, Optimizer};
 pub use number::Number;
 pub use parameter::{Named, Parameter, Values};
 pub use site::Site;

@@ -1,6 +1,8 @@
 //! The parameters of a stack: what a checkpoint of it holds.
 
-use crate::{Attention, Component, EmbeddingTerm, Init, Node, Norm, Op, PositionBias, Source, Stack, Sum, Tensor};
+use crate::{
+    Attention, Component, EmbeddingTerm, Init, LearningRates, Node, Norm, Op, PositionBias, Source, Stack, Sum, Tensor,
+};
 
 /// A trainable array.
 #[derive(Clone, Debug, PartialEq)]
@@ -13,6 +15,8 @@ pub struct Parameter {
     pub copies: usize,
     /// What is in it.
     pub values: Values,
+    /// How fast it learns.
+    pub learning_rates: LearningRates,
 }
 
 /// What a parameter holds at initialisation.

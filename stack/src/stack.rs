@@ -1,8 +1,10 @@
 //! The data model of a network.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
-use crate::{Attention, Component, Concat, Mixture, Product, Source, Sum};
+use crate::{Attention, Component, Concat, LearningRates, Mixture, Product, Source, Sum};
 
 /// A network with every number resolved, its input and where its gradient starts: the complete
 /// input of a prediction or a measurement.
@@ -15,6 +17,16 @@ pub struct Stack {
     pub streams: Vec<Stream>,
     /// Where the backward pass starts and with what.
     pub gradient: GradientSeed,
+    /// Of parameters, by name, that do not learn at the common rate. They decide nothing at the start.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub learning_rates: BTreeMap<String, LearningRates>,
+}
+
+impl Stack {
+    /// A network all of whose parameters learn at one rate.
+    pub fn new(name: impl Into<String>, streams: Vec<Stream>, gradient: GradientSeed) -> Self {
+        Self { name: name.into(), streams, gradient, learning_rates: BTreeMap::new() }
+    }
 }
 
 /// A sequence of tokens on its way through the network.

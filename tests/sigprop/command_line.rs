@@ -127,22 +127,28 @@ fn predict_csv_has_the_columns_and_sites_of_the_contract() {
 #[test]
 fn predict_tells_first_updates() {
     let sgd = small("predict", &["--format", "csv", "--first-update", "sgd", "--lr", "0.1"]);
-    let columns = "layer,tensor,update_rms,relative_update,output_change_rms,relative_output_change,loss_drop";
+    let columns =
+        "layer,tensor,learning_rate,update_rms,relative_update,output_change_rms,relative_output_change,loss_drop";
     assert_eq!(stdout(&sgd).lines().next(), Some(columns));
     let weight =
         |output| stdout(output).lines().find(|line| line.contains(",blocks.0.ffn.in.weight,")).map(str::to_owned);
     let weight = weight(&sgd).expect("a weight");
     assert!(weight.split(',').skip(2).all(|number| number.parse::<f64>().is_ok_and(|number| number > 0.0)), "{weight}");
-    let query = stdout(&sgd).lines().find(|line| line.contains(",blocks.0.attention.heads.query.weight,"));
-    assert!(query.is_some_and(|line| line.contains(",,,")), "{query:?}");
+    let key = stdout(&sgd).lines().find(|line| line.contains(",blocks.0.attention.heads.key.weight,"));
+    assert!(key.is_some_and(|line| line.contains(",,,")), "{key:?}");
     let adam = json(&small("predict", &["--format", "json", "--head", "--first-update", "adam", "--lr", "1e-3"]));
     let tensors = adam["first_update"]["tensors"].as_array().expect("tensors");
-    let row = tensors.iter().find(|row| row["tensor"] == "blocks.0.ffn.in.weight").expect("a weight");
-    assert!(row["update_rms"].as_f64().is_some_and(|update| (update / 1e-3 - 1.0).abs() < 1e-12), "{row}");
-    assert!(row["output_change_rms"].is_null());
+    let row = |name: &str| tensors.iter().find(|row| row["tensor"] == name).expect("a weight");
+    let (before, behind) = (row("blocks.0.ffn.in.weight"), row("blocks.0.ffn.out.weight"));
+    assert!(before["update_rms"].as_f64().is_some_and(|update| (update / 1e-3 - 1.0).abs() < 1e-12), "{before}");
+    assert!(before["output_change_rms"].is_f64() && behind["output_change_rms"].is_null(), "{before} {behind}");
+    let decayed =
+        small("predict", &["--scheme", "bert:layer-decay=0.5", "--first-update", "adam", "--lr", "1", "--json"]);
+    let rate = json(&decayed)["first_update"]["tensors"][0]["learning_rate"].as_f64().expect("a number");
+    assert!((rate / 0.125 - 1.0).abs() < 1e-12, "{rate}");
     let table = small("predict", &["--first-update", "sgd", "--lr", "0.1"]);
     let table = stdout(&table);
-    assert!(table.contains("loss drop: to first order") && table.contains("not told of queries, keys"), "{table}");
+    assert!(table.contains("loss drop: to first order") && table.contains("not told of keys"), "{table}");
     assert!(table.lines().all(|line| line.chars().count() <= 80), "{table}");
     for (arguments, hint) in [
         (&["--first-update", "sgd"][..], "--lr"),

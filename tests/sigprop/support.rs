@@ -53,11 +53,8 @@ pub(crate) fn gaussian_stack(width: usize, variance: f64, seq_len: usize, body: 
 pub(crate) fn stack(source: Source, seq_len: usize, body: Vec<Node>) -> Stack {
     let mut nodes = vec![Node::new("embeddings", Op::Chain(Vec::new()))];
     nodes.extend(body);
-    Stack {
-        name: "test".to_owned(),
-        streams: vec![Stream { name: "encoder".to_owned(), seq_len, source, body: nodes }],
-        gradient: GradientSeed { stream: 0, correlation: 0.25 },
-    }
+    let stream = Stream { name: "encoder".to_owned(), seq_len, source, body: nodes };
+    Stack::new("test", vec![stream], GradientSeed { stream: 0, correlation: 0.25 })
 }
 
 /// Every site and weight.

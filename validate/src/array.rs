@@ -122,6 +122,13 @@ impl<T: Scalar> Array<T> {
         rows.for_each(|sum| add_multiple(sum, T::from_f64(1.0), row));
     }
 
+    /// Multiplies every token by `factors`, one per feature.
+    pub(crate) fn multiply_rows(&mut self, factors: &[T]) {
+        for row in self.rows_mut() {
+            row.iter_mut().zip(factors).for_each(|(x, &factor)| *x *= factor);
+        }
+    }
+
     /// How many tokens there are.
     pub(crate) fn shape(&self) -> Shape {
         self.shape

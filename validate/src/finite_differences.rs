@@ -154,11 +154,8 @@ fn settings() -> Settings {
 }
 
 fn stack_of(source: Source, seq_len: usize, body: Vec<Node>) -> Stack {
-    Stack {
-        name: "test".to_owned(),
-        streams: vec![Stream { name: "main".to_owned(), seq_len, source, body }],
-        gradient: GradientSeed { stream: 0, correlation: 0.3 },
-    }
+    let stream = Stream { name: "main".to_owned(), seq_len, source, body };
+    Stack::new("test", vec![stream], GradientSeed { stream: 0, correlation: 0.3 })
 }
 
 fn gaussian(width: usize) -> Source {
@@ -403,11 +400,8 @@ fn a_memory_gathers_gradients() {
         body: vec![attention(4, 0.0), linear("back", 12, WIDTH)],
     };
     let decoder = Stream { name: "decoder".to_owned(), seq_len: 3, source: gaussian(WIDTH), body };
-    let stack = Stack {
-        name: "two streams".to_owned(),
-        streams: vec![encoder, decoder],
-        gradient: GradientSeed { stream: 1, correlation: 0.0 },
-    };
+    let gradient = GradientSeed { stream: 1, correlation: 0.0 };
+    let stack = Stack::new("two streams", vec![encoder, decoder], gradient);
     assert_stack_gradient("cross-attention", &stack);
 }
 

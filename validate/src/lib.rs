@@ -10,16 +10,13 @@
 //! use sigprop_stack::{Activation, Component, Gaussian, GradientSeed, Node, Quantity, Source, Stack, Stream};
 //! use sigprop_validate::{Settings, measure};
 //!
-//! let stack = Stack {
-//!     name: "one ReLU".to_owned(),
-//!     streams: vec![Stream {
-//!         name: "main".to_owned(),
-//!         seq_len: 4,
-//!         source: Source::Gaussian(Gaussian { width: 256, mean: 0.0, variance: 1.0, correlation: 0.0 }),
-//!         body: vec![Node::apply("relu", Component::Activation(Activation::Relu))],
-//!     }],
-//!     gradient: GradientSeed { stream: 0, correlation: 0.0 },
+//! let stream = Stream {
+//!     name: "main".to_owned(),
+//!     seq_len: 4,
+//!     source: Source::Gaussian(Gaussian { width: 256, mean: 0.0, variance: 1.0, correlation: 0.0 }),
+//!     body: vec![Node::apply("relu", Component::Activation(Activation::Relu))],
 //! };
+//! let stack = Stack::new("one ReLU", vec![stream], GradientSeed { stream: 0, correlation: 0.0 });
 //! let measurement = measure(&stack, &Settings::default(), &|_| {}, &AtomicBool::new(false))?;
 //! let cell = measurement.table.site("relu").and_then(|row| row.get(Quantity::Mean)).expect("a measured mean");
 //! let exact = 1.0 / (2.0 * std::f64::consts::PI).sqrt();
@@ -56,4 +53,4 @@ pub use measure::{MeasureError, Measurement, Progress, Sampling, Settings, Targe
 pub use random::draw_normals;
 pub use random::draw_row;
 pub use softmax_alone::measure_softmax;
-pub use steps::{StepRow, measure_steps};
+pub use steps::{MapRow, StepMeasurement, measure_steps};

@@ -5,6 +5,8 @@
 //! words that name a stream are hashed into its key, 256 bits, by four chains of SplitMix64; what
 //! comes out of a stream is defined in [`lanes`].
 
+use std::sync::Arc;
+
 use rand::{SeedableRng, rngs::Xoshiro256PlusPlus};
 use rayon::prelude::*;
 use sigprop_stack::{Init, Tensor};
@@ -12,6 +14,7 @@ use sigprop_stack::{Init, Tensor};
 use crate::{
     lanes::{self, Key, split_mix},
     scalar::Scalar,
+    weights::ByTensor,
 };
 
 /// A stream for single numbers, such as token ids. xoshiro256++ is fixed by its definition, unlike `StdRng`.
@@ -36,9 +39,18 @@ pub(crate) enum Purpose {
 }
 
 /// All streams of one replicate.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub(crate) struct Random {
     key: Key,
+    expert: Option<usize>,
+    changes: Option<Changes>,
+}
+
+/// What is added to parameters after they are drawn.
+#[derive(Clone)]
+pub(crate) struct Changes {
+    pub(crate) steps: Arc<ByTensor<f32>>,
+    pub(crate) factor: f64,
 }
 
 /// The streams of one name.
@@ -49,14 +61,41 @@ pub(crate) struct Streams {
 impl Random {
     /// The streams of replicate `replicate` of a run.
     pub(crate) fn new(seed: u64, replicate: usize) -> Self {
-        Self { key: absorb(absorb([1, 2, 3, 4], seed), replicate as u64) }
+        Self { key: absorb(absorb([1, 2, 3, 4], seed), replicate as u64), expert: None, changes: None }
+    }
+
+    /// The same, with changed parameters. They must be drawn as they are, not what they do to tokens.
+    pub(crate) fn changed(&self, changes: Changes) -> Self {
+        Self { key: self.key, expert: self.expert, changes: Some(changes) }
     }
 
     /// The streams of one expert of a mixture, whose tensors stand for one per expert.
     pub(crate) fn of_expert(&self, expert: Option<usize>) -> Self {
         match expert {
-            Some(expert) => Self { key: absorb(self.key, expert as u64 + 1) },
-            None => *self,
+            Some(number) => Self { key: absorb(self.key, number as u64 + 1), expert, changes: self.changes.clone() },
+            None => self.clone(),
+        }
+    }
+
+    /// Whether a tensor is known to be zero.
+    pub(crate) fn is_zero(&self, tensor: &Tensor) -> bool {
+        tensor.init == Init::Zero && self.changes.is_none()
+    }
+
+    /// The gains of a norm, if parameters have been changed; else they are all `gain`.
+    pub(crate) fn changed_gains<T: Scalar>(&self, name: &str, gain: f64, width: usize) -> Option<Vec<T>> {
+        self.changes.as_ref()?;
+        let mut gains = vec![T::from_f64(gain); width];
+        self.change(name, 0, &mut gains);
+        Some(gains)
+    }
+
+    /// Adds its change to a row of a parameter.
+    pub(crate) fn change<T: Scalar>(&self, name: &str, row: usize, out: &mut [T]) {
+        let Some(Changes { steps, factor }) = &self.changes else { return };
+        let step = steps.get(&(name.to_owned(), self.expert)).and_then(|step| step.row(row, out.len()));
+        for (entry, step) in out.iter_mut().zip(step.into_iter().flatten()) {
+            *entry += T::from_f64(factor * f64::from(*step));
         }
     }
 
@@ -68,6 +107,7 @@ impl Random {
     /// Row `row` of a tensor.
     pub(crate) fn tensor_row<T: Scalar>(&self, tensor: &Tensor, row: usize, out: &mut [T]) {
         self.streams(Purpose::Weight, &tensor.name).fill(row, tensor.init, out);
+        self.change(&tensor.name, row, out);
     }
 
     /// The rows of length `width` of a tensor, or of what else is distributed like it, from number `first` on, as
@@ -75,7 +115,10 @@ impl Random {
     pub(crate) fn rows<T: Scalar>(&self, purpose: Purpose, tensor: &Tensor, first: usize, width: usize, out: &mut [T]) {
         let streams = self.streams(purpose, &tensor.name);
         let rows = out.par_chunks_exact_mut(width).with_min_len(PIECE.div_ceil(width));
-        rows.enumerate().for_each(|(row, out)| streams.fill(first + row, tensor.init, out));
+        rows.enumerate().for_each(|(row, out)| {
+            streams.fill(first + row, tensor.init, out);
+            self.change(&tensor.name, first + row, out);
+        });
     }
 }
 

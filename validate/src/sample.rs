@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::{Deserialize, Serialize};
 use sigprop_stack::{
-    Component, EmbeddingTerm, Fan, Gaussian, GradientSeed, Interpreter, Linear, PositionBias, Site, Source, Stack,
-    Stream, run,
+    Component, EmbeddingTerm, Fan, Gaussian, GradientSeed, Interpreter, Linear, Norm, PositionBias, Site, Source,
+    Stack, Stream, run,
 };
 
 use crate::{
@@ -17,12 +17,12 @@ use crate::{
         prepend, product, rotary, scale, sum,
     },
     plan::{Plan, PlannedIds},
-    random::{Purpose, Random, Streams},
+    random::{Changes, Purpose, Random, Streams},
     scalar::Scalar,
     signal::Signal,
     statistics::Moments,
-    steps::Step,
-    weights::{TensorGradient, WeightGradients},
+    steps::{FirstStep, Taken},
+    weights::{ByTensor, TensorGradient, WeightGradients},
 };
 
 /// What one replicate says of the rows and tensors of its plan. Where the range of f32 is left the
@@ -89,8 +89,8 @@ pub(crate) struct Sampler<'a, T: Scalar> {
     steps: usize,
     replicate: Replicate,
     weights: WeightGradients<'a, T>,
-    /// First steps of linear maps, if they are to be taken.
-    first_steps: Option<Vec<Step>>,
+    /// What a first step shows of itself, if one is to be taken.
+    taken: Option<Taken<'a, T>>,
 }
 
 impl<'a, T: Scalar> Sampler<'a, T> {
@@ -104,18 +104,20 @@ impl<'a, T: Scalar> Sampler<'a, T> {
             steps: 0,
             replicate: Replicate::default(),
             weights: WeightGradients::new(plan),
-            first_steps: None,
+            taken: None,
         }
     }
 
-    /// A sampler that takes down first steps.
-    pub(crate) fn with_steps(self) -> Self {
-        Self { first_steps: Some(Vec::new()), ..self }
+    /// A sampler that takes down a first step, of a network with changed parameters, if there are changes.
+    pub(crate) fn stepping(self, step: FirstStep<'a>, changes: Option<Changes>) -> Self {
+        let random = changes.map_or(self.random.clone(), |changes| self.random.changed(changes));
+        Self { taken: Some(Taken::new(step)), weights: self.weights.keeping(), random, ..self }
     }
 
-    /// The first steps of linear maps, in backward order, unless the range of f32 has been left.
-    pub(crate) fn into_steps(self) -> Result<Vec<Step>, Overflow> {
-        self.replicate.overflow.map_or(Ok(self.first_steps.unwrap_or_default()), Err)
+    /// What was taken down and the gradients of all parameters, unless the range of f32 has been left.
+    pub(crate) fn into_step(self) -> Result<(Taken<'a, T>, ByTensor<T>), Overflow> {
+        let taken = self.taken.expect("a first step was to be taken");
+        self.replicate.overflow.map_or(Ok((taken, self.weights.into_kept())), Err)
     }
 
     pub(crate) fn finish(mut self) -> Replicate {
@@ -168,8 +170,10 @@ impl<'a, T: Scalar> Sampler<'a, T> {
     fn reads_input(&self, component: &Component) -> bool {
         match component {
             Component::Linear(_) => self.settings.weights,
-            Component::Convolution(_) | Component::Norm(_) | Component::Activation(_) => true,
-            Component::Prepend(_)
+            Component::Convolution(_) | Component::Activation(_) => true,
+            // Norms keep theirs themselves.
+            Component::Norm(_)
+            | Component::Prepend(_)
             | Component::Dropout(_)
             | Component::Scale(_)
             | Component::Rotary(_)
@@ -199,6 +203,18 @@ impl<'a, T: Scalar> Sampler<'a, T> {
                 embedding::Tokens::draw(stream.shape, cumulative, &mut generator)
             }
         }
+    }
+
+    fn norm(&mut self, at: &Site, norm: Norm, input: Signal<T>) -> Result<(Signal<T>, Vec<Signal<T>>), Stop> {
+        let Some(steps) = norm.steps() else {
+            let kept = vec![input.clone()];
+            return Ok((signal(at, move || norm::forward(&norm, &input)), kept));
+        };
+        steps.iter().try_fold((input, Vec::new()), |(input, mut kept), step| {
+            let (output, of_step) = self.apply(at, step, input)?;
+            kept.extend(of_step);
+            Ok((output, kept))
+        })
     }
 
     fn table_gradients(&mut self, terms: &[EmbeddingTerm], tokens: &embedding::Tokens, gradient: &Array<T>) {
@@ -260,6 +276,9 @@ impl<T: Scalar> Interpreter for Sampler<'_, T> {
         let streams = self.random.streams(Purpose::Gradient, &at.to_string());
         let gradient = embedding::gaussian(output.shape(), &seed_gradient(seed, output.width()), &streams);
         self.control(&gradient);
+        if let Some(taken) = &mut self.taken {
+            taken.end = Some([(**output).clone(), gradient.clone()]);
+        }
         Ok(gradient)
     }
 
@@ -270,15 +289,6 @@ impl<T: Scalar> Interpreter for Sampler<'_, T> {
         input: Signal<T>,
     ) -> Result<(Signal<T>, Vec<Signal<T>>), Stop> {
         self.proceed()?;
-        if let Component::Norm(norm) = component
-            && let Some(steps) = norm.steps()
-        {
-            return steps.iter().try_fold((input, Vec::new()), |(input, mut kept), step| {
-                let (output, of_step) = self.apply(at, step, input)?;
-                kept.extend(of_step);
-                Ok((output, kept))
-            });
-        }
         let mut kept = if self.reads_input(component) { vec![input.clone()] } else { Vec::new() };
         let random = self.random(at);
         let output = match component.clone() {
@@ -292,7 +302,13 @@ impl<T: Scalar> Interpreter for Sampler<'_, T> {
             },
             Component::Convolution(conv) => signal(at, move || convolution::forward(&conv, &random, &input)),
             Component::Prepend(token) => signal(at, move || prepend::forward(&token, &random, &input)),
-            Component::Norm(norm) => signal(at, move || norm::forward(&norm, &input)),
+            Component::Norm(norm) => match random.changed_gains(&at.gain(), norm.gain, input.width()) {
+                None => return self.norm(at, norm, input),
+                Some(gains) => {
+                    let (output, kept) = self.norm(at, Norm { gain: 1.0, ..norm }, input)?;
+                    return Ok((changed(at, output, move |output| output.multiply_rows(&gains)), kept));
+                }
+            },
             Component::Activation(activation) => signal(at, move || activation::forward(activation, &input)),
             Component::Dropout(dropout) => {
                 let masks = self.masks(at);
@@ -325,9 +341,8 @@ impl<T: Scalar> Interpreter for Sampler<'_, T> {
                 };
                 if let Some(input) = kept.first() {
                     self.linear_gradients(at, linear, input, &gradient);
-                    if let Some(steps) = &mut self.first_steps {
-                        let sequences = input.sequences().zip(gradient.sequences());
-                        steps.extend(sequences.map(|(x, dy)| Step::of(linear, x, dy)));
+                    if let Some(taken) = &mut self.taken {
+                        taken.map(linear, input, &gradient);
                     }
                 }
                 match basis {

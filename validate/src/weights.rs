@@ -4,7 +4,10 @@
 //! used several times (equal names) has the sum of their gradients, so nothing is squared before
 //! its last use has been met.
 
-use std::{collections::BTreeMap, mem};
+use std::{
+    collections::{BTreeMap, HashMap},
+    mem,
+};
 
 use crate::{plan::Plan, scalar::Scalar, statistics::Moments};
 
@@ -38,6 +41,25 @@ impl<T: Scalar> TensorGradient<T> {
         }
     }
 
+    /// Every entry changed into another one.
+    pub(crate) fn map<U>(self, change: impl Fn(T) -> U) -> TensorGradient<U> {
+        let changed = |entries: Vec<T>| entries.into_iter().map(&change).collect();
+        match self {
+            Self::Dense(entries) => TensorGradient::Dense(changed(entries)),
+            Self::Rows(rows) => {
+                TensorGradient::Rows(rows.into_iter().map(|(row, entries)| (row, changed(entries))).collect())
+            }
+        }
+    }
+
+    /// Row `row`, if it is not zero.
+    pub(crate) fn row(&self, row: usize, width: usize) -> Option<&[T]> {
+        match self {
+            Self::Dense(entries) => entries.get(row * width..(row + 1) * width),
+            Self::Rows(rows) => rows.get(&row).map(Vec::as_slice),
+        }
+    }
+
     fn squares(&self) -> f64 {
         let squares = |entries: &[T]| entries.iter().map(|g| g.to_f64().powi(2)).sum::<f64>();
         match self {
@@ -54,10 +76,15 @@ fn add<T: Scalar>(entries: &mut [T], others: &[T]) {
     }
 }
 
+/// Arrays of the shape of parameters, by the name of the parameter and the number of the expert that has it.
+pub(crate) type ByTensor<T> = HashMap<(String, Option<usize>), TensorGradient<T>>;
+
 /// The gradients of one replicate.
 pub(crate) struct WeightGradients<'a, T> {
     plan: &'a Plan,
     tensors: Vec<Gathered<T>>,
+    /// The gradients themselves of the first sequence, if they are to be kept.
+    kept: Option<ByTensor<T>>,
 }
 
 struct Gathered<T> {
@@ -70,7 +97,17 @@ struct Gathered<T> {
 impl<'a, T: Scalar> WeightGradients<'a, T> {
     pub(crate) fn new(plan: &'a Plan) -> Self {
         let tensors = plan.tensors.iter().map(|_| Gathered { uses: 0, sequences: Vec::new(), moments: None });
-        Self { plan, tensors: tensors.collect() }
+        Self { plan, tensors: tensors.collect(), kept: None }
+    }
+
+    /// The same, keeping the gradients of the first sequence.
+    pub(crate) fn keeping(self) -> Self {
+        Self { kept: Some(ByTensor::new()), ..self }
+    }
+
+    /// What was kept.
+    pub(crate) fn into_kept(self) -> ByTensor<T> {
+        self.kept.unwrap_or_default()
     }
 
     /// The gradients from one use of a tensor, one per sequence.
@@ -80,7 +117,8 @@ impl<'a, T: Scalar> WeightGradients<'a, T> {
         expert: Option<usize>,
         sequences: impl Iterator<Item = TensorGradient<T>>,
     ) {
-        let Some(&index) = self.plan.tensor_index.get(&(name.to_owned(), expert)) else { return };
+        let key = (name.to_owned(), expert);
+        let Some(&index) = self.plan.tensor_index.get(&key) else { return };
         let (planned, gathered) = (&self.plan.tensors[index], &mut self.tensors[index]);
         let mut earlier = mem::take(&mut gathered.sequences).into_iter();
         let sums = sequences.map(|gradient| match earlier.next() {
@@ -91,7 +129,13 @@ impl<'a, T: Scalar> WeightGradients<'a, T> {
         if gathered.uses < planned.uses {
             gathered.sequences = sums.collect();
         } else {
-            let squares = sums.map(|gradient| gradient.squares()).sum();
+            let mut squares = 0.0;
+            for (sequence, gradient) in sums.enumerate() {
+                squares += gradient.squares();
+                if let Some(kept) = self.kept.as_mut().filter(|_| sequence == 0) {
+                    kept.insert(key.clone(), gradient);
+                }
+            }
             gathered.moments = Some(Moments::of_squares(self.plan.batch as f64 * planned.entries, squares));
         }
     }

@@ -32,11 +32,8 @@ fn cell<'m>(measurement: &'m Measurement, site: &str, quantity: Quantity) -> &'m
 }
 
 fn stack(seq_len: usize, source: Source, body: Vec<Node>, correlation: f64) -> Stack {
-    Stack {
-        name: "test".to_owned(),
-        streams: vec![Stream { name: "main".to_owned(), seq_len, source, body }],
-        gradient: GradientSeed { stream: 0, correlation },
-    }
+    let stream = Stream { name: "main".to_owned(), seq_len, source, body };
+    Stack::new("test", vec![stream], GradientSeed { stream: 0, correlation })
 }
 
 fn gaussian(width: usize, variance: f64, correlation: f64) -> Source {

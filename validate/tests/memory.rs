@@ -48,11 +48,8 @@ fn encoder() -> Stack {
     };
     let source = Source::Gaussian(Gaussian { width: WIDTH, mean: 0.0, variance: 1.0, correlation: 0.0 });
     let body = (0..BLOCKS).map(block).collect();
-    Stack {
-        name: "test".to_owned(),
-        streams: vec![Stream { name: "main".to_owned(), seq_len: SEQ_LEN, source, body }],
-        gradient: GradientSeed { stream: 0, correlation: 0.0 },
-    }
+    let stream = Stream { name: "main".to_owned(), seq_len: SEQ_LEN, source, body };
+    Stack::new("test", vec![stream], GradientSeed { stream: 0, correlation: 0.0 })
 }
 
 fn status(field: &str) -> f64 {

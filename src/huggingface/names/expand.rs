@@ -179,13 +179,13 @@ fn whole(name: &str, pattern: &str, part: Part) -> Held {
 }
 
 fn part(parameter: &Parameter, expert: Option<usize>, stored: Gain) -> Part {
-    let Parameter { name, shape, .. } = parameter.clone();
+    let Parameter { name, shape, learning_rates, .. } = parameter.clone();
     let start = match (parameter.values, stored) {
         (Values::Drawn(init), _) => Start::Drawn(init),
         (Values::Gains(norm), Gain::Whole) => Start::Constant(norm.gain),
         (Values::Gains(norm), Gain::LessOne) => Start::Constant(norm.gain - 1.0),
     };
-    Part { pattern: starred(&name), parameters: vec![name], expert, shape, start }
+    Part { pattern: starred(&name), parameters: vec![name], expert, shape, start, learning_rates }
 }
 
 /// The bias beside gains, which a stack leaves out because it is zero.
@@ -198,6 +198,7 @@ fn norm_bias(gains: &Parameter, norm_biases: bool) -> Option<Part> {
         expert: None,
         shape: gains.shape,
         start: Start::Constant(0.0),
+        learning_rates: gains.learning_rates,
     };
     (norm_biases && norm.kind.has_biases()).then_some(part)
 }

@@ -30,7 +30,7 @@ pub(super) use llama::{LLAMA, MIXTRAL, NEMOTRON, OLMO, OLMO2, PHI3, QWEN3_MOE, S
 pub(super) use parallel::{COHERE, GPTJ, NEOX, PHI, STABLELM, falcon};
 pub(super) use vision::{CLIP_TEXT, CLIP_VISION, VIT};
 
-use sigprop_stack::Init;
+use sigprop_stack::{Init, LearningRates};
 
 use crate::architecture::{Architecture, Parallel};
 
@@ -217,6 +217,8 @@ pub struct Part {
     pub shape: [usize; 2],
     /// What it holds at initialisation.
     pub start: Start,
+    /// How fast it learns.
+    pub learning_rates: LearningRates,
 }
 
 /// What a parameter holds at initialisation.

@@ -4,10 +4,10 @@ use sigprop_stack::{Component, Embedding, Init, Site, Tensor};
 
 use super::Moments;
 use crate::domain::{Domain, Flow, Gradient, Signal};
-use crate::moments::ln_sum;
 use crate::predict::rows::{LinearNote, WeightNote};
 use crate::rules::embedding::positions;
-use crate::rules::{convolution, embedding, linear, norm};
+use crate::rules::linear::steps::Steps;
+use crate::rules::{convolution, embedding, norm};
 
 impl Moments {
     pub(super) fn write_weight(&mut self, at: &Site, tensor: &Tensor, ln_second_moment: f64) {
@@ -53,10 +53,9 @@ impl Moments {
                 self.write_weight(at, &linear.weight, ln_gradient);
                 // Experts see some of the tokens.
                 if self.steps && at.expert().is_none() {
-                    let ln_output = ln_sum(y.levels()) - (y.tokens.len() as f64).ln();
-                    let ln_moved = linear::ln_moved(linear, &self.domain, x, gradient);
-                    self.rows
-                        .linear(LinearNote { tensor: linear.weight.name.clone(), ln_levels: [ln_output, ln_moved] });
+                    let tensor = linear.weight.name.clone();
+                    let steps = Steps::of(linear, &self.domain, x, gradient);
+                    self.rows.linear(LinearNote { tensor, ln_output: y.ln_level(), steps });
                 }
             }
             Component::Convolution(conv) => {

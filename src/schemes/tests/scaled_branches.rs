@@ -175,7 +175,7 @@ fn mup_knows_the_width() {
     let recipe = Scheme::parse("mup").unwrap();
     assert_near(recipe.recipe().embedding(&resolved, Table::Token).std(), 0.02);
     assert_near(recipe.recipe().outer(&resolved, Outer::Head, Fans::new(1024, 50_000)).weight.std(), 0.005);
-    assert!(caveat("mup", &architecture).is_some_and(|text| text.contains("learning rates")));
+    assert!(caveat("mup", &architecture).is_some_and(|text| text.contains("1/d_head")));
 }
 
 /// The paper's base of width 256 and 2 blocks: 64 blocks are 32 times as deep.

@@ -221,7 +221,8 @@ fn documents_have_the_documented_fields() {
 fn files_have_the_documented_fields() {
     let folder = folder();
     let [config, checkpoint] = exported(&folder);
-    assert_documented("stack", &[document(&folder, "stack.json")]);
+    stdout(&small("predict", &["--scheme", "mup", "--dump-stack", &path(&folder, "mup.json")]));
+    assert_documented("stack", &[document(&folder, "stack.json"), document(&folder, "mup.json")]);
     let report = path(&folder, "report.html");
     let mut reported = command(&["predict", &config, "--report", &report]);
     assert!(reported.env("SIGPROP_SEED", "1").output().expect("the command starts").status.success());

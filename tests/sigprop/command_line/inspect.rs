@@ -288,7 +288,10 @@ fn a_plan_tells_patterns_parts_and_multipliers() {
     let packed = find(&gpt2, "h.*.attn.c_attn.weight");
     assert_eq!((&packed["axis"], packed["parts"].as_array().map(Vec::len)), (&value!(1), Some(3)));
     let query = "blocks.*.attention.heads.query.weight";
-    let part = value!({"parameter": query, "size": 64, "distribution": "normal", "std": 0.02});
+    let learning_rates = value!({"sgd": 1.0, "adam": 1.0});
+    let part = value!({
+        "parameter": query, "size": 64, "distribution": "normal", "std": 0.02, "learning_rates": learning_rates
+    });
     assert_eq!(packed["parts"][0], part);
     assert_eq!(find(&gpt2, "h.*.ln_1.weight")["parts"][0]["value"], 1.0);
     assert_eq!(gpt2["scheme"], "gpt2");

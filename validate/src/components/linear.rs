@@ -11,7 +11,7 @@
 
 pub(crate) mod conditional;
 
-use sigprop_stack::{Init, Linear};
+use sigprop_stack::Linear;
 
 use crate::{
     array::{Array, Shape},
@@ -36,7 +36,7 @@ pub(crate) fn forward<T: Scalar>(linear: &Linear, random: &Random, input: &Array
 }
 
 fn add_bias<T: Scalar>(linear: &Linear, random: &Random, output: &mut Array<T>) {
-    if let Some(tensor) = linear.bias.as_ref().filter(|tensor| tensor.init != Init::Zero) {
+    if let Some(tensor) = linear.bias.as_ref().filter(|tensor| !random.is_zero(tensor)) {
         let mut bias = vec![T::default(); linear.fan_out];
         random.tensor_row(tensor, 0, &mut bias);
         output.add_row(&bias);
@@ -102,7 +102,7 @@ pub(crate) fn bias_gradient<T: Scalar>(linear: &Linear, gradient: &[T]) -> Vec<T
 
 #[cfg(test)]
 mod tests {
-    use sigprop_stack::Tensor;
+    use sigprop_stack::{Init, Tensor};
 
     use super::*;
 

@@ -1,0 +1,53 @@
+//! The learning rates of all parameters of a stack.
+
+use std::collections::BTreeMap;
+
+use sigprop_stack::{LearningRates, Parameter, Stack, StackError, Values, parameters};
+
+use crate::architecture::Resolved;
+use crate::recipe::{Fans, Growth, Place, Trained};
+use crate::schemes::Scheme;
+
+/// Those that are not the common one. Tensors of a decoder have a prefix.
+pub(super) fn learning_rates(
+    stack: &Stack,
+    scheme: &Scheme,
+    encoder: &Resolved,
+) -> Result<BTreeMap<String, LearningRates>, StackError> {
+    let of = |parameter: &Parameter| {
+        let architecture = encoder.decoder.as_deref().filter(|_| parameter.name.starts_with("decoder."));
+        scheme.learning_rates(architecture.unwrap_or(encoder), &trained(parameter))
+    };
+    let rates = parameters(stack)?.into_iter().map(|parameter| (of(&parameter), parameter.name));
+    Ok(rates.filter(|(rates, _)| *rates != LearningRates::default()).map(|(rates, name)| (name, rates)).collect())
+}
+
+/// A parameter as schemes know it, from its name.
+fn trained(parameter: &Parameter) -> Trained {
+    let Parameter { name, shape: [rows, columns], values, .. } = parameter;
+    let name = name.trim_start_matches("encoder.").trim_start_matches("decoder.");
+    let (place, inner) = match name.split_once('.') {
+        Some(("embeddings", inner)) => (Place::Embeddings, inner),
+        Some(("blocks", inner)) => {
+            let (block, inner) = inner.split_once('.').expect("tensors of blocks begin with the block's number");
+            (Place::Block(block.parse().expect("blocks are numbered")), inner)
+        }
+        Some(_) | None => (Place::End, name),
+    };
+    let is_map = inner.ends_with(".weight");
+    let growth = if !is_map && *columns == 1 {
+        Growth::Vector
+    } else if !is_map || (place == Place::Embeddings && inner != "projection.weight") {
+        Growth::Input
+    } else {
+        Growth::Hidden
+    };
+    // Rows of a table are what enters.
+    let is_table = growth == Growth::Input && !is_map;
+    let fans = if is_table { Fans::new(*rows, *columns) } else { Fans::new(*columns, *rows) };
+    let std = match values {
+        Values::Drawn(init) => init.std(),
+        Values::Gains(norm) => norm.gain.abs(),
+    };
+    Trained { growth, place, fans, std }
+}
