@@ -1,12 +1,12 @@
-//! Narrow Post-LN encoders with few tokens, where how alike the tokens of one network happen to be decides how large they
-//! are: a term of order 1/width that stays with the stream. (What gradients make of it: docs/accuracy.md.)
+//! Narrow encoders with few tokens, where how alike the tokens of one network happen to be decides how large they are: a
+//! term of order 1/width that stays with the stream. (What gradients make of it: docs/accuracy.md.)
 
 use sigprop::agreement::{Compared, compare};
 use sigprop::architecture::{Architecture, Format};
 use sigprop::assemble::{Input, Run, assemble};
 use sigprop::schemes::Scheme;
 use sigprop::{Sites, predict};
-use sigprop_stack::Quantity;
+use sigprop_stack::{Quantity, SiteRow};
 
 use crate::support::sample_stream;
 
@@ -32,4 +32,29 @@ fn tokens_that_are_alike_are_large() {
         }
         assert!(seen >= 4, "{seen} numbers");
     }
+}
+
+/// Sandwich norms of small branches, whose variance is not far above ε, and tokens that are almost copies from the first
+/// branch on. Neglected are terms of the order of 1/(tokens · heads) in attention's own output: 1/32 here.
+#[test]
+fn almost_copies_differ_as_much_as_predicted() {
+    const NEGLECTED: f64 = 1.0 / 32.0;
+    const REPLICATES: usize = 300;
+    let text = "n_layers = 2\nd_model = 64\nn_heads = 1\nseq_len = 32\nvocab_size = 1000\nnorm_placement = 'sandwich'\n\
+                activation = 'swiglu'\nnorm = 'rmsnorm'";
+    let architecture = Architecture::from_file_text(text, Format::Toml).expect("valid");
+    let scheme = Scheme::parse("normal:0.02").expect("known");
+    let stack = assemble(&architecture, &scheme, &Input::Correlation(0.0), &Run::default()).expect("a stack").stack;
+    let predicted = predict(&stack, Sites::Stream).expect("a prediction").table;
+    let sampled = sample_stream(&stack, REPLICATES).table;
+    let apart =
+        |row: &SiteRow| row.get(Quantity::TokenCorrelation).map(|cell| (1.0 - cell.value.value(), cell.std_error));
+    let mut seen = 0;
+    for (predicted, sampled) in predicted.sites.iter().zip(&sampled.sites).filter(|(row, _)| row.site != "embeddings") {
+        let ((expected, _), (got, std_error)) = (apart(predicted).expect("tokens"), apart(sampled).expect("tokens"));
+        let allowed = NEGLECTED * got + LARGEST_Z * std_error.value();
+        assert!(got < 0.1 && (expected - got).abs() < allowed, "{}: {expected} {got}", predicted.site);
+        seen += 1;
+    }
+    assert_eq!(seen, 3);
 }

@@ -297,7 +297,8 @@ impl Attended {
 
         // Values.
         let own_row = keys.single(self.row.s2, length);
-        let value_own = own_row / keep + others * pairs(&|cross| self.overlap(cross, length));
+        // Gradients that add up to nothing leave rounding.
+        let value_own = (own_row / keep + others * pairs(&|cross| self.overlap(cross, length))).max(0.0);
         let shared = pairs(&|cross| 1.0 - self.overlap(cross, length));
         let value_cosines =
             self.key_classes(domain, own_row, if others > 0.0 { (1.0 - own_row) / others } else { 0.0 });

@@ -30,8 +30,7 @@
 use nalgebra::{Matrix2, Vector2};
 use sigprop_stack::Attention;
 
-use crate::domain::{Concentration, Domain, Fluctuation, Gradient, Signal, of_all, variance_of_apart};
-use crate::moments::ln_correction;
+use crate::domain::{Concentration, Domain, Fluctuation, Gradient, Signal, bounded, of_all, variance_of_apart};
 
 /// α and β.
 #[derive(Clone, Copy, Debug)]
@@ -96,7 +95,7 @@ pub(crate) fn backward(
     // Of differences of keys and of values.
     let scored_response = response + Vector2::new(1.0, -1.0) * 2.0 * forward.shared;
     let apart = variance_of_apart(forward.levels, forward.shared);
-    let ln_gain = if domain.follows_levels() { ln_correction(apart) } else { 0.0 };
+    let ln_gain = if domain.follows_levels() { bounded(apart.ln_1p()) } else { 0.0 };
     let scored = |part: Gradient, heads: usize| {
         let width = (heads * attention.d_head) as f64;
         let concentration = fresh(width);
