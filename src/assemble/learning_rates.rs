@@ -25,7 +25,7 @@ pub(super) fn learning_rates(
 /// A parameter as schemes know it, from its name.
 fn trained(parameter: &Parameter) -> Trained {
     let Parameter { name, shape: [rows, columns], values, .. } = parameter;
-    let name = name.trim_start_matches("encoder.").trim_start_matches("decoder.");
+    let name = ["encoder.", "decoder."].iter().find_map(|side| name.strip_prefix(side)).unwrap_or(name);
     let (place, inner) = match name.split_once('.') {
         Some(("embeddings", inner)) => (Place::Embeddings, inner),
         Some(("blocks", inner)) => {

@@ -211,13 +211,12 @@ impl Domain {
             fresh += map * term.fluctuation.own(before.total()) * map;
             for (place, other) in terms[..index].iter().enumerate() {
                 let (one, two) = (parts[index], parts[place]);
-                let [alike] = self.pair_averages(levels.clone(), [term.cosines, other.cosines], [0.0], |[a, b]| {
-                    [(a - one) * (b - two)]
-                });
-                let own = self.own_share(levels.clone()) * (1.0 - one) * (1.0 - two);
-                let common = ratio(one * two, whole * whole).min((term.share * other.share).recip());
-                let apart = ratio(alike + own, (1.0 - whole).powi(2)).min((term.share * other.share).recip());
-                let both = Matrix2::from_diagonal(&[common, apart].into());
+                let together = |[a, b]: [f64; 2]| [(a - one) * (b - two)];
+                let matrices = [term.cosines, other.cosines];
+                let [apart] = self.pair_averages(levels.clone(), matrices, together([1.0; 2]), together);
+                let parts = [ratio(one * two, whole * whole), ratio(apart, (1.0 - whole).powi(2))];
+                let both =
+                    Matrix2::from_diagonal(&parts.map(|part| part.min((term.share * other.share).recip())).into());
                 fresh += 4.0 * term.share * other.share / width * both;
             }
         }
