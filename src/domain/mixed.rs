@@ -15,8 +15,9 @@
 //! ```
 //!
 //! and what all tokens share, δ_a = s, δ_ab = m, has 1 + E s² − E m s = 1 − (1 − p) E (m − t) s: the levels that
-//! [`super::Fluctuation`] follows, as they were before the sum, K. A norm that centres takes the share k_i/width of each part off, k_i its
-//! `constant_share`, and with it the common part of the more alike ones: c' − c = −Σ a_i k_i (c_i − c)/width.
+//! [`super::Fluctuation`] follows, as they were before the sum, K. A norm that centres takes the share k_i/width of each
+//! part off, k_i its `constant_share`, and with it the common part of the more alike ones:
+//! c' − c = −Σ a_i k_i (c_i − c)/width.
 //!
 //! It matters in Post-LN, where the stream has a norm and a mean of its own and the branch has not, and where how alike
 //! tokens are decides how large they are: a network whose tokens are more alike has larger averages to divide by, and so

@@ -56,7 +56,7 @@ impl Attended {
             (Core::Exchangeable(attended), Domain::Exchangeable(domain)) => attended.elasticity(domain),
             _ => Elasticity::FLAT,
         };
-        let (fluctuation, strayed) = fluctuation::forward(domain, input, &value, elasticity);
+        let (fluctuation, strayed) = fluctuation::forward(domain, attention, input, &value, elasticity);
         Self { core, strayed, output: Signal { fluctuation, ..output } }
     }
 

@@ -62,20 +62,26 @@ pub(crate) struct Strayed {
     levels: Matrix2<f64>,
 }
 
-/// Of the heads' output, from the common `input` and the `value`s; and what the backward pass needs.
+/// Of the heads' output, from the `input` of the queries and the `value`s; and what the backward pass needs.
 pub(crate) fn forward(
     domain: &Domain,
+    attention: &Attention,
     input: &Signal,
     value: &Signal,
     elasticity: Elasticity,
 ) -> (Fluctuation, Strayed) {
-    let shared = domain.shared(input);
-    let (scores, levels) = (elasticity.map(shared), input.fluctuation.total());
+    let (shared, levels) = (domain.shared(input), input.fluctuation.total());
     let values = value.fluctuation;
+    let averaged = values.mapped(Matrix2::identity());
+    if attention.memory.is_some() {
+        // Values that come from elsewhere keep nothing of the fork.
+        let nothing = Matrix2::zeros();
+        return (Fluctuation { kept: nothing, ..averaged }, Strayed { scores: nothing, shared, levels });
+    }
+    let scores = elasticity.map(shared);
     let kept = values.kept + scores;
     let scale = values.own(levels) + kept * levels * kept.transpose();
-    let fluctuation = Fluctuation { scale, kept, ..values.passed().mapped(Matrix2::identity()) };
-    (fluctuation, Strayed { scores, shared, levels })
+    (Fluctuation { scale, kept, ..averaged }, Strayed { scores, shared, levels })
 }
 
 /// The gradients at queries, keys and values, completed from that at the output.
