@@ -4,7 +4,8 @@
 //!
 //! ```text
 //! depth    blocks passed: layer + 1
-//! band     value · e^(± standard deviation of its ln): how far one initialisation strays
+//! band     value · e^(−σ²/2 ± σ), σ the standard deviation of its ln: where one initialisation lies, lognormal about
+//!          its middle
 //! bar      observed ± 2 standard errors of the average over networks
 //! mark     the first block whose largest entry to expect exceeds a float format
 //! ```
@@ -158,7 +159,8 @@ impl<'t> Stream<'t> {
     fn band(&self, quantity: Quantity, spread: Quantity) -> Vec<(f64, [Number; 2])> {
         let ends = self.rows.iter().filter_map(|row| {
             let (value, std) = (row.value(quantity)?, row.value(spread)?.value());
-            Some((depth(row.layer), [-std, std].map(|shift| Number::from_ln(value.ln_abs() + shift))))
+            let middle = value.ln_abs() - 0.5 * std * std;
+            Some((depth(row.layer), [-std, std].map(|shift| Number::from_ln(middle + shift))))
         });
         ends.collect()
     }

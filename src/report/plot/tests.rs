@@ -61,9 +61,9 @@ fn an_exponential_is_a_straight_line_with_its_band() {
     let [counts, scales] = [["curve", "band", "point", "mark"], ["panel", "log", "linear", "marker"]]
         .map(|classes| classes.map(|class| of_class(&document, class).len()));
     assert_eq!((counts, scales), ([3, 2, 0, 0], [3, 2, 1, 0]));
-    // From e^−0.5 to 100 e^0.5 and 3 % more at both ends: 1 lies at (0.5 + 0.03 s)/(1.06 s) of 220, s = 1 + ln 100.
+    // From e^−0.625 to 100 e^0.375 and 3 % more at both ends: 1 lies at (0.625 + 0.03 s)/(1.06 s) of 220, s = 1 + ln 100.
     let curves: Vec<_> = of_class(&document, "curve").iter().filter_map(|curve| curve.attribute("d")).collect();
-    assert_eq!(curves[..2], ["M0.0 195.3L390.0 24.7", "M0.0 24.7L390.0 195.3"]);
+    assert_eq!(curves[..2], ["M0.0 190.6L390.0 20.1", "M0.0 20.1L390.0 190.6"]);
 }
 
 #[test]
