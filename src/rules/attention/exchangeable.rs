@@ -82,7 +82,8 @@ const SHARPEST_GROUPED: f64 = 0.3;
 /// Cosine of the keys up to which their differences have as many directions as there are features:
 /// the (1 − S2)/width of the query and key paths. Attention and linear maps leave fewer.
 const LARGEST_COSINE: f64 = 0.5;
-/// The pull is an expansion in 1/width: it is not believed to take a larger part off the output.
+/// The pull is an expansion in 1/width: it is not believed to take a larger part off the output (nor does it where the
+/// rules were sampled).
 const LARGEST_LOSS: f64 = 0.5;
 /// ln of the score variance beyond which only T ~ w^(−½) goes on.
 const LARGEST_LN_SCORE: f64 = 400.0;
@@ -97,8 +98,6 @@ pub(crate) struct Attended {
     /// Number and mean weight of the keys as the softmax sees them.
     keys: Keys,
     row: Row,
-    /// What the pull takes off the second moment of the output, as a part of the rest.
-    lost: f64,
     /// Per pair class of the queries.
     crosses: Vec<Cross>,
     output: Signal,
@@ -220,7 +219,6 @@ impl Attended {
             value,
             keys,
             row,
-            lost: ratio(-pulled, unpulled),
             crosses,
             output: Signal { concentration, ..Signal::new([token].into(), cosines) },
         }
@@ -388,13 +386,6 @@ impl Attended {
                 format!("{:.3e}", keys.contrast),
             ));
         }
-        if self.lost > LARGEST_LOSS {
-            return Some((
-                "what scores take off the common part of the average is known to first order in 1/width; no more than \
-                 half is taken off",
-                format!("{:.0} %", 100.0 * self.lost),
-            ));
-        }
         if keys.grouped > LARGEST_GROUPED && keys.contrast > SHARPEST_GROUPED {
             return Some((
                 "repeated tokens are groups of unequal weight, given to attention to first order in the score variance \
@@ -414,10 +405,7 @@ impl Attended {
                 format!("cosine {:.2}", keys.key_cosine),
             ));
         }
-        let opposite = self.query.cosines.iter().find(|&&cosine| cosine < -0.1 && keys.contrast > 0.1).map(|cosine| {
-            ("attention between tokens that point in opposite directions", format!("cosine {cosine:.3}"))
-        });
-        opposite.or_else(|| keys.cap.clone())
+        keys.cap.clone()
     }
 }
 
