@@ -178,6 +178,9 @@ pub(crate) fn levels_map(scale: f64, slope: f64, before: f64, after: f64) -> Mat
     Matrix2::new(all[0] + common, all[1] - common, all[0] - apart, all[1] + apart)
 }
 
+/// What cosines of copies may lack to 1.
+const ROUNDING: f64 = 1e-12;
+
 /// One term of a sum.
 pub(crate) struct Term<'a> {
     /// Its share in the second moment of the sum.
@@ -187,24 +190,29 @@ pub(crate) struct Term<'a> {
 }
 
 impl Domain {
-    /// A sum of terms that come from one fork where `before` was strayed; with the output's `levels`, cosines and width.
+    /// A sum of terms that come from one fork where `before` was strayed; with the output's `levels` and width.
     /// Also how the deviations of each term reach it.
     pub(crate) fn joined(
         &self,
         before: Fluctuation,
         terms: &[Term],
         levels: &(impl ExactSizeIterator<Item = f64> + Clone),
-        cosines: &[f64],
         width: f64,
     ) -> (Fluctuation, Vec<Matrix2<f64>>) {
         let shared = |cosines: &[f64]| {
             let [shared] = self.pair_averages(levels.clone(), [cosines], [1.0], |[cosine]| [cosine]);
             shared.clamp(0.0, 1.0)
         };
-        let whole = shared(cosines);
         let parts: Vec<f64> = terms.iter().map(|term| shared(term.cosines)).collect();
-        let maps: Vec<Matrix2<f64>> =
-            terms.iter().zip(&parts).map(|(term, &part)| part_map(term.share, part, whole)).collect();
+        let total =
+            |part: &dyn Fn(f64) -> f64| terms.iter().zip(&parts).map(|(term, &p)| term.share * part(p)).sum::<f64>();
+        let (common, apart) = (total(&|p| p), total(&|p| 1.0 - p));
+        // What is left of p or 1 − p by rounding does not stray.
+        let weight = |share: f64, part: f64, whole: f64| if whole > ROUNDING { share * part / whole } else { 0.0 };
+        let map = |(term, &p): (&Term, &f64)| {
+            Matrix2::from_diagonal(&[weight(term.share, p, common), weight(term.share, 1.0 - p, apart)].into())
+        };
+        let maps: Vec<Matrix2<f64>> = terms.iter().zip(&parts).map(map).collect();
         let (mut kept, mut fresh) = (Matrix2::zeros(), Matrix2::zeros());
         for (index, (term, map)) in terms.iter().zip(&maps).enumerate() {
             kept += map * term.fluctuation.kept;
@@ -213,8 +221,8 @@ impl Domain {
                 let (one, two) = (parts[index], parts[place]);
                 let together = |[a, b]: [f64; 2]| [(a - one) * (b - two)];
                 let matrices = [term.cosines, other.cosines];
-                let [apart] = self.pair_averages(levels.clone(), matrices, together([1.0; 2]), together);
-                let parts = [ratio(one * two, whole * whole), ratio(apart, (1.0 - whole).powi(2))];
+                let [differing] = self.pair_averages(levels.clone(), matrices, together([1.0; 2]), together);
+                let parts = [ratio(one * two, common * common), ratio(differing, apart * apart)];
                 let both =
                     Matrix2::from_diagonal(&parts.map(|part| part.min((term.share * other.share).recip())).into());
                 fresh += 4.0 * term.share * other.share / width * both;

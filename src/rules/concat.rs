@@ -68,7 +68,7 @@ pub(crate) fn forward(concat: &Concat, domain: &Domain, x: &Signal, parts: &[Sig
         })
         .collect();
     // Features of their own have no products with others.
-    let (fluctuation, maps) = domain.joined(x.fluctuation, &terms, &levels, &cosines, f64::INFINITY);
+    let (fluctuation, maps) = domain.joined(x.fluctuation, &terms, &levels, f64::INFINITY);
     (Signal { fluctuation, ..Signal::new(tokens, cosines) }, maps)
 }
 

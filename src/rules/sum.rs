@@ -103,7 +103,7 @@ impl Rule {
         let positions = by_position(branches);
         let tokens: Arc<[Token]> = x.tokens.iter().zip(positions).map(|(x, parts)| self.token(x, &parts)).collect();
         let cosines = self.cosines(domain, branches, &tokens);
-        let (fluctuation, maps) = self.fluctuation(domain, x, branches, &tokens, &cosines);
+        let (fluctuation, maps) = self.fluctuation(domain, x, branches, &tokens);
         let mean = |tokens: &[Token]| ln_sum(tokens.iter().map(|token| token.ln_second));
         let sizes: Vec<f64> = branches
             .iter()
@@ -142,14 +142,13 @@ impl Rule {
         (Signal { concentration: concentration.bounded(), ..y }, maps)
     }
 
-    /// How far the output strays, which has these `tokens` and `cosines`.
+    /// How far the output strays, which has these `tokens`.
     fn fluctuation(
         &self,
         domain: &Domain,
         x: &Signal,
         branches: &[Signal],
         tokens: &[Token],
-        cosines: &[f64],
     ) -> (Fluctuation, Vec<Matrix2<f64>>) {
         let levels = tokens.iter().map(|token| token.ln_second);
         let ln_total = ln_sum(levels.clone());
@@ -162,7 +161,7 @@ impl Rule {
                 fluctuation: self.dropped(index, branch.fluctuation),
             })
             .collect();
-        domain.joined(x.fluctuation, &terms, &levels, cosines, x.token().width)
+        domain.joined(x.fluctuation, &terms, &levels, x.token().width)
     }
 
     /// What is left of a branch, forward or backward, as often as it is not dropped.

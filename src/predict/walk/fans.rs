@@ -166,7 +166,7 @@ pub(super) fn joined(domain: &Domain, kept: &Kept, gradient: &Gradient, parts: &
         .map(|(part, &share)| Term { share, cosines: &part.cosines, fluctuation: part.fluctuation })
         .collect();
     let levels = tokens.iter().map(|token| token.ln_second);
-    let (fluctuation, _) = domain.joined(gradient.fluctuation, &terms, &levels, &cosines, width);
+    let (fluctuation, _) = domain.joined(gradient.fluctuation, &terms, &levels, width);
     let (fluctuation, response) = match fork {
         Some(fork) => {
             let met = fluctuation.met(fork.fresh(&shares), gradient.response);
