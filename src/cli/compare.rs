@@ -1,9 +1,6 @@
 //! `sigprop compare`: schemes side by side.
 
-use std::{
-    io::{self, Write},
-    path::PathBuf,
-};
+use std::io::{self, Write};
 
 use clap::{
     Args,
@@ -23,7 +20,7 @@ use super::{
     console::Console,
     description::{AverageArguments, Described, DescriptionArguments},
     export::drawn,
-    output::{Format, FormatArguments, emit},
+    output::{DataArguments, Format, emit},
     plot::PlotArguments,
     predict::write_caveats,
     prose::write_indented,
@@ -69,11 +66,7 @@ pub(crate) struct Arguments {
     sort: Option<Column>,
 
     #[command(flatten)]
-    format: FormatArguments,
-
-    /// Write the data to a file; `-` is standard output.
-    #[arg(short, long, value_name = "FILE", help_heading = "Output")]
-    output: Option<PathBuf>,
+    data: DataArguments,
 
     #[command(flatten)]
     plot: PlotArguments,
@@ -117,7 +110,7 @@ impl Arguments {
             |out| comparison_tables(&candidates, out),
             |origin, out| comparison_html(origin, &candidates, out),
         )?;
-        emit(self.output.as_ref(), |out| match self.format.format() {
+        emit(self.data.output.as_ref(), |out| match self.data.format() {
             Format::Table => {
                 writeln!(out, "{title}\n")?;
                 comparison_tables(&candidates, out)?;

@@ -12,7 +12,7 @@ use sigprop::{
 use super::{
     Outcome,
     console::Console,
-    output::{Format, FormatArguments, emit},
+    output::{DataArguments, Format, emit},
     parse,
 };
 
@@ -37,11 +37,7 @@ pub(crate) struct Arguments {
     second: PathBuf,
 
     #[command(flatten)]
-    format: FormatArguments,
-
-    /// Write them to a file; `-` is standard output.
-    #[arg(short, long, value_name = "FILE", help_heading = "Output")]
-    output: Option<PathBuf>,
+    data: DataArguments,
 
     /// Exit with status 1 if a difference is larger, or if a site or quantity is in one report alone.
     #[arg(long, value_name = "SHARE", value_parser = parse::error, allow_negative_numbers = true, help_heading = "Gates")]
@@ -51,7 +47,7 @@ pub(crate) struct Arguments {
 impl Arguments {
     pub(crate) fn run(self, console: Console) -> anyhow::Result<Outcome> {
         let diff = Diff::of(&Report::read(&self.first)?, &Report::read(&self.second)?);
-        emit(self.output.as_ref(), |out| match self.format.format() {
+        emit(self.data.output.as_ref(), |out| match self.data.format() {
             Format::Table => diff_table(&diff, out),
             Format::Rows(format) => diff_rows(&diff).write(format, out),
             Format::Json => diff_json(&diff, out),

@@ -27,7 +27,7 @@ use super::{
     Outcome,
     console::{Console, Paint, write_verdict},
     model::SchemeArguments,
-    output::{Format, FormatArguments, emit},
+    output::{DataArguments, Format, emit},
     predict::write_caveats,
     prose::write_indented,
     source::ConfigArguments,
@@ -68,11 +68,7 @@ pub(crate) struct Arguments {
     scheme: SchemeArguments,
 
     #[command(flatten)]
-    format: FormatArguments,
-
-    /// Write the data to a file; `-` is standard output.
-    #[arg(short, long, value_name = "FILE", help_heading = "Output")]
-    output: Option<PathBuf>,
+    data: DataArguments,
 
     /// Also write the network with the measured weights, as `--stack` of other commands reads it.
     #[arg(long, value_name = "FILE", help_heading = "Output")]
@@ -210,9 +206,9 @@ impl Arguments {
     ) -> anyhow::Result<()> {
         let name = self.checkpoint.display().to_string();
         let scheme = expected.map(|expected| expected.scheme.as_str());
-        emit(self.output.as_ref(), |out| match self.format.format() {
+        emit(self.data.output.as_ref(), |out| match self.data.format() {
             Format::Table => {
-                let paint = if self.output.is_none() { console.paint(&io::stdout()) } else { Paint(false) };
+                let paint = self.data.paint(console);
                 writeln!(
                     out,
                     "{name}{}\n",
@@ -238,7 +234,7 @@ impl Arguments {
                 inspection_json(&document, out)
             }
         })?;
-        if self.format.format() != Format::Table {
+        if self.data.format() != Format::Table {
             console.tell(|out, paint| write_findings(inspection, scheme, measured, paint, out));
         }
         Ok(())

@@ -1,9 +1,6 @@
 //! `sigprop models`: the presets and what they cost.
 
-use std::{
-    io::{self, Write},
-    path::PathBuf,
-};
+use std::io::{self, Write};
 
 use clap::Args;
 use sigprop::{
@@ -17,7 +14,7 @@ use sigprop::{
 
 use super::{
     Outcome,
-    output::{Format, FormatArguments, emit},
+    output::{DataArguments, Format, emit},
 };
 
 /// List the presets with their size and cost.
@@ -29,17 +26,13 @@ Examples:
   sigprop predict gpt2                             one of them")]
 pub(crate) struct Arguments {
     #[command(flatten)]
-    format: FormatArguments,
-
-    /// Write the list to a file; `-` is standard output.
-    #[arg(short, long, value_name = "FILE", help_heading = "Output")]
-    output: Option<PathBuf>,
+    data: DataArguments,
 }
 
 impl Arguments {
     pub(crate) fn run(self) -> anyhow::Result<Outcome> {
         let models = PRESETS.iter().map(preset_cost).collect::<anyhow::Result<Vec<_>>>()?;
-        emit(self.output.as_ref(), |out| match self.format.format() {
+        emit(self.data.output.as_ref(), |out| match self.data.format() {
             Format::Table => write_table(&models, out),
             Format::Rows(format) => models_rows(&models).write(format, out),
             Format::Json => models_json(&models, out),

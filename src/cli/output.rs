@@ -12,6 +12,8 @@ use sigprop::{
     report::{RowFormat, write_file},
 };
 
+use super::console::{Console, Paint};
+
 /// How data is written.
 #[derive(Args, Clone, Copy, Debug)]
 #[command(next_help_heading = "Output")]
@@ -29,6 +31,30 @@ impl FormatArguments {
     /// The format asked for.
     pub(crate) fn format(self) -> Format {
         if self.json { Format::Json } else { self.format }
+    }
+}
+
+/// Where data goes, and how it is written.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Output")]
+pub(crate) struct DataArguments {
+    #[command(flatten)]
+    format: FormatArguments,
+
+    /// Write the data to a file; `-` is standard output.
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+}
+
+impl DataArguments {
+    /// The format asked for.
+    pub(crate) fn format(&self) -> Format {
+        self.format.format()
+    }
+
+    /// How a table is painted where it goes.
+    pub(crate) fn paint(&self, console: Console) -> Paint {
+        if self.output.is_none() { console.paint(&io::stdout()) } else { Paint(false) }
     }
 }
 

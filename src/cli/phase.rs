@@ -1,7 +1,5 @@
 //! `sigprop phase`: a map of where a network can be trained.
 
-use std::path::PathBuf;
-
 use anyhow::bail;
 use clap::Args;
 use sigprop::{
@@ -15,7 +13,7 @@ use super::{
     console::Console,
     description::{AverageArguments, DescriptionArguments},
     model::SchemeArguments,
-    output::{Format, FormatArguments, emit},
+    output::{DataArguments, Format, emit},
     plot::PlotArguments,
     predict::write_caveats,
 };
@@ -80,11 +78,7 @@ pub(crate) struct Arguments {
     edges: bool,
 
     #[command(flatten)]
-    format: FormatArguments,
-
-    /// Write the data to a file; `-` is standard output.
-    #[arg(short, long, value_name = "FILE", help_heading = "Output")]
-    output: Option<PathBuf>,
+    data: DataArguments,
 
     #[command(flatten)]
     plot: PlotArguments,
@@ -95,7 +89,7 @@ impl Arguments {
         let Some(described) = self.description.begin(self.averages, self.scheme.text())? else {
             return Ok(Outcome::Done);
         };
-        let format = self.format.format();
+        let format = self.data.format();
         if self.edges && !matches!(format, Format::Rows(_)) {
             bail!("--edges: expected --format csv, jsonl or md; tables and JSON have cells and edges");
         }
@@ -115,7 +109,7 @@ impl Arguments {
         let map = map?;
         let title = format!("{}, scheme {scheme}", described.title());
         self.plot.draw(|out| phase_svg(&title, &map, out))?;
-        emit(self.output.as_ref(), |out| match format {
+        emit(self.data.output.as_ref(), |out| match format {
             Format::Table => {
                 writeln!(out, "{title}\n")?;
                 phase_table(&map, out)

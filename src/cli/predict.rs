@@ -26,7 +26,7 @@ use super::{
     head::{self, HeadArguments, write_loss},
     model::ModelArguments,
     models::write_cost,
-    output::{Format, FormatArguments, SiteChoice, emit},
+    output::{DataArguments, Format, SiteChoice, emit},
     plot::PlotArguments,
     prose::write_indented,
     report::ReportArguments,
@@ -71,11 +71,7 @@ pub(crate) struct Arguments {
     update: UpdateArguments,
 
     #[command(flatten)]
-    format: FormatArguments,
-
-    /// Write the data to a file; `-` is standard output.
-    #[arg(short, long, value_name = "FILE", help_heading = "Output")]
-    output: Option<PathBuf>,
+    data: DataArguments,
 
     /// Also write what every parameter starts with: *.json is a plan by name pattern, *.py a PyTorch function that
     /// draws it, *.safetensors the drawn parameters (--seed). Names are those of transformers for its configs.
@@ -140,7 +136,7 @@ impl Arguments {
         if self.model.dump(&network.stack)? {
             return Ok(Outcome::Done);
         }
-        let curve = self.curve.ink(self.format.format(), self.output.is_none())?;
+        let curve = self.curve.ink(self.data.format(), self.data.output.is_none())?;
         self.plot.claim()?;
         self.report.claim()?;
         export(&self.export, &network, self.averages.seed)?;
@@ -175,9 +171,9 @@ impl Arguments {
             |out| self.write_costs(&document, out),
             |origin, out| prediction_html(origin, &document, out),
         )?;
-        emit(self.output.as_ref(), |out| match self.format.format() {
+        emit(self.data.output.as_ref(), |out| match self.data.format() {
             Format::Table => {
-                let paint = if self.output.is_none() { console.paint(&io::stdout()) } else { Paint(false) };
+                let paint = self.data.paint(console);
                 self.write_tables((&title, curve), &document, paint, out)
             }
             Format::Rows(format) => match &update {
@@ -188,7 +184,7 @@ impl Arguments {
             .write(format, out),
             Format::Json => prediction_json(&document, out),
         })?;
-        if self.format.format() != Format::Table {
+        if self.data.format() != Format::Table {
             console.tell(|out, paint| {
                 if let Some(loss) = &loss {
                     write_loss(loss, self.averages.batch, out)?;

@@ -23,7 +23,7 @@ use super::{
     Outcome,
     console::{Console, Paint, write_verdict},
     description::{AverageArguments, DescriptionArguments},
-    output::{Format, FormatArguments, emit},
+    output::{DataArguments, Format, emit},
     parse,
     predict::write_caveats,
     prose::write_indented,
@@ -54,11 +54,7 @@ pub(crate) struct Arguments {
     demands: DemandArguments,
 
     #[command(flatten)]
-    format: FormatArguments,
-
-    /// Write the data to a file; `-` is standard output.
-    #[arg(short, long, value_name = "FILE", help_heading = "Output")]
-    output: Option<PathBuf>,
+    data: DataArguments,
 
     /// Also write the network with the recommended numbers as JSON; `-` writes it to standard output instead of
     /// everything else.
@@ -122,9 +118,9 @@ impl Arguments {
         let prediction = predict(&recommendation.stack, described.setting.options)?;
         let weights = &prediction.table.weights;
         let title = described.title();
-        emit(self.output.as_ref(), |out| match self.format.format() {
+        emit(self.data.output.as_ref(), |out| match self.data.format() {
             Format::Table => {
-                let paint = if self.output.is_none() { console.paint(&io::stdout()) } else { Paint(false) };
+                let paint = self.data.paint(console);
                 writeln!(out, "{title}\n")?;
                 write_recommendation(&recommendation, weights, paint, out)
             }

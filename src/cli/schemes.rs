@@ -1,9 +1,6 @@
 //! `sigprop schemes`: the initialisation schemes.
 
-use std::{
-    io::{self, Write},
-    path::PathBuf,
-};
+use std::io::{self, Write};
 
 use clap::Args;
 use sigprop::{
@@ -13,7 +10,7 @@ use sigprop::{
 
 use super::{
     Outcome,
-    output::{Format, FormatArguments, emit},
+    output::{DataArguments, Format, emit},
     prose::write_indented,
 };
 
@@ -26,16 +23,12 @@ Examples:
   sigprop explain dslm                             all about one of them")]
 pub(crate) struct Arguments {
     #[command(flatten)]
-    format: FormatArguments,
-
-    /// Write the list to a file; `-` is standard output.
-    #[arg(short, long, value_name = "FILE", help_heading = "Output")]
-    output: Option<PathBuf>,
+    data: DataArguments,
 }
 
 impl Arguments {
     pub(crate) fn run(self) -> anyhow::Result<Outcome> {
-        emit(self.output.as_ref(), |out| match self.format.format() {
+        emit(self.data.output.as_ref(), |out| match self.data.format() {
             Format::Table => write_schemes(out),
             Format::Rows(format) => schemes_rows().write(format, out),
             Format::Json => schemes_json(out),

@@ -7,8 +7,8 @@
 //! κ_m + 1 = E M⁴/(E M²)²     κ_b + 1 = E M²V/(E M² E V)     κ_t + 1 = E V²/(E V)²     k + 1 = E (y − M)⁴/E V²
 //! ```
 //!
-//! and g = E M (y − M)³/(E M² E V), h = E ½ (E (y − M)²(z² − 1))²/E V² for y of a Gaussian z. 1/q tokens that differ leave V/q in the common part,
-//! o = q (1 − p)/p of it; differences of concentration γ line up with each other:
+//! and g = E M (y − M)³/(E M² E V), h = E ½ (E (y − M)²(z² − 1))²/E V² for y of a Gaussian z. 1/q tokens that differ
+//! leave q V in the common part, o = q (1 − p)/p of it; differences of concentration γ line up with each other:
 //!
 //! ```text
 //! Var m = (1 − o)² (κ_m + 1) + 6 o (1 − o) (κ_b + 1) + 3 o² (κ_t + 1) − 1
@@ -25,7 +25,7 @@ use nalgebra::Matrix2;
 use super::Alike;
 use crate::moments::ratio;
 
-/// κ_m, κ_b, κ_t, g, k and h.
+/// κ_m, κ_b, κ_t, g, k and h of the header, in this order.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Entry {
     common: f64,

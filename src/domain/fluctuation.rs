@@ -161,11 +161,13 @@ pub(crate) fn variance_of_apart(levels: Matrix2<f64>, shared: f64) -> f64 {
     across.dot(&(levels * across)).max(0.0)
 }
 
-/// From the levels of a part, with this `share` in the second moment of a whole, to the whole's.
-pub(crate) fn part_map(share: f64, part: f64, whole: f64) -> Matrix2<f64> {
-    let common = if whole > 0.0 { (share * part / whole).min(1.0) } else { 0.0 };
-    let apart = if whole < 1.0 { (share * (1.0 - part) / (1.0 - whole)).min(1.0) } else { share };
-    Matrix2::from_diagonal(&[common, apart].into())
+/// From the levels of a part, with this `share` in the second moment of a whole, to the whole's: of what is shared, p, and
+/// of what is not, each by the part's share in it.
+pub(crate) fn part_map(share: f64, part: f64, [shared, apart]: [f64; 2]) -> Matrix2<f64> {
+    /// What rounding leaves of them does not stray.
+    const ROUNDING: f64 = 1e-12;
+    let weight = |part: f64, whole: f64| if whole > ROUNDING { (share * part / whole).min(1.0) } else { 0.0 };
+    Matrix2::from_diagonal(&[weight(part, shared), weight(1.0 - part, apart)].into())
 }
 
 /// s' = `scale` s, where what tokens share goes from `before` to `after`, by `slope` where it changes.
@@ -177,9 +179,6 @@ pub(crate) fn levels_map(scale: f64, slope: f64, before: f64, after: f64) -> Mat
     let all = scale * of_all(before);
     Matrix2::new(all[0] + common, all[1] - common, all[0] - apart, all[1] + apart)
 }
-
-/// What cosines of copies may lack to 1.
-const ROUNDING: f64 = 1e-12;
 
 /// One term of a sum.
 pub(crate) struct Term<'a> {
@@ -207,12 +206,8 @@ impl Domain {
         let total =
             |part: &dyn Fn(f64) -> f64| terms.iter().zip(&parts).map(|(term, &p)| term.share * part(p)).sum::<f64>();
         let (common, apart) = (total(&|p| p), total(&|p| 1.0 - p));
-        // What is left of p or 1 − p by rounding does not stray.
-        let weight = |share: f64, part: f64, whole: f64| if whole > ROUNDING { share * part / whole } else { 0.0 };
-        let map = |(term, &p): (&Term, &f64)| {
-            Matrix2::from_diagonal(&[weight(term.share, p, common), weight(term.share, 1.0 - p, apart)].into())
-        };
-        let maps: Vec<Matrix2<f64>> = terms.iter().zip(&parts).map(map).collect();
+        let maps: Vec<Matrix2<f64>> =
+            terms.iter().zip(&parts).map(|(term, &p)| part_map(term.share, p, [common, apart])).collect();
         let (mut kept, mut fresh) = (Matrix2::zeros(), Matrix2::zeros());
         for (index, (term, map)) in terms.iter().zip(&maps).enumerate() {
             kept += map * term.fluctuation.kept;
@@ -267,9 +262,14 @@ pub(crate) struct Alike {
 }
 
 impl Alike {
-    /// Covariance of the levels of one Gaussian entry.
-    pub(crate) fn gaussian(&self) -> Matrix2<f64> {
-        Matrix2::from_diagonal(&[2.0, 2.0 * (self.alone + self.concentration)].into())
+    /// p and 1 − p.
+    pub(crate) fn parts(&self) -> [f64; 2] {
+        [self.shared, 1.0 - self.shared]
+    }
+
+    /// Covariance of the levels of Gaussian entries that give ln |x|² of one token this `variance`: 2/width of all.
+    pub(crate) fn drawn(&self, variance: f64) -> Matrix2<f64> {
+        variance * Matrix2::from_diagonal(&[1.0, self.alone + self.concentration].into())
     }
 }
 

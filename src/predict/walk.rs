@@ -135,7 +135,7 @@ impl Moments {
             }
         };
         self.domain = domain;
-        let drawn = 0.5 * signal.token().entry_variance * self.domain.alike(&signal, 0.0).gaussian();
+        let drawn = self.domain.alike(&signal, 0.0).drawn(signal.token().entry_variance);
         let scale = signal.fluctuation.scale;
         Signal { fluctuation: Fluctuation { scale, ..Fluctuation::drawn(drawn) }, ..signal }
     }
@@ -193,7 +193,7 @@ impl Interpreter for Moments {
         let tokens = repeat_n(TokenGradient::isotropic(0.0), count).collect();
         let concentration = Concentration::fresh(width);
         let gradient = Gradient { concentration, ..Gradient::new(tokens, cosines) };
-        let fluctuation = Fluctuation::drawn(self.domain.alike(&gradient, 0.0).gaussian() / width);
+        let fluctuation = Fluctuation::drawn(self.domain.alike(&gradient, 0.0).drawn(2.0 / width));
         Ok(Gradient { fluctuation, ..gradient })
     }
 

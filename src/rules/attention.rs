@@ -1,6 +1,7 @@
 //! Multi-head softmax attention, from the states of queries, keys and values; one file per token domain.
 
 mod averages;
+mod concentration;
 mod exchangeable;
 mod fluctuation;
 mod gram;

@@ -47,8 +47,8 @@ pub(crate) fn forward(convolution: &Convolution, x: &Signal) -> Signal {
     let alike = Domain::GRAM.alike(&y, concentration);
     // What is not bias.
     let product = 1.0 - bias * own.len() as f64 / own.iter().sum::<f64>().max(f64::MIN_POSITIVE);
-    let map = part_map(product.max(0.0), Domain::GRAM.shared(x), alike.shared);
-    Signal { fluctuation: x.fluctuation.redrawn(map, alike.gaussian() / width), ..y }
+    let map = part_map(product.max(0.0), Domain::GRAM.shared(x), alike.parts());
+    Signal { fluctuation: x.fluctuation.redrawn(map, alike.drawn(2.0 / width)), ..y }
 }
 
 pub(crate) fn backward(convolution: &Convolution, x: &Signal, y: &Signal, gradient: &Gradient) -> Gradient {
@@ -66,7 +66,7 @@ pub(crate) fn backward(convolution: &Convolution, x: &Signal, y: &Signal, gradie
     let tokens = own.iter().map(|own| TokenGradient::isotropic(ln_unit + own.ln())).collect();
     let back = Gradient::new(tokens, cosines);
     let concentration = gradient.concentration.total / convolution.kernel as f64;
-    let drawn = Domain::GRAM.alike(&back, concentration).gaussian() / x.token().width;
+    let drawn = Domain::GRAM.alike(&back, concentration).drawn(2.0 / x.token().width);
     let fluctuation = gradient.fluctuation.redrawn(Matrix2::identity(), drawn);
     Gradient {
         concentration: Concentration::fresh(x.token().width),

@@ -109,11 +109,11 @@ impl PairRule for Rule {
         let product = self.product_share(x.token(), y.token());
         let alike = domain.alike(y, x.concentration.total);
         let before = if self.keeps_cosines() { alike.shared } else { domain.shared(x) };
-        x.fluctuation.redrawn(part_map(product, before, alike.shared), alike.gaussian() / self.fan_out)
+        x.fluctuation.redrawn(part_map(product, before, alike.parts()), alike.drawn(2.0 / self.fan_out))
     }
 
     fn fluctuation_backward(&self, domain: &Domain, _: &Signal, gradient: &Gradient) -> Fluctuation {
-        let drawn = domain.alike(gradient, gradient.concentration.total).gaussian() / self.fan_in;
+        let drawn = domain.alike(gradient, gradient.concentration.total).drawn(2.0 / self.fan_in);
         gradient.fluctuation.redrawn(Matrix2::identity(), drawn)
     }
 

@@ -99,7 +99,7 @@ pub(crate) fn forward(mixture: &Mixture, routing: &Routing, domain: &Domain, x: 
     });
     let y = Signal { tokens: tokens.collect(), cosines, ..expert.clone() };
     // Tokens of different experts have different weights.
-    let entries = domain.alike(&y, 0.0).gaussian() / y.token().width;
+    let entries = domain.alike(&y, 0.0).drawn(2.0 / y.token().width);
     let fluctuation = Fluctuation { entries, ..expert.fluctuation };
     Signal { fluctuation, ..y }
 }

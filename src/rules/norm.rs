@@ -198,7 +198,7 @@ impl PairRule for Rule {
     }
 
     fn ln_strayed(&self, domain: &Domain, x: &Signal) -> f64 {
-        /// What is not worth the while.
+        /// Below, what is left out is less than 1e-4 of V.
         const LEAST: f64 = 1e-4;
         let e = self.exponent(x.token());
         let curved = e * (1.0 - e);

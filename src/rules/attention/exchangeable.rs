@@ -69,9 +69,10 @@ use std::sync::Arc;
 
 use sigprop_stack::Attention;
 
+use super::concentration;
 use super::fluctuation::Elasticity;
 use super::{SHARPEST_SAMPLED, Scores, Sharpness};
-use crate::domain::{Concentration, Exchangeable, Gradient, Signal};
+use crate::domain::{Exchangeable, Gradient, Signal};
 use crate::moments::{Token, TokenGradient, ratio, share};
 use crate::rules::softmax::{Cross, Overlaps, Row};
 
@@ -101,42 +102,6 @@ pub(crate) struct Attended {
     /// Per pair class of the queries.
     crosses: Vec<Cross>,
     output: Signal,
-}
-
-/// The concentration of the output: its token differences are Σ_h W_V C W_Kᵀ W_Q times those of the input to first
-/// order in the scores' differences, C = Σ_b Ā_b δ_b δ_bᵀ of the keys' differences with the weights Ā that all queries
-/// share: those of scores w ρ, ρ the queries' cosine.
-///
-/// A random matrix adds one over its number of outputs, which are `n_heads` · d_head for queries and values and the
-/// width, averaged over heads, for keys. C adds tr C⁴/(tr C²)² − γ, averaged over heads; with `shared` the overlaps S of
-/// Ā, by the noncrossing pairings of four keys (Marchenko and Pastur, for unequal weights),
-///
-/// ```text
-/// tr C² = γ + S2     tr C⁴ = γ³ + 6 γ² S2 + γ (4 S3 + 2 S22) + S4
-/// ```
-///
-/// The rest of the differences, all but a `part` s, is of masks and of higher orders: differences of values that know
-/// nothing of the input's, each of few keys, S4/S22 averaged over heads. The two are independent,
-/// γ' = s² γ_followed + (1 − s)² γ_rest + 2 s (1 − s)/width; of sharp rows (score variance 4) this is up to half too small.
-fn differences(
-    input: &Signal,
-    query: &Signal,
-    value: &Signal,
-    attention: &Attention,
-    shared: &Row,
-    part: f64,
-) -> Concentration {
-    let own = input.concentration.total;
-    let second = own * own + 2.0 * own * shared.s2 + shared.s22;
-    let fourth = own.powi(3) + 6.0 * own * own * shared.s2 + own * (4.0 * shared.s3 + 2.0 * shared.s22) + shared.s4;
-    let keys = input.token().width.recip() + fourth / second - own;
-    let followed =
-        query.concentration.total + (value.concentration.total - own).max(0.0) + keys / attention.n_heads as f64;
-    let few = value.concentration.total + ratio(shared.s4, shared.s22) / attention.n_heads as f64;
-    let rest = 1.0 - part;
-    let fresh = input.token().width.recip();
-    let total = part * part * followed.min(1.0) + rest * rest * few.min(1.0) + 2.0 * part * rest * fresh;
-    Concentration { total, inherited: part * query.concentration.inherited }.bounded()
 }
 
 /// Keys as the softmax sees them.
@@ -204,7 +169,7 @@ impl Attended {
             keys.amplitude * first * (1.0 - query_cosine) + (pulled - pull.between(query_cosine, &keys, &row)).max(0.0);
         let part = ratio(followed, own * (1.0 - domain.mean(&cosines))).min(1.0);
         let shared = overlaps.sharp_row(keys.effective, keys.contrast * query_cosine.max(0.0));
-        let concentration = differences(input, &query, &value, attention, &shared, part);
+        let concentration = concentration::of_output(input, &query, &value, attention, &shared, part);
         let width = (attention.n_heads * attention.d_value) as f64;
         let token = Token {
             scale_variance: keys.value_cosine.powi(2) * value.token().scale_variance,

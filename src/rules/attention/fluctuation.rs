@@ -105,7 +105,7 @@ pub(crate) fn backward(
     let scored = |part: Gradient, heads: usize| {
         let width = (heads * attention.d_head) as f64;
         let concentration = fresh(width);
-        let drawn = domain.alike(&part, concentration.total).gaussian() / width;
+        let drawn = domain.alike(&part, concentration.total).drawn(2.0 / width);
         let fluctuation = strayed.redrawn(Matrix2::from_rows(&[all, all]), drawn);
         let tokens = part.tokens.iter().map(|token| token.scaled(ln_gain)).collect();
         Gradient { tokens, fluctuation, concentration, response: scored_response, ..part }

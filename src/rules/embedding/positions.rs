@@ -123,7 +123,7 @@ impl PairRule for Rule {
         let of_x = share(x.token().ln_second, y.token().ln_second);
         let drawn = (y.token().entry_variance - of_x * of_x * x.token().entry_variance).max(0.0);
         let alike = domain.alike(y, 0.0);
-        x.fluctuation.redrawn(part_map(of_x, domain.shared(x), alike.shared), 0.5 * drawn * alike.gaussian())
+        x.fluctuation.redrawn(part_map(of_x, domain.shared(x), alike.parts()), alike.drawn(drawn))
     }
 
     fn tokens_backward(&self, x: &[Token], y: &[Token], gradients: &[TokenGradient]) -> Arc<[TokenGradient]> {
