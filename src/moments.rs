@@ -22,6 +22,8 @@ pub(crate) struct Token {
     pub(crate) skewness: f64,
     /// Variance over networks of ln |x|² that all entries share: fluctuations of the scale.
     pub(crate) scale_variance: f64,
+    /// What of it products with other tokens do not share: attention's rows are not equally sharp.
+    pub(crate) uneven: f64,
     /// Variance of ln |x|² that averaging over finitely many entries adds.
     pub(crate) entry_variance: f64,
     /// d ln E x² / d ln of the scale of the signal at the last fork.
@@ -40,6 +42,7 @@ impl Token {
             kurtosis: 2.0,
             skewness: 0.0,
             scale_variance: 0.0,
+            uneven: 0.0,
             entry_variance: 2.0 / width,
             sensitivity: 1.0,
             constant_share: 1.0,
@@ -49,6 +52,11 @@ impl Token {
     /// Variance of ln |x|² over networks.
     pub(crate) fn norm_variance(&self) -> f64 {
         self.scale_variance + self.entry_variance
+    }
+
+    /// What of it the products with other tokens share.
+    pub(crate) fn even_variance(&self) -> f64 {
+        self.norm_variance() - self.uneven
     }
 
     /// E (x − m)³/(E (x − m)²)^(3/2) and E (x − m)⁴/(E (x − m)²)² − 1, m = E x; as they are of what is all mean.
@@ -81,12 +89,16 @@ pub(crate) struct TokenGradient {
     /// −d ln E g² / d ln |x|²: how much smaller the gradient is in a network whose norm here is
     /// larger.
     pub(crate) steepness: f64,
+    /// What of `radial` is not met by gradients of other tokens: E (x_a·g_a)(x_a·g_b) has `radial` less this.
+    pub(crate) excess: f64,
+    /// Which part of it comes of the gradient of the same token at the last fork: 1 of what acts on every token by itself.
+    pub(crate) local: f64,
 }
 
 impl TokenGradient {
     /// Entries that know nothing of the signal.
     pub(crate) fn isotropic(ln_second: f64) -> Self {
-        Self { ln_second, radial: 1.0, constant: 1.0, steepness: 0.0 }
+        Self { ln_second, radial: 1.0, constant: 1.0, steepness: 0.0, excess: 0.0, local: 1.0 }
     }
 
     /// The sum of uncorrelated gradients, and the weight of each in it.
@@ -99,6 +111,8 @@ impl TokenGradient {
             radial: mean(&|part| part.radial),
             constant: mean(&|part| part.constant),
             steepness: mean(&|part| part.steepness),
+            excess: mean(&|part| part.excess),
+            local: mean(&|part| part.local),
         };
         (joined, weights)
     }

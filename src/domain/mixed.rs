@@ -38,7 +38,7 @@ impl Domain {
         const LEFT: f64 = 1e-3;
         let token = signal.token();
         let alike = self.follows_levels().then(|| self.alike(signal, 0.0))?;
-        let own = alike.drawn(token.norm_variance());
+        let own = alike.drawn(token.even_variance());
         let beyond = (signal.fluctuation.total() - own).abs().max();
         (token.norm_variance().min(beyond) * token.width < LEFT).then_some(own)
     }

@@ -336,7 +336,7 @@ impl Domain {
     pub(crate) fn norm_variance(&self, signal: &Signal) -> f64 {
         let own = signal.token().norm_variance();
         let alike = self.alike(signal, 0.0);
-        let in_common = variance_of_all(alike.drawn(own), alike.shared);
+        let in_common = variance_of_all(alike.drawn(signal.token().even_variance()), alike.shared);
         own + (signal.fluctuation.of_second(alike.shared) - in_common).max(0.0)
     }
 

@@ -187,6 +187,7 @@ impl PairRule for Rule {
                 kurtosis: p.kurtosis,
                 skewness: p.skewness,
                 scale_variance: p.sensitivity.powi(2) * x.scale_variance,
+                uneven: p.sensitivity.powi(2) * x.uneven,
                 entry_variance: p.kurtosis / x.width,
                 sensitivity: p.sensitivity * x.sensitivity,
                 ..Token::gaussian(x.width, 0.0)

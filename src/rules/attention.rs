@@ -12,6 +12,7 @@ use sigprop_stack::Attention;
 use self::fluctuation::{Elasticity, Strayed};
 use super::softmax::Overlaps;
 use crate::domain::{Domain, Gradient, Signal};
+use crate::moments::TokenGradient;
 use crate::quadrature::gaussian_nodes;
 
 /// Score variance up to which the rules were sampled (single heads, project notes; this project's own
@@ -109,6 +110,17 @@ impl Attended {
         };
         fluctuation::backward(domain, attention, gradient, &self.strayed, parts)
     }
+}
+
+/// The gradient at the input, from those of queries, keys and values: what longer keys change goes with what longer values do.
+pub(crate) fn join(parts: &[TokenGradient]) -> (TokenGradient, Vec<f64>) {
+    let (joined, weights) = TokenGradient::join(parts);
+    let crossed = match (parts, &weights[..]) {
+        ([_, _, value], [_, _, weight]) => 2.0 * weight * value.excess,
+        // Keys and values of another stream.
+        _ => 0.0,
+    };
+    (TokenGradient { radial: joined.radial + crossed, ..joined }, weights)
 }
 
 /// Scores before the softmax, cap included.

@@ -44,6 +44,7 @@ pub(crate) fn forward(concat: &Concat, domain: &Domain, x: &Signal, parts: &[Sig
         };
         Token {
             scale_variance: mean(&|token| token.scale_variance),
+            uneven: mean(&|token| token.uneven),
             sensitivity: mean(&|token| token.sensitivity),
             ..Token::gaussian(total, ln_second)
         }

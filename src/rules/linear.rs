@@ -67,7 +67,12 @@ impl PairRule for Rule {
             let ln_second = ln_sum([self.ln_product(x), self.ln_bias_variance].into_iter());
             let y = Token::gaussian(self.fan_out, ln_second);
             let product = self.product_share(x, &y);
-            Token { scale_variance: product * product * x.norm_variance(), sensitivity: product * x.sensitivity, ..y }
+            Token {
+                scale_variance: product * product * x.norm_variance(),
+                uneven: product * product * x.uneven,
+                sensitivity: product * x.sensitivity,
+                ..y
+            }
         };
         x.iter().map(token).collect()
     }
@@ -87,7 +92,13 @@ impl PairRule for Rule {
             let product = self.product_share(x, y);
             let radial = 1.0 + product * (gradient.radial - 1.0);
             let ln_gain = ln_gain + ln_correction((radial - 1.0) / self.fan_in);
-            TokenGradient { radial, constant: 1.0, steepness: product * gradient.steepness, ..gradient.scaled(ln_gain) }
+            TokenGradient {
+                radial,
+                constant: 1.0,
+                steepness: product * gradient.steepness,
+                excess: product * gradient.excess,
+                ..gradient.scaled(ln_gain)
+            }
         };
         gradients.iter().zip(x.iter().zip(y)).map(token).collect()
     }

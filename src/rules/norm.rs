@@ -141,6 +141,7 @@ impl PairRule for Rule {
                 ln_second: self.ln_gain2 + exponent.ln(),
                 mean: if self.centres { 0.0 } else { x.mean },
                 scale_variance: (1.0 - exponent).powi(2) * self.norm_variance(x),
+                uneven: (1.0 - exponent).powi(2) * x.uneven,
                 entry_variance: 0.0,
                 sensitivity: (1.0 - exponent) * x.sensitivity,
                 constant_share: if self.centres { 0.0 } else { x.constant_share },
@@ -152,10 +153,11 @@ impl PairRule for Rule {
 
     fn cosines<'a>(&'a self, x: &'a [Token], _: &'a [Token]) -> PairMap<'a> {
         let centring = self.centring(x);
-        let variances: Vec<f64> = x.iter().map(|x| self.norm_variance(x)).collect();
+        let variances: Vec<(f64, f64)> = x.iter().map(|x| (self.norm_variance(x) - x.uneven, x.uneven)).collect();
         Box::new(move |i, j, cosine| {
             let centred = cosine * centring[i].0 * centring[j].0 - centring[i].1 * centring[j].1;
-            centred * (1.0 - (1.0 - centred * centred) * (variances[i] + variances[j]) / 8.0)
+            let [shared, uneven] = [variances[i].0 + variances[j].0, variances[i].1 + variances[j].1];
+            centred * (1.0 - (1.0 - centred * centred) * shared / 8.0 + 3.0 * uneven / 8.0)
         })
     }
 
@@ -174,6 +176,7 @@ impl PairRule for Rule {
                 radial: (1.0 - e).powi(2) * gradient.radial,
                 constant: if self.centres { 0.0 } else { gradient.constant },
                 steepness: (1.0 - e) * gradient.steepness + e,
+                excess: (1.0 - e).powi(2) * gradient.excess,
                 ..gradient.scaled(ln_gain)
             }
         };
@@ -187,7 +190,8 @@ impl PairRule for Rule {
             .zip(gradients)
             .map(|(x, gradient)| {
                 let e = self.exponent(x);
-                let radial = gradient.radial * (1.0 - (1.0 - e).powi(2)) * self.groups / x.width;
+                let radial =
+                    (gradient.radial - 2.0 * gradient.excess) * (1.0 - (1.0 - e).powi(2)) * self.groups / x.width;
                 0.5 * (radial + e * e * self.norm_variance(x) / 4.0)
             })
             .collect();

@@ -84,6 +84,8 @@ pub(crate) struct Row {
     pub(crate) s22: f64,
     /// U, what T is along the direction of the scores.
     pub(crate) tilt: f64,
+    /// E (ΣA² − 2ΣA³ + (ΣA²)²) ΣA²: rows that are sharper pass more.
+    pub(crate) t_s2: f64,
     /// E χT, χ the row's own score variance in units of its mean.
     pub(crate) t_weighted: f64,
 }
@@ -99,6 +101,11 @@ impl Row {
         1.0 - 2.0 * self.s2 + self.s22 + self.tilt
     }
 
+    /// E ΣA² (A − ΣA²)², of the direction of Σ A g in which g is one for every key.
+    pub(crate) fn squares(&self) -> f64 {
+        self.s4 - 2.0 * self.s3 * self.s2 + self.s2.powi(3)
+    }
+
     /// The row with all it lacks to a single weight of 1 multiplied by `factor`.
     fn towards_one_hot(&self, factor: f64) -> Self {
         let lacking = |overlap: f64| 1.0 - (1.0 - overlap) * factor;
@@ -108,12 +115,13 @@ impl Row {
             s4: lacking(self.s4),
             s22: lacking(self.s22),
             tilt: self.tilt * factor,
+            t_s2: self.t_s2 * factor,
             t_weighted: self.t_weighted * factor,
         }
     }
 
     fn zero() -> Self {
-        Self { s2: 0.0, s3: 0.0, s4: 0.0, s22: 0.0, tilt: 0.0, t_weighted: 0.0 }
+        Self { s2: 0.0, s3: 0.0, s4: 0.0, s22: 0.0, tilt: 0.0, t_s2: 0.0, t_weighted: 0.0 }
     }
 
     fn add(&mut self, weight: f64, strength: f64, other: &Self) {
@@ -122,6 +130,7 @@ impl Row {
         self.s4 += weight * other.s4;
         self.s22 += weight * other.s22;
         self.tilt += weight * other.tilt;
+        self.t_s2 += weight * other.t_s2;
         self.t_weighted += weight * strength * other.t();
     }
 }
@@ -137,12 +146,12 @@ pub(crate) struct Cross {
     pub(crate) t11_weighted: f64,
 }
 
-static ROWS: Nodes<5> = Nodes::new();
+static ROWS: Nodes<6> = Nodes::new();
 static CROSSES: Nodes<CROSS_NODES> = Nodes::new();
 
 /// Overlaps of all softmax rows of a stack, tabulated as they are met.
 pub(crate) struct Overlaps {
-    rows: Grid<5, 6>,
+    rows: Grid<6, 6>,
     crosses: Grid<CROSS_NODES, 4>,
     /// Nodes of χ²_n/n, by n.
     chi_square: Vec<(f64, ChiSquare)>,
@@ -242,23 +251,30 @@ impl Overlaps {
     /// One row, its score variance exactly `w`.
     pub(crate) fn sharp_row(&mut self, n: f64, w: f64) -> Row {
         if n <= 1.0 + 1e-9 {
-            return Row { s2: 1.0, s3: 1.0, s4: 1.0, s22: 1.0, tilt: 0.0, t_weighted: 0.0 };
+            return Row { s2: 1.0, s3: 1.0, s4: 1.0, s22: 1.0, tilt: 0.0, t_s2: 0.0, t_weighted: 0.0 };
         }
         if w > LARGEST {
             return self.sharp_row(n, LARGEST).towards_one_hot((LARGEST / w).sqrt());
         }
         let slopes = self.rows.at(n.ln(), w.max(SMALLEST).ln(), &|ln_n, ln_w| {
             let (n, w) = (ln_n.exp(), ln_w.exp());
-            let [s2, s3, s4, s22, tilt] = row_overlaps(n, w);
+            let [s2, s3, s4, s22, tilt, t_s2] = row_overlaps(n, w);
             let t = s2 - 2.0 * s3 + s22;
-            let of_flat = [n * s2, n * n * s3, n.powi(3) * s4, n * n * s22, tilt / t];
+            let of_flat = [n * s2, n * n * s3, n.powi(3) * s4, n * n * s22, tilt / t, t_s2 / (t * s2)];
             // Between one score and two, U may vanish.
             of_flat.map(|ratio| ratio.max(1e-12).ln() / w)
         });
-        let [s2, s3, s4, s22, tilt] = slopes.map(|slope| (slope * w).exp());
-        let row =
-            Row { s2: s2 / n, s3: s3 / (n * n), s4: s4 / n.powi(3), s22: s22 / (n * n), tilt: 0.0, t_weighted: 0.0 };
-        Row { tilt: tilt * row.t(), ..row }
+        let [s2, s3, s4, s22, tilt, t_s2] = slopes.map(|slope| (slope * w).exp());
+        let row = Row {
+            s2: s2 / n,
+            s3: s3 / (n * n),
+            s4: s4 / n.powi(3),
+            s22: s22 / (n * n),
+            tilt: 0.0,
+            t_s2: 0.0,
+            t_weighted: 0.0,
+        };
+        Row { tilt: tilt * row.t(), t_s2: t_s2 * row.t() * row.s2, ..row }
     }
 
     /// Two rows, their score variance exactly `w` and their correlation exactly `rho`.

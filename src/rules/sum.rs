@@ -92,6 +92,7 @@ impl Rule {
                 .map(|((a, b), scale)| scale.signum() * a.powf(1.5) * b.skewness)
                 .sum(),
             scale_variance: inherited * inherited * x.norm_variance() + crossed / width + fresh,
+            uneven: shares.iter().zip(branches).map(|(a, b)| a * a * b.uneven).sum(),
             entry_variance: 0.0,
             sensitivity: inherited * x.sensitivity,
             constant_share: shares.iter().zip(branches).map(|(a, b)| a * b.constant_share).sum(),
@@ -223,6 +224,8 @@ impl Rule {
             radial: 1.0 + a * (gradient.radial - 1.0),
             constant: gradient.constant,
             steepness: a * gradient.steepness,
+            excess: a * gradient.excess,
+            local: 1.0,
             ..gradient.scaled(self.ln_gains[index] + kept)
         }
     }
@@ -236,6 +239,7 @@ impl Rule {
         output: &Token,
         gradient: &TokenGradient,
         parts: &[TokenGradient],
+        together: f64,
     ) -> (TokenGradient, Vec<f64>) {
         let shares: Vec<f64> = (0..parts.len()).map(|i| self.share(i, branches, output)).collect();
         let sensitive: Vec<f64> = shares.iter().zip(branches).map(|(a, b)| a * b.sensitivity).collect();
@@ -244,9 +248,10 @@ impl Rule {
             parts.iter().zip(&sensitive).map(|(part, s)| part.steepness - s * gradient.steepness).collect();
         let corrected: Vec<TokenGradient> = (0..parts.len())
             .map(|i| {
-                let others = inherited - sensitive[i] * gradient.steepness;
+                let known = parts[i].local + (1.0 - parts[i].local) * together;
+                let others = known * (inherited - sensitive[i] * gradient.steepness);
                 let correction = ln_correction(exponents[i] * others * x.norm_variance());
-                TokenGradient { steepness: inherited + exponents[i], ..parts[i].scaled(correction) }
+                TokenGradient { steepness: known * inherited + exponents[i], ..parts[i].scaled(correction) }
             })
             .collect();
 
@@ -258,8 +263,11 @@ impl Rule {
         let ln_total = ln_correction(cross / x.width);
 
         let (joined, weights) = TokenGradient::join(&corrected);
-        let joined =
-            TokenGradient { radial: ((joined.radial + cross) * (-ln_total).exp()).max(0.0), ..joined.scaled(ln_total) };
+        let joined = TokenGradient {
+            radial: ((joined.radial + cross) * (-ln_total).exp()).max(0.0),
+            local: gradient.local * joined.local,
+            ..joined.scaled(ln_total)
+        };
         (joined, weights)
     }
 

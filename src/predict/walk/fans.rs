@@ -12,7 +12,7 @@ use crate::moments::{Token, TokenGradient};
 use crate::rules::attention::Attended;
 use crate::rules::mixture::Routing;
 use crate::rules::softmax::Overlaps;
-use crate::rules::{concat, mixture, product, sum};
+use crate::rules::{attention, concat, mixture, product, sum};
 
 impl Moments {
     /// What comes out where `parts` of the common input `x` meet.
@@ -128,18 +128,23 @@ pub(super) fn joined(domain: &Domain, kept: &Kept, gradient: &Gradient, parts: &
     let count = parts[0].tokens.len();
     let mut tokens = Vec::with_capacity(count);
     let mut roots: Vec<Vec<f64>> = parts.iter().map(|_| Vec::with_capacity(count)).collect();
+    let together = match kept {
+        Kept::Sum { x, .. } => domain.mean_cosine(x).powi(2),
+        _ => 0.0,
+    };
     for i in 0..count {
         let at: Vec<TokenGradient> = parts.iter().map(|part| part.tokens[i]).collect();
         let (token, weight) = match kept {
             Kept::Sum { rule, x, branches, output, .. } => {
                 let branches: Vec<Token> = branches.iter().map(|branch| branch.tokens[i]).collect();
-                rule.join(&x.tokens[i], &branches, &output.tokens[i], &gradient.tokens[i], &at)
+                rule.join(&x.tokens[i], &branches, &output.tokens[i], &gradient.tokens[i], &at, together)
             }
             Kept::Product { x, factors, .. } => {
                 let factors: Vec<Token> = factors.iter().map(|factor| factor.tokens[i]).collect();
                 product::join(&x.tokens[i], &factors, &gradient.tokens[i], &at)
             }
-            Kept::Attention(..) | Kept::Concat { .. } | Kept::Mixture { .. } => TokenGradient::join(&at),
+            Kept::Attention(..) => attention::join(&at),
+            Kept::Concat { .. } | Kept::Mixture { .. } => TokenGradient::join(&at),
             Kept::Apply { .. } | Kept::Steps(_) | Kept::Convolution { .. } | Kept::Prepend => {
                 unreachable!("no fan")
             }

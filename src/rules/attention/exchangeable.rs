@@ -73,7 +73,7 @@ use super::concentration;
 use super::fluctuation::Elasticity;
 use super::{SHARPEST_SAMPLED, Scores, Sharpness};
 use crate::domain::{Exchangeable, Gradient, Signal};
-use crate::moments::{Token, TokenGradient, ratio, share};
+use crate::moments::{Token, TokenGradient, ln_correction, ratio, share};
 use crate::rules::softmax::{Cross, Overlaps, Row};
 
 /// Share of repeats in the contrast between keys, and score variance, up to which groups of keys of
@@ -171,8 +171,11 @@ impl Attended {
         let shared = overlaps.sharp_row(keys.effective, keys.contrast * query_cosine.max(0.0));
         let concentration = concentration::of_output(input, &query, &value, attention, &shared, part);
         let width = (attention.n_heads * attention.d_value) as f64;
+        let overlaps_variance = (row.s22 - row.s2 * row.s2).max(0.0) / attention.n_heads as f64;
+        let uneven = (keys.amplitude / own).powi(2) * overlaps_variance;
         let token = Token {
-            scale_variance: keys.value_cosine.powi(2) * value.token().scale_variance,
+            scale_variance: keys.value_cosine.powi(2) * value.token().scale_variance + uneven,
+            uneven,
             // Of its own scale a token sees what its own value contributes.
             sensitivity: value.token().sensitivity * average / (length * own),
             ..Token::gaussian(width, value.token().ln_second + own.ln())
@@ -259,17 +262,30 @@ impl Attended {
         let kept = |amplitude: f64| amplitude + masked * keys.effective / length;
 
         // Values.
-        let own_row = keys.single(self.row.s2, length);
+        let heads = attention.n_heads as f64;
+        let row = &self.row;
+        // Of the output's square, in units of E v².
+        let of_keys = keys.amplitude * share(self.value.token().ln_second, self.output.token().ln_second) / heads;
+        // Gradients are smaller where rows are sharp and the output large.
+        let smaller = |moment: f64, with_s2: f64| {
+            ln_correction(-gradient.token().steepness * of_keys * ratio(with_s2 - moment * row.s2, moment)).exp()
+        };
+        let own_row = keys.single(row.s2, length) * smaller(row.s2, row.s22);
         // Gradients that add up to nothing leave rounding.
         let value_own = (own_row / keep + others * pairs(&|cross| self.overlap(cross, length))).max(0.0);
         let shared = pairs(&|cross| 1.0 - self.overlap(cross, length));
         let value_cosines =
             self.key_classes(domain, own_row, if others > 0.0 { (1.0 - own_row) / others } else { 0.0 });
         let alignment = self.value_alignment(length);
+        let [crossed, key_radial] = self.longer(domain, gradient, own_row / keep, value_own, length);
+        // Of the gradients of all queries one is the token's own.
+        let gathered = gradient.token().local / length;
         let value_token = TokenGradient {
             radial: 1.0 + (gradient.token().radial - 1.0) * alignment,
             constant: gradient.token().constant,
             steepness: 0.0,
+            excess: crossed,
+            local: gathered,
             ln_second: gradient.token().ln_second + (group * value_own).ln(),
         };
         let value_cosines = value_cosines.iter().map(|own| ratio(own + shared, value_own)).collect();
@@ -278,31 +294,49 @@ impl Attended {
         // Queries.
         let differences = (1.0 - keys.key_cosine) * (1.0 - keys.value_cosine) * self.concentration;
         let own_directions = differences * self.row.own_directions();
-        let through = self.row.t() - (self.row.t() - self.row.tilt) / attention.d_head as f64;
-        let query_own = (1.0 - keys.key_cosine) * kept(keys.amplitude) * through + own_directions;
+        let sharp = smaller(row.t(), row.t_s2);
+        // Of the output's own direction, in which the keys attended most lie.
+        let along = (gradient.token().radial - 1.0) * of_keys * row.squares();
+        let through = row.t() - (row.t() - row.tilt) / attention.d_head as f64;
+        let query_own = (1.0 - keys.key_cosine) * (kept(keys.amplitude) * sharp * through + keys.amplitude * along)
+            + own_directions;
         let query_cosines = self.crosses.iter().zip(gradient.cosines.iter()).map(|(cross, cosine)| {
             let between =
                 (1.0 - keys.key_cosine) * keys.amplitude * cross.t11 + differences * (1.0 - self.row.s2).powi(2);
             ratio(cosine * between, query_own)
         });
-        let query_token = TokenGradient::isotropic(ln_score + self.key.token().ln_second + query_own.max(0.0).ln());
+        let ln_query = ln_score + self.key.token().ln_second + query_own.max(0.0).ln();
+        let query_token = TokenGradient {
+            radial: if query_own > 0.0 { ratio(self.row.tilt, self.row.t()) } else { 1.0 },
+            local: gradient.token().local,
+            ..TokenGradient::isotropic(ln_query)
+        };
         let query = Gradient::new([query_token].into(), query_cosines.collect());
 
         // Keys.
         let alone = keys.effective / length;
         let value_difference = 1.0 - keys.value_cosine;
         let key_own = alone
-            * ((value_difference + masked) * self.row.t_weighted
+            * ((value_difference + masked) * sharp * row.t_weighted
+                + value_difference * along
                 + others * value_difference * pairs(&|cross| cross.t11_weighted));
         let key_cosines = self.key_classes(domain, 1.0, if others > 0.0 { -1.0 / others } else { 0.0 });
         // Σ_b δs_ab x_b, which the key weights collect, is what the query gradient is made of.
-        let collected = (1.0 - keys.key_cosine) * kept(keys.amplitude) * self.row.t_weighted
+        let collected = (1.0 - keys.key_cosine)
+            * (kept(keys.amplitude) * sharp * row.t_weighted + keys.amplitude * along)
             + own_directions
             + others * self.collected_pairs(domain, gradient, differences);
         let coupling =
             ratio(collected, key_own) - domain.coherence(domain.mean_product(&self.key.cosines, &key_cosines));
         let ln_key = ln_score + self.query.token().ln_second + (group * key_own.max(0.0)).ln();
-        let key = Gradient { coupling, ..Gradient::new([TokenGradient::isotropic(ln_key)].into(), key_cosines) };
+        let radial = if key_own > 0.0 {
+            let ln_values = key_radial.ln() + value_token.ln_second + self.value.token().ln_second;
+            share(ln_values, ln_key + self.key.token().ln_second).min(self.key.token().width)
+        } else {
+            1.0
+        };
+        let key_token = TokenGradient { radial, excess: radial, local: gathered, ..TokenGradient::isotropic(ln_key) };
+        let key = Gradient { coupling, ..Gradient::new([key_token].into(), key_cosines) };
         [query, key, value]
     }
 
@@ -316,6 +350,26 @@ impl Attended {
             })
             .collect();
         domain.mean_product(&gradient.cosines, &between)
+    }
+
+    /// What a longer token changes by being attended more, beside its larger value: E (v·g_v)(k·g_k) and E (k·g_k)², in units of
+    /// E (v·g_v)².
+    fn longer(&self, domain: &Exchangeable, gradient: &Gradient, own: f64, all: f64, length: f64) -> [f64; 2] {
+        // Beyond what was sampled it is not let grow.
+        let w = self.keys.contrast.min(SHARPEST_SAMPLED);
+        let tilt = w * (1.0 - self.row.s2);
+        let alone = ratio(2.0 * w * (self.row.s2 - self.row.s3), self.row.s2);
+        let pairs = |of: &dyn Fn(f64) -> f64| -> f64 {
+            let terms =
+                domain.classes.iter().zip(gradient.cosines.iter()).zip(&self.crosses).zip(self.query.cosines.iter());
+            terms.map(|(((class, g), cross), &q)| class.share * g * self.overlap(cross, length) * of(q)).sum()
+        };
+        let others = length - 1.0;
+        let first = own * alone + others * pairs(&|q| tilt * (1.0 + q));
+        let second = own * (alone * alone + tilt) + others * pairs(&|q| (tilt * (1.0 + q)).powi(2) + q * tilt);
+        let apart = 1.0 - self.keys.value_cosine;
+        let known = self.key.token().sensitivity;
+        [apart * known * ratio(first, all), apart * ratio(second, all)]
     }
 
     /// E Σ_b A_ab A_cb over single keys.

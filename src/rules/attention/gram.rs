@@ -55,12 +55,14 @@
 //! Project notes, refinements §6, for the first order with K = V, n_e and the ratio f f; C and the rest are ours.
 
 mod head;
+mod lengths;
 mod row;
 
 use rayon::join;
 use sigprop_stack::{Attention, PositionBias};
 
-use self::head::Head;
+use self::head::{Head, Of};
+use self::lengths::Lengths;
 use self::row::{Pull, Row};
 use super::averages::Averages;
 use super::matrix::Matrix;
@@ -85,6 +87,8 @@ pub(crate) struct Attended {
     output: Signal,
     /// cos² of the angle between value b and output b.
     alignments: Vec<f64>,
+    /// d ln E k²/d ln E x² of every key.
+    sensitivities: Vec<f64>,
     caveat: Option<(&'static str, String)>,
 }
 
@@ -140,6 +144,10 @@ impl Attended {
         }));
         let averaged =
             mean(heads.iter().map(|head| Matrix { rows: output.rows, columns: 1, entries: head.value.1.diagonal() }));
+        let uneven = mean(heads.iter().map(|head| {
+            let entries = head.uneven(&output.diagonal(), attention.n_heads as f64);
+            Matrix { rows: output.rows, columns: 1, entries }
+        }));
         let in_view = mean(heads.iter().map(|head| Matrix {
             rows: output.rows,
             columns: 1,
@@ -158,7 +166,8 @@ impl Attended {
                 let common = averaged.entries[a] / values[a.min(values.len() - 1)].max(f64::MIN_POSITIVE);
                 let from_itself = ratio(aligned.entries[a], own * in_view.entries[a]);
                 Token {
-                    scale_variance: common.min(1.0).powi(2) * source.scale_variance,
+                    scale_variance: common.min(1.0).powi(2) * source.scale_variance + uneven.entries[a],
+                    uneven: uneven.entries[a],
                     // Of its own scale a token sees what its own value contributes.
                     sensitivity: if memory { 0.0 } else { source.sensitivity * from_itself.clamp(0.0, 1.0) },
                     ..Token::gaussian(width, v.ln_unit + own.ln())
@@ -187,6 +196,7 @@ impl Attended {
                 ..Signal::new(tokens, cosines)
             },
             alignments,
+            sensitivities: key.tokens.iter().map(|token| token.sensitivity).collect(),
             caveat,
         }
     }
@@ -256,9 +266,14 @@ impl Attended {
         let g = Raw::of_gradient(gradient);
         let odds = attention.dropout_rate / (1.0 - attention.dropout_rate);
         let group = ((attention.n_heads / attention.n_kv_heads) as f64).ln();
+        let own: Vec<f64> = self.output.tokens.iter().map(|z| share(z.ln_second, self.value.ln_unit)).collect();
         let mut parts: [Vec<Matrix>; 3] = Default::default();
+        let n_keys = self.key.matrix.rows;
+        let mut lengths = Lengths::none(n_keys);
         for head in &self.heads {
-            for (part, of_head) in parts.iter_mut().zip(self.split_head(head, &g.matrix, odds)) {
+            let rows = head.meeting(&gradient.tokens, &own, attention.n_heads as f64);
+            lengths.add(&head.lengths(&rows, &self.query.matrix, &g.matrix, odds), 1.0 / self.heads.len() as f64);
+            for (part, of_head) in parts.iter_mut().zip(self.split_head(head, &rows, &g.matrix, odds)) {
                 part.push(of_head);
             }
         }
@@ -270,39 +285,54 @@ impl Attended {
         // Σ_b δs_ab x_b, which the key weights collect, is what the query gradient is made of.
         let collected: f64 = query.entries.iter().zip(&self.query.matrix.entries).map(|(g, q)| g * q).sum();
         let met: f64 = key.entries.iter().zip(&self.key.matrix.entries).map(|(g, k)| g * k).sum();
-        let average = |matrix: &Matrix| matrix.diagonal().iter().sum::<f64>() / matrix.rows as f64;
-        let unit = key.rows as f64 * average(&key) * average(&self.key.matrix);
+        let mean_square = |matrix: &Matrix| matrix.diagonal().iter().sum::<f64>() / matrix.rows as f64;
+        let unit = key.rows as f64 * mean_square(&key) * mean_square(&self.key.matrix);
         let coupling = ratio(collected - met, unit);
 
-        let isotropic = |ln_second, _| TokenGradient::isotropic(ln_second);
-        let radial = mean_radial(gradient);
-        let through = |ln_second, b: usize| TokenGradient {
-            radial: 1.0 + (radial - 1.0) * self.alignments[b],
+        let memory = attention.memory.is_some();
+        let known = if memory { 0.0 } else { 1.0 };
+        let sums = value.diagonal();
+        let (keys, values) = (self.key.matrix.diagonal(), self.value.matrix.diagonal());
+        let [radial, from_own] =
+            [|token: &TokenGradient| token.radial, |token: &TokenGradient| token.local].map(|of| average(gradient, of));
+        let local = |b: usize| known * from_own * ratio(lengths.local[b], sums[b]).min(1.0);
+        let query = to_gradient(&query, ln_score + self.key.ln_unit, |ln_second, a| TokenGradient {
+            radial: self.heads[0].rows[a].radial(),
+            local: gradient.tokens[a].local,
             ..TokenGradient::isotropic(ln_second)
-        };
-        let query = to_gradient(&query, ln_score + self.key.ln_unit, isotropic);
-        let key = to_gradient(&key, ln_score + self.query.ln_unit + group, isotropic);
-        let value = to_gradient(&value, g.ln_unit + group, through);
+        });
+        let ln_key = ln_score + self.query.ln_unit + group;
+        let key = to_gradient(&key, ln_key, |ln_second, b| {
+            let ln_values = (lengths.keys[b] * values[b]).ln() + g.ln_unit + group + self.value.ln_unit;
+            let radial = share(ln_values, ln_second + keys[b].ln() + self.key.ln_unit);
+            let radial = radial.min((attention.n_kv_heads * attention.d_head) as f64);
+            TokenGradient { radial, excess: radial, local: local(b), ..TokenGradient::isotropic(ln_second) }
+        });
+        let value = to_gradient(&value, g.ln_unit + group, |ln_second, b| TokenGradient {
+            radial: 1.0 + (radial - 1.0) * self.alignments[b],
+            excess: known * self.sensitivities[b] * ratio(lengths.crossed[b], sums[b]),
+            local: local(b),
+            ..TokenGradient::isotropic(ln_second)
+        });
         [query, Gradient { coupling, ..key }, value]
     }
 
     /// The matrices of query, key and value gradients of one head.
-    fn split_head(&self, head: &Head, gradient: &Matrix, odds: f64) -> [Matrix; 3] {
+    fn split_head(&self, head: &Head, rows: &[Row], gradient: &Matrix, odds: f64) -> [Matrix; 3] {
         let (q, k, v) = (&self.query.matrix, &self.key.matrix, &self.value.matrix);
         let n = gradient.rows;
-        let met = q.times(gradient);
         let query = || {
             let differences = |row: &Row| row.key_trace * row.value_trace;
             let mut query = Matrix::symmetric(n, |a, c| {
                 let (one, other) = (&head.rows[a], &head.rows[c]);
                 let unlike = (differences(one) * differences(other)).max(0.0).sqrt() * self.concentration;
                 let lacking = if a == c { 1.0 - one.s2 } else { (1.0 - one.s2) * (1.0 - other.s2) };
-                let through = head.spread.row(a)[c] * head.ratio(q, a, c, |row| row.slope) + unlike * lacking;
+                let through = head.spread.row(a)[c] * head.ratio(rows, q, a, c, Of::Slope) + unlike * lacking;
                 gradient.row(a)[c] * through
             });
             if odds > 0.0 {
                 let let_through = head.averages.squared().of(&v.diagonal());
-                for (a, row) in head.rows.iter().enumerate() {
+                for (a, row) in rows.iter().enumerate() {
                     let passed = row.slope * (1.0 - 1.0 / row.effective).max(0.0) * let_through[a];
                     let keys = row.key_trace / (1.0 - 1.0 / row.effective).max(1e-3);
                     query.row_mut(a)[a] += odds * passed * keys * gradient.row(a)[a];
@@ -311,13 +341,13 @@ impl Attended {
             query
         };
         let key = || {
-            let m = Matrix::symmetric(n, |a, c| met.row(a)[c] * head.ratio(q, a, c, |row| row.weighted_slope));
+            let m = Matrix::symmetric(n, |a, c| gradient.row(a)[c] * head.met(rows, q, a, c, Of::WeightedSlope));
             let mut key = head.adjoint(v, &head.value, &m);
             if odds > 0.0 {
                 let passed: Vec<f64> = (0..n)
                     .map(|a| {
-                        let row = &head.rows[a];
-                        met.row(a)[a] * row.weighted_slope * (1.0 - 1.0 / row.effective).max(0.0)
+                        let row = &rows[a];
+                        q.row(a)[a] * gradient.row(a)[a] * row.weighted_slope * (1.0 - 1.0 / row.effective).max(0.0)
                     })
                     .collect();
                 let let_through = head.averages.squared().transposed_of(&passed);
@@ -328,7 +358,8 @@ impl Attended {
             key
         };
         let value = || {
-            let m = Matrix::symmetric(n, |a, c| self.variance * met.row(a)[c] * head.ratio(q, a, c, |row| row.value));
+            let m =
+                Matrix::symmetric(n, |a, c| self.variance * gradient.row(a)[c] * head.met(rows, q, a, c, Of::Value));
             let flat = head.averages.right_transposed(&head.averages.left_transposed(gradient));
             let mut value = flat.zip(&head.adjoint(k, &head.key, &m), |flat, rest| flat + rest);
             let factors: Vec<f64> = (0..n).map(|a| self.variance * q.row(a)[a] * head.rows[a].shift).collect();
@@ -336,8 +367,7 @@ impl Attended {
             let other = moved.transposed();
             value.add([&moved, &other], |[moved, other]| moved + other);
             if odds > 0.0 {
-                let own: Vec<f64> =
-                    (0..n).map(|a| gradient.row(a)[a] * head.rows[a].s2 * head.rows[a].effective).collect();
+                let own: Vec<f64> = (0..n).map(|a| gradient.row(a)[a] * rows[a].s2 * rows[a].effective).collect();
                 let let_through = head.averages.squared().transposed_of(&own);
                 for (b, passed) in let_through.into_iter().enumerate() {
                     value.row_mut(b)[b] += odds * passed;
@@ -382,16 +412,12 @@ fn mean(mut matrices: impl ExactSizeIterator<Item = Matrix>) -> Matrix {
     sum
 }
 
-/// The radial share of the tokens' gradients, the large ones counting most.
-fn mean_radial(gradient: &Gradient) -> f64 {
+/// The average `of` the tokens' gradients, the large ones counting most; 1 of none.
+fn average(gradient: &Gradient, of: impl Fn(&TokenGradient) -> f64) -> f64 {
     let largest = gradient.tokens.iter().map(|token| token.ln_second).fold(f64::NEG_INFINITY, f64::max);
     let weight = |token: &TokenGradient| share(token.ln_second, largest);
     let total: f64 = gradient.tokens.iter().map(weight).sum();
-    if total > 0.0 {
-        gradient.tokens.iter().map(|token| weight(token) * token.radial).sum::<f64>() / total
-    } else {
-        1.0
-    }
+    if total > 0.0 { gradient.tokens.iter().map(|token| weight(token) * of(token)).sum::<f64>() / total } else { 1.0 }
 }
 
 fn to_gradient(matrix: &Matrix, ln_unit: f64, token: impl Fn(f64, usize) -> TokenGradient) -> Gradient {

@@ -21,23 +21,25 @@ fn the_partition_function_has_its_logarithm() {
 
 #[test]
 fn flat_limit_is_one_over_n() {
-    let [s2, s3, s4, s22, tilt] = row_overlaps(64.0, 1e-6);
+    let [s2, s3, s4, s22, tilt, t_s2] = row_overlaps(64.0, 1e-6);
     assert_relative_eq!(s2, 1.0 / 64.0, max_relative = 1e-5);
     assert_relative_eq!(s3, 1.0 / 64f64.powi(2), max_relative = 1e-5);
     assert_relative_eq!(s4, 1.0 / 64f64.powi(3), max_relative = 1e-5);
     assert_relative_eq!(s22, 1.0 / 64f64.powi(2), max_relative = 1e-5);
-    assert_relative_eq!(tilt, s2 - 2.0 * s3 + s22, max_relative = 1e-4);
+    let t = s2 - 2.0 * s3 + s22;
+    assert_relative_eq!(tilt, t, max_relative = 1e-4);
+    assert_relative_eq!(t_s2, t * s2, max_relative = 1e-4);
 }
 
-/// U by Monte-Carlo: 200 000 rows of 32 scores of variance 4 and 16; α = 1e-4.
+/// U and E T ΣA² by Monte-Carlo: 200 000 rows of 32 scores of variance 4 and 16; α = 1e-4.
 #[test]
-fn tilt_agrees_with_samples() {
+fn tilt_and_sharpness_agree_with_samples() {
     use rand::{SeedableRng, rngs::Xoshiro256PlusPlus};
     use rand_distr::{Distribution, StandardNormal};
     const ROWS: usize = 200_000;
     let mut generator = Xoshiro256PlusPlus::seed_from_u64(3);
     for w in [4.0, 16.0] {
-        let (mut sum, mut squares) = (0.0, 0.0);
+        let mut sums = [(0.0, 0.0); 2];
         for _ in 0..ROWS {
             let scores: [f64; 32] = std::array::from_fn(|_| {
                 let z: f64 = StandardNormal.sample(&mut generator);
@@ -46,13 +48,17 @@ fn tilt_agrees_with_samples() {
             let total: f64 = scores.iter().map(|s| s.exp()).sum();
             let mean = scores.iter().map(|s| s * s.exp() / total).sum::<f64>();
             let tilt = scores.iter().map(|s| ((s - mean) * s.exp() / total).powi(2)).sum::<f64>() / w;
-            sum += tilt;
-            squares += tilt * tilt;
+            let [s2, s3] = [2, 3].map(|k| scores.iter().map(|s| (s.exp() / total).powi(k)).sum::<f64>());
+            for (sum, value) in sums.iter_mut().zip([tilt, (s2 - 2.0 * s3 + s2 * s2) * s2]) {
+                *sum = (sum.0 + value, sum.1 + value * value);
+            }
         }
-        let mean = sum / ROWS as f64;
-        let error = ((squares / ROWS as f64 - mean * mean) / ROWS as f64).sqrt();
-        let exact = Overlaps::new(32.0).sharp_row(32.0, w).tilt;
-        assert!((exact - mean).abs() < 3.9 * error, "w {w}: {exact}, sampled {mean} ± {error}");
+        let row = Overlaps::new(32.0).sharp_row(32.0, w);
+        for ((sum, squares), exact) in sums.into_iter().zip([row.tilt, row.t_s2]) {
+            let mean = sum / ROWS as f64;
+            let error = ((squares / ROWS as f64 - mean * mean) / ROWS as f64).sqrt();
+            assert!((exact - mean).abs() < 3.9 * error, "w {w}: {exact}, sampled {mean} ± {error}");
+        }
     }
 }
 
@@ -100,7 +106,7 @@ fn table_of_rows_is_exact() {
     for (n, w) in [(128.0, 0.37), (128.0, 1.0), (128.0, 7.7), (40.0, 0.9), (90.0, 3.0)] {
         let exact = row_overlaps(n, w);
         let row = overlaps.sharp_row(n, w);
-        for (got, exact) in [row.s2, row.s3, row.s4, row.s22, row.tilt].into_iter().zip(exact) {
+        for (got, exact) in [row.s2, row.s3, row.s4, row.s22, row.tilt, row.t_s2].into_iter().zip(exact) {
             assert_relative_eq!(got, exact, max_relative = 1e-4);
         }
     }
@@ -130,7 +136,7 @@ fn finite_heads_make_uncorrelated_rows_overlap() {
 /// Beyond the table: 1 − S2 and T fall as w^(−½); at w = 400 they are 12 % off the integrals.
 #[test]
 fn sharper_than_the_table() {
-    let [s2, s3, _, s22, _] = row_overlaps(64.0, 400.0);
+    let [s2, s3, _, s22, ..] = row_overlaps(64.0, 400.0);
     let row = Overlaps::new(64.0).sharp_row(64.0, 400.0);
     assert_relative_eq!(1.0 - row.s2, 1.0 - s2, max_relative = 0.13);
     assert_relative_eq!(row.t(), s2 - 2.0 * s3 + s22, max_relative = 0.13);

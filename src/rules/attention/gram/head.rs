@@ -14,6 +14,8 @@ use crate::rules::softmax::groups::{Saturation, saturation};
 /// Heads that average alike.
 pub(super) struct Head {
     pub(super) averages: Averages,
+    /// n_h.
+    freedom: f64,
     pub(super) rows: Vec<Row>,
     /// W K and P_K.
     pub(super) key: (Matrix, Matrix),
@@ -42,7 +44,7 @@ impl Head {
         };
         let (key, value) = join(|| averaged(k), || averaged(v));
         let nothing = || Matrix::zeros(0, 0);
-        let mut head = Self { averages, rows: Vec::new(), key, value, spread: nothing(), shift: nothing() };
+        let mut head = Self { averages, freedom, rows: Vec::new(), key, value, spread: nothing(), shift: nothing() };
         let own = head.key_spread(k);
         head.spread = head.spread(k, v, &head.value);
         head.shift = head.shift(k, &head.value);
@@ -150,11 +152,13 @@ impl Head {
                     first: (1.0 - row.s2) / share,
                     key_trace,
                     value_trace,
+                    second: contrast * common * common,
                     common: r * (2.0 - r) * common,
                     within: [
                         1.0 - row.s2 - 6.0 * row.s3 + 6.0 * row.s22,
                         1.0 - 5.0 * row.s2 + 4.0 * row.s3 + 6.0 * row.s22 - 6.0 * row.s4,
                     ],
+                    overlaps: Some(row),
                 }
             })
             .collect()
@@ -194,21 +198,31 @@ impl Head {
         }
     }
 
-    /// R_ac, or R'_ac, from `of` a row on the diagonal.
-    pub(super) fn ratio(&self, q: &Matrix, a: usize, c: usize, of: impl Fn(&Row) -> f64) -> f64 {
-        let (one, other) = (&self.rows[a], &self.rows[c]);
+    /// R_ac, or R'_ac, from `of` a row on the diagonal; a row meets itself as one of `own`.
+    pub(super) fn ratio(&self, own: &[Row], q: &Matrix, a: usize, c: usize, of: Of) -> f64 {
         if a == c {
-            return of(one);
+            return of.own(&own[a]);
         }
-        let rest = |row: &Row| of(row) - row.first * row.first;
-        let rests = rest(one).max(0.0) * rest(other).max(0.0);
-        let correlation = ratio(q.row(a)[c], (q.row(a)[a] * q.row(c)[c]).sqrt());
-        one.first * other.first + correlation * rests.sqrt()
+        let [first, second, rest] = of.series(&self.rows[a], &self.rows[c]);
+        let rho = correlation(q, a, c);
+        first + rho * (second + rho * rest)
+    }
+
+    /// E Q_ac R_ac over the sampled queries of heads, whose correlations stray.
+    pub(super) fn met(&self, own: &[Row], q: &Matrix, a: usize, c: usize, of: Of) -> f64 {
+        if a == c {
+            return q.row(a)[a] * of.own(&own[a]);
+        }
+        let [first, second, rest] = of.series(&self.rows[a], &self.rows[c]);
+        let rho = correlation(q, a, c);
+        let variance = (1.0 - rho * rho).powi(2) / self.freedom;
+        let size = (q.row(a)[a] * q.row(c)[c]).sqrt();
+        size * (rho * (first + rho * (second + rho * rest)) + variance * (second + 3.0 * rho * rest))
     }
 
     /// What scores add to an average of two rows, from its D and X.
     pub(super) fn first_order(&self, variance: f64, q: &Matrix, (d, x): (&Matrix, &Matrix), a: usize, c: usize) -> f64 {
-        let fluctuating = q.row(a)[c] * d.row(a)[c] * self.ratio(q, a, c, |row| row.value);
+        let fluctuating = d.row(a)[c] * self.met(&self.rows, q, a, c, Of::Value);
         let moved = |a: usize, c: usize| q.row(a)[a] * x.row(a)[c] * self.rows[a].shift;
         variance * (fluctuating + moved(a, c) + moved(c, a))
     }
@@ -248,5 +262,42 @@ impl Head {
         let mut adjoint = inner;
         adjoint.add([&half, &other, &outer, x], |[half, other, outer, x]| outer * x - half - other);
         adjoint
+    }
+}
+
+/// The correlation of two queries.
+pub(super) fn correlation(q: &Matrix, a: usize, c: usize) -> f64 {
+    ratio(q.row(a)[c], (q.row(a)[a] * q.row(c)[c]).sqrt())
+}
+
+/// R of averages, R' of their derivatives by the scores, and R' with the query's own length.
+#[derive(Clone, Copy)]
+pub(super) enum Of {
+    Value,
+    Slope,
+    WeightedSlope,
+}
+
+impl Of {
+    /// Of a row with itself.
+    fn own(self, row: &Row) -> f64 {
+        match self {
+            Self::Value => row.value,
+            Self::Slope => row.slope,
+            Self::WeightedSlope => row.weighted_slope,
+        }
+    }
+
+    /// Of two rows whose queries have the correlation ρ, as a series in ρ: W_1 and W_2 of [`crate::rules::softmax`], and
+    /// what is left of the sum.
+    fn series(self, one: &Row, other: &Row) -> [f64; 3] {
+        let beyond = |row: &Row| (self.own(row) - row.first * row.first).max(0.0);
+        let rest = (beyond(one) * beyond(other)).sqrt();
+        let part = match self {
+            Self::Value => 0.5,
+            Self::Slope | Self::WeightedSlope => 1.0,
+        };
+        let second = (part * (one.second * other.second).sqrt()).min(rest);
+        [one.first * other.first, second, rest - second]
     }
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use crate::moments::ratio;
 use crate::rules::attention::SHARPEST_SAMPLED;
 use crate::rules::attention::matrix::Matrix;
+use crate::rules::softmax;
 use crate::rules::softmax::groups::Saturation;
 
 /// Score variance from which groups of keys matter beyond the first order, and number of effective keys, as a share
@@ -32,12 +33,16 @@ pub(super) struct Row {
     pub(super) slope: f64,
     pub(super) weighted_slope: f64,
     pub(super) first: f64,
+    /// w_e (1 − 3 S2 + 2 S3)².
+    pub(super) second: f64,
     /// tr of keys and of values.
     pub(super) key_trace: f64,
     pub(super) value_trace: f64,
     /// What `pull` takes from the softmax: 1 − 3 S2 + 2 S3 and the polynomials within a row.
     pub(super) common: f64,
     pub(super) within: [f64; 2],
+    /// Of n_e keys of score variance w_e, if scores differ.
+    pub(super) overlaps: Option<softmax::Row>,
 }
 
 impl Row {
@@ -58,10 +63,12 @@ impl Row {
             slope: 1.0,
             weighted_slope: 1.0,
             first: 1.0,
+            second: 0.0,
             key_trace,
             value_trace,
             common: 0.0,
             within: [0.0; 2],
+            overlaps: None,
         }
     }
 }

@@ -1,0 +1,122 @@
+//! How the sharpness of rows and the lengths of tokens meet gradients: as in [`super::super::lengths`], by position.
+
+use super::head::{Head, correlation};
+use super::row::Row;
+use crate::moments::{TokenGradient, ln_correction, ratio};
+use crate::rules::attention::SHARPEST_SAMPLED;
+use crate::rules::attention::matrix::Matrix;
+
+/// What keys of one head sum over their queries.
+pub(super) struct Lengths {
+    /// E (v·g_v)(k·g_k), and E (k·g_k)², as E (v·g_v)² is the gradient at values.
+    pub(super) crossed: Vec<f64>,
+    pub(super) keys: Vec<f64>,
+    /// Of the gradient at values what comes of the token's own.
+    pub(super) local: Vec<f64>,
+}
+
+impl Lengths {
+    /// Of no head.
+    pub(super) fn none(n_keys: usize) -> Self {
+        let nothing = || vec![0.0; n_keys];
+        Self { crossed: nothing(), keys: nothing(), local: nothing() }
+    }
+
+    /// With a `part` of those of another head.
+    pub(super) fn add(&mut self, other: &Self, part: f64) {
+        let add = |all: &mut Vec<f64>, own: &[f64]| all.iter_mut().zip(own).for_each(|(all, own)| *all += part * own);
+        add(&mut self.crossed, &other.crossed);
+        add(&mut self.keys, &other.keys);
+        add(&mut self.local, &other.local);
+    }
+}
+
+impl Row {
+    /// E (q·g_q)² at the query, g_q its gradient, where isotropic gradients have 1.
+    pub(super) fn radial(&self) -> f64 {
+        self.overlaps.map_or(1.0, |row| ratio(row.tilt, row.t()))
+    }
+
+    /// 1 − the cosine of values, whose average has the square `averaged`.
+    fn apart(&self, averaged: f64) -> f64 {
+        ratio(self.value_trace, (self.value_trace + averaged) * (1.0 - self.in_view.recip()))
+    }
+
+    /// What the sum of its squares multiplies in E z².
+    fn amplitude(&self, spread: f64) -> f64 {
+        ratio(spread * self.effective, self.key_trace)
+    }
+
+    /// The row as it meets a `gradient`, where the square of its keys' part, of `spread`, has the weight `part`.
+    fn meeting(&self, gradient: &TokenGradient, spread: f64, part: f64) -> Self {
+        let Some(row) = &self.overlaps else { return *self };
+        let of_keys = self.amplitude(spread) * part;
+        let smaller = |moment: f64, with_s2: f64| {
+            ln_correction(-gradient.steepness * of_keys * ratio(with_s2 - moment * row.s2, moment)).exp()
+        };
+        let squares = smaller(row.s2, row.s22);
+        let sharp = smaller(row.t(), row.t_s2);
+        let along = (gradient.radial - 1.0) * of_keys * ratio(row.squares(), row.t());
+        let flat = self.effective.recip();
+        Self {
+            s2: self.s2 * squares,
+            value: self.value * ratio(self.s2 * squares - flat, self.s2 - flat),
+            slope: self.slope * (sharp + along),
+            weighted_slope: self.weighted_slope * (sharp + along),
+            ..*self
+        }
+    }
+}
+
+impl Head {
+    /// Variance of ln |z|² of every query of which other outputs know nothing; outputs have the squares `own`.
+    pub(super) fn uneven(&self, own: &[f64], n_heads: f64) -> Vec<f64> {
+        let variance = |(a, row): (usize, &Row)| {
+            let Some(overlaps) = &row.overlaps else { return 0.0 };
+            let of_keys = ratio(row.amplitude(self.spread.row(a)[a]), own[a]);
+            of_keys * of_keys * (overlaps.s22 - overlaps.s2 * overlaps.s2).max(0.0) / n_heads
+        };
+        self.rows.iter().enumerate().map(variance).collect()
+    }
+
+    /// Every row as it meets the gradient of its output; outputs have the squares `own`.
+    pub(super) fn meeting(&self, gradients: &[TokenGradient], own: &[f64], n_heads: f64) -> Vec<Row> {
+        let met =
+            |(a, row): (usize, &Row)| row.meeting(&gradients[a], self.spread.row(a)[a], ratio(1.0, own[a] * n_heads));
+        self.rows.iter().enumerate().map(met).collect()
+    }
+
+    /// What `gradient` sums for keys, of rows that meet their own as `rows`; values are let through 1 + `odds` times.
+    pub(super) fn lengths(&self, rows: &[Row], q: &Matrix, gradient: &Matrix, odds: f64) -> Lengths {
+        let correlation = |a: usize, c: usize| correlation(q, a, c);
+        let tilts: Vec<f64> = rows.iter().map(|row| row.contrast.min(SHARPEST_SAMPLED) * (1.0 - row.s2)).collect();
+        let alone = |row: &Row| {
+            let Some(overlaps) = &row.overlaps else { return 0.0 };
+            2.0 * row.contrast.min(SHARPEST_SAMPLED) * ratio(overlaps.s2 - overlaps.s3, overlaps.s2)
+        };
+        let apart: Vec<f64> = rows.iter().enumerate().map(|(a, row)| row.apart(self.value.1.row(a)[a])).collect();
+        let summed = |of: &(dyn Fn(usize, usize) -> f64 + Sync)| {
+            let n = rows.len();
+            let weighted = Matrix::symmetric(n, |a, c| {
+                let met = if a == c {
+                    rows[a].s2 * rows[a].effective * (1.0 + odds)
+                } else {
+                    let scores = (rows[a].contrast * rows[c].contrast).sqrt().min(SHARPEST_SAMPLED);
+                    1.0 + correlation(a, c) * scores * rows[a].first * rows[c].first
+                };
+                gradient.row(a)[c] * (apart[a] * apart[c]).sqrt() * met * of(a, c)
+            });
+            self.averages.right_transposed(&self.averages.left_transposed(&weighted)).diagonal()
+        };
+        let tilt = |a: usize, c: usize| {
+            if a == c { alone(&rows[a]) } else { 0.5 * (tilts[a] + tilts[c]) * (1.0 + correlation(a, c)) }
+        };
+        let crossed = summed(&tilt);
+        let keys = summed(&|a, c| tilt(a, c).powi(2) + 0.5 * correlation(a, c) * (tilts[a] + tilts[c]));
+        let reached = self.averages.left_transposed(gradient);
+        let own =
+            |b: usize| self.averages.weighted_keys(b).find(|&(key, _)| key == b).map_or(0.0, |(_, weight)| weight);
+        let local = (0..reached.rows.min(reached.columns)).map(|b| reached.row(b)[b] * own(b)).collect();
+        Lengths { crossed, keys, local }
+    }
+}
