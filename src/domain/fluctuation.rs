@@ -37,6 +37,8 @@
 //! Assumptions: B, U ≪ 1; tokens alike in their levels; terms of order 1/width² are neglected.
 //! Source: for one token Hanin & Nica 2018 (κ/width for ReLU); the rest is ours.
 
+use std::sync::Arc;
+
 use nalgebra::{Matrix2, Vector2};
 
 use super::{Domain, Entry, Flow, Gradient, Signal};
@@ -278,7 +280,7 @@ pub(crate) struct Fork<'a> {
     /// The common input.
     pub(crate) x: &'a Signal,
     /// What was joined, and how its deviations reach the output.
-    pub(crate) parts: &'a [Signal],
+    pub(crate) parts: &'a [Arc<Signal>],
     pub(crate) maps: &'a [Matrix2<f64>],
     pub(crate) output: &'a Signal,
 }

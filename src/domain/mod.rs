@@ -126,7 +126,7 @@ impl Gradient {
 }
 
 /// The tokens of all `parts` at each position.
-pub(crate) fn by_position(parts: &[Signal]) -> Vec<Vec<Token>> {
+pub(crate) fn by_position(parts: &[Arc<Signal>]) -> Vec<Vec<Token>> {
     (0..parts[0].tokens.len()).map(|i| parts.iter().map(|part| part.tokens[i]).collect()).collect()
 }
 
@@ -320,10 +320,15 @@ impl Domain {
         if self.length(flow.levels().len()) > 1.0 { self.mean_cosine(flow) } else { 1.0 }
     }
 
-    /// The concentration of a sum of gradients, from those at the inputs of the branches and `before` they were split.
-    pub(crate) fn joined_concentration(parts: &[Gradient], before: Concentration, width: f64) -> Concentration {
+    /// The concentration of a sum of gradients, from those at the inputs of the branches, with their `weights` in it, and
+    /// `before` they were split.
+    pub(crate) fn joined_concentration(
+        parts: &[Gradient],
+        weights: &[f64],
+        before: Concentration,
+        width: f64,
+    ) -> Concentration {
         let fresh = width.recip();
-        let weights = weights(parts);
         let terms = || weights.iter().zip(parts.iter().map(|part| part.concentration));
         let inherited: f64 = terms().map(|(weight, part)| weight * part.inherited).sum();
         let own = |part: Concentration| (part.total - part.inherited.powi(2) * before.total).max(0.0);
@@ -469,7 +474,7 @@ impl Pooled {
 
 /// The shares of gradients in the second moment of their sum.
 pub(crate) fn weights(parts: &[Gradient]) -> Vec<f64> {
-    let levels = parts.iter().map(|part| ln_sum(part.levels()));
-    let ln_total = ln_sum(levels.clone());
-    levels.map(|level| share(level, ln_total)).collect()
+    let levels: Vec<f64> = parts.iter().map(|part| ln_sum(part.levels())).collect();
+    let ln_total = ln_sum(levels.iter().copied());
+    levels.into_iter().map(|level| share(level, ln_total)).collect()
 }

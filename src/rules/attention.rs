@@ -7,6 +7,8 @@ mod fluctuation;
 mod gram;
 mod matrix;
 
+use std::sync::Arc;
+
 use sigprop_stack::Attention;
 
 use self::fluctuation::{Elasticity, Strayed};
@@ -38,9 +40,9 @@ impl Attended {
         domain: &Domain,
         overlaps: &mut Overlaps,
         input: &Signal,
-        parts: [Signal; 3],
+        parts: [Arc<Signal>; 3],
     ) -> Self {
-        let value = parts[2].clone();
+        let value = Arc::clone(&parts[2]);
         let (core, output) = match domain {
             Domain::Exchangeable(domain) => {
                 let attended = exchangeable::Attended::new(attention, domain, overlaps, input, parts);

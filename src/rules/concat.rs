@@ -32,7 +32,7 @@ fn width(concat: &Concat, index: usize, part: &Token) -> f64 {
 }
 
 /// The output from the common input and the parts, and how the deviations of each part reach it.
-pub(crate) fn forward(concat: &Concat, domain: &Domain, x: &Signal, parts: &[Signal]) -> (Signal, Vec<Matrix2<f64>>) {
+pub(crate) fn forward(concat: &Concat, domain: &Domain, x: &Signal, parts: &[Arc<Signal>]) -> (Signal, Vec<Matrix2<f64>>) {
     let widths: Vec<f64> = parts.iter().enumerate().map(|(i, part)| width(concat, i, part.token())).collect();
     let total: f64 = widths.iter().sum();
     let count = parts[0].tokens.len();
@@ -73,7 +73,7 @@ pub(crate) fn forward(concat: &Concat, domain: &Domain, x: &Signal, parts: &[Sig
 }
 
 /// The gradient at the output of every part.
-pub(crate) fn split(concat: &Concat, parts: &[Signal], maps: &[Matrix2<f64>], gradient: &Gradient) -> Vec<Gradient> {
+pub(crate) fn split(concat: &Concat, parts: &[Arc<Signal>], maps: &[Matrix2<f64>], gradient: &Gradient) -> Vec<Gradient> {
     let widths: Vec<f64> = parts.iter().enumerate().map(|(i, part)| width(concat, i, part.token())).collect();
     let total: f64 = widths.iter().sum();
     let part = |index: usize| {

@@ -99,7 +99,7 @@ impl Rule {
     }
 
     /// The output from the common input and the branches, and how the deviations of each branch reach it.
-    pub(crate) fn forward(&self, domain: &Domain, x: &Signal, branches: &[Signal]) -> (Signal, Vec<Matrix2<f64>>) {
+    pub(crate) fn forward(&self, domain: &Domain, x: &Signal, branches: &[Arc<Signal>]) -> (Signal, Vec<Matrix2<f64>>) {
         let positions = by_position(branches);
         let tokens: Arc<[Token]> = x.tokens.iter().zip(positions).map(|(x, parts)| self.token(x, &parts)).collect();
         let cosines = self.cosines(domain, branches, &tokens);
@@ -110,9 +110,9 @@ impl Rule {
             .zip(&self.ln_gains)
             .map(|(branch, gain)| share(gain + mean(&branch.tokens), mean(&tokens)))
             .collect();
-        let alike: Vec<f64> = branches.iter().map(|branch| domain.mean_cosine(branch)).collect();
+        let alike: Vec<f64> = branches.iter().map(|branch| domain.mean_cosine(branch.as_ref())).collect();
         let y = Signal { fluctuation, ..Signal::new(tokens, cosines) };
-        let part = |((branch, &share), &cosine): ((&Signal, &f64), &f64)| {
+        let part = |((branch, &share), &cosine): ((&Arc<Signal>, &f64), &f64)| {
             let Token { constant_share: constant, .. } = *branch.token();
             Ingredient { share, cosine, entries: branch.token().norm_variance(), constant }
         };
@@ -147,7 +147,7 @@ impl Rule {
         &self,
         domain: &Domain,
         x: &Signal,
-        branches: &[Signal],
+        branches: &[Arc<Signal>],
         tokens: &[Token],
     ) -> (Fluctuation, Vec<Matrix2<f64>>) {
         let levels = tokens.iter().map(|token| token.ln_second);
@@ -170,9 +170,9 @@ impl Rule {
     }
 
     /// Cosines of the output, from those of the branches.
-    fn cosines(&self, domain: &Domain, branches: &[Signal], output: &[Token]) -> Arc<[f64]> {
+    fn cosines(&self, domain: &Domain, branches: &[Arc<Signal>], output: &[Token]) -> Arc<[f64]> {
         let per_token = |of: &dyn Fn(usize, &Token) -> f64| -> Vec<Vec<f64>> {
-            let branch = |(index, branch): (usize, &Signal)| {
+            let branch = |(index, branch): (usize, &Arc<Signal>)| {
                 let tokens = branch.tokens.iter().zip(output);
                 tokens.map(|(b, y)| of(index, b) * share(0.5 * b.ln_second, 0.5 * y.ln_second)).collect()
             };
@@ -193,7 +193,7 @@ impl Rule {
     /// The gradient at every branch.
     pub(crate) fn split(
         &self,
-        branches: &[Signal],
+        branches: &[Arc<Signal>],
         output: &Signal,
         maps: &[Matrix2<f64>],
         gradient: &Gradient,

@@ -16,30 +16,31 @@ use crate::rules::{concat, mixture, product, sum};
 
 impl Moments {
     /// What comes out where `parts` of the common input `x` meet.
-    pub(super) fn merged(&mut self, at: &Site, fan: Fan, x: Signal, parts: Vec<Signal>) -> (Signal, Kept) {
+    pub(super) fn merged(&mut self, at: &Site, fan: Fan, x: Arc<Signal>, parts: Vec<Arc<Signal>>) -> (Arc<Signal>, Kept) {
         // What the parts have from the fork, the fork has from the one before.
-        let before = x.clone();
+        let before = Arc::clone(&x);
         let inherit = |mut y: Signal| {
             let scaled =
                 |(token, x): (&Token, &Token)| Token { sensitivity: token.sensitivity * x.sensitivity, ..*token };
             y.tokens = y.tokens.iter().zip(before.tokens.iter()).map(scaled).collect();
             y.concentration.inherited *= before.concentration.inherited;
             y.fluctuation.kept *= before.fluctuation.kept;
-            y
+            Arc::new(y)
         };
         match fan {
             Fan::Sum(sum) => {
                 let rule = sum::Rule::new(sum);
                 let (y, maps) = rule.forward(&self.domain, &x, &parts);
-                (y.clone(), Kept::Sum { rule, x, branches: parts, output: y, maps })
+                let output = Arc::new(y);
+                (Arc::clone(&output), Kept::Sum { rule, x, branches: parts, output, maps })
             }
             Fan::Product(_) => {
                 let (y, maps) = product::forward(&self.domain, &x, &parts);
-                (inherit(y.clone()), Kept::Product { x, factors: parts, output: y, maps })
+                (inherit(y.clone()), Kept::Product { x, factors: parts, output: Arc::new(y), maps })
             }
             Fan::Concat(concat) => {
                 let (y, maps) = concat::forward(concat, &self.domain, &x, &parts);
-                (inherit(y.clone()), Kept::Concat { x, parts, output: y, maps })
+                (inherit(y.clone()), Kept::Concat { x, parts, output: Arc::new(y), maps })
             }
             Fan::Attention(attention) => {
                 let (output, kept) = self.attend(at, attention, &x, parts);
@@ -54,8 +55,14 @@ impl Moments {
         }
     }
 
-    fn attend(&mut self, at: &Site, attention: &Attention, x: &Signal, parts: Vec<Signal>) -> (Signal, Kept) {
-        let parts: [Signal; 3] = parts.try_into().expect("attention has the parts query, key, value");
+    fn attend(
+        &mut self,
+        at: &Site,
+        attention: &Attention,
+        x: &Arc<Signal>,
+        parts: Vec<Arc<Signal>>,
+    ) -> (Signal, Kept) {
+        let parts: [Arc<Signal>; 3] = parts.try_into().expect("attention has the parts query, key, value");
         let length = self.domain.length(parts[1].tokens.len());
         let overlaps = self.overlaps.entry(length as usize).or_insert_with(|| Overlaps::new(length));
         let attended = Attended::new(attention, &self.domain, overlaps, x, parts);
@@ -66,7 +73,7 @@ impl Moments {
             let pooled = Pooled { ends: None, ..self.domain.pool(&probabilities) };
             self.rows.signal((at.layer(), at.sibling("softmax")), false, pooled, Matrix2::zeros());
         }
-        (attended.output().clone(), Kept::Attention(Box::new(attended), x.clone()))
+        (attended.output().clone(), Kept::Attention(Box::new(attended), Arc::clone(x)))
     }
 
     /// The routing of a mixture whose input is `x`, at the mean scale of its tokens.
@@ -112,7 +119,7 @@ impl Moments {
                 let [scores, experts] = mixture::split(mixture, routing, &self.domain, [x, expert], gradient);
                 let ln_gradient = self.domain.ln_collected(x, &scores);
                 self.write_weight(at, &mixture.router, ln_gradient);
-                *router_gradient = Some(mixture::router_backward(mixture, &scores));
+                *router_gradient = Some(Box::new(mixture::router_backward(mixture, &scores)));
                 self.experts *= mixture.n_experts as f64;
                 vec![experts]
             }
@@ -159,7 +166,7 @@ pub(super) fn joined(domain: &Domain, kept: &Kept, gradient: &Gradient, parts: &
         Kept::Apply { .. } | Kept::Steps(_) | Kept::Convolution { .. } | Kept::Prepend => unreachable!("no fan"),
     };
     let width = x.token().width;
-    let concentration = Domain::joined_concentration(parts, gradient.concentration, width);
+    let concentration = Domain::joined_concentration(parts, &shares, gradient.concentration, width);
     let terms: Vec<Term> = parts
         .iter()
         .zip(&shares)

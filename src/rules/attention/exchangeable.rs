@@ -93,9 +93,9 @@ const LARGEST_LN_SCORE: f64 = 400.0;
 pub(crate) struct Attended {
     /// γ of the input.
     concentration: f64,
-    query: Signal,
-    key: Signal,
-    value: Signal,
+    query: Arc<Signal>,
+    key: Arc<Signal>,
+    value: Arc<Signal>,
     /// Number and mean weight of the keys as the softmax sees them.
     keys: Keys,
     row: Row,
@@ -132,7 +132,7 @@ impl Attended {
         domain: &Exchangeable,
         overlaps: &mut Overlaps,
         input: &Signal,
-        [query, key, value]: [Signal; 3],
+        [query, key, value]: [Arc<Signal>; 3],
     ) -> Self {
         let length = domain.seq_len;
         let d_head = attention.d_head as f64;
