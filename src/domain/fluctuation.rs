@@ -42,7 +42,7 @@ use std::sync::Arc;
 use nalgebra::{Matrix2, Vector2};
 
 use super::{Domain, Entry, Flow, Gradient, Signal};
-use crate::moments::ratio;
+use crate::moments::{Few, ratio};
 
 /// What strays: m first, then t.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -199,16 +199,16 @@ impl Domain {
         terms: &[Term],
         levels: &(impl ExactSizeIterator<Item = f64> + Clone),
         width: f64,
-    ) -> (Fluctuation, Vec<Matrix2<f64>>) {
+    ) -> (Fluctuation, Few<Matrix2<f64>>) {
         let shared = |cosines: &[f64]| {
             let [shared] = self.pair_averages(levels.clone(), [cosines], [1.0], |[cosine]| [cosine]);
             shared.clamp(0.0, 1.0)
         };
-        let parts: Vec<f64> = terms.iter().map(|term| shared(term.cosines)).collect();
+        let parts: Few<f64> = terms.iter().map(|term| shared(term.cosines)).collect();
         let total =
             |part: &dyn Fn(f64) -> f64| terms.iter().zip(&parts).map(|(term, &p)| term.share * part(p)).sum::<f64>();
         let (common, apart) = (total(&|p| p), total(&|p| 1.0 - p));
-        let maps: Vec<Matrix2<f64>> =
+        let maps: Few<Matrix2<f64>> =
             terms.iter().zip(&parts).map(|(term, &p)| part_map(term.share, p, [common, apart])).collect();
         let (mut kept, mut fresh) = (Matrix2::zeros(), Matrix2::zeros());
         for (index, (term, map)) in terms.iter().zip(&maps).enumerate() {

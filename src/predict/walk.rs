@@ -13,7 +13,7 @@ use sigprop_stack::{Component, Fan, GradientSeed, Ids, Init, Interpreter, Mixtur
 use super::rows::Rows;
 use super::{PredictError, Sites};
 use crate::domain::{Concentration, Domain, Exchangeable, Fluctuation, Gradient, Pooled, Signal};
-use crate::moments::{Token, TokenGradient};
+use crate::moments::{Few, Token, TokenGradient};
 use crate::rules::activation::Profiles;
 use crate::rules::attention::Attended;
 use crate::rules::embedding::positions;
@@ -60,19 +60,19 @@ pub(crate) enum Kept {
         x: Arc<Signal>,
         branches: Vec<Arc<Signal>>,
         output: Arc<Signal>,
-        maps: Vec<Matrix2<f64>>,
+        maps: Few<Matrix2<f64>>,
     },
     Product {
         x: Arc<Signal>,
         factors: Vec<Arc<Signal>>,
         output: Arc<Signal>,
-        maps: Vec<Matrix2<f64>>,
+        maps: Few<Matrix2<f64>>,
     },
     Concat {
         x: Arc<Signal>,
         parts: Vec<Arc<Signal>>,
         output: Arc<Signal>,
-        maps: Vec<Matrix2<f64>>,
+        maps: Few<Matrix2<f64>>,
     },
     Mixture {
         routing: Arc<Routing>,
@@ -271,8 +271,8 @@ impl Interpreter for Moments {
     fn fork(&mut self, _: &Site, input: &Arc<Signal>) -> Arc<Signal> {
         let tokens = input.tokens.iter().map(|token| Token { sensitivity: 1.0, ..*token }).collect();
         let concentration = Concentration { inherited: 1.0, ..input.concentration };
-        let fluctuation = input.fluctuation.forked();
-        Arc::new(Signal { tokens, concentration, fluctuation, ..Signal::clone(input) })
+        let (cosines, fluctuation) = (Arc::clone(&input.cosines), input.fluctuation.forked());
+        Arc::new(Signal { tokens, cosines, concentration, fluctuation, mixed: input.mixed })
     }
 
     fn merge(
@@ -322,7 +322,12 @@ impl Interpreter for Moments {
             // How far levels stray was sampled on the stream alone.
             let spread = at.is_stream_site().then(|| self.domain.spread(signal));
             let pooled = Pooled { spread, ..self.domain.pool(signal) };
-            self.rows.signal((at.layer(), at.path().to_owned()), at.is_stream_site(), pooled, signal.fluctuation.total());
+            self.rows.signal(
+                (at.layer(), at.path().to_owned()),
+                at.is_stream_site(),
+                pooled,
+                signal.fluctuation.total(),
+            );
         }
     }
 

@@ -8,7 +8,7 @@ use sigprop_stack::{Attention, Fan, Mixture, Site};
 use super::{Kept, Moments};
 use crate::Sites;
 use crate::domain::{Domain, Fork, Gradient, Pooled, Signal, Term, weights};
-use crate::moments::{Token, TokenGradient};
+use crate::moments::{Few, Token, TokenGradient};
 use crate::rules::attention::Attended;
 use crate::rules::mixture::Routing;
 use crate::rules::softmax::Overlaps;
@@ -16,7 +16,13 @@ use crate::rules::{concat, mixture, product, sum};
 
 impl Moments {
     /// What comes out where `parts` of the common input `x` meet.
-    pub(super) fn merged(&mut self, at: &Site, fan: Fan, x: Arc<Signal>, parts: Vec<Arc<Signal>>) -> (Arc<Signal>, Kept) {
+    pub(super) fn merged(
+        &mut self,
+        at: &Site,
+        fan: Fan,
+        x: Arc<Signal>,
+        parts: Vec<Arc<Signal>>,
+    ) -> (Arc<Signal>, Kept) {
         // What the parts have from the fork, the fork has from the one before.
         let before = Arc::clone(&x);
         let inherit = |mut y: Signal| {
@@ -55,13 +61,7 @@ impl Moments {
         }
     }
 
-    fn attend(
-        &mut self,
-        at: &Site,
-        attention: &Attention,
-        x: &Arc<Signal>,
-        parts: Vec<Arc<Signal>>,
-    ) -> (Signal, Kept) {
+    fn attend(&mut self, at: &Site, attention: &Attention, x: &Arc<Signal>, parts: Vec<Arc<Signal>>) -> (Signal, Kept) {
         let parts: [Arc<Signal>; 3] = parts.try_into().expect("attention has the parts query, key, value");
         let length = self.domain.length(parts[1].tokens.len());
         let overlaps = self.overlaps.entry(length as usize).or_insert_with(|| Overlaps::new(length));
@@ -133,17 +133,17 @@ impl Moments {
 /// The gradient at the common input, from the `gradient` at the output and those at the input of each part.
 pub(super) fn joined(domain: &Domain, kept: &Kept, gradient: &Gradient, parts: &[Gradient]) -> Gradient {
     let count = parts[0].tokens.len();
-    let mut tokens = Vec::with_capacity(count);
-    let mut roots: Vec<Vec<f64>> = parts.iter().map(|_| Vec::with_capacity(count)).collect();
+    let mut tokens = Few::with_capacity(count);
+    let mut roots: Few<Few<f64>> = parts.iter().map(|_| Few::with_capacity(count)).collect();
     for i in 0..count {
-        let at: Vec<TokenGradient> = parts.iter().map(|part| part.tokens[i]).collect();
+        let at: Few<TokenGradient> = parts.iter().map(|part| part.tokens[i]).collect();
         let (token, weight) = match kept {
             Kept::Sum { rule, x, branches, output, .. } => {
-                let branches: Vec<Token> = branches.iter().map(|branch| branch.tokens[i]).collect();
+                let branches: Few<Token> = branches.iter().map(|branch| branch.tokens[i]).collect();
                 rule.join(&x.tokens[i], &branches, &output.tokens[i], &gradient.tokens[i], &at)
             }
             Kept::Product { x, factors, .. } => {
-                let factors: Vec<Token> = factors.iter().map(|factor| factor.tokens[i]).collect();
+                let factors: Few<Token> = factors.iter().map(|factor| factor.tokens[i]).collect();
                 product::join(&x.tokens[i], &factors, &gradient.tokens[i], &at)
             }
             Kept::Attention(..) | Kept::Concat { .. } | Kept::Mixture { .. } => TokenGradient::join(&at),
@@ -167,7 +167,7 @@ pub(super) fn joined(domain: &Domain, kept: &Kept, gradient: &Gradient, parts: &
     };
     let width = x.token().width;
     let concentration = Domain::joined_concentration(parts, &shares, gradient.concentration, width);
-    let terms: Vec<Term> = parts
+    let terms: Few<Term> = parts
         .iter()
         .zip(&shares)
         .map(|(part, &share)| Term { share, cosines: &part.cosines, fluctuation: part.fluctuation })
@@ -181,12 +181,12 @@ pub(super) fn joined(domain: &Domain, kept: &Kept, gradient: &Gradient, parts: &
         }
         None => (fluctuation, parts.iter().zip(&shares).map(|(part, share)| part.response * *share).sum()),
     };
-    Gradient { concentration, fluctuation, response, ..Gradient::new(tokens.into(), cosines) }
+    Gradient { concentration, fluctuation, response, ..Gradient::new(Arc::from(&tokens[..]), cosines) }
 }
 
 /// The sum of two gradients at one place.
 pub(super) fn accumulated(domain: &Domain, parts: &[Gradient; 2]) -> Gradient {
-    let joined: Vec<(TokenGradient, Vec<f64>)> =
+    let joined: Vec<(TokenGradient, Few<f64>)> =
         (0..parts[0].tokens.len()).map(|i| TokenGradient::join(&[parts[0].tokens[i], parts[1].tokens[i]])).collect();
     let cosines = domain.map(joined.len(), |i, j, place| {
         (0..2).map(|p| (joined[i].1[p] * joined[j].1[p]).sqrt() * parts[p].cosines[place]).sum()
