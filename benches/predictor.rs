@@ -41,6 +41,12 @@ fn checked(bencher: Bencher, blocks: usize) {
     bencher.bench(|| check(black_box(&stack)));
 }
 
+/// What comes before: the stack from architecture and scheme.
+#[divan::bench(args = BLOCKS)]
+fn assembled(blocks: usize) -> Stack {
+    encoder(black_box(blocks), 256, "xavier")
+}
+
 /// Assembly included, which for this scheme predicts block by block.
 #[divan::bench(args = BLOCKS)]
 fn dslm_with_assembly(bencher: Bencher, blocks: usize) {

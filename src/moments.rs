@@ -7,6 +7,11 @@
 //! not die out with depth (derivation: [`crate::rules`]). They describe one *sampled* network:
 //! how far a token's norm strays from its expectation, and how the gradient is aligned with it.
 
+use smallvec::SmallVec;
+
+/// One per part of a fan or per class of pairs: seldom more than have room here.
+pub(crate) type Few<T> = SmallVec<[T; 4]>;
+
 /// The signal of one token, an array of `width` entries x.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Token {
@@ -102,9 +107,9 @@ impl TokenGradient {
     }
 
     /// The sum of uncorrelated gradients, and the weight of each in it.
-    pub(crate) fn join(parts: &[Self]) -> (Self, Vec<f64>) {
+    pub(crate) fn join(parts: &[Self]) -> (Self, Few<f64>) {
         let ln_second = ln_sum(parts.iter().map(|part| part.ln_second));
-        let weights: Vec<f64> = parts.iter().map(|part| share(part.ln_second, ln_second)).collect();
+        let weights: Few<f64> = parts.iter().map(|part| share(part.ln_second, ln_second)).collect();
         let mean = |value: &dyn Fn(&Self) -> f64| parts.iter().zip(&weights).map(|(p, w)| w * value(p)).sum();
         let joined = Self {
             ln_second,

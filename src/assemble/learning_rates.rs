@@ -14,9 +14,11 @@ pub(super) fn learning_rates(
     scheme: &Scheme,
     encoder: &Resolved,
 ) -> Result<BTreeMap<String, LearningRates>, StackError> {
+    let Some(of_encoder) = scheme.learning_rates(encoder) else { return Ok(BTreeMap::new()) };
+    let of_decoder = encoder.decoder.as_deref().and_then(|decoder| scheme.learning_rates(decoder));
     let of = |parameter: &Parameter| {
-        let architecture = encoder.decoder.as_deref().filter(|_| parameter.name.starts_with("decoder."));
-        scheme.learning_rates(architecture.unwrap_or(encoder), &trained(parameter))
+        let own = of_decoder.as_ref().filter(|_| parameter.name.starts_with("decoder."));
+        own.unwrap_or(&of_encoder)(&trained(parameter))
     };
     let rates = parameters(stack)?.into_iter().map(|parameter| (of(&parameter), parameter.name));
     Ok(rates.filter(|(rates, _)| *rates != LearningRates::default()).map(|(rates, name)| (name, rates)).collect())

@@ -37,10 +37,12 @@
 //! Assumptions: B, U ≪ 1; tokens alike in their levels; terms of order 1/width² are neglected.
 //! Source: for one token Hanin & Nica 2018 (κ/width for ReLU); the rest is ours.
 
+use std::sync::Arc;
+
 use nalgebra::{Matrix2, Vector2};
 
 use super::{Domain, Entry, Flow, Gradient, Signal};
-use crate::moments::ratio;
+use crate::moments::{Few, ratio};
 
 /// What strays: m first, then t.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -197,16 +199,16 @@ impl Domain {
         terms: &[Term],
         levels: &(impl ExactSizeIterator<Item = f64> + Clone),
         width: f64,
-    ) -> (Fluctuation, Vec<Matrix2<f64>>) {
+    ) -> (Fluctuation, Few<Matrix2<f64>>) {
         let shared = |cosines: &[f64]| {
             let [shared] = self.pair_averages(levels.clone(), [cosines], [1.0], |[cosine]| [cosine]);
             shared.clamp(0.0, 1.0)
         };
-        let parts: Vec<f64> = terms.iter().map(|term| shared(term.cosines)).collect();
+        let parts: Few<f64> = terms.iter().map(|term| shared(term.cosines)).collect();
         let total =
             |part: &dyn Fn(f64) -> f64| terms.iter().zip(&parts).map(|(term, &p)| term.share * part(p)).sum::<f64>();
         let (common, apart) = (total(&|p| p), total(&|p| 1.0 - p));
-        let maps: Vec<Matrix2<f64>> =
+        let maps: Few<Matrix2<f64>> =
             terms.iter().zip(&parts).map(|(term, &p)| part_map(term.share, p, [common, apart])).collect();
         let (mut kept, mut fresh) = (Matrix2::zeros(), Matrix2::zeros());
         for (index, (term, map)) in terms.iter().zip(&maps).enumerate() {
@@ -278,7 +280,7 @@ pub(crate) struct Fork<'a> {
     /// The common input.
     pub(crate) x: &'a Signal,
     /// What was joined, and how its deviations reach the output.
-    pub(crate) parts: &'a [Signal],
+    pub(crate) parts: &'a [Arc<Signal>],
     pub(crate) maps: &'a [Matrix2<f64>],
     pub(crate) output: &'a Signal,
 }

@@ -28,7 +28,7 @@ use pairs::pair_sums;
 pub(crate) use pairs::{TILE, mirror, symmetric, transpose};
 pub(crate) use signs::Signs;
 
-use crate::moments::{Token, TokenGradient, ln_sum, share};
+use crate::moments::{Few, Token, TokenGradient, ln_sum, share};
 use crate::rules::PairRule;
 
 /// The signal of all tokens.
@@ -126,7 +126,7 @@ impl Gradient {
 }
 
 /// The tokens of all `parts` at each position.
-pub(crate) fn by_position(parts: &[Signal]) -> Vec<Vec<Token>> {
+pub(crate) fn by_position(parts: &[Arc<Signal>]) -> Vec<Few<Token>> {
     (0..parts[0].tokens.len()).map(|i| parts.iter().map(|part| part.tokens[i]).collect()).collect()
 }
 
@@ -241,17 +241,16 @@ impl Domain {
             let map = rule.cosines(&x.tokens, &tokens);
             self.map(tokens.len(), |i, j, place| map(i, j, x.cosines[place]))
         };
-        let y = Signal { tokens, cosines, mixed: None, ..x.clone() };
+        let Signal { concentration, fluctuation, .. } = *x;
+        let mut y = Signal { tokens, cosines, concentration, fluctuation, mixed: None };
         let closer = if self.follows_levels() { bounded(rule.drawn_together(self, x, &y)) } else { 0.0 };
-        let y = if closer == 0.0 {
-            y
-        } else {
+        if closer != 0.0 {
             let near = |_, _, place: usize| y.cosines[place] + closer * (1.0 - y.cosines[place]);
-            Signal { cosines: self.map(y.tokens.len(), near), ..y }
-        };
-        let concentration = rule.concentration(x, &y, &|signal| self.mean_cosine(signal)).bounded();
-        let y = Signal { concentration, ..y };
-        Signal { fluctuation: rule.fluctuation(self, x, &y), ..y }
+            y.cosines = self.map(y.tokens.len(), near);
+        }
+        y.concentration = rule.concentration(x, &y, &|signal| self.mean_cosine(signal)).bounded();
+        y.fluctuation = rule.fluctuation(self, x, &y);
+        y
     }
 
     /// A rule, backward from the output `y` to the input `x`.
@@ -320,10 +319,15 @@ impl Domain {
         if self.length(flow.levels().len()) > 1.0 { self.mean_cosine(flow) } else { 1.0 }
     }
 
-    /// The concentration of a sum of gradients, from those at the inputs of the branches and `before` they were split.
-    pub(crate) fn joined_concentration(parts: &[Gradient], before: Concentration, width: f64) -> Concentration {
+    /// The concentration of a sum of gradients, from those at the inputs of the branches, with their `weights` in it, and
+    /// `before` they were split.
+    pub(crate) fn joined_concentration(
+        parts: &[Gradient],
+        weights: &[f64],
+        before: Concentration,
+        width: f64,
+    ) -> Concentration {
         let fresh = width.recip();
-        let weights = weights(parts);
         let terms = || weights.iter().zip(parts.iter().map(|part| part.concentration));
         let inherited: f64 = terms().map(|(weight, part)| weight * part.inherited).sum();
         let own = |part: Concentration| (part.total - part.inherited.powi(2) * before.total).max(0.0);
@@ -366,7 +370,7 @@ impl Domain {
         let count = tokens.len();
         let largest = tokens.clone().map(|(_, ln_second)| ln_second).fold(f64::NEG_INFINITY, f64::max);
         let ln_unit = if largest == f64::NEG_INFINITY { 0.0 } else { largest };
-        let moments: Vec<(f64, f64)> = tokens
+        let moments: Few<(f64, f64)> = tokens
             .map(|(mean, ln_second)| (mean * (0.5 * (ln_second - ln_unit)).exp(), (ln_second - ln_unit).exp()))
             .collect();
         let average = |of: &dyn Fn(&(f64, f64)) -> f64| moments.iter().map(of).sum::<f64>() / count as f64;
@@ -468,8 +472,8 @@ impl Pooled {
 }
 
 /// The shares of gradients in the second moment of their sum.
-pub(crate) fn weights(parts: &[Gradient]) -> Vec<f64> {
-    let levels = parts.iter().map(|part| ln_sum(part.levels()));
-    let ln_total = ln_sum(levels.clone());
-    levels.map(|level| share(level, ln_total)).collect()
+pub(crate) fn weights(parts: &[Gradient]) -> Few<f64> {
+    let levels: Few<f64> = parts.iter().map(|part| ln_sum(part.levels())).collect();
+    let ln_total = ln_sum(levels.iter().copied());
+    levels.into_iter().map(|level| share(level, ln_total)).collect()
 }

@@ -86,7 +86,7 @@ impl Head {
         let fans = Fans::new(width, vocab_size);
         let init = scheme.recipe().outer(last, Outer::Head, fans).weight;
         let trained = Trained { growth: Growth::Output, place: Place::End, fans, std: init.std() };
-        let learning_rates = scheme.learning_rates(last, &trained);
+        let learning_rates = scheme.learning_rates(last).map_or_else(LearningRates::default, |rates| rates(&trained));
         Ok(Self { tensor: Tensor { name: "head.weight".to_owned(), init }, width, vocab_size, learning_rates })
     }
 }

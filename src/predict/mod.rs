@@ -6,6 +6,7 @@ mod walk;
 
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use rayon::prelude::*;
 use sigprop_stack::{
@@ -179,7 +180,7 @@ fn check_memory(stack: &Stack, sequences: usize) -> Result<(), PredictError> {
 #[derive(Clone)]
 pub struct ForwardWalk {
     moments: Rc<RefCell<Moments>>,
-    signal: Signal,
+    signal: Arc<Signal>,
 }
 
 impl ForwardWalk {
@@ -193,13 +194,13 @@ impl ForwardWalk {
             let ids = sequences::sequences(&stack, 1, 0).swap_remove(0);
             Moments::by_position(Sites::Stream, ids, sequences::treats_tokens_alike(&stack))
         };
-        let signal = moments.enter(&stream.source, stream.seq_len);
+        let signal = Arc::new(moments.enter(&stream.source, stream.seq_len));
         Self { moments: Rc::new(RefCell::new(moments)), signal }
     }
 
     /// Goes through `body`, whose shapes must fit.
     pub fn through(&mut self, body: &[Node]) -> Result<(), PredictError> {
-        self.signal = advance(body, self.signal.clone(), &mut *self.moments.borrow_mut())?;
+        self.signal = advance(body, Arc::clone(&self.signal), &mut *self.moments.borrow_mut())?;
         Ok(())
     }
 

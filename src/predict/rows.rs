@@ -82,7 +82,7 @@ impl Rows {
 
     pub(crate) fn attention(&mut self, at: &Site, sharpness: Sharpness) {
         if !at.recomputing() {
-            self.attentions.push((at.layer(), at.to_string(), sharpness));
+            self.attentions.push((at.layer(), at.path().to_owned(), sharpness));
         }
     }
 

@@ -13,7 +13,7 @@ use sigprop_stack::{Component, Fan, GradientSeed, Ids, Init, Interpreter, Mixtur
 use super::rows::Rows;
 use super::{PredictError, Sites};
 use crate::domain::{Concentration, Domain, Exchangeable, Fluctuation, Gradient, Pooled, Signal};
-use crate::moments::{Token, TokenGradient};
+use crate::moments::{Few, Token, TokenGradient};
 use crate::rules::activation::Profiles;
 use crate::rules::attention::Attended;
 use crate::rules::embedding::positions;
@@ -45,42 +45,42 @@ pub(crate) struct Moments {
 pub(crate) enum Kept {
     Apply {
         rule: Box<dyn PairRule>,
-        x: Signal,
-        y: Signal,
+        x: Arc<Signal>,
+        y: Arc<Signal>,
     },
     Convolution {
-        x: Signal,
-        y: Signal,
+        x: Arc<Signal>,
+        y: Arc<Signal>,
     },
     /// Of a norm that is made of others.
     Steps(Vec<Kept>),
     Prepend,
     Sum {
         rule: sum::Rule,
-        x: Signal,
-        branches: Vec<Signal>,
-        output: Signal,
-        maps: Vec<Matrix2<f64>>,
+        x: Arc<Signal>,
+        branches: Vec<Arc<Signal>>,
+        output: Arc<Signal>,
+        maps: Few<Matrix2<f64>>,
     },
     Product {
-        x: Signal,
-        factors: Vec<Signal>,
-        output: Signal,
-        maps: Vec<Matrix2<f64>>,
+        x: Arc<Signal>,
+        factors: Vec<Arc<Signal>>,
+        output: Arc<Signal>,
+        maps: Few<Matrix2<f64>>,
     },
     Concat {
-        x: Signal,
-        parts: Vec<Signal>,
-        output: Signal,
-        maps: Vec<Matrix2<f64>>,
+        x: Arc<Signal>,
+        parts: Vec<Arc<Signal>>,
+        output: Arc<Signal>,
+        maps: Few<Matrix2<f64>>,
     },
     Mixture {
         routing: Arc<Routing>,
-        x: Signal,
-        expert: Signal,
-        router_gradient: Option<Gradient>,
+        x: Arc<Signal>,
+        expert: Arc<Signal>,
+        router_gradient: Option<Box<Gradient>>,
     },
-    Attention(Box<Attended>, Signal),
+    Attention(Box<Attended>, Arc<Signal>),
 }
 
 impl Moments {
@@ -162,17 +162,17 @@ impl Moments {
 }
 
 impl Interpreter for Moments {
-    type Signal = Signal;
+    type Signal = Arc<Signal>;
     type Gradient = Gradient;
     type Kept = Kept;
     type Error = PredictError;
 
-    fn source(&mut self, at: &Site, stream: &Stream) -> Result<Signal, PredictError> {
+    fn source(&mut self, at: &Site, stream: &Stream) -> Result<Arc<Signal>, PredictError> {
         if !self.domain.is_gram() {
             self.rows.caveat_at(&at.sibling(&stream.body[0].name), embedding::caveat(&stream.source));
         }
         self.streams.push(at.stream().to_owned());
-        Ok(self.enter(&stream.source, stream.seq_len))
+        Ok(Arc::new(self.enter(&stream.source, stream.seq_len)))
     }
 
     fn source_backward(&mut self, at: &Site, stream: &Stream, gradient: Gradient) -> Result<(), PredictError> {
@@ -186,7 +186,7 @@ impl Interpreter for Moments {
         Ok(())
     }
 
-    fn seed(&mut self, _: &Site, seed: &GradientSeed, output: &Signal) -> Result<Gradient, PredictError> {
+    fn seed(&mut self, _: &Site, seed: &GradientSeed, output: &Arc<Signal>) -> Result<Gradient, PredictError> {
         let count = output.tokens.len();
         let cosines = self.domain.map(count, |_, _, _| seed.correlation);
         let width = output.token().width;
@@ -197,7 +197,7 @@ impl Interpreter for Moments {
         Ok(Gradient { fluctuation, ..gradient })
     }
 
-    fn apply(&mut self, at: &Site, component: &Component, x: Signal) -> Result<(Signal, Kept), PredictError> {
+    fn apply(&mut self, at: &Site, component: &Component, x: Arc<Signal>) -> Result<(Arc<Signal>, Kept), PredictError> {
         if let Component::Norm(norm) = component
             && let Some(steps) = norm.steps()
         {
@@ -212,10 +212,10 @@ impl Interpreter for Moments {
         let Some(rule) = self.rule(component, &x) else {
             return Ok(match component {
                 Component::Convolution(conv) => {
-                    let y = convolution::forward(conv, &x);
-                    (y.clone(), Kept::Convolution { x, y })
+                    let y = Arc::new(convolution::forward(conv, &x));
+                    (Arc::clone(&y), Kept::Convolution { x, y })
                 }
-                Component::Prepend(token) => (prepend::forward(token, &x), Kept::Prepend),
+                Component::Prepend(token) => (Arc::new(prepend::forward(token, &x)), Kept::Prepend),
                 Component::Linear(_)
                 | Component::Norm(_)
                 | Component::Activation(_)
@@ -226,8 +226,8 @@ impl Interpreter for Moments {
             });
         };
         self.rows.caveat(at, rule.caveat(&x.tokens));
-        let y = self.domain.apply(rule.as_ref(), &x);
-        Ok((y.clone(), Kept::Apply { rule, x, y }))
+        let y = Arc::new(self.domain.apply(rule.as_ref(), &x));
+        Ok((Arc::clone(&y), Kept::Apply { rule, x, y }))
     }
 
     fn apply_backward(
@@ -268,13 +268,20 @@ impl Interpreter for Moments {
         })
     }
 
-    fn fork(&mut self, _: &Site, input: &Signal) -> Signal {
+    fn fork(&mut self, _: &Site, input: &Arc<Signal>) -> Arc<Signal> {
         let tokens = input.tokens.iter().map(|token| Token { sensitivity: 1.0, ..*token }).collect();
         let concentration = Concentration { inherited: 1.0, ..input.concentration };
-        Signal { tokens, concentration, fluctuation: input.fluctuation.forked(), ..input.clone() }
+        let (cosines, fluctuation) = (Arc::clone(&input.cosines), input.fluctuation.forked());
+        Arc::new(Signal { tokens, cosines, concentration, fluctuation, mixed: input.mixed })
     }
 
-    fn merge(&mut self, at: &Site, fan: Fan, x: Signal, parts: Vec<Signal>) -> Result<(Signal, Kept), PredictError> {
+    fn merge(
+        &mut self,
+        at: &Site,
+        fan: Fan,
+        x: Arc<Signal>,
+        parts: Vec<Arc<Signal>>,
+    ) -> Result<(Arc<Signal>, Kept), PredictError> {
         Ok(self.merged(at, fan, x, parts))
     }
 
@@ -292,7 +299,7 @@ impl Interpreter for Moments {
     fn join(&mut self, _: &Site, fan: Fan, kept: Kept, mut parts: Vec<Gradient>) -> Result<Gradient, PredictError> {
         if let (Fan::Mixture(mixture), Kept::Mixture { router_gradient: Some(router), .. }) = (fan, &kept) {
             self.experts /= mixture.n_experts as f64;
-            parts.push(router.clone());
+            parts.push(Gradient::clone(router));
         }
         let gradient = self.splits.pop().expect("what joins was split");
         Ok(fans::joined(&self.domain, &kept, &gradient, &parts))
@@ -307,15 +314,20 @@ impl Interpreter for Moments {
         1
     }
 
-    fn observe(&mut self, at: &Site, signal: &Signal) {
+    fn observe(&mut self, at: &Site, signal: &Arc<Signal>) {
         if self.tells(at) {
             if at.is_stream_site() {
-                self.rows.caveat(at, signal.fluctuation.caveat(self.domain.shared(signal)));
+                self.rows.caveat(at, signal.fluctuation.caveat(self.domain.shared(signal.as_ref())));
             }
             // How far levels stray was sampled on the stream alone.
             let spread = at.is_stream_site().then(|| self.domain.spread(signal));
             let pooled = Pooled { spread, ..self.domain.pool(signal) };
-            self.rows.signal((at.layer(), at.to_string()), at.is_stream_site(), pooled, signal.fluctuation.total());
+            self.rows.signal(
+                (at.layer(), at.path().to_owned()),
+                at.is_stream_site(),
+                pooled,
+                signal.fluctuation.total(),
+            );
         }
     }
 

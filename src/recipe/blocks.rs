@@ -26,6 +26,8 @@ pub(crate) struct Blocks<'a> {
 pub(crate) struct Block<'a> {
     blocks: &'a Blocks<'a>,
     index: usize,
+    /// What the names of its tensors begin with.
+    path: String,
     projections: &'a (dyn Fn(&Slot) -> Projection + 'a),
 }
 
@@ -50,7 +52,7 @@ impl<'a> Blocks<'a> {
 
     /// Block `index` with these linear maps.
     pub(crate) fn block<'b>(&'b self, index: usize, projections: &'b (dyn Fn(&Slot) -> Projection + 'b)) -> Block<'b> {
-        Block { blocks: self, index, projections }
+        Block { blocks: self, index, path: format!("{}blocks.{index}.", self.prefix), projections }
     }
 
     /// A rate of dropping something; nothing is dropped in evaluation.
@@ -156,13 +158,13 @@ impl Block<'_> {
         };
         let left_out = !architecture.first_norm && self.index == 0 && branch == "attention";
         let norm = if branch == "attention" { architecture.attention_norm } else { architecture.norm };
-        self.scaled_norm(name, BlockNorm::Input, norm).filter(|_| starts && !left_out)
+        (starts && !left_out).then(|| self.scaled_norm(name, BlockNorm::Input, norm)).flatten()
     }
 
     /// The norm before the last linear map of a branch.
     fn inner_norm(&self) -> Option<Node> {
-        self.norm("inner_norm", BlockNorm::Inner)
-            .filter(|_| self.blocks.architecture.norm_placement == NormPlacement::Sub)
+        let has_one = self.blocks.architecture.norm_placement == NormPlacement::Sub;
+        has_one.then(|| self.norm("inner_norm", BlockNorm::Inner)).flatten()
     }
 
     /// The norm at the end of a branch.
@@ -171,7 +173,7 @@ impl Block<'_> {
             NormPlacement::Sandwich | NormPlacement::Reordered => true,
             NormPlacement::Pre | NormPlacement::Post | NormPlacement::Sub => false,
         };
-        self.norm("output_norm", BlockNorm::Output).filter(|_| ends)
+        ends.then(|| self.norm("output_norm", BlockNorm::Output)).flatten()
     }
 
     fn norm(&self, name: &str, place: BlockNorm) -> Option<Node> {
@@ -204,12 +206,12 @@ impl Block<'_> {
         Component::Linear(Linear {
             fan_in: fans.fan_in,
             fan_out: fans.fan_out,
-            weight: self.tensor(&format!("{path}.weight"), weight),
-            bias: bias.then(|| self.tensor(&format!("{path}.bias"), bias_init)),
+            weight: self.tensor(path, ".weight", weight),
+            bias: bias.then(|| self.tensor(path, ".bias", bias_init)),
         })
     }
 
-    fn tensor(&self, path: &str, init: Init) -> Tensor {
-        Tensor { name: format!("{}blocks.{}.{path}", self.blocks.prefix, self.index), init }
+    fn tensor(&self, path: &str, what: &str, init: Init) -> Tensor {
+        Tensor { name: [&self.path, path, what].concat(), init }
     }
 }

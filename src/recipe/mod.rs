@@ -59,10 +59,10 @@ pub(crate) trait Recipe: std::fmt::Debug + Send + Sync {
         entrance: &Entrance<'_>,
     ) -> Result<Projections<'a>, SchemeError>;
 
-    /// Factors on the learning rates of a parameter. What the forward pass would multiply it by is in its entries, so
-    /// that its steps are those of what is written into the stack.
-    fn learning_rates(&self, _architecture: &Resolved, _trained: &Trained) -> LearningRates {
-        LearningRates::default()
+    /// Factors on the learning rates of all parameters; none where they learn at one rate. What the forward pass would
+    /// multiply a parameter by is in its entries, so that its steps are those of what is written into the stack.
+    fn learning_rates<'a>(&'a self, _architecture: &'a Resolved) -> Option<Rates<'a>> {
+        None
     }
 
     /// Why the scheme is not meant for this architecture, if it is not.
@@ -77,6 +77,9 @@ pub(crate) type Projections<'a> = Box<dyn Fn(&Slot) -> Projection + 'a>;
 /// The scales of any residual connection of a network. They are counted along the stream from 0, as
 /// [`Resolved::residual_sublayers`] does; where branches are side by side, the first of them tells.
 pub(crate) type Residuals<'a> = Box<dyn Fn(usize) -> Residual + 'a>;
+
+/// Factors on the learning rates of any parameter of a network.
+pub(crate) type Rates<'a> = Box<dyn Fn(&Trained) -> LearningRates + 'a>;
 
 /// What enters the first block in training, for schemes that follow the signal.
 pub(crate) type Entrance<'a> = dyn Fn() -> Result<ForwardWalk, PredictError> + 'a;

@@ -7,12 +7,14 @@ mod fluctuation;
 mod gram;
 mod matrix;
 
+use std::sync::Arc;
+
 use sigprop_stack::Attention;
 
 use self::fluctuation::{Elasticity, Strayed};
 use super::softmax::Overlaps;
 use crate::domain::{Domain, Gradient, Signal};
-use crate::moments::TokenGradient;
+use crate::moments::{Few, TokenGradient};
 use crate::quadrature::gaussian_nodes;
 
 /// Score variance up to which the rules were sampled (single heads, project notes; this project's own
@@ -39,9 +41,9 @@ impl Attended {
         domain: &Domain,
         overlaps: &mut Overlaps,
         input: &Signal,
-        parts: [Signal; 3],
+        parts: [Arc<Signal>; 3],
     ) -> Self {
-        let value = parts[2].clone();
+        let value = Arc::clone(&parts[2]);
         let (core, output) = match domain {
             Domain::Exchangeable(domain) => {
                 let attended = exchangeable::Attended::new(attention, domain, overlaps, input, parts);
@@ -113,7 +115,7 @@ impl Attended {
 }
 
 /// The gradient at the input, from those of queries, keys and values: what longer keys change goes with what longer values do.
-pub(crate) fn join(parts: &[TokenGradient]) -> (TokenGradient, Vec<f64>) {
+pub(crate) fn join(parts: &[TokenGradient]) -> (TokenGradient, Few<f64>) {
     let (joined, weights) = TokenGradient::join(parts);
     let crossed = match (parts, &weights[..]) {
         ([_, _, value], [_, _, weight]) => 2.0 * weight * value.excess,

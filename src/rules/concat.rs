@@ -24,7 +24,7 @@ use nalgebra::Matrix2;
 use sigprop_stack::Concat;
 
 use crate::domain::{Domain, Fluctuation, Gradient, Signal, Term};
-use crate::moments::{Token, TokenGradient, ln_sum, share};
+use crate::moments::{Few, Token, TokenGradient, ln_sum, share};
 
 /// Features a part takes in the output.
 fn width(concat: &Concat, index: usize, part: &Token) -> f64 {
@@ -32,8 +32,13 @@ fn width(concat: &Concat, index: usize, part: &Token) -> f64 {
 }
 
 /// The output from the common input and the parts, and how the deviations of each part reach it.
-pub(crate) fn forward(concat: &Concat, domain: &Domain, x: &Signal, parts: &[Signal]) -> (Signal, Vec<Matrix2<f64>>) {
-    let widths: Vec<f64> = parts.iter().enumerate().map(|(i, part)| width(concat, i, part.token())).collect();
+pub(crate) fn forward(
+    concat: &Concat,
+    domain: &Domain,
+    x: &Signal,
+    parts: &[Arc<Signal>],
+) -> (Signal, Few<Matrix2<f64>>) {
+    let widths: Few<f64> = parts.iter().enumerate().map(|(i, part)| width(concat, i, part.token())).collect();
     let total: f64 = widths.iter().sum();
     let count = parts[0].tokens.len();
     let ln_part = |index: usize, i: usize| (widths[index] / total).ln() + parts[index].tokens[i].ln_second;
@@ -50,16 +55,16 @@ pub(crate) fn forward(concat: &Concat, domain: &Domain, x: &Signal, parts: &[Sig
         }
     };
     let tokens: Arc<[Token]> = (0..count).map(token).collect();
-    let amplitudes: Vec<Vec<f64>> = (0..parts.len())
+    let amplitudes: Few<Few<f64>> = (0..parts.len())
         .map(|index| (0..count).map(|i| share(0.5 * ln_part(index, i), 0.5 * tokens[i].ln_second)).collect())
         .collect();
     let cosines = domain.map(count, |i, j, place| {
         amplitudes.iter().zip(parts).map(|(a, part)| a[i] * a[j] * part.cosines[place]).sum()
     });
     let levels = tokens.iter().map(|token| token.ln_second);
-    let pooled: Vec<f64> = (0..parts.len()).map(|index| ln_sum((0..count).map(|i| ln_part(index, i)))).collect();
+    let pooled: Few<f64> = (0..parts.len()).map(|index| ln_sum((0..count).map(|i| ln_part(index, i)))).collect();
     let ln_total = ln_sum(pooled.iter().copied());
-    let terms: Vec<Term> = parts
+    let terms: Few<Term> = parts
         .iter()
         .zip(&pooled)
         .map(|(part, ln_second)| Term {
@@ -74,8 +79,13 @@ pub(crate) fn forward(concat: &Concat, domain: &Domain, x: &Signal, parts: &[Sig
 }
 
 /// The gradient at the output of every part.
-pub(crate) fn split(concat: &Concat, parts: &[Signal], maps: &[Matrix2<f64>], gradient: &Gradient) -> Vec<Gradient> {
-    let widths: Vec<f64> = parts.iter().enumerate().map(|(i, part)| width(concat, i, part.token())).collect();
+pub(crate) fn split(
+    concat: &Concat,
+    parts: &[Arc<Signal>],
+    maps: &[Matrix2<f64>],
+    gradient: &Gradient,
+) -> Vec<Gradient> {
+    let widths: Few<f64> = parts.iter().enumerate().map(|(i, part)| width(concat, i, part.token())).collect();
     let total: f64 = widths.iter().sum();
     let part = |index: usize| {
         let heads = if concat.parts[index].shared { concat.n_heads as f64 } else { 1.0 };

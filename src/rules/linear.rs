@@ -32,7 +32,7 @@ use sigprop_stack::Linear;
 
 use super::PairRule;
 use crate::domain::{Concentration, Domain, Fluctuation, Gradient, GradientPairMap, PairMap, Signal, part_map};
-use crate::moments::{Token, TokenGradient, ln_correction, ln_sum, share};
+use crate::moments::{Few, Token, TokenGradient, ln_correction, ln_sum, share};
 
 pub(crate) struct Rule {
     fan_in: f64,
@@ -78,7 +78,7 @@ impl PairRule for Rule {
     }
 
     fn cosines<'a>(&'a self, x: &'a [Token], y: &'a [Token]) -> PairMap<'a> {
-        let amplitudes = |part: &dyn Fn(&Token) -> f64| -> Vec<f64> {
+        let amplitudes = |part: &dyn Fn(&Token) -> f64| -> Few<f64> {
             x.iter().zip(y).map(|(x, y)| share(0.5 * part(x), 0.5 * y.ln_second)).collect()
         };
         let products = amplitudes(&|x| self.ln_product(x));

@@ -50,7 +50,7 @@ use sigprop_stack::{Norm, NormKind};
 
 use super::PairRule;
 use crate::domain::{Domain, Flow, Fluctuation, Gradient, GradientPairMap, PairMap, Signal, bounded, of_all};
-use crate::moments::{Token, TokenGradient, ln_correction, ln_sum, share, width_caveat};
+use crate::moments::{Few, Token, TokenGradient, ln_correction, ln_sum, share, width_caveat};
 
 pub(crate) struct Rule {
     centres: bool,
@@ -103,7 +103,7 @@ impl Rule {
     }
 
     /// Centred cosines: amplitudes of the cosines and of the means that are taken off.
-    fn centring(&self, x: &[Token]) -> Vec<(f64, f64)> {
+    fn centring(&self, x: &[Token]) -> Few<(f64, f64)> {
         let factors = |x: &Token| {
             if self.centres {
                 let amplitude = (1.0 - x.mean * x.mean).max(f64::MIN_POSITIVE).sqrt().recip();
@@ -153,7 +153,7 @@ impl PairRule for Rule {
 
     fn cosines<'a>(&'a self, x: &'a [Token], _: &'a [Token]) -> PairMap<'a> {
         let centring = self.centring(x);
-        let variances: Vec<(f64, f64)> = x.iter().map(|x| (self.norm_variance(x) - x.uneven, x.uneven)).collect();
+        let variances: Few<(f64, f64)> = x.iter().map(|x| (self.norm_variance(x) - x.uneven, x.uneven)).collect();
         Box::new(move |i, j, cosine| {
             let centred = cosine * centring[i].0 * centring[j].0 - centring[i].1 * centring[j].1;
             let [shared, uneven] = [variances[i].0 + variances[j].0, variances[i].1 + variances[j].1];
@@ -185,7 +185,7 @@ impl PairRule for Rule {
 
     fn cosines_backward<'a>(&'a self, x: &'a [Token], gradients: &'a [TokenGradient]) -> GradientPairMap<'a> {
         let centring = self.centring(x);
-        let losses: Vec<f64> = x
+        let losses: Few<f64> = x
             .iter()
             .zip(gradients)
             .map(|(x, gradient)| {

@@ -31,10 +31,10 @@ use std::sync::Arc;
 use nalgebra::Matrix2;
 
 use crate::domain::{Concentration, Domain, Entry, Fluctuation, Gradient, Signal, by_position, levels_map};
-use crate::moments::{Token, TokenGradient, ln_correction, share};
+use crate::moments::{Few, Token, TokenGradient, ln_correction, share};
 
 /// The output from the common input and the factors, and how the deviations of each factor reach it.
-pub(crate) fn forward(domain: &Domain, x: &Signal, factors: &[Signal]) -> (Signal, Vec<Matrix2<f64>>) {
+pub(crate) fn forward(domain: &Domain, x: &Signal, factors: &[Arc<Signal>]) -> (Signal, Few<Matrix2<f64>>) {
     let tokens = by_position(factors).iter().map(|factors| token(factors)).collect();
     let y = Signal::new(tokens, cosines(domain, x, factors));
     let (fluctuation, maps) = fluctuation(domain, x, factors, &y);
@@ -43,7 +43,12 @@ pub(crate) fn forward(domain: &Domain, x: &Signal, factors: &[Signal]) -> (Signa
 }
 
 /// The gradient at every factor.
-pub(crate) fn split(domain: &Domain, factors: &[Signal], maps: &[Matrix2<f64>], gradient: &Gradient) -> Vec<Gradient> {
+pub(crate) fn split(
+    domain: &Domain,
+    factors: &[Arc<Signal>],
+    maps: &[Matrix2<f64>],
+    gradient: &Gradient,
+) -> Vec<Gradient> {
     let positions = by_position(factors);
     let part = |index: usize| {
         let tokens: Arc<[TokenGradient]> =
@@ -77,13 +82,13 @@ fn token(factors: &[Token]) -> Token {
 }
 
 /// The cosines of the product: those of the factors multiplied, and what they deviate together.
-fn cosines(domain: &Domain, x: &Signal, factors: &[Signal]) -> Arc<[f64]> {
+fn cosines(domain: &Domain, x: &Signal, factors: &[Arc<Signal>]) -> Arc<[f64]> {
     let before = domain.mean_cosine(x);
-    let slope = |factor: &Signal| {
-        let contrast = if before < 1.0 { (1.0 - domain.mean_cosine(factor)) / (1.0 - before) } else { 0.0 };
+    let slope = |factor: &Arc<Signal>| {
+        let contrast = if before < 1.0 { (1.0 - domain.mean_cosine(factor.as_ref())) / (1.0 - before) } else { 0.0 };
         factor.concentration.inherited * contrast
     };
-    let slopes: Vec<f64> = factors.iter().map(slope).collect();
+    let slopes: Few<f64> = factors.iter().map(slope).collect();
     domain.map(factors[0].tokens.len(), |_, _, place| {
         let own = |index: usize| factors[index].cosines[place];
         let product: f64 = (0..factors.len()).map(own).product();
@@ -109,11 +114,11 @@ fn split_token(factors: &[Token], index: usize, gradient: &TokenGradient) -> Tok
 }
 
 /// The concentration of the product `y`: what its factors have from their common input adds up.
-fn concentration(factors: &[Signal], y: &Signal, mean_cosine: &dyn Fn(&Signal) -> f64) -> Concentration {
+fn concentration(factors: &[Arc<Signal>], y: &Signal, mean_cosine: &dyn Fn(&Signal) -> f64) -> Concentration {
     let fresh = y.token().width.recip();
     // Of what the factors are one by one, without what they deviate together.
-    let cosine: f64 = factors.iter().map(mean_cosine).product();
-    let share = |factor: &Signal| {
+    let cosine: f64 = factors.iter().map(|factor| mean_cosine(factor)).product();
+    let share = |factor: &Arc<Signal>| {
         let own = mean_cosine(factor);
         if cosine < 1.0 && own > 0.0 { cosine / own * (1.0 - own) / (1.0 - cosine) } else { 0.0 }
     };
@@ -127,22 +132,24 @@ fn concentration(factors: &[Signal], y: &Signal, mean_cosine: &dyn Fn(&Signal) -
 }
 
 /// How far the product `y` of what comes from `x` strays.
-fn fluctuation(domain: &Domain, x: &Signal, factors: &[Signal], y: &Signal) -> (Fluctuation, Vec<Matrix2<f64>>) {
+fn fluctuation(domain: &Domain, x: &Signal, factors: &[Arc<Signal>], y: &Signal) -> (Fluctuation, Few<Matrix2<f64>>) {
     let width = y.token().width;
     let alike = domain.alike(y, y.concentration.drawn_from(width));
-    let map = |factor: &Signal| {
-        let before = domain.shared(factor);
+    let map = |factor: &Arc<Signal>| {
+        let before = domain.shared(factor.as_ref());
         levels_map(1.0, domain.part_left(y.tokens.len(), before, alike.shared), before, alike.shared)
     };
-    let maps: Vec<Matrix2<f64>> = factors.iter().map(map).collect();
+    let maps: Few<Matrix2<f64>> = factors.iter().map(map).collect();
     let before = x.fluctuation.total();
     let (mut kept, mut scale) = (Matrix2::zeros(), Matrix2::zeros());
-    for (Signal { fluctuation, .. }, map) in factors.iter().zip(&maps) {
+    for (factor, map) in factors.iter().zip(&maps) {
+        let fluctuation = factor.fluctuation;
         kept += map * fluctuation.kept;
         let own = fluctuation.scale - fluctuation.kept * before * fluctuation.kept.transpose();
         scale += map * own * map.transpose();
     }
-    let entry = Entry::product(factors.iter().map(|factor| (&factor.fluctuation.entry, domain.likeness(factor))));
+    let entry =
+        Entry::product(factors.iter().map(|factor| (&factor.fluctuation.entry, domain.likeness(factor.as_ref()))));
     let drawn = Fluctuation::of_entry(entry, entry.levels(alike) / width);
     let fresh = scale + drawn.fresh;
     (Fluctuation { scale: scale + kept * before * kept.transpose(), map: kept, fresh, kept, ..drawn }, maps)
@@ -151,7 +158,7 @@ fn fluctuation(domain: &Domain, x: &Signal, factors: &[Signal], y: &Signal) -> (
 /// How far the gradient of factor `index` strays, whose cosines are those of `part`.
 fn split_fluctuation(
     domain: &Domain,
-    factors: &[Signal],
+    factors: &[Arc<Signal>],
     index: usize,
     gradient: &Gradient,
     part: &Gradient,
@@ -161,7 +168,7 @@ fn split_fluctuation(
     let (before, after) = (domain.shared(gradient), domain.alike(part, part.concentration.drawn_from(width)));
     let map = levels_map(1.0, domain.part_left(part.tokens.len(), before, after.shared), before, after.shared);
     let scale = map * gradient.fluctuation.scale * map.transpose();
-    let others = others.map(|other| (&other.fluctuation.entry, domain.likeness(other)));
+    let others = others.map(|other| (&other.fluctuation.entry, domain.likeness(other.as_ref())));
     let entry = Entry::product(others.chain([(&Entry::GAUSSIAN, domain.likeness(gradient))]));
     Fluctuation { scale, kept: map, ..Fluctuation::of_entry(entry, entry.levels(after) / width) }
 }
@@ -173,10 +180,10 @@ pub(crate) fn join(
     factors: &[Token],
     gradient: &TokenGradient,
     parts: &[TokenGradient],
-) -> (TokenGradient, Vec<f64>) {
+) -> (TokenGradient, Few<f64>) {
     let sensitivity: f64 = factors.iter().map(|factor| factor.sensitivity).sum();
     // Through the other factors the gradient grows with the scale of the input.
-    let parts: Vec<TokenGradient> = parts
+    let parts: Few<TokenGradient> = parts
         .iter()
         .zip(factors)
         .map(|(part, factor)| {

@@ -291,12 +291,12 @@ impl Overlaps {
         let (excess, slope) = if w <= SERIES_LIMIT {
             series(n, w, rho, &row, first)
         } else {
-            let values = self.crosses.at(n.ln(), w.ln(), &|ln_n, ln_w| {
+            let series = self.crosses.at(n.ln(), w.ln(), &|ln_n, ln_w| {
                 let (n, w) = (ln_n.exp(), ln_w.exp());
                 let first = w * (1.0 - row_overlaps(n, w)[0]).powi(2) / (n - 1.0);
-                chebyshev_nodes().map(|rho| ((cross_overlap(n, w, rho) - 1.0 / n) / (rho * first)).ln())
+                chebyshev_series(|rho| ((cross_overlap(n, w, rho) - 1.0 / n) / (rho * first)).ln())
             });
-            let (ln_ratio, ln_slope) = chebyshev(&values, rho);
+            let (ln_ratio, ln_slope) = chebyshev(&series, rho);
             let ratio = first * ln_ratio.exp();
             (rho * ratio, ratio * (1.0 + rho * ln_slope))
         };
@@ -326,29 +326,35 @@ fn series(n: f64, w: f64, rho: f64, row: &Row, first: f64) -> (f64, f64) {
     (excess, slope)
 }
 
-fn chebyshev_nodes() -> [f64; CROSS_NODES] {
-    let (middle, half) = (0.5 * (CROSS_RANGE[0] + CROSS_RANGE[1]), 0.5 * (CROSS_RANGE[1] - CROSS_RANGE[0]));
-    std::array::from_fn(|i| middle + half * (std::f64::consts::PI * (i as f64 + 0.5) / CROSS_NODES as f64).cos())
+/// Middle and half of the width of [`CROSS_RANGE`].
+const fn cross_range() -> (f64, f64) {
+    let [lower, upper] = CROSS_RANGE;
+    (0.5 * (lower + upper), 0.5 * (upper - lower))
 }
 
-/// Value and slope in ρ of the Chebyshev interpolant through `values` at [`chebyshev_nodes`].
-fn chebyshev(values: &[f64; CROSS_NODES], rho: f64) -> (f64, f64) {
-    let (middle, half) = (0.5 * (CROSS_RANGE[0] + CROSS_RANGE[1]), 0.5 * (CROSS_RANGE[1] - CROSS_RANGE[0]));
+/// The Chebyshev series in ρ of the interpolant through `f` at as many nodes.
+fn chebyshev_series(f: impl Fn(f64) -> f64) -> [f64; CROSS_NODES] {
+    let (middle, half) = cross_range();
+    let count = CROSS_NODES as f64;
+    let angle = |i: usize| std::f64::consts::PI * (i as f64 + 0.5) / count;
+    let values: [f64; CROSS_NODES] = std::array::from_fn(|i| f(middle + half * angle(i).cos()));
+    std::array::from_fn(|k| {
+        let sum: f64 = (0..CROSS_NODES).map(|i| values[i] * (k as f64 * angle(i)).cos()).sum();
+        sum * if k == 0 { 1.0 } else { 2.0 } / count
+    })
+}
+
+/// Value and slope in ρ of a Chebyshev series.
+fn chebyshev(series: &[f64; CROSS_NODES], rho: f64) -> (f64, f64) {
+    let (middle, half) = cross_range();
     let rho = rho.max(CROSS_RANGE[0]);
     let x = ((rho - middle) / half).clamp(-1.0, 1.0);
-    let count = CROSS_NODES as f64;
     let (mut value, mut slope) = (0.0, 0.0);
     // T_k and U_{k−1} by their recurrences.
     let (mut t, mut t_next, mut u, mut u_next) = (1.0, x, 0.0, 1.0);
-    for k in 0..CROSS_NODES {
-        let order = k as f64;
-        let coefficient = (0..CROSS_NODES)
-            .map(|i| values[i] * (std::f64::consts::PI * order * (i as f64 + 0.5) / count).cos())
-            .sum::<f64>()
-            * if k == 0 { 1.0 } else { 2.0 }
-            / count;
+    for (k, coefficient) in series.iter().enumerate() {
         value += coefficient * t;
-        slope += coefficient * order * u;
+        slope += coefficient * k as f64 * u;
         (t, t_next) = (t_next, 2.0 * x * t_next - t);
         (u, u_next) = (u_next, 2.0 * x * u_next - u);
     }

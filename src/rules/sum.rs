@@ -36,15 +36,15 @@ use nalgebra::Matrix2;
 use sigprop_stack::Sum;
 
 use crate::domain::{Concentration, Domain, Flow, Fluctuation, Gradient, Ingredient, Mixed, Signal, Term, by_position};
-use crate::moments::{Token, TokenGradient, ln_correction, ln_sum, share};
+use crate::moments::{Few, Token, TokenGradient, ln_correction, ln_sum, share};
 
 pub(crate) struct Rule {
     /// Per branch: ln of β²/(1 − p).
-    ln_gains: Vec<f64>,
+    ln_gains: Few<f64>,
     /// Per branch: β.
-    scales: Vec<f64>,
+    scales: Few<f64>,
     /// Per branch: p/(1 − p).
-    odds: Vec<f64>,
+    odds: Few<f64>,
 }
 
 impl Rule {
@@ -64,7 +64,7 @@ impl Rule {
         let (mean, cross) = self.means(branches, ln_independent);
         let total = 1.0 + cross;
         let ln_second = ln_independent + total.ln();
-        let shares: Vec<f64> = terms().map(|term| share(term, ln_second)).collect();
+        let shares: Few<f64> = terms().map(|term| share(term, ln_second)).collect();
 
         let width = x.width;
         let inherited: f64 = shares.iter().zip(branches).map(|(a, b)| a * b.sensitivity).sum();
@@ -100,24 +100,24 @@ impl Rule {
     }
 
     /// The output from the common input and the branches, and how the deviations of each branch reach it.
-    pub(crate) fn forward(&self, domain: &Domain, x: &Signal, branches: &[Signal]) -> (Signal, Vec<Matrix2<f64>>) {
+    pub(crate) fn forward(&self, domain: &Domain, x: &Signal, branches: &[Arc<Signal>]) -> (Signal, Few<Matrix2<f64>>) {
         let positions = by_position(branches);
         let tokens: Arc<[Token]> = x.tokens.iter().zip(positions).map(|(x, parts)| self.token(x, &parts)).collect();
         let cosines = self.cosines(domain, branches, &tokens);
         let (fluctuation, maps) = self.fluctuation(domain, x, branches, &tokens);
         let mean = |tokens: &[Token]| ln_sum(tokens.iter().map(|token| token.ln_second));
-        let sizes: Vec<f64> = branches
+        let sizes: Few<f64> = branches
             .iter()
             .zip(&self.ln_gains)
             .map(|(branch, gain)| share(gain + mean(&branch.tokens), mean(&tokens)))
             .collect();
-        let alike: Vec<f64> = branches.iter().map(|branch| domain.mean_cosine(branch)).collect();
+        let alike: Few<f64> = branches.iter().map(|branch| domain.mean_cosine(branch.as_ref())).collect();
         let y = Signal { fluctuation, ..Signal::new(tokens, cosines) };
-        let part = |((branch, &share), &cosine): ((&Signal, &f64), &f64)| {
+        let part = |((branch, &share), &cosine): ((&Arc<Signal>, &f64), &f64)| {
             let Token { constant_share: constant, .. } = *branch.token();
             Ingredient { share, cosine, entries: branch.token().norm_variance(), constant }
         };
-        let parts: Vec<Ingredient> = branches.iter().zip(&sizes).zip(&alike).map(part).collect();
+        let parts: Few<Ingredient> = branches.iter().zip(&sizes).zip(&alike).map(part).collect();
         let mixed = domain.own_levels(x).map(|own| {
             // What single tokens know of it reaches them by branches that scale with them.
             let by_token: Matrix2<f64> = maps.iter().zip(branches).map(|(map, b)| map * b.token().sensitivity).sum();
@@ -127,7 +127,7 @@ impl Rule {
         let y = Signal { mixed, ..y };
 
         let x = x.concentration;
-        let differences: Vec<f64> =
+        let differences: Few<f64> =
             sizes.iter().zip(&alike).map(|(size, alike)| size * (1.0 - alike).max(0.0)).collect();
         let total: f64 = differences.iter().sum();
         if total <= 0.0 {
@@ -148,12 +148,12 @@ impl Rule {
         &self,
         domain: &Domain,
         x: &Signal,
-        branches: &[Signal],
+        branches: &[Arc<Signal>],
         tokens: &[Token],
-    ) -> (Fluctuation, Vec<Matrix2<f64>>) {
+    ) -> (Fluctuation, Few<Matrix2<f64>>) {
         let levels = tokens.iter().map(|token| token.ln_second);
         let ln_total = ln_sum(levels.clone());
-        let terms: Vec<Term> = branches
+        let terms: Few<Term> = branches
             .iter()
             .enumerate()
             .map(|(index, branch)| Term {
@@ -171,9 +171,9 @@ impl Rule {
     }
 
     /// Cosines of the output, from those of the branches.
-    fn cosines(&self, domain: &Domain, branches: &[Signal], output: &[Token]) -> Arc<[f64]> {
-        let per_token = |of: &dyn Fn(usize, &Token) -> f64| -> Vec<Vec<f64>> {
-            let branch = |(index, branch): (usize, &Signal)| {
+    fn cosines(&self, domain: &Domain, branches: &[Arc<Signal>], output: &[Token]) -> Arc<[f64]> {
+        let per_token = |of: &dyn Fn(usize, &Token) -> f64| -> Few<Few<f64>> {
+            let branch = |(index, branch): (usize, &Arc<Signal>)| {
                 let tokens = branch.tokens.iter().zip(output);
                 tokens.map(|(b, y)| of(index, b) * share(0.5 * b.ln_second, 0.5 * y.ln_second)).collect()
             };
@@ -181,7 +181,7 @@ impl Rule {
         };
         let amplitudes = per_token(&|index, _| (0.5 * self.ln_gains[index]).exp());
         let means = per_token(&|index, b| self.scales[index] * b.mean);
-        let means = if means.iter().flatten().any(|mean| mean.abs() > 0.0) { means } else { Vec::new() };
+        let means = if means.iter().flatten().any(|mean| mean.abs() > 0.0) { means } else { Few::new() };
         domain.map(output.len(), |i, j, place| {
             let own: f64 = amplitudes.iter().zip(branches).map(|(a, branch)| a[i] * a[j] * branch.cosines[place]).sum();
             let (first, second, same) = means.iter().fold((0.0, 0.0, 0.0), |(first, second, same), mean| {
@@ -194,7 +194,7 @@ impl Rule {
     /// The gradient at every branch.
     pub(crate) fn split(
         &self,
-        branches: &[Signal],
+        branches: &[Arc<Signal>],
         output: &Signal,
         maps: &[Matrix2<f64>],
         gradient: &Gradient,
@@ -240,13 +240,13 @@ impl Rule {
         gradient: &TokenGradient,
         parts: &[TokenGradient],
         together: f64,
-    ) -> (TokenGradient, Vec<f64>) {
-        let shares: Vec<f64> = (0..parts.len()).map(|i| self.share(i, branches, output)).collect();
-        let sensitive: Vec<f64> = shares.iter().zip(branches).map(|(a, b)| a * b.sensitivity).collect();
+    ) -> (TokenGradient, Few<f64>) {
+        let shares: Few<f64> = (0..parts.len()).map(|i| self.share(i, branches, output)).collect();
+        let sensitive: Few<f64> = shares.iter().zip(branches).map(|(a, b)| a * b.sensitivity).collect();
         let inherited = gradient.steepness * sensitive.iter().sum::<f64>();
-        let exponents: Vec<f64> =
+        let exponents: Few<f64> =
             parts.iter().zip(&sensitive).map(|(part, s)| part.steepness - s * gradient.steepness).collect();
-        let corrected: Vec<TokenGradient> = (0..parts.len())
+        let corrected: Few<TokenGradient> = (0..parts.len())
             .map(|i| {
                 let known = parts[i].local + (1.0 - parts[i].local) * together;
                 let others = known * (inherited - sensitive[i] * gradient.steepness);
@@ -274,7 +274,7 @@ impl Rule {
     /// Σ β_i mean_i and Σ_{i≠j} β_i β_j mean_i mean_j, in units of a second moment.
     fn means(&self, branches: &[Token], ln_unit: f64) -> (f64, f64) {
         let terms = self.scales.iter().zip(branches);
-        let means: Vec<f64> =
+        let means: Few<f64> =
             terms.map(|(scale, b)| scale * b.mean * share(0.5 * b.ln_second, 0.5 * ln_unit)).collect();
         let mean: f64 = means.iter().sum();
         (mean, mean * mean - means.iter().map(|mean| mean * mean).sum::<f64>())

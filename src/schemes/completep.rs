@@ -21,7 +21,7 @@ use sigprop_stack::{Init, LearningRates};
 use super::mup::Mup;
 use super::{About, Outer, Parameter, SchemeError, Table};
 use crate::architecture::{Kind, NormPlacement, Resolved};
-use crate::recipe::{Entrance, Fans, Place, Projection, Projections, Recipe, Residual, Residuals, Trained, normal};
+use crate::recipe::{Entrance, Fans, Place, Projection, Projections, Rates, Recipe, Residual, Residuals, normal};
 
 pub(super) const ABOUT: About = About {
     name: "completep",
@@ -75,13 +75,16 @@ impl Recipe for CompleteP {
         Ok(Box::new(move |_| normal(hidden).into()))
     }
 
-    fn learning_rates(&self, architecture: &Resolved, trained: &Trained) -> LearningRates {
-        let LearningRates { sgd, adam } = self.mup.learning_rates(architecture, trained);
-        let deeper = match trained.place {
-            Place::Block(_) => self.deeper(architecture),
-            Place::Embeddings | Place::End => 1.0,
-        };
-        LearningRates { sgd: sgd * deeper.powf(2.0 * self.alpha - 1.0), adam: adam * deeper.powf(self.alpha - 1.0) }
+    fn learning_rates<'a>(&'a self, architecture: &'a Resolved) -> Option<Rates<'a>> {
+        let wider = self.mup.learning_rates(architecture)?;
+        Some(Box::new(move |trained| {
+            let LearningRates { sgd, adam } = wider(trained);
+            let deeper = match trained.place {
+                Place::Block(_) => self.deeper(architecture),
+                Place::Embeddings | Place::End => 1.0,
+            };
+            LearningRates { sgd: sgd * deeper.powf(2.0 * self.alpha - 1.0), adam: adam * deeper.powf(self.alpha - 1.0) }
+        }))
     }
 
     fn caveat(&self, architecture: &Resolved) -> Option<String> {

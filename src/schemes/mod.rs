@@ -53,7 +53,7 @@ use sigprop_stack::LearningRates;
 
 use crate::architecture::Resolved;
 use crate::nearest::nearest;
-use crate::recipe::Trained;
+use crate::recipe::Rates;
 
 pub use crate::recipe::SchemeError;
 pub(crate) use crate::recipe::{Outer, Recipe, Role, Table};
@@ -221,11 +221,16 @@ impl Scheme {
         self.recipe.caveat(architecture).is_none() && sides.map(|side| self.recipe.fits(side)).all(|fits| fits.is_ok())
     }
 
-    /// Factors on the learning rates of a parameter.
-    pub(crate) fn learning_rates(&self, architecture: &Resolved, trained: &Trained) -> LearningRates {
+    /// Factors on the learning rates of all parameters; none where they learn at one rate.
+    pub(crate) fn learning_rates<'a>(&'a self, architecture: &'a Resolved) -> Option<Rates<'a>> {
         let decay = *self.values.last().expect("every scheme has a decay");
-        let factor = layer_decay::factor(decay, architecture.n_layers, trained.place);
-        self.recipe.learning_rates(architecture, trained).scaled(factor)
+        let own = self.recipe.learning_rates(architecture);
+        (own.is_some() || decay.total_cmp(&1.0).is_ne()).then(|| -> Rates<'a> {
+            Box::new(move |trained| {
+                let factor = layer_decay::factor(decay, architecture.n_layers, trained.place);
+                own.as_ref().map_or_else(LearningRates::default, |own| own(trained)).scaled(factor)
+            })
+        })
     }
 
     pub(crate) fn recipe(&self) -> &dyn Recipe {

@@ -18,7 +18,7 @@ use sigprop_stack::{Init, LearningRates};
 
 use super::{About, Outer, Parameter, SchemeError, Table};
 use crate::architecture::Resolved;
-use crate::recipe::{Entrance, Fans, Growth, Projection, Projections, Recipe, Trained, normal};
+use crate::recipe::{Entrance, Fans, Growth, Projection, Projections, Rates, Recipe, normal};
 
 pub(super) const ABOUT: About = About {
     name: "mup",
@@ -70,13 +70,13 @@ impl Recipe for Mup {
         Ok(Box::new(move |slot| normal(if slot.writes_residual() { hidden / depth } else { hidden }).into()))
     }
 
-    fn learning_rates(&self, architecture: &Resolved, trained: &Trained) -> LearningRates {
+    fn learning_rates<'a>(&'a self, architecture: &'a Resolved) -> Option<Rates<'a>> {
         let m = self.multiplier(architecture);
-        match trained.growth {
+        Some(Box::new(move |trained| match trained.growth {
             Growth::Vector | Growth::Input => LearningRates { sgd: m, adam: 1.0 },
             Growth::Hidden => LearningRates { sgd: 1.0, adam: m.recip() },
             Growth::Output => LearningRates { sgd: m.recip(), adam: m.recip() },
-        }
+        }))
     }
 
     fn caveat(&self, _: &Resolved) -> Option<String> {

@@ -42,7 +42,8 @@ use super::embeddings::Summed;
 use super::{About, Outer, Parameter, Role, SchemeError, Table, dslm};
 use crate::architecture::{NormPlacement, Parallel, QkNorm, Resolved};
 use crate::recipe::{
-    Blocks, Entrance, Fans, Growth, Place, Projection, Projections, Recipe, Residual, Residuals, Slot, Trained, normal,
+    Blocks, Entrance, Fans, Growth, Place, Projection, Projections, Rates, Recipe, Residual, Residuals, Slot, Trained,
+    normal,
 };
 
 pub(super) const ABOUT: About = About {
@@ -156,20 +157,21 @@ impl Recipe for UMup {
         }))
     }
 
-    fn learning_rates(&self, architecture: &Resolved, trained: &Trained) -> LearningRates {
-        let Trained { growth, place, fans, std } = *trained;
-        let [fan_in, fan_out] = [fans.fan_in, fans.fan_out].map(|fan| fan as f64);
-        let deep = match place {
-            Place::Block(_) => (architecture.residual_sublayers() as f64).sqrt().recip(),
-            Place::Embeddings | Place::End => 1.0,
-        };
-        let (sgd, adam) = match growth {
-            Growth::Vector => (fan_out, 1.0),
-            Growth::Input => (fan_out, std / fan_out.sqrt()),
-            Growth::Hidden => (1.0, std / fan_in.sqrt()),
-            Growth::Output => (fan_in.recip(), std),
-        };
-        LearningRates { sgd, adam: adam * deep }
+    fn learning_rates<'a>(&'a self, architecture: &'a Resolved) -> Option<Rates<'a>> {
+        Some(Box::new(|&Trained { growth, place, fans, std }| {
+            let [fan_in, fan_out] = [fans.fan_in, fans.fan_out].map(|fan| fan as f64);
+            let deep = match place {
+                Place::Block(_) => (architecture.residual_sublayers() as f64).sqrt().recip(),
+                Place::Embeddings | Place::End => 1.0,
+            };
+            let (sgd, adam) = match growth {
+                Growth::Vector => (fan_out, 1.0),
+                Growth::Input => (fan_out, std / fan_out.sqrt()),
+                Growth::Hidden => (1.0, std / fan_in.sqrt()),
+                Growth::Output => (fan_in.recip(), std),
+            };
+            LearningRates { sgd, adam: adam * deep }
+        }))
     }
 
     fn caveat(&self, architecture: &Resolved) -> Option<String> {

@@ -325,8 +325,8 @@ impl Interpreter for Widths {
     }
 
     fn observe(&mut self, at: &Site, _: &Shape) {
-        if !self.sites.insert(at.to_string()) {
-            self.repeated.get_or_insert_with(|| at.to_string());
+        if !self.sites.insert(at.path().to_owned()) {
+            self.repeated.get_or_insert_with(|| at.path().to_owned());
         }
     }
 

@@ -84,7 +84,7 @@ impl<'s> Site<'s> {
 
     /// The name of the gains of a norm here: they are tensors of no other name.
     pub fn gain(&self) -> String {
-        format!("{self}.gain")
+        [&self.path, ".gain"].concat()
     }
 
     /// The path of the neighbour `name` of this site.

@@ -98,19 +98,18 @@ pub enum Op {
 impl Op {
     /// The bodies inside, in the order in which they run.
     pub fn bodies(&self) -> impl Iterator<Item = &[Node]> {
-        let mut single: [&[Node]; 3] = [&[]; 3];
-        let (mut branches, mut factors, mut parts): (&[_], &[_], &[_]) = (&[], &[], &[]);
+        (0..).map_while(|index| self.body(index)).map(Vec::as_slice)
+    }
+
+    fn body(&self, index: usize) -> Option<&Vec<Node>> {
         match self {
-            Self::Apply(_) => {}
-            Self::Chain(body) => single[0] = body,
-            Self::Sum(sum) => branches = &sum.branches,
-            Self::Product(product) => factors = &product.factors,
-            Self::Concat(concat) => parts = &concat.parts,
-            Self::Attention(attention) => single = [&attention.query, &attention.key, &attention.value],
-            Self::Mixture(mixture) => single[0] = &mixture.expert,
+            Self::Apply(_) => None,
+            Self::Chain(body) => [body].get(index).copied(),
+            Self::Sum(sum) => sum.branches.get(index).map(|branch| &branch.body),
+            Self::Product(product) => product.factors.get(index),
+            Self::Concat(concat) => concat.parts.get(index).map(|part| &part.body),
+            Self::Attention(Attention { query, key, value, .. }) => [query, key, value].get(index).copied(),
+            Self::Mixture(mixture) => [&mixture.expert].get(index).copied(),
         }
-        let branches = branches.iter().map(|branch| branch.body.as_slice());
-        let parts = parts.iter().map(|part| part.body.as_slice());
-        single.into_iter().chain(branches).chain(factors.iter().map(Vec::as_slice)).chain(parts)
     }
 }

@@ -4,6 +4,8 @@
 //! same nodes in exactly the reverse order, so that an interpreter can pair what it observes. A
 //! node the interpreter chose not to keep is run forward again just before its backward pass.
 
+use std::ptr;
+
 use crate::{Attention, Component, Concat, GradientSeed, Mixture, Node, Op, Product, Site, Stack, Stream, Sum};
 
 /// An operation with several chains on a common input.
@@ -118,8 +120,8 @@ pub trait Interpreter {
 pub fn advance<I: Interpreter>(body: &[Node], input: I::Signal, interpreter: &mut I) -> Result<I::Signal, I::Error> {
     let mut site = Site::start(None);
     site.recomputing = true;
-    let mut walk = Walk { site, interpreter, memories: &[], memory_gradients: Vec::new() };
-    Ok(walk.body(body, input)?.0)
+    let mut walk = Walk { site, interpreter, memories: &[], memory_gradients: Vec::new(), tape: Vec::new() };
+    walk.body(body, input)
 }
 
 /// Runs all streams forward, then the gradient backward from the end of the stream it starts at through
@@ -127,7 +129,7 @@ pub fn advance<I: Interpreter>(body: &[Node], input: I::Signal, interpreter: &mu
 pub fn run<I: Interpreter>(stack: &Stack, interpreter: &mut I) -> Result<(), I::Error> {
     let (outputs, tapes) = run_forward(stack, interpreter)?;
     let mut gradients: Vec<Option<I::Gradient>> = stack.streams.iter().map(|_| None).collect();
-    for ((index, stream), tapes) in stack.streams.iter().enumerate().zip(tapes).rev() {
+    for ((index, stream), tape) in stack.streams.iter().enumerate().zip(tapes).rev() {
         let mut walk = Walk::new(stack, index, interpreter, &outputs);
         let mut gradient = gradients[index].take();
         if index == stack.gradient.stream {
@@ -136,7 +138,8 @@ pub fn run<I: Interpreter>(stack: &Stack, interpreter: &mut I) -> Result<(), I::
         }
         let Some(gradient) = gradient else { continue };
         walk.memory_gradients = gradients;
-        walk.stream_backward(stream, gradient, tapes)?;
+        walk.tape = tape;
+        walk.stream_backward(stream, gradient)?;
         gradients = walk.memory_gradients;
     }
     Ok(())
@@ -148,30 +151,26 @@ pub fn forward<I: Interpreter>(stack: &Stack, interpreter: &mut I) -> Result<(),
 }
 
 /// The outputs of all streams and what they left behind.
-type Forward<I> = (Vec<<I as Interpreter>::Signal>, Vec<Vec<Tape<I>>>);
+type Forward<'s, I> = (Vec<<I as Interpreter>::Signal>, Vec<Vec<Left<'s, I>>>);
 
-fn run_forward<I: Interpreter>(stack: &Stack, interpreter: &mut I) -> Result<Forward<I>, I::Error> {
+fn run_forward<'s, I: Interpreter>(stack: &'s Stack, interpreter: &mut I) -> Result<Forward<'s, I>, I::Error> {
     let mut outputs = Vec::with_capacity(stack.streams.len());
     let mut tapes = Vec::with_capacity(stack.streams.len());
     for (index, stream) in stack.streams.iter().enumerate() {
-        let (output, tape) = Walk::new(stack, index, interpreter, &outputs).stream(stream)?;
+        let mut walk = Walk::new(stack, index, interpreter, &outputs);
+        let output = walk.stream(stream)?;
+        tapes.push(walk.tape);
         outputs.push(output);
-        tapes.push(tape);
     }
     Ok((outputs, tapes))
 }
 
-/// What a node left behind for its backward pass; boxed, because a tape goes through many hands.
-enum Tape<I: Interpreter> {
-    Apply(Box<I::Kept>),
-    Chain(Vec<Tape<I>>),
-    Fan(Box<I::Kept>, Vec<Vec<Tape<I>>>),
-    /// Of a node that was not kept: only its input.
-    Input(I::Signal),
+/// What a node left behind for its backward pass.
+enum Left<'s, I: Interpreter> {
+    Kept(I::Kept),
+    /// Of this node, which was not kept, only its input.
+    Input(&'s Node, I::Signal),
 }
-
-/// A signal and what its way left behind, or why the walk ended.
-type Walked<I, T> = Result<(<I as Interpreter>::Signal, T), <I as Interpreter>::Error>;
 
 struct Walk<'s, 'i, I: Interpreter> {
     site: Site<'s>,
@@ -180,35 +179,29 @@ struct Walk<'s, 'i, I: Interpreter> {
     memories: &'i [I::Signal],
     /// What has reached their ends so far.
     memory_gradients: Vec<Option<I::Gradient>>,
+    /// What nodes left behind, the last one on top, where the backward pass begins.
+    tape: Vec<Left<'s, I>>,
 }
 
 impl<'s, 'i, I: Interpreter> Walk<'s, 'i, I> {
     fn new(stack: &'s Stack, index: usize, interpreter: &'i mut I, memories: &'i [I::Signal]) -> Self {
         let prefix = (stack.streams.len() > 1).then_some(stack.streams[index].name.as_str());
-        Self { site: Site::start(prefix), interpreter, memories, memory_gradients: Vec::new() }
+        Self { site: Site::start(prefix), interpreter, memories, memory_gradients: Vec::new(), tape: Vec::new() }
     }
 
-    fn stream(&mut self, stream: &'s Stream) -> Walked<I, Vec<Tape<I>>> {
+    fn stream(&mut self, stream: &'s Stream) -> Result<I::Signal, I::Error> {
         let mut signal = self.interpreter.source(&self.site, stream)?;
-        let mut tapes = Vec::with_capacity(stream.body.len());
         for (position, node) in stream.body.iter().enumerate() {
             self.site.layer = position as i64 - 1;
-            let (output, tape) = self.node(node, signal)?;
-            signal = output;
-            tapes.push(tape);
+            signal = self.node(node, signal)?;
         }
-        Ok((signal, tapes))
+        Ok(signal)
     }
 
-    fn stream_backward(
-        &mut self,
-        stream: &'s Stream,
-        mut gradient: I::Gradient,
-        tapes: Vec<Tape<I>>,
-    ) -> Result<(), I::Error> {
-        for ((position, node), tape) in stream.body.iter().enumerate().zip(tapes).rev() {
+    fn stream_backward(&mut self, stream: &'s Stream, mut gradient: I::Gradient) -> Result<(), I::Error> {
+        for (position, node) in stream.body.iter().enumerate().rev() {
             self.site.layer = position as i64 - 1;
-            gradient = self.node_backward(node, tape, gradient)?;
+            gradient = self.node_backward(node, gradient)?;
         }
         self.site.layer = -1;
         self.interpreter.source_backward(&self.site, stream, gradient)
@@ -221,137 +214,109 @@ impl<'s, 'i, I: Interpreter> Walk<'s, 'i, I> {
         }
     }
 
-    fn body(&mut self, body: &'s [Node], mut signal: I::Signal) -> Walked<I, Vec<Tape<I>>> {
-        let mut tapes = Vec::with_capacity(body.len());
-        for node in body {
-            let (output, tape) = self.node(node, signal)?;
-            signal = output;
-            tapes.push(tape);
-        }
-        Ok((signal, tapes))
+    fn body(&mut self, body: &'s [Node], signal: I::Signal) -> Result<I::Signal, I::Error> {
+        body.iter().try_fold(signal, |signal, node| self.node(node, signal))
     }
 
-    fn body_backward(
-        &mut self,
-        body: &'s [Node],
-        tapes: Vec<Tape<I>>,
-        mut gradient: I::Gradient,
-    ) -> Result<I::Gradient, I::Error> {
-        for (node, tape) in body.iter().zip(tapes).rev() {
-            gradient = self.node_backward(node, tape, gradient)?;
-        }
-        Ok(gradient)
+    fn body_backward(&mut self, body: &'s [Node], gradient: I::Gradient) -> Result<I::Gradient, I::Error> {
+        body.iter().rev().try_fold(gradient, |gradient, node| self.node_backward(node, gradient))
     }
 
-    fn node(&mut self, node: &'s Node, input: I::Signal) -> Walked<I, Tape<I>> {
+    fn node(&mut self, node: &'s Node, input: I::Signal) -> Result<I::Signal, I::Error> {
         self.site.push(&node.name);
         let is_kept = self.site.recomputing || self.interpreter.keeps(&self.site);
         let again = (!is_kept).then(|| input.clone());
-        let (output, tape) = self.op(&node.op, input)?;
+        let before = self.tape.len();
+        let output = self.op(&node.op, input)?;
         if !self.site.recomputing && self.site.is_observed() {
             self.interpreter.observe(&self.site, &output);
         }
+        if let Some(input) = again {
+            self.tape.truncate(before);
+            self.tape.push(Left::Input(node, input));
+        }
         self.site.pop();
-        Ok((output, again.map_or(tape, Tape::Input)))
+        Ok(output)
     }
 
-    fn op(&mut self, op: &'s Op, input: I::Signal) -> Walked<I, Tape<I>> {
-        Ok(match op {
+    fn op(&mut self, op: &'s Op, input: I::Signal) -> Result<I::Signal, I::Error> {
+        match op {
             Op::Apply(component) => {
                 let (output, kept) = self.interpreter.apply(&self.site, component, input)?;
-                (output, Tape::Apply(Box::new(kept)))
+                self.tape.push(Left::Kept(kept));
+                Ok(output)
             }
-            Op::Chain(body) => {
-                let (output, tapes) = self.body(body, input)?;
-                (output, Tape::Chain(tapes))
-            }
-            Op::Sum(sum) => self.fan(Fan::Sum(sum), input)?,
-            Op::Product(product) => self.fan(Fan::Product(product), input)?,
-            Op::Concat(concat) => self.fan(Fan::Concat(concat), input)?,
-            Op::Attention(attention) => self.fan(Fan::Attention(attention), input)?,
-            Op::Mixture(mixture) => self.fan(Fan::Mixture(mixture), input)?,
-        })
+            Op::Chain(body) => self.body(body, input),
+            Op::Sum(sum) => self.fan(Fan::Sum(sum), input),
+            Op::Product(product) => self.fan(Fan::Product(product), input),
+            Op::Concat(concat) => self.fan(Fan::Concat(concat), input),
+            Op::Attention(attention) => self.fan(Fan::Attention(attention), input),
+            Op::Mixture(mixture) => self.fan(Fan::Mixture(mixture), input),
+        }
     }
 
-    fn node_backward(&mut self, node: &'s Node, tape: Tape<I>, gradient: I::Gradient) -> Result<I::Gradient, I::Error> {
+    fn node_backward(&mut self, node: &'s Node, gradient: I::Gradient) -> Result<I::Gradient, I::Error> {
         self.site.push(&node.name);
         if self.site.is_observed() {
             self.interpreter.observe_gradient(&self.site, &gradient);
         }
-        let tape = match tape {
-            Tape::Input(input) => {
-                self.site.recomputing = true;
-                let (_, tape) = self.op(&node.op, input)?;
-                self.site.recomputing = false;
-                tape
-            }
-            kept @ (Tape::Apply(_) | Tape::Chain(_) | Tape::Fan(..)) => kept,
-        };
-        let gradient = self.op_backward(&node.op, tape, gradient)?;
+        let is_its_own = |left: &mut Left<I>| matches!(left, Left::Input(of, _) if ptr::eq(*of, node));
+        if let Some(Left::Input(_, input)) = self.tape.pop_if(is_its_own) {
+            self.site.recomputing = true;
+            self.op(&node.op, input)?;
+            self.site.recomputing = false;
+        }
+        let gradient = self.op_backward(&node.op, gradient)?;
         self.site.pop();
         Ok(gradient)
     }
 
-    fn op_backward(&mut self, op: &'s Op, tape: Tape<I>, gradient: I::Gradient) -> Result<I::Gradient, I::Error> {
-        match (op, tape) {
-            (Op::Apply(component), Tape::Apply(kept)) => {
-                self.interpreter.apply_backward(&self.site, component, *kept, gradient)
+    fn op_backward(&mut self, op: &'s Op, gradient: I::Gradient) -> Result<I::Gradient, I::Error> {
+        match op {
+            Op::Apply(component) => {
+                let kept = self.kept();
+                self.interpreter.apply_backward(&self.site, component, kept, gradient)
             }
-            (Op::Chain(body), Tape::Chain(tapes)) => self.body_backward(body, tapes, gradient),
-            (Op::Sum(sum), Tape::Fan(kept, tapes)) => self.fan_backward(Fan::Sum(sum), kept, tapes, gradient),
-            (Op::Product(product), Tape::Fan(kept, tapes)) => {
-                self.fan_backward(Fan::Product(product), kept, tapes, gradient)
-            }
-            (Op::Concat(concat), Tape::Fan(kept, tapes)) => {
-                self.fan_backward(Fan::Concat(concat), kept, tapes, gradient)
-            }
-            (Op::Mixture(mixture), Tape::Fan(kept, tapes)) => {
-                self.fan_backward(Fan::Mixture(mixture), kept, tapes, gradient)
-            }
-            (Op::Attention(attention), Tape::Fan(kept, tapes)) => {
-                self.fan_backward(Fan::Attention(attention), kept, tapes, gradient)
-            }
-            (
-                Op::Apply(_)
-                | Op::Chain(_)
-                | Op::Sum(_)
-                | Op::Product(_)
-                | Op::Concat(_)
-                | Op::Attention(_)
-                | Op::Mixture(_),
-                Tape::Apply(_) | Tape::Chain(_) | Tape::Fan(..) | Tape::Input(_),
-            ) => unreachable!("the tape of a node is made by the same node's forward pass"),
+            Op::Chain(body) => self.body_backward(body, gradient),
+            Op::Sum(sum) => self.fan_backward(Fan::Sum(sum), gradient),
+            Op::Product(product) => self.fan_backward(Fan::Product(product), gradient),
+            Op::Concat(concat) => self.fan_backward(Fan::Concat(concat), gradient),
+            Op::Attention(attention) => self.fan_backward(Fan::Attention(attention), gradient),
+            Op::Mixture(mixture) => self.fan_backward(Fan::Mixture(mixture), gradient),
         }
     }
 
-    fn fan(&mut self, fan: Fan<'s>, input: I::Signal) -> Walked<I, Tape<I>> {
-        let mut outputs = Vec::new();
-        let mut tapes = Vec::new();
-        for part in self.parts(fan) {
+    fn kept(&mut self) -> I::Kept {
+        match self.tape.pop() {
+            Some(Left::Kept(kept)) => kept,
+            Some(Left::Input(..)) | None => unreachable!("the same node's forward pass left it"),
+        }
+    }
+
+    fn fan(&mut self, fan: Fan<'s>, input: I::Signal) -> Result<I::Signal, I::Error> {
+        let count = self.count(fan);
+        let mut outputs = Vec::with_capacity(count);
+        for index in 0..count {
+            let part = Part::of(fan, index);
             let common = part.memory.map_or(&input, |memory| &self.memories[memory]);
             let signal = self.interpreter.fork(&self.site, common);
             let outer = self.enter(&part);
-            let (output, tape) = self.body(part.body, signal)?;
+            outputs.push(self.body(part.body, signal)?);
             self.site.expert = outer;
-            outputs.push(output);
-            tapes.push(tape);
         }
         let (output, kept) = self.interpreter.merge(&self.site, fan, input, outputs)?;
-        Ok((output, Tape::Fan(Box::new(kept), tapes)))
+        self.tape.push(Left::Kept(kept));
+        Ok(output)
     }
 
-    fn fan_backward(
-        &mut self,
-        fan: Fan<'s>,
-        mut kept: Box<I::Kept>,
-        tapes: Vec<Vec<Tape<I>>>,
-        gradient: I::Gradient,
-    ) -> Result<I::Gradient, I::Error> {
+    fn fan_backward(&mut self, fan: Fan<'s>, gradient: I::Gradient) -> Result<I::Gradient, I::Error> {
+        let mut kept = self.kept();
         let gradients = self.interpreter.split(&self.site, fan, &mut kept, gradient)?;
         let mut inputs = Vec::with_capacity(gradients.len());
-        for ((part, tape), gradient) in self.parts(fan).into_iter().zip(tapes).zip(gradients).rev() {
+        for (index, gradient) in gradients.into_iter().enumerate().rev() {
+            let part = Part::of(fan, index);
             let outer = self.enter(&part);
-            let gradient = self.body_backward(part.body, tape, gradient)?;
+            let gradient = self.body_backward(part.body, gradient)?;
             self.site.expert = outer;
             match part.memory {
                 None => inputs.push(gradient),
@@ -362,7 +327,7 @@ impl<'s, 'i, I: Interpreter> Walk<'s, 'i, I> {
             }
         }
         inputs.reverse();
-        self.interpreter.join(&self.site, fan, *kept, inputs)
+        self.interpreter.join(&self.site, fan, kept, inputs)
     }
 
     /// Takes the site into a part; the expert it was in before.
@@ -372,20 +337,29 @@ impl<'s, 'i, I: Interpreter> Walk<'s, 'i, I> {
         outer
     }
 
-    fn parts(&self, fan: Fan<'s>) -> Vec<Part<'s>> {
+    /// Number of parts.
+    fn count(&self, fan: Fan) -> usize {
+        match fan {
+            Fan::Sum(sum) => sum.branches.len(),
+            Fan::Product(product) => product.factors.len(),
+            Fan::Concat(concat) => concat.parts.len(),
+            Fan::Attention(_) => 3,
+            Fan::Mixture(mixture) => self.interpreter.experts(mixture),
+        }
+    }
+}
+
+impl<'s> Part<'s> {
+    fn of(fan: Fan<'s>, index: usize) -> Self {
         let part = |body| Part { body, memory: None, expert: None };
         match fan {
-            Fan::Sum(sum) => sum.branches.iter().map(|branch| part(branch.body.as_slice())).collect(),
-            Fan::Product(product) => product.factors.iter().map(|factor| part(factor.as_slice())).collect(),
-            Fan::Concat(concat) => concat.parts.iter().map(|p| part(p.body.as_slice())).collect(),
-            Fan::Attention(attention) => {
-                let memory = attention.memory;
-                let read = |body| Part { body, memory, expert: None };
-                vec![part(&attention.query), read(&attention.key), read(&attention.value)]
+            Fan::Sum(sum) => part(&sum.branches[index].body),
+            Fan::Product(product) => part(&product.factors[index]),
+            Fan::Concat(concat) => part(&concat.parts[index].body),
+            Fan::Attention(Attention { query, key, value, memory, .. }) => {
+                Part { memory: memory.filter(|_| index > 0), ..part([query, key, value][index]) }
             }
-            Fan::Mixture(mixture) => (0..self.interpreter.experts(mixture))
-                .map(|expert| Part { body: &mixture.expert, memory: None, expert: Some(expert) })
-                .collect(),
+            Fan::Mixture(mixture) => Part { expert: Some(index), ..part(&mixture.expert) },
         }
     }
 }

@@ -8,7 +8,7 @@ use sigprop_stack::{Attention, Fan, Mixture, Site};
 use super::{Kept, Moments};
 use crate::Sites;
 use crate::domain::{Domain, Fork, Gradient, Pooled, Signal, Term, weights};
-use crate::moments::{Token, TokenGradient};
+use crate::moments::{Few, Token, TokenGradient};
 use crate::rules::attention::Attended;
 use crate::rules::mixture::Routing;
 use crate::rules::softmax::Overlaps;
@@ -16,30 +16,37 @@ use crate::rules::{attention, concat, mixture, product, sum};
 
 impl Moments {
     /// What comes out where `parts` of the common input `x` meet.
-    pub(super) fn merged(&mut self, at: &Site, fan: Fan, x: Signal, parts: Vec<Signal>) -> (Signal, Kept) {
+    pub(super) fn merged(
+        &mut self,
+        at: &Site,
+        fan: Fan,
+        x: Arc<Signal>,
+        parts: Vec<Arc<Signal>>,
+    ) -> (Arc<Signal>, Kept) {
         // What the parts have from the fork, the fork has from the one before.
-        let before = x.clone();
+        let before = Arc::clone(&x);
         let inherit = |mut y: Signal| {
             let scaled =
                 |(token, x): (&Token, &Token)| Token { sensitivity: token.sensitivity * x.sensitivity, ..*token };
             y.tokens = y.tokens.iter().zip(before.tokens.iter()).map(scaled).collect();
             y.concentration.inherited *= before.concentration.inherited;
             y.fluctuation.kept *= before.fluctuation.kept;
-            y
+            Arc::new(y)
         };
         match fan {
             Fan::Sum(sum) => {
                 let rule = sum::Rule::new(sum);
                 let (y, maps) = rule.forward(&self.domain, &x, &parts);
-                (y.clone(), Kept::Sum { rule, x, branches: parts, output: y, maps })
+                let output = Arc::new(y);
+                (Arc::clone(&output), Kept::Sum { rule, x, branches: parts, output, maps })
             }
             Fan::Product(_) => {
                 let (y, maps) = product::forward(&self.domain, &x, &parts);
-                (inherit(y.clone()), Kept::Product { x, factors: parts, output: y, maps })
+                (inherit(y.clone()), Kept::Product { x, factors: parts, output: Arc::new(y), maps })
             }
             Fan::Concat(concat) => {
                 let (y, maps) = concat::forward(concat, &self.domain, &x, &parts);
-                (inherit(y.clone()), Kept::Concat { x, parts, output: y, maps })
+                (inherit(y.clone()), Kept::Concat { x, parts, output: Arc::new(y), maps })
             }
             Fan::Attention(attention) => {
                 let (output, kept) = self.attend(at, attention, &x, parts);
@@ -54,8 +61,8 @@ impl Moments {
         }
     }
 
-    fn attend(&mut self, at: &Site, attention: &Attention, x: &Signal, parts: Vec<Signal>) -> (Signal, Kept) {
-        let parts: [Signal; 3] = parts.try_into().expect("attention has the parts query, key, value");
+    fn attend(&mut self, at: &Site, attention: &Attention, x: &Arc<Signal>, parts: Vec<Arc<Signal>>) -> (Signal, Kept) {
+        let parts: [Arc<Signal>; 3] = parts.try_into().expect("attention has the parts query, key, value");
         let length = self.domain.length(parts[1].tokens.len());
         let overlaps = self.overlaps.entry(length as usize).or_insert_with(|| Overlaps::new(length));
         let attended = Attended::new(attention, &self.domain, overlaps, x, parts);
@@ -66,7 +73,7 @@ impl Moments {
             let pooled = Pooled { ends: None, ..self.domain.pool(&probabilities) };
             self.rows.signal((at.layer(), at.sibling("softmax")), false, pooled, Matrix2::zeros());
         }
-        (attended.output().clone(), Kept::Attention(Box::new(attended), x.clone()))
+        (attended.output().clone(), Kept::Attention(Box::new(attended), Arc::clone(x)))
     }
 
     /// The routing of a mixture whose input is `x`, at the mean scale of its tokens.
@@ -112,7 +119,7 @@ impl Moments {
                 let [scores, experts] = mixture::split(mixture, routing, &self.domain, [x, expert], gradient);
                 let ln_gradient = self.domain.ln_collected(x, &scores);
                 self.write_weight(at, &mixture.router, ln_gradient);
-                *router_gradient = Some(mixture::router_backward(mixture, &scores));
+                *router_gradient = Some(Box::new(mixture::router_backward(mixture, &scores)));
                 self.experts *= mixture.n_experts as f64;
                 vec![experts]
             }
@@ -126,21 +133,21 @@ impl Moments {
 /// The gradient at the common input, from the `gradient` at the output and those at the input of each part.
 pub(super) fn joined(domain: &Domain, kept: &Kept, gradient: &Gradient, parts: &[Gradient]) -> Gradient {
     let count = parts[0].tokens.len();
-    let mut tokens = Vec::with_capacity(count);
-    let mut roots: Vec<Vec<f64>> = parts.iter().map(|_| Vec::with_capacity(count)).collect();
+    let mut tokens = Few::with_capacity(count);
+    let mut roots: Few<Few<f64>> = parts.iter().map(|_| Few::with_capacity(count)).collect();
     let together = match kept {
-        Kept::Sum { x, .. } => domain.mean_cosine(x).powi(2),
+        Kept::Sum { x, .. } => domain.mean_cosine(x.as_ref()).powi(2),
         _ => 0.0,
     };
     for i in 0..count {
-        let at: Vec<TokenGradient> = parts.iter().map(|part| part.tokens[i]).collect();
+        let at: Few<TokenGradient> = parts.iter().map(|part| part.tokens[i]).collect();
         let (token, weight) = match kept {
             Kept::Sum { rule, x, branches, output, .. } => {
-                let branches: Vec<Token> = branches.iter().map(|branch| branch.tokens[i]).collect();
+                let branches: Few<Token> = branches.iter().map(|branch| branch.tokens[i]).collect();
                 rule.join(&x.tokens[i], &branches, &output.tokens[i], &gradient.tokens[i], &at, together)
             }
             Kept::Product { x, factors, .. } => {
-                let factors: Vec<Token> = factors.iter().map(|factor| factor.tokens[i]).collect();
+                let factors: Few<Token> = factors.iter().map(|factor| factor.tokens[i]).collect();
                 product::join(&x.tokens[i], &factors, &gradient.tokens[i], &at)
             }
             Kept::Attention(..) => attention::join(&at),
@@ -164,8 +171,8 @@ pub(super) fn joined(domain: &Domain, kept: &Kept, gradient: &Gradient, parts: &
         Kept::Apply { .. } | Kept::Steps(_) | Kept::Convolution { .. } | Kept::Prepend => unreachable!("no fan"),
     };
     let width = x.token().width;
-    let concentration = Domain::joined_concentration(parts, gradient.concentration, width);
-    let terms: Vec<Term> = parts
+    let concentration = Domain::joined_concentration(parts, &shares, gradient.concentration, width);
+    let terms: Few<Term> = parts
         .iter()
         .zip(&shares)
         .map(|(part, &share)| Term { share, cosines: &part.cosines, fluctuation: part.fluctuation })
@@ -179,12 +186,12 @@ pub(super) fn joined(domain: &Domain, kept: &Kept, gradient: &Gradient, parts: &
         }
         None => (fluctuation, parts.iter().zip(&shares).map(|(part, share)| part.response * *share).sum()),
     };
-    Gradient { concentration, fluctuation, response, ..Gradient::new(tokens.into(), cosines) }
+    Gradient { concentration, fluctuation, response, ..Gradient::new(Arc::from(&tokens[..]), cosines) }
 }
 
 /// The sum of two gradients at one place.
 pub(super) fn accumulated(domain: &Domain, parts: &[Gradient; 2]) -> Gradient {
-    let joined: Vec<(TokenGradient, Vec<f64>)> =
+    let joined: Vec<(TokenGradient, Few<f64>)> =
         (0..parts[0].tokens.len()).map(|i| TokenGradient::join(&[parts[0].tokens[i], parts[1].tokens[i]])).collect();
     let cosines = domain.map(joined.len(), |i, j, place| {
         (0..2).map(|p| (joined[i].1[p] * joined[j].1[p]).sqrt() * parts[p].cosines[place]).sum()

@@ -60,7 +60,7 @@ impl Block<'_> {
             weighting: experts.weighting,
             normalised: experts.normalised,
             scale: experts.scale,
-            router: self.tensor(&format!("{path}.router.weight"), (self.projections)(&slot).weight),
+            router: self.tensor(path, ".router.weight", (self.projections)(&slot).weight),
             expert: self.perceptron(path, experts.d_ff, Role::ExpertOut),
         }
     }

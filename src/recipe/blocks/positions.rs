@@ -47,7 +47,7 @@ impl Block<'_> {
                 let table = if architecture.relative_shared {
                     Tensor { name: format!("{}relative_bias", self.blocks.prefix), init }
                 } else {
-                    self.tensor(&format!("{path}.relative_bias"), init)
+                    self.tensor(path, ".relative_bias", init)
                 };
                 Some(PositionBias::Relative {
                     table,

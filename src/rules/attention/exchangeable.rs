@@ -65,6 +65,7 @@
 //! Project notes (theory §2, refinements §3–§5); first order in w: Kedia et al. 2024, which has no
 //! query and key paths. Pair classes and the pull of normalised tokens are ours.
 
+use std::iter::repeat_n;
 use std::sync::Arc;
 
 use sigprop_stack::Attention;
@@ -73,7 +74,7 @@ use super::concentration;
 use super::fluctuation::Elasticity;
 use super::{SHARPEST_SAMPLED, Scores, Sharpness};
 use crate::domain::{Exchangeable, Gradient, Signal};
-use crate::moments::{Token, TokenGradient, ln_correction, ratio, share};
+use crate::moments::{Few, Token, TokenGradient, ln_correction, ratio, share};
 use crate::rules::softmax::{Cross, Overlaps, Row};
 
 /// Share of repeats in the contrast between keys, and score variance, up to which groups of keys of
@@ -93,14 +94,14 @@ const LARGEST_LN_SCORE: f64 = 400.0;
 pub(crate) struct Attended {
     /// γ of the input.
     concentration: f64,
-    query: Signal,
-    key: Signal,
-    value: Signal,
+    query: Arc<Signal>,
+    key: Arc<Signal>,
+    value: Arc<Signal>,
     /// Number and mean weight of the keys as the softmax sees them.
     keys: Keys,
     row: Row,
     /// Per pair class of the queries.
-    crosses: Vec<Cross>,
+    crosses: Few<Cross>,
     output: Signal,
 }
 
@@ -132,7 +133,7 @@ impl Attended {
         domain: &Exchangeable,
         overlaps: &mut Overlaps,
         input: &Signal,
-        [query, key, value]: [Signal; 3],
+        [query, key, value]: [Arc<Signal>; 3],
     ) -> Self {
         let length = domain.seq_len;
         let d_head = attention.d_head as f64;
@@ -141,7 +142,7 @@ impl Attended {
         let freedom = 1.0 / (1.0 / d_head + 2.0 / input.token().width);
         // The rest is what the key weights make of them.
         let queries = freedom * (1.0 / d_head + 1.0 / input.token().width);
-        let crosses: Vec<Cross> = query
+        let crosses: Few<Cross> = query
             .cosines
             .iter()
             .map(|&cosine| overlaps.cross(keys.effective, keys.contrast, cosine, freedom, queries))
@@ -209,7 +210,7 @@ impl Attended {
     /// How the rows' differences follow those of keys and queries, at the mean over pairs.
     pub(crate) fn elasticity(&self, domain: &Exchangeable) -> Elasticity {
         let mean = |of: &dyn Fn((&Cross, &f64)) -> f64| -> f64 {
-            let values: Vec<f64> = self.crosses.iter().zip(self.query.cosines.iter()).map(of).collect();
+            let values: Few<f64> = self.crosses.iter().zip(self.query.cosines.iter()).map(of).collect();
             domain.mean(&values)
         };
         let (row, w) = (&self.row, self.keys.contrast);
@@ -343,7 +344,7 @@ impl Attended {
     /// E (Σ_b δs_ab x_b)·(Σ_b δs_cb x_b) q_a·q_c over pairs of queries, in units of the diagonal.
     fn collected_pairs(&self, domain: &Exchangeable, gradient: &Gradient, differences: f64) -> f64 {
         let queries = self.query.cosines.iter().zip(&self.crosses);
-        let between: Vec<f64> = queries
+        let between: Few<f64> = queries
             .map(|(cosine, cross)| {
                 (1.0 - self.keys.key_cosine) * self.keys.amplitude * cross.t11_weighted
                     + cosine * differences * (1.0 - self.row.s2).powi(2)
@@ -386,10 +387,10 @@ impl Attended {
     /// A quantity of pairs of keys that is `same` for equal keys and `mean` on average, per class.
     fn key_classes(&self, domain: &Exchangeable, same: f64, mean: f64) -> Arc<[f64]> {
         let distance = 1.0 - self.keys.key_cosine;
-        let closeness: Vec<f64> = if distance > 0.0 {
+        let closeness: Few<f64> = if distance > 0.0 {
             self.key.cosines.iter().map(|cosine| (cosine - self.keys.key_cosine) / distance).collect()
         } else {
-            vec![0.0; self.key.cosines.len()]
+            repeat_n(0.0, self.key.cosines.len()).collect()
         };
         // Zero but for rounding, which grows where tokens are alike.
         let average = domain.mean(&closeness);

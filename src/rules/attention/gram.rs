@@ -59,6 +59,8 @@ mod lengths;
 mod row;
 
 use rayon::join;
+use std::sync::Arc;
+
 use sigprop_stack::{Attention, PositionBias};
 
 use self::head::{Head, Of};
@@ -103,7 +105,7 @@ impl Attended {
         attention: &Attention,
         overlaps: &mut Overlaps,
         input: &Signal,
-        [query, key, value]: [Signal; 3],
+        [query, key, value]: [Arc<Signal>; 3],
     ) -> Self {
         let (q, k, v) = (Raw::of(&query), Raw::of(&key), Raw::of(&value));
         let scores = Scores::new(attention, q.ln_unit + k.ln_unit);

@@ -1,8 +1,12 @@
 //! The overlap integrals themselves, by the trapezoidal rule, which converges exponentially for
 //! these integrands. In y = ln t + z every factor is e^{ky − e^y}, so nothing overflows.
 
+use nalgebra::DMatrix;
+
 /// Half-width of the Gaussian variables, in standard deviations.
 pub(super) const REACH: f64 = 8.5;
+/// M_0^{n−1} below which nothing is left of an integrand.
+const NOTHING: f64 = 1e-25;
 
 /// Nodes x and weights of E f(x), x ~ N(0, 1).
 pub(super) fn normal_nodes(step: f64) -> Vec<(f64, f64)> {
@@ -101,31 +105,23 @@ pub(super) fn cross_overlap(n: f64, w: f64, rho: f64) -> f64 {
         let exponentials: Vec<(f64, f64)> = own_nodes.iter().map(|&(y, weight)| ((own * y).exp(), weight)).collect();
         (0..count).map(|i| lone_moments((ln_t[0] + steps.unit * (first + i) as f64).exp(), &exponentials)).collect()
     };
-    // Moments of row `i` given x node `j`, weighted by half of the density of x.
-    let at = |i: usize, j: usize| {
-        let (m0, m1) = table[(i as i64 * steps.per_t + j as i64 * steps.per_x) as usize];
-        let weight = normal[j].1.sqrt();
-        (weight * m0, weight * m1)
+    // Moments of row `i` given x node `j`.
+    let at = |i: usize, j: usize| table[(i as i64 * steps.per_t + j as i64 * steps.per_x) as usize];
+    let alone = |i: usize| (0..width).map(|j| normal[j].1 * at(i, j).0).sum::<f64>();
+    // M_00 ≤ M_0, which falls with t.
+    let height = (0..ln_t.len()).take_while(|&i| alone(i).powf(n - 1.0) > NOTHING).count();
+    let joint = |moment: &dyn Fn((f64, f64)) -> f64| {
+        let rows = DMatrix::from_fn(height, width, |i, j| normal[j].1.sqrt() * moment(at(i, j)));
+        // A negative correlation mirrors the common part of the second row.
+        let other = DMatrix::from_fn(width, height, |j, k| rows[(k, if rho < 0.0 { width - 1 - j } else { j })]);
+        rows * other
     };
-    let rows: Vec<Vec<(f64, f64)>> = (0..ln_t.len()).map(|i| (0..width).map(|j| at(i, j)).collect()).collect();
+    let (m00, m11) = (joint(&|(m0, _)| m0), joint(&|(_, m1)| m1));
     let mut sum = 0.0;
-    for (i, row) in rows.iter().enumerate() {
+    for i in 0..height {
         // The double integral is symmetric in t and u.
-        for (k, other) in rows.iter().enumerate().skip(i) {
-            let (mut m00, mut m11) = (0.0, 0.0);
-            let mut add = |a: &(f64, f64), b: &(f64, f64)| {
-                m00 += a.0 * b.0;
-                m11 += a.1 * b.1;
-            };
-            // A negative correlation mirrors the common part of the second row.
-            if rho < 0.0 {
-                row.iter().zip(other.iter().rev()).for_each(|(a, b)| add(a, b));
-            } else {
-                row.iter().zip(other).for_each(|(a, b)| add(a, b));
-            }
-            if m00 > 0.0 {
-                sum += if i == k { 1.0 } else { 2.0 } * m11 * m00.powf(n - 1.0);
-            }
+        for k in i..height {
+            sum += if i == k { 1.0 } else { 2.0 } * m11[(i, k)] * m00[(i, k)].powf(n - 1.0);
         }
     }
     n * sum * steps.ln_t * steps.ln_t
