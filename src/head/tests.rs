@@ -91,26 +91,28 @@ fn tied_heads_meet_their_own_embedding() {
     }
 }
 
+/// The share c² of embeddings at the end of a network of two blocks, and what they would be of E x² at each site.
+fn embedded(norm_placement: NormPlacement) -> (f64, impl Fn(&str) -> f64) {
+    let architecture = Architecture { n_layers: 2, d_model: 64, seq_len: 8, norm_placement, ..Architecture::default() };
+    let scheme = Scheme::parse("xavier").expect("known");
+    let stack = assemble(&architecture, &scheme, &Input::Zipf, &Run::default()).expect("valid").stack;
+    let table = predict(&stack, Sites::All).expect("valid").table;
+    let variance = Head::tied(&stack).expect("ids are embedded").tensor.init.variance();
+    let cosine = own::cosine(&stack, &table, variance);
+    (cosine * cosine, move |site| variance / ln_second(table.site(site).expect("a site")).exp())
+}
+
 /// Before a last norm c² is the part that embeddings are of E x²; with post-norms each sum leaves E x²/E y² of it.
 #[test]
 fn own_embeddings_are_followed_through_skips() {
-    let assert_square = |norm_placement, expected: &dyn Fn(&dyn Fn(&str) -> f64) -> f64| {
-        let architecture =
-            Architecture { n_layers: 2, d_model: 64, seq_len: 8, norm_placement, ..Architecture::default() };
-        let scheme = Scheme::parse("xavier").expect("known");
-        let stack = assemble(&architecture, &scheme, &Input::Zipf, &Run::default()).expect("valid").stack;
-        let table = predict(&stack, Sites::All).expect("valid").table;
-        let variance = Head::tied(&stack).expect("ids are embedded").tensor.init.variance();
-        let expected = expected(&|site| variance / ln_second(table.site(site).expect("a site")).exp());
-        assert_relative_eq!(own::cosine(&stack, &table, variance).powi(2), expected, max_relative = 1e-9);
-    };
-    assert_square(NormPlacement::Pre, &|part| part("blocks.1"));
-    assert_square(NormPlacement::Post, &|part| {
-        let sum = |before, after| part(after) / part(before);
-        part("embeddings")
-            * sum("embeddings", "blocks.0.attention")
-            * sum("blocks.0.attention_norm", "blocks.0.ffn")
-            * sum("blocks.0", "blocks.1.attention")
-            * sum("blocks.1.attention_norm", "blocks.1.ffn")
-    });
+    let (square, part) = embedded(NormPlacement::Pre);
+    assert_relative_eq!(square, part("blocks.1"), max_relative = 1e-9);
+    let (square, part) = embedded(NormPlacement::Post);
+    let sum = |before, after| part(after) / part(before);
+    let expected = part("embeddings")
+        * sum("embeddings", "blocks.0.attention")
+        * sum("blocks.0.attention_norm", "blocks.0.ffn")
+        * sum("blocks.0", "blocks.1.attention")
+        * sum("blocks.1.attention_norm", "blocks.1.ffn");
+    assert_relative_eq!(square, expected, max_relative = 1e-9);
 }
