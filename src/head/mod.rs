@@ -135,8 +135,9 @@ pub struct Loss {
 /// use sigprop::schemes::Scheme;
 ///
 /// let architecture = Architecture { n_layers: 2, d_model: 64, ..Architecture::default() };
-/// let stack = assemble(&architecture, &Scheme::parse("gpt2")?, &Input::Zipf, &Run::default())?.stack;
-/// let head = Head::tied(&stack).expect("ids are embedded");
+/// let scheme = Scheme::parse("gpt2")?;
+/// let stack = assemble(&architecture, &scheme, &Input::Zipf, &Run::default())?.stack;
+/// let head = Head::untied(&architecture, &scheme)?;
 /// let loss = predict_loss(&stack, &head, sigprop::Sites::Stream)?.loss;
 /// assert!((loss.cross_entropy - 32_000_f64.ln() - 0.5 * loss.logit_variance).abs() < 1e-3);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
