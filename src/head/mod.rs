@@ -15,17 +15,30 @@
 //!
 //! The gradient g at the end of the stream, correlated like p − y, seeds the backward pass.
 //!
+//! A tied head meets the token's own embedding, whose cosine to x is c (`src/head/own.rs`): its logit is z_o ~
+//! N(c √(d w), w (1 − c²/2)), x having a given length, and with P = E p_o
+//!
+//! ```text
+//! E loss       = ∫₀^∞ (e^{−t} − M_o(t) M_0(t)^{V−1})/t dt − r c √(d w)
+//! E p_y        = r P + (1 − r)(1 − P)/(V − 1)                 in place of 1/V; S2 likewise with p_o apart
+//! S11          = (1 − P)² S11(ρ) + 2 P (1 − P)/V + r P²
+//! ```
+//!
+//! and what g has along e_o is shorter by 1 − c², since the norm takes off what lies along x.
+//!
 //! # Assumptions
 //!
 //! Targets do not depend on the input and have its law: a language model at initialisation. Of g what lies along x
-//! itself, s² x, is left out: the norm before the head takes it off, and it is one direction of d. A tied head is taken
-//! as weights of its own: that a token's own embedding is still part of x is neglected. Sequences are averaged over,
-//! not summed; gradients of norm biases are left out of the global norm.
+//! itself, s² x, is left out: the norm before the head takes it off, and it is one direction of d. The
+//! gradients of a tied table, as head and as embeddings, are added as if independent. Sequences are averaged over, not
+//! summed; gradients of norm biases are left out of the global norm.
 //!
 //! # Source
 //!
 //! Moments of the softmax: `src/rules/softmax.rs`; the rest is ours.
 
+mod own;
+mod residual;
 mod targets;
 #[cfg(test)]
 mod tests;
@@ -33,17 +46,17 @@ mod tests;
 use std::collections::HashMap;
 
 use sigprop_stack::{
-    Cell, EmbeddingTerm, LearningRates, Number, Quantity, SiteTable, Source, Stack, Tensor, WeightRow,
+    Cell, EmbeddingTerm, LearningRates, Number, Quantity, SiteRow, SiteTable, Source, Stack, Tensor, WeightRow,
 };
 
 use crate::PredictError;
 use crate::architecture::{Architecture, ArchitectureError};
 use crate::cost::tensor_entries;
 use crate::moments::ln_sum;
-use crate::predict::{Caveat, Options, Prediction, predict};
+use crate::predict::{Caveat, Options, Prediction, Sites, predict};
 use crate::recipe::{Fans, Growth, Outer, Place, Trained};
-use crate::rules::softmax::{Overlaps, ln_partition};
 use crate::schemes::Scheme;
+use residual::{Logits, Residual};
 
 /// A projection to the vocabulary.
 #[derive(Clone, Debug, PartialEq)]
@@ -122,8 +135,9 @@ pub struct Loss {
 /// use sigprop::schemes::Scheme;
 ///
 /// let architecture = Architecture { n_layers: 2, d_model: 64, ..Architecture::default() };
-/// let stack = assemble(&architecture, &Scheme::parse("gpt2")?, &Input::Zipf, &Run::default())?.stack;
-/// let head = Head::tied(&stack).expect("ids are embedded");
+/// let scheme = Scheme::parse("gpt2")?;
+/// let stack = assemble(&architecture, &scheme, &Input::Zipf, &Run::default())?.stack;
+/// let head = Head::untied(&architecture, &scheme)?;
 /// let loss = predict_loss(&stack, &head, sigprop::Sites::Stream)?.loss;
 /// assert!((loss.cross_entropy - 32_000_f64.ln() - 0.5 * loss.logit_variance).abs() < 1e-3);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -131,21 +145,31 @@ pub struct Loss {
 pub fn predict_loss(stack: &Stack, head: &Head, options: impl Into<Options>) -> Result<LossPrediction, PredictError> {
     let options = options.into();
     let seq_len = stack.streams[stack.gradient.stream].seq_len as f64;
-    let end = End::of(&predict(stack, Options { steps: false, ..options })?.table, stack);
+    let table = predict(stack, Options { sites: Sites::All, steps: false, ..options })?.table;
+    let end = End::of(&table, stack);
     let weight_variance = head.tensor.init.variance();
     let logit_variance = head.width as f64 * weight_variance * end.ln_second.exp();
-    let residual = Residual::new(head.vocab_size as f64, logit_variance, end.cosine, targets::repeat(stack, head));
+    let is_tied = Head::tied(stack).is_some_and(|tied| tied.tensor.name == head.tensor.name);
+    let logits = Logits {
+        vocab_size: head.vocab_size as f64,
+        width: head.width as f64,
+        variance: logit_variance,
+        cosine: end.cosine,
+        repeat: targets::repeat(stack, head),
+        own: is_tied.then(|| own::cosine(stack, &table, weight_variance)),
+    };
+    let residual = Residual::new(&logits);
 
     let mut seeded = stack.clone();
-    seeded.gradient.correlation = (residual.between / residual.own).clamp(0.0, 1.0);
+    seeded.gradient.correlation = (residual.between / residual.across).clamp(0.0, 1.0);
     let mut prediction = predict(&seeded, options)?;
     let ln_mean = -2.0 * seq_len.ln();
-    scale(&mut prediction, (weight_variance * residual.own).ln() + ln_mean);
+    scale(&mut prediction, (weight_variance * residual.across).ln() + ln_mean);
 
     let together = seq_len * (residual.own + (seq_len - 1.0) * end.cosine * residual.between);
     let ln_head = end.ln_second + (together.max(0.0) / head.vocab_size as f64).ln() + ln_mean;
     if add_head(&mut prediction.table, &head.tensor, ln_head) {
-        let text = "a tied head is taken as independent of the stream, which still holds its token's embedding";
+        let text = "gradients of the tied table, as head and as embeddings, are added as if independent";
         prediction.caveats.push(Caveat { site: "head".to_owned(), sites: 1, text: text.to_owned() });
     }
 
@@ -154,7 +178,7 @@ pub fn predict_loss(stack: &Stack, head: &Head, options: impl Into<Options>) -> 
     let squares = squares.map(|row| row.grad_second_moment.value.ln_abs() + (entries[&row.tensor] as f64).ln());
     let loss = Loss {
         logit_variance,
-        cross_entropy: ln_partition(head.vocab_size as f64, logit_variance),
+        cross_entropy: residual.cross_entropy,
         uniform: (head.vocab_size as f64).ln(),
         grad_norm: Number::from_ln(0.5 * ln_sum(squares)),
     };
@@ -180,29 +204,19 @@ impl End {
         let several = stack.streams.len() > 1;
         let mut rows = table.stream_sites().filter(|row| !several || row.site.starts_with(&format!("{name}.")));
         let row = rows.next_back().expect("a stream has sites");
+        let ln_second = ln_second(row);
         let value = |quantity| row.value(quantity).unwrap_or(Number::ZERO);
-        let (mean, variance) = (value(Quantity::Mean), value(Quantity::Variance));
-        let ln_square = 2.0 * mean.ln_abs();
-        let ln_second = ln_sum([ln_square, variance.ln_abs()].into_iter());
         let part = |ln: f64| if ln_second > f64::NEG_INFINITY { (ln - ln_second).exp() } else { 0.0 };
-        let cosine = part(ln_square) + value(Quantity::TokenCorrelation).value() * part(variance.ln_abs());
+        let cosine = part(2.0 * value(Quantity::Mean).ln_abs())
+            + value(Quantity::TokenCorrelation).value() * part(value(Quantity::Variance).ln_abs());
         Self { ln_second, cosine: cosine.clamp(-1.0, 1.0) }
     }
 }
 
-/// Moments of p − y, of one token and between two.
-struct Residual {
-    own: f64,
-    between: f64,
-}
-
-impl Residual {
-    fn new(vocab_size: f64, logit_variance: f64, cosine: f64, repeat: f64) -> Self {
-        let mut overlaps = Overlaps::new(vocab_size);
-        let row = overlaps.sharp_row(vocab_size, logit_variance);
-        let cross = overlaps.sharp_cross(vocab_size, logit_variance, cosine);
-        Self { own: 1.0 - 2.0 / vocab_size + row.s2, between: repeat - 1.0 / vocab_size + cross.excess }
-    }
+/// ln E x² of a site.
+fn ln_second(row: &SiteRow) -> f64 {
+    let ln = |quantity| row.value(quantity).unwrap_or(Number::ZERO).ln_abs();
+    ln_sum([2.0 * ln(Quantity::Mean), ln(Quantity::Variance)].into_iter())
 }
 
 /// Multiplies all gradients by √(e^`ln`).

@@ -1,7 +1,10 @@
+use approx::assert_relative_eq;
 use rand::{RngExt, SeedableRng, rngs::Xoshiro256PlusPlus};
 use rand_distr::{Distribution, StandardNormal};
 
 use super::*;
+use crate::architecture::NormPlacement;
+use crate::assemble::{Input, Run, assemble};
 
 const VOCABULARY: usize = 24;
 
@@ -17,7 +20,8 @@ fn residual(logits: &[f64; VOCABULARY], target: usize) -> [f64; VOCABULARY] {
 fn moments_of_softmax_less_one_hot() {
     const PAIRS: usize = 100_000;
     let (variance, cosine, repeat) = (1.5_f64, 0.4_f64, 1.0 / 3.0 + 2.0 / 3.0 / VOCABULARY as f64);
-    let expected = Residual::new(VOCABULARY as f64, variance, cosine, repeat);
+    let (vocab_size, width) = (VOCABULARY as f64, f64::INFINITY);
+    let expected = Residual::new(&Logits { vocab_size, width, variance, cosine, repeat, own: None });
     let mut generator = Xoshiro256PlusPlus::seed_from_u64(11);
     let mut sums = [[0.0; 2]; 2];
     for pair in 0..PAIRS {
@@ -39,4 +43,76 @@ fn moments_of_softmax_less_one_hot() {
         let z = (mean - expected) / std_error;
         assert!(z.abs() < 4.0, "expected {expected}, got {mean} ± {std_error}");
     }
+}
+
+/// 200 000 tokens of a tied head of width 96, x of length √96 with the cosine 0.5 to its own embedding of variance 0.02,
+/// every fifth token being its own target; |z| < 4 (α = 1e-4).
+#[test]
+fn tied_heads_meet_their_own_embedding() {
+    const TOKENS: usize = 200_000;
+    const WIDTH: usize = 96;
+    let (variance, repeat, cosine) = (0.02_f64, 0.2 + 0.8 / VOCABULARY as f64, 0.5_f64);
+    let logits = Logits {
+        vocab_size: VOCABULARY as f64,
+        width: WIDTH as f64,
+        variance: WIDTH as f64 * variance,
+        cosine: 0.0,
+        repeat,
+        own: Some(cosine),
+    };
+    let expected = Residual::new(&logits);
+    let mut generator = Xoshiro256PlusPlus::seed_from_u64(13);
+    let mut sums = [[0.0; 2]; 2];
+    for token in 0..TOKENS {
+        let mut normal = || -> f64 { StandardNormal.sample(&mut generator) };
+        // Of the rows of the head only what lies along x counts; those of others are as their logits.
+        let (mut along, mut size) = (0.0, 0.0);
+        for _ in 0..WIDTH {
+            let own = variance.sqrt() * normal();
+            let x = cosine * own / variance.sqrt() + (1.0 - cosine * cosine).sqrt() * normal();
+            along += x * own;
+            size += x * x;
+        }
+        let mut logits: [f64; VOCABULARY] = std::array::from_fn(|_| (WIDTH as f64 * variance).sqrt() * normal());
+        logits[0] = along * (WIDTH as f64 / size).sqrt();
+        let target = if token % 5 == 0 { 0 } else { generator.random_range(0..VOCABULARY) };
+        let residual = residual(&logits, target);
+        let loss = logits.iter().map(|logit| logit.exp()).sum::<f64>().ln() - logits[target];
+        let square = residual.iter().map(|entry| entry * entry).sum::<f64>();
+        for (sum, value) in sums.iter_mut().zip([loss, square]) {
+            *sum = [sum[0] + value, sum[1] + value * value];
+        }
+    }
+    for ([sum, squares], expected) in sums.into_iter().zip([expected.cross_entropy, expected.own]) {
+        let mean = sum / TOKENS as f64;
+        let std_error = ((squares / TOKENS as f64 - mean * mean) / TOKENS as f64).sqrt();
+        let z = (mean - expected) / std_error;
+        assert!(z.abs() < 4.0, "expected {expected}, got {mean} ± {std_error}");
+    }
+}
+
+/// The share c² of embeddings at the end of a network of two blocks, and what they would be of E x² at each site.
+fn embedded(norm_placement: NormPlacement) -> (f64, impl Fn(&str) -> f64) {
+    let architecture = Architecture { n_layers: 2, d_model: 64, seq_len: 8, norm_placement, ..Architecture::default() };
+    let scheme = Scheme::parse("xavier").expect("known");
+    let stack = assemble(&architecture, &scheme, &Input::Zipf, &Run::default()).expect("valid").stack;
+    let table = predict(&stack, Sites::All).expect("valid").table;
+    let variance = Head::tied(&stack).expect("ids are embedded").tensor.init.variance();
+    let cosine = own::cosine(&stack, &table, variance);
+    (cosine * cosine, move |site| variance / ln_second(table.site(site).expect("a site")).exp())
+}
+
+/// Before a last norm c² is the part that embeddings are of E x²; with post-norms each sum leaves E x²/E y² of it.
+#[test]
+fn own_embeddings_are_followed_through_skips() {
+    let (square, part) = embedded(NormPlacement::Pre);
+    assert_relative_eq!(square, part("blocks.1"), max_relative = 1e-9);
+    let (square, part) = embedded(NormPlacement::Post);
+    let sum = |before, after| part(after) / part(before);
+    let expected = part("embeddings")
+        * sum("embeddings", "blocks.0.attention")
+        * sum("blocks.0.attention_norm", "blocks.0.ffn")
+        * sum("blocks.0", "blocks.1.attention")
+        * sum("blocks.1.attention_norm", "blocks.1.ffn");
+    assert_relative_eq!(square, expected, max_relative = 1e-9);
 }

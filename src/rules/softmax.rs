@@ -39,6 +39,7 @@
 //! Integrals: project notes, theory §2 and refinements §3, checked by sampling there for L = 16 …
 //! 1024, w = 0.1 … 16. W_2 is ours. Replaces the log-normal e^w/n of Kedia et al. 2024.
 
+mod apart;
 mod grid;
 pub(crate) mod groups;
 mod integrals;
@@ -46,6 +47,7 @@ mod integrals;
 use nalgebra::{DMatrix, SymmetricEigen};
 use sigprop_stack::{Cell, Quantity, SiteRow, SiteTable};
 
+pub(crate) use self::apart::Apart;
 use self::grid::{Grid, Nodes};
 pub(crate) use self::integrals::ln_partition;
 use self::integrals::{cross_overlap, row_overlaps};

@@ -10,6 +10,7 @@ mod head;
 mod huggingface;
 mod layering;
 mod narrow;
+mod phase;
 mod recommend;
 mod reference;
 mod stacks;
