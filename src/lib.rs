@@ -37,7 +37,13 @@ pub use phase::phase;
 pub use predict::{AttentionRow, Caveat, ForwardWalk, LinearRow, Options, PredictError, Prediction, Sites, predict};
 pub use recommend::recommend;
 
-/// The README's code.
+/// The code of the README and of the book.
 #[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-struct Readme;
+mod pages {
+    #[doc = include_str!("../README.md")]
+    struct Readme;
+    #[doc = include_str!("../docs/concepts.md")]
+    struct Concepts;
+    #[doc = include_str!("../docs/extending.md")]
+    struct Extending;
+}

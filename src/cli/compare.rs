@@ -10,7 +10,7 @@ use sigprop::{
     assemble::assemble,
     compare,
     compare::{Candidate, Column, Setting, WorstTensor, all_schemes, default_schemes, sort},
-    report::{Drawn, comparison_html, comparison_json, comparison_rows, comparison_svg, comparison_tables},
+    report::{Drawn, Picture, comparison_html, comparison_json, comparison_rows, comparison_tables},
     schemes::{Scheme, SchemeError},
     verdict::Finding,
 };
@@ -102,7 +102,7 @@ impl Arguments {
             sort(&mut candidates, column);
         }
         let title = described.title();
-        self.plot.draw(|out| comparison_svg(&title, &candidates, out))?;
+        self.plot.draw(|| Picture::of_comparison(&title, &candidates))?;
         self.report.write(
             console.invocation(),
             (&title, self.averages.seed),

@@ -5,7 +5,7 @@ use clap::Args;
 use sigprop::{
     phase,
     phase::Axis,
-    report::{edges_rows, phase_json, phase_rows, phase_svg, phase_table},
+    report::{Picture, edges_rows, phase_json, phase_rows, phase_table},
 };
 
 use super::{
@@ -21,7 +21,7 @@ use super::{
 /// Map where a network can be trained, over two of its numbers.
 #[derive(Args, Debug)]
 #[command(
-    mut_arg("plot", |plot| plot.help("Also draw the map: where failures are, and the edges where they begin")),
+    mut_arg("plot", |plot| plot.help("Also draw the map: where failures are, and the edges where they begin; *.svg, *.png or *.pdf")),
     after_help = "\
 What can be varied:
   weight-gain             factor on the weights of all linear maps of the blocks
@@ -108,7 +108,7 @@ impl Arguments {
         bar.finish_and_clear();
         let map = map?;
         let title = format!("{}, scheme {scheme}", described.title());
-        self.plot.draw(|out| phase_svg(&title, &map, out))?;
+        self.plot.draw(|| Picture::of_phase(&title, &map))?;
         emit(self.data.output.as_ref(), |out| match format {
             Format::Table => {
                 writeln!(out, "{title}\n")?;

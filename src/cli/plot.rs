@@ -1,16 +1,13 @@
 //! `--plot`: pictures.
 
-use std::{
-    io::{self, Write},
-    path::PathBuf,
-};
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::{
     Args,
     builder::{PathBufValueParser, TypedValueParser},
 };
-use sigprop::report::write_file;
+use sigprop::report::{Picture, write_file};
 
 use super::folder::{cannot_write, claim_file};
 
@@ -19,29 +16,58 @@ use super::folder::{cannot_write, claim_file};
 #[command(next_help_heading = "Output")]
 pub(crate) struct PlotArguments {
     /// Also draw the stream over depth: variance and token correlation, forward and backward, with the band of one
-    /// initialisation, and where float formats overflow.
-    #[arg(long, value_name = "FILE.svg", value_parser = PathBufValueParser::new().try_map(svg))]
-    plot: Option<PathBuf>,
+    /// initialisation, and where float formats overflow; *.svg, *.png or *.pdf.
+    #[arg(long, value_name = "FILE", value_parser = PathBufValueParser::new().try_map(PlotFile::named))]
+    plot: Option<PlotFile>,
 }
 
-/// Other formats have fonts or pages to carry, which converters do better.
-fn svg(path: PathBuf) -> Result<PathBuf, String> {
-    if path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("svg")) {
-        Ok(path)
-    } else {
-        Err("expected a file named *.svg; `rsvg-convert -o FILE.png FILE.svg` makes other formats of it".to_owned())
+/// A file for a picture, whose name tells its format.
+#[derive(Clone, Debug)]
+struct PlotFile {
+    path: PathBuf,
+    format: Format,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Format {
+    Svg,
+    Png,
+    Pdf,
+}
+
+impl PlotFile {
+    fn named(path: PathBuf) -> Result<Self, &'static str> {
+        let format = Format::of(&path).ok_or("expected a file named *.svg, *.png or *.pdf")?;
+        Ok(Self { path, format })
+    }
+}
+
+impl Format {
+    fn of(path: &Path) -> Option<Self> {
+        match path.extension()?.to_ascii_lowercase().to_str()? {
+            "svg" => Some(Self::Svg),
+            "png" => Some(Self::Png),
+            "pdf" => Some(Self::Pdf),
+            _ => None,
+        }
     }
 }
 
 impl PlotArguments {
     /// Sees whether the picture can be written, before anything takes long.
     pub(crate) fn claim(&self) -> anyhow::Result<()> {
-        self.plot.as_deref().map_or(Ok(()), claim_file)
+        self.plot.as_ref().map_or(Ok(()), |file| claim_file(&file.path))
     }
 
     /// Draws the picture, if one is wanted.
-    pub(crate) fn draw(&self, draw: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> anyhow::Result<()> {
-        let Some(path) = &self.plot else { return Ok(()) };
-        write_file(path, draw).with_context(|| cannot_write(path))
+    pub(crate) fn draw(&self, draw: impl FnOnce() -> Picture) -> anyhow::Result<()> {
+        let Some(PlotFile { path, format }) = &self.plot else { return Ok(()) };
+        let picture = draw();
+        write_file(path, |out| match format {
+            Format::Svg => picture.write_svg(out),
+            Format::Png => picture.write_png(out),
+            Format::Pdf => picture.write_pdf(out),
+        })
+        .with_context(|| cannot_write(path))
     }
 }

@@ -11,8 +11,8 @@ use sigprop::{
     head::{LossPrediction, predict_loss},
     predict,
     report::{
-        Ink, PredictionDocument, prediction_curve, prediction_html, prediction_json, prediction_svg, sites_rows,
-        sites_table, update_rows, update_table, weights_rows, weights_table,
+        Ink, Picture, PredictionDocument, prediction_curve, prediction_html, prediction_json, sites_rows, sites_table,
+        update_rows, update_table, weights_rows, weights_table,
     },
     verdict::{Failure, Shape, Verdict},
 };
@@ -163,7 +163,7 @@ impl Arguments {
             update: update.as_ref(),
         };
         let title = network.title();
-        self.plot.draw(|out| prediction_svg(&title, &prediction, network.shape(), out))?;
+        self.plot.draw(|| Picture::of_prediction(&title, &prediction, network.shape()))?;
         self.report.write(
             console.invocation(),
             (&title, self.averages.seed),

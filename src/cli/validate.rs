@@ -14,8 +14,8 @@ use sigprop::{
     numerals::short,
     predict,
     report::{
-        Ink, Observed, RowFormat, Run, ValidationDocument, comparisons_rows, summary_json, summary_table,
-        validation_curve, validation_html, validation_json, validation_svg,
+        Ink, Observed, Picture, RowFormat, Run, ValidationDocument, comparisons_rows, summary_json, summary_table,
+        validation_curve, validation_html, validation_json,
     },
     stack_file::stack_hash,
     verdict::Verdict,
@@ -311,7 +311,7 @@ impl Arguments {
     ) -> anyhow::Result<()> {
         let Validation { run, comparisons, summary } = validation;
         let (title, shape) = (network.title(), network.shape());
-        self.plot.draw(|out| validation_svg(&title, prediction, comparisons, shape, out))?;
+        self.plot.draw(|| Picture::of_validation(&title, prediction, comparisons, shape))?;
         let verdict = Verdict::of(prediction, shape);
         let document = ValidationDocument { prediction, verdict: &verdict, run, summary, comparisons };
         self.report.write(

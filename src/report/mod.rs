@@ -40,7 +40,7 @@ pub use json::{PredictionDocument, prediction_json, validation_json};
 pub use models::{PresetCost, models_json, models_rows};
 pub use phase::{edges_rows, phase_json, phase_rows, phase_table};
 #[cfg(feature = "plot")]
-pub use plot::{comparison_svg, phase_svg, prediction_svg, validation_svg};
+pub use plot::Picture;
 pub use recommend::{recommendation_json, recommendation_rows, recommendation_tables};
 pub use rows::{Field, RowFormat, Rows};
 pub use schemes::{scheme_usage, schemes_json, schemes_rows};

@@ -4,8 +4,8 @@
 //! white too.
 
 use std::fmt::Write as _;
-use std::io::{self, Write};
 
+use svg::Document;
 use svg::node::element::{Definitions, Group, Rectangle, Title};
 
 use super::figure::{FONT, MARGIN, Sign, TOP, moved, page};
@@ -22,7 +22,7 @@ const WIDTH: f64 = 860.0;
 const HEIGHT: f64 = 520.0;
 
 /// Draws a map.
-pub fn phase_svg(title: &str, phase: &Phase, out: &mut dyn Write) -> io::Result<()> {
+pub(super) fn document(title: &str, phase: &Phase) -> Document {
     let frame = Frame::of(phase);
     let is_blank = phase.cells.iter().any(|cell| cell.outcome.is_err());
     let mut legend: Vec<(Sign, String)> = phase
@@ -36,9 +36,7 @@ pub fn phase_svg(title: &str, phase: &Phase, out: &mut dyn Write) -> io::Result<
     let patterns = phase.regions.iter().map(|region| style(region.failure).pattern());
     let definitions = patterns.fold(Definitions::new(), Definitions::add);
     let map = frame.draw(phase).set("transform", moved((MARGIN.0, TOP)));
-    let document = page(title, TOP + HEIGHT + 54.0, &legend).add(definitions).add(map);
-    svg::write(&mut *out, &document)?;
-    writeln!(out)
+    page(title, TOP + HEIGHT + 54.0, &legend).add(definitions).add(map)
 }
 
 /// The same in every map.

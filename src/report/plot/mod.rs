@@ -1,5 +1,7 @@
-//! Pictures (SVG) of charts.
+//! Pictures of charts and maps.
 
+#[cfg(feature = "pictures")]
+mod converted;
 mod figure;
 mod map;
 mod outline;
@@ -10,33 +12,43 @@ mod tests;
 
 use std::io::{self, Write};
 
+use svg::Document;
+
 use super::chart::Chart;
-use crate::{Prediction, agreement::Comparison, compare::Candidate, verdict::Shape};
+use crate::{Prediction, agreement::Comparison, compare::Candidate, phase::Phase, verdict::Shape};
 use figure::Figure;
-pub use map::phase_svg;
 
-/// Draws a prediction, one curve per stream.
-pub fn prediction_svg(title: &str, prediction: &Prediction, shape: Shape, out: &mut dyn Write) -> io::Result<()> {
-    draw(title, &Chart::of_prediction(prediction, shape), out)
-}
+/// A picture, to be written in the format of one's choice.
+pub struct Picture(Document);
 
-/// Draws a prediction and what was observed beside it.
-pub fn validation_svg(
-    title: &str,
-    prediction: &Prediction,
-    comparisons: &[Comparison],
-    shape: Shape,
-    out: &mut dyn Write,
-) -> io::Result<()> {
-    draw(title, &Chart::of_validation(prediction, comparisons, shape), out)
-}
+impl Picture {
+    /// Draws a prediction, one curve per stream.
+    pub fn of_prediction(title: &str, prediction: &Prediction, shape: Shape) -> Self {
+        Self::of_chart(title, &Chart::of_prediction(prediction, shape))
+    }
 
-/// Draws the schemes that are defined for the network: the stream that the gradient goes through.
-pub fn comparison_svg(title: &str, candidates: &[Candidate], out: &mut dyn Write) -> io::Result<()> {
-    draw(title, &Chart::of_comparison(candidates), out)
-}
+    /// Draws a prediction and what was observed beside it.
+    pub fn of_validation(title: &str, prediction: &Prediction, comparisons: &[Comparison], shape: Shape) -> Self {
+        Self::of_chart(title, &Chart::of_validation(prediction, comparisons, shape))
+    }
 
-fn draw(title: &str, chart: &Chart, out: &mut dyn Write) -> io::Result<()> {
-    svg::write(&mut *out, &Figure { title, chart }.document())?;
-    writeln!(out)
+    /// Draws the schemes that are defined for the network: the stream that the gradient goes through.
+    pub fn of_comparison(title: &str, candidates: &[Candidate]) -> Self {
+        Self::of_chart(title, &Chart::of_comparison(candidates))
+    }
+
+    /// Draws a map.
+    pub fn of_phase(title: &str, phase: &Phase) -> Self {
+        Self(map::document(title, phase))
+    }
+
+    fn of_chart(title: &str, chart: &Chart) -> Self {
+        Self(Figure { title, chart }.document())
+    }
+
+    /// Writes it as SVG, with the fonts of whoever looks at it.
+    pub fn write_svg(&self, out: &mut dyn Write) -> io::Result<()> {
+        svg::write(&mut *out, &self.0)?;
+        writeln!(out)
+    }
 }

@@ -6,7 +6,7 @@ use crate::architecture::Architecture;
 use crate::compare::{Setting, compare};
 use crate::schemes::Scheme;
 
-const SHAPE: Shape = Shape { width: 64, seq_len: 16 };
+pub(super) const SHAPE: Shape = Shape { width: 64, seq_len: 16 };
 
 /// A stream of these variances and twice their inverses as gradients, each ± 0.5, and a final norm.
 fn table(variances: &[Number], std_error: f64) -> SiteTable {
@@ -30,14 +30,14 @@ fn table(variances: &[Number], std_error: f64) -> SiteTable {
     SiteTable { sites, weights: Vec::new() }
 }
 
-fn prediction(variances: &[f64]) -> Prediction {
+pub(super) fn prediction(variances: &[f64]) -> Prediction {
     let variances: Vec<Number> = variances.iter().copied().map(Number::from).collect();
     Prediction { table: table(&variances, 0.0), attentions: Vec::new(), linears: Vec::new(), caveats: Vec::new() }
 }
 
-fn drawn(draw: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> String {
+fn drawn(picture: &Picture) -> String {
     let mut out = Vec::new();
-    draw(&mut out).expect("a vector takes everything");
+    picture.write_svg(&mut out).expect("a vector takes everything");
     String::from_utf8(out).expect("SVG is text")
 }
 
@@ -55,7 +55,7 @@ fn texts<'d>(document: &'d Document) -> Vec<&'d str> {
 
 #[test]
 fn an_exponential_is_a_straight_line_with_its_band() {
-    let text = drawn(|out| prediction_svg("a network", &prediction(&[1.0, 10.0, 100.0]), SHAPE, out));
+    let text = drawn(&Picture::of_prediction("a network", &prediction(&[1.0, 10.0, 100.0]), SHAPE));
     let document = parsed(&text);
     // Gradients have no token correlation here.
     let [counts, scales] = [["curve", "band", "point", "mark"], ["panel", "log", "linear", "marker"]]
@@ -72,7 +72,7 @@ fn observations_have_bars() {
     let observed = table(&[1.1, 9.0, 110.0].map(Number::from), 0.1);
     let counts = |replicates| {
         let comparisons = crate::agreement::compare(&predicted.table, &observed, replicates);
-        let text = drawn(|out| validation_svg("a network", &predicted, &comparisons, SHAPE, out));
+        let text = drawn(&Picture::of_validation("a network", &predicted, &comparisons, SHAPE));
         let counts = ["curve", "point", "bar"].map(|class| of_class(&parsed(&text), class).len());
         (counts, text.contains("± 2 standard errors"))
     };
@@ -86,7 +86,7 @@ fn many_points_are_thinned_and_the_legend_says_so() {
     let variances = [1.0; 100].map(Number::from);
     let predicted = prediction(&[1.0; 100]);
     let comparisons = crate::agreement::compare(&predicted.table, &table(&variances, 0.1), 16);
-    let text = drawn(|out| validation_svg("a network", &predicted, &comparisons, SHAPE, out));
+    let text = drawn(&Picture::of_validation("a network", &predicted, &comparisons, SHAPE));
     assert_eq!(of_class(&parsed(&text), "point").len(), 3 * 34);
     assert!(text.contains("observed, ± 2 standard errors, one of 3 shown"), "{text}");
 }
@@ -95,7 +95,7 @@ fn many_points_are_thinned_and_the_legend_says_so() {
 /// f32 at 1e80.
 #[test]
 fn formats_are_marked_where_they_overflow() {
-    let text = drawn(|out| prediction_svg("a network", &prediction(&[1.0, 1e8, 1e9, 1e80]), SHAPE, out));
+    let text = drawn(&Picture::of_prediction("a network", &prediction(&[1.0, 1e8, 1e9, 1e80]), SHAPE));
     let document = parsed(&text);
     assert_eq!(of_class(&document, "mark").len(), 2);
     let labels = texts(&document);
@@ -108,7 +108,7 @@ fn schemes_have_curves_of_their_own() {
     let curves = |schemes: &str| {
         let schemes = Scheme::parse_list(schemes).expect("schemes");
         let candidates = compare(&setting, &schemes).expect("a network");
-        let text = drawn(|out| comparison_svg("networks", &candidates, out));
+        let text = drawn(&Picture::of_comparison("networks", &candidates));
         let document = parsed(&text);
         for scheme in &schemes {
             let label = scheme.label();
@@ -122,10 +122,10 @@ fn schemes_have_curves_of_their_own() {
 
 #[test]
 fn any_name_and_nothing_at_all_is_xml() {
-    let text = drawn(|out| prediction_svg("a<b> & \"c\"\u{1}", &prediction(&[1.0]), SHAPE, out));
+    let text = drawn(&Picture::of_prediction("a<b> & \"c\"\u{1}", &prediction(&[1.0]), SHAPE));
     assert!(texts(&parsed(&text)).contains(&"a<b> & \"c\" "), "{text}");
     let nothing =
         Prediction { table: SiteTable::default(), attentions: Vec::new(), linears: Vec::new(), caveats: Vec::new() };
-    let text = drawn(|out| prediction_svg("", &nothing, SHAPE, out));
+    let text = drawn(&Picture::of_prediction("", &nothing, SHAPE));
     assert!(of_class(&parsed(&text), "panel").is_empty());
 }

@@ -1,9 +1,10 @@
 //! The commands of the pages, run as a reader would, and their output beside what the page shows.
 //!
 //! In a block `sh` every line with the word `sigprop` is run, in one folder per page, by `sh`; the last one exits with
-//! the status that the block says (`sh exit=1`), all others with 0. A block `text` right behind is the output of the
-//! last one, standard error after standard output; `…` stands for what is left out. A block that says `file=NAME` is
-//! that file from there on. What every page takes for granted is on the [`desk`].
+//! the status that the block says (`sh (exit=1)`), all others with 0. A block `text` right behind is the output of the
+//! last one, standard error after standard output; `…` stands for what is left out. A block that says `(file=NAME)` is
+//! that file from there on. What every page takes for granted is on the [`desk`]. The commands of a block that says
+//! `(not run)`, measurements of minutes to hours, must be such that sigprop would take them.
 //!
 //! `SIGPROP_BOOK=write` writes the outputs anew.
 
@@ -21,9 +22,6 @@ use super::output::{is_shown, renew, text};
 use super::{Page, ROOT};
 use crate::command_line::undisturbed;
 
-/// Pages whose commands are measurements of minutes to hours.
-const MEASUREMENTS: [&str; 2] = ["docs/accuracy.md", "docs/performance.md"];
-
 /// A small GPT-2.
 const CONFIG: &str = r#"{"model_type": "gpt2", "n_layer": 12, "n_embd": 64, "n_head": 4, "n_positions": 64,
     "vocab_size": 500}"#;
@@ -38,7 +36,7 @@ struct Followed {
 fn commands_do_what_the_pages_say() {
     let is_followed = |page: &Page| {
         let path = page.path.to_str().expect("a path is text");
-        (path == "README.md" || path.starts_with("docs/")) && !MEASUREMENTS.contains(&path)
+        path == "README.md" || path.starts_with("docs/")
     };
     let followed: Vec<Page> = Page::all().into_iter().filter(is_followed).collect();
     let found: Vec<Followed> = followed.par_iter().map(follow).collect();
@@ -58,6 +56,13 @@ fn follow(page: &Page) -> Followed {
     for fence in page.fences() {
         let place = page.place(fence.range.start);
         match fence.language() {
+            "sh" if fence.note() == Some("not run") => {
+                shown = None;
+                let output = read(&folder, &fence.text);
+                if !output.status.success() {
+                    followed.wrong.push(format!("{place}: would not run\n{}", text(&output)));
+                }
+            }
             "sh" => {
                 let commands = fence.commands();
                 shown = None;
@@ -113,6 +118,21 @@ fn run(folder: &TempDir, command: &str) -> Output {
     shell.env("PATH", format!("{}:{path}", program.display())).output().expect("the shell starts")
 }
 
+/// Has sigprop read the command lines of a script and go no further: that it does before it reads settings, here ones
+/// that nobody can read.
+fn read(folder: &TempDir, script: &str) -> Output {
+    const ONLY_READ: &str = r#"
+        sigprop() {
+            answer=$(cd unreadable && command sigprop "$@" 2>&1)
+            case "$answer" in *sigprop.toml*) ;; *) echo "sigprop $*"; echo "$answer"; exit 1 ;; esac
+        }
+        cargo() { :; }
+    "#;
+    fs::create_dir_all(folder.path().join("unreadable")).expect("a folder");
+    fs::write(folder.path().join("unreadable/sigprop.toml"), "=").expect("writable");
+    run(folder, &format!("{ONLY_READ}\n{script}"))
+}
+
 /// The tests above would see it.
 #[test]
 fn pages_that_lie_are_found() {
@@ -121,10 +141,17 @@ fn pages_that_lie_are_found() {
     assert_eq!(wrong("```sh\nsigprop --version\n```\n```text\nsigprop …\n```\n"), 0);
     assert_eq!(wrong("```sh\nsigprop --version\n```\n```text\nsigprop 99\n```\n"), 1);
     assert_eq!(wrong("```sh\nsigprop explain xaiver\n```\n"), 1);
-    assert_eq!(wrong("```sh exit=2\nsigprop explain xaiver\n```\n"), 0);
-    assert_eq!(wrong("```sh exit=1\nsigprop --version\n```\n"), 1);
-    assert_eq!(wrong("```toml file=mine.toml\nn_layers = 1\n```\n```sh\nsigprop predict mine.toml\n```\n"), 0);
+    assert_eq!(wrong("```sh (exit=2)\nsigprop explain xaiver\n```\n"), 0);
+    assert_eq!(wrong("```sh (exit=1)\nsigprop --version\n```\n"), 1);
+    assert_eq!(wrong("```toml (file=mine.toml)\nn_layers = 1\n```\n```sh\nsigprop predict mine.toml\n```\n"), 0);
     assert_eq!(wrong("```sh\nsigprop predict mine.toml\n```\n"), 1);
+    let not_run = |line: &str| wrong(&format!("```sh (not run)\n{line}\n```\n"));
+    let loops = "for norm in pre post; do\n  sigprop validate --norm-placement $norm --layers 4000 -o nowhere\ndone";
+    assert_eq!(["sigprop validate --suite components", "cargo bench", loops].map(not_run), [0; 3]);
+    assert_eq!(not_run("sigprop validate --replicate 2"), 1);
+    assert_eq!(not_run("for n in 1 two; do sigprop predict --layers $n; done"), 1);
+    // Flags that do not go together.
+    assert_eq!(not_run("sigprop validate --suite components --plot suite.svg\nsigprop --version"), 1);
     let renewed =
         follow(&page("```sh\nsigprop explain lecun\n```\n```text\nRule\n…\n  weights N(0, 2)\n…\n```\n")).renewed;
     assert!(renewed.ends_with("```text\n…\n\nRule\n  weights N(0, 1/fan_in)\n…\n```\n"), "{renewed}");

@@ -1,10 +1,10 @@
 //! What the book must have a place for.
 
-use std::{collections::BTreeSet, path::Path};
+use std::{collections::BTreeSet, fs, path::Path};
 
 use sigprop::schemes::SCHEMES;
 
-use super::Page;
+use super::{Page, ROOT};
 use crate::layering::names;
 
 #[test]
@@ -15,6 +15,16 @@ fn all_pages_are_among_its_contents() {
         .partition(|page| page.path.ends_with("SUMMARY.md"));
     let listed: BTreeSet<_> = contents[0].links().into_iter().map(|(link, _)| Path::new("docs").join(link)).collect();
     assert_eq!(listed, pages.into_iter().map(|page| page.path).collect());
+}
+
+#[test]
+fn all_code_in_rust_is_tested() {
+    let tested = fs::read_to_string(Path::new(ROOT).join("src/lib.rs")).expect("a file");
+    for page in Page::all() {
+        let path = page.path.display();
+        let has_code = page.text.lines().any(|line| line.starts_with("```rust"));
+        assert_eq!(has_code, tested.contains(&format!("\"../{path}\"")), "src/lib.rs: {path}");
+    }
 }
 
 #[test]

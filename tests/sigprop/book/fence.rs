@@ -8,7 +8,7 @@ use super::Page;
 
 /// A fenced block of code.
 pub(super) struct Fence {
-    /// Its language, then `key=value`.
+    /// Its language, then what whoever highlights code passes over: `(key=value)` or `(word)`.
     info: String,
     pub(super) text: String,
     /// Where `text` is in the page.
@@ -40,8 +40,13 @@ impl Fence {
         self.info.split_whitespace().next().unwrap_or_default()
     }
 
+    /// What it says in parentheses.
+    pub(super) fn note(&self) -> Option<&str> {
+        self.info.split_once('(')?.1.strip_suffix(')')
+    }
+
     pub(super) fn attribute(&self, key: &str) -> Option<&str> {
-        self.info.split_whitespace().find_map(|word| word.strip_prefix(key)?.strip_prefix('='))
+        self.note()?.strip_prefix(key)?.strip_prefix('=')
     }
 
     /// Its lines that run sigprop, comments taken off, lines that go on put together.

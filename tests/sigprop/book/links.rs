@@ -1,6 +1,11 @@
 //! Where pages point.
 
-use std::{collections::BTreeSet, fs, ops::Range, path::Path};
+use std::{
+    collections::BTreeSet,
+    fs,
+    ops::Range,
+    path::{Component, Path},
+};
 
 use pulldown_cmark::{Event, Tag, TagEnd};
 
@@ -37,6 +42,15 @@ impl Page {
     }
 }
 
+/// Whether the path goes up from where it starts.
+fn leaves(path: &Path) -> bool {
+    let mut depth = 0;
+    path.components().any(|part| {
+        depth += if part == Component::ParentDir { -1 } else { 1 };
+        depth < 0
+    })
+}
+
 #[test]
 fn links_lead_somewhere() {
     let mut broken = Vec::new();
@@ -48,7 +62,9 @@ fn links_lead_somewhere() {
             } else {
                 page.path.parent().expect("a page is in a folder").join(file)
             };
-            if !Path::new(ROOT).join(&path).exists() {
+            if page.path.strip_prefix("docs").is_ok_and(|from| leaves(&from.with_file_name(file))) {
+                broken.push(format!("{place}: {link} leaves the book"));
+            } else if !Path::new(ROOT).join(&path).exists() {
                 broken.push(format!("{place}: {link} is not there"));
             } else if anchor.is_some_and(|anchor| !Page::read(path).anchors().contains(anchor)) {
                 broken.push(format!("{place}: {link} has no such heading"));

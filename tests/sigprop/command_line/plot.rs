@@ -22,14 +22,37 @@ fn a_picture_comes_beside_the_table() {
 }
 
 #[test]
+fn a_name_tells_the_format() {
+    let folder = folder();
+    let commands: [(&str, &[&str]); 4] = [
+        ("predict", &[]),
+        ("validate", &["--replicates", "2"]),
+        ("compare", &["--schemes", "xavier,dslm"]),
+        ("phase", &["--x", "weight-gain=0.5..5:2", "--y", "branch-scale=0.1..1:2"]),
+    ];
+    for (subcommand, arguments) in commands {
+        for (name, start) in [("a.png", b"\x89PNG"), ("a.PDF", b"%PDF")] {
+            let picture = path(&folder, name);
+            let drawn = || {
+                stdout(&small(subcommand, &[arguments, &["--plot", &picture]].concat()));
+                fs::read(&picture).expect("the picture is there")
+            };
+            let first = drawn();
+            assert!(first.starts_with(start), "{subcommand} {name}");
+            assert!(first == drawn(), "{subcommand} {name}: other bytes");
+        }
+    }
+}
+
+#[test]
 fn other_formats_and_folders_are_refused() {
     let folder = folder();
-    for name in ["depth.png", "depth.pdf", "depth"] {
+    for name in ["depth.jpg", "depth"] {
         let picture = path(&folder, name);
         for subcommand in ["predict", "validate", "compare"] {
             let output = small(subcommand, &["--plot", &picture]);
             let message = refused(&output);
-            assert!(message.contains("--plot") && message.contains("expected a file named *.svg"), "{message}");
+            assert!(message.contains("--plot") && message.contains("a file named *.svg, *.png or *.pdf"), "{message}");
         }
     }
     assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 0);

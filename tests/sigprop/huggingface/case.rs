@@ -1,4 +1,4 @@
-//! What was measured: the tables of a folder of reference measurements (see data/huggingface/README.md).
+//! What was measured: the tables of a folder of reference measurements (see docs/huggingface.md).
 
 use std::{
     collections::BTreeMap,
