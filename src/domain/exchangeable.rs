@@ -42,6 +42,41 @@ impl Exchangeable {
         Self { seq_len, classes, id_spread: 0.0, segment_spread: 0.0, id_triple: 0.0, segment_triple: 0.0 }
     }
 
+    /// Two draws of the ids, with their weights, between which the shares p₂, p₃ of pairs and triples of equal ids stray as
+    /// those of n = p₂³/p₃² ids with Poisson numbers of tokens, λ = L p₃/p₂ on average, do:
+    ///
+    /// ```text
+    /// Var p₂/p₂² = (4/λ + 2/λ²)/n     Var p₃/p₃² = (9/λ + 18/λ² + 6/λ³)/n
+    /// ```
+    ///
+    /// Both are taken as log-normal and as going together (their correlation is 0.97 for large λ).
+    pub(super) fn draws(&self) -> Vec<(f64, Self)> {
+        let pair = self.share_of(|class| class.same_id);
+        if pair <= 0.0 || pair >= 1.0 || self.id_triple <= 0.0 {
+            return vec![(1.0, self.clone())];
+        }
+        let tokens = self.seq_len * self.id_triple / pair;
+        let ids = pair.powi(3) / self.id_triple.powi(2);
+        let spreads = [
+            (4.0 / tokens + 2.0 / tokens.powi(2)) / ids,
+            (9.0 / tokens + 18.0 / tokens.powi(2) + 6.0 / tokens.powi(3)) / ids,
+        ];
+        let factors = |sign: f64| spreads.map(|spread| (sign * spread.ln_1p().sqrt() - 0.5 * spread.ln_1p()).exp());
+        let (many, few) = (factors(1.0), factors(-1.0));
+        // So that the mean of p₂ stays.
+        let weight = (1.0 - few[0]) / (many[0] - few[0]);
+        let draw = |[pairs, triples]: [f64; 2]| {
+            let equal = (pair * pairs).min(1.0);
+            let class = |class: &PairClass| {
+                let share = if class.same_id { equal / pair } else { (1.0 - equal) / (1.0 - pair) };
+                PairClass { share: class.share * share, ..*class }
+            };
+            let classes = self.classes.iter().map(class).collect();
+            Self { classes, id_triple: (self.id_triple * triples).min(equal), ..self.clone() }
+        };
+        vec![(weight, draw(many)), (1.0 - weight, draw(few))]
+    }
+
     /// Average over all pairs.
     pub(crate) fn mean(&self, cosines: &[f64]) -> f64 {
         self.classes.iter().zip(cosines).map(|(class, cosine)| class.share * cosine).sum()
