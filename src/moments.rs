@@ -96,7 +96,8 @@ pub(crate) struct TokenGradient {
     pub(crate) steepness: f64,
     /// What of `radial` is not met by gradients of other tokens: E (x_a·g_a)(x_a·g_b) has `radial` less this.
     pub(crate) excess: f64,
-    /// Which part of it comes of the gradient of the same token at the last fork: 1 of what acts on every token by itself.
+    /// Which part of it comes of the gradient of the same token at the last fork: 1 of what acts on every token by
+    /// itself.
     pub(crate) local: f64,
 }
 

@@ -42,8 +42,8 @@ impl Exchangeable {
         Self { seq_len, classes, id_spread: 0.0, segment_spread: 0.0, id_triple: 0.0, segment_triple: 0.0 }
     }
 
-    /// Two draws of the ids, with their weights, between which the shares p₂, p₃ of pairs and triples of equal ids stray as
-    /// those of n = p₂³/p₃² ids with Poisson numbers of tokens, λ = L p₃/p₂ on average, do:
+    /// Two draws of the ids, with their weights, between which the shares p₂, p₃ of pairs and triples of equal ids
+    /// stray as those of n = p₂³/p₃² ids with Poisson numbers of tokens, λ = L p₃/p₂ on average, do:
     ///
     /// ```text
     /// Var p₂/p₂² = (4/λ + 2/λ²)/n     Var p₃/p₃² = (9/λ + 18/λ² + 6/λ³)/n
@@ -135,8 +135,8 @@ impl Exchangeable {
         self.classes.iter().filter(|class| of(class)).map(|class| class.share).sum()
     }
 
-    /// Σ over pairs a ≠ b of x_a·g_a x_b·g_b and its diagonal, per token, in units of the diagonal, from the average over
-    /// pairs: what multiplies `seq_len` E x² E g² in the gradient of a weight.
+    /// Σ over pairs a ≠ b of x_a·g_a x_b·g_b and its diagonal, per token, in units of the diagonal, from the average
+    /// over pairs: what multiplies `seq_len` E x² E g² in the gradient of a weight.
     pub(crate) fn coherence(&self, mean_product: f64) -> f64 {
         without_rounding(1.0 + (self.seq_len - 1.0) * mean_product)
     }

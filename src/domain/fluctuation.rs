@@ -1,18 +1,18 @@
 //! How far the levels of one network stray from their expectation.
 //!
-//! Two levels of a sequence are followed, m = ln |Σ_a x_a|² of what its tokens have in common and t = ln Σ_a |x_a − x̄|²
-//! of what they differ in: attention averages, so that all its outputs stray with m of its inputs, and a stream whose
-//! tokens are copies of each other still has a t. Of all together, p = ⟨c⟩ with w_a = E x_a²/Σ E x² and ⟨·⟩ = Σ_ab w_a
-//! w_b ·_ab,
+//! Two levels of a sequence are followed, m = ln |Σ_a x_a|² of what its tokens have in common and t = ln Σ_a |x_a −
+//! x̄|² of what they differ in: attention averages, so that all its outputs stray with m of its inputs, and a stream
+//! whose tokens are copies of each other still has a t. Of all together, p = ⟨c⟩ with w_a = E x_a²/Σ E x² and ⟨·⟩ =
+//! Σ_ab w_a w_b ·_ab,
 //!
 //! ```text
 //! s = ln Σ_a |x_a|² = p m + (1 − p) t      ln (1 − p) of one network: t − s = p (t − m)
 //! ```
 //!
 //! Their deviations in one network have the covariance B = Cov (m, t) over networks, and likewise those of gradients.
-//! What is said in [`crate::rules`] of one token's ln |x|² holds of the levels too, but that fresh draws average over as
-//! many tokens as differ, of which a sequence has 1/q = (1 − p)²/⟨(c − p)²⟩, and as directions they differ in, 1/γ, γ
-//! their `concentration`:
+//! What is said in [`crate::rules`] of one token's ln |x|² holds of the levels too, but that fresh draws average over
+//! as many tokens as differ, of which a sequence has 1/q = (1 − p)²/⟨(c − p)²⟩, and as directions they differ in, 1/γ,
+//! γ their `concentration`:
 //!
 //! ```text
 //! linear map      B' = B + 2/n_out (1, 0; 0, q + γ)         of a part a_i of the output: its m by a_i p_i/p, its t by
@@ -23,8 +23,9 @@
 //! attention       m' = m                                    t' = t + α (s + t) + β (t − s)
 //! ```
 //!
-//! with χ and e as for one token; activations and products also draw entries ([`Entry`]). The differences of attention's
-//! outputs follow those of the values, of the keys and of the queries (α and β: `rules/attention/fluctuation.rs`).
+//! with χ and e as for one token; activations and products also draw entries ([`Entry`]). The differences of
+//! attention's outputs follow those of the values, of the keys and of the queries (α and β:
+//! `rules/attention/fluctuation.rs`).
 //!
 //! Backward the same maps are met the other way round; U is the covariance at given levels of the signals. A network
 //! whose signals stray by (m, t) here has ln Σ |g|² smaller by R·(m, t), R the `response`: norms bring e to s, scores
@@ -163,8 +164,8 @@ pub(crate) fn variance_of_apart(levels: Matrix2<f64>, shared: f64) -> f64 {
     across.dot(&(levels * across)).max(0.0)
 }
 
-/// From the levels of a part, with this `share` in the second moment of a whole, to the whole's: of what is shared, p, and
-/// of what is not, each by the part's share in it.
+/// From the levels of a part, with this `share` in the second moment of a whole, to the whole's: of what is shared, p,
+/// and of what is not, each by the part's share in it.
 pub(crate) fn part_map(share: f64, part: f64, [shared, apart]: [f64; 2]) -> Matrix2<f64> {
     /// What rounding leaves of them does not stray.
     const ROUNDING: f64 = 1e-12;

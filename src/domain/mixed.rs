@@ -15,14 +15,14 @@
 //! ```
 //!
 //! and what all tokens share, δ_a = s, δ_ab = m, has 1 + E s² − E m s = 1 − (1 − p) E (m − t) s: the levels that
-//! [`super::Fluctuation`] follows, as they were before the sum, K. A norm that centres takes the share k_i/width of each
-//! part off, k_i its `constant_share`, and with it the common part of the more alike ones:
+//! [`super::Fluctuation`] follows, as they were before the sum, K. A norm that centres takes the share k_i/width of
+//! each part off, k_i its `constant_share`, and with it the common part of the more alike ones:
 //! c' − c = −Σ a_i k_i (c_i − c)/width.
 //!
 //! It matters in Post-LN, where the stream has a norm and a mean of its own and the branch has not, and where how alike
-//! tokens are decides how large they are: a network whose tokens are more alike has larger averages to divide by, and so
-//! grows less alike. It is told of sums whose input was normalised or just drawn; in other streams the scales of single
-//! tokens and the levels of all stray together, and what they share is not known apart.
+//! tokens are decides how large they are: a network whose tokens are more alike has larger averages to divide by, and
+//! so grows less alike. It is told of sums whose input was normalised or just drawn; in other streams the scales of
+//! single tokens and the levels of all stray together, and what they share is not known apart.
 //!
 //! Assumptions: averages over pairs of tokens; deviations ≪ 1.
 //! Source: ours.

@@ -189,7 +189,8 @@ pub(crate) struct Pooled {
     pub(crate) cross: Option<f64>,
     /// Mean and second moment at the first and the last position; none of what has no positions of its own.
     pub(crate) ends: Option<[(f64, f64); 2]>,
-    /// Variance over networks of the ln of a network's own variance (of a gradient: at given signals), where it is told.
+    /// Variance over networks of the ln of a network's own variance (of a gradient: at given signals), where it is
+    /// told.
     pub(crate) spread: Option<f64>,
 }
 
@@ -202,8 +203,8 @@ impl Domain {
     /// A matrix of cosines and nothing else.
     pub(crate) const GRAM: Self = Self::Gram { alike: false };
 
-    /// Whether what the levels of all tokens have to say of a single one is used (see [`Mixed`]): where a token sees but
-    /// those before it, levels of the whole sequence say little of it.
+    /// Whether what the levels of all tokens have to say of a single one is used (see [`Mixed`]): where a token sees
+    /// but those before it, levels of the whole sequence say little of it.
     pub(crate) fn follows_levels(&self) -> bool {
         match self {
             Self::Exchangeable(_) => true,
@@ -319,8 +320,8 @@ impl Domain {
         if self.length(flow.levels().len()) > 1.0 { self.mean_cosine(flow) } else { 1.0 }
     }
 
-    /// The concentration of a sum of gradients, from those at the inputs of the branches, with their `weights` in it, and
-    /// `before` they were split.
+    /// The concentration of a sum of gradients, from those at the inputs of the branches, with their `weights` in it,
+    /// and `before` they were split.
     pub(crate) fn joined_concentration(
         parts: &[Gradient],
         weights: &[f64],

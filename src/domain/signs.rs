@@ -14,8 +14,8 @@
 //! ```
 //!
 //! φ = 1 − √(πu/2) e^{u/2} erfc √(u/2). In the Gram domain h is the eigenvector of Γ K with the largest eigenvalue
-//! a₁ = h·K h, and b₁ = |K h|²/L. Exchangeable tokens have h along (1, …, 1). How often ids repeat strays from sequence to
-//! sequence, and where they do both b and a are larger: averages are over two draws ([`Exchangeable::draws`]).
+//! a₁ = h·K h, and b₁ = |K h|²/L. Exchangeable tokens have h along (1, …, 1). How often ids repeat strays from sequence
+//! to sequence, and where they do both b and a are larger: averages are over two draws ([`Exchangeable::draws`]).
 
 use std::f64::consts::{FRAC_2_PI, PI};
 
@@ -175,8 +175,8 @@ mod tests {
         }
     }
 
-    /// Tokens that have nothing in common, and copies: (K g)_s²/(g·K g) is 1/L and 1, whatever g is; g·K g is the sum of
-    /// 48 squares, and the square of a Gaussian sum.
+    /// Tokens that have nothing in common, and copies: (K g)_s²/(g·K g) is 1/L and 1, whatever g is; g·K g is the sum
+    /// of 48 squares, and the square of a Gaussian sum.
     #[test]
     fn limits() {
         let (ln_x, ln_g) = (0.7f64, -1.1f64);
@@ -193,8 +193,8 @@ mod tests {
         }
     }
 
-    /// Cosine 0.7, gradients independent: averages over z and over χ² of 47 degrees of freedom, by quadrature in Python.
-    /// That the rest does not stray is good to 1/47.
+    /// Cosine 0.7, gradients independent: averages over z and over χ² of 47 degrees of freedom, by quadrature in
+    /// Python. That the rest does not stray is good to 1/47.
     #[test]
     fn alike_tokens() {
         for Signs { ln_aligned, ln_size } in signs([0.7, 0.0]) {
@@ -203,9 +203,9 @@ mod tests {
             assert_relative_eq!(size, 0.915_996_383, max_relative = 1.0 / 47.0);
         }
     }
-    /// Ids by Zipf's law, 1000 of them, equal tokens copies and others nothing alike; gradients alike at 0.97 and 0.99: numpy,
-    /// 2000 draws of 48 ids with 32 gradients each, good to 1e-2. That one number stands for all ids leaves 4 to 5 %; one draw
-    /// would be 14 % too large.
+    /// Ids by Zipf's law, 1000 of them, equal tokens copies and others nothing alike; gradients alike at 0.97 and 0.99:
+    /// numpy, 2000 draws of 48 ids with 32 gradients each, good to 1e-2. That one number stands for all ids leaves 4 to
+    /// 5 %; one draw would be 14 % too large.
     #[test]
     fn repeats_stray() {
         let weights: Vec<f64> = (1..=1000).map(|rank| 1.0 / f64::from(rank)).collect();

@@ -2,9 +2,9 @@
 //!
 //! # Formula
 //!
-//! x = a e + what is independent of e: the embedding e comes through skip connections alone, for whatever else is made of
-//! it passes weights of mean zero. Its cosine to x, c = a √(E e²/E x²), is that of the source at first, stays as it is in
-//! norms and scales, and
+//! x = a e + what is independent of e: the embedding e comes through skip connections alone, for whatever else is made
+//! of it passes weights of mean zero. Its cosine to x, c = a √(E e²/E x²), is that of the source at first, stays as it
+//! is in norms and scales, and
 //!
 //! ```text
 //! y = Σ_i s_i x_i        c_y = Σ_i s_i c_i √(E x_i²/E y²)

@@ -45,8 +45,8 @@ fn moments_of_softmax_less_one_hot() {
     }
 }
 
-/// 200 000 tokens of a tied head of width 96, x of length √96 with the cosine 0.5 to its own embedding of variance 0.02,
-/// every fifth token being its own target; |z| < 4 (α = 1e-4).
+/// 200 000 tokens of a tied head of width 96, x of length √96 with the cosine 0.5 to its own embedding of variance
+/// 0.02, every fifth token being its own target; |z| < 4 (α = 1e-4).
 #[test]
 fn tied_heads_meet_their_own_embedding() {
     const TOKENS: usize = 200_000;

@@ -12,8 +12,8 @@
 //!
 //! # Source
 //!
-//! Schoenholz et al. 2017 (arXiv 1611.01232), equations 9 to 12: the depth scales ξ_c of correlations, which diverges on
-//! the edge of chaos, and ξ_∇ of gradients; a network can be trained as long as it is not much deeper.
+//! Schoenholz et al. 2017 (arXiv 1611.01232), equations 9 to 12: the depth scales ξ_c of correlations, which diverges
+//! on the edge of chaos, and ξ_∇ of gradients; a network can be trained as long as it is not much deeper.
 
 use sigprop_stack::{Quantity, SiteRow};
 

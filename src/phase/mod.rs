@@ -3,8 +3,8 @@
 //! # Edges
 //!
 //! Of each failure of the verdict, where it begins: between neighbouring cells of which one fails and one does not, by
-//! bisection on the prediction, and joined to lines (marching squares). An edge is known to 1/256 of a cell along the side it
-//! crosses.
+//! bisection on the prediction, and joined to lines (marching squares). An edge is known to 1/256 of a cell along the
+//! side it crosses.
 //!
 //! # Source
 //!

@@ -114,7 +114,8 @@ impl Attended {
     }
 }
 
-/// The gradient at the input, from those of queries, keys and values: what longer keys change goes with what longer values do.
+/// The gradient at the input, from those of queries, keys and values: what longer keys change goes with what longer
+/// values do.
 pub(crate) fn join(parts: &[TokenGradient]) -> (TokenGradient, Few<f64>) {
     let (joined, weights) = TokenGradient::join(parts);
     let crossed = match (parts, &weights[..]) {

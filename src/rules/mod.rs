@@ -4,7 +4,7 @@
 //!
 //! Expectations over initialisations are products of gains only up to terms of order 1/width, and
 //! through depth these add up (3.5 % in a gradient after 24 blocks of width 256). They come from
-//! three correlations, each followed by one number that travels with the state:
+//! a few correlations, each followed by one number that travels with the state:
 //!
 //! * *Norms fluctuate, and keep fluctuating.* Var ln |x|² is `norm_variance` V. A norm divides by
 //!   the fluctuating norm, and E s^(−2e) = q^(−e) (1 + e(e+1)V/2). A gradient that will still be
@@ -14,6 +14,9 @@
 //!   linear map conserves x·g exactly, (Wx)·g = x·(Wᵀg). With ρ = E (x·g)²/(E x² E g² width) =
 //!   `radial`, a linear map given its forward product has E |Wᵀg|² = n_out s² E |g|²
 //!   (1 + (ρ − 1)/n_in), and ρ itself goes through unchanged.
+//! * *Lengths are attended to.* Attention gathers gradients from all tokens, so that steepness ends there but for what
+//!   norms have in common (`local`); it makes a longer token count for more (`excess`); and its rows are not equally
+//!   sharp (`uneven`): `attention/exchangeable/backward.rs`.
 //! * *Entries share their draws.* Where φ(u)² is large, φ'(u)² is too.
 //!
 //! In a sum x' = Σ β_i f_i(x) with shares a_i = β_i² E f_i²/E x'² and sensitivities χ_i
@@ -31,8 +34,8 @@
 //! averages deviate on their own) and shares s_i of the difference, a sum has
 //! γ' = (Σ s_i ℓ_i)² γ + Σ s_i² (γ_i − ℓ_i² γ) + (1 − Σ s_i²)/width, so that through depth γ grows with the stream.
 //!
-//! *Networks stray as a whole.* How alike the tokens of one network are strays too, attention's averages and so the norms
-//! of all tokens stray with it: [`Fluctuation`], `src/domain/mixed.rs`.
+//! *Networks stray as a whole.* How alike the tokens of one network are strays too, attention's averages and so the
+//! norms of all tokens stray with it: [`Fluctuation`], `src/domain/mixed.rs`.
 //!
 //! Applied to stacks of feed-forward blocks these local rules reproduce the recursions that were
 //! derived and sampled for whole Pre-LN and Post-LN stacks; terms of order 1/width² are neglected.

@@ -7,13 +7,15 @@
 //!
 //! ```text
 //! E y² = gain² e exp(−e (1 − e) V)      e = q_c/(q_c + ε)
-//! cosine' = centred cosine · (1 − (1 − cosine²) V/4)
+//! cosine' = centred cosine · (1 − (1 − cosine²) V/4 + ¾ V_u)
 //! ```
 //!
 //! The bracket is the bias of a sample correlation: with δ the relative deviations of x_a·x_b,
 //! |x_a|² and |x_b|², E (1 + δ_ab)/√((1 + δ_a)(1 + δ_b)) = 1 − E δ_ab δ_a + ¾V + ¼E δ_a δ_b, which
-//! for Gaussian entries (V = 2/width) is 1 − (1 − cosine²)/(2 width), as for Pearson's r. What single tokens know
-//! nothing of (what attention hands on; parts of a sum that are alike to different degrees) is derived in `domain/mixed.rs`.
+//! for Gaussian entries (V = 2/width) is 1 − (1 − cosine²)/(2 width), as for Pearson's r. Of what products do not share
+//! (V_u = `uneven`, not in V here) E δ_ab δ_a and E δ_a δ_b are zero. What single tokens know
+//! nothing of (what attention hands on; parts of a sum that are alike to different degrees) is derived in
+//! `domain/mixed.rs`.
 //!
 //! # Backward
 //!
@@ -23,15 +25,15 @@
 //! E g'² = gain² E g² / (q_c + ε) · (1 − ρ (1 − (1 − e)²)/width − c/width) · exp(e(e+1)V/2 + e(1 − e)SV)
 //! ρ' = (1 − e)² ρ     c' = 0 (LayerNorm)     S' = (1 − e) S + e
 //! E dgain² = Σ_ab E g_a g_b (E x̂_a x̂_b + κ (ρ − 1)/width)      a gradient g = αx̂ + … has E g²x̂² beyond E g² E x̂²
-//! gradient cosine' = gradient cosine · (1 − (1 − cosine²)(ρ (1 − (1 − e)²)/width + e² V/4))
+//! gradient cosine' = gradient cosine · (1 − (1 − cosine²)((ρ − 2 ρ_u) (1 − (1 − e)²)/width + e² V/4))
 //! ```
 //!
-//! V is the variance of ln |x|² of one token (forward with what strays in all tokens together), for LayerNorm of ln |x − m|²: entries that have a mean have a fourth moment of
-//! their own about it.
+//! V is the variance of ln |x|² of one token (forward with what strays in all tokens together), for LayerNorm of ln |x
+//! − m|²: entries that have a mean have a fourth moment of their own about it.
 //!
 //! Two tokens lose components along two directions, their gradients have one component in common
-//! to lose: (1 − 2/width + cosine²/width) against (1 − 1/width); and E 1/(s_a s_b) stays behind
-//! E 1/s² like the correlation above.
+//! to lose: (1 − 2/width + cosine²/width) against (1 − 1/width), less ρ_u = `excess` for both; and E 1/(s_a s_b) stays
+//! behind E 1/s² like the correlation above.
 //!
 //! # Assumptions
 //!

@@ -218,8 +218,9 @@ impl Overlaps {
         Cross { t11_weighted: expected + queries * (average.t11_weighted - expected), ..average }
     }
 
-    /// Average over the Wishart distribution of two rows (E ρ T11 with that of the scores), by Bartlett's decomposition: χ² of the first
-    /// row, χ² of the second given the first, and their normal product, as nodes and weights.
+    /// Average over the Wishart distribution of two rows (E ρ T11 with that of the scores), by Bartlett's
+    /// decomposition: χ² of the first row, χ² of the second given the first, and their normal product, as nodes and
+    /// weights.
     fn average_cross(
         &mut self,
         n: f64,

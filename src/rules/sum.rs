@@ -12,14 +12,16 @@
 //!
 //! ```text
 //! E g_i² = β_i²/(1 − p_i) E g²     ρ_i = 1 + a_i (ρ − 1)     S_i = a_i S
-//! E g_x² = Σ_i E g_i'² (1 + e_i S_0 V) + X/width E g²
+//! E g_x² = Σ_i E g_i'² (1 + e_i k_i S_0 V) + X/width E g²
 //! X = 2 (ρ − 1) Σ_{i<j} a_i χ_i a_j χ_j E x'²/E x²
 //! ρ_x E g_x² = Σ_i ρ_i' E g_i'² + X E g²
 //! ```
 //!
 //! a_i, χ_i as in [`crate::rules`]; e_i = S_i' − χ_i S_i is the exponent the branch itself adds, S_0
-//! what reaches x by the other branches; X is the cross term 2 E (x·g_i)(x·g_j) of the radial
-//! projections.
+//! what reaches x by the other branches, and k_i = `local` + (1 − `local`) c² how much of it branch i
+//! still knows: a gradient that was gathered from all tokens knows the norm of one as far as their
+//! norms go together, c² of Gaussian tokens with cosine c; X is the cross term 2 E (x·g_i)(x·g_j) of
+//! the radial projections.
 //!
 //! # Assumptions
 //!

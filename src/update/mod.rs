@@ -2,7 +2,8 @@
 //!
 //! # Formula
 //!
-//! With G = dL/dW of one sequence, η the learning rate of a tensor (that asked for × its factor in the stack), n the entries of a tensor, and of a linear map y = W x
+//! With G = dL/dW of one sequence, η the learning rate of a tensor (that asked for × its factor in the stack), n the
+//! entries of a tensor, and of a linear map y = W x
 //!
 //! ```text
 //! SGD    ΔW = −η G         RMS ΔW = η √(E G²)    ΔL = −η n E G²      E Δy² = η² S
@@ -77,7 +78,8 @@ pub struct UpdateRow {
 }
 
 impl FirstUpdate {
-    /// The first step at a `learning_rate` > 0, from a prediction with [`crate::Options::steps`] of `stack` under `head`.
+    /// The first step at a `learning_rate` > 0, from a prediction with [`crate::Options::steps`] of `stack` under
+    /// `head`.
     pub fn of(
         prediction: &Prediction,
         (stack, head): (&Stack, Option<&Head>),

@@ -3,8 +3,8 @@
 //! share: those of scores w ρ, ρ the queries' cosine.
 //!
 //! A random matrix adds one over its number of outputs, which are `n_heads` · d_head for queries and values and the
-//! width, averaged over heads, for keys. C adds tr C⁴/(tr C²)² − γ, averaged over heads; with `shared` the overlaps S of
-//! Ā, by the noncrossing pairings of four keys (Marchenko and Pastur, for unequal weights),
+//! width, averaged over heads, for keys. C adds tr C⁴/(tr C²)² − γ, averaged over heads; with `shared` the overlaps S
+//! of Ā, by the noncrossing pairings of four keys (Marchenko and Pastur, for unequal weights),
 //!
 //! ```text
 //! tr C² = γ + S2     tr C⁴ = γ³ + 6 γ² S2 + γ (4 S3 + 2 S22) + S4
@@ -12,7 +12,8 @@
 //!
 //! The rest of the differences, all but a `part` s, is of masks and of higher orders: differences of values that know
 //! nothing of the input's, each of few keys, S4/S22 averaged over heads. The two are independent,
-//! γ' = s² γ_followed + (1 − s)² γ_rest + 2 s (1 − s)/width; of sharp rows (score variance 4) this is up to half too small.
+//! γ' = s² γ_followed + (1 − s)² γ_rest + 2 s (1 − s)/width; of sharp rows (score variance 4) this is up to half too
+//! small.
 //!
 //! Assumptions: Gaussian keys; s is what of the output's differences is linear in those of the queries.
 //! Source: ours.

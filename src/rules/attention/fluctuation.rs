@@ -3,8 +3,8 @@
 //! # Formula
 //!
 //! Levels m of what tokens have in common, t of what they differ in, s of all (see [`Fluctuation`]). Averages keep what
-//! is common; of the values' differences they pass what the rows differ by, S2 − S11(ρ): more with the score variance w,
-//! which is |q|² times the keys' differences, and with the distance of the queries, 1 − ρ:
+//! is common; of the values' differences they pass what the rows differ by, S2 − S11(ρ): more with the score variance
+//! w, which is |q|² times the keys' differences, and with the distance of the queries, 1 − ρ:
 //!
 //! ```text
 //! m' = m    t' = t + α (s + t) + β (t − s)     α = d ln (S2 − S11)/d ln w    β = d ln (S2 − S11)/d ln (1 − ρ)
@@ -15,8 +15,8 @@
 //!
 //! # Backward
 //!
-//! Value gradients are averages of the gradients at the output: m' = m, t' = s. Queries and keys take the scale s of that
-//! gradient, and their own draws 2/width; being of differences of keys and of values, (1 − c)², they are larger by
+//! Value gradients are averages of the gradients at the output: m' = m, t' = s. Queries and keys take the scale s of
+//! that gradient, and their own draws 2/width; being of differences of keys and of values, (1 − c)², they are larger by
 //! E (1 − ĉ)²/(1 − c)² = 1 + Var p (m − t).
 //!
 //! # Assumptions

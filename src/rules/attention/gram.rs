@@ -4,8 +4,8 @@
 //!
 //! W is flat attention (averages over the keys a query sees, or with ALiBi's weights), K, V, Q the matrices of
 //! E k_b·k_b', E v_b·v_b', E q_a·q_c per feature. With s̃ a score less the W-average of its row, to second order
-//! A_ab = W_ab (1 + s̃_ab + (s̃_ab² − Σ_e W_ae s̃_ae²)/2), and scores have the covariance v Q_ac K_bb', so that to first
-//! order in v
+//! A_ab = W_ab (1 + s̃_ab + (s̃_ab² − Σ_e W_ae s̃_ae²)/2), and scores have the covariance v Q_ac K_bb', so that to
+//! first order in v
 //!
 //! ```text
 //! E z_a·z_c = P_V + v (Q_ac D_ac R_ac + Q_aa X_ac s_a + Q_cc X_ca s_c) + pull        P_Y = W Y Wᵀ
@@ -24,10 +24,11 @@
 //!
 //! ```text
 //! s = (S2 − 1/n_e)/(w_e (1 − 1/n_e)/n_e)    f = (1 − S2)/(1 − 1/n_e)    t = T/((1 − 1/n_e)/n_e)
-//! R_aa = s_a      R_ac = f_a f_c + ρ √((s_a − f_a²)(s_c − f_c²)), ρ the correlation of the two queries
+//! R_aa = s_a      R_ac = f_a f_c + ρ σ + ρ² (√((s_a − f_a²)(s_c − f_c²)) − σ), ρ the correlation of the two queries
 //! ```
 //!
-//! and R' with t in place of s for derivatives; f is exact in first order of ρ for exchangeable tokens.
+//! σ = ½ w_e (1 − 3 S2 + 2 S3)² at most (W_2 of the softmax); R' with t for s and 2σ for σ for derivatives; f is exact
+//! in first order of ρ for exchangeable tokens.
 //!
 //! *Pull*: as in [`super::exchangeable`], from the two rows' own tr.
 //!
@@ -40,14 +41,17 @@
 //! query  Γ∘(D∘R' + γ (1 − S2)(1 − S2) tr tr)      key  C(V, Q∘Γ∘R')
 //! ```
 //!
+//! *Lengths and sharpness*: as in `exchangeable/backward.rs`, from every row's own S and T (`lengths.rs`). Sampled
+//! queries stray from their correlation ρ by (1 − ρ²)²/n_h, which E Q_ac R_ac has with its second derivative.
+//!
 //! Attention dropout adds to diagonals what the masks let through, by the matrix of W_ab².
 //!
 //! # Assumptions
 //!
 //! Structure of the keys enters beyond the first order by n_e, good for tokens that are exchangeable or averages of
 //! each other, or, where n_e is small or weights decay, by groups of like keys of all sizes ([`row`]), a key's group
-//! being its cosines above the median, squared. Groups of equal ids: what scores add to E z² is within 12 % at v = 1 for texts in which 2 %
-//! of the pairs repeat, within 25 % (1 % of the whole) where 15 % do; beyond, a caveat.
+//! being its cosines above the median, squared. Groups of equal ids: what scores add to E z² is within 12 % at v = 1
+//! for texts in which 2 % of the pairs repeat, within 25 % (1 % of the whole) where 15 % do; beyond, a caveat.
 //! Learned relative positions are taken as part of the noise of the scores (their variance is small).
 //!
 //! # Source

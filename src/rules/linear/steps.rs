@@ -10,15 +10,16 @@
 //! Adam   ΔW = −η sign G    E Δy_s²/η² = n² (2/π) (E_s (K g)_s²/(g·K g) + γ K_ss) + n (1 − 2/π) K_ss
 //! ```
 //!
-//! The first term is what tokens have in common (`src/domain/aligned.rs`, `signs.rs`), the second noise: Σ_tu Γ_tu K_tu is
-//! E dW² and with independent features γ = 1/n. Given g, an entry Σ_t g_t x_tj of Adam's gradient is Gaussian over j
+//! The first term is what tokens have in common (`src/domain/aligned.rs`, `signs.rs`), the second noise: Σ_tu Γ_tu K_tu
+//! is E dW² and with independent features γ = 1/n. Given g, an entry Σ_t g_t x_tj of Adam's gradient is Gaussian over j
 //! together with x_sj, and E sign(G_ij) x_sj = √(2/π) (K g)_s/√(g·K g); a feature with itself has x_s² in full.
 //!
 //! # Assumptions
 //!
-//! Gradients do not depend on the signals beyond what Γ tells; relative terms of order γ are neglected. Of signs besides:
-//! gradients are Gaussian over features of the output, and so are the features of x, without mean, as behind norms and
-//! linear maps. Behind activations and products alike tokens have features of other laws, and nothing is told.
+//! Gradients do not depend on the signals beyond what Γ tells; relative terms of order γ are neglected. Of signs
+//! besides: gradients are Gaussian over features of the output, and so are the features of x, without mean, as behind
+//! norms and linear maps. Behind activations and products alike tokens have features of other laws, and nothing is
+//! told.
 //!
 //! # Source
 //!

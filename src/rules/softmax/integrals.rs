@@ -26,7 +26,8 @@ fn ln_t_nodes(n: f64, std: f64, step: f64) -> Vec<f64> {
     (0..=count).map(|i| lower + step * i as f64).collect()
 }
 
-/// S2, S3, S4, S22, U and E (ΣA² − 2ΣA³ + (ΣA²)²) ΣA² of n scores of variance w; relative error below 1e-6 for w from 0.001 to 100.
+/// S2, S3, S4, S22, U and E (ΣA² − 2ΣA³ + (ΣA²)²) ΣA² of n scores of variance w; relative error below 1e-6 for w from
+/// 0.001 to 100.
 pub(super) fn row_overlaps(n: f64, w: f64) -> [f64; 6] {
     let std = w.sqrt();
     let normal = normal_nodes((0.7 / std).min(0.8));

@@ -9,8 +9,8 @@ fn condensed_phase_is_right() {
     assert_relative_eq!(s2, 0.273, max_relative = 5e-3);
 }
 
-/// ln n + w/2 less (e^w − 1)/(2n) while the sum does not fluctuate; of two scores E ln(e^a + e^b) = E ln 2cosh((a − b)/2)
-/// of variance 1, from the trapezoidal sum of e^(−x²/4)/√(4π) · ln 2cosh(x/2) in Python's math, step 0.001.
+/// ln n + w/2 less (e^w − 1)/(2n) while the sum does not fluctuate; of two scores E ln(e^a + e^b) = E ln 2cosh((a −
+/// b)/2) of variance 1, from the trapezoidal sum of e^(−x²/4)/√(4π) · ln 2cosh(x/2) in Python's math, step 0.001.
 #[test]
 fn the_partition_function_has_its_logarithm() {
     assert_relative_eq!(ln_partition(32_000.0, 1e-8), 32_000_f64.ln(), max_relative = 1e-7);

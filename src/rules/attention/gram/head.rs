@@ -288,8 +288,8 @@ impl Of {
         }
     }
 
-    /// Of two rows whose queries have the correlation ρ, as a series in ρ: W_1 and W_2 of [`crate::rules::softmax`], and
-    /// what is left of the sum.
+    /// Of two rows whose queries have the correlation ρ, as a series in ρ: W_1 and W_2 of [`crate::rules::softmax`],
+    /// and what is left of the sum.
     fn series(self, one: &Row, other: &Row) -> [f64; 3] {
         let beyond = |row: &Row| (self.own(row) - row.first * row.first).max(0.0);
         let rest = (beyond(one) * beyond(other)).sqrt();

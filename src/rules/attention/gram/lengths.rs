@@ -1,4 +1,5 @@
-//! How the sharpness of rows and the lengths of tokens meet gradients: as in [`super::super::lengths`], by position.
+//! How the sharpness of rows and the lengths of tokens meet gradients: what `exchangeable/backward.rs` derives, by
+//! position.
 
 use super::head::{Head, correlation};
 use super::row::Row;
