@@ -103,6 +103,11 @@ impl Row {
         1.0 - 2.0 * self.s2 + self.s22 + self.tilt
     }
 
+    /// E ΣA² (1 − A) s, s a score of variance `w`, by parts.
+    pub(crate) fn leaning(&self, w: f64) -> f64 {
+        w * (2.0 * (self.s2 - self.s3) - 3.0 * (self.s3 - self.s4))
+    }
+
     /// E ΣA² (A − ΣA²)², of the direction of Σ A g in which g is one for every key.
     pub(crate) fn squares(&self) -> f64 {
         self.s4 - 2.0 * self.s3 * self.s2 + self.s2.powi(3)

@@ -40,8 +40,8 @@
 //! ```
 //!
 //! Under the softmax s_ab is μ = w (1 − S2) on average (E ΣA s by parts), with another query of correlation c beside
-//! μ (1 + c), and 2w (S2 − S3)/S2 where it meets itself. So (`longer`), averaged over the pairs of queries that E g_v²
-//! sums,
+//! μ (1 + c). Where it meets itself, of E ΣA² (1 − A) s = w (2 (S2 − S3) − 3 (S3 − S4)), with T in the second. So
+//! (`longer`), averaged over the pairs of queries that E g_v² sums,
 //!
 //! ```text
 //! E (v·g_v)(k·g_k)/E (v·g_v)² = (1 − c_v) μ (1 + c)     E (k·g_k)²/E (v·g_v)² = (1 − c_v) (μ² (1 + c)² + c μ)
@@ -186,15 +186,17 @@ impl Attended {
         // Beyond what was sampled it is not let grow.
         let w = self.keys.contrast.min(SHARPEST_SAMPLED);
         let tilt = w * (1.0 - self.row.s2);
-        let alone = ratio(2.0 * w * (self.row.s2 - self.row.s3), self.row.s2);
+        let leaning = self.row.leaning(w);
+        let mean = ratio(leaning, self.row.s2 - self.row.s3);
         let pairs = |of: &dyn Fn(f64) -> f64| -> f64 {
             let terms =
                 domain.classes.iter().zip(gradient.cosines.iter()).zip(&self.crosses).zip(self.query.cosines.iter());
             terms.map(|(((class, g), cross), &q)| class.share * g * self.overlap(cross, length) * of(q)).sum()
         };
         let others = length - 1.0;
-        let first = own * alone + others * pairs(&|q| tilt * (1.0 + q));
-        let second = own * (alone * alone + tilt) + others * pairs(&|q| (tilt * (1.0 + q)).powi(2) + q * tilt);
+        let first = own * ratio(leaning, self.row.s2) + others * pairs(&|q| tilt * (1.0 + q));
+        let second = own * ratio(self.row.t(), self.row.s2) * (mean * mean + tilt)
+            + others * pairs(&|q| (tilt * (1.0 + q)).powi(2) + q * tilt);
         let apart = 1.0 - self.keys.value_cosine;
         let known = self.key.token().sensitivity;
         [apart * known * ratio(first, all), apart * ratio(second, all)]

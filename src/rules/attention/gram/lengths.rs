@@ -91,10 +91,6 @@ impl Head {
     pub(super) fn lengths(&self, rows: &[Row], q: &Matrix, gradient: &Matrix, odds: f64) -> Lengths {
         let correlation = |a: usize, c: usize| correlation(q, a, c);
         let tilts: Vec<f64> = rows.iter().map(|row| row.contrast.min(SHARPEST_SAMPLED) * (1.0 - row.s2)).collect();
-        let alone = |row: &Row| {
-            let Some(overlaps) = &row.overlaps else { return 0.0 };
-            2.0 * row.contrast.min(SHARPEST_SAMPLED) * ratio(overlaps.s2 - overlaps.s3, overlaps.s2)
-        };
         let apart: Vec<f64> = rows.iter().enumerate().map(|(a, row)| row.apart(self.value.1.row(a)[a])).collect();
         let summed = |of: &(dyn Fn(usize, usize) -> f64 + Sync)| {
             let n = rows.len();
@@ -109,11 +105,21 @@ impl Head {
             });
             self.averages.right_transposed(&self.averages.left_transposed(&weighted)).diagonal()
         };
-        let tilt = |a: usize, c: usize| {
-            if a == c { alone(&rows[a]) } else { 0.5 * (tilts[a] + tilts[c]) * (1.0 + correlation(a, c)) }
+        let tilt = |a: usize, c: usize| 0.5 * (tilts[a] + tilts[c]) * (1.0 + correlation(a, c));
+        // Of a row with itself; nothing if scores do not differ.
+        let alone = |row: &Row| {
+            let Some(overlaps) = &row.overlaps else { return [0.0; 2] };
+            let w = row.contrast.min(SHARPEST_SAMPLED);
+            let leaning = overlaps.leaning(w);
+            let mean = ratio(leaning, overlaps.s2 - overlaps.s3);
+            let tilt = w * (1.0 - overlaps.s2);
+            [leaning, overlaps.t() * (mean * mean + tilt)].map(|moment| ratio(moment, overlaps.s2))
         };
-        let crossed = summed(&tilt);
-        let keys = summed(&|a, c| tilt(a, c).powi(2) + 0.5 * correlation(a, c) * (tilts[a] + tilts[c]));
+        let crossed = summed(&|a, c| if a == c { alone(&rows[a])[0] } else { tilt(a, c) });
+        let keys = summed(&|a, c| {
+            let beside = 0.5 * correlation(a, c) * (tilts[a] + tilts[c]);
+            if a == c { alone(&rows[a])[1] } else { tilt(a, c).powi(2) + beside }
+        });
         let reached = self.averages.left_transposed(gradient);
         let own =
             |b: usize| self.averages.weighted_keys(b).find(|&(key, _)| key == b).map_or(0.0, |(_, weight)| weight);
