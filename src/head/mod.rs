@@ -145,11 +145,13 @@ pub struct Loss {
 pub fn predict_loss(stack: &Stack, head: &Head, options: impl Into<Options>) -> Result<LossPrediction, PredictError> {
     let options = options.into();
     let seq_len = stack.streams[stack.gradient.stream].seq_len as f64;
-    let table = predict(stack, Options { sites: Sites::All, steps: false, ..options })?.table;
+    let is_tied = Head::tied(stack).is_some_and(|tied| tied.tensor.name == head.tensor.name);
+    // A tied head follows the token's own embedding from site to site.
+    let sites = if is_tied { Sites::All } else { Sites::Stream };
+    let table = predict(stack, Options { sites, steps: false, ..options })?.table;
     let end = End::of(&table, stack);
     let weight_variance = head.tensor.init.variance();
     let logit_variance = head.width as f64 * weight_variance * end.ln_second.exp();
-    let is_tied = Head::tied(stack).is_some_and(|tied| tied.tensor.name == head.tensor.name);
     let logits = Logits {
         vocab_size: head.vocab_size as f64,
         width: head.width as f64,

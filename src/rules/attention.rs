@@ -5,6 +5,7 @@ mod concentration;
 mod exchangeable;
 mod fluctuation;
 mod gram;
+mod lengths;
 mod matrix;
 
 use std::sync::Arc;

@@ -16,7 +16,7 @@
 //!   (1 + (ρ − 1)/n_in), and ρ itself goes through unchanged.
 //! * *Lengths are attended to.* Attention gathers gradients from all tokens, so that steepness ends there but for what
 //!   norms have in common (`local`); it makes a longer token count for more (`excess`); and its rows are not equally
-//!   sharp (`uneven`): `attention/exchangeable/backward.rs`.
+//!   sharp (`uneven`): `attention/lengths.rs`.
 //! * *Entries share their draws.* Where φ(u)² is large, φ'(u)² is too.
 //!
 //! In a sum x' = Σ β_i f_i(x) with shares a_i = β_i² E f_i²/E x'² and sensitivities χ_i

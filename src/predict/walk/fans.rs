@@ -135,9 +135,14 @@ pub(super) fn joined(domain: &Domain, kept: &Kept, gradient: &Gradient, parts: &
     let count = parts[0].tokens.len();
     let mut tokens = Few::with_capacity(count);
     let mut roots: Few<Few<f64>> = parts.iter().map(|_| Few::with_capacity(count)).collect();
-    let together = match kept {
-        Kept::Sum { x, .. } => domain.mean_cosine(x.as_ref()).powi(2),
-        _ => 0.0,
+    // How far norms go together, which gradients that were gathered from other tokens are told.
+    let is_gathered = || parts.iter().any(|part| part.tokens.iter().any(|token| token.local < 1.0));
+    let together = if let Kept::Sum { x, .. } = kept
+        && is_gathered()
+    {
+        domain.mean_cosine(x.as_ref()).powi(2)
+    } else {
+        0.0
     };
     for i in 0..count {
         let at: Few<TokenGradient> = parts.iter().map(|part| part.tokens[i]).collect();

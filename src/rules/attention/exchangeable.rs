@@ -58,7 +58,7 @@ use sigprop_stack::Attention;
 use self::keys::{Keys, Pull};
 use super::concentration;
 use super::fluctuation::Elasticity;
-use super::{SHARPEST_SAMPLED, Sharpness};
+use super::{SHARPEST_SAMPLED, Sharpness, lengths};
 use crate::domain::{Exchangeable, Gradient, Signal};
 use crate::moments::{Few, Token, TokenGradient, ratio};
 use crate::rules::softmax::{Cross, Overlaps, Row};
@@ -134,8 +134,7 @@ impl Attended {
         let shared = overlaps.sharp_row(keys.effective, keys.contrast * query_cosine.max(0.0));
         let concentration = concentration::of_output(input, &query, &value, attention, &shared, part);
         let width = (attention.n_heads * attention.d_value) as f64;
-        let overlaps_variance = (row.s22 - row.s2 * row.s2).max(0.0) / attention.n_heads as f64;
-        let uneven = (keys.amplitude / own).powi(2) * overlaps_variance;
+        let uneven = lengths::uneven(&row, ratio(keys.amplitude, own), attention.n_heads as f64);
         let token = Token {
             scale_variance: keys.value_cosine.powi(2) * value.token().scale_variance + uneven,
             uneven,

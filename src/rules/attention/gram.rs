@@ -41,7 +41,7 @@
 //! query  Γ∘(D∘R' + γ (1 − S2)(1 − S2) tr tr)      key  C(V, Q∘Γ∘R')
 //! ```
 //!
-//! *Lengths and sharpness*: as in `exchangeable/backward.rs`, from every row's own S and T (`lengths.rs`). Sampled
+//! *Lengths and sharpness*: `attention/lengths.rs`, from every row's own S and T. Sampled
 //! queries stray from their correlation ρ by (1 − ρ²)²/n_h, which E Q_ac R_ac has with its second derivative.
 //!
 //! Attention dropout adds to diagonals what the masks let through, by the matrix of W_ab².

@@ -23,40 +23,7 @@
 //! Key and value gradients are summed over the query heads of their group. The radial share goes to
 //! the values as 1 + (ρ − 1) cos²(v, z).
 //!
-//! # Lengths and sharpness
-//!
-//! *Sharp rows have small gradients.* Where a norm divides the output, its gradient h is smaller where the row is
-//! sharper: with S = `steepness` and ψ = (1 − c_v) E v²/(n_heads E z²), what S2 multiplies in ln |z|² of a row, a
-//! moment M of the row counts 1 − S ψ (E M ΣA² − M S2)/M times: S2 with S22, T with E T ΣA².
-//!
-//! *The output's own direction* has ρ = `radial` of what h has elsewhere, and the keys attended most lie in it, v_b·z =
-//! A_b |v|² and what all share: T grows by (ρ − 1) ψ E ΣA² (A − ΣA²)². Behind a norm ρ = 0.
-//!
-//! *A longer token is attended more.* Keys and values of token b grow together, and x_b·g_b = v_b·g_v + k_b·g_k +
-//! q_b·g_q has
-//!
-//! ```text
-//! v_b·g_v = Σ_a A_ab h_a·v_b     k_b·g_k = Σ_a A_ab s_ab h_a·(v_b − z_a)     E (q·g_q)² = U/T of isotropic gradients
-//! ```
-//!
-//! Under the softmax s_ab is μ = w (1 − S2) on average (E ΣA s by parts), with another query of correlation c beside
-//! μ (1 + c). Where it meets itself, of E ΣA² (1 − A) s = w (2 (S2 − S3) − 3 (S3 − S4)), with T in the second. So
-//! (`longer`), averaged over the pairs of queries that E g_v² sums,
-//!
-//! ```text
-//! E (v·g_v)(k·g_k)/E (v·g_v)² = (1 − c_v) μ (1 + c)     E (k·g_k)²/E (v·g_v)² = (1 − c_v) (μ² (1 + c)² + c μ)
-//! ```
-//!
-//! which norms take off: at w = 1, uncorrelated tokens, 3.4/width of the gradient where an isotropic one lost 1/width.
-//! Gradients of other tokens know nothing of this length: E (x_a·g_a)(x_a·g_b) has the first ratio once and not twice,
-//! and the second not at all (`excess`).
-//!
-//! *Gradients are gathered.* What h_a knows of the norm of its own token, values and keys know of the tokens b they are
-//! gathered at one part in L (`local`).
-//!
-//! Sampled: uncorrelated tokens behind a norm, w = 1, 64 tokens, width 128 (256): queries 11 (7) % too large without
-//! the first two, 1.5 (0.5) % with them; 8 blocks of DSLM, width 128, gradient at the embeddings 11 % too large without
-//! the last two, 2 % with them. E T_a T_c of two rows that are sharp together is left out.
+//! Lengths and sharpness: `attention/lengths.rs`.
 
 use std::iter::repeat_n;
 use std::sync::Arc;
@@ -65,8 +32,8 @@ use sigprop_stack::Attention;
 
 use super::Attended;
 use crate::domain::{Exchangeable, Gradient};
-use crate::moments::{Few, TokenGradient, ln_correction, ratio, share};
-use crate::rules::attention::SHARPEST_SAMPLED;
+use crate::moments::{Few, TokenGradient, ratio, share};
+use crate::rules::attention::lengths::{self, Met};
 use crate::rules::softmax::Cross;
 
 impl Attended {
@@ -94,11 +61,8 @@ impl Attended {
         let row = &self.row;
         // Of the output's square, in units of E v².
         let of_keys = keys.amplitude * share(self.value.token().ln_second, self.output.token().ln_second) / heads;
-        // Gradients are smaller where rows are sharp and the output large.
-        let smaller = |moment: f64, with_s2: f64| {
-            ln_correction(-gradient.token().steepness * of_keys * ratio(with_s2 - moment * row.s2, moment)).exp()
-        };
-        let own_row = keys.single(row.s2, length) * smaller(row.s2, row.s22);
+        let met = Met::new(row, gradient.token(), of_keys);
+        let own_row = keys.single(row.s2, length) * met.squares;
         // Gradients that add up to nothing leave rounding.
         let value_own = (own_row / keep + others * pairs(&|cross| self.overlap(cross, length))).max(0.0);
         let shared = pairs(&|cross| 1.0 - self.overlap(cross, length));
@@ -122,11 +86,9 @@ impl Attended {
         // Queries.
         let differences = (1.0 - keys.key_cosine) * (1.0 - keys.value_cosine) * self.concentration;
         let own_directions = differences * self.row.own_directions();
-        let sharp = smaller(row.t(), row.t_s2);
-        // Of the output's own direction, in which the keys attended most lie.
-        let along = (gradient.token().radial - 1.0) * of_keys * row.squares();
         let through = row.t() - (row.t() - row.tilt) / attention.d_head as f64;
-        let query_own = (1.0 - keys.key_cosine) * (kept(keys.amplitude) * sharp * through + keys.amplitude * along)
+        let query_own = (1.0 - keys.key_cosine)
+            * (kept(keys.amplitude) * met.sharp * through + keys.amplitude * met.along)
             + own_directions;
         let query_cosines = self.crosses.iter().zip(gradient.cosines.iter()).map(|(cross, cosine)| {
             let between =
@@ -135,7 +97,7 @@ impl Attended {
         });
         let ln_query = ln_score + self.key.token().ln_second + query_own.max(0.0).ln();
         let query_token = TokenGradient {
-            radial: if query_own > 0.0 { ratio(self.row.tilt, self.row.t()) } else { 1.0 },
+            radial: if query_own > 0.0 { lengths::query_radial(row) } else { 1.0 },
             local: gradient.token().local,
             ..TokenGradient::isotropic(ln_query)
         };
@@ -145,13 +107,13 @@ impl Attended {
         let alone = keys.effective / length;
         let value_difference = 1.0 - keys.value_cosine;
         let key_own = alone
-            * ((value_difference + masked) * sharp * row.t_weighted
-                + value_difference * along
+            * ((value_difference + masked) * met.sharp * row.t_weighted
+                + value_difference * met.along
                 + others * value_difference * pairs(&|cross| cross.t11_weighted));
         let key_cosines = self.key_classes(domain, 1.0, if others > 0.0 { -1.0 / others } else { 0.0 });
         // Σ_b δs_ab x_b, which the key weights collect, is what the query gradient is made of.
         let collected = (1.0 - keys.key_cosine)
-            * (kept(keys.amplitude) * sharp * row.t_weighted + keys.amplitude * along)
+            * (kept(keys.amplitude) * met.sharp * row.t_weighted + keys.amplitude * met.along)
             + own_directions
             + others * self.collected_pairs(domain, gradient, differences);
         let coupling =
@@ -183,23 +145,17 @@ impl Attended {
     /// What a longer token changes by being attended more, beside its larger value: E (v·g_v)(k·g_k) and E (k·g_k)², in
     /// units of E (v·g_v)².
     fn longer(&self, domain: &Exchangeable, gradient: &Gradient, own: f64, all: f64, length: f64) -> [f64; 2] {
-        // Beyond what was sampled it is not let grow.
-        let w = self.keys.contrast.min(SHARPEST_SAMPLED);
-        let tilt = w * (1.0 - self.row.s2);
-        let leaning = self.row.leaning(w);
-        let mean = ratio(leaning, self.row.s2 - self.row.s3);
-        let pairs = |of: &dyn Fn(f64) -> f64| -> f64 {
-            let terms =
-                domain.classes.iter().zip(gradient.cosines.iter()).zip(&self.crosses).zip(self.query.cosines.iter());
-            terms.map(|(((class, g), cross), &q)| class.share * g * self.overlap(cross, length) * of(q)).sum()
-        };
-        let others = length - 1.0;
-        let first = own * ratio(leaning, self.row.s2) + others * pairs(&|q| tilt * (1.0 + q));
-        let second = own * ratio(self.row.t(), self.row.s2) * (mean * mean + tilt)
-            + others * pairs(&|q| (tilt * (1.0 + q)).powi(2) + q * tilt);
+        let tilt = lengths::tilt(self.row.s2, self.keys.contrast);
+        let mut sums = lengths::alone(&self.row, self.keys.contrast).map(|alone| own * alone);
+        let classes = domain.classes.iter().zip(gradient.cosines.iter()).zip(&self.crosses);
+        for (((class, g), cross), &cosine) in classes.zip(self.query.cosines.iter()) {
+            let weight = (length - 1.0) * class.share * g * self.overlap(cross, length);
+            let pair = lengths::pair(tilt, cosine);
+            sums = [0, 1].map(|k| sums[k] + weight * pair[k]);
+        }
         let apart = 1.0 - self.keys.value_cosine;
         let known = self.key.token().sensitivity;
-        [apart * known * ratio(first, all), apart * ratio(second, all)]
+        [apart * known * ratio(sums[0], all), apart * ratio(sums[1], all)]
     }
 
     /// cos² of the angle between a value and the output of another token.

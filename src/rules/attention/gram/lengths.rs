@@ -1,10 +1,10 @@
-//! How the sharpness of rows and the lengths of tokens meet gradients: what `exchangeable/backward.rs` derives, by
-//! position.
+//! How the sharpness of rows and the lengths of tokens meet gradients (`attention/lengths.rs`), by position.
 
 use super::head::{Head, correlation};
 use super::row::Row;
-use crate::moments::{TokenGradient, ln_correction, ratio};
+use crate::moments::{TokenGradient, ratio};
 use crate::rules::attention::SHARPEST_SAMPLED;
+use crate::rules::attention::lengths::{self, Met};
 use crate::rules::attention::matrix::Matrix;
 
 /// What keys of one head sum over their queries.
@@ -35,7 +35,7 @@ impl Lengths {
 impl Row {
     /// E (q·g_q)² at the query, g_q its gradient, where isotropic gradients have 1.
     pub(super) fn radial(&self) -> f64 {
-        self.overlaps.map_or(1.0, |row| ratio(row.tilt, row.t()))
+        self.overlaps.as_ref().map_or(1.0, lengths::query_radial)
     }
 
     /// 1 − the cosine of values, whose average has the square `averaged`.
@@ -51,19 +51,14 @@ impl Row {
     /// The row as it meets a `gradient`, where the square of its keys' part, of `spread`, has the weight `part`.
     fn meeting(&self, gradient: &TokenGradient, spread: f64, part: f64) -> Self {
         let Some(row) = &self.overlaps else { return *self };
-        let of_keys = self.amplitude(spread) * part;
-        let smaller = |moment: f64, with_s2: f64| {
-            ln_correction(-gradient.steepness * of_keys * ratio(with_s2 - moment * row.s2, moment)).exp()
-        };
-        let squares = smaller(row.s2, row.s22);
-        let sharp = smaller(row.t(), row.t_s2);
-        let along = (gradient.radial - 1.0) * of_keys * ratio(row.squares(), row.t());
+        let met = Met::new(row, gradient, self.amplitude(spread) * part);
+        let (squares, through) = (met.squares, met.sharp + ratio(met.along, row.t()));
         let flat = self.effective.recip();
         Self {
             s2: self.s2 * squares,
             value: self.value * ratio(self.s2 * squares - flat, self.s2 - flat),
-            slope: self.slope * (sharp + along),
-            weighted_slope: self.weighted_slope * (sharp + along),
+            slope: self.slope * through,
+            weighted_slope: self.weighted_slope * through,
             ..*self
         }
     }
@@ -74,8 +69,7 @@ impl Head {
     pub(super) fn uneven(&self, own: &[f64], n_heads: f64) -> Vec<f64> {
         let variance = |(a, row): (usize, &Row)| {
             let Some(overlaps) = &row.overlaps else { return 0.0 };
-            let of_keys = ratio(row.amplitude(self.spread.row(a)[a]), own[a]);
-            of_keys * of_keys * (overlaps.s22 - overlaps.s2 * overlaps.s2).max(0.0) / n_heads
+            lengths::uneven(overlaps, ratio(row.amplitude(self.spread.row(a)[a]), own[a]), n_heads)
         };
         self.rows.iter().enumerate().map(variance).collect()
     }
@@ -90,7 +84,7 @@ impl Head {
     /// What `gradient` sums for keys, of rows that meet their own as `rows`; values are let through 1 + `odds` times.
     pub(super) fn lengths(&self, rows: &[Row], q: &Matrix, gradient: &Matrix, odds: f64) -> Lengths {
         let correlation = |a: usize, c: usize| correlation(q, a, c);
-        let tilts: Vec<f64> = rows.iter().map(|row| row.contrast.min(SHARPEST_SAMPLED) * (1.0 - row.s2)).collect();
+        let tilts: Vec<f64> = rows.iter().map(|row| lengths::tilt(row.s2, row.contrast)).collect();
         let apart: Vec<f64> = rows.iter().enumerate().map(|(a, row)| row.apart(self.value.1.row(a)[a])).collect();
         let summed = |of: &(dyn Fn(usize, usize) -> f64 + Sync)| {
             let n = rows.len();
@@ -105,25 +99,23 @@ impl Head {
             });
             self.averages.right_transposed(&self.averages.left_transposed(&weighted)).diagonal()
         };
-        let tilt = |a: usize, c: usize| 0.5 * (tilts[a] + tilts[c]) * (1.0 + correlation(a, c));
         // Of a row with itself; nothing if scores do not differ.
-        let alone = |row: &Row| {
-            let Some(overlaps) = &row.overlaps else { return [0.0; 2] };
-            let w = row.contrast.min(SHARPEST_SAMPLED);
-            let leaning = overlaps.leaning(w);
-            let mean = ratio(leaning, overlaps.s2 - overlaps.s3);
-            let tilt = w * (1.0 - overlaps.s2);
-            [leaning, overlaps.t() * (mean * mean + tilt)].map(|moment| ratio(moment, overlaps.s2))
+        let alone = |row: &Row| row.overlaps.map_or([0.0; 2], |overlaps| lengths::alone(&overlaps, row.contrast));
+        let together = |a: usize, c: usize| {
+            if a == c { alone(&rows[a]) } else { lengths::pair(0.5 * (tilts[a] + tilts[c]), correlation(a, c)) }
         };
-        let crossed = summed(&|a, c| if a == c { alone(&rows[a])[0] } else { tilt(a, c) });
-        let keys = summed(&|a, c| {
-            let beside = 0.5 * correlation(a, c) * (tilts[a] + tilts[c]);
-            if a == c { alone(&rows[a])[1] } else { tilt(a, c).powi(2) + beside }
-        });
-        let reached = self.averages.left_transposed(gradient);
-        let own =
-            |b: usize| self.averages.weighted_keys(b).find(|&(key, _)| key == b).map_or(0.0, |(_, weight)| weight);
-        let local = (0..reached.rows.min(reached.columns)).map(|b| reached.row(b)[b] * own(b)).collect();
+        let [crossed, keys] = [0, 1].map(|k| summed(&|a, c| together(a, c)[k]));
+        let mut reached = vec![0.0; self.key.0.columns];
+        let mut own = reached.clone();
+        for a in 0..rows.len() {
+            for (b, weight) in self.averages.weighted_keys(a).filter(|&(b, _)| b < rows.len()) {
+                reached[b] += weight * gradient.row(a)[b];
+                if a == b {
+                    own[b] = weight;
+                }
+            }
+        }
+        let local = reached.iter().zip(own).map(|(reached, own)| reached * own).collect();
         Lengths { crossed, keys, local }
     }
 }
