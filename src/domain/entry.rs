@@ -65,6 +65,11 @@ impl Entry {
         }
     }
 
+    /// E V²/(E V)²: how much more two tokens' differences stray by few entries than by Gaussian ones.
+    pub(crate) fn apart(&self) -> f64 {
+        self.apart + 1.0
+    }
+
     /// Between `self` and another.
     pub(crate) fn towards(&self, other: &Self, part: f64) -> Self {
         let between = |own: f64, other: f64| own + part * (other - own);

@@ -50,6 +50,8 @@ pub(crate) struct Concentration {
     /// Relative variance over networks of the product of two token differences, 1/(number of directions they
     /// have): 1/width if all features are independent, more behind narrow or many random maps.
     pub(crate) total: f64,
+    /// What of it its own entries draw: 1/width if they are Gaussian.
+    pub(crate) drawn: f64,
     /// How much of the deviation at the last fork is still in it: 1 there, 0 of what is independent of it.
     pub(crate) inherited: f64,
 }
@@ -61,19 +63,19 @@ impl Concentration {
         Self { total: self.total.min(1.0), ..self }
     }
 
-    /// Behind `width` entries drawn apart, which keep the part `kept` of the deviations they are drawn from.
-    pub(crate) fn through(self, kept: f64, width: f64) -> Self {
-        Self { total: kept * kept * self.drawn_from(width) + width.recip(), inherited: kept * self.inherited }
+    /// Behind entries that draw this, and keep the part `kept` of the deviations they are drawn from.
+    pub(crate) fn through(self, kept: f64, drawn: f64) -> Self {
+        Self { total: kept * kept * self.drawn_from() + drawn, drawn, inherited: kept * self.inherited }
     }
 
-    /// What of the total its `width` entries were drawn from.
-    pub(crate) fn drawn_from(self, width: f64) -> f64 {
-        (self.total - width.recip()).max(0.0)
+    /// What of the total its entries were drawn from.
+    pub(crate) fn drawn_from(self) -> f64 {
+        (self.total - self.drawn).max(0.0)
     }
 
     /// Independent features.
     pub(crate) fn fresh(width: f64) -> Self {
-        Self { total: width.recip(), inherited: 1.0 }
+        Self { total: width.recip(), drawn: width.recip(), inherited: 1.0 }
     }
 }
 
@@ -97,7 +99,7 @@ pub(crate) struct Gradient {
     /// E g_a g_b/√(E g_a² E g_b²), as in [`Signal`].
     pub(crate) cosines: Arc<[f64]>,
     /// What E Σ_ab x_a·x_b g_a·g_b is beyond the product of the expectations, per token and in units of the mean
-    /// E x² and the mean E g²: it reaches the weights right before, and no further.
+    /// E x² and the mean E g²: it reaches what comes right before, weights and a norm, and no further.
     pub(crate) coupling: f64,
     /// As in [`Signal`]; of the fork it was split at.
     pub(crate) concentration: Concentration,
@@ -105,6 +107,8 @@ pub(crate) struct Gradient {
     pub(crate) fluctuation: Fluctuation,
     /// −d ln Σ |g|²/d of the two levels that [`Fluctuation`] follows.
     pub(crate) response: Vector2<f64>,
+    /// −Cov over networks of ln Σ |g|² where the gradient was split, with the two levels at the fork.
+    pub(crate) with_fork: Vector2<f64>,
 }
 
 impl Gradient {
@@ -114,9 +118,10 @@ impl Gradient {
             tokens,
             cosines,
             coupling: 0.0,
-            concentration: Concentration { total: 0.0, inherited: 0.0 },
+            concentration: Concentration { total: 0.0, drawn: 0.0, inherited: 0.0 },
             fluctuation: Fluctuation::none(),
             response: Vector2::zeros(),
+            with_fork: Vector2::zeros(),
         }
     }
 
@@ -267,7 +272,9 @@ impl Domain {
         let fluctuation = fluctuation.met(y.fluctuation.fresh, gradient.response);
         let response = y.fluctuation.map.transpose() * gradient.response + rule.response(self, x);
         let concentration = rule.concentration_backward(x, gradient, &|signal| self.mean_cosine(signal)).bounded();
-        Gradient { tokens, cosines, coupling: 0.0, concentration, fluctuation, response }
+        let with_fork = gradient.with_fork;
+        let coupling = rule.coupling(self, x, gradient);
+        Gradient { tokens, cosines, coupling, concentration, fluctuation, response, with_fork }
     }
 
     /// ⟨f⟩ of functions of pairs of tokens, weighted with the moments of both, whose second moments are e^`levels`:
@@ -334,7 +341,7 @@ impl Domain {
         let own = |part: Concentration| (part.total - part.inherited.powi(2) * before.total).max(0.0);
         let mixed = terms().fold(fresh, |mixed, (weight, part)| mixed + weight * weight * (own(part) - fresh));
         let total = inherited * inherited * before.total + mixed;
-        Concentration { total, inherited: inherited * before.inherited }.bounded()
+        Concentration { total, drawn: fresh, inherited: inherited * before.inherited }.bounded()
     }
 
     /// Variance over networks of ln |x|² of one token: its own, and what strays in common beyond.

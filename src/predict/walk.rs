@@ -240,9 +240,7 @@ impl Interpreter for Moments {
         Ok(match (component, kept) {
             (_, Kept::Apply { rule, x, y }) => {
                 self.write_weights_of(at, component, [&x, &y], &gradient);
-                let coupled = matches!(component, Component::Norm(_) | Component::Rotary(_) | Component::Scale(_));
-                let coupling = if coupled { gradient.coupling } else { 0.0 };
-                Gradient { coupling, ..self.domain.apply_backward(rule.as_ref(), &x, &y, &gradient) }
+                self.domain.apply_backward(rule.as_ref(), &x, &y, &gradient)
             }
             (Component::Norm(norm), Kept::Steps(kept)) => {
                 if let Some(Kept::Apply { x, .. }) = kept.last().filter(|_| norm.has_own_gains()) {

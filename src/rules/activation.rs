@@ -7,6 +7,9 @@
 //! V' = χ² V_scale + κ/width    χ = E uφφ'/E φ²    κ = E φ⁴/(E φ²)² − 1
 //! ```
 //!
+//! Two tokens' differences stray by γ' = (d ln (1 − c')/d ln (1 − c))² (γ − γ_own) + E V²/(E V)²/width, V the variance
+//! that an entry has of its own given what tokens share: half of ReLU's entries do not differ.
+//!
 //! # Backward
 //!
 //! ```text
@@ -15,6 +18,9 @@
 //!                 and   1 + e (χS + (e + 1)/2) V_scale,    e = −d ln E φ'²/d ln σ²
 //! ρ' = (E u²φ'² + (ρ − 1)(E uφφ')²/E φ²)/(σ² E φ'²)     S' = χ S + e
 //! ```
+//!
+//! With κ₁(c) = E φ'(u) φ'(v)/E φ'², pairs of tokens that happen to be more alike have gradients more alike: Σ_b E x_a·x_b
+//! g_a·g_b exceeds the product of the expectations by E g_a·g_b · E (ĉ − c) κ₁(ĉ), of ĉ = c ± √γ (1 − c²) (`coupling`).
 //!
 //! The first bracket: entries whose φ² is large have a φ'² that is not typical, and the gradient
 //! knows φ·g (ρ) and the norm of φ (S).
@@ -223,11 +229,22 @@ impl PairRule for Rule {
         Box::new(move |i, j, cosine, gradient_cosine| gradient_cosine * pairs(i, j, cosine).1)
     }
 
+    fn coupling(&self, domain: &Domain, x: &Signal, gradient: &Gradient) -> f64 {
+        let cosine = domain.mean_cosine(x);
+        let gain = |cosine: f64| self.profiles[0].profile.cosines(cosine).1;
+        // φ'(u_a) φ'(u_b) where the correlation of u strays from its mean, by as much.
+        let strays = x.concentration.drawn_from().sqrt() * (1.0 - cosine * cosine);
+        let known = 0.5 * strays * (gain(cosine + strays) - gain(cosine - strays));
+        let others = domain.length(x.tokens.len()) - 1.0;
+        gradient.coupling * gain(cosine) + others * domain.mean_cosine(gradient) * known
+    }
+
     fn concentration(&self, x: &Signal, y: &Signal, mean_cosine: &dyn Fn(&Signal) -> f64) -> Concentration {
         let (before, after) = (mean_cosine(x), mean_cosine(y));
         let contrast = self.cosine_slope(before) * (1.0 - before) / (1.0 - after);
         let linear = if after < 1.0 { contrast.clamp(0.0, 1.0) } else { 0.0 };
-        x.concentration.through(linear, x.token().width)
+        let entry = self.profiles[0].profile.entry(before);
+        x.concentration.through(linear, entry.apart() / x.token().width)
     }
 
     fn concentration_backward(
@@ -237,13 +254,13 @@ impl PairRule for Rule {
         mean_cosine: &dyn Fn(&Signal) -> f64,
     ) -> Concentration {
         let kept = self.profiles[0].profile.cosines(mean_cosine(x)).1;
-        gradient.concentration.through(kept, x.token().width)
+        gradient.concentration.through(kept, x.token().width.recip())
     }
 
     fn fluctuation(&self, domain: &Domain, x: &Signal, y: &Signal) -> Fluctuation {
         let profile = &self.profiles[0].profile;
         let width = x.token().width;
-        let concentration = x.concentration.drawn_from(width);
+        let concentration = x.concentration.drawn_from();
         let [of_mean] = domain.pair_averages(y.levels(), [&x.cosines], [profile.of_mean.own()], |[cosine]| {
             [profile.of_mean.at(cosine, concentration)]
         });
@@ -271,7 +288,7 @@ impl PairRule for Rule {
         // Entries are drawn apart, from what strays in common.
         let profile = &self.profiles[0].profile;
         let width = x.token().width;
-        let (mean, before) = (domain.likeness(x), domain.alike(gradient, gradient.concentration.drawn_from(width)));
+        let (mean, before) = (domain.likeness(x), domain.alike(gradient, gradient.concentration.drawn_from()));
         let kept = profile.cosines(mean).1;
         let alone = domain.length(x.tokens.len()).recip();
         let after = Alike { shared: alone + kept * (before.shared - alone).max(0.0), ..before };

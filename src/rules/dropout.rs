@@ -6,6 +6,9 @@
 //! E y_a² = E x_a²/(1 − p)      E y_a y_b = E x_a x_b      mean unchanged
 //! ```
 //!
+//! Of the differences of two tokens a part s = (1 − p)(1 − c)/(1 − (1 − p) c) is of the tokens; the masks' are independent,
+//! but sized by what tokens share: γ' = s² γ + ((1 − s)² (1 + c² E x⁴/E² x² − c²) + 2 s (1 − s))/width.
+//!
 //! # Backward
 //!
 //! The same with g in place of x; x·g is conserved. A mask of both x and g correlates their entries
@@ -21,7 +24,7 @@ use nalgebra::Matrix2;
 use sigprop_stack::Dropout;
 
 use super::PairRule;
-use crate::domain::{Domain, Flow, Fluctuation, Gradient, GradientPairMap, PairMap, Signal};
+use crate::domain::{Concentration, Domain, Flow, Fluctuation, Gradient, GradientPairMap, PairMap, Signal};
 use crate::moments::{Token, TokenGradient, ln_correction};
 
 pub(crate) struct Rule {
@@ -66,6 +69,20 @@ impl PairRule for Rule {
 
     fn cosines_backward<'a>(&'a self, _: &'a [Token], _: &'a [TokenGradient]) -> GradientPairMap<'a> {
         Box::new(|_, _, _, gradient_cosine| gradient_cosine * self.keep)
+    }
+
+    fn concentration(&self, x: &Signal, _: &Signal, mean_cosine: &dyn Fn(&Signal) -> f64) -> Concentration {
+        let (token, cosine) = (x.token(), mean_cosine(x));
+        let apart = 1.0 - self.keep * cosine;
+        let kept = if apart > 0.0 { (self.keep * (1.0 - cosine) / apart).clamp(0.0, 1.0) } else { 1.0 };
+        let fresh = token.width.recip();
+        let masks = (1.0 + cosine * cosine * token.kurtosis) * fresh;
+        let masked = 1.0 - kept;
+        Concentration {
+            total: kept * kept * x.concentration.total + masked * masked * masks + 2.0 * kept * masked * fresh,
+            drawn: kept * kept * x.concentration.drawn + masked * masked * masks,
+            inherited: kept * x.concentration.inherited,
+        }
     }
 
     fn fluctuation(&self, domain: &Domain, x: &Signal, y: &Signal) -> Fluctuation {

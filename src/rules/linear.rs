@@ -103,17 +103,20 @@ impl PairRule for Rule {
         gradients.iter().zip(x.iter().zip(y)).map(token).collect()
     }
 
+    fn coupling(&self, _: &Domain, _: &Signal, gradient: &Gradient) -> f64 {
+        gradient.coupling
+    }
+
     fn cosines_backward<'a>(&'a self, _: &'a [Token], _: &'a [TokenGradient]) -> GradientPairMap<'a> {
         Box::new(|_, _, _, gradient_cosine| gradient_cosine)
     }
 
     fn concentration(&self, x: &Signal, _: &Signal, _: &dyn Fn(&Signal) -> f64) -> Concentration {
-        Concentration { total: x.concentration.total + self.fan_out.recip(), ..x.concentration }
+        drawn_by(self.fan_out, x.concentration)
     }
 
     fn concentration_backward(&self, _: &Signal, gradient: &Gradient, _: &dyn Fn(&Signal) -> f64) -> Concentration {
-        let Concentration { total, inherited } = gradient.concentration;
-        Concentration { total: total + self.fan_in.recip(), inherited }
+        drawn_by(self.fan_in, gradient.concentration)
     }
 
     fn fluctuation(&self, domain: &Domain, x: &Signal, y: &Signal) -> Fluctuation {
@@ -131,4 +134,9 @@ impl PairRule for Rule {
     fn keeps_cosines(&self) -> bool {
         self.ln_bias_variance == f64::NEG_INFINITY && self.weight_variance > 0.0
     }
+}
+/// Behind a matrix with this many outputs.
+fn drawn_by(outputs: f64, before: Concentration) -> Concentration {
+    let drawn = outputs.recip();
+    Concentration { total: before.total + drawn, drawn, ..before }
 }

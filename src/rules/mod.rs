@@ -30,7 +30,7 @@
 //! relative variance γ = `concentration`, 1/width for independent features. It matters where two independent maps
 //! of one input meet, as queries and keys of attention do: E D̂_bb'² = D_bb'² + γ D_bb D_b'b'. A linear map adds
 //! 1/n_out; an activation or product keeps the share c² that is linear in the differences, c = d ln(1 − f)/d ln(1 − ρ),
-//! and adds 1/width. A branch deviates with its input: with ℓ_i the product of its c's (0 behind attention, whose
+//! and adds E V²/(E V)²/width, V how much an entry differs; masks add differences of their own in all directions. A branch deviates with its input: with ℓ_i the product of its c's (0 behind attention, whose
 //! averages deviate on their own) and shares s_i of the difference, a sum has
 //! γ' = (Σ s_i ℓ_i)² γ + Σ s_i² (γ_i − ℓ_i² γ) + (1 − Σ s_i²)/width, so that through depth γ grows with the stream.
 //!
@@ -94,6 +94,10 @@ pub(crate) trait PairRule {
     /// The concentration of the gradient at the input.
     fn concentration_backward(&self, _x: &Signal, gradient: &Gradient, _: &dyn Fn(&Signal) -> f64) -> Concentration {
         gradient.concentration
+    }
+    /// The coupling (see [`Gradient`]) of the gradient at the input `x`, from the `gradient` at the output.
+    fn coupling(&self, _domain: &Domain, _x: &Signal, _gradient: &Gradient) -> f64 {
+        0.0
     }
     /// How far the output strays (see [`Fluctuation`]).
     fn fluctuation(&self, _domain: &Domain, x: &Signal, _y: &Signal) -> Fluctuation {

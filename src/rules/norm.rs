@@ -24,9 +24,12 @@
 //! ```text
 //! E g'² = gain² E g² / (q_c + ε) · (1 − ρ (1 − (1 − e)²)/width − c/width) · exp(e(e+1)V/2 + e(1 − e)SV)
 //! ρ' = (1 − e)² ρ     c' = 0 (LayerNorm)     S' = (1 − e) S + e
-//! E dgain² = Σ_ab E g_a g_b (E x̂_a x̂_b + κ (ρ − 1)/width)      a gradient g = αx̂ + … has E g²x̂² beyond E g² E x̂²
+//! E dgain² = Σ_a E g_a² (1 + κ (ρ − 1)/width) + Σ_a≠b E g_a g_b (c + ½ c (3 − c²) κ (ρ − 2 ρ_u − 1)/width)
 //! gradient cosine' = gradient cosine · (1 − (1 − cosine²)((ρ − 2 ρ_u) (1 − (1 − e)²)/width + e² V/4))
 //! ```
+//!
+//! a gradient g = αx̂ + … has E g²x̂² beyond E g² E x̂²; that of another token, E g_b x̂_a by c = E x̂_a x̂_b only: what
+//! remains of isotropic gradients that lost x̂_a and x̂_b is c (width − 5 + 2c²) for (width − 2 + c²) of their product.
 //!
 //! V is the variance of ln |x|² of one token (forward with what strays in all tokens together), for LayerNorm of ln |x
 //! − m|²: entries that have a mean have a fourth moment of their own about it.
@@ -124,12 +127,15 @@ pub(crate) fn ln_gain_gradient(norm: &Norm, domain: &Domain, [x, y]: [&Signal; 2
     let normed = Signal { tokens: Rule::new(&Norm { gain: 1.0, ..*norm }).tokens(&x.tokens), ..y.clone() };
     // The squares of a gradient and of its signal meet more at one entry, because the gradient has a part along it.
     let ln_total = ln_sum(gradient.levels());
-    let meeting =
-        |(y, g): (&Token, &TokenGradient)| share(g.ln_second, ln_total) * y.kurtosis * (g.radial - 1.0) / y.width;
-    let aligned: f64 = normed.tokens.iter().zip(gradient.tokens.iter()).map(meeting).sum();
-    let others = domain.length(x.tokens.len()) - 1.0;
-    let coupling = aligned * (1.0 + others * domain.mean_cosine(gradient)).max(0.0);
-    domain.ln_collected(&normed, &Gradient { coupling, ..gradient.clone() })
+    let meeting = |radial: &dyn Fn(&TokenGradient) -> f64| -> f64 {
+        let tokens = normed.tokens.iter().zip(gradient.tokens.iter());
+        tokens.map(|(y, g)| share(g.ln_second, ln_total) * y.kurtosis * (radial(g) - 1.0) / y.width).sum()
+    };
+    let own = meeting(&|g| g.radial);
+    let cosine = domain.mean_cosine(&normed);
+    let alike = domain.mean_cosine(gradient) * 0.5 * cosine * (3.0 - cosine * cosine);
+    let others = (domain.length(x.tokens.len()) - 1.0) * alike * meeting(&|g| g.radial - 2.0 * g.excess);
+    domain.ln_collected(&normed, &Gradient { coupling: gradient.coupling + own + others, ..gradient.clone() })
 }
 
 impl PairRule for Rule {
@@ -183,6 +189,10 @@ impl PairRule for Rule {
             }
         };
         gradients.iter().zip(x).map(token).collect()
+    }
+
+    fn coupling(&self, _: &Domain, _: &Signal, gradient: &Gradient) -> f64 {
+        gradient.coupling
     }
 
     fn cosines_backward<'a>(&'a self, x: &'a [Token], gradients: &'a [TokenGradient]) -> GradientPairMap<'a> {

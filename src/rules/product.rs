@@ -16,6 +16,7 @@
 //! Factor i receives E g_a g_b Π_{j≠i} E f_ja f_jb; f_i·g_i = y·g, so its radial share is that of y.
 //! What they send back to the common input is aligned, x·g_i = χ_i y·g each: X = 2 Σ_{i<j} χ_i χ_j E (y·g)² over
 //! E x² E g_x² width is added to its radial share, X/width to its second moment.
+//! The other factors of a pair of tokens that happens to be more alike are so too: coupling E g_a·g_b Σ_j s_j γ (1 − c²)².
 //! Entries share their draws: the gain of factor i has relative entry variance κ of the others.
 //!
 //! # Assumptions
@@ -38,19 +39,29 @@ pub(crate) fn forward(domain: &Domain, x: &Signal, factors: &[Arc<Signal>]) -> (
     let tokens = by_position(factors).iter().map(|factors| token(factors)).collect();
     let y = Signal::new(tokens, cosines(domain, x, factors));
     let (fluctuation, maps) = fluctuation(domain, x, factors, &y);
-    let concentration = concentration(factors, &y, &|signal| domain.mean_cosine(signal));
+    let drawn = (fluctuation.entry.apart() / y.token().width).min(1.0);
+    let concentration = concentration(factors, drawn, &|signal| domain.mean_cosine(signal));
     (Signal { concentration, fluctuation, ..y }, maps)
 }
 
 /// The gradient at every factor.
 pub(crate) fn split(
     domain: &Domain,
+    x: &Signal,
     factors: &[Arc<Signal>],
     maps: &[Matrix2<f64>],
     gradient: &Gradient,
 ) -> Vec<Gradient> {
     let positions = by_position(factors);
+    let alike: Few<f64> = factors.iter().map(|factor| domain.mean_cosine(factor.as_ref())).collect();
+    let slopes = slopes(domain, x, factors);
+    // Of the pairs of tokens that happen to be more alike the other factors are more alike.
+    let strays = x.concentration.total * (1.0 - domain.mean_cosine(x).powi(2)).powi(2);
+    let pairs = (domain.length(x.tokens.len()) - 1.0) * domain.mean_cosine(gradient) * strays;
     let part = |index: usize| {
+        let others = || (0..factors.len()).filter(|&j| j != index);
+        let known = others().map(|j| slopes[j] * others().filter(|&k| k != j).map(|k| alike[k]).product::<f64>());
+        let coupling = pairs * known.sum::<f64>();
         let tokens: Arc<[TokenGradient]> =
             positions.iter().zip(gradient.tokens.iter()).map(|(factors, g)| split_token(factors, index, g)).collect();
         let cosines = domain.map(tokens.len(), |_, _, place| {
@@ -58,7 +69,7 @@ pub(crate) fn split(
             gradient.cosines[place] * others.map(|(_, factor)| factor.cosines[place]).product::<f64>()
         });
         let concentration = Concentration { inherited: 1.0, ..gradient.concentration };
-        let part = Gradient { concentration, ..Gradient::new(tokens, cosines) };
+        let part = Gradient { coupling, concentration, ..Gradient::new(tokens, cosines) };
         let fluctuation = split_fluctuation(domain, factors, index, gradient, &part);
         Gradient { fluctuation, response: maps[index].transpose() * gradient.response, ..part }
     };
@@ -83,12 +94,7 @@ fn token(factors: &[Token]) -> Token {
 
 /// The cosines of the product: those of the factors multiplied, and what they deviate together.
 fn cosines(domain: &Domain, x: &Signal, factors: &[Arc<Signal>]) -> Arc<[f64]> {
-    let before = domain.mean_cosine(x);
-    let slope = |factor: &Arc<Signal>| {
-        let contrast = if before < 1.0 { (1.0 - domain.mean_cosine(factor.as_ref())) / (1.0 - before) } else { 0.0 };
-        factor.concentration.inherited * contrast
-    };
-    let slopes: Few<f64> = factors.iter().map(slope).collect();
+    let slopes = slopes(domain, x, factors);
     domain.map(factors[0].tokens.len(), |_, _, place| {
         let own = |index: usize| factors[index].cosines[place];
         let product: f64 = (0..factors.len()).map(own).product();
@@ -104,6 +110,16 @@ fn cosines(domain: &Domain, x: &Signal, factors: &[Arc<Signal>]) -> Arc<[f64]> {
     })
 }
 
+/// s_i of every factor.
+fn slopes(domain: &Domain, x: &Signal, factors: &[Arc<Signal>]) -> Few<f64> {
+    let before = domain.mean_cosine(x);
+    let slope = |factor: &Arc<Signal>| {
+        let contrast = if before < 1.0 { (1.0 - domain.mean_cosine(factor.as_ref())) / (1.0 - before) } else { 0.0 };
+        factor.concentration.inherited * contrast
+    };
+    factors.iter().map(slope).collect()
+}
+
 /// The gradient of factor `index`.
 fn split_token(factors: &[Token], index: usize, gradient: &TokenGradient) -> TokenGradient {
     let others = factors.iter().enumerate().filter(|(i, _)| *i != index).map(|(_, factor)| factor);
@@ -113,19 +129,18 @@ fn split_token(factors: &[Token], index: usize, gradient: &TokenGradient) -> Tok
     TokenGradient { constant: 1.0, ..gradient.scaled(ln_gain + ln_correction(shared)) }
 }
 
-/// The concentration of the product `y`: what its factors have from their common input adds up.
-fn concentration(factors: &[Arc<Signal>], y: &Signal, mean_cosine: &dyn Fn(&Signal) -> f64) -> Concentration {
-    let fresh = y.token().width.recip();
+/// The concentration of the product, whose entries draw this: what its factors have from their common input adds up.
+fn concentration(factors: &[Arc<Signal>], drawn: f64, mean_cosine: &dyn Fn(&Signal) -> f64) -> Concentration {
     // Of what the factors are one by one, without what they deviate together.
     let cosine: f64 = factors.iter().map(|factor| mean_cosine(factor)).product();
     let share = |factor: &Arc<Signal>| {
         let own = mean_cosine(factor);
         if cosine < 1.0 && own > 0.0 { cosine / own * (1.0 - own) / (1.0 - cosine) } else { 0.0 }
     };
-    let deviation: f64 =
-        factors.iter().map(|factor| share(factor) * (factor.concentration.total - fresh).max(0.0).sqrt()).sum();
+    let deviation: f64 = factors.iter().map(|factor| share(factor) * factor.concentration.drawn_from().sqrt()).sum();
     let concentration = Concentration {
-        total: deviation * deviation + fresh,
+        total: deviation * deviation + drawn,
+        drawn,
         inherited: factors.iter().map(|factor| share(factor) * factor.concentration.inherited).sum(),
     };
     concentration.bounded()
@@ -134,7 +149,7 @@ fn concentration(factors: &[Arc<Signal>], y: &Signal, mean_cosine: &dyn Fn(&Sign
 /// How far the product `y` of what comes from `x` strays.
 fn fluctuation(domain: &Domain, x: &Signal, factors: &[Arc<Signal>], y: &Signal) -> (Fluctuation, Few<Matrix2<f64>>) {
     let width = y.token().width;
-    let alike = domain.alike(y, y.concentration.drawn_from(width));
+    let alike = domain.alike(y, y.concentration.drawn_from());
     let map = |factor: &Arc<Signal>| {
         let before = domain.shared(factor.as_ref());
         levels_map(1.0, domain.part_left(y.tokens.len(), before, alike.shared), before, alike.shared)
@@ -165,7 +180,7 @@ fn split_fluctuation(
 ) -> Fluctuation {
     let width = factors[index].token().width;
     let others = factors.iter().enumerate().filter(|(i, _)| *i != index).map(|(_, factor)| factor);
-    let (before, after) = (domain.shared(gradient), domain.alike(part, part.concentration.drawn_from(width)));
+    let (before, after) = (domain.shared(gradient), domain.alike(part, part.concentration.drawn_from()));
     let map = levels_map(1.0, domain.part_left(part.tokens.len(), before, after.shared), before, after.shared);
     let scale = map * gradient.fluctuation.scale * map.transpose();
     let others = others.map(|other| (&other.fluctuation.entry, domain.likeness(other.as_ref())));

@@ -25,7 +25,7 @@ use std::sync::Arc;
 use sigprop_stack::Rotary;
 
 use super::PairRule;
-use crate::domain::{GradientPairMap, PairMap};
+use crate::domain::{Domain, Gradient, GradientPairMap, PairMap, Signal};
 use crate::moments::{Token, TokenGradient};
 
 pub(crate) struct Rule {
@@ -56,6 +56,10 @@ impl PairRule for Rule {
 
     fn tokens_backward(&self, _: &[Token], _: &[Token], gradients: &[TokenGradient]) -> Arc<[TokenGradient]> {
         gradients.into()
+    }
+
+    fn coupling(&self, _: &Domain, _: &Signal, gradient: &Gradient) -> f64 {
+        gradient.coupling
     }
 
     fn cosines_backward<'a>(&'a self, _: &'a [Token], _: &'a [TokenGradient]) -> GradientPairMap<'a> {

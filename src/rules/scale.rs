@@ -5,7 +5,7 @@ use std::sync::Arc;
 use sigprop_stack::Scale;
 
 use super::PairRule;
-use crate::domain::{GradientPairMap, PairMap};
+use crate::domain::{Domain, Gradient, GradientPairMap, PairMap, Signal};
 use crate::moments::{Token, TokenGradient};
 
 pub(crate) struct Rule {
@@ -36,6 +36,10 @@ impl PairRule for Rule {
 
     fn tokens_backward(&self, _: &[Token], _: &[Token], gradients: &[TokenGradient]) -> Arc<[TokenGradient]> {
         gradients.iter().map(|gradient| gradient.scaled(self.ln_gain)).collect()
+    }
+
+    fn coupling(&self, _: &Domain, _: &Signal, gradient: &Gradient) -> f64 {
+        gradient.coupling
     }
 
     fn cosines_backward<'a>(&'a self, _: &'a [Token], _: &'a [TokenGradient]) -> GradientPairMap<'a> {

@@ -140,8 +140,11 @@ impl Rule {
         let own = |branch: Concentration| branch.total - branch.inherited.powi(2) * x.total;
         let fresh = y.concentration.total;
         let mixed = shares().fold(fresh, |mixed, (s, branch)| mixed + s * s * (own(branch).max(0.0) - fresh));
-        let concentration =
-            Concentration { total: inherited * inherited * x.total + mixed, inherited: inherited * x.inherited };
+        let concentration = Concentration {
+            total: inherited * inherited * x.total + mixed,
+            drawn: fresh,
+            inherited: inherited * x.inherited,
+        };
         (Signal { concentration: concentration.bounded(), ..y }, maps)
     }
 
@@ -196,12 +199,14 @@ impl Rule {
     /// The gradient at every branch.
     pub(crate) fn split(
         &self,
+        x: &Signal,
         branches: &[Arc<Signal>],
         output: &Signal,
         maps: &[Matrix2<f64>],
         gradient: &Gradient,
     ) -> Vec<Gradient> {
         let positions = by_position(branches);
+        let with_fork = x.fluctuation.total() * output.fluctuation.map.transpose() * gradient.response;
         let part = |index: usize| {
             let tokens = positions.iter().zip(output.tokens.iter()).zip(gradient.tokens.iter());
             let tokens = tokens.map(|((parts, output), g)| self.split_token(index, parts, output, g)).collect();
@@ -212,6 +217,7 @@ impl Rule {
                 concentration: Concentration { inherited: 1.0, ..gradient.concentration },
                 fluctuation: self.dropped(index, gradient.fluctuation.forked()),
                 response: maps[index] * gradient.response,
+                with_fork,
             }
         };
         (0..branches.len()).map(part).collect()

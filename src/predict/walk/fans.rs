@@ -100,11 +100,11 @@ impl Moments {
     /// The gradient at the output of every part.
     pub(super) fn parts(&mut self, at: &Site, fan: Fan, kept: &mut Kept, gradient: &Gradient) -> Vec<Gradient> {
         match (fan, kept) {
-            (Fan::Sum(_), Kept::Sum { rule, branches, output, maps, .. }) => {
-                rule.split(branches, output, maps, gradient)
+            (Fan::Sum(_), Kept::Sum { rule, x, branches, output, maps }) => {
+                rule.split(x, branches, output, maps, gradient)
             }
-            (Fan::Product(_), Kept::Product { factors, maps, .. }) => {
-                product::split(&self.domain, factors, maps, gradient)
+            (Fan::Product(_), Kept::Product { x, factors, maps, .. }) => {
+                product::split(&self.domain, x, factors, maps, gradient)
             }
             (Fan::Concat(concat), Kept::Concat { parts, maps, .. }) => concat::split(concat, parts, maps, gradient),
             (Fan::Attention(attention), Kept::Attention(attended, _)) => {

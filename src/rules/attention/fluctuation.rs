@@ -17,7 +17,9 @@
 //!
 //! Value gradients are averages of the gradients at the output: m' = m, t' = s. Queries and keys take the scale s of
 //! that gradient, and their own draws 2/width; being of differences of keys and of values, (1 − c)², they are larger by
-//! E (1 − ĉ)²/(1 − c)² = 1 + Var p (m − t).
+//! E (1 − ĉ)²/(1 − c)² = 1 + Var p (m − t), and by 2 Cov(ln Σ g², p (t − m)): both know of the fork. With R the
+//! response where the branch is joined, J what the joined levels have of the fork's, B, and K what the input has of them,
+//! the covariance of −ln Σ g² with the input's (m, t) is K B Jᵀ R.
 //!
 //! # Assumptions
 //!
@@ -60,6 +62,8 @@ pub(crate) struct Strayed {
     shared: f64,
     /// B of the input.
     levels: Matrix2<f64>,
+    /// From the levels of the fork to those of the input.
+    kept: Matrix2<f64>,
 }
 
 /// Of the heads' output, from the `input` of the queries and the `value`s; and what the backward pass needs.
@@ -70,18 +74,21 @@ pub(crate) fn forward(
     value: &Signal,
     elasticity: Elasticity,
 ) -> (Fluctuation, Strayed) {
-    let (shared, levels) = (domain.shared(input), input.fluctuation.total());
+    let (shared, levels, from_fork) = (domain.shared(input), input.fluctuation.total(), input.fluctuation.kept);
     let values = value.fluctuation;
     let averaged = values.mapped(Matrix2::identity());
     if attention.memory.is_some() {
         // Values that come from elsewhere keep nothing of the fork.
         let nothing = Matrix2::zeros();
-        return (Fluctuation { kept: nothing, ..averaged }, Strayed { scores: nothing, shared, levels });
+        return (
+            Fluctuation { kept: nothing, ..averaged },
+            Strayed { scores: nothing, shared, levels, kept: from_fork },
+        );
     }
     let scores = elasticity.map(shared);
     let kept = values.kept + scores;
     let scale = values.own(levels) + kept * levels * kept.transpose();
-    (Fluctuation { scale, kept, ..averaged }, Strayed { scores, shared, levels })
+    (Fluctuation { scale, kept, ..averaged }, Strayed { scores, shared, levels, kept: from_fork })
 }
 
 /// The gradients at queries, keys and values, completed from that at the output.
@@ -99,9 +106,11 @@ pub(crate) fn backward(
     let averaged = strayed.mapped(Matrix2::from_rows(&[Vector2::new(1.0, 0.0).transpose(), all]));
     let value = Gradient { fluctuation: averaged, concentration: fresh(kv_width), response, ..value };
     // Of differences of keys and of values.
-    let scored_response = response + Vector2::new(1.0, -1.0) * 2.0 * forward.shared;
+    let of_differences = Vector2::new(1.0, -1.0) * 2.0 * forward.shared;
+    let scored_response = response + of_differences;
     let apart = variance_of_apart(forward.levels, forward.shared);
-    let ln_gain = if domain.follows_levels() { bounded(apart.ln_1p()) } else { 0.0 };
+    let together = of_differences.dot(&(forward.kept * output.with_fork));
+    let ln_gain = if domain.follows_levels() { bounded((apart + together).max(-0.5).ln_1p()) } else { 0.0 };
     let scored = |part: Gradient, heads: usize| {
         let width = (heads * attention.d_head) as f64;
         let concentration = fresh(width);

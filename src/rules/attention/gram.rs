@@ -71,6 +71,7 @@ use self::head::{Head, Of};
 use self::lengths::Lengths;
 use self::row::{Pull, Row};
 use super::averages::Averages;
+use super::concentration::Unequal;
 use super::matrix::Matrix;
 use super::{SHARPEST_SAMPLED, Scores, Sharpness};
 use crate::domain::{Concentration, Gradient, Signal};
@@ -81,6 +82,7 @@ use crate::rules::softmax::Overlaps;
 pub(crate) struct Attended {
     /// Of the input of keys and values.
     concentration: f64,
+    unequal: Unequal,
     query: Raw,
     key: Raw,
     value: Raw,
@@ -130,8 +132,7 @@ impl Attended {
         };
         let caveat = caveat(attention, &heads).or_else(|| scores.caveat());
 
-        // Outside the range of 0 … 1 the tokens are neither Gaussian nor normalised; what lies between is bridged.
-        let gaussian = (0.5 * input.token().norm_variance() * input_width).clamp(0.0, 1.0);
+        let unequal = Unequal::of(input);
         // What keys and values have in common is their input.
         let own = key.token().width.recip();
         let concentration = if attention.memory.is_some() {
@@ -139,7 +140,7 @@ impl Attended {
         } else {
             input.concentration.total
         };
-        let pull = Pull { strength: variance * concentration, gaussian };
+        let pull = Pull { strength: variance * concentration, unequal };
         let odds = attention.dropout_rate / (1.0 - attention.dropout_rate);
         let outputs = heads.iter().map(|head| head.output(variance, &q.matrix, &v.matrix, pull, odds));
         let output = mean(outputs);
@@ -191,6 +192,7 @@ impl Attended {
             .collect();
         Self {
             concentration,
+            unequal,
             query: q,
             key: k,
             value: v,
@@ -271,6 +273,12 @@ impl Attended {
     pub(crate) fn split(&self, attention: &Attention, gradient: &Gradient) -> [Gradient; 3] {
         let g = Raw::of_gradient(gradient);
         let odds = attention.dropout_rate / (1.0 - attention.dropout_rate);
+        // Masks take what values share with the output, of which norms leave nothing over all heads.
+        let left = |(a, token): (usize, &TokenGradient)| {
+            let alignment = self.alignments.get(a).copied().unwrap_or(0.0);
+            odds * (1.0 + (token.radial - 1.0) * alignment / attention.n_heads as f64)
+        };
+        let odds_of_scores: Vec<f64> = gradient.tokens.iter().enumerate().map(left).collect();
         let group = ((attention.n_heads / attention.n_kv_heads) as f64).ln();
         let own: Vec<f64> = self.output.tokens.iter().map(|z| share(z.ln_second, self.value.ln_unit)).collect();
         let mut parts: [Vec<Matrix>; 3] = Default::default();
@@ -279,7 +287,8 @@ impl Attended {
         for head in &self.heads {
             let rows = head.meeting(&gradient.tokens, &own, attention.n_heads as f64);
             lengths.add(&head.lengths(&rows, &self.query.matrix, &g.matrix, odds), 1.0 / self.heads.len() as f64);
-            for (part, of_head) in parts.iter_mut().zip(self.split_head(head, &rows, &g.matrix, odds)) {
+            for (part, of_head) in parts.iter_mut().zip(self.split_head(head, &rows, &g.matrix, &odds_of_scores, odds))
+            {
                 part.push(of_head);
             }
         }
@@ -324,7 +333,14 @@ impl Attended {
     }
 
     /// The matrices of query, key and value gradients of one head.
-    fn split_head(&self, head: &Head, rows: &[Row], gradient: &Matrix, odds: f64) -> [Matrix; 3] {
+    fn split_head(
+        &self,
+        head: &Head,
+        rows: &[Row],
+        gradient: &Matrix,
+        odds_of_scores: &[f64],
+        odds: f64,
+    ) -> [Matrix; 3] {
         let (q, k, v) = (&self.query.matrix, &self.key.matrix, &self.value.matrix);
         let n = gradient.rows;
         let query = || {
@@ -333,7 +349,9 @@ impl Attended {
                 let (one, other) = (&head.rows[a], &head.rows[c]);
                 let unlike = (differences(one) * differences(other)).max(0.0).sqrt() * self.concentration;
                 let lacking = if a == c { 1.0 - one.s2 } else { (1.0 - one.s2) * (1.0 - other.s2) };
-                let through = head.spread.row(a)[c] * head.ratio(rows, q, a, c, Of::Slope) + unlike * lacking;
+                let lengths = if a == c { self.unequal.squares(1.0 - one.key_trace) } else { 1.0 };
+                let slope = head.ratio(rows, q, a, c, Of::Slope);
+                let through = lengths * head.spread.row(a)[c] * slope + unlike * lacking;
                 gradient.row(a)[c] * through
             });
             if odds > 0.0 {
@@ -341,7 +359,7 @@ impl Attended {
                 for (a, row) in rows.iter().enumerate() {
                     let passed = row.slope * (1.0 - 1.0 / row.effective).max(0.0) * let_through[a];
                     let keys = row.key_trace / (1.0 - 1.0 / row.effective).max(1e-3);
-                    query.row_mut(a)[a] += odds * passed * keys * gradient.row(a)[a];
+                    query.row_mut(a)[a] += odds_of_scores[a] * passed * keys * gradient.row(a)[a];
                 }
             }
             query
@@ -353,12 +371,13 @@ impl Attended {
                 let passed: Vec<f64> = (0..n)
                     .map(|a| {
                         let row = &rows[a];
-                        q.row(a)[a] * gradient.row(a)[a] * row.weighted_slope * (1.0 - 1.0 / row.effective).max(0.0)
+                        let passed = row.weighted_slope * (1.0 - 1.0 / row.effective).max(0.0);
+                        odds_of_scores[a] * q.row(a)[a] * gradient.row(a)[a] * passed
                     })
                     .collect();
                 let let_through = head.averages.squared().transposed_of(&passed);
                 for (b, passed) in let_through.into_iter().enumerate() {
-                    key.row_mut(b)[b] += odds * passed * v.row(b)[b];
+                    key.row_mut(b)[b] += passed * v.row(b)[b];
                 }
             }
             key

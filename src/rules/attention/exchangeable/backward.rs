@@ -17,8 +17,13 @@
 //! ΣAs)²/w in place of T, for a score close to its average passes nothing; W_K maps it on the query itself, one of
 //! d_head directions.
 //!
+//! In place of 1/width stands γ, and T is multiplied by E |δ|⁴/(E |δ|²)² of the tokens' differences (`Unequal`).
+//! τ's masks take h·v_b of all that values share with the output, of which norms leave ρ over all heads together:
+//! times 1 + (ρ − 1) cos²(v, z)/n_heads.
+//!
 //! The key weights collect Σ_b δs_ab x_b, which carries the 1/width of the query gradient too;
-//! the product of the average x_b·x_b' and g_b·g_b' does not (`coupling`).
+//! the product of the average x_b·x_b' and g_b·g_b' does not (`coupling`). Queries a, c whose inputs happen to be more
+//! alike have more T11 in common: E x_a·x_c T11(ρ̂) − c T11 = T11' γ, part γ/(1/d_head + 1/width) of E ρ̂ T11(ρ̂) − ρ T11.
 //!
 //! Key and value gradients are summed over the query heads of their group. The radial share goes to
 //! the values as 1 + (ρ − 1) cos²(v, z).
@@ -30,7 +35,7 @@ use std::sync::Arc;
 
 use sigprop_stack::Attention;
 
-use super::Attended;
+use super::{Attended, pairs_of_queries};
 use crate::domain::{Exchangeable, Gradient};
 use crate::moments::{Few, TokenGradient, ratio, share};
 use crate::rules::attention::lengths::{self, Met};
@@ -53,11 +58,14 @@ impl Attended {
             terms.map(|((class, cosine), cross)| class.share * cosine * value(cross)).sum()
         };
         // (1/(1 − p) − c_v)/(1 − c_v), with the amplitude of the value differences in front.
-        let masked = keep.recip() - 1.0;
+        let heads = attention.n_heads as f64;
+        let alignment = self.value_alignment(length);
+        // Masks take what values share with the output, of which norms leave nothing over all heads.
+        let known = 1.0 + (gradient.token().radial - 1.0) * alignment / heads;
+        let masked = (keep.recip() - 1.0) * known;
         let kept = |amplitude: f64| amplitude + masked * keys.effective / length;
 
         // Values.
-        let heads = attention.n_heads as f64;
         let row = &self.row;
         // Of the output's square, in units of E v².
         let of_keys = keys.amplitude * share(self.value.token().ln_second, self.output.token().ln_second) / heads;
@@ -68,7 +76,6 @@ impl Attended {
         let shared = pairs(&|cross| 1.0 - self.overlap(cross, length));
         let value_cosines =
             self.key_classes(domain, own_row, if others > 0.0 { (1.0 - own_row) / others } else { 0.0 });
-        let alignment = self.value_alignment(length);
         let [crossed, key_radial] = self.longer(domain, gradient, own_row / keep, value_own, length);
         // Of the gradients of all queries one is the token's own.
         let gathered = gradient.token().local / length;
@@ -88,7 +95,7 @@ impl Attended {
         let own_directions = differences * self.row.own_directions();
         let through = row.t() - (row.t() - row.tilt) / attention.d_head as f64;
         let query_own = (1.0 - keys.key_cosine)
-            * (kept(keys.amplitude) * met.sharp * through + keys.amplitude * met.along)
+            * (kept(keys.amplitude * self.unequal) * met.sharp * through + keys.amplitude * met.along)
             + own_directions;
         let query_cosines = self.crosses.iter().zip(gradient.cosines.iter()).map(|(cross, cosine)| {
             let between =
@@ -101,7 +108,14 @@ impl Attended {
             local: gradient.token().local,
             ..TokenGradient::isotropic(ln_query)
         };
-        let query = Gradient::new([query_token].into(), query_cosines.collect());
+        // Queries whose inputs happen to be more alike have rows and gradients more alike.
+        let drawn = 1.0 / attention.d_head as f64 + 1.0 / self.key.token().width;
+        let together = pairs_of_queries(&self.query, &self.crosses, |cosine, cross| {
+            (cross.t11_weighted - cosine * cross.t11) * self.concentration / drawn
+        });
+        let beside = others * (1.0 - keys.key_cosine) * keys.amplitude;
+        let coupling = beside * ratio(domain.mean_product(&gradient.cosines, &together), query_own);
+        let query = Gradient { coupling, ..Gradient::new([query_token].into(), query_cosines.collect()) };
 
         // Keys.
         let alone = keys.effective / length;
@@ -113,7 +127,7 @@ impl Attended {
         let key_cosines = self.key_classes(domain, 1.0, if others > 0.0 { -1.0 / others } else { 0.0 });
         // Σ_b δs_ab x_b, which the key weights collect, is what the query gradient is made of.
         let collected = (1.0 - keys.key_cosine)
-            * (kept(keys.amplitude) * met.sharp * row.t_weighted + keys.amplitude * met.along)
+            * (kept(keys.amplitude * self.unequal) * met.sharp * row.t_weighted + keys.amplitude * met.along)
             + own_directions
             + others * self.collected_pairs(domain, gradient, differences);
         let coupling =
@@ -132,13 +146,10 @@ impl Attended {
 
     /// E (Σ_b δs_ab x_b)·(Σ_b δs_cb x_b) q_a·q_c over pairs of queries, in units of the diagonal.
     fn collected_pairs(&self, domain: &Exchangeable, gradient: &Gradient, differences: f64) -> f64 {
-        let queries = self.query.cosines.iter().zip(&self.crosses);
-        let between: Few<f64> = queries
-            .map(|(cosine, cross)| {
-                (1.0 - self.keys.key_cosine) * self.keys.amplitude * cross.t11_weighted
-                    + cosine * differences * (1.0 - self.row.s2).powi(2)
-            })
-            .collect();
+        let between = pairs_of_queries(&self.query, &self.crosses, |cosine, cross| {
+            (1.0 - self.keys.key_cosine) * self.keys.amplitude * cross.t11_weighted
+                + cosine * differences * (1.0 - self.row.s2).powi(2)
+        });
         domain.mean_product(&gradient.cosines, &between)
     }
 

@@ -3,6 +3,7 @@
 use sigprop_stack::Attention;
 
 use crate::domain::{Exchangeable, Signal};
+use crate::rules::attention::concentration::Unequal;
 use crate::rules::attention::{SHARPEST_SAMPLED, Scores};
 use crate::rules::softmax::Row;
 
@@ -96,8 +97,7 @@ impl Keys {
 /// The pull of a query's key direction on the average.
 pub(super) struct Pull {
     strength: f64,
-    /// 1 for Gaussian tokens, 0 for tokens of fixed norm.
-    freedom: f64,
+    unequal: Unequal,
 }
 
 impl Pull {
@@ -105,22 +105,20 @@ impl Pull {
         // Beyond what was sampled it is not let grow.
         let variance = keys.score_variance.min(SHARPEST_SAMPLED / (1.0 - keys.key_cosine).max(1e-3));
         let strength = variance * (1.0 - keys.key_cosine) * (1.0 - keys.value_cosine) * input.concentration.total;
-        let token = input.token();
-        let freedom = (0.5 * token.norm_variance() * token.width).clamp(0.0, 1.0);
-        Self { strength, freedom }
+        Self { strength, unequal: Unequal::of(input) }
     }
 
     pub(super) fn within(&self, keys: &Keys, row: &Row) -> f64 {
         let gaussian = 1.0 - row.s2 - 6.0 * row.s3 + 6.0 * row.s22;
         let normalised =
             1.0 - 5.0 * row.s2 + 4.0 * row.s3 + 6.0 * row.s22 - 6.0 * row.s4 - Self::common_loss(keys, row);
-        self.strength * (self.freedom * gaussian + (1.0 - self.freedom) * normalised)
+        self.strength * self.unequal.between(gaussian, normalised)
     }
 
     pub(super) fn between(&self, cosine: f64, keys: &Keys, row: &Row) -> f64 {
         let gaussian = cosine * (1.0 - row.s2).powi(2);
         let normalised = gaussian - Self::common_loss(keys, row);
-        self.strength * (self.freedom * gaussian + (1.0 - self.freedom) * normalised)
+        self.strength * self.unequal.between(gaussian, normalised)
     }
 
     /// What the average loses of the common part.

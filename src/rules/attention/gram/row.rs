@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::moments::ratio;
 use crate::rules::attention::SHARPEST_SAMPLED;
+use crate::rules::attention::concentration::Unequal;
 use crate::rules::attention::matrix::Matrix;
 use crate::rules::softmax;
 use crate::rules::softmax::groups::Saturation;
@@ -99,8 +100,7 @@ impl Row {
 pub(super) struct Pull {
     /// Score variance times the concentration of the keys.
     pub(super) strength: f64,
-    /// 1 for Gaussian tokens, 0 for tokens of fixed norm.
-    pub(super) gaussian: f64,
+    pub(super) unequal: Unequal,
 }
 
 impl Pull {
@@ -116,7 +116,7 @@ impl Pull {
         };
         // Beyond what was sampled it is not let grow.
         let strength = self.strength.min(SHARPEST_SAMPLED / q.rows as f64);
-        strength * queries * unlike * (self.gaussian * gaussian + (1.0 - self.gaussian) * normalised)
+        strength * queries * unlike * self.unequal.between(gaussian, normalised)
     }
 }
 
