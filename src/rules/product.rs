@@ -31,7 +31,7 @@ use std::sync::Arc;
 use nalgebra::Matrix2;
 
 use crate::domain::{Concentration, Domain, Entry, Fluctuation, Gradient, Signal, by_position, levels_map};
-use crate::moments::{Few, Token, TokenGradient, ln_correction, share};
+use crate::moments::{Few, PerToken, Token, TokenGradient, ln_correction, share};
 
 /// The output from the common input and the factors, and how the deviations of each factor reach it.
 pub(crate) fn forward(domain: &Domain, x: &Signal, factors: &[Arc<Signal>]) -> (Signal, Few<Matrix2<f64>>) {
@@ -51,7 +51,7 @@ pub(crate) fn split(
 ) -> Vec<Gradient> {
     let positions = by_position(factors);
     let part = |index: usize| {
-        let tokens: Arc<[TokenGradient]> =
+        let tokens: PerToken<TokenGradient> =
             positions.iter().zip(gradient.tokens.iter()).map(|(factors, g)| split_token(factors, index, g)).collect();
         let cosines = domain.map(tokens.len(), |_, _, place| {
             let others = factors.iter().enumerate().filter(|(i, _)| *i != index);
