@@ -298,8 +298,16 @@ impl<'s, 'i, I: Interpreter<'s>> Walk<'s, 'i, I> {
     }
 
     fn fan(&mut self, fan: Fan<'s>, input: I::Signal) -> Result<I::Signal, I::Error> {
+        let outputs = self.parts(fan, &input)?;
+        let (output, kept) = self.interpreter.merge(&self.site, fan, input, outputs)?;
+        self.tape.push(Left::Kept(kept));
+        Ok(output)
+    }
+
+    /// The outputs of the parts of a fan.
+    fn parts(&mut self, fan: Fan<'s>, input: &I::Signal) -> Result<Vec<I::Signal>, I::Error> {
         let count = self.count(fan);
-        let common = self.interpreter.fork(&self.site, &input);
+        let common = self.interpreter.fork(&self.site, input);
         let mut outputs = Vec::with_capacity(count);
         for index in 0..count {
             let part = Part::of(fan, index);
@@ -311,9 +319,7 @@ impl<'s, 'i, I: Interpreter<'s>> Walk<'s, 'i, I> {
             outputs.push(self.body(part.body, signal)?);
             self.site.expert = outer;
         }
-        let (output, kept) = self.interpreter.merge(&self.site, fan, input, outputs)?;
-        self.tape.push(Left::Kept(kept));
-        Ok(output)
+        Ok(outputs)
     }
 
     fn fan_backward(&mut self, fan: Fan<'s>, gradient: I::Gradient) -> Result<I::Gradient, I::Error> {
