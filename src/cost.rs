@@ -71,7 +71,7 @@ impl Cost {
 /// Number of entries of every tensor by its name, of all experts of a mixture; gains of norms are called after their
 /// site.
 pub fn tensor_entries(stack: &Stack) -> HashMap<String, u64> {
-    Counter::through(stack, false).tensors
+    Counter::through(stack, false).tensors.into_iter().map(|(name, entries)| (name.into_owned(), entries)).collect()
 }
 
 /// Parameters and FLOPs of the head of a sequence of so many tokens.

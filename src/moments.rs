@@ -12,6 +12,9 @@ use smallvec::SmallVec;
 /// One per part of a fan or per class of pairs: seldom more than have room here.
 pub(crate) type Few<T> = SmallVec<[T; 4]>;
 
+/// One for all tokens, which has room in place, or one per position.
+pub(crate) type PerToken<T> = SmallVec<[T; 1]>;
+
 /// The signal of one token, an array of `width` entries x.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Token {
@@ -155,6 +158,10 @@ pub(crate) fn share(part: f64, total: f64) -> f64 {
 
 /// ln Σ e^x.
 pub(crate) fn ln_sum(terms: impl Iterator<Item = f64> + Clone) -> f64 {
+    let mut first = terms.clone();
+    if let (Some(only), None) = (first.next(), first.next()) {
+        return only;
+    }
     let largest = terms.clone().fold(f64::NEG_INFINITY, f64::max);
     if largest == f64::NEG_INFINITY {
         return largest;

@@ -1,10 +1,11 @@
 //! What counts parameters, operations and memory on its way forward through a stack.
 
+use std::borrow::Cow;
 use std::cell::Cell;
-use std::collections::HashMap;
 use std::convert::Infallible;
 use std::rc::Rc;
 
+use foldhash::{HashMap, HashMapExt};
 use sigprop_stack::{
     Attention, Component, EmbeddingTerm, Fan, GradientSeed, Interpreter, Mixture, PositionBias, Site, Source, Stack,
     Stream, Tensor, forward,
@@ -23,12 +24,12 @@ pub(super) struct Count {
 }
 
 /// Counts on its way forward.
-pub(super) struct Counter {
+pub(super) struct Counter<'s> {
     norm_biases: bool,
     /// Entries of every tensor, all experts counted.
-    pub(super) tensors: HashMap<String, u64>,
+    pub(super) tensors: HashMap<Cow<'s, str>, u64>,
     /// Tensors of the expert that is being walked.
-    in_expert: Vec<String>,
+    in_expert: Vec<Cow<'s, str>>,
     total: Count,
     /// Of the expert that is being walked.
     expert: Count,
@@ -54,9 +55,9 @@ impl Array {
     }
 }
 
-impl Counter {
+impl<'s> Counter<'s> {
     /// All that was counted on the way through a stack.
-    pub(super) fn through(stack: &Stack, norm_biases: bool) -> Self {
+    pub(super) fn through(stack: &'s Stack, norm_biases: bool) -> Self {
         let mut counter = Self {
             norm_biases,
             tensors: HashMap::new(),
@@ -70,7 +71,7 @@ impl Counter {
     }
 
     /// What one sequence costs, and how many tokens it has where the gradient starts.
-    pub(super) fn of(stack: &Stack, norm_biases: bool) -> (Count, f64) {
+    pub(super) fn of(stack: &'s Stack, norm_biases: bool) -> (Count, f64) {
         let counter = Self::through(stack, norm_biases);
         let tokens = counter.seq_len.get(stack.gradient.stream).copied().unwrap_or(1.0);
         (counter.total, tokens)
@@ -81,15 +82,15 @@ impl Counter {
         if at.expert().is_some() { &mut self.expert } else { &mut self.total }
     }
 
-    fn tensor(&mut self, at: &Site, tensor: &Tensor, rows: usize, columns: usize) {
+    fn tensor(&mut self, at: &Site, tensor: &'s Tensor, rows: usize, columns: usize) {
         let entries = (rows as u64).saturating_mul(columns as u64);
-        if self.note(at, tensor.name.clone(), entries) {
+        if self.note(at, Cow::Borrowed(&tensor.name), entries) {
             self.add(at, entries);
         }
     }
 
     /// Notes the size of a tensor; whether it is met for the first time.
-    fn note(&mut self, at: &Site, name: String, entries: u64) -> bool {
+    fn note(&mut self, at: &Site, name: Cow<'s, str>, entries: u64) -> bool {
         if at.expert().is_some() && !self.tensors.contains_key(&name) {
             self.in_expert.push(name.clone());
         }
@@ -109,7 +110,7 @@ impl Counter {
     }
 
     /// The tables of an embedding.
-    fn embedding(&mut self, at: &Site, term: &EmbeddingTerm, vocab_size: usize, output: &Array) {
+    fn embedding(&mut self, at: &Site, term: &'s EmbeddingTerm, vocab_size: usize, output: &Array) {
         let rows = match term {
             EmbeddingTerm::Token { .. } => vocab_size,
             EmbeddingTerm::LearnedPosition { .. } => output.seq_len,
@@ -122,7 +123,7 @@ impl Counter {
         }
     }
 
-    fn attention(&mut self, at: &Site, attention: &Attention, parts: &[Array]) -> Array {
+    fn attention(&mut self, at: &Site, attention: &'s Attention, parts: &[Array]) -> Array {
         for state in parts {
             self.keep(at, state);
         }
@@ -140,7 +141,7 @@ impl Counter {
     }
 
     /// All experts have parameters; a token goes through the router and `top_k` of them.
-    fn mixture(&mut self, at: &Site, mixture: &Mixture, input: &Array) -> Array {
+    fn mixture(&mut self, at: &Site, mixture: &'s Mixture, input: &Array) -> Array {
         let Count { parameters, flops, bytes } = std::mem::take(&mut self.expert);
         self.add(at, parameters.saturating_mul(mixture.n_experts as u64));
         for name in std::mem::take(&mut self.in_expert) {
@@ -156,13 +157,13 @@ impl Counter {
     }
 }
 
-impl Interpreter for Counter {
+impl<'s> Interpreter<'s> for Counter<'s> {
     type Signal = Array;
     type Gradient = ();
     type Kept = ();
     type Error = Infallible;
 
-    fn source(&mut self, at: &Site, stream: &Stream) -> Result<Array, Infallible> {
+    fn source(&mut self, at: &Site, stream: &'s Stream) -> Result<Array, Infallible> {
         let output = Array::new(stream.seq_len, stream.source.width());
         if let Source::Embedding(embedding) = &stream.source {
             for term in &embedding.terms {
@@ -181,7 +182,7 @@ impl Interpreter for Counter {
         Ok(())
     }
 
-    fn apply(&mut self, at: &Site, component: &Component, input: Array) -> Result<(Array, ()), Infallible> {
+    fn apply(&mut self, at: &Site, component: &'s Component, input: Array) -> Result<(Array, ()), Infallible> {
         let Array { seq_len, width, .. } = input;
         let output = match component {
             Component::Linear(linear) => {
@@ -197,7 +198,7 @@ impl Interpreter for Counter {
                 self.keep(at, &input);
                 let has_bias = norm.kind.has_biases() && self.norm_biases;
                 let gains = (width / norm.groups) as u64;
-                self.note(at, at.gain(), gains);
+                self.note(at, Cow::Owned(at.gain()), gains);
                 self.add(at, gains * (1 + u64::from(has_bias)) + u64::from(norm.kind.pointwise().is_some()));
                 Array::new(seq_len, width)
             }
@@ -241,7 +242,7 @@ impl Interpreter for Counter {
         input.clone()
     }
 
-    fn merge(&mut self, at: &Site, fan: Fan, input: Array, parts: Vec<Array>) -> Result<(Array, ()), Infallible> {
+    fn merge(&mut self, at: &Site, fan: Fan<'s>, input: Array, parts: Vec<Array>) -> Result<(Array, ()), Infallible> {
         let output = match fan {
             Fan::Sum(_) => Array::new(input.seq_len, parts.first().map_or(input.width, |branch| branch.width)),
             Fan::Product(_) => {

@@ -277,16 +277,16 @@ impl Alike {
 }
 
 /// What a fork and its join leave for the way back.
-pub(crate) struct Fork<'a> {
+pub(crate) struct Fork {
     /// The common input.
-    pub(crate) x: &'a Signal,
+    pub(crate) x: Arc<Signal>,
     /// What was joined, and how its deviations reach the output.
-    pub(crate) parts: &'a [Arc<Signal>],
-    pub(crate) maps: &'a [Matrix2<f64>],
-    pub(crate) output: &'a Signal,
+    pub(crate) parts: Vec<Arc<Signal>>,
+    pub(crate) maps: Few<Matrix2<f64>>,
+    pub(crate) output: Arc<Signal>,
 }
 
-impl Fork<'_> {
+impl Fork {
     /// The response at the common input, from the `gradient` at the output and the `parts` of it at the input, which
     /// have these `shares` in it.
     pub(crate) fn response(&self, gradient: &Gradient, parts: &[Gradient], shares: &[f64]) -> Vector2<f64> {

@@ -28,14 +28,14 @@ use pairs::pair_sums;
 pub(crate) use pairs::{TILE, mirror, symmetric, transpose};
 pub(crate) use signs::Signs;
 
-use crate::moments::{Few, Token, TokenGradient, ln_sum, share};
+use crate::moments::{Few, PerToken, Token, TokenGradient, ln_sum, share};
 use crate::rules::PairRule;
 
 /// The signal of all tokens.
 #[derive(Clone, Debug)]
 pub(crate) struct Signal {
     /// One for all, or one per position.
-    pub(crate) tokens: Arc<[Token]>,
+    pub(crate) tokens: PerToken<Token>,
     /// E x_a x_b/√(E x_a² E x_b²), per pair class or, row by row, per pair of positions.
     pub(crate) cosines: Arc<[f64]>,
     pub(crate) concentration: Concentration,
@@ -81,7 +81,7 @@ impl Concentration {
 
 impl Signal {
     /// Tokens whose features are independent.
-    pub(crate) fn new(tokens: Arc<[Token]>, cosines: Arc<[f64]>) -> Self {
+    pub(crate) fn new(tokens: PerToken<Token>, cosines: Arc<[f64]>) -> Self {
         let concentration = Concentration::fresh(tokens[0].width);
         Self { tokens, cosines, concentration, fluctuation: Fluctuation::none(), mixed: None }
     }
@@ -95,7 +95,7 @@ impl Signal {
 /// The gradient of all tokens.
 #[derive(Clone, Debug)]
 pub(crate) struct Gradient {
-    pub(crate) tokens: Arc<[TokenGradient]>,
+    pub(crate) tokens: PerToken<TokenGradient>,
     /// E g_a g_b/√(E g_a² E g_b²), as in [`Signal`].
     pub(crate) cosines: Arc<[f64]>,
     /// What E Σ_ab x_a·x_b g_a·g_b is beyond the product of the expectations, per token and in units of the mean
@@ -113,7 +113,7 @@ pub(crate) struct Gradient {
 
 impl Gradient {
     /// A gradient that meets its signal only on average.
-    pub(crate) fn new(tokens: Arc<[TokenGradient]>, cosines: Arc<[f64]>) -> Self {
+    pub(crate) fn new(tokens: PerToken<TokenGradient>, cosines: Arc<[f64]>) -> Self {
         Self {
             tokens,
             cosines,
@@ -131,7 +131,7 @@ impl Gradient {
 }
 
 /// The tokens of all `parts` at each position.
-pub(crate) fn by_position(parts: &[Arc<Signal>]) -> Vec<Few<Token>> {
+pub(crate) fn by_position(parts: &[Arc<Signal>]) -> PerToken<Few<Token>> {
     (0..parts[0].tokens.len()).map(|i| parts.iter().map(|part| part.tokens[i]).collect()).collect()
 }
 
@@ -423,7 +423,8 @@ impl Domain {
         coupling: f64,
     ) -> f64 {
         let count = x.len() as f64;
-        let (ln_x, ln_g) = (ln_sum(x.clone()) - count.ln(), ln_sum(g.clone()) - count.ln());
+        let ln_count = count.ln();
+        let (ln_x, ln_g) = (ln_sum(x.clone()) - ln_count, ln_sum(g.clone()) - ln_count);
         let (length, total) = match self {
             Self::Exchangeable(domain) => {
                 let [others] = domain.mean_of(matrices, pair);
@@ -447,6 +448,10 @@ fn without_rounding(sum: f64) -> f64 {
 impl Pooled {
     /// The average, all counting the same.
     pub(crate) fn average(all: &(impl Iterator<Item = Self> + Clone)) -> Self {
+        let mut first = all.clone();
+        if let (Some(only), None) = (first.next(), first.next()) {
+            return only;
+        }
         let count = all.clone().count() as f64;
         let ln_unit = all.clone().map(|pooled| pooled.ln_unit).fold(f64::NEG_INFINITY, f64::max);
         let factor = |pooled: &Self| (pooled.ln_unit - ln_unit).exp();

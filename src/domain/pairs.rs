@@ -41,8 +41,8 @@ pub(crate) fn mirror(rows: &mut [f64], count: usize, first: usize) {
     join(|| mirror(upper, count, first), || mirror(lower, count, first + half));
 }
 
-/// Rows of a transpose that are written at a time.
-pub(crate) const TILE: usize = 8;
+/// Rows of a transpose that are written at a time: whole cache lines of a row are read, and a tile stays in a cache.
+pub(crate) const TILE: usize = 32;
 
 /// Writes columns of `source`, from number `left`, as the at most [`TILE`] rows of `target`, from column `first`; both
 /// with the length of their rows. Tiles pass through a small array: rows a power of two long share places in a cache.

@@ -135,13 +135,11 @@ impl Exchangeable {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use approx::assert_relative_eq;
 
     use super::*;
     use crate::domain::PairClass;
-    use crate::moments::{Token, TokenGradient};
+    use crate::moments::{PerToken, Token, TokenGradient};
 
     const TOKENS: usize = 48;
 
@@ -151,8 +149,8 @@ mod tests {
         let exchangeable = Domain::Exchangeable(Exchangeable::plain(TOKENS as f64, vec![class]));
         [(exchangeable, 1), (Domain::Gram { alike: true }, TOKENS)].map(|(domain, count)| {
             let cosines = |cosine| domain.map(count, |i, j, _| if count > 1 && i == j { 1.0 } else { cosine });
-            let tokens: Arc<[Token]> = vec![Token::gaussian(64.0, 0.7); count].into();
-            let gradients: Arc<[TokenGradient]> = vec![TokenGradient::isotropic(-1.1); count].into();
+            let tokens: PerToken<Token> = vec![Token::gaussian(64.0, 0.7); count].into();
+            let gradients: PerToken<TokenGradient> = vec![TokenGradient::isotropic(-1.1); count].into();
             domain.signs(&Signal::new(tokens, cosines(x)), &Gradient::new(gradients, cosines(g)))
         })
     }

@@ -109,6 +109,8 @@ impl Rows {
         let mut walks: Vec<Self> =
             walks.into_iter().map(|walk| Self { weights: merged(walk.weights), ..walk }).collect();
         let first = &walks[0];
+        table.sites.reserve(first.sites.len());
+        table.weights.reserve(first.weights.len());
         for place in 0..first.sites.len() {
             let notes = || walks.iter().map(|walk| &walk.sites[place]);
             let signal = Pooled::average(&notes().map(|note| note.signal));

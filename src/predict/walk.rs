@@ -7,13 +7,12 @@ use std::collections::HashMap;
 use std::iter::repeat_n;
 use std::sync::Arc;
 
-use nalgebra::Matrix2;
 use sigprop_stack::{Component, Fan, GradientSeed, Ids, Init, Interpreter, Mixture, Site, Source, Stream, Tensor};
 
 use super::rows::Rows;
 use super::{PredictError, Sites};
-use crate::domain::{Concentration, Domain, Exchangeable, Fluctuation, Gradient, Pooled, Signal};
-use crate::moments::{Few, Token, TokenGradient};
+use crate::domain::{Concentration, Domain, Exchangeable, Fluctuation, Fork, Gradient, Pooled, Signal};
+use crate::moments::{Token, TokenGradient};
 use crate::rules::activation::Profiles;
 use crate::rules::attention::Attended;
 use crate::rules::embedding::positions;
@@ -41,7 +40,7 @@ pub(crate) struct Moments {
     pub(super) rows: Rows,
 }
 
-/// What the backward pass of a node needs.
+/// What the backward pass of a node needs; boxed what is large, for there is one of every node.
 pub(crate) enum Kept {
     Apply {
         rule: Box<dyn PairRule>,
@@ -55,25 +54,9 @@ pub(crate) enum Kept {
     /// Of a norm that is made of others.
     Steps(Vec<Kept>),
     Prepend,
-    Sum {
-        rule: sum::Rule,
-        x: Arc<Signal>,
-        branches: Vec<Arc<Signal>>,
-        output: Arc<Signal>,
-        maps: Few<Matrix2<f64>>,
-    },
-    Product {
-        x: Arc<Signal>,
-        factors: Vec<Arc<Signal>>,
-        output: Arc<Signal>,
-        maps: Few<Matrix2<f64>>,
-    },
-    Concat {
-        x: Arc<Signal>,
-        parts: Vec<Arc<Signal>>,
-        output: Arc<Signal>,
-        maps: Few<Matrix2<f64>>,
-    },
+    Sum(Box<(sum::Rule, Fork)>),
+    Product(Box<Fork>),
+    Concat(Box<Fork>),
     Mixture {
         routing: Arc<Routing>,
         x: Arc<Signal>,
@@ -161,7 +144,7 @@ impl Moments {
     }
 }
 
-impl Interpreter for Moments {
+impl Interpreter<'_> for Moments {
     type Signal = Arc<Signal>;
     type Gradient = Gradient;
     type Kept = Kept;

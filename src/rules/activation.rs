@@ -55,7 +55,7 @@ use crate::domain::{
     Alike, Concentration, Domain, Entry, Flow, Fluctuation, Gradient, GradientPairMap, PairMap, Signal, levels_map,
     of_all,
 };
-use crate::moments::{Token, TokenGradient, ln_correction, width_caveat};
+use crate::moments::{PerToken, Token, TokenGradient, ln_correction, width_caveat};
 
 /// Profiles and tables already integrated: blocks of one kind meet nearly the same scale again and again.
 #[derive(Default)]
@@ -135,7 +135,7 @@ struct Scaled {
 pub(crate) struct Rule {
     activation: Activation,
     /// Per token.
-    profiles: Vec<Scaled>,
+    profiles: PerToken<Scaled>,
     /// Of many tokens, and without closed form: neighbours on the grid of scales.
     tables: Vec<(i64, Arc<Table>)>,
 }
@@ -184,7 +184,7 @@ impl Rule {
 }
 
 impl PairRule for Rule {
-    fn tokens(&self, x: &[Token]) -> Arc<[Token]> {
+    fn tokens(&self, x: &[Token]) -> PerToken<Token> {
         let token = |(x, Scaled { profile: p, shift }): (&Token, &Scaled)| {
             let zero = x.is_zero() && p.vanishes_at_zero();
             Token {
@@ -207,7 +207,7 @@ impl PairRule for Rule {
         Box::new(move |i, j, cosine| pairs(i, j, cosine).0)
     }
 
-    fn tokens_backward(&self, x: &[Token], _: &[Token], gradients: &[TokenGradient]) -> Arc<[TokenGradient]> {
+    fn tokens_backward(&self, x: &[Token], _: &[Token], gradients: &[TokenGradient]) -> PerToken<TokenGradient> {
         let token = |((gradient, x), Scaled { profile: p, shift }): ((&TokenGradient, &Token), &Scaled)| {
             let known = (gradient.radial - 1.0 - gradient.steepness) * p.shared / x.width;
             let inherited = p.sensitivity * gradient.steepness;

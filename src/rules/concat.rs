@@ -24,7 +24,7 @@ use nalgebra::Matrix2;
 use sigprop_stack::Concat;
 
 use crate::domain::{Domain, Fluctuation, Gradient, Signal, Term};
-use crate::moments::{Few, Token, TokenGradient, ln_sum, share};
+use crate::moments::{Few, PerToken, Token, TokenGradient, ln_sum, share};
 
 /// Features a part takes in the output.
 fn width(concat: &Concat, index: usize, part: &Token) -> f64 {
@@ -54,7 +54,7 @@ pub(crate) fn forward(
             ..Token::gaussian(total, ln_second)
         }
     };
-    let tokens: Arc<[Token]> = (0..count).map(token).collect();
+    let tokens: PerToken<Token> = (0..count).map(token).collect();
     let amplitudes: Few<Few<f64>> = (0..parts.len())
         .map(|index| (0..count).map(|i| share(0.5 * ln_part(index, i), 0.5 * tokens[i].ln_second)).collect())
         .collect();

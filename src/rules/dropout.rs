@@ -18,14 +18,12 @@
 //!
 //! Kedia et al. 2024, appendix on dropout; the 1/width terms are ours.
 
-use std::sync::Arc;
-
 use nalgebra::Matrix2;
 use sigprop_stack::Dropout;
 
 use super::PairRule;
 use crate::domain::{Concentration, Domain, Flow, Fluctuation, Gradient, GradientPairMap, PairMap, Signal};
-use crate::moments::{Token, TokenGradient, ln_correction};
+use crate::moments::{PerToken, Token, TokenGradient, ln_correction};
 
 pub(crate) struct Rule {
     keep: f64,
@@ -43,7 +41,7 @@ impl Rule {
 }
 
 impl PairRule for Rule {
-    fn tokens(&self, x: &[Token]) -> Arc<[Token]> {
+    fn tokens(&self, x: &[Token]) -> PerToken<Token> {
         let token = |x: &Token| Token {
             ln_second: x.ln_second - self.keep.ln(),
             mean: x.mean * self.keep.sqrt(),
@@ -59,7 +57,7 @@ impl PairRule for Rule {
         Box::new(|_, _, cosine| cosine * self.keep)
     }
 
-    fn tokens_backward(&self, x: &[Token], _: &[Token], gradients: &[TokenGradient]) -> Arc<[TokenGradient]> {
+    fn tokens_backward(&self, x: &[Token], _: &[Token], gradients: &[TokenGradient]) -> PerToken<TokenGradient> {
         let token = |(gradient, x): (&TokenGradient, &Token)| {
             let shared = (gradient.radial - 1.0 - gradient.steepness) * self.odds() / x.width;
             gradient.scaled(ln_correction(shared) - self.keep.ln())

@@ -25,34 +25,36 @@
 
 pub(crate) mod steps;
 
-use std::sync::Arc;
-
 use nalgebra::Matrix2;
 use sigprop_stack::Linear;
 
 use super::PairRule;
 use crate::domain::{Concentration, Domain, Fluctuation, Gradient, GradientPairMap, PairMap, Signal, part_map};
-use crate::moments::{Few, Token, TokenGradient, ln_correction, ln_sum, share};
+use crate::moments::{Few, PerToken, Token, TokenGradient, ln_correction, ln_sum, share};
 
 pub(crate) struct Rule {
     fan_in: f64,
     fan_out: f64,
     weight_variance: f64,
+    /// ln of n_in s_w².
+    ln_gain: f64,
     ln_bias_variance: f64,
 }
 
 impl Rule {
     pub(crate) fn new(linear: &Linear) -> Self {
+        let (fan_in, weight_variance) = (linear.fan_in as f64, linear.weight.init.variance());
         Self {
-            fan_in: linear.fan_in as f64,
+            fan_in,
             fan_out: linear.fan_out as f64,
-            weight_variance: linear.weight.init.variance(),
+            weight_variance,
+            ln_gain: (fan_in * weight_variance).ln(),
             ln_bias_variance: linear.bias.as_ref().map_or(f64::NEG_INFINITY, |bias| bias.init.variance().ln()),
         }
     }
 
     fn ln_product(&self, x: &Token) -> f64 {
-        (self.fan_in * self.weight_variance).ln() + x.ln_second
+        self.ln_gain + x.ln_second
     }
 
     /// Share of the output's second moment that comes from W x.
@@ -62,7 +64,7 @@ impl Rule {
 }
 
 impl PairRule for Rule {
-    fn tokens(&self, x: &[Token]) -> Arc<[Token]> {
+    fn tokens(&self, x: &[Token]) -> PerToken<Token> {
         let token = |x: &Token| {
             let ln_second = ln_sum([self.ln_product(x), self.ln_bias_variance].into_iter());
             let y = Token::gaussian(self.fan_out, ln_second);
@@ -86,7 +88,7 @@ impl PairRule for Rule {
         Box::new(move |i, j, cosine| products[i] * products[j] * cosine + biases[i] * biases[j])
     }
 
-    fn tokens_backward(&self, x: &[Token], y: &[Token], gradients: &[TokenGradient]) -> Arc<[TokenGradient]> {
+    fn tokens_backward(&self, x: &[Token], y: &[Token], gradients: &[TokenGradient]) -> PerToken<TokenGradient> {
         let ln_gain = (self.fan_out * self.weight_variance).ln();
         let token = |(gradient, (x, y)): (&TokenGradient, (&Token, &Token))| {
             let product = self.product_share(x, y);

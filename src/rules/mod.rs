@@ -56,22 +56,20 @@ pub(crate) mod scale;
 pub(crate) mod softmax;
 pub(crate) mod sum;
 
-use std::sync::Arc;
-
 use nalgebra::Vector2;
 
 use crate::domain::{Concentration, Domain, Fluctuation, Gradient, GradientPairMap, PairMap, Signal};
-use crate::moments::{Token, TokenGradient};
+use crate::moments::{PerToken, Token, TokenGradient};
 
 /// A component that acts on every token by itself. *Cosine* is E x_a x_b / √(E x_a² E x_b²), the raw
 /// cross product of two tokens a, b, in units of their second moments.
 pub(crate) trait PairRule {
     /// Every token, forward.
-    fn tokens(&self, x: &[Token]) -> Arc<[Token]>;
+    fn tokens(&self, x: &[Token]) -> PerToken<Token>;
     /// The cosine of two outputs `y`, from that of the inputs `x`.
     fn cosines<'a>(&'a self, x: &'a [Token], y: &'a [Token]) -> PairMap<'a>;
     /// Every token's gradient, from the output `y` to the input `x`.
-    fn tokens_backward(&self, x: &[Token], y: &[Token], gradients: &[TokenGradient]) -> Arc<[TokenGradient]>;
+    fn tokens_backward(&self, x: &[Token], y: &[Token], gradients: &[TokenGradient]) -> PerToken<TokenGradient>;
     /// The cosine of two gradients at the inputs `x`, from that of the inputs and that at the outputs.
     fn cosines_backward<'a>(&'a self, x: &'a [Token], gradients: &'a [TokenGradient]) -> GradientPairMap<'a>;
     /// How much of what keeps tokens apart is gone on average over networks, from input `x` to output `y`, because how

@@ -48,14 +48,12 @@
 //! Kedia et al. 2024, appendix on layer normalisation, for the leading order; the rest is ours. DyT: Zhu et al. 2025,
 //! *Transformers without Normalization*; Derf: Chen et al. 2025, *Stronger Normalization-Free Transformers*.
 
-use std::sync::Arc;
-
 use nalgebra::{Matrix2, Vector2};
 use sigprop_stack::{Norm, NormKind};
 
 use super::PairRule;
 use crate::domain::{Domain, Flow, Fluctuation, Gradient, GradientPairMap, PairMap, Signal, bounded, of_all};
-use crate::moments::{Few, Token, TokenGradient, ln_correction, ln_sum, share, width_caveat};
+use crate::moments::{Few, PerToken, Token, TokenGradient, ln_correction, ln_sum, share, width_caveat};
 
 pub(crate) struct Rule {
     centres: bool,
@@ -139,7 +137,7 @@ pub(crate) fn ln_gain_gradient(norm: &Norm, domain: &Domain, [x, y]: [&Signal; 2
 }
 
 impl PairRule for Rule {
-    fn tokens(&self, x: &[Token]) -> Arc<[Token]> {
+    fn tokens(&self, x: &[Token]) -> PerToken<Token> {
         let token = |x: &Token| {
             let exponent = self.exponent(x);
             let (skewness, kurtosis) = if self.centres { x.centred() } else { (x.skewness, x.kurtosis) };
@@ -169,7 +167,7 @@ impl PairRule for Rule {
         })
     }
 
-    fn tokens_backward(&self, x: &[Token], _: &[Token], gradients: &[TokenGradient]) -> Arc<[TokenGradient]> {
+    fn tokens_backward(&self, x: &[Token], _: &[Token], gradients: &[TokenGradient]) -> PerToken<TokenGradient> {
         let token = |(gradient, x): (&TokenGradient, &Token)| {
             if self.has_nothing_to_divide_by(x) {
                 return gradient.scaled(f64::NEG_INFINITY);

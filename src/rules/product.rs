@@ -31,8 +31,8 @@ use std::sync::Arc;
 
 use nalgebra::Matrix2;
 
-use crate::domain::{Concentration, Domain, Entry, Fluctuation, Gradient, Signal, by_position, levels_map};
-use crate::moments::{Few, Token, TokenGradient, ln_correction, share};
+use crate::domain::{Concentration, Domain, Entry, Fluctuation, Fork, Gradient, Signal, by_position, levels_map};
+use crate::moments::{Few, PerToken, Token, TokenGradient, ln_correction, share};
 
 /// The output from the common input and the factors, and how the deviations of each factor reach it.
 pub(crate) fn forward(domain: &Domain, x: &Signal, factors: &[Arc<Signal>]) -> (Signal, Few<Matrix2<f64>>) {
@@ -45,24 +45,19 @@ pub(crate) fn forward(domain: &Domain, x: &Signal, factors: &[Arc<Signal>]) -> (
 }
 
 /// The gradient at every factor.
-pub(crate) fn split(
-    domain: &Domain,
-    x: &Signal,
-    factors: &[Arc<Signal>],
-    maps: &[Matrix2<f64>],
-    gradient: &Gradient,
-) -> Vec<Gradient> {
+pub(crate) fn split(domain: &Domain, fork: &Fork, gradient: &Gradient) -> Vec<Gradient> {
+    let Fork { x, parts: factors, maps, .. } = fork;
     let positions = by_position(factors);
     let alike: Few<f64> = factors.iter().map(|factor| domain.mean_cosine(factor.as_ref())).collect();
     let slopes = slopes(domain, x, factors);
     // Of the pairs of tokens that happen to be more alike the other factors are more alike.
-    let strays = x.concentration.total * (1.0 - domain.mean_cosine(x).powi(2)).powi(2);
+    let strays = x.concentration.total * (1.0 - domain.mean_cosine(x.as_ref()).powi(2)).powi(2);
     let pairs = (domain.length(x.tokens.len()) - 1.0) * domain.mean_cosine(gradient) * strays;
     let part = |index: usize| {
         let others = || (0..factors.len()).filter(|&j| j != index);
         let known = others().map(|j| slopes[j] * others().filter(|&k| k != j).map(|k| alike[k]).product::<f64>());
         let coupling = pairs * known.sum::<f64>();
-        let tokens: Arc<[TokenGradient]> =
+        let tokens: PerToken<TokenGradient> =
             positions.iter().zip(gradient.tokens.iter()).map(|(factors, g)| split_token(factors, index, g)).collect();
         let cosines = domain.map(tokens.len(), |_, _, place| {
             let others = factors.iter().enumerate().filter(|(i, _)| *i != index);

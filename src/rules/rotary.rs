@@ -20,13 +20,11 @@
 //!
 //! Su et al. 2021 for the map; project notes, refinements §6, for κ.
 
-use std::sync::Arc;
-
 use sigprop_stack::Rotary;
 
 use super::PairRule;
 use crate::domain::{Domain, Gradient, GradientPairMap, PairMap, Signal};
-use crate::moments::{Token, TokenGradient};
+use crate::moments::{PerToken, Token, TokenGradient};
 
 pub(crate) struct Rule {
     /// κ, by distance.
@@ -46,7 +44,7 @@ impl Rule {
 }
 
 impl PairRule for Rule {
-    fn tokens(&self, x: &[Token]) -> Arc<[Token]> {
+    fn tokens(&self, x: &[Token]) -> PerToken<Token> {
         x.into()
     }
 
@@ -54,7 +52,7 @@ impl PairRule for Rule {
         Box::new(|i, j, cosine| self.overlaps[i.abs_diff(j)] * cosine)
     }
 
-    fn tokens_backward(&self, _: &[Token], _: &[Token], gradients: &[TokenGradient]) -> Arc<[TokenGradient]> {
+    fn tokens_backward(&self, _: &[Token], _: &[Token], gradients: &[TokenGradient]) -> PerToken<TokenGradient> {
         gradients.into()
     }
 

@@ -1,12 +1,10 @@
 //! Multiplication by a number: moments by its square, cosines unchanged.
 
-use std::sync::Arc;
-
 use sigprop_stack::Scale;
 
 use super::PairRule;
 use crate::domain::{Domain, Gradient, GradientPairMap, PairMap, Signal};
-use crate::moments::{Token, TokenGradient};
+use crate::moments::{PerToken, Token, TokenGradient};
 
 pub(crate) struct Rule {
     ln_gain: f64,
@@ -20,7 +18,7 @@ impl Rule {
 }
 
 impl PairRule for Rule {
-    fn tokens(&self, x: &[Token]) -> Arc<[Token]> {
+    fn tokens(&self, x: &[Token]) -> PerToken<Token> {
         let token = |x: &Token| Token {
             ln_second: x.ln_second + self.ln_gain,
             mean: self.sign * x.mean,
@@ -34,7 +32,7 @@ impl PairRule for Rule {
         Box::new(|_, _, cosine| cosine)
     }
 
-    fn tokens_backward(&self, _: &[Token], _: &[Token], gradients: &[TokenGradient]) -> Arc<[TokenGradient]> {
+    fn tokens_backward(&self, _: &[Token], _: &[Token], gradients: &[TokenGradient]) -> PerToken<TokenGradient> {
         gradients.iter().map(|gradient| gradient.scaled(self.ln_gain)).collect()
     }
 

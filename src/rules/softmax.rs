@@ -162,6 +162,8 @@ pub(crate) struct Overlaps {
     crosses: Grid<CROSS_NODES, 4>,
     /// Nodes of χ²_n/n, by n.
     chi_square: Vec<(f64, ChiSquare)>,
+    /// The bits of n and w of the row that was met last, and the row: its pairs with others ask for it again.
+    last: Option<([u64; 2], Row)>,
 }
 
 /// Three nodes and weights.
@@ -175,7 +177,7 @@ impl Overlaps {
     /// For rows of about `n` scores.
     pub(crate) fn new(n: f64) -> Self {
         let (rows, crosses) = (Grid::new(n.ln(), 0.25, &ROWS), Grid::new(n.ln(), 0.5, &CROSSES));
-        Self { rows, crosses, chi_square: Vec::new() }
+        Self { rows, crosses, chi_square: Vec::new(), last: None }
     }
 
     fn chi_square(&mut self, n: f64) -> ChiSquare {
@@ -264,6 +266,10 @@ impl Overlaps {
         if w > LARGEST {
             return self.sharp_row(n, LARGEST).towards_one_hot((LARGEST / w).sqrt());
         }
+        let place = [n, w].map(f64::to_bits);
+        if let Some((_, row)) = self.last.filter(|(last, _)| *last == place) {
+            return row;
+        }
         let slopes = self.rows.at(n.ln(), w.max(SMALLEST).ln(), &|ln_n, ln_w| {
             let (n, w) = (ln_n.exp(), ln_w.exp());
             let [s2, s3, s4, s22, tilt, t_s2] = row_overlaps(n, w);
@@ -282,7 +288,9 @@ impl Overlaps {
             t_s2: 0.0,
             t_weighted: 0.0,
         };
-        Row { tilt: tilt * row.t(), t_s2: t_s2 * row.t() * row.s2, ..row }
+        let row = Row { tilt: tilt * row.t(), t_s2: t_s2 * row.t() * row.s2, ..row };
+        self.last = Some((place, row));
+        row
     }
 
     /// Two rows, their score variance exactly `w` and their correlation exactly `rho`.

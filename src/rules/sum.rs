@@ -37,8 +37,10 @@ use std::sync::Arc;
 use nalgebra::Matrix2;
 use sigprop_stack::Sum;
 
-use crate::domain::{Concentration, Domain, Flow, Fluctuation, Gradient, Ingredient, Mixed, Signal, Term, by_position};
-use crate::moments::{Few, Token, TokenGradient, ln_correction, ln_sum, share};
+use crate::domain::{
+    Concentration, Domain, Flow, Fluctuation, Fork, Gradient, Ingredient, Mixed, Signal, Term, by_position,
+};
+use crate::moments::{Few, PerToken, Token, TokenGradient, ln_correction, ln_sum, share};
 
 pub(crate) struct Rule {
     /// Per branch: ln of β²/(1 − p).
@@ -104,7 +106,7 @@ impl Rule {
     /// The output from the common input and the branches, and how the deviations of each branch reach it.
     pub(crate) fn forward(&self, domain: &Domain, x: &Signal, branches: &[Arc<Signal>]) -> (Signal, Few<Matrix2<f64>>) {
         let positions = by_position(branches);
-        let tokens: Arc<[Token]> = x.tokens.iter().zip(positions).map(|(x, parts)| self.token(x, &parts)).collect();
+        let tokens: PerToken<Token> = x.tokens.iter().zip(positions).map(|(x, parts)| self.token(x, &parts)).collect();
         let cosines = self.cosines(domain, branches, &tokens);
         let (fluctuation, maps) = self.fluctuation(domain, x, branches, &tokens);
         let mean = |tokens: &[Token]| ln_sum(tokens.iter().map(|token| token.ln_second));
@@ -177,7 +179,7 @@ impl Rule {
 
     /// Cosines of the output, from those of the branches.
     fn cosines(&self, domain: &Domain, branches: &[Arc<Signal>], output: &[Token]) -> Arc<[f64]> {
-        let per_token = |of: &dyn Fn(usize, &Token) -> f64| -> Few<Few<f64>> {
+        let per_token = |of: &dyn Fn(usize, &Token) -> f64| -> Few<PerToken<f64>> {
             let branch = |(index, branch): (usize, &Arc<Signal>)| {
                 let tokens = branch.tokens.iter().zip(output);
                 tokens.map(|(b, y)| of(index, b) * share(0.5 * b.ln_second, 0.5 * y.ln_second)).collect()
@@ -185,8 +187,9 @@ impl Rule {
             branches.iter().enumerate().map(branch).collect()
         };
         let amplitudes = per_token(&|index, _| (0.5 * self.ln_gains[index]).exp());
-        let means = per_token(&|index, b| self.scales[index] * b.mean);
-        let means = if means.iter().flatten().any(|mean| mean.abs() > 0.0) { means } else { Few::new() };
+        let has_mean = |branch: &Arc<Signal>| branch.tokens.iter().any(|token| token.mean.abs() > 0.0);
+        let of_means = || per_token(&|index, b| self.scales[index] * b.mean);
+        let means = if branches.iter().any(has_mean) { of_means() } else { Few::new() };
         domain.map(output.len(), |i, j, place| {
             let own: f64 = amplitudes.iter().zip(branches).map(|(a, branch)| a[i] * a[j] * branch.cosines[place]).sum();
             let (first, second, same) = means.iter().fold((0.0, 0.0, 0.0), |(first, second, same), mean| {
@@ -197,14 +200,8 @@ impl Rule {
     }
 
     /// The gradient at every branch.
-    pub(crate) fn split(
-        &self,
-        x: &Signal,
-        branches: &[Arc<Signal>],
-        output: &Signal,
-        maps: &[Matrix2<f64>],
-        gradient: &Gradient,
-    ) -> Vec<Gradient> {
+    pub(crate) fn split(&self, fork: &Fork, gradient: &Gradient) -> Vec<Gradient> {
+        let Fork { x, parts: branches, maps, output } = fork;
         let positions = by_position(branches);
         let with_fork = x.fluctuation.total() * output.fluctuation.map.transpose() * gradient.response;
         let part = |index: usize| {

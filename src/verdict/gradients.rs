@@ -32,24 +32,34 @@ pub(crate) struct Spread {
 impl Spread {
     /// `None` without two blocks that share a weight.
     pub(crate) fn of(weights: &[WeightRow]) -> Option<Self> {
-        let mut ranges: BTreeMap<String, [f64; 2]> = BTreeMap::new();
+        let mut ranges: BTreeMap<(&str, &str), [f64; 2]> = BTreeMap::new();
         let matrices = weights.iter().filter(|row| row.tensor.ends_with("weight"));
-        for (tensor, row) in matrices.filter_map(|row| Some((over_blocks(&row.tensor)?, row))) {
+        for (names, row) in matrices.filter_map(|row| Some((around_block(&row.tensor)?, row))) {
             let ln_norm = 0.5 * row.grad_second_moment.value.ln_abs();
-            let range = ranges.entry(tensor).or_insert([f64::INFINITY, f64::NEG_INFINITY]);
+            let range = ranges.entry(names).or_insert([f64::INFINITY, f64::NEG_INFINITY]);
             *range = [range[0].min(ln_norm), range[1].max(ln_norm)];
         }
         let flowing = ranges.into_iter().filter(|(_, [_, largest])| *largest > f64::NEG_INFINITY);
-        let spreads = flowing.map(|(tensor, [smallest, largest])| Self { tensor, ln_ratio: largest - smallest });
-        spreads.max_by(|one, other| one.ln_ratio.total_cmp(&other.ln_ratio))
+        let spreads = flowing.map(|(names, [smallest, largest])| (names, largest - smallest));
+        let (names, ln_ratio) = spreads.max_by(|one, other| one.1.total_cmp(&other.1))?;
+        Some(Self { tensor: starred(names), ln_ratio })
     }
 }
 
 /// `blocks.3.ffn.in.weight` → `blocks.*.ffn.in.weight`; `None` for what is in no block.
 pub(crate) fn over_blocks(tensor: &str) -> Option<String> {
+    around_block(tensor).map(starred)
+}
+
+/// What a name has before and behind `blocks.3.`.
+fn around_block(tensor: &str) -> Option<(&str, &str)> {
     let (before, rest) = tensor.split_once("blocks.")?;
     let (_, path) = rest.split_once('.')?;
-    Some(format!("{before}blocks.*.{path}"))
+    Some((before, path))
+}
+
+fn starred((before, path): (&str, &str)) -> String {
+    format!("{before}blocks.*.{path}")
 }
 
 /// Judges the weights; `None` where none is shared by two blocks.

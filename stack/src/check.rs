@@ -1,8 +1,9 @@
 //! The check that makes a stack safe to walk: widths fit, numbers are in range.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use foldhash::{HashMap, HashSet};
+use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
 
 use crate::{
     Activation, Attention, Component, EmbeddingTerm, Fan, GivenIds, GradientSeed, Ids, Init, Interpreter,
@@ -15,11 +16,20 @@ const MAX_SIZE: usize = 1 << 31;
 
 /// Walks the stack with widths alone and checks every number it meets.
 pub fn check(stack: &Stack) -> Result<(), StackError> {
-    parameters(stack).map(|_| ())
+    met(stack).map(|_| ())
 }
 
 /// Every parameter of a stack, in the order in which it is met, after [`check`].
 pub fn parameters(stack: &Stack) -> Result<Vec<Parameter>, StackError> {
+    let parameter = |Met { name, shape, copies, values }| {
+        let learning_rates = stack.learning_rates.get(name.as_ref()).copied().unwrap_or_default();
+        Parameter { name: name.into_owned(), shape, copies, values, learning_rates }
+    };
+    Ok(met(stack)?.into_iter().map(parameter).collect())
+}
+
+/// The parameters of a stack that has passed the check.
+fn met(stack: &Stack) -> Result<Vec<Met<'_>>, StackError> {
     if stack.gradient.stream >= stack.streams.len() {
         let got = format!("{} with {} streams", stack.gradient.stream, stack.streams.len());
         return Err(value("stack", "gradient.stream", "the index of a stream", got));
@@ -34,13 +44,21 @@ pub fn parameters(stack: &Stack) -> Result<Vec<Parameter>, StackError> {
     for (index, stream) in stack.streams.iter().enumerate() {
         check_memories(index, &stream.body)?;
     }
-    let mut widths = Widths::default();
+    let mut widths = Widths::with_room(stack.streams.iter().map(|stream| nodes(&stream.body)).sum());
     forward(stack, &mut widths)?;
     if let Some(site) = &widths.repeated {
         return Err(value(site, "name", "different from those of its neighbours", "the same twice".to_owned()));
     }
-    widths.learn(&stack.learning_rates)?;
+    widths.check_learning_rates(&stack.learning_rates)?;
     Ok(widths.parameters)
+}
+
+/// A [`Parameter`] on the way, whose name is the stack's where it has one there.
+struct Met<'s> {
+    name: Cow<'s, str>,
+    shape: [usize; 2],
+    copies: usize,
+    values: Values,
 }
 
 /// What a signal is, for the check.
@@ -51,12 +69,11 @@ struct Shape {
 }
 
 /// Carries shapes.
-#[derive(Default)]
-struct Widths {
+struct Widths<'s> {
     /// What was met so far.
-    parameters: Vec<Parameter>,
+    parameters: Vec<Met<'s>>,
     /// Where one is among them, by name.
-    places: HashMap<String, usize>,
+    places: HashMap<Cow<'s, str>, usize>,
     /// The first of the expert that is being walked.
     expert: Option<usize>,
     /// Paths met so far.
@@ -65,8 +82,19 @@ struct Widths {
     repeated: Option<String>,
 }
 
-impl Widths {
-    fn tensor(&mut self, site: &str, tensor: &Tensor, shape: [usize; 2]) -> Result<(), StackError> {
+impl<'s> Widths<'s> {
+    /// For so many nodes: tables that grow hash every name again, which takes longer than the check.
+    fn with_room(nodes: usize) -> Self {
+        Self {
+            parameters: Vec::with_capacity(nodes),
+            places: HashMap::with_capacity(nodes),
+            expert: None,
+            sites: HashSet::with_capacity(nodes),
+            repeated: None,
+        }
+    }
+
+    fn tensor(&mut self, site: &str, tensor: &'s Tensor, shape: [usize; 2]) -> Result<(), StackError> {
         match tensor.init {
             Init::Zero => {}
             Init::Normal { std } => weight(site, "std", std)?,
@@ -77,11 +105,12 @@ impl Widths {
             }
         }
         let values = Values::Drawn(tensor.init);
-        let Some(&place) = self.places.get(&tensor.name) else {
-            self.met(tensor.name.clone(), shape, values);
+        let name = Cow::Borrowed(tensor.name.as_str());
+        let place = *self.places.entry(name.clone()).or_insert(self.parameters.len());
+        let Some(known) = self.parameters.get(place) else {
+            self.parameters.push(Met { name, shape, copies: 1, values });
             return Ok(());
         };
-        let known = &self.parameters[place];
         if (known.shape, known.values) != (shape, values) {
             let got = format!("{shape:?} {values:?} beside {:?} {:?} of the same name", known.shape, known.values);
             return Err(value(site, "tensor", "one shape and one distribution per name", got));
@@ -92,36 +121,29 @@ impl Widths {
     /// The gains of a norm, which groups share.
     fn gains(&mut self, at: &Site, norm: Norm, width: usize) {
         let shape = [width / norm.groups, 1];
-        self.met(at.gain(), shape, Values::Gains(norm));
+        self.places.insert(Cow::Owned(at.gain()), self.parameters.len());
+        self.parameters.push(Met { name: Cow::Owned(at.gain()), shape, copies: 1, values: Values::Gains(norm) });
     }
 
-    fn met(&mut self, name: String, shape: [usize; 2], values: Values) {
-        self.places.insert(name.clone(), self.parameters.len());
-        let learning_rates = LearningRates::default();
-        self.parameters.push(Parameter { name, shape, copies: 1, values, learning_rates });
-    }
-
-    /// Gives parameters learning rates of their own.
-    fn learn(&mut self, learning_rates: &BTreeMap<String, LearningRates>) -> Result<(), StackError> {
+    fn check_learning_rates(&self, learning_rates: &BTreeMap<String, LearningRates>) -> Result<(), StackError> {
         for (name, rates) in learning_rates {
-            let Some(&place) = self.places.get(name) else {
+            if !self.places.contains_key(name.as_str()) {
                 return Err(value("stack", "learning_rates", "of parameters by their names", name.clone()));
-            };
+            }
             not_negative(name, "learning_rates.sgd", rates.sgd)?;
             not_negative(name, "learning_rates.adam", rates.adam)?;
-            self.parameters[place].learning_rates = *rates;
         }
         Ok(())
     }
 }
 
-impl Interpreter for Widths {
+impl<'s> Interpreter<'s> for Widths<'s> {
     type Signal = Shape;
     type Gradient = ();
     type Kept = ();
     type Error = StackError;
 
-    fn source(&mut self, _: &Site, stream: &Stream) -> Result<Shape, StackError> {
+    fn source(&mut self, _: &Site, stream: &'s Stream) -> Result<Shape, StackError> {
         let site = "source";
         let width = stream.source.width();
         let seq_len = stream.seq_len;
@@ -165,7 +187,7 @@ impl Interpreter for Widths {
         Ok(())
     }
 
-    fn apply(&mut self, at: &Site, component: &Component, x: Shape) -> Result<(Shape, ()), StackError> {
+    fn apply(&mut self, at: &Site, component: &'s Component, x: Shape) -> Result<(Shape, ()), StackError> {
         let site = at.path();
         if at.expert().is_some() {
             self.expert.get_or_insert(self.parameters.len());
@@ -264,7 +286,7 @@ impl Interpreter for Widths {
         *input
     }
 
-    fn merge(&mut self, at: &Site, fan: Fan, x: Shape, parts: Vec<Shape>) -> Result<(Shape, ()), StackError> {
+    fn merge(&mut self, at: &Site, fan: Fan<'s>, x: Shape, parts: Vec<Shape>) -> Result<(Shape, ()), StackError> {
         let site = at.path();
         let y = match fan {
             Fan::Sum(sum) => {
@@ -333,8 +355,8 @@ impl Interpreter for Widths {
     fn observe_gradient(&mut self, _: &Site, (): &()) {}
 }
 
-impl Widths {
-    fn attention(&mut self, at: &Site, attention: &Attention, parts: &[Shape]) -> Result<Shape, StackError> {
+impl<'s> Widths<'s> {
+    fn attention(&mut self, at: &Site, attention: &'s Attention, parts: &[Shape]) -> Result<Shape, StackError> {
         let site = at.path();
         for (field, got) in [
             ("n_heads", attention.n_heads),
@@ -394,6 +416,11 @@ impl Widths {
         }
         Ok(Shape { seq_len: query.seq_len, width: width(attention.n_heads, attention.d_value) })
     }
+}
+
+/// How many there are, those inside included.
+fn nodes(body: &[Node]) -> usize {
+    body.iter().map(|node| 1 + node.op.bodies().map(nodes).sum::<usize>()).sum()
 }
 
 /// Refuses attention that reads a stream that has not run yet.

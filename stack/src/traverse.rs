@@ -34,8 +34,8 @@ struct Part<'s> {
 
 /// What walks a stack: the predictor carries moments, the engine carries arrays.
 ///
-/// Every function is told the [`Site`] of the node it works for.
-pub trait Interpreter {
+/// Every function is told the [`Site`] of the node it works for; forward it may hold on to what is in the stack.
+pub trait Interpreter<'s> {
     /// What moves forward.
     type Signal: Clone;
     /// What moves backward.
@@ -46,7 +46,7 @@ pub trait Interpreter {
     type Error;
 
     /// The input of a stream.
-    fn source(&mut self, at: &Site, stream: &Stream) -> Result<Self::Signal, Self::Error>;
+    fn source(&mut self, at: &Site, stream: &'s Stream) -> Result<Self::Signal, Self::Error>;
     /// The gradient that reaches the input of a stream.
     fn source_backward(&mut self, at: &Site, stream: &Stream, gradient: Self::Gradient) -> Result<(), Self::Error>;
     /// The gradient at the end of the stream whose output is `output`.
@@ -56,7 +56,7 @@ pub trait Interpreter {
     fn apply(
         &mut self,
         at: &Site,
-        component: &Component,
+        component: &'s Component,
         input: Self::Signal,
     ) -> Result<(Self::Signal, Self::Kept), Self::Error>;
     /// A component, backward.
@@ -68,13 +68,13 @@ pub trait Interpreter {
         gradient: Self::Gradient,
     ) -> Result<Self::Gradient, Self::Error>;
 
-    /// What each part of a fan gets, from the common input or from a memory.
+    /// What the parts of a fan get, from the common input or from a memory.
     fn fork(&mut self, at: &Site, input: &Self::Signal) -> Self::Signal;
     /// The output of a fan from the outputs of its parts.
     fn merge(
         &mut self,
         at: &Site,
-        fan: Fan,
+        fan: Fan<'s>,
         input: Self::Signal,
         parts: Vec<Self::Signal>,
     ) -> Result<(Self::Signal, Self::Kept), Self::Error>;
@@ -117,7 +117,11 @@ pub trait Interpreter {
 
 /// Runs `body`, which reads no memory, forward on `input`, observing nothing: for building a stack that
 /// depends on what flows through its beginning.
-pub fn advance<I: Interpreter>(body: &[Node], input: I::Signal, interpreter: &mut I) -> Result<I::Signal, I::Error> {
+pub fn advance<'s, I: Interpreter<'s>>(
+    body: &'s [Node],
+    input: I::Signal,
+    interpreter: &mut I,
+) -> Result<I::Signal, I::Error> {
     let mut site = Site::start(None);
     site.recomputing = true;
     let mut walk = Walk { site, interpreter, memories: &[], memory_gradients: Vec::new(), tape: Vec::new() };
@@ -126,7 +130,7 @@ pub fn advance<I: Interpreter>(body: &[Node], input: I::Signal, interpreter: &mu
 
 /// Runs all streams forward, then the gradient backward from the end of the stream it starts at through
 /// all streams it reaches.
-pub fn run<I: Interpreter>(stack: &Stack, interpreter: &mut I) -> Result<(), I::Error> {
+pub fn run<'s, I: Interpreter<'s>>(stack: &'s Stack, interpreter: &mut I) -> Result<(), I::Error> {
     let (outputs, tapes) = run_forward(stack, interpreter)?;
     let mut gradients: Vec<Option<I::Gradient>> = stack.streams.iter().map(|_| None).collect();
     for ((index, stream), tape) in stack.streams.iter().enumerate().zip(tapes).rev() {
@@ -146,14 +150,14 @@ pub fn run<I: Interpreter>(stack: &Stack, interpreter: &mut I) -> Result<(), I::
 }
 
 /// Runs all streams forward only.
-pub fn forward<I: Interpreter>(stack: &Stack, interpreter: &mut I) -> Result<(), I::Error> {
+pub fn forward<'s, I: Interpreter<'s>>(stack: &'s Stack, interpreter: &mut I) -> Result<(), I::Error> {
     run_forward(stack, interpreter).map(|_| ())
 }
 
 /// The outputs of all streams and what they left behind.
-type Forward<'s, I> = (Vec<<I as Interpreter>::Signal>, Vec<Vec<Left<'s, I>>>);
+type Forward<'s, I> = (Vec<<I as Interpreter<'s>>::Signal>, Vec<Vec<Left<'s, I>>>);
 
-fn run_forward<'s, I: Interpreter>(stack: &'s Stack, interpreter: &mut I) -> Result<Forward<'s, I>, I::Error> {
+fn run_forward<'s, I: Interpreter<'s>>(stack: &'s Stack, interpreter: &mut I) -> Result<Forward<'s, I>, I::Error> {
     let mut outputs = Vec::with_capacity(stack.streams.len());
     let mut tapes = Vec::with_capacity(stack.streams.len());
     for (index, stream) in stack.streams.iter().enumerate() {
@@ -166,13 +170,13 @@ fn run_forward<'s, I: Interpreter>(stack: &'s Stack, interpreter: &mut I) -> Res
 }
 
 /// What a node left behind for its backward pass.
-enum Left<'s, I: Interpreter> {
+enum Left<'s, I: Interpreter<'s>> {
     Kept(I::Kept),
     /// Of this node, which was not kept, only its input.
     Input(&'s Node, I::Signal),
 }
 
-struct Walk<'s, 'i, I: Interpreter> {
+struct Walk<'s, 'i, I: Interpreter<'s>> {
     site: Site<'s>,
     interpreter: &'i mut I,
     /// The outputs of the streams before.
@@ -183,7 +187,7 @@ struct Walk<'s, 'i, I: Interpreter> {
     tape: Vec<Left<'s, I>>,
 }
 
-impl<'s, 'i, I: Interpreter> Walk<'s, 'i, I> {
+impl<'s, 'i, I: Interpreter<'s>> Walk<'s, 'i, I> {
     fn new(stack: &'s Stack, index: usize, interpreter: &'i mut I, memories: &'i [I::Signal]) -> Self {
         let prefix = (stack.streams.len() > 1).then_some(stack.streams[index].name.as_str());
         Self { site: Site::start(prefix), interpreter, memories, memory_gradients: Vec::new(), tape: Vec::new() }
@@ -260,7 +264,7 @@ impl<'s, 'i, I: Interpreter> Walk<'s, 'i, I> {
         if self.site.is_observed() {
             self.interpreter.observe_gradient(&self.site, &gradient);
         }
-        let is_its_own = |left: &mut Left<I>| matches!(left, Left::Input(of, _) if ptr::eq(*of, node));
+        let is_its_own = |left: &mut Left<'s, I>| matches!(left, Left::Input(of, _) if ptr::eq(*of, node));
         if let Some(Left::Input(_, input)) = self.tape.pop_if(is_its_own) {
             self.site.recomputing = true;
             self.op(&node.op, input)?;
@@ -294,19 +298,28 @@ impl<'s, 'i, I: Interpreter> Walk<'s, 'i, I> {
     }
 
     fn fan(&mut self, fan: Fan<'s>, input: I::Signal) -> Result<I::Signal, I::Error> {
+        let outputs = self.parts(fan, &input)?;
+        let (output, kept) = self.interpreter.merge(&self.site, fan, input, outputs)?;
+        self.tape.push(Left::Kept(kept));
+        Ok(output)
+    }
+
+    /// The outputs of the parts of a fan.
+    fn parts(&mut self, fan: Fan<'s>, input: &I::Signal) -> Result<Vec<I::Signal>, I::Error> {
         let count = self.count(fan);
+        let common = self.interpreter.fork(&self.site, input);
         let mut outputs = Vec::with_capacity(count);
         for index in 0..count {
             let part = Part::of(fan, index);
-            let common = part.memory.map_or(&input, |memory| &self.memories[memory]);
-            let signal = self.interpreter.fork(&self.site, common);
+            let signal = match part.memory {
+                None => common.clone(),
+                Some(memory) => self.interpreter.fork(&self.site, &self.memories[memory]),
+            };
             let outer = self.enter(&part);
             outputs.push(self.body(part.body, signal)?);
             self.site.expert = outer;
         }
-        let (output, kept) = self.interpreter.merge(&self.site, fan, input, outputs)?;
-        self.tape.push(Left::Kept(kept));
-        Ok(output)
+        Ok(outputs)
     }
 
     fn fan_backward(&mut self, fan: Fan<'s>, gradient: I::Gradient) -> Result<I::Gradient, I::Error> {

@@ -53,10 +53,10 @@ impl<'a> Probe<'a> {
 }
 
 type Sampled<'a> = Sampler<'a, f64>;
-type Signal<'a> = <Sampled<'a> as Interpreter>::Signal;
-type Kept<'a> = <Sampled<'a> as Interpreter>::Kept;
+type Signal<'a> = <Sampled<'a> as Interpreter<'a>>::Signal;
+type Kept<'a> = <Sampled<'a> as Interpreter<'a>>::Kept;
 
-impl<'a> Interpreter for Probe<'a> {
+impl<'a> Interpreter<'_> for Probe<'a> {
     type Signal = Signal<'a>;
     type Gradient = Array<f64>;
     type Kept = Kept<'a>;

@@ -296,7 +296,7 @@ impl Planner<'_> {
     }
 }
 
-impl Interpreter for Planner<'_> {
+impl Interpreter<'_> for Planner<'_> {
     type Signal = Form;
     type Gradient = ();
     type Kept = ();

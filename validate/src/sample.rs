@@ -238,7 +238,7 @@ impl<'a, T: Scalar> Sampler<'a, T> {
     }
 }
 
-impl<T: Scalar> Interpreter for Sampler<'_, T> {
+impl<T: Scalar> Interpreter<'_> for Sampler<'_, T> {
     type Signal = Signal<T>;
     type Gradient = Array<T>;
     /// Inputs, or outputs of the parts.

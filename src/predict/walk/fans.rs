@@ -8,7 +8,7 @@ use sigprop_stack::{Attention, Fan, Mixture, Site};
 use super::{Kept, Moments};
 use crate::Sites;
 use crate::domain::{Domain, Fork, Gradient, Pooled, Signal, Term, weights};
-use crate::moments::{Few, Token, TokenGradient};
+use crate::moments::{Few, PerToken, Token, TokenGradient};
 use crate::rules::attention::Attended;
 use crate::rules::mixture::Routing;
 use crate::rules::softmax::Overlaps;
@@ -38,15 +38,15 @@ impl Moments {
                 let rule = sum::Rule::new(sum);
                 let (y, maps) = rule.forward(&self.domain, &x, &parts);
                 let output = Arc::new(y);
-                (Arc::clone(&output), Kept::Sum { rule, x, branches: parts, output, maps })
+                (Arc::clone(&output), Kept::Sum(Box::new((rule, Fork { x, parts, maps, output }))))
             }
             Fan::Product(_) => {
                 let (y, maps) = product::forward(&self.domain, &x, &parts);
-                (inherit(y.clone()), Kept::Product { x, factors: parts, output: Arc::new(y), maps })
+                (inherit(y.clone()), Kept::Product(Box::new(Fork { x, parts, maps, output: Arc::new(y) })))
             }
             Fan::Concat(concat) => {
                 let (y, maps) = concat::forward(concat, &self.domain, &x, &parts);
-                (inherit(y.clone()), Kept::Concat { x, parts, output: Arc::new(y), maps })
+                (inherit(y.clone()), Kept::Concat(Box::new(Fork { x, parts, maps, output: Arc::new(y) })))
             }
             Fan::Attention(attention) => {
                 let (output, kept) = self.attend(at, attention, &x, parts);
@@ -100,13 +100,12 @@ impl Moments {
     /// The gradient at the output of every part.
     pub(super) fn parts(&mut self, at: &Site, fan: Fan, kept: &mut Kept, gradient: &Gradient) -> Vec<Gradient> {
         match (fan, kept) {
-            (Fan::Sum(_), Kept::Sum { rule, x, branches, output, maps }) => {
-                rule.split(x, branches, output, maps, gradient)
+            (Fan::Sum(_), Kept::Sum(kept)) => {
+                let (rule, fork) = kept.as_ref();
+                rule.split(fork, gradient)
             }
-            (Fan::Product(_), Kept::Product { x, factors, maps, .. }) => {
-                product::split(&self.domain, x, factors, maps, gradient)
-            }
-            (Fan::Concat(concat), Kept::Concat { parts, maps, .. }) => concat::split(concat, parts, maps, gradient),
+            (Fan::Product(_), Kept::Product(fork)) => product::split(&self.domain, fork, gradient),
+            (Fan::Concat(concat), Kept::Concat(fork)) => concat::split(concat, &fork.parts, &fork.maps, gradient),
             (Fan::Attention(attention), Kept::Attention(attended, _)) => {
                 if self.sites == Sites::All && at.is_observed() {
                     let backward = attended.probabilities_backward(attention, gradient);
@@ -133,30 +132,31 @@ impl Moments {
 /// The gradient at the common input, from the `gradient` at the output and those at the input of each part.
 pub(super) fn joined(domain: &Domain, kept: &Kept, gradient: &Gradient, parts: &[Gradient]) -> Gradient {
     let count = parts[0].tokens.len();
-    let mut tokens = Few::with_capacity(count);
-    let mut roots: Few<Few<f64>> = parts.iter().map(|_| Few::with_capacity(count)).collect();
+    let mut tokens = PerToken::with_capacity(count);
+    let mut roots: Few<PerToken<f64>> = parts.iter().map(|_| PerToken::with_capacity(count)).collect();
     // How far norms go together, which gradients that were gathered from other tokens are told.
     let is_gathered = || parts.iter().any(|part| part.tokens.iter().any(|token| token.local < 1.0));
-    let together = if let Kept::Sum { x, .. } = kept
+    let together = if let Kept::Sum(kept) = kept
         && is_gathered()
     {
-        domain.mean_cosine(x.as_ref()).powi(2)
+        domain.mean_cosine(kept.1.x.as_ref()).powi(2)
     } else {
         0.0
     };
     for i in 0..count {
         let at: Few<TokenGradient> = parts.iter().map(|part| part.tokens[i]).collect();
         let (token, weight) = match kept {
-            Kept::Sum { rule, x, branches, output, .. } => {
-                let branches: Few<Token> = branches.iter().map(|branch| branch.tokens[i]).collect();
+            Kept::Sum(kept) => {
+                let (rule, Fork { x, parts, output, .. }) = kept.as_ref();
+                let branches: Few<Token> = parts.iter().map(|branch| branch.tokens[i]).collect();
                 rule.join(&x.tokens[i], &branches, &output.tokens[i], &gradient.tokens[i], &at, together)
             }
-            Kept::Product { x, factors, .. } => {
-                let factors: Few<Token> = factors.iter().map(|factor| factor.tokens[i]).collect();
-                product::join(&x.tokens[i], &factors, &gradient.tokens[i], &at)
+            Kept::Product(fork) => {
+                let factors: Few<Token> = fork.parts.iter().map(|factor| factor.tokens[i]).collect();
+                product::join(&fork.x.tokens[i], &factors, &gradient.tokens[i], &at)
             }
             Kept::Attention(..) => attention::join(&at),
-            Kept::Concat { .. } | Kept::Mixture { .. } => TokenGradient::join(&at),
+            Kept::Concat(_) | Kept::Mixture { .. } => TokenGradient::join(&at),
             Kept::Apply { .. } | Kept::Steps(_) | Kept::Convolution { .. } | Kept::Prepend => {
                 unreachable!("no fan")
             }
@@ -169,9 +169,8 @@ pub(super) fn joined(domain: &Domain, kept: &Kept, gradient: &Gradient, parts: &
     });
     let shares = weights(parts);
     let (x, fork) = match kept {
-        Kept::Sum { x, branches: parts, output, maps, .. }
-        | Kept::Product { x, factors: parts, output, maps }
-        | Kept::Concat { x, parts, output, maps } => (x, Some(Fork { x, parts, maps, output })),
+        Kept::Sum(kept) => (&kept.1.x, Some(&kept.1)),
+        Kept::Product(fork) | Kept::Concat(fork) => (&fork.x, Some(fork.as_ref())),
         Kept::Attention(_, x) | Kept::Mixture { x, .. } => (x, None),
         Kept::Apply { .. } | Kept::Steps(_) | Kept::Convolution { .. } | Kept::Prepend => unreachable!("no fan"),
     };
@@ -191,7 +190,7 @@ pub(super) fn joined(domain: &Domain, kept: &Kept, gradient: &Gradient, parts: &
         }
         None => (fluctuation, parts.iter().zip(&shares).map(|(part, share)| part.response * *share).sum()),
     };
-    Gradient { concentration, fluctuation, response, ..Gradient::new(Arc::from(&tokens[..]), cosines) }
+    Gradient { concentration, fluctuation, response, ..Gradient::new(tokens, cosines) }
 }
 
 /// The sum of two gradients at one place.

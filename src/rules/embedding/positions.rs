@@ -10,12 +10,10 @@
 //! segment   s² (1 − |a − b|/(L + 1)), the probability that the split does not fall between the two
 //! ```
 
-use std::sync::Arc;
-
 use sigprop_stack::{Embedding, EmbeddingTerm, Gaussian};
 
 use crate::domain::{Domain, Fluctuation, Gradient, GradientPairMap, PairMap, Signal, part_map, symmetric};
-use crate::moments::{Token, TokenGradient, ln_sum, share};
+use crate::moments::{PerToken, Token, TokenGradient, ln_sum, share};
 use crate::rules::PairRule;
 use crate::rules::embedding::gaussian_token;
 
@@ -86,7 +84,7 @@ impl Rule {
 }
 
 impl PairRule for Rule {
-    fn tokens(&self, x: &[Token]) -> Arc<[Token]> {
+    fn tokens(&self, x: &[Token]) -> PerToken<Token> {
         let token = |(x, e): (&Token, &Token)| {
             let ln_unit = ln_sum([x.ln_second, e.ln_second].into_iter());
             let amplitude = |token: &Token| share(0.5 * token.ln_second, 0.5 * ln_unit);
@@ -126,7 +124,7 @@ impl PairRule for Rule {
         x.fluctuation.redrawn(part_map(of_x, domain.shared(x), alike.parts()), alike.drawn(drawn))
     }
 
-    fn tokens_backward(&self, x: &[Token], y: &[Token], gradients: &[TokenGradient]) -> Arc<[TokenGradient]> {
+    fn tokens_backward(&self, x: &[Token], y: &[Token], gradients: &[TokenGradient]) -> PerToken<TokenGradient> {
         let parts = self.parts(x, y);
         let token = |(gradient, part): (&TokenGradient, &[f64; 4])| {
             let of_x = part[0] * part[0];

@@ -40,46 +40,80 @@ pub(super) struct Grid<const K: usize, const POINTS: usize> {
     nodes: &'static Nodes<K>,
     /// Per node in ln n: its index, and the nodes in ln w.
     lines: Vec<(i32, Vec<Option<[f64; K]>>)>,
+    /// Where ln n was last.
+    line: Line<K>,
+}
+
+/// The functions along ln w at one ln n: the rows of one attention, and pairs of them, differ in w alone.
+struct Line<const K: usize> {
+    ln_n: f64,
+    /// Index of the first node in ln n, and the weights.
+    first: i32,
+    weights: [f64; POINTS_N],
+    /// Index of a node in ln w, and the functions there.
+    nodes: Vec<(i32, [f64; K])>,
 }
 
 impl<const K: usize, const POINTS: usize> Grid<K, POINTS> {
     pub(super) fn new(origin: f64, step_w: f64, nodes: &'static Nodes<K>) -> Self {
-        Self { origin, step_w, nodes, lines: Vec::new() }
+        let line = Line { ln_n: f64::NAN, first: 0, weights: [0.0; POINTS_N], nodes: Vec::new() };
+        Self { origin, step_w, nodes, lines: Vec::new(), line }
     }
 
     /// The functions at (ln n, ln w); `compute` gives them at a node.
     pub(super) fn at(&mut self, ln_n: f64, ln_w: f64, compute: &dyn Fn(f64, f64) -> [f64; K]) -> [f64; K] {
-        let (first_n, weights_n) = lagrange::<POINTS_N>((ln_n - self.origin) / STEP_N);
-        let (first_w, weights_w) = lagrange::<POINTS>(ln_w / self.step_w);
+        if self.line.ln_n.total_cmp(&ln_n).is_ne() {
+            (self.line.first, self.line.weights) = lagrange((ln_n - self.origin) / STEP_N);
+            self.line.ln_n = ln_n;
+            self.line.nodes.clear();
+        }
+        let (first, weights) = lagrange::<POINTS>(ln_w / self.step_w);
+        weighted(first, weights, |index_w| self.on_line(index_w, compute))
+    }
+
+    /// The functions at this node in ln w, where ln n is.
+    fn on_line(&mut self, index_w: i32, compute: &dyn Fn(f64, f64) -> [f64; K]) -> [f64; K] {
+        if let Some((_, known)) = self.line.nodes.iter().find(|(index, _)| *index == index_w) {
+            return *known;
+        }
+        let functions = weighted(self.line.first, self.line.weights, |index_n| self.node(index_n, index_w, compute));
+        self.line.nodes.push((index_w, functions));
+        functions
+    }
+
+    fn node(&mut self, index_n: i32, index_w: i32, compute: &dyn Fn(f64, f64) -> [f64; K]) -> [f64; K] {
+        let position = self.lines.iter().position(|(index, _)| *index == index_n).unwrap_or_else(|| {
+            self.lines.push((index_n, Vec::new()));
+            self.lines.len() - 1
+        });
+        let line = &mut self.lines[position].1;
         let lowest = (LOWEST_LN_W / self.step_w).floor() as i32 - POINTS as i32;
-        let mut sum = [0.0; K];
-        for (i, weight_n) in weights_n.into_iter().enumerate().filter(|(_, weight)| weight.abs() > 0.0) {
-            let index_n = first_n + i as i32;
+        let place = (index_w - lowest) as usize;
+        if line.len() <= place {
+            line.resize(place + POINTS, None);
+        }
+        *line[place].get_or_insert_with(|| {
             // n = 1 is where overlaps lose their meaning: nodes stay above.
             let ln_n = (self.origin + STEP_N * f64::from(index_n)).max(0.05);
-            let position = self.lines.iter().position(|(index, _)| *index == index_n).unwrap_or_else(|| {
-                self.lines.push((index_n, Vec::new()));
-                self.lines.len() - 1
-            });
-            let line = &mut self.lines[position].1;
-            for (j, weight_w) in weights_w.into_iter().enumerate().filter(|(_, weight)| weight.abs() > 0.0) {
-                let index_w = first_w + j as i32;
-                let place = (index_w - lowest) as usize;
-                if line.len() <= place {
-                    line.resize(place + POINTS, None);
-                }
-                let step_w = self.step_w;
-                let key = (self.origin.to_bits(), index_n, index_w);
-                let known = self.nodes;
-                let node =
-                    line[place].get_or_insert_with(|| known.get(key, || compute(ln_n, step_w * f64::from(index_w))));
-                for (total, value) in sum.iter_mut().zip(node) {
-                    *total += weight_n * weight_w * *value;
-                }
-            }
-        }
-        sum
+            let key = (self.origin.to_bits(), index_n, index_w);
+            self.nodes.get(key, || compute(ln_n, self.step_w * f64::from(index_w)))
+        })
     }
+}
+
+/// Σ w_i f(first + i).
+fn weighted<const K: usize, const P: usize>(
+    first: i32,
+    weights: [f64; P],
+    mut functions: impl FnMut(i32) -> [f64; K],
+) -> [f64; K] {
+    let mut sum = [0.0; K];
+    for (index, weight) in (first..).zip(weights).filter(|(_, weight)| weight.abs() > 0.0) {
+        for (total, value) in sum.iter_mut().zip(functions(index)) {
+            *total += weight * value;
+        }
+    }
+    sum
 }
 
 /// Index of the first of P nodes around `x` (nodes at integers), and their weights.
@@ -92,14 +126,11 @@ fn lagrange<const P: usize>(x: f64) -> (i32, [f64; P]) {
     }
     let first = x.floor() as i32 - (P as i32 / 2 - 1);
     let weights = std::array::from_fn(|i| {
-        let node = f64::from(first) + i as f64;
-        (0..P)
-            .filter(|&j| j != i)
-            .map(|j| {
-                let other = f64::from(first) + j as f64;
-                (x - other) / (node - other)
-            })
-            .product()
+        let others = (0..P).filter(|&j| j != i);
+        let (above, below) = others.fold((1.0, 1.0), |(above, below), j| {
+            (above * (x - f64::from(first) - j as f64), below * (i as f64 - j as f64))
+        });
+        above / below
     });
     (first, weights)
 }
