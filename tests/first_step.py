@@ -7,7 +7,8 @@ Needs torch and transformers; no weights are downloaded. Of several families and
 own: (1) parameter_groups has every parameter once, with the factor that the scheme's source says, written down here
 anew; (2) Adam moves every entry that has a gradient by lr × factor; (3) SGD moves every tensor as `predict
 --first-update sgd` tells, with gradients N(0, 1) at the output: the mean square over NETWORKS draws within |z| < 4, or
-within WIDTH_TERMS of it, for terms of order 1/width are known but for their square.
+within WIDTH_TERMS of it, for terms of order 1/width are known but for their square. The scales of residual connections,
+which the modules know nothing of, are hung behind their branches, and must be those that init.py tells.
 """
 
 import csv
@@ -28,7 +29,7 @@ SEQ_LEN = 32
 NETWORKS = 32
 RATE = 0.1
 WIDTH_TERMS = 0.03
-WIDTH, DECAY = 64, 0.8
+WIDTH, BLOCKS, DECAY, DEEPER = 64, 3, 0.8, 2.0
 
 
 def decayed(block, n_blocks, _, __):
@@ -42,9 +43,21 @@ def mup(block, _, is_matrix, optimizer):
     return {"adam": 0.5 if is_hidden else 1.0, "sgd": 1.0 if is_hidden else 2.0}[optimizer]
 
 
-CASES = [("gpt2", "mup:width=32", mup), ("llama", "mup:width=32", mup), ("bert", "mup:width=32", mup),
-         ("gpt2", f"hf:layer-decay={DECAY}", decayed), ("llama", f"hf:layer-decay={DECAY}", decayed),
-         ("bert", f"hf:layer-decay={DECAY}", decayed)]
+def completep(alpha):
+    """Dey et al. 2025, table 1, at DEEPER times the depth: in blocks Adam's rates × DEEPER^(α − 1); SGD's, which are not
+    in it, as steps that act through their branch twice need: DEEPER^(2α − 1)."""
+    def factor(block, n_blocks, is_matrix, optimizer):
+        is_in_block = block is not None and block >= 0
+        deeper = DEEPER ** {"adam": alpha - 1, "sgd": 2 * alpha - 1}[optimizer] if is_in_block else 1.0
+        return mup(block, n_blocks, is_matrix, optimizer) * deeper
+    return factor
+
+
+# Family, scheme, factors of learning rates, scale of branches.
+CASES = [*((family, "mup:width=32", mup, 1.0) for family in ("gpt2", "llama", "bert")),
+         *((family, f"hf:layer-decay={DECAY}", decayed, 1.0) for family in ("gpt2", "llama", "bert")),
+         *((family, f"completep:width=32,depth={BLOCKS / DEEPER},alpha={alpha}", completep(alpha), DEEPER ** -alpha)
+           for family in ("gpt2", "llama") for alpha in (1.0, 0.5))]
 
 
 def place(name):
@@ -61,6 +74,23 @@ def exported(config_file, scheme, folder):
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def scaled(module, model, branch):
+    """Multiplies what branches add by `branch`; what is wrong with what init.py tells of it."""
+    def hung(_, __, output):
+        return (output[0] * branch, *output[1:]) if isinstance(output, tuple) else output * branch
+
+    branches = [part for name, part in model.named_modules() if re.search(r"\d\.(attn|self_attn|mlp)$", name)]
+    told = module.PLAN["residual"]
+    if branch == 1.0:
+        return [f"residual: expected no scales, got {told}"] if told else []
+    for part in branches:
+        part.register_forward_hook(hung)
+    got = [(site["skip"], *site["branches"]) for site in told]
+    if len(got) != len(branches) or any(abs(skip - 1) + abs(scale / branch - 1) > 1e-9 for skip, scale in got):
+        return [f"residual: expected {len(branches)} branches of scale {branch}, got {told}"]
+    return []
 
 
 def stepped(model, optimizer):
@@ -128,24 +158,23 @@ def sgd(module, model, config_file, scheme):
     return found, f"{len(told)} tensors, worst {worst[1]}"
 
 
-def check(family, scheme, factor):
+def check(family, scheme, factor, branch):
     model_type, values = FAMILIES[family]
-    if family == "gpt2":
-        values = dict(values, n_layer=3)
-    positions = {"n_positions": SEQ_LEN} if family == "gpt2" else {"max_position_embeddings": SEQ_LEN}
+    lengths = {"n_layer": BLOCKS, "n_positions": SEQ_LEN} if family == "gpt2" else {
+        "num_hidden_layers": BLOCKS, "max_position_embeddings": SEQ_LEN}
     torch.manual_seed(0)
-    config = AutoConfig.for_model(model_type, **dict(values, **positions))
+    config = AutoConfig.for_model(model_type, **dict(values, **lengths))
     model = AutoModel.from_config(config).eval().double()
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
         config.save_pretrained(folder)
         module = exported(folder / "config.json", scheme, folder)
         module.initialise(model)
-        found = grouped(module, model, factor, "adam") + grouped(module, model, factor, "sgd")
+        found = scaled(module, model, branch) + grouped(module, model, factor, "adam") + grouped(module, model, factor, "sgd")
         found += adam(module, model, factor)
         off, told = sgd(module, model, folder / "config.json", scheme)
     found += off
-    print(f"{'BAD' if found else 'ok '} {family:6} {scheme:20} {told}", flush=True)
+    print(f"{'BAD' if found else 'ok '} {family:6} {scheme:36} {told}", flush=True)
     for problem in found:
         print(f"      {problem}")
     return not found

@@ -1,14 +1,16 @@
 """Checkpoints and plans beside real models of transformers, at random initialisation.
 
     cargo build --release
-    python tests/real_models.py [target/release/sigprop] [family …]
+    python tests/real_models.py [target/release/sigprop] [--stds FILE.md] [family …]
 
 Needs torch and transformers; no weights are downloaded. Of every family, a small model: (1) what the library draws is
 inspected: every tensor of the base model must be known and as the scheme `hf` says; (2) an exported checkpoint must
 load without missing keys, and be inspected as the scheme it was drawn from; (3) an exported init.py must draw every
-parameter of the base model with the planned standard deviation. GPT-2 without its residual scaling must be told.
+parameter of the base model with the planned standard deviation: `--stds` writes both. GPT-2 without its residual
+scaling must be told.
 """
 
+import argparse
 import importlib.util
 import json
 import logging
@@ -109,7 +111,21 @@ def problems(report, scheme):
     return found
 
 
-def check(name, folder):
+def stds(name, report):
+    """Planned and measured standard deviations, a Markdown row per kind of parameter; what starts at one value is left
+    out."""
+    kinds = {}
+    for key, part, planned, measured in report["drawn"]:
+        if planned:
+            kind = (re.sub(r"\.\d+\.", ".*.", key), re.sub(r"\.\d+\.", ".*.", part), planned)
+            kinds.setdefault(kind, []).append(measured)
+    for (key, part, planned), measured in kinds.items():
+        mean, worst = sum(measured) / len(measured), max(measured, key=lambda std: abs(std / planned - 1))
+        yield (f"| {name} | `{key}` | `{part}` | {len(measured)} | {planned:.5f} | {mean:.5f} | {worst / planned - 1:+.1%} "
+               "|\n")
+
+
+def check(name, folder, written):
     model_type, values = FAMILIES[name]
     torch.manual_seed(0)
     config = AutoConfig.for_model(model_type, **values)
@@ -134,6 +150,7 @@ def check(name, folder):
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     report = module.initialise(model, seed=1)
+    written.extend(stds(name, report))
     found += [f"init.py: unmatched {key}" for key in report["unmatched"] if not BESIDE.search(key)]
     found += [f"init.py: missing {key}" for key in report["missing"]]
     sizes = {key: parameter.numel() for key, parameter in model.named_parameters()}
@@ -166,16 +183,23 @@ def broken_gpt2(folder):
 
 
 if __name__ == "__main__":
-    arguments = sys.argv[1:]
-    SIGPROP = arguments.pop(0) if arguments else "target/release/sigprop"
+    parser = argparse.ArgumentParser()
+    parser.add_argument("sigprop", nargs="?", default="target/release/sigprop")
+    parser.add_argument("families", nargs="*", metavar="family")
+    parser.add_argument("--stds", type=pathlib.Path, metavar="FILE.md")
+    arguments = parser.parse_intermixed_args()
+    SIGPROP = arguments.sigprop
     transformers.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
     logging.disable(logging.WARNING)
-    fine = []
-    for family in arguments or FAMILIES:
+    fine, rows = [], []
+    for family in arguments.families or FAMILIES:
         with tempfile.TemporaryDirectory() as folder:
-            fine.append(check(family, pathlib.Path(folder)))
+            fine.append(check(family, pathlib.Path(folder), rows))
     with tempfile.TemporaryDirectory() as folder:
         fine.append(broken_gpt2(folder))
+    if arguments.stds:
+        arguments.stds.write_text("| model | parameter | of it | n | std planned | measured | farthest |\n"
+                                  "|---|---|---|---|---|---|---|\n" + "".join(rows))
     print(f"{sum(fine)} of {len(fine)} fine")
     sys.exit(not all(fine))

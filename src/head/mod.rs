@@ -24,14 +24,14 @@
 //! S11          = (1 − P)² S11(ρ) + 2 P (1 − P)/V + r P²
 //! ```
 //!
-//! and what g has along e_o is shorter by 1 − c², since the norm takes off what lies along x.
+//! and what g has along e_o is shorter by 1 − c², since the norm takes off what lies along x. What its table gathers as
+//! head and as embeddings is not independent: `src/head/tied.rs`.
 //!
 //! # Assumptions
 //!
-//! Targets do not depend on the input and have its law: a language model at initialisation. Of g what lies along x
-//! itself, s² x, is left out: the norm before the head takes it off, and it is one direction of d. The
-//! gradients of a tied table, as head and as embeddings, are added as if independent. Sequences are averaged over, not
-//! summed; gradients of norm biases are left out of the global norm.
+//! Targets have the law of the input and are not of the token itself: a language model at initialisation. Of g what lies along x
+//! itself, s² x, is left out: the norm before the head takes it off, and it is one direction of d. Sequences are averaged
+//! over, not summed; gradients of norm biases are left out of the global norm.
 //!
 //! # Source
 //!
@@ -42,6 +42,7 @@ mod residual;
 mod targets;
 #[cfg(test)]
 mod tests;
+mod tied;
 
 use std::collections::HashMap;
 
@@ -53,10 +54,16 @@ use crate::PredictError;
 use crate::architecture::{Architecture, ArchitectureError};
 use crate::cost::tensor_entries;
 use crate::moments::ln_sum;
+use crate::numerals::short;
 use crate::predict::{Caveat, Options, Prediction, Sites, predict};
 use crate::recipe::{Fans, Growth, Outer, Place, Trained};
 use crate::schemes::Scheme;
+use own::Own;
 use residual::{Logits, Residual};
+use targets::Repeats;
+
+/// Share of the softmax above which the token just read is told of: its square is what gradients of equal ids share.
+const READ: f64 = 0.1;
 
 /// A projection to the vocabulary.
 #[derive(Clone, Debug, PartialEq)]
@@ -157,10 +164,14 @@ pub fn predict_loss(stack: &Stack, head: &Head, options: impl Into<Options>) -> 
         width: head.width as f64,
         variance: logit_variance,
         cosine: end.cosine,
-        repeat: targets::repeat(stack, head),
-        own: is_tied.then(|| own::cosine(stack, &table, weight_variance)),
+        repeats: Repeats::of(stack, head),
+        seq_len,
     };
-    let residual = Residual::new(&logits);
+    let residual = if is_tied {
+        Residual::tied(&logits, &Own::new(stack, &table, weight_variance))
+    } else {
+        Residual::untied(&logits)
+    };
 
     let mut seeded = stack.clone();
     seeded.gradient.correlation = (residual.between / residual.across).clamp(0.0, 1.0);
@@ -168,11 +179,15 @@ pub fn predict_loss(stack: &Stack, head: &Head, options: impl Into<Options>) -> 
     let ln_mean = -2.0 * seq_len.ln();
     scale(&mut prediction, (weight_variance * residual.across).ln() + ln_mean);
 
-    let together = seq_len * (residual.own + (seq_len - 1.0) * end.cosine * residual.between);
-    let ln_head = end.ln_second + (together.max(0.0) / head.vocab_size as f64).ln() + ln_mean;
-    if add_head(&mut prediction.table, &head.tensor, ln_head) {
-        let text = "gradients of the tied table, as head and as embeddings, are added as if independent";
-        prediction.caveats.push(Caveat { site: "head".to_owned(), sites: 1, text: text.to_owned() });
+    let ln_head = end.ln_second + (seq_len * residual.table.max(0.0) / head.vocab_size as f64).ln() + ln_mean;
+    add_head(&mut prediction.table, &head.tensor, ln_head);
+    if residual.read > READ {
+        let text = format!(
+            "the logit of the token just read stands out (its share of the softmax is {}): gradients of equal ids are \
+             more alike than told, and larger together",
+            short(residual.read)
+        );
+        prediction.caveats.push(Caveat { site: "head".to_owned(), sites: 1, text });
     }
 
     let entries = entries(stack, Some(head));
@@ -239,19 +254,18 @@ fn scale(prediction: &mut Prediction, ln: f64) {
     }
 }
 
-/// Adds the gradient of the head to the tensor it shares, or as a row of its own; whether it shares one.
-fn add_head(table: &mut SiteTable, tensor: &Tensor, ln_second_moment: f64) -> bool {
+/// Adds the gradient of the head to the tensor it shares, or as a row of its own.
+fn add_head(table: &mut SiteTable, tensor: &Tensor, ln_second_moment: f64) {
     if let Some(row) = table.weights.iter_mut().find(|row| row.tensor == tensor.name) {
         let ln = ln_sum([row.grad_second_moment.value.ln_abs(), ln_second_moment].into_iter());
         row.grad_second_moment = Cell::exact(Number::from_ln(ln));
-        return true;
+    } else {
+        let layer = table.sites.last().map_or(0, |row| row.layer + 1);
+        table.weights.push(WeightRow {
+            layer,
+            tensor: tensor.name.clone(),
+            variance: tensor.init.variance(),
+            grad_second_moment: Cell::exact(Number::from_ln(ln_second_moment)),
+        });
     }
-    let layer = table.sites.last().map_or(0, |row| row.layer + 1);
-    table.weights.push(WeightRow {
-        layer,
-        tensor: tensor.name.clone(),
-        variance: tensor.init.variance(),
-        grad_second_moment: Cell::exact(Number::from_ln(ln_second_moment)),
-    });
-    false
 }

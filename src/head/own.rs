@@ -9,23 +9,46 @@
 //! ```text
 //! y = Σ_i s_i x_i        c_y = Σ_i s_i c_i √(E x_i²/E y²)
 //! ```
+//!
+//! A gradient g on its way back loses at every norm what it has along the norm's input. With the cosines c_1 ≥ … ≥ c_n =
+//! c there, ê − Σ_i x̂_i (c_i² − c_{i+1}²)/c_i is left of ê, the direction of e, c_{n+1} being 0: each x̂_i is c_i/c_j x̂_j
+//! and something new. Of its products with ê and with x/c are left
+//!
+//! ```text
+//! kept = 1 − c_1²        radial = −Σ_{i<n} (1 − c_{i+1}²/c_i²)        (both 1 without norms)
+//! ```
 
 use std::collections::HashMap;
 
-use sigprop_stack::{Component, Node, Op, SiteTable, Stack, Sum};
+use sigprop_stack::{Component, Node, Norm, NormKind, Op, SiteTable, Stack, Sum};
 
 use super::ln_second;
 use crate::predict::ForwardWalk;
 
-/// The cosine between the end of the stream that ends in a gradient and its token's embedding of variance `variance`,
-/// by the levels of all sites.
-pub(super) fn cosine(stack: &Stack, table: &SiteTable, variance: f64) -> f64 {
-    let stream = &stack.streams[stack.gradient.stream];
-    let second = ForwardWalk::new(stream).second_moment();
-    let levels = table.sites.iter().map(|row| (row.site.as_str(), ln_second(row))).collect();
-    let prefix = if stack.streams.len() > 1 { &stream.name } else { "" };
-    let start = Carried { cosine: (variance / second).sqrt(), ln_second: second.ln() };
-    Levels(levels).through(&stream.body, prefix, start).cosine
+/// A token's embedding and the end of its stream.
+pub(super) struct Own {
+    /// Cosine between them.
+    pub(super) cosine: f64,
+    /// What is left along the embedding of a gradient along it.
+    pub(super) kept: f64,
+    /// What is left of it along the end, over the cosine.
+    pub(super) radial: f64,
+}
+
+impl Own {
+    /// Of embeddings of this variance in the stream that ends in a gradient, by the levels of all sites.
+    pub(super) fn new(stack: &Stack, table: &SiteTable, variance: f64) -> Self {
+        let stream = &stack.streams[stack.gradient.stream];
+        let second = ForwardWalk::new(stream).second_moment();
+        let levels = table.sites.iter().map(|row| (row.site.as_str(), ln_second(row))).collect();
+        let prefix = if stack.streams.len() > 1 { &stream.name } else { "" };
+        let start = Carried { cosine: (variance / second).sqrt(), ln_second: second.ln(), norms: None };
+        let Carried { cosine, ln_second: _, norms } = Levels(levels).through(&stream.body, prefix, start);
+        match norms {
+            None => Self { cosine, kept: 1.0, radial: 1.0 },
+            Some(Norms { first, last: _, lost }) => Self { cosine, kept: 1.0 - first * first, radial: -lost },
+        }
+    }
 }
 
 /// A signal on its way.
@@ -33,6 +56,29 @@ pub(super) fn cosine(stack: &Stack, table: &SiteTable, variance: f64) -> f64 {
 struct Carried {
     cosine: f64,
     ln_second: f64,
+    norms: Option<Norms>,
+}
+
+impl Carried {
+    /// The norms behind another one.
+    fn normed(&self) -> Norms {
+        match self.norms {
+            None => Norms { first: self.cosine, last: self.cosine, lost: 0.0 },
+            Some(Norms { first, last, lost }) if self.cosine.abs() > 0.0 => {
+                Norms { first, last: self.cosine, lost: lost + 1.0 - (self.cosine / last).powi(2) }
+            }
+            // Nothing of it came so far.
+            Some(norms) => norms,
+        }
+    }
+}
+
+/// Norms that it has passed: its cosine at the first and the last, and Σ (1 − c_{i+1}²/c_i²).
+#[derive(Clone, Copy)]
+struct Norms {
+    first: f64,
+    last: f64,
+    lost: f64,
 }
 
 /// ln E x² by site.
@@ -43,22 +89,34 @@ impl Levels<'_> {
         body.iter().fold(start, |x, node| {
             let path = if path.is_empty() { node.name.clone() } else { format!("{path}.{}", node.name) };
             let ln_second = self.0[path.as_str()];
-            let cosine = match &node.op {
-                Op::Apply(component) => x.cosine * kept(component, x.ln_second - ln_second),
-                Op::Chain(body) => self.through(body, &path, x).cosine,
+            let (cosine, norms) = match &node.op {
+                Op::Apply(Component::Norm(Norm { kind: NormKind::LayerNorm | NormKind::RmsNorm, .. })) => {
+                    (x.cosine, Some(x.normed()))
+                }
+                Op::Apply(component) => (x.cosine * kept(component, x.ln_second - ln_second), x.norms),
+                Op::Chain(body) => {
+                    let end = self.through(body, &path, x);
+                    (end.cosine, end.norms)
+                }
                 Op::Sum(sum) => self.summed(sum, &path, x, ln_second),
-                Op::Product(_) | Op::Concat(_) | Op::Attention(_) | Op::Mixture(_) => 0.0,
+                Op::Product(_) | Op::Concat(_) | Op::Attention(_) | Op::Mixture(_) => (0.0, x.norms),
             };
-            Carried { cosine, ln_second }
+            Carried { cosine, ln_second, norms }
         })
     }
 
-    fn summed(&self, sum: &Sum, path: &str, x: Carried, ln_second: f64) -> f64 {
-        let branches = sum.branches.iter().map(|branch| {
-            let end = self.through(&branch.body, path, x);
-            branch.scale * end.cosine * (0.5 * (end.ln_second - ln_second)).exp()
-        });
-        branches.sum()
+    /// The cosine of a sum, and the norms on the way that most of it comes.
+    fn summed(&self, sum: &Sum, path: &str, x: Carried, ln_second: f64) -> (f64, Option<Norms>) {
+        let parts: Vec<(f64, Option<Norms>)> = sum
+            .branches
+            .iter()
+            .map(|branch| {
+                let end = self.through(&branch.body, path, x);
+                (branch.scale * end.cosine * (0.5 * (end.ln_second - ln_second)).exp(), end.norms)
+            })
+            .collect();
+        let most = parts.iter().max_by(|a, b| a.0.abs().total_cmp(&b.0.abs()));
+        (parts.iter().map(|(part, _)| part).sum(), most.and_then(|(_, norms)| *norms))
     }
 }
 

@@ -6,38 +6,56 @@ use sigprop_stack::{Ids, Source, Stack};
 
 use super::Head;
 
-/// Probability that two tokens of a sequence have the same target; without ids all are equally likely.
-pub(super) fn repeat(stack: &Stack, head: &Head) -> f64 {
-    match &stack.streams[stack.gradient.stream].source {
-        Source::Gaussian(_) => 1.0 / head.vocab_size as f64,
-        Source::Embedding(embedding) => match &embedding.ids {
-            Ids::PowerLaw(law) => law.repeat_probability(2),
-            Ids::Given(given) => {
-                let shares = given.sequences.iter().map(|sequence| equal_pairs(sequence));
-                shares.sum::<f64>() / given.sequences.len() as f64
-            }
-        },
+/// Probabilities that so many tokens of a sequence, or targets, are the same.
+#[derive(Clone, Copy)]
+pub(super) struct Repeats {
+    pub(super) two: f64,
+    pub(super) three: f64,
+    pub(super) four: f64,
+}
+
+impl Repeats {
+    /// Without ids all are equally likely.
+    pub(super) fn of(stack: &Stack, head: &Head) -> Self {
+        let uniform = |count| (head.vocab_size as f64).powi(1 - count);
+        match &stack.streams[stack.gradient.stream].source {
+            Source::Gaussian(_) => Self::by(uniform),
+            Source::Embedding(embedding) => match &embedding.ids {
+                Ids::PowerLaw(law) => Self::by(|count| law.repeat_probability(count)),
+                Ids::Given(given) => Self::by(|count| {
+                    let shares = given.sequences.iter().map(|sequence| equal_shares(sequence, count));
+                    shares.sum::<f64>() / given.sequences.len() as f64
+                }),
+            },
+        }
+    }
+
+    fn by(chance: impl Fn(i32) -> f64) -> Self {
+        Self { two: chance(2), three: chance(3), four: chance(4) }
     }
 }
 
-/// Share of the pairs of different positions with equal ids.
-fn equal_pairs(sequence: &[u32]) -> f64 {
+/// Share of the choices of `size` different positions with equal ids.
+fn equal_shares(sequence: &[u32], size: i32) -> f64 {
     let mut counts: HashMap<u32, usize> = HashMap::new();
     for id in sequence {
         *counts.entry(*id).or_default() += 1;
     }
-    let pairs = |count: usize| (count * count.saturating_sub(1)) as f64;
-    counts.values().map(|&count| pairs(count)).sum::<f64>() / pairs(sequence.len()).max(1.0)
+    let choices = |count: usize| (0..size).map(|taken| (count as f64 - f64::from(taken)).max(0.0)).product::<f64>();
+    counts.values().map(|&count| choices(count)).sum::<f64>() / choices(sequence.len()).max(1.0)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Of the 6 · 5 ordered pairs of 1 1 1 2 2 3, 6 + 2 are equal.
+    /// Of the 6 · 5 ordered pairs of 1 1 1 2 2 3, 6 + 2 are equal, of the 6 · 5 · 4 triples 6, of fours none.
     #[test]
-    fn equal_pairs_are_counted() {
-        approx::assert_relative_eq!(equal_pairs(&[1, 2, 1, 3, 1, 2]), 8.0 / 30.0);
-        approx::assert_relative_eq!(equal_pairs(&[7]), 0.0);
+    fn equal_ids_are_counted() {
+        let sequence = [1, 2, 1, 3, 1, 2];
+        for (size, expected) in [(2, 8.0 / 30.0), (3, 6.0 / 120.0), (4, 0.0)] {
+            approx::assert_relative_eq!(equal_shares(&sequence, size), expected);
+        }
+        approx::assert_relative_eq!(equal_shares(&[7], 2), 0.0);
     }
 }

@@ -21,7 +21,8 @@ fn moments_of_softmax_less_one_hot() {
     const PAIRS: usize = 100_000;
     let (variance, cosine, repeat) = (1.5_f64, 0.4_f64, 1.0 / 3.0 + 2.0 / 3.0 / VOCABULARY as f64);
     let (vocab_size, width) = (VOCABULARY as f64, f64::INFINITY);
-    let expected = Residual::new(&Logits { vocab_size, width, variance, cosine, repeat, own: None });
+    let repeats = Repeats { two: repeat, three: repeat, four: repeat };
+    let expected = Residual::untied(&Logits { vocab_size, width, variance, cosine, repeats, seq_len: 1.0 });
     let mut generator = Xoshiro256PlusPlus::seed_from_u64(11);
     let mut sums = [[0.0; 2]; 2];
     for pair in 0..PAIRS {
@@ -37,7 +38,7 @@ fn moments_of_softmax_less_one_hot() {
             *sum = [sum[0] + value, sum[1] + value * value];
         }
     }
-    for ([sum, squares], expected) in sums.into_iter().zip([expected.own, expected.between]) {
+    for ([sum, squares], expected) in sums.into_iter().zip([expected.across, expected.between]) {
         let mean = sum / PAIRS as f64;
         let std_error = ((squares / PAIRS as f64 - mean * mean) / PAIRS as f64).sqrt();
         let z = (mean - expected) / std_error;
@@ -57,10 +58,10 @@ fn tied_heads_meet_their_own_embedding() {
         width: WIDTH as f64,
         variance: WIDTH as f64 * variance,
         cosine: 0.0,
-        repeat,
-        own: Some(cosine),
+        repeats: Repeats { two: repeat, three: repeat, four: repeat },
+        seq_len: 1.0,
     };
-    let expected = Residual::new(&logits);
+    let expected = Residual::tied(&logits, &Own { cosine, kept: 0.0, radial: 0.0 });
     let mut generator = Xoshiro256PlusPlus::seed_from_u64(13);
     let mut sums = [[0.0; 2]; 2];
     for token in 0..TOKENS {
@@ -83,7 +84,7 @@ fn tied_heads_meet_their_own_embedding() {
             *sum = [sum[0] + value, sum[1] + value * value];
         }
     }
-    for ([sum, squares], expected) in sums.into_iter().zip([expected.cross_entropy, expected.own]) {
+    for ([sum, squares], expected) in sums.into_iter().zip([expected.cross_entropy, expected.table]) {
         let mean = sum / TOKENS as f64;
         let std_error = ((squares / TOKENS as f64 - mean * mean) / TOKENS as f64).sqrt();
         let z = (mean - expected) / std_error;
@@ -91,28 +92,48 @@ fn tied_heads_meet_their_own_embedding() {
     }
 }
 
-/// The share c² of embeddings at the end of a network of two blocks, and what they would be of E x² at each site.
-fn embedded(norm_placement: NormPlacement) -> (f64, impl Fn(&str) -> f64) {
+/// What is left of embeddings at the end of a network of two blocks, and what they would be of E x² at each site.
+fn embedded(norm_placement: NormPlacement) -> (Own, impl Fn(&str) -> f64) {
     let architecture = Architecture { n_layers: 2, d_model: 64, seq_len: 8, norm_placement, ..Architecture::default() };
     let scheme = Scheme::parse("xavier").expect("known");
     let stack = assemble(&architecture, &scheme, &Input::Zipf, &Run::default()).expect("valid").stack;
     let table = predict(&stack, Sites::All).expect("valid").table;
     let variance = Head::tied(&stack).expect("ids are embedded").tensor.init.variance();
-    let cosine = own::cosine(&stack, &table, variance);
-    (cosine * cosine, move |site| variance / ln_second(table.site(site).expect("a site")).exp())
+    (Own::new(&stack, &table, variance), move |site| variance / ln_second(table.site(site).expect("a site")).exp())
 }
 
-/// Before a last norm c² is the part that embeddings are of E x²; with post-norms each sum leaves E x²/E y² of it.
+/// Before a last norm c² is the part that embeddings are of E x²; with post-norms each sum leaves E x²/E y² of it, and
+/// the gradient loses as much at the norm that follows.
 #[test]
 fn own_embeddings_are_followed_through_skips() {
-    let (square, part) = embedded(NormPlacement::Pre);
+    let (own, part) = embedded(NormPlacement::Pre);
+    let square = own.cosine * own.cosine;
     assert_relative_eq!(square, part("blocks.1"), max_relative = 1e-9);
-    let (square, part) = embedded(NormPlacement::Post);
+    assert_relative_eq!(own.kept, 1.0 - square, max_relative = 1e-9);
+    assert_relative_eq!(own.radial, 0.0);
+    let (own, part) = embedded(NormPlacement::Post);
     let sum = |before, after| part(after) / part(before);
-    let expected = part("embeddings")
-        * sum("embeddings", "blocks.0.attention")
-        * sum("blocks.0.attention_norm", "blocks.0.ffn")
-        * sum("blocks.0", "blocks.1.attention")
-        * sum("blocks.1.attention_norm", "blocks.1.ffn");
-    assert_relative_eq!(square, expected, max_relative = 1e-9);
+    let first = part("embeddings") * sum("embeddings", "blocks.0.attention");
+    let left = [
+        sum("blocks.0.attention_norm", "blocks.0.ffn"),
+        sum("blocks.0", "blocks.1.attention"),
+        sum("blocks.1.attention_norm", "blocks.1.ffn"),
+    ];
+    assert_relative_eq!(own.cosine * own.cosine, first * left.iter().product::<f64>(), max_relative = 1e-9);
+    assert_relative_eq!(own.kept, 1.0 - first, max_relative = 1e-9);
+    assert_relative_eq!(own.radial, left.iter().map(|left| left - 1.0).sum::<f64>(), max_relative = 1e-9);
+}
+
+/// Tables of N(0, 1) against those of N(0, 0.02²).
+#[test]
+fn tokens_that_find_themselves_are_told() {
+    for (scheme, expected) in [("pytorch", true), ("gpt2", false)] {
+        let architecture = Architecture { n_layers: 1, d_model: 64, seq_len: 8, ..Architecture::default() };
+        let scheme = Scheme::parse(scheme).expect("known");
+        let stack = assemble(&architecture, &scheme, &Input::Zipf, &Run::default()).expect("valid").stack;
+        let head = Head::tied(&stack).expect("ids are embedded");
+        let prediction = predict_loss(&stack, &head, Sites::Stream).expect("valid").prediction;
+        let told = prediction.caveats.iter().any(|caveat| caveat.text.contains("the token just read stands out"));
+        assert_eq!(told, expected, "{scheme:?}: {:?}", prediction.caveats);
+    }
 }

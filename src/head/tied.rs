@@ -1,0 +1,138 @@
+//! A head that shares the table of the embeddings: the loss, and what a row gathers in both roles.
+//!
+//! # Formula
+//!
+//! A token a has the id o_a, the target y_a, and q_a = p_a − one-hot y_a; x meets its own embedding with the cosine c
+//! (`own.rs`). As a head the row v gathers H_v = Σ_a q_av x_a/L, as an embedding E_v = Σ_{o_b = v} J_b, where J_b =
+//! dL/de_b is κ Σ_v q_bv w_v/L through the skips, κ = c √(E x²/s²), but for what norms take off. The mean of x_a·w_v is
+//! c √(d w) for v = o_a and 0 for all others. In units of d E x²/L, the cosine between two tokens being ρ + c² where
+//! their ids are equal and ρ where not,
+//!
+//! ```text
+//! Σ_v E H_v²       = E |q|² + (L − 1) [ρ E q_a·q_b + c² E(q_a·q_b; o_a = o_b)]
+//! 2 Σ_v E H_v·E_v  = 2 c² { R E q_ao² + (L − 1) [(k − ρ) E(q_ao q_bo; o_a = o_b = o)
+//!                       + E(q_a(o_b) q_b(o_a); o_a ≠ o_b) − ρ E(q_a(o_b) q_b(o_b); o_a ≠ o_b)] }
+//! ```
+//!
+//! with k, R what the norms leave of J along its embedding and along x (`own.rs`); 0 of R where the last norm alone is
+//! on the way. E(…; …) are sums over ordered pairs, q_av q_bu = (α − Y)(β − Z), from the chances of Y, of Z and of both;
+//! α, β are E p at the token's own id, P, or at another, (1 − P)/(V − 1). A target is what the next token holds: of
+//! L (L − 1) pairs L − 1 have o_b = y_a for certain, which is most of it under Zipf ids.
+//!
+//! # Assumptions
+//!
+//! What x is made of beside the embedding is as alike between any two tokens. Logits that stray are left out of the
+//! second line (of order √w/(c √d)). Gradients of equal ids are more alike than others where P is near 1 (tables of
+//! N(0, 1)): Σ E_v² itself, which the predictor tells, does not know.
+//!
+//! # Source
+//!
+//! Ours.
+
+#[cfg(test)]
+mod tests;
+
+use super::own::Own;
+use super::residual::{Logits, Residual};
+use super::targets::Repeats;
+use crate::rules::softmax::{Apart, Overlaps};
+
+impl Residual {
+    pub(super) fn tied(logits: &Logits, own: &Own) -> Self {
+        let &Logits { vocab_size, width, variance, cosine, repeats, seq_len } = logits;
+        let repeat = repeats.two;
+        let square = own.cosine * own.cosine;
+        let mean = own.cosine * (width * variance).sqrt();
+        let row = Apart::new(vocab_size - 1.0, variance, [mean, variance * (1.0 - 0.5 * square)]);
+        let others = 1.0 - row.own;
+        let other = others / (vocab_size - 1.0);
+        let target = repeat * row.own + (1.0 - repeat) * other;
+        let size = 1.0 - 2.0 * target + row.own_square + row.others;
+        let along = row.own_square - 2.0 * repeat * row.own + repeat;
+        let alike = 1.0 / vocab_size + Overlaps::new(vocab_size).sharp_cross(vocab_size, variance, cosine).excess;
+        let overlap = others * others * alike + 2.0 * row.own * others / vocab_size + repeat * row.own * row.own;
+        // Of all pairs one in L is a token before its target.
+        let met = target + (row.own - target) / seq_len;
+        let between = repeat - 2.0 * met + overlap;
+
+        let pairs = Pairs::new(&repeats, seq_len);
+        let rest = cosine - repeat * square;
+        let same = pairs.same.product(row.own, row.own);
+        let beside = pairs.beside.product(other, other) + repeat * (others * others * alike - other * other);
+        let head = rest * between + square * (same + beside);
+        let both = (own.kept - rest) * same + pairs.crossed.product(other, other)
+            - rest * pairs.parallel.product(other, row.own);
+        let table = size + 2.0 * square * own.radial * along + (seq_len - 1.0) * (head + 2.0 * square * both);
+        Self {
+            cross_entropy: row.ln_partition - repeat * mean,
+            across: size - square * along,
+            between,
+            table,
+            read: row.own,
+        }
+    }
+}
+
+/// Chances of ordered pairs of different tokens.
+struct Pairs {
+    /// o_a = o_b = o: Y, that y_a = o; Z, that y_b = o.
+    same: Chances,
+    /// o_a = o_b: that y_a, y_b is another id, and both the same one.
+    beside: Chances,
+    /// o_a ≠ o_b: that y_a = o_b; that y_b = o_a.
+    crossed: Chances,
+    /// o_a ≠ o_b: that y_a = o_b; that y_b = o_b.
+    parallel: Chances,
+}
+
+impl Pairs {
+    fn new(repeats: &Repeats, seq_len: f64) -> Self {
+        let &Repeats { two, three, four } = repeats;
+        // Behind one another are 1/L of all pairs in either order, where y_a = o_b or y_b = o_a.
+        let next = 1.0 / seq_len;
+        let far = 1.0 - 2.0 * next;
+        let once = two - three;
+        let towards = far * once + next * (1.0 - two) + next * once;
+        Self {
+            same: Chances {
+                pairs: two,
+                first: far * three + next * two + next * three,
+                second: far * three + next * three + next * two,
+                both: far * four + 2.0 * next * three,
+            },
+            beside: Chances {
+                pairs: two,
+                first: (far + next) * once,
+                second: (far + next) * once,
+                both: far * (two * two - four),
+            },
+            crossed: Chances {
+                pairs: 1.0 - two,
+                first: towards,
+                second: towards,
+                both: far * (two * two - four) + 2.0 * next * once,
+            },
+            parallel: Chances {
+                pairs: 1.0 - two,
+                first: towards,
+                second: (far + next) * once,
+                both: far * (three - four) + next * once,
+            },
+        }
+    }
+}
+
+/// Of a class among all pairs, and in it of Y, of Z and of both.
+struct Chances {
+    pairs: f64,
+    first: f64,
+    second: f64,
+    both: f64,
+}
+
+impl Chances {
+    /// E (α − Y)(β − Z).
+    fn product(&self, alpha: f64, beta: f64) -> f64 {
+        alpha * beta * self.pairs - alpha * self.second - beta * self.first + self.both
+    }
+}
