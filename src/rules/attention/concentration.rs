@@ -19,7 +19,7 @@
 //! # Lengths
 //!
 //! Where the gradients of queries meet one key twice they meet E |δ|⁴/(E |δ|²)² of its difference δ: 1 + 2γ of Gaussian
-//! tokens. Of tokens of fixed norm m² + 2 m·δ + δ² is fixed, and |δ|² strays by what m·δ lets it: of two independent
+//! tokens (which `exchangeable/backward.rs` counts among the directions). Of tokens of fixed norm m² + 2 m·δ + δ² is fixed, and |δ|² strays by what m·δ lets it: of two independent
 //! variances 2γ (1 − c)² and 4γ c (1 − c) with a fixed sum AB/(A + B) is left, 2γ · 2c/(1 + c).
 //!
 //! Assumptions: Gaussian keys. Source: ours.
@@ -69,10 +69,10 @@ impl Unequal {
         Self { concentration: input.concentration.total, gaussian }
     }
 
-    /// E |δ|⁴/(E |δ|²)² of tokens with this cosine.
+    /// E |δ|⁴/(E |δ|²)² of tokens with this cosine, less what it is beyond 1 for Gaussian ones.
     pub(super) fn squares(self, cosine: f64) -> f64 {
         let common = cosine.max(0.0);
-        1.0 + 2.0 * self.concentration * self.between(1.0, 2.0 * common / (1.0 + common))
+        1.0 + 2.0 * self.concentration * (self.between(1.0, 2.0 * common / (1.0 + common)) - 1.0)
     }
 
     /// What is known of Gaussian and of normalised tokens, bridged.

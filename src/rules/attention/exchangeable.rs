@@ -78,7 +78,7 @@ const LARGEST_LOSS: f64 = 0.5;
 pub(crate) struct Attended {
     /// γ of the input.
     concentration: f64,
-    /// E |δ|⁴/(E |δ|²)² of its token differences δ.
+    /// E |δ|⁴/(E |δ|²)² of its token differences δ, less what it is beyond 1 for Gaussian ones.
     unequal: f64,
     query: Arc<Signal>,
     key: Arc<Signal>,

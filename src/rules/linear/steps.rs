@@ -2,16 +2,17 @@
 //!
 //! # Formula
 //!
-//! With G = dL/dW = Σ_t g_t x_tᵀ, K_ab = E x_a x_b, Γ_ab = E g_a g_b, both of one entry, n features of x and x_a·x_b
-//! fluctuating in 1/γ directions (`concentration`), which counts where many tokens add up, averaged over s,
+//! With G = dL/dW = Σ_t g_t x_tᵀ, K_ab = E x_a x_b, Γ_ab = E g_a g_b, both of one entry, n features of x, c the mean
+//! cosine of tokens, whose differences have 1/γ directions (`concentration`), averaged over s,
 //!
 //! ```text
-//! SGD    ΔW = −η G         E Δy_s²/η² = n² (E_s Σ_tu Γ_tu K_ts K_us + γ K_ss Σ_tu Γ_tu K_tu)
-//! Adam   ΔW = −η sign G    E Δy_s²/η² = n² (2/π) (E_s (K g)_s²/(g·K g) + γ K_ss) + n (1 − 2/π) K_ss
+//! SGD    ΔW = −η G         E Δy_s²/η² = n² (E_s Σ_tu Γ_tu K_ts K_us + φ K_ss Σ_tu Γ_tu K_tu)
+//! Adam   ΔW = −η sign G    E Δy_s²/η² = n² (2/π) (E_s (K g)_s²/(g·K g) + φ K_ss) + n (1 − 2/π) K_ss
+//! φ = 1/n + (γ − 1/n)(1 − c)² Σ_t Γ_tt K_tt/Σ_tu Γ_tu K_tu
 //! ```
 //!
 //! The first term is what tokens have in common (`src/domain/aligned.rs`, `signs.rs`), the second noise: Σ_tu Γ_tu K_tu
-//! is E dW² and with independent features γ = 1/n. Given g, an entry Σ_t g_t x_tj of Adam's gradient is Gaussian over j
+//! is E dW², and x_t·x_s strays by 1/n, of differences by γ. Given g, an entry Σ_t g_t x_tj of Adam's gradient is Gaussian over j
 //! together with x_sj, and E sign(G_ij) x_sj = √(2/π) (K g)_s/√(g·K g); a feature with itself has x_s² in full.
 //!
 //! # Assumptions
@@ -30,7 +31,7 @@ use std::f64::consts::FRAC_2_PI;
 use sigprop_stack::Linear;
 
 use crate::domain::{Domain, Flow, Gradient, Signal, Signs};
-use crate::moments::ln_sum;
+use crate::moments::{ln_sum, share};
 
 /// What first steps do, per entry, as logarithms; of no gradient, nothing.
 #[derive(Clone, Copy)]
@@ -54,7 +55,11 @@ impl Steps {
         }
         let width = linear.fan_in as f64;
         let ln_level = x.ln_level();
-        let ln_noise = ln_level + x.concentration.total.ln();
+        let ln_own = ln_sum(x.levels().zip(gradient.levels()).map(|(x, g)| x + g));
+        let own = share(ln_own + (domain.length(x.tokens.len()) / x.tokens.len() as f64).ln(), ln_collected);
+        let apart = (1.0 - domain.mean_cosine(x)).powi(2);
+        let concentrated = (x.concentration.total - width.recip()).max(0.0);
+        let ln_noise = ln_level + (width.recip() + concentrated * apart * own).ln();
         let moved = |terms: [f64; 3]| 2.0 * width.ln() + ln_sum(terms.into_iter());
         let Signs { ln_aligned, ln_size } = domain.signs(x, gradient);
         let along = FRAC_2_PI.ln();

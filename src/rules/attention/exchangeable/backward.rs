@@ -17,7 +17,8 @@
 //! ΣAs)²/w in place of T, for a score close to its average passes nothing; W_K maps it on the query itself, one of
 //! d_head directions.
 //!
-//! In place of 1/width stands γ, and T is multiplied by E |δ|⁴/(E |δ|²)² of the tokens' differences (`Unequal`).
+//! In place of 1/width stands γ, and T is multiplied by what lengths of token differences stray less than Gaussian ones
+//! (`Unequal`).
 //! τ's masks take h·v_b of all that values share with the output, of which norms leave ρ over all heads together:
 //! times 1 + (ρ − 1) cos²(v, z)/n_heads.
 //!
