@@ -19,8 +19,8 @@
 //! ρ' = (E u²φ'² + (ρ − 1)(E uφφ')²/E φ²)/(σ² E φ'²)     S' = χ S + e
 //! ```
 //!
-//! With κ₁(c) = E φ'(u) φ'(v)/E φ'², pairs of tokens that happen to be more alike have gradients more alike: Σ_b E x_a·x_b
-//! g_a·g_b exceeds the product of the expectations by E g_a·g_b · E (ĉ − c) κ₁(ĉ), of ĉ = c ± √γ (1 − c²) (`coupling`).
+//! With κ₁(c) = E φ'(u) φ'(v)/E φ'², pairs of tokens that happen to be more alike have gradients more alike: E x_a·x_b
+//! g_a·g_b exceeds the product of the expectations by E g_a·g_b · E (ĉ − c) κ₁(ĉ), ĉ = c ± √γ (1 − c²) (`coupling`).
 //!
 //! The first bracket: entries whose φ² is large have a φ'² that is not typical, and the gradient
 //! knows φ·g (ρ) and the norm of φ (S).

@@ -6,8 +6,8 @@
 //! E y_a² = E x_a²/(1 − p)      E y_a y_b = E x_a x_b      mean unchanged
 //! ```
 //!
-//! Of the differences of two tokens a part s = (1 − p)(1 − c)/(1 − (1 − p) c) is of the tokens; the masks' are independent,
-//! but sized by what tokens share: γ' = s² γ + ((1 − s)² (1 + c² E x⁴/E² x² − c²) + 2 s (1 − s))/width.
+//! Of the differences of two tokens a part s = (1 − p)(1 − c)/(1 − (1 − p) c) is of the tokens; the masks' are
+//! independent, but sized by what tokens share: γ' = s² γ + ((1 − s)² (1 + c² E x⁴/E² x² − c²) + 2 s (1 − s))/width.
 //!
 //! # Backward
 //!

@@ -30,8 +30,9 @@
 //! relative variance γ = `concentration`, 1/width for independent features. It matters where two independent maps
 //! of one input meet, as queries and keys of attention do: E D̂_bb'² = D_bb'² + γ D_bb D_b'b'. A linear map adds
 //! 1/n_out; an activation or product keeps the share c² that is linear in the differences, c = d ln(1 − f)/d ln(1 − ρ),
-//! and adds E V²/(E V)²/width, V how much an entry differs; masks add differences of their own in all directions. A branch deviates with its input: with ℓ_i the product of its c's (0 behind attention, whose
-//! averages deviate on their own) and shares s_i of the difference, a sum has
+//! and adds E V²/(E V)²/width, V how much an entry differs; masks add differences of their own in all directions. A
+//! branch deviates with its input: with ℓ_i the product of its c's (behind attention the part that follows the queries)
+//! and shares s_i of the difference, a sum has
 //! γ' = (Σ s_i ℓ_i)² γ + Σ s_i² (γ_i − ℓ_i² γ) + (1 − Σ s_i²)/width, so that through depth γ grows with the stream.
 //!
 //! *Networks stray as a whole.* How alike the tokens of one network are strays too, attention's averages and so the

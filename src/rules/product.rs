@@ -16,7 +16,7 @@
 //! Factor i receives E g_a g_b Π_{j≠i} E f_ja f_jb; f_i·g_i = y·g, so its radial share is that of y.
 //! What they send back to the common input is aligned, x·g_i = χ_i y·g each: X = 2 Σ_{i<j} χ_i χ_j E (y·g)² over
 //! E x² E g_x² width is added to its radial share, X/width to its second moment.
-//! The other factors of a pair of tokens that happens to be more alike are so too: coupling E g_a·g_b Σ_j s_j γ (1 − c²)².
+//! The other factors of tokens that happen to be more alike are so too: coupling E g_a·g_b Σ_j s_j γ (1 − c²)².
 //! Entries share their draws: the gain of factor i has relative entry variance κ of the others.
 //!
 //! # Assumptions

@@ -85,11 +85,11 @@ fn gradients_know_sharp_rows_and_long_tokens() {
     }
 }
 
-/// Gradients of weights where pairs of tokens decide: the differences of tokens of which masks make a part (without what
-/// masks do to their directions query and key weights are a third too large), and of uncorrelated tokens under gradients
-/// that are alike, where tokens that happen to be alike have gradients more alike (without that query weights are 12 %, those of
-/// the feed-forward network 5 % too small; gains of norms were three times as large). Neglected are terms of order 1/width,
-/// of which the differences of attention's outputs are given 10/width.
+/// Gradients of weights where pairs of tokens decide: differences of tokens of which masks make a part (without what
+/// masks do to their directions query and key weights are a third too large), and uncorrelated tokens under gradients
+/// that are alike, where tokens that happen to be alike have gradients more alike (without that query weights are 12 %,
+/// those of the feed-forward network 5 % too small; gains of norms were three times as large). Neglected are terms of
+/// order 1/width, of which the differences of attention's outputs are given 10/width.
 #[test]
 fn weights_know_which_tokens_happen_to_be_alike() {
     const REPLICATES: usize = 400;

@@ -11,16 +11,17 @@
 //! ```
 //!
 //! The rest of the differences, all but a `part` s, is of masks and of higher orders: differences of values that know
-//! nothing of the input's, each of few keys, S4/S22 averaged over heads. The two have the directions of the values in
+//! nothing of the input's, each of few keys, S4/S22 averaged over heads. The two have the directions of values in
 //! common, γ' = s² γ_followed + (1 − s)² γ_rest + 2 s (1 − s) γ_v. What is linear in a query's own part is the slope of
-//! its overlap with others, s = (w (1 − ρ) T11(ρ) and the pull)/(S2 − S11). Sampled: score variance 1, width 128 and 256,
-//! γ' 7 to 10 % too small (30 % with s of flat attention and no direction in common); 4: up to half.
+//! its overlap with others, s = (w (1 − ρ) T11(ρ) and the pull)/(S2 − S11). Sampled: score variance 1, width 128 and
+//! 256, γ' 7 to 10 % too small (30 % with s of flat attention and no direction in common); 4: up to half.
 //!
 //! # Lengths
 //!
 //! Where the gradients of queries meet one key twice they meet E |δ|⁴/(E |δ|²)² of its difference δ: 1 + 2γ of Gaussian
-//! tokens (which `exchangeable/backward.rs` counts among the directions). Of tokens of fixed norm m² + 2 m·δ + δ² is fixed, and |δ|² strays by what m·δ lets it: of two independent
-//! variances 2γ (1 − c)² and 4γ c (1 − c) with a fixed sum AB/(A + B) is left, 2γ · 2c/(1 + c).
+//! tokens (which `exchangeable/backward.rs` counts among the directions). Of tokens of fixed norm m² + 2 m·δ + δ² is
+//! fixed, and |δ|² strays by what m·δ lets it: of two independent variances A = 2γ (1 − c)² and B = 4γ c (1 − c) with a
+//! fixed sum AB/(A + B) is left, 2γ · 2c/(1 + c).
 //!
 //! Assumptions: Gaussian keys. Source: ours.
 

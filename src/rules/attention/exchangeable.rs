@@ -80,6 +80,8 @@ pub(crate) struct Attended {
     concentration: f64,
     /// E |δ|⁴/(E |δ|²)² of its token differences δ, less what it is beyond 1 for Gaussian ones.
     unequal: f64,
+    /// Variance of the correlation of two uncorrelated queries.
+    drawn: f64,
     query: Arc<Signal>,
     key: Arc<Signal>,
     value: Arc<Signal>,
@@ -102,10 +104,11 @@ impl Attended {
         let length = domain.seq_len;
         let d_head = attention.d_head as f64;
         let keys = Keys::new(attention, domain, &query, &key, &value);
-        let row = overlaps.row(keys.effective, keys.contrast, 1.0 / (1.0 / d_head + 1.0 / input.token().width));
-        let freedom = 1.0 / (1.0 / d_head + 2.0 / input.token().width);
+        let drawn = 1.0 / d_head + 1.0 / input.token().width;
+        let row = overlaps.row(keys.effective, keys.contrast, 1.0 / drawn);
+        let freedom = 1.0 / (drawn + 1.0 / input.token().width);
         // The rest is what the key weights make of them.
-        let queries = freedom * (1.0 / d_head + 1.0 / input.token().width);
+        let queries = freedom * drawn;
         let crosses: Few<Cross> = query
             .cosines
             .iter()
@@ -147,6 +150,7 @@ impl Attended {
         Self {
             concentration: input.concentration.total,
             unequal: Unequal::of(input).squares(keys.key_cosine),
+            drawn,
             query,
             key,
             value,
@@ -232,7 +236,7 @@ impl Attended {
         if keys.key_cosine > LARGEST_COSINE {
             return Some((
                 "gradients of queries and keys are rough where tokens are alike (sampled at cosines 0.6 to 0.999: half \
-                 of them more than 8 % too small, up to a seventh); what the stream receives of them is negligible there",
+                 of them more than 9 % too small, up to 15 %); what the stream receives of them is negligible there",
                 format!("cosine {:.2}", keys.key_cosine),
             ));
         }

@@ -12,8 +12,9 @@
 //! ```
 //!
 //! The first term is what tokens have in common (`src/domain/aligned.rs`, `signs.rs`), the second noise: Σ_tu Γ_tu K_tu
-//! is E dW², and x_t·x_s strays by 1/n, of differences by γ. Given g, an entry Σ_t g_t x_tj of Adam's gradient is Gaussian over j
-//! together with x_sj, and E sign(G_ij) x_sj = √(2/π) (K g)_s/√(g·K g); a feature with itself has x_s² in full.
+//! is E dW², and x_t·x_s strays by 1/n, of differences by γ. Given g, an entry Σ_t g_t x_tj of Adam's gradient is
+//! Gaussian over j together with x_sj, and E sign(G_ij) x_sj = √(2/π) (K g)_s/√(g·K g); a feature with itself has x_s²
+//! in full.
 //!
 //! # Assumptions
 //!

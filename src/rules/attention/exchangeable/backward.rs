@@ -24,7 +24,8 @@
 //!
 //! The key weights collect Σ_b δs_ab x_b, which carries the 1/width of the query gradient too;
 //! the product of the average x_b·x_b' and g_b·g_b' does not (`coupling`). Queries a, c whose inputs happen to be more
-//! alike have more T11 in common: E x_a·x_c T11(ρ̂) − c T11 = T11' γ, part γ/(1/d_head + 1/width) of E ρ̂ T11(ρ̂) − ρ T11.
+//! alike have more T11 in common: E x_a·x_c T11(ρ̂) − c T11 = T11' γ, of E ρ̂ T11(ρ̂) − ρ T11 the part γ/(1/d_head +
+//! 1/width).
 //!
 //! Key and value gradients are summed over the query heads of their group. The radial share goes to
 //! the values as 1 + (ρ − 1) cos²(v, z).
@@ -110,9 +111,8 @@ impl Attended {
             ..TokenGradient::isotropic(ln_query)
         };
         // Queries whose inputs happen to be more alike have rows and gradients more alike.
-        let drawn = 1.0 / attention.d_head as f64 + 1.0 / self.key.token().width;
         let together = pairs_of_queries(&self.query, &self.crosses, |cosine, cross| {
-            (cross.t11_weighted - cosine * cross.t11) * self.concentration / drawn
+            (cross.t11_weighted - cosine * cross.t11) * self.concentration / self.drawn
         });
         let beside = others * (1.0 - keys.key_cosine) * keys.amplitude;
         let coupling = beside * ratio(domain.mean_product(&gradient.cosines, &together), query_own);
