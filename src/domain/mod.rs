@@ -261,7 +261,11 @@ impl Domain {
 
     /// A rule, backward from the output `y` to the input `x`.
     pub(crate) fn apply_backward(&self, rule: &dyn PairRule, x: &Signal, y: &Signal, gradient: &Gradient) -> Gradient {
-        let tokens = rule.tokens_backward(&x.tokens, &y.tokens, &gradient.tokens);
+        let mut tokens = rule.tokens_backward(&x.tokens, &y.tokens, &gradient.tokens);
+        let ln_strayed = rule.ln_strayed_backward(self, x, gradient);
+        if ln_strayed != 0.0 {
+            tokens = tokens.iter().map(|token| token.scaled(ln_strayed)).collect();
+        }
         let cosines = if rule.keeps_cosines() {
             Arc::clone(&gradient.cosines)
         } else {
@@ -350,6 +354,11 @@ impl Domain {
         let alike = self.alike(signal, 0.0);
         let in_common = variance_of_all(alike.drawn(signal.token().even_variance()), alike.shared);
         own + (signal.fluctuation.of_second(alike.shared) - in_common).max(0.0)
+    }
+
+    /// What of it is in common, and single tokens know nothing of.
+    pub(crate) fn strayed_in_common(&self, signal: &Signal) -> f64 {
+        if self.follows_levels() { self.norm_variance(signal) - signal.token().norm_variance() } else { 0.0 }
     }
 
     /// What is told of a signal.

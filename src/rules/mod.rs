@@ -82,6 +82,10 @@ pub(crate) trait PairRule {
     fn ln_strayed(&self, _domain: &Domain, _x: &Signal) -> f64 {
         0.0
     }
+    /// ln of what straying in common beyond what single tokens know adds to the gradient at the input `x`.
+    fn ln_strayed_backward(&self, _domain: &Domain, _x: &Signal, _gradient: &Gradient) -> f64 {
+        0.0
+    }
     /// Whether cosines, forward and backward, pass as they are.
     fn keeps_cosines(&self) -> bool {
         false

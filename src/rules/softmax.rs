@@ -110,7 +110,7 @@ impl Row {
 
     /// E ΣA² (A − ΣA²)², of the direction of Σ A g in which g is one for every key.
     pub(crate) fn squares(&self) -> f64 {
-        self.s4 - 2.0 * self.s3 * self.s2 + self.s2.powi(3)
+        (self.s4 + self.t_s2 - self.s22).max(0.0)
     }
 
     /// The row with all it lacks to a single weight of 1 multiplied by `factor`.
