@@ -32,8 +32,10 @@
 //! remains of isotropic gradients that lost x̂_a and x̂_b is c (width − 5 + 2c²) for (width − 2 + c²) of their product.
 //!
 //! V is the variance of ln |x|² of one token with what strays in all tokens together, for LayerNorm of ln |x − m|²:
-//! entries that have a mean have a fourth moment of their own about it. That the gradient knows how alike tokens are, and
-//! with it of what all norms stray by, is left out (behind sums up to 3 % in deep Post-LN).
+//! entries that have a mean have a fourth moment of their own about it. Backward, what strays in common is not counted
+//! behind sums of normalised streams (Post-LN), where gradients know how alike tokens are and so how all norms stray:
+//! 24 norms of width 64 agree with samples without (DSLM −0.1 ± 0.6 %, Xavier +0.2 ± 1.2 % at the embeddings; with it
+//! +2 and +5 %), which is not derived.
 //!
 //! Two tokens lose components along two directions, their gradients have one component in common
 //! to lose: (1 − 2/width + cosine²/width) against (1 − 1/width), less ρ_u = `excess` for both; and E 1/(s_a s_b) stays
@@ -221,6 +223,9 @@ impl PairRule for Rule {
     }
 
     fn ln_strayed_backward(&self, domain: &Domain, x: &Signal, gradient: &Gradient) -> f64 {
+        if x.mixed.is_some() {
+            return 0.0;
+        }
         let e = self.exponent(x.token());
         let strayed = domain.strayed_in_common(x) / self.groups;
         bounded((0.5 * e * (e + 1.0) + e * (1.0 - e) * gradient.token().steepness) * strayed)
