@@ -254,8 +254,8 @@ impl Domain {
             let near = |_, _, place: usize| y.cosines[place] + closer * (1.0 - y.cosines[place]);
             y.cosines = self.map(y.tokens.len(), near);
         }
-        y.concentration = rule.concentration(x, &y, &|signal| self.mean_cosine(signal)).bounded();
         y.fluctuation = rule.fluctuation(self, x, &y);
+        y.concentration = rule.concentration(x, &y, &|signal| self.mean_cosine(signal)).bounded();
         y
     }
 
@@ -350,15 +350,14 @@ impl Domain {
 
     /// Variance over networks of ln |x|² of one token: its own, and what strays in common beyond.
     pub(crate) fn norm_variance(&self, signal: &Signal) -> f64 {
-        let own = signal.token().norm_variance();
-        let alike = self.alike(signal, 0.0);
-        let in_common = variance_of_all(alike.drawn(signal.token().even_variance()), alike.shared);
-        own + (signal.fluctuation.of_second(alike.shared) - in_common).max(0.0)
+        signal.token().norm_variance() + self.strayed_in_common(signal)
     }
 
     /// What of it is in common, and single tokens know nothing of.
     pub(crate) fn strayed_in_common(&self, signal: &Signal) -> f64 {
-        if self.follows_levels() { self.norm_variance(signal) - signal.token().norm_variance() } else { 0.0 }
+        let alike = self.alike(signal, 0.0);
+        let known = variance_of_all(alike.drawn(signal.token().even_variance()), alike.shared);
+        (signal.fluctuation.of_second(alike.shared) - known).max(0.0)
     }
 
     /// What is told of a signal.

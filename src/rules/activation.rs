@@ -243,8 +243,7 @@ impl PairRule for Rule {
         let (before, after) = (mean_cosine(x), mean_cosine(y));
         let contrast = self.cosine_slope(before) * (1.0 - before) / (1.0 - after);
         let linear = if after < 1.0 { contrast.clamp(0.0, 1.0) } else { 0.0 };
-        let entry = self.profiles[0].profile.entry(before);
-        x.concentration.through(linear, entry.apart() / x.token().width)
+        x.concentration.through(linear, y.fluctuation.entry.apart() / x.token().width)
     }
 
     fn concentration_backward(

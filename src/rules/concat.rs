@@ -23,7 +23,7 @@ use std::sync::Arc;
 use nalgebra::Matrix2;
 use sigprop_stack::Concat;
 
-use crate::domain::{Domain, Fluctuation, Gradient, Signal, Term};
+use crate::domain::{Domain, Fluctuation, Fork, Gradient, Signal, Term};
 use crate::moments::{Few, PerToken, Token, TokenGradient, ln_sum, share};
 
 /// Features a part takes in the output.
@@ -79,12 +79,8 @@ pub(crate) fn forward(
 }
 
 /// The gradient at the output of every part.
-pub(crate) fn split(
-    concat: &Concat,
-    parts: &[Arc<Signal>],
-    maps: &[Matrix2<f64>],
-    gradient: &Gradient,
-) -> Vec<Gradient> {
+pub(crate) fn split(concat: &Concat, fork: &Fork, gradient: &Gradient) -> Vec<Gradient> {
+    let Fork { parts, maps, .. } = fork;
     let widths: Few<f64> = parts.iter().enumerate().map(|(i, part)| width(concat, i, part.token())).collect();
     let total: f64 = widths.iter().sum();
     let part = |index: usize| {

@@ -105,10 +105,6 @@ impl PairRule for Rule {
         gradients.iter().zip(x.iter().zip(y)).map(token).collect()
     }
 
-    fn coupling(&self, _: &Domain, _: &Signal, gradient: &Gradient) -> f64 {
-        gradient.coupling
-    }
-
     fn cosines_backward<'a>(&'a self, _: &'a [Token], _: &'a [TokenGradient]) -> GradientPairMap<'a> {
         Box::new(|_, _, _, gradient_cosine| gradient_cosine)
     }

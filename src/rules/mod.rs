@@ -99,8 +99,8 @@ pub(crate) trait PairRule {
         gradient.concentration
     }
     /// The coupling (see [`Gradient`]) of the gradient at the input `x`, from the `gradient` at the output.
-    fn coupling(&self, _domain: &Domain, _x: &Signal, _gradient: &Gradient) -> f64 {
-        0.0
+    fn coupling(&self, _domain: &Domain, _x: &Signal, gradient: &Gradient) -> f64 {
+        gradient.coupling
     }
     /// How far the output strays (see [`Fluctuation`]).
     fn fluctuation(&self, _domain: &Domain, x: &Signal, _y: &Signal) -> Fluctuation {

@@ -23,7 +23,7 @@
 use sigprop_stack::Rotary;
 
 use super::PairRule;
-use crate::domain::{Domain, Gradient, GradientPairMap, PairMap, Signal};
+use crate::domain::{GradientPairMap, PairMap};
 use crate::moments::{PerToken, Token, TokenGradient};
 
 pub(crate) struct Rule {
@@ -54,10 +54,6 @@ impl PairRule for Rule {
 
     fn tokens_backward(&self, _: &[Token], _: &[Token], gradients: &[TokenGradient]) -> PerToken<TokenGradient> {
         gradients.into()
-    }
-
-    fn coupling(&self, _: &Domain, _: &Signal, gradient: &Gradient) -> f64 {
-        gradient.coupling
     }
 
     fn cosines_backward<'a>(&'a self, _: &'a [Token], _: &'a [TokenGradient]) -> GradientPairMap<'a> {

@@ -3,7 +3,7 @@
 use sigprop_stack::Scale;
 
 use super::PairRule;
-use crate::domain::{Domain, Gradient, GradientPairMap, PairMap, Signal};
+use crate::domain::{GradientPairMap, PairMap};
 use crate::moments::{PerToken, Token, TokenGradient};
 
 pub(crate) struct Rule {
@@ -34,10 +34,6 @@ impl PairRule for Rule {
 
     fn tokens_backward(&self, _: &[Token], _: &[Token], gradients: &[TokenGradient]) -> PerToken<TokenGradient> {
         gradients.iter().map(|gradient| gradient.scaled(self.ln_gain)).collect()
-    }
-
-    fn coupling(&self, _: &Domain, _: &Signal, gradient: &Gradient) -> f64 {
-        gradient.coupling
     }
 
     fn cosines_backward<'a>(&'a self, _: &'a [Token], _: &'a [TokenGradient]) -> GradientPairMap<'a> {

@@ -105,7 +105,7 @@ impl Moments {
                 rule.split(fork, gradient)
             }
             (Fan::Product(_), Kept::Product(fork)) => product::split(&self.domain, fork, gradient),
-            (Fan::Concat(concat), Kept::Concat(fork)) => concat::split(concat, &fork.parts, &fork.maps, gradient),
+            (Fan::Concat(concat), Kept::Concat(fork)) => concat::split(concat, fork, gradient),
             (Fan::Attention(attention), Kept::Attention(attended, _)) => {
                 if self.sites == Sites::All && at.is_observed() {
                     let backward = attended.probabilities_backward(attention, gradient);

@@ -33,6 +33,7 @@ use nalgebra::{Matrix2, Vector2};
 use sigprop_stack::Attention;
 
 use crate::domain::{Concentration, Domain, Fluctuation, Gradient, Signal, bounded, of_all, variance_of_apart};
+use crate::moments::ln_correction;
 
 /// α and β.
 #[derive(Clone, Copy, Debug)]
@@ -110,7 +111,7 @@ pub(crate) fn backward(
     let scored_response = response + of_differences;
     let apart = variance_of_apart(forward.levels, forward.shared);
     let together = of_differences.dot(&(forward.kept * output.with_fork));
-    let ln_gain = if domain.follows_levels() { bounded((apart + together).max(-0.5).ln_1p()) } else { 0.0 };
+    let ln_gain = if domain.follows_levels() { bounded(ln_correction(apart + together)) } else { 0.0 };
     let scored = |part: Gradient, heads: usize| {
         let width = (heads * attention.d_head) as f64;
         let concentration = fresh(width);

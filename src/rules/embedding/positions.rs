@@ -137,6 +137,10 @@ impl PairRule for Rule {
         gradients.iter().zip(&parts).map(token).collect()
     }
 
+    fn coupling(&self, _: &Domain, _: &Signal, _: &Gradient) -> f64 {
+        0.0
+    }
+
     fn cosines_backward<'a>(&'a self, _: &'a [Token], _: &'a [TokenGradient]) -> GradientPairMap<'a> {
         Box::new(|_, _, _, gradient_cosine| gradient_cosine)
     }

@@ -59,12 +59,12 @@ impl Attended {
             let terms = domain.classes.iter().zip(gradient.cosines.iter()).zip(&self.crosses);
             terms.map(|((class, cosine), cross)| class.share * cosine * value(cross)).sum()
         };
-        // (1/(1 − p) − c_v)/(1 − c_v), with the amplitude of the value differences in front.
         let heads = attention.n_heads as f64;
         let alignment = self.value_alignment(length);
         // Masks take what values share with the output, of which norms leave nothing over all heads.
         let known = 1.0 + (gradient.token().radial - 1.0) * alignment / heads;
         let masked = (keep.recip() - 1.0) * known;
+        // (1/(1 − p) − c_v)/(1 − c_v), with the amplitude of the value differences in front.
         let kept = |amplitude: f64| amplitude + masked * keys.effective / length;
 
         // Values.
@@ -95,10 +95,12 @@ impl Attended {
         // Queries.
         let differences = (1.0 - keys.key_cosine) * (1.0 - keys.value_cosine) * self.concentration;
         let own_directions = differences * self.row.own_directions();
-        let through = row.t() - (row.t() - row.tilt) / attention.d_head as f64;
-        let query_own = (1.0 - keys.key_cosine)
-            * (kept(keys.amplitude * self.unequal) * met.sharp * through + keys.amplitude * met.along)
-            + own_directions;
+        // Of a query alone, whose keys pass T, `through`.
+        let alone = |through: f64| {
+            let single = kept(keys.amplitude * self.unequal) * met.sharp * through;
+            (1.0 - keys.key_cosine) * (single + keys.amplitude * met.along) + own_directions
+        };
+        let query_own = alone(row.t() - (row.t() - row.tilt) / attention.d_head as f64);
         let query_cosines = self.crosses.iter().zip(gradient.cosines.iter()).map(|(cross, cosine)| {
             let between =
                 (1.0 - keys.key_cosine) * keys.amplitude * cross.t11 + differences * (1.0 - self.row.s2).powi(2);
@@ -119,18 +121,14 @@ impl Attended {
         let query = Gradient { coupling, ..Gradient::new([query_token].into(), query_cosines.collect()) };
 
         // Keys.
-        let alone = keys.effective / length;
         let value_difference = 1.0 - keys.value_cosine;
-        let key_own = alone
+        let key_own = keys.effective / length
             * ((value_difference + masked) * met.sharp * row.t_weighted
                 + value_difference * met.along
                 + others * value_difference * pairs(&|cross| cross.t11_weighted));
         let key_cosines = self.key_classes(domain, 1.0, if others > 0.0 { -1.0 / others } else { 0.0 });
         // Σ_b δs_ab x_b, which the key weights collect, is what the query gradient is made of.
-        let collected = (1.0 - keys.key_cosine)
-            * (kept(keys.amplitude * self.unequal) * met.sharp * row.t_weighted + keys.amplitude * met.along)
-            + own_directions
-            + others * self.collected_pairs(domain, gradient, differences);
+        let collected = alone(row.t_weighted) + others * self.collected_pairs(domain, gradient, differences);
         let coupling =
             ratio(collected, key_own) - domain.coherence(domain.mean_product(&self.key.cosines, &key_cosines));
         let ln_key = ln_score + self.query.token().ln_second + (group * key_own.max(0.0)).ln();
