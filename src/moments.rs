@@ -32,6 +32,8 @@ pub(crate) struct Token {
     pub(crate) scale_variance: f64,
     /// What of it products with other tokens do not share: attention's rows are not equally sharp.
     pub(crate) uneven: f64,
+    /// What of it masks of single tokens draw: products with other tokens share it all.
+    pub(crate) masked: f64,
     /// Variance of ln |x|² that averaging over finitely many entries adds.
     pub(crate) entry_variance: f64,
     /// d ln E x² / d ln of the scale of the signal at the last fork.
@@ -51,6 +53,7 @@ impl Token {
             skewness: 0.0,
             scale_variance: 0.0,
             uneven: 0.0,
+            masked: 0.0,
             entry_variance: 2.0 / width,
             sensitivity: 1.0,
             constant_share: 1.0,

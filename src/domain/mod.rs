@@ -9,9 +9,9 @@ mod aligned;
 mod entry;
 mod exchangeable;
 mod fluctuation;
-mod mixed;
 mod pairs;
 mod signs;
+mod strayed;
 
 use std::iter::repeat_n;
 use std::sync::Arc;
@@ -23,10 +23,10 @@ pub(crate) use exchangeable::{Exchangeable, PairClass};
 pub(crate) use fluctuation::{
     Alike, Fluctuation, Fork, Term, levels_map, of_all, part_map, variance_of_all, variance_of_apart,
 };
-pub(crate) use mixed::{Ingredient, Mixed, bounded};
 use pairs::pair_sums;
 pub(crate) use pairs::{TILE, mirror, symmetric, transpose};
 pub(crate) use signs::Signs;
+pub(crate) use strayed::{Strayed, bounded};
 
 use crate::moments::{Few, PerToken, Token, TokenGradient, ln_sum, share};
 use crate::rules::PairRule;
@@ -40,8 +40,8 @@ pub(crate) struct Signal {
     pub(crate) cosines: Arc<[f64]>,
     pub(crate) concentration: Concentration,
     pub(crate) fluctuation: Fluctuation,
-    /// Of the sum right before, of a stream that was normalised.
-    pub(crate) mixed: Option<Mixed>,
+    /// What the parts along (1, …, 1) of two tokens have more in common than the tokens, in units of the second moments.
+    pub(crate) centring: f64,
 }
 
 /// How few directions the differences of tokens have.
@@ -83,7 +83,7 @@ impl Signal {
     /// Tokens whose features are independent.
     pub(crate) fn new(tokens: PerToken<Token>, cosines: Arc<[f64]>) -> Self {
         let concentration = Concentration::fresh(tokens[0].width);
-        Self { tokens, cosines, concentration, fluctuation: Fluctuation::none(), mixed: None }
+        Self { tokens, cosines, concentration, fluctuation: Fluctuation::none(), centring: 0.0 }
     }
 
     /// The token that stands for all: with exchangeable tokens the only one.
@@ -208,7 +208,7 @@ impl Domain {
     /// A matrix of cosines and nothing else.
     pub(crate) const GRAM: Self = Self::Gram { alike: false };
 
-    /// Whether what the levels of all tokens have to say of a single one is used (see [`Mixed`]): where a token sees
+    /// Whether what the levels of all tokens have to say of a single one is used (see [`Strayed`]): where a token sees
     /// but those before it, levels of the whole sequence say little of it.
     pub(crate) fn follows_levels(&self) -> bool {
         match self {
@@ -248,7 +248,7 @@ impl Domain {
             self.map(tokens.len(), |i, j, place| map(i, j, x.cosines[place]))
         };
         let Signal { concentration, fluctuation, .. } = *x;
-        let mut y = Signal { tokens, cosines, concentration, fluctuation, mixed: None };
+        let mut y = Signal { tokens, cosines, concentration, fluctuation, centring: 0.0 };
         let closer = if self.follows_levels() { bounded(rule.drawn_together(self, x, &y)) } else { 0.0 };
         if closer != 0.0 {
             let near = |_, _, place: usize| y.cosines[place] + closer * (1.0 - y.cosines[place]);

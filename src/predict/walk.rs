@@ -253,7 +253,7 @@ impl Interpreter<'_> for Moments {
         let tokens = input.tokens.iter().map(|token| Token { sensitivity: 1.0, ..*token }).collect();
         let concentration = Concentration { inherited: 1.0, ..input.concentration };
         let (cosines, fluctuation) = (Arc::clone(&input.cosines), input.fluctuation.forked());
-        Arc::new(Signal { tokens, cosines, concentration, fluctuation, mixed: input.mixed })
+        Arc::new(Signal { tokens, cosines, concentration, fluctuation, centring: input.centring })
     }
 
     fn merge(

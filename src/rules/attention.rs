@@ -7,6 +7,7 @@ mod fluctuation;
 mod gram;
 mod lengths;
 mod matrix;
+mod pull;
 
 use std::sync::Arc;
 

@@ -42,12 +42,14 @@ impl Rule {
 
 impl PairRule for Rule {
     fn tokens(&self, x: &[Token]) -> PerToken<Token> {
+        let masks = |x: &Token| self.odds() * (x.kurtosis + 1.0) / x.width;
         let token = |x: &Token| Token {
             ln_second: x.ln_second - self.keep.ln(),
             mean: x.mean * self.keep.sqrt(),
             kurtosis: (x.kurtosis + 1.0) / self.keep - 1.0,
             skewness: x.skewness / self.keep.sqrt(),
-            entry_variance: x.entry_variance + self.odds() * (x.kurtosis + 1.0) / x.width,
+            masked: x.masked + masks(x),
+            entry_variance: x.entry_variance + masks(x),
             ..*x
         };
         x.iter().map(token).collect()

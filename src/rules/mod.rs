@@ -36,7 +36,7 @@
 //! γ' = (Σ s_i ℓ_i)² γ + Σ s_i² (γ_i − ℓ_i² γ) + (1 − Σ s_i²)/width, so that through depth γ grows with the stream.
 //!
 //! *Networks stray as a whole.* How alike the tokens of one network are strays too, attention's averages and so the
-//! norms of all tokens stray with it: [`Fluctuation`], `src/domain/mixed.rs`.
+//! norms of all tokens stray with it: [`Fluctuation`], `src/domain/strayed.rs`.
 //!
 //! Applied to stacks of feed-forward blocks these local rules reproduce the recursions that were
 //! derived and sampled for whole Pre-LN and Post-LN stacks; terms of order 1/width² are neglected.

@@ -7,15 +7,17 @@
 //!
 //! ```text
 //! E y² = gain² e exp(−e (1 − e) V)      e = q_c/(q_c + ε)
-//! cosine' = centred cosine · (1 − (1 − cosine²) V/4 + ¾ V_u)
+//! cosine' = centred cosine · (1 + e (V − C) − e² (V − E)/4 + e (1 − e/4) V_u)
 //! ```
 //!
-//! The bracket is the bias of a sample correlation: with δ the relative deviations of x_a·x_b,
-//! |x_a|² and |x_b|², E (1 + δ_ab)/√((1 + δ_a)(1 + δ_b)) = 1 − E δ_ab δ_a + ¾V + ¼E δ_a δ_b, which
-//! for Gaussian entries (V = 2/width) is 1 − (1 − cosine²)/(2 width), as for Pearson's r. Of what products do not share
-//! (V_u = `uneven`, not in V here) E δ_ab δ_a and E δ_a δ_b are zero. What single tokens know
-//! nothing of (what attention hands on; parts of a sum that are alike to different degrees) is derived in
-//! `domain/mixed.rs`.
+//! The bracket is the bias of a sample correlation: x_a becomes x_a (1 − e δ_a/2 + …), δ the relative deviations of
+//! x_a·x_b, |x_a|² and |x_b|² with V = E δ_a², C = E δ_ab δ_a, E = E δ_a δ_b ([`Strayed`]), against the same with b = a.
+//! For Gaussian entries (V = C = 2/width, E = V cosine²) and e = 1 it is 1 − (1 − cosine²)/(2 width), as for Pearson's r;
+//! of what products do not share (V_u = `uneven`, not in V here) C and E are zero. Per pair it is Pearson's; how far the
+//! mean over pairs is from that, because networks stray as a whole, comes on top.
+//!
+//! Of parts of a sum that are alike to different degrees LayerNorm takes the share k_i/width of each off along (1, …, 1),
+//! k_i its `constant_share`, and with it the common part of the more alike ones: −Σ a_i k_i (c_i − c)/width (`centring`).
 //!
 //! # Backward
 //!
@@ -32,11 +34,7 @@
 //! remains of isotropic gradients that lost x̂_a and x̂_b is c (width − 5 + 2c²) for (width − 2 + c²) of their product.
 //!
 //! V is the variance of ln |x|² of one token with what strays in all tokens together, for LayerNorm of ln |x − m|²:
-//! entries that have a mean have a fourth moment of their own about it. Backward, what strays in common is not counted
-//! behind sums of normalised streams (Post-LN), where gradients know how alike tokens are and so how all norms stray:
-//! of 24 norms of width 64 (Xavier, 3840 networks) the step back through one is up to 2.6 ± 0.3 % too small for it, and
-//! that through attention and its skip up to 2.9 ± 0.4 % too large, which is not derived. The two cancel within 2 %; with
-//! what strays counted alone the gradient at the embeddings is 5 % too large.
+//! entries that have a mean have a fourth moment of their own about it.
 //!
 //! Two tokens lose components along two directions, their gradients have one component in common
 //! to lose: (1 − 2/width + cosine²/width) against (1 − 1/width), less ρ_u = `excess` for both; and E 1/(s_a s_b) stays
@@ -56,7 +54,7 @@ use nalgebra::{Matrix2, Vector2};
 use sigprop_stack::{Norm, NormKind};
 
 use super::PairRule;
-use crate::domain::{Domain, Flow, Fluctuation, Gradient, GradientPairMap, PairMap, Signal, bounded, of_all};
+use crate::domain::{Domain, Flow, Fluctuation, Gradient, GradientPairMap, PairMap, Signal, Strayed, bounded, of_all};
 use crate::moments::{Few, PerToken, Token, TokenGradient, ln_correction, ln_sum, share, width_caveat};
 
 pub(crate) struct Rule {
@@ -152,6 +150,7 @@ impl PairRule for Rule {
                 mean: if self.centres { 0.0 } else { x.mean },
                 scale_variance: (1.0 - exponent).powi(2) * self.norm_variance(x),
                 uneven: (1.0 - exponent).powi(2) * x.uneven,
+                masked: (1.0 - exponent).powi(2) * x.masked,
                 entry_variance: 0.0,
                 sensitivity: (1.0 - exponent) * x.sensitivity,
                 constant_share: if self.centres { 0.0 } else { x.constant_share },
@@ -163,11 +162,15 @@ impl PairRule for Rule {
 
     fn cosines<'a>(&'a self, x: &'a [Token], _: &'a [Token]) -> PairMap<'a> {
         let centring = self.centring(x);
-        let variances: Few<(f64, f64)> = x.iter().map(|x| (self.norm_variance(x) - x.uneven, x.uneven)).collect();
+        let variance = |x: &Token| {
+            let e = self.exponent(x);
+            (e * e * (self.norm_variance(x) - x.uneven), 0.5 * e * (1.0 - 0.25 * e) * x.uneven)
+        };
+        let variances: Few<(f64, f64)> = x.iter().map(variance).collect();
         Box::new(move |i, j, cosine| {
             let centred = cosine * centring[i].0 * centring[j].0 - centring[i].1 * centring[j].1;
             let [shared, uneven] = [variances[i].0 + variances[j].0, variances[i].1 + variances[j].1];
-            centred * (1.0 - (1.0 - centred * centred) * shared / 8.0 + 3.0 * uneven / 8.0)
+            centred * (1.0 - (1.0 - centred * centred) * shared / 8.0 + uneven)
         })
     }
 
@@ -220,7 +223,7 @@ impl PairRule for Rule {
     }
 
     fn ln_strayed_backward(&self, domain: &Domain, x: &Signal, gradient: &Gradient) -> f64 {
-        if x.mixed.is_some() || !domain.follows_levels() {
+        if !domain.follows_levels() {
             return 0.0;
         }
         let e = self.exponent(x.token());
@@ -229,12 +232,16 @@ impl PairRule for Rule {
     }
 
     fn drawn_together(&self, domain: &Domain, x: &Signal, y: &Signal) -> f64 {
-        match x.mixed {
-            Some(mixed) => {
-                mixed.nearer(self.exponent(x.token()), self.centres, domain.mean_cosine(y), domain.shared(y))
-            }
-            None => 0.0,
+        let (token, cosine) = (x.token(), domain.mean_cosine(y));
+        if cosine >= 1.0 {
+            return 0.0;
         }
+        let e = self.exponent(token);
+        let Strayed { own, between, crossed } = domain.strayed(x, cosine);
+        let divided = e * (own - crossed) - e * e * (own - between) / 4.0;
+        let pearson = -e * e * (1.0 - cosine * cosine) * token.even_variance() / 4.0;
+        let centred = if self.centres { x.centring } else { 0.0 };
+        (cosine * (divided - pearson) - centred) / (1.0 - cosine)
     }
 
     fn fluctuation(&self, domain: &Domain, x: &Signal, _: &Signal) -> Fluctuation {

@@ -23,6 +23,12 @@
 //! norms go together, c² of Gaussian tokens with cosine c; X is the cross term 2 E (x·g_i)(x·g_j) of
 //! the radial projections.
 //!
+//! What a branch gathers from other tokens is met by the skip's gradient as far as theirs are alike: with h = W̄ᵀ Σ_b
+//! g_b/L of flat attention, E g_a·h sums over b what a norm left of x̄ᵀ P_a P_b z, −1 for b = a, −r_g (2 − c) else, so
+//! that a_i χ_i of such a branch is multiplied by 1 + (L − 1) r_g (2 − c) in X. All tokens receive h, so
+//! that what it takes off, it takes off every pair, too. Sampled in Post-LN Xavier of 24 sub-layers, width 64 (8000
+//! networks): gradients 5 % too large half-way and their correlations 2.6 % without, 2.5 ± 1.3 % and 1.0 ± 0.6 % with it.
+//!
 //! # Assumptions
 //!
 //! Branches are uncorrelated but for their means (fresh zero-mean weights at the end of all but one
@@ -37,10 +43,29 @@ use std::sync::Arc;
 use nalgebra::Matrix2;
 use sigprop_stack::Sum;
 
-use crate::domain::{
-    Concentration, Domain, Flow, Fluctuation, Fork, Gradient, Ingredient, Mixed, Signal, Term, by_position,
-};
-use crate::moments::{Few, PerToken, Token, TokenGradient, ln_correction, ln_sum, share};
+use crate::domain::{Concentration, Domain, Flow, Fluctuation, Fork, Gradient, Signal, Term, by_position};
+use crate::moments::{Few, PerToken, Token, TokenGradient, ln_correction, ln_sum, ratio, share};
+
+/// What gradients gathered from other tokens know of a token.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Others {
+    /// How far norms go together.
+    together: f64,
+    /// (L − 1) r_g (2 − c), where nothing but ids tells tokens apart.
+    alike: f64,
+}
+
+impl Others {
+    pub(crate) fn new(domain: &Domain, fork: &Fork, gradient: &Gradient) -> Self {
+        let alike = if domain.follows_levels() {
+            let others = domain.length(gradient.tokens.len()) - 1.0;
+            others * domain.mean_cosine(gradient) * (2.0 - domain.mean_cosine(fork.output.as_ref()))
+        } else {
+            0.0
+        };
+        Self { together: domain.mean_cosine(fork.x.as_ref()).powi(2), alike }
+    }
+}
 
 pub(crate) struct Rule {
     /// Per branch: ln of β²/(1 − p).
@@ -97,6 +122,7 @@ impl Rule {
                 .sum(),
             scale_variance: inherited * inherited * x.norm_variance() + crossed / width + fresh,
             uneven: shares.iter().zip(branches).map(|(a, b)| a * a * b.uneven).sum(),
+            masked: shares.iter().zip(branches).map(|(a, b)| a * a * b.masked).sum(),
             entry_variance: 0.0,
             sensitivity: inherited * x.sensitivity,
             constant_share: shares.iter().zip(branches).map(|(a, b)| a * b.constant_share).sum(),
@@ -116,19 +142,14 @@ impl Rule {
             .map(|(branch, gain)| share(gain + mean(&branch.tokens), mean(&tokens)))
             .collect();
         let alike: Few<f64> = branches.iter().map(|branch| domain.mean_cosine(branch.as_ref())).collect();
+        let width = x.token().width;
         let y = Signal { fluctuation, ..Signal::new(tokens, cosines) };
-        let part = |((branch, &share), &cosine): ((&Arc<Signal>, &f64), &f64)| {
-            let Token { constant_share: constant, .. } = *branch.token();
-            Ingredient { share, cosine, entries: branch.token().norm_variance(), constant }
-        };
-        let parts: Few<Ingredient> = branches.iter().zip(&sizes).zip(&alike).map(part).collect();
-        let mixed = domain.own_levels(x).map(|own| {
-            // What single tokens know of it reaches them by branches that scale with them.
-            let by_token: Matrix2<f64> = maps.iter().zip(branches).map(|(map, b)| map * b.token().sensitivity).sum();
-            let kept = y.fluctuation.total() - y.fluctuation.fresh - by_token * own * by_token;
-            Mixed::new(&parts, domain.mean_cosine(&y), x.token().width, kept)
-        });
-        let y = Signal { mixed, ..y };
+        let average = domain.mean_cosine(&y);
+        let apart =
+            |branch: &Signal, cosine: f64| branch.centring + branch.token().constant_share * (cosine - average) / width;
+        let terms = sizes.iter().zip(branches).zip(&alike);
+        let centring = terms.map(|((size, branch), &cosine)| size * apart(branch, cosine)).sum();
+        let y = Signal { centring, ..y };
 
         let x = x.concentration;
         let differences: Few<f64> =
@@ -236,7 +257,7 @@ impl Rule {
     }
 
     /// The gradient at the common input, from that at the output and those at the input of each
-    /// branch; with the weights of the branches in it.
+    /// branch; with the weights of the branches in it, and the part of it that gathered gradients add to every pair.
     pub(crate) fn join(
         &self,
         x: &Token,
@@ -244,8 +265,8 @@ impl Rule {
         output: &Token,
         gradient: &TokenGradient,
         parts: &[TokenGradient],
-        together: f64,
-    ) -> (TokenGradient, Few<f64>) {
+        others: Others,
+    ) -> (TokenGradient, Few<f64>, f64) {
         let shares: Few<f64> = (0..parts.len()).map(|i| self.share(i, branches, output)).collect();
         let sensitive: Few<f64> = shares.iter().zip(branches).map(|(a, b)| a * b.sensitivity).collect();
         let inherited = gradient.steepness * sensitive.iter().sum::<f64>();
@@ -253,14 +274,21 @@ impl Rule {
             parts.iter().zip(&sensitive).map(|(part, s)| part.steepness - s * gradient.steepness).collect();
         let corrected: Few<TokenGradient> = (0..parts.len())
             .map(|i| {
-                let known = parts[i].local + (1.0 - parts[i].local) * together;
+                let known = parts[i].local + (1.0 - parts[i].local) * others.together;
                 let others = known * (inherited - sensitive[i] * gradient.steepness);
                 let correction = ln_correction(exponents[i] * others * x.norm_variance());
                 TokenGradient { steepness: known * inherited + exponents[i], ..parts[i].scaled(correction) }
             })
             .collect();
 
-        let crossed = sensitive.iter().sum::<f64>().powi(2) - sensitive.iter().map(|s| s * s).sum::<f64>();
+        // What is gathered from other tokens is met by that of this one as far as their gradients are alike.
+        let is_gathered = |i: usize| parts[i].local < 1.0;
+        let met = |gathered: f64| -> f64 {
+            let each = |i: usize| sensitive[i] * if is_gathered(i) { gathered } else { 1.0 };
+            let (sum, squares) = (0..parts.len()).map(each).fold((0.0, 0.0), |(s, q), one| (s + one, q + one * one));
+            sum * sum - squares
+        };
+        let crossed = met(1.0 + others.alike);
         let ln_branches = ln_sum(corrected.iter().map(|part| part.ln_second));
         // (E g² E x'²) / (E x² Σ E g_i²), by which the cross term stands beside the branches.
         let beside = share(gradient.ln_second + output.ln_second - x.ln_second, ln_branches);
@@ -273,7 +301,7 @@ impl Rule {
             local: gradient.local * joined.local,
             ..joined.scaled(ln_total)
         };
-        (joined, weights)
+        (joined, weights, ratio(crossed - met(0.0), crossed) * cross / x.width)
     }
 
     /// Σ β_i mean_i and Σ_{i≠j} β_i β_j mean_i mean_j, in units of a second moment.

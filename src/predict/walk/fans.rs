@@ -136,20 +136,21 @@ pub(super) fn joined(domain: &Domain, kept: &Kept, gradient: &Gradient, parts: &
     let mut roots: Few<PerToken<f64>> = parts.iter().map(|_| PerToken::with_capacity(count)).collect();
     // How far norms go together, which gradients that were gathered from other tokens are told.
     let is_gathered = || parts.iter().any(|part| part.tokens.iter().any(|token| token.local < 1.0));
-    let together = if let Kept::Sum(kept) = kept
-        && is_gathered()
-    {
-        domain.mean_cosine(kept.1.x.as_ref()).powi(2)
-    } else {
-        0.0
+    let others = match kept {
+        Kept::Sum(kept) if is_gathered() => sum::Others::new(domain, &kept.1, gradient),
+        _ => sum::Others::default(),
     };
+    let mut gathered = 0.0;
     for i in 0..count {
         let at: Few<TokenGradient> = parts.iter().map(|part| part.tokens[i]).collect();
         let (token, weight) = match kept {
             Kept::Sum(kept) => {
                 let (rule, Fork { x, parts, output, .. }) = kept.as_ref();
                 let branches: Few<Token> = parts.iter().map(|branch| branch.tokens[i]).collect();
-                rule.join(&x.tokens[i], &branches, &output.tokens[i], &gradient.tokens[i], &at, together)
+                let (token, weight, crossed) =
+                    rule.join(&x.tokens[i], &branches, &output.tokens[i], &gradient.tokens[i], &at, others);
+                gathered += crossed / count as f64;
+                (token, weight)
             }
             Kept::Product(fork) => {
                 let factors: Few<Token> = fork.parts.iter().map(|factor| factor.tokens[i]).collect();
@@ -165,7 +166,8 @@ pub(super) fn joined(domain: &Domain, kept: &Kept, gradient: &Gradient, parts: &
         roots.iter_mut().zip(weight).for_each(|(roots, weight)| roots.push(weight.sqrt()));
     }
     let cosines = domain.map(count, |i, j, place| {
-        roots.iter().zip(parts).map(|(roots, part)| roots[i] * roots[j] * part.cosines[place]).sum()
+        let own: f64 = roots.iter().zip(parts).map(|(roots, part)| roots[i] * roots[j] * part.cosines[place]).sum();
+        own + gathered * (1.0 - own)
     });
     let shares = weights(parts);
     let (x, fork) = match kept {

@@ -16,20 +16,7 @@
 //! n_e = 1 + t²/spread(k, k) keys of score variance w = v t n_e/(n_e − 1) that carry the amplitude
 //! n_e spread(k, v)/t in place of (1 − c_v), where spread(k, v) = ⟨C K_k C, C K_v C⟩/L².
 //!
-//! *Pull.* A query's key direction u (E |u|² = v/(width E x²)) tilts the average of the keys' inputs
-//! towards u: two steps of Stein's lemma on Σ_bb' A_b A_b' y_b·y_b' give, B = v (1 − c_k)(1 − c_v)/width,
-//!
-//! ```text
-//! Gaussian tokens:    pull_q = B (1 − S2 − 6 S3 + 6 S22)           pull_p = B c (1 − S2)²
-//! normalised tokens:  pull_q = B (1 − 5 S2 + 4 S3 + 6 S22 − 6 S4 − r (2 − r) N)
-//!                     pull_p = B (c (1 − S2)² − r (2 − r) N)      N = 1 − 3 S2 + 2 S3, r = c_k
-//! ```
-//!
-//! Tokens of fixed norm lack the diagonal terms b = b'; and a key that overlaps less with what all
-//! tokens share has more score variance left, so the softmax prefers it: the overlap o of a
-//! normalised token with the common direction has variance (1 − r)²(1 − r/2)/width, the tilt moves
-//! it by −v√r Var o, and the average loses twice √r times that. At small v, pull_q = v (1 − r)⁴/width
-//! and pull_p = −v r (1 − r)³/width in units of E v².
+//! *Pull*, of the query's key direction: `attention/pull.rs`.
 //!
 //! *Rows are not equally sharp.* The square of one output strays with the S2 of its rows, by itself, for the products
 //! with other outputs do not: Var ln |z_a|² = ((1 − c_v) E v²/E z²)² (S22 − S2²)/n_heads (`uneven`), which norms divide
@@ -55,9 +42,10 @@ use std::sync::Arc;
 
 use sigprop_stack::Attention;
 
-use self::keys::{Keys, Pull};
+use self::keys::Keys;
 use super::concentration::{self, Unequal};
 use super::fluctuation::Elasticity;
+use super::pull::Ends;
 use super::{SHARPEST_SAMPLED, Sharpness, lengths};
 use crate::domain::{Exchangeable, Gradient, Signal};
 use crate::moments::{Few, Token, TokenGradient, ratio};
@@ -115,26 +103,32 @@ impl Attended {
             .map(|&cosine| overlaps.cross(keys.effective, keys.contrast, cosine, freedom, queries))
             .collect();
 
-        let pull = Pull::new(&keys, input);
+        let unequal = Unequal::of(input);
+        let strength = keys.pull(input.concentration.total);
+        let ends = Ends::new(&row, keys.effective, keys.key_cosine);
+        let pull = |cosine: f64, alike: f64| strength * ends.pull(&ends, cosine, alike, unequal);
+        // What a row has in common with itself and no other one.
+        let beyond = row.s2 - 1.0 / keys.effective;
         let average = keys.average(length);
         let masked = attention.dropout_rate / (1.0 - attention.dropout_rate);
-        let unpulled =
-            average + keys.amplitude * (row.s2 - 1.0 / keys.effective) + masked * keys.single(row.s2, length);
-        let pulled = pull.within(&keys, &row);
+        let unpulled = average + keys.amplitude * beyond + masked * keys.single(row.s2, length);
+        let pulled = pull(1.0, 1.0);
         let own = unpulled + pulled.max(-LARGEST_LOSS * unpulled);
         let cosines = query
             .cosines
             .iter()
             .zip(&crosses)
             .map(|(&cosine, cross)| {
-                let between = average + keys.amplitude * cross.excess + pull.between(cosine, &keys, &row);
+                let alike = ratio(cross.excess, beyond).min(1.0);
+                let between = average + keys.amplitude * cross.excess + pull(cosine, alike);
                 if own > 0.0 { between / own } else { 0.0 }
             })
             .collect::<Arc<[f64]>>();
         let query_cosine = domain.mean(&query.cosines);
+        let alike = ratio(domain.mean(&pairs_of_queries(&query, &crosses, |_, cross| cross.excess)), beyond).min(1.0);
         let linear = keys.contrast
             * domain.mean(&pairs_of_queries(&query, &crosses, |cosine, cross| (1.0 - cosine) * cross.t11));
-        let followed = keys.amplitude * linear + (pulled - pull.between(query_cosine, &keys, &row)).max(0.0);
+        let followed = keys.amplitude * linear + (pulled - pull(query_cosine, alike)).max(0.0);
         let part = ratio(followed, own * (1.0 - domain.mean(&cosines))).min(1.0);
         let shared = overlaps.sharp_row(keys.effective, keys.contrast * query_cosine.max(0.0));
         let concentration = concentration::of_output(input, &query, &value, attention, &shared, part);
@@ -149,7 +143,7 @@ impl Attended {
         };
         Self {
             concentration: input.concentration.total,
-            unequal: Unequal::of(input).squares(keys.key_cosine),
+            unequal: unequal.squares(keys.key_cosine),
             drawn,
             query,
             key,

@@ -1,11 +1,9 @@
-//! Keys as the softmax sees them, and how they pull the average towards the query.
+//! Keys as the softmax sees them.
 
 use sigprop_stack::Attention;
 
 use crate::domain::{Exchangeable, Signal};
-use crate::rules::attention::concentration::Unequal;
 use crate::rules::attention::{SHARPEST_SAMPLED, Scores};
-use crate::rules::softmax::Row;
 
 /// ln of the score variance beyond which only T ~ w^(−½) goes on.
 const LARGEST_LN_SCORE: f64 = 400.0;
@@ -92,38 +90,11 @@ impl Keys {
     pub(super) fn single(&self, s2: f64, length: f64) -> f64 {
         s2 * self.effective / length
     }
-}
 
-/// The pull of a query's key direction on the average.
-pub(super) struct Pull {
-    strength: f64,
-    unequal: Unequal,
-}
-
-impl Pull {
-    pub(super) fn new(keys: &Keys, input: &Signal) -> Self {
+    /// B: what pulls of queries are in units of, of E v².
+    pub(super) fn pull(&self, concentration: f64) -> f64 {
         // Beyond what was sampled it is not let grow.
-        let variance = keys.score_variance.min(SHARPEST_SAMPLED / (1.0 - keys.key_cosine).max(1e-3));
-        let strength = variance * (1.0 - keys.key_cosine) * (1.0 - keys.value_cosine) * input.concentration.total;
-        Self { strength, unequal: Unequal::of(input) }
-    }
-
-    pub(super) fn within(&self, keys: &Keys, row: &Row) -> f64 {
-        let gaussian = 1.0 - row.s2 - 6.0 * row.s3 + 6.0 * row.s22;
-        let normalised =
-            1.0 - 5.0 * row.s2 + 4.0 * row.s3 + 6.0 * row.s22 - 6.0 * row.s4 - Self::common_loss(keys, row);
-        self.strength * self.unequal.between(gaussian, normalised)
-    }
-
-    pub(super) fn between(&self, cosine: f64, keys: &Keys, row: &Row) -> f64 {
-        let gaussian = cosine * (1.0 - row.s2).powi(2);
-        let normalised = gaussian - Self::common_loss(keys, row);
-        self.strength * self.unequal.between(gaussian, normalised)
-    }
-
-    /// What the average loses of the common part.
-    fn common_loss(keys: &Keys, row: &Row) -> f64 {
-        let r = keys.key_cosine;
-        r * (2.0 - r) * (1.0 - 3.0 * row.s2 + 2.0 * row.s3)
+        let variance = self.score_variance.min(SHARPEST_SAMPLED / (1.0 - self.key_cosine).max(1e-3));
+        variance * (1.0 - self.key_cosine) * (1.0 - self.value_cosine) * concentration
     }
 }

@@ -8,6 +8,7 @@ use crate::moments::ratio;
 use crate::rules::attention::SHARPEST_SAMPLED;
 use crate::rules::attention::averages::Averages;
 use crate::rules::attention::matrix::Matrix;
+use crate::rules::attention::pull::Ends;
 use crate::rules::softmax::Overlaps;
 use crate::rules::softmax::groups::{Saturation, saturation};
 
@@ -138,8 +139,7 @@ impl Head {
                     return Row::flat_keys(effective, in_view, key_trace, value_trace);
                 }
                 let row = overlaps.row(effective, contrast, freedom);
-                let r = self.key.1.row(a)[a] / keys[a];
-                let common = 1.0 - 3.0 * row.s2 + 2.0 * row.s3;
+                let bend = 1.0 - 3.0 * row.s2 + 2.0 * row.s3;
                 Row {
                     s2: row.s2,
                     effective,
@@ -152,12 +152,8 @@ impl Head {
                     first: (1.0 - row.s2) / share,
                     key_trace,
                     value_trace,
-                    second: contrast * common * common,
-                    common: r * (2.0 - r) * common,
-                    within: [
-                        1.0 - row.s2 - 6.0 * row.s3 + 6.0 * row.s22,
-                        1.0 - 5.0 * row.s2 + 4.0 * row.s3 + 6.0 * row.s22 - 6.0 * row.s4,
-                    ],
+                    second: contrast * bend * bend,
+                    ends: Ends::new(&row, effective, self.key.1.row(a)[a] / keys[a]),
                     overlaps: Some(row),
                 }
             })
@@ -227,12 +223,21 @@ impl Head {
         variance * (fluctuating + moved(a, c) + moved(c, a))
     }
 
+    /// What rows a and c have in common of their scores, of what each has with itself.
+    fn alike(&self, q: &Matrix, a: usize, c: usize) -> f64 {
+        if a == c {
+            return 1.0;
+        }
+        let own = (self.rows[a].value * self.rows[c].value).sqrt();
+        ratio(correlation(q, a, c) * self.ratio(&self.rows, q, a, c, Of::Value), own).min(1.0)
+    }
+
     /// E z_a·z_c.
     pub(super) fn output(&self, variance: f64, q: &Matrix, v: &Matrix, pull: Pull, odds: f64) -> Matrix {
         let n = q.rows;
         let mut output = Matrix::symmetric(n, |a, c| {
             let first = self.first_order(variance, q, (&self.spread, &self.shift), a, c);
-            self.value.1.row(a)[c] + first + pull.at(q, a, c, &self.rows[a], &self.rows[c])
+            self.value.1.row(a)[c] + first + pull.at(q, [a, c], &self.rows, self.alike(q, a, c))
         });
         if odds > 0.0 {
             let let_through = self.averages.squared().of(&v.diagonal());

@@ -6,6 +6,7 @@ use crate::moments::ratio;
 use crate::rules::attention::SHARPEST_SAMPLED;
 use crate::rules::attention::concentration::Unequal;
 use crate::rules::attention::matrix::Matrix;
+use crate::rules::attention::pull::Ends;
 use crate::rules::softmax;
 use crate::rules::softmax::groups::Saturation;
 
@@ -39,9 +40,7 @@ pub(super) struct Row {
     /// tr of keys and of values.
     pub(super) key_trace: f64,
     pub(super) value_trace: f64,
-    /// What `pull` takes from the softmax: 1 − 3 S2 + 2 S3 and the polynomials within a row.
-    pub(super) common: f64,
-    pub(super) within: [f64; 2],
+    pub(super) ends: Ends,
     /// Of n_e keys of score variance w_e, if scores differ.
     pub(super) overlaps: Option<softmax::Row>,
 }
@@ -67,8 +66,7 @@ impl Row {
             second: 0.0,
             key_trace,
             value_trace,
-            common: 0.0,
-            within: [0.0; 2],
+            ends: Ends::flat(),
             overlaps: None,
         }
     }
@@ -104,19 +102,15 @@ pub(super) struct Pull {
 }
 
 impl Pull {
-    pub(super) fn at(self, q: &Matrix, a: usize, c: usize, one: &Row, other: &Row) -> f64 {
+    /// Of rows a and c, which have the part `alike` of their scores in common.
+    pub(super) fn at(self, q: &Matrix, [a, c]: [usize; 2], rows: &[Row], alike: f64) -> f64 {
+        let (one, other) = (&rows[a], &rows[c]);
         let unlike = (one.key_trace * other.key_trace * one.value_trace * other.value_trace).sqrt();
         let queries = (q.row(a)[a] * q.row(c)[c]).sqrt();
-        let common = 0.5 * (one.common + other.common);
-        let (gaussian, normalised) = if a == c {
-            (one.within[0], one.within[1] - common)
-        } else {
-            let pulled = ratio(q.row(a)[c], queries) * (1.0 - one.s2) * (1.0 - other.s2);
-            (pulled, pulled - common)
-        };
         // Beyond what was sampled it is not let grow.
         let strength = self.strength.min(SHARPEST_SAMPLED / q.rows as f64);
-        strength * queries * unlike * self.unequal.between(gaussian, normalised)
+        let correlation = if a == c { 1.0 } else { ratio(q.row(a)[c], queries) };
+        strength * queries * unlike * one.ends.pull(&other.ends, correlation, alike, self.unequal)
     }
 }
 
