@@ -18,7 +18,7 @@ const N_BLOCKS: usize = 40;
 fn block(index: usize) -> Node {
     let name = format!("blocks.{index}");
     let weight = Tensor { name: format!("{name}.weight"), init: Init::Normal { std: (2.0 / WIDTH as f64).sqrt() } };
-    let linear = Linear { fan_in: WIDTH, fan_out: WIDTH, weight, bias: None };
+    let linear = Linear { fan_in: WIDTH, fan_out: WIDTH, weight, bias: None, standardised: None };
     let body = vec![
         Node::apply("linear", Component::Linear(linear)),
         Node::apply("relu", Component::Activation(Activation::Relu)),

@@ -37,6 +37,11 @@ def decayed(block, n_blocks, _, __):
     return 1.0 if block is None else DECAY ** (n_blocks - block)
 
 
+def plain(*_):
+    """One rate for all."""
+    return 1.0
+
+
 def mup(block, _, is_matrix, optimizer):
     """Yang et al. 2022, table 3, at twice the width: Adam has 1/m for hidden matrices, SGD m for all else."""
     is_hidden = block is not None and block >= 0 and is_matrix
@@ -57,7 +62,8 @@ def completep(alpha):
 CASES = [*((family, "mup:width=32", mup, 1.0) for family in ("gpt2", "llama", "bert")),
          *((family, f"hf:layer-decay={DECAY}", decayed, 1.0) for family in ("gpt2", "llama", "bert")),
          *((family, f"completep:width=32,depth={BLOCKS / DEEPER},alpha={alpha}", completep(alpha), DEEPER ** -alpha)
-           for family in ("gpt2", "llama") for alpha in (1.0, 0.5))]
+           for family in ("gpt2", "llama") for alpha in (1.0, 0.5)),
+         *((family, "standardised", plain, 1.0) for family in ("gpt2", "bert"))]
 
 
 def place(name):
@@ -93,20 +99,20 @@ def scaled(module, model, branch):
     return []
 
 
-def stepped(model, optimizer):
+def stepped(module, model, optimizer):
     """What one step changes, by name, for gradients N(0, 1) at the output."""
     tokens = torch.randint(model.config.vocab_size, (1, SEQ_LEN))
     optimizer.zero_grad()
     output = model(input_ids=tokens).last_hidden_state
     output.backward(torch.randn_like(output))
-    before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+    before = {name: parameter.detach().clone() for name, parameter in module._named(model)}
     optimizer.step()
-    return {name: parameter.detach() - before[name] for name, parameter in model.named_parameters()}
+    return {name: parameter.detach() - before[name] for name, parameter in module._named(model)}
 
 
 def grouped(module, model, factor, optimizer):
     """What is wrong with the groups."""
-    names = {parameter: name for name, parameter in model.named_parameters()}
+    names = {parameter: name for name, parameter in module._named(model)}
     groups = module.parameter_groups(model, lr=RATE, optimizer=optimizer)
     got = [(names[parameter], group["lr"]) for group in groups for parameter in group["params"]]
     found = [] if sorted(name for name, _ in got) == sorted(names.values()) else ["not every parameter once"]
@@ -121,7 +127,7 @@ def grouped(module, model, factor, optimizer):
 def adam(module, model, factor):
     groups = module.parameter_groups(model, lr=RATE)
     found = []
-    for name, change in stepped(model, torch.optim.Adam(groups, eps=1e-30)).items():
+    for name, change in stepped(module, model, torch.optim.Adam(groups, eps=1e-30)).items():
         expected = RATE * factor(place(name), model.config.num_hidden_layers, change.dim() > 1, "adam")
         moved = change[change != 0].abs()
         if len(moved) and (moved / expected - 1).abs().max() > 1e-6:
@@ -138,7 +144,7 @@ def sgd(module, model, config_file, scheme):
     squares = {}
     for seed in range(NETWORKS):
         module.initialise(model, seed=seed)
-        changes = stepped(model, torch.optim.SGD(module.parameter_groups(model, lr=RATE, optimizer="sgd")))
+        changes = stepped(module, model, torch.optim.SGD(module.parameter_groups(model, lr=RATE, optimizer="sgd")))
         for name, change in changes.items():
             index = module._find(name)
             for part, indices in module._pieces(change, module.PLANNED[index][1]) if index is not None else []:

@@ -74,13 +74,13 @@ impl Side<'_> {
     /// A linear map outside the blocks, called like the end of `path`, its tensors like `path`.
     pub(super) fn outer(&self, path: &str, place: Outer, fans: Fans, bias: bool) -> Node {
         let (weight, bias) = self.outer_tensors(path, place, fans, bias);
-        let linear = Linear { fan_in: fans.fan_in, fan_out: fans.fan_out, weight, bias };
+        let linear = Linear { fan_in: fans.fan_in, fan_out: fans.fan_out, weight, bias, standardised: None };
         Node::apply(path.rsplit('.').next().unwrap_or(path), Component::Linear(linear))
     }
 
     /// Weight and bias outside the blocks.
     pub(super) fn outer_tensors(&self, path: &str, place: Outer, fans: Fans, bias: bool) -> (Tensor, Option<Tensor>) {
-        let Projection { weight, bias: bias_init } = self.recipe.outer(self.architecture, place, fans);
+        let Projection { weight, bias: bias_init, standardised: _ } = self.recipe.outer(self.architecture, place, fans);
         let tensor = |what: &str, init| Tensor { name: format!("{}{path}.{what}", self.prefix), init };
         (tensor("weight", weight), bias.then(|| tensor("bias", bias_init)))
     }

@@ -6,7 +6,8 @@
     python init.py config.json              # builds the transformers model of a config and tells what it got
 
 Parameters are found by name, whatever stands before that of the base model (`transformer.h.0.…`). What the plan
-does not know is left as it is and told, as is what the model does not have. Needs torch alone.
+does not know is left as it is and told, as is what the model does not have. Weights that the plan standardises are
+parametrised (torch.nn.utils.parametrize), so that every forward pass does. Needs torch alone.
 """
 
 import collections
@@ -16,6 +17,7 @@ import re
 import sys
 
 import torch
+from torch.nn.utils import parametrize
 
 PLAN = json.loads(r"""
 @PLAN@
@@ -37,6 +39,12 @@ def _prefix(names):
               if _find(name[start:]) is not None)
     counts = collections.Counter(starts)
     return max(counts, key=lambda start: (counts[start], -len(start)), default="")
+
+
+def _named(model):
+    """All parameters, those that are parametrised under the names they had before."""
+    original = re.compile(r"parametrizations\.(\w+)\.original$")
+    return [(original.sub(r"\1", name), parameter) for name, parameter in model.named_parameters()]
 
 
 def _draw(tensor, part, generator):
@@ -73,16 +81,49 @@ def _pieces(parameter, planned):
     return pieces
 
 
+class Standardised(torch.nn.Module):
+    """Weight standardisation: γ (w − mean w)/|w − mean w| of every row w, which lie along `axis`; `lengths` has a γ per
+    row, 0 of those that stay as they are."""
+
+    def __init__(self, axis, lengths):
+        super().__init__()
+        self.inputs = 1 - axis if lengths.dim() == 2 else -1
+        self.register_buffer("lengths", lengths, persistent=False)
+
+    def forward(self, weight):
+        centred = weight - weight.mean(self.inputs, keepdim=True)
+        length = centred.norm(dim=self.inputs, keepdim=True).clamp_min(torch.finfo(weight.dtype).tiny)
+        return torch.where(self.lengths > 0, centred * (self.lengths / length), weight)
+
+
+def _standardise(model, name, parameter, planned):
+    """Parametrises a weight that has parts to standardise, unless it is already; whether it has."""
+    if not any("standardised" in part for part in planned["parts"]):
+        return False
+    module, _, attribute = name.rpartition(".")
+    module = model.get_submodule(module)
+    if not parametrize.is_parametrized(module, attribute):
+        axis = planned["axis"]
+        lengths = torch.zeros(parameter.shape[axis], dtype=parameter.dtype, device=parameter.device)
+        for part, indices in _pieces(parameter, planned):
+            lengths[list(indices)] = part.get("standardised", 0.0)
+        lengths = lengths.view([-1 if place == axis else 1 for place in range(parameter.dim())])
+        parametrize.register_parametrization(module, attribute, Standardised(axis, lengths))
+    return True
+
+
 @torch.no_grad()
 def initialise(model, seed=0):
-    """Draws all parameters that the plan knows. Returns a dict: `drawn`, a list of (name, part, planned std,
-    measured std); `unmatched`, parameters that the plan does not know; `missing`, planned names without a
-    parameter; `residual`, multipliers of residual connections that the module itself must apply."""
+    """Draws all parameters that the plan knows, and parametrises those it standardises. Returns a dict: `drawn`, a list
+    of (name, part, planned std, measured std); `unmatched`, parameters that the plan does not know; `missing`, planned
+    names without a parameter; `standardised`, names of standardised weights; `residual`, multipliers of residual
+    connections that the module itself must apply."""
     device = next(model.parameters()).device
     generator = torch.Generator(device=device).manual_seed(seed)
-    drawn, unmatched, held = [], [], set()
-    prefix = _prefix([name for name, _ in model.named_parameters()])
-    for name, parameter in model.named_parameters():
+    drawn, unmatched, standardised, held = [], [], [], set()
+    parameters = _named(model)
+    prefix = _prefix([name for name, _ in parameters])
+    for name, parameter in parameters:
         index = _find(name.removeprefix(prefix)) if name.startswith(prefix) else None
         if index is None:
             unmatched.append(name)
@@ -96,9 +137,12 @@ def initialise(model, seed=0):
             std = piece.float().std(correction=0).item()
             drawn.append((name, part["parameter"], part.get("std", 0.0), std))
             held.add(part["parameter"])
+        if _standardise(model, name, parameter, planned):
+            standardised.append(name)
     missing = [planned["name"] for planned in PLAN["parameters"]
                if not any(part["parameter"] in held for part in planned["parts"])]
-    return {"drawn": drawn, "unmatched": unmatched, "missing": missing, "residual": PLAN["residual"]}
+    return {"drawn": drawn, "unmatched": unmatched, "missing": missing, "standardised": standardised,
+            "residual": PLAN["residual"]}
 
 
 def parameter_groups(model, lr, optimizer="adam"):
@@ -107,8 +151,9 @@ def parameter_groups(model, lr, optimizer="adam"):
     if optimizer not in ("adam", "sgd"):
         raise ValueError(f"optimizer: expected 'adam' or 'sgd', got {optimizer!r}")
     groups = {}
-    prefix = _prefix([name for name, _ in model.named_parameters()])
-    for name, parameter in model.named_parameters():
+    parameters = _named(model)
+    prefix = _prefix([name for name, _ in parameters])
+    for name, parameter in parameters:
         index = _find(name.removeprefix(prefix)) if name.startswith(prefix) else None
         parts = [] if index is None else PLANNED[index][1]["parts"]
         factors = {part["learning_rates"][optimizer] for part in parts} or {1.0}
@@ -128,7 +173,7 @@ def _tell(report):
         planned, measured = (sum(numbers) / len(numbers) for numbers in zip(*stds))
         print(f"{name:60} {part.rsplit('.', 2)[-2] if '.' in part else part:12} x{len(stds):<4} "
               f"planned {planned:.6f}  measured {measured:.6f}")
-    for what in ("unmatched", "missing"):
+    for what in ("unmatched", "missing", "standardised"):
         print(f"{what}: {', '.join(report[what]) or 'none'}")
     if report["residual"]:
         print(f"{len(report['residual'])} residual connections have multipliers that the module must apply: "

@@ -1,6 +1,6 @@
 //! What every parameter starts with and how fast it learns, by name pattern.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use serde::Serialize;
 use sigprop_stack::{Init, LearningRates, Named, Stack};
@@ -39,6 +39,9 @@ struct PlannedPart {
     size: usize,
     #[serde(flatten)]
     start: Distribution,
+    /// Length of the rows that the forward pass standardises it to, if it does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    standardised: Option<f64>,
     /// Factors on the learning rate.
     learning_rates: LearningRates,
 }
@@ -73,7 +76,8 @@ impl Plan {
             }
             groups[place].push(held);
         }
-        let parameters = groups.iter().flat_map(|group| Planned::all(group)).collect();
+        let standardised = stack.standardised();
+        let parameters = groups.iter().flat_map(|group| Planned::all(group, &standardised)).collect();
         Self {
             schema_version: SCHEMA_VERSION,
             version: env!("CARGO_PKG_VERSION"),
@@ -87,27 +91,28 @@ impl Plan {
 
 impl Planned {
     /// Parameters of one pattern: all at once if they are alike.
-    fn all(group: &[&Held]) -> Vec<Self> {
-        let pattern = Self::of(group[0], &group[0].pattern);
-        if group.iter().all(|held| Self::of(held, &held.pattern) == pattern) {
+    fn all(group: &[&Held], standardised: &BTreeMap<&str, f64>) -> Vec<Self> {
+        let of = |held: &Held, name: &str| {
+            let Held { axis, groups, .. } = *held;
+            let parts = held.parts.iter().map(|part| PlannedPart::of(part, standardised)).collect();
+            Self { name: name.to_owned(), axis, groups, parts }
+        };
+        let pattern = of(group[0], &group[0].pattern);
+        if group.iter().all(|held| of(held, &held.pattern) == pattern) {
             return vec![pattern];
         }
-        group.iter().map(|held| Self::of(held, &held.name)).collect()
-    }
-
-    fn of(held: &Held, name: &str) -> Self {
-        let Held { axis, groups, .. } = *held;
-        Self { name: name.to_owned(), axis, groups, parts: held.parts.iter().map(PlannedPart::of).collect() }
+        group.iter().map(|held| of(held, &held.name)).collect()
     }
 }
 
 impl PlannedPart {
-    fn of(part: &Part) -> Self {
-        let Part { pattern, shape, start, learning_rates, parameters: _, expert: _ } = part;
+    fn of(part: &Part, standardised: &BTreeMap<&str, f64>) -> Self {
+        let Part { pattern, shape, start, learning_rates, parameters, expert: _ } = part;
         Self {
             parameter: pattern.clone(),
             size: shape[0],
             start: Distribution::of(*start),
+            standardised: standardised.get(parameters[0].as_str()).copied(),
             learning_rates: *learning_rates,
         }
     }

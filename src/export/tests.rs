@@ -96,6 +96,25 @@ fn a_plan_has_one_entry_for_all_blocks_that_are_alike() {
     assert_eq!(plan["residual"], serde_json::json!([]));
 }
 
+/// Of the packed matrix values alone are standardised; the second map reads GELU.
+#[test]
+fn a_plan_tells_what_is_standardised() {
+    let config =
+        r#"{"model_type": "gpt2", "n_layer": 2, "n_embd": 64, "n_head": 4, "n_positions": 32, "vocab_size": 100}"#;
+    let (stack, held) = network(config, "standardised");
+    let plan = serde_json::to_value(Plan::new(&stack, None, &held)).expect("JSON");
+    let lengths = |name: &str| {
+        let parameters = plan["parameters"].as_array().expect("a list");
+        let planned = parameters.iter().find(|planned| planned["name"] == name).expect("a parameter");
+        let parts = planned["parts"].as_array().expect("a list");
+        parts.iter().map(|part| part["standardised"].as_f64()).collect::<Vec<_>>()
+    };
+    assert_eq!(lengths("h.*.attn.c_attn.weight"), [None, None, Some(1.0)]);
+    assert_eq!(lengths("h.*.mlp.c_fc.weight"), [Some(1.0)]);
+    assert!((lengths("h.*.mlp.c_proj.weight")[0].expect("a length") - 1.7).abs() < 0.01);
+    assert_eq!(lengths("wte.weight"), [None]);
+}
+
 /// Width 64 from 16 is four times as wide; blocks 0 and 1 of 2 are two and one below the end.
 #[test]
 fn a_plan_tells_learning_rates() {

@@ -16,6 +16,7 @@ use crate::moments::{Token, TokenGradient};
 use crate::rules::activation::Profiles;
 use crate::rules::attention::Attended;
 use crate::rules::embedding::positions;
+use crate::rules::linear::centring::Centring;
 use crate::rules::mixture::Routing;
 use crate::rules::softmax::Overlaps;
 use crate::rules::{PairRule, convolution, dropout, embedding, linear, norm, prepend, rotary, scale, sum};
@@ -40,13 +41,18 @@ pub(crate) struct Moments {
     pub(super) rows: Rows,
 }
 
+/// A rule, what it was applied to, and what came out.
+pub(crate) struct Applied {
+    rule: Box<dyn PairRule>,
+    x: Arc<Signal>,
+    y: Arc<Signal>,
+}
+
 /// What the backward pass of a node needs; boxed what is large, for there is one of every node.
 pub(crate) enum Kept {
-    Apply {
-        rule: Box<dyn PairRule>,
-        x: Arc<Signal>,
-        y: Arc<Signal>,
-    },
+    Apply(Applied),
+    /// Of a standardised map: its centring, and itself.
+    Standardised(Box<[Applied; 2]>),
     Convolution {
         x: Arc<Signal>,
         y: Arc<Signal>,
@@ -142,6 +148,18 @@ impl Moments {
             Component::Convolution(_) | Component::Prepend(_) => return None,
         })
     }
+
+    fn ruled(&mut self, at: &Site, rule: Box<dyn PairRule>, x: Arc<Signal>) -> (Arc<Signal>, Applied) {
+        self.rows.caveat(at, rule.caveat(&x.tokens));
+        let y = Arc::new(self.domain.apply(rule.as_ref(), &x));
+        (Arc::clone(&y), Applied { rule, x, y })
+    }
+
+    fn ruled_backward(&mut self, at: &Site, component: &Component, applied: &Applied, gradient: &Gradient) -> Gradient {
+        let Applied { rule, x, y } = applied;
+        self.write_weights_of(at, component, [x, y], gradient);
+        self.domain.apply_backward(rule.as_ref(), x, y, gradient)
+    }
 }
 
 impl Interpreter<'_> for Moments {
@@ -192,6 +210,13 @@ impl Interpreter<'_> for Moments {
             }
             return Ok((y, Kept::Steps(kept)));
         }
+        if let Component::Linear(linear) = component
+            && linear.standardised.is_some()
+        {
+            let (centred, centring) = self.ruled(at, Box::new(Centring::new()), x);
+            let (y, map) = self.ruled(at, Box::new(linear::Rule::new(linear)), centred);
+            return Ok((y, Kept::Standardised(Box::new([centring, map]))));
+        }
         let Some(rule) = self.rule(component, &x) else {
             return Ok(match component {
                 Component::Convolution(conv) => {
@@ -208,9 +233,8 @@ impl Interpreter<'_> for Moments {
                 | Component::Embedding(_) => unreachable!("has a rule"),
             });
         };
-        self.rows.caveat(at, rule.caveat(&x.tokens));
-        let y = Arc::new(self.domain.apply(rule.as_ref(), &x));
-        Ok((Arc::clone(&y), Kept::Apply { rule, x, y }))
+        let (y, applied) = self.ruled(at, rule, x);
+        Ok((y, Kept::Apply(applied)))
     }
 
     fn apply_backward(
@@ -221,12 +245,14 @@ impl Interpreter<'_> for Moments {
         gradient: Gradient,
     ) -> Result<Gradient, PredictError> {
         Ok(match (component, kept) {
-            (_, Kept::Apply { rule, x, y }) => {
-                self.write_weights_of(at, component, [&x, &y], &gradient);
-                self.domain.apply_backward(rule.as_ref(), &x, &y, &gradient)
+            (_, Kept::Apply(applied)) => self.ruled_backward(at, component, &applied, &gradient),
+            (_, Kept::Standardised(applied)) => {
+                let [centring, map] = *applied;
+                let gradient = self.ruled_backward(at, component, &map, &gradient);
+                self.domain.apply_backward(centring.rule.as_ref(), &centring.x, &centring.y, &gradient)
             }
             (Component::Norm(norm), Kept::Steps(kept)) => {
-                if let Some(Kept::Apply { x, .. }) = kept.last().filter(|_| norm.has_own_gains()) {
+                if let Some(Kept::Apply(Applied { x, .. })) = kept.last().filter(|_| norm.has_own_gains()) {
                     let ln_gradient = self.domain.ln_collected(x, &gradient);
                     self.write_weight(at, &Tensor { name: at.gain(), init: Init::Zero }, ln_gradient);
                 }

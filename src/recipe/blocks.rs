@@ -202,12 +202,13 @@ impl Block<'_> {
     fn map(&self, path: &str, role: Role, fans: Fans, bias: bool) -> Component {
         let cross = path.starts_with(CROSS_ATTENTION);
         let slot = Slot { architecture: self.blocks.architecture, role, block: self.index, fans, cross };
-        let Projection { weight, bias: bias_init } = (self.projections)(&slot);
+        let Projection { weight, bias: bias_init, standardised } = (self.projections)(&slot);
         Component::Linear(Linear {
             fan_in: fans.fan_in,
             fan_out: fans.fan_out,
             weight: self.tensor(path, ".weight", weight),
             bias: bias.then(|| self.tensor(path, ".bias", bias_init)),
+            standardised,
         })
     }
 

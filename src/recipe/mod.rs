@@ -89,12 +89,14 @@ pub(crate) type Entrance<'a> = dyn Fn() -> Result<ForwardWalk, PredictError> + '
 pub(crate) struct Projection {
     pub(crate) weight: Init,
     pub(crate) bias: Init,
+    /// Length of the rows that the weight is standardised to, if it is; of linear maps in blocks alone.
+    pub(crate) standardised: Option<f64>,
 }
 
 /// A weight, and biases of zero.
 impl From<Init> for Projection {
     fn from(weight: Init) -> Self {
-        Self { weight, bias: Init::Zero }
+        Self { weight, bias: Init::Zero, standardised: None }
     }
 }
 

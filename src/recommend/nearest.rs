@@ -1,4 +1,4 @@
-//! The named scheme that a network resembles most.
+//! The named scheme that a network resembles most. One that standardises weights makes another network.
 
 use std::collections::BTreeMap;
 
@@ -19,10 +19,11 @@ pub struct Nearest {
 
 /// The scheme whose numbers are nearest to those of `stack`.
 pub(super) fn nearest(setting: &Setting, stack: &Stack) -> Result<Option<Nearest>, AssembleError> {
-    let own = numbers(stack);
+    let (own, standardises) = (numbers(stack), |stack: &Stack| !stack.standardised().is_empty());
     let mut nearest: Option<Nearest> = None;
     for scheme in all_schemes() {
         let other = match assemble(&setting.architecture, &scheme, &setting.input, &setting.run) {
+            Ok(assembled) if standardises(&assembled.stack) != standardises(stack) => continue,
             Ok(assembled) => numbers(&assembled.stack),
             Err(AssembleError::Scheme(_)) => continue,
             Err(error) => return Err(error),

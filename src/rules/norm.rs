@@ -75,7 +75,7 @@ impl Rule {
     }
 
     /// ln of the second moment that is divided by.
-    fn ln_centred(&self, x: &Token) -> f64 {
+    pub(super) fn ln_centred(&self, x: &Token) -> f64 {
         if self.centres {
             x.ln_second + ((1.0 - x.mean * x.mean) * (1.0 - self.groups * x.constant_share / x.width)).ln()
         } else {
@@ -101,14 +101,14 @@ impl Rule {
     }
 
     /// Variance of the ln of what is divided by, |x|² or |x − m|², over one group: its entries are fewer.
-    fn norm_variance(&self, x: &Token) -> f64 {
+    pub(super) fn norm_variance(&self, x: &Token) -> f64 {
         let (_, kurtosis) = x.centred();
         let centred = if self.centres && x.kurtosis > 0.0 { kurtosis / x.kurtosis } else { 1.0 };
         x.scale_variance + self.groups * x.entry_variance * centred
     }
 
     /// Centred cosines: amplitudes of the cosines and of the means that are taken off.
-    fn centring(&self, x: &[Token]) -> Few<(f64, f64)> {
+    pub(super) fn centring(&self, x: &[Token]) -> Few<(f64, f64)> {
         let factors = |x: &Token| {
             if self.centres {
                 let amplitude = (1.0 - x.mean * x.mean).max(f64::MIN_POSITIVE).sqrt().recip();

@@ -1,17 +1,14 @@
 //! What is looked for among schemes, and is none.
 
 /// Names, and what takes their place. A scheme writes the start of a network into distributions of independent
-/// entries, residual scales and gains: what changes the network is part of the architecture.
+/// entries, what weights are standardised to, residual scales and gains: what else changes the network is part of the
+/// architecture.
 pub(super) const INSTEAD: &[(&str, &str)] = &[
     ("peri-ln", "it places norms at both ends of a branch; use --norm-placement sandwich"),
     ("reordered-norm", "it places norms at the end of a branch; use --norm-placement reordered"),
     ("stochastic-depth", "it drops branches in training; use --drop-path P --drop-path-schedule linear --train"),
     ("drop-path", "it drops branches in training; use --drop-path P --train"),
-    (
-        "weight-standardisation",
-        "it takes the mean off every row of a weight in the forward pass, so that entries are not independent, which \
-         neither rules nor samples here know; where activations have mean zero it starts like lecun",
-    ),
+    ("weight-standardisation", "the scheme that standardises weights is called standardised: --scheme standardised"),
     (
         "layer-wise-lr",
         "every scheme takes it as an argument, for plans and --first-update: --scheme bert:layer-decay=0.8",

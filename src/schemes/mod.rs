@@ -35,6 +35,7 @@ mod parameters;
 mod pytorch;
 mod rezero;
 mod skipinit;
+mod standardised;
 mod subln;
 mod t_fixup;
 #[cfg(test)]
@@ -112,6 +113,7 @@ pub const SCHEMES: &[&About] = &[
     &mup::ABOUT,
     &completep::ABOUT,
     &u_mup::ABOUT,
+    &standardised::ABOUT,
     &dslm::ABOUT,
     &dslm_paper::ABOUT,
     &gains::ABOUT,

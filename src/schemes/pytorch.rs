@@ -62,5 +62,5 @@ impl Recipe for Pytorch {
 /// `nn.Linear`.
 fn linear(fans: Fans) -> Projection {
     let weight = Init::Uniform { bound: fans.lecun_std() };
-    Projection { weight, bias: weight }
+    Projection { weight, bias: weight, standardised: None }
 }

@@ -209,7 +209,7 @@ fn layer_norm() -> Node {
 /// A linear map from σ_w √fan_in and no bias.
 fn projection(name: &str, fan_in: usize, fan_out: usize, std: f64) -> Node {
     let weight = Tensor { name: name.to_owned(), init: Init::Normal { std: std / (fan_in as f64).sqrt() } };
-    Node::apply(name, Component::Linear(Linear { fan_in, fan_out, weight, bias: None }))
+    Node::apply(name, Component::Linear(Linear { fan_in, fan_out, weight, bias: None, standardised: None }))
 }
 
 fn look(output: &'static str, scales: &'static [f64]) -> Look {

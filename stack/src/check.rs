@@ -196,6 +196,16 @@ impl<'s> Interpreter<'s> for Widths<'s> {
             Component::Linear(linear) => {
                 same_width(at, linear.fan_in, x.width)?;
                 size(site, "fan_out", linear.fan_out)?;
+                if let Some(length) = linear.standardised {
+                    range(site, "standardised", length, f64::MIN_POSITIVE..=f64::MAX, "finite and positive")?;
+                    if linear.fan_in < 2 {
+                        let got = format!("fan_in {}", linear.fan_in);
+                        return Err(value(site, "standardised", "rows of at least two entries", got));
+                    }
+                    if linear.weight.init.variance() <= 0.0 {
+                        return Err(value(site, "standardised", "of a weight that is drawn", "zeros".to_owned()));
+                    }
+                }
                 self.tensor(site, &linear.weight, [linear.fan_out, linear.fan_in])?;
                 if let Some(bias) = &linear.bias {
                     self.tensor(site, bias, [linear.fan_out, 1])?;
@@ -531,7 +541,7 @@ fn value(site: &str, field: &'static str, expected: &'static str, got: String) -
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Dropout, Gaussian, Mask};
+    use crate::{Dropout, Gaussian, Linear, Mask};
 
     fn stack(body: Vec<Node>) -> Stack {
         let source = Source::Gaussian(Gaussian { width: 4, mean: 0.0, variance: 1.0, correlation: 0.0 });
@@ -563,6 +573,24 @@ mod tests {
         stack.learning_rates = BTreeMap::from([("norm.bias".to_owned(), rates)]);
         let error = check(&stack).expect_err("unknown").to_string();
         assert_eq!(error, "stack: learning_rates must be of parameters by their names, got norm.bias");
+    }
+
+    #[test]
+    fn standardised_rows_have_a_length_and_something_left() {
+        let of = |fan_in: usize, length: f64, std: f64| {
+            let weight = Tensor { name: "w".to_owned(), init: Init::Normal { std } };
+            let map = Linear { fan_in, fan_out: 3, weight, bias: None, standardised: Some(length) };
+            let mut stack = stack(vec![Node::apply("map", Component::Linear(map))]);
+            stack.streams[0].source =
+                Source::Gaussian(Gaussian { width: fan_in, mean: 0.0, variance: 1.0, correlation: 0.0 });
+            check(&stack).map_err(|error| error.to_string())
+        };
+        assert_eq!(of(2, 1.5, 0.1), Ok(()));
+        assert_eq!(of(2, 0.0, 0.1).expect_err("no length"), "map: standardised must be finite and positive, got 0");
+        let error = of(1, 1.0, 0.1).expect_err("nothing left");
+        assert_eq!(error, "map: standardised must be rows of at least two entries, got fan_in 1");
+        let error = of(2, 1.5, 0.0).expect_err("no direction");
+        assert_eq!(error, "map: standardised must be of a weight that is drawn, got zeros");
     }
 
     /// Queries 0 … 9 see at most two keys before them, of four: position 6 is the first that sees none.

@@ -27,6 +27,24 @@ impl Stack {
     pub fn new(name: impl Into<String>, streams: Vec<Stream>, gradient: GradientSeed) -> Self {
         Self { name: name.into(), streams, gradient, learning_rates: BTreeMap::new() }
     }
+
+    /// Lengths of the rows of all standardised weights, by name.
+    pub fn standardised(&self) -> BTreeMap<&str, f64> {
+        let mut lengths = BTreeMap::new();
+        for stream in &self.streams {
+            collect_standardised(&stream.body, &mut lengths);
+        }
+        lengths
+    }
+}
+
+fn collect_standardised<'s>(body: &'s [Node], lengths: &mut BTreeMap<&'s str, f64>) {
+    for node in body {
+        if let Op::Apply(Component::Linear(linear)) = &node.op {
+            lengths.extend(linear.standardised.map(|length| (linear.weight.name.as_str(), length)));
+        }
+        node.op.bodies().for_each(|body| collect_standardised(body, lengths));
+    }
 }
 
 /// A sequence of tokens on its way through the network.

@@ -110,6 +110,13 @@ fn shallow_encoders_agree() {
     assert_agreement(&shallow, 24);
 }
 
+/// Standardised values, attention outputs and feed-forward maps.
+#[test]
+fn encoders_with_standardised_weights_agree() {
+    let cases = ["activation = 'relu'", "activation = 'gelu'"].map(|file| ("standardised", file, 5));
+    assert_agreement(&cases, 24);
+}
+
 /// About two minutes on two cores.
 #[test]
 #[ignore = "long: eight encoders of 12 and 24 blocks at 64 replicates"]

@@ -1,13 +1,16 @@
 //! Whole stacks: limits, extremes, properties.
 
 use proptest::prelude::*;
+use sigprop::architecture::Architecture;
+use sigprop::assemble::{Input, Run, assemble};
+use sigprop::schemes::Scheme;
 use sigprop::{PredictError, Sites, predict};
 use sigprop_stack::{
     Activation, Attention, Embedding, EmbeddingTerm, Gaussian, Ids, Mask, Node, NormKind, Op, PowerLaw, Product,
     Quantity, SiteTable, Source, Stack,
 };
 
-use crate::support::{activation, dropout, gaussian_stack, linear, norm, residual, stack, tensor};
+use crate::support::{activation, assert_twin, dropout, gaussian_stack, linear, norm, residual, stack, tensor};
 
 fn ln(table: &SiteTable, site: &str, quantity: Quantity) -> f64 {
     table.site(site).and_then(|row| row.value(quantity)).expect("told").ln_abs()
@@ -38,6 +41,30 @@ fn ten_thousand_exploding_layers_give_numbers() {
     );
     assert!(variance.to_string().contains('e'), "{variance}");
     approx::assert_relative_eq!(ln(&table, "embeddings", Quantity::GradVariance), expected, max_relative = 1e-3);
+}
+
+/// An MLP of ReLU without norms, as the scheme standardises it: variances stay, and tokens come apart, for the centred
+/// cosine map has the slope 1/(1 − 1/π) at 1 and half of it at 0.
+#[test]
+fn standardised_mlps_keep_their_variance() {
+    let architecture = |n_layers: usize, d_model: usize| Architecture {
+        activation: sigprop::architecture::Activation::Relu,
+        n_layers,
+        d_model,
+        seq_len: 6,
+        ..Architecture::mlp()
+    };
+    let scheme = Scheme::parse("standardised").expect("known");
+    let assembled = |n_layers, d_model| {
+        let architecture = architecture(n_layers, d_model);
+        assemble(&architecture, &scheme, &Input::Correlation(0.9), &Run::default()).expect("valid").stack
+    };
+    assert_twin(&assembled(4, 256), 300);
+    let table = predict(&assembled(100, 4096), Sites::All).expect("a prediction").table;
+    let last = "blocks.99.linear";
+    approx::assert_relative_eq!(ln(&table, last, Quantity::Variance), 0.0, epsilon = 1e-9);
+    let correlation = table.site(last).and_then(|row| row.value(Quantity::TokenCorrelation)).expect("told").value();
+    assert!(correlation < 0.01, "{correlation}");
 }
 
 /// Squaring activations leave even the logarithms: an error that names the site.

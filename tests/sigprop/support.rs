@@ -23,7 +23,14 @@ pub(crate) fn tensor(name: &str, std: f64) -> Tensor {
 /// A linear map with `variance` = fan_in · weight variance.
 pub(crate) fn linear(name: &str, fan_in: usize, fan_out: usize, variance: f64) -> Node {
     let weight = tensor(&format!("{name}.weight"), (variance / fan_in as f64).sqrt());
-    Node::apply(name, Component::Linear(Linear { fan_in, fan_out, weight, bias: None }))
+    Node::apply(name, Component::Linear(Linear { fan_in, fan_out, weight, bias: None, standardised: None }))
+}
+
+/// A linear map whose standardised weight has rows of this length.
+pub(crate) fn standardised(name: &str, fan_in: usize, fan_out: usize, length: f64) -> Node {
+    let weight = tensor(&format!("{name}.weight"), 0.3);
+    let map = Linear { fan_in, fan_out, weight, bias: None, standardised: Some(length) };
+    Node::apply(name, Component::Linear(map))
 }
 
 pub(crate) fn norm(name: &str, kind: NormKind) -> Node {

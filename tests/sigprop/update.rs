@@ -16,7 +16,7 @@ use sigprop::{Options, Sites, predict};
 use sigprop_stack::{Activation, Cell, NormKind, Stack};
 use sigprop_validate::{MapRow, MeasureError, measure_steps};
 
-use super::support::{activation, gaussian_stack, linear, norm, residual};
+use super::support::{activation, gaussian_stack, linear, norm, residual, standardised};
 
 const RATE: f64 = 1e-6;
 
@@ -81,6 +81,22 @@ fn steps_of_feed_forward_blocks_are_predicted() {
             linear("down", 2 * width, width, 2.0),
         ];
         let body = vec![residual("block", [1.0, 1.0], 0.0, branch), linear("end", width, width, 1.0)];
+        let told = |optimizer: Optimizer, tensor: &str| optimizer == Optimizer::Sgd || tensor.starts_with("end");
+        assert_steps(&gaussian_stack(width, 1.0, 32, body), 100, 3, width, told);
+    }
+}
+
+/// The same maps, standardised: their steps move what is used of them.
+#[test]
+fn steps_of_standardised_weights_are_predicted() {
+    for width in [64, 256] {
+        let branch = vec![
+            norm("norm", NormKind::RmsNorm),
+            standardised("up", width, 2 * width, 1.0),
+            activation("relu", Activation::Relu),
+            standardised("down", 2 * width, width, 1.7),
+        ];
+        let body = vec![residual("block", [1.0, 1.0], 0.0, branch), standardised("end", width, width, 1.0)];
         let told = |optimizer: Optimizer, tensor: &str| optimizer == Optimizer::Sgd || tensor.starts_with("end");
         assert_steps(&gaussian_stack(width, 1.0, 32, body), 100, 3, width, told);
     }

@@ -200,7 +200,16 @@ fn tensor(name: &str, std: f64) -> Tensor {
 fn linear(name: &str, fan_in: usize, fan_out: usize) -> Node {
     let bias = Some(tensor(&format!("{name}.bias"), 0.5));
     let weight = tensor(&format!("{name}.weight"), (fan_in as f64).powf(-0.5));
-    Node::apply(name, Component::Linear(Linear { fan_in, fan_out, weight, bias }))
+    Node::apply(name, Component::Linear(Linear { fan_in, fan_out, weight, bias, standardised: None }))
+}
+
+/// The same with a standardised weight.
+fn standardised(name: &str, fan_in: usize, fan_out: usize, length: f64) -> Node {
+    let mut node = linear(name, fan_in, fan_out);
+    if let Op::Apply(Component::Linear(linear)) = &mut node.op {
+        linear.standardised = Some(length);
+    }
+    node
 }
 
 fn attention(n_kv_heads: usize, dropout_rate: f64) -> Node {
@@ -281,6 +290,15 @@ fn functions_in_place_of_norms() {
 fn linear_with_bias_and_dropout() {
     let dropout = Node::apply("dropout", Component::Dropout(Dropout { rate: 0.4 }));
     assert_gradient("linear, dropout", vec![linear("linear", WIDTH, 5), dropout]);
+}
+
+#[test]
+fn standardised_weights() {
+    let gelu = Node::apply("gelu", Component::Activation(Activation::Gelu));
+    assert_gradient(
+        "standardised",
+        vec![standardised("first", WIDTH, 5, 1.7), gelu, standardised("second", 5, 4, 0.8)],
+    );
 }
 
 #[test]
@@ -432,7 +450,10 @@ fn weight_gradients() {
     let body = |factor: f64| {
         let one = |name: &str, weight: &str, factor: f64| {
             let weight = tensor(weight, 0.7 * factor);
-            Node::apply(name, Component::Linear(Linear { fan_in: 1, fan_out: 1, weight, bias: None }))
+            Node::apply(
+                name,
+                Component::Linear(Linear { fan_in: 1, fan_out: 1, weight, bias: None, standardised: None }),
+            )
         };
         let tanh = |name: &str| Node::apply(name, Component::Activation(Activation::Tanh));
         vec![one("a", "shared", factor), tanh("b"), one("c", "own", 1.0), tanh("d"), one("e", "shared", factor)]
@@ -452,7 +473,7 @@ fn tied_table_gradient() {
             terms,
         });
         let tanh = Node::apply("tanh", Component::Activation(Activation::Tanh));
-        let head = Linear { fan_in: 1, fan_out: 1, weight: table(), bias: None };
+        let head = Linear { fan_in: 1, fan_out: 1, weight: table(), bias: None, standardised: None };
         stack_of(source, 3, vec![tanh, Node::apply("head", Component::Linear(head))])
     });
 }

@@ -227,8 +227,9 @@ impl<'a, T: Scalar> Sampler<'a, T> {
     }
 
     fn linear_gradients(&mut self, at: &Site, linear: &Linear, input: &Array<T>, gradient: &Array<T>) {
+        let random = self.random(at);
         let sequences = input.sequences().zip(gradient.sequences());
-        let sequences = sequences.map(|(x, dy)| TensorGradient::Dense(linear::weight_gradient(linear, x, dy)));
+        let sequences = sequences.map(|(x, dy)| TensorGradient::Dense(linear::weight_gradient(linear, &random, x, dy)));
         self.weights.add(&linear.weight.name, at.expert(), sequences);
         if let Some(bias) = &linear.bias {
             let sequences = gradient.sequences();
@@ -342,7 +343,7 @@ impl<T: Scalar> Interpreter<'_> for Sampler<'_, T> {
                 if let Some(input) = kept.first() {
                     self.linear_gradients(at, linear, input, &gradient);
                     if let Some(taken) = &mut self.taken {
-                        taken.map(linear, input, &gradient);
+                        taken.map(linear, &random, input, &gradient);
                     }
                 }
                 match basis {

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! ΔW = −η dL/dW   or   −η sign dL/dW     L = Σ g·f over the tokens of one sequence, f the output, g its gradient
-//! Δy_s = ΔW x_s                          what the step of a linear map alone does to its own output
+//! Δy_s = ΔW x_s                          what the step of a linear map alone does to its own output (of a standardised
+//!                                        weight ΔŴ x_s, to first order)
 //! Δf = (f(W + ΔW) − f(W − ΔW))/2         what the steps of all parameters do together: two more forward passes
 //! drop = −Σ g·Δf
 //! ```
@@ -17,10 +18,10 @@ use sigprop_stack::{Cell, Linear, Number, Optimizer, Stack, check, run};
 use crate::{
     MeasureError, Settings,
     array::Array,
-    components::linear::weight_gradient,
+    components::linear::{through_standardisation, weight_gradient},
     matmul::{SHARED, View, ViewMut, multiply},
     plan::Plan,
-    random::Changes,
+    random::{Changes, Random},
     sample::{Overflow, Sampler, Stop},
     scalar::Scalar,
     weights::{ByTensor, TensorGradient},
@@ -95,13 +96,14 @@ impl<'s, T: Scalar> Taken<'s, T> {
     }
 
     /// Takes down a linear map and the gradient of its output, of the first sequence.
-    pub(crate) fn map(&mut self, linear: &Linear, input: &Array<T>, gradient: &Array<T>) {
+    pub(crate) fn map(&mut self, linear: &Linear, random: &Random, input: &Array<T>, gradient: &Array<T>) {
         let (input, gradient) = (&input.entries()[input.sequence(0)], &gradient.entries()[gradient.sequence(0)]);
-        let gradient = weight_gradient(linear, input, gradient);
+        let gradient = weight_gradient(linear, random, input, gradient);
         let size = gradient.iter().map(|g| g.to_f64().abs()).sum::<f64>() / gradient.len() as f64;
         let tensor = linear.weight.name.clone();
         let change = self.step.change::<T>(&tensor);
-        let change: Vec<T> = gradient.into_iter().map(|g| T::from_f32(change(g))).collect();
+        let mut change: Vec<T> = gradient.into_iter().map(|g| T::from_f32(change(g))).collect();
+        through_standardisation(linear, random, &mut change);
         self.maps.push(Map { tensor, means: [moved(linear, &change, input), size] });
     }
 }
@@ -218,7 +220,7 @@ mod tests {
     #[test]
     fn steps_agree_with_hand_computed_ones() {
         let weight = Tensor { name: "w".to_owned(), init: Init::Zero };
-        let linear = Linear { fan_in: 2, fan_out: 1, weight, bias: None };
+        let linear = Linear { fan_in: 2, fan_out: 1, weight, bias: None, standardised: None };
         let shape = Shape { batch: 1, seq_len: 2 };
         let array = |width: usize, entries: &[f64]| {
             let mut array = Array::zeros(shape, width);
@@ -230,7 +232,7 @@ mod tests {
         // Δy = 91 and 205 along the gradient, 3 and 7 along its sign, half of it.
         for (optimizer, change) in [(Optimizer::Sgd, 25_153.0), (Optimizer::Adam, 29.0)] {
             let mut taken = Taken::new(FirstStep { stack: &stack, optimizer, learning_rate: 0.5 });
-            taken.map(&linear, &input, &gradient);
+            taken.map(&linear, &Random::new(0, 0), &input, &gradient);
             for (got, expected) in taken.maps[0].means.into_iter().zip([0.25 * change, 28.5]) {
                 assert!((got - expected).abs() < 1e-12, "{got} {expected}");
             }

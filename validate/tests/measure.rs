@@ -45,7 +45,10 @@ fn normal(name: &str, std: f64) -> Tensor {
 }
 
 fn linear(name: &str, fan_in: usize, fan_out: usize, std: f64) -> Node {
-    Node::apply(name, Component::Linear(Linear { fan_in, fan_out, weight: normal(name, std), bias: None }))
+    Node::apply(
+        name,
+        Component::Linear(Linear { fan_in, fan_out, weight: normal(name, std), bias: None, standardised: None }),
+    )
 }
 
 fn activation(name: &str, activation: Activation) -> Node {
@@ -174,7 +177,7 @@ fn gaussian_source_and_gradient_are_as_asked_for() {
 fn linear_stack_is_exact() {
     let (seq_len, variance, correlation, grad_correlation) = (3, 1.5, 0.4, 0.25);
     let bias = Some(normal("b.bias", 0.7));
-    let last = Linear { fan_in: 9, fan_out: 4, weight: normal("b", 0.3), bias };
+    let last = Linear { fan_in: 9, fan_out: 4, weight: normal("b", 0.3), bias, standardised: None };
     let body = vec![linear("a", 6, 9, 0.5), Node::apply("b", Component::Linear(last))];
     let measurement = run(&stack(seq_len, gaussian(6, variance, correlation), body, grad_correlation), &many(2));
     let first = 6.0 * 0.25 * variance;
@@ -240,7 +243,10 @@ fn uniform_attention_is_exact() {
     let (tokens, d_head, value_variance, correlation) = (5, 3, 6.0 * 0.25 * 1.5, 0.4);
     let zero = |name: &str, fan_out| {
         let weight = Tensor { name: name.to_owned(), init: Init::Zero };
-        vec![Node::apply(name, Component::Linear(Linear { fan_in: 6, fan_out, weight, bias: None }))]
+        vec![Node::apply(
+            name,
+            Component::Linear(Linear { fan_in: 6, fan_out, weight, bias: None, standardised: None }),
+        )]
     };
     let attention = Attention {
         dropout_rate: 0.25,
@@ -318,7 +324,7 @@ fn gradients_that_leave_the_range_leave_the_signal_alone() {
         let name = format!("linear.{layer}");
         let bias = Some(normal(&format!("{name}.bias"), 1.0));
         let weight = normal(&format!("{name}.weight"), 1e-10);
-        Node::apply(name, Component::Linear(Linear { fan_in: 16, fan_out: 16, weight, bias }))
+        Node::apply(name, Component::Linear(Linear { fan_in: 16, fan_out: 16, weight, bias, standardised: None }))
     };
     let settings = Settings { weights: true, ..Settings::default() };
     let measurement = run(&stack(2, gaussian(16, 1.0, 0.0), (0..12).map(layer).collect(), 0.0), &settings);
@@ -514,11 +520,14 @@ fn the_conditional_sampler_is_reproducible_and_refuses_what_it_cannot_do() {
         measure(&stack, &settings, &|_| {}, &AtomicBool::new(false)).expect_err("refused").to_string()
     };
     let uniform = Tensor { name: "w".to_owned(), init: Init::Uniform { bound: 0.1 } };
-    let map = Linear { fan_in: 8, fan_out: 8, weight: uniform, bias: None };
+    let map = Linear { fan_in: 8, fan_out: 8, weight: uniform, bias: None, standardised: None };
     let error = refused(vec![Node::apply("map", Component::Linear(map))]);
     assert!(error.starts_with("map: its weights are not Gaussian; "), "{error}");
+    let map = Linear { fan_in: 8, fan_out: 8, weight: normal("w", 0.1), bias: None, standardised: Some(1.0) };
+    let error = refused(vec![Node::apply("map", Component::Linear(map))]);
+    assert!(error.starts_with("map: its weights are standardised"), "{error}");
     let again = |name: &str| {
-        let map = Linear { fan_in: 8, fan_out: 8, weight: normal("w", 0.1), bias: None };
+        let map = Linear { fan_in: 8, fan_out: 8, weight: normal("w", 0.1), bias: None, standardised: None };
         Node::apply(name, Component::Linear(map))
     };
     let error = refused(vec![again("first"), again("second")]);

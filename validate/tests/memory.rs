@@ -26,7 +26,7 @@ const FIXED: f64 = 16e6;
 fn encoder() -> Stack {
     let linear = |name: String, fan_in, fan_out| {
         let weight = Tensor { name: name.clone(), init: Init::Normal { std: 0.05 } };
-        Node::apply(name, Component::Linear(Linear { fan_in, fan_out, weight, bias: None }))
+        Node::apply(name, Component::Linear(Linear { fan_in, fan_out, weight, bias: None, standardised: None }))
     };
     let norm = || {
         let norm = Norm { kind: NormKind::LayerNorm, eps: 1e-5, gain: 1.0, groups: 1 };

@@ -158,7 +158,7 @@ pub(super) fn joined(domain: &Domain, kept: &Kept, gradient: &Gradient, parts: &
             }
             Kept::Attention(..) => attention::join(&at),
             Kept::Concat(_) | Kept::Mixture { .. } => TokenGradient::join(&at),
-            Kept::Apply { .. } | Kept::Steps(_) | Kept::Convolution { .. } | Kept::Prepend => {
+            Kept::Apply(_) | Kept::Standardised(_) | Kept::Steps(_) | Kept::Convolution { .. } | Kept::Prepend => {
                 unreachable!("no fan")
             }
         };
@@ -174,7 +174,9 @@ pub(super) fn joined(domain: &Domain, kept: &Kept, gradient: &Gradient, parts: &
         Kept::Sum(kept) => (&kept.1.x, Some(&kept.1)),
         Kept::Product(fork) | Kept::Concat(fork) => (&fork.x, Some(fork.as_ref())),
         Kept::Attention(_, x) | Kept::Mixture { x, .. } => (x, None),
-        Kept::Apply { .. } | Kept::Steps(_) | Kept::Convolution { .. } | Kept::Prepend => unreachable!("no fan"),
+        Kept::Apply(_) | Kept::Standardised(_) | Kept::Steps(_) | Kept::Convolution { .. } | Kept::Prepend => {
+            unreachable!("no fan")
+        }
     };
     let width = x.token().width;
     let concentration = Domain::joined_concentration(parts, &shares, gradient.concentration, width);

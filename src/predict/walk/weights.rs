@@ -7,7 +7,7 @@ use crate::domain::{Domain, Flow, Gradient, Signal};
 use crate::predict::rows::{LinearNote, WeightNote};
 use crate::rules::embedding::positions;
 use crate::rules::linear::steps::Steps;
-use crate::rules::{convolution, embedding, norm};
+use crate::rules::{convolution, embedding, linear, norm};
 
 impl Moments {
     pub(super) fn write_weight(&mut self, at: &Site, tensor: &Tensor, ln_second_moment: f64) {
@@ -49,7 +49,7 @@ impl Moments {
                     let ln_gradient = self.domain.ln_summed(gradient);
                     self.write_weight(at, bias, ln_gradient);
                 }
-                let ln_gradient = self.domain.ln_collected(x, gradient);
+                let ln_gradient = linear::ln_weight_gradient(linear, &self.domain, x, gradient);
                 self.write_weight(at, &linear.weight, ln_gradient);
                 // Experts see some of the tokens.
                 if self.steps && at.expert().is_none() {

@@ -16,6 +16,9 @@
 //! Gaussian over j together with x_sj, and E sign(G_ij) x_sj = √(2/π) (K g)_s/√(g·K g); a feature with itself has x_s²
 //! in full.
 //!
+//! The step of a standardised weight moves the one in use by √J of it, J = γ²/(s_w² (n − 1)), x being less its mean: E
+//! Δy² has J² (SGD) or J (Adam), E |G| has √J.
+//!
 //! # Assumptions
 //!
 //! Gradients do not depend on the signals beyond what Γ tells; relative terms of order γ are neglected. Of signs
@@ -31,8 +34,9 @@ use std::f64::consts::FRAC_2_PI;
 
 use sigprop_stack::Linear;
 
+use super::ln_jacobian;
 use crate::domain::{Domain, Flow, Gradient, Signal, Signs};
-use crate::moments::{ln_sum, share};
+use crate::moments::{Token, ln_sum, share};
 
 /// What first steps do, per entry, as logarithms; of no gradient, nothing.
 #[derive(Clone, Copy)]
@@ -49,7 +53,7 @@ impl Steps {
     /// Of the map from `x` to an output with this gradient.
     pub(crate) fn of(linear: &Linear, domain: &Domain, x: &Signal, gradient: &Gradient) -> Self {
         let ln_collected = domain.ln_collected(x, gradient);
-        let signs = is_gaussian(x);
+        let signs = is_gaussian(linear, x);
         if ln_collected == f64::NEG_INFINITY {
             let nothing = f64::NEG_INFINITY;
             return Self { by_sgd: nothing, by_adam: signs.then_some(nothing), size: nothing };
@@ -65,17 +69,21 @@ impl Steps {
         let Signs { ln_aligned, ln_size } = domain.signs(x, gradient);
         let along = FRAC_2_PI.ln();
         let own = (1.0 - FRAC_2_PI).ln() - width.ln();
+        let ln_jacobian = ln_jacobian(linear);
+        let by_sgd = moved([domain.ln_aligned(x, gradient), ln_noise + ln_collected, f64::NEG_INFINITY]);
         Self {
-            by_sgd: moved([domain.ln_aligned(x, gradient), ln_noise + ln_collected, f64::NEG_INFINITY]),
-            by_adam: signs.then(|| moved([along + ln_aligned, along + ln_noise, own + ln_level])),
-            size: ln_size,
+            by_sgd: by_sgd + 2.0 * ln_jacobian,
+            by_adam: signs.then(|| ln_jacobian + moved([along + ln_aligned, along + ln_noise, own + ln_level])),
+            size: ln_size + 0.5 * ln_jacobian,
         }
     }
 }
 
-/// Whether the features have no mean, and tails lighter than products of Gaussians.
-fn is_gaussian(x: &Signal) -> bool {
+/// Whether the features have no mean, and tails lighter than products of Gaussians. Those that lost their mean to a
+/// standardised weight are skewed.
+fn is_gaussian(linear: &Linear, x: &Signal) -> bool {
     /// Of Gaussian entries 2, of those with half of them dropped 5, of products of two 8.
     const HEAVY: f64 = 5.5;
-    x.tokens.iter().all(|token| token.mean.abs() < 1e-9 && token.kurtosis < HEAVY)
+    let had_mean = |token: &Token| linear.standardised.is_some() && token.skewness.abs() > 1e-9;
+    x.tokens.iter().all(|token| token.mean.abs() < 1e-9 && token.kurtosis < HEAVY && !had_mean(token))
 }

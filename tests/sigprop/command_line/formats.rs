@@ -232,7 +232,8 @@ fn files_have_the_documented_fields() {
         document(&folder, "plan.json")
     };
     let olmo = plan(&["--scheme", "olmo-core-llama"]);
-    assert_documented("plan", &[plan(&["--scheme", "uniform:1"]), plan(&["--scheme", "dslm"]), olmo]);
+    let standardised = plan(&["--scheme", "standardised"]);
+    assert_documented("plan", &[plan(&["--scheme", "uniform:1"]), plan(&["--scheme", "dslm"]), olmo, standardised]);
 
     let other = written(&folder, "other.toml", b"n_layers = 3\nd_model = 64\nseq_len = 16\nvocab_size = 100\n");
     let (first, second) = (path(&folder, "a.json"), path(&folder, "b.json"));

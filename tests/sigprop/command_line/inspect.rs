@@ -87,6 +87,13 @@ fn an_exported_checkpoint_is_the_scheme_it_was_drawn_from() {
     }
 }
 
+/// A checkpoint holds what was drawn, not what the forward pass makes of it.
+#[test]
+fn standardised_weights_are_compared_as_they_are_drawn() {
+    let report = inspected(&drawn(GPT2, "standardised"), &["--scheme", "standardised"]);
+    assert!(tensors(&report).iter().all(|tensor| tensor["deviates"] == false), "{report}");
+}
+
 /// A network that is not of the library goes by the names of its stack.
 #[test]
 fn plain_networks_travel_too() {

@@ -48,6 +48,7 @@ pub(crate) fn of_windows(convolution: &Convolution) -> Linear {
         fan_out: convolution.fan_out,
         weight: convolution.weight.clone(),
         bias: convolution.bias.clone(),
+        standardised: None,
     }
 }
 

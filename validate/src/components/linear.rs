@@ -6,10 +6,12 @@
 //! weights   dW = Σ_a dy_a x_aᵀ,  db = Σ_a dy_a     over the tokens of one sequence
 //! ```
 //!
+//! W is what was drawn, or that [`standardised`], whose gradient goes on to what was drawn.
 //! The weights are drawn tile by tile in the forward pass and again in the backward pass, or, if they are Gaussian
 //! and asked for so, only what they do is ([`conditional`]).
 
 pub(crate) mod conditional;
+mod standardised;
 
 use sigprop_stack::Linear;
 
@@ -65,6 +67,9 @@ fn for_tiles<T: Scalar>(linear: &Linear, random: &Random, mut work: impl FnMut(u
         let rows = rows.min(linear.fan_out - first);
         let mut tile = Array::unwritten(Shape { batch: 1, seq_len: rows }, linear.fan_in);
         random.rows(Purpose::Weight, &linear.weight, first, linear.fan_in, tile.entries_mut());
+        if let Some(length) = linear.standardised {
+            standardised::standardise(length, linear.fan_in, tile.entries_mut());
+        }
         work(first, rows, View::new(tile.entries(), rows, linear.fan_in, linear.fan_in));
     }
 }
@@ -75,8 +80,16 @@ pub(crate) fn tile_rows(linear: &Linear) -> usize {
     linear.fan_out.div_ceil(tiles)
 }
 
+/// Gradients of the weight in use into those of what was drawn, or steps of what was drawn into those of the weight in
+/// use, to first order; `fan_out` × `fan_in`.
+pub(crate) fn through_standardisation<T: Scalar>(linear: &Linear, random: &Random, matrix: &mut [T]) {
+    if let Some(length) = linear.standardised {
+        standardised::through(linear, length, random, matrix);
+    }
+}
+
 /// dW of one sequence, `fan_out` × `fan_in`.
-pub(crate) fn weight_gradient<T: Scalar>(linear: &Linear, input: &[T], gradient: &[T]) -> Vec<T> {
+pub(crate) fn weight_gradient<T: Scalar>(linear: &Linear, random: &Random, input: &[T], gradient: &[T]) -> Vec<T> {
     let tokens = input.len() / linear.fan_in;
     let mut weight_gradient = vec![T::default(); linear.fan_out * linear.fan_in];
     multiply(
@@ -86,6 +99,7 @@ pub(crate) fn weight_gradient<T: Scalar>(linear: &Linear, input: &[T], gradient:
         View::new(gradient, tokens, linear.fan_out, linear.fan_out).transposed(),
         View::new(input, tokens, linear.fan_in, linear.fan_in),
     );
+    through_standardisation(linear, random, &mut weight_gradient);
     weight_gradient
 }
 
@@ -110,9 +124,10 @@ mod tests {
     #[test]
     fn weight_gradients_agree_with_hand_computed_ones() {
         let weight = Tensor { name: "w".to_owned(), init: Init::Zero };
-        let linear = Linear { fan_in: 2, fan_out: 1, weight, bias: None };
+        let linear = Linear { fan_in: 2, fan_out: 1, weight, bias: None, standardised: None };
         let (input, gradient) = ([1.0f64, 2.0, 3.0, 4.0], [5.0, 6.0]);
-        assert_eq!(weight_gradient(&linear, &input, &gradient).iter().map(|x| *x as i64).collect::<Vec<_>>(), [23, 34]);
+        let got = weight_gradient(&linear, &Random::new(0, 0), &input, &gradient);
+        assert_eq!(got.iter().map(|x| *x as i64).collect::<Vec<_>>(), [23, 34]);
         assert_eq!(bias_gradient(&linear, &gradient).iter().map(|x| *x as i64).collect::<Vec<_>>(), [11]);
     }
 }

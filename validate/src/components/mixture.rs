@@ -77,7 +77,7 @@ pub(crate) fn backward<T: Scalar>(
 
 /// The map from tokens to scores.
 pub(crate) fn router(mixture: &Mixture, width: usize) -> Linear {
-    Linear { fan_in: width, fan_out: mixture.n_experts, weight: mixture.router.clone(), bias: None }
+    Linear { fan_in: width, fan_out: mixture.n_experts, weight: mixture.router.clone(), bias: None, standardised: None }
 }
 
 /// Weights of one token.

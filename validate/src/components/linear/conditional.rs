@@ -236,6 +236,9 @@ vectorised! {
 
 /// Why a weight cannot be left undrawn, if it cannot.
 pub(crate) fn refusal(linear: &Linear) -> Option<&'static str> {
+    if linear.standardised.is_some() {
+        return Some("its weights are standardised, so that entries of a row are not independent");
+    }
     match linear.weight.init {
         Init::Normal { .. } | Init::Zero => None,
         Init::Uniform { .. } | Init::TruncatedNormal { .. } => Some("its weights are not Gaussian"),
@@ -251,7 +254,7 @@ mod tests {
 
     fn linear(fan_in: usize, fan_out: usize) -> Linear {
         let weight = Tensor { name: "w".to_owned(), init: Init::Normal { std: 0.3 } };
-        Linear { fan_in, fan_out, weight, bias: None }
+        Linear { fan_in, fan_out, weight, bias: None, standardised: None }
     }
 
     /// Tokens of which the third is the first again, and the last nearly the second.
