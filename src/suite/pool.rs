@@ -44,6 +44,10 @@ impl Run {
 }
 
 /// All runs as one, beside the predictions of the cases.
+///
+/// # Panics
+///
+/// Where a run was compared with other predictions.
 pub fn pool(predicted: &[SiteTable], runs: &[Run]) -> Run {
     if let [run] = runs {
         return run.clone();

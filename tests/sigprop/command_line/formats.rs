@@ -250,9 +250,11 @@ fn files_have_the_documented_fields() {
     let observed = json(&run(&[&models[..], &["--observed", &runs]].concat()));
     assert_eq!(of_seeds["lines"], observed["lines"]);
     assert_eq!(document(&folder, "runs/4/summary.json")["seed"], 4);
-    let twice = [&models[..], &["--observed", &runs, "--observed", &path(&folder, "runs/3")]].concat();
-    assert!(refused(&run(&twice)).contains("with different seeds"));
-    assert!(refused(&run(&[&models[..], &["--observed", &runs, "--group", "post"]].concat())).contains("got none"));
+    let one = path(&folder, "runs/3");
+    let twice = run(&[&models[..], &["--observed", &runs, "--observed", &one]].concat());
+    assert!(refused(&twice).contains("with different seeds"), "{}", stderr(&twice));
+    let none = run(&["validate", "--suite", "models", "--group", "post", "--observed", &runs]);
+    assert!(refused(&none).contains("got none"), "{}", stderr(&none));
     let documents = [lines, document(&folder, "report/summary.json"), of_seeds, observed];
     assert_documented("validate---suite---json", &documents);
     for (section, file) in [("suite-lines", "report.csv"), ("suite-cells", "cells.csv")] {
