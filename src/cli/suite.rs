@@ -1,21 +1,19 @@
 //! `sigprop validate --suite`: many stacks, and the percentiles of all their errors.
 
+mod sampled;
+
 use std::{
     fs::File,
     path::{Path, PathBuf},
-    slice,
-    sync::atomic::{AtomicBool, Ordering},
 };
 
 use anyhow::{Context, ensure};
 use clap::ValueEnum;
-use indicatif::ProgressBar;
 use sigprop::{
     report::{RowFormat, SuiteRuns, suite_cells_rows, suite_lines_json, suite_lines_rows, suite_table},
-    suite::{Case, Line, Look, Run, Sample, Scores, Suite, pool, score},
+    suite::{Case, Line, Run, Suite, pool, score},
 };
 use sigprop_stack::SiteTable;
-use sigprop_validate::{MeasureError, Measurement, Settings, Target, measure, measure_softmax};
 
 use super::{
     Outcome,
@@ -23,7 +21,6 @@ use super::{
     folder::{claim, files_in, write_into},
     hint::did_you_mean,
     output::{Format, emit},
-    sampling::cancellation,
 };
 
 /// What a run found, in the folder of its report.
@@ -117,86 +114,6 @@ impl SuiteRun<'_> {
         }
         cases.retain(|case| self.groups.is_empty() || self.groups.iter().any(|group| group == case.group));
         Ok(cases)
-    }
-
-    /// A run with every seed, up to an interruption; each of several keeps a report of its own.
-    fn sampled(
-        &self,
-        cases: &[Case],
-        predicted: &[SiteTable],
-        console: Console,
-    ) -> anyhow::Result<(SuiteRuns, Vec<Run>)> {
-        let cancelled = cancellation(console);
-        let count = cases.len() * self.seeds.len();
-        let bar = console.progress("[{bar:30}] {pos}/{len} cases, {eta} left: {msg}", count, 0);
-        let mut runs = Vec::new();
-        for &seed in self.seeds {
-            let run = self.with_seed(seed, (cases, predicted), &bar, &cancelled)?;
-            if let Some(folder) = self.output.filter(|_| self.seeds.len() > 1) {
-                let folder = folder.join(seed.to_string());
-                claim(&folder)?;
-                let lines = score(cases, slice::from_ref(&run), &run);
-                self.keep(Some(&folder), &SuiteRuns::Seed { seed }, (cases, &run), &lines)?;
-            }
-            runs.push(run);
-            if cancelled.load(Ordering::Relaxed) {
-                break;
-            }
-        }
-        bar.finish_and_clear();
-        let origin = match self.seeds {
-            &[seed] => SuiteRuns::Seed { seed },
-            seeds => SuiteRuns::Seeds { seeds: seeds[..runs.len()].to_vec() },
-        };
-        Ok((origin, runs))
-    }
-
-    /// As many of the cases as there were before an interruption.
-    fn with_seed(
-        &self,
-        seed: u64,
-        (cases, predicted): (&[Case], &[SiteTable]),
-        bar: &ProgressBar,
-        cancelled: &AtomicBool,
-    ) -> anyhow::Result<Run> {
-        let mut run = Run(vec![Vec::new(); cases.len()]);
-        for (index, case) in cases.iter().enumerate() {
-            bar.set_message(case.group);
-            match self.measured(case, seed.wrapping_mul(1_000_003).wrapping_add(index as u64), cancelled) {
-                Ok(Measurement { table, replicates, .. }) => {
-                    run.0[index] = case.compare(&predicted[index], &table, replicates);
-                }
-                Err(MeasureError::Cancelled) => break,
-                Err(error) => return Err(error).with_context(|| title(case)),
-            }
-            bar.inc(1);
-        }
-        Ok(run)
-    }
-
-    /// Every case has random numbers of its own.
-    fn measured(&self, case: &Case, seed: u64, cancelled: &AtomicBool) -> Result<Measurement, MeasureError> {
-        match &case.sample {
-            Sample::Softmax { scores: Scores { count, variance, correlation }, replicates } => {
-                let replicates = self.max_replicates.min(*replicates);
-                measure_softmax(*count, *variance, *correlation, replicates, seed, self.threads, cancelled)
-            }
-            Sample::Stack { stack, std_error, replicates } => {
-                let [replicates, most] = replicates.map(|count| count.min(self.max_replicates));
-                let target = Target { std_error: *std_error, sites: case.look.sites(), replicates: most };
-                let settings = Settings {
-                    replicates,
-                    seed,
-                    threads: self.threads,
-                    memory: self.memory,
-                    weights: case.look == Look::Everything,
-                    controls: true,
-                    target: Some(target),
-                    ..Settings::default()
-                };
-                measure(stack, &settings, &|_| {}, cancelled)
-            }
-        }
     }
 
     /// Earlier runs, beside the predictions of now.
