@@ -15,6 +15,7 @@ use std::collections::HashMap;
 
 use sigprop_stack::{Cell, Number, Quantity, SiteRow, SiteTable, WeightRow};
 
+pub(crate) use observed::read;
 pub use observed::{Observation, ObservedError, compare_observations, read_observations};
 pub(crate) use summary::percentile;
 pub use summary::{Fit, Summary, summarise};
@@ -85,6 +86,14 @@ impl Compared {
             }
             Self::WeightGradient => None,
         }
+    }
+
+    /// As `value`, with its standard error where the row has one.
+    fn cell(self, row: &SiteRow) -> Option<Cell> {
+        if let Self::Site(quantity) = self {
+            return row.get(quantity).copied();
+        }
+        Some(Cell { value: self.value(row)?, std_error: f64::NAN.into() })
     }
 
     fn scale(self) -> Scale {
@@ -163,6 +172,9 @@ pub struct Comparison {
     /// Deviation in the unit of the quantity (see the module); infinite where something was
     /// predicted and nothing observed.
     pub relative_error: Option<f64>,
+    /// Standard error in the unit of `relative_error`: of a covariance at least that of its variance; not a number
+    /// where it is unknown.
+    pub relative_std_error: f64,
     /// Deviation in standard errors; blank where the value is constant by construction or the
     /// standard error unknown.
     pub z: Option<f64>,
@@ -194,7 +206,7 @@ pub fn compare(predicted: &SiteTable, observed: &SiteTable, replicates: usize) -
         if let Some(seen) = rows.get(row.site.as_str()) {
             let cells = Quantity::ALL.into_iter().filter_map(|quantity| Some((quantity, seen.get(quantity)?)));
             comparisons.extend(cells.filter_map(|(quantity, cell)| {
-                compare_site(row, Compared::Site(quantity), cell, |level| level.value(seen))
+                compare_site(row, Compared::Site(quantity), cell, |level| level.cell(seen))
             }));
         }
     }
@@ -215,30 +227,36 @@ fn compare_site(
     predicted: &SiteRow,
     quantity: Compared,
     seen: &Cell,
-    level: impl Fn(Compared) -> Option<Number>,
+    level: impl Fn(Compared) -> Option<Cell>,
 ) -> Option<Comparison> {
     let told = quantity.value(predicted)?;
     // Where the unit was not observed, the predicted one is the best that is known.
-    let level = |wanted: Compared| level(wanted).or_else(|| wanted.value(predicted));
-    let values = [told.value(), seen.value.value()];
-    let (relative_error, unit, linear) = match quantity.scale() {
-        Scale::Own => (excess(&told, &seen.value), Number::from_ln(seen.value.ln_abs()), values),
+    let level = |wanted: Compared| level(wanted).or_else(|| wanted.cell(predicted));
+    let Cell { value, std_error } = *seen;
+    let values = [told.value(), value.value()];
+    let at = (predicted.layer, predicted.site.clone(), quantity);
+    let compared = |relative_error: f64, unit: Number, linear| {
+        comparison(at, predicted.is_stream_site, told, seen, relative_error, &unit, linear)
+    };
+    Some(match quantity.scale() {
+        Scale::Own => compared(excess(&told, &value), Number::from_ln(value.ln_abs()), values),
         Scale::Std => {
-            let std = Number::from_ln(level(Compared::Site(Quantity::Variance))?.ln_abs() / 2.0);
-            (told.ratio(&std) - seen.value.ratio(&std), std, values)
+            let std = Number::from_ln(level(Compared::Site(Quantity::Variance))?.value.ln_abs() / 2.0);
+            compared(told.ratio(&std) - value.ratio(&std), std, values)
         }
         Scale::Of(unit) => {
-            let unit = level(unit)?;
-            (told.ratio(&unit) - seen.value.ratio(&unit), unit, values)
+            let unit = level(unit)?.value;
+            compared(told.ratio(&unit) - value.ratio(&unit), unit, values)
         }
         Scale::Covariance(unit) => {
-            let variances = [unit.value(predicted)?, level(unit)?];
-            let covariances = [values[0] * variances[0].value(), values[1] * variances[1].value()];
-            (values[0] * variances[0].ratio(&variances[1]) - values[1], Number::from(1.0), covariances)
+            let (expected, unit) = (unit.value(predicted)?, level(unit)?);
+            let covariances = [values[0] * expected.value(), values[1] * unit.value.value()];
+            let relative_error = values[0] * expected.ratio(&unit.value) - values[1];
+            let of_variance = values[1].abs() * unit.std_error.ratio(&unit.value);
+            let relative_std_error = std_error.value().max(of_variance);
+            Comparison { relative_std_error, ..compared(relative_error, 1.0.into(), covariances) }
         }
-    };
-    let at = (predicted.layer, predicted.site.clone(), quantity);
-    Some(comparison(at, predicted.is_stream_site, told, seen, relative_error, &unit, linear))
+    })
 }
 
 /// Weight gradients below are the rounding of single precision.
@@ -279,6 +297,7 @@ fn comparison(
         std_error,
         replicates: None,
         relative_error: (finite && !relative_error.is_nan()).then_some(relative_error),
+        relative_std_error: std_error.ratio(unit),
         z: (finite && varies && !z.is_nan()).then_some(z),
         in_summary,
         linear,
@@ -331,6 +350,11 @@ mod tests {
         let comparisons = compare(&table(2.0, 0.5, 0.0), &table(1.0, 0.25, 0.05), 2);
         close(comparisons[1].relative_error, 0.75);
         close(comparisons[1].z, -5.0);
+        close(Some(comparisons[1].relative_std_error), 0.05);
+        // Half of a correlation of 0.25 is 0.125 of the variance: more than its own error.
+        let mut noisy = table(1.0, 0.25, 0.05);
+        noisy.sites[0].cells[Quantity::Variance as usize] = Some(cell(1.0, 0.5));
+        close(Some(compare(&table(2.0, 0.5, 0.0), &noisy, 2)[1].relative_std_error), 0.125);
     }
 
     #[test]

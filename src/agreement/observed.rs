@@ -36,13 +36,14 @@ pub struct ObservedError {
 }
 
 impl ObservedError {
-    fn new(line: u64, message: impl Into<String>) -> Self {
+    pub(crate) fn new(line: u64, message: impl Into<String>) -> Self {
         Self { line, message: message.into() }
     }
 }
 
-/// Places of the columns.
-struct Columns {
+/// Places of the columns; `before` them, what else is needed.
+struct Columns<const N: usize> {
+    before: [usize; N],
     site: usize,
     quantity: usize,
     observed: usize,
@@ -50,17 +51,22 @@ struct Columns {
     replicates: Option<usize>,
 }
 
-impl Columns {
-    fn of(header: &StringRecord) -> Result<Self, ObservedError> {
+impl<const N: usize> Columns<N> {
+    fn of(header: &StringRecord, before: [&str; N]) -> Result<Self, ObservedError> {
         let place = |name: &str| header.iter().position(|column| column == name);
         let needed = |name: &str| {
             place(name).ok_or_else(|| {
                 let found = header.iter().collect::<Vec<_>>().join(",");
-                let expected = "expected the columns site, quantity, observed, std_error";
-                ObservedError::new(1, format!("{expected}; {name} is missing, got {found}"))
+                let expected = [&before[..], &["site", "quantity", "observed", "std_error"]].concat().join(", ");
+                ObservedError::new(1, format!("expected the columns {expected}; {name} is missing, got {found}"))
             })
         };
+        let mut places = [0; N];
+        for (place, name) in places.iter_mut().zip(before) {
+            *place = needed(name)?;
+        }
         Ok(Self {
+            before: places,
             site: needed("site")?,
             quantity: needed("quantity")?,
             observed: needed("observed")?,
@@ -74,12 +80,21 @@ impl Columns {
 ///
 /// A blank observation was not made; a blank standard error is unknown.
 pub fn read_observations(source: impl Read) -> Result<Vec<Observation>, ObservedError> {
+    Ok(read(source, [])?.into_iter().map(|([], seen)| seen).collect())
+}
+
+/// Reads what was observed of several networks: the same columns behind others, which are needed too.
+pub(crate) fn read<const N: usize>(
+    source: impl Read,
+    before: [&str; N],
+) -> Result<Vec<([String; N], Observation)>, ObservedError> {
     let mut reader = ReaderBuilder::new().trim(Trim::All).from_reader(source);
-    let columns = Columns::of(reader.headers().map_err(|error| unreadable(&error))?)?;
+    let columns = Columns::of(reader.headers().map_err(|error| unreadable(&error))?, before)?;
     let mut observations = Vec::new();
     for record in reader.into_records() {
         let record = record.map_err(|error| unreadable(&error))?;
-        observations.extend(observation(&record, &columns)?);
+        let before = columns.before.map(|place| record.get(place).unwrap_or_default().to_owned());
+        observations.extend(observation(&record, &columns)?.map(|seen| (before, seen)));
     }
     if observations.is_empty() {
         return Err(ObservedError::new(1, "expected observations, got none"));
@@ -87,7 +102,10 @@ pub fn read_observations(source: impl Read) -> Result<Vec<Observation>, Observed
     Ok(observations)
 }
 
-fn observation(record: &StringRecord, columns: &Columns) -> Result<Option<Observation>, ObservedError> {
+fn observation<const N: usize>(
+    record: &StringRecord,
+    columns: &Columns<N>,
+) -> Result<Option<Observation>, ObservedError> {
     let line = record.position().map_or(0, csv::Position::line);
     let field = |place: usize| record.get(place).unwrap_or_default();
     if field(columns.observed).is_empty() {
@@ -140,8 +158,8 @@ pub fn compare_observations(
 ) -> Result<Vec<Comparison>, ObservedError> {
     let sites: HashMap<&str, &SiteRow> = predicted.sites.iter().map(|row| (row.site.as_str(), row)).collect();
     let weights: HashMap<&str, &WeightRow> = predicted.weights.iter().map(|row| (row.tensor.as_str(), row)).collect();
-    let observed: HashMap<(&str, Compared), Number> =
-        observations.iter().map(|seen| ((seen.site.as_str(), seen.quantity), seen.cell.value)).collect();
+    let observed: HashMap<(&str, Compared), Cell> =
+        observations.iter().map(|seen| ((seen.site.as_str(), seen.quantity), seen.cell)).collect();
     let gradients = observations.iter().filter(|seen| seen.quantity == Compared::WeightGradient);
     let rounding = rounding(gradients.map(|seen| seen.cell.value));
     let compared = |seen: &Observation| {

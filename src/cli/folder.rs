@@ -3,7 +3,7 @@
 use std::{
     fs,
     io::{self, Write},
-    path::Path,
+    path::{Path, PathBuf},
 };
 
 use anyhow::Context;
@@ -17,6 +17,22 @@ pub(super) fn write_into(
 ) -> anyhow::Result<()> {
     let path = folder.join(name);
     write_file(&path, write).with_context(|| cannot_write(&path))
+}
+
+/// What is called `name` in the folders of a folder, by their names; else in the folder itself. A file is itself.
+pub(super) fn files_in(path: &Path, name: &str) -> anyhow::Result<Vec<PathBuf>> {
+    let cannot_read = || format!("cannot read {}", path.display());
+    if !fs::metadata(path).with_context(cannot_read)?.is_dir() {
+        return Ok(vec![path.to_owned()]);
+    }
+    let entries = fs::read_dir(path).and_then(Iterator::collect::<io::Result<Vec<_>>>).with_context(cannot_read)?;
+    let mut files: Vec<PathBuf> =
+        entries.iter().map(|entry| entry.path().join(name)).filter(|file| file.is_file()).collect();
+    files.sort();
+    if files.is_empty() {
+        files.push(path.join(name));
+    }
+    Ok(files)
 }
 
 /// Makes the folder and sees whether files can be written there, before anything is sampled.

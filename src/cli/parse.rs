@@ -4,6 +4,8 @@ use sigprop_stack::GIBIBYTE;
 
 /// Larger counts are typing errors.
 const MAX_COUNT: usize = 1_000_000;
+/// Longer ranges of seeds too.
+const MAX_SEEDS: u64 = 1000;
 
 /// A size: a whole number from 1.
 pub(crate) fn size(text: &str) -> Result<usize, String> {
@@ -80,6 +82,31 @@ pub(crate) fn threads(text: &str) -> Result<Threads, String> {
     threads.map(|threads| Threads(Some(threads))).ok_or_else(|| "expected `all` or a whole number from 1".to_owned())
 }
 
+/// Seeds of several runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Seeds(pub(crate) Vec<u64>);
+
+/// Seeds and ranges of them, ends included, separated by commas; none twice.
+pub(crate) fn seeds(text: &str) -> Result<Seeds, String> {
+    let seed = |text: &str| text.parse::<u64>().map_err(|_| format!("expected seeds such as 3,11..16, got {text:?}"));
+    let mut seeds = Vec::new();
+    for part in text.split(',') {
+        let (low, high) = part.split_once("..").unwrap_or((part, part));
+        let range = seed(low)?..=seed(high)?;
+        if range.is_empty() {
+            return Err(format!("expected a range from the smaller to the larger seed, got {part}"));
+        }
+        if range.end() - range.start() >= MAX_SEEDS {
+            return Err(format!("expected at most {MAX_SEEDS} seeds, got {part}"));
+        }
+        if let Some(twice) = range.clone().find(|seed| seeds.contains(seed)) {
+            return Err(format!("expected every seed once, got {twice} twice"));
+        }
+        seeds.extend(range);
+    }
+    Ok(Seeds(seeds))
+}
+
 /// A limit, or none.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Limit(pub(crate) Option<f64>);
@@ -106,6 +133,22 @@ fn limit(text: &str, allowed: impl Fn(f64) -> bool, expected: &str) -> Result<Li
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn seeds_are_listed_once() {
+        assert_eq!(seeds("3,11..13"), Ok(Seeds(vec![3, 11, 12, 13])));
+        for (text, expected) in [
+            ("", "such as 3,11..16"),
+            ("1,,2", "such as 3,11..16"),
+            ("-1", "such as 3,11..16"),
+            ("4..2", "from the smaller"),
+            ("0..18446744073709551615", "at most 1000"),
+            ("5,3..7", "5 twice"),
+        ] {
+            let error = seeds(text).unwrap_err();
+            assert!(error.contains(expected), "{text}: {error}");
+        }
+    }
 
     type Parser = fn(&str) -> Result<f64, String>;
 

@@ -1,24 +1,30 @@
 //! `sigprop validate --suite`: many stacks, and the percentiles of all their errors.
 
-use std::path::Path;
-use std::sync::atomic::AtomicBool;
+mod sampled;
 
+use std::{
+    fs::File,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, ensure};
 use clap::ValueEnum;
 use sigprop::{
-    agreement::Comparison,
-    report::{RowFormat, suite_cells_rows, suite_lines_json, suite_lines_rows, suite_table},
-    suite::{Case, Line, Look, Sample, Scores, Suite, score},
+    report::{RowFormat, SuiteRuns, suite_cells_rows, suite_lines_json, suite_lines_rows, suite_table},
+    suite::{Case, Line, Run, Suite, pool, score},
 };
-use sigprop_validate::{MeasureError, Measurement, Settings, Target, measure, measure_softmax};
+use sigprop_stack::SiteTable;
 
 use super::{
     Outcome,
     console::Console,
-    folder::{claim, write_into},
+    folder::{claim, files_in, write_into},
     hint::did_you_mean,
     output::{Format, emit},
-    sampling::cancellation,
 };
+
+/// What a run found, in the folder of its report.
+const CELLS: &str = "cells.csv";
 
 /// Which suite.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -52,7 +58,10 @@ pub(crate) struct SuiteRun<'a> {
     pub(crate) full: bool,
     /// Of these groups; all if none.
     pub(crate) groups: &'a [String],
-    pub(crate) seed: u64,
+    /// One run with each.
+    pub(crate) seeds: &'a [u64],
+    /// What earlier runs wrote, instead.
+    pub(crate) observed: &'a [PathBuf],
     /// Networks of a case at most.
     pub(crate) max_replicates: usize,
     pub(crate) threads: Option<usize>,
@@ -66,10 +75,37 @@ pub(crate) struct SuiteRun<'a> {
 
 impl SuiteRun<'_> {
     pub(crate) fn run(&self, console: Console) -> anyhow::Result<Outcome> {
+        ensure!(
+            self.choice == SuiteChoice::Models || (self.seeds.len() == 1 && self.observed.is_empty()),
+            "--seeds, --observed: expected --suite models; every seed draws components of its own"
+        );
         if let Some(folder) = self.output {
             claim(folder)?;
         }
-        let mut cases = self.choice.suite().cases(self.full, self.seed);
+        let cases = self.cases()?;
+        let predicted = cases.iter().map(|case| case.predict().with_context(|| title(case)));
+        let predicted = predicted.collect::<anyhow::Result<Vec<SiteTable>>>()?;
+        let (origin, runs) = if self.observed.is_empty() {
+            self.sampled(&cases, &predicted, console)?
+        } else {
+            self.earlier(&cases, &predicted)?
+        };
+        let together = pool(&predicted, &runs);
+        let lines = score(&cases, &runs, &together);
+        self.keep(self.output, &origin, (&cases, &together), &lines)?;
+        self.tell(&origin, &together, &lines)?;
+        let expected = cases.len() * self.seeds.len();
+        let done: usize = runs.iter().map(count).sum();
+        if self.observed.is_empty() && done < expected {
+            console.note(&format!("interrupted after {done} of {expected} cases, which are reported"));
+            return Ok(Outcome::Interrupted);
+        }
+        Ok(self.gate(&lines, console))
+    }
+
+    /// The cases of the groups.
+    fn cases(&self) -> anyhow::Result<Vec<Case>> {
+        let mut cases = self.choice.suite().cases(self.full, self.seeds[0]);
         if let Some(unknown) = self.groups.iter().find(|&group| cases.iter().all(|case| case.group != group)) {
             let mut known: Vec<&str> = cases.iter().map(|case| case.group).collect();
             known.dedup();
@@ -77,77 +113,56 @@ impl SuiteRun<'_> {
             anyhow::bail!("--group: expected one of {}, got {unknown}{hint}", known.join(", "));
         }
         cases.retain(|case| self.groups.is_empty() || self.groups.iter().any(|group| group == case.group));
-        let cancelled = cancellation(console);
-        let bar = console.progress("[{bar:30}] {pos}/{len} cases, {eta} left: {msg}", cases.len(), 0);
-        let mut done: Vec<(&Case, Vec<Comparison>)> = Vec::new();
-        let mut interrupted = false;
-        for (index, case) in cases.iter().enumerate() {
-            bar.set_message(case.group);
-            match self.sampled(index, case, &cancelled) {
-                Ok(comparisons) => done.push((case, comparisons)),
-                Err(error) if matches!(error.downcast_ref(), Some(MeasureError::Cancelled)) => {
-                    interrupted = true;
-                    break;
+        Ok(cases)
+    }
+
+    /// Earlier runs, beside the predictions of now.
+    fn earlier(&self, cases: &[Case], predicted: &[SiteTable]) -> anyhow::Result<(SuiteRuns, Vec<Run>)> {
+        let (mut names, mut runs): (Vec<String>, Vec<Run>) = (Vec::new(), Vec::new());
+        for path in self.observed {
+            for file in files_in(path, CELLS)? {
+                let name = file.display().to_string();
+                let source = File::open(&file).with_context(|| format!("cannot read {name}"))?;
+                let run = Run::read(cases, predicted, source).context(name.clone())?;
+                ensure!(count(&run) > 0, "{name}: expected cells of the groups asked for, got none");
+                if let Some(twice) = runs.iter().position(|known| *known == run) {
+                    anyhow::bail!(
+                        "--observed: expected runs with different seeds, got the same in {} and {name}",
+                        names[twice]
+                    );
                 }
-                Err(error) => return Err(error.context(format!("{} {}", case.group, case.name))),
+                names.push(name);
+                runs.push(run);
             }
-            bar.inc(1);
         }
-        bar.finish_and_clear();
-        let lines = lines(&done);
-        self.write(&done, &lines)?;
-        if interrupted {
-            console.note(&format!("interrupted after {} of {} cases, which are reported", done.len(), cases.len()));
-            return Ok(Outcome::Interrupted);
-        }
-        Ok(self.gate(&lines, console))
+        Ok((SuiteRuns::Files { observed: names }, runs))
     }
 
-    /// Every case has random numbers of its own.
-    fn sampled(&self, index: usize, case: &Case, cancelled: &AtomicBool) -> anyhow::Result<Vec<Comparison>> {
-        let predicted = case.predict()?;
-        let seed = self.seed.wrapping_mul(1_000_003).wrapping_add(index as u64);
-        let Measurement { table, replicates, .. } = match &case.sample {
-            Sample::Softmax { scores: Scores { count, variance, correlation }, replicates } => {
-                let replicates = self.max_replicates.min(*replicates);
-                measure_softmax(*count, *variance, *correlation, replicates, seed, self.threads, cancelled)?
-            }
-            Sample::Stack { stack, std_error, replicates } => {
-                let [replicates, most] = replicates.map(|count| count.min(self.max_replicates));
-                let target = Target { std_error: *std_error, sites: case.look.sites(), replicates: most };
-                let settings = Settings {
-                    replicates,
-                    seed,
-                    threads: self.threads,
-                    memory: self.memory,
-                    weights: case.look == Look::Everything,
-                    controls: true,
-                    target: Some(target),
-                    ..Settings::default()
-                };
-                measure(stack, &settings, &|_| {}, cancelled)?
-            }
-        };
-        Ok(case.compare(&predicted, &table, replicates))
+    /// Writes the report, where there is a folder for it.
+    fn keep(
+        &self,
+        folder: Option<&Path>,
+        origin: &SuiteRuns,
+        (cases, Run(cells)): (&[Case], &Run),
+        lines: &[Line],
+    ) -> anyhow::Result<()> {
+        let Some(folder) = folder else { return Ok(()) };
+        let cells = cases.iter().zip(cells).map(|(case, rows)| (case.group, case.name.as_str(), rows.as_slice()));
+        write_into(folder, CELLS, |out| suite_cells_rows(cells).write(RowFormat::Csv, out))?;
+        write_into(folder, "report.csv", |out| suite_lines_rows(lines).write(RowFormat::Csv, out))?;
+        write_into(folder, "summary.json", |out| suite_lines_json(self.choice.name(), origin, lines, out))
     }
 
-    fn write(&self, done: &[(&Case, Vec<Comparison>)], lines: &[Line]) -> anyhow::Result<()> {
-        let cells = || done.iter().map(|(case, rows)| (case.group, case.name.as_str(), rows.as_slice()));
+    fn tell(&self, origin: &SuiteRuns, run: &Run, lines: &[Line]) -> anyhow::Result<()> {
         let name = self.choice.name();
-        if let Some(folder) = self.output {
-            write_into(folder, "cells.csv", |out| suite_cells_rows(cells()).write(RowFormat::Csv, out))?;
-            write_into(folder, "report.csv", |out| suite_lines_rows(lines).write(RowFormat::Csv, out))?;
-            write_into(folder, "summary.json", |out| suite_lines_json(name, self.seed, lines, out))?;
-        }
         emit(None, |out| match self.format {
             Format::Table => {
-                let most = done.iter().flat_map(|(_, rows)| rows).filter_map(|row| row.replicates).max().unwrap_or(0);
-                let (count, seed) = (done.len(), self.seed);
-                writeln!(out, "suite {name}: {count} cases, up to {most} networks each, seed {seed}\n")?;
-                suite_table(lines, out)
+                let most = run.0.iter().flatten().filter_map(|row| row.replicates).max().unwrap_or(0);
+                writeln!(out, "suite {name}: {} cases, up to {most} networks each, {origin}\n", count(run))?;
+                suite_table(origin, lines, out)
             }
             Format::Rows(format) => suite_lines_rows(lines).write(format, out),
-            Format::Json => suite_lines_json(name, self.seed, lines, out),
+            Format::Json => suite_lines_json(name, origin, lines, out),
         })
     }
 
@@ -162,17 +177,11 @@ impl SuiteRun<'_> {
     }
 }
 
-/// The lines of every group, and of all models together.
-fn lines(done: &[(&Case, Vec<Comparison>)]) -> Vec<Line> {
-    let of = |group: Option<&str>| -> Vec<Comparison> {
-        let chosen = done.iter().filter(|(case, _)| group.is_none_or(|group| case.group == group));
-        chosen.flat_map(|(_, rows)| rows).cloned().collect()
-    };
-    let mut groups: Vec<&str> = done.iter().map(|(case, _)| case.group).collect();
-    groups.dedup();
-    let mut lines: Vec<Line> = groups.iter().flat_map(|group| score(group, &of(Some(group)))).collect();
-    if groups.len() > 1 && done.iter().all(|(case, _)| case.look == Look::Everything) {
-        lines.extend(score("all", &of(None)));
-    }
-    lines
+/// How many cases a run has.
+fn count(Run(cells): &Run) -> usize {
+    cells.iter().filter(|rows| !rows.is_empty()).count()
+}
+
+fn title(case: &Case) -> String {
+    format!("{} {}", case.group, case.name)
 }

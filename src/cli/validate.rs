@@ -4,6 +4,7 @@ use std::{
     fs::File,
     io::{self, Write},
     path::{Path, PathBuf},
+    slice,
 };
 
 use anyhow::Context;
@@ -31,7 +32,7 @@ use super::{
     folder::{claim, write_into},
     model::{ModelArguments, Network},
     output::{Format, FormatArguments, SiteChoice, emit},
-    parse::{self, Threads},
+    parse::{self, Seeds, Threads},
     plot::PlotArguments,
     predict::write_caveats,
     report::ReportArguments,
@@ -40,8 +41,21 @@ use super::{
 };
 
 /// What goes with a suite: all else describes one model or how it is sampled.
-const WITH_SUITE: [&str; 11] =
-    ["suite", "full", "groups", "seed", "threads", "memory", "max_replicates", "format", "json", "output", "max_error"];
+const WITH_SUITE: [&str; 13] = [
+    "suite",
+    "full",
+    "groups",
+    "seed",
+    "seeds",
+    "observed",
+    "threads",
+    "memory",
+    "max_replicates",
+    "format",
+    "json",
+    "output",
+    "max_error",
+];
 
 /// Replicates of a run that has not ended, in the folder of its report.
 const JOURNAL: &str = "replicates.journal";
@@ -61,7 +75,9 @@ Examples:
   sigprop validate --layers 48 --plot depth.svg  curves with the observed points
   sigprop validate gpt2 --report gpt2.html       all of it, for a browser
   sigprop validate gpt2 --observed mine.csv      what you measured, instead of sampling
-  sigprop validate --suite components            every rule over the published grids"
+  sigprop validate --suite components            every rule over the published grids
+  sigprop validate --suite models --max-replicates 64 --seeds 3,11..16 -o runs   seven runs, each kept, and all as one
+  sigprop validate --suite models --observed runs   the same networks beside predictions of now"
 )]
 pub(crate) struct Arguments {
     #[command(flatten)]
@@ -106,17 +122,23 @@ pub(crate) struct Arguments {
     suite: Option<SuiteChoice>,
 
     /// All cases of the grids instead of a stratified sample: hours.
-    #[arg(long, requires = "suite", help_heading = "Suites")]
+    #[arg(long, help_heading = "Suites")]
     full: bool,
 
     /// Only these groups of the suite, as `linear` or `post`.
-    #[arg(long = "group", requires = "suite", value_name = "NAME", help_heading = "Suites")]
+    #[arg(long = "group", value_name = "NAME", help_heading = "Suites")]
     groups: Vec<String>,
 
+    /// Runs of --suite models with these seeds, as `3,11..16`: a report of each in a folder of --output, and one of all
+    /// networks together.
+    #[arg(long, conflicts_with = "seed", value_name = "LIST", value_parser = parse::seeds, allow_negative_numbers = true, help_heading = "Suites")]
+    seeds: Option<Seeds>,
+
     /// Compare with measurements of your own instead of sampling: CSV with the columns
-    /// site,quantity,observed,std_error, as --format csv writes them.
-    #[arg(long, value_name = "FILE.csv", conflicts_with_all = ["replicates", "batch", "threads", "memory", "sampler", "target_error", "sites", "weights"], help_heading = "Sampling")]
-    observed: Option<PathBuf>,
+    /// site,quantity,observed,std_error, as --format csv writes them. With --suite models, what earlier runs wrote: a
+    /// folder of one or of several, as often as there are some.
+    #[arg(long, value_name = "FILE.csv", conflicts_with_all = ["replicates", "batch", "threads", "memory", "sampler", "target_error", "max_replicates", "seeds", "sites", "weights"], help_heading = "Sampling")]
+    observed: Vec<PathBuf>,
 
     #[command(flatten)]
     format: FormatArguments,
@@ -183,7 +205,8 @@ impl Arguments {
                 choice,
                 full: self.full,
                 groups: &self.groups,
-                seed: self.seed,
+                seeds: self.seeds.as_ref().map_or(slice::from_ref(&self.seed), |Seeds(seeds)| seeds),
+                observed: &self.observed,
                 max_replicates: self.max_replicates,
                 threads: self.threads.0,
                 memory: self.memory(),
@@ -193,6 +216,11 @@ impl Arguments {
             };
             return run.run(console);
         }
+        // Not by clap, which forgives what a suite needs where a model stands in its place.
+        let of_suite = [("--full", self.full), ("--group", !self.groups.is_empty()), ("--seeds", self.seeds.is_some())];
+        if let Some((flag, _)) = of_suite.into_iter().find(|(_, given)| *given) {
+            anyhow::bail!("{flag}: expected --suite with it, got one model");
+        }
         if self.model.explain()? {
             return Ok(Outcome::Done);
         }
@@ -200,7 +228,11 @@ impl Arguments {
         if self.model.dump(&network.stack)? {
             return Ok(Outcome::Done);
         }
-        let observations = self.observed.as_deref().map(read).transpose()?;
+        let observations = match &self.observed[..] {
+            [] => None,
+            [file] => Some(read(file)?),
+            files => anyhow::bail!("--observed: expected one file for one model, got {}", files.len()),
+        };
         let sites = if observations.is_some() { Sites::All } else { self.sites.into() };
         let mut predicted = predict(&network.stack, Options { seed: self.seed, ..sites.into() })?;
         predicted.caveats.splice(0..0, network.caveats.iter().cloned());

@@ -45,7 +45,7 @@ pub use recommend::{recommendation_json, recommendation_rows, recommendation_tab
 pub use rows::{Field, RowFormat, Rows};
 pub use schemes::{scheme_usage, schemes_json, schemes_rows};
 pub use sites::{comparisons_rows, sites_rows, weights_rows};
-pub use suite::{suite_cells_rows, suite_lines_json, suite_lines_rows, suite_table};
+pub use suite::{SuiteRuns, suite_cells_rows, suite_lines_json, suite_lines_rows, suite_table};
 pub use summary::{Observed, Run, summary_json};
 pub use table::{plain_table, sites_table, summary_table, weights_table};
 pub use update::{update_rows, update_table};

@@ -1,17 +1,65 @@
 //! What a suite found: lines of percentiles, and every cell.
 
-use std::io::{self, Write};
+use std::{
+    fmt,
+    io::{self, Write},
+};
 
 use serde::Serialize;
 
 use super::sites::{COMPARISON_COLUMNS, comparison_fields};
 use super::{Field, Rows, SCHEMA_VERSION, plain_table};
 use crate::agreement::Comparison;
-use crate::suite::{Line, PRINTED_ZERO};
+use crate::suite::{LARGEST_ERROR, Line, PRINTED_ZERO};
 
-/// Percentiles for people: ours, those of the noise, those published.
-pub fn suite_table(lines: &[Line], out: &mut dyn Write) -> io::Result<()> {
-    let header = ["", "cells", "p50", "p90", "p99", "noise", "published", "", "R² ln", "R² lin", "|z|<2"];
+/// Where what a suite compares is from.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum SuiteRuns {
+    /// One run.
+    Seed {
+        /// Its seed.
+        seed: u64,
+    },
+    /// Several.
+    Seeds {
+        /// Their seeds.
+        seeds: Vec<u64>,
+    },
+    /// Earlier ones.
+    Files {
+        /// The cells they wrote.
+        observed: Vec<String>,
+    },
+}
+
+impl SuiteRuns {
+    fn are_several(&self) -> bool {
+        match self {
+            Self::Seed { .. } => false,
+            Self::Seeds { seeds } => seeds.len() > 1,
+            Self::Files { observed } => observed.len() > 1,
+        }
+    }
+}
+
+impl fmt::Display for SuiteRuns {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Seed { seed } => write!(f, "seed {seed}"),
+            Self::Seeds { seeds } => {
+                write!(f, "seeds {}", seeds.iter().map(u64::to_string).collect::<Vec<_>>().join(", "))
+            }
+            Self::Files { observed } => write!(f, "observed in {}", observed.join(", ")),
+        }
+    }
+}
+
+/// Percentiles for people: ours, those of the noise, those published; behind them, what single ones of several runs say.
+pub fn suite_table(runs: &SuiteRuns, lines: &[Line], out: &mut dyn Write) -> io::Result<()> {
+    let several = runs.are_several();
+    let mut header = vec!["", "cells", "p50", "p90", "p99", "noise", "published", "", "R² ln", "R² lin", "|z|<2"];
+    header.extend(several.then_some("per run"));
     let percent = |share: Option<f64>| share.map_or(String::new(), |share| format!("{:.2}%", 100.0 * share));
     let rows = lines.iter().map(|line| {
         let fit = &line.fit;
@@ -21,9 +69,11 @@ pub fn suite_table(lines: &[Line], out: &mut dyn Write) -> io::Result<()> {
         });
         let verdict = line.beats_published.map_or("", |beats| if beats { "better" } else { "WORSE" });
         let r2 = |r2: Option<f64>| r2.map_or(String::new(), |r2| format!("{r2:.5}"));
-        vec![
+        let cells = if several { format!("{} of {}", fit.count, line.of) } else { fit.count.to_string() };
+        let range = |[low, high]: [f64; 2]| format!("{:.0} to {:.0}%", 100.0 * low, 100.0 * high);
+        let mut row = vec![
             format!("{} {}", line.group, line.quantity),
-            fit.count.to_string(),
+            cells,
             percent(fit.p50),
             percent(fit.p90),
             percent(fit.p99),
@@ -33,14 +83,24 @@ pub fn suite_table(lines: &[Line], out: &mut dyn Write) -> io::Result<()> {
             r2(fit.r2_log),
             r2(fit.r2_linear),
             fit.share_z_below_2.map_or(String::new(), |share| format!("{:.0}%", 100.0 * share)),
-        ]
+        ];
+        row.extend(several.then(|| line.share_z_below_2_of_runs.map_or(String::new(), range)));
+        row
     });
     plain_table(&header, rows, out)?;
     writeln!(
         out,
         "(percentiles of |relative error|, p99 of fewer than 100 cells is the largest; noise: median standard"
     )?;
-    writeln!(out, " error of what was sampled; published: percent, of Kedia et al. 2024, sampling error included)")
+    writeln!(out, " error of what was sampled; published: percent, of Kedia et al. 2024, sampling error included)")?;
+    if several {
+        let error = 100.0 * LARGEST_ERROR;
+        writeln!(
+            out,
+            "(percentiles and R² are of cells with a standard error of at most {error}%; |z|<2 is of all cells)"
+        )?;
+    }
+    Ok(())
 }
 
 /// One row per group and quantity; shares, not percent.
@@ -61,41 +121,50 @@ pub fn suite_lines_rows(lines: &[Line]) -> Rows {
         "r2_log",
         "r2_linear",
         "share_z_below_2",
+        "of",
+        "lowest_share_z_below_2",
+        "highest_share_z_below_2",
     ];
-    let rows = lines.iter().map(|Line { group, quantity, fit, noise, published, .. }| {
-        let percentile = |all: &Option<[f64; 3]>, index: usize| Field::from(all.map(|all| all[index]));
-        [
-            group.as_str().into(),
-            (*quantity).into(),
-            fit.count.into(),
-            fit.p50.into(),
-            fit.p90.into(),
-            fit.p99.into(),
-            percentile(noise, 0),
-            percentile(noise, 1),
-            percentile(noise, 2),
-            percentile(published, 0),
-            percentile(published, 1),
-            percentile(published, 2),
-            fit.r2_log.into(),
-            fit.r2_linear.into(),
-            fit.share_z_below_2.into(),
-        ]
-    });
+    let rows = lines.iter().map(
+        |Line { group, quantity, fit, of, share_z_below_2_of_runs: range, noise, published, .. }| {
+            let percentile = |all: &Option<[f64; 3]>, index: usize| Field::from(all.map(|all| all[index]));
+            [
+                group.as_str().into(),
+                (*quantity).into(),
+                fit.count.into(),
+                fit.p50.into(),
+                fit.p90.into(),
+                fit.p99.into(),
+                percentile(noise, 0),
+                percentile(noise, 1),
+                percentile(noise, 2),
+                percentile(published, 0),
+                percentile(published, 1),
+                percentile(published, 2),
+                fit.r2_log.into(),
+                fit.r2_linear.into(),
+                fit.share_z_below_2.into(),
+                (*of).into(),
+                range.map(|[low, _]| low).into(),
+                range.map(|[_, high]| high).into(),
+            ]
+        },
+    );
     Rows::new(columns, rows)
 }
 
 /// The lines as one document.
-pub fn suite_lines_json(suite: &str, seed: u64, lines: &[Line], out: &mut dyn Write) -> io::Result<()> {
+pub fn suite_lines_json(suite: &str, runs: &SuiteRuns, lines: &[Line], out: &mut dyn Write) -> io::Result<()> {
     #[derive(Serialize)]
     struct Document<'a> {
         schema_version: u32,
         version: &'static str,
         suite: &'a str,
-        seed: u64,
+        #[serde(flatten)]
+        runs: &'a SuiteRuns,
         lines: &'a [Line],
     }
-    let document = Document { schema_version: SCHEMA_VERSION, version: env!("CARGO_PKG_VERSION"), suite, seed, lines };
+    let document = Document { schema_version: SCHEMA_VERSION, version: env!("CARGO_PKG_VERSION"), suite, runs, lines };
     serde_json::to_writer_pretty(&mut *out, &document)?;
     writeln!(out)
 }

@@ -10,6 +10,7 @@
 mod components;
 mod grid;
 mod models;
+mod pool;
 mod published;
 mod score;
 
@@ -20,8 +21,9 @@ use crate::rules::softmax;
 use crate::{PredictError, Sites, predict};
 
 pub use components::Scores;
+pub use pool::{Run, pool};
 pub(crate) use published::PRINTED_ZERO;
-pub use score::{Line, score};
+pub use score::{LARGEST_ERROR, Line, score};
 
 /// Which suite.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -30,13 +30,14 @@ pub(super) fn mean_error(mean: &Comparison, variance: &Comparison, scale: f64) -
     let (predicted, observed) = (mean.predicted.value() * scale, mean.observed.value() * scale);
     let difference = (predicted - observed).abs();
     let unit = if mean.predicted.is_zero() { 1.0 } else { observed.abs() };
-    let error = difference / unit.max(variance.predicted.value() * scale * scale);
+    let unit = unit.max(variance.predicted.value() * scale * scale);
     let rounding = f64::EPSILON * observed.abs();
     let mut row = mean.clone();
     row.predicted = predicted.into();
     row.observed = observed.into();
     row.std_error = (mean.std_error.value() * scale).into();
-    row.relative_error = Some(if difference <= rounding { 0.0 } else { error });
+    row.relative_error = Some(if difference <= rounding { 0.0 } else { difference / unit });
+    row.relative_std_error = row.std_error.value() / unit;
     row
 }
 

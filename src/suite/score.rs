@@ -1,9 +1,16 @@
 //! From comparisons to lines of percentiles.
+//!
+//! Of several runs, percentiles and R² are of the cells whose standard error is small, so that they are of predictions
+//! and not of noise; what is zero, as predicted, is left out. |z| < 2 is told of all cells.
 
 use serde::Serialize;
 
 use super::published::{self, PRINTED_ZERO};
-use crate::agreement::{Compared, Comparison, Fit, percentile, summarise};
+use super::{Case, Look, Run};
+use crate::agreement::{Compared, Comparison, Fit, Summary, percentile, summarise};
+
+/// The largest standard error, in the unit of the errors, of a cell of several runs that counts: half of 3 %.
+pub const LARGEST_ERROR: f64 = 0.015;
 
 /// One quantity of one group.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -12,8 +19,12 @@ pub struct Line {
     pub group: String,
     /// Name of what is compared.
     pub quantity: &'static str,
-    /// How well it agrees.
+    /// How well the cells that count agree, and how many of all are within two standard errors.
     pub fit: Fit,
+    /// How many cells there are.
+    pub of: usize,
+    /// The smallest and the largest share of |z| < 2 of a run by itself.
+    pub share_z_below_2_of_runs: Option<[f64; 2]>,
     /// 50th, 90th and 99th percentile of the standard errors of what was observed, in the unit of the errors; the
     /// largest below 100 cells.
     pub noise: Option<[f64; 3]>,
@@ -23,45 +34,81 @@ pub struct Line {
     pub beats_published: Option<bool>,
 }
 
+/// The lines of every group, and of all models together: of `runs`, which are `pooled` as one.
+pub fn score(cases: &[Case], runs: &[Run], pooled: &Run) -> Vec<Line> {
+    let done = || cases.iter().zip(&pooled.0).filter(|(_, rows)| !rows.is_empty()).map(|(case, _)| case);
+    let mut groups: Vec<&str> = done().map(|case| case.group).collect();
+    groups.dedup();
+    let lines = |group: Option<&str>| {
+        let of = |Run(cells): &Run| -> Vec<Comparison> {
+            let chosen = cases.iter().zip(cells).filter(|(case, _)| group.is_none_or(|group| case.group == group));
+            chosen.flat_map(|(_, rows)| rows).cloned().collect()
+        };
+        lines(group.unwrap_or("all"), &of(pooled), &runs.iter().map(of).collect::<Vec<_>>())
+    };
+    let mut all: Vec<Line> = groups.iter().flat_map(|&group| lines(Some(group))).collect();
+    if groups.len() > 1 && done().all(|case| case.look == Look::Everything) {
+        all.extend(lines(None));
+    }
+    all
+}
+
 /// The lines of one group.
-pub fn score(group: &str, comparisons: &[Comparison]) -> Vec<Line> {
-    let summary = summarise(comparisons);
-    let pooled = (summary.pooled.count > 0).then_some(("variances, pooled", None, summary.pooled));
-    let quantities = summary.quantities.into_iter().map(|(quantity, fit)| (quantity.name(), Some(quantity), fit));
-    let line = |(name, quantity, fit): (&'static str, Option<Compared>, Fit)| {
+fn lines(group: &str, pooled: &[Comparison], runs: &[Vec<Comparison>]) -> Vec<Line> {
+    let chosen = |counts: fn(&Comparison) -> bool| -> Vec<Comparison> {
+        pooled.iter().filter(|row| runs.len() < 2 || counts(row)).cloned().collect()
+    };
+    let counted = chosen(|row| is_told(row) && row.relative_std_error <= LARGEST_ERROR);
+    let (count, of) = (summarise(&counted), summarise(&chosen(is_told)));
+    let runs: Vec<Summary> = runs.iter().map(|run| summarise(run)).collect();
+    let line = |name: &'static str, quantity: Option<Compared>| {
+        let (all, mut fit) = (fit(&of, quantity), fit(&count, quantity));
         let published = quantity.and_then(|quantity| published::percentiles(group, quantity));
         let ours = [fit.p50, fit.p90, fit.p99];
         let beats = |published: [f64; 3]| {
             ours.iter().zip(published).all(|(ours, published)| ours.is_some_and(|p| p <= published.max(PRINTED_ZERO)))
         };
+        fit.share_z_below_2 = all.share_z_below_2;
+        let shares = runs.iter().filter_map(|run| self::fit(run, quantity).share_z_below_2);
         Line {
             group: group.to_owned(),
             quantity: name,
-            noise: quantity.and_then(|quantity| noise(comparisons, quantity)),
+            of: all.count,
+            share_z_below_2_of_runs: shares.fold(None, |range, share| {
+                let [low, high] = range.unwrap_or([share; 2]);
+                Some([share.min(low), share.max(high)])
+            }),
+            noise: quantity.and_then(|quantity| noise(&counted, quantity)),
             published,
             beats_published: published.map(beats),
             fit,
         }
     };
-    let mut lines: Vec<Line> = quantities.map(line).collect();
+    let mut lines: Vec<Line> =
+        of.quantities.iter().map(|&(quantity, _)| line(quantity.name(), Some(quantity))).collect();
     // Components are told quantity by quantity, as they are published.
-    let of_component = lines.iter().any(|line| line.published.is_some());
-    lines.extend(pooled.filter(|_| !of_component).map(line));
+    if of.pooled.count > 0 && lines.iter().all(|line| line.published.is_none()) {
+        lines.push(line("variances, pooled", None));
+    }
     lines
+}
+
+/// The agreement of a quantity; without one, of variances pooled.
+fn fit(summary: &Summary, quantity: Option<Compared>) -> Fit {
+    let Some(quantity) = quantity else { return summary.pooled.clone() };
+    summary.quantities.iter().find(|(found, _)| *found == quantity).map(|(_, fit)| fit.clone()).unwrap_or_default()
+}
+
+/// Whether something is predicted or observed; a gradient that cancels exactly tells nothing.
+fn is_told(row: &Comparison) -> bool {
+    !row.predicted.is_zero() || row.relative_error.is_none_or(|error| error.abs() > 0.0)
 }
 
 /// Percentiles of the standard errors, in the unit of the errors.
 fn noise(comparisons: &[Comparison], quantity: Compared) -> Option<[f64; 3]> {
-    let unit = |row: &Comparison| {
-        let difference = (row.predicted.value() - row.observed.value()).abs();
-        match row.relative_error {
-            // The error of a correlation is close to the difference; that of a variance is relative.
-            Some(error) if difference > 0.0 && error.abs() > 0.0 => difference / error.abs(),
-            _ => 1.0,
-        }
-    };
-    let rows = comparisons.iter().filter(|row| row.quantity == quantity && row.std_error.is_finite());
-    let mut errors: Vec<f64> = rows.map(|row| row.std_error.value() / unit(row)).collect();
+    let of_quantity = comparisons.iter().filter(|row| row.quantity == quantity);
+    let mut errors: Vec<f64> =
+        of_quantity.map(|row| row.relative_std_error).filter(|error| error.is_finite()).collect();
     errors.sort_by(f64::total_cmp);
     Some([percentile(&errors, 0.5)?, percentile(&errors, 0.9)?, percentile(&errors, 0.99)?])
 }
@@ -72,6 +119,7 @@ mod tests {
 
     use super::*;
     use crate::agreement::compare;
+    use crate::suite::pool;
 
     /// Predicted 1.01 against 1 ± 0.002 and 1.03 against 1 ± 0.004: errors of 1 and 3 %.
     #[test]
@@ -90,7 +138,8 @@ mod tests {
             weights: Vec::new(),
         };
         let comparisons = compare(&table([(1.01, 0.0), (1.03, 0.0)]), &table([(1.0, 0.002), (1.0, 0.004)]), 9);
-        let lines = score("sha", &comparisons);
+        let scored = |group| lines(group, &comparisons, std::slice::from_ref(&comparisons));
+        let lines = scored("sha");
         assert_eq!(lines.len(), 1);
         let near = |found: Option<f64>, expected: f64| {
             approx::assert_relative_eq!(found.unwrap(), expected, max_relative = 1e-9);
@@ -100,7 +149,42 @@ mod tests {
         near(lines[0].noise.map(|noise| noise[2]), 0.004);
         // Published for single-head attention: 1.4, 4.1, 7.8 %; for linear maps 0.4, 1.4, 2.8 %.
         assert_eq!(lines[0].beats_published, Some(true));
-        assert_eq!(score("linear", &comparisons)[0].beats_published, Some(false));
-        assert_eq!(score("pre", &comparisons)[0].beats_published, None);
+        assert_eq!(scored("linear")[0].beats_published, Some(false));
+        assert_eq!(scored("pre")[0].beats_published, None);
+    }
+
+    /// Three cells, 1 as observed by both runs: with standard errors of 0.01 and, by the other one, of 0.02; of the last
+    /// cell ten times as much, so that it does not count. Together 0.0112 and 0.112.
+    #[test]
+    fn what_several_runs_know_well_counts() {
+        let table = |values: [f64; 3], std_error: f64| SiteTable {
+            sites: [1.0, 1.0, 10.0]
+                .into_iter()
+                .zip(values)
+                .enumerate()
+                .map(|(layer, (noise, value))| {
+                    let mut cells = [None; Quantity::ALL.len()];
+                    let std_error = (noise * std_error).into();
+                    cells[Quantity::Variance as usize] = Some(Cell { value: value.into(), std_error });
+                    SiteRow { layer: layer as i64, site: format!("site{layer}"), is_stream_site: true, cells }
+                })
+                .collect(),
+            weights: Vec::new(),
+        };
+        let predicted = table([1.005, 1.03, 1.1], 0.0);
+        let run = |std_error| compare(&predicted, &table([1.0; 3], std_error), 64);
+        let runs = [0.01, 0.02].map(|std_error| Run(vec![run(std_error)]));
+        let Run(together) = pool(std::slice::from_ref(&predicted), &runs);
+        let found = &lines("pre", &together[0], &runs.map(|Run(mut cells)| cells.remove(0)))[0];
+        assert_eq!((found.fit.count, found.of), (2, 3));
+        let near = |found: f64, expected: f64| approx::assert_relative_eq!(found, expected, max_relative = 1e-9);
+        near(found.fit.p50.unwrap(), 0.005);
+        near(found.fit.p99.unwrap(), 0.03);
+        near(found.noise.unwrap()[0], 5e-4f64.sqrt() / 2.0);
+        // |z|: 0.5, 3, 1 of the first, 0.25, 1.5, 0.5 of the second run, 0.4, 2.7, 0.9 together.
+        near(found.fit.share_z_below_2.unwrap(), 2.0 / 3.0);
+        let [low, high] = found.share_z_below_2_of_runs.unwrap();
+        near(low, 2.0 / 3.0);
+        near(high, 1.0);
     }
 }

@@ -545,7 +545,6 @@ fn suites_refuse_what_does_not_go_with_them() {
     for extra in [
         &["gpt2"][..],
         &["--replicates", "4"],
-        &["--observed", "x.csv"],
         &["--layers", "3"],
         &["--scheme", "xavier"],
         &["--grad-correlation", "0.1"],
@@ -563,7 +562,24 @@ fn suites_refuse_what_does_not_go_with_them() {
     }
     let near = run(&["validate", "--suite", "components", "--group", "linaer"]);
     assert!(refused(&near).contains("did you mean linear?"), "{}", stderr(&near));
-    refused(&run(&["validate", "--group", "linear"]));
+    for alone in [&["--group", "linear"][..], &["--seeds", "1,2"], &["--full"]] {
+        for model in [&[][..], &["gpt2"]] {
+            let output = run(&[&["validate"], model, alone].concat());
+            assert!(refused(&output).contains("expected --suite"), "{}", stderr(&output));
+        }
+    }
+    for (extra, expected) in [
+        (&["--suite", "components", "--seeds", "1,2"][..], "expected --suite models"),
+        (&["--suite", "components", "--observed", "x.csv"], "expected --suite models"),
+        (&["--suite", "models", "--observed", "x.csv"], "cannot read x.csv"),
+        (&["--suite", "models", "--observed", "x.csv", "--seeds", "1,2"], "cannot be used with"),
+        (&["--suite", "models", "--seeds", "1,2", "--seed", "3"], "cannot be used with"),
+        (&["--suite", "models", "--seeds", "2..1"], "from the smaller"),
+        (&["--observed", "x.csv", "--observed", "y.csv"], "expected one file"),
+    ] {
+        let output = run(&[&["validate"], extra].concat());
+        assert!(refused(&output).contains(expected), "{}", stderr(&output));
+    }
     assert!(refused(&run(&["validate", "--target-error", "0"])).contains("above 0"));
     assert!(refused(&run(&["validate", "--max-replicates", "9"])).contains("not provided"));
 }

@@ -1,6 +1,7 @@
 //! What scripts draw.
 
 use serde::Serialize;
+use sigprop_stack::Number;
 
 use crate::report::{
     Field, Rows,
@@ -75,7 +76,7 @@ struct StyleData {
     outline: &'static str,
 }
 
-/// Numbers are coordinates of the axis: log₁₀ where it is logarithmic.
+/// Numbers are coordinates of the axis: log₁₀ where it is logarithmic, as exactly as anybody reads them.
 #[derive(Serialize)]
 struct PanelData {
     title: &'static str,
@@ -129,18 +130,22 @@ impl PanelData {
 
 impl CurveData {
     fn of(curve: &Curve, axis: &Axis) -> Self {
-        let vertices = curve.vertices.iter().filter_map(|(depth, value)| Some((*depth, axis.coordinate(*value)?)));
-        let band = curve
-            .band
-            .iter()
-            .filter_map(|(depth, [low, high])| Some((*depth, axis.coordinate(*low)?, axis.coordinate(*high)?)));
+        let at = |value: Number| Some(rounded(axis.coordinate(value)?, axis.is_log));
+        let vertices = curve.vertices.iter().filter_map(|(depth, value)| Some((*depth, at(*value)?)));
+        let band = curve.band.iter().filter_map(|(depth, [low, high])| Some((*depth, at(*low)?, at(*high)?)));
         let points = curve.points.iter().filter_map(|Point { depth, value, bar }| {
-            let [low, high] = [0, 1].map(|end| bar.and_then(|bar| axis.coordinate(bar[end])));
-            Some((*depth, axis.coordinate(*value)?, low, high))
+            let [low, high] = [0, 1].map(|end| bar.and_then(|bar| at(bar[end])));
+            Some((*depth, at(*value)?, low, high))
         });
         let marks = curve.marks.iter().filter_map(|Mark { depth, value, label }| {
-            Some(MarkData { depth: *depth, value: axis.coordinate(*value)?, label: label.clone() })
+            Some(MarkData { depth: *depth, value: at(*value)?, label: label.clone() })
         });
         Self { vertices: vertices.collect(), band: band.collect(), points: points.collect(), marks: marks.collect() }
     }
+}
+
+/// Six decimals of a logarithm, nine digits of another number: a cursor reads four digits, and no screen is finer.
+fn rounded(coordinate: f64, is_log: bool) -> f64 {
+    let text = if is_log { format!("{coordinate:.6}") } else { format!("{coordinate:.8e}") };
+    text.parse().expect("a number")
 }

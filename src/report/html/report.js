@@ -10,6 +10,13 @@ if (chart.panels.length) {
   for (const [id, action] of Object.entries(act)) document.getElementById(id).addEventListener("click", action);
 }
 for (const table of tables) tableOf(table, document.getElementById("tables"));
+
+// What a reader can save is gzip in base64.
+async function unpacked(text) {
+  const bytes = Uint8Array.from(atob(text), (char) => char.charCodeAt(0));
+  const json = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+  return new Response(json, { headers: { "Content-Type": "application/json" } }).blob();
+}
 for (const link of document.querySelectorAll("a[data-from]")) {
-  link.href = URL.createObjectURL(new Blob([dataOf(link.dataset.from)], { type: "application/json" }));
+  unpacked(dataOf(link.dataset.from)).then((json) => (link.href = URL.createObjectURL(json)));
 }

@@ -1,3 +1,5 @@
+use base64::{Engine, engine::general_purpose::STANDARD};
+use flate2::read::GzDecoder;
 use sigprop_stack::{Cell, Number, Quantity, SiteRow, parameters};
 
 use super::formulas::{ALL, Rule};
@@ -54,10 +56,21 @@ fn page(drawn: Drawn, prediction: &Prediction) -> String {
     String::from_utf8(out).expect("HTML is text")
 }
 
-/// A document inside a page.
+/// What a page holds for its scripts.
+fn element<'a>(page: &'a str, kind: &str, id: &str) -> &'a str {
+    let (_, rest) = page.split_once(&format!("<script type=\"application/{kind}\" id=\"{id}\">")).expect("it is there");
+    rest.split_once("</script>").expect("it ends").0
+}
+
+/// What they draw.
+fn data(page: &str) -> serde_json::Value {
+    serde_json::from_str(element(page, "json", "data")).expect("it is JSON")
+}
+
+/// A document that a page offers.
 fn document(page: &str, id: &str) -> serde_json::Value {
-    let (_, rest) = page.split_once(&format!("<script type=\"application/json\" id=\"{id}\">")).expect("it is there");
-    serde_json::from_str(rest.split_once("</script>").expect("it ends").0).expect("it is JSON")
+    let packed = STANDARD.decode(element(page, "gzip", id)).expect("it is base64");
+    serde_json::from_reader(GzDecoder::new(&packed[..])).expect("it is JSON")
 }
 
 #[test]
@@ -72,7 +85,7 @@ fn names_cannot_end_what_they_stand_in() {
     assert_eq!(document(&page, "run")["command"][1], HOSTILE);
     assert_eq!(document(&page, "run")["seed"], u64::MAX);
     assert_eq!(document(&page, "plan")["scheme"], "dslm:k=2,alpha=1");
-    assert_eq!(document(&page, "data")["tables"][1]["title"], "Weights");
+    assert_eq!(data(&page)["tables"][1]["title"], "Weights");
 }
 
 /// 10^-20000 and 10^40000 are −20000 and 40000 on their axis, and decimal text in the table.
@@ -85,7 +98,7 @@ fn numbers_beyond_f64_are_drawn() {
     };
     let table = SiteTable { sites: vec![row(-1, -20_000.0), row(0, 40_000.0)], weights: Vec::new() };
     let prediction = Prediction { table, attentions: Vec::new(), linears: Vec::new(), caveats: Vec::new() };
-    let data = document(&page(network(&small()), &prediction), "data");
+    let data = data(&page(network(&small()), &prediction));
     let panel = &data["chart"]["panels"][0];
     assert_eq!(panel["log"], true);
     for (vertex, expected) in [(0, [0.0, -20_000.0]), (1, [1.0, 40_000.0])] {

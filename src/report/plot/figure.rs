@@ -68,7 +68,7 @@ pub(super) fn page(title: &str, legend_top: f64, legend: &[(Sign, String)]) -> D
         .set("height", height)
         .set("font-family", "Helvetica, Arial, 'DejaVu Sans', sans-serif")
         .add(Rectangle::new().set("width", "100%").set("height", "100%").set("fill", "#ffffff"))
-        .add(label(title, (20.0, 28.0), "start", size).set("font-weight", "bold"))
+        .add(label(title, (20.0, 28.0), "start", size))
         .add(legend.set("transform", moved((MARGIN.0, legend_top))))
 }
 

@@ -245,7 +245,19 @@ fn files_have_the_documented_fields() {
     let suite = ["validate", "--suite", "components", "--group", "dropout", "--max-replicates", "2", "-q"];
     let report = path(&folder, "report");
     let lines = json(&run(&[suite.as_slice(), &["--json", "-o", &report]].concat()));
-    assert_documented("validate---suite---json", &[lines, document(&folder, "report/summary.json")]);
+    let runs = path(&folder, "runs");
+    let models = ["validate", "--suite", "models", "--group", "peri", "-q", "--json"];
+    let of_seeds = json(&run(&[&models[..], &["--max-replicates", "2", "--seeds", "3..4", "-o", &runs]].concat()));
+    let observed = json(&run(&[&models[..], &["--observed", &runs]].concat()));
+    assert_eq!(of_seeds["lines"], observed["lines"]);
+    assert_eq!(document(&folder, "runs/4/summary.json")["seed"], 4);
+    let one = path(&folder, "runs/3");
+    let twice = run(&[&models[..], &["--observed", &runs, "--observed", &one]].concat());
+    assert!(refused(&twice).contains("with different seeds"), "{}", stderr(&twice));
+    let none = run(&["validate", "--suite", "models", "--group", "post", "--observed", &runs]);
+    assert!(refused(&none).contains("got none"), "{}", stderr(&none));
+    let documents = [lines, document(&folder, "report/summary.json"), of_seeds, observed];
+    assert_documented("validate---suite---json", &documents);
     for (section, file) in [("suite-lines", "report.csv"), ("suite-cells", "cells.csv")] {
         let mut reader = csv::Reader::from_path(format!("{report}/{file}")).expect("readable");
         let header: Vec<String> = reader.headers().expect("a header").iter().map(str::to_owned).collect();

@@ -1,12 +1,16 @@
 //! Reports for browsers (what scripts in them do: `tests/browser/`) and curves in the terminal.
 
+use base64::{Engine, engine::general_purpose::STANDARD};
+use flate2::read::GzDecoder;
+
 use super::*;
 
-/// A document inside a report.
+/// A document that a report offers.
 pub(super) fn document(report: &str, id: &str) -> Value {
     let text = fs::read_to_string(report).expect("the report is there");
     let (_, rest) = text.split_once(&format!("id=\"{id}\">")).expect("the document is there");
-    serde_json::from_str(rest.split_once("</script>").expect("it ends").0).expect("it is JSON")
+    let packed = STANDARD.decode(rest.split_once("</script>").expect("it ends").0).expect("it is base64");
+    serde_json::from_reader(GzDecoder::new(&packed[..])).expect("it is JSON")
 }
 
 #[test]

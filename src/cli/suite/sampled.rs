@@ -1,0 +1,100 @@
+//! Suites: the runs that are sampled.
+
+use std::{
+    slice,
+    sync::atomic::{AtomicBool, Ordering},
+};
+
+use anyhow::Context;
+use indicatif::ProgressBar;
+use sigprop::{
+    report::SuiteRuns,
+    suite::{Case, Look, Run, Sample, Scores, score},
+};
+use sigprop_stack::SiteTable;
+use sigprop_validate::{MeasureError, Measurement, Settings, Target, measure, measure_softmax};
+
+use super::{SuiteRun, count, title};
+use crate::cli::{console::Console, folder::claim, sampling::cancellation};
+
+impl SuiteRun<'_> {
+    /// A run with every seed, up to an interruption; each of several keeps a report of its own.
+    pub(super) fn sampled(
+        &self,
+        cases: &[Case],
+        predicted: &[SiteTable],
+        console: Console,
+    ) -> anyhow::Result<(SuiteRuns, Vec<Run>)> {
+        let cancelled = cancellation(console);
+        let total = cases.len() * self.seeds.len();
+        let bar = console.progress("[{bar:30}] {pos}/{len} cases, {eta} left: {msg}", total, 0);
+        let mut runs = Vec::new();
+        for &seed in self.seeds {
+            let run = self.with_seed(seed, (cases, predicted), &bar, &cancelled)?;
+            let kept = self.output.filter(|_| self.seeds.len() > 1 && count(&run) > 0);
+            if let Some(folder) = kept.map(|folder| folder.join(seed.to_string())) {
+                claim(&folder)?;
+                let lines = score(cases, slice::from_ref(&run), &run);
+                self.keep(Some(&folder), &SuiteRuns::Seed { seed }, (cases, &run), &lines)?;
+            }
+            runs.extend(Some(run).filter(|run| count(run) > 0));
+            if cancelled.load(Ordering::Relaxed) {
+                break;
+            }
+        }
+        bar.finish_and_clear();
+        let origin = match self.seeds {
+            &[seed] => SuiteRuns::Seed { seed },
+            seeds => SuiteRuns::Seeds { seeds: seeds[..runs.len()].to_vec() },
+        };
+        Ok((origin, runs))
+    }
+
+    /// As many of the cases as there were before an interruption.
+    fn with_seed(
+        &self,
+        seed: u64,
+        (cases, predicted): (&[Case], &[SiteTable]),
+        bar: &ProgressBar,
+        cancelled: &AtomicBool,
+    ) -> anyhow::Result<Run> {
+        let mut run = Run(vec![Vec::new(); cases.len()]);
+        for (index, case) in cases.iter().enumerate() {
+            bar.set_message(case.group);
+            match self.measured(case, seed.wrapping_mul(1_000_003).wrapping_add(index as u64), cancelled) {
+                Ok(Measurement { table, replicates, .. }) => {
+                    run.0[index] = case.compare(&predicted[index], &table, replicates);
+                }
+                Err(MeasureError::Cancelled) => break,
+                Err(error) => return Err(error).with_context(|| title(case)),
+            }
+            bar.inc(1);
+        }
+        Ok(run)
+    }
+
+    /// Every case has random numbers of its own.
+    fn measured(&self, case: &Case, seed: u64, cancelled: &AtomicBool) -> Result<Measurement, MeasureError> {
+        match &case.sample {
+            Sample::Softmax { scores: Scores { count, variance, correlation }, replicates } => {
+                let replicates = self.max_replicates.min(*replicates);
+                measure_softmax(*count, *variance, *correlation, replicates, seed, self.threads, cancelled)
+            }
+            Sample::Stack { stack, std_error, replicates } => {
+                let [replicates, most] = replicates.map(|count| count.min(self.max_replicates));
+                let target = Target { std_error: *std_error, sites: case.look.sites(), replicates: most };
+                let settings = Settings {
+                    replicates,
+                    seed,
+                    threads: self.threads,
+                    memory: self.memory,
+                    weights: case.look == Look::Everything,
+                    controls: true,
+                    target: Some(target),
+                    ..Settings::default()
+                };
+                measure(stack, &settings, &|_| {}, cancelled)
+            }
+        }
+    }
+}
