@@ -26,7 +26,7 @@
 //! Assumptions: averages over pairs of tokens; deviations ≪ 1. In a causal sequence, where levels of all say little of
 //! one token, as for Gaussian entries. Source: ours.
 
-use nalgebra::Vector2;
+use nalgebra::{Matrix2, Vector2};
 
 use super::{Domain, Signal, of_all, variance_of_all};
 
@@ -42,17 +42,27 @@ impl Domain {
     /// Of two different tokens with this `cosine`.
     pub(crate) fn strayed(&self, signal: &Signal, cosine: f64) -> Strayed {
         let token = signal.token();
-        let known = token.even_variance();
+        self.strayed_by(signal, cosine, token.even_variance(), token.entry_variance, signal.fluctuation.total())
+    }
+
+    /// The same without what its own entries draw.
+    pub(crate) fn inherited(&self, signal: &Signal, cosine: f64) -> Strayed {
+        let token = signal.token();
+        self.strayed_by(signal, cosine, token.scale_variance - token.uneven, 0.0, signal.fluctuation.scale)
+    }
+
+    /// From V as single tokens know it, what of it was just drawn, and the covariance of the levels.
+    fn strayed_by(&self, signal: &Signal, cosine: f64, known: f64, drawn: f64, levels: Matrix2<f64>) -> Strayed {
         if !self.follows_levels() {
             return Strayed { own: known, between: cosine * cosine * known, crossed: known };
         }
+        let masked = signal.token().masked;
         let alike = self.alike(signal, 0.0);
-        let levels = signal.fluctuation.total();
         let between = variance_of_all(levels, alike.shared);
-        let drawn = (1.0 - variance_of_all(alike.drawn(1.0), alike.shared)) * token.entry_variance;
+        let drawn = (1.0 - variance_of_all(alike.drawn(1.0), alike.shared)) * drawn;
         let most = (1.0 - cosine * cosine) * known;
-        let alone = (known - between).max(drawn).min(most).max(token.masked);
-        let met = token.masked + (alone - token.masked) / (1.0 + cosine);
+        let alone = (known - between).max(drawn).min(most).max(masked);
+        let met = masked + (alone - masked) / (1.0 + cosine);
         let in_common = Vector2::new(1.0, 0.0).dot(&(levels * of_all(alike.shared)));
         Strayed { own: between + alone, between, crossed: in_common + met }
     }

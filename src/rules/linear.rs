@@ -51,7 +51,9 @@ use nalgebra::Matrix2;
 use sigprop_stack::Linear;
 
 use super::PairRule;
-use crate::domain::{Concentration, Domain, Fluctuation, Gradient, GradientPairMap, PairMap, Signal, part_map};
+use crate::domain::{
+    Concentration, Domain, Fluctuation, Gradient, GradientPairMap, PairMap, Signal, Strayed, bounded, part_map,
+};
 use crate::moments::{Few, PerToken, Token, TokenGradient, ln_correction, ln_sum, share};
 
 pub(crate) struct Rule {
@@ -93,7 +95,21 @@ impl Rule {
 pub(crate) fn ln_weight_gradient(linear: &Linear, domain: &Domain, x: &Signal, gradient: &Gradient) -> f64 {
     let kurtosis = linear.weight.init.kurtosis().unwrap_or_default();
     let own = linear.standardised.map_or(0.0, |_| ln_correction((kurtosis - 2.0) / linear.fan_in as f64));
-    domain.ln_collected(x, gradient) + ln_jacobian(linear) + own
+    let coupling = gradient.coupling + lengths_met(domain, x, gradient);
+    domain.ln_collected(x, &Gradient { coupling, ..gradient.clone() }) + ln_jacobian(linear) + own
+}
+
+/// What of E Σ_ab x_a·x_b g_a·g_b is beyond the product of the expectations because norms behind the map divide by a
+/// longer output.
+fn lengths_met(domain: &Domain, x: &Signal, gradient: &Gradient) -> f64 {
+    let token = x.token();
+    if token.norm_variance() <= 0.0 || gradient.token().steepness <= 0.0 {
+        return 0.0;
+    }
+    let (cosine, others) = (domain.mean_cosine(x), domain.length(x.tokens.len()) - 1.0);
+    let Strayed { own, crossed, .. } = domain.strayed(x, cosine);
+    let pairs = others * cosine * domain.mean_cosine(gradient) * crossed;
+    -gradient.token().steepness * bounded(own + token.uneven + pairs)
 }
 
 /// ln of the square by which a step of what is drawn moves the weight in use, to leading order.

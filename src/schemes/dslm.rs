@@ -20,7 +20,7 @@
 //! ([`super::dslm_paper`]) and s² is that of ReLU; both are taken from the predictor here, so that
 //! they hold for the actual activation, shape and input.
 
-use sigprop_stack::{Gaussian, Init, Source, Stream};
+use sigprop_stack::{Component, Gaussian, Init, Node, Norm, NormKind, Source, Stream};
 
 use super::embeddings::Summed;
 use super::{About, Outer, Parameter, Role, SchemeError, Table};
@@ -163,7 +163,12 @@ pub(super) fn needs_encoder(scheme: &'static str, architecture: &Resolved) -> Re
 /// The common variance of the matrices of the feed-forward network with which input of second
 /// moment 1 leaves the branch with second moment 1.
 fn ffn_variance(architecture: &Resolved, blocks: &Blocks) -> Result<f64, PredictError> {
-    let start = unit_input(architecture);
+    let mut start = unit_input(architecture);
+    if let Some(norm) = architecture.norm {
+        // Behind norms tokens are of one length.
+        let norm = Norm { kind: NormKind::RmsNorm, eps: 0.0, gain: 1.0, ..norm };
+        start.through(&[Node::apply("norm", Component::Norm(norm))])?;
+    }
     let variance = |ln_gain: f64| ln_gain.exp() / architecture.d_model as f64;
     let ln_gain = root(-40.0, 40.0, |ln_gain| {
         let mut walk = start.clone();

@@ -77,7 +77,7 @@ fn levels_that_stray() {
             |i: usize| [linear(&format!("map{i}"), width, width, 2.0), activation(&format!("a{i}"), Activation::Relu)];
         gaussian_stack(width, 1.0, 4, (0..20).flat_map(layer).collect())
     };
-    assert_fires("strays by more than the factor e", "a12", &layers(48), &layers(256));
+    assert_fires("strays by more than the factor e", "map13", &layers(48), &layers(256));
 }
 
 #[test]
@@ -118,7 +118,7 @@ fn sharp_attention() {
 #[test]
 fn attention_between_alike_tokens() {
     let of = |correlation| attending(gaussian(64, 0.0, 1.0, correlation), 0.5, plain);
-    assert_fires("rough where tokens are alike", "heads", &of(0.7), &of(0.3));
+    assert_fires("hang on few directions where tokens are alike", "heads", &of(0.7), &of(0.3));
 }
 
 #[test]

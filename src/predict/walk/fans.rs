@@ -194,7 +194,13 @@ pub(super) fn joined(domain: &Domain, kept: &Kept, gradient: &Gradient, parts: &
         }
         None => (fluctuation, parts.iter().zip(&shares).map(|(part, share)| part.response * *share).sum()),
     };
-    Gradient { concentration, fluctuation, response, ..Gradient::new(tokens, cosines) }
+    let coupling = match kept {
+        Kept::Attention(..) | Kept::Product(_) => {
+            parts.iter().zip(&shares).map(|(part, share)| part.coupling * share).sum()
+        }
+        _ => 0.0,
+    };
+    Gradient { coupling, concentration, fluctuation, response, ..Gradient::new(tokens, cosines) }
 }
 
 /// The sum of two gradients at one place.

@@ -41,6 +41,8 @@
 //! query  Γ∘(D∘R' + γ (1 − S2)(1 − S2) tr tr)      key  C(V, Q∘Γ∘R')
 //! ```
 //!
+//! What value weights collect beyond V∘(value), Σ Γ∘pull, is their `coupling`.
+//!
 //! *Lengths and sharpness*: `attention/lengths.rs`, from every row's own S and T. Sampled
 //! queries stray from their correlation ρ by (1 − ρ²)²/n_h, which E Q_ac R_ac has with its second derivative.
 //!
@@ -97,6 +99,7 @@ pub(crate) struct Attended {
     alignments: Vec<f64>,
     /// d ln E k²/d ln E x² of every key.
     sensitivities: Vec<f64>,
+    pull: Pull,
     caveat: Option<(&'static str, String)>,
 }
 
@@ -204,6 +207,7 @@ impl Attended {
                 ..Signal::new(tokens, cosines)
             },
             alignments,
+            pull,
             sensitivities: key.tokens.iter().map(|token| token.sensitivity).collect(),
             caveat,
         }
@@ -284,8 +288,10 @@ impl Attended {
         let mut parts: [Vec<Matrix>; 3] = Default::default();
         let n_keys = self.key.matrix.rows;
         let mut lengths = Lengths::none(n_keys);
+        let mut pulled = 0.0;
         for head in &self.heads {
             let rows = head.meeting(&gradient.tokens, &own, attention.n_heads as f64);
+            pulled += head.pulled_gradient(&self.query.matrix, self.pull, &g.matrix) / self.heads.len() as f64;
             lengths.add(&head.lengths(&rows, &self.query.matrix, &g.matrix, odds), 1.0 / self.heads.len() as f64);
             for (part, of_head) in parts.iter_mut().zip(self.split_head(head, &rows, &g.matrix, &odds_of_scores, odds))
             {
@@ -323,13 +329,14 @@ impl Attended {
             let radial = radial.min((attention.n_kv_heads * attention.d_head) as f64);
             TokenGradient { radial, excess: radial, local: local(b), ..TokenGradient::isotropic(ln_second) }
         });
+        let value_coupling = ratio(pulled, value.rows as f64 * mean_square(&value) * mean_square(&self.value.matrix));
         let value = to_gradient(&value, g.ln_unit + group, |ln_second, b| TokenGradient {
             radial: 1.0 + (radial - 1.0) * self.alignments[b],
             excess: known * self.sensitivities[b] * ratio(lengths.crossed[b], sums[b]),
             local: local(b),
             ..TokenGradient::isotropic(ln_second)
         });
-        [query, Gradient { coupling, ..key }, value]
+        [query, Gradient { coupling, ..key }, Gradient { coupling: value_coupling, ..value }]
     }
 
     /// The matrices of query, key and value gradients of one head.

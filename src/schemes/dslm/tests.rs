@@ -44,10 +44,15 @@ fn every_branch_leaves_with_second_moment_one() {
                 let stack = training(&architecture, &Input::Zipf);
                 let branches = second_moments(&stack, ".dropout");
                 assert_eq!(branches.len(), 1 + 2 * 6);
-                for second in branches {
-                    // Norms return 1 up to their ε.
-                    approx::assert_relative_eq!(second, 1.0, max_relative = 1e-4);
+                // Norms return 1 up to their ε. Without them lengths stray further in every block, and the square of a
+                // gate's output with them, where one number serves all blocks: that of Gaussian tokens.
+                let strays = norm == "none" && activation == "swiglu";
+                for second in &branches {
+                    let largest = if strays { 0.1 } else { 1e-4 };
+                    assert!((second - 1.0).abs() < largest, "{norm} {placement} {activation}: {second}");
                 }
+                let first = if strays { &branches[..3] } else { &branches };
+                assert!(first.iter().all(|second| (second - 1.0).abs() < 3e-3), "{first:?}");
             }
         }
     }

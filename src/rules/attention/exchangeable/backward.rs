@@ -27,6 +27,9 @@
 //! alike have more T11 in common: E x_a·x_c T11(ρ̂) − c T11 = T11' γ, of E ρ̂ T11(ρ̂) − ρ T11 the part γ/(1/d_head +
 //! 1/width).
 //!
+//! The value weights collect Σ_ac g_a·g_c E x̄_a·x̄_c, x̄ = Σ A x, whose pull the product of the average x_b·x_b' and
+//! g_b·g_b' lacks (`coupling`; a quarter of it for 64 uncorrelated tokens of width 64).
+//!
 //! Key and value gradients are summed over the query heads of their group. The radial share goes to
 //! the values as 1 + (ρ − 1) cos²(v, z).
 //!
@@ -90,7 +93,10 @@ impl Attended {
             ln_second: gradient.token().ln_second + (group * value_own).ln(),
         };
         let value_cosines = value_cosines.iter().map(|own| ratio(own + shared, value_own)).collect();
-        let value = Gradient::new([value_token].into(), value_cosines);
+        // Keys that happen to be alike are attended together: what pulls the averages.
+        let pulled = self.pulled + others * domain.mean_product(&gradient.cosines, &self.pulls);
+        let value =
+            Gradient { coupling: ratio(pulled, value_own), ..Gradient::new([value_token].into(), value_cosines) };
 
         // Queries.
         let differences = (1.0 - keys.key_cosine) * (1.0 - keys.value_cosine) * self.concentration;

@@ -232,12 +232,26 @@ impl Head {
         ratio(correlation(q, a, c) * self.ratio(&self.rows, q, a, c, Of::Value), own).min(1.0)
     }
 
+    /// The pull of rows a and c.
+    fn pulled(&self, q: &Matrix, pull: Pull, a: usize, c: usize) -> f64 {
+        pull.at(q, [a, c], &self.rows, self.alike(q, a, c))
+    }
+
+    /// Σ_ac Γ_ac times the pull.
+    pub(super) fn pulled_gradient(&self, q: &Matrix, pull: Pull, gradient: &Matrix) -> f64 {
+        let row = |a: usize| {
+            let between = (0..a).map(|c| gradient.row(a)[c] * self.pulled(q, pull, a, c)).sum::<f64>();
+            gradient.row(a)[a] * self.pulled(q, pull, a, a) + 2.0 * between
+        };
+        (0..gradient.rows).map(row).sum()
+    }
+
     /// E z_a·z_c.
     pub(super) fn output(&self, variance: f64, q: &Matrix, v: &Matrix, pull: Pull, odds: f64) -> Matrix {
         let n = q.rows;
         let mut output = Matrix::symmetric(n, |a, c| {
             let first = self.first_order(variance, q, (&self.spread, &self.shift), a, c);
-            self.value.1.row(a)[c] + first + pull.at(q, [a, c], &self.rows, self.alike(q, a, c))
+            self.value.1.row(a)[c] + first + self.pulled(q, pull, a, c)
         });
         if odds > 0.0 {
             let let_through = self.averages.squared().of(&v.diagonal());
