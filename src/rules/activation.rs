@@ -182,11 +182,6 @@ impl Rule {
         profile.slope() * profile.cosines(cosine).1
     }
 
-    /// By how much the correlation of the inputs of linear maps before it strays from its mean.
-    fn strays(&self, x: &Signal, cosine: f64) -> f64 {
-        (x.concentration.drawn_from().sqrt() * (1.0 - cosine * cosine)).min(1.0 - cosine)
-    }
-
     /// σ², √E φ², √E φ'² of a token, where σ² is a number.
     fn moments(&self, x: &Token) -> (f64, f64, f64) {
         let q = match homogeneous(self.activation) {
@@ -196,6 +191,11 @@ impl Rule {
         let (kernel, derivative) = closed(self.activation, [q, q], 1.0).expect("closed forms have no tables");
         (q, kernel.sqrt(), derivative.sqrt())
     }
+}
+
+/// By how much the correlation of what a linear map before it reads strays from its mean.
+fn strays(x: &Signal, cosine: f64) -> f64 {
+    (x.concentration.drawn_from().sqrt() * (1.0 - cosine * cosine)).min(1.0 - cosine)
 }
 
 impl PairRule for Rule {
@@ -250,7 +250,7 @@ impl PairRule for Rule {
             return 0.0;
         }
         let at = |cosine: f64| self.profiles[0].profile.cosines(cosine).0;
-        let strays = self.strays(x, cosine);
+        let strays = strays(x, cosine);
         let bent = 0.5 * (at(cosine + strays) + at(cosine - strays)) - at(cosine);
         let Strayed { own, between, crossed } = domain.inherited(x, cosine);
         let sensitivity = self.profiles[0].profile.sensitivity;
@@ -264,7 +264,7 @@ impl PairRule for Rule {
         let cosine = domain.mean_cosine(x);
         let gain = |cosine: f64| self.profiles[0].profile.cosines(cosine).1;
         // φ'(u_a) φ'(u_b) where the correlation of u strays from its mean, by as much.
-        let strays = self.strays(x, cosine);
+        let strays = strays(x, cosine);
         let known = 0.5 * strays * (gain(cosine + strays) - gain(cosine - strays));
         let others = domain.length(x.tokens.len()) - 1.0;
         gradient.coupling * gain(cosine) + others * domain.mean_cosine(gradient) * known
