@@ -101,6 +101,9 @@ pub(crate) struct Gradient {
     /// What E Σ_ab x_a·x_b g_a·g_b is beyond the product of the expectations, per token and in units of the mean
     /// E x² and the mean E g²: it reaches what comes right before, weights and a norm, and no further.
     pub(crate) coupling: f64,
+    /// E (x_a·g_a)(x_b·g_b)/(E x² E g² width) of two tokens, on average and beyond the part `radial` of the product of
+    /// their cosines: reaches a norm's gains before linear maps and no further.
+    pub(crate) along: f64,
     /// As in [`Signal`]; of the fork it was split at.
     pub(crate) concentration: Concentration,
     /// At given levels of the signals.
@@ -118,6 +121,7 @@ impl Gradient {
             tokens,
             cosines,
             coupling: 0.0,
+            along: 0.0,
             concentration: Concentration { total: 0.0, drawn: 0.0, inherited: 0.0 },
             fluctuation: Fluctuation::none(),
             response: Vector2::zeros(),
@@ -278,7 +282,8 @@ impl Domain {
         let concentration = rule.concentration_backward(x, gradient, &|signal| self.mean_cosine(signal)).bounded();
         let with_fork = gradient.with_fork;
         let coupling = rule.coupling(self, x, gradient);
-        Gradient { tokens, cosines, coupling, concentration, fluctuation, response, with_fork }
+        let along = rule.along(self, x, gradient);
+        Gradient { tokens, cosines, coupling, along, concentration, fluctuation, response, with_fork }
     }
 
     /// ⟨f⟩ of functions of pairs of tokens, weighted with the moments of both, whose second moments are e^`levels`:

@@ -30,7 +30,8 @@
 //! ```
 //!
 //! With κ₁(c) = E φ'(u) φ'(v)/E φ'², pairs of tokens that happen to be more alike have gradients more alike: E x_a·x_b
-//! g_a·g_b exceeds the product of the expectations by E g_a·g_b · E (ĉ − c) κ₁(ĉ), ĉ = c ± √γ (1 − c²) (`coupling`).
+//! g_a·g_b exceeds the product of the expectations by E g_a·g_b · E (ĉ − c) κ₁(ĉ), ĉ = c ± √γ (1 − c²) (`coupling`). And of
+//! gradients that are alike what lies along their signals is, E uφ'(u) vφ'(v), even between uncorrelated tokens (`along`).
 //!
 //! The first bracket: entries whose φ² is large have a φ'² that is not typical, and the gradient
 //! knows φ·g (ρ) and the norm of φ (S).
@@ -268,6 +269,14 @@ impl PairRule for Rule {
         let known = 0.5 * strays * (gain(cosine + strays) - gain(cosine - strays));
         let others = domain.length(x.tokens.len()) - 1.0;
         gradient.coupling * gain(cosine) + others * domain.mean_cosine(gradient) * known
+    }
+
+    fn along(&self, domain: &Domain, x: &Signal, gradient: &Gradient) -> f64 {
+        let profile = &self.profiles[0].profile;
+        let cosine = domain.mean_cosine(x);
+        let known = profile.radial_free + (gradient.token().radial - 1.0) * profile.radial_kept;
+        let own = profile.radial_pairs(cosine) - cosine * profile.cosines(cosine).1 * known;
+        gradient.along * profile.radial_kept + domain.mean_cosine(gradient) * own
     }
 
     fn concentration(&self, x: &Signal, y: &Signal, mean_cosine: &dyn Fn(&Signal) -> f64) -> Concentration {

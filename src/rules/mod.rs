@@ -102,6 +102,10 @@ pub(crate) trait PairRule {
     fn coupling(&self, _domain: &Domain, _x: &Signal, gradient: &Gradient) -> f64 {
         gradient.coupling
     }
+    /// How gradients along their signals go together (see [`Gradient`]) at the input `x`.
+    fn along(&self, _domain: &Domain, _x: &Signal, gradient: &Gradient) -> f64 {
+        gradient.along
+    }
     /// How far the output strays (see [`Fluctuation`]).
     fn fluctuation(&self, _domain: &Domain, x: &Signal, _y: &Signal) -> Fluctuation {
         x.fluctuation.passed()

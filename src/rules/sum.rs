@@ -232,6 +232,7 @@ impl Rule {
                 tokens,
                 cosines: Arc::clone(&gradient.cosines),
                 coupling: 0.0,
+                along: 0.0,
                 concentration: Concentration { inherited: 1.0, ..gradient.concentration },
                 fluctuation: self.dropped(index, gradient.fluctuation.forked()),
                 response: maps[index] * gradient.response,

@@ -194,13 +194,13 @@ pub(super) fn joined(domain: &Domain, kept: &Kept, gradient: &Gradient, parts: &
         }
         None => (fluctuation, parts.iter().zip(&shares).map(|(part, share)| part.response * *share).sum()),
     };
-    let coupling = match kept {
-        Kept::Attention(..) | Kept::Product(_) => {
-            parts.iter().zip(&shares).map(|(part, share)| part.coupling * share).sum()
-        }
-        _ => 0.0,
+    // What branches of a sum know ends with them.
+    let hands_on = matches!(kept, Kept::Attention(..) | Kept::Product(_));
+    let of_parts = |of: &dyn Fn(&Gradient) -> f64| -> f64 {
+        parts.iter().zip(&shares).filter(|_| hands_on).map(|(part, share)| of(part) * share).sum()
     };
-    Gradient { coupling, concentration, fluctuation, response, ..Gradient::new(tokens, cosines) }
+    let (coupling, along) = (of_parts(&|part| part.coupling), of_parts(&|part| part.along));
+    Gradient { coupling, along, concentration, fluctuation, response, ..Gradient::new(tokens, cosines) }
 }
 
 /// The sum of two gradients at one place.

@@ -45,6 +45,8 @@ pub(super) struct Profile {
     pub(super) shared: f64,
     /// E u²φ'²/(σ² E φ'²).
     pub(super) radial_free: f64,
+    /// (E uφ')²/(σ² E φ'²) and (E u²φ')²/(σ⁴ E φ'²): of E uφ'(u) vφ'(v), v of the correlation c with u, the terms 1 and c.
+    radial_apart: [f64; 2],
     /// (E uφφ')²/(σ² E φ² E φ'²).
     pub(super) radial_kept: f64,
     /// What φ² has beyond (φ − E φ)².
@@ -70,6 +72,7 @@ impl Profile {
 
         let (mut mean, mut second, mut third, mut fourth) = (0.0, 0.0, 0.0, 0.0);
         let (mut derivative, mut derivative_second, mut squares, mut radial, mut product) = (0.0, 0.0, 0.0, 0.0, 0.0);
+        let (mut apart, mut linear) = (0.0, 0.0);
         let wants_series = closed(activation, [1.0, 1.0], 0.0).is_none();
         let mut coefficients = vec![0.0; if wants_series { TERMS + 1 } else { 0 }];
         for (z, weight) in gaussian_nodes(0.0, scale) {
@@ -83,6 +86,8 @@ impl Profile {
             derivative_second += weight * d2;
             squares += weight * f2 * d2;
             radial += weight * z * z * d2;
+            apart += weight * z * d;
+            linear += weight * z * z * d;
             product += weight * z * f * d;
             let (mut previous, mut hermite) = (0.0, 1.0);
             for (k, coefficient) in coefficients.iter_mut().enumerate() {
@@ -108,6 +113,7 @@ impl Profile {
             exponent: 0.5 * (1.0 - radial / derivative_second),
             shared: squares / (second * derivative_second) - 1.0,
             radial_free: radial / derivative_second,
+            radial_apart: [apart, linear].map(|mean| mean * mean / derivative_second),
             radial_kept: product * product / (second * derivative_second),
             of_mean: Difference([
                 Covariance::new(scale, |z| value_and_derivative(activation, z).0.powi(2)),
@@ -117,6 +123,12 @@ impl Profile {
             series: coefficients.into_iter().map(|a| a * a).collect(),
             entries: [const { OnceLock::new() }; CELLS + 1],
         }
+    }
+
+    /// E uφ'(u) vφ'(v)/(σ² E φ'²), u and v with the correlation c: to first order in c, and the rest in c².
+    pub(super) fn radial_pairs(&self, c: f64) -> f64 {
+        let [apart, linear] = self.radial_apart;
+        apart + c * (linear + c * (self.radial_free - apart - linear))
     }
 
     /// How φ strays at one entry, over tokens with the correlation `c`.
