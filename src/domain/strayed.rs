@@ -14,9 +14,9 @@
 //! E = Var s    V = E + D    C = Cov (m, s) + D β/2
 //! ```
 //!
-//! D is what a token strays by itself: V as single tokens know it less E, at least what was just drawn, (1 − κ) of it, κ
-//! = Var s of B = (1, 0; 0, q), at most that of Gaussian entries, (1 − c²) V, but for what masks draw. It makes β/2 of itself of either token in δ_ab: 1/(1 + c) of
-//! Gaussian entries; 1 of masks, which cut entries of products too.
+//! D is what a token strays by itself: V as single tokens know it less E; at least what was just drawn, (1 − κ) of it, κ
+//! = Var s of B = (1, 0; 0, q); at most that of Gaussian entries, (1 − c²) V, but for what masks draw. δ_ab has the part
+//! β/2 of it from either token: 1/(1 + c) of Gaussian entries, 1 of masks, which cut entries of products too.
 //!
 //! A norm divides by lengths, E (1 + δ_ab)/√((1 + δ_a)(1 + δ_b)) = 1 − C + ¾ V + ¼ E (`rules/norm.rs`): Pearson's bias −V
 //! (1 − c²)/4 of Gaussian entries; nothing of what is the same for all. A network whose tokens happen to be more alike
