@@ -149,6 +149,12 @@ pub(crate) fn width_caveat(x: &Token) -> Option<(&'static str, String)> {
         .then(|| ("terms of order 1/width² are neglected (width 16 and more)", format!("width {}", x.width)))
 }
 
+/// Σ_{i≠j} of the products of two.
+pub(crate) fn crossed(of: impl Iterator<Item = f64>) -> f64 {
+    let (sum, squares) = of.fold((0.0, 0.0), |(sum, squares), one| (sum + one, squares + one * one));
+    sum * sum - squares
+}
+
 /// `a`/`b`, 0 where there is nothing to compare.
 pub(crate) fn ratio(a: f64, b: f64) -> f64 {
     if b > 0.0 { a / b } else { 0.0 }

@@ -6,6 +6,7 @@
 //!   scores know of.
 
 mod aligned;
+mod concentration;
 mod entry;
 mod exchangeable;
 mod fluctuation;
@@ -18,6 +19,7 @@ use std::sync::Arc;
 
 use nalgebra::Vector2;
 
+pub(crate) use concentration::Concentration;
 pub(crate) use entry::Entry;
 pub(crate) use exchangeable::{Exchangeable, PairClass};
 pub(crate) use fluctuation::{
@@ -42,41 +44,6 @@ pub(crate) struct Signal {
     pub(crate) fluctuation: Fluctuation,
     /// What the parts along (1, …, 1) of two tokens have more in common than the tokens, in units of the second moments.
     pub(crate) centring: f64,
-}
-
-/// How few directions the differences of tokens have.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Concentration {
-    /// Relative variance over networks of the product of two token differences, 1/(number of directions they
-    /// have): 1/width if all features are independent, more behind narrow or many random maps.
-    pub(crate) total: f64,
-    /// What of it its own entries draw: 1/width if they are Gaussian.
-    pub(crate) drawn: f64,
-    /// How much of the deviation at the last fork is still in it: 1 there, 0 of what is independent of it.
-    pub(crate) inherited: f64,
-}
-
-impl Concentration {
-    /// Differences have at least one direction.
-    #[must_use]
-    pub(crate) fn bounded(self) -> Self {
-        Self { total: self.total.min(1.0), ..self }
-    }
-
-    /// Behind entries that draw this, and keep the part `kept` of the deviations they are drawn from.
-    pub(crate) fn through(self, kept: f64, drawn: f64) -> Self {
-        Self { total: kept * kept * self.drawn_from() + drawn, drawn, inherited: kept * self.inherited }
-    }
-
-    /// What of the total its entries were drawn from.
-    pub(crate) fn drawn_from(self) -> f64 {
-        (self.total - self.drawn).max(0.0)
-    }
-
-    /// Independent features.
-    pub(crate) fn fresh(width: f64) -> Self {
-        Self { total: width.recip(), drawn: width.recip(), inherited: 1.0 }
-    }
 }
 
 impl Signal {
@@ -336,23 +303,6 @@ impl Domain {
         if self.length(flow.levels().len()) > 1.0 { self.mean_cosine(flow) } else { 1.0 }
     }
 
-    /// The concentration of a sum of gradients, from those at the inputs of the branches, with their `weights` in it,
-    /// and `before` they were split.
-    pub(crate) fn joined_concentration(
-        parts: &[Gradient],
-        weights: &[f64],
-        before: Concentration,
-        width: f64,
-    ) -> Concentration {
-        let fresh = width.recip();
-        let terms = || weights.iter().zip(parts.iter().map(|part| part.concentration));
-        let inherited: f64 = terms().map(|(weight, part)| weight * part.inherited).sum();
-        let own = |part: Concentration| (part.total - part.inherited.powi(2) * before.total).max(0.0);
-        let mixed = terms().fold(fresh, |mixed, (weight, part)| mixed + weight * weight * (own(part) - fresh));
-        let total = inherited * inherited * before.total + mixed;
-        Concentration { total, drawn: fresh, inherited: inherited * before.inherited }.bounded()
-    }
-
     /// Variance over networks of ln |x|² of one token: its own, and what strays in common beyond.
     pub(crate) fn norm_variance(&self, signal: &Signal) -> f64 {
         signal.token().norm_variance() + self.strayed_in_common(signal)
@@ -415,10 +365,10 @@ impl Domain {
     }
 
     /// ln Σ_ab E x_a·x_b E g_a·g_b, summed over all tokens: what the gradient of a weight collects; with its
-    /// `coupling`.
-    pub(crate) fn ln_collected(&self, x: &Signal, gradient: &Gradient) -> f64 {
+    /// `coupling` and what else is known to be `beyond`.
+    pub(crate) fn ln_collected(&self, x: &Signal, gradient: &Gradient, beyond: f64) -> f64 {
         let both = [x.cosines(), gradient.cosines()];
-        self.ln_met((x.levels(), gradient.levels()), both, |[x, g]| [x * g], gradient.coupling)
+        self.ln_met((x.levels(), gradient.levels()), both, |[x, g]| [x * g], gradient.coupling + beyond)
     }
 
     /// ln Σ_ab E g_a·g_b over all pairs of tokens: what the gradient of a bias collects.

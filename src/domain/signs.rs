@@ -62,7 +62,7 @@ impl Domain {
     /// Of one draw of the ids.
     fn signs_of_one(&self, x: &Signal, gradient: &Gradient) -> Signs {
         let (ln_x, ln_g) = (x.ln_level(), gradient.ln_level());
-        let ln_collected = self.ln_collected(x, gradient);
+        let ln_collected = self.ln_collected(x, gradient, 0.0);
         let all = Shares {
             own: (ln_collected - ln_x - ln_g).exp(),
             met: (self.ln_aligned(x, gradient) - 2.0 * ln_x - ln_g).exp(),

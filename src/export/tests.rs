@@ -6,6 +6,7 @@ use crate::assemble::{Input, Run, assemble};
 use crate::huggingface::{Held, Options, import};
 use crate::presets::Preset;
 use crate::schemes::Scheme;
+use serde_json::Value;
 use sigprop_stack::{Init, Stack, parameters};
 
 fn network(text: &str, scheme: &str) -> (Stack, Vec<Held>) {
@@ -79,7 +80,7 @@ fn a_plan_has_one_entry_for_all_blocks_that_are_alike() {
     let (stack, held) = network(config, "bert");
     let mut bytes = Vec::new();
     plan_json(&Plan::new(&stack, Some("bert".to_owned()), &held), &mut bytes).expect("a vector takes everything");
-    let plan: serde_json::Value = serde_json::from_slice(&bytes).expect("JSON");
+    let plan: Value = serde_json::from_slice(&bytes).expect("JSON");
     let names: Vec<&str> = plan["parameters"]
         .as_array()
         .expect("a list")
@@ -96,6 +97,14 @@ fn a_plan_has_one_entry_for_all_blocks_that_are_alike() {
     assert_eq!(plan["residual"], serde_json::json!([]));
 }
 
+/// What a plan tells of every part of the parameter `name`.
+fn told(plan: &Value, name: &str, what: &str) -> Vec<Value> {
+    let parameters = plan["parameters"].as_array().expect("a list");
+    let planned = parameters.iter().find(|planned| planned["name"] == name).expect("a parameter");
+    let parts = planned["parts"].as_array().expect("a list");
+    parts.iter().map(|part| part[what].clone()).collect()
+}
+
 /// Of the packed matrix values alone are standardised; the second map reads GELU.
 #[test]
 fn a_plan_tells_what_is_standardised() {
@@ -103,12 +112,7 @@ fn a_plan_tells_what_is_standardised() {
         r#"{"model_type": "gpt2", "n_layer": 2, "n_embd": 64, "n_head": 4, "n_positions": 32, "vocab_size": 100}"#;
     let (stack, held) = network(config, "standardised");
     let plan = serde_json::to_value(Plan::new(&stack, None, &held)).expect("JSON");
-    let lengths = |name: &str| {
-        let parameters = plan["parameters"].as_array().expect("a list");
-        let planned = parameters.iter().find(|planned| planned["name"] == name).expect("a parameter");
-        let parts = planned["parts"].as_array().expect("a list");
-        parts.iter().map(|part| part["standardised"].as_f64()).collect::<Vec<_>>()
-    };
+    let lengths = |name: &str| told(&plan, name, "standardised").iter().map(Value::as_f64).collect::<Vec<_>>();
     assert_eq!(lengths("h.*.attn.c_attn.weight"), [None, None, Some(1.0)]);
     assert_eq!(lengths("h.*.mlp.c_fc.weight"), [Some(1.0)]);
     assert!((lengths("h.*.mlp.c_proj.weight")[0].expect("a length") - 1.7).abs() < 0.01);
@@ -122,12 +126,7 @@ fn a_plan_tells_learning_rates() {
         r#"{"model_type": "gpt2", "n_layer": 2, "n_embd": 64, "n_head": 4, "n_positions": 32, "vocab_size": 100}"#;
     let (stack, held) = network(config, "mup:width=16,layer-decay=0.5");
     let plan = serde_json::to_value(Plan::new(&stack, None, &held)).expect("JSON");
-    let rates = |name: &str| {
-        let parameters = plan["parameters"].as_array().expect("a list");
-        let planned = parameters.iter().find(|planned| planned["name"] == name).expect("a parameter");
-        let parts = planned["parts"].as_array().expect("a list");
-        parts.iter().map(|part| part["learning_rates"].clone()).collect::<Vec<_>>()
-    };
+    let rates = |name: &str| told(&plan, name, "learning_rates");
     let expected = |sgd: f64, adam: f64| serde_json::json!({ "sgd": sgd, "adam": adam });
     assert_eq!(rates("h.0.attn.c_attn.weight"), vec![expected(0.25, 0.0625); 3]);
     assert_eq!(rates("h.1.mlp.c_proj.bias"), [expected(2.0, 0.5)]);

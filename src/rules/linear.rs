@@ -14,6 +14,11 @@
 //! E dW² = Σ_ab E x_a x_b E g_a g_b     E db² = Σ_ab E g_a g_b
 //! ```
 //!
+//! Norms behind the map make gradients of longer outputs smaller, g_a by 1 − S δ_a/2, S the `steepness` and δ_a the
+//! deviation of |x_a|²: E dW² loses S (V + V_u) of what a token gives with itself and S C of what two give, V and C of
+//! [`Strayed`], V_u = `uneven`. To first order in δ. Sampled: attention's output weights, width 64, 64 uncorrelated tokens,
+//! 9 ± 0.3 % (one head: 12) too large without, 1.3 ± 0.3 % with it; nothing where x was normalised.
+//!
 //! # Standardised weights
 //!
 //! Ŵ = γ (W − mean)/|W − mean|, row by row: directions of length γ among those with sum zero, of which there are n_in − 1.
@@ -95,8 +100,7 @@ impl Rule {
 pub(crate) fn ln_weight_gradient(linear: &Linear, domain: &Domain, x: &Signal, gradient: &Gradient) -> f64 {
     let kurtosis = linear.weight.init.kurtosis().unwrap_or_default();
     let own = linear.standardised.map_or(0.0, |_| ln_correction((kurtosis - 2.0) / linear.fan_in as f64));
-    let coupling = gradient.coupling + lengths_met(domain, x, gradient);
-    domain.ln_collected(x, &Gradient { coupling, ..gradient.clone() }) + ln_jacobian(linear) + own
+    domain.ln_collected(x, gradient, lengths_met(domain, x, gradient)) + ln_jacobian(linear) + own
 }
 
 /// What of E Σ_ab x_a·x_b g_a·g_b is beyond the product of the expectations because norms behind the map divide by a

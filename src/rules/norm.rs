@@ -33,7 +33,8 @@
 //! a gradient g = αx̂ + … has E g²x̂² beyond E g² E x̂²; that of another token, E g_b x̂_a by c = E x̂_a x̂_b only: what
 //! remains of isotropic gradients that lost x̂_a and x̂_b is c (width − 5 + 2c²) for (width − 2 + c²) of their product.
 //! Where parts along their signals go together, P = `along`, pairs have (1 + c²) P/width more, Σ x̂_a² x̂_b² being (1 + 2c²)
-//! width: before a feed-forward network of uncorrelated tokens under alike gradients gains are 12 % larger for it.
+//! width. Sampled: DSLM of width 128, uncorrelated tokens, the first feed-forward network: gains 12.5 ± 0.9 % too small without,
+//! 5 ± 0.9 % with it.
 //!
 //! V is the variance of ln |x|² of one token with what strays in all tokens together, for LayerNorm of ln |x − m|²:
 //! entries that have a mean have a fourth moment of their own about it.
@@ -138,7 +139,7 @@ pub(crate) fn ln_gain_gradient(norm: &Norm, domain: &Domain, [x, y]: [&Signal; 2
     let alike = domain.mean_cosine(gradient) * 0.5 * cosine * (3.0 - cosine * cosine);
     let along = gradient.along * (1.0 + cosine * cosine) / normed.token().width;
     let others = (domain.length(x.tokens.len()) - 1.0) * (alike * meeting(&|g| g.radial - 2.0 * g.excess) + along);
-    domain.ln_collected(&normed, &Gradient { coupling: gradient.coupling + own + others, ..gradient.clone() })
+    domain.ln_collected(&normed, gradient, own + others)
 }
 
 impl PairRule for Rule {

@@ -46,7 +46,7 @@ use nalgebra::Matrix2;
 use crate::domain::{
     Concentration, Domain, Entry, Fluctuation, Fork, Gradient, Signal, Strayed, bounded, by_position, levels_map,
 };
-use crate::moments::{Few, PerToken, Token, TokenGradient, ln_correction, share};
+use crate::moments::{Few, PerToken, Token, TokenGradient, crossed, ln_correction, share};
 
 /// The output from the common input and the factors, and how the deviations of each factor reach it.
 pub(crate) fn forward(domain: &Domain, x: &Signal, factors: &[Arc<Signal>]) -> (Signal, Few<Matrix2<f64>>) {
@@ -111,28 +111,22 @@ impl Strays {
 
     /// How much of what keeps tokens of the product apart is gone because lengths and cosines stray together.
     fn closer(self, domain: &Domain, factors: &[Arc<Signal>], slopes: &[f64]) -> f64 {
-        let Strayed { own, between, crossed } = self.pairs;
+        let Strayed { own, between, crossed: meeting } = self.pairs;
         let cosines: Few<f64> = factors.iter().map(|factor| domain.mean_cosine(factor.as_ref())).collect();
         let product: f64 = cosines.iter().product();
         if product >= 1.0 || own <= 0.0 {
             return 0.0;
         }
         let sensitivity = |i: usize| factors[i].token().sensitivity;
-        let lengths = -0.5 * together((0..factors.len()).map(sensitivity)) * (own - between) * product;
-        let meeting = |j: usize| {
+        let lengths = -0.25 * crossed((0..factors.len()).map(sensitivity)) * (own - between) * product;
+        let turned = |j: usize| {
             let others = || (0..factors.len()).filter(|&k| k != j);
             slopes[j] * others().map(|k| cosines[k]).product::<f64>() * others().map(sensitivity).sum::<f64>()
         };
-        let meetings: f64 = (0..factors.len()).map(meeting).sum();
-        let angles = meetings * self.cosine * (crossed - 0.5 * (own + between));
+        let turned: f64 = (0..factors.len()).map(turned).sum();
+        let angles = turned * self.cosine * (meeting - 0.5 * (own + between));
         bounded((lengths + angles) / (1.0 - product))
     }
-}
-
-/// Σ_{i<j} of the products.
-fn together(of: impl Iterator<Item = f64>) -> f64 {
-    let (sum, squares) = of.fold((0.0, 0.0), |(sum, squares), one: f64| (sum + one, squares + one * one));
-    0.5 * (sum * sum - squares)
 }
 
 /// The output from the outputs of the factors.
@@ -141,7 +135,7 @@ fn token(factors: &[Token], strayed: f64) -> Token {
     let kurtosis = factors.iter().map(|factor| factor.kurtosis + 1.0).product::<f64>() - 1.0;
     Token {
         ln_second: factors.iter().map(|factor| factor.ln_second).sum::<f64>()
-            + ln_correction(together(factors.iter().map(|factor| factor.sensitivity)) * strayed),
+            + ln_correction(0.5 * crossed(factors.iter().map(|factor| factor.sensitivity)) * strayed),
         mean: factors.iter().map(|factor| factor.mean).product(),
         kurtosis,
         skewness: factors.iter().map(|factor| factor.skewness).product(),
@@ -191,8 +185,7 @@ fn split_token(factors: &[Token], index: usize, strayed: f64, gradient: &TokenGr
     // In networks where the input is larger the other factors are, and the gradient is smaller.
     let all: f64 = factors.iter().map(|factor| factor.sensitivity).sum();
     let larger = gradient.steepness * all * (all - factors[index].sensitivity) * strayed;
-    let shared = shared - larger;
-    TokenGradient { constant: 1.0, ..gradient.scaled(ln_gain + ln_correction(shared)) }
+    TokenGradient { constant: 1.0, ..gradient.scaled(ln_gain + ln_correction(shared - larger)) }
 }
 
 /// The concentration of the product, whose entries draw this: what its factors have from their common input adds up.
@@ -273,10 +266,9 @@ pub(crate) fn join(
         })
         .collect();
     let (joined, weights) = TokenGradient::join(&parts);
-    let square: f64 = factors.iter().map(|factor| factor.sensitivity.powi(2)).sum();
     let ln_output: f64 = factors.iter().map(|factor| factor.ln_second).sum::<f64>() + factors[0].width.ln();
     let beside = share(gradient.ln_second + ln_output, joined.ln_second + x.ln_second + x.width.ln());
-    let cross = gradient.radial * (sensitivity * sensitivity - square) * beside;
+    let cross = gradient.radial * crossed(factors.iter().map(|factor| factor.sensitivity)) * beside;
     let ln_total = ln_correction(cross / x.width);
     (TokenGradient { radial: (joined.radial + cross) * (-ln_total).exp(), ..joined.scaled(ln_total) }, weights)
 }

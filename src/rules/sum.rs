@@ -44,7 +44,7 @@ use nalgebra::Matrix2;
 use sigprop_stack::Sum;
 
 use crate::domain::{Concentration, Domain, Flow, Fluctuation, Fork, Gradient, Signal, Term, by_position};
-use crate::moments::{Few, PerToken, Token, TokenGradient, ln_correction, ln_sum, ratio, share};
+use crate::moments::{Few, PerToken, Token, TokenGradient, crossed, ln_correction, ln_sum, ratio, share};
 
 /// What gradients gathered from other tokens know of a token.
 #[derive(Clone, Copy, Debug, Default)]
@@ -276,8 +276,8 @@ impl Rule {
         let corrected: Few<TokenGradient> = (0..parts.len())
             .map(|i| {
                 let known = parts[i].local + (1.0 - parts[i].local) * others.together;
-                let others = known * (inherited - sensitive[i] * gradient.steepness);
-                let correction = ln_correction(exponents[i] * others * x.norm_variance());
+                let beside = known * (inherited - sensitive[i] * gradient.steepness);
+                let correction = ln_correction(exponents[i] * beside * x.norm_variance());
                 TokenGradient { steepness: known * inherited + exponents[i], ..parts[i].scaled(correction) }
             })
             .collect();
@@ -285,15 +285,13 @@ impl Rule {
         // What is gathered from other tokens is met by that of this one as far as their gradients are alike.
         let is_gathered = |i: usize| parts[i].local < 1.0;
         let met = |gathered: f64| -> f64 {
-            let each = |i: usize| sensitive[i] * if is_gathered(i) { gathered } else { 1.0 };
-            let (sum, squares) = (0..parts.len()).map(each).fold((0.0, 0.0), |(s, q), one| (s + one, q + one * one));
-            sum * sum - squares
+            crossed((0..parts.len()).map(|i| sensitive[i] * if is_gathered(i) { gathered } else { 1.0 }))
         };
-        let crossed = met(1.0 + others.alike);
+        let all = met(1.0 + others.alike);
         let ln_branches = ln_sum(corrected.iter().map(|part| part.ln_second));
         // (E g² E x'²) / (E x² Σ E g_i²), by which the cross term stands beside the branches.
         let beside = share(gradient.ln_second + output.ln_second - x.ln_second, ln_branches);
-        let cross = if crossed > 0.0 { (gradient.radial - 1.0) * crossed * beside } else { 0.0 };
+        let cross = if all > 0.0 { (gradient.radial - 1.0) * all * beside } else { 0.0 };
         let ln_total = ln_correction(cross / x.width);
 
         let (joined, weights) = TokenGradient::join(&corrected);
@@ -302,7 +300,7 @@ impl Rule {
             local: gradient.local * joined.local,
             ..joined.scaled(ln_total)
         };
-        (joined, weights, ratio(crossed - met(0.0), crossed) * cross / x.width)
+        (joined, weights, ratio(all - met(0.0), all) * cross / x.width)
     }
 
     /// Σ β_i mean_i and Σ_{i≠j} β_i β_j mean_i mean_j, in units of a second moment.
@@ -310,8 +308,7 @@ impl Rule {
         let terms = self.scales.iter().zip(branches);
         let means: Few<f64> =
             terms.map(|(scale, b)| scale * b.mean * share(0.5 * b.ln_second, 0.5 * ln_unit)).collect();
-        let mean: f64 = means.iter().sum();
-        (mean, mean * mean - means.iter().map(|mean| mean * mean).sum::<f64>())
+        (means.iter().sum(), crossed(means.iter().copied()))
     }
 
     fn share(&self, index: usize, branches: &[Token], output: &Token) -> f64 {

@@ -164,7 +164,7 @@ pub(super) fn needs_encoder(scheme: &'static str, architecture: &Resolved) -> Re
 /// moment 1 leaves the branch with second moment 1.
 fn ffn_variance(architecture: &Resolved, blocks: &Blocks) -> Result<f64, PredictError> {
     let mut start = unit_input(architecture);
-    if let Some(norm) = architecture.norm {
+    if let Some(norm) = architecture.norm.filter(|norm| norm.kind.pointwise().is_none()) {
         // Behind norms tokens are of one length.
         let norm = Norm { kind: NormKind::RmsNorm, eps: 0.0, gain: 1.0, ..norm };
         start.through(&[Node::apply("norm", Component::Norm(norm))])?;

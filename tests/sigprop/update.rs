@@ -13,7 +13,7 @@ use sigprop::head::{Head, predict_loss};
 use sigprop::schemes::Scheme;
 use sigprop::update::{FirstUpdate, Optimizer};
 use sigprop::{Options, Sites, predict};
-use sigprop_stack::{Activation, Cell, NormKind, Stack};
+use sigprop_stack::{Activation, Cell, Node, NormKind, Stack};
 use sigprop_validate::{MapRow, MeasureError, measure_steps};
 
 use super::support::{activation, gaussian_stack, linear, norm, residual, standardised};
@@ -70,36 +70,30 @@ fn assert_steps(
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
-/// Three maps: up, down, end.
-#[test]
-fn steps_of_feed_forward_blocks_are_predicted() {
+/// Three maps, up, down and end, of which down has this `gain`.
+fn assert_steps_of_feed_forward_blocks(map: fn(&str, usize, usize, f64) -> Node, gain: f64) {
     for width in [64, 256] {
         let branch = vec![
             norm("norm", NormKind::RmsNorm),
-            linear("up", width, 2 * width, 1.0),
+            map("up", width, 2 * width, 1.0),
             activation("relu", Activation::Relu),
-            linear("down", 2 * width, width, 2.0),
+            map("down", 2 * width, width, gain),
         ];
-        let body = vec![residual("block", [1.0, 1.0], 0.0, branch), linear("end", width, width, 1.0)];
+        let body = vec![residual("block", [1.0, 1.0], 0.0, branch), map("end", width, width, 1.0)];
         let told = |optimizer: Optimizer, tensor: &str| optimizer == Optimizer::Sgd || tensor.starts_with("end");
         assert_steps(&gaussian_stack(width, 1.0, 32, body), 100, 3, width, told);
     }
 }
 
-/// The same maps, standardised: their steps move what is used of them.
+#[test]
+fn steps_of_feed_forward_blocks_are_predicted() {
+    assert_steps_of_feed_forward_blocks(linear, 2.0);
+}
+
+/// Steps of standardised weights move what is used of them.
 #[test]
 fn steps_of_standardised_weights_are_predicted() {
-    for width in [64, 256] {
-        let branch = vec![
-            norm("norm", NormKind::RmsNorm),
-            standardised("up", width, 2 * width, 1.0),
-            activation("relu", Activation::Relu),
-            standardised("down", 2 * width, width, 1.7),
-        ];
-        let body = vec![residual("block", [1.0, 1.0], 0.0, branch), standardised("end", width, width, 1.0)];
-        let told = |optimizer: Optimizer, tensor: &str| optimizer == Optimizer::Sgd || tensor.starts_with("end");
-        assert_steps(&gaussian_stack(width, 1.0, 32, body), 100, 3, width, told);
-    }
+    assert_steps_of_feed_forward_blocks(standardised, 1.7);
 }
 
 /// Eight maps: value, attention output, feed-forward in and out, of two blocks.

@@ -7,7 +7,7 @@ use sigprop_stack::{Attention, Fan, Mixture, Site};
 
 use super::{Kept, Moments};
 use crate::Sites;
-use crate::domain::{Domain, Fork, Gradient, Pooled, Signal, Term, weights};
+use crate::domain::{Concentration, Domain, Fork, Gradient, Pooled, Signal, Term, weights};
 use crate::moments::{Few, PerToken, Token, TokenGradient};
 use crate::rules::attention::Attended;
 use crate::rules::mixture::Routing;
@@ -116,7 +116,7 @@ impl Moments {
             }
             (Fan::Mixture(mixture), Kept::Mixture { routing, x, expert, router_gradient }) => {
                 let [scores, experts] = mixture::split(mixture, routing, &self.domain, [x, expert], gradient);
-                let ln_gradient = self.domain.ln_collected(x, &scores);
+                let ln_gradient = self.domain.ln_collected(x, &scores, 0.0);
                 self.write_weight(at, &mixture.router, ln_gradient);
                 *router_gradient = Some(Box::new(mixture::router_backward(mixture, &scores)));
                 self.experts *= mixture.n_experts as f64;
@@ -179,7 +179,7 @@ pub(super) fn joined(domain: &Domain, kept: &Kept, gradient: &Gradient, parts: &
         }
     };
     let width = x.token().width;
-    let concentration = Domain::joined_concentration(parts, &shares, gradient.concentration, width);
+    let concentration = Concentration::joined(parts, &shares, gradient.concentration, width);
     let terms: Few<Term> = parts
         .iter()
         .zip(&shares)

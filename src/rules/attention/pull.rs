@@ -21,7 +21,8 @@
 //!
 //! ```text
 //! Gaussian tokens:    1 − S2 − 6 S3 + 6 S22                                                         and 0
-//! normalised tokens:  1 − 5 S2 + 4 S3 + 6 S22 − 6 S4 − r (2 − r) (N − 4 S2 + 10 S3 − 6 S4)   and −2 N/n − r (2 − r) N (1 − 2/n)
+//! normalised tokens:  1 − 5 S2 + 4 S3 + 6 S22 − 6 S4 − r (2 − r) (N − 4 S2 + 10 S3 − 6 S4)
+//!                     and −2 N/n − r (2 − r) N (1 − 2/n)
 //! ```
 //!
 //! In between c (1 − S2)² is taken as it is, the rest in proportion to what the rows have in common of the scores,

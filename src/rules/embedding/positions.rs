@@ -188,7 +188,7 @@ pub(crate) fn ln_weight_gradient(
         // Of a token each the row that it reads.
         let read = Signal::new(vec![Token::gaussian(1.0, 0.0); count].into(), symmetric(count, shared));
         let uncoupled = Gradient { coupling: 0.0, ..gradient.clone() };
-        Domain::GRAM.ln_collected(&read, &uncoupled) - (rows as f64).ln()
+        Domain::GRAM.ln_collected(&read, &uncoupled, 0.0) - (rows as f64).ln()
     };
     match term {
         EmbeddingTerm::Token { .. } => {

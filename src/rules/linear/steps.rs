@@ -21,7 +21,7 @@
 //!
 //! # Assumptions
 //!
-//! Gradients do not depend on the signals beyond what Γ tells; relative terms of order γ are neglected. Of signs
+//! Gradients do not depend on the signals beyond what Γ tells (what norms take off those of longer x is left out); relative terms of order γ are neglected. Of signs
 //! besides: gradients are Gaussian over features of the output, and so are the features of x, without mean, as behind
 //! norms and linear maps. Behind activations and products alike tokens have features of other laws, and nothing is
 //! told.
@@ -52,7 +52,7 @@ pub(crate) struct Steps {
 impl Steps {
     /// Of the map from `x` to an output with this gradient.
     pub(crate) fn of(linear: &Linear, domain: &Domain, x: &Signal, gradient: &Gradient) -> Self {
-        let ln_collected = domain.ln_collected(x, gradient);
+        let ln_collected = domain.ln_collected(x, gradient, 0.0);
         let signs = is_gaussian(linear, x);
         if ln_collected == f64::NEG_INFINITY {
             let nothing = f64::NEG_INFINITY;

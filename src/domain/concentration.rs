@@ -1,0 +1,50 @@
+//! How few directions the differences of tokens have; what becomes of it is derived in [`crate::rules`].
+
+use super::Gradient;
+
+/// How few directions the differences of tokens have.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Concentration {
+    /// Relative variance over networks of the product of two token differences, 1/(number of directions they
+    /// have): 1/width if all features are independent, more behind narrow or many random maps.
+    pub(crate) total: f64,
+    /// What of it its own entries draw: 1/width if they are Gaussian.
+    pub(crate) drawn: f64,
+    /// How much of the deviation at the last fork is still in it: 1 there, 0 of what is independent of it.
+    pub(crate) inherited: f64,
+}
+
+impl Concentration {
+    /// Differences have at least one direction.
+    #[must_use]
+    pub(crate) fn bounded(self) -> Self {
+        Self { total: self.total.min(1.0), ..self }
+    }
+
+    /// Behind entries that draw this, and keep the part `kept` of the deviations they are drawn from.
+    pub(crate) fn through(self, kept: f64, drawn: f64) -> Self {
+        Self { total: kept * kept * self.drawn_from() + drawn, drawn, inherited: kept * self.inherited }
+    }
+
+    /// What of the total its entries were drawn from.
+    pub(crate) fn drawn_from(self) -> f64 {
+        (self.total - self.drawn).max(0.0)
+    }
+
+    /// Independent features.
+    pub(crate) fn fresh(width: f64) -> Self {
+        Self { total: width.recip(), drawn: width.recip(), inherited: 1.0 }
+    }
+
+    /// Of a sum of gradients, from those at the inputs of the branches, with their `weights` in it, and `before` they were
+    /// split.
+    pub(crate) fn joined(parts: &[Gradient], weights: &[f64], before: Self, width: f64) -> Self {
+        let fresh = width.recip();
+        let terms = || weights.iter().zip(parts.iter().map(|part| part.concentration));
+        let inherited: f64 = terms().map(|(weight, part)| weight * part.inherited).sum();
+        let own = |part: Self| (part.total - part.inherited.powi(2) * before.total).max(0.0);
+        let mixed = terms().fold(fresh, |mixed, (weight, part)| mixed + weight * weight * (own(part) - fresh));
+        let total = inherited * inherited * before.total + mixed;
+        Self { total, drawn: fresh, inherited: inherited * before.inherited }.bounded()
+    }
+}
