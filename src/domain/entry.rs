@@ -70,6 +70,11 @@ impl Entry {
         self.apart + 1.0
     }
 
+    /// Where the scale of the arguments, which tokens that line up stray by together, is told elsewhere.
+    pub(crate) fn at_given_scale(self) -> Self {
+        Self { second: 0.0, ..self }
+    }
+
     /// Between `self` and another.
     pub(crate) fn towards(&self, other: &Self, part: f64) -> Self {
         let between = |own: f64, other: f64| own + part * (other - own);

@@ -33,6 +33,19 @@
 //! strays with what the draws between x and y add to B: U' = U + R·(B_y − J B_x Jᵀ) R. At a site the whole is
 //! U_ss + R·B R.
 //!
+//! A map W' draws most where an earlier one, W, lined tokens' differences up: X = tr (W Wᵀ − 1)(W'ᵀ W' − 1)/width adds to
+//! their t, with the variance 2/(fan-in of W · fan-out of W'). Backward W draws where W' lined gradients up: the same X.
+//! With f and b, what activations between them hand on of it in signals and in gradients, the gradient strays by (b − R_t
+//! f) X, so that at W, and beyond what is said above,
+//!
+//! ```text
+//! U' − (2/fan-in) Y (0, 1; 1, 2)      Y = Σ R_t f b/fan-out of W and of all later maps     (`Gradient::redrawn`)
+//! ```
+//!
+//! Attention and products end Y.
+//! Sampled in a tanh MLP of 12 layers and width 64, 256 uncorrelated tokens (400 networks): the variance of ln Σ |g|² is
+//! 8.0e-3 at the input; of gradients alone 16e-3, of signals alone 12e-3.
+//!
 //! Sampled on the stream, width 64 to 256: within 30 % in encoders, 20 % in MLPs (docs/accuracy.md).
 //!
 //! Assumptions: B, U ≪ 1; tokens alike in their levels; terms of order 1/width² are neglected.

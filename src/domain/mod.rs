@@ -30,7 +30,7 @@ pub(crate) use pairs::{TILE, mirror, symmetric, transpose};
 pub(crate) use signs::Signs;
 pub(crate) use strayed::{Strayed, bounded};
 
-use crate::moments::{Few, PerToken, Token, TokenGradient, ln_sum, share};
+use crate::moments::{Few, PerToken, Token, TokenGradient, ln_sum, ratio, share};
 use crate::rules::PairRule;
 
 /// The signal of all tokens.
@@ -79,6 +79,8 @@ pub(crate) struct Gradient {
     pub(crate) response: Vector2<f64>,
     /// −Cov over networks of ln Σ |g|² where the gradient was split, with the two levels at the fork.
     pub(crate) with_fork: Vector2<f64>,
+    /// Y of [`Fluctuation`]: how much of what matrices draw in signals, which it answers to, one before them draws in it.
+    pub(crate) redrawn: f64,
 }
 
 impl Gradient {
@@ -93,6 +95,7 @@ impl Gradient {
             fluctuation: Fluctuation::none(),
             response: Vector2::zeros(),
             with_fork: Vector2::zeros(),
+            redrawn: 0.0,
         }
     }
 
@@ -250,7 +253,10 @@ impl Domain {
         let with_fork = gradient.with_fork;
         let coupling = rule.coupling(self, x, gradient);
         let along = rule.along(self, x, gradient);
-        Gradient { tokens, cosines, coupling, along, concentration, fluctuation, response, with_fork }
+        let kept = |after: Concentration, before: Concentration| ratio(after.inherited, before.inherited);
+        let kept = kept(y.concentration, x.concentration) * kept(concentration, gradient.concentration);
+        let redrawn = kept * rule.redrawn(gradient);
+        Gradient { tokens, cosines, coupling, along, concentration, fluctuation, response, with_fork, redrawn }
     }
 
     /// ⟨f⟩ of functions of pairs of tokens, weighted with the moments of both, whose second moments are e^`levels`:

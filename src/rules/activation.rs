@@ -5,7 +5,11 @@
 //! ```text
 //! E y_a y_b = E φ(u) φ(v)      (u, v) Gaussian with the moments of (x_a, x_b)
 //! V' = χ² V_scale + κ/width    χ = E uφφ'/E φ²    κ = E φ⁴/(E φ²)² − 1
+//! E y² also times  1 + ½ (χ² + dχ/d ln σ² − χ) V_scale
 //! ```
+//!
+//! the last because networks whose x is large and others do not level out: an MLP of width 256 with SiLU under Kaiming
+//! has 26 % less than it should after 12 layers without it, and is 3 ± 3 % off with it.
 //!
 //! Two tokens' differences stray by γ' = (d ln (1 − c')/d ln (1 − c))² (γ − γ_own) + E V²/(E V)²/width, V the variance
 //! that an entry has of its own given what tokens share: half of ReLU's entries do not differ.
@@ -25,7 +29,7 @@
 //! ```text
 //! E g_a g_b' = E g_a g_b · E φ'(u) φ'(v)
 //! E g'²     also times  1 + (ρ − 1 − S)(E φ²φ'²/(E φ² E φ'²) − 1)/width
-//!                 and   1 + e (χS + (e + 1)/2) V_scale,    e = −d ln E φ'²/d ln σ²
+//!                 and   1 + (e χS + ½ (e² − de/d ln σ² + e)) V_scale,    e = −d ln E φ'²/d ln σ²
 //! ρ' = (E u²φ'² + (ρ − 1)(E uφφ')²/E φ²)/(σ² E φ'²)     S' = χ S + e
 //! ```
 //!
@@ -35,6 +39,10 @@
 //!
 //! The first bracket: entries whose φ² is large have a φ'² that is not typical, and the gradient
 //! knows φ·g (ρ) and the norm of φ (S).
+//!
+//! How far gradients stray ([`Fluctuation`]): entries of φ'² are drawn at a given scale of x, e² of whose draws are in the
+//! response already, and together with those of φ², which the response R at y knows of: 2 R·(1, 1) ⟨K⟩/width less, K(c) =
+//! Cov(φ(u)², φ'(v)²)/(E φ² E φ'²) but for the term that comes with the scale.
 //!
 //! # Assumptions
 //!
@@ -64,7 +72,7 @@ use self::table::Table;
 use super::PairRule;
 use crate::domain::{
     Alike, Concentration, Domain, Entry, Flow, Fluctuation, Gradient, GradientPairMap, PairMap, Signal, Strayed,
-    levels_map, of_all,
+    levels_map, of_all, variance_of_all,
 };
 use crate::moments::{PerToken, Token, TokenGradient, ln_correction, width_caveat};
 
@@ -203,8 +211,9 @@ impl PairRule for Rule {
     fn tokens(&self, x: &[Token]) -> PerToken<Token> {
         let token = |(x, Scaled { profile: p, shift }): (&Token, &Scaled)| {
             let zero = x.is_zero() && p.vanishes_at_zero();
+            let bent = ln_correction(p.curvatures[0] * x.scale_variance);
             Token {
-                ln_second: if zero { x.ln_second } else { p.ln_second() + p.sensitivity * shift },
+                ln_second: if zero { x.ln_second } else { p.ln_second() + p.sensitivity * shift + bent },
                 mean: p.mean,
                 kurtosis: p.kurtosis,
                 skewness: p.skewness,
@@ -227,7 +236,7 @@ impl PairRule for Rule {
         let token = |((gradient, x), Scaled { profile: p, shift }): ((&TokenGradient, &Token), &Scaled)| {
             let known = (gradient.radial - 1.0 - gradient.steepness) * p.shared / x.width;
             let inherited = p.sensitivity * gradient.steepness;
-            let fluctuation = p.exponent * (inherited + 0.5 * (p.exponent + 1.0)) * x.scale_variance;
+            let fluctuation = (p.exponent * inherited + p.curvatures[1]) * x.scale_variance;
             let ln_gain =
                 p.ln_derivative_second() - p.exponent * shift + ln_correction(known) + ln_correction(fluctuation);
             TokenGradient {
@@ -332,9 +341,18 @@ impl PairRule for Rule {
         let alone = domain.length(x.tokens.len()).recip();
         let after = Alike { shared: alone + kept * (before.shared - alone).max(0.0), ..before };
         let map = levels_map(1.0, kept, before.shared, after.shared);
-        let entry = Entry::GAUSSIAN.times(domain.likeness(gradient), &profile.derivative_entry(mean), kept);
+        let derivative = profile.derivative_entry(mean).at_given_scale();
+        let entry = Entry::GAUSSIAN.times(domain.likeness(gradient), &derivative, kept);
+        // The response tells of the scale of x, and knows of it what entries of φ and of φ' draw together.
+        let alike = domain.alike(x, 0.0);
+        let of_scale = profile.exponent.powi(2) * variance_of_all(alike.drawn(2.0 / width), alike.shared);
+        let concentration = x.concentration.drawn_from();
+        let both = profile.beyond_scale;
+        let [both] =
+            domain.pair_averages(x.levels(), [&x.cosines], [both.own], |[cosine]| [both.at(cosine, concentration)]);
+        let known = of_scale + 2.0 * gradient.response.sum() * both / width;
         Fluctuation {
-            scale: map * gradient.fluctuation.scale * map.transpose(),
+            scale: (map * gradient.fluctuation.scale * map.transpose()).add_scalar(-known),
             entries: entry.levels(after) / width,
             entry,
             kept: map * gradient.fluctuation.kept,
@@ -351,7 +369,7 @@ impl PairRule for Rule {
             let got = format!("{:.2}", x.norm_variance());
             return Some((
                 "norms of tokens drift apart; covariances are overestimated (sampled: ReLU, width 256, by 0.7 % of the second \
-                 moment after 12 layers, 1.6 % after 28)",
+                 moment after 12 layers, 1.6 % after 28), and SiLU strays by up to 1.8 times ±",
                 got,
             ));
         }

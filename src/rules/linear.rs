@@ -184,8 +184,15 @@ impl PairRule for Rule {
     }
 
     fn fluctuation_backward(&self, domain: &Domain, _: &Signal, gradient: &Gradient) -> Fluctuation {
-        let drawn = domain.alike(gradient, gradient.concentration.total).drawn(2.0 / self.fan_in);
-        gradient.fluctuation.redrawn(Matrix2::identity(), drawn)
+        let alone = 2.0 / self.fan_in;
+        let drawn = domain.alike(gradient, gradient.concentration.total).drawn(alone);
+        let with_signals = alone * self.redrawn(gradient) * Matrix2::new(0.0, 1.0, 1.0, 2.0);
+        let redrawn = gradient.fluctuation.redrawn(Matrix2::identity(), drawn);
+        Fluctuation { scale: redrawn.scale - with_signals, ..redrawn }
+    }
+
+    fn redrawn(&self, gradient: &Gradient) -> f64 {
+        gradient.redrawn + gradient.response[1] / self.fan_out
     }
 
     fn keeps_cosines(&self) -> bool {

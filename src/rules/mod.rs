@@ -114,6 +114,10 @@ pub(crate) trait PairRule {
     fn response(&self, _domain: &Domain, _x: &Signal) -> Vector2<f64> {
         Vector2::zeros()
     }
+    /// What of the draws of signals those of the gradient repeat (see [`Gradient`]), from the `gradient` at the output.
+    fn redrawn(&self, gradient: &Gradient) -> f64 {
+        gradient.redrawn
+    }
     /// How far the gradient at the input `x` strays, from the `gradient` at the output.
     fn fluctuation_backward(&self, _domain: &Domain, _x: &Signal, gradient: &Gradient) -> Fluctuation {
         gradient.fluctuation

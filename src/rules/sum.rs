@@ -237,6 +237,7 @@ impl Rule {
                 fluctuation: self.dropped(index, gradient.fluctuation.forked()),
                 response: maps[index] * gradient.response,
                 with_fork,
+                redrawn: gradient.redrawn,
             }
         };
         (0..branches.len()).map(part).collect()

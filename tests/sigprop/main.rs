@@ -14,6 +14,7 @@ mod phase;
 mod recommend;
 mod reference;
 mod stacks;
+mod strays;
 mod support;
 mod twins;
 mod update;

@@ -200,7 +200,14 @@ pub(super) fn joined(domain: &Domain, kept: &Kept, gradient: &Gradient, parts: &
         parts.iter().zip(&shares).filter(|_| hands_on).map(|(part, share)| of(part) * share).sum()
     };
     let (coupling, along) = (of_parts(&|part| part.coupling), of_parts(&|part| part.along));
-    Gradient { coupling, along, concentration, fluctuation, response, ..Gradient::new(tokens, cosines) }
+    let redrawn = match kept {
+        Kept::Sum(kept) => {
+            let terms = parts.iter().zip(&shares).zip(&kept.1.maps);
+            terms.map(|((part, share), map)| share * map[(1, 1)] * part.redrawn).sum()
+        }
+        _ => 0.0,
+    };
+    Gradient { coupling, along, concentration, fluctuation, response, redrawn, ..Gradient::new(tokens, cosines) }
 }
 
 /// The sum of two gradients at one place.

@@ -41,8 +41,12 @@ pub(super) struct Profile {
     pub(super) sensitivity: f64,
     /// −d ln E φ'²/d ln σ².
     pub(super) exponent: f64,
+    /// What straying by ln σ² adds to ln E φ² and to ln E φ'², per variance of it, where E σ² is what is given.
+    pub(super) curvatures: [f64; 2],
     /// E φ²φ'²/(E φ² E φ'²) − 1.
     pub(super) shared: f64,
+    /// What φ(u)² and φ'(v)² have in common at given scales of u and v.
+    pub(super) beyond_scale: Covariance,
     /// E u²φ'²/(σ² E φ'²).
     pub(super) radial_free: f64,
     /// (E uφ')²/(σ² E φ'²) and (E u²φ')²/(σ⁴ E φ'²): of E uφ'(u) vφ'(v), v of the correlation c with u, the terms 1 and c.
@@ -71,8 +75,8 @@ impl Profile {
         let scale = ln_inside.exp();
 
         let (mut mean, mut second, mut third, mut fourth) = (0.0, 0.0, 0.0, 0.0);
-        let (mut derivative, mut derivative_second, mut squares, mut radial, mut product) = (0.0, 0.0, 0.0, 0.0, 0.0);
-        let (mut apart, mut linear) = (0.0, 0.0);
+        let (mut derivative, mut derivative_second, mut radial, mut product) = (0.0, 0.0, 0.0, 0.0);
+        let (mut apart, mut linear, mut curved) = (0.0, 0.0, [0.0; 2]);
         let wants_series = closed(activation, [1.0, 1.0], 0.0).is_none();
         let mut coefficients = vec![0.0; if wants_series { TERMS + 1 } else { 0 }];
         for (z, weight) in gaussian_nodes(0.0, scale) {
@@ -84,11 +88,14 @@ impl Profile {
             fourth += weight * f2 * f2;
             derivative += weight * d;
             derivative_second += weight * d2;
-            squares += weight * f2 * d2;
             radial += weight * z * z * d2;
             apart += weight * z * d;
             linear += weight * z * z * d;
             product += weight * z * f * d;
+            // σ² d/dσ² is ½ (z² − 1) under the integral: twice, less once.
+            let curvature = 0.25 * weight * (z.powi(4) - 6.0 * z * z + 3.0);
+            curved[0] += curvature * f2;
+            curved[1] += curvature * d2;
             let (mut previous, mut hermite) = (0.0, 1.0);
             for (k, coefficient) in coefficients.iter_mut().enumerate() {
                 *coefficient += weight * f * hermite;
@@ -99,6 +106,10 @@ impl Profile {
         if is_odd(activation) {
             (mean, third) = (0.0, 0.0);
         }
+        let squares = Covariance::new(scale, |z| {
+            let (f, d) = value_and_derivative(activation, z);
+            (f * f, d * d)
+        });
         Self {
             activation,
             q: scale * scale,
@@ -111,13 +122,15 @@ impl Profile {
             skewness: third / second.powf(1.5),
             sensitivity: scale * product / second,
             exponent: 0.5 * (1.0 - radial / derivative_second),
-            shared: squares / (second * derivative_second) - 1.0,
+            curvatures: [0.5 * curved[0] / second, 0.5 * curved[1] / derivative_second],
+            shared: squares.own,
+            beyond_scale: squares.beyond_scale(),
             radial_free: radial / derivative_second,
             radial_apart: [apart, linear].map(|mean| mean * mean / derivative_second),
             radial_kept: product * product / (second * derivative_second),
             of_mean: Difference([
-                Covariance::new(scale, |z| value_and_derivative(activation, z).0.powi(2)),
-                Covariance::new(scale, |z| (value_and_derivative(activation, z).0 - mean).powi(2)),
+                Covariance::of_one(scale, |z| value_and_derivative(activation, z).0.powi(2)),
+                Covariance::of_one(scale, |z| (value_and_derivative(activation, z).0 - mean).powi(2)),
             ]),
             constant_kept: derivative * derivative / derivative_second,
             series: coefficients.into_iter().map(|a| a * a).collect(),
@@ -237,7 +250,7 @@ impl Difference {
     }
 }
 
-/// Cov(f(u), f(v))/(E f)² of arguments with correlation c: the first two terms of its Hermite series, the rest as c³.
+/// Cov(f(u), g(v))/(E f E g) of arguments with correlation c: the first two terms of its Hermite series, the rest as c³.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Covariance {
     slope: f64,
@@ -247,18 +260,26 @@ pub(super) struct Covariance {
 }
 
 impl Covariance {
-    /// Of `f` of N(0, `scale`²), which is nowhere negative.
-    fn new(scale: f64, f: impl Fn(f64) -> f64) -> Self {
-        let (mut mean, mut first, mut second, mut square) = (0.0, 0.0, 0.0, 0.0);
+    /// Of `f` of N(0, `scale`²) with itself.
+    fn of_one(scale: f64, f: impl Fn(f64) -> f64) -> Self {
+        Self::new(scale, |z| (f(z), f(z)))
+    }
+
+    /// Of two functions of N(0, `scale`²), which are nowhere negative.
+    fn new(scale: f64, both: impl Fn(f64) -> (f64, f64)) -> Self {
+        // Of 1, z and z² − 1, and the product.
+        let (mut of_f, mut of_g, mut product) = ([0.0; 3], [0.0; 3], 0.0);
         for (z, weight) in gaussian_nodes(0.0, scale) {
-            let f = f(scale * z);
-            mean += weight * f;
-            first += weight * f * z;
-            second += weight * f * (z * z - 1.0);
-            square += weight * f * f;
+            let (f, g) = both(scale * z);
+            for (k, hermite) in [1.0, z, z * z - 1.0].into_iter().enumerate() {
+                of_f[k] += weight * f * hermite;
+                of_g[k] += weight * g * hermite;
+            }
+            product += weight * f * g;
         }
-        let unit = mean * mean;
-        Self { slope: first * first / unit, curvature: 0.5 * second * second / unit, own: square / unit - 1.0 }
+        let unit = of_f[0] * of_g[0];
+        let [slope, curvature] = [of_f[1] * of_g[1] / unit, 0.5 * of_f[2] * of_g[2] / unit];
+        Self { slope, curvature, own: product / unit - 1.0 }
     }
 
     /// At correlation `c` that strays with variance `concentration` (1 − c²)².
@@ -266,6 +287,11 @@ impl Covariance {
         let rest = self.own - self.slope - self.curvature;
         let strays = concentration * (1.0 - c * c).powi(2);
         c * (self.slope + c * (self.curvature + c * rest)) + strays * (self.curvature + 3.0 * c * rest)
+    }
+
+    /// Without what the scale of the arguments brings.
+    pub(super) fn beyond_scale(self) -> Self {
+        Self { curvature: 0.0, own: self.own - self.curvature, ..self }
     }
 }
 
