@@ -21,7 +21,8 @@
 //! Where the gradients of queries meet one key twice they meet E |δ|⁴/(E |δ|²)² of its difference δ: 1 + 2γ of Gaussian
 //! tokens (which `exchangeable/backward.rs` counts among the directions). Of tokens of fixed norm m² + 2 m·δ + δ² is
 //! fixed, and |δ|² strays by what m·δ lets it: of two independent variances A = 2γ (1 − c)² and B = 4γ c (1 − c) with a
-//! fixed sum AB/(A + B) is left, 2γ · 2c/(1 + c).
+//! fixed sum AB/(A + B) is left, 2γ · 2c/(1 + c). Given one query, scores have a kurtosis of three times what that is less
+//! than of Gaussian tokens (`rules/softmax.rs`).
 //!
 //! Assumptions: Gaussian keys. Source: ours.
 
@@ -54,6 +55,9 @@ pub(super) fn of_output(
     Concentration { total, drawn, inherited: part * query.concentration.inherited }.bounded()
 }
 
+/// Scores of few directions are not believed to lack more.
+const MOST_UNEQUAL: f64 = 0.1;
+
 /// How unequal the lengths of token differences are (see *Lengths*).
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Unequal {
@@ -74,6 +78,11 @@ impl Unequal {
     pub(super) fn squares(self, cosine: f64) -> f64 {
         let common = cosine.max(0.0);
         1.0 + 2.0 * self.concentration * (self.between(1.0, 2.0 * common / (1.0 + common)) - 1.0)
+    }
+
+    /// Of scores, the products of such differences with one query, in excess of that of Gaussian ones.
+    pub(super) fn kurtosis(self, cosine: f64) -> f64 {
+        3.0 * (self.squares(cosine) - 1.0).max(-MOST_UNEQUAL)
     }
 
     /// What is known of Gaussian and of normalised tokens, bridged.

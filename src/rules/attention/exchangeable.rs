@@ -68,6 +68,8 @@ pub(crate) struct Attended {
     concentration: f64,
     /// E |δ|⁴/(E |δ|²)² of its token differences δ, less what it is beyond 1 for Gaussian ones.
     unequal: f64,
+    /// Of the scores, in excess of that of Gaussian ones.
+    kurtosis: f64,
     /// Variance of the correlation of two uncorrelated queries.
     drawn: f64,
     query: Arc<Signal>,
@@ -96,17 +98,18 @@ impl Attended {
         let d_head = attention.d_head as f64;
         let keys = Keys::new(attention, domain, &query, &key, &value);
         let drawn = 1.0 / d_head + 1.0 / input.token().width;
-        let row = overlaps.row(keys.effective, keys.contrast, 1.0 / drawn);
+        let unequal = Unequal::of(input);
+        let kurtosis = unequal.kurtosis(keys.key_cosine);
+        let row = overlaps.row(keys.effective, keys.contrast, 1.0 / drawn, kurtosis);
         let freedom = 1.0 / (drawn + 1.0 / input.token().width);
         // The rest is what the key weights make of them.
         let queries = freedom * drawn;
         let crosses: Few<Cross> = query
             .cosines
             .iter()
-            .map(|&cosine| overlaps.cross(keys.effective, keys.contrast, cosine, freedom, queries))
+            .map(|&cosine| overlaps.cross(keys.effective, keys.contrast, cosine, [freedom, queries], kurtosis))
             .collect();
 
-        let unequal = Unequal::of(input);
         let strength = keys.pull(input.concentration.total);
         let ends = Ends::new(&row, keys.effective, keys.key_cosine);
         let pull = |cosine: f64, alike: f64| strength * ends.pull(&ends, cosine, alike, unequal);
@@ -139,6 +142,7 @@ impl Attended {
         Self {
             concentration: input.concentration.total,
             unequal: unequal.squares(keys.key_cosine),
+            kurtosis,
             drawn,
             query,
             key,

@@ -124,10 +124,11 @@ impl Attended {
         let head_variance =
             0.5 * (query.token().entry_variance * attention.n_heads as f64 + query.token().scale_variance);
         let freedom = 1.0 / (head_variance + 1.0 / input_width);
+        let unequal = Unequal::of(input);
 
         let head = |slope: f64| {
             let averages = Averages::new(attention.mask, q.matrix.rows, k.matrix.rows, slope);
-            Head::new(averages, overlaps, freedom, variance, &q.matrix, &k.matrix, &v.matrix)
+            Head::new(averages, overlaps, (freedom, unequal), variance, &q.matrix, &k.matrix, &v.matrix)
         };
         let heads: Vec<Head> = match &attention.bias {
             Some(PositionBias::Alibi { slopes }) => slopes.iter().copied().map(head).collect(),
@@ -135,7 +136,6 @@ impl Attended {
         };
         let caveat = caveat(attention, &heads).or_else(|| scores.caveat());
 
-        let unequal = Unequal::of(input);
         // What keys and values have in common is their input.
         let own = key.token().width.recip();
         let concentration = if attention.memory.is_some() {
@@ -356,7 +356,7 @@ impl Attended {
                 let (one, other) = (&head.rows[a], &head.rows[c]);
                 let unlike = (differences(one) * differences(other)).max(0.0).sqrt() * self.concentration;
                 let lacking = if a == c { 1.0 - one.s2 } else { (1.0 - one.s2) * (1.0 - other.s2) };
-                let lengths = if a == c { self.unequal.squares(1.0 - one.key_trace) } else { 1.0 };
+                let lengths = if a == c { one.lengths(self.unequal) } else { 1.0 };
                 let slope = head.ratio(rows, q, a, c, Of::Slope);
                 let through = lengths * head.spread.row(a)[c] * slope + unlike * lacking;
                 gradient.row(a)[c] * through

@@ -26,18 +26,18 @@ fn ln_t_nodes(n: f64, std: f64, step: f64) -> Vec<f64> {
     (0..=count).map(|i| lower + step * i as f64).collect()
 }
 
-/// S2, S3, S4, S22, U and E (ΣA² − 2ΣA³ + (ΣA²)²) ΣA² of n scores of variance w; relative error below 1e-6 for w from
-/// 0.001 to 100.
-pub(super) fn row_overlaps(n: f64, w: f64) -> [f64; 6] {
+/// S2, S3, S4, S22, U, E (ΣA² − 2ΣA³ + (ΣA²)²) ΣA² and E Σ A_b² (1 − 2A_b + ΣA²) (s_b²/w − 1) of n scores of variance w,
+/// then what S2, S3 and S22 gain per kurtosis of the scores; relative error below 1e-6 for w from 0.001 to 100.
+pub(super) fn row_overlaps(n: f64, w: f64) -> [f64; 10] {
     let std = w.sqrt();
     let normal = normal_nodes((0.7 / std).min(0.8));
     let exponentials: Vec<(f64, f64, f64)> = normal.iter().map(|&(x, weight)| ((std * x).exp(), weight, x)).collect();
     let step = 0.4;
-    let mut sums = [0.0; 6];
+    let mut sums = [0.0; 10];
     for ln_t in ln_t_nodes(n, std, step) {
         let t = ln_t.exp();
-        // moments[k][j] = E x^j y^k e^(−y), y = t e^z, z = std x
-        let mut moments = [[0.0; 3]; 7];
+        // moments[k][j] = E x^j y^k e^(−y), y = t e^z, z = std x; the last with x⁴ − 6x² + 3
+        let mut moments = [[0.0; 4]; 7];
         for &(exponential, weight, x) in &exponentials {
             let y = t * exponential;
             // Beyond, e^{−y} has underflowed and y^k with it.
@@ -45,14 +45,18 @@ pub(super) fn row_overlaps(n: f64, w: f64) -> [f64; 6] {
                 continue;
             }
             let mut factor = weight * (-y).exp();
-            for [plain, first, second] in &mut moments {
+            let square = x * x;
+            let hermite = square * (square - 6.0) + 3.0;
+            for [plain, first, second, fourth] in &mut moments {
                 *plain += factor;
                 *first += factor * x;
-                *second += factor * x * x;
+                *second += factor * square;
+                *fourth += factor * hermite;
                 factor *= y;
             }
         }
-        let [[m0, _, _], [_, x1, _], [m2, x2, xx2], [m3, x3, xx3], [m4, _, xx4], [m5, _, _], [m6, _, _]] = moments;
+        let [[m0, _, _, h0], [_, x1, _, _], [m2, x2, xx2, h2], [m3, x3, xx3, h3], [m4, _, xx4, h4], [m5, ..], [m6, ..]] =
+            moments;
         if m0 <= 0.0 {
             continue;
         }
@@ -70,6 +74,11 @@ pub(super) fn row_overlaps(n: f64, w: f64) -> [f64; 6] {
         sums[4] += n * (xx4 * lone + (2.0 * x3 * x1 + m2 * xx2) * pair + m2 * x1 * x1 * triple) / 6.0;
         let cubes = n * (m6 * lone + 3.0 * m4 * m2 * pair + m2.powi(3) * triple) / 120.0;
         sums[5] += squares - 2.0 * n * (m5 * lone + m3 * m2 * pair) / 24.0 + cubes;
+        sums[6] += n * ((xx2 - m2 - xx3 + m3) * lone + ((xx4 - m4) * lone + (xx2 - m2) * m2 * pair) / 6.0);
+        // The density of x gains its part (x⁴ − 6x² + 3)/24.
+        sums[7] += n * (h2 * lone + m2 * h0 * pair) / 24.0;
+        sums[8] += n * (h3 * lone + m3 * h0 * pair) / 48.0;
+        sums[9] += n * (h4 * lone + (m4 * h0 + 2.0 * m2 * h2) * pair + m2 * m2 * h0 * triple) / 144.0;
     }
     sums.map(|sum| step * sum)
 }

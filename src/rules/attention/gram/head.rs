@@ -7,6 +7,7 @@ use super::row::{Pull, Row, background, groups, interpolation, sampled_rows};
 use crate::moments::ratio;
 use crate::rules::attention::SHARPEST_SAMPLED;
 use crate::rules::attention::averages::Averages;
+use crate::rules::attention::concentration::Unequal;
 use crate::rules::attention::matrix::Matrix;
 use crate::rules::attention::pull::Ends;
 use crate::rules::softmax::Overlaps;
@@ -32,7 +33,7 @@ impl Head {
     pub(super) fn new(
         averages: Averages,
         overlaps: &mut Overlaps,
-        freedom: f64,
+        (freedom, unequal): (f64, Unequal),
         variance: f64,
         q: &Matrix,
         k: &Matrix,
@@ -49,7 +50,7 @@ impl Head {
         let own = head.key_spread(k);
         head.spread = head.spread(k, v, &head.value);
         head.shift = head.shift(k, &head.value);
-        head.rows = head.saturate(overlaps, freedom, variance, q, (k, v), &own);
+        head.rows = head.saturate(overlaps, (freedom, unequal), variance, q, (k, v), &own);
         head.saturate_groups(variance, q, k);
         head
     }
@@ -115,7 +116,7 @@ impl Head {
     pub(super) fn saturate(
         &self,
         overlaps: &mut Overlaps,
-        freedom: f64,
+        (freedom, unequal): (f64, Unequal),
         variance: f64,
         q: &Matrix,
         (k, v): (&Matrix, &Matrix),
@@ -138,7 +139,8 @@ impl Head {
                 if contrast < 1e-6 {
                     return Row::flat_keys(effective, in_view, key_trace, value_trace);
                 }
-                let row = overlaps.row(effective, contrast, freedom);
+                let kurtosis = unequal.kurtosis(1.0 - key_trace / keys[a]);
+                let row = overlaps.row(effective, contrast, freedom, kurtosis);
                 let bend = 1.0 - 3.0 * row.s2 + 2.0 * row.s3;
                 Row {
                     s2: row.s2,

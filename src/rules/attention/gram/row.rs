@@ -83,6 +83,13 @@ impl Row {
         self.contrast > SHARPEST_REPEATED && self.effective < SMALLEST_REPEATED * self.in_view
     }
 
+    /// How much more the squares of keys and values that pass T are, for their lengths.
+    pub(super) fn lengths(&self, unequal: Unequal) -> f64 {
+        let cosine = 1.0 - self.key_trace;
+        let outlying = self.overlaps.map_or(0.0, |row| ratio(row.outlying, row.t()));
+        unequal.squares(cosine) + unequal.kurtosis(cosine) / 6.0 * outlying
+    }
+
     pub(super) fn saturate(&mut self, groups: &Saturation) {
         self.s2 = groups.own / self.effective;
         self.value = groups.value;
