@@ -30,7 +30,7 @@ pub(crate) use pairs::{TILE, mirror, symmetric, transpose};
 pub(crate) use signs::Signs;
 pub(crate) use strayed::{Strayed, bounded};
 
-use crate::moments::{Few, PerToken, Token, TokenGradient, ln_sum, ratio, share};
+use crate::moments::{Few, PerToken, Token, TokenGradient, ln_correction, ln_sum, ratio, share};
 use crate::rules::PairRule;
 
 /// The signal of all tokens.
@@ -246,6 +246,7 @@ impl Domain {
             let map = rule.cosines_backward(&x.tokens, &gradient.tokens);
             self.map(tokens.len(), |i, j, place| map(i, j, x.cosines[place], gradient.cosines[place]))
         };
+        let cosines = self.met_again(rule.gain_slope(self, x), x, gradient, cosines);
         let fluctuation = rule.fluctuation_backward(self, x, gradient);
         let fluctuation = fluctuation.met(y.fluctuation.fresh, gradient.response);
         let response = y.fluctuation.map.transpose() * gradient.response + rule.response(self, x);
@@ -257,6 +258,19 @@ impl Domain {
         let kept = kept(y.concentration, x.concentration) * kept(concentration, gradient.concentration);
         let redrawn = kept * rule.redrawn(gradient);
         Gradient { tokens, cosines, coupling, along, concentration, fluctuation, response, with_fork, redrawn }
+    }
+
+    /// Cosines of gradients that were multiplied by a function of the cosines c of a signal, of this `slope` d ln/dc: in
+    /// networks whose tokens are more alike gradients are smaller, by Cov (ln Σ g², c).
+    pub(crate) fn met_again(&self, slope: f64, x: &Signal, gradient: &Gradient, cosines: Arc<[f64]>) -> Arc<[f64]> {
+        if slope == 0.0 || !self.follows_levels() {
+            return cosines;
+        }
+        let shared = self.shared(x);
+        let of_cosine = shared * (1.0 - shared) * Vector2::new(1.0, -1.0);
+        let together = -of_cosine.dot(&(x.fluctuation.kept * gradient.with_fork));
+        let factor = ln_correction(bounded(slope * together)).exp();
+        cosines.iter().map(|cosine| cosine * factor).collect()
     }
 
     /// ⟨f⟩ of functions of pairs of tokens, weighted with the moments of both, whose second moments are e^`levels`:

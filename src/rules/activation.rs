@@ -254,6 +254,15 @@ impl PairRule for Rule {
         Box::new(move |i, j, cosine, gradient_cosine| gradient_cosine * pairs(i, j, cosine).1)
     }
 
+    fn gain_slope(&self, domain: &Domain, x: &Signal) -> f64 {
+        /// On either side of the cosine.
+        const STEP: f64 = 0.02;
+        let cosine = domain.mean_cosine(x);
+        let gain = |cosine: f64| self.profiles[0].profile.cosines(cosine).1.ln();
+        let (below, above) = ((cosine - STEP).max(-1.0), (cosine + STEP).min(1.0));
+        (gain(above) - gain(below)) / (above - below)
+    }
+
     fn drawn_together(&self, domain: &Domain, x: &Signal, y: &Signal) -> f64 {
         let (cosine, after) = (domain.mean_cosine(x), domain.mean_cosine(y));
         if after >= 1.0 {

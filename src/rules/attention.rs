@@ -108,7 +108,9 @@ impl Attended {
     /// The gradients at queries, keys and values.
     pub(crate) fn split(&self, attention: &Attention, domain: &Domain, gradient: &Gradient) -> [Gradient; 3] {
         let parts = match (&self.core, domain) {
-            (Core::Exchangeable(attended), Domain::Exchangeable(domain)) => attended.split(attention, domain, gradient),
+            (Core::Exchangeable(attended), Domain::Exchangeable(exchangeable)) => {
+                attended.split(attention, exchangeable, gradient, self.strayed.met(domain, gradient))
+            }
             (Core::Gram(attended), Domain::Gram { .. }) => attended.split(attention, gradient),
             _ => unreachable!("the domain does not change"),
         };

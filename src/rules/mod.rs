@@ -86,6 +86,10 @@ pub(crate) trait PairRule {
     fn ln_strayed_backward(&self, _domain: &Domain, _x: &Signal, _gradient: &Gradient) -> f64 {
         0.0
     }
+    /// d ln κ/dc of the cosines c of the input `x`, where cosines of gradients are multiplied by κ(c).
+    fn gain_slope(&self, _domain: &Domain, _x: &Signal) -> f64 {
+        0.0
+    }
     /// Whether cosines, forward and backward, pass as they are.
     fn keeps_cosines(&self) -> bool {
         false

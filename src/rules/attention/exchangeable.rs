@@ -62,6 +62,9 @@ const LARGEST_COSINE: f64 = 0.5;
 /// rules were sampled).
 const LARGEST_LOSS: f64 = 0.5;
 
+/// Step in w of their slopes.
+const SHARPER: f64 = 1.05;
+
 /// What the forward pass of one attention leaves for its backward pass.
 pub(crate) struct Attended {
     /// γ of the input.
@@ -70,6 +73,8 @@ pub(crate) struct Attended {
     unequal: f64,
     /// Of the scores, in excess of that of Gaussian ones.
     kurtosis: f64,
+    /// d ln S2/d ln w and d ln T/d ln w.
+    growth: [f64; 2],
     /// Variance of the correlation of two uncorrelated queries.
     drawn: f64,
     query: Arc<Signal>,
@@ -112,6 +117,10 @@ impl Attended {
 
         let strength = keys.pull(input.concentration.total);
         let ends = Ends::new(&row, keys.effective, keys.key_cosine);
+        let sharper = overlaps.sharp_row(keys.effective, keys.contrast * SHARPER);
+        let exact = overlaps.sharp_row(keys.effective, keys.contrast);
+        let growth = [(sharper.s2, exact.s2), (sharper.t(), exact.t())]
+            .map(|(sharper, exact)| if exact > 0.0 { (sharper / exact).ln() / SHARPER.ln() } else { 0.0 });
         let pull = |cosine: f64, alike: f64| strength * ends.pull(&ends, cosine, alike, unequal);
         // What a row has in common with itself and no other one.
         let beyond = row.s2 - 1.0 / keys.effective;
@@ -143,6 +152,7 @@ impl Attended {
             concentration: input.concentration.total,
             unequal: unequal.squares(keys.key_cosine),
             kurtosis,
+            growth,
             drawn,
             query,
             key,

@@ -16,10 +16,16 @@
 //! # Backward
 //!
 //! Value gradients are averages of the gradients at the output: m' = m, t' = s. Queries and keys take the scale s of
-//! that gradient, and their own draws 2/width; being of differences of keys and of values, (1 − c)², they are larger by
-//! E (1 − ĉ)²/(1 − c)² = 1 + Var p (m − t), and by 2 Cov(ln Σ g², p (t − m)): both know of the fork. With R the
-//! response where the branch is joined, J what the joined levels have of the fork's, B, and K what the input has of them,
-//! the covariance of −ln Σ g² with the input's (m, t) is K B Jᵀ R.
+//! that gradient, and their own draws 2/width. Being of j differences of keys and of values, (1 − c)^j, and where queries
+//! meet (i = 1) of their cosine c, they are larger by
+//!
+//! ```text
+//! E (1 − ĉ)^j ĉ^i Σ g²/((1 − c)^j c^i E Σ g²) = 1 + a (j (j − 1)/2 − i j (1 − c)/c) + b (j − i (1 − c)/c)
+//! ```
+//!
+//! a = Var p (m − t), b = Cov(ln Σ g², p (t − m)): both know of the fork. With R the response where the branch is joined, J
+//! what the joined levels have of the fork's, B, and K what the input has of them, the covariance of −ln Σ g² with the
+//! input's (m, t) is K B Jᵀ R.
 //!
 //! # Assumptions
 //!
@@ -33,7 +39,7 @@ use nalgebra::{Matrix2, Vector2};
 use sigprop_stack::Attention;
 
 use crate::domain::{Concentration, Domain, Fluctuation, Gradient, Signal, bounded, of_all, variance_of_apart};
-use crate::moments::ln_correction;
+use crate::moments::{ln_correction, ratio};
 
 /// α and β.
 #[derive(Clone, Copy, Debug)]
@@ -65,6 +71,41 @@ pub(crate) struct Strayed {
     levels: Matrix2<f64>,
     /// From the levels of the fork to those of the input.
     kept: Matrix2<f64>,
+}
+
+/// How what gradients of queries and keys are made of strays together.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Met {
+    /// Var ln (1 − ĉ).
+    apart: f64,
+    /// Cov (ln Σ g², ln (1 − ĉ)).
+    together: f64,
+    /// (1 − c)/c.
+    odds: f64,
+}
+
+impl Met {
+    /// E (1 − ĉ)^j ĉ^i Σ g² over the product of the expectations, where `differences` = j of keys and values, and i
+    /// `cosines` of queries, are met.
+    pub(crate) fn of(self, differences: f64, cosines: f64) -> f64 {
+        let (j, i) = (differences, cosines * self.odds);
+        let strayed = self.apart * j * (0.5 * (j - 1.0) - i) + self.together * (j - i);
+        ln_correction(bounded(strayed)).exp()
+    }
+}
+
+impl Strayed {
+    pub(crate) fn met(&self, domain: &Domain, output: &Gradient) -> Met {
+        if !domain.follows_levels() {
+            return Met { apart: 0.0, together: 0.0, odds: 0.0 };
+        }
+        let of_differences = Vector2::new(self.shared, -self.shared);
+        Met {
+            apart: variance_of_apart(self.levels, self.shared),
+            together: of_differences.dot(&(self.kept * output.with_fork)),
+            odds: ratio(1.0 - self.shared, self.shared),
+        }
+    }
 }
 
 /// Of the heads' output, from the `input` of the queries and the `value`s; and what the backward pass needs.
@@ -109,16 +150,12 @@ pub(crate) fn backward(
     // Of differences of keys and of values.
     let of_differences = Vector2::new(1.0, -1.0) * 2.0 * forward.shared;
     let scored_response = response + of_differences;
-    let apart = variance_of_apart(forward.levels, forward.shared);
-    let together = of_differences.dot(&(forward.kept * output.with_fork));
-    let ln_gain = if domain.follows_levels() { bounded(ln_correction(apart + together)) } else { 0.0 };
     let scored = |part: Gradient, heads: usize| {
         let width = (heads * attention.d_head) as f64;
         let concentration = fresh(width);
         let drawn = domain.alike(&part, concentration.total).drawn(2.0 / width);
         let fluctuation = strayed.redrawn(Matrix2::from_rows(&[all, all]), drawn);
-        let tokens = part.tokens.iter().map(|token| token.scaled(ln_gain)).collect();
-        Gradient { tokens, fluctuation, concentration, response: scored_response, ..part }
+        Gradient { fluctuation, concentration, response: scored_response, ..part }
     };
     [scored(query, attention.n_heads), scored(key, attention.n_kv_heads), value]
 }

@@ -44,12 +44,19 @@ use sigprop_stack::Attention;
 use super::{Attended, pairs_of_queries};
 use crate::domain::{Exchangeable, Gradient};
 use crate::moments::{Few, TokenGradient, ratio, share};
+use crate::rules::attention::fluctuation;
 use crate::rules::attention::lengths::{self, Met};
 use crate::rules::softmax::Cross;
 
 impl Attended {
     /// The gradients at queries, keys and values.
-    pub(crate) fn split(&self, attention: &Attention, domain: &Exchangeable, gradient: &Gradient) -> [Gradient; 3] {
+    pub(crate) fn split(
+        &self,
+        attention: &Attention,
+        domain: &Exchangeable,
+        gradient: &Gradient,
+        strayed: fluctuation::Met,
+    ) -> [Gradient; 3] {
         let length = domain.seq_len;
         let keep = 1.0 - attention.dropout_rate;
         let keys = &self.keys;
@@ -68,15 +75,13 @@ impl Attended {
         // Masks take what values share with the output, of which norms leave nothing over all heads.
         let known = 1.0 + (gradient.token().radial - 1.0) * alignment / heads;
         let masked = (keep.recip() - 1.0) * known;
-        // (1/(1 − p) − c_v)/(1 − c_v), with the amplitude of the value differences in front.
-        let kept = |amplitude: f64| amplitude + masked * keys.effective / length;
-
         // Values.
         let row = &self.row;
         // Of the output's square, in units of E v².
         let of_keys = keys.amplitude * share(self.value.token().ln_second, self.output.token().ln_second) / heads;
         let met = Met::new(row, gradient.token(), of_keys);
-        let own_row = keys.single(row.s2, length) * met.squares;
+        let [squares_grow, passed_grows] = self.growth;
+        let own_row = keys.single(row.s2, length) * met.squares * strayed.of(squares_grow, 0.0);
         // Gradients that add up to nothing leave rounding.
         let value_own = (own_row / keep + others * pairs(&|cross| self.overlap(cross, length))).max(0.0);
         let shared = pairs(&|cross| 1.0 - self.overlap(cross, length));
@@ -99,21 +104,29 @@ impl Attended {
         let value =
             Gradient { coupling: ratio(pulled, value_own), ..Gradient::new([value_token].into(), value_cosines) };
 
-        // Queries.
-        let differences = (1.0 - keys.key_cosine) * (1.0 - keys.value_cosine) * self.concentration;
+        // Queries: of differences of keys and of values, but for the masks of single values.
+        let alike = 2.0 + passed_grows * keys.key_cosine;
+        let both = (1.0 - keys.key_cosine) * strayed.of(2.0 + passed_grows, 0.0);
+        let between = (1.0 - keys.key_cosine) * strayed.of(alike, 0.0);
+        let differences = both * (1.0 - keys.value_cosine) * self.concentration;
         let own_directions = differences * self.row.own_directions();
         // Of a query alone, whose keys pass T, `through`.
         let alone = |through: f64| {
             let lengths = self.unequal + self.kurtosis / 6.0 * ratio(row.outlying, row.t());
-            let single = kept(keys.amplitude * lengths) * met.sharp * through;
-            (1.0 - keys.key_cosine) * (single + keys.amplitude * met.along) + own_directions
+            let of_masks = (1.0 - keys.key_cosine) * strayed.of(1.0 + passed_grows, 0.0) * masked * keys.effective / length;
+            let single = (both * keys.amplitude * lengths + of_masks) * met.sharp * through;
+            single + both * keys.amplitude * met.along + own_directions
         };
         let query_own = alone(row.t() - (row.t() - row.tilt) / attention.d_head as f64);
-        let query_cosines = self.crosses.iter().zip(gradient.cosines.iter()).map(|(cross, cosine)| {
-            let between =
-                (1.0 - keys.key_cosine) * keys.amplitude * cross.t11 + differences * (1.0 - self.row.s2).powi(2);
-            ratio(cosine * between, query_own)
-        });
+        let query_cosines: Arc<[f64]> = self
+            .crosses
+            .iter()
+            .zip(gradient.cosines.iter())
+            .map(|(cross, cosine)| {
+                let passed = between * keys.amplitude * cross.t11 + differences * (1.0 - self.row.s2).powi(2);
+                ratio(cosine * passed, query_own)
+            })
+            .collect();
         let ln_query = ln_score + self.key.token().ln_second + query_own.max(0.0).ln();
         let query_token = TokenGradient {
             radial: if query_own > 0.0 { lengths::query_radial(row) } else { 1.0 },
@@ -124,19 +137,23 @@ impl Attended {
         let together = pairs_of_queries(&self.query, &self.crosses, |cosine, cross| {
             (cross.t11_weighted - cosine * cross.t11) * self.concentration / self.drawn
         });
-        let beside = others * (1.0 - keys.key_cosine) * keys.amplitude;
-        let coupling = beside * ratio(domain.mean_product(&gradient.cosines, &together), query_own);
-        let query = Gradient { coupling, ..Gradient::new([query_token].into(), query_cosines.collect()) };
+        let beside = others * between * keys.amplitude;
+        let together = beside * ratio(domain.mean_product(&gradient.cosines, &together), query_own);
+        let met_again = ratio(strayed.of(alike, 1.0), strayed.of(alike, 0.0)) - 1.0;
+        let coupling = together + met_again * others * domain.mean_product(&self.query.cosines, &query_cosines);
+        let query = Gradient { coupling, ..Gradient::new([query_token].into(), query_cosines) };
 
-        // Keys.
+        // Keys: of differences of values, met by two queries.
         let value_difference = 1.0 - keys.value_cosine;
+        let own_difference = value_difference * strayed.of(1.0 + passed_grows, 0.0);
         let key_own = keys.effective / length
-            * ((value_difference + masked) * met.sharp * row.t_weighted
-                + value_difference * met.along
-                + others * value_difference * pairs(&|cross| cross.t11_weighted));
+            * ((own_difference + masked) * met.sharp * row.t_weighted
+                + own_difference * met.along
+                + others * value_difference * strayed.of(alike - 1.0, 1.0) * pairs(&|cross| cross.t11_weighted));
         let key_cosines = self.key_classes(domain, 1.0, if others > 0.0 { -1.0 / others } else { 0.0 });
         // Σ_b δs_ab x_b, which the key weights collect, is what the query gradient is made of.
-        let collected = alone(row.t_weighted) + others * self.collected_pairs(domain, gradient, differences);
+        let collected =
+            alone(row.t_weighted) + others * strayed.of(alike, 1.0) * self.collected_pairs(domain, gradient);
         let coupling =
             ratio(collected, key_own) - domain.coherence(domain.mean_product(&self.key.cosines, &key_cosines));
         let ln_key = ln_score + self.query.token().ln_second + (group * key_own.max(0.0)).ln();
@@ -152,7 +169,8 @@ impl Attended {
     }
 
     /// E (Σ_b δs_ab x_b)·(Σ_b δs_cb x_b) q_a·q_c over pairs of queries, in units of the diagonal.
-    fn collected_pairs(&self, domain: &Exchangeable, gradient: &Gradient, differences: f64) -> f64 {
+    fn collected_pairs(&self, domain: &Exchangeable, gradient: &Gradient) -> f64 {
+        let differences = (1.0 - self.keys.key_cosine) * (1.0 - self.keys.value_cosine) * self.concentration;
         let between = pairs_of_queries(&self.query, &self.crosses, |cosine, cross| {
             (1.0 - self.keys.key_cosine) * self.keys.amplitude * cross.t11_weighted
                 + cosine * differences * (1.0 - self.row.s2).powi(2)
