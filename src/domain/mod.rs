@@ -246,7 +246,13 @@ impl Domain {
             let map = rule.cosines_backward(&x.tokens, &gradient.tokens);
             self.map(tokens.len(), |i, j, place| map(i, j, x.cosines[place], gradient.cosines[place]))
         };
-        let cosines = self.met_again(rule.gain_slope(self, x), x, gradient, cosines);
+        let slope = if self.follows_levels() { rule.gain_slope(self, x) } else { 0.0 };
+        let cosines = if slope == 0.0 {
+            cosines
+        } else {
+            let again = self.met_again(slope, x, gradient);
+            cosines.iter().map(|cosine| cosine * again).collect()
+        };
         let fluctuation = rule.fluctuation_backward(self, x, gradient);
         let fluctuation = fluctuation.met(y.fluctuation.fresh, gradient.response);
         let response = y.fluctuation.map.transpose() * gradient.response + rule.response(self, x);
@@ -260,17 +266,13 @@ impl Domain {
         Gradient { tokens, cosines, coupling, along, concentration, fluctuation, response, with_fork, redrawn }
     }
 
-    /// Cosines of gradients that were multiplied by a function of the cosines c of a signal, of this `slope` d ln/dc: in
-    /// networks whose tokens are more alike gradients are smaller, by Cov (ln Σ g², c).
-    pub(crate) fn met_again(&self, slope: f64, x: &Signal, gradient: &Gradient, cosines: Arc<[f64]>) -> Arc<[f64]> {
-        if slope == 0.0 || !self.follows_levels() {
-            return cosines;
-        }
+    /// What cosines of a gradient are multiplied by beyond the function of the cosines c of `x` that they were multiplied
+    /// by, of this `slope` d ln/dc: in networks whose tokens are more alike gradients are smaller, by Cov (ln Σ g², c).
+    pub(crate) fn met_again(&self, slope: f64, x: &Signal, gradient: &Gradient) -> f64 {
         let shared = self.shared(x);
         let of_cosine = shared * (1.0 - shared) * Vector2::new(1.0, -1.0);
         let together = -of_cosine.dot(&(x.fluctuation.kept * gradient.with_fork));
-        let factor = ln_correction(bounded(slope * together)).exp();
-        cosines.iter().map(|cosine| cosine * factor).collect()
+        ln_correction(bounded(slope * together)).exp()
     }
 
     /// ⟨f⟩ of functions of pairs of tokens, weighted with the moments of both, whose second moments are e^`levels`:

@@ -37,6 +37,9 @@
 //! g_a·g_b exceeds the product of the expectations by E g_a·g_b · E (ĉ − c) κ₁(ĉ), ĉ = c ± √γ (1 − c²) (`coupling`). And of
 //! gradients that are alike what lies along their signals is, E uφ'(u) vφ'(v), even between uncorrelated tokens (`along`).
 //!
+//! On average over networks E g_a g_b E φ'φ' grows by d ln κ₁/dc Cov (ln Σ g², c) (`Domain::met_again`): −0.4 % of
+//! the cosines of gradients at every activation of DSLM with 6 blocks of width 128, sampled −0.2 to −0.4.
+//!
 //! The first bracket: entries whose φ² is large have a φ'² that is not typical, and the gradient
 //! knows φ·g (ρ) and the norm of φ (S).
 //!

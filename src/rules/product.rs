@@ -29,6 +29,7 @@
 //! What they send back to the common input is aligned, x·g_i = χ_i y·g each: X = 2 Σ_{i<j} χ_i χ_j E (y·g)² over
 //! E x² E g_x² width is added to its radial share, X/width to its second moment.
 //! The other factors of tokens that happen to be more alike are so too: coupling E g_a·g_b Σ_j s_j γ (1 − c²)².
+//! They are less alike where gradients are small (`Domain::met_again`).
 //! Entries share their draws: the gain of factor i has relative entry variance κ of the others.
 //!
 //! # Assumptions
@@ -46,7 +47,7 @@ use nalgebra::Matrix2;
 use crate::domain::{
     Concentration, Domain, Entry, Fluctuation, Fork, Gradient, Signal, Strayed, bounded, by_position, levels_map,
 };
-use crate::moments::{Few, PerToken, Token, TokenGradient, crossed, ln_correction, share};
+use crate::moments::{Few, PerToken, Token, TokenGradient, crossed, ln_correction, ratio, share};
 
 /// The output from the common input and the factors, and how the deviations of each factor reach it.
 pub(crate) fn forward(domain: &Domain, x: &Signal, factors: &[Arc<Signal>]) -> (Signal, Few<Matrix2<f64>>) {
@@ -72,16 +73,23 @@ pub(crate) fn split(domain: &Domain, fork: &Fork, gradient: &Gradient) -> Vec<Gr
     let part = |index: usize| {
         let others = || (0..factors.len()).filter(|&j| j != index);
         let known = others().map(|j| slopes[j] * others().filter(|&k| k != j).map(|k| alike[k]).product::<f64>());
-        let coupling = pairs * known.sum::<f64>();
+        let known: f64 = known.sum();
+        let coupling = pairs * known;
+        let again = if domain.follows_levels() {
+            domain.met_again(ratio(known, others().map(|j| alike[j]).product()), x, gradient)
+        } else {
+            1.0
+        };
         let each = positions.iter().zip(&x.tokens).zip(gradient.tokens.iter());
         let tokens: PerToken<TokenGradient> =
             each.map(|((factors, x), g)| split_token(factors, index, strays.own(x), g)).collect();
         let cosines = domain.map(tokens.len(), |_, _, place| {
             let others = factors.iter().enumerate().filter(|(i, _)| *i != index);
-            gradient.cosines[place] * others.map(|(_, factor)| factor.cosines[place]).product::<f64>()
+            again * gradient.cosines[place] * others.map(|(_, factor)| factor.cosines[place]).product::<f64>()
         });
         let concentration = Concentration { inherited: 1.0, ..gradient.concentration };
-        let part = Gradient { coupling, concentration, ..Gradient::new(tokens, cosines) };
+        let with_fork = x.fluctuation.kept * gradient.with_fork;
+        let part = Gradient { coupling, concentration, with_fork, ..Gradient::new(tokens, cosines) };
         let fluctuation = split_fluctuation(domain, factors, index, gradient, &part);
         Gradient { fluctuation, response: maps[index].transpose() * gradient.response, ..part }
     };

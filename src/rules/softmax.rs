@@ -279,7 +279,7 @@ impl Overlaps {
         let weighted = expected + queries * (average.t11_weighted - expected);
         // Of first order: not believed to change more than half of what is there.
         let [overlap, slope] = self.heavier_cross(n, w.min(LARGEST), rho, kurtosis);
-        let believed = |change: f64, what: f64| change.clamp(-0.5 * what.abs(), 0.5 * what.abs());
+        let believed = |change: f64, what: f64| change.max(-0.5 * what.abs()).min(0.5 * what.abs());
         let (overlap, slope) = (believed(overlap, average.excess), believed(slope, average.t11));
         Cross { excess: average.excess + overlap, t11: average.t11 + slope, t11_weighted: weighted + rho * slope }
     }

@@ -113,7 +113,8 @@ impl Attended {
         // Of a query alone, whose keys pass T, `through`.
         let alone = |through: f64| {
             let lengths = self.unequal + self.kurtosis / 6.0 * ratio(row.outlying, row.t());
-            let of_masks = (1.0 - keys.key_cosine) * strayed.of(1.0 + passed_grows, 0.0) * masked * keys.effective / length;
+            let of_masks =
+                (1.0 - keys.key_cosine) * strayed.of(1.0 + passed_grows, 0.0) * masked * keys.effective / length;
             let single = (both * keys.amplitude * lengths + of_masks) * met.sharp * through;
             single + both * keys.amplitude * met.along + own_directions
         };
