@@ -139,7 +139,7 @@ impl Fluctuation {
 
     /// Why what is said of one network is rough, if it is, where tokens share this much.
     pub(crate) fn caveat(self, shared: f64) -> Option<(&'static str, String)> {
-        /// Sampled within a sixth below, up to 80 % too large beyond (MLP of width 64, GELU).
+        /// Sampled within a fifth below, up to 28 % too large beyond (MLP of width 64, GELU).
         const LARGEST: f64 = 1.0;
         let std = self.of_second(shared).sqrt();
         (std > LARGEST).then(|| {

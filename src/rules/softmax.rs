@@ -40,8 +40,8 @@
 //! to 5, 64 to 1024 scores: S2 1.4 to 7 % too large without, within 0.5 ± 0.5 % with it.
 //!
 //! Finite heads: the score variance of a row is w χ²/n_h, the scores of two rows follow a Wishart
-//! distribution; both are averaged over. 1/n_h = 1/d_head + 1/width for a row, 1/d_head + 2/width
-//! for a pair.
+//! distribution; both are averaged over. 1/n_h = 1/d_head + γ for a row, 1/d_head + 2γ for a pair, 1/γ the directions that
+//! keys differ in (their width, or fewer).
 //!
 //! # Backward
 //!
@@ -56,6 +56,8 @@ mod apart;
 mod grid;
 pub(crate) mod groups;
 mod integrals;
+
+use std::collections::BTreeMap;
 
 use nalgebra::{DMatrix, SymmetricEigen};
 use sigprop_stack::{Cell, Quantity, SiteRow, SiteTable};
@@ -214,8 +216,8 @@ static CROSSES: Nodes<CROSS_NODES> = Nodes::new();
 pub(crate) struct Overlaps {
     rows: Grid<10, 6>,
     crosses: Grid<CROSS_NODES, 4>,
-    /// Nodes of χ²_n/n, by n.
-    chi_square: Vec<(f64, ChiSquare)>,
+    /// Nodes of χ²_n/n, by the bits of n.
+    chi_square: BTreeMap<u64, ChiSquare>,
     /// The bits of n and w of the row that was met last, and the row: its pairs with others ask for it again.
     last: Option<([u64; 2], Row)>,
 }
@@ -231,16 +233,11 @@ impl Overlaps {
     /// For rows of about `n` scores.
     pub(crate) fn new(n: f64) -> Self {
         let (rows, crosses) = (Grid::new(n.ln(), 0.25, &ROWS), Grid::new(n.ln(), 0.5, &CROSSES));
-        Self { rows, crosses, chi_square: Vec::new(), last: None }
+        Self { rows, crosses, chi_square: BTreeMap::new(), last: None }
     }
 
     fn chi_square(&mut self, n: f64) -> ChiSquare {
-        if let Some((_, nodes)) = self.chi_square.iter().find(|(known, _)| known.total_cmp(&n).is_eq()) {
-            return *nodes;
-        }
-        let nodes = chi_square_nodes(n);
-        self.chi_square.push((n, nodes));
-        nodes
+        *self.chi_square.entry(n.to_bits()).or_insert_with(|| chi_square_nodes(n))
     }
 
     /// One row of `n` scores of variance `w` and this `kurtosis`, from heads with `freedom` = n_h.

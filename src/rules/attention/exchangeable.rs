@@ -102,11 +102,11 @@ impl Attended {
         let length = domain.seq_len;
         let d_head = attention.d_head as f64;
         let keys = Keys::new(attention, domain, &query, &key, &value);
-        let drawn = 1.0 / d_head + 1.0 / input.token().width;
+        let drawn = 1.0 / d_head + input.concentration.total;
         let unequal = Unequal::of(input);
         let kurtosis = unequal.kurtosis(keys.key_cosine);
         let row = overlaps.row(keys.effective, keys.contrast, 1.0 / drawn, kurtosis);
-        let freedom = 1.0 / (drawn + 1.0 / input.token().width);
+        let freedom = 1.0 / (drawn + input.concentration.total);
         // The rest is what the key weights make of them.
         let queries = freedom * drawn;
         let crosses: Few<Cross> = query

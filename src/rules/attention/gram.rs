@@ -109,6 +109,9 @@ struct Raw {
     matrix: Matrix,
 }
 
+/// Rows that are all equally sharp, as far as can be seen.
+const LEAST_DRAWN: f64 = 1e-9;
+
 impl Attended {
     pub(crate) fn new(
         attention: &Attention,
@@ -119,11 +122,17 @@ impl Attended {
         let (q, k, v) = (Raw::of(&query), Raw::of(&key), Raw::of(&value));
         let scores = Scores::new(attention, q.ln_unit + k.ln_unit);
         let variance = scores.ln_variance.min(400.0).exp();
-        let input_width = input.token().width;
+        // What keys and values have in common is their input.
+        let own = key.token().width.recip();
+        let concentration = if attention.memory.is_some() {
+            (key.concentration.total - own).max(0.0)
+        } else {
+            input.concentration.total
+        };
         // A query's norm within its head: 2/d_head for Gaussian entries, nothing behind a norm per head.
         let head_variance =
             0.5 * (query.token().entry_variance * attention.n_heads as f64 + query.token().scale_variance);
-        let freedom = 1.0 / (head_variance + 1.0 / input_width);
+        let freedom = (head_variance + concentration).max(LEAST_DRAWN).recip();
         let unequal = Unequal::of(input);
 
         let head = |slope: f64| {
@@ -136,13 +145,6 @@ impl Attended {
         };
         let caveat = caveat(attention, &heads).or_else(|| scores.caveat());
 
-        // What keys and values have in common is their input.
-        let own = key.token().width.recip();
-        let concentration = if attention.memory.is_some() {
-            (key.concentration.total - own).max(0.0)
-        } else {
-            input.concentration.total
-        };
         let pull = Pull { strength: variance * concentration, unequal };
         let odds = attention.dropout_rate / (1.0 - attention.dropout_rate);
         let outputs = heads.iter().map(|head| head.output(variance, &q.matrix, &v.matrix, pull, odds));
