@@ -71,6 +71,9 @@ pub(crate) struct Gradient {
     /// E (x_a·g_a)(x_b·g_b)/(E x² E g² width) of two tokens, on average and beyond the part `radial` of the product of
     /// their cosines: reaches a norm's gains before linear maps and no further.
     pub(crate) along: f64,
+    /// E (x_a·g_a)(x_a·g_b)/(E x² E g_a·g_b) of two tokens: 1 of gradients that point anywhere, as `radial` is. Where it is
+    /// followed (`rules/sum.rs`).
+    pub(crate) across: Option<f64>,
     /// As in [`Signal`]; of the fork it was split at.
     pub(crate) concentration: Concentration,
     /// At given levels of the signals.
@@ -91,6 +94,7 @@ impl Gradient {
             cosines,
             coupling: 0.0,
             along: 0.0,
+            across: None,
             concentration: Concentration { total: 0.0, drawn: 0.0, inherited: 0.0 },
             fluctuation: Fluctuation::none(),
             response: Vector2::zeros(),
@@ -246,12 +250,17 @@ impl Domain {
             let map = rule.cosines_backward(&x.tokens, &gradient.tokens);
             self.map(tokens.len(), |i, j, place| map(i, j, x.cosines[place], gradient.cosines[place]))
         };
-        let slope = if self.follows_levels() { rule.gain_slope(self, x) } else { 0.0 };
-        let cosines = if slope == 0.0 {
+        let ln_pairs = if self.follows_levels() {
+            let ln_across = gradient.across.map_or(0.0, |across| rule.ln_across(self, [x, y], gradient, across));
+            self.ln_met_again(rule.gain_slope(self, x), x, gradient) + bounded(ln_across)
+        } else {
+            0.0
+        };
+        let cosines = if ln_pairs == 0.0 {
             cosines
         } else {
-            let again = self.met_again(slope, x, gradient);
-            cosines.iter().map(|cosine| cosine * again).collect()
+            let factor = ln_pairs.exp();
+            cosines.iter().map(|cosine| cosine * factor).collect()
         };
         let fluctuation = rule.fluctuation_backward(self, x, gradient);
         let fluctuation = fluctuation.met(y.fluctuation.fresh, gradient.response);
@@ -260,19 +269,24 @@ impl Domain {
         let with_fork = gradient.with_fork;
         let coupling = rule.coupling(self, x, gradient);
         let along = rule.along(self, x, gradient);
+        let across = gradient.across.map(|across| rule.across(self, x, across));
         let kept = |after: Concentration, before: Concentration| ratio(after.inherited, before.inherited);
         let kept = kept(y.concentration, x.concentration) * kept(concentration, gradient.concentration);
         let redrawn = kept * rule.redrawn(gradient);
-        Gradient { tokens, cosines, coupling, along, concentration, fluctuation, response, with_fork, redrawn }
+        Gradient { tokens, cosines, coupling, along, across, concentration, fluctuation, response, with_fork, redrawn }
     }
 
-    /// What cosines of a gradient are multiplied by beyond the function of the cosines c of `x` that they were multiplied
-    /// by, of this `slope` d ln/dc: in networks whose tokens are more alike gradients are smaller, by Cov (ln Σ g², c).
-    pub(crate) fn met_again(&self, slope: f64, x: &Signal, gradient: &Gradient) -> f64 {
+    /// ln of what cosines of a gradient are multiplied by beyond the function of the cosines c of `x` that they were
+    /// multiplied by, of this `slope` d ln/dc: in networks whose tokens are more alike gradients are smaller, by Cov (ln Σ
+    /// g², c).
+    pub(crate) fn ln_met_again(&self, slope: f64, x: &Signal, gradient: &Gradient) -> f64 {
+        if slope == 0.0 {
+            return 0.0;
+        }
         let shared = self.shared(x);
         let of_cosine = shared * (1.0 - shared) * Vector2::new(1.0, -1.0);
         let together = -of_cosine.dot(&(x.fluctuation.kept * gradient.with_fork));
-        ln_correction(bounded(slope * together)).exp()
+        ln_correction(bounded(slope * together))
     }
 
     /// ⟨f⟩ of functions of pairs of tokens, weighted with the moments of both, whose second moments are e^`levels`:

@@ -37,7 +37,10 @@
 //! g_a·g_b exceeds the product of the expectations by E g_a·g_b · E (ĉ − c) κ₁(ĉ), ĉ = c ± √γ (1 − c²) (`coupling`). And of
 //! gradients that are alike what lies along their signals is, E uφ'(u) vφ'(v), even between uncorrelated tokens (`along`).
 //!
-//! On average over networks E g_a g_b E φ'φ' grows by d ln κ₁/dc Cov (ln Σ g², c) (`Domain::met_again`): −0.4 % of
+//! Gradients of two tokens meet the signal of one by α = 1 + (E uφ''(u) φ'(v))/E φ'(u)φ'(v), E u²φ'/E φ' of uncorrelated
+//! tokens, and keep (ρ' of one token) of what they met it before (`across`; linear in c between 0 and 1, where α = ρ').
+//!
+//! On average over networks E g_a g_b E φ'φ' grows by d ln κ₁/dc Cov (ln Σ g², c) (`Domain::ln_met_again`): −0.4 % of
 //! the cosines of gradients at every activation of DSLM with 6 blocks of width 128, sampled −0.2 to −0.4.
 //!
 //! The first bracket: entries whose φ² is large have a φ'² that is not typical, and the gradient
@@ -255,6 +258,13 @@ impl PairRule for Rule {
     fn cosines_backward<'a>(&'a self, x: &'a [Token], _: &'a [TokenGradient]) -> GradientPairMap<'a> {
         let pairs = self.pairs(x);
         Box::new(move |i, j, cosine, gradient_cosine| gradient_cosine * pairs(i, j, cosine).1)
+    }
+
+    fn across(&self, domain: &Domain, x: &Signal, across: f64) -> f64 {
+        let profile = &self.profiles[0].profile;
+        let apart = profile.radial_across;
+        let own = apart + domain.mean_cosine(x) * (profile.radial_free - apart);
+        own + profile.radial_kept * (across - 1.0)
     }
 
     fn gain_slope(&self, domain: &Domain, x: &Signal) -> f64 {

@@ -14,6 +14,15 @@
 //! E dW² = Σ_ab E x_a x_b E g_a g_b     E db² = Σ_ab E g_a g_b
 //! ```
 //!
+//! Pairs of tokens: W is known along both inputs, so that beside ρ' − 1 of one gradient two have
+//!
+//! ```text
+//! (2 − c²)(α' − 1)/n_in     α = E (y_a·g_a)(y_a·g_b)/(E y² E g_a·g_b)      α' = 1 + h (α − 1)
+//! ```
+//!
+//! (`across`; of the projection p_aᵀ K⁻¹ p_b of W^T g_a and W^T g_b on x_a and x_b, with those products of g_a with y_b that
+//! gradients pointing anywhere have). Followed where branches begin with norms (`rules/sum.rs`).
+//!
 //! Norms behind the map make gradients of longer outputs smaller, g_a by 1 − S δ_a/2, S the `steepness` and δ_a the
 //! deviation of |x_a|²: E dW² loses S (V + V_u) of what a token gives with itself and S C of what two give, V and C of
 //! [`Strayed`], V_u = `uneven`. To first order in δ. Sampled: attention's output weights, width 64, 64 uncorrelated tokens,
@@ -166,6 +175,12 @@ impl PairRule for Rule {
 
     fn cosines_backward<'a>(&'a self, _: &'a [Token], _: &'a [TokenGradient]) -> GradientPairMap<'a> {
         Box::new(|_, _, _, gradient_cosine| gradient_cosine)
+    }
+
+    fn ln_across(&self, domain: &Domain, [x, y]: [&Signal; 2], gradient: &Gradient, across: f64) -> f64 {
+        let product = self.product_share(x.token(), y.token());
+        let both = (2.0 - domain.mean_cosine(x).powi(2)) * (across - 1.0);
+        product * (both - (gradient.token().radial - 1.0)) / self.fan_in
     }
 
     fn concentration(&self, x: &Signal, _: &Signal, _: &dyn Fn(&Signal) -> f64) -> Concentration {

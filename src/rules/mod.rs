@@ -13,7 +13,8 @@
 //! * *Gradients know the radial direction.* A norm removes the component along its input, and a
 //!   linear map conserves x·g exactly, (Wx)·g = x·(Wᵀg). With ρ = E (x·g)²/(E x² E g² width) =
 //!   `radial`, a linear map given its forward product has E |Wᵀg|² = n_out s² E |g|²
-//!   (1 + (ρ − 1)/n_in), and ρ itself goes through unchanged.
+//!   (1 + (ρ − 1)/n_in), and ρ itself goes through unchanged. So do the products of x with gradients of other tokens
+//!   (`across`, `along`).
 //! * *Lengths are attended to.* Attention gathers gradients from all tokens, so that steepness ends there but for what
 //!   norms have in common (`local`); it makes a longer token count for more (`excess`); and its rows are not equally
 //!   sharp (`uneven`): `attention/lengths.rs`.
@@ -85,6 +86,15 @@ pub(crate) trait PairRule {
     /// ln of what straying in common beyond what single tokens know adds to the gradient at the input `x`.
     fn ln_strayed_backward(&self, _domain: &Domain, _x: &Signal, _gradient: &Gradient) -> f64 {
         0.0
+    }
+    /// ln of what cosines of gradients gain, from the output to the input of the pair given, because gradients of two tokens
+    /// meet the signal of one.
+    fn ln_across(&self, _domain: &Domain, _: [&Signal; 2], _gradient: &Gradient, _across: f64) -> f64 {
+        0.0
+    }
+    /// How gradients of two tokens meet the signal of one (see [`Gradient`]) at the input `x`, from the same at the output.
+    fn across(&self, _domain: &Domain, _x: &Signal, across: f64) -> f64 {
+        across
     }
     /// d ln κ/dc of the cosines c of the input `x`, where cosines of gradients are multiplied by κ(c).
     fn gain_slope(&self, _domain: &Domain, _x: &Signal) -> f64 {

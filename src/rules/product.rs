@@ -29,7 +29,7 @@
 //! What they send back to the common input is aligned, x·g_i = χ_i y·g each: X = 2 Σ_{i<j} χ_i χ_j E (y·g)² over
 //! E x² E g_x² width is added to its radial share, X/width to its second moment.
 //! The other factors of tokens that happen to be more alike are so too: coupling E g_a·g_b Σ_j s_j γ (1 − c²)².
-//! They are less alike where gradients are small (`Domain::met_again`).
+//! They are less alike where gradients are small (`Domain::ln_met_again`).
 //! Entries share their draws: the gain of factor i has relative entry variance κ of the others.
 //!
 //! # Assumptions
@@ -76,7 +76,7 @@ pub(crate) fn split(domain: &Domain, fork: &Fork, gradient: &Gradient) -> Vec<Gr
         let known: f64 = known.sum();
         let coupling = pairs * known;
         let again = if domain.follows_levels() {
-            domain.met_again(ratio(known, others().map(|j| alike[j]).product()), x, gradient)
+            domain.ln_met_again(ratio(known, others().map(|j| alike[j]).product()), x, gradient).exp()
         } else {
             1.0
         };
@@ -89,7 +89,8 @@ pub(crate) fn split(domain: &Domain, fork: &Fork, gradient: &Gradient) -> Vec<Gr
         });
         let concentration = Concentration { inherited: 1.0, ..gradient.concentration };
         let with_fork = x.fluctuation.kept * gradient.with_fork;
-        let part = Gradient { coupling, concentration, with_fork, ..Gradient::new(tokens, cosines) };
+        let across = gradient.across;
+        let part = Gradient { coupling, across, concentration, with_fork, ..Gradient::new(tokens, cosines) };
         let fluctuation = split_fluctuation(domain, factors, index, gradient, &part);
         Gradient { fluctuation, response: maps[index].transpose() * gradient.response, ..part }
     };

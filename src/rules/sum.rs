@@ -29,6 +29,18 @@
 //! that what it takes off, it takes off every pair, too. Sampled in Post-LN Xavier of 24 sub-layers, width 64 (8000
 //! networks): gradients 5 % too large half-way and their correlations 2.6 % without, 2.5 ± 1.3 % and 1.0 ± 0.6 % with it.
 //!
+//! *Pairs.* Where all branches begin with norms it is followed how gradients of two tokens meet the signal of one, α
+//! (`across`; `rules/linear.rs`): α_i = 1 + a_i (α − 1) at branch i, averages over E g_a·g_b at the input. A branch that is
+//! not gathered hands x_a on to g_b along the products z_a·g_b it shares with it, s = dc_i/dc of it (1 of the skip),
+//!
+//! ```text
+//! E g_a·g_b also + E g_a'·g_b' 2 (α − 1)(1 − c²) Σ_{i<j} a_i s_i a_j s_j E x'²/(E x² width)
+//! ```
+//!
+//! as of its own token a norm takes off. Sampled in DSLM of 6 blocks, width 128, uncorrelated tokens (4000 networks):
+//! correlations of gradients 1.4 to 2.4 % too large without, within 1 % with the three rules. Where branches begin without
+//! norms (Post-LN) they are left out: what there is of this kind is not understood (correlations are 0.012 too small).
+//!
 //! # Assumptions
 //!
 //! Branches are uncorrelated but for their means (fresh zero-mean weights at the end of all but one
@@ -41,7 +53,7 @@
 use std::sync::Arc;
 
 use nalgebra::Matrix2;
-use sigprop_stack::Sum;
+use sigprop_stack::{Component, Node, Op, Sum};
 
 use crate::domain::{Concentration, Domain, Flow, Fluctuation, Fork, Gradient, Signal, Term, by_position};
 use crate::moments::{Few, PerToken, Token, TokenGradient, crossed, ln_correction, ln_sum, ratio, share};
@@ -74,6 +86,8 @@ pub(crate) struct Rule {
     scales: Few<f64>,
     /// Per branch: p/(1 − p).
     odds: Few<f64>,
+    /// Whether all branches but the skip begin with a norm.
+    normed: bool,
 }
 
 impl Rule {
@@ -83,6 +97,7 @@ impl Rule {
             ln_gains: sum.branches.iter().map(|b| 2.0 * b.scale.abs().ln() - keep(b.drop_rate).ln()).collect(),
             scales: sum.branches.iter().map(|b| b.scale).collect(),
             odds: sum.branches.iter().map(|b| b.drop_rate / keep(b.drop_rate)).collect(),
+            normed: sum.branches.iter().all(|b| b.body.first().is_none_or(begins_with_norm)),
         }
     }
 
@@ -225,6 +240,8 @@ impl Rule {
         let Fork { x, parts: branches, maps, output } = fork;
         let positions = by_position(branches);
         let with_fork = x.fluctuation.total() * output.fluctuation.map.transpose() * gradient.response;
+        let first: Few<Token> = branches.iter().map(|branch| *branch.token()).collect();
+        let across = gradient.across.unwrap_or(1.0);
         let part = |index: usize| {
             let tokens = positions.iter().zip(output.tokens.iter()).zip(gradient.tokens.iter());
             let tokens = tokens.map(|((parts, output), g)| self.split_token(index, parts, output, g)).collect();
@@ -233,6 +250,7 @@ impl Rule {
                 cosines: Arc::clone(&gradient.cosines),
                 coupling: 0.0,
                 along: 0.0,
+                across: self.normed.then(|| 1.0 + self.share(index, &first, output.token()) * (across - 1.0)),
                 concentration: Concentration { inherited: 1.0, ..gradient.concentration },
                 fluctuation: self.dropped(index, gradient.fluctuation.forked()),
                 response: maps[index] * gradient.response,
@@ -304,6 +322,22 @@ impl Rule {
         (joined, weights, ratio(all - met(0.0), all) * cross / x.width)
     }
 
+    /// What E g_a·g_b at the input gains from pairs of branches, in units of that at the output: see *Pairs*.
+    pub(crate) fn across(&self, domain: &Domain, fork: &Fork, gradient: &Gradient, parts: &[Gradient]) -> f64 {
+        let Fork { x, parts: branches, output, .. } = fork;
+        let first: Few<Token> = branches.iter().map(|branch| *branch.token()).collect();
+        let Some(across) = gradient.across.filter(|_| self.normed) else { return 0.0 };
+        let before = domain.mean_cosine(x.as_ref());
+        let slope = |index: usize| {
+            let contrast = ratio(1.0 - domain.mean_cosine(branches[index].as_ref()), 1.0 - before);
+            let is_gathered = parts[index].token().local < 1.0;
+            if is_gathered { 0.0 } else { branches[index].concentration.inherited * contrast }
+        };
+        let met = crossed((0..branches.len()).map(|i| self.share(i, &first, output.token()) * slope(i)));
+        (1.0 - before * before) * (across - 1.0) * met * share(output.token().ln_second, x.token().ln_second)
+            / x.token().width
+    }
+
     /// Σ β_i mean_i and Σ_{i≠j} β_i β_j mean_i mean_j, in units of a second moment.
     fn means(&self, branches: &[Token], ln_unit: f64) -> (f64, f64) {
         let terms = self.scales.iter().zip(branches);
@@ -314,5 +348,13 @@ impl Rule {
 
     fn share(&self, index: usize, branches: &[Token], output: &Token) -> f64 {
         share(self.ln_gains[index] + branches[index].ln_second, output.ln_second)
+    }
+}
+
+fn begins_with_norm(node: &Node) -> bool {
+    match &node.op {
+        Op::Apply(component) => matches!(component, Component::Norm(_)),
+        Op::Chain(nodes) => nodes.first().is_some_and(begins_with_norm),
+        _ => false,
     }
 }

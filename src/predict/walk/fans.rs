@@ -8,7 +8,7 @@ use sigprop_stack::{Attention, Fan, Mixture, Site};
 use super::{Kept, Moments};
 use crate::Sites;
 use crate::domain::{Concentration, Domain, Fork, Gradient, Pooled, Signal, Term, weights};
-use crate::moments::{Few, PerToken, Token, TokenGradient};
+use crate::moments::{Few, PerToken, Token, TokenGradient, ratio, share};
 use crate::rules::attention::Attended;
 use crate::rules::mixture::Routing;
 use crate::rules::softmax::Overlaps;
@@ -169,7 +169,23 @@ pub(super) fn joined(domain: &Domain, kept: &Kept, gradient: &Gradient, parts: &
         let own: f64 = roots.iter().zip(parts).map(|(roots, part)| roots[i] * roots[j] * part.cosines[place]).sum();
         own + gathered * (1.0 - own)
     });
+    let gained = match kept {
+        Kept::Sum(kept) if domain.follows_levels() => kept.0.across(domain, &kept.1, gradient, parts),
+        _ => 0.0,
+    };
+    let cosines = if gained == 0.0 {
+        cosines
+    } else {
+        let beside = share(gradient.token().ln_second, tokens[0].ln_second);
+        cosines.iter().zip(gradient.cosines.iter()).map(|(own, before)| own + gained * beside * before).collect()
+    };
     let shares = weights(parts);
+    let alike: Few<f64> = parts.iter().zip(&shares).map(|(part, share)| share * domain.mean_cosine(part)).collect();
+    let all: f64 = alike.iter().sum();
+    let across = parts
+        .iter()
+        .zip(&alike)
+        .try_fold(1.0, |sum, (part, alike)| part.across.map(|across| sum + (across - 1.0) * ratio(*alike, all)));
     let (x, fork) = match kept {
         Kept::Sum(kept) => (&kept.1.x, Some(&kept.1)),
         Kept::Product(fork) | Kept::Concat(fork) => (&fork.x, Some(fork.as_ref())),
@@ -207,7 +223,16 @@ pub(super) fn joined(domain: &Domain, kept: &Kept, gradient: &Gradient, parts: &
         }
         _ => 0.0,
     };
-    Gradient { coupling, along, concentration, fluctuation, response, redrawn, ..Gradient::new(tokens, cosines) }
+    Gradient {
+        coupling,
+        along,
+        across,
+        concentration,
+        fluctuation,
+        response,
+        redrawn,
+        ..Gradient::new(tokens, cosines)
+    }
 }
 
 /// The sum of two gradients at one place.

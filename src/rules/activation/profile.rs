@@ -51,6 +51,8 @@ pub(super) struct Profile {
     pub(super) radial_free: f64,
     /// (E uφ')²/(σ² E φ'²) and (E u²φ')²/(σ⁴ E φ'²): of E uφ'(u) vφ'(v), v of the correlation c with u, the terms 1 and c.
     radial_apart: [f64; 2],
+    /// E u²φ'/(σ² E φ').
+    pub(super) radial_across: f64,
     /// (E uφφ')²/(σ² E φ² E φ'²).
     pub(super) radial_kept: f64,
     /// What φ² has beyond (φ − E φ)².
@@ -127,6 +129,7 @@ impl Profile {
             beyond_scale: squares.beyond_scale(),
             radial_free: radial / derivative_second,
             radial_apart: [apart, linear].map(|mean| mean * mean / derivative_second),
+            radial_across: linear / derivative,
             radial_kept: product * product / (second * derivative_second),
             of_mean: Difference([
                 Covariance::of_one(scale, |z| value_and_derivative(activation, z).0.powi(2)),

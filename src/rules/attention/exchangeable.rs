@@ -62,6 +62,8 @@ const LARGEST_COSINE: f64 = 0.5;
 /// rules were sampled).
 const LARGEST_LOSS: f64 = 0.5;
 
+/// Fewest directions that two rows of scores are taken to have.
+const LEAST_FREEDOM: f64 = 1.5;
 /// Step in w of their slopes.
 const SHARPER: f64 = 1.05;
 
@@ -106,7 +108,7 @@ impl Attended {
         let unequal = Unequal::of(input);
         let kurtosis = unequal.kurtosis(keys.key_cosine);
         let row = overlaps.row(keys.effective, keys.contrast, 1.0 / drawn, kurtosis);
-        let freedom = 1.0 / (drawn + input.concentration.total);
+        let freedom = (drawn + input.concentration.total).recip().max(LEAST_FREEDOM);
         // The rest is what the key weights make of them.
         let queries = freedom * drawn;
         let crosses: Few<Cross> = query

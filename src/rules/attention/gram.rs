@@ -338,7 +338,14 @@ impl Attended {
             local: local(b),
             ..TokenGradient::isotropic(ln_second)
         });
-        [query, Gradient { coupling, ..key }, Gradient { coupling: value_coupling, ..value }]
+        let anywhere = gradient.across.map(|_| 1.0);
+        let alignment = self.alignments.iter().sum::<f64>() / self.alignments.len() as f64;
+        let across = gradient.across.map(|across| 1.0 + (across - 1.0) * alignment);
+        [
+            Gradient { across: anywhere, ..query },
+            Gradient { coupling, across: anywhere, ..key },
+            Gradient { coupling: value_coupling, across, ..value },
+        ]
     }
 
     /// The matrices of query, key and value gradients of one head.

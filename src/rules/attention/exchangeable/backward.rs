@@ -99,10 +99,15 @@ impl Attended {
             ln_second: gradient.token().ln_second + (group * value_own).ln(),
         };
         let value_cosines = value_cosines.iter().map(|own| ratio(own + shared, value_own)).collect();
+        let across = gradient.across.map(|across| 1.0 + (across - 1.0) * alignment);
+        let anywhere = gradient.across.map(|_| 1.0);
         // Keys that happen to be alike are attended together: what pulls the averages.
         let pulled = self.pulled + others * domain.mean_product(&gradient.cosines, &self.pulls);
-        let value =
-            Gradient { coupling: ratio(pulled, value_own), ..Gradient::new([value_token].into(), value_cosines) };
+        let value = Gradient {
+            coupling: ratio(pulled, value_own),
+            across,
+            ..Gradient::new([value_token].into(), value_cosines)
+        };
 
         // Queries: of differences of keys and of values, but for the masks of single values.
         let alike = 2.0 + passed_grows * keys.key_cosine;
@@ -134,15 +139,11 @@ impl Attended {
             local: gradient.token().local,
             ..TokenGradient::isotropic(ln_query)
         };
-        // Queries whose inputs happen to be more alike have rows and gradients more alike.
-        let together = pairs_of_queries(&self.query, &self.crosses, |cosine, cross| {
-            (cross.t11_weighted - cosine * cross.t11) * self.concentration / self.drawn
-        });
         let beside = others * between * keys.amplitude;
-        let together = beside * ratio(domain.mean_product(&gradient.cosines, &together), query_own);
+        let together = beside * ratio(self.alike_queries(domain, gradient), query_own);
         let met_again = ratio(strayed.of(alike, 1.0), strayed.of(alike, 0.0)) - 1.0;
         let coupling = together + met_again * others * domain.mean_product(&self.query.cosines, &query_cosines);
-        let query = Gradient { coupling, ..Gradient::new([query_token].into(), query_cosines) };
+        let query = Gradient { coupling, across: anywhere, ..Gradient::new([query_token].into(), query_cosines) };
 
         // Keys: of differences of values, met by two queries.
         let value_difference = 1.0 - keys.value_cosine;
@@ -165,8 +166,17 @@ impl Attended {
             1.0
         };
         let key_token = TokenGradient { radial, excess: radial, local: gathered, ..TokenGradient::isotropic(ln_key) };
-        let key = Gradient { coupling, ..Gradient::new([key_token].into(), key_cosines) };
+        let key = Gradient { coupling, across: anywhere, ..Gradient::new([key_token].into(), key_cosines) };
         [query, key, value]
+    }
+
+    /// Queries whose inputs happen to be more alike have rows and gradients more alike: E x_a·x_c T11 g_a·g_c beyond the product
+    /// of the expectations.
+    fn alike_queries(&self, domain: &Exchangeable, gradient: &Gradient) -> f64 {
+        let together = pairs_of_queries(&self.query, &self.crosses, |cosine, cross| {
+            (cross.t11_weighted - cosine * cross.t11) * self.concentration / self.drawn
+        });
+        domain.mean_product(&gradient.cosines, &together)
     }
 
     /// E (Σ_b δs_ab x_b)·(Σ_b δs_cb x_b) q_a·q_c over pairs of queries, in units of the diagonal.
