@@ -64,7 +64,7 @@ const LARGEST_LOSS: f64 = 0.5;
 
 /// Fewest directions that two rows of scores are taken to have.
 const LEAST_FREEDOM: f64 = 1.5;
-/// Step in w of their slopes.
+/// Factor on w over which the growth of overlaps is taken.
 const SHARPER: f64 = 1.05;
 
 /// What the forward pass of one attention leaves for its backward pass.
