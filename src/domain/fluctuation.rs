@@ -177,6 +177,11 @@ pub(crate) fn variance_of_apart(levels: Matrix2<f64>, shared: f64) -> f64 {
     across.dot(&(levels * across)).max(0.0)
 }
 
+/// Cov with ln (1 − p) of what has the covariance −`with_levels` with (m, t).
+pub(crate) fn with_apart(with_levels: Vector2<f64>, shared: f64) -> f64 {
+    Vector2::new(shared, -shared).dot(&with_levels)
+}
+
 /// From the levels of a part, with this `share` in the second moment of a whole, to the whole's: of what is shared, p,
 /// and of what is not, each by the part's share in it.
 pub(crate) fn part_map(share: f64, part: f64, [shared, apart]: [f64; 2]) -> Matrix2<f64> {

@@ -23,7 +23,7 @@ pub(crate) use concentration::Concentration;
 pub(crate) use entry::Entry;
 pub(crate) use exchangeable::{Exchangeable, PairClass};
 pub(crate) use fluctuation::{
-    Alike, Fluctuation, Fork, Term, levels_map, of_all, part_map, variance_of_all, variance_of_apart,
+    Alike, Fluctuation, Fork, Term, levels_map, of_all, part_map, variance_of_all, variance_of_apart, with_apart,
 };
 use pairs::pair_sums;
 pub(crate) use pairs::{TILE, mirror, symmetric, transpose};
@@ -284,9 +284,8 @@ impl Domain {
             return 0.0;
         }
         let shared = self.shared(x);
-        let of_cosine = shared * (1.0 - shared) * Vector2::new(1.0, -1.0);
-        let together = -of_cosine.dot(&(x.fluctuation.kept * gradient.with_fork));
-        ln_correction(bounded(slope * together))
+        let with_cosine = -(1.0 - shared) * with_apart(x.fluctuation.kept * gradient.with_fork, shared);
+        ln_correction(bounded(slope * with_cosine))
     }
 
     /// ⟨f⟩ of functions of pairs of tokens, weighted with the moments of both, whose second moments are e^`levels`:
@@ -320,6 +319,13 @@ impl Domain {
                 levels.map(|level| share(level, ln_total).powi(2)).sum()
             }
         }
+    }
+
+    /// How the difference of two tokens of `after` follows that of the same tokens of `before`, where it does: d cosine'/d
+    /// cosine of the linear part.
+    pub(crate) fn contrast(&self, before: &Signal, after: &Signal) -> f64 {
+        let contrast = ratio(1.0 - self.mean_cosine(after), 1.0 - self.mean_cosine(before));
+        after.concentration.inherited * contrast
     }
 
     /// Average cosine of two different tokens.

@@ -193,7 +193,8 @@ impl Interpreter<'_> for Moments {
         let width = output.token().width;
         let tokens = repeat_n(TokenGradient::isotropic(0.0), count).collect();
         let concentration = Concentration::fresh(width);
-        let gradient = Gradient { concentration, across: Some(1.0), ..Gradient::new(tokens, cosines) };
+        let across = self.domain.follows_levels().then_some(1.0);
+        let gradient = Gradient { across, concentration, ..Gradient::new(tokens, cosines) };
         let fluctuation = Fluctuation::drawn(self.domain.alike(&gradient, 0.0).drawn(2.0 / width));
         Ok(Gradient { fluctuation, ..gradient })
     }

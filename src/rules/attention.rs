@@ -109,7 +109,7 @@ impl Attended {
     pub(crate) fn split(&self, attention: &Attention, domain: &Domain, gradient: &Gradient) -> [Gradient; 3] {
         let parts = match (&self.core, domain) {
             (Core::Exchangeable(attended), Domain::Exchangeable(exchangeable)) => {
-                attended.split(attention, exchangeable, gradient, self.strayed.met(domain, gradient))
+                attended.split(attention, exchangeable, gradient, self.strayed.powers(domain, gradient))
             }
             (Core::Gram(attended), Domain::Gram { .. }) => attended.split(attention, gradient),
             _ => unreachable!("the domain does not change"),

@@ -177,12 +177,7 @@ fn cosines(domain: &Domain, x: &Signal, factors: &[Arc<Signal>], strays: Strays)
 
 /// s_i of every factor.
 fn slopes(domain: &Domain, x: &Signal, factors: &[Arc<Signal>]) -> Few<f64> {
-    let before = domain.mean_cosine(x);
-    let slope = |factor: &Arc<Signal>| {
-        let contrast = if before < 1.0 { (1.0 - domain.mean_cosine(factor.as_ref())) / (1.0 - before) } else { 0.0 };
-        factor.concentration.inherited * contrast
-    };
-    factors.iter().map(slope).collect()
+    factors.iter().map(|factor| domain.contrast(x, factor)).collect()
 }
 
 /// The gradient of factor `index`.

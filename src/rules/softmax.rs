@@ -283,6 +283,9 @@ impl Overlaps {
 
     /// What `kurtosis` adds to S11 and T11.
     fn heavier_cross(&mut self, n: f64, w: f64, rho: f64, kurtosis: f64) -> [f64; 2] {
+        if kurtosis == 0.0 {
+            return [0.0; 2];
+        }
         let row = self.sharp_row(n, w);
         let heavier = row.of_kurtosis(n, kurtosis);
         let bend = 1.0 - 3.0 * row.s2 + 2.0 * row.s3;

@@ -236,12 +236,13 @@ impl Rule {
     }
 
     /// The gradient at every branch.
-    pub(crate) fn split(&self, fork: &Fork, gradient: &Gradient) -> Vec<Gradient> {
+    pub(crate) fn split(&self, domain: &Domain, fork: &Fork, gradient: &Gradient) -> Vec<Gradient> {
         let Fork { x, parts: branches, maps, output } = fork;
         let positions = by_position(branches);
         let with_fork = x.fluctuation.total() * output.fluctuation.map.transpose() * gradient.response;
-        let first: Few<Token> = branches.iter().map(|branch| *branch.token()).collect();
-        let across = gradient.across.unwrap_or(1.0);
+        let firsts = firsts(branches);
+        let followed = self.normed && domain.follows_levels();
+        let across = gradient.across.unwrap_or(1.0) - 1.0;
         let part = |index: usize| {
             let tokens = positions.iter().zip(output.tokens.iter()).zip(gradient.tokens.iter());
             let tokens = tokens.map(|((parts, output), g)| self.split_token(index, parts, output, g)).collect();
@@ -250,7 +251,7 @@ impl Rule {
                 cosines: Arc::clone(&gradient.cosines),
                 coupling: 0.0,
                 along: 0.0,
-                across: self.normed.then(|| 1.0 + self.share(index, &first, output.token()) * (across - 1.0)),
+                across: followed.then(|| 1.0 + self.share(index, &firsts, output.token()) * across),
                 concentration: Concentration { inherited: 1.0, ..gradient.concentration },
                 fluctuation: self.dropped(index, gradient.fluctuation.forked()),
                 response: maps[index] * gradient.response,
@@ -322,20 +323,27 @@ impl Rule {
         (joined, weights, ratio(all - met(0.0), all) * cross / x.width)
     }
 
-    /// What E g_a·g_b at the input gains from pairs of branches, in units of that at the output: see *Pairs*.
-    pub(crate) fn across(&self, domain: &Domain, fork: &Fork, gradient: &Gradient, parts: &[Gradient]) -> f64 {
-        let Fork { x, parts: branches, output, .. } = fork;
-        let first: Few<Token> = branches.iter().map(|branch| *branch.token()).collect();
+    /// What cosines of the gradient at the input, of the second moment e^`ln_second`, gain from pairs of branches, in units
+    /// of those at the output: see *Pairs*.
+    pub(crate) fn paired(
+        &self,
+        domain: &Domain,
+        fork: &Fork,
+        gradient: &Gradient,
+        parts: &[Gradient],
+        ln_second: f64,
+    ) -> f64 {
         let Some(across) = gradient.across.filter(|_| self.normed) else { return 0.0 };
-        let before = domain.mean_cosine(x.as_ref());
+        let Fork { x, parts: branches, output, .. } = fork;
+        let firsts = firsts(branches);
         let slope = |index: usize| {
-            let contrast = ratio(1.0 - domain.mean_cosine(branches[index].as_ref()), 1.0 - before);
             let is_gathered = parts[index].token().local < 1.0;
-            if is_gathered { 0.0 } else { branches[index].concentration.inherited * contrast }
+            if is_gathered { 0.0 } else { domain.contrast(x, &branches[index]) }
         };
-        let met = crossed((0..branches.len()).map(|i| self.share(i, &first, output.token()) * slope(i)));
-        (1.0 - before * before) * (across - 1.0) * met * share(output.token().ln_second, x.token().ln_second)
-            / x.token().width
+        let met = crossed((0..branches.len()).map(|i| self.share(i, &firsts, output.token()) * slope(i)));
+        let (x, apart) = (x.token(), 1.0 - domain.mean_cosine(x.as_ref()).powi(2));
+        let beside = share(gradient.token().ln_second + output.token().ln_second, ln_second + x.ln_second);
+        apart * (across - 1.0) * met * beside / x.width
     }
 
     /// Σ β_i mean_i and Σ_{i≠j} β_i β_j mean_i mean_j, in units of a second moment.
@@ -349,6 +357,11 @@ impl Rule {
     fn share(&self, index: usize, branches: &[Token], output: &Token) -> f64 {
         share(self.ln_gains[index] + branches[index].ln_second, output.ln_second)
     }
+}
+
+/// The first token of every branch, which stands for all where tokens are exchangeable.
+fn firsts(branches: &[Arc<Signal>]) -> Few<Token> {
+    branches.iter().map(|branch| *branch.token()).collect()
 }
 
 fn begins_with_norm(node: &Node) -> bool {

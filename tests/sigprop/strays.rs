@@ -26,7 +26,7 @@ fn beside(rows: [&SiteRow; 2], quantity: Quantity) -> (f64, Cell) {
 #[test]
 fn gradients_draw_what_signals_drew() {
     /// Of the standard deviation, of which terms of order 1/width are neglected.
-    const WITHIN: f64 = 0.2;
+    const WITHIN: f64 = 0.1;
     let stack = layers(8, 64, 256, 25.0 / 9.0, Activation::Tanh);
     let predicted = predict(&stack, Sites::Stream).expect("a prediction").table;
     let sampled = sample_stream(&stack, 200).table;

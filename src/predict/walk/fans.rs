@@ -8,7 +8,7 @@ use sigprop_stack::{Attention, Fan, Mixture, Site};
 use super::{Kept, Moments};
 use crate::Sites;
 use crate::domain::{Concentration, Domain, Fork, Gradient, Pooled, Signal, Term, weights};
-use crate::moments::{Few, PerToken, Token, TokenGradient, ratio, share};
+use crate::moments::{Few, PerToken, Token, TokenGradient, ratio};
 use crate::rules::attention::Attended;
 use crate::rules::mixture::Routing;
 use crate::rules::softmax::Overlaps;
@@ -102,7 +102,7 @@ impl Moments {
         match (fan, kept) {
             (Fan::Sum(_), Kept::Sum(kept)) => {
                 let (rule, fork) = kept.as_ref();
-                rule.split(fork, gradient)
+                rule.split(&self.domain, fork, gradient)
             }
             (Fan::Product(_), Kept::Product(fork)) => product::split(&self.domain, fork, gradient),
             (Fan::Concat(concat), Kept::Concat(fork)) => concat::split(concat, fork, gradient),
@@ -165,27 +165,15 @@ pub(super) fn joined(domain: &Domain, kept: &Kept, gradient: &Gradient, parts: &
         tokens.push(token);
         roots.iter_mut().zip(weight).for_each(|(roots, weight)| roots.push(weight.sqrt()));
     }
-    let cosines = domain.map(count, |i, j, place| {
-        let own: f64 = roots.iter().zip(parts).map(|(roots, part)| roots[i] * roots[j] * part.cosines[place]).sum();
-        own + gathered * (1.0 - own)
-    });
-    let gained = match kept {
-        Kept::Sum(kept) if domain.follows_levels() => kept.0.across(domain, &kept.1, gradient, parts),
+    let paired = match kept {
+        Kept::Sum(kept) => kept.0.paired(domain, &kept.1, gradient, parts, tokens[0].ln_second),
         _ => 0.0,
     };
-    let cosines = if gained == 0.0 {
-        cosines
-    } else {
-        let beside = share(gradient.token().ln_second, tokens[0].ln_second);
-        cosines.iter().zip(gradient.cosines.iter()).map(|(own, before)| own + gained * beside * before).collect()
-    };
+    let cosines = domain.map(count, |i, j, place| {
+        let own: f64 = roots.iter().zip(parts).map(|(roots, part)| roots[i] * roots[j] * part.cosines[place]).sum();
+        own + gathered * (1.0 - own) + paired * gradient.cosines[place]
+    });
     let shares = weights(parts);
-    let alike: Few<f64> = parts.iter().zip(&shares).map(|(part, share)| share * domain.mean_cosine(part)).collect();
-    let all: f64 = alike.iter().sum();
-    let across = parts
-        .iter()
-        .zip(&alike)
-        .try_fold(1.0, |sum, (part, alike)| part.across.map(|across| sum + (across - 1.0) * ratio(*alike, all)));
     let (x, fork) = match kept {
         Kept::Sum(kept) => (&kept.1.x, Some(&kept.1)),
         Kept::Product(fork) | Kept::Concat(fork) => (&fork.x, Some(fork.as_ref())),
@@ -226,13 +214,21 @@ pub(super) fn joined(domain: &Domain, kept: &Kept, gradient: &Gradient, parts: &
     Gradient {
         coupling,
         along,
-        across,
+        across: joined_across(domain, parts, &shares),
         concentration,
         fluctuation,
         response,
         redrawn,
         ..Gradient::new(tokens, cosines)
     }
+}
+
+/// `across` where `parts` with these `shares` in the sum are joined, if it is followed in all.
+fn joined_across(domain: &Domain, parts: &[Gradient], shares: &[f64]) -> Option<f64> {
+    let followed: Few<f64> = parts.iter().map(|part| part.across).collect::<Option<_>>()?;
+    let alike: Few<f64> = parts.iter().zip(shares).map(|(part, share)| share * domain.mean_cosine(part)).collect();
+    let all: f64 = alike.iter().sum();
+    Some(1.0 + followed.iter().zip(alike).map(|(across, alike)| (across - 1.0) * ratio(alike, all)).sum::<f64>())
 }
 
 /// The sum of two gradients at one place.

@@ -119,8 +119,8 @@ impl Attended {
 
         let strength = keys.pull(input.concentration.total);
         let ends = Ends::new(&row, keys.effective, keys.key_cosine);
-        let sharper = overlaps.sharp_row(keys.effective, keys.contrast * SHARPER);
         let exact = overlaps.sharp_row(keys.effective, keys.contrast);
+        let sharper = overlaps.sharp_row(keys.effective, keys.contrast * SHARPER);
         let growth = [(sharper.s2, exact.s2), (sharper.t(), exact.t())]
             .map(|(sharper, exact)| if exact > 0.0 { (sharper / exact).ln() / SHARPER.ln() } else { 0.0 });
         let pull = |cosine: f64, alike: f64| strength * ends.pull(&ends, cosine, alike, unequal);

@@ -38,7 +38,9 @@
 use nalgebra::{Matrix2, Vector2};
 use sigprop_stack::Attention;
 
-use crate::domain::{Concentration, Domain, Fluctuation, Gradient, Signal, bounded, of_all, variance_of_apart};
+use crate::domain::{
+    Concentration, Domain, Fluctuation, Gradient, Signal, bounded, of_all, variance_of_apart, with_apart,
+};
 use crate::moments::{ln_correction, ratio};
 
 /// α and β.
@@ -73,9 +75,9 @@ pub(crate) struct Strayed {
     kept: Matrix2<f64>,
 }
 
-/// How what gradients of queries and keys are made of strays together.
+/// How powers of differences and cosines, of which gradients of queries and keys are made, stray together with them.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Met {
+pub(crate) struct Powers {
     /// Var ln (1 − ĉ).
     apart: f64,
     /// Cov (ln Σ g², ln (1 − ĉ)).
@@ -84,7 +86,7 @@ pub(crate) struct Met {
     odds: f64,
 }
 
-impl Met {
+impl Powers {
     /// E (1 − ĉ)^j ĉ^i Σ g² over the product of the expectations, where `differences` = j of keys and values, and i
     /// `cosines` of queries, are met.
     pub(crate) fn of(self, differences: f64, cosines: f64) -> f64 {
@@ -95,14 +97,14 @@ impl Met {
 }
 
 impl Strayed {
-    pub(crate) fn met(&self, domain: &Domain, output: &Gradient) -> Met {
+    /// For the gradient at the `output`.
+    pub(crate) fn powers(&self, domain: &Domain, output: &Gradient) -> Powers {
         if !domain.follows_levels() {
-            return Met { apart: 0.0, together: 0.0, odds: 0.0 };
+            return Powers { apart: 0.0, together: 0.0, odds: 0.0 };
         }
-        let of_differences = Vector2::new(self.shared, -self.shared);
-        Met {
+        Powers {
             apart: variance_of_apart(self.levels, self.shared),
-            together: of_differences.dot(&(self.kept * output.with_fork)),
+            together: with_apart(self.kept * output.with_fork, self.shared),
             odds: ratio(1.0 - self.shared, self.shared),
         }
     }

@@ -161,6 +161,6 @@ fn light_tails_make_rows_flatter() {
 fn kurtosis_of_flat_attention() {
     let (n, w) = (1000.0, 0.01);
     let [s2, s3, _, s22, _, _, outlying, more, ..] = row_overlaps(n, w);
-    assert_relative_eq!(more, 7.0 / 12.0 * w * w / n, max_relative = 0.05);
-    assert_relative_eq!(outlying, 4.0 * w * (s2 - 2.0 * s3 + s22), max_relative = 0.05);
+    assert_relative_eq!(more, 7.0 / 12.0 * w * w / n, max_relative = 0.01);
+    assert_relative_eq!(outlying, 4.0 * w * (s2 - 2.0 * s3 + s22), max_relative = 0.01);
 }

@@ -44,7 +44,7 @@ use sigprop_stack::Attention;
 use super::{Attended, pairs_of_queries};
 use crate::domain::{Exchangeable, Gradient};
 use crate::moments::{Few, TokenGradient, ratio, share};
-use crate::rules::attention::fluctuation;
+use crate::rules::attention::fluctuation::Powers;
 use crate::rules::attention::lengths::{self, Met};
 use crate::rules::softmax::Cross;
 
@@ -55,7 +55,7 @@ impl Attended {
         attention: &Attention,
         domain: &Exchangeable,
         gradient: &Gradient,
-        strayed: fluctuation::Met,
+        strayed: Powers,
     ) -> [Gradient; 3] {
         let length = domain.seq_len;
         let keep = 1.0 - attention.dropout_rate;

@@ -139,8 +139,8 @@ impl Head {
                 if contrast < 1e-6 {
                     return Row::flat_keys(effective, in_view, key_trace, value_trace);
                 }
-                let kurtosis = unequal.kurtosis(1.0 - key_trace / keys[a]);
-                let row = overlaps.row(effective, contrast, freedom, kurtosis);
+                let key_cosine = self.key.1.row(a)[a] / keys[a];
+                let row = overlaps.row(effective, contrast, freedom, unequal.kurtosis(key_cosine));
                 let bend = 1.0 - 3.0 * row.s2 + 2.0 * row.s3;
                 Row {
                     s2: row.s2,
@@ -155,7 +155,7 @@ impl Head {
                     key_trace,
                     value_trace,
                     second: contrast * bend * bend,
-                    ends: Ends::new(&row, effective, self.key.1.row(a)[a] / keys[a]),
+                    ends: Ends::new(&row, effective, key_cosine),
                     overlaps: Some(row),
                 }
             })
