@@ -29,7 +29,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let gradient = short(summary.backward.total());
         println!("{}: gradients ×{gradient} over all blocks; {}", candidate.scheme, summary.verdict.headline);
     }
-    let recommendation = recommend(&setting, &Demands { max_correlation: Some(0.8), ..Demands::default() })?;
+    let recommendation = recommend(&setting, &Demands { max_correlation: Some(0.8), ..Demands::default() }, &|| {})?;
     println!("--scheme {}: {}", recommendation.scheme, recommendation.summary.verdict.headline);
     Ok(())
 }

@@ -1,6 +1,9 @@
 //! `sigprop compare`: schemes side by side.
 
-use std::io::{self, Write};
+use std::{
+    io::{self, Write},
+    slice,
+};
 
 use clap::{
     Args,
@@ -97,7 +100,15 @@ impl Arguments {
         };
         self.plot.claim()?;
         self.report.claim()?;
-        let mut candidates = compare(&described.setting, &schemes)?;
+        let bar = console.progress("[{bar:40}] {pos}/{len} schemes, {eta} left", schemes.len(), 0);
+        let tried = schemes.iter().map(|scheme| {
+            let candidates = compare(&described.setting, slice::from_ref(scheme));
+            bar.inc(1);
+            candidates
+        });
+        let tried: Result<Vec<Vec<Candidate>>, _> = tried.collect();
+        bar.finish_and_clear();
+        let mut candidates = tried?.concat();
         if let Some(column) = self.sort {
             sort(&mut candidates, column);
         }

@@ -115,6 +115,17 @@ impl<'a> Console<'a> {
         bar
     }
 
+    /// The same of work whose end is not known.
+    pub(crate) fn waiting(self, template: &str) -> ProgressBar {
+        if self.is_quiet() {
+            return ProgressBar::hidden();
+        }
+        let style = ProgressStyle::with_template(template).expect("the template is ours");
+        let bar = ProgressBar::no_length().with_style(style);
+        bar.enable_steady_tick(Duration::from_secs(1));
+        bar
+    }
+
     /// How to colour what goes to `stream`.
     pub(crate) fn paint(self, stream: &impl IsTerminal) -> Paint {
         Paint(match self.color {

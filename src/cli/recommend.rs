@@ -108,7 +108,10 @@ impl DemandArguments {
 impl Arguments {
     pub(crate) fn run(self, console: Console) -> anyhow::Result<Outcome> {
         let Some(described) = self.description.begin(self.averages, None)? else { return Ok(Outcome::Done) };
-        let recommendation = recommend(&described.setting, &self.demands.demands())?;
+        let bar = console.waiting("searching: {pos} predictions, {elapsed}");
+        let recommendation = recommend(&described.setting, &self.demands.demands(), &|| bar.inc(1));
+        bar.finish_and_clear();
+        let recommendation = recommendation?;
         if let Some(path) = &self.dump_stack {
             emit(Some(path), |out| stack_json(&recommendation.stack, out))?;
             if path == Path::new("-") {

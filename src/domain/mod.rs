@@ -26,7 +26,7 @@ pub(crate) use fluctuation::{
     Alike, Fluctuation, Fork, Term, levels_map, of_all, part_map, variance_of_all, variance_of_apart, with_apart,
 };
 use pairs::pair_sums;
-pub(crate) use pairs::{TILE, mirror, symmetric, transpose};
+pub(crate) use pairs::{TILE, mirror, rows_at_a_time, symmetric, transpose};
 pub(crate) use signs::Signs;
 pub(crate) use strayed::{Strayed, bounded};
 

@@ -6,11 +6,19 @@ use std::sync::Arc;
 use rayon::join;
 use rayon::prelude::*;
 
+/// Rows of this length that are worth a thread of their own.
+pub(crate) fn rows_at_a_time(length: usize) -> usize {
+    /// Entries, each a few nanoseconds.
+    const GRAIN: usize = 8192;
+    GRAIN.div_ceil(length.max(1))
+}
+
 /// A matrix of `count`² cosines, 1 on the diagonal, from those below it.
 pub(crate) fn symmetric(count: usize, cosine: impl Fn(usize, usize) -> f64 + Sync) -> Arc<[f64]> {
     let mut matrix: Arc<[f64]> = repeat_n(1.0, count * count).collect();
     let entries = Arc::get_mut(&mut matrix).expect("nobody else has it yet");
-    entries.par_chunks_exact_mut(count.max(1)).enumerate().for_each(|(i, row)| {
+    let rows = entries.par_chunks_exact_mut(count.max(1)).enumerate().with_min_len(rows_at_a_time(count));
+    rows.for_each(|(i, row)| {
         for (j, entry) in row[..i].iter_mut().enumerate() {
             *entry = cosine(i, j);
         }
@@ -104,7 +112,7 @@ pub(super) fn pair_sums<const M: usize, const N: usize>(
         }
         std::array::from_fn(|k| weights[i] * (2.0 * below[k] + weights[i] * own[k]))
     };
-    let rows: Vec<[f64; N]> = (0..count).into_par_iter().map(row).collect();
+    let rows: Vec<[f64; N]> = (0..count).into_par_iter().with_min_len(rows_at_a_time(count)).map(row).collect();
     rows.iter().fold([0.0; N], |sums, row| std::array::from_fn(|k| sums[k] + row[k]))
 }
 

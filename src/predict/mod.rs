@@ -15,7 +15,6 @@ use sigprop_stack::{
 
 use crate::domain::{Flow, Signal};
 use rows::Rows;
-#[cfg(feature = "plot")]
 pub(crate) use sequences::is_exchangeable;
 use walk::Moments;
 
@@ -153,13 +152,15 @@ pub fn predict(stack: &Stack, options: impl Into<Options>) -> Result<Prediction,
         let mut moments = moments.with_steps(steps);
         run(stack, &mut moments).map(|()| moments.rows)
     };
-    let walks: Result<Vec<Rows>, PredictError> = if sequences::is_exchangeable(stack) {
+    let walks: Result<Vec<Rows>, PredictError> = if is_exchangeable(stack) {
         Ok(vec![walk(Moments::exchangeable(sites))?])
     } else {
         let sequences = sequences::sequences(stack, sequences, seed);
         check_memory(stack, sequences.len())?;
         let alike = sequences::treats_tokens_alike(stack);
-        sequences.into_par_iter().map(|ids| walk(Moments::by_position(sites, ids, alike))).collect()
+        let walks = || sequences.into_par_iter().map(|ids| walk(Moments::by_position(sites, ids, alike))).collect();
+        // What a walk does in parallel would otherwise wait at the door of the pool, every time.
+        rayon::scope(|_| walks())
     };
     Rows::average(walks?)
 }
@@ -188,7 +189,7 @@ impl ForwardWalk {
     /// sequence is followed.
     pub fn new(stream: &Stream) -> Self {
         let stack = Stack::new("", vec![stream.clone()], GradientSeed { stream: 0, correlation: 0.0 });
-        let mut moments = if sequences::is_exchangeable(&stack) {
+        let mut moments = if is_exchangeable(&stack) {
             Moments::exchangeable(Sites::Stream)
         } else {
             let ids = sequences::sequences(&stack, 1, 0).swap_remove(0);

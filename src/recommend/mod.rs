@@ -13,25 +13,32 @@
 //! Nelder and Mead's simplex with a quadratic penalty that grows; no randomness. Demands that cannot hold together
 //! leave the network that violates them least, in Σ ln², and the demands that gave way.
 //!
+//! # Sketches
+//!
+//! Where every pair of positions is followed a prediction takes seconds. There a network like it is searched in which
+//! tokens see all others, its excesses over the demands moved by what they are of the network itself at the last gains
+//! found; again from there, until both tell the same (space mapping). Between the two is the network with few tokens.
+//!
 //! # Source
 //!
-//! Nelder & Mead 1965; the demands and the distance are ours.
+//! Nelder & Mead 1965; space mapping: Bandler et al. 2004; the demands and the distance are ours.
 
 mod demands;
 mod nearest;
 mod search;
+mod sketch;
+mod solver;
 
 use sigprop_stack::Stack;
 
 use crate::assemble::{AssembleError, Assembled, assemble};
 use crate::compare::{Setting, Summary, candidate};
-use crate::schemes::{Scheme, SchemeError};
+use crate::schemes::Scheme;
 pub use demands::{Demand, Demands, Outcome};
 pub use nearest::Nearest;
-use search::{Gains, search};
-
-/// Demands are searched for a little tighter than they are, as ln: the penalty leaves this much.
-const SLACK: f64 = 0.005;
+use search::Gains;
+use sketch::models;
+use solver::Solver;
 
 /// A scheme that meets the demands, or comes closest.
 #[derive(Clone, Debug)]
@@ -57,39 +64,30 @@ impl Recommendation {
     }
 }
 
-/// The recommendation for a network.
+/// The recommendation for a network. `done` is called after every prediction of the whole network.
 ///
 /// ```
 /// use sigprop::{architecture::Architecture, compare::Setting, recommend, recommend::Demands};
 ///
 /// let setting = Setting::from(Architecture { n_layers: 12, d_model: 256, ..Architecture::default() });
-/// let recommendation = recommend(&setting, &Demands { max_correlation: Some(0.5), ..Demands::default() })?;
+/// let recommendation = recommend(&setting, &Demands { max_correlation: Some(0.5), ..Demands::default() }, &|| {})?;
 /// assert!(recommendation.is_feasible());
 /// println!("--scheme {}", recommendation.scheme);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub fn recommend(setting: &Setting, demands: &Demands) -> Result<Recommendation, AssembleError> {
+pub fn recommend(setting: &Setting, demands: &Demands, done: &dyn Fn()) -> Result<Recommendation, AssembleError> {
     let demanded = demands.all();
-    let gains = solve(setting, &demanded, None)?;
+    let models = models(setting, &Gains::start(setting.architecture.n_layers).scheme())?;
+    let mut solver = Solver::new(&models, &demanded, done);
+    let gains = solver.solve(None, None)?;
     let scheme = gains.rounded();
     let summary = candidate(setting, &scheme, |_| {})?.outcome?;
+    done();
     let outcomes: Vec<Outcome> = demanded.iter().map(|demand| demand.outcome(&summary)).collect();
-    let binding = outcomes.iter().filter(|outcome| outcome.is_binding());
-    let without = binding.map(|outcome| {
-        let others: Vec<Demand> = demanded.iter().filter(|demand| **demand != outcome.demand).copied().collect();
-        Ok((outcome.demand, solve(setting, &others, Some(&gains))?.rounded()))
-    });
+    let binding = outcomes.iter().map(Outcome::is_binding).enumerate().filter(|(_, binding)| *binding);
+    let without = binding.map(|(place, _)| Ok((demanded[place], solver.solve(Some(place), Some(&gains))?.rounded())));
     let without = without.collect::<Result<_, AssembleError>>()?;
     let Assembled { stack, .. } = assemble(&setting.architecture, &scheme, &setting.input, &setting.run)?;
     let nearest = nearest::nearest(setting, &stack)?;
     Ok(Recommendation { scheme, summary, outcomes, nearest, without, stack })
-}
-
-fn solve(setting: &Setting, demands: &[Demand], nearby: Option<&Gains>) -> Result<Gains, AssembleError> {
-    search(setting.architecture.n_layers, nearby, |gains| match candidate(setting, &gains.scheme(), |_| {})?.outcome {
-        Ok(summary) => Ok(demands.iter().map(|demand| (demand.excess(&summary) + SLACK).max(0.0)).collect()),
-        // Where nothing can be followed any more every demand is far off.
-        Err(SchemeError::Predict(_)) => Ok(vec![1e3]),
-        Err(error) => Err(error.into()),
-    })
 }

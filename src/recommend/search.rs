@@ -1,27 +1,50 @@
-//! The search over the gains.
+//! The search over the gains: sequential least squares.
+//!
+//! # Formula
+//!
+//! With the excesses e linear in a step d from the gains x, as finite differences tell them,
+//!
+//! ```text
+//! minimise over d  |D (x + d)|² + p Σ max(0, e + J d)²
+//! ```
+//!
+//! by Newton's method on the demands that are exceeded, which ends after as many steps as that set changes. Steps are
+//! shorter where the excesses are not that linear. They have edges, where another tensor or block becomes the
+//! worst: what was told from the last places counts too, so that both sides of an edge are known (as in bundle methods).
 
-use argmin::core::{CostFunction, Error, Executor};
-use argmin::solver::neldermead::NelderMead;
-use std::cell::RefCell;
+use std::{collections::VecDeque, iter, mem};
+
+use nalgebra::{SMatrix, SVector};
 
 use crate::schemes::Scheme;
 
-/// Weight of ln² ratio beside that of the gains.
-const RATIO_WEIGHT: f64 = 0.25;
-/// Penalties on squared excesses, and edges of the simplex they are searched with.
-const STAGES: [(f64, f64); 4] = [(1.0, 0.5), (1e2, 0.3), (1e4, 0.1), (1e4, 0.05)];
-/// Stages that a solution of nearby demands needs no more.
-const SKIPPED: usize = 1;
-/// Steps of a stage.
-const STEPS: u64 = 60;
-/// A simplex whose costs scatter by less is done.
-const TOLERANCE: f64 = 1e-7;
+/// How many numbers are searched.
+const COUNT: usize = 5;
+/// √ of the weight of ln² ratio beside those of the gains.
+const WEIGHTS: [f64; COUNT] = [1.0, 1.0, 1.0, 1.0, 0.5];
+/// Penalties on squared excesses: few first, as the demands may be far off.
+const PENALTIES: [f64; 2] = [10.0, 1e4];
+/// Steps with each, at most.
+const STEPS: usize = 60;
+/// A step that is shorter is the last, and the longest there is, in ln.
+const LENGTHS: (f64, f64) = (1e-4, 1.0);
+
+/// Places that are remembered beside the present one.
+const OTHERS: usize = 16;
+
+type Step = SVector<f64, COUNT>;
+type Matrix = SMatrix<f64, COUNT, COUNT>;
 
 /// ln of qk, value, ffn, embedding and ratio.
-#[derive(Clone, Debug)]
-pub(super) struct Gains(Vec<f64>);
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Gains(Step);
 
 impl Gains {
+    /// Branches that add up to as much as the stream.
+    pub(super) fn start(n_layers: usize) -> Self {
+        Self(Step::from([0.0, 0.0, 0.0, 0.0, -0.5 * (n_layers as f64).ln()]))
+    }
+
     /// The scheme with these arguments.
     pub(super) fn scheme(&self) -> Scheme {
         self.scheme_with(|value| value)
@@ -37,69 +60,116 @@ impl Gains {
         Scheme::parse(&format!("gains:{}", values.join(","))).expect("exponentials are positive and finite")
     }
 
-    /// What is minimised where all demands hold.
-    fn distance(&self) -> f64 {
-        let (ratio, gains) = self.0.split_last().expect("five numbers");
-        gains.iter().map(|ln| ln * ln).sum::<f64>() + RATIO_WEIGHT * ratio * ratio
-    }
-}
-
-/// The distance with a penalty.
-struct Penalised<'a, F, E> {
-    penalty: f64,
-    excess: &'a F,
-    /// Why the search ended early.
-    failed: &'a RefCell<Option<E>>,
-}
-
-impl<F: Fn(&Gains) -> Result<Vec<f64>, E>, E> CostFunction for Penalised<'_, F, E> {
-    type Param = Vec<f64>;
-    type Output = f64;
-
-    fn cost(&self, lns: &Vec<f64>) -> Result<f64, Error> {
+    fn moved(self, step: Step) -> Self {
         /// Factors beyond are of no use.
         const FARTHEST: f64 = 30.0;
-        let gains = Gains(lns.iter().map(|ln| ln.clamp(-FARTHEST, FARTHEST)).collect());
-        match (self.excess)(&gains) {
-            Ok(excess) => {
-                let squares: f64 = excess.iter().map(|excess| excess * excess).sum();
-                Ok(gains.distance() + self.penalty * squares)
-            }
-            Err(error) => {
-                *self.failed.borrow_mut() = Some(error);
-                Err(Error::msg("the network cannot be predicted"))
-            }
-        }
+        Self((self.0 + step).map(|ln| ln.clamp(-FARTHEST, FARTHEST)))
+    }
+
+    /// What is minimised: the distance, and a penalty on what is exceeded.
+    fn cost(self, excesses: &[f64], penalty: f64) -> f64 {
+        let exceeded: f64 = excesses.iter().map(|excess| excess.max(0.0).powi(2)).sum();
+        self.0.component_mul(&Step::from(WEIGHTS)).norm_squared() + penalty * exceeded
     }
 }
 
-/// The gains of smallest distance whose `excess` is nothing, or least; from those for other demands if there are any.
+/// The gains of smallest distance whose `excess` is nowhere above zero, or least; from those for other demands if there
+/// are any.
 pub(super) fn search<E>(
     n_layers: usize,
     nearby: Option<&Gains>,
     excess: impl Fn(&Gains) -> Result<Vec<f64>, E>,
 ) -> Result<Gains, E> {
-    let failed = RefCell::new(None);
-    // Branches that add up to as much as the stream.
-    let start = || vec![0.0, 0.0, 0.0, 0.0, -0.5 * (n_layers as f64).ln()];
-    let mut best = nearby.map_or_else(start, |gains| gains.0.clone());
-    for (penalty, edge) in STAGES.into_iter().skip(if nearby.is_some() { SKIPPED } else { 0 }) {
-        let moved = |place: usize| {
-            let mut corner = best.clone();
-            corner[place] -= edge;
-            corner
-        };
-        let simplex = [best.clone()].into_iter().chain((0..best.len()).map(moved)).collect();
-        let solver = NelderMead::new(simplex).with_sd_tolerance(TOLERANCE).expect("a tolerance above zero");
-        let problem = Penalised { penalty, excess: &excess, failed: &failed };
-        let run = Executor::new(problem, solver).configure(|state| state.max_iters(STEPS)).run();
-        if let Some(error) = failed.take() {
-            return Err(error);
+    let mut gains = nearby.copied().unwrap_or_else(|| Gains::start(n_layers));
+    let mut here = Told::at(gains, excess(&gains)?, &excess)?;
+    let mut others: VecDeque<Told> = VecDeque::new();
+    for penalty in PENALTIES {
+        let mut longest = LENGTHS.1;
+        for _ in 0..STEPS {
+            let near = others.iter().filter(|other| other.is_near(gains));
+            let step = step(&here, near, penalty, longest);
+            let next = gains.moved(step);
+            let there = Told::at(next, excess(&next)?, &excess)?;
+            let other = if next.cost(&there.excesses, penalty) < gains.cost(&here.excesses, penalty) {
+                longest = (2.0 * longest).min(LENGTHS.1);
+                gains = next;
+                mem::replace(&mut here, there)
+            } else {
+                longest = 0.75 * step.amax();
+                there
+            };
+            others.push_front(other);
+            others.truncate(OTHERS);
+            if step.amax() < LENGTHS.0 {
+                break;
+            }
         }
-        let found = run.expect("only the prediction can fail").state.best_param;
-        best = found.expect("a simplex has a best corner");
     }
-    Ok(Gains(best))
+    Ok(gains)
+}
+
+/// What is known of the excesses from one place.
+struct Told {
+    at: Gains,
+    excesses: Vec<f64>,
+    /// How every excess grows with every number; not at all where it does not exist.
+    slopes: Vec<Step>,
+}
+
+impl Told {
+    fn at<E>(at: Gains, excesses: Vec<f64>, excess: impl Fn(&Gains) -> Result<Vec<f64>, E>) -> Result<Self, E> {
+        const WIDTH: f64 = 1e-3;
+        let mut slopes = vec![Step::zeros(); excesses.len()];
+        for place in 0..COUNT {
+            let mut aside = Step::zeros();
+            aside[place] = WIDTH;
+            for (slope, (there, here)) in slopes.iter_mut().zip(excess(&at.moved(aside))?.iter().zip(&excesses)) {
+                let told = (there - here) / WIDTH;
+                slope[place] = if told.is_finite() { told } else { 0.0 };
+            }
+        }
+        Ok(Self { at, excesses, slopes })
+    }
+
+    /// Whether it says something of other gains.
+    fn is_near(&self, gains: Gains) -> bool {
+        const NEAR: f64 = 0.3;
+        (self.at.0 - gains.0).amax() < NEAR
+    }
+
+    /// The excesses `here` and their slopes as they are told from this place: not more than they are.
+    fn of(&self, here: &Self) -> impl Iterator<Item = (f64, Step)> {
+        let away = here.at.0 - self.at.0;
+        let told =
+            self.excesses.iter().zip(&self.slopes).map(move |(excess, slope)| (excess + slope.dot(&away), *slope));
+        told.zip(&here.excesses).map(|((told, slope), here)| (told.min(*here), slope))
+    }
+}
+
+/// The step d of *Formula*.
+fn step<'a>(here: &'a Told, others: impl Iterator<Item = &'a Told>, penalty: f64, longest: f64) -> Step {
+    /// Sets of exceeded demands that are tried.
+    const SETS: usize = 32;
+    let lines: Vec<(f64, Step)> = iter::once(here).chain(others).flat_map(|told| told.of(here)).collect();
+    let weights = Step::from(WEIGHTS).map(|weight| weight * weight);
+    let mut step = Step::zeros();
+    let mut exceeded = Vec::new();
+    for set in 0..SETS {
+        let is_exceeded = |(excess, slope): &(f64, Step)| excess + slope.dot(&step) > 0.0;
+        let now: Vec<bool> = lines.iter().map(is_exceeded).collect();
+        if set > 0 && now == exceeded {
+            break;
+        }
+        let mut hessian = Matrix::from_diagonal(&weights);
+        let mut gradient = weights.component_mul(&here.at.0);
+        for ((excess, slope), _) in lines.iter().zip(&now).filter(|(_, exceeded)| **exceeded) {
+            hessian += penalty * slope * slope.transpose();
+            gradient += penalty * *excess * slope;
+        }
+        step = -hessian.cholesky().expect("weights are above zero").solve(&gradient);
+        exceeded = now;
+    }
+    step * (longest / step.amax()).min(1.0)
 }
 
 #[cfg(test)]
@@ -108,15 +178,21 @@ mod tests {
 
     use super::*;
 
-    /// ln qk ≤ −1 alone: its distance 1, the others 0. Two that exclude each other meet half-way.
+    fn close(gains: &Gains, expected: [f64; COUNT]) {
+        assert!((gains.0 - Step::from(expected)).amax() < 2e-3, "{gains:?}");
+    }
+
+    /// ln qk ≤ −1 alone: it is −1, the others 0. Two that exclude each other meet half-way. Two that are curved, and hold:
+    /// both are at their limits.
     #[test]
     fn the_nearest_gains_are_found() {
-        let Ok(gains) = search::<Infallible>(1, None, |gains| Ok(vec![(gains.0[0] + 1.0).max(0.0)]));
-        for (found, expected) in gains.0.iter().zip([-1.0, 0.0, 0.0, 0.0, 0.0]) {
-            assert!((found - expected).abs() < 0.02, "{:?}", gains.0);
-        }
-        let Ok(torn) =
-            search::<Infallible>(1, None, |gains| Ok(vec![(gains.0[2] - 1.0).max(0.0), (3.0 - gains.0[2]).max(0.0)]));
-        assert!((torn.0[2] - 2.0).abs() < 0.02, "{:?}", torn.0);
+        let Ok(gains) = search::<Infallible>(1, None, |gains| Ok(vec![gains.0[0] + 1.0]));
+        close(&gains, [-1.0, 0.0, 0.0, 0.0, 0.0]);
+        let Ok(torn) = search::<Infallible>(1, None, |gains| Ok(vec![gains.0[2] - 1.0, 3.0 - gains.0[2]]));
+        assert!((torn.0[2] - 2.0).abs() < 2e-3, "{torn:?}");
+        let curved = |gains: &Gains| Ok(vec![gains.0[1].exp() + gains.0[2] - 2.0, 1.0 - gains.0[1] * gains.0[3]]);
+        let Ok(curved) = search::<Infallible>(9, Some(&Gains(Step::from([0.0, 2.0, 0.0, 2.0, 0.0]))), curved);
+        let [_, value, ffn, embedding, _] = curved.0.into();
+        assert!((value * embedding - 1.0).abs() < 2e-3 && (value.exp() + ffn - 2.0).abs() < 2e-3, "{curved:?}");
     }
 }

@@ -1,5 +1,7 @@
 //! Recommendations, checked with sampled networks.
 
+use std::cell::Cell;
+
 use sigprop::architecture::{Architecture, NormPlacement, Positions};
 use sigprop::assemble::Input;
 use sigprop::compare::Setting;
@@ -23,7 +25,7 @@ const Z: f64 = 4.0;
 fn sampled_networks_keep_to_what_was_demanded() {
     for placement in [NormPlacement::Pre, NormPlacement::Post] {
         let demands = Demands { max_forward_growth: Some(1.5), max_correlation: Some(0.3), ..Demands::default() };
-        let recommendation = recommend(&small(placement), &demands).expect("a network");
+        let recommendation = recommend(&small(placement), &demands, &|| {}).expect("a network");
         assert!(recommendation.is_feasible(), "{placement}: {:?}", recommendation.outcomes);
         let without: Vec<Demand> = recommendation.without.iter().map(|(demand, _)| *demand).collect();
         assert!(!without.is_empty(), "{placement}: nothing is at its limit");
@@ -41,6 +43,21 @@ fn sampled_networks_keep_to_what_was_demanded() {
     }
 }
 
+/// Where every position is followed the network itself is predicted a few times only, not hundreds, and meets them.
+#[test]
+fn causal_networks_take_few_predictions() {
+    let mut setting = small(NormPlacement::Pre);
+    setting.architecture.causal = true;
+    setting.architecture.seq_len = 80;
+    setting.options.sequences = 2;
+    let predictions = Cell::new(0);
+    let demands = Demands { max_correlation: Some(0.5), ..Demands::default() };
+    let recommendation = recommend(&setting, &demands, &|| predictions.set(predictions.get() + 1)).expect("a network");
+    assert!(recommendation.is_feasible(), "{:?}", recommendation.outcomes);
+    assert!(!recommendation.without.is_empty(), "{:?}", recommendation.outcomes);
+    assert!(predictions.get() < 40, "{predictions:?}");
+}
+
 /// Tokens that are all alike cannot be made distinct, whatever the weights.
 #[test]
 fn what_cannot_be_gives_way() {
@@ -48,7 +65,7 @@ fn what_cannot_be_gives_way() {
     setting.architecture.positions = Positions::None;
     // Queries and keys of copies have no gradient that could be even.
     let demands = Demands { max_gradient_ratio: None, ..Demands::default() };
-    let recommendation = recommend(&setting, &demands).expect("a network");
+    let recommendation = recommend(&setting, &demands, &|| {}).expect("a network");
     let unmet: Vec<Demand> =
         recommendation.outcomes.iter().filter(|outcome| !outcome.is_met()).map(|outcome| outcome.demand).collect();
     assert_eq!(unmet, [Demand::Correlation(0.9)]);
@@ -58,7 +75,7 @@ fn what_cannot_be_gives_way() {
 #[test]
 fn what_is_not_asked_for_is_not_changed() {
     let demands = Demands { max_gradient_ratio: None, max_score_std: Some(2.0), ..Demands::default() };
-    let recommendation = recommend(&small(NormPlacement::Pre), &demands).expect("a network");
+    let recommendation = recommend(&small(NormPlacement::Pre), &demands, &|| {}).expect("a network");
     let text = recommendation.scheme.to_string();
     let gain = |name: &str| {
         let (_, rest) = text.split_once(&format!("{name}=")).expect("an argument");

@@ -3,7 +3,7 @@
 use nalgebra::{DMatrixView, DMatrixViewMut};
 use rayon::prelude::*;
 
-use crate::domain::{TILE, mirror, transpose};
+use crate::domain::{TILE, mirror, rows_at_a_time, transpose};
 
 #[derive(Clone, Debug)]
 pub(super) struct Matrix {
@@ -42,13 +42,20 @@ impl Matrix {
         let rows = entries.len() / columns.max(1);
         let mut transposed = Self::zeros(columns, rows);
         let bands = transposed.entries.par_chunks_mut(TILE * rows.max(1)).enumerate();
+        let bands = bands.with_min_len(rows_at_a_time(TILE * rows));
         bands.for_each(|(band, rows_of)| transpose((rows_of, rows), 0, (entries, columns), band * TILE));
         transposed
     }
 
     /// Entry by entry, from those of another matrix of the same shape.
     pub(super) fn zip(&self, other: &Self, f: impl Fn(f64, f64) -> f64 + Sync) -> Self {
-        let entries = self.entries.par_iter().zip(&other.entries).with_min_len(4096).map(|(a, b)| f(*a, *b)).collect();
+        let entries = self
+            .entries
+            .par_iter()
+            .zip(&other.entries)
+            .with_min_len(rows_at_a_time(1))
+            .map(|(a, b)| f(*a, *b))
+            .collect();
         Self { entries, ..*self }
     }
 
@@ -72,6 +79,7 @@ impl Matrix {
     /// Adds to every entry what `f` makes of the entries of other matrices there.
     pub(super) fn add<const N: usize>(&mut self, others: [&Self; N], f: impl Fn([f64; N]) -> f64 + Sync) {
         let rows = self.entries.par_chunks_mut(self.columns.max(1)).enumerate();
+        let rows = rows.with_min_len(rows_at_a_time(self.columns));
         rows.for_each(|(i, row)| {
             let others = others.map(|other| other.row(i));
             for (j, entry) in row.iter_mut().enumerate() {
@@ -88,7 +96,8 @@ impl Matrix {
     /// Symmetric, from the entries on the diagonal and below.
     pub(super) fn symmetric(count: usize, f: impl Fn(usize, usize) -> f64 + Sync) -> Self {
         let mut matrix = Self::zeros(count, count);
-        matrix.entries.par_chunks_exact_mut(count.max(1)).enumerate().for_each(|(i, row)| {
+        let rows = matrix.entries.par_chunks_exact_mut(count.max(1)).enumerate();
+        rows.with_min_len(rows_at_a_time(count)).for_each(|(i, row)| {
             for (j, entry) in row[..=i].iter_mut().enumerate() {
                 *entry = f(i, j);
             }
@@ -100,7 +109,8 @@ impl Matrix {
     /// Entry by entry, from the place.
     pub(super) fn build(rows: usize, columns: usize, f: impl Fn(usize, usize) -> f64 + Sync) -> Self {
         let mut matrix = Self::zeros(rows, columns);
-        matrix.entries.par_chunks_exact_mut(columns).enumerate().for_each(|(i, row)| {
+        let rows = matrix.entries.par_chunks_exact_mut(columns).enumerate();
+        rows.with_min_len(rows_at_a_time(columns)).for_each(|(i, row)| {
             for (j, entry) in row.iter_mut().enumerate() {
                 *entry = f(i, j);
             }

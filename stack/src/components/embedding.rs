@@ -79,7 +79,7 @@ pub struct PowerLaw {
 impl PowerLaw {
     /// The probabilities of all ids, summing to 1.
     pub fn probabilities(&self) -> Vec<f64> {
-        let weights: Vec<f64> = (1..=self.vocab_size).map(|rank| (rank as f64).powf(-self.exponent)).collect();
+        let weights: Vec<f64> = (1..=self.vocab_size).map(|rank| self.weight(rank)).collect();
         // Smallest first, so that 10^5 terms lose no digits.
         let total: f64 = weights.iter().rev().sum();
         weights.into_iter().map(|weight| weight / total).collect()
@@ -88,10 +88,15 @@ impl PowerLaw {
     /// Probability that `count` positions carry the same id: Σ p^count.
     pub fn repeat_probability(&self, count: i32) -> f64 {
         // Smallest first, so that 10^5 terms lose no digits.
-        let weights = (1..=self.vocab_size).rev().map(|rank| (rank as f64).powf(-self.exponent));
+        let weights = (1..=self.vocab_size).rev().map(|rank| self.weight(rank));
         let [total, repeated] =
             weights.fold([0.0, 0.0], |[total, repeated], weight| [total + weight, repeated + weight.powi(count)]);
         repeated / total.powi(count)
+    }
+
+    /// rank^−exponent; of Zipf's law, which most networks are asked about, without the power.
+    fn weight(&self, rank: usize) -> f64 {
+        if (self.exponent - 1.0).abs() < f64::EPSILON { 1.0 / rank as f64 } else { (rank as f64).powf(-self.exponent) }
     }
 }
 
