@@ -41,9 +41,10 @@ pub(crate) struct DescriptionArguments {
 #[derive(Args, Clone, Copy, Debug)]
 #[command(next_help_heading = "Averages")]
 pub(crate) struct AverageArguments {
-    /// Sequences of ids to draw and average over, where tokens are not exchangeable.
-    #[arg(long, value_name = "N", default_value_t = 16, value_parser = parse::count, allow_negative_numbers = true)]
-    pub(crate) batch: usize,
+    /// Sequences of ids to draw and average over, where tokens are not exchangeable [default: as many as have 4096
+    /// tokens together, 16 at most].
+    #[arg(long, value_name = "N", value_parser = parse::count, allow_negative_numbers = true)]
+    pub(crate) batch: Option<usize>,
 
     /// Same seed, same sequences and exported parameters.
     #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
@@ -51,6 +52,11 @@ pub(crate) struct AverageArguments {
 }
 
 impl AverageArguments {
+    /// The sequences over which a loss is averaged.
+    pub(crate) fn loss_batch(self) -> usize {
+        self.batch.unwrap_or(16)
+    }
+
     /// As the predictor wants it.
     pub(crate) fn options(self, sites: Sites) -> Options {
         Options { sites, sequences: self.batch, seed: self.seed, steps: false }

@@ -187,7 +187,7 @@ impl Arguments {
         if self.data.format() != Format::Table {
             console.tell(|out, paint| {
                 if let Some(loss) = &loss {
-                    write_loss(loss, self.averages.batch, out)?;
+                    write_loss(loss, self.averages.loss_batch(), out)?;
                 }
                 write_verdict(&verdict, paint, out)?;
                 write_caveats(&prediction.caveats, out)
@@ -228,7 +228,7 @@ impl Arguments {
     /// What the network costs and the loss it starts with.
     fn write_costs(&self, document: &PredictionDocument, out: &mut dyn Write) -> io::Result<()> {
         write_cost(document.cost, out)?;
-        document.loss.map_or(Ok(()), |loss| write_loss(loss, self.averages.batch, out))
+        document.loss.map_or(Ok(()), |loss| write_loss(loss, self.averages.loss_batch(), out))
     }
 
     fn gate(&self, verdict: &Verdict, console: Console) -> Outcome {

@@ -103,6 +103,11 @@ impl Gradient {
         }
     }
 
+    /// The same, of tokens whose second moments are larger by a factor.
+    pub(crate) fn larger(self, factor: f64) -> Self {
+        Self { tokens: self.tokens.iter().map(|token| token.scaled(factor.ln())).collect(), ..self }
+    }
+
     pub(crate) fn token(&self) -> &TokenGradient {
         &self.tokens[0]
     }

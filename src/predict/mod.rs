@@ -126,8 +126,9 @@ const MAX_BYTES: f64 = 20.0 * GIBIBYTE;
 pub struct Options {
     /// Which sites are told.
     pub sites: Sites,
-    /// Sequences of ids to draw where tokens are not exchangeable; given ids are all used.
-    pub sequences: usize,
+    /// Sequences of ids to draw where tokens are not exchangeable, by default as many as have 4096 tokens together, 16
+    /// at most; given ids are all used.
+    pub sequences: Option<usize>,
     /// Seed of what is drawn.
     pub seed: u64,
     /// Whether to tell what steps along gradients do; takes the cube of the sequence where positions are told apart.
@@ -136,7 +137,7 @@ pub struct Options {
 
 impl From<Sites> for Options {
     fn from(sites: Sites) -> Self {
-        Self { sites, sequences: 16, seed: 0, steps: false }
+        Self { sites, sequences: None, seed: 0, steps: false }
     }
 }
 
@@ -192,7 +193,7 @@ impl ForwardWalk {
         let mut moments = if is_exchangeable(&stack) {
             Moments::exchangeable(Sites::Stream)
         } else {
-            let ids = sequences::sequences(&stack, 1, 0).swap_remove(0);
+            let ids = sequences::sequences(&stack, Some(1), 0).swap_remove(0);
             Moments::by_position(Sites::Stream, ids, sequences::treats_tokens_alike(&stack))
         };
         let signal = Arc::new(moments.enter(&stream.source, stream.seq_len));

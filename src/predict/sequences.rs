@@ -49,11 +49,12 @@ fn alike(node: &Node, sees_all: &dyn Fn(&Mask) -> bool) -> bool {
 
 /// One sequence of ids per stream (none for a Gaussian source), as often as the prediction averages: all given
 /// ones, or `count` drawn ones; once if there is nothing to draw.
-pub(super) fn sequences(stack: &Stack, count: usize, seed: u64) -> Vec<Vec<Vec<u32>>> {
+pub(super) fn sequences(stack: &Stack, count: Option<usize>, seed: u64) -> Vec<Vec<Vec<u32>>> {
+    let count = count.unwrap_or_else(|| enough(stack)).max(1);
     let given = stack.streams.iter().map(|stream| match &stream.source {
         Source::Gaussian(_) => 1,
         Source::Embedding(embedding) => match &embedding.ids {
-            Ids::PowerLaw(_) => count.max(1),
+            Ids::PowerLaw(_) => count,
             Ids::Given(given) => given.sequences.len(),
         },
     });
@@ -71,6 +72,16 @@ pub(super) fn sequences(stack: &Stack, count: usize, seed: u64) -> Vec<Vec<Vec<u
         })
         .collect();
     (0..walks).map(|walk| per_stream.iter().map(|stream| stream[walk].clone()).collect()).collect()
+}
+
+/// How often ids repeat is known as well from few long sequences as from many short ones.
+fn enough(stack: &Stack) -> usize {
+    /// All together.
+    const TOKENS: usize = 4096;
+    /// Of short sequences.
+    const MOST: usize = 16;
+    let longest = stack.streams.iter().map(|stream| stream.seq_len).max().unwrap_or(1);
+    (TOKENS / longest.max(1)).clamp(1, MOST)
 }
 
 fn draw(law: PowerLaw, seq_len: usize, count: usize, generator: &mut ChaCha8Rng) -> Vec<Vec<u32>> {

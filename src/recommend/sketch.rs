@@ -29,7 +29,7 @@ pub(super) fn models(setting: &Setting, scheme: &Scheme) -> Result<Vec<Setting>,
 /// One sequence of at most so many tokens.
 fn shortened(setting: &Setting, longest: usize) -> Setting {
     let mut shortened = setting.clone();
-    shortened.options.sequences = 1;
+    shortened.options.sequences = Some(1);
     for input in inputs(&mut shortened) {
         if let Input::Tokens { sequences } = input {
             sequences.truncate(1);

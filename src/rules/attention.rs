@@ -107,11 +107,16 @@ impl Attended {
 
     /// The gradients at queries, keys and values.
     pub(crate) fn split(&self, attention: &Attention, domain: &Domain, gradient: &Gradient) -> [Gradient; 3] {
+        let strayed = self.strayed.powers(domain, gradient);
         let parts = match (&self.core, domain) {
             (Core::Exchangeable(attended), Domain::Exchangeable(exchangeable)) => {
-                attended.split(attention, exchangeable, gradient, self.strayed.powers(domain, gradient))
+                attended.split(attention, exchangeable, gradient, strayed)
             }
-            (Core::Gram(attended), Domain::Gram { .. }) => attended.split(attention, gradient),
+            (Core::Gram(attended), Domain::Gram { .. }) => {
+                // Of differences of keys and of values, and of values alone.
+                let [query, key, value] = attended.split(attention, gradient);
+                [query.larger(strayed.of(2.0, 0.0)), key.larger(strayed.of(1.0, 0.0)), value]
+            }
             _ => unreachable!("the domain does not change"),
         };
         fluctuation::backward(domain, attention, gradient, &self.strayed, parts)

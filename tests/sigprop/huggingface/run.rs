@@ -80,7 +80,7 @@ impl Predicted {
         };
         let run = Run { train: key.mode == "train", decoder_input, loss_at, ..Run::default() };
         let assembled = assemble(architecture, &scheme, &input, &run).map_err(|error| error.to_string())?;
-        let options = Options { sequences: SEQUENCES, ..Sites::All.into() };
+        let options = Options { sequences: Some(SEQUENCES), ..Sites::All.into() };
         let table = predict(&assembled.stack, options).map_err(|error| error.to_string())?.table;
         let places = table.sites.iter().enumerate().map(|(place, row)| (row.site.clone(), place)).collect();
         Ok(Self { table, places })
