@@ -10,8 +10,8 @@
 //! ```
 //!
 //! so that weights stay as they are where nothing asks for another size, and branches count as much as they may. By
-//! Nelder and Mead's simplex with a quadratic penalty that grows; no randomness. Demands that cannot hold together
-//! leave the network that violates them least, in Σ ln², and the demands that gave way.
+//! sequential least squares with a quadratic penalty; no randomness. Demands that cannot hold together leave the network
+//! that violates them least, in Σ ln², and the demands that gave way.
 //!
 //! # Sketches
 //!
@@ -21,7 +21,7 @@
 //!
 //! # Source
 //!
-//! Nelder & Mead 1965; space mapping: Bandler et al. 2004; the demands and the distance are ours.
+//! Space mapping: Bandler et al. 2004 (10.1109/TMTT.2003.820904); the demands and the distance are ours.
 
 mod demands;
 mod nearest;

@@ -1,13 +1,13 @@
 //! Networks much like another whose predictions take milliseconds, for the many of a search.
 
-use crate::architecture::{Architecture, Positions};
+use crate::architecture::{Architecture, Positions, Stem};
 use crate::assemble::{AssembleError, Input, assemble};
 use crate::compare::Setting;
 use crate::predict::is_exchangeable;
 use crate::schemes::Scheme;
 
 /// The network itself and, where its positions differ, faster ones: with few tokens in one sequence; with nothing that
-/// tells positions apart.
+/// tells positions apart. Those that cannot be (latent attention rotates) are left out.
 pub(super) fn models(setting: &Setting, scheme: &Scheme) -> Result<Vec<Setting>, AssembleError> {
     /// Positions that are followed pair by pair in a tenth of a second.
     const SOME: usize = 64;
@@ -20,10 +20,10 @@ pub(super) fn models(setting: &Setting, scheme: &Scheme) -> Result<Vec<Setting>,
     if is_fast(setting)? {
         return Ok(vec![setting.clone()]);
     }
-    let some = shortened(setting, SOME);
     let unordered = unordered(setting);
-    let fastest = if is_fast(&unordered)? { unordered } else { shortened(&unordered, FEW) };
-    Ok(vec![setting.clone(), some, fastest])
+    let fastest = if let Ok(true) = is_fast(&unordered) { unordered } else { shortened(&unordered, FEW) };
+    let faster = [shortened(setting, SOME), fastest].into_iter().filter(|setting| is_fast(setting).is_ok());
+    Ok([setting.clone()].into_iter().chain(faster).collect())
 }
 
 /// One sequence of at most so many tokens.
@@ -44,7 +44,7 @@ fn shortened(setting: &Setting, longest: usize) -> Setting {
     shortened
 }
 
-/// Every token sees all others, and none knows where it is but by what is added to it.
+/// Every token sees all others, none is there for its class, and none knows where it is but by what is added to it.
 fn unordered(setting: &Setting) -> Setting {
     let mut unordered = setting.clone();
     for input in inputs(&mut unordered) {
@@ -53,11 +53,16 @@ fn unordered(setting: &Setting) -> Setting {
         }
     }
     let without = |architecture: Architecture| {
-        let positions = match architecture.positions {
-            Positions::Rotary | Positions::Alibi | Positions::Relative => Positions::None,
-            positions => positions,
-        };
-        Architecture { causal: false, windows: Vec::new(), positions, ..architecture }
+        // Those behind a stem are added apart from it.
+        let is_added = matches!(architecture.positions, Positions::Learned | Positions::Sinusoidal);
+        let positions = if is_added && architecture.stem.is_none() { architecture.positions } else { Positions::None };
+        let stem = architecture.stem.map(|stem| match stem {
+            Stem::Patches { patch_width, class_token: _, bias, norm } => {
+                Stem::Patches { patch_width, class_token: false, bias, norm }
+            }
+            Stem::Audio { .. } => stem,
+        });
+        Architecture { causal: false, windows: Vec::new(), positions, stem, ..architecture }
     };
     unordered.architecture = everywhere(unordered.architecture, &without);
     unordered
@@ -71,4 +76,27 @@ fn inputs(setting: &mut Setting) -> impl Iterator<Item = &mut Input> {
 fn everywhere(architecture: Architecture, change: &dyn Fn(Architecture) -> Architecture) -> Architecture {
     let decoder = architecture.decoder.clone().map(|decoder| Box::new(everywhere(*decoder, change)));
     Architecture { decoder, ..change(architecture) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::presets::PRESETS;
+    use crate::recommend::Gains;
+
+    /// Those whose tokens are exchangeable need none; all others have both, of which one without a decoder has
+    /// exchangeable tokens.
+    #[test]
+    fn every_preset_is_searched_in_milliseconds() {
+        for preset in PRESETS {
+            let setting = Setting::from(preset.architecture());
+            let scheme = Gains::start(setting.architecture.n_layers).scheme();
+            let models = models(&setting, &scheme).expect("a network");
+            let is_plain = ["bert", "dslm"].iter().any(|name| preset.name.starts_with(name));
+            assert_eq!(models.len(), if is_plain { 1 } else { 3 }, "{}", preset.name);
+            let Setting { architecture, input, run, options: _ } = &models[models.len() - 1];
+            let fastest = assemble(architecture, &scheme, input, run).expect("a network").stack;
+            assert_eq!(is_exchangeable(&fastest), architecture.decoder.is_none(), "{}", preset.name);
+        }
+    }
 }

@@ -40,18 +40,21 @@ impl<'a> Solver<'a> {
         /// Rounds after which a model is searched itself.
         const ROUNDS: usize = 12;
         let mut nearby = nearby.copied();
+        let mut secants = vec![Secant::default(); self.demands.len()];
         if model + 1 < self.models.len() {
             for _ in 0..ROUNDS {
                 let shifted = moved(shift, &self.beyond[model]);
                 let gains = self.solve_in(model + 1, &shifted, dropped, nearby.as_ref())?;
                 let told = moved(&self.excesses(model + 1, dropped, &gains)?, &shifted);
                 let found = moved(&self.excesses(model, dropped, &gains)?, shift);
-                if told.iter().zip(&found).all(|(told, found)| agree(*told, *found)) {
+                if told.iter().zip(&found).all(|(told, found)| agree(model, *told, *found)) {
                     return Ok(gains);
                 }
-                for (beyond, (told, found)) in self.beyond[model].iter_mut().zip(told.iter().zip(&found)) {
+                for (demand, (told, found)) in told.iter().zip(&found).enumerate() {
                     // What does not exist is never exceeded.
-                    *beyond += if found.is_finite() && told.is_finite() { found - told } else { 0.0 };
+                    if told.is_finite() && found.is_finite() {
+                        self.beyond[model][demand] += secants[demand].step(found - told);
+                    }
                 }
                 nearby = Some(gains);
             }
@@ -80,16 +83,35 @@ impl<'a> Solver<'a> {
     }
 }
 
+/// How a shift goes to where a model tells what a slower one does.
+#[derive(Clone, Copy, Debug, Default)]
+struct Secant {
+    /// What was lacking before the last step, and the step.
+    last: Option<(f64, f64)>,
+}
+
+impl Secant {
+    /// The next step, of what is `lacking`: all of it, or less where the last one went too far.
+    fn step(&mut self, lacking: f64) -> f64 {
+        const SHORTEST: f64 = 0.1;
+        let part = self.last.map_or(1.0, |(before, step)| (step / (before - lacking)).clamp(SHORTEST, 1.0));
+        let step = if part.is_nan() { lacking } else { part * lacking };
+        self.last = Some((lacking, step));
+        step
+    }
+}
+
 fn moved(excesses: &[f64], shift: &[f64]) -> Vec<f64> {
     excesses.iter().zip(shift).map(|(excess, shift)| excess + shift).collect()
 }
 
 /// Whether a model tells of a demand what a slower one does: how far it is exceeded, or that it does not count.
-fn agree(told: f64, found: f64) -> bool {
-    /// What may be found beyond, and how much less.
-    const TOLERANCES: (f64, f64) = (0.003, 0.01);
+fn agree(model: usize, told: f64, found: f64) -> bool {
+    /// What may be found beyond.
+    const BEYOND: f64 = 0.003;
+    /// How much less, in the network itself and in what is between.
+    const LESS: [f64; 2] = [0.01, 0.03];
     /// Further within than any search would come to a stop.
     const WITHIN: f64 = -0.03;
-    let (beyond, less) = TOLERANCES;
-    (told < WITHIN && found < 0.0) || (told - less < found && found < told + beyond)
+    (told < WITHIN && found < 0.0) || (told - LESS[model.min(1)] < found && found < told + BEYOND)
 }

@@ -33,7 +33,8 @@ pub(crate) fn forward(convolution: &Convolution, x: &Signal) -> Signal {
     let ln_unit = largest(x.tokens.iter().map(|token| token.ln_second));
     let gain = convolution.fan_in as f64 * convolution.weight.init.variance();
     let bias = convolution.bias.as_ref().map_or(0.0, |bias| bias.init.variance() * (-ln_unit).exp());
-    let cross = |a, c| gain * taps.sum(&x.cosines, &roots(&x.tokens, ln_unit), a, c) + bias;
+    let roots = roots(&x.tokens, ln_unit);
+    let cross = |a, c| gain * taps.sum(&x.cosines, &roots, a, c) + bias;
     let own: Vec<f64> = (0..taps.outputs).map(|a| cross(a, a)).collect();
     let cosines = symmetric(taps.outputs, |a, c| ratio(cross(a, c), (own[a] * own[c]).sqrt()));
     let width = convolution.fan_out as f64;
