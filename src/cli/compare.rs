@@ -108,7 +108,7 @@ impl Arguments {
         });
         let tried: Result<Vec<Vec<Candidate>>, _> = tried.collect();
         bar.finish_and_clear();
-        let mut candidates = tried?.concat();
+        let mut candidates: Vec<Candidate> = tried?.into_iter().flatten().collect();
         if let Some(column) = self.sort {
             sort(&mut candidates, column);
         }

@@ -105,23 +105,22 @@ impl<'a> Console<'a> {
 
     /// A progress bar, on a terminal unless quiet, of a run that has `done` part of its work before.
     pub(crate) fn progress(self, template: &str, length: usize, done: usize) -> ProgressBar {
-        if self.is_quiet() {
-            return ProgressBar::hidden();
-        }
-        let style = ProgressStyle::with_template(template).expect("the template is ours").progress_chars("=> ");
-        let bar = ProgressBar::new(length as u64).with_style(style).with_position(done as u64);
+        let bar = self.bar(template, ProgressBar::new(length as u64)).with_position(done as u64);
         bar.reset_eta();
-        bar.enable_steady_tick(Duration::from_secs(1));
         bar
     }
 
     /// The same of work whose end is not known.
     pub(crate) fn waiting(self, template: &str) -> ProgressBar {
+        self.bar(template, ProgressBar::no_length())
+    }
+
+    fn bar(self, template: &str, bar: ProgressBar) -> ProgressBar {
         if self.is_quiet() {
             return ProgressBar::hidden();
         }
-        let style = ProgressStyle::with_template(template).expect("the template is ours");
-        let bar = ProgressBar::no_length().with_style(style);
+        let style = ProgressStyle::with_template(template).expect("the template is ours").progress_chars("=> ");
+        bar.set_style(style);
         bar.enable_steady_tick(Duration::from_secs(1));
         bar
     }

@@ -42,7 +42,7 @@ pub(crate) struct DescriptionArguments {
 #[command(next_help_heading = "Averages")]
 pub(crate) struct AverageArguments {
     /// Sequences of ids to draw and average over, where tokens are not exchangeable [default: as many as have 4096
-    /// tokens together, 16 at most].
+    /// tokens together, 16 at most], and over which the loss is averaged [default: 16].
     #[arg(long, value_name = "N", value_parser = parse::count, allow_negative_numbers = true)]
     pub(crate) batch: Option<usize>,
 
@@ -54,7 +54,8 @@ pub(crate) struct AverageArguments {
 impl AverageArguments {
     /// The sequences over which a loss is averaged.
     pub(crate) fn loss_batch(self) -> usize {
-        self.batch.unwrap_or(16)
+        const SEQUENCES: usize = 16;
+        self.batch.unwrap_or(SEQUENCES)
     }
 
     /// As the predictor wants it.

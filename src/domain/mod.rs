@@ -9,147 +9,31 @@ mod aligned;
 mod concentration;
 mod entry;
 mod exchangeable;
+mod flow;
 mod fluctuation;
 mod pairs;
+mod pooled;
 mod signs;
 mod strayed;
 
 use std::iter::repeat_n;
 use std::sync::Arc;
 
-use nalgebra::Vector2;
-
 pub(crate) use concentration::Concentration;
 pub(crate) use entry::Entry;
 pub(crate) use exchangeable::{Exchangeable, PairClass};
+pub(crate) use flow::{Flow, Gradient, Signal, by_position, weights};
 pub(crate) use fluctuation::{
     Alike, Fluctuation, Fork, Term, levels_map, of_all, part_map, variance_of_all, variance_of_apart, with_apart,
 };
 use pairs::pair_sums;
 pub(crate) use pairs::{TILE, mirror, rows_at_a_time, symmetric, transpose};
+pub(crate) use pooled::Pooled;
 pub(crate) use signs::Signs;
 pub(crate) use strayed::{Strayed, bounded};
 
-use crate::moments::{Few, PerToken, Token, TokenGradient, ln_correction, ln_sum, ratio, share};
+use crate::moments::{Few, Token, ln_correction, ln_sum, ratio, share};
 use crate::rules::PairRule;
-
-/// The signal of all tokens.
-#[derive(Clone, Debug)]
-pub(crate) struct Signal {
-    /// One for all, or one per position.
-    pub(crate) tokens: PerToken<Token>,
-    /// E x_a x_b/√(E x_a² E x_b²), per pair class or, row by row, per pair of positions.
-    pub(crate) cosines: Arc<[f64]>,
-    pub(crate) concentration: Concentration,
-    pub(crate) fluctuation: Fluctuation,
-    /// What the parts along (1, …, 1) of two tokens have more in common than the tokens, in units of the second moments.
-    pub(crate) centring: f64,
-}
-
-impl Signal {
-    /// Tokens whose features are independent.
-    pub(crate) fn new(tokens: PerToken<Token>, cosines: Arc<[f64]>) -> Self {
-        let concentration = Concentration::fresh(tokens[0].width);
-        Self { tokens, cosines, concentration, fluctuation: Fluctuation::none(), centring: 0.0 }
-    }
-
-    /// The token that stands for all: with exchangeable tokens the only one.
-    pub(crate) fn token(&self) -> &Token {
-        &self.tokens[0]
-    }
-}
-
-/// The gradient of all tokens.
-#[derive(Clone, Debug)]
-pub(crate) struct Gradient {
-    pub(crate) tokens: PerToken<TokenGradient>,
-    /// E g_a g_b/√(E g_a² E g_b²), as in [`Signal`].
-    pub(crate) cosines: Arc<[f64]>,
-    /// What E Σ_ab x_a·x_b g_a·g_b is beyond the product of the expectations, per token and in units of the mean
-    /// E x² and the mean E g²: it reaches what comes right before, weights and a norm, and no further.
-    pub(crate) coupling: f64,
-    /// E (x_a·g_a)(x_b·g_b)/(E x² E g² width) of two tokens, on average and beyond the part `radial` of the product of
-    /// their cosines: reaches a norm's gains before linear maps and no further.
-    pub(crate) along: f64,
-    /// E (x_a·g_a)(x_a·g_b)/(E x² E g_a·g_b) of two tokens: 1 of gradients that point anywhere, as `radial` is. Where it is
-    /// followed (`rules/sum.rs`).
-    pub(crate) across: Option<f64>,
-    /// As in [`Signal`]; of the fork it was split at.
-    pub(crate) concentration: Concentration,
-    /// At given levels of the signals.
-    pub(crate) fluctuation: Fluctuation,
-    /// −d ln Σ |g|²/d of the two levels that [`Fluctuation`] follows.
-    pub(crate) response: Vector2<f64>,
-    /// −Cov over networks of ln Σ |g|² where the gradient was split, with the two levels at the fork.
-    pub(crate) with_fork: Vector2<f64>,
-    /// Y of [`Fluctuation`]: how much of what matrices draw in signals, which it answers to, one before them draws in it.
-    pub(crate) redrawn: f64,
-}
-
-impl Gradient {
-    /// A gradient that meets its signal only on average.
-    pub(crate) fn new(tokens: PerToken<TokenGradient>, cosines: Arc<[f64]>) -> Self {
-        Self {
-            tokens,
-            cosines,
-            coupling: 0.0,
-            along: 0.0,
-            across: None,
-            concentration: Concentration { total: 0.0, drawn: 0.0, inherited: 0.0 },
-            fluctuation: Fluctuation::none(),
-            response: Vector2::zeros(),
-            with_fork: Vector2::zeros(),
-            redrawn: 0.0,
-        }
-    }
-
-    /// The same, of tokens whose second moments are larger by a factor.
-    pub(crate) fn larger(self, factor: f64) -> Self {
-        Self { tokens: self.tokens.iter().map(|token| token.scaled(factor.ln())).collect(), ..self }
-    }
-
-    pub(crate) fn token(&self) -> &TokenGradient {
-        &self.tokens[0]
-    }
-}
-
-/// The tokens of all `parts` at each position.
-pub(crate) fn by_position(parts: &[Arc<Signal>]) -> PerToken<Few<Token>> {
-    (0..parts[0].tokens.len()).map(|i| parts.iter().map(|part| part.tokens[i]).collect()).collect()
-}
-
-/// What a signal and a gradient have in common.
-pub(crate) trait Flow {
-    /// ln of the second moment of every token.
-    fn levels(&self) -> impl ExactSizeIterator<Item = f64> + Clone;
-    /// Of all pairs.
-    fn cosines(&self) -> &[f64];
-
-    /// ln of the second moment of an entry, averaged over tokens.
-    fn ln_level(&self) -> f64 {
-        ln_sum(self.levels()) - (self.levels().len() as f64).ln()
-    }
-}
-
-impl Flow for Signal {
-    fn levels(&self) -> impl ExactSizeIterator<Item = f64> + Clone {
-        self.tokens.iter().map(|token| token.ln_second)
-    }
-
-    fn cosines(&self) -> &[f64] {
-        &self.cosines
-    }
-}
-
-impl Flow for Gradient {
-    fn levels(&self) -> impl ExactSizeIterator<Item = f64> + Clone {
-        self.tokens.iter().map(|token| token.ln_second)
-    }
-
-    fn cosines(&self) -> &[f64] {
-        &self.cosines
-    }
-}
 
 /// From tokens i, j and their cosine to another cosine.
 pub(crate) type PairMap<'a> = Box<dyn Fn(usize, usize, f64) -> f64 + Sync + 'a>;
@@ -165,21 +49,6 @@ pub(crate) enum Domain {
         /// Whether nothing but the ids tells one token from another.
         alike: bool,
     },
-}
-
-/// What is told of a signal or a gradient: averages over positions, in units of e^`ln_unit`.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Pooled {
-    pub(crate) ln_unit: f64,
-    pub(crate) mean: f64,
-    pub(crate) second: f64,
-    /// Average over pairs of different positions; none of a single one.
-    pub(crate) cross: Option<f64>,
-    /// Mean and second moment at the first and the last position; none of what has no positions of its own.
-    pub(crate) ends: Option<[(f64, f64); 2]>,
-    /// Variance over networks of the ln of a network's own variance (of a gradient: at given signals), where it is
-    /// told.
-    pub(crate) spread: Option<f64>,
 }
 
 impl Domain {
@@ -453,50 +322,4 @@ impl Domain {
 /// Sums that cancel exactly, like the gradient of a key bias, leave rounding.
 fn without_rounding(sum: f64) -> f64 {
     if sum < 1e-9 { 0.0 } else { sum }
-}
-
-impl Pooled {
-    /// The average, all counting the same.
-    pub(crate) fn average(all: &(impl Iterator<Item = Self> + Clone)) -> Self {
-        let mut first = all.clone();
-        if let (Some(only), None) = (first.next(), first.next()) {
-            return only;
-        }
-        let count = all.clone().count() as f64;
-        let ln_unit = all.clone().map(|pooled| pooled.ln_unit).fold(f64::NEG_INFINITY, f64::max);
-        let factor = |pooled: &Self| (pooled.ln_unit - ln_unit).exp();
-        let mean = |of: &dyn Fn(&Self) -> f64| all.clone().map(|pooled| of(&pooled)).sum::<f64>() / count;
-        let end = |index: usize| {
-            let at = |pooled: &Self| pooled.ends.map_or((0.0, 0.0), |ends| ends[index]);
-            let first = mean(&|pooled| at(pooled).0 * factor(pooled).sqrt());
-            (first, mean(&|pooled| at(pooled).1 * factor(pooled)))
-        };
-        let has_ends = all.clone().all(|pooled| pooled.ends.is_some());
-        let has_pairs = all.clone().all(|pooled| pooled.cross.is_some());
-        Self {
-            ln_unit,
-            mean: mean(&|pooled| pooled.mean * factor(pooled).sqrt()),
-            second: mean(&|pooled| pooled.second * factor(pooled)),
-            cross: has_pairs.then(|| mean(&|pooled| pooled.cross.unwrap_or(0.0) * factor(pooled))),
-            ends: has_ends.then(|| [end(0), end(1)]),
-            spread: Self::average_spread(all),
-        }
-    }
-
-    /// What one of them strays, and they from each other.
-    fn average_spread(all: &(impl Iterator<Item = Self> + Clone)) -> Option<f64> {
-        let count = all.clone().count() as f64;
-        let within = all.clone().map(|pooled| pooled.spread).sum::<Option<f64>>()? / count;
-        let levels = || all.clone().map(|pooled| pooled.ln_unit + pooled.second.ln());
-        let mean = levels().sum::<f64>() / count;
-        let between = levels().map(|level| (level - mean).powi(2)).sum::<f64>() / (count - 1.0).max(1.0);
-        Some(within + if between.is_finite() { between } else { 0.0 })
-    }
-}
-
-/// The shares of gradients in the second moment of their sum.
-pub(crate) fn weights(parts: &[Gradient]) -> Few<f64> {
-    let levels: Few<f64> = parts.iter().map(|part| ln_sum(part.levels())).collect();
-    let ln_total = ln_sum(levels.iter().copied());
-    levels.into_iter().map(|level| share(level, ln_total)).collect()
 }

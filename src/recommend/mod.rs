@@ -18,6 +18,7 @@
 //! Where every pair of positions is followed a prediction takes seconds. There a network like it is searched in which
 //! tokens see all others, its excesses over the demands moved by what they are of the network itself at the last gains
 //! found; again from there, until both tell the same (space mapping). Between the two is the network with few tokens.
+//! Where they do not agree after some rounds the network itself is searched, which takes a hundred times as long.
 //!
 //! # Source
 //!

@@ -73,8 +73,8 @@ fn inputs(setting: &mut Setting) -> impl Iterator<Item = &mut Input> {
 }
 
 /// Changes the streams of an encoder–decoder alike.
-fn everywhere(architecture: Architecture, change: &dyn Fn(Architecture) -> Architecture) -> Architecture {
-    let decoder = architecture.decoder.clone().map(|decoder| Box::new(everywhere(*decoder, change)));
+fn everywhere(mut architecture: Architecture, change: &dyn Fn(Architecture) -> Architecture) -> Architecture {
+    let decoder = architecture.decoder.take().map(|decoder| Box::new(everywhere(*decoder, change)));
     Architecture { decoder, ..change(architecture) }
 }
 
@@ -87,7 +87,7 @@ mod tests {
     /// Those whose tokens are exchangeable need none; all others have both, of which one without a decoder has
     /// exchangeable tokens.
     #[test]
-    fn every_preset_is_searched_in_milliseconds() {
+    fn every_preset_has_a_model_without_order() {
         for preset in PRESETS {
             let setting = Setting::from(preset.architecture());
             let scheme = Gains::start(setting.architecture.n_layers).scheme();

@@ -13,7 +13,7 @@ pub(super) struct Solver<'a> {
     /// From the network itself to what is like it and faster.
     models: &'a [Setting],
     demands: &'a [Demand],
-    /// For each model, how much further demands are exceeded in it than the next one tells.
+    /// For each model but the fastest, how much further demands are exceeded in it than the next one tells.
     beyond: Vec<Vec<f64>>,
     /// Called after every prediction of the network itself.
     done: &'a dyn Fn(),
@@ -21,22 +21,22 @@ pub(super) struct Solver<'a> {
 
 impl<'a> Solver<'a> {
     pub(super) fn new(models: &'a [Setting], demands: &'a [Demand], done: &'a dyn Fn()) -> Self {
-        Self { models, demands, beyond: vec![vec![0.0; demands.len()]; models.len()], done }
+        Self { models, demands, beyond: vec![vec![0.0; demands.len()]; models.len() - 1], done }
     }
 
     /// Without one of the demands, by its number; from gains that meet demands of the same kind, if there are any.
     pub(super) fn solve(&mut self, dropped: Option<usize>, nearby: Option<&Gains>) -> Result<Gains, AssembleError> {
-        self.solve_in(0, &vec![0.0; self.demands.len()], dropped, nearby)
+        Ok(self.solve_in(0, &vec![0.0; self.demands.len()], dropped, nearby)?.0)
     }
 
-    /// With excesses over the demands moved by `shift`.
+    /// With excesses over the demands moved by `shift`, and what they are.
     fn solve_in(
         &mut self,
         model: usize,
         shift: &[f64],
         dropped: Option<usize>,
         nearby: Option<&Gains>,
-    ) -> Result<Gains, AssembleError> {
+    ) -> Result<(Gains, Vec<f64>), AssembleError> {
         /// Rounds after which a model is searched itself.
         const ROUNDS: usize = 12;
         let mut nearby = nearby.copied();
@@ -44,11 +44,10 @@ impl<'a> Solver<'a> {
         if model + 1 < self.models.len() {
             for _ in 0..ROUNDS {
                 let shifted = moved(shift, &self.beyond[model]);
-                let gains = self.solve_in(model + 1, &shifted, dropped, nearby.as_ref())?;
-                let told = moved(&self.excesses(model + 1, dropped, &gains)?, &shifted);
+                let (gains, told) = self.solve_in(model + 1, &shifted, dropped, nearby.as_ref())?;
                 let found = moved(&self.excesses(model, dropped, &gains)?, shift);
                 if told.iter().zip(&found).all(|(told, found)| agree(model, *told, *found)) {
-                    return Ok(gains);
+                    return Ok((gains, found));
                 }
                 for (demand, (told, found)) in told.iter().zip(&found).enumerate() {
                     // What does not exist is never exceeded.

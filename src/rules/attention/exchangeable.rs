@@ -62,7 +62,8 @@ const LARGEST_COSINE: f64 = 0.5;
 /// rules were sampled).
 const LARGEST_LOSS: f64 = 0.5;
 
-/// Fewest directions that two rows of scores are taken to have.
+/// Fewest directions that two rows of scores are taken to have: with one they have no cosine but ±1, with fewer a cosine
+/// whose mean square is above 1 (few heads, tokens almost copies).
 const LEAST_FREEDOM: f64 = 1.5;
 /// Factor on w over which the growth of overlaps is taken.
 const SHARPER: f64 = 1.05;

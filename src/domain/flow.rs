@@ -1,0 +1,133 @@
+//! Signals and gradients of all tokens.
+
+use std::sync::Arc;
+
+use nalgebra::Vector2;
+
+use super::{Concentration, Fluctuation};
+use crate::moments::{Few, PerToken, Token, TokenGradient, ln_sum, share};
+
+/// The signal of all tokens.
+#[derive(Clone, Debug)]
+pub(crate) struct Signal {
+    /// One for all, or one per position.
+    pub(crate) tokens: PerToken<Token>,
+    /// E x_a x_b/√(E x_a² E x_b²), per pair class or, row by row, per pair of positions.
+    pub(crate) cosines: Arc<[f64]>,
+    pub(crate) concentration: Concentration,
+    pub(crate) fluctuation: Fluctuation,
+    /// What the parts along (1, …, 1) of two tokens have more in common than the tokens, in units of the second moments.
+    pub(crate) centring: f64,
+}
+
+impl Signal {
+    /// Tokens whose features are independent.
+    pub(crate) fn new(tokens: PerToken<Token>, cosines: Arc<[f64]>) -> Self {
+        let concentration = Concentration::fresh(tokens[0].width);
+        Self { tokens, cosines, concentration, fluctuation: Fluctuation::none(), centring: 0.0 }
+    }
+
+    /// The token that stands for all: with exchangeable tokens the only one.
+    pub(crate) fn token(&self) -> &Token {
+        &self.tokens[0]
+    }
+}
+
+/// The gradient of all tokens.
+#[derive(Clone, Debug)]
+pub(crate) struct Gradient {
+    pub(crate) tokens: PerToken<TokenGradient>,
+    /// E g_a g_b/√(E g_a² E g_b²), as in [`Signal`].
+    pub(crate) cosines: Arc<[f64]>,
+    /// What E Σ_ab x_a·x_b g_a·g_b is beyond the product of the expectations, per token and in units of the mean
+    /// E x² and the mean E g²: it reaches what comes right before, weights and a norm, and no further.
+    pub(crate) coupling: f64,
+    /// E (x_a·g_a)(x_b·g_b)/(E x² E g² width) of two tokens, on average and beyond the part `radial` of the product of
+    /// their cosines: reaches a norm's gains before linear maps and no further.
+    pub(crate) along: f64,
+    /// E (x_a·g_a)(x_a·g_b)/(E x² E g_a·g_b) of two tokens: 1 of gradients that point anywhere, as `radial` is. Where it is
+    /// followed (`rules/sum.rs`).
+    pub(crate) across: Option<f64>,
+    /// As in [`Signal`]; of the fork it was split at.
+    pub(crate) concentration: Concentration,
+    /// At given levels of the signals.
+    pub(crate) fluctuation: Fluctuation,
+    /// −d ln Σ |g|²/d of the two levels that [`Fluctuation`] follows.
+    pub(crate) response: Vector2<f64>,
+    /// −Cov over networks of ln Σ |g|² where the gradient was split, with the two levels at the fork.
+    pub(crate) with_fork: Vector2<f64>,
+    /// Y of [`Fluctuation`]: how much of what matrices draw in signals, which it answers to, one before them draws in it.
+    pub(crate) redrawn: f64,
+}
+
+impl Gradient {
+    /// A gradient that meets its signal only on average.
+    pub(crate) fn new(tokens: PerToken<TokenGradient>, cosines: Arc<[f64]>) -> Self {
+        Self {
+            tokens,
+            cosines,
+            coupling: 0.0,
+            along: 0.0,
+            across: None,
+            concentration: Concentration { total: 0.0, drawn: 0.0, inherited: 0.0 },
+            fluctuation: Fluctuation::none(),
+            response: Vector2::zeros(),
+            with_fork: Vector2::zeros(),
+            redrawn: 0.0,
+        }
+    }
+
+    /// The same, of tokens whose second moments are larger by a factor.
+    pub(crate) fn larger(self, factor: f64) -> Self {
+        Self { tokens: self.tokens.iter().map(|token| token.scaled(factor.ln())).collect(), ..self }
+    }
+
+    pub(crate) fn token(&self) -> &TokenGradient {
+        &self.tokens[0]
+    }
+}
+
+/// The tokens of all `parts` at each position.
+pub(crate) fn by_position(parts: &[Arc<Signal>]) -> PerToken<Few<Token>> {
+    (0..parts[0].tokens.len()).map(|i| parts.iter().map(|part| part.tokens[i]).collect()).collect()
+}
+
+/// What a signal and a gradient have in common.
+pub(crate) trait Flow {
+    /// ln of the second moment of every token.
+    fn levels(&self) -> impl ExactSizeIterator<Item = f64> + Clone;
+    /// Of all pairs.
+    fn cosines(&self) -> &[f64];
+
+    /// ln of the second moment of an entry, averaged over tokens.
+    fn ln_level(&self) -> f64 {
+        ln_sum(self.levels()) - (self.levels().len() as f64).ln()
+    }
+}
+
+impl Flow for Signal {
+    fn levels(&self) -> impl ExactSizeIterator<Item = f64> + Clone {
+        self.tokens.iter().map(|token| token.ln_second)
+    }
+
+    fn cosines(&self) -> &[f64] {
+        &self.cosines
+    }
+}
+
+impl Flow for Gradient {
+    fn levels(&self) -> impl ExactSizeIterator<Item = f64> + Clone {
+        self.tokens.iter().map(|token| token.ln_second)
+    }
+
+    fn cosines(&self) -> &[f64] {
+        &self.cosines
+    }
+}
+
+/// The shares of gradients in the second moment of their sum.
+pub(crate) fn weights(parts: &[Gradient]) -> Few<f64> {
+    let levels: Few<f64> = parts.iter().map(|part| ln_sum(part.levels())).collect();
+    let ln_total = ln_sum(levels.iter().copied());
+    levels.into_iter().map(|level| share(level, ln_total)).collect()
+}

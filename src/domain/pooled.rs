@@ -1,0 +1,55 @@
+//! What is told of a signal or a gradient.
+
+/// Averages over positions, in units of e^`ln_unit`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Pooled {
+    pub(crate) ln_unit: f64,
+    pub(crate) mean: f64,
+    pub(crate) second: f64,
+    /// Average over pairs of different positions; none of a single one.
+    pub(crate) cross: Option<f64>,
+    /// Mean and second moment at the first and the last position; none of what has no positions of its own.
+    pub(crate) ends: Option<[(f64, f64); 2]>,
+    /// Variance over networks of the ln of a network's own variance (of a gradient: at given signals), where it is
+    /// told.
+    pub(crate) spread: Option<f64>,
+}
+
+impl Pooled {
+    /// The average, all counting the same.
+    pub(crate) fn average(all: &(impl Iterator<Item = Self> + Clone)) -> Self {
+        let mut first = all.clone();
+        if let (Some(only), None) = (first.next(), first.next()) {
+            return only;
+        }
+        let count = all.clone().count() as f64;
+        let ln_unit = all.clone().map(|pooled| pooled.ln_unit).fold(f64::NEG_INFINITY, f64::max);
+        let factor = |pooled: &Self| (pooled.ln_unit - ln_unit).exp();
+        let mean = |of: &dyn Fn(&Self) -> f64| all.clone().map(|pooled| of(&pooled)).sum::<f64>() / count;
+        let end = |index: usize| {
+            let at = |pooled: &Self| pooled.ends.map_or((0.0, 0.0), |ends| ends[index]);
+            let first = mean(&|pooled| at(pooled).0 * factor(pooled).sqrt());
+            (first, mean(&|pooled| at(pooled).1 * factor(pooled)))
+        };
+        let has_ends = all.clone().all(|pooled| pooled.ends.is_some());
+        let has_pairs = all.clone().all(|pooled| pooled.cross.is_some());
+        Self {
+            ln_unit,
+            mean: mean(&|pooled| pooled.mean * factor(pooled).sqrt()),
+            second: mean(&|pooled| pooled.second * factor(pooled)),
+            cross: has_pairs.then(|| mean(&|pooled| pooled.cross.unwrap_or(0.0) * factor(pooled))),
+            ends: has_ends.then(|| [end(0), end(1)]),
+            spread: Self::average_spread(all),
+        }
+    }
+
+    /// What one of them strays, and they from each other.
+    fn average_spread(all: &(impl Iterator<Item = Self> + Clone)) -> Option<f64> {
+        let count = all.clone().count() as f64;
+        let within = all.clone().map(|pooled| pooled.spread).sum::<Option<f64>>()? / count;
+        let levels = || all.clone().map(|pooled| pooled.ln_unit + pooled.second.ln());
+        let mean = levels().sum::<f64>() / count;
+        let between = levels().map(|level| (level - mean).powi(2)).sum::<f64>() / (count - 1.0).max(1.0);
+        Some(within + if between.is_finite() { between } else { 0.0 })
+    }
+}
