@@ -4,6 +4,7 @@
 //! linear map that a signal passes. A chain of n maps is given n/width for it, and four standard errors for sampling.
 //! Learning rates are so small that outputs move by 1e-3 at most: what is cubic in them is below 1e-5.
 
+use std::collections::BTreeMap;
 use std::f64::consts::FRAC_PI_2;
 
 use sigprop::architecture::Architecture;
@@ -195,4 +196,47 @@ fn steps_beyond_f32_are_told() {
     let body = vec![linear("huge", 16, 16, 1e80), linear("end", 16, 16, 1.0)];
     let error = measure_steps(&gaussian_stack(16, 1.0, 2, body), Optimizer::Sgd, 1.0, 1, 1).expect_err("no f32");
     assert!(matches!(&error, MeasureError::Overflow { site } if site == "huge"), "{error}");
+}
+
+/// Prints the tables of docs/first-update.md; no map is further off than they say.
+#[test]
+#[ignore = "three minutes"]
+fn documented_steps() {
+    const WORST: f64 = 0.25;
+    let rms = |Cell { value, std_error }: Cell| {
+        format!("{:.2e} ± {:.0} %", (0.5 * value.ln_abs()).exp(), 50.0 * std_error.ratio(&value))
+    };
+    println!("muP and xavier, Adam: RMS Δf; E Δy² of blocks.1.ffn.in, predicted");
+    for width in [64, 128, 256, 512] {
+        let architecture = Architecture { attention_scale: Some(4.0 / (width / 4) as f64), ..narrow(width) };
+        for scheme in ["mup:sigma=0.125,width=64", "xavier"] {
+            let stack = encoder(&architecture, scheme);
+            let measured = measure_steps(&stack, Optimizer::Adam, RATE, 16, 1).expect("a small stack");
+            let row = measured.maps.iter().find(|row| row.tensor == "blocks.1.ffn.in.weight").expect("a map");
+            let (change, noise) = (row.change.value.value(), 100.0 * row.change.std_error.ratio(&row.change.value));
+            let predicted = output_changes(&stack, Optimizer::Adam)[&row.tensor].exp();
+            println!("{width} {scheme}: {}; {change:.2e} ± {noise:.0} %, {predicted:.2e}", rms(measured.output_change));
+        }
+    }
+    for (width, causal, replicates) in [(64, false, 400), (128, false, 400), (256, false, 200), (128, true, 400)] {
+        let stack = encoder(&Architecture { causal, ..narrow(width) }, "xavier");
+        for optimizer in [Optimizer::Sgd, Optimizer::Adam] {
+            println!("width {width}, causal {causal}, {optimizer:?}: predicted over sampled Δy² − 1");
+            let predicted = output_changes(&stack, optimizer);
+            let measured = measure_steps(&stack, optimizer, RATE, replicates, 3).expect("a small stack");
+            for MapRow { tensor, change: Cell { value, std_error }, .. } in measured.maps {
+                let Some(ln) = predicted.get(&tensor) else { continue };
+                let (error, noise) = ((ln - value.ln_abs()).exp_m1(), std_error.ratio(&value));
+                println!("  {tensor}: {:+.1} ± {:.1} %", 100.0 * error, 100.0 * noise);
+                assert!(error.abs() < WORST, "{tensor}: {error} ± {noise}");
+            }
+        }
+    }
+}
+
+/// ln E Δy² of every linear map that tells it.
+fn output_changes(stack: &Stack, optimizer: Optimizer) -> BTreeMap<String, f64> {
+    let prediction = predict(stack, options()).expect("the stack is valid");
+    let rows = FirstUpdate::of(&prediction, (stack, None), optimizer, RATE).rows;
+    rows.into_iter().filter_map(|row| Some((row.tensor, 2.0 * row.output_change?.ln_abs()))).collect()
 }
