@@ -153,14 +153,7 @@ mod tests {
             (0..8).map(of).sum::<f64>() / 8.0
         };
         let class = |same_id| PairClass { share: 0.5, same_id, same_segment: false };
-        let domain = Exchangeable {
-            seq_len: 3.0,
-            classes: vec![class(true), class(false)],
-            id_spread: 0.0,
-            segment_spread: 0.0,
-            id_triple: 0.25,
-            segment_triple: 0.0,
-        };
+        let domain = Exchangeable { id_triple: 0.25, ..Exchangeable::plain(3.0, vec![class(true), class(false)]) };
         for cosines in [[[0.7, 0.2], [0.4, -0.1]], [[0.3, 0.3], [0.2, 0.2]]] {
             let (x, gradient) = flows(&[0.0], [&cosines[0], &cosines[1]]);
             let got = Domain::Exchangeable(domain.clone()).ln_aligned(&x, &gradient).exp();

@@ -3,7 +3,10 @@
 //! All tokens have the same moments; ordered pairs of different tokens fall into a few classes
 //! (same id, different ids …), each with its share of the pairs and its own cosine.
 
+use std::sync::Arc;
+
 use super::without_rounding;
+use crate::rules::softmax::repeats::Repeats;
 
 /// A class of ordered pairs of different tokens.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -34,12 +37,22 @@ pub(crate) struct Exchangeable {
     pub(crate) id_triple: f64,
     /// Probability that three tokens lie in the same segment.
     pub(crate) segment_triple: f64,
+    /// How often ids repeat; none without ids.
+    pub(crate) repeats: Arc<Repeats>,
 }
 
 impl Exchangeable {
     /// Tokens without ids and segments.
     pub(crate) fn plain(seq_len: f64, classes: Vec<PairClass>) -> Self {
-        Self { seq_len, classes, id_spread: 0.0, segment_spread: 0.0, id_triple: 0.0, segment_triple: 0.0 }
+        Self {
+            seq_len,
+            classes,
+            id_spread: 0.0,
+            segment_spread: 0.0,
+            id_triple: 0.0,
+            segment_triple: 0.0,
+            repeats: Arc::default(),
+        }
     }
 
     /// Two draws of the ids, with their weights, between which the shares p₂, p₃ of pairs and triples of equal ids
@@ -113,6 +126,12 @@ impl Exchangeable {
             + k_own * m_own * trace(0.0)
     }
 
+    /// What two tokens of one id and two of one segment have in common beyond what all have, and what all have.
+    pub(crate) fn likeness(&self, cosines: &[f64]) -> [f64; 3] {
+        let (id, segment, own) = self.parts(cosines);
+        [id, segment, 1.0 - id - segment - own]
+    }
+
     /// Cosines as constant + id part (same id) + segment part (same segment) + own part (diagonal).
     fn parts(&self, cosines: &[f64]) -> (f64, f64, f64) {
         let contrast = |of: &dyn Fn(&PairClass) -> bool| {
@@ -131,7 +150,8 @@ impl Exchangeable {
         (id, segment, 1.0 - constant - id - segment)
     }
 
-    pub(super) fn share_of(&self, of: impl Fn(&PairClass) -> bool) -> f64 {
+    /// Of all pairs, those of some classes.
+    pub(crate) fn share_of(&self, of: impl Fn(&PairClass) -> bool) -> f64 {
         self.classes.iter().filter(|class| of(class)).map(|class| class.share).sum()
     }
 

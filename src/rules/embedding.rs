@@ -34,11 +34,14 @@
 
 pub(crate) mod positions;
 
+use std::sync::Arc;
+
 use nalgebra::{Matrix2, Vector2};
 use sigprop_stack::{Embedding, EmbeddingTerm, Gaussian, PowerLaw, Source};
 
 use crate::domain::{Exchangeable, Fluctuation, Gradient, PairClass, Signal};
 use crate::moments::Token;
+use crate::rules::softmax::repeats::Repeats;
 
 /// P(two different positions lie in the same of two segments).
 const SAME_SEGMENT: f64 = 2.0 / 3.0;
@@ -121,6 +124,7 @@ pub(crate) fn source(embedding: &Embedding, law: PowerLaw, seq_len: usize) -> (E
         }
     }
     let triple = law.repeat_probability(3);
+    let repeats = Arc::new(Repeats::of(law, seq_len));
     let seq_len = seq_len as f64;
     let id_spread = id_spread(seq_len, repeat, triple);
     let segment_triple = if has_segments { SAME_SEGMENTS } else { 0.0 };
@@ -129,6 +133,7 @@ pub(crate) fn source(embedding: &Embedding, law: PowerLaw, seq_len: usize) -> (E
         segment_spread: SEGMENT_SPREAD,
         id_triple: triple,
         segment_triple,
+        repeats,
         ..Exchangeable::plain(seq_len, classes)
     };
     let mut token = Token::gaussian(embedding.width as f64, f64::ln(second));

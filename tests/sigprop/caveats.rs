@@ -144,12 +144,18 @@ fn learned_relative_positions() {
 
 #[test]
 fn repeated_ids() {
-    let zipf = |exponent| Ids::PowerLaw(PowerLaw { vocab_size: 50, exponent });
     let of = |ids| attending(embedded(ids, vec![tokens()]), 1.0, plain);
-    assert_fires("groups of unequal weight", "heads", &of(zipf(1.5)), &of(zipf(0.0)));
     let given =
         |of: &dyn Fn(u32) -> u32| Ids::Given(GivenIds { vocab_size: 50, sequences: vec![(0..12).map(of).collect()] });
     assert_fires("groups of like keys", "heads", &of(given(&|i| i % 3)), &of(given(&|i| i)));
+}
+
+#[test]
+fn segments() {
+    let zipf = || Ids::PowerLaw(PowerLaw { vocab_size: 50, exponent: 1.5 });
+    let segment = || EmbeddingTerm::Segment { table: tensor("segments", 1.0) };
+    let of = |terms| attending(embedded(zipf(), terms), 1.0, plain);
+    assert_fires("groups of unequal weight", "heads", &of(vec![tokens(), segment()]), &of(vec![tokens()]));
 }
 
 #[test]

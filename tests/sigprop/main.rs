@@ -13,6 +13,7 @@ mod narrow;
 mod phase;
 mod recommend;
 mod reference;
+mod repeats;
 mod stacks;
 mod strays;
 mod support;

@@ -10,6 +10,9 @@
 //! tr C² = γ + S2     tr C⁴ = γ³ + 6 γ² S2 + γ (4 S3 + 2 S22) + S4
 //! ```
 //!
+//! Of ids that repeat, S3 and S4 are those of n_e keys times tr M³/(tr M)³ (n_e − 1)² and tr M⁴/(tr M)⁴ (n_e − 1)³, M the
+//! centred matrix of cosines (`rules/softmax/repeats.rs`).
+//!
 //! The rest of the differences, all but a `part` s, is of masks and of higher orders: differences of values that know
 //! nothing of the input's, each of few keys, S4/S22 averaged over heads. The two have the directions of values in
 //! common, γ' = s² γ_followed + (1 − s)² γ_rest + 2 s (1 − s) γ_v. What is linear in a query's own part is the slope of

@@ -19,7 +19,7 @@ impl<const K: usize> Nodes<K> {
     }
 
     /// The node of this key. Threads do not wait while it is computed.
-    fn get(&self, key: (u64, i32, i32), compute: impl FnOnce() -> [f64; K]) -> [f64; K] {
+    pub(super) fn get(&self, key: (u64, i32, i32), compute: impl FnOnce() -> [f64; K]) -> [f64; K] {
         // Nodes are inserted whole, whatever happened to a thread.
         let known = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let found = known().get(&key).copied();
@@ -102,7 +102,7 @@ impl<const K: usize, const POINTS: usize> Grid<K, POINTS> {
 }
 
 /// Σ w_i f(first + i).
-fn weighted<const K: usize, const P: usize>(
+pub(super) fn weighted<const K: usize, const P: usize>(
     first: i32,
     weights: [f64; P],
     mut functions: impl FnMut(i32) -> [f64; K],
@@ -117,7 +117,7 @@ fn weighted<const K: usize, const P: usize>(
 }
 
 /// Index of the first of P nodes around `x` (nodes at integers), and their weights.
-fn lagrange<const P: usize>(x: f64) -> (i32, [f64; P]) {
+pub(super) fn lagrange<const P: usize>(x: f64) -> (i32, [f64; P]) {
     let nearest = x.round();
     if (x - nearest).abs() < 1e-12 {
         let mut weights = [0.0; P];
@@ -125,12 +125,15 @@ fn lagrange<const P: usize>(x: f64) -> (i32, [f64; P]) {
         return (nearest as i32, weights);
     }
     let first = x.floor() as i32 - (P as i32 / 2 - 1);
-    let weights = std::array::from_fn(|i| {
+    (first, lagrange_weights(x - f64::from(first)))
+}
+
+/// The weights of P nodes at 0, 1, … for `x`.
+pub(super) fn lagrange_weights<const P: usize>(x: f64) -> [f64; P] {
+    std::array::from_fn(|i| {
         let others = (0..P).filter(|&j| j != i);
-        let (above, below) = others.fold((1.0, 1.0), |(above, below), j| {
-            (above * (x - f64::from(first) - j as f64), below * (i as f64 - j as f64))
-        });
+        let (above, below) =
+            others.fold((1.0, 1.0), |(above, below), j| (above * (x - j as f64), below * (i as f64 - j as f64)));
         above / below
-    });
-    (first, weights)
+    })
 }

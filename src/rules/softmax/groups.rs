@@ -116,7 +116,7 @@ impl Overlaps {
 }
 
 /// E y^k e^{−y} for k = 0 … 4, y = t e^z.
-fn moments(t: f64, exponentials: &[(f64, f64)]) -> [f64; 5] {
+pub(super) fn moments(t: f64, exponentials: &[(f64, f64)]) -> [f64; 5] {
     let mut moments = [0.0; 5];
     for &(exponential, weight) in exponentials {
         let y = t * exponential;

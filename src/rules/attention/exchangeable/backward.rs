@@ -71,7 +71,7 @@ impl Attended {
             terms.map(|((class, cosine), cross)| class.share * cosine * value(cross)).sum()
         };
         let heads = attention.n_heads as f64;
-        let alignment = self.value_alignment(length);
+        let alignment = self.value_alignment();
         // Masks take what values share with the output, of which norms leave nothing over all heads.
         let known = 1.0 + (gradient.token().radial - 1.0) * alignment / heads;
         let masked = (keep.recip() - 1.0) * known;
@@ -81,12 +81,10 @@ impl Attended {
         let of_keys = keys.amplitude * share(self.value.token().ln_second, self.output.token().ln_second) / heads;
         let met = Met::new(row, gradient.token(), of_keys);
         let [squares_grow, passed_grows] = self.growth;
-        let own_row = keys.single(row.s2, length) * met.squares * strayed.of(squares_grow, 0.0);
+        let longer = met.squares * strayed.of(squares_grow, 0.0);
+        let own_row = keys.single(row.s2) * longer;
         // Gradients that add up to nothing leave rounding.
-        let value_own = (own_row / keep + others * pairs(&|cross| self.overlap(cross, length))).max(0.0);
-        let shared = pairs(&|cross| 1.0 - self.overlap(cross, length));
-        let value_cosines =
-            self.key_classes(domain, own_row, if others > 0.0 { (1.0 - own_row) / others } else { 0.0 });
+        let value_own = (own_row / keep + others * pairs(&|cross| self.keys.overlap(cross.excess))).max(0.0);
         let [crossed, key_radial] = self.longer(domain, gradient, own_row / keep, value_own, length);
         // Of the gradients of all queries one is the token's own.
         let gathered = gradient.token().local / length;
@@ -98,7 +96,8 @@ impl Attended {
             local: gathered,
             ln_second: gradient.token().ln_second + (group * value_own).ln(),
         };
-        let value_cosines = value_cosines.iter().map(|own| ratio(own + shared, value_own)).collect();
+        let value_cosines = self.value_pairs(domain, gradient, own_row);
+        let value_cosines = value_cosines.into_iter().map(|pair| ratio(pair, value_own)).collect();
         let across = gradient.across.map(|across| 1.0 + (across - 1.0) * alignment);
         let anywhere = gradient.across.map(|_| 1.0);
         // Keys that happen to be alike are attended together: what pulls the averages.
@@ -118,10 +117,9 @@ impl Attended {
         // Of a query alone, whose keys pass T, `through`.
         let alone = |through: f64| {
             let lengths = self.unequal + self.kurtosis / 6.0 * ratio(row.outlying, row.t());
-            let of_masks =
-                (1.0 - keys.key_cosine) * strayed.of(1.0 + passed_grows, 0.0) * masked * keys.effective / length;
-            let single = (both * keys.amplitude * lengths + of_masks) * met.sharp * through;
-            single + both * keys.amplitude * met.along + own_directions
+            let of_masks = (1.0 - keys.key_cosine) * strayed.of(1.0 + passed_grows, 0.0) * masked * keys.masking;
+            let single = (both * keys.passing * lengths + of_masks) * met.sharp * through;
+            single + both * keys.passing * met.along + own_directions
         };
         let query_own = alone(row.t() - (row.t() - row.tilt) / attention.d_head as f64);
         let query_cosines: Arc<[f64]> = self
@@ -129,7 +127,7 @@ impl Attended {
             .iter()
             .zip(gradient.cosines.iter())
             .map(|(cross, cosine)| {
-                let passed = between * keys.amplitude * cross.t11 + differences * (1.0 - self.row.s2).powi(2);
+                let passed = between * keys.passed(row, cross.t11) + differences * (1.0 - self.row.s2).powi(2);
                 ratio(cosine * passed, query_own)
             })
             .collect();
@@ -139,7 +137,7 @@ impl Attended {
             local: gradient.token().local,
             ..TokenGradient::isotropic(ln_query)
         };
-        let beside = others * between * keys.amplitude;
+        let beside = others * between * keys.passing;
         let together = beside * ratio(self.alike_queries(domain, gradient), query_own);
         let met_again = ratio(strayed.of(alike, 1.0), strayed.of(alike, 0.0)) - 1.0;
         let coupling = together + met_again * others * domain.mean_product(&self.query.cosines, &query_cosines);
@@ -148,11 +146,11 @@ impl Attended {
         // Keys: of differences of values, met by two queries.
         let value_difference = 1.0 - keys.value_cosine;
         let own_difference = value_difference * strayed.of(1.0 + passed_grows, 0.0);
-        let key_own = keys.effective / length
+        let key_own = keys.reaching
             * ((own_difference + masked) * met.sharp * row.t_weighted
                 + own_difference * met.along
                 + others * value_difference * strayed.of(alike - 1.0, 1.0) * pairs(&|cross| cross.t11_weighted));
-        let key_cosines = self.key_classes(domain, 1.0, if others > 0.0 { -1.0 / others } else { 0.0 });
+        let key_cosines = self.key_pairs(domain);
         // Σ_b δs_ab x_b, which the key weights collect, is what the query gradient is made of.
         let collected =
             alone(row.t_weighted) + others * strayed.of(alike, 1.0) * self.collected_pairs(domain, gradient);
@@ -183,7 +181,7 @@ impl Attended {
     fn collected_pairs(&self, domain: &Exchangeable, gradient: &Gradient) -> f64 {
         let differences = (1.0 - self.keys.key_cosine) * (1.0 - self.keys.value_cosine) * self.concentration;
         let between = pairs_of_queries(&self.query, &self.crosses, |cosine, cross| {
-            (1.0 - self.keys.key_cosine) * self.keys.amplitude * cross.t11_weighted
+            (1.0 - self.keys.key_cosine) * self.keys.passing * cross.t11_weighted
                 + cosine * differences * (1.0 - self.row.s2).powi(2)
         });
         domain.mean_product(&gradient.cosines, &between)
@@ -196,7 +194,7 @@ impl Attended {
         let mut sums = lengths::alone(&self.row, self.keys.contrast).map(|alone| own * alone);
         let classes = domain.classes.iter().zip(gradient.cosines.iter()).zip(&self.crosses);
         for (((class, g), cross), &cosine) in classes.zip(self.query.cosines.iter()) {
-            let weight = (length - 1.0) * class.share * g * self.overlap(cross, length);
+            let weight = (length - 1.0) * class.share * g * self.keys.overlap(cross.excess);
             let pair = lengths::pair(tilt, cosine);
             sums = [0, 1].map(|k| sums[k] + weight * pair[k]);
         }
@@ -206,13 +204,42 @@ impl Attended {
     }
 
     /// cos² of the angle between a value and the output of another token.
-    fn value_alignment(&self, length: f64) -> f64 {
-        let average = self.keys.average(length);
+    fn value_alignment(&self) -> f64 {
+        let average = self.keys.average;
         average * average * share(self.value.token().ln_second, self.output.token().ln_second)
     }
 
+    /// E Σ_ac A_ab A_cb' g_a·g_c per class of pairs of values, in units of E g², a row's Σ A² being `own`.
+    fn value_pairs(&self, domain: &Exchangeable, gradient: &Gradient, own: f64) -> Few<f64> {
+        let others = domain.seq_len - 1.0;
+        let pairs = |of: &dyn Fn(&Cross) -> f64| {
+            let terms = domain.classes.iter().zip(gradient.cosines.iter()).zip(&self.crosses);
+            terms.map(|((class, cosine), cross)| class.share * cosine * of(cross)).sum::<f64>()
+        };
+        if let Some(known) = &self.keys.pairs {
+            let beyond = self.row.s2 - self.keys.effective.recip();
+            let class = |same_id: bool| {
+                let between = pairs(&|cross| known.together(same_id, ratio(cross.excess, beyond)));
+                known.together(same_id, 1.0) + others * between
+            };
+            return domain.classes.iter().map(|pair| class(pair.same_id)).collect();
+        }
+        let shared = pairs(&|cross| 1.0 - self.keys.overlap(cross.excess));
+        let mean = if others > 0.0 { (1.0 - own) / others } else { 0.0 };
+        self.key_classes(domain, own, mean).into_iter().map(|pair| pair + shared).collect()
+    }
+
+    /// Cosines of the gradients of two keys.
+    fn key_pairs(&self, domain: &Exchangeable) -> Arc<[f64]> {
+        if let Some(known) = &self.keys.pairs {
+            return domain.classes.iter().map(|pair| known.gradients[usize::from(!pair.same_id)]).collect();
+        }
+        let others = domain.seq_len - 1.0;
+        self.key_classes(domain, 1.0, if others > 0.0 { -1.0 / others } else { 0.0 }).into_iter().collect()
+    }
+
     /// A quantity of pairs of keys that is `same` for equal keys and `mean` on average, per class.
-    fn key_classes(&self, domain: &Exchangeable, same: f64, mean: f64) -> Arc<[f64]> {
+    fn key_classes(&self, domain: &Exchangeable, same: f64, mean: f64) -> Few<f64> {
         let distance = 1.0 - self.keys.key_cosine;
         let closeness: Few<f64> = if distance > 0.0 {
             self.key.cosines.iter().map(|cosine| (cosine - self.keys.key_cosine) / distance).collect()

@@ -1,9 +1,12 @@
-//! Keys as the softmax sees them.
+//! Keys as the softmax sees them: n_e equal ones, and factors for what ids that repeat make of them.
 
 use sigprop_stack::Attention;
 
 use crate::domain::{Exchangeable, Signal};
+use crate::moments::ratio;
 use crate::rules::attention::{SHARPEST_SAMPLED, Scores};
+use crate::rules::softmax::Row;
+use crate::rules::softmax::repeats::Repeated;
 
 /// ln of the score variance beyond which only T ~ w^(−½) goes on.
 const LARGEST_LN_SCORE: f64 = 400.0;
@@ -12,8 +15,24 @@ const LARGEST_LN_SCORE: f64 = 400.0;
 pub(super) struct Keys {
     /// n_e.
     pub(super) effective: f64,
+    /// E |Σ_b A_b v_b|² of mean rows, in units of E v².
+    pub(super) average: f64,
     /// What multiplies S − 1/n_e in the output, in units of E v².
     pub(super) amplitude: f64,
+    /// What multiplies T in the gradients of queries, in units of E v² and of E k² (1 − c_k).
+    pub(super) passing: f64,
+    /// The same of T11(0), for two rows that have nothing in common.
+    pub(super) passing_apart: f64,
+    /// The same of values apart, under masks.
+    pub(super) masking: f64,
+    /// What multiplies T in the gradients of single keys, in units of E v² (1 − c_v).
+    pub(super) reaching: f64,
+    /// Σ over single keys of (E A_b)², and what multiplies S − 1/n_e in Σ A_b².
+    pub(super) single: [f64; 2],
+    /// tr M^k/(tr M)^k of the centred cosines M over that of n_e equal keys, for k = 3 and 4.
+    pub(super) traces: [f64; 2],
+    /// Pairs of different keys, if more is known of them than their cosine.
+    pub(super) pairs: Option<Pairs>,
     pub(super) key_cosine: f64,
     pub(super) value_cosine: f64,
     /// Share of the spread of the keys that comes from repeated ids and segments.
@@ -30,6 +49,23 @@ pub(super) struct Keys {
     pub(super) contrast: f64,
 }
 
+/// Pairs of different keys that carry one id, and of keys that do not.
+pub(super) struct Pairs {
+    /// L E A_ab A_cb' of two rows that have nothing in common, and of one.
+    pub(super) mean: [f64; 2],
+    pub(super) own: [f64; 2],
+    /// Cosines of the gradients of the keys.
+    pub(super) gradients: [f64; 2],
+}
+
+impl Pairs {
+    /// Of rows with the part `alike` of a row's own overlap.
+    pub(super) fn together(&self, same_id: bool, alike: f64) -> f64 {
+        let place = usize::from(!same_id);
+        self.mean[place] + alike * (self.own[place] - self.mean[place])
+    }
+}
+
 impl Keys {
     pub(super) fn new(
         attention: &Attention,
@@ -41,6 +77,7 @@ impl Keys {
         let length = domain.seq_len;
         let (key_cosine, value_cosine) = (domain.mean(&key.cosines), domain.mean(&value.cosines));
         let distance = 1.0 - key_cosine;
+        let average = value_cosine * (1.0 - 1.0 / length) + 1.0 / length;
         let scores = Scores::new(attention, query.token().ln_second + key.token().ln_second);
         let score_slope = scores.slope;
         let cap = scores.caveat();
@@ -51,7 +88,15 @@ impl Keys {
             let amplitude = 1.0 - value_cosine;
             return Self {
                 effective: length,
+                average,
                 amplitude,
+                passing: amplitude,
+                passing_apart: amplitude,
+                masking: 1.0,
+                reaching: 1.0,
+                single: [1.0 / length, 1.0],
+                traces: [1.0; 2],
+                pairs: None,
                 grouped: 0.0,
                 key_cosine,
                 value_cosine,
@@ -66,10 +111,19 @@ impl Keys {
         let spread = domain.spread(&key.cosines, &key.cosines);
         let effective = 1.0 + (trace * trace / spread).min(length - 1.0);
         let contrast = score_variance * trace * effective / (effective - 1.0);
+        // Of tokens that are copies only rounding is left.
+        let amplitude = (effective * domain.spread(&key.cosines, &value.cosines) / trace).max(0.0);
         Self {
             effective,
-            // Of tokens that are copies only rounding is left.
-            amplitude: (effective * domain.spread(&key.cosines, &value.cosines) / trace).max(0.0),
+            average,
+            amplitude,
+            passing: amplitude,
+            passing_apart: amplitude,
+            masking: effective / length,
+            reaching: effective / length,
+            single: [1.0 / length, effective / length],
+            traces: [1.0; 2],
+            pairs: None,
             grouped: 1.0 - (effective - 1.0) / (length - 1.0),
             key_cosine,
             value_cosine,
@@ -81,14 +135,85 @@ impl Keys {
         }
     }
 
-    /// E |Σ_b v_b/L|² of flat attention, in units of E v².
-    pub(super) fn average(&self, length: f64) -> f64 {
-        self.value_cosine * (1.0 - 1.0 / length) + 1.0 / length
+    /// The same where ids repeat, beyond the first order in w: `sharp` is the row of n_e keys.
+    pub(super) fn repeated(&mut self, domain: &Exchangeable, [key, value]: [&Signal; 2], sharp: &Row) {
+        /// Share of ids in the spread of the keys below which they are as good as none, and of segments above which
+        /// groups are not those of ids.
+        const SMALLEST_ID: f64 = 0.01;
+        const LARGEST_SEGMENT: f64 = 0.01;
+        /// Score variance below which what is beyond the first order goes with it.
+        const SMALLEST: f64 = 0.02;
+        let [key_id, key_segment, key_common] = domain.likeness(&key.cosines);
+        let [value_id, value_segment, value_common] = domain.likeness(&value.cosines);
+        let (key_apart, value_apart) = (1.0 - key_common, 1.0 - value_common);
+        let is_grouped = key_id > SMALLEST_ID * key_apart && self.grouped > SMALLEST_ID;
+        let has_segments = key_segment.abs() > LARGEST_SEGMENT * key_apart || value_segment.abs() > LARGEST_SEGMENT;
+        let is_sampled = 0.0 < self.contrast && self.contrast < SHARPEST_SAMPLED;
+        if domain.repeats.is_empty() || !is_grouped || has_segments || !is_sampled {
+            return;
+        }
+        let w = self.score_variance * key_apart;
+        let likeness = (key_id / key_apart).clamp(0.0, 1.0);
+        let of_values = if value_apart > 0.0 { (value_id / value_apart).clamp(0.0, 1.0) } else { 0.0 };
+        let met = w.max(SMALLEST);
+        let part = w / met;
+        let Repeated { own, mean, passed, single, apart } = domain.repeats.overlaps(met, likeness);
+        let mixed = |[same, apart]: [f64; 2]| of_values * same + (1.0 - of_values) * apart;
+        let first = domain.repeats.spread(likeness, of_values);
+        let (n, length) = (self.effective, domain.seq_len);
+        let (passes, share) = (sharp.t(), 1.0 - n.recip());
+        // S2 − 1/n of first order, which rounding takes away where scores hardly differ, and over it S2 − 1/n.
+        let linear = self.contrast * share / n;
+        let saturated = if self.contrast < SMALLEST * SMALLEST { 1.0 } else { (sharp.s2 - n.recip()) / linear };
+        // What is beyond the first order, over what it is of n_e keys.
+        let over = |exact: f64, plain: f64| 1.0 + part * (exact / plain - 1.0);
+        self.passing = self.amplitude * over(mixed(passed) / first, passes * n / share);
+        self.passing_apart = self.amplitude * over(mixed(apart) / first, ((1.0 - sharp.s2) / share).powi(2));
+        self.amplitude *= over((mixed(own) - mixed(mean)) / (met * first), saturated);
+        let flat = domain.repeats.flat();
+        self.average += value_apart * part * (mixed(mean) - mixed([flat, length.recip()]));
+        self.masking = key_apart * passed[1] / ((1.0 - self.key_cosine) * passes);
+        self.reaching = value_apart * mixed(single) / ((1.0 - self.value_cosine) * passes);
+        self.single = [mean[1], part * (own[1] - mean[1]) / (linear * saturated)];
+        let [third, fourth] = domain.repeats.traces(likeness);
+        self.traces = [third * (n - 1.0).powi(2), fourth * (n - 1.0).powi(3)];
+        // Pairs of keys, over L.
+        let share = domain.share_of(|class| class.same_id);
+        let [one_id, two_ids] = [share, 1.0 - share].map(|share| (length - 1.0) * share);
+        let weights = |[same, apart]: [f64; 2]| [(same - apart) / one_id, (1.0 - same) / two_ids];
+        let [alone, all] = [mixed(single), mixed(passed)];
+        // Of whole ids.
+        let whole = (all - (1.0 - likeness) * alone) / likeness;
+        self.pairs = Some(Pairs {
+            mean: weights(mean),
+            own: weights(own),
+            gradients: [(whole - alone) / (alone * one_id), -whole / (alone * two_ids)],
+        });
     }
 
     /// E Σ A² over single keys, from that over effective ones.
-    pub(super) fn single(&self, s2: f64, length: f64) -> f64 {
-        s2 * self.effective / length
+    pub(super) fn single(&self, s2: f64) -> f64 {
+        self.overlap(s2 - self.effective.recip())
+    }
+
+    /// E Σ_b A_ab A_cb over single keys, from what it is over effective ones beyond flat attention.
+    pub(super) fn overlap(&self, excess: f64) -> f64 {
+        self.single[0] + self.single[1] * excess
+    }
+
+    /// The overlaps of `row`, of n_e keys, with those of the keys' cosines in place of their number.
+    pub(super) fn shared(&self, mut row: Row) -> Row {
+        let [third, fourth] = self.traces;
+        row.s3 *= third;
+        row.s4 *= fourth;
+        row
+    }
+
+    /// T11 of two rows of the kind of `row`, which n_e keys have as `between`, times what multiplies it.
+    pub(super) fn passed(&self, row: &Row, between: f64) -> f64 {
+        let apart = (1.0 - row.s2).powi(2) / (self.effective - 1.0);
+        let unlike = ratio(row.t() - between, row.t() - apart).clamp(0.0, 1.0);
+        self.passing * between - (self.passing - self.passing_apart) * apart * unlike
     }
 
     /// B: what pulls of queries are in units of, of E v².

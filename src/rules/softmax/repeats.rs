@@ -1,0 +1,531 @@
+//! Overlaps of one row whose keys carry ids that repeat, without and with a part of their own.
+//!
+//! # Formula
+//!
+//! N_m ids of m tokens each, Σ m N_m = L. Scores are √(wλ) u_id + √(w (1 − λ)) n_b with independent u, n ~ N(0, 1), λ the
+//! likeness of two keys of one id. Given u, with y = t e^s and M_k = E_n y^k e^{−y}, an id of m tokens whose weights are A_b,
+//! G = Σ_b A_b, Q = Σ_b A_b², has
+//!
+//! ```text
+//! F_m = E_u M_0^m     E e^{−Σy} = Π F_m^{N_m}
+//! E y(G²) = m M_2 M_0^{m−1} + m(m−1) M_1² M_0^{m−2},  E y(Q) = m M_2 M_0^{m−1},  …
+//! E Σ_id G² = ∫ Σ_m N_m (E_u E y(G²)/F_m) Π F^N dt/t                                  likewise all below
+//! ```
+//!
+//! exact at every w but for how N_m strays. With K, V the matrices λ E + (1 − λ) I of keys and of values, μ the likeness
+//! of two values of one id, E those of equal ids,
+//!
+//! ```text
+//! E AᵀVA              = μ E ΣG² + (1 − μ) E ΣQ                    and of mean rows, μ Σ(E G)² + (1 − μ) Σ(E A)²
+//! T_KV = E Σ_bc K_bc δ_bᵀδ_c,  δ_b = A_b (g_b − ΣAg),  E g_b g_c = V_bc
+//!      = E Σ_bc K_bc V_bc A_b A_c − 2 E Σ_b A_b (KA)_b (VA)_b + E AᵀKA AᵀVA
+//! ```
+//!
+//! Two rows whose scores have nothing in common pass T_KV(0) = tr K J V J, J = diag(E A) − E A Aᵀ.
+//!
+//! For w → 0 both E AᵀVA less that of mean rows over w, T_KV and T_KV(0) are ‖C K C · C V C‖/L².
+//!
+//! # Source
+//!
+//! The product integral of [`super::integrals`], with a second Gaussian for each id. Ours.
+
+use std::collections::BTreeMap;
+
+use libm::lgamma;
+use sigprop_stack::PowerLaw;
+
+use super::grid::{Nodes, lagrange, lagrange_weights, weighted};
+use super::groups::moments;
+use super::integrals::{REACH, normal_nodes};
+
+/// How many numbers a node has.
+const COUNT: usize = 10;
+/// Distance of nodes in ln w and in λ.
+const STEP_W: f64 = 0.25;
+const STEP_LIKENESS: f64 = 0.25;
+/// Nodes in ln w and in λ that are met at a time.
+const POINTS: usize = 4;
+
+static NODES: Nodes<COUNT> = Nodes::new();
+
+/// How many ids there are with how many tokens each.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Repeats {
+    /// N_m and m.
+    ids: Vec<(f64, f64)>,
+    /// Of these numbers, to find nodes by.
+    key: u64,
+}
+
+/// What one row of Σ m N_m = L keys overlaps with itself.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Repeated {
+    /// E Σ G² and E Σ Q.
+    pub(crate) own: [f64; 2],
+    /// Σ (E G)² and Σ (E A)².
+    pub(crate) mean: [f64; 2],
+    /// T_KV with μ = 1 and 0.
+    pub(crate) passed: [f64; 2],
+    /// The same with I in place of K.
+    pub(crate) single: [f64; 2],
+    /// T_KV(0) with μ = 1 and 0.
+    pub(crate) apart: [f64; 2],
+}
+
+impl Repeats {
+    /// Expected numbers among `seq_len` tokens whose ids are drawn by `law`.
+    pub(crate) fn of(law: PowerLaw, seq_len: usize) -> Self {
+        /// Ranks that are taken one by one, and by how much later ones differ that are taken together.
+        const APART: usize = 64;
+        const TOGETHER: f64 = 0.04;
+        let probabilities = law.probabilities();
+        let mut counts = BTreeMap::new();
+        let mut first = 0;
+        while first < probabilities.len() {
+            let many = if first < APART { 1 } else { ((first as f64 * TOGETHER) as usize).max(1) };
+            let ranks = &probabilities[first..(first + many).min(probabilities.len())];
+            let probability = ranks.iter().sum::<f64>() / ranks.len() as f64;
+            count_tokens(seq_len, probability, ranks.len() as f64, &mut counts);
+            first += ranks.len();
+        }
+        let ids: Vec<(f64, f64)> = counts.into_values().map(|(ids, tokens)| (ids, tokens / ids)).collect();
+        let bits = ids.iter().flat_map(|(ids, tokens)| [ids.to_bits(), tokens.to_bits()]);
+        // FNV-1a over words.
+        let key = bits.fold(0xcbf2_9ce4_8422_2325, |key: u64, bits| (key ^ bits).wrapping_mul(0x0100_0000_01b3));
+        Self { ids, key }
+    }
+
+    /// Σ N (m/L)^k.
+    fn power(&self, k: i32) -> f64 {
+        let length = self.length();
+        self.ids.iter().map(|(ids, tokens)| ids * (tokens / length).powi(k)).sum()
+    }
+
+    /// L.
+    fn length(&self) -> f64 {
+        self.ids.iter().map(|(ids, tokens)| ids * tokens).sum()
+    }
+
+    /// Σ_id G² of flat attention.
+    pub(crate) fn flat(&self) -> f64 {
+        self.power(2)
+    }
+
+    /// Whether there are any.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.ids.is_empty()
+    }
+
+    /// tr M^k/(tr M)^k for k = 3 and 4, M = C K C, from t_k = tr (K/L)^k and a_k = 1ᵀ (K/L)^k 1/L:
+    ///
+    /// ```text
+    /// t_3 − 3 a_3 + 3 a_1 a_2 − a_1³     t_4 − 4 a_4 + 4 a_1 a_3 + 2 a_2² − 4 a_1² a_2 + a_1⁴     over (1 − a_1)^k
+    /// ```
+    pub(crate) fn traces(&self, key: f64) -> [f64; 2] {
+        let (single, length) = ((1.0 - key) / self.length(), self.length());
+        let of_ids = |of: &dyn Fn(f64, f64) -> f64| {
+            self.ids.iter().map(|(ids, tokens)| ids * of(*tokens, key * tokens / length + single)).sum::<f64>()
+        };
+        let [t3, t4] = [3, 4].map(|k| of_ids(&|m, level| level.powi(k) + (m - 1.0) * single.powi(k)));
+        let [a1, a2, a3, a4] = [1, 2, 3, 4].map(|k| of_ids(&|m, level| m / length * level.powi(k)));
+        let third = t3 - 3.0 * a3 + 3.0 * a1 * a2 - a1.powi(3);
+        let fourth = t4 - 4.0 * a4 + 4.0 * a1 * a3 + 2.0 * a2 * a2 - 4.0 * a1 * a1 * a2 + a1.powi(4);
+        [third / (1.0 - a1).powi(3), fourth / (1.0 - a1).powi(4)]
+    }
+
+    /// ⟨C K C, C V C⟩/L².
+    pub(crate) fn spread(&self, key: f64, value: f64) -> f64 {
+        let single = self.length().recip();
+        let [second, third] = [self.power(2), self.power(3)];
+        let both = key * value;
+        let mixed = key * (1.0 - value) + value * (1.0 - key);
+        let neither = (1.0 - key) * (1.0 - value);
+        let average = |likeness: f64| likeness * second + (1.0 - likeness) * single;
+        both * second + (1.0 - both) * single
+            - 2.0 * (both * third + mixed * second * single + neither * single * single)
+            + average(key) * average(value)
+    }
+
+    /// At score variance `w` and this likeness of keys, interpolated.
+    pub(crate) fn overlaps(&self, w: f64, likeness: f64) -> Repeated {
+        let (first_w, weights_w) = lagrange::<POINTS>(w.ln() / STEP_W);
+        let (first, weights) = lagrange_within(likeness / STEP_LIKENESS);
+        let [g, q, mean_g, mean_q, one, none, single_one, single_none, apart_one, apart_none] =
+            weighted(first, weights, |place| {
+                weighted(first_w, weights_w, |place_w| {
+                    NODES.get((self.key, place, place_w), || {
+                        integrated(&self.ids, (STEP_W * f64::from(place_w)).exp(), STEP_LIKENESS * f64::from(place))
+                    })
+                })
+            });
+        Repeated {
+            own: [g, q],
+            mean: [mean_g, mean_q],
+            passed: [one, none],
+            single: [single_one, single_none],
+            apart: [apart_one, apart_none],
+        }
+    }
+}
+
+/// Adds `ids` ids of this probability to those with as many tokens, or nearly as many: ids and tokens.
+fn count_tokens(seq_len: usize, probability: f64, ids: f64, counts: &mut BTreeMap<i64, (f64, f64)>) {
+    /// Largest number of tokens that is not taken together with others, and classes per factor of e beyond.
+    const EXACT: usize = 4;
+    const FINENESS: f64 = 5.0;
+    let length = seq_len as f64;
+    let (mean, std) = (length * probability, (length * probability).sqrt());
+    let first = (mean - 8.0 * std).max(1.0) as usize;
+    let last = ((mean + 8.0 * std + 8.0) as usize).min(seq_len);
+    if probability >= 1.0 {
+        counts.insert(i64::MAX, (ids, ids * length));
+        return;
+    }
+    let (ln_one, ln_other) = (probability.ln(), (-probability).ln_1p());
+    for tokens in first..=last {
+        let [m, others] = [tokens as f64, length - tokens as f64];
+        let ln_ways = lgamma(length + 1.0) - lgamma(m + 1.0) - lgamma(others + 1.0);
+        let expected = ids * (ln_ways + m * ln_one + others * ln_other).exp();
+        let class = if tokens <= EXACT { tokens as i64 } else { 100 + (m.ln() * FINENESS).round() as i64 };
+        if expected > 1e-9 {
+            let (known, all) = counts.entry(class).or_default();
+            *known += expected;
+            *all += expected * m;
+        }
+    }
+}
+
+/// Four nodes around `x`, none below the first or above the last one, and their weights.
+fn lagrange_within(x: f64) -> (i32, [f64; POINTS]) {
+    let last = STEP_LIKENESS.recip().round();
+    let first = (x.floor() - 1.0).clamp(0.0, last - 3.0);
+    (first as i32, lagrange_weights(x.clamp(0.0, last) - first))
+}
+
+/// E Σ G², E Σ Q, Σ (E G)², Σ (E A)², then with μ = 1 and 0 T_KV, T_IV and T_KV(0).
+fn integrated(ids: &[(f64, f64)], w: f64, likeness: f64) -> [f64; COUNT] {
+    const STEP: f64 = 0.45;
+    /// ln of Π F below which nothing is left of an integrand; it only falls with t.
+    const NOTHING: f64 = -60.0;
+    let nodes = |share: f64| -> Vec<(f64, f64)> {
+        let std = (w * share).sqrt();
+        if std <= 0.0 {
+            return vec![(1.0, 1.0)];
+        }
+        normal_nodes((0.8 / std).min(0.8)).into_iter().map(|(x, weight)| ((std * x).exp(), weight)).collect()
+    };
+    let (common, own) = (nodes(likeness), nodes(1.0 - likeness));
+    let length: f64 = ids.iter().map(|(ids, tokens)| ids * tokens).sum();
+    let (lower, upper) = (-REACH * w.sqrt() - 12.0 - length.ln(), 4.0 + REACH * w.sqrt());
+    let count = ((upper - lower) / STEP).ceil() as usize;
+    // E G, E G² and E Q; E G G' of different ids.
+    let mut means = vec![[0.0; 3]; ids.len()];
+    let mut together = vec![0.0; ids.len() * ids.len()];
+    let mut sums = Sums::default();
+    for i in 0..=count {
+        let t = (lower + STEP * i as f64).exp();
+        let given: Vec<Given> =
+            common.iter().map(|(level, weight)| Given::new(*weight, moments(t * level, &own))).collect();
+        let all: Vec<Id> = ids.iter().map(|&(_, tokens)| Id::of(tokens, &given)).collect();
+        let ln_all: f64 = ids.iter().zip(&all).map(|((count, _), id)| count * id.ln).sum();
+        if ln_all < NOTHING {
+            break;
+        }
+        let weight = STEP * ln_all.exp();
+        sums.add(weight, ids, &all);
+        for (mean, id) in means.iter_mut().zip(&all) {
+            mean.iter_mut().zip([id.first, id.g, id.q]).for_each(|(mean, value)| *mean += weight * value);
+        }
+        for (row, one) in together.chunks_exact_mut(ids.len()).zip(&all) {
+            row.iter_mut().zip(&all).for_each(|(sum, other)| *sum += weight * one.first * other.first);
+        }
+    }
+    let sum = |of: &dyn Fn([f64; 3], f64) -> f64| {
+        ids.iter().zip(&means).map(|((count, tokens), mean)| count * of(*mean, *tokens)).sum::<f64>()
+    };
+    let Sums { g, q, ggg, gq, qa, g_g, g_q, q_q } = sums;
+    // With the part `key` of K and μ = 1, 0.
+    let passed = |key: f64| {
+        let other = 1.0 - key;
+        let one = other * q + key * g - 2.0 * (key * ggg + other * gq) + key * g_g + other * g_q;
+        [one, q - 2.0 * (key * gq + other * qa) + key * g_q + other * q_q]
+    };
+    let ([one, none], [single_one, single_none]) = (passed(likeness), passed(0.0));
+    let squares = [sum(&|[mean, ..], _| mean * mean), sum(&|[mean, ..], tokens| mean * mean / tokens)];
+    // (K J)_bb' of equal keys, of others of the id, and over J_bb' of other ids.
+    let mapped = |part: f64, [mean, square, squares]: [f64; 3], m: f64| {
+        let own = (mean - squares) / m;
+        let other = if m > 1.0 { -(square - squares) / (m * (m - 1.0)) } else { 0.0 };
+        let whole = part * (own + (m - 1.0) * other);
+        [(1.0 - part) * own + whole, (1.0 - part) * other + whole, 1.0 - part + part * m]
+    };
+    let apart = |value: f64| {
+        let of = |part: f64| -> Vec<[f64; 3]> {
+            ids.iter().zip(&means).map(|((_, m), means)| mapped(part, *means, *m)).collect()
+        };
+        let (keys, values) = (of(likeness), of(value));
+        let mut total = 0.0;
+        for (i, (count, m)) in ids.iter().enumerate() {
+            total += count * m * (keys[i][0] * values[i][0] + (m - 1.0) * keys[i][1] * values[i][1]);
+            for (j, (others, n)) in ids.iter().enumerate() {
+                let pairs = count * if i == j { count - 1.0 } else { *others };
+                total += pairs * together[i * ids.len() + j].powi(2) / (m * n) * keys[i][2] * values[j][2];
+            }
+        }
+        total
+    };
+    [g, q, squares[0], squares[1], one, none, single_one, single_none, apart(1.0), apart(0.0)]
+}
+
+/// One u at one t: its weight, ln M_0, and M_k/M_0.
+struct Given {
+    weight: f64,
+    ln: f64,
+    ratios: [f64; 4],
+}
+
+impl Given {
+    fn new(weight: f64, [m0, rest @ ..]: [f64; 5]) -> Self {
+        Self { weight, ln: m0.ln(), ratios: rest.map(|moment| moment / m0) }
+    }
+}
+
+/// One id at one t: ln F, then expectations over its scores.
+struct Id {
+    ln: f64,
+    /// G, G², Q, Σ A³, G Q, G³, G⁴, G² Q and Q².
+    first: f64,
+    g: f64,
+    q: f64,
+    cubes: f64,
+    gq: f64,
+    ggg: f64,
+    gggg: f64,
+    ggq: f64,
+    qq: f64,
+}
+
+impl Id {
+    /// With m tokens, from all u.
+    fn of(m: f64, given: &[Given]) -> Self {
+        let mut sums = [0.0; 10];
+        // Tuples of different tokens.
+        let pairs = m * (m - 1.0);
+        let triples = pairs * (m - 2.0).max(0.0);
+        let fours = triples * (m - 3.0).max(0.0);
+        for &Given { weight, ln, ratios: [one, two, three, four] } in given {
+            let square = one * one;
+            let values = [
+                1.0,
+                m * one,
+                m * two + pairs * square,
+                m * two,
+                m * three,
+                m * three + pairs * one * two,
+                m * three + 3.0 * pairs * two * one + triples * square * one,
+                m * four
+                    + pairs * (4.0 * three * one + 3.0 * two * two)
+                    + 6.0 * triples * two * square
+                    + fours * square * square,
+                m * four + pairs * (2.0 * three * one + two * two) + triples * two * square,
+                m * four + pairs * two * two,
+            ];
+            let weight = weight * (m * ln).exp();
+            sums.iter_mut().zip(values).for_each(|(sum, value)| *sum += weight * value);
+        }
+        let all = sums[0].max(f64::MIN_POSITIVE);
+        let [_, first, g, q, cubes, gq, ggg, gggg, ggq, qq] = sums.map(|sum| sum / all);
+        Self { ln: all.ln(), first, g, q, cubes, gq, ggg, gggg, ggq, qq }
+    }
+}
+
+/// E of ΣG², ΣQ, ΣG³, ΣGQ, ΣA³, (ΣG²)², ΣG² ΣQ and (ΣQ)².
+#[derive(Default)]
+struct Sums {
+    g: f64,
+    q: f64,
+    ggg: f64,
+    gq: f64,
+    qa: f64,
+    g_g: f64,
+    g_q: f64,
+    q_q: f64,
+}
+
+impl Sums {
+    fn add(&mut self, weight: f64, ids: &[(f64, f64)], all: &[Id]) {
+        let sum = |of: &dyn Fn(&Id) -> f64| ids.iter().zip(all).map(|((count, _), id)| count * of(id)).sum::<f64>();
+        let (g, q) = (sum(&|id| id.g), sum(&|id| id.q));
+        self.g += weight * g;
+        self.q += weight * q;
+        self.ggg += weight * sum(&|id| id.ggg) / 2.0;
+        self.gq += weight * sum(&|id| id.gq) / 2.0;
+        self.qa += weight * sum(&|id| id.cubes) / 2.0;
+        self.g_g += weight * (g * g + sum(&|id| id.gggg - id.g * id.g)) / 6.0;
+        self.g_q += weight * (g * q + sum(&|id| id.ggq - id.g * id.q)) / 6.0;
+        self.q_q += weight * (q * q + sum(&|id| id.qq - id.q * id.q)) / 6.0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use approx::assert_relative_eq;
+    use rand::{SeedableRng, rngs::Xoshiro256PlusPlus};
+    use rand_distr::{Distribution, StandardNormal};
+
+    use super::*;
+    use crate::rules::softmax::groups;
+    use crate::rules::softmax::integrals::row_overlaps;
+
+    fn repeats(ids: &[(f64, f64)]) -> Repeats {
+        Repeats { ids: ids.to_vec(), key: 0 }
+    }
+
+    /// Σ N = V − the ids that are not there, Σ N m = L, and Σ N m (m − 1) …, whose expectations are L (L − 1) … Σ p^k.
+    #[test]
+    fn ids_are_as_many_as_expected() {
+        for (vocab_size, exponent, length) in [(1000, 1.0, 64.0), (30_000, 1.0, 256.0), (50, 0.0, 512.0), (1, 1.0, 8.0)]
+        {
+            let law = PowerLaw { vocab_size, exponent };
+            let got = Repeats::of(law, length as usize);
+            assert_relative_eq!(got.length(), length, max_relative = 1e-6);
+            let pairs = got.ids.iter().map(|(ids, m)| ids * m * (m - 1.0)).sum::<f64>();
+            let expected = length * (length - 1.0) * law.repeat_probability(2);
+            // Ranks and numbers of tokens are taken together.
+            assert_relative_eq!(pairs, expected, max_relative = 4e-3);
+        }
+    }
+
+    /// With likeness 0 keys are by themselves, with 1 whole ids are.
+    #[test]
+    fn ends_are_rows_of_keys_and_of_groups() {
+        for w in [0.3, 1.0, 4.0] {
+            let [s2, s3, _, s22, ..] = row_overlaps(32.0, w);
+            let [_, q, _, mean, _, passed, ..] = integrated(&[(8.0, 2.0), (4.0, 4.0)], w, 0.0);
+            assert_relative_eq!(q, s2, max_relative = 1e-4);
+            assert_relative_eq!(mean, 1.0 / 32.0, max_relative = 1e-4);
+            assert_relative_eq!(passed, s2 - 2.0 * s3 + s22, max_relative = 1e-4);
+
+            let ids = [(1.0, 8.0), (2.0, 4.0), (16.0, 1.0)];
+            let [g, _, mean, _, passed, ..] = integrated(&ids, w, 1.0);
+            let saturation = groups::saturation(&ids.map(|(ids, m)| (ids, m / 32.0)), w);
+            let flat = repeats(&ids);
+            assert_relative_eq!(g, saturation.own * flat.flat(), max_relative = 1e-4);
+            assert_relative_eq!(g - mean, saturation.value * w * flat.spread(1.0, 1.0), max_relative = 1e-3);
+            assert_relative_eq!(passed, saturation.slope * flat.spread(1.0, 1.0), max_relative = 1e-3);
+        }
+    }
+
+    /// K of 2, 2, 1 and 3 equal keys as a matrix: its spread, its traces, and what is left of all numbers for w → 0.
+    #[test]
+    fn flat_attention_is_a_matrix() {
+        use nalgebra::DMatrix;
+        let ids = repeats(&[(2.0, 2.0), (1.0, 1.0), (1.0, 3.0)]);
+        let of_key = [0, 0, 1, 1, 2, 3, 3, 3];
+        let matrix = |likeness: f64| {
+            let entry = |i: usize, j: usize| {
+                if i == j {
+                    1.0
+                } else if of_key[i] == of_key[j] {
+                    likeness
+                } else {
+                    0.0
+                }
+            };
+            let centre = DMatrix::from_fn(8, 8, |i, j| f64::from(u8::from(i == j)) - 0.125);
+            &centre * DMatrix::from_fn(8, 8, entry) * &centre / 8.0
+        };
+        let (key, value) = (matrix(0.6), matrix(0.3));
+        assert_relative_eq!(ids.spread(0.6, 0.3), (&key * &value).trace(), max_relative = 1e-12);
+        let cube = &key * &key * &key;
+        let expected = [cube.trace() / key.trace().powi(3), (&cube * &key).trace() / key.trace().powi(4)];
+        let got = ids.traces(0.6);
+        assert_relative_eq!(got[0], expected[0], max_relative = 1e-12);
+        assert_relative_eq!(got[1], expected[1], max_relative = 1e-12);
+        let w = 0.01;
+        let [g, q, mean_g, mean_q, one, none, single_one, single_none, apart_one, apart_none] =
+            integrated(&ids.ids, w, 0.6);
+        for (got, likeness) in [(g - mean_g, 1.0), (q - mean_q, 0.0)] {
+            assert_relative_eq!(got / w, ids.spread(0.6, likeness), max_relative = 0.02);
+        }
+        for (got, key, value) in [(one, 0.6, 1.0), (none, 0.6, 0.0), (single_one, 0.0, 1.0), (single_none, 0.0, 0.0)] {
+            assert_relative_eq!(got, ids.spread(key, value), max_relative = 0.02);
+        }
+        for (got, value) in [(apart_one, 1.0), (apart_none, 0.0)] {
+            assert_relative_eq!(got, ids.spread(0.6, value), max_relative = 0.02);
+        }
+    }
+
+    /// All numbers by Monte-Carlo at w = 2: 4 ids of 3, 2, 1 and 1 tokens, 100 000 pairs of rows; α = 1e-4 each.
+    #[test]
+    fn samples_agree() {
+        const ROWS: usize = 100_000;
+        let (w, likeness) = (2.0_f64, 0.7_f64);
+        let of_key = [0, 0, 0, 1, 1, 2, 3];
+        let mut generator = Xoshiro256PlusPlus::seed_from_u64(5);
+        let mut row = || -> [f64; 7] {
+            let mut normal = || -> f64 { StandardNormal.sample(&mut generator) };
+            let common: [f64; 4] = std::array::from_fn(|_| normal());
+            let scores =
+                of_key.map(|id| w.sqrt() * (likeness.sqrt() * common[id] + (1.0 - likeness).sqrt() * normal()));
+            let total: f64 = scores.iter().map(|s| s.exp()).sum();
+            scores.map(|s| s.exp() / total)
+        };
+        // AᵀKC of two rows, K of equal ids with this likeness.
+        let times = |part: f64, a: &[f64; 7]| -> [f64; 7] {
+            let same = |id: usize| (0..7).filter(|&b| of_key[b] == id).map(|b| a[b]).sum::<f64>();
+            std::array::from_fn(|b| (1.0 - part) * a[b] + part * same(of_key[b]))
+        };
+        let dot = |a: &[f64; 7], b: &[f64; 7]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
+        // Σ K_bc V_bc over all pairs is that of E for K V = K∘V.
+        let passed = |key: f64, value: f64, a: &[f64; 7], c: &[f64; 7]| {
+            // tr K J_a V J_c, J = diag A − A Aᵀ.
+            let column = |x: &[f64; 7], part: f64, b: usize| {
+                let unit: [f64; 7] = std::array::from_fn(|i| f64::from(u8::from(i == b)));
+                let shared = times(part, &unit);
+                let mean = dot(x, &shared);
+                std::array::from_fn::<f64, 7, _>(|i| x[i] * (shared[i] - mean))
+            };
+            let (first, second): (Vec<_>, Vec<_>) = (0..7).map(|b| (column(a, value, b), column(c, key, b))).unzip();
+            (0..7).flat_map(|i| (0..7).map(move |j| (i, j))).map(|(i, j)| first[i][j] * second[j][i]).sum::<f64>()
+        };
+        let mut sums = [(0.0, 0.0); 10];
+        for _ in 0..ROWS {
+            let (a, c) = (row(), row());
+            let told = [
+                dot(&a, &times(1.0, &a)),
+                dot(&a, &a),
+                dot(&a, &times(1.0, &c)),
+                dot(&a, &c),
+                passed(likeness, 1.0, &a, &a),
+                passed(likeness, 0.0, &a, &a),
+                passed(0.0, 1.0, &a, &a),
+                passed(0.0, 0.0, &a, &a),
+                passed(likeness, 1.0, &a, &c),
+                passed(likeness, 0.0, &a, &c),
+            ];
+            for (sum, value) in sums.iter_mut().zip(told) {
+                *sum = (sum.0 + value, sum.1 + value * value);
+            }
+        }
+        let got = integrated(&[(1.0, 3.0), (1.0, 2.0), (2.0, 1.0)], w, likeness);
+        for (place, ((sum, squares), got)) in sums.into_iter().zip(got).enumerate() {
+            let mean = sum / ROWS as f64;
+            let error = ((squares / ROWS as f64 - mean * mean) / ROWS as f64).sqrt();
+            assert!((got - mean).abs() < 3.9 * error, "{place}: {got}, sampled {mean} ± {error}");
+        }
+    }
+
+    /// Between nodes, of Zipf's law.
+    #[test]
+    fn interpolation_is_close() {
+        let repeats = Repeats::of(PowerLaw { vocab_size: 30_000, exponent: 1.0 }, 256);
+        for (w, likeness) in [(0.05, 0.1), (0.7, 0.4), (1.2, 0.9), (9.0, 0.62)] {
+            let Repeated { own, mean, passed, single, apart } = repeats.overlaps(w, likeness);
+            let got = [own, mean, passed, single, apart].concat();
+            for (got, exact) in got.into_iter().zip(integrated(&repeats.ids, w, likeness)) {
+                assert_relative_eq!(got, exact, max_relative = 1e-3);
+            }
+        }
+    }
+}
