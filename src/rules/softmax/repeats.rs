@@ -116,21 +116,26 @@ impl Repeats {
         self.ids.is_empty()
     }
 
-    /// tr M^k/(tr M)^k for k = 3 and 4, M = C K C, from t_k = tr (K/L)^k and a_k = 1ᵀ (K/L)^k 1/L:
+    /// tr M^k/(tr M)^k for k = 3 and 4, M = C (K + κ S) C/L with S those in the same of two segments, whose share is uniform.
+    /// From t_k = tr (K/L)^k and a_k = 1ᵀ (K/L)^k 1/L,
     ///
     /// ```text
-    /// t_3 − 3 a_3 + 3 a_1 a_2 − a_1³     t_4 − 4 a_4 + 4 a_1 a_3 + 2 a_2² − 4 a_1² a_2 + a_1⁴     over (1 − a_1)^k
+    /// t_3 − 3 a_3 + 3 a_1 a_2 − a_1³     t_4 − 4 a_4 + 4 a_1 a_3 + 2 a_2² − 4 a_1² a_2 + a_1⁴     (1 − a_1)^k below
     /// ```
-    pub(crate) fn traces(&self, key: f64) -> [f64; 2] {
+    ///
+    /// and C S C/L has one eigenvalue (1 − z²)/2, z uniform in [−1, 1], in a direction that ids hardly know of: κ^k times
+    /// 2/35 and 8/315, and κ/3 below.
+    pub(crate) fn traces(&self, key: f64, segment: f64) -> [f64; 2] {
         let (single, length) = ((1.0 - key) / self.length(), self.length());
         let of_ids = |of: &dyn Fn(f64, f64) -> f64| {
             self.ids.iter().map(|(ids, tokens)| ids * of(*tokens, key * tokens / length + single)).sum::<f64>()
         };
         let [t3, t4] = [3, 4].map(|k| of_ids(&|m, level| level.powi(k) + (m - 1.0) * single.powi(k)));
         let [a1, a2, a3, a4] = [1, 2, 3, 4].map(|k| of_ids(&|m, level| m / length * level.powi(k)));
-        let third = t3 - 3.0 * a3 + 3.0 * a1 * a2 - a1.powi(3);
+        let third = t3 - 3.0 * a3 + 3.0 * a1 * a2 - a1.powi(3) + segment.powi(3) * 2.0 / 35.0;
         let fourth = t4 - 4.0 * a4 + 4.0 * a1 * a3 + 2.0 * a2 * a2 - 4.0 * a1 * a1 * a2 + a1.powi(4);
-        [third / (1.0 - a1).powi(3), fourth / (1.0 - a1).powi(4)]
+        let trace = 1.0 - a1 + segment / 3.0;
+        [third / trace.powi(3), (fourth + segment.powi(4) * 8.0 / 315.0) / trace.powi(4)]
     }
 
     /// ⟨C K C, C V C⟩/L².
@@ -439,9 +444,15 @@ mod tests {
         assert_relative_eq!(ids.spread(0.6, 0.3), (&key * &value).trace(), max_relative = 1e-12);
         let cube = &key * &key * &key;
         let expected = [cube.trace() / key.trace().powi(3), (&cube * &key).trace() / key.trace().powi(4)];
-        let got = ids.traces(0.6);
+        let got = ids.traces(0.6, 0.0);
         assert_relative_eq!(got[0], expected[0], max_relative = 1e-12);
         assert_relative_eq!(got[1], expected[1], max_relative = 1e-12);
+        // Segments alone: E e^k of (1 − z²)/2 over E e to the k, from 8000 tokens cut at every place.
+        let alone = repeats(&[(8000.0, 1.0)]).traces(0.0, 1e9);
+        let cuts = (0..8000).map(|cut| 0.5 * (1.0 - (2.0 * (f64::from(cut) + 0.5) / 8000.0 - 1.0).powi(2)));
+        let mean = |k: i32| cuts.clone().map(|e| e.powi(k)).sum::<f64>() / 8000.0;
+        assert_relative_eq!(alone[0], mean(3) / mean(1).powi(3), max_relative = 1e-6);
+        assert_relative_eq!(alone[1], mean(4) / mean(1).powi(4), max_relative = 1e-6);
         let w = 0.01;
         let [g, q, mean_g, mean_q, one, none, single_one, single_none, apart_one, apart_none] =
             integrated(&ids.ids, w, 0.6);

@@ -146,10 +146,16 @@ impl Keys {
         let [key_id, key_segment, key_common] = domain.likeness(&key.cosines);
         let [value_id, value_segment, value_common] = domain.likeness(&value.cosines);
         let (key_apart, value_apart) = (1.0 - key_common, 1.0 - value_common);
-        let is_grouped = key_id > SMALLEST_ID * key_apart && self.grouped > SMALLEST_ID;
-        let has_segments = key_segment.abs() > LARGEST_SEGMENT * key_apart || value_segment.abs() > LARGEST_SEGMENT;
         let is_sampled = 0.0 < self.contrast && self.contrast < SHARPEST_SAMPLED;
-        if domain.repeats.is_empty() || !is_grouped || has_segments || !is_sampled {
+        if domain.repeats.is_empty() || self.grouped < SMALLEST_ID || !is_sampled {
+            return;
+        }
+        let n = self.effective;
+        let of_ids = key_apart - key_segment;
+        let [third, fourth] = domain.repeats.traces((key_id / of_ids).clamp(0.0, 1.0), (key_segment / of_ids).max(0.0));
+        self.traces = [third * (n - 1.0).powi(2), fourth * (n - 1.0).powi(3)];
+        let has_segments = key_segment.abs() > LARGEST_SEGMENT * key_apart || value_segment.abs() > LARGEST_SEGMENT;
+        if key_id < SMALLEST_ID * key_apart || has_segments {
             return;
         }
         let w = self.score_variance * key_apart;
@@ -160,7 +166,7 @@ impl Keys {
         let Repeated { own, mean, passed, single, apart } = domain.repeats.overlaps(met, likeness);
         let mixed = |[same, apart]: [f64; 2]| of_values * same + (1.0 - of_values) * apart;
         let first = domain.repeats.spread(likeness, of_values);
-        let (n, length) = (self.effective, domain.seq_len);
+        let length = domain.seq_len;
         let (passes, share) = (sharp.t(), 1.0 - n.recip());
         // S2 − 1/n of first order, which rounding takes away where scores hardly differ, and over it S2 − 1/n.
         let linear = self.contrast * share / n;
@@ -175,8 +181,6 @@ impl Keys {
         self.masking = key_apart * passed[1] / ((1.0 - self.key_cosine) * passes);
         self.reaching = value_apart * mixed(single) / ((1.0 - self.value_cosine) * passes);
         self.single = [mean[1], part * (own[1] - mean[1]) / (linear * saturated)];
-        let [third, fourth] = domain.repeats.traces(likeness);
-        self.traces = [third * (n - 1.0).powi(2), fourth * (n - 1.0).powi(3)];
         // Pairs of keys, over L.
         let share = domain.share_of(|class| class.same_id);
         let [one_id, two_ids] = [share, 1.0 - share].map(|share| (length - 1.0) * share);
