@@ -66,10 +66,7 @@ impl Attended {
             + self.value.token().ln_second
             - 0.5 * keys.ln_beyond;
         let others = length - 1.0;
-        let pairs = |value: &dyn Fn(&Cross) -> f64| -> f64 {
-            let terms = domain.classes.iter().zip(gradient.cosines.iter()).zip(&self.crosses);
-            terms.map(|((class, cosine), cross)| class.share * cosine * value(cross)).sum()
-        };
+        let pairs = |of: &dyn Fn(&Cross) -> f64| self.over_pairs(domain, gradient, of);
         let heads = attention.n_heads as f64;
         let alignment = self.value_alignment();
         // Masks take what values share with the output, of which norms leave nothing over all heads.
@@ -81,8 +78,7 @@ impl Attended {
         let of_keys = keys.amplitude * share(self.value.token().ln_second, self.output.token().ln_second) / heads;
         let met = Met::new(row, gradient.token(), of_keys);
         let [squares_grow, passed_grows] = self.growth;
-        let longer = met.squares * strayed.of(squares_grow, 0.0);
-        let own_row = keys.single(row.s2) * longer;
+        let own_row = keys.single(row.s2) * met.squares * strayed.of(squares_grow, 0.0);
         // Gradients that add up to nothing leave rounding.
         let value_own = (own_row / keep + others * pairs(&|cross| self.keys.overlap(cross.excess))).max(0.0);
         let [crossed, key_radial] = self.longer(domain, gradient, own_row / keep, value_own, length);
@@ -209,13 +205,16 @@ impl Attended {
         average * average * share(self.value.token().ln_second, self.output.token().ln_second)
     }
 
+    /// The average over pairs of queries of the cosine of their gradients times what their rows have in common.
+    fn over_pairs(&self, domain: &Exchangeable, gradient: &Gradient, of: &dyn Fn(&Cross) -> f64) -> f64 {
+        let terms = domain.classes.iter().zip(gradient.cosines.iter()).zip(&self.crosses);
+        terms.map(|((class, cosine), cross)| class.share * cosine * of(cross)).sum()
+    }
+
     /// E Σ_ac A_ab A_cb' g_a·g_c per class of pairs of values, in units of E g², a row's Σ A² being `own`.
     fn value_pairs(&self, domain: &Exchangeable, gradient: &Gradient, own: f64) -> Few<f64> {
         let others = domain.seq_len - 1.0;
-        let pairs = |of: &dyn Fn(&Cross) -> f64| {
-            let terms = domain.classes.iter().zip(gradient.cosines.iter()).zip(&self.crosses);
-            terms.map(|((class, cosine), cross)| class.share * cosine * of(cross)).sum::<f64>()
-        };
+        let pairs = |of: &dyn Fn(&Cross) -> f64| self.over_pairs(domain, gradient, of);
         if let Some(known) = &self.keys.pairs {
             let beyond = self.row.s2 - self.keys.effective.recip();
             let class = |same_id: bool| {

@@ -79,40 +79,20 @@ impl Keys {
         let distance = 1.0 - key_cosine;
         let average = value_cosine * (1.0 - 1.0 / length) + 1.0 / length;
         let scores = Scores::new(attention, query.token().ln_second + key.token().ln_second);
-        let score_slope = scores.slope;
-        let cap = scores.caveat();
         let ln_score_variance = scores.ln_variance;
         let score_variance = ln_score_variance.min(LARGEST_LN_SCORE).exp();
         let ln_beyond = (ln_score_variance - LARGEST_LN_SCORE).max(0.0);
-        if distance <= 1e-12 || length < 2.0 {
-            let amplitude = 1.0 - value_cosine;
-            return Self {
-                effective: length,
-                average,
-                amplitude,
-                passing: amplitude,
-                passing_apart: amplitude,
-                masking: 1.0,
-                reaching: 1.0,
-                single: [1.0 / length, 1.0],
-                traces: [1.0; 2],
-                pairs: None,
-                grouped: 0.0,
-                key_cosine,
-                value_cosine,
-                score_variance,
-                score_slope,
-                cap: None,
-                ln_beyond,
-                contrast: 0.0,
-            };
-        }
-        let trace = (1.0 - 1.0 / length) * distance;
-        let spread = domain.spread(&key.cosines, &key.cosines);
-        let effective = 1.0 + (trace * trace / spread).min(length - 1.0);
-        let contrast = score_variance * trace * effective / (effective - 1.0);
-        // Of tokens that are copies only rounding is left.
-        let amplitude = (effective * domain.spread(&key.cosines, &value.cosines) / trace).max(0.0);
+        let differ = distance > 1e-12 && length >= 2.0;
+        let (effective, amplitude, contrast) = if differ {
+            let trace = (1.0 - 1.0 / length) * distance;
+            let spread = domain.spread(&key.cosines, &key.cosines);
+            let effective = 1.0 + (trace * trace / spread).min(length - 1.0);
+            // Of tokens that are copies only rounding is left.
+            let amplitude = (effective * domain.spread(&key.cosines, &value.cosines) / trace).max(0.0);
+            (effective, amplitude, score_variance * trace * effective / (effective - 1.0))
+        } else {
+            (length, 1.0 - value_cosine, 0.0)
+        };
         Self {
             effective,
             average,
@@ -124,12 +104,12 @@ impl Keys {
             single: [1.0 / length, effective / length],
             traces: [1.0; 2],
             pairs: None,
-            grouped: 1.0 - (effective - 1.0) / (length - 1.0),
+            grouped: if differ { 1.0 - (effective - 1.0) / (length - 1.0) } else { 0.0 },
             key_cosine,
             value_cosine,
             score_variance,
-            score_slope,
-            cap,
+            score_slope: scores.slope,
+            cap: if differ { scores.caveat() } else { None },
             ln_beyond,
             contrast,
         }
