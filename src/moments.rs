@@ -113,6 +113,11 @@ impl TokenGradient {
         Self { ln_second, radial: 1.0, constant: 1.0, steepness: 0.0, excess: 0.0, local: 1.0 }
     }
 
+    /// Whether some of it comes of gradients of other tokens; rounding is none.
+    pub(crate) fn is_gathered(&self) -> bool {
+        self.local < 1.0 - 1e-9
+    }
+
     /// The sum of uncorrelated gradients, and the weight of each in it.
     pub(crate) fn join(parts: &[Self]) -> (Self, Few<f64>) {
         let ln_second = ln_sum(parts.iter().map(|part| part.ln_second));

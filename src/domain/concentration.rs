@@ -12,18 +12,28 @@ pub(crate) struct Concentration {
     pub(crate) drawn: f64,
     /// How much of the deviation at the last fork is still in it: 1 there, 0 of what is independent of it.
     pub(crate) inherited: f64,
+    /// Relative variance of the squares of the differences of one network beyond that of Gaussian or, behind norms, of
+    /// normalised tokens (`rules/attention/concentration.rs`).
+    pub(crate) unequal: f64,
 }
 
 impl Concentration {
-    /// Differences have at least one direction.
+    /// Differences have at least one direction; as unequal as they get, and no more equal than they are (rounding, branches that
+    /// follow their input the other way round).
     #[must_use]
     pub(crate) fn bounded(self) -> Self {
-        Self { total: self.total.min(1.0), ..self }
+        Self { total: self.total.min(1.0), unequal: self.unequal.clamp(0.0, 1.0), ..self }
     }
 
     /// Behind entries that draw this, and keep the part `kept` of the deviations they are drawn from.
     pub(crate) fn through(self, kept: f64, drawn: f64) -> Self {
-        Self { total: kept * kept * self.drawn_from() + drawn, drawn, inherited: kept * self.inherited }
+        let squared = kept * kept;
+        Self {
+            total: squared * self.drawn_from() + drawn,
+            drawn,
+            inherited: kept * self.inherited,
+            unequal: squared * self.unequal,
+        }
     }
 
     /// What of the total its entries were drawn from.
@@ -33,7 +43,7 @@ impl Concentration {
 
     /// Independent features.
     pub(crate) fn fresh(width: f64) -> Self {
-        Self { total: width.recip(), drawn: width.recip(), inherited: 1.0 }
+        Self { total: width.recip(), drawn: width.recip(), inherited: 1.0, unequal: 0.0 }
     }
 
     /// Of a sum of gradients, from those at the inputs of the branches, with their `weights` in it, and `before` they were
@@ -45,6 +55,6 @@ impl Concentration {
         let own = |part: Self| (part.total - part.inherited.powi(2) * before.total).max(0.0);
         let mixed = terms().fold(fresh, |mixed, (weight, part)| mixed + weight * weight * (own(part) - fresh));
         let total = inherited * inherited * before.total + mixed;
-        Self { total, drawn: fresh, inherited: inherited * before.inherited }.bounded()
+        Self { total, drawn: fresh, inherited: inherited * before.inherited, unequal: 0.0 }.bounded()
     }
 }

@@ -86,6 +86,7 @@ impl PairRule for Rule {
             total: kept * kept * x.concentration.total + masked * masked * masks + 2.0 * kept * masked * fresh,
             drawn: kept * kept * x.concentration.drawn + masked * masked * masks,
             inherited: kept * x.concentration.inherited,
+            unequal: kept * kept * x.concentration.unequal,
         }
     }
 

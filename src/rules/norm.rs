@@ -60,8 +60,10 @@ use nalgebra::{Matrix2, Vector2};
 use sigprop_stack::{Norm, NormKind};
 
 use super::PairRule;
-use crate::domain::{Domain, Flow, Fluctuation, Gradient, GradientPairMap, PairMap, Signal, Strayed, bounded, of_all};
-use crate::moments::{Few, PerToken, Token, TokenGradient, ln_correction, ln_sum, share, width_caveat};
+use crate::domain::{
+    Concentration, Domain, Flow, Fluctuation, Gradient, GradientPairMap, PairMap, Signal, Strayed, bounded, of_all,
+};
+use crate::moments::{Few, PerToken, Token, TokenGradient, ln_correction, ln_sum, ratio, share, width_caveat};
 
 pub(crate) struct Rule {
     centres: bool,
@@ -230,6 +232,18 @@ impl PairRule for Rule {
 
     fn across(&self, _: &Domain, x: &Signal, across: f64) -> f64 {
         (1.0 - self.exponent(x.token())).powi(2) * across
+    }
+
+    fn concentration(&self, x: &Signal, y: &Signal, mean_cosine: &dyn Fn(&Signal) -> f64) -> Concentration {
+        let Concentration { total, unequal, .. } = x.concentration;
+        let cosine = mean_cosine(y).clamp(0.0, 1.0);
+        // Of two independent variances with a fixed sum; what differs most is divided most (of a Gamma law).
+        let left = |own: f64| {
+            let common = 4.0 * total * cosine;
+            ratio(own * common, own * (1.0 - cosine) + common)
+        };
+        let unequal = (left(2.0 * total + unequal) - left(2.0 * total)) / (1.0 + 4.0 * (1.0 - cosine) * unequal);
+        Concentration { unequal, ..x.concentration }
     }
 
     fn ln_strayed(&self, domain: &Domain, x: &Signal) -> f64 {

@@ -205,6 +205,7 @@ fn concentration(factors: &[Arc<Signal>], drawn: f64, mean_cosine: &dyn Fn(&Sign
         total: deviation * deviation + drawn,
         drawn,
         inherited: factors.iter().map(|factor| share(factor) * factor.concentration.inherited).sum(),
+        unequal: factors.iter().map(|factor| share(factor) * factor.concentration.unequal.sqrt()).sum::<f64>().powi(2),
     };
     concentration.bounded()
 }

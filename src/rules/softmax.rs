@@ -57,6 +57,7 @@ mod grid;
 pub(crate) mod groups;
 mod integrals;
 pub(crate) mod repeats;
+mod shared;
 
 use std::collections::BTreeMap;
 
@@ -67,6 +68,7 @@ pub(crate) use self::apart::Apart;
 use self::grid::{Grid, Nodes};
 pub(crate) use self::integrals::ln_partition;
 use self::integrals::{cross_overlap, row_overlaps};
+pub(crate) use self::shared::Shared;
 use crate::moments::ratio;
 
 /// Largest w at which S11 is taken from its series; the error of S11 − 1/n stays below 1.2 % there
@@ -212,11 +214,13 @@ pub(crate) struct Cross {
 
 static ROWS: Nodes<10> = Nodes::new();
 static CROSSES: Nodes<CROSS_NODES> = Nodes::new();
+static SHARED: Nodes<SHARED_NUMBERS> = Nodes::new();
 
 /// Overlaps of all softmax rows of a stack, tabulated as they are met.
 pub(crate) struct Overlaps {
     rows: Grid<10, 6>,
     crosses: Grid<CROSS_NODES, 4>,
+    shared: Grid<SHARED_NUMBERS, 4>,
     /// Nodes of χ²_n/n, by the bits of n.
     chi_square: BTreeMap<u64, ChiSquare>,
     /// The bits of n and w of the row that was met last, and the row: its pairs with others ask for it again.
@@ -230,11 +234,15 @@ type ChiSquare = [(f64, f64); 3];
 const CROSS_NODES: usize = 8;
 const CROSS_RANGE: [f64; 2] = [-0.7, 1.0];
 
+const SHARED_NUMBERS: usize = shared::NUMBERS * shared::COSINES.len();
+/// Score variance below which keys are unequal as where it is this.
+const LEAST_SHARED: f64 = 0.05;
+
 impl Overlaps {
     /// For rows of about `n` scores.
     pub(crate) fn new(n: f64) -> Self {
         let (rows, crosses) = (Grid::new(n.ln(), 0.25, &ROWS), Grid::new(n.ln(), 0.5, &CROSSES));
-        Self { rows, crosses, chi_square: BTreeMap::new(), last: None }
+        Self { rows, crosses, shared: Grid::new(n.ln(), 1.0, &SHARED), chi_square: BTreeMap::new(), last: None }
     }
 
     fn chi_square(&mut self, n: f64) -> ChiSquare {
@@ -280,6 +288,23 @@ impl Overlaps {
         let believed = |change: f64, what: f64| change.max(-0.5 * what.abs()).min(0.5 * what.abs());
         let (overlap, slope) = (believed(overlap, average.excess), believed(slope, average.t11));
         Cross { excess: average.excess + overlap, t11: average.t11 + slope, t11_weighted: weighted + rho * slope }
+    }
+
+    /// What rows of `n` scores of variance `w` whose queries have the cosine `rho` make of keys, from heads with `freedom`.
+    pub(crate) fn shared(&mut self, n: f64, w: f64, rho: f64, freedom: f64) -> Shared {
+        if n <= 1.0 + 1e-9 {
+            return Shared { followed: [1.0; 3], own: 1.0, between: 1.0 };
+        }
+        let met = w.clamp(LEAST_SHARED, LARGEST);
+        let table = self.shared.at(n.ln(), met.ln(), &|ln_n, ln_w| shared::numbers(ln_n.exp(), ln_w.exp()));
+        let rho = rho.max(0.0);
+        let [first, middle, last] = shared::COSINES;
+        let of = |at: f64, [one, other]: [f64; 2]| (rho - one) * (rho - other) / ((at - one) * (at - other));
+        let weights = [of(first, [middle, last]), of(middle, [first, last]), of(last, [first, middle])];
+        let numbers = std::array::from_fn(|place| {
+            weights.iter().enumerate().map(|(at, weight)| weight * table[at * shared::NUMBERS + place]).sum()
+        });
+        Shared::of(n, met.min(w) * rho, freedom, numbers)
     }
 
     /// What `kurtosis` adds to S11 and T11.

@@ -182,6 +182,7 @@ impl Rule {
             total: inherited * inherited * x.total + mixed,
             drawn: fresh,
             inherited: inherited * x.inherited,
+            unequal: unequal(shares()),
         };
         (Signal { concentration: concentration.bounded(), ..y }, maps)
     }
@@ -303,7 +304,7 @@ impl Rule {
             .collect();
 
         // What is gathered from other tokens is met by that of this one as far as their gradients are alike.
-        let is_gathered = |i: usize| parts[i].local < 1.0;
+        let is_gathered = |i: usize| parts[i].is_gathered();
         let met = |gathered: f64| -> f64 {
             crossed((0..parts.len()).map(|i| sensitive[i] * if is_gathered(i) { gathered } else { 1.0 }))
         };
@@ -337,8 +338,7 @@ impl Rule {
         let Fork { x, parts: branches, output, .. } = fork;
         let firsts = firsts(branches);
         let slope = |index: usize| {
-            let is_gathered = parts[index].token().local < 1.0;
-            if is_gathered { 0.0 } else { domain.contrast(x, &branches[index]) }
+            if parts[index].token().is_gathered() { 0.0 } else { domain.contrast(x, &branches[index]) }
         };
         let met = crossed((0..branches.len()).map(|i| self.share(i, &firsts, output.token()) * slope(i)));
         let (x, apart) = (x.token(), 1.0 - domain.mean_cosine(x.as_ref()).powi(2));
@@ -370,4 +370,17 @@ fn begins_with_norm(node: &Node) -> bool {
         Op::Chain(nodes) => nodes.first().is_some_and(begins_with_norm),
         _ => false,
     }
+}
+
+/// How unequal the differences of a sum are, from the shares of its branches in them: what of a branch follows their input
+/// is longer where that of another is.
+fn unequal(branches: impl Iterator<Item = (f64, Concentration)>) -> f64 {
+    let (mut alone, mut together, mut following) = (0.0, 0.0, 0.0);
+    for (share, branch) in branches {
+        let [own, known] = [share * share * branch.unequal, share * branch.unequal.sqrt() * branch.inherited];
+        alone += own;
+        together += known;
+        following += known * known;
+    }
+    alone + together * together - following
 }

@@ -135,7 +135,7 @@ pub(super) fn joined(domain: &Domain, kept: &Kept, gradient: &Gradient, parts: &
     let mut tokens = PerToken::with_capacity(count);
     let mut roots: Few<PerToken<f64>> = parts.iter().map(|_| PerToken::with_capacity(count)).collect();
     // How far norms go together, which gradients that were gathered from other tokens are told.
-    let is_gathered = || parts.iter().any(|part| part.tokens.iter().any(|token| token.local < 1.0));
+    let is_gathered = || parts.iter().any(|part| part.tokens.iter().any(TokenGradient::is_gathered));
     let others = match kept {
         Kept::Sum(kept) if is_gathered() => sum::Others::new(domain, &kept.1, gradient),
         _ => sum::Others::default(),

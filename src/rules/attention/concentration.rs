@@ -1,23 +1,54 @@
-//! The concentration of the output: its token differences are Σ_h W_V C W_Kᵀ W_Q times those of the input to first
-//! order in the scores' differences, C = Σ_b Ā_b δ_b δ_bᵀ of the keys' differences with the weights Ā that all queries
-//! share: those of scores w ρ, ρ the queries' cosine.
+//! The concentration of the output, and how unequal its differences are.
 //!
-//! A random matrix adds one over its number of outputs, which are `n_heads` · d_head for queries and values and the
-//! width, averaged over heads, for keys. C adds tr C⁴/(tr C²)² − γ, averaged over heads; with `shared` the overlaps S
-//! of Ā, by the noncrossing pairings of four keys (Marchenko and Pastur, for unequal weights),
+//! # Directions
+//!
+//! A difference of two outputs is, per head, Σ_b ΔA_b v_b. A `part` s of it is linear in the difference of the queries,
+//! C W_Kᵀ W_Q δ with C = Σ_b j_b δ_b δ_bᵀ of the keys' differences δ_b; s is the slope of a row's overlap with others,
+//! (w (1 − ρ) T11(ρ) and the pull)/(S2 − S11). The rest is of masks and of higher orders. Of two such differences from
+//! four queries the square of the cosine is
 //!
 //! ```text
-//! tr C² = γ + S2     tr C⁴ = γ³ + 6 γ² S2 + γ (4 S3 + 2 S22) + S4
+//! γ' = s² (γ + (1/d_head + tr C⁴/(tr C²)²)/n_heads)     linear: heads see the same queries through weights of their own
+//!    + (1 − s)² (γ + Σ d²/(Σ d)²)/n_heads               rest: two keys by themselves, or one key that both attend
+//!    + 2 s (1 − s) (γ + Σ j² d/(Σ j² Σ d))/n_heads
+//!    + 1/(n_heads d_value)                              the value weights draw
+//! ```
+//!
+//! with j_b = E A_b (1 − A_b) and d_b = Var A_b over rows of scores that they share at correlation ρ, the queries' cosine
+//! (`rules/softmax/shared.rs`: where rows share much, few keys decide). C's directions are those of the tokens, γ = a + 1/width
+//! as of a matrix of 1/a inputs (a Marchenko and Pastur law with t_k = tr Λ^k), by the noncrossing pairings of keys
+//! with weights of overlaps S_k = Σ j^k/(Σ j)^k:
+//!
+//! ```text
+//! tr C² = γ + S_2     tr C⁴ = t_4 + S_2 (4 t_3 + 2 γ²) + γ (4 S_3 + 2 S_2²) + S_4
 //! ```
 //!
 //! Of ids that repeat, S3 and S4 are those of n_e keys times tr M³/(tr M)³ (n_e − 1)² and tr M⁴/(tr M)⁴ (n_e − 1)³, M the
 //! centred matrix of cosines (`rules/softmax/repeats.rs`).
 //!
-//! The rest of the differences, all but a `part` s, is of masks and of higher orders: differences of values that know
-//! nothing of the input's, each of few keys, S4/S22 averaged over heads. The two have the directions of values in
-//! common, γ' = s² γ_followed + (1 − s)² γ_rest + 2 s (1 − s) γ_v. What is linear in a query's own part is the slope of
-//! its overlap with others, s = (w (1 − ρ) T11(ρ) and the pull)/(S2 − S11). Sampled: score variance 1, width 128 and
-//! 256, γ' 7 to 10 % too small (30 % with s of flat attention and no direction in common); 4: up to half.
+//! Sampled with one layer (`exchangeable/tests.rs`; width 128 and 256, heads of 64 and 32, 64 and 256 tokens): γ' 4 to 5 %
+//! too small at score variance 1, 4 % too small to 8 % too large at 5, 14 % too large of tokens whose differences have 40
+//! directions. (With weights of the shared scores alone and Σ Ā⁴/(Σ Ā²)² for the rest it was 60 % too large at 5, and
+//! weights of queries and keys behind it up to 20 %.)
+//!
+//! # Unequal differences
+//!
+//! Rows are not equally sharp, so that some outputs differ more from the others than Gaussian tokens would: but for what is
+//! linear, of which s² is made, and for what is sharp in common, |ΔA|² strays by (1 − ρ²) (S22 − S2²)/(S2 − S11)², averaged
+//! over heads (`unequal`, u; S2 has no part that is linear in the scores). It stays with the stream: norms leave of two
+//! independent variances with a fixed sum what is said under *Lengths*, sums the squares of shares, where branches follow
+//! their input the square of the sum. Keys that differ more are attended more: per |δ|² what T has of E A² grows by λ =
+//! (T/S2) E ΣA² (1 − A) s/S2, so that
+//!
+//! ```text
+//! scores have a kurtosis of 3 u     T meets |δ|⁴ at queries, 1 + u (1 + 2 λ), and |δ|² at keys, 1 + u λ
+//! Σ_{b ≠ c} J_bb J_cc (δ_b·δ_c)² grows by 1 + u w (1 − S2)
+//! ```
+//!
+//! to first order in u. Sampled: differences of log-normal lengths, u = 0.04, w = 0.9, cosine 0.9: E |g_q|² 11.7 % above
+//! that of u = 0, by the formula 12 %; u of the output at score variance 5 and 1: 0.137 and 0.062, by the rule 0.149 and
+//! 0.039; after one and three blocks of the former 0.037 and 0.054, of the latter (sandwich norms) 0.041, by these rules
+//! 0.036, 0.055 and 0.023.
 //!
 //! # Lengths
 //!
@@ -32,30 +63,39 @@
 use sigprop_stack::Attention;
 
 use crate::domain::{Concentration, Signal};
-use crate::moments::ratio;
-use crate::rules::softmax::Row;
+use crate::rules::softmax::Shared;
 
-/// The concentration of the heads' output.
+/// The concentration of the heads' output; `uneven` is what its differences stray by if nothing of them is linear.
 pub(super) fn of_output(
     input: &Signal,
-    query: &Signal,
-    value: &Signal,
+    [query, value]: [&Signal; 2],
     attention: &Attention,
-    shared: &Row,
+    shared: &Shared,
     part: f64,
+    uneven: f64,
 ) -> Concentration {
     let own = input.concentration.total;
-    let second = own * own + 2.0 * own * shared.s2 + shared.s22;
-    let fourth = own.powi(3) + 6.0 * own * own * shared.s2 + own * (4.0 * shared.s3 + 2.0 * shared.s22) + shared.s4;
-    let keys = input.token().width.recip() + fourth / second - own;
-    let followed =
-        query.concentration.total + (value.concentration.total - own).max(0.0) + keys / attention.n_heads as f64;
-    let few = value.concentration.total + ratio(shared.s4, shared.s22) / attention.n_heads as f64;
+    let [keys, n_heads] = [directions_of_keys(input, shared.followed), attention.n_heads as f64];
+    let followed = query.concentration.total + keys / n_heads;
+    let few = (own + shared.own) / n_heads;
+    let both = (own + shared.between) / n_heads;
     let rest = 1.0 - part;
-    let total =
-        part * part * followed.min(1.0) + rest * rest * few.min(1.0) + 2.0 * part * rest * value.concentration.total;
+    let differences = part * part * followed.min(1.0) + rest * rest * few.min(1.0) + 2.0 * part * rest * both.min(1.0);
+    let total = differences + (value.concentration.total - own).max(0.0);
     let drawn = value.concentration.drawn;
-    Concentration { total, drawn, inherited: part * query.concentration.inherited }.bounded()
+    let unequal = (1.0 - part * part) * uneven;
+    Concentration { total, drawn, inherited: part * query.concentration.inherited, unequal }.bounded()
+}
+
+/// tr C⁴/(tr C²)².
+fn directions_of_keys(input: &Signal, [s2, s3, s4]: [f64; 3]) -> f64 {
+    let drawn = input.concentration.drawn;
+    let from = input.concentration.drawn_from();
+    let second = from + drawn;
+    let third = from * from + 3.0 * from * drawn + drawn * drawn;
+    let fourth = from.powi(3) + 6.0 * from * drawn * second + drawn.powi(3);
+    let pairs = s2 * (4.0 * third + 2.0 * second * second);
+    (fourth + pairs + second * (4.0 * s3 + 2.0 * s2 * s2) + s4) / (second + s2).powi(2)
 }
 
 /// Scores of few directions are not believed to lack more.

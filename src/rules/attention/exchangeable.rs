@@ -43,6 +43,8 @@
 
 mod backward;
 mod keys;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 
@@ -80,8 +82,10 @@ pub(crate) struct Attended {
     concentration: f64,
     /// E |δ|⁴/(E |δ|²)² of its token differences δ, less what it is beyond 1 for Gaussian ones.
     unequal: f64,
-    /// Of the scores, in excess of that of Gaussian ones.
+    /// Of the scores of such tokens, in excess of that of Gaussian ones.
     kurtosis: f64,
+    /// What |δ|² strays by beyond.
+    longer: f64,
     /// d ln S2/d ln w and d ln T/d ln w.
     growth: [f64; 2],
     /// Variance of the correlation of two uncorrelated queries.
@@ -113,7 +117,8 @@ impl Attended {
         let mut keys = Keys::new(attention, domain, &query, &key, &value);
         let drawn = 1.0 / d_head + input.concentration.total;
         let unequal = Unequal::of(input);
-        let kurtosis = unequal.kurtosis(keys.key_cosine);
+        let longer = input.concentration.unequal;
+        let kurtosis = unequal.kurtosis(keys.key_cosine) + 3.0 * longer;
         let row = overlaps.row(keys.effective, keys.contrast, 1.0 / drawn, kurtosis);
         let freedom = (drawn + input.concentration.total).recip().max(LEAST_FREEDOM);
         // The rest is what the key weights make of them.
@@ -146,12 +151,15 @@ impl Attended {
         let linear = keys.contrast
             * domain.mean(&pairs_of_queries(&query, &crosses, |cosine, cross| (1.0 - cosine) * cross.t11));
         let followed = keys.passing * linear + (pulled - domain.mean(&pulls)).max(0.0);
-        let part = ratio(followed, own * (1.0 - domain.mean(&cosines))).min(1.0);
-        let common = keys.contrast * domain.mean(&query.cosines).max(0.0);
-        let shared = keys.shared(overlaps.sharp_row(keys.effective, common));
-        let concentration = concentration::of_output(input, &query, &value, attention, &shared, part);
+        let apart = 1.0 - domain.mean(&cosines);
+        let part = ratio(followed, own * apart).min(1.0);
+        let alike = domain.mean(&query.cosines);
+        let shared = overlaps.shared(keys.effective, keys.contrast, alike, 1.0 / drawn);
+        let shared = keys.shared(shared);
         let width = (attention.n_heads * attention.d_value) as f64;
         let uneven = lengths::uneven(&row, ratio(keys.amplitude, own), attention.n_heads as f64);
+        let of_differences = ratio(uneven * (1.0 - alike * alike), apart * apart);
+        let concentration = concentration::of_output(input, [&query, &value], attention, &shared, part, of_differences);
         let token = Token {
             scale_variance: keys.value_cosine.powi(2) * value.token().scale_variance + uneven,
             uneven,
@@ -162,7 +170,8 @@ impl Attended {
         Self {
             concentration: input.concentration.total,
             unequal: unequal.squares(keys.key_cosine),
-            kurtosis,
+            kurtosis: unequal.kurtosis(keys.key_cosine),
+            longer,
             growth,
             drawn,
             query,
@@ -247,7 +256,7 @@ impl Attended {
         if keys.key_cosine > LARGEST_COSINE {
             return Some((
                 "gradients of queries and keys hang on few directions where tokens are alike (sampled at cosines 0.6 to \
-                 0.999: nine in ten within 6 %, behind sharp scores up to 22 % too large); what the stream receives of \
+                 0.999: nine in ten within 6 %, behind sharp scores within 14 %); what the stream receives of \
                  them is negligible there",
                 format!("cosine {:.2}", keys.key_cosine),
             ));

@@ -44,6 +44,7 @@ use sigprop_stack::Attention;
 use super::{Attended, pairs_of_queries};
 use crate::domain::{Exchangeable, Gradient};
 use crate::moments::{Few, TokenGradient, ratio, share};
+use crate::rules::attention::SHARPEST_SAMPLED;
 use crate::rules::attention::fluctuation::Powers;
 use crate::rules::attention::lengths::{self, Met};
 use crate::rules::softmax::Cross;
@@ -109,10 +110,14 @@ impl Attended {
         let both = (1.0 - keys.key_cosine) * strayed.of(2.0 + passed_grows, 0.0);
         let between = (1.0 - keys.key_cosine) * strayed.of(alike, 0.0);
         let differences = both * (1.0 - keys.value_cosine) * self.concentration;
-        let own_directions = differences * self.row.own_directions();
+        // A longer key is met at more weight; beyond what was sampled that is not let grow.
+        let sampled = keys.contrast.min(SHARPEST_SAMPLED);
+        let attended = ratio(row.leaning(sampled) * row.t(), row.s2 * row.s2);
+        let own_directions = differences * self.row.own_directions() * (1.0 + self.longer * sampled * (1.0 - row.s2));
         // Of a query alone, whose keys pass T, `through`.
         let alone = |through: f64| {
-            let lengths = self.unequal + self.kurtosis / 6.0 * ratio(row.outlying, row.t());
+            let normalised = self.unequal + self.kurtosis / 6.0 * ratio(row.outlying, row.t());
+            let lengths = normalised + self.longer * (1.0 + 2.0 * attended);
             let of_masks = (1.0 - keys.key_cosine) * strayed.of(1.0 + passed_grows, 0.0) * masked * keys.masking;
             let single = (both * keys.passing * lengths + of_masks) * met.sharp * through;
             single + both * keys.passing * met.along + own_directions
@@ -143,7 +148,7 @@ impl Attended {
         let value_difference = 1.0 - keys.value_cosine;
         let own_difference = value_difference * strayed.of(1.0 + passed_grows, 0.0);
         let key_own = keys.reaching
-            * ((own_difference + masked) * met.sharp * row.t_weighted
+            * ((own_difference * (1.0 + self.longer * attended) + masked) * met.sharp * row.t_weighted
                 + own_difference * met.along
                 + others * value_difference * strayed.of(alike - 1.0, 1.0) * pairs(&|cross| cross.t11_weighted));
         let key_cosines = self.key_pairs(domain);

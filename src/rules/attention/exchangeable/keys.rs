@@ -5,8 +5,8 @@ use sigprop_stack::Attention;
 use crate::domain::{Exchangeable, Signal};
 use crate::moments::ratio;
 use crate::rules::attention::{SHARPEST_SAMPLED, Scores};
-use crate::rules::softmax::Row;
 use crate::rules::softmax::repeats::Repeated;
+use crate::rules::softmax::{Row, Shared};
 
 /// ln of the score variance beyond which only T ~ w^(−½) goes on.
 const LARGEST_LN_SCORE: f64 = 400.0;
@@ -185,12 +185,13 @@ impl Keys {
         self.single[0] + self.single[1] * excess
     }
 
-    /// The overlaps of `row`, of n_e keys, with those of the keys' cosines in place of their number.
-    pub(super) fn shared(&self, mut row: Row) -> Row {
+    /// Of n_e equal keys, with the keys' cosines in place of their number.
+    pub(super) fn shared(&self, mut shared: Shared) -> Shared {
         let [third, fourth] = self.traces;
-        row.s3 *= third;
-        row.s4 *= fourth;
-        row
+        shared.followed[1] *= third;
+        shared.followed[2] *= fourth;
+        shared.between *= third;
+        shared
     }
 
     /// T11 of two rows of the kind of `row`, which n_e keys have as `between`, times what multiplies it.
