@@ -228,7 +228,7 @@ impl Attended {
     /// The gradient at the probabilities, from that at the output.
     pub(crate) fn probabilities_backward(&self, attention: &Attention, gradient: &Gradient) -> Gradient {
         let keep = 1.0 - attention.dropout_rate;
-        let gain = attention.d_value as f64 / keep;
+        let gain = attention.d_value as f64 / keep * self.along_values(attention, gradient);
         let token = TokenGradient::isotropic(gradient.token().ln_second + self.value.token().ln_second + gain.ln());
         Gradient::new([token].into(), gradient.cosines.iter().map(|cosine| cosine * keep).collect())
     }

@@ -269,22 +269,27 @@ impl Attended {
         let values = self.value.matrix.diagonal();
         let average = values.iter().sum::<f64>() / values.len() as f64;
         let gain = (attention.d_value as f64 / keep * average).ln() + self.value.ln_unit;
-        let tokens = gradient.tokens.iter().map(|token| TokenGradient::isotropic(token.ln_second + gain)).collect();
+        let tokens = gradient.tokens.iter().zip(self.along_values(attention, gradient));
+        let tokens = tokens.map(|(token, along)| TokenGradient::isotropic(token.ln_second + gain + along.ln())).collect();
         let count = gradient.tokens.len();
         let cosines = crate::domain::symmetric(count, |i, j| gradient.cosines[i * count + j] * keep);
         Gradient::new(tokens, cosines)
+    }
+
+    /// Of every query, E (g·v)² of its gradient and a value in one head, in units of that of directions that know nothing of
+    /// each other: they share what a value shares with the output, of which norms leave nothing over all heads.
+    fn along_values(&self, attention: &Attention, gradient: &Gradient) -> impl Iterator<Item = f64> {
+        gradient.tokens.iter().enumerate().map(move |(a, token)| {
+            let alignment = self.alignments.get(a).copied().unwrap_or(0.0);
+            1.0 + (token.radial - 1.0) * alignment / attention.n_heads as f64
+        })
     }
 
     /// The gradients at queries, keys and values.
     pub(crate) fn split(&self, attention: &Attention, gradient: &Gradient) -> [Gradient; 3] {
         let g = Raw::of_gradient(gradient);
         let odds = attention.dropout_rate / (1.0 - attention.dropout_rate);
-        // Masks take what values share with the output, of which norms leave nothing over all heads.
-        let left = |(a, token): (usize, &TokenGradient)| {
-            let alignment = self.alignments.get(a).copied().unwrap_or(0.0);
-            odds * (1.0 + (token.radial - 1.0) * alignment / attention.n_heads as f64)
-        };
-        let odds_of_scores: Vec<f64> = gradient.tokens.iter().enumerate().map(left).collect();
+        let odds_of_scores: Vec<f64> = self.along_values(attention, gradient).map(|along| odds * along).collect();
         let group = ((attention.n_heads / attention.n_kv_heads) as f64).ln();
         let own: Vec<f64> = self.output.tokens.iter().map(|z| share(z.ln_second, self.value.ln_unit)).collect();
         let mut parts: [Vec<Matrix>; 3] = Default::default();

@@ -70,9 +70,7 @@ impl Attended {
         let pairs = |of: &dyn Fn(&Cross) -> f64| self.over_pairs(domain, gradient, of);
         let heads = attention.n_heads as f64;
         let alignment = self.value_alignment();
-        // Masks take what values share with the output, of which norms leave nothing over all heads.
-        let known = 1.0 + (gradient.token().radial - 1.0) * alignment / heads;
-        let masked = (keep.recip() - 1.0) * known;
+        let masked = (keep.recip() - 1.0) * self.along_values(attention, gradient);
         // Values.
         let row = &self.row;
         // Of the output's square, in units of E v².
@@ -202,6 +200,12 @@ impl Attended {
         let apart = 1.0 - self.keys.value_cosine;
         let known = self.key.token().sensitivity;
         [apart * known * ratio(sums[0], all), apart * ratio(sums[1], all)]
+    }
+
+    /// E (g·v)² of a gradient and a value in one head, in units of that of directions that know nothing of each other: they
+    /// share what a value shares with the output, of which norms leave nothing over all heads.
+    pub(super) fn along_values(&self, attention: &Attention, gradient: &Gradient) -> f64 {
+        1.0 + (gradient.token().radial - 1.0) * self.value_alignment() / attention.n_heads as f64
     }
 
     /// cos² of the angle between a value and the output of another token.
