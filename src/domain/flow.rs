@@ -45,9 +45,6 @@ pub(crate) struct Gradient {
     /// E (x_a·g_a)(x_b·g_b)/(E x² E g² width) of two tokens, on average and beyond the part `radial` of the product of
     /// their cosines: reaches a norm's gains before linear maps and no further.
     pub(crate) along: f64,
-    /// What Σ_i E Σ_ab x_ai x_bi g_ai g_bi is beyond E Σ_ab x_a·x_b g_a·g_b/width, in units of `coupling`: of keys and values
-    /// that answer to the same entries; reaches a norm's gains before linear maps and no further.
-    pub(crate) by_entry: f64,
     /// E (x_a·g_a)(x_a·g_b)/(E x² E g_a·g_b) of two tokens: 1 of gradients that point anywhere, as `radial` is. Where it is
     /// followed (`rules/sum.rs`).
     pub(crate) across: Option<f64>,
@@ -71,7 +68,6 @@ impl Gradient {
             cosines,
             coupling: 0.0,
             along: 0.0,
-            by_entry: 0.0,
             across: None,
             concentration: Concentration { total: 0.0, drawn: 0.0, inherited: 0.0, unequal: 0.0 },
             fluctuation: Fluctuation::none(),

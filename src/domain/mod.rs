@@ -147,20 +147,7 @@ impl Domain {
         let kept = |after: Concentration, before: Concentration| ratio(after.inherited, before.inherited);
         let kept = kept(y.concentration, x.concentration) * kept(concentration, gradient.concentration);
         let redrawn = kept * rule.redrawn(gradient);
-        let by_entry = 0.0;
-        Gradient {
-            tokens,
-            cosines,
-            coupling,
-            along,
-            by_entry,
-            across,
-            concentration,
-            fluctuation,
-            response,
-            with_fork,
-            redrawn,
-        }
+        Gradient { tokens, cosines, coupling, along, across, concentration, fluctuation, response, with_fork, redrawn }
     }
 
     /// ln of what cosines of a gradient are multiplied by beyond the function of the cosines c of `x` that they were

@@ -135,24 +135,6 @@ pub(crate) fn join(parts: &[TokenGradient]) -> (TokenGradient, Few<f64>) {
     (TokenGradient { radial: joined.radial + crossed, ..joined }, weights)
 }
 
-/// What keys and values, which are maps of one `input`, add entry by entry (see [`Gradient`]), from all gradients with these
-/// `shares` in the sum.
-///
-/// To first order in the scores an output is W_V C m, C the covariance of the tokens and m the direction of the query's
-/// scores. With u = W_Vᵀ g an entry's gain changes Σ u_i (C m)_i by values and Σ (C u)_i m_i by keys: crosswise 2 Σ_i
-/// u_i (C m)_i (C u)_i m_i = 2 u² m² Σ C_ii²/width², where the coupling of values is u² m² tr C²/width, tr C² = γ (tr C)²
-/// and C_ii = tr C/width. (A block of width 64, uncorrelated tokens: gains 9 % too small without it.)
-pub(crate) fn by_entry(input: &Signal, parts: &[Gradient], shares: &[f64]) -> f64 {
-    match (parts, shares) {
-        ([_, _, value], [_, _, share]) => {
-            let directions = input.token().width * input.concentration.total;
-            2.0 * share * value.coupling.max(0.0) / directions
-        }
-        // Keys and values of another stream.
-        _ => 0.0,
-    }
-}
-
 /// Scores before the softmax, cap included.
 #[derive(Clone, Copy, Debug)]
 struct Scores {

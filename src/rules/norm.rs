@@ -144,7 +144,9 @@ pub(crate) fn ln_gain_gradient(norm: &Norm, domain: &Domain, [x, y]: [&Signal; 2
     let alike = domain.mean_cosine(gradient) * 0.5 * cosine * (3.0 - cosine * cosine);
     let along = gradient.along * (1.0 + cosine * cosine) / normed.token().width;
     let others = (domain.length(x.tokens.len()) - 1.0) * (alike * meeting(&|g| g.radial - 2.0 * g.excess) + along);
-    domain.ln_collected(&normed, gradient, own + others + gradient.by_entry)
+    // Where gradients answer to products of tokens: of T_ij = Σ_a g_ai x_aj the coupling has Σ_ij T_ij², entries meet T_ij T_ji too.
+    let crossed = gradient.coupling / (normed.token().width * normed.concentration.total);
+    domain.ln_collected(&normed, gradient, own + others + crossed)
 }
 
 impl PairRule for Rule {

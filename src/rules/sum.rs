@@ -251,7 +251,6 @@ impl Rule {
                 tokens,
                 cosines: Arc::clone(&gradient.cosines),
                 coupling: 0.0,
-                by_entry: 0.0,
                 along: 0.0,
                 across: followed.then(|| 1.0 + self.share(index, &firsts, output.token()) * across),
                 concentration: Concentration { inherited: 1.0, ..gradient.concentration },

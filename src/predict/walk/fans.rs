@@ -204,10 +204,6 @@ pub(super) fn joined(domain: &Domain, kept: &Kept, gradient: &Gradient, parts: &
         parts.iter().zip(&shares).filter(|_| hands_on).map(|(part, share)| of(part) * share).sum()
     };
     let (coupling, along) = (of_parts(&|part| part.coupling), of_parts(&|part| part.along));
-    let by_entry = match kept {
-        Kept::Attention(..) => attention::by_entry(x, parts, &shares),
-        _ => 0.0,
-    };
     let redrawn = match kept {
         Kept::Sum(kept) => {
             let terms = parts.iter().zip(&shares).zip(&kept.1.maps);
@@ -218,7 +214,6 @@ pub(super) fn joined(domain: &Domain, kept: &Kept, gradient: &Gradient, parts: &
     Gradient {
         coupling,
         along,
-        by_entry,
         across: joined_across(domain, parts, &shares),
         concentration,
         fluctuation,
