@@ -40,7 +40,8 @@ pub(crate) struct Gradient {
     /// E g_a g_b/√(E g_a² E g_b²), as in [`Signal`].
     pub(crate) cosines: Arc<[f64]>,
     /// What E Σ_ab x_a·x_b g_a·g_b is beyond the product of the expectations, per token and in units of the mean
-    /// E x² and the mean E g²: it reaches what comes right before, weights and a norm, and no further.
+    /// E x² and the mean E g²: it reaches what comes right before, weights and a norm, and no further. Gradients have it
+    /// because they answer to products of tokens, so that Σ_a g_ai x_aj is symmetric in i and j.
     pub(crate) coupling: f64,
     /// E (x_a·g_a)(x_b·g_b)/(E x² E g² width) of two tokens, on average and beyond the part `radial` of the product of
     /// their cosines: reaches a norm's gains before linear maps and no further.

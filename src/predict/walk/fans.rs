@@ -198,8 +198,8 @@ pub(super) fn joined(domain: &Domain, kept: &Kept, gradient: &Gradient, parts: &
         }
         None => (fluctuation, parts.iter().zip(&shares).map(|(part, share)| part.response * *share).sum()),
     };
-    // What branches of a sum know ends with them.
-    let hands_on = matches!(kept, Kept::Attention(..) | Kept::Product(_));
+    // Of a sum it reaches the gains of a norm right before.
+    let hands_on = matches!(kept, Kept::Attention(..) | Kept::Product(_) | Kept::Sum(_));
     let of_parts = |of: &dyn Fn(&Gradient) -> f64| -> f64 {
         parts.iter().zip(&shares).filter(|_| hands_on).map(|(part, share)| of(part) * share).sum()
     };

@@ -270,7 +270,8 @@ impl Attended {
         let average = values.iter().sum::<f64>() / values.len() as f64;
         let gain = (attention.d_value as f64 / keep * average).ln() + self.value.ln_unit;
         let tokens = gradient.tokens.iter().zip(self.along_values(attention, gradient));
-        let tokens = tokens.map(|(token, along)| TokenGradient::isotropic(token.ln_second + gain + along.ln())).collect();
+        let tokens =
+            tokens.map(|(token, along)| TokenGradient::isotropic(token.ln_second + gain + along.ln())).collect();
         let count = gradient.tokens.len();
         let cosines = crate::domain::symmetric(count, |i, j| gradient.cosines[i * count + j] * keep);
         Gradient::new(tokens, cosines)
