@@ -147,7 +147,7 @@ pub(crate) fn ln_gain_gradient(norm: &Norm, domain: &Domain, [x, y]: [&Signal; 2
     let alike = domain.mean_cosine(gradient) * 0.5 * cosine * (3.0 - cosine * cosine);
     let along = gradient.along * (1.0 + cosine * cosine) / normed.token().width;
     let others = (domain.length(x.tokens.len()) - 1.0) * (alike * meeting(&|g| g.radial - 2.0 * g.excess) + along);
-    let crossed = gradient.coupling / (normed.token().width * normed.concentration.total);
+    let crossed = ratio(gradient.coupling, normed.token().width * normed.concentration.total);
     domain.ln_collected(&normed, gradient, own + others + crossed)
 }
 
