@@ -11,6 +11,8 @@ use crate::quadrature::{gaussian_nodes, hermite_nodes};
 
 /// Intervals of the correlation of what strays at one entry.
 const CELLS: usize = 16;
+/// Largest scale at which the nodes see how an entry bends.
+const WIDEST_ENTRY: f64 = 4.0;
 /// Terms of Mehler's series.
 const TERMS: usize = 40;
 /// What the series may leave out, relative to its sum.
@@ -162,7 +164,8 @@ impl Profile {
         let below = (place as usize).min(CELLS - 1);
         let at = |cell: usize| {
             self.entries[cell].get_or_init(|| {
-                let scale = self.q.sqrt();
+                // Beyond it activations are homogeneous but for a bend that falls between the nodes.
+                let scale = self.q.sqrt().min(WIDEST_ENTRY);
                 [0, 1].map(|which| {
                     entry(|z| <[f64; 2]>::from(value_and_derivative(self.activation, scale * z))[which], cell)
                 })
