@@ -145,7 +145,9 @@ impl Fluctuation {
         let std = self.of_second(shared).sqrt();
         (std > LARGEST).then(|| {
             (
-                "one network strays by more than the factor e: ± is rough (standard deviation of ln up to 1)",
+                "one network strays by more than the factor e: ± is rough (standard deviation of ln up to 1), and so are averages \
+                 behind activations other than ReLU (sampled: width 64, 24 layers, 10 times too large with GELU, 280 times \
+                 too small with SiLU)",
                 format!("{std:.2}"),
             )
         })
