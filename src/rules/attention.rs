@@ -135,6 +135,12 @@ pub(crate) fn join(parts: &[TokenGradient]) -> (TokenGradient, Few<f64>) {
     (TokenGradient { radial: joined.radial + crossed, ..joined }, weights)
 }
 
+/// E (g·v)² of a `gradient` at the output and a value in one head, in units of that of directions that know nothing of each
+/// other: they share what a value shares with the output, cos² = `alignment`, of which norms leave nothing over all heads.
+fn along_values(attention: &Attention, gradient: &TokenGradient, alignment: f64) -> f64 {
+    1.0 + (gradient.radial - 1.0) * alignment / attention.n_heads as f64
+}
+
 /// Scores before the softmax, cap included.
 #[derive(Clone, Copy, Debug)]
 struct Scores {

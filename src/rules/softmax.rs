@@ -65,7 +65,7 @@ use nalgebra::{DMatrix, SymmetricEigen};
 use sigprop_stack::{Cell, Quantity, SiteRow, SiteTable};
 
 pub(crate) use self::apart::Apart;
-use self::grid::{Grid, Nodes};
+use self::grid::{Grid, Nodes, lagrange_weights};
 pub(crate) use self::integrals::ln_partition;
 use self::integrals::{cross_overlap, row_overlaps};
 pub(crate) use self::shared::Shared;
@@ -298,9 +298,8 @@ impl Overlaps {
         let met = w.clamp(LEAST_SHARED, LARGEST);
         let table = self.shared.at(n.ln(), met.ln(), &|ln_n, ln_w| shared::numbers(ln_n.exp(), ln_w.exp()));
         let rho = rho.max(0.0);
-        let [first, middle, last] = shared::COSINES;
-        let of = |at: f64, [one, other]: [f64; 2]| (rho - one) * (rho - other) / ((at - one) * (at - other));
-        let weights = [of(first, [middle, last]), of(middle, [first, last]), of(last, [first, middle])];
+        let [first, second, _] = shared::COSINES;
+        let weights: [f64; shared::COSINES.len()] = lagrange_weights((rho - first) / (second - first));
         let numbers = std::array::from_fn(|place| {
             weights.iter().enumerate().map(|(at, weight)| weight * table[at * shared::NUMBERS + place]).sum()
         });

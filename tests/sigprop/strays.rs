@@ -53,8 +53,8 @@ fn averages_know_that_networks_stray() {
 /// input without).
 #[test]
 fn gradients_grow_along_means() {
-    /// Of order 1/width, at the growth of six blocks.
-    const WITHIN: f64 = 0.05;
+    /// Twice what was measured with 300 networks: 1.4 and 1.5 %.
+    const WITHIN: f64 = 0.03;
     for phi in [Activation::Relu, Activation::Gelu] {
         let block = |i: usize| {
             let branch = vec![linear(&format!("map{i}"), 64, 64, 2.0), activation(&format!("act{i}"), phi)];

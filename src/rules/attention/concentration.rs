@@ -24,7 +24,7 @@
 //! ```
 //!
 //! Of ids that repeat, S3 and S4 are those of n_e keys times tr M³/(tr M)³ (n_e − 1)² and tr M⁴/(tr M)⁴ (n_e − 1)³, M the
-//! centred matrix of cosines (`rules/softmax/repeats.rs`).
+//! centred matrix of cosines (`rules/softmax/repeats.rs`); Σ j² d, of three weights, is as S3.
 //!
 //! Sampled with one layer (`exchangeable/tests.rs`; width 128 and 256, heads of 64 and 32, 64 and 256 tokens): γ' 4 to 5 %
 //! too small at score variance 1, 4 % too small to 8 % too large at 5, 14 % too large of tokens whose differences have 40

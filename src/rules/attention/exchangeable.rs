@@ -54,7 +54,7 @@ use self::keys::Keys;
 use super::concentration::{self, Unequal};
 use super::fluctuation::Elasticity;
 use super::pull::Ends;
-use super::{SHARPEST_SAMPLED, Sharpness, lengths};
+use super::{SHARPEST_SAMPLED, Sharpness, along_values, lengths};
 use crate::domain::{Exchangeable, Gradient, Signal};
 use crate::moments::{Few, Token, TokenGradient, ratio};
 use crate::rules::softmax::{Cross, Overlaps, Row};
@@ -228,7 +228,7 @@ impl Attended {
     /// The gradient at the probabilities, from that at the output.
     pub(crate) fn probabilities_backward(&self, attention: &Attention, gradient: &Gradient) -> Gradient {
         let keep = 1.0 - attention.dropout_rate;
-        let gain = attention.d_value as f64 / keep * self.along_values(attention, gradient);
+        let gain = attention.d_value as f64 / keep * along_values(attention, gradient.token(), self.value_alignment());
         let token = TokenGradient::isotropic(gradient.token().ln_second + self.value.token().ln_second + gain.ln());
         Gradient::new([token].into(), gradient.cosines.iter().map(|cosine| cosine * keep).collect())
     }

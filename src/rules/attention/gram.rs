@@ -64,8 +64,10 @@ mod head;
 mod lengths;
 mod row;
 
-use rayon::join;
+use std::iter::repeat;
 use std::sync::Arc;
+
+use rayon::join;
 
 use sigprop_stack::{Attention, PositionBias};
 
@@ -75,7 +77,7 @@ use self::row::{Pull, Row};
 use super::averages::Averages;
 use super::concentration::Unequal;
 use super::matrix::Matrix;
-use super::{SHARPEST_SAMPLED, Scores, Sharpness};
+use super::{SHARPEST_SAMPLED, Scores, Sharpness, along_values};
 use crate::domain::{Concentration, Gradient, Signal};
 use crate::moments::{Token, TokenGradient, ratio, share};
 use crate::rules::softmax::Overlaps;
@@ -277,13 +279,10 @@ impl Attended {
         Gradient::new(tokens, cosines)
     }
 
-    /// Of every query, E (g·v)² of its gradient and a value in one head, in units of that of directions that know nothing of
-    /// each other: they share what a value shares with the output, of which norms leave nothing over all heads.
+    /// Of every query.
     fn along_values(&self, attention: &Attention, gradient: &Gradient) -> impl Iterator<Item = f64> {
-        gradient.tokens.iter().enumerate().map(move |(a, token)| {
-            let alignment = self.alignments.get(a).copied().unwrap_or(0.0);
-            1.0 + (token.radial - 1.0) * alignment / attention.n_heads as f64
-        })
+        let alignments = self.alignments.iter().copied().chain(repeat(0.0));
+        gradient.tokens.iter().zip(alignments).map(|(token, alignment)| along_values(attention, token, alignment))
     }
 
     /// The gradients at queries, keys and values.

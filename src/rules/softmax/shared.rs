@@ -25,7 +25,7 @@
 
 use super::integrals::normal_nodes;
 
-/// Cosines of queries at which it is tabulated.
+/// Cosines of queries at which it is tabulated, equally far apart.
 pub(super) const COSINES: [f64; 3] = [0.1, 0.5, 0.9];
 /// Of each: five numbers, and what lengths add to them.
 pub(super) const NUMBERS: usize = 10;

@@ -20,8 +20,8 @@
 //! In place of 1/width stands γ, and T is multiplied by what lengths of token differences stray less than Gaussian ones
 //! (`Unequal`). Of such tokens little is left beside a score that is far from its average: with k the kurtosis of the
 //! scores T gains k/6 E ΣA² (1 − 2A + ΣA²) (s²/w − 1) (`outlying`; width 128, w = 1: −2.6 % at queries, sampled −3.3 ± 0.8).
-//! τ's masks take h·v_b of all that values share with the output, of which norms leave ρ over all heads together:
-//! times 1 + (ρ − 1) cos²(v, z)/n_heads.
+//! τ's masks and gradients of the softmax take h·v_b of all that values share with the output, of which norms leave ρ over
+//! all heads together: times 1 + (ρ − 1) cos²(v, z)/n_heads.
 //!
 //! The key weights collect Σ_b δs_ab x_b, which carries the 1/width of the query gradient too;
 //! the product of the average x_b·x_b' and g_b·g_b' does not (`coupling`). Queries a, c whose inputs happen to be more
@@ -44,9 +44,9 @@ use sigprop_stack::Attention;
 use super::{Attended, pairs_of_queries};
 use crate::domain::{Exchangeable, Gradient};
 use crate::moments::{Few, TokenGradient, ratio, share};
-use crate::rules::attention::SHARPEST_SAMPLED;
 use crate::rules::attention::fluctuation::Powers;
 use crate::rules::attention::lengths::{self, Met};
+use crate::rules::attention::{SHARPEST_SAMPLED, along_values};
 use crate::rules::softmax::Cross;
 
 impl Attended {
@@ -70,7 +70,7 @@ impl Attended {
         let pairs = |of: &dyn Fn(&Cross) -> f64| self.over_pairs(domain, gradient, of);
         let heads = attention.n_heads as f64;
         let alignment = self.value_alignment();
-        let masked = (keep.recip() - 1.0) * self.along_values(attention, gradient);
+        let masked = (keep.recip() - 1.0) * along_values(attention, gradient.token(), alignment);
         // Values.
         let row = &self.row;
         // Of the output's square, in units of E v².
@@ -202,14 +202,8 @@ impl Attended {
         [apart * known * ratio(sums[0], all), apart * ratio(sums[1], all)]
     }
 
-    /// E (g·v)² of a gradient and a value in one head, in units of that of directions that know nothing of each other: they
-    /// share what a value shares with the output, of which norms leave nothing over all heads.
-    pub(super) fn along_values(&self, attention: &Attention, gradient: &Gradient) -> f64 {
-        1.0 + (gradient.token().radial - 1.0) * self.value_alignment() / attention.n_heads as f64
-    }
-
     /// cos² of the angle between a value and the output of another token.
-    fn value_alignment(&self) -> f64 {
+    pub(super) fn value_alignment(&self) -> f64 {
         let average = self.keys.average;
         average * average * share(self.value.token().ln_second, self.output.token().ln_second)
     }
