@@ -12,6 +12,7 @@ pub mod export;
 pub mod head;
 pub mod huggingface;
 pub mod inspect;
+mod interpolation;
 mod moments;
 mod nearest;
 pub mod numerals;

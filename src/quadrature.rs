@@ -9,10 +9,14 @@ use std::sync::LazyLock;
 use gauss_quad::{GaussHermite, GaussLegendre};
 
 /// Nodes and weights on [−1, 1].
-static LEGENDRE: LazyLock<Vec<(f64, f64)>> = LazyLock::new(|| {
-    let nodes = 12.try_into().expect("12 is not zero");
-    GaussLegendre::new(nodes).as_node_weight_pairs().to_vec()
-});
+type Panel = LazyLock<Vec<(f64, f64)>>;
+
+static FINE: Panel = LazyLock::new(|| legendre(12));
+static COARSE: Panel = LazyLock::new(|| legendre(4));
+
+fn legendre(nodes: usize) -> Vec<(f64, f64)> {
+    GaussLegendre::new(nodes.try_into().expect("is not zero")).as_node_weight_pairs().to_vec()
+}
 
 /// Panel ends in z, where the density bends.
 const DENSITY_BREAKS: [f64; 13] = [-14.0, -9.0, -6.0, -4.0, -2.0, -1.0, 0.0, 1.0, 2.0, 4.0, 6.0, 9.0, 14.0];
@@ -23,15 +27,24 @@ const FUNCTION_BREAKS: [f64; 13] = [-40.0, -24.0, -12.0, -6.0, -3.0, -1.0, 0.0, 
 /// Nodes z and weights (density included) for E f(z), z ~ N(0, 1), where f bends where activations
 /// of `shift + scale·z` do.
 pub(crate) fn gaussian_nodes(shift: f64, scale: f64) -> Vec<(f64, f64)> {
+    panels(&FINE, shift, scale)
+}
+
+/// The same to four digits, by a third of the nodes.
+pub(crate) fn coarse_nodes(shift: f64, scale: f64) -> Vec<(f64, f64)> {
+    panels(&COARSE, shift, scale)
+}
+
+fn panels(panel: &[(f64, f64)], shift: f64, scale: f64) -> Vec<(f64, f64)> {
     let limit = DENSITY_BREAKS[12];
     let mut breaks = DENSITY_BREAKS.to_vec();
     breaks.extend(FUNCTION_BREAKS.iter().map(|x| (x - shift) / scale).filter(|z| z.abs() < limit));
     breaks.sort_by(f64::total_cmp);
     breaks.dedup_by(|a, b| *a - *b < 1e-12);
-    let mut nodes = Vec::with_capacity(12 * breaks.len());
+    let mut nodes = Vec::with_capacity(panel.len() * breaks.len());
     for ends in breaks.windows(2) {
         let (middle, half) = (0.5 * (ends[0] + ends[1]), 0.5 * (ends[1] - ends[0]));
-        for &(node, weight) in LEGENDRE.iter() {
+        for &(node, weight) in panel {
             let z = middle + half * node;
             nodes.push((z, half * weight * density(z)));
         }
@@ -39,14 +52,22 @@ pub(crate) fn gaussian_nodes(shift: f64, scale: f64) -> Vec<(f64, f64)> {
     nodes
 }
 
-/// A few nodes and weights for E f(z), z ~ N(0, 1), of what need not be known better than to a percent.
+/// Nodes and weights for E f(z), z ~ N(0, 1), f smooth where z varies by one.
 pub(crate) fn hermite_nodes() -> &'static [(f64, f64)] {
-    static HERMITE: LazyLock<Vec<(f64, f64)>> = LazyLock::new(|| {
-        let rule = GaussHermite::new(24.try_into().expect("24 is not zero"));
-        let standard = |&(x, weight): &(f64, f64)| (x * SQRT_2, weight / PI.sqrt());
-        rule.as_node_weight_pairs().iter().map(standard).collect()
-    });
+    static HERMITE: LazyLock<Vec<(f64, f64)>> = LazyLock::new(|| hermite(24));
     &HERMITE
+}
+
+/// The same of f that hardly bends.
+pub(crate) fn few_hermite_nodes() -> &'static [(f64, f64)] {
+    static HERMITE: LazyLock<Vec<(f64, f64)>> = LazyLock::new(|| hermite(6));
+    &HERMITE
+}
+
+fn hermite(nodes: usize) -> Vec<(f64, f64)> {
+    let rule = GaussHermite::new(nodes.try_into().expect("is not zero"));
+    let standard = |&(x, weight): &(f64, f64)| (x * SQRT_2, weight / PI.sqrt());
+    rule.as_node_weight_pairs().iter().map(standard).collect()
 }
 
 /// Density of N(0, 1).

@@ -8,16 +8,18 @@
 //! ```
 //!
 //! and g = E M (y − M)³/(E M² E V), h = E ½ (E (y − M)²(z² − 1))²/E V² for y of a Gaussian z. 1/q tokens that differ
-//! leave q V in the common part, o = q (1 − p)/p of it; differences of concentration γ line up with each other:
+//! leave q V in the common part, o = q (1 − p)/p of it; differences of concentration γ line up with each other. With
+//! 1/n = q/(1 + q), n the tokens of which n − 1 differ, and f = (k − 2)/n by which they are not Gaussian,
 //!
 //! ```text
-//! Var m = (1 − o)² (κ_m + 1) + 6 o (1 − o) (κ_b + 1) + 3 o² (κ_t + 1) − 1
-//! Cov m t = (1 − o)(κ_b + 1 + 2 g q) + o (κ_t + 1) − 1     Var t = (κ_t + 1)(1 + k q + h γ) − 1
+//! Var m = (1 − o)² (κ_m + 1) + o (1 − o) (6 (κ_b + 1) + 4 g/n) + o² (κ_t + 1) (3 + f) − 1
+//! Cov m t = (1 − o)(κ_b + 1 + 2 g/n) + o (κ_t + 1) (1 + f) − 1     Var t = (κ_t + 1)(1 + 2 q + f + h γ) − 1
 //! ```
 //!
-//! over the width. A product of independent entries has M = M₁M₂, V = M₁²V₂ + V₁M₂² + V₁V₂.
+//! over the width: the moments of the mean and of the variance of n independent draws. A product of independent entries has
+//! M = M₁M₂, V = M₁²V₂ + V₁M₂² + V₁V₂.
 //!
-//! Assumptions: sums over what tokens differ in are Gaussian but for their third moment.
+//! Assumptions: tokens are independent given what they have in common, but for γ.
 //! Source: ours.
 
 use nalgebra::Matrix2;
@@ -116,12 +118,14 @@ impl Entry {
         let tail = both * other_aparts + aparts * other_both;
         let own = aparts * other_aparts;
         let square = commons * other_aparts + aparts * others + own + 2.0 * (crossed + tail);
-        let (k, l) = (self.fourth + 1.0, other.fourth + 1.0);
-        let fourth = commons * l * other_aparts
-            + k * aparts * others
-            + 6.0 * (crossed + both * l * other_aparts + k * aparts * other_both)
-            + k * l * own;
+        let (k, l) = (aparts * (self.fourth + 1.0), other_aparts * (other.fourth + 1.0));
         let (g, f) = (c * (1.0 - c) * self.third, d * (1.0 - d) * other.third);
+        let fourth = commons * l
+            + k * others
+            + 6.0 * (crossed + both * l + k * other_both)
+            + k * l
+            + 4.0 * (g * l + k * f)
+            + 12.0 * (both * f + g * other_both + g * f);
         let third = g * others + f * commons + 6.0 * crossed + 3.0 * (both * f + other_both * g) + f * g;
         let (h, i) = (self.second, other.second);
         let second = commons * i * other_aparts
@@ -143,16 +147,16 @@ impl Entry {
     pub(crate) fn levels(&self, alike: Alike) -> Matrix2<f64> {
         let Alike { shared, alone, concentration } = alike;
         let own = ratio((1.0 - shared) * alone, shared).min(1.0);
-        let common = 1.0 - own;
+        let (common, each) = (1.0 - own, alone / (1.0 + alone));
         let (commons, both, aparts) = (self.common + 1.0, self.both + 1.0, self.apart + 1.0);
-        let of_common = common * common * commons + 6.0 * own * common * both + 3.0 * own * own * aparts - 1.0;
-        let of_both = common * (both + 2.0 * self.third * alone) + own * aparts - 1.0;
-        Matrix2::new(
-            of_common,
-            of_both,
-            of_both,
-            aparts * (1.0 + self.fourth * alone + self.second * concentration) - 1.0,
-        )
+        let beyond = (self.fourth - 2.0) * each;
+        let of_common = common * common * commons
+            + 2.0 * own * common * (3.0 * both + 2.0 * self.third * each)
+            + own * own * aparts * (3.0 + beyond)
+            - 1.0;
+        let of_both = common * (both + 2.0 * self.third * each) + own * aparts * (1.0 + beyond) - 1.0;
+        let of_apart = aparts * (1.0 + 2.0 * alone + beyond + self.second * concentration) - 1.0;
+        Matrix2::new(of_common, of_both, of_both, of_apart)
     }
 }
 

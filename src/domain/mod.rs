@@ -138,7 +138,7 @@ impl Domain {
         };
         let fluctuation = rule.fluctuation_backward(self, x, gradient);
         let fluctuation = fluctuation.met(y.fluctuation.fresh, gradient.response);
-        let response = y.fluctuation.map.transpose() * gradient.response + rule.response(self, x);
+        let response = y.fluctuation.map.transpose() * gradient.response + rule.response(self, x, gradient);
         let concentration = rule.concentration_backward(x, gradient, &|signal| self.mean_cosine(signal)).bounded();
         let with_fork = gradient.with_fork;
         let coupling = rule.coupling(self, x, gradient);

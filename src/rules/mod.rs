@@ -125,7 +125,7 @@ pub(crate) trait PairRule {
         x.fluctuation.passed()
     }
     /// What the rule adds to the response of the gradient (see [`Fluctuation`]).
-    fn response(&self, _domain: &Domain, _x: &Signal) -> Vector2<f64> {
+    fn response(&self, _domain: &Domain, _x: &Signal, _gradient: &Gradient) -> Vector2<f64> {
         Vector2::zeros()
     }
     /// What of the draws of signals those of the gradient repeat (see [`Gradient`]), from the `gradient` at the output.

@@ -287,7 +287,7 @@ impl PairRule for Rule {
         x.fluctuation.mapped(Matrix2::identity() - Matrix2::from_rows(&[row, row]))
     }
 
-    fn response(&self, domain: &Domain, x: &Signal) -> Vector2<f64> {
+    fn response(&self, domain: &Domain, x: &Signal, _: &Gradient) -> Vector2<f64> {
         self.exponent(x.token()) * of_all(domain.shared(x))
     }
 

@@ -65,10 +65,11 @@ use nalgebra::{DMatrix, SymmetricEigen};
 use sigprop_stack::{Cell, Quantity, SiteRow, SiteTable};
 
 pub(crate) use self::apart::Apart;
-use self::grid::{Grid, Nodes, lagrange_weights};
+use self::grid::{Grid, Nodes};
 pub(crate) use self::integrals::ln_partition;
 use self::integrals::{cross_overlap, row_overlaps};
 pub(crate) use self::shared::Shared;
+use crate::interpolation::lagrange_weights;
 use crate::moments::ratio;
 
 /// Largest w at which S11 is taken from its series; the error of S11 − 1/n stays below 1.2 % there

@@ -1,19 +1,11 @@
 //! Everything about one activation at one scale of its argument.
 
-use std::sync::OnceLock;
-
 use sigprop_stack::Activation;
 
 use super::function::{Degrees, homogeneous, is_odd, large_degrees, small_degrees, value_and_derivative};
 use super::kernel::{by_quadrature, closed};
-use crate::domain::Entry;
-use crate::quadrature::{gaussian_nodes, hermite_nodes};
+use crate::quadrature::gaussian_nodes;
 
-/// Intervals of the correlation of what strays at one entry.
-const CELLS: usize = 16;
-/// Largest scale at which the nodes see how an entry bends. GELU and SiLU are nearly homogeneous there (± of 12 residual
-/// blocks within 2 % of ReLU's, to which they tend); activations that saturate are told as at this scale.
-const WIDEST_ENTRY: f64 = 4.0;
 /// Terms of Mehler's series.
 const TERMS: usize = 40;
 /// What the series may leave out, relative to its sum.
@@ -27,7 +19,7 @@ const LARGEST_SCALE: f64 = 1e6;
 pub(super) struct Profile {
     activation: Activation,
     /// Variance of the argument, mapped into the range of the quadrature.
-    q: f64,
+    pub(super) q: f64,
     /// ln of (true σ / mapped σ).
     ln_beyond: f64,
     degrees: Degrees,
@@ -44,8 +36,6 @@ pub(super) struct Profile {
     pub(super) sensitivity: f64,
     /// −d ln E φ'²/d ln σ².
     pub(super) exponent: f64,
-    /// What straying by ln σ² adds to ln E φ² and to ln E φ'², per variance of it, where E σ² is what is given.
-    pub(super) curvatures: [f64; 2],
     /// E φ²φ'²/(E φ² E φ'²) − 1.
     pub(super) shared: f64,
     /// What φ(u)² and φ'(v)² have in common at given scales of u and v.
@@ -62,8 +52,6 @@ pub(super) struct Profile {
     pub(super) of_mean: Difference,
     /// (E φ')²/E φ'².
     pub(super) constant_kept: f64,
-    /// How φ and φ' stray at one entry, at correlations k/[`CELLS`], as they are asked for.
-    entries: [OnceLock<[Entry; 2]>; CELLS + 1],
     /// a_k² of the normalised Hermite series φ(σz) = Σ a_k he_k(z), for k = 0 … TERMS.
     series: Vec<f64>,
 }
@@ -81,7 +69,7 @@ impl Profile {
 
         let (mut mean, mut second, mut third, mut fourth) = (0.0, 0.0, 0.0, 0.0);
         let (mut derivative, mut derivative_second, mut radial, mut product) = (0.0, 0.0, 0.0, 0.0);
-        let (mut apart, mut linear, mut curved) = (0.0, 0.0, [0.0; 2]);
+        let (mut apart, mut linear) = (0.0, 0.0);
         let wants_series = closed(activation, [1.0, 1.0], 0.0).is_none();
         let mut coefficients = vec![0.0; if wants_series { TERMS + 1 } else { 0 }];
         for (z, weight) in gaussian_nodes(0.0, scale) {
@@ -97,10 +85,6 @@ impl Profile {
             apart += weight * z * d;
             linear += weight * z * z * d;
             product += weight * z * f * d;
-            // σ² d/dσ² is ½ (z² − 1) under the integral: twice, less once.
-            let curvature = 0.25 * weight * (z.powi(4) - 6.0 * z * z + 3.0);
-            curved[0] += curvature * f2;
-            curved[1] += curvature * d2;
             let (mut previous, mut hermite) = (0.0, 1.0);
             for (k, coefficient) in coefficients.iter_mut().enumerate() {
                 *coefficient += weight * f * hermite;
@@ -127,7 +111,6 @@ impl Profile {
             skewness: third / second.powf(1.5),
             sensitivity: scale * product / second,
             exponent: 0.5 * (1.0 - radial / derivative_second),
-            curvatures: [0.5 * curved[0] / second, 0.5 * curved[1] / derivative_second],
             shared: squares.own,
             beyond_scale: squares.beyond_scale(),
             radial_free: radial / derivative_second,
@@ -140,7 +123,6 @@ impl Profile {
             ]),
             constant_kept: derivative * derivative / derivative_second,
             series: coefficients.into_iter().map(|a| a * a).collect(),
-            entries: [const { OnceLock::new() }; CELLS + 1],
         }
     }
 
@@ -148,30 +130,6 @@ impl Profile {
     pub(super) fn radial_pairs(&self, c: f64) -> f64 {
         let [apart, linear] = self.radial_apart;
         apart + c * (linear + c * (self.radial_free - apart - linear))
-    }
-
-    /// How φ strays at one entry, over tokens with the correlation `c`.
-    pub(super) fn entry(&self, c: f64) -> Entry {
-        self.entry_of(0, c)
-    }
-
-    /// The same of φ'.
-    pub(super) fn derivative_entry(&self, c: f64) -> Entry {
-        self.entry_of(1, c)
-    }
-
-    fn entry_of(&self, which: usize, c: f64) -> Entry {
-        let place = c.clamp(0.0, 1.0) * CELLS as f64;
-        let below = (place as usize).min(CELLS - 1);
-        let at = |cell: usize| {
-            self.entries[cell].get_or_init(|| {
-                let scale = self.q.sqrt().min(WIDEST_ENTRY);
-                [0, 1].map(|which| {
-                    entry(|z| <[f64; 2]>::from(value_and_derivative(self.activation, scale * z))[which], cell)
-                })
-            })[which]
-        };
-        at(below).towards(&at(below + 1), place - below as f64)
     }
 
     /// ln E φ².
@@ -224,22 +182,6 @@ impl Profile {
         let slope_left = lower.abs() * (slope_total - slope_sum).abs() / slope_total;
         (left < SERIES_TOLERANCE && slope_left < SERIES_TOLERANCE).then_some((kernel, slope / self.q))
     }
-}
-
-/// How `f` of N(0, 1) strays over arguments with the correlation of this `cell`.
-fn entry(f: impl Fn(f64) -> f64, cell: usize) -> Entry {
-    /// Beside the ends, where what is asked for is a limit.
-    const EDGE: f64 = 1e-3;
-    let c = (cell as f64 / CELLS as f64).clamp(EDGE, 1.0 - EDGE);
-    let (common, own) = (c.sqrt(), (1.0 - c).sqrt());
-    let nodes = hermite_nodes();
-    Entry::of(nodes.iter().map(|&(u, probability)| {
-        let values: Vec<(f64, f64)> = nodes.iter().map(|&(z, weight)| (f(common * u + own * z), weight)).collect();
-        let moment = |k: i32, about: f64| values.iter().map(|(y, weight)| weight * (y - about).powi(k)).sum::<f64>();
-        let mean = moment(1, 0.0);
-        let hermite = values.iter().zip(nodes).map(|((y, weight), (z, _))| weight * (y - mean).powi(2) * (z * z - 1.0));
-        (probability, [mean, moment(2, mean), moment(3, mean), moment(4, mean), hermite.sum()])
-    }))
 }
 
 /// Between two covariances.

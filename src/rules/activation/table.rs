@@ -1,6 +1,7 @@
 //! Cosines of an activation at one scale, as a table in the cosine of its arguments.
 
 use super::profile::Profile;
+use crate::interpolation::lagrange_weights;
 
 /// Intervals between c = −1 and 1.
 const INTERVALS: usize = 256;
@@ -32,11 +33,8 @@ impl Table {
             + upper.0 * (3.0 * square - 2.0 * cube)
             + step * upper.1 * (cube - square);
         let first = below.clamp(1, INTERVALS - 2) - 1;
-        let x = place - first as f64;
-        let [a, b, c, d] = std::array::from_fn(|i| self.nodes[first + i].1);
-        let derivative = -a * (x - 1.0) * (x - 2.0) * (x - 3.0) / 6.0 + b * x * (x - 2.0) * (x - 3.0) / 2.0
-            - c * x * (x - 1.0) * (x - 3.0) / 2.0
-            + d * x * (x - 1.0) * (x - 2.0) / 6.0;
+        let weights: [f64; 4] = lagrange_weights(place - first as f64);
+        let derivative = self.nodes[first..].iter().zip(weights).map(|(node, weight)| weight * node.1).sum();
         (value, derivative)
     }
 }

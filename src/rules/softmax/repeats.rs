@@ -37,9 +37,10 @@ use std::collections::BTreeMap;
 use libm::lgamma;
 use sigprop_stack::PowerLaw;
 
-use super::grid::{Nodes, lagrange, lagrange_weights, weighted};
+use super::grid::Nodes;
 use super::groups::moments;
 use super::integrals::{REACH, normal_nodes};
+use crate::interpolation::{lagrange, lagrange_weights, weighted};
 
 /// How many numbers a node has.
 const COUNT: usize = 10;
