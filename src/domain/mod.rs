@@ -136,9 +136,10 @@ impl Domain {
             let factor = ln_pairs.exp();
             cosines.iter().map(|cosine| cosine * factor).collect()
         };
-        let fluctuation = rule.fluctuation_backward(self, x, gradient);
+        let responds = rule.response(self, x, gradient);
+        let fluctuation = rule.fluctuation_backward(self, x, gradient, responds);
         let fluctuation = fluctuation.met(y.fluctuation.fresh, gradient.response);
-        let response = y.fluctuation.map.transpose() * gradient.response + rule.response(self, x, gradient);
+        let response = y.fluctuation.map.transpose() * gradient.response + responds;
         let concentration = rule.concentration_backward(x, gradient, &|signal| self.mean_cosine(signal)).bounded();
         let with_fork = gradient.with_fork;
         let coupling = rule.coupling(self, x, gradient);

@@ -18,7 +18,7 @@
 //!
 //! Kedia et al. 2024, appendix on dropout; the 1/width terms are ours.
 
-use nalgebra::Matrix2;
+use nalgebra::{Matrix2, Vector2};
 use sigprop_stack::Dropout;
 
 use super::PairRule;
@@ -96,7 +96,7 @@ impl PairRule for Rule {
         masked(x.fluctuation, added, [domain.shared(x), domain.shared(y)])
     }
 
-    fn fluctuation_backward(&self, domain: &Domain, x: &Signal, gradient: &Gradient) -> Fluctuation {
+    fn fluctuation_backward(&self, domain: &Domain, x: &Signal, gradient: &Gradient, _: Vector2<f64>) -> Fluctuation {
         /// E g⁴/E² g² of Gaussian gradients.
         const FOURTH: f64 = 3.0;
         let alone = domain.own_share(gradient.levels());

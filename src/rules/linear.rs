@@ -61,7 +61,7 @@
 pub(crate) mod centring;
 pub(crate) mod steps;
 
-use nalgebra::Matrix2;
+use nalgebra::{Matrix2, Vector2};
 use sigprop_stack::Linear;
 
 use super::PairRule;
@@ -198,7 +198,7 @@ impl PairRule for Rule {
         x.fluctuation.redrawn(part_map(product, before, alike.parts()), alike.drawn(2.0 / self.fan_out))
     }
 
-    fn fluctuation_backward(&self, domain: &Domain, _: &Signal, gradient: &Gradient) -> Fluctuation {
+    fn fluctuation_backward(&self, domain: &Domain, _: &Signal, gradient: &Gradient, _: Vector2<f64>) -> Fluctuation {
         let alone = 2.0 / self.fan_in;
         let drawn = domain.alike(gradient, gradient.concentration.total).drawn(alone);
         let with_signals = alone * self.redrawn(gradient) * Matrix2::new(0.0, 1.0, 1.0, 2.0);

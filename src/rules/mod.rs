@@ -132,8 +132,9 @@ pub(crate) trait PairRule {
     fn redrawn(&self, gradient: &Gradient) -> f64 {
         gradient.redrawn
     }
-    /// How far the gradient at the input `x` strays, from the `gradient` at the output.
-    fn fluctuation_backward(&self, _domain: &Domain, _x: &Signal, gradient: &Gradient) -> Fluctuation {
+    /// How far the gradient at the input `x` strays, from the `gradient` at the output and what the rule adds to its
+    /// response.
+    fn fluctuation_backward(&self, _: &Domain, _x: &Signal, gradient: &Gradient, _: Vector2<f64>) -> Fluctuation {
         gradient.fluctuation
     }
     /// Why the rule is not exact for `x` (what it assumes, what it meets), if it is not.
