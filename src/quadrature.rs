@@ -27,17 +27,17 @@ const FUNCTION_BREAKS: [f64; 13] = [-40.0, -24.0, -12.0, -6.0, -3.0, -1.0, 0.0, 
 /// Nodes z and weights (density included) for E f(z), z ~ N(0, 1), where f bends where activations
 /// of `shift + scale·z` do.
 pub(crate) fn gaussian_nodes(shift: f64, scale: f64) -> Vec<(f64, f64)> {
-    panels(&FINE, shift, scale)
+    panels(&FINE, &DENSITY_BREAKS, shift, scale)
 }
 
-/// The same to four digits, by a third of the nodes.
+/// The same to four digits, by a quarter of the nodes, up to z = 6.
 pub(crate) fn coarse_nodes(shift: f64, scale: f64) -> Vec<(f64, f64)> {
-    panels(&COARSE, shift, scale)
+    panels(&COARSE, &DENSITY_BREAKS[2..11], shift, scale)
 }
 
-fn panels(panel: &[(f64, f64)], shift: f64, scale: f64) -> Vec<(f64, f64)> {
-    let limit = DENSITY_BREAKS[12];
-    let mut breaks = DENSITY_BREAKS.to_vec();
+fn panels(panel: &[(f64, f64)], density_breaks: &[f64], shift: f64, scale: f64) -> Vec<(f64, f64)> {
+    let limit = density_breaks[density_breaks.len() - 1];
+    let mut breaks = density_breaks.to_vec();
     breaks.extend(FUNCTION_BREAKS.iter().map(|x| (x - shift) / scale).filter(|z| z.abs() < limit));
     breaks.sort_by(f64::total_cmp);
     breaks.dedup_by(|a, b| *a - *b < 1e-12);

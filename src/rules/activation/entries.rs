@@ -36,21 +36,35 @@ impl Entries {
         const EDGE: f64 = 1e-3;
         self.cells[cell].get_or_init(|| {
             let c = (cell as f64 / CELLS as f64).clamp(EDGE, 1.0 - EDGE);
-            let both = |x: f64| <[f64; 2]>::from(value_and_derivative(self.activation, x));
-            [0, 1].map(|which| entry(|x| both(x)[which], self.scale * c.sqrt(), self.scale * (1.0 - c).sqrt()))
+            let [common, own] = [c, 1.0 - c].map(|share| self.scale * share.sqrt());
+            self.entries(common, own)
         })
+    }
+
+    /// Of arguments u + z, u ~ N(0, `common`²) what tokens share, z ~ N(0, `own`²).
+    fn entries(&self, common: f64, own: f64) -> [Entry; 2] {
+        let given = |(u, probability): (f64, f64)| {
+            let nodes = coarse_nodes(common * u, own);
+            let values: Vec<[f64; 2]> = nodes
+                .iter()
+                .map(|&(z, _)| value_and_derivative(self.activation, common * u + own * z).into())
+                .collect();
+            [0, 1].map(|which| {
+                let values = values.iter().map(|both| both[which]);
+                (probability, moments(values.zip(&nodes)))
+            })
+        };
+        let all: Vec<_> = coarse_nodes(0.0, common).into_iter().map(given).collect();
+        [0, 1].map(|which| Entry::of(all.iter().map(|both| both[which])))
     }
 }
 
-/// Of `f` of u + z, u ~ N(0, `common`²) what tokens share, z ~ N(0, `own`²).
-fn entry(f: impl Fn(f64) -> f64, common: f64, own: f64) -> Entry {
-    Entry::of(coarse_nodes(0.0, common).into_iter().map(|(u, probability)| {
-        let nodes = coarse_nodes(common * u, own);
-        let values: Vec<(f64, f64)> = nodes.iter().map(|&(z, weight)| (f(common * u + own * z), weight)).collect();
-        let moment = |k: i32, about: f64| values.iter().map(|(y, weight)| weight * (y - about).powi(k)).sum::<f64>();
-        let mean = moment(1, 0.0);
-        let hermite =
-            values.iter().zip(&nodes).map(|((y, weight), (z, _))| weight * (y - mean).powi(2) * (z * z - 1.0));
-        (probability, [mean, moment(2, mean), moment(3, mean), moment(4, mean), hermite.sum()])
-    }))
+/// E y, then of d = y − E y: E d², E d³, E d⁴ and E d² (z² − 1), from values y at nodes z.
+fn moments<'a>(values: impl Iterator<Item = (f64, &'a (f64, f64))> + Clone) -> [f64; 5] {
+    let mean = values.clone().map(|(y, (_, weight))| weight * y).sum();
+    values.fold([mean, 0.0, 0.0, 0.0, 0.0], |[_, second, third, fourth, hermite], (y, (z, weight))| {
+        let d = y - mean;
+        let square = weight * d * d;
+        [mean, second + square, third + square * d, fourth + square * d * d, hermite + square * (z * z - 1.0)]
+    })
 }

@@ -19,6 +19,14 @@ pub(super) fn normal_nodes(step: f64) -> Vec<(f64, f64)> {
         .collect()
 }
 
+/// Nodes e^(std x) and weights of E f(e^(std x)), x ~ N(0, 1).
+pub(super) fn log_normal_nodes(std: f64, step: f64) -> Vec<(f64, f64)> {
+    if std <= 0.0 {
+        return vec![(1.0, 1.0)];
+    }
+    normal_nodes(step).into_iter().map(|(x, weight)| ((std * x).exp(), weight)).collect()
+}
+
 /// Nodes ln t that cover n scores of standard deviation `std`.
 fn ln_t_nodes(n: f64, std: f64, step: f64) -> Vec<f64> {
     let (lower, upper) = (-n.ln() - REACH * std - 9.0, 4.0 + REACH * std);
@@ -86,8 +94,7 @@ pub(super) fn row_overlaps(n: f64, w: f64) -> [f64; 10] {
 /// E ln Σ e^s of n scores of variance w: ∫ (e^{−t} − M_0(t)^n) d ln t.
 pub(crate) fn ln_partition(n: f64, w: f64) -> f64 {
     let std = w.sqrt();
-    let normal = normal_nodes((0.7 / std).min(0.8));
-    let exponentials: Vec<(f64, f64)> = normal.iter().map(|&(x, weight)| ((std * x).exp(), weight)).collect();
+    let exponentials = log_normal_nodes(std, (0.7 / std).min(0.8));
     let step = 0.2;
     let (lower, upper) = (-n.ln() - REACH * std - 0.5 * w - 25.0, 4.0 + REACH * std);
     let nodes = (0..=((upper - lower) / step).ceil() as usize).map(|i| lower + step * i as f64);
@@ -106,17 +113,11 @@ pub(super) fn cross_overlap(n: f64, w: f64, rho: f64) -> f64 {
     let steps = Steps::new(common, (0.9 / std).min(0.8), 0.7);
     let normal = normal_nodes(steps.x);
     let width = normal.len();
-    let half = (width / 2) as i64;
     let ln_t = ln_t_nodes(n, std, steps.ln_t);
-    let first = -half * steps.per_x;
-    let count = (ln_t.len() as i64 - 1) * steps.per_t + 2 * half * steps.per_x + 1;
-    let table: Vec<(f64, f64)> = {
-        let own_nodes = normal_nodes((0.9 / own.max(1.0)).min(0.8));
-        let exponentials: Vec<(f64, f64)> = own_nodes.iter().map(|&(y, weight)| ((own * y).exp(), weight)).collect();
-        (0..count).map(|i| lone_moments((ln_t[0] + steps.unit * (first + i) as f64).exp(), &exponentials)).collect()
-    };
+    let exponentials = log_normal_nodes(own, (0.9 / own.max(1.0)).min(0.8));
     // Moments of row `i` given x node `j`.
-    let at = |i: usize, j: usize| table[(i as i64 * steps.per_t + j as i64 * steps.per_x) as usize];
+    let moments = steps.table(ln_t[0], [ln_t.len(), width], |t| lone_moments(t, &exponentials));
+    let at = |i: usize, j: usize| *moments.at(i, j);
     let alone = |i: usize| (0..width).map(|j| normal[j].1 * at(i, j).0).sum::<f64>();
     // M_00 ≤ M_0, which falls with t.
     let height = (0..ln_t.len()).take_while(|&i| alone(i).powf(n - 1.0) > NOTHING).count();
@@ -152,18 +153,37 @@ fn lone_moments(t: f64, exponentials: &[(f64, f64)]) -> (f64, f64) {
     (zeroth, first)
 }
 
+/// A function of t e^(common·x) at nodes in ln t and in x.
+pub(super) struct Table<T> {
+    values: Vec<T>,
+    per_t: usize,
+    per_x: usize,
+}
+
+impl<T> Table<T> {
+    /// At node `i` in ln t and `j` in x.
+    pub(super) fn at(&self, i: usize, j: usize) -> &T {
+        &self.values[i * self.per_t + j * self.per_x]
+    }
+
+    /// `of` it, node by node.
+    pub(super) fn map<U>(&self, of: impl Fn(&T) -> U) -> Table<U> {
+        Table { values: self.values.iter().map(of).collect(), per_t: self.per_t, per_x: self.per_x }
+    }
+}
+
 /// Steps in x and ln t that are multiples of one unit of ln t + common·x.
-struct Steps {
-    x: f64,
-    ln_t: f64,
+pub(super) struct Steps {
+    pub(super) x: f64,
+    pub(super) ln_t: f64,
     unit: f64,
-    per_x: i64,
-    per_t: i64,
+    per_x: usize,
+    per_t: usize,
 }
 
 impl Steps {
     /// Steps of at most `x` and `ln_t`.
-    fn new(common: f64, x: f64, ln_t: f64) -> Self {
+    pub(super) fn new(common: f64, x: f64, ln_t: f64) -> Self {
         // A common part this small does not move ln t.
         if common < 1e-6 {
             return Self { x, ln_t, unit: ln_t, per_x: 0, per_t: 1 };
@@ -172,10 +192,18 @@ impl Steps {
         if moved <= ln_t {
             let per_t = (ln_t / moved).floor().min(64.0);
             let unit = (ln_t / per_t).min(moved);
-            Self { x: unit / common, ln_t: unit * per_t, unit, per_x: 1, per_t: per_t as i64 }
+            Self { x: unit / common, ln_t: unit * per_t, unit, per_x: 1, per_t: per_t as usize }
         } else {
             let per_x = (moved / ln_t).floor();
-            Self { x: ln_t * per_x / common, ln_t, unit: ln_t, per_x: per_x as i64, per_t: 1 }
+            Self { x: ln_t * per_x / common, ln_t, unit: ln_t, per_x: per_x as usize, per_t: 1 }
         }
+    }
+
+    /// `of` at as many nodes in ln t from `lower` and in x around 0.
+    pub(super) fn table<T>(&self, lower: f64, [height, width]: [usize; 2], of: impl Fn(f64) -> T) -> Table<T> {
+        let first = lower - self.unit * (width / 2 * self.per_x) as f64;
+        let count = (height - 1) * self.per_t + (width - 1) * self.per_x + 1;
+        let values = (0..count).map(|i| of((first + self.unit * i as f64).exp())).collect();
+        Table { values, per_t: self.per_t, per_x: self.per_x }
     }
 }

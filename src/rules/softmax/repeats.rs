@@ -39,7 +39,7 @@ use sigprop_stack::PowerLaw;
 
 use super::grid::Nodes;
 use super::groups::moments;
-use super::integrals::{REACH, normal_nodes};
+use super::integrals::{REACH, Steps, Table, log_normal_nodes};
 use crate::interpolation::{lagrange, lagrange_weights, weighted};
 
 /// How many numbers a node has.
@@ -215,37 +215,38 @@ fn lagrange_within(x: f64) -> (i32, [f64; POINTS]) {
 
 /// E Σ G², E Σ Q, Σ (E G)², Σ (E A)², then with μ = 1 and 0 T_KV, T_IV and T_KV(0).
 fn integrated(ids: &[(f64, f64)], w: f64, likeness: f64) -> [f64; COUNT] {
-    /// In ln t.
-    const STEP: f64 = 0.45;
+    /// In ln t, and of a Gaussian variable: the trapezoidal rule is off by e^(−π²/step) and e^(−2π²/step²).
+    const STEP: f64 = 0.55;
+    const COARSE: f64 = 1.1;
     /// ln of what is left out of E G below the first node: integrands begin as t, those of squares as t².
     const LEFT_OUT: f64 = -12.0;
     /// ln of Π F below which nothing is left of an integrand; it only falls with t.
     const NOTHING: f64 = -60.0;
-    let nodes = |share: f64| -> Vec<(f64, f64)> {
-        let std = (w * share).sqrt();
-        if std <= 0.0 {
-            return vec![(1.0, 1.0)];
-        }
-        normal_nodes((0.8 / std).min(0.8)).into_iter().map(|(x, weight)| ((std * x).exp(), weight)).collect()
-    };
-    let (common, own) = (nodes(likeness), nodes(1.0 - likeness));
+    let [common, own] = [likeness, 1.0 - likeness].map(|share| (w * share).sqrt());
+    let coarse = |std: f64| (0.8 / std).min(COARSE);
+    let steps = Steps::new(common, coarse(common), STEP);
+    let (levels, own) = (log_normal_nodes(common, steps.x), log_normal_nodes(own, coarse(own)));
     let length: f64 = ids.iter().map(|(ids, tokens)| ids * tokens).sum();
     let (lower, upper) = (LEFT_OUT - REACH * w.sqrt() - length.ln(), 4.0 + REACH * w.sqrt());
-    let count = ((upper - lower) / STEP).ceil() as usize;
+    let count = ((upper - lower) / steps.ln_t).ceil() as usize;
+    let known = steps.table(lower, [count, levels.len()], |t| Given::new(moments(t, &own)));
+    // M_0^m.
+    let powers: Vec<Table<f64>> = ids.iter().map(|&(_, m)| known.map(|given| (m * given.ln).exp())).collect();
     // E G, E G² and E Q; E G G' of different ids.
     let mut means = vec![[0.0; 3]; ids.len()];
     let mut together = vec![0.0; ids.len() * ids.len()];
     let mut sums = Sums::default();
-    for i in 0..=count {
-        let t = (lower + STEP * i as f64).exp();
-        let given: Vec<Given> =
-            common.iter().map(|(level, weight)| Given::new(*weight, moments(t * level, &own))).collect();
-        let all: Vec<Id> = ids.iter().map(|&(_, tokens)| Id::of(tokens, &given)).collect();
+    for i in 0..count {
+        let of_id = |(&(_, tokens), powers): (&(f64, f64), &Table<f64>)| {
+            let given = levels.iter().enumerate();
+            Id::of(tokens, given.map(|(j, (_, weight))| (weight * powers.at(i, j), &known.at(i, j).products)))
+        };
+        let all: Vec<Id> = ids.iter().zip(&powers).map(of_id).collect();
         let ln_all: f64 = ids.iter().zip(&all).map(|((count, _), id)| count * id.ln).sum();
         if ln_all < NOTHING {
             break;
         }
-        let weight = STEP * ln_all.exp();
+        let weight = steps.ln_t * ln_all.exp();
         sums.add(weight, ids, &all);
         for (mean, id) in means.iter_mut().zip(&all) {
             mean.iter_mut().zip([id.first, id.g, id.q]).for_each(|(mean, value)| *mean += weight * value);
@@ -291,16 +292,33 @@ fn integrated(ids: &[(f64, f64)], w: f64, likeness: f64) -> [f64; COUNT] {
     [g, q, squares[0], squares[1], one, none, single_one, single_none, apart(1.0), apart(0.0)]
 }
 
-/// One u at one t: its weight, ln M_0, and M_k/M_0.
+/// One u at one t: ln M_0, and products of r_k = M_k/M_0 (see [`Id`]).
 struct Given {
-    weight: f64,
     ln: f64,
-    ratios: [f64; 4],
+    products: [f64; PRODUCTS],
 }
 
+const PRODUCTS: usize = 12;
+
 impl Given {
-    fn new(weight: f64, [m0, rest @ ..]: [f64; 5]) -> Self {
-        Self { weight, ln: m0.ln(), ratios: rest.map(|moment| moment / m0) }
+    fn new([m0, rest @ ..]: [f64; 5]) -> Self {
+        let [one, two, three, four] = rest.map(|moment| moment / m0);
+        let square = one * one;
+        let products = [
+            1.0,
+            one,
+            two,
+            square,
+            three,
+            two * one,
+            square * one,
+            four,
+            three * one,
+            two * two,
+            two * square,
+            square * square,
+        ];
+        Self { ln: m0.ln(), products }
     }
 }
 
@@ -320,36 +338,30 @@ struct Id {
 }
 
 impl Id {
-    /// With m tokens, from all u.
-    fn of(m: f64, given: &[Given]) -> Self {
-        let mut sums = [0.0; 10];
+    /// With m tokens, from all u, their weights times M_0^m.
+    fn of<'a>(m: f64, given: impl Iterator<Item = (f64, &'a [f64; PRODUCTS])>) -> Self {
+        let mut sums = [0.0; PRODUCTS];
+        for (weight, products) in given {
+            sums.iter_mut().zip(products).for_each(|(sum, product)| *sum += weight * product);
+        }
+        let all = sums[0].max(f64::MIN_POSITIVE);
+        let [_, r1, r2, r11, r3, r21, r111, r4, r31, r22, r211, r1111] = sums.map(|sum| sum / all);
         // Tuples of different tokens.
         let pairs = m * (m - 1.0);
         let triples = pairs * (m - 2.0).max(0.0);
         let fours = triples * (m - 3.0).max(0.0);
-        for &Given { weight, ln, ratios: [one, two, three, four] } in given {
-            let square = one * one;
-            let values = [
-                1.0,
-                m * one,
-                m * two + pairs * square,
-                m * two,
-                m * three,
-                m * three + pairs * one * two,
-                m * three + 3.0 * pairs * two * one + triples * square * one,
-                m * four
-                    + pairs * (4.0 * three * one + 3.0 * two * two)
-                    + 6.0 * triples * two * square
-                    + fours * square * square,
-                m * four + pairs * (2.0 * three * one + two * two) + triples * two * square,
-                m * four + pairs * two * two,
-            ];
-            let weight = weight * (m * ln).exp();
-            sums.iter_mut().zip(values).for_each(|(sum, value)| *sum += weight * value);
+        Self {
+            ln: all.ln(),
+            first: m * r1,
+            g: m * r2 + pairs * r11,
+            q: m * r2,
+            cubes: m * r3,
+            gq: m * r3 + pairs * r21,
+            ggg: m * r3 + 3.0 * pairs * r21 + triples * r111,
+            gggg: m * r4 + pairs * (4.0 * r31 + 3.0 * r22) + 6.0 * triples * r211 + fours * r1111,
+            ggq: m * r4 + pairs * (2.0 * r31 + r22) + triples * r211,
+            qq: m * r4 + pairs * r22,
         }
-        let all = sums[0].max(f64::MIN_POSITIVE);
-        let [_, first, g, q, cubes, gq, ggg, gggg, ggq, qq] = sums.map(|sum| sum / all);
-        Self { ln: all.ln(), first, g, q, cubes, gq, ggg, gggg, ggq, qq }
     }
 }
 

@@ -23,7 +23,8 @@
 //!
 //! Ours. Sampled: `rules/attention/concentration.rs`.
 
-use super::integrals::normal_nodes;
+use super::groups::moments;
+use super::integrals::{REACH, Steps, log_normal_nodes, normal_nodes};
 
 /// Cosines of queries at which it is tabulated, equally far apart.
 pub(super) const COSINES: [f64; 3] = [0.1, 0.5, 0.9];
@@ -83,52 +84,45 @@ fn sums(n: f64, w: f64, rho: f64, strengths: &[(f64, f64)]) -> [f64; 5] {
     const LOWER: f64 = 7.5;
     /// Of a Gaussian variable; the error of the trapezoidal rule is e^(−2π²/step²).
     const COARSE: f64 = 1.2;
-    /// Shared scores further out are of no weight.
-    const REACH: f64 = 7.0;
-    let common: Vec<(f64, f64)> = normal_nodes(COARSE).into_iter().filter(|(x, _)| x.abs() <= REACH).collect();
-    let keys: Vec<(f64, f64, f64)> =
-        strengths.iter().flat_map(|&(g, of_g)| common.iter().map(move |&(x, of_x)| (g, x, of_g * of_x))).collect();
     let std = w.sqrt();
-    let own: Vec<(f64, f64)> =
-        normal_nodes((0.9 / std).min(COARSE)).into_iter().filter(|(y, _)| y.abs() <= REACH).collect();
+    let [common, own] = [rho, 1.0 - rho].map(|share| (w * share).sqrt());
+    let shortest = strengths.iter().map(|(g, _)| g.sqrt()).fold(1.0, f64::min);
+    let steps = Steps::new(common, COARSE * shortest, STEP);
     let (lower, upper) = (-n.ln() - 0.5 * w - LOWER, 4.0 + REACH * std);
+    let count = ((upper - lower) / steps.ln_t).ceil() as usize;
+    // Of every strength, steps in x that move ln t alike.
+    let given: Vec<_> = strengths
+        .iter()
+        .map(|(g, _)| {
+            let levels = normal_nodes(steps.x / g.sqrt());
+            let own = log_normal_nodes(own * g.sqrt(), (0.9 / std).min(COARSE));
+            let known = steps.table(lower, [count, levels.len()], |t| moments(t, &own));
+            (levels, known)
+        })
+        .collect();
+    let keys: Vec<(f64, f64)> = strengths
+        .iter()
+        .zip(&given)
+        .flat_map(|(&(g, of_g), (levels, _))| levels.iter().map(move |(_, of_x)| (g, of_g * of_x)))
+        .collect();
     // E A and E A² of each key.
     let mut means = vec![[0.0; 2]; keys.len()];
-    for node in 0..=((upper - lower) / STEP).ceil() as usize {
-        let ln_t = lower + STEP * node as f64;
-        let mut alone = 0.0;
-        let moments: Vec<[f64; 2]> = keys
-            .iter()
-            .map(|&(g, x, weight)| {
-                let (middle, own_std) = (ln_t + (w * g * rho).sqrt() * x, (w * g * (1.0 - rho)).sqrt());
-                let mut moments = [0.0; 3];
-                for &(y, of_y) in &own {
-                    let y = (middle + own_std * y).exp();
-                    // Beyond, e^{−y} has underflowed and y^k with it.
-                    if y < 700.0 {
-                        let factor = of_y * (-y).exp();
-                        moments[0] += factor;
-                        moments[1] += factor * y;
-                        moments[2] += factor * y * y;
-                    }
-                }
-                alone += weight * moments[0];
-                [moments[1], moments[2]]
-            })
-            .collect();
+    for i in 0..count {
+        let moments = || given.iter().flat_map(|(levels, known)| (0..levels.len()).map(move |j| known.at(i, j)));
+        let alone: f64 = keys.iter().zip(moments()).map(|((_, weight), [zeroth, ..])| weight * zeroth).sum();
         let others = alone.powf(n - 1.0);
         if others < 1e-12 {
             break;
         }
-        for (mean, moment) in means.iter_mut().zip(moments) {
-            mean[0] += STEP * others * moment[0];
-            mean[1] += STEP * others * moment[1];
+        for (mean, [_, first, second, ..]) in means.iter_mut().zip(moments()) {
+            mean[0] += steps.ln_t * others * first;
+            mean[1] += steps.ln_t * others * second;
         }
     }
     let is_linear = w * (1.0 - rho) <= LINEAR;
     let average = |of: &dyn Fn(f64, f64) -> f64| {
         let each = keys.iter().zip(&means);
-        each.map(|(&(g, _, weight), &[first, second])| {
+        each.map(|(&(g, weight), &[first, second])| {
             let j = (first - second).max(NOTHING);
             weight * of(j, if is_linear { g * j * j } else { (second - first * first).max(NOTHING) })
         })
