@@ -39,6 +39,14 @@ pub(crate) struct Exchangeable {
     pub(crate) segment_triple: f64,
     /// How often ids repeat; none without ids.
     pub(crate) repeats: Arc<Repeats>,
+    /// Shares of the smaller of two segments, each as likely; none without segments.
+    pub(crate) segments: &'static [f64],
+}
+
+/// The average over `shares` of segments; 0 without any.
+pub(crate) fn mean_share(shares: &[f64], of: impl Fn(f64) -> f64) -> f64 {
+    let sum: f64 = shares.iter().map(|&z| of(z)).sum();
+    sum / shares.len().max(1) as f64
 }
 
 impl Exchangeable {
@@ -52,6 +60,7 @@ impl Exchangeable {
             id_triple: 0.0,
             segment_triple: 0.0,
             repeats: Arc::default(),
+            segments: &[],
         }
     }
 

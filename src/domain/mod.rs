@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 pub(crate) use concentration::Concentration;
 pub(crate) use entry::Entry;
-pub(crate) use exchangeable::{Exchangeable, PairClass};
+pub(crate) use exchangeable::{Exchangeable, PairClass, mean_share};
 pub(crate) use flow::{Flow, Gradient, Signal, by_position, weights};
 pub(crate) use fluctuation::{
     Alike, Fluctuation, Fork, Term, levels_map, of_all, part_map, variance_of_all, variance_of_apart, with_apart,

@@ -14,6 +14,7 @@ use sigprop_stack::{
 };
 
 use crate::domain::{Flow, Signal};
+use crate::rules::embedding::SEGMENT_SHARES;
 use rows::Rows;
 pub(crate) use sequences::is_exchangeable;
 use walk::Moments;
@@ -143,7 +144,7 @@ impl From<Sites> for Options {
 
 /// Predicts all moments of all sites of a stack, forward and backward.
 ///
-/// Tokens that are exchangeable take microseconds per block. Where a mask, positions that scores know of, several
+/// Tokens that are exchangeable take microseconds per block, twice of them where there are segments. Where a mask, positions that scores know of, several
 /// streams or given ids make every position different, every pair of positions is followed, for one sequence of
 /// ids after the other.
 pub fn predict(stack: &Stack, options: impl Into<Options>) -> Result<Prediction, PredictError> {
@@ -154,7 +155,9 @@ pub fn predict(stack: &Stack, options: impl Into<Options>) -> Result<Prediction,
         run(stack, &mut moments).map(|()| moments.rows)
     };
     let walks: Result<Vec<Rows>, PredictError> = if is_exchangeable(stack) {
-        Ok(vec![walk(Moments::exchangeable(sites))?])
+        // What attention leaves of a stream goes with the lengths of segments.
+        let shares = if sequences::has_segments(stack) { SEGMENT_SHARES.chunks(1) } else { SEGMENT_SHARES.chunks(2) };
+        shares.map(|shares| walk(Moments::exchangeable(sites, shares))).collect()
     } else {
         let sequences = sequences::sequences(stack, sequences, seed);
         check_memory(stack, sequences.len())?;
@@ -191,7 +194,7 @@ impl ForwardWalk {
     pub fn new(stream: &Stream) -> Self {
         let stack = Stack::new("", vec![stream.clone()], GradientSeed { stream: 0, correlation: 0.0 });
         let mut moments = if is_exchangeable(&stack) {
-            Moments::exchangeable(Sites::Stream)
+            Moments::exchangeable(Sites::Stream, &SEGMENT_SHARES)
         } else {
             let ids = sequences::sequences(&stack, Some(1), 0).swap_remove(0);
             Moments::by_position(Sites::Stream, ids, sequences::treats_tokens_alike(&stack))

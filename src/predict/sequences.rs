@@ -1,5 +1,6 @@
 //! Which token domain a stack needs, and the sequences of ids that the Gram domain averages over.
 
+use crate::rules::embedding;
 use rand::SeedableRng;
 use rand::rngs::ChaCha8Rng;
 use rand_distr::{Distribution, weighted::WeightedAliasIndex};
@@ -10,6 +11,14 @@ pub(crate) fn is_exchangeable(stack: &Stack) -> bool {
     let unmasked = |mask: &Mask| *mask == Mask::FULL;
     stack.streams.len() == 1
         && stack.streams.iter().all(|stream| drawn(stream) && stream.body.iter().all(|node| alike(node, &unmasked)))
+}
+
+/// Whether tokens of `stack` lie in segments.
+pub(super) fn has_segments(stack: &Stack) -> bool {
+    stack.streams.iter().any(|stream| match &stream.source {
+        Source::Gaussian(_) => false,
+        Source::Embedding(embedding) => embedding::has_segments(embedding),
+    })
 }
 
 /// Whether nothing in `stack` but the ids tells one token from another: a mask may be there, if it hides nothing.

@@ -73,9 +73,10 @@ pub(crate) enum Kept {
 }
 
 impl Moments {
-    /// With exchangeable tokens.
-    pub(crate) fn exchangeable(sites: Sites) -> Self {
-        Self::new(sites, Domain::Exchangeable(Exchangeable::plain(1.0, Vec::new())), Vec::new())
+    /// With exchangeable tokens; the smaller of two segments has each of these `shares` as often.
+    pub(crate) fn exchangeable(sites: Sites, shares: &'static [f64]) -> Self {
+        let before = Exchangeable { segments: shares, ..Exchangeable::plain(1.0, Vec::new()) };
+        Self::new(sites, Domain::Exchangeable(before), Vec::new())
     }
 
     /// In the Gram domain with the `ids` of one sequence per stream, whose tokens the stack treats `alike` or not.
@@ -118,9 +119,9 @@ impl Moments {
             (Domain::Exchangeable(_), Source::Gaussian(gaussian)) => {
                 exchangeable(embedding::gaussian_source(gaussian, seq_len))
             }
-            (Domain::Exchangeable(_), Source::Embedding(embedding)) => {
+            (Domain::Exchangeable(before), Source::Embedding(embedding)) => {
                 let Ids::PowerLaw(law) = &embedding.ids else { unreachable!("given ids take the Gram domain") };
-                exchangeable(embedding::source(embedding, *law, seq_len))
+                exchangeable(embedding::source(embedding, *law, seq_len, before.segments))
             }
         };
         self.domain = domain;

@@ -39,19 +39,13 @@ use std::sync::Arc;
 use nalgebra::{Matrix2, Vector2};
 use sigprop_stack::{Embedding, EmbeddingTerm, Gaussian, PowerLaw, Source};
 
-use crate::domain::{Exchangeable, Fluctuation, Gradient, PairClass, Signal};
+use crate::domain::{Exchangeable, Fluctuation, Gradient, PairClass, Signal, mean_share};
 use crate::moments::Token;
 use crate::rules::softmax::repeats::Repeats;
 
-/// P(two different positions lie in the same of two segments).
-const SAME_SEGMENT: f64 = 2.0 / 3.0;
-
-/// P(three different positions lie in the same of two segments).
-const SAME_SEGMENTS: f64 = 1.0 / 2.0;
-
-/// ‖C E C‖²/L² of two segments: with z̄ the difference of their shares, (1 − z̄²)²/4, averaged over
-/// z̄ uniform in [−1, 1].
-const SEGMENT_SPREAD: f64 = 2.0 / 15.0;
+/// Shares of the smaller of two segments that stand for all: they and those of the larger have the moments of a share uniform in
+/// [0, 1] up to the fifth (Chebyshev's four nodes of equal weight).
+pub(crate) const SEGMENT_SHARES: [f64; 2] = [0.102_672_764, 0.406_203_763];
 
 /// ‖C E C‖²/L² of equal ids: ΣE² − 2 Σ_b (Σ_b' E)²/L + (ΣE)²/L², with Σ E² = Σ E, over L².
 fn id_spread(length: f64, pair: f64, triple: f64) -> f64 {
@@ -88,14 +82,24 @@ pub(crate) fn gaussian_token(gaussian: &Gaussian) -> (Token, f64) {
 }
 
 /// Embeddings of ids drawn from `law` at the start of a stream of `seq_len` tokens, and their pair classes.
-pub(crate) fn source(embedding: &Embedding, law: PowerLaw, seq_len: usize) -> (Exchangeable, Signal) {
+///
+/// Of two segments the smaller has each of these `shares` as often.
+pub(crate) fn source(
+    embedding: &Embedding,
+    law: PowerLaw,
+    seq_len: usize,
+    shares: &'static [f64],
+) -> (Exchangeable, Signal) {
     let repeat = law.repeat_probability(2);
-    let has_segments = embedding.terms.iter().any(|term| matches!(term, EmbeddingTerm::Segment { .. }));
+    let segments = if has_segments(embedding) { shares } else { &[] };
+    // P(so many different positions lie in the same segment), and ‖C E C‖²/L².
+    let same = |count: i32| mean_share(segments, |z| z.powi(count) + (1.0 - z).powi(count));
+    let segment_spread = mean_share(segments, |z| (2.0 * z * (1.0 - z)).powi(2));
     let mut classes = Vec::new();
     for (same_id, id_share) in [(true, repeat), (false, 1.0 - repeat)] {
-        if has_segments {
-            classes.push(PairClass { share: id_share * SAME_SEGMENT, same_id, same_segment: true });
-            classes.push(PairClass { share: id_share * (1.0 - SAME_SEGMENT), same_id, same_segment: false });
+        if has_segments(embedding) {
+            classes.push(PairClass { share: id_share * same(2), same_id, same_segment: true });
+            classes.push(PairClass { share: id_share * (1.0 - same(2)), same_id, same_segment: false });
         } else {
             classes.push(PairClass { share: id_share, same_id, same_segment: false });
         }
@@ -127,13 +131,13 @@ pub(crate) fn source(embedding: &Embedding, law: PowerLaw, seq_len: usize) -> (E
     let repeats = Arc::new(Repeats::of(law, seq_len));
     let seq_len = seq_len as f64;
     let id_spread = id_spread(seq_len, repeat, triple);
-    let segment_triple = if has_segments { SAME_SEGMENTS } else { 0.0 };
     let domain = Exchangeable {
         id_spread,
-        segment_spread: SEGMENT_SPREAD,
+        segment_spread,
         id_triple: triple,
-        segment_triple,
+        segment_triple: same(3),
         repeats,
+        segments,
         ..Exchangeable::plain(seq_len, classes)
     };
     let mut token = Token::gaussian(embedding.width as f64, f64::ln(second));
@@ -161,6 +165,11 @@ pub(crate) fn source(embedding: &Embedding, law: PowerLaw, seq_len: usize) -> (E
     let scale = if second > 0.0 && seq_len > 1.0 { met * moved * moved.transpose() } else { Matrix2::zeros() };
     let fluctuation = Fluctuation { scale, ..Fluctuation::none() };
     (domain, Signal { fluctuation, ..Signal::new([token].into(), crosses.into()) })
+}
+
+/// Whether it tells two segments apart.
+pub(crate) fn has_segments(embedding: &Embedding) -> bool {
+    embedding.terms.iter().any(|term| matches!(term, EmbeddingTerm::Segment { .. }))
 }
 
 /// Variance of the share of pairs with equal ids in a sequence, from the probabilities that two and three are equal.
@@ -232,4 +241,18 @@ pub(crate) fn caveat(source: &Source) -> Option<(&'static str, String)> {
     sinusoidal.then(|| {
         ("sinusoidal positions are averaged over all pairs of tokens", "neighbours are more alike than that".to_owned())
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// E z^k = 1/(k + 1) of a uniform share, up to k = 5.
+    #[test]
+    fn shares_of_segments_have_the_moments_of_uniform_ones() {
+        for k in 1..=5 {
+            let got = mean_share(&SEGMENT_SHARES, |z| 0.5 * (z.powi(k) + (1.0 - z).powi(k)));
+            approx::assert_relative_eq!(got, 1.0 / f64::from(k + 1), max_relative = 1e-8);
+        }
+    }
 }

@@ -57,6 +57,7 @@ mod grid;
 pub(crate) mod groups;
 mod integrals;
 pub(crate) mod repeats;
+pub(crate) mod segments;
 mod shared;
 
 use std::collections::BTreeMap;

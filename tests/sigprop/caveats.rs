@@ -154,8 +154,8 @@ fn repeated_ids() {
 fn segments() {
     let zipf = || Ids::PowerLaw(PowerLaw { vocab_size: 50, exponent: 1.5 });
     let segment = || EmbeddingTerm::Segment { table: tensor("segments", 1.0) };
-    let of = |terms| attending(embedded(zipf(), terms), 1.0, plain);
-    assert_fires("groups of unequal weight", "heads", &of(vec![tokens(), segment()]), &of(vec![tokens()]));
+    let of = |score_std| attending(embedded(zipf(), vec![tokens(), segment()]), score_std, plain);
+    assert_fires("make their own segment larger", "heads", &of(2.5), &of(1.0));
 }
 
 #[test]

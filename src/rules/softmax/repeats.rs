@@ -40,10 +40,11 @@ use sigprop_stack::PowerLaw;
 use super::grid::Nodes;
 use super::groups::moments;
 use super::integrals::{REACH, Steps, Table, log_normal_nodes};
+use crate::domain::mean_share;
 use crate::interpolation::{lagrange, lagrange_weights, weighted};
 
 /// How many numbers a node has.
-const COUNT: usize = 10;
+const COUNT: usize = 13;
 /// Distance of nodes in ln w and in λ.
 const STEP_W: f64 = 0.25;
 const STEP_LIKENESS: f64 = 0.25;
@@ -68,12 +69,30 @@ pub(crate) struct Repeated {
     pub(crate) own: [f64; 2],
     /// Σ (E G)² and Σ (E A)².
     pub(crate) mean: [f64; 2],
-    /// T_KV with μ = 1 and 0.
-    pub(crate) passed: [f64; 2],
-    /// The same with I in place of K.
-    pub(crate) single: [f64; 2],
-    /// T_KV(0) with μ = 1 and 0.
-    pub(crate) apart: [f64; 2],
+    /// E Σ G³, E Σ G Q and E Σ A³.
+    pub(crate) cubes: [f64; 3],
+    /// E (ΣG²)², E ΣG² ΣQ and E (ΣQ)².
+    pub(crate) squares: [f64; 3],
+    /// T_KV(0) of matrices E E, E I and I I.
+    pub(crate) apart: [f64; 3],
+}
+
+impl Repeated {
+    fn of([g, q, mean_g, mean_q, ggg, gq, qa, g_g, g_q, q_q, ee, ei, ii]: [f64; COUNT]) -> Self {
+        Self {
+            own: [g, q],
+            mean: [mean_g, mean_q],
+            cubes: [ggg, gq, qa],
+            squares: [g_g, g_q, q_q],
+            apart: [ee, ei, ii],
+        }
+    }
+
+    /// T_KV of matrices E E, E I and I I.
+    pub(crate) fn passed(&self) -> [f64; 3] {
+        let ([g, q], [ggg, gq, qa], [g_g, g_q, q_q]) = (self.own, self.cubes, self.squares);
+        [g - 2.0 * ggg + g_g, q - 2.0 * gq + g_q, q - 2.0 * qa + q_q]
+    }
 }
 
 impl Repeats {
@@ -106,7 +125,7 @@ impl Repeats {
     }
 
     /// L.
-    fn length(&self) -> f64 {
+    pub(super) fn length(&self) -> f64 {
         self.ids.iter().map(|(ids, tokens)| ids * tokens).sum()
     }
 
@@ -120,26 +139,27 @@ impl Repeats {
         self.ids.is_empty()
     }
 
-    /// tr M^k/(tr M)^k for k = 3 and 4, M = C (K + κ S) C/L with S those in the same of two segments, whose share is uniform.
+    /// tr M^k/(tr M)^k for k = 3 and 4, M = C (K + κ S) C/L with S those in the same of two segments of these `shares`.
     /// From t_k = tr (K/L)^k and a_k = 1ᵀ (K/L)^k 1/L,
     ///
     /// ```text
     /// t_3 − 3 a_3 + 3 a_1 a_2 − a_1³     t_4 − 4 a_4 + 4 a_1 a_3 + 2 a_2² − 4 a_1² a_2 + a_1⁴     (1 − a_1)^k below
     /// ```
     ///
-    /// and C S C/L has one eigenvalue (1 − z²)/2, z uniform in [−1, 1], in a direction that ids hardly know of: κ^k times
-    /// 2/35 and 8/315, and κ/3 below.
-    pub(crate) fn traces(&self, key: f64, segment: f64) -> [f64; 2] {
+    /// and C S C/L has one eigenvalue 2 z (1 − z), in a direction that ids hardly know of: κ^k times the mean of its powers
+    /// above, κ times its mean below.
+    pub(crate) fn traces(&self, key: f64, segment: f64, shares: &[f64]) -> [f64; 2] {
         let (single, length) = ((1.0 - key) / self.length(), self.length());
         let of_ids = |of: &dyn Fn(f64, f64) -> f64| {
             self.ids.iter().map(|(ids, tokens)| ids * of(*tokens, key * tokens / length + single)).sum::<f64>()
         };
+        let of_segments = |k: i32| mean_share(shares, |z| (2.0 * segment * z * (1.0 - z)).powi(k));
         let [t3, t4] = [3, 4].map(|k| of_ids(&|m, level| level.powi(k) + (m - 1.0) * single.powi(k)));
         let [a1, a2, a3, a4] = [1, 2, 3, 4].map(|k| of_ids(&|m, level| m / length * level.powi(k)));
-        let third = t3 - 3.0 * a3 + 3.0 * a1 * a2 - a1.powi(3) + segment.powi(3) * 2.0 / 35.0;
+        let third = t3 - 3.0 * a3 + 3.0 * a1 * a2 - a1.powi(3) + of_segments(3);
         let fourth = t4 - 4.0 * a4 + 4.0 * a1 * a3 + 2.0 * a2 * a2 - 4.0 * a1 * a1 * a2 + a1.powi(4);
-        let trace = 1.0 - a1 + segment / 3.0;
-        [third / trace.powi(3), (fourth + segment.powi(4) * 8.0 / 315.0) / trace.powi(4)]
+        let trace = 1.0 - a1 + of_segments(1);
+        [third / trace.powi(3), (fourth + of_segments(4)) / trace.powi(4)]
     }
 
     /// ⟨C K C, C V C⟩/L².
@@ -159,21 +179,13 @@ impl Repeats {
     pub(crate) fn overlaps(&self, w: f64, likeness: f64) -> Repeated {
         let (first_w, weights_w) = lagrange::<POINTS>(w.ln() / STEP_W);
         let (first, weights) = lagrange_within(likeness / STEP_LIKENESS);
-        let [g, q, mean_g, mean_q, one, none, single_one, single_none, apart_one, apart_none] =
-            weighted(first, weights, |place| {
-                weighted(first_w, weights_w, |place_w| {
-                    NODES.get((self.key, place, place_w), || {
-                        integrated(&self.ids, (STEP_W * f64::from(place_w)).exp(), STEP_LIKENESS * f64::from(place))
-                    })
+        Repeated::of(weighted(first, weights, |place| {
+            weighted(first_w, weights_w, |place_w| {
+                NODES.get((self.key, place, place_w), || {
+                    integrated(&self.ids, (STEP_W * f64::from(place_w)).exp(), STEP_LIKENESS * f64::from(place))
                 })
-            });
-        Repeated {
-            own: [g, q],
-            mean: [mean_g, mean_q],
-            passed: [one, none],
-            single: [single_one, single_none],
-            apart: [apart_one, apart_none],
-        }
+            })
+        }))
     }
 }
 
@@ -213,7 +225,7 @@ fn lagrange_within(x: f64) -> (i32, [f64; POINTS]) {
     (first as i32, lagrange_weights(x.clamp(0.0, last) - first))
 }
 
-/// E Σ G², E Σ Q, Σ (E G)², Σ (E A)², then with μ = 1 and 0 T_KV, T_IV and T_KV(0).
+/// The numbers of [`Repeated`], in its order.
 fn integrated(ids: &[(f64, f64)], w: f64, likeness: f64) -> [f64; COUNT] {
     /// In ln t, and of a Gaussian variable: the trapezoidal rule is off by e^(−π²/step) and e^(−2π²/step²).
     const STEP: f64 = 0.55;
@@ -259,13 +271,6 @@ fn integrated(ids: &[(f64, f64)], w: f64, likeness: f64) -> [f64; COUNT] {
         ids.iter().zip(&means).map(|((count, tokens), mean)| count * of(*mean, *tokens)).sum::<f64>()
     };
     let Sums { g, q, ggg, gq, qa, g_g, g_q, q_q } = sums;
-    // With the part `key` of K and μ = 1, 0.
-    let passed = |key: f64| {
-        let other = 1.0 - key;
-        let one = other * q + key * g - 2.0 * (key * ggg + other * gq) + key * g_g + other * g_q;
-        [one, q - 2.0 * (key * gq + other * qa) + key * g_q + other * q_q]
-    };
-    let ([one, none], [single_one, single_none]) = (passed(likeness), passed(0.0));
     let squares = [sum(&|[mean, ..], _| mean * mean), sum(&|[mean, ..], tokens| mean * mean / tokens)];
     // (K J)_bb' of equal keys, of others of the id, and over J_bb' of other ids.
     let mapped = |part: f64, [mean, square, squares]: [f64; 3], m: f64| {
@@ -274,11 +279,11 @@ fn integrated(ids: &[(f64, f64)], w: f64, likeness: f64) -> [f64; COUNT] {
         let whole = part * (own + (m - 1.0) * other);
         [(1.0 - part) * own + whole, (1.0 - part) * other + whole, 1.0 - part + part * m]
     };
-    let apart = |value: f64| {
-        let of = |part: f64| -> Vec<[f64; 3]> {
-            ids.iter().zip(&means).map(|((_, m), means)| mapped(part, *means, *m)).collect()
-        };
-        let (keys, values) = (of(likeness), of(value));
+    let of = |part: f64| -> Vec<[f64; 3]> {
+        ids.iter().zip(&means).map(|((_, m), means)| mapped(part, *means, *m)).collect()
+    };
+    let (whole, single) = (of(1.0), of(0.0));
+    let apart = |keys: &[[f64; 3]], values: &[[f64; 3]]| {
         let mut total = 0.0;
         for (i, (count, m)) in ids.iter().enumerate() {
             total += count * m * (keys[i][0] * values[i][0] + (m - 1.0) * keys[i][1] * values[i][1]);
@@ -289,7 +294,8 @@ fn integrated(ids: &[(f64, f64)], w: f64, likeness: f64) -> [f64; COUNT] {
         }
         total
     };
-    [g, q, squares[0], squares[1], one, none, single_one, single_none, apart(1.0), apart(0.0)]
+    let [ee, ei, ii] = [apart(&whole, &whole), apart(&whole, &single), apart(&single, &single)];
+    [g, q, squares[0], squares[1], ggg, gq, qa, g_g, g_q, q_q, ee, ei, ii]
 }
 
 /// One u at one t: ln M_0, and products of r_k = M_k/M_0 (see [`Id`]).

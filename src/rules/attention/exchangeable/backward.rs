@@ -220,11 +220,11 @@ impl Attended {
         let pairs = |of: &dyn Fn(&Cross) -> f64| self.over_pairs(domain, gradient, of);
         if let Some(known) = &self.keys.pairs {
             let beyond = self.row.s2 - self.keys.effective.recip();
-            let class = |same_id: bool| {
-                let between = pairs(&|cross| known.together(same_id, ratio(cross.excess, beyond)));
-                known.together(same_id, 1.0) + others * between
+            let class = |place: usize| {
+                let between = pairs(&|cross| known.together(place, ratio(cross.excess, beyond)));
+                known.together(place, 1.0) + others * between
             };
-            return domain.classes.iter().map(|pair| class(pair.same_id)).collect();
+            return (0..domain.classes.len()).map(class).collect();
         }
         let shared = pairs(&|cross| 1.0 - self.keys.overlap(cross.excess));
         let mean = if others > 0.0 { (1.0 - own) / others } else { 0.0 };
@@ -234,7 +234,7 @@ impl Attended {
     /// Cosines of the gradients of two keys.
     fn key_pairs(&self, domain: &Exchangeable) -> Arc<[f64]> {
         if let Some(known) = &self.keys.pairs {
-            return domain.classes.iter().map(|pair| known.gradients[usize::from(!pair.same_id)]).collect();
+            return known.gradients.iter().copied().collect();
         }
         let others = domain.seq_len - 1.0;
         self.key_classes(domain, 1.0, if others > 0.0 { -1.0 / others } else { 0.0 }).into_iter().collect()

@@ -1,11 +1,12 @@
-//! Keys as the softmax sees them: n_e equal ones, and factors for what ids that repeat make of them.
+//! Keys as the softmax sees them: n_e equal ones, and factors for what ids that repeat and segments make of them.
 
+use nalgebra::Vector3;
 use sigprop_stack::Attention;
 
-use crate::domain::{Exchangeable, Signal};
-use crate::moments::ratio;
+use crate::domain::{Exchangeable, PairClass, Signal};
+use crate::moments::{Few, ratio};
 use crate::rules::attention::{SHARPEST_SAMPLED, Scores};
-use crate::rules::softmax::repeats::Repeated;
+use crate::rules::softmax::segments::Kinds;
 use crate::rules::softmax::{Row, Shared};
 
 /// ln of the score variance beyond which only T ~ w^(−½) goes on.
@@ -37,6 +38,8 @@ pub(super) struct Keys {
     pub(super) value_cosine: f64,
     /// Share of the spread of the keys that comes from repeated ids and segments.
     pub(super) grouped: f64,
+    /// Share of segments in what keys differ in.
+    pub(super) segmented: f64,
     /// v, as far as f64 holds it with room to spare.
     pub(super) score_variance: f64,
     /// E (d score after the cap/d score)².
@@ -49,19 +52,57 @@ pub(super) struct Keys {
     pub(super) contrast: f64,
 }
 
-/// Pairs of different keys that carry one id, and of keys that do not.
+/// Pairs of different keys, by their class.
 pub(super) struct Pairs {
     /// L E A_ab A_cb' of two rows that have nothing in common, and of one.
-    pub(super) mean: [f64; 2],
-    pub(super) own: [f64; 2],
+    mean: Few<f64>,
+    own: Few<f64>,
     /// Cosines of the gradients of the keys.
-    pub(super) gradients: [f64; 2],
+    pub(super) gradients: Few<f64>,
 }
 
 impl Pairs {
-    /// Of rows with the part `alike` of a row's own overlap.
-    pub(super) fn together(&self, same_id: bool, alike: f64) -> f64 {
-        let place = usize::from(!same_id);
+    /// For values with these `parts`.
+    fn new(domain: &Exchangeable, kinds: &Kinds, parts: Vector3<f64>) -> Self {
+        let share = [domain.share_of(|class| class.same_id), domain.share_of(|class| class.same_segment)];
+        let others = domain.seq_len - 1.0;
+        let [same_id, same_segment, alone] = (kinds.passed * parts).into();
+        // Gradients of all keys add up to nothing; what those of one id and of one segment share adds up.
+        let average = -alone / others;
+        let closer = |sum: f64, share: f64| match share {
+            0.0 => 0.0,
+            _ => ((sum - alone) / (others * share) - average) / (1.0 - share),
+        };
+        let [of_id, of_segment] = [closer(same_id, share[0]), closer(same_segment, share[1])];
+        let apart = average - of_id * share[0] - of_segment * share[1];
+        let gradient = |class: &PairClass| {
+            let of = |same: bool, closer: f64| if same { closer } else { 0.0 };
+            (apart + of(class.same_id, of_id) + of(class.same_segment, of_segment)) / alone
+        };
+        let weights = |rows: Vector3<f64>, together: f64| -> Few<f64> {
+            let [ids, segments, single] = rows.into();
+            let both = (ids - single) * together;
+            let weight = |class: &PairClass| {
+                let sum = match (class.same_id, class.same_segment) {
+                    (true, true) => both,
+                    (true, false) => ids - single - both,
+                    (false, true) => segments - single - both,
+                    (false, false) => 1.0 - ids - segments + single + both,
+                };
+                ratio(sum, others * class.share)
+            };
+            domain.classes.iter().map(weight).collect()
+        };
+        let [own, mean] = kinds.together;
+        Self {
+            mean: weights(kinds.mean, mean),
+            own: weights(kinds.own, own),
+            gradients: domain.classes.iter().map(gradient).collect(),
+        }
+    }
+
+    /// Of the class at this place and rows with the part `alike` of a row's own overlap.
+    pub(super) fn together(&self, place: usize, alike: f64) -> f64 {
         self.mean[place] + alike * (self.own[place] - self.mean[place])
     }
 }
@@ -83,27 +124,30 @@ impl Keys {
         let score_variance = ln_score_variance.min(LARGEST_LN_SCORE).exp();
         let ln_beyond = (ln_score_variance - LARGEST_LN_SCORE).max(0.0);
         let differ = distance > 1e-12 && length >= 2.0;
-        let (effective, amplitude, contrast) = if differ {
+        let (effective, amplitude, apart) = if differ {
             let trace = (1.0 - 1.0 / length) * distance;
             let spread = domain.spread(&key.cosines, &key.cosines);
             let effective = 1.0 + (trace * trace / spread).min(length - 1.0);
             // Of tokens that are copies only rounding is left.
             let amplitude = (effective * domain.spread(&key.cosines, &value.cosines) / trace).max(0.0);
-            (effective, amplitude, score_variance * trace * effective / (effective - 1.0))
+            (effective, amplitude, trace * effective / (effective - 1.0))
         } else {
             (length, 1.0 - value_cosine, 0.0)
         };
+        // Fewer keys are further apart.
+        let further = if differ { apart / distance } else { 1.0 };
         Self {
             effective,
             average,
             amplitude,
-            passing: amplitude,
-            passing_apart: amplitude,
+            passing: amplitude * further,
+            passing_apart: amplitude * further,
             masking: effective / length,
             reaching: effective / length,
             single: [1.0 / length, effective / length],
             traces: [1.0; 2],
             pairs: None,
+            segmented: 0.0,
             grouped: if differ { 1.0 - (effective - 1.0) / (length - 1.0) } else { 0.0 },
             key_cosine,
             value_cosine,
@@ -111,68 +155,68 @@ impl Keys {
             score_slope: scores.slope,
             cap: if differ { scores.caveat() } else { None },
             ln_beyond,
-            contrast,
+            contrast: score_variance * apart,
         }
     }
 
-    /// The same where ids repeat, beyond the first order in w: `sharp` is the row of n_e keys.
+    /// The same where ids repeat, in segments or not, beyond the first order in w: `sharp` is the row of n_e keys.
     pub(super) fn repeated(&mut self, domain: &Exchangeable, [key, value]: [&Signal; 2], sharp: &Row) {
-        /// Share of ids in the spread of the keys below which they are as good as none, and of segments above which
-        /// groups are not those of ids.
-        const SMALLEST_ID: f64 = 0.01;
-        const LARGEST_SEGMENT: f64 = 0.01;
+        /// Share in the spread of the keys below which ids and segments, and what is beside segments, are as good as none.
+        const SMALLEST: f64 = 0.01;
         /// Score variance below which what is beyond the first order goes with it.
-        const SMALLEST: f64 = 0.02;
+        const SMALLEST_SCORE: f64 = 0.02;
         let [key_id, key_segment, key_common] = domain.likeness(&key.cosines);
         let [value_id, value_segment, value_common] = domain.likeness(&value.cosines);
         let (key_apart, value_apart) = (1.0 - key_common, 1.0 - value_common);
         let is_sampled = 0.0 < self.contrast && self.contrast < SHARPEST_SAMPLED;
-        if domain.repeats.is_empty() || self.grouped < SMALLEST_ID || !is_sampled {
+        if domain.repeats.is_empty() || self.grouped < SMALLEST || !is_sampled {
             return;
         }
         let n = self.effective;
         let of_ids = key_apart - key_segment;
-        let [third, fourth] = domain.repeats.traces((key_id / of_ids).clamp(0.0, 1.0), (key_segment / of_ids).max(0.0));
+        let [third, fourth] =
+            domain.repeats.traces((key_id / of_ids).clamp(0.0, 1.0), (key_segment / of_ids).max(0.0), domain.segments);
         self.traces = [third * (n - 1.0).powi(2), fourth * (n - 1.0).powi(3)];
-        let has_segments = key_segment.abs() > LARGEST_SEGMENT * key_apart || value_segment.abs() > LARGEST_SEGMENT;
-        if key_id < SMALLEST_ID * key_apart || has_segments {
+        let parts = |[id, segment]: [f64; 2], apart: f64| {
+            let segment = ratio(segment, apart).clamp(0.0, 1.0);
+            let id = ratio(id, apart).clamp(0.0, 1.0 - segment);
+            Vector3::new(id, segment, 1.0 - id - segment)
+        };
+        let keys = parts([key_id, key_segment], key_apart);
+        self.segmented = keys[1];
+        let values = parts([value_id, value_segment], value_apart);
+        if keys[0] + keys[1] < SMALLEST {
             return;
         }
         let w = self.score_variance * key_apart;
-        let likeness = (key_id / key_apart).clamp(0.0, 1.0);
-        let of_values = if value_apart > 0.0 { (value_id / value_apart).clamp(0.0, 1.0) } else { 0.0 };
-        let met = w.max(SMALLEST);
+        let met = w.max(SMALLEST_SCORE);
         let part = w / met;
-        let Repeated { own, mean, passed, single, apart } = domain.repeats.overlaps(met, likeness);
-        let mixed = |[same, apart]: [f64; 2]| of_values * same + (1.0 - of_values) * apart;
-        let first = domain.repeats.spread(likeness, of_values);
+        let segments = if keys[1].max(values[1]) > SMALLEST { domain.segments } else { &[] };
         let length = domain.seq_len;
+        let beside = (1.0 - keys[1]).max(SMALLEST);
+        let kinds = if segments.is_empty() {
+            Kinds::of_ids(&domain.repeats.overlaps(met, keys[0]))
+        } else {
+            let ids = domain.repeats.overlaps(met * beside, keys[0] / beside);
+            Kinds::of_segments(&ids, segments, 2.0 * met * keys[1], length)
+        };
+        let (flat, spread) = Kinds::flat(&domain.repeats, segments);
+        let first = keys.dot(&(spread * values));
+        let passed = kinds.passed * values;
         let (passes, share) = (sharp.t(), 1.0 - n.recip());
         // S2 − 1/n of first order, which rounding takes away where scores hardly differ, and over it S2 − 1/n.
         let linear = self.contrast * share / n;
-        let saturated = if self.contrast < SMALLEST * SMALLEST { 1.0 } else { (sharp.s2 - n.recip()) / linear };
+        let saturated = if self.contrast < SMALLEST_SCORE.powi(2) { 1.0 } else { (sharp.s2 - n.recip()) / linear };
         // What is beyond the first order, over what it is of n_e keys.
         let over = |exact: f64, plain: f64| 1.0 + part * (exact / plain - 1.0);
-        self.passing = self.amplitude * over(mixed(passed) / first, passes * n / share);
-        self.passing_apart = self.amplitude * over(mixed(apart) / first, ((1.0 - sharp.s2) / share).powi(2));
-        self.amplitude *= over((mixed(own) - mixed(mean)) / (met * first), saturated);
-        let flat = domain.repeats.flat();
-        self.average += value_apart * part * (mixed(mean) - mixed([flat, length.recip()]));
-        self.masking = key_apart * passed[1] / ((1.0 - self.key_cosine) * passes);
-        self.reaching = value_apart * mixed(single) / ((1.0 - self.value_cosine) * passes);
-        self.single = [mean[1], part * (own[1] - mean[1]) / (linear * saturated)];
-        // Pairs of keys, over L.
-        let share = domain.share_of(|class| class.same_id);
-        let [one_id, two_ids] = [share, 1.0 - share].map(|share| (length - 1.0) * share);
-        let weights = |[same, apart]: [f64; 2]| [(same - apart) / one_id, (1.0 - same) / two_ids];
-        let [alone, all] = [mixed(single), mixed(passed)];
-        // Of whole ids.
-        let whole = (all - (1.0 - likeness) * alone) / likeness;
-        self.pairs = Some(Pairs {
-            mean: weights(mean),
-            own: weights(own),
-            gradients: [(whole - alone) / (alone * one_id), -whole / (alone * two_ids)],
-        });
+        self.passing *= over(keys.dot(&passed) / first, passes * n / share);
+        self.passing_apart *= over(keys.dot(&(kinds.apart * values)) / first, ((1.0 - sharp.s2) / share).powi(2));
+        self.amplitude *= over((kinds.own - kinds.mean).dot(&values) / (met * first), saturated);
+        self.average += value_apart * part * (kinds.mean - flat).dot(&values);
+        self.masking = key_apart * keys.dot(&kinds.passed.column(2)) / ((1.0 - self.key_cosine) * passes);
+        self.reaching = value_apart * passed[2] / ((1.0 - self.value_cosine) * passes);
+        self.single = [kinds.mean[2], part * (kinds.own[2] - kinds.mean[2]) / (linear * saturated)];
+        self.pairs = Some(Pairs::new(domain, &kinds, values));
     }
 
     /// E Σ A² over single keys, from that over effective ones.

@@ -29,13 +29,15 @@ fn ids_are_as_many_as_expected() {
 fn ends_are_rows_of_keys_and_of_groups() {
     for w in [0.3, 1.0, 4.0] {
         let [s2, s3, _, s22, ..] = row_overlaps(32.0, w);
-        let [_, q, _, mean, _, passed, ..] = integrated(&[(8.0, 2.0), (4.0, 4.0)], w, 0.0);
+        let got = Repeated::of(integrated(&[(8.0, 2.0), (4.0, 4.0)], w, 0.0));
+        let ([_, q], [_, mean], [.., passed]) = (got.own, got.mean, got.passed());
         assert_relative_eq!(q, s2, max_relative = 1e-4);
         assert_relative_eq!(mean, 1.0 / 32.0, max_relative = 1e-4);
         assert_relative_eq!(passed, s2 - 2.0 * s3 + s22, max_relative = 1e-4);
 
         let ids = [(1.0, 8.0), (2.0, 4.0), (16.0, 1.0)];
-        let [g, _, mean, _, passed, ..] = integrated(&ids, w, 1.0);
+        let got = Repeated::of(integrated(&ids, w, 1.0));
+        let ([g, _], [mean, _], [passed, ..]) = (got.own, got.mean, got.passed());
         let saturation = groups::saturation(&ids.map(|(ids, m)| (ids, m / 32.0)), w);
         let flat = repeats(&ids);
         assert_relative_eq!(g, saturation.own * flat.flat(), max_relative = 1e-4);
@@ -67,26 +69,22 @@ fn flat_attention_is_a_matrix() {
     assert_relative_eq!(ids.spread(0.6, 0.3), (&key * &value).trace(), max_relative = 1e-12);
     let cube = &key * &key * &key;
     let expected = [cube.trace() / key.trace().powi(3), (&cube * &key).trace() / key.trace().powi(4)];
-    let got = ids.traces(0.6, 0.0);
+    let got = ids.traces(0.6, 0.0, &[]);
     assert_relative_eq!(got[0], expected[0], max_relative = 1e-12);
     assert_relative_eq!(got[1], expected[1], max_relative = 1e-12);
-    // Segments alone: E e^k of (1 − z²)/2 over E e to the k, from 8000 tokens cut at every place.
-    let alone = repeats(&[(8000.0, 1.0)]).traces(0.0, 1e9);
-    let cuts = (0..8000).map(|cut| 0.5 * (1.0 - (2.0 * (f64::from(cut) + 0.5) / 8000.0 - 1.0).powi(2)));
-    let mean = |k: i32| cuts.clone().map(|e| e.powi(k)).sum::<f64>() / 8000.0;
-    assert_relative_eq!(alone[0], mean(3) / mean(1).powi(3), max_relative = 1e-6);
-    assert_relative_eq!(alone[1], mean(4) / mean(1).powi(4), max_relative = 1e-6);
+    // Segments alone, cut at every place: E e^k over E e to the k, e = (1 − x²)/2, x uniform in [−1, 1].
+    let cuts: Vec<f64> = (0..8000).map(|cut| (f64::from(cut) + 0.5) / 8000.0).collect();
+    let alone = repeats(&[(8000.0, 1.0)]).traces(0.0, 1e9, &cuts);
+    assert_relative_eq!(alone[0], 2.0 / 35.0 * 27.0, max_relative = 1e-6);
+    assert_relative_eq!(alone[1], 8.0 / 315.0 * 81.0, max_relative = 1e-6);
     let w = 0.01;
-    let [g, q, mean_g, mean_q, one, none, single_one, single_none, apart_one, apart_none] =
-        integrated(&ids.ids, w, 0.6);
-    for (got, likeness) in [(g - mean_g, 1.0), (q - mean_q, 0.0)] {
-        assert_relative_eq!(got / w, ids.spread(0.6, likeness), max_relative = 0.02);
+    let got = Repeated::of(integrated(&ids.ids, w, 0.6));
+    for (place, likeness) in [(0, 1.0), (1, 0.0)] {
+        assert_relative_eq!((got.own[place] - got.mean[place]) / w, ids.spread(0.6, likeness), max_relative = 0.02);
     }
-    for (got, key, value) in [(one, 0.6, 1.0), (none, 0.6, 0.0), (single_one, 0.0, 1.0), (single_none, 0.0, 0.0)] {
-        assert_relative_eq!(got, ids.spread(key, value), max_relative = 0.02);
-    }
-    for (got, value) in [(apart_one, 1.0), (apart_none, 0.0)] {
-        assert_relative_eq!(got, ids.spread(0.6, value), max_relative = 0.02);
+    for (place, (key, value)) in [(1.0, 1.0), (1.0, 0.0), (0.0, 0.0)].into_iter().enumerate() {
+        assert_relative_eq!(got.passed()[place], ids.spread(key, value), max_relative = 0.02);
+        assert_relative_eq!(got.apart[place], ids.spread(key, value), max_relative = 0.02);
     }
 }
 
@@ -129,18 +127,19 @@ fn samples_agree() {
             dot(&a, &a),
             dot(&a, &times(1.0, &c)),
             dot(&a, &c),
-            passed(likeness, 1.0, &a, &a),
-            passed(likeness, 0.0, &a, &a),
-            passed(0.0, 1.0, &a, &a),
+            passed(1.0, 1.0, &a, &a),
+            passed(1.0, 0.0, &a, &a),
             passed(0.0, 0.0, &a, &a),
-            passed(likeness, 1.0, &a, &c),
-            passed(likeness, 0.0, &a, &c),
+            passed(1.0, 1.0, &a, &c),
+            passed(1.0, 0.0, &a, &c),
+            passed(0.0, 0.0, &a, &c),
         ];
         for (sum, value) in sums.iter_mut().zip(told) {
             *sum = (sum.0 + value, sum.1 + value * value);
         }
     }
-    let got = integrated(&[(1.0, 3.0), (1.0, 2.0), (2.0, 1.0)], w, likeness);
+    let got = Repeated::of(integrated(&[(1.0, 3.0), (1.0, 2.0), (2.0, 1.0)], w, likeness));
+    let got = [&got.own[..], &got.mean, &got.passed(), &got.apart].concat();
     for (place, ((sum, squares), got)) in sums.into_iter().zip(got).enumerate() {
         let mean = sum / ROWS as f64;
         let error = ((squares / ROWS as f64 - mean * mean) / ROWS as f64).sqrt();
@@ -153,9 +152,9 @@ fn samples_agree() {
 fn interpolation_is_close() {
     let repeats = Repeats::of(PowerLaw { vocab_size: 30_000, exponent: 1.0 }, 256);
     for (w, likeness) in [(0.05, 0.1), (0.7, 0.4), (1.2, 0.9), (9.0, 0.62)] {
-        let Repeated { own, mean, passed, single, apart } = repeats.overlaps(w, likeness);
-        let got = [own, mean, passed, single, apart].concat();
-        for (got, exact) in got.into_iter().zip(integrated(&repeats.ids, w, likeness)) {
+        let told = |of: Repeated| [&of.own[..], &of.mean, &of.passed(), &of.apart].concat();
+        let exact = told(Repeated::of(integrated(&repeats.ids, w, likeness)));
+        for (got, exact) in told(repeats.overlaps(w, likeness)).into_iter().zip(exact) {
             assert_relative_eq!(got, exact, max_relative = 1e-3);
         }
     }
