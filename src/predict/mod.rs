@@ -144,9 +144,9 @@ impl From<Sites> for Options {
 
 /// Predicts all moments of all sites of a stack, forward and backward.
 ///
-/// Tokens that are exchangeable take microseconds per block, twice of them where there are segments. Where a mask, positions that scores know of, several
-/// streams or given ids make every position different, every pair of positions is followed, for one sequence of
-/// ids after the other.
+/// Tokens that are exchangeable take microseconds per block, twice as many where there are segments. Where a mask,
+/// positions that scores know of, several streams or given ids make every position different, every pair of positions is
+/// followed, for one sequence of ids after the other.
 pub fn predict(stack: &Stack, options: impl Into<Options>) -> Result<Prediction, PredictError> {
     let Options { sites, sequences, seed, steps } = options.into();
     check(stack)?;
@@ -156,8 +156,8 @@ pub fn predict(stack: &Stack, options: impl Into<Options>) -> Result<Prediction,
     };
     let walks: Result<Vec<Rows>, PredictError> = if is_exchangeable(stack) {
         // What attention leaves of a stream goes with the lengths of segments.
-        let shares = if sequences::has_segments(stack) { SEGMENT_SHARES.chunks(1) } else { SEGMENT_SHARES.chunks(2) };
-        shares.map(|shares| walk(Moments::exchangeable(sites, shares))).collect()
+        let at_a_time = if sequences::has_segments(stack) { 1 } else { SEGMENT_SHARES.len() };
+        SEGMENT_SHARES.chunks(at_a_time).map(|shares| walk(Moments::exchangeable(sites, shares))).collect()
     } else {
         let sequences = sequences::sequences(stack, sequences, seed);
         check_memory(stack, sequences.len())?;

@@ -202,6 +202,11 @@ fn merged(notes: Vec<WeightNote>) -> Vec<WeightNote> {
     merged
 }
 
+/// Terms that are neglected where widths and sequences are tiny, and rounding beside a large mean, would take it beyond 1.
+fn correlation(covariance: f64, variance: f64) -> Number {
+    (covariance / variance).clamp(-1.0, 1.0).into()
+}
+
 fn cells(signal: &Pooled, gradient: Option<&Pooled>) -> [Option<Cell>; Quantity::ALL.len()] {
     let mut cells = [None; Quantity::ALL.len()];
     let mut set = |quantity: Quantity, value: Number| cells[quantity as usize] = Some(Cell::exact(value));
@@ -210,7 +215,7 @@ fn cells(signal: &Pooled, gradient: Option<&Pooled>) -> [Option<Cell>; Quantity:
     set(Quantity::Mean, Number::scaled(signal.mean, 0.5 * signal.ln_unit));
     set(Quantity::Variance, Number::scaled(variance, signal.ln_unit));
     if let Some(cross) = signal.cross.filter(|_| variance > 0.0) {
-        set(Quantity::TokenCorrelation, ((cross - square) / variance).into());
+        set(Quantity::TokenCorrelation, correlation(cross - square, variance));
     }
     let ends = signal.ends.into_iter().flatten();
     for (quantity, (mean, second)) in [Quantity::VarianceFirst, Quantity::VarianceLast].into_iter().zip(ends) {
@@ -223,7 +228,7 @@ fn cells(signal: &Pooled, gradient: Option<&Pooled>) -> [Option<Cell>; Quantity:
     let mut set = |quantity: Quantity, value: Number| cells[quantity as usize] = Some(Cell::exact(value));
     set(Quantity::GradVariance, Number::scaled(gradient.second, gradient.ln_unit));
     if let Some(cross) = gradient.cross.filter(|_| gradient.second > 0.0) {
-        set(Quantity::GradTokenCorrelation, (cross / gradient.second).into());
+        set(Quantity::GradTokenCorrelation, correlation(cross, gradient.second));
     }
     let ends = gradient.ends.into_iter().flatten();
     for (quantity, (_, second)) in [Quantity::GradVarianceFirst, Quantity::GradVarianceLast].into_iter().zip(ends) {

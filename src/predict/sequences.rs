@@ -1,10 +1,11 @@
 //! Which token domain a stack needs, and the sequences of ids that the Gram domain averages over.
 
-use crate::rules::embedding;
 use rand::SeedableRng;
 use rand::rngs::ChaCha8Rng;
 use rand_distr::{Distribution, weighted::WeightedAliasIndex};
 use sigprop_stack::{Component, Ids, Mask, Node, Op, PowerLaw, Source, Stack, Stream};
+
+use crate::rules::embedding;
 
 /// Whether tokens of `stack` are exchangeable: no masks, no positions that scores know of, no given ids.
 pub(crate) fn is_exchangeable(stack: &Stack) -> bool {

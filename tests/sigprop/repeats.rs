@@ -61,3 +61,20 @@ fn segments_are_followed_beyond_the_first_order() {
         if site.contains("query") || site.contains("key") { 3.0 * NEGLECTED } else { NEGLECTED }
     });
 }
+
+/// Every token the same but for its place and segment.
+#[test]
+fn one_id_in_segments_has_a_prediction() {
+    for positions in ["none", "learned"] {
+        let text = format!(
+            "n_layers = 2\nd_model = 64\nn_heads = 1\nseq_len = 8\nvocab_size = 1\npositions = '{positions}'\nsegments = true"
+        );
+        let architecture = Architecture::from_file_text(&text, Format::Toml).expect("valid");
+        let scheme = Scheme::parse("xavier").expect("known");
+        let stack = assemble(&architecture, &scheme, &Input::Zipf, &Run::default()).expect("a stack").stack;
+        let told = predict(&stack, Sites::All).expect("a prediction").table;
+        let correlations = told.sites.iter().filter_map(|row| row.get(Quantity::GradTokenCorrelation));
+        assert!(correlations.clone().count() > 10);
+        assert!(correlations.clone().all(|cell| cell.value.value().abs() <= 1.0), "{positions}");
+    }
+}

@@ -18,9 +18,10 @@
 //!
 //! *Repeated ids* are groups of unequal size. `rules/softmax/repeats.rs` has E AᵀVA, that of mean rows, T, T11(0) and what
 //! single keys and pairs of one id get of them, at any w, and `rules/softmax/segments.rs` the same in two segments; over what
-//! they are of n_e keys they are factors on S − 1/n_e and T (`exchangeable/keys.rs`). How all goes with ρ, with finite heads and with the kurtosis stays that of n_e keys, and the
-//! numbers of ids are those expected. Sampled at score variance 1 and 2, widths 256 and 512, vocabularies of 64 and 30522
-//! (docs/accuracy.md): median error 0.3 %, to first order 0.2 to 2.4 %.
+//! they are of n_e keys they are factors on S − 1/n_e and T (`exchangeable/keys.rs`). How all goes with ρ, with finite heads
+//! and with the kurtosis stays that of n_e keys, and the numbers of ids are those expected. Sampled at score variance 1 and 2,
+//! widths 256 and 512, vocabularies of 64 and 30522, and segments (docs/accuracy.md): median error 0.1 to 0.2 %, to first order
+//! 0.2 to 2.4 %.
 //!
 //! *Pull*, of the query's key direction: `attention/pull.rs`.
 //!

@@ -69,9 +69,10 @@ impl Pairs {
         let [same_id, same_segment, alone] = (kinds.passed * parts).into();
         // Gradients of all keys add up to nothing; what those of one id and of one segment share adds up.
         let average = -alone / others;
-        let closer = |sum: f64, share: f64| match share {
-            0.0 => 0.0,
-            _ => ((sum - alone) / (others * share) - average) / (1.0 - share),
+        let closer = |sum: f64, share: f64| {
+            // Nothing is closer where all are.
+            let differ = 0.0 < share && share < 1.0;
+            if differ { ((sum - alone) / (others * share) - average) / (1.0 - share) } else { 0.0 }
         };
         let [of_id, of_segment] = [closer(same_id, share[0]), closer(same_segment, share[1])];
         let apart = average - of_id * share[0] - of_segment * share[1];
