@@ -151,7 +151,7 @@ impl Attended {
         let linear = keys.score_variance
             * (1.0 - keys.key_cosine)
             * domain.mean(&pairs_of_queries(&query, &crosses, |cosine, cross| (1.0 - cosine) * cross.t11));
-        let followed = keys.passing * linear + (pulled - domain.mean(&pulls)).max(0.0);
+        let followed = keys.passing.own * linear + (pulled - domain.mean(&pulls)).max(0.0);
         let apart = 1.0 - domain.mean(&cosines);
         let part = ratio(followed, own * apart).min(1.0);
         let alike = domain.mean(&query.cosines);

@@ -117,8 +117,8 @@ impl Attended {
             let normalised = self.unequal + self.kurtosis / 6.0 * ratio(row.outlying, row.t());
             let lengths = normalised + self.longer * (1.0 + 2.0 * attended);
             let of_masks = (1.0 - keys.key_cosine) * strayed.of(1.0 + passed_grows, 0.0) * masked * keys.masking;
-            let single = (both * keys.passing * lengths + of_masks) * met.sharp * through;
-            single + both * keys.passing * met.along + own_directions
+            let single = (both * keys.passing.own * lengths + of_masks) * met.sharp * through;
+            single + both * keys.passing.own * met.along + own_directions
         };
         let query_own = alone(row.t() - (row.t() - row.tilt) / attention.d_head as f64);
         let query_cosines: Arc<[f64]> = self
@@ -126,7 +126,8 @@ impl Attended {
             .iter()
             .zip(gradient.cosines.iter())
             .map(|(cross, cosine)| {
-                let passed = between * keys.passed(row, cross.t11) + differences * (1.0 - self.row.s2).powi(2);
+                let passed =
+                    between * keys.passed(keys.passing, row, cross.t11) + differences * (1.0 - self.row.s2).powi(2);
                 ratio(cosine * passed, query_own)
             })
             .collect();
@@ -136,7 +137,7 @@ impl Attended {
             local: gradient.token().local,
             ..TokenGradient::isotropic(ln_query)
         };
-        let beside = others * between * keys.passing;
+        let beside = others * between * keys.passing.own;
         let together = beside * ratio(self.alike_queries(domain, gradient), query_own);
         let met_again = ratio(strayed.of(alike, 1.0), strayed.of(alike, 0.0)) - 1.0;
         let coupling = together + met_again * others * domain.mean_product(&self.query.cosines, &query_cosines);
@@ -145,10 +146,13 @@ impl Attended {
         // Keys: of differences of values, met by two queries.
         let value_difference = 1.0 - keys.value_cosine;
         let own_difference = value_difference * strayed.of(1.0 + passed_grows, 0.0);
-        let key_own = keys.reaching
+        let key_own = keys.reaching.own
             * ((own_difference * (1.0 + self.longer * attended) + masked) * met.sharp * row.t_weighted
-                + own_difference * met.along
-                + others * value_difference * strayed.of(alike - 1.0, 1.0) * pairs(&|cross| cross.t11_weighted));
+                + own_difference * met.along)
+            + others
+                * value_difference
+                * strayed.of(alike - 1.0, 1.0)
+                * pairs(&|cross| keys.weighted(keys.reaching, row, cross));
         let key_cosines = self.key_pairs(domain);
         // Σ_b δs_ab x_b, which the key weights collect, is what the query gradient is made of.
         let collected =
@@ -180,7 +184,7 @@ impl Attended {
     fn collected_pairs(&self, domain: &Exchangeable, gradient: &Gradient) -> f64 {
         let differences = (1.0 - self.keys.key_cosine) * (1.0 - self.keys.value_cosine) * self.concentration;
         let between = pairs_of_queries(&self.query, &self.crosses, |cosine, cross| {
-            (1.0 - self.keys.key_cosine) * self.keys.passing * cross.t11_weighted
+            (1.0 - self.keys.key_cosine) * self.keys.weighted(self.keys.passing, &self.row, cross)
                 + cosine * differences * (1.0 - self.row.s2).powi(2)
         });
         domain.mean_product(&gradient.cosines, &between)

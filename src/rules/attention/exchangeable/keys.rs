@@ -7,7 +7,7 @@ use crate::domain::{Exchangeable, PairClass, Signal};
 use crate::moments::{Few, ratio};
 use crate::rules::attention::{SHARPEST_SAMPLED, Scores};
 use crate::rules::softmax::segments::Kinds;
-use crate::rules::softmax::{Row, Shared};
+use crate::rules::softmax::{Cross, Row, Shared};
 
 /// ln of the score variance beyond which only T ~ w^(−½) goes on.
 const LARGEST_LN_SCORE: f64 = 400.0;
@@ -21,13 +21,11 @@ pub(super) struct Keys {
     /// What multiplies S − 1/n_e in the output, in units of E v².
     pub(super) amplitude: f64,
     /// What multiplies T in the gradients of queries, in units of E v² and of E k² (1 − c_k).
-    pub(super) passing: f64,
-    /// The same of T11(0), for two rows that have nothing in common.
-    pub(super) passing_apart: f64,
+    pub(super) passing: Factors,
     /// The same of values apart, under masks.
     pub(super) masking: f64,
     /// What multiplies T in the gradients of single keys, in units of E v² (1 − c_v).
-    pub(super) reaching: f64,
+    pub(super) reaching: Factors,
     /// Σ over single keys of (E A_b)², and what multiplies S − 1/n_e in Σ A_b².
     pub(super) single: [f64; 2],
     /// tr M^k/(tr M)^k of the centred cosines M over that of n_e equal keys, for k = 3 and 4.
@@ -50,6 +48,23 @@ pub(super) struct Keys {
     pub(super) ln_beyond: f64,
     /// w.
     pub(super) contrast: f64,
+}
+
+/// What multiplies T of one row, and T11(0) of two that have nothing in common.
+#[derive(Clone, Copy)]
+pub(super) struct Factors {
+    pub(super) own: f64,
+    apart: f64,
+}
+
+impl Factors {
+    fn both(factor: f64) -> Self {
+        Self { own: factor, apart: factor }
+    }
+
+    fn times(self, own: f64, apart: f64) -> Self {
+        Self { own: self.own * own, apart: self.apart * apart }
+    }
 }
 
 /// Pairs of different keys, by their class.
@@ -141,10 +156,9 @@ impl Keys {
             effective,
             average,
             amplitude,
-            passing: amplitude * further,
-            passing_apart: amplitude * further,
+            passing: Factors::both(amplitude * further),
             masking: effective / length,
-            reaching: effective / length,
+            reaching: Factors::both(effective / length),
             single: [1.0 / length, effective / length],
             traces: [1.0; 2],
             pairs: None,
@@ -210,12 +224,17 @@ impl Keys {
         let saturated = if self.contrast < SMALLEST_SCORE.powi(2) { 1.0 } else { (sharp.s2 - n.recip()) / linear };
         // What is beyond the first order, over what it is of n_e keys.
         let over = |exact: f64, plain: f64| 1.0 + part * (exact / plain - 1.0);
-        self.passing *= over(keys.dot(&passed) / first, passes * n / share);
-        self.passing_apart *= over(keys.dot(&(kinds.apart * values)) / first, ((1.0 - sharp.s2) / share).powi(2));
+        let apart = kinds.apart * values;
+        self.passing = self.passing.times(
+            over(keys.dot(&passed) / first, passes * n / share),
+            over(keys.dot(&apart) / first, ((1.0 - sharp.s2) / share).powi(2)),
+        );
         self.amplitude *= over((kinds.own - kinds.mean).dot(&values) / (met * first), saturated);
         self.average += value_apart * part * (kinds.mean - flat).dot(&values);
         self.masking = key_apart * keys.dot(&kinds.passed.column(2)) / ((1.0 - self.key_cosine) * passes);
-        self.reaching = value_apart * passed[2] / ((1.0 - self.value_cosine) * passes);
+        let passes_apart = (1.0 - sharp.s2).powi(2) / (n - 1.0);
+        self.reaching =
+            Factors::both(value_apart / (1.0 - self.value_cosine)).times(passed[2] / passes, apart[2] / passes_apart);
         self.single = [kinds.mean[2], part * (kinds.own[2] - kinds.mean[2]) / (linear * saturated)];
         self.pairs = Some(Pairs::new(domain, &kinds, values));
     }
@@ -240,10 +259,15 @@ impl Keys {
     }
 
     /// T11 of two rows of the kind of `row`, which n_e keys have as `between`, times what multiplies it.
-    pub(super) fn passed(&self, row: &Row, between: f64) -> f64 {
+    pub(super) fn passed(&self, factors: Factors, row: &Row, between: f64) -> f64 {
         let apart = (1.0 - row.s2).powi(2) / (self.effective - 1.0);
         let unlike = ratio(row.t() - between, row.t() - apart).clamp(0.0, 1.0);
-        self.passing * between - (self.passing - self.passing_apart) * apart * unlike
+        factors.own * between - (factors.own - factors.apart) * apart * unlike
+    }
+
+    /// The same of E ρ T11.
+    pub(super) fn weighted(&self, factors: Factors, row: &Row, cross: &Cross) -> f64 {
+        self.passed(factors, row, cross.t11) * ratio(cross.t11_weighted, cross.t11)
     }
 
     /// B: what pulls of queries are in units of, of E v².
