@@ -2,9 +2,9 @@
 
 use rand::SeedableRng;
 use rand::rngs::ChaCha8Rng;
-use rand_distr::{Distribution, weighted::WeightedAliasIndex};
-use sigprop_stack::{Component, Ids, Mask, Node, Op, PowerLaw, Source, Stack, Stream};
+use sigprop_stack::{Component, Ids, Mask, Node, Op, Source, Stack, Stream};
 
+use super::typical;
 use crate::rules::embedding;
 
 /// Whether tokens of `stack` are exchangeable: no masks, no positions that scores know of, no given ids.
@@ -76,7 +76,7 @@ pub(super) fn sequences(stack: &Stack, count: Option<usize>, seed: u64) -> Vec<V
         .map(|stream| match &stream.source {
             Source::Gaussian(_) => vec![Vec::new(); walks],
             Source::Embedding(embedding) => match &embedding.ids {
-                Ids::PowerLaw(law) => draw(*law, stream.seq_len, walks, &mut generator),
+                Ids::PowerLaw(law) => typical::draw(*law, stream.seq_len, walks, &mut generator),
                 Ids::Given(given) => given.sequences.iter().cycle().take(walks).cloned().collect(),
             },
         })
@@ -84,18 +84,12 @@ pub(super) fn sequences(stack: &Stack, count: Option<usize>, seed: u64) -> Vec<V
     (0..walks).map(|walk| per_stream.iter().map(|stream| stream[walk].clone()).collect()).collect()
 }
 
-/// How often ids repeat is known as well from few long sequences as from many short ones.
+/// How often ids repeat is known as well from few long sequences as from many short ones; how well, `typical` tells.
 fn enough(stack: &Stack) -> usize {
     /// All together.
-    const TOKENS: usize = 4096;
+    const TOKENS: usize = 1024;
     /// Of short sequences.
     const MOST: usize = 16;
     let longest = stack.streams.iter().map(|stream| stream.seq_len).max().unwrap_or(1);
     (TOKENS / longest.max(1)).clamp(1, MOST)
-}
-
-fn draw(law: PowerLaw, seq_len: usize, count: usize, generator: &mut ChaCha8Rng) -> Vec<Vec<u32>> {
-    let ids = WeightedAliasIndex::new(law.probabilities()).expect("probabilities are positive and finite");
-    let mut sequence = || (0..seq_len).map(|_| ids.sample(generator) as u32).collect();
-    (0..count).map(|_| sequence()).collect()
 }

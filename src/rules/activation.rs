@@ -63,12 +63,13 @@
 mod entries;
 mod function;
 mod kernel;
+mod nodes;
 mod profile;
 mod scales;
 mod table;
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use nalgebra::Vector2;
 use sigprop_stack::Activation;
@@ -92,6 +93,9 @@ pub(crate) struct Profiles {
     scales: HashMap<Words, Arc<Scales>>,
 }
 
+/// Kept for the whole process: each node depends on its place alone, and searches predict hundreds of times.
+static SCALES: LazyLock<Mutex<HashMap<Words, Arc<Scales>>>> = LazyLock::new(Mutex::default);
+
 /// An activation and a place on a grid of ln σ².
 type Key = (Words, i64);
 
@@ -109,7 +113,10 @@ impl Profiles {
     pub(crate) fn rule(&mut self, activation: Activation, tokens: &[Token]) -> Rule {
         let cell = Self::CELLS[usize::from(tokens.len() > 1)];
         let profiles = tokens.iter().map(|token| self.scaled(activation, token, cell)).collect();
-        let scales = self.scales.entry(words(activation)).or_insert_with(|| Arc::new(Scales::new(activation)));
+        let scales = self.scales.entry(words(activation)).or_insert_with(|| {
+            let mut of_all = SCALES.lock().unwrap_or_else(PoisonError::into_inner);
+            Arc::clone(of_all.entry(words(activation)).or_insert_with(|| Arc::new(Scales::new(activation))))
+        });
         Rule { activation, scales: Arc::clone(scales), profiles }
     }
 
@@ -139,6 +146,22 @@ struct Scaled {
     shift: f64,
 }
 
+/// φ or φ'.
+#[derive(Clone, Copy)]
+enum Of {
+    Value,
+    Derivative,
+}
+
+impl Of {
+    fn one(self, (value, derivative): (f64, f64)) -> f64 {
+        match self {
+            Self::Value => value,
+            Self::Derivative => derivative,
+        }
+    }
+}
+
 pub(crate) struct Rule {
     activation: Activation,
     scales: Arc<Scales>,
@@ -147,21 +170,25 @@ pub(crate) struct Rule {
 }
 
 impl Rule {
-    /// (E φ(u)φ(v), E φ'(u)φ'(v)) in units of √(E φ(u)² E φ(v)²) and of the derivatives.
-    fn pairs<'a>(&'a self, x: &'a [Token]) -> Box<dyn Fn(usize, usize, f64) -> (f64, f64) + Sync + 'a> {
+    /// E φ(u)φ(v) in units of √(E φ(u)² E φ(v)²), or the same of φ'.
+    fn pairs<'a>(&'a self, x: &'a [Token], of: Of) -> PairMap<'a> {
         if self.profiles.len() == 1 {
-            return Box::new(|_, _, cosine| self.profiles[0].profile.cosines(cosine));
+            return Box::new(move |_, _, cosine| of.one(self.profiles[0].profile.cosines(cosine)));
         }
+        let scale = |i: usize, j: usize| 0.5 * (self.profiles[i].ln_scale + self.profiles[j].ln_scale);
         if closed(self.activation, [1.0, 1.0], 0.0).is_none() {
-            return Box::new(|i, j, cosine| {
-                self.scales.cosines(0.5 * (self.profiles[i].ln_scale + self.profiles[j].ln_scale), cosine)
-            });
+            return match of {
+                Of::Value => Box::new(move |i, j, cosine| self.scales.tabled(scale(i, j), |table| table.value(cosine))),
+                Of::Derivative => {
+                    Box::new(move |i, j, cosine| self.scales.tabled(scale(i, j), |table| table.derivative(cosine)))
+                }
+            };
         }
         let scales: Vec<(f64, f64, f64)> = x.iter().map(|x| self.moments(x)).collect();
         Box::new(move |i, j, cosine| {
             let (a, b) = (scales[i], scales[j]);
             let (kernel, derivative) = closed(self.activation, [a.0, b.0], cosine).expect("has a closed form");
-            (kernel / (a.1 * b.1), derivative / (a.2 * b.2))
+            of.one((kernel / (a.1 * b.1), derivative / (a.2 * b.2)))
         })
     }
 
@@ -216,8 +243,7 @@ impl PairRule for Rule {
     }
 
     fn cosines<'a>(&'a self, x: &'a [Token], _: &'a [Token]) -> PairMap<'a> {
-        let pairs = self.pairs(x);
-        Box::new(move |i, j, cosine| pairs(i, j, cosine).0)
+        self.pairs(x, Of::Value)
     }
 
     fn tokens_backward(&self, x: &[Token], _: &[Token], gradients: &[TokenGradient]) -> PerToken<TokenGradient> {
@@ -236,8 +262,8 @@ impl PairRule for Rule {
     }
 
     fn cosines_backward<'a>(&'a self, x: &'a [Token], _: &'a [TokenGradient]) -> GradientPairMap<'a> {
-        let pairs = self.pairs(x);
-        Box::new(move |i, j, cosine, gradient_cosine| gradient_cosine * pairs(i, j, cosine).1)
+        let pairs = self.pairs(x, Of::Derivative);
+        Box::new(move |i, j, cosine, gradient_cosine| gradient_cosine * pairs(i, j, cosine))
     }
 
     fn across(&self, domain: &Domain, x: &Signal, across: f64) -> f64 {

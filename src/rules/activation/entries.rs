@@ -5,8 +5,8 @@ use std::sync::OnceLock;
 use sigprop_stack::Activation;
 
 use super::function::value_and_derivative;
+use super::nodes::{Precision, nodes};
 use crate::domain::Entry;
-use crate::quadrature::coarse_nodes;
 
 /// Intervals of the correlation of two tokens.
 const CELLS: usize = 16;
@@ -44,7 +44,7 @@ impl Entries {
     /// Of arguments u + z, u ~ N(0, `common`²) what tokens share, z ~ N(0, `own`²).
     fn entries(&self, common: f64, own: f64) -> [Entry; 2] {
         let given = |(u, probability): (f64, f64)| {
-            let nodes = coarse_nodes(common * u, own);
+            let nodes = nodes(self.activation, common * u, own, Precision::Coarse);
             let values: Vec<[f64; 2]> = nodes
                 .iter()
                 .map(|&(z, _)| value_and_derivative(self.activation, common * u + own * z).into())
@@ -54,7 +54,7 @@ impl Entries {
                 (probability, moments(values.zip(&nodes)))
             })
         };
-        let all: Vec<_> = coarse_nodes(0.0, common).into_iter().map(given).collect();
+        let all: Vec<_> = nodes(self.activation, 0.0, common, Precision::Coarse).into_iter().map(given).collect();
         [0, 1].map(|which| Entry::of(all.iter().map(|both| both[which])))
     }
 }

@@ -8,7 +8,7 @@ use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI, PI};
 pub(super) const SELU_SCALE: f64 = 1.050_700_987_355_480_5;
 pub(super) const SELU_ALPHA: f64 = 1.673_263_242_354_377_2;
 const GELU_TANH_CUBIC: f64 = 0.044_715;
-const QUICK_GELU_SLOPE: f64 = 1.702;
+pub(super) const QUICK_GELU_SLOPE: f64 = 1.702;
 
 /// φ(x) and φ'(x).
 pub(super) fn value_and_derivative(activation: Activation, x: f64) -> (f64, f64) {

@@ -10,7 +10,7 @@ use std::f64::consts::PI;
 use sigprop_stack::Activation;
 
 use super::function::value_and_derivative;
-use crate::quadrature::gaussian_nodes;
+use super::nodes::{Precision, nodes};
 
 /// (E φ(u) φ(v), E φ'(u) φ'(v)) in closed form, u and v with variances `q` and correlation `c`.
 pub(super) fn closed(activation: Activation, q: [f64; 2], c: f64) -> Option<(f64, f64)> {
@@ -64,17 +64,18 @@ fn leaky(scale: f64, c: f64, slope: f64) -> (f64, f64) {
     (scale * (slope * c + bend * bend * relu), slope + bend * bend * step)
 }
 
-/// (E φ(u) φ(v), E φ'(u) φ'(v)) by quadrature in two dimensions, u and v of variances `q`.
+/// (E φ(u) φ(v), E φ'(u) φ'(v)) by quadrature in two dimensions, u and v of variances `q`; over the wider one last, which what
+/// is averaged over the other varies no faster with.
 pub(super) fn by_quadrature(activation: Activation, q: [f64; 2], c: f64) -> (f64, f64) {
-    let (scale_u, scale_v) = (q[0].sqrt(), q[1].sqrt());
+    let (scale_u, scale_v) = (q[0].max(q[1]).sqrt(), q[0].min(q[1]).sqrt());
     let own = scale_v * (1.0 - c * c).max(0.0).sqrt();
     let mut kernels = (0.0, 0.0);
-    for (z, weight) in gaussian_nodes(0.0, scale_u) {
+    for (z, weight) in nodes(activation, 0.0, scale_u, Precision::Fine) {
         let (value, derivative) = value_and_derivative(activation, scale_u * z);
         let shift = scale_v * c * z;
         let mut means = (0.0, 0.0);
         if own > 0.0 {
-            for (y, inner) in gaussian_nodes(shift, own) {
+            for (y, inner) in nodes(activation, shift, own, Precision::Fine) {
                 let (v, d) = value_and_derivative(activation, shift + own * y);
                 means.0 += inner * v;
                 means.1 += inner * d;

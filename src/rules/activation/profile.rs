@@ -4,7 +4,7 @@ use sigprop_stack::Activation;
 
 use super::function::{Degrees, homogeneous, is_odd, large_degrees, small_degrees, value_and_derivative};
 use super::kernel::{by_quadrature, closed};
-use crate::quadrature::gaussian_nodes;
+use super::nodes::{Precision, nodes};
 
 /// Terms of Mehler's series.
 const TERMS: usize = 40;
@@ -56,6 +56,13 @@ pub(super) struct Profile {
     series: Vec<f64>,
 }
 
+/// φ and φ' at σz, where E f is Σ weight · f(z).
+struct Node {
+    z: f64,
+    weight: f64,
+    at: (f64, f64),
+}
+
 impl Profile {
     pub(super) fn new(activation: Activation, ln_q: f64) -> Self {
         let ln_scale = 0.5 * ln_q;
@@ -72,8 +79,11 @@ impl Profile {
         let (mut apart, mut linear) = (0.0, 0.0);
         let wants_series = closed(activation, [1.0, 1.0], 0.0).is_none();
         let mut coefficients = vec![0.0; if wants_series { TERMS + 1 } else { 0 }];
-        for (z, weight) in gaussian_nodes(0.0, scale) {
-            let (f, d) = value_and_derivative(activation, scale * z);
+        let nodes: Vec<Node> = nodes(activation, 0.0, scale, Precision::Fine)
+            .into_iter()
+            .map(|(z, weight)| Node { z, weight, at: value_and_derivative(activation, scale * z) })
+            .collect();
+        for &Node { z, weight, at: (f, d) } in &nodes {
             let (f2, d2) = (f * f, d * d);
             mean += weight * f;
             second += weight * f2;
@@ -95,10 +105,8 @@ impl Profile {
         if is_odd(activation) {
             (mean, third) = (0.0, 0.0);
         }
-        let squares = Covariance::new(scale, |z| {
-            let (f, d) = value_and_derivative(activation, z);
-            (f * f, d * d)
-        });
+        let squares = Covariance::new(&nodes, |(f, d)| (f * f, d * d));
+        let of_one = |square: &dyn Fn(f64) -> f64| Covariance::new(&nodes, |(f, _)| (square(f), square(f)));
         Self {
             activation,
             q: scale * scale,
@@ -117,10 +125,7 @@ impl Profile {
             radial_apart: [apart, linear].map(|mean| mean * mean / derivative_second),
             radial_across: linear / derivative,
             radial_kept: product * product / (second * derivative_second),
-            of_mean: Difference([
-                Covariance::of_one(scale, |z| value_and_derivative(activation, z).0.powi(2)),
-                Covariance::of_one(scale, |z| (value_and_derivative(activation, z).0 - mean).powi(2)),
-            ]),
+            of_mean: Difference([of_one(&|f| f * f), of_one(&|f| (f - mean).powi(2))]),
             constant_kept: derivative * derivative / derivative_second,
             series: coefficients.into_iter().map(|a| a * a).collect(),
         }
@@ -208,17 +213,12 @@ pub(super) struct Covariance {
 }
 
 impl Covariance {
-    /// Of `f` of N(0, `scale`²) with itself.
-    fn of_one(scale: f64, f: impl Fn(f64) -> f64) -> Self {
-        Self::new(scale, |z| (f(z), f(z)))
-    }
-
-    /// Of two functions of N(0, `scale`²), which are nowhere negative.
-    fn new(scale: f64, both: impl Fn(f64) -> (f64, f64)) -> Self {
+    /// Of two functions of φ and φ', which are nowhere negative.
+    fn new(nodes: &[Node], both: impl Fn((f64, f64)) -> (f64, f64)) -> Self {
         // Of 1, z and z² − 1, and the product.
         let (mut of_f, mut of_g, mut product) = ([0.0; 3], [0.0; 3], 0.0);
-        for (z, weight) in gaussian_nodes(0.0, scale) {
-            let (f, g) = both(scale * z);
+        for &Node { z, weight, at } in nodes {
+            let (f, g) = both(at);
             for (k, hermite) in [1.0, z, z * z - 1.0].into_iter().enumerate() {
                 of_f[k] += weight * f * hermite;
                 of_g[k] += weight * g * hermite;

@@ -140,11 +140,11 @@ impl Scales {
         (of(self.node(below as i32)), of(self.node(above as i32)), place - below)
     }
 
-    /// (E φ(u)φ(v)/E φ², E φ'(u)φ'(v)/E φ'²) at the cosine `c`, from tables.
-    pub(super) fn cosines(&self, ln_scale: f64, c: f64) -> (f64, f64) {
-        let at = |node: &Node| node.table.get_or_init(|| Table::new(&node.profile)).at(c);
+    /// What tables say at a scale.
+    pub(super) fn tabled(&self, ln_scale: f64, of: impl Fn(&Table) -> f64) -> f64 {
+        let at = |node: &Node| of(node.table.get_or_init(|| Table::new(&node.profile)));
         let (lower, upper, part) = self.between(ln_scale, at);
-        (lower.0 + part * (upper.0 - lower.0), lower.1 + part * (upper.1 - lower.1))
+        lower + part * (upper - lower)
     }
 
     /// How φ and φ' stray at one entry, over tokens with the correlation `c`.

@@ -21,21 +21,29 @@ impl Table {
         Self { nodes: (0..=INTERVALS).map(|i| profile.cosines(cosine(i))).collect(), slope: profile.slope() }
     }
 
-    pub(super) fn at(&self, cosine: f64) -> (f64, f64) {
+    /// The interval of a cosine, and its place in units of intervals.
+    fn interval(cosine: f64) -> (usize, f64) {
         let place = (cosine.clamp(-1.0, 1.0) + 1.0) * (0.5 * INTERVALS as f64);
-        let below = (place as usize).min(INTERVALS - 1);
+        ((place as usize).min(INTERVALS - 1), place)
+    }
+
+    pub(super) fn value(&self, cosine: f64) -> f64 {
+        let (below, place) = Self::interval(cosine);
         let t = place - below as f64;
         let (lower, upper) = (self.nodes[below], self.nodes[below + 1]);
         let step = 2.0 / INTERVALS as f64 * self.slope;
         let (square, cube) = (t * t, t * t * t);
-        let value = lower.0 * (2.0 * cube - 3.0 * square + 1.0)
+        lower.0 * (2.0 * cube - 3.0 * square + 1.0)
             + step * lower.1 * (cube - 2.0 * square + t)
             + upper.0 * (3.0 * square - 2.0 * cube)
-            + step * upper.1 * (cube - square);
+            + step * upper.1 * (cube - square)
+    }
+
+    pub(super) fn derivative(&self, cosine: f64) -> f64 {
+        let (below, place) = Self::interval(cosine);
         let first = below.clamp(1, INTERVALS - 2) - 1;
         let weights: [f64; 4] = lagrange_weights(place - first as f64);
-        let derivative = self.nodes[first..].iter().zip(weights).map(|(node, weight)| weight * node.1).sum();
-        (value, derivative)
+        self.nodes[first..].iter().zip(weights).map(|(node, weight)| weight * node.1).sum()
     }
 }
 
@@ -52,9 +60,9 @@ mod tests {
                 let profile = Profile::new(activation, q.ln());
                 let table = Table::new(&profile);
                 for c in [-0.9, -0.103, 0.017, 0.4499, 0.83, 0.97] {
-                    let (exact, tabled) = (profile.cosines(c), table.at(c));
-                    approx::assert_relative_eq!(exact.0, tabled.0, epsilon = 1e-7);
-                    approx::assert_relative_eq!(exact.1, tabled.1, epsilon = 1e-5);
+                    let (value, derivative) = profile.cosines(c);
+                    approx::assert_relative_eq!(value, table.value(c), epsilon = 1e-7);
+                    approx::assert_relative_eq!(derivative, table.derivative(c), epsilon = 1e-5);
                 }
             }
         }

@@ -105,6 +105,23 @@ impl Averages {
         by_bands(x, self.n_keys, |columns| self.left_transposed(columns))
     }
 
+    /// The diagonal of X Wᵀ.
+    pub(super) fn diagonal(&self, x: &Matrix) -> Vec<f64> {
+        let own = |a: usize| self.weighted_keys(a).map(|(b, weight)| weight * x.row(a)[b]).sum();
+        (0..x.rows).map(own).collect()
+    }
+
+    /// The diagonal of Wᵀ X.
+    pub(super) fn transposed_diagonal(&self, x: &Matrix) -> Vec<f64> {
+        let mut own = vec![0.0; self.n_keys];
+        for a in 0..x.rows {
+            for (b, weight) in self.weighted_keys(a) {
+                own[b] += weight * x.row(a)[b];
+            }
+        }
+        own
+    }
+
     /// Sums over the keys of each query, by moving both ends of the range.
     fn flat(&self, x: &Matrix, y: &mut Matrix) {
         let mut sum = vec![0.0; x.columns];
@@ -139,7 +156,7 @@ impl Averages {
 
     /// e^(−slope · `distance`).
     fn decay(&self, distance: usize) -> f64 {
-        (-self.slope * distance as f64).exp()
+        if self.slope > 0.0 { (-self.slope * distance as f64).exp() } else { 1.0 }
     }
 
     /// Keys up to the query by a running sum that decays, then keys after it by one from the end.
@@ -251,6 +268,13 @@ mod tests {
                 let right = averages.right(&rows);
                 for (got, expected) in right.entries.iter().zip(averages.of(&x).into_iter().cycle()) {
                     approx::assert_relative_eq!(*got, expected, epsilon = 1e-12);
+                }
+                let met = Matrix::build(n_queries, n_keys, |a, b| g[a] * x[b]);
+                for (a, got) in averages.diagonal(&met).into_iter().enumerate() {
+                    approx::assert_relative_eq!(got, g[a] * averages.of(&x)[a], epsilon = 1e-12);
+                }
+                for (b, got) in averages.transposed_diagonal(&met).into_iter().enumerate() {
+                    approx::assert_relative_eq!(got, x[b] * averages.transposed_of(&g)[b], epsilon = 1e-12);
                 }
                 let rows = Matrix { rows: 65, columns: n_queries, entries: g.repeat(65) };
                 let right = averages.right_transposed(&rows);

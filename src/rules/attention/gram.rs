@@ -62,6 +62,7 @@
 
 mod head;
 mod lengths;
+mod queries;
 mod row;
 
 use std::iter::repeat;
@@ -73,6 +74,7 @@ use sigprop_stack::{Attention, PositionBias};
 
 use self::head::{Head, Of};
 use self::lengths::Lengths;
+use self::queries::{Queries, roots};
 use self::row::{Pull, Row};
 use super::averages::Averages;
 use super::concentration::Unequal;
@@ -87,7 +89,7 @@ pub(crate) struct Attended {
     /// Of the input of keys and values.
     concentration: f64,
     unequal: Unequal,
-    query: Raw,
+    query: Queries,
     key: Raw,
     value: Raw,
     /// Score variance of a query and a key of second moment 1 in the units of `query` and `key`.
@@ -121,7 +123,7 @@ impl Attended {
         input: &Signal,
         [query, key, value]: [Arc<Signal>; 3],
     ) -> Self {
-        let (q, k, v) = (Raw::of(&query), Raw::of(&key), Raw::of(&value));
+        let (q, k, v) = (Queries::of(&query), Raw::of(&key), Raw::of(&value));
         let scores = Scores::new(attention, q.ln_unit + k.ln_unit);
         let variance = scores.ln_variance.min(400.0).exp();
         // What keys and values have in common is their input.
@@ -138,8 +140,8 @@ impl Attended {
         let unequal = Unequal::of(input);
 
         let head = |slope: f64| {
-            let averages = Averages::new(attention.mask, q.matrix.rows, k.matrix.rows, slope);
-            Head::new(averages, overlaps, (freedom, unequal), variance, &q.matrix, &k.matrix, &v.matrix)
+            let averages = Averages::new(attention.mask, q.count(), k.matrix.rows, slope);
+            Head::new(averages, overlaps, (freedom, unequal), variance, &q, &k.matrix, &v.matrix)
         };
         let heads: Vec<Head> = match &attention.bias {
             Some(PositionBias::Alibi { slopes }) => slopes.iter().copied().map(head).collect(),
@@ -149,7 +151,7 @@ impl Attended {
 
         let pull = Pull { strength: variance * concentration, unequal };
         let odds = attention.dropout_rate / (1.0 - attention.dropout_rate);
-        let outputs = heads.iter().map(|head| head.output(variance, &q.matrix, &v.matrix, pull, odds));
+        let outputs = heads.iter().map(|head| head.output(variance, &q, &v.matrix, pull, odds));
         let output = mean(outputs);
         let aligned = mean(heads.iter().map(|head| {
             // E v_b·z_b, and W_bb v_b·z_b.
@@ -228,15 +230,15 @@ impl Attended {
     }
 
     pub(crate) fn sharpness(&self) -> Sharpness {
-        let (queries, keys) = (self.query.matrix.diagonal(), self.key.matrix.diagonal());
+        let (queries, keys) = (&self.query, self.key.matrix.diagonal());
         let over_rows = |of: &dyn Fn(&Head, usize) -> f64| {
-            let sums = self.heads.iter().map(|head| (0..queries.len()).map(|a| of(head, a)).sum::<f64>());
-            sums.sum::<f64>() / (self.heads.len() * queries.len()) as f64
+            let sums = self.heads.iter().map(|head| (0..queries.count()).map(|a| of(head, a)).sum::<f64>());
+            sums.sum::<f64>() / (self.heads.len() * queries.count()) as f64
         };
         let in_view: Vec<f64> = self.heads[0].averages.of(&keys);
         Sharpness {
             // Slopes change which keys count, not how large scores are.
-            ln_score: (self.variance * over_rows(&|_, a| queries[a] * in_view[a])).ln(),
+            ln_score: (self.variance * over_rows(&|_, a| queries.square(a) * in_view[a])).ln(),
             attended: over_rows(&|head, a| head.rows[a].in_view / (head.rows[a].s2 * head.rows[a].effective)),
             in_view: over_rows(&|head, a| head.rows[a].in_view),
         }
@@ -245,7 +247,7 @@ impl Attended {
     /// The attention probabilities, one row per query with an entry per key, those out of sight being zero.
     pub(crate) fn probabilities(&self) -> Signal {
         let n_keys = self.key.matrix.rows;
-        let n_queries = self.query.matrix.rows;
+        let n_queries = self.query.count();
         let identity = Matrix::build(n_keys, n_keys, |i, j| f64::from(u8::from(i == j)));
         let overlaps = mean(self.heads.iter().map(|head| {
             let alone = head.averages.left(&identity);
@@ -254,7 +256,7 @@ impl Attended {
             let spread = head.spread(&self.key.matrix, &identity, &averaged);
             let shift = head.shift(&self.key.matrix, &averaged);
             Matrix::build(n_queries, n_queries, |a, c| {
-                averaged.1.row(a)[c] + head.first_order(self.variance, &self.query.matrix, (&spread, &shift), a, c)
+                averaged.1.row(a)[c] + head.first_order(self.variance, &self.query, (&spread, &shift), a, c)
             })
         }));
         let own = overlaps.diagonal();
@@ -298,8 +300,8 @@ impl Attended {
         let mut pulled = 0.0;
         for head in &self.heads {
             let rows = head.meeting(&gradient.tokens, &own, attention.n_heads as f64);
-            pulled += head.pulled_gradient(&self.query.matrix, self.pull, &g.matrix) / self.heads.len() as f64;
-            lengths.add(&head.lengths(&rows, &self.query.matrix, &g.matrix, odds), 1.0 / self.heads.len() as f64);
+            pulled += head.pulled_gradient(&self.query, self.pull, &g.matrix) / self.heads.len() as f64;
+            lengths.add(&head.lengths(&rows, &self.query, &g.matrix, odds), 1.0 / self.heads.len() as f64);
             for (part, of_head) in parts.iter_mut().zip(self.split_head(head, &rows, &g.matrix, &odds_of_scores, odds))
             {
                 part.push(of_head);
@@ -311,7 +313,7 @@ impl Attended {
             + self.value.ln_unit;
 
         // Σ_b δs_ab x_b, which the key weights collect, is what the query gradient is made of.
-        let collected: f64 = query.entries.iter().zip(&self.query.matrix.entries).map(|(g, q)| g * q).sum();
+        let collected = self.query.met(&query.entries);
         let met: f64 = key.entries.iter().zip(&self.key.matrix.entries).map(|(g, k)| g * k).sum();
         let mean_square = |matrix: &Matrix| matrix.diagonal().iter().sum::<f64>() / matrix.rows as f64;
         let unit = key.rows as f64 * mean_square(&key) * mean_square(&self.key.matrix);
@@ -362,13 +364,12 @@ impl Attended {
         odds_of_scores: &[f64],
         odds: f64,
     ) -> [Matrix; 3] {
-        let (q, k, v) = (&self.query.matrix, &self.key.matrix, &self.value.matrix);
+        let (q, k, v) = (&self.query, &self.key.matrix, &self.value.matrix);
         let n = gradient.rows;
         let query = || {
-            let differences = |row: &Row| row.key_trace * row.value_trace;
             let mut query = Matrix::symmetric(n, |a, c| {
                 let (one, other) = (&head.rows[a], &head.rows[c]);
-                let unlike = (differences(one) * differences(other)).max(0.0).sqrt() * self.concentration;
+                let unlike = one.roots.unlike * other.roots.unlike * self.concentration;
                 let lacking = if a == c { 1.0 - one.s2 } else { (1.0 - one.s2) * (1.0 - other.s2) };
                 let lengths = if a == c { one.lengths(self.unequal) } else { 1.0 };
                 let slope = head.ratio(rows, q, a, c, Of::Slope);
@@ -393,7 +394,7 @@ impl Attended {
                     .map(|a| {
                         let row = &rows[a];
                         let passed = row.weighted_slope * (1.0 - 1.0 / row.effective).max(0.0);
-                        odds_of_scores[a] * q.row(a)[a] * gradient.row(a)[a] * passed
+                        odds_of_scores[a] * q.square(a) * gradient.row(a)[a] * passed
                     })
                     .collect();
                 let let_through = head.averages.squared().transposed_of(&passed);
@@ -408,7 +409,7 @@ impl Attended {
                 Matrix::symmetric(n, |a, c| self.variance * gradient.row(a)[c] * head.met(rows, q, a, c, Of::Value));
             let flat = head.averages.right_transposed(&head.averages.left_transposed(gradient));
             let mut value = flat.zip(&head.adjoint(k, &head.key, &m), |flat, rest| flat + rest);
-            let factors: Vec<f64> = (0..n).map(|a| self.variance * q.row(a)[a] * head.rows[a].shift).collect();
+            let factors: Vec<f64> = (0..n).map(|a| self.variance * q.square(a) * head.rows[a].shift).collect();
             let moved = head.shift_backward(k, gradient, &factors);
             let other = moved.transposed();
             value.add([&moved, &other], |[moved, other]| moved + other);
@@ -437,9 +438,7 @@ impl Raw {
 
     fn new(ln_seconds: impl ExactSizeIterator<Item = f64> + Clone, cosines: &[f64]) -> Self {
         let count = ln_seconds.len();
-        let largest = ln_seconds.clone().fold(f64::NEG_INFINITY, f64::max);
-        let ln_unit = if largest == f64::NEG_INFINITY { 0.0 } else { largest };
-        let roots: Vec<f64> = ln_seconds.map(|ln_second| share(0.5 * ln_second, 0.5 * ln_unit)).collect();
+        let (ln_unit, roots) = roots(ln_seconds);
         let matrix = Matrix::build(count, count, |i, j| cosines[i * count + j] * roots[i] * roots[j]);
         Self { ln_unit, matrix }
     }

@@ -3,7 +3,8 @@
 use rayon::join;
 use rayon::prelude::*;
 
-use super::row::{Pull, Row, background, groups, interpolation, sampled_rows};
+use super::queries::Queries;
+use super::row::{Pull, Roots, Row, background, groups, interpolation, sampled_rows};
 use crate::moments::ratio;
 use crate::rules::attention::SHARPEST_SAMPLED;
 use crate::rules::attention::averages::Averages;
@@ -35,7 +36,7 @@ impl Head {
         overlaps: &mut Overlaps,
         (freedom, unequal): (f64, Unequal),
         variance: f64,
-        q: &Matrix,
+        q: &Queries,
         k: &Matrix,
         v: &Matrix,
     ) -> Self {
@@ -52,6 +53,9 @@ impl Head {
         head.shift = head.shift(k, &head.value);
         head.rows = head.saturate(overlaps, (freedom, unequal), variance, q, (k, v), &own);
         head.saturate_groups(variance, q, k);
+        for row in &mut head.rows {
+            row.roots = Roots::of(row);
+        }
         head
     }
 
@@ -107,8 +111,8 @@ impl Head {
     /// The diagonal of D with K in place of V.
     pub(super) fn key_spread(&self, k: &Matrix) -> Vec<f64> {
         let squares = self.averages.left(&k.times(k));
-        let own = self.averages.right(&squares).diagonal();
-        let halves = self.averages.right(&self.key.0.times(&self.key.0)).diagonal();
+        let own = self.averages.diagonal(&squares);
+        let halves = self.averages.diagonal(&self.key.0.times(&self.key.0));
         let averages = self.key.1.diagonal();
         own.iter().zip(halves).zip(averages).map(|((own, half), p)| (own - 2.0 * half + p * p).max(0.0)).collect()
     }
@@ -118,14 +122,14 @@ impl Head {
         overlaps: &mut Overlaps,
         (freedom, unequal): (f64, Unequal),
         variance: f64,
-        q: &Matrix,
+        q: &Queries,
         (k, v): (&Matrix, &Matrix),
         own: &[f64],
     ) -> Vec<Row> {
         let keys = self.averages.of(&k.diagonal());
         let values = self.averages.of(&v.diagonal());
         let squares = self.averages.squared().of(&vec![1.0; k.rows]);
-        (0..q.rows)
+        (0..q.count())
             .map(|a| {
                 let key_trace = (keys[a] - self.key.1.row(a)[a]).max(0.0);
                 let value_trace = (values[a] - self.value.1.row(a)[a]).max(0.0);
@@ -135,7 +139,7 @@ impl Head {
                 }
                 let effective = 1.0 + (key_trace * key_trace / own[a]).min(in_view - 1.0);
                 let share = 1.0 - 1.0 / effective;
-                let contrast = variance * q.row(a)[a] * key_trace / share;
+                let contrast = variance * q.square(a) * key_trace / share;
                 if contrast < 1e-6 {
                     return Row::flat_keys(effective, in_view, key_trace, value_trace);
                 }
@@ -157,6 +161,7 @@ impl Head {
                     second: contrast * bend * bend,
                     ends: Ends::new(&row, effective, key_cosine),
                     overlaps: Some(row),
+                    roots: Roots::default(),
                 }
             })
             .collect()
@@ -164,7 +169,7 @@ impl Head {
 
     /// Saturation of rows whose keys come in groups, in place of that of n_e equal ones: done for some rows and
     /// interpolated.
-    pub(super) fn saturate_groups(&mut self, variance: f64, q: &Matrix, k: &Matrix) {
+    pub(super) fn saturate_groups(&mut self, variance: f64, q: &Queries, k: &Matrix) {
         let decays = self.averages.decays();
         if !self.rows.iter().any(|row| row.is_grouped(decays)) {
             return;
@@ -182,7 +187,7 @@ impl Head {
             .par_iter()
             .map(|&a| {
                 let groups = groups(self.averages.weighted_keys(a).map(|(b, weight)| (weight, shares.row(a)[b])));
-                let contrast = variance * q.row(a)[a] * keys[a] * (1.0 - background);
+                let contrast = variance * q.square(a) * keys[a] * (1.0 - background);
                 self.rows[a].is_grouped(decays).then(|| saturation(&groups, contrast.min(SHARPEST_SAMPLED)))
             })
             .collect();
@@ -197,50 +202,56 @@ impl Head {
     }
 
     /// R_ac, or R'_ac, from `of` a row on the diagonal; a row meets itself as one of `own`.
-    pub(super) fn ratio(&self, own: &[Row], q: &Matrix, a: usize, c: usize, of: Of) -> f64 {
+    pub(super) fn ratio(&self, own: &[Row], q: &Queries, a: usize, c: usize, of: Of) -> f64 {
         if a == c {
             return of.own(&own[a]);
         }
         let [first, second, rest] = of.series(&self.rows[a], &self.rows[c]);
-        let rho = correlation(q, a, c);
+        let rho = q.correlation(a, c);
         first + rho * (second + rho * rest)
     }
 
     /// E Q_ac R_ac over the sampled queries of heads, whose correlations stray.
-    pub(super) fn met(&self, own: &[Row], q: &Matrix, a: usize, c: usize, of: Of) -> f64 {
+    pub(super) fn met(&self, own: &[Row], q: &Queries, a: usize, c: usize, of: Of) -> f64 {
         if a == c {
-            return q.row(a)[a] * of.own(&own[a]);
+            return q.square(a) * of.own(&own[a]);
         }
         let [first, second, rest] = of.series(&self.rows[a], &self.rows[c]);
-        let rho = correlation(q, a, c);
+        let rho = q.correlation(a, c);
         let variance = (1.0 - rho * rho).powi(2) / self.freedom;
-        let size = (q.row(a)[a] * q.row(c)[c]).sqrt();
-        size * (rho * (first + rho * (second + rho * rest)) + variance * (second + 3.0 * rho * rest))
+        q.size(a, c) * (rho * (first + rho * (second + rho * rest)) + variance * (second + 3.0 * rho * rest))
     }
 
     /// What scores add to an average of two rows, from its D and X.
-    pub(super) fn first_order(&self, variance: f64, q: &Matrix, (d, x): (&Matrix, &Matrix), a: usize, c: usize) -> f64 {
+    pub(super) fn first_order(
+        &self,
+        variance: f64,
+        q: &Queries,
+        (d, x): (&Matrix, &Matrix),
+        a: usize,
+        c: usize,
+    ) -> f64 {
         let fluctuating = d.row(a)[c] * self.met(&self.rows, q, a, c, Of::Value);
-        let moved = |a: usize, c: usize| q.row(a)[a] * x.row(a)[c] * self.rows[a].shift;
+        let moved = |a: usize, c: usize| q.square(a) * x.row(a)[c] * self.rows[a].shift;
         variance * (fluctuating + moved(a, c) + moved(c, a))
     }
 
     /// What rows a and c have in common of their scores, of what each has with itself.
-    fn alike(&self, q: &Matrix, a: usize, c: usize) -> f64 {
+    fn alike(&self, q: &Queries, a: usize, c: usize) -> f64 {
         if a == c {
             return 1.0;
         }
-        let own = (self.rows[a].value * self.rows[c].value).sqrt();
-        ratio(correlation(q, a, c) * self.ratio(&self.rows, q, a, c, Of::Value), own).min(1.0)
+        let own = self.rows[a].roots.value * self.rows[c].roots.value;
+        ratio(q.correlation(a, c) * self.ratio(&self.rows, q, a, c, Of::Value), own).min(1.0)
     }
 
     /// The pull of rows a and c.
-    fn pulled(&self, q: &Matrix, pull: Pull, a: usize, c: usize) -> f64 {
+    fn pulled(&self, q: &Queries, pull: Pull, a: usize, c: usize) -> f64 {
         pull.at(q, [a, c], &self.rows, self.alike(q, a, c))
     }
 
     /// Σ_ac Γ_ac times the pull.
-    pub(super) fn pulled_gradient(&self, q: &Matrix, pull: Pull, gradient: &Matrix) -> f64 {
+    pub(super) fn pulled_gradient(&self, q: &Queries, pull: Pull, gradient: &Matrix) -> f64 {
         let row = |a: usize| {
             let between = (0..a).map(|c| gradient.row(a)[c] * self.pulled(q, pull, a, c)).sum::<f64>();
             gradient.row(a)[a] * self.pulled(q, pull, a, a) + 2.0 * between
@@ -249,8 +260,8 @@ impl Head {
     }
 
     /// E z_a·z_c.
-    pub(super) fn output(&self, variance: f64, q: &Matrix, v: &Matrix, pull: Pull, odds: f64) -> Matrix {
-        let n = q.rows;
+    pub(super) fn output(&self, variance: f64, q: &Queries, v: &Matrix, pull: Pull, odds: f64) -> Matrix {
+        let n = q.count();
         let mut output = Matrix::symmetric(n, |a, c| {
             let first = self.first_order(variance, q, (&self.spread, &self.shift), a, c);
             self.value.1.row(a)[c] + first + self.pulled(q, pull, a, c)
@@ -286,11 +297,6 @@ impl Head {
     }
 }
 
-/// The correlation of two queries.
-pub(super) fn correlation(q: &Matrix, a: usize, c: usize) -> f64 {
-    ratio(q.row(a)[c], (q.row(a)[a] * q.row(c)[c]).sqrt())
-}
-
 /// R of averages, R' of their derivatives by the scores, and R' with the query's own length.
 #[derive(Clone, Copy)]
 pub(super) enum Of {
@@ -309,16 +315,24 @@ impl Of {
         }
     }
 
+    /// √ of what is beyond f².
+    fn rest(self, roots: &Roots) -> f64 {
+        match self {
+            Self::Value => roots.value_rest,
+            Self::Slope => roots.slope_rest,
+            Self::WeightedSlope => roots.weighted_slope_rest,
+        }
+    }
+
     /// Of two rows whose queries have the correlation ρ, as a series in ρ: W_1 and W_2 of [`crate::rules::softmax`],
     /// and what is left of the sum.
     fn series(self, one: &Row, other: &Row) -> [f64; 3] {
-        let beyond = |row: &Row| (self.own(row) - row.first * row.first).max(0.0);
-        let rest = (beyond(one) * beyond(other)).sqrt();
+        let rest = self.rest(&one.roots) * self.rest(&other.roots);
         let part = match self {
             Self::Value => 0.5,
             Self::Slope | Self::WeightedSlope => 1.0,
         };
-        let second = (part * (one.second * other.second).sqrt()).min(rest);
+        let second = (part * one.roots.second * other.roots.second).min(rest);
         [one.first * other.first, second, rest - second]
     }
 }

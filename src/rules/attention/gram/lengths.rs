@@ -1,6 +1,7 @@
 //! How the sharpness of rows and the lengths of tokens meet gradients (`attention/lengths.rs`), by position.
 
-use super::head::{Head, correlation};
+use super::head::Head;
+use super::queries::Queries;
 use super::row::Row;
 use crate::moments::{TokenGradient, ratio};
 use crate::rules::attention::SHARPEST_SAMPLED;
@@ -82,27 +83,28 @@ impl Head {
     }
 
     /// What `gradient` sums for keys, of rows that meet their own as `rows`; values are let through 1 + `odds` times.
-    pub(super) fn lengths(&self, rows: &[Row], q: &Matrix, gradient: &Matrix, odds: f64) -> Lengths {
-        let correlation = |a: usize, c: usize| correlation(q, a, c);
+    pub(super) fn lengths(&self, rows: &[Row], q: &Queries, gradient: &Matrix, odds: f64) -> Lengths {
         let tilts: Vec<f64> = rows.iter().map(|row| lengths::tilt(row.s2, row.contrast)).collect();
-        let apart: Vec<f64> = rows.iter().enumerate().map(|(a, row)| row.apart(self.value.1.row(a)[a])).collect();
+        let apart = |(a, row): (usize, &Row)| row.apart(self.value.1.row(a)[a]).sqrt();
+        let apart: Vec<f64> = rows.iter().enumerate().map(apart).collect();
+        let scores: Vec<f64> = rows.iter().map(|row| row.contrast.sqrt()).collect();
         let summed = |of: &(dyn Fn(usize, usize) -> f64 + Sync)| {
             let n = rows.len();
             let weighted = Matrix::symmetric(n, |a, c| {
                 let met = if a == c {
                     rows[a].s2 * rows[a].effective * (1.0 + odds)
                 } else {
-                    let scores = (rows[a].contrast * rows[c].contrast).sqrt().min(SHARPEST_SAMPLED);
-                    1.0 + correlation(a, c) * scores * rows[a].first * rows[c].first
+                    let scores = (scores[a] * scores[c]).min(SHARPEST_SAMPLED);
+                    1.0 + q.correlation(a, c) * scores * rows[a].first * rows[c].first
                 };
-                gradient.row(a)[c] * (apart[a] * apart[c]).sqrt() * met * of(a, c)
+                gradient.row(a)[c] * apart[a] * apart[c] * met * of(a, c)
             });
-            self.averages.right_transposed(&self.averages.left_transposed(&weighted)).diagonal()
+            self.averages.transposed_diagonal(&self.averages.right_transposed(&weighted))
         };
         // Of a row with itself; nothing if scores do not differ.
         let alone = |row: &Row| row.overlaps.map_or([0.0; 2], |overlaps| lengths::alone(&overlaps, row.contrast));
         let together = |a: usize, c: usize| {
-            if a == c { alone(&rows[a]) } else { lengths::pair(0.5 * (tilts[a] + tilts[c]), correlation(a, c)) }
+            if a == c { alone(&rows[a]) } else { lengths::pair(0.5 * (tilts[a] + tilts[c]), q.correlation(a, c)) }
         };
         let [crossed, keys] = [0, 1].map(|k| summed(&|a, c| together(a, c)[k]));
         let mut reached = vec![0.0; self.key.0.columns];

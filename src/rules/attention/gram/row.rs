@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use crate::moments::ratio;
 use crate::rules::attention::SHARPEST_SAMPLED;
 use crate::rules::attention::concentration::Unequal;
+use crate::rules::attention::gram::queries::Queries;
 use crate::rules::attention::matrix::Matrix;
 use crate::rules::attention::pull::Ends;
 use crate::rules::softmax;
@@ -43,6 +44,35 @@ pub(super) struct Row {
     pub(super) ends: Ends,
     /// Of n_e keys of score variance w_e, if scores differ.
     pub(super) overlaps: Option<softmax::Row>,
+    pub(super) roots: Roots,
+}
+
+/// Roots of what pairs of rows take products of.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Roots {
+    /// Of s, and of s, t and E χt less f².
+    pub(super) value: f64,
+    pub(super) value_rest: f64,
+    pub(super) slope_rest: f64,
+    pub(super) weighted_slope_rest: f64,
+    pub(super) second: f64,
+    /// Of tr of keys times that of values.
+    pub(super) unlike: f64,
+}
+
+impl Roots {
+    pub(super) fn of(row: &Row) -> Self {
+        let root = |square: f64| square.max(0.0).sqrt();
+        let rest = |own: f64| root(own - row.first * row.first);
+        Self {
+            value: root(row.value),
+            value_rest: rest(row.value),
+            slope_rest: rest(row.slope),
+            weighted_slope_rest: rest(row.weighted_slope),
+            second: root(row.second),
+            unlike: root(row.key_trace * row.value_trace),
+        }
+    }
 }
 
 impl Row {
@@ -68,6 +98,7 @@ impl Row {
             value_trace,
             ends: Ends::flat(),
             overlaps: None,
+            roots: Roots::default(),
         }
     }
 }
@@ -110,14 +141,13 @@ pub(super) struct Pull {
 
 impl Pull {
     /// Of rows a and c, which have the part `alike` of their scores in common.
-    pub(super) fn at(self, q: &Matrix, [a, c]: [usize; 2], rows: &[Row], alike: f64) -> f64 {
+    pub(super) fn at(self, q: &Queries, [a, c]: [usize; 2], rows: &[Row], alike: f64) -> f64 {
         let (one, other) = (&rows[a], &rows[c]);
-        let unlike = (one.key_trace * other.key_trace * one.value_trace * other.value_trace).sqrt();
-        let queries = (q.row(a)[a] * q.row(c)[c]).sqrt();
+        let unlike = one.roots.unlike * other.roots.unlike;
         // Beyond what was sampled it is not let grow.
-        let strength = self.strength.min(SHARPEST_SAMPLED / q.rows as f64);
-        let correlation = if a == c { 1.0 } else { ratio(q.row(a)[c], queries) };
-        strength * queries * unlike * one.ends.pull(&other.ends, correlation, alike, self.unequal)
+        let strength = self.strength.min(SHARPEST_SAMPLED / q.count() as f64);
+        let correlation = if a == c { 1.0 } else { q.correlation(a, c) };
+        strength * q.size(a, c) * unlike * one.ends.pull(&other.ends, correlation, alike, self.unequal)
     }
 }
 
