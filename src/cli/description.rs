@@ -41,8 +41,8 @@ pub(crate) struct DescriptionArguments {
 #[derive(Args, Clone, Copy, Debug)]
 #[command(next_help_heading = "Averages")]
 pub(crate) struct AverageArguments {
-    /// Typical sequences of ids to draw and average over, where tokens are not exchangeable [default: as many as have 1024
-    /// tokens together, 1 to 16], and over which the loss is averaged [default: 16].
+    /// Typical sequences of ids to draw and average over, where tokens are not exchangeable [default: as many as have
+    /// 1024 tokens together, 1 to 16], and over which the loss is averaged [default: 16].
     #[arg(long, value_name = "N", value_parser = parse::count, allow_negative_numbers = true)]
     pub(crate) batch: Option<usize>,
 

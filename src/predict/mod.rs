@@ -128,8 +128,8 @@ const MAX_BYTES: f64 = 20.0 * GIBIBYTE;
 pub struct Options {
     /// Which sites are told.
     pub sites: Sites,
-    /// Typical sequences of ids to draw where tokens are not exchangeable, by default as many as have 1024 tokens together, 1 to
-    /// 16; given ids are all used.
+    /// Typical sequences of ids to draw where tokens are not exchangeable, by default as many as have 1024 tokens
+    /// together, 1 to 16; given ids are all used.
     pub sequences: Option<usize>,
     /// Seed of what is drawn.
     pub seed: u64,

@@ -8,13 +8,13 @@
 //! E S_t = Σp²      Var S_t = (Σp² − (Σp²)² + 2 (t − 2) (Σp³ − (Σp²)²))/(t (t − 1)/2)
 //! ```
 //!
-//! (Hoeffding 1948: S_t is a U statistic of pairs.) The pool does not grow with the number asked for, so that many sequences
-//! vary as drawn ones do.
+//! (Hoeffding 1948: S_t is a U statistic of pairs.) The pool does not grow with the number asked for, so that many
+//! sequences vary as drawn ones do.
 //!
-//! GPT-2, 256 tokens, Zipf's law: the shares explain all but a third of what a sequence strays by (median of all sites),
-//! and four sequences are nearer to the average of 240 drawn ones than sixteen drawn ones are: 0.14 beside 0.22 % for gradients,
-//! 0.0012 beside 0.0022 for correlations (medians of all sites, root mean squares of thirteen choices); worst, gradients of queries,
-//! which the first few tokens decide, 1.7 beside 1.3 %.
+//! GPT-2, 256 tokens, Zipf's law: the shares explain all but a third of what a sequence strays by (median of all
+//! sites), and four sequences are nearer to the average of 240 drawn ones than sixteen drawn ones are: 0.14 beside
+//! 0.22 % for gradients, 0.0012 beside 0.0022 for correlations (medians of all sites, root mean squares of thirteen
+//! choices); worst, gradients of queries, which the first few tokens decide, 1.7 beside 1.3 %.
 
 use rand::Rng;
 use rand_distr::{Distribution, weighted::WeightedAliasIndex};

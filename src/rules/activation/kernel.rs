@@ -64,8 +64,8 @@ fn leaky(scale: f64, c: f64, slope: f64) -> (f64, f64) {
     (scale * (slope * c + bend * bend * relu), slope + bend * bend * step)
 }
 
-/// (E φ(u) φ(v), E φ'(u) φ'(v)) by quadrature in two dimensions, u and v of variances `q`; over the wider one last, which what
-/// is averaged over the other varies no faster with.
+/// (E φ(u) φ(v), E φ'(u) φ'(v)) by quadrature in two dimensions, u and v of variances `q`; over the wider one last, with
+/// which averages over the other vary no faster than φ.
 pub(super) fn by_quadrature(activation: Activation, q: [f64; 2], c: f64) -> (f64, f64) {
     let (scale_u, scale_v) = (q[0].max(q[1]).sqrt(), q[0].min(q[1]).sqrt());
     let own = scale_v * (1.0 - c * c).max(0.0).sqrt();

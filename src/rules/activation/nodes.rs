@@ -2,17 +2,17 @@
 //!
 //! # Formula
 //!
-//! The trapezoidal rule with the step h, E f(z) = h Σ_k f(kh) n(kh) with n the density of N(0, 1), is exact but for 2 e^(d²/2 −
-//! 2πd/h) times what f is on the lines |Im z| = d, if f is analytic between them. Of x = shift + scale·z and products of up to
-//! p = 4 values and derivatives of φ an error of e^−L takes, with σ for the scale,
+//! The trapezoidal rule with the step h, E f(z) = h Σ_k f(kh) n(kh) with n the density of N(0, 1), is exact but for
+//! 2 e^(d²/2 − 2πd/h) times what f is on the lines |Im z| = d, if f is analytic between them. Of x = shift + scale·z and
+//! products of up to p = 4 values and derivatives of φ an error of e^−L takes, with σ for the scale,
 //!
 //! ```text
 //! poles at the distance D from the real line                h = 2πd/(L + d²/2), d = ¾ D/σ, √(2L) at most
 //! entire, |φ(x + iy)| growing as e^(r y²/2)                 h = π √(2/(L (1 + p r σ²))), at the best d
 //! ```
 //!
-//! 15 to 60 nodes at the scales of networks, where panels take 150 to 300. Activations that bend, and steps that would be too
-//! short, keep panels.
+//! 30 to 100 nodes at the scales of networks, where panels take 150 to 300. Activations that bend, and steps that would
+//! be too short, keep panels.
 //!
 //! Source: Trefethen & Weideman 2014, The exponentially convergent trapezoidal rule, theorem 5.1.
 
@@ -26,6 +26,9 @@ use crate::quadrature::{coarse_nodes, gaussian_nodes, trapezoidal_nodes};
 /// What an expectation may be off by.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Precision {
+    /// Eleven digits, of terms up to k = 80 of a Hermite series too: of a term like z^k a trapezoid takes
+    /// (2π/h)^k e^(−(2π/h)²/2)/√k! of what there is at 2π/h.
+    Series,
     /// Eleven digits.
     Fine,
     /// Four.
@@ -33,11 +36,12 @@ pub(super) enum Precision {
 }
 
 impl Precision {
-    /// L, the largest |z|, and how many nodes panels have at least.
-    fn trapezoid(self) -> (f64, f64, usize) {
+    /// L, the largest |z|, the longest step, and how many nodes panels have at least.
+    fn trapezoid(self) -> (f64, f64, f64, usize) {
         match self {
-            Self::Fine => (36.0, 10.0, 144),
-            Self::Coarse => (18.0, 6.0, 32),
+            Self::Series => (36.0, 10.0, 0.39, 144),
+            Self::Fine => (36.0, 10.0, 0.7, 144),
+            Self::Coarse => (18.0, 6.0, 0.7, 32),
         }
     }
 }
@@ -74,18 +78,14 @@ fn beside(activation: Activation) -> Beside {
     }
 }
 
-/// Terms z^k of a Hermite series are told apart up to k = 40 by steps of this length: a trapezoid takes (2π/h)^k e^(−(2π/h)²/2)/√k!
-/// of the one at 2π/h for them.
-const LONGEST: f64 = 0.5;
-
-/// Nodes z and weights (density included) for E f(z), z ~ N(0, 1), f of products of up to four values and derivatives at `shift`
-/// + `scale`·z.
+/// Nodes z and weights (density included) for E f(z), z ~ N(0, 1), f of products of up to four values and derivatives
+/// at `shift` + `scale`·z.
 pub(super) fn nodes(activation: Activation, shift: f64, scale: f64, precision: Precision) -> Vec<(f64, f64)> {
     /// Of values and derivatives.
     const FACTORS: f64 = 4.0;
     /// Of the way to the poles.
     const PART: f64 = 0.75;
-    let (digits, limit, of_panels) = precision.trapezoid();
+    let (digits, limit, longest, of_panels) = precision.trapezoid();
     let step = match beside(activation) {
         Beside::Poles(distance) => {
             let strip = (PART * distance / scale).min(SQRT_2 * digits.sqrt());
@@ -94,10 +94,10 @@ pub(super) fn nodes(activation: Activation, shift: f64, scale: f64, precision: P
         Beside::Entire(growth) => PI * (2.0 / (digits * (1.0 + FACTORS * growth * scale * scale))).sqrt(),
         Beside::Nothing => 0.0,
     };
-    let step = step.min(LONGEST);
+    let step = step.min(longest);
     if limit > 0.5 * of_panels as f64 * step {
         return match precision {
-            Precision::Fine => gaussian_nodes(shift, scale),
+            Precision::Series | Precision::Fine => gaussian_nodes(shift, scale),
             Precision::Coarse => coarse_nodes(shift, scale),
         };
     }
@@ -124,9 +124,11 @@ mod tests {
                     };
                     let exact = expectations(&gaussian_nodes(shift, scale));
                     let sizes = [exact[2].sqrt(), exact[3].sqrt(), exact[2], exact[3], exact[4], exact[5], exact[6]];
-                    for (precision, tolerance) in [(Precision::Fine, 1e-11), (Precision::Coarse, 1e-4)] {
+                    for (precision, tolerance) in
+                        [(Precision::Series, 1e-11), (Precision::Fine, 1e-11), (Precision::Coarse, 1e-4)]
+                    {
                         let few = nodes(activation, shift, scale, precision);
-                        if few.len() >= precision.trapezoid().2 {
+                        if few.len() >= precision.trapezoid().3 {
                             continue;
                         }
                         let got = expectations(&few);

@@ -1,5 +1,8 @@
 //! Everything about one activation at one scale of its argument.
 
+use std::collections::VecDeque;
+use std::sync::{Mutex, PoisonError};
+
 use sigprop_stack::Activation;
 
 use super::function::{Degrees, homogeneous, is_odd, large_degrees, small_degrees, value_and_derivative};
@@ -7,7 +10,7 @@ use super::kernel::{by_quadrature, closed};
 use super::nodes::{Precision, nodes};
 
 /// Terms of Mehler's series.
-const TERMS: usize = 40;
+const TERMS: usize = 80;
 /// What the series may leave out, relative to its sum.
 const SERIES_TOLERANCE: f64 = 1e-9;
 /// Scales outside are mapped inside by the degree of φ there.
@@ -15,7 +18,7 @@ const SMALLEST_SCALE: f64 = 1e-8;
 const LARGEST_SCALE: f64 = 1e6;
 
 /// Moments of φ(u) and φ'(u), u ~ N(0, σ²).
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct Profile {
     activation: Activation,
     /// Variance of the argument, mapped into the range of the quadrature.
@@ -54,6 +57,26 @@ pub(super) struct Profile {
     pub(super) constant_kept: f64,
     /// a_k² of the normalised Hermite series φ(σz) = Σ a_k he_k(z), for k = 0 … TERMS.
     series: Vec<f64>,
+    integrated: Integrated,
+}
+
+/// What was integrated last: a block asks for the same few correlations a dozen times.
+#[derive(Debug, Default)]
+struct Integrated(Mutex<VecDeque<(u64, (f64, f64))>>);
+
+impl Integrated {
+    fn at(&self, c: f64, integrate: impl Fn() -> (f64, f64)) -> (f64, f64) {
+        const KEPT: usize = 8;
+        let known = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let seen = known().iter().find(|(bits, _)| *bits == c.to_bits()).map(|(_, cosines)| *cosines);
+        seen.unwrap_or_else(|| {
+            let cosines = integrate();
+            let mut known = known();
+            known.truncate(KEPT - 1);
+            known.push_front((c.to_bits(), cosines));
+            cosines
+        })
+    }
 }
 
 /// φ and φ' at σz, where E f is Σ weight · f(z).
@@ -79,7 +102,7 @@ impl Profile {
         let (mut apart, mut linear) = (0.0, 0.0);
         let wants_series = closed(activation, [1.0, 1.0], 0.0).is_none();
         let mut coefficients = vec![0.0; if wants_series { TERMS + 1 } else { 0 }];
-        let nodes: Vec<Node> = nodes(activation, 0.0, scale, Precision::Fine)
+        let nodes: Vec<Node> = nodes(activation, 0.0, scale, Precision::Series)
             .into_iter()
             .map(|(z, weight)| Node { z, weight, at: value_and_derivative(activation, scale * z) })
             .collect();
@@ -128,6 +151,7 @@ impl Profile {
             of_mean: Difference([of_one(&|f| f * f), of_one(&|f| (f - mean).powi(2))]),
             constant_kept: derivative * derivative / derivative_second,
             series: coefficients.into_iter().map(|a| a * a).collect(),
+            integrated: Integrated::default(),
         }
     }
 
@@ -162,7 +186,7 @@ impl Profile {
         let c = c.clamp(-1.0, 1.0);
         let (kernel, derivative) = closed(self.activation, [self.q, self.q], c)
             .or_else(|| self.by_series(c))
-            .unwrap_or_else(|| by_quadrature(self.activation, [self.q, self.q], c));
+            .unwrap_or_else(|| self.integrated.at(c, || by_quadrature(self.activation, [self.q, self.q], c)));
         (kernel / self.second, derivative / self.derivative_second)
     }
 
