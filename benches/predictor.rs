@@ -3,9 +3,12 @@
 use divan::{Bencher, black_box};
 use sigprop::architecture::Architecture;
 use sigprop::assemble::{Input, Run, assemble};
+use sigprop::compare::Setting;
+use sigprop::recommend;
+use sigprop::recommend::Demands;
 use sigprop::schemes::Scheme;
-use sigprop::{Sites, predict};
-use sigprop_stack::{Stack, check};
+use sigprop::{Options, Sites, predict};
+use sigprop_stack::{Activation, Stack, check};
 
 fn main() {
     divan::main();
@@ -14,13 +17,17 @@ fn main() {
 const BLOCKS: [usize; 3] = [10, 100, 1000];
 const WIDTHS: [usize; 2] = [256, 4096];
 
-fn encoder(n_layers: usize, d_model: usize, scheme: &str) -> Stack {
-    let architecture = Architecture { n_layers, d_model, ..Architecture::default() };
+fn stack(architecture: &Architecture, scheme: &str, input: &Input) -> Stack {
     let scheme = Scheme::parse(scheme).expect("known");
-    assemble(&architecture, &scheme, &Input::Correlation(0.2), &Run::default()).expect("a stack").stack
+    assemble(architecture, &scheme, input, &Run::default()).expect("a stack").stack
 }
 
-/// What does not grow with depth: the overlap tables of a softmax and the moments of an activation, and a block.
+fn encoder(n_layers: usize, d_model: usize, scheme: &str) -> Stack {
+    let architecture = Architecture { n_layers, d_model, ..Architecture::default() };
+    stack(&architecture, scheme, &Input::Correlation(0.2))
+}
+
+/// What does not grow with depth, where the process has its tables: of overlaps of a softmax, of an activation.
 #[divan::bench(consts = WIDTHS)]
 fn set_up<const WIDTH: usize>(bencher: Bencher) {
     let stack = encoder(1, WIDTH, "xavier");
@@ -51,4 +58,28 @@ fn assembled(blocks: usize) -> Stack {
 #[divan::bench(args = BLOCKS)]
 fn dslm_with_assembly(bencher: Bencher, blocks: usize) {
     bencher.bench(|| predict(&encoder(black_box(blocks), 1024, "dslm"), Sites::Stream));
+}
+
+/// Whose scale is another in every layer, and whose cosines have no closed form.
+#[divan::bench(args = [10, 100])]
+fn without_norms(bencher: Bencher, layers: usize) {
+    let architecture = Architecture { n_layers: layers, activation: Activation::Tanh, ..Architecture::mlp() };
+    let stack = stack(&architecture, "lecun", &Input::Correlation(0.9));
+    bencher.bench(|| predict(black_box(&stack), Sites::Stream));
+}
+
+/// Every pair of positions of four sequences.
+#[divan::bench(args = [64, 256], sample_count = 5)]
+fn causal(bencher: Bencher, seq_len: usize) {
+    let architecture = Architecture { n_layers: 4, causal: true, seq_len, ..Architecture::default() };
+    let stack = stack(&architecture, "gpt2", &Input::default());
+    let options = Options { sequences: Some(4), ..Sites::Stream.into() };
+    bencher.bench(|| predict(black_box(&stack), options));
+}
+
+/// Hundreds of predictions.
+#[divan::bench(sample_count = 5)]
+fn recommended(bencher: Bencher) {
+    let setting = Setting::from(Architecture { n_layers: 12, ..Architecture::default() });
+    bencher.bench(|| recommend(black_box(&setting), &Demands::default(), &|| {}));
 }

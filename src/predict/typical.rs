@@ -29,7 +29,8 @@ pub(super) fn draw(law: PowerLaw, seq_len: usize, count: usize, generator: &mut 
     let mut sequence = || -> Vec<u32> { (0..seq_len).map(|_| ids.sample(generator) as u32).collect() };
     let mut pool: Vec<Vec<u32>> = (0..count.max(POOL)).map(|_| sequence()).collect();
     let expected = expected_shares(law, seq_len);
-    let mut deviations: Vec<Vec<f64>> = pool.iter().map(|ids| deviations(ids, law.vocab_size, &expected)).collect();
+    let mut seen = vec![0; law.vocab_size];
+    let mut deviations: Vec<Vec<f64>> = pool.iter().map(|ids| deviations(ids, &mut seen, &expected)).collect();
     let mut together = vec![0.0; expected.len()];
     let mut chosen = Vec::with_capacity(count);
     for _ in 0..count {
@@ -61,9 +62,9 @@ fn pairs(t: usize) -> f64 {
     0.5 * t as f64 * (t as f64 - 1.0)
 }
 
-/// How far the shares of one sequence are from what is expected, in standard deviations.
-fn deviations(ids: &[u32], vocab_size: usize, expected: &[(usize, f64, f64)]) -> Vec<f64> {
-    let mut seen = vec![0_u32; vocab_size];
+/// How far the shares of one sequence are from what is expected, in standard deviations. How often an id was `seen`
+/// starts and ends as zeros.
+fn deviations(ids: &[u32], seen: &mut [u32], expected: &[(usize, f64, f64)]) -> Vec<f64> {
     let mut alike = 0_u64;
     let before: Vec<u64> = ids
         .iter()
@@ -73,6 +74,9 @@ fn deviations(ids: &[u32], vocab_size: usize, expected: &[(usize, f64, f64)]) ->
             alike
         })
         .collect();
+    for &id in ids {
+        seen[id as usize] = 0;
+    }
     let deviation = |&(t, mean, deviation): &(usize, f64, f64)| {
         if deviation > 0.0 { (before[t - 1] as f64 / pairs(t) - mean) / deviation } else { 0.0 }
     };
@@ -100,10 +104,10 @@ mod tests {
         assert_eq!(expected.iter().map(|share| share.0).collect::<Vec<_>>(), [2, 4, 8, 16, 24]);
         let ids = WeightedAliasIndex::new(ZIPF.probabilities()).expect("probabilities are positive");
         let mut generator = generator(3);
-        let mut sums = vec![[0.0; 3]; expected.len()];
+        let (mut seen, mut sums) = (vec![0; ZIPF.vocab_size], vec![[0.0; 3]; expected.len()]);
         for _ in 0..COUNT {
             let sequence: Vec<u32> = (0..24).map(|_| ids.sample(&mut generator) as u32).collect();
-            for (sum, z) in sums.iter_mut().zip(deviations(&sequence, ZIPF.vocab_size, &expected)) {
+            for (sum, z) in sums.iter_mut().zip(deviations(&sequence, &mut seen, &expected)) {
                 *sum = [sum[0] + z, sum[1] + z * z, sum[2] + z.powi(4)];
             }
         }
@@ -120,7 +124,8 @@ mod tests {
         for law in [ZIPF, PowerLaw { vocab_size: 2, exponent: 0.0 }] {
             let expected = expected_shares(law, 100);
             let chosen = draw(law, 100, 4, &mut generator(7));
-            let all: Vec<Vec<f64>> = chosen.iter().map(|ids| deviations(ids, law.vocab_size, &expected)).collect();
+            let mut seen = vec![0; law.vocab_size];
+            let all: Vec<Vec<f64>> = chosen.iter().map(|ids| deviations(ids, &mut seen, &expected)).collect();
             for (place, (t, ..)) in expected.iter().enumerate().skip(2) {
                 let together = all.iter().map(|own| own[place]).sum::<f64>() / 4.0;
                 assert!(together.abs() < 0.2, "{t}: {together}");
