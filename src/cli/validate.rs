@@ -15,14 +15,14 @@ use sigprop::{
     numerals::short,
     predict,
     report::{
-        Ink, Observed, Picture, RowFormat, Run, ValidationDocument, comparisons_rows, summary_json, summary_table,
-        validation_curve, validation_html, validation_json,
+        Ink, Observed, Picture, RowFormat, Run, ValidationDocument, comparisons_rows, remove_leftovers, summary_json,
+        summary_table, validation_curve, validation_html, validation_json,
     },
     stack_file::stack_hash,
     verdict::Verdict,
 };
 use sigprop_stack::{GIBIBYTE, Stack};
-use sigprop_validate::{Journal, JournalError, MeasureError, Measurement, Settings, Target};
+use sigprop_validate::{Journal, MeasureError, Measurement, Settings, Target};
 
 use super::{
     Outcome,
@@ -328,10 +328,15 @@ impl Arguments {
     }
 
     /// Where replicates are kept until the run has ended.
-    fn journal(&self, stack: &Stack, settings: &Settings) -> Result<Option<Journal>, JournalError> {
+    fn journal(&self, stack: &Stack, settings: &Settings) -> anyhow::Result<Option<Journal>> {
         let Some(folder) = self.folder() else { return Ok(None) };
         let open = if self.resume.is_some() { Journal::resume } else { Journal::create };
-        open(&folder.join(JOURNAL), &stack_hash(stack), settings).map(Some)
+        let journal = open(&folder.join(JOURNAL), &stack_hash(stack), settings)?;
+        // The journal is locked, so that whoever was writing here has ended.
+        if self.resume.is_some() {
+            remove_leftovers(folder)?;
+        }
+        Ok(Some(journal))
     }
 
     fn write(

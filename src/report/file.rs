@@ -6,6 +6,20 @@ use std::{
     path::{Path, PathBuf},
 };
 
+/// What names of temporary files start with.
+const PREFIX: &str = ".sigprop-";
+
+/// Removes the temporary files that a [`write_file`] left in `folder` when it was killed. Nobody else may be writing there.
+pub fn remove_leftovers(folder: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        if entry.file_type()?.is_file() && entry.file_name().to_string_lossy().starts_with(PREFIX) {
+            fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(())
+}
+
 /// Writes a file at once: into a temporary file beside it that takes its place when it is complete.
 /// What is no regular file (a device, a pipe) is written to directly.
 pub fn write_file(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
@@ -42,14 +56,14 @@ fn builder() -> tempfile::Builder<'static, 'static> {
     use std::os::unix::fs::PermissionsExt;
     let mut builder = tempfile::Builder::new();
     // What an ordinary new file gets; temporary ones are private otherwise.
-    builder.prefix(".sigprop-").permissions(fs::Permissions::from_mode(0o666));
+    builder.prefix(PREFIX).permissions(fs::Permissions::from_mode(0o666));
     builder
 }
 
 #[cfg(not(unix))]
 fn builder() -> tempfile::Builder<'static, 'static> {
     let mut builder = tempfile::Builder::new();
-    builder.prefix(".sigprop-");
+    builder.prefix(PREFIX);
     builder
 }
 
@@ -73,6 +87,16 @@ mod tests {
             assert_eq!(fs::read_to_string(&path).expect("readable"), text);
         }
         assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 1);
+    }
+
+    #[test]
+    fn what_a_kill_left_is_removed() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let (_, left) = builder().tempfile_in(folder.path()).expect("writable").keep().expect("kept");
+        let path = folder.path().join("report.csv");
+        write_file(&path, |out| out.write_all(b"whole")).expect("writable");
+        remove_leftovers(folder.path()).expect("a folder");
+        assert!(!left.exists() && path.exists());
     }
 
     #[cfg(unix)]

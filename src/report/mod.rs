@@ -2,7 +2,7 @@
 //! field is stands in `docs/formats.md`.
 //!
 //! Formatters write into whatever they are given and know nothing of files or terminals; only
-//! [`write_file`] touches the disk.
+//! [`write_file`] and [`remove_leftovers`] touch the disk.
 
 #[cfg(feature = "plot")]
 mod chart;
@@ -32,7 +32,7 @@ pub use compare::{comparison_json, comparison_rows, comparison_tables};
 #[cfg(feature = "plot")]
 pub use curve::{Ink, prediction_curve, validation_curve};
 pub use diff::{diff_json, diff_rows, diff_table};
-pub use file::write_file;
+pub use file::{remove_leftovers, write_file};
 #[cfg(feature = "plot")]
 pub use html::{Drawn, Origin, ValidationDocument, comparison_html, prediction_html, validation_html};
 pub use inspection::{InspectionDocument, deviations, inspection_json, inspection_rows, inspection_table};
