@@ -1,14 +1,14 @@
 //! The predictor: `cargo bench --bench predictor`.
 
 use divan::{Bencher, black_box};
-use sigprop::architecture::Architecture;
+use sigprop::architecture::{Activation, Architecture};
 use sigprop::assemble::{Input, Run, assemble};
 use sigprop::compare::Setting;
 use sigprop::recommend;
 use sigprop::recommend::Demands;
 use sigprop::schemes::Scheme;
 use sigprop::{Options, Sites, predict};
-use sigprop_stack::{Activation, Stack, check};
+use sigprop_stack::{Stack, check};
 
 fn main() {
     divan::main();
