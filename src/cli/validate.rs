@@ -29,7 +29,7 @@ use super::{
     console::Console,
     curve::CurveArguments,
     export::drawn,
-    folder::{claim, write_into},
+    folder::{cannot_write, claim, write_into},
     model::{ModelArguments, Network},
     output::{Format, FormatArguments, SiteChoice, emit},
     parse::{self, Seeds, Threads},
@@ -334,7 +334,7 @@ impl Arguments {
         let journal = open(&folder.join(JOURNAL), &stack_hash(stack), settings)?;
         // The journal is locked, so that whoever was writing here has ended.
         if self.resume.is_some() {
-            remove_leftovers(folder)?;
+            remove_leftovers(folder).with_context(|| cannot_write(folder))?;
         }
         Ok(Some(journal))
     }

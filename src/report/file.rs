@@ -6,14 +6,18 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// What names of temporary files start with.
+/// What names of temporary files start and end with.
 const PREFIX: &str = ".sigprop-";
+const SUFFIX: &str = ".tmp";
 
-/// Removes the temporary files that a [`write_file`] left in `folder` when it was killed. Nobody else may be writing there.
+/// Removes the temporary files that a [`write_file`] left in `folder` when it was killed. Nobody else may be writing
+/// there.
 pub fn remove_leftovers(folder: &Path) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
-        if entry.file_type()?.is_file() && entry.file_name().to_string_lossy().starts_with(PREFIX) {
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        if entry.file_type()?.is_file() && name.starts_with(PREFIX) && name.ends_with(SUFFIX) {
             fs::remove_file(entry.path())?;
         }
     }
@@ -56,14 +60,14 @@ fn builder() -> tempfile::Builder<'static, 'static> {
     use std::os::unix::fs::PermissionsExt;
     let mut builder = tempfile::Builder::new();
     // What an ordinary new file gets; temporary ones are private otherwise.
-    builder.prefix(PREFIX).permissions(fs::Permissions::from_mode(0o666));
+    builder.prefix(PREFIX).suffix(SUFFIX).permissions(fs::Permissions::from_mode(0o666));
     builder
 }
 
 #[cfg(not(unix))]
 fn builder() -> tempfile::Builder<'static, 'static> {
     let mut builder = tempfile::Builder::new();
-    builder.prefix(PREFIX);
+    builder.prefix(PREFIX).suffix(SUFFIX);
     builder
 }
 
@@ -93,10 +97,12 @@ mod tests {
     fn what_a_kill_left_is_removed() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let (_, left) = builder().tempfile_in(folder.path()).expect("writable").keep().expect("kept");
-        let path = folder.path().join("report.csv");
-        write_file(&path, |out| out.write_all(b"whole")).expect("writable");
+        let others = ["report.csv", ".sigprop-notes"].map(|name| folder.path().join(name));
+        for path in &others {
+            write_file(path, |out| out.write_all(b"whole")).expect("writable");
+        }
         remove_leftovers(folder.path()).expect("a folder");
-        assert!(!left.exists() && path.exists());
+        assert!(!left.exists() && others.iter().all(|path| path.exists()));
     }
 
     #[cfg(unix)]

@@ -69,12 +69,12 @@ mod scales;
 mod table;
 
 use std::collections::HashMap;
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::sync::Arc;
 
 use nalgebra::Vector2;
 use sigprop_stack::Activation;
 
-use self::function::homogeneous;
+use self::function::{Words, homogeneous, words};
 use self::kernel::closed;
 use self::profile::Profile;
 use self::scales::{AtScale, Average, Scales};
@@ -90,17 +90,10 @@ use crate::moments::{PerToken, Token, TokenGradient, ln_correction, width_caveat
 pub(crate) struct Profiles {
     /// With the ln σ² each was made for, the first that was met in its cell.
     profiles: HashMap<Key, (f64, Arc<Profile>)>,
-    scales: HashMap<Words, Arc<Scales>>,
 }
-
-/// Kept for the whole process: each node depends on its place alone, and searches predict hundreds of times.
-static SCALES: LazyLock<Mutex<HashMap<Words, Arc<Scales>>>> = LazyLock::new(Mutex::default);
 
 /// An activation and a place on a grid of ln σ².
 type Key = (Words, i64);
-
-/// The bits of an activation: its discriminant and its slope.
-type Words = (std::mem::Discriminant<Activation>, u64);
 
 impl Profiles {
     /// Size in ln σ² of the cells that share a profile: of one token for all, and of one per position. It is bridged
@@ -113,11 +106,7 @@ impl Profiles {
     pub(crate) fn rule(&mut self, activation: Activation, tokens: &[Token]) -> Rule {
         let cell = Self::CELLS[usize::from(tokens.len() > 1)];
         let profiles = tokens.iter().map(|token| self.scaled(activation, token, cell)).collect();
-        let scales = self.scales.entry(words(activation)).or_insert_with(|| {
-            let mut of_all = SCALES.lock().unwrap_or_else(PoisonError::into_inner);
-            Arc::clone(of_all.entry(words(activation)).or_insert_with(|| Arc::new(Scales::new(activation))))
-        });
-        Rule { activation, scales: Arc::clone(scales), profiles }
+        Rule { activation, scales: Scales::of(activation), profiles }
     }
 
     fn scaled(&mut self, activation: Activation, x: &Token, cell: f64) -> Scaled {
@@ -131,11 +120,6 @@ impl Profiles {
         let (anchor, profile) = profile.or_insert_with(|| (anchor, Arc::new(Profile::new(activation, anchor))));
         Scaled { profile: Arc::clone(profile), ln_scale, shift: ln_scale - *anchor }
     }
-}
-
-fn words(activation: Activation) -> Words {
-    let slope = if let Activation::LeakyRelu { slope } = activation { slope } else { 0.0 };
-    (std::mem::discriminant(&activation), slope.to_bits())
 }
 
 /// A profile near the scale of a token.

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use sigprop_stack::Activation;
 
 use super::function::value_and_derivative;
-use super::nodes::{Precision, nodes};
+use super::nodes::{Nodes, Precision};
 use crate::domain::Entry;
 
 /// Intervals of the correlation of two tokens.
@@ -43,18 +43,19 @@ impl Entries {
 
     /// Of arguments u + z, u ~ N(0, `common`²) what tokens share, z ~ N(0, `own`²).
     fn entries(&self, common: f64, own: f64) -> [Entry; 2] {
-        let given = |(u, probability): (f64, f64)| {
-            let nodes = nodes(self.activation, common * u, own, Precision::Coarse);
+        let [shared, apart] = [common, own].map(|scale| Nodes::new(self.activation, scale, Precision::Coarse));
+        let given = |&(u, probability): &(f64, f64)| {
+            let nodes = apart.around(common * u);
             let values: Vec<[f64; 2]> = nodes
                 .iter()
                 .map(|&(z, _)| value_and_derivative(self.activation, common * u + own * z).into())
                 .collect();
             [0, 1].map(|which| {
                 let values = values.iter().map(|both| both[which]);
-                (probability, moments(values.zip(&nodes)))
+                (probability, moments(values.zip(nodes.iter())))
             })
         };
-        let all: Vec<_> = nodes(self.activation, 0.0, common, Precision::Coarse).into_iter().map(given).collect();
+        let all: Vec<_> = shared.around(0.0).iter().map(given).collect();
         [0, 1].map(|which| Entry::of(all.iter().map(|both| both[which])))
     }
 }

@@ -10,6 +10,14 @@ pub(super) const SELU_ALPHA: f64 = 1.673_263_242_354_377_2;
 const GELU_TANH_CUBIC: f64 = 0.044_715;
 pub(super) const QUICK_GELU_SLOPE: f64 = 1.702;
 
+/// The bits of an activation: its discriminant and its slope.
+pub(super) type Words = (std::mem::Discriminant<Activation>, u64);
+
+pub(super) fn words(activation: Activation) -> Words {
+    let slope = if let Activation::LeakyRelu { slope } = activation { slope } else { 0.0 };
+    (std::mem::discriminant(&activation), slope.to_bits())
+}
+
 /// φ(x) and φ'(x).
 pub(super) fn value_and_derivative(activation: Activation, x: f64) -> (f64, f64) {
     match activation {

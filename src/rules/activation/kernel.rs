@@ -10,7 +10,7 @@ use std::f64::consts::PI;
 use sigprop_stack::Activation;
 
 use super::function::value_and_derivative;
-use super::nodes::{Precision, nodes};
+use super::nodes::{Nodes, Precision};
 
 /// (E φ(u) φ(v), E φ'(u) φ'(v)) in closed form, u and v with variances `q` and correlation `c`.
 pub(super) fn closed(activation: Activation, q: [f64; 2], c: f64) -> Option<(f64, f64)> {
@@ -69,13 +69,14 @@ fn leaky(scale: f64, c: f64, slope: f64) -> (f64, f64) {
 pub(super) fn by_quadrature(activation: Activation, q: [f64; 2], c: f64) -> (f64, f64) {
     let (scale_u, scale_v) = (q[0].max(q[1]).sqrt(), q[0].min(q[1]).sqrt());
     let own = scale_v * (1.0 - c * c).max(0.0).sqrt();
+    let [of_u, of_v] = [scale_u, own].map(|scale| Nodes::new(activation, scale, Precision::Fine));
     let mut kernels = (0.0, 0.0);
-    for (z, weight) in nodes(activation, 0.0, scale_u, Precision::Fine) {
+    for &(z, weight) in of_u.around(0.0).iter() {
         let (value, derivative) = value_and_derivative(activation, scale_u * z);
         let shift = scale_v * c * z;
         let mut means = (0.0, 0.0);
         if own > 0.0 {
-            for (y, inner) in nodes(activation, shift, own, Precision::Fine) {
+            for &(y, inner) in of_v.around(shift).iter() {
                 let (v, d) = value_and_derivative(activation, shift + own * y);
                 means.0 += inner * v;
                 means.1 += inner * d;

@@ -16,6 +16,7 @@
 //!
 //! Source: Trefethen & Weideman 2014, The exponentially convergent trapezoidal rule, theorem 5.1.
 
+use std::borrow::Cow;
 use std::f64::consts::{FRAC_PI_2, PI, SQRT_2};
 
 use sigprop_stack::Activation;
@@ -78,30 +79,42 @@ fn beside(activation: Activation) -> Beside {
     }
 }
 
-/// Nodes z and weights (density included) for E f(z), z ~ N(0, 1), f of products of up to four values and derivatives
-/// at `shift` + `scale`·z.
-pub(super) fn nodes(activation: Activation, shift: f64, scale: f64, precision: Precision) -> Vec<(f64, f64)> {
-    /// Of values and derivatives.
-    const FACTORS: f64 = 4.0;
-    /// Of the way to the poles.
-    const PART: f64 = 0.75;
-    let (digits, limit, longest, of_panels) = precision.trapezoid();
-    let step = match beside(activation) {
-        Beside::Poles(distance) => {
-            let strip = (PART * distance / scale).min(SQRT_2 * digits.sqrt());
-            2.0 * PI * strip / (digits + 0.5 * strip * strip)
-        }
-        Beside::Entire(growth) => PI * (2.0 / (digits * (1.0 + FACTORS * growth * scale * scale))).sqrt(),
-        Beside::Nothing => 0.0,
-    };
-    let step = step.min(longest);
-    if limit > 0.5 * of_panels as f64 * step {
-        return match precision {
-            Precision::Series | Precision::Fine => gaussian_nodes(shift, scale),
-            Precision::Coarse => coarse_nodes(shift, scale),
+/// For E f(z), z ~ N(0, 1), f of products of up to four values and derivatives at shift + `scale`·z.
+pub(super) struct Nodes {
+    scale: f64,
+    precision: Precision,
+    /// Right whatever the shift.
+    trapezoid: Option<Vec<(f64, f64)>>,
+}
+
+impl Nodes {
+    pub(super) fn new(activation: Activation, scale: f64, precision: Precision) -> Self {
+        /// Of values and derivatives.
+        const FACTORS: f64 = 4.0;
+        /// Of the way to the poles.
+        const PART: f64 = 0.75;
+        let (digits, limit, longest, of_panels) = precision.trapezoid();
+        let step = match beside(activation) {
+            Beside::Poles(distance) => {
+                let strip = (PART * distance / scale).min(SQRT_2 * digits.sqrt());
+                2.0 * PI * strip / (digits + 0.5 * strip * strip)
+            }
+            Beside::Entire(growth) => PI * (2.0 / (digits * (1.0 + FACTORS * growth * scale * scale))).sqrt(),
+            Beside::Nothing => 0.0,
         };
+        let step = step.min(longest);
+        let is_short = limit <= 0.5 * of_panels as f64 * step;
+        Self { scale, precision, trapezoid: is_short.then(|| trapezoidal_nodes(step, limit)) }
     }
-    trapezoidal_nodes(step, limit)
+
+    /// z and weights, density included.
+    pub(super) fn around(&self, shift: f64) -> Cow<'_, [(f64, f64)]> {
+        match (&self.trapezoid, self.precision) {
+            (Some(nodes), _) => nodes.into(),
+            (None, Precision::Series | Precision::Fine) => gaussian_nodes(shift, self.scale).into(),
+            (None, Precision::Coarse) => coarse_nodes(shift, self.scale).into(),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -127,7 +140,8 @@ mod tests {
                     for (precision, tolerance) in
                         [(Precision::Series, 1e-11), (Precision::Fine, 1e-11), (Precision::Coarse, 1e-4)]
                     {
-                        let few = nodes(activation, shift, scale, precision);
+                        let few = Nodes::new(activation, scale, precision);
+                        let few = few.around(shift);
                         if few.len() >= precision.trapezoid().3 {
                             continue;
                         }
@@ -150,9 +164,11 @@ mod tests {
         for (activation, scale, most) in
             [(Activation::Gelu, 1.0, 70), (Activation::Tanh, 1.0, 100), (Activation::Silu, 2.0, 100)]
         {
-            assert!(nodes(activation, 0.0, scale, Precision::Fine).len() < most, "{activation:?}");
-            assert!(nodes(activation, 0.0, scale, Precision::Coarse).len() < most / 2, "{activation:?}");
+            let taken = |precision| Nodes::new(activation, scale, precision).around(0.0).len();
+            assert!(taken(Precision::Fine) < most, "{activation:?}");
+            assert!(taken(Precision::Coarse) < most / 2, "{activation:?}");
         }
-        assert_eq!(nodes(Activation::Relu, 0.0, 1.0, Precision::Fine).len(), gaussian_nodes(0.0, 1.0).len());
+        let relu = Nodes::new(Activation::Relu, 1.0, Precision::Fine);
+        assert_eq!(relu.around(0.0).len(), gaussian_nodes(0.0, 1.0).len());
     }
 }

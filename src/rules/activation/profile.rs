@@ -7,7 +7,7 @@ use sigprop_stack::Activation;
 
 use super::function::{Degrees, homogeneous, is_odd, large_degrees, small_degrees, value_and_derivative};
 use super::kernel::{by_quadrature, closed};
-use super::nodes::{Precision, nodes};
+use super::nodes::{Nodes, Precision};
 
 /// Terms of Mehler's series.
 const TERMS: usize = 80;
@@ -102,9 +102,10 @@ impl Profile {
         let (mut apart, mut linear) = (0.0, 0.0);
         let wants_series = closed(activation, [1.0, 1.0], 0.0).is_none();
         let mut coefficients = vec![0.0; if wants_series { TERMS + 1 } else { 0 }];
-        let nodes: Vec<Node> = nodes(activation, 0.0, scale, Precision::Series)
-            .into_iter()
-            .map(|(z, weight)| Node { z, weight, at: value_and_derivative(activation, scale * z) })
+        let nodes: Vec<Node> = Nodes::new(activation, scale, Precision::Series)
+            .around(0.0)
+            .iter()
+            .map(|&(z, weight)| Node { z, weight, at: value_and_derivative(activation, scale * z) })
             .collect();
         for &Node { z, weight, at: (f, d) } in &nodes {
             let (f2, d2) = (f * f, d * d);

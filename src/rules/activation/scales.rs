@@ -22,13 +22,14 @@
 //! Neglected: what s is beyond Gaussian, and what the gradient is beyond a power.
 //! Source: ours.
 
-use std::sync::OnceLock;
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
 
 use sigprop_stack::Activation;
 use smallvec::SmallVec;
 
 use super::entries::Entries;
-use super::function::homogeneous;
+use super::function::{Words, homogeneous, words};
 use super::profile::Profile;
 use super::table::Table;
 use crate::domain::Entry;
@@ -110,8 +111,17 @@ struct Node {
     table: OnceLock<Table>,
 }
 
+/// Of every activation that was met: each node depends on its place alone, and searches predict hundreds of times.
+static MET: LazyLock<Mutex<HashMap<Words, Arc<Scales>>>> = LazyLock::new(Mutex::default);
+
 impl Scales {
-    pub(super) fn new(activation: Activation) -> Self {
+    /// Kept for the whole process.
+    pub(super) fn of(activation: Activation) -> Arc<Self> {
+        let mut met = MET.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(met.entry(words(activation)).or_insert_with(|| Arc::new(Self::new(activation))))
+    }
+
+    fn new(activation: Activation) -> Self {
         // Of a homogeneous activation one scale tells all.
         let ends = if homogeneous(activation).is_some() { [0, 0] } else { ENDS };
         let nodes = (ends[0] - MARGIN..=ends[1] + MARGIN).map(|_| OnceLock::new()).collect();
