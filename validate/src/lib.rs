@@ -27,6 +27,7 @@
 mod array;
 mod components;
 mod controls;
+mod fill;
 mod journal;
 mod lanes;
 mod matmul;

@@ -8,10 +8,10 @@
 use std::sync::Arc;
 
 use rand::{SeedableRng, rngs::Xoshiro256PlusPlus};
-use rayon::prelude::*;
 use sigprop_stack::{Init, Tensor};
 
 use crate::{
+    fill::fill_rows,
     lanes::{self, Key, split_mix},
     scalar::Scalar,
     weights::ByTensor,
@@ -19,9 +19,6 @@ use crate::{
 
 /// A stream for single numbers, such as token ids. xoshiro256++ is fixed by its definition, unlike `StdRng`.
 pub(crate) type Generator = Xoshiro256PlusPlus;
-
-/// Entries that one thread draws at a time, at least.
-const PIECE: usize = 1 << 14;
 
 /// What a stream is for: the same name may be used once for each.
 #[derive(Clone, Copy)]
@@ -56,6 +53,21 @@ pub(crate) struct Changes {
 /// The streams of one name.
 pub(crate) struct Streams {
     key: Key,
+}
+
+/// The rows of a tensor, or of what else is distributed like it.
+pub(crate) struct Rows<'a> {
+    random: &'a Random,
+    tensor: &'a Tensor,
+    streams: Streams,
+}
+
+impl Rows<'_> {
+    /// Draws row `row`.
+    pub(crate) fn draw<T: Scalar>(&self, row: usize, out: &mut [T]) {
+        self.streams.fill(row, self.tensor.init, out);
+        self.random.change(&self.tensor.name, row, out);
+    }
 }
 
 impl Random {
@@ -104,21 +116,21 @@ impl Random {
         Streams { key: absorb(absorb(self.key, purpose as u64), fnv1a(name)) }
     }
 
+    /// The rows of a tensor, one by one.
+    pub(crate) fn rows_of<'a>(&'a self, purpose: Purpose, tensor: &'a Tensor) -> Rows<'a> {
+        Rows { random: self, tensor, streams: self.streams(purpose, &tensor.name) }
+    }
+
     /// Row `row` of a tensor.
     pub(crate) fn tensor_row<T: Scalar>(&self, tensor: &Tensor, row: usize, out: &mut [T]) {
-        self.streams(Purpose::Weight, &tensor.name).fill(row, tensor.init, out);
-        self.change(&tensor.name, row, out);
+        self.rows_of(Purpose::Weight, tensor).draw(row, out);
     }
 
     /// The rows of length `width` of a tensor, or of what else is distributed like it, from number `first` on, as
     /// many as there is room for.
     pub(crate) fn rows<T: Scalar>(&self, purpose: Purpose, tensor: &Tensor, first: usize, width: usize, out: &mut [T]) {
-        let streams = self.streams(purpose, &tensor.name);
-        let rows = out.par_chunks_exact_mut(width).with_min_len(PIECE.div_ceil(width));
-        rows.enumerate().for_each(|(row, out)| {
-            streams.fill(first + row, tensor.init, out);
-            self.change(&tensor.name, first + row, out);
-        });
+        let rows = self.rows_of(purpose, tensor);
+        fill_rows(width, out, |row, out| rows.draw(first + row, out));
     }
 }
 

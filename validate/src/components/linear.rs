@@ -7,18 +7,21 @@
 //! ```
 //!
 //! W is what was drawn, or that [`standardised`], whose gradient goes on to what was drawn.
-//! The weights are drawn tile by tile in the forward pass and again in the backward pass, or, if they are Gaussian
-//! and asked for so, only what they do is ([`conditional`]).
+//! The weights are drawn tile by tile, as products read them: transposed in the forward pass, and again as they are in the
+//! backward pass; or, if they are Gaussian and asked for so, only what they do is ([`conditional`]).
 
 pub(crate) mod conditional;
 mod standardised;
+
+use std::ops::Range;
 
 use sigprop_stack::Linear;
 
 use crate::{
     array::{Array, Shape},
+    fill::{fill_rows, fill_transposed},
     matmul::{SHARED, View, ViewMut, multiply, multiply_add},
-    random::{Purpose, Random},
+    random::{Purpose, Random, Rows},
     scalar::Scalar,
 };
 
@@ -29,10 +32,13 @@ pub(crate) fn forward<T: Scalar>(linear: &Linear, random: &Random, input: &Array
     let tokens = input.shape().tokens();
     let mut output = Array::unwritten(input.shape(), linear.fan_out);
     let x = View::new(input.entries(), tokens, linear.fan_in, linear.fan_in);
-    for_tiles(linear, random, |first, rows, tile| {
-        let mut y = ViewMut::new(&mut output.entries_mut()[first..], tokens, rows, linear.fan_out);
-        multiply(SHARED, &mut y, 1.0, x, tile.transposed());
-    });
+    let weight = Weight::of(linear, random);
+    for rows in tiles(linear) {
+        let mut tile = Array::unwritten(Shape { batch: 1, seq_len: linear.fan_in }, rows.len());
+        fill_transposed(linear.fan_in, tile.entries_mut(), |row, out| weight.draw(rows.start + row, out));
+        let mut y = ViewMut::new(&mut output.entries_mut()[rows.start..], tokens, rows.len(), linear.fan_out);
+        multiply(SHARED, &mut y, 1.0, x, View::new(tile.entries(), linear.fan_in, rows.len(), rows.len()));
+    }
     add_bias(linear, random, &mut output);
     output
 }
@@ -49,29 +55,41 @@ pub(crate) fn backward<T: Scalar>(linear: &Linear, random: &Random, gradient: &A
     let tokens = gradient.shape().tokens();
     let mut input_gradient = Array::unwritten(gradient.shape(), linear.fan_in);
     let mut dx = ViewMut::new(input_gradient.entries_mut(), tokens, linear.fan_in, linear.fan_in);
-    for_tiles(linear, random, |first, rows, tile| {
-        let dy = View::new(&gradient.entries()[first..], tokens, rows, linear.fan_out);
-        if first == 0 {
-            multiply(SHARED, &mut dx, 1.0, dy, tile);
-        } else {
-            multiply_add(SHARED, &mut dx, 1.0, dy, tile);
-        }
-    });
+    let weight = Weight::of(linear, random);
+    for rows in tiles(linear) {
+        let mut tile = Array::unwritten(Shape { batch: 1, seq_len: rows.len() }, linear.fan_in);
+        fill_rows(linear.fan_in, tile.entries_mut(), |row, out| weight.draw(rows.start + row, out));
+        let tile = View::new(tile.entries(), rows.len(), linear.fan_in, linear.fan_in);
+        let dy = View::new(&gradient.entries()[rows.start..], tokens, rows.len(), linear.fan_out);
+        let add = if rows.start == 0 { multiply } else { multiply_add };
+        add(SHARED, &mut dx, 1.0, dy, tile);
+    }
     input_gradient
 }
 
-/// Draws the weight some rows at a time, in tiles of a size; `work` is told the first of them, their number and them.
-fn for_tiles<T: Scalar>(linear: &Linear, random: &Random, mut work: impl FnMut(usize, usize, View<T>)) {
-    let rows = tile_rows(linear);
-    for first in (0..linear.fan_out).step_by(rows) {
-        let rows = rows.min(linear.fan_out - first);
-        let mut tile = Array::unwritten(Shape { batch: 1, seq_len: rows }, linear.fan_in);
-        random.rows(Purpose::Weight, &linear.weight, first, linear.fan_in, tile.entries_mut());
-        if let Some(length) = linear.standardised {
-            standardised::standardise(length, linear.fan_in, tile.entries_mut());
-        }
-        work(first, rows, View::new(tile.entries(), rows, linear.fan_in, linear.fan_in));
+/// The weight in use, row by row.
+struct Weight<'a> {
+    rows: Rows<'a>,
+    standardised: Option<f64>,
+}
+
+impl<'a> Weight<'a> {
+    fn of(linear: &'a Linear, random: &'a Random) -> Self {
+        Self { rows: random.rows_of(Purpose::Weight, &linear.weight), standardised: linear.standardised }
     }
+
+    fn draw<T: Scalar>(&self, row: usize, out: &mut [T]) {
+        self.rows.draw(row, out);
+        if let Some(length) = self.standardised {
+            standardised::standardise(length, out);
+        }
+    }
+}
+
+/// Rows of the weight that are drawn together, as many in each tile but the last.
+fn tiles(linear: &Linear) -> impl Iterator<Item = Range<usize>> {
+    let rows = tile_rows(linear);
+    (0..linear.fan_out).step_by(rows).map(move |first| first..(first + rows).min(linear.fan_out))
 }
 
 /// Rows of the weight that are drawn at a time.

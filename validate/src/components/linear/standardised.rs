@@ -12,15 +12,13 @@ use sigprop_stack::Linear;
 
 use crate::{random::Random, scalar::Scalar};
 
-/// Standardises rows of length `width`.
-pub(super) fn standardise<T: Scalar>(length: f64, width: usize, rows: &mut [T]) {
-    rows.par_chunks_exact_mut(width).for_each(|row| {
-        let before = centre(row);
-        let factor = if before > 0.0 { length / before } else { 0.0 };
-        for w in row {
-            *w = T::from_f64(factor * w.to_f64());
-        }
-    });
+/// Standardises a row.
+pub(super) fn standardise<T: Scalar>(length: f64, row: &mut [T]) {
+    let before = centre(row);
+    let factor = if before > 0.0 { length / before } else { 0.0 };
+    for w in row {
+        *w = T::from_f64(factor * w.to_f64());
+    }
 }
 
 /// J of every row of `matrix`, `fan_out` × `fan_in`: from gradients of Ŵ to those of W, from steps of W to those of Ŵ.
@@ -72,7 +70,7 @@ mod tests {
     #[test]
     fn rows_agree_with_hand_computed_ones() {
         let mut rows = [1.0f64, 2.0, 6.0, 5.0, 5.0, 5.0];
-        standardise(2.0, 3, &mut rows);
+        rows.chunks_exact_mut(3).for_each(|row| standardise(2.0, row));
         let unit = 2.0 / 14f64.sqrt();
         for (got, expected) in rows.into_iter().zip([-2.0 * unit, -unit, 3.0 * unit, 0.0, 0.0, 0.0]) {
             assert!((got - expected).abs() < 1e-15, "expected {expected}, got {got}");
