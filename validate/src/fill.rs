@@ -55,7 +55,6 @@ pub(crate) fn fill_transposed<T: Scalar>(width: usize, transpose: &mut [T], writ
 }
 
 /// Where the columns are.
-#[derive(Clone, Copy)]
 struct Columns<T>(*mut T);
 
 // SAFETY: threads write different rows.
