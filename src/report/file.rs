@@ -55,19 +55,12 @@ fn without_path(error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), text.split(" at path ").next().unwrap_or_default())
 }
 
-#[cfg(unix)]
-fn builder() -> tempfile::Builder<'static, 'static> {
-    use std::os::unix::fs::PermissionsExt;
-    let mut builder = tempfile::Builder::new();
-    // What an ordinary new file gets; temporary ones are private otherwise.
-    builder.prefix(PREFIX).suffix(SUFFIX).permissions(fs::Permissions::from_mode(0o666));
-    builder
-}
-
-#[cfg(not(unix))]
 fn builder() -> tempfile::Builder<'static, 'static> {
     let mut builder = tempfile::Builder::new();
     builder.prefix(PREFIX).suffix(SUFFIX);
+    // What an ordinary new file gets; temporary ones are private otherwise.
+    #[cfg(unix)]
+    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
     builder
 }
 

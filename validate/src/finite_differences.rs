@@ -491,7 +491,7 @@ fn assert_weight_gradient(name: &str, stack: impl Fn(f64) -> Stack) {
         Probe::run(&stack, &Plan::new(&stack, &settings, f64::INFINITY), &settings, (0, 0.0), true).loss()
     });
     let mut weight = [0.0];
-    Random::new(settings.seed, 0).rows(Purpose::Weight, &tensor(name, 0.7), 0, 1, &mut weight);
+    Random::new(settings.seed, 0).rows(Purpose::Weight, &tensor(name, 0.7), 1, &mut weight);
     let expected = (slope / weight[0]).powi(2);
     assert!((got - expected).abs() < TOLERANCE * expected, "{name}: expected {expected}, got {got}");
 }

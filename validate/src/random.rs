@@ -126,11 +126,11 @@ impl Random {
         self.rows_of(Purpose::Weight, tensor).draw(row, out);
     }
 
-    /// The rows of length `width` of a tensor, or of what else is distributed like it, from number `first` on, as
-    /// many as there is room for.
-    pub(crate) fn rows<T: Scalar>(&self, purpose: Purpose, tensor: &Tensor, first: usize, width: usize, out: &mut [T]) {
+    /// The first rows of a tensor, or of what else is distributed like it, of length `width`, as many as there is room
+    /// for.
+    pub(crate) fn rows<T: Scalar>(&self, purpose: Purpose, tensor: &Tensor, width: usize, out: &mut [T]) {
         let rows = self.rows_of(purpose, tensor);
-        fill_rows(width, out, |row, out| rows.draw(first + row, out));
+        fill_rows(width, out, |row, out| rows.draw(row, out));
     }
 }
 
@@ -200,7 +200,7 @@ mod tests {
         let random = Random::new(7, 3);
         let weight = tensor("w", Init::Normal { std: 0.5 });
         let (mut whole, mut row) = ([0f32; 12], [0f32; 4]);
-        random.rows(Purpose::Weight, &weight, 0, 4, &mut whole);
+        random.rows(Purpose::Weight, &weight, 4, &mut whole);
         random.tensor_row(&weight, 2, &mut row);
         assert_eq!(whole[8..].iter().map(|x| x.to_bits()).collect::<Vec<_>>(), row.map(f32::to_bits));
     }
@@ -234,7 +234,7 @@ mod tests {
             Init::TruncatedNormal { std: 0.3, cutoff: 0.5 },
         ] {
             let mut draws = vec![0f64; ENTRIES];
-            Random::new(1, 0).rows(Purpose::Weight, &tensor("w", init), 0, 100, &mut draws);
+            Random::new(1, 0).rows(Purpose::Weight, &tensor("w", init), 100, &mut draws);
             let mean = draws.iter().sum::<f64>() / ENTRIES as f64;
             let variance = draws.iter().map(|x| x * x).sum::<f64>() / ENTRIES as f64;
             let fourth = draws.iter().map(|x| x.powi(4)).sum::<f64>() / ENTRIES as f64;

@@ -196,7 +196,7 @@ impl<'a, T: Scalar> Scores<'a, T> {
         let mut table = Vec::new();
         if let Some(PositionBias::Relative { table: tensor, buckets, .. }) = &attention.bias {
             table.resize(buckets * attention.n_heads, T::default());
-            random.rows(Purpose::Weight, tensor, 0, attention.n_heads, &mut table);
+            random.rows(Purpose::Weight, tensor, attention.n_heads, &mut table);
         }
         Self { attention, queries, keys, table }
     }

@@ -92,7 +92,7 @@ pub(crate) fn backward<T: Scalar>(linear: &Linear, random: &Random, basis: &Arra
 /// As many rows as there are tokens, distributed as the entries of a weight.
 fn fresh<T: Scalar>(weight: &Tensor, purpose: Purpose, random: &Random, shape: Shape, width: usize) -> Array<T> {
     let mut rows = Array::unwritten(shape, width);
-    random.rows(purpose, weight, 0, width, rows.entries_mut());
+    random.rows(purpose, weight, width, rows.entries_mut());
     rows
 }
 
