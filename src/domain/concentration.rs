@@ -18,6 +18,9 @@ pub(crate) struct Concentration {
 }
 
 impl Concentration {
+    /// Of differences whose products are what they are in every network.
+    pub(crate) const NONE: Self = Self { total: 0.0, drawn: 0.0, inherited: 0.0, unequal: 0.0 };
+
     /// Differences have at least one direction; as unequal as they get, and no more equal than they are (rounding, branches that
     /// follow their input the other way round).
     #[must_use]

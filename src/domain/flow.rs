@@ -70,7 +70,7 @@ impl Gradient {
             coupling: 0.0,
             along: 0.0,
             across: None,
-            concentration: Concentration { total: 0.0, drawn: 0.0, inherited: 0.0, unequal: 0.0 },
+            concentration: Concentration::NONE,
             fluctuation: Fluctuation::none(),
             response: Vector2::zeros(),
             with_fork: Vector2::zeros(),

@@ -33,14 +33,19 @@ pub(crate) struct Rule {
 
 impl Rule {
     pub(crate) fn new(rotary: &Rotary, seq_len: usize) -> Self {
-        let d_head = rotary.d_head as f64;
-        let passed = d_head - 2.0 * rotary.frequencies.len() as f64;
-        let overlap = |distance: usize| {
-            let cosines = rotary.frequencies.iter().map(|frequency| (frequency * distance as f64).cos());
-            (2.0 * cosines.sum::<f64>() + passed) / d_head
-        };
-        Self { overlaps: (0..seq_len).map(overlap).collect() }
+        Self { overlaps: overlaps(rotary, seq_len) }
     }
+}
+
+/// κ of the distances of `seq_len` positions.
+pub(crate) fn overlaps(rotary: &Rotary, seq_len: usize) -> Vec<f64> {
+    let d_head = rotary.d_head as f64;
+    let passed = d_head - 2.0 * rotary.frequencies.len() as f64;
+    let overlap = |distance: usize| {
+        let cosines = rotary.frequencies.iter().map(|frequency| (frequency * distance as f64).cos());
+        (2.0 * cosines.sum::<f64>() + passed) / d_head
+    };
+    (0..seq_len).map(overlap).collect()
 }
 
 impl PairRule for Rule {

@@ -41,6 +41,12 @@
 //! query  Γ∘(D∘R' + γ (1 − S2)(1 − S2) tr tr)      key  C(V, Q∘Γ∘R')
 //! ```
 //!
+//! *Rotation.* γ is of products of inputs x_b·x_b', which keys that are rotated meet with κ(b − b'): what has γ, there and
+//! in the pull, is multiplied by the average of κ over pairs of keys b ≠ b' of the two rows. Of 128 uncorrelated tokens of
+//! width 256 the gradient at the last query is 22 % too large without it. What all tokens share does not count there, though
+//! rotated keys differ in it. That the distances of keys and of queries go together is left out: what gradients of two
+//! queries have in common is up to 9 % too large before the rotation (bases 100 and 10000, 48 tokens).
+//!
 //! What value weights collect beyond V∘(value), Σ Γ∘pull, is their `coupling`.
 //!
 //! *Lengths and sharpness*: `attention/lengths.rs`, from every row's own S and T. Sampled
@@ -70,7 +76,7 @@ use std::sync::Arc;
 
 use rayon::join;
 
-use sigprop_stack::{Attention, PositionBias};
+use sigprop_stack::{Attention, Component, Node, Op, PositionBias};
 
 use self::head::{Head, Of};
 use self::lengths::Lengths;
@@ -82,6 +88,7 @@ use super::matrix::Matrix;
 use super::{SHARPEST_SAMPLED, Scores, Sharpness, along_values};
 use crate::domain::{Concentration, Gradient, Signal};
 use crate::moments::{Token, TokenGradient, ratio, share};
+use crate::rules::rotary;
 use crate::rules::softmax::Overlaps;
 
 /// What the forward pass of one attention leaves for its backward pass.
@@ -138,10 +145,11 @@ impl Attended {
             0.5 * (query.token().entry_variance * attention.n_heads as f64 + query.token().scale_variance);
         let freedom = (head_variance + concentration).max(LEAST_DRAWN).recip();
         let unequal = Unequal::of(input);
+        let turns = turns(&attention.key, k.matrix.rows);
 
         let head = |slope: f64| {
             let averages = Averages::new(attention.mask, q.count(), k.matrix.rows, slope);
-            Head::new(averages, overlaps, (freedom, unequal), variance, &q, &k.matrix, &v.matrix)
+            Head::new(averages, overlaps, (freedom, unequal), variance, &q, (&k.matrix, &turns), &v.matrix)
         };
         let heads: Vec<Head> = match &attention.bias {
             Some(PositionBias::Alibi { slopes }) => slopes.iter().copied().map(head).collect(),
@@ -369,7 +377,7 @@ impl Attended {
         let query = || {
             let mut query = Matrix::symmetric(n, |a, c| {
                 let (one, other) = (&head.rows[a], &head.rows[c]);
-                let unlike = one.roots.unlike * other.roots.unlike * self.concentration;
+                let unlike = one.roots.unlike * other.roots.unlike * self.concentration * head.turned(a, c);
                 let lacking = if a == c { 1.0 - one.s2 } else { (1.0 - one.s2) * (1.0 - other.s2) };
                 let lengths = if a == c { one.lengths(self.unequal) } else { 1.0 };
                 let slope = head.ratio(rows, q, a, c, Of::Slope);
@@ -380,7 +388,7 @@ impl Attended {
                 let let_through = head.averages.squared().of(&v.diagonal());
                 for (a, row) in rows.iter().enumerate() {
                     let passed = row.slope * (1.0 - 1.0 / row.effective).max(0.0) * let_through[a];
-                    let keys = row.key_trace / (1.0 - 1.0 / row.effective).max(1e-3);
+                    let keys = row.traces.key / (1.0 - 1.0 / row.effective).max(1e-3);
                     query.row_mut(a)[a] += odds_of_scores[a] * passed * keys * gradient.row(a)[a];
                 }
             }
@@ -442,6 +450,15 @@ impl Raw {
         let matrix = Matrix::build(count, count, |i, j| cosines[i * count + j] * roots[i] * roots[j]);
         Self { ln_unit, matrix }
     }
+}
+
+/// κ by distance, where keys are rotated.
+fn turns(key: &[Node], n_keys: usize) -> Vec<f64> {
+    let rotary = key.iter().find_map(|node| match &node.op {
+        Op::Apply(Component::Rotary(rotary)) => Some(rotary),
+        _ => None,
+    });
+    rotary.map(|rotary| rotary::overlaps(rotary, n_keys)).unwrap_or_default()
 }
 
 /// The average of matrices of one shape.

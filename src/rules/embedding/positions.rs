@@ -9,10 +9,15 @@
 //! position  E e_a e_b = 0         constant  s²        sinusoid  the product of the two waves, exactly
 //! segment   s² (1 − |a − b|/(L + 1)), the probability that the split does not fall between the two
 //! ```
+//!
+//! Differences of tokens that are x to the part s have the concentration s² γ + (1 − s)² γ_e + 2 s (1 − s)/width, γ_e =
+//! 1/width but 0 of sinusoids, which nothing draws: a narrow embedding counts as much as it has in the sum.
 
 use sigprop_stack::{Embedding, EmbeddingTerm, Gaussian};
 
-use crate::domain::{Domain, Fluctuation, Gradient, GradientPairMap, PairMap, Signal, part_map, symmetric};
+use crate::domain::{
+    Concentration, Domain, Flow, Fluctuation, Gradient, GradientPairMap, PairMap, Signal, part_map, symmetric,
+};
 use crate::moments::{PerToken, Token, TokenGradient, ln_sum, share};
 use crate::rules::PairRule;
 use crate::rules::embedding::gaussian_token;
@@ -117,6 +122,19 @@ impl PairRule for Rule {
         })
     }
 
+    fn concentration(&self, x: &Signal, y: &Signal, mean_cosine: &dyn Fn(&Signal) -> f64) -> Concentration {
+        let apart = |part: &Signal| share(part.ln_level(), y.ln_level()) * (1.0 - mean_cosine(part));
+        let (of_x, of_term) = (apart(x), apart(&self.own));
+        let kept = if of_term > 0.0 { (of_x / (of_x + of_term)).clamp(0.0, 1.0) } else { 1.0 };
+        let (added, own, fresh) = (1.0 - kept, self.own.concentration, x.token().width.recip());
+        Concentration {
+            total: kept * kept * x.concentration.total + added * added * own.total + 2.0 * kept * added * fresh,
+            drawn: kept * kept * x.concentration.drawn + added * added * own.drawn,
+            inherited: kept * x.concentration.inherited,
+            unequal: kept * kept * x.concentration.unequal,
+        }
+    }
+
     fn fluctuation(&self, domain: &Domain, x: &Signal, y: &Signal) -> Fluctuation {
         let of_x = share(x.token().ln_second, y.token().ln_second);
         let drawn = (y.token().entry_variance - of_x * of_x * x.token().entry_variance).max(0.0);
@@ -174,7 +192,7 @@ fn sinusoids(scale: f64, width: usize, seq_len: usize) -> Signal {
         })
         .collect();
     let cosines = symmetric(seq_len, |i, j| product(i, j) / (product(i, i) * product(j, j)).sqrt());
-    Signal::new(tokens, cosines)
+    Signal { concentration: Concentration::NONE, ..Signal::new(tokens, cosines) }
 }
 
 /// ln E dW² of the table of `term`, from the gradient where it is added; `None` for a term without weights.

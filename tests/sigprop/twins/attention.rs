@@ -1,5 +1,6 @@
 use sigprop_stack::{
-    Attention, Embedding, EmbeddingTerm, GivenIds, Ids, Mask, Node, NormKind, Op, PositionBias, Source,
+    Attention, Component, Embedding, EmbeddingTerm, GivenIds, Ids, Mask, Node, NormKind, Op, PositionBias, Rotary,
+    Source,
 };
 
 use crate::support::{assert_twin, gaussian_stack, linear, norm, tensor};
@@ -11,9 +12,16 @@ struct Shape {
     dropout_rate: f64,
 }
 
+const WIDTH: usize = 256;
+const D_HEAD: usize = 64;
+
 /// Normalised tokens of width 256 through attention with heads of width 64.
 fn attention(shape: &Shape, seq_len: usize) -> sigprop_stack::Stack {
-    let (width, d_head) = (256, 64);
+    gaussian_stack(WIDTH, 1.0, seq_len, body(shape))
+}
+
+fn body(shape: &Shape) -> Vec<Node> {
+    let (width, d_head) = (WIDTH, D_HEAD);
     let (queries, keys) = (shape.n_heads * d_head, shape.n_kv_heads * d_head);
     let core = Attention {
         dropout_rate: shape.dropout_rate,
@@ -28,12 +36,11 @@ fn attention(shape: &Shape, seq_len: usize) -> sigprop_stack::Stack {
             ],
         )
     };
-    let body = vec![
+    vec![
         norm("norm", NormKind::RmsNorm),
         Node::new("heads", Op::Attention(core)),
         linear("output", queries, width, 1.0),
-    ];
-    gaussian_stack(width, 1.0, seq_len, body)
+    ]
 }
 
 #[test]
@@ -66,6 +73,34 @@ fn masked_attention() {
             assert_twin(&with(&shape, 24, |attention| attention.mask = mask), 200);
         }
     }
+}
+
+/// Rotated keys differ in what all tokens share, and meet products of their inputs by their distance. What gradients of
+/// two queries have in common is known to 9 %, and left out here.
+#[test]
+fn rotated_queries_and_keys() {
+    for score_std in [0.1, 0.5] {
+        let shape = Shape { n_heads: 4, n_kv_heads: 2, score_std, dropout_rate: 0.0 };
+        let rotated = |name: &str| Node::apply(name, Component::Rotary(Rotary::new(D_HEAD, D_HEAD, 10_000.0)));
+        let mut stack = with(&shape, 48, |attention| {
+            attention.mask = Mask::CAUSAL;
+            attention.query.push(rotated("query_rotary"));
+            attention.key.push(rotated("key_rotary"));
+        });
+        stack.gradient.correlation = 0.0;
+        assert_twin(&stack, 200);
+    }
+}
+
+/// Embeddings of 32 features that are widened and all but hidden by positions: differences of tokens have as many
+/// directions as positions have.
+#[test]
+fn positions_beside_narrow_embeddings() {
+    let position = EmbeddingTerm::LearnedPosition { table: tensor("position", 1.0) };
+    let before = [linear("project", 32, WIDTH, 1.0), Node::apply("position", Component::Embedding(position))];
+    let shape = Shape { n_heads: 4, n_kv_heads: 4, score_std: 0.2, dropout_rate: 0.0 };
+    let body = before.into_iter().chain(body(&shape)).collect();
+    assert_twin(&gaussian_stack(32, 0.01, 32, body), 200);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use rayon::join;
 use rayon::prelude::*;
 
 use super::queries::Queries;
-use super::row::{Pull, Roots, Row, background, groups, interpolation, sampled_rows};
+use super::row::{Pull, Roots, Row, Traces, background, groups, interpolation, sampled_rows};
 use crate::moments::ratio;
 use crate::rules::attention::SHARPEST_SAMPLED;
 use crate::rules::attention::averages::Averages;
@@ -28,6 +28,8 @@ pub(super) struct Head {
     pub(super) spread: Matrix,
     /// X.
     pub(super) shift: Matrix,
+    /// κ averaged over pairs of keys of two queries, where keys are rotated.
+    turned: Option<Matrix>,
 }
 
 impl Head {
@@ -37,7 +39,7 @@ impl Head {
         (freedom, unequal): (f64, Unequal),
         variance: f64,
         q: &Queries,
-        k: &Matrix,
+        (k, turns): (&Matrix, &[f64]),
         v: &Matrix,
     ) -> Self {
         let averaged = |x: &Matrix| {
@@ -47,7 +49,9 @@ impl Head {
         };
         let (key, value) = join(|| averaged(k), || averaged(v));
         let nothing = || Matrix::zeros(0, 0);
-        let mut head = Self { averages, freedom, rows: Vec::new(), key, value, spread: nothing(), shift: nothing() };
+        let turned = (!turns.is_empty()).then(|| turned(&averages, turns));
+        let (rows, spread, shift) = (Vec::new(), nothing(), nothing());
+        let mut head = Self { averages, freedom, rows, key, value, spread, shift, turned };
         let own = head.key_spread(k);
         head.spread = head.spread(k, v, &head.value);
         head.shift = head.shift(k, &head.value);
@@ -133,15 +137,20 @@ impl Head {
             .map(|a| {
                 let key_trace = (keys[a] - self.key.1.row(a)[a]).max(0.0);
                 let value_trace = (values[a] - self.value.1.row(a)[a]).max(0.0);
+                let traces = Traces {
+                    key: key_trace,
+                    value: value_trace,
+                    input: value_trace * value_trace * ratio(keys[a], values[a]),
+                };
                 let in_view = squares[a].recip();
                 if key_trace <= 1e-12 * keys[a] || own[a] <= 0.0 {
-                    return Row::flat(in_view, key_trace, value_trace);
+                    return Row::flat(in_view, traces);
                 }
                 let effective = 1.0 + (key_trace * key_trace / own[a]).min(in_view - 1.0);
                 let share = 1.0 - 1.0 / effective;
                 let contrast = variance * q.square(a) * key_trace / share;
                 if contrast < 1e-6 {
-                    return Row::flat_keys(effective, in_view, key_trace, value_trace);
+                    return Row::flat_keys(effective, in_view, traces);
                 }
                 let key_cosine = self.key.1.row(a)[a] / keys[a];
                 let row = overlaps.row(effective, contrast, freedom, unequal.kurtosis(key_cosine));
@@ -156,8 +165,7 @@ impl Head {
                     slope: row.t() * effective / share,
                     weighted_slope: row.t_weighted * effective / share,
                     first: (1.0 - row.s2) / share,
-                    key_trace,
-                    value_trace,
+                    traces,
                     second: contrast * bend * bend,
                     ends: Ends::new(&row, effective, key_cosine),
                     overlaps: Some(row),
@@ -245,9 +253,14 @@ impl Head {
         ratio(q.correlation(a, c) * self.ratio(&self.rows, q, a, c, Of::Value), own).min(1.0)
     }
 
+    /// What rotations of keys leave of products of their inputs, in rows a and c.
+    pub(super) fn turned(&self, a: usize, c: usize) -> f64 {
+        self.turned.as_ref().map_or(1.0, |turned| turned.row(a)[c])
+    }
+
     /// The pull of rows a and c.
     fn pulled(&self, q: &Queries, pull: Pull, a: usize, c: usize) -> f64 {
-        pull.at(q, [a, c], &self.rows, self.alike(q, a, c))
+        self.turned(a, c) * pull.at(q, [a, c], &self.rows, self.alike(q, a, c))
     }
 
     /// Σ_ac Γ_ac times the pull.
@@ -295,6 +308,16 @@ impl Head {
         adjoint.add([&half, &other, &outer, x], |[half, other, outer, x]| outer * x - half - other);
         adjoint
     }
+}
+
+/// κ averaged over pairs of different keys of two queries.
+fn turned(averages: &Averages, turns: &[f64]) -> Matrix {
+    let n_keys = turns.len();
+    let over_pairs =
+        |of: &(dyn Fn(usize, usize) -> f64 + Sync)| averages.right(&averages.left(&Matrix::build(n_keys, n_keys, of)));
+    let different = over_pairs(&|b, other| if b == other { 0.0 } else { 1.0 });
+    let turned = over_pairs(&|b, other| if b == other { 0.0 } else { turns[b.abs_diff(other)] });
+    turned.zip(&different, |turned, different| if different > 0.0 { turned / different } else { 1.0 })
 }
 
 /// R of averages, R' of their derivatives by the scores, and R' with the query's own length.

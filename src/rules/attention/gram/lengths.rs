@@ -41,12 +41,12 @@ impl Row {
 
     /// 1 − the cosine of values, whose average has the square `averaged`.
     fn apart(&self, averaged: f64) -> f64 {
-        ratio(self.value_trace, (self.value_trace + averaged) * (1.0 - self.in_view.recip()))
+        ratio(self.traces.value, (self.traces.value + averaged) * (1.0 - self.in_view.recip()))
     }
 
     /// What the sum of its squares multiplies in E z².
     fn amplitude(&self, spread: f64) -> f64 {
-        ratio(spread * self.effective, self.key_trace)
+        ratio(spread * self.effective, self.traces.key)
     }
 
     /// The row as it meets a `gradient`, where the square of its keys' part, of `spread`, has the weight `part`.

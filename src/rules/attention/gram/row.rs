@@ -38,13 +38,21 @@ pub(super) struct Row {
     pub(super) first: f64,
     /// w_e (1 − 3 S2 + 2 S3)².
     pub(super) second: f64,
-    /// tr of keys and of values.
-    pub(super) key_trace: f64,
-    pub(super) value_trace: f64,
+    pub(super) traces: Traces,
     pub(super) ends: Ends,
     /// Of n_e keys of score variance w_e, if scores differ.
     pub(super) overlaps: Option<softmax::Row>,
     pub(super) roots: Roots,
+}
+
+/// What the keys in view differ in.
+#[derive(Clone, Copy)]
+pub(super) struct Traces {
+    /// tr of keys and of values.
+    pub(super) key: f64,
+    pub(super) value: f64,
+    /// Of both, what their inputs differ in: rotations make keys differ in what all inputs share too.
+    pub(super) input: f64,
 }
 
 /// Roots of what pairs of rows take products of.
@@ -56,7 +64,7 @@ pub(super) struct Roots {
     pub(super) slope_rest: f64,
     pub(super) weighted_slope_rest: f64,
     pub(super) second: f64,
-    /// Of tr of keys times that of values.
+    /// Of tr of keys times that of values, as far as their inputs differ.
     pub(super) unlike: f64,
 }
 
@@ -70,19 +78,19 @@ impl Roots {
             slope_rest: rest(row.slope),
             weighted_slope_rest: rest(row.weighted_slope),
             second: root(row.second),
-            unlike: root(row.key_trace * row.value_trace),
+            unlike: root(row.traces.input),
         }
     }
 }
 
 impl Row {
     /// One key in view, or keys that are copies.
-    pub(super) fn flat(in_view: f64, key_trace: f64, value_trace: f64) -> Self {
-        Self::flat_keys(in_view, in_view, key_trace, value_trace)
+    pub(super) fn flat(in_view: f64, traces: Traces) -> Self {
+        Self::flat_keys(in_view, in_view, traces)
     }
 
     /// Scores that do not differ.
-    pub(super) fn flat_keys(effective: f64, in_view: f64, key_trace: f64, value_trace: f64) -> Self {
+    pub(super) fn flat_keys(effective: f64, in_view: f64, traces: Traces) -> Self {
         Self {
             s2: 1.0 / effective,
             effective,
@@ -94,8 +102,7 @@ impl Row {
             weighted_slope: 1.0,
             first: 1.0,
             second: 0.0,
-            key_trace,
-            value_trace,
+            traces,
             ends: Ends::flat(),
             overlaps: None,
             roots: Roots::default(),
@@ -116,7 +123,7 @@ impl Row {
 
     /// How much more the squares of keys and values that pass T are, for their lengths.
     pub(super) fn lengths(&self, unequal: Unequal) -> f64 {
-        let cosine = 1.0 - self.key_trace;
+        let cosine = 1.0 - self.traces.key;
         let outlying = self.overlaps.map_or(0.0, |row| ratio(row.outlying, row.t()));
         unequal.squares(cosine) + unequal.kurtosis(cosine) / 6.0 * outlying
     }
