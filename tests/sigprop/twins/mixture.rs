@@ -1,8 +1,9 @@
-use sigprop_stack::{Activation, Mixture, Node, NormKind, Op, Weighting};
+use sigprop_stack::{Activation, Gaussian, Mixture, Node, NormKind, Op, Source, Weighting};
 
-use crate::support::{activation, assert_twin, gaussian_stack, linear, norm, tensor};
+use crate::support::{activation, assert_twin, linear, norm, stack, tensor};
 
-/// Two of four experts, as the library's mixtures weigh them; the router's scores have a variance of ½.
+/// Two of four experts, as the library's mixtures weigh them; the router's scores have a variance of ½. Tokens that are
+/// almost copies go to other experts all the same.
 #[test]
 fn chosen_experts() {
     for (weighting, normalised) in [(Weighting::Softmax, true), (Weighting::Softmax, false), (Weighting::Sigmoid, true)]
@@ -21,6 +22,9 @@ fn chosen_experts() {
             ],
         };
         let body = vec![norm("norm", NormKind::RmsNorm), Node::new("experts", Op::Mixture(mixture))];
-        assert_twin(&gaussian_stack(128, 1.0, 6, body), 300);
+        for correlation in [0.3, 0.95] {
+            let source = Gaussian { width: 128, mean: 0.0, variance: 1.0, correlation };
+            assert_twin(&stack(Source::Gaussian(source), 6, body.clone()), 300);
+        }
     }
 }
