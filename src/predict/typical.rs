@@ -52,7 +52,9 @@ fn choose(count: usize, deviations: &[Vec<f64>]) -> Vec<usize> {
             *sum = [sum[0] + sign * own, sum[1] + sign * own * own];
         }
     };
-    chosen.iter().for_each(|&place| add(&mut sums, place, 1.0));
+    for &place in &chosen {
+        add(&mut sums, place, 1.0);
+    }
     for _ in 0..SWEEPS {
         let mut changed = false;
         for place in &mut chosen {
@@ -128,7 +130,9 @@ fn deviations(law: PowerLaw, pool: &[Vec<u32>], weights: &[Vec<f64>]) -> Vec<Vec
     for place in 0..weights.len() {
         let square = deviations.iter().map(|own| own[place] * own[place]).sum::<f64>() / pool.len() as f64;
         let unit = square.sqrt().max(f64::MIN_POSITIVE);
-        deviations.iter_mut().for_each(|own| own[place] /= unit);
+        for own in &mut deviations {
+            own[place] /= unit;
+        }
     }
     deviations
 }

@@ -141,6 +141,14 @@ fn along_values(attention: &Attention, gradient: &TokenGradient, alignment: f64)
     1.0 + (gradient.radial - 1.0) * alignment / attention.n_heads as f64
 }
 
+/// Variance of ln |z|² that averaging over entries adds: query heads of one group have the part `shared` of their outputs in
+/// common, for they average the same values.
+fn entry_variance(attention: &Attention, shared: f64) -> f64 {
+    let group = (attention.n_heads / attention.n_kv_heads) as f64;
+    let width = (attention.n_heads * attention.d_value) as f64;
+    2.0 / width * (1.0 + (group - 1.0) * shared.min(1.0).powi(2))
+}
+
 /// Scores before the softmax, cap included.
 #[derive(Clone, Copy, Debug)]
 struct Scores {
@@ -193,4 +201,17 @@ pub(crate) struct Sharpness {
     pub(crate) attended: f64,
     /// The same of scores that do not differ.
     pub(crate) in_view: f64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Eight heads of 16 features, two of them with their own values: 32 features if all average alike, 128 if none do.
+    #[test]
+    fn heads_that_share_values_are_fewer() {
+        let attention = Attention { d_value: 16, ..Attention::plain(8, 2, 16, [Vec::new(), Vec::new(), Vec::new()]) };
+        approx::assert_relative_eq!(entry_variance(&attention, 1.0), 2.0 / 32.0);
+        approx::assert_relative_eq!(entry_variance(&attention, 0.0), 2.0 / 128.0);
+    }
 }

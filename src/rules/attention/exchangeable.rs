@@ -55,7 +55,7 @@ use self::keys::Keys;
 use super::concentration::{self, Unequal};
 use super::fluctuation::Elasticity;
 use super::pull::Ends;
-use super::{SHARPEST_SAMPLED, Sharpness, along_values, lengths};
+use super::{SHARPEST_SAMPLED, Sharpness, along_values, entry_variance, lengths};
 use crate::domain::{Exchangeable, Gradient, Signal};
 use crate::moments::{Few, Token, TokenGradient, ratio};
 use crate::rules::softmax::{Cross, Overlaps, Row};
@@ -164,6 +164,7 @@ impl Attended {
         let token = Token {
             scale_variance: keys.value_cosine.powi(2) * value.token().scale_variance + uneven,
             uneven,
+            entry_variance: entry_variance(attention, ratio(average, own)),
             // Of its own scale a token sees what its own value contributes.
             sensitivity: value.token().sensitivity * average / (length * own),
             ..Token::gaussian(width, value.token().ln_second + own.ln())

@@ -85,7 +85,7 @@ use self::row::{Pull, Row};
 use super::averages::Averages;
 use super::concentration::Unequal;
 use super::matrix::Matrix;
-use super::{SHARPEST_SAMPLED, Scores, Sharpness, along_values};
+use super::{SHARPEST_SAMPLED, Scores, Sharpness, along_values, entry_variance};
 use crate::domain::{Concentration, Gradient, Signal};
 use crate::moments::{Token, TokenGradient, ratio, share};
 use crate::rules::rotary;
@@ -192,6 +192,7 @@ impl Attended {
                 Token {
                     scale_variance: common.min(1.0).powi(2) * source.scale_variance + uneven.entries[a],
                     uneven: uneven.entries[a],
+                    entry_variance: entry_variance(attention, ratio(averaged.entries[a], *own)),
                     // Of its own scale a token sees what its own value contributes.
                     sensitivity: if memory { 0.0 } else { source.sensitivity * from_itself.clamp(0.0, 1.0) },
                     ..Token::gaussian(width, v.ln_unit + own.ln())
