@@ -60,6 +60,8 @@
 //! each other, or, where n_e is small or weights decay, by groups of like keys of all sizes ([`row`]), a key's group
 //! being its cosines above the median, squared. Groups of equal ids: what scores add to E z² is within 12 % at v = 1
 //! for texts in which 2 % of the pairs repeat, within 25 % (1 % of the whole) where 15 % do; beyond, a caveat.
+//! What single keys of groups have of Σ A² and of the gradient, where small groups count as much as large ones, is handed to
+//! all keys in view alike and taken from their pairs: sums over keys stay (Σ_a κ_a (diag W_a − W_aᵀ W_a), W_a the row).
 //! Learned relative positions are taken as part of the noise of the scores (their variance is small).
 //!
 //! # Source
@@ -248,7 +250,7 @@ impl Attended {
         Sharpness {
             // Slopes change which keys count, not how large scores are.
             ln_score: (self.variance * over_rows(&|_, a| queries.square(a) * in_view[a])).ln(),
-            attended: over_rows(&|head, a| head.rows[a].in_view / (head.rows[a].s2 * head.rows[a].effective)),
+            attended: over_rows(&|head, a| head.rows[a].in_view / head.rows[a].squares()),
             in_view: over_rows(&|head, a| head.rows[a].in_view),
         }
     }
@@ -264,8 +266,10 @@ impl Attended {
             let averaged = (alone, together);
             let spread = head.spread(&self.key.matrix, &identity, &averaged);
             let shift = head.shift(&self.key.matrix, &averaged);
-            Matrix::build(n_queries, n_queries, |a, c| {
-                averaged.1.row(a)[c] + head.first_order(self.variance, &self.query, (&spread, &shift), a, c)
+            let first = |a, c| head.first_order(self.variance, &self.query, (&spread, &shift), a, c);
+            Matrix::build(n_queries, n_queries, |a, c| match head.rows[a].single_squares().filter(|_| a == c) {
+                Some(squares) => squares / head.rows[a].in_view,
+                None => averaged.1.row(a)[c] + first(a, c),
             })
         }));
         let own = overlaps.diagonal();
@@ -398,6 +402,9 @@ impl Attended {
         let key = || {
             let m = Matrix::symmetric(n, |a, c| gradient.row(a)[c] * head.met(rows, q, a, c, Of::WeightedSlope));
             let mut key = head.adjoint(v, &head.value, &m);
+            if let Some(alone) = head.keys_alone(q, v, &gradient.diagonal()) {
+                key.add([&alone], |[alone]| alone);
+            }
             if odds > 0.0 {
                 let passed: Vec<f64> = (0..n)
                     .map(|a| {
@@ -422,8 +429,11 @@ impl Attended {
             let moved = head.shift_backward(k, gradient, &factors);
             let other = moved.transposed();
             value.add([&moved, &other], |[moved, other]| moved + other);
+            if let Some(alone) = head.values_alone(self.variance, q, k, &gradient.diagonal()) {
+                value.add([&alone], |[alone]| alone);
+            }
             if odds > 0.0 {
-                let own: Vec<f64> = (0..n).map(|a| gradient.row(a)[a] * rows[a].s2 * rows[a].effective).collect();
+                let own: Vec<f64> = (0..n).map(|a| gradient.row(a)[a] * rows[a].squares()).collect();
                 let let_through = head.averages.squared().transposed_of(&own);
                 for (b, passed) in let_through.into_iter().enumerate() {
                     value.row_mut(b)[b] += odds * passed;

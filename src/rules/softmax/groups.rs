@@ -16,7 +16,8 @@
 //! Σ (E A_g)² − P_2 = 2w (P_2² − P_3)      S2 − Σ (E A_g)² = w (P_2 − 2 P_3 + P_2²)      T = P_2 − 2 P_3 + P_2²
 //! ```
 //!
-//! so that [`Saturation`] is 1 for w → 0 in each of its numbers.
+//! so that [`Saturation`] is 1 for w → 0 in each of its numbers. Of the p_g L single keys of a group each has A_g/(p_g L):
+//! Σ A² = Σ_g E A_g²/(p_g L), where small groups, which grow most, count as much as large ones ([`Single`]).
 //!
 //! # Source
 //!
@@ -37,6 +38,17 @@ pub(crate) struct Saturation {
     pub(crate) first: f64,
     /// S2/P_2.
     pub(crate) own: f64,
+    /// What single keys have of it.
+    pub(crate) single: Single,
+}
+
+/// What a score variance makes of single keys, all of a group having its score.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Single {
+    /// Σ A² over single keys, over its value for w = 0.
+    pub(crate) squares: f64,
+    /// Σ A² (1 − 2 A_g + ΣA_g²) over single keys, likewise.
+    pub(crate) slope: f64,
 }
 
 impl Saturation {
@@ -49,6 +61,7 @@ impl Saturation {
             slope: mix(|s| s.slope),
             first: mix(|s| s.first),
             own: mix(|s| s.own),
+            single: Single { squares: mix(|s| s.single.squares), slope: mix(|s| s.single.slope) },
         }
     }
 }
@@ -67,6 +80,8 @@ pub(crate) fn saturation(groups: &[(f64, f64)], w: f64) -> Saturation {
         slope: (overlaps.s2 - 2.0 * overlaps.s3 + overlaps.s22) / flat,
         first: (1.0 - overlaps.s2) / (1.0 - p2),
         own: overlaps.s2 / p2,
+        // Σ p_g = 1, and single keys are as many as their groups are large.
+        single: Single { squares: overlaps.single, slope: overlaps.single_passed / (1.0 - 2.0 * p2 + p2) },
     }
 }
 
@@ -76,6 +91,9 @@ struct Overlaps {
     s2: f64,
     s3: f64,
     s22: f64,
+    /// Σ E A_g²/p_g and Σ E A_g² (1 − 2 A_g + ΣA²)/p_g.
+    single: f64,
+    single_passed: f64,
 }
 
 impl Overlaps {
@@ -90,6 +108,7 @@ impl Overlaps {
         let count = ((upper - lower) / STEP).ceil() as usize;
         let mut means = vec![0.0; groups.len()];
         let (mut s2, mut s3, mut s22) = (0.0, 0.0, 0.0);
+        let (mut single, mut single_passed) = (0.0, 0.0);
         for i in 0..=count {
             let t = (lower + STEP * i as f64 - largest.ln()).exp();
             let moments: Vec<[f64; 5]> = groups.iter().map(|(_, p)| moments(t * p, &exponentials)).collect();
@@ -109,9 +128,21 @@ impl Overlaps {
             }
             s2 += all * second;
             s22 += all * (fourth + second * second - own) / 6.0;
+            for ((count, p), m) in groups.iter().zip(&moments) {
+                let [square, cube, fourth] = [2, 3, 4].map(|k| m[k] / m[0]);
+                single += all * count / p * square;
+                single_passed += all * count / p * (square - cube + (fourth + square * (second - square)) / 6.0);
+            }
         }
         let mean = groups.iter().zip(&means).map(|((count, _), mean)| count * (STEP * mean).powi(2)).sum();
-        Self { mean, s2: STEP * s2, s3: STEP * s3, s22: STEP * s22 }
+        Self {
+            mean,
+            s2: STEP * s2,
+            s3: STEP * s3,
+            s22: STEP * s22,
+            single: STEP * single,
+            single_passed: STEP * single_passed,
+        }
     }
 }
 
@@ -154,7 +185,8 @@ mod tests {
     fn small_variances_give_the_first_order() {
         let groups = [(1.0, 0.4), (4.0, 0.05), (40.0, 0.01)];
         let got = saturation(&groups, 2e-3);
-        for ratio in [got.value, got.shift, got.slope, got.first, got.own] {
+        let Single { squares, slope } = got.single;
+        for ratio in [got.value, got.shift, got.slope, got.first, got.own, squares, slope] {
             approx::assert_relative_eq!(ratio, 1.0, epsilon = 0.01);
         }
     }
@@ -174,5 +206,14 @@ mod tests {
         approx::assert_relative_eq!(got.s3, expect(&|a| a.powi(3) + (1.0 - a).powi(3)), max_relative = 1e-5);
         let square = |a: f64| (a * a + (1.0 - a).powi(2)).powi(2);
         approx::assert_relative_eq!(got.s22, expect(&square), max_relative = 1e-5);
+        // Three keys and one.
+        let single = |a: f64| a * a / 0.75 + (1.0 - a).powi(2) / 0.25;
+        approx::assert_relative_eq!(got.single, expect(&single), max_relative = 1e-5);
+        let passed = |a: f64| {
+            let squares = a * a + (1.0 - a).powi(2);
+            let of = |a: f64| a * a * (1.0 - 2.0 * a + squares);
+            of(a) / 0.75 + of(1.0 - a) / 0.25
+        };
+        approx::assert_relative_eq!(got.single_passed, expect(&passed), max_relative = 1e-5);
     }
 }

@@ -169,7 +169,7 @@ impl Head {
                     second: contrast * bend * bend,
                     ends: Ends::new(&row, effective, key_cosine),
                     overlaps: Some(row),
-                    roots: Roots::default(),
+                    ..Row::flat_keys(effective, in_view, traces)
                 }
             })
             .collect()
@@ -205,7 +205,7 @@ impl Head {
             }
             let above = (below + 1).min(places.len() - 1);
             let Some(first) = sampled[below].or(sampled[above]) else { continue };
-            row.saturate(&first.mixed(&sampled[above].unwrap_or(first), part));
+            row.saturate(&first.mixed(&sampled[above].unwrap_or(first), part), decays);
         }
     }
 
@@ -282,10 +282,55 @@ impl Head {
         if odds > 0.0 {
             let let_through = self.averages.squared().of(&v.diagonal());
             for (a, row) in self.rows.iter().enumerate() {
-                output.row_mut(a)[a] += odds * let_through[a] * row.s2 * row.effective;
+                output.row_mut(a)[a] += odds * let_through[a] * row.squares();
             }
         }
         output
+    }
+
+    /// What single values and single keys receive more than groups of like ones say, from `more` of every query: theirs
+    /// alone, for the sum over all keys does not change.
+    fn alone(&self, more: &[f64]) -> Matrix {
+        let n = more.len();
+        let of_pairs = Matrix::build(n, n, |a, c| if a == c { -more[a] } else { 0.0 });
+        let mut alone = self.averages.right_transposed(&self.averages.left_transposed(&of_pairs));
+        for (b, own) in self.averages.transposed_of(more).into_iter().enumerate() {
+            alone.row_mut(b)[b] += own;
+        }
+        alone
+    }
+
+    /// The squares of keys or values less the average a query sees, with their weights; `averaged` are W X and P_X.
+    fn apart(&self, a: usize, x: &Matrix, averaged: &(Matrix, Matrix)) -> impl Iterator<Item = (f64, f64)> {
+        let own = averaged.1.row(a)[a];
+        self.averages.weighted_keys(a).map(move |(b, weight)| (weight, x.row(b)[b] - 2.0 * averaged.0.row(a)[b] + own))
+    }
+
+    /// What single values receive of Γ, its diagonal being `gradient`, beyond what groups say; none without groups.
+    pub(super) fn values_alone(&self, variance: f64, q: &Queries, k: &Matrix, gradient: &[f64]) -> Option<Matrix> {
+        let more = |(a, row): (usize, &Row)| {
+            let beyond = row.beyond_squares(variance * q.square(a), self.apart(a, k, &self.key));
+            gradient[a] * ratio(beyond, 1.0 - row.in_view.recip())
+        };
+        self.alone_if(more)
+    }
+
+    /// The same of single keys.
+    pub(super) fn keys_alone(&self, q: &Queries, v: &Matrix, gradient: &[f64]) -> Option<Matrix> {
+        let more = |(a, row): (usize, &Row)| {
+            let beyond = row.beyond_slope();
+            if beyond == 0.0 {
+                return 0.0;
+            }
+            let passed: f64 = self.apart(a, v, &self.value).map(|(weight, apart)| weight * weight * apart).sum();
+            gradient[a] * q.square(a) * beyond * ratio(passed, 1.0 - row.in_view.recip())
+        };
+        self.alone_if(more)
+    }
+
+    fn alone_if(&self, more: impl Fn((usize, &Row)) -> f64) -> Option<Matrix> {
+        let more: Vec<f64> = self.rows.iter().enumerate().map(more).collect();
+        more.iter().any(|more| *more != 0.0).then(|| self.alone(&more))
     }
 
     /// C(X, M); `averaged` are W X and P_X.

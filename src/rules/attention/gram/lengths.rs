@@ -92,7 +92,7 @@ impl Head {
             let n = rows.len();
             let weighted = Matrix::symmetric(n, |a, c| {
                 let met = if a == c {
-                    rows[a].s2 * rows[a].effective * (1.0 + odds)
+                    rows[a].squares() * (1.0 + odds)
                 } else {
                     let scores = (scores[a] * scores[c]).min(SHARPEST_SAMPLED);
                     1.0 + q.correlation(a, c) * scores * rows[a].first * rows[c].first

@@ -9,7 +9,7 @@ use crate::rules::attention::gram::queries::Queries;
 use crate::rules::attention::matrix::Matrix;
 use crate::rules::attention::pull::Ends;
 use crate::rules::softmax;
-use crate::rules::softmax::groups::Saturation;
+use crate::rules::softmax::groups::{Saturation, Single};
 
 /// Score variance from which groups of keys matter beyond the first order, and number of effective keys, as a share
 /// of those a query sees, below which they do.
@@ -43,6 +43,8 @@ pub(super) struct Row {
     /// Of n_e keys of score variance w_e, if scores differ.
     pub(super) overlaps: Option<softmax::Row>,
     pub(super) roots: Roots,
+    /// Of single keys, where those in groups are others.
+    pub(super) single: Option<Single>,
 }
 
 /// What the keys in view differ in.
@@ -106,6 +108,7 @@ impl Row {
             ends: Ends::flat(),
             overlaps: None,
             roots: Roots::default(),
+            single: None,
         }
     }
 }
@@ -128,7 +131,35 @@ impl Row {
         unequal.squares(cosine) + unequal.kurtosis(cosine) / 6.0 * outlying
     }
 
-    pub(super) fn saturate(&mut self, groups: &Saturation) {
+    /// Σ A² over single keys, over that of scores that do not differ.
+    pub(super) fn squares(&self) -> f64 {
+        self.single.map_or(self.s2 * self.effective, |single| single.squares)
+    }
+
+    /// The same where keys are in groups.
+    pub(super) fn single_squares(&self) -> Option<f64> {
+        self.single.map(|single| single.squares)
+    }
+
+    /// How much more of Σ A² single keys have than the first order makes it, of a query's weights, its keys' squares less
+    /// their average, and of what scores make of a first order of 1; 0 of keys that are not in groups.
+    pub(super) fn beyond_squares(&self, score: f64, keys: impl Iterator<Item = (f64, f64)>) -> f64 {
+        let Some(single) = self.single else { return 0.0 };
+        let first = |(weight, apart): (f64, f64)| {
+            let moved = self.shift * (apart - self.traces.key);
+            weight * weight * (1.0 + score * (self.value * apart + moved))
+        };
+        single.squares / self.in_view - keys.map(first).sum::<f64>()
+    }
+
+    /// The same of what gradients of single keys have of Σ A² (v_b − z)², in units of it where scores do not differ.
+    pub(super) fn beyond_slope(&self) -> f64 {
+        self.single.map_or(0.0, |single| single.slope - self.weighted_slope)
+    }
+
+    pub(super) fn saturate(&mut self, groups: &Saturation, decays: bool) {
+        // Of unequal weights groups say nothing of single keys.
+        self.single = (!decays).then_some(groups.single);
         self.s2 = groups.own / self.effective;
         self.value = groups.value;
         self.shift = groups.shift;
