@@ -60,8 +60,8 @@
 //! each other, or, where n_e is small or weights decay, by groups of like keys of all sizes ([`row`]), a key's group
 //! being its cosines above the median, squared. Groups of equal ids: what scores add to E z² is within 12 % at v = 1
 //! for texts in which 2 % of the pairs repeat, within 25 % (1 % of the whole) where 15 % do; beyond, a caveat.
-//! What single keys of groups have of Σ A² and of the gradient, where small groups count as much as large ones, is handed to
-//! all keys in view alike and taken from their pairs: sums over keys stay (Σ_a κ_a (diag W_a − W_aᵀ W_a), W_a the row).
+//! What single keys of groups have of Σ A² and of the gradient, where small groups count as much as large ones, goes to keys by
+//! how single they are (W_ab/m_b² of a group of m_b) and is taken from all pairs: sums over keys stay.
 //! Learned relative positions are taken as part of the noise of the scores (their variance is small).
 //!
 //! # Source
@@ -512,9 +512,9 @@ fn caveat(attention: &Attention, heads: &[Head]) -> Option<(&'static str, String
     }
     if let Some(row) = rows().find(|row| row.is_repeated()) {
         return Some((
-            "groups of like keys have scores that matter: gradients of single keys and values are averages over groups \
-             of all sizes (sampled with a third of the tokens alike, score variance ¼ and 1: keys 20 and 45 % low, \
-             values within 1 and 9 %)",
+            "groups of like keys have scores that matter: gradients of keys and values in them are averages over groups \
+             of all sizes (sampled with a third of the tokens alike, score variance ½ and 1: keys of the group 15 and 65 % \
+             high, its values 3 and 15 %, others and averages over all within 4 %)",
             format!("score variance {:.2}, {:.1} effective keys of {:.1}", row.contrast, row.effective, row.in_view),
         ));
     }

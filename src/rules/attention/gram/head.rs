@@ -30,6 +30,8 @@ pub(super) struct Head {
     pub(super) shift: Matrix,
     /// κ averaged over pairs of keys of two queries, where keys are rotated.
     turned: Option<Matrix>,
+    /// How single each key is in the view of a query, adding up to 1, where keys are in groups.
+    singles: Option<Matrix>,
 }
 
 impl Head {
@@ -51,7 +53,7 @@ impl Head {
         let nothing = || Matrix::zeros(0, 0);
         let turned = (!turns.is_empty()).then(|| turned(&averages, turns));
         let (rows, spread, shift) = (Vec::new(), nothing(), nothing());
-        let mut head = Self { averages, freedom, rows, key, value, spread, shift, turned };
+        let mut head = Self { averages, freedom, rows, key, value, spread, shift, turned, singles: None };
         let own = head.key_spread(k);
         head.spread = head.spread(k, v, &head.value);
         head.shift = head.shift(k, &head.value);
@@ -190,6 +192,9 @@ impl Head {
         // Of each key the share of all keys that is like it.
         let shares = self.averages.left(&likeness);
         let keys = self.averages.of(&k.diagonal());
+        if !decays {
+            self.singles = Some(self.singles(&shares));
+        }
         let places = sampled_rows(self.rows.len(), if self.averages.is_full() { 1 } else { 12 }, 1.0 / 8.0);
         let sampled: Vec<Option<Saturation>> = places
             .par_iter()
@@ -207,6 +212,19 @@ impl Head {
             let Some(first) = sampled[below].or(sampled[above]) else { continue };
             row.saturate(&first.mixed(&sampled[above].unwrap_or(first), part), decays);
         }
+    }
+
+    /// W_ab/m_b² for keys in groups of m_b, from the `shares` of groups in the keys of a row.
+    fn singles(&self, shares: &Matrix) -> Matrix {
+        let mut singles = Matrix::zeros(shares.rows, shares.columns);
+        for a in 0..shares.rows {
+            let single = |(b, weight): (usize, f64)| (b, weight * (weight / shares.row(a)[b].max(weight)).powi(2));
+            let total: f64 = self.averages.weighted_keys(a).map(single).map(|(_, single)| single).sum();
+            for (b, single) in self.averages.weighted_keys(a).map(single) {
+                singles.row_mut(a)[b] = single / total;
+            }
+        }
+        singles
     }
 
     /// R_ac, or R'_ac, from `of` a row on the diagonal; a row meets itself as one of `own`.
@@ -288,14 +306,14 @@ impl Head {
         output
     }
 
-    /// What single values and single keys receive more than groups of like ones say, from `more` of every query: theirs
-    /// alone, for the sum over all keys does not change.
-    fn alone(&self, more: &[f64]) -> Matrix {
+    /// What single values and single keys receive more than groups of like ones say, from `more` of every query; taken from
+    /// all pairs, for the sum over all keys does not change.
+    fn alone(&self, more: &[f64], singles: &Matrix) -> Matrix {
         let n = more.len();
         let of_pairs = Matrix::build(n, n, |a, c| if a == c { -more[a] } else { 0.0 });
         let mut alone = self.averages.right_transposed(&self.averages.left_transposed(&of_pairs));
-        for (b, own) in self.averages.transposed_of(more).into_iter().enumerate() {
-            alone.row_mut(b)[b] += own;
+        for b in 0..alone.rows {
+            alone.row_mut(b)[b] += more.iter().enumerate().map(|(a, more)| more * singles.row(a)[b]).sum::<f64>();
         }
         alone
     }
@@ -330,7 +348,7 @@ impl Head {
 
     fn alone_if(&self, more: impl Fn((usize, &Row)) -> f64) -> Option<Matrix> {
         let more: Vec<f64> = self.rows.iter().enumerate().map(more).collect();
-        more.iter().any(|more| *more != 0.0).then(|| self.alone(&more))
+        self.singles.as_ref().map(|singles| self.alone(&more, singles))
     }
 
     /// C(X, M); `averaged` are W X and P_X.
