@@ -39,6 +39,17 @@ impl Concentration {
         }
     }
 
+    /// Where differences are these to the part `kept`, and others of this `width`, independent of them, for the rest.
+    pub(crate) fn mixed(self, kept: f64, other: Self, width: f64) -> Self {
+        let added = 1.0 - kept;
+        Self {
+            total: kept * kept * self.total + added * added * other.total + 2.0 * kept * added / width,
+            drawn: kept * kept * self.drawn + added * added * other.drawn,
+            inherited: kept * self.inherited,
+            unequal: kept * kept * self.unequal,
+        }
+    }
+
     /// What of the total its entries were drawn from.
     pub(crate) fn drawn_from(self) -> f64 {
         (self.total - self.drawn).max(0.0)

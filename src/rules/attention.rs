@@ -141,8 +141,9 @@ fn along_values(attention: &Attention, gradient: &TokenGradient, alignment: f64)
     1.0 + (gradient.radial - 1.0) * alignment / attention.n_heads as f64
 }
 
-/// Variance of ln |z|² that averaging over entries adds: query heads of one group have the part `shared` of their outputs in
-/// common, for they average the same values.
+/// Variance of ln |z|² that averaging over entries adds: the g query heads of one group have the part r = `shared` of their
+/// outputs in common, for they average the same values, 2/(heads · `d_value`) (1 + (g − 1) r²). Ours, to first order in
+/// 1/`d_value`: gradients before attention with one value head of 64 features are still 1 to 3 % too small.
 fn entry_variance(attention: &Attention, shared: f64) -> f64 {
     let group = (attention.n_heads / attention.n_kv_heads) as f64;
     let width = (attention.n_heads * attention.d_value) as f64;

@@ -79,15 +79,8 @@ impl PairRule for Rule {
         let (token, cosine) = (x.token(), mean_cosine(x));
         let apart = 1.0 - self.keep * cosine;
         let kept = if apart > 0.0 { (self.keep * (1.0 - cosine) / apart).clamp(0.0, 1.0) } else { 1.0 };
-        let fresh = token.width.recip();
-        let masks = (1.0 + cosine * cosine * token.kurtosis) * fresh;
-        let masked = 1.0 - kept;
-        Concentration {
-            total: kept * kept * x.concentration.total + masked * masked * masks + 2.0 * kept * masked * fresh,
-            drawn: kept * kept * x.concentration.drawn + masked * masked * masks,
-            inherited: kept * x.concentration.inherited,
-            unequal: kept * kept * x.concentration.unequal,
-        }
+        let drawn = (1.0 + cosine * cosine * token.kurtosis) / token.width;
+        x.concentration.mixed(kept, Concentration { total: drawn, drawn, ..Concentration::NONE }, token.width)
     }
 
     fn fluctuation(&self, domain: &Domain, x: &Signal, y: &Signal) -> Fluctuation {

@@ -126,13 +126,7 @@ impl PairRule for Rule {
         let apart = |part: &Signal| share(part.ln_level(), y.ln_level()) * (1.0 - mean_cosine(part));
         let (of_x, of_term) = (apart(x), apart(&self.own));
         let kept = if of_term > 0.0 { (of_x / (of_x + of_term)).clamp(0.0, 1.0) } else { 1.0 };
-        let (added, own, fresh) = (1.0 - kept, self.own.concentration, x.token().width.recip());
-        Concentration {
-            total: kept * kept * x.concentration.total + added * added * own.total + 2.0 * kept * added * fresh,
-            drawn: kept * kept * x.concentration.drawn + added * added * own.drawn,
-            inherited: kept * x.concentration.inherited,
-            unequal: kept * kept * x.concentration.unequal,
-        }
+        x.concentration.mixed(kept, self.own.concentration, x.token().width)
     }
 
     fn fluctuation(&self, domain: &Domain, x: &Signal, y: &Signal) -> Fluctuation {

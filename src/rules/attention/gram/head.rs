@@ -137,20 +137,16 @@ impl Head {
         let squares = self.averages.squared().of(&vec![1.0; k.rows]);
         (0..q.count())
             .map(|a| {
-                let key_trace = (keys[a] - self.key.1.row(a)[a]).max(0.0);
-                let value_trace = (values[a] - self.value.1.row(a)[a]).max(0.0);
-                let traces = Traces {
-                    key: key_trace,
-                    value: value_trace,
-                    input: value_trace * value_trace * ratio(keys[a], values[a]),
-                };
+                let key = (keys[a] - self.key.1.row(a)[a]).max(0.0);
+                let value = (values[a] - self.value.1.row(a)[a]).max(0.0);
+                let traces = Traces { key, value, input: value * value * ratio(keys[a], values[a]) };
                 let in_view = squares[a].recip();
-                if key_trace <= 1e-12 * keys[a] || own[a] <= 0.0 {
+                if key <= 1e-12 * keys[a] || own[a] <= 0.0 {
                     return Row::flat(in_view, traces);
                 }
-                let effective = 1.0 + (key_trace * key_trace / own[a]).min(in_view - 1.0);
+                let effective = 1.0 + (key * key / own[a]).min(in_view - 1.0);
                 let share = 1.0 - 1.0 / effective;
-                let contrast = variance * q.square(a) * key_trace / share;
+                let contrast = variance * q.square(a) * key / share;
                 if contrast < 1e-6 {
                     return Row::flat_keys(effective, in_view, traces);
                 }
@@ -306,16 +302,22 @@ impl Head {
         output
     }
 
-    /// What single values and single keys receive more than groups of like ones say, from `more` of every query; taken from
-    /// all pairs, for the sum over all keys does not change.
-    fn alone(&self, more: &[f64], singles: &Matrix) -> Matrix {
-        let n = more.len();
+    /// What single values or single keys receive more than groups of like ones say, from `more` of every query; taken from
+    /// all pairs, for the sum over all keys does not change. None where keys are not in groups.
+    fn alone(&self, more: impl Fn(usize, &Row) -> f64) -> Option<Matrix> {
+        let singles = self.singles.as_ref()?;
+        let n = self.rows.len();
+        // One key in view has no pairs.
+        let more = |(a, row): (usize, &Row)| ratio(more(a, row), 1.0 - row.in_view.recip());
+        let more: Vec<f64> = self.rows.iter().enumerate().map(more).collect();
         let of_pairs = Matrix::build(n, n, |a, c| if a == c { -more[a] } else { 0.0 });
         let mut alone = self.averages.right_transposed(&self.averages.left_transposed(&of_pairs));
-        for b in 0..alone.rows {
-            alone.row_mut(b)[b] += more.iter().enumerate().map(|(a, more)| more * singles.row(a)[b]).sum::<f64>();
+        for (a, more) in more.iter().enumerate() {
+            for (b, single) in singles.row(a).iter().enumerate() {
+                alone.row_mut(b)[b] += more * single;
+            }
         }
-        alone
+        Some(alone)
     }
 
     /// The squares of keys or values less the average a query sees, with their weights; `averaged` are W X and P_X.
@@ -324,31 +326,14 @@ impl Head {
         self.averages.weighted_keys(a).map(move |(b, weight)| (weight, x.row(b)[b] - 2.0 * averaged.0.row(a)[b] + own))
     }
 
-    /// What single values receive of Γ, its diagonal being `gradient`, beyond what groups say; none without groups.
+    /// What single values receive of Γ, its diagonal being `gradient`, beyond what groups say.
     pub(super) fn values_alone(&self, variance: f64, q: &Queries, k: &Matrix, gradient: &[f64]) -> Option<Matrix> {
-        let more = |(a, row): (usize, &Row)| {
-            let beyond = row.beyond_squares(variance * q.square(a), self.apart(a, k, &self.key));
-            gradient[a] * ratio(beyond, 1.0 - row.in_view.recip())
-        };
-        self.alone_if(more)
+        self.alone(|a, row| gradient[a] * row.beyond_squares(variance * q.square(a), self.apart(a, k, &self.key)))
     }
 
     /// The same of single keys.
     pub(super) fn keys_alone(&self, q: &Queries, v: &Matrix, gradient: &[f64]) -> Option<Matrix> {
-        let more = |(a, row): (usize, &Row)| {
-            let beyond = row.beyond_slope();
-            if beyond == 0.0 {
-                return 0.0;
-            }
-            let passed: f64 = self.apart(a, v, &self.value).map(|(weight, apart)| weight * weight * apart).sum();
-            gradient[a] * q.square(a) * beyond * ratio(passed, 1.0 - row.in_view.recip())
-        };
-        self.alone_if(more)
-    }
-
-    fn alone_if(&self, more: impl Fn((usize, &Row)) -> f64) -> Option<Matrix> {
-        let more: Vec<f64> = self.rows.iter().enumerate().map(more).collect();
-        self.singles.as_ref().map(|singles| self.alone(&more, singles))
+        self.alone(|a, row| gradient[a] * q.square(a) * row.beyond_slope(self.apart(a, v, &self.value)))
     }
 
     /// C(X, M); `averaged` are W X and P_X.

@@ -53,7 +53,8 @@ pub(super) struct Traces {
     /// tr of keys and of values.
     pub(super) key: f64,
     pub(super) value: f64,
-    /// Of both, what their inputs differ in: rotations make keys differ in what all inputs share too.
+    /// Their product, of what their inputs differ in alone, tr_v² E k²/E v²: rotations make keys differ in what all inputs
+    /// share too.
     pub(super) input: f64,
 }
 
@@ -136,13 +137,8 @@ impl Row {
         self.single.map_or(self.s2 * self.effective, |single| single.squares)
     }
 
-    /// The same where keys are in groups.
-    pub(super) fn single_squares(&self) -> Option<f64> {
-        self.single.map(|single| single.squares)
-    }
-
-    /// How much more of Σ A² single keys have than the first order makes it, of a query's weights, its keys' squares less
-    /// their average, and of what scores make of a first order of 1; 0 of keys that are not in groups.
+    /// Σ A² over single keys less what the first order makes it, from the `score` variance v Q_aa and the weight and the
+    /// centred square of each of the `keys`; 0 where keys are not in groups.
     pub(super) fn beyond_squares(&self, score: f64, keys: impl Iterator<Item = (f64, f64)>) -> f64 {
         let Some(single) = self.single else { return 0.0 };
         let first = |(weight, apart): (f64, f64)| {
@@ -152,9 +148,11 @@ impl Row {
         single.squares / self.in_view - keys.map(first).sum::<f64>()
     }
 
-    /// The same of what gradients of single keys have of Σ A² (v_b − z)², in units of it where scores do not differ.
-    pub(super) fn beyond_slope(&self) -> f64 {
-        self.single.map_or(0.0, |single| single.slope - self.weighted_slope)
+    /// Σ A² (v_b − z)² over single keys less what groups make it, likewise from the `values`.
+    pub(super) fn beyond_slope(&self, values: impl Iterator<Item = (f64, f64)>) -> f64 {
+        let Some(single) = self.single else { return 0.0 };
+        let flat: f64 = values.map(|(weight, apart)| weight * weight * apart).sum();
+        (single.slope - self.weighted_slope) * flat
     }
 
     pub(super) fn saturate(&mut self, groups: &Saturation, decays: bool) {
