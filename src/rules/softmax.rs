@@ -56,6 +56,7 @@ mod apart;
 mod grid;
 pub(crate) mod groups;
 mod integrals;
+pub(crate) mod pairs;
 pub(crate) mod repeats;
 pub(crate) mod segments;
 mod shared;

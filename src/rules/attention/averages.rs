@@ -33,11 +33,6 @@ impl Averages {
         Self { slope: 2.0 * self.slope, weights, ..self.clone() }
     }
 
-    /// Whether every query sees all keys alike.
-    pub(super) fn is_full(&self) -> bool {
-        self.slope <= 0.0 && self.keys.iter().all(|keys| *keys == (0..self.n_keys))
-    }
-
     /// Whether weights fall with distance.
     pub(super) fn decays(&self) -> bool {
         self.slope > 0.0
@@ -46,6 +41,23 @@ impl Averages {
     /// The keys of query `a` and their weights.
     pub(super) fn weighted_keys(&self, a: usize) -> impl Iterator<Item = (usize, f64)> {
         self.keys[a].clone().map(move |b| (b, self.weights[a] * self.decay(a.abs_diff(b))))
+    }
+
+    /// Σ_b √(W_ab W_cb).
+    pub(super) fn shared(&self) -> Matrix {
+        let weights = self.weights.iter().map(|weight| weight.sqrt()).collect();
+        let roots = Self { slope: 0.5 * self.slope, weights, ..self.clone() };
+        let identity = Matrix::build(self.n_keys, self.n_keys, |i, j| f64::from(u8::from(i == j)));
+        roots.right(&roots.left(&identity))
+    }
+
+    /// Queries of which each sees at least half of the keys that the next one sees, and the first and last.
+    pub(super) fn halves(&self) -> Vec<usize> {
+        let mut rows = vec![0];
+        while let Some(&last) = rows.last().filter(|&&last| last + 1 < self.keys.len()) {
+            rows.push((last + (self.keys[last].len() / 2).max(1)).min(self.keys.len() - 1));
+        }
+        rows
     }
 
     /// W∘X, row by row of the queries `rows`.

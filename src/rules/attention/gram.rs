@@ -74,6 +74,7 @@ mod head;
 mod lengths;
 mod queries;
 mod row;
+mod structure;
 
 use std::iter::repeat;
 use std::sync::Arc;
@@ -404,7 +405,7 @@ impl Attended {
         let key = || {
             let m = Matrix::symmetric(n, |a, c| gradient.row(a)[c] * head.met(rows, q, a, c, Of::WeightedSlope));
             let mut key = head.adjoint(v, &head.value, &m);
-            if let Some(alone) = head.keys_alone(q, v, &gradient.diagonal()) {
+            if let Some(alone) = head.keys_alone(q, v, gradient) {
                 key.add([&alone], |[alone]| alone);
             }
             if odds > 0.0 {
@@ -431,7 +432,7 @@ impl Attended {
             let moved = head.shift_backward(k, gradient, &factors);
             let other = moved.transposed();
             value.add([&moved, &other], |[moved, other]| moved + other);
-            if let Some(alone) = head.values_alone(self.variance, q, k, &gradient.diagonal()) {
+            if let Some(alone) = head.values_alone(self.variance, q, k, gradient) {
                 value.add([&alone], |[alone]| alone);
             }
             if odds > 0.0 {

@@ -52,6 +52,11 @@ pub(crate) struct Single {
 }
 
 impl Saturation {
+    /// S2 less its value for w = 0.
+    pub(crate) fn added(&self, groups: &[(f64, f64)]) -> f64 {
+        (self.own - 1.0) * groups.iter().map(|(count, p)| count * p * p).sum::<f64>()
+    }
+
     /// A part of the way to `other`.
     pub(crate) fn mixed(&self, other: &Self, part: f64) -> Self {
         let mix = |of: fn(&Self) -> f64| of(self) * (1.0 - part) + of(other) * part;

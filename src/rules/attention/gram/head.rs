@@ -1,18 +1,16 @@
 //! Heads that average alike: W, D, X and the saturation of every row.
 
 use rayon::join;
-use rayon::prelude::*;
 
 use super::queries::Queries;
-use super::row::{Pull, Roots, Row, Traces, background, groups, interpolation, sampled_rows};
+use super::row::{Pull, Roots, Row, Traces, interpolation, sampled_rows};
+use super::structure::Singles;
 use crate::moments::ratio;
-use crate::rules::attention::SHARPEST_SAMPLED;
 use crate::rules::attention::averages::Averages;
 use crate::rules::attention::concentration::Unequal;
 use crate::rules::attention::matrix::Matrix;
 use crate::rules::attention::pull::Ends;
 use crate::rules::softmax::Overlaps;
-use crate::rules::softmax::groups::{Saturation, saturation};
 
 /// Heads that average alike.
 pub(super) struct Head {
@@ -30,8 +28,8 @@ pub(super) struct Head {
     pub(super) shift: Matrix,
     /// κ averaged over pairs of keys of two queries, where keys are rotated.
     turned: Option<Matrix>,
-    /// How single each key is in the view of a query, adding up to 1, where keys are in groups.
-    singles: Option<Matrix>,
+    /// Where keys are structured.
+    pub(super) singles: Option<Singles>,
 }
 
 impl Head {
@@ -58,7 +56,7 @@ impl Head {
         head.spread = head.spread(k, v, &head.value);
         head.shift = head.shift(k, &head.value);
         head.rows = head.saturate(overlaps, (freedom, unequal), variance, q, (k, v), &own);
-        head.saturate_groups(variance, q, k);
+        head.structured(variance, q, (k, v));
         for row in &mut head.rows {
             row.roots = Roots::of(row);
         }
@@ -173,56 +171,6 @@ impl Head {
             .collect()
     }
 
-    /// Saturation of rows whose keys come in groups, in place of that of n_e equal ones: done for some rows and
-    /// interpolated.
-    pub(super) fn saturate_groups(&mut self, variance: f64, q: &Queries, k: &Matrix) {
-        let decays = self.averages.decays();
-        if !self.rows.iter().any(|row| row.is_grouped(decays)) {
-            return;
-        }
-        let background = background(k);
-        let likeness = Matrix::build(k.rows, k.rows, |i, j| {
-            let like = (k.row(i)[j] / (k.row(i)[i] * k.row(j)[j]).sqrt() - background) / (1.0 - background);
-            like.max(0.0).powi(2)
-        });
-        // Of each key the share of all keys that is like it.
-        let shares = self.averages.left(&likeness);
-        let keys = self.averages.of(&k.diagonal());
-        if !decays {
-            self.singles = Some(self.singles(&shares));
-        }
-        let places = sampled_rows(self.rows.len(), if self.averages.is_full() { 1 } else { 12 }, 1.0 / 8.0);
-        let sampled: Vec<Option<Saturation>> = places
-            .par_iter()
-            .map(|&a| {
-                let groups = groups(self.averages.weighted_keys(a).map(|(b, weight)| (weight, shares.row(a)[b])));
-                let contrast = variance * q.square(a) * keys[a] * (1.0 - background);
-                self.rows[a].is_grouped(decays).then(|| saturation(&groups, contrast.min(SHARPEST_SAMPLED)))
-            })
-            .collect();
-        for (row, (below, part)) in self.rows.iter_mut().zip(interpolation(&places)) {
-            if !row.is_grouped(decays) {
-                continue;
-            }
-            let above = (below + 1).min(places.len() - 1);
-            let Some(first) = sampled[below].or(sampled[above]) else { continue };
-            row.saturate(&first.mixed(&sampled[above].unwrap_or(first), part), decays);
-        }
-    }
-
-    /// W_ab/m_b² for keys in groups of m_b, from the `shares` of groups in the keys of a row.
-    fn singles(&self, shares: &Matrix) -> Matrix {
-        let mut singles = Matrix::zeros(shares.rows, shares.columns);
-        for a in 0..shares.rows {
-            let single = |(b, weight): (usize, f64)| (b, weight * (weight / shares.row(a)[b].max(weight)).powi(2));
-            let total: f64 = self.averages.weighted_keys(a).map(single).map(|(_, single)| single).sum();
-            for (b, single) in self.averages.weighted_keys(a).map(single) {
-                singles.row_mut(a)[b] = single / total;
-            }
-        }
-        singles
-    }
-
     /// R_ac, or R'_ac, from `of` a row on the diagonal; a row meets itself as one of `own`.
     pub(super) fn ratio(&self, own: &[Row], q: &Queries, a: usize, c: usize, of: Of) -> f64 {
         if a == c {
@@ -302,40 +250,6 @@ impl Head {
         output
     }
 
-    /// What single values or single keys receive more than groups of like ones say, from `more` of every query; taken from
-    /// all pairs, for the sum over all keys does not change. None where keys are not in groups.
-    fn alone(&self, more: impl Fn(usize, &Row) -> f64) -> Option<Matrix> {
-        let singles = self.singles.as_ref()?;
-        let n = self.rows.len();
-        // One key in view has no pairs.
-        let more = |(a, row): (usize, &Row)| ratio(more(a, row), 1.0 - row.in_view.recip());
-        let more: Vec<f64> = self.rows.iter().enumerate().map(more).collect();
-        let of_pairs = Matrix::build(n, n, |a, c| if a == c { -more[a] } else { 0.0 });
-        let mut alone = self.averages.right_transposed(&self.averages.left_transposed(&of_pairs));
-        for (a, more) in more.iter().enumerate() {
-            for (b, single) in singles.row(a).iter().enumerate() {
-                alone.row_mut(b)[b] += more * single;
-            }
-        }
-        Some(alone)
-    }
-
-    /// The squares of keys or values less the average a query sees, with their weights; `averaged` are W X and P_X.
-    fn apart(&self, a: usize, x: &Matrix, averaged: &(Matrix, Matrix)) -> impl Iterator<Item = (f64, f64)> {
-        let own = averaged.1.row(a)[a];
-        self.averages.weighted_keys(a).map(move |(b, weight)| (weight, x.row(b)[b] - 2.0 * averaged.0.row(a)[b] + own))
-    }
-
-    /// What single values receive of Γ, its diagonal being `gradient`, beyond what groups say.
-    pub(super) fn values_alone(&self, variance: f64, q: &Queries, k: &Matrix, gradient: &[f64]) -> Option<Matrix> {
-        self.alone(|a, row| gradient[a] * row.beyond_squares(variance * q.square(a), self.apart(a, k, &self.key)))
-    }
-
-    /// The same of single keys.
-    pub(super) fn keys_alone(&self, q: &Queries, v: &Matrix, gradient: &[f64]) -> Option<Matrix> {
-        self.alone(|a, row| gradient[a] * q.square(a) * row.beyond_slope(self.apart(a, v, &self.value)))
-    }
-
     /// C(X, M); `averaged` are W X and P_X.
     pub(super) fn adjoint(&self, x: &Matrix, averaged: &(Matrix, Matrix), m: &Matrix) -> Matrix {
         let through = self.averages.right_transposed(m);
@@ -397,7 +311,7 @@ impl Of {
 
     /// Of two rows whose queries have the correlation ρ, as a series in ρ: W_1 and W_2 of [`crate::rules::softmax`],
     /// and what is left of the sum.
-    fn series(self, one: &Row, other: &Row) -> [f64; 3] {
+    pub(super) fn series(self, one: &Row, other: &Row) -> [f64; 3] {
         let rest = self.rest(&one.roots) * self.rest(&other.roots);
         let part = match self {
             Self::Value => 0.5,

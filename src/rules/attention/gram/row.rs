@@ -1,20 +1,18 @@
 //! One row of attention beyond the first order in its scores.
 
-use std::collections::BTreeMap;
-
 use crate::moments::ratio;
 use crate::rules::attention::SHARPEST_SAMPLED;
 use crate::rules::attention::concentration::Unequal;
 use crate::rules::attention::gram::queries::Queries;
-use crate::rules::attention::matrix::Matrix;
 use crate::rules::attention::pull::Ends;
 use crate::rules::softmax;
 use crate::rules::softmax::groups::{Saturation, Single};
 
-/// Score variance from which groups of keys matter beyond the first order, and number of effective keys, as a share
-/// of those a query sees, below which they do.
-const SHARPEST_STRUCTURED: f64 = 0.1;
-const LARGEST_STRUCTURED: f64 = 0.7;
+/// Score variance of a row, and of its key that is furthest from the average, from which the structure of keys matters beyond the
+/// first order, and number of effective keys, as a share of those a query sees, below which they have one.
+const SHARPEST_EXCHANGEABLE: f64 = 0.1;
+const FURTHEST_EXCHANGEABLE: f64 = 0.3;
+const LARGEST_STRUCTURED: f64 = 0.95;
 /// Score variance above which, and share below which, gradients of single keys carry a caveat.
 const SHARPEST_REPEATED: f64 = 0.2;
 const SMALLEST_REPEATED: f64 = 0.3;
@@ -115,9 +113,10 @@ impl Row {
 }
 
 impl Row {
-    /// Whether keys have unequal weights, or groups of them one score, where scores matter.
-    pub(super) fn is_grouped(&self, decays: bool) -> bool {
-        self.contrast > SHARPEST_STRUCTURED && (decays || self.effective < LARGEST_STRUCTURED * self.in_view)
+    /// Whether keys have unequal weights, or a structure, where scores matter, of which the largest has the variance `furthest`.
+    pub(super) fn is_structured(&self, decays: bool, furthest: f64) -> bool {
+        let matters = self.contrast > SHARPEST_EXCHANGEABLE || furthest > FURTHEST_EXCHANGEABLE;
+        matters && (decays || self.effective < LARGEST_STRUCTURED * self.in_view)
     }
 
     /// Whether gradients of single keys are averages over groups of sizes that differ much.
@@ -155,9 +154,9 @@ impl Row {
         (single.slope - self.weighted_slope) * flat
     }
 
-    pub(super) fn saturate(&mut self, groups: &Saturation, decays: bool) {
-        // Of unequal weights groups say nothing of single keys.
-        self.single = (!decays).then_some(groups.single);
+    /// As `groups` of keys saturate.
+    pub(super) fn saturate(&mut self, groups: &Saturation) {
+        self.single = Some(groups.single);
         self.s2 = groups.own / self.effective;
         self.value = groups.value;
         self.shift = groups.shift;
@@ -185,36 +184,6 @@ impl Pull {
         let correlation = if a == c { 1.0 } else { q.correlation(a, c) };
         strength * q.size(a, c) * unlike * one.ends.pull(&other.ends, correlation, alike, self.unequal)
     }
-}
-
-/// The cosine of keys that are not alike: the median of all pairs.
-pub(super) fn background(k: &Matrix) -> f64 {
-    let mut cosines: Vec<f64> = (0..k.rows)
-        .flat_map(|i| (0..i).map(move |j| (i, j)))
-        .map(|(i, j)| k.row(i)[j] / (k.row(i)[i] * k.row(j)[j]).sqrt())
-        .filter(|cosine| cosine.is_finite())
-        .collect();
-    if cosines.is_empty() {
-        return 0.0;
-    }
-    let middle = cosines.len() / 2;
-    cosines.select_nth_unstable_by(middle, f64::total_cmp).1.clamp(0.0, 0.999)
-}
-
-/// Groups as (how many, share of the keys), from the weight of each key and the share of keys like it: those of
-/// nearly one size together.
-pub(super) fn groups(keys: impl Iterator<Item = (f64, f64)>) -> Vec<(f64, f64)> {
-    /// Classes of size per factor of e.
-    const FINENESS: f64 = 2.5;
-    let mut classes: BTreeMap<i64, (f64, f64)> = BTreeMap::new();
-    for (weight, share) in keys {
-        let share = share.clamp(weight, 1.0);
-        let class = classes.entry((share.ln() * FINENESS).round() as i64).or_default();
-        class.0 += weight / share;
-        class.1 += weight;
-    }
-    let total: f64 = classes.values().map(|(_, weight)| weight).sum();
-    classes.into_values().map(|(count, weight)| (count, weight / (count * total))).collect()
 }
 
 /// Rows of which something is computed: the first `all`, then fewer and fewer, no step more than a part `step` of

@@ -1,0 +1,295 @@
+//! Keys with a structure: groups of like ones, and what the structure makes of those.
+//!
+//! # Formula
+//!
+//! *Groups.* The likeness of two keys is their cosine above the median of all, squared; m_b = Σ_b' W_ab' likeness_bb' is the
+//! share of the group that key b is in. Groups of these sizes saturate as in [`crate::rules::softmax::groups`].
+//!
+//! *Pairs.* Likeness that fades (keys are averages of each other, or rotated) is no group: pairs that are half alike grow with
+//! half of the score variance. T_bb' of [`crate::rules::softmax::pairs`], of the keys as they are over that of the groups, multiplies
+//! what groups say:
+//!
+//! ```text
+//! t      D(T)/D                                  what single keys have of ΣA²   Σ T_bb/Σ W_b²
+//! s      by E z²: Σ T V − P_V                    of what passes                 Σ T_bb V̂_bb/Σ W_b² Ṽ_bb
+//! ```
+//!
+//! Single keys have shares of these sums by T_bb and T_bb V̂_bb, less what all pairs have, for the sum over all keys stays.
+//!
+//! # Assumptions
+//!
+//! T is taken at a score variance of at most 3/2, and 3 of the key that is furthest from the average; beyond, groups alone
+//! say how a row goes on. What gradients of different queries have in common is left to groups.
+//!
+//! # Source
+//!
+//! Ours.
+
+use std::collections::BTreeMap;
+
+use rayon::prelude::*;
+
+use super::head::{Head, Of};
+use super::queries::Queries;
+use super::row::{Row, interpolation};
+use crate::moments::ratio;
+use crate::rules::attention::SHARPEST_SAMPLED;
+use crate::rules::attention::matrix::Matrix;
+use crate::rules::softmax::groups::{Saturation, Single, saturation};
+use crate::rules::softmax::pairs::pairs;
+
+/// Score variance of a row, and of its key that is furthest from the average, up to which pairs are followed.
+const SHARPEST_FOLLOWED: f64 = 1.5;
+const FURTHEST_FOLLOWED: f64 = 3.0;
+
+/// Of each query and key the roots of the shares of single keys, which add up to 1: of Σ A², and of what it passes.
+pub(super) struct Singles {
+    squares: Matrix,
+    passed: Matrix,
+}
+
+/// A row whose keys are followed in pairs.
+struct Structure {
+    saturation: Saturation,
+    /// The first key in view, and of all in view T_bb/W_b² and the same of what passes.
+    first: usize,
+    grown: Vec<[f64; 2]>,
+}
+
+impl Structure {
+    /// Of a key, if it is in view.
+    fn grown(&self, key: usize) -> Option<[f64; 2]> {
+        key.checked_sub(self.first).and_then(|place| self.grown.get(place)).copied()
+    }
+}
+
+impl Head {
+    /// Rows as the structure of their keys makes them, in place of n_e equal ones: done for some rows and interpolated.
+    pub(super) fn structured(&mut self, variance: f64, q: &Queries, (k, v): (&Matrix, &Matrix)) {
+        let decays = self.averages.decays();
+        let furthest =
+            |a: usize| variance * q.square(a) * self.apart(a, k, &self.key).map(|(_, own)| own).fold(0.0, f64::max);
+        let structured: Vec<bool> =
+            (0..self.rows.len()).map(|a| self.rows[a].is_structured(decays, furthest(a))).collect();
+        if !structured.contains(&true) {
+            return;
+        }
+        let places = self.averages.halves();
+        let followed = |&a: &usize| structured[a].then(|| self.structure(a, variance * q.square(a), (k, v)));
+        let followed: Vec<Option<Structure>> = places.par_iter().map(followed).collect();
+
+        let mut rows = self.rows.clone();
+        let shares = || Matrix::zeros(rows.len(), k.rows);
+        let mut singles = Singles { squares: shares(), passed: shares() };
+        for (a, (below, part)) in interpolation(&places).into_iter().enumerate().filter(|(a, _)| structured[*a]) {
+            let above = followed.get(below + 1).and_then(Option::as_ref);
+            let Some(one) = followed[below].as_ref().or(above) else { continue };
+            let other = above.unwrap_or(one);
+            rows[a].saturate(&one.saturation.mixed(&other.saturation, part));
+            self.single_keys(a, (one, other, part), &mut singles);
+        }
+        self.rows = rows;
+        self.singles = Some(singles);
+    }
+
+    /// Of row `a`; `score` is the score variance of a key of second moment 1.
+    fn structure(&self, a: usize, score: f64, (k, v): (&Matrix, &Matrix)) -> Structure {
+        let (keys, weights): (Vec<usize>, Vec<f64>) = self.averages.weighted_keys(a).unzip();
+        let n = keys.len();
+        let (averaged, own) = (self.key.0.row(a), self.key.1.row(a)[a]);
+        let centred = |i: usize, j: usize| k.row(keys[i])[keys[j]] - averaged[keys[i]] - averaged[keys[j]] + own;
+        let groups = groups(&weights, |i, j| k.row(keys[i])[keys[j]]);
+        let equal: f64 = groups.iter().map(|(count, share)| count * share * share).sum();
+        let contrast = score * self.rows[a].traces.key / (1.0 - equal);
+        let furthest = score * (0..n).map(|i| centred(i, i)).fold(0.0, f64::max);
+        let part = (SHARPEST_FOLLOWED / contrast).min(FURTHEST_FOLLOWED / furthest).min(1.0);
+        let (score, followed) = (part * score, part * contrast);
+
+        // T.
+        let tilt = Matrix::symmetric(n, |i, j| (score * centred(i, j)).exp());
+        let single: Vec<f64> = weights.iter().zip(tilt.diagonal()).map(|(weight, tilt)| weight * tilt.sqrt()).collect();
+        let partition = Matrix::build(n, n, |i, j| tilt.row(i)[j] * single[j]).product(&tilt);
+        let mut drawn = tilt.zip(&partition, |tilt, partition| tilt / (partition * partition));
+        for (row, one) in drawn.rows_mut().zip(&single) {
+            row.iter_mut().zip(&single).for_each(|(drawn, other)| *drawn *= one * other);
+        }
+        let total: f64 = drawn.entries.iter().sum();
+        drawn.entries.iter_mut().for_each(|drawn| *drawn /= total);
+
+        // Σ T V, Σ T K, Σ T K V; the average of V beside each key, and what both averages take from D.
+        let (mut values, mut alike, mut products, mut middle) = (0.0, 0.0, 0.0, 0.0);
+        let mut beside = Vec::with_capacity(n);
+        for i in 0..n {
+            let (k, v) = (k.row(keys[i]), v.row(keys[i]));
+            let mut sums = [0.0; 4];
+            for (drawn, &b) in drawn.row(i).iter().zip(&keys) {
+                let terms = [*drawn, drawn * k[b], drawn * v[b], drawn * k[b] * v[b]];
+                sums.iter_mut().zip(terms).for_each(|(sum, term)| *sum += term);
+            }
+            alike += sums[1];
+            values += sums[2];
+            products += sums[3];
+            middle += ratio(sums[1] * sums[2], sums[0]);
+            beside.push(ratio(sums[2], sums[0]));
+        }
+        let grown: Vec<[f64; 2]> = (0..n)
+            .map(|i| {
+                let twice = drawn.row(i)[i] / (weights[i] * weights[i]);
+                let apart = v.row(keys[i])[keys[i]] - 2.0 * beside[i] + values;
+                [twice, twice * apart.max(0.0)]
+            })
+            .collect();
+
+        let drawn = pairs(&groups, followed);
+        let exact = saturation(&groups, contrast.min(SHARPEST_SAMPLED));
+        let there = if part < 1.0 { saturation(&groups, followed) } else { exact };
+        let flat_squares: f64 = weights.iter().map(|weight| weight * weight).sum();
+        let flat_passed: f64 = self.apart(a, v, &self.value).map(|(weight, apart)| weight * weight * apart).sum();
+        let over_keys =
+            |of: usize| grown.iter().zip(&weights).map(|(grown, weight)| weight * weight * grown[of]).sum::<f64>();
+        let added = (values - self.value.1.row(a)[a]) * ratio(there.added(&groups), drawn.added) / score;
+        let (spread, moved) = (self.spread.row(a)[a], 2.0 * self.shift.row(a)[a] * there.shift);
+        let value = factor(added - moved, spread * there.value);
+        let slope = factor(products - 2.0 * middle + alike * values, spread * drawn.spread);
+        let squares = factor(over_keys(0), flat_squares * drawn.squares);
+        let passed = factor(over_keys(1), flat_passed * drawn.passed);
+        Structure {
+            saturation: Saturation {
+                value: exact.value * value,
+                slope: exact.slope * slope,
+                single: Single { squares: exact.single.squares * squares, slope: exact.single.slope * passed },
+                ..exact
+            },
+            first: keys[0],
+            grown,
+        }
+    }
+
+    /// The shares of single keys in row `a`, from those of the rows before and after it.
+    fn single_keys(&self, a: usize, (one, other, way): (&Structure, &Structure, f64), singles: &mut Singles) {
+        let grown = |b: usize| match (one.grown(b), other.grown(b)) {
+            (Some(one), Some(other)) => [0, 1].map(|k| one[k] * (1.0 - way) + other[k] * way),
+            (seen, also) => seen.or(also).unwrap_or([1.0; 2]),
+        };
+        for (b, weight) in self.averages.weighted_keys(a) {
+            let [squares, passed] = grown(b).map(|grown| weight * weight * grown);
+            (singles.squares.row_mut(a)[b], singles.passed.row_mut(a)[b]) = (squares, passed);
+        }
+        for shares in [singles.squares.row_mut(a), singles.passed.row_mut(a)] {
+            let total: f64 = shares.iter().sum();
+            for share in shares {
+                *share = ratio(*share, total).sqrt();
+            }
+        }
+    }
+
+    /// What single keys receive more than groups of like ones say, from `more` of every query, what pairs of queries have of it
+    /// by `met` and the roots of their `shares`; taken from all pairs, for the sum over all keys does not change.
+    fn alone(
+        &self,
+        shares: &Matrix,
+        more: impl Fn(usize, &Row) -> f64,
+        met: impl Fn(usize, usize) -> f64 + Sync,
+    ) -> Matrix {
+        let n = self.rows.len();
+        // One key in view has no pairs.
+        let more = |(a, row): (usize, &Row)| ratio(more(a, row), 1.0 - row.in_view.recip());
+        let more: Vec<f64> = self.rows.iter().enumerate().map(more).collect();
+        let met = Matrix::symmetric(n, |a, c| {
+            let both = more[a] * more[c];
+            if both > 0.0 { both.sqrt() * more[a].signum() * met(a, c) } else { 0.0 }
+        });
+        let own = quadratic(&met, shares);
+        // As far as queries see the same keys.
+        let of_pairs = met.zip(&self.averages.shared(), |met, shared| -met * shared);
+        let mut alone = self.averages.right_transposed(&self.averages.left_transposed(&of_pairs));
+        for (b, own) in own.into_iter().enumerate() {
+            alone.row_mut(b)[b] += own;
+        }
+        alone
+    }
+
+    /// How much of what single keys of one query have beyond groups of like ones two queries have in common.
+    fn beyond(&self, q: &Queries, a: usize, c: usize) -> f64 {
+        if a == c {
+            return 1.0;
+        }
+        let [_, second, rest] = Of::WeightedSlope.series(&self.rows[a], &self.rows[c]);
+        let rho = q.correlation(a, c);
+        rho * ratio(second + rho * rest, second + rest)
+    }
+
+    /// The squares of keys or values less the average a query sees, with their weights; `averaged` are W X and P_X.
+    fn apart(&self, a: usize, x: &Matrix, averaged: &(Matrix, Matrix)) -> impl Iterator<Item = (f64, f64)> {
+        let own = averaged.1.row(a)[a];
+        self.averages.weighted_keys(a).map(move |(b, weight)| (weight, x.row(b)[b] - 2.0 * averaged.0.row(a)[b] + own))
+    }
+
+    /// What single values receive of `gradient`, Γ, beyond what groups say; none where keys have no structure.
+    pub(super) fn values_alone(&self, variance: f64, q: &Queries, k: &Matrix, gradient: &Matrix) -> Option<Matrix> {
+        let more = |a: usize, row: &Row| row.beyond_squares(variance * q.square(a), self.apart(a, k, &self.key));
+        let met = |a: usize, c: usize| gradient.row(a)[c] * q.correlation(a, c) * self.beyond(q, a, c);
+        self.singles.as_ref().map(|singles| self.alone(&singles.squares, more, met))
+    }
+
+    /// The same of single keys.
+    pub(super) fn keys_alone(&self, q: &Queries, v: &Matrix, gradient: &Matrix) -> Option<Matrix> {
+        let more = |a: usize, row: &Row| row.beyond_slope(self.apart(a, v, &self.value));
+        let met = |a: usize, c: usize| gradient.row(a)[c] * q.size(a, c) * q.correlation(a, c) * self.beyond(q, a, c);
+        self.singles.as_ref().map(|singles| self.alone(&singles.passed, more, met))
+    }
+}
+
+/// The diagonal of Xᵀ M X, M being symmetric and the last entries of early rows of X zero.
+fn quadratic(m: &Matrix, x: &Matrix) -> Vec<f64> {
+    const BAND: usize = 128;
+    let starts: Vec<usize> = (0..m.rows).step_by(BAND).collect();
+    let band = |&start: &usize| {
+        let end = (start + BAND).min(m.rows);
+        let seen = |row: usize| x.row(row).iter().rposition(|entry| *entry != 0.0).map_or(0, |last| last + 1);
+        let columns = (0..end).map(seen).max().unwrap_or(0);
+        if columns == 0 {
+            return Vec::new();
+        }
+        // Pairs of rows with one in the band and the other not after it.
+        let met = |i: usize, j: usize| m.row(start + i)[j] * if j < start { 2.0 } else { 1.0 };
+        let rows = Matrix::build(end, columns, |i, j| x.row(i)[j]);
+        let through = Matrix::build(end - start, end, met).product(&rows);
+        (0..columns).map(|b| (start..end).map(|a| x.row(a)[b] * through.row(a - start)[b]).sum::<f64>()).collect()
+    };
+    let bands: Vec<Vec<f64>> = starts.par_iter().map(band).collect();
+    let mut diagonal = vec![0.0; x.columns];
+    for band in bands {
+        diagonal.iter_mut().zip(band).for_each(|(sum, part)| *sum += part);
+    }
+    diagonal
+}
+
+/// How much larger than what `groups` say; 1 of what cancels in them.
+fn factor(got: f64, groups: f64) -> f64 {
+    if groups > 0.0 && got > 0.0 { got / groups } else { 1.0 }
+}
+
+/// Groups as (how many, share of the keys), from the `weights` of the keys and their products: those of nearly one size
+/// together.
+fn groups(weights: &[f64], product: impl Fn(usize, usize) -> f64) -> Vec<(f64, f64)> {
+    /// Classes of size per factor of e.
+    const FINENESS: f64 = 2.5;
+    let roots: Vec<f64> = (0..weights.len()).map(|i| product(i, i).sqrt()).collect();
+    let cosine = |i: usize, j: usize| ratio(product(i, j), roots[i] * roots[j]);
+    let mut apart: Vec<f64> =
+        (0..weights.len()).flat_map(|i| (0..i).map(move |j| (i, j))).map(|(i, j)| cosine(i, j)).collect();
+    let place = apart.len() / 4;
+    let background =
+        if apart.is_empty() { 0.0 } else { apart.select_nth_unstable_by(place, f64::total_cmp).1.clamp(0.0, 0.999) };
+    let alike = |i: usize, j: usize| ((cosine(i, j) - background) / (1.0 - background)).max(0.0).powi(2);
+    let mut classes: BTreeMap<i64, (f64, f64)> = BTreeMap::new();
+    for (i, weight) in weights.iter().enumerate() {
+        let share = weights.iter().enumerate().map(|(j, weight)| weight * alike(i, j)).sum::<f64>().clamp(*weight, 1.0);
+        let class = classes.entry((share.ln() * FINENESS).round() as i64).or_default();
+        class.0 += weight / share;
+        class.1 += weight;
+    }
+    let total: f64 = classes.values().map(|(_, weight)| weight).sum();
+    classes.into_values().map(|(count, weight)| (count, weight / (count * total))).collect()
+}
