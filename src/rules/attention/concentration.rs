@@ -65,13 +65,22 @@ use sigprop_stack::Attention;
 use crate::domain::{Concentration, Signal};
 use crate::rules::softmax::Shared;
 
+/// What the differences of outputs come of.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Parts {
+    /// Of all, that of weights which differ without scores: masks, slopes.
+    pub(super) flat: f64,
+    /// Of the rest, what is linear in the queries.
+    pub(super) linear: f64,
+}
+
 /// The concentration of the heads' output; `uneven` is what its differences stray by if nothing of them is linear.
 pub(super) fn of_output(
     input: &Signal,
     [query, value]: [&Signal; 2],
     attention: &Attention,
     shared: &Shared,
-    part: f64,
+    Parts { flat, linear: part }: Parts,
     uneven: f64,
 ) -> Concentration {
     let own = input.concentration.total;
@@ -80,10 +89,12 @@ pub(super) fn of_output(
     let few = (own + shared.own) / n_heads;
     let both = (own + shared.between) / n_heads;
     let rest = 1.0 - part;
-    let differences = part * part * followed.min(1.0) + rest * rest * few.min(1.0) + 2.0 * part * rest * both.min(1.0);
+    let scored = part * part * followed.min(1.0) + rest * rest * few.min(1.0) + 2.0 * part * rest * both.min(1.0);
+    let moved = 1.0 - flat;
+    let differences = flat * flat * own + 2.0 * flat * moved * both.min(1.0) + moved * moved * scored;
     let total = differences + (value.concentration.total - own).max(0.0);
     let drawn = value.concentration.drawn;
-    let unequal = (1.0 - part * part) * uneven;
+    let unequal = (1.0 - part * part) * uneven + flat * flat * value.concentration.unequal;
     Concentration { total, drawn, inherited: part * query.concentration.inherited, unequal }.bounded()
 }
 

@@ -52,7 +52,7 @@ use std::sync::Arc;
 use sigprop_stack::Attention;
 
 use self::keys::Keys;
-use super::concentration::{self, Unequal};
+use super::concentration::{self, Parts, Unequal};
 use super::fluctuation::Elasticity;
 use super::pull::Ends;
 use super::{SHARPEST_SAMPLED, Sharpness, along_values, entry_variance, lengths};
@@ -153,14 +153,15 @@ impl Attended {
             * domain.mean(&pairs_of_queries(&query, &crosses, |cosine, cross| (1.0 - cosine) * cross.t11));
         let followed = keys.passing.own * linear + (pulled - domain.mean(&pulls)).max(0.0);
         let apart = 1.0 - domain.mean(&cosines);
-        let part = ratio(followed, own * apart).min(1.0);
+        let parts = Parts { flat: 0.0, linear: ratio(followed, own * apart).min(1.0) };
         let alike = domain.mean(&query.cosines);
         let shared = overlaps.shared(keys.effective, keys.contrast, alike, 1.0 / drawn);
         let shared = keys.shared(shared);
         let width = (attention.n_heads * attention.d_value) as f64;
         let uneven = lengths::uneven(&row, ratio(keys.amplitude, own), attention.n_heads as f64);
         let of_differences = ratio(uneven * (1.0 - alike * alike), apart * apart);
-        let concentration = concentration::of_output(input, [&query, &value], attention, &shared, part, of_differences);
+        let concentration =
+            concentration::of_output(input, [&query, &value], attention, &shared, parts, of_differences);
         let token = Token {
             scale_variance: keys.value_cosine.powi(2) * value.token().scale_variance + uneven,
             uneven,

@@ -30,7 +30,12 @@
 //! σ = ½ w_e (1 − 3 S2 + 2 S3)² at most (W_2 of the softmax); R' with t for s and 2σ for σ for derivatives; f is exact
 //! in first order of ρ for exchangeable tokens.
 //!
+//! Where keys are not exchangeable, s, t and what single keys have of them are those of the [`structure`] of the keys.
+//!
 //! *Pull*: as in [`super::exchangeable`], from the two rows' own tr.
+//!
+//! *Directions*: what products of the outputs' differences stray by is as in [`super::concentration`], of an average row; what
+//! outputs differ by for flat weights is linear in the values, and strays from what scores make as two keys do.
 //!
 //! # Backward
 //!
@@ -57,13 +62,7 @@
 //!
 //! # Assumptions
 //!
-//! Structure of the keys enters beyond the first order by n_e, good for tokens that are exchangeable or averages of
-//! each other, or, where n_e is small or weights decay, by groups of like keys of all sizes ([`row`]), a key's group
-//! being its cosines above the median, squared. Groups of equal ids: what scores add to E z² is within 12 % at v = 1
-//! for texts in which 2 % of the pairs repeat, within 25 % (1 % of the whole) where 15 % do; beyond, a caveat.
-//! What single keys of groups have of Σ A² and of the gradient, where small groups count as much as large ones, goes to keys by
-//! how single they are (W_ab/m_b² of a group of m_b) and is taken from all pairs: the sum over all keys stays. Of gradients of
-//! different queries groups still receive it: keys are 9 % too small at v = ¼ where those have a correlation of ¼.
+//! Structure of the keys enters beyond the first order by n_e, and where it matters as derived in [`structure`].
 //! Learned relative positions are taken as part of the noise of the scores (their variance is small).
 //!
 //! # Source
@@ -88,19 +87,21 @@ use self::lengths::Lengths;
 use self::queries::{Queries, roots};
 use self::row::{Pull, Row};
 use super::averages::Averages;
-use super::concentration::Unequal;
+use super::concentration::{self, Parts, Unequal};
 use super::matrix::Matrix;
 use super::{SHARPEST_SAMPLED, Scores, Sharpness, along_values, entry_variance};
 use crate::domain::{Concentration, Gradient, Signal};
 use crate::moments::{Token, TokenGradient, ratio, share};
 use crate::rules::rotary;
-use crate::rules::softmax::Overlaps;
+use crate::rules::softmax::{Overlaps, Shared};
 
 /// What the forward pass of one attention leaves for its backward pass.
 pub(crate) struct Attended {
     /// Of the input of keys and values.
     concentration: f64,
     unequal: Unequal,
+    /// What the squares of its differences stray by beyond.
+    longer: f64,
     query: Queries,
     key: Raw,
     value: Raw,
@@ -150,11 +151,12 @@ impl Attended {
             0.5 * (query.token().entry_variance * attention.n_heads as f64 + query.token().scale_variance);
         let freedom = (head_variance + concentration).max(LEAST_DRAWN).recip();
         let unequal = Unequal::of(input);
+        let longer = input.concentration.unequal;
         let turns = turns(&attention.key, k.matrix.rows);
 
         let head = |slope: f64| {
             let averages = Averages::new(attention.mask, q.count(), k.matrix.rows, slope);
-            Head::new(averages, overlaps, (freedom, unequal), variance, &q, (&k.matrix, &turns), &v.matrix)
+            Head::new(averages, overlaps, (freedom, unequal, longer), variance, &q, (&k.matrix, &turns), &v.matrix)
         };
         let heads: Vec<Head> = match &attention.bias {
             Some(PositionBias::Alibi { slopes }) => slopes.iter().copied().map(head).collect(),
@@ -204,6 +206,8 @@ impl Attended {
                 }
             })
             .collect();
+        let (shared, parts, stray) = differences(&heads, overlaps, (variance, freedom), &q, &output, &uneven.entries);
+        let of_output = concentration::of_output(input, [&query, &value], attention, &shared, parts, stray);
         let cosines = crate::domain::symmetric(diagonal.len(), |i, j| {
             ratio(output.row(i)[j], (diagonal[i] * diagonal[j]).sqrt())
         });
@@ -216,6 +220,7 @@ impl Attended {
         Self {
             concentration,
             unequal,
+            longer,
             query: q,
             key: k,
             value: v,
@@ -223,7 +228,7 @@ impl Attended {
             score_slope: scores.slope,
             heads,
             output: Signal {
-                concentration: Concentration { inherited: 0.0, ..value.concentration },
+                concentration: Concentration { inherited: 0.0, ..of_output },
                 ..Signal::new(tokens, cosines)
             },
             alignments,
@@ -315,7 +320,7 @@ impl Attended {
         let mut lengths = Lengths::none(n_keys);
         let mut pulled = 0.0;
         for head in &self.heads {
-            let rows = head.meeting(&gradient.tokens, &own, attention.n_heads as f64);
+            let rows = head.meeting(&gradient.tokens, &own, attention.n_heads as f64, self.longer);
             pulled += head.pulled_gradient(&self.query, self.pull, &g.matrix) / self.heads.len() as f64;
             lengths.add(&head.lengths(&rows, &self.query, &g.matrix, odds), 1.0 / self.heads.len() as f64);
             for (part, of_head) in parts.iter_mut().zip(self.split_head(head, &rows, &g.matrix, &odds_of_scores, odds))
@@ -387,7 +392,7 @@ impl Attended {
                 let (one, other) = (&head.rows[a], &head.rows[c]);
                 let unlike = one.roots.unlike * other.roots.unlike * self.concentration * head.turned(a, c);
                 let lacking = if a == c { 1.0 - one.s2 } else { (1.0 - one.s2) * (1.0 - other.s2) };
-                let lengths = if a == c { one.lengths(self.unequal) } else { 1.0 };
+                let lengths = if a == c { one.lengths(self.unequal, self.longer) } else { 1.0 };
                 let slope = head.ratio(rows, q, a, c, Of::Slope);
                 let through = lengths * head.spread.row(a)[c] * slope + unlike * lacking;
                 gradient.row(a)[c] * through
@@ -475,6 +480,37 @@ fn turns(key: &[Node], n_keys: usize) -> Vec<f64> {
     rotary.map(|rotary| rotary::overlaps(rotary, n_keys)).unwrap_or_default()
 }
 
+/// What `output`s differ by: how unequal keys are to an average row, what the differences come of, and what their squares
+/// stray by, as outputs do by `uneven`.
+fn differences(
+    heads: &[Head],
+    overlaps: &mut Overlaps,
+    (variance, freedom): (f64, f64),
+    q: &Queries,
+    output: &Matrix,
+    uneven: &[f64],
+) -> (Shared, Parts, f64) {
+    let count = output.rows as f64;
+    let over_rows = |of: fn(&Row) -> f64| {
+        heads.iter().flat_map(|head| &head.rows).map(of).sum::<f64>() / (count * heads.len() as f64)
+    };
+    let alike = q.alike();
+    let shared = overlaps.shared(over_rows(|row| row.effective), over_rows(|row| row.contrast), alike, freedom);
+    let total = apart(output);
+    let of_heads: Vec<[f64; 2]> = heads.iter().map(|head| head.differences(variance, q)).collect();
+    let [flat, linear] = [0, 1].map(|part| of_heads.iter().map(|of| of[part]).sum::<f64>() / heads.len() as f64);
+    let flat = ratio(flat, total).clamp(0.0, 1.0);
+    let linear = ratio(linear, total * (1.0 - flat)).clamp(0.0, 1.0);
+    let squares = uneven.iter().zip(output.diagonal()).map(|(uneven, own)| uneven * own * own).sum::<f64>() / count;
+    (shared, Parts { flat, linear }, ratio(squares * (1.0 - alike * alike), total * total))
+}
+
+/// What rows differ by, of the matrix of their products: the average square less that of all pairs.
+fn apart(products: &Matrix) -> f64 {
+    let count = products.rows as f64;
+    products.diagonal().iter().sum::<f64>() / count - products.entries.iter().sum::<f64>() / (count * count)
+}
+
 /// The average of matrices of one shape.
 fn mean(mut matrices: impl ExactSizeIterator<Item = Matrix>) -> Matrix {
     let count = matrices.len() as f64;
@@ -513,11 +549,11 @@ fn caveat(attention: &Attention, heads: &[Head]) -> Option<(&'static str, String
             format!("{sharpest:.3e}"),
         ));
     }
-    if let Some(row) = rows().find(|row| row.is_repeated()) {
+    if let Some(row) = rows().find(|row| row.is_beyond_pairs()) {
         return Some((
-            "groups of like keys have scores that matter: gradients of keys and values in them are averages over groups \
-             of all sizes (sampled with a third of the tokens alike, score variance ½ and 1: keys of the group 15 and 65 % \
-             high, its values 3 and 15 %, others and averages over all within 4 %)",
+            "keys that are like others have scores too sharp for pairs of them to be followed (sampled at score variance 3: \
+             averages over queries within 13 %, over single keys within 27 %, of the keys of one large group each up to twice \
+             too large)",
             format!("score variance {:.2}, {:.1} effective keys of {:.1}", row.contrast, row.effective, row.in_view),
         ));
     }

@@ -128,8 +128,7 @@ fn repeated_ids() {
 }
 
 /// A third of the tokens alike, at score variances of ¼ and 1: averages over single keys and values, within 5 standard errors
-/// (by what groups receive, 42 % of keys would be missing). What pairs of queries send to one key is still what groups receive:
-/// with gradients of correlation ¼ keys are 9 % too small at ¼, so theirs have none here.
+/// (by what groups receive, 42 % of keys would be missing; if pairs of queries sent that, 9 %).
 #[test]
 fn single_keys_beside_a_group() {
     for score_std in [0.5, 1.0] {
@@ -139,7 +138,6 @@ fn single_keys_beside_a_group() {
         let shape = Shape { n_heads: 4, n_kv_heads: 4, score_std, dropout_rate: 0.0 };
         let mut stack = attention(&shape, 32);
         stack.streams[0].source = Source::Embedding(Embedding { width: 256, ids: given, terms });
-        stack.gradient.correlation = 0.0;
         let predicted = sigprop::predict(&stack, sigprop::Sites::All).expect("valid");
         let sampled = crate::support::sample(&stack, 200);
         for (predicted, observed) in predicted.table.sites.iter().zip(&sampled.table.sites) {

@@ -2,6 +2,7 @@
 
 use rayon::join;
 
+use super::apart;
 use super::queries::Queries;
 use super::row::{Pull, Roots, Row, Traces, interpolation, sampled_rows};
 use super::structure::Singles;
@@ -36,7 +37,7 @@ impl Head {
     pub(super) fn new(
         averages: Averages,
         overlaps: &mut Overlaps,
-        (freedom, unequal): (f64, Unequal),
+        (freedom, unequal, longer): (f64, Unequal, f64),
         variance: f64,
         q: &Queries,
         (k, turns): (&Matrix, &[f64]),
@@ -55,8 +56,8 @@ impl Head {
         let own = head.key_spread(k);
         head.spread = head.spread(k, v, &head.value);
         head.shift = head.shift(k, &head.value);
-        head.rows = head.saturate(overlaps, (freedom, unequal), variance, q, (k, v), &own);
-        head.structured(variance, q, (k, v));
+        head.rows = head.saturate(overlaps, (freedom, unequal, longer), variance, q, (k, v), &own);
+        head.structured(overlaps, variance, q, (k, v));
         for row in &mut head.rows {
             row.roots = Roots::of(row);
         }
@@ -124,7 +125,7 @@ impl Head {
     pub(super) fn saturate(
         &self,
         overlaps: &mut Overlaps,
-        (freedom, unequal): (f64, Unequal),
+        (freedom, unequal, longer): (f64, Unequal, f64),
         variance: f64,
         q: &Queries,
         (k, v): (&Matrix, &Matrix),
@@ -149,7 +150,7 @@ impl Head {
                     return Row::flat_keys(effective, in_view, traces);
                 }
                 let key_cosine = self.key.1.row(a)[a] / keys[a];
-                let row = overlaps.row(effective, contrast, freedom, unequal.kurtosis(key_cosine));
+                let row = overlaps.row(effective, contrast, freedom, unequal.kurtosis(key_cosine) + 3.0 * longer);
                 let bend = 1.0 - 3.0 * row.s2 + 2.0 * row.s3;
                 Row {
                     s2: row.s2,
@@ -204,6 +205,15 @@ impl Head {
         let fluctuating = d.row(a)[c] * self.met(&self.rows, q, a, c, Of::Value);
         let moved = |a: usize, c: usize| q.square(a) * x.row(a)[c] * self.rows[a].shift;
         variance * (fluctuating + moved(a, c) + moved(c, a))
+    }
+
+    /// What outputs differ by for flat weights, and what of the rest is linear in queries.
+    pub(super) fn differences(&self, variance: f64, q: &Queries) -> [f64; 2] {
+        let linear = Matrix::symmetric(q.count(), |a, c| {
+            let followed = self.rows[a].first * self.rows[c].first * q.size(a, c) * q.correlation(a, c);
+            variance * followed * self.spread.row(a)[c]
+        });
+        [&self.value.1, &linear].map(apart)
     }
 
     /// What rows a and c have in common of their scores, of what each has with itself.

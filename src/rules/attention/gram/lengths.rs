@@ -50,7 +50,7 @@ impl Row {
     }
 
     /// The row as it meets a `gradient`, where the square of its keys' part, of `spread`, has the weight `part`.
-    fn meeting(&self, gradient: &TokenGradient, spread: f64, part: f64) -> Self {
+    fn meeting(&self, gradient: &TokenGradient, spread: f64, part: f64, longer: f64) -> Self {
         let Some(row) = &self.overlaps else { return *self };
         let met = Met::new(row, gradient, self.amplitude(spread) * part);
         let (squares, through) = (met.squares, met.sharp + ratio(met.along, row.t()));
@@ -59,7 +59,7 @@ impl Row {
             s2: self.s2 * squares,
             value: self.value * ratio(self.s2 * squares - flat, self.s2 - flat),
             slope: self.slope * through,
-            weighted_slope: self.weighted_slope * through,
+            weighted_slope: self.weighted_slope * through * (1.0 + longer * self.attended()),
             ..*self
         }
     }
@@ -76,9 +76,10 @@ impl Head {
     }
 
     /// Every row as it meets the gradient of its output; outputs have the squares `own`.
-    pub(super) fn meeting(&self, gradients: &[TokenGradient], own: &[f64], n_heads: f64) -> Vec<Row> {
-        let met =
-            |(a, row): (usize, &Row)| row.meeting(&gradients[a], self.spread.row(a)[a], ratio(1.0, own[a] * n_heads));
+    pub(super) fn meeting(&self, gradients: &[TokenGradient], own: &[f64], n_heads: f64, longer: f64) -> Vec<Row> {
+        let met = |(a, row): (usize, &Row)| {
+            row.meeting(&gradients[a], self.spread.row(a)[a], ratio(1.0, own[a] * n_heads), longer)
+        };
         self.rows.iter().enumerate().map(met).collect()
     }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::domain::Signal;
-use crate::moments::share;
+use crate::moments::{ratio, share};
 
 pub(super) struct Queries {
     /// E q² are in units of e^`ln_unit`.
@@ -35,6 +35,12 @@ impl Queries {
 
     pub(super) fn correlation(&self, a: usize, c: usize) -> f64 {
         self.cosines[a * self.count() + c]
+    }
+
+    /// The mean cosine of two.
+    pub(super) fn alike(&self) -> f64 {
+        let count = self.count() as f64;
+        ratio(self.cosines.iter().sum::<f64>() - count, count * (count - 1.0))
     }
 
     /// Σ_ac `matrix`_ac E q_a·q_c, whose entries are row by row.

@@ -4,6 +4,7 @@ use crate::moments::ratio;
 use crate::rules::attention::SHARPEST_SAMPLED;
 use crate::rules::attention::concentration::Unequal;
 use crate::rules::attention::gram::queries::Queries;
+use crate::rules::attention::gram::structure::SHARPEST_FOLLOWED;
 use crate::rules::attention::pull::Ends;
 use crate::rules::softmax;
 use crate::rules::softmax::groups::{Saturation, Single};
@@ -11,12 +12,8 @@ use crate::rules::softmax::groups::{Saturation, Single};
 /// Score variance of a row, and of its key that is furthest from the average, from which the structure of keys matters beyond the
 /// first order, and number of effective keys, as a share of those a query sees, below which they have one.
 const SHARPEST_EXCHANGEABLE: f64 = 0.1;
-const FURTHEST_EXCHANGEABLE: f64 = 0.3;
+const FURTHEST_EXCHANGEABLE: f64 = 0.1;
 const LARGEST_STRUCTURED: f64 = 0.95;
-/// Score variance above which, and share below which, gradients of single keys carry a caveat.
-const SHARPEST_REPEATED: f64 = 0.2;
-const SMALLEST_REPEATED: f64 = 0.3;
-
 /// What saturation makes of a row.
 #[derive(Clone, Copy)]
 pub(super) struct Row {
@@ -119,16 +116,24 @@ impl Row {
         matters && (decays || self.effective < LARGEST_STRUCTURED * self.in_view)
     }
 
-    /// Whether gradients of single keys are averages over groups of sizes that differ much.
-    pub(super) fn is_repeated(&self) -> bool {
-        self.contrast > SHARPEST_REPEATED && self.effective < SMALLEST_REPEATED * self.in_view
+    /// Whether keys have a structure that pairs of them do not say all of.
+    pub(super) fn is_beyond_pairs(&self) -> bool {
+        self.contrast > SHARPEST_FOLLOWED && self.effective < LARGEST_STRUCTURED * self.in_view
     }
 
     /// How much more the squares of keys and values that pass T are, for their lengths.
-    pub(super) fn lengths(&self, unequal: Unequal) -> f64 {
+    pub(super) fn lengths(&self, unequal: Unequal, longer: f64) -> f64 {
         let cosine = 1.0 - self.traces.key;
         let outlying = self.overlaps.map_or(0.0, |row| ratio(row.outlying, row.t()));
-        unequal.squares(cosine) + unequal.kurtosis(cosine) / 6.0 * outlying
+        let normalised = unequal.squares(cosine) + unequal.kurtosis(cosine) / 6.0 * outlying;
+        normalised + longer * (1.0 + 2.0 * self.attended())
+    }
+
+    /// λ of `attention/concentration.rs`: by how much a longer key is attended more.
+    pub(super) fn attended(&self) -> f64 {
+        let attended =
+            |row: softmax::Row| ratio(row.leaning(self.contrast.min(SHARPEST_SAMPLED)) * row.t(), row.s2 * row.s2);
+        self.overlaps.map_or(0.0, attended)
     }
 
     /// Σ A² over single keys, over that of scores that do not differ.
@@ -154,14 +159,21 @@ impl Row {
         (single.slope - self.weighted_slope) * flat
     }
 
-    /// As `groups` of keys saturate.
-    pub(super) fn saturate(&mut self, groups: &Saturation) {
-        self.single = Some(groups.single);
-        self.s2 = groups.own / self.effective;
-        self.value = groups.value;
+    /// As `groups` of keys saturate; what lengths of queries and keys stray by is what they make of n_e equal keys, `exact` if
+    /// they do not.
+    pub(super) fn saturate(&mut self, groups: &Saturation, exact: &softmax::Row) {
+        let flat = self.effective.recip();
+        let [squares, value, slope, weighted] = self.overlaps.map_or([1.0; 4], |row| {
+            let excess = ratio(row.s2 - flat, exact.s2 - flat);
+            [row.s2 / exact.s2, excess, ratio(row.t(), exact.t()), ratio(row.t_weighted, exact.t())]
+        });
+        let single = groups.single;
+        self.single = Some(Single { squares: single.squares * squares, slope: single.slope * weighted });
+        self.s2 = groups.own * squares / self.effective;
+        self.value = groups.value * value;
         self.shift = groups.shift;
-        self.slope = groups.slope;
-        self.weighted_slope = groups.slope;
+        self.slope = groups.slope * slope;
+        self.weighted_slope = groups.slope * weighted;
         self.first = groups.first;
     }
 }

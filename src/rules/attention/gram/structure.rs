@@ -2,8 +2,9 @@
 //!
 //! # Formula
 //!
-//! *Groups.* The likeness of two keys is their cosine above the median of all, squared; m_b = Σ_b' W_ab' likeness_bb' is the
-//! share of the group that key b is in. Groups of these sizes saturate as in [`crate::rules::softmax::groups`].
+//! *Groups.* The likeness of two keys is their cosine above the lower quartile of those in view, squared; m_b = Σ_b' W_ab'
+//! likeness_bb' is the share of the group that key b is in. Groups of these sizes, of the keys' tr, saturate as in
+//! [`crate::rules::softmax::groups`]; what lengths stray by is what they make of n_e equal keys.
 //!
 //! *Pairs.* Likeness that fades (keys are averages of each other, or rotated) is no group: pairs that are half alike grow with
 //! half of the score variance. T_bb' of [`crate::rules::softmax::pairs`], of the keys as they are over that of the groups, multiplies
@@ -15,11 +16,17 @@
 //! ```
 //!
 //! Single keys have shares of these sums by T_bb and T_bb V̂_bb, less what all pairs have, for the sum over all keys stays.
+//! Two queries of correlation ρ have of it what they have of t beyond f f, times ρ (of Σ A² once more ρ).
 //!
 //! # Assumptions
 //!
 //! T is taken at a score variance of at most 3/2, and 3 of the key that is furthest from the average; beyond, groups alone
-//! say how a row goes on. What gradients of different queries have in common is left to groups.
+//! say how a row goes on. Sampled (one row of 3 to 128 keys that are averages of each other, repeat, or both, rotated or not;
+//! E z², t, averages over single keys): within 3 % at a score variance of 1; at 3 E z² and t within 13 %, averages over single keys within 27 %; averages are exact
+//! where ids repeat, while of the keys of a group of a third each is 8 % too large at 1, twice too large at 2. Products of tokens
+//! are taken as they are in every network: what those of early tokens stray by, for the rows of few heads decide them, is left
+//! out (two tokens behind one block at v = 1: |x − x'|² has a relative variance of 5 % with 32 heads, 14 % with 8, and by so
+//! much gradients of the second query are too small).
 //!
 //! # Source
 //!
@@ -35,11 +42,12 @@ use super::row::{Row, interpolation};
 use crate::moments::ratio;
 use crate::rules::attention::SHARPEST_SAMPLED;
 use crate::rules::attention::matrix::Matrix;
+use crate::rules::softmax::Overlaps;
 use crate::rules::softmax::groups::{Saturation, Single, saturation};
 use crate::rules::softmax::pairs::pairs;
 
 /// Score variance of a row, and of its key that is furthest from the average, up to which pairs are followed.
-const SHARPEST_FOLLOWED: f64 = 1.5;
+pub(super) const SHARPEST_FOLLOWED: f64 = 1.5;
 const FURTHEST_FOLLOWED: f64 = 3.0;
 
 /// Of each query and key the roots of the shares of single keys, which add up to 1: of Σ A², and of what it passes.
@@ -65,7 +73,13 @@ impl Structure {
 
 impl Head {
     /// Rows as the structure of their keys makes them, in place of n_e equal ones: done for some rows and interpolated.
-    pub(super) fn structured(&mut self, variance: f64, q: &Queries, (k, v): (&Matrix, &Matrix)) {
+    pub(super) fn structured(
+        &mut self,
+        overlaps: &mut Overlaps,
+        variance: f64,
+        q: &Queries,
+        (k, v): (&Matrix, &Matrix),
+    ) {
         let decays = self.averages.decays();
         let furthest =
             |a: usize| variance * q.square(a) * self.apart(a, k, &self.key).map(|(_, own)| own).fold(0.0, f64::max);
@@ -85,7 +99,8 @@ impl Head {
             let above = followed.get(below + 1).and_then(Option::as_ref);
             let Some(one) = followed[below].as_ref().or(above) else { continue };
             let other = above.unwrap_or(one);
-            rows[a].saturate(&one.saturation.mixed(&other.saturation, part));
+            let exact = overlaps.sharp_row(rows[a].effective, rows[a].contrast);
+            rows[a].saturate(&one.saturation.mixed(&other.saturation, part), &exact);
             self.single_keys(a, (one, other, part), &mut singles);
         }
         self.rows = rows;
@@ -292,4 +307,95 @@ fn groups(weights: &[f64], product: impl Fn(usize, usize) -> f64) -> Vec<(f64, f
     }
     let total: f64 = classes.values().map(|(_, weight)| weight).sum();
     classes.into_values().map(|(count, weight)| (count, weight / (count * total))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use nalgebra::{DMatrix, DVector};
+    use rand::SeedableRng;
+    use rand::rngs::ChaCha8Rng;
+    use rand_distr::{Distribution, StandardNormal};
+    use sigprop_stack::Mask;
+
+    use super::*;
+    use crate::domain::Signal;
+    use crate::moments::Token;
+    use crate::rules::attention::averages::Averages;
+    use crate::rules::attention::concentration::Unequal;
+
+    const N: usize = 48;
+
+    /// Cosines of tokens to which averages of all before were added so many times.
+    fn averaged(times: usize) -> DMatrix<f64> {
+        let averages = DMatrix::from_fn(N, N, |a, b| if b <= a { 1.0 / (a + 1) as f64 } else { 0.0 });
+        let mut products = DMatrix::identity(N, N);
+        for _ in 0..times {
+            products = &products + &averages * &products * averages.transpose();
+        }
+        DMatrix::from_fn(N, N, |i, j| products[(i, j)] / (products[(i, i)] * products[(j, j)]).sqrt())
+    }
+
+    /// κ of rotary positions of heads of 64 features.
+    fn turned(distance: usize) -> f64 {
+        let angles = (0..32).map(|pair| distance as f64 * 10_000f64.powf(-f64::from(pair) / 32.0));
+        angles.map(f64::cos).sum::<f64>() / 32.0
+    }
+
+    /// D(A), and of single keys A² |v_b − z|², of the last row over draws of its scores at a score variance of 1.
+    fn sampled(k: &DMatrix<f64>, v: &DMatrix<f64>) -> (f64, Vec<f64>) {
+        const DRAWS: usize = 20_000;
+        let eigen = k.clone().symmetric_eigen();
+        let root = &eigen.eigenvectors * DMatrix::from_diagonal(&eigen.eigenvalues.map(|value| value.max(0.0).sqrt()));
+        let (mut spread, mut keys) = (0.0, vec![0.0; N]);
+        let mut rng = ChaCha8Rng::seed_from_u64(1);
+        let products = k.component_mul(v);
+        for _ in 0..DRAWS {
+            let noise = DVector::from_fn(N, |_, _| StandardNormal.sample(&mut rng));
+            let weights = (&root * noise).map(f64::exp);
+            let a = &weights / weights.sum();
+            let (along_k, along_v) = (k * &a, v * &a);
+            let own = a.dot(&along_v);
+            spread += a.dot(&(&products * &a)) - 2.0 * a.dot(&along_k.component_mul(&along_v)) + a.dot(&along_k) * own;
+            for (b, key) in keys.iter_mut().enumerate() {
+                *key += a[b] * a[b] * (v[(b, b)] - 2.0 * along_v[b] + own);
+            }
+        }
+        (spread / DRAWS as f64, keys.into_iter().map(|key| key / DRAWS as f64).collect())
+    }
+
+    /// With rotated keys that were averaged eight times groups of like keys alone are 17 % off, and n_e equal keys 14 %; the first
+    /// key is 27 % too small by either.
+    #[test]
+    fn likeness_that_fades_is_followed() {
+        let plain = |matrix: &DMatrix<f64>| Matrix::build(N, N, |i, j| matrix[(i, j)]);
+        for times in [3, 8] {
+            for rotated in [false, true] {
+                let v = averaged(times);
+                let turn = |i: usize, j: usize| if rotated { turned(i.abs_diff(j)) } else { 1.0 };
+                let k = DMatrix::from_fn(N, N, |i, j| v[(i, j)] * turn(i, j));
+                let tokens = vec![Token::gaussian(1e9, 0.0); N];
+                let cosines: std::sync::Arc<[f64]> = vec![1.0; N * N].into();
+                let signal = Signal::new(tokens.into(), cosines);
+                let head = Head::new(
+                    Averages::new(Mask::CAUSAL, N, N, 0.0),
+                    &mut Overlaps::new(N as f64),
+                    (1e9, Unequal::of(&signal), 0.0),
+                    1.0,
+                    &Queries::of(&signal),
+                    (&plain(&k), &[]),
+                    &plain(&v),
+                );
+                let (last, row) = (N - 1, &head.rows[N - 1]);
+                let (spread, keys) = sampled(&k, &v);
+                approx::assert_relative_eq!(head.spread.row(last)[last] * row.slope, spread, max_relative = 0.04);
+                let beyond = row.beyond_slope(head.apart(last, &plain(&v), &head.value));
+                let flat: f64 =
+                    head.apart(last, &plain(&v), &head.value).map(|(weight, apart)| weight * weight * apart).sum();
+                let all = beyond + row.weighted_slope * flat;
+                approx::assert_relative_eq!(all, keys.iter().sum::<f64>(), max_relative = 0.03);
+                let first = head.singles.as_ref().expect("structured").passed.row(last)[0].powi(2);
+                approx::assert_relative_eq!(first * all, keys[0], max_relative = 0.04);
+            }
+        }
+    }
 }
