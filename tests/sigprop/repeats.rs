@@ -75,3 +75,18 @@ fn one_id_in_segments_has_a_prediction() {
         assert!(correlations.clone().all(|cell| cell.value.value().abs() <= 1.0), "{positions}");
     }
 }
+
+/// Score variances of 1e5 and more, where every position is followed: rows of one key, and no number that is none.
+#[test]
+fn scores_beyond_what_was_sampled_have_a_prediction() {
+    for positions in ["alibi", "rotary"] {
+        let text = format!(
+            "n_layers = 4\nd_model = 256\nn_heads = 4\nseq_len = 40\ndropout = 0.0\ncausal = true\npositions = '{positions}'"
+        );
+        let architecture = Architecture::from_file_text(&text, Format::Toml).expect("valid");
+        let scheme = Scheme::parse("normal:1").expect("known");
+        let stack = assemble(&architecture, &scheme, &Input::Zipf, &Run::default()).expect("a stack").stack;
+        let predicted = predict(&stack, Sites::All).expect("a prediction");
+        assert!(predicted.caveats.iter().any(|caveat| caveat.text.contains("sharper than")), "{:?}", predicted.caveats);
+    }
+}

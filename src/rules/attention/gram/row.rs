@@ -113,7 +113,9 @@ impl Row {
     /// Whether keys have unequal weights, or a structure, where scores matter, of which the largest has the variance `furthest`.
     pub(super) fn is_structured(&self, decays: bool, furthest: f64) -> bool {
         let matters = self.contrast > SHARPEST_EXCHANGEABLE || furthest > FURTHEST_EXCHANGEABLE;
-        matters && (decays || self.effective < LARGEST_STRUCTURED * self.in_view)
+        // Beyond what was sampled rows are those of n_e equal keys.
+        let sampled = self.contrast <= SHARPEST_SAMPLED;
+        matters && sampled && (decays || self.effective < LARGEST_STRUCTURED * self.in_view)
     }
 
     /// Whether keys have a structure that pairs of them do not say all of.

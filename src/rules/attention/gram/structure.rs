@@ -21,12 +21,12 @@
 //! # Assumptions
 //!
 //! T is taken at a score variance of at most 3/2, and 3 of the key that is furthest from the average; beyond, groups alone
-//! say how a row goes on. Sampled (one row of 3 to 128 keys that are averages of each other, repeat, or both, rotated or not;
-//! E z², t, averages over single keys): within 3 % at a score variance of 1; at 3 E z² and t within 13 %, averages over single keys within 27 %; averages are exact
-//! where ids repeat, while of the keys of a group of a third each is 8 % too large at 1, twice too large at 2. Products of tokens
-//! are taken as they are in every network: what those of early tokens stray by, for the rows of few heads decide them, is left
-//! out (two tokens behind one block at v = 1: |x − x'|² has a relative variance of 5 % with 32 heads, 14 % with 8, and by so
-//! much gradients of the second query are too small).
+//! say how a row goes on. Sampled (one row of 3 to 128 keys that are averages of each other, repeat, or both, rotated or not; E z²,
+//! t, averages over single keys): within 3 % at a score variance of 1; at 3 E z² and t within 13 %, single keys within 27 %.
+//! Averages are exact where ids repeat, while of the keys of a group of a third each is 8 % too large at 1, twice too large at 2.
+//! Products of tokens are taken as they are in every network: what those of early tokens stray by, for the rows of few heads
+//! decide them, is left out (two tokens behind one block at v = 1: |x − x'|² has a relative variance of 5 % with 32 heads, 14 %
+//! with 8, and by so much gradients of the second query are too small).
 //!
 //! # Source
 //!
@@ -49,6 +49,9 @@ use crate::rules::softmax::pairs::pairs;
 /// Score variance of a row, and of its key that is furthest from the average, up to which pairs are followed.
 pub(super) const SHARPEST_FOLLOWED: f64 = 1.5;
 const FURTHEST_FOLLOWED: f64 = 3.0;
+
+/// Below it keys are copies.
+const LEAST_APART: f64 = 1e-9;
 
 /// Of each query and key the roots of the shares of single keys, which add up to 1: of Σ A², and of what it passes.
 pub(super) struct Singles {
@@ -115,13 +118,13 @@ impl Head {
         let centred = |i: usize, j: usize| k.row(keys[i])[keys[j]] - averaged[keys[i]] - averaged[keys[j]] + own;
         let groups = groups(&weights, |i, j| k.row(keys[i])[keys[j]]);
         let equal: f64 = groups.iter().map(|(count, share)| count * share * share).sum();
-        let contrast = score * self.rows[a].traces.key / (1.0 - equal);
+        let contrast = score * self.rows[a].traces.key / (1.0 - equal).max(LEAST_APART);
         let furthest = score * (0..n).map(|i| centred(i, i)).fold(0.0, f64::max);
         let part = (SHARPEST_FOLLOWED / contrast).min(FURTHEST_FOLLOWED / furthest).min(1.0);
-        let (score, followed) = (part * score, part * contrast);
+        let (tilted, followed) = (part * score, part * contrast);
 
         // T.
-        let tilt = Matrix::symmetric(n, |i, j| (score * centred(i, j)).exp());
+        let tilt = Matrix::symmetric(n, |i, j| (tilted * centred(i, j)).exp());
         let single: Vec<f64> = weights.iter().zip(tilt.diagonal()).map(|(weight, tilt)| weight * tilt.sqrt()).collect();
         let partition = Matrix::build(n, n, |i, j| tilt.row(i)[j] * single[j]).product(&tilt);
         let mut drawn = tilt.zip(&partition, |tilt, partition| tilt / (partition * partition));
@@ -156,21 +159,24 @@ impl Head {
             .collect();
 
         let drawn = pairs(&groups, followed);
-        let exact = saturation(&groups, contrast.min(SHARPEST_SAMPLED));
-        let there = if part < 1.0 { saturation(&groups, followed) } else { exact };
+        let sharpest = contrast.min(SHARPEST_SAMPLED);
+        let exact = saturation(&groups, sharpest);
+        // Beyond what was sampled scores add what they add there.
+        let beyond = sharpest / contrast;
         let flat_squares: f64 = weights.iter().map(|weight| weight * weight).sum();
         let flat_passed: f64 = self.apart(a, v, &self.value).map(|(weight, apart)| weight * weight * apart).sum();
         let over_keys =
             |of: usize| grown.iter().zip(&weights).map(|(grown, weight)| weight * weight * grown[of]).sum::<f64>();
-        let added = (values - self.value.1.row(a)[a]) * ratio(there.added(&groups), drawn.added) / score;
-        let (spread, moved) = (self.spread.row(a)[a], 2.0 * self.shift.row(a)[a] * there.shift);
-        let value = factor(added - moved, spread * there.value);
+        let added = (values - self.value.1.row(a)[a]) * ratio(exact.added(&groups), drawn.added);
+        let (spread, moved) = (self.spread.row(a)[a], 2.0 * self.shift.row(a)[a] * exact.shift * beyond);
+        let value = if spread > 0.0 { (added / score - moved) / spread } else { exact.value * beyond };
         let slope = factor(products - 2.0 * middle + alike * values, spread * drawn.spread);
         let squares = factor(over_keys(0), flat_squares * drawn.squares);
         let passed = factor(over_keys(1), flat_passed * drawn.passed);
         Structure {
             saturation: Saturation {
-                value: exact.value * value,
+                value,
+                shift: exact.shift * beyond,
                 slope: exact.slope * slope,
                 single: Single { squares: exact.single.squares * squares, slope: exact.single.slope * passed },
                 ..exact
@@ -295,8 +301,11 @@ fn groups(weights: &[f64], product: impl Fn(usize, usize) -> f64) -> Vec<(f64, f
     let mut apart: Vec<f64> =
         (0..weights.len()).flat_map(|i| (0..i).map(move |j| (i, j))).map(|(i, j)| cosine(i, j)).collect();
     let place = apart.len() / 4;
-    let background =
-        if apart.is_empty() { 0.0 } else { apart.select_nth_unstable_by(place, f64::total_cmp).1.clamp(0.0, 0.999) };
+    let background = if apart.is_empty() {
+        0.0
+    } else {
+        apart.select_nth_unstable_by(place, f64::total_cmp).1.clamp(0.0, 1.0 - LEAST_APART)
+    };
     let alike = |i: usize, j: usize| ((cosine(i, j) - background) / (1.0 - background)).max(0.0).powi(2);
     let mut classes: BTreeMap<i64, (f64, f64)> = BTreeMap::new();
     for (i, weight) in weights.iter().enumerate() {
@@ -306,7 +315,9 @@ fn groups(weights: &[f64], product: impl Fn(usize, usize) -> f64) -> Vec<(f64, f
         class.1 += weight;
     }
     let total: f64 = classes.values().map(|(_, weight)| weight).sum();
-    classes.into_values().map(|(count, weight)| (count, weight / (count * total))).collect()
+    // Where likeness overlaps, a key's share of its group may be more than all of such groups have.
+    let whole = |(count, weight): (f64, f64)| (count.max(1.0), weight / (count.max(1.0) * total));
+    classes.into_values().map(whole).collect()
 }
 
 #[cfg(test)]
