@@ -5,7 +5,7 @@ use sigprop::architecture::{Architecture, Format};
 use sigprop::assemble::{Input, Run, assemble};
 use sigprop::schemes::Scheme;
 use sigprop::{Sites, predict};
-use sigprop_stack::Quantity;
+use sigprop_stack::{Quantity, Stack};
 
 use super::support::sample;
 
@@ -16,11 +16,16 @@ const LARGEST_Z: f64 = 4.0;
 /// stray.
 const NEGLECTED: f64 = 4.0 / 256.0;
 
-/// Every variance and gradient variance of one block, and all weight gradients but those of norms, beside sampled ones.
-fn assert_close(text: &str, scheme: &str) {
+/// With ids by Zipf's law.
+fn zipf(text: &str, scheme: &str) -> Stack {
     let architecture = Architecture::from_file_text(text, Format::Toml).expect("valid");
     let scheme = Scheme::parse(scheme).expect("known");
-    let stack = assemble(&architecture, &scheme, &Input::Zipf, &Run::default()).expect("a stack").stack;
+    assemble(&architecture, &scheme, &Input::Zipf, &Run::default()).expect("a stack").stack
+}
+
+/// Every variance and gradient variance of one block, and all weight gradients but those of norms, beside sampled ones.
+fn assert_close(text: &str, scheme: &str) {
+    let stack = zipf(text, scheme);
     let predicted = predict(&stack, Sites::All).expect("a prediction");
     assert!(predicted.caveats.iter().all(|caveat| !caveat.text.contains("to first order")), "{:?}", predicted.caveats);
     let sampled = sample(&stack, REPLICATES).table;
@@ -66,9 +71,7 @@ fn one_id_in_segments_has_a_prediction() {
         let text = format!(
             "n_layers = 2\nd_model = 64\nn_heads = 1\nseq_len = 8\nvocab_size = 1\npositions = '{positions}'\nsegments = true"
         );
-        let architecture = Architecture::from_file_text(&text, Format::Toml).expect("valid");
-        let scheme = Scheme::parse("xavier").expect("known");
-        let stack = assemble(&architecture, &scheme, &Input::Zipf, &Run::default()).expect("a stack").stack;
+        let stack = zipf(&text, "xavier");
         let told = predict(&stack, Sites::All).expect("a prediction").table;
         let correlations = told.sites.iter().filter_map(|row| row.get(Quantity::GradTokenCorrelation));
         assert!(correlations.clone().count() > 10);
@@ -83,9 +86,7 @@ fn scores_beyond_what_was_sampled_have_a_prediction() {
         let text = format!(
             "n_layers = 4\nd_model = 256\nn_heads = 4\nseq_len = 40\ndropout = 0.0\ncausal = true\npositions = '{positions}'"
         );
-        let architecture = Architecture::from_file_text(&text, Format::Toml).expect("valid");
-        let scheme = Scheme::parse("normal:1").expect("known");
-        let stack = assemble(&architecture, &scheme, &Input::Zipf, &Run::default()).expect("a stack").stack;
+        let stack = zipf(&text, "normal:1");
         let predicted = predict(&stack, Sites::All).expect("a prediction");
         assert!(predicted.caveats.iter().any(|caveat| caveat.text.contains("sharper than")), "{:?}", predicted.caveats);
     }

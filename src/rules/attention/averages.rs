@@ -47,8 +47,7 @@ impl Averages {
     pub(super) fn shared(&self) -> Matrix {
         let weights = self.weights.iter().map(|weight| weight.sqrt()).collect();
         let roots = Self { slope: 0.5 * self.slope, weights, ..self.clone() };
-        let identity = Matrix::build(self.n_keys, self.n_keys, |i, j| f64::from(u8::from(i == j)));
-        roots.right(&roots.left(&identity))
+        roots.right(&roots.left(&Matrix::identity(self.n_keys)))
     }
 
     /// Queries of which each sees at least half of the keys that the next one sees, and the first and last.
@@ -74,12 +73,12 @@ impl Averages {
 
     /// W x.
     pub(super) fn of(&self, x: &[f64]) -> Vec<f64> {
-        self.left(&Matrix { rows: x.len(), columns: 1, entries: x.to_vec() }).entries
+        self.left(&Matrix::column(x.to_vec())).entries
     }
 
     /// Wᵀ x.
     pub(super) fn transposed_of(&self, x: &[f64]) -> Vec<f64> {
-        self.left_transposed(&Matrix { rows: x.len(), columns: 1, entries: x.to_vec() }).entries
+        self.left_transposed(&Matrix::column(x.to_vec())).entries
     }
 
     /// W X.

@@ -26,6 +26,16 @@
 //! Of ids that repeat, S3 and S4 are those of n_e keys times tr M³/(tr M)³ (n_e − 1)² and tr M⁴/(tr M)⁴ (n_e − 1)³, M the
 //! centred matrix of cosines (`rules/softmax/repeats.rs`); Σ j² d, of three weights, is as S3.
 //!
+//! Where every position is followed, weights differ without scores too: what masks and slopes make of the square, m of it, is
+//! linear in the values and keeps their γ, and strays from what scores make, of γ' above, as one key strays from the rest:
+//!
+//! ```text
+//! γ'' = m² γ + 2 m (1 − m) (γ + Σ j² d/(Σ j² Σ d))/n_heads + (1 − m)² γ'
+//! ```
+//!
+//! for an average row. Not sampled by itself; token correlations of six causal blocks of width 256, four heads, score variance
+//! ½, were 0.012 too small without it and are 0.005.
+//!
 //! Sampled with one layer (`exchangeable/tests.rs`; width 128 and 256, heads of 64 and 32, 64 and 256 tokens): γ' 4 to 5 %
 //! too small at score variance 1, 4 % too small to 8 % too large at 5, 14 % too large of tokens whose differences have 40
 //! directions. (With weights of the shared scores alone and Σ Ā⁴/(Σ Ā²)² for the rest it was 60 % too large at 5, and
@@ -74,18 +84,18 @@ pub(super) struct Parts {
     pub(super) linear: f64,
 }
 
-/// The concentration of the heads' output; `uneven` is what its differences stray by if nothing of them is linear.
+/// The concentration of the heads' output, from that of the input of `keys` and values; `uneven` is what its differences stray by if nothing of them is linear.
 pub(super) fn of_output(
-    input: &Signal,
+    keys: Concentration,
     [query, value]: [&Signal; 2],
     attention: &Attention,
     shared: &Shared,
     Parts { flat, linear: part }: Parts,
     uneven: f64,
 ) -> Concentration {
-    let own = input.concentration.total;
-    let [keys, n_heads] = [directions_of_keys(input, shared.followed), attention.n_heads as f64];
-    let followed = query.concentration.total + keys / n_heads;
+    let own = keys.total;
+    let n_heads = attention.n_heads as f64;
+    let followed = query.concentration.total + directions_of_keys(keys, shared.followed) / n_heads;
     let few = (own + shared.own) / n_heads;
     let both = (own + shared.between) / n_heads;
     let rest = 1.0 - part;
@@ -99,9 +109,9 @@ pub(super) fn of_output(
 }
 
 /// tr C⁴/(tr C²)².
-fn directions_of_keys(input: &Signal, [s2, s3, s4]: [f64; 3]) -> f64 {
-    let drawn = input.concentration.drawn;
-    let from = input.concentration.drawn_from();
+fn directions_of_keys(keys: Concentration, [s2, s3, s4]: [f64; 3]) -> f64 {
+    let drawn = keys.drawn;
+    let from = keys.drawn_from();
     let second = from + drawn;
     let third = from * from + 3.0 * from * drawn + drawn * drawn;
     let fourth = from.powi(3) + 6.0 * from * drawn * second + drawn.powi(3);

@@ -161,7 +161,7 @@ impl Attended {
         let uneven = lengths::uneven(&row, ratio(keys.amplitude, own), attention.n_heads as f64);
         let of_differences = ratio(uneven * (1.0 - alike * alike), apart * apart);
         let concentration =
-            concentration::of_output(input, [&query, &value], attention, &shared, parts, of_differences);
+            concentration::of_output(input.concentration, [&query, &value], attention, &shared, parts, of_differences);
         let token = Token {
             scale_variance: keys.value_cosine.powi(2) * value.token().scale_variance + uneven,
             uneven,

@@ -69,6 +69,7 @@
 //!
 //! Project notes, refinements §6, for the first order with K = V, n_e and the ratio f f; C and the rest are ours.
 
+mod directions;
 mod head;
 mod lengths;
 mod queries;
@@ -82,18 +83,19 @@ use rayon::join;
 
 use sigprop_stack::{Attention, Component, Node, Op, PositionBias};
 
+use self::directions::differences;
 use self::head::{Head, Of};
 use self::lengths::Lengths;
 use self::queries::{Queries, roots};
 use self::row::{Pull, Row};
 use super::averages::Averages;
-use super::concentration::{self, Parts, Unequal};
+use super::concentration::{self, Unequal};
 use super::matrix::Matrix;
 use super::{SHARPEST_SAMPLED, Scores, Sharpness, along_values, entry_variance};
 use crate::domain::{Concentration, Gradient, Signal};
 use crate::moments::{Token, TokenGradient, ratio, share};
 use crate::rules::rotary;
-use crate::rules::softmax::{Overlaps, Shared};
+use crate::rules::softmax::Overlaps;
 
 /// What the forward pass of one attention leaves for its backward pass.
 pub(crate) struct Attended {
@@ -141,22 +143,31 @@ impl Attended {
         let variance = scores.ln_variance.min(400.0).exp();
         // What keys and values have in common is their input.
         let own = key.token().width.recip();
-        let concentration = if attention.memory.is_some() {
-            (key.concentration.total - own).max(0.0)
+        let keys = if attention.memory.is_some() {
+            let total = (key.concentration.total - own).max(0.0);
+            Concentration { total, unequal: key.concentration.unequal, ..Concentration::NONE }
         } else {
-            input.concentration.total
+            input.concentration
         };
+        let concentration = keys.total;
         // A query's norm within its head: 2/d_head for Gaussian entries, nothing behind a norm per head.
         let head_variance =
             0.5 * (query.token().entry_variance * attention.n_heads as f64 + query.token().scale_variance);
         let freedom = (head_variance + concentration).max(LEAST_DRAWN).recip();
         let unequal = Unequal::of(input);
-        let longer = input.concentration.unequal;
         let turns = turns(&attention.key, k.matrix.rows);
 
         let head = |slope: f64| {
             let averages = Averages::new(attention.mask, q.count(), k.matrix.rows, slope);
-            Head::new(averages, overlaps, (freedom, unequal, longer), variance, &q, (&k.matrix, &turns), &v.matrix)
+            Head::new(
+                averages,
+                overlaps,
+                (freedom, unequal, keys.unequal),
+                variance,
+                &q,
+                (&k.matrix, &turns),
+                &v.matrix,
+            )
         };
         let heads: Vec<Head> = match &attention.bias {
             Some(PositionBias::Alibi { slopes }) => slopes.iter().copied().map(head).collect(),
@@ -168,22 +179,16 @@ impl Attended {
         let odds = attention.dropout_rate / (1.0 - attention.dropout_rate);
         let outputs = heads.iter().map(|head| head.output(variance, &q, &v.matrix, pull, odds));
         let output = mean(outputs);
-        let aligned = mean(heads.iter().map(|head| {
+        let over_heads =
+            |of: &dyn Fn(&Head) -> Vec<f64>| mean(heads.iter().map(|head| Matrix::column(of(head)))).entries;
+        let aligned = over_heads(&|head| {
             // E v_b·z_b, and W_bb v_b·z_b.
             let own = |b: usize| if b < head.value.0.columns { head.value.0.row(b)[b] } else { 0.0 };
-            Matrix { rows: output.rows, columns: 1, entries: (0..output.rows).map(own).collect() }
-        }));
-        let averaged =
-            mean(heads.iter().map(|head| Matrix { rows: output.rows, columns: 1, entries: head.value.1.diagonal() }));
-        let uneven = mean(heads.iter().map(|head| {
-            let entries = head.uneven(&output.diagonal(), attention.n_heads as f64);
-            Matrix { rows: output.rows, columns: 1, entries }
-        }));
-        let in_view = mean(heads.iter().map(|head| Matrix {
-            rows: output.rows,
-            columns: 1,
-            entries: head.rows.iter().map(|row| row.in_view).collect(),
-        }));
+            (0..output.rows).map(own).collect()
+        });
+        let averaged = over_heads(&|head| head.value.1.diagonal());
+        let uneven = over_heads(&|head| head.uneven(&output.diagonal(), attention.n_heads as f64));
+        let in_view = over_heads(&|head| head.rows.iter().map(|row| row.in_view).collect());
 
         let width = (attention.n_heads * attention.d_value) as f64;
         let diagonal = output.diagonal();
@@ -194,33 +199,33 @@ impl Attended {
             .enumerate()
             .map(|(a, own)| {
                 let source = &value.tokens[a.min(values.len() - 1)];
-                let common = averaged.entries[a] / values[a.min(values.len() - 1)].max(f64::MIN_POSITIVE);
-                let from_itself = ratio(aligned.entries[a], own * in_view.entries[a]);
+                let common = averaged[a] / values[a.min(values.len() - 1)].max(f64::MIN_POSITIVE);
+                let from_itself = ratio(aligned[a], own * in_view[a]);
                 Token {
-                    scale_variance: common.min(1.0).powi(2) * source.scale_variance + uneven.entries[a],
-                    uneven: uneven.entries[a],
-                    entry_variance: entry_variance(attention, ratio(averaged.entries[a], *own)),
+                    scale_variance: common.min(1.0).powi(2) * source.scale_variance + uneven[a],
+                    uneven: uneven[a],
+                    entry_variance: entry_variance(attention, ratio(averaged[a], *own)),
                     // Of its own scale a token sees what its own value contributes.
                     sensitivity: if memory { 0.0 } else { source.sensitivity * from_itself.clamp(0.0, 1.0) },
                     ..Token::gaussian(width, v.ln_unit + own.ln())
                 }
             })
             .collect();
-        let (shared, parts, stray) = differences(&heads, overlaps, (variance, freedom), &q, &output, &uneven.entries);
-        let of_output = concentration::of_output(input, [&query, &value], attention, &shared, parts, stray);
+        let (shared, parts, stray) = differences(&heads, overlaps, (variance, freedom), &q, &output, &uneven);
+        let of_output = concentration::of_output(keys, [&query, &value], attention, &shared, parts, stray);
         let cosines = crate::domain::symmetric(diagonal.len(), |i, j| {
             ratio(output.row(i)[j], (diagonal[i] * diagonal[j]).sqrt())
         });
         let alignments = (0..values.len())
             .map(|b| {
                 let Some(&own) = diagonal.get(b).filter(|_| !memory) else { return 0.0 };
-                ratio(aligned.entries[b] * aligned.entries[b], values[b] * own).min(1.0)
+                ratio(aligned[b] * aligned[b], values[b] * own).min(1.0)
             })
             .collect();
         Self {
             concentration,
             unequal,
-            longer,
+            longer: keys.unequal,
             query: q,
             key: k,
             value: v,
@@ -267,7 +272,7 @@ impl Attended {
     pub(crate) fn probabilities(&self) -> Signal {
         let n_keys = self.key.matrix.rows;
         let n_queries = self.query.count();
-        let identity = Matrix::build(n_keys, n_keys, |i, j| f64::from(u8::from(i == j)));
+        let identity = Matrix::identity(n_keys);
         let overlaps = mean(self.heads.iter().map(|head| {
             let alone = head.averages.left(&identity);
             let together = head.averages.right(&alone);
@@ -478,37 +483,6 @@ fn turns(key: &[Node], n_keys: usize) -> Vec<f64> {
         _ => None,
     });
     rotary.map(|rotary| rotary::overlaps(rotary, n_keys)).unwrap_or_default()
-}
-
-/// What `output`s differ by: how unequal keys are to an average row, what the differences come of, and what their squares
-/// stray by, as outputs do by `uneven`.
-fn differences(
-    heads: &[Head],
-    overlaps: &mut Overlaps,
-    (variance, freedom): (f64, f64),
-    q: &Queries,
-    output: &Matrix,
-    uneven: &[f64],
-) -> (Shared, Parts, f64) {
-    let count = output.rows as f64;
-    let over_rows = |of: fn(&Row) -> f64| {
-        heads.iter().flat_map(|head| &head.rows).map(of).sum::<f64>() / (count * heads.len() as f64)
-    };
-    let alike = q.alike();
-    let shared = overlaps.shared(over_rows(|row| row.effective), over_rows(|row| row.contrast), alike, freedom);
-    let total = apart(output);
-    let of_heads: Vec<[f64; 2]> = heads.iter().map(|head| head.differences(variance, q)).collect();
-    let [flat, linear] = [0, 1].map(|part| of_heads.iter().map(|of| of[part]).sum::<f64>() / heads.len() as f64);
-    let flat = ratio(flat, total).clamp(0.0, 1.0);
-    let linear = ratio(linear, total * (1.0 - flat)).clamp(0.0, 1.0);
-    let squares = uneven.iter().zip(output.diagonal()).map(|(uneven, own)| uneven * own * own).sum::<f64>() / count;
-    (shared, Parts { flat, linear }, ratio(squares * (1.0 - alike * alike), total * total))
-}
-
-/// What rows differ by, of the matrix of their products: the average square less that of all pairs.
-fn apart(products: &Matrix) -> f64 {
-    let count = products.rows as f64;
-    products.diagonal().iter().sum::<f64>() / count - products.entries.iter().sum::<f64>() / (count * count)
 }
 
 /// The average of matrices of one shape.

@@ -17,6 +17,14 @@ impl Matrix {
         Self { rows, columns, entries: vec![0.0; rows * columns] }
     }
 
+    pub(super) fn identity(count: usize) -> Self {
+        Self::build(count, count, |i, j| f64::from(u8::from(i == j)))
+    }
+
+    pub(super) fn column(entries: Vec<f64>) -> Self {
+        Self { rows: entries.len(), columns: 1, entries }
+    }
+
     pub(super) fn row(&self, row: usize) -> &[f64] {
         &self.entries[row * self.columns..(row + 1) * self.columns]
     }

@@ -101,7 +101,7 @@ mod tests {
         let groups = [(2.0, 0.05), (20.0, 0.01), (140.0, 0.005)];
         for (w, tolerance) in [(1e-3, 1e-4), (0.3, 0.02), (1.0, 0.08)] {
             let (exact, got) = (saturation(&groups, w), pairs(&groups, w));
-            approx::assert_relative_eq!(got.added, exact.added(&groups), max_relative = 0.02 + 2.0 * tolerance);
+            approx::assert_relative_eq!(got.added, exact.added(&groups), max_relative = tolerance);
             approx::assert_relative_eq!(got.spread, exact.slope, max_relative = tolerance);
             approx::assert_relative_eq!(got.squares, exact.single.squares, max_relative = tolerance);
             approx::assert_relative_eq!(got.passed, exact.single.slope, max_relative = tolerance);

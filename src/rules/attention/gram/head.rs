@@ -2,16 +2,20 @@
 
 use rayon::join;
 
-use super::apart;
 use super::queries::Queries;
 use super::row::{Pull, Roots, Row, Traces, interpolation, sampled_rows};
-use super::structure::Singles;
 use crate::moments::ratio;
 use crate::rules::attention::averages::Averages;
 use crate::rules::attention::concentration::Unequal;
 use crate::rules::attention::matrix::Matrix;
 use crate::rules::attention::pull::Ends;
 use crate::rules::softmax::Overlaps;
+
+/// Of each query and key the roots of the shares of single keys, which add up to 1: of Σ A², and of what it passes.
+pub(super) struct Singles {
+    pub(super) squares: Matrix,
+    pub(super) passed: Matrix,
+}
 
 /// Heads that average alike.
 pub(super) struct Head {
@@ -205,15 +209,6 @@ impl Head {
         let fluctuating = d.row(a)[c] * self.met(&self.rows, q, a, c, Of::Value);
         let moved = |a: usize, c: usize| q.square(a) * x.row(a)[c] * self.rows[a].shift;
         variance * (fluctuating + moved(a, c) + moved(c, a))
-    }
-
-    /// What outputs differ by for flat weights, and what of the rest is linear in queries.
-    pub(super) fn differences(&self, variance: f64, q: &Queries) -> [f64; 2] {
-        let linear = Matrix::symmetric(q.count(), |a, c| {
-            let followed = self.rows[a].first * self.rows[c].first * q.size(a, c) * q.correlation(a, c);
-            variance * followed * self.spread.row(a)[c]
-        });
-        [&self.value.1, &linear].map(apart)
     }
 
     /// What rows a and c have in common of their scores, of what each has with itself.

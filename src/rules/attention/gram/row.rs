@@ -4,16 +4,17 @@ use crate::moments::ratio;
 use crate::rules::attention::SHARPEST_SAMPLED;
 use crate::rules::attention::concentration::Unequal;
 use crate::rules::attention::gram::queries::Queries;
-use crate::rules::attention::gram::structure::SHARPEST_FOLLOWED;
 use crate::rules::attention::pull::Ends;
 use crate::rules::softmax;
 use crate::rules::softmax::groups::{Saturation, Single};
 
-/// Score variance of a row, and of its key that is furthest from the average, from which the structure of keys matters beyond the
+/// Score variance, of a row or of its key that is furthest from the average, from which the structure of keys matters beyond the
 /// first order, and number of effective keys, as a share of those a query sees, below which they have one.
 const SHARPEST_EXCHANGEABLE: f64 = 0.1;
-const FURTHEST_EXCHANGEABLE: f64 = 0.1;
 const LARGEST_STRUCTURED: f64 = 0.95;
+/// Score variance of a row up to which pairs of its keys are followed.
+pub(super) const SHARPEST_FOLLOWED: f64 = 1.5;
+
 /// What saturation makes of a row.
 #[derive(Clone, Copy)]
 pub(super) struct Row {
@@ -112,7 +113,7 @@ impl Row {
 impl Row {
     /// Whether keys have unequal weights, or a structure, where scores matter, of which the largest has the variance `furthest`.
     pub(super) fn is_structured(&self, decays: bool, furthest: f64) -> bool {
-        let matters = self.contrast > SHARPEST_EXCHANGEABLE || furthest > FURTHEST_EXCHANGEABLE;
+        let matters = self.contrast.max(furthest) > SHARPEST_EXCHANGEABLE;
         // Beyond what was sampled rows are those of n_e equal keys.
         let sampled = self.contrast <= SHARPEST_SAMPLED;
         matters && sampled && (decays || self.effective < LARGEST_STRUCTURED * self.in_view)
@@ -144,7 +145,7 @@ impl Row {
     }
 
     /// Σ A² over single keys less what the first order makes it, from the `score` variance v Q_aa and the weight and the
-    /// centred square of each of the `keys`; 0 where keys are not in groups.
+    /// centred square of each of the `keys`; 0 where keys have no structure.
     pub(super) fn beyond_squares(&self, score: f64, keys: impl Iterator<Item = (f64, f64)>) -> f64 {
         let Some(single) = self.single else { return 0.0 };
         let first = |(weight, apart): (f64, f64)| {

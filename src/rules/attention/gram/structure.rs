@@ -21,7 +21,7 @@
 //! # Assumptions
 //!
 //! T is taken at a score variance of at most 3/2, and 3 of the key that is furthest from the average; beyond, groups alone
-//! say how a row goes on. Sampled (one row of 3 to 128 keys that are averages of each other, repeat, or both, rotated or not; E z²,
+//! say how a row goes on to 16, and n_e equal keys from there on. Sampled (one row of 3 to 128 keys that are averages of each other, repeat, or both, rotated or not; E z²,
 //! t, averages over single keys): within 3 % at a score variance of 1; at 3 E z² and t within 13 %, single keys within 27 %.
 //! Averages are exact where ids repeat, while of the keys of a group of a third each is 8 % too large at 1, twice too large at 2.
 //! Products of tokens are taken as they are in every network: what those of early tokens stray by, for the rows of few heads
@@ -36,9 +36,9 @@ use std::collections::BTreeMap;
 
 use rayon::prelude::*;
 
-use super::head::{Head, Of};
+use super::head::{Head, Of, Singles};
 use super::queries::Queries;
-use super::row::{Row, interpolation};
+use super::row::{Row, SHARPEST_FOLLOWED, interpolation};
 use crate::moments::ratio;
 use crate::rules::attention::SHARPEST_SAMPLED;
 use crate::rules::attention::matrix::Matrix;
@@ -46,18 +46,11 @@ use crate::rules::softmax::Overlaps;
 use crate::rules::softmax::groups::{Saturation, Single, saturation};
 use crate::rules::softmax::pairs::pairs;
 
-/// Score variance of a row, and of its key that is furthest from the average, up to which pairs are followed.
-pub(super) const SHARPEST_FOLLOWED: f64 = 1.5;
+/// Score variance of the key that is furthest from the average up to which pairs are followed.
 const FURTHEST_FOLLOWED: f64 = 3.0;
 
 /// Below it keys are copies.
 const LEAST_APART: f64 = 1e-9;
-
-/// Of each query and key the roots of the shares of single keys, which add up to 1: of Σ A², and of what it passes.
-pub(super) struct Singles {
-    squares: Matrix,
-    passed: Matrix,
-}
 
 /// A row whose keys are followed in pairs.
 struct Structure {
@@ -95,11 +88,12 @@ impl Head {
         let followed = |&a: &usize| structured[a].then(|| self.structure(a, variance * q.square(a), (k, v)));
         let followed: Vec<Option<Structure>> = places.par_iter().map(followed).collect();
 
-        let mut rows = self.rows.clone();
+        let mut rows = std::mem::take(&mut self.rows);
         let shares = || Matrix::zeros(rows.len(), k.rows);
         let mut singles = Singles { squares: shares(), passed: shares() };
         for (a, (below, part)) in interpolation(&places).into_iter().enumerate().filter(|(a, _)| structured[*a]) {
             let above = followed.get(below + 1).and_then(Option::as_ref);
+            // Between two rows whose keys have no structure they have none to speak of.
             let Some(one) = followed[below].as_ref().or(above) else { continue };
             let other = above.unwrap_or(one);
             let exact = overlaps.sharp_row(rows[a].effective, rows[a].contrast);
@@ -123,17 +117,7 @@ impl Head {
         let part = (SHARPEST_FOLLOWED / contrast).min(FURTHEST_FOLLOWED / furthest).min(1.0);
         let (tilted, followed) = (part * score, part * contrast);
 
-        // T.
-        let tilt = Matrix::symmetric(n, |i, j| (tilted * centred(i, j)).exp());
-        let single: Vec<f64> = weights.iter().zip(tilt.diagonal()).map(|(weight, tilt)| weight * tilt.sqrt()).collect();
-        let partition = Matrix::build(n, n, |i, j| tilt.row(i)[j] * single[j]).product(&tilt);
-        let mut drawn = tilt.zip(&partition, |tilt, partition| tilt / (partition * partition));
-        for (row, one) in drawn.rows_mut().zip(&single) {
-            row.iter_mut().zip(&single).for_each(|(drawn, other)| *drawn *= one * other);
-        }
-        let total: f64 = drawn.entries.iter().sum();
-        drawn.entries.iter_mut().for_each(|drawn| *drawn /= total);
-
+        let drawn = drawn_together(&weights, |i, j| tilted * centred(i, j));
         // Σ T V, Σ T K, Σ T K V; the average of V beside each key, and what both averages take from D.
         let (mut values, mut alike, mut products, mut middle) = (0.0, 0.0, 0.0, 0.0);
         let mut beside = Vec::with_capacity(n);
@@ -150,29 +134,27 @@ impl Head {
             middle += ratio(sums[1] * sums[2], sums[0]);
             beside.push(ratio(sums[2], sums[0]));
         }
-        let grown: Vec<[f64; 2]> = (0..n)
+        // Of single keys T_bb, and what passes them.
+        let singles: Vec<[f64; 2]> = (0..n)
             .map(|i| {
-                let twice = drawn.row(i)[i] / (weights[i] * weights[i]);
                 let apart = v.row(keys[i])[keys[i]] - 2.0 * beside[i] + values;
-                [twice, twice * apart.max(0.0)]
+                [1.0, apart.max(0.0)].map(|passed| drawn.row(i)[i] * passed)
             })
             .collect();
+        let over_keys = |of: usize| singles.iter().map(|single| single[of]).sum::<f64>();
 
-        let drawn = pairs(&groups, followed);
+        let of_groups = pairs(&groups, followed);
         let sharpest = contrast.min(SHARPEST_SAMPLED);
         let exact = saturation(&groups, sharpest);
         // Beyond what was sampled scores add what they add there.
         let beyond = sharpest / contrast;
-        let flat_squares: f64 = weights.iter().map(|weight| weight * weight).sum();
-        let flat_passed: f64 = self.apart(a, v, &self.value).map(|(weight, apart)| weight * weight * apart).sum();
-        let over_keys =
-            |of: usize| grown.iter().zip(&weights).map(|(grown, weight)| weight * weight * grown[of]).sum::<f64>();
-        let added = (values - self.value.1.row(a)[a]) * ratio(exact.added(&groups), drawn.added);
+        let flat: f64 = self.apart(a, v, &self.value).map(|(weight, apart)| weight * weight * apart).sum();
+        let added = (values - self.value.1.row(a)[a]) * ratio(exact.added(&groups), of_groups.added);
         let (spread, moved) = (self.spread.row(a)[a], 2.0 * self.shift.row(a)[a] * exact.shift * beyond);
         let value = if spread > 0.0 { (added / score - moved) / spread } else { exact.value * beyond };
-        let slope = factor(products - 2.0 * middle + alike * values, spread * drawn.spread);
-        let squares = factor(over_keys(0), flat_squares * drawn.squares);
-        let passed = factor(over_keys(1), flat_passed * drawn.passed);
+        let slope = factor(products - 2.0 * middle + alike * values, spread * of_groups.spread);
+        let squares = factor(over_keys(0), of_groups.squares / self.rows[a].in_view);
+        let passed = factor(over_keys(1), flat * of_groups.passed);
         Structure {
             saturation: Saturation {
                 value,
@@ -182,7 +164,11 @@ impl Head {
                 ..exact
             },
             first: keys[0],
-            grown,
+            grown: singles
+                .iter()
+                .zip(&weights)
+                .map(|(single, weight)| single.map(|of| of / (weight * weight)))
+                .collect(),
         }
     }
 
@@ -259,6 +245,18 @@ impl Head {
         let met = |a: usize, c: usize| gradient.row(a)[c] * q.size(a, c) * q.correlation(a, c) * self.beyond(q, a, c);
         self.singles.as_ref().map(|singles| self.alone(&singles.passed, more, met))
     }
+}
+
+/// T, from the `weights` of keys and the covariances of their `scores`.
+fn drawn_together(weights: &[f64], scores: impl Fn(usize, usize) -> f64 + Sync) -> Matrix {
+    let n = weights.len();
+    let tilt = Matrix::symmetric(n, |i, j| scores(i, j).exp());
+    let single: Vec<f64> = weights.iter().zip(tilt.diagonal()).map(|(weight, tilt)| weight * tilt.sqrt()).collect();
+    let partition = Matrix::build(n, n, |i, j| tilt.row(i)[j] * single[j]).product(&tilt);
+    let mut drawn = Matrix::symmetric(n, |i, j| single[i] * single[j] * tilt.row(i)[j] / partition.row(i)[j].powi(2));
+    let total: f64 = drawn.entries.iter().sum();
+    drawn.entries.iter_mut().for_each(|drawn| *drawn /= total);
+    drawn
 }
 
 /// The diagonal of Xᵀ M X, M being symmetric and the last entries of early rows of X zero.

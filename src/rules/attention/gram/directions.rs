@@ -1,0 +1,51 @@
+//! What the differences of outputs come of, as `attention/concentration.rs` asks for it: of an average row.
+
+use super::head::Head;
+use super::queries::Queries;
+use super::row::Row;
+use crate::moments::ratio;
+use crate::rules::attention::concentration::Parts;
+use crate::rules::attention::matrix::Matrix;
+use crate::rules::softmax::{Overlaps, Shared};
+
+/// How unequal keys are to an average row of `heads`, what the differences of `output`s come of, and what their squares stray by, as
+/// outputs do by `uneven`.
+pub(super) fn differences(
+    heads: &[Head],
+    overlaps: &mut Overlaps,
+    (variance, freedom): (f64, f64),
+    q: &Queries,
+    output: &Matrix,
+    uneven: &[f64],
+) -> (Shared, Parts, f64) {
+    let count = output.rows as f64;
+    let over_rows = |of: fn(&Row) -> f64| {
+        heads.iter().flat_map(|head| &head.rows).map(of).sum::<f64>() / (count * heads.len() as f64)
+    };
+    let alike = q.alike();
+    let shared = overlaps.shared(over_rows(|row| row.effective), over_rows(|row| row.contrast), alike, freedom);
+    let total = apart(output);
+    let of_heads: Vec<[f64; 2]> = heads.iter().map(|head| head.differences(variance, q)).collect();
+    let [flat, linear] = [0, 1].map(|part| of_heads.iter().map(|of| of[part]).sum::<f64>() / heads.len() as f64);
+    let flat = ratio(flat, total).clamp(0.0, 1.0);
+    let linear = ratio(linear, total * (1.0 - flat)).clamp(0.0, 1.0);
+    let squares = uneven.iter().zip(output.diagonal()).map(|(uneven, own)| uneven * own * own).sum::<f64>() / count;
+    (shared, Parts { flat, linear }, ratio(squares * (1.0 - alike * alike), total * total))
+}
+
+impl Head {
+    /// What outputs differ by for flat weights, and what of the rest is linear in queries.
+    fn differences(&self, variance: f64, q: &Queries) -> [f64; 2] {
+        let linear = Matrix::symmetric(q.count(), |a, c| {
+            let followed = self.rows[a].first * self.rows[c].first * q.size(a, c) * q.correlation(a, c);
+            variance * followed * self.spread.row(a)[c]
+        });
+        [&self.value.1, &linear].map(apart)
+    }
+}
+
+/// What rows differ by, of the matrix of their products: the average square less that of all pairs.
+fn apart(products: &Matrix) -> f64 {
+    let count = products.rows as f64;
+    products.diagonal().iter().sum::<f64>() / count - products.entries.iter().sum::<f64>() / (count * count)
+}
