@@ -10,6 +10,8 @@ pub(crate) struct Concentration {
     pub(crate) total: f64,
     /// What of it its own entries draw: 1/width if they are Gaussian.
     pub(crate) drawn: f64,
+    /// What of it rows of attention draw, by how few keys each of them sees: of an average row.
+    pub(crate) rows: f64,
     /// How much of the deviation at the last fork is still in it: 1 there, 0 of what is independent of it.
     pub(crate) inherited: f64,
     /// Relative variance of the squares of the differences of one network beyond that of Gaussian or, behind norms, of
@@ -19,13 +21,14 @@ pub(crate) struct Concentration {
 
 impl Concentration {
     /// Of differences whose products are what they are in every network.
-    pub(crate) const NONE: Self = Self { total: 0.0, drawn: 0.0, inherited: 0.0, unequal: 0.0 };
+    pub(crate) const NONE: Self = Self { total: 0.0, drawn: 0.0, rows: 0.0, inherited: 0.0, unequal: 0.0 };
 
     /// Differences have at least one direction; as unequal as they get, and no more equal than they are (rounding, branches that
     /// follow their input the other way round).
     #[must_use]
     pub(crate) fn bounded(self) -> Self {
-        Self { total: self.total.min(1.0), unequal: self.unequal.clamp(0.0, 1.0), ..self }
+        let total = self.total.min(1.0);
+        Self { total, rows: self.rows.min(total), unequal: self.unequal.clamp(0.0, 1.0), ..self }
     }
 
     /// Behind entries that draw this, and keep the part `kept` of the deviations they are drawn from.
@@ -34,6 +37,7 @@ impl Concentration {
         Self {
             total: squared * self.drawn_from() + drawn,
             drawn,
+            rows: squared * self.rows,
             inherited: kept * self.inherited,
             unequal: squared * self.unequal,
         }
@@ -45,6 +49,7 @@ impl Concentration {
         Self {
             total: kept * kept * self.total + added * added * other.total + 2.0 * kept * added / width,
             drawn: kept * kept * self.drawn + added * added * other.drawn,
+            rows: kept * kept * self.rows + added * added * other.rows,
             inherited: kept * self.inherited,
             unequal: kept * kept * self.unequal,
         }
@@ -55,9 +60,14 @@ impl Concentration {
         (self.total - self.drawn).max(0.0)
     }
 
+    /// Where rows of attention see very many keys.
+    pub(crate) fn of_many_keys(self) -> Self {
+        Self { total: self.total - self.rows, rows: 0.0, ..self }
+    }
+
     /// Independent features.
     pub(crate) fn fresh(width: f64) -> Self {
-        Self { total: width.recip(), drawn: width.recip(), inherited: 1.0, unequal: 0.0 }
+        Self { total: width.recip(), drawn: width.recip(), rows: 0.0, inherited: 1.0, unequal: 0.0 }
     }
 
     /// Of a sum of gradients, from those at the inputs of the branches, with their `weights` in it, and `before` they were
@@ -69,6 +79,6 @@ impl Concentration {
         let own = |part: Self| (part.total - part.inherited.powi(2) * before.total).max(0.0);
         let mixed = terms().fold(fresh, |mixed, (weight, part)| mixed + weight * weight * (own(part) - fresh));
         let total = inherited * inherited * before.total + mixed;
-        Self { total, drawn: fresh, inherited: inherited * before.inherited, unequal: 0.0 }.bounded()
+        Self { total, drawn: fresh, rows: 0.0, inherited: inherited * before.inherited, unequal: 0.0 }.bounded()
     }
 }

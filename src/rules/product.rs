@@ -204,6 +204,7 @@ fn concentration(factors: &[Arc<Signal>], drawn: f64, mean_cosine: &dyn Fn(&Sign
     let concentration = Concentration {
         total: deviation * deviation + drawn,
         drawn,
+        rows: factors.iter().map(|factor| share(factor) * factor.concentration.rows.sqrt()).sum::<f64>().powi(2),
         inherited: factors.iter().map(|factor| share(factor) * factor.concentration.inherited).sum(),
         unequal: factors.iter().map(|factor| share(factor) * factor.concentration.unequal.sqrt()).sum::<f64>().powi(2),
     };

@@ -184,9 +184,13 @@ impl Rule {
         let own = |branch: Concentration| branch.total - branch.inherited.powi(2) * x.total;
         let fresh = y.concentration.total;
         let mixed = shares().fold(fresh, |mixed, (s, branch)| mixed + s * s * (own(branch).max(0.0) - fresh));
+        let kept = inherited * inherited;
+        let of_rows = |branch: Concentration| branch.rows - branch.inherited.powi(2) * x.rows;
+        let rows: f64 = shares().map(|(share, branch)| share * share * of_rows(branch).max(0.0)).sum();
         let concentration = Concentration {
-            total: inherited * inherited * x.total + mixed,
+            total: kept * x.total + mixed,
             drawn: fresh,
+            rows: kept * x.rows + rows,
             inherited: inherited * x.inherited,
             unequal: unequal(shares()),
         };

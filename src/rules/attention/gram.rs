@@ -100,7 +100,6 @@ use crate::rules::softmax::Overlaps;
 /// What the forward pass of one attention leaves for its backward pass.
 pub(crate) struct Attended {
     /// Of the input of keys and values.
-    concentration: f64,
     unequal: Unequal,
     /// What the squares of its differences stray by beyond.
     longer: f64,
@@ -144,30 +143,21 @@ impl Attended {
         // What keys and values have in common is their input.
         let own = key.token().width.recip();
         let keys = if attention.memory.is_some() {
-            let total = (key.concentration.total - own).max(0.0);
-            Concentration { total, unequal: key.concentration.unequal, ..Concentration::NONE }
+            let Concentration { total, rows, unequal, .. } = key.concentration;
+            Concentration { total: (total - own).max(0.0), rows, unequal, ..Concentration::NONE }.bounded()
         } else {
             input.concentration
         };
-        let concentration = keys.total;
         // A query's norm within its head: 2/d_head for Gaussian entries, nothing behind a norm per head.
         let head_variance =
             0.5 * (query.token().entry_variance * attention.n_heads as f64 + query.token().scale_variance);
-        let freedom = (head_variance + concentration).max(LEAST_DRAWN).recip();
+        let freedom = (head_variance + keys.total).max(LEAST_DRAWN).recip();
         let unequal = Unequal::of(input);
         let turns = turns(&attention.key, k.matrix.rows);
 
         let head = |slope: f64| {
             let averages = Averages::new(attention.mask, q.count(), k.matrix.rows, slope);
-            Head::new(
-                averages,
-                overlaps,
-                (freedom, unequal, keys.unequal),
-                variance,
-                &q,
-                (&k.matrix, &turns),
-                &v.matrix,
-            )
+            Head::new(averages, overlaps, (freedom, unequal, keys), variance, &q, (&k.matrix, &turns), &v.matrix)
         };
         let heads: Vec<Head> = match &attention.bias {
             Some(PositionBias::Alibi { slopes }) => slopes.iter().copied().map(head).collect(),
@@ -175,7 +165,7 @@ impl Attended {
         };
         let caveat = caveat(attention, &heads).or_else(|| scores.caveat());
 
-        let pull = Pull { strength: variance * concentration, unequal };
+        let pull = Pull { strength: variance.min(SHARPEST_SAMPLED / (keys.total * q.count() as f64)), unequal };
         let odds = attention.dropout_rate / (1.0 - attention.dropout_rate);
         let outputs = heads.iter().map(|head| head.output(variance, &q, &v.matrix, pull, odds));
         let output = mean(outputs);
@@ -223,7 +213,6 @@ impl Attended {
             })
             .collect();
         Self {
-            concentration,
             unequal,
             longer: keys.unequal,
             query: q,
@@ -395,7 +384,7 @@ impl Attended {
         let query = || {
             let mut query = Matrix::symmetric(n, |a, c| {
                 let (one, other) = (&head.rows[a], &head.rows[c]);
-                let unlike = one.roots.unlike * other.roots.unlike * self.concentration * head.turned(a, c);
+                let unlike = one.roots.unlike * other.roots.unlike * head.turned(a, c);
                 let lacking = if a == c { 1.0 - one.s2 } else { (1.0 - one.s2) * (1.0 - other.s2) };
                 let lengths = if a == c { one.lengths(self.unequal, self.longer) } else { 1.0 };
                 let slope = head.ratio(rows, q, a, c, Of::Slope);

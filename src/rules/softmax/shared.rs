@@ -45,6 +45,9 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
+    /// Of very many keys.
+    pub(crate) const NONE: Self = Self { followed: [0.0; 3], own: 0.0, between: 0.0 };
+
     /// Of `n` keys at `wrho`, from the table's numbers at this cosine.
     pub(super) fn of(n: f64, w_rho: f64, freedom: f64, numbers: [f64; NUMBERS]) -> Self {
         let [j2, j3, j4, d, jd] =

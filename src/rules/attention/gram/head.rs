@@ -4,6 +4,7 @@ use rayon::join;
 
 use super::queries::Queries;
 use super::row::{Pull, Roots, Row, Traces, interpolation, sampled_rows};
+use crate::domain::Concentration;
 use crate::moments::ratio;
 use crate::rules::attention::averages::Averages;
 use crate::rules::attention::concentration::Unequal;
@@ -41,7 +42,7 @@ impl Head {
     pub(super) fn new(
         averages: Averages,
         overlaps: &mut Overlaps,
-        (freedom, unequal, longer): (f64, Unequal, f64),
+        (freedom, unequal, keys): (f64, Unequal, Concentration),
         variance: f64,
         q: &Queries,
         (k, turns): (&Matrix, &[f64]),
@@ -60,10 +61,12 @@ impl Head {
         let own = head.key_spread(k);
         head.spread = head.spread(k, v, &head.value);
         head.shift = head.shift(k, &head.value);
-        head.rows = head.saturate(overlaps, (freedom, unequal, longer), variance, q, (k, v), &own);
+        head.rows = head.saturate(overlaps, (freedom, unequal, keys), variance, q, (k, v), &own);
         head.structured(overlaps, variance, q, (k, v));
+        let effective = head.rows.iter().map(|row| row.effective).fold(0.0, f64::max);
         for row in &mut head.rows {
-            row.roots = Roots::of(row);
+            let few = keys.rows * (effective / row.effective - 1.0);
+            row.roots = Roots::of(row, (keys.total + few).clamp(0.0, 1.0));
         }
         head
     }
@@ -129,22 +132,22 @@ impl Head {
     pub(super) fn saturate(
         &self,
         overlaps: &mut Overlaps,
-        (freedom, unequal, longer): (f64, Unequal, f64),
+        (freedom, unequal, keys): (f64, Unequal, Concentration),
         variance: f64,
         q: &Queries,
         (k, v): (&Matrix, &Matrix),
         own: &[f64],
     ) -> Vec<Row> {
-        let keys = self.averages.of(&k.diagonal());
+        let squares_of_keys = self.averages.of(&k.diagonal());
         let values = self.averages.of(&v.diagonal());
         let squares = self.averages.squared().of(&vec![1.0; k.rows]);
         (0..q.count())
             .map(|a| {
-                let key = (keys[a] - self.key.1.row(a)[a]).max(0.0);
+                let key = (squares_of_keys[a] - self.key.1.row(a)[a]).max(0.0);
                 let value = (values[a] - self.value.1.row(a)[a]).max(0.0);
-                let traces = Traces { key, value, input: value * value * ratio(keys[a], values[a]) };
+                let traces = Traces { key, value, input: value * value * ratio(squares_of_keys[a], values[a]) };
                 let in_view = squares[a].recip();
-                if key <= 1e-12 * keys[a] || own[a] <= 0.0 {
+                if key <= 1e-12 * squares_of_keys[a] || own[a] <= 0.0 {
                     return Row::flat(in_view, traces);
                 }
                 let effective = 1.0 + (key * key / own[a]).min(in_view - 1.0);
@@ -153,8 +156,8 @@ impl Head {
                 if contrast < 1e-6 {
                     return Row::flat_keys(effective, in_view, traces);
                 }
-                let key_cosine = self.key.1.row(a)[a] / keys[a];
-                let row = overlaps.row(effective, contrast, freedom, unequal.kurtosis(key_cosine) + 3.0 * longer);
+                let key_cosine = self.key.1.row(a)[a] / squares_of_keys[a];
+                let row = overlaps.row(effective, contrast, freedom, unequal.kurtosis(key_cosine) + 3.0 * keys.unequal);
                 let bend = 1.0 - 3.0 * row.s2 + 2.0 * row.s3;
                 Row {
                     s2: row.s2,

@@ -63,12 +63,13 @@ pub(super) struct Roots {
     pub(super) slope_rest: f64,
     pub(super) weighted_slope_rest: f64,
     pub(super) second: f64,
-    /// Of tr of keys times that of values, as far as their inputs differ.
+    /// Of γ tr of keys times that of values, as far as their inputs differ.
     pub(super) unlike: f64,
 }
 
 impl Roots {
-    pub(super) fn of(row: &Row) -> Self {
+    /// Of a row whose keys have the `concentration` γ.
+    pub(super) fn of(row: &Row, concentration: f64) -> Self {
         let root = |square: f64| square.max(0.0).sqrt();
         let rest = |own: f64| root(own - row.first * row.first);
         Self {
@@ -77,7 +78,7 @@ impl Roots {
             slope_rest: rest(row.slope),
             weighted_slope_rest: rest(row.weighted_slope),
             second: root(row.second),
-            unlike: root(row.traces.input),
+            unlike: root(concentration * row.traces.input),
         }
     }
 }
@@ -184,7 +185,7 @@ impl Row {
 /// The pull of a query's key direction on the average.
 #[derive(Clone, Copy)]
 pub(super) struct Pull {
-    /// Score variance times the concentration of the keys.
+    /// Score variance.
     pub(super) strength: f64,
     pub(super) unequal: Unequal,
 }
@@ -194,10 +195,8 @@ impl Pull {
     pub(super) fn at(self, q: &Queries, [a, c]: [usize; 2], rows: &[Row], alike: f64) -> f64 {
         let (one, other) = (&rows[a], &rows[c]);
         let unlike = one.roots.unlike * other.roots.unlike;
-        // Beyond what was sampled it is not let grow.
-        let strength = self.strength.min(SHARPEST_SAMPLED / q.count() as f64);
         let correlation = if a == c { 1.0 } else { q.correlation(a, c) };
-        strength * q.size(a, c) * unlike * one.ends.pull(&other.ends, correlation, alike, self.unequal)
+        self.strength * q.size(a, c) * unlike * one.ends.pull(&other.ends, correlation, alike, self.unequal)
     }
 }
 
