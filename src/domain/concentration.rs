@@ -10,7 +10,7 @@ pub(crate) struct Concentration {
     pub(crate) total: f64,
     /// What of it its own entries draw: 1/width if they are Gaussian.
     pub(crate) drawn: f64,
-    /// What of it rows of attention draw, by how few keys each of them sees: of an average row.
+    /// What of it rows of attention draw, by how few keys each of them sees: for a query that sees all (`rules/attention/concentration.rs`).
     pub(crate) rows: f64,
     /// How much of the deviation at the last fork is still in it: 1 there, 0 of what is independent of it.
     pub(crate) inherited: f64,

@@ -185,7 +185,7 @@ impl Row {
 /// The pull of a query's key direction on the average.
 #[derive(Clone, Copy)]
 pub(super) struct Pull {
-    /// Score variance.
+    /// Score variance; with γ, not beyond what was sampled.
     pub(super) strength: f64,
     pub(super) unequal: Unequal,
 }
