@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use nalgebra::Vector2;
+use nalgebra::{Matrix2, Vector2};
 
 use super::{Concentration, Fluctuation};
 use crate::moments::{Few, PerToken, Token, TokenGradient, ln_sum, share};
@@ -46,17 +46,24 @@ pub(crate) struct Gradient {
     /// E (x_a·g_a)(x_b·g_b)/(E x² E g² width) of two tokens, on average and beyond the part `radial` of the product of
     /// their cosines: reaches a norm's gains before linear maps and no further.
     pub(crate) along: f64,
-    /// E (x_a·g_a)(x_a·g_b)/(E x² E g_a·g_b) of two tokens: 1 of gradients that point anywhere, as `radial` is. Where it is
-    /// followed (`rules/sum.rs`).
+    /// E (x_a·g_a)(x_a·g_b)/(E x² E g_a·g_b) of two tokens: 1 of gradients that point anywhere, as `radial` is. Where nothing
+    /// but ids tells tokens apart (`rules/sum.rs`).
     pub(crate) across: Option<f64>,
+    /// E (Σ g_a)(Σ g_b)/(E g_a·g_b width) of two tokens: 1 of gradients that point anywhere, 0 where entries sum to zero.
+    pub(crate) constant: f64,
+    /// Of a gradient that attention gathers, how many entries more than its `radial` part it has along what all tokens share:
+    /// reaches the map right before and no further.
+    pub(crate) along_all: f64,
     /// As in [`Signal`]; of the fork it was split at.
     pub(crate) concentration: Concentration,
     /// At given levels of the signals.
     pub(crate) fluctuation: Fluctuation,
-    /// −d ln Σ |g|²/d of the two levels that [`Fluctuation`] follows.
-    pub(crate) response: Vector2<f64>,
-    /// −Cov over networks of ln Σ |g|² where the gradient was split, with the two levels at the fork.
-    pub(crate) with_fork: Vector2<f64>,
+    /// −d/d of the two levels that [`Fluctuation`] follows: of ln Σ |g|², then of ln of the average cosine of two tokens.
+    pub(crate) response: Matrix2<f64>,
+    /// −Cov over networks of both where the gradient was split, with the two levels at the fork.
+    pub(crate) with_fork: Matrix2<f64>,
+    /// What of it came through other branches and is not of the scale of single tokens.
+    pub(crate) beside: Matrix2<f64>,
     /// Y of [`Fluctuation`]: how much of what matrices draw in signals, which it answers to, one before them draws in it.
     pub(crate) redrawn: f64,
 }
@@ -70,10 +77,13 @@ impl Gradient {
             coupling: 0.0,
             along: 0.0,
             across: None,
+            constant: 1.0,
+            along_all: 0.0,
             concentration: Concentration::NONE,
             fluctuation: Fluctuation::none(),
-            response: Vector2::zeros(),
-            with_fork: Vector2::zeros(),
+            response: Matrix2::zeros(),
+            with_fork: Matrix2::zeros(),
+            beside: Matrix2::zeros(),
             redrawn: 0.0,
         }
     }
@@ -85,6 +95,16 @@ impl Gradient {
 
     pub(crate) fn token(&self) -> &TokenGradient {
         &self.tokens[0]
+    }
+
+    /// The response of Σ |g|².
+    pub(crate) fn squares(&self) -> Vector2<f64> {
+        self.response.column(0).into_owned()
+    }
+
+    /// The response of cosines.
+    pub(crate) fn alike(&self) -> Vector2<f64> {
+        self.response.column(1).into_owned()
     }
 }
 

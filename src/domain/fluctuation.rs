@@ -33,6 +33,14 @@
 //! strays with what the draws between x and y add to B: U' = U + R·(B_y − J B_x Jᵀ) R. At a site the whole is
 //! U_ss + R·B R.
 //!
+//! Cosines of gradients answer to levels too: Q, −d ln of the average cosine/d (m, t), has κ'/κ p (1 − p)(−1, 1) more at an
+//! activation that multiplies them by κ(c). What attention gathers for values is made of squares and of products of gradients,
+//! in parts f and 1 − f, so that R' = R + (1 − f) Q there; a sum adds up both (`Domain::response`). Norms, whose divisor strays
+//! with the levels, meet R and Q (`rules/norm.rs`).
+//!
+//! Single tokens know V of what is drawn, of which all tokens have in common what Gaussian entries of their cosines have, Var s
+//! of B = V (1, 0; 0, q), but behind a sum, whose parts are alike to different degrees and add up theirs (`known`).
+//!
 //! A map W' draws most where an earlier one, W, lined tokens' differences up: X = tr (W Wᵀ − 1)(W'ᵀ W' − 1)/width adds to
 //! their t, with the variance 2/(fan-in of W · fan-out of W'). Backward W draws where W' lined gradients up: the same X.
 //! With f and b, what activations between them hand on of it in signals and in gradients, the gradient strays by (b − R_t
@@ -70,6 +78,8 @@ pub(crate) struct Fluctuation {
     pub(crate) entry: Entry,
     /// What of the variance of ln Σ x² that entries add is not in that of ln Σ (x − E x)².
     pub(crate) of_mean: f64,
+    /// Var s of what single tokens know, behind a sum.
+    pub(crate) known: Option<f64>,
     /// What the last component made of the deviations that were there, and what it added.
     pub(crate) map: Matrix2<f64>,
     pub(crate) fresh: Matrix2<f64>,
@@ -86,6 +96,7 @@ impl Fluctuation {
             entries: zero,
             entry: Entry::GAUSSIAN,
             of_mean: 0.0,
+            known: None,
             map: Matrix2::identity(),
             fresh: zero,
             kept: Matrix2::identity(),
@@ -252,6 +263,26 @@ impl Domain {
         (output, maps)
     }
 
+    /// The response of a sum of gradients, from those of its `parts`, which have these `shares` in it: Σ |g|² and products
+    /// of two tokens are sums over parts.
+    pub(crate) fn response(&self, parts: &[Gradient], shares: &[f64], responses: &[Matrix2<f64>]) -> Matrix2<f64> {
+        let squares: Vector2<f64> = responses.iter().zip(shares).map(|(r, share)| *share * r.column(0)).sum();
+        let alike = self.of_pairs(parts, shares).map(|weights| {
+            responses.iter().zip(weights).map(|(r, weight)| weight * (r.column(0) + r.column(1))).sum::<Vector2<f64>>()
+        });
+        Matrix2::from_columns(&[squares, alike.map_or_else(Vector2::zeros, |pairs| pairs - squares)])
+    }
+
+    /// The shares of `parts` in the products of two tokens' gradients, where nothing but ids tells them apart and there are any.
+    pub(crate) fn of_pairs(&self, parts: &[Gradient], shares: &[f64]) -> Option<Few<f64>> {
+        if !self.follows_levels() {
+            return None;
+        }
+        let products: Few<f64> = parts.iter().zip(shares).map(|(part, share)| share * self.mean_cosine(part)).collect();
+        let all: f64 = products.iter().sum();
+        (all > 0.0).then(|| products.into_iter().map(|product| product / all).collect())
+    }
+
     /// p: the average cosine of all pairs of tokens, each with itself included.
     pub(crate) fn shared(&self, flow: &impl Flow) -> f64 {
         let [shared] = self.pair_averages(flow.levels(), [flow.cosines()], [1.0], |[cosine]| [cosine]);
@@ -308,13 +339,13 @@ pub(crate) struct Fork {
 }
 
 impl Fork {
-    /// The response at the common input, from the `gradient` at the output and the `parts` of it at the input, which
-    /// have these `shares` in it.
-    pub(crate) fn response(&self, gradient: &Gradient, parts: &[Gradient], shares: &[f64]) -> Vector2<f64> {
+    /// The response of every one of the `parts` at the common input to all that is there, from that of the `gradient` at
+    /// the output and what each knows of its own branch.
+    pub(crate) fn responses(&self, gradient: &Gradient, parts: &[Gradient]) -> Few<Matrix2<f64>> {
+        let all = self.output.fluctuation.map.transpose() * gradient.response;
         let through = |index: usize| self.maps[index] * self.parts[index].fluctuation.kept;
         let own = |index: usize| parts[index].response - through(index).transpose() * gradient.response;
-        let owns: Vector2<f64> = (0..parts.len()).map(|index| shares[index] * own(index)).sum();
-        self.output.fluctuation.map.transpose() * gradient.response + owns
+        (0..parts.len()).map(|index| all + own(index)).collect()
     }
 
     /// What strayed afresh between input and output, but for what the gradient of each part knows of its own draws.

@@ -19,6 +19,8 @@ mod strayed;
 use std::iter::repeat_n;
 use std::sync::Arc;
 
+use nalgebra::{Matrix2, Vector2};
+
 pub(crate) use concentration::Concentration;
 pub(crate) use entry::Entry;
 pub(crate) use exchangeable::{Exchangeable, PairClass, mean_share};
@@ -124,9 +126,10 @@ impl Domain {
             let map = rule.cosines_backward(&x.tokens, &gradient.tokens);
             self.map(tokens.len(), |i, j, place| map(i, j, x.cosines[place], gradient.cosines[place]))
         };
+        let slope = if self.follows_levels() { rule.gain_slope(self, x) } else { 0.0 };
         let ln_pairs = if self.follows_levels() {
             let ln_across = gradient.across.map_or(0.0, |across| rule.ln_across(self, [x, y], gradient, across));
-            self.ln_met_again(rule.gain_slope(self, x), x, gradient) + bounded(ln_across)
+            self.ln_met_again(slope, x, gradient) + bounded(ln_across) + rule.ln_strayed_pairs(self, x, gradient)
         } else {
             0.0
         };
@@ -138,17 +141,41 @@ impl Domain {
         };
         let responds = rule.response(self, x, gradient);
         let fluctuation = rule.fluctuation_backward(self, x, gradient, responds);
-        let fluctuation = fluctuation.met(y.fluctuation.fresh, gradient.response);
-        let response = y.fluctuation.map.transpose() * gradient.response + responds;
+        let fluctuation = fluctuation.met(y.fluctuation.fresh, gradient.squares());
+        let own = Matrix2::from_columns(&[responds, self.answers_to_likeness(slope, x)]);
+        let response = y.fluctuation.map.transpose() * gradient.response + own;
         let concentration = rule.concentration_backward(x, gradient, &|signal| self.mean_cosine(signal)).bounded();
-        let with_fork = gradient.with_fork;
+        let Gradient { with_fork, beside, .. } = *gradient;
         let coupling = rule.coupling(self, x, gradient);
         let along = rule.along(self, x, gradient);
         let across = gradient.across.map(|across| rule.across(self, x, across));
         let kept = |after: Concentration, before: Concentration| ratio(after.inherited, before.inherited);
         let kept = kept(y.concentration, x.concentration) * kept(concentration, gradient.concentration);
         let redrawn = kept * rule.redrawn(gradient);
-        Gradient { tokens, cosines, coupling, along, across, concentration, fluctuation, response, with_fork, redrawn }
+        Gradient {
+            tokens,
+            cosines,
+            coupling,
+            along,
+            across,
+            constant: rule.constant(gradient.constant),
+            along_all: 0.0,
+            concentration,
+            fluctuation,
+            response,
+            with_fork,
+            beside,
+            redrawn,
+        }
+    }
+
+    /// The response of a factor that goes with the cosines of `x` by this `slope` d ln/dc.
+    fn answers_to_likeness(&self, slope: f64, x: &Signal) -> Vector2<f64> {
+        if slope == 0.0 {
+            return Vector2::zeros();
+        }
+        let shared = self.shared(x);
+        -slope * shared * (1.0 - shared) * Vector2::new(1.0, -1.0)
     }
 
     /// ln of what cosines of a gradient are multiplied by beyond the function of the cosines c of `x` that they were
@@ -159,7 +186,8 @@ impl Domain {
             return 0.0;
         }
         let shared = self.shared(x);
-        let with_cosine = -(1.0 - shared) * with_apart(x.fluctuation.kept * gradient.with_fork, shared);
+        let of_pairs = gradient.with_fork.column(0) + gradient.with_fork.column(1);
+        let with_cosine = -(1.0 - shared) * with_apart(x.fluctuation.kept * of_pairs, shared);
         ln_correction(bounded(slope * with_cosine))
     }
 
@@ -227,9 +255,15 @@ impl Domain {
 
     /// What of it is in common, and single tokens know nothing of.
     pub(crate) fn strayed_in_common(&self, signal: &Signal) -> f64 {
-        let alike = self.alike(signal, 0.0);
-        let known = variance_of_all(alike.drawn(signal.token().even_variance()), alike.shared);
-        (signal.fluctuation.of_second(alike.shared) - known).max(0.0)
+        (signal.fluctuation.of_second(self.shared(signal)) - self.known_in_common(signal)).max(0.0)
+    }
+
+    /// What of the variance that single tokens know is in common.
+    pub(crate) fn known_in_common(&self, signal: &Signal) -> f64 {
+        signal.fluctuation.known.unwrap_or_else(|| {
+            let alike = self.alike(signal, 0.0);
+            variance_of_all(alike.drawn(signal.token().even_variance()), alike.shared)
+        })
     }
 
     /// What is told of a signal.

@@ -347,7 +347,7 @@ impl Interpreter<'_> for Moments {
             let ln_part = if at.expert().is_some() { -self.experts.ln() } else { 0.0 };
             let spread = at.is_stream_site().then(|| gradient.fluctuation.of_second(self.domain.shared(gradient)));
             let pooled = Pooled { ln_unit: pooled.ln_unit + ln_part, spread, ..pooled };
-            self.rows.gradient(at.path(), pooled, gradient.response);
+            self.rows.gradient(at.path(), pooled, gradient.squares());
         }
     }
 

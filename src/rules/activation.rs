@@ -335,6 +335,7 @@ impl PairRule for Rule {
             entries: drawn,
             entry,
             of_mean: of_mean / width,
+            known: None,
             map,
             fresh: drawn - map * x.fluctuation.entries * map.transpose(),
             kept: map * x.fluctuation.kept,
@@ -370,7 +371,7 @@ impl PairRule for Rule {
         let both = profile.beyond_scale;
         let [both] =
             domain.pair_averages(x.levels(), [&x.cosines], [both.own], |[cosine]| [both.at(cosine, concentration)]);
-        let known = of_scale + 2.0 * gradient.response.sum() * both / width;
+        let known = of_scale + 2.0 * gradient.squares().sum() * both / width;
         Fluctuation {
             scale: (map * gradient.fluctuation.scale * map.transpose()).add_scalar(-known),
             entries: entry.levels(after) / width,

@@ -16,7 +16,7 @@ use sigprop_stack::Attention;
 use self::fluctuation::{Elasticity, Strayed};
 use super::softmax::Overlaps;
 use crate::domain::{Domain, Gradient, Signal};
-use crate::moments::{Few, TokenGradient};
+use crate::moments::{Few, TokenGradient, ratio};
 use crate::quadrature::gaussian_nodes;
 
 /// Score variance up to which the rules were sampled (single heads, project notes; this project's own
@@ -113,9 +113,21 @@ impl Attended {
                 attended.split(attention, exchangeable, gradient, strayed)
             }
             (Core::Gram(attended), Domain::Gram { .. }) => {
-                // Of differences of keys and of values, and of values alone.
                 let [query, key, value] = attended.split(attention, gradient);
-                [query.larger(strayed.of(2.0, 0.0)), key.larger(strayed.of(1.0, 0.0)), value]
+                // Of flat rows.
+                let pairs = if domain.follows_levels() {
+                    let pairs = (domain.length(gradient.tokens.len()) - 1.0) * domain.mean_cosine(gradient);
+                    ratio(pairs, 1.0 + pairs)
+                } else {
+                    0.0
+                };
+                // Of differences of keys and of values, and of values alone.
+                let (query, key) = (query.larger(strayed.of(2.0, 0.0)), key.larger(strayed.of(1.0, 0.0)));
+                [
+                    Gradient { response: strayed.response_of_queries(2.0, 0.0), ..query },
+                    Gradient { response: strayed.response(1.0, pairs), ..key },
+                    Gradient { response: strayed.response(0.0, pairs), ..value },
+                ]
             }
             _ => unreachable!("the domain does not change"),
         };

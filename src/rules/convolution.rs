@@ -71,7 +71,7 @@ pub(crate) fn backward(convolution: &Convolution, x: &Signal, y: &Signal, gradie
     let fluctuation = gradient.fluctuation.redrawn(Matrix2::identity(), drawn);
     Gradient {
         concentration: Concentration::fresh(x.token().width),
-        fluctuation: fluctuation.met(y.fluctuation.fresh, gradient.response),
+        fluctuation: fluctuation.met(y.fluctuation.fresh, gradient.squares()),
         response: y.fluctuation.map.transpose() * gradient.response,
         ..back
     }

@@ -108,6 +108,7 @@ fn masked(x: Fluctuation, added: f64, [before, after]: [f64; 2]) -> Fluctuation 
     Fluctuation {
         scale: across(x.scale),
         entries: across(x.entries).add_scalar(added),
+        known: x.known.map(|known| known + added),
         map,
         fresh: Matrix2::from_element(added),
         kept: map * x.kept,

@@ -21,7 +21,11 @@
 //! ```
 //!
 //! (`across`; of the projection p_aᵀ K⁻¹ p_b of W^T g_a and W^T g_b on x_a and x_b, with those products of g_a with y_b that
-//! gradients pointing anywhere have). Followed where branches begin with norms (`rules/sum.rs`).
+//! gradients pointing anywhere have). Followed where nothing but ids tells tokens apart (`rules/sum.rs`).
+//!
+//! What attention gathers is made of products of gradients, which W knows along what all tokens share: a gradient of which
+//! they are the part 1 − f has (2 − c)(α − 1) in place of ρ − 1 in that part (`along_all`), where the branch begins without a
+//! norm. Sampled: values of Post-LN Xavier, width 64, were told to send 1.2 to 2.4 % too much without.
 //!
 //! Norms behind the map make gradients of longer outputs smaller, g_a by 1 − S δ_a/2, S the `steepness` and δ_a the
 //! deviation of |x_a|²: E dW² loses S (V + V_u) of what a token gives with itself and S C of what two give, V and C of
@@ -177,10 +181,22 @@ impl PairRule for Rule {
         Box::new(|_, _, _, gradient_cosine| gradient_cosine)
     }
 
+    fn ln_strayed_backward(&self, _: &Domain, x: &Signal, gradient: &Gradient) -> f64 {
+        if gradient.along_all == 0.0 {
+            return 0.0;
+        }
+        let y = Token::gaussian(self.fan_out, ln_sum([self.ln_product(x.token()), self.ln_bias_variance].into_iter()));
+        ln_correction(self.product_share(x.token(), &y) * gradient.along_all / self.fan_in)
+    }
+
     fn ln_across(&self, domain: &Domain, [x, y]: [&Signal; 2], gradient: &Gradient, across: f64) -> f64 {
         let product = self.product_share(x.token(), y.token());
         let both = (2.0 - domain.mean_cosine(x).powi(2)) * (across - 1.0);
         product * (both - (gradient.token().radial - 1.0)) / self.fan_in
+    }
+
+    fn constant(&self, _: f64) -> f64 {
+        1.0
     }
 
     fn concentration(&self, x: &Signal, _: &Signal, _: &dyn Fn(&Signal) -> f64) -> Concentration {
@@ -207,7 +223,7 @@ impl PairRule for Rule {
     }
 
     fn redrawn(&self, gradient: &Gradient) -> f64 {
-        gradient.redrawn + gradient.response[1] / self.fan_out
+        gradient.redrawn + gradient.squares()[1] / self.fan_out
     }
 
     fn keeps_cosines(&self) -> bool {

@@ -87,6 +87,10 @@ pub(crate) trait PairRule {
     fn ln_strayed_backward(&self, _domain: &Domain, _x: &Signal, _gradient: &Gradient) -> f64 {
         0.0
     }
+    /// ln of what it adds to cosines of gradients.
+    fn ln_strayed_pairs(&self, _domain: &Domain, _x: &Signal, _gradient: &Gradient) -> f64 {
+        0.0
+    }
     /// ln of what cosines of gradients gain, from the output to the input of the pair given, because gradients of two tokens
     /// meet the signal of one.
     fn ln_across(&self, _domain: &Domain, _: [&Signal; 2], _gradient: &Gradient, _across: f64) -> f64 {
@@ -95,6 +99,10 @@ pub(crate) trait PairRule {
     /// How gradients of two tokens meet the signal of one (see [`Gradient`]) at the input `x`, from the same at the output.
     fn across(&self, _domain: &Domain, _x: &Signal, across: f64) -> f64 {
         across
+    }
+    /// What two gradients have in common along (1, …, 1) (see [`Gradient`]) at the input, from the same at the output.
+    fn constant(&self, constant: f64) -> f64 {
+        constant
     }
     /// d ln κ/dc of the cosines c of the input `x`, where cosines of gradients are multiplied by κ(c).
     fn gain_slope(&self, _domain: &Domain, _x: &Signal) -> f64 {

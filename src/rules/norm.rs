@@ -46,6 +46,20 @@
 //! V is the variance of ln |x|² of one token with what strays in all tokens together, for LayerNorm of ln |x − m|²:
 //! entries that have a mean have a fourth moment of their own about it.
 //!
+//! *What strays together.* Networks of longer signals may be those whose tokens are more alike, to which gradients answer
+//! (`response`: R, of ln Σ |g|², and Q, of ln of its cosines): with s the ln of what is divided by, B the covariance of the
+//! levels, J = 1 − e (1, 1) ⊗ of_all theirs at the output,
+//!
+//! ```text
+//! E g'² is larger by e^C     C = e of_allᵀ (B Jᵀ (R − S of_all) + K D)     cosines by the same of Q, without S
+//! ```
+//!
+//! S of_all being what single tokens know (above); D is what the gradient at the end of the branch has with the fork by way
+//! of other branches (`beside`), K what the input has of the fork's levels. Post-LN Xavier of width 64 (24000 networks): E
+//! g²/s² over E g² E s⁻² − 1 at the norms after attention 1.7 to 2.0 % in the first blocks of 12, told 1.9 to 2.0 %; Pre-LN
+//! gradients at the embeddings of 12 such blocks 5.6 ± 1.4 % too small without, 1.3 ± 1.4 % with it.
+//! Of two gradients LayerNorm takes off k' = `constant` of what they have in common, of one k: cosines lose (k' − k)/width.
+//!
 //! Two tokens lose components along two directions, their gradients have one component in common
 //! to lose: (1 − 2/width + cosine²/width) against (1 − 1/width), less ρ_u = `excess` for both; and E 1/(s_a s_b) stays
 //! behind E 1/s² like the correlation above.
@@ -117,6 +131,18 @@ impl Rule {
         let (_, kurtosis) = x.centred();
         let centred = if self.centres && x.kurtosis > 0.0 { kurtosis / x.kurtosis } else { 1.0 };
         x.scale_variance + self.groups * x.entry_variance * centred
+    }
+
+    /// Cov of −ln of what is divided by with what the gradient at the output answers to levels: of ln Σ |g|², and of ln of the
+    /// average cosine.
+    fn with_divisor(&self, domain: &Domain, x: &Signal, gradient: &Gradient) -> [f64; 2] {
+        let (e, all) = (self.exponent(x.token()), of_all(domain.shared(x)));
+        let with_all = x.fluctuation.total() * all;
+        let of_output = with_all - Vector2::repeat(e * all.dot(&with_all));
+        let scale = Matrix2::from_columns(&[gradient.token().steepness * all, Vector2::zeros()]);
+        let answers = (gradient.response - scale).transpose() * of_output;
+        let beside = gradient.beside.transpose() * x.fluctuation.kept.transpose() * all;
+        (e / self.groups * (answers + beside)).into()
     }
 
     /// Centred cosines: amplitudes of the cosines and of the means that are taken off.
@@ -265,7 +291,18 @@ impl PairRule for Rule {
         }
         let e = self.exponent(x.token());
         let strayed = domain.strayed_in_common(x) / self.groups;
-        bounded((0.5 * e * (e + 1.0) + e * (1.0 - e) * gradient.token().steepness) * strayed)
+        let [together, _] = self.with_divisor(domain, x, gradient);
+        bounded((0.5 * e * (e + 1.0) + e * (1.0 - e) * gradient.token().steepness) * strayed + together)
+    }
+
+    fn ln_strayed_pairs(&self, domain: &Domain, x: &Signal, gradient: &Gradient) -> f64 {
+        let [_, together] = self.with_divisor(domain, x, gradient);
+        let centred = if self.centres { gradient.constant - gradient.token().constant } else { 0.0 };
+        bounded(together - self.groups * centred / x.token().width)
+    }
+
+    fn constant(&self, constant: f64) -> f64 {
+        if self.centres { 0.0 } else { constant }
     }
 
     fn drawn_together(&self, domain: &Domain, x: &Signal, y: &Signal) -> f64 {

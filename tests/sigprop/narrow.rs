@@ -1,7 +1,7 @@
 //! Narrow encoders with few tokens, where how alike the tokens of one network happen to be decides how large they are: a
 //! term of order 1/width that stays with the stream. (What gradients make of it: docs/accuracy.md.)
 
-use sigprop::agreement::{Compared, compare};
+use sigprop::agreement::{Compared, Comparison, compare};
 use sigprop::architecture::{Architecture, Format};
 use sigprop::assemble::{Input, Run, assemble};
 use sigprop::schemes::Scheme;
@@ -179,6 +179,36 @@ fn factors_of_one_input_grow_together() {
     assert!((error - 1.0).abs() < LARGEST_Z * noise, "{error} ± {noise}");
     let [(expected, _), (got, noise)] = [&predicted, &sampled].map(|table| apart(table, "ffn.gated"));
     assert!((expected / got - 1.0).abs() < LARGEST_Z * noise / got, "{expected} {got} ± {noise}");
+}
+
+/// Twelve blocks: norms divide networks whose tokens are alike by more, and gradients answer to that. Without it the gradient at
+/// the embeddings is 5.6 % too small (Pre-LN). With Post-LN, whose gradients become alike, cosines of gradients answer too, and
+/// lose less along the signals of others and along (1, …, 1): correlations were up to 0.016 too large.
+#[test]
+fn gradients_answer_to_how_alike_tokens_are() {
+    /// What of the correlations is not known.
+    const NEGLECTED: f64 = 0.004;
+    let text = |norm_placement: &str| {
+        format!(
+            "n_layers = 12\nd_model = 64\nn_heads = 1\nseq_len = 16\nvocab_size = 1000\n\
+             norm_placement = '{norm_placement}'"
+        )
+    };
+    let compared = |norm_placement: &str, replicates: usize, quantity: Quantity| {
+        let stack = correlated(&text(norm_placement), "xavier", 0.2);
+        let predicted = predict(&stack, Sites::Stream).expect("a prediction").table;
+        let sampled = sample_stream(&stack, replicates).table;
+        let rows = compare(&predicted, &sampled, replicates).into_iter();
+        rows.filter(|row| row.quantity == Compared::Site(quantity)).collect::<Vec<_>>()
+    };
+    let pre = compared("pre", 6000, Quantity::GradVariance);
+    assert!(pre.len() == 14 && pre.iter().all(|row| row.z.is_none_or(|z| z.abs() < LARGEST_Z)), "{pre:?}");
+    let post = compared("post", 3000, Quantity::GradTokenCorrelation);
+    let of_all = |row: &Comparison| row.predicted.value() - row.observed.value();
+    assert!(
+        post.len() == 13 && post.iter().all(|row| of_all(row).abs() < NEGLECTED + LARGEST_Z * row.std_error.value()),
+        "{post:?}"
+    );
 }
 
 /// An encoder of Gaussian tokens.

@@ -173,6 +173,10 @@ pub(super) fn joined(domain: &Domain, kept: &Kept, gradient: &Gradient, parts: &
         let own: f64 = roots.iter().zip(parts).map(|(roots, part)| roots[i] * roots[j] * part.cosines[place]).sum();
         own + gathered * (1.0 - own) + paired * gradient.cosines[place]
     });
+    let met_across = match kept {
+        Kept::Sum(kept) => kept.0.across(domain, &kept.1, gradient, parts, tokens[0].ln_second),
+        _ => 0.0,
+    };
     let shares = weights(parts);
     let (x, fork) = match kept {
         Kept::Sum(kept) => (&kept.1.x, Some(&kept.1)),
@@ -191,13 +195,11 @@ pub(super) fn joined(domain: &Domain, kept: &Kept, gradient: &Gradient, parts: &
         .collect();
     let levels = tokens.iter().map(|token| token.ln_second);
     let (fluctuation, _) = domain.joined(gradient.fluctuation, &terms, &levels, width);
-    let (fluctuation, response) = match fork {
-        Some(fork) => {
-            let met = fluctuation.met(fork.fresh(&shares), gradient.response);
-            (met, fork.response(gradient, parts, &shares))
-        }
-        None => (fluctuation, parts.iter().zip(&shares).map(|(part, share)| part.response * *share).sum()),
+    let (fluctuation, responses) = match fork {
+        Some(fork) => (fluctuation.met(fork.fresh(&shares), gradient.squares()), fork.responses(gradient, parts)),
+        None => (fluctuation, parts.iter().map(|part| part.response).collect()),
     };
+    let response = domain.response(parts, &shares, &responses);
     // Of a sum it reaches the gains of a norm right before.
     let hands_on = matches!(kept, Kept::Attention(..) | Kept::Product(_) | Kept::Sum(_));
     let of_parts = |of: &dyn Fn(&Gradient) -> f64| -> f64 {
@@ -214,7 +216,10 @@ pub(super) fn joined(domain: &Domain, kept: &Kept, gradient: &Gradient, parts: &
     Gradient {
         coupling,
         along,
-        across: joined_across(domain, parts, &shares),
+        across: joined_across(domain, parts, &shares, met_across),
+        constant: domain
+            .of_pairs(parts, &shares)
+            .map_or(1.0, |weights| parts.iter().zip(weights).map(|(part, weight)| weight * part.constant).sum()),
         concentration,
         fluctuation,
         response,
@@ -223,12 +228,14 @@ pub(super) fn joined(domain: &Domain, kept: &Kept, gradient: &Gradient, parts: &
     }
 }
 
-/// `across` where `parts` with these `shares` in the sum are joined, if it is followed in all.
-fn joined_across(domain: &Domain, parts: &[Gradient], shares: &[f64]) -> Option<f64> {
+/// `across` where `parts` with these `shares` in the sum are joined, if it is followed in all; with what pairs of them have
+/// `met`, in units of E g².
+fn joined_across(domain: &Domain, parts: &[Gradient], shares: &[f64], met: f64) -> Option<f64> {
     let followed: Few<f64> = parts.iter().map(|part| part.across).collect::<Option<_>>()?;
     let alike: Few<f64> = parts.iter().zip(shares).map(|(part, share)| share * domain.mean_cosine(part)).collect();
     let all: f64 = alike.iter().sum();
-    Some(1.0 + followed.iter().zip(alike).map(|(across, alike)| (across - 1.0) * ratio(alike, all)).sum::<f64>())
+    let own: f64 = followed.iter().zip(alike).map(|(across, alike)| (across - 1.0) * ratio(alike, all)).sum();
+    Some(1.0 + own + ratio(met, all))
 }
 
 /// The sum of two gradients at one place.

@@ -78,6 +78,8 @@ const SHARPER: f64 = 1.05;
 
 /// What the forward pass of one attention leaves for its backward pass.
 pub(crate) struct Attended {
+    /// What is known of the input's scale where the branch begins.
+    known: f64,
     /// γ of the input.
     concentration: f64,
     /// E |δ|⁴/(E |δ|²)² of its token differences δ, less what it is beyond 1 for Gaussian ones.
@@ -171,6 +173,7 @@ impl Attended {
             ..Token::gaussian(width, value.token().ln_second + own.ln())
         };
         Self {
+            known: input.token().sensitivity,
             concentration: input.concentration.total,
             unequal: unequal.squares(keys.key_cosine),
             kurtosis: unequal.kurtosis(keys.key_cosine),

@@ -25,7 +25,7 @@
 //!
 //! a = Var p (m − t), b = Cov(ln Σ g², p (t − m)): both know of the fork. With R the response where the branch is joined, J
 //! what the joined levels have of the fork's, B, and K what the input has of them, the covariance of −ln Σ g² with the
-//! input's (m, t) is K B Jᵀ R.
+//! input's (m, t) is K B Jᵀ R. What they answer to these levels is (j − i (1 − c)/c) p (1, −1).
 //!
 //! # Assumptions
 //!
@@ -82,8 +82,12 @@ pub(crate) struct Powers {
     apart: f64,
     /// Cov (ln Σ g², ln (1 − ĉ)).
     together: f64,
+    /// p.
+    shared: f64,
     /// (1 − c)/c.
     odds: f64,
+    /// What cosines of the gradient at the output answer to the levels of the input.
+    alike: Vector2<f64>,
 }
 
 impl Powers {
@@ -94,18 +98,39 @@ impl Powers {
         let strayed = self.apart * j * (0.5 * (j - 1.0) - i) + self.together * (j - i);
         ln_correction(bounded(strayed)).exp()
     }
+
+    /// j of a gradient that meets `differences`, and `cosines` too: what it goes with as if it met differences alone.
+    pub(crate) fn met(self, differences: f64, cosines: f64) -> f64 {
+        differences - cosines * self.odds
+    }
+
+    /// The response beyond that of Σ |g|² at the output, of a gradient that goes with this `power` of the differences and
+    /// collects the part `pairs` of it from pairs of queries; its cosines are what they are.
+    pub(crate) fn response(self, power: f64, pairs: f64) -> Matrix2<f64> {
+        let of_power = power * self.shared * Vector2::new(1.0, -1.0);
+        Matrix2::from_columns(&[of_power + pairs * self.alike, Vector2::zeros()])
+    }
+
+    /// The same where each gradient is of one query and cosines are those at the output, times this `power`.
+    pub(crate) fn response_of_queries(self, power: f64, of_cosines: f64) -> Matrix2<f64> {
+        let differences = self.shared * Vector2::new(1.0, -1.0);
+        Matrix2::from_columns(&[power * differences, of_cosines * differences + self.alike])
+    }
 }
 
 impl Strayed {
     /// For the gradient at the `output`.
     pub(crate) fn powers(&self, domain: &Domain, output: &Gradient) -> Powers {
+        let shared = self.shared;
+        let alike = output.alike() + self.scores.transpose() * output.alike();
+        let known = Powers { apart: 0.0, together: 0.0, shared, odds: ratio(1.0 - shared, shared), alike };
         if !domain.follows_levels() {
-            return Powers { apart: 0.0, together: 0.0, odds: 0.0 };
+            return known;
         }
         Powers {
-            apart: variance_of_apart(self.levels, self.shared),
-            together: with_apart(self.kept * output.with_fork, self.shared),
-            odds: ratio(1.0 - self.shared, self.shared),
+            apart: variance_of_apart(self.levels, shared),
+            together: with_apart(self.kept * output.with_fork.column(0), shared),
+            ..known
         }
     }
 }
@@ -135,7 +160,7 @@ pub(crate) fn forward(
     (Fluctuation { scale, kept, ..averaged }, Strayed { scores, shared, levels, kept: from_fork })
 }
 
-/// The gradients at queries, keys and values, completed from that at the output.
+/// The gradients at queries, keys and values, with what they answer to the input's levels, completed from that at the output.
 pub(crate) fn backward(
     domain: &Domain,
     attention: &Attention,
@@ -143,21 +168,24 @@ pub(crate) fn backward(
     forward: &Strayed,
     [query, key, value]: [Gradient; 3],
 ) -> [Gradient; 3] {
-    let response = output.response + forward.scores.transpose() * output.response;
+    let squares = output.squares() + forward.scores.transpose() * output.squares();
+    let response = Matrix2::from_columns(&[squares, Vector2::zeros()]);
     let strayed = output.fluctuation.forked();
     let kv_width = (attention.n_kv_heads * attention.d_value) as f64;
     let all = of_all(domain.shared(output)).transpose();
     let averaged = strayed.mapped(Matrix2::from_rows(&[Vector2::new(1.0, 0.0).transpose(), all]));
-    let value = Gradient { fluctuation: averaged, concentration: fresh(kv_width), response, ..value };
-    // Of differences of keys and of values.
-    let of_differences = Vector2::new(1.0, -1.0) * 2.0 * forward.shared;
-    let scored_response = response + of_differences;
+    let value = Gradient {
+        fluctuation: averaged,
+        concentration: fresh(kv_width),
+        response: response + value.response,
+        ..value
+    };
     let scored = |part: Gradient, heads: usize| {
         let width = (heads * attention.d_head) as f64;
         let concentration = fresh(width);
         let drawn = domain.alike(&part, concentration.total).drawn(2.0 / width);
         let fluctuation = strayed.redrawn(Matrix2::from_rows(&[all, all]), drawn);
-        Gradient { fluctuation, concentration, response: scored_response, ..part }
+        Gradient { fluctuation, concentration, response: response + part.response, ..part }
     };
     [scored(query, attention.n_heads), scored(key, attention.n_kv_heads), value]
 }

@@ -81,27 +81,10 @@ impl Attended {
         // Gradients that add up to nothing leave rounding.
         let value_own = (own_row / keep + others * pairs(&|cross| self.keys.overlap(cross.excess))).max(0.0);
         let [crossed, key_radial] = self.longer(domain, gradient, own_row / keep, value_own, length);
-        // Of the gradients of all queries one is the token's own.
-        let gathered = gradient.token().local / length;
-        let value_token = TokenGradient {
-            radial: 1.0 + (gradient.token().radial - 1.0) * alignment,
-            constant: gradient.token().constant,
-            steepness: 0.0,
-            excess: crossed,
-            local: gathered,
-            ln_second: gradient.token().ln_second + (group * value_own).ln(),
-        };
-        let value_cosines = self.value_pairs(domain, gradient, own_row);
-        let value_cosines = value_cosines.into_iter().map(|pair| ratio(pair, value_own)).collect();
-        let across = gradient.across.map(|across| 1.0 + (across - 1.0) * alignment);
+        let sums = [own_row, own_row / keep, value_own];
+        let value = self.values(domain, gradient, strayed, sums, [group * value_own, crossed]);
+        let value_token = value.token();
         let anywhere = gradient.across.map(|_| 1.0);
-        // Keys that happen to be alike are attended together: what pulls the averages.
-        let pulled = self.pulled + others * domain.mean_product(&gradient.cosines, &self.pulls);
-        let value = Gradient {
-            coupling: ratio(pulled, value_own),
-            across,
-            ..Gradient::new([value_token].into(), value_cosines)
-        };
 
         // Queries: of differences of keys and of values, but for the masks of single values.
         let alike = 2.0 + passed_grows * keys.key_cosine;
@@ -141,18 +124,24 @@ impl Attended {
         let together = beside * ratio(self.alike_queries(domain, gradient), query_own);
         let met_again = ratio(strayed.of(alike, 1.0), strayed.of(alike, 0.0)) - 1.0;
         let coupling = together + met_again * others * domain.mean_product(&self.query.cosines, &query_cosines);
-        let query = Gradient { coupling, across: anywhere, ..Gradient::new([query_token].into(), query_cosines) };
+        let query = Gradient {
+            coupling,
+            across: anywhere,
+            response: strayed.response_of_queries(2.0 + passed_grows, alike - 2.0 - passed_grows),
+            ..Gradient::new([query_token].into(), query_cosines)
+        };
 
         // Keys: of differences of values, met by two queries.
         let value_difference = 1.0 - keys.value_cosine;
         let own_difference = value_difference * strayed.of(1.0 + passed_grows, 0.0);
-        let key_own = keys.reaching.own
+        let key_alone = keys.reaching.own
             * ((own_difference * (1.0 + self.longer * attended) + masked) * met.sharp * row.t_weighted
-                + own_difference * met.along)
-            + others
-                * value_difference
-                * strayed.of(alike - 1.0, 1.0)
-                * pairs(&|cross| keys.weighted(keys.reaching, row, cross));
+                + own_difference * met.along);
+        let key_pairs = others
+            * value_difference
+            * strayed.of(alike - 1.0, 1.0)
+            * pairs(&|cross| keys.weighted(keys.reaching, row, cross));
+        let key_own = key_alone + key_pairs;
         let key_cosines = self.key_pairs(domain);
         // Σ_b δs_ab x_b, which the key weights collect, is what the query gradient is made of.
         let collected =
@@ -166,9 +155,50 @@ impl Attended {
         } else {
             1.0
         };
-        let key_token = TokenGradient { radial, excess: radial, local: gathered, ..TokenGradient::isotropic(ln_key) };
-        let key = Gradient { coupling, across: anywhere, ..Gradient::new([key_token].into(), key_cosines) };
+        let key_token =
+            TokenGradient { radial, excess: radial, local: value_token.local, ..TokenGradient::isotropic(ln_key) };
+        let power = (1.0 + passed_grows) * key_alone + strayed.met(alike - 1.0, 1.0) * key_pairs;
+        let key = Gradient {
+            coupling,
+            across: anywhere,
+            response: strayed.response(ratio(power, key_own), ratio(key_pairs, key_own)),
+            ..Gradient::new([key_token].into(), key_cosines)
+        };
         [query, key, value]
+    }
+
+    /// At the values, which gather `all` from the squares of rows, `row` and under dropout `own`, and from pairs of queries.
+    fn values(
+        &self,
+        domain: &Exchangeable,
+        gradient: &Gradient,
+        strayed: Powers,
+        [row, own, all]: [f64; 3],
+        [gain, excess]: [f64; 2],
+    ) -> Gradient {
+        let others = domain.seq_len - 1.0;
+        let alignment = self.value_alignment();
+        let token = TokenGradient {
+            radial: 1.0 + (gradient.token().radial - 1.0) * alignment,
+            constant: gradient.token().constant,
+            steepness: 0.0,
+            excess,
+            // Of the gradients of all queries one is the token's own.
+            local: gradient.token().local / domain.seq_len,
+            ln_second: gradient.token().ln_second + gain.ln(),
+        };
+        let cosines = self.value_pairs(domain, gradient, row).into_iter().map(|pair| ratio(pair, all)).collect();
+        // Keys that happen to be alike are attended together: what pulls the averages.
+        let pulled = self.pulled + others * domain.mean_product(&gradient.cosines, &self.pulls);
+        let of_own = ratio(own, all);
+        let along_all = gradient.across.map_or(0.0, |across| (across - 1.0) * (2.0 - self.keys.value_cosine));
+        Gradient {
+            coupling: ratio(pulled, all),
+            across: gradient.across.map(|across| 1.0 + (across - 1.0) * alignment),
+            along_all: (1.0 - of_own) * self.known * (along_all - (token.radial - 1.0)),
+            response: strayed.response(self.growth[0] * of_own, 1.0 - of_own),
+            ..Gradient::new([token].into(), cosines)
+        }
     }
 
     /// Queries whose inputs happen to be more alike have rows and gradients more alike: E x_a·x_c T11 g_a·g_c beyond the product
