@@ -116,7 +116,7 @@ impl Domain {
     /// A rule, backward from the output `y` to the input `x`.
     pub(crate) fn apply_backward(&self, rule: &dyn PairRule, x: &Signal, y: &Signal, gradient: &Gradient) -> Gradient {
         let mut tokens = rule.tokens_backward(&x.tokens, &y.tokens, &gradient.tokens);
-        let ln_strayed = rule.ln_strayed_backward(self, x, gradient);
+        let [ln_strayed, ln_strayed_cosines] = rule.ln_strayed_backward(self, x, gradient);
         if ln_strayed != 0.0 {
             tokens = tokens.iter().map(|token| token.scaled(ln_strayed)).collect();
         }
@@ -129,7 +129,7 @@ impl Domain {
         let slope = if self.follows_levels() { rule.gain_slope(self, x) } else { 0.0 };
         let ln_pairs = if self.follows_levels() {
             let ln_across = gradient.across.map_or(0.0, |across| rule.ln_across(self, [x, y], gradient, across));
-            self.ln_met_again(slope, x, gradient) + bounded(ln_across) + rule.ln_strayed_pairs(self, x, gradient)
+            self.ln_met_again(slope, x, gradient) + bounded(ln_across) + ln_strayed_cosines
         } else {
             0.0
         };
@@ -255,15 +255,13 @@ impl Domain {
 
     /// What of it is in common, and single tokens know nothing of.
     pub(crate) fn strayed_in_common(&self, signal: &Signal) -> f64 {
-        (signal.fluctuation.of_second(self.shared(signal)) - self.known_in_common(signal)).max(0.0)
+        let alike = self.alike(signal, 0.0);
+        (signal.fluctuation.of_second(alike.shared) - known_of(signal, &alike)).max(0.0)
     }
 
     /// What of the variance that single tokens know is in common.
     pub(crate) fn known_in_common(&self, signal: &Signal) -> f64 {
-        signal.fluctuation.known.unwrap_or_else(|| {
-            let alike = self.alike(signal, 0.0);
-            variance_of_all(alike.drawn(signal.token().even_variance()), alike.shared)
-        })
+        known_of(signal, &self.alike(signal, 0.0))
     }
 
     /// What is told of a signal.
@@ -352,6 +350,12 @@ impl Domain {
         };
         ln_x + ln_g + (length * total).ln()
     }
+}
+
+/// Var s of what single tokens know.
+fn known_of(signal: &Signal, alike: &Alike) -> f64 {
+    let drawn = || variance_of_all(alike.drawn(signal.token().even_variance()), alike.shared);
+    signal.fluctuation.known.unwrap_or_else(drawn)
 }
 
 /// Sums that cancel exactly, like the gradient of a key bias, leave rounding.

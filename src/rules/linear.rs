@@ -181,12 +181,12 @@ impl PairRule for Rule {
         Box::new(|_, _, _, gradient_cosine| gradient_cosine)
     }
 
-    fn ln_strayed_backward(&self, _: &Domain, x: &Signal, gradient: &Gradient) -> f64 {
+    fn ln_strayed_backward(&self, _: &Domain, x: &Signal, gradient: &Gradient) -> [f64; 2] {
         if gradient.along_all == 0.0 {
-            return 0.0;
+            return [0.0; 2];
         }
         let y = Token::gaussian(self.fan_out, ln_sum([self.ln_product(x.token()), self.ln_bias_variance].into_iter()));
-        ln_correction(self.product_share(x.token(), &y) * gradient.along_all / self.fan_in)
+        [ln_correction(self.product_share(x.token(), &y) * gradient.along_all / self.fan_in), 0.0]
     }
 
     fn ln_across(&self, domain: &Domain, [x, y]: [&Signal; 2], gradient: &Gradient, across: f64) -> f64 {

@@ -83,13 +83,9 @@ pub(crate) trait PairRule {
     fn ln_strayed(&self, _domain: &Domain, _x: &Signal) -> f64 {
         0.0
     }
-    /// ln of what straying in common beyond what single tokens know adds to the gradient at the input `x`.
-    fn ln_strayed_backward(&self, _domain: &Domain, _x: &Signal, _gradient: &Gradient) -> f64 {
-        0.0
-    }
-    /// ln of what it adds to cosines of gradients.
-    fn ln_strayed_pairs(&self, _domain: &Domain, _x: &Signal, _gradient: &Gradient) -> f64 {
-        0.0
+    /// ln of what straying in common beyond what single tokens know adds to the gradient at the input `x`, and to its cosines.
+    fn ln_strayed_backward(&self, _domain: &Domain, _x: &Signal, _gradient: &Gradient) -> [f64; 2] {
+        [0.0; 2]
     }
     /// ln of what cosines of gradients gain, from the output to the input of the pair given, because gradients of two tokens
     /// meet the signal of one.

@@ -287,20 +287,16 @@ impl PairRule for Rule {
         if curved > LEAST { bounded(-curved * domain.norm_variance(x)) } else { 0.0 }
     }
 
-    fn ln_strayed_backward(&self, domain: &Domain, x: &Signal, gradient: &Gradient) -> f64 {
+    fn ln_strayed_backward(&self, domain: &Domain, x: &Signal, gradient: &Gradient) -> [f64; 2] {
         if !domain.follows_levels() {
-            return 0.0;
+            return [0.0; 2];
         }
         let e = self.exponent(x.token());
         let strayed = domain.strayed_in_common(x) / self.groups;
-        let [together, _] = self.with_divisor(domain, x, gradient);
-        bounded((0.5 * e * (e + 1.0) + e * (1.0 - e) * gradient.token().steepness) * strayed + together)
-    }
-
-    fn ln_strayed_pairs(&self, domain: &Domain, x: &Signal, gradient: &Gradient) -> f64 {
-        let [_, together] = self.with_divisor(domain, x, gradient);
+        let [together, of_cosines] = self.with_divisor(domain, x, gradient);
+        let squares = (0.5 * e * (e + 1.0) + e * (1.0 - e) * gradient.token().steepness) * strayed + together;
         let centred = if self.centres { gradient.constant - gradient.token().constant } else { 0.0 };
-        bounded(together - self.groups * centred / x.token().width)
+        [squares, of_cosines - self.groups * centred / x.token().width].map(bounded)
     }
 
     fn constant(&self, constant: f64) -> f64 {

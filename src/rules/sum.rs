@@ -33,7 +33,8 @@
 //! g_b/L of flat attention, E g_a·h sums over b what a norm left of x̄ᵀ P_a P_b z, −1 for b = a, −r_g (2 − c) else, so
 //! that a_i χ_i of such a branch is multiplied by 1 + (L − 1) r_g (2 − c) in X. All tokens receive h, so
 //! that what it takes off, it takes off every pair, too. Sampled in Post-LN Xavier of 24 sub-layers, width 64 (8000
-//! networks): gradients 5 % too large half-way and their correlations 2.6 % without, 2.5 ± 1.3 % and 1.0 ± 0.6 % with it.
+//! networks): gradients 5 % too large half-way and their correlations 2.6 % without, 2.5 ± 1.3 % and 1.0 ± 0.6 % with it,
+//! *Pairs* and *Levels* left out.
 //!
 //! *Pairs.* Where nothing but ids tells tokens apart it is followed how gradients of two tokens meet the signal of one, α
 //! (`across`; `rules/linear.rs`): α_i = 1 + a_i (α − 1) at branch i, averages over E g_a·g_b at the input. A branch that is
@@ -316,8 +317,7 @@ impl Rule {
         let all = of_all(domain.shared(x.as_ref()));
         let strayed = all.dot(&(levels * all));
         let known = levels * all * ratio(strayed - domain.strayed_in_common(x), strayed).max(0.0);
-        let along = self.along(&self.mean_parts(firsts, output.token().ln_second), firsts, output.token());
-        let sensitive: Few<f64> = along.iter().zip(firsts).map(|(a, b)| a * b.sensitivity).collect();
+        let sensitive = self.sensitive(&self.mean_parts(firsts, output.token().ln_second), firsts, output.token());
         let inherited: f64 = sensitive.iter().sum();
         let beside = |index: usize| {
             let others = output.fluctuation.map - maps[index] * branches[index].fluctuation.kept;
@@ -357,8 +357,7 @@ impl Rule {
         others: Others,
     ) -> (TokenGradient, Few<f64>, f64) {
         let means = self.mean_parts(branches, output.ln_second);
-        let along = self.along(&means, branches, output);
-        let sensitive: Few<f64> = along.iter().zip(branches).map(|(a, b)| a * b.sensitivity).collect();
+        let sensitive = self.sensitive(&means, branches, output);
         let inherited = gradient.steepness * sensitive.iter().sum::<f64>();
         let exponents: Few<f64> =
             parts.iter().zip(&sensitive).map(|(part, s)| part.steepness - s * gradient.steepness).collect();
@@ -393,8 +392,8 @@ impl Rule {
         (joined, weights, ratio(all - met(0.0), all) * cross / x.width)
     }
 
-    /// What cosines of the gradient at the input, of the second moment e^`ln_second`, gain from pairs of branches, in units
-    /// of those at the output: see *Pairs*.
+    /// What pairs of branches give the gradient at the input, of the second moment e^`ln_second`: its cosines, in units of those
+    /// at the output, and α, in units of E g²: see *Pairs*.
     pub(crate) fn paired(
         &self,
         domain: &Domain,
@@ -402,45 +401,32 @@ impl Rule {
         gradient: &Gradient,
         parts: &[Gradient],
         ln_second: f64,
-    ) -> f64 {
-        let Some(across) = gradient.across else { return 0.0 };
+    ) -> [f64; 2] {
+        let Some(across) = gradient.across else { return [0.0; 2] };
         let Fork { x, parts: branches, output, .. } = fork;
         let firsts = firsts(branches);
-        let slope = |index: usize| {
-            if parts[index].token().is_gathered() { 0.0 } else { domain.contrast(x, &branches[index]) }
-        };
-        let met = crossed((0..branches.len()).map(|i| self.share(i, &firsts, output.token()) * slope(i)));
-        let (x, apart) = (x.token(), 1.0 - domain.mean_cosine(x.as_ref()).powi(2));
-        let beside = share(gradient.token().ln_second + output.token().ln_second, ln_second + x.ln_second);
-        apart * (across - 1.0) * met * beside / x.width
-    }
-
-    /// What α of the gradient at the input, of the second moment e^`ln_second`, gains from pairs of branches: see *Pairs*.
-    pub(crate) fn across(
-        &self,
-        domain: &Domain,
-        fork: &Fork,
-        gradient: &Gradient,
-        parts: &[Gradient],
-        ln_second: f64,
-    ) -> f64 {
-        let Some(across) = gradient.across else { return 0.0 };
-        let Fork { x, parts: branches, output, .. } = fork;
-        let firsts = firsts(branches);
-        let ends = |index: usize| {
-            let (share, known) = (self.share(index, &firsts, output.token()), branches[index].token().sensitivity);
-            if parts[index].token().is_gathered() {
+        let (mut slopes, mut owns, mut others) = (Few::new(), Few::new(), Few::new());
+        for (index, branch) in branches.iter().enumerate() {
+            let (part, known) = (self.share(index, &firsts, output.token()), branch.token().sensitivity);
+            let [slope, own, other] = if parts[index].token().is_gathered() {
                 // Of all tokens.
-                [share * (known * domain.length(x.tokens.len())).min(1.0); 2]
+                let known = (known * domain.length(x.tokens.len())).min(1.0);
+                [0.0, known, known]
             } else {
-                [share * known, share * known.min(domain.contrast(x, &branches[index]))]
-            }
-        };
-        let ends: Few<[f64; 2]> = (0..branches.len()).map(ends).collect();
-        let [own, other] = [0, 1].map(|end| ends.iter().map(|ends| ends[end]).sum::<f64>());
-        let met = own * other - ends.iter().map(|[own, other]| own * other).sum::<f64>();
-        let beside = share(gradient.token().ln_second + output.token().ln_second, ln_second + x.token().ln_second);
-        (across - 1.0) * met * beside * domain.mean_cosine(gradient)
+                let slope = domain.contrast(x, branch);
+                [slope, known, known.min(slope)]
+            };
+            slopes.push(part * slope);
+            owns.push(part * own);
+            others.push(part * other);
+        }
+        let met: f64 = owns.iter().sum::<f64>() * others.iter().sum::<f64>()
+            - owns.iter().zip(&others).map(|(own, other): (&f64, &f64)| own * other).sum::<f64>();
+        let apart = 1.0 - domain.mean_cosine(x.as_ref()).powi(2);
+        let x = x.token();
+        let beside = share(gradient.token().ln_second + output.token().ln_second, ln_second + x.ln_second);
+        let each = (across - 1.0) * beside;
+        [apart * each * crossed(slopes.into_iter()) / x.width, each * met * domain.mean_cosine(gradient)]
     }
 
     /// Σ β_i mean_i and Σ_{i≠j} β_i β_j mean_i mean_j, in units of a second moment.
@@ -463,6 +449,11 @@ impl Rule {
         let all: f64 = means.iter().sum();
         let of = |(index, mean): (usize, &f64)| self.share(index, branches, output) + mean * (all - mean);
         means.iter().enumerate().map(of).collect()
+    }
+
+    /// The same times χ_i: how the output's second moment follows that of the input by way of every branch.
+    fn sensitive(&self, means: &[f64], branches: &[Token], output: &Token) -> Few<f64> {
+        self.along(means, branches, output).iter().zip(branches).map(|(a, b)| a * b.sensitivity).collect()
     }
 
     fn share(&self, index: usize, branches: &[Token], output: &Token) -> f64 {

@@ -165,18 +165,14 @@ pub(super) fn joined(domain: &Domain, kept: &Kept, gradient: &Gradient, parts: &
         tokens.push(token);
         roots.iter_mut().zip(weight).for_each(|(roots, weight)| roots.push(weight.sqrt()));
     }
-    let paired = match kept {
+    let [paired, met_across] = match kept {
         Kept::Sum(kept) => kept.0.paired(domain, &kept.1, gradient, parts, tokens[0].ln_second),
-        _ => 0.0,
+        _ => [0.0; 2],
     };
     let cosines = domain.map(count, |i, j, place| {
         let own: f64 = roots.iter().zip(parts).map(|(roots, part)| roots[i] * roots[j] * part.cosines[place]).sum();
         own + gathered * (1.0 - own) + paired * gradient.cosines[place]
     });
-    let met_across = match kept {
-        Kept::Sum(kept) => kept.0.across(domain, &kept.1, gradient, parts, tokens[0].ln_second),
-        _ => 0.0,
-    };
     let shares = weights(parts);
     let (x, fork) = match kept {
         Kept::Sum(kept) => (&kept.1.x, Some(&kept.1)),
