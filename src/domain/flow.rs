@@ -43,6 +43,8 @@ pub(crate) struct Gradient {
     /// E x² and the mean E g²: it reaches what comes right before, weights and a norm, and no further. Gradients have it
     /// because they answer to products of tokens, so that Σ_a g_ai x_aj is symmetric in i and j.
     pub(crate) coupling: f64,
+    /// Whether `coupling` has in it how networks stray (`Domain::met_together`).
+    pub(crate) knows_networks: bool,
     /// E (x_a·g_a)(x_b·g_b)/(E x² E g² width) of two tokens, on average and beyond the part `radial` of the product of
     /// their cosines: reaches a norm's gains before linear maps and no further.
     pub(crate) along: f64,
@@ -60,7 +62,10 @@ pub(crate) struct Gradient {
     pub(crate) fluctuation: Fluctuation,
     /// −d/d of the two levels that [`Fluctuation`] follows: of ln Σ |g|², then of ln of the average cosine of two tokens.
     pub(crate) response: Matrix2<f64>,
-    /// −Cov over networks of both where the gradient was split, with the two levels at the fork.
+    /// What it was made of since it was split: the squares and products of two tokens there that its own are sums of, so that
+    /// `response` and what the next two are of have become those there times this.
+    pub(crate) made: Matrix2<f64>,
+    /// −Cov over networks of both with the two levels at the fork it was split at, from there.
     pub(crate) with_fork: Matrix2<f64>,
     /// What of it came through other branches and is not of the scale of single tokens.
     pub(crate) beside: Matrix2<f64>,
@@ -75,6 +80,7 @@ impl Gradient {
             tokens,
             cosines,
             coupling: 0.0,
+            knows_networks: false,
             along: 0.0,
             across: None,
             constant: 1.0,
@@ -82,6 +88,7 @@ impl Gradient {
             concentration: Concentration::NONE,
             fluctuation: Fluctuation::none(),
             response: Matrix2::zeros(),
+            made: Matrix2::identity(),
             with_fork: Matrix2::zeros(),
             beside: Matrix2::zeros(),
             redrawn: 0.0,
@@ -100,11 +107,6 @@ impl Gradient {
     /// The response of Σ |g|².
     pub(crate) fn squares(&self) -> Vector2<f64> {
         self.response.column(0).into_owned()
-    }
-
-    /// The response of cosines.
-    pub(crate) fn alike(&self) -> Vector2<f64> {
-        self.response.column(1).into_owned()
     }
 }
 

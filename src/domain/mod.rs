@@ -145,7 +145,7 @@ impl Domain {
         let own = Matrix2::from_columns(&[responds, self.answers_to_likeness(slope, x)]);
         let response = y.fluctuation.map.transpose() * gradient.response + own;
         let concentration = rule.concentration_backward(x, gradient, &|signal| self.mean_cosine(signal)).bounded();
-        let Gradient { with_fork, beside, .. } = *gradient;
+        let Gradient { made, with_fork, beside, .. } = *gradient;
         let coupling = rule.coupling(self, x, gradient);
         let along = rule.along(self, x, gradient);
         let across = gradient.across.map(|across| rule.across(self, x, across));
@@ -156,6 +156,7 @@ impl Domain {
             tokens,
             cosines,
             coupling,
+            knows_networks: false,
             along,
             across,
             constant: rule.constant(gradient.constant),
@@ -163,6 +164,7 @@ impl Domain {
             concentration,
             fluctuation,
             response,
+            made,
             with_fork,
             beside,
             redrawn,
@@ -189,6 +191,22 @@ impl Domain {
         let of_pairs = gradient.with_fork.column(0) + gradient.with_fork.column(1);
         let with_cosine = -(1.0 - shared) * with_apart(x.fluctuation.kept * of_pairs, shared);
         ln_correction(bounded(slope * with_cosine))
+    }
+
+    /// What E Σ_ab x_a·x_b g_a·g_b, per token and in units of E x² E g², is beyond the product of the expectations because
+    /// gradients answer to the levels of networks, beyond what single tokens know and `coupling` says.
+    pub(crate) fn met_together(&self, x: &Signal, gradient: &Gradient) -> f64 {
+        if !self.follows_levels() || gradient.knows_networks {
+            return 0.0;
+        }
+        let (length, shared) = (self.length(x.tokens.len()), self.shared(x));
+        let all = of_all(shared);
+        let known = Matrix2::from_columns(&[gradient.token().steepness * all, Vector2::zeros()]);
+        let met = x.fluctuation.total() * (gradient.response - known) + x.fluctuation.kept * gradient.beside;
+        let (squares, products) = (met.column(0), met.column(0) + met.column(1));
+        // Of the length² shared products of two tokens all but the length squares are of pairs.
+        let pairs = length * shared * products[0] - all.dot(&products);
+        -bounded(all.dot(&squares)) - self.mean_cosine(gradient) * length * bounded(pairs / length)
     }
 
     /// ⟨f⟩ of functions of pairs of tokens, weighted with the moments of both, whose second moments are e^`levels`:

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use sigprop_stack::Attention;
 
-use self::fluctuation::{Elasticity, Strayed};
+use self::fluctuation::{Elasticity, Strayed, gathered};
 use super::softmax::Overlaps;
 use crate::domain::{Domain, Gradient, Signal};
 use crate::moments::{Few, TokenGradient, ratio};
@@ -124,9 +124,9 @@ impl Attended {
                 // Of differences of keys and of values, and of values alone.
                 let (query, key) = (query.larger(strayed.of(2.0, 0.0)), key.larger(strayed.of(1.0, 0.0)));
                 [
-                    Gradient { response: strayed.response_of_queries(2.0, 0.0), ..query },
-                    Gradient { response: strayed.response(1.0, pairs), ..key },
-                    Gradient { response: strayed.response(0.0, pairs), ..value },
+                    Gradient { response: strayed.response([2.0, 0.0]), ..query },
+                    Gradient { made: gathered(pairs, 0.0), response: strayed.response([1.0, 0.0]), ..key },
+                    Gradient { made: gathered(pairs, 0.0), ..value },
                 ]
             }
             _ => unreachable!("the domain does not change"),

@@ -91,6 +91,7 @@ pub(crate) fn split(concat: &Concat, fork: &Fork, gradient: &Gradient) -> Vec<Gr
             tokens: gradient.tokens.iter().map(token).collect::<Vec<_>>().into(),
             fluctuation: Fluctuation { entries: fluctuation.entries * total / widths[index], ..fluctuation },
             response: maps[index] * gradient.response,
+            made: Matrix2::identity(),
             ..gradient.clone()
         }
     };

@@ -55,11 +55,9 @@
 //! ```
 //!
 //! S of_all being what single tokens know (above); D is what the gradient at the end of the branch has with the fork by way
-//! of other branches (`beside`), K what the input has of the fork's levels; it is not carried through attention (if it is, as it
-//! stands, gradients of narrow Pre-LN networks are 3 to 6 % too large, which is not understood). Sampled: E g²/s² over E g² E
-//! s⁻² − 1 at the norms after attention 1.7 to 2.0 % in the first blocks of Post-LN Xavier, 12 blocks of width 64 (16000
-//! networks), told 1.9 to 2.0 %; gradients at the embeddings of 12 such blocks with Pre-LN 5.6 ± 1.4 % too small without, 1.3 ±
-//! 1.4 % with it.
+//! of other branches (`beside`), K what the input has of the fork's levels. Sampled: E g²/s² over E g² E s⁻² − 1 at the
+//! norms after attention 1.7 to 2.0 % in the first blocks of Post-LN Xavier, 12 blocks of width 64 (16000 networks), told 1.9 to
+//! 2.0 %; gradients at the embeddings of 12 such blocks with Pre-LN 5.6 ± 1.4 % too small without, 0.2 ± 1.4 % with it.
 //! Of two gradients LayerNorm takes off k' = `constant` of what they have in common, of one k: cosines lose (k' − k)/width.
 //!
 //! Two tokens lose components along two directions, their gradients have one component in common
@@ -177,7 +175,7 @@ pub(crate) fn ln_gain_gradient(norm: &Norm, domain: &Domain, [x, y]: [&Signal; 2
     let along = gradient.along * (1.0 + cosine * cosine) / normed.token().width;
     let others = (domain.length(x.tokens.len()) - 1.0) * (alike * meeting(&|g| g.radial - 2.0 * g.excess) + along);
     let crossed = ratio(gradient.coupling, normed.token().width * normed.concentration.total);
-    domain.ln_collected(&normed, gradient, own + others + crossed)
+    domain.ln_collected(&normed, gradient, own + others + crossed + domain.met_together(&normed, gradient))
 }
 
 impl PairRule for Rule {

@@ -196,6 +196,8 @@ pub(super) fn joined(domain: &Domain, kept: &Kept, gradient: &Gradient, parts: &
         None => (fluctuation, parts.iter().map(|part| part.response).collect()),
     };
     let response = domain.response(parts, &shares, &responses);
+    let mades: Few<Matrix2<f64>> = parts.iter().map(|part| part.made).collect();
+    let made = domain.response(parts, &shares, &mades);
     // Of a sum it reaches the gains of a norm right before.
     let hands_on = matches!(kept, Kept::Attention(..) | Kept::Product(_) | Kept::Sum(_));
     let of_parts = |of: &dyn Fn(&Gradient) -> f64| -> f64 {
@@ -219,6 +221,9 @@ pub(super) fn joined(domain: &Domain, kept: &Kept, gradient: &Gradient, parts: &
         concentration,
         fluctuation,
         response,
+        made: gradient.made * made,
+        with_fork: gradient.with_fork * made,
+        beside: gradient.beside * made,
         redrawn,
         ..Gradient::new(tokens, cosines)
     }

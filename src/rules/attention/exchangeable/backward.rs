@@ -44,7 +44,7 @@ use sigprop_stack::Attention;
 use super::{Attended, pairs_of_queries};
 use crate::domain::{Exchangeable, Gradient};
 use crate::moments::{Few, TokenGradient, ratio, share};
-use crate::rules::attention::fluctuation::Powers;
+use crate::rules::attention::fluctuation::{Powers, gathered};
 use crate::rules::attention::lengths::{self, Met};
 use crate::rules::attention::{SHARPEST_SAMPLED, along_values};
 use crate::rules::softmax::Cross;
@@ -126,8 +126,9 @@ impl Attended {
         let coupling = together + met_again * others * domain.mean_product(&self.query.cosines, &query_cosines);
         let query = Gradient {
             coupling,
+            knows_networks: true,
             across: anywhere,
-            response: strayed.response_of_queries(2.0 + passed_grows, alike - 2.0 - passed_grows),
+            response: strayed.response([2.0 + passed_grows, alike - 2.0 - passed_grows]),
             ..Gradient::new([query_token].into(), query_cosines)
         };
 
@@ -160,8 +161,10 @@ impl Attended {
         let power = (1.0 + passed_grows) * key_alone + strayed.met(alike - 1.0, 1.0) * key_pairs;
         let key = Gradient {
             coupling,
+            knows_networks: true,
             across: anywhere,
-            response: strayed.response(ratio(power, key_own), ratio(key_pairs, key_own)),
+            made: gathered(ratio(key_pairs, key_own), 0.0),
+            response: strayed.response([ratio(power, key_own), 0.0]),
             ..Gradient::new([key_token].into(), key_cosines)
         };
         [query, key, value]
@@ -187,16 +190,22 @@ impl Attended {
             local: gradient.token().local / domain.seq_len,
             ln_second: gradient.token().ln_second + gain.ln(),
         };
-        let cosines = self.value_pairs(domain, gradient, row).into_iter().map(|pair| ratio(pair, all)).collect();
+        let cosines: Arc<[f64]> =
+            self.value_pairs(domain, gradient, row).into_iter().map(|pair| ratio(pair, all)).collect();
         // Keys that happen to be alike are attended together: what pulls the averages.
         let pulled = self.pulled + others * domain.mean_product(&gradient.cosines, &self.pulls);
         let of_own = ratio(own, all);
+        // Rows sum to 1: what squares lose products gain, and all of both answers as all of that at the output.
+        let of_products = |cosine: f64| ratio(others * cosine, 1.0 + others * cosine);
+        let [before, after] = [domain.mean(&gradient.cosines), domain.mean(&cosines)].map(of_products);
+        let (pairs, power) = (1.0 - of_own, self.growth[0] * of_own);
         let along_all = gradient.across.map_or(0.0, |across| (across - 1.0) * (2.0 - self.keys.value_cosine));
         Gradient {
             coupling: ratio(pulled, all),
             across: gradient.across.map(|across| 1.0 + (across - 1.0) * alignment),
-            along_all: (1.0 - of_own) * self.known * (along_all - (token.radial - 1.0)),
-            response: strayed.response(self.growth[0] * of_own, 1.0 - of_own),
+            along_all: pairs * self.known * (along_all - (token.radial - 1.0)),
+            made: gathered(pairs, ratio(before - pairs, after)),
+            response: strayed.response([power, -ratio(power, after)]),
             ..Gradient::new([token].into(), cosines)
         }
     }
