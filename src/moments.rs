@@ -105,17 +105,33 @@ pub(crate) struct TokenGradient {
     /// Which part of it comes of the gradient of the same token at the last fork: 1 of what acts on every token by
     /// itself.
     pub(crate) local: f64,
+    /// −Cov over networks of ln |g|² with ln |x|² of the token at the last fork, by way of other branches.
+    pub(crate) beside: f64,
 }
 
 impl TokenGradient {
     /// Entries that know nothing of the signal.
     pub(crate) fn isotropic(ln_second: f64) -> Self {
-        Self { ln_second, radial: 1.0, constant: 1.0, steepness: 0.0, excess: 0.0, local: 1.0 }
+        Self { ln_second, radial: 1.0, constant: 1.0, steepness: 0.0, excess: 0.0, local: 1.0, beside: 0.0 }
     }
 
     /// Whether some of it comes of gradients of other tokens; rounding is none.
     pub(crate) fn is_gathered(&self) -> bool {
         self.local < 1.0 - 1e-9
+    }
+
+    /// What a component before the output `y` makes of it at the input `x`, which is `after` by itself: a factor that goes with
+    /// |x|² meets what the gradient has with the fork by way of other branches, all of it as far as it is of this token, of which
+    /// the part `together` is of all tokens.
+    #[must_use]
+    pub(crate) fn met_beside(&self, after: Self, [x, y]: [&Token; 2], together: f64) -> Self {
+        let exponent = after.steepness * x.sensitivity - self.steepness * y.sensitivity;
+        after.scaled(ln_correction(exponent * self.known(together) * self.beside))
+    }
+
+    /// How much of `beside` it knows, of which the part `together` is of all tokens.
+    pub(crate) fn known(&self, together: f64) -> f64 {
+        self.local + (1.0 - self.local) * together
     }
 
     /// The sum of uncorrelated gradients, and the weight of each in it.
@@ -130,6 +146,7 @@ impl TokenGradient {
             steepness: mean(&|part| part.steepness),
             excess: mean(&|part| part.excess),
             local: mean(&|part| part.local),
+            beside: mean(&|part| part.beside),
         };
         (joined, weights)
     }

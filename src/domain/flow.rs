@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use nalgebra::{Matrix2, Vector2};
 
-use super::{Concentration, Fluctuation};
+use super::{Concentration, Fluctuation, bounded};
 use crate::moments::{Few, PerToken, Token, TokenGradient, ln_sum, share};
 
 /// The signal of all tokens.
@@ -63,12 +63,12 @@ pub(crate) struct Gradient {
     /// −d/d of the two levels that [`Fluctuation`] follows: of ln Σ |g|², then of ln of the average cosine of two tokens.
     pub(crate) response: Matrix2<f64>,
     /// What it was made of since it was split: the squares and products of two tokens there that its own are sums of, so that
-    /// `response` and what the next two are of have become those there times this.
+    /// `response` and `beside` have become those there times this.
     pub(crate) made: Matrix2<f64>,
-    /// −Cov over networks of both with the two levels at the fork it was split at, from there.
-    pub(crate) with_fork: Matrix2<f64>,
-    /// What of it came through other branches and is not of the scale of single tokens.
+    /// −Cov over networks of both with the two levels at the fork it was split at, by way of the other branches.
     pub(crate) beside: Matrix2<f64>,
+    /// How much of what single tokens know of it (`TokenGradient::beside`) is of all.
+    pub(crate) together: f64,
     /// Y of [`Fluctuation`]: how much of what matrices draw in signals, which it answers to, one before them draws in it.
     pub(crate) redrawn: f64,
 }
@@ -89,8 +89,8 @@ impl Gradient {
             fluctuation: Fluctuation::none(),
             response: Matrix2::zeros(),
             made: Matrix2::identity(),
-            with_fork: Matrix2::zeros(),
             beside: Matrix2::zeros(),
+            together: 0.0,
             redrawn: 0.0,
         }
     }
@@ -102,6 +102,35 @@ impl Gradient {
 
     pub(crate) fn token(&self) -> &TokenGradient {
         &self.tokens[0]
+    }
+
+    /// These `tokens` of it at the input `x` of a component whose output is `y`, with what they met by way of other branches; and
+    /// ln of what the first of them did.
+    pub(crate) fn met_beside(
+        &self,
+        tokens: PerToken<TokenGradient>,
+        [x, y]: [&Signal; 2],
+    ) -> (PerToken<TokenGradient>, f64) {
+        if self.tokens.iter().all(|token| token.beside == 0.0) {
+            return (tokens, 0.0);
+        }
+        let places = self.tokens.iter().zip(x.tokens.iter().zip(&y.tokens)).zip(&tokens);
+        let met = places.map(|((before, (x, y)), after)| before.met_beside(*after, [x, y], self.together));
+        let met: PerToken<TokenGradient> = met.collect();
+        let ln_first = if tokens[0].ln_second.is_finite() { met[0].ln_second - tokens[0].ln_second } else { 0.0 };
+        (met, ln_first)
+    }
+
+    /// ln of what its squares before `x`, and its cosines, are multiplied by because what answers to the levels there by
+    /// `responds` goes with what it has with the fork by way of other branches.
+    pub(crate) fn ln_beside(&self, x: &Signal, responds: Vector2<f64>) -> Vector2<f64> {
+        ((x.fluctuation.kept * self.beside).transpose() * responds).map(bounded)
+    }
+
+    /// −Cov over networks of the levels of `x`, from which `map` leads to those it is at, with ln of its squares and of its
+    /// cosines.
+    pub(crate) fn with_levels(&self, x: &Signal, map: Matrix2<f64>) -> Matrix2<f64> {
+        x.fluctuation.total() * map.transpose() * self.response + x.fluctuation.kept * self.beside
     }
 
     /// The response of Σ |g|².

@@ -46,8 +46,8 @@
 //! ```
 //!
 //! Sampled in DSLM of 24 blocks, width 64, 32 tokens (4000 networks, blocks 4, 8 and 16), what pairs are off by: at values −4.5,
-//! −4.4, −3.0 ± 0.3 % (told −5.6, −5.6, −3.9), at attention's output −3.9, −4.6, −4.3 ± 0.3 % (−4.4, −4.6, −3.3), at the feed-forward
-//! network's input −4.1, −4.0, −3.0 ± 0.3 % (−4.7, −4.0, −2.6).
+//! −4.4, −3.0 ± 0.3 % (told −5.6, −5.2, −3.3), at attention's output −3.9, −4.6, −4.3 ± 0.3 % (−4.9, −5.2, −4.2), at the
+//! feed-forward network's input −4.1, −4.0, −3.0 ± 0.3 % (−5.3, −4.8, −3.5).
 //!
 //! Single tokens know V of what is drawn, of which all tokens have in common what Gaussian entries of their cosines have, Var s
 //! of B = V (1, 0; 0, q), but behind a sum, whose parts are alike to different degrees and add up theirs (`known`).
@@ -194,12 +194,6 @@ pub(crate) fn of_all(shared: f64) -> Vector2<f64> {
 /// Var s.
 pub(crate) fn variance_of_all(levels: Matrix2<f64>, shared: f64) -> f64 {
     of_all(shared).dot(&(levels * of_all(shared)))
-}
-
-/// Variance of the ln of 1 − p, how unlike tokens are: Var p (m − t).
-pub(crate) fn variance_of_apart(levels: Matrix2<f64>, shared: f64) -> f64 {
-    let across = Vector2::new(shared, -shared);
-    across.dot(&(levels * across)).max(0.0)
 }
 
 /// Cov with ln (1 − p) of what has the covariance −`with_levels` with (m, t).

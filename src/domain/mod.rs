@@ -26,7 +26,7 @@ pub(crate) use entry::Entry;
 pub(crate) use exchangeable::{Exchangeable, PairClass, mean_share};
 pub(crate) use flow::{Flow, Gradient, Signal, by_position, weights};
 pub(crate) use fluctuation::{
-    Alike, Fluctuation, Fork, Term, levels_map, of_all, part_map, variance_of_all, variance_of_apart, with_apart,
+    Alike, Fluctuation, Fork, Term, levels_map, of_all, part_map, variance_of_all, with_apart,
 };
 use pairs::pair_sums;
 pub(crate) use pairs::{TILE, mirror, rows_at_a_time, symmetric, transpose};
@@ -115,8 +115,12 @@ impl Domain {
 
     /// A rule, backward from the output `y` to the input `x`.
     pub(crate) fn apply_backward(&self, rule: &dyn PairRule, x: &Signal, y: &Signal, gradient: &Gradient) -> Gradient {
-        let mut tokens = rule.tokens_backward(&x.tokens, &y.tokens, &gradient.tokens);
-        let [ln_strayed, ln_strayed_cosines] = rule.ln_strayed_backward(self, x, gradient);
+        let alone = rule.tokens_backward(&x.tokens, &y.tokens, &gradient.tokens);
+        let (mut tokens, ln_of_token) = gradient.met_beside(alone, [x, y]);
+        let responds = rule.response(self, x, gradient);
+        let ln_beside = gradient.ln_beside(x, responds);
+        let ln_strayed = Vector2::from(rule.ln_strayed_backward(self, x, gradient)) + ln_beside;
+        let [ln_strayed, ln_strayed_cosines] = ln_strayed.into();
         if ln_strayed != 0.0 {
             tokens = tokens.iter().map(|token| token.scaled(ln_strayed)).collect();
         }
@@ -129,7 +133,8 @@ impl Domain {
         let slope = if self.follows_levels() { rule.gain_slope(self, x) } else { 0.0 };
         let ln_pairs = if self.follows_levels() {
             let ln_across = gradient.across.map_or(0.0, |across| rule.ln_across(self, [x, y], gradient, across));
-            self.ln_met_again(slope, x, gradient) + bounded(ln_across) + ln_strayed_cosines
+            self.ln_met_again(slope, x, y.fluctuation.map, gradient) + bounded(ln_across) + ln_strayed_cosines
+                - 0.5 * ln_of_token
         } else {
             0.0
         };
@@ -139,13 +144,12 @@ impl Domain {
             let factor = ln_pairs.exp();
             cosines.iter().map(|cosine| cosine * factor).collect()
         };
-        let responds = rule.response(self, x, gradient);
         let fluctuation = rule.fluctuation_backward(self, x, gradient, responds);
         let fluctuation = fluctuation.met(y.fluctuation.fresh, gradient.squares());
         let own = Matrix2::from_columns(&[responds, self.answers_to_likeness(slope, x)]);
         let response = y.fluctuation.map.transpose() * gradient.response + own;
         let concentration = rule.concentration_backward(x, gradient, &|signal| self.mean_cosine(signal)).bounded();
-        let Gradient { made, with_fork, beside, .. } = *gradient;
+        let Gradient { made, beside, together, .. } = *gradient;
         let coupling = rule.coupling(self, x, gradient);
         let along = rule.along(self, x, gradient);
         let across = gradient.across.map(|across| rule.across(self, x, across));
@@ -165,14 +169,14 @@ impl Domain {
             fluctuation,
             response,
             made,
-            with_fork,
             beside,
+            together,
             redrawn,
         }
     }
 
     /// The response of a factor that goes with the cosines of `x` by this `slope` d ln/dc.
-    fn answers_to_likeness(&self, slope: f64, x: &Signal) -> Vector2<f64> {
+    pub(crate) fn answers_to_likeness(&self, slope: f64, x: &Signal) -> Vector2<f64> {
         if slope == 0.0 {
             return Vector2::zeros();
         }
@@ -183,13 +187,12 @@ impl Domain {
     /// ln of what cosines of a gradient are multiplied by beyond the function of the cosines c of `x` that they were
     /// multiplied by, of this `slope` d ln/dc: in networks whose tokens are more alike gradients are smaller, by Cov (ln Σ
     /// g², c).
-    pub(crate) fn ln_met_again(&self, slope: f64, x: &Signal, gradient: &Gradient) -> f64 {
+    pub(crate) fn ln_met_again(&self, slope: f64, x: &Signal, map: Matrix2<f64>, gradient: &Gradient) -> f64 {
         if slope == 0.0 {
             return 0.0;
         }
-        let shared = self.shared(x);
-        let of_pairs = gradient.with_fork.column(0) + gradient.with_fork.column(1);
-        let with_cosine = -(1.0 - shared) * with_apart(x.fluctuation.kept * of_pairs, shared);
+        let (shared, met) = (self.shared(x), gradient.with_levels(x, map));
+        let with_cosine = -(1.0 - shared) * with_apart(met.column(0) + met.column(1), shared);
         ln_correction(bounded(slope * with_cosine))
     }
 
@@ -202,7 +205,7 @@ impl Domain {
         let (length, shared) = (self.length(x.tokens.len()), self.shared(x));
         let all = of_all(shared);
         let known = Matrix2::from_columns(&[gradient.token().steepness * all, Vector2::zeros()]);
-        let met = x.fluctuation.total() * (gradient.response - known) + x.fluctuation.kept * gradient.beside;
+        let met = gradient.with_levels(x, Matrix2::identity()) - x.fluctuation.total() * known;
         let (squares, products) = (met.column(0), met.column(0) + met.column(1));
         // Of the length² shared products of two tokens all but the length squares are of pairs.
         let pairs = length * shared * products[0] - all.dot(&products);

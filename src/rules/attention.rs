@@ -11,9 +11,10 @@ mod pull;
 
 use std::sync::Arc;
 
+use nalgebra::{Matrix2, Vector2};
 use sigprop_stack::Attention;
 
-use self::fluctuation::{Elasticity, Strayed, gathered};
+use self::fluctuation::{Elasticity, Powers, Strayed, gathered};
 use super::softmax::Overlaps;
 use crate::domain::{Domain, Gradient, Signal};
 use crate::moments::{Few, TokenGradient, ratio};
@@ -107,7 +108,7 @@ impl Attended {
 
     /// The gradients at queries, keys and values.
     pub(crate) fn split(&self, attention: &Attention, domain: &Domain, gradient: &Gradient) -> [Gradient; 3] {
-        let strayed = self.strayed.powers(domain, gradient);
+        let strayed = self.strayed.straying(domain, gradient);
         let parts = match (&self.core, domain) {
             (Core::Exchangeable(attended), Domain::Exchangeable(exchangeable)) => {
                 attended.split(attention, exchangeable, gradient, strayed)
@@ -121,11 +122,14 @@ impl Attended {
                 } else {
                     0.0
                 };
-                // Of differences of keys and of values, and of values alone.
-                let (query, key) = (query.larger(strayed.of(2.0, 0.0)), key.larger(strayed.of(1.0, 0.0)));
+                // Of differences of keys and of values, and of queries and values.
+                let met = [Powers::default().and(0.0, 0.0, 2.0), Powers::default().and(1.0, 0.0, 1.0)];
+                let [of_query, of_key] =
+                    met.map(|met| Matrix2::from_columns(&[strayed.answers(met), Vector2::zeros()]));
+                let (query, key) = (query.larger(strayed.of(met[0])), key.larger(strayed.of(met[1])));
                 [
-                    Gradient { response: strayed.response([2.0, 0.0]), ..query },
-                    Gradient { made: gathered(pairs, 0.0), response: strayed.response([1.0, 0.0]), ..key },
+                    Gradient { response: of_query, ..query },
+                    Gradient { made: gathered(pairs, 0.0), response: of_key, ..key },
                     Gradient { made: gathered(pairs, 0.0), ..value },
                 ]
             }

@@ -128,8 +128,8 @@ fn lengths_met(domain: &Domain, x: &Signal, gradient: &Gradient) -> f64 {
     }
     let (cosine, others) = (domain.mean_cosine(x), domain.length(x.tokens.len()) - 1.0);
     let Strayed { own, crossed, .. } = domain.strayed(x, cosine);
-    let pairs = others * cosine * domain.mean_cosine(gradient) * crossed;
-    -gradient.token().steepness * bounded(own + token.uneven + pairs)
+    let pairs = others * cosine * domain.mean_cosine(gradient) * bounded(crossed);
+    -gradient.token().steepness * (bounded(own + token.uneven) + pairs)
 }
 
 /// ln of the square by which a step of what is drawn moves the weight in use, to leading order.

@@ -30,6 +30,10 @@
 //! E x² E g_x² width is added to its radial share, X/width to its second moment.
 //! The other factors of tokens that happen to be more alike are so too: coupling E g_a·g_b Σ_j s_j γ (1 − c²)².
 //! They are less alike where gradients are small (`Domain::ln_met_again`).
+//! The gradient of factor i goes with Π_{j≠i} |f_j|², and so answers to the levels of the input by −Σ χ_j of_all, its cosines as
+//! those of the other factors go with c (`answers`), and meets what reaches the input by way of other branches (`rules/sum.rs`,
+//! *Beside*). Sampled with reordered norms near their ε, SwiGLU, six blocks of width 128 (3000 networks): gradients at the
+//! embeddings 5.4 ± 1.2 % too large without, 2.2 with it; weights of the first gate 10.7 ± 0.7 % too large without, 1.3 with it.
 //! Entries share their draws: the gain of factor i has relative entry variance κ of the others.
 //!
 //! # Assumptions
@@ -46,6 +50,7 @@ use nalgebra::Matrix2;
 
 use crate::domain::{
     Concentration, Domain, Entry, Fluctuation, Fork, Gradient, Signal, Strayed, bounded, by_position, levels_map,
+    of_all,
 };
 use crate::moments::{Few, PerToken, Token, TokenGradient, crossed, ln_correction, ratio, share};
 
@@ -62,11 +67,11 @@ pub(crate) fn forward(domain: &Domain, x: &Signal, factors: &[Arc<Signal>]) -> (
 
 /// The gradient at every factor.
 pub(crate) fn split(domain: &Domain, fork: &Fork, gradient: &Gradient) -> Vec<Gradient> {
-    let Fork { x, parts: factors, maps, .. } = fork;
+    let Fork { x, parts: factors, maps, output } = fork;
     let positions = by_position(factors);
     let alike: Few<f64> = factors.iter().map(|factor| domain.mean_cosine(factor.as_ref())).collect();
     let strays = Strays::of(domain, x);
-    let slopes = slopes(domain, x, factors);
+    let (slopes, answers) = (slopes(domain, x, factors), answers(domain, fork));
     // Of the pairs of tokens that happen to be more alike the other factors are more alike.
     let apart = x.concentration.total * (1.0 - domain.mean_cosine(x.as_ref()).powi(2)).powi(2);
     let pairs = (domain.length(x.tokens.len()) - 1.0) * domain.mean_cosine(gradient) * apart;
@@ -75,22 +80,28 @@ pub(crate) fn split(domain: &Domain, fork: &Fork, gradient: &Gradient) -> Vec<Gr
         let known = others().map(|j| slopes[j] * others().filter(|&k| k != j).map(|k| alike[k]).product::<f64>());
         let known: f64 = known.sum();
         let coupling = pairs * known;
-        let again = if domain.follows_levels() {
-            domain.ln_met_again(ratio(known, others().map(|j| alike[j]).product()), x, gradient).exp()
-        } else {
-            1.0
+        let slope = ratio(known, others().map(|j| alike[j]).product());
+        let ln_again =
+            if domain.follows_levels() { domain.ln_met_again(slope, x, output.fluctuation.map, gradient) } else { 0.0 };
+        let [ln_squares, ln_cosines] = gradient.ln_beside(x, answers[index].column(0).into()).into();
+        let again = (ln_again + ln_cosines).exp();
+        let split = |(factors, x): (&Few<Token>, &Token), g: &TokenGradient| {
+            split_token((factors, index), x, strays.own(x), g, gradient.together).scaled(ln_squares)
         };
         let each = positions.iter().zip(&x.tokens).zip(gradient.tokens.iter());
-        let tokens: PerToken<TokenGradient> =
-            each.map(|((factors, x), g)| split_token(factors, index, strays.own(x), g)).collect();
+        let tokens: PerToken<TokenGradient> = each.map(|(at, g)| split(at, g)).collect();
         let cosines = domain.map(tokens.len(), |_, _, place| {
             let others = factors.iter().enumerate().filter(|(i, _)| *i != index);
             again * gradient.cosines[place] * others.map(|(_, factor)| factor.cosines[place]).product::<f64>()
         });
-        let concentration = Concentration { inherited: 1.0, ..gradient.concentration };
-        let with_fork = x.fluctuation.kept * gradient.with_fork;
-        let across = gradient.across;
-        let part = Gradient { coupling, across, concentration, with_fork, ..Gradient::new(tokens, cosines) };
+        let part = Gradient {
+            coupling,
+            across: gradient.across,
+            concentration: Concentration { inherited: 1.0, ..gradient.concentration },
+            beside: x.fluctuation.kept * gradient.beside,
+            together: gradient.together,
+            ..Gradient::new(tokens, cosines)
+        };
         let fluctuation = split_fluctuation(domain, factors, index, gradient, &part);
         Gradient { fluctuation, response: maps[index].transpose() * gradient.response, ..part }
     };
@@ -180,16 +191,38 @@ fn slopes(domain: &Domain, x: &Signal, factors: &[Arc<Signal>]) -> Few<f64> {
     factors.iter().map(|factor| domain.contrast(x, factor)).collect()
 }
 
+/// What of the gradient of every factor goes with the other ones: what it answers to the levels of the common input by.
+pub(crate) fn answers(domain: &Domain, fork: &Fork) -> Few<Matrix2<f64>> {
+    let Fork { x, parts: factors, .. } = fork;
+    let (all, slopes) = (of_all(domain.shared(x.as_ref())), slopes(domain, x, factors));
+    let alike: Few<f64> = factors.iter().map(|factor| domain.mean_cosine(factor.as_ref())).collect();
+    let of = |index: usize| {
+        let others = || (0..factors.len()).filter(|&j| j != index);
+        let larger: f64 = others().map(|j| factors[j].token().sensitivity).sum();
+        let slope: f64 = others().map(|j| ratio(slopes[j], alike[j])).sum();
+        Matrix2::from_columns(&[-larger * all, domain.answers_to_likeness(slope, x)])
+    };
+    (0..factors.len()).map(of).collect()
+}
+
 /// The gradient of factor `index`.
-fn split_token(factors: &[Token], index: usize, strayed: f64, gradient: &TokenGradient) -> TokenGradient {
+fn split_token(
+    (factors, index): (&[Token], usize),
+    x: &Token,
+    strayed: f64,
+    gradient: &TokenGradient,
+    together: f64,
+) -> TokenGradient {
     let others = factors.iter().enumerate().filter(|(i, _)| *i != index).map(|(_, factor)| factor);
     let ln_gain: f64 = others.clone().map(|factor| factor.ln_second).sum();
     let kurtosis = others.map(|factor| factor.kurtosis + 1.0).product::<f64>() - 1.0;
     let shared = (gradient.radial - 1.0 - gradient.steepness) * kurtosis / factors[index].width;
     // In networks where the input is larger the other factors are, and the gradient is smaller.
     let all: f64 = factors.iter().map(|factor| factor.sensitivity).sum();
-    let larger = gradient.steepness * all * (all - factors[index].sensitivity) * strayed;
-    TokenGradient { constant: 1.0, ..gradient.scaled(ln_gain + ln_correction(shared - larger)) }
+    let others = all - factors[index].sensitivity;
+    let beside = gradient.beside * x.sensitivity;
+    let larger = others * (gradient.steepness * all * strayed + gradient.known(together) * beside);
+    TokenGradient { constant: 1.0, beside, ..gradient.scaled(ln_gain + ln_correction(shared - larger)) }
 }
 
 /// The concentration of the product, whose entries draw this: what its factors have from their common input adds up.
@@ -276,5 +309,6 @@ pub(crate) fn join(
     let beside = share(gradient.ln_second + ln_output, joined.ln_second + x.ln_second + x.width.ln());
     let cross = gradient.radial * crossed(factors.iter().map(|factor| factor.sensitivity)) * beside;
     let ln_total = ln_correction(cross / x.width);
-    (TokenGradient { radial: (joined.radial + cross) * (-ln_total).exp(), ..joined.scaled(ln_total) }, weights)
+    let radial = (joined.radial + cross) * (-ln_total).exp();
+    (TokenGradient { radial, beside: gradient.beside, ..joined.scaled(ln_total) }, weights)
 }

@@ -192,8 +192,15 @@ pub(super) fn joined(domain: &Domain, kept: &Kept, gradient: &Gradient, parts: &
     let levels = tokens.iter().map(|token| token.ln_second);
     let (fluctuation, _) = domain.joined(gradient.fluctuation, &terms, &levels, width);
     let (fluctuation, responses) = match fork {
-        Some(fork) => (fluctuation.met(fork.fresh(&shares), gradient.squares()), fork.responses(gradient, parts)),
-        None => (fluctuation, parts.iter().map(|part| part.response).collect()),
+        Some(fork) => {
+            let other: Few<Matrix2<f64>> = match kept {
+                Kept::Product(fork) => product::answers(domain, fork),
+                _ => parts.iter().map(|_| Matrix2::zeros()).collect(),
+            };
+            let responses = fork.responses(gradient, parts).into_iter().zip(other).map(|(own, other)| own + other);
+            (fluctuation.met(fork.fresh(&shares), gradient.squares()), responses.collect())
+        }
+        None => (fluctuation, parts.iter().map(|part| part.response).collect::<Few<_>>()),
     };
     let response = domain.response(parts, &shares, &responses);
     let mades: Few<Matrix2<f64>> = parts.iter().map(|part| part.made).collect();
@@ -215,15 +222,13 @@ pub(super) fn joined(domain: &Domain, kept: &Kept, gradient: &Gradient, parts: &
         coupling,
         along,
         across: joined_across(domain, parts, &shares, met_across),
-        constant: domain
-            .of_pairs(parts, &shares)
-            .map_or(1.0, |weights| parts.iter().zip(weights).map(|(part, weight)| weight * part.constant).sum()),
+        constant: joined_constant(domain, parts, &shares),
         concentration,
         fluctuation,
         response,
         made: gradient.made * made,
-        with_fork: gradient.with_fork * made,
         beside: gradient.beside * made,
+        together: gradient.together,
         redrawn,
         ..Gradient::new(tokens, cosines)
     }
@@ -237,6 +242,12 @@ fn joined_across(domain: &Domain, parts: &[Gradient], shares: &[f64], met: f64) 
     let all: f64 = alike.iter().sum();
     let own: f64 = followed.iter().zip(alike).map(|(across, alike)| (across - 1.0) * ratio(alike, all)).sum();
     Some(1.0 + own + ratio(met, all))
+}
+
+/// `constant` where `parts` with these `shares` are joined.
+fn joined_constant(domain: &Domain, parts: &[Gradient], shares: &[f64]) -> f64 {
+    let sum = |weights: Few<f64>| parts.iter().zip(weights).map(|(part, weight)| weight * part.constant).sum();
+    domain.of_pairs(parts, shares).map_or(1.0, sum)
 }
 
 /// The sum of two gradients at one place.

@@ -39,12 +39,13 @@
 use std::iter::repeat_n;
 use std::sync::Arc;
 
+use nalgebra::{Matrix2, Vector2};
 use sigprop_stack::Attention;
 
 use super::{Attended, pairs_of_queries};
 use crate::domain::{Exchangeable, Gradient};
 use crate::moments::{Few, TokenGradient, ratio, share};
-use crate::rules::attention::fluctuation::{Powers, gathered};
+use crate::rules::attention::fluctuation::{Powers, Straying, gathered};
 use crate::rules::attention::lengths::{self, Met};
 use crate::rules::attention::{SHARPEST_SAMPLED, along_values};
 use crate::rules::softmax::Cross;
@@ -56,7 +57,7 @@ impl Attended {
         attention: &Attention,
         domain: &Exchangeable,
         gradient: &Gradient,
-        strayed: Powers,
+        strayed: Straying,
     ) -> [Gradient; 3] {
         let length = domain.seq_len;
         let keep = 1.0 - attention.dropout_rate;
@@ -77,33 +78,35 @@ impl Attended {
         let of_keys = keys.amplitude * share(self.value.token().ln_second, self.output.token().ln_second) / heads;
         let met = Met::new(row, gradient.token(), of_keys);
         let [squares_grow, passed_grows] = self.growth;
-        let own_row = keys.single(row.s2) * met.squares * strayed.of(squares_grow, 0.0);
+        let own_row = keys.single(row.s2) * met.squares * strayed.of(Powers::scores(squares_grow));
         // Gradients that add up to nothing leave rounding.
         let value_own = (own_row / keep + others * pairs(&|cross| self.keys.overlap(cross.excess))).max(0.0);
         let [crossed, key_radial] = self.longer(domain, gradient, own_row / keep, value_own, length);
         let sums = [own_row, own_row / keep, value_own];
         let value = self.values(domain, gradient, strayed, sums, [group * value_own, crossed]);
-        let value_token = value.token();
         let anywhere = gradient.across.map(|_| 1.0);
 
         // Queries: of differences of keys and of values, but for the masks of single values.
-        let alike = 2.0 + passed_grows * keys.key_cosine;
-        let both = (1.0 - keys.key_cosine) * strayed.of(2.0 + passed_grows, 0.0);
-        let between = (1.0 - keys.key_cosine) * strayed.of(alike, 0.0);
-        let differences = both * (1.0 - keys.value_cosine) * self.concentration;
+        let [one, two] = [1.0, keys.key_cosine].map(|part| Powers::scores(part * passed_grows));
+        let [met_one, met_two] = [one, two].map(|met| met.and(0.0, 0.0, 2.0));
+        let between = (1.0 - keys.key_cosine) * strayed.of(met_two);
+        let directions = (1.0 - keys.value_cosine) * self.concentration;
+        let differences = (1.0 - keys.key_cosine) * strayed.of(met_one) * directions;
         // A longer key is met at more weight; beyond what was sampled that is not let grow.
         let sampled = keys.contrast.min(SHARPEST_SAMPLED);
         let attended = ratio(row.leaning(sampled) * row.t(), row.s2 * row.s2);
-        let own_directions = differences * self.row.own_directions() * (1.0 + self.longer * sampled * (1.0 - row.s2));
-        // Of a query alone, whose keys pass T, `through`.
-        let alone = |through: f64| {
+        let own_directions = directions * row.own_directions() * (1.0 + self.longer * sampled * (1.0 - row.s2));
+        // Of a query alone, whose keys pass T, `through`, with this power of what is the same for all.
+        let alone = |through: f64, all: f64| {
+            let both = (1.0 - keys.key_cosine) * strayed.of(met_one.and(all, 0.0, 0.0));
+            let own_directions = both * own_directions;
             let normalised = self.unequal + self.kurtosis / 6.0 * ratio(row.outlying, row.t());
             let lengths = normalised + self.longer * (1.0 + 2.0 * attended);
-            let of_masks = (1.0 - keys.key_cosine) * strayed.of(1.0 + passed_grows, 0.0) * masked * keys.masking;
+            let of_masks = (1.0 - keys.key_cosine) * strayed.of(one.and(1.0 + all, 0.0, 1.0)) * masked * keys.masking;
             let single = (both * keys.passing.own * lengths + of_masks) * met.sharp * through;
             single + both * keys.passing.own * met.along + own_directions
         };
-        let query_own = alone(row.t() - (row.t() - row.tilt) / attention.d_head as f64);
+        let query_own = alone(row.t() - (row.t() - row.tilt) / attention.d_head as f64, 0.0);
         let query_cosines: Arc<[f64]> = self
             .crosses
             .iter()
@@ -122,52 +125,62 @@ impl Attended {
         };
         let beside = others * between * keys.passing.own;
         let together = beside * ratio(self.alike_queries(domain, gradient), query_own);
-        let met_again = ratio(strayed.of(alike, 1.0), strayed.of(alike, 0.0)) - 1.0;
-        let coupling = together + met_again * others * domain.mean_product(&self.query.cosines, &query_cosines);
+        // The input of the query, alone and with that of another one.
+        let met_again = |met: Powers, again: Powers| ratio(strayed.of(again), strayed.of(met)) - 1.0;
+        let coupling = together
+            + met_again(met_one, met_one.and(1.0, 0.0, 0.0))
+            + met_again(met_two, met_two.and(0.0, 1.0, 0.0))
+                * others
+                * domain.mean_product(&self.query.cosines, &query_cosines);
+        let of_cosines = strayed.answers(Powers::scores(passed_grows * (keys.key_cosine - 1.0)));
         let query = Gradient {
             coupling,
             knows_networks: true,
             across: anywhere,
-            response: strayed.response([2.0 + passed_grows, alike - 2.0 - passed_grows]),
+            response: Matrix2::from_columns(&[strayed.answers(met_one), of_cosines]),
             ..Gradient::new([query_token].into(), query_cosines)
         };
 
         // Keys: of differences of values, met by two queries.
         let value_difference = 1.0 - keys.value_cosine;
-        let own_difference = value_difference * strayed.of(1.0 + passed_grows, 0.0);
+        let [met_one, met_two] = [one.and(1.0, 0.0, 1.0), two.and(0.0, 1.0, 1.0)];
+        let own_difference = value_difference * strayed.of(met_one);
         let key_alone = keys.reaching.own
             * ((own_difference * (1.0 + self.longer * attended) + masked) * met.sharp * row.t_weighted
                 + own_difference * met.along);
-        let key_pairs = others
-            * value_difference
-            * strayed.of(alike - 1.0, 1.0)
-            * pairs(&|cross| keys.weighted(keys.reaching, row, cross));
+        let key_pairs =
+            others * value_difference * strayed.of(met_two) * pairs(&|cross| keys.weighted(keys.reaching, row, cross));
         let key_own = key_alone + key_pairs;
         let key_cosines = self.key_pairs(domain);
         // Σ_b δs_ab x_b, which the key weights collect, is what the query gradient is made of.
-        let collected =
-            alone(row.t_weighted) + others * strayed.of(alike, 1.0) * self.collected_pairs(domain, gradient);
+        let collected = alone(row.t_weighted, 1.0)
+            + others * strayed.of(met_two.and(0.0, 0.0, 1.0)) * self.collected_pairs(domain, gradient);
         let coupling =
             ratio(collected, key_own) - domain.coherence(domain.mean_product(&self.key.cosines, &key_cosines));
         let ln_key = ln_score + self.query.token().ln_second + (group * key_own.max(0.0)).ln();
-        let radial = if key_own > 0.0 {
-            let ln_values = key_radial.ln() + value_token.ln_second + self.value.token().ln_second;
-            share(ln_values, ln_key + self.key.token().ln_second).min(self.key.token().width)
-        } else {
-            1.0
-        };
-        let key_token =
-            TokenGradient { radial, excess: radial, local: value_token.local, ..TokenGradient::isotropic(ln_key) };
-        let power = (1.0 + passed_grows) * key_alone + strayed.met(alike - 1.0, 1.0) * key_pairs;
+        let of_pairs = ratio(key_pairs, key_own);
+        let answers = (1.0 - of_pairs) * strayed.answers(met_one) + of_pairs * strayed.answers(met_two);
         let key = Gradient {
             coupling,
             knows_networks: true,
             across: anywhere,
-            made: gathered(ratio(key_pairs, key_own), 0.0),
-            response: strayed.response([ratio(power, key_own), 0.0]),
-            ..Gradient::new([key_token].into(), key_cosines)
+            made: gathered(of_pairs, 0.0),
+            response: Matrix2::from_columns(&[answers, Vector2::zeros()]),
+            ..Gradient::new([self.key_token(ln_key, key_radial, value.token())].into(), key_cosines)
         };
         [query, key, value]
+    }
+
+    /// At a key, where E (k·g_k)² is this `radial` part of E (v·g_v)².
+    fn key_token(&self, ln_second: f64, radial: f64, value: &TokenGradient) -> TokenGradient {
+        let key = self.key.token();
+        let radial = if ln_second > f64::NEG_INFINITY {
+            let ln_values = radial.ln() + value.ln_second + self.value.token().ln_second;
+            share(ln_values, ln_second + key.ln_second).min(key.width)
+        } else {
+            1.0
+        };
+        TokenGradient { radial, excess: radial, local: value.local, ..TokenGradient::isotropic(ln_second) }
     }
 
     /// At the values, which gather `all` from the squares of rows, `row` and under dropout `own`, and from pairs of queries.
@@ -175,7 +188,7 @@ impl Attended {
         &self,
         domain: &Exchangeable,
         gradient: &Gradient,
-        strayed: Powers,
+        strayed: Straying,
         [row, own, all]: [f64; 3],
         [gain, excess]: [f64; 2],
     ) -> Gradient {
@@ -184,11 +197,10 @@ impl Attended {
         let token = TokenGradient {
             radial: 1.0 + (gradient.token().radial - 1.0) * alignment,
             constant: gradient.token().constant,
-            steepness: 0.0,
             excess,
             // Of the gradients of all queries one is the token's own.
             local: gradient.token().local / domain.seq_len,
-            ln_second: gradient.token().ln_second + gain.ln(),
+            ..TokenGradient::isotropic(gradient.token().ln_second + gain.ln())
         };
         let cosines: Arc<[f64]> =
             self.value_pairs(domain, gradient, row).into_iter().map(|pair| ratio(pair, all)).collect();
@@ -198,14 +210,14 @@ impl Attended {
         // Rows sum to 1: what squares lose products gain, and all of both answers as all of that at the output.
         let of_products = |cosine: f64| ratio(others * cosine, 1.0 + others * cosine);
         let [before, after] = [domain.mean(&gradient.cosines), domain.mean(&cosines)].map(of_products);
-        let (pairs, power) = (1.0 - of_own, self.growth[0] * of_own);
+        let (pairs, answers) = (1.0 - of_own, of_own * strayed.answers(Powers::scores(self.growth[0])));
         let along_all = gradient.across.map_or(0.0, |across| (across - 1.0) * (2.0 - self.keys.value_cosine));
         Gradient {
             coupling: ratio(pulled, all),
             across: gradient.across.map(|across| 1.0 + (across - 1.0) * alignment),
             along_all: pairs * self.known * (along_all - (token.radial - 1.0)),
             made: gathered(pairs, ratio(before - pairs, after)),
-            response: strayed.response([power, -ratio(power, after)]),
+            response: Matrix2::from_columns(&[answers, -ratio(1.0, after) * answers]),
             ..Gradient::new([token].into(), cosines)
         }
     }
