@@ -114,6 +114,8 @@ pub(crate) struct Row {
     pub(crate) t_weighted: f64,
     /// E ΣA² (1 − 2A + ΣA²) (s²/w − 1), how unusual the scores are that pass T.
     pub(crate) outlying: f64,
+    /// E ΣA⁴ ΣA².
+    s42: f64,
     /// What S2, S3 and S22 gain per kurtosis of the scores, in units of what they have beyond flat attention's.
     heavier: [f64; 3],
 }
@@ -139,6 +141,11 @@ impl Row {
         (self.s4 + self.t_s2 - self.s22).max(0.0)
     }
 
+    /// E ΣA⁴ ΣA²/(E ΣA⁴ E ΣA²) − 1: how much sharper rows are that have the large weights.
+    pub(crate) fn sharp_together(&self) -> f64 {
+        (ratio(self.s42, self.s4 * self.s2) - 1.0).max(0.0)
+    }
+
     /// The row with all it lacks to a single weight of 1 multiplied by `factor`.
     fn towards_one_hot(&self, factor: f64) -> Self {
         let lacking = |overlap: f64| 1.0 - (1.0 - overlap) * factor;
@@ -151,13 +158,14 @@ impl Row {
             t_s2: self.t_s2 * factor,
             t_weighted: self.t_weighted * factor,
             outlying: self.outlying * factor,
+            s42: lacking(self.s42),
             heavier: self.heavier.map(|gain| gain * factor),
         }
     }
 
     /// A single weight of 1.
     fn one_hot() -> Self {
-        Self { s2: 1.0, s3: 1.0, s4: 1.0, s22: 1.0, ..Self::zero() }
+        Self { s2: 1.0, s3: 1.0, s4: 1.0, s22: 1.0, s42: 1.0, ..Self::zero() }
     }
 
     fn zero() -> Self {
@@ -170,6 +178,7 @@ impl Row {
             t_s2: 0.0,
             t_weighted: 0.0,
             outlying: 0.0,
+            s42: 0.0,
             heavier: [0.0; 3],
         }
     }
@@ -198,6 +207,7 @@ impl Row {
         self.t_s2 += weight * other.t_s2;
         self.t_weighted += weight * strength * other.t();
         self.outlying += weight * other.outlying;
+        self.s42 += weight * other.s42;
         for (gain, of_other) in self.heavier.iter_mut().zip(other.heavier) {
             *gain += weight * of_other;
         }
@@ -215,13 +225,13 @@ pub(crate) struct Cross {
     pub(crate) t11_weighted: f64,
 }
 
-static ROWS: Nodes<10> = Nodes::new();
+static ROWS: Nodes<11> = Nodes::new();
 static CROSSES: Nodes<CROSS_NODES> = Nodes::new();
 static SHARED: Nodes<SHARED_NUMBERS> = Nodes::new();
 
 /// Overlaps of all softmax rows of a stack, tabulated as they are met.
 pub(crate) struct Overlaps {
-    rows: Grid<10, 6>,
+    rows: Grid<11, 6>,
     crosses: Grid<CROSS_NODES, 4>,
     shared: Grid<SHARED_NUMBERS, 4>,
     /// Nodes of χ²_n/n, by the bits of n.
@@ -370,11 +380,11 @@ impl Overlaps {
         }
         let slopes = self.rows.at(n.ln(), w.max(SMALLEST).ln(), &|ln_n, ln_w| {
             let (n, w) = (ln_n.exp(), ln_w.exp());
-            let [s2, s3, s4, s22, tilt, t_s2, outlying, more_s2, more_s3, more_s22] = row_overlaps(n, w);
+            let [s2, s3, s4, s22, tilt, t_s2, outlying, more_s2, more_s3, more_s22, s42] = row_overlaps(n, w);
             let t = s2 - 2.0 * s3 + s22;
-            let of_flat = [n * s2, n * n * s3, n.powi(3) * s4, n * n * s22, tilt / t, t_s2 / (t * s2)];
+            let of_flat = [n * s2, n * n * s3, n.powi(3) * s4, n * n * s22, tilt / t, t_s2 / (t * s2), n.powi(4) * s42];
             // Between one score and two, U may vanish.
-            let [s2, s3, s4, s22, tilt, t_s2] = of_flat.map(|ratio| ratio.max(1e-12).ln() / w);
+            let [s2, s3, s4, s22, tilt, t_s2, s42] = of_flat.map(|ratio| ratio.max(1e-12).ln() / w);
             let [flat, square] = [n.recip(), n.powi(-2)];
             let gain = |more: f64, overlap: f64, flat: f64| more / ((overlap - flat) * w);
             let heavier = [
@@ -382,15 +392,16 @@ impl Overlaps {
                 gain(more_s3, of_flat[1] * square, square),
                 gain(more_s22, of_flat[3] * square, square),
             ];
-            [s2, s3, s4, s22, tilt, t_s2, outlying / (t * w), heavier[0], heavier[1], heavier[2]]
+            [s2, s3, s4, s22, tilt, t_s2, outlying / (t * w), s42, heavier[0], heavier[1], heavier[2]]
         });
-        let [s2, s3, s4, s22, tilt, t_s2, outlying, heavier @ ..] = slopes;
-        let [s2, s3, s4, s22, tilt, t_s2] = [s2, s3, s4, s22, tilt, t_s2].map(|slope| (slope * w).exp());
+        let [s2, s3, s4, s22, tilt, t_s2, outlying, s42, heavier @ ..] = slopes;
+        let [s2, s3, s4, s22, tilt, t_s2, s42] = [s2, s3, s4, s22, tilt, t_s2, s42].map(|slope| (slope * w).exp());
         let row = Row {
             s2: s2 / n,
             s3: s3 / (n * n),
             s4: s4 / n.powi(3),
             s22: s22 / (n * n),
+            s42: s42 / n.powi(4),
             heavier: heavier.map(|gain| gain * w),
             ..Row::zero()
         };

@@ -80,7 +80,8 @@
 use sigprop_stack::Attention;
 
 use crate::domain::{Concentration, Signal};
-use crate::rules::softmax::Shared;
+use crate::moments::ratio;
+use crate::rules::softmax::{Row, Shared};
 
 /// What the differences of outputs come of.
 #[derive(Clone, Copy, Debug)]
@@ -163,6 +164,19 @@ impl Unequal {
     /// Of scores, the products of such differences with one query, in excess of that of Gaussian ones.
     pub(super) fn kurtosis(self, cosine: f64) -> f64 {
         3.0 * (self.squares(cosine) - 1.0).max(-MOST_UNEQUAL)
+    }
+
+    /// What E ΣA² g² loses, g along a direction the scores do not know, because of tokens of fixed norm less is left beside a score
+    /// that is far from its average.
+    pub(super) fn outlying(self, cosine: f64, row: &Row) -> f64 {
+        self.kurtosis(cosine) / 6.0 * ratio(row.outlying, row.t())
+    }
+
+    /// E |q|² T/E |q|²: what a row's own score variance strays by, `drawn`, is that of its query but for γ of the keys' weights,
+    /// which Gaussian tokens have in their norm.
+    pub(super) fn weighted(self, row: &Row, drawn: f64) -> f64 {
+        let queries = self.between(1.0, 1.0 - ratio(self.concentration, drawn));
+        row.t() + (row.t_weighted - row.t()) * queries
     }
 
     /// What is known of Gaussian and of normalised tokens, bridged.

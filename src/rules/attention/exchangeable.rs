@@ -84,8 +84,10 @@ pub(crate) struct Attended {
     concentration: f64,
     /// E |δ|⁴/(E |δ|²)² of its token differences δ, less what it is beyond 1 for Gaussian ones.
     unequal: f64,
-    /// Of the scores of such tokens, in excess of that of Gaussian ones.
-    kurtosis: f64,
+    /// What T loses beside scores far from their average.
+    outlying: f64,
+    /// E χT, χ the query's square.
+    weighted: f64,
     /// What |δ|² strays by beyond.
     longer: f64,
     /// d ln S2/d ln w and d ln T/d ln w.
@@ -176,7 +178,8 @@ impl Attended {
             known: input.token().sensitivity,
             concentration: input.concentration.total,
             unequal: unequal.squares(keys.key_cosine),
-            kurtosis: unequal.kurtosis(keys.key_cosine),
+            outlying: unequal.outlying(keys.key_cosine, &row),
+            weighted: unequal.weighted(&row, drawn),
             longer,
             growth,
             drawn,

@@ -402,7 +402,10 @@ impl Attended {
             query
         };
         let key = || {
-            let m = Matrix::symmetric(n, |a, c| gradient.row(a)[c] * head.met(rows, q, a, c, Of::WeightedSlope));
+            let m = Matrix::symmetric(n, |a, c| {
+                let lengths = if a == c { 1.0 + head.rows[a].outlying(self.unequal) } else { 1.0 };
+                gradient.row(a)[c] * lengths * head.met(rows, q, a, c, Of::WeightedSlope)
+            });
             let mut key = head.adjoint(v, &head.value, &m);
             if let Some(alone) = head.keys_alone(q, v, gradient) {
                 key.add([&alone], |[alone]| alone);

@@ -7,7 +7,11 @@
 //! moment M of the row counts 1 − S ψ (E M ΣA² − M S2)/M times: S2 with S22, T with E T ΣA².
 //!
 //! *The output's own direction* has ρ = `radial` of what h has elsewhere, and the keys attended most lie in it, v_b·z =
-//! A_b |v|² and what all share: T grows by (ρ − 1) ψ E ΣA² (A − ΣA²)². Behind a norm ρ = 0.
+//! A_b |v|² and what all share: T grows by (ρ − 1) ψ E ΣA² (A − ΣA²)² |h|²/|z|². Behind a norm ρ = 0. Where a row is sharp both are
+//! small: with ΣA² = r E ΣA², r log-normal, and ΣA² (A − ΣA²)² as r² (one weight decides), 1 + κ = E ΣA⁴ ΣA²/(E ΣA⁴ E ΣA²) is e^(2 Var ln r)
+//! and the average is (1 + ψ S2 κ)^(−(1 + S)/2) times the product of those of each (ψ S2 the part of r in |z|²). Gaussian scores, 16
+//! to 512 keys, w = 1 and 4, ψ S2 = ½ and 1, S = 0 to 1: within 0.13, of what is 0.17 to 0.84 (mostly 0.05); T has at most a
+//! quarter of it.
 //!
 //! *A longer token is attended more.* Keys and values of token b grow together, and x_b·g_b = v_b·g_v + k_b·g_k +
 //! q_b·g_q has
@@ -64,7 +68,10 @@ impl Met {
         Self {
             squares: smaller(row.s2, row.s22),
             sharp: smaller(row.t(), row.t_s2),
-            along: (gradient.radial - 1.0) * weight * row.squares(),
+            along: (gradient.radial - 1.0)
+                * weight
+                * row.squares()
+                * (1.0 + weight * row.s2 * row.sharp_together()).powf(-0.5 * (1.0 + gradient.steepness)),
         }
     }
 }

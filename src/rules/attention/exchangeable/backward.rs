@@ -18,8 +18,12 @@
 //! d_head directions.
 //!
 //! In place of 1/width stands γ, and T is multiplied by what lengths of token differences stray less than Gaussian ones
-//! (`Unequal`). Of such tokens little is left beside a score that is far from its average: with k the kurtosis of the
-//! scores T gains k/6 E ΣA² (1 − 2A + ΣA²) (s²/w − 1) (`outlying`; width 128, w = 1: −2.6 % at queries, sampled −3.3 ± 0.8).
+//! (`Unequal`). Of such tokens little is left beside a score that is far from its average, along h as along all other
+//! directions: with k the kurtosis of the scores T gains k/6 E ΣA² (1 − 2A + ΣA²) (s²/w − 1) at keys, which meet values alone, and
+//! twice that at queries, of h·x_b as of the rest of x_b (`outlying`). Their norm does not stray with |q|², so that of χ keys meet
+//! what queries draw, 1/d_head of 1/n_h (`weighted`). Sampled: one head of 64 on 32 uncorrelated tokens of width 64, w = 1 (4000
+//! networks): queries 2.6 ± 0.2 %, keys 4.8 ± 0.3 % too large without, Gaussian tokens right to 0.3 %; E Σ A² (g − ΣAg)² over that of
+//! Gaussian tokens 0.968, told 0.967.
 //! τ's masks and gradients of the softmax take h·v_b of all that values share with the output, of which norms leave ρ over
 //! all heads together: times 1 + (ρ − 1) cos²(v, z)/n_heads.
 //!
@@ -100,7 +104,7 @@ impl Attended {
         let alone = |through: f64, all: f64| {
             let both = (1.0 - keys.key_cosine) * strayed.of(met_one.and(all, 0.0, 0.0));
             let own_directions = both * own_directions;
-            let normalised = self.unequal + self.kurtosis / 6.0 * ratio(row.outlying, row.t());
+            let normalised = self.unequal + 2.0 * self.outlying;
             let lengths = normalised + self.longer * (1.0 + 2.0 * attended);
             let of_masks = (1.0 - keys.key_cosine) * strayed.of(one.and(1.0 + all, 0.0, 1.0)) * masked * keys.masking;
             let single = (both * keys.passing.own * lengths + of_masks) * met.sharp * through;
@@ -146,14 +150,14 @@ impl Attended {
         let [met_one, met_two] = [one.and(1.0, 0.0, 1.0), two.and(0.0, 1.0, 1.0)];
         let own_difference = value_difference * strayed.of(met_one);
         let key_alone = keys.reaching.own
-            * ((own_difference * (1.0 + self.longer * attended) + masked) * met.sharp * row.t_weighted
+            * ((own_difference * (1.0 + self.outlying + self.longer * attended) + masked) * met.sharp * self.weighted
                 + own_difference * met.along);
         let key_pairs =
             others * value_difference * strayed.of(met_two) * pairs(&|cross| keys.weighted(keys.reaching, row, cross));
         let key_own = key_alone + key_pairs;
         let key_cosines = self.key_pairs(domain);
         // Σ_b δs_ab x_b, which the key weights collect, is what the query gradient is made of.
-        let collected = alone(row.t_weighted, 1.0)
+        let collected = alone(self.weighted, 1.0)
             + others * strayed.of(met_two.and(0.0, 0.0, 1.0)) * self.collected_pairs(domain, gradient);
         let coupling =
             ratio(collected, key_own) - domain.coherence(domain.mean_product(&self.key.cosines, &key_cosines));

@@ -167,7 +167,7 @@ impl Head {
                     value: (row.s2 - 1.0 / effective) * effective / (contrast * share),
                     shift: (row.s2 - 1.0 / effective) * effective / (contrast * share),
                     slope: row.t() * effective / share,
-                    weighted_slope: row.t_weighted * effective / share,
+                    weighted_slope: unequal.weighted(&row, freedom.recip()) * effective / share,
                     first: (1.0 - row.s2) / share,
                     traces,
                     second: contrast * bend * bend,

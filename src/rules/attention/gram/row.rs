@@ -128,9 +128,13 @@ impl Row {
     /// How much more the squares of keys and values that pass T are, for their lengths.
     pub(super) fn lengths(&self, unequal: Unequal, longer: f64) -> f64 {
         let cosine = 1.0 - self.traces.key;
-        let outlying = self.overlaps.map_or(0.0, |row| ratio(row.outlying, row.t()));
-        let normalised = unequal.squares(cosine) + unequal.kurtosis(cosine) / 6.0 * outlying;
+        let normalised = unequal.squares(cosine) + 2.0 * self.outlying(unequal);
         normalised + longer * (1.0 + 2.0 * self.attended())
+    }
+
+    /// What T loses beside scores far from their average.
+    pub(super) fn outlying(&self, unequal: Unequal) -> f64 {
+        self.overlaps.map_or(0.0, |row| unequal.outlying(1.0 - self.traces.key, &row))
     }
 
     /// λ of `attention/concentration.rs`: by how much a longer key is attended more.
