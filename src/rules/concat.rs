@@ -80,18 +80,22 @@ pub(crate) fn forward(
 
 /// The gradient at the output of every part.
 pub(crate) fn split(concat: &Concat, fork: &Fork, gradient: &Gradient) -> Vec<Gradient> {
-    let Fork { parts, maps, .. } = fork;
+    let Fork { x, parts, maps, .. } = fork;
     let widths: Few<f64> = parts.iter().enumerate().map(|(i, part)| width(concat, i, part.token())).collect();
     let total: f64 = widths.iter().sum();
     let part = |index: usize| {
         let heads = if concat.parts[index].shared { concat.n_heads as f64 } else { 1.0 };
-        let token = |token: &TokenGradient| TokenGradient::isotropic(token.ln_second + heads.ln());
+        let token = |(g, x): (&TokenGradient, &Token)| TokenGradient {
+            beside: g.beside * x.sensitivity,
+            ..TokenGradient::isotropic(g.ln_second + heads.ln())
+        };
         let fluctuation = gradient.fluctuation.forked();
         Gradient {
-            tokens: gradient.tokens.iter().map(token).collect::<Vec<_>>().into(),
+            tokens: gradient.tokens.iter().zip(&x.tokens).map(token).collect::<Vec<_>>().into(),
             fluctuation: Fluctuation { entries: fluctuation.entries * total / widths[index], ..fluctuation },
             response: maps[index] * gradient.response,
             made: Matrix2::identity(),
+            beside: x.fluctuation.kept * gradient.beside,
             ..gradient.clone()
         }
     };

@@ -309,6 +309,5 @@ pub(crate) fn join(
     let beside = share(gradient.ln_second + ln_output, joined.ln_second + x.ln_second + x.width.ln());
     let cross = gradient.radial * crossed(factors.iter().map(|factor| factor.sensitivity)) * beside;
     let ln_total = ln_correction(cross / x.width);
-    let radial = (joined.radial + cross) * (-ln_total).exp();
-    (TokenGradient { radial, beside: gradient.beside, ..joined.scaled(ln_total) }, weights)
+    (TokenGradient { radial: (joined.radial + cross) * (-ln_total).exp(), ..joined.scaled(ln_total) }, weights)
 }

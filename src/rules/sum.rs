@@ -404,7 +404,6 @@ impl Rule {
         let joined = TokenGradient {
             radial: ((joined.radial + cross) * (-ln_total).exp()).max(0.0),
             local: gradient.local * joined.local,
-            beside: gradient.beside,
             ..joined.scaled(ln_total)
         };
         (joined, weights, ratio(all - met(0.0), all) * cross / x.width)

@@ -162,7 +162,7 @@ pub(super) fn joined(domain: &Domain, kept: &Kept, gradient: &Gradient, parts: &
                 unreachable!("no fan")
             }
         };
-        tokens.push(token);
+        tokens.push(TokenGradient { beside: gradient.tokens[i].beside, ..token });
         roots.iter_mut().zip(weight).for_each(|(roots, weight)| roots.push(weight.sqrt()));
     }
     let [paired, met_across] = match kept {

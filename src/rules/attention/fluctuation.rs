@@ -96,6 +96,8 @@ pub(crate) struct Strayed {
     kept: Matrix2<f64>,
     /// From the levels of the input to those of the output.
     map: Matrix2<f64>,
+    /// How much of the scale at the fork a token of the input has kept.
+    sensitivity: f64,
 }
 
 /// Straying of what strays that a gradient goes with: of second moments of all, of what tokens have in common, and of what they
@@ -178,6 +180,7 @@ pub(crate) fn forward(
     elasticity: Elasticity,
 ) -> (Fluctuation, Strayed) {
     let (shared, levels, from_fork) = (domain.shared(input), input.fluctuation.total(), input.fluctuation.kept);
+    let sensitivity = input.token().sensitivity;
     let values = value.fluctuation;
     let averaged = values.mapped(Matrix2::identity());
     if attention.memory.is_some() {
@@ -185,13 +188,16 @@ pub(crate) fn forward(
         let nothing = Matrix2::zeros();
         return (
             Fluctuation { kept: nothing, ..averaged },
-            Strayed { scores: nothing, shared, levels, kept: from_fork, map: nothing },
+            Strayed { scores: nothing, shared, levels, kept: from_fork, map: nothing, sensitivity },
         );
     }
     let scores = elasticity.map(shared);
     let kept = values.kept + scores;
     let scale = values.own(levels) + kept * levels * kept.transpose();
-    (Fluctuation { scale, kept, ..averaged }, Strayed { scores, shared, levels, kept: from_fork, map: kept })
+    (
+        Fluctuation { scale, kept, ..averaged },
+        Strayed { scores, shared, levels, kept: from_fork, map: kept, sensitivity },
+    )
 }
 
 /// The gradients at queries, keys and values, with what they answer to the input's levels, completed from that at the output.
@@ -205,6 +211,10 @@ pub(crate) fn backward(
     // Keys and values of another stream know nothing of the fork.
     let of_memory = attention.memory.is_some();
     let response = output.response + forward.scores.transpose() * output.response;
+    let beside = |(token, output): (&TokenGradient, &TokenGradient)| TokenGradient {
+        beside: output.beside * forward.sensitivity,
+        ..*token
+    };
     let told = |part: Gradient, of_memory: bool| {
         let response = response * part.made + part.response;
         if of_memory {
@@ -212,7 +222,7 @@ pub(crate) fn backward(
         }
         let tokens = part.tokens.iter().zip(output.tokens.iter());
         Gradient {
-            tokens: tokens.map(|(token, output)| TokenGradient { beside: output.beside, ..*token }).collect(),
+            tokens: tokens.map(beside).collect(),
             beside: forward.kept * output.beside * part.made,
             together: output.together,
             response,

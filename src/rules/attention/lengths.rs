@@ -3,8 +3,10 @@
 //! # Formula
 //!
 //! *Sharp rows have small gradients.* Where a norm divides the output, its gradient h is smaller where the row is
-//! sharper: with S = `steepness` and ψ = (1 − c_v) E v²/(n_heads E z²), what S2 multiplies in ln |z|² of a row, a
-//! moment M of the row counts 1 − S ψ (E M ΣA² − M S2)/M times: S2 with S22, T with E T ΣA².
+//! sharper: with S = `steepness` and ψ = (1 − c_v) E v²/(n_heads E z²), what S2 multiplies in ln |z|² of a row, and r = ΣA²/S2, by
+//! (1 + ψ S2 (r − 1))^−S. r is taken as log-normal above 1/(n S2), its smallest value, with the variance S22/S2² − 1 (`squares_met`),
+//! T as a linear function of r by E T ΣA². Gaussian scores, 16 to 512 keys, ψ S2 = S = 1: S2 0.87 to 0.99 of what it is otherwise at w ≤
+//! 1, told within 0.04, T within 0.02; at w = 4 within 0.02 and 0.06 of 16 and 32 keys, within 0.12 of 512.
 //!
 //! *The output's own direction* has ρ = `radial` of what h has elsewhere, and the keys attended most lie in it, v_b·z =
 //! A_b |v|² and what all share: T grows by (ρ − 1) ψ E ΣA² (A − ΣA²)² |h|²/|z|². Behind a norm ρ = 0. Where a row is sharp both are
@@ -49,7 +51,7 @@
 //! Ours.
 
 use super::SHARPEST_SAMPLED;
-use crate::moments::{TokenGradient, ln_correction, ratio};
+use crate::moments::{TokenGradient, ratio};
 use crate::rules::softmax::Row;
 
 /// What a gradient of the output makes of a row: S2 and T are multiplied, then T grows.
@@ -60,20 +62,45 @@ pub(super) struct Met {
 }
 
 impl Met {
-    /// Of a `row` whose S2 has `weight` ψ in ln |z|².
-    pub(super) fn new(row: &Row, gradient: &TokenGradient, weight: f64) -> Self {
-        let smaller = |moment: f64, with_s2: f64| {
-            ln_correction(-gradient.steepness * weight * ratio(with_s2 - moment * row.s2, moment)).exp()
-        };
+    /// Of a `row` of as many keys, whose S2 has `weight` ψ in ln |z|².
+    pub(super) fn new(row: &Row, keys: f64, gradient: &TokenGradient, weight: f64) -> Self {
+        let variance = (ratio(row.s22, row.s2 * row.s2) - 1.0).max(0.0);
+        let squares = squares_met(variance, ratio(1.0, keys * row.s2), (weight * row.s2).min(1.0), gradient.steepness);
+        let with_squares = ratio(row.t_s2, row.t() * row.s2) - 1.0;
         Self {
-            squares: smaller(row.s2, row.s22),
-            sharp: smaller(row.t(), row.t_s2),
+            squares,
+            sharp: (1.0 + ratio(with_squares, variance) * (squares - 1.0)).max(0.0),
             along: (gradient.radial - 1.0)
                 * weight
                 * row.squares()
                 * (1.0 + weight * row.s2 * row.sharp_together()).powf(-0.5 * (1.0 + gradient.steepness)),
         }
     }
+}
+
+/// E r q^−S/E q^−S with q = 1 + `part` (r − 1), r log-normal above its `least` value, with this `variance` and the mean 1.
+fn squares_met(variance: f64, least: f64, part: f64, steepness: f64) -> f64 {
+    /// Gauss–Hermite nodes and weights.
+    const NODES: [(f64, f64); 5] = [
+        (-2.856_970_013_872_806, 0.011_257_411_327_720_7),
+        (-1.355_626_179_974_266, 0.222_075_922_005_612_6),
+        (0.0, 8.0 / 15.0),
+        (1.355_626_179_974_266, 0.222_075_922_005_612_6),
+        (2.856_970_013_872_806, 0.011_257_411_327_720_7),
+    ];
+    let above = 1.0 - least;
+    if variance <= 0.0 || above <= 0.0 {
+        return 1.0;
+    }
+    let spread = (variance / (above * above)).ln_1p();
+    let (mut all, mut met) = (0.0, 0.0);
+    for (z, weight) in NODES {
+        let r = least + above * (spread.sqrt() * z - 0.5 * spread).exp();
+        let smaller = weight * (1.0 + part * (r - 1.0)).powf(-steepness);
+        all += smaller;
+        met += smaller * r;
+    }
+    met / all
 }
 
 /// Variance of ln |z|² of which other outputs know nothing; S2 has n_heads ψ in `share` of one head.

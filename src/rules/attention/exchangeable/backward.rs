@@ -80,7 +80,7 @@ impl Attended {
         let row = &self.row;
         // Of the output's square, in units of E v².
         let of_keys = keys.amplitude * share(self.value.token().ln_second, self.output.token().ln_second) / heads;
-        let met = Met::new(row, gradient.token(), of_keys);
+        let met = Met::new(row, keys.effective, gradient.token(), of_keys);
         let [squares_grow, passed_grows] = self.growth;
         let own_row = keys.single(row.s2) * met.squares * strayed.of(Powers::scores(squares_grow));
         // Gradients that add up to nothing leave rounding.

@@ -52,7 +52,7 @@ impl Row {
     /// The row as it meets a `gradient`, where the square of its keys' part, of `spread`, has the weight `part`.
     fn meeting(&self, gradient: &TokenGradient, spread: f64, part: f64, longer: f64) -> Self {
         let Some(row) = &self.overlaps else { return *self };
-        let met = Met::new(row, gradient, self.amplitude(spread) * part);
+        let met = Met::new(row, self.effective, gradient, self.amplitude(spread) * part);
         let (squares, through) = (met.squares, met.sharp + ratio(met.along, row.t()));
         let flat = self.effective.recip();
         Self {
