@@ -29,7 +29,7 @@
 //!
 //! Backward the same maps are met the other way round; U is the covariance at given levels of the signals. A network
 //! whose signals stray by (m, t) here has ln Σ |g|² smaller by R·(m, t), R the `response`: norms bring e to s, scores
-//! 2p to m − t (their gradients are those of token differences, (1 − c)²), and R_x = Jᵀ R_y. The gradient so
+//! −2 to t (their gradients are those of token differences, (1 − c)²), and R_x = Jᵀ R_y. The gradient so
 //! strays with what the draws between x and y add to B: U' = U + R·(B_y − J B_x Jᵀ) R. At a site the whole is
 //! U_ss + R·B R.
 //!

@@ -100,7 +100,7 @@ pub(crate) struct Strayed {
     sensitivity: f64,
 }
 
-/// Straying of what strays that a gradient goes with: of second moments of all, of what tokens have in common, and of what they
+/// Powers of what strays that a gradient goes with: of second moments of all, of what tokens have in common, and of what they
 /// differ in.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Powers {
