@@ -129,7 +129,7 @@ impl TokenGradient {
         after.scaled(ln_correction(exponent * self.known(together) * self.beside))
     }
 
-    /// How much of `beside` it knows, of which the part `together` is of all tokens.
+    /// How much it knows of what is of a token at the fork, of which the part `together` is of all.
     pub(crate) fn known(&self, together: f64) -> f64 {
         self.local + (1.0 - self.local) * together
     }
@@ -146,7 +146,8 @@ impl TokenGradient {
             steepness: mean(&|part| part.steepness),
             excess: mean(&|part| part.excess),
             local: mean(&|part| part.local),
-            beside: mean(&|part| part.beside),
+            // A fan ends here; what it was in knows the rest.
+            beside: 0.0,
         };
         (joined, weights)
     }

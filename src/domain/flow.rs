@@ -127,10 +127,15 @@ impl Gradient {
         ((x.fluctuation.kept * self.beside).transpose() * responds).map(bounded)
     }
 
-    /// −Cov over networks of the levels of `x`, from which `map` leads to those it is at, with ln of its squares and of its
-    /// cosines.
-    pub(crate) fn with_levels(&self, x: &Signal, map: Matrix2<f64>) -> Matrix2<f64> {
-        x.fluctuation.total() * map.transpose() * self.response + x.fluctuation.kept * self.beside
+    /// −Cov over networks of the levels of an input that strays like `x`, from which `map` leads to those it is at, with ln of its
+    /// squares and of its cosines.
+    pub(crate) fn with_levels(&self, x: Fluctuation, map: Matrix2<f64>) -> Matrix2<f64> {
+        x.total() * map.transpose() * self.response + x.kept * self.beside
+    }
+
+    /// The response beyond what single tokens know, whose squares go with the scale of `all`.
+    pub(crate) fn response_beyond_tokens(&self, all: Vector2<f64>) -> Matrix2<f64> {
+        self.response - Matrix2::from_columns(&[self.token().steepness * all, Vector2::zeros()])
     }
 
     /// The response of Σ |g|².

@@ -37,7 +37,7 @@
 //! activation that multiplies them by κ(c). What attention gathers is made of squares and of products of gradients
 //! (`rules/attention/fluctuation.rs`): (R', Q') = (R, Q) G, and so is what it has with the fork by way of other branches; G goes
 //! along from fork to join (`made`), where the response of a branch is (M − m)ᵀ (R, Q) G beyond its own, M and m what the output
-//! and the branch have of the fork. A sum adds up both (`Domain::response`). Norms, whose divisor strays with the levels, meet R
+//! and the branch have of the fork. A sum adds up both (`summed`). Norms, whose divisor strays with the levels, meet R
 //! and Q (`rules/norm.rs`), and so do weights, whose gradients collect products of tokens, with s and m of their own:
 //!
 //! ```text
@@ -268,24 +268,15 @@ impl Domain {
         (output, maps)
     }
 
-    /// The response of a sum of gradients, from those of its `parts`, which have these `shares` in it: Σ |g|² and products
-    /// of two tokens are sums over parts.
-    pub(crate) fn response(&self, parts: &[Gradient], shares: &[f64], responses: &[Matrix2<f64>]) -> Matrix2<f64> {
-        let squares: Vector2<f64> = responses.iter().zip(shares).map(|(r, share)| *share * r.column(0)).sum();
-        let alike = self.of_pairs(parts, shares).map(|weights| {
-            responses.iter().zip(weights).map(|(r, weight)| weight * (r.column(0) + r.column(1))).sum::<Vector2<f64>>()
-        });
-        Matrix2::from_columns(&[squares, alike.map_or_else(Vector2::zeros, |pairs| pairs - squares)])
-    }
-
-    /// The shares of `parts` in the products of two tokens' gradients, where nothing but ids tells them apart and there are any.
-    pub(crate) fn of_pairs(&self, parts: &[Gradient], shares: &[f64]) -> Option<Few<f64>> {
+    /// What `parts` of a gradient, which have these `shares` in its squares, have in the products of two tokens' gradients, where
+    /// nothing but ids tells them apart and there are any.
+    pub(crate) fn of_pairs(&self, parts: &[Gradient], shares: &[f64]) -> Option<OfPairs> {
         if !self.follows_levels() {
             return None;
         }
         let products: Few<f64> = parts.iter().zip(shares).map(|(part, share)| share * self.mean_cosine(part)).collect();
         let all: f64 = products.iter().sum();
-        (all > 0.0).then(|| products.into_iter().map(|product| product / all).collect())
+        (all > 0.0).then(|| OfPairs { shares: products.into_iter().map(|product| product / all).collect(), all })
     }
 
     /// p: the average cosine of all pairs of tokens, each with itself included.
@@ -333,6 +324,22 @@ impl Alike {
     }
 }
 
+/// The shares of parts in the products of two tokens' gradients, and the mean cosine of these.
+pub(crate) struct OfPairs {
+    pub(crate) shares: Few<f64>,
+    pub(crate) all: f64,
+}
+
+/// The response of a sum of gradients, from those of its parts, which have these `shares` in it, and in products: Σ |g|² and
+/// products of two tokens are sums over parts.
+pub(crate) fn summed(shares: &[f64], pairs: Option<&OfPairs>, responses: &[Matrix2<f64>]) -> Matrix2<f64> {
+    let squares: Vector2<f64> = responses.iter().zip(shares).map(|(r, share)| *share * r.column(0)).sum();
+    let alike = pairs.map(|OfPairs { shares, .. }| {
+        responses.iter().zip(shares).map(|(r, share)| *share * (r.column(0) + r.column(1))).sum::<Vector2<f64>>()
+    });
+    Matrix2::from_columns(&[squares, alike.map_or_else(Vector2::zeros, |pairs| pairs - squares)])
+}
+
 /// What a fork and its join leave for the way back.
 pub(crate) struct Fork {
     /// The common input.
@@ -347,9 +354,13 @@ impl Fork {
     /// The response of every one of the `parts` at the common input to all that is there, from that of the `gradient` at
     /// the output and what each knows of its own branch.
     pub(crate) fn responses(&self, gradient: &Gradient, parts: &[Gradient]) -> Few<Matrix2<f64>> {
-        let through = |index: usize| self.maps[index] * self.parts[index].fluctuation.kept;
-        let others = |index: usize| (self.output.fluctuation.map - through(index)).transpose() * gradient.response;
+        let others = |index: usize| self.by_others(index).transpose() * gradient.response;
         (0..parts.len()).map(|index| others(index) * parts[index].made + parts[index].response).collect()
+    }
+
+    /// What the levels of the output have of those of the common input by way of all parts but this one.
+    pub(crate) fn by_others(&self, index: usize) -> Matrix2<f64> {
+        self.output.fluctuation.map - self.maps[index] * self.parts[index].fluctuation.kept
     }
 
     /// What strayed afresh between input and output, but for what the gradient of each part knows of its own draws.

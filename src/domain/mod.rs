@@ -26,7 +26,7 @@ pub(crate) use entry::Entry;
 pub(crate) use exchangeable::{Exchangeable, PairClass, mean_share};
 pub(crate) use flow::{Flow, Gradient, Signal, by_position, weights};
 pub(crate) use fluctuation::{
-    Alike, Fluctuation, Fork, Term, levels_map, of_all, part_map, variance_of_all, with_apart,
+    Alike, Fluctuation, Fork, OfPairs, Term, levels_map, of_all, part_map, summed, variance_of_all, with_apart,
 };
 use pairs::pair_sums;
 pub(crate) use pairs::{TILE, mirror, rows_at_a_time, symmetric, transpose};
@@ -191,7 +191,7 @@ impl Domain {
         if slope == 0.0 {
             return 0.0;
         }
-        let (shared, met) = (self.shared(x), gradient.with_levels(x, map));
+        let (shared, met) = (self.shared(x), gradient.with_levels(x.fluctuation, map));
         let with_cosine = -(1.0 - shared) * with_apart(met.column(0) + met.column(1), shared);
         ln_correction(bounded(slope * with_cosine))
     }
@@ -204,8 +204,8 @@ impl Domain {
         }
         let (length, shared) = (self.length(x.tokens.len()), self.shared(x));
         let all = of_all(shared);
-        let known = Matrix2::from_columns(&[gradient.token().steepness * all, Vector2::zeros()]);
-        let met = gradient.with_levels(x, Matrix2::identity()) - x.fluctuation.total() * known;
+        let Fluctuation { kept, .. } = x.fluctuation;
+        let met = x.fluctuation.total() * gradient.response_beyond_tokens(all) + kept * gradient.beside;
         let (squares, products) = (met.column(0), met.column(0) + met.column(1));
         // Of the length² shared products of two tokens all but the length squares are of pairs.
         let pairs = length * shared * products[0] - all.dot(&products);

@@ -139,8 +139,7 @@ impl Rule {
         let (e, all) = (self.exponent(x.token()), of_all(domain.shared(x)));
         let with_all = x.fluctuation.total() * all;
         let of_output = with_all - Vector2::repeat(e * all.dot(&with_all));
-        let scale = Matrix2::from_columns(&[gradient.token().steepness * all, Vector2::zeros()]);
-        (e / self.groups * (gradient.response - scale).transpose() * of_output).into()
+        (e / self.groups * gradient.response_beyond_tokens(all).transpose() * of_output).into()
     }
 
     /// Centred cosines: amplitudes of the cosines and of the means that are taken off.

@@ -328,13 +328,9 @@ impl Rule {
     /// Per branch, −Cov of ln Σ |g|² of the `gradient` at the output with the levels at the fork by way of the other
     /// branches; and of its cosines.
     fn beside(domain: &Domain, fork: &Fork, gradient: &Gradient) -> Few<Matrix2<f64>> {
-        let Fork { x, parts: branches, maps, output } = fork;
-        if !domain.follows_levels() {
-            return branches.iter().map(|_| Matrix2::zeros()).collect();
-        }
-        let levels = x.fluctuation.total();
-        let others = |index: usize| output.fluctuation.map - maps[index] * branches[index].fluctuation.kept;
-        (0..branches.len()).map(|index| levels * others(index).transpose() * gradient.response).collect()
+        let levels = if domain.follows_levels() { fork.x.fluctuation.total() } else { Matrix2::zeros() };
+        let beside = |index: usize| levels * fork.by_others(index).transpose() * gradient.response;
+        (0..fork.parts.len()).map(beside).collect()
     }
 
     /// The gradient at the output of branch `index`.
@@ -348,9 +344,9 @@ impl Rule {
     ) -> TokenGradient {
         let a = self.share(index, branches, output);
         let alongs = self.along(&self.mean_parts(branches, output.ln_second), branches, output);
+        let sensitive = alongs.iter().zip(branches).map(|(along, branch)| along * branch.sensitivity);
+        let others: f64 = sensitive.enumerate().filter(|(other, _)| *other != index).map(|(_, of)| of).sum();
         let along = alongs[index];
-        let others = (0..branches.len()).filter(|&other| other != index);
-        let others: f64 = others.map(|other| alongs[other] * branches[other].sensitivity).sum();
         let known = ratio(along * along, a);
         // Where the branch is kept, the norm of the output is larger.
         let kept = ln_correction(-gradient.steepness * a * self.odds[index]);
@@ -381,9 +377,9 @@ impl Rule {
         let inherited = gradient.steepness * sensitive.iter().sum::<f64>();
         let exponents: Few<f64> =
             parts.iter().zip(&sensitive).map(|(part, s)| part.steepness - s * gradient.steepness).collect();
-        let steep = |(part, exponent): (&TokenGradient, &f64)| {
-            let known = part.local + (1.0 - part.local) * others.together;
-            TokenGradient { steepness: known * inherited + exponent, ..*part }
+        let steep = |(part, exponent): (&TokenGradient, &f64)| TokenGradient {
+            steepness: part.known(others.together) * inherited + exponent,
+            ..*part
         };
         let parts: Few<TokenGradient> = parts.iter().zip(&exponents).map(steep).collect();
 

@@ -73,14 +73,9 @@ fn gradients_know_sharp_rows_and_long_tokens() {
     let stack = assemble(&architecture, &scheme, &Input::Correlation(0.0), &run).expect("a stack").stack;
     let predicted = predict(&stack, Sites::All).expect("a prediction").table;
     let sampled = sample(&stack, REPLICATES).table;
-    for site in ["embeddings", "heads.query", "heads.key", "heads.value"] {
-        let cell = |table: &SiteTable| {
-            let row = table.sites.iter().find(|row| row.site.ends_with(site)).expect("a site");
-            *row.get(Quantity::GradVariance).expect("a gradient")
-        };
-        let (expected, got) = (cell(&predicted), cell(&sampled));
-        let (error, noise) = (expected.value.ratio(&got.value), got.std_error.ratio(&got.value));
-        assert!((error - 1.0).abs() < 2.0 / WIDTH + LARGEST_Z * noise, "{site}: {error} ± {noise}");
+    for name in ["embeddings", "heads.query", "heads.key", "heads.value"] {
+        let (ratio, noise) = beside([&predicted, &sampled], name, Quantity::GradVariance);
+        assert!((ratio - 1.0).abs() < 2.0 / WIDTH + LARGEST_Z * noise, "{name}: {ratio} ± {noise}");
     }
 }
 
@@ -172,10 +167,8 @@ fn factors_of_one_input_grow_together() {
     let stack = correlated(text, "normal:0.02", 0.2);
     let predicted = predict(&stack, Sites::All).expect("a prediction").table;
     let sampled = sample(&stack, REPLICATES).table;
-    let variance = |table: &SiteTable| *site(table, "ffn.gated").get(Quantity::Variance).expect("a variance");
-    let (expected, got) = (variance(&predicted), variance(&sampled));
-    let (error, noise) = (expected.value.ratio(&got.value), got.std_error.ratio(&got.value));
-    assert!((error - 1.0).abs() < LARGEST_Z * noise, "{error} ± {noise}");
+    let (ratio, noise) = beside([&predicted, &sampled], "ffn.gated", Quantity::Variance);
+    assert!((ratio - 1.0).abs() < LARGEST_Z * noise, "{ratio} ± {noise}");
     let [(expected, _), (got, noise)] = [&predicted, &sampled].map(|table| apart(table, "ffn.gated"));
     assert!((expected / got - 1.0).abs() < LARGEST_Z * noise / got, "{expected} {got} ± {noise}");
 }
@@ -281,10 +274,8 @@ fn far_scores_leave_less_of_normalised_tokens() {
     let predicted = predict(&stack, Sites::All).expect("a prediction").table;
     let sampled = sample(&stack, REPLICATES).table;
     for name in ["heads.query", "heads.key", "heads.value"] {
-        let cell = |table: &SiteTable| *site(table, name).get(Quantity::GradVariance).expect("a gradient");
-        let (expected, got) = (cell(&predicted), cell(&sampled));
-        let (error, noise) = (expected.value.ratio(&got.value), got.std_error.ratio(&got.value));
-        assert!((error - 1.0).abs() < 0.01 + LARGEST_Z * noise, "{name}: {error} ± {noise}");
+        let (ratio, noise) = beside([&predicted, &sampled], name, Quantity::GradVariance);
+        assert!((ratio - 1.0).abs() < 0.01 + LARGEST_Z * noise, "{name}: {ratio} ± {noise}");
     }
 }
 
@@ -297,6 +288,12 @@ fn correlated(text: &str, scheme: &str, correlation: f64) -> Stack {
 
 fn site<'a>(table: &'a SiteTable, name: &str) -> &'a SiteRow {
     table.sites.iter().find(|row| row.site.ends_with(name)).expect("a site")
+}
+
+/// What is predicted over what was sampled, and the relative standard error of that.
+fn beside([predicted, sampled]: [&SiteTable; 2], name: &str, quantity: Quantity) -> (f64, f64) {
+    let [expected, got] = [predicted, sampled].map(|table| *site(table, name).get(quantity).expect("told of the site"));
+    (expected.value.ratio(&got.value), got.std_error.ratio(&got.value))
 }
 
 /// 1 − the correlation of tokens, and its standard error.

@@ -7,8 +7,8 @@ use sigprop_stack::{Attention, Fan, Mixture, Site};
 
 use super::{Kept, Moments};
 use crate::Sites;
-use crate::domain::{Concentration, Domain, Fork, Gradient, Pooled, Signal, Term, weights};
-use crate::moments::{Few, PerToken, Token, TokenGradient, ratio};
+use crate::domain::{Concentration, Domain, Fork, Gradient, OfPairs, Pooled, Signal, Term, summed, weights};
+use crate::moments::{Few, PerToken, Token, TokenGradient};
 use crate::rules::attention::Attended;
 use crate::rules::mixture::Routing;
 use crate::rules::softmax::Overlaps;
@@ -202,9 +202,10 @@ pub(super) fn joined(domain: &Domain, kept: &Kept, gradient: &Gradient, parts: &
         }
         None => (fluctuation, parts.iter().map(|part| part.response).collect::<Few<_>>()),
     };
-    let response = domain.response(parts, &shares, &responses);
+    let pairs = domain.of_pairs(parts, &shares);
+    let response = summed(&shares, pairs.as_ref(), &responses);
     let mades: Few<Matrix2<f64>> = parts.iter().map(|part| part.made).collect();
-    let made = domain.response(parts, &shares, &mades);
+    let made = summed(&shares, pairs.as_ref(), &mades);
     // Of a sum it reaches the gains of a norm right before.
     let hands_on = matches!(kept, Kept::Attention(..) | Kept::Product(_) | Kept::Sum(_));
     let of_parts = |of: &dyn Fn(&Gradient) -> f64| -> f64 {
@@ -221,8 +222,8 @@ pub(super) fn joined(domain: &Domain, kept: &Kept, gradient: &Gradient, parts: &
     Gradient {
         coupling,
         along,
-        across: joined_across(domain, parts, &shares, met_across),
-        constant: joined_constant(domain, parts, &shares),
+        across: joined_across(parts, pairs.as_ref(), met_across),
+        constant: joined_constant(parts, pairs.as_ref()),
         concentration,
         fluctuation,
         response,
@@ -234,20 +235,21 @@ pub(super) fn joined(domain: &Domain, kept: &Kept, gradient: &Gradient, parts: &
     }
 }
 
-/// `across` where `parts` with these `shares` in the sum are joined, if it is followed in all; with what pairs of them have
+/// `across` where `parts` are joined that have these parts of `pairs`, if it is followed in all; with what pairs of parts have
 /// `met`, in units of E g².
-fn joined_across(domain: &Domain, parts: &[Gradient], shares: &[f64], met: f64) -> Option<f64> {
+fn joined_across(parts: &[Gradient], pairs: Option<&OfPairs>, met: f64) -> Option<f64> {
     let followed: Few<f64> = parts.iter().map(|part| part.across).collect::<Option<_>>()?;
-    let alike: Few<f64> = parts.iter().zip(shares).map(|(part, share)| share * domain.mean_cosine(part)).collect();
-    let all: f64 = alike.iter().sum();
-    let own: f64 = followed.iter().zip(alike).map(|(across, alike)| (across - 1.0) * ratio(alike, all)).sum();
-    Some(1.0 + own + ratio(met, all))
+    let met = |OfPairs { shares, all }: &OfPairs| {
+        followed.iter().zip(shares).map(|(across, share)| (across - 1.0) * share).sum::<f64>() + met / all
+    };
+    Some(1.0 + pairs.map_or(0.0, met))
 }
 
-/// `constant` where `parts` with these `shares` are joined.
-fn joined_constant(domain: &Domain, parts: &[Gradient], shares: &[f64]) -> f64 {
-    let sum = |weights: Few<f64>| parts.iter().zip(weights).map(|(part, weight)| weight * part.constant).sum();
-    domain.of_pairs(parts, shares).map_or(1.0, sum)
+/// `constant` likewise.
+fn joined_constant(parts: &[Gradient], pairs: Option<&OfPairs>) -> f64 {
+    let sum =
+        |OfPairs { shares, .. }: &OfPairs| parts.iter().zip(shares).map(|(part, share)| share * part.constant).sum();
+    pairs.map_or(1.0, sum)
 }
 
 /// The sum of two gradients at one place.

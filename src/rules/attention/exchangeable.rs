@@ -78,8 +78,6 @@ const SHARPER: f64 = 1.05;
 
 /// What the forward pass of one attention leaves for its backward pass.
 pub(crate) struct Attended {
-    /// What is known of the input's scale where the branch begins.
-    known: f64,
     /// γ of the input.
     concentration: f64,
     /// E |δ|⁴/(E |δ|²)² of its token differences δ, less what it is beyond 1 for Gaussian ones.
@@ -175,7 +173,6 @@ impl Attended {
             ..Token::gaussian(width, value.token().ln_second + own.ln())
         };
         Self {
-            known: input.token().sensitivity,
             concentration: input.concentration.total,
             unequal: unequal.squares(keys.key_cosine),
             outlying: unequal.outlying(keys.key_cosine, &row),

@@ -90,10 +90,8 @@ pub(crate) struct Strayed {
     scores: Matrix2<f64>,
     /// p of the input.
     shared: f64,
-    /// B of the input.
-    levels: Matrix2<f64>,
-    /// From the levels of the fork to those of the input.
-    kept: Matrix2<f64>,
+    /// How the input strays.
+    input: Fluctuation,
     /// From the levels of the input to those of the output.
     map: Matrix2<f64>,
     /// How much of the scale at the fork a token of the input has kept.
@@ -134,6 +132,8 @@ pub(crate) struct Straying {
     together: Vector2<f64>,
     /// p of the input.
     shared: f64,
+    /// How much of the scale at the fork a token of the input has kept.
+    pub(crate) sensitivity: f64,
 }
 
 impl Straying {
@@ -162,12 +162,11 @@ pub(crate) fn gathered(pairs: f64, alike: f64) -> Matrix2<f64> {
 impl Strayed {
     /// For the gradient at the `output`.
     pub(crate) fn straying(&self, domain: &Domain, output: &Gradient) -> Straying {
-        let Self { shared, levels, kept, map, .. } = *self;
+        let Self { shared, input, map, sensitivity, .. } = *self;
         if !domain.follows_levels() {
-            return Straying { levels: Matrix2::zeros(), together: Vector2::zeros(), shared };
+            return Straying { levels: Matrix2::zeros(), together: Vector2::zeros(), shared, sensitivity };
         }
-        let met = levels * map.transpose() * output.response + kept * output.beside;
-        Straying { levels, together: -met.column(0), shared }
+        Straying { levels: input.total(), together: -output.with_levels(input, map).column(0), shared, sensitivity }
     }
 }
 
@@ -179,8 +178,9 @@ pub(crate) fn forward(
     value: &Signal,
     elasticity: Elasticity,
 ) -> (Fluctuation, Strayed) {
-    let (shared, levels, from_fork) = (domain.shared(input), input.fluctuation.total(), input.fluctuation.kept);
+    let (shared, levels) = (domain.shared(input), input.fluctuation.total());
     let sensitivity = input.token().sensitivity;
+    let input = input.fluctuation;
     let values = value.fluctuation;
     let averaged = values.mapped(Matrix2::identity());
     if attention.memory.is_some() {
@@ -188,16 +188,13 @@ pub(crate) fn forward(
         let nothing = Matrix2::zeros();
         return (
             Fluctuation { kept: nothing, ..averaged },
-            Strayed { scores: nothing, shared, levels, kept: from_fork, map: nothing, sensitivity },
+            Strayed { scores: nothing, shared, input, map: nothing, sensitivity },
         );
     }
     let scores = elasticity.map(shared);
     let kept = values.kept + scores;
     let scale = values.own(levels) + kept * levels * kept.transpose();
-    (
-        Fluctuation { scale, kept, ..averaged },
-        Strayed { scores, shared, levels, kept: from_fork, map: kept, sensitivity },
-    )
+    (Fluctuation { scale, kept, ..averaged }, Strayed { scores, shared, input, map: kept, sensitivity })
 }
 
 /// The gradients at queries, keys and values, with what they answer to the input's levels, completed from that at the output.
@@ -223,7 +220,7 @@ pub(crate) fn backward(
         let tokens = part.tokens.iter().zip(output.tokens.iter());
         Gradient {
             tokens: tokens.map(beside).collect(),
-            beside: forward.kept * output.beside * part.made,
+            beside: forward.input.kept * output.beside * part.made,
             together: output.together,
             response,
             ..part

@@ -219,7 +219,7 @@ impl Attended {
         Gradient {
             coupling: ratio(pulled, all),
             across: gradient.across.map(|across| 1.0 + (across - 1.0) * alignment),
-            along_all: pairs * self.known * (along_all - (token.radial - 1.0)),
+            along_all: pairs * strayed.sensitivity * (along_all - (token.radial - 1.0)),
             made: gathered(pairs, ratio(before - pairs, after)),
             response: Matrix2::from_columns(&[answers, -ratio(1.0, after) * answers]),
             ..Gradient::new([token].into(), cosines)
