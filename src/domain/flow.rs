@@ -71,6 +71,8 @@ pub(crate) struct Gradient {
     pub(crate) together: f64,
     /// Y of [`Fluctuation`]: how much of what matrices draw in signals, which it answers to, one before them draws in it.
     pub(crate) redrawn: f64,
+    /// Of rotated queries and keys the cosines before the rotation, where attention knows them: reaches the rotation right before.
+    pub(crate) unturned: Option<Arc<[f64]>>,
 }
 
 impl Gradient {
@@ -92,6 +94,7 @@ impl Gradient {
             beside: Matrix2::zeros(),
             together: 0.0,
             redrawn: 0.0,
+            unturned: None,
         }
     }
 

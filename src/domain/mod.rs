@@ -124,7 +124,9 @@ impl Domain {
         if ln_strayed != 0.0 {
             tokens = tokens.iter().map(|token| token.scaled(ln_strayed)).collect();
         }
-        let cosines = if rule.keeps_cosines() {
+        let cosines = if let Some(told) = rule.told_cosines(gradient) {
+            told
+        } else if rule.keeps_cosines() {
             Arc::clone(&gradient.cosines)
         } else {
             let map = rule.cosines_backward(&x.tokens, &gradient.tokens);
@@ -172,6 +174,7 @@ impl Domain {
             beside,
             together,
             redrawn,
+            unturned: None,
         }
     }
 

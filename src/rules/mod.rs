@@ -58,6 +58,8 @@ pub(crate) mod scale;
 pub(crate) mod softmax;
 pub(crate) mod sum;
 
+use std::sync::Arc;
+
 use nalgebra::Vector2;
 
 use crate::domain::{Concentration, Domain, Fluctuation, Gradient, GradientPairMap, PairMap, Signal};
@@ -107,6 +109,10 @@ pub(crate) trait PairRule {
     /// Whether cosines, forward and backward, pass as they are.
     fn keeps_cosines(&self) -> bool {
         false
+    }
+    /// The cosines of the gradient at the input, where what the gradient comes from knows them.
+    fn told_cosines(&self, _gradient: &Gradient) -> Option<Arc<[f64]>> {
+        None
     }
     /// The concentration of the output (see [`Signal`]); `mean_cosine` averages over pairs.
     fn concentration(&self, x: &Signal, _y: &Signal, _mean_cosine: &dyn Fn(&Signal) -> f64) -> Concentration {

@@ -10,7 +10,8 @@
 //!
 //! # Backward
 //!
-//! The same factor on the gradients: exact if their pairs of features are alike.
+//! The same factor on the gradients, exact if their pairs of features are alike, but for what attention knows of them
+//! (`attention/gram/rotation.rs`).
 //!
 //! # Assumptions
 //!
@@ -20,10 +21,12 @@
 //!
 //! Su et al. 2021 for the map; project notes, refinements §6, for κ.
 
+use std::sync::Arc;
+
 use sigprop_stack::Rotary;
 
 use super::PairRule;
-use crate::domain::{GradientPairMap, PairMap};
+use crate::domain::{Gradient, GradientPairMap, PairMap};
 use crate::moments::{PerToken, Token, TokenGradient};
 
 pub(crate) struct Rule {
@@ -63,5 +66,9 @@ impl PairRule for Rule {
 
     fn cosines_backward<'a>(&'a self, _: &'a [Token], _: &'a [TokenGradient]) -> GradientPairMap<'a> {
         Box::new(|i, j, _, gradient_cosine| self.overlaps[i.abs_diff(j)] * gradient_cosine)
+    }
+
+    fn told_cosines(&self, gradient: &Gradient) -> Option<Arc<[f64]>> {
+        gradient.unturned.clone()
     }
 }

@@ -126,9 +126,9 @@ impl Row {
         (self.s2 - 2.0 * self.s3 + self.s22).max(0.0)
     }
 
-    /// 1 − 2 S2 + S22 + U, of two directions that keys do not pass like the others.
-    pub(crate) fn own_directions(&self) -> f64 {
-        1.0 - 2.0 * self.s2 + self.s22 + self.tilt
+    /// 1 − 2 S2 + S22 and U, of two directions that keys do not pass like the others.
+    pub(crate) fn own_directions(&self) -> [f64; 2] {
+        [1.0 - 2.0 * self.s2 + self.s22, self.tilt]
     }
 
     /// E ΣA² (1 − A) s, s a score of variance `w`, by parts.

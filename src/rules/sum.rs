@@ -320,6 +320,7 @@ impl Rule {
                 beside: beside[index],
                 together,
                 redrawn: gradient.redrawn,
+                unturned: None,
             }
         };
         (0..branches.len()).map(part).collect()

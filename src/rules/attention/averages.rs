@@ -38,6 +38,12 @@ impl Averages {
         self.slope > 0.0
     }
 
+    /// Where the keys of every query end, if all see the first one and no query fewer than those before it.
+    pub(super) fn seen_from_the_first(&self) -> Option<Vec<usize>> {
+        let ends: Vec<usize> = self.keys.iter().map(|keys| keys.end).collect();
+        (self.keys.iter().all(|keys| keys.start == 0) && ends.is_sorted()).then_some(ends)
+    }
+
     /// The keys of query `a` and their weights.
     pub(super) fn weighted_keys(&self, a: usize) -> impl Iterator<Item = (usize, f64)> {
         self.keys[a].clone().map(move |b| (b, self.weights[a] * self.decay(a.abs_diff(b))))

@@ -138,7 +138,7 @@ impl Attended {
         let sharper = overlaps.sharp_row(keys.effective, keys.contrast * SHARPER);
         let growth = [(sharper.s2, exact.s2), (sharper.t(), exact.t())]
             .map(|(sharper, exact)| if exact > 0.0 { (sharper / exact).ln() / SHARPER.ln() } else { 0.0 });
-        let pull = |cosine: f64, alike: f64| strength * ends.pull(&ends, cosine, alike, unequal);
+        let pull = |cosine: f64, alike: f64| strength * ends.pull(&ends, cosine, [alike, 1.0], unequal);
         // What a row has in common with itself and no other one.
         let beyond = row.s2 - 1.0 / keys.effective;
         let average = keys.average;

@@ -46,12 +46,15 @@
 //! query  Γ∘(D∘R' + γ (1 − S2)(1 − S2) tr tr)      key  C(V, Q∘Γ∘R')
 //! ```
 //!
-//! *Rotation.* γ is of products of inputs x_b·x_b', which keys that are rotated meet with κ(b − b'): what has γ, there and
-//! in the pull, is multiplied by the average of κ over pairs of keys b ≠ b' of the two rows. Of 128 uncorrelated tokens of
-//! width 256 the gradient at the last query is 22 % too large without it. What all tokens share does not count there, though
-//! rotated keys differ in it. That the distances of keys and of queries go together is left out: what gradients of two
-//! queries have in common is up to 9 % too large before the rotation (bases 100 and 10000, 48 tokens). Rotations of a part of
-//! the features beside others that are put together with it (latent attention) are not looked for.
+//! A query alone receives of its own directions and of T what it does of exchangeable tokens (`exchangeable/backward.rs`): 1 − (1 −
+//! U/T)/d_head times T, and γ tr tr (1 − 2 S2 + S22 + U), of which rotations leave κ of the products of different keys, 1 − 2 S2 +
+//! S22 − T. Key weights collect E χT and E ρT11 in place of T and ρ T11; query weights γ n_h of the latter's excess.
+//!
+//! *Rotation*: queries and keys that are rotated meet by the difference of how far both are ([`rotation`]). γ is of products of
+//! inputs x_b·x_b', which rotated keys meet with κ(b − b'): what has γ, there and in the pull, is multiplied by the average of κ
+//! over pairs of keys b ≠ b' of the two rows. Of 128 uncorrelated tokens of width 256 the gradient at the last query is 22 % too
+//! large without it. What all tokens share does not count there, though rotated keys differ in it. Rotations of a part of the
+//! features beside others that are put together with it (latent attention) are not looked for.
 //!
 //! What value weights collect beyond V∘(value), Σ Γ∘pull, is their `coupling`.
 //!
@@ -69,32 +72,29 @@
 //!
 //! Project notes, refinements §6, for the first order with K = V, n_e and the ratio f f; C and the rest are ours.
 
+mod backward;
 mod directions;
 mod head;
 mod lengths;
 mod queries;
+mod rotation;
 mod row;
 mod structure;
 
-use std::iter::repeat;
 use std::sync::Arc;
 
-use rayon::join;
-
-use sigprop_stack::{Attention, Component, Node, Op, PositionBias};
+use sigprop_stack::{Attention, Component, Node, Op, PositionBias, Rotary};
 
 use self::directions::differences;
 use self::head::{Head, Of};
-use self::lengths::Lengths;
 use self::queries::{Queries, roots};
-use self::row::{Pull, Row};
+use self::row::Pull;
 use super::averages::Averages;
 use super::concentration::{self, Unequal};
 use super::matrix::Matrix;
-use super::{SHARPEST_SAMPLED, Scores, Sharpness, along_values, entry_variance};
-use crate::domain::{Concentration, Gradient, Signal};
-use crate::moments::{Token, TokenGradient, ratio, share};
-use crate::rules::rotary;
+use super::{SHARPEST_SAMPLED, Scores, Sharpness, entry_variance};
+use crate::domain::{Concentration, Signal};
+use crate::moments::{Token, ratio};
 use crate::rules::softmax::Overlaps;
 
 /// What the forward pass of one attention leaves for its backward pass.
@@ -110,6 +110,9 @@ pub(crate) struct Attended {
     variance: f64,
     /// E (d score after the cap/d score)².
     score_slope: f64,
+    d_head: f64,
+    /// How much of what correlations of queries stray by is of their inputs.
+    alike: f64,
     /// One for all heads, or one per slope of ALiBi.
     heads: Vec<Head>,
     output: Signal,
@@ -153,17 +156,18 @@ impl Attended {
             0.5 * (query.token().entry_variance * attention.n_heads as f64 + query.token().scale_variance);
         let freedom = (head_variance + keys.total).max(LEAST_DRAWN).recip();
         let unequal = Unequal::of(input);
-        let turns = turns(&attention.key, k.matrix.rows);
+        let rotary = rotary(&attention.key).filter(|_| attention.memory.is_none());
 
         let head = |slope: f64| {
             let averages = Averages::new(attention.mask, q.count(), k.matrix.rows, slope);
-            Head::new(averages, overlaps, (freedom, unequal, keys), variance, &q, (&k.matrix, &turns), &v.matrix)
+            Head::new(averages, overlaps, (freedom, unequal, keys), variance, &q, (&k.matrix, rotary), &v.matrix)
         };
         let heads: Vec<Head> = match &attention.bias {
             Some(PositionBias::Alibi { slopes }) => slopes.iter().copied().map(head).collect(),
             Some(PositionBias::Relative { .. }) | None => [0.0].map(head).into(),
         };
         let caveat = caveat(attention, &heads).or_else(|| scores.caveat());
+        let q = if let Some(rotation) = &heads[0].rotation { q.met(rotation) } else { q };
 
         let pull = Pull { strength: variance.min(SHARPEST_SAMPLED / (keys.total * q.count() as f64)), unequal };
         let odds = attention.dropout_rate / (1.0 - attention.dropout_rate);
@@ -220,6 +224,8 @@ impl Attended {
             value: v,
             variance,
             score_slope: scores.slope,
+            d_head: attention.d_head as f64,
+            alike: keys.total * freedom,
             heads,
             output: Signal {
                 concentration: Concentration { inherited: 0.0, ..of_output },
@@ -268,7 +274,10 @@ impl Attended {
             let averaged = (alone, together);
             let spread = head.spread(&self.key.matrix, &identity, &averaged);
             let shift = head.shift(&self.key.matrix, &averaged);
-            let first = |a, c| head.first_order(self.variance, &self.query, (&spread, &shift), a, c);
+            let first = |a, c| {
+                let fluctuating = spread.row(a)[c] * head.met(&head.rows, &self.query, a, c, Of::Value);
+                head.first_order(self.variance, &self.query, (fluctuating, &shift), a, c)
+            };
             Matrix::build(n_queries, n_queries, |a, c| match head.rows[a].single.filter(|_| a == c) {
                 Some(single) => single.squares / head.rows[a].in_view,
                 None => averaged.1.row(a)[c] + first(a, c),
@@ -281,183 +290,11 @@ impl Attended {
         let cosines = crate::domain::symmetric(own.len(), |i, j| ratio(overlaps.row(i)[j], (own[i] * own[j]).sqrt()));
         Signal::new(own.iter().map(token).collect(), cosines)
     }
-
-    /// The gradient at the probabilities, from that at the output.
-    pub(crate) fn probabilities_backward(&self, attention: &Attention, gradient: &Gradient) -> Gradient {
-        let keep = 1.0 - attention.dropout_rate;
-        let values = self.value.matrix.diagonal();
-        let average = values.iter().sum::<f64>() / values.len() as f64;
-        let gain = (attention.d_value as f64 / keep * average).ln() + self.value.ln_unit;
-        let tokens = gradient.tokens.iter().zip(self.along_values(attention, gradient));
-        let tokens =
-            tokens.map(|(token, along)| TokenGradient::isotropic(token.ln_second + gain + along.ln())).collect();
-        let count = gradient.tokens.len();
-        let cosines = crate::domain::symmetric(count, |i, j| gradient.cosines[i * count + j] * keep);
-        Gradient::new(tokens, cosines)
-    }
-
-    /// Of every query.
-    fn along_values(&self, attention: &Attention, gradient: &Gradient) -> impl Iterator<Item = f64> {
-        let alignments = self.alignments.iter().copied().chain(repeat(0.0));
-        gradient.tokens.iter().zip(alignments).map(|(token, alignment)| along_values(attention, token, alignment))
-    }
-
-    /// The gradients at queries, keys and values.
-    pub(crate) fn split(&self, attention: &Attention, gradient: &Gradient) -> [Gradient; 3] {
-        let g = Raw::of_gradient(gradient);
-        let odds = attention.dropout_rate / (1.0 - attention.dropout_rate);
-        let odds_of_scores: Vec<f64> = self.along_values(attention, gradient).map(|along| odds * along).collect();
-        let group = ((attention.n_heads / attention.n_kv_heads) as f64).ln();
-        let own: Vec<f64> = self.output.tokens.iter().map(|z| share(z.ln_second, self.value.ln_unit)).collect();
-        let mut parts: [Vec<Matrix>; 3] = Default::default();
-        let n_keys = self.key.matrix.rows;
-        let mut lengths = Lengths::none(n_keys);
-        let mut pulled = 0.0;
-        for head in &self.heads {
-            let rows = head.meeting(&gradient.tokens, &own, attention.n_heads as f64, self.longer);
-            pulled += head.pulled_gradient(&self.query, self.pull, &g.matrix) / self.heads.len() as f64;
-            lengths.add(&head.lengths(&rows, &self.query, &g.matrix, odds), 1.0 / self.heads.len() as f64);
-            for (part, of_head) in parts.iter_mut().zip(self.split_head(head, &rows, &g.matrix, &odds_of_scores, odds))
-            {
-                part.push(of_head);
-            }
-        }
-        let [query, key, value] = parts.map(|part| mean(part.into_iter()));
-        let ln_score = g.ln_unit
-            + (attention.scale.powi(2) * self.score_slope * attention.d_value as f64).ln()
-            + self.value.ln_unit;
-
-        // Σ_b δs_ab x_b, which the key weights collect, is what the query gradient is made of.
-        let collected = self.query.met(&query.entries);
-        let met: f64 = key.entries.iter().zip(&self.key.matrix.entries).map(|(g, k)| g * k).sum();
-        let mean_square = |matrix: &Matrix| matrix.diagonal().iter().sum::<f64>() / matrix.rows as f64;
-        let unit = key.rows as f64 * mean_square(&key) * mean_square(&self.key.matrix);
-        let coupling = ratio(collected - met, unit);
-
-        let memory = attention.memory.is_some();
-        let known = if memory { 0.0 } else { 1.0 };
-        let sums = value.diagonal();
-        let (keys, values) = (self.key.matrix.diagonal(), self.value.matrix.diagonal());
-        let [radial, from_own] =
-            [|token: &TokenGradient| token.radial, |token: &TokenGradient| token.local].map(|of| average(gradient, of));
-        let local = |b: usize| known * from_own * ratio(lengths.local[b], sums[b]).min(1.0);
-        let query = to_gradient(&query, ln_score + self.key.ln_unit, |ln_second, a| TokenGradient {
-            radial: self.heads[0].rows[a].radial(),
-            local: gradient.tokens[a].local,
-            ..TokenGradient::isotropic(ln_second)
-        });
-        let ln_key = ln_score + self.query.ln_unit + group;
-        let key = to_gradient(&key, ln_key, |ln_second, b| {
-            let ln_values = (lengths.keys[b] * values[b]).ln() + g.ln_unit + group + self.value.ln_unit;
-            let radial = share(ln_values, ln_second + keys[b].ln() + self.key.ln_unit);
-            let radial = radial.min((attention.n_kv_heads * attention.d_head) as f64);
-            TokenGradient { radial, excess: radial, local: local(b), ..TokenGradient::isotropic(ln_second) }
-        });
-        let value_coupling = ratio(pulled, value.rows as f64 * mean_square(&value) * mean_square(&self.value.matrix));
-        let value = to_gradient(&value, g.ln_unit + group, |ln_second, b| TokenGradient {
-            radial: 1.0 + (radial - 1.0) * self.alignments[b],
-            excess: known * self.sensitivities[b] * ratio(lengths.crossed[b], sums[b]),
-            local: local(b),
-            ..TokenGradient::isotropic(ln_second)
-        });
-        let anywhere = gradient.across.map(|_| 1.0);
-        let alignment = self.alignments.iter().sum::<f64>() / self.alignments.len() as f64;
-        let across = gradient.across.map(|across| 1.0 + (across - 1.0) * alignment);
-        [
-            Gradient { across: anywhere, ..query },
-            Gradient { coupling, across: anywhere, ..key },
-            Gradient { coupling: value_coupling, across, ..value },
-        ]
-    }
-
-    /// The matrices of query, key and value gradients of one head.
-    fn split_head(
-        &self,
-        head: &Head,
-        rows: &[Row],
-        gradient: &Matrix,
-        odds_of_scores: &[f64],
-        odds: f64,
-    ) -> [Matrix; 3] {
-        let (q, k, v) = (&self.query, &self.key.matrix, &self.value.matrix);
-        let n = gradient.rows;
-        let query = || {
-            let mut query = Matrix::symmetric(n, |a, c| {
-                let (one, other) = (&head.rows[a], &head.rows[c]);
-                let unlike = one.roots.unlike * other.roots.unlike * head.turned(a, c);
-                let lacking = if a == c { 1.0 - one.s2 } else { (1.0 - one.s2) * (1.0 - other.s2) };
-                let lengths = if a == c { one.lengths(self.unequal, self.longer) } else { 1.0 };
-                let slope = head.ratio(rows, q, a, c, Of::Slope);
-                let through = lengths * head.spread.row(a)[c] * slope + unlike * lacking;
-                gradient.row(a)[c] * through
-            });
-            if odds > 0.0 {
-                let let_through = head.averages.squared().of(&v.diagonal());
-                for (a, row) in rows.iter().enumerate() {
-                    let passed = row.slope * (1.0 - 1.0 / row.effective).max(0.0) * let_through[a];
-                    let keys = row.traces.key / (1.0 - 1.0 / row.effective).max(1e-3);
-                    query.row_mut(a)[a] += odds_of_scores[a] * passed * keys * gradient.row(a)[a];
-                }
-            }
-            query
-        };
-        let key = || {
-            let m = Matrix::symmetric(n, |a, c| {
-                let lengths = if a == c { 1.0 + head.rows[a].outlying(self.unequal) } else { 1.0 };
-                gradient.row(a)[c] * lengths * head.met(rows, q, a, c, Of::WeightedSlope)
-            });
-            let mut key = head.adjoint(v, &head.value, &m);
-            if let Some(alone) = head.keys_alone(q, v, gradient) {
-                key.add([&alone], |[alone]| alone);
-            }
-            if odds > 0.0 {
-                let passed: Vec<f64> = (0..n)
-                    .map(|a| {
-                        let row = &rows[a];
-                        let passed = row.weighted_slope * (1.0 - 1.0 / row.effective).max(0.0);
-                        odds_of_scores[a] * q.square(a) * gradient.row(a)[a] * passed
-                    })
-                    .collect();
-                let let_through = head.averages.squared().transposed_of(&passed);
-                for (b, passed) in let_through.into_iter().enumerate() {
-                    key.row_mut(b)[b] += passed * v.row(b)[b];
-                }
-            }
-            key
-        };
-        let value = || {
-            let m =
-                Matrix::symmetric(n, |a, c| self.variance * gradient.row(a)[c] * head.met(rows, q, a, c, Of::Value));
-            let flat = head.averages.right_transposed(&head.averages.left_transposed(gradient));
-            let mut value = flat.zip(&head.adjoint(k, &head.key, &m), |flat, rest| flat + rest);
-            let factors: Vec<f64> = (0..n).map(|a| self.variance * q.square(a) * head.rows[a].shift).collect();
-            let moved = head.shift_backward(k, gradient, &factors);
-            let other = moved.transposed();
-            value.add([&moved, &other], |[moved, other]| moved + other);
-            if let Some(alone) = head.values_alone(self.variance, q, k, gradient) {
-                value.add([&alone], |[alone]| alone);
-            }
-            if odds > 0.0 {
-                let own: Vec<f64> = (0..n).map(|a| gradient.row(a)[a] * rows[a].squares()).collect();
-                let let_through = head.averages.squared().transposed_of(&own);
-                for (b, passed) in let_through.into_iter().enumerate() {
-                    value.row_mut(b)[b] += odds * passed;
-                }
-            }
-            value
-        };
-        let (value, (query, key)) = join(value, || join(query, key));
-        [query, key, value]
-    }
 }
 
 impl Raw {
     fn of(signal: &Signal) -> Self {
         Self::new(signal.tokens.iter().map(|token| token.ln_second), &signal.cosines)
-    }
-
-    fn of_gradient(gradient: &Gradient) -> Self {
-        Self::new(gradient.tokens.iter().map(|token| token.ln_second), &gradient.cosines)
     }
 
     fn new(ln_seconds: impl ExactSizeIterator<Item = f64> + Clone, cosines: &[f64]) -> Self {
@@ -468,13 +305,12 @@ impl Raw {
     }
 }
 
-/// κ by distance, where keys are rotated.
-fn turns(key: &[Node], n_keys: usize) -> Vec<f64> {
-    let rotary = key.iter().find_map(|node| match &node.op {
+/// How keys are rotated, if they are.
+fn rotary(key: &[Node]) -> Option<&Rotary> {
+    key.iter().find_map(|node| match &node.op {
         Op::Apply(Component::Rotary(rotary)) => Some(rotary),
         _ => None,
-    });
-    rotary.map(|rotary| rotary::overlaps(rotary, n_keys)).unwrap_or_default()
+    })
 }
 
 /// The average of matrices of one shape.
@@ -488,22 +324,6 @@ fn mean(mut matrices: impl ExactSizeIterator<Item = Matrix>) -> Matrix {
         sum.entries.iter_mut().for_each(|sum| *sum /= count);
     }
     sum
-}
-
-/// The average `of` the tokens' gradients, the large ones counting most; 1 of none.
-fn average(gradient: &Gradient, of: impl Fn(&TokenGradient) -> f64) -> f64 {
-    let largest = gradient.tokens.iter().map(|token| token.ln_second).fold(f64::NEG_INFINITY, f64::max);
-    let weight = |token: &TokenGradient| share(token.ln_second, largest);
-    let total: f64 = gradient.tokens.iter().map(weight).sum();
-    if total > 0.0 { gradient.tokens.iter().map(|token| weight(token) * of(token)).sum::<f64>() / total } else { 1.0 }
-}
-
-fn to_gradient(matrix: &Matrix, ln_unit: f64, token: impl Fn(f64, usize) -> TokenGradient) -> Gradient {
-    // Sums that cancel leave rounding.
-    let own: Vec<f64> = matrix.diagonal().into_iter().map(|own| own.max(0.0)).collect();
-    let cosines =
-        crate::domain::symmetric(own.len(), |i, j| ratio(matrix.row(i)[j], (own[i] * own[j]).sqrt()).clamp(-1.0, 1.0));
-    Gradient::new(own.iter().enumerate().map(|(i, own)| token(ln_unit + own.ln(), i)).collect(), cosines)
 }
 
 fn caveat(attention: &Attention, heads: &[Head]) -> Option<(&'static str, String)> {

@@ -96,6 +96,12 @@ impl Matrix {
         });
     }
 
+    /// Σ_ij A_ij `f`_ij.
+    pub(super) fn met(&self, f: impl Fn(usize, usize) -> f64) -> f64 {
+        let row = |i: usize| self.row(i).iter().enumerate().map(|(j, entry)| entry * f(i, j)).sum::<f64>();
+        (0..self.rows).map(row).sum()
+    }
+
     /// A∘B.
     pub(super) fn times(&self, other: &Self) -> Self {
         self.zip(other, |a, b| a * b)

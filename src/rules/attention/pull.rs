@@ -68,12 +68,12 @@ impl Ends {
         Self { left: 0.0, gaussian: [0.0; 2], normalised: [0.0; 2] }
     }
 
-    /// The pull of two rows, in units of B, whose queries have this `correlation`; the rows have the part `alike` of
-    /// their scores in common.
-    pub(super) fn pull(&self, other: &Self, correlation: f64, alike: f64, unequal: Unequal) -> f64 {
+    /// The pull of two rows, in units of B; of what they see their queries have the part `correlation` in common, and rotations
+    /// leave the part `turned` of it. The rows have the part `alike` of their scores in common.
+    pub(super) fn pull(&self, other: &Self, correlation: f64, [alike, turned]: [f64; 2], unequal: Unequal) -> f64 {
         let between =
             |one: [f64; 2], other: [f64; 2]| 0.5 * ((1.0 - alike) * (one[0] + other[0]) + alike * (one[1] + other[1]));
         let rest = unequal.between(between(self.gaussian, other.gaussian), between(self.normalised, other.normalised));
-        correlation * self.left * other.left + rest
+        correlation * self.left * other.left + turned * rest
     }
 }

@@ -99,7 +99,8 @@ impl Attended {
         // A longer key is met at more weight; beyond what was sampled that is not let grow.
         let sampled = keys.contrast.min(SHARPEST_SAMPLED);
         let attended = ratio(row.leaning(sampled) * row.t(), row.s2 * row.s2);
-        let own_directions = directions * row.own_directions() * (1.0 + self.longer * sampled * (1.0 - row.s2));
+        let own_directions =
+            directions * row.own_directions().iter().sum::<f64>() * (1.0 + self.longer * sampled * (1.0 - row.s2));
         // Of a query alone, whose keys pass T, `through`, with this power of what is the same for all.
         let alone = |through: f64, all: f64| {
             let both = (1.0 - keys.key_cosine) * strayed.of(met_one.and(all, 0.0, 0.0));

@@ -1,8 +1,10 @@
 //! Heads that average alike: W, D, X and the saturation of every row.
 
 use rayon::join;
+use sigprop_stack::Rotary;
 
 use super::queries::Queries;
+use super::rotation::Rotation;
 use super::row::{Pull, Roots, Row, Traces, interpolation, sampled_rows};
 use crate::domain::Concentration;
 use crate::moments::ratio;
@@ -32,8 +34,8 @@ pub(super) struct Head {
     pub(super) spread: Matrix,
     /// X.
     pub(super) shift: Matrix,
-    /// κ averaged over pairs of keys of two queries, where keys are rotated.
-    turned: Option<Matrix>,
+    /// Where queries and keys are rotated.
+    pub(super) rotation: Option<Rotation>,
     /// Where keys are structured.
     pub(super) singles: Option<Singles>,
 }
@@ -45,7 +47,7 @@ impl Head {
         (freedom, unequal, keys): (f64, Unequal, Concentration),
         variance: f64,
         q: &Queries,
-        (k, turns): (&Matrix, &[f64]),
+        (k, rotary): (&Matrix, Option<&Rotary>),
         v: &Matrix,
     ) -> Self {
         let averaged = |x: &Matrix| {
@@ -55,9 +57,8 @@ impl Head {
         };
         let (key, value) = join(|| averaged(k), || averaged(v));
         let nothing = || Matrix::zeros(0, 0);
-        let turned = (!turns.is_empty()).then(|| turned(&averages, turns));
         let (rows, spread, shift) = (Vec::new(), nothing(), nothing());
-        let mut head = Self { averages, freedom, rows, key, value, spread, shift, turned, singles: None };
+        let mut head = Self { averages, freedom, rows, key, value, spread, shift, rotation: None, singles: None };
         let own = head.key_spread(k);
         head.spread = head.spread(k, v, &head.value);
         head.shift = head.shift(k, &head.value);
@@ -68,6 +69,8 @@ impl Head {
             let few = keys.rows * (effective / row.effective - 1.0);
             row.roots = Roots::of(row, (keys.total + few).clamp(0.0, 1.0));
         }
+        let rotation = |rotary| Rotation::new(rotary, (&head.averages, &head.rows), (k, &head.key.1), v, &head.spread);
+        head.rotation = rotary.map(rotation);
         head
     }
 
@@ -194,22 +197,44 @@ impl Head {
         if a == c {
             return q.square(a) * of.own(&own[a]);
         }
+        let [expected, strays] = self.expected(q, a, c, of);
+        let common = match of {
+            // Keys receive the queries themselves.
+            Of::WeightedSlope => q.cosine(a, c),
+            Of::Value | Of::Slope => q.correlation(a, c),
+        };
+        q.size(a, c) * (common * expected + strays)
+    }
+
+    /// R_ac, and what it has from correlations that stray, of two different queries.
+    pub(super) fn expected(&self, q: &Queries, a: usize, c: usize, of: Of) -> [f64; 2] {
         let [first, second, rest] = of.series(&self.rows[a], &self.rows[c]);
         let rho = q.correlation(a, c);
         let variance = (1.0 - rho * rho).powi(2) / self.freedom;
-        q.size(a, c) * (rho * (first + rho * (second + rho * rest)) + variance * (second + 3.0 * rho * rest))
+        [first + rho * (second + rho * rest), variance * (second + 3.0 * rho * rest)]
     }
 
-    /// What scores add to an average of two rows, from its D and X.
+    /// E Q_ac R_ac D_ac.
+    fn fluctuating(&self, q: &Queries, a: usize, c: usize) -> f64 {
+        let d = self.spread.row(a)[c];
+        match &self.rotation {
+            Some(rotation) if a != c => {
+                let [expected, strays] = self.expected(q, a, c, Of::Value);
+                q.size(a, c) * (q.before(a, c) * rotation.spread(a, c) * expected + d * strays)
+            }
+            _ => d * self.met(&self.rows, q, a, c, Of::Value),
+        }
+    }
+
+    /// What scores add to an average of two rows, from how it fluctuates, E Q_ac R_ac D_ac, and X.
     pub(super) fn first_order(
         &self,
         variance: f64,
         q: &Queries,
-        (d, x): (&Matrix, &Matrix),
+        (fluctuating, x): (f64, &Matrix),
         a: usize,
         c: usize,
     ) -> f64 {
-        let fluctuating = d.row(a)[c] * self.met(&self.rows, q, a, c, Of::Value);
         let moved = |a: usize, c: usize| q.square(a) * x.row(a)[c] * self.rows[a].shift;
         variance * (fluctuating + moved(a, c) + moved(c, a))
     }
@@ -225,12 +250,12 @@ impl Head {
 
     /// What rotations of keys leave of products of their inputs, in rows a and c.
     pub(super) fn turned(&self, a: usize, c: usize) -> f64 {
-        self.turned.as_ref().map_or(1.0, |turned| turned.row(a)[c])
+        self.rotation.as_ref().map_or(1.0, |rotation| rotation.turned(a, c))
     }
 
     /// The pull of rows a and c.
     fn pulled(&self, q: &Queries, pull: Pull, a: usize, c: usize) -> f64 {
-        self.turned(a, c) * pull.at(q, [a, c], &self.rows, self.alike(q, a, c))
+        pull.at(q, [a, c], &self.rows, [self.alike(q, a, c), self.turned(a, c)])
     }
 
     /// Σ_ac Γ_ac times the pull.
@@ -246,7 +271,7 @@ impl Head {
     pub(super) fn output(&self, variance: f64, q: &Queries, v: &Matrix, pull: Pull, odds: f64) -> Matrix {
         let n = q.count();
         let mut output = Matrix::symmetric(n, |a, c| {
-            let first = self.first_order(variance, q, (&self.spread, &self.shift), a, c);
+            let first = self.first_order(variance, q, (self.fluctuating(q, a, c), &self.shift), a, c);
             self.value.1.row(a)[c] + first + self.pulled(q, pull, a, c)
         });
         if odds > 0.0 {
@@ -278,16 +303,6 @@ impl Head {
         adjoint.add([&half, &other, &outer, x], |[half, other, outer, x]| outer * x - half - other);
         adjoint
     }
-}
-
-/// κ averaged over pairs of different keys of two queries.
-fn turned(averages: &Averages, turns: &[f64]) -> Matrix {
-    let n_keys = turns.len();
-    let over_pairs =
-        |of: &(dyn Fn(usize, usize) -> f64 + Sync)| averages.right(&averages.left(&Matrix::build(n_keys, n_keys, of)));
-    let different = over_pairs(&|b, other| if b == other { 0.0 } else { 1.0 });
-    let turned = over_pairs(&|b, other| if b == other { 0.0 } else { turns[b.abs_diff(other)] });
-    turned.zip(&different, |turned, different| if different > 0.0 { turned / different } else { 1.0 })
 }
 
 /// R of averages, R' of their derivatives by the scores, and R' with the query's own length.

@@ -137,6 +137,19 @@ impl Row {
         self.overlaps.map_or(0.0, |row| unequal.outlying(1.0 - self.traces.key, &row))
     }
 
+    /// What passes of the two directions that keys do not pass like the others, per γ; rotations leave the part `turned` of
+    /// products of different keys, which have all of it but T.
+    pub(super) fn own_directions(&self, turned: f64, longer: f64) -> f64 {
+        let t = self.s2 * (1.0 - self.s2);
+        let flat = [(1.0 - self.s2).powi(2), t, t];
+        let [of_gradient, of_scores, t] = self.overlaps.map_or(flat, |row| {
+            let [of_gradient, of_scores] = row.own_directions();
+            [of_gradient, of_scores, row.t()]
+        });
+        let passed = turned * (of_gradient - t) + t + of_scores;
+        passed * (1.0 + longer * self.contrast.min(SHARPEST_SAMPLED) * (1.0 - self.s2))
+    }
+
     /// λ of `attention/concentration.rs`: by how much a longer key is attended more.
     pub(super) fn attended(&self) -> f64 {
         let attended =
@@ -195,12 +208,12 @@ pub(super) struct Pull {
 }
 
 impl Pull {
-    /// Of rows a and c, which have the part `alike` of their scores in common.
-    pub(super) fn at(self, q: &Queries, [a, c]: [usize; 2], rows: &[Row], alike: f64) -> f64 {
+    /// Of rows a and c, which have the part `alike` of their scores in common, where rotations leave the part `turned`.
+    pub(super) fn at(self, q: &Queries, [a, c]: [usize; 2], rows: &[Row], [alike, turned]: [f64; 2]) -> f64 {
         let (one, other) = (&rows[a], &rows[c]);
         let unlike = one.roots.unlike * other.roots.unlike;
-        let correlation = if a == c { 1.0 } else { q.correlation(a, c) };
-        self.strength * q.size(a, c) * unlike * one.ends.pull(&other.ends, correlation, alike, self.unequal)
+        let correlation = if a == c { turned } else { q.pulled(a, c) };
+        self.strength * q.size(a, c) * unlike * one.ends.pull(&other.ends, correlation, [alike, turned], self.unequal)
     }
 }
 

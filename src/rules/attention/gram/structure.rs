@@ -241,7 +241,7 @@ impl Head {
     /// The same of single keys.
     pub(super) fn keys_alone(&self, q: &Queries, v: &Matrix, gradient: &Matrix) -> Option<Matrix> {
         let more = |a: usize, row: &Row| row.beyond_slope(self.apart(a, v, &self.value));
-        let met = |a: usize, c: usize| gradient.row(a)[c] * q.size(a, c) * q.correlation(a, c) * self.beyond(q, a, c);
+        let met = |a: usize, c: usize| gradient.row(a)[c] * q.size(a, c) * q.cosine(a, c) * self.beyond(q, a, c);
         self.singles.as_ref().map(|singles| self.alone(&singles.passed, more, met))
     }
 }
@@ -390,7 +390,7 @@ mod tests {
                     (1e9, Unequal::of(&signal), Concentration::NONE),
                     1.0,
                     &Queries::of(&signal),
-                    (&plain(&k), &[]),
+                    (&plain(&k), None),
                     &plain(&v),
                 );
                 let (last, row) = (N - 1, &head.rows[N - 1]);

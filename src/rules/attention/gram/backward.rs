@@ -1,0 +1,289 @@
+//! The backward pass: gradients at queries, keys and values, and at the probabilities, as [`super`] derives them.
+
+use std::iter::repeat;
+use std::sync::Arc;
+
+use rayon::join;
+use sigprop_stack::Attention;
+
+use super::head::{Head, Of};
+use super::lengths::Lengths;
+use super::rotation::Rotation;
+use super::row::Row;
+use super::{Attended, Raw, mean};
+use crate::domain::Gradient;
+use crate::moments::{TokenGradient, ratio, share};
+use crate::rules::attention::along_values;
+use crate::rules::attention::matrix::Matrix;
+
+impl Attended {
+    /// The gradient at the probabilities, from that at the output.
+    pub(crate) fn probabilities_backward(&self, attention: &Attention, gradient: &Gradient) -> Gradient {
+        let keep = 1.0 - attention.dropout_rate;
+        let values = self.value.matrix.diagonal();
+        let average = values.iter().sum::<f64>() / values.len() as f64;
+        let gain = (attention.d_value as f64 / keep * average).ln() + self.value.ln_unit;
+        let tokens = gradient.tokens.iter().zip(self.along_values(attention, gradient));
+        let tokens =
+            tokens.map(|(token, along)| TokenGradient::isotropic(token.ln_second + gain + along.ln())).collect();
+        let count = gradient.tokens.len();
+        let cosines = crate::domain::symmetric(count, |i, j| gradient.cosines[i * count + j] * keep);
+        Gradient::new(tokens, cosines)
+    }
+
+    /// Of every query.
+    fn along_values(&self, attention: &Attention, gradient: &Gradient) -> impl Iterator<Item = f64> {
+        let alignments = self.alignments.iter().copied().chain(repeat(0.0));
+        gradient.tokens.iter().zip(alignments).map(|(token, alignment)| along_values(attention, token, alignment))
+    }
+
+    /// The gradients at queries, keys and values.
+    pub(crate) fn split(&self, attention: &Attention, gradient: &Gradient) -> [Gradient; 3] {
+        let g = Raw::of_gradient(gradient);
+        let odds = attention.dropout_rate / (1.0 - attention.dropout_rate);
+        let odds_of_scores: Vec<f64> = self.along_values(attention, gradient).map(|along| odds * along).collect();
+        let group = ((attention.n_heads / attention.n_kv_heads) as f64).ln();
+        let own: Vec<f64> = self.output.tokens.iter().map(|z| share(z.ln_second, self.value.ln_unit)).collect();
+        let mut parts: [Vec<Matrix>; 3] = Default::default();
+        let n_keys = self.key.matrix.rows;
+        let mut lengths = Lengths::none(n_keys);
+        let mut pulled = 0.0;
+        let (mut before, mut weighted, mut strayed) = (None, 0.0, 0.0);
+        for head in &self.heads {
+            let rows = head.meeting(&gradient.tokens, &own, attention.n_heads as f64, self.longer);
+            pulled += head.pulled_gradient(&self.query, self.pull, &g.matrix) / self.heads.len() as f64;
+            lengths.add(&head.lengths(&rows, &self.query, &g.matrix, odds), 1.0 / self.heads.len() as f64);
+            weighted += self.weighted(head, &rows, &g.matrix) / self.heads.len() as f64;
+            strayed += self.strayed(head, &g.matrix) / self.heads.len() as f64;
+            let of_head = self.split_head(head, &rows, &g.matrix, &odds_of_scores, odds);
+            before = head.rotation.as_ref().map(|rotation| {
+                let met = |a, c| [rotation.spread(a, c), rotation.pulled(a, c)];
+                let query = self.split_query(head, &rows, &g.matrix, &odds_of_scores, met);
+                [query, self.unturned_key(rotation, head, &of_head[1], &g.matrix)]
+            });
+            for (part, of_head) in parts.iter_mut().zip(of_head) {
+                part.push(of_head);
+            }
+        }
+        let [query, key, value] = parts.map(|part| mean(part.into_iter()));
+        let ln_score = g.ln_unit
+            + (attention.scale.powi(2) * self.score_slope * attention.d_value as f64).ln()
+            + self.value.ln_unit;
+
+        // Σ_b δs_ab x_b, which the key weights collect, is what the query gradient is made of.
+        let unturned = |product: f64, a: usize, c: usize| {
+            self.heads[0].rotation.as_ref().map_or(product, |rotation| rotation.before(product, a, c))
+        };
+        let [of_query, of_key] = before.as_ref().map_or([&query, &key], |[query, key]| [query, key]);
+        let collected = of_query.met(|a, c| unturned(self.query.product(a, c), a, c)) + weighted + strayed;
+        let met = of_key.met(|b, d| unturned(self.key.matrix.row(b)[d], b, d));
+        let mean_square = |matrix: &Matrix| matrix.diagonal().iter().sum::<f64>() / matrix.rows as f64;
+        let unit = key.rows as f64 * mean_square(&key) * mean_square(&self.key.matrix);
+        let coupling = ratio(collected - met, unit);
+        let squares = (0..query.rows).map(|a| self.query.square(a)).sum::<f64>();
+        let query_coupling = ratio(self.alike * strayed, mean_square(&query) * squares);
+
+        let memory = attention.memory.is_some();
+        let known = if memory { 0.0 } else { 1.0 };
+        let sums = value.diagonal();
+        let (keys, values) = (self.key.matrix.diagonal(), self.value.matrix.diagonal());
+        let [radial, from_own] =
+            [|token: &TokenGradient| token.radial, |token: &TokenGradient| token.local].map(|of| average(gradient, of));
+        let local = |b: usize| known * from_own * ratio(lengths.local[b], sums[b]).min(1.0);
+        let query = to_gradient(&query, ln_score + self.key.ln_unit, |ln_second, a| TokenGradient {
+            radial: self.heads[0].rows[a].radial(),
+            local: gradient.tokens[a].local,
+            ..TokenGradient::isotropic(ln_second)
+        });
+        let ln_key = ln_score + self.query.ln_unit + group;
+        let key = to_gradient(&key, ln_key, |ln_second, b| {
+            let ln_values = (lengths.keys[b] * values[b]).ln() + g.ln_unit + group + self.value.ln_unit;
+            let radial = share(ln_values, ln_second + keys[b].ln() + self.key.ln_unit);
+            let radial = radial.min((attention.n_kv_heads * attention.d_head) as f64);
+            TokenGradient { radial, excess: radial, local: local(b), ..TokenGradient::isotropic(ln_second) }
+        });
+        let value_coupling = ratio(pulled, value.rows as f64 * mean_square(&value) * mean_square(&self.value.matrix));
+        let value = to_gradient(&value, g.ln_unit + group, |ln_second, b| TokenGradient {
+            radial: 1.0 + (radial - 1.0) * self.alignments[b],
+            excess: known * self.sensitivities[b] * ratio(lengths.crossed[b], sums[b]),
+            local: local(b),
+            ..TokenGradient::isotropic(ln_second)
+        });
+        let anywhere = gradient.across.map(|_| 1.0);
+        let [of_query, of_key] = before.map(|before| before.map(|matrix| Some(cosines(&matrix)))).unwrap_or_default();
+        let alignment = self.alignments.iter().sum::<f64>() / self.alignments.len() as f64;
+        let across = gradient.across.map(|across| 1.0 + (across - 1.0) * alignment);
+        [
+            Gradient { coupling: query_coupling, across: anywhere, unturned: of_query, ..query },
+            Gradient { coupling, across: anywhere, unturned: of_key, ..key },
+            Gradient { coupling: value_coupling, across, ..value },
+        ]
+    }
+
+    /// The matrix of query gradients of one head, from D and what rotations leave of what is pulled.
+    fn split_query(
+        &self,
+        head: &Head,
+        rows: &[Row],
+        gradient: &Matrix,
+        odds_of_scores: &[f64],
+        met: impl Fn(usize, usize) -> [f64; 2] + Sync,
+    ) -> Matrix {
+        let q = &self.query;
+        let mut query = Matrix::symmetric(gradient.rows, |a, c| {
+            let (one, other) = (&head.rows[a], &head.rows[c]);
+            if a == c {
+                return gradient.row(a)[a] * self.alone(head, a, rows[a].slope * self.along_query(one));
+            }
+            let [d, pulled] = met(a, c);
+            let unlike = one.roots.unlike * other.roots.unlike * pulled;
+            let slope = head.ratio(rows, q, a, c, Of::Slope);
+            gradient.row(a)[c] * (d * slope + unlike * (1.0 - one.s2) * (1.0 - other.s2))
+        });
+        if odds_of_scores.iter().any(|odds| *odds > 0.0) {
+            let let_through = head.averages.squared().of(&self.value.matrix.diagonal());
+            for (a, row) in rows.iter().enumerate() {
+                let passed = row.slope * (1.0 - 1.0 / row.effective).max(0.0) * let_through[a];
+                let keys = row.traces.key / (1.0 - 1.0 / row.effective).max(1e-3);
+                query.row_mut(a)[a] += odds_of_scores[a] * passed * keys * gradient.row(a)[a];
+            }
+        }
+        query
+    }
+
+    /// What a query receives beside what its row passes: one direction of d_head is that of the scores.
+    fn along_query(&self, row: &Row) -> f64 {
+        1.0 + (row.radial() - 1.0) / self.d_head
+    }
+
+    /// What a query receives of its own row, which passes `slope`.
+    fn alone(&self, head: &Head, a: usize, slope: f64) -> f64 {
+        let row = &head.rows[a];
+        let unlike = row.roots.unlike.powi(2) * row.own_directions(head.turned(a, a), self.longer);
+        row.lengths(self.unequal, self.longer) * head.spread.row(a)[a] * slope + unlike
+    }
+
+    /// What the key weights collect of one head beyond what queries receive times their squares: rows of long queries are sharp.
+    fn weighted(&self, head: &Head, rows: &[Row], gradient: &Matrix) -> f64 {
+        let own = |(a, row): (usize, &Row)| {
+            let plain = &head.rows[a];
+            let longer = ratio(plain.weighted_slope, plain.slope) - self.along_query(plain);
+            let through = plain.lengths(self.unequal, self.longer) * head.spread.row(a)[a] * row.slope * longer;
+            gradient.row(a)[a] * self.query.square(a) * through
+        };
+        rows.iter().enumerate().map(own).sum()
+    }
+
+    /// What rows of two different queries pass more because their correlation strays.
+    fn strayed(&self, head: &Head, gradient: &Matrix) -> f64 {
+        let q = &self.query;
+        let pair = |a: usize, c: usize| {
+            let [_, strays] = head.expected(q, a, c, Of::Slope);
+            gradient.row(a)[c] * head.spread.row(a)[c] * q.size(a, c) * strays
+        };
+        (0..gradient.rows).map(|a| 2.0 * (0..a).map(|c| pair(a, c)).sum::<f64>()).sum()
+    }
+
+    /// The matrix of key gradients before the rotation, from that behind it.
+    fn unturned_key(&self, rotation: &Rotation, head: &Head, key: &Matrix, gradient: &Matrix) -> Matrix {
+        let q = &self.query;
+        let m = Matrix::symmetric(gradient.rows, |a, c| {
+            let slope = head.ratio(&head.rows, q, a, c, Of::WeightedSlope);
+            gradient.row(a)[c] * q.size(a, c) * q.before(a, c) * slope
+        });
+        let beyond = rotation.beyond(&m, &self.value.matrix, (&head.value.0, &head.value.1));
+        Matrix::symmetric(key.rows, |b, d| key.row(b)[d] * rotation.overlap(b, d) + beyond.row(b)[d])
+    }
+
+    /// The matrices of query, key and value gradients of one head.
+    fn split_head(
+        &self,
+        head: &Head,
+        rows: &[Row],
+        gradient: &Matrix,
+        odds_of_scores: &[f64],
+        odds: f64,
+    ) -> [Matrix; 3] {
+        let (q, k, v) = (&self.query, &self.key.matrix, &self.value.matrix);
+        let n = gradient.rows;
+        let query = || {
+            self.split_query(head, rows, gradient, odds_of_scores, |a, c| [head.spread.row(a)[c], head.turned(a, c)])
+        };
+        let key = || {
+            let m = Matrix::symmetric(n, |a, c| {
+                let lengths = if a == c { 1.0 + head.rows[a].outlying(self.unequal) } else { 1.0 };
+                gradient.row(a)[c] * lengths * head.met(rows, q, a, c, Of::WeightedSlope)
+            });
+            let mut key = head.adjoint(v, &head.value, &m);
+            if let Some(alone) = head.keys_alone(q, v, gradient) {
+                key.add([&alone], |[alone]| alone);
+            }
+            if odds > 0.0 {
+                let passed: Vec<f64> = (0..n)
+                    .map(|a| {
+                        let row = &rows[a];
+                        let passed = row.weighted_slope * (1.0 - 1.0 / row.effective).max(0.0);
+                        odds_of_scores[a] * q.square(a) * gradient.row(a)[a] * passed
+                    })
+                    .collect();
+                let let_through = head.averages.squared().transposed_of(&passed);
+                for (b, passed) in let_through.into_iter().enumerate() {
+                    key.row_mut(b)[b] += passed * v.row(b)[b];
+                }
+            }
+            key
+        };
+        let value = || {
+            let m =
+                Matrix::symmetric(n, |a, c| self.variance * gradient.row(a)[c] * head.met(rows, q, a, c, Of::Value));
+            let flat = head.averages.right_transposed(&head.averages.left_transposed(gradient));
+            let mut value = flat.zip(&head.adjoint(k, &head.key, &m), |flat, rest| flat + rest);
+            let factors: Vec<f64> = (0..n).map(|a| self.variance * q.square(a) * head.rows[a].shift).collect();
+            let moved = head.shift_backward(k, gradient, &factors);
+            let other = moved.transposed();
+            value.add([&moved, &other], |[moved, other]| moved + other);
+            if let Some(alone) = head.values_alone(self.variance, q, k, gradient) {
+                value.add([&alone], |[alone]| alone);
+            }
+            if odds > 0.0 {
+                let own: Vec<f64> = (0..n).map(|a| gradient.row(a)[a] * rows[a].squares()).collect();
+                let let_through = head.averages.squared().transposed_of(&own);
+                for (b, passed) in let_through.into_iter().enumerate() {
+                    value.row_mut(b)[b] += odds * passed;
+                }
+            }
+            value
+        };
+        let (value, (query, key)) = join(value, || join(query, key));
+        [query, key, value]
+    }
+}
+
+impl Raw {
+    fn of_gradient(gradient: &Gradient) -> Self {
+        Self::new(gradient.tokens.iter().map(|token| token.ln_second), &gradient.cosines)
+    }
+}
+
+/// The average `of` the tokens' gradients, the large ones counting most; 1 of none.
+fn average(gradient: &Gradient, of: impl Fn(&TokenGradient) -> f64) -> f64 {
+    let largest = gradient.tokens.iter().map(|token| token.ln_second).fold(f64::NEG_INFINITY, f64::max);
+    let weight = |token: &TokenGradient| share(token.ln_second, largest);
+    let total: f64 = gradient.tokens.iter().map(weight).sum();
+    if total > 0.0 { gradient.tokens.iter().map(|token| weight(token) * of(token)).sum::<f64>() / total } else { 1.0 }
+}
+
+fn to_gradient(matrix: &Matrix, ln_unit: f64, token: impl Fn(f64, usize) -> TokenGradient) -> Gradient {
+    let tokens = squares(matrix).iter().enumerate().map(|(i, own)| token(ln_unit + own.ln(), i)).collect();
+    Gradient::new(tokens, cosines(matrix))
+}
+
+/// The diagonal; sums that cancel leave rounding.
+fn squares(matrix: &Matrix) -> Vec<f64> {
+    matrix.diagonal().into_iter().map(|own| own.max(0.0)).collect()
+}
+
+fn cosines(matrix: &Matrix) -> Arc<[f64]> {
+    let own = squares(matrix);
+    crate::domain::symmetric(own.len(), |i, j| ratio(matrix.row(i)[j], (own[i] * own[j]).sqrt()).clamp(-1.0, 1.0))
+}
