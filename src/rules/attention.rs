@@ -11,10 +11,9 @@ mod pull;
 
 use std::sync::Arc;
 
-use nalgebra::{Matrix2, Vector2};
 use sigprop_stack::Attention;
 
-use self::fluctuation::{Elasticity, Powers, Strayed, gathered};
+use self::fluctuation::{Strayed, gathered};
 use super::softmax::Overlaps;
 use crate::domain::{Domain, Gradient, Signal};
 use crate::moments::{Few, TokenGradient, ratio};
@@ -61,7 +60,8 @@ impl Attended {
         };
         let elasticity = match (&core, domain) {
             (Core::Exchangeable(attended), Domain::Exchangeable(domain)) => attended.elasticity(domain),
-            _ => Elasticity::FLAT,
+            (Core::Gram(attended), Domain::Gram { .. }) => attended.elasticity(),
+            _ => unreachable!("the domain does not change"),
         };
         let (fluctuation, strayed) = fluctuation::forward(domain, attention, input, &value, elasticity);
         Self { core, strayed, output: Signal { fluctuation, ..output } }
@@ -108,13 +108,13 @@ impl Attended {
 
     /// The gradients at queries, keys and values.
     pub(crate) fn split(&self, attention: &Attention, domain: &Domain, gradient: &Gradient) -> [Gradient; 3] {
-        let strayed = self.strayed.straying(domain, gradient);
+        let strayed = self.strayed.straying(gradient);
         let parts = match (&self.core, domain) {
             (Core::Exchangeable(attended), Domain::Exchangeable(exchangeable)) => {
                 attended.split(attention, exchangeable, gradient, strayed)
             }
             (Core::Gram(attended), Domain::Gram { .. }) => {
-                let [query, key, value] = attended.split(attention, gradient);
+                let [query, key, value] = attended.split(attention, gradient, strayed);
                 // Of flat rows.
                 let pairs = if domain.follows_levels() {
                     let pairs = (domain.length(gradient.tokens.len()) - 1.0) * domain.mean_cosine(gradient);
@@ -122,16 +122,8 @@ impl Attended {
                 } else {
                     0.0
                 };
-                // Of differences of keys and of values, and of queries and values.
-                let met = [Powers::default().and(0.0, 0.0, 2.0), Powers::default().and(1.0, 0.0, 1.0)];
-                let [of_query, of_key] =
-                    met.map(|met| Matrix2::from_columns(&[strayed.answers(met), Vector2::zeros()]));
-                let (query, key) = (query.larger(strayed.of(met[0])), key.larger(strayed.of(met[1])));
-                [
-                    Gradient { response: of_query, ..query },
-                    Gradient { made: gathered(pairs, 0.0), response: of_key, ..key },
-                    Gradient { made: gathered(pairs, 0.0), ..value },
-                ]
+                let made = gathered(pairs, 0.0);
+                [query, Gradient { made, ..key }, Gradient { made, ..value }]
             }
             _ => unreachable!("the domain does not change"),
         };

@@ -212,14 +212,8 @@ impl Attended {
         let (row, w) = (&self.row, self.keys.contrast);
         let excess = mean(&|_, cross| cross.excess);
         let apart = row.s2 - self.keys.effective.recip() - excess;
-        let own = row.s2 - 4.0 * row.s3 + 3.0 * row.s22;
-        let flat = Elasticity::FLAT;
-        if w <= 0.0 || apart <= 0.0 {
-            return flat;
-        }
-        let sharpness = w * (own - mean(&|cosine, cross| cosine * cross.t11)) / apart;
-        let distance = w * mean(&|cosine, cross| (1.0 - cosine) * cross.t11) / apart;
-        Elasticity { sharpness: sharpness.clamp(0.0, 1.0), distance: distance.clamp(0.0, 1.0) }
+        let common = [mean(&|cosine, cross| cosine * cross.t11), mean(&|cosine, cross| (1.0 - cosine) * cross.t11)];
+        Elasticity::new(row, w, apart, common)
     }
 
     /// The attention probabilities, one row of `seq_len` entries per query.

@@ -88,9 +88,10 @@ use sigprop_stack::{Attention, Component, Node, Op, PositionBias, Rotary};
 use self::directions::differences;
 use self::head::{Head, Of};
 use self::queries::{Queries, roots};
-use self::row::Pull;
+use self::row::{Pull, Traces};
 use super::averages::Averages;
 use super::concentration::{self, Unequal};
+use super::fluctuation::Elasticity;
 use super::matrix::Matrix;
 use super::{SHARPEST_SAMPLED, Scores, Sharpness, entry_variance};
 use crate::domain::{Concentration, Signal};
@@ -111,6 +112,8 @@ pub(crate) struct Attended {
     /// E (d score after the cap/d score)².
     score_slope: f64,
     d_head: f64,
+    /// How much of what keys differ in is what their inputs do; the rest is what rotations make of what they share.
+    apart: f64,
     /// How much of what correlations of queries stray by is of their inputs.
     alike: f64,
     /// One for all heads, or one per slope of ALiBi.
@@ -121,6 +124,7 @@ pub(crate) struct Attended {
     /// d ln E k²/d ln E x² of every key.
     sensitivities: Vec<f64>,
     pull: Pull,
+    elasticity: Elasticity,
     caveat: Option<(&'static str, String)>,
 }
 
@@ -169,6 +173,8 @@ impl Attended {
         let caveat = caveat(attention, &heads).or_else(|| scores.caveat());
         let q = if let Some(rotation) = &heads[0].rotation { q.met(rotation) } else { q };
 
+        let differ = |of: fn(&Traces) -> f64| heads[0].rows.iter().map(|row| of(&row.traces)).sum::<f64>();
+        let apart = ratio(differ(|traces| traces.input), differ(|traces| traces.key * traces.value)).min(1.0);
         let pull = Pull { strength: variance.min(SHARPEST_SAMPLED / (keys.total * q.count() as f64)), unequal };
         let odds = attention.dropout_rate / (1.0 - attention.dropout_rate);
         let outputs = heads.iter().map(|head| head.output(variance, &q, &v.matrix, pull, odds));
@@ -205,7 +211,8 @@ impl Attended {
                 }
             })
             .collect();
-        let (shared, parts, stray) = differences(&heads, overlaps, (variance, freedom), &q, &output, &uneven);
+        let (shared, parts, stray, elasticity) =
+            differences(&heads, overlaps, (variance, freedom), &q, &output, &uneven);
         let of_output = concentration::of_output(keys, [&query, &value], attention, &shared, parts, stray);
         let cosines = crate::domain::symmetric(diagonal.len(), |i, j| {
             ratio(output.row(i)[j], (diagonal[i] * diagonal[j]).sqrt())
@@ -225,6 +232,7 @@ impl Attended {
             variance,
             score_slope: scores.slope,
             d_head: attention.d_head as f64,
+            apart,
             alike: keys.total * freedom,
             heads,
             output: Signal {
@@ -233,6 +241,7 @@ impl Attended {
             },
             alignments,
             pull,
+            elasticity,
             sensitivities: key.tokens.iter().map(|token| token.sensitivity).collect(),
             caveat,
         }
@@ -241,6 +250,11 @@ impl Attended {
     /// The heads' outputs.
     pub(crate) fn output(&self) -> &Signal {
         &self.output
+    }
+
+    /// How the outputs' differences follow those of keys and queries.
+    pub(crate) fn elasticity(&self) -> Elasticity {
+        self.elasticity
     }
 
     /// Why the rule is not exact here, if it is not.

@@ -3,6 +3,7 @@
 use std::iter::repeat;
 use std::sync::Arc;
 
+use nalgebra::{Matrix2, Vector2};
 use rayon::join;
 use sigprop_stack::Attention;
 
@@ -14,6 +15,7 @@ use super::{Attended, Raw, mean};
 use crate::domain::Gradient;
 use crate::moments::{TokenGradient, ratio, share};
 use crate::rules::attention::along_values;
+use crate::rules::attention::fluctuation::{Powers, Straying};
 use crate::rules::attention::matrix::Matrix;
 
 impl Attended {
@@ -38,7 +40,7 @@ impl Attended {
     }
 
     /// The gradients at queries, keys and values.
-    pub(crate) fn split(&self, attention: &Attention, gradient: &Gradient) -> [Gradient; 3] {
+    pub(crate) fn split(&self, attention: &Attention, gradient: &Gradient, strayed: Straying) -> [Gradient; 3] {
         let g = Raw::of_gradient(gradient);
         let odds = attention.dropout_rate / (1.0 - attention.dropout_rate);
         let odds_of_scores: Vec<f64> = self.along_values(attention, gradient).map(|along| odds * along).collect();
@@ -48,13 +50,13 @@ impl Attended {
         let n_keys = self.key.matrix.rows;
         let mut lengths = Lengths::none(n_keys);
         let mut pulled = 0.0;
-        let (mut before, mut weighted, mut strayed) = (None, 0.0, 0.0);
+        let (mut before, mut weighted, mut alike) = (None, 0.0, 0.0);
         for head in &self.heads {
             let rows = head.meeting(&gradient.tokens, &own, attention.n_heads as f64, self.longer);
             pulled += head.pulled_gradient(&self.query, self.pull, &g.matrix) / self.heads.len() as f64;
             lengths.add(&head.lengths(&rows, &self.query, &g.matrix, odds), 1.0 / self.heads.len() as f64);
             weighted += self.weighted(head, &rows, &g.matrix) / self.heads.len() as f64;
-            strayed += self.strayed(head, &g.matrix) / self.heads.len() as f64;
+            alike += self.alike_queries(head, &g.matrix) / self.heads.len() as f64;
             let of_head = self.split_head(head, &rows, &g.matrix, &odds_of_scores, odds);
             before = head.rotation.as_ref().map(|rotation| {
                 let met = |a, c| [rotation.spread(a, c), rotation.pulled(a, c)];
@@ -75,13 +77,21 @@ impl Attended {
             self.heads[0].rotation.as_ref().map_or(product, |rotation| rotation.before(product, a, c))
         };
         let [of_query, of_key] = before.as_ref().map_or([&query, &key], |[query, key]| [query, key]);
-        let collected = of_query.met(|a, c| unturned(self.query.product(a, c), a, c)) + weighted + strayed;
+        let collected = of_query.met(|a, c| unturned(self.query.product(a, c), a, c));
         let met = of_key.met(|b, d| unturned(self.key.matrix.row(b)[d], b, d));
         let mean_square = |matrix: &Matrix| matrix.diagonal().iter().sum::<f64>() / matrix.rows as f64;
+        let own = of_query.diagonal().into_iter().enumerate().map(|(a, own)| own * self.query.square(a)).sum::<f64>();
+        let squares = (0..query.rows).map(|a| self.query.square(a)).sum::<f64>() * mean_square(&query);
+        // Of differences of keys and of values, and of queries and values; of the input of a query, alone and with another one.
+        let differences = Powers::default().and(0.0, 1.0 - self.apart, 1.0 + self.apart);
+        let met_by = [differences, Powers::default().and(1.0, 0.0, 1.0)];
+        let [of_queries, of_keys] = met_by.map(|met| strayed.of(met));
+        let [one, two] = [differences.and(1.0, 0.0, 0.0), differences.and(0.0, 1.0, 0.0)]
+            .map(|again| ratio(strayed.of(again), of_queries) - 1.0);
+        let query_coupling = ratio(self.alike * alike + one * own + two * (collected - own), squares);
+        let more = (1.0 + one) * of_queries / of_keys;
         let unit = key.rows as f64 * mean_square(&key) * mean_square(&self.key.matrix);
-        let coupling = ratio(collected - met, unit);
-        let squares = (0..query.rows).map(|a| self.query.square(a)).sum::<f64>();
-        let query_coupling = ratio(self.alike * strayed, mean_square(&query) * squares);
+        let coupling = ratio((collected + weighted + alike) * more - met, unit);
 
         let memory = attention.memory.is_some();
         let known = if memory { 0.0 } else { 1.0 };
@@ -109,13 +119,18 @@ impl Attended {
             local: local(b),
             ..TokenGradient::isotropic(ln_second)
         });
-        let anywhere = gradient.across.map(|_| 1.0);
+        let told = |part: Gradient, factor: f64, met: Powers| Gradient {
+            across: gradient.across.map(|_| 1.0),
+            knows_networks: true,
+            response: Matrix2::from_columns(&[strayed.answers(met), Vector2::zeros()]),
+            ..part.larger(factor)
+        };
         let [of_query, of_key] = before.map(|before| before.map(|matrix| Some(cosines(&matrix)))).unwrap_or_default();
         let alignment = self.alignments.iter().sum::<f64>() / self.alignments.len() as f64;
         let across = gradient.across.map(|across| 1.0 + (across - 1.0) * alignment);
         [
-            Gradient { coupling: query_coupling, across: anywhere, unturned: of_query, ..query },
-            Gradient { coupling, across: anywhere, unturned: of_key, ..key },
+            Gradient { coupling: query_coupling, unturned: of_query, ..told(query, of_queries, met_by[0]) },
+            Gradient { coupling, unturned: of_key, ..told(key, of_keys, met_by[1]) },
             Gradient { coupling: value_coupling, across, ..value },
         ]
     }
@@ -175,7 +190,7 @@ impl Attended {
     }
 
     /// What rows of two different queries pass more because their correlation strays.
-    fn strayed(&self, head: &Head, gradient: &Matrix) -> f64 {
+    fn alike_queries(&self, head: &Head, gradient: &Matrix) -> f64 {
         let q = &self.query;
         let pair = |a: usize, c: usize| {
             let [_, strays] = head.expected(q, a, c, Of::Slope);

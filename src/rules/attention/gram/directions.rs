@@ -5,11 +5,12 @@ use super::queries::Queries;
 use super::row::Row;
 use crate::moments::ratio;
 use crate::rules::attention::concentration::Parts;
+use crate::rules::attention::fluctuation::Elasticity;
 use crate::rules::attention::matrix::Matrix;
 use crate::rules::softmax::{Overlaps, Shared};
 
-/// How unequal keys are to an average row of `heads`, what the differences of `output`s come of, and what their squares stray by, as
-/// outputs do by `uneven`.
+/// How unequal keys are to an average row of `heads`, what the differences of `output`s come of, what their squares stray by, as
+/// outputs do by `uneven`, and how they follow those of keys and queries.
 pub(super) fn differences(
     heads: &[Head],
     overlaps: &mut Overlaps,
@@ -17,20 +18,30 @@ pub(super) fn differences(
     q: &Queries,
     output: &Matrix,
     uneven: &[f64],
-) -> (Shared, Parts, f64) {
+) -> (Shared, Parts, f64, Elasticity) {
     let count = output.rows as f64;
     let over_rows = |of: fn(&Row) -> f64| {
         heads.iter().flat_map(|head| &head.rows).map(of).sum::<f64>() / (count * heads.len() as f64)
     };
     let alike = q.alike();
-    let shared = overlaps.shared(over_rows(|row| row.effective), over_rows(|row| row.contrast), alike, freedom);
+    let (effective, contrast) = (over_rows(|row| row.effective), over_rows(|row| row.contrast));
+    let shared = overlaps.shared(effective, contrast, alike, freedom);
     let total = apart(output);
     let of_heads: Vec<[f64; 2]> = heads.iter().map(|head| head.differences(variance, q)).collect();
     let [flat, linear] = [0, 1].map(|part| of_heads.iter().map(|of| of[part]).sum::<f64>() / heads.len() as f64);
     let flat = ratio(flat, total).clamp(0.0, 1.0);
     let linear = ratio(linear, total * (1.0 - flat)).clamp(0.0, 1.0);
     let squares = uneven.iter().zip(output.diagonal()).map(|(uneven, own)| uneven * own * own).sum::<f64>() / count;
-    (shared, Parts { flat, linear }, ratio(squares * (1.0 - alike * alike), total * total))
+    // What masks make of values follows them alone.
+    let elasticity = elasticity(overlaps, (effective, contrast), alike, freedom).times(1.0 - flat);
+    (shared, Parts { flat, linear }, ratio(squares * (1.0 - alike * alike), total * total), elasticity)
+}
+
+/// Of rows that differ by scores, of queries with this cosine.
+fn elasticity(overlaps: &mut Overlaps, (n, w): (f64, f64), cosine: f64, freedom: f64) -> Elasticity {
+    let row = overlaps.sharp_row(n, w);
+    let cross = overlaps.cross(n, w, cosine, [freedom, 1.0], 0.0);
+    Elasticity::new(&row, w, row.s2 - n.recip() - cross.excess, [cosine * cross.t11, (1.0 - cosine) * cross.t11])
 }
 
 impl Head {
