@@ -72,26 +72,13 @@ impl Attended {
             + (attention.scale.powi(2) * self.score_slope * attention.d_value as f64).ln()
             + self.value.ln_unit;
 
-        // Σ_b δs_ab x_b, which the key weights collect, is what the query gradient is made of.
-        let unturned = |product: f64, a: usize, c: usize| {
-            self.heads[0].rotation.as_ref().map_or(product, |rotation| rotation.before(product, a, c))
-        };
-        let [of_query, of_key] = before.as_ref().map_or([&query, &key], |[query, key]| [query, key]);
-        let collected = of_query.met(|a, c| unturned(self.query.product(a, c), a, c));
-        let met = of_key.met(|b, d| unturned(self.key.matrix.row(b)[d], b, d));
-        let mean_square = |matrix: &Matrix| matrix.diagonal().iter().sum::<f64>() / matrix.rows as f64;
-        let own = of_query.diagonal().into_iter().enumerate().map(|(a, own)| own * self.query.square(a)).sum::<f64>();
-        let squares = (0..query.rows).map(|a| self.query.square(a)).sum::<f64>() * mean_square(&query);
-        // Of differences of keys and of values, and of queries and values; of the input of a query, alone and with another one.
+        // Of differences of keys and of values, and of queries and values.
         let differences = Powers::default().and(0.0, 1.0 - self.apart, 1.0 + self.apart);
         let met_by = [differences, Powers::default().and(1.0, 0.0, 1.0)];
-        let [of_queries, of_keys] = met_by.map(|met| strayed.of(met));
-        let [one, two] = [differences.and(1.0, 0.0, 0.0), differences.and(0.0, 1.0, 0.0)]
-            .map(|again| ratio(strayed.of(again), of_queries) - 1.0);
-        let query_coupling = ratio(self.alike * alike + one * own + two * (collected - own), squares);
-        let more = (1.0 + one) * of_queries / of_keys;
-        let unit = key.rows as f64 * mean_square(&key) * mean_square(&self.key.matrix);
-        let coupling = ratio((collected + weighted + alike) * more - met, unit);
+        let factors = met_by.map(|met| strayed.of(met));
+        let unturned = before.as_ref().map_or([&query, &key], |[query, key]| [query, key]);
+        let [query_coupling, coupling] =
+            self.couplings([&query, &key], unturned, [weighted, alike], (strayed, differences, factors));
 
         let memory = attention.memory.is_some();
         let known = if memory { 0.0 } else { 1.0 };
@@ -129,9 +116,39 @@ impl Attended {
         let alignment = self.alignments.iter().sum::<f64>() / self.alignments.len() as f64;
         let across = gradient.across.map(|across| 1.0 + (across - 1.0) * alignment);
         [
-            Gradient { coupling: query_coupling, unturned: of_query, ..told(query, of_queries, met_by[0]) },
-            Gradient { coupling, unturned: of_key, ..told(key, of_keys, met_by[1]) },
+            Gradient { coupling: query_coupling, unturned: of_query, ..told(query, factors[0], met_by[0]) },
+            Gradient { coupling, unturned: of_key, ..told(key, factors[1], met_by[1]) },
             Gradient { coupling: value_coupling, across, ..value },
+        ]
+    }
+
+    /// What the weights of queries and of keys collect beyond products of their gradients, from those of `rotated` and of `unturned`
+    /// queries and keys, of what key weights have of rows of long queries, and of queries that are `alike`; two queries meet
+    /// `differences`, and both gradients stray by `factors`.
+    fn couplings(
+        &self,
+        rotated: [&Matrix; 2],
+        unturned: [&Matrix; 2],
+        [weighted, alike]: [f64; 2],
+        (strayed, differences, [of_queries, of_keys]): (Straying, Powers, [f64; 2]),
+    ) -> [f64; 2] {
+        let before = |product: f64, a: usize, c: usize| {
+            self.heads[0].rotation.as_ref().map_or(product, |rotation| rotation.before(product, a, c))
+        };
+        // Σ_b δs_ab x_b, which the key weights collect, is what the query gradient is made of.
+        let collected = unturned[0].met(|a, c| before(self.query.product(a, c), a, c));
+        let met = unturned[1].met(|b, d| before(self.key.matrix.row(b)[d], b, d));
+        let own =
+            unturned[0].diagonal().into_iter().enumerate().map(|(a, own)| own * self.query.square(a)).sum::<f64>();
+        let queries = (0..rotated[0].rows).map(|a| self.query.square(a)).sum::<f64>();
+        // The input of a query, alone and with another one.
+        let [one, two] = [differences.and(1.0, 0.0, 0.0), differences.and(0.0, 1.0, 0.0)]
+            .map(|again| ratio(strayed.of(again), of_queries) - 1.0);
+        let more = (1.0 + one) * of_queries / of_keys;
+        let keys = rotated[1].rows as f64 * mean_square(&self.key.matrix);
+        [
+            ratio(self.alike * alike + one * own + two * (collected - own), mean_square(rotated[0]) * queries),
+            ratio((collected + weighted + alike) * more - met, mean_square(rotated[1]) * keys),
         ]
     }
 
@@ -278,6 +295,11 @@ impl Raw {
     fn of_gradient(gradient: &Gradient) -> Self {
         Self::new(gradient.tokens.iter().map(|token| token.ln_second), &gradient.cosines)
     }
+}
+
+/// The average of the diagonal.
+fn mean_square(matrix: &Matrix) -> f64 {
+    matrix.diagonal().iter().sum::<f64>() / matrix.rows as f64
 }
 
 /// The average `of` the tokens' gradients, the large ones counting most; 1 of none.
