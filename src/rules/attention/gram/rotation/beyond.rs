@@ -92,7 +92,7 @@ impl Part {
     fn at(&self, (distance, overlap): (usize, f64), v: f64, corners: &[(usize, f64); 4]) -> f64 {
         let [cos, sin] = &self.lanes.turns[distance];
         let mut sums = [0.0; LANES];
-        for (place, weight) in corners {
+        for (place, weight) in corners.iter().filter(|(_, weight)| *weight > 0.0) {
             let (outer, rest) = (&self.outer[*place], &self.rest[*place]);
             for f in 0..LANES {
                 let [real, imaginary] = [0, 1].map(|part| v * outer[part][f] + rest[part][f]);

@@ -49,7 +49,7 @@ impl Views {
     pub(super) fn new(ends: &[usize]) -> Self {
         let mut views = ends.to_vec();
         views.dedup();
-        let places = sampled_rows(views.len(), 64, 1.0 / 32.0);
+        let places = sampled_rows(views.len(), 32, 1.0 / 16.0);
         let between = interpolation(&places);
         let at = ends.iter().map(|end| between[views.partition_point(|view| view < end)]).collect();
         Self { ends: places.into_iter().map(|place| views[place]).collect(), at }

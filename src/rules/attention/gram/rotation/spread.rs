@@ -72,7 +72,7 @@ impl Part {
     fn at(&self, distance: usize, corners: &[(usize, f64); 4]) -> f64 {
         let [cos, sin] = &self.lanes.turns[distance];
         let mut sums = [0.0; LANES];
-        for (place, weight) in corners {
+        for (place, weight) in corners.iter().filter(|(_, weight)| *weight > 0.0) {
             let [real, imaginary] = &self.spread[*place];
             for f in 0..LANES {
                 sums[f] += weight * (cos[f] * real[f] - sin[f] * imaginary[f]);
