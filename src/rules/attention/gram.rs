@@ -160,7 +160,8 @@ impl Attended {
             0.5 * (query.token().entry_variance * attention.n_heads as f64 + query.token().scale_variance);
         let freedom = (head_variance + keys.total).max(LEAST_DRAWN).recip();
         let unequal = Unequal::of(input);
-        let rotary = rotary(&attention.key).filter(|_| attention.memory.is_none());
+        let plain = attention.memory.is_none() && !matches!(attention.bias, Some(PositionBias::Alibi { .. }));
+        let rotary = rotary(&attention.key).filter(|_| plain);
 
         let head = |slope: f64| {
             let averages = Averages::new(attention.mask, q.count(), k.matrix.rows, slope);
@@ -171,7 +172,7 @@ impl Attended {
             Some(PositionBias::Relative { .. }) | None => [0.0].map(head).into(),
         };
         let caveat = caveat(attention, &heads).or_else(|| scores.caveat());
-        let q = if let Some(rotation) = &heads[0].rotation { q.met(rotation) } else { q };
+        let q = if let Some(rotation) = &heads[0].rotation { q.turned_by(rotation) } else { q };
 
         let differ = |of: fn(&Traces) -> f64| heads[0].rows.iter().map(|row| of(&row.traces)).sum::<f64>();
         let apart = ratio(differ(|traces| traces.input), differ(|traces| traces.key * traces.value)).min(1.0);

@@ -24,7 +24,7 @@ impl Queries {
     }
 
     /// Whose scores have in common what rotated keys leave them.
-    pub(super) fn met(self, rotation: &Rotation) -> Self {
+    pub(super) fn turned_by(self, rotation: &Rotation) -> Self {
         let count = self.count();
         let before = symmetric(count, |a, c| rotation.before(self.correlation(a, c), a, c).clamp(-1.0, 1.0));
         let cosines = symmetric(count, |a, c| before[a * count + c] * rotation.met(a, c));

@@ -32,12 +32,13 @@
 //! Beside products of cosines (96 to 128 tokens, 200 networks): gradients of key biases in the second block of Qwen 2 were 37 %
 //! too large, now 3 ± 2 % too small, of GPT-NeoX 10 %, now 0 ± 1 %; correlations of attention's rows in Qwen 3, behind blocks that
 //! made tokens alike, 0.03 too large, now right to 0.005. Frequencies are summed eight at a time, of some views of the keys (all
-//! up to 32) between which D(K_f, V) and C are interpolated, to 0.01 of D, those that turn all tokens almost alike as one.
+//! up to 32) between which D(K_f, V) and C are interpolated, to 0.008 of D, those that turn all tokens almost alike as one.
 //!
 //! # Assumptions
 //!
 //! κ' takes keys as equally alike, where D° and C do not; so does what scores add to gradients of values, which has κ'. Views begin
-//! at the first key; behind windows gradients, and D, have the product of cosines. Source: ours.
+//! at the first key; behind windows gradients, and D, have the product of cosines, as all have beside ALiBi's weights and where
+//! keys are of another stream. Source: ours.
 
 mod beyond;
 mod lanes;
@@ -112,13 +113,9 @@ impl Rotation {
         });
         let pulled = Matrix::symmetric(n, |a, c| different.row(fewer(a, c))[a - c]);
 
-        let by_overlap = |product: f64, distance: usize| {
-            let overlap: f64 = overlaps[distance];
-            if overlap.abs() > f64::MIN_POSITIVE { product / overlap } else { 0.0 }
-        };
         let ends = averages.seen_from_the_first();
         let spread = if let Some(ends) = &ends {
-            let before = Matrix::build(n, n, |b, d| by_overlap(k.row(b)[d], b.abs_diff(d)));
+            let before = Matrix::build(n, n, |b, d| before(k.row(b)[d], overlaps[b.abs_diff(d)]));
             spread::spread(ends, (&before, v), &frequencies)
         } else {
             Matrix::symmetric(n, |a, c| overlaps[a - c] * spread.row(a)[c])
@@ -150,8 +147,7 @@ impl Rotation {
 
     /// What a `product` of two rotated tokens was before.
     pub(super) fn before(&self, product: f64, a: usize, c: usize) -> f64 {
-        let overlap = self.overlap(a, c);
-        if overlap.abs() > f64::MIN_POSITIVE { product / overlap } else { 0.0 }
+        before(product, self.overlap(a, c))
     }
 
     /// κ.
@@ -167,6 +163,11 @@ impl Rotation {
             None => Matrix::zeros(v.rows, v.rows),
         }
     }
+}
+
+/// A `product` that a rotation has multiplied by its `overlap`; nothing of what it has made zero.
+fn before(product: f64, overlap: f64) -> f64 {
+    if overlap.abs() > f64::MIN_POSITIVE { product / overlap } else { 0.0 }
 }
 
 /// Frequencies that turn `n` tokens almost alike, together.
@@ -276,7 +277,7 @@ mod tests {
         for (a, c) in [(70, 66), (179, 75), (150, 149), (120, 20), (171, 101)] {
             let own = (spread.row(a)[a] * spread.row(c)[c]).sqrt();
             let expected = spread_of(&k, &v, [a, c], &ends);
-            approx::assert_relative_eq!(spread.row(a)[c], expected, epsilon = 1e-2 * own);
+            approx::assert_relative_eq!(spread.row(a)[c], expected, epsilon = 8e-3 * own);
         }
     }
 
