@@ -132,15 +132,16 @@ impl Attended {
 }
 
 /// The gradient at the input, from those of queries, keys and values: what longer keys change goes with what longer
-/// values do.
+/// values do. Gradients of keys add up to nothing, so that others meet the part of a key's along it by −1/(L − 1): next to nothing
+/// beside what gradients of values have in common.
 pub(crate) fn join(parts: &[TokenGradient]) -> (TokenGradient, Few<f64>) {
     let (joined, weights) = TokenGradient::join(parts);
-    let crossed = match (parts, &weights[..]) {
-        ([_, _, value], [_, _, weight]) => 2.0 * weight * value.excess,
+    let [crossed, unmet] = match (parts, &weights[..]) {
+        ([_, key, value], [_, of_keys, of_values]) => [2.0 * of_values * value.excess, of_keys * key.radial],
         // Keys and values of another stream.
-        _ => 0.0,
+        _ => [0.0; 2],
     };
-    (TokenGradient { radial: joined.radial + crossed, ..joined }, weights)
+    (TokenGradient { radial: joined.radial + crossed, excess: joined.excess + unmet, ..joined }, weights)
 }
 
 /// E (g·v)² of a `gradient` at the output and a value in one head, in units of that of directions that know nothing of each

@@ -101,6 +101,13 @@ impl Averages {
         y
     }
 
+    /// W X and W X Wᵀ.
+    pub(super) fn averaged(&self, x: &Matrix) -> (Matrix, Matrix) {
+        let once = self.left(x);
+        let twice = self.right(&once);
+        (once, twice)
+    }
+
     /// Wᵀ X.
     pub(super) fn left_transposed(&self, x: &Matrix) -> Matrix {
         let mut y = Matrix::zeros(self.n_keys, x.columns);

@@ -284,9 +284,7 @@ impl Attended {
         let n_queries = self.query.count();
         let identity = Matrix::identity(n_keys);
         let overlaps = mean(self.heads.iter().map(|head| {
-            let alone = head.averages.left(&identity);
-            let together = head.averages.right(&alone);
-            let averaged = (alone, together);
+            let averaged = head.averages.averaged(&identity);
             let spread = head.spread(&self.key.matrix, &identity, &averaged);
             let shift = head.shift(&self.key.matrix, &averaged);
             let first = |a, c| {

@@ -23,8 +23,8 @@
 //! ```
 //!
 //! Under the softmax s_ab is μ = w (1 − S2) on average (E ΣA s by parts), with another query of correlation c beside
-//! μ (1 + c). Where it meets itself, of E ΣA² (1 − A) s = w (2 (S2 − S3) − 3 (S3 − S4)), with T in the second. So
-//! (`alone`, `pair`), averaged over the pairs of queries that E g_v² sums,
+//! μ (1 + c). Where it meets itself, of E ΣA² (1 − A) s = w (2 (S2 − S3) − 3 (S3 − S4)), and of E ΣA² (1 − 2A + ΣA²) s², exact
+//! (one query, 4 to 512 keys). So (`alone`, `pair`), averaged over the pairs of queries that E g_v² sums,
 //!
 //! ```text
 //! E (v·g_v)(k·g_k)/E (v·g_v)² = (1 − c_v) μ (1 + c)     E (k·g_k)²/E (v·g_v)² = (1 − c_v) (μ² (1 + c)² + c μ)
@@ -120,9 +120,8 @@ pub(super) fn tilt(s2: f64, contrast: f64) -> f64 {
 
 /// E (v·g_v)(k·g_k) and E (k·g_k)² where a query meets itself, in units of E (v·g_v)².
 pub(super) fn alone(row: &Row, contrast: f64) -> [f64; 2] {
-    let leaning = row.leaning(score_variance(contrast));
-    let mean = ratio(leaning, row.s2 - row.s3);
-    [leaning, row.t() * (mean * mean + tilt(row.s2, contrast))].map(|moment| ratio(moment, row.s2))
+    let variance = score_variance(contrast);
+    [row.leaning(variance), variance * (row.t() + row.outlying)].map(|moment| ratio(moment, row.s2))
 }
 
 /// The same where it meets another one, whose correlation with it is `cosine`.

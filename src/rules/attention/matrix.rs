@@ -21,6 +21,12 @@ impl Matrix {
         Self::build(count, count, |i, j| f64::from(u8::from(i == j)))
     }
 
+    /// Zero but for its diagonal.
+    pub(super) fn of_diagonal(diagonal: &[f64]) -> Self {
+        let count = diagonal.len();
+        Self::build(count, count, |i, j| if i == j { diagonal[i] } else { 0.0 })
+    }
+
     pub(super) fn column(entries: Vec<f64>) -> Self {
         Self { rows: entries.len(), columns: 1, entries }
     }

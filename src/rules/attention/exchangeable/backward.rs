@@ -165,13 +165,15 @@ impl Attended {
         let ln_key = ln_score + self.query.token().ln_second + (group * key_own.max(0.0)).ln();
         let of_pairs = ratio(key_pairs, key_own);
         let answers = (1.0 - of_pairs) * strayed.answers(met_one) + of_pairs * strayed.answers(met_two);
+        let token = self.key_token(ln_key, key_radial, value.token());
         let key = Gradient {
             coupling,
             knows_networks: true,
-            across: anywhere,
+            // They add up to nothing: others meet a key as its own does.
+            across: gradient.across.map(|_| token.radial),
             made: gathered(of_pairs, 0.0),
             response: Matrix2::from_columns(&[answers, Vector2::zeros()]),
-            ..Gradient::new([self.key_token(ln_key, key_radial, value.token())].into(), key_cosines)
+            ..Gradient::new([token].into(), key_cosines)
         };
         [query, key, value]
     }
@@ -185,7 +187,7 @@ impl Attended {
         } else {
             1.0
         };
-        TokenGradient { radial, excess: radial, local: value.local, ..TokenGradient::isotropic(ln_second) }
+        TokenGradient { radial, local: value.local, ..TokenGradient::isotropic(ln_second) }
     }
 
     /// At the values, which gather `all` from the squares of rows, `row` and under dropout `own`, and from pairs of queries.

@@ -18,6 +18,27 @@ use crate::rules::attention::along_values;
 use crate::rules::attention::fluctuation::{Powers, Straying};
 use crate::rules::attention::matrix::Matrix;
 
+/// Masks of attention dropout on the values of one head, each by itself.
+struct Masks<'a> {
+    /// p/(1 − p), and what gradients of the softmax have of it at each query.
+    rate: f64,
+    odds: &'a [f64],
+    /// The diagonal V' of V, with W V' and P_V'.
+    values: Matrix,
+    averaged: (Matrix, Matrix),
+    /// The diagonal of D with V' in place of V.
+    spread: Vec<f64>,
+}
+
+impl<'a> Masks<'a> {
+    fn new(head: &Head, rate: f64, odds: &'a [f64], (k, v): (&Matrix, &Matrix)) -> Self {
+        let values = Matrix::of_diagonal(&v.diagonal());
+        let averaged = head.averages.averaged(&values);
+        let spread = head.spread(k, &values, &averaged).diagonal();
+        Self { rate, odds, values, averaged, spread }
+    }
+}
+
 impl Attended {
     /// The gradient at the probabilities, from that at the output.
     pub(crate) fn probabilities_backward(&self, attention: &Attention, gradient: &Gradient) -> Gradient {
@@ -57,10 +78,12 @@ impl Attended {
             lengths.add(&head.lengths(&rows, &self.query, &g.matrix, odds), 1.0 / self.heads.len() as f64);
             weighted += self.weighted(head, &rows, &g.matrix) / self.heads.len() as f64;
             alike += self.alike_queries(head, &g.matrix) / self.heads.len() as f64;
-            let of_head = self.split_head(head, &rows, &g.matrix, &odds_of_scores, odds);
+            let masks =
+                (odds > 0.0).then(|| Masks::new(head, odds, &odds_of_scores, (&self.key.matrix, &self.value.matrix)));
+            let of_head = self.split_head(head, &rows, &g.matrix, masks.as_ref());
             before = head.rotation.as_ref().map(|rotation| {
                 let met = |a, c| [rotation.spread(a, c), rotation.pulled(a, c)];
-                let query = self.split_query(head, &rows, &g.matrix, &odds_of_scores, met);
+                let query = self.split_query(head, &rows, &g.matrix, masks.as_ref(), met);
                 [query, self.unturned_key(rotation, head, &of_head[1], &g.matrix)]
             });
             for (part, of_head) in parts.iter_mut().zip(of_head) {
@@ -97,7 +120,7 @@ impl Attended {
             let ln_values = (lengths.keys[b] * values[b]).ln() + g.ln_unit + group + self.value.ln_unit;
             let radial = share(ln_values, ln_second + keys[b].ln() + self.key.ln_unit);
             let radial = radial.min((attention.n_kv_heads * attention.d_head) as f64);
-            TokenGradient { radial, excess: radial, local: local(b), ..TokenGradient::isotropic(ln_second) }
+            TokenGradient { radial, local: local(b), ..TokenGradient::isotropic(ln_second) }
         });
         let value_coupling = ratio(pulled, value.rows as f64 * mean_square(&value) * mean_square(&self.value.matrix));
         let value = to_gradient(&value, g.ln_unit + group, |ln_second, b| TokenGradient {
@@ -106,6 +129,7 @@ impl Attended {
             local: local(b),
             ..TokenGradient::isotropic(ln_second)
         });
+        let along_keys = average(&key, |token| token.radial);
         let told = |part: Gradient, factor: f64, met: Powers| Gradient {
             across: gradient.across.map(|_| 1.0),
             knows_networks: true,
@@ -117,7 +141,13 @@ impl Attended {
         let across = gradient.across.map(|across| 1.0 + (across - 1.0) * alignment);
         [
             Gradient { coupling: query_coupling, unturned: of_query, ..told(query, factors[0], met_by[0]) },
-            Gradient { coupling, unturned: of_key, ..told(key, factors[1], met_by[1]) },
+            // They add up to nothing: others meet a key as its own does.
+            Gradient {
+                coupling,
+                unturned: of_key,
+                across: gradient.across.map(|_| along_keys),
+                ..told(key, factors[1], met_by[1])
+            },
             Gradient { coupling: value_coupling, across, ..value },
         ]
     }
@@ -158,7 +188,7 @@ impl Attended {
         head: &Head,
         rows: &[Row],
         gradient: &Matrix,
-        odds_of_scores: &[f64],
+        masks: Option<&Masks>,
         met: impl Fn(usize, usize) -> [f64; 2] + Sync,
     ) -> Matrix {
         let q = &self.query;
@@ -172,12 +202,9 @@ impl Attended {
             let slope = head.ratio(rows, q, a, c, Of::Slope);
             gradient.row(a)[c] * (d * slope + unlike * (1.0 - one.s2) * (1.0 - other.s2))
         });
-        if odds_of_scores.iter().any(|odds| *odds > 0.0) {
-            let let_through = head.averages.squared().of(&self.value.matrix.diagonal());
-            for (a, row) in rows.iter().enumerate() {
-                let passed = row.slope * (1.0 - 1.0 / row.effective).max(0.0) * let_through[a];
-                let keys = row.traces.key / (1.0 - 1.0 / row.effective).max(1e-3);
-                query.row_mut(a)[a] += odds_of_scores[a] * passed * keys * gradient.row(a)[a];
+        if let Some(masks) = masks {
+            for (a, spread) in masks.spread.iter().enumerate() {
+                query.row_mut(a)[a] += masks.odds[a] * gradient.row(a)[a] * spread * rows[a].slope;
             }
         }
         query
@@ -228,19 +255,10 @@ impl Attended {
     }
 
     /// The matrices of query, key and value gradients of one head.
-    fn split_head(
-        &self,
-        head: &Head,
-        rows: &[Row],
-        gradient: &Matrix,
-        odds_of_scores: &[f64],
-        odds: f64,
-    ) -> [Matrix; 3] {
+    fn split_head(&self, head: &Head, rows: &[Row], gradient: &Matrix, masks: Option<&Masks>) -> [Matrix; 3] {
         let (q, k, v) = (&self.query, &self.key.matrix, &self.value.matrix);
         let n = gradient.rows;
-        let query = || {
-            self.split_query(head, rows, gradient, odds_of_scores, |a, c| [head.spread.row(a)[c], head.turned(a, c)])
-        };
+        let query = || self.split_query(head, rows, gradient, masks, |a, c| [head.spread.row(a)[c], head.turned(a, c)]);
         let key = || {
             let m = Matrix::symmetric(n, |a, c| {
                 let lengths = if a == c { 1.0 + head.rows[a].outlying(self.unequal) } else { 1.0 };
@@ -250,20 +268,12 @@ impl Attended {
             if let Some(alone) = head.keys_alone(q, v, gradient) {
                 key.add([&alone], |[alone]| alone);
             }
-            if odds > 0.0 {
-                let passed: Vec<f64> = (0..n)
-                    .map(|a| {
-                        let row = &rows[a];
-                        let passed = row.weighted_slope * (1.0 - 1.0 / row.effective).max(0.0);
-                        odds_of_scores[a] * q.square(a) * gradient.row(a)[a] * passed
-                    })
-                    .collect();
-                let let_through = head.averages.squared().transposed_of(&passed);
-                for (b, passed) in let_through.into_iter().enumerate() {
-                    key.row_mut(b)[b] += passed * v.row(b)[b];
-                }
+            if let Some(masks) = masks {
+                let passed = |a: usize| masks.odds[a] * q.square(a) * gradient.row(a)[a] * rows[a].weighted_slope;
+                let passed = Matrix::of_diagonal(&(0..n).map(passed).collect::<Vec<f64>>());
+                key.add([&head.adjoint(&masks.values, &masks.averaged, &passed)], |[passed]| passed);
             }
-            key
+            centred(&key)
         };
         let value = || {
             let m =
@@ -277,11 +287,11 @@ impl Attended {
             if let Some(alone) = head.values_alone(self.variance, q, k, gradient) {
                 value.add([&alone], |[alone]| alone);
             }
-            if odds > 0.0 {
+            if let Some(Masks { rate, .. }) = masks {
                 let own: Vec<f64> = (0..n).map(|a| gradient.row(a)[a] * rows[a].squares()).collect();
                 let let_through = head.averages.squared().transposed_of(&own);
                 for (b, passed) in let_through.into_iter().enumerate() {
-                    value.row_mut(b)[b] += odds * passed;
+                    value.row_mut(b)[b] += rate * passed;
                 }
             }
             value
@@ -295,6 +305,14 @@ impl Raw {
     fn of_gradient(gradient: &Gradient) -> Self {
         Self::new(gradient.tokens.iter().map(|token| token.ln_second), &gradient.cosines)
     }
+}
+
+/// Products of vectors less their average: gradients of keys add up to nothing, for what all scores of a row share does not pass
+/// the softmax.
+fn centred(matrix: &Matrix) -> Matrix {
+    let averages: Vec<f64> = (0..matrix.rows).map(|b| matrix.row(b).iter().sum::<f64>() / matrix.rows as f64).collect();
+    let all = averages.iter().sum::<f64>() / matrix.rows as f64;
+    Matrix::symmetric(matrix.rows, |b, d| matrix.row(b)[d] - averages[b] - averages[d] + all)
 }
 
 /// The average of the diagonal.

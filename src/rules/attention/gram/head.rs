@@ -50,12 +50,7 @@ impl Head {
         (k, rotary): (&Matrix, Option<&Rotary>),
         v: &Matrix,
     ) -> Self {
-        let averaged = |x: &Matrix| {
-            let once = averages.left(x);
-            let twice = averages.right(&once);
-            (once, twice)
-        };
-        let (key, value) = join(|| averaged(k), || averaged(v));
+        let (key, value) = join(|| averages.averaged(k), || averages.averaged(v));
         let nothing = || Matrix::zeros(0, 0);
         let (rows, spread, shift) = (Vec::new(), nothing(), nothing());
         let mut head = Self { averages, freedom, rows, key, value, spread, shift, rotation: None, singles: None };
