@@ -123,11 +123,9 @@ impl Attended {
             })
             .collect();
         let ln_query = ln_score + self.key.token().ln_second + query_own.max(0.0).ln();
-        let query_token = TokenGradient {
-            radial: if query_own > 0.0 { lengths::query_radial(row) } else { 1.0 },
-            local: gradient.token().local,
-            ..TokenGradient::isotropic(ln_query)
-        };
+        let radial = if query_own > 0.0 { lengths::query_radial(row) } else { 1.0 };
+        let local = gradient.token().local;
+        let query_token = TokenGradient { radial, local, ..TokenGradient::isotropic(ln_query) };
         let beside = others * between * keys.passing.own;
         let together = beside * ratio(self.alike_queries(domain, gradient), query_own);
         // The input of the query, alone and with that of another one.
