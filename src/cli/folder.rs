@@ -7,7 +7,39 @@ use std::{
 };
 
 use anyhow::Context;
-use sigprop::report::write_file;
+use serde::{Serialize, de::DeserializeOwned};
+use sigprop::report::{remove_leftovers, write_file};
+use sigprop_validate::{Identity, Journal};
+
+/// Where a report goes.
+#[derive(Clone, Copy)]
+pub(super) struct ReportFolder<'a> {
+    pub(super) path: &'a Path,
+    /// Whether a run that was ended early goes on.
+    pub(super) resumes: bool,
+}
+
+impl ReportFolder<'_> {
+    /// The journal called `name` that the run keeps in the folder until it has ended.
+    pub(super) fn journal<Record: Serialize + DeserializeOwned>(
+        self,
+        name: &str,
+        run: &Identity,
+    ) -> anyhow::Result<Journal<Record>> {
+        let open = if self.resumes { Journal::resume } else { Journal::create };
+        let journal = open(&self.path.join(name), run)?;
+        // The journal is locked, so that whoever was writing here has ended.
+        if self.resumes {
+            remove_leftovers(self.path).with_context(|| cannot_write(self.path))?;
+        }
+        Ok(journal)
+    }
+
+    /// What to say of a run that was interrupted.
+    pub(super) fn go_on(self) -> String {
+        format!("; --resume {} goes on", self.path.display())
+    }
+}
 
 /// Writes a file of the folder.
 pub(super) fn write_into(

@@ -10,7 +10,7 @@ use std::{
 
 use clap::ValueEnum;
 use sigprop_stack::Stack;
-use sigprop_validate::{Journal, MeasureError, Measurement, Progress, Sampling, Settings, measure_with};
+use sigprop_validate::{Journal, MeasureError, Measurement, Progress, Replicate, Sampling, Settings, measure_with};
 
 use super::console::Console;
 
@@ -53,7 +53,7 @@ pub(super) fn free_memory() -> Option<f64> {
 pub(super) fn sample(
     stack: &Stack,
     settings: &Settings,
-    journal: Option<&mut Journal>,
+    journal: Option<&mut Journal<Replicate>>,
     console: Console,
 ) -> Result<Measurement, MeasureError> {
     let cancelled = cancellation(console);

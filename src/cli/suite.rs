@@ -14,17 +14,21 @@ use sigprop::{
     suite::{Case, Line, Run, Suite, pool, score},
 };
 use sigprop_stack::SiteTable;
+use sigprop_validate::Identity;
 
 use super::{
     Outcome,
     console::Console,
-    folder::{claim, files_in, write_into},
+    folder::{ReportFolder, claim, files_in, write_into},
     hint::did_you_mean,
     output::{Format, emit},
 };
 
 /// What a run found, in the folder of its report.
 const CELLS: &str = "cells.csv";
+
+/// What a run that has not ended measured, there too.
+const JOURNAL: &str = "cases.journal";
 
 /// Which suite.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -68,7 +72,7 @@ pub(crate) struct SuiteRun<'a> {
     /// Bytes.
     pub(crate) memory: f64,
     pub(crate) format: Format,
-    pub(crate) output: Option<&'a Path>,
+    pub(crate) output: Option<ReportFolder<'a>>,
     /// Largest 99th percentile.
     pub(crate) max_error: Option<f64>,
 }
@@ -80,25 +84,31 @@ impl SuiteRun<'_> {
             "--seeds, --observed: expected --suite models; every seed draws components of its own"
         );
         if let Some(folder) = self.output {
-            claim(folder)?;
+            claim(folder.path)?;
         }
         let cases = self.cases()?;
         let predicted = cases.iter().map(|case| case.predict().with_context(|| title(case)));
         let predicted = predicted.collect::<anyhow::Result<Vec<SiteTable>>>()?;
-        let (origin, runs) = if self.observed.is_empty() {
-            self.sampled(&cases, &predicted, console)?
+        let (mut journal, samples) = (None, self.observed.is_empty());
+        let (origin, runs) = if samples {
+            journal = self.output.map(|folder| folder.journal(JOURNAL, &self.identity())).transpose()?;
+            self.sampled((&cases, &predicted), journal.as_mut(), console)?
         } else {
             self.earlier(&cases, &predicted)?
         };
         let together = pool(&predicted, &runs);
         let lines = score(&cases, &runs, &together);
-        self.keep(self.output, &origin, (&cases, &together), &lines)?;
+        self.keep(self.output.map(|folder| folder.path), &origin, (&cases, &together), &lines)?;
         self.tell(&origin, &together, &lines)?;
         let expected = cases.len() * self.seeds.len();
         let done: usize = runs.iter().map(count).sum();
-        if self.observed.is_empty() && done < expected {
-            console.note(&format!("interrupted after {done} of {expected} cases, which are reported"));
+        if samples && done < expected {
+            let go_on = self.output.map(ReportFolder::go_on).unwrap_or_default();
+            console.note(&format!("interrupted after {done} of {expected} cases, which are reported{go_on}"));
             return Ok(Outcome::Interrupted);
+        }
+        if let Some(journal) = journal {
+            journal.remove()?;
         }
         Ok(self.gate(&lines, console))
     }
@@ -114,6 +124,17 @@ impl SuiteRun<'_> {
         }
         cases.retain(|case| self.groups.is_empty() || self.groups.iter().any(|group| group == case.group));
         Ok(cases)
+    }
+
+    /// What decides what is measured.
+    fn identity(&self) -> Identity {
+        vec![
+            ("suite", self.choice.name().to_owned()),
+            ("full", self.full.to_string()),
+            ("groups", self.groups.join(" ")),
+            ("seeds", self.seeds.iter().map(u64::to_string).collect::<Vec<_>>().join(" ")),
+            ("max-replicates", self.max_replicates.to_string()),
+        ]
     }
 
     /// Earlier runs, beside the predictions of now.

@@ -15,21 +15,21 @@ use sigprop::{
     numerals::short,
     predict,
     report::{
-        Ink, Observed, Picture, RowFormat, Run, ValidationDocument, comparisons_rows, remove_leftovers, summary_json,
-        summary_table, validation_curve, validation_html, validation_json,
+        Ink, Observed, Picture, RowFormat, Run, ValidationDocument, comparisons_rows, summary_json, summary_table,
+        validation_curve, validation_html, validation_json,
     },
     stack_file::stack_hash,
     verdict::Verdict,
 };
 use sigprop_stack::{GIBIBYTE, Stack};
-use sigprop_validate::{Journal, MeasureError, Measurement, Settings, Target};
+use sigprop_validate::{Journal, MeasureError, Measurement, Replicate, Settings, Target};
 
 use super::{
     Outcome,
     console::Console,
     curve::CurveArguments,
     export::drawn,
-    folder::{cannot_write, claim, write_into},
+    folder::{ReportFolder, claim, write_into},
     model::{ModelArguments, Network},
     output::{Format, FormatArguments, SiteChoice, emit},
     parse::{self, Seeds, Threads},
@@ -41,7 +41,7 @@ use super::{
 };
 
 /// What goes with a suite: all else describes one model or how it is sampled.
-const WITH_SUITE: [&str; 13] = [
+const WITH_SUITE: [&str; 14] = [
     "suite",
     "full",
     "groups",
@@ -54,6 +54,7 @@ const WITH_SUITE: [&str; 13] = [
     "format",
     "json",
     "output",
+    "resume",
     "max_error",
 ];
 
@@ -76,6 +77,7 @@ Examples:
   sigprop validate gpt2 --report gpt2.html       all of it, for a browser
   sigprop validate gpt2 --observed mine.csv      what you measured, instead of sampling
   sigprop validate --suite components            every rule over the published grids
+  sigprop validate --suite components --full --resume full   hours; goes on where it was ended
   sigprop validate --suite models --max-replicates 64 --seeds 3,11..16 -o runs   seven runs, each kept, and all as one
   sigprop validate --suite models --observed runs   the same networks beside predictions of now"
 )]
@@ -144,12 +146,12 @@ pub(crate) struct Arguments {
     format: FormatArguments,
 
     /// Write report.csv and summary.json into a folder, which is made if need be. Until the run has ended, every
-    /// replicate is kept there in replicates.journal.
+    /// replicate is kept there in replicates.journal; of a suite every case in cases.journal.
     #[arg(short, long, value_name = "DIR", help_heading = "Output")]
     output: Option<PathBuf>,
 
-    /// As --output, but go on with the replicates of a run with the same arguments that was ended early; the report
-    /// is the same as if it had not been.
+    /// As --output, but go on with the replicates (of a suite: the cases) of a run with the same arguments that was
+    /// ended early; the report is the same as if it had not been.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["output", "observed"], help_heading = "Output")]
     resume: Option<PathBuf>,
 
@@ -211,7 +213,7 @@ impl Arguments {
                 threads: self.threads.0,
                 memory: self.memory(),
                 format: self.format.format(),
-                output: self.output.as_deref(),
+                output: self.folder(),
                 max_error: self.max_error,
             };
             return run.run(console);
@@ -237,7 +239,7 @@ impl Arguments {
         let mut predicted = predict(&network.stack, Options { seed: self.seed, ..sites.into() })?;
         predicted.caveats.splice(0..0, network.caveats.iter().cloned());
         if let Some(folder) = self.folder() {
-            claim(folder)?;
+            claim(folder.path)?;
         }
         self.plot.claim()?;
         self.report.claim()?;
@@ -287,8 +289,7 @@ impl Arguments {
             console.note(&format!("the sampled networks left the range of f32 at {site}; nothing is observed there"));
         }
         if replicates < goal {
-            let go_on =
-                self.folder().map_or(String::new(), |folder| format!("; --resume {} goes on", folder.display()));
+            let go_on = self.folder().map(ReportFolder::go_on).unwrap_or_default();
             console.note(&format!("interrupted after {replicates} of {goal} replicates, which are reported{go_on}"));
             return Ok(Outcome::Interrupted);
         }
@@ -299,8 +300,9 @@ impl Arguments {
     }
 
     /// Where the report goes.
-    fn folder(&self) -> Option<&Path> {
-        self.output.as_deref().or(self.resume.as_deref())
+    fn folder(&self) -> Option<ReportFolder<'_>> {
+        let path = self.output.as_deref().or(self.resume.as_deref())?;
+        Some(ReportFolder { path, resumes: self.resume.is_some() })
     }
 
     /// Bytes that the sampling may take.
@@ -328,15 +330,9 @@ impl Arguments {
     }
 
     /// Where replicates are kept until the run has ended.
-    fn journal(&self, stack: &Stack, settings: &Settings) -> anyhow::Result<Option<Journal>> {
-        let Some(folder) = self.folder() else { return Ok(None) };
-        let open = if self.resume.is_some() { Journal::resume } else { Journal::create };
-        let journal = open(&folder.join(JOURNAL), &stack_hash(stack), settings)?;
-        // The journal is locked, so that whoever was writing here has ended.
-        if self.resume.is_some() {
-            remove_leftovers(folder).with_context(|| cannot_write(folder))?;
-        }
-        Ok(Some(journal))
+    fn journal(&self, stack: &Stack, settings: &Settings) -> anyhow::Result<Option<Journal<Replicate>>> {
+        let identity = settings.identity(&stack_hash(stack));
+        self.folder().map(|folder| folder.journal(JOURNAL, &identity)).transpose()
     }
 
     fn write(
@@ -358,7 +354,7 @@ impl Arguments {
             |out| write_summary(validation, out),
             |origin, out| validation_html(origin, &document, out),
         )?;
-        if let Some(folder) = self.folder() {
+        if let Some(ReportFolder { path: folder, .. }) = self.folder() {
             write_into(folder, "report.csv", |out| comparisons_rows(comparisons).write(RowFormat::Csv, out))?;
             write_into(folder, "summary.json", |out| summary_json(run, summary, out))?;
         }

@@ -1,5 +1,7 @@
 //! The common result of everything that walks a stack.
 
+use serde::{Deserialize, Serialize};
+
 use crate::Number;
 
 /// What is told about a site, in the order of the columns.
@@ -64,7 +66,7 @@ impl Quantity {
 }
 
 /// A number with what is known of its error.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Cell {
     /// The number.
     pub value: Number,
@@ -80,7 +82,7 @@ impl Cell {
 }
 
 /// All quantities of one site; a blank is a quantity that does not exist there.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SiteRow {
     /// −1 for what enters block 0, i for block i, N after the last block.
     pub layer: i64,
@@ -105,7 +107,7 @@ impl SiteRow {
 }
 
 /// Gradient of one weight tensor: E (dL/dW)², one sequence.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct WeightRow {
     /// Layer of the site that uses the tensor.
     pub layer: i64,
@@ -118,7 +120,7 @@ pub struct WeightRow {
 }
 
 /// What an interpreter found, in order of depth.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SiteTable {
     /// One row per site.
     pub sites: Vec<SiteRow>,

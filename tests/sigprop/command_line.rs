@@ -555,7 +555,7 @@ fn suites_refuse_what_does_not_go_with_them() {
         &["--weights"],
         &["--sites", "all"],
         &["--min-r2", "0.9"],
-        &["--resume", "folder"],
+        &["--resume", "folder", "--observed", "runs"],
     ] {
         let output = run(&[&["validate", "--suite", "models"], extra].concat());
         assert!(refused(&output).contains("cannot be used with"), "{}", stderr(&output));

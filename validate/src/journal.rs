@@ -1,11 +1,12 @@
-//! The replicates of a run on disk, as they come: what a run that was ended at any moment goes on from.
+//! What a run has done, on disk as it comes: what a run that was ended at any moment goes on from. A record is of a
+//! replicate of one network, or of a case of a suite.
 //!
 //! ```text
-//! sigprop-replicates 1\n                          name and version of the format
+//! sigprop-journal 2\n                             name and version of the format
 //! <field> <value>\n ...                           what decides the result: the same for the run that goes on
 //! \n
-//! <length: u32> <CRC-32 of the rest: u32> <rest>  one record per replicate, in the order in which they were done;
-//!                                                 numbers little-endian, the rest in the format of postcard
+//! <length: u32> <CRC-32 of the rest: u32> <rest>  one per record, in the order in which they were done: its index
+//!                                                 and itself; numbers little-endian, the rest in the format of postcard
 //! ```
 //!
 //! A record is appended by a single write. One that is not whole, and whatever is behind it, is cut off when the
@@ -15,23 +16,27 @@ use std::{
     collections::BTreeMap,
     fs::{File, TryLockError},
     io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write},
+    iter,
     path::{Path, PathBuf},
 };
 
-use crate::{Settings, sample::Replicate};
+use serde::{Serialize, de::DeserializeOwned};
 
 /// First line of every journal.
-const FORMAT: &str = "sigprop-replicates 1";
+const FORMAT: &str = "sigprop-journal 2";
 
 /// Bytes of the length and the checksum in front of a record.
 const FRAME: usize = 8;
 
-/// An open journal.
+/// What decides the result of a run, and nothing else: fields and their values, none with a line break.
+pub type Identity = Vec<(&'static str, String)>;
+
+/// An open journal of records with indices.
 #[derive(Debug)]
-pub struct Journal {
+pub struct Journal<Record> {
     path: PathBuf,
     file: File,
-    held: BTreeMap<usize, Replicate>,
+    held: BTreeMap<usize, Record>,
 }
 
 /// Why a journal cannot be used.
@@ -71,23 +76,23 @@ pub enum JournalError {
     },
 }
 
-impl Journal {
-    /// A new journal of the run of `stack`, a fingerprint, with `settings`.
-    pub fn create(path: &Path, stack: &str, settings: &Settings) -> Result<Self, JournalError> {
+impl<Record: Serialize + DeserializeOwned> Journal<Record> {
+    /// A new journal.
+    pub fn create(path: &Path, run: &Identity) -> Result<Self, JournalError> {
         let io = |source| JournalError::Io { path: path.to_owned(), source };
         let mut file = open(path)?;
         if file.metadata().map_err(io)?.len() > 0 {
             return Err(JournalError::Unfinished { path: path.to_owned() });
         }
-        file.write_all(header(stack, settings).as_bytes()).map_err(io)?;
+        file.write_all(header(run).as_bytes()).map_err(io)?;
         Ok(Self { path: path.to_owned(), file, held: BTreeMap::new() })
     }
 
-    /// The journal that the same run left, with the replicates it holds; a new one if there is none.
-    pub fn resume(path: &Path, stack: &str, settings: &Settings) -> Result<Self, JournalError> {
+    /// The journal that the same run left, with the records it holds; a new one if there is none.
+    pub fn resume(path: &Path, run: &Identity) -> Result<Self, JournalError> {
         let io = |source| JournalError::Io { path: path.to_owned(), source };
         let mut file = open(path)?;
-        let header = header(stack, settings);
+        let header = header(run);
         let mut reader = BufReader::new(&file);
         if is_cut_off(&mut reader, &header).map_err(io)? {
             file.set_len(0).map_err(io)?;
@@ -113,7 +118,7 @@ impl Journal {
         Ok(Self { path: path.to_owned(), file, held })
     }
 
-    /// How many replicates it holds.
+    /// How many records it holds.
     pub fn len(&self) -> usize {
         self.held.len()
     }
@@ -131,21 +136,21 @@ impl Journal {
         std::fs::remove_file(&path).map_err(|source| JournalError::Io { path, source })
     }
 
-    /// Hands over a replicate that it holds.
-    pub(crate) fn take(&mut self, index: usize) -> Option<Replicate> {
+    /// Hands over a record that it holds.
+    pub fn take(&mut self, index: usize) -> Option<Record> {
         self.held.remove(&index)
     }
 
-    /// Takes down a replicate that was sampled.
-    pub(crate) fn append(&mut self, index: usize, replicate: &Replicate) -> Result<(), JournalError> {
-        let mut record = vec![0; FRAME];
+    /// Takes down a record.
+    pub fn append(&mut self, index: usize, record: &Record) -> Result<(), JournalError> {
+        let mut bytes = vec![0; FRAME];
         let io = |source| JournalError::Io { path: self.path.clone(), source };
-        postcard::to_io(&(index, replicate), &mut record).map_err(|error| io(io::Error::other(error)))?;
-        let (frame, rest) = record.split_at_mut(FRAME);
+        postcard::to_io(&(index, record), &mut bytes).map_err(|error| io(io::Error::other(error)))?;
+        let (frame, rest) = bytes.split_at_mut(FRAME);
         let length = u32::try_from(rest.len()).map_err(|error| io(io::Error::other(error)))?;
         frame[..4].copy_from_slice(&length.to_le_bytes());
         frame[4..].copy_from_slice(&crc32fast::hash(rest).to_le_bytes());
-        self.file.write_all(&record).map_err(io)
+        self.file.write_all(&bytes).map_err(io)
     }
 }
 
@@ -160,15 +165,10 @@ fn open(path: &Path) -> Result<File, JournalError> {
     }
 }
 
-/// Everything that decides the result of a run, and nothing else.
-fn header(stack: &str, settings: &Settings) -> String {
-    let Settings { replicates, batch, seed, threads: _, memory: _, all_sites, weights, controls, sampler, target } =
-        settings;
-    let version = env!("CARGO_PKG_VERSION");
-    format!(
-        "{FORMAT}\nversion {version}\nstack {stack}\nseed {seed}\nreplicates {replicates}\nbatch {batch}\n\
-         all-sites {all_sites}\nweights {weights}\ncontrols {controls}\nsampler {sampler:?}\ntarget {target:?}\n\n"
-    )
+fn header(run: &Identity) -> String {
+    let version = ("version", env!("CARGO_PKG_VERSION").to_owned());
+    let fields = iter::once(&version).chain(run).map(|(field, value)| format!("{field} {value}\n"));
+    format!("{FORMAT}\n{}\n", fields.collect::<String>())
 }
 
 /// Whether the file ends inside its header; leaves the reader where it was if not.
@@ -180,7 +180,10 @@ fn is_cut_off(reader: &mut BufReader<&File>, header: &str) -> io::Result<bool> {
 }
 
 /// The whole records, and where the last of them ends.
-fn read_records(mut reader: BufReader<&File>, start: u64) -> io::Result<(BTreeMap<usize, Replicate>, u64)> {
+fn read_records<Record: DeserializeOwned>(
+    mut reader: BufReader<&File>,
+    start: u64,
+) -> io::Result<(BTreeMap<usize, Record>, u64)> {
     let size = reader.get_ref().metadata()?.len();
     let (mut held, mut end) = (BTreeMap::new(), start);
     let (mut frame, mut rest) = ([0; FRAME], Vec::new());
@@ -195,8 +198,8 @@ fn read_records(mut reader: BufReader<&File>, start: u64) -> io::Result<(BTreeMa
         rest.resize(length as usize, 0);
         reader.read_exact(&mut rest)?;
         let is_whole = crc32fast::hash(&rest) == u32::from_le_bytes(checksum);
-        let Some((index, replicate)) = is_whole.then(|| postcard::from_bytes(&rest).ok()).flatten() else { break };
-        held.insert(index, replicate);
+        let Some((index, record)) = is_whole.then(|| postcard::from_bytes(&rest).ok()).flatten() else { break };
+        held.insert(index, record);
         end = next;
     }
     Ok((held, end))
@@ -207,7 +210,7 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use crate::statistics::Moments;
+    use crate::{Replicate, Settings, statistics::Moments};
 
     /// Numbers that tell `index`; one tensor without a gradient.
     fn replicate(index: usize) -> Replicate {
@@ -220,7 +223,12 @@ mod tests {
         }
     }
 
-    fn held(journal: &mut Journal) -> Vec<(usize, Replicate)> {
+    /// As the same run, goes on.
+    fn resume(path: &Path, run: &Identity) -> Result<Journal<Replicate>, JournalError> {
+        Journal::resume(path, run)
+    }
+
+    fn held(journal: &mut Journal<Replicate>) -> Vec<(usize, Replicate)> {
         (0..10).filter_map(|index| Some((index, journal.take(index)?))).collect()
     }
 
@@ -228,8 +236,8 @@ mod tests {
     fn a_file_cut_off_anywhere_holds_the_whole_records_and_goes_on() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let path = folder.path().join("journal");
-        let settings = Settings::default();
-        let mut journal = Journal::create(&path, "stack", &settings).expect("new");
+        let run = Settings::default().identity("stack");
+        let mut journal = Journal::create(&path, &run).expect("new");
         let mut ends = vec![fs::metadata(&path).expect("there").len() as usize];
         for index in [1, 0, 2] {
             journal.append(index, &replicate(index)).expect("writable");
@@ -239,7 +247,7 @@ mod tests {
         let whole = fs::read(&path).expect("readable");
         for length in 0..=whole.len() {
             fs::write(&path, &whole[..length]).expect("writable");
-            let mut journal = Journal::resume(&path, "stack", &settings).expect("ours");
+            let mut journal = resume(&path, &run).expect("ours");
             let records = ends[1..].iter().filter(|&&end| end <= length).count();
             let mut expected: Vec<(usize, Replicate)> =
                 [1, 0, 2][..records].iter().map(|&index| (index, replicate(index))).collect();
@@ -247,7 +255,7 @@ mod tests {
             assert_eq!(held(&mut journal), expected, "{length}");
             journal.append(7, &replicate(7)).expect("writable");
             drop(journal);
-            let mut again = Journal::resume(&path, "stack", &settings).expect("ours");
+            let mut again = resume(&path, &run).expect("ours");
             expected.push((7, replicate(7)));
             assert_eq!(held(&mut again), expected, "{length}");
         }
@@ -257,8 +265,8 @@ mod tests {
     fn a_damaged_record_and_what_is_behind_it_are_dropped() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let path = folder.path().join("journal");
-        let settings = Settings::default();
-        let mut journal = Journal::create(&path, "stack", &settings).expect("new");
+        let run = Settings::default().identity("stack");
+        let mut journal = Journal::create(&path, &run).expect("new");
         let start = fs::metadata(&path).expect("there").len() as usize;
         journal.append(0, &replicate(0)).expect("writable");
         journal.append(1, &replicate(1)).expect("writable");
@@ -268,12 +276,12 @@ mod tests {
             let mut damaged = whole.clone();
             damaged[place] ^= 0x10;
             fs::write(&path, damaged).expect("writable");
-            let journal = Journal::resume(&path, "stack", &settings).expect("ours");
+            let journal = resume(&path, &run).expect("ours");
             assert!(journal.len() < 2, "{place}");
         }
         // What a power failure leaves: zeros, whose checksum is that of nothing.
         fs::write(&path, [&whole[..start], &[0; 64]].concat()).expect("writable");
-        assert!(Journal::resume(&path, "stack", &settings).expect("ours").is_empty());
+        assert!(resume(&path, &run).expect("ours").is_empty());
     }
 
     #[test]
@@ -281,23 +289,24 @@ mod tests {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let path = folder.path().join("journal");
         let settings = Settings::default();
-        let message = |stack: &str, settings: &Settings| {
-            let error = Journal::resume(&path, stack, settings).expect_err("refused").to_string();
+        let run = settings.identity("stack");
+        let message = |run: &Identity| {
+            let error = resume(&path, run).expect_err("refused").to_string();
             error.rsplit(": ").next().unwrap_or_default().to_owned()
         };
-        drop(Journal::create(&path, "stack", &settings).expect("new"));
-        assert_eq!(message("other", &settings), "expected other, got stack");
-        assert_eq!(message("stack", &Settings { seed: 7, ..settings.clone() }), "expected 7, got 0");
-        let error = Journal::create(&path, "stack", &settings).expect_err("refused");
+        drop(Journal::<Replicate>::create(&path, &run).expect("new"));
+        assert_eq!(message(&settings.identity("other")), "expected other, got stack");
+        assert_eq!(message(&Settings { seed: 7, ..settings.clone() }.identity("stack")), "expected 7, got 0");
+        let error = Journal::<Replicate>::create(&path, &run).expect_err("refused");
         assert!(matches!(error, JournalError::Unfinished { .. }));
         // Neither the number of threads nor the memory decides the result.
         let elsewhere = Settings { threads: Some(3), memory: 1e9, ..settings.clone() };
-        let open = Journal::resume(&path, "stack", &elsewhere).expect("ours");
-        let error = Journal::resume(&path, "stack", &settings).expect_err("refused");
+        let open = resume(&path, &elsewhere.identity("stack")).expect("ours");
+        let error = resume(&path, &run).expect_err("refused");
         assert!(matches!(error, JournalError::Locked { .. }));
         open.remove().expect("removable");
         assert!(!path.exists());
         fs::write(&path, "something else").expect("writable");
-        assert_eq!(message("stack", &settings), "expected 1, got something else");
+        assert_eq!(message(&run), "expected 2, got something else");
     }
 }

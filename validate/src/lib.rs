@@ -48,10 +48,11 @@ mod weights;
 #[cfg(test)]
 mod finite_differences;
 
-pub use journal::{Journal, JournalError};
+pub use journal::{Identity, Journal, JournalError};
 pub use measure::{MeasureError, Measurement, Progress, Sampling, Settings, Target, measure, measure_with};
 #[doc(hidden)]
 pub use random::draw_normals;
 pub use random::draw_row;
+pub use sample::Replicate;
 pub use softmax_alone::measure_softmax;
 pub use steps::{MapRow, StepMeasurement, measure_steps};

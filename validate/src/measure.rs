@@ -2,14 +2,15 @@
 
 use std::{sync::atomic::AtomicBool, thread};
 
+use serde::{Deserialize, Serialize};
 use sigprop_stack::{Cell, GIBIBYTE, Quantity, SiteRow, SiteTable, Stack, StackError, check};
 
 use crate::{
-    journal::{Journal, JournalError},
+    journal::{Identity, Journal, JournalError},
     plan::Plan,
     replicates::Replicates,
     rows::{first_overflow, table},
-    sample::replicate,
+    sample::{Replicate, replicate},
 };
 
 /// How much is sampled, and what is told.
@@ -37,6 +38,25 @@ pub struct Settings {
     pub sampler: Sampling,
     /// Whether to go on beyond `replicates`.
     pub target: Option<Target>,
+}
+
+impl Settings {
+    /// What decides the result of a run of `stack`, a fingerprint.
+    pub fn identity(&self, stack: &str) -> Identity {
+        let Self { replicates, batch, seed, threads: _, memory: _, all_sites, weights, controls, sampler, target } =
+            self;
+        vec![
+            ("stack", stack.to_owned()),
+            ("seed", seed.to_string()),
+            ("replicates", replicates.to_string()),
+            ("batch", batch.to_string()),
+            ("all-sites", all_sites.to_string()),
+            ("weights", weights.to_string()),
+            ("controls", controls.to_string()),
+            ("sampler", format!("{sampler:?}")),
+            ("target", format!("{target:?}")),
+        ]
+    }
 }
 
 /// How linear maps are sampled.
@@ -78,7 +98,7 @@ impl Default for Settings {
 }
 
 /// What was measured.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Measurement {
     /// Every site in forward order, every tensor that has a gradient.
     ///
@@ -180,7 +200,7 @@ pub fn measure(
 ///
 /// Only if `progress` does.
 pub fn measure_with(
-    journal: Option<&mut Journal>,
+    journal: Option<&mut Journal<Replicate>>,
     stack: &Stack,
     settings: &Settings,
     progress: &(dyn Fn(Progress) + Sync),

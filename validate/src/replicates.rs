@@ -19,7 +19,7 @@ use crate::{
 /// Those done, without a gap.
 pub(crate) struct Replicates<'a> {
     done: Vec<Replicate>,
-    journal: Option<&'a mut Journal>,
+    journal: Option<&'a mut Journal<Replicate>>,
 }
 
 /// What workers share.
@@ -27,12 +27,12 @@ struct Work<'a> {
     /// From the first one that was lacking on.
     replicates: Vec<Option<Replicate>>,
     progress: Progress,
-    journal: Option<&'a mut Journal>,
+    journal: Option<&'a mut Journal<Replicate>>,
     failure: Option<JournalError>,
 }
 
 impl<'a> Replicates<'a> {
-    pub(crate) fn new(journal: Option<&'a mut Journal>) -> Self {
+    pub(crate) fn new(journal: Option<&'a mut Journal<Replicate>>) -> Self {
         Self { done: Vec::new(), journal }
     }
 

@@ -25,20 +25,20 @@ use crate::{
     weights::{ByTensor, TensorGradient, WeightGradients},
 };
 
-/// What one replicate says of the rows and tensors of its plan. Where the range of f32 is left the
+/// What one replicate says of the rows and tensors of its plan, for a journal to keep. Where the range of f32 is left the
 /// walk ends, and the vectors end early.
 #[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Replicate {
+pub struct Replicate {
     /// Of each row, in forward order.
-    pub signals: Vec<Moments>,
+    pub(crate) signals: Vec<Moments>,
     /// Of each row of the stream where the gradient starts, in backward order.
-    pub gradients: Vec<Moments>,
+    pub(crate) gradients: Vec<Moments>,
     /// Of each tensor.
-    pub weights: Vec<Option<Moments>>,
+    pub(crate) weights: Vec<Option<Moments>>,
     /// Of the Gaussian sources and the gradient, if they are to be controls.
-    pub inputs: Vec<Moments>,
+    pub(crate) inputs: Vec<Moments>,
     /// Where the range of f32 was left.
-    pub overflow: Option<Overflow>,
+    pub(crate) overflow: Option<Overflow>,
 }
 
 /// A site outside the range of f32.

@@ -6,33 +6,51 @@ use std::{
 };
 
 use anyhow::Context;
-use indicatif::ProgressBar;
 use sigprop::{
     report::SuiteRuns,
     suite::{Case, Look, Run, Sample, Scores, score},
 };
 use sigprop_stack::SiteTable;
-use sigprop_validate::{MeasureError, Measurement, Settings, Target, measure, measure_softmax};
+use sigprop_validate::{Journal, MeasureError, Measurement, Settings, Target, measure, measure_softmax};
 
 use super::{SuiteRun, count, title};
 use crate::cli::{console::Console, folder::claim, sampling::cancellation};
 
 impl SuiteRun<'_> {
-    /// A run with every seed, up to an interruption; each of several keeps a report of its own.
+    /// A run with every seed, up to an interruption; each of several keeps a report of its own. Cases that the
+    /// journal holds are not sampled again.
     pub(super) fn sampled(
         &self,
-        cases: &[Case],
-        predicted: &[SiteTable],
+        (cases, predicted): (&[Case], &[SiteTable]),
+        mut journal: Option<&mut Journal<Measurement>>,
         console: Console,
     ) -> anyhow::Result<(SuiteRuns, Vec<Run>)> {
         let cancelled = cancellation(console);
         let total = cases.len() * self.seeds.len();
-        let bar = console.progress("[{bar:30}] {pos}/{len} cases, {eta} left: {msg}", total, 0);
+        let held = journal.as_ref().map_or(0, |journal| journal.len());
+        let bar = console.progress("[{bar:30}] {pos}/{len} cases, {eta} left: {msg}", total, held);
         let mut runs = Vec::new();
-        for &seed in self.seeds {
-            let run = self.with_seed(seed, (cases, predicted), &bar, &cancelled)?;
+        for (number, &seed) in self.seeds.iter().enumerate() {
+            let mut run = Run(vec![Vec::new(); cases.len()]);
+            for (index, case) in cases.iter().enumerate() {
+                bar.set_message(case.group);
+                let record = number * cases.len() + index;
+                let measured = match journal.as_mut().and_then(|journal| journal.take(record)) {
+                    None => {
+                        let seed = seed.wrapping_mul(1_000_003).wrapping_add(index as u64);
+                        let Some(measured) = self.measured(case, seed, &cancelled)? else { break };
+                        bar.inc(1);
+                        if let Some(journal) = &mut journal {
+                            journal.append(record, &measured)?;
+                        }
+                        measured
+                    }
+                    Some(held) => held,
+                };
+                run.0[index] = case.compare(&predicted[index], &measured.table, measured.replicates);
+            }
             let kept = self.output.filter(|_| self.seeds.len() > 1 && count(&run) > 0);
-            if let Some(folder) = kept.map(|folder| folder.join(seed.to_string())) {
+            if let Some(folder) = kept.map(|folder| folder.path.join(seed.to_string())) {
                 claim(&folder)?;
                 let lines = score(cases, slice::from_ref(&run), &run);
                 self.keep(Some(&folder), &SuiteRuns::Seed { seed }, (cases, &run), &lines)?;
@@ -50,31 +68,16 @@ impl SuiteRun<'_> {
         Ok((origin, runs))
     }
 
-    /// As many of the cases as there were before an interruption.
-    fn with_seed(
-        &self,
-        seed: u64,
-        (cases, predicted): (&[Case], &[SiteTable]),
-        bar: &ProgressBar,
-        cancelled: &AtomicBool,
-    ) -> anyhow::Result<Run> {
-        let mut run = Run(vec![Vec::new(); cases.len()]);
-        for (index, case) in cases.iter().enumerate() {
-            bar.set_message(case.group);
-            match self.measured(case, seed.wrapping_mul(1_000_003).wrapping_add(index as u64), cancelled) {
-                Ok(Measurement { table, replicates, .. }) => {
-                    run.0[index] = case.compare(&predicted[index], &table, replicates);
-                }
-                Err(MeasureError::Cancelled) => break,
-                Err(error) => return Err(error).with_context(|| title(case)),
-            }
-            bar.inc(1);
+    /// A whole case; none after an interruption. Every one has random numbers of its own.
+    fn measured(&self, case: &Case, seed: u64, cancelled: &AtomicBool) -> anyhow::Result<Option<Measurement>> {
+        match self.measure(case, seed, cancelled) {
+            Ok(Measurement { replicates, goal, .. }) if replicates < goal => Ok(None),
+            Err(MeasureError::Cancelled) => Ok(None),
+            result => result.map(Some).with_context(|| title(case)),
         }
-        Ok(run)
     }
 
-    /// Every case has random numbers of its own.
-    fn measured(&self, case: &Case, seed: u64, cancelled: &AtomicBool) -> Result<Measurement, MeasureError> {
+    fn measure(&self, case: &Case, seed: u64, cancelled: &AtomicBool) -> Result<Measurement, MeasureError> {
         match &case.sample {
             Sample::Softmax { scores: Scores { count, variance, correlation }, replicates } => {
                 let replicates = self.max_replicates.min(*replicates);

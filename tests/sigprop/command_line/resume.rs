@@ -3,7 +3,7 @@
 use std::{
     fs,
     path::Path,
-    process::Stdio,
+    process::{self, Stdio},
     thread::sleep,
     time::{Duration, Instant},
 };
@@ -16,28 +16,44 @@ fn arguments<'a>(replicates: &'a str, flag: &'a str, folder: &'a str) -> Vec<&'a
     [model.as_slice(), &["--weights", "--replicates", replicates, flag, folder]].concat()
 }
 
-fn contents(folder: &str) -> Vec<(String, Vec<u8>)> {
-    let read = |name: String| (name.clone(), fs::read(Path::new(folder).join(name)).expect("readable"));
-    files(Path::new(folder)).into_iter().map(read).collect()
+#[cfg(unix)]
+fn interrupt(child: &process::Child) {
+    let killed = process::Command::new("kill").args(["-INT", &child.id().to_string()]).status().expect("kill starts");
+    assert!(killed.success());
+}
+
+/// All files, in folders of the folder too.
+fn contents(folder: &Path) -> Vec<(String, Vec<u8>)> {
+    let read = |name: String| {
+        let path = folder.join(&name);
+        if path.is_dir() { contents(&path) } else { vec![(name, fs::read(path).expect("readable"))] }
+    };
+    files(folder).into_iter().flat_map(read).collect()
+}
+
+/// Two runs of a suite into `folder`, new or `--resume`d.
+fn suite<'a>(flag: &'a str, folder: &'a str) -> Vec<&'a str> {
+    let suite = ["validate", "--suite", "models", "--group", "peri", "--group", "sandwich"];
+    [suite.as_slice(), &["--max-replicates", "2", "--seeds", "3,4", flag, folder]].concat()
 }
 
 /// Kills runs after as many different times as `kills`, letting each go on where the one before was killed (a new
 /// one starts where one ends before), until one is let through; all that end leave what one that nobody killed does.
-fn killed(replicates: &str, kills: u64) {
+fn killed(arguments: impl for<'a> Fn(&'a str, &'a str) -> Vec<&'a str>, kills: u64) {
     let folder = folder();
     let whole = path(&folder, "whole");
     let start = Instant::now();
-    stdout(&run(&arguments(replicates, "-o", &whole)));
+    stdout(&run(&arguments("-o", &whole)));
     let full = start.elapsed();
-    let expected = contents(&whole);
-    assert_eq!(files(Path::new(&whole)), ["report.csv", "summary.json"]);
+    let expected = contents(Path::new(&whole));
+    assert!(expected.iter().all(|(name, _)| !name.ends_with(".journal")));
 
     let (mut number, mut done) = (0, 0);
     while done < kills || number == 0 {
         number += 1;
         let target = path(&folder, &format!("killed{number}"));
         loop {
-            let mut child = command(&arguments(replicates, "--resume", &target))
+            let mut child = command(&arguments("--resume", &target))
                 .stdout(Stdio::null())
                 .stderr(Stdio::piped())
                 .spawn()
@@ -54,27 +70,52 @@ fn killed(replicates: &str, kills: u64) {
             assert_eq!(output.status.code(), None, "{}", stderr(&output));
             done += 1;
         }
-        assert_eq!(contents(&target), expected, "after {done} kills");
+        assert_eq!(contents(Path::new(&target)), expected, "after {done} kills");
     }
 }
 
 #[test]
 fn a_killed_run_goes_on_to_the_same_bytes() {
-    killed("200", 10);
+    killed(|flag, folder| arguments("200", flag, folder), 10);
 }
 
 #[test]
 #[ignore = "long: minutes"]
 fn two_hundred_kills() {
-    killed("1000", 200);
+    killed(|flag, folder| arguments("1000", flag, folder), 200);
+}
+
+#[test]
+fn a_killed_suite_goes_on_to_the_same_bytes() {
+    killed(suite, 4);
+}
+
+/// Nothing is sampled twice: a suite that is interrupted again and again ends too.
+#[cfg(unix)]
+#[test]
+fn an_interrupted_suite_is_refused_to_others_and_goes_on() {
+    let folder = folder();
+    let target = path(&folder, "suite");
+    let child = command(&suite("-o", &target)).stderr(Stdio::piped()).spawn().expect("the command starts");
+    let journal = Path::new(&target).join("cases.journal");
+    while fs::metadata(&journal).map_or(0, |found| found.len()) < 1_000 {
+        sleep(Duration::from_millis(5));
+    }
+    interrupt(&child);
+    let output = child.wait_with_output().expect("the command ends");
+    assert_eq!(output.status.code(), Some(130), "{}", stderr(&output));
+    assert!(stderr(&output).contains("; --resume "), "{}", stderr(&output));
+    assert!(refused(&run(&suite("-o", &target))).contains("go on with --resume"));
+    let others = [suite("--resume", &target), vec!["--full"]].concat();
+    assert!(refused(&run(&others)).contains("another full has left this: expected true, got false"));
+    assert!(run(&suite("--resume", &target)).status.success());
+    assert!(!journal.exists());
 }
 
 /// What is torn, damaged or lacking is sampled again, whatever was there.
 #[cfg(unix)]
 #[test]
 fn an_interrupted_run_is_refused_to_others_and_goes_on() {
-    use std::process::Command;
-
     let folder = folder();
     let target = path(&folder, "report");
     let child = command(&arguments("2000", "-o", &target)).stderr(Stdio::piped()).spawn().expect("the command starts");
@@ -84,8 +125,7 @@ fn an_interrupted_run_is_refused_to_others_and_goes_on() {
     }
     let locked = run(&arguments("2000", "--resume", &target));
     assert!(refused(&locked).contains("another run is writing into this folder"), "{}", stderr(&locked));
-    let killed = Command::new("kill").args(["-INT", &child.id().to_string()]).status().expect("kill starts");
-    assert!(killed.success());
+    interrupt(&child);
     let output = child.wait_with_output().expect("the command ends");
     assert_eq!(output.status.code(), Some(130), "{}", stderr(&output));
     assert!(stderr(&output).contains("; --resume "), "{}", stderr(&output));
@@ -110,7 +150,7 @@ fn an_interrupted_run_is_refused_to_others_and_goes_on() {
     let resumed = run(&arguments("2000", "--resume", &target));
     let uninterrupted = run(&arguments("2000", "-o", &whole));
     assert_eq!(stdout(&resumed), stdout(&uninterrupted));
-    assert_eq!(contents(&target), contents(&whole));
+    assert_eq!(contents(Path::new(&target)), contents(Path::new(&whole)));
 }
 
 /// A run that goes on until its errors are small decides as it would have without the interruption.
@@ -130,5 +170,5 @@ fn a_target_error_is_reached_after_a_kill_too() {
     let resumed = run(&until("--resume", &target));
     assert_eq!(stdout(&resumed), stdout(&expected));
     assert!(!text(&resumed.stdout).contains("networks sampled: 4,"));
-    assert_eq!(contents(&target), contents(&whole));
+    assert_eq!(contents(Path::new(&target)), contents(Path::new(&whole)));
 }
