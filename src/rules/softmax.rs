@@ -54,9 +54,7 @@
 
 mod apart;
 mod grid;
-pub(crate) mod groups;
 mod integrals;
-pub(crate) mod pairs;
 pub(crate) mod repeats;
 pub(crate) mod segments;
 mod shared;
@@ -185,7 +183,7 @@ impl Row {
 
     /// Of scores that have this `kurtosis` (of Gaussian ones: 0).
     fn of_kurtosis(self, n: f64, kurtosis: f64) -> Self {
-        let beyond = |overlap: f64, flat: f64, gain: f64| flat + (overlap - flat) * (kurtosis * gain).exp();
+        let beyond = |overlap: f64, flat: f64, gain: f64| (flat + (overlap - flat) * (kurtosis * gain).exp()).min(1.0);
         let [of_s2, of_s3, of_s22] = self.heavier;
         let flat = n.recip();
         let square = flat * flat;
@@ -409,6 +407,15 @@ impl Overlaps {
         let row = Row { tilt: tilt * t, t_s2: t_s2 * t * row.s2, outlying: outlying * w * t, ..row };
         self.last = Some((place, row));
         row
+    }
+
+    /// d ln S2/d ln w and d ln T/d ln w of a row of score variance exactly `w`.
+    pub(crate) fn growth(&mut self, n: f64, w: f64) -> [f64; 2] {
+        /// Factor on w over which they are taken.
+        const SHARPER: f64 = 1.05;
+        let (exact, sharper) = (self.sharp_row(n, w), self.sharp_row(n, w * SHARPER));
+        [(sharper.s2, exact.s2), (sharper.t(), exact.t())]
+            .map(|(sharper, exact)| if exact > 0.0 { (sharper / exact).ln() / SHARPER.ln() } else { 0.0 })
     }
 
     /// Two rows, their score variance exactly `w` and their correlation exactly `rho`.

@@ -2,8 +2,8 @@
 
 use sigprop::{Sites, predict};
 use sigprop_stack::{
-    Activation, Attention, Component, Embedding, EmbeddingTerm, Gaussian, GivenIds, Ids, Mask, Node, Norm, NormKind,
-    Op, PositionBias, PowerLaw, Source, Stack,
+    Activation, Attention, Component, Embedding, EmbeddingTerm, Gaussian, Ids, Mask, Node, Norm, NormKind, Op,
+    PositionBias, PowerLaw, Source, Stack,
 };
 
 use crate::support::{activation, gaussian_stack, linear, norm, stack, tensor};
@@ -140,14 +140,6 @@ fn learned_relative_positions() {
         attending(gaussian(64, 0.0, 1.0, 0.3), 1.0, change)
     };
     assert_fires("learned relative positions are left out", "heads", &biased(0.5), &biased(0.1));
-}
-
-#[test]
-fn repeated_ids() {
-    let of = |ids| attending(embedded(ids, vec![tokens()]), 2.0, plain);
-    let given =
-        |of: &dyn Fn(u32) -> u32| Ids::Given(GivenIds { vocab_size: 50, sequences: vec![(0..12).map(of).collect()] });
-    assert_fires("keys that are like others", "heads", &of(given(&|i| i % 3)), &of(given(&|i| i)));
 }
 
 #[test]

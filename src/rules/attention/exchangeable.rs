@@ -73,8 +73,6 @@ const LARGEST_LOSS: f64 = 0.5;
 /// Fewest directions that two rows of scores are taken to have: with one they have no cosine but ±1, with fewer a cosine
 /// whose mean square is above 1 (few heads, tokens almost copies).
 const LEAST_FREEDOM: f64 = 1.5;
-/// Factor on w over which the growth of overlaps is taken.
-const SHARPER: f64 = 1.05;
 
 /// What the forward pass of one attention leaves for its backward pass.
 pub(crate) struct Attended {
@@ -135,9 +133,7 @@ impl Attended {
         keys.repeated(domain, [&key, &value], &exact);
         let strength = keys.pull(input.concentration.total);
         let ends = Ends::new(&row, keys.effective, keys.key_cosine);
-        let sharper = overlaps.sharp_row(keys.effective, keys.contrast * SHARPER);
-        let growth = [(sharper.s2, exact.s2), (sharper.t(), exact.t())]
-            .map(|(sharper, exact)| if exact > 0.0 { (sharper / exact).ln() / SHARPER.ln() } else { 0.0 });
+        let growth = overlaps.growth(keys.effective, keys.contrast);
         let pull = |cosine: f64, alike: f64| strength * ends.pull(&ends, cosine, [alike, 1.0], unequal);
         // What a row has in common with itself and no other one.
         let beyond = row.s2 - 1.0 / keys.effective;

@@ -74,6 +74,7 @@
 
 mod backward;
 mod directions;
+mod draws;
 mod head;
 mod lengths;
 mod queries;
@@ -293,6 +294,7 @@ impl Attended {
             };
             Matrix::build(n_queries, n_queries, |a, c| match head.rows[a].single.filter(|_| a == c) {
                 Some(single) => single.squares / head.rows[a].in_view,
+                None if a == c => head.within(a, &identity, averaged.1.row(a)[a] + first(a, a)),
                 None => averaged.1.row(a)[c] + first(a, c),
             })
         }));
@@ -346,14 +348,6 @@ fn caveat(attention: &Attention, heads: &[Head]) -> Option<(&'static str, String
         return Some((
             "attention is sharper than the rules were sampled at (score variance within a row up to 16)",
             format!("{sharpest:.3e}"),
-        ));
-    }
-    if let Some(row) = rows().find(|row| row.is_beyond_pairs()) {
-        return Some((
-            "keys that are like others have scores too sharp for pairs of them to be followed (sampled at score variance 3: \
-             averages over queries within 13 %, over single keys within 27 %, of the keys of one large group each up to twice \
-             too large)",
-            format!("score variance {:.2}, {:.1} effective keys of {:.1}", row.contrast, row.effective, row.in_view),
         ));
     }
     if let Some(PositionBias::Relative { table, .. }) = &attention.bias {

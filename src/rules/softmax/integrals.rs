@@ -139,6 +139,24 @@ pub(super) fn cross_overlap(n: f64, w: f64, rho: f64) -> f64 {
     n * sum * steps.ln_t * steps.ln_t
 }
 
+/// E y^k e^{−y} for k = 0 … 4, y = t e^z.
+pub(super) fn moments(t: f64, exponentials: &[(f64, f64)]) -> [f64; 5] {
+    let mut moments = [0.0; 5];
+    for &(exponential, weight) in exponentials {
+        let y = t * exponential;
+        // Beyond, e^{−y} has underflowed and y^k with it.
+        if y < 700.0 {
+            let mut factor = weight * (-y).exp();
+            for moment in &mut moments {
+                *moment += factor;
+                factor *= y;
+            }
+        }
+    }
+    moments[0] = moments[0].max(f64::MIN_POSITIVE);
+    moments
+}
+
 /// E e^{−y} and E y e^{−y} for y = t e^z.
 fn lone_moments(t: f64, exponentials: &[(f64, f64)]) -> (f64, f64) {
     let (mut zeroth, mut first) = (0.0, 0.0);

@@ -38,8 +38,7 @@ use libm::lgamma;
 use sigprop_stack::PowerLaw;
 
 use super::grid::Nodes;
-use super::groups::moments;
-use super::integrals::{REACH, Steps, Table, log_normal_nodes};
+use super::integrals::{REACH, Steps, Table, log_normal_nodes, moments};
 use crate::domain::mean_share;
 use crate::interpolation::{lagrange, lagrange_weights, weighted};
 

@@ -23,8 +23,7 @@
 //!
 //! Ours. Sampled: `rules/attention/concentration.rs`.
 
-use super::groups::moments;
-use super::integrals::{REACH, Steps, log_normal_nodes, normal_nodes};
+use super::integrals::{REACH, Steps, log_normal_nodes, moments, normal_nodes};
 
 /// Cosines of queries at which it is tabulated, equally far apart.
 pub(super) const COSINES: [f64; 3] = [0.1, 0.5, 0.9];

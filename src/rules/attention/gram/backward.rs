@@ -95,9 +95,10 @@ impl Attended {
             + (attention.scale.powi(2) * self.score_slope * attention.d_value as f64).ln()
             + self.value.ln_unit;
 
-        // Of differences of keys and of values, and of queries and values.
-        let differences = Powers::default().and(0.0, 1.0 - self.apart, 1.0 + self.apart);
-        let met_by = [differences, Powers::default().and(1.0, 0.0, 1.0)];
+        // Of differences of keys and of values, and of queries and values; scores make rows pass less.
+        let scores = Powers::scores(self.growth(&g.matrix));
+        let differences = scores.and(0.0, 1.0 - self.apart, 1.0 + self.apart);
+        let met_by = [differences, scores.and(1.0, 0.0, 1.0)];
         let factors = met_by.map(|met| strayed.of(met));
         let unturned = before.as_ref().map_or([&query, &key], |[query, key]| [query, key]);
         let [query_coupling, coupling] =
@@ -150,6 +151,12 @@ impl Attended {
             },
             Gradient { coupling: value_coupling, across, ..value },
         ]
+    }
+
+    /// d ln T/d ln w of rows as they receive gradients.
+    fn growth(&self, gradient: &Matrix) -> f64 {
+        let rows = || self.heads.iter().flat_map(|head| &head.rows).zip(gradient.diagonal().into_iter().cycle());
+        ratio(rows().map(|(row, own)| own * row.growth).sum(), rows().map(|(_, own)| own).sum())
     }
 
     /// What the weights of queries and of keys collect beyond products of their gradients, from those of `rotated` and of `unturned`

@@ -5,7 +5,7 @@ use sigprop_stack::Rotary;
 
 use super::queries::Queries;
 use super::rotation::Rotation;
-use super::row::{Pull, Roots, Row, Traces, interpolation, sampled_rows};
+use super::row::{LEAST_POWER, Pull, Roots, Row, Traces, interpolation, sampled_rows};
 use crate::domain::Concentration;
 use crate::moments::ratio;
 use crate::rules::attention::averages::Averages;
@@ -157,6 +157,7 @@ impl Head {
                 let key_cosine = self.key.1.row(a)[a] / squares_of_keys[a];
                 let row = overlaps.row(effective, contrast, freedom, unequal.kurtosis(key_cosine) + 3.0 * keys.unequal);
                 let bend = 1.0 - 3.0 * row.s2 + 2.0 * row.s3;
+                let [_, growth] = overlaps.growth(effective, contrast);
                 Row {
                     s2: row.s2,
                     effective,
@@ -171,6 +172,7 @@ impl Head {
                     second: contrast * bend * bend,
                     ends: Ends::new(&row, effective, key_cosine),
                     overlaps: Some(row),
+                    growth,
                     ..Row::flat_keys(effective, in_view, traces)
                 }
             })
@@ -182,9 +184,7 @@ impl Head {
         if a == c {
             return of.own(&own[a]);
         }
-        let [first, second, rest] = of.series(&self.rows[a], &self.rows[c]);
-        let rho = q.correlation(a, c);
-        first + rho * (second + rho * rest)
+        of.series(&self.rows[a], &self.rows[c]).at(q.correlation(a, c))
     }
 
     /// E Q_ac R_ac over the sampled queries of heads, whose correlations stray.
@@ -203,10 +203,10 @@ impl Head {
 
     /// R_ac, and what it has from correlations that stray, of two different queries.
     pub(super) fn expected(&self, q: &Queries, a: usize, c: usize, of: Of) -> [f64; 2] {
-        let [first, second, rest] = of.series(&self.rows[a], &self.rows[c]);
+        let series = of.series(&self.rows[a], &self.rows[c]);
         let rho = q.correlation(a, c);
         let variance = (1.0 - rho * rho).powi(2) / self.freedom;
-        [first + rho * (second + rho * rest), variance * (second + 3.0 * rho * rest)]
+        [series.at(rho), variance * series.bent(rho)]
     }
 
     /// E Q_ac R_ac D_ac.
@@ -269,6 +269,10 @@ impl Head {
             let first = self.first_order(variance, q, (self.fluctuating(q, a, c), &self.shift), a, c);
             self.value.1.row(a)[c] + first + self.pulled(q, pull, a, c)
         });
+        for a in 0..n {
+            let square = &mut output.row_mut(a)[a];
+            *square = self.within(a, v, *square);
+        }
         if odds > 0.0 {
             let let_through = self.averages.squared().of(&v.diagonal());
             for (a, row) in self.rows.iter().enumerate() {
@@ -276,6 +280,14 @@ impl Head {
             }
         }
         output
+    }
+
+    /// The square of the average of row `a`, no further than weights that add up to 1 can make it from those of values that
+    /// do not oppose each other.
+    pub(super) fn within(&self, a: usize, v: &Matrix, square: f64) -> f64 {
+        let squares = self.averages.weighted_keys(a).map(|(b, _)| v.row(b)[b]);
+        let (least, most) = squares.fold((f64::INFINITY, 0.0), |(least, most), own| (own.min(least), own.max(most)));
+        square.max(least / self.rows[a].in_view).min(most)
     }
 
     /// C(X, M); `averaged` are W X and P_X.
@@ -297,6 +309,38 @@ impl Head {
         let mut adjoint = inner;
         adjoint.add([&half, &other, &outer, x], |[half, other, outer, x]| outer * x - half - other);
         adjoint
+    }
+}
+
+/// R or R' of two rows whose queries have the correlation ρ: W_1 and W_2 of [`crate::rules::softmax`], and one power of ρ with
+/// what is left of the sum, which makes (ρR)' what it is at 1.
+#[derive(Clone, Copy)]
+pub(super) struct Series {
+    first: f64,
+    second: f64,
+    rest: f64,
+    power: f64,
+}
+
+impl Series {
+    pub(super) fn at(self, rho: f64) -> f64 {
+        self.first + self.second * rho + self.rest * self.power_of(rho)
+    }
+
+    /// (ρR)''/2.
+    fn bent(self, rho: f64) -> f64 {
+        let rest = 0.5 * self.power * (self.power + 1.0) * self.rest;
+        self.second + if rho == 0.0 { 0.0 } else { rest * self.power_of(rho) / rho }
+    }
+
+    /// The part of what there is beyond ρ⁰ at 1.
+    pub(super) fn beyond(self, rho: f64) -> f64 {
+        ratio(self.second * rho + self.rest * self.power_of(rho), self.second + self.rest)
+    }
+
+    fn power_of(self, rho: f64) -> f64 {
+        // Most rows are not sharp.
+        if self.power <= LEAST_POWER { rho * rho } else { rho.abs().powf(self.power) }
     }
 }
 
@@ -327,15 +371,15 @@ impl Of {
         }
     }
 
-    /// Of two rows whose queries have the correlation ρ, as a series in ρ: W_1 and W_2 of [`crate::rules::softmax`],
-    /// and what is left of the sum.
-    pub(super) fn series(self, one: &Row, other: &Row) -> [f64; 3] {
+    /// Of two rows.
+    pub(super) fn series(self, one: &Row, other: &Row) -> Series {
         let rest = self.rest(&one.roots) * self.rest(&other.roots);
         let part = match self {
             Self::Value => 0.5,
             Self::Slope | Self::WeightedSlope => 1.0,
         };
         let second = (part * one.roots.second * other.roots.second).min(rest);
-        [one.first * other.first, second, rest - second]
+        let power = 0.5 * (one.roots.power + other.roots.power);
+        Series { first: one.first * other.first, second, rest: rest - second, power }
     }
 }

@@ -6,14 +6,53 @@ use crate::rules::attention::concentration::Unequal;
 use crate::rules::attention::gram::queries::Queries;
 use crate::rules::attention::pull::Ends;
 use crate::rules::softmax;
-use crate::rules::softmax::groups::{Saturation, Single};
 
 /// Score variance, of a row or of its key that is furthest from the average, from which the structure of keys matters beyond the
 /// first order, and number of effective keys, as a share of those a query sees, below which they have one.
 const SHARPEST_EXCHANGEABLE: f64 = 0.1;
 const LARGEST_STRUCTURED: f64 = 0.95;
-/// Score variance of a row up to which pairs of its keys are followed.
-pub(super) const SHARPEST_FOLLOWED: f64 = 1.5;
+
+/// Powers of ρ beyond the first two; less of a sum is rounding.
+pub(super) const LEAST_POWER: f64 = 2.0;
+const LARGEST_POWER: f64 = 64.0;
+const LEAST_REST: f64 = 1e-3;
+
+/// What a score variance makes of the first order, for keys with a structure.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Saturation {
+    /// s, σ, t and f.
+    pub(super) value: f64,
+    pub(super) shift: f64,
+    pub(super) slope: f64,
+    pub(super) first: f64,
+    /// S2 n_e.
+    pub(super) own: f64,
+    pub(super) single: Single,
+}
+
+/// What a score variance makes of single keys.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Single {
+    /// Σ A², over its value for w = 0.
+    pub(super) squares: f64,
+    /// Σ A² (v_b − z)², likewise.
+    pub(super) slope: f64,
+}
+
+impl Saturation {
+    /// A part of the way to `other`.
+    pub(super) fn mixed(&self, other: &Self, part: f64) -> Self {
+        let mix = |of: fn(&Self) -> f64| of(self) * (1.0 - part) + of(other) * part;
+        Self {
+            value: mix(|s| s.value),
+            shift: mix(|s| s.shift),
+            slope: mix(|s| s.slope),
+            first: mix(|s| s.first),
+            own: mix(|s| s.own),
+            single: Single { squares: mix(|s| s.single.squares), slope: mix(|s| s.single.slope) },
+        }
+    }
+}
 
 /// What saturation makes of a row.
 #[derive(Clone, Copy)]
@@ -38,6 +77,8 @@ pub(super) struct Row {
     pub(super) ends: Ends,
     /// Of n_e keys of score variance w_e, if scores differ.
     pub(super) overlaps: Option<softmax::Row>,
+    /// d ln t/d ln w of those.
+    pub(super) growth: f64,
     pub(super) roots: Roots,
     /// Of single keys, where those in groups are others.
     pub(super) single: Option<Single>,
@@ -54,7 +95,7 @@ pub(super) struct Traces {
     pub(super) input: f64,
 }
 
-/// Roots of what pairs of rows take products of.
+/// Roots of what pairs of rows take products of, and what they take averages of.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Roots {
     /// Of s, and of s, t and E χt less f².
@@ -65,13 +106,18 @@ pub(super) struct Roots {
     pub(super) second: f64,
     /// Of γ tr of keys times that of values, as far as their inputs differ.
     pub(super) unlike: f64,
+    /// The power of ρ that what is beyond W_1 and W_2 grows with.
+    pub(super) power: f64,
 }
 
 impl Roots {
     /// Of a row whose keys have the `concentration` γ.
     pub(super) fn of(row: &Row, concentration: f64) -> Self {
         let root = |square: f64| square.max(0.0).sqrt();
-        let rest = |own: f64| root(own - row.first * row.first);
+        let first = row.first * row.first;
+        let rest = |own: f64| root(own - first);
+        let [value, slope] = [row.value - first - 0.5 * row.second, row.slope - first - row.second];
+        let power = if value > LEAST_REST * row.value { slope / value - 1.0 } else { LEAST_POWER };
         Self {
             value: root(row.value),
             value_rest: rest(row.value),
@@ -79,6 +125,7 @@ impl Roots {
             weighted_slope_rest: rest(row.weighted_slope),
             second: root(row.second),
             unlike: root(concentration * row.traces.input),
+            power: power.clamp(LEAST_POWER, LARGEST_POWER),
         }
     }
 }
@@ -105,6 +152,7 @@ impl Row {
             traces,
             ends: Ends::flat(),
             overlaps: None,
+            growth: 0.0,
             roots: Roots::default(),
             single: None,
         }
@@ -115,14 +163,7 @@ impl Row {
     /// Whether keys have unequal weights, or a structure, where scores matter, of which the largest has the variance `furthest`.
     pub(super) fn is_structured(&self, decays: bool, furthest: f64) -> bool {
         let matters = self.contrast.max(furthest) > SHARPEST_EXCHANGEABLE;
-        // Beyond what was sampled rows are those of n_e equal keys.
-        let sampled = self.contrast <= SHARPEST_SAMPLED;
-        matters && sampled && (decays || self.effective < LARGEST_STRUCTURED * self.in_view)
-    }
-
-    /// Whether keys have a structure that pairs of them do not say all of.
-    pub(super) fn is_beyond_pairs(&self) -> bool {
-        self.contrast > SHARPEST_FOLLOWED && self.effective < LARGEST_STRUCTURED * self.in_view
+        matters && (decays || self.effective < LARGEST_STRUCTURED * self.in_view)
     }
 
     /// How much more the squares of keys and values that pass T are, for their lengths.
@@ -173,29 +214,29 @@ impl Row {
         single.squares / self.in_view - keys.map(first).sum::<f64>()
     }
 
-    /// Σ A² (v_b − z)² over single keys less what groups make it, likewise from the `values`.
+    /// Σ A² (v_b − z)² over single keys less what t makes it, likewise from the `values`.
     pub(super) fn beyond_slope(&self, values: impl Iterator<Item = (f64, f64)>) -> f64 {
         let Some(single) = self.single else { return 0.0 };
         let flat: f64 = values.map(|(weight, apart)| weight * weight * apart).sum();
         (single.slope - self.weighted_slope) * flat
     }
 
-    /// As `groups` of keys saturate; what lengths of queries and keys stray by is what they make of n_e equal keys, `exact` if
-    /// they do not.
-    pub(super) fn saturate(&mut self, groups: &Saturation, exact: &softmax::Row) {
+    /// As keys with a `structure` saturate; what lengths of queries and keys stray by is what they make of n_e equal keys, `exact`
+    /// if they do not.
+    pub(super) fn saturate(&mut self, structure: &Saturation, exact: &softmax::Row) {
         let flat = self.effective.recip();
         let [squares, value, slope, weighted] = self.overlaps.map_or([1.0; 4], |row| {
             let excess = ratio(row.s2 - flat, exact.s2 - flat);
             [row.s2 / exact.s2, excess, ratio(row.t(), exact.t()), ratio(row.t_weighted, exact.t())]
         });
-        let single = groups.single;
+        let single = structure.single;
         self.single = Some(Single { squares: single.squares * squares, slope: single.slope * weighted });
-        self.s2 = groups.own * squares / self.effective;
-        self.value = groups.value * value;
-        self.shift = groups.shift;
-        self.slope = groups.slope * slope;
-        self.weighted_slope = groups.slope * weighted;
-        self.first = groups.first;
+        self.s2 = (structure.own * squares * flat).min(1.0);
+        self.value = structure.value * value;
+        self.shift = structure.shift;
+        self.slope = structure.slope * slope;
+        self.weighted_slope = structure.slope * weighted;
+        self.first = structure.first;
     }
 }
 

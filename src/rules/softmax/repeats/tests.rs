@@ -3,7 +3,6 @@ use rand::{SeedableRng, rngs::Xoshiro256PlusPlus};
 use rand_distr::{Distribution, StandardNormal};
 
 use super::*;
-use crate::rules::softmax::groups;
 use crate::rules::softmax::integrals::row_overlaps;
 
 fn repeats(ids: &[(f64, f64)]) -> Repeats {
@@ -35,14 +34,18 @@ fn ends_are_rows_of_keys_and_of_groups() {
         assert_relative_eq!(mean, 1.0 / 32.0, max_relative = 1e-4);
         assert_relative_eq!(passed, s2 - 2.0 * s3 + s22, max_relative = 1e-4);
 
-        let ids = [(1.0, 8.0), (2.0, 4.0), (16.0, 1.0)];
-        let got = Repeated::of(integrated(&ids, w, 1.0));
+        // Two ids with three quarters and one quarter of the keys: A = 1/(1 + e^{−x}/3), x ~ N(0, 2w).
+        let expect = |f: &dyn Fn(f64) -> f64| {
+            let nodes = crate::quadrature::gaussian_nodes(0.0, 1.0);
+            nodes.iter().map(|(z, weight)| weight * f(1.0 / (1.0 + (-(2.0 * w).sqrt() * z).exp() / 3.0))).sum::<f64>()
+        };
+        let squares = |a: f64| a * a + (1.0 - a).powi(2);
+        let got = Repeated::of(integrated(&[(1.0, 24.0), (1.0, 8.0)], w, 1.0));
         let ([g, _], [mean, _], [passed, ..]) = (got.own, got.mean, got.passed());
-        let saturation = groups::saturation(&ids.map(|(ids, m)| (ids, m / 32.0)), w);
-        let flat = repeats(&ids);
-        assert_relative_eq!(g, saturation.own * flat.flat(), max_relative = 1e-4);
-        assert_relative_eq!(g - mean, saturation.value * w * flat.spread(1.0, 1.0), max_relative = 1e-3);
-        assert_relative_eq!(passed, saturation.slope * flat.spread(1.0, 1.0), max_relative = 1e-3);
+        let third = expect(&|a| a.powi(3) + (1.0 - a).powi(3));
+        assert_relative_eq!(g, expect(&squares), max_relative = 1e-4);
+        assert_relative_eq!(mean, squares(expect(&|a| a)), max_relative = 1e-4);
+        assert_relative_eq!(passed, g - 2.0 * third + expect(&|a| squares(a).powi(2)), max_relative = 1e-3);
     }
 }
 
