@@ -124,6 +124,12 @@ impl Row {
         (self.s2 - 2.0 * self.s3 + self.s22).max(0.0)
     }
 
+    /// w (1 − 3 S2 + 2 S3)², which falls as 1/w where one key is left: two keys that compete are as often ahead of each other.
+    pub(crate) fn second(&self, w: f64) -> f64 {
+        let bend = 1.0 - 3.0 * self.s2 + 2.0 * self.s3;
+        w.min(LARGEST) * bend * bend
+    }
+
     /// 1 − 2 S2 + S22 and U, of two directions that keys do not pass like the others.
     pub(crate) fn own_directions(&self) -> [f64; 2] {
         [1.0 - 2.0 * self.s2 + self.s22, self.tilt]

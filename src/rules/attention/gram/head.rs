@@ -5,7 +5,7 @@ use sigprop_stack::Rotary;
 
 use super::queries::Queries;
 use super::rotation::Rotation;
-use super::row::{LEAST_POWER, Pull, Roots, Row, Traces, interpolation, sampled_rows};
+use super::row::{LARGEST_VALUE_POWER, LEAST_POWER, Pull, Roots, Row, Traces, interpolation, sampled_rows};
 use crate::domain::Concentration;
 use crate::moments::ratio;
 use crate::rules::attention::averages::Averages;
@@ -156,7 +156,6 @@ impl Head {
                 }
                 let key_cosine = self.key.1.row(a)[a] / squares_of_keys[a];
                 let row = overlaps.row(effective, contrast, freedom, unequal.kurtosis(key_cosine) + 3.0 * keys.unequal);
-                let bend = 1.0 - 3.0 * row.s2 + 2.0 * row.s3;
                 let [_, growth] = overlaps.growth(effective, contrast);
                 Row {
                     s2: row.s2,
@@ -169,7 +168,7 @@ impl Head {
                     weighted_slope: unequal.weighted(&row, freedom.recip()) * effective / share,
                     first: (1.0 - row.s2) / share,
                     traces,
-                    second: contrast * bend * bend,
+                    second: row.second(contrast),
                     ends: Ends::new(&row, effective, key_cosine),
                     overlaps: Some(row),
                     growth,
@@ -374,12 +373,12 @@ impl Of {
     /// Of two rows.
     pub(super) fn series(self, one: &Row, other: &Row) -> Series {
         let rest = self.rest(&one.roots) * self.rest(&other.roots);
-        let part = match self {
-            Self::Value => 0.5,
-            Self::Slope | Self::WeightedSlope => 1.0,
+        let (part, largest) = match self {
+            Self::Value => (0.5, LARGEST_VALUE_POWER),
+            Self::Slope | Self::WeightedSlope => (1.0, f64::INFINITY),
         };
         let second = (part * one.roots.second * other.roots.second).min(rest);
-        let power = 0.5 * (one.roots.power + other.roots.power);
+        let power = (0.5 * (one.roots.power + other.roots.power)).min(largest);
         Series { first: one.first * other.first, second, rest: rest - second, power }
     }
 }

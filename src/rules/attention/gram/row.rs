@@ -15,6 +15,9 @@ const LARGEST_STRUCTURED: f64 = 0.95;
 /// Powers of ρ beyond the first two; less of a sum is rounding.
 pub(super) const LEAST_POWER: f64 = 2.0;
 const LARGEST_POWER: f64 = 64.0;
+/// Of averages: S11 has a limit for sharp scores, whose slope at ρ = 1 grows; of two keys it is asin ρ/π, of which ρ⁵ makes what
+/// is beyond the first order at ρ = ¾.
+pub(super) const LARGEST_VALUE_POWER: f64 = 5.0;
 const LEAST_REST: f64 = 1e-3;
 
 /// What a score variance makes of the first order, for keys with a structure.
