@@ -105,10 +105,11 @@ impl Recipe for Dslm {
             probe.through(&blocks.block(block, &|slot| normal(slot.fans.lecun_std()).into()).attend())?;
             let attended = probe.second_moment();
             if !attended.is_normal() {
+                let why = if attended == 0.0 { " (a LayerNorm of width 1 leaves nothing)" } else { "" };
                 return Err(SchemeError::Undefined {
                     scheme: ABOUT.name,
                     expected: "attention that lets a signal through".to_owned(),
-                    got: format!("second moment {attended} in block {block} (a LayerNorm of width 1 leaves nothing)"),
+                    got: format!("second moment {attended} in block {block}{why}"),
                 });
             }
             weights.value_output.push((keep / attended).sqrt());

@@ -18,7 +18,7 @@ use sigprop_stack::{Embedding, EmbeddingTerm, Gaussian};
 use crate::domain::{
     Concentration, Domain, Flow, Fluctuation, Gradient, GradientPairMap, PairMap, Signal, part_map, symmetric,
 };
-use crate::moments::{PerToken, Token, TokenGradient, ln_sum, share};
+use crate::moments::{PerToken, Token, TokenGradient, ln_sum, ratio, share};
 use crate::rules::PairRule;
 use crate::rules::embedding::gaussian_token;
 
@@ -176,16 +176,17 @@ fn sinusoids(scale: f64, width: usize, seq_len: usize) -> Signal {
             let mean = waves[i].iter().sum::<f64>() / width as f64;
             let fourth = waves[i].iter().map(|x| x.powi(4)).sum::<f64>() / width as f64;
             Token {
-                mean: mean / second.sqrt(),
-                kurtosis: fourth / (second * second) - 1.0,
-                skewness: waves[i].iter().map(|x| x.powi(3)).sum::<f64>() / width as f64 / second.powf(1.5),
+                // Of one feature the first position is zero.
+                mean: ratio(mean, second.sqrt()),
+                kurtosis: ratio(fourth, second * second) - 1.0,
+                skewness: ratio(waves[i].iter().map(|x| x.powi(3)).sum::<f64>() / width as f64, second.powf(1.5)),
                 entry_variance: 0.0,
                 constant_share: 0.0,
                 ..Token::gaussian(width as f64, second.ln())
             }
         })
         .collect();
-    let cosines = symmetric(seq_len, |i, j| product(i, j) / (product(i, i) * product(j, j)).sqrt());
+    let cosines = symmetric(seq_len, |i, j| ratio(product(i, j), (product(i, i) * product(j, j)).sqrt()));
     Signal { concentration: Concentration::NONE, ..Signal::new(tokens, cosines) }
 }
 
