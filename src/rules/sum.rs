@@ -75,6 +75,8 @@
 //!
 //! Kedia et al. 2024, appendix on residuals, for the leading order; the 1/width terms are ours.
 
+mod dropped;
+
 use std::sync::Arc;
 
 use nalgebra::Matrix2;
@@ -140,10 +142,10 @@ impl Rule {
         let fresh: f64 = shares
             .iter()
             .zip(branches)
-            .zip(&self.odds)
-            .map(|((a, b), odds)| {
+            .enumerate()
+            .map(|(index, (a, b))| {
                 let own = b.norm_variance() - b.sensitivity.powi(2) * x.norm_variance();
-                a * a * (own.max(0.0) + odds)
+                a * a * own.max(0.0) + self.strayed(index, *a)
             })
             .sum();
         Token {
@@ -215,6 +217,12 @@ impl Rule {
         (Signal { concentration: concentration.bounded(), ..y }, maps)
     }
 
+    /// Why dropped branches make averages rough, if they do, in this `output`.
+    pub(crate) fn caveat(&self, branches: &[Arc<Signal>], output: &Signal) -> Option<(&'static str, String)> {
+        let firsts = firsts(branches);
+        self.caveat_of((0..firsts.len()).map(|index| self.share(index, &firsts, output.token())))
+    }
+
     /// How far the output strays, which has these `tokens`.
     fn fluctuation(
         &self,
@@ -228,10 +236,12 @@ impl Rule {
         let terms: Few<Term> = branches
             .iter()
             .enumerate()
-            .map(|(index, branch)| Term {
-                share: share(self.ln_gains[index] + ln_sum(branch.levels()), ln_total),
-                cosines: &branch.cosines,
-                fluctuation: self.dropped(index, branch.fluctuation),
+            .map(|(index, branch)| {
+                let share = share(self.ln_gains[index] + ln_sum(branch.levels()), ln_total);
+                let dropped = self.branch_strayed(index, share);
+                let fluctuation =
+                    Fluctuation { scale: branch.fluctuation.scale.add_scalar(dropped), ..branch.fluctuation };
+                Term { share, cosines: &branch.cosines, fluctuation }
             })
             .collect();
         domain.joined(x.fluctuation, &terms, &levels, x.token().width)
@@ -247,7 +257,7 @@ impl Rule {
         let mut known = inherited * inherited * of_x;
         for (index, (branch, a)) in branches.iter().zip(&shares).enumerate() {
             let own = domain.known_in_common(branch) - branch.token().sensitivity.powi(2) * of_x;
-            known += a * a * (own.max(0.0) + self.odds[index]);
+            known += a * a * own.max(0.0) + self.strayed(index, *a);
             for (other, b) in branches[..index].iter().zip(&shares) {
                 let levels = tokens.iter().map(|token| token.ln_second);
                 let matrices = [&*branch.cosines, &*other.cosines];
@@ -256,11 +266,6 @@ impl Rule {
             }
         }
         known
-    }
-
-    /// What is left of a branch, forward or backward, as often as it is not dropped.
-    fn dropped(&self, index: usize, branch: Fluctuation) -> Fluctuation {
-        Fluctuation { scale: branch.scale.add_scalar(self.odds[index]), ..branch }
     }
 
     /// Cosines of the output, from those of the branches.
@@ -298,15 +303,19 @@ impl Rule {
         } else {
             [1.0, domain.mean_cosine(x.as_ref()).powi(2)]
         };
+        let unequal = self.unequal(domain, fork, gradient);
         let followed = domain.follows_levels();
         let across = gradient.across.unwrap_or(1.0) - 1.0;
         let part = |index: usize| {
+            let kept = self.kept(index, fork, gradient);
+            let [squares, alike] = [0, 1].map(|of| kept[of] + unequal[of]);
             let places = positions.iter().zip(&x.tokens).zip(output.tokens.iter().zip(gradient.tokens.iter()));
-            let tokens =
-                places.map(|((parts, x), (output, g))| self.split_token(index, (x, alone), parts, output, g)).collect();
+            let tokens = places
+                .map(|((parts, x), (output, g))| self.split_token(index, (x, alone, squares), parts, output, g))
+                .collect();
             Gradient {
                 tokens,
-                cosines: Arc::clone(&gradient.cosines),
+                cosines: times(domain, gradient, alike),
                 coupling: 0.0,
                 knows_networks: false,
                 constant: gradient.constant,
@@ -314,7 +323,7 @@ impl Rule {
                 along: 0.0,
                 across: followed.then(|| 1.0 + self.share(index, &firsts, output.token()) * across),
                 concentration: Concentration { inherited: 1.0, ..gradient.concentration },
-                fluctuation: self.dropped(index, gradient.fluctuation.forked()),
+                fluctuation: gradient.fluctuation.forked(),
                 response: maps[index] * gradient.response,
                 made: Matrix2::identity(),
                 beside: beside[index],
@@ -338,7 +347,7 @@ impl Rule {
     fn split_token(
         &self,
         index: usize,
-        (x, alone): (&Token, f64),
+        (x, alone, ln_more): (&Token, f64, f64),
         branches: &[Token],
         output: &Token,
         gradient: &TokenGradient,
@@ -349,8 +358,6 @@ impl Rule {
         let others: f64 = sensitive.enumerate().filter(|(other, _)| *other != index).map(|(_, of)| of).sum();
         let along = alongs[index];
         let known = ratio(along * along, a);
-        // Where the branch is kept, the norm of the output is larger.
-        let kept = ln_correction(-gradient.steepness * a * self.odds[index]);
         TokenGradient {
             radial: 1.0 + known * (gradient.radial - 1.0),
             constant: gradient.constant,
@@ -358,7 +365,7 @@ impl Rule {
             excess: known * gradient.excess,
             local: 1.0,
             beside: gradient.beside * x.sensitivity + gradient.steepness * others * alone * x.norm_variance(),
-            ..gradient.scaled(self.ln_gains[index] + kept)
+            ..gradient.scaled(self.ln_gains[index] + ln_more)
         }
     }
 
@@ -473,6 +480,15 @@ impl Rule {
     fn share(&self, index: usize, branches: &[Token], output: &Token) -> f64 {
         share(self.ln_gains[index] + branches[index].ln_second, output.ln_second)
     }
+}
+
+/// The cosines of the `gradient`, times e^`ln_factor`.
+fn times(domain: &Domain, gradient: &Gradient, ln_factor: f64) -> Arc<[f64]> {
+    if ln_factor == 0.0 {
+        return Arc::clone(&gradient.cosines);
+    }
+    let factor = ln_factor.exp();
+    domain.map(gradient.tokens.len(), |_, _, place| (factor * gradient.cosines[place]).clamp(-1.0, 1.0))
 }
 
 /// The first token of every branch, which stands for all where tokens are exchangeable.

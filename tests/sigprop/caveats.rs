@@ -6,7 +6,7 @@ use sigprop_stack::{
     PositionBias, PowerLaw, Source, Stack,
 };
 
-use crate::support::{activation, gaussian_stack, linear, norm, stack, tensor};
+use crate::support::{activation, gaussian_stack, linear, norm, residual, stack, tensor};
 
 /// The caveat with `words` stands at `site` of the first stack, and nowhere in the second.
 fn assert_fires(words: &str, site: &str, outside: &Stack, inside: &Stack) {
@@ -68,6 +68,16 @@ fn norms_that_drift_apart() {
         gaussian_stack(128, 1.0, 4, (0..count).flat_map(layer).collect())
     };
     assert_fires("norms of tokens drift apart", "a2", &layers(6), &layers(2));
+}
+
+/// The branch is four times as large as the stream, or as large.
+#[test]
+fn branches_that_are_most_of_a_stream_and_dropped() {
+    let blocks = |scale| {
+        let branch = vec![norm("norm", NormKind::RmsNorm), linear("map", 64, 64, 1.0)];
+        gaussian_stack(64, 1.0, 4, vec![residual("sum", [1.0, scale], 0.1, branch)])
+    };
+    assert_fires("a branch that is dropped", "sum", &blocks(2.0), &blocks(1.0));
 }
 
 #[test]

@@ -4,6 +4,7 @@ mod book;
 mod caveats;
 mod command_line;
 mod compare;
+mod drop_path;
 mod encoders;
 mod golden;
 mod head;

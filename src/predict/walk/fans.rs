@@ -7,7 +7,9 @@ use sigprop_stack::{Attention, Fan, Mixture, Site};
 
 use super::{Kept, Moments};
 use crate::Sites;
-use crate::domain::{Concentration, Domain, Fork, Gradient, OfPairs, Pooled, Signal, Term, summed, weights};
+use crate::domain::{
+    Concentration, Domain, Fluctuation, Fork, Gradient, OfPairs, Pooled, Signal, Term, summed, weights,
+};
 use crate::moments::{Few, PerToken, Token, TokenGradient};
 use crate::rules::attention::Attended;
 use crate::rules::mixture::Routing;
@@ -37,6 +39,7 @@ impl Moments {
             Fan::Sum(sum) => {
                 let rule = sum::Rule::new(sum);
                 let (y, maps) = rule.forward(&self.domain, &x, &parts);
+                self.rows.caveat(at, rule.caveat(&parts, &y));
                 let output = Arc::new(y);
                 (Arc::clone(&output), Kept::Sum(Box::new((rule, Fork { x, parts, maps, output }))))
             }
@@ -202,6 +205,11 @@ pub(super) fn joined(domain: &Domain, kept: &Kept, gradient: &Gradient, parts: &
         }
         None => (fluctuation, parts.iter().map(|part| part.response).collect::<Few<_>>()),
     };
+    let masked = match kept {
+        Kept::Sum(kept) => kept.0.masked(&kept.1, gradient, &shares),
+        _ => 0.0,
+    };
+    let fluctuation = Fluctuation { scale: fluctuation.scale.add_scalar(masked), ..fluctuation };
     let pairs = domain.of_pairs(parts, &shares);
     let response = summed(&shares, pairs.as_ref(), &responses);
     let mades: Few<Matrix2<f64>> = parts.iter().map(|part| part.made).collect();
@@ -212,13 +220,6 @@ pub(super) fn joined(domain: &Domain, kept: &Kept, gradient: &Gradient, parts: &
         parts.iter().zip(&shares).filter(|_| hands_on).map(|(part, share)| of(part) * share).sum()
     };
     let (coupling, along) = (of_parts(&|part| part.coupling), of_parts(&|part| part.along));
-    let redrawn = match kept {
-        Kept::Sum(kept) => {
-            let terms = parts.iter().zip(&shares).zip(&kept.1.maps);
-            terms.map(|((part, share), map)| share * map[(1, 1)] * part.redrawn).sum()
-        }
-        _ => 0.0,
-    };
     Gradient {
         coupling,
         along,
@@ -230,7 +231,7 @@ pub(super) fn joined(domain: &Domain, kept: &Kept, gradient: &Gradient, parts: &
         made: gradient.made * made,
         beside: gradient.beside * made,
         together: gradient.together,
-        redrawn,
+        redrawn: joined_redrawn(kept, parts, &shares),
         ..Gradient::new(tokens, cosines)
     }
 }
@@ -243,6 +244,13 @@ fn joined_across(parts: &[Gradient], pairs: Option<&OfPairs>, met: f64) -> Optio
         followed.iter().zip(shares).map(|(across, share)| (across - 1.0) * share).sum::<f64>() + met / all
     };
     Some(1.0 + pairs.map_or(0.0, met))
+}
+
+/// `redrawn` of a sum, which goes on.
+fn joined_redrawn(kept: &Kept, parts: &[Gradient], shares: &[f64]) -> f64 {
+    let Kept::Sum(kept) = kept else { return 0.0 };
+    let terms = parts.iter().zip(shares).zip(&kept.1.maps);
+    terms.map(|((part, share), map)| share * map[(1, 1)] * part.redrawn).sum()
 }
 
 /// `constant` likewise.
