@@ -43,6 +43,8 @@ pub(crate) struct Gradient {
     /// E x² and the mean E g²: it reaches what comes right before, weights and a norm, and no further. Gradients have it
     /// because they answer to products of tokens, so that Σ_a g_ai x_aj is symmetric in i and j.
     pub(crate) coupling: f64,
+    /// Whether it is that of a query or of a key alone, which answer to products with each other: Σ_a g_ai x_aj is not symmetric.
+    pub(crate) one_sided: bool,
     /// Whether `coupling` has in it how networks stray (`Domain::met_together`).
     pub(crate) knows_networks: bool,
     /// E (x_a·g_a)(x_b·g_b)/(E x² E g² width) of two tokens, on average and beyond the part `radial` of the product of
@@ -82,6 +84,7 @@ impl Gradient {
             tokens,
             cosines,
             coupling: 0.0,
+            one_sided: false,
             knows_networks: false,
             along: 0.0,
             across: None,

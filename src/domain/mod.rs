@@ -162,6 +162,7 @@ impl Domain {
             tokens,
             cosines,
             coupling,
+            one_sided: gradient.one_sided,
             knows_networks: false,
             along,
             across,

@@ -317,6 +317,7 @@ impl Rule {
                 tokens,
                 cosines: times(domain, gradient, alike),
                 coupling: 0.0,
+                one_sided: false,
                 knows_networks: false,
                 constant: gradient.constant,
                 along_all: 0.0,

@@ -146,6 +146,26 @@ fn gains_meet_products_of_tokens_and_the_softmax_knows_the_output() {
     }
 }
 
+/// Gains of queries and of keys stand in the same products, so that their gradients are equal. Given what gradients at queries and at
+/// keys are off by from each other; without what keys have together along themselves, and with a symmetric T, 12 %.
+#[test]
+fn gains_of_queries_and_keys_collect_the_same() {
+    const WITHIN: f64 = 0.06;
+    let text = "n_layers = 2\nd_model = 128\nn_heads = 4\nseq_len = 32\nvocab_size = 1000\nqk_norm = 'projection'";
+    for scheme in ["xavier", "normal:0.12"] {
+        let table = predict(&correlated(text, scheme, 0.0), Sites::All).expect("a prediction").table;
+        let gains = |name: &str| -> Vec<f64> {
+            let rows = table.weights.iter().filter(|row| row.tensor.ends_with(name));
+            rows.map(|row| row.grad_second_moment.value.value()).collect()
+        };
+        let [queries, keys] = ["query_norm.gain", "key_norm.gain"].map(gains);
+        assert_eq!(queries.len(), 2);
+        for (query, key) in queries.iter().zip(&keys) {
+            assert!((key / query - 1.0).abs() < WITHIN, "{scheme}: {key} {query}");
+        }
+    }
+}
+
 /// Attention's outputs differ by what queries differ in, and a third of that is of order 1/width: keys lean towards the
 /// query. Given 2 % for 1/width² and the d_head of 64; a pull that knows nothing of 1/tokens is 6 % off.
 #[test]

@@ -35,6 +35,10 @@
 //! The value weights collect Σ_ac g_a·g_c E x̄_a·x̄_c, x̄ = Σ A x, whose pull the product of the average x_b·x_b' and
 //! g_b·g_b' lacks (`coupling`; a quarter of it for 64 uncorrelated tokens of width 64).
 //!
+//! Σ_b k_b·g_b is Σ_a q_a·g_a, and different queries' are independent: along their signals gradients of keys have, together,
+//! what those of queries have, P = (ρ_q (E q² E g_q²)/(E k² E g_k²) − ρ_k)/(L − 1) − ρ_k ⟨c c_g⟩ per pair (`along`). Behind masks it is
+//! left out.
+//!
 //! Key and value gradients are summed over the query heads of their group. The radial share goes to
 //! the values as 1 + (ρ − 1) cos²(v, z).
 //!
@@ -88,13 +92,13 @@ impl Attended {
         let [crossed, key_radial] = self.longer(domain, gradient, own_row / keep, value_own, length);
         let sums = [own_row, own_row / keep, value_own];
         let value = self.values(domain, gradient, strayed, sums, [group * value_own, crossed]);
-        let anywhere = gradient.across.map(|_| 1.0);
 
         // Queries: of differences of keys and of values, but for the masks of single values.
         let [one, two] = [1.0, keys.key_cosine].map(|part| Powers::scores(part * passed_grows));
         let [met_one, met_two] = [one, two].map(|met| met.and(0.0, 0.0, 2.0));
         let between = (1.0 - keys.key_cosine) * strayed.of(met_two);
-        let directions = (1.0 - keys.value_cosine) * self.concentration;
+        let value_difference = 1.0 - keys.value_cosine;
+        let directions = value_difference * self.concentration;
         let differences = (1.0 - keys.key_cosine) * strayed.of(met_one) * directions;
         // A longer key is met at more weight; beyond what was sampled that is not let grow.
         let sampled = keys.contrast.min(SHARPEST_SAMPLED);
@@ -124,8 +128,7 @@ impl Attended {
             .collect();
         let ln_query = ln_score + self.key.token().ln_second + query_own.max(0.0).ln();
         let radial = if query_own > 0.0 { lengths::query_radial(row) } else { 1.0 };
-        let local = gradient.token().local;
-        let query_token = TokenGradient { radial, local, ..TokenGradient::isotropic(ln_query) };
+        let query_token = TokenGradient { radial, local: gradient.token().local, ..TokenGradient::isotropic(ln_query) };
         let beside = others * between * keys.passing.own;
         let together = beside * ratio(self.alike_queries(domain, gradient), query_own);
         // The input of the query, alone and with that of another one.
@@ -138,14 +141,14 @@ impl Attended {
         let of_cosines = strayed.answers(Powers::scores(passed_grows * (keys.key_cosine - 1.0)));
         let query = Gradient {
             coupling,
+            one_sided: true,
             knows_networks: true,
-            across: anywhere,
+            across: gradient.across.map(|_| 1.0),
             response: Matrix2::from_columns(&[strayed.answers(met_one), of_cosines]),
             ..Gradient::new([query_token].into(), query_cosines)
         };
 
         // Keys: of differences of values, met by two queries.
-        let value_difference = 1.0 - keys.value_cosine;
         let [met_one, met_two] = [one.and(1.0, 0.0, 1.0), two.and(0.0, 1.0, 1.0)];
         let own_difference = value_difference * strayed.of(met_one);
         let key_alone = keys.reaching.own
@@ -166,14 +169,25 @@ impl Attended {
         let token = self.key_token(ln_key, key_radial, value.token());
         let key = Gradient {
             coupling,
+            one_sided: true,
             knows_networks: true,
             // They add up to nothing: others meet a key as its own does.
             across: gradient.across.map(|_| token.radial),
+            along: self.along_keys(domain, query.token(), &token, &key_cosines),
             made: gathered(of_pairs, 0.0),
             response: Matrix2::from_columns(&[answers, Vector2::zeros()]),
             ..Gradient::new([token].into(), key_cosines)
         };
         [query, key, value]
+    }
+
+    /// What gradients of keys, which have these `cosines`, have along their keys together.
+    fn along_keys(&self, domain: &Exchangeable, query: &TokenGradient, key: &TokenGradient, cosines: &[f64]) -> f64 {
+        let [ln_query, ln_key] =
+            [(query, &self.query), (key, &self.key)].map(|(g, x)| g.ln_second + x.token().ln_second);
+        let of_queries = query.radial * share(ln_query, ln_key);
+        let alike = domain.mean_product(&self.key.cosines, cosines);
+        ratio(of_queries - key.radial, domain.seq_len - 1.0) - key.radial * alike
     }
 
     /// At a key, where E (k·g_k)² is this `radial` part of E (v·g_v)².

@@ -133,6 +133,7 @@ impl Attended {
         let along_keys = average(&key, |token| token.radial);
         let told = |part: Gradient, factor: f64, met: Powers| Gradient {
             across: gradient.across.map(|_| 1.0),
+            one_sided: true,
             knows_networks: true,
             response: Matrix2::from_columns(&[strayed.answers(met), Vector2::zeros()]),
             ..part.larger(factor)
