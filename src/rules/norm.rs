@@ -45,8 +45,7 @@
 //! products with each other (`one_sided`): T is not symmetric there, and what one of them has is the other's transposed, so that
 //! gains behind both collect the same; with K/(width γ) those of keys were 8 and 13 % too large (width 128, two blocks).
 //!
-//! P is (1 − e)² of it before the norm, and cosines of gradients have e² c P/width more there, what both tokens lose along their
-//! own signals: key biases behind norms 29 -> 25 % too small (width 128, heads of 32, second block).
+//! Before the norm P is (1 − e)² of it.
 //!
 //! V is the variance of ln |x|² of one token with what strays in all tokens together, for LayerNorm of ln |x − m|²:
 //! entries that have a mean have a fourth moment of their own about it.
@@ -303,10 +302,7 @@ impl PairRule for Rule {
         let [together, of_cosines] = self.with_divisor(domain, x, gradient);
         let squares = (0.5 * e * (e + 1.0) + e * (1.0 - e) * gradient.token().steepness) * strayed + together;
         let centred = if self.centres { gradient.constant - gradient.token().constant } else { 0.0 };
-        // What both lose along their own signals goes together.
-        let alike = domain.mean_cosine(gradient);
-        let along = if alike == 0.0 { 0.0 } else { e * e * domain.mean_cosine(x) * gradient.along / alike };
-        [squares, of_cosines + self.groups * (along - centred) / x.token().width].map(bounded)
+        [squares, of_cosines - self.groups * centred / x.token().width].map(bounded)
     }
 
     fn constant(&self, constant: f64) -> f64 {

@@ -35,9 +35,9 @@
 //! The value weights collect Σ_ac g_a·g_c E x̄_a·x̄_c, x̄ = Σ A x, whose pull the product of the average x_b·x_b' and
 //! g_b·g_b' lacks (`coupling`; a quarter of it for 64 uncorrelated tokens of width 64).
 //!
-//! Σ_b k_b·g_b is Σ_a q_a·g_a, and different queries' are independent: along their signals gradients of keys have, together,
-//! what those of queries have, P = (ρ_q (E q² E g_q²)/(E k² E g_k²) − ρ_k)/(L − 1) − ρ_k ⟨c c_g⟩ per pair (`along`). Behind masks it is
-//! left out.
+//! Σ_b k_b·g_b is Σ_a q_a·g_a: along their signals gradients of keys have, together, what those of queries have, which point
+//! anywhere, Q = ρ_q (1 + (L − 1) ⟨c_q c_gq⟩) (E q² E g_q²)/(E k² E g_k²), and P = (Q − ρ_k)/(L − 1) − ρ_k ⟨c c_g⟩ per pair (`along`).
+//! Behind masks it is left out.
 //!
 //! Key and value gradients are summed over the query heads of their group. The radial share goes to
 //! the values as 1 + (ρ − 1) cos²(v, z).
@@ -51,7 +51,7 @@ use nalgebra::{Matrix2, Vector2};
 use sigprop_stack::Attention;
 
 use super::{Attended, pairs_of_queries};
-use crate::domain::{Exchangeable, Gradient};
+use crate::domain::{Exchangeable, Gradient, Signal};
 use crate::moments::{Few, TokenGradient, ratio, share};
 use crate::rules::attention::fluctuation::{Powers, Straying, gathered};
 use crate::rules::attention::lengths::{self, Met};
@@ -173,7 +173,7 @@ impl Attended {
             knows_networks: true,
             // They add up to nothing: others meet a key as its own does.
             across: gradient.across.map(|_| token.radial),
-            along: self.along_keys(domain, query.token(), &token, &key_cosines),
+            along: self.along_keys(domain, &query, &token, &key_cosines),
             made: gathered(of_pairs, 0.0),
             response: Matrix2::from_columns(&[answers, Vector2::zeros()]),
             ..Gradient::new([token].into(), key_cosines)
@@ -182,12 +182,14 @@ impl Attended {
     }
 
     /// What gradients of keys, which have these `cosines`, have along their keys together.
-    fn along_keys(&self, domain: &Exchangeable, query: &TokenGradient, key: &TokenGradient, cosines: &[f64]) -> f64 {
+    fn along_keys(&self, domain: &Exchangeable, query: &Gradient, key: &TokenGradient, cosines: &[f64]) -> f64 {
+        let others = domain.seq_len - 1.0;
         let [ln_query, ln_key] =
-            [(query, &self.query), (key, &self.key)].map(|(g, x)| g.ln_second + x.token().ln_second);
-        let of_queries = query.radial * share(ln_query, ln_key);
-        let alike = domain.mean_product(&self.key.cosines, cosines);
-        ratio(of_queries - key.radial, domain.seq_len - 1.0) - key.radial * alike
+            [(query.token(), &self.query), (key, &self.key)].map(|(g, x)| g.ln_second + x.token().ln_second);
+        let alike = |x: &Signal, cosines: &[f64]| domain.mean_product(&x.cosines, cosines);
+        let all = 1.0 + others * alike(&self.query, &query.cosines);
+        let of_queries = query.token().radial * all * share(ln_query, ln_key);
+        ratio(of_queries - key.radial, others) - key.radial * alike(&self.key, cosines)
     }
 
     /// At a key, where E (k·g_k)² is this `radial` part of E (v·g_v)².
