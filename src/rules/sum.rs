@@ -217,12 +217,6 @@ impl Rule {
         (Signal { concentration: concentration.bounded(), ..y }, maps)
     }
 
-    /// Why dropped branches make averages rough, if they do, in this `output`.
-    pub(crate) fn caveat(&self, branches: &[Arc<Signal>], output: &Signal) -> Option<(&'static str, String)> {
-        let firsts = firsts(branches);
-        self.caveat_of((0..firsts.len()).map(|index| self.share(index, &firsts, output.token())))
-    }
-
     /// How far the output strays, which has these `tokens`.
     fn fluctuation(
         &self,

@@ -18,9 +18,9 @@
 //! those of two tokens by e^(−(R + Q)·L), so that
 //!
 //! ```text
-//! E g_i²      also e^(−R·L(o))/((1 − p) e^(−R·L(o)) + p e^(−R·L(−1)))      L(δ) = ln (1 + a δ) (1, 1) + δ (d − a (1, 1))
+//! E g_i²      times e^(−R·L(o))/((1 − p) e^(−R·L(o)) + p e^(−R·L(−1)))      L(δ) = ln (1 + a δ) (1, 1) + δ (d − a (1, 1))
 //! E g_a·g_b   likewise, of R + Q
-//! E g²        e^(½ (ρ·u)²)      cosines e^(Q·u (ρ + ½ Q)·u)      ρ = R − S of_all
+//! E g²        times e^(½ (ρ·u)²)      cosines e^(Q·u (ρ + ½ Q)·u)      ρ = R − S of_all
 //! ```
 //!
 //! the last in all branches: what single tokens know of levels, S, norms take with V, and what it has with the rest (`rules/norm.rs`).
@@ -39,14 +39,16 @@
 //! # Assumptions
 //!
 //! Masks stray ln |x|² by V ≪ 1: nine gradients in ten are within 8 % where the largest V is 0.1 or less, 7 % at 0.2, 24 to 37 % at
-//! 0.4, 47 to 69 % at 0.8, for sums of several masks are not log-normal. A caveat tells it.
+//! 0.4, 47 to 69 % at 0.8, for sums of several masks are not log-normal. A caveat tells it; V is held to 2.
 //!
 //! Source: ours.
 
+use std::sync::Arc;
+
 use nalgebra::Vector2;
 
-use super::Rule;
-use crate::domain::{Domain, Flow, Fork, Gradient, bounded, of_all};
+use super::{Rule, firsts};
+use crate::domain::{Domain, Flow, Fork, Gradient, Signal, bounded, of_all};
 use crate::moments::{ln_sum, share};
 
 impl Rule {
@@ -60,11 +62,13 @@ impl Rule {
         if share > 0.0 { self.strayed(index, share) / (share * share) } else { 0.0 }
     }
 
-    /// Why masks make averages rough, if they do, where branches have these `shares` in a sum.
-    pub(super) fn caveat_of(&self, shares: impl Iterator<Item = f64>) -> Option<(&'static str, String)> {
+    /// Why masks make averages rough, if they do, in this `output`.
+    pub(crate) fn caveat(&self, branches: &[Arc<Signal>], output: &Signal) -> Option<(&'static str, String)> {
         /// Sampled below: nine gradients in ten within 8 %.
         const LARGEST: f64 = 0.1;
-        let largest = shares.enumerate().map(|(index, share)| self.strayed(index, share)).fold(0.0, f64::max);
+        let firsts = firsts(branches);
+        let each = (0..firsts.len()).map(|index| self.strayed(index, self.share(index, &firsts, output.token())));
+        let largest = each.fold(0.0, f64::max);
         (largest > LARGEST).then(|| {
             (
                 "a branch that is dropped is much of the stream: few sequences, with short streams, have much of the gradients \
