@@ -301,15 +301,14 @@ impl Rule {
         let followed = domain.follows_levels();
         let across = gradient.across.unwrap_or(1.0) - 1.0;
         let part = |index: usize| {
-            let kept = self.kept(index, fork, gradient);
-            let [squares, alike] = [0, 1].map(|of| kept[of] + unequal[of]);
+            let kept = self.kept(index, domain, fork, gradient);
+            let known = (alone, kept.beyond, unequal[0]);
             let places = positions.iter().zip(&x.tokens).zip(output.tokens.iter().zip(gradient.tokens.iter()));
-            let tokens = places
-                .map(|((parts, x), (output, g))| self.split_token(index, (x, alone, squares), parts, output, g))
-                .collect();
+            let tokens =
+                places.map(|((parts, x), (output, g))| self.split_token(index, (x, known), parts, output, g)).collect();
             Gradient {
                 tokens,
-                cosines: times(domain, gradient, alike),
+                cosines: times(domain, gradient, kept.cosines + unequal[1]),
                 coupling: 0.0,
                 one_sided: false,
                 knows_networks: false,
@@ -342,7 +341,7 @@ impl Rule {
     fn split_token(
         &self,
         index: usize,
-        (x, alone, ln_more): (&Token, f64, f64),
+        (x, (alone, beyond, unequal)): (&Token, (f64, [f64; 2], f64)),
         branches: &[Token],
         output: &Token,
         gradient: &TokenGradient,
@@ -353,6 +352,7 @@ impl Rule {
         let others: f64 = sensitive.enumerate().filter(|(other, _)| *other != index).map(|(_, of)| of).sum();
         let along = alongs[index];
         let known = ratio(along * along, a);
+        let kept = self.token_kept(index, a, gradient.steepness, beyond);
         TokenGradient {
             radial: 1.0 + known * (gradient.radial - 1.0),
             constant: gradient.constant,
@@ -360,7 +360,7 @@ impl Rule {
             excess: known * gradient.excess,
             local: 1.0,
             beside: gradient.beside * x.sensitivity + gradient.steepness * others * alone * x.norm_variance(),
-            ..gradient.scaled(self.ln_gains[index] + ln_more)
+            ..gradient.scaled(self.ln_gains[index] + kept + unequal)
         }
     }
 
