@@ -97,6 +97,13 @@ pub(crate) fn alone(n: f64, w: f64) -> SiteTable {
     SiteTable { sites: vec![row], weights: Vec::new() }
 }
 
+/// E f(A) of the first of two keys with three quarters and one quarter of the weight, A = 1/(1 + e^{−x}/3), x ~ N(0, 2w).
+#[cfg(test)]
+pub(crate) fn over_two_keys(w: f64, f: &dyn Fn(f64) -> f64) -> f64 {
+    let nodes = crate::quadrature::gaussian_nodes(0.0, 1.0);
+    nodes.iter().map(|(z, weight)| weight * f(1.0 / (1.0 + (-(2.0 * w).sqrt() * z).exp() / 3.0))).sum()
+}
+
 /// Overlaps within one row.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Row {

@@ -82,6 +82,7 @@ use std::sync::Arc;
 use nalgebra::Matrix2;
 use sigprop_stack::Sum;
 
+use self::dropped::Mask;
 use crate::domain::{Concentration, Domain, Flow, Fluctuation, Fork, Gradient, Signal, Term, by_position};
 use crate::moments::{Few, PerToken, Token, TokenGradient, crossed, ln_correction, ln_sum, ratio, share};
 
@@ -297,18 +298,17 @@ impl Rule {
         } else {
             [1.0, domain.mean_cosine(x.as_ref()).powi(2)]
         };
-        let unequal = self.unequal(domain, fork, gradient);
+        let masks = self.masks(domain, fork, gradient);
         let followed = domain.follows_levels();
         let across = gradient.across.unwrap_or(1.0) - 1.0;
         let part = |index: usize| {
-            let kept = self.kept(index, domain, fork, gradient);
-            let known = (alone, kept.beyond, unequal[0]);
             let places = positions.iter().zip(&x.tokens).zip(output.tokens.iter().zip(gradient.tokens.iter()));
-            let tokens =
-                places.map(|((parts, x), (output, g))| self.split_token(index, (x, known), parts, output, g)).collect();
+            let tokens = places
+                .map(|((parts, x), (output, g))| self.split_token((index, masks[index]), (x, alone), parts, output, g))
+                .collect();
             Gradient {
                 tokens,
-                cosines: times(domain, gradient, kept.cosines + unequal[1]),
+                cosines: masks[index].cosines(domain, gradient),
                 coupling: 0.0,
                 one_sided: false,
                 knows_networks: false,
@@ -340,8 +340,8 @@ impl Rule {
     /// The gradient at the output of branch `index`.
     fn split_token(
         &self,
-        index: usize,
-        (x, (alone, beyond, unequal)): (&Token, (f64, [f64; 2], f64)),
+        (index, mask): (usize, Mask),
+        (x, alone): (&Token, f64),
         branches: &[Token],
         output: &Token,
         gradient: &TokenGradient,
@@ -352,7 +352,6 @@ impl Rule {
         let others: f64 = sensitive.enumerate().filter(|(other, _)| *other != index).map(|(_, of)| of).sum();
         let along = alongs[index];
         let known = ratio(along * along, a);
-        let kept = self.token_kept(index, a, gradient.steepness, beyond);
         TokenGradient {
             radial: 1.0 + known * (gradient.radial - 1.0),
             constant: gradient.constant,
@@ -360,7 +359,7 @@ impl Rule {
             excess: known * gradient.excess,
             local: 1.0,
             beside: gradient.beside * x.sensitivity + gradient.steepness * others * alone * x.norm_variance(),
-            ..gradient.scaled(self.ln_gains[index] + kept + unequal)
+            ..gradient.scaled(self.ln_gains[index] + self.ln_masked(index, a, gradient.steepness, mask))
         }
     }
 
@@ -475,15 +474,6 @@ impl Rule {
     fn share(&self, index: usize, branches: &[Token], output: &Token) -> f64 {
         share(self.ln_gains[index] + branches[index].ln_second, output.ln_second)
     }
-}
-
-/// The cosines of the `gradient`, times e^`ln_factor`.
-fn times(domain: &Domain, gradient: &Gradient, ln_factor: f64) -> Arc<[f64]> {
-    if ln_factor == 0.0 {
-        return Arc::clone(&gradient.cosines);
-    }
-    let factor = ln_factor.exp();
-    domain.map(gradient.tokens.len(), |_, _, place| (factor * gradient.cosines[place]).clamp(-1.0, 1.0))
 }
 
 /// The first token of every branch, which stands for all where tokens are exchangeable.

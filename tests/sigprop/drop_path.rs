@@ -45,7 +45,8 @@ fn gradients_know_which_branches_are_kept() {
 /// every position is followed.
 #[test]
 fn masks_stray_gradients_less_than_each_by_itself() {
-    const WITHIN: f64 = 0.1;
+    /// 0.7 % beyond noise was the most that 1000 to 2000 networks showed.
+    const WITHIN: f64 = 0.02;
     for (text, scheme) in [("", "dslm"), ("norm_placement = 'post'", "xavier"), ("causal = true", "gpt2")] {
         assert_within(WITHIN, &rows(text, scheme, Sites::Stream, 1000), Quantity::LnGradVarianceStd, 4);
     }

@@ -50,14 +50,19 @@ use std::sync::Arc;
 
 use nalgebra::Vector2;
 
-use super::{Rule, firsts};
-use crate::domain::{Domain, Flow, Fork, Gradient, Signal, bounded, of_all};
-use crate::moments::{ln_sum, share};
+use super::Rule;
+use crate::domain::{Domain, Flow, Fork, Gradient, Signal, bounded, by_position, of_all};
+use crate::moments::{Few, ln_sum, share};
 
 impl Rule {
+    fn keeps_all(&self) -> bool {
+        self.odds.iter().all(|&odds| odds == 0.0)
+    }
+
     /// V of one branch in the output, which it has this `share` of.
     pub(super) fn strayed(&self, index: usize, share: f64) -> f64 {
-        strayed(share, self.odds[index])
+        // As of most sums.
+        if self.odds[index] == 0.0 { 0.0 } else { strayed(share, self.odds[index]) }
     }
 
     /// The same as of the branch, which reaches the output with its share.
@@ -69,8 +74,14 @@ impl Rule {
     pub(crate) fn caveat(&self, branches: &[Arc<Signal>], output: &Signal) -> Option<(&'static str, String)> {
         /// Sampled below: nine gradients in ten within 8 %.
         const LARGEST: f64 = 0.1;
-        let firsts = firsts(branches);
-        let each = (0..firsts.len()).map(|index| self.strayed(index, self.share(index, &firsts, output.token())));
+        if self.keeps_all() {
+            return None;
+        }
+        let positions = by_position(branches).into_iter().zip(&output.tokens);
+        let each = positions.flat_map(|(parts, y)| {
+            let shares: Few<f64> = (0..parts.len()).map(|index| self.share(index, &parts, y)).collect();
+            shares.into_iter().enumerate().map(|(index, share)| self.strayed(index, share))
+        });
         let largest = each.fold(0.0, f64::max);
         (largest > LARGEST).then(|| {
             (
@@ -82,50 +93,44 @@ impl Rule {
         })
     }
 
-    /// What gradients answer to the mask of branch `index` beyond what single tokens know of it, and ln of their cosines where it is
-    /// kept, beside all of them.
-    pub(super) fn kept(&self, index: usize, domain: &Domain, fork: &Fork, gradient: &Gradient) -> Kept {
-        let odds = self.odds[index];
-        if odds == 0.0 {
-            return Kept::default();
-        }
-        let a = self.share_of_all(index, fork);
-        let shares = fork.maps[index].diagonal();
-        let levels = [odds, -1.0].map(|more| shares.map(|share| some(1.0 + a * more).ln() + more * (share - a)));
-        let answers = |response: Vector2<f64>| levels.map(|levels| known(-response.dot(&levels)));
-        let squares = gradient.squares();
-        let beside = |response: Vector2<f64>| ln_kept(odds, answers(response));
-        let cosines = beside(squares + gradient.response.column(1)) - beside(squares);
-        let beyond = gradient.response_beyond_tokens(of_all(domain.shared(fork.output.as_ref())));
-        Kept { beyond: answers(beyond.column(0).into_owned()), cosines }
-    }
-
-    /// ln of the square of one token's gradient of this `steepness` where branch `index`, which has the share `a` in it, is kept,
-    /// beside all of them.
-    pub(super) fn token_kept(&self, index: usize, a: f64, steepness: f64, beyond: [f64; 2]) -> f64 {
-        let odds = self.odds[index];
-        if odds == 0.0 {
-            return 0.0;
-        }
-        let [kept, dropped] = [odds, -1.0].map(|more| -steepness * some(1.0 + a * more).ln());
-        ln_kept(odds, [kept + beyond[0], dropped + beyond[1]])
-    }
-
-    /// ln of what squares and cosines of gradients are larger by than gradients of the average levels, beyond what single tokens
-    /// know.
-    pub(super) fn unequal(&self, domain: &Domain, fork: &Fork, gradient: &Gradient) -> [f64; 2] {
-        let mut unequal = [0.0; 2];
-        if self.odds.iter().all(|&odds| odds == 0.0) {
-            return unequal;
+    /// What the `gradient` at the output has of the mask of every branch.
+    pub(super) fn masks(&self, domain: &Domain, fork: &Fork, gradient: &Gradient) -> Few<Mask> {
+        if self.keeps_all() {
+            return self.odds.iter().map(|_| Mask::default()).collect();
         }
         let beyond = gradient.response_beyond_tokens(of_all(domain.shared(fork.output.as_ref())));
+        let [mut squares, mut alike] = [0.0; 2];
         for index in 0..self.odds.len() {
             let strayed = self.levels_strayed(index, fork);
-            let [squares, cosines] = [0, 1].map(|column| beyond.column(column).dot(&strayed));
-            unequal[0] += 0.5 * squares * squares;
-            unequal[1] += (squares + 0.5 * cosines) * cosines;
+            let [of_squares, of_cosines] = [0, 1].map(|column| beyond.column(column).dot(&strayed));
+            squares += 0.5 * of_squares * of_squares;
+            alike += (of_squares + 0.5 * of_cosines) * of_cosines;
         }
-        unequal.map(bounded)
+        let of = |(index, &odds): (usize, &f64)| {
+            let unequal = Mask { squares: bounded(squares), cosines: bounded(alike), ..Mask::default() };
+            if odds == 0.0 {
+                return unequal;
+            }
+            let a = self.share_of_all(index, fork);
+            let shares = fork.maps[index].diagonal();
+            let levels = [odds, -1.0].map(|more| shares.map(|share| some(1.0 + a * more).ln() + more * (share - a)));
+            let answers = |response: Vector2<f64>| levels.map(|levels| known(-response.dot(&levels)));
+            let beside = |response: Vector2<f64>| ln_kept(odds, answers(response));
+            let kept = beside(gradient.squares() + gradient.response.column(1)) - beside(gradient.squares());
+            Mask { answers: answers(beyond.column(0).into_owned()), cosines: unequal.cosines + kept, ..unequal }
+        };
+        self.odds.iter().enumerate().map(of).collect()
+    }
+
+    /// ln of what the square of one token's gradient of this `steepness` is larger by where branch `index`, which has the share `a`
+    /// in it, is kept.
+    pub(super) fn ln_masked(&self, index: usize, a: f64, steepness: f64, mask: Mask) -> f64 {
+        let odds = self.odds[index];
+        if odds == 0.0 {
+            return mask.squares;
+        }
+        let [kept, dropped] = [odds, -1.0].map(|more| -steepness * some(1.0 + a * more).ln());
+        mask.squares + ln_kept(odds, [kept + mask.answers[0], dropped + mask.answers[1]])
     }
 
     /// What masks add to the variance of ln Σ |g|² at the fork beyond what the `gradient` at the output answers to the levels they
@@ -150,12 +155,26 @@ impl Rule {
     }
 }
 
-/// What gradients have of the mask of a branch.
+/// What gradients have of the mask of a branch, and of what those of all branches stray together.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Kept {
-    /// ln of squares where it is kept, and where it is dropped.
-    pub(super) beyond: [f64; 2],
-    pub(super) cosines: f64,
+pub(super) struct Mask {
+    /// ln of squares where the branch is kept, and where it is dropped, beyond what single tokens know.
+    answers: [f64; 2],
+    /// ln of what squares are larger by than those of average levels, beyond what single tokens know.
+    squares: f64,
+    /// ln of what cosines are larger by.
+    cosines: f64,
+}
+
+impl Mask {
+    /// The cosines of the `gradient` where the branch is kept.
+    pub(super) fn cosines(self, domain: &Domain, gradient: &Gradient) -> Arc<[f64]> {
+        if self.cosines == 0.0 {
+            return Arc::clone(&gradient.cosines);
+        }
+        let factor = self.cosines.exp();
+        domain.map(gradient.tokens.len(), |_, _, place| (factor * gradient.cosines[place]).clamp(-1.0, 1.0))
+    }
 }
 
 /// ln of what is e^`kept` where a branch is kept and e^`dropped` where it is not, beside its average.

@@ -197,7 +197,7 @@ mod tests {
     use approx::assert_relative_eq;
 
     use super::*;
-    use crate::rules::softmax::Overlaps;
+    use crate::rules::softmax::{Overlaps, over_two_keys};
 
     fn met(shares: &[f64], w: f64) -> [f64; 2] {
         let n = shares.len();
@@ -218,20 +218,14 @@ mod tests {
         }
     }
 
-    /// A = 1/(1 + e^{−x}/3), x ~ N(0, 2w).
     #[test]
     fn two_keys_by_a_single_integral() {
         for w in [0.3_f64, 2.0, 30.0] {
-            let nodes = crate::quadrature::gaussian_nodes(0.0, 1.0);
-            let std = (2.0 * w).sqrt();
-            let expect = |f: &dyn Fn(f64) -> f64| {
-                nodes.iter().map(|(z, weight)| weight * f(1.0 / (1.0 + (-std * z).exp() / 3.0))).sum::<f64>()
-            };
             let squares = |a: f64| a * a + (1.0 - a).powi(2);
             let passed = |a: f64| squares(a) - 2.0 * (a.powi(3) + (1.0 - a).powi(3)) + squares(a).powi(2);
             let [s2, t] = met(&[0.75, 0.25], w);
-            assert_relative_eq!(s2, expect(&squares), max_relative = 2e-3);
-            assert_relative_eq!(t, expect(&passed), max_relative = 2e-2);
+            assert_relative_eq!(s2, over_two_keys(w, &squares), max_relative = 2e-3);
+            assert_relative_eq!(t, over_two_keys(w, &passed), max_relative = 2e-2);
         }
     }
 

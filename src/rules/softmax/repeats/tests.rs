@@ -4,6 +4,7 @@ use rand_distr::{Distribution, StandardNormal};
 
 use super::*;
 use crate::rules::softmax::integrals::row_overlaps;
+use crate::rules::softmax::over_two_keys;
 
 fn repeats(ids: &[(f64, f64)]) -> Repeats {
     Repeats { ids: ids.to_vec(), key: 0 }
@@ -34,11 +35,8 @@ fn ends_are_rows_of_keys_and_of_groups() {
         assert_relative_eq!(mean, 1.0 / 32.0, max_relative = 1e-4);
         assert_relative_eq!(passed, s2 - 2.0 * s3 + s22, max_relative = 1e-4);
 
-        // Two ids with three quarters and one quarter of the keys: A = 1/(1 + e^{−x}/3), x ~ N(0, 2w).
-        let expect = |f: &dyn Fn(f64) -> f64| {
-            let nodes = crate::quadrature::gaussian_nodes(0.0, 1.0);
-            nodes.iter().map(|(z, weight)| weight * f(1.0 / (1.0 + (-(2.0 * w).sqrt() * z).exp() / 3.0))).sum::<f64>()
-        };
+        // Two ids with three quarters and one quarter of the keys.
+        let expect = |f: &dyn Fn(f64) -> f64| over_two_keys(w, f);
         let squares = |a: f64| a * a + (1.0 - a).powi(2);
         let got = Repeated::of(integrated(&[(1.0, 24.0), (1.0, 8.0)], w, 1.0));
         let ([g, _], [mean, _], [passed, ..]) = (got.own, got.mean, got.passed());
