@@ -16,40 +16,37 @@ pub(crate) struct Pooled {
 }
 
 impl Pooled {
-    /// The average, all counting the same.
-    pub(crate) fn average(all: &(impl Iterator<Item = Self> + Clone)) -> Self {
-        let mut first = all.clone();
-        if let (Some(only), None) = (first.next(), first.next()) {
-            return only;
-        }
-        let count = all.clone().count() as f64;
-        let ln_unit = all.clone().map(|pooled| pooled.ln_unit).fold(f64::NEG_INFINITY, f64::max);
-        let factor = |pooled: &Self| (pooled.ln_unit - ln_unit).exp();
-        let mean = |of: &dyn Fn(&Self) -> f64| all.clone().map(|pooled| of(&pooled)).sum::<f64>() / count;
+    /// The average of several with their weights; `lost` as of [`Self::average_spread`].
+    pub(crate) fn average(all: &(impl Iterator<Item = (f64, Self)> + Clone), lost: f64) -> Self {
+        let count: f64 = all.clone().map(|(weight, _)| weight).sum();
+        let ln_unit = all.clone().map(|(_, pooled)| pooled.ln_unit).fold(f64::NEG_INFINITY, f64::max);
+        let factor = |pooled: &Self| if pooled.ln_unit < ln_unit { (pooled.ln_unit - ln_unit).exp() } else { 1.0 };
+        let mean =
+            |of: &dyn Fn(&Self) -> f64| all.clone().map(|(weight, pooled)| weight * of(&pooled)).sum::<f64>() / count;
         let end = |index: usize| {
             let at = |pooled: &Self| pooled.ends.map_or((0.0, 0.0), |ends| ends[index]);
             let first = mean(&|pooled| at(pooled).0 * factor(pooled).sqrt());
             (first, mean(&|pooled| at(pooled).1 * factor(pooled)))
         };
-        let has_ends = all.clone().all(|pooled| pooled.ends.is_some());
-        let has_pairs = all.clone().all(|pooled| pooled.cross.is_some());
+        let has_ends = all.clone().all(|(_, pooled)| pooled.ends.is_some());
+        let has_pairs = all.clone().all(|(_, pooled)| pooled.cross.is_some());
         Self {
             ln_unit,
             mean: mean(&|pooled| pooled.mean * factor(pooled).sqrt()),
             second: mean(&|pooled| pooled.second * factor(pooled)),
             cross: has_pairs.then(|| mean(&|pooled| pooled.cross.unwrap_or(0.0) * factor(pooled))),
             ends: has_ends.then(|| [end(0), end(1)]),
-            spread: Self::average_spread(all),
+            spread: Self::average_spread(all, lost),
         }
     }
 
-    /// What one of them strays, and they from each other.
-    fn average_spread(all: &(impl Iterator<Item = Self> + Clone)) -> Option<f64> {
-        let count = all.clone().count() as f64;
-        let within = all.clone().map(|pooled| pooled.spread).sum::<Option<f64>>()? / count;
-        let levels = || all.clone().map(|pooled| pooled.ln_unit + pooled.second.ln());
-        let mean = levels().sum::<f64>() / count;
-        let between = levels().map(|level| (level - mean).powi(2)).sum::<f64>() / (count - 1.0).max(1.0);
+    /// What one of them strays, and they from each other; the average of a sample has `lost` a degree of freedom.
+    fn average_spread(all: &(impl Iterator<Item = (f64, Self)> + Clone), lost: f64) -> Option<f64> {
+        let count: f64 = all.clone().map(|(weight, _)| weight).sum();
+        let within = all.clone().map(|(weight, pooled)| Some(weight * pooled.spread?)).sum::<Option<f64>>()? / count;
+        let levels = || all.clone().map(|(weight, pooled)| (weight, pooled.ln_unit + pooled.second.ln()));
+        let mean = levels().map(|(weight, level)| weight * level).sum::<f64>() / count;
+        let between = levels().map(|(weight, level)| weight * (level - mean).powi(2)).sum::<f64>() / (count - lost);
         Some(within + if between.is_finite() { between } else { 0.0 })
     }
 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use rayon::prelude::*;
 use sigprop_stack::{
-    GIBIBYTE, GradientSeed, Node, Number, Optimizer, SiteTable, Stack, StackError, Stream, advance, check, run,
+    GIBIBYTE, GradientSeed, Node, Number, Optimizer, SiteTable, Stack, StackError, Stream, advance, check,
 };
 
 use crate::domain::{Flow, Signal};
@@ -151,10 +151,7 @@ impl From<Sites> for Options {
 pub fn predict(stack: &Stack, options: impl Into<Options>) -> Result<Prediction, PredictError> {
     let Options { sites, sequences, seed, steps } = options.into();
     check(stack)?;
-    let walk = |moments: Moments| {
-        let mut moments = moments.with_steps(steps);
-        run(stack, &mut moments).map(|()| moments.rows)
-    };
+    let walk = |moments: Moments| moments.with_steps(steps).walk(stack);
     let walks: Result<Vec<Rows>, PredictError> = if is_exchangeable(stack) {
         // What attention leaves of a stream goes with the lengths of segments.
         let at_a_time = if sequences::has_segments(stack) { 1 } else { SEGMENT_SHARES.len() };

@@ -1,7 +1,5 @@
 //! What one walk writes down, and the average over the walks of several sequences.
 
-use std::mem::take;
-
 use foldhash::{HashMap, HashMapExt};
 use nalgebra::{Matrix2, Vector2};
 use sigprop_stack::{Cell, Number, Quantity, Site, SiteRow, SiteTable, WeightRow};
@@ -103,25 +101,83 @@ impl Rows {
         }
     }
 
-    /// The average over `walks` through one stack, caveats from the first.
+    /// The average over `walks` of several sequences through one stack.
     pub(crate) fn average(walks: Vec<Self>) -> Result<Prediction, PredictError> {
+        Self::mixed(walks.into_iter().map(|walk| (1.0, walk)).collect(), 1.0).told()
+    }
+
+    /// The average over all `walks` that there are of a sequence, each with its probability.
+    pub(crate) fn of_all(walks: Vec<(f64, Self)>) -> Self {
+        let rare = rare(&walks);
+        let mut all = Self::mixed(walks, 0.0);
+        all.caveats.extend(rare);
+        all
+    }
+
+    /// The average over `walks` with these weights; of a sample those have `lost` a degree of freedom.
+    fn mixed(walks: Vec<(f64, Self)>, lost: f64) -> Self {
+        let merged = |(weight, walk): (f64, Self)| (weight, Self { weights: merged(walk.weights), ..walk });
+        let mut walks: Vec<(f64, Self)> = walks.into_iter().map(merged).collect();
+        if walks.len() == 1 {
+            return walks.remove(0).1;
+        }
+        let count: f64 = walks.iter().map(|(weight, _)| weight).sum();
+        let mean =
+            |of: &dyn Fn(&Self) -> f64| walks.iter().map(|(weight, walk)| weight * of(walk)).sum::<f64>() / count;
+        let ln_mean =
+            |of: &dyn Fn(&Self) -> f64| ln_sum(walks.iter().map(|(weight, walk)| of(walk) + weight.ln())) - count.ln();
+        let first = &walks[0].1;
+        let site = |(place, note): (usize, &Note)| {
+            let notes = || walks.iter().map(|(weight, walk)| (*weight, &walk.sites[place]));
+            let signal = Pooled::average(&notes().map(|(weight, note)| (weight, note.signal)), lost);
+            let gradients = notes().filter_map(|(weight, note)| Some((weight, note.gradient?)));
+            let gradient = note.gradient.map(|_| Pooled::average(&gradients, lost));
+            Note { site: note.site.clone(), signal, gradient, ..*note }
+        };
+        let weight = |(place, note): (usize, &WeightNote)| {
+            let ln_second_moment = ln_mean(&|walk| walk.weights[place].ln_second_moment);
+            WeightNote { tensor: note.tensor.clone(), ln_second_moment, ..*note }
+        };
+        let attention = |(place, (layer, site, _)): (usize, &(i64, String, Sharpness))| {
+            let of = |walk: &Self| walk.attentions[place].2;
+            let sharpness = Sharpness {
+                ln_score: ln_mean(&|walk| of(walk).ln_score),
+                attended: mean(&|walk| of(walk).attended),
+                in_view: mean(&|walk| of(walk).in_view),
+            };
+            (*layer, site.clone(), sharpness)
+        };
+        let linear = |(place, note): (usize, &LinearNote)| {
+            let of = |walk: &Self| walk.linears[place].steps;
+            let steps = Steps {
+                by_sgd: ln_mean(&|walk| of(walk).by_sgd),
+                // What the laws of features are is the same in all sequences.
+                by_adam: note.steps.by_adam.map(|ln| ln_mean(&|walk| of(walk).by_adam.unwrap_or(ln))),
+                size: ln_mean(&|walk| of(walk).size),
+            };
+            LinearNote { tensor: note.tensor.clone(), ln_output: ln_mean(&|walk| walk.linears[place].ln_output), steps }
+        };
+        Self {
+            sites: first.sites.iter().enumerate().map(site).collect(),
+            weights: first.weights.iter().enumerate().map(weight).collect(),
+            linears: first.linears.iter().enumerate().map(linear).collect(),
+            attentions: first.attentions.iter().enumerate().map(attention).collect(),
+            caveats: common_caveats(&walks),
+            places: HashMap::new(),
+        }
+    }
+
+    /// What was noted down, told.
+    fn told(self) -> Result<Prediction, PredictError> {
         let mut table = SiteTable::default();
-        let mut walks: Vec<Self> =
-            walks.into_iter().map(|walk| Self { weights: merged(walk.weights), ..walk }).collect();
-        let first = &walks[0];
-        table.sites.reserve(first.sites.len());
-        table.weights.reserve(first.weights.len());
-        for place in 0..first.sites.len() {
-            let notes = || walks.iter().map(|walk| &walk.sites[place]);
-            let signal = Pooled::average(&notes().map(|note| note.signal));
-            let gradient = first.sites[place].gradient.is_some();
-            let gradient = gradient.then(|| Pooled::average(&notes().filter_map(|note| note.gradient)));
-            let note = &first.sites[place];
+        table.sites.reserve(self.sites.len());
+        table.weights.reserve(self.weights.len());
+        for note in self.sites {
             let row = SiteRow {
                 layer: note.layer,
-                site: note.site.clone(),
+                site: note.site,
                 is_stream_site: note.is_stream_site,
-                cells: cells(&signal, gradient.as_ref()),
+                cells: cells(&note.signal, note.gradient.as_ref()),
             };
             for quantity in Quantity::ALL {
                 if row.value(quantity).is_some_and(|value| !value.is_finite()) {
@@ -130,56 +186,67 @@ impl Rows {
             }
             table.sites.push(row);
         }
-        for place in (0..walks[0].weights.len()).rev() {
-            let tensor = take(&mut walks[0].weights[place].tensor);
-            let note = &walks[0].weights[place];
-            let sum = ln_sum(walks.iter().map(|walk| walk.weights[place].ln_second_moment));
-            let value = Number::from_ln(sum - (walks.len() as f64).ln());
+        for note in self.weights.into_iter().rev() {
+            let value = Number::from_ln(note.ln_second_moment);
             if !value.is_finite() {
                 let quantity = "the second moment of the gradient";
-                return Err(PredictError::NotANumber { site: tensor, quantity });
+                return Err(PredictError::NotANumber { site: note.tensor, quantity });
             }
             table.weights.push(WeightRow {
                 layer: note.layer,
-                tensor,
+                tensor: note.tensor,
                 variance: note.variance,
                 grad_second_moment: Cell::exact(value),
             });
         }
-        let first = &walks[0];
-        let attentions = (0..first.attentions.len()).map(|place| {
-            let (layer, site, _) = &first.attentions[place];
-            let notes = || walks.iter().map(|walk| walk.attentions[place].2);
-            let mean = |of: &dyn Fn(Sharpness) -> f64| notes().map(of).sum::<f64>() / walks.len() as f64;
-            let score_variance = ln_sum(notes().map(|note| note.ln_score)) - (walks.len() as f64).ln();
-            AttentionRow {
-                layer: *layer,
-                site: site.clone(),
-                score_variance: Number::from_ln(score_variance),
-                attended: mean(&|note| note.attended),
-                in_view: mean(&|note| note.in_view),
-            }
+        let attentions = self.attentions.into_iter().map(|(layer, site, sharpness)| AttentionRow {
+            layer,
+            site,
+            score_variance: Number::from_ln(sharpness.ln_score),
+            attended: sharpness.attended,
+            in_view: sharpness.in_view,
         });
-        let attentions = attentions.collect();
-        let linears = (0..first.linears.len()).rev().map(|place| {
-            let mean = |ln: &dyn Fn(&LinearNote) -> f64| {
-                let sum = ln_sum(walks.iter().map(|walk| ln(&walk.linears[place])));
-                Number::from_ln(sum - (walks.len() as f64).ln())
-            };
-            let LinearNote { tensor, steps, .. } = &first.linears[place];
-            LinearRow {
-                tensor: tensor.clone(),
-                output: mean(&|note| note.ln_output),
-                moved_by_sgd: mean(&|note| note.steps.by_sgd),
-                // What the laws of features are is the same in all sequences.
-                moved_by_adam: steps.by_adam.map(|ln| mean(&|note| note.steps.by_adam.unwrap_or(ln))),
-                gradient_size: mean(&|note| note.steps.size),
-            }
+        let linears = self.linears.into_iter().rev().map(|LinearNote { tensor, ln_output, steps }| LinearRow {
+            tensor,
+            output: Number::from_ln(ln_output),
+            moved_by_sgd: Number::from_ln(steps.by_sgd),
+            moved_by_adam: steps.by_adam.map(Number::from_ln),
+            gradient_size: Number::from_ln(steps.size),
         });
-        let linears = linears.collect();
-        let caveats = walks.into_iter().next().expect("there is a walk").caveats;
-        Ok(Prediction { table, attentions, linears, caveats: caveats.into_iter().map(|(_, caveat)| caveat).collect() })
+        let caveats = self.caveats.into_iter().map(|(_, caveat)| caveat).collect();
+        Ok(Prediction { table, attentions: attentions.collect(), linears: linears.collect(), caveats })
     }
+}
+
+/// The caveats of all `walks` that one in a hundred takes, each kind once.
+fn common_caveats(walks: &[(f64, Rows)]) -> Vec<(&'static str, Caveat)> {
+    const COMMON: f64 = 0.01;
+    let mut caveats: Vec<(&'static str, Caveat)> = Vec::new();
+    for (kind, caveat) in walks.iter().filter(|(weight, _)| *weight >= COMMON).flat_map(|(_, walk)| &walk.caveats) {
+        if !caveats.iter().any(|(known, _)| known == kind) {
+            caveats.push((kind, caveat.clone()));
+        }
+    }
+    caveats
+}
+
+/// Where few of the sequences that take these `walks` have most of the gradients, if they do.
+fn rare(walks: &[(f64, Rows)]) -> Option<(&'static str, Caveat)> {
+    /// (E g²)² beside E (g²)²: averages over as many networks are known to themselves.
+    const FEW: f64 = 100.0;
+    let networks = |place: usize| {
+        let gradients = walks.iter().filter_map(|(weight, walk)| Some((*weight, walk.sites[place].gradient?)));
+        let level = |gradient: Pooled| gradient.ln_unit + gradient.second.ln();
+        let moment = |power| ln_sum(gradients.clone().map(|(weight, g)| weight.ln() + power * level(g)));
+        (moment(2.0) - 2.0 * moment(1.0)).exp()
+    };
+    let sites = walks[0].1.sites.iter().enumerate().map(|(place, note)| (networks(place), note));
+    let sites: Vec<(f64, &Note)> = sites.filter(|(networks, _)| *networks > FEW).collect();
+    let (largest, note) = sites.iter().max_by(|a, b| a.0.total_cmp(&b.0))?;
+    let kind = "few sequences, which drop what makes streams long, have most of the gradients: networks that are too few to have \
+                met them have smaller ones";
+    let text = format!("{kind}: an average over {largest:.0} networks strays by itself");
+    Some((kind, Caveat { site: note.site.clone(), sites: sites.len(), text }))
 }
 
 /// One note per tensor: gradients from several places are uncorrelated.

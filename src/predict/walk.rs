@@ -1,14 +1,19 @@
 //! The predictor as an interpreter of stacks: it carries moments.
 
 mod fans;
+mod masks;
 mod weights;
 
 use std::collections::HashMap;
 use std::iter::repeat_n;
+use std::mem::take;
 use std::sync::Arc;
 
-use sigprop_stack::{Component, Fan, GradientSeed, Ids, Init, Interpreter, Mixture, Site, Source, Stream, Tensor};
+use sigprop_stack::{
+    Component, Fan, GradientSeed, Ids, Init, Interpreter, Mixture, Site, Source, Stack, Stream, Tensor, run,
+};
 
+use self::masks::Masks;
 use super::rows::Rows;
 use super::{PredictError, Sites};
 use crate::domain::{Concentration, Domain, Exchangeable, Fluctuation, Fork, Gradient, Pooled, Signal};
@@ -38,7 +43,9 @@ pub(crate) struct Moments {
     splits: Vec<Gradient>,
     /// Whether what steps along gradients do is worked out.
     steps: bool,
-    pub(super) rows: Rows,
+    /// Of none where a walk stands for all.
+    masks: Masks,
+    rows: Rows,
 }
 
 /// A rule, what it was applied to, and what came out.
@@ -96,6 +103,7 @@ impl Moments {
             experts: 1.0,
             splits: Vec::new(),
             steps: false,
+            masks: Masks::told_on(1),
             rows: Rows::default(),
         }
     }
@@ -103,6 +111,22 @@ impl Moments {
     /// The same, working out what steps along gradients do.
     pub(super) fn with_steps(self, steps: bool) -> Self {
         Self { steps, ..self }
+    }
+
+    /// Walks `stack`, as often as there are masks to be told apart.
+    pub(super) fn walk(mut self, stack: &Stack) -> Result<Rows, PredictError> {
+        /// Of tokens that are exchangeable, and where all pairs of positions are followed.
+        const MOST: [usize; 2] = [64, 16];
+        self.masks = Masks::told_on(MOST[usize::from(self.domain.is_gram())]);
+        let mut walks = Vec::new();
+        loop {
+            self.streams.clear();
+            run(stack, &mut self)?;
+            walks.push((self.masks.weight(), take(&mut self.rows)));
+            if !self.masks.next() {
+                return Ok(Rows::of_all(walks));
+            }
+        }
     }
 
     /// The signal at the start of a stream.

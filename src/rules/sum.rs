@@ -126,6 +126,15 @@ impl Rule {
         }
     }
 
+    /// Told that branch `index` is kept, or that it is dropped.
+    pub(crate) fn settle(&mut self, index: usize, kept: bool) {
+        // 1 + odds is 1/(1 − p).
+        let factor = if kept { 1.0 + self.odds[index] } else { 0.0 };
+        self.ln_gains[index] += if kept { self.odds[index].ln_1p() } else { f64::NEG_INFINITY };
+        self.scales[index] *= factor;
+        self.odds[index] = 0.0;
+    }
+
     /// The output from the common input and the outputs of the branches.
     fn token(&self, x: &Token, branches: &[Token]) -> Token {
         let terms = || self.ln_gains.iter().zip(branches).map(|(gain, branch)| gain + branch.ln_second);

@@ -70,14 +70,35 @@ fn norms_that_drift_apart() {
     assert_fires("norms of tokens drift apart", "a2", &layers(6), &layers(2));
 }
 
-/// The branch is four times as large as the stream, or as large.
+/// Normalised branches of this `scale` beside the stream, each dropped one time in ten.
+fn dropping(blocks: usize, scale: f64) -> Stack {
+    let block = |i: usize| {
+        let branch = vec![norm("norm", NormKind::RmsNorm), linear(&format!("map{i}"), 64, 64, 1.0)];
+        residual(&format!("sum{i}"), [1.0, scale], 0.1, branch)
+    };
+    let last = std::iter::once(norm("norm", NormKind::RmsNorm));
+    gaussian_stack(64, 1.0, 4, (0..blocks).map(block).chain(last).collect())
+}
+
+/// Ever larger branches, which are too many for each way to keep and drop them to be walked.
 #[test]
 fn branches_that_are_most_of_a_stream_and_dropped() {
-    let blocks = |scale| {
-        let branch = vec![norm("norm", NormKind::RmsNorm), linear("map", 64, 64, 1.0)];
-        gaussian_stack(64, 1.0, 4, vec![residual("sum", [1.0, scale], 0.1, branch)])
+    let growing = |blocks: usize| {
+        let mut stack = dropping(blocks, 2.0);
+        for (i, node) in stack.streams[0].body.iter_mut().enumerate() {
+            if let Op::Sum(sum) = &mut node.op {
+                sum.branches[1].scale = 2.0_f64.powi(i as i32);
+            }
+        }
+        stack
     };
-    assert_fires("a branch that is dropped", "sum", &blocks(2.0), &blocks(1.0));
+    assert_fires("a branch that is dropped", "sum4", &growing(30), &growing(3));
+}
+
+/// All three are dropped in one sequence of a thousand, where the norm stretches what is left.
+#[test]
+fn sequences_that_are_few_and_have_most_of_the_gradients() {
+    assert_fires("few sequences, which drop", "sum2", &dropping(3, 100.0), &dropping(3, 1.0));
 }
 
 #[test]

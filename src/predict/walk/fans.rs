@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use nalgebra::{Matrix2, Vector2};
-use sigprop_stack::{Attention, Fan, Mixture, Site};
+use sigprop_stack::{Attention, Fan, Mixture, Site, Sum};
 
 use super::{Kept, Moments};
 use crate::Sites;
@@ -37,8 +37,7 @@ impl Moments {
         };
         match fan {
             Fan::Sum(sum) => {
-                let rule = sum::Rule::new(sum);
-                let (y, maps) = rule.forward(&self.domain, &x, &parts);
+                let (rule, y, maps) = self.summed(at, sum, &x, &parts);
                 self.rows.caveat(at, rule.caveat(&parts, &y));
                 let output = Arc::new(y);
                 (Arc::clone(&output), Kept::Sum(Box::new((rule, Fork { x, parts, maps, output }))))
@@ -60,6 +59,30 @@ impl Moments {
                 let expert = parts.into_iter().next().expect("one expert stands for all");
                 let y = mixture::forward(mixture, &routing, &self.domain, &x, &expert);
                 (inherit(y), Kept::Mixture { routing, x, expert, router_gradient: None })
+            }
+        }
+    }
+
+    /// The rule of `sum`, what comes out, and how deviations of its branches reach it; masks that decide how long that is are
+    /// told apart.
+    fn summed(
+        &mut self,
+        at: &Site,
+        sum: &Sum,
+        x: &Signal,
+        parts: &[Arc<Signal>],
+    ) -> (sum::Rule, Signal, Few<Matrix2<f64>>) {
+        let mut rule = sum::Rule::new(sum);
+        self.masks.settle(at.path(), &mut rule);
+        loop {
+            let (y, maps) = rule.forward(&self.domain, x, parts);
+            let mask = rule.strayed_most(parts, &y);
+            let told = |&(index, variance): &(usize, f64)| {
+                self.masks.tell(at.path(), index, sum.branches[index].drop_rate, variance)
+            };
+            match mask.filter(told) {
+                Some((index, _)) => rule.settle(index, true),
+                None => return (rule, y, maps),
             }
         }
     }
