@@ -2,16 +2,20 @@
 
 use rand::SeedableRng;
 use rand::rngs::ChaCha8Rng;
-use sigprop_stack::{Component, Ids, Mask, Node, Op, Source, Stack, Stream};
+use sigprop_stack::{Component, EmbeddingTerm, Ids, Mask, Node, Op, Source, Stack, Stream};
 
 use super::typical;
 use crate::rules::embedding;
 
-/// Whether tokens of `stack` are exchangeable: no masks, no positions that scores know of, no given ids.
+/// Whether tokens of `stack` are exchangeable: no masks, no positions that are alike or that scores know of, no given
+/// ids.
 pub(crate) fn is_exchangeable(stack: &Stack) -> bool {
     let unmasked = |mask: &Mask| *mask == Mask::FULL;
     stack.streams.len() == 1
-        && stack.streams.iter().all(|stream| drawn(stream) && stream.body.iter().all(|node| alike(node, &unmasked)))
+        && stack
+            .streams
+            .iter()
+            .all(|stream| drawn(stream) && unplaced(stream) && stream.body.iter().all(|node| alike(node, &unmasked)))
 }
 
 /// Whether tokens of `stack` lie in segments.
@@ -29,7 +33,7 @@ pub(super) fn treats_tokens_alike(stack: &Stack) -> bool {
             let length = stream.seq_len;
             let hides_nothing =
                 |mask: &Mask| [0, length.saturating_sub(1)].into_iter().all(|a| mask.keys(a, length) == (0..length));
-            stream.body.iter().all(|node| alike(node, &hides_nothing))
+            unplaced(stream) && stream.body.iter().all(|node| alike(node, &hides_nothing))
         })
 }
 
@@ -37,6 +41,16 @@ fn drawn(stream: &Stream) -> bool {
     match &stream.source {
         Source::Gaussian(_) => true,
         Source::Embedding(embedding) => matches!(embedding.ids, Ids::PowerLaw(_)),
+    }
+}
+
+/// Whether no position is told from another by more than what is drawn for it.
+fn unplaced(stream: &Stream) -> bool {
+    match &stream.source {
+        Source::Gaussian(_) => true,
+        Source::Embedding(embedding) => {
+            !embedding.terms.iter().any(|term| matches!(term, EmbeddingTerm::SinusoidalPosition { .. }))
+        }
     }
 }
 

@@ -194,9 +194,6 @@ impl Interpreter<'_> for Moments {
     type Error = PredictError;
 
     fn source(&mut self, at: &Site, stream: &Stream) -> Result<Arc<Signal>, PredictError> {
-        if !self.domain.is_gram() {
-            self.rows.caveat_at(&at.sibling(&stream.body[0].name), embedding::caveat(&stream.source));
-        }
         self.streams.push(at.stream().to_owned());
         Ok(Arc::new(self.enter(&stream.source, stream.seq_len)))
     }

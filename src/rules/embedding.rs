@@ -7,11 +7,11 @@
 //! position  E x² = s²         E x_a x_b = 0
 //! segment   E x² = s²         E x_a x_b = s² in the same segment, else 0
 //! constant  E x² = s²         E x_a x_b = s²
-//! sinusoid  E x² = scale²/2   E x_a x_b = scale²/2 · mean over i and pairs of cos θ_i (a − b)
 //! ```
 //!
 //! Terms add. P(same id) = Σ p², exactly. A split uniform on 0 … L leaves two different positions in
-//! one segment with probability 2/3, exactly. Sinusoids also have a mean, that of their entries.
+//! one segment with probability 2/3, exactly. Sinusoids make neighbours more alike than strangers: every position is followed then
+//! (`positions.rs`).
 //!
 //! # Backward
 //!
@@ -23,11 +23,6 @@
 //! segment   E dW² = L/2 (E g² + (L − 1) Σ over pairs in the same segment of share · E g_a g_b)
 //! ```
 //!
-//! # Assumptions
-//!
-//! Positions are averaged over: exact for every component but attention, where sinusoids make
-//! neighbours more alike than strangers (caveat).
-//!
 //! # Source
 //!
 //! Kedia et al. 2024, §3 (repeat probability π²/(6 ln² V) there, exact here).
@@ -37,7 +32,7 @@ pub(crate) mod positions;
 use std::sync::Arc;
 
 use nalgebra::{Matrix2, Vector2};
-use sigprop_stack::{Embedding, EmbeddingTerm, Gaussian, PowerLaw, Source};
+use sigprop_stack::{Embedding, EmbeddingTerm, Gaussian, PowerLaw};
 
 use crate::domain::{Exchangeable, Fluctuation, Gradient, PairClass, Signal, mean_share};
 use crate::moments::Token;
@@ -106,7 +101,7 @@ pub(crate) fn source(
     }
     classes.retain(|class| class.share > 0.0);
 
-    let (mut second, mut mean) = (0.0, 0.0);
+    let mut second = 0.0;
     let mut crosses = vec![0.0; classes.len()];
     for term in &embedding.terms {
         let (own, shared): (f64, &dyn Fn(&PairClass) -> f64) = match term {
@@ -116,11 +111,7 @@ pub(crate) fn source(
             EmbeddingTerm::Segment { table } => {
                 (table.init.variance(), &|class| f64::from(u8::from(class.same_segment)))
             }
-            EmbeddingTerm::SinusoidalPosition { scale } => {
-                let waves = Waves::new(embedding.width, seq_len);
-                mean += scale * waves.mean;
-                (scale * scale * waves.second, &move |_| waves.cross / waves.second)
-            }
+            EmbeddingTerm::SinusoidalPosition { .. } => unreachable!("waves take the Gram domain"),
         };
         second += own;
         for (cross, class) in crosses.iter_mut().zip(&classes) {
@@ -140,9 +131,8 @@ pub(crate) fn source(
         segments,
         ..Exchangeable::plain(seq_len, classes)
     };
-    let mut token = Token::gaussian(embedding.width as f64, f64::ln(second));
+    let token = Token::gaussian(embedding.width as f64, f64::ln(second));
     if second > 0.0 {
-        token.mean = mean / second.sqrt();
         crosses = crosses.into_iter().map(|cross| cross / second).collect();
     }
     // How many repeats a sequence happens to have.
@@ -177,35 +167,6 @@ fn repeats_variance(length: f64, pair: f64, triple: f64) -> f64 {
     (2.0 * pair * (1.0 - pair) + 4.0 * (length - 2.0) * (triple - pair * pair)) / (length * (length - 1.0))
 }
 
-/// Moments of sinusoids of amplitude 1, averaged over positions and features.
-#[derive(Clone, Copy)]
-struct Waves {
-    mean: f64,
-    second: f64,
-    cross: f64,
-}
-
-impl Waves {
-    fn new(width: usize, seq_len: usize) -> Self {
-        let length = seq_len as f64;
-        let (mut mean, mut second, mut square) = (0.0, 0.0, 0.0);
-        for feature in 0..width {
-            let angle = 10_000f64.powf(-((feature - feature % 2) as f64) / width as f64);
-            let wave = |position: usize| {
-                let phase = position as f64 * angle;
-                if feature % 2 == 0 { phase.sin() } else { phase.cos() }
-            };
-            let sum: f64 = (0..seq_len).map(wave).sum();
-            mean += sum / length;
-            square += sum * sum;
-            second += (0..seq_len).map(|position| wave(position).powi(2)).sum::<f64>();
-        }
-        let width = width as f64;
-        let pairs = (length * (length - 1.0)).max(1.0);
-        Self { mean: mean / width, second: second / (length * width), cross: (square - second) / (pairs * width) }
-    }
-}
-
 /// ln E dW² of the table of `term`, from the gradient at the start of the stream; `None` for a term
 /// without weights.
 pub(crate) fn ln_weight_gradient(
@@ -232,15 +193,6 @@ pub(crate) fn ln_weight_gradient(
         EmbeddingTerm::Segment { .. } => Some(collected(2.0, &|class| class.same_segment)),
         EmbeddingTerm::SinusoidalPosition { .. } => None,
     }
-}
-
-/// Why the source is not exact in this domain, if it is not.
-pub(crate) fn caveat(source: &Source) -> Option<(&'static str, String)> {
-    let Source::Embedding(embedding) = source else { return None };
-    let sinusoidal = embedding.terms.iter().any(|term| matches!(term, EmbeddingTerm::SinusoidalPosition { .. }));
-    sinusoidal.then(|| {
-        ("sinusoidal positions are averaged over all pairs of tokens", "neighbours are more alike than that".to_owned())
-    })
 }
 
 #[cfg(test)]

@@ -180,12 +180,3 @@ fn segments() {
     let of = |score_std| attending(embedded(zipf(), vec![tokens(), segment()]), score_std, plain);
     assert_fires("make their own segment larger", "heads", &of(2.5), &of(1.0));
 }
-
-#[test]
-fn sinusoidal_positions() {
-    let ids = || Ids::PowerLaw(PowerLaw { vocab_size: 50, exponent: 0.0 });
-    let of = |term| stack(embedded(ids(), vec![tokens(), term]), 12, vec![linear("map", 64, 64, 1.0)]);
-    let learned = EmbeddingTerm::LearnedPosition { table: tensor("positions", 1.0) };
-    let waves = EmbeddingTerm::SinusoidalPosition { scale: 1.0 };
-    assert_fires("sinusoidal positions are averaged", "embeddings", &of(waves), &of(learned));
-}

@@ -170,7 +170,7 @@ fn predict_csv_of_weights_and_of_all_sites() {
 
 #[test]
 fn predict_json_has_verdict_and_caveats() {
-    let document = json(&small("predict", &["--format", "json", "--positions", "sinusoidal"]));
+    let document = json(&small("predict", &["--format", "json", "--scheme", "deepnorm"]));
     assert_eq!(document["schema_version"], 1);
     assert_eq!(document["sites"][0]["site"], "embeddings");
     assert!(document["verdict"]["headline"].is_string());

@@ -194,10 +194,10 @@ fn rows_have_the_documented_columns() {
 #[test]
 fn documents_have_the_documented_fields() {
     let deep = ["predict", "mlp", "--layers", "10000", "--width", "64", "--scheme", "uniform:1", "--json", "--weights"];
-    let full = of_small("predict", &["--weights", "--head", "--positions", "sinusoidal"]);
+    let full = of_small("predict", &["--weights", "--head", "--scheme", "deepnorm"]);
     let update = of_small("predict", &["--first-update", "sgd", "--lr", "0.1"]);
     assert_documented("predict---json", &[full, update, json(&run(&deep))]);
-    assert_documented("phase---json", &[of_small("phase", &[MAP.as_slice(), &["--positions", "sinusoidal"]].concat())]);
+    assert_documented("phase---json", &[of_small("phase", &[MAP.as_slice(), &["--norm", "dyt"]].concat())]);
     let sampled = ["--replicates", "2", "--weights"];
     let folder = folder();
     let mine = written(&folder, "mine.csv", b"site,quantity,observed,std_error\nblocks.0,variance,1e-3,\n");
@@ -210,7 +210,7 @@ fn documents_have_the_documented_fields() {
         document(&folder, "report/summary.json")
     });
     assert_documented("summaryjson", &summaries);
-    let compared = ["--schemes", "dslm,hf", "--positions", "sinusoidal"];
+    let compared = ["--schemes", "normal:2,hf"];
     assert_documented("compare---json", &[of_small("compare", &compared)]);
     assert_documented("recommend---json", &[of_small("recommend", &[])]);
     assert_documented("models---json", &[json(&run(&["models", "--json"]))]);
