@@ -3,7 +3,7 @@
 
 use rayon::prelude::*;
 
-use super::lanes::{Complex, LANES, Lanes, Views, ZERO, add};
+use super::lanes::{Complex, LANES, Lanes, Views, ZERO, add, add_shares};
 use crate::rules::attention::matrix::Matrix;
 
 /// Of queries that see the first keys, up to these `ends`, which do not fall; of M and V, with V W and P_V; of frequencies and
@@ -20,17 +20,18 @@ pub(super) fn beyond(
     let of = |chunk: &[(f64, f64)]| Part::new(chunk, (ends, &keys.ends), m, averaged);
     let parts: Vec<Part> = frequencies.par_chunks(LANES).map(of).collect();
     Matrix::symmetric(v.rows, |b, d| {
-        let corners = keys.corners(b, d);
-        parts.iter().map(|part| part.at((b - d, overlaps[b - d]), v.row(b)[d], &corners)).sum()
+        parts.iter().map(|part| part.at([b, d], overlaps[b - d], v.row(b)[d], &keys)).sum()
     })
 }
 
 /// Of some frequencies, of two of the keys.
 struct Part {
     lanes: Lanes,
-    /// p_f Wᵀ M W, and the rest of p_f C.
+    /// p_f Wᵀ M W, and of p_f C what has P_V.
     outer: Vec<Complex>,
-    rest: Vec<Complex>,
+    inner: Vec<Complex>,
+    /// What has V W, which differs from key to key, of each key and some of the others.
+    half: Vec<Complex>,
 }
 
 impl Part {
@@ -44,62 +45,58 @@ impl Part {
         let lanes = Lanes::new(frequencies, n);
         // Over the queries a that see key b, of M e^(iθ (a − c)) W_ab and the same times P_V.
         let mut sums = vec![[ZERO; 2]; n];
-        let [mut outer, mut half, mut rest] = [(); 3].map(|()| vec![ZERO; count * count]);
+        let [mut outer, mut inner] = [(); 2].map(|()| vec![ZERO; count * count]);
+        let mut half = vec![ZERO; n * count];
         let mut query = n;
-        for key in (0..count).rev() {
-            let b = keys[key] - 1;
+        for b in (0..n).rev() {
             while query > 0 && ends[query - 1] > b {
                 query -= 1;
-                add_query(
-                    &mut sums,
-                    query,
-                    (ends[query] as f64).recip(),
-                    (m.row(query), twice.row(query)),
-                    &lanes.turns,
-                );
+                let share = (ends[query] as f64).recip();
+                add_query(&mut sums, query, share, (m.row(query), twice.row(query)), &lanes.turns);
             }
-            let (mut through, mut crossed, mut inner, mut other) = (ZERO, ZERO, ZERO, n);
+            let key = keys.binary_search(&(b + 1)).ok();
+            let (mut through, mut crossed, mut met, mut other) = (ZERO, ZERO, ZERO, n);
             for place in (0..count).rev() {
-                let d = keys[place] - 1;
-                while other > 0 && ends[other - 1] > d {
+                while other > 0 && ends[other - 1] >= keys[place] {
                     other -= 1;
-                    let share = (ends[other] as f64).recip();
-                    add(&mut through, share, &sums[other][0]);
-                    add(&mut crossed, share * once.row(other)[b], &sums[other][0]);
-                    add(&mut inner, share, &sums[other][1]);
+                    let share = lanes.shares.map(|part| part / ends[other] as f64);
+                    let [plain, weighted] = &sums[other];
+                    add_shares(&mut crossed, share.map(|share| share * once.row(other)[b]), plain);
+                    if key.is_some() {
+                        add_shares(&mut through, share, plain);
+                        add_shares(&mut met, share, weighted);
+                    }
                 }
-                let place = key * count + place;
-                (outer[place], half[place], rest[place]) = (through, crossed, inner);
-            }
-        }
-        for one in 0..count {
-            for other in 0..count {
-                let (half, [real, imaginary]) = (half[one * count + other], half[other * count + one]);
-                let place = one * count + other;
-                for f in 0..LANES {
-                    let share = lanes.shares[f];
-                    rest[place][0][f] = share * (rest[place][0][f] - half[0][f] - real[f]);
-                    rest[place][1][f] = share * (rest[place][1][f] - half[1][f] + imaginary[f]);
-                    outer[place][0][f] *= share;
-                    outer[place][1][f] *= share;
+                half[b * count + place] = crossed;
+                if let Some(key) = key {
+                    (outer[key * count + place], inner[key * count + place]) = (through, met);
                 }
             }
         }
-        Self { lanes, outer, rest }
+        Self { lanes, outer, inner, half }
     }
 
-    /// Of keys at this distance, with its κ, whose values have the product `v`, between the `corners`.
-    fn at(&self, (distance, overlap): (usize, f64), v: f64, corners: &[(usize, f64); 4]) -> f64 {
-        let [cos, sin] = &self.lanes.turns[distance];
-        let mut sums = [0.0; LANES];
-        for (place, weight) in corners.iter().filter(|(_, weight)| *weight > 0.0) {
-            let (outer, rest) = (&self.outer[*place], &self.rest[*place]);
+    /// Of two keys, with κ of their distance and the product `v` of their values.
+    fn at(&self, [b, d]: [usize; 2], overlap: f64, v: f64, keys: &Views) -> f64 {
+        let [mut real, mut imaginary] = ZERO;
+        for (place, weight) in keys.corners(b, d).into_iter().filter(|(_, weight)| *weight > 0.0) {
+            let (outer, inner) = (&self.outer[place], &self.inner[place]);
             for f in 0..LANES {
-                let [real, imaginary] = [0, 1].map(|part| v * outer[part][f] + rest[part][f]);
-                sums[f] += weight * ((cos[f] - overlap) * real + sin[f] * imaginary);
+                real[f] += weight * (v * outer[0][f] + inner[0][f]);
+                imaginary[f] += weight * (v * outer[1][f] + inner[1][f]);
             }
         }
-        sums.iter().sum()
+        for ([one, other], sign) in [([b, d], 1.0), ([d, b], -1.0)] {
+            for (place, weight) in keys.around(other).into_iter().filter(|(_, weight)| *weight > 0.0) {
+                let half = &self.half[one * keys.count() + place];
+                for f in 0..LANES {
+                    real[f] -= weight * half[0][f];
+                    imaginary[f] -= sign * weight * half[1][f];
+                }
+            }
+        }
+        let [cos, sin] = &self.lanes.turns[b - d];
+        (0..LANES).map(|f| (cos[f] - overlap) * real[f] + sin[f] * imaginary[f]).sum()
     }
 }
 

@@ -38,6 +38,15 @@ pub(super) fn add(sum: &mut Complex, factor: f64, term: &Complex) {
     }
 }
 
+/// Adds to a sum the product of a real factor for each frequency and a term.
+pub(super) fn add_shares(sum: &mut Complex, factors: [f64; LANES], term: &Complex) {
+    for (sum, term) in sum.iter_mut().zip(term) {
+        for f in 0..LANES {
+            sum[f] += factors[f] * term[f];
+        }
+    }
+}
+
 /// Views of the first keys: where they end, for some of them, and where between those every query is.
 pub(super) struct Views {
     pub(super) ends: Vec<usize>,
@@ -59,15 +68,17 @@ impl Views {
         self.ends.len()
     }
 
+    /// The two views around a query, and their weights.
+    pub(super) fn around(&self, a: usize) -> [(usize, f64); 2] {
+        let (view, part) = self.at[a];
+        [(view, 1.0 - part), ((view + 1).min(self.count() - 1), part)]
+    }
+
     /// The four pairs of views around two queries, and their weights.
     pub(super) fn corners(&self, a: usize, c: usize) -> [(usize, f64); 4] {
-        let ((one, part), (other, share)) = (self.at[a], self.at[c]);
-        let above = |view: usize| (view + 1).min(self.count() - 1);
-        [
-            (one * self.count() + other, (1.0 - part) * (1.0 - share)),
-            (one * self.count() + above(other), (1.0 - part) * share),
-            (above(one) * self.count() + other, part * (1.0 - share)),
-            (above(one) * self.count() + above(other), part * share),
-        ]
+        let [[one, two], other] = [self.around(a), self.around(c)];
+        let pair =
+            |(view, part): (usize, f64), (other, share): (usize, f64)| (view * self.count() + other, part * share);
+        [pair(one, other[0]), pair(one, other[1]), pair(two, other[0]), pair(two, other[1])]
     }
 }
