@@ -146,6 +146,13 @@ impl Domain {
             let factor = ln_pairs.exp();
             cosines.iter().map(|cosine| cosine * factor).collect()
         };
+        let coupled = rule.coupled(self, x, gradient);
+        let cosines = if coupled == 0.0 {
+            cosines
+        } else {
+            let more = coupled / (self.length(tokens.len()) - 1.0).max(1.0);
+            cosines.iter().map(|cosine| cosine + more).collect()
+        };
         let fluctuation = rule.fluctuation_backward(self, x, gradient, responds);
         let fluctuation = fluctuation.met(y.fluctuation.fresh, gradient.squares());
         let own = Matrix2::from_columns(&[responds, self.answers_to_likeness(slope, x)]);

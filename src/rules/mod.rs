@@ -122,6 +122,12 @@ pub(crate) trait PairRule {
     fn concentration_backward(&self, _x: &Signal, gradient: &Gradient, _: &dyn Fn(&Signal) -> f64) -> Concentration {
         gradient.concentration
     }
+    /// What E Σ_ab g_a·g_b, per token and in units of E g² at the input `x`, has because pairs of tokens that happen to be more alike
+    /// have gradients more alike (`coupling` and `along` of the `gradient` at the output).
+    fn coupled(&self, _domain: &Domain, _x: &Signal, _gradient: &Gradient) -> f64 {
+        0.0
+    }
+
     /// The coupling (see [`Gradient`]) of the gradient at the input `x`, from the `gradient` at the output.
     fn coupling(&self, _domain: &Domain, _x: &Signal, gradient: &Gradient) -> f64 {
         gradient.coupling
