@@ -108,16 +108,14 @@ impl Rows {
 
     /// The average over all `walks` that there are of a sequence, each with its probability.
     pub(crate) fn of_all(walks: Vec<(f64, Self)>) -> Self {
-        let rare = rare(&walks);
+        let rare = if walks.len() > 1 { rare(&walks) } else { None };
         let mut all = Self::mixed(walks, 0.0);
         all.caveats.extend(rare);
         all
     }
 
     /// The average over `walks` with these weights; of a sample those have `lost` a degree of freedom.
-    fn mixed(walks: Vec<(f64, Self)>, lost: f64) -> Self {
-        let merged = |(weight, walk): (f64, Self)| (weight, Self { weights: merged(walk.weights), ..walk });
-        let mut walks: Vec<(f64, Self)> = walks.into_iter().map(merged).collect();
+    fn mixed(mut walks: Vec<(f64, Self)>, lost: f64) -> Self {
         if walks.len() == 1 {
             return walks.remove(0).1;
         }
@@ -186,7 +184,7 @@ impl Rows {
             }
             table.sites.push(row);
         }
-        for note in self.weights.into_iter().rev() {
+        for note in merged(self.weights).into_iter().rev() {
             let value = Number::from_ln(note.ln_second_moment);
             if !value.is_finite() {
                 let quantity = "the second moment of the gradient";

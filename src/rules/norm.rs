@@ -71,9 +71,9 @@
 //! E Σ_ab g_a'·g_b'   has, per token, 2 c λ K + c (tokens − 1) P (1 − (1 − e)²)/width more       (`coupled`)
 //! ```
 //!
-//! of gradients of queries and keys alone, for it is next to nothing but where gradients add up to nothing: biases of keys. Sampled: the last of
-//! eight to twelve blocks of width 128 and 256 whose keys have norms: squares of gradients of key biases 86, 80 and 74 % too small
-//! without, 57, 68 and 61 % with K, 19, 35 and 28 % with both. P of keys is not followed where every position is.
+//! of gradients of queries and keys alone, for it is next to nothing but where gradients add up to nothing: biases of keys.
+//! Sampled: the last of eight to twelve blocks of width 128 and 256 whose keys have norms: squares of gradients of key biases 86, 80
+//! and 74 % too small without, 57, 68 and 61 % with K, 19, 35 and 28 % with both. P of keys is not followed where every position is.
 //!
 //! Two tokens lose components along two directions, their gradients have one component in common
 //! to lose: (1 − 2/width + cosine²/width) against (1 − 1/width), less ρ_u = `excess` for both; and E 1/(s_a s_b) stays
@@ -124,10 +124,15 @@ impl Rule {
         }
     }
 
-    /// What products of the gradients of two uncorrelated tokens lose.
+    /// What the square of the component along a signal loses.
+    fn removed(&self, x: &Token) -> f64 {
+        1.0 - (1.0 - self.exponent(x)).powi(2)
+    }
+
+    /// λ: what products of the gradients of two uncorrelated tokens lose.
     fn lost(&self, x: &Token, gradient: &TokenGradient) -> f64 {
         let e = self.exponent(x);
-        let radial = (gradient.radial - 2.0 * gradient.excess) * (1.0 - (1.0 - e).powi(2)) * self.groups / x.width;
+        let radial = (gradient.radial - 2.0 * gradient.excess) * self.removed(x) * self.groups / x.width;
         radial + e * e * self.norm_variance(x) / 4.0
     }
 
@@ -243,7 +248,7 @@ impl PairRule for Rule {
             }
             let e = self.exponent(x);
             let constant = if self.centres { gradient.constant } else { 0.0 };
-            let removed = self.groups * (gradient.radial * (1.0 - (1.0 - e).powi(2)) + constant) / x.width;
+            let removed = self.groups * (gradient.radial * self.removed(x) + constant) / x.width;
             let variance = self.norm_variance(x);
             let fluctuation = 0.5 * e * (e + 1.0) * variance + e * (1.0 - e) * gradient.steepness * variance;
             let ln_gain = self.ln_gain2 - self.ln_divisor(x) + ln_correction(-removed) + fluctuation;
@@ -268,7 +273,7 @@ impl PairRule for Rule {
     }
 
     fn ln_across(&self, domain: &Domain, [x, _]: [&Signal; 2], gradient: &Gradient, across: f64) -> f64 {
-        let removed = 1.0 - (1.0 - self.exponent(x.token())).powi(2);
+        let removed = self.removed(x.token());
         let radial = gradient.token().radial - 2.0 * gradient.token().excess;
         let cosine = domain.mean_cosine(x);
         -removed * self.groups * (2.0 - cosine * cosine) * (across - radial) / x.token().width
@@ -279,7 +284,7 @@ impl PairRule for Rule {
             return 0.0;
         }
         let others = domain.length(x.tokens.len()) - 1.0;
-        let removed = (1.0 - (1.0 - self.exponent(x.token())).powi(2)) * self.groups / x.token().width;
+        let removed = self.removed(x.token()) * self.groups / x.token().width;
         let met = 2.0 * self.lost(x.token(), gradient.token()) * gradient.coupling + removed * others * gradient.along;
         bounded(domain.mean_cosine(x) * met)
     }

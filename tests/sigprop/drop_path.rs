@@ -1,36 +1,21 @@
 //! Stochastic depth: what a mask does to the level of a whole sequence, and gradients that know of it.
 
-use sigprop::agreement::{Compared, Comparison, compare};
-use sigprop::architecture::{Architecture, Format};
-use sigprop::assemble::{Input, Run, assemble};
-use sigprop::schemes::Scheme;
-use sigprop::{Sites, predict};
+use sigprop::Sites;
+use sigprop::agreement::{Compared, Comparison};
+use sigprop::assemble::{Input, Run};
 use sigprop_stack::Quantity;
 
-use crate::support::{sample, sample_stream};
+use crate::support::{assert_within, compared};
 
 const ENCODER: &str = "n_layers = 4\nd_model = 64\nn_heads = 2\nseq_len = 16\nvocab_size = 1000\ndrop_path = 0.2\n";
-/// α of 6e-5 per number.
-const LARGEST_Z: f64 = 4.0;
 
 fn rows(text: &str, scheme: &str, sites: Sites, replicates: usize) -> Vec<Comparison> {
-    let architecture = Architecture::from_file_text(&format!("{ENCODER}{text}"), Format::Toml).expect("valid");
-    let scheme = Scheme::parse(scheme).expect("known");
     let run = Run { train: true, ..Run::default() };
-    let stack = assemble(&architecture, &scheme, &Input::Correlation(0.0), &run).expect("a stack").stack;
-    let predicted = predict(&stack, sites).expect("a prediction").table;
-    let sampled = if sites == Sites::All { sample(&stack, replicates) } else { sample_stream(&stack, replicates) };
-    compare(&predicted, &sampled.table, replicates)
+    compared(&format!("{ENCODER}{text}"), scheme, (&Input::Correlation(0.0), &run), sites, replicates)
 }
 
-fn assert_within(part: f64, rows: &[Comparison], quantity: Quantity, at_least: usize) {
-    let mut seen = 0;
-    for row in rows.iter().filter(|row| row.quantity == Compared::Site(quantity)) {
-        let Some(error) = row.relative_error.filter(|_| row.z.is_some()) else { continue };
-        assert!(error.abs() < part + LARGEST_Z * row.relative_std_error, "{row:?}");
-        seen += 1;
-    }
-    assert!(seen >= at_least, "{seen} numbers");
+fn of(rows: &[Comparison], quantity: Quantity) -> impl Iterator<Item = &Comparison> {
+    rows.iter().filter(move |row| row.quantity == Compared::Site(quantity))
 }
 
 /// Gradients of a branch are those of networks that keep it, whose streams are longer and whose tokens are more alike.
@@ -38,7 +23,7 @@ fn assert_within(part: f64, rows: &[Comparison], quantity: Quantity, at_least: u
 fn gradients_know_which_branches_are_kept() {
     /// Of variances of ln |x|² of 0.02 per mask; up to 9 % beyond noise where a token's own length alone was answered to.
     const WITHIN: f64 = 0.02;
-    assert_within(WITHIN, &rows("", "dslm", Sites::All, 2000), Quantity::GradVariance, 50);
+    assert_within(WITHIN, of(&rows("", "dslm", Sites::All, 2000), Quantity::GradVariance), 50);
 }
 
 /// Behind small embeddings the first branches are most of the stream; with a variance of lengths in place of sequences that keep
@@ -48,8 +33,8 @@ fn branches_that_are_most_of_the_stream_are_told_apart() {
     /// 2.5 % at two standard errors was the most that 3000 networks showed.
     const WITHIN: f64 = 0.02;
     let rows = rows("", "xavier", Sites::Stream, 3000);
-    assert_within(WITHIN, &rows, Quantity::GradVariance, 4);
-    assert_within(WITHIN, &rows, Quantity::LnGradVarianceStd, 4);
+    assert_within(WITHIN, of(&rows, Quantity::GradVariance), 4);
+    assert_within(WITHIN, of(&rows, Quantity::LnGradVarianceStd), 4);
 }
 
 /// Their masks and what they answer to lengths cancel (± 45 to 170 % too large if they did not), whether all tokens are alike or
@@ -59,6 +44,6 @@ fn masks_stray_gradients_less_than_each_by_itself() {
     /// 0.7 % beyond noise was the most that 1000 to 2000 networks showed.
     const WITHIN: f64 = 0.02;
     for (text, scheme) in [("", "dslm"), ("norm_placement = 'post'", "xavier"), ("causal = true", "gpt2")] {
-        assert_within(WITHIN, &rows(text, scheme, Sites::Stream, 1000), Quantity::LnGradVarianceStd, 4);
+        assert_within(WITHIN, of(&rows(text, scheme, Sites::Stream, 1000), Quantity::LnGradVarianceStd), 4);
     }
 }

@@ -8,7 +8,7 @@ use sigprop::schemes::Scheme;
 use sigprop::{Sites, predict};
 use sigprop_stack::Quantity;
 
-use crate::support::sample_stream;
+use crate::support::{assert_within, compared, sample_stream};
 
 /// Scheme, architecture file, blocks.
 const CASES: [(&str, &str, usize); 8] = [
@@ -161,26 +161,13 @@ fn deep_encoders_have_predictions() {
     }
 }
 
-/// Waves make neighbours more alike than strangers, which queries and keys see: with one cosine for all pairs their gradients were
-/// up to 57 % too small.
+/// Waves make neighbours more alike than strangers, which queries and keys see: with one cosine for all pairs gradients of
+/// queries were 49 and 56 % too small, with all pairs followed 1.6 and 11.1 ± 0.8 % (the largest; 6000 networks).
 #[test]
 fn sinusoidal_positions_are_told_apart() {
     const WITHIN: f64 = 0.05;
-    const LARGEST_Z: f64 = 4.0;
-    const REPLICATES: usize = 400;
     let text = "n_layers = 2\nd_model = 64\nn_heads = 2\nseq_len = 32\nvocab_size = 1000\npositions = 'sinusoidal'";
-    let architecture = Architecture::from_file_text(text, sigprop::architecture::Format::Toml).expect("valid");
-    let scheme = Scheme::parse("xavier").expect("known");
-    let stack = assemble(&architecture, &scheme, &Input::Uniform, &Run::default()).expect("a stack").stack;
-    let predicted = predict(&stack, Sites::All).expect("a prediction").table;
-    let mut seen = 0;
-    for row in compare(&predicted, &crate::support::sample(&stack, REPLICATES).table, REPLICATES) {
-        if row.quantity != Compared::Site(Quantity::GradVariance) || row.z.is_none() {
-            continue;
-        }
-        let off = row.relative_error.expect("nothing overflows").abs();
-        assert!(off < WITHIN + LARGEST_Z * row.relative_std_error, "{row:?}");
-        seen += 1;
-    }
-    assert!(seen >= 20, "{seen} numbers");
+    let rows = compared(text, "xavier", (&Input::Uniform, &Run::default()), Sites::All, 400);
+    let gradients = rows.iter().filter(|row| row.quantity == Compared::Site(Quantity::GradVariance));
+    assert_within(WITHIN, gradients, 20);
 }

@@ -2,6 +2,10 @@
 
 use std::sync::atomic::AtomicBool;
 
+use sigprop::agreement::{Comparison, compare};
+use sigprop::architecture::{Architecture, Format};
+use sigprop::assemble::{Input, Run, assemble};
+use sigprop::schemes::Scheme;
 use sigprop::{Sites, predict};
 use sigprop_stack::{
     Activation, Branch, Cell, Component, Dropout, Gaussian, GradientSeed, Init, Linear, Node, Norm, NormKind, Number,
@@ -139,4 +143,33 @@ pub(crate) fn assert_twin(stack: &Stack, replicates: usize) {
             );
         }
     }
+}
+
+/// Prediction beside sampled networks, of an architecture file.
+pub(crate) fn compared(
+    file: &str,
+    scheme: &str,
+    (input, run): (&Input, &Run),
+    sites: Sites,
+    replicates: usize,
+) -> Vec<Comparison> {
+    let architecture = Architecture::from_file_text(file, Format::Toml).expect("valid");
+    let scheme = Scheme::parse(scheme).expect("known");
+    let stack = assemble(&architecture, &scheme, input, run).expect("a stack").stack;
+    let predicted = predict(&stack, sites).expect("a prediction").table;
+    let sampled = if sites == Sites::All { sample(&stack, replicates) } else { sample_stream(&stack, replicates) };
+    compare(&predicted, &sampled.table, replicates)
+}
+
+/// The `rows` with a standard error, of which there are `at_least` so many, are within a part of what is sampled and four standard
+/// errors, an α of 6e-5 per number.
+pub(crate) fn assert_within<'a>(part: f64, rows: impl Iterator<Item = &'a Comparison>, at_least: usize) {
+    const LARGEST_Z: f64 = 4.0;
+    let mut seen = 0;
+    for row in rows {
+        let Some(error) = row.relative_error.filter(|_| row.z.is_some()) else { continue };
+        assert!(error.abs() < part + LARGEST_Z * row.relative_std_error, "{row:?}");
+        seen += 1;
+    }
+    assert!(seen >= at_least, "{seen} numbers");
 }
