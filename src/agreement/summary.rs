@@ -6,6 +6,8 @@ use super::{Compared, Comparison};
 
 /// |z| below this counts as agreement within the sampling error.
 const Z_LIMIT: f64 = 2.0;
+/// |relative error| and |z| above these together count as off: chance does not make them of millions of cells.
+const OFF: (f64, f64) = (0.05, 5.0);
 
 /// Agreement of one quantity over the stream sites; numbers that do not exist are `None`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -24,6 +26,8 @@ pub struct Fit {
     pub p99: Option<f64>,
     /// Share of the z-scores with |z| < 2.
     pub share_z_below_2: Option<f64>,
+    /// Number of cells with a |relative error| above 5 % and |z| above 5.
+    pub off: usize,
     /// ln of largest over smallest observed value. A narrow range makes R² mostly noise.
     pub ln_range: Option<f64>,
 }
@@ -67,8 +71,14 @@ fn fit(comparisons: &[&Comparison]) -> Fit {
         p99: percentile(&errors, 0.99),
         share_z_below_2: (!scores.is_empty())
             .then(|| scores.iter().filter(|z| z.abs() < Z_LIMIT).count() as f64 / scores.len() as f64),
+        off: comparisons.iter().filter(|row| is_off(row)).count(),
         ln_range: (!logarithms.is_empty()).then_some(high - low),
     }
+}
+
+fn is_off(row: &Comparison) -> bool {
+    let above = |value: Option<f64>, limit: f64| value.is_some_and(|value| value.abs() > limit);
+    above(row.relative_error, OFF.0) && above(row.z, OFF.1)
 }
 
 /// 1 − SSE/SST of pairs (predicted, observed); `None` for a constant, and beyond f64.

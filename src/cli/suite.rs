@@ -37,6 +37,8 @@ pub(crate) enum SuiteChoice {
     Components,
     /// Whole encoders.
     Models,
+    /// Networks of all kinds, drawn at random.
+    Random,
 }
 
 impl SuiteChoice {
@@ -44,6 +46,7 @@ impl SuiteChoice {
         match self {
             Self::Components => Suite::Components,
             Self::Models => Suite::Models,
+            Self::Random => Suite::Random,
         }
     }
 
@@ -51,6 +54,7 @@ impl SuiteChoice {
         match self {
             Self::Components => "components",
             Self::Models => "models",
+            Self::Random => "random",
         }
     }
 }
@@ -80,8 +84,12 @@ pub(crate) struct SuiteRun<'a> {
 impl SuiteRun<'_> {
     pub(crate) fn run(&self, console: Console) -> anyhow::Result<Outcome> {
         ensure!(
-            self.choice == SuiteChoice::Models || (self.seeds.len() == 1 && self.observed.is_empty()),
-            "--seeds, --observed: expected --suite models; every seed draws components of its own"
+            self.choice == SuiteChoice::Models || self.seeds.len() == 1,
+            "--seeds: expected --suite models; every seed draws other cases of the others"
+        );
+        ensure!(
+            self.choice != SuiteChoice::Components || self.observed.is_empty(),
+            "--observed: expected --suite models or random"
         );
         if let Some(folder) = self.output {
             claim(folder.path)?;

@@ -79,7 +79,8 @@ Examples:
   sigprop validate --suite components            every rule over the published grids
   sigprop validate --suite components --full --resume full   hours; goes on where it was ended
   sigprop validate --suite models --max-replicates 64 --seeds 3,11..16 -o runs   seven runs, each kept, and all as one
-  sigprop validate --suite models --observed runs   the same networks beside predictions of now"
+  sigprop validate --suite models --observed runs   the same networks beside predictions of now
+  sigprop validate --suite random --seed 7 -o drawn   networks of all kinds, each seed draws its own"
 )]
 pub(crate) struct Arguments {
     #[command(flatten)]
@@ -119,11 +120,11 @@ pub(crate) struct Arguments {
     max_replicates: usize,
 
     /// Instead of one model, a suite of many cases with the percentiles of their errors: single components over the
-    /// grids of Kedia et al. (2024) beside the errors published there, or whole encoders.
+    /// grids of Kedia et al. (2024) beside the errors published there, whole encoders, or networks drawn at random.
     #[arg(long, value_enum, value_name = "SUITE", group = "limited", help_heading = "Suites")]
     suite: Option<SuiteChoice>,
 
-    /// All cases of the grids instead of a stratified sample: hours.
+    /// All cases of the grids instead of a stratified sample: hours. Of random networks 320 instead of 48.
     #[arg(long, help_heading = "Suites")]
     full: bool,
 
@@ -137,8 +138,8 @@ pub(crate) struct Arguments {
     seeds: Option<Seeds>,
 
     /// Compare with measurements of your own instead of sampling: CSV with the columns
-    /// site,quantity,observed,std_error, as --format csv writes them. With --suite models, what earlier runs wrote: a
-    /// folder of one or of several, as often as there are some.
+    /// site,quantity,observed,std_error, as --format csv writes them. With --suite models or random, what earlier runs
+    /// wrote: a folder of one or of several, as often as there are some.
     #[arg(long, value_name = "FILE.csv", conflicts_with_all = ["replicates", "batch", "threads", "memory", "sampler", "target_error", "max_replicates", "seeds", "sites", "weights"], help_heading = "Sampling")]
     observed: Vec<PathBuf>,
 

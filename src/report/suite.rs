@@ -58,7 +58,8 @@ impl fmt::Display for SuiteRuns {
 /// Percentiles for people: ours, those of the noise, those published; behind them, what single ones of several runs say.
 pub fn suite_table(runs: &SuiteRuns, lines: &[Line], out: &mut dyn Write) -> io::Result<()> {
     let several = runs.are_several();
-    let mut header = vec!["", "cells", "p50", "p90", "p99", "noise", "published", "", "R² ln", "R² lin", "|z|<2"];
+    let mut header =
+        vec!["", "cells", "p50", "p90", "p99", "noise", "published", "", "R² ln", "R² lin", "|z|<2", "off"];
     header.extend(several.then_some("per run"));
     let percent = |share: Option<f64>| share.map_or(String::new(), |share| format!("{:.2}%", 100.0 * share));
     let rows = lines.iter().map(|line| {
@@ -83,6 +84,7 @@ pub fn suite_table(runs: &SuiteRuns, lines: &[Line], out: &mut dyn Write) -> io:
             r2(fit.r2_log),
             r2(fit.r2_linear),
             fit.share_z_below_2.map_or(String::new(), |share| format!("{:.0}%", 100.0 * share)),
+            fit.off.to_string(),
         ];
         row.extend(several.then(|| line.share_z_below_2_of_runs.map_or(String::new(), range)));
         row
@@ -92,12 +94,13 @@ pub fn suite_table(runs: &SuiteRuns, lines: &[Line], out: &mut dyn Write) -> io:
         out,
         "(percentiles of |relative error|, p99 of fewer than 100 cells is the largest; noise: median standard"
     )?;
-    writeln!(out, " error of what was sampled; published: percent, of Kedia et al. 2024, sampling error included)")?;
+    writeln!(out, " error of what was sampled; published: percent, of Kedia et al. 2024, sampling error included;")?;
+    writeln!(out, " off: cells more than 5% and five standard errors off)")?;
     if several {
         let error = 100.0 * LARGEST_ERROR;
         writeln!(
             out,
-            "(percentiles and R² are of cells with a standard error of at most {error}%; |z|<2 is of all cells)"
+            "(percentiles and R² are of cells with a standard error of at most {error}%; |z|<2 and off are of all)"
         )?;
     }
     Ok(())
@@ -121,6 +124,7 @@ pub fn suite_lines_rows(lines: &[Line]) -> Rows {
         "r2_log",
         "r2_linear",
         "share_z_below_2",
+        "off",
         "of",
         "lowest_share_z_below_2",
         "highest_share_z_below_2",
@@ -144,6 +148,7 @@ pub fn suite_lines_rows(lines: &[Line]) -> Rows {
                 fit.r2_log.into(),
                 fit.r2_linear.into(),
                 fit.share_z_below_2.into(),
+                fit.off.into(),
                 (*of).into(),
                 range.map(|[low, _]| low).into(),
                 range.map(|[_, high]| high).into(),

@@ -2,7 +2,8 @@
 //!
 //! * *components*: single components over the grids for which Kedia et al. (ICML 2024) published the percentile
 //!   errors of their formulas, beside those numbers (`data/published/`);
-//! * *models*: whole encoders.
+//! * *models*: whole encoders;
+//! * *random*: networks of all kinds, drawn.
 //!
 //! Nothing is sampled here: a [`Case`] tells its stack and what is looked at, whoever samples it gives the table
 //! back.
@@ -12,6 +13,7 @@ mod grid;
 mod models;
 mod pool;
 mod published;
+mod random;
 mod score;
 
 use sigprop_stack::{Quantity, SiteTable, Stack};
@@ -32,15 +34,18 @@ pub enum Suite {
     Components,
     /// Whole encoders.
     Models,
+    /// Networks of all kinds, drawn at random.
+    Random,
 }
 
 impl Suite {
     /// Its cases: all of the grids if `full`, else as many of each as a `seed` draws, every level of every factor
-    /// as often as the others.
+    /// as often as the others. Of random networks a full suite has more.
     pub fn cases(self, full: bool, seed: u64) -> Vec<Case> {
         match self {
             Self::Components => components::cases(full, seed),
             Self::Models => models::cases(),
+            Self::Random => random::cases(full, seed),
         }
     }
 }

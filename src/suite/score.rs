@@ -1,7 +1,7 @@
 //! From comparisons to lines of percentiles.
 //!
 //! Of several runs, percentiles and R² are of the cells whose standard error is small, so that they are of predictions
-//! and not of noise; what is zero, as predicted, is left out. |z| < 2 is told of all cells.
+//! and not of noise; what is zero, as predicted, is left out. |z| < 2, and which cells are off, is told of all.
 
 use serde::Serialize;
 
@@ -19,7 +19,7 @@ pub struct Line {
     pub group: String,
     /// Name of what is compared.
     pub quantity: &'static str,
-    /// How well the cells that count agree, and how many of all are within two standard errors.
+    /// How well the cells that count agree, and how many of all are within two standard errors, or off.
     pub fit: Fit,
     /// How many cells there are.
     pub of: usize,
@@ -68,7 +68,7 @@ fn lines(group: &str, pooled: &[Comparison], runs: &[Vec<Comparison>]) -> Vec<Li
         let beats = |published: [f64; 3]| {
             ours.iter().zip(published).all(|(ours, published)| ours.is_some_and(|p| p <= published.max(PRINTED_ZERO)))
         };
-        fit.share_z_below_2 = all.share_z_below_2;
+        (fit.share_z_below_2, fit.off) = (all.share_z_below_2, all.off);
         let shares = runs.iter().filter_map(|run| self::fit(run, quantity).share_z_below_2);
         Line {
             group: group.to_owned(),

@@ -570,7 +570,8 @@ fn suites_refuse_what_does_not_go_with_them() {
     }
     for (extra, expected) in [
         (&["--suite", "components", "--seeds", "1,2"][..], "expected --suite models"),
-        (&["--suite", "components", "--observed", "x.csv"], "expected --suite models"),
+        (&["--suite", "random", "--seeds", "1,2"], "expected --suite models"),
+        (&["--suite", "components", "--observed", "x.csv"], "expected --suite models or random"),
         (&["--suite", "models", "--observed", "x.csv"], "cannot read x.csv"),
         (&["--suite", "models", "--observed", "x.csv", "--seeds", "1,2"], "cannot be used with"),
         (&["--suite", "models", "--seeds", "1,2", "--seed", "3"], "cannot be used with"),
@@ -582,6 +583,19 @@ fn suites_refuse_what_does_not_go_with_them() {
     }
     assert!(refused(&run(&["validate", "--target-error", "0"])).contains("above 0"));
     assert!(refused(&run(&["validate", "--max-replicates", "9"])).contains("not provided"));
+}
+
+#[test]
+fn random_networks_are_scored_again() {
+    let folder = folder();
+    let drawn = path(&folder, "drawn");
+    let suite = ["validate", "--suite", "random", "--seed", "3", "--group", "vision", "--group", "mlp", "-q", "--json"];
+    let sampled = json(&run(&[&suite[..], &["--max-replicates", "2", "-o", &drawn]].concat()));
+    let again = json(&run(&[&suite[..], &["--observed", &drawn]].concat()));
+    assert_eq!(sampled["lines"], again["lines"]);
+    assert!(sampled["lines"].as_array().is_some_and(|lines| lines.iter().any(|line| line["group"] == "vision")));
+    let others = run(&[&suite[..], &["--seed", "4", "--observed", &drawn]].concat());
+    assert!(refused(&others).contains("has no case"), "{}", stderr(&others));
 }
 
 #[test]
