@@ -60,22 +60,20 @@ pub fn weights_table(table: &SiteTable, out: &mut dyn Write) -> io::Result<()> {
 
 /// R², percentiles of |relative error|, z-scores and ln of the observed range, per quantity.
 pub fn summary_table(summary: &Summary, out: &mut dyn Write) -> io::Result<()> {
-    let header = ["quantity", "n", "R² ln", "R² lin", "p50", "p90", "p99", "|z|<2", "off", "range"];
+    let header = ["quantity", "n", "R² ln", "R² lin", "p50", "p90", "p99", "|z|<2", "range"];
     let pooled = std::iter::once(("variances, pooled", &summary.pooled));
     let rows =
         summary.quantities.iter().map(|(quantity, fit)| (title(*quantity), fit)).chain(pooled).map(|(name, fit)| {
-            let Fit { count, r2_log, r2_linear, p50, p90, p99, share_z_below_2, off, ln_range } = fit;
+            let Fit { count, r2_log, r2_linear, p50, p90, p99, share_z_below_2, ln_range, .. } = fit;
             let mut cells = vec![name.to_owned(), count.to_string()];
             cells.extend([r2_log, r2_linear].map(|r2| r2.map_or(String::new(), r_squared)));
             cells.extend([p50, p90, p99, share_z_below_2].map(|share| share.map_or(String::new(), percent)));
-            cells.push(off.to_string());
             cells.push(ln_range.map_or(String::new(), |range| format!("{range:.2}")));
             cells
         });
     plain_table(&header, rows, out)?;
-    writeln!(out, "(p50 to p99: percentiles of |relative error|; off: more than 5% and five standard")?;
-    writeln!(out, " errors; range: ln of largest over smallest observed value; a constant has no R²,")?;
-    writeln!(out, " a narrow range a noisy one)")
+    writeln!(out, "(p50 to p99: percentiles of |relative error|; range: ln of largest over")?;
+    writeln!(out, " smallest observed value; a constant has no R², a narrow range a noisy one)")
 }
 
 /// A table with the first column to the left and the others to the right.
@@ -207,7 +205,7 @@ mod tests {
         let mut out = Vec::new();
         summary_table(&Summary { quantities, pooled: worst }, &mut out).expect("a vector takes everything");
         let text = String::from_utf8(out).expect("text");
-        assert!(text.contains(" 999  0.99981  -123456  <0.01%  2.10%  inf   100%  999  112.90"), "{text}");
+        assert!(text.contains(" 999  0.99981  -123456  <0.01%  2.10%  inf   100%  112.90"), "{text}");
         assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
     }
 

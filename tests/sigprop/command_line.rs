@@ -589,12 +589,12 @@ fn suites_refuse_what_does_not_go_with_them() {
 fn random_networks_are_scored_again() {
     let folder = folder();
     let drawn = path(&folder, "drawn");
-    let suite = ["validate", "--suite", "random", "--seed", "3", "--group", "vision", "--group", "mlp", "-q", "--json"];
-    let sampled = json(&run(&[&suite[..], &["--max-replicates", "2", "-o", &drawn]].concat()));
-    let again = json(&run(&[&suite[..], &["--observed", &drawn]].concat()));
+    let suite = ["validate", "--suite", "random", "--group", "vision", "--group", "mlp", "-q", "--json", "--seed"];
+    let sampled = json(&run(&[&suite[..], &["3", "--max-replicates", "2", "-o", &drawn]].concat()));
+    let again = json(&run(&[&suite[..], &["3", "--observed", &drawn]].concat()));
     assert_eq!(sampled["lines"], again["lines"]);
     assert!(sampled["lines"].as_array().is_some_and(|lines| lines.iter().any(|line| line["group"] == "vision")));
-    let others = run(&[&suite[..], &["--seed", "4", "--observed", &drawn]].concat());
+    let others = run(&[&suite[..], &["4", "--observed", &drawn]].concat());
     assert!(refused(&others).contains("has no case"), "{}", stderr(&others));
 }
 

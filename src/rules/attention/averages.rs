@@ -49,6 +49,15 @@ impl Averages {
         self.keys[a].clone().map(move |b| (b, self.weights[a] * self.decay(a.abs_diff(b))))
     }
 
+    pub(super) fn n_keys(&self) -> usize {
+        self.n_keys
+    }
+
+    /// The keys of every query.
+    pub(super) fn keys(&self) -> &[Range<usize>] {
+        &self.keys
+    }
+
     /// Σ_b √(W_ab W_cb).
     pub(super) fn shared(&self) -> Matrix {
         let weights = self.weights.iter().map(|weight| weight.sqrt()).collect();

@@ -28,9 +28,10 @@
 //! ```
 //!
 //! σ = ½ w_e (1 − 3 S2 + 2 S3)² at most (W_2 of the softmax); R' with t for s and 2σ for σ for derivatives; f is exact
-//! in first order of ρ for exchangeable tokens.
+//! in first order of ρ for exchangeable tokens. Of a query that sees more keys, s and t are those of the keys that both see.
 //!
-//! Where keys are not exchangeable, s, t and what single keys have of them are those of the [`structure`] of the keys.
+//! Where keys are not exchangeable, s, t and what single keys have of them are those of the [`structure`] of the keys; to E z_a·z_c
+//! averages that scores move add δ V δᵀ, to gradients of values δᵀ Γ δ, and what one row leaves has a pattern of its own ([`own`]).
 //!
 //! *Pull*: as in [`super::exchangeable`], from the two rows' own tr.
 //!
@@ -63,6 +64,10 @@
 //!
 //! Attention dropout adds to diagonals what the masks let through, by the matrix of W_ab².
 //!
+//! *Alignment*: gradients of probabilities, and values, have less along outputs than elsewhere behind norms; how much of a value lies
+//! there is cos² of its angle with the outputs it is part of, on average over keys and queries. Gradients of memories are left as they
+//! are: what they gather, pairs of them have too.
+//!
 //! # Assumptions
 //!
 //! Structure of the keys enters beyond the first order by n_e, and where it matters as derived in [`structure`].
@@ -77,6 +82,7 @@ mod directions;
 mod draws;
 mod head;
 mod lengths;
+mod own;
 mod queries;
 mod rotation;
 mod row;
@@ -120,8 +126,8 @@ pub(crate) struct Attended {
     /// One for all heads, or one per slope of ALiBi.
     heads: Vec<Head>,
     output: Signal,
-    /// cos² of the angle between value b and output b.
-    alignments: Vec<f64>,
+    /// cos² of the angles between outputs and the values they average, of every query and of every value.
+    alignments: [Vec<f64>; 2],
     /// d ln E k²/d ln E x² of every key.
     sensitivities: Vec<f64>,
     pull: Pull,
@@ -219,12 +225,7 @@ impl Attended {
         let cosines = crate::domain::symmetric(diagonal.len(), |i, j| {
             ratio(output.row(i)[j], (diagonal[i] * diagonal[j]).sqrt())
         });
-        let alignments = (0..values.len())
-            .map(|b| {
-                let Some(&own) = diagonal.get(b).filter(|_| !memory) else { return 0.0 };
-                ratio(aligned[b] * aligned[b], values[b] * own).min(1.0)
-            })
-            .collect();
+        let alignments = [0, 1].map(|which| over_heads(&|head| head.alignments(&values, &diagonal)[which].clone()));
         Self {
             unequal,
             longer: keys.unequal,
@@ -288,6 +289,8 @@ impl Attended {
             let averaged = head.averages.averaged(&identity);
             let spread = head.spread(&self.key.matrix, &identity, &averaged);
             let shift = head.shift(&self.key.matrix, &averaged);
+            let moved = head.moved(&identity);
+            let moved = |a: usize, c: usize| moved.as_ref().map_or(0.0, |moved| moved.row(a)[c]);
             let first = |a, c| {
                 let fluctuating = spread.row(a)[c] * head.met(&head.rows, &self.query, a, c, Of::Value);
                 head.first_order(self.variance, &self.query, (fluctuating, &shift), a, c)
@@ -295,7 +298,7 @@ impl Attended {
             Matrix::build(n_queries, n_queries, |a, c| match head.rows[a].single.filter(|_| a == c) {
                 Some(single) => single.squares / head.rows[a].in_view,
                 None if a == c => head.within(a, &identity, averaged.1.row(a)[a] + first(a, a)),
-                None => averaged.1.row(a)[c] + first(a, c),
+                None => averaged.1.row(a)[c] + first(a, c) + moved(a, c),
             })
         }));
         let own = overlaps.diagonal();

@@ -1,6 +1,5 @@
 //! The backward pass: gradients at queries, keys and values, and at the probabilities, as [`super`] derives them.
 
-use std::iter::repeat;
 use std::sync::Arc;
 
 use nalgebra::{Matrix2, Vector2};
@@ -56,8 +55,8 @@ impl Attended {
 
     /// Of every query.
     fn along_values(&self, attention: &Attention, gradient: &Gradient) -> impl Iterator<Item = f64> {
-        let alignments = self.alignments.iter().copied().chain(repeat(0.0));
-        gradient.tokens.iter().zip(alignments).map(|(token, alignment)| along_values(attention, token, alignment))
+        let [alignments, _] = &self.alignments;
+        gradient.tokens.iter().zip(alignments).map(|(token, &alignment)| along_values(attention, token, alignment))
     }
 
     /// The gradients at queries, keys and values.
@@ -123,9 +122,10 @@ impl Attended {
             let radial = radial.min((attention.n_kv_heads * attention.d_head) as f64);
             TokenGradient { radial, local: local(b), ..TokenGradient::isotropic(ln_second) }
         });
+        let [_, alignments] = &self.alignments;
         let value_coupling = ratio(pulled, value.rows as f64 * mean_square(&value) * mean_square(&self.value.matrix));
         let value = to_gradient(&value, g.ln_unit + group, |ln_second, b| TokenGradient {
-            radial: 1.0 + (radial - 1.0) * self.alignments[b],
+            radial: 1.0 + known * (radial - 1.0) * alignments[b],
             excess: known * self.sensitivities[b] * ratio(lengths.crossed[b], sums[b]),
             local: local(b),
             ..TokenGradient::isotropic(ln_second)
@@ -139,7 +139,7 @@ impl Attended {
             ..part.larger(factor)
         };
         let [of_query, of_key] = before.map(|before| before.map(|matrix| Some(cosines(&matrix)))).unwrap_or_default();
-        let alignment = self.alignments.iter().sum::<f64>() / self.alignments.len() as f64;
+        let alignment = alignments.iter().sum::<f64>() / alignments.len() as f64;
         let across = gradient.across.map(|across| 1.0 + (across - 1.0) * alignment);
         [
             Gradient { coupling: query_coupling, unturned: of_query, ..told(query, factors[0], met_by[0]) },

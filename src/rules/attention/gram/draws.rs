@@ -48,8 +48,8 @@ pub(super) struct Drawn {
     pub(super) met: Matrix,
     /// E D(A).
     pub(super) spread: f64,
-    /// E A_b² |v_b − z|².
-    pub(super) passed: Vec<f64>,
+    /// E A_b A_b' (v_b − z)·(v_b' − z).
+    pub(super) passed: Matrix,
 }
 
 impl Drawn {
@@ -68,7 +68,7 @@ impl Drawn {
             all.spread += batch.spread;
             for (sums, more) in [
                 (&mut all.mean, batch.mean),
-                (&mut all.passed, batch.passed),
+                (&mut all.passed.entries, batch.passed.entries),
                 (&mut all.met.entries, batch.met.entries),
             ] {
                 sums.iter_mut().zip(more).for_each(|(sum, more)| *sum += more);
@@ -76,7 +76,7 @@ impl Drawn {
         }
         let part = 0.5 / pairs as f64;
         all.spread *= part;
-        for sum in all.mean.iter_mut().chain(&mut all.passed).chain(&mut all.met.entries) {
+        for sum in all.mean.iter_mut().chain(&mut all.passed.entries).chain(&mut all.met.entries) {
             *sum *= part;
         }
         all
@@ -87,19 +87,21 @@ impl Drawn {
         let n = rows.columns;
         let [along_k, along_v, along_both] = [k, v, both].map(|x| rows.product(x));
         let sum = |x: &[f64], y: &[f64]| x.iter().zip(y).map(|(x, y)| x * y).sum::<f64>();
-        let own = v.diagonal();
-        let (mut spread, mut mean, mut passed) = (0.0, vec![0.0; n], vec![0.0; n]);
-        for node in 0..rows.rows {
+        let (mut spread, mut mean) = (0.0, vec![0.0; n]);
+        // A_b (v_b·z − z²/2).
+        let mut halves = Matrix::zeros(rows.rows, n);
+        for (node, halves) in halves.rows_mut().enumerate() {
             let [row, k, v, both] = [rows, &along_k, &along_v, &along_both].map(|x| x.row(node));
             let [p_k, p_v] = [k, v].map(|x| sum(row, x));
             let half: f64 = row.iter().zip(k).zip(v).map(|((a, k), v)| a * k * v).sum();
             spread += sum(row, both) - 2.0 * half + p_k * p_v;
             mean.iter_mut().zip(row).for_each(|(mean, a)| *mean += a);
-            for (((passed, a), v), own) in passed.iter_mut().zip(row).zip(v).zip(&own) {
-                *passed += a * a * (own - 2.0 * v + p_v);
-            }
+            halves.iter_mut().zip(row).zip(v).for_each(|((half, a), v)| *half = a * (v - 0.5 * p_v));
         }
-        Self { mean, met: rows.transposed().product(rows), spread, passed }
+        let transposed = rows.transposed();
+        let (met, half) = (transposed.product(rows), transposed.product(&halves));
+        let passed = Matrix::build(n, n, |i, j| met.row(i)[j] * v.row(i)[j] - half.row(i)[j] - half.row(j)[i]);
+        Self { mean, met, spread, passed }
     }
 
     /// tr(L K Lᵀ V), L = diag(E A) − E A Aᵀ.

@@ -3,6 +3,7 @@
 use rayon::join;
 use sigprop_stack::Rotary;
 
+use super::own::Own;
 use super::queries::Queries;
 use super::rotation::Rotation;
 use super::row::{LARGEST_VALUE_POWER, LEAST_POWER, Pull, Roots, Row, Traces, interpolation, sampled_rows};
@@ -38,6 +39,8 @@ pub(super) struct Head {
     pub(super) rotation: Option<Rotation>,
     /// Where keys are structured.
     pub(super) singles: Option<Singles>,
+    /// Likewise, where weights do not fall with distance.
+    pub(super) own: Option<Own>,
 }
 
 impl Head {
@@ -53,7 +56,8 @@ impl Head {
         let (key, value) = join(|| averages.averaged(k), || averages.averaged(v));
         let nothing = || Matrix::zeros(0, 0);
         let (rows, spread, shift) = (Vec::new(), nothing(), nothing());
-        let mut head = Self { averages, freedom, rows, key, value, spread, shift, rotation: None, singles: None };
+        let mut head =
+            Self { averages, freedom, rows, key, value, spread, shift, rotation: None, singles: None, own: None };
         let own = head.key_spread(k);
         head.spread = head.spread(k, v, &head.value);
         head.shift = head.shift(k, &head.value);
@@ -233,6 +237,11 @@ impl Head {
         variance * (fluctuating + moved(a, c) + moved(c, a))
     }
 
+    /// What averages of X of two different rows have beyond the first order because scores move them, where keys have a structure.
+    pub(super) fn moved(&self, x: &Matrix) -> Option<Matrix> {
+        self.own.as_ref().map(|own| own.moved(&self.averages, x))
+    }
+
     /// What rows a and c have in common of their scores, of what each has with itself.
     fn alike(&self, q: &Queries, a: usize, c: usize) -> f64 {
         if a == c {
@@ -264,9 +273,11 @@ impl Head {
     /// E z_a·z_c.
     pub(super) fn output(&self, variance: f64, q: &Queries, v: &Matrix, pull: Pull, odds: f64) -> Matrix {
         let n = q.count();
+        let moved = self.moved(v);
         let mut output = Matrix::symmetric(n, |a, c| {
             let first = self.first_order(variance, q, (self.fluctuating(q, a, c), &self.shift), a, c);
-            self.value.1.row(a)[c] + first + self.pulled(q, pull, a, c)
+            let moved = moved.as_ref().filter(|_| a != c).map_or(0.0, |moved| moved.row(a)[c]);
+            self.value.1.row(a)[c] + first + moved + self.pulled(q, pull, a, c)
         });
         for a in 0..n {
             let square = &mut output.row_mut(a)[a];
@@ -287,6 +298,22 @@ impl Head {
         let squares = self.averages.weighted_keys(a).map(|(b, _)| v.row(b)[b]);
         let (least, most) = squares.fold((f64::INFINITY, 0.0), |(least, most), own| (own.min(least), own.max(most)));
         square.max(least / self.rows[a].in_view).min(most)
+    }
+
+    /// cos² of the angles between outputs and values with these squares, on average over the values that a query sees, and over the
+    /// queries that see a value.
+    pub(super) fn alignments(&self, values: &[f64], outputs: &[f64]) -> [Vec<f64>; 2] {
+        let (mut of_queries, mut of_values) = (vec![0.0; outputs.len()], vec![0.0; values.len()]);
+        for (a, of_query) in of_queries.iter_mut().enumerate() {
+            for (b, weight) in self.averages.weighted_keys(a) {
+                let cosine = ratio(self.value.0.row(a)[b].powi(2), values[b] * outputs[a]).min(1.0);
+                *of_query += weight * cosine;
+                of_values[b] += weight * cosine;
+            }
+        }
+        let seen = self.averages.transposed_of(&vec![1.0; outputs.len()]);
+        of_values.iter_mut().zip(seen).for_each(|(of_value, seen)| *of_value = ratio(*of_value, seen));
+        [of_queries, of_values]
     }
 
     /// C(X, M); `averaged` are W X and P_X.
@@ -370,9 +397,21 @@ impl Of {
         }
     }
 
+    /// √ of what is beyond f², of a row that sees more keys than the other of those that both see (`structure.rs`).
+    fn rest_beside(self, row: &Row, other: &Row) -> f64 {
+        let rest = self.rest(&row.roots);
+        let first = row.first * row.first;
+        let all = rest * rest + first;
+        if row.effective <= other.effective || all >= 1.0 {
+            return rest;
+        }
+        let fewer = (1.0 + (all.recip() - 1.0) * row.effective / other.effective).recip();
+        (fewer - first).max(0.0).sqrt()
+    }
+
     /// Of two rows.
     pub(super) fn series(self, one: &Row, other: &Row) -> Series {
-        let rest = self.rest(&one.roots) * self.rest(&other.roots);
+        let rest = self.rest_beside(one, other) * self.rest_beside(other, one);
         let (part, largest) = match self {
             Self::Value => (0.5, LARGEST_VALUE_POWER),
             Self::Slope | Self::WeightedSlope => (1.0, f64::INFINITY),

@@ -12,10 +12,11 @@
 //! ```
 //!
 //! in what scores add to outputs and, before the rotation, in the gradients of queries. What rows of scores themselves have in
-//! common, Q_ac κ', enters beyond the first order only, and is that of m keys of cosine k̄, m those of the query that sees fewer:
+//! common, Q_ac κ', enters beyond the first order only, and is that of one query, the one that sees fewer keys, turned by the
+//! distance; behind windows that of m keys of cosine k̄:
 //!
 //! ```text
-//! κ'_ac = Σ_f p_f w_f cos θ_f (a − c)/Σ_f p_f w_f      w_f = 1 − 1/m − k̄ (F_f − 1/m)     F_f = |Σ_b e^(iθ_f b)|²/m²
+//! κ'_ac = Σ_f p_f w_f cos θ_f (a − c)/Σ_f p_f w_f      w_f = D(K_f, V)_cc, or 1 − 1/m − k̄ (F_f − 1/m), F_f = |Σ_b e^(iθ_f b)|²/m²
 //! ```
 //!
 //! Products of inputs that γ is of (the pull, and what it leaves in gradients of queries) meet by κ'', of pairs of different keys
@@ -38,8 +39,8 @@
 //!
 //! # Assumptions
 //!
-//! κ' takes keys as equally alike, where D° and C do not; so does what scores add to gradients of values, which has κ'. Views begin
-//! at the first key; behind windows gradients, and D, have the product of cosines, as all have beside ALiBi's weights and where
+//! What scores add to gradients of values has κ' for every pair of keys. Views begin
+//! at the first key; behind windows κ' takes keys as equally alike, gradients, and D, have the product of cosines, as all have beside ALiBi's weights and where
 //! keys are of another stream. Source: ours.
 
 mod beyond;
@@ -91,36 +92,33 @@ impl Rotation {
         let count = frequencies.len();
         let by_distance = Matrix::build(count, n, |f, distance| (frequencies[f].0 * distance as f64).cos());
 
-        let squares = averages.of(&k.diagonal());
-        let alike = |a: usize| {
-            let own = rows[a].in_view.recip();
-            let products = averaged.row(a)[a] - own * squares[a];
-            ratio(products, squares[a] * (1.0 - own) * turned.row(a)[a]).clamp(0.0, 1.0)
-        };
-        let alike: Vec<f64> = (0..n).map(alike).collect();
         let together = |a: usize, f: usize| turned_together(frequencies[f].0, rows[a].in_view);
-        let left = Matrix::build(n, count, |a, f| {
-            let own = rows[a].in_view.recip();
-            frequencies[f].1 * (1.0 - own - alike[a] * (together(a, f) - own)).max(0.0)
-        });
         let different = Matrix::build(n, count, |a, f| {
             let own = rows[a].in_view.recip();
             frequencies[f].1 * ratio(together(a, f) - own, 1.0 - own)
         });
-        let (left, different) = (left.product(&by_distance), different.product(&by_distance));
+        let different = different.product(&by_distance);
         let fewer = |a: usize, c: usize| if rows[a].in_view < rows[c].in_view { a } else { c };
-        let met = Matrix::symmetric(n, |a, c| {
-            let left = left.row(fewer(a, c));
-            if left[0] > 0.0 { left[a - c] / left[0] } else { 1.0 }
-        });
         let pulled = Matrix::symmetric(n, |a, c| different.row(fewer(a, c))[a - c]);
 
         let ends = averages.seen_from_the_first();
-        let spread = if let Some(ends) = &ends {
+        let [spread, met] = if let Some(ends) = &ends {
             let before = Matrix::build(n, n, |b, d| before(k.row(b)[d], overlaps[b.abs_diff(d)]));
             spread::spread(ends, (&before, v), &frequencies)
         } else {
-            Matrix::symmetric(n, |a, c| overlaps[a - c] * spread.row(a)[c])
+            let squares = averages.of(&k.diagonal());
+            let left = Matrix::build(n, count, |a, f| {
+                let own = rows[a].in_view.recip();
+                let products = averaged.row(a)[a] - own * squares[a];
+                let alike = ratio(products, squares[a] * (1.0 - own) * turned.row(a)[a]).clamp(0.0, 1.0);
+                frequencies[f].1 * (1.0 - own - alike * (together(a, f) - own)).max(0.0)
+            });
+            let left = left.product(&by_distance);
+            let met = Matrix::symmetric(n, |a, c| {
+                let left = left.row(fewer(a, c));
+                if left[0] > 0.0 { left[a - c] / left[0] } else { 1.0 }
+            });
+            [Matrix::symmetric(n, |a, c| overlaps[a - c] * spread.row(a)[c]), met]
         };
         let summed =
             (0..n).map(|distance| (0..count).map(|f| frequencies[f].1 * by_distance.row(f)[distance]).sum()).collect();
@@ -261,7 +259,7 @@ mod tests {
         let n = 12;
         let (k, v) = (averaged(n, 3), averaged(n, 1));
         for ends in [(1..=n).collect::<Vec<_>>(), vec![n; n]] {
-            let spread = spread::spread(&ends, (&k, &v), &frequencies());
+            let [spread, _] = spread::spread(&ends, (&k, &v), &frequencies());
             for a in 0..n {
                 for c in 0..n {
                     approx::assert_relative_eq!(spread.row(a)[c], spread_of(&k, &v, [a, c], &ends), epsilon = 1e-12);
@@ -276,7 +274,7 @@ mod tests {
         let n = 180;
         let (k, v) = (averaged(n, 3), averaged(n, 1));
         let ends: Vec<usize> = (1..=n).collect();
-        let spread = spread::spread(&ends, (&k, &v), &frequencies());
+        let [spread, _] = spread::spread(&ends, (&k, &v), &frequencies());
         for (a, c) in [(70, 66), (179, 75), (150, 149), (120, 20), (171, 101)] {
             let own = (spread.row(a)[a] * spread.row(c)[c]).sqrt();
             let expected = spread_of(&k, &v, [a, c], &ends);

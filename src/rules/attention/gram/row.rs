@@ -28,6 +28,8 @@ pub(super) struct Saturation {
     pub(super) shift: f64,
     pub(super) slope: f64,
     pub(super) first: f64,
+    /// What of s averages have that scores move.
+    pub(super) moved: f64,
     /// S2 n_e.
     pub(super) own: f64,
     pub(super) single: Single,
@@ -51,6 +53,7 @@ impl Saturation {
             shift: mix(|s| s.shift),
             slope: mix(|s| s.slope),
             first: mix(|s| s.first),
+            moved: mix(|s| s.moved),
             own: mix(|s| s.own),
             single: Single { squares: mix(|s| s.single.squares), slope: mix(|s| s.single.slope) },
         }
@@ -74,6 +77,8 @@ pub(super) struct Row {
     pub(super) slope: f64,
     pub(super) weighted_slope: f64,
     pub(super) first: f64,
+    /// What of s averages have that scores move: rows have it in common whatever their queries are.
+    pub(super) moved: f64,
     /// w_e (1 − 3 S2 + 2 S3)².
     pub(super) second: f64,
     pub(super) traces: Traces,
@@ -119,11 +124,12 @@ impl Roots {
         let root = |square: f64| square.max(0.0).sqrt();
         let first = row.first * row.first;
         let rest = |own: f64| root(own - first);
-        let [value, slope] = [row.value - first - 0.5 * row.second, row.slope - first - row.second];
+        let own = (row.value - row.moved).max(0.0);
+        let [value, slope] = [own - first - 0.5 * row.second, row.slope - first - row.second];
         let power = if value > LEAST_REST * row.value { slope / value - 1.0 } else { LEAST_POWER };
         Self {
-            value: root(row.value),
-            value_rest: rest(row.value),
+            value: root(own),
+            value_rest: rest(own),
             slope_rest: rest(row.slope),
             weighted_slope_rest: rest(row.weighted_slope),
             second: root(row.second),
@@ -151,6 +157,7 @@ impl Row {
             slope: 1.0,
             weighted_slope: 1.0,
             first: 1.0,
+            moved: 0.0,
             second: 0.0,
             traces,
             ends: Ends::flat(),
@@ -236,6 +243,7 @@ impl Row {
         self.single = Some(Single { squares: single.squares * squares, slope: single.slope * weighted });
         self.s2 = (structure.own * squares * flat).min(1.0);
         self.value = structure.value * value;
+        self.moved = structure.moved * value;
         self.shift = structure.shift;
         self.slope = structure.slope * slope;
         self.weighted_slope = structure.slope * weighted;

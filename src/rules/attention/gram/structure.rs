@@ -15,7 +15,12 @@
 //! ```
 //!
 //! What lengths stray by is what they make of n_e equal keys. Single keys have shares of the sums over all of them, less what
-//! all pairs have, for the sum over all keys stays. Two queries of correlation ρ have of it what they have of t beyond f f.
+//! all pairs have, for the sum over all keys stays. Two queries of correlation ρ have of it what they have of t beyond f f. What
+//! one row makes of pairs of keys, and averages that scores move, are in [`super::own`] (flat weights without decay).
+//!
+//! Two queries of which one sees more keys have in common what scores make of those that both see: of s, which goes with n_e as
+//! 1/s − 1 ∝ w/n_e, that of the smaller n_e, likewise of t (`Of::rest_beside`). Of copies of one query, one of which sees half of the
+//! keys, averages of sharp rows have half of their squares in common, not √½.
 //!
 //! # Assumptions
 //!
@@ -28,10 +33,13 @@
 //!
 //! Ours.
 
+use std::sync::Arc;
+
 use rayon::prelude::*;
 
 use super::draws::Drawn;
 use super::head::{Head, Of, Singles};
+use super::own::{Own, Pattern};
 use super::queries::Queries;
 use super::row::{Row, Saturation, Single, interpolation};
 use crate::moments::ratio;
@@ -47,6 +55,8 @@ struct Structure {
     /// The first key in view, and of all in view T_bb/W_b² and the same of what passes.
     first: usize,
     grown: Vec<[f64; 2]>,
+    /// Of all pairs of keys.
+    pattern: Arc<Pattern>,
 }
 
 impl Structure {
@@ -91,6 +101,10 @@ impl Head {
         }
         self.rows = rows;
         self.singles = Some(singles);
+        if !decays {
+            let patterns: Vec<_> = followed.into_iter().map(|row| row.map(|row| row.pattern)).collect();
+            self.own = Some(Own::new(&self.averages, &places, &patterns, structured));
+        }
     }
 
     /// Of row `a`; `score` is the score variance of a key of second moment 1.
@@ -120,24 +134,39 @@ impl Head {
         let seen = sum(&drawn.mean, &key) - sum(&drawn.met.entries, &k.entries);
         let own = row.effective - (row.effective - 1.0) * seen / trace;
         let flat: f64 = weights.iter().zip(&value).map(|(weight, value)| weight * weight * value).sum();
+        let passed = drawn.passed.diagonal();
+        let value_factor = if spread > 0.0 { (added / score - shifted) / spread } else { row.value };
+        let slope = factor(drawn.spread, spread);
+        let pattern = Pattern {
+            first: keys[0],
+            mean: moved.iter().zip(&weights).map(|(moved, weight)| moved / weight).collect(),
+            value: Matrix::build(n, n, |i, j| {
+                let moved = shift * (0.5 * (key[i] + key[j]) - trace);
+                let first = 1.0 + score * (value_factor * k.row(i)[j] + moved);
+                drawn.met.row(i)[j] / (weights[i] * weights[j]) - first
+            }),
+            key: Matrix::build(n, n, |i, j| drawn.passed.row(i)[j] / (weights[i] * weights[j] * slope) - v.row(i)[j]),
+        };
         Structure {
+            pattern: Arc::new(pattern),
             saturation: Saturation {
-                value: if spread > 0.0 { (added / score - shifted) / spread } else { row.value },
+                value: value_factor,
                 shift,
-                slope: factor(drawn.spread, spread),
+                slope,
                 first: factor(drawn.linear(&k, &v), spread).sqrt(),
+                moved: if spread > 0.0 { v.met(|i, j| moved[i] * moved[j]) / (score * spread) } else { 0.0 },
                 // Far keys that are seen more often are no more alike.
                 own: own.max(1.0),
                 single: Single {
                     squares: squares.iter().sum::<f64>() * row.in_view,
-                    slope: factor(drawn.passed.iter().sum(), flat),
+                    slope: factor(passed.iter().sum(), flat),
                 },
             },
             first: keys[0],
             grown: weights
                 .iter()
                 .zip(&squares)
-                .zip(&drawn.passed)
+                .zip(&passed)
                 .map(|((weight, square), passed)| [square, passed].map(|of| of / (weight * weight)))
                 .collect(),
         }
@@ -175,7 +204,9 @@ impl Head {
         let more: Vec<f64> = self.rows.iter().enumerate().map(more).collect();
         let met = Matrix::symmetric(n, |a, c| {
             let both = more[a] * more[c];
-            if both > 0.0 { both.sqrt() * more[a].signum() * met(a, c) } else { 0.0 }
+            // What a row has with itself is that of all pairs of keys, where these are followed.
+            let followed = a == c && self.own.is_some();
+            if both > 0.0 && !followed { both.sqrt() * more[a].signum() * met(a, c) } else { 0.0 }
         });
         let own = quadratic(&met, shares);
         // As far as queries see the same keys.
@@ -205,14 +236,28 @@ impl Head {
     pub(super) fn values_alone(&self, variance: f64, q: &Queries, k: &Matrix, gradient: &Matrix) -> Option<Matrix> {
         let more = |a: usize, row: &Row| row.beyond_squares(variance * q.square(a), self.apart(a, k, &self.key));
         let met = |a: usize, c: usize| gradient.row(a)[c] * q.correlation(a, c) * self.beyond(q, a, c);
-        self.singles.as_ref().map(|singles| self.alone(&singles.squares, more, met))
+        let singles = self.singles.as_ref()?;
+        let mut alone = self.alone(&singles.squares, more, met);
+        if let Some(own) = &self.own {
+            let n = gradient.rows;
+            let pairs = Matrix::build(n, n, |a, c| if a == c { 0.0 } else { gradient.row(a)[c] });
+            let own_rows = own.summed(|a| gradient.row(a)[a], |pattern| &pattern.value);
+            alone.add([&own_rows, &own.moved_backward(&self.averages, &pairs)], |[own, pair]| own + pair);
+        }
+        Some(alone)
     }
 
     /// The same of single keys.
     pub(super) fn keys_alone(&self, q: &Queries, v: &Matrix, gradient: &Matrix) -> Option<Matrix> {
         let more = |a: usize, row: &Row| row.beyond_slope(self.apart(a, v, &self.value));
         let met = |a: usize, c: usize| gradient.row(a)[c] * q.size(a, c) * q.cosine(a, c) * self.beyond(q, a, c);
-        self.singles.as_ref().map(|singles| self.alone(&singles.passed, more, met))
+        let singles = self.singles.as_ref()?;
+        let mut alone = self.alone(&singles.passed, more, met);
+        if let Some(own) = &self.own {
+            let passed = |a: usize| gradient.row(a)[a] * q.square(a) * self.rows[a].weighted_slope;
+            alone.add([&own.summed(passed, |pattern| &pattern.key)], |[own]| own);
+        }
+        Some(alone)
     }
 }
 

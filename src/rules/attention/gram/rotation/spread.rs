@@ -1,20 +1,26 @@
 //! D where keys and values meet queries by the difference of how far both are turned: Σ_f p_f Re e^(iθ_f (a − c)) D_f, D_f as in
-//! [`crate::rules::attention::gram`] of the keys K_bd e^(−iθ_f (b − d)).
+//! [`crate::rules::attention::gram`] of the keys K_bd e^(−iθ_f (b − d)); and κ'.
 
 use rayon::prelude::*;
 
 use super::lanes::{Complex, LANES, Lanes, Views, ZERO, add};
 use crate::rules::attention::matrix::Matrix;
 
-/// Of queries that see the first keys, up to these `ends`, which do not fall; of the products K before the rotation and V; of
+/// Both, of queries that see the first keys, up to these `ends`, which do not fall; of the products K before the rotation and V; of
 /// frequencies and their shares.
-pub(super) fn spread(ends: &[usize], (k, v): (&Matrix, &Matrix), frequencies: &[(f64, f64)]) -> Matrix {
+pub(super) fn spread(ends: &[usize], (k, v): (&Matrix, &Matrix), frequencies: &[(f64, f64)]) -> [Matrix; 2] {
     let views = Views::new(ends);
     let parts: Vec<Part> = frequencies.par_chunks(LANES).map(|chunk| Part::new(chunk, &views, (k, v))).collect();
-    Matrix::symmetric(ends.len(), |a, c| {
+    let at = |distance: usize, [a, c]: [usize; 2]| -> f64 {
         let corners = views.corners(a, c);
-        parts.iter().map(|part| part.at(a - c, &corners)).sum()
-    })
+        parts.iter().map(|part| part.at(distance, &corners)).sum()
+    };
+    let spread = Matrix::symmetric(ends.len(), |a, c| at(a - c, [a, c]));
+    let met = Matrix::symmetric(ends.len(), |a, c| {
+        let own = spread.row(c)[c];
+        if own > 0.0 { at(a - c, [c, c]) / own } else { 1.0 }
+    });
+    [spread, met]
 }
 
 /// Of some frequencies p_f D_f, of two of the views.
