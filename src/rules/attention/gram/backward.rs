@@ -131,24 +131,28 @@ impl Attended {
             ..TokenGradient::isotropic(ln_second)
         });
         let along_keys = average(&key, |token| token.radial);
-        let told = |part: Gradient, factor: f64, met: Powers| Gradient {
+        let told = |part: Gradient, factor: f64, answers: Vector2<f64>| Gradient {
             across: gradient.across.map(|_| 1.0),
             one_sided: true,
             knows_networks: true,
-            response: Matrix2::from_columns(&[strayed.answers(met), Vector2::zeros()]),
+            response: Matrix2::from_columns(&[answers, Vector2::zeros()]),
             ..part.larger(factor)
         };
         let [of_query, of_key] = before.map(|before| before.map(|matrix| Some(cosines(&matrix)))).unwrap_or_default();
         let alignment = alignments.iter().sum::<f64>() / alignments.len() as f64;
         let across = gradient.across.map(|across| 1.0 + (across - 1.0) * alignment);
         [
-            Gradient { coupling: query_coupling, unturned: of_query, ..told(query, factors[0], met_by[0]) },
+            Gradient {
+                coupling: query_coupling,
+                unturned: of_query,
+                ..told(query, factors[0], strayed.answers(met_by[0]))
+            },
             // They add up to nothing: others meet a key as its own does.
             Gradient {
                 coupling,
                 unturned: of_key,
                 across: gradient.across.map(|_| along_keys),
-                ..told(key, factors[1], met_by[1])
+                ..told(key, factors[1], strayed.keys_answer(met_by[1]))
             },
             Gradient { coupling: value_coupling, across, ..value },
         ]
