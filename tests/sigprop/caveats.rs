@@ -95,6 +95,22 @@ fn branches_that_are_most_of_a_stream_and_dropped() {
     assert_fires("a branch that is dropped", "sum4", &growing(30), &growing(3));
 }
 
+/// Layers x + φ(W x), each dropped one time in ten.
+fn dropping_layers(function: Activation) -> Stack {
+    let layer = |block: usize| {
+        let map = linear(&format!("map{block}"), 64, 64, 1.0);
+        let name = format!("layer{block}");
+        residual(&name, [1.0, 1.0], 0.1, vec![map, activation(&format!("activation{block}"), function)])
+    };
+    gaussian_stack(64, 1.0, 4, (0..6).map(layer).collect())
+}
+
+/// A ReLU has a mean and a tanh has none; the masks of the first layers are told apart.
+#[test]
+fn branches_that_have_means_and_are_dropped() {
+    assert_fires("has a mean", "layer3", &dropping_layers(Activation::Relu), &dropping_layers(Activation::Tanh));
+}
+
 /// All three are dropped in one sequence of a thousand, where the norm stretches what is left.
 #[test]
 fn sequences_that_are_few_and_have_most_of_the_gradients() {

@@ -225,7 +225,8 @@ impl Attended {
         let cosines = crate::domain::symmetric(diagonal.len(), |i, j| {
             ratio(output.row(i)[j], (diagonal[i] * diagonal[j]).sqrt())
         });
-        let alignments = [0, 1].map(|which| over_heads(&|head| head.alignments(&values, &diagonal)[which].clone()));
+        let of_heads: Vec<[Vec<f64>; 2]> = heads.iter().map(|head| head.alignments(&values, &diagonal)).collect();
+        let alignments = [0, 1].map(|which| mean(of_heads.iter().map(|of| Matrix::column(of[which].clone()))).entries);
         Self {
             unequal,
             longer: keys.unequal,
