@@ -85,7 +85,7 @@ impl SuiteRun<'_> {
     pub(crate) fn run(&self, console: Console) -> anyhow::Result<Outcome> {
         ensure!(
             self.choice == SuiteChoice::Models || self.seeds.len() == 1,
-            "--seeds: expected --suite models; every seed draws other cases of the others"
+            "--seeds: expected --suite models; of components and random networks every seed draws others"
         );
         ensure!(
             self.choice != SuiteChoice::Components || self.observed.is_empty(),

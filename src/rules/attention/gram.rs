@@ -126,7 +126,7 @@ pub(crate) struct Attended {
     /// One for all heads, or one per slope of ALiBi.
     heads: Vec<Head>,
     output: Signal,
-    /// cos² of the angles between outputs and the values they average, of every query and of every value.
+    /// cos² of the angles between outputs and the values they average, of every query and of every value but those of a memory.
     alignments: [Vec<f64>; 2],
     /// d ln E k²/d ln E x² of every key.
     sensitivities: Vec<f64>,
@@ -226,7 +226,9 @@ impl Attended {
             ratio(output.row(i)[j], (diagonal[i] * diagonal[j]).sqrt())
         });
         let of_heads: Vec<[Vec<f64>; 2]> = heads.iter().map(|head| head.alignments(&values, &diagonal)).collect();
-        let alignments = [0, 1].map(|which| mean(of_heads.iter().map(|of| Matrix::column(of[which].clone()))).entries);
+        let [of_queries, of_values] =
+            [0, 1].map(|which| mean(of_heads.iter().map(|of| Matrix::column(of[which].clone()))).entries);
+        let alignments = [of_queries, if memory { vec![0.0; values.len()] } else { of_values }];
         Self {
             unequal,
             longer: keys.unequal,

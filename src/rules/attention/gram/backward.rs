@@ -125,7 +125,7 @@ impl Attended {
         let [_, alignments] = &self.alignments;
         let value_coupling = ratio(pulled, value.rows as f64 * mean_square(&value) * mean_square(&self.value.matrix));
         let value = to_gradient(&value, g.ln_unit + group, |ln_second, b| TokenGradient {
-            radial: 1.0 + known * (radial - 1.0) * alignments[b],
+            radial: 1.0 + (radial - 1.0) * alignments[b],
             excess: known * self.sensitivities[b] * ratio(lengths.crossed[b], sums[b]),
             local: local(b),
             ..TokenGradient::isotropic(ln_second)

@@ -55,8 +55,8 @@ struct Structure {
     /// The first key in view, and of all in view T_bb/W_b² and the same of what passes.
     first: usize,
     grown: Vec<[f64; 2]>,
-    /// Of all pairs of keys.
-    pattern: Arc<Pattern>,
+    /// Of all pairs of keys, where weights do not fall with distance.
+    pattern: Option<Arc<Pattern>>,
 }
 
 impl Structure {
@@ -102,7 +102,7 @@ impl Head {
         self.rows = rows;
         self.singles = Some(singles);
         if !decays {
-            let patterns: Vec<_> = followed.into_iter().map(|row| row.map(|row| row.pattern)).collect();
+            let patterns: Vec<_> = followed.into_iter().map(|row| row?.pattern).collect();
             self.own = Some(Own::new(&self.averages, &places, &patterns, structured));
         }
     }
@@ -137,7 +137,7 @@ impl Head {
         let passed = drawn.passed.diagonal();
         let value_factor = if spread > 0.0 { (added / score - shifted) / spread } else { row.value };
         let slope = factor(drawn.spread, spread);
-        let pattern = Pattern {
+        let pattern = || Pattern {
             first: keys[0],
             mean: moved.iter().zip(&weights).map(|(moved, weight)| moved / weight).collect(),
             value: Matrix::build(n, n, |i, j| {
@@ -147,14 +147,18 @@ impl Head {
             }),
             key: Matrix::build(n, n, |i, j| drawn.passed.row(i)[j] / (weights[i] * weights[j] * slope) - v.row(i)[j]),
         };
+        // Two rows have in common what scores move where it is followed.
+        let is_followed = !self.averages.decays();
+        let common =
+            if is_followed && spread > 0.0 { v.met(|i, j| moved[i] * moved[j]) / (score * spread) } else { 0.0 };
         Structure {
-            pattern: Arc::new(pattern),
+            pattern: is_followed.then(|| Arc::new(pattern())),
             saturation: Saturation {
                 value: value_factor,
                 shift,
                 slope,
                 first: factor(drawn.linear(&k, &v), spread).sqrt(),
-                moved: if spread > 0.0 { v.met(|i, j| moved[i] * moved[j]) / (score * spread) } else { 0.0 },
+                moved: common,
                 // Far keys that are seen more often are no more alike.
                 own: own.max(1.0),
                 single: Single {
