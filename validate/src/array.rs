@@ -93,27 +93,42 @@ impl<T: Scalar> Array<T> {
         self
     }
 
-    /// Adds entry by entry.
-    pub(crate) fn add(&mut self, other: &Self) {
-        self.add_multiples(&vec![T::from_f64(1.0); self.shape.batch], other);
-    }
-
-    /// A multiple of every sequence.
-    pub(crate) fn scaled(&self, factors: &[T]) -> Self {
-        let mut output = Self::unwritten(self.shape, self.width);
-        for ((y, x), &factor) in output.sequences_mut().zip(self.sequences()).zip(factors) {
-            let pieces = y.par_chunks_mut(PIECE).zip(x.par_chunks(PIECE));
-            pieces.for_each(|(y, x)| map_piece(y, x, &|x| factor * x));
-        }
+    /// Σ of `terms`: arrays of one shape and a factor of every sequence of each.
+    pub(crate) fn sum_of(terms: &[(&[T], &Self)]) -> Self {
+        let [(of_first, first), others @ ..] = terms else { unreachable!("a checked sum has branches") };
+        let mut output = Self::unwritten(first.shape, first.width);
+        output.pieces_mut().for_each(|(sequence, range, sum)| {
+            let factor = of_first[sequence];
+            map_piece(sum, &first.entries[range.clone()], &|x| factor * x);
+            for (factors, term) in others {
+                add_multiple(sum, factors[sequence], &term.entries[range.clone()]);
+            }
+        });
         output
     }
 
-    /// Adds a multiple of every sequence.
-    pub(crate) fn add_multiples(&mut self, factors: &[T], other: &Self) {
-        for ((sum, x), &factor) in self.sequences_mut().zip(other.sequences()).zip(factors) {
-            let pieces = sum.par_chunks_mut(PIECE).zip(x.par_chunks(PIECE));
-            pieces.for_each(|(sum, x)| add_multiple(sum, factor, x));
+    /// A multiple of every sequence.
+    pub(crate) fn times(mut self, factors: &[T]) -> Self {
+        let one = T::from_f64(1.0);
+        if factors.iter().any(|&factor| factor != one) {
+            self.pieces_mut().for_each(|(sequence, _, piece)| {
+                for x in piece {
+                    *x *= factors[sequence];
+                }
+            });
         }
+        self
+    }
+
+    /// Pieces of work, each of one sequence: which, and where it lies.
+    fn pieces_mut(&mut self) -> impl ParallelIterator<Item = (usize, Range<usize>, &mut [T])> {
+        let length = self.shape.seq_len * self.width;
+        self.entries.par_chunks_mut(length).enumerate().flat_map(move |(sequence, entries)| {
+            entries.par_chunks_mut(PIECE).enumerate().map(move |(index, piece)| {
+                let start = sequence * length + index * PIECE;
+                (sequence, start..start + piece.len(), piece)
+            })
+        })
     }
 
     /// Adds the same to every token.

@@ -9,11 +9,9 @@
 //! entries, which is asserted, and each by the one thread that has row i.
 #![allow(unsafe_code)]
 
-use std::ptr;
-
 use rayon::prelude::*;
 
-use crate::scalar::Scalar;
+use crate::{scalar::Scalar, vectorised::vectorised};
 
 /// Rows that are turned over at a time: a line of a cache, for f32.
 const ROWS: usize = 16;
@@ -45,13 +43,32 @@ pub(crate) fn fill_transposed<T: Scalar>(width: usize, transpose: &mut [T], writ
             for (row, out) in buffer.chunks_exact_mut(length).take(count).enumerate() {
                 write(first + row, &mut out[..width]);
             }
-            for column in 0..width {
-                let entries: [T; ROWS] = std::array::from_fn(|row| buffer[row * length + column]);
-                // SAFETY: see the header.
-                unsafe { columns.write(column * rows + first, entries, count) };
+            if count == ROWS {
+                turn_over(buffer, length, width, &columns, first, rows);
+            } else {
+                for (row, entries) in buffer.chunks_exact(length).take(count).enumerate() {
+                    for (column, &entry) in entries[..width].iter().enumerate() {
+                        // SAFETY: see the header.
+                        unsafe { columns.write(column * rows + first + row, entry) };
+                    }
+                }
             }
         },
     );
+}
+
+vectorised! {
+    /// Writes [`ROWS`] rows of `width` entries, `length` apart, at the place `first` of columns `stride` apart.
+    fn turn_over<T: Scalar>(rows: &[T], length: usize, width: usize, columns: &Columns<T>, first: usize, stride: usize) {
+        for column in 0..width {
+            let mut entries = [T::default(); ROWS];
+            for (row, entry) in entries.iter_mut().enumerate() {
+                *entry = rows[row * length + column];
+            }
+            // SAFETY: see the header.
+            unsafe { columns.write(column * stride + first, entries) };
+        }
+    }
 }
 
 /// Where the columns are.
@@ -61,19 +78,16 @@ struct Columns<T>(*mut T);
 unsafe impl<T: Send> Sync for Columns<T> {}
 
 impl<T: Scalar> Columns<T> {
+    /// Writes an entry, or several that follow each other.
+    ///
     /// # Safety
     ///
-    /// There must be `count` entries from `place` on, which nobody else reads or writes; `count` is [`ROWS`] at most.
-    unsafe fn write(&self, place: usize, entries: [T; ROWS], count: usize) {
-        // SAFETY: the caller's; a whole line at once is faster than some entries of it.
-        unsafe {
-            let out = self.0.add(place);
-            if count == ROWS {
-                out.cast::<[T; ROWS]>().write(entries);
-            } else {
-                ptr::copy_nonoverlapping(entries.as_ptr(), out, count);
-            }
-        }
+    /// There must be as many from `place` on, which nobody else reads or writes.
+    #[allow(clippy::inline_always)]
+    #[inline(always)]
+    unsafe fn write<E>(&self, place: usize, entries: E) {
+        // SAFETY: the caller's.
+        unsafe { self.0.add(place).cast::<E>().write_unaligned(entries) };
     }
 }
 

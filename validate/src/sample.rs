@@ -460,7 +460,7 @@ impl<T: Scalar> Interpreter<'_> for Sampler<'_, T> {
         Ok(match fan {
             Fan::Sum(sum) => {
                 let coefficients = sum::coefficients(sum, &self.masks(at), self.plan.batch);
-                sum::backward(&coefficients, &gradient)
+                sum::backward(&coefficients, gradient)
             }
             Fan::Product(_) => product::backward(kept, &gradient),
             Fan::Concat(concat) => {
@@ -535,7 +535,6 @@ fn changed<T: Scalar>(at: &Site, input: Signal<T>, change: impl FnOnce(&mut Arra
     })
 }
 
-fn plus<T: Scalar>(mut sum: Array<T>, more: &Array<T>) -> Array<T> {
-    sum.add(more);
-    sum
+fn plus<T: Scalar>(sum: Array<T>, more: &Array<T>) -> Array<T> {
+    sum.zip(more, |sum, more| sum + more)
 }

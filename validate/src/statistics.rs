@@ -67,29 +67,38 @@ impl Moments {
     /// The sums over all sequences of an array.
     pub(crate) fn of<T: Scalar>(array: &Array<T>) -> Self {
         let width = array.width();
-        let mut moments = Self::default();
-        for sequence in array.sequences() {
+        let sequences: Vec<&[T]> = array.sequences().collect();
+        let of_sequences = sequences.iter().zip(Self::of_sequences(&sequences, width));
+        of_sequences.fold(Self::default(), |moments, (sequence, of_sequence)| {
             let (first, last) = (&sequence[..width], &sequence[sequence.len() - width..]);
-            moments += Self { ends: [End::of(first), End::of(last)], ..Self::of_sequence(sequence, width) };
-        }
-        moments
+            moments + Self { ends: [End::of(first), End::of(last)], ..of_sequence }
+        })
     }
 
     /// The sums over one sequence, its tokens having `width` entries.
-    /// Σ over pairs of x_a·x_b is |Σ_a x_a|² − Σ_a |x_a|².
     pub(crate) fn of_sequence<T: Scalar>(entries: &[T], width: usize) -> Self {
-        let starts: Vec<usize> = (0..width).step_by(COLUMNS).collect();
-        let sums: Vec<[f64; 3]> = starts.into_par_iter().map(|start| column_sums(entries, width, start)).collect();
-        let [sum, squares, products] = sums.into_iter().fold([0.0; 3], |sum, more| [0, 1, 2].map(|i| sum[i] + more[i]));
-        let tokens = (entries.len() / width) as f64;
-        Self {
-            entries: entries.len() as f64,
-            sum,
-            squares,
-            pairs: entries.len() as f64 * (tokens - 1.0),
-            products: products - squares,
-            ends: [End::default(); 2],
-        }
+        Self::of_sequences(&[entries], width).swap_remove(0)
+    }
+
+    /// Σ over pairs of x_a·x_b is |Σ_a x_a|² − Σ_a |x_a|².
+    fn of_sequences<T: Scalar>(sequences: &[&[T]], width: usize) -> Vec<Self> {
+        let pieces = width.div_ceil(COLUMNS);
+        let piece = |index: usize| column_sums(sequences[index / pieces], width, index % pieces * COLUMNS);
+        let sums: Vec<[f64; 3]> = (0..sequences.len() * pieces).into_par_iter().map(piece).collect();
+        let of_sequence = |(entries, sums): (&&[T], &[[f64; 3]])| {
+            let [sum, squares, products] =
+                sums.iter().fold([0.0; 3], |sum: [f64; 3], more| [0, 1, 2].map(|i| sum[i] + more[i]));
+            let tokens = (entries.len() / width) as f64;
+            Self {
+                entries: entries.len() as f64,
+                sum,
+                squares,
+                pairs: entries.len() as f64 * (tokens - 1.0),
+                products: products - squares,
+                ends: [End::default(); 2],
+            }
+        };
+        sequences.iter().zip(sums.chunks_exact(pieces)).map(of_sequence).collect()
     }
 
     /// What is summed; the other fields are counts.

@@ -19,7 +19,7 @@ use crate::{
     MeasureError, Settings,
     array::Array,
     components::linear::{through_standardisation, weight_gradient},
-    matmul::{SHARED, View, ViewMut, multiply},
+    matmul::{Threads, View, ViewMut, multiply},
     plan::Plan,
     random::{Changes, Random},
     sample::{Overflow, Sampler, Stop},
@@ -113,7 +113,7 @@ fn moved<T: Scalar>(linear: &Linear, change: &[T], input: &[T]) -> f64 {
     let tokens = input.len() / linear.fan_in;
     let mut output = vec![T::default(); tokens * linear.fan_out];
     multiply(
-        SHARED,
+        Threads::Shared,
         &mut ViewMut::new(&mut output, tokens, linear.fan_out, linear.fan_out),
         1.0,
         View::new(input, tokens, linear.fan_in, linear.fan_in),

@@ -16,7 +16,7 @@ use sigprop_stack::{Attention, PositionBias};
 use super::softmax;
 use crate::{
     array::Array,
-    matmul::{ALONE, View, ViewMut, multiply, multiply_add},
+    matmul::{Threads, View, ViewMut, multiply, multiply_add},
     random::{Purpose, Random, Streams},
     scalar::Scalar,
     signal::Signal,
@@ -47,7 +47,7 @@ pub(crate) fn forward<T: Scalar>(
             drop_weights(attention, masks, &place, weights);
             let v = head(value, place.sequence, place.kv_head, d_value);
             multiply(
-                ALONE,
+                Threads::Alone,
                 &mut ViewMut::new(y, queries, d_value, d_value),
                 1.0,
                 View::new(weights, queries, keys, keys),
@@ -112,10 +112,10 @@ pub(crate) fn backward<T: Scalar>(
                 } else {
                     &*weights
                 };
-                add(ALONE, &mut dv, 1.0, View::new(averaging, queries, keys, keys).transposed(), dy);
+                add(Threads::Alone, &mut dv, 1.0, View::new(averaging, queries, keys, keys).transposed(), dy);
 
                 let v = head(value, sequence, kv_head, d_value);
-                multiply(ALONE, &mut ViewMut::new(slopes, queries, keys, keys), 1.0, dy, v.transposed());
+                multiply(Threads::Alone, &mut ViewMut::new(slopes, queries, keys, keys), 1.0, dy, v.transposed());
                 drop_weights(attention, masks, &place, slopes);
                 moments.push(observed.then(|| Moments::of_sequence(slopes, keys)));
                 softmax::backward(weights, slopes, keys);
@@ -123,8 +123,8 @@ pub(crate) fn backward<T: Scalar>(
                 scores.backward(raw, slopes);
                 let dr = View::new(slopes, queries, keys, keys);
                 let (q, k) = (head(query, sequence, place.head, d_head), head(key, sequence, kv_head, d_head));
-                multiply(ALONE, &mut ViewMut::new(dq, queries, d_head, d_head), attention.scale, dr, k);
-                add(ALONE, &mut dk, attention.scale, dr.transposed(), q);
+                multiply(Threads::Alone, &mut ViewMut::new(dq, queries, d_head, d_head), attention.scale, dr, k);
+                add(Threads::Alone, &mut dk, attention.scale, dr.transposed(), q);
             }
             (total(moments), bias)
         },
@@ -207,7 +207,7 @@ impl<'a, T: Scalar> Scores<'a, T> {
         let q = head(query, place.sequence, place.head, d_head);
         let k = head(key, place.sequence, place.kv_head, d_head);
         let mut scores = ViewMut::new(scores, self.queries, self.keys, self.keys);
-        multiply(ALONE, &mut scores, self.attention.scale, q, k.transposed());
+        multiply(Threads::Alone, &mut scores, self.attention.scale, q, k.transposed());
     }
 
     /// softmax(cap(r) + bias) over the keys in sight.

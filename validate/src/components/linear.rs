@@ -20,7 +20,7 @@ use sigprop_stack::Linear;
 use crate::{
     array::{Array, Shape},
     fill::{fill_rows, fill_transposed},
-    matmul::{SHARED, View, ViewMut, multiply, multiply_add},
+    matmul::{Threads, View, ViewMut, multiply, multiply_add},
     random::{Purpose, Random, Rows},
     scalar::Scalar,
 };
@@ -37,7 +37,7 @@ pub(crate) fn forward<T: Scalar>(linear: &Linear, random: &Random, input: &Array
         let mut tile = Array::unwritten(Shape { batch: 1, seq_len: linear.fan_in }, rows.len());
         fill_transposed(linear.fan_in, tile.entries_mut(), |row, out| weight.draw(rows.start + row, out));
         let mut y = ViewMut::new(&mut output.entries_mut()[rows.start..], tokens, rows.len(), linear.fan_out);
-        multiply(SHARED, &mut y, 1.0, x, View::new(tile.entries(), linear.fan_in, rows.len(), rows.len()));
+        multiply(Threads::Shared, &mut y, 1.0, x, View::new(tile.entries(), linear.fan_in, rows.len(), rows.len()));
     }
     add_bias(linear, random, &mut output);
     output
@@ -62,7 +62,7 @@ pub(crate) fn backward<T: Scalar>(linear: &Linear, random: &Random, gradient: &A
         let tile = View::new(tile.entries(), rows.len(), linear.fan_in, linear.fan_in);
         let dy = View::new(&gradient.entries()[rows.start..], tokens, rows.len(), linear.fan_out);
         let add = if rows.start == 0 { multiply } else { multiply_add };
-        add(SHARED, &mut dx, 1.0, dy, tile);
+        add(Threads::Shared, &mut dx, 1.0, dy, tile);
     }
     input_gradient
 }
@@ -111,7 +111,7 @@ pub(crate) fn weight_gradient<T: Scalar>(linear: &Linear, random: &Random, input
     let tokens = input.len() / linear.fan_in;
     let mut weight_gradient = vec![T::default(); linear.fan_out * linear.fan_in];
     multiply(
-        SHARED,
+        Threads::Shared,
         &mut ViewMut::new(&mut weight_gradient, linear.fan_out, linear.fan_in, linear.fan_in),
         1.0,
         View::new(gradient, tokens, linear.fan_out, linear.fan_out).transposed(),

@@ -22,15 +22,14 @@ pub(crate) fn coefficients<T: Scalar>(sum: &Sum, masks: &Streams, batch: usize) 
 }
 
 pub(crate) fn forward<T: Scalar>(coefficients: &[Vec<T>], parts: &[Signal<T>]) -> Array<T> {
-    let mut multiples = coefficients.iter().zip(parts);
-    let (of_first, first) = multiples.next().expect("a checked sum has branches");
-    let mut output = first.scaled(of_first);
-    for (coefficients, part) in multiples {
-        output.add_multiples(coefficients, part);
-    }
-    output
+    let terms: Vec<(&[T], &Array<T>)> =
+        coefficients.iter().map(Vec::as_slice).zip(parts.iter().map(|x| &**x)).collect();
+    Array::sum_of(&terms)
 }
 
-pub(crate) fn backward<T: Scalar>(coefficients: &[Vec<T>], gradient: &Array<T>) -> Vec<Array<T>> {
-    coefficients.iter().map(|coefficients| gradient.scaled(coefficients)).collect()
+pub(crate) fn backward<T: Scalar>(coefficients: &[Vec<T>], gradient: Array<T>) -> Vec<Array<T>> {
+    let (last, others) = coefficients.split_last().expect("a checked sum has branches");
+    let mut parts: Vec<_> = others.iter().map(|of_part| Array::sum_of(&[(of_part, &gradient)])).collect();
+    parts.push(gradient.times(last));
+    parts
 }

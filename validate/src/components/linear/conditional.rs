@@ -33,7 +33,7 @@ use sigprop_stack::{Init, Linear, Tensor};
 use super::add_bias;
 use crate::{
     array::{Array, Shape},
-    matmul::{SHARED, View, ViewMut, multiply, multiply_add},
+    matmul::{Threads, View, ViewMut, multiply, multiply_add},
     random::{Purpose, Random},
     scalar::Scalar,
     vectorised::vectorised,
@@ -50,7 +50,7 @@ pub(crate) fn forward<T: Scalar>(linear: &Linear, random: &Random, input: &Array
     let mut q = vec![0.0; x.len()];
     let width = linear.fan_in;
     multiply(
-        SHARED,
+        Threads::Shared,
         &mut ViewMut::new(&mut q, tokens, width, width),
         1.0,
         View::new(&factor.inverse(), tokens, tokens, tokens),
@@ -80,7 +80,7 @@ pub(crate) fn backward<T: Scalar>(linear: &Linear, random: &Random, basis: &Arra
     let mut input_gradient = r;
     let width = linear.fan_in;
     multiply_add(
-        SHARED,
+        Threads::Shared,
         &mut ViewMut::new(input_gradient.entries_mut(), tokens, width, width),
         1.0,
         View::new(&along, tokens, tokens, tokens),
@@ -105,7 +105,7 @@ fn gram(x: &[f64], tokens: usize) -> Vec<f64> {
     let width = x.len() / tokens;
     let x = View::new(x, tokens, width, width);
     let mut gram = vec![0.0; tokens * tokens];
-    multiply(SHARED, &mut ViewMut::new(&mut gram, tokens, tokens, tokens), 1.0, x, x.transposed());
+    multiply(Threads::Shared, &mut ViewMut::new(&mut gram, tokens, tokens, tokens), 1.0, x, x.transposed());
     gram
 }
 
@@ -114,7 +114,7 @@ fn crossed<T: Scalar>(a: &Array<T>, b: &Array<T>) -> Vec<T> {
     let (tokens, width) = (a.shape().tokens(), a.width());
     let mut crossed = vec![T::default(); tokens * tokens];
     multiply(
-        SHARED,
+        Threads::Shared,
         &mut ViewMut::new(&mut crossed, tokens, tokens, tokens),
         1.0,
         View::new(a.entries(), tokens, width, width),
@@ -128,7 +128,7 @@ fn product_of_square<T: Scalar>(l: &[T], b: &Array<T>) -> Array<T> {
     let (tokens, width) = (b.shape().tokens(), b.width());
     let mut product = Array::unwritten(b.shape(), width);
     multiply(
-        SHARED,
+        Threads::Shared,
         &mut ViewMut::new(product.entries_mut(), tokens, width, width),
         1.0,
         View::new(l, tokens, tokens, tokens),
