@@ -8,10 +8,11 @@
 //!
 //! `gemm` reads and writes through raw pointers with strides. A [`View`] or [`ViewMut`] can only be
 //! made over a slice that holds its last entry, so every address the product touches lies inside;
-//! a [`ViewMut`] borrows its slice mutably, so the result overlaps no factor; its entries lie at
-//! different addresses because rows do not overlap. Pieces of a product have no row, or no column, of the result in
-//! common. `gemm` implements f32 and f64, the only types that are [`Scalar`].
+//! a [`ViewMut`] has its slice for itself, so the result overlaps no factor; its entries lie at
+//! different addresses because rows do not overlap, and it is divided by rows or by columns only. `gemm` implements f32 and f64, the only types that are [`Scalar`].
 #![allow(unsafe_code)]
+
+use std::{marker::PhantomData, ops::Range};
 
 use gemm::Parallelism;
 use rayon::{current_num_threads, join};
@@ -69,17 +70,49 @@ impl<'a, T> View<'a, T> {
 
 /// A matrix to be written, inside a slice: entry (i, j) at i · `row_stride` + j.
 pub(crate) struct ViewMut<'a, T> {
-    entries: &'a mut [T],
+    first: *mut T,
     rows: usize,
     columns: usize,
     row_stride: usize,
+    slice: PhantomData<&'a mut [T]>,
 }
+
+// SAFETY: as the slice is; parts have no entry in common.
+unsafe impl<T: Send> Send for ViewMut<'_, T> {}
 
 impl<'a, T> ViewMut<'a, T> {
     /// `rows` rows of `columns` entries each, `row_stride` apart.
     pub(crate) fn new(entries: &'a mut [T], rows: usize, columns: usize, row_stride: usize) -> Self {
         assert_fits(entries.len(), rows, columns, row_stride);
-        Self { entries, rows, columns, row_stride }
+        Self { first: entries.as_mut_ptr(), rows, columns, row_stride, slice: PhantomData }
+    }
+
+    /// The first `count` rows, and the others.
+    fn rows(self, count: usize) -> [Self; 2] {
+        let others = self.first.wrapping_add(count * self.row_stride);
+        [Self { rows: count, ..self }, Self { first: others, rows: self.rows - count, ..self }]
+    }
+
+    /// The first `count` columns, and the others.
+    fn columns(self, count: usize) -> [Self; 2] {
+        let others = self.first.wrapping_add(count);
+        [Self { columns: count, ..self }, Self { first: others, columns: self.columns - count, ..self }]
+    }
+
+    /// Its columns in `count` parts, fewer where these would be too small, and which columns those are.
+    pub(crate) fn parts(self, count: usize) -> Vec<(Range<usize>, Self)> {
+        let (mut parts, mut first, mut others) = (Vec::with_capacity(count), 0, self);
+        for left in (2..=count.min(others.columns / SMALLEST)).rev() {
+            if others.columns < 2 * SMALLEST || others.rows < NARROWEST {
+                break;
+            }
+            let columns = share(others.columns, 1, left);
+            let [part, more] = others.columns(columns);
+            parts.push((first..first + columns, part));
+            (first, others) = (first + columns, more);
+        }
+        parts.push((first..first + others.columns, others));
+        parts
     }
 }
 
@@ -113,63 +146,64 @@ fn product<T: Scalar>(threads: Threads, out: &mut ViewMut<T>, accumulate: bool, 
         Threads::Alone => 1,
         Threads::Shared => current_num_threads(),
     };
-    let piece = Piece { out: out.entries.as_mut_ptr(), row_stride: out.row_stride, accumulate, factor, a, b };
-    piece.shared_by(threads);
+    // Lent for as long as this takes.
+    let out = ViewMut { ..*out };
+    Piece { out, accumulate, factor, a, b }.shared_by(threads);
 }
 
 /// Some rows, or some columns, of a product.
 struct Piece<'a, T> {
-    /// The first entry of the result.
-    out: *mut T,
-    row_stride: usize,
+    out: ViewMut<'a, T>,
     accumulate: bool,
     factor: f64,
     a: View<'a, T>,
     b: View<'a, T>,
 }
 
-// SAFETY: no other piece writes the same entries, and factors are only read.
-unsafe impl<T: Sync> Send for Piece<'_, T> {}
+/// Rows or columns of a piece, at least, of products that are no strips: `gemm` adds up small ones, of at most 64 of both or
+/// 256 entries, in another order.
+const SMALLEST: usize = 96;
+const NARROWEST: usize = 4;
+/// What numbers of rows and columns are multiples of, where there is a choice.
+const STEP: usize = 32;
+
+/// `part` in `whole` of a side of twice [`SMALLEST`] at least.
+fn share(side: usize, part: usize, whole: usize) -> usize {
+    (side * part / whole).next_multiple_of(STEP).clamp(SMALLEST, side - SMALLEST)
+}
 
 impl<T: Scalar> Piece<'_, T> {
-    /// Rows or columns of a piece, at least, of products that are no strips: `gemm` adds up small ones, of at most 64 of
-    /// both or 256 entries, in another order.
-    const SMALLEST: usize = 96;
-    const NARROWEST: usize = 4;
-    /// What numbers of rows and columns are multiples of, where there is a choice.
-    const STEP: usize = 32;
-
     fn shared_by(self, threads: usize) {
-        let (rows, columns) = (self.a.rows, self.b.columns);
+        let (rows, columns) = (self.out.rows, self.out.columns);
         let side = rows.max(columns);
-        if threads == 1 || side < 2 * Self::SMALLEST || rows.min(columns) < Self::NARROWEST {
+        if threads == 1 || side < 2 * SMALLEST || rows.min(columns) < NARROWEST {
             return self.multiply();
         }
         let part = threads / 2;
-        let count = (side * part / threads).next_multiple_of(Self::STEP).clamp(Self::SMALLEST, side - Self::SMALLEST);
-        let [first, second] = if rows > columns {
-            let [a, others] = self.a.rows(count);
-            let out = self.out.wrapping_add(count * self.row_stride);
-            [Self { a, ..self }, Self { out, a: others, ..self }]
+        let count = share(side, part, threads);
+        let Self { out, accumulate, factor, a, b } = self;
+        let ([out, other_out], [a, other_a], [b, other_b]) = if rows > columns {
+            (out.rows(count), a.rows(count), [b; 2])
         } else {
-            let [b, others] = self.b.columns(count);
-            [Self { b, ..self }, Self { out: self.out.wrapping_add(count), b: others, ..self }]
+            (out.columns(count), [a; 2], b.columns(count))
         };
-        join(|| first.shared_by(part), || second.shared_by(threads - part));
+        let one = Self { out, accumulate, factor, a, b };
+        let other = Self { out: other_out, accumulate, factor, a: other_a, b: other_b };
+        join(|| one.shared_by(part), || other.shared_by(threads - part));
     }
 
     fn multiply(self) {
-        let Self { out, row_stride, accumulate, factor, a, b } = self;
+        let Self { out, accumulate, factor, a, b } = self;
         // SAFETY: the views hold every entry that is read or written, the result overlaps neither
         // factor, and the shapes agree; see the header.
         unsafe {
             gemm::gemm(
-                a.rows,
-                b.columns,
+                out.rows,
+                out.columns,
                 a.columns,
-                out,
+                out.first,
                 1,
-                row_stride as isize,
+                out.row_stride as isize,
                 accumulate,
                 a.entries.as_ptr(),
                 a.column_stride as isize,

@@ -163,7 +163,7 @@ impl<'a, T: Scalar> Sampler<'a, T> {
 
     /// All there is to tell of a site that has a row, and of others whether they are in range.
     fn moments(&self, at: &Site, array: &Array<T>) -> Moments {
-        if self.has_row(at) { Moments::of(array) } else { Moments::of_entries(array.entries()) }
+        if self.has_row(at) { Moments::of(array) } else { Moments::of_some(array) }
     }
 
     /// Whether the backward pass of a component needs what it was given.

@@ -15,6 +15,7 @@ mod standardised;
 
 use std::ops::Range;
 
+use rayon::{current_num_threads, prelude::*};
 use sigprop_stack::Linear;
 
 use crate::{
@@ -33,12 +34,14 @@ pub(crate) fn forward<T: Scalar>(linear: &Linear, random: &Random, input: &Array
     let mut output = Array::unwritten(input.shape(), linear.fan_out);
     let x = View::new(input.entries(), tokens, linear.fan_in, linear.fan_in);
     let weight = Weight::of(linear, random);
-    for rows in tiles(linear) {
+    // Every thread draws what it multiplies.
+    let count = tiles(linear).count() * current_num_threads();
+    let parts = ViewMut::new(output.entries_mut(), tokens, linear.fan_out, linear.fan_out).parts(count);
+    parts.into_par_iter().for_each(|(rows, mut y)| {
         let mut tile = Array::unwritten(Shape { batch: 1, seq_len: linear.fan_in }, rows.len());
         fill_transposed(linear.fan_in, tile.entries_mut(), |row, out| weight.draw(rows.start + row, out));
-        let mut y = ViewMut::new(&mut output.entries_mut()[rows.start..], tokens, rows.len(), linear.fan_out);
-        multiply(Threads::Shared, &mut y, 1.0, x, View::new(tile.entries(), linear.fan_in, rows.len(), rows.len()));
-    }
+        multiply(Threads::Alone, &mut y, 1.0, x, View::new(tile.entries(), linear.fan_in, rows.len(), rows.len()));
+    });
     add_bias(linear, random, &mut output);
     output
 }
