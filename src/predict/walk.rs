@@ -72,6 +72,8 @@ pub(crate) enum Kept {
     Concat(Box<Fork>),
     Mixture {
         routing: Arc<Routing>,
+        /// What it multiplies the squares of an expert by.
+        ln_gain: f64,
         x: Arc<Signal>,
         expert: Arc<Signal>,
         router_gradient: Option<Box<Gradient>>,

@@ -58,7 +58,8 @@ impl Moments {
                 let routing = self.routing(mixture, &x);
                 let expert = parts.into_iter().next().expect("one expert stands for all");
                 let y = mixture::forward(mixture, &routing, &self.domain, &x, &expert);
-                (inherit(y), Kept::Mixture { routing, x, expert, router_gradient: None })
+                let ln_gain = mixture::ln_gain(mixture, &routing);
+                (inherit(y), Kept::Mixture { routing, ln_gain, x, expert, router_gradient: None })
             }
         }
     }
@@ -140,7 +141,7 @@ impl Moments {
                 }
                 attended.split(attention, &self.domain, gradient).into()
             }
-            (Fan::Mixture(mixture), Kept::Mixture { routing, x, expert, router_gradient }) => {
+            (Fan::Mixture(mixture), Kept::Mixture { routing, x, expert, router_gradient, .. }) => {
                 let [scores, experts] = mixture::split(mixture, routing, &self.domain, [x, expert], gradient);
                 let ln_gradient = self.domain.ln_collected(x, &scores, 0.0);
                 self.write_weight(at, &mixture.router, ln_gradient);
@@ -183,7 +184,10 @@ pub(super) fn joined(domain: &Domain, kept: &Kept, gradient: &Gradient, parts: &
                 product::join(&fork.x.tokens[i], &factors, &gradient.tokens[i], &at)
             }
             Kept::Attention(..) => attention::join(&at),
-            Kept::Concat(_) | Kept::Mixture { .. } => TokenGradient::join(&at),
+            Kept::Mixture { routing, ln_gain, x, expert, .. } => {
+                mixture::join((routing, *ln_gain), [&x.tokens[i], &expert.tokens[i]], &gradient.tokens[i], &at)
+            }
+            Kept::Concat(_) => TokenGradient::join(&at),
             Kept::Apply(_) | Kept::Standardised(_) | Kept::Steps(_) | Kept::Convolution { .. } | Kept::Prepend => {
                 unreachable!("no fan")
             }
@@ -217,17 +221,8 @@ pub(super) fn joined(domain: &Domain, kept: &Kept, gradient: &Gradient, parts: &
         .collect();
     let levels = tokens.iter().map(|token| token.ln_second);
     let (fluctuation, _) = domain.joined(gradient.fluctuation, &terms, &levels, width);
-    let (fluctuation, responses) = match fork {
-        Some(fork) => {
-            let other: Few<Matrix2<f64>> = match kept {
-                Kept::Product(fork) => product::answers(domain, fork),
-                _ => parts.iter().map(|_| Matrix2::zeros()).collect(),
-            };
-            let responses = fork.responses(gradient, parts).into_iter().zip(other).map(|(own, other)| own + other);
-            (fluctuation.met(fork.fresh(&shares), gradient.squares()), responses.collect())
-        }
-        None => (fluctuation, parts.iter().map(|part| part.response).collect::<Few<_>>()),
-    };
+    let fluctuation = fork.map_or(fluctuation, |fork| fluctuation.met(fork.fresh(&shares), gradient.squares()));
+    let responses = joined_responses(domain, kept, fork, gradient, parts);
     let masked = match kept {
         Kept::Sum(kept) => kept.0.masked(&kept.1, gradient, &shares),
         _ => 0.0,
@@ -238,7 +233,7 @@ pub(super) fn joined(domain: &Domain, kept: &Kept, gradient: &Gradient, parts: &
     let mades: Few<Matrix2<f64>> = parts.iter().map(|part| part.made).collect();
     let made = summed(&shares, pairs.as_ref(), &mades);
     // Of a sum it reaches the gains of a norm right before.
-    let hands_on = matches!(kept, Kept::Attention(..) | Kept::Product(_) | Kept::Sum(_));
+    let hands_on = matches!(kept, Kept::Attention(..) | Kept::Product(_) | Kept::Sum(_) | Kept::Mixture { .. });
     let of_parts = |of: &dyn Fn(&Gradient) -> f64| -> f64 {
         parts.iter().zip(&shares).filter(|_| hands_on).map(|(part, share)| of(part) * share).sum()
     };
@@ -257,6 +252,30 @@ pub(super) fn joined(domain: &Domain, kept: &Kept, gradient: &Gradient, parts: &
         redrawn: joined_redrawn(kept, parts, &shares),
         ..Gradient::new(tokens, cosines)
     }
+}
+
+/// What every one of the `parts` at the common input answers to all that is there by.
+fn joined_responses(
+    domain: &Domain,
+    kept: &Kept,
+    fork: Option<&Fork>,
+    gradient: &Gradient,
+    parts: &[Gradient],
+) -> Few<Matrix2<f64>> {
+    let mut responses = match fork {
+        Some(fork) => fork.responses(gradient, parts),
+        None => parts.iter().map(|part| part.response).collect(),
+    };
+    match kept {
+        Kept::Product(fork) => {
+            responses.iter_mut().zip(product::answers(domain, fork)).for_each(|(own, other)| *own += other);
+        }
+        Kept::Mixture { routing, expert, .. } => {
+            responses[0] += mixture::answers(routing, expert, gradient) * parts[0].made;
+        }
+        _ => {}
+    }
+    responses
 }
 
 /// `across` where `parts` are joined that have these parts of `pairs`, if it is followed in all; with what pairs of parts have
