@@ -9,7 +9,8 @@
 //! `gemm` reads and writes through raw pointers with strides. A [`View`] or [`ViewMut`] can only be
 //! made over a slice that holds its last entry, so every address the product touches lies inside;
 //! a [`ViewMut`] has its slice for itself, so the result overlaps no factor; its entries lie at
-//! different addresses because rows do not overlap, and it is divided by rows or by columns only. `gemm` implements f32 and f64, the only types that are [`Scalar`].
+//! different addresses because rows do not overlap, and it is divided by rows or by columns only. `gemm` implements f32 and
+//! f64, the only types that are [`Scalar`].
 #![allow(unsafe_code)]
 
 use std::{marker::PhantomData, ops::Range};

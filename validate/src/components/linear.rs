@@ -34,13 +34,14 @@ pub(crate) fn forward<T: Scalar>(linear: &Linear, random: &Random, input: &Array
     let mut output = Array::unwritten(input.shape(), linear.fan_out);
     let x = View::new(input.entries(), tokens, linear.fan_in, linear.fan_in);
     let weight = Weight::of(linear, random);
-    // Every thread draws what it multiplies.
+    // Every thread draws what it multiplies, and helps others where there are more threads than parts.
     let count = tiles(linear).count() * current_num_threads();
     let parts = ViewMut::new(output.entries_mut(), tokens, linear.fan_out, linear.fan_out).parts(count);
+    let threads = if parts.len() < current_num_threads() { Threads::Shared } else { Threads::Alone };
     parts.into_par_iter().for_each(|(rows, mut y)| {
         let mut tile = Array::unwritten(Shape { batch: 1, seq_len: linear.fan_in }, rows.len());
         fill_transposed(linear.fan_in, tile.entries_mut(), |row, out| weight.draw(rows.start + row, out));
-        multiply(Threads::Alone, &mut y, 1.0, x, View::new(tile.entries(), linear.fan_in, rows.len(), rows.len()));
+        multiply(threads, &mut y, 1.0, x, View::new(tile.entries(), linear.fan_in, rows.len(), rows.len()));
     });
     add_bias(linear, random, &mut output);
     output
