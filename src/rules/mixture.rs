@@ -249,7 +249,9 @@ pub(crate) fn join(
     let [experts, router] = parts else { unreachable!("a mixture has experts and a router") };
     let chi = expert.sensitivity;
     let ln_output = expert.ln_second + gradient.ln_second + ln_gain + expert.width.ln();
-    let met = share(ln_output, x.ln_second + experts.ln_second + x.width.ln());
+    let ln_input = x.ln_second + experts.ln_second + x.width.ln();
+    // Experts that are what their biases are send nothing back.
+    let met = if ln_input > f64::NEG_INFINITY { share(ln_output, ln_input) } else { 0.0 };
     let others = 1.0 - routing.part;
     let together = chi * chi * met * others;
     let experts = TokenGradient {
