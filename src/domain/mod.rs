@@ -296,6 +296,17 @@ impl Domain {
         known_of(signal, &self.alike(signal, 0.0))
     }
 
+    /// How much of what a token at the fork `x` strays by is its own to those who meet it by way of other branches, and how much of
+    /// what they know of it is of all: where levels are followed what all have in common is in [`Gradient::beside`].
+    pub(crate) fn known_alone(&self, x: &Signal) -> [f64; 2] {
+        if self.follows_levels() {
+            let common = ratio(self.known_in_common(x), x.token().norm_variance());
+            [(1.0 - common).max(0.0), 0.0]
+        } else {
+            [1.0, self.mean_cosine(x).powi(2)]
+        }
+    }
+
     /// What is told of a signal.
     pub(crate) fn pool(&self, signal: &Signal) -> Pooled {
         let halves = signal.tokens.iter().map(|token| (token.mean, token.ln_second));

@@ -64,7 +64,6 @@ use rand::rngs::ChaCha8Rng;
 use rand_distr::{Distribution, StandardNormal};
 use sigprop_stack::{Mixture, Weighting};
 
-use super::sum;
 use crate::domain::{Concentration, Domain, Fluctuation, Gradient, Signal};
 use crate::moments::{Few, Token, TokenGradient, ln_correction, ratio, share};
 
@@ -208,7 +207,7 @@ pub(crate) fn split(
         domain.map(x.tokens.len(), |_, _, place| gradient.cosines[place] * expert.cosines[place] * passed(place));
     let scores = Gradient::new(scores.collect(), cosines);
     let ln_gain = ln_gain(mixture, routing);
-    let [alone, together] = sum::known_alone(domain, x);
+    let [alone, together] = domain.known_alone(x);
     let of_experts = |((g, x), expert): ((&TokenGradient, &Token), &Token)| TokenGradient {
         radial: 1.0 + routing.part * (g.radial - 1.0),
         steepness: routing.part * g.steepness,

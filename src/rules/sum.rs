@@ -86,17 +86,6 @@ use self::dropped::Mask;
 use crate::domain::{Concentration, Domain, Flow, Fluctuation, Fork, Gradient, Signal, Term, by_position};
 use crate::moments::{Few, PerToken, Token, TokenGradient, crossed, ln_correction, ln_sum, ratio, share};
 
-/// How much of what a token at the fork `x` strays by is its own to those who meet it by way of other branches, and how much of what
-/// they know of it is of all: where levels are followed what all have in common is in [`Gradient::beside`].
-pub(crate) fn known_alone(domain: &Domain, x: &Signal) -> [f64; 2] {
-    if domain.follows_levels() {
-        let common = ratio(domain.known_in_common(x), x.token().norm_variance());
-        [(1.0 - common).max(0.0), 0.0]
-    } else {
-        [1.0, domain.mean_cosine(x).powi(2)]
-    }
-}
-
 /// What gradients gathered from other tokens know of a token.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Others {
@@ -311,7 +300,7 @@ impl Rule {
         let positions = by_position(branches);
         let firsts = firsts(branches);
         let beside = Self::beside(domain, fork, gradient);
-        let [alone, together] = known_alone(domain, x);
+        let [alone, together] = domain.known_alone(x);
         let masks = self.masks(domain, fork, gradient);
         let followed = domain.follows_levels();
         let across = gradient.across.unwrap_or(1.0) - 1.0;
