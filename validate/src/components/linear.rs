@@ -34,15 +34,18 @@ pub(crate) fn forward<T: Scalar>(linear: &Linear, random: &Random, input: &Array
     let mut output = Array::unwritten(input.shape(), linear.fan_out);
     let x = View::new(input.entries(), tokens, linear.fan_in, linear.fan_in);
     let weight = Weight::of(linear, random);
-    // Every thread draws what it multiplies, and helps others where there are more threads than parts.
-    let count = tiles(linear).count() * current_num_threads();
-    let parts = ViewMut::new(output.entries_mut(), tokens, linear.fan_out, linear.fan_out).parts(count);
-    let threads = if parts.len() < current_num_threads() { Threads::Shared } else { Threads::Alone };
-    parts.into_par_iter().for_each(|(rows, mut y)| {
-        let mut tile = Array::unwritten(Shape { batch: 1, seq_len: linear.fan_in }, rows.len());
-        fill_transposed(linear.fan_in, tile.entries_mut(), |row, out| weight.draw(rows.start + row, out));
-        multiply(threads, &mut y, 1.0, x, View::new(tile.entries(), linear.fan_in, rows.len(), rows.len()));
-    });
+    for tile in tiles(linear) {
+        // Every thread draws what it multiplies, and helps others where there are more threads than parts.
+        let y = ViewMut::new(&mut output.entries_mut()[tile.start..], tokens, tile.len(), linear.fan_out);
+        let parts = y.parts(current_num_threads());
+        let threads = if parts.len() < current_num_threads() { Threads::Shared } else { Threads::Alone };
+        parts.into_par_iter().for_each(|(rows, mut y)| {
+            let mut part = Array::unwritten(Shape { batch: 1, seq_len: linear.fan_in }, rows.len());
+            let first = tile.start + rows.start;
+            fill_transposed(linear.fan_in, part.entries_mut(), |row, out| weight.draw(first + row, out));
+            multiply(threads, &mut y, 1.0, x, View::new(part.entries(), linear.fan_in, rows.len(), rows.len()));
+        });
+    }
     add_bias(linear, random, &mut output);
     output
 }
