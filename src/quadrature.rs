@@ -77,7 +77,7 @@ fn hermite(nodes: usize) -> Vec<(f64, f64)> {
 }
 
 /// Density of N(0, 1).
-fn density(z: f64) -> f64 {
+pub(crate) fn density(z: f64) -> f64 {
     (-0.5 * z * z).exp() / (2.0 * PI).sqrt()
 }
 

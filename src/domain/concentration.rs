@@ -82,3 +82,9 @@ impl Concentration {
         Self { total, drawn: fresh, rows: 0.0, inherited: inherited * before.inherited, unequal: 0.0 }.bounded()
     }
 }
+
+/// E ĉ² of a cosine that strays about its mean c with the variance `concentration` (1 − c²)².
+pub(crate) fn square(cosine: f64, concentration: f64) -> f64 {
+    let square = cosine * cosine;
+    square + concentration * (1.0 - square).powi(2)
+}

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use nalgebra::{Matrix2, Vector2};
 
-use super::{Concentration, Fluctuation, bounded};
+use super::{Answers, Concentration, Fluctuation, Lengths, bounded};
 use crate::moments::{Few, PerToken, Token, TokenGradient, ln_sum, share};
 
 /// The signal of all tokens.
@@ -18,13 +18,15 @@ pub(crate) struct Signal {
     pub(crate) fluctuation: Fluctuation,
     /// What the parts along (1, …, 1) of two tokens have more in common than the tokens, in units of the second moments.
     pub(crate) centring: f64,
+    /// Of single tokens, as long as they are all that strays.
+    pub(crate) lengths: Option<Arc<Lengths>>,
 }
 
 impl Signal {
     /// Tokens whose features are independent.
     pub(crate) fn new(tokens: PerToken<Token>, cosines: Arc<[f64]>) -> Self {
         let concentration = Concentration::fresh(tokens[0].width);
-        Self { tokens, cosines, concentration, fluctuation: Fluctuation::none(), centring: 0.0 }
+        Self { tokens, cosines, concentration, fluctuation: Fluctuation::none(), centring: 0.0, lengths: None }
     }
 
     /// The token that stands for all: with exchangeable tokens the only one.
@@ -75,6 +77,8 @@ pub(crate) struct Gradient {
     pub(crate) redrawn: f64,
     /// Of rotated queries and keys the cosines before the rotation, where attention knows them: reaches the rotation right before.
     pub(crate) unturned: Option<Arc<[f64]>>,
+    /// At given lengths of the signal.
+    pub(crate) lengths: Option<Arc<Answers>>,
 }
 
 impl Gradient {
@@ -98,6 +102,7 @@ impl Gradient {
             together: 0.0,
             redrawn: 0.0,
             unturned: None,
+            lengths: None,
         }
     }
 

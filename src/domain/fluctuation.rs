@@ -65,8 +65,8 @@
 //! Sampled in a tanh MLP of 12 layers and width 64, 256 uncorrelated tokens (400 networks): the variance of ln Σ |g|² is
 //! 8.0e-3 at the input; of gradients alone 16e-3, of signals alone 12e-3.
 //!
-//! Sampled on the stream, width 64 to 256: within 30 % in encoders, in MLPs 20 % (ReLU, tanh, GELU), but SiLU 25 % forward and
-//! 55 % backward (docs/accuracy.md).
+//! Sampled on the stream, width 64 to 256: within 30 % in encoders (docs/accuracy.md); in MLPs single tokens are followed beside
+//! levels ([`super::Lengths`]).
 //!
 //! Assumptions: B, U ≪ 1; tokens alike in their levels; terms of order 1/width² are neglected.
 //! Source: for one token Hanin & Nica 2018 (κ/width for ReLU); the rest is ours.
@@ -167,9 +167,9 @@ impl Fluctuation {
         let std = self.of_second(shared).sqrt();
         (std > LARGEST).then(|| {
             (
-                "one network strays by more than the factor e: ± is rough (standard deviation of ln up to 1), and so are averages \
-                 behind activations other than ReLU (sampled: width 64, 24 layers: variances within a quarter, gradients down \
-                 to a quarter with GELU, ever fewer with SiLU)",
+                "one network strays by more than the factor e: averages are rough behind activations other than ReLU (sampled: \
+                 width 64, 24 layers: variances within a quarter, gradients down to a quarter with GELU, ever fewer with \
+                 SiLU), and ± is where there are attention or residuals (standard deviation of ln up to 1)",
                 format!("{std:.2}"),
             )
         })

@@ -11,6 +11,7 @@ mod entry;
 mod exchangeable;
 mod flow;
 mod fluctuation;
+mod lengths;
 mod pairs;
 mod pooled;
 mod signs;
@@ -21,13 +22,14 @@ use std::sync::Arc;
 
 use nalgebra::{Matrix2, Vector2};
 
-pub(crate) use concentration::Concentration;
+pub(crate) use concentration::{Concentration, square};
 pub(crate) use entry::Entry;
 pub(crate) use exchangeable::{Exchangeable, PairClass, mean_share};
 pub(crate) use flow::{Flow, Gradient, Signal, by_position, weights};
 pub(crate) use fluctuation::{
     Alike, Fluctuation, Fork, OfPairs, Term, levels_map, of_all, part_map, summed, variance_of_all, with_apart,
 };
+pub(crate) use lengths::{Answers, Law, Lengths, Step};
 use pairs::pair_sums;
 pub(crate) use pairs::{TILE, mirror, rows_at_a_time, symmetric, transpose};
 pub(crate) use pooled::Pooled;
@@ -102,7 +104,8 @@ impl Domain {
             self.map(tokens.len(), |i, j, place| map(i, j, x.cosines[place]))
         };
         let Signal { concentration, fluctuation, .. } = *x;
-        let mut y = Signal { tokens, cosines, concentration, fluctuation, centring: 0.0 };
+        let lengths = x.lengths.as_ref().and_then(|lengths| rule.lengths(self, x, lengths)).map(Arc::new);
+        let mut y = Signal { tokens, cosines, concentration, fluctuation, centring: 0.0, lengths };
         let closer = if self.follows_levels() { bounded(rule.drawn_together(self, x, &y)) } else { 0.0 };
         if closer != 0.0 {
             let near = |_, _, place: usize| y.cosines[place] + closer * (1.0 - y.cosines[place]);
@@ -162,6 +165,8 @@ impl Domain {
         let coupling = rule.coupling(self, x, gradient);
         let along = rule.along(self, x, gradient);
         let across = gradient.across.map(|across| rule.across(self, x, across));
+        let lengths = x.lengths.as_ref().zip(gradient.lengths.as_ref());
+        let lengths = lengths.and_then(|(at, answers)| rule.lengths_backward(self, x, gradient, (at, answers)));
         let kept = |after: Concentration, before: Concentration| ratio(after.inherited, before.inherited);
         let kept = kept(y.concentration, x.concentration) * kept(concentration, gradient.concentration);
         let redrawn = kept * rule.redrawn(gradient);
@@ -183,6 +188,7 @@ impl Domain {
             together,
             redrawn,
             unturned: None,
+            lengths: lengths.map(Arc::new),
         }
     }
 
@@ -319,7 +325,19 @@ impl Domain {
         // The mean over all entries is never quite zero, and taken off.
         let shared = self.shared(signal);
         let mean = shared * token.constant_share / token.width;
-        signal.fluctuation.of_variance(shared) + 2.0 * mean * mean
+        let levels = signal.fluctuation.of_second(shared);
+        let count = self.length(signal.tokens.len());
+        let beyond = signal.lengths.as_ref().map_or(1.0, |lengths| ratio(lengths.variance_of_all(count), levels));
+        beyond * signal.fluctuation.of_variance(shared) + 2.0 * mean * mean
+    }
+
+    /// Variance over networks of the ln of a gradient's own second moment, at given levels of the signals, and how that answers
+    /// to them, if not all of it is told.
+    pub(crate) fn spread_of_gradient(&self, gradient: &Gradient) -> (f64, Vector2<f64>) {
+        match &gradient.lengths {
+            Some(answers) => (answers.variance_of_all(self.length(gradient.tokens.len())), Vector2::zeros()),
+            None => (gradient.fluctuation.of_second(self.shared(gradient)), gradient.squares()),
+        }
     }
 
     /// What is told of a gradient.

@@ -16,7 +16,7 @@ use sigprop_stack::{
 use self::masks::Masks;
 use super::rows::Rows;
 use super::{PredictError, Sites};
-use crate::domain::{Concentration, Domain, Exchangeable, Fluctuation, Fork, Gradient, Pooled, Signal};
+use crate::domain::{Answers, Concentration, Domain, Exchangeable, Fluctuation, Fork, Gradient, Pooled, Signal};
 use crate::moments::{Token, TokenGradient};
 use crate::rules::activation::Profiles;
 use crate::rules::attention::Attended;
@@ -218,7 +218,8 @@ impl Interpreter<'_> for Moments {
         let tokens = repeat_n(TokenGradient::isotropic(0.0), count).collect();
         let concentration = Concentration::fresh(width);
         let across = self.domain.follows_levels().then_some(1.0);
-        let gradient = Gradient { across, concentration, ..Gradient::new(tokens, cosines) };
+        let lengths = output.lengths.as_ref().map(|lengths| Arc::new(Answers::drawn(lengths, width, seed.correlation)));
+        let gradient = Gradient { across, concentration, lengths, ..Gradient::new(tokens, cosines) };
         let fluctuation = Fluctuation::drawn(self.domain.alike(&gradient, 0.0).drawn(2.0 / width));
         Ok(Gradient { fluctuation, ..gradient })
     }
@@ -304,7 +305,7 @@ impl Interpreter<'_> for Moments {
         let tokens = input.tokens.iter().map(|token| Token { sensitivity: 1.0, ..*token }).collect();
         let concentration = Concentration { inherited: 1.0, ..input.concentration };
         let (cosines, fluctuation) = (Arc::clone(&input.cosines), input.fluctuation.forked());
-        Arc::new(Signal { tokens, cosines, concentration, fluctuation, centring: input.centring })
+        Arc::new(Signal { tokens, cosines, concentration, fluctuation, centring: input.centring, lengths: None })
     }
 
     fn merge(
@@ -368,9 +369,9 @@ impl Interpreter<'_> for Moments {
             let pooled = self.domain.pool_gradient(gradient);
             // One expert has its part of what reaches all.
             let ln_part = if at.expert().is_some() { -self.experts.ln() } else { 0.0 };
-            let spread = at.is_stream_site().then(|| gradient.fluctuation.of_second(self.domain.shared(gradient)));
+            let (spread, answers) = at.is_stream_site().then(|| self.domain.spread_of_gradient(gradient)).unzip();
             let pooled = Pooled { ln_unit: pooled.ln_unit + ln_part, spread, ..pooled };
-            self.rows.gradient(at.path(), pooled, gradient.squares());
+            self.rows.gradient(at.path(), pooled, answers.unwrap_or_default());
         }
     }
 

@@ -34,7 +34,7 @@ use std::sync::Arc;
 use nalgebra::{Matrix2, Vector2};
 use sigprop_stack::{Embedding, EmbeddingTerm, Gaussian, PowerLaw};
 
-use crate::domain::{Exchangeable, Fluctuation, Gradient, PairClass, Signal, mean_share};
+use crate::domain::{Exchangeable, Fluctuation, Gradient, Lengths, PairClass, Signal, mean_share};
 use crate::moments::Token;
 use crate::rules::softmax::repeats::Repeats;
 
@@ -57,7 +57,8 @@ pub(crate) fn gaussian_source(gaussian: &Gaussian, seq_len: usize) -> (Exchangea
     let seq_len = seq_len as f64;
     let domain = Exchangeable::plain(seq_len, vec![class]);
     let (token, cosine) = gaussian_token(gaussian);
-    (domain, Signal::new([token].into(), [cosine].into()))
+    let lengths = Lengths::source(&token, cosine).map(Arc::new);
+    (domain, Signal { lengths, ..Signal::new([token].into(), [cosine].into()) })
 }
 
 /// One Gaussian vector, and the cosine of two.

@@ -5,6 +5,7 @@
 //! ```text
 //! E y_a y_b = n_in s_w² E x_a x_b + s_b²        mean 0
 //! V' = h² V + 2/n_out                           h = n_in s_w² E x²/E y²
+//! E y⁴/(E y²)² = 3 + (1 − h)² (E b⁴/s_b⁴ − 3)
 //! ```
 //!
 //! # Backward
@@ -67,12 +68,15 @@
 pub(crate) mod centring;
 pub(crate) mod steps;
 
+use std::sync::Arc;
+
 use nalgebra::{Matrix2, Vector2};
 use sigprop_stack::Linear;
 
 use super::PairRule;
 use crate::domain::{
-    Concentration, Domain, Fluctuation, Gradient, GradientPairMap, PairMap, Signal, Strayed, bounded, part_map,
+    Answers, Concentration, Domain, Fluctuation, Gradient, GradientPairMap, Lengths, PairMap, Signal, Step, Strayed,
+    bounded, part_map, square,
 };
 use crate::moments::{Few, PerToken, Token, TokenGradient, ln_correction, ln_sum, share};
 
@@ -83,6 +87,8 @@ pub(crate) struct Rule {
     /// ln of n_in s_w².
     ln_gain: f64,
     ln_bias_variance: f64,
+    /// E b⁴ − 3 (E b²)² of an entry, over (E b²)².
+    bias_excess: f64,
 }
 
 impl Rule {
@@ -97,12 +103,31 @@ impl Rule {
             fan_out: linear.fan_out as f64,
             weight_variance,
             ln_gain: (fan_in * weight_variance).ln(),
+            bias_excess: linear
+                .bias
+                .as_ref()
+                .and_then(|bias| bias.init.kurtosis())
+                .map_or(0.0, |kurtosis| kurtosis - 3.0),
             ln_bias_variance: linear.bias.as_ref().map_or(f64::NEG_INFINITY, |bias| bias.init.variance().ln()),
         }
     }
 
     fn ln_product(&self, x: &Token) -> f64 {
         self.ln_gain + x.ln_second
+    }
+
+    /// What it does to a token of the length s and to its gradient.
+    fn step(&self, s: f64) -> Step {
+        let ln_product = self.ln_gain + s;
+        let after = ln_sum([ln_product, self.ln_bias_variance].into_iter());
+        let product = share(ln_product, after);
+        Step {
+            width: self.fan_in,
+            ln_gains: [after - s, (self.fan_out * self.weight_variance).ln() - product / self.fan_in],
+            drawn: [0.0, 2.0],
+            together: product,
+            radial: [product, 1.0],
+        }
     }
 
     /// Share of the output's second moment that comes from W x.
@@ -148,6 +173,7 @@ impl PairRule for Rule {
                 scale_variance: product * product * x.norm_variance(),
                 uneven: product * product * x.uneven,
                 sensitivity: product * x.sensitivity,
+                kurtosis: y.kurtosis + (1.0 - product).powi(2) * self.bias_excess,
                 ..y
             }
         };
@@ -229,10 +255,28 @@ impl PairRule for Rule {
         gradient.redrawn + gradient.squares()[1] / self.fan_out
     }
 
+    fn lengths(&self, domain: &Domain, x: &Signal, lengths: &Lengths) -> Option<Lengths> {
+        let alike = square(domain.mean_cosine(x), x.concentration.total);
+        Some(lengths.behind(|s| self.step(s), 0.0)?.with_entries(self.fan_out, alike))
+    }
+
+    fn lengths_backward(
+        &self,
+        domain: &Domain,
+        _: &Signal,
+        gradient: &Gradient,
+        (lengths, answers): (&Arc<Lengths>, &Answers),
+    ) -> Option<Answers> {
+        let alike = square(domain.mean_cosine(gradient), gradient.concentration.total);
+        let with_signals = 2.0 * self.redrawn(gradient) * (1.0 - domain.shared(gradient));
+        answers.before(lengths, |s| self.step(s), 2.0 / self.fan_in * (alike - with_signals))
+    }
+
     fn keeps_cosines(&self) -> bool {
         self.ln_bias_variance == f64::NEG_INFINITY && self.weight_variance > 0.0
     }
 }
+
 /// Behind a matrix with this many outputs.
 fn drawn_by(outputs: f64, before: Concentration) -> Concentration {
     let drawn = outputs.recip();

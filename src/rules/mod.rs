@@ -62,7 +62,7 @@ use std::sync::Arc;
 
 use nalgebra::Vector2;
 
-use crate::domain::{Concentration, Domain, Fluctuation, Gradient, GradientPairMap, PairMap, Signal};
+use crate::domain::{Answers, Concentration, Domain, Fluctuation, Gradient, GradientPairMap, Lengths, PairMap, Signal};
 use crate::moments::{PerToken, Token, TokenGradient};
 
 /// A component that acts on every token by itself. *Cosine* is E x_a x_b / √(E x_a² E x_b²), the raw
@@ -152,6 +152,14 @@ pub(crate) trait PairRule {
     /// response.
     fn fluctuation_backward(&self, _: &Domain, _x: &Signal, gradient: &Gradient, _: Vector2<f64>) -> Fluctuation {
         gradient.fluctuation
+    }
+    /// How long single tokens of the output are (see [`Lengths`]), if that is followed.
+    fn lengths(&self, _domain: &Domain, _x: &Signal, _: &Lengths) -> Option<Lengths> {
+        None
+    }
+    /// What the gradient at the input `x` is at given `lengths` there, from the `gradient` at the output and its answers.
+    fn lengths_backward(&self, _: &Domain, _x: &Signal, _: &Gradient, _: (&Arc<Lengths>, &Answers)) -> Option<Answers> {
+        None
     }
     /// Why the rule is not exact for `x` (what it assumes, what it meets), if it is not.
     fn caveat(&self, _x: &[Token]) -> Option<(&'static str, String)> {

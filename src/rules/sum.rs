@@ -327,6 +327,7 @@ impl Rule {
                 together,
                 redrawn: gradient.redrawn,
                 unturned: None,
+                lengths: None,
             }
         };
         (0..branches.len()).map(part).collect()

@@ -8,6 +8,7 @@ use sigprop_stack::Activation;
 use super::function::{Degrees, homogeneous, is_odd, large_degrees, small_degrees, value_and_derivative};
 use super::kernel::{by_quadrature, closed};
 use super::nodes::{Nodes, Precision};
+use crate::moments::ratio;
 
 /// Terms of Mehler's series.
 const TERMS: usize = 80;
@@ -31,30 +32,31 @@ pub(super) struct Profile {
     derivative_second: f64,
     /// E φ/√E φ².
     pub(super) mean: f64,
-    /// E φ⁴/(E φ²)² − 1.
-    pub(super) kurtosis: f64,
     /// E φ³/(E φ²)^(3/2).
     pub(super) skewness: f64,
     /// χ = d ln E φ²/d ln σ² = E uφφ'/E φ².
     pub(super) sensitivity: f64,
     /// −d ln E φ'²/d ln σ².
     pub(super) exponent: f64,
-    /// E φ²φ'²/(E φ² E φ'²) − 1.
-    pub(super) shared: f64,
-    /// What φ(u)² and φ'(v)² have in common at given scales of u and v.
-    pub(super) beyond_scale: Covariance,
+    /// Of φ², of φ² and φ'², of φ'².
+    pub(super) squares: [Covariance; 3],
+    /// Of (φ − E φ)² and φ'².
+    pub(super) centred: Covariance,
     /// E u²φ'²/(σ² E φ'²).
     pub(super) radial_free: f64,
     /// (E uφ')²/(σ² E φ'²) and (E u²φ')²/(σ⁴ E φ'²): of E uφ'(u) vφ'(v), v of the correlation c with u, the terms 1 and c.
     radial_apart: [f64; 2],
     /// E u²φ'/(σ² E φ').
     pub(super) radial_across: f64,
-    /// (E uφφ')²/(σ² E φ² E φ'²).
+    /// (E uφφ')²/(σ² E φ² E φ'²), and the same of φ − E φ.
     pub(super) radial_kept: f64,
+    pub(super) radial_kept_centred: f64,
     /// What φ² has beyond (φ − E φ)².
     pub(super) of_mean: Difference,
     /// (E φ')²/E φ'².
     pub(super) constant_kept: f64,
+    /// What a fourth cumulant of u, in units of σ⁴, adds to φ over E φ, and to ln of E φ², E φ⁴ and E φ'²: E f He₄(z)/24 E f.
+    pub(super) tails: [f64; 4],
     /// a_k² of the normalised Hermite series φ(σz) = Σ a_k he_k(z), for k = 0 … TERMS.
     series: Vec<f64>,
     integrated: Integrated,
@@ -97,9 +99,10 @@ impl Profile {
         };
         let scale = ln_inside.exp();
 
-        let (mut mean, mut second, mut third, mut fourth) = (0.0, 0.0, 0.0, 0.0);
+        let (mut mean, mut second, mut third) = (0.0, 0.0, 0.0);
         let (mut derivative, mut derivative_second, mut radial, mut product) = (0.0, 0.0, 0.0, 0.0);
         let (mut apart, mut linear) = (0.0, 0.0);
+        let mut tails = [[0.0; 2]; 4];
         let wants_series = closed(activation, [1.0, 1.0], 0.0).is_none();
         let mut coefficients = vec![0.0; if wants_series { TERMS + 1 } else { 0 }];
         let nodes: Vec<Node> = Nodes::new(activation, scale, Precision::Series)
@@ -112,13 +115,17 @@ impl Profile {
             mean += weight * f;
             second += weight * f2;
             third += weight * f2 * f;
-            fourth += weight * f2 * f2;
             derivative += weight * d;
             derivative_second += weight * d2;
             radial += weight * z * z * d2;
             apart += weight * z * d;
             linear += weight * z * z * d;
             product += weight * z * f * d;
+            let fourth = z.powi(4) - 6.0 * z * z + 3.0;
+            for (tail, f) in tails.iter_mut().zip([f, f2, f2 * f2, d2]) {
+                tail[0] += weight * f;
+                tail[1] += weight * f * fourth / 24.0;
+            }
             let (mut previous, mut hermite) = (0.0, 1.0);
             for (k, coefficient) in coefficients.iter_mut().enumerate() {
                 *coefficient += weight * f * hermite;
@@ -129,8 +136,8 @@ impl Profile {
         if is_odd(activation) {
             (mean, third) = (0.0, 0.0);
         }
-        let squares = Covariance::new(&nodes, |(f, d)| (f * f, d * d));
-        let of_one = |square: &dyn Fn(f64) -> f64| Covariance::new(&nodes, |(f, _)| (square(f), square(f)));
+        let of_one = |square: &dyn Fn((f64, f64)) -> f64| Covariance::new(&nodes, |at| (square(at), square(at)));
+        let of_values = of_one(&|(f, _)| f * f);
         Self {
             activation,
             q: scale * scale,
@@ -139,18 +146,19 @@ impl Profile {
             second,
             derivative_second,
             mean: mean / second.sqrt(),
-            kurtosis: fourth / (second * second) - 1.0,
             skewness: third / second.powf(1.5),
             sensitivity: scale * product / second,
             exponent: 0.5 * (1.0 - radial / derivative_second),
-            shared: squares.own,
-            beyond_scale: squares.beyond_scale(),
+            squares: [of_values, Covariance::new(&nodes, |(f, d)| (f * f, d * d)), of_one(&|(_, d)| d * d)],
+            centred: Covariance::new(&nodes, |(f, d)| ((f - mean).powi(2), d * d)),
             radial_free: radial / derivative_second,
             radial_apart: [apart, linear].map(|mean| mean * mean / derivative_second),
             radial_across: linear / derivative,
             radial_kept: product * product / (second * derivative_second),
-            of_mean: Difference([of_one(&|f| f * f), of_one(&|f| (f - mean).powi(2))]),
+            radial_kept_centred: ratio((product - mean * apart).powi(2), (second - mean * mean) * derivative_second),
+            of_mean: Difference([of_values, of_one(&|(f, _)| (f - mean).powi(2))]),
             constant_kept: derivative * derivative / derivative_second,
+            tails: tails.map(|[all, tail]| if is_odd(activation) && all.abs() < 1e-12 { 0.0 } else { tail / all }),
             series: coefficients.into_iter().map(|a| a * a).collect(),
             integrated: Integrated::default(),
         }
@@ -228,11 +236,12 @@ impl Difference {
     }
 }
 
-/// Cov(f(u), g(v))/(E f E g) of arguments with correlation c: the first two terms of its Hermite series, the rest as c³.
+/// Cov(f(u), g(v))/(E f E g) of arguments with correlation c: the first three terms of its Hermite series, the rest as c⁴.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Covariance {
     slope: f64,
     curvature: f64,
+    third: f64,
     /// At c = 1.
     pub(super) own: f64,
 }
@@ -240,29 +249,30 @@ pub(super) struct Covariance {
 impl Covariance {
     /// Of two functions of φ and φ', which are nowhere negative.
     fn new(nodes: &[Node], both: impl Fn((f64, f64)) -> (f64, f64)) -> Self {
-        // Of 1, z and z² − 1, and the product.
-        let (mut of_f, mut of_g, mut product) = ([0.0; 3], [0.0; 3], 0.0);
+        // Of 1, z, z² − 1 and z³ − 3z, and the product.
+        let (mut of_f, mut of_g, mut product) = ([0.0; 4], [0.0; 4], 0.0);
         for &Node { z, weight, at } in nodes {
             let (f, g) = both(at);
-            for (k, hermite) in [1.0, z, z * z - 1.0].into_iter().enumerate() {
+            for (k, hermite) in [1.0, z, z * z - 1.0, z * (z * z - 3.0)].into_iter().enumerate() {
                 of_f[k] += weight * f * hermite;
                 of_g[k] += weight * g * hermite;
             }
             product += weight * f * g;
         }
         let unit = of_f[0] * of_g[0];
-        let [slope, curvature] = [of_f[1] * of_g[1] / unit, 0.5 * of_f[2] * of_g[2] / unit];
-        Self { slope, curvature, own: product / unit - 1.0 }
+        let term = |k: usize, norm: f64| of_f[k] * of_g[k] / (norm * unit);
+        Self { slope: term(1, 1.0), curvature: term(2, 2.0), third: term(3, 6.0), own: product / unit - 1.0 }
     }
 
     /// At correlation `c` that strays with variance `concentration` (1 − c²)².
     pub(super) fn at(&self, c: f64, concentration: f64) -> f64 {
-        let rest = self.own - self.slope - self.curvature;
+        let rest = self.own - self.slope - self.curvature - self.third;
         let strays = concentration * (1.0 - c * c).powi(2);
-        c * (self.slope + c * (self.curvature + c * rest)) + strays * (self.curvature + 3.0 * c * rest)
+        let bend = self.curvature + 3.0 * c * (self.third + 2.0 * c * rest);
+        c * (self.slope + c * (self.curvature + c * (self.third + c * rest))) + strays * bend
     }
 
-    /// Without what the scale of the arguments brings.
+    /// At given scales of the arguments.
     pub(super) fn beyond_scale(self) -> Self {
         Self { curvature: 0.0, own: self.own - self.curvature, ..self }
     }
@@ -303,7 +313,7 @@ mod tests {
             (Activation::Relu2, 22.333_333),
         ];
         for (activation, expected) in expected {
-            approx::assert_relative_eq!(Profile::new(activation, 0.0).kurtosis, expected, max_relative = 1e-6);
+            approx::assert_relative_eq!(Profile::new(activation, 0.0).squares[0].own, expected, max_relative = 1e-6);
         }
     }
 }

@@ -59,21 +59,37 @@ pub(super) struct AtScale {
     pub(super) shared: f64,
     /// (E uφφ')²/(σ² E φ² E φ'²).
     pub(super) radial_kept: f64,
+    /// Both of φ − E φ.
+    centred: [f64; 2],
+    /// E u²φ'²/(σ² E φ'²).
+    pub(super) radial_free: f64,
     /// E φ⁴/(E φ²)² − 1.
     pub(super) kurtosis: f64,
+    /// E φ'⁴/(E φ'²)² − 1.
+    pub(super) derivative_kurtosis: f64,
 }
 
 impl AtScale {
     fn of(profile: &Profile) -> Self {
+        let [values, both, derivatives] = profile.squares;
         Self {
             ln_second: profile.ln_second(),
             ln_derivative_second: profile.ln_derivative_second(),
             sensitivity: profile.sensitivity,
             exponent: profile.exponent,
-            shared: profile.shared,
+            shared: both.own,
             radial_kept: profile.radial_kept,
-            kurtosis: profile.kurtosis,
+            centred: [profile.centred.own, profile.radial_kept_centred],
+            radial_free: profile.radial_free,
+            kurtosis: values.own,
+            derivative_kurtosis: derivatives.own,
         }
+    }
+
+    /// `shared` and `radial_kept` of a gradient that knows φ, and to the part `centred` φ − E φ in its place.
+    pub(super) fn known(&self, centred: f64) -> [f64; 2] {
+        let [shared, radial_kept] = self.centred;
+        [self.shared + centred * (shared - self.shared), self.radial_kept + centred * (radial_kept - self.radial_kept)]
     }
 
     fn weighted<'a>(parts: impl Iterator<Item = (f64, &'a Self)>) -> Self {
@@ -84,7 +100,10 @@ impl AtScale {
             exponent: sum.exponent + weight * part.exponent,
             shared: sum.shared + weight * part.shared,
             radial_kept: sum.radial_kept + weight * part.radial_kept,
+            centred: [0, 1].map(|which| sum.centred[which] + weight * part.centred[which]),
+            radial_free: sum.radial_free + weight * part.radial_free,
             kurtosis: sum.kurtosis + weight * part.kurtosis,
+            derivative_kurtosis: sum.derivative_kurtosis + weight * part.derivative_kurtosis,
         })
     }
 }
@@ -163,8 +182,13 @@ impl Scales {
         [0, 1].map(|which| lower[which].towards(&upper[which], part))
     }
 
+    /// Near σ² = e^`ln_scale`.
+    pub(super) fn near(&self, ln_scale: f64) -> &Profile {
+        &self.node(self.place(ln_scale).round() as i32).profile
+    }
+
     /// At σ² = e^`ln_scale`.
-    fn at(&self, ln_scale: f64) -> AtScale {
+    pub(super) fn at(&self, ln_scale: f64) -> AtScale {
         let place = self.place(ln_scale);
         let (first, weights) = lagrange::<4>(place);
         let met = (first..).zip(weights).filter(|(_, weight)| weight.abs() > 0.0);
