@@ -97,6 +97,8 @@ pub(crate) struct TokenGradient {
     pub(crate) radial: f64,
     /// E (Σ g)² / (E g² width): 1 if g points anywhere, 0 if its entries sum to zero.
     pub(crate) constant: f64,
+    /// How far `radial` and `steepness` are of the signal less the mean of its features: 1 before what takes that off.
+    pub(crate) centred: f64,
     /// −d ln E g² / d ln |x|²: how much smaller the gradient is in a network whose norm here is
     /// larger.
     pub(crate) steepness: f64,
@@ -112,7 +114,16 @@ pub(crate) struct TokenGradient {
 impl TokenGradient {
     /// Entries that know nothing of the signal.
     pub(crate) fn isotropic(ln_second: f64) -> Self {
-        Self { ln_second, radial: 1.0, constant: 1.0, steepness: 0.0, excess: 0.0, local: 1.0, beside: 0.0 }
+        Self {
+            ln_second,
+            radial: 1.0,
+            constant: 1.0,
+            centred: 0.0,
+            steepness: 0.0,
+            excess: 0.0,
+            local: 1.0,
+            beside: 0.0,
+        }
     }
 
     /// Whether some of it comes of gradients of other tokens; rounding is none.
@@ -143,6 +154,7 @@ impl TokenGradient {
             ln_second,
             radial: mean(&|part| part.radial),
             constant: mean(&|part| part.constant),
+            centred: mean(&|part| part.centred),
             steepness: mean(&|part| part.steepness),
             excess: mean(&|part| part.excess),
             local: mean(&|part| part.local),

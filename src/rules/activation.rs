@@ -44,7 +44,7 @@
 //! the cosines of gradients at every activation of DSLM with 6 blocks of width 128, sampled −0.2 to −0.4.
 //!
 //! The first bracket: entries whose φ² is large have a φ'² that is not typical, and the gradient
-//! knows φ·g (ρ) and the norm of φ (S). Where a norm that takes off the mean comes next, whose gradients sum to zero, it knows φ − E φ
+//! knows φ·g (ρ) and the norm of φ (S). Where a norm that takes off the mean comes next (`centred`), it knows φ − E φ
 //! instead, here and in ρ' (ReLU under Kaiming, eight layers of width 64, each with a LayerNorm: gradients 11 % too small without).
 //!
 //! Entries with a fourth cumulant k (biases that are uniform, masks) have E f(u) (1 + k E f He₄/24 E f), Edgeworth's first term, in
@@ -214,9 +214,12 @@ impl Rule {
     }
 }
 
-/// The fourth cumulant of an entry, in units of its variance squared.
+/// Mean in units of √E x² that is none.
+const NO_MEAN: f64 = 1e-6;
+
+/// The fourth cumulant of an entry, in units of its variance squared, as far as it is followed: not beside a mean.
 fn excess(x: &Token) -> f64 {
-    x.kurtosis - 2.0
+    if x.mean.abs() > NO_MEAN { 0.0 } else { x.kurtosis - 2.0 }
 }
 
 /// The correlation of what a linear map before it reads, and the variance it strays with over (1 − c²)².
@@ -259,8 +262,7 @@ impl PairRule for Rule {
     fn tokens_backward(&self, x: &[Token], _: &[Token], gradients: &[TokenGradient]) -> PerToken<TokenGradient> {
         let token = |((gradient, x), Scaled { profile: p, ln_scale, shift }): ((&TokenGradient, &Token), &Scaled)| {
             let Average { ln_gain, mean } = self.scales.before(*ln_scale, x.scale_variance, gradient.steepness);
-            // Where entries sum to zero, what is behind takes off the mean.
-            let [shared, radial_kept] = mean.known(1.0 - gradient.constant);
+            let [shared, radial_kept] = mean.known(gradient.centred);
             let known = (gradient.radial - 1.0 - gradient.steepness) * shared / x.width;
             let of_derivative = ln_correction(p.tails[3] * excess(x));
             let ln_gain =
@@ -268,6 +270,7 @@ impl PairRule for Rule {
             TokenGradient {
                 radial: 1.0 - 2.0 * mean.exponent + (gradient.radial - 1.0) * radial_kept,
                 constant: 1.0 + (gradient.constant - 1.0) * p.constant_kept,
+                centred: 0.0,
                 steepness: mean.exponent + mean.sensitivity * gradient.steepness,
                 ..gradient.scaled(ln_gain)
             }
@@ -432,8 +435,8 @@ impl PairRule for Rule {
         let of_gradients = 2.0 * square(domain.mean_cosine(gradient), gradient.concentration.drawn_from());
         let tail = self.tail(x.token());
         let common = slope * slope * tail * values + 2.0 * slope * both + derivatives * (1.0 + of_gradients);
-        let centred = 1.0 - gradient.token().constant;
-        Some(answers.before_entries(lengths, step(&self.scales, (width, tail), centred), common / width))
+        let step = step(&self.scales, (width, tail), gradient.token().centred);
+        Some(answers.before_entries(lengths, step, common / width))
     }
 
     fn caveat(&self, x: &[Token]) -> Option<(&'static str, String)> {
@@ -450,7 +453,7 @@ impl PairRule for Rule {
                 got,
             ));
         }
-        if let Some(x) = x.iter().find(|x| x.mean.abs() > 1e-6 || (x.kurtosis - 2.0).abs() > KURTOSIS_TOLERANCE) {
+        if let Some(x) = x.iter().find(|x| x.mean.abs() > NO_MEAN || (x.kurtosis - 2.0).abs() > KURTOSIS_TOLERANCE) {
             let got = format!("mean/√(E x²) {:.3}, kurtosis {:.2} (Gaussian: 3)", x.mean, x.kurtosis + 1.0);
             return Some(("the input of an activation is taken as Gaussian with mean 0", got));
         }

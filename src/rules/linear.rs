@@ -198,6 +198,7 @@ impl PairRule for Rule {
             TokenGradient {
                 radial,
                 constant: 1.0,
+                centred: 0.0,
                 steepness: product * gradient.steepness,
                 excess: product * gradient.excess,
                 ..gradient.scaled(ln_gain)

@@ -286,6 +286,7 @@ impl PairRule for Rule {
             TokenGradient {
                 radial: (1.0 - e).powi(2) * gradient.radial,
                 constant: if self.centres { 0.0 } else { gradient.constant },
+                centred: f64::from(self.centres),
                 steepness: (1.0 - e) * gradient.steepness + e,
                 excess: (1.0 - e).powi(2) * gradient.excess,
                 ..gradient.scaled(ln_gain)

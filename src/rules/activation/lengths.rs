@@ -5,8 +5,8 @@ use std::array::from_fn;
 use super::scales::Scales;
 use crate::domain::{Law, Step};
 
-/// Of so many entries, whose φ² draw `tail` times as much as those of Gaussian ones, before a gradient whose entries sum to zero
-/// to the part `centred`.
+/// Of so many entries, whose φ² draw `tail` times as much as those of Gaussian ones, before a gradient that knows them less
+/// their mean to the part `centred`.
 pub(super) fn step(scales: &Scales, (width, tail): (f64, f64), centred: f64) -> impl Fn(f64) -> Step + '_ {
     move |place| {
         let at = scales.at(place);

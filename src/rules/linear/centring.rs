@@ -55,6 +55,7 @@ impl PairRule for Centring {
                 radial: left * gradient.radial,
                 excess: left * gradient.excess,
                 constant: 0.0,
+                centred: 1.0,
                 ..gradient.scaled(ln_correction(-gradient.constant / x.width))
             }
         };
