@@ -95,12 +95,6 @@ impl Lengths {
         self.with_entries_drawn()?.behind_entries(step, drawn)
     }
 
-    /// The law of ln |x|²/width.
-    fn with_entries_drawn(&self) -> Option<Self> {
-        let [variance, both] = self.fresh;
-        if variance > 0.0 { self.behind_entries(|_| Step::of_entries(variance), both) } else { Some(self.clone()) }
-    }
-
     /// The same of one that takes it from s, and entries that are Gaussian.
     pub(crate) fn behind_entries(&self, step: impl Fn(f64) -> Step, drawn: f64) -> Option<Self> {
         let steps: Vec<(f64, Step)> = self.law.places().map(|place| (place, step(place))).collect();
@@ -117,15 +111,20 @@ impl Lengths {
         Some(Self { law: law?, common: together + drawn, fresh: [0.0; 2] })
     }
 
+    /// The law of ln |x|²/width.
+    fn with_entries_drawn(&self) -> Option<Self> {
+        let [variance, both] = self.fresh;
+        if variance > 0.0 { self.behind_entries(|_| Step::of_entries(variance), both) } else { Some(self.clone()) }
+    }
+
     /// Cov of a function of s, told of every place, of two tokens.
     fn together(&self, values: impl Iterator<Item = f64>) -> f64 {
         self.law.together(values, self.common)
     }
 
-    /// Var ln Σ |x|² over `count` tokens.
-    pub(crate) fn variance_of_all(&self, count: f64) -> f64 {
-        let of_all = |drawn: Self| drawn.law.variance_of_ln_sum(count, drawn.common);
-        self.with_entries_drawn().map_or(0.0, of_all)
+    /// Var ln Σ |x|² over `count` tokens, if there are such numbers.
+    pub(crate) fn variance_of_all(&self, count: f64) -> Option<f64> {
+        self.with_entries_drawn().map(|drawn| drawn.law.variance_of_ln_sum(count, drawn.common))
     }
 }
 
@@ -150,7 +149,7 @@ impl Step {
         // What is drawn on the way back beside what was drawn before, and for itself.
         let again = if drawn[0] > 0.0 { together / drawn[0] } else { 0.0 };
         let back = drawn[1] / width;
-        let own = (back - again * together * f64::from(drawn[0] > 0.0) / width).max(0.0);
+        let own = (back - again * together / width).max(0.0);
         let met = self.places(place).map(|(place, off, weight)| {
             let after = answer(place);
             let before = after.radial.max(0.0);
@@ -268,10 +267,10 @@ impl Answers {
         (0..self.lengths.law.places().len()).map(of_all)
     }
 
-    /// Var ln Σ |g|² over `count` tokens.
-    pub(crate) fn variance_of_all(&self, count: f64) -> f64 {
+    /// Var ln Σ |g|² over `count` tokens, if there are such numbers.
+    pub(crate) fn variance_of_all(&self, count: f64) -> Option<f64> {
         let common = self.common + self.lengths.together(self.average());
-        self.law().map_or(0.0, |law| law.variance_of_ln_sum(count, common))
+        self.law().map(|law| law.variance_of_ln_sum(count, common))
     }
 
     /// Of ln |g|², on average over s and X.

@@ -327,15 +327,16 @@ impl Domain {
         let mean = shared * token.constant_share / token.width;
         let levels = signal.fluctuation.of_second(shared);
         let count = self.length(signal.tokens.len());
-        let beyond = signal.lengths.as_ref().map_or(1.0, |lengths| ratio(lengths.variance_of_all(count), levels));
-        beyond * signal.fluctuation.of_variance(shared) + 2.0 * mean * mean
+        let single = signal.lengths.as_ref().and_then(|lengths| lengths.variance_of_all(count));
+        single.map_or(1.0, |single| ratio(single, levels)) * signal.fluctuation.of_variance(shared) + 2.0 * mean * mean
     }
 
     /// Variance over networks of the ln of a gradient's own second moment, at given levels of the signals, and how that answers
     /// to them, if not all of it is told.
     pub(crate) fn spread_of_gradient(&self, gradient: &Gradient) -> (f64, Vector2<f64>) {
-        match &gradient.lengths {
-            Some(answers) => (answers.variance_of_all(self.length(gradient.tokens.len())), Vector2::zeros()),
+        let count = self.length(gradient.tokens.len());
+        match gradient.lengths.as_ref().and_then(|answers| answers.variance_of_all(count)) {
+            Some(all) => (all, Vector2::zeros()),
             None => (gradient.fluctuation.of_second(self.shared(gradient)), gradient.squares()),
         }
     }

@@ -118,11 +118,15 @@ impl Law {
     /// trapezoidal rule exact.
     pub(crate) fn variance_of_ln_sum(&self, count: f64, common: f64) -> f64 {
         const EULER: f64 = 0.577_215_664_901_532_9;
+        /// Variance below which the sum is as good as linear.
+        const NARROW: f64 = 1e-3;
         /// Widest distance in u, and where what is integrated has died out below.
         const WIDEST: f64 = 0.5;
         const LOWEST: f64 = -20.0;
-        if self.is_one() {
-            return 0.0;
+        let variance = if self.is_one() { 0.0 } else { (self.step * f64::from(Self::FINENESS)).powi(2) };
+        let common = common.clamp(0.0, variance);
+        if variance < NARROW {
+            return common + (variance - common) / count;
         }
         let centre = self.ln_mean_exp() + count.ln();
         let places = self.shares.len();
@@ -224,6 +228,11 @@ mod tests {
         approx::assert_relative_eq!(law.variance_of_ln_sum(1.0, 0.2), 0.5, max_relative = 5e-3);
         approx::assert_relative_eq!(law.variance_of_ln_sum(64.0, 0.5), 0.5, max_relative = 1e-2);
         approx::assert_relative_eq!(law.variance_of_ln_sum(1e5, 0.0), 0.5f64.exp_m1() / 1e5, max_relative = 1e-2);
+        let [narrow, wider] = [0.99e-3, 1.01e-3].map(|variance| {
+            let law = Law::gaussian(1.0, variance).expect("a variance");
+            law.variance_of_ln_sum(16.0, 0.3 * variance) / variance
+        });
+        approx::assert_relative_eq!(narrow, wider, max_relative = 5e-3);
         assert!(Law::of(&[(2.0, 1.0)]).expect("a number").variance_of_ln_sum(3.0, 0.0) <= 0.0);
     }
 
