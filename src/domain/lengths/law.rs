@@ -119,10 +119,10 @@ impl Law {
     pub(crate) fn variance_of_ln_sum(&self, count: f64, common: f64) -> f64 {
         const EULER: f64 = 0.577_215_664_901_532_9;
         /// Variance below which the sum is as good as linear.
-        const NARROW: f64 = 1e-3;
+        const NARROW: f64 = 1e-2;
         /// Widest distance in u, and where what is integrated has died out below.
-        const WIDEST: f64 = 0.5;
-        const LOWEST: f64 = -20.0;
+        const WIDEST: f64 = 0.75;
+        const LOWEST: f64 = -15.0;
         let variance = if self.is_one() { 0.0 } else { (self.step * f64::from(Self::FINENESS)).powi(2) };
         let common = common.clamp(0.0, variance);
         if variance < NARROW {
@@ -176,7 +176,7 @@ impl Law {
 static NORMAL: LazyLock<Normal> = LazyLock::new(Normal::standard);
 
 /// Of what draws have in common.
-static COMMON: LazyLock<Vec<(f64, f64)>> = LazyLock::new(|| trapezoidal_nodes(0.5, 4.5));
+static COMMON: LazyLock<Vec<(f64, f64)>> = LazyLock::new(|| trapezoidal_nodes(0.75, 4.5));
 
 /// E z f, of values at places between these scores z.
 fn lean(scores: &[f64], values: impl Iterator<Item = f64>) -> f64 {
@@ -228,7 +228,7 @@ mod tests {
         approx::assert_relative_eq!(law.variance_of_ln_sum(1.0, 0.2), 0.5, max_relative = 5e-3);
         approx::assert_relative_eq!(law.variance_of_ln_sum(64.0, 0.5), 0.5, max_relative = 1e-2);
         approx::assert_relative_eq!(law.variance_of_ln_sum(1e5, 0.0), 0.5f64.exp_m1() / 1e5, max_relative = 1e-2);
-        let [narrow, wider] = [0.99e-3, 1.01e-3].map(|variance| {
+        let [narrow, wider] = [0.99e-2, 1.01e-2].map(|variance| {
             let law = Law::gaussian(1.0, variance).expect("a variance");
             law.variance_of_ln_sum(16.0, 0.3 * variance) / variance
         });
