@@ -58,6 +58,15 @@ pub(crate) fn trapezoidal_nodes(step: f64, limit: f64) -> Vec<(f64, f64)> {
     (-last..=last).map(|k| f64::from(k) * step).map(|z| (z, step * density(z))).collect()
 }
 
+/// Five nodes and weights for E f(z), z ~ N(0, 1), exact for polynomials up to z⁹.
+pub(crate) const FIVE_HERMITE_NODES: [(f64, f64); 5] = [
+    (-2.856_970_013_872_806, 0.011_257_411_327_720_7),
+    (-1.355_626_179_974_266, 0.222_075_922_005_612_6),
+    (0.0, 8.0 / 15.0),
+    (1.355_626_179_974_266, 0.222_075_922_005_612_6),
+    (2.856_970_013_872_806, 0.011_257_411_327_720_7),
+];
+
 /// Nodes and weights for E f(z), z ~ N(0, 1), f smooth where z varies by one.
 pub(crate) fn hermite_nodes() -> &'static [(f64, f64)] {
     static HERMITE: LazyLock<Vec<(f64, f64)>> = LazyLock::new(|| hermite(24));

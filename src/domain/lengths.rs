@@ -51,6 +51,7 @@ use std::sync::Arc;
 pub(crate) use law::Law;
 
 use crate::moments::Token;
+use crate::quadrature::FIVE_HERMITE_NODES as NODES;
 
 /// What a component does to one token of given s, with draws of `width` entries.
 #[derive(Clone, Copy, Debug)]
@@ -91,13 +92,13 @@ impl Lengths {
     }
 
     /// Behind a component that takes this step from ln |x|²/width, and whose draws of two tokens have the covariance `drawn`.
-    pub(crate) fn behind(&self, step: impl Fn(f64) -> Step, drawn: f64) -> Option<Self> {
+    pub(crate) fn behind(&self, step: impl Fn(f64) -> Option<Step>, drawn: f64) -> Option<Self> {
         self.with_entries_drawn()?.behind_entries(step, drawn)
     }
 
     /// The same of one that takes it from s, and entries that are Gaussian.
-    pub(crate) fn behind_entries(&self, step: impl Fn(f64) -> Step, drawn: f64) -> Option<Self> {
-        let steps: Vec<(f64, Step)> = self.law.places().map(|place| (place, step(place))).collect();
+    pub(crate) fn behind_entries(&self, step: impl Fn(f64) -> Option<Step>, drawn: f64) -> Option<Self> {
+        let steps = steps(&self.law, step)?;
         let law = if let [(place, step)] = steps[..] {
             let variance = step.drawn[0] / step.width;
             Law::gaussian(place + step.ln_gains[0] - 0.5 * variance, variance)
@@ -114,7 +115,11 @@ impl Lengths {
     /// The law of ln |x|²/width.
     fn with_entries_drawn(&self) -> Option<Self> {
         let [variance, both] = self.fresh;
-        if variance > 0.0 { self.behind_entries(|_| Step::of_entries(variance), both) } else { Some(self.clone()) }
+        if variance > 0.0 {
+            self.behind_entries(|_| Some(Step::of_entries(variance)), both)
+        } else {
+            Some(self.clone())
+        }
     }
 
     /// Cov of a function of s, told of every place, of two tokens.
@@ -126,6 +131,11 @@ impl Lengths {
     pub(crate) fn variance_of_all(&self, count: f64) -> Option<f64> {
         self.with_entries_drawn().map(|drawn| drawn.law.variance_of_ln_sum(count, drawn.common))
     }
+}
+
+/// Those taken from every place.
+fn steps(law: &Law, step: impl Fn(f64) -> Option<Step>) -> Option<Vec<(f64, Step)>> {
+    law.places().map(|place| Some((place, step(place)?))).collect()
 }
 
 impl Step {
@@ -195,15 +205,6 @@ pub(crate) struct Answers {
     common: f64,
 }
 
-/// z and weights for what is smooth in a Gaussian z, by Gauss and Hermite.
-const NODES: [(f64, f64); 5] = [
-    (-2.856_970_013_872_806, 0.011_257_411_327_720_7),
-    (-1.355_626_179_974_266, 0.222_075_922_005_612_6),
-    (0.0, 8.0 / 15.0),
-    (1.355_626_179_974_266, 0.222_075_922_005_612_6),
-    (2.856_970_013_872_806, 0.011_257_411_327_720_7),
-];
-
 /// X² and its probabilities: of the same nodes.
 const AMPLITUDES: [(f64, f64); 3] = [
     (0.0, 8.0 / 15.0),
@@ -221,26 +222,35 @@ impl Answers {
     }
 
     /// Before a component that takes this step from ln |x|²/width; its draws give two tokens `common` more.
-    pub(crate) fn before(&self, lengths: &Arc<Lengths>, step: impl Fn(f64) -> Step, common: f64) -> Option<Self> {
+    pub(crate) fn before(
+        &self,
+        lengths: &Arc<Lengths>,
+        step: impl Fn(f64) -> Option<Step>,
+        common: f64,
+    ) -> Option<Self> {
         let [variance, both] = lengths.fresh;
-        let drawn = Arc::new(lengths.with_entries_drawn()?);
-        let met = self.before_entries(&drawn, step, common);
         if variance <= 0.0 {
-            return Some(met);
+            return self.before_entries(lengths, step, common);
         }
+        let met = self.before_entries(&Arc::new(lengths.with_entries_drawn()?), step, common)?;
         let slope = met.mean_slope();
-        Some(met.before_entries(lengths, |_| Step::of_entries(variance), slope * slope * both))
+        met.before_entries(lengths, |_| Some(Step::of_entries(variance)), slope * slope * both)
     }
 
     /// The same of one that takes it from s, and entries that are Gaussian.
-    pub(crate) fn before_entries(&self, lengths: &Arc<Lengths>, step: impl Fn(f64) -> Step, common: f64) -> Self {
-        let steps: Vec<(f64, Step)> = lengths.law.places().map(|place| (place, step(place))).collect();
+    pub(crate) fn before_entries(
+        &self,
+        lengths: &Arc<Lengths>,
+        step: impl Fn(f64) -> Option<Step>,
+        common: f64,
+    ) -> Option<Self> {
+        let steps = steps(&lengths.law, step)?;
         let given = [0, 1, 2].map(|index| {
             let ((amplitude, _), answers) = (AMPLITUDES[index], &self.given[index]);
             let answer = |place: f64| self.between(answers, place);
             steps.iter().map(|(place, step)| step.answered(*place, amplitude, answer)).collect()
         });
-        Self { lengths: Arc::clone(lengths), given, common: self.common + common }
+        Some(Self { lengths: Arc::clone(lengths), given, common: self.common + common })
     }
 
     fn between(&self, answers: &[Answer], place: f64) -> Answer {

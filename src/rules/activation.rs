@@ -191,9 +191,8 @@ impl Rule {
     /// What φ² draws of a token's entries, over what it does of Gaussian ones.
     fn tail(&self, x: &Token) -> f64 {
         let profile = &self.profiles[0].profile;
-        let [_, of_second, of_fourth, _] = profile.tails.map(|tail| ln_correction(tail * excess(x)));
         let gaussian = profile.squares[0].own;
-        ratio((gaussian + 1.0) * (of_fourth - 2.0 * of_second).exp() - 1.0, gaussian).max(0.0)
+        ratio(Beyond::new(profile, x).kurtosis(gaussian), gaussian).max(0.0)
     }
 
     /// Of levels, of sums in which tokens weigh as e^(`tilt` s).
@@ -217,9 +216,26 @@ impl Rule {
 /// Mean in units of √E x² that is none.
 const NO_MEAN: f64 = 1e-6;
 
-/// The fourth cumulant of an entry, in units of its variance squared, as far as it is followed: not beside a mean.
-fn excess(x: &Token) -> f64 {
-    if x.mean.abs() > NO_MEAN { 0.0 } else { x.kurtosis - 2.0 }
+/// ln of what a fourth cumulant of the entries multiplies E φ, E φ², E φ⁴ and E φ'² by.
+struct Beyond {
+    mean: f64,
+    second: f64,
+    fourth: f64,
+    derivative: f64,
+}
+
+impl Beyond {
+    /// Of none beside a mean: that is not followed.
+    fn new(profile: &Profile, x: &Token) -> Self {
+        let excess = if x.mean.abs() > NO_MEAN { 0.0 } else { x.kurtosis - 2.0 };
+        let [mean, second, fourth, derivative] = profile.tails.map(|tail| ln_correction(tail * excess));
+        Self { mean, second, fourth, derivative }
+    }
+
+    /// E φ⁴/(E φ²)² − 1, from what it is of Gaussian entries.
+    fn kurtosis(&self, gaussian: f64) -> f64 {
+        (gaussian + 1.0) * (self.fourth - 2.0 * self.second).exp() - 1.0
+    }
 }
 
 /// The correlation of what a linear map before it reads, and the variance it strays with over (1 − c²)².
@@ -237,12 +253,12 @@ impl PairRule for Rule {
         let token = |(x, Scaled { profile: p, ln_scale, shift }): (&Token, &Scaled)| {
             let zero = x.is_zero() && p.vanishes_at_zero();
             let (Average { ln_gain, mean }, scale_variance) = self.scales.behind(*ln_scale, x.scale_variance);
-            let [of_mean, of_second, of_fourth, _] = p.tails.map(|tail| ln_correction(tail * excess(x)));
-            let ln_second = p.ln_second() + p.sensitivity * shift + ln_gain + of_second;
-            let kurtosis = (mean.kurtosis + 1.0) * (of_fourth - 2.0 * of_second).exp() - 1.0;
+            let beyond = Beyond::new(p, x);
+            let ln_second = p.ln_second() + p.sensitivity * shift + ln_gain + beyond.second;
+            let kurtosis = beyond.kurtosis(mean.kurtosis);
             Token {
                 ln_second: if zero { x.ln_second } else { ln_second },
-                mean: p.mean * (of_mean - 0.5 * of_second).exp(),
+                mean: p.mean * (beyond.mean - 0.5 * beyond.second).exp(),
                 kurtosis,
                 skewness: p.skewness,
                 scale_variance,
@@ -264,9 +280,8 @@ impl PairRule for Rule {
             let Average { ln_gain, mean } = self.scales.before(*ln_scale, x.scale_variance, gradient.steepness);
             let [shared, radial_kept] = mean.known(gradient.centred);
             let known = (gradient.radial - 1.0 - gradient.steepness) * shared / x.width;
-            let of_derivative = ln_correction(p.tails[3] * excess(x));
-            let ln_gain =
-                p.ln_derivative_second() - p.exponent * shift + ln_correction(known) + ln_gain + of_derivative;
+            let ln_gain = p.ln_derivative_second() - p.exponent * shift + ln_correction(known) + ln_gain;
+            let ln_gain = ln_gain + Beyond::new(p, x).derivative;
             TokenGradient {
                 radial: 1.0 - 2.0 * mean.exponent + (gradient.radial - 1.0) * radial_kept,
                 constant: 1.0 + (gradient.constant - 1.0) * p.constant_kept,
@@ -436,7 +451,7 @@ impl PairRule for Rule {
         let tail = self.tail(x.token());
         let common = slope * slope * tail * values + 2.0 * slope * both + derivatives * (1.0 + of_gradients);
         let step = step(&self.scales, (width, tail), gradient.token().centred);
-        Some(answers.before_entries(lengths, step, common / width))
+        answers.before_entries(lengths, step, common / width)
     }
 
     fn caveat(&self, x: &[Token]) -> Option<(&'static str, String)> {

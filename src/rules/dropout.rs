@@ -18,15 +18,11 @@
 //!
 //! Kedia et al. 2024, appendix on dropout; the 1/width terms are ours.
 
-use std::sync::Arc;
-
 use nalgebra::{Matrix2, Vector2};
 use sigprop_stack::Dropout;
 
 use super::PairRule;
-use crate::domain::{
-    Answers, Concentration, Domain, Flow, Fluctuation, Gradient, GradientPairMap, Lengths, PairMap, Signal, Step,
-};
+use crate::domain::{Concentration, Domain, Flow, Fluctuation, Gradient, GradientPairMap, PairMap, Signal, Step};
 use crate::moments::{PerToken, Token, TokenGradient, ln_correction};
 
 /// E g⁴/E² g² of Gaussian gradients.
@@ -44,17 +40,6 @@ impl Rule {
     /// p/(1 − p).
     fn odds(&self) -> f64 {
         (1.0 - self.keep) / self.keep
-    }
-
-    /// What it does to the length of a token like `x` and to its gradient.
-    fn step(&self, x: &Token) -> Step {
-        Step {
-            width: x.width,
-            ln_gains: [-self.keep.ln(); 2],
-            drawn: [x.kurtosis + 1.0, FOURTH].map(|fourth| self.odds() * fourth),
-            together: self.odds(),
-            radial: [1.0; 2],
-        }
     }
 }
 
@@ -75,6 +60,16 @@ impl PairRule for Rule {
 
     fn cosines<'a>(&'a self, _: &'a [Token], _: &'a [Token]) -> PairMap<'a> {
         Box::new(|_, _, cosine| cosine * self.keep)
+    }
+
+    fn step(&self, x: &Token, _: f64) -> Option<Step> {
+        Some(Step {
+            width: x.width,
+            ln_gains: [-self.keep.ln(); 2],
+            drawn: [x.kurtosis + 1.0, FOURTH].map(|fourth| self.odds() * fourth),
+            together: self.odds(),
+            radial: [1.0; 2],
+        })
     }
 
     fn tokens_backward(&self, x: &[Token], _: &[Token], gradients: &[TokenGradient]) -> PerToken<TokenGradient> {
@@ -112,20 +107,6 @@ impl PairRule for Rule {
         let before = domain.shared(gradient);
         let after = alone + self.keep * (before - alone).max(0.0);
         masked(gradient.fluctuation, self.odds() * FOURTH / x.token().width * alone, [before, after])
-    }
-
-    fn lengths(&self, _: &Domain, x: &Signal, lengths: &Lengths) -> Option<Lengths> {
-        lengths.behind(|_| self.step(x.token()), 0.0)
-    }
-
-    fn lengths_backward(
-        &self,
-        _: &Domain,
-        x: &Signal,
-        _: &Gradient,
-        (lengths, answers): (&Arc<Lengths>, &Answers),
-    ) -> Option<Answers> {
-        answers.before(lengths, |_| self.step(x.token()), 0.0)
     }
 }
 

@@ -116,20 +116,6 @@ impl Rule {
         self.ln_gain + x.ln_second
     }
 
-    /// What it does to a token of the length s and to its gradient.
-    fn step(&self, s: f64) -> Step {
-        let ln_product = self.ln_gain + s;
-        let after = ln_sum([ln_product, self.ln_bias_variance].into_iter());
-        let product = share(ln_product, after);
-        Step {
-            width: self.fan_in,
-            ln_gains: [after - s, (self.fan_out * self.weight_variance).ln() - product / self.fan_in],
-            drawn: [0.0, 2.0],
-            together: product,
-            radial: [product, 1.0],
-        }
-    }
-
     /// Share of the output's second moment that comes from W x.
     fn product_share(&self, x: &Token, y: &Token) -> f64 {
         share(self.ln_product(x), y.ln_second)
@@ -256,21 +242,34 @@ impl PairRule for Rule {
         gradient.redrawn + gradient.squares()[1] / self.fan_out
     }
 
+    fn step(&self, _: &Token, s: f64) -> Option<Step> {
+        let ln_product = self.ln_gain + s;
+        let after = ln_sum([ln_product, self.ln_bias_variance].into_iter());
+        let product = share(ln_product, after);
+        Some(Step {
+            width: self.fan_in,
+            ln_gains: [after - s, (self.fan_out * self.weight_variance).ln() - product / self.fan_in],
+            drawn: [0.0, 2.0],
+            together: product,
+            radial: [product, 1.0],
+        })
+    }
+
     fn lengths(&self, domain: &Domain, x: &Signal, lengths: &Lengths) -> Option<Lengths> {
         let alike = square(domain.mean_cosine(x), x.concentration.total);
-        Some(lengths.behind(|s| self.step(s), 0.0)?.with_entries(self.fan_out, alike))
+        Some(lengths.behind(|s| self.step(x.token(), s), 0.0)?.with_entries(self.fan_out, alike))
     }
 
     fn lengths_backward(
         &self,
         domain: &Domain,
-        _: &Signal,
+        x: &Signal,
         gradient: &Gradient,
         (lengths, answers): (&Arc<Lengths>, &Answers),
     ) -> Option<Answers> {
         let alike = square(domain.mean_cosine(gradient), gradient.concentration.total);
         let with_signals = 2.0 * self.redrawn(gradient) * (1.0 - domain.shared(gradient));
-        answers.before(lengths, |s| self.step(s), 2.0 / self.fan_in * (alike - with_signals))
+        answers.before(lengths, |s| self.step(x.token(), s), 2.0 / self.fan_in * (alike - with_signals))
     }
 
     fn keeps_cosines(&self) -> bool {

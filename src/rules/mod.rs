@@ -62,7 +62,9 @@ use std::sync::Arc;
 
 use nalgebra::Vector2;
 
-use crate::domain::{Answers, Concentration, Domain, Fluctuation, Gradient, GradientPairMap, Lengths, PairMap, Signal};
+use crate::domain::{
+    Answers, Concentration, Domain, Fluctuation, Gradient, GradientPairMap, Lengths, PairMap, Signal, Step,
+};
 use crate::moments::{PerToken, Token, TokenGradient};
 
 /// A component that acts on every token by itself. *Cosine* is E x_a x_b / √(E x_a² E x_b²), the raw
@@ -153,13 +155,23 @@ pub(crate) trait PairRule {
     fn fluctuation_backward(&self, _: &Domain, _x: &Signal, gradient: &Gradient, _: Vector2<f64>) -> Fluctuation {
         gradient.fluctuation
     }
-    /// How long single tokens of the output are (see [`Lengths`]), if that is followed.
-    fn lengths(&self, _domain: &Domain, _x: &Signal, _: &Lengths) -> Option<Lengths> {
+    /// What it does to a token like `x` of the length s and to its gradient (see [`Lengths`]), if that is followed.
+    fn step(&self, _x: &Token, _s: f64) -> Option<Step> {
         None
     }
+    /// How long single tokens of the output are.
+    fn lengths(&self, _domain: &Domain, x: &Signal, lengths: &Lengths) -> Option<Lengths> {
+        lengths.behind(|s| self.step(x.token(), s), 0.0)
+    }
     /// What the gradient at the input `x` is at given `lengths` there, from the `gradient` at the output and its answers.
-    fn lengths_backward(&self, _: &Domain, _x: &Signal, _: &Gradient, _: (&Arc<Lengths>, &Answers)) -> Option<Answers> {
-        None
+    fn lengths_backward(
+        &self,
+        _domain: &Domain,
+        x: &Signal,
+        _gradient: &Gradient,
+        (lengths, answers): (&Arc<Lengths>, &Answers),
+    ) -> Option<Answers> {
+        answers.before(lengths, |s| self.step(x.token(), s), 0.0)
     }
     /// Why the rule is not exact for `x` (what it assumes, what it meets), if it is not.
     fn caveat(&self, _x: &[Token]) -> Option<(&'static str, String)> {

@@ -89,15 +89,13 @@
 //! Kedia et al. 2024, appendix on layer normalisation, for the leading order; the rest is ours. DyT: Zhu et al. 2025,
 //! *Transformers without Normalization*; Derf: Chen et al. 2025, *Stronger Normalization-Free Transformers*.
 
-use std::sync::Arc;
-
 use nalgebra::{Matrix2, Vector2};
 use sigprop_stack::{Norm, NormKind};
 
 use super::PairRule;
 use crate::domain::{
-    Answers, Concentration, Domain, Flow, Fluctuation, Gradient, GradientPairMap, Lengths, PairMap, Signal, Step,
-    Strayed, bounded, of_all,
+    Concentration, Domain, Flow, Fluctuation, Gradient, GradientPairMap, PairMap, Signal, Step, Strayed, bounded,
+    of_all,
 };
 use crate::moments::{Few, PerToken, Token, TokenGradient, ln_correction, ln_sum, ratio, share, width_caveat};
 
@@ -154,20 +152,6 @@ impl Rule {
     /// e = q_c/(q_c + ε).
     fn exponent(&self, x: &Token) -> f64 {
         share(self.ln_centred(x), self.ln_divisor(x))
-    }
-
-    /// What it does to a token like `x` of the length s, and to its gradient.
-    fn step(&self, x: &Token, s: f64) -> Step {
-        let x = Token { ln_second: s, ..*x };
-        let (e, ln_gain) = (self.exponent(&x), self.ln_gain2 - self.ln_divisor(&x));
-        let centring = if self.centres { self.groups / x.width } else { 0.0 };
-        Step {
-            width: x.width,
-            ln_gains: [self.ln_gain2 + e.ln() - s, ln_gain - centring],
-            drawn: [0.0; 2],
-            together: -self.groups * self.removed(&x),
-            radial: [(1.0 - e).powi(2); 2],
-        }
     }
 
     /// Variance of the ln of what is divided by, |x|² or |x − m|², over one group: its entries are fewer.
@@ -258,18 +242,17 @@ impl PairRule for Rule {
         })
     }
 
-    fn lengths(&self, _: &Domain, x: &Signal, lengths: &Lengths) -> Option<Lengths> {
-        lengths.behind(|s| self.step(x.token(), s), 0.0)
-    }
-
-    fn lengths_backward(
-        &self,
-        _: &Domain,
-        x: &Signal,
-        _: &Gradient,
-        (lengths, answers): (&Arc<Lengths>, &Answers),
-    ) -> Option<Answers> {
-        answers.before(lengths, |s| self.step(x.token(), s), 0.0)
+    fn step(&self, x: &Token, s: f64) -> Option<Step> {
+        let x = Token { ln_second: s, ..*x };
+        let (e, ln_gain) = (self.exponent(&x), self.ln_gain2 - self.ln_divisor(&x));
+        let centring = if self.centres { self.groups / x.width } else { 0.0 };
+        Some(Step {
+            width: x.width,
+            ln_gains: [self.ln_gain2 + e.ln() - s, ln_gain - centring],
+            drawn: [0.0; 2],
+            together: -self.groups * self.removed(&x),
+            radial: [(1.0 - e).powi(2); 2],
+        })
     }
 
     fn tokens_backward(&self, x: &[Token], _: &[Token], gradients: &[TokenGradient]) -> PerToken<TokenGradient> {

@@ -99,7 +99,7 @@ const SPREADS: [Quantity; 2] = [Quantity::LnVarianceStd, Quantity::LnGradVarianc
 #[test]
 fn long_tokens_are_multiplied_by_more() {
     /// 9 % of 8000 networks.
-    const WITHIN: f64 = 0.15;
+    const WITHIN: f64 = 0.1;
     let file = "n_layers = 12\nactivation = 'silu'";
     assert_mlp_within(WITHIN, (file, "kaiming"), &Run::default(), 800, &SPREADS);
 }
@@ -108,14 +108,14 @@ fn long_tokens_are_multiplied_by_more() {
 /// (signals 42 % too large).
 #[test]
 fn single_tokens_are_followed_through_masks_norms_and_biases() {
-    const WITHIN: f64 = 0.2;
     let training = Run { train: true, ..Run::default() };
-    for (file, scheme, run) in [
-        ("n_layers = 12\nactivation = 'silu'\ndropout = 0.1", "kaiming", &training),
-        ("n_layers = 8\nactivation = 'silu'\nnorm = 'layernorm'", "kaiming", &Run::default()),
-        ("n_layers = 8\nactivation = 'silu'", "pytorch", &Run::default()),
+    // As far as 4000 to 8000 networks were off.
+    for (within, file, scheme, run) in [
+        (0.15, "n_layers = 12\nactivation = 'silu'\ndropout = 0.1", "kaiming", &training),
+        (0.12, "n_layers = 8\nactivation = 'silu'\nnorm = 'layernorm'", "kaiming", &Run::default()),
+        (0.2, "n_layers = 8\nactivation = 'silu'", "pytorch", &Run::default()),
     ] {
-        assert_mlp_within(WITHIN, (file, scheme), run, 600, &SPREADS[usize::from(file.contains("norm"))..]);
+        assert_mlp_within(within, (file, scheme), run, 600, &SPREADS[usize::from(file.contains("norm"))..]);
     }
 }
 

@@ -7,17 +7,17 @@ use crate::domain::{Law, Step};
 
 /// Of so many entries, whose φ² draw `tail` times as much as those of Gaussian ones, before a gradient that knows them less
 /// their mean to the part `centred`.
-pub(super) fn step(scales: &Scales, (width, tail): (f64, f64), centred: f64) -> impl Fn(f64) -> Step + '_ {
+pub(super) fn step(scales: &Scales, (width, tail): (f64, f64), centred: f64) -> impl Fn(f64) -> Option<Step> + '_ {
     move |place| {
         let at = scales.at(place);
         let [together, kept] = at.known(centred);
-        Step {
+        Some(Step {
             width,
             ln_gains: [at.ln_second - place, at.ln_derivative_second],
             drawn: [tail * at.kurtosis, 3.0 * at.derivative_kurtosis],
             together,
-            radial: [kept, at.radial_free],
-        }
+            radial: [kept, 1.0 - 2.0 * at.exponent],
+        })
     }
 }
 

@@ -135,6 +135,7 @@ impl Profile {
         }
         if is_odd(activation) {
             (mean, third) = (0.0, 0.0);
+            tails[0] = [0.0; 2];
         }
         let of_one = |square: &dyn Fn((f64, f64)) -> f64| Covariance::new(&nodes, |at| (square(at), square(at)));
         let of_values = of_one(&|(f, _)| f * f);
@@ -158,7 +159,7 @@ impl Profile {
             radial_kept_centred: ratio((product - mean * apart).powi(2), (second - mean * mean) * derivative_second),
             of_mean: Difference([of_values, of_one(&|(f, _)| (f - mean).powi(2))]),
             constant_kept: derivative * derivative / derivative_second,
-            tails: tails.map(|[all, tail]| if is_odd(activation) && all.abs() < 1e-12 { 0.0 } else { tail / all }),
+            tails: tails.map(|[all, tail]| if all.abs() > 0.0 { tail / all } else { 0.0 }),
             series: coefficients.into_iter().map(|a| a * a).collect(),
             integrated: Integrated::default(),
         }

@@ -61,8 +61,6 @@ pub(super) struct AtScale {
     pub(super) radial_kept: f64,
     /// Both of φ − E φ.
     centred: [f64; 2],
-    /// E u²φ'²/(σ² E φ'²).
-    pub(super) radial_free: f64,
     /// E φ⁴/(E φ²)² − 1.
     pub(super) kurtosis: f64,
     /// E φ'⁴/(E φ'²)² − 1.
@@ -80,7 +78,6 @@ impl AtScale {
             shared: both.own,
             radial_kept: profile.radial_kept,
             centred: [profile.centred.own, profile.radial_kept_centred],
-            radial_free: profile.radial_free,
             kurtosis: values.own,
             derivative_kurtosis: derivatives.own,
         }
@@ -101,7 +98,6 @@ impl AtScale {
             shared: sum.shared + weight * part.shared,
             radial_kept: sum.radial_kept + weight * part.radial_kept,
             centred: [0, 1].map(|which| sum.centred[which] + weight * part.centred[which]),
-            radial_free: sum.radial_free + weight * part.radial_free,
             kurtosis: sum.kurtosis + weight * part.kurtosis,
             derivative_kurtosis: sum.derivative_kurtosis + weight * part.derivative_kurtosis,
         })

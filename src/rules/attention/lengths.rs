@@ -52,6 +52,7 @@
 
 use super::SHARPEST_SAMPLED;
 use crate::moments::{TokenGradient, ratio};
+use crate::quadrature::FIVE_HERMITE_NODES;
 use crate::rules::softmax::Row;
 
 /// What a gradient of the output makes of a row: S2 and T are multiplied, then T grows.
@@ -80,21 +81,13 @@ impl Met {
 
 /// E r q^−S/E q^−S with q = 1 + `part` (r − 1), r log-normal above its `least` value, with this `variance` and the mean 1.
 fn squares_met(variance: f64, least: f64, part: f64, steepness: f64) -> f64 {
-    /// Gauss–Hermite nodes and weights.
-    const NODES: [(f64, f64); 5] = [
-        (-2.856_970_013_872_806, 0.011_257_411_327_720_7),
-        (-1.355_626_179_974_266, 0.222_075_922_005_612_6),
-        (0.0, 8.0 / 15.0),
-        (1.355_626_179_974_266, 0.222_075_922_005_612_6),
-        (2.856_970_013_872_806, 0.011_257_411_327_720_7),
-    ];
     let above = 1.0 - least;
     if variance <= 0.0 || above <= 0.0 {
         return 1.0;
     }
     let spread = (variance / (above * above)).ln_1p();
     let (mut all, mut met) = (0.0, 0.0);
-    for (z, weight) in NODES {
+    for (z, weight) in FIVE_HERMITE_NODES {
         let r = least + above * (spread.sqrt() * z - 0.5 * spread).exp();
         let smaller = weight * (1.0 + part * (r - 1.0)).powf(-steepness);
         all += smaller;
