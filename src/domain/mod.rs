@@ -29,7 +29,7 @@ pub(crate) use flow::{Flow, Gradient, Signal, by_position, weights};
 pub(crate) use fluctuation::{
     Alike, Fluctuation, Fork, OfPairs, Term, levels_map, of_all, part_map, summed, variance_of_all, with_apart,
 };
-pub(crate) use lengths::{Answers, Law, Lengths, Step};
+pub(crate) use lengths::{Answers, Lengths, Step};
 use pairs::pair_sums;
 pub(crate) use pairs::{TILE, mirror, rows_at_a_time, symmetric, transpose};
 pub(crate) use pooled::Pooled;
@@ -104,7 +104,7 @@ impl Domain {
             self.map(tokens.len(), |i, j, place| map(i, j, x.cosines[place]))
         };
         let Signal { concentration, fluctuation, .. } = *x;
-        let lengths = x.lengths.as_ref().and_then(|lengths| rule.lengths(self, x, lengths)).map(Arc::new);
+        let lengths = x.lengths.as_ref().and_then(|lengths| rule.lengths(x, lengths)).map(Arc::new);
         let mut y = Signal { tokens, cosines, concentration, fluctuation, centring: 0.0, lengths };
         let closer = if self.follows_levels() { bounded(rule.drawn_together(self, x, &y)) } else { 0.0 };
         if closer != 0.0 {

@@ -81,13 +81,13 @@ use sigprop_stack::Activation;
 
 use self::function::{Words, homogeneous, words};
 use self::kernel::closed;
-use self::lengths::{squares, step};
+use self::lengths::Met;
 use self::profile::Profile;
 use self::scales::{AtScale, Average, Scales};
 use super::PairRule;
 use crate::domain::{
     Alike, Answers, Concentration, Domain, Entry, Flow, Fluctuation, Gradient, GradientPairMap, Lengths, PairMap,
-    Signal, Strayed, levels_map, of_all, square, variance_of_all,
+    Signal, Step, Strayed, levels_map, of_all, square, variance_of_all,
 };
 use crate::moments::{PerToken, Token, TokenGradient, ln_correction, ratio, width_caveat};
 
@@ -195,6 +195,12 @@ impl Rule {
         ratio(Beyond::new(profile, x).kurtosis(gaussian), gaussian).max(0.0)
     }
 
+    /// What single tokens are met by.
+    fn met(&self, x: &Signal, centred: f64) -> Met {
+        let token = x.token();
+        Met { width: token.width, concentration: x.concentration.drawn_from(), tail: self.tail(token), centred }
+    }
+
     /// Of levels, of sums in which tokens weigh as e^(`tilt` s).
     fn levels(&self, domain: &Domain, x: &Signal, tilt: f64) -> AtScale {
         let variance = x.token().scale_variance;
@@ -236,11 +242,6 @@ impl Beyond {
     fn kurtosis(&self, gaussian: f64) -> f64 {
         (gaussian + 1.0) * (self.fourth - 2.0 * self.second).exp() - 1.0
     }
-}
-
-/// The correlation of what a linear map before it reads, and the variance it strays with over (1 − c²)².
-fn alike(domain: &Domain, x: &Signal) -> (f64, f64) {
-    (domain.mean_cosine(x), x.concentration.drawn_from())
 }
 
 /// By how much the correlation of what a linear map before it reads strays from its mean.
@@ -429,11 +430,12 @@ impl PairRule for Rule {
         }
     }
 
-    fn lengths(&self, domain: &Domain, x: &Signal, lengths: &Lengths) -> Option<Lengths> {
-        let width = x.token().width;
-        let [values, _, _] = squares(&self.scales, &lengths.law, alike(domain, x));
-        let tail = self.tail(x.token());
-        lengths.behind_entries(step(&self.scales, (width, tail), 0.0), tail * values / width)
+    fn step(&self, x: &Signal, s: f64, cosine: f64) -> Option<Step> {
+        Some(self.met(x, 0.0).step(&self.scales, s, cosine))
+    }
+
+    fn lengths(&self, x: &Signal, lengths: &Lengths) -> Option<Lengths> {
+        lengths.behind_entries(|s, cosine| self.step(x, s, cosine))
     }
 
     fn lengths_backward(
@@ -443,15 +445,14 @@ impl PairRule for Rule {
         gradient: &Gradient,
         (lengths, answers): (&Arc<Lengths>, &Answers),
     ) -> Option<Answers> {
-        let width = x.token().width;
-        let [values, both, derivatives] = squares(&self.scales, &lengths.law, alike(domain, x));
-        let slope = answers.mean_slope();
+        let met = self.met(x, gradient.token().centred);
         // The squares of gradients that are multiplied have what they share already.
         let of_gradients = 2.0 * square(domain.mean_cosine(gradient), gradient.concentration.drawn_from());
-        let tail = self.tail(x.token());
-        let common = slope * slope * tail * values + 2.0 * slope * both + derivatives * (1.0 + of_gradients);
-        let step = step(&self.scales, (width, tail), gradient.token().centred);
-        answers.before_entries(lengths, step, common / width)
+        answers.before_entries(lengths, |s, cosine| {
+            let mut step = met.step(&self.scales, s, cosine);
+            step.in_common[2] *= 1.0 + of_gradients;
+            Some(step)
+        })
     }
 
     fn caveat(&self, x: &[Token]) -> Option<(&'static str, String)> {

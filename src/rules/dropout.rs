@@ -62,13 +62,16 @@ impl PairRule for Rule {
         Box::new(|_, _, cosine| cosine * self.keep)
     }
 
-    fn step(&self, x: &Token, _: f64) -> Option<Step> {
+    fn step(&self, x: &Signal, _: f64, cosine: f64) -> Option<Step> {
+        let x = x.token();
         Some(Step {
             width: x.width,
             ln_gains: [-self.keep.ln(); 2],
             drawn: [x.kurtosis + 1.0, FOURTH].map(|fourth| self.odds() * fourth),
             together: self.odds(),
             radial: [1.0; 2],
+            cosine: cosine * self.keep,
+            in_common: [0.0; 3],
         })
     }
 

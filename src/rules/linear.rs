@@ -242,7 +242,7 @@ impl PairRule for Rule {
         gradient.redrawn + gradient.squares()[1] / self.fan_out
     }
 
-    fn step(&self, _: &Token, s: f64) -> Option<Step> {
+    fn step(&self, _: &Signal, s: f64, cosine: f64) -> Option<Step> {
         let ln_product = self.ln_gain + s;
         let after = ln_sum([ln_product, self.ln_bias_variance].into_iter());
         let product = share(ln_product, after);
@@ -252,12 +252,14 @@ impl PairRule for Rule {
             drawn: [0.0, 2.0],
             together: product,
             radial: [product, 1.0],
+            cosine: product * cosine + 1.0 - product,
+            in_common: [0.0; 3],
         })
     }
 
-    fn lengths(&self, domain: &Domain, x: &Signal, lengths: &Lengths) -> Option<Lengths> {
-        let alike = square(domain.mean_cosine(x), x.concentration.total);
-        Some(lengths.behind(|s| self.step(x.token(), s), 0.0)?.with_entries(self.fan_out, alike))
+    fn lengths(&self, x: &Signal, lengths: &Lengths) -> Option<Lengths> {
+        let behind = lengths.behind(|s, cosine| self.step(x, s, cosine))?;
+        Some(behind.with_entries(self.fan_out, x.concentration.total))
     }
 
     fn lengths_backward(
@@ -269,7 +271,8 @@ impl PairRule for Rule {
     ) -> Option<Answers> {
         let alike = square(domain.mean_cosine(gradient), gradient.concentration.total);
         let with_signals = 2.0 * self.redrawn(gradient) * (1.0 - domain.shared(gradient));
-        answers.before(lengths, |s| self.step(x.token(), s), 2.0 / self.fan_in * (alike - with_signals))
+        let in_common = [0.0, 0.0, 2.0 * (alike - with_signals)];
+        answers.before(lengths, |s, cosine| Some(Step { in_common, ..self.step(x, s, cosine)? }))
     }
 
     fn keeps_cosines(&self) -> bool {

@@ -155,13 +155,14 @@ pub(crate) trait PairRule {
     fn fluctuation_backward(&self, _: &Domain, _x: &Signal, gradient: &Gradient, _: Vector2<f64>) -> Fluctuation {
         gradient.fluctuation
     }
-    /// What it does to a token like `x` of the length s and to its gradient (see [`Lengths`]), if that is followed.
-    fn step(&self, _x: &Token, _s: f64) -> Option<Step> {
+    /// What it does to a token like those of `x` of the length s, and to two of that length with this `cosine` (see [`Lengths`]), if
+    /// that is followed.
+    fn step(&self, _x: &Signal, _s: f64, _cosine: f64) -> Option<Step> {
         None
     }
     /// How long single tokens of the output are.
-    fn lengths(&self, _domain: &Domain, x: &Signal, lengths: &Lengths) -> Option<Lengths> {
-        lengths.behind(|s| self.step(x.token(), s), 0.0)
+    fn lengths(&self, x: &Signal, lengths: &Lengths) -> Option<Lengths> {
+        lengths.behind(|s, cosine| self.step(x, s, cosine))
     }
     /// What the gradient at the input `x` is at given `lengths` there, from the `gradient` at the output and its answers.
     fn lengths_backward(
@@ -171,7 +172,7 @@ pub(crate) trait PairRule {
         _gradient: &Gradient,
         (lengths, answers): (&Arc<Lengths>, &Answers),
     ) -> Option<Answers> {
-        answers.before(lengths, |s| self.step(x.token(), s), 0.0)
+        answers.before(lengths, |s, cosine| self.step(x, s, cosine))
     }
     /// Why the rule is not exact for `x` (what it assumes, what it meets), if it is not.
     fn caveat(&self, _x: &[Token]) -> Option<(&'static str, String)> {

@@ -242,8 +242,8 @@ impl PairRule for Rule {
         })
     }
 
-    fn step(&self, x: &Token, s: f64) -> Option<Step> {
-        let x = Token { ln_second: s, ..*x };
+    fn step(&self, x: &Signal, s: f64, cosine: f64) -> Option<Step> {
+        let x = Token { ln_second: s, ..*x.token() };
         let (e, ln_gain) = (self.exponent(&x), self.ln_gain2 - self.ln_divisor(&x));
         let centring = if self.centres { self.groups / x.width } else { 0.0 };
         Some(Step {
@@ -252,6 +252,8 @@ impl PairRule for Rule {
             drawn: [0.0; 2],
             together: -self.groups * self.removed(&x),
             radial: [(1.0 - e).powi(2); 2],
+            cosine: self.cosines(&[x], &[])(0, 0, cosine),
+            in_common: [0.0; 3],
         })
     }
 

@@ -1,11 +1,13 @@
 //! The distribution of one number, on a grid that is as wide as it is.
 
+use std::array::from_fn;
 use std::mem::replace;
 use std::sync::LazyLock;
 
 use statrs::distribution::{ContinuousCDF, Normal};
 
 use crate::interpolation::lagrange_weights;
+use crate::moments::ratio;
 use crate::quadrature::{density, trapezoidal_nodes};
 
 /// Places at equal distances, each with its share of the probability.
@@ -19,6 +21,8 @@ pub(crate) struct Law {
 impl Law {
     /// Places per standard deviation.
     const FINENESS: i32 = 4;
+    /// Between places, in standard deviations.
+    pub(crate) const DISTANCE: f64 = 1.0 / Self::FINENESS as f64;
     /// Standard deviations that are covered on either side: long tails lead up.
     const REACH: [i32; 2] = [6, 8];
 
@@ -32,17 +36,44 @@ impl Law {
         })
     }
 
-    /// Of what is in these places with these probabilities: their mean and variance, and third moments.
-    pub(crate) fn of(points: &[(f64, f64)]) -> Option<Self> {
-        let mean: f64 = points.iter().map(|(place, share)| share * place).sum();
-        let variance = points.iter().map(|(place, share)| share * (place - mean).powi(2)).sum();
-        Self::empty(mean, variance).map(|mut law| {
-            for &(place, share) in points {
-                let (first, weights) = law.around(place);
-                law.shares[first..].iter_mut().zip(weights).for_each(|(sum, weight)| *sum += share * weight);
+    /// Of what is in these places with these probabilities: their mean and variance, and third moments; beside it what is brought
+    /// along, on average at every place.
+    pub(crate) fn of<const N: usize>(points: &[(f64, f64, [f64; N])]) -> Option<(Self, [Vec<f64>; N])> {
+        let mean: f64 = points.iter().map(|(place, share, _)| share * place).sum();
+        let variance = points.iter().map(|(place, share, _)| share * (place - mean).powi(2)).sum();
+        let mut law = Self::empty(mean, variance)?;
+        let mut brought: [Vec<f64>; N] = from_fn(|_| vec![0.0; law.shares.len()]);
+        for (place, share, brings) in points {
+            let (first, weights) = law.around(*place);
+            for (index, weight) in (first..law.shares.len()).zip(weights) {
+                law.shares[index] += share * weight;
+                for (sum, brings) in brought.iter_mut().zip(brings) {
+                    sum[index] += share * weight * brings;
+                }
             }
-            law
-        })
+        }
+        for sums in &mut brought {
+            law.divide(sums);
+        }
+        Some((law, brought))
+    }
+
+    /// Sums at every place by its share; where that is next to nothing, as at the last place before.
+    fn divide(&self, sums: &mut [f64]) {
+        const LITTLE: f64 = 1e-7;
+        let most = (0..self.shares.len()).max_by(|&a, &b| self.shares[a].total_cmp(&self.shares[b])).unwrap_or(0);
+        sums[most] = ratio(sums[most], self.shares[most]);
+        let mut outward = |indices: &mut dyn Iterator<Item = usize>| {
+            let mut last = sums[most];
+            for index in indices {
+                if self.shares[index] > LITTLE {
+                    last = sums[index] / self.shares[index];
+                }
+                sums[index] = last;
+            }
+        };
+        outward(&mut (0..most).rev());
+        outward(&mut (most + 1..self.shares.len()));
     }
 
     fn empty(mean: f64, variance: f64) -> Option<Self> {
@@ -54,7 +85,7 @@ impl Law {
         if variance < SMALLEST {
             return Some(Self { first: mean, step: 1.0, shares: vec![0.0] });
         }
-        let step = variance.sqrt() / f64::from(Self::FINENESS);
+        let step = Self::DISTANCE * variance.sqrt();
         let [below, above] = Self::REACH.map(|reach| reach * Self::FINENESS);
         Some(Self { first: mean - f64::from(below) * step, step, shares: vec![0.0; (below + above + 1) as usize] })
     }
@@ -62,6 +93,10 @@ impl Law {
     /// Whether it is one number.
     fn is_one(&self) -> bool {
         self.shares.len() == 1
+    }
+
+    pub(crate) fn variance(&self) -> f64 {
+        if self.is_one() { 0.0 } else { (self.step / Self::DISTANCE).powi(2) }
     }
 
     pub(crate) fn places(&self) -> impl ExactSizeIterator<Item = f64> + use<> {
@@ -95,37 +130,32 @@ impl Law {
         (first, lagrange_weights(inside - first as f64))
     }
 
-    /// d/ds of what is told of every place, on average.
-    pub(crate) fn mean_slope(&self, values: &[f64]) -> f64 {
-        let inner = values.windows(3).map(|around| (around[2] - around[0]) / (2.0 * self.step));
-        inner.zip(&self.shares[1..]).map(|(slope, share)| share * slope).sum()
+    /// d/ds of what is told of every place.
+    pub(crate) fn slopes(&self, values: &[f64]) -> Vec<f64> {
+        let last = values.len() - 1;
+        let slope = |index: usize| {
+            let (below, above) = (index.saturating_sub(1), (index + 1).min(last));
+            ratio(values[above] - values[below], self.step * (above - below) as f64)
+        };
+        (0..=last).map(slope).collect()
     }
 
-    /// Covariance of a function, told of every place, of two draws of which this is that of themselves: as far as either goes with
-    /// a Gaussian score z, (E z f/E z s)² of it.
-    pub(crate) fn together(&self, values: impl Iterator<Item = f64>, common: f64) -> f64 {
-        if self.is_one() {
-            return 0.0;
-        }
-        let scores = self.scores();
-        common * (lean(&scores, values) / lean(&scores, self.places())).powi(2)
-    }
-
-    /// Var ln Σ e^s over `count` draws, two of which have the covariance `common` because their Gaussian scores are correlated.
+    /// Var ln Σ e^s over `count` draws, whose Gaussian scores have a part in common, by which those at every place are moved as far
+    /// as `common` tells.
     ///
     /// With H(u) = E exp(−e^u Σ e^s), the probability that ln (E/Σ e^s) > u of an exponential E, and that of E alone taken off,
     /// ∫ D du = −E ln Σ and 2 ∫ u D du = E ln² Σ + 2γ E ln Σ, γ = 0.577…: what is left of the integrand is smooth and the
     /// trapezoidal rule exact.
-    pub(crate) fn variance_of_ln_sum(&self, count: f64, common: f64) -> f64 {
+    pub(crate) fn variance_of_ln_sum(&self, count: f64, common: &[f64]) -> f64 {
         const EULER: f64 = 0.577_215_664_901_532_9;
         /// Variance below which the sum is as good as linear.
         const NARROW: f64 = 1e-2;
         /// Widest distance in u, and where what is integrated has died out below.
         const WIDEST: f64 = 0.75;
         const LOWEST: f64 = -15.0;
-        let variance = if self.is_one() { 0.0 } else { (self.step * f64::from(Self::FINENESS)).powi(2) };
-        let common = common.clamp(0.0, variance);
+        let variance = self.variance();
         if variance < NARROW {
+            let common = self.mean_of(common.iter().copied()).powi(2).min(variance);
             return common + (variance - common) / count;
         }
         let centre = self.ln_mean_exp() + count.ln();
@@ -148,17 +178,26 @@ impl Law {
             }
             [mean, square - 2.0 * EULER * mean]
         };
-        let [mean, square] = if common > 0.0 {
+        let [mean, square] = if common.iter().any(|common| *common > 0.0) {
             let scores = self.scores();
-            let alike = common / lean(&scores, self.places()).powi(2);
+            let alike = self.alike(&scores, common);
             COMMON.iter().fold([0.0; 2], |[mean, square], &(common, weight)| {
-                let given = moments(&conditional(&scores, common, alike));
+                let given = moments(&conditional(&scores, common, &alike));
                 [mean + weight * given[0], square + weight * given[1]]
             })
         } else {
             moments(&self.shares)
         };
         (square - mean * mean).max(0.0)
+    }
+
+    /// The correlation of the `scores` of two draws, from how far what is in common moves s.
+    fn alike(&self, scores: &[f64], common: &[f64]) -> Vec<f64> {
+        /// Beyond, draws are one.
+        const MOST: f64 = 0.9999;
+        let slopes = self.slopes(scores);
+        let between = |index: usize| 0.5 * (common[index] + common[(index + 1).min(common.len() - 1)]);
+        slopes.iter().enumerate().map(|(index, slope)| (between(index) * slope).powi(2).min(MOST)).collect()
     }
 
     /// Gaussian scores between the places.
@@ -178,31 +217,24 @@ static NORMAL: LazyLock<Normal> = LazyLock::new(Normal::standard);
 /// Of what draws have in common.
 static COMMON: LazyLock<Vec<(f64, f64)>> = LazyLock::new(|| trapezoidal_nodes(0.75, 4.5));
 
-/// E z f, of values at places between these scores z.
-fn lean(scores: &[f64], values: impl Iterator<Item = f64>) -> f64 {
-    let mut below = 0.0;
-    let between = scores.iter().map(|score| {
-        let upto = density(*score);
-        replace(&mut below, upto) - upto
+/// The shares of places between these `scores` where the `common` part of a score is given. So far as scores are `alike`, which
+/// need not be the same for all: on average over that part the shares are what they were.
+fn conditional(scores: &[f64], common: f64, alike: &[f64]) -> Vec<f64> {
+    let cumulated = scores.iter().zip(alike).map(|(score, alike)| {
+        let own = (1.0 - alike).sqrt();
+        NORMAL.cdf((score - alike.sqrt() * common) / own)
     });
-    between.zip(values).map(|(part, value)| part * value).sum()
-}
-
-/// The shares of places between these `scores` where the `common` part of a score is given.
-fn conditional(scores: &[f64], common: f64, alike: f64) -> Vec<f64> {
-    /// Beyond, draws are one.
-    const MOST: f64 = 0.9999;
-    let alike = alike.min(MOST);
-    let own = (1.0 - alike).sqrt();
-    let cumulated = scores.iter().map(|score| NORMAL.cdf((score - alike.sqrt() * common) / own));
     cumulated.scan(0.0, |below, upto| Some(upto - replace(below, upto))).collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use std::array::from_fn;
-
     use super::*;
+
+    /// What all draws of a law have in common, of the same covariance everywhere.
+    fn all(law: &Law, covariance: f64) -> Vec<f64> {
+        vec![covariance.sqrt(); law.places().len()]
+    }
 
     /// Var ln (e^s + e^t) of Gaussian s and t, integrated over a square outside this project (NumPy).
     #[test]
@@ -216,8 +248,18 @@ mod tests {
             (4.0, 0.3, 2.903_243_62),
         ] {
             let law = Law::gaussian(-3.0, variance).expect("a variance");
-            let got = law.variance_of_ln_sum(2.0, correlation * variance);
+            let got = law.variance_of_ln_sum(2.0, &all(&law, correlation * variance));
             approx::assert_relative_eq!(got, expected, max_relative = 5e-3);
+        }
+    }
+
+    /// What is in common moves long draws by more: the same integral at given common parts, summed over them (NumPy).
+    #[test]
+    fn sums_of_two_that_are_moved_unevenly() {
+        for (variance, most, expected) in [(1.0, 0.6, 0.589_758_43), (4.0, 1.2, 2.502_567_17)] {
+            let law = Law::gaussian(-3.0, variance).expect("a variance");
+            let common: Vec<f64> = law.places().map(|place| most / (1.0 + (-3.0 - place).exp())).collect();
+            approx::assert_relative_eq!(law.variance_of_ln_sum(2.0, &common), expected, max_relative = 5e-3);
         }
     }
 
@@ -225,22 +267,28 @@ mod tests {
     #[test]
     fn sums_of_one_and_of_many() {
         let law = Law::gaussian(1.0, 0.5).expect("a variance");
-        approx::assert_relative_eq!(law.variance_of_ln_sum(1.0, 0.2), 0.5, max_relative = 5e-3);
-        approx::assert_relative_eq!(law.variance_of_ln_sum(64.0, 0.5), 0.5, max_relative = 1e-2);
-        approx::assert_relative_eq!(law.variance_of_ln_sum(1e5, 0.0), 0.5f64.exp_m1() / 1e5, max_relative = 1e-2);
+        approx::assert_relative_eq!(law.variance_of_ln_sum(1.0, &all(&law, 0.2)), 0.5, max_relative = 5e-3);
+        approx::assert_relative_eq!(law.variance_of_ln_sum(64.0, &all(&law, 0.5)), 0.5, max_relative = 1e-2);
+        approx::assert_relative_eq!(
+            law.variance_of_ln_sum(1e5, &all(&law, 0.0)),
+            0.5f64.exp_m1() / 1e5,
+            max_relative = 1e-2
+        );
         let [narrow, wider] = [0.99e-2, 1.01e-2].map(|variance| {
             let law = Law::gaussian(1.0, variance).expect("a variance");
-            law.variance_of_ln_sum(16.0, 0.3 * variance) / variance
+            law.variance_of_ln_sum(16.0, &all(&law, 0.3 * variance)) / variance
         });
         approx::assert_relative_eq!(narrow, wider, max_relative = 5e-3);
-        assert!(Law::of(&[(2.0, 1.0)]).expect("a number").variance_of_ln_sum(3.0, 0.0) <= 0.0);
+        let (number, []) = Law::of(&[(2.0, 1.0, [])]).expect("a number");
+        assert!(number.variance_of_ln_sum(3.0, &[0.0]) <= 0.0);
     }
 
     /// What is laid on a grid keeps its first three moments, and a cubic is what it was between places.
     #[test]
     fn points_keep_their_moments() {
         let points = [(-0.3, 0.2), (0.1, 0.5), (0.4, 0.2), (1.7, 0.1)];
-        let law = Law::of(&points).expect("a variance");
+        let (law, [brought]) = Law::of(&points.map(|(place, share)| (place, share, [0.3]))).expect("a variance");
+        assert!(brought.iter().all(|brought| (brought - 0.3).abs() < 1e-9));
         let moments = |points: &mut dyn Iterator<Item = (f64, f64)>| {
             points.fold([0.0; 4], |sum, (place, share)| from_fn(|k| sum[k] + share * place.powi(k as i32)))
         };

@@ -40,6 +40,8 @@ pub(super) struct Profile {
     pub(super) exponent: f64,
     /// Of φ², of φ² and φ'², of φ'².
     pub(super) squares: [Covariance; 3],
+    /// Of φ itself.
+    entries: Covariance,
     /// Of (φ − E φ)² and φ'².
     pub(super) centred: Covariance,
     /// E u²φ'²/(σ² E φ'²).
@@ -137,8 +139,9 @@ impl Profile {
             (mean, third) = (0.0, 0.0);
             tails[0] = [0.0; 2];
         }
-        let of_one = |square: &dyn Fn((f64, f64)) -> f64| Covariance::new(&nodes, |at| (square(at), square(at)));
-        let of_values = of_one(&|(f, _)| f * f);
+        let of_one = |unit: f64, of: &dyn Fn((f64, f64)) -> f64| Covariance::new(&nodes, unit, |at| (of(at), of(at)));
+        let of_values = of_one(second * second, &|(f, _)| f * f);
+        let variance: f64 = nodes.iter().map(|node| node.weight * (node.at.0 - mean).powi(2)).sum();
         Self {
             activation,
             q: scale * scale,
@@ -150,14 +153,19 @@ impl Profile {
             skewness: third / second.powf(1.5),
             sensitivity: scale * product / second,
             exponent: 0.5 * (1.0 - radial / derivative_second),
-            squares: [of_values, Covariance::new(&nodes, |(f, d)| (f * f, d * d)), of_one(&|(_, d)| d * d)],
-            centred: Covariance::new(&nodes, |(f, d)| ((f - mean).powi(2), d * d)),
+            squares: [
+                of_values,
+                Covariance::new(&nodes, second * derivative_second, |(f, d)| (f * f, d * d)),
+                of_one(derivative_second * derivative_second, &|(_, d)| d * d),
+            ],
+            entries: of_one(second, &|(f, _)| f),
+            centred: Covariance::new(&nodes, variance * derivative_second, |(f, d)| ((f - mean).powi(2), d * d)),
             radial_free: radial / derivative_second,
             radial_apart: [apart, linear].map(|mean| mean * mean / derivative_second),
             radial_across: linear / derivative,
             radial_kept: product * product / (second * derivative_second),
-            radial_kept_centred: ratio((product - mean * apart).powi(2), (second - mean * mean) * derivative_second),
-            of_mean: Difference([of_values, of_one(&|(f, _)| (f - mean).powi(2))]),
+            radial_kept_centred: ratio((product - mean * apart).powi(2), variance * derivative_second),
+            of_mean: Difference([of_values, of_one(variance * variance, &|(f, _)| (f - mean).powi(2))]),
             constant_kept: derivative * derivative / derivative_second,
             tails: tails.map(|[all, tail]| if all.abs() > 0.0 { tail / all } else { 0.0 }),
             series: coefficients.into_iter().map(|a| a * a).collect(),
@@ -198,6 +206,11 @@ impl Profile {
             .or_else(|| self.by_series(c))
             .unwrap_or_else(|| self.integrated.at(c, || by_quadrature(self.activation, [self.q, self.q], c)));
         (kernel / self.second, derivative / self.derivative_second)
+    }
+
+    /// E φ(u)φ(v)/E φ² where the correlation strays about `c` with this `concentration`.
+    pub(super) fn mean_cosine(&self, c: f64, concentration: f64) -> f64 {
+        (self.mean * self.mean + self.entries.at(c, concentration)).clamp(-1.0, 1.0)
     }
 
     /// Mehler's series, if what it leaves out is small.
@@ -248,8 +261,8 @@ pub(super) struct Covariance {
 }
 
 impl Covariance {
-    /// Of two functions of φ and φ', which are nowhere negative.
-    fn new(nodes: &[Node], both: impl Fn((f64, f64)) -> (f64, f64)) -> Self {
+    /// Of two functions of φ and φ', in such a `unit`.
+    fn new(nodes: &[Node], unit: f64, both: impl Fn((f64, f64)) -> (f64, f64)) -> Self {
         // Of 1, z, z² − 1 and z³ − 3z, and the product.
         let (mut of_f, mut of_g, mut product) = ([0.0; 4], [0.0; 4], 0.0);
         for &Node { z, weight, at } in nodes {
@@ -260,9 +273,9 @@ impl Covariance {
             }
             product += weight * f * g;
         }
-        let unit = of_f[0] * of_g[0];
         let term = |k: usize, norm: f64| of_f[k] * of_g[k] / (norm * unit);
-        Self { slope: term(1, 1.0), curvature: term(2, 2.0), third: term(3, 6.0), own: product / unit - 1.0 }
+        let own = (product - of_f[0] * of_g[0]) / unit;
+        Self { slope: term(1, 1.0), curvature: term(2, 2.0), third: term(3, 6.0), own }
     }
 
     /// At correlation `c` that strays with variance `concentration` (1 − c²)².
