@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use nalgebra::{Matrix2, Vector2};
 
-use super::{Answers, Concentration, Fluctuation, Lengths, bounded};
+use super::{Answers, Concentration, Fluctuation, Later, Lengths, bounded};
 use crate::moments::{Few, PerToken, Token, TokenGradient, ln_sum, share};
 
 /// The signal of all tokens.
@@ -79,6 +79,8 @@ pub(crate) struct Gradient {
     pub(crate) unturned: Option<Arc<[f64]>>,
     /// At given lengths of the signal.
     pub(crate) lengths: Option<Arc<Answers>>,
+    /// What it has along the signal, where that is followed.
+    pub(crate) later: Option<Later>,
 }
 
 impl Gradient {
@@ -103,6 +105,7 @@ impl Gradient {
             redrawn: 0.0,
             unturned: None,
             lengths: None,
+            later: None,
         }
     }
 

@@ -15,9 +15,8 @@
 //! γ their `concentration`:
 //!
 //! ```text
-//! linear map      B' = B + 2/n_out (1, 0; 0, q + γ)         of a part a_i of the output: its m by a_i p_i/p, its t by
-//! sum             Σ_i of such parts                         a_i (1 − p_i)/(1 − p)
-//!                 B' also + Σ_{i<j} 4 a_i a_j (p_i p_j/p², 0; 0, ⟨(c_i − p_i)(c_j − p_j)⟩/(1 − p)²)/width
+//! linear map      B' = B + 2/n_out (1, 0; 0, q + γ)
+//! sum             `src/domain/joined.rs`
 //! activation      m' = χ s + σ p (1 − p)/p' (m − t)         t' = χ s − σ p (1 − p)/(1 − p') (m − t)    σ = dp'/dp
 //! norm            m' = m − e s                              t' = t − e s
 //! attention       m' = m                                    t' = t + α (s + t) + β (t − s)
@@ -220,54 +219,7 @@ pub(crate) fn levels_map(scale: f64, slope: f64, before: f64, after: f64) -> Mat
     Matrix2::new(all[0] + common, all[1] - common, all[0] - apart, all[1] + apart)
 }
 
-/// One term of a sum.
-pub(crate) struct Term<'a> {
-    /// Its share in the second moment of the sum.
-    pub(crate) share: f64,
-    pub(crate) cosines: &'a [f64],
-    pub(crate) fluctuation: Fluctuation,
-}
-
 impl Domain {
-    /// A sum of terms that come from one fork where `before` was strayed; with the output's `levels` and width.
-    /// Also how the deviations of each term reach it.
-    pub(crate) fn joined(
-        &self,
-        before: Fluctuation,
-        terms: &[Term],
-        levels: &(impl ExactSizeIterator<Item = f64> + Clone),
-        width: f64,
-    ) -> (Fluctuation, Few<Matrix2<f64>>) {
-        let shared = |cosines: &[f64]| {
-            let [shared] = self.pair_averages(levels.clone(), [cosines], [1.0], |[cosine]| [cosine]);
-            shared.clamp(0.0, 1.0)
-        };
-        let parts: Few<f64> = terms.iter().map(|term| shared(term.cosines)).collect();
-        let total =
-            |part: &dyn Fn(f64) -> f64| terms.iter().zip(&parts).map(|(term, &p)| term.share * part(p)).sum::<f64>();
-        let (common, apart) = (total(&|p| p), total(&|p| 1.0 - p));
-        let maps: Few<Matrix2<f64>> =
-            terms.iter().zip(&parts).map(|(term, &p)| part_map(term.share, p, [common, apart])).collect();
-        let (mut kept, mut fresh) = (Matrix2::zeros(), Matrix2::zeros());
-        for (index, (term, map)) in terms.iter().zip(&maps).enumerate() {
-            kept += map * term.fluctuation.kept;
-            fresh += map * term.fluctuation.own(before.total()) * map;
-            for (place, other) in terms[..index].iter().enumerate() {
-                let (one, two) = (parts[index], parts[place]);
-                let together = |[a, b]: [f64; 2]| [(a - one) * (b - two)];
-                let matrices = [term.cosines, other.cosines];
-                let [differing] = self.pair_averages(levels.clone(), matrices, together([1.0; 2]), together);
-                let parts = [ratio(one * two, common * common), ratio(differing, apart * apart)];
-                let both =
-                    Matrix2::from_diagonal(&parts.map(|part| part.min((term.share * other.share).recip())).into());
-                fresh += 4.0 * term.share * other.share / width * both;
-            }
-        }
-        let scale = kept * before.total() * kept.transpose() + fresh;
-        let output = Fluctuation { scale, map: kept, fresh, kept: kept * before.kept, ..Fluctuation::none() };
-        (output, maps)
-    }
-
     /// What `parts` of a gradient, which have these `shares` in its squares, have in the products of two tokens' gradients, where
     /// nothing but ids tells them apart and there are any.
     pub(crate) fn of_pairs(&self, parts: &[Gradient], shares: &[f64]) -> Option<OfPairs> {

@@ -11,6 +11,8 @@ mod entry;
 mod exchangeable;
 mod flow;
 mod fluctuation;
+mod joined;
+mod later;
 mod lengths;
 mod pairs;
 mod pooled;
@@ -27,8 +29,10 @@ pub(crate) use entry::Entry;
 pub(crate) use exchangeable::{Exchangeable, PairClass, mean_share};
 pub(crate) use flow::{Flow, Gradient, Signal, by_position, weights};
 pub(crate) use fluctuation::{
-    Alike, Fluctuation, Fork, OfPairs, Term, levels_map, of_all, part_map, summed, variance_of_all, with_apart,
+    Alike, Fluctuation, Fork, OfPairs, levels_map, of_all, part_map, summed, variance_of_all, with_apart,
 };
+pub(crate) use joined::Term;
+pub(crate) use later::Later;
 pub(crate) use lengths::{Answers, Lengths, Step};
 use pairs::pair_sums;
 pub(crate) use pairs::{TILE, mirror, rows_at_a_time, symmetric, transpose};
@@ -36,7 +40,7 @@ pub(crate) use pooled::Pooled;
 pub(crate) use signs::Signs;
 pub(crate) use strayed::{Strayed, bounded};
 
-use crate::moments::{Few, Token, ln_correction, ln_sum, ratio, share};
+use crate::moments::{Few, Token, TokenGradient, ln_correction, ln_sum, ratio, share};
 use crate::rules::PairRule;
 
 /// From tokens i, j and their cosine to another cosine.
@@ -119,6 +123,12 @@ impl Domain {
     /// A rule, backward from the output `y` to the input `x`.
     pub(crate) fn apply_backward(&self, rule: &dyn PairRule, x: &Signal, y: &Signal, gradient: &Gradient) -> Gradient {
         let alone = rule.tokens_backward(&x.tokens, &y.tokens, &gradient.tokens);
+        let later = gradient.later.map(|later| {
+            let elsewhere = [TokenGradient { radial: 1.0, ..*gradient.token() }];
+            let elsewhere = rule.tokens_backward(&x.tokens[..1], &y.tokens[..1], &elsewhere);
+            let elsewhere = share(elsewhere[0].ln_second, alone[0].ln_second).min(1.0);
+            later.before(y.fluctuation, self.shared(y)).grown(elsewhere)
+        });
         let (mut tokens, ln_of_token) = gradient.met_beside(alone, [x, y]);
         let responds = rule.response(self, x, gradient);
         let ln_beside = gradient.ln_beside(x, responds);
@@ -189,6 +199,7 @@ impl Domain {
             redrawn,
             unturned: None,
             lengths: lengths.map(Arc::new),
+            later,
         }
     }
 
@@ -335,10 +346,14 @@ impl Domain {
     /// to them, if not all of it is told.
     pub(crate) fn spread_of_gradient(&self, gradient: &Gradient) -> (f64, Vector2<f64>) {
         let count = self.length(gradient.tokens.len());
-        match gradient.lengths.as_ref().and_then(|answers| answers.variance_of_all(count)) {
-            Some(all) => (all, Vector2::zeros()),
-            None => (gradient.fluctuation.of_second(self.shared(gradient)), gradient.squares()),
+        if let Some(all) = gradient.lengths.as_ref().and_then(|answers| answers.variance_of_all(count)) {
+            return (all, Vector2::zeros());
         }
+        let along = gradient.later.map_or(0.0, |later| {
+            let alike = self.mean_cosine(gradient).powi(2);
+            later.variance(alike + (1.0 - alike) / count)
+        });
+        (gradient.fluctuation.of_second(self.shared(gradient)) + along, gradient.squares())
     }
 
     /// What is told of a gradient.

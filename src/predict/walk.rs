@@ -16,7 +16,7 @@ use sigprop_stack::{
 use self::masks::Masks;
 use super::rows::Rows;
 use super::{PredictError, Sites};
-use crate::domain::{Answers, Concentration, Domain, Exchangeable, Fluctuation, Fork, Gradient, Pooled, Signal};
+use crate::domain::{Answers, Concentration, Domain, Exchangeable, Fluctuation, Fork, Gradient, Later, Pooled, Signal};
 use crate::moments::{Token, TokenGradient};
 use crate::rules::activation::Profiles;
 use crate::rules::attention::Attended;
@@ -219,7 +219,8 @@ impl Interpreter<'_> for Moments {
         let concentration = Concentration::fresh(width);
         let across = self.domain.follows_levels().then_some(1.0);
         let lengths = output.lengths.as_ref().map(|lengths| Arc::new(Answers::drawn(lengths, width, seed.correlation)));
-        let gradient = Gradient { across, concentration, lengths, ..Gradient::new(tokens, cosines) };
+        let later = self.domain.follows_levels().then_some(Later::NONE);
+        let gradient = Gradient { across, concentration, lengths, later, ..Gradient::new(tokens, cosines) };
         let fluctuation = Fluctuation::drawn(self.domain.alike(&gradient, 0.0).drawn(2.0 / width));
         Ok(Gradient { fluctuation, ..gradient })
     }

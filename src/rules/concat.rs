@@ -70,11 +70,13 @@ pub(crate) fn forward(
         .map(|(part, ln_second)| Term {
             share: share(*ln_second, ln_total),
             cosines: &part.cosines,
+            mean: 0.0,
+            inherited: 0.0,
             fluctuation: part.fluctuation,
         })
         .collect();
     // Features of their own have no products with others.
-    let (fluctuation, maps) = domain.joined(x.fluctuation, &terms, &levels, f64::INFINITY);
+    let (fluctuation, maps) = domain.joined((x.fluctuation, 0.0), &terms, &levels, f64::INFINITY);
     (Signal { fluctuation, ..Signal::new(tokens, cosines) }, maps)
 }
 

@@ -50,6 +50,10 @@
 //! V is the variance of ln |x|² of one token with what strays in all tokens together, for LayerNorm of ln |x − m|²:
 //! entries that have a mean have a fourth moment of their own about it.
 //!
+//! *Levels* (`src/domain/fluctuation.rs`). What takes off means divides by the scale of the rest: of m the part f = mean²/p is that of
+//! means, in its place the rest has the scale t of what tokens differ in, m° = (1 − f) m + f t, and m' = m° − e s°, t' = t − e s°, s° = p°
+//! m° + (1 − p°) t with p° = (p − mean²)/(1 − mean²).
+//!
 //! *What strays together.* Networks of longer signals may be those whose tokens are more alike, to which gradients answer
 //! (`response`: R, of ln Σ |g|², and Q, of ln of its cosines): with s the ln of what is divided by, B the covariance of the
 //! levels, J = 1 − e (1, 1) ⊗ of_all theirs at the output,
@@ -168,6 +172,21 @@ impl Rule {
         let with_all = x.fluctuation.total() * all;
         let of_output = with_all - Vector2::repeat(e * all.dot(&with_all));
         (e / self.groups * gradient.response_beyond_tokens(all).transpose() * of_output).into()
+    }
+
+    /// The levels of what is left of tokens that share this much, from theirs. What means are of m is taken off; what is left there has
+    /// the scale of all.
+    fn centred_levels(&self, x: &Token, shared: f64) -> Matrix2<f64> {
+        let mean = if self.centres { ratio(x.mean * x.mean, shared).min(1.0) } else { 0.0 };
+        Matrix2::new(1.0 - mean, mean, 0.0, 1.0)
+    }
+
+    /// d/d of the levels of x of ln of what tokens are divided by.
+    fn response_to_levels(&self, domain: &Domain, x: &Signal) -> Vector2<f64> {
+        let (token, shared) = (x.token(), domain.shared(x));
+        let mean = if self.centres { token.mean * token.mean } else { 0.0 };
+        let left = ratio(shared - mean, 1.0 - mean).max(0.0);
+        self.exponent(token) * self.centred_levels(token, shared).transpose() * of_all(left)
     }
 
     /// Centred cosines: amplitudes of the cosines and of the means that are taken off.
@@ -364,13 +383,13 @@ impl PairRule for Rule {
     }
 
     fn fluctuation(&self, domain: &Domain, x: &Signal, _: &Signal) -> Fluctuation {
-        let divided = self.exponent(x.token()) * of_all(domain.shared(x));
-        let row = divided.transpose();
-        x.fluctuation.mapped(Matrix2::identity() - Matrix2::from_rows(&[row, row]))
+        let centred = self.centred_levels(x.token(), domain.shared(x));
+        let row = self.response_to_levels(domain, x).transpose();
+        x.fluctuation.mapped(centred - Matrix2::from_rows(&[row, row]))
     }
 
     fn response(&self, domain: &Domain, x: &Signal, _: &Gradient) -> Vector2<f64> {
-        self.exponent(x.token()) * of_all(domain.shared(x))
+        self.response_to_levels(domain, x)
     }
 
     fn caveat(&self, x: &[Token]) -> Option<(&'static str, String)> {

@@ -241,14 +241,23 @@ impl Rule {
             .iter()
             .enumerate()
             .map(|(index, branch)| {
-                let share = share(self.ln_gains[index] + ln_sum(branch.levels()), ln_total);
-                let dropped = self.branch_strayed(index, share);
+                let part = share(self.ln_gains[index] + ln_sum(branch.levels()), ln_total);
+                let dropped = self.branch_strayed(index, part);
                 let fluctuation =
                     Fluctuation { scale: branch.fluctuation.scale.add_scalar(dropped), ..branch.fluctuation };
-                Term { share, cosines: &branch.cosines, fluctuation }
+                let mean = self.scales[index]
+                    * branch.token().mean
+                    * share(0.5 * branch.token().ln_second, 0.5 * tokens[0].ln_second);
+                Term {
+                    share: part,
+                    mean,
+                    cosines: &branch.cosines,
+                    inherited: branch.concentration.inherited,
+                    fluctuation,
+                }
             })
             .collect();
-        domain.joined(x.fluctuation, &terms, &levels, x.token().width)
+        domain.joined((x.fluctuation, x.concentration.total), &terms, &levels, x.token().width)
     }
 
     /// What all tokens of the output have in common of what single ones know of their scale, as `token` adds it up:
@@ -270,6 +279,23 @@ impl Rule {
             }
         }
         known
+    }
+
+    /// Cov of what the output's t draws by products of two branches, whose differences line up, with what ln Σ |g|² draws by products of
+    /// `parts`, which have these `shares` in it: the trace of what one branch makes of the other.
+    pub(crate) fn redrawn(&self, domain: &Domain, fork: &Fork, parts: &[Gradient], shares: &[f64]) -> f64 {
+        let (ln_total, width) = (fork.output.ln_level(), fork.x.token().width);
+        let apart = 1.0 - domain.shared(fork.output.as_ref());
+        let line_up = |share: f64, shared: f64, inherited: f64| share * (1.0 - shared).max(0.0) * inherited.max(0.0);
+        let both = |index: usize| {
+            let (branch, part) = (&fork.parts[index], &parts[index]);
+            let size = share(self.ln_gains[index] + branch.ln_level(), ln_total);
+            let forward = line_up(size, domain.shared(branch.as_ref()), branch.concentration.inherited);
+            (forward * line_up(shares[index], domain.shared(part), part.concentration.inherited)).sqrt()
+        };
+        let both: Few<f64> = (0..parts.len()).map(both).collect();
+        let pairs = both.iter().sum::<f64>().powi(2) - both.iter().map(|both| both * both).sum::<f64>();
+        2.0 * ratio(pairs, apart) / (width * width)
     }
 
     /// Cosines of the output, from those of the branches.
@@ -328,6 +354,7 @@ impl Rule {
                 redrawn: gradient.redrawn,
                 unturned: None,
                 lengths: None,
+                later: gradient.later,
             }
         };
         (0..branches.len()).map(part).collect()

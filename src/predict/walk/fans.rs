@@ -8,9 +8,9 @@ use sigprop_stack::{Attention, Fan, Mixture, Site, Sum};
 use super::{Kept, Moments};
 use crate::Sites;
 use crate::domain::{
-    Concentration, Domain, Fluctuation, Fork, Gradient, OfPairs, Pooled, Signal, Term, summed, weights,
+    Concentration, Domain, Fluctuation, Fork, Gradient, Later, OfPairs, Pooled, Signal, Term, summed, weights,
 };
-use crate::moments::{Few, PerToken, Token, TokenGradient};
+use crate::moments::{Few, PerToken, Token, TokenGradient, share};
 use crate::rules::attention::Attended;
 use crate::rules::mixture::Routing;
 use crate::rules::softmax::Overlaps;
@@ -214,20 +214,9 @@ pub(super) fn joined(domain: &Domain, kept: &Kept, gradient: &Gradient, parts: &
     };
     let width = x.token().width;
     let concentration = Concentration::joined(parts, &shares, gradient.concentration, width);
-    let terms: Few<Term> = parts
-        .iter()
-        .zip(&shares)
-        .map(|(part, &share)| Term { share, cosines: &part.cosines, fluctuation: part.fluctuation })
-        .collect();
     let levels = tokens.iter().map(|token| token.ln_second);
-    let (fluctuation, _) = domain.joined(gradient.fluctuation, &terms, &levels, width);
-    let fluctuation = fork.map_or(fluctuation, |fork| fluctuation.met(fork.fresh(&shares), gradient.squares()));
+    let fluctuation = joined_fluctuation(domain, kept, gradient, (parts, &shares), (&levels, width));
     let responses = joined_responses(domain, kept, fork, gradient, parts);
-    let masked = match kept {
-        Kept::Sum(kept) => kept.0.masked(&kept.1, gradient, &shares),
-        _ => 0.0,
-    };
-    let fluctuation = Fluctuation { scale: fluctuation.scale.add_scalar(masked), ..fluctuation };
     let pairs = domain.of_pairs(parts, &shares);
     let response = summed(&shares, pairs.as_ref(), &responses);
     let mades: Few<Matrix2<f64>> = parts.iter().map(|part| part.made).collect();
@@ -250,8 +239,57 @@ pub(super) fn joined(domain: &Domain, kept: &Kept, gradient: &Gradient, parts: &
         beside: gradient.beside * made,
         together: gradient.together,
         redrawn: joined_redrawn(kept, parts, &shares),
+        later: joined_later(domain, kept, gradient, parts, tokens[0].ln_second),
         ..Gradient::new(tokens, cosines)
     }
+}
+
+/// How the sum of `parts` strays that have these `shares` in it, from its `levels` and width.
+fn joined_fluctuation(
+    domain: &Domain,
+    kept: &Kept,
+    gradient: &Gradient,
+    (parts, shares): (&[Gradient], &[f64]),
+    (levels, width): (&(impl ExactSizeIterator<Item = f64> + Clone), f64),
+) -> Fluctuation {
+    let terms: Few<Term> = parts
+        .iter()
+        .zip(shares)
+        .map(|(part, &share)| Term {
+            share,
+            cosines: &part.cosines,
+            mean: 0.0,
+            inherited: part.concentration.inherited,
+            fluctuation: part.fluctuation,
+        })
+        .collect();
+    let before = (gradient.fluctuation, gradient.concentration.total);
+    let (fluctuation, _) = domain.joined(before, &terms, levels, width);
+    let (fork, of_branches) = match kept {
+        Kept::Sum(kept) => {
+            let (rule, fork) = kept.as_ref();
+            let again = gradient.squares()[1] * rule.redrawn(domain, fork, parts, shares);
+            (fork, rule.masked(fork, gradient, shares) - 2.0 * again)
+        }
+        Kept::Product(fork) | Kept::Concat(fork) => (fork.as_ref(), 0.0),
+        _ => return fluctuation,
+    };
+    let fluctuation = fluctuation.met(fork.fresh(shares), gradient.squares());
+    Fluctuation { scale: fluctuation.scale.add_scalar(of_branches), ..fluctuation }
+}
+
+/// What the sum of `parts`, which is as large as this, has along its signal.
+fn joined_later(
+    domain: &Domain,
+    kept: &Kept,
+    gradient: &Gradient,
+    parts: &[Gradient],
+    ln_second: f64,
+) -> Option<Later> {
+    let Kept::Sum(kept) = kept else { return None };
+    let output = &kept.1.output;
+    let later = gradient.later?.before(output.fluctuation, domain.shared(output.as_ref()));
+    later.joined(parts.iter().map(|part| (share(part.token().ln_second, ln_second), part.later)))
 }
 
 /// What every one of the `parts` at the common input answers to all that is there by.
