@@ -75,6 +75,10 @@ pub(crate) struct Gradient {
     pub(crate) together: f64,
     /// Y of [`Fluctuation`]: how much of what matrices draw in signals, which it answers to, one before them draws in it.
     pub(crate) redrawn: f64,
+    /// Twice the covariance of what branches draw in it since it was split with what it answers to of that.
+    pub(crate) again: f64,
+    /// −d ln Σ |g|²/d of the average of the entries right here, in units of √E x², by way of the means of other branches.
+    pub(crate) averages: f64,
     /// Of rotated queries and keys the cosines before the rotation, where attention knows them: reaches the rotation right before.
     pub(crate) unturned: Option<Arc<[f64]>>,
     /// At given lengths of the signal.
@@ -103,6 +107,8 @@ impl Gradient {
             beside: Matrix2::zeros(),
             together: 0.0,
             redrawn: 0.0,
+            again: 0.0,
+            averages: 0.0,
             unturned: None,
             lengths: None,
             later: None,

@@ -51,6 +51,10 @@
 //! Single tokens know V of what is drawn, of which all tokens have in common what Gaussian entries of their cosines have, Var s
 //! of B = V (1, 0; 0, q), but behind a sum, whose parts are alike to different degrees and add up theirs (`known`).
 //!
+//! What activations draw in squares of φ' goes with what they draw in signals, in squares of φ and, where branches have means, in
+//! averages of φ, which meet the means of the others (`Gradient::averages`): the whole gradient answers to that, of which a branch is the
+//! part a, so that at the fork (a − a²) of what is met within is met beside (`Gradient::again`).
+//!
 //! A map W' draws most where an earlier one, W, lined tokens' differences up: X = tr (W Wᵀ − 1)(W'ᵀ W' − 1)/width adds to
 //! their t, with the variance 2/(fan-in of W · fan-out of W'). Backward W draws where W' lined gradients up: the same X.
 //! With f and b, what activations between them hand on of it in signals and in gradients, the gradient strays by (b − R_t
@@ -296,7 +300,7 @@ pub(crate) fn summed(shares: &[f64], pairs: Option<&OfPairs>, responses: &[Matri
 pub(crate) struct Fork {
     /// The common input.
     pub(crate) x: Arc<Signal>,
-    /// What was joined, and how its deviations reach the output.
+    /// What was joined, and how what each part draws reaches the output.
     pub(crate) parts: Vec<Arc<Signal>>,
     pub(crate) maps: Few<Matrix2<f64>>,
     pub(crate) output: Arc<Signal>,

@@ -128,7 +128,7 @@ impl Part<'_> {
 
 impl Domain {
     /// A sum of terms that come from one fork where `before` was strayed, and differences had that `concentration`; with the output's
-    /// `levels` and width. Also how the deviations of each term reach it.
+    /// `levels` and width. Also how what each term draws reaches it.
     pub(crate) fn joined(
         &self,
         (before, concentration): (Fluctuation, f64),
@@ -154,10 +154,10 @@ impl Domain {
         for (index, part) in parts.iter().enumerate() {
             let drawn = part_map(part.term.share, part.shared, [common, apart]);
             let of_mean = ratio(crossed(part.term), common) * part.of_mean().transpose();
-            let map = drawn + Matrix2::from_rows(&[of_mean, RowVector2::zeros()]);
-            kept += map * part.term.fluctuation.kept;
+            let with_mean = drawn + Matrix2::from_rows(&[of_mean, RowVector2::zeros()]);
+            kept += with_mean * part.term.fluctuation.kept;
             fresh += drawn * part.own * drawn;
-            maps.push(map);
+            maps.push(drawn);
             for other in &parts[..index] {
                 let differ = self.drawn_apart([part, other], concentration, levels);
                 // As if either were all there is.

@@ -180,6 +180,7 @@ impl Domain {
         let kept = |after: Concentration, before: Concentration| ratio(after.inherited, before.inherited);
         let kept = kept(y.concentration, x.concentration) * kept(concentration, gradient.concentration);
         let redrawn = kept * rule.redrawn(gradient);
+        let again = gradient.again + rule.drawn_again(self, x, gradient);
         Gradient {
             tokens,
             cosines,
@@ -197,6 +198,8 @@ impl Domain {
             beside,
             together,
             redrawn,
+            again,
+            averages: 0.0,
             unturned: None,
             lengths: lengths.map(Arc::new),
             later,

@@ -82,7 +82,7 @@ use sigprop_stack::Activation;
 use self::function::{Words, homogeneous, words};
 use self::kernel::closed;
 use self::lengths::Met;
-use self::profile::Profile;
+use self::profile::{Covariance, Profile};
 use self::scales::{AtScale, Average, Scales};
 use super::PairRule;
 use crate::domain::{
@@ -416,11 +416,7 @@ impl PairRule for Rule {
         let entry = Entry::GAUSSIAN.times(domain.likeness(gradient), &derivative.at_given_scale(), kept);
         // The response tells of the scale of x, and knows of it what entries of φ and of φ' draw together.
         let of_scale = responds.dot(&(domain.alike(x, 0.0).drawn(2.0 / width) * responds));
-        let concentration = x.concentration.drawn_from();
-        let both = profile.squares[1].beyond_scale();
-        let [both] =
-            domain.pair_averages(x.levels(), [&x.cosines], [both.own], |[cosine]| [both.at(cosine, concentration)]);
-        let known = of_scale + 2.0 * gradient.squares().sum() * both / width;
+        let known = of_scale + self.drawn_again(domain, x, gradient);
         Fluctuation {
             scale: (map * gradient.fluctuation.scale * map.transpose()).add_scalar(-known),
             entries: entry.levels(after) / width,
@@ -428,6 +424,19 @@ impl PairRule for Rule {
             kept: map * gradient.fluctuation.kept,
             ..gradient.fluctuation
         }
+    }
+
+    fn drawn_again(&self, domain: &Domain, x: &Signal, gradient: &Gradient) -> f64 {
+        let profile = &self.profiles[0].profile;
+        let concentration = x.concentration.drawn_from();
+        let drawn = |both: Covariance| {
+            let both = both.beyond_scale();
+            let pair = |[cosine]: [f64; 1]| [both.at(cosine, concentration)];
+            let [both] = domain.pair_averages(x.levels(), [&x.cosines], [both.own], pair);
+            both
+        };
+        let averages = if gradient.averages == 0.0 { 0.0 } else { gradient.averages * drawn(profile.averages) };
+        2.0 * (gradient.squares().sum() * drawn(profile.squares[1]) + averages) / x.token().width
     }
 
     fn step(&self, x: &Signal, s: f64, cosine: f64) -> Option<Step> {

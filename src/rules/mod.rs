@@ -146,6 +146,10 @@ pub(crate) trait PairRule {
     fn response(&self, _domain: &Domain, _x: &Signal, _gradient: &Gradient) -> Vector2<f64> {
         Vector2::zeros()
     }
+    /// Twice the covariance of what it draws of ln Σ |g|² with what the `gradient` at its output answers to of what it draws there.
+    fn drawn_again(&self, _domain: &Domain, _x: &Signal, _gradient: &Gradient) -> f64 {
+        0.0
+    }
     /// What of the draws of signals those of the gradient repeat (see [`Gradient`]), from the `gradient` at the output.
     fn redrawn(&self, gradient: &Gradient) -> f64 {
         gradient.redrawn

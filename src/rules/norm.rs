@@ -50,9 +50,13 @@
 //! V is the variance of ln |x|² of one token with what strays in all tokens together, for LayerNorm of ln |x − m|²:
 //! entries that have a mean have a fourth moment of their own about it.
 //!
-//! *Levels* (`src/domain/fluctuation.rs`). What takes off means divides by the scale of the rest: of m the part f = mean²/p is that of
-//! means, in its place the rest has the scale t of what tokens differ in, m° = (1 − f) m + f t, and m' = m° − e s°, t' = t − e s°, s° = p°
-//! m° + (1 − p°) t with p° = (p − mean²)/(1 − mean²).
+//! *Levels* (`src/domain/fluctuation.rs`). What takes off means divides by the scale of the rest, whose tokens share p° = (p − mean²)/(1 −
+//! mean²): m' = m° − e s°, t' = t − e s°, s° = p° m° + (1 − p°) t. With f = mean²/p, m − t = (1 − f)(m° − t) + what averages of entries,
+//! of variance (p − mean²)/width, add to m as they meet the mean, D = 4 (p − mean²) mean²/(p² width), so that at given m and t
+//!
+//! ```text
+//! m° − t = k (m − t)      k = (1 − D/Var (m − t))/(1 − f)
+//! ```
 //!
 //! *What strays together.* Networks of longer signals may be those whose tokens are more alike, to which gradients answer
 //! (`response`: R, of ln Σ |g|², and Q, of ln of its cosines): with s the ln of what is divided by, B the covariance of the
@@ -174,19 +178,27 @@ impl Rule {
         (e / self.groups * gradient.response_beyond_tokens(all).transpose() * of_output).into()
     }
 
-    /// The levels of what is left of tokens that share this much, from theirs. What means are of m is taken off; what is left there has
-    /// the scale of all.
-    fn centred_levels(&self, x: &Token, shared: f64) -> Matrix2<f64> {
-        let mean = if self.centres { ratio(x.mean * x.mean, shared).min(1.0) } else { 0.0 };
-        Matrix2::new(1.0 - mean, mean, 0.0, 1.0)
+    /// Their mean², as far as it is taken off.
+    fn taken_off(&self, x: &Token) -> f64 {
+        if self.centres { x.mean * x.mean } else { 0.0 }
+    }
+
+    /// The levels of what is left of tokens that share this much, from theirs.
+    fn centred_levels(&self, x: &Signal, shared: f64) -> Matrix2<f64> {
+        let mean = self.taken_off(x.token());
+        let left = ratio(shared - mean, shared).max(0.0);
+        let levels = x.fluctuation.total();
+        let strays = levels[(0, 0)] - 2.0 * levels[(0, 1)] + levels[(1, 1)];
+        let averages = 4.0 * ratio(left * mean, shared * x.token().width);
+        let kept = if mean > 0.0 { ratio((1.0 - ratio(averages, strays)).max(0.0), left).min(1.0) } else { 1.0 };
+        Matrix2::new(kept, 1.0 - kept, 0.0, 1.0)
     }
 
     /// d/d of the levels of x of ln of what tokens are divided by.
     fn response_to_levels(&self, domain: &Domain, x: &Signal) -> Vector2<f64> {
-        let (token, shared) = (x.token(), domain.shared(x));
-        let mean = if self.centres { token.mean * token.mean } else { 0.0 };
+        let (mean, shared) = (self.taken_off(x.token()), domain.shared(x));
         let left = ratio(shared - mean, 1.0 - mean).max(0.0);
-        self.exponent(token) * self.centred_levels(token, shared).transpose() * of_all(left)
+        self.exponent(x.token()) * self.centred_levels(x, shared).transpose() * of_all(left)
     }
 
     /// Centred cosines: amplitudes of the cosines and of the means that are taken off.
@@ -383,7 +395,7 @@ impl PairRule for Rule {
     }
 
     fn fluctuation(&self, domain: &Domain, x: &Signal, _: &Signal) -> Fluctuation {
-        let centred = self.centred_levels(x.token(), domain.shared(x));
+        let centred = self.centred_levels(x, domain.shared(x));
         let row = self.response_to_levels(domain, x).transpose();
         x.fluctuation.mapped(centred - Matrix2::from_rows(&[row, row]))
     }

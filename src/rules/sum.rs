@@ -330,6 +330,15 @@ impl Rule {
         let masks = self.masks(domain, fork, gradient);
         let followed = domain.follows_levels();
         let across = gradient.across.unwrap_or(1.0) - 1.0;
+        let shared = domain.shared(output.as_ref());
+        let amplitude = |index: usize| {
+            let (token, whole) = (branches[index].token(), output.token());
+            self.scales[index] * share(0.5 * token.ln_second, 0.5 * whole.ln_second)
+        };
+        let mean = |index: usize| amplitude(index) * branches[index].token().mean;
+        let means: f64 = (0..branches.len()).map(mean).sum();
+        let averages =
+            |index: usize| 2.0 * ratio(gradient.squares()[0] * (means - mean(index)) * amplitude(index), shared);
         let part = |index: usize| {
             let places = positions.iter().zip(&x.tokens).zip(output.tokens.iter().zip(gradient.tokens.iter()));
             let tokens = places
@@ -352,6 +361,8 @@ impl Rule {
                 beside: beside[index],
                 together,
                 redrawn: gradient.redrawn,
+                again: 0.0,
+                averages: averages(index),
                 unturned: None,
                 lengths: None,
                 later: gradient.later,

@@ -239,6 +239,7 @@ pub(super) fn joined(domain: &Domain, kept: &Kept, gradient: &Gradient, parts: &
         beside: gradient.beside * made,
         together: gradient.together,
         redrawn: joined_redrawn(kept, parts, &shares),
+        again: gradient.again + of_parts(&|part| part.again),
         later: joined_later(domain, kept, gradient, parts, tokens[0].ln_second),
         ..Gradient::new(tokens, cosines)
     }
@@ -269,7 +270,9 @@ fn joined_fluctuation(
         Kept::Sum(kept) => {
             let (rule, fork) = kept.as_ref();
             let again = gradient.squares()[1] * rule.redrawn(domain, fork, parts, shares);
-            (fork, rule.masked(fork, gradient, shares) - 2.0 * again)
+            let in_all = |(part, share): (&Gradient, &f64)| part.again * share * (1.0 - share);
+            let in_all: f64 = parts.iter().zip(shares).map(in_all).sum();
+            (fork, rule.masked(fork, gradient, shares) - 2.0 * again - in_all)
         }
         Kept::Product(fork) | Kept::Concat(fork) => (fork.as_ref(), 0.0),
         _ => return fluctuation,

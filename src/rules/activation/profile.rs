@@ -42,6 +42,8 @@ pub(super) struct Profile {
     pub(super) squares: [Covariance; 3],
     /// Of φ itself.
     entries: Covariance,
+    /// Of φ and φ'².
+    pub(super) averages: Covariance,
     /// Of (φ − E φ)² and φ'².
     pub(super) centred: Covariance,
     /// E u²φ'²/(σ² E φ'²).
@@ -159,6 +161,7 @@ impl Profile {
                 of_one(derivative_second * derivative_second, &|(_, d)| d * d),
             ],
             entries: of_one(second, &|(f, _)| f),
+            averages: Covariance::new(&nodes, second.sqrt() * derivative_second, |(f, d)| (f, d * d)),
             centred: Covariance::new(&nodes, variance * derivative_second, |(f, d)| ((f - mean).powi(2), d * d)),
             radial_free: radial / derivative_second,
             radial_apart: [apart, linear].map(|mean| mean * mean / derivative_second),
