@@ -8,7 +8,7 @@
 //! from here on,
 //!
 //! ```text
-//! Var ln Σ |g|² also + s² (2 ⟨c²⟩ + W)
+//! Var ln Σ |g|² also + ln (1 + 2 s² ⟨c²⟩) + s² W
 //! ```
 //!
 //! for Z² = |y|²|g_y|² χ²/width at the end, y the signal and c the cosines of g there; what |g|² draws otherwise is drawn of both parts.
@@ -60,6 +60,8 @@ impl Later {
 
     /// What it adds to the variance of ln Σ |g|², with ⟨c²⟩.
     pub(crate) fn variance(self, alike: f64) -> f64 {
-        (1.0 - self.elsewhere).powi(2) * (2.0 * alike + self.drawn)
+        let square = (1.0 - self.elsewhere).powi(2);
+        // Of one token Z² strays far.
+        (2.0 * alike * square).ln_1p() + square * self.drawn
     }
 }
