@@ -15,7 +15,8 @@
 //!
 //! Means are the same in all networks, but for the scale they have of the fork, so that nothing is drawn of products of two: ln μ_i² is s
 //! of the term, of the fork itself f m + (1 − f) s, f = μ_i²/P_i p_i. Averages over entries, of variance e_i/n, meet the means of all
-//! terms; a_i is 1, of the fork, whose averages are in its m, 1 − f. γ is the concentration of token differences at the fork, of whose deviations h_i is left.
+//! terms; a_i is 1, of the fork, whose averages are in its m, 1 − f. γ is the concentration of token differences at the fork, of whose
+//! deviations h_i is left.
 //!
 //! *The variance* V = E (y − E y)² has V_y = Σ V_i and strays by Σ v_i² Var ln V_i + 2 Σ_{i<j} v_i v_j Cov (ln V_i, ln V_j) and products
 //! of entries alone, v_i = V_i/V_y: two terms have in common what they have of the fork's s, of which ln V of the fork itself has
@@ -77,9 +78,14 @@ impl Part<'_> {
         [self.shared, 1.0 - self.shared].map(|part| self.term.share * part)
     }
 
-    /// ln of the square of the mean, from the levels: that of all, of the fork m as far as means are what it is.
-    fn of_mean(&self) -> Vector2<f64> {
-        let means = if self.is_fork() { ratio(self.mean_square(), self.shares()[0]).min(1.0) } else { 0.0 };
+    /// f of the fork, nothing of others.
+    fn of_means(&self) -> f64 {
+        if self.is_fork() { ratio(self.mean_square(), self.shares()[0]).min(1.0) } else { 0.0 }
+    }
+
+    /// ln of the square of the mean, from the levels.
+    fn ln_mean_square(&self) -> Vector2<f64> {
+        let means = self.of_means();
         means * Vector2::new(1.0, 0.0) + (1.0 - means) * of_all(self.shared)
     }
 
@@ -98,14 +104,9 @@ impl Part<'_> {
         self.term.fluctuation.of_variance(self.shared)
     }
 
-    /// Var s.
-    fn of_second(&self) -> f64 {
-        self.term.fluctuation.of_second(self.shared)
-    }
-
     /// Cov of ln V with s of the fork, over its standard deviation.
     fn with_fork(&self, width: f64) -> f64 {
-        let (second, variance) = (self.of_second(), self.of_variance());
+        let (second, variance) = (self.term.fluctuation.of_second(self.shared), self.of_variance());
         if !self.is_fork() {
             return (second - variance_of_all(self.own, self.shared)).max(0.0).sqrt();
         }
@@ -116,12 +117,10 @@ impl Part<'_> {
 
     /// What the products of two have in m, times p² width.
     fn drawn_in_common(&self, other: &Self) -> f64 {
-        let apart = |part: &Self| {
-            if part.is_fork() { 1.0 - ratio(part.mean_square(), part.shares()[0]) } else { 1.0 }
-        };
         let (one, two) = (self.entries(), other.entries());
         let products = one * two + one * other.mean_square() + two * self.mean_square();
-        let averages = 2.0 * self.term.mean * other.term.mean * (one * apart(self) + two * apart(other));
+        let averages =
+            2.0 * self.term.mean * other.term.mean * (one * (1.0 - self.of_means()) + two * (1.0 - other.of_means()));
         4.0 * (products + averages).max(0.0)
     }
 }
@@ -153,7 +152,7 @@ impl Domain {
         let (mut maps, mut of_entries) = (Few::new(), 0.0);
         for (index, part) in parts.iter().enumerate() {
             let drawn = part_map(part.term.share, part.shared, [common, apart]);
-            let of_mean = ratio(crossed(part.term), common) * part.of_mean().transpose();
+            let of_mean = ratio(crossed(part.term), common) * part.ln_mean_square().transpose();
             let with_mean = drawn + Matrix2::from_rows(&[of_mean, RowVector2::zeros()]);
             kept += with_mean * part.term.fluctuation.kept;
             fresh += drawn * part.own * drawn;

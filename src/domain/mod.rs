@@ -167,6 +167,8 @@ impl Domain {
             cosines.iter().map(|cosine| cosine + more).collect()
         };
         let fluctuation = rule.fluctuation_backward(self, x, gradient, responds);
+        let again = rule.drawn_again(self, x, gradient);
+        let fluctuation = Fluctuation { scale: fluctuation.scale.add_scalar(-again), ..fluctuation };
         let fluctuation = fluctuation.met(y.fluctuation.fresh, gradient.squares());
         let own = Matrix2::from_columns(&[responds, self.answers_to_likeness(slope, x)]);
         let response = y.fluctuation.map.transpose() * gradient.response + own;
@@ -180,7 +182,6 @@ impl Domain {
         let kept = |after: Concentration, before: Concentration| ratio(after.inherited, before.inherited);
         let kept = kept(y.concentration, x.concentration) * kept(concentration, gradient.concentration);
         let redrawn = kept * rule.redrawn(gradient);
-        let again = gradient.again + rule.drawn_again(self, x, gradient);
         Gradient {
             tokens,
             cosines,
@@ -198,7 +199,7 @@ impl Domain {
             beside,
             together,
             redrawn,
-            again,
+            again: gradient.again + again,
             averages: 0.0,
             unturned: None,
             lengths: lengths.map(Arc::new),

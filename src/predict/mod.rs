@@ -145,7 +145,7 @@ impl From<Sites> for Options {
 
 /// Predicts all moments of all sites of a stack, forward and backward.
 ///
-/// Tokens that are exchangeable take microseconds per block, twice as many where there are segments, a fifth of a millisecond per
+/// Tokens that are exchangeable take microseconds per block, twice as many where there are segments, a third of a millisecond per
 /// layer of an MLP. Where a mask,
 /// positions that are alike or that scores know of, several streams or given ids make every position different, every
 /// pair of positions is followed, for one sequence of ids after the other. Where stochastic depth drops branches that

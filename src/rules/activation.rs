@@ -87,7 +87,7 @@ use self::scales::{AtScale, Average, Scales};
 use super::PairRule;
 use crate::domain::{
     Alike, Answers, Concentration, Domain, Entry, Flow, Fluctuation, Gradient, GradientPairMap, Lengths, PairMap,
-    Signal, Step, Strayed, levels_map, of_all, square, variance_of_all,
+    Signal, Strayed, levels_map, of_all, square, variance_of_all,
 };
 use crate::moments::{PerToken, Token, TokenGradient, ln_correction, ratio, width_caveat};
 
@@ -414,9 +414,8 @@ impl PairRule for Rule {
         let map = levels_map(1.0, kept, before.shared, after.shared);
         let [_, derivative] = self.scales.entries(self.profiles[0].ln_scale, mean);
         let entry = Entry::GAUSSIAN.times(domain.likeness(gradient), &derivative.at_given_scale(), kept);
-        // The response tells of the scale of x, and knows of it what entries of φ and of φ' draw together.
-        let of_scale = responds.dot(&(domain.alike(x, 0.0).drawn(2.0 / width) * responds));
-        let known = of_scale + self.drawn_again(domain, x, gradient);
+        // The response tells of the scale of x.
+        let known = responds.dot(&(domain.alike(x, 0.0).drawn(2.0 / width) * responds));
         Fluctuation {
             scale: (map * gradient.fluctuation.scale * map.transpose()).add_scalar(-known),
             entries: entry.levels(after) / width,
@@ -439,12 +438,9 @@ impl PairRule for Rule {
         2.0 * (gradient.squares().sum() * drawn(profile.squares[1]) + averages) / x.token().width
     }
 
-    fn step(&self, x: &Signal, s: f64, cosine: f64) -> Option<Step> {
-        Some(self.met(x, 0.0).step(&self.scales, s, cosine))
-    }
-
     fn lengths(&self, x: &Signal, lengths: &Lengths) -> Option<Lengths> {
-        lengths.behind_entries(|s, cosine| self.step(x, s, cosine))
+        let met = self.met(x, 0.0);
+        lengths.behind_entries(|s, cosine| Some(met.step(&self.scales, s, cosine)))
     }
 
     fn lengths_backward(

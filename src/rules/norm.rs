@@ -55,7 +55,7 @@
 //! of variance (p − mean²)/width, add to m as they meet the mean, D = 4 (p − mean²) mean²/(p² width), so that at given m and t
 //!
 //! ```text
-//! m° − t = k (m − t)      k = (1 − D/Var (m − t))/(1 − f)
+//! m° − t = k (m − t)      k = (1 − D/Var (m − t))/(1 − f), at most 1
 //! ```
 //!
 //! *What strays together.* Networks of longer signals may be those whose tokens are more alike, to which gradients answer
@@ -178,27 +178,18 @@ impl Rule {
         (e / self.groups * gradient.response_beyond_tokens(all).transpose() * of_output).into()
     }
 
-    /// Their mean², as far as it is taken off.
-    fn taken_off(&self, x: &Token) -> f64 {
-        if self.centres { x.mean * x.mean } else { 0.0 }
-    }
-
-    /// The levels of what is left of tokens that share this much, from theirs.
-    fn centred_levels(&self, x: &Signal, shared: f64) -> Matrix2<f64> {
-        let mean = self.taken_off(x.token());
+    /// From the levels of x those of what is left of it, and ln of what tokens are divided by.
+    fn levels(&self, domain: &Domain, x: &Signal) -> (Matrix2<f64>, Vector2<f64>) {
+        let shared = domain.shared(x);
+        let mean = if self.centres { x.token().mean.powi(2) } else { 0.0 };
         let left = ratio(shared - mean, shared).max(0.0);
         let levels = x.fluctuation.total();
         let strays = levels[(0, 0)] - 2.0 * levels[(0, 1)] + levels[(1, 1)];
         let averages = 4.0 * ratio(left * mean, shared * x.token().width);
         let kept = if mean > 0.0 { ratio((1.0 - ratio(averages, strays)).max(0.0), left).min(1.0) } else { 1.0 };
-        Matrix2::new(kept, 1.0 - kept, 0.0, 1.0)
-    }
-
-    /// d/d of the levels of x of ln of what tokens are divided by.
-    fn response_to_levels(&self, domain: &Domain, x: &Signal) -> Vector2<f64> {
-        let (mean, shared) = (self.taken_off(x.token()), domain.shared(x));
-        let left = ratio(shared - mean, 1.0 - mean).max(0.0);
-        self.exponent(x.token()) * self.centred_levels(x, shared).transpose() * of_all(left)
+        let centred = Matrix2::new(kept, 1.0 - kept, 0.0, 1.0);
+        let still_shared = ratio(shared - mean, 1.0 - mean).max(0.0);
+        (centred, self.exponent(x.token()) * centred.transpose() * of_all(still_shared))
     }
 
     /// Centred cosines: amplitudes of the cosines and of the means that are taken off.
@@ -395,13 +386,13 @@ impl PairRule for Rule {
     }
 
     fn fluctuation(&self, domain: &Domain, x: &Signal, _: &Signal) -> Fluctuation {
-        let centred = self.centred_levels(x, domain.shared(x));
-        let row = self.response_to_levels(domain, x).transpose();
+        let (centred, divided) = self.levels(domain, x);
+        let row = divided.transpose();
         x.fluctuation.mapped(centred - Matrix2::from_rows(&[row, row]))
     }
 
     fn response(&self, domain: &Domain, x: &Signal, _: &Gradient) -> Vector2<f64> {
-        self.response_to_levels(domain, x)
+        self.levels(domain, x).1
     }
 
     fn caveat(&self, x: &[Token]) -> Option<(&'static str, String)> {

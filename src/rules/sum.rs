@@ -64,7 +64,13 @@
 //! 0.003 with all; α itself within 0.02 behind attention, within 0.2 (first blocks) and 0.03 behind feed-forward networks.
 //!
 //! *Levels.* Gradients answer to the levels of networks (`response`, as in `src/domain/fluctuation.rs`): squares and products of
-//! a sum are sums over branches, each of which answers as its own part and as the output do.
+//! a sum are sums over branches, each of which answers as its own part and as the output do. With P_i, p_i, μ_i and h_i as in
+//! `src/domain/joined.rs`, ' those of gradients: averages of the entries of branch i meet 2 R_m √P_i Σ_{j≠i} μ_j/p (`averages`), and
+//! products of two branches draw the same trace on both ways, so that U has 2 R_t C less,
+//!
+//! ```text
+//! C = 4/width² Σ_{i<j} Π √(P (1 − p) h P' (1 − p') h')/(1 − p)      Π over i and j, p of the sum
+//! ```
 //!
 //! # Assumptions
 //!
@@ -245,9 +251,7 @@ impl Rule {
                 let dropped = self.branch_strayed(index, part);
                 let fluctuation =
                     Fluctuation { scale: branch.fluctuation.scale.add_scalar(dropped), ..branch.fluctuation };
-                let mean = self.scales[index]
-                    * branch.token().mean
-                    * share(0.5 * branch.token().ln_second, 0.5 * tokens[0].ln_second);
+                let mean = self.amplitude(index, branch, &tokens[0]) * branch.token().mean;
                 Term {
                     share: part,
                     mean,
@@ -279,6 +283,11 @@ impl Rule {
             }
         }
         known
+    }
+
+    /// √E f² of a branch, times its β, in units of √E x'² of the `whole`.
+    fn amplitude(&self, index: usize, branch: &Signal, whole: &Token) -> f64 {
+        self.scales[index] * share(0.5 * branch.token().ln_second, 0.5 * whole.ln_second)
     }
 
     /// Cov of what the output's t draws by products of two branches, whose differences line up, with what ln Σ |g|² draws by products of
@@ -331,10 +340,7 @@ impl Rule {
         let followed = domain.follows_levels();
         let across = gradient.across.unwrap_or(1.0) - 1.0;
         let shared = domain.shared(output.as_ref());
-        let amplitude = |index: usize| {
-            let (token, whole) = (branches[index].token(), output.token());
-            self.scales[index] * share(0.5 * token.ln_second, 0.5 * whole.ln_second)
-        };
+        let amplitude = |index: usize| self.amplitude(index, &branches[index], output.token());
         let mean = |index: usize| amplitude(index) * branches[index].token().mean;
         let means: f64 = (0..branches.len()).map(mean).sum();
         let averages =

@@ -128,8 +128,8 @@ fn branches_have_means_and_gradients_lie_along_signals() {
     }
 }
 
-/// Networks without residuals with masks between (36 and 42 % too small), behind norms (gradients 23 % too small), with biases that are not Gaussian
-/// (signals 42 % too large).
+/// Networks without residuals with masks between (36 and 42 % too small), behind norms (gradients 23 % too small), with biases that are
+/// not Gaussian (signals 42 % too large).
 #[test]
 fn single_tokens_are_followed_through_masks_norms_and_biases() {
     let training = Run { train: true, ..Run::default() };
