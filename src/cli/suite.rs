@@ -11,9 +11,8 @@ use anyhow::{Context, ensure};
 use clap::ValueEnum;
 use sigprop::{
     report::{RowFormat, SuiteRuns, suite_cells_rows, suite_lines_json, suite_lines_rows, suite_table},
-    suite::{Case, Line, Run, Suite, pool, score},
+    suite::{Case, Line, Predicted, Run, Suite, pool, score},
 };
-use sigprop_stack::SiteTable;
 use sigprop_validate::Identity;
 
 use super::{
@@ -96,7 +95,7 @@ impl SuiteRun<'_> {
         }
         let cases = self.cases()?;
         let predicted = cases.iter().map(|case| case.predict().with_context(|| title(case)));
-        let predicted = predicted.collect::<anyhow::Result<Vec<SiteTable>>>()?;
+        let predicted = predicted.collect::<anyhow::Result<Vec<Predicted>>>()?;
         let (mut journal, samples) = (None, self.observed.is_empty());
         let (origin, runs) = if samples {
             journal = self.output.map(|folder| folder.journal(JOURNAL, &self.identity())).transpose()?;
@@ -105,8 +104,8 @@ impl SuiteRun<'_> {
             self.earlier(&cases, &predicted)?
         };
         let together = pool(&predicted, &runs);
-        let lines = score(&cases, &runs, &together);
-        self.keep(self.output.map(|folder| folder.path), &origin, (&cases, &together), &lines)?;
+        let lines = score(&cases, &predicted, &runs, &together);
+        self.keep(self.output.map(|folder| folder.path), &origin, (&cases, &predicted, &together), &lines)?;
         self.tell(&origin, &together, &lines)?;
         let expected = cases.len() * self.seeds.len();
         let done: usize = runs.iter().map(count).sum();
@@ -146,7 +145,7 @@ impl SuiteRun<'_> {
     }
 
     /// Earlier runs, beside the predictions of now.
-    fn earlier(&self, cases: &[Case], predicted: &[SiteTable]) -> anyhow::Result<(SuiteRuns, Vec<Run>)> {
+    fn earlier(&self, cases: &[Case], predicted: &[Predicted]) -> anyhow::Result<(SuiteRuns, Vec<Run>)> {
         let (mut names, mut runs): (Vec<String>, Vec<Run>) = (Vec::new(), Vec::new());
         for path in self.observed {
             for file in files_in(path, CELLS)? {
@@ -172,11 +171,12 @@ impl SuiteRun<'_> {
         &self,
         folder: Option<&Path>,
         origin: &SuiteRuns,
-        (cases, Run(cells)): (&[Case], &Run),
+        (cases, predicted, Run(cells)): (&[Case], &[Predicted], &Run),
         lines: &[Line],
     ) -> anyhow::Result<()> {
         let Some(folder) = folder else { return Ok(()) };
-        let cells = cases.iter().zip(cells).map(|(case, rows)| (case.group, case.name.as_str(), rows.as_slice()));
+        let cells = cases.iter().zip(predicted).zip(cells);
+        let cells = cells.map(|((case, told), rows)| (case.group, case.name.as_str(), told.caveats, rows.as_slice()));
         write_into(folder, CELLS, |out| suite_cells_rows(cells).write(RowFormat::Csv, out))?;
         write_into(folder, "report.csv", |out| suite_lines_rows(lines).write(RowFormat::Csv, out))?;
         write_into(folder, "summary.json", |out| suite_lines_json(self.choice.name(), origin, lines, out))

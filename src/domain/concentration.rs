@@ -46,9 +46,10 @@ impl Concentration {
     /// Where differences are these to the part `kept`, and others of this `width`, independent of them, for the rest.
     pub(crate) fn mixed(self, kept: f64, other: Self, width: f64) -> Self {
         let added = 1.0 - kept;
+        let together = 2.0 * kept * added / width;
         Self {
-            total: kept * kept * self.total + added * added * other.total + 2.0 * kept * added / width,
-            drawn: kept * kept * self.drawn + added * added * other.drawn,
+            total: kept * kept * self.total + added * added * other.total + together,
+            drawn: kept * kept * self.drawn + added * added * other.drawn + together,
             rows: kept * kept * self.rows + added * added * other.rows,
             inherited: kept * self.inherited,
             unequal: kept * kept * self.unequal,

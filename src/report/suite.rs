@@ -59,7 +59,7 @@ impl fmt::Display for SuiteRuns {
 pub fn suite_table(runs: &SuiteRuns, lines: &[Line], out: &mut dyn Write) -> io::Result<()> {
     let several = runs.are_several();
     let mut header =
-        vec!["", "cells", "p50", "p90", "p99", "noise", "published", "", "R² ln", "R² lin", "|z|<2", "off"];
+        vec!["", "cells", "p50", "p90", "p99", "noise", "published", "", "R² ln", "R² lin", "|z|<2", "off", "silent"];
     header.extend(several.then_some("per run"));
     let percent = |share: Option<f64>| share.map_or(String::new(), |share| format!("{:.2}%", 100.0 * share));
     let rows = lines.iter().map(|line| {
@@ -85,6 +85,7 @@ pub fn suite_table(runs: &SuiteRuns, lines: &[Line], out: &mut dyn Write) -> io:
             r2(fit.r2_linear),
             fit.share_z_below_2.map_or(String::new(), |share| format!("{:.0}%", 100.0 * share)),
             fit.off.to_string(),
+            line.silent.to_string(),
         ];
         row.extend(several.then(|| line.share_z_below_2_of_runs.map_or(String::new(), range)));
         row
@@ -95,7 +96,10 @@ pub fn suite_table(runs: &SuiteRuns, lines: &[Line], out: &mut dyn Write) -> io:
         "(percentiles of |relative error|, p99 of fewer than 100 cells is the largest; noise: median standard"
     )?;
     writeln!(out, " error of what was sampled; published: percent, of Kedia et al. 2024, sampling error included;")?;
-    writeln!(out, " off: cells more than 5% and five standard errors off)")?;
+    writeln!(
+        out,
+        " off: cells more than 5% and five standard errors off; silent: of these, in cases without a caveat)"
+    )?;
     if several {
         let error = 100.0 * LARGEST_ERROR;
         writeln!(
@@ -128,9 +132,10 @@ pub fn suite_lines_rows(lines: &[Line]) -> Rows {
         "of",
         "lowest_share_z_below_2",
         "highest_share_z_below_2",
+        "silent",
     ];
     let rows = lines.iter().map(
-        |Line { group, quantity, fit, of, share_z_below_2_of_runs: range, noise, published, .. }| {
+        |Line { group, quantity, fit, of, share_z_below_2_of_runs: range, noise, published, silent, .. }| {
             let percentile = |all: &Option<[f64; 3]>, index: usize| Field::from(all.map(|all| all[index]));
             [
                 group.as_str().into(),
@@ -152,6 +157,7 @@ pub fn suite_lines_rows(lines: &[Line]) -> Rows {
                 (*of).into(),
                 range.map(|[low, _]| low).into(),
                 range.map(|[_, high]| high).into(),
+                (*silent).into(),
             ]
         },
     );
@@ -174,16 +180,18 @@ pub fn suite_lines_json(suite: &str, runs: &SuiteRuns, lines: &[Line], out: &mut
     writeln!(out)
 }
 
-/// Every cell of every case, given as group, name and comparisons.
-pub fn suite_cells_rows<'a>(cases: impl IntoIterator<Item = (&'a str, &'a str, &'a [Comparison])>) -> Rows {
+/// Every cell of every case, given as group, name, number of caveats and comparisons.
+pub fn suite_cells_rows<'a>(cases: impl IntoIterator<Item = (&'a str, &'a str, usize, &'a [Comparison])>) -> Rows {
     let [site, quantity, predicted, observed, std_error, replicates, relative_error, z] = COMPARISON_COLUMNS;
-    let columns = ["group", "case", site, quantity, predicted, observed, std_error, replicates, relative_error, z];
-    let rows = cases.into_iter().flat_map(|(group, name, comparisons)| {
+    let columns =
+        ["group", "case", site, quantity, predicted, observed, std_error, replicates, relative_error, z, "caveats"];
+    let rows = cases.into_iter().flat_map(|(group, name, caveats, comparisons)| {
         comparisons.iter().map(move |row| {
             let [site, quantity, predicted, observed, std_error, replicates, relative_error, z] =
                 comparison_fields(row);
             let (group, name) = (group.into(), name.into());
-            [group, name, site, quantity, predicted, observed, std_error, replicates, relative_error, z]
+            let caveats = caveats.into();
+            [group, name, site, quantity, predicted, observed, std_error, replicates, relative_error, z, caveats]
         })
     });
     Rows::new(columns, rows)

@@ -20,7 +20,7 @@ use sigprop_stack::{Quantity, SiteTable, Stack};
 
 use crate::agreement::{Compared, Comparison, compare};
 use crate::rules::softmax;
-use crate::{PredictError, Sites, predict};
+use crate::{PredictError, Prediction, Sites, predict};
 
 pub use components::Scores;
 pub use pool::{Run, pool};
@@ -113,18 +113,30 @@ impl Look {
     }
 }
 
+/// What theory says of a case.
+#[derive(Clone, Debug)]
+pub struct Predicted {
+    /// The moments.
+    pub table: SiteTable,
+    /// In how many ways rules are used outside the range they were derived for.
+    pub caveats: usize,
+}
+
 impl Case {
     /// What theory says.
-    pub fn predict(&self) -> Result<SiteTable, PredictError> {
+    pub fn predict(&self) -> Result<Predicted, PredictError> {
         match &self.sample {
-            Sample::Stack { stack, .. } => predict(stack, Sites::Stream).map(|prediction| prediction.table),
-            Sample::Softmax { scores, .. } => Ok(softmax::alone(scores.count as f64, scores.contrast())),
+            Sample::Stack { stack, .. } => predict(stack, Sites::Stream)
+                .map(|Prediction { table, caveats, .. }| Predicted { table, caveats: caveats.len() }),
+            Sample::Softmax { scores, .. } => {
+                Ok(Predicted { table: softmax::alone(scores.count as f64, scores.contrast()), caveats: 0 })
+            }
         }
     }
 
     /// The prediction beside what `replicates` samples say, of what the case looks at.
-    pub fn compare(&self, predicted: &SiteTable, observed: &SiteTable, replicates: usize) -> Vec<Comparison> {
-        let all = compare(predicted, observed, replicates);
+    pub fn compare(&self, predicted: &Predicted, observed: &SiteTable, replicates: usize) -> Vec<Comparison> {
+        let all = compare(&predicted.table, observed, replicates);
         let Look::Component { signal, mean, gradient, scales } = self.look else {
             return all.into_iter().filter(|row| is_averaged(row.quantity)).collect();
         };

@@ -8,9 +8,9 @@
 use std::collections::HashMap;
 use std::io::Read;
 
-use sigprop_stack::{Cell, Number, SiteTable};
+use sigprop_stack::{Cell, Number};
 
-use super::Case;
+use super::{Case, Predicted};
 use crate::agreement::{Compared, Comparison, Observation, ObservedError, compare_observations, read};
 use crate::nearest::nearest;
 
@@ -21,7 +21,7 @@ pub struct Run(pub Vec<Vec<Comparison>>);
 impl Run {
     /// What an earlier run observed, as its `cells.csv` has it, beside predictions of now. Groups that are not among
     /// the cases are left out.
-    pub fn read(cases: &[Case], predicted: &[SiteTable], source: impl Read) -> Result<Self, ObservedError> {
+    pub fn read(cases: &[Case], predicted: &[Predicted], source: impl Read) -> Result<Self, ObservedError> {
         let mut observed = vec![Vec::new(); cases.len()];
         for ([group, name], seen) in read(source, ["group", "case"])? {
             let mut of_group = cases.iter().enumerate().filter(|(_, case)| case.group == group).peekable();
@@ -38,7 +38,8 @@ impl Run {
             }
             observed[index].push(seen);
         }
-        let cells = predicted.iter().zip(&observed).map(|(table, seen)| compare_observations(table, seen));
+        let cells =
+            predicted.iter().zip(&observed).map(|(predicted, seen)| compare_observations(&predicted.table, seen));
         cells.collect::<Result<_, _>>().map(Self)
     }
 }
@@ -48,11 +49,11 @@ impl Run {
 /// # Panics
 ///
 /// Where a run was compared with other predictions.
-pub fn pool(predicted: &[SiteTable], runs: &[Run]) -> Run {
+pub fn pool(predicted: &[Predicted], runs: &[Run]) -> Run {
     if let [run] = runs {
         return run.clone();
     }
-    let cells = predicted.iter().enumerate().map(|(case, table)| {
+    let cells = predicted.iter().enumerate().map(|(case, Predicted { table, .. })| {
         let rows: Vec<&Comparison> = runs.iter().flat_map(|Run(cases)| &cases[case]).collect();
         compare_observations(table, &pooled(&rows)).expect("they were compared with these predictions")
     });
@@ -95,7 +96,7 @@ fn together(rows: &[&Comparison]) -> Observation {
 
 #[cfg(test)]
 mod tests {
-    use sigprop_stack::{Quantity, SiteRow};
+    use sigprop_stack::{Quantity, SiteRow, SiteTable};
 
     use super::*;
     use crate::agreement::compare;
@@ -110,14 +111,18 @@ mod tests {
         SiteTable { sites: vec![site], weights: Vec::new() }
     }
 
+    fn told(values: [(Number, Number); 2]) -> Predicted {
+        Predicted { table: table(values), caveats: 0 }
+    }
+
     /// Variances in units of e^1000, 1 ± 0.3 of two networks and 2 ± 0.1 of six: (2 + 12)/8 ± √(0.6² + 0.6²)/8.
     #[test]
     fn runs_weigh_as_much_as_they_have_networks() {
         let large = |value: f64| Number::scaled(value, 1000.0);
-        let predicted = [table([(large(1.4), Number::ZERO), (0.5.into(), Number::ZERO)])];
+        let predicted = [told([(large(1.4), Number::ZERO), (0.5.into(), Number::ZERO)])];
         let run = |variance, std_error, correlation: f64, networks| {
             let observed = table([(large(variance), large(std_error)), (correlation.into(), 0.2.into())]);
-            Run(vec![compare(&predicted[0], &observed, networks)])
+            Run(vec![compare(&predicted[0].table, &observed, networks)])
         };
         let Run(cells) = pool(&predicted, &[run(1.0, 0.3, 0.2, 2), run(2.0, 0.1, 0.6, 6)]);
         let [variance, correlation] = &cells[0][..] else { panic!("{cells:?}") };
@@ -141,7 +146,7 @@ mod tests {
             sample: sample.clone(),
             look: Look::Everything,
         });
-        let predicted = [1.0, 3.0].map(|variance: f64| table([(variance.into(), Number::ZERO); 2]));
+        let predicted = [1.0, 3.0].map(|variance: f64| told([(variance.into(), Number::ZERO); 2]));
         let read = |rows: &str| {
             let text = format!("group,case,site,quantity,predicted,observed,std_error,replicates\n{rows}");
             Run::read(&cases, &predicted, text.as_bytes()).map_err(|error| error.to_string())

@@ -6,7 +6,7 @@
 use serde::Serialize;
 
 use super::published::{self, PRINTED_ZERO};
-use super::{Case, Look, Run};
+use super::{Case, Look, Predicted, Run};
 use crate::agreement::{Compared, Comparison, Fit, Summary, percentile, summarise};
 
 /// The largest standard error, in the unit of the errors, of a cell of several runs that counts: half of 3 %.
@@ -32,19 +32,25 @@ pub struct Line {
     pub published: Option<[f64; 3]>,
     /// Whether no percentile is above the published one.
     pub beats_published: Option<bool>,
+    /// How many cells are off in cases without a caveat.
+    pub silent: usize,
 }
 
-/// The lines of every group, and of all models together: of `runs`, which are `pooled` as one.
-pub fn score(cases: &[Case], runs: &[Run], pooled: &Run) -> Vec<Line> {
+/// The lines of every group, and of all models together: of `runs`, which are `pooled` as one, beside what was `predicted`.
+pub fn score(cases: &[Case], predicted: &[Predicted], runs: &[Run], pooled: &Run) -> Vec<Line> {
     let done = || cases.iter().zip(&pooled.0).filter(|(_, rows)| !rows.is_empty()).map(|(case, _)| case);
     let mut groups: Vec<&str> = done().map(|case| case.group).collect();
     groups.dedup();
     let lines = |group: Option<&str>| {
-        let of = |Run(cells): &Run| -> Vec<Comparison> {
-            let chosen = cases.iter().zip(cells).filter(|(case, _)| group.is_none_or(|group| case.group == group));
+        let of = |Run(cells): &Run, counts: fn(&Predicted) -> bool| -> Vec<Comparison> {
+            let chosen = cases.iter().zip(predicted).zip(cells);
+            let chosen =
+                chosen.filter(|((case, of_case), _)| group.is_none_or(|group| case.group == group) && counts(of_case));
             chosen.flat_map(|(_, rows)| rows).cloned().collect()
         };
-        lines(group.unwrap_or("all"), &of(pooled), &runs.iter().map(of).collect::<Vec<_>>())
+        let each: Vec<_> = runs.iter().map(|run| of(run, |_| true)).collect();
+        let without_caveat = of(pooled, |predicted| predicted.caveats == 0);
+        lines(group.unwrap_or("all"), [&of(pooled, |_| true), &without_caveat], &each)
     };
     let mut all: Vec<Line> = groups.iter().flat_map(|&group| lines(Some(group))).collect();
     if groups.len() > 1 && done().all(|case| case.look == Look::Everything) {
@@ -53,13 +59,14 @@ pub fn score(cases: &[Case], runs: &[Run], pooled: &Run) -> Vec<Line> {
     all
 }
 
-/// The lines of one group.
-fn lines(group: &str, pooled: &[Comparison], runs: &[Vec<Comparison>]) -> Vec<Line> {
+/// The lines of one group: of all its cells, and of those in cases without a caveat.
+fn lines(group: &str, [pooled, without_caveat]: [&[Comparison]; 2], runs: &[Vec<Comparison>]) -> Vec<Line> {
     let chosen = |counts: fn(&Comparison) -> bool| -> Vec<Comparison> {
         pooled.iter().filter(|row| runs.len() < 2 || counts(row)).cloned().collect()
     };
     let counted = chosen(|row| is_told(row) && row.relative_std_error <= LARGEST_ERROR);
     let (count, of) = (summarise(&counted), summarise(&chosen(is_told)));
+    let without_caveat = summarise(&without_caveat.iter().filter(|row| is_told(row)).cloned().collect::<Vec<_>>());
     let runs: Vec<Summary> = runs.iter().map(|run| summarise(run)).collect();
     let line = |name: &'static str, quantity: Option<Compared>| {
         let (all, mut fit) = (fit(&of, quantity), fit(&count, quantity));
@@ -81,6 +88,7 @@ fn lines(group: &str, pooled: &[Comparison], runs: &[Vec<Comparison>]) -> Vec<Li
             noise: quantity.and_then(|quantity| noise(&counted, quantity)),
             published,
             beats_published: published.map(beats),
+            silent: self::fit(&without_caveat, quantity).off,
             fit,
         }
     };
@@ -119,7 +127,7 @@ mod tests {
 
     use super::*;
     use crate::agreement::compare;
-    use crate::suite::pool;
+    use crate::suite::{Sample, Scores, pool};
 
     /// Predicted 1.01 against 1 ± 0.002 and 1.03 against 1 ± 0.004: errors of 1 and 3 %.
     #[test]
@@ -138,7 +146,7 @@ mod tests {
             weights: Vec::new(),
         };
         let comparisons = compare(&table([(1.01, 0.0), (1.03, 0.0)]), &table([(1.0, 0.002), (1.0, 0.004)]), 9);
-        let scored = |group| lines(group, &comparisons, std::slice::from_ref(&comparisons));
+        let scored = |group| lines(group, [&comparisons; 2], std::slice::from_ref(&comparisons));
         let lines = scored("sha");
         assert_eq!(lines.len(), 1);
         let near = |found: Option<f64>, expected: f64| {
@@ -174,8 +182,8 @@ mod tests {
         let predicted = table([1.005, 1.03, 1.1], 0.0);
         let run = |std_error| compare(&predicted, &table([1.0; 3], std_error), 64);
         let runs = [0.01, 0.02].map(|std_error| Run(vec![run(std_error)]));
-        let Run(together) = pool(std::slice::from_ref(&predicted), &runs);
-        let found = &lines("pre", &together[0], &runs.map(|Run(mut cells)| cells.remove(0)))[0];
+        let Run(together) = pool(&[Predicted { table: predicted, caveats: 0 }], &runs);
+        let found = &lines("pre", [&together[0], &[]], &runs.map(|Run(mut cells)| cells.remove(0)))[0];
         assert_eq!((found.fit.count, found.of), (2, 3));
         let near = |found: f64, expected: f64| approx::assert_relative_eq!(found, expected, max_relative = 1e-9);
         near(found.fit.p50.unwrap(), 0.005);
@@ -186,5 +194,25 @@ mod tests {
         let [low, high] = found.share_z_below_2_of_runs.unwrap();
         near(low, 2.0 / 3.0);
         near(high, 1.0);
+    }
+
+    /// 1.1 told beside 1 ± 0.002 in two cases, one of which has a caveat.
+    #[test]
+    fn what_is_off_without_a_caveat_is_silent() {
+        let table = |value: f64, std_error: f64| {
+            let mut cells = [None; Quantity::ALL.len()];
+            cells[Quantity::Variance as usize] = Some(Cell { value: value.into(), std_error: std_error.into() });
+            let site = SiteRow { layer: 0, site: "blocks.0".to_owned(), is_stream_site: true, cells };
+            SiteTable { sites: vec![site], weights: Vec::new() }
+        };
+        let sample = Sample::Softmax { scores: Scores { count: 9, variance: 1.0, correlation: 0.0 }, replicates: 1 };
+        let case = Case { group: "encoder", name: "case".to_owned(), sample, look: Look::Everything };
+        let predicted = [0, 2].map(|caveats| Predicted { table: table(1.1, 0.0), caveats });
+        let run = Run(predicted.iter().map(|told| compare(&told.table, &table(1.0, 0.002), 9)).collect());
+        let found = score(&[case.clone(), case], &predicted, std::slice::from_ref(&run), &run);
+        assert!(!found.is_empty());
+        for line in found {
+            assert_eq!((line.fit.off, line.silent), (2, 1));
+        }
     }
 }

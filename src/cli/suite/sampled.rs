@@ -8,9 +8,8 @@ use std::{
 use anyhow::Context;
 use sigprop::{
     report::SuiteRuns,
-    suite::{Case, Look, Run, Sample, Scores, score},
+    suite::{Case, Look, Predicted, Run, Sample, Scores, score},
 };
-use sigprop_stack::SiteTable;
 use sigprop_validate::{Journal, MeasureError, Measurement, Settings, Target, measure, measure_softmax};
 
 use super::{SuiteRun, count, title};
@@ -21,7 +20,7 @@ impl SuiteRun<'_> {
     /// journal holds are not sampled again.
     pub(super) fn sampled(
         &self,
-        (cases, predicted): (&[Case], &[SiteTable]),
+        (cases, predicted): (&[Case], &[Predicted]),
         mut journal: Option<&mut Journal<Measurement>>,
         console: Console,
     ) -> anyhow::Result<(SuiteRuns, Vec<Run>)> {
@@ -52,8 +51,8 @@ impl SuiteRun<'_> {
             let kept = self.output.filter(|_| self.seeds.len() > 1 && count(&run) > 0);
             if let Some(folder) = kept.map(|folder| folder.path.join(seed.to_string())) {
                 claim(&folder)?;
-                let lines = score(cases, slice::from_ref(&run), &run);
-                self.keep(Some(&folder), &SuiteRuns::Seed { seed }, (cases, &run), &lines)?;
+                let lines = score(cases, predicted, slice::from_ref(&run), &run);
+                self.keep(Some(&folder), &SuiteRuns::Seed { seed }, (cases, predicted, &run), &lines)?;
             }
             runs.extend(Some(run).filter(|run| count(run) > 0));
             if cancelled.load(Ordering::Relaxed) {

@@ -90,6 +90,8 @@ pub(super) struct Parts {
     pub(super) flat: f64,
     /// Of the rest, what is linear in the queries.
     pub(super) linear: f64,
+    /// Of all, what is linear in what the inputs of queries differ in.
+    pub(super) inherited: f64,
 }
 
 /// The concentration of the heads' output, from that of the input of `keys` and values; `uneven` is what its differences stray by if nothing of them is linear.
@@ -101,20 +103,21 @@ pub(super) fn of_output(
     parts: Parts,
     uneven: f64,
 ) -> Concentration {
-    let Parts { flat, linear: part } = parts;
+    let Parts { flat, linear, inherited } = parts;
     let n_heads = attention.n_heads as f64;
     let query = query.concentration;
     let differences = directions(keys, query, n_heads, shared, parts);
     let total = differences + (value.concentration.total - keys.total).max(0.0);
     let rows = differences - directions(keys.of_many_keys(), query.of_many_keys(), n_heads, &Shared::NONE, parts);
     let drawn = value.concentration.drawn;
-    let unequal = (1.0 - part * part) * uneven + flat * flat * value.concentration.unequal;
-    Concentration { total, drawn, rows: rows.max(0.0), inherited: part * query.inherited, unequal }.bounded()
+    let unequal = (1.0 - linear * linear) * uneven + flat * flat * value.concentration.unequal;
+    let inherited = inherited * query.inherited;
+    Concentration { total, drawn, rows: rows.max(0.0), inherited, unequal }.bounded()
 }
 
 /// γ'' but for what the value weights draw.
 fn directions(keys: Concentration, query: Concentration, n_heads: f64, shared: &Shared, parts: Parts) -> f64 {
-    let Parts { flat, linear } = parts;
+    let Parts { flat, linear, .. } = parts;
     let own = keys.total;
     let followed = query.total + directions_of_keys(keys, shared.followed) / n_heads;
     let few = (own + shared.own) / n_heads;

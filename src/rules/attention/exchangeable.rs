@@ -151,7 +151,8 @@ impl Attended {
             * domain.mean(&pairs_of_queries(&query, &crosses, |cosine, cross| (1.0 - cosine) * cross.t11));
         let followed = keys.passing.own * linear + (pulled - domain.mean(&pulls)).max(0.0);
         let apart = 1.0 - domain.mean(&cosines);
-        let parts = Parts { flat: 0.0, linear: ratio(followed, own * apart).min(1.0) };
+        let linear = ratio(followed, own * apart).min(1.0);
+        let parts = Parts { flat: 0.0, linear, inherited: linear };
         let alike = domain.mean(&query.cosines);
         let shared = overlaps.shared(keys.effective, keys.contrast, alike, 1.0 / drawn);
         let shared = keys.shared(shared);

@@ -185,7 +185,8 @@ impl Attended {
         let apart = ratio(differ(|traces| traces.input), differ(|traces| traces.key * traces.value)).min(1.0);
         let pull = Pull { strength: variance.min(SHARPEST_SAMPLED / (keys.total * q.count() as f64)), unequal };
         let odds = attention.dropout_rate / (1.0 - attention.dropout_rate);
-        let outputs = heads.iter().map(|head| head.output(variance, &q, &v.matrix, pull, odds));
+        let pulls: Vec<Matrix> = heads.iter().map(|head| head.pulls(&q, pull)).collect();
+        let outputs = heads.iter().zip(&pulls).map(|(head, pulls)| head.output(variance, &q, &v.matrix, pulls, odds));
         let output = mean(outputs);
         let over_heads =
             |of: &dyn Fn(&Head) -> Vec<f64>| mean(heads.iter().map(|head| Matrix::column(of(head)))).entries;
@@ -220,7 +221,7 @@ impl Attended {
             })
             .collect();
         let (shared, parts, stray, elasticity) =
-            differences(&heads, overlaps, (variance, freedom), &q, &output, &uneven);
+            differences(&heads, overlaps, (variance, freedom), (&q, &pulls), &output, &uneven);
         let of_output = concentration::of_output(keys, [&query, &value], attention, &shared, parts, stray);
         let cosines = crate::domain::symmetric(diagonal.len(), |i, j| {
             ratio(output.row(i)[j], (diagonal[i] * diagonal[j]).sqrt())
@@ -241,10 +242,7 @@ impl Attended {
             apart,
             alike: keys.total * freedom,
             heads,
-            output: Signal {
-                concentration: Concentration { inherited: 0.0, ..of_output },
-                ..Signal::new(tokens, cosines)
-            },
+            output: Signal { concentration: of_output, ..Signal::new(tokens, cosines) },
             alignments,
             pull,
             elasticity,

@@ -1,6 +1,6 @@
 //! What the differences of outputs come of, as `attention/concentration.rs` asks for it: of an average row.
 
-use super::head::Head;
+use super::head::{Head, Of};
 use super::queries::Queries;
 use super::row::Row;
 use crate::moments::ratio;
@@ -15,7 +15,7 @@ pub(super) fn differences(
     heads: &[Head],
     overlaps: &mut Overlaps,
     (variance, freedom): (f64, f64),
-    q: &Queries,
+    (q, pulls): (&Queries, &[Matrix]),
     output: &Matrix,
     uneven: &[f64],
 ) -> (Shared, Parts, f64, Elasticity) {
@@ -27,14 +27,17 @@ pub(super) fn differences(
     let (effective, contrast) = (over_rows(|row| row.effective), over_rows(|row| row.contrast));
     let shared = overlaps.shared(effective, contrast, alike, freedom);
     let total = apart(output);
-    let of_heads: Vec<[f64; 2]> = heads.iter().map(|head| head.differences(variance, q)).collect();
-    let [flat, linear] = [0, 1].map(|part| of_heads.iter().map(|of| of[part]).sum::<f64>() / heads.len() as f64);
-    let flat = ratio(flat, total).clamp(0.0, 1.0);
-    let linear = ratio(linear, total * (1.0 - flat)).clamp(0.0, 1.0);
+    let of_heads: Vec<[f64; 3]> =
+        heads.iter().zip(pulls).map(|(head, pulls)| head.differences(variance, q, pulls)).collect();
+    let [flat, linear, inherited] =
+        [0, 1, 2].map(|part| ratio(of_heads.iter().map(|of| of[part]).sum::<f64>(), total * heads.len() as f64));
+    let flat = flat.clamp(0.0, 1.0);
+    let linear = ratio(linear, 1.0 - flat).clamp(0.0, 1.0);
+    let inherited = inherited.clamp(0.0, (1.0 - flat) * linear);
     let squares = uneven.iter().zip(output.diagonal()).map(|(uneven, own)| uneven * own * own).sum::<f64>() / count;
     // What masks make of values follows them alone.
     let elasticity = elasticity(overlaps, (effective, contrast), alike, freedom).times(1.0 - flat);
-    (shared, Parts { flat, linear }, ratio(squares * (1.0 - alike * alike), total * total), elasticity)
+    (shared, Parts { flat, linear, inherited }, ratio(squares * (1.0 - alike * alike), total * total), elasticity)
 }
 
 /// Of rows that differ by scores, of queries with this cosine.
@@ -45,13 +48,21 @@ fn elasticity(overlaps: &mut Overlaps, (n, w): (f64, f64), cosine: f64, freedom:
 }
 
 impl Head {
-    /// What outputs differ by for flat weights, and what of the rest is linear in queries.
-    fn differences(&self, variance: f64, q: &Queries) -> [f64; 2] {
-        let linear = Matrix::symmetric(q.count(), |a, c| {
-            let followed = self.rows[a].first * self.rows[c].first * q.size(a, c) * q.correlation(a, c);
-            variance * followed * self.spread.row(a)[c]
-        });
-        [&self.value.1, &linear].map(apart)
+    /// What outputs differ by for flat weights, what of the rest is linear in queries, by the slope of what two rows have in common
+    /// of their scores, and pulled, and what of that comes of different inputs, not of keys out of sight or turned.
+    fn differences(&self, variance: f64, q: &Queries, pulls: &Matrix) -> [f64; 3] {
+        let (mut linear, mut inherited) = (0.0, 0.0);
+        for a in 0..q.count() {
+            for c in 0..a {
+                let slope = variance * self.ratio(&self.rows, q, a, c, Of::Slope);
+                let [own, other] = [a, c].map(|row| self.alike_spread(q, row, row));
+                linear += slope * (own + other - 2.0 * self.alike_spread(q, a, c));
+                let apart = q.square(a) + q.square(c) - 2.0 * q.size(a, c) * q.before(a, c);
+                inherited += slope * apart * self.spread_of(a, c);
+            }
+        }
+        let (pairs, pulled) = ((q.count() as f64).powi(2), apart(pulls).max(0.0));
+        [apart(&self.value.1), linear / pairs + pulled, inherited / pairs + pulled]
     }
 }
 

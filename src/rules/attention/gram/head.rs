@@ -215,12 +215,23 @@ impl Head {
     /// E Q_ac R_ac D_ac.
     fn fluctuating(&self, q: &Queries, a: usize, c: usize) -> f64 {
         let d = self.spread.row(a)[c];
+        if a == c {
+            return d * self.met(&self.rows, q, a, c, Of::Value);
+        }
+        let [expected, strays] = self.expected(q, a, c, Of::Value);
+        self.alike_spread(q, a, c) * expected + q.size(a, c) * d * strays
+    }
+
+    /// Q_ac D_ac.
+    pub(super) fn alike_spread(&self, q: &Queries, a: usize, c: usize) -> f64 {
+        q.size(a, c) * q.before(a, c) * self.spread_of(a, c)
+    }
+
+    /// D_ac, of rotated keys as queries meet it that are not rotated.
+    pub(super) fn spread_of(&self, a: usize, c: usize) -> f64 {
         match &self.rotation {
-            Some(rotation) if a != c => {
-                let [expected, strays] = self.expected(q, a, c, Of::Value);
-                q.size(a, c) * (q.before(a, c) * rotation.spread(a, c) * expected + d * strays)
-            }
-            _ => d * self.met(&self.rows, q, a, c, Of::Value),
+            Some(rotation) if a != c => rotation.spread(a, c),
+            _ => self.spread.row(a)[c],
         }
     }
 
@@ -256,6 +267,11 @@ impl Head {
         self.rotation.as_ref().map_or(1.0, |rotation| rotation.turned(a, c))
     }
 
+    /// The pull of every two rows.
+    pub(super) fn pulls(&self, q: &Queries, pull: Pull) -> Matrix {
+        Matrix::symmetric(q.count(), |a, c| self.pulled(q, pull, a, c))
+    }
+
     /// The pull of rows a and c.
     fn pulled(&self, q: &Queries, pull: Pull, a: usize, c: usize) -> f64 {
         pull.at(q, [a, c], &self.rows, [self.alike(q, a, c), self.turned(a, c)])
@@ -270,14 +286,14 @@ impl Head {
         (0..gradient.rows).map(row).sum()
     }
 
-    /// E z_a·z_c.
-    pub(super) fn output(&self, variance: f64, q: &Queries, v: &Matrix, pull: Pull, odds: f64) -> Matrix {
+    /// E z_a·z_c, of rows with these `pulls`.
+    pub(super) fn output(&self, variance: f64, q: &Queries, v: &Matrix, pulls: &Matrix, odds: f64) -> Matrix {
         let n = q.count();
         let moved = self.moved(v);
         let mut output = Matrix::symmetric(n, |a, c| {
             let first = self.first_order(variance, q, (self.fluctuating(q, a, c), &self.shift), a, c);
             let moved = moved.as_ref().filter(|_| a != c).map_or(0.0, |moved| moved.row(a)[c]);
-            self.value.1.row(a)[c] + first + moved + self.pulled(q, pull, a, c)
+            self.value.1.row(a)[c] + first + moved + pulls.row(a)[c]
         });
         for a in 0..n {
             let square = &mut output.row_mut(a)[a];
