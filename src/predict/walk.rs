@@ -39,6 +39,8 @@ pub(crate) struct Moments {
     routings: Vec<(Mixture, f64, Arc<Routing>)>,
     /// Experts that one stands for, inside mixtures.
     experts: f64,
+    /// Inside a mixture on the way back: who chose, and what of.
+    chosen: Option<(Arc<Routing>, Arc<Signal>)>,
     /// The gradients at the outputs of the fans under way, the innermost last.
     splits: Vec<Gradient>,
     /// Whether what steps along gradients do is worked out.
@@ -103,6 +105,7 @@ impl Moments {
             overlaps: HashMap::new(),
             routings: Vec::new(),
             experts: 1.0,
+            chosen: None,
             splits: Vec::new(),
             steps: false,
             masks: Masks::told_on(1),
@@ -333,6 +336,7 @@ impl Interpreter<'_> for Moments {
     fn join(&mut self, _: &Site, fan: Fan, kept: Kept, mut parts: Vec<Gradient>) -> Result<Gradient, PredictError> {
         if let (Fan::Mixture(mixture), Kept::Mixture { router_gradient: Some(router), .. }) = (fan, &kept) {
             self.experts /= mixture.n_experts as f64;
+            self.chosen = None;
             parts.push(Gradient::clone(router));
         }
         let gradient = self.splits.pop().expect("what joins was split");

@@ -122,11 +122,11 @@ impl Rule {
     }
 }
 
-/// ln E dW², from the input `x`, less its mean if the weight is standardised.
-pub(crate) fn ln_weight_gradient(linear: &Linear, domain: &Domain, x: &Signal, gradient: &Gradient) -> f64 {
+/// ln E dW², from the input `x`, less its mean if the weight is standardised; with what tokens that are `alike` give more together.
+pub(crate) fn ln_weight_gradient(linear: &Linear, domain: &Domain, x: &Signal, gradient: &Gradient, alike: f64) -> f64 {
     let kurtosis = linear.weight.init.kurtosis().unwrap_or_default();
     let own = linear.standardised.map_or(0.0, |_| ln_correction((kurtosis - 2.0) / linear.fan_in as f64));
-    let beyond = lengths_met(domain, x, gradient) + domain.met_together(x, gradient);
+    let beyond = lengths_met(domain, x, gradient) + domain.met_together(x, gradient) + alike;
     domain.ln_collected(x, gradient, beyond) + ln_jacobian(linear) + own
 }
 

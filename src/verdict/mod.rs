@@ -12,7 +12,7 @@ mod profile;
 mod trend;
 
 use serde::Serialize;
-use sigprop_stack::{Number, Quantity, Stack};
+use sigprop_stack::{Component, Node, Number, Op, Quantity, Stack};
 
 use crate::Prediction;
 use crate::numerals::short;
@@ -27,6 +27,9 @@ pub(crate) use profile::Profile;
 pub use trend::Trend;
 pub(crate) use trend::rate;
 
+/// The node that makes a stream of its source.
+const EMBEDDINGS: &str = "embeddings";
+
 /// What the float ranges depend on beside the moments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
@@ -37,10 +40,20 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// Of the stream that the gradient goes through.
+    /// Of the stream that the gradient goes through, behind what embeds its source.
     pub fn of(stack: &Stack) -> Self {
         let stream = &stack.streams[stack.gradient.stream];
-        Self { width: stream.source.width(), seq_len: stream.seq_len }
+        let source = Self { width: stream.source.width(), seq_len: stream.seq_len };
+        let Some(Node { name, op: Op::Chain(entrance) }) = stream.body.first() else { return source };
+        let steps = entrance.iter().filter(|_| name == EMBEDDINGS);
+        steps.fold(source, |shape, step| match &step.op {
+            Op::Apply(Component::Linear(linear)) => Self { width: linear.fan_out, ..shape },
+            Op::Apply(Component::Convolution(convolution)) => {
+                Self { width: convolution.fan_out, seq_len: convolution.output_len(shape.seq_len) }
+            }
+            Op::Apply(Component::Prepend(_)) => Self { seq_len: shape.seq_len + 1, ..shape },
+            _ => shape,
+        })
     }
 }
 

@@ -168,6 +168,23 @@ fn attention_between_alike_tokens() {
     assert_fires("hang on few directions where tokens are alike", "heads", &of(0.7), &of(0.3));
 }
 
+/// Two blocks of causal attention over a stream that is nothing else, of so many features.
+#[test]
+fn differences_that_stray() {
+    let of = |width| {
+        let block = |index: usize| {
+            let parts =
+                ["query", "key", "value"].map(|name| vec![linear(&format!("{name}{index}"), width, width, 1.0)]);
+            let mut attention = Attention::plain(2, 2, width / 2, parts);
+            attention.mask = Mask::CAUSAL;
+            let body = vec![norm("norm", NormKind::RmsNorm), Node::new("heads", Op::Attention(attention))];
+            Node::new(format!("blocks.{index}"), Op::Chain(body))
+        };
+        stack(gaussian(width, 0.0, 1.0, 0.0), 12, (0..3).map(block).collect())
+    };
+    assert_fires("what tokens differ in strays", "blocks.1.heads", &of(32), &of(512));
+}
+
 #[test]
 fn scores_that_reach_their_cap() {
     let capped = |cap| {

@@ -6,6 +6,7 @@ use super::layouts::{attention, checked, names};
 use super::*;
 use crate::architecture::Stem;
 use crate::assemble::StreamName;
+use crate::verdict::Shape;
 
 /// What is in `embeddings`, and how many terms the source has.
 fn entrance(stream: &Stream) -> (String, usize) {
@@ -36,13 +37,17 @@ fn positions_come_behind_a_scaled_or_projected_token_embedding() {
 #[test]
 fn stems_embed_patches_and_frames() {
     let patches = Stem::Patches { patch_width: 12, class_token: true, bias: true, norm: false };
-    let got = checked(&Architecture { stem: Some(patches), ..small() }, &TRAIN).streams.remove(0);
+    let stack = checked(&Architecture { stem: Some(patches), ..small() }, &TRAIN);
+    assert_eq!(Shape::of(&stack), Shape { width: 8, seq_len: 16 });
+    let got = &stack.streams[0];
     assert_eq!((got.seq_len, got.source.width()), (15, 12));
-    assert_eq!(entrance(&got).0, "patches class_token position");
+    assert_eq!(entrance(got).0, "patches class_token position");
     let audio = Architecture { stem: Some(Stem::Audio { n_mels: 5 }), positions: Positions::Sinusoidal, ..small() };
-    let got = checked(&audio, &TRAIN).streams.remove(0);
+    let stack = checked(&audio, &TRAIN);
+    assert_eq!(Shape::of(&stack), Shape { width: 8, seq_len: 16 });
+    let got = &stack.streams[0];
     assert_eq!((got.seq_len, got.source.width()), (32, 5));
-    assert_eq!(entrance(&got).0, "conv1 activation1 conv2 activation2 position");
+    assert_eq!(entrance(got).0, "conv1 activation1 conv2 activation2 position");
     assert_eq!(
         message(&audio, "hf", &Input::Uniform),
         "input must be a correlation between tokens, for a stem reads patches or frames, got token ids"

@@ -1,5 +1,7 @@
 //! What the gradients of weights are made of, noted down on the way back.
 
+use std::sync::Arc;
+
 use sigprop_stack::{Component, Embedding, Init, Site, Tensor};
 
 use super::Moments;
@@ -7,6 +9,7 @@ use crate::domain::{Domain, Flow, Gradient, Signal};
 use crate::predict::rows::{LinearNote, WeightNote};
 use crate::rules::embedding::positions;
 use crate::rules::linear::steps::Steps;
+use crate::rules::mixture::{self, Routing};
 use crate::rules::{convolution, embedding, linear, norm};
 
 impl Moments {
@@ -49,7 +52,11 @@ impl Moments {
                     let ln_gradient = self.domain.ln_summed(gradient);
                     self.write_weight(at, bias, ln_gradient);
                 }
-                let ln_gradient = linear::ln_weight_gradient(linear, &self.domain, x, gradient);
+                let alike = |(routing, of): &(Arc<Routing>, Arc<Signal>)| {
+                    mixture::chosen_alike(routing, &self.domain, [of, x], gradient)
+                };
+                let chosen_alike = self.chosen.as_ref().map_or(0.0, alike);
+                let ln_gradient = linear::ln_weight_gradient(linear, &self.domain, x, gradient, chosen_alike);
                 self.write_weight(at, &linear.weight, ln_gradient);
                 // Experts see some of the tokens.
                 if self.steps && at.expert().is_none() {
