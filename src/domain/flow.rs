@@ -47,6 +47,8 @@ pub(crate) struct Gradient {
     pub(crate) coupling: f64,
     /// Whether it is that of a query or of a key alone, which answer to products with each other: Σ_a g_ai x_aj is not symmetric.
     pub(crate) one_sided: bool,
+    /// Whether `coupling` comes of what other branches make of their common input, and not of the signal right here.
+    pub(crate) by_others: bool,
     /// Whether `coupling` has in it how networks stray (`Domain::met_together`).
     pub(crate) knows_networks: bool,
     /// E (x_a·g_a)(x_b·g_b)/(E x² E g² width) of two tokens, on average and beyond the part `radial` of the product of
@@ -95,6 +97,7 @@ impl Gradient {
             cosines,
             coupling: 0.0,
             one_sided: false,
+            by_others: false,
             knows_networks: false,
             along: 0.0,
             across: None,

@@ -174,7 +174,7 @@ impl Domain {
         let response = y.fluctuation.map.transpose() * gradient.response + own;
         let concentration = rule.concentration_backward(x, gradient, &|signal| self.mean_cosine(signal)).bounded();
         let Gradient { made, beside, together, .. } = *gradient;
-        let coupling = rule.coupling(self, x, gradient);
+        let coupling = rule.coupling(self, [x, y], gradient);
         let along = rule.along(self, x, gradient);
         let across = gradient.across.map(|across| rule.across(self, x, across));
         let lengths = x.lengths.as_ref().zip(gradient.lengths.as_ref());
@@ -187,6 +187,7 @@ impl Domain {
             cosines,
             coupling,
             one_sided: gradient.one_sided,
+            by_others: gradient.by_others,
             knows_networks: false,
             along,
             across,

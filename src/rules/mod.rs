@@ -130,8 +130,8 @@ pub(crate) trait PairRule {
         0.0
     }
 
-    /// The coupling (see [`Gradient`]) of the gradient at the input `x`, from the `gradient` at the output.
-    fn coupling(&self, _domain: &Domain, _x: &Signal, gradient: &Gradient) -> f64 {
+    /// The coupling (see [`Gradient`]) of the gradient at the input `x`, from the `gradient` at the output `y`.
+    fn coupling(&self, _domain: &Domain, [_x, _y]: [&Signal; 2], gradient: &Gradient) -> f64 {
         gradient.coupling
     }
     /// How gradients along their signals go together (see [`Gradient`]) at the input `x`.

@@ -96,6 +96,7 @@ pub(crate) fn split(domain: &Domain, fork: &Fork, gradient: &Gradient) -> Vec<Gr
         });
         let part = Gradient {
             coupling,
+            by_others: true,
             across: gradient.across,
             concentration: Concentration { inherited: 1.0, ..gradient.concentration },
             beside: x.fluctuation.kept * gradient.beside,

@@ -355,6 +355,7 @@ impl Rule {
                 cosines: masks[index].cosines(domain, gradient),
                 coupling: 0.0,
                 one_sided: false,
+                by_others: false,
                 knows_networks: false,
                 constant: gradient.constant,
                 along_all: 0.0,

@@ -36,7 +36,7 @@
 //! for an average row. What of it falls as 1/n_e, the rows' own part (`rows`), is larger for queries that see few keys, by how
 //! many fewer they are than those of the query that sees the most: behind causal attention with four heads of width 256 (v = 1, 96
 //! uncorrelated tokens, streams that are all attention) products stray by 0.34/n + 0.0105 where n tokens are seen (measured: 0.209 at
-//! 2, 0.046 at 9, 0.0144 at 96); the rule says 0.43/n + 0.0103. Gradients averaged over queries were 5.6 % too small without
+//! 2, 0.046 at 9, 0.0144 at 96); the rule, when it left out the pull, said 0.43/n + 0.0103. Gradients averaged over queries were 5.6 % too small without
 //! it (5.1 % rotated; two heads of 256: 8.5 %), and are within 0.7 % (2.3 %). Shares of branches in a stream are those of
 //! all positions; early tokens, whose averages are longer, have larger ones, and theirs stray more than is said.
 //!

@@ -149,7 +149,7 @@ impl PairRule for Rule {
         gradients.iter().zip(&parts).map(token).collect()
     }
 
-    fn coupling(&self, _: &Domain, _: &Signal, _: &Gradient) -> f64 {
+    fn coupling(&self, _: &Domain, _: [&Signal; 2], _: &Gradient) -> f64 {
         0.0
     }
 

@@ -1,4 +1,15 @@
 //! What the differences of outputs come of, as `attention/concentration.rs` asks for it: of an average row.
+//!
+//! With Q, D, R' and the pull as in [`super`], R' being the slope of what two rows have in common at the correlation of their queries,
+//! averages over pairs of rows of
+//!
+//! ```text
+//! linear in queries   v R'_ac ((Q_aa D_aa + Q_cc D_cc)/2 − Q_ac D_ac) + (pull_aa + pull_cc)/2 − pull_ac
+//! of their inputs     v R'_ac ((Q_aa + Q_cc)/2 − Q_ac) D_ac           + the same
+//! ```
+//!
+//! the rest of the first being of keys that one of the two does not see or that are turned otherwise. Of unmasked tokens that are all
+//! unlike both are w (1 − ρ) T11 and the pull of `exchangeable.rs` (tests/sigprop/stacks.rs: weights of both within 2 %).
 
 use super::head::{Head, Of};
 use super::queries::Queries;
