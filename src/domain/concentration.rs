@@ -46,6 +46,7 @@ impl Concentration {
     /// Where differences are these to the part `kept`, and others of this `width`, independent of them, for the rest.
     pub(crate) fn mixed(self, kept: f64, other: Self, width: f64) -> Self {
         let added = 1.0 - kept;
+        // Products of one with the other are drawn by the entries of both.
         let together = 2.0 * kept * added / width;
         Self {
             total: kept * kept * self.total + added * added * other.total + together,

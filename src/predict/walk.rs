@@ -39,8 +39,8 @@ pub(crate) struct Moments {
     routings: Vec<(Mixture, f64, Arc<Routing>)>,
     /// Experts that one stands for, inside mixtures.
     experts: f64,
-    /// Inside a mixture on the way back: who chose, and what of.
-    chosen: Option<(Arc<Routing>, Arc<Signal>)>,
+    /// Inside a mixture on the way back: how pairs of tokens are chosen together because they are alike.
+    chosen: Option<Arc<[f64]>>,
     /// The gradients at the outputs of the fans under way, the innermost last.
     splits: Vec<Gradient>,
     /// Whether what steps along gradients do is worked out.

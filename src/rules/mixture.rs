@@ -69,6 +69,7 @@
 //! Ours.
 
 use std::f64::consts::PI;
+use std::sync::Arc;
 
 use nalgebra::Matrix2;
 use rand::SeedableRng;
@@ -181,12 +182,19 @@ fn follows(x: &Signal, expert: &Signal, place: usize) -> f64 {
     expert.concentration.inherited * ratio(1.0 - expert.cosines[place], 1.0 - x.cosines[place])
 }
 
-/// What the weights of an expert collect from pairs of tokens whose inputs inside of it are `inside`, beyond the products of these and
-/// of the `gradient` there, because those that happen to be alike in `x` are sent to it together.
-pub(crate) fn chosen_alike(routing: &Routing, domain: &Domain, [x, inside]: [&Signal; 2], gradient: &Gradient) -> f64 {
-    collected(domain, gradient, &|place| {
-        follows(x, inside, place) * ratio(met(&routing.overlaps, x, place), routing.overlap(x.cosines[place]))
+/// ⟨Ω⟩/(Ω (1 − c)) of every pair of tokens.
+pub(crate) fn chosen(routing: &Routing, domain: &Domain, x: &Signal) -> Arc<[f64]> {
+    domain.map(x.tokens.len(), |_, _, place| {
+        let cosine = x.cosines[place];
+        ratio(met(&routing.overlaps, x, place), routing.overlap(cosine) * (1.0 - cosine))
     })
+}
+
+/// What the weights of an expert collect from pairs of tokens, `x` and its `gradient` somewhere inside of it, beyond the products of
+/// both, because those that happen to be alike are `chosen` together.
+pub(crate) fn chosen_alike(chosen: &[f64], domain: &Domain, x: &Signal, gradient: &Gradient) -> f64 {
+    let inherited = x.concentration.inherited;
+    collected(domain, gradient, &|place| inherited * (1.0 - x.cosines[place]) * chosen[place])
 }
 
 /// Of the gradient of a token with those of all others: Σ_b E g_a·g_b times this.
@@ -238,10 +246,9 @@ pub(crate) fn split(
     gradient: &Gradient,
 ) -> [Gradient; 2] {
     let overlap = |place: usize| routing.overlap(x.cosines[place]) / routing.own();
-    let passed = |place: usize| {
-        let chosen = follows(x, expert, place) * met(&routing.passed, x, place);
-        ratio(expert.cosines[place] * at(&routing.passed, x.cosines[place]) + chosen, routing.own_passed())
-    };
+    let passed =
+        domain.map(x.tokens.len(), |_, _, place| ratio(at(&routing.passed, x.cosines[place]), routing.own_passed()));
+    let strayed = domain.map(x.tokens.len(), |_, _, place| ratio(met(&routing.passed, x, place), routing.own_passed()));
     let ln_scale = 2.0 * mixture.scale.abs().ln();
     let others = 1.0 - routing.part;
     let scores = gradient.tokens.iter().zip(&x.tokens).zip(&expert.tokens).map(|((g, x), f)| {
@@ -251,11 +258,13 @@ pub(crate) fn split(
         let longer = routing.part * f.norm_variance() + others * inherited(x, f) + routing.passed_uneven;
         TokenGradient::isotropic(ln_second - g.steepness * longer - (mixture.n_experts as f64).ln())
     });
-    let cosines = domain.map(x.tokens.len(), |_, _, place| gradient.cosines[place] * passed(place));
+    let cosines = domain.map(x.tokens.len(), |_, _, place| {
+        let chosen = follows(x, expert, place) * strayed[place];
+        gradient.cosines[place] * (expert.cosines[place] * passed[place] + chosen)
+    });
     let coupling = collected(domain, gradient, &|place| {
-        let squared = strays(x, place).powi(2) * at(&routing.passed, x.cosines[place]);
-        let met = expert.cosines[place] * met(&routing.passed, x, place) + follows(x, expert, place) * squared;
-        ratio(met, routing.own_passed())
+        let squared = strays(x, place).powi(2) * passed[place];
+        expert.cosines[place] * strayed[place] + follows(x, expert, place) * squared
     });
     let scores = Gradient { coupling, ..Gradient::new(scores.collect(), cosines) };
     let ln_gain = ln_gain(mixture, routing);

@@ -66,7 +66,7 @@ fn lines(group: &str, [pooled, without_caveat]: [&[Comparison]; 2], runs: &[Vec<
     };
     let counted = chosen(|row| is_told(row) && row.relative_std_error <= LARGEST_ERROR);
     let (count, of) = (summarise(&counted), summarise(&chosen(is_told)));
-    let without_caveat = summarise(&without_caveat.iter().filter(|row| is_told(row)).cloned().collect::<Vec<_>>());
+    let without_caveat = summarise(without_caveat);
     let runs: Vec<Summary> = runs.iter().map(|run| summarise(run)).collect();
     let line = |name: &'static str, quantity: Option<Compared>| {
         let (all, mut fit) = (fit(&of, quantity), fit(&count, quantity));

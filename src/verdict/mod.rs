@@ -44,9 +44,11 @@ impl Shape {
     pub fn of(stack: &Stack) -> Self {
         let stream = &stack.streams[stack.gradient.stream];
         let source = Self { width: stream.source.width(), seq_len: stream.seq_len };
-        let Some(Node { name, op: Op::Chain(entrance) }) = stream.body.first() else { return source };
-        let steps = entrance.iter().filter(|_| name == EMBEDDINGS);
-        steps.fold(source, |shape, step| match &step.op {
+        let entrance = match stream.body.first() {
+            Some(Node { name, op: Op::Chain(steps) }) if name == EMBEDDINGS => steps.as_slice(),
+            _ => &[],
+        };
+        entrance.iter().fold(source, |shape, step| match &step.op {
             Op::Apply(Component::Linear(linear)) => Self { width: linear.fan_out, ..shape },
             Op::Apply(Component::Convolution(convolution)) => {
                 Self { width: convolution.fan_out, seq_len: convolution.output_len(shape.seq_len) }

@@ -168,7 +168,7 @@ fn attention_between_alike_tokens() {
     assert_fires("hang on few directions where tokens are alike", "heads", &of(0.7), &of(0.3));
 }
 
-/// Two blocks of causal attention over a stream that is nothing else, of so many features.
+/// Three blocks of causal attention over a stream that is nothing else, of so many features.
 #[test]
 fn differences_that_stray() {
     let of = |width| {

@@ -147,7 +147,7 @@ impl Moments {
                 self.write_weight(at, &mixture.router, ln_gradient);
                 *router_gradient = Some(Box::new(mixture::router_backward(mixture, &scores)));
                 self.experts *= mixture.n_experts as f64;
-                self.chosen = Some((Arc::clone(routing), Arc::clone(x)));
+                self.chosen = Some(mixture::chosen(routing, &self.domain, x));
                 vec![experts]
             }
             (Fan::Sum(_) | Fan::Product(_) | Fan::Concat(_) | Fan::Attention(_) | Fan::Mixture(_), _) => {

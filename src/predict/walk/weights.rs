@@ -9,8 +9,7 @@ use crate::domain::{Domain, Flow, Gradient, Signal};
 use crate::predict::rows::{LinearNote, WeightNote};
 use crate::rules::embedding::positions;
 use crate::rules::linear::steps::Steps;
-use crate::rules::mixture::{self, Routing};
-use crate::rules::{convolution, embedding, linear, norm};
+use crate::rules::{convolution, embedding, linear, mixture, norm};
 
 impl Moments {
     pub(super) fn write_weight(&mut self, at: &Site, tensor: &Tensor, ln_second_moment: f64) {
@@ -52,9 +51,7 @@ impl Moments {
                     let ln_gradient = self.domain.ln_summed(gradient);
                     self.write_weight(at, bias, ln_gradient);
                 }
-                let alike = |(routing, of): &(Arc<Routing>, Arc<Signal>)| {
-                    mixture::chosen_alike(routing, &self.domain, [of, x], gradient)
-                };
+                let alike = |chosen: &Arc<[f64]>| mixture::chosen_alike(chosen, &self.domain, x, gradient);
                 let chosen_alike = self.chosen.as_ref().map_or(0.0, alike);
                 let ln_gradient = linear::ln_weight_gradient(linear, &self.domain, x, gradient, chosen_alike);
                 self.write_weight(at, &linear.weight, ln_gradient);

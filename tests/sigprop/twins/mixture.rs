@@ -64,12 +64,12 @@ fn what_lies_along_the_output() {
 }
 
 /// Tokens that happen to be alike go to the same experts, whose weights collect more of them, as does the router: without that 13 and 21 %
-/// too small, and outputs of two tokens have 0.005 of correlation. Given 5 % for what is of second order.
+/// too small, and outputs of two tokens have 0.005 of correlation. Given 3.5 % for what is of second order: 3 % of the router.
 #[test]
 fn alike_tokens_are_sent_together() {
     const REPLICATES: usize = 600;
     const WIDTH: usize = 64;
-    const NEGLECTED: f64 = 0.05;
+    const NEGLECTED: f64 = 0.035;
     let expert = vec![
         linear("in", WIDTH, 2 * WIDTH, 0.1),
         activation("activation", Activation::Tanh),
