@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use nalgebra::{Matrix2, Vector2};
 
-use super::{Answers, Concentration, Fluctuation, Later, Lengths, bounded};
+use super::{Answers, Concentration, Fluctuation, Later, Lengths, Nearness, bounded};
 use crate::moments::{Few, PerToken, Token, TokenGradient, ln_sum, share};
 
 /// The signal of all tokens.
@@ -42,18 +42,22 @@ pub(crate) struct Gradient {
     /// E g_a g_b/√(E g_a² E g_b²), as in [`Signal`].
     pub(crate) cosines: Arc<[f64]>,
     /// What E Σ_ab x_a·x_b g_a·g_b is beyond the product of the expectations, per token and in units of the mean
-    /// E x² and the mean E g²: it reaches what comes right before, weights and a norm, and no further. Gradients have it
-    /// because they answer to products of tokens, so that Σ_a g_ai x_aj is symmetric in i and j.
+    /// E x² and the mean E g²: it reaches what comes right before, weights and a norm; what is before the next fan knows it as
+    /// `nearness`. Gradients have it because they answer to products of tokens, so that Σ_a g_ai x_aj is symmetric in i and j.
     pub(crate) coupling: f64,
     /// Whether it is that of a query or of a key alone, which answer to products with each other: Σ_a g_ai x_aj is not symmetric.
     pub(crate) one_sided: bool,
-    /// Whether `coupling` comes of what other branches make of their common input, and not of the signal right here.
-    pub(crate) by_others: bool,
+    /// How its cosines answer to those of signals.
+    pub(crate) nearness: Nearness,
     /// Whether `coupling` has in it how networks stray (`Domain::met_together`).
     pub(crate) knows_networks: bool,
     /// E (x_a·g_a)(x_b·g_b)/(E x² E g² width) of two tokens, on average and beyond the part `radial` of the product of
-    /// their cosines: reaches a norm's gains before linear maps and no further.
+    /// their cosines: reaches norms' gains.
     pub(crate) along: f64,
+    /// What the activation right behind adds to what it has along its signal.
+    pub(crate) entrywise: Along,
+    /// What of that is not met entry by entry before a map whose entries are not Gaussian: reaches a norm's gains and no further.
+    pub(crate) unmet: Along,
     /// E (x_a·g_a)(x_a·g_b)/(E x² E g_a·g_b) of two tokens: 1 of gradients that point anywhere, as `radial` is. Where nothing
     /// but ids tells tokens apart (`rules/sum.rs`).
     pub(crate) across: Option<f64>,
@@ -89,6 +93,36 @@ pub(crate) struct Gradient {
     pub(crate) later: Option<Later>,
 }
 
+/// What gradients have along signals: of one token (`radial`), of two along the signal of one (`across`), of two along their own
+/// (`pairs`), and how they answer to how alike the two are (`Nearness::response`).
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Along {
+    pub(crate) radial: f64,
+    pub(crate) across: f64,
+    pub(crate) pairs: f64,
+    pub(crate) response: f64,
+}
+
+impl Along {
+    pub(crate) const NONE: Self = Self { radial: 0.0, across: 0.0, pairs: 0.0, response: 0.0 };
+
+    #[must_use]
+    pub(crate) fn times(self, factor: f64) -> Self {
+        let Self { radial, across, pairs, response } = self;
+        Self { radial: factor * radial, across: factor * across, pairs: factor * pairs, response: factor * response }
+    }
+
+    #[must_use]
+    pub(crate) fn plus(self, more: Self) -> Self {
+        Self {
+            radial: self.radial + more.radial,
+            across: self.across + more.across,
+            pairs: self.pairs + more.pairs,
+            response: self.response + more.response,
+        }
+    }
+}
+
 impl Gradient {
     /// A gradient that meets its signal only on average.
     pub(crate) fn new(tokens: PerToken<TokenGradient>, cosines: Arc<[f64]>) -> Self {
@@ -97,9 +131,11 @@ impl Gradient {
             cosines,
             coupling: 0.0,
             one_sided: false,
-            by_others: false,
+            nearness: Nearness::NONE,
             knows_networks: false,
             along: 0.0,
+            entrywise: Along::NONE,
+            unmet: Along::NONE,
             across: None,
             constant: 1.0,
             along_all: 0.0,

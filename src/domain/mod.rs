@@ -14,6 +14,7 @@ mod fluctuation;
 mod joined;
 mod later;
 mod lengths;
+mod nearness;
 mod pairs;
 mod pooled;
 mod signs;
@@ -27,13 +28,14 @@ use nalgebra::{Matrix2, Vector2};
 pub(crate) use concentration::{Concentration, square};
 pub(crate) use entry::Entry;
 pub(crate) use exchangeable::{Exchangeable, PairClass, mean_share};
-pub(crate) use flow::{Flow, Gradient, Signal, by_position, weights};
+pub(crate) use flow::{Along, Flow, Gradient, Signal, by_position, weights};
 pub(crate) use fluctuation::{
     Alike, Fluctuation, Fork, OfPairs, levels_map, of_all, part_map, summed, variance_of_all, with_apart,
 };
 pub(crate) use joined::Term;
 pub(crate) use later::Later;
 pub(crate) use lengths::{Answers, Lengths, Step};
+pub(crate) use nearness::{Branch, Nearness};
 use pairs::pair_sums;
 pub(crate) use pairs::{TILE, mirror, rows_at_a_time, symmetric, transpose};
 pub(crate) use pooled::Pooled;
@@ -105,7 +107,11 @@ impl Domain {
             Arc::clone(&x.cosines)
         } else {
             let map = rule.cosines(&x.tokens, &tokens);
-            self.map(tokens.len(), |i, j, place| map(i, j, x.cosines[place]))
+            let [bent, _] = rule.bent(self, x);
+            self.map(tokens.len(), |i, j, place| {
+                let cosine = x.cosines[place];
+                map(i, j, cosine) + bent * (1.0 - cosine * cosine).powi(2)
+            })
         };
         let Signal { concentration, fluctuation, .. } = *x;
         let lengths = x.lengths.as_ref().and_then(|lengths| rule.lengths(x, lengths)).map(Arc::new);
@@ -143,7 +149,11 @@ impl Domain {
             Arc::clone(&gradient.cosines)
         } else {
             let map = rule.cosines_backward(&x.tokens, &gradient.tokens);
-            self.map(tokens.len(), |i, j, place| map(i, j, x.cosines[place], gradient.cosines[place]))
+            let [_, bent] = rule.bent(self, x);
+            self.map(tokens.len(), |i, j, place| {
+                let (cosine, of_gradient) = (x.cosines[place], gradient.cosines[place]);
+                map(i, j, cosine, of_gradient) + of_gradient * bent * (1.0 - cosine * cosine).powi(2)
+            })
         };
         let slope = if self.follows_levels() { rule.gain_slope(self, x) } else { 0.0 };
         let ln_pairs = if self.follows_levels() {
@@ -173,8 +183,8 @@ impl Domain {
         let own = Matrix2::from_columns(&[responds, self.answers_to_likeness(slope, x)]);
         let response = y.fluctuation.map.transpose() * gradient.response + own;
         let concentration = rule.concentration_backward(x, gradient, &|signal| self.mean_cosine(signal)).bounded();
-        let Gradient { made, beside, together, .. } = *gradient;
-        let coupling = rule.coupling(self, [x, y], gradient);
+        let Gradient { coupling, one_sided, made, beside, together, .. } = *gradient;
+        let nearness = rule.nearness(self, [x, y], gradient);
         let along = rule.along(self, x, gradient);
         let across = gradient.across.map(|across| rule.across(self, x, across));
         let lengths = x.lengths.as_ref().zip(gradient.lengths.as_ref());
@@ -186,10 +196,12 @@ impl Domain {
             tokens,
             cosines,
             coupling,
-            one_sided: gradient.one_sided,
-            by_others: gradient.by_others,
+            one_sided,
+            nearness,
             knows_networks: false,
             along,
+            entrywise: rule.entrywise(self, x, gradient),
+            unmet: rule.unmet(gradient),
             across,
             constant: rule.constant(gradient.constant),
             along_all: 0.0,
@@ -396,10 +408,15 @@ impl Domain {
     }
 
     /// ln Σ_ab E x_a·x_b E g_a·g_b, summed over all tokens: what the gradient of a weight collects; with its
-    /// `coupling` and what else is known to be `beyond`.
+    /// `coupling`, `nearness`, and what else is known to be `beyond`.
     pub(crate) fn ln_collected(&self, x: &Signal, gradient: &Gradient, beyond: f64) -> f64 {
         let both = [x.cosines(), gradient.cosines()];
-        self.ln_met((x.levels(), gradient.levels()), both, |[x, g]| [x * g], gradient.coupling + beyond)
+        self.ln_met(
+            (x.levels(), gradient.levels()),
+            both,
+            |[x, g]| [x * g],
+            gradient.coupling + self.met_near(x, gradient).iter().sum::<f64>() + beyond,
+        )
     }
 
     /// ln Σ_ab E g_a·g_b over all pairs of tokens: what the gradient of a bias collects.

@@ -22,7 +22,8 @@
 //! ```
 //!
 //! the last because the average of ĉ is not the ratio c of averages (`rules/norm.rs`); together nothing where y = x.
-//! (sampled: width 64, correlation 0.19 behind attention: E f(ĉ) is 6 % above f(c) of GELU, and right to 0.3 ± 0.4 %).
+//! (sampled: width 64, correlation 0.19 behind attention: E f(ĉ) is 6 % above f(c) of GELU, and right to 0.3 ± 0.4 %). E f(ĉ) − f(c) is
+//! that of the average cosine, times (1 − c²)² of each pair, wherever tokens stand; what lengths do, where levels are followed.
 //!
 //! # Backward
 //!
@@ -33,11 +34,9 @@
 //! ρ' = (E u²φ'² + (ρ − 1)(E uφφ')²/E φ²)/(σ² E φ'²)     S' = χ S + e
 //! ```
 //!
-//! With κ₁(c) = E φ'(u) φ'(v)/E φ'², pairs of tokens that happen to be more alike have gradients more alike: E x_a·x_b
-//! g_a·g_b exceeds the product of the expectations by E g_a·g_b · E (ĉ − c) κ₁(ĉ), ĉ = c ± √γ (1 − c²) (`coupling`). What it is
-//! beyond that at the output, K, goes with ĉ' there, of which ĉ has f' γ (1 − c²)²/(γ' (1 − c'²)²), γ without what the map right
-//! before draws: K' = κ₁ K times that (ELU under Xavier, eight layers of width 64 with a norm each, 16 tokens, gradients of
-//! correlation 0.6: weights of the first layer 16 % too large without). And of
+//! With κ₁(c) = E φ'(u) φ'(v)/E φ'², cosines of gradients have E κ₁(ĉ) in place of κ₁(c) (`bent`, as f forward), and pairs of tokens
+//! that happen to be more alike have gradients more alike, by (κ₁(ĉ₊) − κ₁(ĉ₋))/(ĉ₊ − ĉ₋) of ĉ = c ± √γ (1 − c²), beside what is
+//! handed on (`src/domain/nearness.rs`). And of
 //! gradients that are alike what lies along their signals is, E uφ'(u) vφ'(v), even between uncorrelated tokens (`along`).
 //!
 //! Gradients of two tokens meet the signal of one by α = 1 + (E uφ''(u) φ'(v))/E φ'(u)φ'(v), E u²φ'/E φ' of uncorrelated
@@ -89,8 +88,8 @@ use self::profile::{Covariance, Profile};
 use self::scales::{AtScale, Average, Scales};
 use super::PairRule;
 use crate::domain::{
-    Alike, Answers, Concentration, Domain, Entry, Flow, Fluctuation, Gradient, GradientPairMap, Lengths, PairMap,
-    Signal, Strayed, levels_map, of_all, square, variance_of_all,
+    Alike, Along, Answers, Concentration, Domain, Entry, Flow, Fluctuation, Gradient, GradientPairMap, Lengths,
+    Nearness, PairMap, Signal, Strayed, levels_map, of_all, square, variance_of_all,
 };
 use crate::moments::{PerToken, Token, TokenGradient, ln_correction, ratio, width_caveat};
 
@@ -183,6 +182,26 @@ impl Rule {
             let (kernel, derivative) = closed(self.activation, [a.0, b.0], cosine).expect("has a closed form");
             of.one((kernel / (a.1 * b.1), derivative / (a.2 * b.2)))
         })
+    }
+
+    /// α of gradients that point anywhere.
+    fn own_across(&self, domain: &Domain, x: &Signal) -> f64 {
+        let profile = &self.profiles[0].profile;
+        profile.radial_across + domain.mean_cosine(x) * (profile.radial_free - profile.radial_across)
+    }
+
+    /// What gradients that are alike have along their signals together, beyond the part `radial` of what single ones have.
+    fn own_along(&self, domain: &Domain, x: &Signal, radial: f64) -> f64 {
+        let (profile, cosine) = (&self.profiles[0].profile, domain.mean_cosine(x));
+        profile.radial_pairs(cosine) - cosine * profile.cosines(cosine).1 * radial
+    }
+
+    /// κ₁' cos(g), as far as the correlation strays from its mean.
+    fn own_response(&self, domain: &Domain, x: &Signal, gradient: &Gradient) -> f64 {
+        let cosine = domain.mean_cosine(x);
+        let gain = |cosine: f64| self.profiles[0].profile.cosines(cosine).1;
+        let strays = strays(x, cosine);
+        domain.mean_cosine(gradient) * ratio(gain(cosine + strays) - gain(cosine - strays), 2.0 * strays)
     }
 
     /// dc'/dc at the cosine c.
@@ -303,10 +322,7 @@ impl PairRule for Rule {
     }
 
     fn across(&self, domain: &Domain, x: &Signal, across: f64) -> f64 {
-        let profile = &self.profiles[0].profile;
-        let apart = profile.radial_across;
-        let own = apart + domain.mean_cosine(x) * (profile.radial_free - apart);
-        own + profile.radial_kept * (across - 1.0)
+        self.own_across(domain, x) + self.profiles[0].profile.radial_kept * (across - 1.0)
     }
 
     fn gain_slope(&self, domain: &Domain, x: &Signal) -> f64 {
@@ -323,36 +339,43 @@ impl PairRule for Rule {
         if after >= 1.0 {
             return 0.0;
         }
-        let at = |cosine: f64| self.profiles[0].profile.cosines(cosine).0;
-        let strays = strays(x, cosine);
-        let bent = 0.5 * (at(cosine + strays) + at(cosine - strays)) - at(cosine);
         let Strayed { own, between, crossed } = domain.inherited(x, cosine);
         let sensitivity = self.profiles[0].profile.sensitivity;
         let lengths = -0.25 * sensitivity * sensitivity * (own - between) * after;
         let meeting = sensitivity * (crossed - 0.5 * (own + between)) - (crossed - 0.75 * own - 0.25 * between);
         let angles = self.cosine_slope(cosine) * cosine * meeting;
-        (bent + lengths + angles) / (1.0 - after)
+        (lengths + angles) / (1.0 - after)
     }
 
-    fn coupling(&self, domain: &Domain, [x, y]: [&Signal; 2], gradient: &Gradient) -> f64 {
-        let [cosine, after] = [x, y].map(|signal| domain.mean_cosine(signal));
-        let gain = |cosine: f64| self.profiles[0].profile.cosines(cosine).1;
-        // φ'(u_a) φ'(u_b) where the correlation of u strays from its mean, by as much.
+    fn entrywise(&self, domain: &Domain, x: &Signal, gradient: &Gradient) -> Along {
+        let profile = &self.profiles[0].profile;
+        Along {
+            radial: profile.radial_free - 1.0,
+            across: self.own_across(domain, x) - 1.0,
+            pairs: domain.mean_cosine(gradient) * self.own_along(domain, x, profile.radial_free),
+            response: self.own_response(domain, x, gradient),
+        }
+    }
+
+    fn bent(&self, domain: &Domain, x: &Signal) -> [f64; 2] {
+        let cosine = domain.mean_cosine(x);
         let strays = strays(x, cosine);
-        let known = 0.5 * strays * (gain(cosine + strays) - gain(cosine - strays));
-        let others = domain.length(x.tokens.len()) - 1.0;
-        let of_output = y.concentration.total * (1.0 - after * after).powi(2);
-        let of_input = ratio(self.cosine_slope(cosine) * strays * strays, of_output);
-        let kept = if gradient.by_others { 1.0 } else { of_input };
-        kept * gradient.coupling * gain(cosine) + others * domain.mean_cosine(gradient) * known
+        let [below, at, above] =
+            [-strays, 0.0, strays].map(|strayed| self.profiles[0].profile.cosines(cosine + strayed));
+        let bent = |of: Of| 0.5 * (of.one(above) + of.one(below)) - of.one(at);
+        [Of::Value, Of::Derivative].map(|of| ratio(bent(of), (1.0 - cosine * cosine).powi(2)))
+    }
+
+    fn nearness(&self, domain: &Domain, [x, _]: [&Signal; 2], gradient: &Gradient) -> Nearness {
+        let cosine = domain.mean_cosine(x);
+        let kept = self.profiles[0].profile.cosines(cosine).1;
+        gradient.nearness.before(self.cosine_slope(cosine), kept, self.own_response(domain, x, gradient))
     }
 
     fn along(&self, domain: &Domain, x: &Signal, gradient: &Gradient) -> f64 {
         let profile = &self.profiles[0].profile;
-        let cosine = domain.mean_cosine(x);
         let known = profile.radial_free + (gradient.token().radial - 1.0) * profile.radial_kept;
-        let own = profile.radial_pairs(cosine) - cosine * profile.cosines(cosine).1 * known;
-        gradient.along * profile.radial_kept + domain.mean_cosine(gradient) * own
+        gradient.along * profile.radial_kept + domain.mean_cosine(gradient) * self.own_along(domain, x, known)
     }
 
     fn concentration(&self, x: &Signal, y: &Signal, mean_cosine: &dyn Fn(&Signal) -> f64) -> Concentration {

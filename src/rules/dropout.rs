@@ -22,7 +22,9 @@ use nalgebra::{Matrix2, Vector2};
 use sigprop_stack::Dropout;
 
 use super::PairRule;
-use crate::domain::{Concentration, Domain, Flow, Fluctuation, Gradient, GradientPairMap, PairMap, Signal, Step};
+use crate::domain::{
+    Concentration, Domain, Flow, Fluctuation, Gradient, GradientPairMap, Nearness, PairMap, Signal, Step,
+};
 use crate::moments::{PerToken, Token, TokenGradient, ln_correction};
 
 /// E g⁴/E² g² of Gaussian gradients.
@@ -83,8 +85,8 @@ impl PairRule for Rule {
         gradients.iter().zip(x).map(token).collect()
     }
 
-    fn coupling(&self, _: &Domain, _: [&Signal; 2], _: &Gradient) -> f64 {
-        0.0
+    fn nearness(&self, _: &Domain, _: [&Signal; 2], gradient: &Gradient) -> Nearness {
+        gradient.nearness.before(self.keep, self.keep, 0.0)
     }
 
     fn cosines_backward<'a>(&'a self, _: &'a [Token], _: &'a [TokenGradient]) -> GradientPairMap<'a> {

@@ -35,6 +35,12 @@
 //! [`Strayed`], V_u = `uneven`. To first order in δ. Sampled: attention's output weights, width 64, 64 uncorrelated tokens,
 //! 9 ± 0.3 % (one head: 12) too large without, 1.3 ± 0.3 % with it; nothing where x was normalised.
 //!
+//! *Entries.* What an activation behind the map adds to what gradients have along signals, T_ij = Σ_a g_ai x_aj = Σ_k W_ki D_k (W x)_kj of
+//! entries D_k that point anywhere, has Σ_i T_ii² of E W⁴: beyond |T|²/n_in the gains of a norm before it meet (E W⁴/s_w⁴ − 1)/2 of
+//! what they do where W is Gaussian, 0.4 where it is uniform (`unmet`). What comes from further behind knows no entries. Sampled:
+//! ReLU² under PyTorch's scheme, 48 uncorrelated tokens of width 64, gradients of correlation 0.6: gains 28 ± 1 % too large
+//! without, 5 with it; 1.7 ± 1.2 % of Gaussian weights.
+//!
 //! # Standardised weights
 //!
 //! Ŵ = γ (W − mean)/|W − mean|, row by row: directions of length γ among those with sum zero, of which there are n_in − 1.
@@ -75,10 +81,13 @@ use sigprop_stack::Linear;
 
 use super::PairRule;
 use crate::domain::{
-    Answers, Concentration, Domain, Fluctuation, Gradient, GradientPairMap, Lengths, PairMap, Signal, Step, Strayed,
-    bounded, part_map, square,
+    Along, Answers, Concentration, Domain, Fluctuation, Gradient, GradientPairMap, Lengths, PairMap, Signal, Step,
+    Strayed, bounded, part_map, square,
 };
 use crate::moments::{Few, PerToken, Token, TokenGradient, ln_correction, ln_sum, share};
+
+/// E w⁴ of Gaussian entries of variance 1.
+const GAUSSIAN: f64 = 3.0;
 
 pub(crate) struct Rule {
     fan_in: f64,
@@ -89,6 +98,8 @@ pub(crate) struct Rule {
     ln_bias_variance: f64,
     /// E b⁴ − 3 (E b²)² of an entry, over (E b²)².
     bias_excess: f64,
+    /// E w⁴ of an entry of the weight over the square of its variance.
+    weight_kurtosis: f64,
 }
 
 impl Rule {
@@ -108,6 +119,7 @@ impl Rule {
                 .as_ref()
                 .and_then(|bias| bias.init.kurtosis())
                 .map_or(0.0, |kurtosis| kurtosis - 3.0),
+            weight_kurtosis: linear.weight.init.kurtosis().unwrap_or(GAUSSIAN),
             ln_bias_variance: linear.bias.as_ref().map_or(f64::NEG_INFINITY, |bias| bias.init.variance().ln()),
         }
     }
@@ -150,6 +162,14 @@ fn ln_jacobian(linear: &Linear) -> f64 {
 }
 
 impl PairRule for Rule {
+    fn entrywise(&self, _: &Domain, _: &Signal, _: &Gradient) -> Along {
+        Along::NONE
+    }
+
+    fn unmet(&self, gradient: &Gradient) -> Along {
+        gradient.entrywise.times((self.weight_kurtosis - GAUSSIAN) / (GAUSSIAN - 1.0))
+    }
+
     fn tokens(&self, x: &[Token]) -> PerToken<Token> {
         let token = |x: &Token| {
             let ln_second = ln_sum([self.ln_product(x), self.ln_bias_variance].into_iter());

@@ -63,7 +63,8 @@ use std::sync::Arc;
 use nalgebra::Vector2;
 
 use crate::domain::{
-    Answers, Concentration, Domain, Fluctuation, Gradient, GradientPairMap, Lengths, PairMap, Signal, Step,
+    Along, Answers, Concentration, Domain, Fluctuation, Gradient, GradientPairMap, Lengths, Nearness, PairMap, Signal,
+    Step,
 };
 use crate::moments::{PerToken, Token, TokenGradient};
 
@@ -82,6 +83,11 @@ pub(crate) trait PairRule {
     /// alike tokens are strays with how large they are; negative where they are kept apart.
     fn drawn_together(&self, _domain: &Domain, _x: &Signal, _y: &Signal) -> f64 {
         0.0
+    }
+    /// What maps of cosines c, forward and backward, gain because those of the input `x` stray in each network: these, times (1 −
+    /// c²)².
+    fn bent(&self, _domain: &Domain, _x: &Signal) -> [f64; 2] {
+        [0.0; 2]
     }
     /// ln of E y² over networks over what it is at the mean scale of `x`, where that is not linear in it.
     fn ln_strayed(&self, _domain: &Domain, _x: &Signal) -> f64 {
@@ -130,13 +136,21 @@ pub(crate) trait PairRule {
         0.0
     }
 
-    /// The coupling (see [`Gradient`]) of the gradient at the input `x`, from the `gradient` at the output `y`.
-    fn coupling(&self, _domain: &Domain, [_x, _y]: [&Signal; 2], gradient: &Gradient) -> f64 {
-        gradient.coupling
+    /// How cosines of the gradient at the input `x` answer to those there, from the `gradient` at the output `y`.
+    fn nearness(&self, _domain: &Domain, [_x, _y]: [&Signal; 2], gradient: &Gradient) -> Nearness {
+        gradient.nearness
     }
     /// How gradients along their signals go together (see [`Gradient`]) at the input `x`.
     fn along(&self, _domain: &Domain, _x: &Signal, gradient: &Gradient) -> f64 {
         gradient.along
+    }
+    /// What an activation right behind the input `x` adds to what the gradient has along its signal.
+    fn entrywise(&self, _domain: &Domain, _x: &Signal, gradient: &Gradient) -> Along {
+        gradient.entrywise
+    }
+    /// What of that is not met entry by entry (see [`Gradient`]) at the input.
+    fn unmet(&self, gradient: &Gradient) -> Along {
+        gradient.unmet
     }
     /// How far the output strays (see [`Fluctuation`]).
     fn fluctuation(&self, _domain: &Domain, x: &Signal, _y: &Signal) -> Fluctuation {

@@ -45,6 +45,9 @@
 //! products with each other (`one_sided`): T is not symmetric there, and what one of them has is the other's transposed, so that
 //! gains behind both collect the same; with K/(width γ) those of keys were 8 and 13 % too large (width 128, two blocks).
 //!
+//! What an activation behind a map of entries that are not Gaussian adds to all these is met in part (`rules/linear.rs`, *Entries*). K is
+//! also what gradients answer to by how alike tokens happen to be (`src/domain/nearness.rs`).
+//!
 //! Before the norm P is (1 − e)² of it.
 //!
 //! V is the variance of ln |x|² of one token with what strays in all tokens together, for LayerNorm of ln |x − m|²:
@@ -102,8 +105,8 @@ use sigprop_stack::{Norm, NormKind};
 
 use super::PairRule;
 use crate::domain::{
-    Concentration, Domain, Flow, Fluctuation, Gradient, GradientPairMap, PairMap, Signal, Step, Strayed, bounded,
-    of_all,
+    Along, Concentration, Domain, Flow, Fluctuation, Gradient, GradientPairMap, PairMap, Signal, Step, Strayed,
+    bounded, of_all,
 };
 use crate::moments::{Few, PerToken, Token, TokenGradient, ln_correction, ln_sum, ratio, share, width_caveat};
 
@@ -216,14 +219,19 @@ pub(crate) fn ln_gain_gradient(norm: &Norm, domain: &Domain, [x, y]: [&Signal; 2
         let tokens = normed.tokens.iter().zip(gradient.tokens.iter());
         tokens.map(|(y, g)| share(g.ln_second, ln_total) * y.kurtosis * (radial(g) - 1.0) / y.width).sum()
     };
-    let own = meeting(&|g| g.radial);
+    let unmet = gradient.unmet;
+    let own = meeting(&|g| g.radial + unmet.radial);
     let cosine = domain.mean_cosine(&normed);
     let alike = domain.mean_cosine(gradient) * 0.5 * cosine * (3.0 - cosine * cosine);
-    let along = gradient.along * (1.0 + cosine * cosine) / normed.token().width;
+    let along = (gradient.along + unmet.pairs) * (1.0 + cosine * cosine) / normed.token().width;
     // Of two gradients along one signal.
-    let across = |g: &TokenGradient| gradient.across.unwrap_or(g.radial - 2.0 * g.excess);
+    let across = |g: &TokenGradient| match gradient.across {
+        Some(across) => across + unmet.across,
+        None => g.radial - 2.0 * g.excess + unmet.radial,
+    };
     let others = (domain.length(x.tokens.len()) - 1.0) * (alike * meeting(&across) + along);
-    let symmetric = if gradient.one_sided { 0.0 } else { gradient.coupling };
+    let response = gradient.nearness.response + unmet.response;
+    let symmetric = domain.met_here(&normed, response) + if gradient.one_sided { 0.0 } else { gradient.coupling };
     let crossed = ratio(symmetric, normed.token().width * normed.concentration.total);
     domain.ln_collected(&normed, gradient, own + others + crossed + domain.met_together(&normed, gradient))
 }
@@ -330,6 +338,10 @@ impl PairRule for Rule {
 
     fn along(&self, _: &Domain, x: &Signal, gradient: &Gradient) -> f64 {
         (1.0 - self.exponent(x.token())).powi(2) * gradient.along
+    }
+
+    fn unmet(&self, _: &Gradient) -> Along {
+        Along::NONE
     }
 
     fn across(&self, _: &Domain, x: &Signal, across: f64) -> f64 {

@@ -35,6 +35,7 @@ pub(crate) fn backward(gradient: &Gradient) -> Gradient {
     let count = gradient.tokens.len();
     let cosines = symmetric(count - 1, |i, j| gradient.cosines[(i + 1) * count + j + 1]);
     Gradient {
+        nearness: gradient.nearness,
         concentration: gradient.concentration,
         fluctuation: gradient.fluctuation,
         response: gradient.response,

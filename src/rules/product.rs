@@ -28,7 +28,8 @@
 //! radial share is that of y.
 //! What they send back to the common input is aligned, x·g_i = χ_i y·g each: X = 2 Σ_{i<j} χ_i χ_j E (y·g)² over
 //! E x² E g_x² width is added to its radial share, X/width to its second moment.
-//! The other factors of tokens that happen to be more alike are so too: coupling E g_a·g_b Σ_j s_j γ (1 − c²)².
+//! The other factors of tokens that happen to be more alike are so too: cos(g_i) answers to the input by way of factors j ≠ i by s_j
+//! (cos(g) Π_{k≠i,j} c_k + P Π_{k≠i} c_k Π_{k≠j} c_k), to its own factor by P (Π_{k≠i} c_k)² (`src/domain/nearness.rs`).
 //! They are less alike where gradients are small (`Domain::ln_met_again`).
 //! The gradient of factor i goes with Π_{j≠i} |f_j|², and so answers to the levels of the input by −Σ χ_j of_all, its cosines as
 //! those of the other factors go with c (`answers`), and meets what reaches the input by way of other branches (`rules/sum.rs`,
@@ -49,8 +50,8 @@ use std::sync::Arc;
 use nalgebra::Matrix2;
 
 use crate::domain::{
-    Concentration, Domain, Entry, Fluctuation, Fork, Gradient, Signal, Strayed, bounded, by_position, levels_map,
-    of_all,
+    Branch, Concentration, Domain, Entry, Fluctuation, Fork, Gradient, Signal, Strayed, bounded, by_position,
+    levels_map, of_all,
 };
 use crate::moments::{Few, PerToken, Token, TokenGradient, crossed, ln_correction, ratio, share};
 
@@ -72,15 +73,11 @@ pub(crate) fn split(domain: &Domain, fork: &Fork, gradient: &Gradient) -> Vec<Gr
     let alike: Few<f64> = factors.iter().map(|factor| domain.mean_cosine(factor.as_ref())).collect();
     let strays = Strays::of(domain, x);
     let (slopes, answers) = (slopes(domain, x, factors), answers(domain, fork));
-    // Of the pairs of tokens that happen to be more alike the other factors are more alike.
-    let apart = x.concentration.total * (1.0 - domain.mean_cosine(x.as_ref()).powi(2)).powi(2);
-    let pairs = (domain.length(x.tokens.len()) - 1.0) * domain.mean_cosine(gradient) * apart;
+    let near = nearness(domain, fork, gradient);
     let part = |index: usize| {
         let others = || (0..factors.len()).filter(|&j| j != index);
         let known = others().map(|j| slopes[j] * others().filter(|&k| k != j).map(|k| alike[k]).product::<f64>());
-        let known: f64 = known.sum();
-        let coupling = pairs * known;
-        let slope = ratio(known, others().map(|j| alike[j]).product());
+        let slope = ratio(known.sum(), others().map(|j| alike[j]).product());
         let ln_again =
             if domain.follows_levels() { domain.ln_met_again(slope, x, output.fluctuation.map, gradient) } else { 0.0 };
         let [ln_squares, ln_cosines] = gradient.ln_beside(x, answers[index].column(0).into()).into();
@@ -95,8 +92,7 @@ pub(crate) fn split(domain: &Domain, fork: &Fork, gradient: &Gradient) -> Vec<Gr
             again * gradient.cosines[place] * others.map(|(_, factor)| factor.cosines[place]).product::<f64>()
         });
         let part = Gradient {
-            coupling,
-            by_others: true,
+            nearness: gradient.nearness.split(domain, x, near[index]),
             across: gradient.across,
             concentration: Concentration { inherited: 1.0, ..gradient.concentration },
             beside: x.fluctuation.kept * gradient.beside,
@@ -190,6 +186,24 @@ fn cosines(domain: &Domain, x: &Signal, factors: &[Arc<Signal>], strays: Strays)
 /// s_i of every factor.
 fn slopes(domain: &Domain, x: &Signal, factors: &[Arc<Signal>]) -> Few<f64> {
     factors.iter().map(|factor| domain.contrast(x, factor)).collect()
+}
+
+/// Per factor, what cosines of its gradient answer to: pairs of tokens that happen to be more alike have other factors that are.
+pub(crate) fn nearness(domain: &Domain, fork: &Fork, gradient: &Gradient) -> Few<Branch> {
+    let Fork { x, parts: factors, .. } = fork;
+    let slopes = slopes(domain, x, factors);
+    let alike: Few<f64> = factors.iter().map(|factor| domain.mean_cosine(factor.as_ref())).collect();
+    let but = |one: usize, other: usize| -> f64 {
+        (0..factors.len()).filter(|&k| k != one && k != other).map(|k| alike[k]).product()
+    };
+    let (cosine, response) = (domain.mean_cosine(gradient), gradient.nearness.response);
+    let branch = |index: usize| {
+        let kept = but(index, index);
+        let others = (0..factors.len()).filter(|&j| j != index);
+        let by_others = others.map(|j| slopes[j] * (cosine * but(index, j) + response * kept * but(j, j)));
+        Branch { kept, own: response * kept * kept, by_others: by_others.sum() }
+    };
+    (0..factors.len()).map(branch).collect()
 }
 
 /// What of the gradient of every factor goes with the other ones: what it answers to the levels of the common input by.

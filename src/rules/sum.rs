@@ -63,6 +63,14 @@
 //! with the first; Post-LN Xavier of 24 sub-layers, width 64 (40000 networks), correlations up to 0.016 too large without, within
 //! 0.003 with all; α itself within 0.02 behind attention, within 0.2 (first blocks) and 0.03 behind feed-forward networks.
 //!
+//! *Together.* What gradients have along their signals together, P (`along`), branch i has of x' and of what a norm behind took off along
+//! x', √ρ of which is left: with r_i = f_i − a_i x', E (f_i·g)_a (f_i·g)_b is that of √ρ a_i x' + r_i and gradients that point
+//! anywhere, so that beyond ρ_i c_i cos(g)
+//!
+//! ```text
+//! P_i = a_i (P + cos(g) (1 − √ρ)² (c' − c_i))
+//! ```
+//!
 //! *Levels.* Gradients answer to the levels of networks (`response`, as in `src/domain/fluctuation.rs`): squares and products of
 //! a sum are sums over branches, each of which answers as its own part and as the output do. With P_i, p_i, μ_i and h_i as in
 //! `src/domain/joined.rs`, ' those of gradients: averages of the entries of branch i meet 2 R_m √P_i Σ_{j≠i} μ_j/p (`averages`), and
@@ -89,7 +97,9 @@ use nalgebra::Matrix2;
 use sigprop_stack::Sum;
 
 use self::dropped::Mask;
-use crate::domain::{Concentration, Domain, Flow, Fluctuation, Fork, Gradient, Signal, Term, by_position};
+use crate::domain::{
+    Along, Branch, Concentration, Domain, Flow, Fluctuation, Fork, Gradient, Signal, Term, by_position,
+};
 use crate::moments::{Few, PerToken, Token, TokenGradient, crossed, ln_correction, ln_sum, ratio, share};
 
 /// What gradients gathered from other tokens know of a token.
@@ -337,6 +347,7 @@ impl Rule {
         let beside = Self::beside(domain, fork, gradient);
         let [alone, together] = domain.known_alone(x);
         let masks = self.masks(domain, fork, gradient);
+        let branches_near = self.nearness(domain, fork, gradient);
         let followed = domain.follows_levels();
         let across = gradient.across.unwrap_or(1.0) - 1.0;
         let shared = domain.shared(output.as_ref());
@@ -355,11 +366,13 @@ impl Rule {
                 cosines: masks[index].cosines(domain, gradient),
                 coupling: 0.0,
                 one_sided: false,
-                by_others: false,
+                nearness: gradient.nearness.split(domain, x, branches_near[index]),
                 knows_networks: false,
                 constant: gradient.constant,
                 along_all: 0.0,
-                along: 0.0,
+                entrywise: Along::NONE,
+                unmet: Along::NONE,
+                along: self.along_pairs(domain, fork, gradient, index),
                 across: followed.then(|| 1.0 + self.share(index, &firsts, output.token()) * across),
                 concentration: Concentration { inherited: 1.0, ..gradient.concentration },
                 fluctuation: gradient.fluctuation.forked(),
@@ -376,6 +389,31 @@ impl Rule {
             }
         };
         (0..branches.len()).map(part).collect()
+    }
+
+    /// Per branch, what cosines of the `gradient` at the output answer to.
+    pub(crate) fn nearness(&self, domain: &Domain, fork: &Fork, gradient: &Gradient) -> Few<Branch> {
+        let response = domain.near(&fork.output, gradient).response;
+        if response == 0.0 {
+            return fork.parts.iter().map(|_| Branch { kept: 1.0, ..Branch::NONE }).collect();
+        }
+        let ln_total = fork.output.ln_level();
+        let size = |(branch, ln_gain): (&Arc<Signal>, &f64)| share(ln_gain + branch.ln_level(), ln_total);
+        let sizes: Few<f64> = fork.parts.iter().zip(&self.ln_gains).map(size).collect();
+        let followed: Few<f64> =
+            sizes.iter().zip(&fork.parts).map(|(size, branch)| size * domain.contrast(&fork.x, branch)).collect();
+        let all: f64 = followed.iter().sum();
+        let branch =
+            |(size, own): (&f64, &f64)| Branch { kept: 1.0, own: response * size, by_others: response * (all - own) };
+        sizes.iter().zip(&followed).map(branch).collect()
+    }
+
+    /// What gradients have along the signals of branch `index` together: see *Together*.
+    fn along_pairs(&self, domain: &Domain, fork: &Fork, gradient: &Gradient, index: usize) -> f64 {
+        let lost = (1.0 - gradient.token().radial.max(0.0).sqrt()).powi(2);
+        let [branch, output] = [&fork.parts[index], &fork.output].map(|signal| domain.mean_cosine(signal.as_ref()));
+        let size = share(self.ln_gains[index] + fork.parts[index].ln_level(), fork.output.ln_level());
+        size * (gradient.along + domain.mean_cosine(gradient) * lost * (output - branch))
     }
 
     /// Per branch, −Cov of ln Σ |g|² of the `gradient` at the output with the levels at the fork by way of the other

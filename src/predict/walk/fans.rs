@@ -8,7 +8,8 @@ use sigprop_stack::{Attention, Fan, Mixture, Site, Sum};
 use super::{Kept, Moments};
 use crate::Sites;
 use crate::domain::{
-    Concentration, Domain, Fluctuation, Fork, Gradient, Later, OfPairs, Pooled, Signal, Term, summed, weights,
+    Along, Branch, Concentration, Domain, Fluctuation, Fork, Gradient, Later, OfPairs, Pooled, Signal, Term, summed,
+    weights,
 };
 use crate::moments::{Few, PerToken, Token, TokenGradient, share};
 use crate::rules::attention::Attended;
@@ -227,10 +228,19 @@ pub(super) fn joined(domain: &Domain, kept: &Kept, gradient: &Gradient, parts: &
     let of_parts = |of: &dyn Fn(&Gradient) -> f64| -> f64 {
         parts.iter().zip(&shares).filter(|_| hands_on).map(|(part, share)| of(part) * share).sum()
     };
-    let (coupling, along) = (of_parts(&|part| part.coupling), of_parts(&|part| part.along));
+    let branches: Few<Branch> = match kept {
+        Kept::Sum(kept) => kept.0.nearness(domain, &kept.1, gradient),
+        Kept::Product(fork) => product::nearness(domain, fork, gradient),
+        Kept::Mixture { routing, .. } => {
+            [mixture::nearness(routing, domain, x, gradient), Branch::NONE].into_iter().collect()
+        }
+        _ => parts.iter().map(|_| Branch::NONE).collect(),
+    };
+    let near = parts.iter().zip(&shares).map(|(part, share)| (domain.near(x, part), *share));
     Gradient {
-        coupling,
-        along,
+        nearness: gradient.nearness.joined(&branches, near),
+        along: of_parts(&|part| part.along),
+        unmet: parts.iter().zip(&shares).fold(Along::NONE, |sum, (part, share)| sum.plus(part.unmet.times(*share))),
         across: joined_across(parts, pairs.as_ref(), met_across),
         constant: joined_constant(parts, pairs.as_ref()),
         concentration,
@@ -354,6 +364,7 @@ pub(super) fn accumulated(domain: &Domain, parts: &[Gradient; 2]) -> Gradient {
     // What strays is told of the larger one: their deviations together are not followed.
     let larger = usize::from(weights(parts)[1] > 0.5);
     let Gradient { concentration, fluctuation, response, .. } = parts[larger];
+    let coupling = parts.iter().zip(weights(parts)).map(|(part, weight)| part.coupling * weight).sum();
     let tokens = joined.into_iter().map(|(token, _)| token).collect();
-    Gradient { concentration, fluctuation, response, ..Gradient::new(tokens, cosines) }
+    Gradient { coupling, concentration, fluctuation, response, ..Gradient::new(tokens, cosines) }
 }

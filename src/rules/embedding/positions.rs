@@ -16,7 +16,7 @@
 use sigprop_stack::{Embedding, EmbeddingTerm, Gaussian};
 
 use crate::domain::{
-    Concentration, Domain, Flow, Fluctuation, Gradient, GradientPairMap, PairMap, Signal, part_map, symmetric,
+    Concentration, Domain, Flow, Fluctuation, Gradient, GradientPairMap, Nearness, PairMap, Signal, part_map, symmetric,
 };
 use crate::moments::{PerToken, Token, TokenGradient, ln_sum, ratio, share};
 use crate::rules::PairRule;
@@ -149,8 +149,8 @@ impl PairRule for Rule {
         gradients.iter().zip(&parts).map(token).collect()
     }
 
-    fn coupling(&self, _: &Domain, _: [&Signal; 2], _: &Gradient) -> f64 {
-        0.0
+    fn nearness(&self, _: &Domain, [x, y]: [&Signal; 2], gradient: &Gradient) -> Nearness {
+        gradient.nearness.before(share(x.ln_level(), y.ln_level()), 1.0, 0.0)
     }
 
     fn cosines_backward<'a>(&'a self, _: &'a [Token], _: &'a [TokenGradient]) -> GradientPairMap<'a> {
@@ -200,7 +200,7 @@ pub(crate) fn ln_weight_gradient(
     let summed = |rows: usize, shared: &(dyn Fn(usize, usize) -> f64 + Sync)| {
         // Of a token each the row that it reads.
         let read = Signal::new(vec![Token::gaussian(1.0, 0.0); count].into(), symmetric(count, shared));
-        let uncoupled = Gradient { coupling: 0.0, ..gradient.clone() };
+        let uncoupled = Gradient::new(gradient.tokens.clone(), gradient.cosines.clone());
         Domain::GRAM.ln_collected(&read, &uncoupled, 0.0) - (rows as f64).ln()
     };
     match term {
