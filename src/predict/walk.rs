@@ -283,7 +283,7 @@ impl Interpreter<'_> for Moments {
             }
             (Component::Norm(norm), Kept::Steps(kept)) => {
                 if let Some(Kept::Apply(Applied { x, .. })) = kept.last().filter(|_| norm.has_own_gains()) {
-                    let ln_gradient = self.domain.ln_collected(x, &gradient, 0.0);
+                    let ln_gradient = norm::ln_gain_gradient(&self.domain, x, &gradient);
                     self.write_weight(at, &Tensor { name: at.gain(), init: Init::Zero }, ln_gradient);
                 }
                 let steps = norm.steps().expect("steps are kept of a norm that has some");

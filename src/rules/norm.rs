@@ -209,10 +209,13 @@ impl Rule {
     }
 }
 
-/// ln E dgain²: how the gradient meets the normed signal entry by entry.
-/// From the input `x` and the output `y`.
-pub(crate) fn ln_gain_gradient(norm: &Norm, domain: &Domain, [x, y]: [&Signal; 2], gradient: &Gradient) -> f64 {
-    let normed = Signal { tokens: Rule::new(&Norm { gain: 1.0, ..*norm }).tokens(&x.tokens), ..y.clone() };
+/// What the gains of a norm multiply, from its input `x` and its output `y`.
+pub(crate) fn normed(norm: &Norm, [x, y]: [&Signal; 2]) -> Signal {
+    Signal { tokens: Rule::new(&Norm { gain: 1.0, ..*norm }).tokens(&x.tokens), ..y.clone() }
+}
+
+/// ln E dgain²: how the gradient meets the signal that gains multiply entry by entry.
+pub(crate) fn ln_gain_gradient(domain: &Domain, normed: &Signal, gradient: &Gradient) -> f64 {
     // The squares of a gradient and of its signal meet more at one entry, because the gradient has a part along it.
     let ln_total = ln_sum(gradient.levels());
     let meeting = |radial: &dyn Fn(&TokenGradient) -> f64| -> f64 {
@@ -221,7 +224,7 @@ pub(crate) fn ln_gain_gradient(norm: &Norm, domain: &Domain, [x, y]: [&Signal; 2
     };
     let unmet = gradient.unmet;
     let own = meeting(&|g| g.radial + unmet.radial);
-    let cosine = domain.mean_cosine(&normed);
+    let cosine = domain.mean_cosine(normed);
     let alike = domain.mean_cosine(gradient) * 0.5 * cosine * (3.0 - cosine * cosine);
     let along = (gradient.along + unmet.pairs) * (1.0 + cosine * cosine) / normed.token().width;
     // Of two gradients along one signal.
@@ -229,11 +232,11 @@ pub(crate) fn ln_gain_gradient(norm: &Norm, domain: &Domain, [x, y]: [&Signal; 2
         Some(across) => across + unmet.across,
         None => g.radial - 2.0 * g.excess + unmet.radial,
     };
-    let others = (domain.length(x.tokens.len()) - 1.0) * (alike * meeting(&across) + along);
+    let others = (domain.length(normed.tokens.len()) - 1.0) * (alike * meeting(&across) + along);
     let response = gradient.nearness.response + unmet.response;
-    let symmetric = domain.met_here(&normed, response) + if gradient.one_sided { 0.0 } else { gradient.coupling };
+    let symmetric = domain.met_here(normed, response) + if gradient.one_sided { 0.0 } else { gradient.coupling };
     let crossed = ratio(symmetric, normed.token().width * normed.concentration.total);
-    domain.ln_collected(&normed, gradient, own + others + crossed + domain.met_together(&normed, gradient))
+    domain.ln_collected(normed, gradient, own + others + crossed + domain.met_together(normed, gradient))
 }
 
 impl PairRule for Rule {

@@ -421,6 +421,20 @@ fn gains_know_uniform_maps() {
     }
 }
 
+/// Gains of DyT multiply what is tanh of a signal, and meet gradients entry by entry as those of other norms do: told within 3 %; 14
+/// and 17 % too small as products of averages.
+#[test]
+fn gains_of_dyt_meet_entries() {
+    const NEGLECTED: f64 = 0.04;
+    let text =
+        "n_layers = 2\nd_model = 64\nn_heads = 2\nseq_len = 48\nvocab_size = 100\nnorm = 'dyt'\nactivation = 'relu'";
+    let architecture = Architecture::from_file_text(text, Format::Toml).expect("valid");
+    let scheme = Scheme::parse("xavier").expect("known");
+    let run = Run { grad_correlation: 0.6, ..Run::default() };
+    let stack = assemble(&architecture, &scheme, &Input::Correlation(0.0), &run).expect("a stack").stack;
+    assert_within(NEGLECTED, weights(&stack, 800).iter().filter(|row| row.site.ends_with("norm.gain")), 5);
+}
+
 /// Gradients of weights beside those of `replicates` sampled networks.
 fn weights(stack: &Stack, replicates: usize) -> Vec<Comparison> {
     let predicted = predict(stack, Sites::Stream).expect("a prediction").table;

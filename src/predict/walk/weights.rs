@@ -79,7 +79,7 @@ impl Moments {
             Component::Prepend(prepend) => self.write_weight(at, &prepend.token, gradient.token().ln_second),
             Component::Norm(norm) => {
                 if norm.has_own_gains() {
-                    let ln_gradient = norm::ln_gain_gradient(norm, &self.domain, [x, y], gradient);
+                    let ln_gradient = norm::ln_gain_gradient(&self.domain, &norm::normed(norm, [x, y]), gradient);
                     self.write_weight(at, &Tensor { name: at.gain(), init: Init::Zero }, ln_gradient);
                 }
             }
