@@ -415,7 +415,7 @@ impl Domain {
             (x.levels(), gradient.levels()),
             both,
             |[x, g]| [x * g],
-            gradient.coupling + self.met_near(x, gradient).iter().sum::<f64>() + beyond,
+            gradient.coupling + self.met_near(x, gradient) + beyond,
         )
     }
 

@@ -104,16 +104,15 @@ impl Domain {
 
     /// What E Σ_ab x_a·x_b g_a·g_b is beyond the product of the expectations, per token and in units of E x² E g², because
     /// pairs that happen to be more alike have gradients more alike: here, and at the fork.
-    pub(crate) fn met_near(&self, x: &Signal, gradient: &Gradient) -> [f64; 2] {
+    pub(crate) fn met_near(&self, x: &Signal, gradient: &Gradient) -> f64 {
         let Nearness { response, beside, .. } = gradient.nearness;
-        let others = self.length(x.tokens.len()) - 1.0;
-        let inherited = || x.concentration.inherited * (1.0 - self.mean_cosine(x));
-        [self.met_here(x, response), if beside == 0.0 { 0.0 } else { others * beside * inherited() }]
+        let inherited = || self.others(x) * x.concentration.inherited * (1.0 - self.mean_cosine(x));
+        self.met_here(x, response) + if beside == 0.0 { 0.0 } else { beside * inherited() }
     }
 
-    /// The first, of cosines that answer by this `response`.
+    /// The part met here, of cosines that answer by this `response`.
     pub(crate) fn met_here(&self, x: &Signal, response: f64) -> f64 {
-        if response == 0.0 { 0.0 } else { (self.length(x.tokens.len()) - 1.0) * response * self.nearness(x) }
+        if response == 0.0 { 0.0 } else { self.others(x) * response * self.nearness(x) }
     }
 
     /// How cosines of the `gradient` at `x` answer to those there, where its `coupling` is told as a response.
@@ -122,7 +121,11 @@ impl Domain {
         if coupling == 0.0 {
             return nearness;
         }
-        let pairs = (self.length(x.tokens.len()) - 1.0) * self.nearness(x);
-        Nearness { response: nearness.response + ratio(coupling, pairs), ..nearness }
+        Nearness { response: nearness.response + ratio(coupling, self.met_here(x, 1.0)), ..nearness }
+    }
+
+    /// L − 1.
+    fn others(&self, x: &Signal) -> f64 {
+        self.length(x.tokens.len()) - 1.0
     }
 }

@@ -303,13 +303,13 @@ impl Rule {
     /// Cov of what the output's t draws by products of two branches, whose differences line up, with what ln Σ |g|² draws by products of
     /// `parts`, which have these `shares` in it: the trace of what one branch makes of the other.
     pub(crate) fn redrawn(&self, domain: &Domain, fork: &Fork, parts: &[Gradient], shares: &[f64]) -> f64 {
-        let (ln_total, width) = (fork.output.ln_level(), fork.x.token().width);
+        let width = fork.x.token().width;
         let apart = 1.0 - domain.shared(fork.output.as_ref());
         let line_up = |share: f64, shared: f64, inherited: f64| share * (1.0 - shared).max(0.0) * inherited.max(0.0);
         let both = |index: usize| {
             let (branch, part) = (&fork.parts[index], &parts[index]);
-            let size = share(self.ln_gains[index] + branch.ln_level(), ln_total);
-            let forward = line_up(size, domain.shared(branch.as_ref()), branch.concentration.inherited);
+            let forward =
+                line_up(self.size(index, fork), domain.shared(branch.as_ref()), branch.concentration.inherited);
             (forward * line_up(shares[index], domain.shared(part), part.concentration.inherited)).sqrt()
         };
         let both: Few<f64> = (0..parts.len()).map(both).collect();
@@ -347,7 +347,7 @@ impl Rule {
         let beside = Self::beside(domain, fork, gradient);
         let [alone, together] = domain.known_alone(x);
         let masks = self.masks(domain, fork, gradient);
-        let branches_near = self.nearness(domain, fork, gradient);
+        let (near, along) = (self.nearness(domain, fork, gradient), self.along_pairs(domain, fork, gradient));
         let followed = domain.follows_levels();
         let across = gradient.across.unwrap_or(1.0) - 1.0;
         let shared = domain.shared(output.as_ref());
@@ -366,13 +366,13 @@ impl Rule {
                 cosines: masks[index].cosines(domain, gradient),
                 coupling: 0.0,
                 one_sided: false,
-                nearness: gradient.nearness.split(domain, x, branches_near[index]),
+                nearness: gradient.nearness.split(domain, x, near[index]),
                 knows_networks: false,
                 constant: gradient.constant,
                 along_all: 0.0,
                 entrywise: Along::NONE,
                 unmet: Along::NONE,
-                along: self.along_pairs(domain, fork, gradient, index),
+                along: along[index],
                 across: followed.then(|| 1.0 + self.share(index, &firsts, output.token()) * across),
                 concentration: Concentration { inherited: 1.0, ..gradient.concentration },
                 fluctuation: gradient.fluctuation.forked(),
@@ -397,9 +397,7 @@ impl Rule {
         if response == 0.0 {
             return fork.parts.iter().map(|_| Branch { kept: 1.0, ..Branch::NONE }).collect();
         }
-        let ln_total = fork.output.ln_level();
-        let size = |(branch, ln_gain): (&Arc<Signal>, &f64)| share(ln_gain + branch.ln_level(), ln_total);
-        let sizes: Few<f64> = fork.parts.iter().zip(&self.ln_gains).map(size).collect();
+        let sizes: Few<f64> = (0..fork.parts.len()).map(|index| self.size(index, fork)).collect();
         let followed: Few<f64> =
             sizes.iter().zip(&fork.parts).map(|(size, branch)| size * domain.contrast(&fork.x, branch)).collect();
         let all: f64 = followed.iter().sum();
@@ -408,12 +406,19 @@ impl Rule {
         sizes.iter().zip(&followed).map(branch).collect()
     }
 
-    /// What gradients have along the signals of branch `index` together: see *Together*.
-    fn along_pairs(&self, domain: &Domain, fork: &Fork, gradient: &Gradient, index: usize) -> f64 {
-        let lost = (1.0 - gradient.token().radial.max(0.0).sqrt()).powi(2);
-        let [branch, output] = [&fork.parts[index], &fork.output].map(|signal| domain.mean_cosine(signal.as_ref()));
-        let size = share(self.ln_gains[index] + fork.parts[index].ln_level(), fork.output.ln_level());
-        size * (gradient.along + domain.mean_cosine(gradient) * lost * (output - branch))
+    /// Per branch, what gradients have along its signals together: see *Together*.
+    fn along_pairs(&self, domain: &Domain, fork: &Fork, gradient: &Gradient) -> Few<f64> {
+        let lost = domain.mean_cosine(gradient) * (1.0 - gradient.token().radial.max(0.0).sqrt()).powi(2);
+        let output = domain.mean_cosine(fork.output.as_ref());
+        let along = |(index, branch): (usize, &Arc<Signal>)| {
+            self.size(index, fork) * (gradient.along + lost * (output - domain.mean_cosine(branch.as_ref())))
+        };
+        fork.parts.iter().enumerate().map(along).collect()
+    }
+
+    /// What of the output's squares, over all tokens, is of branch `index`.
+    fn size(&self, index: usize, fork: &Fork) -> f64 {
+        share(self.ln_gains[index] + fork.parts[index].ln_level(), fork.output.ln_level())
     }
 
     /// Per branch, −Cov of ln Σ |g|² of the `gradient` at the output with the levels at the fork by way of the other

@@ -377,10 +377,7 @@ fn responses_of_pairs_pass_sums() {
     let text = "n_layers = 2\nd_model = 64\nn_heads = 2\nseq_len = 48\nvocab_size = 100\nnorm = 'rmsnorm'\n\
                 activation = 'tanh'\nskip_from_norm = true\nattention_scale = 0.3\n\
                 stem = { patches = { patch_width = 48, class_token = false, bias = true, norm = true } }";
-    let architecture = Architecture::from_file_text(text, Format::Toml).expect("valid");
-    let scheme = Scheme::parse("dslm").expect("known");
-    let stack = assemble(&architecture, &scheme, &Input::Zipf, &Run::default()).expect("a stack").stack;
-    let rows = weights(&stack, 1500);
+    let rows = compared(text, "dslm", (&Input::Zipf, &Run::default()), Sites::All, 1500);
     let met =
         ["embeddings.patches.weight", "blocks.0.ffn_norm.gain", "blocks.0.ffn.in.weight", "blocks.0.ffn.out.weight"];
     assert_within(NEGLECTED, rows.iter().filter(|row| met.contains(&row.site.as_str())), met.len());
@@ -393,9 +390,7 @@ fn activations_bend_correlations_behind_masks() {
     const NEGLECTED: f64 = 0.006;
     let text = "n_layers = 3\nd_model = 64\nn_heads = 2\nseq_len = 16\nvocab_size = 100\nnorm_placement = 'sub'\n\
                 activation = 'relu2'\ncausal = true\npositions = 'none'";
-    let stack = correlated(text, "xavier", 0.0);
-    let predicted = predict(&stack, Sites::Stream).expect("a prediction").table;
-    let rows = compare(&predicted, &sample_stream(&stack, REPLICATES).table, REPLICATES);
+    let rows = compared(text, "xavier", (&Input::Correlation(0.0), &Run::default()), Sites::Stream, REPLICATES);
     let mut seen = 0;
     for row in rows.iter().filter(|row| row.quantity == Compared::Site(Quantity::TokenCorrelation)) {
         let (error, noise) = (row.predicted.value() - row.observed.value(), row.std_error.value());
@@ -412,12 +407,10 @@ fn gains_know_uniform_maps() {
     const NEGLECTED: f64 = 0.06;
     let text = "n_layers = 1\nd_model = 64\nn_heads = 2\nseq_len = 48\nvocab_size = 100\nnorm = 'rmsnorm'\n\
                 activation = 'relu2'";
-    let architecture = Architecture::from_file_text(text, Format::Toml).expect("valid");
+    let run = Run { grad_correlation: 0.6, ..Run::default() };
     for scheme in ["gpt2", "pytorch"] {
-        let scheme = Scheme::parse(scheme).expect("known");
-        let run = Run { grad_correlation: 0.6, ..Run::default() };
-        let stack = assemble(&architecture, &scheme, &Input::Correlation(0.0), &run).expect("a stack").stack;
-        assert_within(NEGLECTED, weights(&stack, 800).iter().filter(|row| row.site == "blocks.0.ffn.norm.gain"), 1);
+        let rows = compared(text, scheme, (&Input::Correlation(0.0), &run), Sites::All, 800);
+        assert_within(NEGLECTED, rows.iter().filter(|row| row.site == "blocks.0.ffn.norm.gain"), 1);
     }
 }
 
@@ -428,19 +421,9 @@ fn gains_of_dyt_meet_entries() {
     const NEGLECTED: f64 = 0.04;
     let text =
         "n_layers = 2\nd_model = 64\nn_heads = 2\nseq_len = 48\nvocab_size = 100\nnorm = 'dyt'\nactivation = 'relu'";
-    let architecture = Architecture::from_file_text(text, Format::Toml).expect("valid");
-    let scheme = Scheme::parse("xavier").expect("known");
     let run = Run { grad_correlation: 0.6, ..Run::default() };
-    let stack = assemble(&architecture, &scheme, &Input::Correlation(0.0), &run).expect("a stack").stack;
-    assert_within(NEGLECTED, weights(&stack, 800).iter().filter(|row| row.site.ends_with("norm.gain")), 5);
-}
-
-/// Gradients of weights beside those of `replicates` sampled networks.
-fn weights(stack: &Stack, replicates: usize) -> Vec<Comparison> {
-    let predicted = predict(stack, Sites::Stream).expect("a prediction").table;
-    let mut rows = compare(&predicted, &sample(stack, replicates).table, replicates);
-    rows.retain(|row| row.quantity == Compared::WeightGradient);
-    rows
+    let rows = compared(text, "xavier", (&Input::Correlation(0.0), &run), Sites::All, 800);
+    assert_within(NEGLECTED, rows.iter().filter(|row| row.site.ends_with("norm.gain")), 5);
 }
 
 /// An encoder of Gaussian tokens.
