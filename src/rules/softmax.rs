@@ -121,14 +121,22 @@ pub(crate) struct Row {
     pub(crate) outlying: f64,
     /// E ΣA⁴ ΣA².
     s42: f64,
-    /// What S2, S3 and S22 gain per kurtosis of the scores, in units of what they have beyond flat attention's.
-    heavier: [f64; 3],
+    /// What S2, S3 and S22 gain per kurtosis of the scores, in units of what they have beyond flat attention's, and what their
+    /// pull does (`leant`).
+    heavier: [f64; 4],
 }
 
 impl Row {
     /// T = E (ΣA² − 2ΣA³ + (ΣA²)²), the variance that g ↦ A∘(g − A·g) passes.
     pub(crate) fn t(&self) -> f64 {
         (self.s2 - 2.0 * self.s3 + self.s22).max(0.0)
+    }
+
+    /// How much of what keys lean towards their query is there where scores have this `kurtosis`.
+    pub(crate) fn leant(&self, kurtosis: f64) -> f64 {
+        let [.., gain] = self.heavier;
+        let more = kurtosis * gain;
+        if more < 0.0 { (2.0 / (1.0 + (1.0 - 2.0 * more).sqrt())).powi(2) } else { 1.0 + more }
     }
 
     /// w (1 − 3 S2 + 2 S3)², which falls as 1/w where one key is left: two keys that compete are as often ahead of each other.
@@ -190,14 +198,14 @@ impl Row {
             t_weighted: 0.0,
             outlying: 0.0,
             s42: 0.0,
-            heavier: [0.0; 3],
+            heavier: [0.0; 4],
         }
     }
 
     /// Of scores that have this `kurtosis` (of Gaussian ones: 0).
     fn of_kurtosis(self, n: f64, kurtosis: f64) -> Self {
         let beyond = |overlap: f64, flat: f64, gain: f64| (flat + (overlap - flat) * (kurtosis * gain).exp()).min(1.0);
-        let [of_s2, of_s3, of_s22] = self.heavier;
+        let [of_s2, of_s3, of_s22, _] = self.heavier;
         let flat = n.recip();
         let square = flat * flat;
         let heavier = Self {
@@ -236,13 +244,13 @@ pub(crate) struct Cross {
     pub(crate) t11_weighted: f64,
 }
 
-static ROWS: Nodes<11> = Nodes::new();
+static ROWS: Nodes<12> = Nodes::new();
 static CROSSES: Nodes<CROSS_NODES> = Nodes::new();
 static SHARED: Nodes<SHARED_NUMBERS> = Nodes::new();
 
 /// Overlaps of all softmax rows of a stack, tabulated as they are met.
 pub(crate) struct Overlaps {
-    rows: Grid<11, 6>,
+    rows: Grid<12, 6>,
     crosses: Grid<CROSS_NODES, 4>,
     shared: Grid<SHARED_NUMBERS, 4>,
     /// Nodes of χ²_n/n, by the bits of n.
@@ -391,7 +399,9 @@ impl Overlaps {
         }
         let slopes = self.rows.at(n.ln(), w.max(SMALLEST).ln(), &|ln_n, ln_w| {
             let (n, w) = (ln_n.exp(), ln_w.exp());
-            let [s2, s3, s4, s22, tilt, t_s2, outlying, more_s2, more_s3, more_s22, s42] = row_overlaps(n, w);
+            let [s2, s3, s4, s22, tilt, t_s2, outlying, more_s2, more_s3, more_s22, s42, more_leant] = row_overlaps(n, w);
+            // E Σ_{b≠c} A_b A_c s_b s_c, by Stein's lemma.
+            let leant = w * (1.0 - 5.0 * s2 + 4.0 * s3 + 6.0 * s22 - 6.0 * s4);
             let t = s2 - 2.0 * s3 + s22;
             let of_flat = [n * s2, n * n * s3, n.powi(3) * s4, n * n * s22, tilt / t, t_s2 / (t * s2), n.powi(4) * s42];
             // Between one score and two, U may vanish.
@@ -402,8 +412,10 @@ impl Overlaps {
                 gain(more_s2, of_flat[0] * flat, flat),
                 gain(more_s3, of_flat[1] * square, square),
                 gain(more_s22, of_flat[3] * square, square),
+                gain(more_leant, leant, 0.0),
             ];
-            [s2, s3, s4, s22, tilt, t_s2, outlying / (t * w), s42, heavier[0], heavier[1], heavier[2]]
+            let [of_s2, of_s3, of_s22, of_leant] = heavier;
+            [s2, s3, s4, s22, tilt, t_s2, outlying / (t * w), s42, of_s2, of_s3, of_s22, of_leant]
         });
         let [s2, s3, s4, s22, tilt, t_s2, outlying, s42, heavier @ ..] = slopes;
         let [s2, s3, s4, s22, tilt, t_s2, s42] = [s2, s3, s4, s22, tilt, t_s2, s42].map(|slope| (slope * w).exp());

@@ -76,8 +76,9 @@ const LEAST_FREEDOM: f64 = 1.5;
 
 /// What the forward pass of one attention leaves for its backward pass.
 pub(crate) struct Attended {
-    /// γ of the input.
+    /// γ of the input, and what is left of it where it leans towards queries.
     concentration: f64,
+    leant: f64,
     /// E |δ|⁴/(E |δ|²)² of its token differences δ, less what it is beyond 1 for Gaussian ones.
     unequal: f64,
     /// What T loses beside scores far from their average.
@@ -131,7 +132,8 @@ impl Attended {
 
         let exact = overlaps.sharp_row(keys.effective, keys.contrast);
         keys.repeated(domain, [&key, &value], &exact);
-        let strength = keys.pull(input.concentration.total);
+        let leant = input.concentration.total * row.leant(kurtosis);
+        let strength = keys.pull(leant);
         let ends = Ends::new(&row, keys.effective, keys.key_cosine);
         let growth = overlaps.growth(keys.effective, keys.contrast);
         let pull = |cosine: f64, alike: f64| strength * ends.pull(&ends, cosine, [alike, 1.0], unequal);
@@ -171,6 +173,7 @@ impl Attended {
         };
         Self {
             concentration: input.concentration.total,
+            leant,
             unequal: unequal.squares(keys.key_cosine),
             outlying: unequal.outlying(keys.key_cosine, &row),
             weighted: unequal.weighted(&row, drawn),

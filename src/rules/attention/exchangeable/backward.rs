@@ -98,13 +98,12 @@ impl Attended {
         let [met_one, met_two] = [one, two].map(|met| met.and(0.0, 0.0, 2.0));
         let between = (1.0 - keys.key_cosine) * strayed.of(met_two);
         let value_difference = 1.0 - keys.value_cosine;
-        let directions = value_difference * self.concentration;
+        let directions = value_difference * self.leant;
         let differences = (1.0 - keys.key_cosine) * strayed.of(met_one) * directions;
         // A longer key is met at more weight; beyond what was sampled that is not let grow.
         let sampled = keys.contrast.min(SHARPEST_SAMPLED);
         let attended = ratio(row.leaning(sampled) * row.t(), row.s2 * row.s2);
-        let own_directions =
-            directions * row.own_directions().iter().sum::<f64>() * (1.0 + self.longer * sampled * (1.0 - row.s2));
+        let own_directions = directions * row.own_directions().iter().sum::<f64>();
         // Of a query alone, whose keys pass T, `through`, with this power of what is the same for all.
         let alone = |through: f64, all: f64| {
             let both = (1.0 - keys.key_cosine) * strayed.of(met_one.and(all, 0.0, 0.0));
@@ -254,7 +253,7 @@ impl Attended {
 
     /// E (Σ_b δs_ab x_b)·(Σ_b δs_cb x_b) q_a·q_c over pairs of queries, in units of the diagonal.
     fn collected_pairs(&self, domain: &Exchangeable, gradient: &Gradient) -> f64 {
-        let differences = (1.0 - self.keys.key_cosine) * (1.0 - self.keys.value_cosine) * self.concentration;
+        let differences = (1.0 - self.keys.key_cosine) * (1.0 - self.keys.value_cosine) * self.leant;
         let between = pairs_of_queries(&self.query, &self.crosses, |cosine, cross| {
             (1.0 - self.keys.key_cosine) * self.keys.weighted(self.keys.passing, &self.row, cross)
                 + cosine * differences * (1.0 - self.row.s2).powi(2)

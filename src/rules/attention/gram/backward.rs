@@ -230,7 +230,7 @@ impl Attended {
     /// What a query receives of its own row, which passes `slope`.
     fn alone(&self, head: &Head, a: usize, slope: f64) -> f64 {
         let row = &head.rows[a];
-        let unlike = row.roots.unlike.powi(2) * row.own_directions(head.turned(a, a), self.longer);
+        let unlike = row.roots.unlike.powi(2) * row.own_directions(head.turned(a, a));
         row.lengths(self.unequal, self.longer) * head.spread.row(a)[a] * slope + unlike
     }
 

@@ -159,7 +159,8 @@ impl Head {
                     return Row::flat_keys(effective, in_view, traces);
                 }
                 let key_cosine = self.key.1.row(a)[a] / squares_of_keys[a];
-                let row = overlaps.row(effective, contrast, freedom, unequal.kurtosis(key_cosine) + 3.0 * keys.unequal);
+                let kurtosis = unequal.kurtosis(key_cosine) + 3.0 * keys.unequal;
+                let row = overlaps.row(effective, contrast, freedom, kurtosis);
                 let [_, growth] = overlaps.growth(effective, contrast);
                 Row {
                     s2: row.s2,
@@ -172,6 +173,7 @@ impl Head {
                     weighted_slope: unequal.weighted(&row, freedom.recip()) * effective / share,
                     first: (1.0 - row.s2) / share,
                     traces,
+                    leant: row.leant(kurtosis),
                     second: row.second(contrast),
                     ends: Ends::new(&row, effective, key_cosine),
                     overlaps: Some(row),

@@ -82,6 +82,8 @@ pub(super) struct Row {
     /// w_e (1 − 3 S2 + 2 S3)².
     pub(super) second: f64,
     pub(super) traces: Traces,
+    /// How much of what leans towards queries is there.
+    pub(super) leant: f64,
     pub(super) ends: Ends,
     /// Of n_e keys of score variance w_e, if scores differ.
     pub(super) overlaps: Option<softmax::Row>,
@@ -112,7 +114,7 @@ pub(super) struct Roots {
     pub(super) slope_rest: f64,
     pub(super) weighted_slope_rest: f64,
     pub(super) second: f64,
-    /// Of γ tr of keys times that of values, as far as their inputs differ.
+    /// Of γ tr of keys times that of values, as far as their inputs differ, and of what is there where it leans towards queries.
     pub(super) unlike: f64,
     /// The power of ρ that what is beyond W_1 and W_2 grows with.
     pub(super) power: f64,
@@ -133,7 +135,7 @@ impl Roots {
             slope_rest: rest(row.slope),
             weighted_slope_rest: rest(row.weighted_slope),
             second: root(row.second),
-            unlike: root(concentration * row.traces.input),
+            unlike: root(concentration * row.leant * row.traces.input),
             power: power.clamp(LEAST_POWER, LARGEST_POWER),
         }
     }
@@ -160,6 +162,7 @@ impl Row {
             moved: 0.0,
             second: 0.0,
             traces,
+            leant: 1.0,
             ends: Ends::flat(),
             overlaps: None,
             growth: 0.0,
@@ -190,15 +193,14 @@ impl Row {
 
     /// What passes of the two directions that keys do not pass like the others, per γ; rotations leave the part `turned` of
     /// products of different keys, which have all of it but T.
-    pub(super) fn own_directions(&self, turned: f64, longer: f64) -> f64 {
+    pub(super) fn own_directions(&self, turned: f64) -> f64 {
         let t = self.s2 * (1.0 - self.s2);
         let flat = [(1.0 - self.s2).powi(2), t, t];
         let [of_gradient, of_scores, t] = self.overlaps.map_or(flat, |row| {
             let [of_gradient, of_scores] = row.own_directions();
             [of_gradient, of_scores, row.t()]
         });
-        let passed = turned * (of_gradient - t) + t + of_scores;
-        passed * (1.0 + longer * self.contrast.min(SHARPEST_SAMPLED) * (1.0 - self.s2))
+        turned * (of_gradient - t) + t + of_scores
     }
 
     /// λ of `attention/concentration.rs`: by how much a longer key is attended more.
