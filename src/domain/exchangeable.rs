@@ -128,10 +128,12 @@ impl Exchangeable {
         let trace = |same: f64| (1.0 - 1.0 / self.seq_len) * (1.0 - same) / self.seq_len;
         let (k_id, k_segment, k_own) = self.parts(k);
         let (m_id, m_segment, m_own) = self.parts(m);
+        // Who carries which id knows nothing of segments: rows of C S C add up to nothing.
+        let across = (k_id * m_segment + k_segment * m_id) * (1.0 - self.share_of(|class| class.same_id));
         k_id * m_id * self.id_spread
             + k_segment * m_segment * self.segment_spread
             + (k_id * m_own + k_own * m_id) * trace(self.share_of(|class| class.same_id))
-            + (k_segment * m_own + k_own * m_segment) * trace(self.share_of(|class| class.same_segment))
+            + (k_segment * m_own + k_own * m_segment + across) * trace(self.share_of(|class| class.same_segment))
             + k_own * m_own * trace(0.0)
     }
 
