@@ -11,17 +11,19 @@ mod pull;
 
 use std::sync::Arc;
 
-use sigprop_stack::Attention;
+use sigprop_stack::{Attention, Component, Node, Op};
 
 use self::fluctuation::{Strayed, gathered};
 use super::softmax::Overlaps;
-use crate::domain::{Domain, Gradient, Signal};
-use crate::moments::{Few, TokenGradient, ratio};
+use crate::domain::{Along, Domain, Gradient, Signal};
+use crate::moments::{Few, Token, TokenGradient, ratio};
 use crate::quadrature::gaussian_nodes;
 
 /// Score variance up to which the rules were sampled (single heads, project notes; this project's own
 /// twins: whole attention to about 1, softmax to 16).
 const SHARPEST_SAMPLED: f64 = 16.0;
+/// Rows that are all equally sharp, as far as can be seen.
+const LEAST_DRAWN: f64 = 1e-9;
 
 /// What the forward pass of one attention leaves for its backward pass.
 pub(crate) struct Attended {
@@ -157,6 +159,24 @@ fn entry_variance(attention: &Attention, shared: f64) -> f64 {
     let group = (attention.n_heads / attention.n_kv_heads) as f64;
     let width = (attention.n_heads * attention.d_value) as f64;
     2.0 / width * (1.0 + (group - 1.0) * shared.min(1.0).powi(2))
+}
+
+/// Half the variance of ln |x|² within one head of queries or keys, behind this `body`: 1/`d_head` of Gaussian entries, nothing
+/// behind norms per head; what one norm takes off all heads they still have to share.
+fn head_lengths(body: &[Node], token: &Token, d_head: usize) -> f64 {
+    let heads = token.width / d_head as f64;
+    let own = 0.5 * (token.entry_variance * heads + token.scale_variance);
+    let of_all = body.iter().any(|node| match &node.op {
+        Op::Apply(Component::Norm(norm)) => norm.groups == 1 && norm.kind.pointwise().is_none(),
+        _ => false,
+    });
+    if of_all { own + (1.0 - heads.recip()) / d_head as f64 } else { own }
+}
+
+/// What queries that happen to be alike within single heads, and not as inputs, pass `beyond` the product of the averages, per
+/// token: met by gains of a norm right before, of as many features, at `others` of this mean `cosine`.
+fn alike_within_heads(beyond: f64, width: f64, others: f64, cosine: f64) -> Along {
+    Along { pairs: ratio(beyond * width, others * (1.0 + cosine * cosine)), ..Along::NONE }
 }
 
 /// Scores before the softmax, cap included.

@@ -212,7 +212,8 @@ mod tests {
         const FIRST: usize = 12;
         let share = FIRST as f64 / LENGTH as f64;
         let law = PowerLaw { vocab_size: 1000, exponent: 0.0 };
-        let term = |class: &PairClass| 0.5 * (f64::from(u8::from(class.same_id)) + f64::from(u8::from(class.same_segment)));
+        let term =
+            |class: &PairClass| 0.5 * (f64::from(u8::from(class.same_id)) + f64::from(u8::from(class.same_segment)));
         let (pair, triple) = (law.repeat_probability(2), law.repeat_probability(3));
         let same = share * share + (1.0 - share) * (1.0 - share);
         let classes = [(true, true), (true, false), (false, true), (false, false)].map(|(same_id, same_segment)| {

@@ -67,7 +67,7 @@ use sigprop_stack::{Cell, Quantity, SiteRow, SiteTable};
 pub(crate) use self::apart::Apart;
 use self::grid::{Grid, Nodes};
 pub(crate) use self::integrals::ln_partition;
-use self::integrals::{cross_overlap, row_overlaps};
+use self::integrals::{OVERLAPS, cross_overlap, row_overlaps};
 pub(crate) use self::shared::Shared;
 use crate::interpolation::lagrange_weights;
 use crate::moments::ratio;
@@ -121,9 +121,11 @@ pub(crate) struct Row {
     pub(crate) outlying: f64,
     /// E ΣA⁴ ΣA².
     s42: f64,
-    /// What S2, S3 and S22 gain per kurtosis of the scores, in units of what they have beyond flat attention's, and what their
-    /// pull does (`leant`).
-    heavier: [f64; 4],
+    /// What S2, S3, S4, S22 and E ΣA⁴ ΣA² gain per kurtosis of the scores, in units of what they have beyond flat attention's, what
+    /// `t_s2` and what keys lean towards their query (`leaning_pairs`) do in units of their own.
+    heavier: [f64; 7],
+    /// How much of `leaning_pairs` is there: of Gaussian scores all.
+    pub(crate) leant: f64,
 }
 
 impl Row {
@@ -132,11 +134,9 @@ impl Row {
         (self.s2 - 2.0 * self.s3 + self.s22).max(0.0)
     }
 
-    /// How much of what keys lean towards their query is there where scores have this `kurtosis`.
-    pub(crate) fn leant(&self, kurtosis: f64) -> f64 {
-        let [.., gain] = self.heavier;
-        let more = kurtosis * gain;
-        if more < 0.0 { (2.0 / (1.0 + (1.0 - 2.0 * more).sqrt())).powi(2) } else { 1.0 + more }
+    /// E Σ_{b≠c} A_b A_c s_b s_c/w of Gaussian scores, by Stein's lemma.
+    fn leaning_pairs(&self) -> f64 {
+        1.0 - 5.0 * self.s2 + 4.0 * self.s3 + 6.0 * self.s22 - 6.0 * self.s4
     }
 
     /// w (1 − 3 S2 + 2 S3)², which falls as 1/w where one key is left: two keys that compete are as often ahead of each other.
@@ -179,6 +179,7 @@ impl Row {
             outlying: self.outlying * factor,
             s42: lacking(self.s42),
             heavier: self.heavier.map(|gain| gain * factor),
+            leant: self.leant,
         }
     }
 
@@ -198,23 +199,32 @@ impl Row {
             t_weighted: 0.0,
             outlying: 0.0,
             s42: 0.0,
-            heavier: [0.0; 4],
+            heavier: [0.0; 7],
+            leant: 1.0,
         }
     }
 
     /// Of scores that have this `kurtosis` (of Gaussian ones: 0).
     fn of_kurtosis(self, n: f64, kurtosis: f64) -> Self {
         let beyond = |overlap: f64, flat: f64, gain: f64| (flat + (overlap - flat) * (kurtosis * gain).exp()).min(1.0);
-        let [of_s2, of_s3, of_s22, _] = self.heavier;
+        let [of_s2, of_s3, of_s4, of_s22, of_s42, of_t_s2, of_leant] = self.heavier;
         let flat = n.recip();
         let square = flat * flat;
         let heavier = Self {
             s2: beyond(self.s2, flat, of_s2),
             s3: beyond(self.s3, square, of_s3),
+            s4: beyond(self.s4, square * flat, of_s4),
             s22: beyond(self.s22, square, of_s22),
+            s42: beyond(self.s42, square * square, of_s42),
+            t_s2: self.t_s2 * (kurtosis * of_t_s2).exp(),
             ..self
         };
-        Self { t_weighted: self.t_weighted * ratio(heavier.t(), self.t()), ..heavier }
+        // On a sphere √D I_{d/2}/I_{d/2−1} in place of the first order, within its bounds.
+        let more = kurtosis * of_leant;
+        let pairs = if more < 0.0 { (2.0 / (1.0 + (1.0 - 2.0 * more).sqrt())).powi(2) } else { 1.0 + more };
+        let told = heavier.leaning_pairs();
+        let leant = if told > 0.0 { pairs * self.leaning_pairs() / told } else { 1.0 };
+        Self { t_weighted: self.t_weighted * ratio(heavier.t(), self.t()), leant, ..heavier }
     }
 
     fn add(&mut self, weight: f64, strength: f64, other: &Self) {
@@ -244,13 +254,13 @@ pub(crate) struct Cross {
     pub(crate) t11_weighted: f64,
 }
 
-static ROWS: Nodes<12> = Nodes::new();
+static ROWS: Nodes<OVERLAPS> = Nodes::new();
 static CROSSES: Nodes<CROSS_NODES> = Nodes::new();
 static SHARED: Nodes<SHARED_NUMBERS> = Nodes::new();
 
 /// Overlaps of all softmax rows of a stack, tabulated as they are met.
 pub(crate) struct Overlaps {
-    rows: Grid<12, 6>,
+    rows: Grid<OVERLAPS, 6>,
     crosses: Grid<CROSS_NODES, 4>,
     shared: Grid<SHARED_NUMBERS, 4>,
     /// Nodes of χ²_n/n, by the bits of n.
@@ -258,6 +268,9 @@ pub(crate) struct Overlaps {
     /// The bits of n and w of the row that was met last, and the row: its pairs with others ask for it again.
     last: Option<([u64; 2], Row)>,
 }
+
+/// How far lengths that stray as those of Gaussian queries are from it: rounding.
+const AS_GAUSSIAN: f64 = 1e-9;
 
 /// Three nodes and weights.
 type ChiSquare = [(f64, f64); 3];
@@ -296,8 +309,16 @@ impl Overlaps {
     }
 
     /// Two rows of `n` scores of variance `w` with correlation `rho`, from heads with `freedom`; what the scores
-    /// deviate from that correlation is by a part `queries` of their queries; scores have this `kurtosis`.
-    pub(crate) fn cross(&mut self, n: f64, w: f64, rho: f64, [freedom, queries]: [f64; 2], kurtosis: f64) -> Cross {
+    /// deviate from that correlation is by a part `queries` of their queries, and their variances stray by a part `lengths` of what
+    /// those of Gaussian queries do; scores have this `kurtosis`.
+    pub(crate) fn cross(
+        &mut self,
+        n: f64,
+        w: f64,
+        rho: f64,
+        [freedom, queries, lengths]: [f64; 3],
+        kurtosis: f64,
+    ) -> Cross {
         if w < FINITE_HEAD_LIMIT || n <= 1.0 + 1e-9 {
             let cross = self.sharp_cross(n, w, rho);
             return Cross { t11_weighted: rho * cross.t11, ..cross };
@@ -306,12 +327,12 @@ impl Overlaps {
             // Two nodes leave less than 0.6 % of the excess here.
             let own = freedom.recip().sqrt();
             let normal = [(-own, 0.5), (own, 0.5)];
-            self.average_cross(n, w, rho, &two_nodes(freedom), &two_nodes(freedom - 1.0), &normal)
+            self.average_cross(n, w, rho, lengths, [&two_nodes(freedom), &two_nodes(freedom - 1.0), &normal])
         } else {
             let spread = (3.0 / freedom).sqrt();
             let normal = [(-spread, 1.0 / 6.0), (0.0, 2.0 / 3.0), (spread, 1.0 / 6.0)];
             let (first, second) = (self.chi_square(freedom), self.chi_square(freedom - 1.0));
-            self.average_cross(n, w, rho, &first, &second, &normal)
+            self.average_cross(n, w, rho, lengths, [&first, &second, &normal])
         };
         let expected = rho * average.t11;
         let weighted = expected + queries * (average.t11_weighted - expected);
@@ -360,9 +381,8 @@ impl Overlaps {
         n: f64,
         w: f64,
         rho: f64,
-        first: &[(f64, f64)],
-        second: &[(f64, f64)],
-        normal: &[(f64, f64)],
+        lengths: f64,
+        [first, second, normal]: [&[(f64, f64)]; 3],
     ) -> Cross {
         let own = (1.0 - rho * rho).max(0.0).sqrt();
         let freedom_less_one = 1.0 - normal.iter().map(|(x, weight)| weight * x * x).sum::<f64>();
@@ -375,10 +395,12 @@ impl Overlaps {
                     let other = rho * rho * a + 2.0 * rho * own * a.sqrt() * x + own_second;
                     let product = rho * a + own * a.sqrt() * x;
                     let strength = (a * other).sqrt();
-                    let cross = self.sharp_cross(n, w * strength, (product / strength).clamp(-1.0, 1.0));
+                    let cosine = (product / strength).clamp(-1.0, 1.0);
+                    let strength = if (lengths - 1.0).abs() > AS_GAUSSIAN { strength.powf(lengths) } else { strength };
+                    let cross = self.sharp_cross(n, w * strength, cosine);
                     average.excess += weight * cross.excess;
                     average.t11 += weight * strength * cross.t11;
-                    average.t11_weighted += weight * product * cross.t11;
+                    average.t11_weighted += weight * strength * cosine * cross.t11;
                 }
             }
         }
@@ -399,23 +421,28 @@ impl Overlaps {
         }
         let slopes = self.rows.at(n.ln(), w.max(SMALLEST).ln(), &|ln_n, ln_w| {
             let (n, w) = (ln_n.exp(), ln_w.exp());
-            let [s2, s3, s4, s22, tilt, t_s2, outlying, more_s2, more_s3, more_s22, s42, more_leant] = row_overlaps(n, w);
-            // E Σ_{b≠c} A_b A_c s_b s_c, by Stein's lemma.
-            let leant = w * (1.0 - 5.0 * s2 + 4.0 * s3 + 6.0 * s22 - 6.0 * s4);
+            let [s2, s3, s4, s22, tilt, t_s2, outlying, s42, more @ ..] = row_overlaps(n, w);
+            let leant = w * Row { s2, s3, s4, s22, ..Row::zero() }.leaning_pairs();
             let t = s2 - 2.0 * s3 + s22;
-            let of_flat = [n * s2, n * n * s3, n.powi(3) * s4, n * n * s22, tilt / t, t_s2 / (t * s2), n.powi(4) * s42];
-            // Between one score and two, U may vanish.
-            let [s2, s3, s4, s22, tilt, t_s2, s42] = of_flat.map(|ratio| ratio.max(1e-12).ln() / w);
-            let [flat, square] = [n.recip(), n.powi(-2)];
+            // What of flat attention is there: of S2, S3, S4, S22, E ΣA⁴ ΣA², and of what passes and leans nothing.
+            let flat = [n.recip(), n.powi(-2), n.powi(-3), n.powi(-2), n.powi(-4)];
             let gain = |more: f64, overlap: f64, flat: f64| more / ((overlap - flat) * w);
+            let [more_s2, more_s3, more_s4, more_s22, more_t_s2, more_s42, more_leant] = more;
             let heavier = [
-                gain(more_s2, of_flat[0] * flat, flat),
-                gain(more_s3, of_flat[1] * square, square),
-                gain(more_s22, of_flat[3] * square, square),
+                gain(more_s2, s2, flat[0]),
+                gain(more_s3, s3, flat[1]),
+                gain(more_s4, s4, flat[2]),
+                gain(more_s22, s22, flat[3]),
+                gain(more_s42, s42, flat[4]),
+                gain(more_t_s2, t_s2, 0.0),
                 gain(more_leant, leant, 0.0),
             ];
-            let [of_s2, of_s3, of_s22, of_leant] = heavier;
-            [s2, s3, s4, s22, tilt, t_s2, outlying / (t * w), s42, of_s2, of_s3, of_s22, of_leant]
+            let of_flat =
+                [s2 / flat[0], s3 / flat[1], s4 / flat[2], s22 / flat[3], tilt / t, t_s2 / (t * s2), s42 / flat[4]];
+            // Between one score and two, U may vanish.
+            let [s2, s3, s4, s22, tilt, t_s2, s42] = of_flat.map(|ratio| ratio.max(1e-12).ln() / w);
+            let [a, b, c, d, e, f, g] = heavier;
+            [s2, s3, s4, s22, tilt, t_s2, outlying / (t * w), s42, a, b, c, d, e, f, g]
         });
         let [s2, s3, s4, s22, tilt, t_s2, outlying, s42, heavier @ ..] = slopes;
         let [s2, s3, s4, s22, tilt, t_s2, s42] = [s2, s3, s4, s22, tilt, t_s2, s42].map(|slope| (slope * w).exp());

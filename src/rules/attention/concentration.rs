@@ -148,6 +148,8 @@ pub(super) struct Unequal {
     concentration: f64,
     /// 1 of Gaussian tokens, 0 of tokens of fixed norm.
     gaussian: f64,
+    /// Half of what norms of keys take off the variance of their ln |k|² within a head.
+    fixed: f64,
 }
 
 impl Unequal {
@@ -155,7 +157,16 @@ impl Unequal {
         let token = input.token();
         // Outside the range of 0 … 1 the tokens are neither.
         let gaussian = (0.5 * token.norm_variance() * token.width).clamp(0.0, 1.0);
-        Self { concentration: input.concentration.total, gaussian }
+        Self { concentration: input.concentration.total, gaussian, fixed: 0.0 }
+    }
+
+    /// With keys whose lengths within heads of `d_head` features stray by this (`head_lengths`).
+    pub(super) fn with_keys(self, lengths: f64, d_head: usize) -> Self {
+        let taken = (d_head as f64).recip() - lengths;
+        // Less is rounding, or what strays in common.
+        let is_normed = taken * d_head as f64 > 1e-9;
+        // A norm takes what inputs have of it, too.
+        Self { fixed: if is_normed { taken + self.gaussian * self.concentration } else { 0.0 }, ..self }
     }
 
     /// E |δ|⁴/(E |δ|²)² of tokens with this cosine, less what it is beyond 1 for Gaussian ones.
@@ -164,15 +175,17 @@ impl Unequal {
         1.0 + 2.0 * self.concentration * (self.between(1.0, 2.0 * common / (1.0 + common)) - 1.0)
     }
 
-    /// Of scores, the products of such differences with one query, in excess of that of Gaussian ones.
+    /// Of scores, the products of such differences of keys with one query, in excess of that of Gaussian ones.
     pub(super) fn kurtosis(self, cosine: f64) -> f64 {
-        3.0 * (self.squares(cosine) - 1.0).max(-MOST_UNEQUAL)
+        let common = cosine.max(0.0);
+        let fixed = 2.0 * self.fixed * (1.0 - common) / (1.0 + common);
+        3.0 * (self.squares(cosine) - 1.0 - fixed).max(-MOST_UNEQUAL)
     }
 
     /// What E ΣA² g² loses, g along a direction the scores do not know, because of tokens of fixed norm less is left beside a score
-    /// that is far from its average.
-    pub(super) fn outlying(self, cosine: f64, row: &Row) -> f64 {
-        self.kurtosis(cosine) / 6.0 * ratio(row.outlying, row.t())
+    /// that is far from its average: g a product with values, and one with keys.
+    pub(super) fn outlying(self, cosine: f64, row: &Row) -> [f64; 2] {
+        [Self { fixed: 0.0, ..self }, self].map(|tokens| tokens.kurtosis(cosine) / 6.0 * ratio(row.outlying, row.t()))
     }
 
     /// E |q|² T/E |q|²: what a row's own score variance strays by, `drawn`, is that of its query but for γ of the keys' weights,

@@ -55,7 +55,7 @@ use self::keys::Keys;
 use super::concentration::{self, Parts, Unequal};
 use super::fluctuation::Elasticity;
 use super::pull::Ends;
-use super::{SHARPEST_SAMPLED, Sharpness, along_values, entry_variance, lengths};
+use super::{LEAST_DRAWN, SHARPEST_SAMPLED, Sharpness, along_values, entry_variance, head_lengths, lengths};
 use crate::domain::{Exchangeable, Gradient, Signal};
 use crate::moments::{Few, Token, TokenGradient, ratio};
 use crate::rules::softmax::{Cross, Overlaps, Row};
@@ -81,8 +81,8 @@ pub(crate) struct Attended {
     leant: f64,
     /// E |δ|⁴/(E |δ|²)² of its token differences δ, less what it is beyond 1 for Gaussian ones.
     unequal: f64,
-    /// What T loses beside scores far from their average.
-    outlying: f64,
+    /// What T of values and of keys loses beside scores far from their average.
+    outlying: [f64; 2],
     /// E χT, χ the query's square.
     weighted: f64,
     /// What |δ|² strays by beyond.
@@ -117,22 +117,28 @@ impl Attended {
         let d_head = attention.d_head as f64;
         let mut keys = Keys::new(attention, domain, &query, &key, &value);
         let drawn = 1.0 / d_head + input.concentration.total;
-        let unequal = Unequal::of(input);
+        let [of_queries, of_keys] = [(&attention.query, &query), (&attention.key, &key)]
+            .map(|(body, signal)| head_lengths(body, signal.token(), attention.d_head));
+        let lengths = (of_queries.min(1.0 / d_head) + input.concentration.total).max(LEAST_DRAWN);
+        let unequal = Unequal::of(input).with_keys(of_keys, attention.d_head);
         let longer = input.concentration.unequal;
         let kurtosis = unequal.kurtosis(keys.key_cosine) + 3.0 * longer;
-        let row = overlaps.row(keys.effective, keys.contrast, 1.0 / drawn, kurtosis);
+        let row = overlaps.row(keys.effective, keys.contrast, 1.0 / lengths, kurtosis);
         let freedom = (drawn + input.concentration.total).recip().max(LEAST_FREEDOM);
         // The rest is what the key weights make of them.
         let queries = freedom * drawn;
+        let longer_queries = ratio(lengths, drawn).sqrt();
         let crosses: Few<Cross> = query
             .cosines
             .iter()
-            .map(|&cosine| overlaps.cross(keys.effective, keys.contrast, cosine, [freedom, queries], kurtosis))
+            .map(|&cosine| {
+                overlaps.cross(keys.effective, keys.contrast, cosine, [freedom, queries, longer_queries], kurtosis)
+            })
             .collect();
 
         let exact = overlaps.sharp_row(keys.effective, keys.contrast);
         keys.repeated(domain, [&key, &value], &exact);
-        let leant = input.concentration.total * row.leant(kurtosis);
+        let leant = input.concentration.total * row.leant;
         let strength = keys.pull(leant);
         let ends = Ends::new(&row, keys.effective, keys.key_cosine);
         let growth = overlaps.growth(keys.effective, keys.contrast);
@@ -176,7 +182,7 @@ impl Attended {
             leant,
             unequal: unequal.squares(keys.key_cosine),
             outlying: unequal.outlying(keys.key_cosine, &row),
-            weighted: unequal.weighted(&row, drawn),
+            weighted: unequal.weighted(&row, lengths),
             longer,
             growth,
             drawn,

@@ -100,7 +100,7 @@ use super::averages::Averages;
 use super::concentration::{self, Unequal};
 use super::fluctuation::Elasticity;
 use super::matrix::Matrix;
-use super::{SHARPEST_SAMPLED, Scores, Sharpness, entry_variance};
+use super::{LEAST_DRAWN, SHARPEST_SAMPLED, Scores, Sharpness, entry_variance, head_lengths};
 use crate::domain::{Concentration, Signal};
 use crate::moments::{Token, ratio};
 use crate::rules::softmax::Overlaps;
@@ -141,9 +141,6 @@ struct Raw {
     matrix: Matrix,
 }
 
-/// Rows that are all equally sharp, as far as can be seen.
-const LEAST_DRAWN: f64 = 1e-9;
-
 impl Attended {
     pub(crate) fn new(
         attention: &Attention,
@@ -162,17 +159,25 @@ impl Attended {
         } else {
             input.concentration
         };
-        // A query's norm within its head: 2/d_head for Gaussian entries, nothing behind a norm per head.
-        let head_variance =
-            0.5 * (query.token().entry_variance * attention.n_heads as f64 + query.token().scale_variance);
-        let freedom = (head_variance + keys.total).max(LEAST_DRAWN).recip();
-        let unequal = Unequal::of(input);
+        let [of_queries, of_keys] = [(&attention.query, &query), (&attention.key, &key)]
+            .map(|(body, signal)| head_lengths(body, signal.token(), attention.d_head));
+        let freedom = (of_queries + keys.total).max(LEAST_DRAWN).recip();
+        let drawn = of_queries.max(1.0 / attention.d_head as f64) + keys.total;
+        let unequal = Unequal::of(input).with_keys(of_keys, attention.d_head);
         let plain = attention.memory.is_none() && !matches!(attention.bias, Some(PositionBias::Alibi { .. }));
         let rotary = rotary(&attention.key).filter(|_| plain);
 
         let head = |slope: f64| {
             let averages = Averages::new(attention.mask, q.count(), k.matrix.rows, slope);
-            Head::new(averages, overlaps, (freedom, unequal, keys), variance, &q, (&k.matrix, rotary), &v.matrix)
+            Head::new(
+                averages,
+                overlaps,
+                ([freedom, drawn], unequal, keys),
+                variance,
+                &q,
+                (&k.matrix, rotary),
+                &v.matrix,
+            )
         };
         let heads: Vec<Head> = match &attention.bias {
             Some(PositionBias::Alibi { slopes }) => slopes.iter().copied().map(head).collect(),
@@ -240,7 +245,7 @@ impl Attended {
             score_slope: scores.slope,
             d_head: attention.d_head as f64,
             apart,
-            alike: keys.total * freedom,
+            alike: keys.total / drawn,
             heads,
             output: Signal { concentration: of_output, ..Signal::new(tokens, cosines) },
             alignments,

@@ -55,7 +55,7 @@ use crate::domain::{Exchangeable, Gradient, Signal};
 use crate::moments::{Few, TokenGradient, ratio, share};
 use crate::rules::attention::fluctuation::{Powers, Straying, gathered};
 use crate::rules::attention::lengths::{self, Met};
-use crate::rules::attention::{SHARPEST_SAMPLED, along_values};
+use crate::rules::attention::{SHARPEST_SAMPLED, alike_within_heads, along_values};
 use crate::rules::softmax::Cross;
 
 impl Attended {
@@ -108,7 +108,8 @@ impl Attended {
         let alone = |through: f64, all: f64| {
             let both = (1.0 - keys.key_cosine) * strayed.of(met_one.and(all, 0.0, 0.0));
             let own_directions = both * own_directions;
-            let normalised = self.unequal + 2.0 * self.outlying;
+            let [of_values, of_keys] = self.outlying;
+            let normalised = self.unequal + of_values + of_keys;
             let lengths = normalised + self.longer * (1.0 + 2.0 * attended);
             let of_masks = (1.0 - keys.key_cosine) * strayed.of(one.and(1.0 + all, 0.0, 1.0)) * masked * keys.masking;
             let single = (both * keys.passing.own * lengths + of_masks) * met.sharp * through;
@@ -130,9 +131,10 @@ impl Attended {
         let query_token = TokenGradient { radial, local: gradient.token().local, ..TokenGradient::isotropic(ln_query) };
         let beside = others * between * keys.passing.own;
         let together = beside * ratio(self.alike_queries(domain, gradient), query_own);
+        let of_inputs = ratio(self.concentration, self.drawn);
         // The input of the query, alone and with that of another one.
         let met_again = |met: Powers, again: Powers| ratio(strayed.of(again), strayed.of(met)) - 1.0;
-        let coupling = together
+        let coupling = of_inputs * together
             + met_again(met_one, met_one.and(1.0, 0.0, 0.0))
             + met_again(met_two, met_two.and(0.0, 1.0, 0.0))
                 * others
@@ -143,6 +145,12 @@ impl Attended {
             one_sided: true,
             knows_networks: true,
             across: gradient.across.map(|_| 1.0),
+            unmet: alike_within_heads(
+                (1.0 - of_inputs) * together,
+                self.query.token().width,
+                others,
+                domain.mean(&self.query.cosines),
+            ),
             response: Matrix2::from_columns(&[strayed.answers(met_one), of_cosines]),
             ..Gradient::new([query_token].into(), query_cosines)
         };
@@ -151,7 +159,9 @@ impl Attended {
         let [met_one, met_two] = [one.and(1.0, 0.0, 1.0), two.and(0.0, 1.0, 1.0)];
         let own_difference = value_difference * strayed.of(met_one);
         let key_alone = keys.reaching.own
-            * ((own_difference * (1.0 + self.outlying + self.longer * attended) + masked) * met.sharp * self.weighted
+            * ((own_difference * (1.0 + self.outlying[0] + self.longer * attended) + masked)
+                * met.sharp
+                * self.weighted
                 + own_difference * met.along);
         let key_pairs =
             others * value_difference * strayed.of(met_two) * pairs(&|cross| keys.weighted(keys.reaching, row, cross));
@@ -242,12 +252,11 @@ impl Attended {
         }
     }
 
-    /// Queries whose inputs happen to be more alike have rows and gradients more alike: E x_a·x_c T11 g_a·g_c beyond the product
-    /// of the expectations.
+    /// Queries that happen to be more alike have rows and gradients more alike: E q_a·q_c T11 g_a·g_c beyond the product of the
+    /// expectations.
     fn alike_queries(&self, domain: &Exchangeable, gradient: &Gradient) -> f64 {
-        let together = pairs_of_queries(&self.query, &self.crosses, |cosine, cross| {
-            (cross.t11_weighted - cosine * cross.t11) * self.concentration / self.drawn
-        });
+        let together =
+            pairs_of_queries(&self.query, &self.crosses, |cosine, cross| cross.t11_weighted - cosine * cross.t11);
         domain.mean_product(&gradient.cosines, &together)
     }
 

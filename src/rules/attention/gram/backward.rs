@@ -13,9 +13,9 @@ use super::row::Row;
 use super::{Attended, Raw, mean};
 use crate::domain::Gradient;
 use crate::moments::{TokenGradient, ratio, share};
-use crate::rules::attention::along_values;
 use crate::rules::attention::fluctuation::{Powers, Straying};
 use crate::rules::attention::matrix::Matrix;
+use crate::rules::attention::{alike_within_heads, along_values};
 
 /// Masks of attention dropout on the values of one head, each by itself.
 struct Masks<'a> {
@@ -100,6 +100,11 @@ impl Attended {
         let met_by = [differences, scores.and(1.0, 0.0, 1.0)];
         let factors = met_by.map(|met| strayed.of(met));
         let unturned = before.as_ref().map_or([&query, &key], |[query, key]| [query, key]);
+        let others = (self.query.count() as f64 - 1.0).max(1.0);
+        let queries = (0..self.query.count()).map(|a| self.query.square(a)).sum::<f64>();
+        let of_heads = ratio((1.0 - self.alike) * alike, mean_square(&query) * queries);
+        let width = (attention.n_heads * attention.d_head) as f64;
+        let unmet = alike_within_heads(of_heads, width, others, self.query.alike());
         let [query_coupling, coupling] =
             self.couplings([&query, &key], unturned, [weighted, alike], (strayed, differences, factors));
 
@@ -144,6 +149,7 @@ impl Attended {
         [
             Gradient {
                 coupling: query_coupling,
+                unmet,
                 unturned: of_query,
                 ..told(query, factors[0], strayed.answers(met_by[0]))
             },
@@ -273,7 +279,7 @@ impl Attended {
         let query = || self.split_query(head, rows, gradient, masks, |a, c| [head.spread.row(a)[c], head.turned(a, c)]);
         let key = || {
             let m = Matrix::symmetric(n, |a, c| {
-                let lengths = if a == c { 1.0 + head.rows[a].outlying(self.unequal) } else { 1.0 };
+                let lengths = if a == c { 1.0 + head.rows[a].outlying(self.unequal)[0] } else { 1.0 };
                 gradient.row(a)[c] * lengths * head.met(rows, q, a, c, Of::WeightedSlope)
             });
             let mut key = head.adjoint(v, &head.value, &m);

@@ -54,7 +54,7 @@ pub(super) fn differences(
 /// Of rows that differ by scores, of queries with this cosine.
 fn elasticity(overlaps: &mut Overlaps, (n, w): (f64, f64), cosine: f64, freedom: f64) -> Elasticity {
     let row = overlaps.sharp_row(n, w);
-    let cross = overlaps.cross(n, w, cosine, [freedom, 1.0], 0.0);
+    let cross = overlaps.cross(n, w, cosine, [freedom, 1.0, 1.0], 0.0);
     Elasticity::new(&row, w, row.s2 - n.recip() - cross.excess, [cosine * cross.t11, (1.0 - cosine) * cross.t11])
 }
 

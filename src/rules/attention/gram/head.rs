@@ -24,8 +24,8 @@ pub(super) struct Singles {
 /// Heads that average alike.
 pub(super) struct Head {
     pub(super) averages: Averages,
-    /// n_h.
-    freedom: f64,
+    /// Variance of the cosine of two queries without one.
+    drawn: f64,
     pub(super) rows: Vec<Row>,
     /// W K and P_K.
     pub(super) key: (Matrix, Matrix),
@@ -47,7 +47,7 @@ impl Head {
     pub(super) fn new(
         averages: Averages,
         overlaps: &mut Overlaps,
-        (freedom, unequal, keys): (f64, Unequal, Concentration),
+        ([freedom, drawn], unequal, keys): ([f64; 2], Unequal, Concentration),
         variance: f64,
         q: &Queries,
         (k, rotary): (&Matrix, Option<&Rotary>),
@@ -57,7 +57,7 @@ impl Head {
         let nothing = || Matrix::zeros(0, 0);
         let (rows, spread, shift) = (Vec::new(), nothing(), nothing());
         let mut head =
-            Self { averages, freedom, rows, key, value, spread, shift, rotation: None, singles: None, own: None };
+            Self { averages, drawn, rows, key, value, spread, shift, rotation: None, singles: None, own: None };
         let own = head.key_spread(k);
         head.spread = head.spread(k, v, &head.value);
         head.shift = head.shift(k, &head.value);
@@ -173,7 +173,7 @@ impl Head {
                     weighted_slope: unequal.weighted(&row, freedom.recip()) * effective / share,
                     first: (1.0 - row.s2) / share,
                     traces,
-                    leant: row.leant(kurtosis),
+                    leant: row.leant,
                     second: row.second(contrast),
                     ends: Ends::new(&row, effective, key_cosine),
                     overlaps: Some(row),
@@ -210,7 +210,7 @@ impl Head {
     pub(super) fn expected(&self, q: &Queries, a: usize, c: usize, of: Of) -> [f64; 2] {
         let series = of.series(&self.rows[a], &self.rows[c]);
         let rho = q.correlation(a, c);
-        let variance = (1.0 - rho * rho).powi(2) / self.freedom;
+        let variance = (1.0 - rho * rho).powi(2) * self.drawn;
         [series.at(rho), variance * series.bent(rho)]
     }
 

@@ -182,13 +182,14 @@ impl Row {
     /// How much more the squares of keys and values that pass T are, for their lengths.
     pub(super) fn lengths(&self, unequal: Unequal, longer: f64) -> f64 {
         let cosine = 1.0 - self.traces.key;
-        let normalised = unequal.squares(cosine) + 2.0 * self.outlying(unequal);
+        let [of_values, of_keys] = self.outlying(unequal);
+        let normalised = unequal.squares(cosine) + of_values + of_keys;
         normalised + longer * (1.0 + 2.0 * self.attended())
     }
 
-    /// What T loses beside scores far from their average.
-    pub(super) fn outlying(&self, unequal: Unequal) -> f64 {
-        self.overlaps.map_or(0.0, |row| unequal.outlying(1.0 - self.traces.key, &row))
+    /// What T of values and of keys loses beside scores far from their average.
+    pub(super) fn outlying(&self, unequal: Unequal) -> [f64; 2] {
+        self.overlaps.map_or([0.0; 2], |row| unequal.outlying(1.0 - self.traces.key, &row))
     }
 
     /// What passes of the two directions that keys do not pass like the others, per γ; rotations leave the part `turned` of

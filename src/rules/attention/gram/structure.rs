@@ -364,7 +364,7 @@ mod tests {
                 let head = Head::new(
                     Averages::new(Mask::CAUSAL, N, N, 0.0),
                     &mut Overlaps::new(N as f64),
-                    (1e9, Unequal::of(&signal), Concentration::NONE),
+                    ([1e9, 1e-9], Unequal::of(&signal), Concentration::NONE),
                     1.0,
                     &Queries::of(&signal),
                     (&plain(&k), None),
