@@ -17,18 +17,39 @@ pub(crate) struct Concentration {
     /// Relative variance of the squares of the differences of one network beyond that of Gaussian or, behind norms, of
     /// normalised tokens (`rules/attention/concentration.rs`).
     pub(crate) unequal: f64,
+    /// Relative variance over networks of the product of a difference and of what all tokens share: as the total where that lies
+    /// in the directions of the differences, 1/width of a direction of its own.
+    pub(crate) common: f64,
 }
 
 impl Concentration {
     /// Of differences whose products are what they are in every network.
-    pub(crate) const NONE: Self = Self { total: 0.0, drawn: 0.0, rows: 0.0, inherited: 0.0, unequal: 0.0 };
+    pub(crate) const NONE: Self = Self { total: 0.0, drawn: 0.0, rows: 0.0, inherited: 0.0, unequal: 0.0, common: 0.0 };
 
     /// Differences have at least one direction; as unequal as they get, and no more equal than they are (rounding, branches that
     /// follow their input the other way round).
     #[must_use]
     pub(crate) fn bounded(self) -> Self {
         let total = self.total.min(1.0);
-        Self { total, rows: self.rows.min(total), unequal: self.unequal.clamp(0.0, 1.0), ..self }
+        Self {
+            total,
+            rows: self.rows.min(total),
+            unequal: self.unequal.clamp(0.0, 1.0),
+            common: self.common.clamp(0.0, 1.0),
+            ..self
+        }
+    }
+
+    /// Variance of a cosine about its mean c, (1 − c²)² γ if all is drawn alike: of what both tokens differ in, and of that beside
+    /// what they share.
+    pub(crate) fn of_cosine(self, cosine: f64) -> f64 {
+        let alike = self.total * (1.0 + cosine * cosine) + 2.0 * cosine * self.common;
+        (1.0 - cosine).powi(2) * alike.max(0.0)
+    }
+
+    /// What its entries were drawn from.
+    pub(crate) fn read(self) -> Self {
+        Self { total: self.drawn_from(), common: (self.common - self.drawn).max(0.0), ..self }
     }
 
     /// Behind entries that draw this, and keep the part `kept` of the deviations they are drawn from.
@@ -40,6 +61,7 @@ impl Concentration {
             rows: squared * self.rows,
             inherited: kept * self.inherited,
             unequal: squared * self.unequal,
+            common: squared * (self.common - self.drawn).max(0.0) + drawn,
         }
     }
 
@@ -54,6 +76,7 @@ impl Concentration {
             rows: kept * kept * self.rows + added * added * other.rows,
             inherited: kept * self.inherited,
             unequal: kept * kept * self.unequal,
+            common: kept * self.common + added / width,
         }
     }
 
@@ -69,7 +92,8 @@ impl Concentration {
 
     /// Independent features.
     pub(crate) fn fresh(width: f64) -> Self {
-        Self { total: width.recip(), drawn: width.recip(), rows: 0.0, inherited: 1.0, unequal: 0.0 }
+        let drawn = width.recip();
+        Self { total: drawn, drawn, rows: 0.0, inherited: 1.0, unequal: 0.0, common: drawn }
     }
 
     /// Of a sum of gradients, from those at the inputs of the branches, with their `weights` in it, and `before` they were
@@ -81,7 +105,8 @@ impl Concentration {
         let own = |part: Self| (part.total - part.inherited.powi(2) * before.total).max(0.0);
         let mixed = terms().fold(fresh, |mixed, (weight, part)| mixed + weight * weight * (own(part) - fresh));
         let total = inherited * inherited * before.total + mixed;
-        Self { total, drawn: fresh, rows: 0.0, inherited: inherited * before.inherited, unequal: 0.0 }.bounded()
+        Self { total, drawn: fresh, rows: 0.0, inherited: inherited * before.inherited, unequal: 0.0, common: total }
+            .bounded()
     }
 }
 

@@ -30,7 +30,7 @@
 //!
 //! Source: ours.
 
-use super::{Domain, Gradient, Signal};
+use super::{Concentration, Domain, Gradient, Signal};
 use crate::moments::ratio;
 
 /// How cosines of a gradient answer to those of its signal.
@@ -94,7 +94,12 @@ impl Domain {
         /// What rounding leaves between copies is none.
         const COPIES: f64 = 1e-9;
         let apart = 1.0 - self.mean_cosine(x);
-        if apart > COPIES { x.concentration.total * apart * apart * (2.0 - apart * apart) } else { 0.0 }
+        if apart <= COPIES {
+            return 0.0;
+        }
+        let (cosine, Concentration { total, common, .. }) = (1.0 - apart, x.concentration);
+        let alike = total * (1.0 + cosine * cosine) + 2.0 * cosine * apart * common;
+        apart * apart * alike.max(0.0)
     }
 
     /// The same over 1 − c.

@@ -268,7 +268,7 @@ impl Beyond {
 
 /// By how much the correlation of what a linear map before it reads strays from its mean.
 fn strays(x: &Signal, cosine: f64) -> f64 {
-    (x.concentration.drawn_from().sqrt() * (1.0 - cosine * cosine)).min(1.0 - cosine)
+    x.concentration.read().of_cosine(cosine).sqrt().min(1.0 - cosine)
 }
 
 impl PairRule for Rule {
@@ -382,7 +382,10 @@ impl PairRule for Rule {
         let (before, after) = (mean_cosine(x), mean_cosine(y));
         let contrast = self.cosine_slope(before) * (1.0 - before) / (1.0 - after);
         let linear = if after < 1.0 { contrast.clamp(0.0, 1.0) } else { 0.0 };
-        x.concentration.through(linear, y.fluctuation.entry.apart() / x.token().width)
+        let behind = x.concentration.through(linear, y.fluctuation.entry.apart() / x.token().width);
+        // What is shared grows by what all entries have on average, a direction of its own.
+        let shared = ratio(before * (1.0 - after), after * (1.0 - before)).clamp(0.0, 1.0);
+        Concentration { common: behind.drawn + shared * (behind.common - behind.drawn), ..behind }
     }
 
     fn concentration_backward(

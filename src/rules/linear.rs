@@ -84,7 +84,7 @@ use crate::domain::{
     Along, Answers, Concentration, Domain, Fluctuation, Gradient, GradientPairMap, Lengths, PairMap, Signal, Step,
     Strayed, bounded, part_map, square,
 };
-use crate::moments::{Few, PerToken, Token, TokenGradient, ln_correction, ln_sum, share};
+use crate::moments::{Few, PerToken, Token, TokenGradient, ln_correction, ln_sum, ratio, share};
 
 /// E w⁴ of Gaussian entries of variance 1.
 const GAUSSIAN: f64 = 3.0;
@@ -235,8 +235,15 @@ impl PairRule for Rule {
         1.0
     }
 
-    fn concentration(&self, x: &Signal, _: &Signal, _: &dyn Fn(&Signal) -> f64) -> Concentration {
-        drawn_by(self.fan_out, x.concentration)
+    fn concentration(&self, x: &Signal, y: &Signal, mean_cosine: &dyn Fn(&Signal) -> f64) -> Concentration {
+        let drawn = drawn_by(self.fan_out, x.concentration);
+        if self.keeps_cosines() {
+            return drawn;
+        }
+        // A bias is a direction of its own.
+        let bias =
+            1.0 - ratio(self.product_share(x.token(), y.token()) * mean_cosine(x), mean_cosine(y)).clamp(0.0, 1.0);
+        Concentration { common: drawn.common + bias * (self.fan_out.recip() - drawn.common), ..drawn }
     }
 
     fn concentration_backward(&self, _: &Signal, gradient: &Gradient, _: &dyn Fn(&Signal) -> f64) -> Concentration {
@@ -303,5 +310,5 @@ impl PairRule for Rule {
 /// Behind a matrix with this many outputs.
 fn drawn_by(outputs: f64, before: Concentration) -> Concentration {
     let drawn = outputs.recip();
-    Concentration { total: before.total + drawn, drawn, ..before }
+    Concentration { total: before.total + drawn, drawn, common: before.common + drawn, ..before }
 }

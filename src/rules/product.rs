@@ -177,7 +177,7 @@ fn cosines(domain: &Domain, x: &Signal, factors: &[Arc<Signal>], strays: Strays)
                 slopes[i] * slopes[j] * others
             })
             .sum();
-        let variance = x.concentration.total * (1.0 - x.cosines[place].powi(2)).powi(2);
+        let variance = x.concentration.of_cosine(x.cosines[place]);
         let alike = product + together * variance;
         (alike + closer * (1.0 - alike)).clamp(-1.0, 1.0)
     })
@@ -255,8 +255,18 @@ fn concentration(factors: &[Arc<Signal>], drawn: f64, mean_cosine: &dyn Fn(&Sign
         rows: factors.iter().map(|factor| share(factor) * factor.concentration.rows.sqrt()).sum::<f64>().powi(2),
         inherited: factors.iter().map(|factor| share(factor) * factor.concentration.inherited).sum(),
         unequal: factors.iter().map(|factor| share(factor) * factor.concentration.unequal.sqrt()).sum::<f64>().powi(2),
+        common: common(factors, cosine, drawn, mean_cosine),
     };
     concentration.bounded()
+}
+
+/// What differences of the product, of this `cosine`, have of what its tokens share.
+fn common(factors: &[Arc<Signal>], cosine: f64, drawn: f64, mean_cosine: &dyn Fn(&Signal) -> f64) -> f64 {
+    let deviation = |factor: &Arc<Signal>| {
+        let own = mean_cosine(factor).clamp(0.0, 1.0);
+        ratio(cosine, own) * (factor.concentration.read().common * own * (1.0 - own)).sqrt()
+    };
+    drawn + ratio(factors.iter().map(deviation).sum::<f64>().powi(2), cosine * (1.0 - cosine))
 }
 
 /// How far the product `y` of what comes from `x` strays.

@@ -239,6 +239,7 @@ impl Rule {
             rows: kept * x.rows + rows,
             inherited: inherited * x.inherited,
             unequal: unequal(shares()),
+            common: common(x, shares().zip(sizes.iter().zip(&alike).map(|(size, alike)| size * alike.max(0.0))), fresh),
         };
         (Signal { concentration: concentration.bounded(), ..y }, maps)
     }
@@ -571,6 +572,20 @@ impl Rule {
 /// The first token of every branch, which stands for all where tokens are exchangeable.
 fn firsts(branches: &[Arc<Signal>]) -> Few<Token> {
     branches.iter().map(|branch| *branch.token()).collect()
+}
+
+/// What the differences of a sum have of what its tokens share, from the shares of its branches in the former and their sizes in
+/// the latter: what follows their input `x` adds up, and a branch knows nothing of what another one shares, but for `fresh`.
+fn common(x: Concentration, branches: impl Iterator<Item = ((f64, Concentration), f64)>, fresh: f64) -> f64 {
+    let (mut all, mut own, mut together, mut met) = (0.0, 0.0, 0.0, 0.0);
+    for ((share, branch), shared) in branches {
+        let kept = branch.inherited * branch.inherited * x.common;
+        all += shared;
+        own += share * shared * (branch.common - kept - fresh).max(-fresh);
+        together += (share * shared).sqrt() * branch.inherited;
+        met += shared * fresh;
+    }
+    ratio(together * together * x.common + own, all) + ratio(met, all)
 }
 
 /// How unequal the differences of a sum are, from the shares of its branches in them: what of a branch follows their input

@@ -92,6 +92,8 @@ pub(super) struct Parts {
     pub(super) linear: f64,
     /// Of all, what is linear in what the inputs of queries differ in.
     pub(super) inherited: f64,
+    /// Of what outputs share, what values share: the rest is of their differences.
+    pub(super) alike: f64,
 }
 
 /// The concentration of the heads' output, from that of the input of `keys` and values; `uneven` is what its differences stray by if nothing of them is linear.
@@ -103,7 +105,7 @@ pub(super) fn of_output(
     parts: Parts,
     uneven: f64,
 ) -> Concentration {
-    let Parts { flat, linear, inherited } = parts;
+    let Parts { flat, linear, inherited, alike } = parts;
     let n_heads = attention.n_heads as f64;
     let query = query.concentration;
     let differences = directions(keys, query, n_heads, shared, parts);
@@ -112,7 +114,8 @@ pub(super) fn of_output(
     let drawn = value.concentration.drawn;
     let unequal = (1.0 - linear * linear) * uneven + flat * flat * value.concentration.unequal;
     let inherited = inherited * query.inherited;
-    Concentration { total, drawn, rows: rows.max(0.0), inherited, unequal }.bounded()
+    let common = alike * keys.common + (1.0 - alike) * keys.total + (value.concentration.common - keys.common).max(0.0);
+    Concentration { total, drawn, rows: rows.max(0.0), inherited, unequal, common }.bounded()
 }
 
 /// γ'' but for what the value weights draw.

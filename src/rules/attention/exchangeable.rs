@@ -140,7 +140,7 @@ impl Attended {
         keys.repeated(domain, [&key, &value], &exact);
         let leant = input.concentration.total * row.leant;
         let strength = keys.pull(leant);
-        let ends = Ends::new(&row, keys.effective, keys.key_cosine);
+        let ends = Ends::new(&row, keys.effective, keys.key_cosine, input.concentration);
         let growth = overlaps.growth(keys.effective, keys.contrast);
         let pull = |cosine: f64, alike: f64| strength * ends.pull(&ends, cosine, [alike, 1.0], unequal);
         // What a row has in common with itself and no other one.
@@ -160,7 +160,8 @@ impl Attended {
         let followed = keys.passing.own * linear + (pulled - domain.mean(&pulls)).max(0.0);
         let apart = 1.0 - domain.mean(&cosines);
         let linear = ratio(followed, own * apart).min(1.0);
-        let parts = Parts { flat: 0.0, linear, inherited: linear };
+        let of_values = ratio(keys.value_cosine, own * domain.mean(&cosines)).clamp(0.0, 1.0);
+        let parts = Parts { flat: 0.0, linear, inherited: linear, alike: of_values };
         let alike = domain.mean(&query.cosines);
         let shared = overlaps.shared(keys.effective, keys.contrast, alike, 1.0 / drawn);
         let shared = keys.shared(shared);

@@ -154,8 +154,9 @@ impl Attended {
         // What keys and values have in common is their input.
         let own = key.token().width.recip();
         let keys = if attention.memory.is_some() {
-            let Concentration { total, rows, unequal, .. } = key.concentration;
-            Concentration { total: (total - own).max(0.0), rows, unequal, ..Concentration::NONE }.bounded()
+            let Concentration { total, rows, unequal, common, .. } = key.concentration;
+            let [total, common] = [total, common].map(|of_keys| (of_keys - own).max(0.0));
+            Concentration { total, rows, unequal, common, ..Concentration::NONE }.bounded()
         } else {
             input.concentration
         };
@@ -226,7 +227,7 @@ impl Attended {
             })
             .collect();
         let (shared, parts, stray, elasticity) =
-            differences(&heads, overlaps, (variance, freedom), (&q, &pulls), &output, &uneven);
+            differences(&heads, overlaps, (variance, freedom), (&q, &pulls), [&v.matrix, &output], &uneven);
         let of_output = concentration::of_output(keys, [&query, &value], attention, &shared, parts, stray);
         let cosines = crate::domain::symmetric(diagonal.len(), |i, j| {
             ratio(output.row(i)[j], (diagonal[i] * diagonal[j]).sqrt())

@@ -34,6 +34,8 @@
 //! Assumptions: first order in 1/width. Source: project notes, refinements §3, for Gaussian tokens; the rest is ours.
 
 use super::concentration::Unequal;
+use crate::domain::Concentration;
+use crate::moments::ratio;
 use crate::rules::softmax::Row;
 
 /// What one row has to say of its pull.
@@ -47,13 +49,13 @@ pub(super) struct Ends {
 }
 
 impl Ends {
-    /// Of a `row` of n keys of this `cosine`.
-    pub(super) fn new(row: &Row, n: f64, cosine: f64) -> Self {
+    /// Of a `row` of n `keys` of this `cosine`.
+    pub(super) fn new(row: &Row, n: f64, cosine: f64, keys: Concentration) -> Self {
         let Row { s2, s3, s4, s22, .. } = *row;
         let left = 1.0 - s2;
         let square = left * left;
         let bend = 1.0 - 3.0 * s2 + 2.0 * s3;
-        let common = cosine * (2.0 - cosine);
+        let common = cosine * (2.0 - cosine) * ratio(keys.common, keys.total);
         let itself = 1.0 - 5.0 * s2 + 4.0 * s3 + 6.0 * s22 - 6.0 * s4;
         let alone = common * (bend - 4.0 * s2 + 10.0 * s3 - 6.0 * s4);
         Self {

@@ -27,7 +27,7 @@ pub(super) fn differences(
     overlaps: &mut Overlaps,
     (variance, freedom): (f64, f64),
     (q, pulls): (&Queries, &[Matrix]),
-    output: &Matrix,
+    [values, output]: [&Matrix; 2],
     uneven: &[f64],
 ) -> (Shared, Parts, f64, Elasticity) {
     let count = output.rows as f64;
@@ -42,13 +42,19 @@ pub(super) fn differences(
         heads.iter().zip(pulls).map(|(head, pulls)| head.differences(variance, q, pulls)).collect();
     let [flat, linear, inherited] =
         [0, 1, 2].map(|part| ratio(of_heads.iter().map(|of| of[part]).sum::<f64>(), total * heads.len() as f64));
+    let of_values = ratio(of_pairs(values), of_pairs(output)).clamp(0.0, 1.0);
     let flat = flat.clamp(0.0, 1.0);
     let linear = ratio(linear, 1.0 - flat).clamp(0.0, 1.0);
     let inherited = inherited.clamp(0.0, (1.0 - flat) * linear);
     let squares = uneven.iter().zip(output.diagonal()).map(|(uneven, own)| uneven * own * own).sum::<f64>() / count;
     // What masks make of values follows them alone.
     let elasticity = elasticity(overlaps, (effective, contrast), alike, freedom).times(1.0 - flat);
-    (shared, Parts { flat, linear, inherited }, ratio(squares * (1.0 - alike * alike), total * total), elasticity)
+    (
+        shared,
+        Parts { flat, linear, inherited, alike: of_values },
+        ratio(squares * (1.0 - alike * alike), total * total),
+        elasticity,
+    )
 }
 
 /// Of rows that differ by scores, of queries with this cosine.
@@ -75,6 +81,13 @@ impl Head {
         let (pairs, pulled) = ((q.count() as f64).powi(2), apart(pulls).max(0.0));
         [apart(&self.value.1), linear / pairs + pulled, inherited / pairs + pulled]
     }
+}
+
+/// The average product of two different ones.
+fn of_pairs(products: &Matrix) -> f64 {
+    let count = products.rows as f64;
+    let own: f64 = products.diagonal().iter().sum();
+    ratio(products.entries.iter().sum::<f64>() - own, count * (count - 1.0))
 }
 
 /// What rows differ by, of the matrix of their products: the average square less that of all pairs.

@@ -175,7 +175,7 @@ impl Head {
                     traces,
                     leant: row.leant,
                     second: row.second(contrast),
-                    ends: Ends::new(&row, effective, key_cosine),
+                    ends: Ends::new(&row, effective, key_cosine, keys),
                     overlaps: Some(row),
                     growth,
                     ..Row::flat_keys(effective, in_view, traces)
