@@ -415,8 +415,23 @@ impl Domain {
             (x.levels(), gradient.levels()),
             both,
             |[x, g]| [x * g],
-            gradient.coupling + self.met_near(x, gradient) + beyond,
+            gradient.coupling + self.met_near(x, gradient) + self.met_by_others(x, gradient) + beyond,
         )
+    }
+
+    /// What of it longer tokens lack whose gradients are smaller by way of the branches beside the one they are in, whose input no
+    /// norm has divided: of two tokens each by its own half.
+    fn met_by_others(&self, x: &Signal, gradient: &Gradient) -> f64 {
+        let met = |(x, g): (&Token, &TokenGradient)| x.sensitivity * g.known(gradient.together) * g.beside;
+        let tokens = || x.tokens.iter().zip(gradient.tokens.iter());
+        if tokens().all(|token| met(token) == 0.0) {
+            return 0.0;
+        }
+        let levels = || x.levels().zip(gradient.levels()).map(|(x, g)| x + g);
+        let ln_total = ln_sum(levels());
+        let all: f64 = tokens().zip(levels()).map(|(token, level)| share(level, ln_total) * met(token)).sum();
+        let pairs = (self.length(x.tokens.len()) - 1.0) * self.mean_cosine(x) * self.mean_cosine(gradient);
+        -bounded(all) * (1.0 + 0.5 * pairs)
     }
 
     /// ln Σ_ab E g_a·g_b over all pairs of tokens: what the gradient of a bias collects.

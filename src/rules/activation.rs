@@ -279,6 +279,9 @@ impl PairRule for Rule {
             let beyond = Beyond::new(p, x);
             let ln_second = p.ln_second() + p.sensitivity * shift + ln_gain + beyond.second;
             let kurtosis = beyond.kurtosis(mean.kurtosis);
+            // Sums have what entries draw in the scale: given that, they draw no more of it.
+            let drawn = if x.entry_variance > 0.0 { 0.0 } else { x.scale_variance.min(2.0 / x.width) };
+            let scale_variance = (scale_variance - mean.sensitivity.powi(2) * drawn).max(0.0);
             Token {
                 ln_second: if zero { x.ln_second } else { ln_second },
                 mean: p.mean * (beyond.mean - 0.5 * beyond.second).exp(),

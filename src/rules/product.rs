@@ -237,6 +237,8 @@ fn split_token(
     let others = all - factors[index].sensitivity;
     let beside = gradient.beside * x.sensitivity;
     let larger = others * (gradient.steepness * all * strayed + gradient.known(together) * beside);
+    // Inside a branch it goes with the other factors.
+    let beside = beside + others * (gradient.steepness - 1.0) * strayed;
     TokenGradient { constant: 1.0, beside, ..gradient.scaled(ln_gain + ln_correction(shared - larger)) }
 }
 

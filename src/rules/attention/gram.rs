@@ -152,14 +152,7 @@ impl Attended {
         let scores = Scores::new(attention, q.ln_unit + k.ln_unit);
         let variance = scores.ln_variance.min(400.0).exp();
         // What keys and values have in common is their input.
-        let own = key.token().width.recip();
-        let keys = if attention.memory.is_some() {
-            let Concentration { total, rows, unequal, common, .. } = key.concentration;
-            let [total, common] = [total, common].map(|of_keys| (of_keys - own).max(0.0));
-            Concentration { total, rows, unequal, common, ..Concentration::NONE }.bounded()
-        } else {
-            input.concentration
-        };
+        let keys = if attention.memory.is_some() { of_memory(&key) } else { input.concentration };
         let [of_queries, of_keys] = [(&attention.query, &query), (&attention.key, &key)]
             .map(|(body, signal)| head_lengths(body, signal.token(), attention.d_head));
         let freedom = (of_queries + keys.total).max(LEAST_DRAWN).recip();
@@ -328,6 +321,14 @@ impl Raw {
         let matrix = Matrix::build(count, count, |i, j| cosines[i * count + j] * roots[i] * roots[j]);
         Self { ln_unit, matrix }
     }
+}
+
+/// The concentration of what `key`s were mapped from.
+fn of_memory(key: &Signal) -> Concentration {
+    let own = key.token().width.recip();
+    let Concentration { total, rows, unequal, common, .. } = key.concentration;
+    let [total, common] = [total, common].map(|of_keys| (of_keys - own).max(0.0));
+    Concentration { total, rows, unequal, common, ..Concentration::NONE }.bounded()
 }
 
 /// How keys are rotated, if they are.

@@ -116,16 +116,7 @@ impl Attended {
             single + both * keys.passing.own * met.along + own_directions
         };
         let query_own = alone(row.t() - (row.t() - row.tilt) / attention.d_head as f64, 0.0);
-        let query_cosines: Arc<[f64]> = self
-            .crosses
-            .iter()
-            .zip(gradient.cosines.iter())
-            .map(|(cross, cosine)| {
-                let passed =
-                    between * keys.passed(keys.passing, row, cross.t11) + differences * (1.0 - self.row.s2).powi(2);
-                ratio(cosine * passed, query_own)
-            })
-            .collect();
+        let query_cosines = self.query_cosines(gradient, query_own, [between, differences]);
         let ln_query = ln_score + self.key.token().ln_second + query_own.max(0.0).ln();
         let radial = if query_own > 0.0 { lengths::query_radial(row) } else { 1.0 };
         let query_token = TokenGradient { radial, local: gradient.token().local, ..TokenGradient::isotropic(ln_query) };
@@ -188,6 +179,18 @@ impl Attended {
             ..Gradient::new([token].into(), key_cosines)
         };
         [query, key, value]
+    }
+
+    /// Cosines of the gradients of queries of which each is `own`, from what two meet: differences of keys and values as the rows
+    /// have them in common, and of their inputs.
+    fn query_cosines(&self, gradient: &Gradient, own: f64, [between, differences]: [f64; 2]) -> Arc<[f64]> {
+        let keys = &self.keys;
+        let apart = (1.0 - self.row.s2).powi(2);
+        let pair = |(cross, cosine): (&Cross, &f64)| {
+            let passed = between * keys.passed(keys.passing, &self.row, cross.t11) + differences * apart;
+            ratio(cosine * passed, own)
+        };
+        self.crosses.iter().zip(gradient.cosines.iter()).map(pair).collect()
     }
 
     /// What gradients of keys, which have these `cosines`, have along their keys together.
