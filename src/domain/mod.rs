@@ -420,11 +420,14 @@ impl Domain {
     }
 
     /// What of it longer tokens lack whose gradients are smaller by way of the branches beside the one they are in, whose input no
-    /// norm has divided: of two tokens each by its own half.
+    /// norm has divided: x goes with its length at the fork by its `sensitivity` χ, the gradient by `beside`, of which a token's own
+    /// square meets all and two tokens half each, −χ b (1 + (L − 1) ⟨c c_g⟩/2). Sampled (width 64, reordered norms of small branches):
+    /// squares' maps 6 % too large without, within 0.3 % with it. Source: ours.
     fn met_by_others(&self, x: &Signal, gradient: &Gradient) -> f64 {
         let met = |(x, g): (&Token, &TokenGradient)| x.sensitivity * g.known(gradient.together) * g.beside;
         let tokens = || x.tokens.iter().zip(gradient.tokens.iter());
-        if tokens().all(|token| met(token) == 0.0) {
+        // Gradients of queries and keys are told of lengths by the scores, and those of keys add up to nothing.
+        if gradient.one_sided || tokens().all(|token| met(token) == 0.0) {
             return 0.0;
         }
         let levels = || x.levels().zip(gradient.levels()).map(|(x, g)| x + g);

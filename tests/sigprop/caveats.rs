@@ -213,3 +213,15 @@ fn segments() {
     let of = |score_std| attending(embedded(zipf(), vec![tokens(), segment()]), score_std, plain);
     assert_fires("make their own segment larger", "heads", &of(2.5), &of(1.0));
 }
+
+#[test]
+fn few_directions() {
+    let behind = |width| {
+        let mut stack = attending(gaussian(256, 0.0, 1.0, 0.0), 1.0, plain);
+        let stream = &mut stack.streams[0];
+        stream.source = gaussian(width, 0.0, 1.0, 0.0);
+        stream.body.insert(0, linear("projection", width, 256, 1.0));
+        stack
+    };
+    assert_fires("few directions", "heads", &behind(64), &behind(128));
+}

@@ -103,6 +103,8 @@ pub(crate) struct Attended {
     pulled: f64,
     pulls: Few<f64>,
     output: Signal,
+    /// Why differences are in too few directions, if they are.
+    narrow: Option<(&'static str, String)>,
 }
 
 impl Attended {
@@ -196,6 +198,7 @@ impl Attended {
             pulled,
             pulls,
             output: Signal { concentration, ..Signal::new([token].into(), cosines) },
+            narrow: concentration::few_directions(input),
         }
     }
 
@@ -264,7 +267,7 @@ impl Attended {
                 format!("cosine {:.2}", keys.key_cosine),
             ));
         }
-        keys.cap.clone()
+        keys.cap.clone().or_else(|| self.narrow.clone())
     }
 }
 

@@ -178,6 +178,7 @@ impl Attended {
             Some(PositionBias::Relative { .. }) | None => [0.0].map(head).into(),
         };
         let caveat = caveat(attention, &heads).or_else(|| straying(input)).or_else(|| scores.caveat());
+        let caveat = caveat.or_else(|| concentration::few_directions(input));
         let q = if let Some(rotation) = &heads[0].rotation { q.turned_by(rotation) } else { q };
 
         let differ = |of: fn(&Traces) -> f64| heads[0].rows.iter().map(|row| of(&row.traces)).sum::<f64>();

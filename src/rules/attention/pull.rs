@@ -31,7 +31,11 @@
 //! Sampled: E |z_a|² − E z_a·z_c of 64 tokens (16), width 128, r 0 to 0.8, v 1 to 16: what is of the pull, 3 to 30 % of
 //! it, is within 4 %.
 //!
-//! Assumptions: first order in 1/width. Source: project notes, refinements §3, for Gaussian tokens; the rest is ours.
+//! Tokens of one length lean less the further they are tilted: the pull is multiplied by what scores of their kurtosis leave of it
+//! (`leant`, rules/softmax.rs). What they overlap with the common direction by is theirs alone where that has a direction of its own:
+//! r (2 − r) goes with `common`/γ of the concentration.
+//!
+//! Assumptions: first order in 1/width but for that. Source: project notes, refinements §3, for Gaussian tokens; the rest is ours.
 
 use super::concentration::Unequal;
 use crate::domain::Concentration;
