@@ -170,7 +170,9 @@ fn head_lengths(body: &[Node], token: &Token, d_head: usize) -> f64 {
         Op::Apply(Component::Norm(norm)) => norm.groups == 1 && norm.kind.pointwise().is_none(),
         _ => false,
     });
-    if of_all { own + (1.0 - heads.recip()) / d_head as f64 } else { own }
+    // Entries behind a map have a length of their own again.
+    let is_last = token.entry_variance == 0.0;
+    if of_all && is_last { own + (1.0 - heads.recip()) / d_head as f64 } else { own }
 }
 
 /// What queries that happen to be alike within single heads, and not as inputs, pass `beyond` the product of the averages, per
