@@ -24,8 +24,8 @@
 //!
 //! # Backward
 //!
-//! A gradient inside factor i is larger where the other factors are: `beside` of its tokens has −(1 − S) Σ_{j≠i} χ_j V more, which
-//! weights meet there ([`Domain::ln_collected`]). Factor i receives E g_a g_b Π_{j≠i} E f_ja f_jb (1 − S Σχ Σ_{j≠i} χ_j V), S the `steepness`; f_i·g_i = y·g, so its
+//! Factor i receives E g_a g_b Π_{j≠i} E f_ja f_jb (1 − S Σχ Σ_{j≠i} χ_j V), S the `steepness`, and is larger where the other factors
+//! are: `beside` of its tokens has −(1 − S) Σ_{j≠i} χ_j V more, which weights meet ([`Domain::ln_collected`]). f_i·g_i = y·g, so its
 //! radial share is that of y.
 //! What they send back to the common input is aligned, x·g_i = χ_i y·g each: X = 2 Σ_{i<j} χ_i χ_j E (y·g)² over
 //! E x² E g_x² width is added to its radial share, X/width to its second moment.

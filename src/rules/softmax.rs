@@ -46,7 +46,8 @@
 //! within 0.015 at w ≤ 4, 0.04 too large at 9.
 //!
 //! Finite heads: the score variance of a row is w χ²/n_h, the scores of two rows follow a Wishart
-//! distribution; both are averaged over (behind norms of queries their lengths stray less, their correlation does not). 1/n_h = 1/d_head + γ for a row, 1/d_head + 2γ for a pair, 1/γ the directions that
+//! distribution; both are averaged over (behind norms of queries lengths stray less, correlations do not). 1/n_h = 1/d_head + γ for a
+//! row, 1/d_head + 2γ for a pair, 1/γ the directions that
 //! keys differ in (their width, or fewer).
 //!
 //! # Backward
