@@ -12,8 +12,7 @@
 //! γ v is the variance of ĉ in networks of given levels, whose tokens are m + d_a, |m|² and Σ|d|² fixed, and normalised: with
 //! γ of d_a·d_b/|d|² and of either m·d_a/(|m||d|) ĉ − c = (d_a·d_b + (1 − c) m·(d_a + d_b) − c (|d_a|² + |d_b|² − 2|d|²)/2)/|x|²
 //! has γ ((1 − c)² + 2c (1 − c)³ + c² (1 − c)²), the second with `common` in place of γ where what is shared has directions of its own.
-//! (That of |m|², 2 c² (1 − c)² γ, which makes (1 − c²)² γ of it, is of levels:
-//! [`Domain::met_together`].)
+//! (That of |m|², 2 c² (1 − c)² γ, which makes (1 − c²)² γ of it, is of levels: [`Domain::met_together`].)
 //!
 //! Maps and norms keep ĉ but for what they draw, and P with it; an activation of c' = f(c) has P_x = κ f' P_y + κ' cos(g). A sum, of
 //! whose second moment branch i is the part a_i, has ĉ' = Σ a_i ĉ_i, so that the branch receives P a_i; and a branch keeps, of

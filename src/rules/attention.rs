@@ -161,18 +161,21 @@ fn entry_variance(attention: &Attention, shared: f64) -> f64 {
     2.0 / width * (1.0 + (group - 1.0) * shared.min(1.0).powi(2))
 }
 
-/// Half the variance of ln |x|² within one head of queries or keys, behind this `body`: 1/`d_head` of Gaussian entries, nothing
-/// behind norms per head; what one norm takes off all heads they still have to share.
-fn head_lengths(body: &[Node], token: &Token, d_head: usize) -> f64 {
-    let heads = token.width / d_head as f64;
-    let own = 0.5 * (token.entry_variance * heads + token.scale_variance);
-    let of_all = body.iter().any(|node| match &node.op {
+/// Half the variance of ln |x|² within one head of queries and of keys: 1/`d_head` of Gaussian entries, nothing behind norms per
+/// head; what one norm takes off all heads they still have to share.
+fn head_lengths(attention: &Attention, query: &Token, key: &Token) -> [f64; 2] {
+    let d_head = attention.d_head as f64;
+    let of_all = |node: &Node| match &node.op {
         Op::Apply(Component::Norm(norm)) => norm.groups == 1 && norm.kind.pointwise().is_none(),
         _ => false,
-    });
-    // Entries behind a map have a length of their own again.
-    let is_last = token.entry_variance == 0.0;
-    if of_all && is_last { own + (1.0 - heads.recip()) / d_head as f64 } else { own }
+    };
+    [(&attention.query, query), (&attention.key, key)].map(|(body, token)| {
+        let heads = token.width / d_head;
+        let own = 0.5 * (token.entry_variance * heads + token.scale_variance);
+        // Entries behind a map have a length of their own again.
+        let is_last = token.entry_variance == 0.0;
+        if is_last && body.iter().any(of_all) { own + (1.0 - heads.recip()) / d_head } else { own }
+    })
 }
 
 /// What queries that happen to be alike within single heads, and not as inputs, pass `beyond` the product of the averages, per

@@ -201,6 +201,7 @@ mod tests {
     use nalgebra::DMatrix;
     use rand::rngs::ChaCha8Rng;
     use rand::{RngExt, SeedableRng};
+    use sigprop_stack::{Ids, Init, Tensor};
 
     use super::*;
 
@@ -210,38 +211,27 @@ mod tests {
         const LENGTH: usize = 40;
         const DRAWS: usize = 2000;
         const FIRST: usize = 12;
-        let share = FIRST as f64 / LENGTH as f64;
+        const SHARES: [f64; 1] = [FIRST as f64 / LENGTH as f64];
         let law = PowerLaw { vocab_size: 1000, exponent: 0.0 };
-        let term =
-            |class: &PairClass| 0.5 * (f64::from(u8::from(class.same_id)) + f64::from(u8::from(class.same_segment)));
-        let (pair, triple) = (law.repeat_probability(2), law.repeat_probability(3));
-        let same = share * share + (1.0 - share) * (1.0 - share);
-        let classes = [(true, true), (true, false), (false, true), (false, false)].map(|(same_id, same_segment)| {
-            let of = |is: bool, share: f64| if is { share } else { 1.0 - share };
-            PairClass { share: of(same_id, pair) * of(same_segment, same), same_id, same_segment }
-        });
-        let length = LENGTH as f64;
-        let domain = Exchangeable {
-            id_spread: id_spread(length, pair, triple),
-            segment_spread: (2.0 * share * (1.0 - share)).powi(2),
-            id_triple: triple,
-            ..Exchangeable::plain(length, classes.to_vec())
-        };
-        let cosines: Vec<f64> = domain.classes.iter().map(term).collect();
+        let table = |name: &str| Tensor { name: name.to_owned(), init: Init::Normal { std: 1.0 } };
+        let terms =
+            vec![EmbeddingTerm::Token { table: table("tokens") }, EmbeddingTerm::Segment { table: table("segments") }];
+        let (domain, keys) = source(&Embedding { width: 64, ids: Ids::PowerLaw(law), terms }, law, LENGTH, &SHARES);
         let mut rng = ChaCha8Rng::seed_from_u64(1);
         let mut sum = 0.0;
         for _ in 0..DRAWS {
             let ids: [usize; LENGTH] = std::array::from_fn(|_| rng.random_range(0..law.vocab_size));
-            let alike = |a: usize, b: usize| [ids[a] == ids[b], (a < FIRST) == (b < FIRST)];
-            let keys = DMatrix::from_fn(LENGTH, LENGTH, |a, b| {
-                alike(a, b).iter().map(|&alike| 0.5 * f64::from(u8::from(alike))).sum::<f64>()
+            let drawn = DMatrix::from_fn(LENGTH, LENGTH, |a, b| {
+                let alike = [ids[a] == ids[b], (a < FIRST) == (b < FIRST)];
+                alike.map(|alike| 0.5 * f64::from(u8::from(alike))).iter().sum::<f64>()
             });
-            let rows = keys.column_mean();
+            let rows = drawn.column_mean();
             let all = rows.mean();
-            let centred = DMatrix::from_fn(LENGTH, LENGTH, |a, b| keys[(a, b)] - rows[a] - rows[b] + all);
-            sum += centred.norm_squared() / (length * length);
+            let centred = DMatrix::from_fn(LENGTH, LENGTH, |a, b| drawn[(a, b)] - rows[a] - rows[b] + all);
+            sum += centred.norm_squared() / (LENGTH * LENGTH) as f64;
         }
-        approx::assert_relative_eq!(domain.spread(&cosines, &cosines), sum / DRAWS as f64, max_relative = 0.01);
+        let spread = domain.spread(&keys.cosines, &keys.cosines);
+        approx::assert_relative_eq!(spread, sum / DRAWS as f64, max_relative = 0.01);
     }
 
     /// E z^k = 1/(k + 1) of a uniform share, up to k = 5.

@@ -577,15 +577,14 @@ fn firsts(branches: &[Arc<Signal>]) -> Few<Token> {
 /// What the differences of a sum have of what its tokens share, from the shares of its branches in the former and their sizes in
 /// the latter: what follows their input `x` adds up, and a branch knows nothing of what another one shares, but for `fresh`.
 fn common(x: Concentration, branches: impl Iterator<Item = ((f64, Concentration), f64)>, fresh: f64) -> f64 {
-    let (mut all, mut own, mut together, mut met) = (0.0, 0.0, 0.0, 0.0);
+    let (mut all, mut own, mut together) = (0.0, 0.0, 0.0);
     for ((share, branch), shared) in branches {
         let kept = branch.inherited * branch.inherited * x.common;
         all += shared;
         own += share * shared * (branch.common - kept - fresh).max(-fresh);
         together += (share * shared).sqrt() * branch.inherited;
-        met += shared * fresh;
     }
-    ratio(together * together * x.common + own, all) + ratio(met, all)
+    if all > 0.0 { fresh + (together * together * x.common + own) / all } else { 0.0 }
 }
 
 /// How unequal the differences of a sum are, from the shares of its branches in them: what of a branch follows their input

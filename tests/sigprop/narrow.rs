@@ -426,8 +426,8 @@ fn gains_of_dyt_meet_entries() {
     assert_within(NEGLECTED, rows.iter().filter(|row| row.site.ends_with("norm.gain")), 5);
 }
 
-/// Behind norms of queries and keys scores are those of spheres, and rows all as sharp: told within 6 %; 20 % too small, before
-/// correlated gradients, as of Gaussian keys, key weights 13 %.
+/// Behind norms of queries and keys scores are those of spheres, and rows all as sharp: told within 7 %; before correlated gradients
+/// gains were 17 and 20 % too small, key weights 13 %, told as of Gaussian keys.
 #[test]
 fn queries_and_keys_behind_norms() {
     const NEGLECTED: f64 = 0.075;
@@ -443,7 +443,7 @@ fn queries_and_keys_behind_norms() {
 /// them were 6 and 7 % too large, and where DyT stands before them squares 3 %, of streams whose lengths it counted twice.
 #[test]
 fn longer_tokens_have_smaller_gradients_beside_the_stream() {
-    const NEGLECTED: f64 = 0.012;
+    const NEGLECTED: f64 = 0.006;
     let placed = |norm: &str| {
         format!(
             "n_layers = 1\nd_model = 64\nn_heads = 2\nseq_len = 16\nactivation = 'geglu'\nbiases = false\npositions = 'none'\n{norm}"
@@ -459,18 +459,19 @@ fn longer_tokens_have_smaller_gradients_beside_the_stream() {
     }
 }
 
-/// A bias is a direction of its own, and tokens on narrow patches meet it as wide ones do: squares of projections were told 0.004
-/// and more too alike, as if it were one of the patches'.
+/// What branches share has directions of its own, not those of narrow patches: squares of tokens, 0.036 to 0.042 alike, are told
+/// within 0.0012; 0.0033 and 0.0035 too alike if all is drawn as differences are.
 #[test]
-fn biases_of_patches_are_directions_of_their_own() {
-    const NEGLECTED: f64 = 0.001;
-    let text = "n_layers = 1\nd_model = 64\nn_heads = 2\nseq_len = 32\nnorm = 'layernorm'\nnorm_placement = 'reordered'\n\
+fn branches_share_directions_of_their_own() {
+    const NEGLECTED: f64 = 0.0014;
+    let text = "n_layers = 4\nd_model = 64\nn_heads = 2\nseq_len = 48\nnorm = 'layernorm'\nnorm_placement = 'reordered'\n\
                 activation = 'geglu'\nbiases = false\nstem = { patches = { patch_width = 48, class_token = false, bias = true, norm = false } }";
-    let rows = compared(text, "pytorch", (&Input::Zipf, &Run::default()), Sites::All, 1500);
+    let rows = compared(text, "layerscale:0.1", (&Input::Zipf, &Run::default()), Sites::All, 1000);
+    let told = ["blocks.2.ffn.gated", "blocks.3.ffn.gated"];
     let alike = |row: &&Comparison| {
-        row.quantity == Compared::Site(Quantity::TokenCorrelation) && row.site.ends_with("ffn.gated")
+        row.quantity == Compared::Site(Quantity::TokenCorrelation) && told.contains(&row.site.as_str())
     };
-    assert_within(NEGLECTED, rows.iter().filter(alike), 1);
+    assert_within(NEGLECTED, rows.iter().filter(alike), told.len());
 }
 
 /// An encoder of Gaussian tokens.

@@ -76,8 +76,9 @@ const LEAST_FREEDOM: f64 = 1.5;
 
 /// What the forward pass of one attention leaves for its backward pass.
 pub(crate) struct Attended {
-    /// γ of the input, and what is left of it where it leans towards queries.
+    /// γ of the input.
     concentration: f64,
+    /// What is left of it where keys lean towards queries.
     leant: f64,
     /// E |δ|⁴/(E |δ|²)² of its token differences δ, less what it is beyond 1 for Gaussian ones.
     unequal: f64,
@@ -119,8 +120,7 @@ impl Attended {
         let d_head = attention.d_head as f64;
         let mut keys = Keys::new(attention, domain, &query, &key, &value);
         let drawn = 1.0 / d_head + input.concentration.total;
-        let [of_queries, of_keys] = [(&attention.query, &query), (&attention.key, &key)]
-            .map(|(body, signal)| head_lengths(body, signal.token(), attention.d_head));
+        let [of_queries, of_keys] = head_lengths(attention, query.token(), key.token());
         let lengths = (of_queries.min(1.0 / d_head) + input.concentration.total).max(LEAST_DRAWN);
         let unequal = Unequal::of(input).with_keys(of_keys, attention.d_head);
         let longer = input.concentration.unequal;
@@ -129,13 +129,11 @@ impl Attended {
         let freedom = (drawn + input.concentration.total).recip().max(LEAST_FREEDOM);
         // The rest is what the key weights make of them.
         let queries = freedom * drawn;
-        let longer_queries = ratio(lengths, drawn).sqrt();
+        let steady = ratio(lengths, drawn).sqrt();
         let crosses: Few<Cross> = query
             .cosines
             .iter()
-            .map(|&cosine| {
-                overlaps.cross(keys.effective, keys.contrast, cosine, [freedom, queries, longer_queries], kurtosis)
-            })
+            .map(|&cosine| overlaps.cross(keys.effective, keys.contrast, cosine, [freedom, queries, steady], kurtosis))
             .collect();
 
         let exact = overlaps.sharp_row(keys.effective, keys.contrast);

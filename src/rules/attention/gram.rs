@@ -153,8 +153,7 @@ impl Attended {
         let variance = scores.ln_variance.min(400.0).exp();
         // What keys and values have in common is their input.
         let keys = if attention.memory.is_some() { of_memory(&key) } else { input.concentration };
-        let [of_queries, of_keys] = [(&attention.query, &query), (&attention.key, &key)]
-            .map(|(body, signal)| head_lengths(body, signal.token(), attention.d_head));
+        let [of_queries, of_keys] = head_lengths(attention, query.token(), key.token());
         let freedom = (of_queries + keys.total).max(LEAST_DRAWN).recip();
         let drawn = of_queries.max(1.0 / attention.d_head as f64) + keys.total;
         let unequal = Unequal::of(input).with_keys(of_keys, attention.d_head);

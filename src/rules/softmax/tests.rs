@@ -194,7 +194,8 @@ fn pulls_saturate_on_spheres() {
         (1024.0, 32.0, 9.0, 0.737, 0.002),
     ] {
         let row = Overlaps::new(n).sharp_row(n, w).of_kurtosis(n, -6.0 / d);
-        assert!((row.leant - sampled).abs() < 0.035 + 4.0 * error, "{n} {d} {w}: {}", row.leant);
+        let neglected = if w > 4.0 { 0.035 } else { 0.015 };
+        assert!((row.leant - sampled).abs() < neglected + 4.0 * error, "{n} {d} {w}: {}", row.leant);
     }
 }
 

@@ -153,13 +153,17 @@ impl Scores {
 fn cholesky(covariance: &Matrix) -> (Matrix, Vec<f64>) {
     /// Of the largest variance.
     const NOTHING: f64 = 1e-9;
+    /// Variances that differ by less are equal: which of them is next is not left to rounding.
+    const EQUAL: f64 = 1e-6;
     let n = covariance.rows;
     let mut left = covariance.diagonal();
-    let enough = NOTHING * left.iter().copied().fold(0.0, f64::max);
+    let largest = |left: &[f64]| left.iter().copied().fold(0.0, f64::max);
+    let enough = NOTHING * largest(&left);
     let mut factor: Vec<f64> = Vec::new();
     while factor.len() < n.min(LARGEST_RANK) * n {
-        let (pivot, &variance) =
-            left.iter().enumerate().max_by(|(_, one), (_, other)| one.total_cmp(other)).expect("a row has keys");
+        let least = (1.0 - EQUAL) * largest(&left);
+        let pivot = left.iter().rposition(|&left| left >= least).expect("a row has keys");
+        let variance = left[pivot];
         if variance <= enough {
             break;
         }
