@@ -102,6 +102,9 @@ pub(crate) struct TokenGradient {
     /// −d ln E g² / d ln |x|²: how much smaller the gradient is in a network whose norm here is
     /// larger.
     pub(crate) steepness: f64,
+    /// E m²y²/(E m² E y²), y the entries of the signal whose norm is known and m what gradients were multiplied by from there to here:
+    /// how much more an entry that is not masked has of that norm than one in general.
+    pub(crate) single: f64,
     /// What of `radial` is not met by gradients of other tokens: E (x_a·g_a)(x_a·g_b) has `radial` less this.
     pub(crate) excess: f64,
     /// Which part of it comes of the gradient of the same token at the last fork: 1 of what acts on every token by
@@ -120,6 +123,7 @@ impl TokenGradient {
             constant: 1.0,
             centred: 0.0,
             steepness: 0.0,
+            single: 1.0,
             excess: 0.0,
             local: 1.0,
             beside: 0.0,
@@ -140,6 +144,11 @@ impl TokenGradient {
         after.scaled(ln_correction(exponent * self.known(together) * self.beside))
     }
 
+    /// ρ − 1 − S: what E g'² changes by, per 1/width of what the entries' factor has together with their squares.
+    pub(crate) fn of_lengths(&self) -> f64 {
+        self.radial - 1.0 - self.steepness
+    }
+
     /// How much it knows of what is of a token at the fork, of which the part `together` is of all.
     pub(crate) fn known(&self, together: f64) -> f64 {
         self.local + (1.0 - self.local) * together
@@ -156,6 +165,7 @@ impl TokenGradient {
             constant: mean(&|part| part.constant),
             centred: mean(&|part| part.centred),
             steepness: mean(&|part| part.steepness),
+            single: mean(&|part| part.single),
             excess: mean(&|part| part.excess),
             local: mean(&|part| part.local),
             // A fan ends here; what it was in knows the rest.

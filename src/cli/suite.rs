@@ -34,6 +34,8 @@ const JOURNAL: &str = "cases.journal";
 pub(crate) enum SuiteChoice {
     /// Components, over the grids of Kedia et al. (2024), beside their published errors.
     Components,
+    /// Attention from flat to condensed, beyond those grids.
+    Attention,
     /// Whole encoders.
     Models,
     /// Networks of all kinds, drawn at random.
@@ -44,6 +46,7 @@ impl SuiteChoice {
     fn suite(self) -> Suite {
         match self {
             Self::Components => Suite::Components,
+            Self::Attention => Suite::Attention,
             Self::Models => Suite::Models,
             Self::Random => Suite::Random,
         }
@@ -52,6 +55,7 @@ impl SuiteChoice {
     fn name(self) -> &'static str {
         match self {
             Self::Components => "components",
+            Self::Attention => "attention",
             Self::Models => "models",
             Self::Random => "random",
         }
@@ -69,8 +73,8 @@ pub(crate) struct SuiteRun<'a> {
     pub(crate) seeds: &'a [u64],
     /// What earlier runs wrote, instead.
     pub(crate) observed: &'a [PathBuf],
-    /// Networks of a case at most.
-    pub(crate) max_replicates: usize,
+    /// Networks of a case at most; as many as it says if none.
+    pub(crate) max_replicates: Option<usize>,
     pub(crate) threads: Option<usize>,
     /// Bytes.
     pub(crate) memory: f64,
@@ -87,7 +91,7 @@ impl SuiteRun<'_> {
             "--seeds: expected --suite models; of components and random networks every seed draws others"
         );
         ensure!(
-            self.choice != SuiteChoice::Components || self.observed.is_empty(),
+            matches!(self.choice, SuiteChoice::Models | SuiteChoice::Random) || self.observed.is_empty(),
             "--observed: expected --suite models or random"
         );
         if let Some(folder) = self.output {
@@ -140,7 +144,7 @@ impl SuiteRun<'_> {
             ("full", self.full.to_string()),
             ("groups", self.groups.join(" ")),
             ("seeds", self.seeds.iter().map(u64::to_string).collect::<Vec<_>>().join(" ")),
-            ("max-replicates", self.max_replicates.to_string()),
+            ("max-replicates", self.max_replicates.map_or_else(|| "default".to_owned(), |most| most.to_string())),
         ]
     }
 

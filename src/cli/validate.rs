@@ -61,6 +61,9 @@ const WITH_SUITE: [&str; 14] = [
 /// Replicates of a run that has not ended, in the folder of its report.
 const JOURNAL: &str = "replicates.journal";
 
+/// Networks that `--target-error` may take.
+const MOST_REPLICATES: usize = 100_000;
+
 /// Sample the network and compare what flows through it with the prediction.
 #[derive(Args, Debug)]
 #[command(
@@ -76,7 +79,7 @@ Examples:
   sigprop validate --layers 48 --plot depth.svg  curves with the observed points
   sigprop validate gpt2 --report gpt2.html       all of it, for a browser
   sigprop validate gpt2 --observed mine.csv      what you measured, instead of sampling
-  sigprop validate --suite components            every rule over the published grids
+  sigprop validate --suite components            every rule over the published grids, five minutes
   sigprop validate --suite components --full --resume full   hours; goes on where it was ended
   sigprop validate --suite models --max-replicates 64 --seeds 3,11..16 -o runs   seven runs, each kept, and all as one
   sigprop validate --suite models --observed runs   the same networks beside predictions of now
@@ -115,12 +118,14 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "ERROR", value_parser = parse::error, allow_negative_numbers = true, group = "limited", help_heading = "Sampling")]
     target_error: Option<f64>,
 
-    /// Networks to sample at most for --target-error, and for a case of a suite.
-    #[arg(long, value_name = "N", default_value_t = 100_000, requires = "limited", value_parser = parse::count, allow_negative_numbers = true, help_heading = "Sampling")]
-    max_replicates: usize,
+    /// Networks to sample at most for --target-error [default: 100000], and for a case
+    /// of a suite [default: as many as it says].
+    #[arg(long, value_name = "N", requires = "limited", value_parser = parse::count, allow_negative_numbers = true, help_heading = "Sampling")]
+    max_replicates: Option<usize>,
 
     /// Instead of one model, a suite of many cases with the percentiles of their errors: single components over the
-    /// grids of Kedia et al. (2024) beside the errors published there, whole encoders, or networks drawn at random.
+    /// grids of Kedia et al. (2024) beside the errors published there, attention at any sharpness, whole encoders, or
+    /// networks drawn at random.
     #[arg(long, value_enum, value_name = "SUITE", group = "limited", help_heading = "Suites")]
     suite: Option<SuiteChoice>,
 
@@ -325,7 +330,7 @@ impl Arguments {
             target: self.target_error.map(|std_error| Target {
                 std_error,
                 sites: Vec::new(),
-                replicates: self.max_replicates,
+                replicates: self.max_replicates.unwrap_or(MOST_REPLICATES),
             }),
         }
     }

@@ -47,7 +47,9 @@
 //!
 //! The first bracket: entries whose φ² is large have a φ'² that is not typical, and the gradient
 //! knows φ·g (ρ) and the norm of φ (S). Where a norm that takes off the mean comes next (`centred`), it knows φ − E φ
-//! instead, here and in ρ' (ReLU under Kaiming, eight layers of width 64, each with a LayerNorm: gradients 11 % too small without).
+//! instead, here and in ρ' (ReLU under Kaiming, eight layers of width 64, each with a LayerNorm: gradients 11 % too small without). With masks or
+//! factors between (`rules/mod.rs`, *Entries share their draws*) it is multiplied by what those have, 1/(1 − p), and less the mean
+//! ((s p/(1 − p) + s_c (1 − a))/(1 − (1 − p) a), a = (E φ)²/E φ², s and s_c of φ and φ − E φ without a mask.
 //!
 //! Entries with a fourth cumulant k (biases that are uniform, masks) have E f(u) (1 + k E f He₄/24 E f), Edgeworth's first term, in
 //! place of E f for φ, φ², φ⁴ and φ'² (variance of ReLU of uniform biases 6 % too large without, 2 % with it).
@@ -304,14 +306,15 @@ impl PairRule for Rule {
     fn tokens_backward(&self, x: &[Token], _: &[Token], gradients: &[TokenGradient]) -> PerToken<TokenGradient> {
         let token = |((gradient, x), Scaled { profile: p, ln_scale, shift }): ((&TokenGradient, &Token), &Scaled)| {
             let Average { ln_gain, mean } = self.scales.before(*ln_scale, x.scale_variance, gradient.steepness);
-            let [shared, radial_kept] = mean.known(gradient.centred);
-            let known = (gradient.radial - 1.0 - gradient.steepness) * shared / x.width;
+            let [shared, radial_kept] = mean.known(gradient.centred, gradient.single);
+            let known = gradient.of_lengths() * shared / x.width;
             let ln_gain = p.ln_derivative_second() - p.exponent * shift + ln_correction(known) + ln_gain;
             let ln_gain = ln_gain + Beyond::new(p, x).derivative;
             TokenGradient {
                 radial: 1.0 - 2.0 * mean.exponent + (gradient.radial - 1.0) * radial_kept,
                 constant: 1.0 + (gradient.constant - 1.0) * p.constant_kept,
                 centred: 0.0,
+                single: gradient.single + shared,
                 steepness: mean.exponent + mean.sensitivity * gradient.steepness,
                 ..gradient.scaled(ln_gain)
             }

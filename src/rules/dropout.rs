@@ -12,7 +12,10 @@
 //! # Backward
 //!
 //! The same with g in place of x; x·g is conserved. A mask of both x and g correlates their entries
-//! like an activation with E φ²φ'²/(E φ² E φ'²) = 1/(1 − p).
+//! like an activation with E φ²φ'²/(E φ² E φ'²) = 1/(1 − p), and that of what is before it 1/(1 − p) times as much (`single`). Before
+//! LayerNorm, y = mx less its mean has (1 − 2a)/(1 − p) + a in place of 1/(1 − p), over 1 − a, a = (E y)²/E y². Sampled: eight layers
+//! of GELU, dropout 0.3, and a norm, width 64: gradients 11 % (RMSNorm) and 8 % (LayerNorm) too large without, told within 1 and 3 % with
+//! all this.
 //!
 //! # Source
 //!
@@ -25,7 +28,7 @@ use super::PairRule;
 use crate::domain::{
     Concentration, Domain, Flow, Fluctuation, Gradient, GradientPairMap, Nearness, PairMap, Signal, Step,
 };
-use crate::moments::{PerToken, Token, TokenGradient, ln_correction};
+use crate::moments::{PerToken, Token, TokenGradient, ln_correction, ratio};
 
 /// E g⁴/E² g² of Gaussian gradients.
 const FOURTH: f64 = 3.0;
@@ -79,8 +82,13 @@ impl PairRule for Rule {
 
     fn tokens_backward(&self, x: &[Token], _: &[Token], gradients: &[TokenGradient]) -> PerToken<TokenGradient> {
         let token = |(gradient, x): (&TokenGradient, &Token)| {
-            let shared = (gradient.radial - 1.0 - gradient.steepness) * self.odds() / x.width;
-            gradient.scaled(ln_correction(shared) - self.keep.ln())
+            let average = x.mean * x.mean * self.keep;
+            let shared = gradient.single * self.odds() * (1.0 - gradient.centred * ratio(average, 1.0 - average));
+            let shared = gradient.of_lengths() * shared / x.width;
+            TokenGradient {
+                single: gradient.single / self.keep,
+                ..gradient.scaled(ln_correction(shared) - self.keep.ln())
+            }
         };
         gradients.iter().zip(x).map(token).collect()
     }

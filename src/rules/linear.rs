@@ -206,6 +206,7 @@ impl PairRule for Rule {
                 constant: 1.0,
                 centred: 0.0,
                 steepness: product * gradient.steepness,
+                single: 1.0,
                 excess: product * gradient.excess,
                 ..gradient.scaled(ln_gain)
             }

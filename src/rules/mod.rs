@@ -18,7 +18,10 @@
 //! * *Lengths are attended to.* Attention gathers gradients from all tokens, so that steepness ends there but for what
 //!   norms have in common (`local`); it makes a longer token count for more (`excess`); and its rows are not equally
 //!   sharp (`uneven`): `attention/lengths.rs`.
-//! * *Entries share their draws.* Where φ(u)² is large, φ'(u)² is too.
+//! * *Entries share their draws.* Where φ(u)² is large, φ'(u)² is too, and so are a mask in signals and in gradients and the other
+//!   factors of a product. With y the entries of the signal whose norm is known and m what gradients are multiplied by from there on
+//!   back, entry by entry, E g'² has 1 + (ρ − 1 − S)(E m²y²/(E m² E y²) − 1)/width in all: factors do not add up but multiply, so that
+//!   each has (ρ − 1 − S) f `single`, f its own and `single` the product of those behind it. Neglected: 1/width².
 //!
 //! In a sum x' = Σ β_i f_i(x) with shares a_i = β_i² E f_i²/E x'² and sensitivities χ_i
 //! (d ln E f_i²/d ln |x|²; 1 for the skip),

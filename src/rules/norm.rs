@@ -306,6 +306,7 @@ impl PairRule for Rule {
                 constant: if self.centres { 0.0 } else { gradient.constant },
                 centred: f64::from(self.centres),
                 steepness: (1.0 - e) * gradient.steepness + e,
+                single: 1.0,
                 excess: (1.0 - e).powi(2) * gradient.excess,
                 ..gradient.scaled(ln_gain)
             }

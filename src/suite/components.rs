@@ -1,4 +1,4 @@
-//! The grids of Kedia et al. (2024), `simulations/` of their repository.
+//! The grids of Kedia et al. (2024), `simulations/` of their repository, and one of attention beyond them.
 //!
 //! What is exactly homogeneous is not sampled: the standard deviations of gradients everywhere, of weights in
 //! linear maps, of values in attention, of the input of ReLU. ReLU and GELU act on single entries, which the grid
@@ -23,8 +23,9 @@ const LENGTHS: [usize; 2] = [100, 1000];
 const WIDTH: usize = 64;
 /// Points of the sample for attention, which costs more.
 const ATTENTION_SAMPLE: usize = 36;
-/// Replicates at most.
+/// Replicates at most; of attention from flat to condensed, where sharp rows of a thousand keys take as many as are allowed.
 const MOST: usize = 100_000;
+const ATTENTION_MOST: usize = 2000;
 
 /// Of attention: values are taken after the average, W (Σ A x) = Σ A (W x), where the average over W is exact.
 const AVERAGE: Look = Look::Component { signal: "average", mean: "value", gradient: "input", scales: &DECADE };
@@ -47,9 +48,9 @@ impl Scores {
     }
 }
 
-/// The cases of all components.
+/// The cases of all components of the published grids.
 pub(super) fn cases(full: bool, seed: u64) -> Vec<Case> {
-    [linear, relu, gelu, layernorm, dropout, softmax, sha, attention]
+    [linear, relu, gelu, layernorm, dropout, softmax, sha]
         .iter()
         .enumerate()
         .flat_map(|(index, component)| component(full, seed.wrapping_add(index as u64)))
@@ -170,7 +171,7 @@ fn sha(full: bool, seed: u64) -> Vec<Case> {
 }
 
 /// Single-head attention from flat to condensed, of Gaussian and of normalised tokens: beyond the published grid.
-fn attention(full: bool, seed: u64) -> Vec<Case> {
+pub(super) fn attention(full: bool, seed: u64) -> Vec<Case> {
     const SCORE_VARIANCES: [f64; 4] = [0.1, 1.0, 4.0, 16.0];
     const CORRELATIONS: [f64; 4] = [0.0, 0.3, 0.6, 0.9];
     const LENGTHS: [usize; 3] = [16, 128, 1024];
@@ -189,7 +190,7 @@ fn attention(full: bool, seed: u64) -> Vec<Case> {
         Case {
             name: format!("score variance {v}, d_out {d_head}, p {dropout_rate:.2}, {tokens}, {input}"),
             look: AVERAGE,
-            ..input.case("attention", body, 0.005)
+            ..input.at_most(ATTENTION_MOST, "attention", body, 0.005)
         }
     };
     points(&[4, 4, 3, 3, 2, 2, 2, 2], ATTENTION_SAMPLE, full, seed).into_iter().map(case).collect()
@@ -236,6 +237,10 @@ impl std::fmt::Display for Input {
 impl Input {
     /// A component sampled down to `std_error`.
     fn case(&self, group: &'static str, component: Vec<Node>, std_error: f64) -> Case {
+        self.at_most(MOST, group, component, std_error)
+    }
+
+    fn at_most(&self, most: usize, group: &'static str, component: Vec<Node>, std_error: f64) -> Case {
         let gaussian =
             Gaussian { width: self.width, mean: self.mean, variance: self.std * self.std, correlation: self.r };
         let mut body = vec![Node::new("input", Op::Chain(Vec::new()))];
@@ -246,7 +251,7 @@ impl Input {
         Case {
             group,
             name: self.to_string(),
-            sample: Sample::Stack { stack, std_error, replicates: [96, MOST] },
+            sample: Sample::Stack { stack, std_error, replicates: [96, most] },
             look: look(group, &[1.0]),
         }
     }

@@ -2,6 +2,7 @@
 //!
 //! * *components*: single components over the grids for which Kedia et al. (ICML 2024) published the percentile
 //!   errors of their formulas, beside those numbers (`data/published/`);
+//! * *attention*: single heads from flat to condensed, beyond the published grid;
 //! * *models*: whole encoders;
 //! * *random*: networks of all kinds, drawn.
 //!
@@ -32,6 +33,8 @@ pub use score::{LARGEST_ERROR, Line, score};
 pub enum Suite {
     /// Single components over the published grids.
     Components,
+    /// Attention from flat to condensed.
+    Attention,
     /// Whole encoders.
     Models,
     /// Networks of all kinds, drawn at random.
@@ -44,6 +47,7 @@ impl Suite {
     pub fn cases(self, full: bool, seed: u64) -> Vec<Case> {
         match self {
             Self::Components => components::cases(full, seed),
+            Self::Attention => components::attention(full, seed),
             Self::Models => models::cases(),
             Self::Random => random::cases(full, seed),
         }

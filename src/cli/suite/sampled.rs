@@ -79,11 +79,12 @@ impl SuiteRun<'_> {
     fn measure(&self, case: &Case, seed: u64, cancelled: &AtomicBool) -> Result<Measurement, MeasureError> {
         match &case.sample {
             Sample::Softmax { scores: Scores { count, variance, correlation }, replicates } => {
-                let replicates = self.max_replicates.min(*replicates);
+                let replicates = self.max_replicates.map_or(*replicates, |most| most.min(*replicates));
                 measure_softmax(*count, *variance, *correlation, replicates, seed, self.threads, cancelled)
             }
             Sample::Stack { stack, std_error, replicates } => {
-                let [replicates, most] = replicates.map(|count| count.min(self.max_replicates));
+                let most = self.max_replicates.unwrap_or(replicates[1]);
+                let replicates = replicates[0].min(most);
                 let target = Target { std_error: *std_error, sites: case.look.sites(), replicates: most };
                 let settings = Settings {
                     replicates,

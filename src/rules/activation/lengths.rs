@@ -15,7 +15,7 @@ pub(super) struct Met {
 impl Met {
     pub(super) fn step(&self, scales: &Scales, place: f64, cosine: f64) -> Step {
         let (at, near) = (scales.at(place), scales.near(place));
-        let [together, kept] = at.known(self.centred);
+        let [together, kept] = at.known(self.centred, 1.0);
         let [values, both, derivatives] = near.squares.map(|of| of.at(cosine, self.concentration));
         Step {
             width: self.width,

@@ -8,7 +8,6 @@ use sigprop_stack::Activation;
 use super::function::{Degrees, homogeneous, is_odd, large_degrees, small_degrees, value_and_derivative};
 use super::kernel::{by_quadrature, closed};
 use super::nodes::{Nodes, Precision};
-use crate::moments::ratio;
 
 /// Terms of Mehler's series.
 const TERMS: usize = 80;
@@ -52,9 +51,10 @@ pub(super) struct Profile {
     radial_apart: [f64; 2],
     /// E u²φ'/(σ² E φ').
     pub(super) radial_across: f64,
-    /// (E uφφ')²/(σ² E φ² E φ'²), and the same of φ − E φ.
+    /// (E uφφ')²/(σ² E φ² E φ'²).
     pub(super) radial_kept: f64,
-    pub(super) radial_kept_centred: f64,
+    /// E φ E uφ'/E uφφ'.
+    pub(super) of_average: f64,
     /// What φ² has beyond (φ − E φ)².
     pub(super) of_mean: Difference,
     /// (E φ')²/E φ'².
@@ -167,7 +167,7 @@ impl Profile {
             radial_apart: [apart, linear].map(|mean| mean * mean / derivative_second),
             radial_across: linear / derivative,
             radial_kept: product * product / (second * derivative_second),
-            radial_kept_centred: ratio((product - mean * apart).powi(2), variance * derivative_second),
+            of_average: if product.abs() > 0.0 { mean * apart / product } else { 0.0 },
             of_mean: Difference([of_values, of_one(variance * variance, &|(f, _)| (f - mean).powi(2))]),
             constant_kept: derivative * derivative / derivative_second,
             tails: tails.map(|[all, tail]| if all.abs() > 0.0 { tail / all } else { 0.0 }),

@@ -34,7 +34,7 @@ use super::profile::Profile;
 use super::table::Table;
 use crate::domain::Entry;
 use crate::interpolation::lagrange;
-use crate::moments::ln_sum;
+use crate::moments::{ln_sum, ratio};
 use crate::quadrature::{few_hermite_nodes, hermite_nodes};
 
 /// Distance in ln σ².
@@ -59,8 +59,10 @@ pub(super) struct AtScale {
     pub(super) shared: f64,
     /// (E uφφ')²/(σ² E φ² E φ'²).
     pub(super) radial_kept: f64,
-    /// Both of φ − E φ.
-    centred: [f64; 2],
+    /// E (φ − E φ)²φ'²/(E (φ − E φ)² E φ'²) − 1.
+    shared_centred: f64,
+    /// (E φ)²/E φ² and E φ E uφ'/E uφφ'.
+    averages: [f64; 2],
     /// E φ⁴/(E φ²)² − 1.
     pub(super) kurtosis: f64,
     /// E φ'⁴/(E φ'²)² − 1.
@@ -77,16 +79,22 @@ impl AtScale {
             exponent: profile.exponent,
             shared: both.own,
             radial_kept: profile.radial_kept,
-            centred: [profile.centred.own, profile.radial_kept_centred],
+            shared_centred: profile.centred.own,
+            averages: [profile.mean * profile.mean, profile.of_average],
             kurtosis: values.own,
             derivative_kurtosis: derivatives.own,
         }
     }
 
-    /// `shared` and `radial_kept` of a gradient that knows φ, and to the part `centred` φ − E φ in its place.
-    pub(super) fn known(&self, centred: f64) -> [f64; 2] {
-        let [shared, radial_kept] = self.centred;
-        [self.shared + centred * (shared - self.shared), self.radial_kept + centred * (radial_kept - self.radial_kept)]
+    /// `shared` and `radial_kept` of a gradient that knows φ, entries `single` times as much of themselves, and to the part `centred`
+    /// φ − E φ in its place: behind a mask m, E m = 1, mφ − E φ has 1/(1 − p) E φ² − (E φ)².
+    pub(super) fn known(&self, centred: f64, single: f64) -> [f64; 2] {
+        let [average, of_average] = self.averages;
+        let apart = 1.0 - average / single;
+        let shared = ratio(self.shared * (single - 1.0) + self.shared_centred * (1.0 - average), apart);
+        let radial_kept = ratio(self.radial_kept * (1.0 - of_average / single).powi(2), apart);
+        let between = |all: f64, apart: f64| all + centred * (apart - all);
+        [between(self.shared * single, shared), between(self.radial_kept, radial_kept)]
     }
 
     fn weighted<'a>(parts: impl Iterator<Item = (f64, &'a Self)>) -> Self {
@@ -97,7 +105,8 @@ impl AtScale {
             exponent: sum.exponent + weight * part.exponent,
             shared: sum.shared + weight * part.shared,
             radial_kept: sum.radial_kept + weight * part.radial_kept,
-            centred: [0, 1].map(|which| sum.centred[which] + weight * part.centred[which]),
+            shared_centred: sum.shared_centred + weight * part.shared_centred,
+            averages: [0, 1].map(|which| sum.averages[which] + weight * part.averages[which]),
             kurtosis: sum.kurtosis + weight * part.kurtosis,
             derivative_kurtosis: sum.derivative_kurtosis + weight * part.derivative_kurtosis,
         })
