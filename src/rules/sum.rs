@@ -244,6 +244,27 @@ impl Rule {
         (Signal { concentration: concentration.bounded(), ..y }, maps)
     }
 
+    /// Why averages of the `output` are rough, if they are.
+    pub(crate) fn caveat(
+        &self,
+        domain: &Domain,
+        branches: &[Arc<Signal>],
+        output: &Signal,
+    ) -> Option<(&'static str, String)> {
+        /// Of ln E x'², and of E x'² the product of the means: variances are within 5 %.
+        const LARGEST: f64 = 0.2;
+        const LARGEST_CROSSED: f64 = 0.1;
+        let of_means = || {
+            let crossed = self.crossed(branches.len() - 1, &firsts(branches), output.token());
+            let std = output.fluctuation.of_variance(domain.shared(output)).sqrt();
+            let kind = "means of branches grow with a stream that strays: variances are told too small and correlations too large \
+                        (sampled, x + φ(W x): where the standard deviation of ln is 0.2 variances are 5 % off, at 0.3 10 %, at 0.4 \
+                        to 0.5 15 to 20 %)";
+            (crossed > LARGEST_CROSSED && std > LARGEST).then(|| (kind, format!("{std:.2}")))
+        };
+        self.caveat_of_masks(branches, output).or_else(of_means)
+    }
+
     /// How far the output strays, which has these `tokens`.
     fn fluctuation(
         &self,

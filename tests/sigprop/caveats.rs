@@ -111,6 +111,23 @@ fn branches_that_have_means_and_are_dropped() {
     assert_fires("has a mean", "layer3", &dropping_layers(Activation::Relu), &dropping_layers(Activation::Tanh));
 }
 
+/// Blocks x + ReLU(W x) of width 64 stray by more than 0.2 from the fourth on, of width 512 by less; tanh has no mean.
+#[test]
+fn means_that_grow_with_a_stream_that_strays() {
+    let layers = |width: usize, function: Activation| {
+        let layer = |block: usize| {
+            let map = linear(&format!("map{block}"), width, width, 1.0);
+            let function = activation(&format!("activation{block}"), function);
+            residual(&format!("layer{block}"), [1.0, 1.0], 0.0, vec![map, function])
+        };
+        gaussian_stack(width, 1.0, 4, (0..8).map(layer).collect())
+    };
+    let outside = layers(64, Activation::Relu);
+    for inside in [layers(512, Activation::Relu), layers(64, Activation::Tanh)] {
+        assert_fires("means of branches grow", "layer3", &outside, &inside);
+    }
+}
+
 /// All three are dropped in one sequence of a thousand, where the norm stretches what is left.
 #[test]
 fn sequences_that_are_few_and_have_most_of_the_gradients() {

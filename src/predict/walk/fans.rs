@@ -39,7 +39,7 @@ impl Moments {
         match fan {
             Fan::Sum(sum) => {
                 let (rule, y, maps) = self.summed(at, sum, &x, &parts);
-                self.rows.caveat(at, rule.caveat(&parts, &y));
+                self.rows.caveat(at, rule.caveat(&self.domain, &parts, &y));
                 let output = Arc::new(y);
                 (Arc::clone(&output), Kept::Sum(Box::new((rule, Fork { x, parts, maps, output }))))
             }

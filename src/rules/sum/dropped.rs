@@ -71,7 +71,7 @@ impl Rule {
     }
 
     /// Why masks make averages rough, if they do, in this `output`.
-    pub(crate) fn caveat(&self, branches: &[Arc<Signal>], output: &Signal) -> Option<(&'static str, String)> {
+    pub(super) fn caveat_of_masks(&self, branches: &[Arc<Signal>], output: &Signal) -> Option<(&'static str, String)> {
         /// Sampled below: nine gradients in ten within 8 %.
         const LARGEST: f64 = 0.1;
         /// Of E x'², by which means and lengths stray together.
@@ -104,7 +104,7 @@ impl Rule {
     }
 
     /// What of E x'² is twice the product of the mean of branch `index` with those of all others.
-    fn crossed(&self, index: usize, branches: &[Token], output: &Token) -> f64 {
+    pub(super) fn crossed(&self, index: usize, branches: &[Token], output: &Token) -> f64 {
         let means = self.mean_parts(branches, output.ln_second);
         2.0 * means[index] * (means.iter().sum::<f64>() - means[index])
     }
