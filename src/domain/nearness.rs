@@ -25,6 +25,9 @@
 //! w_i being the shares of branches in the gradient, m_i = d cos(g_i)/d cos(g') what branch i makes of cosines (`made`). Inside
 //! branch i the same is met by way of the others: D = P Σ_{j≠i} a_j s_j γ v(c)/(1 − c) of the fork, times m (`beside`).
 //!
+//! Gains of norms meet such a response twice where Σ_a g_a x_aᵀ is symmetric (`rules/norm.rs`). That of tokens that go to one expert is not
+//! (`rules/mixture.rs`, *Chosen alike*): the part O of P is `one_sided`, and goes along with it.
+//!
 //! Assumptions: γ ≪ 1; all pairs are taken at their average cosine. Attention hands on what its own rows make of pairs, and ends what
 //! it is given: the gradient of a value is gathered from all queries.
 //!
@@ -38,6 +41,8 @@ use crate::moments::ratio;
 pub(crate) struct Nearness {
     /// P, of the signal right here.
     pub(crate) response: f64,
+    /// The part of it by which Σ_a g_a x_aᵀ is not symmetric: of experts that are chosen together.
+    pub(crate) one_sided: f64,
     /// D, of the fork it was split at.
     pub(crate) beside: f64,
     /// m, since it was split.
@@ -45,30 +50,47 @@ pub(crate) struct Nearness {
 }
 
 impl Nearness {
-    pub(crate) const NONE: Self = Self { response: 0.0, beside: 0.0, made: 1.0 };
+    pub(crate) const NONE: Self = Self { response: 0.0, one_sided: 0.0, beside: 0.0, made: 1.0 };
 
     /// Before what maps cosines of signals with this `slope` and multiplies those of gradients by `kept`, to which it adds this
     /// much by its `own` answer to the signal.
     #[must_use]
     pub(crate) fn before(self, slope: f64, kept: f64, own: f64) -> Self {
-        Self { response: kept * slope * self.response + own, beside: kept * self.beside, made: kept * self.made }
+        Self {
+            response: kept * slope * self.response + own,
+            one_sided: kept * slope * self.one_sided,
+            beside: kept * self.beside,
+            made: kept * self.made,
+        }
     }
 
     /// Where it was split, at a `branch` of what forked at `x`.
     pub(crate) fn split(self, domain: &Domain, x: &Signal, branch: Branch) -> Self {
         let here = if branch.by_others == 0.0 { 0.0 } else { branch.by_others * domain.apart(x) };
-        Self { response: branch.own, beside: here + branch.kept * self.beside * x.concentration.inherited, made: 1.0 }
+        Self {
+            response: branch.own,
+            one_sided: branch.own * self.sided(),
+            beside: here + branch.kept * self.beside * x.concentration.inherited,
+            made: 1.0,
+        }
     }
 
     /// At the input of a fan, from that at its output and those of `parts`, which have these `shares` in the gradient, where
     /// `branches` begin.
     pub(crate) fn joined(self, branches: &[Branch], parts: impl Iterator<Item = (Self, f64)>) -> Self {
-        let mut joined = Self { response: 0.0, beside: 0.0, made: 0.0 };
+        let mut joined = Self { made: 0.0, ..Self::NONE };
         for (branch, (part, share)) in branches.iter().zip(parts) {
-            joined.response += share * (part.response + part.made * branch.by_others);
+            joined.response += share * (part.response + part.made * (branch.by_others + branch.chosen));
+            joined.one_sided +=
+                share * (part.one_sided + part.made * (branch.by_others * self.sided() + branch.chosen));
             joined.made += share * part.made * branch.kept;
         }
         Self { beside: joined.made * self.beside, made: joined.made * self.made, ..joined }
+    }
+
+    /// How much of the response is one-sided.
+    fn sided(self) -> f64 {
+        if self.one_sided == 0.0 { 0.0 } else { self.one_sided / self.response }
     }
 }
 
@@ -81,11 +103,13 @@ pub(crate) struct Branch {
     pub(crate) own: f64,
     /// How they answer to the fan's input by way of the other branches.
     pub(crate) by_others: f64,
+    /// And because tokens that are alike are sent into the same branch.
+    pub(crate) chosen: f64,
 }
 
 impl Branch {
     /// Of what hands nothing on.
-    pub(crate) const NONE: Self = Self { kept: 0.0, own: 0.0, by_others: 0.0 };
+    pub(crate) const NONE: Self = Self { kept: 0.0, own: 0.0, by_others: 0.0, chosen: 0.0 };
 }
 
 impl Domain {

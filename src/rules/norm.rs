@@ -42,8 +42,9 @@
 //! tokens, the first feed-forward network: gains 12.5 ± 0.9 % too small without both, 5 ± 0.9 % with P, 0.4 ± 1.1 % with both;
 //! a block of width 128 before attention: 7.6 ± 1.0 % too small without K/(width γ), right to 0.0 ± 1.0 % with it. All of K is
 //! taken as of differences of tokens; where tokens are alike γ is large and little is left of the term. Queries and keys answer to
-//! products with each other (`one_sided`): T is not symmetric there, and what one of them has is the other's transposed, so that
-//! gains behind both collect the same; with K/(width γ) those of keys were 8 and 13 % too large (width 128, two blocks).
+//! products with each other (`one_sided`, as is what tokens of one expert answer to): T is not symmetric there, and what one of them
+//! has is the other's transposed, so that gains behind both collect the same; with K/(width γ) those of keys were 8 and 13 % too large
+//! (width 128, two blocks).
 //!
 //! What an activation behind a map of entries that are not Gaussian adds to all these is met in part (`rules/linear.rs`, *Entries*). K is
 //! also what gradients answer to by how alike tokens happen to be (`src/domain/nearness.rs`).
@@ -233,7 +234,7 @@ pub(crate) fn ln_gain_gradient(domain: &Domain, normed: &Signal, gradient: &Grad
         None => g.radial - 2.0 * g.excess + unmet.radial,
     };
     let others = (domain.length(normed.tokens.len()) - 1.0) * (alike * meeting(&across) + along);
-    let response = gradient.nearness.response + unmet.response;
+    let response = gradient.nearness.response - gradient.nearness.one_sided + unmet.response;
     let symmetric = domain.met_here(normed, response) + if gradient.one_sided { 0.0 } else { gradient.coupling };
     let crossed = ratio(symmetric, normed.token().width * normed.concentration.total);
     domain.ln_collected(normed, gradient, own + others + crossed + domain.met_together(normed, gradient))

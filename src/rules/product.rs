@@ -204,7 +204,7 @@ pub(crate) fn nearness(domain: &Domain, fork: &Fork, gradient: &Gradient) -> Few
         let kept = but(index, index);
         let others = (0..factors.len()).filter(|&j| j != index);
         let by_others = others.map(|j| slopes[j] * (cosine * but(index, j) + response * kept * but(j, j)));
-        Branch { kept, own: response * kept * kept, by_others: by_others.sum() }
+        Branch { kept, own: response * kept * kept, by_others: by_others.sum(), ..Branch::NONE }
     };
     (0..factors.len()).map(branch).collect()
 }

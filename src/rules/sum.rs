@@ -423,8 +423,12 @@ impl Rule {
         let followed: Few<f64> =
             sizes.iter().zip(&fork.parts).map(|(size, branch)| size * domain.contrast(&fork.x, branch)).collect();
         let all: f64 = followed.iter().sum();
-        let branch =
-            |(size, own): (&f64, &f64)| Branch { kept: 1.0, own: response * size, by_others: response * (all - own) };
+        let branch = |(size, own): (&f64, &f64)| Branch {
+            kept: 1.0,
+            own: response * size,
+            by_others: response * (all - own),
+            chosen: 0.0,
+        };
         sizes.iter().zip(&followed).map(branch).collect()
     }
 
