@@ -90,7 +90,7 @@ impl Nearness {
 
     /// How much of the response is one-sided.
     fn sided(self) -> f64 {
-        if self.one_sided == 0.0 { 0.0 } else { self.one_sided / self.response }
+        if self.response == 0.0 { 0.0 } else { self.one_sided / self.response }
     }
 }
 

@@ -49,7 +49,7 @@
 //! knows φ·g (ρ) and the norm of φ (S). Where a norm that takes off the mean comes next (`centred`), it knows φ − E φ
 //! instead, here and in ρ' (ReLU under Kaiming, eight layers of width 64, each with a LayerNorm: gradients 11 % too small without). With masks or
 //! factors between (`rules/mod.rs`, *Entries share their draws*) it is multiplied by what those have, 1/(1 − p), and less the mean
-//! ((s p/(1 − p) + s_c (1 − a))/(1 − (1 − p) a), a = (E φ)²/E φ², s and s_c of φ and φ − E φ without a mask.
+//! (s p/(1 − p) + s_c (1 − a))/(1 − (1 − p) a), a = (E φ)²/E φ², s and s_c of φ and φ − E φ without a mask.
 //!
 //! Entries with a fourth cumulant k (biases that are uniform, masks) have E f(u) (1 + k E f He₄/24 E f), Edgeworth's first term, in
 //! place of E f for φ, φ², φ⁴ and φ'² (variance of ReLU of uniform biases 6 % too large without, 2 % with it).
