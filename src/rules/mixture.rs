@@ -305,8 +305,8 @@ pub(crate) fn split(
 
 /// What cosines of the gradient at experts answer to.
 pub(crate) fn nearness(routing: &Routing, domain: &Domain, x: &Signal, gradient: &Gradient) -> Branch {
-    let kept = routing.overlap(domain.mean_cosine(x)) / routing.own();
     let cosine = domain.mean_cosine(x);
+    let kept = routing.overlap(cosine) / routing.own();
     let strays = strays(x, cosine);
     let slope = ratio(met(&routing.overlaps, cosine, strays), strays * strays) / routing.own();
     let chosen = domain.mean_cosine(gradient) * slope;

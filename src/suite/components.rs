@@ -240,6 +240,7 @@ impl Input {
         self.at_most(MOST, group, component, std_error)
     }
 
+    /// The same of so many networks at most.
     fn at_most(&self, most: usize, group: &'static str, component: Vec<Node>, std_error: f64) -> Case {
         let gaussian =
             Gaussian { width: self.width, mean: self.mean, variance: self.std * self.std, correlation: self.r };

@@ -4,7 +4,8 @@ use super::scales::Scales;
 use crate::domain::Step;
 
 /// Of tokens of so many entries, two of which have this `cosine`, that strays with `concentration`, and whose φ² draw `tail` times as
-/// much as those of Gaussian ones, before a gradient that knows them less their mean to the part `centred`.
+/// much as those of Gaussian ones, before a gradient that knows them less their mean to the part `centred`. What masks behind it make
+/// of that (`single`) is not followed: ± of 16 layers of width 64 with dropout 0.3 is 9 % too large.
 pub(super) struct Met {
     pub(super) width: f64,
     pub(super) concentration: f64,

@@ -54,6 +54,9 @@ use super::{Rule, firsts};
 use crate::domain::{Domain, Flow, Fork, Gradient, Signal, bounded, by_position, of_all};
 use crate::moments::{Few, Token, ln_sum, share};
 
+/// Of E x'², the product of means: where there is more, means and lengths stray together.
+pub(super) const LARGEST_CROSSED: f64 = 0.1;
+
 impl Rule {
     fn keeps_all(&self) -> bool {
         self.odds.iter().all(|&odds| odds == 0.0)
@@ -74,8 +77,6 @@ impl Rule {
     pub(super) fn caveat_of_masks(&self, branches: &[Arc<Signal>], output: &Signal) -> Option<(&'static str, String)> {
         /// Sampled below: nine gradients in ten within 8 %.
         const LARGEST: f64 = 0.1;
-        /// Of E x'², by which means and lengths stray together.
-        const LARGEST_CROSSED: f64 = 0.1;
         let (index, largest) = self.strayed_most(branches, output)?;
         if largest > LARGEST {
             let kind = "a branch that is dropped is much of the stream: few sequences, with short streams, have much of the gradients \
@@ -104,7 +105,7 @@ impl Rule {
     }
 
     /// What of E x'² is twice the product of the mean of branch `index` with those of all others.
-    pub(super) fn crossed(&self, index: usize, branches: &[Token], output: &Token) -> f64 {
+    fn crossed(&self, index: usize, branches: &[Token], output: &Token) -> f64 {
         let means = self.mean_parts(branches, output.ln_second);
         2.0 * means[index] * (means.iter().sum::<f64>() - means[index])
     }
