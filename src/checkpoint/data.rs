@@ -26,7 +26,7 @@ impl Entry {
     /// Whether its entries can be read as floats.
     pub fn is_float(&self) -> bool {
         match self.dtype {
-            Dtype::F16 | Dtype::Bf16 | Dtype::F32 => true,
+            Dtype::F16 | Dtype::Bf16 | Dtype::F32 | Dtype::F64 => true,
             Dtype::Other(_) => false,
         }
     }
@@ -48,6 +48,7 @@ impl Entry {
         let row = if columns > LONGEST_ROW { PIECE } else { columns.max(1) };
         let piece = (PIECE / row).max(1) * row;
         let bytes = match self.dtype {
+            Dtype::F64 => 8,
             Dtype::F32 => 4,
             Dtype::F16 | Dtype::Bf16 => 2,
             Dtype::Other(_) => unreachable!("only tensors of floats are read"),
@@ -70,6 +71,11 @@ impl Entry {
     fn convert(&self, raw: &[u8], entries: &mut [f32]) {
         let halves = || raw.as_chunks().0.iter().map(|bytes| u16::from_le_bytes(*bytes));
         match self.dtype {
+            Dtype::F64 => {
+                for (entry, bytes) in entries.iter_mut().zip(raw.as_chunks().0) {
+                    *entry = f64::from_le_bytes(*bytes) as f32;
+                }
+            }
             Dtype::F32 => {
                 for (entry, bytes) in entries.iter_mut().zip(raw.as_chunks().0) {
                     *entry = f32::from_le_bytes(*bytes);

@@ -22,6 +22,8 @@ pub enum Dtype {
     Bf16,
     /// IEEE single precision.
     F32,
+    /// IEEE double precision, read as single.
+    F64,
     /// Anything else that safetensors knows; not measured.
     Other(String),
 }
@@ -32,12 +34,13 @@ impl Dtype {
             "F16" => return Some((Self::F16, 16)),
             "BF16" => return Some((Self::Bf16, 16)),
             "F32" => return Some((Self::F32, 32)),
+            "F64" => return Some((Self::F64, 64)),
             "F4" => 4,
             "F6_E2M3" | "F6_E3M2" => 6,
             "BOOL" | "U8" | "I8" | "F8_E5M2" | "F8_E4M3" | "F8_E8M0" | "F8_E4M3FNUZ" | "F8_E5M2FNUZ" => 8,
             "I16" | "U16" => 16,
             "I32" | "U32" => 32,
-            "F64" | "I64" | "U64" | "C64" => 64,
+            "I64" | "U64" | "C64" => 64,
             _ => return None,
         };
         Some((Self::Other(name.to_owned()), bits))
@@ -49,6 +52,7 @@ impl Dtype {
             Self::F16 => "F16",
             Self::Bf16 => "BF16",
             Self::F32 => "F32",
+            Self::F64 => "F64",
             Self::Other(name) => name,
         }
     }

@@ -165,6 +165,7 @@ pub(crate) fn write_verdict(verdict: &Verdict, paint: Paint, out: &mut dyn Write
     for finding in &verdict.findings {
         let mark = match finding.severity {
             Severity::Fine => "ok",
+            Severity::Notice => "·",
             Severity::Warning => "!",
             Severity::Failure => "!!",
         };
@@ -176,7 +177,7 @@ pub(crate) fn write_verdict(verdict: &Verdict, paint: Paint, out: &mut dyn Write
 
 fn style(severity: Severity) -> Style {
     match severity {
-        Severity::Fine => AnsiColor::Green.on_default(),
+        Severity::Fine | Severity::Notice => AnsiColor::Green.on_default(),
         Severity::Warning => AnsiColor::Yellow.on_default(),
         Severity::Failure => AnsiColor::Red.on_default(),
     }

@@ -1,5 +1,7 @@
 //! `sigprop inspect`: what a checkpoint holds, and what it should.
 
+mod gate;
+
 use std::{
     io::{self, Write},
     path::{Path, PathBuf},
@@ -14,10 +16,13 @@ use sigprop::{
     checkpoint::Checkpoint,
     cost::Cost,
     huggingface::{Names, Version},
-    inspect::{Candidate, Inspection, Resemblance, inspect, with_measured},
+    inspect::{
+        Candidate, Finding, Inspection, Judgement, Problem, Resemblance, caveats, coverage, inspect, of_problem, some,
+        with_measured,
+    },
     numerals::short,
     predict,
-    report::{InspectionDocument, PredictionDocument, deviations, inspection_json, inspection_rows, inspection_table},
+    report::{InspectionDocument, PredictionDocument, inspection_json, inspection_rows, inspection_table},
     stack_file::stack_json,
     verdict::{Shape, Verdict},
 };
@@ -42,7 +47,12 @@ Columns:
                           matrix of this size with independent entries: std · (√rows + √columns)
   scheme_…, ratio         what the scheme draws; measured std over it
   z                       deviation of std (or of the mean) in standard errors of independent draws
-  deviates                |z| above 5 and more than 1 % off
+  largest                 largest absolute value of an entry
+  deviates                |z| above 5 and more than 1 % off, or kurtosis or largest entry are not what the
+                          scheme's distribution allows, or entries are not finite
+
+Beside the tensors one by one it finds copies: equal or correlated tensors of several blocks, or of one
+block, and equal or correlated rows or columns within one.
 
 The prediction takes the measured sizes of weights and gains for independent draws: what training
 has put into them beyond their size is not seen.
@@ -50,6 +60,7 @@ has put into them beyond their size is not seen.
 Examples:
   sigprop inspect model.safetensors                 with the config.json beside it
   sigprop inspect my-model --scheme gpt2            a folder; is it what GPT-2 would have drawn?
+  sigprop inspect my-model --fail-on not-finite,copies,deviation --max-deviation 5%    a gate
   sigprop inspect my-model --dump-stack measured.json && sigprop predict --stack measured.json")]
 pub(crate) struct Arguments {
     /// A safetensors file, the index of several, or a folder with model.safetensors or its index.
@@ -73,6 +84,9 @@ pub(crate) struct Arguments {
     /// Also write the network with the measured weights, as `--stack` of other commands reads it.
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     dump_stack: Option<PathBuf>,
+
+    #[command(flatten)]
+    gate: gate::Gate,
 }
 
 /// What the checkpoint should be.
@@ -91,7 +105,18 @@ struct Measured {
     prediction: Prediction,
     verdict: Verdict,
     cost: Cost,
+}
+
+/// A checkpoint beside what it should be.
+struct Compared<'a> {
+    inspection: &'a Inspection,
+    /// None where nothing says what it should be.
+    expected: Option<&'a Expected>,
+    findings: Vec<Finding>,
     closest: Vec<Resemblance>,
+    /// None where nothing can be predicted.
+    measured: Option<Measured>,
+    judgement: Option<Judgement>,
 }
 
 impl Arguments {
@@ -108,15 +133,21 @@ impl Arguments {
             None => None,
         };
         let inspection = inspect(&checkpoint, held.as_deref())?;
-        let measured = expected.as_ref().map(|expected| self.measured(expected, &inspection)).transpose()?;
-        if let (Some(path), Some(measured)) = (&self.dump_stack, &measured) {
+        let compared = match &expected {
+            Some(expected) => self.compared(expected, &inspection)?,
+            None => Compared::alone(&inspection),
+        };
+        if let Some(path) = &self.dump_stack {
+            let Some(measured) = &compared.measured else {
+                bail!("--dump-stack: expected weights that are finite, got a checkpoint with others");
+            };
             emit(Some(path), |out| stack_json(&measured.stack, out))?;
             if path == Path::new("-") {
                 return Ok(Outcome::Done);
             }
         }
-        self.write(&inspection, expected.as_ref(), measured.as_ref(), console)?;
-        Ok(Outcome::Done)
+        self.write(&compared, console)?;
+        Ok(self.gate.outcome(&compared, console))
     }
 
     /// What describes the network: what was named, else the config beside the checkpoint.
@@ -159,21 +190,21 @@ impl Arguments {
         }
     }
 
-    fn measured(&self, expected: &Expected, inspection: &Inspection) -> anyhow::Result<Measured> {
-        let mut stack = expected.stack.clone();
-        if inspection.readings.iter().all(|reading| reading.part.is_none()) {
+    fn compared<'a>(&self, expected: &'a Expected, inspection: &'a Inspection) -> anyhow::Result<Compared<'a>> {
+        if inspection.coverage.is_poor() {
             bail!(
-                "{}: expected tensors of {}, got none of its names; is it the config of this checkpoint?",
+                "{}: expected the tensors of {}, got {}; is it the config of this checkpoint?",
                 self.checkpoint.display(),
-                expected.stack.name
+                expected.stack.name,
+                coverage(inspection)
             );
         }
-        let left_out = with_measured(&mut stack, &inspection.readings);
-        let mut prediction = predict(&stack, Sites::Stream).context("with the measured weights")?;
-        prediction.caveats.splice(0..0, expected.caveats.iter().cloned().chain(left_out));
-        let verdict = Verdict::of(&prediction, Shape::of(&stack));
-        let cost = Cost::of(&stack, Some(&expected.architecture))?;
-        Ok(Measured { prediction, verdict, cost, closest: self.closest(expected, inspection)?, stack })
+        let findings = inspection.findings(&expected.scheme);
+        let is_finite = of_problem(&findings, Problem::NotFinite).next().is_none();
+        let measured = is_finite.then(|| measured(expected, inspection, &findings)).transpose()?;
+        let judgement = Some(Judgement::of(&findings, measured.as_ref().map(|measured| &measured.verdict)));
+        let closest = self.closest(expected, inspection)?;
+        Ok(Compared { inspection, expected: Some(expected), findings, closest, measured, judgement })
     }
 
     /// Known schemes, the nearest first; releases of the library that draw the same are told once.
@@ -197,15 +228,9 @@ impl Arguments {
         Ok(closest)
     }
 
-    fn write(
-        &self,
-        inspection: &Inspection,
-        expected: Option<&Expected>,
-        measured: Option<&Measured>,
-        console: Console,
-    ) -> anyhow::Result<()> {
+    fn write(&self, compared: &Compared, console: Console) -> anyhow::Result<()> {
+        let Compared { inspection, expected, .. } = compared;
         let name = self.checkpoint.display().to_string();
-        let scheme = expected.map(|expected| expected.scheme.as_str());
         emit(self.data.output.as_ref(), |out| match self.data.format() {
             Format::Table => {
                 let paint = self.data.paint(console);
@@ -216,29 +241,28 @@ impl Arguments {
                 )?;
                 inspection_table(inspection, out)?;
                 writeln!(out)?;
-                write_findings(inspection, scheme, measured, paint, out)
+                compared.write(paint, out)
             }
             Format::Rows(format) => inspection_rows(inspection).write(format, out),
-            Format::Json => {
-                let prediction = measured.map(|measured| PredictionDocument {
-                    stack: &measured.stack,
-                    prediction: &measured.prediction,
-                    weights: false,
-                    verdict: &measured.verdict,
-                    cost: &measured.cost,
-                    loss: None,
-                    update: None,
-                });
-                let closest = measured.map_or(&[][..], |measured| &measured.closest);
-                let document = InspectionDocument { checkpoint: &name, inspection, scheme, closest, prediction };
-                inspection_json(&document, out)
-            }
+            Format::Json => inspection_json(&compared.document(&name), out),
         })?;
         if self.data.format() != Format::Table {
-            console.tell(|out, paint| write_findings(inspection, scheme, measured, paint, out));
+            console.tell(|out, paint| compared.write(paint, out));
         }
         Ok(())
     }
+}
+
+/// What the network does with the weights of the checkpoint.
+fn measured(expected: &Expected, inspection: &Inspection, findings: &[Finding]) -> anyhow::Result<Measured> {
+    let mut stack = expected.stack.clone();
+    let left_out = with_measured(&mut stack, &inspection.readings);
+    let mut prediction = predict(&stack, Sites::Stream).context("with the measured weights")?;
+    let caveats = expected.caveats.iter().cloned().chain(caveats(findings, inspection)).chain(left_out);
+    prediction.caveats.splice(0..0, caveats);
+    let verdict = Verdict::of(&prediction, Shape::of(&stack));
+    let cost = Cost::of(&stack, Some(&expected.architecture))?;
+    Ok(Measured { prediction, verdict, cost, stack })
 }
 
 impl Expected {
@@ -247,47 +271,71 @@ impl Expected {
     }
 }
 
-/// What deviates, what is missing and what follows.
-fn write_findings(
-    inspection: &Inspection,
-    scheme: Option<&str>,
-    measured: Option<&Measured>,
-    paint: Paint,
-    out: &mut dyn Write,
-) -> io::Result<()> {
-    let list = |title: &str, names: &[String], out: &mut dyn Write| {
-        if names.is_empty() { Ok(()) } else { write_indented(title, 2, &some(names), out) }
-    };
-    let unread: Vec<String> = inspection.unread.iter().map(|(name, dtype)| format!("{name} ({dtype})")).collect();
-    list("Not read: ", &unread, out)?;
-    let (Some(scheme), Some(measured)) = (scheme, measured) else {
-        return writeln!(out, "No config: tensors are only measured.");
-    };
-    let deviations = deviations(inspection, scheme);
-    if deviations.is_empty() {
-        writeln!(out, "All tensors are as scheme {scheme} draws them.")?;
+impl<'a> Compared<'a> {
+    /// With nothing to compare it with.
+    fn alone(inspection: &'a Inspection) -> Self {
+        let findings = inspection.findings("");
+        Self { inspection, expected: None, findings, closest: Vec::new(), measured: None, judgement: None }
     }
-    for sentence in &deviations {
-        write_indented("  ! ", 4, sentence, out)?;
-    }
-    list("Missing: ", &inspection.missing, out)?;
-    list("Not of the network: ", &inspection.unknown, out)?;
-    let closest = measured.closest.iter().take(3);
-    let closest: Vec<String> =
-        closest.map(|Resemblance { scheme, factor }| format!("{scheme} (×{})", short(*factor))).collect();
-    writeln!(out, "Closest schemes: {}\n", closest.join(", "))?;
-    writeln!(out, "With the measured weights, at {} tokens:", measured.stack.streams[0].seq_len)?;
-    write_verdict(&measured.verdict, paint, out)?;
-    write_caveats(&measured.prediction.caveats, out)
-}
 
-/// The first names of a list.
-fn some(names: &[String]) -> String {
-    const SHOWN: usize = 8;
-    let shown = names.iter().take(SHOWN).map(String::as_str).collect::<Vec<_>>().join(", ");
-    if names.len() > SHOWN {
-        format!("{shown} and {} more (--format json tells all)", names.len() - SHOWN)
-    } else {
-        shown
+    fn document<'s>(&'s self, name: &'s str) -> InspectionDocument<'s> {
+        InspectionDocument {
+            checkpoint: name,
+            inspection: self.inspection,
+            scheme: self.expected.map(|expected| expected.scheme.as_str()),
+            findings: &self.findings,
+            judgement: self.judgement.as_ref(),
+            closest: &self.closest,
+            prediction: self.measured.as_ref().map(|measured| PredictionDocument {
+                stack: &measured.stack,
+                prediction: &measured.prediction,
+                weights: false,
+                verdict: &measured.verdict,
+                cost: &measured.cost,
+                loss: None,
+                update: None,
+            }),
+        }
+    }
+
+    /// What is wrong, and what follows.
+    fn write(&self, paint: Paint, out: &mut dyn Write) -> io::Result<()> {
+        let unread: Vec<String> =
+            self.inspection.unread.iter().map(|(name, dtype)| format!("{name} ({dtype})")).collect();
+        if !unread.is_empty() {
+            write_indented("Not read: ", 2, &some(&unread), out)?;
+        }
+        let compared = self.expected.map(|expected| (expected, coverage(self.inspection)));
+        match &compared {
+            Some((expected, coverage)) => writeln!(out, "Compared with scheme {}: {coverage}", expected.scheme)?,
+            None => writeln!(out, "No config: tensors are only measured.")?,
+        }
+        if let (Some((expected, _)), true) = (&compared, self.findings.is_empty()) {
+            writeln!(out, "All of them are as scheme {} draws them.", expected.scheme)?;
+        }
+        for finding in &self.findings {
+            let mark = if finding.problem == Problem::NotFinite { "  !! " } else { "   ! " };
+            write_indented(mark, 5, &finding.text, out)?;
+        }
+        let closest = self.closest.iter().take(3);
+        let closest: Vec<String> =
+            closest.map(|Resemblance { scheme, factor }| format!("{scheme} (×{})", short(*factor))).collect();
+        if !closest.is_empty() {
+            writeln!(out, "Closest schemes: {}", closest.join(", "))?;
+        }
+        self.write_judgement(paint, out)
+    }
+
+    fn write_judgement(&self, paint: Paint, out: &mut dyn Write) -> io::Result<()> {
+        let Some(Judgement { headline, .. }) = &self.judgement else { return Ok(()) };
+        writeln!(out)?;
+        let Some(Measured { stack, verdict, prediction, .. }) = &self.measured else {
+            writeln!(out, "Verdict: {headline}")?;
+            return writeln!(out, "Nothing is predicted: everything behind such entries is not a number.");
+        };
+        writeln!(out, "With the measured weights, at {} tokens:", stack.streams[0].seq_len)?;
+        let verdict = Verdict { headline: headline.clone(), ..verdict.clone() };
+        write_verdict(&verdict, paint, out)?;
+        write_caveats(&prediction.caveats, out)
     }
 }

@@ -30,7 +30,9 @@ pub enum Column {
     Bf16Margin,
     E4m3Margin,
     E5m2Margin,
-    /// The failures in words; as an order, from healthy to failing.
+    /// Whether the network can be trained.
+    Grade,
+    /// The grade and its reasons in words; as an order, from healthy to failing.
     Verdict,
     /// What triggered it.
     Rule,
@@ -49,7 +51,7 @@ pub enum Value {
 
 impl Column {
     /// All of them, in their order.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 21] = [
         Self::Scheme,
         Self::ForwardPerBlock,
         Self::Forward,
@@ -67,6 +69,7 @@ impl Column {
         Self::Bf16Margin,
         Self::E4m3Margin,
         Self::E5m2Margin,
+        Self::Grade,
         Self::Verdict,
         Self::Rule,
         Self::Caveat,
@@ -92,6 +95,7 @@ impl Column {
             Self::Bf16Margin => "bf16_margin",
             Self::E4m3Margin => "e4m3_margin",
             Self::E5m2Margin => "e5m2_margin",
+            Self::Grade => "grade",
             Self::Verdict => "verdict",
             Self::Rule => "rule",
             Self::Caveat => "caveat",
@@ -129,6 +133,7 @@ impl Column {
             Self::Bf16Margin => margin(1),
             Self::E4m3Margin => margin(2),
             Self::E5m2Margin => margin(3),
+            Self::Grade => text(&|summary| summary.verdict.grade.name().to_owned()),
             Self::Verdict => match &candidate.outcome {
                 Ok(summary) => Value::Text(summary.verdict.headline.clone()),
                 Err(error) => Value::Text(format!("not defined: {error}")),
@@ -152,11 +157,11 @@ pub fn sort(candidates: &mut [Candidate], column: Column) {
     });
 }
 
-/// How many failures and warnings; more than any where the scheme is not defined.
-fn badness(candidate: &Candidate) -> (usize, usize) {
-    let Ok(summary) = &candidate.outcome else { return (usize::MAX, 0) };
+/// How many failures, warnings and notices; more than any where the scheme is not defined.
+fn badness(candidate: &Candidate) -> [usize; 3] {
+    let Ok(summary) = &candidate.outcome else { return [usize::MAX, 0, 0] };
     let count = |severity| summary.verdict.findings.iter().filter(|finding| finding.severity == severity).count();
-    (count(Severity::Failure), count(Severity::Warning))
+    [Severity::Failure, Severity::Warning, Severity::Notice].map(count)
 }
 
 fn order(one: &Value, other: &Value) -> Ordering {

@@ -34,6 +34,13 @@ impl Cut {
         self.rows[index]
     }
 
+    /// Rows and columns of every part.
+    pub(super) fn shapes(&self, entry: &Entry) -> impl Iterator<Item = [usize; 2]> {
+        let [rows, columns] = entry.matrix();
+        let rounds = rows * columns / self.runs.iter().sum::<usize>();
+        self.runs.iter().zip(&self.rows).map(move |(run, &row)| [rounds * run / row.max(1), row])
+    }
+
     /// Hands the entries of a piece to `each` with the index of their part, in whole rows of the part where the
     /// piece is of whole rows.
     pub(super) fn deal<'p>(&self, piece: Piece<'p>, mut each: impl FnMut(usize, &'p [f32])) {

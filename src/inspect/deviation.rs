@@ -37,27 +37,41 @@ impl Deviation {
         let std = spread.std()?;
         let n = spread.count as f64;
         let drawn = match start {
-            Start::Constant(value) => return Some(Self::of_constant(spread, std, start, value)),
+            Start::Constant(value) => return Some(Self::of_constant(spread, start, value)),
             Start::Drawn(init) => init,
         };
-        let Some(kurtosis) = drawn.kurtosis() else { return Some(Self::of_constant(spread, std, start, 0.0)) };
+        let Some(kurtosis) = drawn.kurtosis() else { return Some(Self::of_constant(spread, start, 0.0)) };
         let expected = drawn.std();
         if expected <= 0.0 {
-            return Some(Self::of_constant(spread, std, start, 0.0));
+            return Some(Self::of_constant(spread, start, 0.0));
         }
         let z_std = (std - expected) / (expected * ((kurtosis - 1.0) / (4.0 * n)).sqrt());
         let z_mean = spread.mean * n.sqrt() / expected;
         let off = |z: f64, share: f64| z.abs() > BEYOND && share.abs() > VISIBLE;
         let ratio = std / expected;
-        let deviates = off(z_std, ratio - 1.0) || off(z_mean, spread.mean / expected) || spread.not_finite > 0;
+        let deviates = off(z_std, ratio - 1.0) || off(z_mean, spread.mean / expected);
         let z = if z_mean.abs() > z_std.abs() { z_mean } else { z_std };
         Some(Self { start, ratio: Some(ratio), z: Some(z), deviates })
     }
 
-    fn of_constant(spread: &Spread, std: f64, start: Start, value: f64) -> Self {
-        let distance = (spread.mean - value).hypot(std);
+    fn of_constant(spread: &Spread, start: Start, value: f64) -> Self {
         let ratio = (value.abs() > 0.0).then(|| spread.mean / value);
-        Self { start, ratio, z: None, deviates: distance > VISIBLE * value.abs() || spread.not_finite > 0 }
+        let deviates = spread.reach(value).is_some_and(|distance| distance > VISIBLE * value.abs());
+        Self { start, ratio, z: None, deviates }
+    }
+
+    /// The share by which it is off: of the standard deviation, or of the mean in standard deviations; of constants, of
+    /// their mean; infinite where zeros are not zero.
+    pub fn share(&self, spread: &Spread) -> f64 {
+        let mean = match self.start {
+            Start::Drawn(init) if init.std() > 0.0 => spread.mean / init.std(),
+            Start::Drawn(_) | Start::Constant(_) => 0.0,
+        };
+        match self.ratio {
+            Some(ratio) => (ratio - 1.0).abs().max(mean.abs()),
+            None if self.deviates => f64::INFINITY,
+            None => 0.0,
+        }
     }
 }
 
@@ -80,6 +94,7 @@ mod tests {
         assert!(!got.deviates);
         assert!((of(0.04).z.expect("drawn") - 800f64.sqrt()).abs() < 1e-4);
         assert!(of(0.04).deviates);
+        assert!((of(0.04).share(&numbers(0.04)) - 1.0).abs() < 1e-6);
     }
 
     #[test]
@@ -94,6 +109,8 @@ mod tests {
         let deviates = |entry: f32, start| Deviation::of(&Spread::of(&[entry; 8]), start).expect("numbers").deviates;
         assert!(!deviates(1.0, Start::Constant(1.0)));
         assert!(deviates(1.1, Start::Constant(1.0)));
+        let one_off = Spread::of(&[vec![1.0; 10_000], vec![1.5]].concat());
+        assert!(Deviation::of(&one_off, Start::Constant(1.0)).expect("numbers").deviates);
         assert!(!deviates(0.0, Start::Drawn(Init::Zero)));
         assert!(deviates(1e-6, Start::Drawn(Init::Zero)));
         assert!(deviates(1e-6, Start::Drawn(Init::Normal { std: 0.0 })));

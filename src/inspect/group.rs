@@ -36,6 +36,11 @@ impl<'a> Group<'a> {
         groups
     }
 
+    /// The name in the checkpoint, and which part of it, if it holds several.
+    pub fn title(&self) -> String {
+        self.readings[0].0.title()
+    }
+
     /// Those that deviate.
     pub fn deviating(&self) -> impl Iterator<Item = (&'a Reading, Deviation)> {
         self.readings

@@ -5,13 +5,18 @@
 //! measured into the network's stack, which can then be predicted like any other.
 
 mod closest;
+mod copies;
 mod cut;
 mod deviation;
+mod finding;
 mod group;
+mod judgement;
 mod reading;
 mod singular;
+mod sketch;
 mod spread;
 mod stack;
+mod tails;
 #[cfg(test)]
 mod tests;
 
@@ -24,10 +29,16 @@ use crate::huggingface::Held;
 
 pub use closest::{Candidate, Resemblance};
 pub use deviation::Deviation;
+pub(crate) use finding::range;
+pub use finding::some;
+pub use finding::{Finding, Problem};
 pub use group::Group;
+pub use judgement::{Judgement, caveats, coverage, of_problem};
 pub use reading::Reading;
+pub use sketch::{Fingerprint, Repetition, RepetitionKind};
 pub use spread::Spread;
 pub use stack::with_measured;
+pub use tails::Tails;
 
 /// Everything that was found.
 #[derive(Clone, Debug, PartialEq)]
@@ -38,8 +49,28 @@ pub struct Inspection {
     pub unknown: Vec<String>,
     /// Parameters of the network that no tensor holds; patterns where all of a pattern are missing.
     pub missing: Vec<String>,
-    /// Tensors that are not of F32, F16 or BF16, with their type; they are not read.
+    /// Tensors that are not of F64, F32, F16 or BF16, with their type; they are not read.
     pub unread: Vec<(String, String)>,
+    /// How much of the network was compared.
+    pub coverage: Coverage,
+}
+
+/// How much of a network a checkpoint holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Coverage {
+    /// Parameters of the network, as the checkpoint's library counts tensors.
+    pub parameters: usize,
+    /// How many of them are in the checkpoint and were read.
+    pub found: usize,
+    /// Entries of those.
+    pub entries: u64,
+}
+
+impl Coverage {
+    /// Whether too few were found to call it a checkpoint of the network: fewer than half.
+    pub fn is_poor(&self) -> bool {
+        2 * self.found < self.parameters
+    }
 }
 
 /// Measures a checkpoint; `held` are the parameters that it should have, none if that is not known.
@@ -58,16 +89,26 @@ pub fn inspect(checkpoint: &Checkpoint, held: Option<&[Held]>) -> Result<Inspect
             reading::read(entry, held, &pattern)
         })
         .collect();
-    let found: Vec<&Held> = checkpoint.entries.iter().filter_map(known).collect();
     let unknown = checkpoint.entries.iter().filter(|entry| known(entry).is_none()).map(|entry| entry.name.clone());
     let unknown = if held.is_empty() { Vec::new() } else { unknown.collect() };
     let unread = others.into_iter().map(|entry| (entry.name.clone(), entry.dtype.name().to_owned())).collect();
-    let readings = readings?.into_iter().flatten().collect();
-    Ok(Inspection { readings, unknown, missing: missing(held, &found), unread })
+    let readings: Vec<Reading> = readings?.into_iter().flatten().collect();
+    let read: Vec<&Held> = floats.iter().filter_map(|entry| known(entry)).collect();
+    let absent = absent(held, &read);
+    let own = readings.iter().filter(|reading| reading.part.is_some());
+    let entries = own.map(|reading| reading.spread.count + reading.spread.not_finite).sum();
+    let coverage = Coverage { parameters: distinct(&read) + distinct(&absent), found: distinct(&read), entries };
+    Ok(Inspection { readings, unknown, missing: names(held, &absent), unread, coverage })
 }
 
-/// What nothing in `found` holds: names, or the pattern if none of its names is there.
-fn missing(held: &[Held], found: &[&Held]) -> Vec<String> {
+/// How many there are, tables under several names once.
+fn distinct(held: &[&Held]) -> usize {
+    let firsts = held.iter().map(|held| held.parts.first().map(|part| (&part.parameters[0], part.expert)));
+    firsts.collect::<HashSet<_>>().len()
+}
+
+/// Those of which a part is in none of `found`.
+fn absent<'h>(held: &'h [Held], found: &[&Held]) -> Vec<&'h Held> {
     // Of one expert, or of all.
     let there: HashSet<(&str, Option<usize>)> = found.iter().flat_map(|held| parameters(held)).collect();
     let named: HashSet<&str> = there.iter().map(|(parameter, _)| *parameter).collect();
@@ -75,7 +116,11 @@ fn missing(held: &[Held], found: &[&Held]) -> Vec<String> {
         Some(_) => there.contains(&(parameter, expert)) || there.contains(&(parameter, None)),
         None => named.contains(parameter),
     };
-    let absent: Vec<&Held> = held.iter().filter(|held| !parameters(held).all(is_there)).collect();
+    held.iter().filter(|held| !parameters(held).all(is_there)).collect()
+}
+
+/// Their names, or the pattern if all of its names are among them.
+fn names(held: &[Held], absent: &[&Held]) -> Vec<String> {
     let total = by_pattern(held.iter());
     let missing = by_pattern(absent.iter().copied());
     let mut told = HashSet::new();

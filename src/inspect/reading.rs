@@ -2,9 +2,11 @@
 
 use super::cut::Cut;
 use super::singular::{Lanczos, STEPS};
+use super::sketch::{Fingerprint, Sketch};
 use super::spread::Spread;
+use super::{Deviation, Tails};
 use crate::checkpoint::{CheckpointError, Entry, LONGEST_ROW};
-use crate::huggingface::{Held, Part};
+use crate::huggingface::{Held, Part, Start};
 
 /// Larger matrices have no estimate of their largest singular value: every pass reads them again.
 const MOST_ENTRIES: usize = 1 << 27;
@@ -28,6 +30,8 @@ pub struct Reading {
     pub spread: Spread,
     /// Estimate of the largest singular value of a matrix.
     pub singular_value: Option<f64>,
+    /// What its entries are recognised by; none of a constant.
+    pub fingerprint: Option<Fingerprint>,
 }
 
 impl Reading {
@@ -37,26 +41,63 @@ impl Reading {
         let [rows, columns] = self.shape.map(|size| (size as f64).sqrt());
         self.singular_value.and(self.spread.root_mean_square()).map(|size| size * (rows + columns))
     }
+
+    /// The name in the checkpoint with `*` for numbers, and which part of it, if it holds several.
+    pub fn title(&self) -> String {
+        let Some(part) = self.part.as_ref().filter(|_| self.is_part) else { return self.pattern.clone() };
+        let name = &part.pattern;
+        let name = name.strip_suffix(".weight").or(name.strip_suffix(".bias")).unwrap_or(name);
+        format!("{} {}", self.pattern, name.rsplit('.').next().unwrap_or(name))
+    }
+
+    /// Whether it is not what the scheme draws: in size, in tails, or because entries are not finite.
+    pub fn deviates(&self) -> bool {
+        let start = self.part.as_ref().map(|part| part.start);
+        let deviation = start.and_then(|start| Deviation::of(&self.spread, start));
+        self.spread.not_finite > 0 || deviation.is_some_and(|found| found.deviates) || self.has_other_tails()
+    }
+
+    /// Whether its tails are not those of the distribution it is drawn from.
+    pub fn has_other_tails(&self) -> bool {
+        self.tails().is_some_and(|tails| !tails.allowed)
+    }
+
+    /// Its tails; none of what is not drawn.
+    pub fn tails(&self) -> Option<Tails> {
+        match self.part.as_ref()?.start {
+            Start::Drawn(init) => Tails::of(&self.spread, init),
+            Start::Constant(_) => None,
+        }
+    }
+
+    /// Number of the block it is in: the first number in its name.
+    pub fn block(&self) -> Option<usize> {
+        self.tensor.split('.').find_map(|part| part.parse().ok())
+    }
 }
 
 /// Reads a tensor of floats.
 pub(super) fn read(entry: &Entry, held: Option<&Held>, pattern: &str) -> Result<Vec<Reading>, CheckpointError> {
     let cut = Cut::of(entry, held);
     let mut spreads = vec![Spread::default(); cut.parts()];
-    entry.read(|piece| cut.deal(piece, |index, entries| spreads[index] = spreads[index].with(Spread::of(entries))))?;
+    let mut sketches: Vec<Sketch> = cut.shapes(entry).map(Sketch::new).collect();
+    entry.read(|piece| {
+        cut.deal(piece, |index, entries| {
+            spreads[index] = spreads[index].with(Spread::of(entries));
+            sketches[index].add(entries);
+        });
+    })?;
     let singular_values = singular_values(entry, &cut)?;
-    let reading = |(index, (spread, singular_value)): (usize, (Spread, Option<f64>))| {
-        let row = cut.row(index);
-        Reading {
-            tensor: entry.name.clone(),
-            pattern: pattern.to_owned(),
-            dtype: entry.dtype.name().to_owned(),
-            shape: [(spread.count + spread.not_finite) as usize / row.max(1), row],
-            is_part: cut.parts() > 1,
-            part: held.map(|held| held.parts[index].clone()),
-            spread,
-            singular_value,
-        }
+    let reading = |(index, (spread, singular_value)): (usize, (Spread, Option<f64>))| Reading {
+        tensor: entry.name.clone(),
+        pattern: pattern.to_owned(),
+        dtype: entry.dtype.name().to_owned(),
+        shape: sketches[index].shape(),
+        is_part: cut.parts() > 1,
+        part: held.map(|held| held.parts[index].clone()),
+        spread,
+        singular_value,
+        fingerprint: sketches[index].fingerprint(&spread),
     };
     Ok(spreads.into_iter().zip(singular_values).enumerate().map(reading).collect())
 }

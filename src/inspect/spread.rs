@@ -1,4 +1,4 @@
-//! Mean, variance and kurtosis of many numbers, piece by piece.
+//! Mean, variance, kurtosis and range of many numbers, piece by piece.
 //!
 //! # Formula
 //!
@@ -24,6 +24,10 @@ pub struct Spread {
     pub not_finite: u64,
     /// Their mean.
     pub mean: f64,
+    /// The smallest of them.
+    pub smallest: f64,
+    /// The largest of them.
+    pub largest: f64,
     squares: f64,
     cubes: f64,
     fourths: f64,
@@ -40,14 +44,17 @@ impl Spread {
         }
         let mean = finite().sum::<f64>() / count as f64;
         let [mut squares, mut cubes, mut fourths] = [0.0; 3];
+        let [mut smallest, mut largest] = [f64::INFINITY, f64::NEG_INFINITY];
         for x in finite() {
+            smallest = smallest.min(x);
+            largest = largest.max(x);
             let distance = x - mean;
             let square = distance * distance;
             squares += square;
             cubes += square * distance;
             fourths += square * square;
         }
-        Self { count: count as u64, not_finite, mean, squares, cubes, fourths }
+        Self { count: count as u64, not_finite, mean, smallest, largest, squares, cubes, fourths }
     }
 
     /// That of both sets together.
@@ -66,6 +73,8 @@ impl Spread {
             count: self.count + other.count,
             not_finite,
             mean: self.mean + delta * b / n,
+            smallest: self.smallest.min(other.smallest),
+            largest: self.largest.max(other.largest),
             squares: self.squares + other.squares + square * a * b / n,
             cubes: self.cubes
                 + other.cubes
@@ -82,6 +91,11 @@ impl Spread {
     /// Standard deviation about the mean; none of nothing.
     pub fn std(&self) -> Option<f64> {
         (self.count > 0).then(|| (self.squares / self.count as f64).sqrt())
+    }
+
+    /// The largest distance of an entry from `centre`; none of nothing.
+    pub fn reach(&self, centre: f64) -> Option<f64> {
+        (self.count > 0).then(|| (self.largest - centre).max(centre - self.smallest))
     }
 
     /// √E x²; none of nothing.
@@ -108,6 +122,7 @@ mod tests {
         let squares = 441.0 + 400.0 + 361.0 + 324.0 + 6084.0_f64;
         let fourths = 194_481.0 + 160_000.0 + 130_321.0 + 104_976.0 + 37_015_056.0;
         assert!((spread.mean - 22.0).abs() < 1e-12);
+        assert_eq!((spread.reach(22.0), spread.reach(60.0)), (Some(78.0), Some(59.0)));
         assert!((spread.std().expect("numbers") - (squares / 5.0).sqrt()).abs() < 1e-12);
         assert!((spread.kurtosis().expect("no constant") - 5.0 * fourths / (squares * squares)).abs() < 1e-12);
     }
@@ -127,6 +142,7 @@ mod tests {
             let (whole, pieces) = (Spread::of(&numbers), Spread::of(first).with(Spread::of(second)));
             let close = |a: f64, b: f64| (a - b).abs() <= 1e-9 * (1.0 + a.abs());
             proptest::prop_assert!(close(whole.mean, pieces.mean));
+            proptest::prop_assert!(whole.reach(1.0) == pieces.reach(1.0));
             proptest::prop_assert!(close(whole.squares, pieces.squares));
             proptest::prop_assert!((whole.cubes - pieces.cubes).abs() <= 1e-9 * (1.0 + whole.squares * 2e3));
             proptest::prop_assert!(close(whole.fourths, pieces.fourths));

@@ -7,8 +7,9 @@ use serde::Serialize;
 use super::{PredictionDocument, Rows, SCHEMA_VERSION, json::PredictionJson, plain_table};
 use crate::{
     huggingface::Start,
-    inspect::{Deviation, Group, Inspection, Reading, Resemblance},
+    inspect::{Coverage, Deviation, Finding, Group, Inspection, Judgement, Reading, Resemblance, range},
     numerals::short,
+    verdict::Grade,
 };
 
 /// What the JSON of an inspection tells.
@@ -20,6 +21,10 @@ pub struct InspectionDocument<'a> {
     pub inspection: &'a Inspection,
     /// What it was compared with; none without a config.
     pub scheme: Option<&'a str>,
+    /// What is wrong with it, the gravest first.
+    pub findings: &'a [Finding],
+    /// The verdict; none without a config.
+    pub judgement: Option<&'a Judgement>,
     /// Known schemes, the nearest first.
     pub closest: &'a [Resemblance],
     /// What follows from the measured weights.
@@ -33,87 +38,24 @@ pub fn inspection_table(inspection: &Inspection, out: &mut dyn Write) -> io::Res
         let (reading, _) = group.readings[0];
         let [rows, columns] = reading.shape;
         let mark = if group.deviating().next().is_some() { "!" } else { "" };
+        let has_other_tails = group.readings.iter().any(|(reading, _)| reading.has_other_tails());
+        let tails = if has_other_tails { "!" } else { "" };
         let number = |value: Option<f64>| value.map(short).unwrap_or_default();
         vec![
-            title(&group),
+            group.title(),
             group.readings.len().to_string(),
             if columns == 1 { rows.to_string() } else { format!("{rows}×{columns}") },
             short(group.spread.mean),
             format!("{mark}{}", number(group.spread.std())),
             group.scheme_stds().map(range).unwrap_or_default(),
             group.worst_z().map(|z| format!("{z:+.1}")).unwrap_or_default(),
-            group.spread.kurtosis().map(|kurtosis| format!("{kurtosis:.2}")).unwrap_or_default(),
+            group.spread.kurtosis().map(|kurtosis| format!("{tails}{kurtosis:.2}")).unwrap_or_default(),
             group.singular_ratio().map(|ratio| format!("{ratio:.2}")).unwrap_or_default(),
         ]
     });
     plain_table(&header, rows, out)?;
     writeln!(out, "(n: how many, of all blocks; z: the furthest from 0; σ₁: largest singular value over that of a")?;
-    writeln!(out, " random matrix, where it is largest; ! deviates from the scheme)")
-}
-
-/// The name in the checkpoint, and which part of it, if it holds several.
-fn title(group: &Group) -> String {
-    let parts = group.readings.iter().any(|(reading, _)| reading.is_part);
-    match group.parameter {
-        Some(parameter) if parts => {
-            let part = parameter.strip_suffix(".weight").or(parameter.strip_suffix(".bias")).unwrap_or(parameter);
-            format!("{} {}", group.pattern, part.rsplit('.').next().unwrap_or(part))
-        }
-        Some(_) | None => group.pattern.to_owned(),
-    }
-}
-
-fn range((low, high): (f64, f64)) -> String {
-    let (low, high) = (short(low), short(high));
-    if low == high { low } else { format!("{low}…{high}") }
-}
-
-/// A sentence per tensor of all blocks that deviates.
-pub fn deviations(inspection: &Inspection, scheme: &str) -> Vec<String> {
-    let sentence = |group: &Group| {
-        let deviating: Vec<(&Reading, Deviation)> = group.deviating().collect();
-        let (_, worst) = deviating.iter().max_by(|(_, a), (_, b)| distance(a).total_cmp(&distance(b)))?;
-        let total = group.readings.len();
-        let of = match (deviating.len(), total) {
-            (1, 1) => String::new(),
-            (some, all) if some == all => format!(" of {all}"),
-            (some, all) => format!(" in {some} of {all}"),
-        };
-        let not_finite = match group.spread.not_finite {
-            0 => String::new(),
-            count => format!("; {count} entries are not finite"),
-        };
-        let std = group.spread.std().map(short).unwrap_or_default();
-        let said = match worst.start {
-            Start::Drawn(_) => {
-                let said = group.scheme_stds().map(range).unwrap_or_default();
-                let ratio = worst.ratio.map(|ratio| format!("×{}", short(ratio)));
-                let z = worst.z.map(|z| format!("z {}", short(z)));
-                let numbers: Vec<String> = [ratio, z].into_iter().flatten().collect();
-                let numbers = if numbers.is_empty() { String::new() } else { format!(" ({})", numbers.join(", ")) };
-                let mean =
-                    if mean_deviates(group) { format!(", mean {}", short(group.spread.mean)) } else { String::new() };
-                format!("std {std}{mean}, scheme {scheme} says {said}{numbers}")
-            }
-            Start::Constant(value) => {
-                let mean = short(group.spread.mean);
-                format!("mean {mean}, std {std}, the model starts with {}", short(value))
-            }
-        };
-        Some(format!("{}{of}: {said}{not_finite}", title(group)))
-    };
-    Group::all(&inspection.readings).iter().filter_map(sentence).collect()
-}
-
-/// Whether the mean is worth telling.
-fn mean_deviates(group: &Group) -> bool {
-    /// In standard deviations.
-    const VISIBLE: f64 = 0.05;
-    group.spread.std().is_some_and(|std| group.spread.mean.abs() > VISIBLE * std)
-}
-
-fn distance(deviation: &Deviation) -> f64 {
-    deviation.z.map_or(0.0, f64::abs)
+    writeln!(out, " random matrix, where it is largest; ! is not as the scheme draws it)")
 }
 
 /// Every reading in full.
@@ -130,6 +72,7 @@ pub fn inspection_rows(inspection: &Inspection) -> Rows {
         "mean",
         "std",
         "kurtosis",
+        "largest",
         "singular_value",
         "random_singular_value",
         "scheme_mean",
@@ -152,6 +95,7 @@ pub fn inspection_rows(inspection: &Inspection) -> Rows {
             row.mean.into(),
             row.std.into(),
             row.kurtosis.into(),
+            row.largest.into(),
             row.singular_value.into(),
             row.random_singular_value.into(),
             row.scheme_mean.into(),
@@ -166,12 +110,16 @@ pub fn inspection_rows(inspection: &Inspection) -> Rows {
 
 /// Writes an inspection as JSON.
 pub fn inspection_json(document: &InspectionDocument, out: &mut dyn Write) -> io::Result<()> {
-    let InspectionDocument { checkpoint, inspection, scheme, closest, prediction } = document;
+    let InspectionDocument { checkpoint, inspection, scheme, findings, judgement, closest, prediction } = document;
     let document = InspectionJson {
         schema_version: SCHEMA_VERSION,
         version: env!("CARGO_PKG_VERSION"),
         checkpoint,
         scheme: *scheme,
+        grade: judgement.and_then(|judgement| judgement.grade),
+        headline: judgement.map(|judgement| judgement.headline.as_str()),
+        findings: findings.iter().map(FindingJson::of).collect(),
+        coverage: scheme.map(|_| CoverageJson::of(inspection.coverage)),
         tensors: inspection.readings.iter().map(Row::of).collect(),
         unknown: &inspection.unknown,
         missing: &inspection.missing,
@@ -189,6 +137,10 @@ struct InspectionJson<'a> {
     version: &'static str,
     checkpoint: &'a str,
     scheme: Option<&'a str>,
+    grade: Option<Grade>,
+    headline: Option<&'a str>,
+    findings: Vec<FindingJson<'a>>,
+    coverage: Option<CoverageJson>,
     tensors: Vec<Row<'a>>,
     unknown: &'a [String],
     missing: &'a [String],
@@ -196,6 +148,35 @@ struct InspectionJson<'a> {
     closest: Vec<ClosestJson<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     prediction: Option<PredictionJson<'a>>,
+}
+
+#[derive(Serialize)]
+struct FindingJson<'a> {
+    problem: &'a str,
+    tensors: &'a [String],
+    blocks: &'a [usize],
+    text: &'a str,
+    value: Option<f64>,
+}
+
+impl<'a> FindingJson<'a> {
+    fn of(finding: &'a Finding) -> Self {
+        let Finding { problem, tensors, blocks, text, value } = finding;
+        Self { problem: problem.name(), tensors, blocks, text, value: value.is_finite().then_some(*value) }
+    }
+}
+
+#[derive(Serialize)]
+struct CoverageJson {
+    parameters: usize,
+    found: usize,
+    entries: u64,
+}
+
+impl CoverageJson {
+    fn of(Coverage { parameters, found, entries }: Coverage) -> Self {
+        Self { parameters, found, entries }
+    }
 }
 
 #[derive(Serialize)]
@@ -225,6 +206,7 @@ struct Row<'a> {
     mean: Option<f64>,
     std: Option<f64>,
     kurtosis: Option<f64>,
+    largest: Option<f64>,
     singular_value: Option<f64>,
     random_singular_value: Option<f64>,
     scheme_mean: Option<f64>,
@@ -254,13 +236,14 @@ impl<'a> Row<'a> {
             mean: spread.std().map(|_| spread.mean),
             std: spread.std(),
             kurtosis: spread.kurtosis(),
+            largest: spread.reach(0.0),
             singular_value: reading.singular_value,
             random_singular_value: reading.random_singular_value(),
             scheme_mean: start.map(|(mean, _)| mean),
             scheme_std: start.map(|(_, std)| std),
             ratio: deviation.and_then(|deviation| deviation.ratio),
             z: deviation.and_then(|deviation| deviation.z),
-            deviates: deviation.map(|deviation| deviation.deviates),
+            deviates: part.as_ref().map(|_| reading.deviates()),
         }
     }
 }

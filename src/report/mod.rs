@@ -35,7 +35,7 @@ pub use diff::{diff_json, diff_rows, diff_table};
 pub use file::{remove_leftovers, write_file};
 #[cfg(feature = "plot")]
 pub use html::{Drawn, Origin, ValidationDocument, comparison_html, prediction_html, validation_html};
-pub use inspection::{InspectionDocument, deviations, inspection_json, inspection_rows, inspection_table};
+pub use inspection::{InspectionDocument, inspection_json, inspection_rows, inspection_table};
 pub use json::{PredictionDocument, prediction_json, validation_json};
 pub use models::{PresetCost, models_json, models_rows};
 pub use phase::{edges_rows, phase_json, phase_rows, phase_table};

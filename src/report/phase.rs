@@ -8,7 +8,7 @@ use super::json::CaveatJson;
 use super::{Field, Rows, SCHEMA_VERSION, plain_table};
 use crate::numerals::short;
 use crate::phase::{Axis, Cell, DepthScales, Phase, Place, Point};
-use crate::verdict::{Failure, Verdict};
+use crate::verdict::{Failure, Grade, Verdict};
 
 /// Columns of a terminal.
 const COLUMNS: usize = 80;
@@ -44,7 +44,9 @@ pub fn phase_table(phase: &Phase, out: &mut dyn Write) -> io::Result<()> {
     let [x, y] = &phase.axes;
     writeln!(out, "{} upwards, {} to the right", y.name, x.name)?;
     letters_table(phase, out)?;
-    writeln!(out, "·: healthy")?;
+    for (letter, grade) in [("·", Grade::Healthy), ("+", Grade::TrainableWithCare)] {
+        writeln!(out, "{letter}: {}", grade.words())?;
+    }
     for region in &phase.regions {
         writeln!(out, "{}: {}", letter(region.failure), meaning(region.failure))?;
     }
@@ -82,7 +84,11 @@ fn letters_table(phase: &Phase, out: &mut dyn Write) -> io::Result<()> {
 fn letters(cell: &Cell) -> String {
     let Ok(point) = &cell.outcome else { return "×".to_owned() };
     let letters: String = failures(&point.verdict).map(letter).collect();
-    if letters.is_empty() { "·".to_owned() } else { letters }
+    match point.verdict.grade {
+        Grade::Healthy => "·".to_owned(),
+        Grade::TrainableWithCare => "+".to_owned(),
+        Grade::NotTrainable => letters,
+    }
 }
 
 /// Each once, in their order.
@@ -126,6 +132,7 @@ pub fn phase_rows(phase: &Phase) -> Rows {
         "token_correlation",
         "attended_tokens",
         "failures",
+        "grade",
         "verdict",
         "rule",
         "caveat",
@@ -155,6 +162,7 @@ pub fn phase_rows(phase: &Phase) -> Rows {
             correlation,
             attended,
             failures.into(),
+            point.map_or("", |point| point.verdict.grade.name()).into(),
             verdict.into(),
             rule.into(),
             caveats.into(),

@@ -10,7 +10,9 @@ use super::{Failure, Trend};
 pub enum Severity {
     /// As it should be.
     Fine,
-    /// Worth knowing before training.
+    /// Worth knowing: a usual optimiser absorbs it.
+    Notice,
+    /// Training needs care.
     Warning,
     /// The network cannot be trained like this.
     Failure,

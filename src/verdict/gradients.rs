@@ -20,6 +20,9 @@ use super::{Finding, Kind, Severity, factor};
 /// Norms of gradients of one weight that differ by more between blocks are worth knowing.
 const UNEVEN: f64 = 10.0;
 
+/// Beyond this, one learning rate of SGD fits few of them.
+const FAR_APART: f64 = 100.0;
+
 /// The weight whose gradient differs most between blocks.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Spread {
@@ -66,12 +69,14 @@ fn starred((before, path): (&str, &str)) -> String {
 pub(super) fn judge(weights: &[WeightRow]) -> Option<Finding> {
     let Spread { tensor, ln_ratio } = Spread::of(weights)?;
     let what = format!("norms differ by ×{} between blocks, most in {tensor}", factor(ln_ratio));
-    let (kind, severity, verb, bound) = if ln_ratio > UNEVEN.ln() {
-        (Kind::Uneven, Severity::Warning, "are uneven", "more than")
+    let (kind, severity, verb, bound) = if ln_ratio > FAR_APART.ln() {
+        (Kind::Uneven, Severity::Warning, "are uneven", format!("more than {FAR_APART}"))
+    } else if ln_ratio > UNEVEN.ln() {
+        (Kind::Uneven, Severity::Notice, "are uneven", format!("more than {UNEVEN}"))
     } else {
-        (Kind::Even, Severity::Fine, "are even", "at most")
+        (Kind::Even, Severity::Fine, "are even", format!("at most {UNEVEN}"))
     };
     let text = format!("weight gradients {verb}: {what}");
-    let rule = format!("largest over smallest gradient norm of one weight over the blocks {bound} {UNEVEN}");
+    let rule = format!("largest over smallest gradient norm of one weight over the blocks {bound}");
     Some(Finding { kind, severity, text, rule, block: None, value: ln_ratio })
 }

@@ -7,6 +7,7 @@ mod collapse;
 mod entropy;
 mod finding;
 mod floats;
+mod grade;
 mod gradients;
 mod profile;
 mod trend;
@@ -22,6 +23,7 @@ pub(crate) use floats::margin;
 #[cfg(feature = "plot")]
 pub(crate) use floats::overflow;
 pub use floats::{FORMATS, Format, NARROW_FORMATS};
+pub use grade::Grade;
 pub(crate) use gradients::{Spread, over_blocks};
 pub(crate) use profile::Profile;
 pub use trend::Trend;
@@ -85,12 +87,24 @@ impl Failure {
             Self::EntropyCollapse => "entropy-collapse",
         }
     }
+
+    /// What it is, for help texts.
+    pub fn meaning(self) -> &'static str {
+        match self {
+            Self::Explosion => "signals or gradients explode",
+            Self::Vanishing => "signals or gradients vanish",
+            Self::Collapse => "tokens become copies of each other",
+            Self::EntropyCollapse => "attention looks at one token",
+        }
+    }
 }
 
 /// Everything there is to say.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Verdict {
-    /// The failures in a few words, or that there are none.
+    /// Whether the network can be trained.
+    pub grade: Grade,
+    /// The grade and its reasons in a few words.
     pub headline: String,
     /// All findings.
     pub findings: Vec<Finding>,
@@ -116,7 +130,7 @@ impl Verdict {
         }
         findings.extend(entropy::judge(&prediction.attentions));
         findings.extend(gradients::judge(&prediction.table.weights));
-        Self { headline: headline(&findings), findings }
+        Self { grade: Grade::of(&findings), headline: grade::headline(&findings), findings }
     }
 
     /// The first of the worst findings; `None` where there is nothing to judge.
@@ -130,30 +144,6 @@ impl Verdict {
         let failing = self.findings.iter().filter(|finding| finding.severity == Severity::Failure);
         failing.filter_map(|finding| Some((finding.kind.failure()?, finding))).collect()
     }
-}
-
-fn headline(findings: &[Finding]) -> String {
-    let mut parts: Vec<String> = Vec::new();
-    for finding in findings.iter().filter(|finding| finding.severity == Severity::Failure) {
-        let part = match finding.kind {
-            Kind::Forward(trend) => format!("forward {}", trend.verb()),
-            Kind::Backward(trend) => format!("backward {}", trend.verb()),
-            Kind::Collapse => "tokens collapse".to_owned(),
-            Kind::EntropyCollapse => "attention entropy collapses".to_owned(),
-            Kind::Distinct
-            | Kind::Attends
-            | Kind::Uneven
-            | Kind::Even
-            | Kind::Overflow
-            | Kind::Underflow
-            | Kind::SquaresOverflow
-            | Kind::InRange => continue,
-        };
-        if !parts.contains(&part) {
-            parts.push(part);
-        }
-    }
-    if parts.is_empty() { "healthy: nothing explodes, vanishes or collapses".to_owned() } else { parts.join(", ") }
 }
 
 /// Where something starts, in words.

@@ -9,8 +9,11 @@ use super::{Finding, Kind, Profile, Severity, factor};
 /// stack; a power law would need an exponent above 6, and a jump at the input does not count.
 const FAILING_FACTOR: f64 = 100.0;
 
-/// Worth a warning: the factor over the whole stack.
+/// Worth a notice: the factor over the whole stack.
 const NOTABLE_FACTOR: f64 = 100.0;
+
+/// Worth a warning: norms differ by more than ×100.
+const CARE_FACTOR: f64 = 1e4;
 
 /// Flat: the factor over the whole stack stays below this.
 const FLAT_FACTOR: f64 = 1.1;
@@ -54,20 +57,22 @@ impl Trend {
     }
 
     /// What it takes to be called so.
-    fn rule(self, name: &str) -> String {
+    fn rule(self, name: &str, severity: Severity) -> String {
+        let notable = if severity == Severity::Warning { CARE_FACTOR } else { NOTABLE_FACTOR };
         match self {
             Self::Explodes => format!("{name} grows by more than ×{FAILING_FACTOR} over the deeper half of the blocks"),
             Self::Vanishes => format!("{name} falls by more than ×{FAILING_FACTOR} over the deeper half of the blocks"),
-            Self::Grows => format!("{name} grows by more than ×{NOTABLE_FACTOR} over all blocks"),
-            Self::Decays => format!("{name} falls by more than ×{NOTABLE_FACTOR} over all blocks"),
+            Self::Grows => format!("{name} grows by more than ×{notable} over all blocks"),
+            Self::Decays => format!("{name} falls by more than ×{notable} over all blocks"),
             Self::Healthy => format!("{name} changes by at most ×{NOTABLE_FACTOR} over all blocks"),
         }
     }
 
-    fn severity(self) -> Severity {
+    fn severity(self, ln_change: f64) -> Severity {
         match self {
             Self::Explodes | Self::Vanishes => Severity::Failure,
-            Self::Grows | Self::Decays => Severity::Warning,
+            Self::Grows | Self::Decays if ln_change.abs() > CARE_FACTOR.ln() => Severity::Warning,
+            Self::Grows | Self::Decays => Severity::Notice,
             Self::Healthy => Severity::Fine,
         }
     }
@@ -181,9 +186,9 @@ pub(super) fn judge(profile: &Profile, quantity: Quantity) -> Option<Finding> {
     };
     Some(Finding {
         kind: if backward { Kind::Backward(trend) } else { Kind::Forward(trend) },
-        severity: trend.severity(),
+        severity: trend.severity(value),
         text: format!("{direction} {}: {name} {what}", trend.verb()),
-        rule: zero.map_or_else(|| trend.rule(name), |_| format!("{name} exactly zero")),
+        rule: zero.map_or_else(|| trend.rule(name, trend.severity(value)), |_| format!("{name} exactly zero")),
         block,
         value,
     })

@@ -50,14 +50,28 @@ impl Init {
 
     /// E w⁴ over the square of the variance: 3 for a normal distribution; none for zeros.
     pub fn kurtosis(&self) -> Option<f64> {
+        self.standardised_moments().map(|[fourth, ..]| fourth)
+    }
+
+    /// E w⁴/σ⁴, E w⁶/σ⁶ and E w⁸/σ⁸; none for zeros.
+    pub fn standardised_moments(&self) -> Option<[f64; 3]> {
         match *self {
             Self::Zero => None,
-            Self::Normal { .. } => Some(3.0),
-            Self::Uniform { .. } => Some(1.8),
+            Self::Normal { .. } => Some([3.0, 15.0, 105.0]),
+            Self::Uniform { .. } => Some([9.0 / 5.0, 27.0 / 7.0, 9.0]),
             Self::TruncatedNormal { cutoff, .. } => {
-                let [square, fourth] = truncated_moments(cutoff);
-                Some(fourth / (square * square))
+                let [square, fourth, sixth, eighth] = truncated_moments(cutoff);
+                Some([fourth / square.powi(2), sixth / square.powi(3), eighth / square.powi(4)])
             }
+        }
+    }
+
+    /// The largest entry there can be, in standard deviations; none of distributions without a bound.
+    pub fn bound(&self) -> Option<f64> {
+        match *self {
+            Self::Zero | Self::Normal { .. } => None,
+            Self::Uniform { .. } => Some(3f64.sqrt()),
+            Self::TruncatedNormal { cutoff, .. } => Some(cutoff / truncated_moments(cutoff)[0].sqrt()),
         }
     }
 
@@ -78,19 +92,19 @@ impl Init {
     }
 }
 
-/// E z² = S_1/S_0 and E z⁴ = 3 S_2/S_0 of N(0, 1) conditioned on |z| ≤ c, the `cutoff`, from the series of ∫_0^c e^{−z²/2}
-/// dz = e^{−c²/2} S_0 by parts: S_k = Σ_{n ≥ k} c^{2n+1}/(2n + 1)!!, no term of which is negative.
-fn truncated_moments(cutoff: f64) -> [f64; 2] {
+/// E z², E z⁴, E z⁶ and E z⁸ of N(0, 1) conditioned on |z| ≤ c, the `cutoff`: E z^2k = (2k − 1)!! S_k/S_0, from the series
+/// of ∫_0^c e^{−z²/2} dz = e^{−c²/2} S_0 by parts: S_k = Σ_{n ≥ k} c^{2n+1}/(2n + 1)!!, no term of which is negative.
+fn truncated_moments(cutoff: f64) -> [f64; 4] {
     // Beyond 12 σ nothing is left to cut.
     let cutoff = cutoff.min(12.0);
-    let mut sums = [0.0; 3];
+    let mut sums = [0.0; 5];
     let (mut n, mut term) = (0, cutoff);
     while term > 1e-17 * sums[0] {
         sums.iter_mut().take(n + 1).for_each(|sum| *sum += term);
         n += 1;
         term *= cutoff * cutoff / (2 * n + 1) as f64;
     }
-    [sums[1] / sums[0], 3.0 * sums[2] / sums[0]]
+    [1, 2, 3, 4].map(|k| [1.0, 3.0, 15.0, 105.0][k - 1] * sums[k] / sums[0])
 }
 
 #[cfg(test)]
@@ -114,6 +128,18 @@ mod tests {
         for (cutoff, expected) in [(2.0, 2.365_537), (40.0, 3.0), (1e-3, 1.8)] {
             let got = Init::TruncatedNormal { std: 0.3, cutoff }.kurtosis().expect("it is not zero");
             assert!((got - expected).abs() < 1e-6, "cut {cutoff}: expected {expected}, got {got}");
+        }
+    }
+
+    /// E w⁶ and E w⁸ of a narrow cut are those of a uniform distribution, of a wide one those of a normal one.
+    #[test]
+    fn truncated_moments_lie_between_uniform_and_normal() {
+        let moments = |init: Init| init.standardised_moments().expect("it is not zero");
+        let truncated = |cutoff| moments(Init::TruncatedNormal { std: 0.3, cutoff });
+        let (uniform, normal) = (moments(Init::Uniform { bound: 0.1 }), moments(Init::Normal { std: 2.0 }));
+        for index in 0..3 {
+            assert!((truncated(1e-3)[index] / uniform[index] - 1.0).abs() < 1e-5);
+            assert!((truncated(40.0)[index] / normal[index] - 1.0).abs() < 1e-5);
         }
     }
 

@@ -226,6 +226,7 @@ impl Judgement<'_> {
 fn words(severity: Severity) -> (&'static str, &'static str) {
     match severity {
         Severity::Fine => ("fine", "ok"),
+        Severity::Notice => ("fine", "notice"),
         Severity::Warning => ("warning", "warning"),
         Severity::Failure => ("failure", "failure"),
     }

@@ -1,0 +1,76 @@
+//! What a checkpoint may not be: exit status 1 if it is.
+
+use clap::{Args, ValueEnum, builder::PossibleValue};
+use sigprop::{
+    inspect::{Finding, Problem},
+    verdict::Failure,
+};
+
+use super::Compared;
+use crate::cli::{Outcome, console::Console, parse};
+
+/// Gates of `inspect`.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Gates")]
+pub(super) struct Gate {
+    /// Exit with status 1 if any of these is found.
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "WHAT")]
+    fail_on: Vec<FailOn>,
+
+    /// Exit with status 1 if the standard deviation of a tensor, or its mean in standard deviations, differs from what the
+    /// scheme draws by more than this share: 5%, 0.05.
+    #[arg(long, value_name = "SHARE", value_parser = parse::error, allow_negative_numbers = true)]
+    max_deviation: Option<f64>,
+}
+
+/// What an inspection can be failed on: the checkpoint itself, or what is predicted with its weights.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum FailOn {
+    Problem(Problem),
+    Failure(Failure),
+}
+
+impl ValueEnum for FailOn {
+    fn value_variants<'a>() -> &'a [Self] {
+        &[
+            Self::Problem(Problem::NotFinite),
+            Self::Problem(Problem::Copies),
+            Self::Problem(Problem::Deviation),
+            Self::Problem(Problem::Tails),
+            Self::Problem(Problem::Missing),
+            Self::Problem(Problem::Unknown),
+            Self::Failure(Failure::Explosion),
+            Self::Failure(Failure::Vanishing),
+            Self::Failure(Failure::Collapse),
+            Self::Failure(Failure::EntropyCollapse),
+        ]
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        let (name, help) = match self {
+            Self::Problem(problem) => (problem.name(), problem.meaning()),
+            Self::Failure(failure) => (failure.name(), failure.meaning()),
+        };
+        Some(PossibleValue::new(name).help(help))
+    }
+}
+
+impl Gate {
+    /// Whether all gates are passed; the reasons go to stderr.
+    pub(super) fn outcome(&self, compared: &Compared, console: Console) -> Outcome {
+        let findings = compared.findings.iter().filter(|finding| self.is_failing(finding));
+        let failures = compared.measured.iter().flat_map(|measured| measured.verdict.failures());
+        let failures = failures.filter(|(failure, _)| self.fail_on.contains(&FailOn::Failure(*failure)));
+        let reasons: Vec<&str> =
+            findings.map(|finding| &*finding.text).chain(failures.map(|(_, finding)| &*finding.text)).collect();
+        for reason in &reasons {
+            console.failed(reason);
+        }
+        if reasons.is_empty() { Outcome::Done } else { Outcome::GateFailed }
+    }
+
+    fn is_failing(&self, finding: &Finding) -> bool {
+        let is_beyond = |limit: f64| finding.problem == Problem::Deviation && finding.value > limit;
+        self.fail_on.contains(&FailOn::Problem(finding.problem)) || self.max_deviation.is_some_and(is_beyond)
+    }
+}

@@ -1,0 +1,281 @@
+//! What is wrong with a checkpoint: statements, the gravest first.
+
+use std::collections::BTreeSet;
+
+use super::copies::{Copies, copies};
+use super::sketch::{Repetition, RepetitionKind};
+use super::{Deviation, Group, Inspection, Reading, Tails};
+use crate::huggingface::Start;
+use crate::numerals::{grouped, short};
+
+/// What a finding is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Problem {
+    /// Entries are infinite or not numbers.
+    NotFinite,
+    /// Tensors, or rows or columns of one, are equal or correlated.
+    Copies,
+    /// Standard deviation or mean is not what the scheme draws.
+    Deviation,
+    /// Kurtosis or largest entry is not what the scheme's distribution allows.
+    Tails,
+    /// Parameters of the network are not in the checkpoint.
+    Missing,
+    /// Tensors of the checkpoint are not of the network.
+    Unknown,
+}
+
+impl Problem {
+    /// All of them.
+    pub const ALL: [Self; 6] =
+        [Self::NotFinite, Self::Copies, Self::Deviation, Self::Tails, Self::Missing, Self::Unknown];
+
+    /// Name in flags, CSV and JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::NotFinite => "not-finite",
+            Self::Copies => "copies",
+            Self::Deviation => "deviation",
+            Self::Tails => "tails",
+            Self::Missing => "missing",
+            Self::Unknown => "unknown",
+        }
+    }
+
+    /// What it is, for help texts.
+    pub fn meaning(self) -> &'static str {
+        match self {
+            Self::NotFinite => "entries that are infinite or not numbers",
+            Self::Copies => "equal or correlated tensors, or rows or columns of one",
+            Self::Deviation => "standard deviations or means other than the scheme's",
+            Self::Tails => "kurtosis or largest entries that the scheme's distribution does not allow",
+            Self::Missing => "parameters of the network that are not in the checkpoint",
+            Self::Unknown => "tensors of the checkpoint that are not of the network",
+        }
+    }
+}
+
+/// A statement about tensors of one name, or of several.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Finding {
+    /// What it is about.
+    pub problem: Problem,
+    /// Names in the checkpoint with `*` for numbers, and of which part; of what is missing or unknown, names.
+    pub tensors: Vec<String>,
+    /// The blocks where it is so; empty for what is in no block.
+    pub blocks: Vec<usize>,
+    /// The statement.
+    pub text: String,
+    /// Number of entries that are not finite; share of the deviation; weakest correlation, or share of lines that are
+    /// copies; kurtosis; number of names.
+    pub value: f64,
+}
+
+impl Inspection {
+    /// All findings; `scheme` is what the network is compared with.
+    pub fn findings(&self, scheme: &str) -> Vec<Finding> {
+        let groups = Group::all(&self.readings);
+        let mut findings: Vec<Finding> = Vec::new();
+        findings.extend(groups.iter().filter_map(not_finite));
+        findings.extend(copies(&self.readings).into_iter().map(|copies| copied(&copies, &groups)));
+        findings.extend(groups.iter().flat_map(repeated));
+        findings.extend(groups.iter().filter_map(|group| deviating(group, scheme)));
+        findings.extend(groups.iter().filter_map(|group| tailed(group, scheme)));
+        let list = |problem, what: &str, names: &[String]| Finding {
+            problem,
+            tensors: names.to_vec(),
+            blocks: Vec::new(),
+            text: format!("{what}: {}", some(names)),
+            value: names.len() as f64,
+        };
+        let missing = "not in the checkpoint, taken as the scheme draws them";
+        findings.extend((!self.missing.is_empty()).then(|| list(Problem::Missing, missing, &self.missing)));
+        let unknown = "not of the network, left out";
+        findings.extend((!self.unknown.is_empty()).then(|| list(Problem::Unknown, unknown, &self.unknown)));
+        findings
+    }
+}
+
+fn not_finite(group: &Group) -> Option<Finding> {
+    let count = group.spread.not_finite;
+    if count == 0 {
+        return None;
+    }
+    let affected =
+        || group.readings.iter().map(|(reading, _)| *reading).filter(|reading| reading.spread.not_finite > 0);
+    let of: u64 = affected().map(|reading| reading.spread.count + reading.spread.not_finite).sum();
+    let place = Place::of(affected(), group);
+    let text = format!(
+        "{}{place}: {} of {} entries are not finite (NaN or infinite)",
+        group.title(),
+        grouped(count),
+        grouped(of)
+    );
+    Some(place.finding(Problem::NotFinite, group, text, count as f64))
+}
+
+fn copied(copies: &Copies, groups: &[Group]) -> Finding {
+    let Copies { titles, blocks, is_over_blocks, correlation } = copies;
+    let all = groups.iter().find(|group| group.title() == titles[0]).map_or(0, |group| n_blocks(group));
+    let place = Place { blocks: blocks.clone(), of: all };
+    let how = if copies.is_equal() { "equal".to_owned() } else { format!("correlated ({})", short(*correlation)) };
+    let text = if *is_over_blocks && blocks.len() > 1 {
+        format!("blocks {} of {all} are {how} in {}", ranges(blocks), some(titles))
+    } else if *is_over_blocks {
+        format!("{}{place}: experts are {how}", some(titles))
+    } else {
+        format!("{}{place} are {how}", titles.join(" and "))
+    };
+    Finding {
+        problem: Problem::Copies,
+        tensors: titles.clone(),
+        blocks: blocks.iter().copied().collect(),
+        text,
+        value: *correlation,
+    }
+}
+
+/// Rows or columns of one tensor that repeat, in the block where most do.
+fn repeated(group: &Group) -> Option<Finding> {
+    let repetition = |reading: &Reading| reading.fingerprint.as_ref()?.repetition;
+    let affected: Vec<&Reading> =
+        group.readings.iter().map(|(reading, _)| *reading).filter(|reading| repetition(reading).is_some()).collect();
+    let strength = |found: &Repetition| match found.kind {
+        RepetitionKind::Equal { copies, of } => 1.0 + copies as f64 / of as f64,
+        RepetitionKind::Correlated { correlation, .. } => correlation.abs(),
+    };
+    let found = affected.iter().copied().filter_map(repetition);
+    let Repetition { is_of_rows, kind } = found.max_by(|a, b| strength(a).total_cmp(&strength(b)))?;
+    let lines = if is_of_rows { "rows" } else { "columns" };
+    let (what, value) = match kind {
+        RepetitionKind::Equal { copies, of } => {
+            (format!("{copies} of {of} {lines} are copies of others"), copies as f64 / of as f64)
+        }
+        RepetitionKind::Correlated { blocks, pair: [a, b], correlation } => {
+            let (a, b) = (a + 1, b + 1);
+            let which = format!("{lines} in {blocks} equal parts, part {a} and part {b}");
+            (format!("{which} have correlation {}", short(correlation)), correlation)
+        }
+    };
+    let place = Place::of(affected, group);
+    let text = format!("{}{place}: {what}", group.title());
+    Some(place.finding(Problem::Copies, group, text, value))
+}
+
+fn deviating(group: &Group, scheme: &str) -> Option<Finding> {
+    let deviating: Vec<(&Reading, Deviation)> = group.deviating().collect();
+    let share = |(reading, deviation): &(&Reading, Deviation)| deviation.share(&reading.spread);
+    let worst = deviating.iter().max_by(|a, b| share(a).total_cmp(&share(b)))?;
+    let (_, Deviation { start, ratio, z, .. }) = worst;
+    let std = group.spread.std().map(short).unwrap_or_default();
+    let said = match *start {
+        Start::Drawn(_) => {
+            let said = group.scheme_stds().map(range).unwrap_or_default();
+            let ratio = ratio.map(|ratio| format!("×{}", short(ratio)));
+            let numbers: Vec<String> = ratio.into_iter().chain(z.map(|z| format!("z {}", short(z)))).collect();
+            let numbers = if numbers.is_empty() { String::new() } else { format!(" ({})", numbers.join(", ")) };
+            let mean =
+                if has_visible_mean(group) { format!(", mean {}", short(group.spread.mean)) } else { String::new() };
+            format!("std {std}{mean}, scheme {scheme} says {said}{numbers}")
+        }
+        Start::Constant(value) => {
+            let mean = short(group.spread.mean);
+            format!("mean {mean}, std {std}, the model starts with {}", short(value))
+        }
+    };
+    let place = Place::of(deviating.iter().map(|(reading, _)| *reading), group);
+    let text = format!("{}{place}: {said}", group.title());
+    Some(place.finding(Problem::Deviation, group, text, share(worst)))
+}
+
+fn tailed(group: &Group, scheme: &str) -> Option<Finding> {
+    let tails = |reading: &Reading| reading.tails().filter(|tails| !tails.allowed);
+    let affected: Vec<(&Reading, Tails)> =
+        group.readings.iter().filter_map(|(reading, _)| Some((*reading, tails(reading)?))).collect();
+    let distance = |tails: &Tails| (tails.kurtosis / tails.expected).ln().abs();
+    let (_, Tails { kurtosis, expected, reach, .. }) =
+        affected.iter().max_by(|(_, a), (_, b)| distance(a).total_cmp(&distance(b)))?;
+    let place = Place::of(affected.iter().map(|(reading, _)| *reading), group);
+    let text = format!(
+        "{}{place}: kurtosis {}, largest entry {} standard deviations; the distribution of scheme {scheme} has a \
+         kurtosis of {}",
+        group.title(),
+        short(*kurtosis),
+        short(*reach),
+        short(*expected)
+    );
+    Some(place.finding(Problem::Tails, group, text, *kurtosis))
+}
+
+/// Whether the mean is worth naming.
+fn has_visible_mean(group: &Group) -> bool {
+    /// In standard deviations.
+    const VISIBLE: f64 = 0.05;
+    group.spread.std().is_some_and(|std| group.spread.mean.abs() > VISIBLE * std)
+}
+
+/// `0.01`, or `0.01…0.02`.
+pub(crate) fn range((low, high): (f64, f64)) -> String {
+    let (low, high) = (short(low), short(high));
+    if low == high { low } else { format!("{low}…{high}") }
+}
+
+/// The first names of a list.
+pub fn some(names: &[String]) -> String {
+    const SHOWN: usize = 8;
+    let shown = names.iter().take(SHOWN).map(String::as_str).collect::<Vec<_>>().join(", ");
+    if names.len() > SHOWN {
+        format!("{shown} and {} more (--format json lists all)", names.len() - SHOWN)
+    } else {
+        shown
+    }
+}
+
+/// The blocks of a finding, out of how many.
+struct Place {
+    blocks: BTreeSet<usize>,
+    of: usize,
+}
+
+impl Place {
+    fn of<'r>(readings: impl IntoIterator<Item = &'r Reading>, group: &Group) -> Self {
+        Self { blocks: readings.into_iter().filter_map(Reading::block).collect(), of: n_blocks(group) }
+    }
+
+    fn finding(&self, problem: Problem, group: &Group, text: String, value: f64) -> Finding {
+        let blocks = self.blocks.iter().copied().collect();
+        Finding { problem, tensors: vec![group.title()], blocks, text, value }
+    }
+}
+
+/// ` in block 3 of 12`, ` in blocks 0–2, 7 of 12`, ` in all 12 blocks`; nothing of what is in no block.
+impl std::fmt::Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        match (self.blocks.len(), self.of) {
+            (0, _) => Ok(()),
+            (1, 1) => write!(f, " in block {}", ranges(&self.blocks)),
+            (some, all) if some == all => write!(f, " in all {all} blocks"),
+            (1, all) => write!(f, " in block {} of {all}", ranges(&self.blocks)),
+            (_, all) => write!(f, " in blocks {} of {all}", ranges(&self.blocks)),
+        }
+    }
+}
+
+/// How many blocks have tensors of this name.
+fn n_blocks(group: &Group) -> usize {
+    group.readings.iter().filter_map(|(reading, _)| reading.block()).collect::<BTreeSet<_>>().len()
+}
+
+/// `0–2, 7`.
+fn ranges(numbers: &BTreeSet<usize>) -> String {
+    let numbers: Vec<usize> = numbers.iter().copied().collect();
+    let runs = numbers.chunk_by(|a, b| a + 1 == *b);
+    let texts: Vec<String> = runs
+        .map(|run| match run {
+            [] => String::new(),
+            [one] => one.to_string(),
+            [first, .., last] => format!("{first}–{last}"),
+        })
+        .collect();
+    texts.join(", ")
+}

@@ -1,0 +1,84 @@
+//! What follows from a checkpoint: the verdict over its prediction, where that can be trusted.
+
+use super::{Finding, Inspection, Problem};
+use crate::numerals::{grouped, short};
+use crate::predict::Caveat;
+use crate::verdict::{Grade, Verdict};
+
+/// The verdict over a checkpoint.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Judgement {
+    /// Whether the network can be trained; none where its prediction cannot be trusted.
+    pub grade: Option<Grade>,
+    /// The grade and its reasons in a few words.
+    pub headline: String,
+}
+
+impl Judgement {
+    /// From what is wrong with the checkpoint and, where there is a prediction, its verdict.
+    pub fn of(findings: &[Finding], predicted: Option<&Verdict>) -> Self {
+        let not_finite: Vec<&Finding> = of_problem(findings, Problem::NotFinite).collect();
+        let n_copies = of_problem(findings, Problem::Copies).count();
+        match predicted {
+            _ if !not_finite.is_empty() => {
+                let tensors = if not_finite.len() == 1 { "tensor" } else { "tensors" };
+                let reasons = format!("entries of {} {tensors} are not finite", not_finite.len());
+                let grade = Grade::NotTrainable;
+                Self { grade: Some(grade), headline: format!("{}: {reasons}", grade.words()) }
+            }
+            _ if n_copies > 0 => {
+                let headline =
+                    "cannot be trusted: weights depend on each other, the prediction takes them as independent";
+                Self { grade: None, headline: headline.to_owned() }
+            }
+            Some(verdict) => Self { grade: Some(verdict.grade), headline: verdict.headline.clone() },
+            None => Self { grade: None, headline: "nothing was predicted".to_owned() },
+        }
+    }
+}
+
+/// Findings of one kind.
+pub fn of_problem(findings: &[Finding], problem: Problem) -> impl Iterator<Item = &Finding> {
+    findings.iter().filter(move |finding| finding.problem == problem)
+}
+
+/// What findings mean for the prediction with the measured sizes of weights.
+pub fn caveats(findings: &[Finding], inspection: &Inspection) -> Vec<Caveat> {
+    let copies: Vec<&Finding> = of_problem(findings, Problem::Copies).collect();
+    let dependent = copies.first().map(|first| {
+        let text =
+            "weights that are equal or correlated, which the prediction takes as independent; token correlations \
+                    and gradients can be off by any factor"
+                .to_owned();
+        Caveat { site: first.tensors[0].clone(), sites: copies.len(), text }
+    });
+    dependent.into_iter().chain(heavy_tails(inspection)).collect()
+}
+
+/// Outputs of a linear map are Gaussian as far as the excess kurtosis of its weights over their number per output is
+/// small.
+fn heavy_tails(inspection: &Inspection) -> Option<Caveat> {
+    /// Excess kurtosis of an output.
+    const VISIBLE: f64 = 0.1;
+    let excess = |reading: &&super::Reading| {
+        let part = reading.part.as_ref()?;
+        let [_, fan_in] = part.shape;
+        let kurtosis = reading.spread.kurtosis().filter(|_| fan_in > 1 && reading.has_other_tails())?;
+        Some((3.0 * (kurtosis - 3.0) / fan_in as f64, part.pattern.clone(), kurtosis)).filter(|found| found.0 > VISIBLE)
+    };
+    let found: Vec<(f64, String, f64)> = inspection.readings.iter().filter_map(|reading| excess(&reading)).collect();
+    let (excess, site, kurtosis) = found.iter().max_by(|a, b| a.0.total_cmp(&b.0))?;
+    let text = format!(
+        "heavy tails (kurtosis {}) in few weights per output, whose outputs have an excess kurtosis of up to {}; behind \
+         activations and norms, second moments can be off by a similar share",
+        short(*kurtosis),
+        short(*excess)
+    );
+    Some(Caveat { site: site.clone(), sites: found.len(), text })
+}
+
+/// `148 of 148 parameters, 124 439 808 entries`.
+pub fn coverage(inspection: &Inspection) -> String {
+    let super::Coverage { parameters, found, entries } = inspection.coverage;
+    format!("{found} of {parameters} parameters, {} entries", grouped(entries))
+}

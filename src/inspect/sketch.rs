@@ -1,0 +1,324 @@
+//! What identifies the entries of a tensor, and whether its rows or columns repeat: found in one pass.
+//!
+//! # Formula
+//!
+//! Lines (rows, or columns) are equal if hashes of all their entries are. Blocks of lines are compared over K entries of
+//! every line, the same of each: with N = K · lines/blocks and x, y centred by the mean of the tensor,
+//!
+//! ```text
+//! r = Σ x y/√(Σ x² Σ y²)        of independent entries: N(0, 1/N)
+//! ```
+//!
+//! for every number of blocks that divides the lines, up to 128. Blocks depend on each other if |r| is above 0.2 and
+//! above 7/√N, which no pair of 10¹¹ independent ones reaches.
+
+use super::Spread;
+
+/// Samples of all lines of a tensor together, if it is large.
+const SAMPLES: usize = 1 << 20;
+/// Samples of a line.
+const MOST_PER_LINE: usize = 64;
+/// Shorter lines are equal by chance: of bf16 entries a few percent are.
+const SHORTEST: usize = 8;
+/// Matrices of more rows or columns are no matrices of a network: their lines are not looked at.
+const MOST_LINES: usize = 1 << 20;
+/// Blocks that are compared.
+const MOST_BLOCKS: usize = 128;
+/// Samples of a block.
+const FEWEST_SAMPLES: usize = 256;
+/// Entries that are compared between tensors.
+const COMPARED: usize = 1024;
+/// Correlations below are not worth knowing.
+const VISIBLE: f64 = 0.2;
+/// Standard errors beyond which a correlation is none of chance.
+const BEYOND: f64 = 7.0;
+
+/// Entries of one tensor, in brief.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Fingerprint {
+    /// Of all entries and their order; tensors of one shape and hash are equal.
+    pub(super) hash: u64,
+    /// Entries at places that depend on the shape alone, less their mean.
+    sample: Vec<f32>,
+    /// Lines that depend on each other.
+    pub repetition: Option<Repetition>,
+}
+
+/// Which lines of a matrix repeat others.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Repetition {
+    /// Whether lines are rows as they are stored, else columns.
+    pub is_of_rows: bool,
+    /// How they repeat.
+    pub kind: RepetitionKind,
+}
+
+/// How lines of a matrix repeat others.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum RepetitionKind {
+    /// So many lines are equal to one before.
+    Equal {
+        /// Copies.
+        copies: usize,
+        /// All lines.
+        of: usize,
+    },
+    /// Two blocks of lines are correlated.
+    Correlated {
+        /// Number of blocks the lines are cut into.
+        blocks: usize,
+        /// Which two, from 0.
+        pair: [usize; 2],
+        /// The correlation of their entries.
+        correlation: f64,
+    },
+}
+
+impl Fingerprint {
+    /// Correlation of the entries of two tensors of one shape, if it is beyond chance.
+    pub(super) fn correlation(&self, other: &Self) -> Option<f64> {
+        let compared = self.sample.len() == other.sample.len() && self.sample.len() >= FEWEST_SAMPLES;
+        if !compared {
+            return None;
+        }
+        let norm = |sample: &[f32]| dot(sample, sample).sqrt();
+        beyond_chance(dot(&self.sample, &other.sample), norm(&self.sample) * norm(&other.sample), self.sample.len())
+    }
+}
+
+/// A correlation of `n` samples with this covariance and product of norms, if it is no chance.
+fn beyond_chance(product: f64, norms: f64, n: usize) -> Option<f64> {
+    let correlation = product / norms;
+    (norms > 0.0 && correlation.abs() > VISIBLE.max(BEYOND / (n as f64).sqrt())).then_some(correlation)
+}
+
+fn dot(a: &[f32], b: &[f32]) -> f64 {
+    // In pieces that f32 sums well, which the compiler vectorises.
+    let pieces = a.chunks(64).zip(b.chunks(64));
+    pieces.map(|(a, b)| f64::from(a.iter().zip(b).map(|(a, b)| a * b).sum::<f32>())).sum()
+}
+
+/// A row or column while it is read.
+#[derive(Clone, Copy)]
+struct Line {
+    hash: u64,
+    first: Option<u32>,
+    is_constant: bool,
+}
+
+impl Line {
+    const EMPTY: Self = Self { hash: 0, first: None, is_constant: true };
+
+    fn add(&mut self, bits: u32) {
+        self.hash = mixed(self.hash, u64::from(bits));
+        self.is_constant &= *self.first.get_or_insert(bits) == bits;
+    }
+}
+
+fn mixed(hash: u64, word: u64) -> u64 {
+    (hash.rotate_left(5) ^ word).wrapping_mul(0x9E37_79B9_7F4A_7C15)
+}
+
+/// A matrix on its way to a [`Fingerprint`].
+pub(super) struct Sketch {
+    shape: [usize; 2],
+    /// Of all entries so far.
+    hash: u64,
+    count: usize,
+    rows: Lines,
+    columns: Lines,
+}
+
+/// Rows or columns, and K entries of each: those in the lines across that `sampled` lists.
+struct Lines {
+    lines: Vec<Line>,
+    sampled: Vec<usize>,
+    samples: Vec<f32>,
+}
+
+impl Lines {
+    fn new(lines: usize, across: usize) -> Self {
+        let lines = if lines > MOST_LINES { 0 } else { lines };
+        let count = (SAMPLES / lines.max(1)).clamp(1, MOST_PER_LINE).min(across);
+        let sampled = (0..count).map(|index| index * across / count.max(1)).collect();
+        Self { lines: vec![Line::EMPTY; lines], sampled, samples: vec![0.0; lines * count] }
+    }
+
+    /// Adds entries of one line, from `first` on.
+    fn add_to_line(&mut self, line: usize, first: usize, entries: &[f32]) {
+        let Some(whole) = self.lines.get_mut(line) else { return };
+        entries.iter().for_each(|entry| whole.add(entry.to_bits()));
+        let begin = self.sampled.partition_point(|&across| across < first);
+        let end = self.sampled.partition_point(|&across| across < first + entries.len());
+        for index in begin..end {
+            self.samples[line * self.sampled.len() + index] = entries[self.sampled[index] - first];
+        }
+    }
+
+    /// Adds an entry each to the lines from `first` on.
+    fn add_across(&mut self, across: usize, first: usize, entries: &[f32]) {
+        let lines = self.lines.get_mut(first..).unwrap_or_default();
+        lines.iter_mut().zip(entries).for_each(|(line, entry)| line.add(entry.to_bits()));
+        if let (Ok(index), false) = (self.sampled.binary_search(&across), self.lines.is_empty()) {
+            for (line, &entry) in (first..).zip(entries) {
+                self.samples[line * self.sampled.len() + index] = entry;
+            }
+        }
+    }
+
+    fn repetition(&self, across: usize, is_of_rows: bool) -> Option<Repetition> {
+        let equal = if across < SHORTEST { None } else { self.equal() };
+        Some(Repetition { is_of_rows, kind: equal.or_else(|| self.correlated())? })
+    }
+
+    fn equal(&self) -> Option<RepetitionKind> {
+        let varying = self.lines.iter().filter(|line| !line.is_constant);
+        let mut hashes: Vec<u64> = varying.map(|line| line.hash).collect();
+        let before = hashes.len();
+        hashes.sort_unstable();
+        hashes.dedup();
+        let copies = before - hashes.len();
+        (copies > 0).then_some(RepetitionKind::Equal { copies, of: self.lines.len() })
+    }
+
+    /// The strongest correlation of two blocks; of equal ones that of fewer blocks.
+    fn correlated(&self) -> Option<RepetitionKind> {
+        /// How much stronger one of more blocks must be.
+        const STRONGER: f64 = 1.05;
+        let samples = centred(&self.samples);
+        let n_lines = self.lines.len();
+        let mut strongest: Option<(usize, [usize; 2], f64)> = None;
+        for blocks in (2..=MOST_BLOCKS).filter(|&blocks| n_lines.is_multiple_of(blocks)) {
+            let size = n_lines / blocks * self.sampled.len();
+            if size < FEWEST_SAMPLES {
+                break;
+            }
+            let parts: Vec<&[f32]> = samples.chunks_exact(size).collect();
+            let norms: Vec<f64> = parts.iter().map(|part| dot(part, part).sqrt()).collect();
+            for (a, b) in (0..blocks).flat_map(|b| (0..b).map(move |a| (a, b))) {
+                let Some(found) = beyond_chance(dot(parts[a], parts[b]), norms[a] * norms[b], size) else { continue };
+                if strongest.is_none_or(|(_, _, known)| found.abs() > STRONGER * known.abs()) {
+                    strongest = Some((blocks, [a, b], found));
+                }
+            }
+        }
+        strongest.map(|(blocks, pair, correlation)| RepetitionKind::Correlated { blocks, pair, correlation })
+    }
+}
+
+/// Samples less their mean; none of those that are not finite.
+fn centred(samples: &[f32]) -> Vec<f32> {
+    let mean = Spread::of(samples).mean as f32;
+    samples.iter().map(|&x| if x.is_finite() { x - mean } else { 0.0 }).collect()
+}
+
+impl Sketch {
+    /// For a matrix of this shape, whose entries come row by row.
+    pub(super) fn new(shape: [usize; 2]) -> Self {
+        let [rows, columns] = shape;
+        Self { shape, hash: 0, count: 0, rows: Lines::new(rows, columns), columns: Lines::new(columns, rows) }
+    }
+
+    /// Rows and columns.
+    pub(super) fn shape(&self) -> [usize; 2] {
+        self.shape
+    }
+
+    /// Adds entries.
+    pub(super) fn add(&mut self, mut entries: &[f32]) {
+        let n_columns = self.shape[1];
+        while !entries.is_empty() {
+            let (row, column) = (self.count / n_columns, self.count % n_columns);
+            let (now, rest) = entries.split_at((n_columns - column).min(entries.len()));
+            self.hash = now.iter().fold(self.hash, |hash, entry| mixed(hash, u64::from(entry.to_bits())));
+            self.rows.add_to_line(row, column, now);
+            self.columns.add_across(row, column, now);
+            self.count += now.len();
+            entries = rest;
+        }
+    }
+
+    /// What was found; none of a constant.
+    pub(super) fn fingerprint(&self, spread: &Spread) -> Option<Fingerprint> {
+        spread.std().filter(|std| *std > 0.0)?;
+        // Odd, so that it passes through all columns.
+        let stride = self.rows.samples.len().div_ceil(COMPARED) | 1;
+        let sample = centred(&self.rows.samples.iter().step_by(stride).copied().collect::<Vec<_>>());
+        let [rows, columns] = self.shape;
+        let repetition = self.rows.repetition(columns, true).or_else(|| self.columns.repetition(rows, false));
+        Some(Fingerprint { hash: self.hash, sample, repetition })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rand::{RngExt, SeedableRng, rngs::Xoshiro256PlusPlus};
+
+    fn drawn(shape: [usize; 2], seed: u64) -> Vec<f32> {
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+        (0..shape[0] * shape[1]).map(|_| random.random_range(-1.0..1.0)).collect()
+    }
+
+    fn fingerprint(shape: [usize; 2], entries: &[f32]) -> Fingerprint {
+        let mut sketch = Sketch::new(shape);
+        // In pieces that end within rows.
+        entries.chunks(1000).for_each(|piece| sketch.add(piece));
+        sketch.fingerprint(&Spread::of(entries)).expect("no constant")
+    }
+
+    const SHAPE: [usize; 2] = [96, 64];
+
+    #[test]
+    fn independent_entries_depend_on_nothing() {
+        let one = fingerprint(SHAPE, &drawn(SHAPE, 1));
+        let other = fingerprint(SHAPE, &drawn(SHAPE, 2));
+        assert_eq!((one.repetition, one.correlation(&other)), (None, None));
+        assert_ne!(one.hash, other.hash);
+        assert_eq!(fingerprint(SHAPE, &drawn(SHAPE, 1)), one);
+        assert!(Sketch::new([4, 4]).fingerprint(&Spread::of(&[0.5; 16])).is_none());
+    }
+
+    /// Entries 0.8 x + 0.6 y of independent x and y of one variance have the correlation 0.8 with x.
+    #[test]
+    fn correlated_tensors_have_their_correlation() {
+        let (x, y) = (drawn(SHAPE, 1), drawn(SHAPE, 2));
+        let mixed: Vec<f32> = x.iter().zip(&y).map(|(x, y)| 0.8 * x + 0.6 * y).collect();
+        let found = fingerprint(SHAPE, &x).correlation(&fingerprint(SHAPE, &mixed)).expect("beyond chance");
+        assert!((found - 0.8).abs() < 5.0 * 0.36 / (COMPARED as f64).sqrt(), "{found}");
+    }
+
+    #[test]
+    fn equal_rows_and_columns_are_counted() {
+        let mut rows = drawn(SHAPE, 1);
+        rows.copy_within(..32 * 64, 64 * 64);
+        let equal = |copies, of| RepetitionKind::Equal { copies, of };
+        let found = fingerprint(SHAPE, &rows).repetition;
+        assert_eq!(found, Some(Repetition { is_of_rows: true, kind: equal(32, 96) }));
+        let columns: Vec<f32> = drawn([96, 32], 1).chunks(32).flat_map(|row| row.repeat(2)).collect();
+        let found = fingerprint(SHAPE, &columns).repetition;
+        assert_eq!(found, Some(Repetition { is_of_rows: false, kind: equal(32, 64) }));
+        // A row of zeros, and one more, repeat nothing.
+        let mut padded = drawn(SHAPE, 1);
+        padded[..128].fill(0.0);
+        assert_eq!(fingerprint(SHAPE, &padded).repetition, None);
+    }
+
+    /// The third of four blocks of rows is the first one's negative with noise of half its standard deviation: its
+    /// correlation is −1/√1.25.
+    #[test]
+    fn correlated_blocks_are_named() {
+        let (mut entries, noise) = (drawn(SHAPE, 1), drawn(SHAPE, 2));
+        let block = entries.len() / 4;
+        for index in 0..block {
+            entries[2 * block + index] = 0.5f32.mul_add(noise[index], -entries[index]);
+        }
+        let Some(Repetition { is_of_rows: true, kind: RepetitionKind::Correlated { blocks, pair, correlation } }) =
+            fingerprint(SHAPE, &entries).repetition
+        else {
+            panic!("nothing found")
+        };
+        assert_eq!((blocks, pair), (4, [0, 2]));
+        assert!((correlation + 1.25f64.sqrt().recip()).abs() < 0.03, "{correlation}");
+    }
+}

@@ -1,0 +1,111 @@
+//! The verdict in one word, and what a network that can be trained asks for.
+//!
+//! # Rule
+//!
+//! A network with a failure cannot be trained as it is, one with a warning can, with the care that the warning names.
+//! A notice changes nothing: an adaptive optimiser with a warm-up, as Transformers are trained with, absorbs it.
+
+use serde::Serialize;
+
+use super::{Finding, Kind, Severity, Trend, factor};
+use crate::numerals::short;
+
+/// Whether a network can be trained.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Grade {
+    /// As it is.
+    Healthy,
+    /// With the care that the headline names.
+    TrainableWithCare,
+    /// Not as it is.
+    NotTrainable,
+}
+
+impl Grade {
+    /// The worst of the findings decides.
+    pub(super) fn of(findings: &[Finding]) -> Self {
+        match findings.iter().map(|finding| finding.severity).max() {
+            Some(Severity::Failure) => Self::NotTrainable,
+            Some(Severity::Warning) => Self::TrainableWithCare,
+            Some(Severity::Notice | Severity::Fine) | None => Self::Healthy,
+        }
+    }
+
+    /// In words.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Healthy => "healthy",
+            Self::TrainableWithCare => "trainable with care",
+            Self::NotTrainable => "not trainable",
+        }
+    }
+
+    /// Name in CSV and JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Healthy => "healthy",
+            Self::TrainableWithCare => "trainable_with_care",
+            Self::NotTrainable => "not_trainable",
+        }
+    }
+}
+
+/// The grade and its reasons.
+pub(super) fn headline(findings: &[Finding]) -> String {
+    let grade = Grade::of(findings);
+    let of = |severity, reason: &dyn Fn(&Finding) -> String| {
+        let mut reasons: Vec<String> = Vec::new();
+        for finding in findings.iter().filter(|finding| finding.severity == severity) {
+            let reason = reason(finding);
+            if !reasons.contains(&reason) {
+                reasons.push(reason);
+            }
+        }
+        reasons
+    };
+    let reasons = match grade {
+        Grade::Healthy => "nothing explodes, vanishes or collapses".to_owned(),
+        Grade::TrainableWithCare => of(Severity::Warning, &care).join("; "),
+        Grade::NotTrainable => of(Severity::Failure, &failure).join(", "),
+    };
+    format!("{}: {reasons}", grade.words())
+}
+
+fn failure(finding: &Finding) -> String {
+    match finding.kind {
+        Kind::Forward(trend) => format!("forward {}", trend.verb()),
+        Kind::Backward(trend) => format!("backward {}", trend.verb()),
+        Kind::Collapse => "tokens collapse".to_owned(),
+        Kind::EntropyCollapse => "attention entropy collapses".to_owned(),
+        Kind::Distinct
+        | Kind::Attends
+        | Kind::Uneven
+        | Kind::Even
+        | Kind::Overflow
+        | Kind::Underflow
+        | Kind::SquaresOverflow
+        | Kind::InRange => finding.text.clone(),
+    }
+}
+
+/// What a warning says and asks for, in a few words.
+fn care(finding: &Finding) -> String {
+    let size = factor(finding.value.abs());
+    match finding.kind {
+        Kind::Forward(Trend::Decays) => format!("activations shrink ×{size}, larger weights or a norm help"),
+        Kind::Forward(_) => format!("activations grow ×{size}, smaller branches or a warm-up help"),
+        Kind::Backward(Trend::Decays) => {
+            format!("gradients shrink ×{size} towards the input, an adaptive optimiser helps")
+        }
+        Kind::Backward(_) => format!("gradients grow ×{size} towards the input, a warm-up and clipping help"),
+        Kind::Collapse => {
+            format!("tokens nearly alike (correlation {}), queries and keys learn slowly", short(finding.value))
+        }
+        Kind::EntropyCollapse => "sharp attention, smaller query and key weights help".to_owned(),
+        Kind::Uneven => format!("weight gradients differ ×{size} between blocks, Adam rather than SGD"),
+        Kind::Overflow | Kind::Underflow => "too narrow a float format, bf16 or f32 rather than fp16".to_owned(),
+        Kind::SquaresOverflow => "sums of squares leave f32".to_owned(),
+        Kind::Distinct | Kind::Attends | Kind::Even | Kind::InRange => finding.text.clone(),
+    }
+}
