@@ -48,7 +48,7 @@ const TEXTBOOK: f64 = 256.0 / 6.0;
 #[test]
 fn the_textbook_explosion() {
     let verdict = judged(table(30, |depth| (depth * TEXTBOOK.ln(), 0.0, 0.2)));
-    assert_eq!(verdict.headline, "forward explodes");
+    assert_eq!(verdict.headline, "not trainable: forward explodes");
     assert_eq!(verdict.failures().iter().map(|(failure, _)| *failure).collect::<Vec<_>>(), [Failure::Explosion]);
     let overflows = find(&verdict, Kind::Overflow);
     let blocks: Vec<_> = overflows.iter().map(|finding| finding.block.expect("a block")).collect();
@@ -63,7 +63,7 @@ fn the_textbook_explosion() {
 #[test]
 fn ten_thousand_exploding_layers() {
     let verdict = judged(table(10_000, |depth| (depth * TEXTBOOK.ln(), -depth, 0.2)));
-    assert_eq!(verdict.headline, "forward explodes, backward explodes");
+    assert_eq!(verdict.headline, "not trainable: forward explodes, backward explodes");
     assert!(verdict.findings.iter().all(|finding| finding.value.is_finite()));
     assert!(verdict.findings[0].text.contains("e16300"), "{}", verdict.findings[0].text);
 }
@@ -71,7 +71,7 @@ fn ten_thousand_exploding_layers() {
 #[test]
 fn a_flat_stack_is_healthy() {
     let verdict = judged(table(192, |_| (0.0, 0.0, 0.3)));
-    assert!(verdict.headline.starts_with("healthy"));
+    assert_eq!((verdict.grade, verdict.headline.starts_with("healthy: ")), (Grade::Healthy, true));
     assert!(verdict.findings.iter().all(|finding| finding.severity == Severity::Fine), "{verdict:?}");
     assert!(verdict.failures().is_empty());
 }
@@ -84,10 +84,33 @@ fn linear_growth_is_no_explosion() {
     assert!(verdict.failures().is_empty());
 }
 
+/// Reported as healthy once: gradients that grow ×411 629 over a stack, tokens of correlation 0.95.
+#[test]
+fn the_grade_is_that_of_the_worst_finding() {
+    // Mostly near the input, as small embeddings before a norm make it.
+    let changed = |ln_total: f64| judged(table(8, |depth| (0.0, ln_total * (depth / 8.0).powf(0.25), 0.3)));
+    assert_eq!(changed(-200f64.ln()).grade, Grade::Healthy);
+    let (grown, shrunk) = (changed(-411_629f64.ln()), changed(411_629f64.ln()));
+    assert_eq!((grown.grade, shrunk.grade), (Grade::TrainableWithCare, Grade::TrainableWithCare));
+    assert_eq!(
+        grown.headline,
+        "trainable with care: gradients grow ×411629 towards the input, a warm-up and clipping help"
+    );
+    assert!(shrunk.headline.contains("gradients shrink ×411629 towards the input"), "{}", shrunk.headline);
+    let alike = judged(table(8, |_| (0.0, 0.0, 0.95)));
+    assert_eq!(
+        (alike.grade, alike.headline.as_str()),
+        (
+            Grade::TrainableWithCare,
+            "trainable with care: tokens nearly alike (correlation 0.95), queries and keys learn slowly"
+        )
+    );
+}
+
 #[test]
 fn gradients_are_judged_on_their_way_back() {
     let vanishing = judged(table(24, |depth| (0.0, depth, 0.3)));
-    assert_eq!(vanishing.headline, "backward vanishes");
+    assert_eq!(vanishing.headline, "not trainable: backward vanishes");
     // A jump at the embedding, as a small embedding before a norm makes, is no explosion.
     let jump = judged(table(24, |depth| (0.0, if depth < 0.5 { 12.0 } else { 0.0 }, 0.3)));
     assert_eq!(find(&jump, Kind::Backward(Trend::Grows)).len(), 1);
@@ -97,7 +120,7 @@ fn gradients_are_judged_on_their_way_back() {
 #[test]
 fn collapse_and_near_collapse() {
     let collapsed = judged(table(10, |depth| (0.0, 0.0, 1.0 - 0.5 * (-depth).exp())));
-    assert_eq!(collapsed.headline, "tokens collapse");
+    assert_eq!(collapsed.headline, "not trainable: tokens collapse");
     // 0.5 e^−4 = 0.0092: the fourth row after the input.
     assert_eq!(find(&collapsed, Kind::Collapse)[0].block, Some(3));
     let nearly = judged(table(10, |_| (0.0, 0.0, 0.95)));
@@ -108,7 +131,7 @@ fn collapse_and_near_collapse() {
 #[test]
 fn small_activations_underflow_in_half_precision_only() {
     let verdict = judged(table(30, |depth| (-depth * 2.0, 0.0, 0.2)));
-    assert_eq!(verdict.headline, "forward vanishes");
+    assert_eq!(verdict.headline, "not trainable: forward vanishes");
     let underflows = find(&verdict, Kind::Underflow);
     // std = e^−depth falls below 6.1e-5 after 10 blocks (e^−10 = 4.5e-5).
     assert_eq!(underflows.len(), 1, "{underflows:?}");
@@ -149,7 +172,7 @@ fn attention_that_looks_at_few_tokens_is_sharp() {
     assert_eq!(severity(15.9, 256.0), Some(Severity::Warning));
     assert_eq!(severity(16.1, 256.0), Some(Severity::Fine));
     let collapsed = attending(vec![attention(1.5, 256.0)]);
-    assert_eq!(collapsed.headline, "attention entropy collapses");
+    assert_eq!(collapsed.headline, "not trainable: attention entropy collapses");
     assert_eq!(collapsed.failures()[0].0, Failure::EntropyCollapse);
     assert_eq!(collapsed.worst().map(|finding| finding.kind), Some(Kind::EntropyCollapse));
 }
@@ -179,7 +202,10 @@ fn gradients_are_uneven_between_the_blocks_of_one_weight() {
     let finding = find(&uneven, Kind::Uneven)[0];
     approx::assert_relative_eq!(finding.value, 20_f64.ln(), max_relative = 1e-12);
     assert!(finding.text.ends_with("×20 between blocks, most in blocks.*.ffn.in.weight"), "{}", finding.text);
+    assert_eq!((finding.severity, uneven.grade), (Severity::Notice, Grade::Healthy));
     assert_eq!(find(&verdict(1.0 / 99.0), Kind::Even).len(), 1);
+    let far = verdict(1e-6);
+    assert_eq!(far.headline, "trainable with care: weight gradients differ ×1000 between blocks, Adam rather than SGD");
 }
 
 /// A std of 2^−3 and entries up to 2^−3 √(2 ln 32768) = 0.57: E4M3 has its smallest number of full precision three

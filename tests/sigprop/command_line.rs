@@ -2,6 +2,7 @@
 
 mod compare;
 mod diff;
+mod findings;
 mod formats;
 mod input;
 mod inspect;
