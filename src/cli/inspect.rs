@@ -14,7 +14,7 @@ use sigprop::{
     checkpoint::Checkpoint,
     cost::Cost,
     huggingface::{Names, Version},
-    inspect::{Candidate, Inspection, Resemblance, inspect, with_measured},
+    inspect::{Candidate, Inspection, Omission, Resemblance, foreign_scales, inspect, with_measured},
     numerals::short,
     predict,
     report::{InspectionDocument, PredictionDocument, deviations, inspection_json, inspection_rows, inspection_table},
@@ -80,7 +80,10 @@ struct Expected {
     architecture: Architecture,
     names: Names,
     scheme: String,
+    /// What the scheme draws.
     stack: Stack,
+    /// The network of the config, with the factors of the forward pass that are its own.
+    model: Stack,
     /// What in it is not quite what the config says.
     caveats: Vec<Caveat>,
 }
@@ -137,12 +140,15 @@ impl Arguments {
         let scheme = self.scheme.scheme(architecture.scheme.as_deref())?;
         let assembled = assemble(&architecture, &scheme, &Input::default(), &Run::default())?;
         caveats.extend(assembled.caveats);
+        let own = SchemeArguments::default().scheme(architecture.scheme.as_deref())?;
+        let model = assemble(&architecture, &own, &Input::default(), &Run::default())?.stack;
+        caveats.extend(foreign_scales(&model, &assembled.stack, &scheme.label()));
         let scheme = match self.scheme.text() {
             // The release has been heard when the config was read.
             Some(text) if text.starts_with("hf@") => text.to_owned(),
             Some(_) | None => scheme.to_string(),
         };
-        Ok(Expected { architecture, names, scheme, stack: assembled.stack, caveats })
+        Ok(Expected { architecture, names, scheme, stack: assembled.stack, model, caveats })
     }
 
     /// Flags that need a network.
@@ -160,7 +166,7 @@ impl Arguments {
     }
 
     fn measured(&self, expected: &Expected, inspection: &Inspection) -> anyhow::Result<Measured> {
-        let mut stack = expected.stack.clone();
+        let mut stack = expected.model.clone();
         if inspection.readings.iter().all(|reading| reading.part.is_none()) {
             bail!(
                 "{}: expected tensors of {}, got none of its names; is it the config of this checkpoint?",
@@ -168,9 +174,9 @@ impl Arguments {
                 expected.stack.name
             );
         }
-        let left_out = with_measured(&mut stack, &inspection.readings);
+        let omissions = with_measured(&mut stack, inspection);
         let mut prediction = predict(&stack, Sites::Stream).context("with the measured weights")?;
-        prediction.caveats.splice(0..0, expected.caveats.iter().cloned().chain(left_out));
+        prediction.caveats.splice(0..0, expected.caveats.iter().cloned().chain(omissions.iter().map(Omission::caveat)));
         let verdict = Verdict::of(&prediction, Shape::of(&stack));
         let cost = Cost::of(&stack, Some(&expected.architecture))?;
         Ok(Measured { prediction, verdict, cost, closest: self.closest(expected, inspection)?, stack })

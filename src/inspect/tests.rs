@@ -25,7 +25,8 @@ fn checkpoint(tensors: &[(&str, [usize; 2], &[f32])]) -> (TempDir, Checkpoint) {
 
 fn part(name: &str, shape: [usize; 2]) -> Part {
     let (start, learning_rates) = (Start::Drawn(Init::Normal { std: 1.0 }), LearningRates::default());
-    Part { parameters: vec![name.to_owned()], pattern: name.to_owned(), expert: None, shape, start, learning_rates }
+    let (parameters, pattern) = (vec![name.to_owned()], name.to_owned());
+    Part { parameters, pattern, expert: None, shape, start, offset: 0.0, learning_rates }
 }
 
 fn held(name: &str, shape: [usize; 2], axis: usize, groups: usize, parts: Vec<Part>) -> Held {
