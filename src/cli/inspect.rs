@@ -44,8 +44,10 @@ Columns:
   z                       deviation of std (or of the mean) in standard errors of independent draws
   deviates                |z| above 5 and more than 1 % off
 
-The prediction takes the measured sizes of weights and gains for independent draws: what training
-has put into them beyond their size is not seen.
+The prediction is that of the network of the config with the weights of the checkpoint: scales of
+residual connections are the model's, never those of --scheme. It takes the measured sizes of
+weights, gains and biases for independent draws: what training has put into them beyond their size
+is not seen.
 
 Examples:
   sigprop inspect model.safetensors                 with the config.json beside it

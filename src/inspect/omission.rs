@@ -12,13 +12,17 @@
 //! ```
 //!
 //! E y² of a linear map being that of inputs of second moment 1.
+//!
+//! Gains are independent, feature by feature, and so are products of norms that a skip connection passes: of k norms with κ =
+//! E g⁴/(E g²)² the squares are carried by width/κ^k features, less where branches mix features. Below one feature the mean
+//! over networks is that of rare ones.
 
 use std::collections::{HashMap, HashSet};
 
-use sigprop_stack::{Component, Init, Named, Node, Op, Source, Stack};
+use sigprop_stack::{Component, Init, Named, Node, Op, Source, Stack, Stream};
 
 use super::stack::bias_of;
-use super::{Inspection, Reading, starred};
+use super::{Inspection, Reading, Spread, starred};
 use crate::numerals::short;
 use crate::predict::Caveat;
 
@@ -49,6 +53,8 @@ pub enum OmissionKind {
     Place(f64),
     /// A mean, and the share of what is predicted that it may change, of the largest.
     Mean(f64),
+    /// Gains that vary so much between features that less than one feature carries the gradient: how many.
+    Gains(f64),
 }
 
 impl Omission {
@@ -69,6 +75,12 @@ impl Omission {
                  correlations behind it may be off by a share of up to {}",
                 short(*share)
             ),
+            OmissionKind::Gains(features) => format!(
+                "gains vary so much between features that few features carry what skip connections pass through these \
+                 norms ({} by their fourth moments). The gradient predicted is the mean over networks; that of one network \
+                 is typically smaller by orders of magnitude",
+                short(*features)
+            ),
         };
         Caveat { site: self.tensors[0].clone(), sites: self.tensors.len(), text }
     }
@@ -79,7 +91,7 @@ pub(super) fn omissions(stack: &mut Stack, inspection: &Inspection) -> Vec<Omiss
     let unread = unread(inspection).map(|(name, dtype)| (name, starred(name), OmissionKind::Type(dtype.to_owned())));
     let without_place = without_place(inspection)
         .map(|(reading, size)| (reading.tensor.as_str(), reading.pattern.clone(), OmissionKind::Place(size)));
-    let roles = roles(stack);
+    let (roles, several) = (roles(stack), stack.streams.len() > 1);
     let means = inspection.readings.iter().filter_map(|reading| {
         let share = share_of_mean(reading, &roles).filter(|share| *share > VISIBLE)?;
         Some((reading.tensor.as_str(), reading.pattern.clone(), OmissionKind::Mean(share)))
@@ -92,7 +104,48 @@ pub(super) fn omissions(stack: &mut Stack, inspection: &Inspection) -> Vec<Omiss
             None => found.push(Omission { pattern, tensors: vec![tensor.to_owned()], kind }),
         }
     }
+    found.extend(stack.streams.iter().filter_map(|stream| uneven_gains(stream, several, &inspection.readings)));
     found
+}
+
+/// Gains of the norms that skip connections of a stream pass, if less than one feature carries what comes through all.
+fn uneven_gains(stream: &Stream, several: bool, readings: &[Reading]) -> Option<Omission> {
+    /// Gains of a standard deviation of half their mean have less.
+    const LEAST: f64 = 2.0;
+    let mut norms = HashSet::new();
+    let path = if several { format!("{}.", stream.name) } else { String::new() };
+    norms_of_stream(&stream.body, &path, &mut norms);
+    let uneven: Vec<(&Reading, f64)> = readings
+        .iter()
+        .filter_map(|reading| {
+            let part = reading.part.as_ref().filter(|part| norms.contains(&part.parameters[0]))?;
+            Some((reading, fourth_moment(&reading.spread, part.offset)?))
+        })
+        .filter(|(_, fourth)| *fourth > LEAST)
+        .collect();
+    let features = stream.source.width() as f64 / uneven.iter().map(|(_, fourth)| fourth).product::<f64>();
+    let (first, _) = uneven.first().filter(|_| features < 1.0)?;
+    let tensors = uneven.iter().map(|(reading, _)| reading.tensor.clone()).collect();
+    Some(Omission { pattern: first.pattern.clone(), tensors, kind: OmissionKind::Gains(features) })
+}
+
+/// Names of the gains that are in no branch.
+fn norms_of_stream(body: &[Node], path: &str, found: &mut HashSet<String>) {
+    for Node { name, op } in body {
+        match op {
+            Op::Apply(Component::Norm(_)) => drop(found.insert(format!("{path}{name}.gain"))),
+            Op::Chain(body) => norms_of_stream(body, &format!("{path}{name}."), found),
+            _ => {}
+        }
+    }
+}
+
+/// E g⁴/(E g²)² of gains that are stored less an offset, about a mean that none of their odd moments shifts.
+fn fourth_moment(spread: &Spread, offset: f64) -> Option<f64> {
+    let [mean, variance] = [spread.mean + offset, spread.std()?].map(|x| x * x);
+    let second = mean + variance;
+    let fourth = mean * mean + 6.0 * mean * variance + spread.kurtosis().unwrap_or_default() * variance * variance;
+    (second > 0.0).then(|| fourth / (second * second))
 }
 
 impl Omission {
@@ -109,14 +162,14 @@ impl OmissionKind {
         match (self, other) {
             (Self::Type(one), Self::Type(other)) => one == other,
             (Self::Place(_), Self::Place(_)) | (Self::Mean(_), Self::Mean(_)) => true,
-            (Self::Type(_) | Self::Place(_) | Self::Mean(_), _) => false,
+            (Self::Type(_) | Self::Place(_) | Self::Mean(_) | Self::Gains(_), _) => false,
         }
     }
 
     fn size(&self) -> f64 {
         match self {
             Self::Type(_) => 0.0,
-            Self::Place(size) | Self::Mean(size) => *size,
+            Self::Place(size) | Self::Mean(size) | Self::Gains(size) => *size,
         }
     }
 }
@@ -150,10 +203,14 @@ fn block(pattern: &str) -> Option<&str> {
 
 /// What the mean of a parameter is beside.
 enum Role {
-    Map { fan_in: f64 },
+    Map {
+        fan_in: f64,
+    },
     Table,
     /// E y² of what it is added to, with it.
-    Bias { second: f64 },
+    Bias {
+        second: f64,
+    },
 }
 
 /// Those of parameters whose means can be seen, by name.

@@ -5,6 +5,7 @@ mod diff;
 mod formats;
 mod input;
 mod inspect;
+mod inspect_model;
 mod limits;
 mod manual;
 mod phase;

@@ -28,7 +28,7 @@ const VIT: &str = r#"{"model_type": "vit", "num_hidden_layers": 2, "hidden_size"
     "intermediate_size": 96, "image_size": 32, "patch_size": 8}"#;
 
 /// A folder with a config and a checkpoint drawn from it.
-fn drawn(config: &str, scheme: &str) -> TempDir {
+pub(super) fn drawn(config: &str, scheme: &str) -> TempDir {
     let folder = folder();
     let file = written(&folder, "config.json", config.as_bytes());
     let target = path(&folder, "model.safetensors");
@@ -36,13 +36,13 @@ fn drawn(config: &str, scheme: &str) -> TempDir {
     folder
 }
 
-fn inspected(folder: &TempDir, arguments: &[&str]) -> Value {
+pub(super) fn inspected(folder: &TempDir, arguments: &[&str]) -> Value {
     let folder = folder.path().to_str().expect("the path is text");
     json(&run(&[&["inspect", folder, "--format", "json", "-q"], arguments].concat()))
 }
 
 /// Writes every tensor of a checkpoint again: its name, its entries, and how to store them.
-fn rewritten(folder: &TempDir, dtype: Dtype, change: impl Fn(&str, &mut Vec<f32>)) {
+pub(super) fn rewritten(folder: &TempDir, dtype: Dtype, change: impl Fn(&str, &mut Vec<f32>)) {
     let target = path(folder, "model.safetensors");
     let bytes = fs::read(&target).expect("readable");
     let tensors = SafeTensors::deserialize(&bytes).expect("a checkpoint");
