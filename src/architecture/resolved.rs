@@ -1,6 +1,6 @@
 //! The checked form of an architecture: every field filled in, every number in range.
 
-use sigprop_stack::{Norm, NormKind};
+use sigprop_stack::{Init, Norm, NormKind};
 
 use super::{
     Activation, Architecture, ArchitectureError, DropPathSchedule, Experts, Head, InitTable, Kind, Latent, NormChoice,
@@ -235,7 +235,7 @@ impl Architecture {
             NormChoice::None => return None,
         };
         let eps = if kind.pointwise().is_some() { 0.0 } else { self.norm_eps };
-        Some(Norm { kind, eps, gain: self.norm_gain, groups: 1 })
+        Some(Norm { kind, eps, gain: self.norm_gain, bias: Init::Zero, groups: 1 })
     }
 
     pub(super) fn has_residual(&self) -> bool {

@@ -34,7 +34,7 @@ fn the_plain_encoder_is_the_documented_one() {
     let shape = [resolved.n_layers, resolved.d_model, resolved.n_heads, resolved.n_kv_heads, resolved.d_ff];
     assert_eq!(shape, [12, 1024, 16, 16, 4096]);
     assert_eq!((resolved.seq_len, resolved.vocab_size), (256, 32_000));
-    assert_eq!(resolved.norm, Some(Norm { kind: NormKind::LayerNorm, eps: 1e-5, gain: 1.0, groups: 1 }));
+    assert_eq!(resolved.norm, Some(Norm::plain(NormKind::LayerNorm, 1e-5)));
     assert!(resolved.final_norm && resolved.residual && resolved.biases);
 }
 
@@ -112,7 +112,7 @@ fn parts_that_do_not_fit_are_refused() {
 #[test]
 fn dyt_takes_alpha_where_it_is_told() {
     let dyt = Architecture { norm: Some(NormChoice::Dyt), ..plain() };
-    let norm = |alpha| Some(Norm { kind: NormKind::Dyt { alpha }, eps: 0.0, gain: 1.0, groups: 1 });
+    let norm = |alpha| Some(Norm::plain(NormKind::Dyt { alpha }, 0.0));
     let resolved = dyt.resolved().unwrap();
     assert_eq!((resolved.attention_norm, resolved.norm), (norm(0.5), norm(0.5)));
     let llama = Architecture { dyt_alpha: Some(0.2), dyt_attention_alpha: Some(0.8), ..dyt }.resolved().unwrap();

@@ -17,8 +17,8 @@ use sigprop::{
     cost::Cost,
     huggingface::{Names, Version},
     inspect::{
-        Candidate, Finding, Inspection, Judgement, Problem, Resemblance, caveats, coverage, inspect, of_problem, some,
-        with_measured,
+        Candidate, Finding, Inspection, Judgement, Omission, Problem, Resemblance, caveats, coverage, foreign_scales,
+        inspect, of_problem, some, with_measured,
     },
     numerals::short,
     predict,
@@ -54,8 +54,10 @@ Columns:
 Beside the tensors one by one it finds copies: equal or correlated tensors of several blocks, or of one
 block, and equal or correlated rows or columns within one.
 
-The prediction takes the measured sizes of weights and gains for independent draws: what training
-has put into them beyond their size is not seen.
+The prediction is that of the network of the config with the weights of the checkpoint: scales of
+residual connections are the model's, never those of --scheme. It takes the measured sizes of
+weights, gains and biases for independent draws: what training has put into them beyond their size
+is not seen.
 
 Examples:
   sigprop inspect model.safetensors                 with the config.json beside it
@@ -94,7 +96,10 @@ struct Expected {
     architecture: Architecture,
     names: Names,
     scheme: String,
+    /// What the scheme draws.
     stack: Stack,
+    /// The network of the config, with the factors of the forward pass that are its own.
+    model: Stack,
     /// What in it is not quite what the config says.
     caveats: Vec<Caveat>,
 }
@@ -103,6 +108,8 @@ struct Expected {
 struct Measured {
     stack: Stack,
     prediction: Prediction,
+    /// What of the checkpoint the stack does not have.
+    omissions: Vec<Omission>,
     verdict: Verdict,
     cost: Cost,
 }
@@ -168,12 +175,15 @@ impl Arguments {
         let scheme = self.scheme.scheme(architecture.scheme.as_deref())?;
         let assembled = assemble(&architecture, &scheme, &Input::default(), &Run::default())?;
         caveats.extend(assembled.caveats);
+        let own = SchemeArguments::default().scheme(architecture.scheme.as_deref())?;
+        let model = assemble(&architecture, &own, &Input::default(), &Run::default())?.stack;
+        caveats.extend(foreign_scales(&model, &assembled.stack, &scheme.label()));
         let scheme = match self.scheme.text() {
             // The release has been heard when the config was read.
             Some(text) if text.starts_with("hf@") => text.to_owned(),
             Some(_) | None => scheme.to_string(),
         };
-        Ok(Expected { architecture, names, scheme, stack: assembled.stack, caveats })
+        Ok(Expected { architecture, names, scheme, stack: assembled.stack, model, caveats })
     }
 
     /// Flags that need a network.
@@ -202,7 +212,8 @@ impl Arguments {
         let findings = inspection.findings(&expected.scheme);
         let is_finite = of_problem(&findings, Problem::NotFinite).next().is_none();
         let measured = is_finite.then(|| measured(expected, inspection, &findings)).transpose()?;
-        let judgement = Some(Judgement::of(&findings, measured.as_ref().map(|measured| &measured.verdict)));
+        let predicted = measured.as_ref().map(|measured| (&measured.verdict, measured.omissions.as_slice()));
+        let judgement = Some(Judgement::of(&findings, predicted));
         let closest = self.closest(expected, inspection)?;
         Ok(Compared { inspection, expected: Some(expected), findings, closest, measured, judgement })
     }
@@ -255,14 +266,14 @@ impl Arguments {
 
 /// What the network does with the weights of the checkpoint.
 fn measured(expected: &Expected, inspection: &Inspection, findings: &[Finding]) -> anyhow::Result<Measured> {
-    let mut stack = expected.stack.clone();
-    let left_out = with_measured(&mut stack, &inspection.readings);
+    let mut stack = expected.model.clone();
+    let omissions = with_measured(&mut stack, inspection);
     let mut prediction = predict(&stack, Sites::Stream).context("with the measured weights")?;
-    let caveats = expected.caveats.iter().cloned().chain(caveats(findings, inspection)).chain(left_out);
-    prediction.caveats.splice(0..0, caveats);
+    let caveats = expected.caveats.iter().cloned().chain(caveats(findings, inspection));
+    prediction.caveats.splice(0..0, caveats.chain(omissions.iter().map(Omission::caveat)));
     let verdict = Verdict::of(&prediction, Shape::of(&stack));
     let cost = Cost::of(&stack, Some(&expected.architecture))?;
-    Ok(Measured { prediction, verdict, cost, stack })
+    Ok(Measured { prediction, omissions, verdict, cost, stack })
 }
 
 impl Expected {

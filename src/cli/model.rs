@@ -56,7 +56,7 @@ fn apart_from_stack(argument: Arg) -> Arg {
 }
 
 /// How its weights are drawn.
-#[derive(Args, Debug)]
+#[derive(Args, Debug, Default)]
 #[command(next_help_heading = "Initialisation")]
 pub(crate) struct SchemeArguments {
     /// A scheme, with its arguments: `normal:0.02`, `dslm:k=2,alpha=1` (see `sigprop schemes`); `hf@5.0` is what

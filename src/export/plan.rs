@@ -107,7 +107,7 @@ impl Planned {
 
 impl PlannedPart {
     fn of(part: &Part, standardised: &BTreeMap<&str, f64>) -> Self {
-        let Part { pattern, shape, start, learning_rates, parameters, expert: _ } = part;
+        let Part { pattern, shape, start, learning_rates, parameters, expert: _, offset: _ } = part;
         Self {
             parameter: pattern.clone(),
             size: shape[0],

@@ -47,6 +47,7 @@ fn parts_are_packed_as_their_layout_says() {
         expert: None,
         shape: [rows, 2],
         start: crate::huggingface::Start::Drawn(init),
+        offset: 0.0,
         learning_rates: sigprop_stack::LearningRates::default(),
     };
     let draw = |tensor: &sigprop_stack::Tensor, _: Option<usize>, row: usize, out: &mut [f32]| {

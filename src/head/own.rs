@@ -90,10 +90,10 @@ impl Levels<'_> {
             let path = if path.is_empty() { node.name.clone() } else { format!("{path}.{}", node.name) };
             let ln_second = self.0[path.as_str()];
             let (cosine, norms) = match &node.op {
-                Op::Apply(Component::Norm(Norm { kind: NormKind::LayerNorm | NormKind::RmsNorm, .. })) => {
-                    (x.cosine, Some(x.normed()))
+                Op::Apply(Component::Norm(norm @ Norm { kind: NormKind::LayerNorm | NormKind::RmsNorm, .. })) => {
+                    (x.cosine * unbiased(norm, ln_second), Some(x.normed()))
                 }
-                Op::Apply(component) => (x.cosine * kept(component, x.ln_second - ln_second), x.norms),
+                Op::Apply(component) => (x.cosine * kept(component, [x.ln_second, ln_second]), x.norms),
                 Op::Chain(body) => {
                     let end = self.through(body, &path, x);
                     (end.cosine, end.norms)
@@ -120,12 +120,18 @@ impl Levels<'_> {
     }
 }
 
-/// The part of a cosine that a component leaves, which divides E x² by e^`ln_fall`.
-fn kept(component: &Component, ln_fall: f64) -> f64 {
+/// The part of a cosine that the biases of a norm leave, from ln E y² of its output.
+fn unbiased(norm: &Norm, ln_second: f64) -> f64 {
+    (1.0 - norm.bias.variance() / ln_second.exp()).max(0.0).sqrt()
+}
+
+/// The part of a cosine that a component leaves, from ln E x² of its input and its output.
+fn kept(component: &Component, [before, after]: [f64; 2]) -> f64 {
     match component {
-        Component::Norm(_) | Component::Scale(_) | Component::Prepend(_) => 1.0,
+        Component::Norm(norm) => unbiased(norm, after),
+        Component::Scale(_) | Component::Prepend(_) => 1.0,
         // Noise of mean zero is added.
-        Component::Dropout(_) | Component::Embedding(_) => (0.5 * ln_fall).exp(),
+        Component::Dropout(_) | Component::Embedding(_) => (0.5 * (before - after)).exp(),
         Component::Linear(_) | Component::Activation(_) | Component::Rotary(_) | Component::Convolution(_) => 0.0,
     }
 }

@@ -1,6 +1,6 @@
 //! What follows from a checkpoint: the verdict over its prediction, where that can be trusted.
 
-use super::{Finding, Inspection, Problem};
+use super::{Finding, Inspection, Omission, Problem};
 use crate::numerals::{grouped, short};
 use crate::predict::Caveat;
 use crate::verdict::{Grade, Verdict};
@@ -15,10 +15,11 @@ pub struct Judgement {
 }
 
 impl Judgement {
-    /// From what is wrong with the checkpoint and, where there is a prediction, its verdict.
-    pub fn of(findings: &[Finding], predicted: Option<&Verdict>) -> Self {
+    /// From what is wrong with the checkpoint and, where there is a prediction, its verdict and what it leaves out.
+    pub fn of(findings: &[Finding], predicted: Option<(&Verdict, &[Omission])>) -> Self {
         let not_finite: Vec<&Finding> = of_problem(findings, Problem::NotFinite).collect();
         let n_copies = of_problem(findings, Problem::Copies).count();
+        let distrusted = |reason: &str| Self { grade: None, headline: format!("cannot be trusted: {reason}") };
         match predicted {
             _ if !not_finite.is_empty() => {
                 let tensors = if not_finite.len() == 1 { "tensor" } else { "tensors" };
@@ -26,12 +27,11 @@ impl Judgement {
                 let grade = Grade::NotTrainable;
                 Self { grade: Some(grade), headline: format!("{}: {reasons}", grade.words()) }
             }
-            _ if n_copies > 0 => {
-                let headline =
-                    "cannot be trusted: weights depend on each other, the prediction takes them as independent";
-                Self { grade: None, headline: headline.to_owned() }
+            _ if n_copies > 0 => distrusted("weights depend on each other, the prediction takes them as independent"),
+            Some((_, omissions)) if omissions.iter().any(Omission::is_grave) => {
+                distrusted("the prediction leaves out a part of the checkpoint, which its caveats name")
             }
-            Some(verdict) => Self { grade: Some(verdict.grade), headline: verdict.headline.clone() },
+            Some((verdict, _)) => Self { grade: Some(verdict.grade), headline: verdict.headline.clone() },
             None => Self { grade: None, headline: "nothing was predicted".to_owned() },
         }
     }

@@ -1,59 +1,73 @@
 //! A network with the weights that were measured.
+//!
+//! # Formula
+//!
+//! What training has put into weights beyond their size is not seen. Per feature, gains g and biases b of a norm have
+//!
+//! ```text
+//! E g² = mean² + std²      E b² = mean² + std²      E y_a y_b = E g² E x̂_a x̂_b + E b²
+//! ```
+//!
+//! Assumptions: gains and biases of different norms are independent, feature by feature.
 
 use std::collections::HashMap;
 
 use sigprop_stack::{Init, Named, Stack};
 
-use super::Reading;
+use super::omission::{Omission, omissions};
 use super::spread::Spread;
-use crate::huggingface::Start;
-use crate::numerals::short;
-use crate::predict::Caveat;
+use super::{Inspection, Reading};
 
-/// Writes what was measured into a stack: normal weights of the measured size √E w², norms with the measured size of
-/// their gains, of which some store a part: all but 1. What was not measured stays as it is; what a stack has no place for
-/// is told.
-pub fn with_measured(stack: &mut Stack, readings: &[Reading]) -> Vec<Caveat> {
-    let mut spreads: HashMap<&str, (Spread, f64)> = HashMap::new();
-    for reading in readings {
-        let Some(part) = &reading.part else { continue };
-        for name in &part.parameters {
-            let (spread, stored) = spreads.entry(name).or_default();
-            *spread = spread.with(reading.spread);
-            if let Start::Constant(value) = part.start {
-                *stored = value;
-            }
-        }
-    }
+/// Writes what was measured into a stack: normal weights and biases of the measured size √E w², norms with the measured
+/// size of their gains, of which some store a part: all but 1. What was not measured stays as it is; what the network with
+/// these weights leaves out is returned.
+pub fn with_measured(stack: &mut Stack, inspection: &Inspection) -> Vec<Omission> {
+    let measured = Measured::of(&inspection.readings);
     stack.change(|named| match named {
-        Named::Tensor(tensor) => {
-            let size = spreads.get(tensor.name.as_str()).and_then(|(spread, _)| spread.root_mean_square());
-            match size {
-                Some(std) if std > 0.0 => tensor.init = Init::Normal { std },
-                Some(_) => tensor.init = Init::Zero,
-                None => {}
-            }
-        }
+        Named::Tensor(tensor) => measured.write(&tensor.name, &mut tensor.init),
         Named::Norm(name, norm) => {
-            let Some((spread, stored)) = spreads.get(name.as_str()) else { return };
-            let Some(std) = spread.std() else { return };
-            norm.gain = (spread.mean + norm.gain - stored).hypot(std);
+            if let Some(gain) = measured.size(&name) {
+                norm.gain = gain;
+            }
+            measured.write(&bias_of(&name), &mut norm.bias);
         }
         Named::Sum(..) | Named::Attention(_) => {}
     });
-    left_out(readings).into_iter().collect()
+    omissions(stack, inspection)
 }
 
-/// Norms of a stack have no biases, which are zero until they are trained.
-fn left_out(readings: &[Reading]) -> Option<Caveat> {
-    let biases = readings.iter().filter_map(|reading| {
-        let part = reading.part.as_ref().filter(|part| part.parameters[0].rsplit('.').next() == Some("bias"))?;
-        let size = reading.spread.root_mean_square().filter(|size| *size > 0.0)?;
-        matches!(part.start, Start::Constant(_)).then_some((part, size))
-    });
-    let biases: Vec<_> = biases.collect();
-    let (first, _) = biases.first()?;
-    let largest = biases.iter().map(|(_, size)| *size).fold(0.0, f64::max);
-    let text = format!("biases of norms are left out of the prediction; the largest have a size of {}", short(largest));
-    Some(Caveat { site: first.parameters[0].clone(), sites: biases.len(), text })
+/// The name of the biases beside the gains of this name.
+pub(super) fn bias_of(gain: &str) -> String {
+    [gain.strip_suffix("gain").unwrap_or(gain), "bias"].concat()
+}
+
+/// The entries of every parameter, all experts together, and what the network adds to them.
+struct Measured<'r>(HashMap<&'r str, (Spread, f64)>);
+
+impl<'r> Measured<'r> {
+    fn of(readings: &'r [Reading]) -> Self {
+        let mut spreads: HashMap<&str, (Spread, f64)> = HashMap::new();
+        for reading in readings {
+            let Some(part) = &reading.part else { continue };
+            for name in &part.parameters {
+                let (spread, offset) = spreads.entry(name).or_default();
+                (*spread, *offset) = (spread.with(reading.spread), part.offset);
+            }
+        }
+        Self(spreads)
+    }
+
+    /// √E w².
+    fn size(&self, name: &str) -> Option<f64> {
+        let (spread, offset) = self.0.get(name)?;
+        spread.std().map(|std| (spread.mean + offset).hypot(std))
+    }
+
+    fn write(&self, name: &str, init: &mut Init) {
+        match self.size(name) {
+            Some(std) if std > 0.0 => *init = Init::Normal { std },
+            Some(_) => *init = Init::Zero,
+            None => {}
+        }
+    }
 }

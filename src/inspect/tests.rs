@@ -6,7 +6,11 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::huggingface::{Part, Start};
-use sigprop_stack::{Init, LearningRates};
+use crate::predict::Caveat;
+use sigprop_stack::{
+    Branch, Component, Gaussian, GradientSeed, Init, LearningRates, Linear, Node, Norm, NormKind, Op, Source, Stack,
+    Stream, Sum, Tensor,
+};
 
 /// A checkpoint of f32 matrices, and where it lies.
 fn checkpoint(tensors: &[(&str, [usize; 2], &[f32])]) -> (TempDir, Checkpoint) {
@@ -25,7 +29,8 @@ fn checkpoint(tensors: &[(&str, [usize; 2], &[f32])]) -> (TempDir, Checkpoint) {
 
 fn part(name: &str, shape: [usize; 2]) -> Part {
     let (start, learning_rates) = (Start::Drawn(Init::Normal { std: 1.0 }), LearningRates::default());
-    Part { parameters: vec![name.to_owned()], pattern: name.to_owned(), expert: None, shape, start, learning_rates }
+    let (parameters, pattern) = (vec![name.to_owned()], name.to_owned());
+    Part { parameters, pattern, expert: None, shape, start, offset: 0.0, learning_rates }
 }
 
 fn held(name: &str, shape: [usize; 2], axis: usize, groups: usize, parts: Vec<Part>) -> Held {
@@ -80,4 +85,97 @@ fn names_without_numbers_are_patterns() {
     assert_eq!(starred("model.layers.10.mlp.w1.weight"), "model.layers.*.mlp.w1.weight");
     assert_eq!(starred("weight"), "weight");
     assert_eq!(starred("a..3"), "a..*");
+}
+
+/// A norm and a linear map of four features, in a skip connection of this scale.
+fn small_stack(skip: f64) -> Stack {
+    let weight = Tensor { name: "blocks.0.map.weight".to_owned(), init: Init::Normal { std: 1.0 } };
+    let map = Linear { fan_in: 4, fan_out: 4, weight, bias: None, standardised: None };
+    let body = vec![Node::apply("map", Component::Linear(map))];
+    let branches = [(skip, Vec::new()), (1.0, body)];
+    let branches = branches.map(|(scale, body)| Branch { scale, drop_rate: 0.0, body }).into();
+    let block = vec![
+        Node::new("sum", Op::Sum(Sum { branches })),
+        Node::apply("norm", Component::Norm(Norm::plain(NormKind::LayerNorm, 1e-5))),
+    ];
+    let source = Source::Gaussian(Gaussian { width: 4, mean: 0.0, variance: 1.0, correlation: 0.0 });
+    let body = vec![Node::new("blocks.0", Op::Chain(block))];
+    let stream = Stream { name: "main".to_owned(), seq_len: 2, source, body };
+    Stack::new("small", vec![stream], GradientSeed { stream: 0, correlation: 0.0 })
+}
+
+/// What a checkpoint of these tensors, stored less `offset`, leaves in the small network.
+fn small_network(
+    tensors: &[(&str, [usize; 2], &[f32])],
+    offset: f64,
+) -> (Norm, Init, Vec<(String, usize, OmissionKind)>) {
+    let (_folder, checkpoint) = checkpoint(tensors);
+    let known = |name: &&str| ["gain", "bias", "weight"].iter().any(|end| name.ends_with(end));
+    let names = tensors.iter().map(|(name, ..)| *name).filter(known);
+    let held: Vec<Held> = names
+        .map(|name| {
+            let shape = if name.ends_with("weight") { [4, 4] } else { [4, 1] };
+            held(name, shape, 0, 1, vec![Part { offset, ..part(name, shape) }])
+        })
+        .collect();
+    let inspection = inspect(&checkpoint, Some(&held)).expect("it fits");
+    let mut stack = small_stack(1.0);
+    let omissions = with_measured(&mut stack, &inspection);
+    let (mut norm, mut weight) = (Norm::plain(NormKind::LayerNorm, 0.0), Init::Zero);
+    stack.change(|named| match named {
+        sigprop_stack::Named::Norm(_, found) => norm = *found,
+        sigprop_stack::Named::Tensor(found) => weight = found.init,
+        _ => {}
+    });
+    let omissions = omissions.into_iter().map(|omission| (omission.pattern, omission.tensors.len(), omission.kind));
+    (norm, weight, omissions.collect())
+}
+
+/// E g² of 1, −1, 2, 0 is 3/2, of the same less 1 as stored; E b² of 3, −3, 3, −3 is 9.
+#[test]
+fn norms_have_the_measured_size_of_gains_and_biases() {
+    let bias: (&str, [usize; 2], &[f32]) = ("blocks.0.norm.bias", [4, 1], &[3.0, -3.0, 3.0, -3.0]);
+    for (offset, gains) in [(0.0, [1.0, -1.0, 2.0, 0.0]), (1.0, [0.0, -2.0, 1.0, -1.0])] {
+        let (norm, weight, _) = small_network(&[("blocks.0.norm.gain", [4, 1], &gains)], offset);
+        assert!((norm.gain - 1.5f64.sqrt()).abs() < 1e-12 && norm.bias == Init::Zero, "{norm:?}");
+        assert_eq!(weight, Init::Normal { std: 1.0 });
+    }
+    let (norm, _, omissions) = small_network(&[bias], 0.0);
+    assert!(matches!(norm.bias, Init::Normal { std } if (std - 3.0).abs() < 1e-12), "{norm:?}");
+    assert_eq!((norm.gain, omissions), (1.0, Vec::new()));
+}
+
+/// A mean of 1 beside a standard deviation of 1/2, fan-in 4: 4 · 1/(1/4) = 16. A bias of 2 beside gains of 1: 4/(1 + 4).
+#[test]
+fn means_and_foreign_tensors_are_left_out_and_listed() {
+    let weight: Vec<f32> = [0.5, 1.5].repeat(8);
+    let extra: &[f32] = &[2.0; 4];
+    let (_, written, omissions) = small_network(
+        &[
+            ("blocks.0.map.weight", [4, 4], &weight),
+            ("blocks.0.norm.bias", [4, 1], extra),
+            ("blocks.0.scale", [4, 1], extra),
+            ("tower.0.scale", [4, 1], extra),
+            ("blocks.0.attn.inv_freq", [4, 1], extra),
+        ],
+        0.0,
+    );
+    assert!(matches!(written, Init::Normal { std } if (std - 1.25f64.sqrt()).abs() < 1e-12), "{written:?}");
+    let expected = [
+        ("blocks.*.scale", OmissionKind::Place(2.0)),
+        ("blocks.0.map.weight", OmissionKind::Mean(16.0)),
+        ("blocks.0.norm.bias", OmissionKind::Mean(0.8)),
+    ];
+    assert_eq!(omissions, expected.map(|(pattern, kind)| (pattern.to_owned(), 1, kind)));
+}
+
+#[test]
+fn scales_that_only_the_scheme_has_are_named() {
+    let told = |own, foreign| foreign_scales(&small_stack(own), &small_stack(foreign), "deepnorm");
+    assert_eq!(told(2.0, 2.0), []);
+    let caveat = |text: &str| Caveat { site: "blocks.0.sum".to_owned(), sites: 1, text: text.to_owned() };
+    let text = "scheme deepnorm also scales the skip by 2.21, which this model does not: predicted without it";
+    assert_eq!(told(1.0, 2.21), [caveat(text)]);
+    let text = "scheme deepnorm scales the skip by 1, this model by 2: predicted with that of the model";
+    assert_eq!(told(2.0, 1.0), [caveat(text)]);
 }

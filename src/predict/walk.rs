@@ -10,7 +10,7 @@ use std::mem::take;
 use std::sync::Arc;
 
 use sigprop_stack::{
-    Component, Fan, GradientSeed, Ids, Init, Interpreter, Mixture, Site, Source, Stack, Stream, Tensor, run,
+    Component, Fan, GradientSeed, Ids, Init, Interpreter, Mixture, Norm, Site, Source, Stack, Stream, Tensor, run,
 };
 
 use self::masks::Masks;
@@ -66,7 +66,7 @@ pub(crate) enum Kept {
         x: Arc<Signal>,
         y: Arc<Signal>,
     },
-    /// Of a norm that is made of others.
+    /// Of a norm that is made of others, or of a norm and its biases.
     Steps(Vec<Kept>),
     Prepend,
     Sum(Box<(sum::Rule, Fork)>),
@@ -190,6 +190,29 @@ impl Moments {
         self.write_weights_of(at, component, [x, y], gradient);
         self.domain.apply_backward(rule.as_ref(), x, y, gradient)
     }
+
+    /// Of a norm of several steps; gradients of biases are not written down.
+    fn norm_backward(
+        &mut self,
+        at: &Site,
+        norm: &Norm,
+        mut kept: Vec<Kept>,
+        gradient: Gradient,
+    ) -> Result<Gradient, PredictError> {
+        if let Some((unbiased, _)) = norm.biased()
+            && let (Some(Kept::Apply(Applied { rule, x, y })), Some(normed)) = (kept.pop(), kept.pop())
+        {
+            let gradient = self.domain.apply_backward(rule.as_ref(), &x, &y, &gradient);
+            return self.apply_backward(at, &Component::Norm(unbiased), normed, gradient);
+        }
+        if let Some(Kept::Apply(Applied { x, .. })) = kept.last().filter(|_| norm.has_own_gains()) {
+            let ln_gradient = norm::ln_gain_gradient(&self.domain, x, &gradient);
+            self.write_weight(at, &Tensor { name: at.gain(), init: Init::Zero }, ln_gradient);
+        }
+        let steps = norm.steps().expect("steps are kept of a norm that has some");
+        let backward = |gradient, (step, kept)| self.apply_backward(at, step, kept, gradient);
+        steps.iter().zip(kept).rev().try_fold(gradient, backward)
+    }
 }
 
 impl Interpreter<'_> for Moments {
@@ -229,6 +252,13 @@ impl Interpreter<'_> for Moments {
     }
 
     fn apply(&mut self, at: &Site, component: &Component, x: Arc<Signal>) -> Result<(Arc<Signal>, Kept), PredictError> {
+        if let Component::Norm(norm) = component
+            && let Some((norm, bias)) = norm.biased()
+        {
+            let (normed, kept) = self.apply(at, &Component::Norm(norm), x)?;
+            let (y, added) = self.ruled(at, Box::new(positions::Rule::constant(bias, &normed)), normed);
+            return Ok((y, Kept::Steps(vec![kept, Kept::Apply(added)])));
+        }
         if let Component::Norm(norm) = component
             && let Some(steps) = norm.steps()
         {
@@ -281,18 +311,7 @@ impl Interpreter<'_> for Moments {
                 let gradient = self.ruled_backward(at, component, &map, &gradient);
                 self.domain.apply_backward(centring.rule.as_ref(), &centring.x, &centring.y, &gradient)
             }
-            (Component::Norm(norm), Kept::Steps(kept)) => {
-                if let Some(Kept::Apply(Applied { x, .. })) = kept.last().filter(|_| norm.has_own_gains()) {
-                    let ln_gradient = norm::ln_gain_gradient(&self.domain, x, &gradient);
-                    self.write_weight(at, &Tensor { name: at.gain(), init: Init::Zero }, ln_gradient);
-                }
-                let steps = norm.steps().expect("steps are kept of a norm that has some");
-                steps
-                    .iter()
-                    .zip(kept)
-                    .rev()
-                    .try_fold(gradient, |gradient, (step, kept)| self.apply_backward(at, step, kept, gradient))?
-            }
+            (Component::Norm(norm), Kept::Steps(kept)) => self.norm_backward(at, norm, kept, gradient)?,
             (Component::Convolution(conv), Kept::Convolution { x, y }) => {
                 self.write_weights_of(at, component, [&x, &y], &gradient);
                 convolution::backward(conv, &x, &y, &gradient)

@@ -93,7 +93,8 @@
 //!
 //! # Assumptions
 //!
-//! V ≪ 1; terms of order 1/width² are neglected. Equal gains, zero biases. With groups (queries and keys of
+//! V ≪ 1; terms of order 1/width² are neglected. Gains of one size; biases b, where there are any, are added behind it as one
+//! draw for all tokens (`embedding/positions.rs`): E y_a y_b = gain² e E x̂_a x̂_b + E b², gradients as they are. With groups (queries and keys of
 //! single heads) width is that of a group, and V of ln |x|² over it.
 //!
 //! # Source

@@ -204,7 +204,7 @@ fn single_head(d: usize, d_head: usize, std: f64, dropout_rate: f64) -> Vec<Node
 }
 
 fn layer_norm() -> Node {
-    Node::apply("layernorm", Component::Norm(Norm { kind: NormKind::LayerNorm, eps: 1e-5, gain: 1.0, groups: 1 }))
+    Node::apply("layernorm", Component::Norm(Norm::plain(NormKind::LayerNorm, 1e-5)))
 }
 
 /// A linear map from σ_w √fan_in and no bias.

@@ -95,15 +95,7 @@ impl<'s> Widths<'s> {
     }
 
     fn tensor(&mut self, site: &str, tensor: &'s Tensor, shape: [usize; 2]) -> Result<(), StackError> {
-        match tensor.init {
-            Init::Zero => {}
-            Init::Normal { std } => weight(site, "std", std)?,
-            Init::Uniform { bound } => weight(site, "bound", bound)?,
-            Init::TruncatedNormal { std, cutoff } => {
-                weight(site, "std", std)?;
-                range(site, "cutoff", cutoff, f64::MIN_POSITIVE..=f64::MAX, "finite and positive")?;
-            }
-        }
+        distribution(site, tensor.init)?;
         let values = Values::Drawn(tensor.init);
         let name = Cow::Borrowed(tensor.name.as_str());
         let place = *self.places.entry(name.clone()).or_insert(self.parameters.len());
@@ -219,6 +211,7 @@ impl<'s> Interpreter<'s> for Widths<'s> {
                     range(site, "eps", norm.eps, 0.0..=0.0, "0 where nothing is divided by")?;
                 }
                 finite(site, "gain", norm.gain)?;
+                distribution(site, norm.bias)?;
                 divisor(site, "groups", norm.groups, x.width, "a divisor of the width")?;
                 self.gains(at, *norm, x.width);
                 x
@@ -519,6 +512,18 @@ fn not_negative(site: &str, field: &'static str, got: f64) -> Result<(), StackEr
     range(site, field, got, 0.0..=f64::MAX, "finite and not negative")
 }
 
+fn distribution(site: &str, init: Init) -> Result<(), StackError> {
+    match init {
+        Init::Zero => Ok(()),
+        Init::Normal { std } => weight(site, "std", std),
+        Init::Uniform { bound } => weight(site, "bound", bound),
+        Init::TruncatedNormal { std, cutoff } => {
+            weight(site, "std", std)?;
+            range(site, "cutoff", cutoff, f64::MIN_POSITIVE..=f64::MAX, "finite and positive")
+        }
+    }
+}
+
 /// Squares of weights stay numbers.
 fn weight(site: &str, field: &'static str, got: f64) -> Result<(), StackError> {
     range(site, field, got, 0.0..=1e100, "between 0 and 1e100")
@@ -562,7 +567,7 @@ mod tests {
 
     #[test]
     fn learning_rates_are_of_parameters() {
-        let norm = Norm { kind: crate::NormKind::RmsNorm, eps: 0.0, gain: 1.0, groups: 1 };
+        let norm = Norm::plain(crate::NormKind::RmsNorm, 0.0);
         let mut stack = stack(vec![Node::apply("norm", Component::Norm(norm))]);
         let rates = LearningRates { sgd: 2.0, adam: 0.5 };
         stack.learning_rates.insert("norm.gain".to_owned(), rates);

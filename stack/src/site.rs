@@ -87,6 +87,11 @@ impl<'s> Site<'s> {
         [&self.path, ".gain"].concat()
     }
 
+    /// The name of the biases of a norm here.
+    pub fn bias(&self) -> String {
+        [&self.path, ".bias"].concat()
+    }
+
     /// The path of the neighbour `name` of this site.
     pub fn sibling(&self, name: &str) -> String {
         let mut neighbour = self.clone();

@@ -38,6 +38,16 @@ pub enum Init {
 }
 
 impl Init {
+    /// [`Init::Zero`], for fields that old files do not have.
+    pub(crate) fn zero() -> Self {
+        Self::Zero
+    }
+
+    /// Whether every entry is zero.
+    pub fn is_zero(&self) -> bool {
+        self.variance() <= 0.0
+    }
+
     /// Variance of one entry, truncation included.
     pub fn variance(&self) -> f64 {
         match *self {

@@ -164,7 +164,7 @@ fn norms_of_what_is_all_mean() {
 fn norms_of_zero() {
     let of = |eps| {
         let kind = NormKind::RmsNorm;
-        let norm = Node::apply("norm", Component::Norm(Norm { kind, eps, gain: 1.0, groups: 1 }));
+        let norm = Node::apply("norm", Component::Norm(Norm::plain(kind, eps)));
         gaussian_stack(64, 1.0, 4, vec![linear("map", 64, 64, 0.0), norm])
     };
     assert_fires("divides a zero signal by zero", "norm", &of(0.0), &of(1e-5));

@@ -6,6 +6,7 @@ mod findings;
 mod formats;
 mod input;
 mod inspect;
+mod inspect_model;
 mod limits;
 mod manual;
 mod phase;

@@ -38,7 +38,7 @@ pub(crate) fn standardised(name: &str, fan_in: usize, fan_out: usize, length: f6
 }
 
 pub(crate) fn norm(name: &str, kind: NormKind) -> Node {
-    Node::apply(name, Component::Norm(Norm { kind, eps: 1e-5, gain: 1.0, groups: 1 }))
+    Node::apply(name, Component::Norm(Norm::plain(kind, 1e-5)))
 }
 
 pub(crate) fn activation(name: &str, activation: Activation) -> Node {

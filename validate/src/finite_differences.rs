@@ -271,7 +271,7 @@ fn every_activation_with_a_kink() {
 fn both_norms() {
     for kind in [NormKind::LayerNorm, NormKind::RmsNorm] {
         for groups in [1, 2] {
-            let norm = Norm { kind, eps: 0.1, gain: 1.3, groups };
+            let norm = Norm { kind, eps: 0.1, gain: 1.3, bias: Init::Zero, groups };
             let what = format!("{kind:?} of {groups} groups");
             assert_gradient(&what, vec![Node::apply("norm", Component::Norm(norm))]);
         }
@@ -281,7 +281,7 @@ fn both_norms() {
 #[test]
 fn functions_in_place_of_norms() {
     for kind in [NormKind::Dyt { alpha: 0.7 }, NormKind::Derf { alpha: 1.2 }] {
-        let norm = Norm { kind, eps: 0.0, gain: 1.3, groups: 1 };
+        let norm = Norm { kind, eps: 0.0, gain: 1.3, bias: Init::Zero, groups: 1 };
         assert_gradient(&format!("{kind:?}"), vec![Node::apply("norm", Component::Norm(norm))]);
     }
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use serde::{Deserialize, Serialize};
 use sigprop_stack::{
     Component, EmbeddingTerm, Fan, Gaussian, GradientSeed, Interpreter, Linear, Norm, PositionBias, Site, Source,
-    Stack, Stream, run,
+    Stack, Stream, Tensor, run,
 };
 
 use crate::{
@@ -205,7 +205,27 @@ impl<'a, T: Scalar> Sampler<'a, T> {
         }
     }
 
-    fn norm(&mut self, at: &Site, norm: Norm, input: Signal<T>) -> Result<(Signal<T>, Vec<Signal<T>>), Stop> {
+    fn norm(
+        &mut self,
+        at: &Site,
+        norm: Norm,
+        random: &Random,
+        input: Signal<T>,
+    ) -> Result<(Signal<T>, Vec<Signal<T>>), Stop> {
+        if let Some((norm, init)) = norm.biased() {
+            let (output, kept) = self.norm(at, norm, random, input)?;
+            let (bias, random) = (Tensor { name: at.bias(), init }, random.clone());
+            let add = move |output: &mut Array<T>| linear::add_bias(Some(&bias), norm.groups, &random, output);
+            return Ok((changed(at, output, add), kept));
+        }
+        if let Some(gains) = random.changed_gains(&at.gain(), norm.gain, input.width()) {
+            let (output, kept) = self.normalised(at, Norm { gain: 1.0, ..norm }, input)?;
+            return Ok((changed(at, output, move |output| output.multiply_rows(&gains)), kept));
+        }
+        self.normalised(at, norm, input)
+    }
+
+    fn normalised(&mut self, at: &Site, norm: Norm, input: Signal<T>) -> Result<(Signal<T>, Vec<Signal<T>>), Stop> {
         let Some(steps) = norm.steps() else {
             let kept = vec![input.clone()];
             return Ok((signal(at, move || norm::forward(&norm, &input)), kept));
@@ -303,13 +323,7 @@ impl<T: Scalar> Interpreter<'_> for Sampler<'_, T> {
             },
             Component::Convolution(conv) => signal(at, move || convolution::forward(&conv, &random, &input)),
             Component::Prepend(token) => signal(at, move || prepend::forward(&token, &random, &input)),
-            Component::Norm(norm) => match random.changed_gains(&at.gain(), norm.gain, input.width()) {
-                None => return self.norm(at, norm, input),
-                Some(gains) => {
-                    let (output, kept) = self.norm(at, Norm { gain: 1.0, ..norm }, input)?;
-                    return Ok((changed(at, output, move |output| output.multiply_rows(&gains)), kept));
-                }
-            },
+            Component::Norm(norm) => return self.norm(at, norm, &random, input),
             Component::Activation(activation) => signal(at, move || activation::forward(activation, &input)),
             Component::Dropout(dropout) => {
                 let masks = self.masks(at);

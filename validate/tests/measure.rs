@@ -58,7 +58,7 @@ fn activation(name: &str, activation: Activation) -> Node {
 /// A small network with every component.
 fn everything() -> Stack {
     const WIDTH: usize = 12;
-    let norm = |name: &str, kind| Node::apply(name, Component::Norm(Norm { kind, eps: 1e-5, gain: 1.0, groups: 1 }));
+    let norm = |name: &str, kind| Node::apply(name, Component::Norm(Norm::plain(kind, 1e-5)));
     let dropout = || Node::apply("dropout", Component::Dropout(Dropout { rate: 0.1 }));
     let residual = |name: &str, body| {
         let skip = Branch { scale: 1.0, drop_rate: 0.0, body: Vec::new() };

@@ -29,7 +29,7 @@ fn encoder() -> Stack {
         Node::apply(name, Component::Linear(Linear { fan_in, fan_out, weight, bias: None, standardised: None }))
     };
     let norm = || {
-        let norm = Norm { kind: NormKind::LayerNorm, eps: 1e-5, gain: 1.0, groups: 1 };
+        let norm = Norm::plain(NormKind::LayerNorm, 1e-5);
         Node::apply("norm", Component::Norm(norm))
     };
     let residual = |name: &str, body| {

@@ -37,7 +37,8 @@ fn own(parameters: &[Parameter], norm_biases: bool) -> Vec<Held> {
         let itself = under_its_name(part(parameter, None, Gain::Whole));
         let experts = (parameter.copies > 1).then_some(parameter.copies);
         let itself = Held { shape: experts.into_iter().chain(itself.shape).collect(), ..itself };
-        [Some(itself), norm_bias(parameter, norm_biases).map(under_its_name)].into_iter().flatten()
+        let bias = norm_bias(parameter, std::slice::from_ref(&parameter.name), norm_biases);
+        [Some(itself), bias.map(under_its_name)].into_iter().flatten()
     };
     parameters.iter().flat_map(held).collect()
 }
@@ -146,7 +147,7 @@ impl Expansion<'_> {
         let Some(first) = found.first() else { return Vec::new() };
         let parameters = found.iter().map(|parameter| parameter.name.clone()).collect();
         let gains = Part { parameters, ..part(first, None, stored) };
-        let bias = norm_bias(first, biased || self.names.norm_biases);
+        let bias = norm_bias(first, &gains.parameters, biased || self.names.norm_biases);
         let held = |what: &str, part| whole(&format!("{name}.{what}"), &format!("{}.{what}", module.name), part);
         [Some(held("weight", gains)), bias.map(|bias| held("bias", bias))].into_iter().flatten().collect()
     }
@@ -180,24 +181,29 @@ fn whole(name: &str, pattern: &str, part: Part) -> Held {
 
 fn part(parameter: &Parameter, expert: Option<usize>, stored: Gain) -> Part {
     let Parameter { name, shape, learning_rates, .. } = parameter.clone();
-    let start = match (parameter.values, stored) {
-        (Values::Drawn(init), _) => Start::Drawn(init),
-        (Values::Gains(norm), Gain::Whole) => Start::Constant(norm.gain),
-        (Values::Gains(norm), Gain::LessOne) => Start::Constant(norm.gain - 1.0),
+    let offset = match stored {
+        Gain::Whole => 0.0,
+        Gain::LessOne => 1.0,
     };
-    Part { pattern: starred(&name), parameters: vec![name], expert, shape, start, learning_rates }
+    let start = match parameter.values {
+        Values::Drawn(init) => Start::Drawn(init),
+        Values::Gains(norm) => Start::Constant(norm.gain - offset),
+    };
+    Part { pattern: starred(&name), parameters: vec![name], expert, shape, start, offset, learning_rates }
 }
 
-/// The bias beside gains, which a stack leaves out because it is zero.
-fn norm_bias(gains: &Parameter, norm_biases: bool) -> Option<Part> {
+/// The bias beside the gains of these `names`, of one norm or of several that are one in the library.
+fn norm_bias(gains: &Parameter, names: &[String], norm_biases: bool) -> Option<Part> {
     let Values::Gains(norm) = gains.values else { return None };
-    let name = format!("{}.bias", gains.name.strip_suffix(".gain").unwrap_or(&gains.name));
+    let bias_of = |gain: &String| format!("{}.bias", gain.strip_suffix(".gain").unwrap_or(gain));
+    let parameters: Vec<String> = names.iter().map(bias_of).collect();
     let part = Part {
-        pattern: starred(&name),
-        parameters: vec![name],
+        pattern: starred(&parameters[0]),
+        parameters,
         expert: None,
         shape: gains.shape,
-        start: Start::Constant(0.0),
+        start: if norm.bias.is_zero() { Start::Constant(0.0) } else { Start::Drawn(norm.bias) },
+        offset: 0.0,
         learning_rates: gains.learning_rates,
     };
     (norm_biases && norm.kind.has_biases()).then_some(part)

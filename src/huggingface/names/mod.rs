@@ -217,6 +217,8 @@ pub struct Part {
     pub shape: [usize; 2],
     /// What it holds at initialisation.
     pub start: Start,
+    /// What the network adds to what is stored: 1 where gains are stored less 1, else 0.
+    pub offset: f64,
     /// How fast it learns.
     pub learning_rates: LearningRates,
 }

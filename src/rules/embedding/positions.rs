@@ -13,7 +13,8 @@
 //! Differences of tokens that are x to the part s have the concentration s² γ + (1 − s)² γ_e + 2 s (1 − s)/width, γ_e =
 //! 1/width but 0 of sinusoids, which nothing draws: a narrow embedding counts as much as it has in the sum.
 
-use sigprop_stack::{Embedding, EmbeddingTerm, Gaussian};
+use sigprop_stack::{Embedding, EmbeddingTerm, Gaussian, Init};
+use smallvec::smallvec;
 
 use crate::domain::{
     Concentration, Domain, Flow, Fluctuation, Gradient, GradientPairMap, Nearness, PairMap, Signal, part_map, symmetric,
@@ -78,6 +79,12 @@ impl Rule {
         Self { own }
     }
 
+    /// A bias: one draw for all tokens of `x`.
+    pub(crate) fn constant(bias: Init, x: &Signal) -> Self {
+        let token = Token::gaussian(x.token().width, bias.variance().ln());
+        Self { own: Signal::new(smallvec![token; x.tokens.len()], vec![1.0; x.cosines.len()].into()) }
+    }
+
     /// Second moments of x and of the term in units of that of the sum, and the means likewise.
     fn parts(&self, x: &[Token], y: &[Token]) -> Vec<[f64; 4]> {
         let part = |(y, (x, e)): (&Token, (&Token, &Token))| {
@@ -102,6 +109,8 @@ impl PairRule for Rule {
                 kurtosis: of_x * of_x * x.kurtosis + of_e * of_e * e.kurtosis + 4.0 * of_x * of_e,
                 skewness: of_x.powf(1.5) * x.skewness + of_e.powf(1.5) * e.skewness,
                 scale_variance: of_x * of_x * x.scale_variance,
+                uneven: of_x * of_x * x.uneven,
+                masked: of_x * of_x * x.masked,
                 entry_variance: of_x * of_x * x.entry_variance
                     + of_e * of_e * e.entry_variance
                     + 4.0 * of_x * of_e / x.width,
@@ -143,10 +152,16 @@ impl PairRule for Rule {
             TokenGradient {
                 radial: 1.0 + of_x * (gradient.radial - 1.0),
                 steepness: of_x * gradient.steepness,
+                excess: of_x * gradient.excess,
                 ..*gradient
             }
         };
         gradients.iter().zip(&parts).map(token).collect()
+    }
+
+    fn across(&self, _: &Domain, x: &Signal, across: f64) -> f64 {
+        let of_x = share(x.token().ln_second, self.tokens(&x.tokens)[0].ln_second);
+        1.0 + of_x * (across - 1.0)
     }
 
     fn nearness(&self, _: &Domain, [x, y]: [&Signal; 2], gradient: &Gradient) -> Nearness {

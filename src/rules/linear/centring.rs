@@ -27,7 +27,7 @@ pub(crate) struct Centring(norm::Rule);
 
 impl Centring {
     pub(crate) fn new() -> Self {
-        Self(norm::Rule::new(&Norm { kind: NormKind::LayerNorm, eps: 0.0, gain: 1.0, groups: 1 }))
+        Self(norm::Rule::new(&Norm::plain(NormKind::LayerNorm, 0.0)))
     }
 }
 

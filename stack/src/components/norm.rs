@@ -1,6 +1,7 @@
 //! Normalisation over the features of a token, and what stands in its place.
 
 use super::{Activation, Component, Scale};
+use crate::Init;
 use serde::{Deserialize, Serialize};
 
 /// What is subtracted and divided by.
@@ -42,7 +43,8 @@ impl NormKind {
     }
 }
 
-/// LayerNorm, RMSNorm or what stands in their place. Gains start at one common value, biases at zero.
+/// LayerNorm, RMSNorm or what stands in their place. Gains have one common size, biases are drawn like those of a linear map
+/// and zero unless a checkpoint has others.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Norm {
@@ -50,15 +52,28 @@ pub struct Norm {
     pub kind: NormKind,
     /// Added under the root.
     pub eps: f64,
-    /// Value of every gain.
+    /// Size of every gain.
     pub gain: f64,
+    /// Distribution of the biases, one per feature and common to all tokens: y + b.
+    #[serde(default = "Init::zero", skip_serializing_if = "Init::is_zero")]
+    pub bias: Init,
     /// Features are cut into this many equal groups, each normalised by itself: 1, or one per head.
     #[serde(default = "one")]
     pub groups: usize,
 }
 
 impl Norm {
-    /// What the norm is made of where nothing is divided by: alpha, a function, the gains.
+    /// With gains of 1 and no biases, over all features.
+    pub fn plain(kind: NormKind, eps: f64) -> Self {
+        Self { kind, eps, gain: 1.0, bias: Init::Zero, groups: 1 }
+    }
+
+    /// The norm and its biases apart, if it has any but zeros.
+    pub fn biased(&self) -> Option<(Self, Init)> {
+        (!self.bias.is_zero()).then_some((Self { bias: Init::Zero, ..*self }, self.bias))
+    }
+
+    /// What the norm without its biases is made of where nothing is divided by: alpha, a function, the gains.
     pub fn steps(&self) -> Option<[Component; 3]> {
         let scale = |factor| Component::Scale(Scale { factor });
         let (function, alpha) = self.kind.pointwise()?;

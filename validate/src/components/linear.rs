@@ -16,7 +16,7 @@ mod standardised;
 use std::ops::Range;
 
 use rayon::{current_num_threads, prelude::*};
-use sigprop_stack::Linear;
+use sigprop_stack::{Linear, Tensor};
 
 use crate::{
     array::{Array, Shape},
@@ -46,15 +46,16 @@ pub(crate) fn forward<T: Scalar>(linear: &Linear, random: &Random, input: &Array
             multiply(threads, &mut y, 1.0, x, View::new(part.entries(), linear.fan_in, rows.len(), rows.len()));
         });
     }
-    add_bias(linear, random, &mut output);
+    add_bias(linear.bias.as_ref(), 1, random, &mut output);
     output
 }
 
-fn add_bias<T: Scalar>(linear: &Linear, random: &Random, output: &mut Array<T>) {
-    if let Some(tensor) = linear.bias.as_ref().filter(|tensor| !random.is_zero(tensor)) {
-        let mut bias = vec![T::default(); linear.fan_out];
+/// Adds a bias, if there is one, to every token; of several `groups` of features it is of each.
+pub(crate) fn add_bias<T: Scalar>(bias: Option<&Tensor>, groups: usize, random: &Random, output: &mut Array<T>) {
+    if let Some(tensor) = bias.filter(|tensor| !random.is_zero(tensor)) {
+        let mut bias = vec![T::default(); output.width() / groups];
         random.tensor_row(tensor, 0, &mut bias);
-        output.add_row(&bias);
+        output.add_row(&bias.repeat(groups));
     }
 }
 
@@ -141,7 +142,7 @@ pub(crate) fn bias_gradient<T: Scalar>(linear: &Linear, gradient: &[T]) -> Vec<T
 
 #[cfg(test)]
 mod tests {
-    use sigprop_stack::{Init, Tensor};
+    use sigprop_stack::Init;
 
     use super::*;
 

@@ -62,7 +62,7 @@ pub(crate) fn forward<T: Scalar>(linear: &Linear, random: &Random, input: &Array
     }
     let z = fresh(&linear.weight, Purpose::Weight, random, shape, linear.fan_out);
     let mut output = product_of_square(&factor.lower::<T>(), &z);
-    add_bias(linear, random, &mut output);
+    add_bias(linear.bias.as_ref(), 1, random, &mut output);
     (output, basis)
 }
 

@@ -1,0 +1,272 @@
+//! What of a checkpoint the network with its weights does not have.
+//!
+//! # Formula
+//!
+//! A stack draws weights of mean zero. Of n numbers of mean m and standard deviation s, |m| √n > 5 s, the share of what is
+//! predicted that the mean changes is, to leading order,
+//!
+//! ```text
+//! linear map          fan_in m²/s²          of E y², where all of the input is mean: m² (Σ x)² for s² Σ x²
+//! table               m²/(m² + s²)          of the correlation of two tokens
+//! bias                m²/E y²               of E y², common to all features: what a LayerNorm behind it takes off
+//! ```
+//!
+//! E y² of a linear map being that of inputs of second moment 1.
+//!
+//! Gains are independent, feature by feature, and so are products of norms that a skip connection passes: of k norms with κ =
+//! E g⁴/(E g²)² the squares are carried by width/κ^k features, less where branches mix features. Below one feature the mean
+//! over networks is that of rare ones.
+
+use std::collections::{HashMap, HashSet};
+
+use sigprop_stack::{Component, Init, Named, Node, Op, Source, Stack, Stream};
+
+use super::stack::bias_of;
+use super::{Inspection, Reading, Spread, starred};
+use crate::numerals::short;
+use crate::predict::Caveat;
+
+/// Changes of what is predicted below this share are not worth telling.
+const VISIBLE: f64 = 0.05;
+/// Means within so many standard errors are those of draws.
+const BEYOND: f64 = 5.0;
+/// Buffers that the library saves beside the weights: masks, frequencies, positions.
+const BUFFERS: [&str; 5] = ["attn.bias", "attention.bias", "masked_bias", "inv_freq", "position_ids"];
+
+/// Something of a checkpoint that the network with its weights does not have, of one tensor or of that of several blocks.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Omission {
+    /// Name of the tensor in the checkpoint, with `*` for numbers.
+    pub pattern: String,
+    /// The tensors, in the order of the checkpoint.
+    pub tensors: Vec<String>,
+    /// What is left out.
+    pub kind: OmissionKind,
+}
+
+/// What is left out.
+#[derive(Clone, Debug, PartialEq)]
+pub enum OmissionKind {
+    /// A parameter of this type, which is not read: it is predicted with its initialisation.
+    Type(String),
+    /// A tensor in the blocks that no parameter of the network has the name of; √E w² of the largest.
+    Place(f64),
+    /// A mean, and the share of what is predicted that it may change, of the largest.
+    Mean(f64),
+    /// Gains that vary so much between features that less than one feature carries the gradient: how many.
+    Gains(f64),
+}
+
+impl Omission {
+    /// Whether a prediction without it is one of another network.
+    pub fn is_grave(&self) -> bool {
+        match self.kind {
+            OmissionKind::Type(_) | OmissionKind::Place(_) | OmissionKind::Gains(_) => true,
+            OmissionKind::Mean(share) => share > 0.5,
+        }
+    }
+
+    /// What it does to the prediction.
+    pub fn caveat(&self) -> Caveat {
+        let text = match &self.kind {
+            OmissionKind::Type(dtype) => format!(
+                "entries of type {dtype} are not read, so the prediction has the initialisation in their place. Convert \
+                 them to F32, F16 or BF16"
+            ),
+            OmissionKind::Place(size) => format!(
+                "the network of the config has no parameter of this name, so the prediction leaves it out (√E w² {}). \
+                 Check that the config is that of this checkpoint",
+                short(*size)
+            ),
+            OmissionKind::Mean(share) => format!(
+                "the mean of the entries is not zero, and the prediction takes it for spread: second moments or \
+                 correlations behind it may be off by a share of up to {}",
+                short(*share)
+            ),
+            OmissionKind::Gains(features) => format!(
+                "gains vary so much between features that few features carry what skip connections pass through these \
+                 norms ({} by their fourth moments). The gradient predicted is the mean over networks; that of one network \
+                 is typically smaller by orders of magnitude",
+                short(*features)
+            ),
+        };
+        Caveat { site: self.tensors[0].clone(), sites: self.tensors.len(), text }
+    }
+}
+
+/// What `stack`, with the measured weights written into it, does not have of what was found.
+pub(super) fn omissions(stack: &mut Stack, inspection: &Inspection) -> Vec<Omission> {
+    let unread = unread(inspection).map(|(name, dtype)| (name, starred(name), OmissionKind::Type(dtype.to_owned())));
+    let without_place = without_place(inspection)
+        .map(|(reading, size)| (reading.tensor.as_str(), reading.pattern.clone(), OmissionKind::Place(size)));
+    let (roles, several) = (roles(stack), stack.streams.len() > 1);
+    let means = inspection.readings.iter().filter_map(|reading| {
+        let share = share_of_mean(reading, &roles).filter(|share| *share > VISIBLE)?;
+        Some((reading.tensor.as_str(), reading.pattern.clone(), OmissionKind::Mean(share)))
+    });
+    let mut found: Vec<Omission> = Vec::new();
+    for (tensor, pattern, kind) in unread.chain(without_place).chain(means) {
+        let alike = |omission: &&mut Omission| omission.pattern == pattern && omission.kind.is_like(&kind);
+        match found.iter_mut().find(alike) {
+            Some(omission) => omission.add(tensor, kind),
+            None => found.push(Omission { pattern, tensors: vec![tensor.to_owned()], kind }),
+        }
+    }
+    found.extend(stack.streams.iter().filter_map(|stream| uneven_gains(stream, several, &inspection.readings)));
+    found
+}
+
+/// Gains of the norms that skip connections of a stream pass, if less than one feature carries what comes through all.
+fn uneven_gains(stream: &Stream, several: bool, readings: &[Reading]) -> Option<Omission> {
+    /// Gains of a standard deviation of half their mean have less.
+    const LEAST: f64 = 2.0;
+    let mut norms = HashSet::new();
+    let path = if several { format!("{}.", stream.name) } else { String::new() };
+    norms_of_stream(&stream.body, &path, &mut norms);
+    let uneven: Vec<(&Reading, f64)> = readings
+        .iter()
+        .filter_map(|reading| {
+            let part = reading.part.as_ref().filter(|part| norms.contains(&part.parameters[0]))?;
+            Some((reading, fourth_moment(&reading.spread, part.offset)?))
+        })
+        .filter(|(_, fourth)| *fourth > LEAST)
+        .collect();
+    let features = stream.source.width() as f64 / uneven.iter().map(|(_, fourth)| fourth).product::<f64>();
+    let (first, _) = uneven.first().filter(|_| features < 1.0)?;
+    let tensors = uneven.iter().map(|(reading, _)| reading.tensor.clone()).collect();
+    Some(Omission { pattern: first.pattern.clone(), tensors, kind: OmissionKind::Gains(features) })
+}
+
+/// Names of the gains that are in no branch.
+fn norms_of_stream(body: &[Node], path: &str, found: &mut HashSet<String>) {
+    for Node { name, op } in body {
+        match op {
+            Op::Apply(Component::Norm(_)) => drop(found.insert(format!("{path}{name}.gain"))),
+            Op::Chain(body) => norms_of_stream(body, &format!("{path}{name}."), found),
+            _ => {}
+        }
+    }
+}
+
+/// E g⁴/(E g²)² of gains that are stored less an offset, about a mean that none of their odd moments shifts.
+fn fourth_moment(spread: &Spread, offset: f64) -> Option<f64> {
+    let [mean, variance] = [spread.mean + offset, spread.std()?].map(|x| x * x);
+    let second = mean + variance;
+    let fourth = mean * mean + 6.0 * mean * variance + spread.kurtosis().unwrap_or_default() * variance * variance;
+    (second > 0.0).then(|| fourth / (second * second))
+}
+
+impl Omission {
+    fn add(&mut self, tensor: &str, kind: OmissionKind) {
+        self.tensors.push(tensor.to_owned());
+        if self.kind.size() < kind.size() {
+            self.kind = kind;
+        }
+    }
+}
+
+impl OmissionKind {
+    fn is_like(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Type(one), Self::Type(other)) => one == other,
+            (Self::Place(_), Self::Place(_)) | (Self::Mean(_), Self::Mean(_)) => true,
+            (Self::Type(_) | Self::Place(_) | Self::Mean(_) | Self::Gains(_), _) => false,
+        }
+    }
+
+    fn size(&self) -> f64 {
+        match self {
+            Self::Type(_) => 0.0,
+            Self::Place(size) | Self::Mean(size) | Self::Gains(size) => *size,
+        }
+    }
+}
+
+/// Tensors of the network's names that were not read, with their types.
+fn unread(inspection: &Inspection) -> impl Iterator<Item = (&str, &str)> {
+    let unknown: HashSet<&str> = inspection.unknown.iter().map(String::as_str).collect();
+    let known = move |name: &str| !unknown.contains(name);
+    let unread = inspection.unread.iter().map(|(name, dtype)| (name.as_str(), dtype.as_str()));
+    unread.filter(move |(name, _)| known(name))
+}
+
+/// Tensors of no known name beside known ones of the same block, and their sizes. Biases of zero add nothing.
+fn without_place(inspection: &Inspection) -> impl Iterator<Item = (&Reading, f64)> {
+    let (known, unknown): (Vec<&Reading>, Vec<&Reading>) =
+        inspection.readings.iter().partition(|reading| reading.part.is_some());
+    let blocks: HashSet<&str> = known.into_iter().filter_map(|reading| block(&reading.pattern)).collect();
+    unknown.into_iter().filter_map(move |reading| {
+        let size = reading.spread.root_mean_square()?;
+        let in_block = block(&reading.pattern).is_some_and(|block| blocks.contains(block));
+        let is_buffer = BUFFERS.iter().any(|buffer| reading.pattern.ends_with(buffer));
+        let adds = size > 0.0 || !reading.pattern.ends_with("bias");
+        (in_block && !is_buffer && adds).then_some((reading, size))
+    })
+}
+
+/// What comes before the number of a block in a pattern.
+fn block(pattern: &str) -> Option<&str> {
+    pattern.split_once(".*.").map(|(block, _)| block)
+}
+
+/// What the mean of a parameter is beside.
+enum Role {
+    Map {
+        fan_in: f64,
+    },
+    Table,
+    /// E y² of what it is added to, with it.
+    Bias {
+        second: f64,
+    },
+}
+
+/// Those of parameters whose means can be seen, by name.
+fn roles(stack: &mut Stack) -> HashMap<String, Role> {
+    let mut roles = HashMap::new();
+    stack.change(|named| {
+        if let Named::Norm(name, norm) = named {
+            let second = norm.gain * norm.gain + norm.bias.variance();
+            roles.insert(bias_of(&name), Role::Bias { second });
+        }
+    });
+    for stream in &stack.streams {
+        if let Source::Embedding(embedding) = &stream.source {
+            let tables = embedding.terms.iter().filter_map(|term| term.table());
+            roles.extend(tables.map(|table| (table.name.clone(), Role::Table)));
+        }
+        collect(&stream.body, &mut roles);
+    }
+    roles
+}
+
+fn collect(body: &[Node], roles: &mut HashMap<String, Role>) {
+    for node in body {
+        if let Op::Apply(component) = &node.op {
+            let (fan_in, weight, bias) = match component {
+                Component::Linear(linear) => (linear.fan_in, &linear.weight, linear.bias.as_ref()),
+                Component::Convolution(conv) => (conv.kernel * conv.fan_in, &conv.weight, conv.bias.as_ref()),
+                _ => continue,
+            };
+            let fan_in = fan_in as f64;
+            let second = |init: Init| fan_in * weight.init.variance() + init.variance();
+            roles.extend(bias.map(|bias| (bias.name.clone(), Role::Bias { second: second(bias.init) })));
+            roles.insert(weight.name.clone(), Role::Map { fan_in });
+        }
+        node.op.bodies().for_each(|body| collect(body, roles));
+    }
+}
+
+/// The share of what is predicted that the mean of a parameter changes.
+fn share_of_mean(reading: &Reading, roles: &HashMap<String, Role>) -> Option<f64> {
+    let part = reading.part.as_ref()?;
+    let (mean, std) = (reading.spread.mean, reading.spread.std()?);
+    let drawn = mean.abs() * (reading.spread.count as f64).sqrt() <= BEYOND * std;
+    let square = mean * mean;
+    let share = match roles.get(&part.parameters[0])? {
+        Role::Map { fan_in } => fan_in * square / (std * std),
+        Role::Table => square / (square + std * std),
+        Role::Bias { second } => square / second,
+    };
+    (!drawn).then_some(share)
+}
