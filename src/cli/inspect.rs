@@ -27,6 +27,7 @@ use super::{
     Outcome,
     console::{Console, Paint, write_verdict},
     model::SchemeArguments,
+    names::of_checkpoint,
     output::{DataArguments, Format, emit},
     predict::write_caveats,
     prose::write_indented,
@@ -50,6 +51,7 @@ has put into them beyond their size is not seen.
 Examples:
   sigprop inspect model.safetensors                 with the config.json beside it
   sigprop inspect my-model --scheme gpt2            a folder; is it what GPT-2 would have drawn?
+  sigprop inspect my-model --config my.toml --names my.names    names of its own
   sigprop inspect my-model --dump-stack measured.json && sigprop predict --stack measured.json")]
 pub(crate) struct Arguments {
     /// A safetensors file, the index of several, or a folder with model.safetensors or its index.
@@ -63,6 +65,13 @@ pub(crate) struct Arguments {
 
     #[command(flatten)]
     source: ConfigArguments,
+
+    /// What the checkpoint calls parameters that have names of their own: lines `name = parameter`. `name` has a *
+    /// for the number of a block (and a second one for that of an expert); `parameter` is the name in transformers, in
+    /// another known convention, or in a plan (--export plan.json). `a + b`: b lies below a in one matrix. # begins a
+    /// comment.
+    #[arg(long, value_name = "FILE")]
+    names: Option<PathBuf>,
 
     #[command(flatten)]
     scheme: SchemeArguments,
@@ -100,9 +109,14 @@ impl Arguments {
         if self.source.explain(model.as_deref(), self.scheme.text())? {
             return Ok(Outcome::Done);
         }
-        let expected = model.map(|model| self.expected(&model)).transpose()?;
+        let mut expected = model.map(|model| self.expected(&model)).transpose()?;
         self.refuse_without(expected.as_ref())?;
         let checkpoint = Checkpoint::open(&self.checkpoint)?;
+        if let Some(expected) = &mut expected {
+            let (names, architecture) = (&expected.names, &expected.architecture);
+            let parameters = parameters(&expected.stack)?;
+            expected.names = of_checkpoint(names, self.names.as_deref(), &checkpoint, architecture, &parameters)?;
+        }
         let held = match &expected {
             Some(expected) => Some(expected.names.held(&parameters(&expected.stack)?)),
             None => None,
@@ -150,7 +164,12 @@ impl Arguments {
         if expected.is_some() {
             return Ok(());
         }
-        match self.scheme.given().or(self.dump_stack.as_ref().map(|_| "--dump-stack")) {
+        let flags = [
+            self.scheme.given(),
+            self.names.as_ref().map(|_| "--names"),
+            self.dump_stack.as_ref().map(|_| "--dump-stack"),
+        ];
+        match flags.into_iter().flatten().next() {
             None => Ok(()),
             Some(flag) => bail!(
                 "{flag}: expected a config.json beside {}, got none; name one with --config",
@@ -163,9 +182,10 @@ impl Arguments {
         let mut stack = expected.stack.clone();
         if inspection.readings.iter().all(|reading| reading.part.is_none()) {
             bail!(
-                "{}: expected tensors of {}, got none of its names; is it the config of this checkpoint?",
+                "{}: expected tensors of {}, got none of its names; is it the config of this checkpoint? {}",
                 self.checkpoint.display(),
-                expected.stack.name
+                expected.stack.name,
+                unmatched(inspection)
             );
         }
         let left_out = with_measured(&mut stack, &inspection.readings);
@@ -230,7 +250,8 @@ impl Arguments {
                     update: None,
                 });
                 let closest = measured.map_or(&[][..], |measured| &measured.closest);
-                let document = InspectionDocument { checkpoint: &name, inspection, scheme, closest, prediction };
+                let names = expected.and_then(|expected| expected.names.convention());
+                let document = InspectionDocument { checkpoint: &name, inspection, scheme, names, closest, prediction };
                 inspection_json(&document, out)
             }
         })?;
@@ -243,8 +264,19 @@ impl Arguments {
 
 impl Expected {
     fn title(&self) -> String {
-        format!("{}, scheme {}", self.stack.name, self.scheme)
+        let names = self.names.convention().map_or(String::new(), |convention| format!(", names: {convention}"));
+        format!("{}, scheme {}{names}", self.stack.name, self.scheme)
     }
+}
+
+/// Which names were expected and which were found, of those that do not match.
+fn unmatched(inspection: &Inspection) -> String {
+    let (expected, found) = inspection.unmatched();
+    format!(
+        "Expected names such as {}; found {}; --names FILE maps others (lines `found = expected`)",
+        expected.join(", "),
+        found.join(", ")
+    )
 }
 
 /// What deviates, what is missing and what follows.

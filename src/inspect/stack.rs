@@ -11,7 +11,7 @@ use crate::numerals::short;
 use crate::predict::Caveat;
 
 /// Writes what was measured into a stack: normal weights of the measured size √E w², norms with the measured size of
-/// their gains, of which some store a part: all but 1. What was not measured stays as it is; what a stack has no place for
+/// their gains, of which some store a part: all but 1; factors on branches (LayerScale) of the measured size. What was not measured stays as it is; what a stack has no place for
 /// is told.
 pub fn with_measured(stack: &mut Stack, readings: &[Reading]) -> Vec<Caveat> {
     let mut spreads: HashMap<&str, (Spread, f64)> = HashMap::new();
@@ -39,7 +39,12 @@ pub fn with_measured(stack: &mut Stack, readings: &[Reading]) -> Vec<Caveat> {
             let Some(std) = spread.std() else { return };
             norm.gain = (spread.mean + norm.gain - stored).hypot(std);
         }
-        Named::Sum(..) | Named::Attention(_) => {}
+        Named::Sum(site, sum) => {
+            let size = spreads.get(format!("{site}.scale").as_str());
+            let Some(size) = size.and_then(|(spread, _)| spread.root_mean_square()) else { return };
+            sum.branches.iter_mut().skip(1).for_each(|branch| branch.scale = size);
+        }
+        Named::Attention(_) => {}
     });
     left_out(readings).into_iter().collect()
 }

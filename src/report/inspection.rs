@@ -20,6 +20,8 @@ pub struct InspectionDocument<'a> {
     pub inspection: &'a Inspection,
     /// What it was compared with; none without a config.
     pub scheme: Option<&'a str>,
+    /// Whose names the tensors have, if not those that the config implies.
+    pub names: Option<&'a str>,
     /// Known schemes, the nearest first.
     pub closest: &'a [Resemblance],
     /// What follows from the measured weights.
@@ -166,12 +168,13 @@ pub fn inspection_rows(inspection: &Inspection) -> Rows {
 
 /// Writes an inspection as JSON.
 pub fn inspection_json(document: &InspectionDocument, out: &mut dyn Write) -> io::Result<()> {
-    let InspectionDocument { checkpoint, inspection, scheme, closest, prediction } = document;
+    let InspectionDocument { checkpoint, inspection, scheme, names, closest, prediction } = document;
     let document = InspectionJson {
         schema_version: SCHEMA_VERSION,
         version: env!("CARGO_PKG_VERSION"),
         checkpoint,
         scheme: *scheme,
+        names: *names,
         tensors: inspection.readings.iter().map(Row::of).collect(),
         unknown: &inspection.unknown,
         missing: &inspection.missing,
@@ -189,6 +192,7 @@ struct InspectionJson<'a> {
     version: &'static str,
     checkpoint: &'a str,
     scheme: Option<&'a str>,
+    names: Option<&'a str>,
     tensors: Vec<Row<'a>>,
     unknown: &'a [String],
     missing: &'a [String],
