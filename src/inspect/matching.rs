@@ -1,6 +1,7 @@
 //! Which parameter each tensor of a checkpoint is, and whose names the checkpoint has.
 
-use std::collections::HashMap;
+use std::cmp::Reverse;
+use std::collections::{HashMap, HashSet};
 
 use sigprop_stack::Parameter;
 
@@ -21,11 +22,13 @@ impl<'a> Matching<'a> {
         Self { by_name, prefix }
     }
 
-    /// The parameter that a tensor is, and its pattern in the checkpoint. Names of one's own may be whole.
+    /// The parameter that a tensor is, and its pattern in the checkpoint. Some names have only the beginning of the
+    /// prefix in front, or nothing: names of one's own are whole.
     pub(super) fn find(&self, entry: &Entry) -> Option<(&'a Held, String)> {
-        let relative = entry.name.strip_prefix(self.prefix).and_then(|name| self.by_name.get(name).copied());
-        let relative = relative.map(|held| (held, format!("{}{}", self.prefix, held.pattern)));
-        relative.or_else(|| self.by_name.get(entry.name.as_str()).map(|&held| (held, held.pattern.clone())))
+        beginnings(self.prefix).find_map(|front| {
+            let held = self.by_name.get(entry.name.strip_prefix(front)?).copied()?;
+            Some((held, format!("{front}{}", held.pattern)))
+        })
     }
 }
 
@@ -57,17 +60,30 @@ pub fn unused_rule<'n>(
     names.rules().find(|(_, name)| found.iter().all(|held| held.pattern != *name))
 }
 
-/// The one before most of the known names.
+/// The shortest of those with which most parameters are found.
 fn prefix<'c>(checkpoint: &'c Checkpoint, held: &HashMap<&str, &Held>) -> &'c str {
-    let mut votes: HashMap<&str, usize> = HashMap::new();
+    let mut found: HashMap<&str, HashSet<&str>> = HashMap::new();
     for entry in &checkpoint.entries {
-        let starts = std::iter::once(0).chain(entry.name.match_indices('.').map(|(dot, _)| dot + 1));
-        for start in starts.filter(|&start| held.contains_key(&entry.name[start..])) {
-            *votes.entry(&entry.name[..start]).or_default() += 1;
+        for (front, name) in beginnings(&entry.name).map(|front| (front, &entry.name[front.len()..])) {
+            if held.contains_key(name) {
+                found.entry(front).or_default().insert(name);
+            }
         }
     }
-    let most = votes.into_iter().max_by_key(|&(prefix, votes)| (votes, std::cmp::Reverse(prefix)));
-    most.map_or("", |(prefix, _)| prefix)
+    let count = |prefix: &str| {
+        let sets: Vec<&HashSet<&str>> = beginnings(prefix).filter_map(|front| found.get(front)).collect();
+        let new = |(index, set): (usize, &&HashSet<&str>)| {
+            set.iter().filter(|name| sets[index + 1..].iter().all(|others| !others.contains(*name))).count()
+        };
+        sets.iter().enumerate().map(new).sum::<usize>()
+    };
+    let most = found.keys().copied().max_by_key(|prefix| (count(prefix), Reverse(prefix.len()), Reverse(*prefix)));
+    most.unwrap_or_default()
+}
+
+/// What a name begins with, up to one of its dots, the longest first, nothing last.
+fn beginnings(name: &str) -> impl Iterator<Item = &str> {
+    name.rmatch_indices('.').map(|(dot, _)| &name[..=dot]).chain([""])
 }
 
 /// Whether a tensor has the rows of a parameter, and as many entries in each; axes of 1 left out.

@@ -7,6 +7,7 @@ mod input;
 mod inspect;
 mod limits;
 mod manual;
+mod names;
 mod phase;
 mod plot;
 mod recommend;

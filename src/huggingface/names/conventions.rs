@@ -22,8 +22,7 @@ impl Names {
             |convention: String, modules| Self { convention: Some(convention), modules: Some(modules), ..self.clone() };
         let conventions = CONVENTIONS.iter().map(|(convention, modules)| named((*convention).to_owned(), *modules));
         let families = FAMILIES.iter().filter(|_| self.modules.is_none());
-        let families = families
-            .map(|family| named(format!("transformers' {}", family.model_types[0]), (family.names)(architecture)));
+        let families = families.map(|family| named("transformers", (family.names)(architecture)));
         [self.clone()].into_iter().chain(conventions).chain(families).collect()
     }
 }

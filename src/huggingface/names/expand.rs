@@ -1,10 +1,10 @@
 //! From modules to the parameters of one network.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use sigprop_stack::{Parameter, Values};
 
-use super::{Gain, Held, Holds, Layout, Module, Names, Part, Start};
+use super::{Gain, Held, Holds, Layout, Module, Modules, Names, Part, Start};
 
 impl Names {
     /// Every parameter of a checkpoint that holds some of `parameters`, those of a stack. Several may hold the
@@ -13,9 +13,20 @@ impl Names {
         self.renamed(self.plain(parameters), parameters)
     }
 
-    /// The same without names of one's own.
+    /// The same without names of one's own. What a convention has no name for is called as in the stack.
     pub(super) fn plain(&self, parameters: &[Parameter]) -> Vec<Held> {
         let Some(modules) = self.modules else { return self.of_the_stack(parameters) };
+        let mut held = self.of_modules(modules, parameters);
+        if self.convention().is_some() {
+            let named = held.iter().flat_map(|held| &held.parts).flat_map(|part| &part.parameters);
+            let named: HashSet<String> = named.cloned().collect();
+            let others = self.of_the_stack(parameters).into_iter();
+            held.extend(others.filter(|held| !named.contains(&held.name)));
+        }
+        held
+    }
+
+    fn of_modules(&self, modules: Modules, parameters: &[Parameter]) -> Vec<Held> {
         let known: HashMap<&str, &Parameter> =
             parameters.iter().map(|parameter| (parameter.name.as_str(), parameter)).collect();
         let blocks = parameters.iter().filter_map(|parameter| block(&parameter.name)).max().map_or(0, |last| last + 1);

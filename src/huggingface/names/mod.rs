@@ -172,7 +172,7 @@ const fn centred_biased_norm(name: &'static str, ours: &'static [&'static str]) 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Names {
     /// Whose names they are; none: those that the description of the network implies.
-    convention: Option<String>,
+    convention: Option<&'static str>,
     /// None: every parameter is called as in a stack.
     modules: Option<Modules>,
     axes: Axes,
@@ -217,8 +217,8 @@ impl Names {
     }
 
     /// Whose names they are, if they are not those that the description of the network implies.
-    pub fn convention(&self) -> Option<&str> {
-        self.convention.as_deref()
+    pub fn convention(&self) -> Option<&'static str> {
+        self.convention
     }
 }
 
