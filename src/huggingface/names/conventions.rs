@@ -18,9 +18,8 @@ impl Names {
     /// All names that the parameters of a network may have: these, those of other conventions, and, where these are
     /// the stack's own, those of the library's families.
     pub fn known(&self, architecture: &Architecture) -> Vec<Self> {
-        let named =
-            |convention: String, modules| Self { convention: Some(convention), modules: Some(modules), ..self.clone() };
-        let conventions = CONVENTIONS.iter().map(|(convention, modules)| named((*convention).to_owned(), *modules));
+        let named = |convention, modules| Self { convention: Some(convention), modules: Some(modules), ..self.clone() };
+        let conventions = CONVENTIONS.iter().map(|(convention, modules)| named(*convention, *modules));
         let families = FAMILIES.iter().filter(|_| self.modules.is_none());
         let families = families.map(|family| named("transformers", (family.names)(architecture)));
         [self.clone()].into_iter().chain(conventions).chain(families).collect()

@@ -1,6 +1,7 @@
 //! The parameters of the library's models: their names and shapes, and which of ours they hold.
 //!
-//! A family tells them module by module, relative to its base model (`h.0.…`, not `transformer.h.0.…`).
+//! A family, or a convention of another library, tells them module by module, relative to its base model (`h.0.…`, not
+//! `transformer.h.0.…`).
 //! A module may hold several of our parameters, cut along its rows or columns:
 //!
 //! ```text
