@@ -161,6 +161,8 @@ pub struct Architecture {
     pub skip_scale: Option<f64>,
     /// Factor on the output of a branch; by default the scheme's.
     pub branch_scale: Option<f64>,
+    /// Whether this factor is a parameter per feature that starts there (LayerScale).
+    pub layer_scale: bool,
     /// What follows the last block, for the cost.
     pub head: Head,
 }
@@ -229,6 +231,7 @@ impl Default for Architecture {
             residual: None,
             skip_scale: None,
             branch_scale: None,
+            layer_scale: false,
             head: Head::None,
         }
     }

@@ -54,6 +54,7 @@ impl Cost {
             let (parameters, flops) = head(last, tokens);
             total.parameters = total.parameters.saturating_add(parameters);
             total.flops += flops;
+            total.parameters = total.parameters.saturating_add(layer_scales(architecture));
             let repeated = repeated(architecture, tokens);
             total.parameters -= repeated.parameters;
             total.flops -= repeated.flops;
@@ -84,6 +85,12 @@ fn head(architecture: &Resolved, tokens: f64) -> (u64, f64) {
         Head::Untied => (logits, 2.0 * logits as f64 * tokens),
         Head::Pooler => (width * width + width, 2.0 * (width * width) as f64),
     }
+}
+
+/// Factors on branches that are parameters.
+fn layer_scales(architecture: &Resolved) -> u64 {
+    let own = if architecture.layer_scale { architecture.residual_sublayers() * architecture.d_model } else { 0 };
+    own as u64 + architecture.decoder.as_deref().map_or(0, layer_scales)
 }
 
 /// What is there once in a network of so many tokens and twice in its stack: the norm that the branches of

@@ -81,6 +81,8 @@ FAMILIES = {
     "mbart": ("mbart", BART),
     "whisper": ("whisper", dict(BART, max_source_positions=32, max_target_positions=32)),
     "vit": ("vit", IMAGES),
+    "dinov2": ("dinov2", dict(IMAGES, layerscale_value=0.1)),
+    "dinov2, gated": ("dinov2", dict(IMAGES, use_swiglu_ffn=True)),
     "clip_text": ("clip_text_model", SMALL),
     "clip_vision": ("clip_vision_model", IMAGES),
 }

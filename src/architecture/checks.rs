@@ -140,6 +140,12 @@ impl Architecture {
             ("embedding_width", mlp && self.embedding_width.is_some(), "absent in an MLP", "a number"),
             ("head", mlp && self.head != Head::None, "none in an MLP", self.head.name()),
             ("residual", !mlp && self.residual == Some(false), "true in an encoder", "false"),
+            (
+                "layer_scale",
+                self.layer_scale && (parallel || !self.has_residual()),
+                "false unless every branch has a residual connection of its own",
+                "true",
+            ),
             ("skip_scale, branch_scale", !self.has_residual() && has_scales, "absent without residual", "a number"),
         ];
         first(contradictions)

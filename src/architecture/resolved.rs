@@ -77,6 +77,7 @@ pub struct Resolved {
     pub residual: bool,
     pub skip_scale: Option<f64>,
     pub branch_scale: Option<f64>,
+    pub layer_scale: bool,
     pub head: Head,
 }
 
@@ -184,6 +185,7 @@ impl Architecture {
             residual: self.has_residual(),
             skip_scale: self.skip_scale,
             branch_scale: self.branch_scale,
+            layer_scale: self.layer_scale,
             head: self.head,
         })
     }

@@ -165,6 +165,10 @@ fn contradictions_and_what_is_not_computed_are_refused() {
         (Architecture { activation: Activation::Swiglu, ..mlp() }, "activation must be not gated in an MLP"),
         (Architecture { head: Head::Tied, ..mlp() }, "head must be none in an MLP"),
         (Architecture { skip_scale: Some(1.0), ..mlp() }, "skip_scale, branch_scale must be absent"),
+        (
+            Architecture { parallel: Parallel::OwnNorms, layer_scale: true, ..plain() },
+            "layer_scale must be false unless every branch has a residual connection of its own, got true",
+        ),
         (Architecture { causal: true, ..mlp() }, "causal must be false in an MLP"),
         (Architecture { qk_norm: QkNorm::Head, ..none() }, "qk_norm must be none without a norm, got head"),
         (

@@ -20,7 +20,8 @@ pub(super) fn learning_rates(
         let own = of_decoder.as_ref().filter(|_| parameter.name.starts_with("decoder."));
         own.unwrap_or(&of_encoder)(&trained(parameter))
     };
-    let rates = parameters(stack)?.into_iter().map(|parameter| (of(&parameter), parameter.name));
+    let learns = |parameter: &Parameter| !matches!(parameter.values, Values::Scale(_));
+    let rates = parameters(stack)?.into_iter().filter(learns).map(|parameter| (of(&parameter), parameter.name));
     Ok(rates.filter(|(rates, _)| *rates != LearningRates::default()).map(|(rates, name)| (name, rates)).collect())
 }
 
@@ -50,6 +51,7 @@ fn trained(parameter: &Parameter) -> Trained {
     let std = match values {
         Values::Drawn(init) => init.std(),
         Values::Gains(norm) => norm.gain.abs(),
+        Values::Scale(scale) => scale.abs(),
     };
     Trained { growth, place, fans, std }
 }

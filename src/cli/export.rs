@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use sigprop::{
+    architecture::Architecture,
     export::{Plan, checkpoint, init_py, plan_json},
     huggingface::{Held, Names},
     report::{Drawn, write_file},
@@ -12,7 +13,7 @@ use sigprop::{
 use sigprop_stack::{Stack, parameters};
 use sigprop_validate::draw_row;
 
-use super::model::Network;
+use super::{model::Network, names::with_file};
 
 /// What is written, by the end of a file's name.
 enum Kind {
@@ -33,13 +34,15 @@ impl Kind {
 }
 
 /// Writes what every parameter of a network starts with into files of the kinds that their names say. A checkpoint
-/// is the first network that `sigprop validate` samples with this seed.
-pub(crate) fn export(paths: &[PathBuf], network: &Network, seed: u64) -> anyhow::Result<()> {
+/// is the first network that `sigprop validate` samples with this seed. `names` is a file with names of one's own.
+pub(crate) fn export(paths: &[PathBuf], network: &Network, names: Option<&Path>, seed: u64) -> anyhow::Result<()> {
     let kinds = paths.iter().map(|path| Kind::of(path)).collect::<anyhow::Result<Vec<_>>>()?;
     if paths.is_empty() {
         return Ok(());
     }
-    let held = network.names.held(&parameters(&network.stack)?);
+    let parameters = parameters(&network.stack)?;
+    let architecture = network.described().map_or_else(Architecture::default, |(architecture, _)| architecture.clone());
+    let held = with_file(&network.names, names, &architecture, &parameters)?.held(&parameters);
     let plan = plan(&network.stack, network.described().map(|(_, scheme)| scheme), &held);
     for (path, kind) in paths.iter().zip(kinds) {
         write_file(path, |out| match kind {

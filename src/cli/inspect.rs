@@ -32,6 +32,7 @@ use super::{
     Outcome,
     console::{Console, Paint, write_verdict},
     model::SchemeArguments,
+    names::of_checkpoint,
     output::{DataArguments, Format, emit},
     predict::write_caveats,
     prose::write_indented,
@@ -63,6 +64,7 @@ Examples:
   sigprop inspect model.safetensors                 with the config.json beside it
   sigprop inspect my-model --scheme gpt2            a folder; is it what GPT-2 would have drawn?
   sigprop inspect my-model --fail-on not-finite,copies,deviation --max-deviation 5%    a gate
+  sigprop inspect my-model --config my.toml --names my.names    names of its own
   sigprop inspect my-model --dump-stack measured.json && sigprop predict --stack measured.json")]
 pub(crate) struct Arguments {
     /// A safetensors file, the index of several, or a folder with model.safetensors or its index.
@@ -76,6 +78,13 @@ pub(crate) struct Arguments {
 
     #[command(flatten)]
     source: ConfigArguments,
+
+    /// What the checkpoint calls parameters that have names of their own: lines `name = parameter`. `name` has a *
+    /// for the number of a block (and a second one for that of an expert); `parameter` is the name in transformers, in
+    /// another known convention, or in a plan (--export plan.json). `a + b`: b lies below a in one matrix. # begins a
+    /// comment.
+    #[arg(long, value_name = "FILE")]
+    names: Option<PathBuf>,
 
     #[command(flatten)]
     scheme: SchemeArguments,
@@ -132,9 +141,14 @@ impl Arguments {
         if self.source.explain(model.as_deref(), self.scheme.text())? {
             return Ok(Outcome::Done);
         }
-        let expected = model.map(|model| self.expected(&model)).transpose()?;
+        let mut expected = model.map(|model| self.expected(&model)).transpose()?;
         self.refuse_without(expected.as_ref())?;
         let checkpoint = Checkpoint::open(&self.checkpoint)?;
+        if let Some(expected) = &mut expected {
+            let (names, architecture) = (&expected.names, &expected.architecture);
+            let parameters = parameters(&expected.stack)?;
+            expected.names = of_checkpoint(names, self.names.as_deref(), &checkpoint, architecture, &parameters)?;
+        }
         let held = match &expected {
             Some(expected) => Some(expected.names.held(&parameters(&expected.stack)?)),
             None => None,
@@ -191,7 +205,12 @@ impl Arguments {
         if expected.is_some() {
             return Ok(());
         }
-        match self.scheme.given().or(self.dump_stack.as_ref().map(|_| "--dump-stack")) {
+        let flags = [
+            self.scheme.given(),
+            self.names.as_ref().map(|_| "--names"),
+            self.dump_stack.as_ref().map(|_| "--dump-stack"),
+        ];
+        match flags.into_iter().flatten().next() {
             None => Ok(()),
             Some(flag) => bail!(
                 "{flag}: expected a config.json beside {}, got none; name one with --config",
@@ -203,10 +222,11 @@ impl Arguments {
     fn compared<'a>(&self, expected: &'a Expected, inspection: &'a Inspection) -> anyhow::Result<Compared<'a>> {
         if inspection.coverage.is_poor() {
             bail!(
-                "{}: expected the tensors of {}, got {}; is it the config of this checkpoint?",
+                "{}: expected the tensors of {}, got {}; is it the config of this checkpoint? {}",
                 self.checkpoint.display(),
                 expected.stack.name,
-                coverage(inspection)
+                coverage(inspection),
+                unmatched(inspection)
             );
         }
         let findings = inspection.findings(&expected.scheme);
@@ -278,8 +298,19 @@ fn measured(expected: &Expected, inspection: &Inspection, findings: &[Finding]) 
 
 impl Expected {
     fn title(&self) -> String {
-        format!("{}, scheme {}", self.stack.name, self.scheme)
+        let names = self.names.convention().map_or(String::new(), |convention| format!(", names: {convention}"));
+        format!("{}, scheme {}{names}", self.stack.name, self.scheme)
     }
+}
+
+/// Which names were expected and which were found, of those that do not match.
+fn unmatched(inspection: &Inspection) -> String {
+    let (expected, found) = inspection.unmatched();
+    format!(
+        "Expected names such as {}; found {}; --names FILE maps others (lines `found = expected`)",
+        expected.join(", "),
+        found.join(", ")
+    )
 }
 
 impl<'a> Compared<'a> {
@@ -294,6 +325,7 @@ impl<'a> Compared<'a> {
             checkpoint: name,
             inspection: self.inspection,
             scheme: self.expected.map(|expected| expected.scheme.as_str()),
+            names: self.expected.and_then(|expected| expected.names.convention()),
             findings: &self.findings,
             judgement: self.judgement.as_ref(),
             closest: &self.closest,

@@ -16,6 +16,7 @@ mod inspect;
 mod man;
 mod model;
 mod models;
+mod names;
 mod output;
 mod parse;
 mod phase;

@@ -78,6 +78,10 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     export: Vec<PathBuf>,
 
+    /// What your module calls its parameters, for --export: lines `name = parameter`, as --names of `sigprop inspect`.
+    #[arg(long, value_name = "FILE", requires = "export", help_heading = "Output")]
+    names: Option<PathBuf>,
+
     /// Which sites to tell.
     #[arg(long, value_enum, default_value_t = SiteChoice::Stream, help_heading = "Output")]
     sites: SiteChoice,
@@ -139,7 +143,7 @@ impl Arguments {
         let curve = self.curve.ink(self.data.format(), self.data.output.is_none())?;
         self.plot.claim()?;
         self.report.claim()?;
-        export(&self.export, &network, self.averages.seed)?;
+        export(&self.export, &network, self.names.as_deref(), self.averages.seed)?;
         let options = Options { steps: self.update.moves_outputs(), ..self.averages.options(self.sites.into()) };
         let head = self.head.head(&network)?;
         let (mut prediction, loss) = match &head {

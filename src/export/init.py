@@ -10,7 +10,6 @@ does not know is left as it is and told, as is what the model does not have. Wei
 parametrised (torch.nn.utils.parametrize), so that every forward pass does. Needs torch alone.
 """
 
-import collections
 import functools
 import json
 import re
@@ -33,12 +32,26 @@ def _find(name):
     return next((index for index, (pattern, _) in enumerate(PLANNED) if pattern.fullmatch(name)), None)
 
 
+def _beginnings(name):
+    """What a name begins with, up to one of its dots, the longest first, nothing last."""
+    return [name[:dot.end()] for dot in re.finditer(r"\.", name)][::-1] + [""]
+
+
 def _prefix(names):
-    """What stands before the names of the base model: what stands before most of them."""
-    starts = (name[:start] for name in names for start in [0] + [dot.end() for dot in re.finditer(r"\.", name)]
-              if _find(name[start:]) is not None)
-    counts = collections.Counter(starts)
-    return max(counts, key=lambda start: (counts[start], -len(start)), default="")
+    """What stands before the names of the base model: the shortest with which most of the plan is found."""
+    found = {}
+    for name in names:
+        for front in _beginnings(name):
+            if _find(name[len(front):]) is not None:
+                found.setdefault(front, set()).add(name[len(front):])
+    known = {prefix: len(set().union(*(found.get(front, ()) for front in _beginnings(prefix)))) for prefix in found}
+    return max(known, key=lambda prefix: (known[prefix], -len(prefix)), default="")
+
+
+def _index(name, prefix):
+    """Index of the entry of a parameter, before whose planned name the prefix stands, or its beginning, or nothing."""
+    found = (_find(name[len(front):]) for front in _beginnings(prefix) if name.startswith(front))
+    return next((index for index in found if index is not None), None)
 
 
 def _named(model):
@@ -124,7 +137,7 @@ def initialise(model, seed=0):
     parameters = _named(model)
     prefix = _prefix([name for name, _ in parameters])
     for name, parameter in parameters:
-        index = _find(name.removeprefix(prefix)) if name.startswith(prefix) else None
+        index = _index(name, prefix)
         if index is None:
             unmatched.append(name)
             continue
@@ -154,7 +167,7 @@ def parameter_groups(model, lr, optimizer="adam"):
     parameters = _named(model)
     prefix = _prefix([name for name, _ in parameters])
     for name, parameter in parameters:
-        index = _find(name.removeprefix(prefix)) if name.startswith(prefix) else None
+        index = _index(name, prefix)
         parts = [] if index is None else PLANNED[index][1]["parts"]
         factors = {part["learning_rates"][optimizer] for part in parts} or {1.0}
         if len(factors) > 1:

@@ -1,6 +1,6 @@
 //! What every parameter starts with and how fast it learns, by name pattern.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use serde::Serialize;
 use sigprop_stack::{Init, LearningRates, Named, Stack};
@@ -17,7 +17,7 @@ pub struct Plan {
     scheme: Option<String>,
     /// Parameters of a name with `*` are those of all blocks, and of all experts.
     parameters: Vec<Planned>,
-    /// Residual connections whose scales are not 1.
+    /// Residual connections whose scales are not 1; those that are parameters are not among them.
     residual: Vec<Residual>,
 }
 
@@ -84,7 +84,7 @@ impl Plan {
             model: stack.name.clone(),
             scheme,
             parameters,
-            residual: residual(stack),
+            residual: residual(stack, held),
         }
     }
 }
@@ -136,15 +136,18 @@ impl Distribution {
     }
 }
 
-/// Sums that begin with a skip connection and multiply something.
-fn residual(stack: &Stack) -> Vec<Residual> {
+/// Sums that begin with a skip connection and multiply something, but for factors that are parameters.
+fn residual(stack: &Stack, held: &[Held]) -> Vec<Residual> {
+    let parameters: HashSet<&str> =
+        held.iter().flat_map(|held| &held.parts).flat_map(|part| &part.parameters).map(String::as_str).collect();
     let mut found = Vec::new();
     stack.clone().change(|named| {
         let Named::Sum(site, sum) = named else { return };
         let Some((skip, branches)) = sum.branches.split_first().filter(|(skip, _)| skip.body.is_empty()) else {
             return;
         };
-        let branches: Vec<f64> = branches.iter().map(|branch| branch.scale).collect();
+        let is_parameter = parameters.contains(format!("{site}.scale").as_str());
+        let branches: Vec<f64> = branches.iter().map(|branch| if is_parameter { 1.0 } else { branch.scale }).collect();
         if std::iter::once(&skip.scale).chain(&branches).any(|scale| (scale - 1.0).abs() > 0.0) {
             found.push(Residual { site, skip: skip.scale, branches });
         }

@@ -12,7 +12,7 @@ mod names;
 mod rotary;
 
 pub use error::ImportError;
-pub use names::{Held, Names, Part, Start};
+pub use names::{Held, Names, Part, RenamingError, Start};
 
 use serde_json::{Map, Value};
 

@@ -8,9 +8,11 @@ mod closest;
 mod copies;
 mod cut;
 mod deviation;
+mod examples;
 mod finding;
 mod group;
 mod judgement;
+mod matching;
 mod omission;
 mod reading;
 mod scales;
@@ -28,6 +30,7 @@ use rayon::prelude::*;
 
 use crate::checkpoint::{Checkpoint, CheckpointError, Entry};
 use crate::huggingface::Held;
+use matching::{Matching, fits};
 
 pub use closest::{Candidate, Resemblance};
 pub use deviation::Deviation;
@@ -36,6 +39,7 @@ pub use finding::some;
 pub use finding::{Finding, Problem};
 pub use group::Group;
 pub use judgement::{Judgement, caveats, coverage, of_problem};
+pub use matching::{names_of, unused_rule};
 pub use omission::{Omission, OmissionKind};
 pub use reading::Reading;
 pub use scales::foreign_scales;
@@ -80,17 +84,17 @@ impl Coverage {
 /// Measures a checkpoint; `held` are the parameters that it should have, none if that is not known.
 pub fn inspect(checkpoint: &Checkpoint, held: Option<&[Held]>) -> Result<Inspection, CheckpointError> {
     let held = held.unwrap_or_default();
-    let by_name: HashMap<&str, &Held> = held.iter().map(|held| (held.name.as_str(), held)).collect();
-    let prefix = prefix(checkpoint, &by_name);
-    let known = |entry: &Entry| entry.name.strip_prefix(prefix).and_then(|name| by_name.get(name)).copied();
+    let matching = Matching::new(checkpoint, held);
+    let known = |entry: &Entry| matching.find(entry).map(|(held, _)| held);
     let (floats, others): (Vec<&Entry>, Vec<&Entry>) = checkpoint.entries.iter().partition(|entry| entry.is_float());
     let readings: Result<Vec<Vec<Reading>>, CheckpointError> = floats
         .par_iter()
         .map(|entry| {
-            let held = known(entry);
-            held.map_or(Ok(()), |held| fits(entry, held))?;
-            let pattern = held.map_or_else(|| starred(&entry.name), |held| format!("{prefix}{}", held.pattern));
-            reading::read(entry, held, &pattern)
+            let Some((held, pattern)) = matching.find(entry) else {
+                return reading::read(entry, None, &starred(&entry.name));
+            };
+            must_fit(entry, held)?;
+            reading::read(entry, Some(held), &pattern)
         })
         .collect();
     let unknown = checkpoint.entries.iter().filter(|entry| known(entry).is_none()).map(|entry| entry.name.clone());
@@ -148,27 +152,8 @@ fn parameters(held: &Held) -> impl Iterator<Item = (&str, Option<usize>)> {
     held.parts.iter().flat_map(|part| part.parameters.iter().map(|name| (name.as_str(), part.expert)))
 }
 
-/// What stands before the names of the base model: `transformer.`, `model.`, nothing. The one before most of them.
-fn prefix<'c>(checkpoint: &'c Checkpoint, held: &HashMap<&str, &Held>) -> &'c str {
-    let mut votes: HashMap<&str, usize> = HashMap::new();
-    for entry in &checkpoint.entries {
-        let starts = std::iter::once(0).chain(entry.name.match_indices('.').map(|(dot, _)| dot + 1));
-        for start in starts.filter(|&start| held.contains_key(&entry.name[start..])) {
-            *votes.entry(&entry.name[..start]).or_default() += 1;
-        }
-    }
-    let most = votes.into_iter().max_by_key(|&(prefix, votes)| (votes, std::cmp::Reverse(prefix)));
-    most.map_or("", |(prefix, _)| prefix)
-}
-
-/// The number of rows and what a row holds, axes of 1 left out.
-fn outline(shape: &[usize]) -> (usize, usize) {
-    let mut axes = shape.iter().filter(|&&axis| axis != 1);
-    (axes.next().copied().unwrap_or(1), axes.product())
-}
-
-fn fits(entry: &Entry, held: &Held) -> Result<(), CheckpointError> {
-    if outline(&entry.shape) == outline(&held.shape) {
+fn must_fit(entry: &Entry, held: &Held) -> Result<(), CheckpointError> {
+    if fits(entry, held) {
         return Ok(());
     }
     let expected = format!("the shape {:?} of the config", held.shape);

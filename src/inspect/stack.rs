@@ -19,8 +19,8 @@ use super::spread::Spread;
 use super::{Inspection, Reading};
 
 /// Writes what was measured into a stack: normal weights and biases of the measured size √E w², norms with the measured
-/// size of their gains, of which some store a part: all but 1. What was not measured stays as it is; what the network with
-/// these weights leaves out is returned.
+/// size of their gains, of which some store a part: all but 1, branches with that of their factors per feature
+/// (LayerScale). What was not measured stays as it is; what the network with these weights leaves out is returned.
 pub fn with_measured(stack: &mut Stack, inspection: &Inspection) -> Vec<Omission> {
     let measured = Measured::of(&inspection.readings);
     stack.change(|named| match named {
@@ -31,7 +31,11 @@ pub fn with_measured(stack: &mut Stack, inspection: &Inspection) -> Vec<Omission
             }
             measured.write(&bias_of(&name), &mut norm.bias);
         }
-        Named::Sum(..) | Named::Attention(_) => {}
+        Named::Sum(site, sum) => {
+            let Some(size) = measured.size(&format!("{site}.scale")) else { return };
+            sum.branches.iter_mut().skip(1).for_each(|branch| branch.scale = size);
+        }
+        Named::Attention(_) => {}
     });
     omissions(stack, inspection)
 }

@@ -25,6 +25,8 @@ pub struct InspectionDocument<'a> {
     pub findings: &'a [Finding],
     /// The verdict; none without a config.
     pub judgement: Option<&'a Judgement>,
+    /// Whose names the tensors have, if not those that the config implies.
+    pub names: Option<&'a str>,
     /// Known schemes, the nearest first.
     pub closest: &'a [Resemblance],
     /// What follows from the measured weights.
@@ -110,7 +112,8 @@ pub fn inspection_rows(inspection: &Inspection) -> Rows {
 
 /// Writes an inspection as JSON.
 pub fn inspection_json(document: &InspectionDocument, out: &mut dyn Write) -> io::Result<()> {
-    let InspectionDocument { checkpoint, inspection, scheme, findings, judgement, closest, prediction } = document;
+    let InspectionDocument { checkpoint, inspection, scheme, names, findings, judgement, closest, prediction } =
+        document;
     let document = InspectionJson {
         schema_version: SCHEMA_VERSION,
         version: env!("CARGO_PKG_VERSION"),
@@ -120,6 +123,7 @@ pub fn inspection_json(document: &InspectionDocument, out: &mut dyn Write) -> io
         headline: judgement.map(|judgement| judgement.headline.as_str()),
         findings: findings.iter().map(FindingJson::of).collect(),
         coverage: scheme.map(|_| CoverageJson::of(inspection.coverage)),
+        names: *names,
         tensors: inspection.readings.iter().map(Row::of).collect(),
         unknown: &inspection.unknown,
         missing: &inspection.missing,
@@ -141,6 +145,7 @@ struct InspectionJson<'a> {
     headline: Option<&'a str>,
     findings: Vec<FindingJson<'a>>,
     coverage: Option<CoverageJson>,
+    names: Option<&'a str>,
     tensors: Vec<Row<'a>>,
     unknown: &'a [String],
     missing: &'a [String],

@@ -8,7 +8,7 @@ use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
 use crate::{
     Activation, Attention, Component, EmbeddingTerm, Fan, GivenIds, GradientSeed, Ids, Init, Interpreter,
     LearningRates, Mixture, Node, Norm, Number, Op, Parameter, PositionBias, Site, Source, Stack, StackError, Stream,
-    Tensor, Values, forward,
+    Sum, Tensor, Values, forward,
 };
 
 /// Sizes above this are refused: products of two of them still fit in 64 bits.
@@ -115,6 +115,15 @@ impl<'s> Widths<'s> {
         let shape = [width / norm.groups, 1];
         self.places.insert(Cow::Owned(at.gain()), self.parameters.len());
         self.parameters.push(Met { name: Cow::Owned(at.gain()), shape, copies: 1, values: Values::Gains(norm) });
+    }
+
+    /// The factor on the one branch beside a skip connection.
+    fn branch_scale(&mut self, at: &Site, sum: &Sum, width: usize) {
+        let [skip, branch] = sum.branches.as_slice() else { return };
+        if skip.body.is_empty() {
+            let (name, values) = (Cow::Owned(format!("{}.scale", at.path())), Values::Scale(branch.scale));
+            self.parameters.push(Met { name, shape: [width, 1], copies: 1, values });
+        }
     }
 
     fn check_learning_rates(&self, learning_rates: &BTreeMap<String, LearningRates>) -> Result<(), StackError> {
@@ -297,6 +306,7 @@ impl<'s> Interpreter<'s> for Widths<'s> {
                     finite(site, "scale", branch.scale)?;
                     rate(site, "drop_rate", branch.drop_rate)?;
                 }
+                self.branch_scale(at, sum, x.width);
                 common_shape(at, &parts)?
             }
             Fan::Product(_) => common_shape(at, &parts)?,

@@ -7,7 +7,7 @@ use crate::{
 /// A trainable array.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Parameter {
-    /// Name of the tensor; the gains of a norm are called `<site>.gain`.
+    /// Name of the tensor; the gains of a norm are called `<site>.gain`, the factor on a branch `<site>.scale`.
     pub name: String,
     /// Rows and columns.
     pub shape: [usize; 2],
@@ -26,6 +26,8 @@ pub enum Values {
     Drawn(Init),
     /// The gain of a norm, the same everywhere.
     Gains(Norm),
+    /// The factor on the branch of a residual connection, which models with LayerScale hold per feature.
+    Scale(f64),
 }
 
 /// Numbers of a stack, most by their name.

@@ -9,6 +9,7 @@ mod inspect;
 mod inspect_model;
 mod limits;
 mod manual;
+mod names;
 mod phase;
 mod plot;
 mod recommend;

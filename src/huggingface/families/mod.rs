@@ -71,6 +71,7 @@ pub(super) const FAMILIES: &[Family] = &[
     Family { model_types: &["bart", "mbart"], read: encoder_decoder::bart, names: |_| names::BART },
     Family { model_types: &["whisper"], read: encoder_decoder::whisper, names: |_| names::WHISPER },
     Family { model_types: &["vit"], read: vision::vit, names: |_| names::VIT },
+    Family { model_types: &["dinov2"], read: vision::dinov2, names: |_| names::DINOV2 },
     Family { model_types: &["clip_text_model", "clip_text"], read: vision::clip_text, names: |_| names::CLIP_TEXT },
     Family { model_types: &["clip_vision_model"], read: vision::clip_vision, names: |_| names::CLIP_VISION },
 ];

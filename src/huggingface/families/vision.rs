@@ -4,15 +4,39 @@ use super::super::ImportError;
 use super::super::init::{base, base_std, normal};
 use super::super::names::Axes;
 use super::{Keys, Standard, activation};
-use crate::architecture::{Architecture, InitTable, Stem};
+use crate::architecture::{Activation, Architecture, InitTable, Stem};
 
 /// ViT: patches and a class token.
 pub(super) fn vit(keys: &Keys) -> Result<Architecture, ImportError> {
-    let sizes = Standard { layers: 12, width: 768, heads: 12, ffn: 3072, vocab: 1, positions: 512 };
-    let (patches, stem) = patches(keys, 16, true, false)?;
+    image_encoder(keys, 3072, 16, 1e-12)
+}
+
+/// DINOv2: ViT with LayerScale; its largest has SwiGLU with two thirds of the width, rounded up to eights.
+pub(super) fn dinov2(keys: &Keys) -> Result<Architecture, ImportError> {
+    let width = keys.size("d_model", &["hidden_size"], 768)?;
+    let wide = width * keys.size("d_ff over d_model", &["mlp_ratio"], 4)?;
+    let gated = keys.flag("gated", &["use_swiglu_ffn"], false)?;
+    let plain = image_encoder(keys, if gated { (2 * wide / 3).next_multiple_of(8) } else { wide }, 14, 1e-6)?;
+    // Of what a backbone hands on.
+    keys.raw("apply_layernorm");
+    Ok(Architecture {
+        activation: if gated { Activation::Swiglu } else { plain.activation },
+        dropout: 0.0,
+        embedding_dropout: Some(plain.dropout),
+        drop_path: keys.rate("drop_path", &["drop_path_rate"], 0.0)?,
+        branch_scale: Some(keys.number("branch_scale", &["layerscale_value"], 1.0)?),
+        layer_scale: true,
+        ..plain
+    })
+}
+
+/// What ViT and DINOv2 have in common but for defaults.
+fn image_encoder(keys: &Keys, ffn: usize, patch: usize, eps: f64) -> Result<Architecture, ImportError> {
+    let sizes = Standard { layers: 12, width: 768, heads: 12, ffn, vocab: 1, positions: 512 };
+    let (patches, stem) = patches(keys, patch, true, false)?;
     Ok(Architecture {
         activation: activation(keys, &["hidden_act"], "gelu", false)?,
-        norm_eps: keys.number("norm_eps", &["layer_norm_eps"], 1e-12)?,
+        norm_eps: keys.number("norm_eps", &["layer_norm_eps"], eps)?,
         qkv_biases: Some(keys.flag("qkv_biases", &["qkv_bias"], true)?),
         dropout: keys.rate("dropout", &["hidden_dropout_prob"], 0.0)?,
         attention_dropout: keys.rate("attention_dropout", &["attention_probs_dropout_prob"], 0.0)?,

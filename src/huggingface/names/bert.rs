@@ -1,9 +1,6 @@
 //! Encoders of text.
 
-use super::{Modules, norm, positions, rows, table};
-
-const QKV: &[&str] =
-    &["blocks.*.attention.heads.query", "blocks.*.attention.heads.key", "blocks.*.attention.heads.value"];
+use super::{Modules, QKV, norm, positions, rows, table};
 
 pub(in crate::huggingface) const BERT: Modules = &[&[
     table("embeddings.word_embeddings", "embeddings.token"),

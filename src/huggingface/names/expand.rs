@@ -1,16 +1,32 @@
 //! From modules to the parameters of one network.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use sigprop_stack::{Parameter, Values};
 
-use super::{Gain, Held, Holds, Layout, Module, Names, Part, Start};
+use super::{Gain, Held, Holds, Layout, Module, Modules, Names, Part, Start};
 
 impl Names {
     /// Every parameter of a checkpoint that holds some of `parameters`, those of a stack. Several may hold the
     /// same one: tied tables have names of their own.
     pub fn held(&self, parameters: &[Parameter]) -> Vec<Held> {
-        let Some(modules) = self.modules else { return own(parameters, self.norm_biases) };
+        self.renamed(self.plain(parameters), parameters)
+    }
+
+    /// The same without names of one's own. What a convention has no name for is called as in the stack.
+    pub(super) fn plain(&self, parameters: &[Parameter]) -> Vec<Held> {
+        let Some(modules) = self.modules else { return self.of_the_stack(parameters) };
+        let mut held = self.of_modules(modules, parameters);
+        if self.convention().is_some() {
+            let named = held.iter().flat_map(|held| &held.parts).flat_map(|part| &part.parameters);
+            let named: HashSet<String> = named.cloned().collect();
+            let others = self.of_the_stack(parameters).into_iter();
+            held.extend(others.filter(|held| !named.contains(&held.name)));
+        }
+        held
+    }
+
+    fn of_modules(&self, modules: Modules, parameters: &[Parameter]) -> Vec<Held> {
         let known: HashMap<&str, &Parameter> =
             parameters.iter().map(|parameter| (parameter.name.as_str(), parameter)).collect();
         let blocks = parameters.iter().filter_map(|parameter| block(&parameter.name)).max().map_or(0, |last| last + 1);
@@ -25,22 +41,23 @@ impl Names {
             })
             .collect()
     }
-}
 
-/// Every parameter of a stack under its own name; LayerNorms have a bias if `norm_biases`.
-fn own(parameters: &[Parameter], norm_biases: bool) -> Vec<Held> {
-    let under_its_name = |part: Part| {
-        let name = part.parameters[0].clone();
-        whole(&name, &starred(&name), part)
-    };
-    let held = |parameter| {
-        let itself = under_its_name(part(parameter, None, Gain::Whole));
-        let experts = (parameter.copies > 1).then_some(parameter.copies);
-        let itself = Held { shape: experts.into_iter().chain(itself.shape).collect(), ..itself };
-        let bias = norm_bias(parameter, std::slice::from_ref(&parameter.name), norm_biases);
-        [Some(itself), bias.map(under_its_name)].into_iter().flatten()
-    };
-    parameters.iter().flat_map(held).collect()
+    /// Every parameter of a stack under its name there, biases of LayerNorms if they have any.
+    fn of_the_stack(&self, parameters: &[Parameter]) -> Vec<Held> {
+        let under_its_name = |part: Part| {
+            let name = part.parameters[0].clone();
+            whole(&name, &starred(&name), part)
+        };
+        let held = |parameter| {
+            let itself = under_its_name(part(parameter, None, Gain::Whole));
+            let experts = (parameter.copies > 1).then_some(parameter.copies);
+            let itself = Held { shape: experts.into_iter().chain(itself.shape).collect(), ..itself };
+            let bias = norm_bias(parameter, std::slice::from_ref(&parameter.name), self.norm_biases);
+            [Some(itself), bias.map(under_its_name)].into_iter().flatten()
+        };
+        let is_parameter = |parameter: &&Parameter| self.layer_scale || !matches!(parameter.values, Values::Scale(_));
+        parameters.iter().filter(is_parameter).flat_map(held).collect()
+    }
 }
 
 /// The norms that parallel branches may share.
@@ -74,6 +91,10 @@ impl Expansion<'_> {
             Holds::Positions(ours, offset) => {
                 table(ours, &|found| vec![self.names.axes.positions.unwrap_or(found.shape[0]) + offset, found.shape[1]])
             }
+            Holds::LayerScale(site) => self
+                .find(&format!("{site}.scale"), block)
+                .filter(|_| self.names.layer_scale)
+                .map(|found| whole(&name, module.name, part(found, None, Gain::Whole))),
             Holds::Bare(ours, axes) => self.find(ours, block).map(|found| {
                 let held = whole(&name, module.name, part(found, None, Gain::Whole));
                 let axis = |index| [1, found.shape[0], found.shape[1]][3 - axes + index];
@@ -104,11 +125,12 @@ impl Expansion<'_> {
             (_, Layout::Columns, _) => vec![inputs, outputs],
             (_, Layout::Frames, _) => vec![outputs, inputs / 3, 3],
             (_, Layout::Patches, Some([channels, side])) => vec![outputs, channels, side, side],
-            (_, Layout::Rows | Layout::Heads | Layout::Patches, _) => vec![outputs, inputs],
+            (_, Layout::Rows | Layout::Underscored | Layout::Heads | Layout::Patches, _) => vec![outputs, inputs],
         };
+        let joint = if layout == Layout::Underscored { '_' } else { '.' };
         let held = |expert: Option<usize>| Held {
-            name: format!("{}.{what}", expert.map_or(name.to_owned(), |expert| numbered(name, expert))),
-            pattern: format!("{}.{what}", module.name),
+            name: format!("{}{joint}{what}", expert.map_or(name.to_owned(), |expert| numbered(name, expert))),
+            pattern: format!("{}{joint}{what}", module.name),
             shape: shape.clone(),
             axis: usize::from(columns),
             groups,
@@ -188,6 +210,7 @@ fn part(parameter: &Parameter, expert: Option<usize>, stored: Gain) -> Part {
     let start = match parameter.values {
         Values::Drawn(init) => Start::Drawn(init),
         Values::Gains(norm) => Start::Constant(norm.gain - offset),
+        Values::Scale(scale) => Start::Constant(scale),
     };
     Part { pattern: starred(&name), parameters: vec![name], expert, shape, start, offset, learning_rates }
 }

@@ -1,11 +1,8 @@
 //! Decoders with LayerNorm, branch after branch.
 
-use super::{Module, Modules, columns, heads, norm, positions, rows, table};
+use super::{Module, Modules, QKV, columns, heads, norm, positions, rows, table};
 
-const QKV: &[&str] =
-    &["blocks.*.attention.heads.query", "blocks.*.attention.heads.key", "blocks.*.attention.heads.value"];
-
-const STREAM: &[Module] = &[
+pub(super) const STREAM: &[Module] = &[
     table("wte", "embeddings.token"),
     positions("wpe", "embeddings.position", 0),
     norm("h.*.ln_1", &["blocks.*.attention.norm"]),
@@ -37,7 +34,8 @@ pub(in crate::huggingface) const GPT_NEO: Modules = &[
     ],
 ];
 
-const MLP: &[Module] = &[rows("h.*.mlp.c_fc", &["blocks.*.ffn.in"]), rows("h.*.mlp.c_proj", &["blocks.*.ffn.out"])];
+pub(super) const MLP: &[Module] =
+    &[rows("h.*.mlp.c_fc", &["blocks.*.ffn.in"]), rows("h.*.mlp.c_proj", &["blocks.*.ffn.out"])];
 
 /// Positions 0 and 1 of the table are never used.
 pub(in crate::huggingface) const OPT: Modules = &[&[

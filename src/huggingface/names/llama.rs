@@ -1,6 +1,6 @@
 //! Decoders with rotary positions: Llama and what followed.
 
-use super::{Module, Modules, biased_norm, centred_biased_norm, experts, norm, rows, table};
+use super::{Module, Modules, QKV, biased_norm, centred_biased_norm, experts, norm, rows, table};
 
 pub(super) const STREAM: &[Module] = &[table("embed_tokens", "embeddings.token"), norm("norm", &["final_norm"])];
 
@@ -92,13 +92,7 @@ pub(in crate::huggingface) const PHI3: Modules = &[
     STREAM,
     PRE_NORMS,
     FUSED_GATED,
-    &[
-        rows(
-            "layers.*.self_attn.qkv_proj",
-            &["blocks.*.attention.heads.query", "blocks.*.attention.heads.key", "blocks.*.attention.heads.value"],
-        ),
-        rows("layers.*.self_attn.o_proj", &["blocks.*.attention.output"]),
-    ],
+    &[rows("layers.*.self_attn.qkv_proj", QKV), rows("layers.*.self_attn.o_proj", &["blocks.*.attention.output"])],
 ];
 
 /// Arcee.

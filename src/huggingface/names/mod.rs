@@ -1,6 +1,7 @@
 //! The parameters of the library's models: their names and shapes, and which of ours they hold.
 //!
-//! A family tells them module by module, relative to its base model (`h.0.…`, not `transformer.h.0.…`).
+//! A family, or a convention of another library, tells them module by module, relative to its base model (`h.0.…`, not
+//! `transformer.h.0.…`).
 //! A module may hold several of our parameters, cut along its rows or columns:
 //!
 //! ```text
@@ -10,15 +11,21 @@
 //! ```
 
 mod bert;
+mod conventions;
 mod deepseek;
 mod encoder_decoder;
 mod expand;
 mod gemma;
 mod gpt;
 mod llama;
+mod meta;
+mod nanogpt;
 mod parallel;
+mod renaming;
 #[cfg(test)]
 mod tests;
+mod timm;
+mod torch;
 mod vision;
 
 pub(super) use bert::{BERT, DISTILBERT, MODERNBERT};
@@ -28,11 +35,16 @@ pub(super) use gemma::{GEMMA, GEMMA2, GLM4};
 pub(super) use gpt::{BIGCODE, BLOOM, GPT_NEO, GPT2, MPT, OPT};
 pub(super) use llama::{LLAMA, MIXTRAL, NEMOTRON, OLMO, OLMO2, PHI3, QWEN3_MOE, STARCODER2, UNGATED};
 pub(super) use parallel::{COHERE, GPTJ, NEOX, PHI, STABLELM, falcon};
-pub(super) use vision::{CLIP_TEXT, CLIP_VISION, VIT};
+pub use renaming::RenamingError;
+pub(super) use vision::{CLIP_TEXT, CLIP_VISION, DINOV2, VIT};
 
 use sigprop_stack::{Init, LearningRates};
 
 use crate::architecture::{Architecture, Parallel};
+use renaming::Rule;
+
+const QKV: &[&str] =
+    &["blocks.*.attention.heads.query", "blocks.*.attention.heads.key", "blocks.*.attention.heads.value"];
 
 /// A module of the library and what of ours it holds. A first `*` is the number of a block, a second one that
 /// of an expert.
@@ -53,6 +65,8 @@ enum Holds {
     Positions(&'static str, usize),
     /// It is the table itself, without `weight`, of so many axes.
     Bare(&'static str, usize),
+    /// It is the factor per feature on the branch of this site, without `weight`.
+    LayerScale(&'static str),
     /// `weight` and `bias` of linear maps or convolutions.
     Maps(&'static [&'static str], Layout),
     /// It is the weights of linear maps of all experts, [experts, out, in], without `weight`.
@@ -67,6 +81,8 @@ enum Holds {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Layout {
     Rows,
+    /// The same in parameters called `…_weight` and `…_bias`.
+    Underscored,
     Columns,
     Heads,
     /// One map, over three frames: [out, in, 3].
@@ -96,9 +112,17 @@ const fn bare(name: &'static str, ours: &'static str, axes: usize) -> Module {
     Module { name, holds: Holds::Bare(ours, axes) }
 }
 
+const fn layer_scale(name: &'static str, site: &'static str) -> Module {
+    Module { name, holds: Holds::LayerScale(site) }
+}
+
 /// A linear map, or several one below the other.
 const fn rows(name: &'static str, ours: &'static [&'static str]) -> Module {
     Module { name, holds: Holds::Maps(ours, Layout::Rows) }
+}
+
+const fn underscored(name: &'static str, ours: &'static [&'static str]) -> Module {
+    Module { name, holds: Holds::Maps(ours, Layout::Underscored) }
 }
 
 const fn columns(name: &'static str, ours: &'static [&'static str]) -> Module {
@@ -148,6 +172,8 @@ const fn centred_biased_norm(name: &'static str, ours: &'static [&'static str]) 
 /// The names of a model's parameters.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Names {
+    /// Whose names they are; none: those that the description of the network implies.
+    convention: Option<&'static str>,
     /// None: every parameter is called as in a stack.
     modules: Option<Modules>,
     axes: Axes,
@@ -156,6 +182,10 @@ pub struct Names {
     norm_biases: bool,
     /// Whether attention and feed-forward network share their norm.
     shares_norm: bool,
+    /// Whether the factors on branches are parameters.
+    layer_scale: bool,
+    /// Names of one's own, in place of these.
+    rules: Vec<Rule>,
 }
 
 /// What of the shapes of parameters a network does not say.
@@ -169,21 +199,27 @@ pub(super) struct Axes {
 
 impl Names {
     pub(super) fn new(modules: Modules, architecture: &Architecture, axes: Axes) -> Self {
-        let n_kv_heads = architecture.n_kv_heads.or(architecture.n_heads).unwrap_or(1);
-        let shares_norm = architecture.parallel == Parallel::SharedNorm;
-        Self { modules: Some(modules), axes, n_kv_heads, norm_biases: architecture.biases, shares_norm }
+        Self { modules: Some(modules), axes, ..Self::own(architecture) }
     }
 
     /// Those of a network that is not of the library: the names of its stack, LayerNorms having biases where the
     /// architecture has.
     pub fn own(architecture: &Architecture) -> Self {
         Self {
+            convention: None,
             modules: None,
             axes: Axes::default(),
-            n_kv_heads: 1,
+            n_kv_heads: architecture.n_kv_heads.or(architecture.n_heads).unwrap_or(1),
             norm_biases: architecture.biases,
-            shares_norm: false,
+            shares_norm: architecture.parallel == Parallel::SharedNorm,
+            layer_scale: architecture.layer_scale,
+            rules: Vec::new(),
         }
+    }
+
+    /// Whose names they are, if they are not those that the description of the network implies.
+    pub fn convention(&self) -> Option<&'static str> {
+        self.convention
     }
 }
 

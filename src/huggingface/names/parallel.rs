@@ -4,10 +4,7 @@
 use crate::architecture::{Architecture, Parallel};
 
 use super::llama::{ATTENTION, GATED, QK_NORMS};
-use super::{Module, Modules, biased_norm, heads, norm, rows, table};
-
-const QKV: &[&str] =
-    &["blocks.*.attention.heads.query", "blocks.*.attention.heads.key", "blocks.*.attention.heads.value"];
+use super::{Module, Modules, QKV, biased_norm, heads, norm, rows, table};
 
 pub(in crate::huggingface) const GPTJ: Modules = &[&[
     table("wte", "embeddings.token"),

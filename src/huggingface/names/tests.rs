@@ -6,16 +6,22 @@ use serde_json::json;
 use sigprop_stack::{Parameter, Values, parameters};
 
 use super::Held;
+use crate::architecture::{Architecture, NormPlacement};
 use crate::assemble::{Input, Run, assemble};
 use crate::huggingface::{Options, families::FAMILIES, import};
 use crate::schemes::Scheme;
 
+/// The parameters of a network under a scheme.
+fn parameters_of(architecture: &Architecture, scheme: &str) -> Vec<Parameter> {
+    let scheme = Scheme::parse(scheme).expect("a scheme");
+    let stack = assemble(architecture, &scheme, &Input::default(), &Run::default()).expect("a network").stack;
+    parameters(&stack).expect("it can be walked")
+}
+
 /// The parameters of a config's network, and what holds them.
 fn held(config: &serde_json::Value) -> (Vec<Parameter>, Vec<Held>) {
     let imported = import(&config.to_string(), &Options::default()).expect("a config");
-    let scheme = Scheme::parse("hf").expect("a scheme");
-    let stack = assemble(&imported.architecture, &scheme, &Input::default(), &Run::default()).expect("a network").stack;
-    let parameters = parameters(&stack).expect("it can be walked");
+    let parameters = parameters_of(&imported.architecture, "hf");
     let held = imported.names.held(&parameters);
     (parameters, held)
 }
@@ -81,4 +87,90 @@ fn packed_parameters_lie_as_the_library_packs_them() {
     assert_eq!(find(&vit, "embeddings.position_embeddings").0, [1, 197, 768]);
     assert_eq!(find(&vit, "embeddings.cls_token").0, [1, 1, 768]);
     assert_eq!(find(&json!({"model_type": "whisper"}), "encoder.conv2.weight").0, [384, 384, 3]);
+}
+
+/// Names and shapes under a convention, without those that it has no names for.
+fn convention(architecture: &Architecture, name: &str) -> Vec<(String, Vec<usize>)> {
+    let parameters = parameters_of(architecture, "xavier");
+    let known = super::Names::own(architecture).known(architecture);
+    let names = known.into_iter().find(|names| names.convention() == Some(name)).expect("a convention");
+    let held = names.held(&parameters).into_iter();
+    let held = held.filter(|held| !held.parts.iter().any(|part| part.parameters[0] == held.name));
+    held.map(|held| (held.name, held.shape)).collect()
+}
+
+/// The state of `torch.nn.Transformer(64, 4, 1, 1, 96)` as torch 2.15.0 lists it.
+#[test]
+fn a_transformer_of_torch_has_these_names_and_shapes() {
+    const ENCODER: [(&str, &[usize]); 14] = [
+        ("layers.0.self_attn.in_proj_weight", &[192, 64]),
+        ("layers.0.self_attn.in_proj_bias", &[192]),
+        ("layers.0.self_attn.out_proj.weight", &[64, 64]),
+        ("layers.0.self_attn.out_proj.bias", &[64]),
+        ("layers.0.linear1.weight", &[96, 64]),
+        ("layers.0.linear1.bias", &[96]),
+        ("layers.0.linear2.weight", &[64, 96]),
+        ("layers.0.linear2.bias", &[64]),
+        ("layers.0.norm1.weight", &[64]),
+        ("layers.0.norm1.bias", &[64]),
+        ("layers.0.norm2.weight", &[64]),
+        ("layers.0.norm2.bias", &[64]),
+        ("norm.weight", &[64]),
+        ("norm.bias", &[64]),
+    ];
+    const CROSS: [(&str, &[usize]); 6] = [
+        ("layers.0.multihead_attn.in_proj_weight", &[192, 64]),
+        ("layers.0.multihead_attn.in_proj_bias", &[192]),
+        ("layers.0.multihead_attn.out_proj.weight", &[64, 64]),
+        ("layers.0.multihead_attn.out_proj.bias", &[64]),
+        ("layers.0.norm3.weight", &[64]),
+        ("layers.0.norm3.bias", &[64]),
+    ];
+    let listed = |prefix: &str, parameters: &[(&str, &[usize])]| -> BTreeSet<(String, Vec<usize>)> {
+        parameters.iter().map(|(name, shape)| (format!("{prefix}{name}"), shape.to_vec())).collect()
+    };
+    for norm_placement in [NormPlacement::Pre, NormPlacement::Post] {
+        let side = Architecture {
+            n_layers: 1,
+            d_model: 64,
+            n_heads: Some(4),
+            d_ff: Some(96),
+            final_norm: Some(true),
+            norm_placement,
+            ..Architecture::default()
+        };
+        let both =
+            Architecture { decoder: Some(Box::new(Architecture { causal: true, ..side.clone() })), ..side.clone() };
+        let named = |architecture, name| convention(architecture, name).into_iter().collect::<BTreeSet<_>>();
+        assert_eq!(named(&side, "torch.nn.TransformerEncoder"), listed("", &ENCODER));
+        let decoder: Vec<_> = ENCODER.iter().chain(&CROSS).copied().collect();
+        assert_eq!(named(&both, "torch.nn.TransformerDecoder"), listed("", &decoder));
+        let all = &listed("encoder.", &ENCODER) | &listed("decoder.", &decoder);
+        assert_eq!(named(&both, "torch.nn.Transformer"), all);
+    }
+}
+
+/// LayerScale and SwiGLU: half of int(2/3 · 4 · 128) + 7 over 8 times 8 rows are the gate.
+#[test]
+fn dinov2_has_the_names_of_both_releases() {
+    let config = json!({"model_type": "dinov2", "num_hidden_layers": 1, "hidden_size": 128, "use_swiglu_ffn": true,
+                        "num_attention_heads": 4, "layerscale_value": 0.5});
+    let (_, held) = held(&config);
+    for (name, shape) in [
+        ("embeddings.position_embeddings", &[1, 257, 128][..]),
+        ("encoder.layer.0.attention.attention.query.weight", &[128, 128]),
+        ("encoder.layer.0.attention.q_proj.weight", &[128, 128]),
+        ("encoder.layer.0.layer_scale1.lambda1", &[128]),
+        ("encoder.layer.0.layer_scale2.lambda1", &[128]),
+        ("encoder.layer.0.mlp.weights_in.weight", &[2 * 344, 128]),
+        ("encoder.layer.0.mlp.gate_proj.weight", &[344, 128]),
+        ("encoder.layer.0.mlp.weights_out.weight", &[128, 344]),
+        ("encoder.layer.0.mlp.down_proj.bias", &[128]),
+    ] {
+        let found = held.iter().find(|held| held.name == name).unwrap_or_else(|| panic!("no {name}"));
+        assert_eq!(found.shape, shape, "{name}");
+        if name.contains("lambda1") {
+            assert_eq!(found.parts[0].start, super::Start::Constant(0.5));
+        }
+    }
 }

@@ -1,6 +1,6 @@
 //! Encoders of images, and CLIP's text tower.
 
-use super::{Module, Modules, bare, norm, patches, positions, rows, table};
+use super::{Module, Modules, bare, layer_scale, norm, patches, positions, rows, table};
 
 pub(in crate::huggingface) const VIT: Modules = &[VIT_STORED, VIT_LIVE];
 
@@ -29,6 +29,40 @@ const VIT_LIVE: &[Module] = &[
     rows("layers.*.mlp.fc2", &["blocks.*.ffn.out"]),
     norm("layers.*.layernorm_before", &["blocks.*.attention.norm"]),
     norm("layers.*.layernorm_after", &["blocks.*.ffn.norm"]),
+];
+
+pub(in crate::huggingface) const DINOV2: Modules = &[DINOV2_BOTH, DINOV2_STORED, DINOV2_LIVE];
+
+const DINOV2_BOTH: &[Module] = &[
+    bare("embeddings.cls_token", "embeddings.class_token", 3),
+    bare("embeddings.position_embeddings", "embeddings.position", 3),
+    patches("embeddings.patch_embeddings.projection", &["embeddings.patches"]),
+    norm("encoder.layer.*.norm1", &["blocks.*.attention.norm"]),
+    layer_scale("encoder.layer.*.layer_scale1.lambda1", "blocks.*.attention"),
+    norm("encoder.layer.*.norm2", &["blocks.*.ffn.norm"]),
+    rows("encoder.layer.*.mlp.fc1", &["blocks.*.ffn.in"]),
+    rows("encoder.layer.*.mlp.fc2", &["blocks.*.ffn.out"]),
+    layer_scale("encoder.layer.*.layer_scale2.lambda1", "blocks.*.ffn"),
+    norm("layernorm", &["final_norm"]),
+];
+
+const DINOV2_STORED: &[Module] = &[
+    rows("encoder.layer.*.attention.attention.query", &["blocks.*.attention.heads.query"]),
+    rows("encoder.layer.*.attention.attention.key", &["blocks.*.attention.heads.key"]),
+    rows("encoder.layer.*.attention.attention.value", &["blocks.*.attention.heads.value"]),
+    rows("encoder.layer.*.attention.output.dense", &["blocks.*.attention.output"]),
+    rows("encoder.layer.*.mlp.weights_in", &["blocks.*.ffn.gated.gate", "blocks.*.ffn.gated.up"]),
+    rows("encoder.layer.*.mlp.weights_out", &["blocks.*.ffn.out"]),
+];
+
+const DINOV2_LIVE: &[Module] = &[
+    rows("encoder.layer.*.attention.q_proj", &["blocks.*.attention.heads.query"]),
+    rows("encoder.layer.*.attention.k_proj", &["blocks.*.attention.heads.key"]),
+    rows("encoder.layer.*.attention.v_proj", &["blocks.*.attention.heads.value"]),
+    rows("encoder.layer.*.attention.o_proj", &["blocks.*.attention.output"]),
+    rows("encoder.layer.*.mlp.gate_proj", &["blocks.*.ffn.gated.gate"]),
+    rows("encoder.layer.*.mlp.up_proj", &["blocks.*.ffn.gated.up"]),
+    rows("encoder.layer.*.mlp.down_proj", &["blocks.*.ffn.out"]),
 ];
 
 const LAYERS: &[Module] = &[

@@ -1,0 +1,46 @@
+//! `--names`: what a checkpoint of one's own calls the parameters of a network.
+
+use std::{fs, path::Path};
+
+use anyhow::{Context, bail};
+use sigprop::{
+    architecture::Architecture,
+    checkpoint::Checkpoint,
+    huggingface::Names,
+    inspect::{names_of, unused_rule},
+};
+use sigprop_stack::Parameter;
+
+use super::hint::did_you_mean;
+
+/// `names` with the lines of a file, if there is one.
+pub(crate) fn with_file(
+    names: &Names,
+    file: Option<&Path>,
+    architecture: &Architecture,
+    parameters: &[Parameter],
+) -> anyhow::Result<Names> {
+    let Some(path) = file else { return Ok(names.clone()) };
+    let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    names.with_rules(&text, architecture, parameters).with_context(|| format!("--names {}", path.display()))
+}
+
+/// The same for the names that a checkpoint has; every line of the file must name one of its tensors.
+pub(crate) fn of_checkpoint(
+    names: &Names,
+    file: Option<&Path>,
+    checkpoint: &Checkpoint,
+    architecture: &Architecture,
+    parameters: &[Parameter],
+) -> anyhow::Result<Names> {
+    let names = with_file(names, file, architecture, parameters)?;
+    let names = names_of(checkpoint, names.known(architecture), parameters).unwrap_or(names);
+    if let (Some(path), Some((line, name))) = (file, unused_rule(checkpoint, &names, parameters)) {
+        let hint = did_you_mean(name, checkpoint.entries.iter().map(|entry| entry.name.as_str()));
+        bail!(
+            "--names {}: line {line}: expected the name of tensors in the checkpoint, got {name:?}{hint}",
+            path.display()
+        );
+    }
+    Ok(names)
+}
