@@ -1,13 +1,16 @@
 //! `inspect` predicts the network of the config with the weights of the file: beside PyTorch 2.15 and transformers 5.24 on CPU.
 
-use std::cell::RefCell;
+use std::{cell::RefCell, fs};
 
 use rand::{SeedableRng, rngs::ChaCha8Rng};
 use rand_distr::{Distribution, StandardNormal};
 use safetensors::tensor::Dtype;
 use serde_json::Value;
 
-use super::inspect::{drawn, inspected, rewritten};
+use super::{
+    inspect::{drawn, inspected, rewritten},
+    path, run, stdout,
+};
 
 /// BERT of width 128, ReLU, 64 tokens with ids by Zipf's law.
 fn bert(layers: usize) -> String {
@@ -91,4 +94,29 @@ fn scales_of_residual_connections_are_those_of_the_model() {
     let own = inspected(&folder, &[]);
     assert_eq!(own["prediction"]["sites"], report["prediction"]["sites"]);
     assert!(!caveats(&own).iter().any(|text| text.contains("scales the skip")));
+}
+
+/// Norms that are one tensor in the library, and norms that store their gain less 1: biases of ½ are those of every norm of ours.
+#[test]
+fn biases_of_shared_and_centred_norms_are_followed() {
+    const GPTJ: &str = r#"{"model_type": "gptj", "n_layer": 2, "n_embd": 64, "n_head": 4, "n_positions": 32, "rotary_dim": 8, "vocab_size": 100}"#;
+    const NEMOTRON: &str = r#"{"model_type": "nemotron", "num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 4,
+        "num_key_value_heads": 4, "intermediate_size": 96, "vocab_size": 100, "max_position_embeddings": 32}"#;
+    for config in [GPTJ, NEMOTRON] {
+        let folder = drawn(config, "hf");
+        rewritten(&folder, Dtype::F32, |name, entries| {
+            if name.contains("ln") || name.contains("norm") {
+                let gain = entries[0];
+                entries.fill(if name.ends_with("bias") { 0.5 } else { gain });
+            }
+        });
+        let stack = path(&folder, "measured.json");
+        let folder = folder.path().to_str().expect("the path is text");
+        stdout(&run(&["inspect", folder, "--dump-stack", &stack, "-q"]));
+        let stack = fs::read_to_string(&stack).expect("readable");
+        let norms = stack.matches("layernorm").count();
+        let compact: String = stack.split_whitespace().collect();
+        assert_eq!(compact.matches(r#""bias":{"normal":{"std":0.5}}"#).count(), norms, "{stack}");
+        assert_eq!(norms, 5, "{config}");
+    }
 }
