@@ -179,7 +179,7 @@ impl Attended {
             ..Token::gaussian(width, value.token().ln_second + own.ln())
         };
         let narrow = concentration::few_directions(input);
-        let narrow = narrow.or_else(|| concentration::few_heads(input, keys.contrast));
+        let narrow = narrow.or_else(|| concentration::few_heads(input, keys.effective, keys.contrast));
         Self {
             concentration: input.concentration.total,
             leant,

@@ -184,7 +184,7 @@ impl Attended {
         let caveat = caveat(attention, &heads).or_else(|| straying(input)).or_else(|| scores.caveat());
         let caveat = caveat
             .or_else(|| concentration::few_directions(input))
-            .or_else(|| concentration::few_heads(input, sharpest(&heads)));
+            .or_else(|| concentration::few_heads(input, k.matrix.rows as f64, sharpest(&heads)));
         let q = if let Some(rotation) = &heads[0].rotation { q.turned_by(rotation) } else { q };
 
         let differ = |of: fn(&Traces) -> f64| heads[0].rows.iter().map(|row| of(&row.traces)).sum::<f64>();

@@ -125,11 +125,12 @@ impl Head {
         let row = &self.rows[a];
         let trace = sum(&weights, &key);
         let unequal: f64 = weights.iter().zip(&key).map(|(weight, key)| weight * (key - trace) * key).sum();
-        // Keys that are all as far do not move averages, and φ from nodes is noise; equal keys miss it by half of s − φ (of keys that
-        // all have copies it is s), and the more the more unequal squares are.
+        // Where all keys are as far nothing moves averages, and φ from nodes is noise. φ of equal keys is off by half of s − φ (where
+        // every key has as many copies the response is s), and by as much as squares are unequal.
         let noise = NOISE * row.s2 / (score * score);
-        let missed = 0.25 * (row.value - row.shift).powi(2) + unequal / (trace * trace);
-        let shift = (2.0 * sum(&moved, &key) * missed / score + noise * row.shift) / (unequal * missed + noise);
+        let square_error = 0.25 * (row.value - row.shift).powi(2) + unequal / (trace * trace);
+        let shift =
+            (2.0 * sum(&moved, &key) * square_error / score + noise * row.shift) / (unequal * square_error + noise);
         let towards: f64 = keys.iter().zip(&moved).map(|(&b, moved)| moved * self.value.0.row(a)[b]).sum();
         let added = sum(&drawn.met.entries, &v.entries) + 2.0 * towards;
         let (spread, shifted) = (self.spread.row(a)[a], 2.0 * self.shift.row(a)[a] * shift);
