@@ -145,10 +145,14 @@ impl Row {
         1.0 - 5.0 * self.s2 + 4.0 * self.s3 + 6.0 * self.s22 - 6.0 * self.s4
     }
 
+    /// 1 − 3 S2 + 2 S3 = E ΣA (1 − A)(1 − 2A), n times the second derivative of a mean weight by its score.
+    pub(crate) fn bend(&self) -> f64 {
+        1.0 - 3.0 * self.s2 + 2.0 * self.s3
+    }
+
     /// w (1 − 3 S2 + 2 S3)², which falls as 1/w where one key is left: two keys that compete are as often ahead of each other.
     pub(crate) fn second(&self, w: f64) -> f64 {
-        let bend = 1.0 - 3.0 * self.s2 + 2.0 * self.s3;
-        w.min(LARGEST) * bend * bend
+        w.min(LARGEST) * self.bend().powi(2)
     }
 
     /// 1 − 2 S2 + S22 and U, of two directions that keys do not pass like the others.
@@ -508,8 +512,7 @@ impl Overlaps {
 
 /// S11 − 1/n and dS11/dρ by the series.
 fn series(n: f64, w: f64, rho: f64, row: &Row, first: f64) -> (f64, f64) {
-    let bend = 1.0 - 3.0 * row.s2 + 2.0 * row.s3;
-    let b3 = bend / n;
+    let b3 = row.bend() / n;
     let b21 = b3 / (n - 1.0);
     let triples = if n > 2.0 + 1e-6 { 4.0 * b21 * b21 * (n - 1.0) / (n - 2.0) } else { 0.0 };
     let second = 0.5 * w * w * n * (b3 * b3 + 3.0 * (n - 1.0) * b21 * b21 + triples);

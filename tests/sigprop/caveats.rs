@@ -1,5 +1,9 @@
 //! Where a rule's validity ends, and only there, the result says so: the site, what is assumed, what was met.
 
+use sigprop::architecture::{Architecture, Format};
+use sigprop::assemble::{Input, Run, assemble};
+use sigprop::presets::PRESETS;
+use sigprop::schemes::Scheme;
 use sigprop::{Sites, predict};
 use sigprop_stack::{
     Activation, Attention, Component, Embedding, EmbeddingTerm, Gaussian, Ids, Mask, Node, Norm, NormKind, Op,
@@ -241,4 +245,37 @@ fn few_directions() {
         stack
     };
     assert_fires("few directions", "heads", &behind(64), &behind(128));
+}
+
+/// Sharp attention behind sharp attention of four heads, masked and not; one block of it, and score variances of 1, are inside.
+#[test]
+fn sharp_attention_of_few_heads() {
+    let of = |qk: f64, n_layers: usize, causal: bool| {
+        let text = format!("n_layers = {n_layers}\nd_model = 256\nn_heads = 4\nseq_len = 128\ncausal = {causal}");
+        let architecture = Architecture::from_file_text(&text, Format::Toml).expect("valid");
+        let scheme = Scheme::parse(&format!("gains:qk={qk},value=1,ffn=0.3,embedding=0.03,ratio=1")).expect("known");
+        assemble(&architecture, &scheme, &Input::Zipf, &Run::default()).expect("a stack").stack
+    };
+    for causal in [true, false] {
+        for (qk, n_layers) in [(1.95, 1), (1.0, 4)] {
+            assert_fires(PARTLY_COPIES, "blocks.1.attention.heads", &of(1.95, 4, causal), &of(qk, n_layers, causal));
+        }
+    }
+}
+
+const PARTLY_COPIES: &str = "partly copies of each other";
+
+#[test]
+fn presets_are_not_that_sharp() {
+    const TOKENS: usize = 32;
+    for preset in PRESETS {
+        let mut architecture = Architecture { seq_len: TOKENS, ..preset.architecture() };
+        if let Some(decoder) = &mut architecture.decoder {
+            decoder.seq_len = TOKENS;
+        }
+        let scheme = Scheme::parse(architecture.scheme.as_deref().expect("presets bring one")).expect("a scheme");
+        let stack = assemble(&architecture, &scheme, &Input::Zipf, &Run::default()).expect("a stack").stack;
+        let caveats = predict(&stack, Sites::Stream).expect("a prediction").caveats;
+        assert!(caveats.iter().all(|caveat| !caveat.text.contains(PARTLY_COPIES)), "{}: {caveats:?}", preset.name);
+    }
 }

@@ -178,6 +178,8 @@ impl Attended {
             sensitivity: value.token().sensitivity * average / (length * own),
             ..Token::gaussian(width, value.token().ln_second + own.ln())
         };
+        let narrow = concentration::few_directions(input);
+        let narrow = narrow.or_else(|| concentration::few_heads(input, keys.effective, keys.contrast));
         Self {
             concentration: input.concentration.total,
             leant,
@@ -196,7 +198,7 @@ impl Attended {
             pulled,
             pulls,
             output: Signal { concentration, ..Signal::new([token].into(), cosines) },
-            narrow: concentration::few_directions(input),
+            narrow,
         }
     }
 

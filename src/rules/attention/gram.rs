@@ -8,7 +8,7 @@
 //! first order in v
 //!
 //! ```text
-//! E z_a·z_c = P_V + v (Q_ac D_ac R_ac + Q_aa X_ac s_a + Q_cc X_ca s_c) + pull        P_Y = W Y Wᵀ
+//! E z_a·z_c = P_V + v (Q_ac D_ac R_ac + Q_aa X_ac φ_a + Q_cc X_ca φ_c) + pull        P_Y = W Y Wᵀ
 //! D = Σ_bb' W_ab W_cb' (C_a K C_c)_bb' V_bb'
 //!   = W (K∘V) Wᵀ − W ((KWᵀ)∘(VWᵀ)) − ((WK)∘(WV)) Wᵀ + P_K∘P_V
 //! X = μ V Wᵀ        μ_ab = W_ab ((C_a K C_a)_bb − tr_a)/2
@@ -24,11 +24,14 @@
 //!
 //! ```text
 //! s = (S2 − 1/n_e)/(w_e (1 − 1/n_e)/n_e)    f = (1 − S2)/(1 − 1/n_e)    t = T/((1 − 1/n_e)/n_e)
+//! φ = (1 − 3 S2 + 2 S3)/((1 − 1/n_e)(1 − 2/n_e))
 //! R_aa = s_a      R_ac = f_a f_c + ρ σ + ρ² (√((s_a − f_a²)(s_c − f_c²)) − σ), ρ the correlation of the two queries
 //! ```
 //!
 //! σ = ½ w_e (1 − 3 S2 + 2 S3)² at most (W_2 of the softmax); R' with t for s and 2σ for σ for derivatives; f is exact
-//! in first order of ρ for exchangeable tokens. Of a query that sees more keys, s and t are those of the keys that both see.
+//! in first order of ρ for exchangeable tokens. φ is the linear response of a mean row to products of
+//! keys, by Price's theorem (E ∂²A_b/∂s_b² = (1 − 3 S2 + 2 S3)/n), exact at every w where few keys are alike (s where every key has
+//! as many copies). Of a query that sees more keys, s and t are those of the keys that both see.
 //!
 //! Where keys are not exchangeable, s, t and what single keys have of them are those of the [`structure`] of the keys; to E z_a·z_c
 //! averages that scores move add δ V δᵀ, to gradients of values δᵀ Γ δ, and what one row leaves has a pattern of its own ([`own`]).
@@ -43,7 +46,7 @@
 //! With C(X, M) = Σ_ac M_ac W_ab W_cb' (C_a X C_c)_bb' = X∘(WᵀMW) − (…) − (…)ᵀ + Wᵀ(M∘P_X)W:
 //!
 //! ```text
-//! value  Wᵀ Γ W + C(K, v Q∘Γ∘R) + Wᵀ Γ μ' + (…)ᵀ, μ' = v Q_aa s_a μ
+//! value  Wᵀ Γ W + C(K, v Q∘Γ∘R) + Wᵀ Γ μ' + (…)ᵀ, μ' = v Q_aa φ_a μ
 //! query  Γ∘(D∘R' + γ (1 − S2)(1 − S2) tr tr)      key  C(V, Q∘Γ∘R')
 //! ```
 //!
@@ -87,6 +90,8 @@ mod queries;
 mod rotation;
 mod row;
 mod structure;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 
@@ -177,7 +182,9 @@ impl Attended {
             Some(PositionBias::Relative { .. }) | None => [0.0].map(head).into(),
         };
         let caveat = caveat(attention, &heads).or_else(|| straying(input)).or_else(|| scores.caveat());
-        let caveat = caveat.or_else(|| concentration::few_directions(input));
+        let caveat = caveat
+            .or_else(|| concentration::few_directions(input))
+            .or_else(|| concentration::few_heads(input, k.matrix.rows as f64, sharpest(&heads)));
         let q = if let Some(rotation) = &heads[0].rotation { q.turned_by(rotation) } else { q };
 
         let differ = |of: fn(&Traces) -> f64| heads[0].rows.iter().map(|row| of(&row.traces)).sum::<f64>();
@@ -367,9 +374,13 @@ fn straying(input: &Signal) -> Option<(&'static str, String)> {
     })
 }
 
+/// The largest score variance within a row.
+fn sharpest(heads: &[Head]) -> f64 {
+    heads.iter().flat_map(|head| &head.rows).map(|row| row.contrast).fold(0.0, f64::max)
+}
+
 fn caveat(attention: &Attention, heads: &[Head]) -> Option<(&'static str, String)> {
-    let rows = || heads.iter().flat_map(|head| &head.rows);
-    let sharpest = rows().map(|row| row.contrast).fold(0.0, f64::max);
+    let sharpest = sharpest(heads);
     if sharpest > SHARPEST_SAMPLED {
         return Some((
             "attention is sharper than the rules were sampled at (score variance within a row up to 16)",

@@ -58,7 +58,7 @@ impl Ends {
         let Row { s2, s3, s4, s22, .. } = *row;
         let left = 1.0 - s2;
         let square = left * left;
-        let bend = 1.0 - 3.0 * s2 + 2.0 * s3;
+        let bend = row.bend();
         let common = cosine * (2.0 - cosine) * ratio(keys.common, keys.total);
         let itself = 1.0 - 5.0 * s2 + 4.0 * s3 + 6.0 * s22 - 6.0 * s4;
         let alone = common * (bend - 4.0 * s2 + 10.0 * s3 - 6.0 * s4);

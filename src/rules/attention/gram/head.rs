@@ -15,6 +15,9 @@ use crate::rules::attention::matrix::Matrix;
 use crate::rules::attention::pull::Ends;
 use crate::rules::softmax::Overlaps;
 
+/// Number of effective keys up to which 1 − 3 S2 + 2 S3, which vanishes at two, is mostly the error of its table.
+const LEAST_BENT: f64 = 2.05;
+
 /// Of each query and key the roots of the shares of single keys, which add up to 1: of Σ A², and of what it passes.
 pub(super) struct Singles {
     pub(super) squares: Matrix,
@@ -103,7 +106,7 @@ impl Head {
         })
     }
 
-    /// Wᵀ Γ μ', with the factors v Q_aa s_a of μ'.
+    /// Wᵀ Γ μ', with the factors v Q_aa φ_a of μ'.
     pub(super) fn shift_backward(&self, k: &Matrix, gradient: &Matrix, factors: &[f64]) -> Matrix {
         let keys = k.diagonal();
         let means = self.averages.of(&keys);
@@ -161,14 +164,15 @@ impl Head {
                 let key_cosine = self.key.1.row(a)[a] / squares_of_keys[a];
                 let kurtosis = unequal.kurtosis(key_cosine) + 3.0 * keys.unequal;
                 let row = overlaps.row(effective, contrast, freedom, kurtosis);
+                let value = (row.s2 - 1.0 / effective) * effective / (contrast * share);
                 let [_, growth] = overlaps.growth(effective, contrast);
                 Row {
                     s2: row.s2,
                     effective,
                     in_view,
                     contrast,
-                    value: (row.s2 - 1.0 / effective) * effective / (contrast * share),
-                    shift: (row.s2 - 1.0 / effective) * effective / (contrast * share),
+                    value,
+                    shift: if effective > LEAST_BENT { row.bend() / (share * (1.0 - 2.0 / effective)) } else { 1.0 },
                     slope: row.t() * effective / share,
                     weighted_slope: unequal.weighted(&row, freedom.recip()) * effective / share,
                     first: (1.0 - row.s2) / share,

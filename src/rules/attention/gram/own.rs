@@ -7,7 +7,7 @@
 //! the first order has, with the factors that all pairs together have beyond it (`structure.rs`):
 //!
 //! ```text
-//! values  E A_b A_b'/(W_b W_b') − 1 − v Q_aa (s (CKC)_bb' + σ ((CKC)_bb + (CKC)_b'b' − 2 tr)/2)
+//! values  E A_b A_b'/(W_b W_b') − 1 − v Q_aa (s (CKC)_bb' + φ ((CKC)_bb + (CKC)_b'b' − 2 tr)/2)
 //! keys    E A_b A_b' (v_b − z)·(v_b' − z)/(W_b W_b' t) − (CVC)_bb'
 //! ```
 //!

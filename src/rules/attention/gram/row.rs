@@ -23,7 +23,7 @@ const LEAST_REST: f64 = 1e-3;
 /// What a score variance makes of the first order, for keys with a structure.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Saturation {
-    /// s, σ, t and f.
+    /// s, φ, t and f.
     pub(super) value: f64,
     pub(super) shift: f64,
     pub(super) slope: f64,
@@ -71,7 +71,7 @@ pub(super) struct Row {
     pub(super) in_view: f64,
     /// w_e.
     pub(super) contrast: f64,
-    /// s, σ, t, E χt and f.
+    /// s, φ, t, E χt and f.
     pub(super) value: f64,
     pub(super) shift: f64,
     pub(super) slope: f64,

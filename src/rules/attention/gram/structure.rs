@@ -7,8 +7,8 @@
 //!
 //! ```text
 //! t      E D(A)/D(W)                              D of `attention/gram.rs`
-//! σ      Σ (E A_b − W_b) K_bb/(v Σ W_b (K_bb − tr) K_bb/2)                    how averages move towards far keys
-//! s      (Σ E A_b A_b' V_bb' − P_V − 2 v X σ)/(v D(W))
+//! φ      Σ (E A_b − W_b) K_bb/(v Σ W_b (K_bb − tr) K_bb/2)                    how averages move towards far keys
+//! s      (Σ E A_b A_b' V_bb' − P_V − 2 v X φ)/(v D(W))
 //! f²     tr(L K Lᵀ V)/D(W), L = E ∂A/∂s = diag(E A) − E A Aᵀ                  what is linear in scores
 //! S2     1 − (1 − 1/n_e) E tr_K(A)/tr_K(W)                                    two keys that are drawn are alike
 //! single keys    E A_b² and E A_b² |v_b − z|²
@@ -46,8 +46,8 @@ use crate::moments::ratio;
 use crate::rules::attention::matrix::Matrix;
 use crate::rules::softmax::Overlaps;
 
-/// Part of tr² that the variance of squares must exceed for nodes to tell how averages move.
-const NOISE: f64 = 0.01;
+/// S2/(v Q_aa)² times this is the variance of φ from nodes, times that of the squares: 4 over their number.
+const NOISE: f64 = 4.0 / 1024.0;
 
 /// A row whose keys are followed in pairs.
 struct Structure {
@@ -125,9 +125,12 @@ impl Head {
         let row = &self.rows[a];
         let trace = sum(&weights, &key);
         let unequal: f64 = weights.iter().zip(&key).map(|(weight, key)| weight * (key - trace) * key).sum();
-        // Keys that are all as far do not move averages, and what nodes say of it is noise.
-        let noise = NOISE * trace * trace;
-        let shift = (2.0 * sum(&moved, &key) / score + noise * row.shift) / (unequal + noise);
+        // Where all keys are as far nothing moves averages, and φ from nodes is noise. φ of equal keys is off by half of s − φ (where
+        // every key has as many copies the response is s), and by as much as squares are unequal.
+        let noise = NOISE * row.s2 / (score * score);
+        let square_error = 0.25 * (row.value - row.shift).powi(2) + unequal / (trace * trace);
+        let shift =
+            (2.0 * sum(&moved, &key) * square_error / score + noise * row.shift) / (unequal * square_error + noise);
         let towards: f64 = keys.iter().zip(&moved).map(|(&b, moved)| moved * self.value.0.row(a)[b]).sum();
         let added = sum(&drawn.met.entries, &v.entries) + 2.0 * towards;
         let (spread, shifted) = (self.spread.row(a)[a], 2.0 * self.shift.row(a)[a] * shift);
