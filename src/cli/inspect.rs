@@ -97,7 +97,7 @@ struct Measured {
 impl Arguments {
     pub(crate) fn run(self, console: Console) -> anyhow::Result<Outcome> {
         let model = self.model();
-        if self.source.explain(model.as_deref(), self.scheme.text())? {
+        if self.source.explain(model.as_deref(), self.scheme.text(), None)? {
             return Ok(Outcome::Done);
         }
         let expected = model.map(|model| self.expected(&model)).transpose()?;
@@ -131,7 +131,7 @@ impl Arguments {
     }
 
     fn expected(&self, model: &str) -> anyhow::Result<Expected> {
-        let described = self.source.described(Some(model), self.scheme.text())?;
+        let described = self.source.described(Some(model), self.scheme.text(), None)?;
         let (names, mut caveats) = (described.names(), described.caveats());
         let architecture = described.architecture;
         let scheme = self.scheme.scheme(architecture.scheme.as_deref())?;
@@ -172,7 +172,7 @@ impl Arguments {
         let mut prediction = predict(&stack, Sites::Stream).context("with the measured weights")?;
         prediction.caveats.splice(0..0, expected.caveats.iter().cloned().chain(left_out));
         let verdict = Verdict::of(&prediction, Shape::of(&stack));
-        let cost = Cost::of(&stack, Some(&expected.architecture))?;
+        let cost = Cost::of(&stack, Some(&expected.architecture))?.with_names(&stack, &expected.names)?;
         Ok(Measured { prediction, verdict, cost, closest: self.closest(expected, inspection)?, stack })
     }
 
@@ -183,7 +183,7 @@ impl Arguments {
         if let Some(model) = self.model() {
             for release in Version::WORDS.iter().rev() {
                 let name = format!("hf@{release}");
-                let described = self.source.described(Some(&model), Some(&name))?;
+                let described = self.source.described(Some(&model), Some(&name), None)?;
                 let hf = described.architecture.init.map(|_| "hf".parse()).transpose()?;
                 let candidate = hf.and_then(|hf| Candidate::new(&name, &described.architecture, names, &hf));
                 candidates.extend(candidate);

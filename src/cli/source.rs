@@ -67,9 +67,14 @@ impl Described {
 
 impl ConfigArguments {
     /// The network that `model` names; without a name the plain encoder. `scheme` may say which release of the
-    /// library draws the weights.
-    pub(crate) fn described(&self, model: Option<&str>, scheme: Option<&str>) -> anyhow::Result<Described> {
-        let options = Options { version: version(scheme)?, tower: self.tower.into() };
+    /// library draws the weights, `seq_len` how long sequences are.
+    pub(crate) fn described(
+        &self,
+        model: Option<&str>,
+        scheme: Option<&str>,
+        seq_len: Option<usize>,
+    ) -> anyhow::Result<Described> {
+        let options = Options { version: version(scheme)?, tower: self.tower.into(), seq_len };
         match model {
             None => Ok(Architecture::default().into()),
             Some(model) => find(model, options),
@@ -77,11 +82,16 @@ impl ConfigArguments {
     }
 
     /// Tells how a config was read, if that is asked for; whether it was.
-    pub(crate) fn explain(&self, model: Option<&str>, scheme: Option<&str>) -> anyhow::Result<bool> {
+    pub(crate) fn explain(
+        &self,
+        model: Option<&str>,
+        scheme: Option<&str>,
+        seq_len: Option<usize>,
+    ) -> anyhow::Result<bool> {
         if !self.explain_import {
             return Ok(false);
         }
-        let Some(imported) = self.described(model, scheme)?.imported else {
+        let Some(imported) = self.described(model, scheme, seq_len)?.imported else {
             bail!("--explain-import: expected a Hugging Face config as MODEL, got another description");
         };
         emit(None, |out| write_fields(&imported, out))?;

@@ -4,6 +4,7 @@
 //! blocks are laid out and how its weights are drawn. Read from transformers 5.23.0; [`Version`] says where
 //! others differ.
 
+mod classes;
 mod error;
 mod families;
 mod init;
@@ -27,6 +28,9 @@ pub struct Options {
     pub version: Version,
     /// Which half of a model of texts and images.
     pub tower: Tower,
+    /// Tokens of a sequence, on which some frequencies of rotary positions depend; by default those of the model, up
+    /// to 256.
+    pub seq_len: Option<usize>,
 }
 
 /// Releases of the library that draw weights differently.
@@ -132,9 +136,10 @@ fn read(config: &Map<String, Value>, options: Options, outer: Option<&str>) -> R
     let mut architecture = (family.read)(&keys)?;
     architecture.name = Some(model_type.to_owned());
     architecture.scheme = Some("hf".to_owned());
+    let beside = classes::beside(&keys, &architecture)?;
     let axes = keys.axes.get();
     let (fields, warnings) = keys.finish();
-    let names = Names::new((family.names)(&architecture), &architecture, axes);
+    let names = Names::new((family.names)(&architecture), &architecture, axes, beside);
     Ok(Imported { architecture, fields, warnings, names })
 }
 

@@ -2,7 +2,7 @@
 
 use super::super::ImportError;
 use super::super::init::base;
-use super::super::rotary::rotary;
+use super::super::rotary::{Rotation, WindowRotation, rotary};
 use super::{Keys, Standard, activation, head_width, kv_heads, layer_types, tied};
 use crate::architecture::{Activation, Architecture, Experts, NormChoice, NormPlacement, QkNorm};
 use sigprop_stack::Weighting;
@@ -15,8 +15,7 @@ struct Defaults {
     activation: &'static str,
     gated: bool,
     eps: f64,
-    rotary_share: f64,
-    rotary_base: f64,
+    rotation: Rotation,
     std: f64,
     tied: bool,
 }
@@ -30,8 +29,7 @@ impl Defaults {
             activation: "silu",
             gated: true,
             eps: 1e-6,
-            rotary_share: 1.0,
-            rotary_base: 10_000.0,
+            rotation: Rotation::new(1.0, 10_000.0),
             std: 0.02,
             tied: false,
         }
@@ -55,7 +53,7 @@ impl Defaults {
         };
         kv_heads(keys, &mut architecture, self.kv_heads)?;
         let d_head = head_width(keys, &mut architecture, self.d_head)?;
-        rotary(keys, &mut architecture, d_head, self.rotary_share, self.rotary_base)?;
+        rotary(keys, &mut architecture, d_head, self.rotation)?;
         Ok(architecture)
     }
 }
@@ -77,7 +75,7 @@ pub(super) fn llama(keys: &Keys) -> Result<Architecture, ImportError> {
         "mistral" => Defaults { kv_heads: Some(8), ..Defaults::new(32, 4096, 32, 14336, 32000, 131_072) },
         "smollm3" => Defaults {
             kv_heads: Some(4),
-            rotary_base: 2e6,
+            rotation: Rotation::new(1.0, 2e6),
             tied: true,
             ..Defaults::new(36, 2048, 16, 11008, 128_256, 32_768)
         },
@@ -85,7 +83,7 @@ pub(super) fn llama(keys: &Keys) -> Result<Architecture, ImportError> {
             kv_heads: Some(2),
             eps: 1e-5,
             tied: true,
-            rotary_base: 5e5,
+            rotation: Rotation::new(1.0, 5e5),
             ..Defaults::new(18, 1024, 16, 3072, 103_424, 131_072)
         },
         "seed_oss" => {
@@ -102,10 +100,21 @@ pub(super) fn llama(keys: &Keys) -> Result<Architecture, ImportError> {
     if keys.family() == "mistral" {
         windows(keys, &mut architecture, Some(4096))?;
     }
-    if keys.family() == "smollm3" && keys.raw("no_rope_layers").is_some() {
-        keys.warn("smollm3 leaves rotation out in some blocks; all blocks are computed with rotation".to_owned());
+    if keys.family() == "smollm3" {
+        architecture.rotated = smollm3_rotated(keys, architecture.n_layers)?;
     }
     Ok(architecture)
+}
+
+/// SmolLM3 leaves rotation out in every fourth block, or where `no_rope_layers` is 0.
+fn smollm3_rotated(keys: &Keys, n_layers: usize) -> Result<Vec<bool>, ImportError> {
+    let every = keys.size("blocks without rotation", &["no_rope_layer_interval"], 4)?;
+    let Some(value) = keys.raw("no_rope_layers") else {
+        return Ok((1..=n_layers).map(|i| i % every != 0).collect());
+    };
+    let rotated = value.as_array().map(|layers| layers.iter().map(|layer| layer != &0 && layer != &false).collect());
+    let rotated: Option<Vec<bool>> = rotated.filter(|rotated: &Vec<bool>| rotated.len() == n_layers);
+    rotated.ok_or_else(|| ImportError::value("no_rope_layers", "1 or 0 per layer", value, ""))
 }
 
 /// Mixtral and Qwen3-MoE: a mixture of experts in place of the feed-forward network.
@@ -115,7 +124,7 @@ pub(super) fn mixture(keys: &Keys) -> Result<Architecture, ImportError> {
         Defaults {
             kv_heads: Some(8),
             eps: 1e-5,
-            rotary_base: 1e6,
+            rotation: Rotation::new(1.0, 1e6),
             ..Defaults::new(32, 4096, 32, 14336, 32000, 131_072)
         }
     } else {
@@ -199,7 +208,7 @@ pub(super) fn ungated(keys: &Keys) -> Result<Architecture, ImportError> {
             activation: "relu2",
             eps: 1e-5,
             std: 0.0134,
-            rotary_share: 0.5,
+            rotation: Rotation::new(0.5, 10_000.0),
             ..Defaults::new(32, 6144, 48, 24576, 256_000, 4096)
         },
         _ => Defaults { activation: "relu2", eps: 1e-5, ..Defaults::new(32, 2560, 32, 18432, 32000, 4096) },
@@ -240,7 +249,15 @@ pub(super) fn granite(keys: &Keys) -> Result<Architecture, ImportError> {
 
 /// OLMo: LayerNorm without parameters; OLMo 2 and 3: norms on the outputs of branches, of queries and keys.
 pub(super) fn olmo(keys: &Keys) -> Result<Architecture, ImportError> {
-    let mut architecture = Defaults { eps: 1e-5, ..Defaults::new(32, 4096, 32, 11008, 50304, 2048) }.read(keys)?;
+    // Blocks with a window have the same base, but `rope_scaling` is not of them.
+    let window = WindowRotation { key: "rope_theta", base: 5e5, scaled: false };
+    let rotation = if keys.family() == "olmo3" {
+        Rotation { window: Some(window), ..Rotation::new(1.0, 5e5) }
+    } else {
+        Rotation::new(1.0, 10_000.0)
+    };
+    let defaults = Defaults { eps: 1e-5, rotation, ..Defaults::new(32, 4096, 32, 11008, 50304, 2048) };
+    let mut architecture = defaults.read(keys)?;
     let biases = keys.flag("attention biases", &["attention_bias"], false)?;
     architecture.qkv_biases = Some(biases);
     architecture.attention_output_bias = Some(biases);

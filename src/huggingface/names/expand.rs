@@ -1,6 +1,6 @@
 //! From modules to the parameters of one network.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use sigprop_stack::{Parameter, Values};
 
@@ -24,6 +24,20 @@ impl Names {
                 (0..blocks).flat_map(|block| expansion.module(module, block)).collect::<Vec<_>>()
             })
             .collect()
+    }
+}
+
+impl Names {
+    /// Number of parameters of the library's class around these, those of a stack; none if it is not of the library.
+    pub fn count(&self, parameters: &[Parameter]) -> Option<u64> {
+        self.modules?;
+        let held = self.held(parameters);
+        let mut counted = HashSet::new();
+        let once = held.iter().filter(|held| {
+            let of = |part: &Part| (part.parameters.first().cloned(), part.expert);
+            counted.insert(held.parts.first().map(of))
+        });
+        Some(once.map(|held| held.shape.iter().map(|axis| *axis as u64).product::<u64>()).sum::<u64>() + self.beside)
     }
 }
 

@@ -156,6 +156,8 @@ pub struct Names {
     norm_biases: bool,
     /// Whether attention and feed-forward network share their norm.
     shares_norm: bool,
+    /// Number of parameters that the class of the library has beside those of the network.
+    beside: u64,
 }
 
 /// What of the shapes of parameters a network does not say.
@@ -168,10 +170,10 @@ pub(super) struct Axes {
 }
 
 impl Names {
-    pub(super) fn new(modules: Modules, architecture: &Architecture, axes: Axes) -> Self {
+    pub(super) fn new(modules: Modules, architecture: &Architecture, axes: Axes, beside: u64) -> Self {
         let n_kv_heads = architecture.n_kv_heads.or(architecture.n_heads).unwrap_or(1);
         let shares_norm = architecture.parallel == Parallel::SharedNorm;
-        Self { modules: Some(modules), axes, n_kv_heads, norm_biases: architecture.biases, shares_norm }
+        Self { modules: Some(modules), axes, n_kv_heads, norm_biases: architecture.biases, shares_norm, beside }
     }
 
     /// Those of a network that is not of the library: the names of its stack, LayerNorms having biases where the
@@ -183,6 +185,7 @@ impl Names {
             n_kv_heads: 1,
             norm_biases: architecture.biases,
             shares_norm: false,
+            beside: 0,
         }
     }
 }
