@@ -90,7 +90,7 @@ impl Preset {
     ///
     /// If a file of this project is not what it is tested to be.
     pub fn architecture_and_names(&self) -> (Architecture, Names) {
-        let (architecture, names) = if huggingface::is_config(self.text) {
+        let (architecture, names) = if huggingface::is_config(self.text).unwrap_or(false) {
             let imported = huggingface::import(self.text, &huggingface::Options::default());
             let Imported { architecture, names, .. } = imported.expect("configs of presets are tested");
             (architecture, names)

@@ -153,8 +153,10 @@ pub(super) fn mixture(keys: &Keys) -> Result<Architecture, ImportError> {
             keys.warn("mlp_only_layers is left out: all blocks have experts".to_owned());
         }
     }
-    if mixtral {
-        windows(keys, &mut architecture, None)?;
+    if mixtral || keys.flag("windows", &["use_sliding_window"], false)? {
+        windows(keys, &mut architecture, if mixtral { None } else { Some(4096) })?;
+    } else {
+        keys.raw("sliding_window");
     }
     Ok(architecture)
 }
