@@ -82,7 +82,7 @@ pub(super) fn beside(keys: &Keys, architecture: &Architecture) -> Result<u64, Im
         class.unwrap_or("base model"),
         if class.is_some() { "architectures" } else { "no architectures" },
     );
-    let labels = if keys.family() == "bart" { 3 } else { 2 };
+    let labels = if keys.family() == "bart" && task == Task::Sequence { 3 } else { 2 };
     let labels = match keys.raw("id2label").and_then(Value::as_object) {
         Some(labels) => labels.len(),
         None => keys.size("labels", &["num_labels"], labels)?,

@@ -5,7 +5,7 @@ use sigprop_stack::Weighting;
 use super::super::ImportError;
 use super::super::init::base;
 use super::super::rotary::{Rotation, deepseek_score_factor, rotary};
-use super::{Keys, Standard, activation, tied};
+use super::{Keys, Standard, activation, biases, tied};
 use crate::architecture::{Architecture, Experts, Latent, NormChoice};
 
 pub(super) fn deepseek(keys: &Keys) -> Result<Architecture, ImportError> {
@@ -37,6 +37,7 @@ pub(super) fn deepseek(keys: &Keys) -> Result<Architecture, ImportError> {
         d_value: keys.size("d_value", &["v_head_dim"], 128)?,
     };
     architecture.latent = Some(latent);
+    biases(keys, &mut architecture)?;
     let shared = keys.count("shared experts", &["n_shared_experts"], if three { 1 } else { 2 })?;
     let d_ff = keys.size("d_ff of an expert", &["moe_intermediate_size"], if three { 2048 } else { 1407 })?;
     if let Some(n_experts) = keys.maybe_size("n_experts", &["n_routed_experts"])?.or(Some(if three { 256 } else { 64 }))

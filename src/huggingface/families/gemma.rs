@@ -39,7 +39,7 @@ pub(super) fn gemma(keys: &Keys) -> Result<Architecture, ImportError> {
     };
     kv_heads(keys, &mut architecture, Some(kv))?;
     let d_head = head_width(keys, &mut architecture, Some(d_head))?;
-    let biases = keys.flag("attention biases", &["attention_bias"], false)?;
+    let biases = keys.flag("attention biases", &["attention_bias"], glm)?;
     architecture.qkv_biases = Some(biases);
     architecture.attention_output_bias = Some(biases && !glm);
     let three = family == "gemma3_text";

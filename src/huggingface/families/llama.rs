@@ -3,7 +3,7 @@
 use super::super::ImportError;
 use super::super::init::base;
 use super::super::rotary::{Rotation, WindowRotation, rotary};
-use super::{Keys, Standard, activation, head_width, kv_heads, layer_types, tied};
+use super::{Keys, Standard, activation, biases, head_width, kv_heads, layer_types, tied};
 use crate::architecture::{Activation, Architecture, Experts, NormChoice, NormPlacement, QkNorm};
 use sigprop_stack::Weighting;
 
@@ -81,19 +81,21 @@ pub(super) fn llama(keys: &Keys) -> Result<Architecture, ImportError> {
         },
         "ernie4_5" => Defaults {
             kv_heads: Some(2),
+            d_head: Some(128),
             eps: 1e-5,
             tied: true,
             rotation: Rotation::new(1.0, 5e5),
             ..Defaults::new(18, 1024, 16, 3072, 103_424, 131_072)
         },
         "seed_oss" => {
-            Defaults { kv_heads: Some(8), d_head: Some(128), ..Defaults::new(64, 4096, 32, 27648, 155_136, 524_288) }
+            Defaults { kv_heads: Some(8), d_head: Some(128), ..Defaults::new(64, 4096, 80, 27648, 155_136, 524_288) }
         }
         _ => Defaults::new(32, 4096, 32, 11008, 32000, 2048),
     };
     let mut architecture = defaults.read(keys)?;
-    let attention = keys.flag("attention biases", &["attention_bias"], keys.family() == "seed_oss")?;
-    let ffn = keys.flag("ffn_biases", &["mlp_bias", "use_bias"], false)?;
+    let every = keys.flag("biases", &["use_bias"], false)?;
+    let attention = keys.flag("attention biases", &["attention_bias"], every || keys.family() == "seed_oss")?;
+    let ffn = keys.flag("ffn_biases", &["mlp_bias"], every)?;
     architecture.qkv_biases = Some(attention);
     architecture.attention_output_bias = Some(attention && keys.family() != "seed_oss");
     architecture.ffn_biases = Some(ffn);
@@ -148,6 +150,7 @@ pub(super) fn mixture(keys: &Keys) -> Result<Architecture, ImportError> {
     });
     if !mixtral {
         architecture.qk_norm = QkNorm::Head;
+        biases(keys, &mut architecture)?;
         let dense_layers = keys.raw("mlp_only_layers").and_then(serde_json::Value::as_array);
         if dense_layers.is_some_and(|layers| !layers.is_empty()) {
             keys.warn("mlp_only_layers is left out: all blocks have experts".to_owned());
@@ -225,12 +228,13 @@ pub(super) fn ungated(keys: &Keys) -> Result<Architecture, ImportError> {
             windows(keys, &mut architecture, None)?;
         }
         "nemotron" => {
+            biases(keys, &mut architecture)?;
             architecture.norm = Some(NormChoice::Layernorm);
             // LayerNorm1P adds 1 to weights that the library starts at 1.
             architecture.norm_gain = 2.0;
             keys.note("norm_gain", 2, "LayerNorm1P: 1 + weight, weight 1");
         }
-        _ => {}
+        _ => biases(keys, &mut architecture)?,
     }
     Ok(architecture)
 }
@@ -242,10 +246,7 @@ pub(super) fn granite(keys: &Keys) -> Result<Architecture, ImportError> {
     architecture.attention_scale = Some(keys.number("attention_scale", &["attention_multiplier"], 1.0)?);
     architecture.branch_scale = Some(keys.number("branch_scale", &["residual_multiplier"], 1.0)?);
     keys.number("logits divided by", &["logits_scaling"], 1.0)?;
-    let biases = keys.flag("attention biases", &["attention_bias"], false)?;
-    architecture.qkv_biases = Some(biases);
-    architecture.attention_output_bias = Some(biases);
-    architecture.ffn_biases = Some(keys.flag("ffn_biases", &["mlp_bias"], false)?);
+    biases(keys, &mut architecture)?;
     Ok(architecture)
 }
 

@@ -3,7 +3,7 @@
 use super::super::ImportError;
 use super::super::init::base;
 use super::super::rotary::{Rotation, rotary};
-use super::{Keys, Standard, activation, head_width, kv_heads, layer_types, tied};
+use super::{Keys, Standard, activation, biases, head_width, kv_heads, layer_types, tied};
 use crate::architecture::{Architecture, NormChoice, Parallel, Positions, QkNorm};
 
 /// GPT-J: one norm for both branches, no attention biases.
@@ -133,6 +133,7 @@ pub(super) fn cohere(keys: &Keys) -> Result<Architecture, ImportError> {
     };
     kv_heads(keys, &mut architecture, None)?;
     let d_head = head_width(keys, &mut architecture, None)?;
+    biases(keys, &mut architecture)?;
     let two = keys.family() == "cohere2";
     rotary(keys, &mut architecture, d_head, Rotation::new(1.0, if two { 10_000.0 } else { 5e5 }))?;
     if two {
