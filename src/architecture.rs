@@ -18,7 +18,10 @@ pub use error::ArchitectureError;
 pub use file::Format;
 pub use parts::{Experts, InitTable, Latent, Stem};
 pub use resolved::Resolved;
-pub use words::{Activation, DropPathSchedule, Head, Kind, NormChoice, NormPlacement, Parallel, Positions, QkNorm};
+pub use words::{
+    Activation, DropPathSchedule, EmbeddingProjection, Head, Kind, NormChoice, NormPlacement, Parallel, Positions,
+    QkNorm,
+};
 
 /// A network as it is described. Field names are the keys of MODEL files; the default is a plain
 /// Pre-LN Transformer encoder.
@@ -121,9 +124,10 @@ pub struct Architecture {
     pub experts: Option<Experts>,
     /// Factor on the token embedding.
     pub embedding_scale: f64,
-    /// Width of the token embedding; by default that of the stream. Another one is projected, before the
-    /// positions are added, and back at the end.
+    /// Width of the token embedding; by default that of the stream. Another one is projected.
     pub embedding_width: Option<usize>,
+    /// Where an embedding of another width is projected.
+    pub embedding_projection: EmbeddingProjection,
     /// Rows of a table of token types of which every token gets row 0; 0: no such table.
     pub token_types: usize,
     /// Features of a head that rotary positions rotate; by default all.
@@ -134,6 +138,16 @@ pub struct Architecture {
     pub rotary_window_base: Option<f64>,
     /// Angles per position, in place of the powers of `rotary_base`.
     pub rotary_frequencies: Option<Vec<f64>>,
+    /// The same in blocks with a window, in place of the powers of `rotary_window_base`.
+    pub rotary_window_frequencies: Option<Vec<f64>>,
+    /// Factor on the rotated features of queries and of keys (YaRN's attention factor).
+    pub rotary_scale: f64,
+    /// The same in blocks with a window; by default `rotary_scale`.
+    pub rotary_window_scale: Option<f64>,
+    /// Which blocks rotate queries and keys; empty: all.
+    pub rotated: Vec<bool>,
+    /// Factor on the slopes of ALiBi.
+    pub alibi_scale: f64,
     /// Buckets of relative positions.
     pub relative_buckets: usize,
     /// Distance from which on relative positions share a bucket.
@@ -213,11 +227,17 @@ impl Default for Architecture {
             experts: None,
             embedding_scale: 1.0,
             embedding_width: None,
+            embedding_projection: EmbeddingProjection::Token,
             token_types: 0,
             rotary_dim: None,
             rotary_base: 10_000.0,
             rotary_window_base: None,
             rotary_frequencies: None,
+            rotary_window_frequencies: None,
+            rotary_scale: 1.0,
+            rotary_window_scale: None,
+            rotated: Vec::new(),
+            alibi_scale: 1.0,
             relative_buckets: 32,
             relative_max_distance: 128,
             relative_shared: true,
@@ -243,9 +263,10 @@ impl Architecture {
         Self { kind: Kind::Mlp, ..Self::default() }
     }
 
-    /// Sets the number of blocks; a pattern of local and global ones goes on.
+    /// Sets the number of blocks; a pattern of local and global ones, or of rotated ones, goes on.
     pub fn set_layers(&mut self, n_layers: usize) {
         self.n_layers = n_layers;
         self.windows = self.windows.iter().copied().cycle().take(n_layers).collect();
+        self.rotated = self.rotated.iter().copied().cycle().take(n_layers).collect();
     }
 }

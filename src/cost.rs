@@ -3,7 +3,8 @@
 //! # Conventions
 //!
 //! * *Parameters*: every tensor once, equal names being one; gains of norms, and biases of
-//!   LayerNorms where the architecture has biases; the head, if it has weights of its own.
+//!   LayerNorms where the architecture has biases; the head, if it has weights of its own. Of a config, those of the
+//!   library's class (`huggingface/classes.rs`).
 //! * *FLOPs per token*: two per multiply-add of linear maps, attention scores and weighted values,
 //!   the last two against all tokens, masked or not (4 · `seq_len` · width per block); experts as often
 //!   as a token goes to them; the head's matrix, tied or not; a pooler sees one token of a sequence.
@@ -23,9 +24,10 @@ mod tests;
 
 use std::collections::HashMap;
 
-use sigprop_stack::Stack;
+use sigprop_stack::{Stack, StackError, parameters};
 
 use crate::architecture::{Architecture, ArchitectureError, Head, Parallel, Resolved};
+use crate::huggingface::Names;
 use counter::{BYTES, Count, Counter};
 
 /// What a network costs.
@@ -42,6 +44,11 @@ pub struct Cost {
 }
 
 impl Cost {
+    /// The cost of a network whose parameters are those of a library, if they are.
+    pub fn with_names(self, stack: &Stack, names: &Names) -> Result<Self, StackError> {
+        Ok(Self { parameters: names.count(&parameters(stack)?).unwrap_or(self.parameters), ..self })
+    }
+
     /// The cost of `stack`. The architecture it was assembled from, if there is one, says what a
     /// stack does not: whether LayerNorms have biases (otherwise they do) and which head follows
     /// (otherwise none).
@@ -77,7 +84,7 @@ pub fn tensor_entries(stack: &Stack) -> HashMap<String, u64> {
 
 /// Parameters and FLOPs of the head of a sequence of so many tokens.
 fn head(architecture: &Resolved, tokens: f64) -> (u64, f64) {
-    let width = architecture.embedding_width as u64;
+    let width = architecture.output_width() as u64;
     let logits = width * architecture.vocab_size as u64;
     match architecture.head {
         Head::None => (0, 0.0),

@@ -3,7 +3,7 @@
 //! Each is a Hugging Face config or an architecture file under `data/models/`, whose README gives the sources.
 
 use crate::architecture::{Architecture, Format};
-use crate::huggingface;
+use crate::huggingface::{self, Imported, Names};
 use crate::nearest::nearest;
 
 /// A published architecture.
@@ -81,13 +81,26 @@ impl Preset {
     ///
     /// If a file of this project is not what it is tested to be.
     pub fn architecture(&self) -> Architecture {
-        let architecture = if huggingface::is_config(self.text) {
+        self.architecture_and_names().0
+    }
+
+    /// What its file says, and what a checkpoint calls the parameters.
+    ///
+    /// # Panics
+    ///
+    /// If a file of this project is not what it is tested to be.
+    pub fn architecture_and_names(&self) -> (Architecture, Names) {
+        let (architecture, names) = if huggingface::is_config(self.text).unwrap_or(false) {
             let imported = huggingface::import(self.text, &huggingface::Options::default());
-            imported.expect("configs of presets are tested").architecture
+            let Imported { architecture, names, .. } = imported.expect("configs of presets are tested");
+            (architecture, names)
         } else {
-            Architecture::from_file_text(self.text, Format::Toml).expect("files of presets are tested")
+            let read = Architecture::from_file_text(self.text, Format::Toml);
+            let architecture = read.expect("files of presets are tested");
+            let names = Names::own(&architecture);
+            (architecture, names)
         };
-        Architecture { name: Some(self.name.to_owned()), ..architecture }
+        (Architecture { name: Some(self.name.to_owned()), ..architecture }, names)
     }
 }
 

@@ -68,6 +68,9 @@ impl Architecture {
             ("attention_scale", self.attention_scale),
             ("skip_scale", self.skip_scale),
             ("branch_scale", self.branch_scale),
+            ("rotary_scale", Some(self.rotary_scale)),
+            ("rotary_window_scale", self.rotary_window_scale),
+            ("alibi_scale", Some(self.alibi_scale)),
         ] {
             number(field, scale.unwrap_or(1.0), FINITE, "finite")?;
         }
@@ -166,11 +169,13 @@ impl Architecture {
         }
         let (d_head, d_value) = self.head_widths();
         size("n_heads · d_head", n_heads * d_head.max(d_value), MAX_SIZE)?;
-        if self.windows.is_empty() || self.windows.len() == self.n_layers {
-            return Ok(());
+        for (field, got) in [("windows", self.windows.len()), ("rotated", self.rotated.len())] {
+            if got != 0 && got != self.n_layers {
+                let expected = format!("empty or one per block, {} values", self.n_layers);
+                return Err(value(field, expected, format!("{got} values"), ""));
+            }
         }
-        let expected = format!("empty or one per block, {} numbers", self.n_layers);
-        Err(value("windows", expected, format!("{} numbers", self.windows.len()), ""))
+        Ok(())
     }
 
     fn check_positions(&self) -> Result<(), ArchitectureError> {
@@ -178,12 +183,16 @@ impl Architecture {
         if let Some(dim) = self.rotary_dim.filter(|dim| *dim > width || !dim.is_multiple_of(2)) {
             return Err(value("rotary_dim", format!("even and at most {width}"), dim.to_string(), ""));
         }
-        if let Some(frequencies) = &self.rotary_frequencies {
+        for (field, frequencies) in [
+            ("rotary_frequencies", &self.rotary_frequencies),
+            ("rotary_window_frequencies", &self.rotary_window_frequencies),
+        ] {
+            let frequencies = frequencies.as_deref().unwrap_or_default();
             if 2 * frequencies.len() > width {
                 let expected = format!("at most {} numbers, half the width of a head", width / 2);
-                return Err(value("rotary_frequencies", expected, format!("{} numbers", frequencies.len()), ""));
+                return Err(value(field, expected, format!("{} numbers", frequencies.len()), ""));
             }
-            frequencies.iter().try_for_each(|&frequency| number("rotary_frequencies", frequency, FINITE, "finite"))?;
+            frequencies.iter().try_for_each(|&frequency| number(field, frequency, FINITE, "finite"))?;
         }
         if self.positions != Positions::Relative {
             return Ok(());

@@ -3,8 +3,8 @@
 use sigprop_stack::{Init, Norm, NormKind};
 
 use super::{
-    Activation, Architecture, ArchitectureError, DropPathSchedule, Experts, Head, InitTable, Kind, Latent, NormChoice,
-    NormPlacement, Parallel, Positions, QkNorm, Stem,
+    Activation, Architecture, ArchitectureError, DropPathSchedule, EmbeddingProjection, Experts, Head, InitTable, Kind,
+    Latent, NormChoice, NormPlacement, Parallel, Positions, QkNorm, Stem,
 };
 
 /// An architecture with every field filled in and checked; fields as in [`Architecture`].
@@ -40,6 +40,12 @@ pub struct Resolved {
     pub rotary_base: f64,
     pub rotary_window_base: Option<f64>,
     pub rotary_frequencies: Option<Vec<f64>>,
+    pub rotary_window_frequencies: Option<Vec<f64>>,
+    pub rotary_scale: f64,
+    pub rotary_window_scale: f64,
+    /// Empty, or one per block.
+    pub rotated: Vec<bool>,
+    pub alibi_scale: f64,
     pub relative_buckets: usize,
     pub relative_max_distance: usize,
     pub relative_shared: bool,
@@ -48,6 +54,7 @@ pub struct Resolved {
     pub embedding_norm: bool,
     pub embedding_scale: f64,
     pub embedding_width: usize,
+    pub embedding_projection: EmbeddingProjection,
     pub stem: Option<Stem>,
     pub biases: bool,
     pub qkv_biases: bool,
@@ -108,6 +115,14 @@ impl Resolved {
         })
     }
 
+    /// Width of what leaves the last block and what follows it.
+    pub fn output_width(&self) -> usize {
+        match self.embedding_projection {
+            EmbeddingProjection::Token => self.embedding_width,
+            EmbeddingProjection::Sum => self.d_model,
+        }
+    }
+
     /// How many embeddings are added to that of the token, or to that of the patch.
     pub fn added_embeddings(&self) -> usize {
         let positions = matches!(self.positions, Positions::Learned | Positions::Sinusoidal);
@@ -150,6 +165,11 @@ impl Architecture {
             rotary_base: self.rotary_base,
             rotary_window_base: self.rotary_window_base,
             rotary_frequencies: self.rotary_frequencies.clone(),
+            rotary_window_frequencies: self.rotary_window_frequencies.clone(),
+            rotary_scale: self.rotary_scale,
+            rotary_window_scale: self.rotary_window_scale.unwrap_or(self.rotary_scale),
+            rotated: self.rotated.clone(),
+            alibi_scale: self.alibi_scale,
             relative_buckets: self.relative_buckets,
             relative_max_distance: self.relative_max_distance,
             relative_shared: self.relative_shared,
@@ -158,6 +178,7 @@ impl Architecture {
             embedding_norm: self.embedding_norm,
             embedding_scale: self.embedding_scale,
             embedding_width: self.embedding_width.unwrap_or(self.d_model),
+            embedding_projection: self.embedding_projection,
             stem: self.stem,
             biases: self.biases,
             qkv_biases: self.qkv_biases.unwrap_or(self.biases),
@@ -195,13 +216,21 @@ impl Architecture {
     fn resolved_decoder(&self) -> Result<Option<Resolved>, ArchitectureError> {
         let Some(decoder) = &self.decoder else { return Ok(None) };
         let mut resolved = decoder.resolved()?;
-        resolved.memory_width = Some(self.embedding_width.unwrap_or(self.d_model));
+        resolved.memory_width = Some(self.output_width());
         resolved.init = resolved.init.or(self.init);
         Ok(Some(resolved))
     }
 
     pub(super) fn heads(&self) -> usize {
         self.n_heads.unwrap_or_else(|| default_heads(self.d_model))
+    }
+
+    /// Width of what leaves the last block and what follows it.
+    pub(super) fn output_width(&self) -> usize {
+        match self.embedding_projection {
+            EmbeddingProjection::Token => self.embedding_width.unwrap_or(self.d_model),
+            EmbeddingProjection::Sum => self.d_model,
+        }
     }
 
     /// Widths of a head of queries and keys, and of values.

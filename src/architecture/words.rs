@@ -160,6 +160,16 @@ words! {
 }
 
 words! {
+    /// Where an embedding of another width than the stream's is projected.
+    EmbeddingProjection ("embedding_projection") {
+        /// Before anything is added to it; the stream is projected back at its end (OPT).
+        Token = "token",
+        /// Behind the norm of the sum of embeddings (ELECTRA).
+        Sum = "sum",
+    }
+}
+
+words! {
     /// How the probability of dropping a branch changes with depth.
     DropPathSchedule ("drop_path_schedule") {
         /// It does not.

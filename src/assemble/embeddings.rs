@@ -7,7 +7,7 @@ use sigprop_stack::{
 
 use super::input::Reads;
 use super::side::Side;
-use crate::architecture::{Kind, Positions, Stem};
+use crate::architecture::{EmbeddingProjection, Kind, Positions, Stem};
 use crate::predict::{ForwardWalk, PredictError};
 use crate::recipe::{Fans, Outer, Table};
 
@@ -54,11 +54,12 @@ impl Side<'_> {
         let factor = architecture.embedding_scale;
         let scale = ((factor - 1.0).abs() > 0.0).then(|| Node::apply("scale", Component::Scale(Scale { factor })));
         let width = architecture.embedding_width;
-        let projection = (width != architecture.d_model).then(|| {
+        let projection = |place, bias| {
+            let projected = width != architecture.d_model && architecture.embedding_projection == place;
             let fans = Fans::new(width, architecture.d_model);
-            self.outer("embeddings.projection", Outer::EmbeddingIn, fans, false)
-        });
-        let mut body: Vec<Node> = scale.into_iter().chain(projection).collect();
+            projected.then(|| self.outer("embeddings.projection", Outer::EmbeddingIn, fans, bias))
+        };
+        let mut body: Vec<Node> = scale.into_iter().chain(projection(EmbeddingProjection::Token, false)).collect();
         let mut terms = vec![EmbeddingTerm::Token { table: self.token() }];
         if body.is_empty() {
             terms.extend(self.added().into_iter().map(|(_, term)| term));
@@ -66,6 +67,7 @@ impl Side<'_> {
             body.extend(self.added_nodes());
         }
         body.extend(self.finished(architecture.embedding_norm, train));
+        body.extend(projection(EmbeddingProjection::Sum, architecture.biases));
         Entrance::new(architecture.seq_len, Source::Embedding(Embedding { width, ids, terms }), body)
     }
 

@@ -54,10 +54,10 @@ impl Side<'_> {
 
     /// Everything behind the last block, if there is anything.
     fn exit(&self, train: bool) -> Option<Node> {
-        let Resolved { d_model, embedding_width, .. } = *self.architecture;
+        let (d_model, width) = (self.architecture.d_model, self.architecture.output_width());
         let norm = self.architecture.norm.filter(|_| self.architecture.final_norm).map(Component::Norm);
-        let fans = Fans::new(d_model, embedding_width);
-        let projected = embedding_width != d_model;
+        let fans = Fans::new(d_model, width);
+        let projected = width != d_model;
         let projection = projected.then(|| self.outer("final_norm.projection", Outer::EmbeddingOut, fans, false));
         let dropout = Self::dropout(self.architecture.final_dropout, train);
         match (norm, projection, dropout) {

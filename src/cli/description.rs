@@ -87,7 +87,7 @@ impl Described {
 impl DescriptionArguments {
     /// The network that the arguments describe; `scheme` may say which release of a library draws its weights.
     pub(crate) fn setting(&self, scheme: Option<&str>) -> anyhow::Result<Described> {
-        let described = self.config.described(self.model.as_deref(), scheme)?;
+        let described = self.config.described(self.model.as_deref(), scheme, self.shape.seq_len())?;
         let (caveats, names) = (described.caveats(), described.names());
         let mut architecture = described.architecture;
         self.shape.override_fields(&mut architecture)?;
@@ -114,6 +114,6 @@ impl DescriptionArguments {
 
     /// Tells how a config was read, if that is asked for; whether it was.
     pub(crate) fn explain(&self, scheme: Option<&str>) -> anyhow::Result<bool> {
-        self.config.explain(self.model.as_deref(), scheme)
+        self.config.explain(self.model.as_deref(), scheme, self.shape.seq_len())
     }
 }

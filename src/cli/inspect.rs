@@ -138,7 +138,7 @@ struct Compared<'a> {
 impl Arguments {
     pub(crate) fn run(self, console: Console) -> anyhow::Result<Outcome> {
         let model = self.model();
-        if self.source.explain(model.as_deref(), self.scheme.text())? {
+        if self.source.explain(model.as_deref(), self.scheme.text(), None)? {
             return Ok(Outcome::Done);
         }
         let mut expected = model.map(|model| self.expected(&model)).transpose()?;
@@ -183,7 +183,7 @@ impl Arguments {
     }
 
     fn expected(&self, model: &str) -> anyhow::Result<Expected> {
-        let described = self.source.described(Some(model), self.scheme.text())?;
+        let described = self.source.described(Some(model), self.scheme.text(), None)?;
         let (names, mut caveats) = (described.names(), described.caveats());
         let architecture = described.architecture;
         let scheme = self.scheme.scheme(architecture.scheme.as_deref())?;
@@ -245,7 +245,7 @@ impl Arguments {
         if let Some(model) = self.model() {
             for release in Version::WORDS.iter().rev() {
                 let name = format!("hf@{release}");
-                let described = self.source.described(Some(&model), Some(&name))?;
+                let described = self.source.described(Some(&model), Some(&name), None)?;
                 let hf = described.architecture.init.map(|_| "hf".parse()).transpose()?;
                 let candidate = hf.and_then(|hf| Candidate::new(&name, &described.architecture, names, &hf));
                 candidates.extend(candidate);
@@ -292,7 +292,7 @@ fn measured(expected: &Expected, inspection: &Inspection, findings: &[Finding]) 
     let caveats = expected.caveats.iter().cloned().chain(caveats(findings, inspection));
     prediction.caveats.splice(0..0, caveats.chain(omissions.iter().map(Omission::caveat)));
     let verdict = Verdict::of(&prediction, Shape::of(&stack));
-    let cost = Cost::of(&stack, Some(&expected.architecture))?;
+    let cost = Cost::of(&stack, Some(&expected.architecture))?.with_names(&stack, &expected.names)?;
     Ok(Measured { prediction, omissions, verdict, cost, stack })
 }
 

@@ -135,7 +135,7 @@ impl ModelArguments {
         let scheme = self.scheme.scheme(architecture.scheme.as_deref())?;
         let Assembled { stack, caveats } = assemble(&architecture, &scheme, &input, &run)?;
         warnings.extend(caveats);
-        let cost = Cost::of(&stack, Some(&architecture))?;
+        let cost = Cost::of(&stack, Some(&architecture))?.with_names(&stack, &names)?;
         Ok(Network { stack, caveats: warnings, cost, names, described: Some((architecture, scheme)) })
     }
 

@@ -42,11 +42,11 @@ impl Arguments {
 }
 
 fn preset_cost(preset: &Preset) -> anyhow::Result<PresetCost> {
-    let architecture = preset.architecture();
+    let (architecture, names) = preset.architecture_and_names();
     let scheme = Scheme::parse(architecture.scheme.as_deref().unwrap_or("xavier"))?;
     let run = Run { train: true, ..Run::default() };
     let stack = assemble(&architecture, &scheme, &Input::default(), &run)?.stack;
-    let cost = Cost::of(&stack, Some(&architecture))?;
+    let cost = Cost::of(&stack, Some(&architecture))?.with_names(&stack, &names)?;
     Ok(PresetCost {
         name: preset.name,
         n_layers: architecture.n_layers,

@@ -137,6 +137,11 @@ impl ShapeArguments {
         }
     }
 
+    /// Tokens of a sequence, if they are given.
+    pub(crate) fn seq_len(&self) -> Option<usize> {
+        self.seq_len
+    }
+
     /// Replaces what the flags name.
     pub(crate) fn override_fields(&self, architecture: &mut Architecture) -> anyhow::Result<()> {
         fn set<T>(field: &mut T, flag: Option<T>) {

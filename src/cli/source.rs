@@ -25,6 +25,11 @@ pub(crate) struct ConfigArguments {
     #[arg(long, value_enum, value_name = "HALF", default_value_t = TowerChoice::Text)]
     tower: TowerChoice,
 
+    /// Read the config as one of this family, whatever its `model_type`: names, initialisation and the layout of
+    /// blocks are those of the family.
+    #[arg(long = "as", value_name = "FAMILY", value_parser = huggingface::family)]
+    family: Option<&'static str>,
+
     /// Tell every field that was read from the config, with the key or default it came from, and stop.
     #[arg(long)]
     explain_import: bool,
@@ -67,21 +72,34 @@ impl Described {
 
 impl ConfigArguments {
     /// The network that `model` names; without a name the plain encoder. `scheme` may say which release of the
-    /// library draws the weights.
-    pub(crate) fn described(&self, model: Option<&str>, scheme: Option<&str>) -> anyhow::Result<Described> {
-        let options = Options { version: version(scheme)?, tower: self.tower.into() };
-        match model {
-            None => Ok(Architecture::default().into()),
-            Some(model) => find(model, options),
+    /// library draws the weights, `seq_len` how long sequences are.
+    pub(crate) fn described(
+        &self,
+        model: Option<&str>,
+        scheme: Option<&str>,
+        seq_len: Option<usize>,
+    ) -> anyhow::Result<Described> {
+        let options = Options { family: self.family, version: version(scheme)?, tower: self.tower.into(), seq_len };
+        let described = model.map_or_else(|| Ok(Architecture::default().into()), |model| find(model, options))?;
+        match (self.family, &described.imported) {
+            (Some(family), None) => {
+                bail!("--as {family}: expected a Hugging Face config as MODEL, got another description")
+            }
+            _ => Ok(described),
         }
     }
 
     /// Tells how a config was read, if that is asked for; whether it was.
-    pub(crate) fn explain(&self, model: Option<&str>, scheme: Option<&str>) -> anyhow::Result<bool> {
+    pub(crate) fn explain(
+        &self,
+        model: Option<&str>,
+        scheme: Option<&str>,
+        seq_len: Option<usize>,
+    ) -> anyhow::Result<bool> {
         if !self.explain_import {
             return Ok(false);
         }
-        let Some(imported) = self.described(model, scheme)?.imported else {
+        let Some(imported) = self.described(model, scheme, seq_len)?.imported else {
             bail!("--explain-import: expected a Hugging Face config as MODEL, got another description");
         };
         emit(None, |out| write_fields(&imported, out))?;
@@ -131,7 +149,7 @@ fn find(model: &str, options: Options) -> anyhow::Result<Described> {
         bail!("{model}: expected an architecture file named *.toml or *.json, or - for standard input");
     }
     let preset = Preset::find(model)?;
-    if huggingface::is_config(preset.text) {
+    if huggingface::is_config(preset.text)? {
         let mut described = described(Path::new(model), preset.text.as_bytes().to_vec(), Format::Json, options)?;
         described.architecture.name = Some(preset.name.to_owned());
         return Ok(described);
@@ -144,11 +162,12 @@ fn described(path: &Path, bytes: Vec<u8>, format: Format, options: Options) -> a
     if text.trim().is_empty() {
         bail!("{}: expected an architecture, got an empty file", path.display());
     }
-    if format == Format::Json && huggingface::is_config(&text) {
-        let imported = import(&text, &options).with_context(|| path.display().to_string())?;
+    let named = || path.display().to_string();
+    if format == Format::Json && (options.family.is_some() || huggingface::is_config(&text).with_context(named)?) {
+        let imported = import(&text, &options).with_context(named)?;
         return Ok(Described { architecture: imported.architecture.clone(), imported: Some(imported) });
     }
-    let architecture = Architecture::from_file_text(&text, format).with_context(|| path.display().to_string())?;
+    let architecture = Architecture::from_file_text(&text, format).with_context(named)?;
     Ok(architecture.into())
 }
 

@@ -102,7 +102,7 @@ impl Head {
     pub fn untied(architecture: &Architecture, scheme: &Scheme) -> Result<Self, ArchitectureError> {
         let encoder = architecture.resolved()?;
         let last = encoder.decoder.as_deref().unwrap_or(&encoder);
-        let (width, vocab_size) = (last.embedding_width, last.vocab_size);
+        let (width, vocab_size) = (last.output_width(), last.vocab_size);
         let fans = Fans::new(width, vocab_size);
         let init = scheme.recipe().outer(last, Outer::Head, fans).weight;
         let trained = Trained { growth: Growth::Output, place: Place::End, fans, std: init.std() };

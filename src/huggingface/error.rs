@@ -2,27 +2,48 @@
 
 use serde_json::Value;
 
+/// There is no family of that name.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "unknown family {got:?}{}; known are {known}",
+    nearest.map(|name| format!("; did you mean {name}?")).unwrap_or_default()
+)]
+pub struct UnknownFamily {
+    /// What was asked for.
+    pub got: String,
+    /// The family it most resembles.
+    pub nearest: Option<&'static str>,
+    /// All families.
+    pub known: String,
+}
+
 /// A config that cannot be read or computed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ImportError {
     /// Not JSON, or not an object.
     #[error("not a config: {0}")]
     Json(String),
+    /// Another file of the library.
+    #[error("this is {kind}, not the config of a model; {hint}")]
+    OtherFile {
+        /// What it is.
+        kind: &'static str,
+        /// What to pass instead.
+        hint: String,
+    },
     /// Without `model_type` nothing says how to read the rest.
-    #[error("the config has no model_type")]
-    NoModelType,
+    #[error("the config has no model_type; {}", advice(similar))]
+    NoModelType {
+        /// Families with its keys, the nearest first.
+        similar: Vec<&'static str>,
+    },
     /// A family that is not known.
-    #[error(
-        "unknown model_type {got:?}{}; known are {known}",
-        nearest.map(|name| format!("; did you mean {name}?")).unwrap_or_default()
-    )]
+    #[error("unknown model_type {got:?}; {}", advice(similar))]
     UnknownModelType {
         /// What the config says.
         got: String,
-        /// The family it most resembles.
-        nearest: Option<&'static str>,
-        /// All families.
-        known: String,
+        /// Families with its keys, the nearest first.
+        similar: Vec<&'static str>,
     },
     /// A family whose networks are not of the kind that is computed.
     #[error("model_type {model_type} is not supported: {reason}")]
@@ -44,6 +65,22 @@ pub enum ImportError {
         /// What to do about it; may be empty.
         hint: String,
     },
+}
+
+/// What to do with a config of none of the known families, of which some may have its keys.
+fn advice(similar: &[&str]) -> String {
+    const TOML: &str = "describe the network in a TOML file, as in the README";
+    match similar {
+        [] => {
+            let known: Vec<&str> = super::known().collect();
+            format!("no known family has its keys: {TOML}; known are {}", known.join(", "))
+        }
+        [nearest] => format!("its keys are those of {nearest}: import it so with --as {nearest}, or {TOML}"),
+        [nearest, others @ ..] => format!(
+            "its keys are those of {nearest} (and of {}): import it so with --as {nearest}, or {TOML}",
+            others.join(", ")
+        ),
+    }
 }
 
 impl ImportError {

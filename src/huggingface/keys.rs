@@ -49,6 +49,14 @@ impl<'a> Keys<'a> {
         (self.fields.into_inner(), warnings)
     }
 
+    /// How many keys of the config were asked for, and how many of the others may matter.
+    pub(super) fn coverage(&self) -> (usize, usize) {
+        let used = self.used.borrow();
+        let given = || self.config.iter().filter(|(_, value)| !value.is_null());
+        let read = given().filter(|(key, _)| used.contains(*key)).count();
+        (read, given().filter(|(key, value)| smells(key, value) && !used.contains(*key)).count())
+    }
+
     pub(super) fn warn(&self, warning: String) {
         self.warnings.borrow_mut().push(warning);
     }
@@ -63,6 +71,11 @@ impl<'a> Keys<'a> {
     fn find(&self, keys: &[&'static str]) -> Option<(&'static str, &'a Value)> {
         self.used.borrow_mut().extend(keys.iter().map(|key| (*key).to_owned()));
         keys.iter().find_map(|key| self.config.get(*key).filter(|value| !value.is_null()).map(|value| (*key, value)))
+    }
+
+    /// Whether a key is there and null.
+    pub(super) fn is_null(&self, key: &str) -> bool {
+        self.config.get(key).is_some_and(Value::is_null)
     }
 
     /// The value of a key, unread and unnoted.
@@ -180,20 +193,45 @@ fn size(value: &Value) -> Option<usize> {
 fn smells(key: &str, value: &Value) -> bool {
     const SMELLS: [&str; 9] =
         ["multiplier", "scale", "scaling", "cap", "norm", "alpha", "residual", "expert", "window"];
-    /// Keys of training, of heads and of generation.
-    const HARMLESS: [&str; 12] = [
+    /// Parts of keys that change no signal at initialisation in a family that does not read them.
+    const HARMLESS: [&str; 31] = [
+        // Of training and of mixtures while they train.
         "router_",
         "aux_loss",
+        "z_loss",
         "capacity",
-        "layer_norm_elementwise_affine",
-        "_remove_final_layer_norm",
-        "normalize_",
-        "norm_bias",
-        "scoring_func",
         "expert_parallel",
-        "weighted_layer",
+        "seq_aux",
+        "neftune",
+        "loss_scale",
+        "grad_norm",
+        // Of heads and of generation.
         "logit",
         "encoder_no_repeat",
+        "weighted_layer",
+        "scoring_func",
+        // Epsilons and kinds of norms under names of other families: the family has its own key, or one kind.
+        "layer_norm_eps",
+        "rms_norm_eps",
+        "norm_epsilon",
+        "norm_type",
+        "norm_bias",
+        "layer_norm_elementwise_affine",
+        "_remove_final_layer_norm",
+        "add_final_layer_norm",
+        "normalize_",
+        "use_rms",
+        "fuse",
+        // Formats of numbers; the order in which scores are divided.
+        "in_fp32",
+        "softmax_fusion",
+        "scale_attn_weights",
+        // Windows that only other families have.
+        "max_window_layers",
+        "sliding_window_size",
+        "sliding_window_pattern",
+        // The cost of attention, not its scores.
+        "kv_scale",
     ];
     let silent = match value {
         Value::Null | Value::Bool(false) => true,

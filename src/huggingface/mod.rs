@@ -4,14 +4,18 @@
 //! blocks are laid out and how its weights are drawn. Read from transformers 5.23.0; [`Version`] says where
 //! others differ.
 
+mod classes;
 mod error;
 mod families;
 mod init;
+mod json;
 mod keys;
+mod kinds;
 mod names;
 mod rotary;
+mod similar;
 
-pub use error::ImportError;
+pub use error::{ImportError, UnknownFamily};
 pub use names::{Held, Names, Part, RenamingError, Start};
 
 use serde_json::{Map, Value};
@@ -23,10 +27,15 @@ use keys::Keys;
 /// What a config does not say.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
+    /// The family that reads it, whatever its `model_type`; a name that [`family`] knows.
+    pub family: Option<&'static str>,
     /// Which release of the library draws the weights.
     pub version: Version,
     /// Which half of a model of texts and images.
     pub tower: Tower,
+    /// Tokens of a sequence, on which some frequencies of rotary positions depend; by default those of the model, up
+    /// to 256.
+    pub seq_len: Option<usize>,
 }
 
 /// Releases of the library that draw weights differently.
@@ -67,6 +76,16 @@ pub enum Tower {
     Vision,
 }
 
+impl Tower {
+    /// The key that holds it.
+    fn key(self) -> &'static str {
+        match self {
+            Self::Text => "text_config",
+            Self::Vision => "vision_config",
+        }
+    }
+}
+
 /// What a config became.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Imported {
@@ -101,16 +120,49 @@ pub struct Field {
 /// # Ok::<(), sigprop::huggingface::ImportError>(())
 /// ```
 pub fn import(text: &str, options: &Options) -> Result<Imported, ImportError> {
-    let config: Value = serde_json::from_str(text).map_err(|error| ImportError::Json(error.to_string()))?;
+    let config: Value =
+        serde_json::from_str(&json::strict(text)).map_err(|error| ImportError::Json(error.to_string()))?;
     let Value::Object(config) = config else {
         return Err(ImportError::Json("expected an object".to_owned()));
     };
-    read(&config, *options, None)
+    match options.family {
+        Some(family) => read_as(&config, family, *options),
+        None => read(&config, *options, None),
+    }
 }
 
-/// Whether a JSON text is a config of this kind.
-pub fn is_config(text: &str) -> bool {
-    serde_json::from_str::<Map<String, Value>>(text).is_ok_and(|config| config.contains_key("model_type"))
+/// Whether a JSON text is a config of this kind; an error if it is another file of the library.
+pub fn is_config(text: &str) -> Result<bool, ImportError> {
+    serde_json::from_str::<Map<String, Value>>(&json::strict(text))
+        .map_or(Ok(false), |config| kinds::recognise(&config))
+}
+
+/// The name of a known family.
+pub fn family(name: &str) -> Result<&'static str, UnknownFamily> {
+    known().find(|known| *known == name).ok_or_else(|| UnknownFamily {
+        got: name.to_owned(),
+        nearest: nearest(name, known()),
+        known: known().collect::<Vec<_>>().join(", "),
+    })
+}
+
+/// Every `model_type` that is read.
+fn known() -> impl Iterator<Item = &'static str> {
+    families::FAMILIES.iter().flat_map(|family| family.model_types.iter().copied())
+}
+
+/// Reads a config, or the half of it that is asked for, as one of `family`.
+fn read_as(config: &Map<String, Value>, family: &'static str, options: Options) -> Result<Imported, ImportError> {
+    let half = config.get(options.tower.key()).and_then(Value::as_object);
+    let mut config = half.unwrap_or(config).clone();
+    let replaced = config.insert("model_type".to_owned(), family.into());
+    let mut imported = read(&config, options, None)?;
+    let origin = replaced.as_ref().and_then(Value::as_str).map_or("no model_type".to_owned(), |own| {
+        imported.architecture.name = Some(own.to_owned());
+        format!("given, in place of {own}")
+    });
+    imported.fields.insert(0, Field { name: "family".to_owned(), value: family.to_owned(), origin });
+    Ok(imported)
 }
 
 fn read(config: &Map<String, Value>, options: Options, outer: Option<&str>) -> Result<Imported, ImportError> {
@@ -120,7 +172,7 @@ fn read(config: &Map<String, Value>, options: Options, outer: Option<&str>) -> R
             return Err(ImportError::value("model_type", "a word", got, ""));
         }
         (None, Some(outer)) => outer,
-        (None, None) => return Err(ImportError::NoModelType),
+        (None, None) => return Err(ImportError::NoModelType { similar: similar::similar(config, options) }),
     };
     if let Some(reason) = families::refused(model_type, config) {
         return Err(ImportError::Unsupported { model_type: model_type.to_owned(), reason });
@@ -132,22 +184,28 @@ fn read(config: &Map<String, Value>, options: Options, outer: Option<&str>) -> R
     let mut architecture = (family.read)(&keys)?;
     architecture.name = Some(model_type.to_owned());
     architecture.scheme = Some("hf".to_owned());
+    let beside = classes::beside(&keys, &architecture)?;
     let axes = keys.axes.get();
     let (fields, warnings) = keys.finish();
-    let names = Names::new((family.names)(&architecture), &architecture, axes);
+    let names = Names::new((family.names)(&architecture), &architecture, axes, beside);
     Ok(Imported { architecture, fields, warnings, names })
 }
 
 /// Goes through `text_config` or `vision_config` of a model made of several.
 fn inner(config: &Map<String, Value>, model_type: &str, options: Options) -> Result<Imported, ImportError> {
-    let (key, default) = match options.tower {
-        Tower::Text => ("text_config", format!("{model_type}_text")),
-        Tower::Vision => ("vision_config", format!("{model_type}_vision_model")),
+    let key = options.tower.key();
+    let default = match options.tower {
+        Tower::Text => format!("{model_type}_text"),
+        Tower::Vision => format!("{model_type}_vision_model"),
+    };
+    let unknown = |config| ImportError::UnknownModelType {
+        got: model_type.to_owned(),
+        similar: similar::similar(config, options),
     };
     match config.get(key) {
         Some(Value::Object(inner)) => {
             let own = match inner.get("model_type") {
-                None if families::find(&default).is_none() => return Err(unknown(model_type)),
+                None if families::find(&default).is_none() => return Err(unknown(inner)),
                 _ => default,
             };
             let mut imported = read(inner, options, Some(&own))?;
@@ -159,16 +217,7 @@ fn inner(config: &Map<String, Value>, model_type: &str, options: Options) -> Res
             imported.fields.insert(0, field);
             Ok(imported)
         }
-        _ => Err(unknown(model_type)),
-    }
-}
-
-fn unknown(model_type: &str) -> ImportError {
-    let names = || families::FAMILIES.iter().flat_map(|family| family.model_types.iter().copied());
-    ImportError::UnknownModelType {
-        got: model_type.to_owned(),
-        nearest: nearest(model_type, names()),
-        known: names().collect::<Vec<_>>().join(", "),
+        _ => Err(unknown(config)),
     }
 }
 

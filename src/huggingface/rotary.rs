@@ -1,4 +1,7 @@
-//! Rotary positions: base, share of the features, scaled frequencies.
+//! Rotary positions: base, share of the features, scaled frequencies and the factor on cosines and sines.
+//!
+//! Read as `modeling_rope_utils.py` of transformers 5.24 reads them: `rope_scaling`, else `rope_parameters`, which may
+//! hold one object per kind of layer; base and share stand there or beside them.
 
 use std::f64::consts::PI;
 
@@ -8,95 +11,269 @@ use super::ImportError;
 use super::keys::Keys;
 use crate::architecture::{Architecture, Positions};
 
-/// Fills in the rotary positions of heads of width `d_head` of which a share `partial` is rotated.
+/// How a family rotates where its config does not say.
+#[derive(Clone, Copy)]
+pub(super) struct Rotation {
+    /// Share of the features of a head.
+    pub(super) share: f64,
+    pub(super) base: f64,
+    /// How blocks with a window rotate, if not like the others.
+    pub(super) window: Option<WindowRotation>,
+}
+
+/// How blocks with a window rotate.
+#[derive(Clone, Copy)]
+pub(super) struct WindowRotation {
+    /// The key of their base.
+    pub(super) key: &'static str,
+    pub(super) base: f64,
+    /// Whether `rope_scaling` is of their frequencies, too.
+    pub(super) scaled: bool,
+}
+
+impl Rotation {
+    /// All blocks alike.
+    pub(super) fn new(share: f64, base: f64) -> Self {
+        Self { share, base, window: None }
+    }
+}
+
+/// A head before its frequencies are scaled.
+struct Plain {
+    d_head: usize,
+    /// Features that are rotated.
+    features: usize,
+    base: f64,
+    /// `max_position_embeddings`.
+    positions: f64,
+    /// Positions of the first training, of the config.
+    original: Option<f64>,
+    seq_len: f64,
+}
+
+/// Angles per position, none being the powers of the base, and the factor on their cosines and sines.
+struct Turns {
+    frequencies: Option<Vec<f64>>,
+    scale: f64,
+}
+
+/// Fills in the rotary positions of heads of width `d_head`.
 pub(super) fn rotary(
     keys: &Keys,
     architecture: &mut Architecture,
     d_head: usize,
-    partial: f64,
-    base: f64,
+    usual: Rotation,
 ) -> Result<(), ImportError> {
     architecture.positions = Positions::Rotary;
-    let parameters = keys.nested("rope_parameters")?;
-    // One object per kind of layer, or one for all.
-    let local = parameters.and_then(|inner| inner.get("sliding_attention")).and_then(Value::as_object);
-    let parameters = parameters.map(|inner| inner.get("full_attention").and_then(Value::as_object).unwrap_or(inner));
-    let nothing = Map::new();
-    let inner = keys.inside(parameters.unwrap_or(&nothing));
-    let partial = keys.number("rotary share", &["partial_rotary_factor", "rotary_pct", "rope_pct"], partial)?;
-    let partial = match parameters.map(|_| inner.maybe_number("rotary share", &["partial_rotary_factor"])) {
-        Some(given) => given?.unwrap_or(partial),
-        None => partial,
+    let share = keys.number("rotary share", &["partial_rotary_factor", "rotary_pct", "rope_pct"], usual.share)?;
+    let base = keys.number("rotary_base", &["rope_theta", "rotary_emb_base", "global_rope_theta"], usual.base)?;
+    let original = keys.maybe_number("original positions", &["original_max_position_embeddings"])?;
+    let (full, local) = (parameters(keys, "full_attention", true)?, keys.nested("rope_parameters")?);
+    let plain = |base, inner: &Keys| plain(keys, architecture, d_head, (share, base, original), inner);
+    let inner = keys.inside(&full.values);
+    let outer = plain(base, &inner)?;
+    let turns = outer.scaled(keys, &inner)?;
+    keys.absorb(full.origin, inner);
+    let local = match (usual.window, local.and_then(|kinds| kinds.get("sliding_attention"))) {
+        (Some(window), _) => {
+            let base = keys.number("rotary_window_base", &[window.key], window.base)?;
+            Some((base, parameters(keys, "sliding_attention", window.scaled)?))
+        }
+        (None, Some(Value::Object(_))) => Some((base, parameters(keys, "sliding_attention", true)?)),
+        (None, _) => None,
     };
-    let base = keys.number("rotary_base", &["rope_theta", "rotary_emb_base", "global_rope_theta"], base)?;
-    let base = match parameters.map(|_| inner.maybe_number("rotary_base", &["rope_theta"])) {
-        Some(given) => given?.unwrap_or(base),
-        None => base,
+    let local = match local {
+        Some((base, local)) => {
+            let inner = keys.inside(&local.values);
+            let within = plain(base, &inner)?;
+            let turns = within.scaled(keys, &inner)?;
+            keys.absorb(local.origin, inner);
+            Some((within, turns))
+        }
+        None => None,
     };
-    if !(base > 1.0 && base.is_finite()) {
-        return Err(ImportError::value("rope_theta", "a number above 1", &Value::from(base), ""));
-    }
-    let features = ((d_head as f64 * partial.clamp(0.0, 1.0)) as usize / 2) * 2;
-    architecture.rotary_dim = Some(features.max(2));
-    architecture.rotary_base = base;
-    if let Some(local) = local {
-        let local = keys.inside(local);
-        architecture.rotary_window_base = local.maybe_number("rotary_window_base", &["rope_theta"])?;
-        keys.absorb("rope_parameters.sliding_attention", local);
-    }
-    let scaling = match keys.nested("rope_scaling")? {
-        Some(scaling) => Some(scaling),
-        None => parameters,
-    };
-    if let Some(scaling) = scaling {
-        let scaling = keys.inside(scaling);
-        architecture.rotary_frequencies = scaled(keys, &scaling, features, base)?;
-        keys.absorb("rope_scaling", scaling);
-    }
-    if parameters.is_some() {
-        keys.absorb("rope_parameters", inner);
+    architecture.rotary_dim = Some(outer.features.max(2));
+    architecture.rotary_base = outer.base;
+    architecture.rotary_frequencies = turns.frequencies;
+    architecture.rotary_scale = turns.scale;
+    if let Some((within, turns)) = local {
+        architecture.rotary_window_base = Some(within.base);
+        architecture.rotary_window_frequencies = turns.frequencies;
+        architecture.rotary_window_scale = Some(turns.scale);
     }
     Ok(())
 }
 
-/// Frequencies that are not the powers of the base.
-fn scaled(keys: &Keys, scaling: &Keys, features: usize, base: f64) -> Result<Option<Vec<f64>>, ImportError> {
-    let kind = scaling.word("rotary scaling", &["rope_type", "type"], "default")?;
-    let plain: Vec<f64> = (0..features / 2).map(|i| base.powf(-2.0 * i as f64 / features as f64)).collect();
-    let factor = scaling.number("rotary factor", &["factor"], 1.0)?.max(1.0);
-    let original = || scaling.number("original positions", &["original_max_position_embeddings"], 8192.0);
-    Ok(match kind.as_str() {
-        "default" => None,
-        "linear" => Some(plain.iter().map(|frequency| frequency / factor).collect()),
-        "llama3" => {
-            let low = scaling.number("low frequency factor", &["low_freq_factor"], 1.0)?;
-            let high = scaling.number("high frequency factor", &["high_freq_factor"], 4.0)?.max(low + 1e-9);
-            let original = original()?;
-            let scale = |frequency: &f64| {
-                let turns = original * frequency / (2.0 * PI);
-                let smooth = ((turns - low) / (high - low)).clamp(0.0, 1.0);
-                frequency * (smooth + (1.0 - smooth) / factor)
-            };
-            Some(plain.iter().map(scale).collect())
+/// What says how one kind of layer rotates.
+struct Parameters {
+    values: Map<String, Value>,
+    /// The keys that hold it.
+    origin: &'static str,
+}
+
+/// Of layers of this kind: `rope_parameters`, over which `rope_scaling` goes if it is of this kind too.
+fn parameters(keys: &Keys, kind: &'static str, scaled: bool) -> Result<Parameters, ImportError> {
+    let scaling = keys.nested("rope_scaling")?.filter(|scaling| scaled && !scaling.is_empty());
+    let given = keys.nested("rope_parameters")?;
+    let nested = given.is_some_and(|given| given.keys().any(|key| key.ends_with("_attention")));
+    let given = if nested { given.and_then(|given| given.get(kind)).and_then(Value::as_object) } else { given };
+    let mut values = given.cloned().unwrap_or_default();
+    if let Some(scaling) = scaling {
+        values.extend(scaling.clone());
+    }
+    let origin = if scaling.is_some() { "rope_scaling" } else { "rope_parameters" };
+    Ok(Parameters { values, origin })
+}
+
+/// A head of this share and base, unless the parameters of its layers say otherwise.
+fn plain(
+    keys: &Keys,
+    architecture: &Architecture,
+    d_head: usize,
+    (share, base, original): (f64, f64, Option<f64>),
+    inner: &Keys,
+) -> Result<Plain, ImportError> {
+    let share = inner.maybe_number("rotary share", &["partial_rotary_factor"])?.unwrap_or(share);
+    let base = inner.maybe_number("rotary_base", &["rope_theta"])?.unwrap_or(base);
+    if !(base > 1.0 && base.is_finite()) {
+        return Err(ImportError::value("rope_theta", "a number above 1", &Value::from(base), ""));
+    }
+    let seq_len = keys.options.seq_len.unwrap_or(architecture.seq_len) as f64;
+    let positions = keys.axes.get().positions.map_or(seq_len, |positions| positions as f64);
+    let features = ((d_head as f64 * share.clamp(0.0, 1.0)) as usize / 2) * 2;
+    Ok(Plain { d_head, features, base, positions, original, seq_len })
+}
+
+impl Plain {
+    /// Powers of `base`, of `features` features.
+    fn powers(&self, base: f64, features: usize) -> impl Iterator<Item = f64> {
+        (0..self.features / 2).map(move |i| base.powf(-2.0 * i as f64 / features as f64))
+    }
+
+    fn unscaled(&self) -> impl Iterator<Item = f64> {
+        self.powers(self.base, self.features)
+    }
+
+    /// The frequencies of `rope_type`.
+    fn scaled(&self, keys: &Keys, scaling: &Keys) -> Result<Turns, ImportError> {
+        let kind = scaling.word("rotary scaling", &["rope_type", "type"], "default")?;
+        let factor = scaling.maybe_number("rotary factor", &["factor"])?;
+        let of = |frequencies: Vec<f64>| Ok(Turns { frequencies: Some(frequencies), scale: 1.0 });
+        let divided = factor.unwrap_or(1.0).max(1e-9);
+        match (kind.as_str(), keys.family()) {
+            ("default" | "mrope", _) => Ok(Turns { frequencies: None, scale: 1.0 }),
+            ("linear", _) => of(self.unscaled().map(|frequency| frequency / divided).collect()),
+            ("proportional", _) => of(self.powers(self.base, self.d_head).map(|power| power / divided).collect()),
+            ("dynamic", _) => Ok(Turns { frequencies: self.stretched(divided), scale: 1.0 }),
+            ("llama3", _) => of(self.by_turns(scaling, divided)?),
+            // Phi-3 called its frequencies so in its first releases.
+            ("longrope" | "su", _) | ("yarn", "phi3") => self.by_feature(scaling, factor),
+            ("yarn", _) => self.interpolated(scaling, factor),
+            (other, _) => {
+                keys.warn(format!("rope_type {other} is not known; the frequencies are those without scaling"));
+                Ok(Turns { frequencies: None, scale: 1.0 })
+            }
         }
-        "yarn" => {
-            let fast = scaling.number("beta_fast", &["beta_fast"], 32.0)?;
-            let slow = scaling.number("beta_slow", &["beta_slow"], 1.0)?;
-            let original = original()?;
-            // The feature whose angle turns `rotations` times over the original positions.
-            let place = |rotations: f64| {
-                features as f64 * (original / (rotations.max(1e-9) * 2.0 * PI)).ln() / (2.0 * base.ln())
-            };
-            let (low, high) = (place(fast).floor().max(0.0), place(slow).ceil().min(features as f64 - 1.0));
-            let scale = |(i, frequency): (usize, &f64)| {
-                let ramp = ((i as f64 - low) / (high - low).max(1e-3)).clamp(0.0, 1.0);
-                frequency * (1.0 - ramp) + frequency / factor * ramp
-            };
-            Some(plain.iter().enumerate().map(scale).collect())
-        }
-        other => {
-            keys.warn(format!("rotary scaling {other} is not understood; plain frequencies are used"));
-            None
-        }
-    })
+    }
+
+    /// Positions before the context was extended.
+    fn original(&self, scaling: &Keys) -> Result<f64, ImportError> {
+        let given = scaling.maybe_number("original positions", &["original_max_position_embeddings"])?;
+        Ok(self.original.or(given).unwrap_or(self.positions).max(1.0))
+    }
+
+    /// Sequences beyond the last position have a larger base (NTK).
+    fn stretched(&self, factor: f64) -> Option<Vec<f64>> {
+        let stretch = factor * self.seq_len / self.positions - (factor - 1.0);
+        let features = self.features as f64;
+        let base = self.base * stretch.powf(features / (features - 2.0).max(1.0));
+        (self.seq_len > self.positions).then(|| self.powers(base, self.features).collect())
+    }
+
+    /// Llama 3: slow frequencies are divided, fast ones are not.
+    fn by_turns(&self, scaling: &Keys, factor: f64) -> Result<Vec<f64>, ImportError> {
+        let low = scaling.number("low frequency factor", &["low_freq_factor"], 1.0)?;
+        let high = scaling.number("high frequency factor", &["high_freq_factor"], 4.0)?.max(low + 1e-9);
+        let original = self.original(scaling)?;
+        let scale = |frequency: f64| {
+            let turns = original * frequency / (2.0 * PI);
+            let smooth = ((turns - low) / (high - low)).clamp(0.0, 1.0);
+            frequency * (smooth + (1.0 - smooth) / factor)
+        };
+        Ok(self.unscaled().map(scale).collect())
+    }
+
+    /// LongRoPE: a divisor per frequency, others for sequences beyond the original positions.
+    fn by_feature(&self, scaling: &Keys, factor: Option<f64>) -> Result<Turns, ImportError> {
+        let original = self.original(scaling)?;
+        let key = if self.seq_len > original { "long_factor" } else { "short_factor" };
+        let expected = format!("{} positive numbers, one per frequency", self.features / 2);
+        let divisors = scaling.raw(key).unwrap_or(&Value::Null);
+        let read = |value: &Value| value.as_f64().filter(|divisor| *divisor > 0.0);
+        let numbers: Option<Vec<f64>> = divisors.as_array().and_then(|numbers| numbers.iter().map(read).collect());
+        let Some(numbers) = numbers.filter(|numbers| numbers.len() == self.features / 2) else {
+            return Err(ImportError::value(key, &expected, divisors, ""));
+        };
+        scaling.raw(if key == "long_factor" { "short_factor" } else { "long_factor" });
+        scaling.note("rotary frequencies", format!("{key} ({} tokens)", self.seq_len), "sequence length");
+        let factor = factor.unwrap_or(self.positions / original);
+        let usual = if factor > 1.0 { (1.0 + factor.ln() / original.ln()).sqrt() } else { 1.0 };
+        let scale = scaling.number("rotary_scale", &["attention_factor"], usual)?;
+        let frequencies = self.unscaled().zip(numbers).map(|(frequency, divisor)| frequency / divisor).collect();
+        Ok(Turns { frequencies: Some(frequencies), scale })
+    }
+
+    /// YaRN: a ramp from whole frequencies to divided ones.
+    fn interpolated(&self, scaling: &Keys, factor: Option<f64>) -> Result<Turns, ImportError> {
+        let fast = scaling.number("beta_fast", &["beta_fast"], 32.0)?;
+        let slow = scaling.number("beta_slow", &["beta_slow"], 1.0)?;
+        let truncated = scaling.flag("whole ramp", &["truncate"], true)?;
+        let original = self.original(scaling)?;
+        let factor = factor.unwrap_or(self.positions / original).max(1e-9);
+        let features = self.features as f64;
+        // The feature whose angle turns `rotations` times over the original positions.
+        let place =
+            |rotations: f64| features * (original / (rotations.max(1e-9) * 2.0 * PI)).ln() / (2.0 * self.base.ln());
+        let (low, high) = (place(fast), place(slow));
+        let (low, high) = if truncated { (low.floor(), high.ceil()) } else { (low, high) };
+        let (low, high) = (low.max(0.0), high.min(features - 1.0));
+        let width = if (high - low).abs() > 0.0 { high - low } else { 1e-3 };
+        let scale = |(i, frequency): (usize, f64)| {
+            let ramp = ((i as f64 - low) / width).clamp(0.0, 1.0);
+            frequency * (1.0 - ramp) + frequency / factor * ramp
+        };
+        let frequencies = self.unscaled().enumerate().map(scale).collect();
+        Ok(Turns { frequencies: Some(frequencies), scale: yarn_scale(scaling, factor)? })
+    }
+}
+
+/// YaRN's factor on cosines and sines (Peng et al. 2023, eq. 15; with two strengths, DeepSeek's quotient).
+fn yarn_scale(scaling: &Keys, factor: f64) -> Result<f64, ImportError> {
+    let own = scaling.maybe_number("mscale", &["mscale"])?.filter(|mscale| *mscale != 0.0);
+    let all = scaling.maybe_number("mscale_all_dim", &["mscale_all_dim"])?.filter(|mscale| *mscale != 0.0);
+    let usual = match (own, all) {
+        (Some(own), Some(all)) => yarn_mscale(factor, own) / yarn_mscale(factor, all),
+        _ => yarn_mscale(factor, 1.0),
+    };
+    scaling.number("rotary_scale", &["attention_factor"], usual)
+}
+
+/// What YaRN multiplies queries and keys by when the context grows by `factor`.
+fn yarn_mscale(factor: f64, strength: f64) -> f64 {
+    if factor > 1.0 { 0.1 * strength * factor.ln() + 1.0 } else { 1.0 }
+}
+
+/// DeepSeek's factor on all scores, which its mscale_all_dim asks for whatever the rope_type.
+pub(super) fn deepseek_score_factor(keys: &Keys) -> Result<f64, ImportError> {
+    let Parameters { values, origin } = parameters(keys, "full_attention", true)?;
+    let inner = keys.inside(&values);
+    let kind = inner.word("rotary scaling", &["rope_type", "type"], "default")?;
+    let strength = inner.number("mscale_all_dim", &["mscale_all_dim"], 0.0)?;
+    let factor = inner.number("rotary factor", &["factor"], 1.0)?;
+    if kind == "default" || strength == 0.0 {
+        return Ok(1.0);
+    }
+    let mscale = yarn_mscale(factor, strength);
+    keys.note("factor on scores", mscale * mscale, format!("{origin}.mscale_all_dim, times 1/√d_head"));
+    Ok(mscale * mscale)
 }

@@ -38,14 +38,133 @@ fn unknown_keys_that_smell_are_told() {
 fn errors_name_the_key_or_the_kind() {
     let message = |text: &str| import(text, &Options::default()).unwrap_err().to_string();
     assert!(message("[]").starts_with("not a config"));
-    assert_eq!(message("{}"), "the config has no model_type");
-    assert!(message(r#"{"model_type": "lama"}"#).contains("did you mean llama?"));
+    assert!(message("{}").starts_with("the config has no model_type; no known family has its keys: describe"));
     assert!(message(r#"{"model_type": "mamba2"}"#).contains("state-space"));
     assert!(message(r#"{"model_type": "llama", "hc_mult": 4}"#).contains("hyper-connections"));
     let got = message(r#"{"model_type": "gpt2", "n_layer": "twelve"}"#);
     assert_eq!(got, "n_layer must be a number between 1 and 100000, got \"twelve\"");
     let got = message(r#"{"model_type": "t5", "feed_forward_proj": "(relu"}"#);
     assert!(got.starts_with("feed_forward_proj must be an activation that is computed, got \"(relu\""), "{got}");
+}
+
+/// Configs of models that are not known, shortened: which family they are like is seen by their keys alone.
+#[test]
+fn unknown_models_are_told_which_family_has_their_keys() {
+    let nearest = |text: &str| match import(text, &Options::default()).unwrap_err() {
+        ImportError::UnknownModelType { similar, .. } | ImportError::NoModelType { similar } => {
+            similar.first().copied()
+        }
+        other => panic!("{other}"),
+    };
+    let llama = r#"{"model_type": "bertish", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
+        "num_key_value_heads": 2, "intermediate_size": 96, "rms_norm_eps": 1e-5, "rope_theta": 5e5, "hidden_act": "silu",
+        "attention_bias": false, "mlp_bias": false}"#;
+    assert_eq!(nearest(llama), Some("llama"));
+    let latent = r#"{"model_type": "x", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
+        "kv_lora_rank": 16, "q_lora_rank": 24, "qk_nope_head_dim": 8, "qk_rope_head_dim": 8, "v_head_dim": 16,
+        "n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32, "first_k_dense_replace": 1}"#;
+    assert!(nearest(latent).unwrap().starts_with("deepseek"));
+    let bert = r#"{"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 96,
+        "type_vocab_size": 2, "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1, "layer_norm_eps": 1e-12}"#;
+    assert_eq!(nearest(bert), Some("bert"));
+    assert_eq!(nearest(r#"{"model_type": "x", "depth": 3}"#), None);
+}
+
+#[test]
+fn a_family_may_be_given() {
+    let text = r#"{"model_type": "mine", "num_hidden_layers": 3, "rms_norm_eps": 1e-5}"#;
+    let as_llama = Options { family: Some(family("llama").unwrap()), ..Options::default() };
+    let got = import(text, &as_llama).unwrap();
+    let plain = imported(&text.replace("mine", "llama"));
+    assert_eq!(got.architecture.name.as_deref(), Some("mine"));
+    assert_eq!(Architecture { name: plain.architecture.name.clone(), ..got.architecture }, plain.architecture);
+    assert_eq!(got.names, plain.names);
+    let inside = import(r#"{"model_type": "mine_vl", "text_config": {"num_hidden_layers": 3}}"#, &as_llama).unwrap();
+    assert_eq!(inside.architecture.n_layers, 3);
+    assert!(family("lama").unwrap_err().to_string().contains("did you mean llama?"));
+}
+
+#[test]
+fn other_files_of_the_library_are_recognised() {
+    for (text, kind) in [
+        (r#"{"_class_name": "UNet2DConditionModel", "_diffusers_version": "0.6.0"}"#, "a diffusers file"),
+        (r#"{"peft_type": "LORA", "base_model_name_or_path": "a/b", "r": 8}"#, "the config of an adapter"),
+        (r#"{"bos_token_id": 1, "eos_token_id": 2, "transformers_version": "4.31"}"#, "a generation config"),
+        (r#"{"image_processor_type": "ViTImageProcessor", "size": 224}"#, "the config of a preprocessor"),
+        (r#"{"processor_class": "LlavaProcessor", "patch_size": 14}"#, "the config of a processor"),
+        (r#"{"tokenizer_class": "LlamaTokenizer", "bos_token": "<s>"}"#, "a file of a tokenizer"),
+        (r#"{"metadata": {}, "weight_map": {}}"#, "the index of a checkpoint"),
+    ] {
+        let message = is_config(text).unwrap_err().to_string();
+        assert!(message.starts_with(&format!("this is {kind}")), "{text}: {message}");
+    }
+    let adapter = is_config(r#"{"peft_type": "LORA", "base_model_name_or_path": "a/b"}"#).unwrap_err().to_string();
+    assert!(adapter.ends_with("pass the config.json of the model that it adapts, a/b"), "{adapter}");
+    assert!(is_config(r#"{"model_type": "gpt2", "eos_token_id": 2, "tokenizer_class": "x"}"#).unwrap());
+    assert!(!is_config(r#"{"n_layers": 2, "d_model": 64}"#).unwrap());
+}
+
+#[test]
+fn numbers_of_python_are_read() {
+    let got =
+        imported(r#"{"model_type": "llama", "num_hidden_layers": 3, "time_step_limit": [0.0, Infinity], "x": NaN}"#);
+    assert_eq!((got.architecture.n_layers, got.warnings.len()), (3, 0));
+}
+
+/// Keys that published configs hold and their classes do not read.
+#[test]
+fn keys_that_change_no_signal_are_not_told() {
+    for text in [
+        r#"{"model_type": "modernbert", "layer_norm_eps": 1e-5, "norm_bias": false}"#,
+        r#"{"model_type": "gptj", "scale_attn_weights": true, "rotary": true}"#,
+        r#"{"model_type": "mpt", "norm_type": "low_precision_layernorm", "logit_scale": null}"#,
+        r#"{"model_type": "smollm3", "max_window_layers": 28, "use_sliding_window": false}"#,
+        r#"{"model_type": "starcoder2", "norm_type": "layer_norm", "scale_attention_softmax_in_fp32": true}"#,
+        r#"{"model_type": "bloom", "masked_softmax_fusion": true, "attention_softmax_in_fp32": true}"#,
+        r#"{"model_type": "mbart", "add_final_layer_norm": true, "normalize_before": true}"#,
+        r#"{"model_type": "gemma2", "sliding_window_size": 4096}"#,
+        r#"{"model_type": "llama", "neftune_noise_alpha": 5.0}"#,
+        r#"{"model_type": "qwen3_moe", "sliding_window": 4096, "max_window_layers": 48, "router_aux_loss_coef": 0.001}"#,
+    ] {
+        assert_eq!(imported(text).warnings, Vec::<String>::new(), "{text}");
+    }
+}
+
+/// Angles and the factor on cosines and sines as `ROPE_INIT_FUNCTIONS` of transformers 5.24.0 computes them, of heads of 16.
+#[test]
+fn frequencies_are_those_of_the_library() {
+    const BASE: &str = r#""model_type": "llama", "hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": 2,
+        "max_position_embeddings": 64"#;
+    let yarn = [1.0, 0.079_057, 0.025, 0.007_906, 0.0025, 0.000_791, 0.000_25, 0.000_079];
+    let later = [1.0, 0.237_171, 0.05, 0.007_906, 0.0025, 0.000_791, 0.000_25, 0.000_079];
+    let llama3 = [1.0, 0.244_385, 0.013_042, 0.003_953, 0.001_25, 0.000_395, 0.000_125, 0.000_04];
+    let linear = [0.5, 0.158_114, 0.05, 0.015_811, 0.005, 0.001_581, 0.0005, 0.000_158];
+    for (scaling, frequencies, scale) in [
+        (r#"{"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16}"#, &yarn[..], 1.138_629_436),
+        (r#"{"type": "yarn", "factor": 4.0}"#, &later, 1.138_629_436),
+        (r#"{"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}"#, &llama3, 1.0),
+        (r#"{"rope_type": "linear", "factor": 2.0}"#, &linear, 1.0),
+        (r#"{"rope_type": "proportional", "partial_rotary_factor": 0.5}"#, &[1.0, 0.316_228, 0.1, 0.031_623], 1.0),
+    ] {
+        for key in ["rope_scaling", "rope_parameters"] {
+            let architecture = imported(&format!(r#"{{{BASE}, "{key}": {scaling}}}"#)).architecture;
+            let got = architecture.rotary_frequencies.unwrap();
+            assert_eq!(got.len(), frequencies.len(), "{scaling}");
+            for (got, expected) in got.iter().zip(frequencies) {
+                approx::assert_abs_diff_eq!(got, expected, epsilon = 1e-6);
+            }
+            approx::assert_relative_eq!(architecture.rotary_scale, scale, max_relative = 1e-8);
+        }
+    }
+    let long = format!(
+        r#"{{{BASE}, "model_type": "phi3", "original_max_position_embeddings": 16, "rope_scaling":
+        {{"type": "su", "short_factor": [1, 1, 1, 1, 1, 1, 1, 1], "long_factor": [4, 4, 4, 4, 4, 4, 4, 4]}}}}"#
+    );
+    for (seq_len, first) in [(16, 1.0), (17, 0.25)] {
+        let got = import(&long, &Options { seq_len: Some(seq_len), ..Options::default() }).unwrap().architecture;
+        approx::assert_relative_eq!(got.rotary_frequencies.unwrap()[0], first);
+        approx::assert_relative_eq!(got.rotary_scale, 1.224_744_871, max_relative = 1e-8);
+    }
 }
 
 #[test]

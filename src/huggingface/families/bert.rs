@@ -4,9 +4,9 @@ use sigprop_stack::Init;
 
 use super::super::ImportError;
 use super::super::init::{base, base_std};
-use super::super::rotary::rotary;
+use super::super::rotary::{Rotation, WindowRotation, rotary};
 use super::{Keys, Standard, activation, head_width, residual_outputs, tied};
-use crate::architecture::{Architecture, InitTable, NormPlacement};
+use crate::architecture::{Architecture, EmbeddingProjection, InitTable, NormPlacement};
 
 /// BERT, RoBERTa, ELECTRA: norms after the residual sums, a norm on the embeddings.
 pub(super) fn bert(keys: &Keys) -> Result<Architecture, ImportError> {
@@ -20,17 +20,13 @@ pub(super) fn bert(keys: &Keys) -> Result<Architecture, ImportError> {
     } else {
         Standard { layers: 12, width: 768, heads: 12, ffn: 3072, vocab, positions: 512 }
     };
-    let plain = sizes.read(keys)?;
+    let mut plain = sizes.read(keys)?;
     if electra {
-        let width = keys.size("embedding_width", &["embedding_size"], 128)?;
-        if width != plain.d_model {
-            keys.warn(
-                "electra normalises embeddings before it projects them; they are computed at the width of the stream"
-                    .to_owned(),
-            );
-        }
+        plain.embedding_width = Some(keys.size("embedding_width", &["embedding_size"], 128)?);
+        plain.embedding_projection = EmbeddingProjection::Sum;
     }
     Ok(Architecture {
+        causal: keys.flag("causal", &["is_decoder"], false)?,
         activation: activation(keys, &["hidden_act"], "gelu", false)?,
         norm_eps: keys.number("norm_eps", &["layer_norm_eps"], 1e-12)?,
         norm_placement: NormPlacement::Post,
@@ -96,8 +92,7 @@ pub(super) fn modernbert(keys: &Keys) -> Result<Architecture, ImportError> {
         ..plain
     };
     let d_head = head_width(keys, &mut architecture, None)?;
-    let local = keys.number("rotary_window_base", &["local_rope_theta"], 10_000.0)?;
-    rotary(keys, &mut architecture, d_head, 1.0, 160_000.0)?;
-    architecture.rotary_window_base = architecture.rotary_window_base.or(Some(local));
+    let window = WindowRotation { key: "local_rope_theta", base: 10_000.0, scaled: true };
+    rotary(keys, &mut architecture, d_head, Rotation { window: Some(window), ..Rotation::new(1.0, 160_000.0) })?;
     Ok(architecture)
 }

@@ -4,8 +4,8 @@ use sigprop_stack::Weighting;
 
 use super::super::ImportError;
 use super::super::init::base;
-use super::super::rotary::rotary;
-use super::{Keys, Standard, activation, tied};
+use super::super::rotary::{Rotation, deepseek_score_factor, rotary};
+use super::{Keys, Standard, activation, biases, tied};
 use crate::architecture::{Architecture, Experts, Latent, NormChoice};
 
 pub(super) fn deepseek(keys: &Keys) -> Result<Architecture, ImportError> {
@@ -37,6 +37,7 @@ pub(super) fn deepseek(keys: &Keys) -> Result<Architecture, ImportError> {
         d_value: keys.size("d_value", &["v_head_dim"], 128)?,
     };
     architecture.latent = Some(latent);
+    biases(keys, &mut architecture)?;
     let shared = keys.count("shared experts", &["n_shared_experts"], if three { 1 } else { 2 })?;
     let d_ff = keys.size("d_ff of an expert", &["moe_intermediate_size"], if three { 2048 } else { 1407 })?;
     if let Some(n_experts) = keys.maybe_size("n_experts", &["n_routed_experts"])?.or(Some(if three { 256 } else { 64 }))
@@ -54,17 +55,9 @@ pub(super) fn deepseek(keys: &Keys) -> Result<Architecture, ImportError> {
             every: keys.size("every how many blocks", &["moe_layer_freq"], 1)?,
         });
     }
-    rotary(keys, &mut architecture, latent.d_rope, 1.0, 10_000.0)?;
-    if let Some(scaling) = keys.nested("rope_scaling")? {
-        let scaling = keys.inside(scaling);
-        let factor = scaling.number("rotary factor", &["factor"], 1.0)?;
-        let all = scaling.number("score factor", &["mscale_all_dim"], 0.0)?;
-        if all > 0.0 && factor > 1.0 {
-            let mscale = 0.1 * all * factor.ln() + 1.0;
-            architecture.attention_scale = Some(((latent.d_nope + latent.d_rope) as f64).powf(-0.5) * mscale * mscale);
-            keys.note("attention_scale", mscale * mscale, "rope_scaling.mscale_all_dim, times 1/√d_head");
-        }
-    }
+    rotary(keys, &mut architecture, latent.d_rope, Rotation::new(1.0, 10_000.0))?;
+    let factor = deepseek_score_factor(keys)?;
+    architecture.attention_scale = Some(factor * ((latent.d_nope + latent.d_rope) as f64).powf(-0.5));
     // The rotated part of a head is all rotated.
     architecture.rotary_dim = None;
     Ok(architecture)

@@ -2,7 +2,7 @@
 
 use super::super::ImportError;
 use super::super::init::base;
-use super::super::rotary::rotary;
+use super::super::rotary::{Rotation, WindowRotation, rotary};
 use super::{Keys, Standard, activation, head_width, kv_heads, layer_types, tied};
 use crate::architecture::{Architecture, NormChoice, NormPlacement, QkNorm};
 
@@ -39,11 +39,13 @@ pub(super) fn gemma(keys: &Keys) -> Result<Architecture, ImportError> {
     };
     kv_heads(keys, &mut architecture, Some(kv))?;
     let d_head = head_width(keys, &mut architecture, Some(d_head))?;
-    let biases = keys.flag("attention biases", &["attention_bias"], false)?;
+    let biases = keys.flag("attention biases", &["attention_bias"], glm)?;
     architecture.qkv_biases = Some(biases);
     architecture.attention_output_bias = Some(biases && !glm);
-    let base = if family == "gemma3_text" { 1e6 } else { 10_000.0 };
-    rotary(keys, &mut architecture, d_head, if glm { 0.5 } else { 1.0 }, base)?;
+    let three = family == "gemma3_text";
+    let window = WindowRotation { key: "rope_local_base_freq", base: 10_000.0, scaled: false };
+    let usual = Rotation::new(if glm { 0.5 } else { 1.0 }, if three { 1e6 } else { 10_000.0 });
+    rotary(keys, &mut architecture, d_head, Rotation { window: three.then_some(window), ..usual })?;
     if glm {
         return Ok(architecture);
     }
@@ -71,10 +73,10 @@ pub(super) fn gemma(keys: &Keys) -> Result<Architecture, ImportError> {
         let default = || (1..=architecture.n_layers).map(|i| if i % pattern == 0 { 0 } else { window }).collect();
         architecture.windows = layer_types(keys, window)?.unwrap_or_else(default);
     }
-    if family == "gemma3_text" {
+    if three {
         architecture.qk_norm = QkNorm::Head;
-        let local = keys.number("rotary_window_base", &["rope_local_base_freq"], 10_000.0)?;
-        architecture.rotary_window_base = architecture.rotary_window_base.or(Some(local));
+        // The library halves windows that look both ways: as many tokens before the query as behind it.
+        architecture.causal = !keys.flag("tokens see those behind them", &["use_bidirectional_attention"], false)?;
     }
     Ok(architecture)
 }

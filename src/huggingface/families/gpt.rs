@@ -146,6 +146,10 @@ pub(super) fn mpt(keys: &Keys) -> Result<Architecture, ImportError> {
     let attention = keys.inside(keys.nested("attn_config")?.unwrap_or(&nothing));
     let alibi = attention.flag("alibi", &["alibi"], true)?;
     let scale = attention.maybe_number("attention_scale", &["softmax_scale"])?;
+    let steepest = attention.number("alibi_bias_max", &["alibi_bias_max"], 8.0)?;
+    if alibi && (steepest - 8.0).abs() > 0.0 {
+        keys.warn(format!("attn_config.alibi_bias_max = {steepest} is not followed; slopes are those of 8"));
+    }
     let dropout = attention.rate("attention_dropout", &["attn_pdrop"], 0.0)?;
     keys.absorb("attn_config", attention);
     Ok(Architecture {

@@ -2,8 +2,8 @@
 
 use super::super::ImportError;
 use super::super::init::base;
-use super::super::rotary::rotary;
-use super::{Keys, Standard, activation, head_width, kv_heads, layer_types, tied};
+use super::super::rotary::{Rotation, WindowRotation, rotary};
+use super::{Keys, Standard, activation, biases, head_width, kv_heads, layer_types, tied};
 use crate::architecture::{Activation, Architecture, Experts, NormChoice, NormPlacement, QkNorm};
 use sigprop_stack::Weighting;
 
@@ -15,8 +15,7 @@ struct Defaults {
     activation: &'static str,
     gated: bool,
     eps: f64,
-    rotary_share: f64,
-    rotary_base: f64,
+    rotation: Rotation,
     std: f64,
     tied: bool,
 }
@@ -30,8 +29,7 @@ impl Defaults {
             activation: "silu",
             gated: true,
             eps: 1e-6,
-            rotary_share: 1.0,
-            rotary_base: 10_000.0,
+            rotation: Rotation::new(1.0, 10_000.0),
             std: 0.02,
             tied: false,
         }
@@ -55,7 +53,7 @@ impl Defaults {
         };
         kv_heads(keys, &mut architecture, self.kv_heads)?;
         let d_head = head_width(keys, &mut architecture, self.d_head)?;
-        rotary(keys, &mut architecture, d_head, self.rotary_share, self.rotary_base)?;
+        rotary(keys, &mut architecture, d_head, self.rotation)?;
         Ok(architecture)
     }
 }
@@ -77,35 +75,48 @@ pub(super) fn llama(keys: &Keys) -> Result<Architecture, ImportError> {
         "mistral" => Defaults { kv_heads: Some(8), ..Defaults::new(32, 4096, 32, 14336, 32000, 131_072) },
         "smollm3" => Defaults {
             kv_heads: Some(4),
-            rotary_base: 2e6,
+            rotation: Rotation::new(1.0, 2e6),
             tied: true,
             ..Defaults::new(36, 2048, 16, 11008, 128_256, 32_768)
         },
         "ernie4_5" => Defaults {
             kv_heads: Some(2),
+            d_head: Some(128),
             eps: 1e-5,
             tied: true,
-            rotary_base: 5e5,
+            rotation: Rotation::new(1.0, 5e5),
             ..Defaults::new(18, 1024, 16, 3072, 103_424, 131_072)
         },
         "seed_oss" => {
-            Defaults { kv_heads: Some(8), d_head: Some(128), ..Defaults::new(64, 4096, 32, 27648, 155_136, 524_288) }
+            Defaults { kv_heads: Some(8), d_head: Some(128), ..Defaults::new(64, 4096, 80, 27648, 155_136, 524_288) }
         }
         _ => Defaults::new(32, 4096, 32, 11008, 32000, 2048),
     };
     let mut architecture = defaults.read(keys)?;
-    let attention = keys.flag("attention biases", &["attention_bias"], keys.family() == "seed_oss")?;
-    let ffn = keys.flag("ffn_biases", &["mlp_bias", "use_bias"], false)?;
+    let every = keys.flag("biases", &["use_bias"], false)?;
+    let attention = keys.flag("attention biases", &["attention_bias"], every || keys.family() == "seed_oss")?;
+    let ffn = keys.flag("ffn_biases", &["mlp_bias"], every)?;
     architecture.qkv_biases = Some(attention);
     architecture.attention_output_bias = Some(attention && keys.family() != "seed_oss");
     architecture.ffn_biases = Some(ffn);
     if keys.family() == "mistral" {
         windows(keys, &mut architecture, Some(4096))?;
     }
-    if keys.family() == "smollm3" && keys.raw("no_rope_layers").is_some() {
-        keys.warn("smollm3 leaves rotation out in some blocks; all blocks are computed with rotation".to_owned());
+    if keys.family() == "smollm3" {
+        architecture.rotated = smollm3_rotated(keys, architecture.n_layers)?;
     }
     Ok(architecture)
+}
+
+/// SmolLM3 leaves rotation out in every fourth block, or where `no_rope_layers` is 0.
+fn smollm3_rotated(keys: &Keys, n_layers: usize) -> Result<Vec<bool>, ImportError> {
+    let every = keys.size("blocks without rotation", &["no_rope_layer_interval"], 4)?;
+    let Some(value) = keys.raw("no_rope_layers") else {
+        return Ok((1..=n_layers).map(|i| i % every != 0).collect());
+    };
+    let rotated = value.as_array().map(|layers| layers.iter().map(|layer| layer != &0 && layer != &false).collect());
+    let rotated: Option<Vec<bool>> = rotated.filter(|rotated: &Vec<bool>| rotated.len() == n_layers);
+    rotated.ok_or_else(|| ImportError::value("no_rope_layers", "1 or 0 per layer", value, ""))
 }
 
 /// Mixtral and Qwen3-MoE: a mixture of experts in place of the feed-forward network.
@@ -115,7 +126,7 @@ pub(super) fn mixture(keys: &Keys) -> Result<Architecture, ImportError> {
         Defaults {
             kv_heads: Some(8),
             eps: 1e-5,
-            rotary_base: 1e6,
+            rotation: Rotation::new(1.0, 1e6),
             ..Defaults::new(32, 4096, 32, 14336, 32000, 131_072)
         }
     } else {
@@ -139,13 +150,16 @@ pub(super) fn mixture(keys: &Keys) -> Result<Architecture, ImportError> {
     });
     if !mixtral {
         architecture.qk_norm = QkNorm::Head;
+        biases(keys, &mut architecture)?;
         let dense_layers = keys.raw("mlp_only_layers").and_then(serde_json::Value::as_array);
         if dense_layers.is_some_and(|layers| !layers.is_empty()) {
             keys.warn("mlp_only_layers is left out: all blocks have experts".to_owned());
         }
     }
-    if mixtral {
-        windows(keys, &mut architecture, None)?;
+    if mixtral || keys.flag("windows", &["use_sliding_window"], false)? {
+        windows(keys, &mut architecture, if mixtral { None } else { Some(4096) })?;
+    } else {
+        keys.raw("sliding_window");
     }
     Ok(architecture)
 }
@@ -199,7 +213,7 @@ pub(super) fn ungated(keys: &Keys) -> Result<Architecture, ImportError> {
             activation: "relu2",
             eps: 1e-5,
             std: 0.0134,
-            rotary_share: 0.5,
+            rotation: Rotation::new(0.5, 10_000.0),
             ..Defaults::new(32, 6144, 48, 24576, 256_000, 4096)
         },
         _ => Defaults { activation: "relu2", eps: 1e-5, ..Defaults::new(32, 2560, 32, 18432, 32000, 4096) },
@@ -214,12 +228,13 @@ pub(super) fn ungated(keys: &Keys) -> Result<Architecture, ImportError> {
             windows(keys, &mut architecture, None)?;
         }
         "nemotron" => {
+            biases(keys, &mut architecture)?;
             architecture.norm = Some(NormChoice::Layernorm);
             // LayerNorm1P adds 1 to weights that the library starts at 1.
             architecture.norm_gain = 2.0;
             keys.note("norm_gain", 2, "LayerNorm1P: 1 + weight, weight 1");
         }
-        _ => {}
+        _ => biases(keys, &mut architecture)?,
     }
     Ok(architecture)
 }
@@ -231,16 +246,21 @@ pub(super) fn granite(keys: &Keys) -> Result<Architecture, ImportError> {
     architecture.attention_scale = Some(keys.number("attention_scale", &["attention_multiplier"], 1.0)?);
     architecture.branch_scale = Some(keys.number("branch_scale", &["residual_multiplier"], 1.0)?);
     keys.number("logits divided by", &["logits_scaling"], 1.0)?;
-    let biases = keys.flag("attention biases", &["attention_bias"], false)?;
-    architecture.qkv_biases = Some(biases);
-    architecture.attention_output_bias = Some(biases);
-    architecture.ffn_biases = Some(keys.flag("ffn_biases", &["mlp_bias"], false)?);
+    biases(keys, &mut architecture)?;
     Ok(architecture)
 }
 
 /// OLMo: LayerNorm without parameters; OLMo 2 and 3: norms on the outputs of branches, of queries and keys.
 pub(super) fn olmo(keys: &Keys) -> Result<Architecture, ImportError> {
-    let mut architecture = Defaults { eps: 1e-5, ..Defaults::new(32, 4096, 32, 11008, 50304, 2048) }.read(keys)?;
+    // Blocks with a window have the same base, but `rope_scaling` is not of them.
+    let window = WindowRotation { key: "rope_theta", base: 5e5, scaled: false };
+    let rotation = if keys.family() == "olmo3" {
+        Rotation { window: Some(window), ..Rotation::new(1.0, 5e5) }
+    } else {
+        Rotation::new(1.0, 10_000.0)
+    };
+    let defaults = Defaults { eps: 1e-5, rotation, ..Defaults::new(32, 4096, 32, 11008, 50304, 2048) };
+    let mut architecture = defaults.read(keys)?;
     let biases = keys.flag("attention biases", &["attention_bias"], false)?;
     architecture.qkv_biases = Some(biases);
     architecture.attention_output_bias = Some(biases);

@@ -148,6 +148,7 @@ impl Standard {
 
 /// Width of a head: its own key, else the width over the heads.
 fn head_width(keys: &Keys, architecture: &mut Architecture, default: Option<usize>) -> Result<usize, ImportError> {
+    let default = default.filter(|_| !keys.is_null("head_dim"));
     let explicit = match (keys.maybe_size("d_head", &["head_dim"])?, default) {
         (Some(width), _) => Some(width),
         (None, Some(width)) => {
@@ -163,7 +164,16 @@ fn head_width(keys: &Keys, architecture: &mut Architecture, default: Option<usiz
 /// Heads of keys and values.
 fn kv_heads(keys: &Keys, architecture: &mut Architecture, default: Option<usize>) -> Result<(), ImportError> {
     let given = keys.maybe_size("n_kv_heads", &["num_key_value_heads", "num_kv_heads", "n_head_kv"])?;
-    architecture.n_kv_heads = given.or(default);
+    architecture.n_kv_heads = given.or(default.filter(|_| !keys.is_null("num_key_value_heads")));
+    Ok(())
+}
+
+/// Biases of all maps of attention, and of the feed-forward network.
+fn biases(keys: &Keys, architecture: &mut Architecture) -> Result<(), ImportError> {
+    let attention = keys.flag("attention biases", &["attention_bias"], false)?;
+    architecture.qkv_biases = Some(attention);
+    architecture.attention_output_bias = Some(attention);
+    architecture.ffn_biases = Some(keys.flag("ffn_biases", &["mlp_bias"], false)?);
     Ok(())
 }
 

@@ -2,8 +2,8 @@
 
 use super::super::ImportError;
 use super::super::init::base;
-use super::super::rotary::rotary;
-use super::{Keys, Standard, activation, head_width, kv_heads, layer_types, tied};
+use super::super::rotary::{Rotation, rotary};
+use super::{Keys, Standard, activation, biases, head_width, kv_heads, layer_types, tied};
 use crate::architecture::{Architecture, NormChoice, Parallel, Positions, QkNorm};
 
 /// GPT-J: one norm for both branches, no attention biases.
@@ -26,7 +26,7 @@ pub(super) fn gptj(keys: &Keys) -> Result<Architecture, ImportError> {
     };
     let d_head = head_width(keys, &mut architecture, None)?;
     let rotated = keys.size("rotary_dim", &["rotary_dim"], 64)?.min(d_head);
-    rotary(keys, &mut architecture, d_head, rotated as f64 / d_head as f64, 10_000.0)?;
+    rotary(keys, &mut architecture, d_head, Rotation::new(rotated as f64 / d_head as f64, 10_000.0))?;
     Ok(architecture)
 }
 
@@ -49,7 +49,7 @@ pub(super) fn neox(keys: &Keys) -> Result<Architecture, ImportError> {
         ..sizes.read(keys)?
     };
     let d_head = head_width(keys, &mut architecture, None)?;
-    rotary(keys, &mut architecture, d_head, 0.25, 10_000.0)?;
+    rotary(keys, &mut architecture, d_head, Rotation::new(0.25, 10_000.0))?;
     Ok(architecture)
 }
 
@@ -85,8 +85,11 @@ pub(super) fn falcon(keys: &Keys) -> Result<Architecture, ImportError> {
     let d_head = head_width(keys, &mut architecture, None)?;
     if keys.flag("alibi", &["alibi"], false)? {
         architecture.positions = Positions::Alibi;
+        // The library adds slopes to scores that it has divided by √d_head, and divides them too.
+        architecture.alibi_scale = (d_head as f64).powf(-0.5);
+        keys.note("alibi_scale", architecture.alibi_scale, "1/√d_head");
     } else {
-        rotary(keys, &mut architecture, d_head, 1.0, 10_000.0)?;
+        rotary(keys, &mut architecture, d_head, Rotation::new(1.0, 10_000.0))?;
     }
     Ok(architecture)
 }
@@ -109,7 +112,7 @@ pub(super) fn phi(keys: &Keys) -> Result<Architecture, ImportError> {
     };
     kv_heads(keys, &mut architecture, None)?;
     let d_head = head_width(keys, &mut architecture, None)?;
-    rotary(keys, &mut architecture, d_head, 0.5, 10_000.0)?;
+    rotary(keys, &mut architecture, d_head, Rotation::new(0.5, 10_000.0))?;
     Ok(architecture)
 }
 
@@ -130,13 +133,16 @@ pub(super) fn cohere(keys: &Keys) -> Result<Architecture, ImportError> {
     };
     kv_heads(keys, &mut architecture, None)?;
     let d_head = head_width(keys, &mut architecture, None)?;
-    rotary(keys, &mut architecture, d_head, 1.0, 10_000.0)?;
-    if keys.family() == "cohere2" {
+    biases(keys, &mut architecture)?;
+    let two = keys.family() == "cohere2";
+    rotary(keys, &mut architecture, d_head, Rotation::new(1.0, if two { 10_000.0 } else { 5e5 }))?;
+    if two {
         let window = keys.size("window", &["sliding_window"], 4096)?;
         let pattern = keys.size("window pattern", &["sliding_window_pattern"], 4)?;
         let default = || (1..=architecture.n_layers).map(|i| if i % pattern == 0 { 0 } else { window }).collect();
         architecture.windows = layer_types(keys, window)?.unwrap_or_else(default);
-        keys.warn("cohere2 rotates only in blocks with a window; all blocks are computed with rotation".to_owned());
+        architecture.rotated = architecture.windows.iter().map(|window| *window > 0).collect();
+        keys.note("rotated", "blocks with a window", "cohere2");
     }
     Ok(architecture)
 }
@@ -163,7 +169,7 @@ pub(super) fn stablelm(keys: &Keys) -> Result<Architecture, ImportError> {
     };
     kv_heads(keys, &mut architecture, None)?;
     let d_head = head_width(keys, &mut architecture, None)?;
-    rotary(keys, &mut architecture, d_head, 0.25, 10_000.0)?;
+    rotary(keys, &mut architecture, d_head, Rotation::new(0.25, 10_000.0))?;
     Ok(architecture)
 }
 

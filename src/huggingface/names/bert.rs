@@ -7,6 +7,7 @@ pub(in crate::huggingface) const BERT: Modules = &[&[
     positions("embeddings.position_embeddings", "embeddings.position", 0),
     table("embeddings.token_type_embeddings", "embeddings.token_type"),
     norm("embeddings.LayerNorm", &["embeddings.norm"]),
+    rows("embeddings_project", &["embeddings.projection"]),
     rows("encoder.layer.*.attention.self.query", &["blocks.*.attention.heads.query"]),
     rows("encoder.layer.*.attention.self.key", &["blocks.*.attention.heads.key"]),
     rows("encoder.layer.*.attention.self.value", &["blocks.*.attention.heads.value"]),

@@ -58,6 +58,24 @@ impl Names {
         let is_parameter = |parameter: &&Parameter| self.layer_scale || !matches!(parameter.values, Values::Scale(_));
         parameters.iter().filter(is_parameter).flat_map(held).collect()
     }
+
+    /// Number of parameters of the library's class around these, those of a stack; none if it is not of the library.
+    pub fn count(&self, parameters: &[Parameter]) -> Option<u64> {
+        self.modules?;
+        let held = self.held(parameters);
+        let holds = |held: &Held| {
+            held.parts.iter().map(|part| (part.parameters.first().cloned(), part.expert)).collect::<Vec<_>>()
+        };
+        // What the library holds as a whole, it also reads expert by expert.
+        let whole: HashSet<_> = held.iter().flat_map(holds).filter(|(_, expert)| expert.is_none()).collect();
+        let mut counted = HashSet::new();
+        let once = held.iter().filter(|held| {
+            let Some((name, expert)) = holds(held).into_iter().next() else { return false };
+            let elsewhere = expert.is_some() && whole.contains(&(name.clone(), None));
+            !elsewhere && counted.insert((name, expert))
+        });
+        Some(once.map(|held| held.shape.iter().map(|axis| *axis as u64).product::<u64>()).sum::<u64>() + self.beside)
+    }
 }
 
 /// The norms that parallel branches may share.

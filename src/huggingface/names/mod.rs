@@ -186,6 +186,8 @@ pub struct Names {
     layer_scale: bool,
     /// Names of one's own, in place of these.
     rules: Vec<Rule>,
+    /// Number of parameters that the class of the library has beside those of the network.
+    beside: u64,
 }
 
 /// What of the shapes of parameters a network does not say.
@@ -198,8 +200,8 @@ pub(super) struct Axes {
 }
 
 impl Names {
-    pub(super) fn new(modules: Modules, architecture: &Architecture, axes: Axes) -> Self {
-        Self { modules: Some(modules), axes, ..Self::own(architecture) }
+    pub(super) fn new(modules: Modules, architecture: &Architecture, axes: Axes, beside: u64) -> Self {
+        Self { modules: Some(modules), axes, beside, ..Self::own(architecture) }
     }
 
     /// Those of a network that is not of the library: the names of its stack, LayerNorms having biases where the
@@ -214,6 +216,7 @@ impl Names {
             shares_norm: architecture.parallel == Parallel::SharedNorm,
             layer_scale: architecture.layer_scale,
             rules: Vec::new(),
+            beside: 0,
         }
     }
 

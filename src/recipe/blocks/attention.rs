@@ -1,6 +1,6 @@
 //! Attention: of a sequence to itself, of a decoder to its memory, with queries and keys from latents.
 
-use sigprop_stack::{Attention, Component, Concat, ConcatPart, Mask, Node, Norm, NormKind, Op, Rotary};
+use sigprop_stack::{Attention, Component, Concat, ConcatPart, Mask, Node, Norm, NormKind, Op, Rotary, Scale};
 
 use super::{Block, CROSS_ATTENTION};
 use crate::architecture::{Latent, QkNorm};
@@ -31,12 +31,21 @@ impl Block<'_> {
         let architecture = self.blocks.architecture;
         let path = "attention.heads";
         let rotary = self.rotary();
-        let states = match architecture.latent {
-            Some(latent) => self.latent_states(path, latent, rotary.as_ref()),
-            None => self.states(path, architecture.d_model, rotary.as_ref()),
+        let (states, factor) = match architecture.latent {
+            Some(latent) => (self.latent_states(path, latent, rotary.as_ref()), 1.0),
+            None => (self.states(path, architecture.d_model, rotary.as_ref()), self.score_factor(rotary.as_ref())),
         };
-        let heads = Attention { mask: self.mask(), bias: self.position_bias(path), ..self.softmax(states) };
+        let plain = self.softmax(states);
+        let scale = factor * plain.scale;
+        let heads = Attention { scale, mask: self.mask(), bias: self.position_bias(path), ..plain };
         Node::new("heads", Op::Attention(heads))
+    }
+
+    /// What the factor m on the rotated features of queries and keys multiplies scores by: m² if all are rotated, else
+    /// the root of their mean square, (2n m⁴ + d − 2n)/d for n frequencies.
+    fn score_factor(&self, rotary: Option<&Rotary>) -> f64 {
+        let share = rotary.map_or(0.0, |rotary| 2.0 * rotary.frequencies.len() as f64 / rotary.d_head as f64);
+        (share * self.rotary_scale().powi(4) + 1.0 - share).sqrt()
     }
 
     /// Attention to all of its own sequence.
@@ -112,7 +121,12 @@ impl Block<'_> {
         let up = |name: &str, role, fan_in, fan_out| {
             self.linear(&format!("{path}.{name}"), role, Fans::new(fan_in, fan_out), false)
         };
-        let turned = |name: &str| rotary.map(|rotary| rotated(name, rotary));
+        let factor = self.rotary_scale();
+        let turned = |name: &str| {
+            let scale = Component::Scale(Scale { factor });
+            let scale = ((factor - 1.0).abs() > 0.0).then(|| Node::apply("rotary_scale", scale));
+            rotary.map(|rotary| [Some(rotated(name, rotary)), scale]).into_iter().flatten().flatten()
+        };
         let beside = |nope: Vec<Node>, rope: Vec<Node>, shared| {
             let parts = vec![ConcatPart { shared: false, body: nope }, ConcatPart { shared, body: rope }];
             Op::Concat(Concat { n_heads: heads, parts })

@@ -24,24 +24,35 @@ impl Block<'_> {
     /// The rotation of queries and keys.
     pub(super) fn rotary(&self) -> Option<Rotary> {
         let architecture = self.blocks.architecture;
-        if architecture.positions != Positions::Rotary {
+        let rotated = architecture.rotated.get(self.index).copied().unwrap_or(true);
+        if architecture.positions != Positions::Rotary || !rotated {
             return None;
         }
         let d_head = architecture.latent.map_or(architecture.d_head, |latent| latent.d_rope);
         let usual = |base| Rotary::new(d_head, architecture.rotary_dim, base);
-        let own_base = architecture.rotary_window_base.filter(|_| self.window().is_some());
-        Some(match (own_base, &architecture.rotary_frequencies) {
-            (Some(base), _) => usual(base),
-            (None, Some(frequencies)) => Rotary { d_head, frequencies: frequencies.clone() },
-            (None, None) => usual(architecture.rotary_base),
+        let window = self.window().map(|_| (&architecture.rotary_window_frequencies, architecture.rotary_window_base));
+        Some(match (window, &architecture.rotary_frequencies) {
+            (Some((Some(frequencies), _)), _) | (Some((None, None)) | None, Some(frequencies)) => {
+                Rotary { d_head, frequencies: frequencies.clone() }
+            }
+            (Some((None, Some(base))), _) => usual(base),
+            (Some((None, None)) | None, None) => usual(architecture.rotary_base),
         })
+    }
+
+    /// The factor on rotated features.
+    pub(super) fn rotary_scale(&self) -> f64 {
+        let architecture = self.blocks.architecture;
+        if self.window().is_some() { architecture.rotary_window_scale } else { architecture.rotary_scale }
     }
 
     /// What positions add to the scores of the heads at `path`.
     pub(super) fn position_bias(&self, path: &str) -> Option<PositionBias> {
         let architecture = self.blocks.architecture;
         match architecture.positions {
-            Positions::Alibi => Some(PositionBias::Alibi { slopes: alibi_slopes(architecture.n_heads) }),
+            Positions::Alibi => {
+                Some(PositionBias::Alibi { slopes: alibi_slopes(architecture.n_heads, architecture.alibi_scale) })
+            }
             Positions::Relative => {
                 let init = self.blocks.recipe.embedding(architecture, Table::RelativeBias);
                 let table = if architecture.relative_shared {
@@ -62,9 +73,9 @@ impl Block<'_> {
 }
 
 /// 2^(−8h/H) for h = 1 … H if H is a power of two; otherwise those of the power below, then every other
-/// one of the power above (Press et al. 2022, `get_slopes` of the authors' code).
-fn alibi_slopes(n_heads: usize) -> Vec<f64> {
-    let of = |count: usize| (1..=count).map(move |head| 2f64.powf(-8.0 * head as f64 / count as f64));
+/// one of the power above (Press et al. 2022, `get_slopes` of the authors' code); times `factor`.
+fn alibi_slopes(n_heads: usize, factor: f64) -> Vec<f64> {
+    let of = |count: usize| (1..=count).map(move |head| factor * 2f64.powf(-8.0 * head as f64 / count as f64));
     let below = 1 << n_heads.ilog2();
     of(below).chain(of(2 * below).step_by(2).take(n_heads - below)).collect()
 }
@@ -81,8 +92,8 @@ mod tests {
                 approx::assert_relative_eq!(got, expected, max_relative = 1e-14);
             }
         };
-        assert_close(alibi_slopes(4), &[0.25, 0.0625, 0.015_625, 0.003_906_25]);
-        assert_close(alibi_slopes(1), &[1.0 / 256.0]);
-        assert_close(alibi_slopes(3), &[0.0625, 0.003_906_25, 0.25]);
+        assert_close(alibi_slopes(4, 1.0), &[0.25, 0.0625, 0.015_625, 0.003_906_25]);
+        assert_close(alibi_slopes(1, 0.5), &[1.0 / 512.0]);
+        assert_close(alibi_slopes(3, 1.0), &[0.0625, 0.003_906_25, 0.25]);
     }
 }

@@ -2,6 +2,7 @@
 //! from it.
 
 mod case;
+mod counts;
 mod gate;
 mod names;
 mod report;
@@ -44,6 +45,13 @@ impl Chosen {
 #[test]
 fn a_selection_of_models_is_as_measured() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("data/huggingface");
+    compare(&folder, &Chosen::default(), None);
+}
+
+/// Rope types, masks, projections and epsilons, each in a small model.
+#[test]
+fn variants_of_layouts_are_as_measured() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("data/huggingface/variants");
     compare(&folder, &Chosen::default(), None);
 }
 

@@ -1,0 +1,149 @@
+//! Parameters that a class of the library has beside those of the network: poolers, output heads, tables that are not
+//! learned.
+//!
+//! The class is the first of `architectures`; without that key it is the base model (`AutoModel`). Read from
+//! transformers 5.24; `tests/sigprop/huggingface/counts.rs` compares the counts of every family.
+
+use serde_json::Value;
+
+use super::ImportError;
+use super::keys::Keys;
+use crate::architecture::{Architecture, Head};
+
+/// What a class ends with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Task {
+    Base,
+    /// Logits of tokens: next, masked or of a decoder.
+    Language,
+    /// All tasks of the first training.
+    PreTraining,
+    /// One label for a sequence, or for an image.
+    Sequence,
+    /// A label for each token; ends of an answer.
+    Tokens,
+    /// One number for a sequence.
+    Choice,
+    NextSentence,
+}
+
+impl Task {
+    /// Of a class called so; what is not known is a base model.
+    fn of(class: &str) -> Self {
+        let tasks: [(&[&str], Self); 6] = [
+            (&["LMHeadModel", "ForCausalLM", "ForMaskedLM", "ForConditionalGeneration"], Self::Language),
+            (&["ForPreTraining"], Self::PreTraining),
+            (&["ForSequenceClassification", "ForImageClassification"], Self::Sequence),
+            (&["ForTokenClassification", "ForQuestionAnswering"], Self::Tokens),
+            (&["ForMultipleChoice"], Self::Choice),
+            (&["ForNextSentencePrediction"], Self::NextSentence),
+        ];
+        let ends = |ends: &[&str]| ends.iter().any(|end| class.ends_with(end));
+        tasks.iter().find(|(words, _)| ends(words)).map_or(Self::Base, |(_, task)| *task)
+    }
+}
+
+/// Widths on which heads depend.
+struct Widths {
+    d_model: u64,
+    /// Of the token embedding.
+    embedding: u64,
+    vocab: u64,
+    labels: u64,
+}
+
+impl Widths {
+    /// A linear map with a bias.
+    fn map(&self, outputs: u64) -> u64 {
+        self.d_model * outputs + outputs
+    }
+
+    /// The first map of a head, as wide as the stream: poolers and the like.
+    fn dense(&self) -> u64 {
+        self.map(self.d_model)
+    }
+
+    fn labels(&self) -> u64 {
+        self.map(self.labels)
+    }
+
+    /// A map to the width of the token embedding, a LayerNorm, and the bias of the logits.
+    fn transform(&self) -> u64 {
+        self.map(self.embedding) + 2 * self.embedding + self.vocab
+    }
+}
+
+/// How many there are.
+pub(super) fn beside(keys: &Keys, architecture: &Architecture) -> Result<u64, ImportError> {
+    let class = keys.raw("architectures").and_then(|classes| classes.get(0)).and_then(Value::as_str);
+    let task = class.map_or(Task::Base, Task::of);
+    keys.note(
+        "class",
+        class.unwrap_or("base model"),
+        if class.is_some() { "architectures" } else { "no architectures" },
+    );
+    let labels = if keys.family() == "bart" && task == Task::Sequence { 3 } else { 2 };
+    let labels = match keys.raw("id2label").and_then(Value::as_object) {
+        Some(labels) => labels.len(),
+        None => keys.size("labels", &["num_labels"], labels)?,
+    };
+    let widths = Widths {
+        d_model: architecture.d_model as u64,
+        embedding: architecture.embedding_width.unwrap_or(architecture.d_model) as u64,
+        vocab: architecture.vocab_size as u64,
+        labels: labels as u64,
+    };
+    let last = architecture.decoder.as_deref().unwrap_or(architecture);
+    let with_matrix = last.head == Head::Untied && matches!(task, Task::Language | Task::PreTraining);
+    let matrix = if with_matrix { widths.vocab * widths.embedding } else { 0 };
+    Ok(matrix + own(keys.family(), task, &widths) + fixed(keys.family(), architecture))
+}
+
+/// Tables that are not learned but are parameters, and a norm of the class token.
+fn fixed(family: &str, architecture: &Architecture) -> u64 {
+    match family {
+        "whisper" => (architecture.seq_len * architecture.d_model) as u64,
+        "clip_vision_model" => 2 * architecture.d_model as u64,
+        _ => 0,
+    }
+}
+
+/// Poolers and heads but for the matrix of the logits.
+fn own(family: &str, task: Task, widths: &Widths) -> u64 {
+    match family {
+        "bert" | "roberta" | "xlm-roberta" | "camembert" => match task {
+            Task::Base => widths.dense(),
+            Task::Language => widths.transform(),
+            Task::PreTraining => widths.transform() + widths.dense() + widths.map(2),
+            Task::Sequence => widths.dense() + widths.labels(),
+            Task::Tokens => widths.labels(),
+            Task::Choice => widths.dense() + widths.map(1),
+            Task::NextSentence => widths.dense() + widths.map(2),
+        },
+        "electra" | "distilbert" | "t5" | "mt5" | "umt5" | "bart" | "mbart" => match task {
+            Task::Language if matches!(family, "electra" | "distilbert") => widths.transform(),
+            Task::Base | Task::Language | Task::NextSentence => 0,
+            Task::Sequence => widths.dense() + widths.labels(),
+            Task::Tokens => widths.labels(),
+            Task::PreTraining | Task::Choice => widths.dense() + widths.map(1),
+        },
+        // A map and a norm without biases.
+        "modernbert" => match task {
+            Task::Base => 0,
+            Task::Language => widths.dense() + widths.vocab,
+            Task::Choice => widths.dense() + widths.map(1),
+            _ => widths.dense() + widths.labels(),
+        },
+        "vit" => match task {
+            Task::Sequence => widths.labels(),
+            _ => widths.dense(),
+        },
+        _ => match task {
+            Task::Language if matches!(family, "gptj" | "phi") => widths.vocab,
+            // The matrix of a decoder's labels has no biases.
+            Task::Sequence => widths.embedding * widths.labels,
+            Task::Tokens => widths.embedding * widths.labels + widths.labels,
+            _ => 0,
+        },
+    }
+}
