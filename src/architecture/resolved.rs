@@ -78,6 +78,10 @@ pub struct Resolved {
     pub skip_scale: Option<f64>,
     pub branch_scale: Option<f64>,
     pub head: Head,
+    pub head_activation: Option<Activation>,
+    pub head_bias: bool,
+    pub logit_scale: f64,
+    pub logit_softcap: Option<f64>,
 }
 
 impl Resolved {
@@ -185,6 +189,10 @@ impl Architecture {
             skip_scale: self.skip_scale,
             branch_scale: self.branch_scale,
             head: self.head,
+            head_activation: self.head_activation,
+            head_bias: self.head_bias,
+            logit_scale: self.logit_scale,
+            logit_softcap: self.logit_softcap,
         })
     }
 

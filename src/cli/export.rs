@@ -39,7 +39,8 @@ pub(crate) fn export(paths: &[PathBuf], network: &Network, seed: u64) -> anyhow:
     if paths.is_empty() {
         return Ok(());
     }
-    let held = network.names.held(&parameters(&network.stack)?);
+    let parameters = parameters(&network.stack)?;
+    let held = network.names.held(&parameters);
     let plan = plan(&network.stack, network.described().map(|(_, scheme)| scheme), &held);
     for (path, kind) in paths.iter().zip(kinds) {
         write_file(path, |out| match kind {
@@ -47,7 +48,7 @@ pub(crate) fn export(paths: &[PathBuf], network: &Network, seed: u64) -> anyhow:
             Kind::Function => init_py(&plan, out),
             Kind::Checkpoint => {
                 let draw = |tensor: &_, expert, row, entries: &mut [f32]| draw_row(seed, tensor, expert, row, entries);
-                checkpoint(&held, &draw, out)
+                checkpoint(&network.names.whole(&parameters), &draw, out)
             }
         })
         .with_context(|| format!("cannot write {}", path.display()))?;

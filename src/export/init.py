@@ -33,6 +33,12 @@ def _find(name):
     return next((index for index, (pattern, _) in enumerate(PLANNED) if pattern.fullmatch(name)), None)
 
 
+def _place(name, prefix):
+    """The same of a name in the model; names of a head are whole."""
+    relative = _find(name.removeprefix(prefix)) if name.startswith(prefix) else None
+    return _find(name) if relative is None else relative
+
+
 def _prefix(names):
     """What stands before the names of the base model: what stands before most of them."""
     starts = (name[:start] for name in names for start in [0] + [dot.end() for dot in re.finditer(r"\.", name)]
@@ -124,7 +130,7 @@ def initialise(model, seed=0):
     parameters = _named(model)
     prefix = _prefix([name for name, _ in parameters])
     for name, parameter in parameters:
-        index = _find(name.removeprefix(prefix)) if name.startswith(prefix) else None
+        index = _place(name, prefix)
         if index is None:
             unmatched.append(name)
             continue
@@ -154,7 +160,7 @@ def parameter_groups(model, lr, optimizer="adam"):
     parameters = _named(model)
     prefix = _prefix([name for name, _ in parameters])
     for name, parameter in parameters:
-        index = _find(name.removeprefix(prefix)) if name.startswith(prefix) else None
+        index = _place(name, prefix)
         parts = [] if index is None else PLANNED[index][1]["parts"]
         factors = {part["learning_rates"][optimizer] for part in parts} or {1.0}
         if len(factors) > 1:
@@ -183,7 +189,9 @@ def _tell(report):
 if __name__ == "__main__":
     if len(sys.argv) != 2:
         sys.exit("usage: python init.py config.json")
-    from transformers import AutoConfig, AutoModel
+    import transformers
 
-    built = AutoModel.from_config(AutoConfig.from_pretrained(sys.argv[1]))
+    config = transformers.AutoConfig.from_pretrained(sys.argv[1])
+    named = (config.architectures or [None])[0]
+    built = getattr(transformers, named)(config) if named else transformers.AutoModel.from_config(config)
     _tell(initialise(built))

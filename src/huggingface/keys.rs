@@ -70,6 +70,11 @@ impl<'a> Keys<'a> {
         self.find(&[key]).map(|(_, value)| value)
     }
 
+    /// Whether a key is there and null.
+    pub(super) fn is_null(&self, key: &str) -> bool {
+        self.config.get(key).is_some_and(Value::is_null)
+    }
+
     /// Reads and notes a value, or its default.
     fn read<T: Display>(
         &self,

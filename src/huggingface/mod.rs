@@ -134,7 +134,8 @@ fn read(config: &Map<String, Value>, options: Options, outer: Option<&str>) -> R
     architecture.scheme = Some("hf".to_owned());
     let axes = keys.axes.get();
     let (fields, warnings) = keys.finish();
-    let names = Names::new((family.names)(&architecture), &architecture, axes);
+    let head = names::HeadNames::new(model_type, &architecture);
+    let names = Names::new((family.names)(&architecture), &architecture, axes).with_head(head);
     Ok(Imported { architecture, fields, warnings, names })
 }
 

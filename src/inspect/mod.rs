@@ -47,14 +47,22 @@ pub fn inspect(checkpoint: &Checkpoint, held: Option<&[Held]>) -> Result<Inspect
     let held = held.unwrap_or_default();
     let by_name: HashMap<&str, &Held> = held.iter().map(|held| (held.name.as_str(), held)).collect();
     let prefix = prefix(checkpoint, &by_name);
-    let known = |entry: &Entry| entry.name.strip_prefix(prefix).and_then(|name| by_name.get(name)).copied();
+    // Names of a head are whole.
+    let known = |entry: &Entry| {
+        let relative = entry.name.strip_prefix(prefix).and_then(|name| by_name.get(name));
+        relative.or_else(|| by_name.get(entry.name.as_str())).copied()
+    };
     let (floats, others): (Vec<&Entry>, Vec<&Entry>) = checkpoint.entries.iter().partition(|entry| entry.is_float());
     let readings: Result<Vec<Vec<Reading>>, CheckpointError> = floats
         .par_iter()
         .map(|entry| {
             let held = known(entry);
             held.map_or(Ok(()), |held| fits(entry, held))?;
-            let pattern = held.map_or_else(|| starred(&entry.name), |held| format!("{prefix}{}", held.pattern));
+            let pattern = match held {
+                Some(held) if held.name == entry.name => held.pattern.clone(),
+                Some(held) => format!("{prefix}{}", held.pattern),
+                None => starred(&entry.name),
+            };
             reading::read(entry, held, &pattern)
         })
         .collect();
@@ -63,11 +71,13 @@ pub fn inspect(checkpoint: &Checkpoint, held: Option<&[Held]>) -> Result<Inspect
     let unknown = if held.is_empty() { Vec::new() } else { unknown.collect() };
     let unread = others.into_iter().map(|entry| (entry.name.clone(), entry.dtype.name().to_owned())).collect();
     let readings = readings?.into_iter().flatten().collect();
-    Ok(Inspection { readings, unknown, missing: missing(held, &found), unread })
+    // A base model has no head.
+    let expected = held.iter().filter(|held| held.base.is_none_or(|base| prefix.ends_with(base)));
+    Ok(Inspection { readings, unknown, missing: missing(&expected.collect::<Vec<_>>(), &found), unread })
 }
 
 /// What nothing in `found` holds: names, or the pattern if none of its names is there.
-fn missing(held: &[Held], found: &[&Held]) -> Vec<String> {
+fn missing(held: &[&Held], found: &[&Held]) -> Vec<String> {
     // Of one expert, or of all.
     let there: HashSet<(&str, Option<usize>)> = found.iter().flat_map(|held| parameters(held)).collect();
     let named: HashSet<&str> = there.iter().map(|(parameter, _)| *parameter).collect();
@@ -75,8 +85,8 @@ fn missing(held: &[Held], found: &[&Held]) -> Vec<String> {
         Some(_) => there.contains(&(parameter, expert)) || there.contains(&(parameter, None)),
         None => named.contains(parameter),
     };
-    let absent: Vec<&Held> = held.iter().filter(|held| !parameters(held).all(is_there)).collect();
-    let total = by_pattern(held.iter());
+    let absent: Vec<&Held> = held.iter().copied().filter(|held| !parameters(held).all(is_there)).collect();
+    let total = by_pattern(held.iter().copied());
     let missing = by_pattern(absent.iter().copied());
     let mut told = HashSet::new();
     let names = absent.iter().map(|held| {

@@ -7,6 +7,7 @@ mod collapse;
 mod entropy;
 mod finding;
 mod floats;
+mod frozen;
 mod gradients;
 mod profile;
 mod trend;
@@ -116,6 +117,7 @@ impl Verdict {
         }
         findings.extend(entropy::judge(&prediction.attentions));
         findings.extend(gradients::judge(&prediction.table.weights));
+        findings.extend(frozen::judge(&prediction.table.weights));
         Self { headline: headline(&findings), findings }
     }
 
@@ -144,6 +146,7 @@ fn headline(findings: &[Finding]) -> String {
             | Kind::Attends
             | Kind::Uneven
             | Kind::Even
+            | Kind::NoGradient
             | Kind::Overflow
             | Kind::Underflow
             | Kind::SquaresOverflow

@@ -1,6 +1,6 @@
 //! From modules to the parameters of one network.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use sigprop_stack::{Parameter, Values};
 
@@ -10,7 +10,36 @@ impl Names {
     /// Every parameter of a checkpoint that holds some of `parameters`, those of a stack. Several may hold the
     /// same one: tied tables have names of their own.
     pub fn held(&self, parameters: &[Parameter]) -> Vec<Held> {
-        let Some(modules) = self.modules else { return own(parameters, self.norm_biases) };
+        [self.in_base(parameters), self.in_head(parameters)].concat()
+    }
+
+    /// The same with names in a class that has a head, if a head has parameters of its own: those of the base model have
+    /// its prefix.
+    pub fn whole(&self, parameters: &[Parameter]) -> Vec<Held> {
+        let (mut held, head) = (self.in_base(parameters), self.in_head(parameters));
+        let known: HashSet<&str> = held.iter().flat_map(Held::parameters).collect();
+        if head.iter().flat_map(Held::parameters).any(|parameter| !known.contains(parameter)) {
+            for Held { name, pattern, .. } in &mut held {
+                *name = format!("{}{name}", self.head.base);
+                *pattern = format!("{}{pattern}", self.head.base);
+            }
+        }
+        [held, head].concat()
+    }
+
+    fn in_base(&self, parameters: &[Parameter]) -> Vec<Held> {
+        match self.modules {
+            Some(modules) => self.expanded(modules, parameters),
+            None => own(parameters, self.norm_biases),
+        }
+    }
+
+    fn in_head(&self, parameters: &[Parameter]) -> Vec<Held> {
+        let held = self.expanded(&[&self.head.modules], parameters).into_iter();
+        held.map(|held| Held { base: Some(self.head.base), ..held }).collect()
+    }
+
+    fn expanded(&self, modules: &[&[Module]], parameters: &[Parameter]) -> Vec<Held> {
         let known: HashMap<&str, &Parameter> =
             parameters.iter().map(|parameter| (parameter.name.as_str(), parameter)).collect();
         let blocks = parameters.iter().filter_map(|parameter| block(&parameter.name)).max().map_or(0, |last| last + 1);
@@ -24,6 +53,13 @@ impl Names {
                 (0..blocks).flat_map(|block| expansion.module(module, block)).collect::<Vec<_>>()
             })
             .collect()
+    }
+}
+
+impl Held {
+    /// Names of ours that it holds.
+    fn parameters(&self) -> impl Iterator<Item = &str> {
+        self.parts.iter().flat_map(|part| part.parameters.iter().map(String::as_str))
     }
 }
 
@@ -107,6 +143,7 @@ impl Expansion<'_> {
         };
         let held = |expert: Option<usize>| Held {
             name: format!("{}.{what}", expert.map_or(name.to_owned(), |expert| numbered(name, expert))),
+            base: None,
             pattern: format!("{}.{what}", module.name),
             shape: shape.clone(),
             axis: usize::from(columns),
@@ -126,7 +163,7 @@ impl Expansion<'_> {
         let parts = found.iter().map(|found| part(found, None, Gain::Whole)).collect();
         let shape = vec![found[0].copies, rows, found[0].shape[1]];
         let (name, pattern) = (name.to_owned(), module.name.to_owned());
-        Some(Held { name, pattern, shape, axis: 1, groups: 1, parts })
+        Some(Held { name, base: None, pattern, shape, axis: 1, groups: 1, parts })
     }
 
     fn norm(
@@ -175,7 +212,7 @@ fn block(name: &str) -> Option<usize> {
 fn whole(name: &str, pattern: &str, part: Part) -> Held {
     let shape = if part.shape[1] == 1 { vec![part.shape[0]] } else { part.shape.to_vec() };
     let (name, pattern) = (name.to_owned(), pattern.to_owned());
-    Held { name, pattern, shape, axis: 0, groups: 1, parts: vec![part] }
+    Held { name, base: None, pattern, shape, axis: 0, groups: 1, parts: vec![part] }
 }
 
 fn part(parameter: &Parameter, expert: Option<usize>, stored: Gain) -> Part {
