@@ -177,8 +177,17 @@ pub struct Architecture {
     pub branch_scale: Option<f64>,
     /// Whether this factor is a parameter per feature that starts there (LayerScale).
     pub layer_scale: bool,
-    /// What follows the last block, for the cost.
+    /// What follows the last block.
     pub head: Head,
+    /// Activation of a linear map with a norm behind it between the last block and a head over the vocabulary, as
+    /// masked language models have; by default the head reads the last block.
+    pub head_activation: Option<Activation>,
+    /// Whether the head has a bias.
+    pub head_bias: bool,
+    /// Factor on the logits.
+    pub logit_scale: f64,
+    /// Logits u become c·tanh(u/c).
+    pub logit_softcap: Option<f64>,
 }
 
 impl Default for Architecture {
@@ -253,6 +262,10 @@ impl Default for Architecture {
             branch_scale: None,
             layer_scale: false,
             head: Head::None,
+            head_activation: None,
+            head_bias: false,
+            logit_scale: 1.0,
+            logit_softcap: None,
         }
     }
 }

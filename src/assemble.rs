@@ -15,6 +15,7 @@
 //! these names; tensors then begin with the name of their stream.
 
 mod embeddings;
+mod head;
 mod input;
 mod learning_rates;
 mod side;
@@ -23,9 +24,10 @@ mod tests;
 
 use sigprop_stack::{GradientSeed, Stack, StackError};
 
-use crate::architecture::{Architecture, ArchitectureError, Resolved};
+use crate::architecture::{Architecture, ArchitectureError, Head, Resolved};
 use crate::predict::{Caveat, PredictError};
 use crate::schemes::{Scheme, SchemeError};
+pub(crate) use head::token_table;
 use input::Reads;
 use learning_rates::learning_rates;
 use side::Side;
@@ -153,8 +155,33 @@ pub fn assemble(
         Caveat { site: site.to_owned(), sites: encoder.n_layers, text }
     });
     let mut stack = Stack::new(encoder.name.clone(), streams, gradient);
-    stack.learning_rates = learning_rates(&stack, scheme, &encoder)?;
+    write_head(&mut stack, scheme, &encoder, last(&encoder).head)?;
     Ok(Assembled { stack, caveats: caveat.into_iter().collect() })
+}
+
+/// Replaces the head of a stack that was assembled from `architecture` and `scheme` by another kind; none where the
+/// gradient does not start at the end of the last stream, or where there is no table of tokens to be tied to.
+pub fn set_head(
+    stack: &mut Stack,
+    architecture: &Architecture,
+    scheme: &Scheme,
+    kind: Head,
+) -> Result<(), AssembleError> {
+    write_head(stack, scheme, &architecture.resolved()?, kind)
+}
+
+fn write_head(stack: &mut Stack, scheme: &Scheme, encoder: &Resolved, kind: Head) -> Result<(), AssembleError> {
+    let is_last = stack.gradient.stream + 1 == stack.streams.len();
+    let prefix = if encoder.decoder.is_some() { "decoder." } else { "" };
+    let side = Side { architecture: last(encoder), recipe: scheme.recipe(), prefix, token: None };
+    stack.head = side.head(stack, kind).filter(|_| is_last);
+    stack.learning_rates = learning_rates(stack, scheme, encoder)?;
+    Ok(())
+}
+
+/// The side whose end is that of the network.
+fn last(encoder: &Resolved) -> &Resolved {
+    encoder.decoder.as_deref().unwrap_or(encoder)
 }
 
 /// Index of the stream at whose end the gradient starts.

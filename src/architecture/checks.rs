@@ -65,6 +65,7 @@ impl Architecture {
         for (field, scale) in [
             ("norm_gain", Some(self.norm_gain)),
             ("embedding_scale", Some(self.embedding_scale)),
+            ("logit_scale", Some(self.logit_scale)),
             ("attention_scale", self.attention_scale),
             ("skip_scale", self.skip_scale),
             ("branch_scale", self.branch_scale),
@@ -76,6 +77,7 @@ impl Architecture {
         }
         for (field, got) in [
             ("attention_softcap", self.attention_softcap),
+            ("logit_softcap", self.logit_softcap),
             ("dyt_alpha", self.dyt_alpha),
             ("dyt_attention_alpha", self.dyt_attention_alpha),
             ("rotary_base", Some(self.rotary_base)),
@@ -134,6 +136,12 @@ impl Architecture {
             ("embedding_norm", mlp && self.embedding_norm, "false in an MLP", "true"),
             ("segments", mlp && self.segments, "false in an MLP", "true"),
             ("activation", mlp && self.activation.is_gated(), "not gated in an MLP", self.activation.name()),
+            (
+                "head_activation",
+                self.head_activation.is_some_and(|function| function.is_gated()),
+                "not gated",
+                "a gated one",
+            ),
             ("norm_placement", mlp && !mlp_placement, "pre or post in an MLP", placement.name()),
             ("parallel", mlp && parallel, "none in an MLP", self.parallel.name()),
             ("causal", mlp && self.causal, "false in an MLP", "true"),

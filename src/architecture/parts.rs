@@ -81,8 +81,10 @@ pub struct InitTable {
     pub segment: Init,
     /// Class token.
     pub class_token: Init,
-    /// Projections from and to the width of the token embedding.
+    /// Projections from and to the width of the token embedding, and the map before a head.
     pub projection: Init,
+    /// Head over the vocabulary; by default as `projection`.
+    pub head: Option<Init>,
     /// Patch projection and convolutions.
     pub stem: Init,
     /// Queries.
@@ -114,6 +116,7 @@ impl InitTable {
             segment: init,
             class_token: init,
             projection: init,
+            head: None,
             stem: init,
             query: init,
             key: init,

@@ -86,6 +86,10 @@ pub struct Resolved {
     pub branch_scale: Option<f64>,
     pub layer_scale: bool,
     pub head: Head,
+    pub head_activation: Option<Activation>,
+    pub head_bias: bool,
+    pub logit_scale: f64,
+    pub logit_softcap: Option<f64>,
 }
 
 impl Resolved {
@@ -208,6 +212,10 @@ impl Architecture {
             branch_scale: self.branch_scale,
             layer_scale: self.layer_scale,
             head: self.head,
+            head_activation: self.head_activation,
+            head_bias: self.head_bias,
+            logit_scale: self.logit_scale,
+            logit_softcap: self.logit_softcap,
         })
     }
 

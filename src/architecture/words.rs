@@ -204,7 +204,7 @@ words! {
 }
 
 words! {
-    /// What follows the last block. It counts in the cost; no signal is predicted for it.
+    /// What follows the last block.
     Head ("head") {
         /// Nothing.
         None = "none",

@@ -25,6 +25,9 @@ pub(super) fn learning_rates(
     Ok(rates.filter(|(rates, _)| *rates != LearningRates::default()).map(|(rates, name)| (name, rates)).collect())
 }
 
+/// What a head over the vocabulary is called.
+const HEAD: &str = "head.weight";
+
 /// A parameter as schemes know it, from its name.
 fn trained(parameter: &Parameter) -> Trained {
     let Parameter { name, shape: [rows, columns], values, .. } = parameter;
@@ -38,7 +41,9 @@ fn trained(parameter: &Parameter) -> Trained {
         Some(_) | None => (Place::End, name),
     };
     let is_map = inner.ends_with(".weight");
-    let growth = if !is_map && *columns == 1 {
+    let growth = if inner == HEAD {
+        Growth::Output
+    } else if !is_map && *columns == 1 {
         Growth::Vector
     } else if !is_map || (place == Place::Embeddings && inner != "projection.weight") {
         Growth::Input

@@ -57,7 +57,8 @@ impl Side<'_> {
         let (d_model, width) = (self.architecture.d_model, self.architecture.output_width());
         let norm = self.architecture.norm.filter(|_| self.architecture.final_norm).map(Component::Norm);
         let fans = Fans::new(d_model, width);
-        let projected = width != d_model;
+        // Before a head its own map narrows the stream.
+        let projected = width != d_model && self.architecture.head_activation.is_none();
         let projection = projected.then(|| self.outer("final_norm.projection", Outer::EmbeddingOut, fans, false));
         let dropout = Self::dropout(self.architecture.final_dropout, train);
         match (norm, projection, dropout) {

@@ -42,7 +42,8 @@ pub(crate) fn export(paths: &[PathBuf], network: &Network, names: Option<&Path>,
     }
     let parameters = parameters(&network.stack)?;
     let architecture = network.described().map_or_else(Architecture::default, |(architecture, _)| architecture.clone());
-    let held = with_file(&network.names, names, &architecture, &parameters)?.held(&parameters);
+    let names = with_file(&network.names, names, &architecture, &parameters)?;
+    let held = names.held(&parameters);
     let plan = plan(&network.stack, network.described().map(|(_, scheme)| scheme), &held);
     for (path, kind) in paths.iter().zip(kinds) {
         write_file(path, |out| match kind {
@@ -50,7 +51,7 @@ pub(crate) fn export(paths: &[PathBuf], network: &Network, names: Option<&Path>,
             Kind::Function => init_py(&plan, out),
             Kind::Checkpoint => {
                 let draw = |tensor: &_, expert, row, entries: &mut [f32]| draw_row(seed, tensor, expert, row, entries);
-                checkpoint(&held, &draw, out)
+                checkpoint(&names.whole(&parameters), &draw, out)
             }
         })
         .with_context(|| format!("cannot write {}", path.display()))?;

@@ -5,8 +5,8 @@ use std::io::{self, Write};
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
 use sigprop::{
-    Caveat, architecture,
-    head::{Head, Loss},
+    architecture,
+    head::{self, Loss},
     numerals::short,
 };
 
@@ -45,40 +45,51 @@ enum LossChoice {
 }
 
 impl HeadArguments {
-    /// The head asked for.
-    pub(crate) fn head(&self, network: &Network) -> anyhow::Result<Option<Head>> {
+    /// Puts the head asked for into the network; whether one is.
+    pub(crate) fn attach(&self, network: &mut Network) -> anyhow::Result<bool> {
         let Self { head, loss: LossChoice::CrossEntropy } = self;
-        let tied = || Head::tied(&network.stack).context("--head=tied: expected a stream that embeds ids, got another");
-        let head = match head {
-            None => return Ok(None),
-            Some(HeadChoice::Tied) => tied()?,
-            Some(HeadChoice::Untied) => untied(network)?,
-            Some(HeadChoice::Own) => match network.own_head() {
-                Some(architecture::Head::Tied) => tied()?,
-                Some(architecture::Head::Untied | architecture::Head::None) => untied(network)?,
-                Some(architecture::Head::Pooler) => {
-                    bail!("--head: expected a head over the vocabulary, got a pooler; say --head=tied or --head=untied")
-                }
-                None => bail!("--head: a stack file says nothing of its head; say --head=tied"),
-            },
-        };
-        if head.vocab_size < 2 {
-            bail!("--head: expected a vocabulary of 2 ids or more, got {}", head.vocab_size);
+        let Some(choice) = head else { return Ok(false) };
+        match choice {
+            HeadChoice::Own => own(network)?,
+            HeadChoice::Tied => tied(network)?,
+            HeadChoice::Untied => untied(network)?,
         }
-        Ok(Some(head))
+        match network.stack.head.as_ref().map(|head| head.vocab_size) {
+            Some(2..) => Ok(true),
+            Some(got) => bail!("--head: expected a vocabulary of 2 ids or more, got {got}"),
+            None => {
+                bail!("--head: expected the gradient at the end of the last stream, got another; leave --loss-at out")
+            }
+        }
     }
 }
 
-/// What a model of a library does with its logits and nobody here has heard of, if it is one.
-pub(crate) fn caveat(network: &Network) -> Option<Caveat> {
-    let (architecture, _) = network.described()?;
-    let text = "factors and caps that a model puts on its logits are not known here".to_owned();
-    architecture.init.map(|_| Caveat { site: "head".to_owned(), sites: 1, text })
+/// The head of the model.
+fn own(network: &mut Network) -> anyhow::Result<()> {
+    match network.own_head() {
+        _ if network.stack.head.is_some() => Ok(()),
+        Some(architecture::Head::Tied) => tied(network),
+        Some(architecture::Head::Untied | architecture::Head::None) => untied(network),
+        Some(architecture::Head::Pooler) => {
+            bail!("--head: expected a head over the vocabulary, got a pooler; say --head=tied or --head=untied")
+        }
+        None => bail!("--head: expected the key \"head\" in the stack file, got none; add it or say --head=tied"),
+    }
 }
 
-fn untied(network: &Network) -> anyhow::Result<Head> {
-    let (architecture, scheme) = network.described().context("--head=untied: expected a model, got a stack file")?;
-    Ok(Head::untied(architecture, scheme)?)
+fn tied(network: &mut Network) -> anyhow::Result<()> {
+    let plain = head::tied(&network.stack).context("--head=tied: expected a stream that embeds ids, got another")?;
+    if !network.set_head(architecture::Head::Tied)? {
+        network.stack.head = Some(plain);
+    }
+    Ok(())
+}
+
+fn untied(network: &mut Network) -> anyhow::Result<()> {
+    if !network.set_head(architecture::Head::Untied)? {
+        bail!("--head=untied: expected a model, got a stack file; add the key \"head\" to the file");
+    }
+    Ok(())
 }
 
 /// The loss lines of a prediction.

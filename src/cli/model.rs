@@ -7,7 +7,7 @@ use clap::{Arg, Args};
 use sigprop::{
     Caveat,
     architecture::{Architecture, Head},
-    assemble::{Assembled, assemble},
+    assemble::{Assembled, assemble, set_head},
     compare::Setting,
     cost::Cost,
     huggingface::Names,
@@ -101,6 +101,13 @@ impl Network {
     pub(crate) fn own_head(&self) -> Option<Head> {
         let (architecture, _) = self.described.as_ref()?;
         Some(architecture.decoder.as_deref().unwrap_or(architecture).head)
+    }
+
+    /// Replaces its head; whether it was assembled from something that says how.
+    pub(crate) fn set_head(&mut self, kind: Head) -> anyhow::Result<bool> {
+        let Some((architecture, scheme)) = &self.described else { return Ok(false) };
+        set_head(&mut self.stack, architecture, scheme, kind)?;
+        Ok(true)
     }
 
     /// A line that says what it is.

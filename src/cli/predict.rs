@@ -23,7 +23,7 @@ use super::{
     curve::CurveArguments,
     description::AverageArguments,
     export::{drawn, export},
-    head::{self, HeadArguments, write_loss},
+    head::{HeadArguments, write_loss},
     model::ModelArguments,
     models::write_cost,
     output::{DataArguments, Format, SiteChoice, emit},
@@ -136,7 +136,8 @@ impl Arguments {
         if self.model.explain()? {
             return Ok(Outcome::Done);
         }
-        let network = self.model.network()?;
+        let mut network = self.model.network()?;
+        let has_head = self.head.attach(&mut network)?;
         if self.model.dump(&network.stack)? {
             return Ok(Outcome::Done);
         }
@@ -145,18 +146,17 @@ impl Arguments {
         self.report.claim()?;
         export(&self.export, &network, self.names.as_deref(), self.averages.seed)?;
         let options = Options { steps: self.update.moves_outputs(), ..self.averages.options(self.sites.into()) };
-        let head = self.head.head(&network)?;
-        let (mut prediction, loss) = match &head {
+        let head = network.stack.head.as_ref().filter(|_| has_head);
+        let (mut prediction, loss) = match head {
             Some(head) => {
-                let LossPrediction { mut prediction, loss } = predict_loss(&network.stack, head, options)?;
-                prediction.caveats.extend(head::caveat(&network));
+                let LossPrediction { prediction, loss } = predict_loss(&network.stack, head, options)?;
                 (prediction, Some(loss))
             }
             None => (predict(&network.stack, options)?, None),
         };
         prediction.caveats.splice(0..0, network.caveats.iter().cloned());
         let verdict = Verdict::of(&prediction, network.shape());
-        let update = self.update.update(&prediction, (&network.stack, head.as_ref()));
+        let update = self.update.update(&prediction, (&network.stack, head));
         let document = PredictionDocument {
             stack: &network.stack,
             prediction: &prediction,

@@ -66,7 +66,7 @@ impl<'s> Counter<'s> {
             expert: Count::default(),
             seq_len: Vec::new(),
         };
-        let Ok(()) = forward(stack, &mut counter);
+        let Ok(_) = forward(stack, &mut counter);
         counter
     }
 

@@ -196,7 +196,9 @@ def _tell(report):
 if __name__ == "__main__":
     if len(sys.argv) != 2:
         sys.exit("usage: python init.py config.json")
-    from transformers import AutoConfig, AutoModel
+    import transformers
 
-    built = AutoModel.from_config(AutoConfig.from_pretrained(sys.argv[1]))
+    config = transformers.AutoConfig.from_pretrained(sys.argv[1])
+    named = (config.architectures or [None])[0]
+    built = getattr(transformers, named)(config) if named else transformers.AutoModel.from_config(config)
     _tell(initialise(built))

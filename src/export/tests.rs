@@ -59,7 +59,7 @@ fn parts_are_packed_as_their_layout_says() {
     let written = |axis, groups, shape: [usize; 2]| {
         let parts = vec![part("1", 4), part("2", 2)];
         let (name, shape) = ("w".to_owned(), shape.to_vec());
-        let held = Held { pattern: name.clone(), name, shape, axis, groups, parts };
+        let held = Held { pattern: name.clone(), name, base: None, shape, axis, groups, parts };
         let mut bytes = Vec::new();
         checkpoint(&[held], &draw, &mut bytes).expect("a vector takes everything");
         let tensors = safetensors::SafeTensors::deserialize(&bytes).expect("the format");

@@ -46,18 +46,15 @@ mod tied;
 
 use std::collections::HashMap;
 
-use sigprop_stack::{
-    Cell, EmbeddingTerm, LearningRates, Number, Quantity, SiteRow, SiteTable, Source, Stack, Tensor, WeightRow,
-};
+pub use sigprop_stack::Head;
+use sigprop_stack::{Cell, Number, Quantity, SiteRow, SiteTable, Stack, Tensor, WeightRow};
 
 use crate::PredictError;
-use crate::architecture::{Architecture, ArchitectureError};
+use crate::assemble::token_table;
 use crate::cost::tensor_entries;
 use crate::moments::ln_sum;
 use crate::numerals::short;
 use crate::predict::{Caveat, Options, Prediction, Sites, predict};
-use crate::recipe::{Fans, Growth, Outer, Place, Trained};
-use crate::schemes::Scheme;
 use own::Own;
 use residual::{Logits, Residual};
 use targets::Repeats;
@@ -65,50 +62,9 @@ use targets::Repeats;
 /// Share of the softmax above which the token just read is told of: its square is what gradients of equal ids share.
 const READ: f64 = 0.1;
 
-/// A projection to the vocabulary.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Head {
-    /// Its weights, of shape `vocab_size` × `width`.
-    pub tensor: Tensor,
-    /// Features of what it reads.
-    pub width: usize,
-    /// Number of different token ids.
-    pub vocab_size: usize,
-    /// How fast it learns.
-    pub learning_rates: LearningRates,
-}
-
-impl Head {
-    /// The head that shares the table of token embeddings; none of a stream that does not embed ids.
-    pub fn tied(stack: &Stack) -> Option<Self> {
-        let Source::Embedding(embedding) = &stack.streams[stack.gradient.stream].source else { return None };
-        let token = embedding.terms.iter().find_map(|term| match term {
-            EmbeddingTerm::Token { table } => Some(table),
-            EmbeddingTerm::LearnedPosition { .. }
-            | EmbeddingTerm::SinusoidalPosition { .. }
-            | EmbeddingTerm::Constant { .. }
-            | EmbeddingTerm::Segment { .. } => None,
-        })?;
-        let learning_rates = stack.learning_rates.get(&token.name).copied().unwrap_or_default();
-        Some(Self {
-            tensor: token.clone(),
-            width: embedding.width,
-            vocab_size: embedding.ids.vocab_size(),
-            learning_rates,
-        })
-    }
-
-    /// A head with weights of its own, as the scheme draws them.
-    pub fn untied(architecture: &Architecture, scheme: &Scheme) -> Result<Self, ArchitectureError> {
-        let encoder = architecture.resolved()?;
-        let last = encoder.decoder.as_deref().unwrap_or(&encoder);
-        let (width, vocab_size) = (last.output_width(), last.vocab_size);
-        let fans = Fans::new(width, vocab_size);
-        let init = scheme.recipe().outer(last, Outer::Head, fans).weight;
-        let trained = Trained { growth: Growth::Output, place: Place::End, fans, std: init.std() };
-        let learning_rates = scheme.learning_rates(last).map_or_else(LearningRates::default, |rates| rates(&trained));
-        Ok(Self { tensor: Tensor { name: "head.weight".to_owned(), init }, width, vocab_size, learning_rates })
-    }
+/// The head that shares the table of token embeddings; none of a stream that does not embed ids.
+pub fn tied(stack: &Stack) -> Option<Head> {
+    token_table(stack).map(|(table, shape)| Head::new(table.clone(), shape))
 }
 
 /// What a head makes of a network.
@@ -136,65 +92,63 @@ pub struct Loss {
 /// Predicts the moments of a network under cross-entropy.
 ///
 /// ```
-/// use sigprop::architecture::Architecture;
+/// use sigprop::architecture::{self, Architecture};
 /// use sigprop::assemble::{Input, Run, assemble};
-/// use sigprop::head::{Head, predict_loss};
+/// use sigprop::head::predict_loss;
 /// use sigprop::schemes::Scheme;
 ///
-/// let architecture = Architecture { n_layers: 2, d_model: 64, ..Architecture::default() };
+/// let head = architecture::Head::Untied;
+/// let architecture = Architecture { n_layers: 2, d_model: 64, head, ..Architecture::default() };
 /// let scheme = Scheme::parse("gpt2")?;
 /// let stack = assemble(&architecture, &scheme, &Input::Zipf, &Run::default())?.stack;
-/// let head = Head::untied(&architecture, &scheme)?;
-/// let loss = predict_loss(&stack, &head, sigprop::Sites::Stream)?.loss;
+/// let head = stack.head.as_ref().expect("the architecture has one");
+/// let loss = predict_loss(&stack, head, sigprop::Sites::Stream)?.loss;
 /// assert!((loss.cross_entropy - 32_000_f64.ln() - 0.5 * loss.logit_variance).abs() < 1e-3);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn predict_loss(stack: &Stack, head: &Head, options: impl Into<Options>) -> Result<LossPrediction, PredictError> {
     let options = options.into();
+    let entries = entries(stack, Some(head));
+    let mut stack = stack.with_head_body(head);
     let seq_len = stack.streams[stack.gradient.stream].seq_len as f64;
-    let is_tied = Head::tied(stack).is_some_and(|tied| tied.tensor.name == head.tensor.name);
+    let is_tied = token_table(&stack).is_some_and(|(table, _)| table.name == head.weight.name);
     // A tied head follows the token's own embedding from site to site.
     let sites = if is_tied { Sites::All } else { Sites::Stream };
-    let table = predict(stack, Options { sites, steps: false, ..options })?.table;
-    let end = End::of(&table, stack);
-    let weight_variance = head.tensor.init.variance();
-    let logit_variance = head.width as f64 * weight_variance * end.ln_second.exp();
+    let table = predict(&stack, Options { sites, steps: false, ..options })?.table;
+    let end = End::of(&table, &stack);
+    let weight_variance = head.weight.init.variance();
+    let square_scale = head.scale * head.scale;
     let logits = Logits {
         vocab_size: head.vocab_size as f64,
         width: head.width as f64,
-        variance: logit_variance,
+        variance: head.width as f64 * square_scale * weight_variance * end.ln_second.exp(),
+        softcap: head.softcap,
         cosine: end.cosine,
-        repeats: Repeats::of(stack, head),
+        repeats: Repeats::of(&stack, head),
         seq_len,
     };
     let residual = if is_tied {
-        Residual::tied(&logits, &Own::new(stack, &table, weight_variance))
+        Residual::tied(&logits, &Own::new(&stack, &table, weight_variance))
     } else {
         Residual::untied(&logits)
     };
 
-    let mut seeded = stack.clone();
-    seeded.gradient.correlation = (residual.between / residual.across).clamp(0.0, 1.0);
-    let mut prediction = predict(&seeded, options)?;
-    let ln_mean = -2.0 * seq_len.ln();
+    stack.to_mut().gradient.correlation = (residual.between / residual.across).clamp(0.0, 1.0);
+    let mut prediction = predict(&stack, options)?;
+    // The mean over tokens, and the factor on the logits.
+    let ln_mean = square_scale.ln() - 2.0 * seq_len.ln();
     scale(&mut prediction, (weight_variance * residual.across).ln() + ln_mean);
-
-    let ln_head = end.ln_second + (seq_len * residual.table.max(0.0) / head.vocab_size as f64).ln() + ln_mean;
-    add_head(&mut prediction.table, &head.tensor, ln_head);
-    if residual.read > READ {
-        let text = format!(
-            "the logit of the token just read stands out (its share of the softmax is {}): gradients of equal ids are \
-             more alike than told, and larger together",
-            short(residual.read)
-        );
-        prediction.caveats.push(Caveat { site: "head".to_owned(), sites: 1, text });
+    let per_row = |sum: f64| (seq_len * sum.max(0.0) / head.vocab_size as f64).ln() + ln_mean;
+    add_head(&mut prediction.table, &head.weight, end.ln_second + per_row(residual.table));
+    if let Some(bias) = &head.bias {
+        add_head(&mut prediction.table, bias, per_row(residual.size + (seq_len - 1.0) * residual.between));
     }
+    prediction.caveats.extend(caveat(&residual));
 
-    let entries = entries(stack, Some(head));
     let squares = prediction.table.weights.iter();
     let squares = squares.map(|row| row.grad_second_moment.value.ln_abs() + (entries[&row.tensor] as f64).ln());
     let loss = Loss {
-        logit_variance,
+        logit_variance: logits.variance,
         cross_entropy: residual.cross_entropy,
         uniform: (head.vocab_size as f64).ln(),
         grad_norm: Number::from_ln(0.5 * ln_sum(squares)),
@@ -202,10 +156,22 @@ pub fn predict_loss(stack: &Stack, head: &Head, options: impl Into<Options>) -> 
     Ok(LossPrediction { prediction, loss })
 }
 
+/// Tokens that are read themselves, where that matters.
+fn caveat(residual: &Residual) -> Option<Caveat> {
+    let text = format!(
+        "the logit of the token just read stands out (its share of the softmax is {}): gradients of equal ids are \
+         more alike than told, and larger together",
+        short(residual.read)
+    );
+    (residual.read > READ).then(|| Caveat { site: "head".to_owned(), sites: 1, text })
+}
+
 /// Number of entries of every tensor by its name, with those of the head.
 pub(crate) fn entries(stack: &Stack, head: Option<&Head>) -> HashMap<String, u64> {
-    let mut entries = tensor_entries(stack);
-    entries.extend(head.map(|head| (head.tensor.name.clone(), head.vocab_size as u64 * head.width as u64)));
+    let Some(head) = head else { return tensor_entries(stack) };
+    let mut entries = tensor_entries(&stack.with_head_body(head));
+    entries.insert(head.weight.name.clone(), head.vocab_size as u64 * head.width as u64);
+    entries.extend(head.bias.iter().map(|bias| (bias.name.clone(), head.vocab_size as u64)));
     entries
 }
 

@@ -1,7 +1,8 @@
-//! Moments of p − y, softmax less one-hot target, and the loss; of tied heads in `tied.rs`.
+//! Moments of J (p − y), softmax less one-hot target times the slope of the soft cap, and the loss; of tied heads in
+//! `tied.rs`.
 
 use super::targets::Repeats;
-use crate::rules::softmax::{Overlaps, ln_partition};
+use crate::rules::softmax::{Apart, Overlaps};
 
 /// The law of the logits of a head.
 pub(super) struct Logits {
@@ -9,8 +10,10 @@ pub(super) struct Logits {
     pub(super) vocab_size: f64,
     /// d.
     pub(super) width: f64,
-    /// w, of one logit.
+    /// w, of one logit before the soft cap.
     pub(super) variance: f64,
+    /// c.
+    pub(super) softcap: Option<f64>,
     /// Between what two tokens give to the head.
     pub(super) cosine: f64,
     /// How often tokens are the same.
@@ -23,9 +26,11 @@ pub(super) struct Logits {
 pub(super) struct Residual {
     /// E loss.
     pub(super) cross_entropy: f64,
-    /// E |p − y|² of a token across what the head reads, which passes the norm.
+    /// E |J (p − y)|² of a token.
+    pub(super) size: f64,
+    /// The same across what the head reads, which passes the norm.
     pub(super) across: f64,
-    /// E (p_a − y_a)·(p_b − y_b) of two tokens.
+    /// E J_a (p_a − y_a)·J_b (p_b − y_b) of two tokens.
     pub(super) between: f64,
     /// L E |dL/dW|²/(d E x²) of all rows of the head, with what else a table it shares gathers but for |dL/de|².
     pub(super) table: f64,
@@ -35,19 +40,34 @@ pub(super) struct Residual {
 
 impl Residual {
     pub(super) fn untied(logits: &Logits) -> Self {
-        let &Logits { vocab_size, width: _, variance, cosine, repeats, seq_len } = logits;
-        let mut overlaps = Overlaps::new(vocab_size);
-        let row = overlaps.sharp_row(vocab_size, variance);
-        let cross = overlaps.sharp_cross(vocab_size, variance, cosine);
-        let own = 1.0 - 2.0 / vocab_size + row.s2;
-        let cross_entropy = ln_partition(vocab_size, variance);
-        let between = repeats.two - 1.0 / vocab_size + cross.excess;
+        let &Logits { vocab_size, variance, softcap, cosine, repeats, seq_len, .. } = logits;
+        let row = Apart::new(vocab_size - 1.0, variance, [0.0, variance], softcap);
+        let score = row.own_score;
+        let size = row.own.square + row.others.square - 2.0 * row.own.sloped_twice + score.slope_square;
+        let overlap = logits.overlap(&row, row.own.sloped + row.others.sloped);
+        // Slopes are even in the logits: what two tokens have of them in common goes with ρ².
+        let alike = cosine * cosine;
+        let common = |apart: f64, same: f64| apart + (same - apart) * alike;
+        let targets = common(score.slope * score.slope, score.slope_square);
+        let one_target = common(row.own.sloped * score.slope, row.own.sloped_twice);
+        let between = repeats.two * targets - 2.0 * one_target + overlap;
         Self {
-            cross_entropy,
-            across: own,
+            cross_entropy: row.ln_partition - score.mean,
+            size,
+            across: size,
             between,
-            table: own + (seq_len - 1.0) * cosine * between,
-            read: 1.0 / vocab_size,
+            table: size + (seq_len - 1.0) * cosine * between,
+            read: row.own.mean,
         }
+    }
+}
+
+impl Logits {
+    /// E Σ_v p_av p_bv J_av J_bv of two tokens over logits that are alike, Σ E p J being `sloped`. Under a soft cap
+    /// weights are as alike as those of Gaussian logits of the same variance.
+    pub(super) fn overlap(&self, row: &Apart, sloped: f64) -> f64 {
+        let &Self { vocab_size, cosine, .. } = self;
+        let cross = Overlaps::new(vocab_size).sharp_cross(vocab_size, row.other_score.square, cosine);
+        sloped * sloped * (1.0 / vocab_size + cross.excess)
     }
 }

@@ -22,7 +22,8 @@ fn moments_of_softmax_less_one_hot() {
     let (variance, cosine, repeat) = (1.5_f64, 0.4_f64, 1.0 / 3.0 + 2.0 / 3.0 / VOCABULARY as f64);
     let (vocab_size, width) = (VOCABULARY as f64, f64::INFINITY);
     let repeats = Repeats { two: repeat, three: repeat, four: repeat };
-    let expected = Residual::untied(&Logits { vocab_size, width, variance, cosine, repeats, seq_len: 1.0 });
+    let softcap = None;
+    let expected = Residual::untied(&Logits { vocab_size, width, variance, softcap, cosine, repeats, seq_len: 1.0 });
     let mut generator = Xoshiro256PlusPlus::seed_from_u64(11);
     let mut sums = [[0.0; 2]; 2];
     for pair in 0..PAIRS {
@@ -57,6 +58,7 @@ fn tied_heads_meet_their_own_embedding() {
         vocab_size: VOCABULARY as f64,
         width: WIDTH as f64,
         variance: WIDTH as f64 * variance,
+        softcap: None,
         cosine: 0.0,
         repeats: Repeats { two: repeat, three: repeat, four: repeat },
         seq_len: 1.0,

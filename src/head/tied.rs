@@ -17,7 +17,8 @@
 //! with k, R what the norms leave of J along its embedding and along x (`own.rs`); 0 of R where the last norm alone is
 //! on the way. E(…; …) are sums over ordered pairs, q_av q_bu = (α − Y)(β − Z), from the chances of Y, of Z and of both;
 //! α, β are E p at the token's own id, P, or at another, (1 − P)/(V − 1). A target is what the next token holds: of
-//! L (L − 1) pairs L − 1 have o_b = y_a for certain, which is most of it under Zipf ids.
+//! L (L − 1) pairs L − 1 have o_b = y_a for certain, which is most of it under Zipf ids. Under a soft cap of slope J
+//! (`residual.rs`) p, y and q are those times J: α, β are E p J, and Y, Z have the factor E J.
 //!
 //! # Assumptions
 //!
@@ -35,41 +36,57 @@ mod tests;
 use super::own::Own;
 use super::residual::{Logits, Residual};
 use super::targets::Repeats;
-use crate::rules::softmax::{Apart, Overlaps};
+use crate::rules::softmax::Apart;
 
 impl Residual {
     pub(super) fn tied(logits: &Logits, own: &Own) -> Self {
-        let &Logits { vocab_size, width, variance, cosine, repeats, seq_len } = logits;
+        let &Logits { vocab_size, width, variance, softcap, cosine: _, repeats, seq_len } = logits;
         let repeat = repeats.two;
         let square = own.cosine * own.cosine;
         let mean = own.cosine * (width * variance).sqrt();
-        let row = Apart::new(vocab_size - 1.0, variance, [mean, variance * (1.0 - 0.5 * square)]);
-        let others = 1.0 - row.own;
-        let other = others / (vocab_size - 1.0);
-        let target = repeat * row.own + (1.0 - repeat) * other;
-        let size = 1.0 - 2.0 * target + row.own_square + row.others;
-        let along = row.own_square - 2.0 * repeat * row.own + repeat;
-        let alike = 1.0 / vocab_size + Overlaps::new(vocab_size).sharp_cross(vocab_size, variance, cosine).excess;
-        let overlap = others * others * alike + 2.0 * row.own * others / vocab_size + repeat * row.own * row.own;
-        // Of all pairs one in L is a token before its target.
-        let met = target + (row.own - target) / seq_len;
-        let between = repeat - 2.0 * met + overlap;
+        let row = Apart::new(vocab_size - 1.0, variance, [mean, variance * (1.0 - 0.5 * square)], softcap);
+        let (own_score, other_score) = (row.own_score, row.other_score);
+        let each = |sum: f64| sum / (vocab_size - 1.0);
+        // A target is the token's own id as often as two ids are the same.
+        let target = |own: f64, other: f64| repeat * own + (1.0 - repeat) * other;
+        let size = target(own_score.slope_square, other_score.slope_square)
+            - 2.0 * target(row.own.sloped_twice, each(row.others.sloped_twice))
+            + row.own.square
+            + row.others.square;
+        let along = row.own.square - 2.0 * repeat * row.own.sloped_twice + repeat * own_score.slope_square;
+        let between = logits.between(&row);
 
         let pairs = Pairs::new(&repeats, seq_len);
-        let rest = cosine - repeat * square;
-        let same = pairs.same.product(row.own, row.own);
-        let beside = pairs.beside.product(other, other) + repeat * (others * others * alike - other * other);
+        let (o, v) = ([row.own.sloped, own_score.slope], [each(row.others.sloped), other_score.slope]);
+        let rest = logits.cosine - repeat * square;
+        let same = pairs.same.product(o, o);
+        let beside = pairs.beside.product(v, v) + repeat * (logits.overlap(&row, row.others.sloped) - v[0] * v[0]);
         let head = rest * between + square * (same + beside);
-        let both = (own.kept - rest) * same + pairs.crossed.product(other, other)
-            - rest * pairs.parallel.product(other, row.own);
+        let both = (own.kept - rest) * same + pairs.crossed.product(v, v) - rest * pairs.parallel.product(v, o);
         let table = size + 2.0 * square * own.radial * along + (seq_len - 1.0) * (head + 2.0 * square * both);
         Self {
-            cross_entropy: row.ln_partition - repeat * mean,
+            cross_entropy: row.ln_partition - repeat * own_score.mean,
+            size,
             across: size - square * along,
             between,
             table,
-            read: row.own,
+            read: row.own.mean,
         }
+    }
+}
+
+impl Logits {
+    /// E J_a (p_a − y_a)·J_b (p_b − y_b) of two tokens.
+    fn between(&self, row: &Apart) -> f64 {
+        let repeat = self.repeats.two;
+        let (own, others) = (row.own.sloped, row.others.sloped);
+        let target = |own: f64, other: f64| repeat * own + (1.0 - repeat) * other;
+        let weight = target(own, others / (self.vocab_size - 1.0));
+        let slope = target(row.own_score.slope, row.other_score.slope);
+        // Of all pairs one in L is a token before its target.
+        let weight = weight + (own - weight) / self.seq_len;
+        let overlap = self.overlap(row, others) + 2.0 * own * others / self.vocab_size + repeat * own * own;
+        repeat * slope * slope - 2.0 * weight * slope + overlap
     }
 }
 
@@ -131,8 +148,9 @@ struct Chances {
 }
 
 impl Chances {
-    /// E (α − Y)(β − Z).
-    fn product(&self, alpha: f64, beta: f64) -> f64 {
-        alpha * beta * self.pairs - alpha * self.second - beta * self.first + self.both
+    /// E (α − Y J)(β − Z J'), each with the mean of its slope.
+    fn product(&self, [alpha, slope]: [f64; 2], [beta, other]: [f64; 2]) -> f64 {
+        let targets = slope * other * self.both - alpha * other * self.second - beta * slope * self.first;
+        alpha * beta * self.pairs + targets
     }
 }

@@ -73,14 +73,14 @@ impl<'a> Keys<'a> {
         keys.iter().find_map(|key| self.config.get(*key).filter(|value| !value.is_null()).map(|value| (*key, value)))
     }
 
-    /// Whether a key is there and null.
-    pub(super) fn is_null(&self, key: &str) -> bool {
-        self.config.get(key).is_some_and(Value::is_null)
-    }
-
     /// The value of a key, unread and unnoted.
     pub(super) fn raw(&self, key: &'static str) -> Option<&'a Value> {
         self.find(&[key]).map(|(_, value)| value)
+    }
+
+    /// Whether a key is there and null.
+    pub(super) fn is_null(&self, key: &str) -> bool {
+        self.config.get(key).is_some_and(Value::is_null)
     }
 
     /// Reads and notes a value, or its default.

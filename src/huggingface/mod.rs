@@ -187,7 +187,8 @@ fn read(config: &Map<String, Value>, options: Options, outer: Option<&str>) -> R
     let beside = classes::beside(&keys, &architecture)?;
     let axes = keys.axes.get();
     let (fields, warnings) = keys.finish();
-    let names = Names::new((family.names)(&architecture), &architecture, axes, beside);
+    let head = names::HeadNames::new(model_type, &architecture);
+    let names = Names::new((family.names)(&architecture), &architecture, axes, beside).with_head(head);
     Ok(Imported { architecture, fields, warnings, names })
 }
 

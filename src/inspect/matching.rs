@@ -22,6 +22,11 @@ impl<'a> Matching<'a> {
         Self { by_name, prefix }
     }
 
+    /// What stands before the names of the base model.
+    pub(super) fn prefix(&self) -> &'a str {
+        self.prefix
+    }
+
     /// The parameter that a tensor is, and its pattern in the checkpoint. Some names have only the beginning of the
     /// prefix in front, or nothing: names of one's own are whole.
     pub(super) fn find(&self, entry: &Entry) -> Option<(&'a Held, String)> {

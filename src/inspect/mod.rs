@@ -102,11 +102,14 @@ pub fn inspect(checkpoint: &Checkpoint, held: Option<&[Held]>) -> Result<Inspect
     let unread = others.into_iter().map(|entry| (entry.name.clone(), entry.dtype.name().to_owned())).collect();
     let readings: Vec<Reading> = readings?.into_iter().flatten().collect();
     let read: Vec<&Held> = floats.iter().filter_map(|entry| known(entry)).collect();
-    let absent = absent(held, &read);
+    // A base model has no head.
+    let expected = held.iter().filter(|held| held.base.is_none_or(|base| matching.prefix().ends_with(base)));
+    let expected: Vec<&Held> = expected.collect();
+    let absent = absent(&expected, &read);
     let own = readings.iter().filter(|reading| reading.part.is_some());
     let entries = own.map(|reading| reading.spread.count + reading.spread.not_finite).sum();
     let coverage = Coverage { parameters: distinct(&read) + distinct(&absent), found: distinct(&read), entries };
-    Ok(Inspection { readings, unknown, missing: names(held, &absent), unread, coverage })
+    Ok(Inspection { readings, unknown, missing: names(&expected, &absent), unread, coverage })
 }
 
 /// How many there are, tables under several names once.
@@ -116,7 +119,7 @@ fn distinct(held: &[&Held]) -> usize {
 }
 
 /// Those of which a part is in none of `found`.
-fn absent<'h>(held: &'h [Held], found: &[&Held]) -> Vec<&'h Held> {
+fn absent<'h>(held: &[&'h Held], found: &[&Held]) -> Vec<&'h Held> {
     // Of one expert, or of all.
     let there: HashSet<(&str, Option<usize>)> = found.iter().flat_map(|held| parameters(held)).collect();
     let named: HashSet<&str> = there.iter().map(|(parameter, _)| *parameter).collect();
@@ -124,12 +127,12 @@ fn absent<'h>(held: &'h [Held], found: &[&Held]) -> Vec<&'h Held> {
         Some(_) => there.contains(&(parameter, expert)) || there.contains(&(parameter, None)),
         None => named.contains(parameter),
     };
-    held.iter().filter(|held| !parameters(held).all(is_there)).collect()
+    held.iter().copied().filter(|held| !parameters(held).all(is_there)).collect()
 }
 
 /// Their names, or the pattern if all of its names are among them.
-fn names(held: &[Held], absent: &[&Held]) -> Vec<String> {
-    let total = by_pattern(held.iter());
+fn names(held: &[&Held], absent: &[&Held]) -> Vec<String> {
+    let total = by_pattern(held.iter().copied());
     let missing = by_pattern(absent.iter().copied());
     let mut told = HashSet::new();
     let names = absent.iter().map(|held| {

@@ -34,7 +34,8 @@ fn part(name: &str, shape: [usize; 2]) -> Part {
 }
 
 fn held(name: &str, shape: [usize; 2], axis: usize, groups: usize, parts: Vec<Part>) -> Held {
-    Held { name: name.to_owned(), pattern: name.to_owned(), shape: shape.to_vec(), axis, groups, parts }
+    let (name, pattern) = (name.to_owned(), name.to_owned());
+    Held { name, base: None, pattern, shape: shape.to_vec(), axis, groups, parts }
 }
 
 /// Entries 1 belong to the first part, entries 2 to the second, in every layout.

@@ -72,7 +72,6 @@ use sigprop_stack::{Cell, Quantity, SiteRow, SiteTable};
 
 pub(crate) use self::apart::Apart;
 use self::grid::{Grid, Nodes};
-pub(crate) use self::integrals::ln_partition;
 use self::integrals::{OVERLAPS, cross_overlap, row_overlaps};
 pub(crate) use self::shared::Shared;
 use crate::interpolation::lagrange_weights;

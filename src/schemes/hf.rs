@@ -48,7 +48,8 @@ impl Recipe for Hf {
     fn outer(&self, architecture: &Resolved, place: Outer, _: Fans) -> Projection {
         let init = distributions(architecture);
         match place {
-            Outer::EmbeddingIn | Outer::EmbeddingOut | Outer::Head => init.projection,
+            Outer::EmbeddingIn | Outer::EmbeddingOut => init.projection,
+            Outer::Head => init.head.unwrap_or(init.projection),
             Outer::Stem => init.stem,
         }
         .into()

@@ -87,11 +87,7 @@ impl FirstUpdate {
         learning_rate: f64,
     ) -> Self {
         let (entries, seen, untold) = (entries(stack, head), seen(stack, head), untold(stack, optimizer));
-        let own_head = head.map(|head| (head.tensor.name.as_str(), head.learning_rates));
-        let rates = |tensor: &str| match own_head.filter(|(name, _)| *name == tensor) {
-            Some((_, rates)) => rates,
-            None => stack.learning_rates.get(tensor).copied().unwrap_or_default(),
-        };
+        let rates = |tensor: &str| stack.learning_rates.get(tensor).copied().unwrap_or_default();
         let mut linears: HashMap<&str, Vec<&LinearRow>> = HashMap::new();
         for row in &prediction.linears {
             linears.entry(&row.tensor).or_default().push(row);

@@ -13,7 +13,7 @@ pub(super) fn seen(stack: &Stack, head: Option<&Head>) -> HashMap<String, f64> {
         let Source::Embedding(embedding) = &stream.source else { continue };
         for term in &embedding.terms {
             let EmbeddingTerm::Token { table } = term else { continue };
-            if head.is_none_or(|head| head.tensor.name != table.name) {
+            if head.is_none_or(|head| head.weight.name != table.name) {
                 // Streams that share a table draw apart.
                 let unseen = shares.get(&table.name).map_or(1.0, |seen: &f64| 1.0 - seen);
                 shares.insert(table.name.clone(), 1.0 - unseen * (1.0 - share(&embedding.ids, stream)));

@@ -37,6 +37,8 @@ pub enum Kind {
     Uneven,
     /// Weight gradients are of one size in all blocks.
     Even,
+    /// Some weights have a gradient of exactly zero.
+    NoGradient,
     /// Activations leave a float format's range, or would beyond the last block.
     Overflow,
     /// Activations are too small for a float format.
@@ -61,7 +63,8 @@ pub struct Finding {
     /// Index of the block where it happens, extrapolated beyond the last one; −1 is the input.
     pub block: Option<i64>,
     /// The number behind it: ln of the total factor for trends (−∞ for exact zeros), the token
-    /// correlation for collapse, the effective number of attended tokens, ln of the ratio of gradient norms, ln of the
+    /// correlation for collapse, the effective number of attended tokens, ln of the ratio of gradient norms, the number of
+    /// tensors without a gradient, ln of the
     /// largest entry or sum of squares at `block` for ranges.
     pub value: f64,
 }
@@ -85,6 +88,7 @@ impl Serialize for Kind {
             Self::Attends => serializer.serialize_str("attends"),
             Self::Uneven => serializer.serialize_str("uneven"),
             Self::Even => serializer.serialize_str("even"),
+            Self::NoGradient => serializer.serialize_str("no_gradient"),
             Self::Overflow => serializer.serialize_str("overflow"),
             Self::Underflow => serializer.serialize_str("underflow"),
             Self::SquaresOverflow => serializer.serialize_str("squares_overflow"),
@@ -106,6 +110,7 @@ impl Kind {
             | Self::Attends
             | Self::Uneven
             | Self::Even
+            | Self::NoGradient
             | Self::Overflow
             | Self::Underflow
             | Self::SquaresOverflow

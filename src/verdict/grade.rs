@@ -82,6 +82,7 @@ fn failure(finding: &Finding) -> String {
         | Kind::Attends
         | Kind::Uneven
         | Kind::Even
+        | Kind::NoGradient
         | Kind::Overflow
         | Kind::Underflow
         | Kind::SquaresOverflow
@@ -104,6 +105,7 @@ fn care(finding: &Finding) -> String {
         }
         Kind::EntropyCollapse => "sharp attention, smaller query and key weights help".to_owned(),
         Kind::Uneven => format!("weight gradients differ ×{size} between blocks, Adam rather than SGD"),
+        Kind::NoGradient => "parameters without a gradient, which stay as they are".to_owned(),
         Kind::Overflow | Kind::Underflow => "too narrow a float format, bf16 or f32 rather than fp16".to_owned(),
         Kind::SquaresOverflow => "sums of squares leave f32".to_owned(),
         Kind::Distinct | Kind::Attends | Kind::Even | Kind::InRange => finding.text.clone(),

@@ -7,6 +7,7 @@ mod collapse;
 mod entropy;
 mod finding;
 mod floats;
+mod frozen;
 mod grade;
 mod gradients;
 mod profile;
@@ -130,6 +131,7 @@ impl Verdict {
         }
         findings.extend(entropy::judge(&prediction.attentions));
         findings.extend(gradients::judge(&prediction.table.weights));
+        findings.extend(frozen::judge(&prediction.table.weights));
         Self { grade: Grade::of(&findings), headline: grade::headline(&findings), findings }
     }
 

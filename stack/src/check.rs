@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
 
 use crate::{
-    Activation, Attention, Component, EmbeddingTerm, Fan, GivenIds, GradientSeed, Ids, Init, Interpreter,
+    Activation, Attention, Component, EmbeddingTerm, Fan, GivenIds, GradientSeed, Head, Ids, Init, Interpreter,
     LearningRates, Mixture, Node, Norm, Number, Op, Parameter, PositionBias, Site, Source, Stack, StackError, Stream,
     Sum, Tensor, Values, forward,
 };
@@ -16,7 +16,7 @@ const MAX_SIZE: usize = 1 << 31;
 
 /// Walks the stack with widths alone and checks every number it meets.
 pub fn check(stack: &Stack) -> Result<(), StackError> {
-    met(stack).map(|_| ())
+    met(whole(stack)?.as_ref()).map(|_| ())
 }
 
 /// Every parameter of a stack, in the order in which it is met, after [`check`].
@@ -25,15 +25,20 @@ pub fn parameters(stack: &Stack) -> Result<Vec<Parameter>, StackError> {
         let learning_rates = stack.learning_rates.get(name.as_ref()).copied().unwrap_or_default();
         Parameter { name: name.into_owned(), shape, copies, values, learning_rates }
     };
-    Ok(met(stack)?.into_iter().map(parameter).collect())
+    Ok(met(whole(stack)?.as_ref())?.into_iter().map(parameter).collect())
 }
 
-/// The parameters of a stack that has passed the check.
-fn met(stack: &Stack) -> Result<Vec<Met<'_>>, StackError> {
+/// The stack with all that its head has before its projection.
+fn whole(stack: &Stack) -> Result<Cow<'_, Stack>, StackError> {
     if stack.gradient.stream >= stack.streams.len() {
         let got = format!("{} with {} streams", stack.gradient.stream, stack.streams.len());
         return Err(value("stack", "gradient.stream", "the index of a stream", got));
     }
+    Ok(stack.head.as_ref().map_or(Cow::Borrowed(stack), |head| stack.with_head_body(head)))
+}
+
+/// The parameters of a stack that has passed the check.
+fn met(stack: &Stack) -> Result<Vec<Met<'_>>, StackError> {
     range("stack", "gradient.correlation", stack.gradient.correlation, 0.0..=1.0, "in [0, 1]")?;
     for stream in &stack.streams {
         size("stack", "seq_len", stream.seq_len)?;
@@ -45,7 +50,10 @@ fn met(stack: &Stack) -> Result<Vec<Met<'_>>, StackError> {
         check_memories(index, &stream.body)?;
     }
     let mut widths = Widths::with_room(stack.streams.iter().map(|stream| nodes(&stream.body)).sum());
-    forward(stack, &mut widths)?;
+    let outputs = forward(stack, &mut widths)?;
+    if let Some(head) = &stack.head {
+        widths.head(head, outputs[stack.gradient.stream].width)?;
+    }
     if let Some(site) = &widths.repeated {
         return Err(value(site, "name", "different from those of its neighbours", "the same twice".to_owned()));
     }
@@ -124,6 +132,22 @@ impl<'s> Widths<'s> {
             let (name, values) = (Cow::Owned(format!("{}.scale", at.path())), Values::Scale(branch.scale));
             self.parameters.push(Met { name, shape: [width, 1], copies: 1, values });
         }
+    }
+
+    /// A head that reads so many features.
+    fn head(&mut self, head: &'s Head, width: usize) -> Result<(), StackError> {
+        size("head", "vocab_size", head.vocab_size)?;
+        if head.width != width {
+            return Err(StackError::Width { site: "head".to_owned(), expected: head.width, got: width });
+        }
+        self.tensor("head", &head.weight, [head.vocab_size, width])?;
+        if let Some(bias) = &head.bias {
+            self.tensor("head", bias, [head.vocab_size, 1])?;
+        }
+        if let Some(cap) = head.softcap {
+            range("head", "softcap", cap, f64::MIN_POSITIVE..=f64::MAX, "finite and positive")?;
+        }
+        finite("head", "scale", head.scale)
     }
 
     fn check_learning_rates(&self, learning_rates: &BTreeMap<String, LearningRates>) -> Result<(), StackError> {

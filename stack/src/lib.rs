@@ -8,6 +8,7 @@
 mod check;
 mod components;
 mod error;
+mod head;
 mod learning_rates;
 mod number;
 mod parameter;
@@ -24,6 +25,7 @@ pub use components::{
     Scale, Source, Sum, Weighting,
 };
 pub use error::StackError;
+pub use head::Head;
 pub use learning_rates::{LearningRates, Optimizer};
 pub use number::Number;
 pub use parameter::{Named, Parameter, Values};

@@ -54,6 +54,12 @@ impl Stack {
             let path = if several { format!("{}.", stream.name) } else { String::new() };
             in_body(&mut stream.body, &path, &mut change);
         }
+        if let Some(head) = &mut self.head {
+            let path = if several { format!("{}.", self.streams[self.gradient.stream].name) } else { String::new() };
+            in_body(&mut head.body, &path, &mut change);
+            let tensors = [Some(&mut head.weight), head.bias.as_mut()];
+            tensors.into_iter().flatten().for_each(|tensor| change(Named::Tensor(tensor)));
+        }
     }
 }
 

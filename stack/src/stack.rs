@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Attention, Component, Concat, LearningRates, Mixture, Product, Source, Sum};
+use crate::{Attention, Component, Concat, Head, LearningRates, Mixture, Product, Source, Sum};
 
 /// A network with every number resolved, its input and where its gradient starts: the complete
 /// input of a prediction or a measurement.
@@ -17,15 +17,18 @@ pub struct Stack {
     pub streams: Vec<Stream>,
     /// Where the backward pass starts and with what.
     pub gradient: GradientSeed,
+    /// What turns the end of that stream into logits, if anything does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub head: Option<Head>,
     /// Of parameters, by name, that do not learn at the common rate. They decide nothing at the start.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub learning_rates: BTreeMap<String, LearningRates>,
 }
 
 impl Stack {
-    /// A network all of whose parameters learn at one rate.
+    /// A network without a head, all of whose parameters learn at one rate.
     pub fn new(name: impl Into<String>, streams: Vec<Stream>, gradient: GradientSeed) -> Self {
-        Self { name: name.into(), streams, gradient, learning_rates: BTreeMap::new() }
+        Self { name: name.into(), streams, gradient, head: None, learning_rates: BTreeMap::new() }
     }
 
     /// Lengths of the rows of all standardised weights, by name.

@@ -149,9 +149,9 @@ pub fn run<'s, I: Interpreter<'s>>(stack: &'s Stack, interpreter: &mut I) -> Res
     Ok(())
 }
 
-/// Runs all streams forward only.
-pub fn forward<'s, I: Interpreter<'s>>(stack: &'s Stack, interpreter: &mut I) -> Result<(), I::Error> {
-    run_forward(stack, interpreter).map(|_| ())
+/// Runs all streams forward only; their outputs.
+pub fn forward<'s, I: Interpreter<'s>>(stack: &'s Stack, interpreter: &mut I) -> Result<Vec<I::Signal>, I::Error> {
+    run_forward(stack, interpreter).map(|(outputs, _)| outputs)
 }
 
 /// The outputs of all streams and what they left behind.

@@ -120,7 +120,7 @@ impl Plan {
             refusal: None,
             undrawn: Vec::new(),
         };
-        let Ok(()) = forward(stack, &mut planner);
+        let Ok(_) = forward(stack, &mut planner);
         let reached = reached(&planner.streams, stack.gradient.stream);
         let ends = planner.streams.iter().skip(1).map(|stream| stream.first_row).chain([planner.rows.len()]);
         let spans: Vec<Range<usize>> =

@@ -42,6 +42,7 @@ impl Network {
             vocab_size: VOCABULARY as f64,
             width: WIDTH as f64,
             variance: WIDTH as f64 * self.std * self.std,
+            softcap: None,
             cosine: self.square * two + 0.5 * (1.0 - self.square),
             repeats: Repeats { two, three, four },
             seq_len: TOKENS as f64,

@@ -6,7 +6,7 @@ use super::super::ImportError;
 use super::super::init::{base, base_std};
 use super::super::rotary::{Rotation, WindowRotation, rotary};
 use super::{Keys, Standard, activation, head_width, residual_outputs, tied};
-use crate::architecture::{Architecture, EmbeddingProjection, InitTable, NormPlacement};
+use crate::architecture::{Activation, Architecture, EmbeddingProjection, InitTable, NormPlacement};
 
 /// BERT, RoBERTa, ELECTRA: norms after the residual sums, a norm on the embeddings.
 pub(super) fn bert(keys: &Keys) -> Result<Architecture, ImportError> {
@@ -25,9 +25,12 @@ pub(super) fn bert(keys: &Keys) -> Result<Architecture, ImportError> {
         plain.embedding_width = Some(keys.size("embedding_width", &["embedding_size"], 128)?);
         plain.embedding_projection = EmbeddingProjection::Sum;
     }
+    let hidden = activation(keys, &["hidden_act"], "gelu", false)?;
     Ok(Architecture {
         causal: keys.flag("causal", &["is_decoder"], false)?,
-        activation: activation(keys, &["hidden_act"], "gelu", false)?,
+        activation: hidden,
+        head_activation: Some(if keys.family() == "bert" { hidden } else { Activation::Gelu }),
+        head_bias: true,
         norm_eps: keys.number("norm_eps", &["layer_norm_eps"], 1e-12)?,
         norm_placement: NormPlacement::Post,
         embedding_norm: true,
@@ -43,8 +46,11 @@ pub(super) fn bert(keys: &Keys) -> Result<Architecture, ImportError> {
 /// DistilBERT: BERT without token types.
 pub(super) fn distilbert(keys: &Keys) -> Result<Architecture, ImportError> {
     let sizes = Standard { layers: 6, width: 768, heads: 12, ffn: 3072, vocab: 30522, positions: 512 };
+    let hidden = activation(keys, &["activation"], "gelu", false)?;
     Ok(Architecture {
-        activation: activation(keys, &["activation"], "gelu", false)?,
+        activation: hidden,
+        head_activation: Some(hidden),
+        head_bias: true,
         norm_eps: 1e-12,
         norm_placement: NormPlacement::Post,
         embedding_norm: true,
@@ -88,7 +94,10 @@ pub(super) fn modernbert(keys: &Keys) -> Result<Architecture, ImportError> {
         embedding_dropout: Some(keys.rate("embedding_dropout", &["embedding_dropout"], 0.0)?),
         attention_dropout: keys.rate("attention_dropout", &["attention_dropout"], 0.0)?,
         head: tied(keys, true)?,
-        init: Some(residual_outputs(&InitTable::everywhere(drawn(std)), output)),
+        head_activation: Some(activation(keys, &["classifier_activation"], "gelu", false)?),
+        head_bias: keys.flag("head_bias", &["decoder_bias"], true)?,
+        // The map before the head is drawn like an output.
+        init: Some(residual_outputs(&InitTable { projection: output, ..InitTable::everywhere(drawn(std)) }, output)),
         ..plain
     };
     let d_head = head_width(keys, &mut architecture, None)?;

@@ -1,8 +1,8 @@
 //! Encoder–decoders.
 
-use super::super::ImportError;
 use super::super::init::{base, normal};
 use super::super::names::Axes;
+use super::super::{ImportError, Version};
 use super::{DEFAULT_TOKENS, Keys, activation, named_activation, tied};
 use crate::architecture::{Architecture, Head, InitTable, NormChoice, NormPlacement, Positions, Stem};
 
@@ -31,6 +31,7 @@ pub(super) fn t5(keys: &Keys) -> Result<Architecture, ImportError> {
     let std = |std: f64| normal((factor * std).abs().min(1e6));
     let init = InitTable {
         token: std(1.0),
+        head: Some(std(1.0)),
         query: std(root(d_model) * root(d_kv)),
         attention_output: std(root(n_heads * d_kv)),
         ffn_out: std(root(d_ff)),
@@ -61,8 +62,12 @@ pub(super) fn t5(keys: &Keys) -> Result<Architecture, ImportError> {
         init: Some(init),
         ..Architecture::default()
     };
-    let head = tied(keys, true)?;
-    Ok(pair(encoder.clone(), Architecture { n_layers: decoder_layers, head, ..encoder }))
+    let (mt5, four) = (keys.family() == "mt5", keys.options.version == Version::V4);
+    let head = tied(keys, !(mt5 && four))?;
+    // Since 5.0 the library leaves it out of mT5.
+    let logit_scale = if head == Head::Tied && (four || !mt5) { root(d_model) } else { 1.0 };
+    keys.note("logit_scale", logit_scale, "1/√d_model of a tied head");
+    Ok(pair(encoder.clone(), Architecture { n_layers: decoder_layers, head, logit_scale, ..encoder }))
 }
 
 /// BART (norms after the residual sums) and mBART (before).

@@ -57,13 +57,9 @@ pub(super) fn gemma(keys: &Keys) -> Result<Architecture, ImportError> {
             return Err(ImportError::value("query_pre_attn_scalar", "a positive number", &scalar.into(), ""));
         }
         architecture.attention_scale = Some(scalar.powf(-0.5));
-        let cap = if family == "gemma2" { Some(50.0) } else { None };
-        architecture.attention_softcap = match keys.maybe_number("attention_softcap", &["attn_logit_softcapping"])? {
-            Some(given) => Some(given),
-            None if keys.raw("attn_logit_softcapping").is_none() => cap,
-            None => None,
-        };
-        keys.maybe_number("cap of logits", &["final_logit_softcapping"])?;
+        let caps = if family == "gemma2" { [Some(50.0), Some(30.0)] } else { [None; 2] };
+        architecture.attention_softcap = cap(keys, "attention_softcap", "attn_logit_softcapping", caps[0])?;
+        architecture.logit_softcap = cap(keys, "logit_softcap", "final_logit_softcapping", caps[1])?;
         let window = keys.size("window", &["sliding_window"], 4096)?;
         let pattern = if family == "gemma2" {
             2
@@ -79,4 +75,12 @@ pub(super) fn gemma(keys: &Keys) -> Result<Architecture, ImportError> {
         architecture.causal = !keys.flag("tokens see those behind them", &["use_bidirectional_attention"], false)?;
     }
     Ok(architecture)
+}
+
+/// A cap; null is none, and a missing key the default of the family.
+fn cap(keys: &Keys, name: &str, key: &'static str, default: Option<f64>) -> Result<Option<f64>, ImportError> {
+    match default.filter(|_| !keys.is_null(key)) {
+        Some(default) => Ok(Some(keys.number(name, &[key], default)?)),
+        None => keys.maybe_number(name, &[key]),
+    }
 }

@@ -245,7 +245,7 @@ pub(super) fn granite(keys: &Keys) -> Result<Architecture, ImportError> {
     architecture.embedding_scale = keys.number("embedding_scale", &["embedding_multiplier"], 1.0)?;
     architecture.attention_scale = Some(keys.number("attention_scale", &["attention_multiplier"], 1.0)?);
     architecture.branch_scale = Some(keys.number("branch_scale", &["residual_multiplier"], 1.0)?);
-    keys.number("logits divided by", &["logits_scaling"], 1.0)?;
+    architecture.logit_scale = keys.number("logits divided by", &["logits_scaling"], 1.0)?.recip();
     biases(keys, &mut architecture)?;
     Ok(architecture)
 }

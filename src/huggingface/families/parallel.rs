@@ -21,6 +21,7 @@ pub(super) fn gptj(keys: &Keys) -> Result<Architecture, ImportError> {
         embedding_dropout: Some(keys.rate("embedding_dropout", &["embd_pdrop"], 0.0)?),
         attention_dropout: keys.rate("attention_dropout", &["attn_pdrop"], 0.0)?,
         head: tied(keys, false)?,
+        head_bias: true,
         init: Some(base(keys, 0.02)?),
         ..sizes.read(keys)?
     };
@@ -103,6 +104,7 @@ pub(super) fn phi(keys: &Keys) -> Result<Architecture, ImportError> {
         parallel: Parallel::SharedNorm,
         causal: true,
         qk_norm: qk_norm(keys, &["qk_layernorm"])?,
+        head_bias: true,
         dropout: keys.rate("dropout", &["resid_pdrop"], 0.0)?,
         embedding_dropout: Some(keys.rate("embedding_dropout", &["embd_pdrop"], 0.0)?),
         attention_dropout: keys.rate("attention_dropout", &["attention_dropout"], 0.0)?,
@@ -128,6 +130,7 @@ pub(super) fn cohere(keys: &Keys) -> Result<Architecture, ImportError> {
         qk_norm: qk_norm(keys, &["use_qk_norm"])?,
         attention_dropout: keys.rate("attention_dropout", &["attention_dropout"], 0.0)?,
         head: tied(keys, true)?,
+        logit_scale: keys.number("logit_scale", &["logit_scale"], 0.0625)?,
         init: Some(base(keys, 0.02)?),
         ..sizes.read(keys)?
     };

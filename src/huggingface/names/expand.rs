@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use sigprop_stack::{Parameter, Values};
 
-use super::{Gain, Held, Holds, Layout, Module, Modules, Names, Part, Start};
+use super::{Gain, Held, Holds, Layout, Module, Names, Part, Start};
 
 impl Names {
     /// Every parameter of a checkpoint that holds some of `parameters`, those of a stack. Several may hold the
@@ -13,20 +13,42 @@ impl Names {
         self.renamed(self.plain(parameters), parameters)
     }
 
-    /// The same without names of one's own. What a convention has no name for is called as in the stack.
+    /// The same as a checkpoint of a class with a head has them, if the head has parameters of its own: those of the base
+    /// model have its prefix. Names of one's own are whole.
+    pub fn whole(&self, parameters: &[Parameter]) -> Vec<Held> {
+        let mut held = self.held(parameters);
+        let of_base = held.iter().filter(|held| held.base.is_none());
+        let known: HashSet<String> = of_base.flat_map(Held::parameters).map(str::to_owned).collect();
+        let is_own = |held: &Held| held.base.is_some() && held.parameters().any(|parameter| !known.contains(parameter));
+        if self.rules.is_empty() && held.iter().any(is_own) {
+            for Held { name, pattern, .. } in held.iter_mut().filter(|held| held.base.is_none()) {
+                *name = format!("{}{name}", self.head.base);
+                *pattern = format!("{}{pattern}", self.head.base);
+            }
+        }
+        held
+    }
+
+    /// The same as [`held`](Self::held) without names of one's own. What a convention has no name for is called as in the
+    /// stack.
     pub(super) fn plain(&self, parameters: &[Parameter]) -> Vec<Held> {
         let Some(modules) = self.modules else { return self.of_the_stack(parameters) };
-        let mut held = self.of_modules(modules, parameters);
+        let mut held = self.expanded(modules, parameters);
+        held.extend(self.in_head(parameters));
         if self.convention().is_some() {
-            let named = held.iter().flat_map(|held| &held.parts).flat_map(|part| &part.parameters);
-            let named: HashSet<String> = named.cloned().collect();
+            let named: HashSet<String> = held.iter().flat_map(Held::parameters).map(str::to_owned).collect();
             let others = self.of_the_stack(parameters).into_iter();
             held.extend(others.filter(|held| !named.contains(&held.name)));
         }
         held
     }
 
-    fn of_modules(&self, modules: Modules, parameters: &[Parameter]) -> Vec<Held> {
+    fn in_head(&self, parameters: &[Parameter]) -> Vec<Held> {
+        let held = self.expanded(&[&self.head.modules], parameters).into_iter();
+        held.map(|held| Held { base: Some(self.head.base), ..held }).collect()
+    }
+
+    fn expanded(&self, modules: &[&[Module]], parameters: &[Parameter]) -> Vec<Held> {
         let known: HashMap<&str, &Parameter> =
             parameters.iter().map(|parameter| (parameter.name.as_str(), parameter)).collect();
         let blocks = parameters.iter().filter_map(|parameter| block(&parameter.name)).max().map_or(0, |last| last + 1);
@@ -61,8 +83,8 @@ impl Names {
 
     /// Number of parameters of the library's class around these, those of a stack; none if it is not of the library.
     pub fn count(&self, parameters: &[Parameter]) -> Option<u64> {
-        self.modules?;
-        let held = self.held(parameters);
+        // Heads are counted by the class, beside these.
+        let held = self.expanded(self.modules?, parameters);
         let holds = |held: &Held| {
             held.parts.iter().map(|part| (part.parameters.first().cloned(), part.expert)).collect::<Vec<_>>()
         };
@@ -75,6 +97,13 @@ impl Names {
             !elsewhere && counted.insert((name, expert))
         });
         Some(once.map(|held| held.shape.iter().map(|axis| *axis as u64).product::<u64>()).sum::<u64>() + self.beside)
+    }
+}
+
+impl Held {
+    /// Names of ours that it holds.
+    fn parameters(&self) -> impl Iterator<Item = &str> {
+        self.parts.iter().flat_map(|part| part.parameters.iter().map(String::as_str))
     }
 }
 
@@ -148,6 +177,7 @@ impl Expansion<'_> {
         let joint = if layout == Layout::Underscored { '_' } else { '.' };
         let held = |expert: Option<usize>| Held {
             name: format!("{}{joint}{what}", expert.map_or(name.to_owned(), |expert| numbered(name, expert))),
+            base: None,
             pattern: format!("{}{joint}{what}", module.name),
             shape: shape.clone(),
             axis: usize::from(columns),
@@ -167,7 +197,7 @@ impl Expansion<'_> {
         let parts = found.iter().map(|found| part(found, None, Gain::Whole)).collect();
         let shape = vec![found[0].copies, rows, found[0].shape[1]];
         let (name, pattern) = (name.to_owned(), module.name.to_owned());
-        Some(Held { name, pattern, shape, axis: 1, groups: 1, parts })
+        Some(Held { name, base: None, pattern, shape, axis: 1, groups: 1, parts })
     }
 
     fn norm(
@@ -216,7 +246,7 @@ fn block(name: &str) -> Option<usize> {
 fn whole(name: &str, pattern: &str, part: Part) -> Held {
     let shape = if part.shape[1] == 1 { vec![part.shape[0]] } else { part.shape.to_vec() };
     let (name, pattern) = (name.to_owned(), pattern.to_owned());
-    Held { name, pattern, shape, axis: 0, groups: 1, parts: vec![part] }
+    Held { name, base: None, pattern, shape, axis: 0, groups: 1, parts: vec![part] }
 }
 
 fn part(parameter: &Parameter, expert: Option<usize>, stored: Gain) -> Part {

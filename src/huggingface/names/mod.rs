@@ -17,6 +17,7 @@ mod encoder_decoder;
 mod expand;
 mod gemma;
 mod gpt;
+mod head;
 mod llama;
 mod meta;
 mod nanogpt;
@@ -33,6 +34,7 @@ pub(super) use deepseek::deepseek;
 pub(super) use encoder_decoder::{BART, T5, WHISPER};
 pub(super) use gemma::{GEMMA, GEMMA2, GLM4};
 pub(super) use gpt::{BIGCODE, BLOOM, GPT_NEO, GPT2, MPT, OPT};
+pub(super) use head::HeadNames;
 pub(super) use llama::{LLAMA, MIXTRAL, NEMOTRON, OLMO, OLMO2, PHI3, QWEN3_MOE, STARCODER2, UNGATED};
 pub(super) use parallel::{COHERE, GPTJ, NEOX, PHI, STABLELM, falcon};
 pub use renaming::RenamingError;
@@ -48,7 +50,7 @@ const QKV: &[&str] =
 
 /// A module of the library and what of ours it holds. A first `*` is the number of a block, a second one that
 /// of an expert.
-#[derive(Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Module {
     name: &'static str,
     holds: Holds,
@@ -57,7 +59,7 @@ pub(super) struct Module {
 /// All modules of a family. Those whose parameters a network does not have are not there.
 pub(super) type Modules = &'static [&'static [Module]];
 
-#[derive(Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 enum Holds {
     /// Its `weight` is a table.
     Table(&'static str),
@@ -177,6 +179,7 @@ pub struct Names {
     /// None: every parameter is called as in a stack.
     modules: Option<Modules>,
     axes: Axes,
+    head: HeadNames,
     /// Groups of rows where maps are cut by heads.
     n_kv_heads: usize,
     norm_biases: bool,
@@ -204,6 +207,10 @@ impl Names {
         Self { modules: Some(modules), axes, beside, ..Self::own(architecture) }
     }
 
+    pub(super) fn with_head(self, head: HeadNames) -> Self {
+        Self { head, ..self }
+    }
+
     /// Those of a network that is not of the library: the names of its stack, LayerNorms having biases where the
     /// architecture has.
     pub fn own(architecture: &Architecture) -> Self {
@@ -211,6 +218,7 @@ impl Names {
             convention: None,
             modules: None,
             axes: Axes::default(),
+            head: HeadNames::default(),
             n_kv_heads: architecture.n_kv_heads.or(architecture.n_heads).unwrap_or(1),
             norm_biases: architecture.biases,
             shares_norm: architecture.parallel == Parallel::SharedNorm,
@@ -229,8 +237,10 @@ impl Names {
 /// A parameter as a checkpoint holds it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Held {
-    /// Its name, relative to the base model.
+    /// Its name, relative to the base model; that of a head whole.
     pub name: String,
+    /// Of a head: what stands before the names of the base model beside it.
+    pub base: Option<&'static str>,
     /// Its name with `*` for the numbers of blocks and experts.
     pub pattern: String,
     /// Its axes.

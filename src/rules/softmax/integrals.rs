@@ -116,16 +116,6 @@ pub(super) fn row_overlaps(n: f64, w: f64) -> [f64; OVERLAPS] {
     sums.map(|sum| step * sum)
 }
 
-/// E ln Σ e^s of n scores of variance w: ∫ (e^{−t} − M_0(t)^n) d ln t.
-pub(crate) fn ln_partition(n: f64, w: f64) -> f64 {
-    let std = w.sqrt();
-    let exponentials = log_normal_nodes(std, (0.7 / std).min(0.8));
-    let step = 0.2;
-    let (lower, upper) = (-n.ln() - REACH * std - 0.5 * w - 25.0, 4.0 + REACH * std);
-    let nodes = (0..=((upper - lower) / step).ceil() as usize).map(|i| lower + step * i as f64);
-    step * nodes.map(|ln_t| (-ln_t.exp()).exp() - lone_moments(ln_t.exp(), &exponentials).0.powf(n)).sum::<f64>()
-}
-
 /// S11 of two rows of n scores of variance w with correlation rho; relative error of S11 − 1/n below
 /// 1e-4 for w from 0.1 to 20.
 ///

@@ -1,0 +1,87 @@
+//! Heads over the vocabulary: outside the base model, so that their names are whole.
+
+use super::{Module, bare, norm, rows, table};
+use crate::architecture::{Architecture, Head};
+
+/// Where a class of the library with a head has it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(in crate::huggingface) struct HeadNames {
+    /// What stands before the names of the base model.
+    pub(super) base: &'static str,
+    pub(super) modules: Vec<Module>,
+}
+
+impl HeadNames {
+    /// Those of a `model_type`.
+    pub(in crate::huggingface) fn new(model_type: &str, architecture: &Architecture) -> Self {
+        let (base, modules, map) = known(model_type);
+        let (token, last) = match &architecture.decoder {
+            None => ("embeddings.token", architecture),
+            Some(decoder) if architecture.shared_embedding => ("encoder.embeddings.token", &**decoder),
+            Some(decoder) => ("decoder.embeddings.token", &**decoder),
+        };
+        match last.head {
+            Head::None | Head::Pooler => Self::default(),
+            Head::Tied => Self { base, modules: [modules, &[table(map, token)]].concat() },
+            Head::Untied => Self { base, modules: modules.to_vec() },
+        }
+    }
+}
+
+/// What stands before the names of the base model, the modules of the head, and which of them is tied to the table of
+/// token embeddings.
+fn known(model_type: &str) -> (&'static str, &'static [Module], &'static str) {
+    match model_type {
+        "gpt2" | "gpt_bigcode" | "gpt_neo" | "gptj" | "bloom" | "mpt" | "falcon" => {
+            ("transformer.", LM_HEAD, "lm_head")
+        }
+        "gpt_neox" => ("gpt_neox.", NEOX, "lm_head"),
+        "bert" => ("bert.", BERT, "cls.predictions.decoder"),
+        "roberta" | "xlm-roberta" | "camembert" => ("roberta.", ROBERTA, "lm_head.decoder"),
+        "electra" => ("electra.", ELECTRA, "generator_lm_head"),
+        "distilbert" => ("distilbert.", DISTILBERT, "vocab_projector"),
+        "modernbert" => ("model.", MODERNBERT, "decoder"),
+        "t5" | "mt5" | "umt5" => ("", DECODER, "lm_head"),
+        "bart" | "mbart" => ("model.", DECODER, "lm_head"),
+        "whisper" => ("model.", WHISPER, "proj_out"),
+        _ => ("model.", LM_HEAD, "lm_head"),
+    }
+}
+
+const LM_HEAD: &[Module] = &[rows("lm_head", &["head"])];
+
+/// Before 5.0 it was called otherwise.
+const NEOX: &[Module] = &[rows("lm_head", &["head"]), rows("embed_out", &["head"])];
+
+const DECODER: &[Module] = &[rows("lm_head", &["decoder.head"])];
+
+const WHISPER: &[Module] = &[rows("proj_out", &["decoder.head"])];
+
+const BERT: &[Module] = &[
+    rows("cls.predictions.transform.dense", &["head.dense"]),
+    norm("cls.predictions.transform.LayerNorm", &["head.norm"]),
+    rows("cls.predictions.decoder", &["head"]),
+    bare("cls.predictions.bias", "head.bias", 1),
+];
+
+const ROBERTA: &[Module] = &[
+    rows("lm_head.dense", &["head.dense"]),
+    norm("lm_head.layer_norm", &["head.norm"]),
+    rows("lm_head.decoder", &["head"]),
+    bare("lm_head.bias", "head.bias", 1),
+];
+
+const ELECTRA: &[Module] = &[
+    rows("generator_predictions.dense", &["head.dense"]),
+    norm("generator_predictions.LayerNorm", &["head.norm"]),
+    rows("generator_lm_head", &["head"]),
+];
+
+const DISTILBERT: &[Module] = &[
+    rows("vocab_transform", &["head.dense"]),
+    norm("vocab_layer_norm", &["head.norm"]),
+    rows("vocab_projector", &["head"]),
+];
+
+const MODERNBERT: &[Module] =
+    &[rows("head.dense", &["head.dense"]), norm("head.norm", &["head.norm"]), rows("decoder", &["head"])];
