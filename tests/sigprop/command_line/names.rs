@@ -261,7 +261,7 @@ fn layer_scale_is_compared_and_predicted_with() {
     assert_eq!(got, expected);
     assert!(growth(&report) > 1.5, "{}", growth(&report));
     let output = run(&["inspect", folder.path().to_str().expect("text")]);
-    let sentence = "! encoder.layer.*.layer_scale1.lambda1 of 2: mean 1, std 0, the model starts with 1.000e-5";
+    let sentence = "! encoder.layer.*.layer_scale1.lambda1 of 2: mean 1, std 0, the model starts with 1e-5";
     assert!(stdout(&output).split_whitespace().collect::<Vec<_>>().join(" ").contains(sentence), "{}", stdout(&output));
     store(&folder, &timm(&ones));
     assert_eq!(deviating(&inspected(&folder, &[])).len(), 4);
