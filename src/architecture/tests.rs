@@ -83,7 +83,12 @@ fn parts_that_do_not_fit_are_refused() {
             Architecture { drop_path_schedule: DropPathSchedule::Linear, ..plain() },
             "drop_path_schedule must be constant without drop_path, got linear",
         ),
-        (Architecture { windows: vec![4], ..plain() }, "windows must be empty or one per block, 12 numbers, got 1"),
+        (Architecture { windows: vec![4], ..plain() }, "windows must be empty or one per block, 12 values, got 1"),
+        (Architecture { rotated: vec![true], ..plain() }, "rotated must be empty or one per block, 12 values, got 1"),
+        (
+            Architecture { rotary_window_frequencies: Some(vec![1.0; 33]), ..plain() },
+            "rotary_window_frequencies must be at most 32 numbers",
+        ),
         (Architecture { rotary_dim: Some(66), ..plain() }, "rotary_dim must be even and at most 64, got 66"),
         (
             Architecture { positions: Positions::Relative, relative_max_distance: 32, ..plain() },

@@ -58,6 +58,18 @@ fn tokens() -> EmbeddingTerm {
 
 fn plain(_: &mut Attention) {}
 
+/// Averages of more and more tokens, of which ε leaves the first alone long.
+#[test]
+fn norms_whose_eps_is_near_the_variance_of_some_tokens() {
+    let normed = |eps| {
+        let mut stack = attending(gaussian(64, 0.0, 1.0, 0.0), 0.1, |attention| attention.mask = Mask::CAUSAL);
+        let end = Norm { kind: NormKind::RmsNorm, eps, gain: 1.0, groups: 1 };
+        stack.streams[0].body.push(Node::apply("end", Component::Norm(end)));
+        stack
+    };
+    assert_fires("ε of a norm", "end", &normed(0.3), &normed(1e-6));
+}
+
 #[test]
 fn narrow_norms() {
     let normed = |width| gaussian_stack(width, 1.0, 4, vec![norm("norm", NormKind::LayerNorm)]);

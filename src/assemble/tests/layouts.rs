@@ -137,6 +137,33 @@ fn windows_are_before_the_query_or_around_it() {
     approx::assert_relative_eq!(frequency(1), 0.01);
 }
 
+/// Cosines and sines of factor m: q·k gets m² where all features are rotated, the root of (m⁴ + 1)/2 where half are.
+#[test]
+fn rotations_have_a_factor_on_scores() {
+    let rotated = Architecture {
+        windows: vec![6, 0],
+        positions: Positions::Rotary,
+        rotary_scale: 2.0,
+        rotary_window_scale: Some(1.0),
+        rotary_window_frequencies: Some(vec![0.5]),
+        ..small()
+    };
+    let heads =
+        |architecture: &Architecture, index| attention(&checked(architecture, &TRAIN).streams[0], index, "attention");
+    let frequencies = |heads: &Attention| match &heads.key[1].op {
+        Op::Apply(Component::Rotary(rotary)) => rotary.frequencies.clone(),
+        _ => Vec::new(),
+    };
+    let [local, global] = [0, 1].map(|index| heads(&rotated, index));
+    assert_eq!(frequencies(&local), [0.5]);
+    approx::assert_relative_eq!(local.scale, 0.5);
+    approx::assert_relative_eq!(global.scale, 0.5 * 4.0);
+    let half = heads(&Architecture { rotary_dim: Some(2), ..rotated.clone() }, 1);
+    approx::assert_relative_eq!(half.scale, 0.5 * 8.5f64.sqrt());
+    let unrotated = heads(&Architecture { rotated: vec![true, false], ..rotated }, 1);
+    assert_eq!((names(&unrotated.query), unrotated.scale), (vec!["query"], 0.5));
+}
+
 #[test]
 fn scores_have_slopes_or_a_table() {
     let bias = |architecture: &Architecture, index| {
@@ -144,6 +171,8 @@ fn scores_have_slopes_or_a_table() {
     };
     let alibi = Architecture { positions: Positions::Alibi, ..small() };
     assert_eq!(bias(&alibi, 1), Some(PositionBias::Alibi { slopes: vec![0.0625, 0.003_906_25] }));
+    let flatter = Architecture { alibi_scale: 0.5, ..alibi };
+    assert_eq!(bias(&flatter, 1), Some(PositionBias::Alibi { slopes: vec![0.031_25, 0.001_953_125] }));
     let relative = Architecture { positions: Positions::Relative, ..small() };
     let table = |architecture: &Architecture| match bias(architecture, 1) {
         Some(PositionBias::Relative { table, bidirectional, .. }) => (table.name, bidirectional),

@@ -4,7 +4,7 @@ use sigprop_stack::{EmbeddingTerm, Ids, Mask, Op, Source, Stream, check};
 
 use super::layouts::{attention, checked, names};
 use super::*;
-use crate::architecture::Stem;
+use crate::architecture::{EmbeddingProjection, Stem};
 use crate::assemble::StreamName;
 use crate::verdict::Shape;
 
@@ -29,6 +29,9 @@ fn positions_come_behind_a_scaled_or_projected_token_embedding() {
     let got = stream(&projected, &TRAIN);
     assert_eq!(entrance(&got), ("projection position".to_owned(), 1));
     assert_eq!(paths(&got.body[3..]), ["final_norm", "final_norm.projection"]);
+    let behind = Architecture { embedding_width: Some(6), embedding_projection: EmbeddingProjection::Sum, ..plain };
+    assert_eq!(entrance(&stream(&behind, &TRAIN)), ("norm dropout projection".to_owned(), 3));
+    assert_eq!(paths(&stream(&behind, &TRAIN).body[3..]), ["final_norm"]);
     let ended = Architecture { final_norm: Some(true), final_dropout: 0.1, ..projected };
     let inside = ["final_norm", "final_norm.norm", "final_norm.projection", "final_norm.dropout"];
     assert_eq!(paths(&stream(&ended, &TRAIN).body[3..]), inside);

@@ -11,10 +11,7 @@ use crate::architecture::{Activation, Architecture, EmbeddingProjection, InitTab
 /// BERT, RoBERTa, ELECTRA: norms after the residual sums, a norm on the embeddings.
 pub(super) fn bert(keys: &Keys) -> Result<Architecture, ImportError> {
     let electra = keys.family() == "electra";
-    let vocab = match keys.family() {
-        "bert" | "electra" | "camembert" => 30522,
-        _ => 50265,
-    };
+    let vocab = if keys.family() == "roberta" { 50265 } else { 30522 };
     let sizes = if electra {
         Standard { layers: 12, width: 256, heads: 4, ffn: 1024, vocab, positions: 512 }
     } else {

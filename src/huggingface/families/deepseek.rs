@@ -27,9 +27,10 @@ pub(super) fn deepseek(keys: &Keys) -> Result<Architecture, ImportError> {
         ..sizes.read(keys)?
     };
     let latent = Latent {
-        query_rank: match keys.raw("q_lora_rank") {
-            Some(_) => keys.maybe_size("rank of queries", &["q_lora_rank"])?,
-            None => None,
+        query_rank: if keys.is_null("q_lora_rank") {
+            None
+        } else {
+            Some(keys.size("rank of queries", &["q_lora_rank"], 1536)?)
         },
         kv_rank: keys.size("rank of keys and values", &["kv_lora_rank"], 512)?,
         d_nope: keys.size("d_nope", &["qk_nope_head_dim"], 128)?,

@@ -36,6 +36,27 @@ fn given_ids_are_the_same_in_every_format() {
 }
 
 #[test]
+fn a_config_is_read_as_a_family() {
+    let folder = folder();
+    let text = r#"{"model_type": "mine", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
+        "intermediate_size": 96, "rms_norm_eps": 1e-5, "vocab_size": 100, "rope_theta": Infinity}"#;
+    let config = written(&folder, "config.json", text.replace("Infinity", "1e6").as_bytes());
+    let message = refused(&run(&["predict", &config])).to_owned();
+    assert!(message.contains("its keys are those of llama") && message.contains("--as llama"), "{message}");
+    let output = run(&["predict", &config, "--as", "llama", "--seq-len", "8"]);
+    assert!(stdout(&output).starts_with("mine: 2 blocks"), "{}", stderr(&output));
+    let message = run(&["predict", &config, "--as", "lama"]);
+    assert!(refused(&message).contains("did you mean llama?"), "{}", stderr(&message));
+    let model = written(&folder, "model.toml", b"n_layers = 2");
+    let message = run(&["predict", &model, "--as", "llama"]);
+    assert!(refused(&message).contains("--as llama: expected a Hugging Face config"), "{}", stderr(&message));
+    let infinite = written(&folder, "infinite.json", text.replace("mine", "llama").as_bytes());
+    assert!(refused(&run(&["predict", &infinite])).contains("rope_theta"));
+    let adapter = written(&folder, "adapter_config.json", br#"{"peft_type": "LORA"}"#);
+    assert!(refused(&run(&["predict", &adapter])).contains("this is the config of an adapter"));
+}
+
+#[test]
 fn a_text_is_its_bytes() {
     let folder = folder();
     let book = written(&folder, "book.txt", "To be, or not to be: that is the question.".as_bytes());

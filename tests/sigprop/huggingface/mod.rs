@@ -48,7 +48,7 @@ fn a_selection_of_models_is_as_measured() {
     compare(&folder, &Chosen::default(), None);
 }
 
-/// Rope types, masks, projections and epsilons, each in a small model.
+/// Rope types, masks and projections, each in a small model.
 #[test]
 fn variants_of_layouts_are_as_measured() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("data/huggingface/variants");

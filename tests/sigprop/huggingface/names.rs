@@ -114,8 +114,6 @@ fn tensors(weight: &str) -> Option<&'static [&'static str]> {
     Some(match weight {
         "q" => &["attention.heads.query"],
         "k" => &["attention.heads.key"],
-        "q_nope" => &["attention.heads.query.nope"],
-        "q_rope" => &["attention.heads.query.rope"],
         "k_rope" => &["attention.heads.key.rope"],
         "v" => &["attention.heads.value"],
         "o" => &["attention.output"],
