@@ -64,7 +64,7 @@ MODELS = {
     "falcon": ("falcon", PLAIN),
     "phi": ("phi", PLAIN),
     "cohere": ("cohere", PLAIN),
-    "cohere, logits of std 5": ("cohere", dict(PLAIN, logit_scale=22.0)),
+    "cohere, logits of std 1": ("cohere", dict(PLAIN, logit_scale=4.0)),
     "cohere2": ("cohere2", dict(PLAIN, sliding_window=64, layer_types=["sliding_attention"] * 4)),
     "stablelm": ("stablelm", dict(PLAIN, num_key_value_heads=4)),
     "llama": ("llama", PLAIN),

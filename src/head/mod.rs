@@ -13,7 +13,9 @@
 //! E dW_head²   = Σ_ab E x_a x_b E (p_a − y_a)·(p_b − y_b)/(V L²)
 //! ```
 //!
-//! The gradient g at the end of the stream, correlated like p − y, seeds the backward pass.
+//! The gradient g at the end of the stream, correlated like p − y, seeds the backward pass. Tokens of equal ids, whose
+//! cosine is larger by c² of the token's own embedding (`own.rs`), have a correlation of their own. Under a soft cap z = C tanh(u/C) of Gaussian u all p − y are multiplied by J = dz/du, and the
+//! loss is that of z (`residual.rs`, `src/rules/softmax/apart.rs`).
 //!
 //! A tied head meets the token's own embedding, whose cosine to x is c (`src/head/own.rs`): its logit is z_o ~
 //! N(c √(d w), w (1 − c²/2)), x having a given length, and with P = E p_o
@@ -54,7 +56,7 @@ use crate::assemble::token_table;
 use crate::cost::tensor_entries;
 use crate::moments::ln_sum;
 use crate::numerals::short;
-use crate::predict::{Caveat, Options, Prediction, Sites, predict};
+use crate::predict::{Caveat, Options, Prediction, Sites, predict, predict_seeded};
 use own::Own;
 use residual::{Logits, Residual};
 use targets::Repeats;
@@ -111,11 +113,13 @@ pub fn predict_loss(stack: &Stack, head: &Head, options: impl Into<Options>) -> 
     let entries = entries(stack, Some(head));
     let mut stack = stack.with_head_body(head);
     let seq_len = stack.streams[stack.gradient.stream].seq_len as f64;
-    let is_tied = token_table(&stack).is_some_and(|(table, _)| table.name == head.weight.name);
-    // A tied head follows the token's own embedding from site to site.
-    let sites = if is_tied { Sites::All } else { Sites::Stream };
+    let token = token_table(&stack).map(|(table, _)| table.clone());
+    let is_tied = token.as_ref().is_some_and(|table| table.name == head.weight.name);
+    // A token's own embedding is followed from site to site.
+    let sites = if token.is_some() { Sites::All } else { Sites::Stream };
     let table = predict(&stack, Options { sites, steps: false, ..options })?.table;
     let end = End::of(&table, &stack);
+    let own = token.as_ref().map(|token| Own::new(&stack, &table, token.init.variance()));
     let weight_variance = head.weight.init.variance();
     let square_scale = head.scale * head.scale;
     let logits = Logits {
@@ -124,17 +128,18 @@ pub fn predict_loss(stack: &Stack, head: &Head, options: impl Into<Options>) -> 
         variance: head.width as f64 * square_scale * weight_variance * end.ln_second.exp(),
         softcap: head.softcap,
         cosine: end.cosine,
+        own: own.as_ref().map_or(0.0, |own| own.cosine * own.cosine),
         repeats: Repeats::of(&stack, head),
         seq_len,
     };
-    let residual = if is_tied {
-        Residual::tied(&logits, &Own::new(&stack, &table, weight_variance))
-    } else {
-        Residual::untied(&logits)
+    let residual = match &own {
+        Some(own) if is_tied => Residual::tied(&logits, own),
+        Some(_) | None => Residual::untied(&logits),
     };
 
-    stack.to_mut().gradient.correlation = (residual.between / residual.across).clamp(0.0, 1.0);
-    let mut prediction = predict(&stack, options)?;
+    let [others, same] = residual.correlations(&logits.repeats);
+    stack.to_mut().gradient.correlation = others;
+    let mut prediction = predict_seeded(&stack, options, Some(same))?;
     // The mean over tokens, and the factor on the logits.
     let ln_mean = square_scale.ln() - 2.0 * seq_len.ln();
     scale(&mut prediction, (weight_variance * residual.across).ln() + ln_mean);

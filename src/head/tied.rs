@@ -22,9 +22,9 @@
 //!
 //! # Assumptions
 //!
-//! What x is made of beside the embedding is as alike between any two tokens. Logits that stray are left out of the
-//! second line (of order √w/(c √d)). Gradients of equal ids are more alike than others where P is near 1 (tables of
-//! N(0, 1)): Σ E_v² itself, which the predictor tells, does not know.
+//! What x is made of beside the embedding is as alike between any two tokens. Fluctuations of logits are left out of the
+//! second line (of order √w/(c √d)). Σ E_v² is that of the predictor, under a seed that is
+//! more alike for tokens of equal ids.
 //!
 //! # Source
 //!
@@ -40,7 +40,7 @@ use crate::rules::softmax::Apart;
 
 impl Residual {
     pub(super) fn tied(logits: &Logits, own: &Own) -> Self {
-        let &Logits { vocab_size, width, variance, softcap, cosine: _, repeats, seq_len } = logits;
+        let &Logits { vocab_size, width, variance, softcap, repeats, seq_len, .. } = logits;
         let repeat = repeats.two;
         let square = own.cosine * own.cosine;
         let mean = own.cosine * (width * variance).sqrt();
@@ -54,13 +54,14 @@ impl Residual {
             + row.own.square
             + row.others.square;
         let along = row.own.square - 2.0 * repeat * row.own.sloped_twice + repeat * own_score.slope_square;
-        let between = logits.between(&row);
+        let between = logits.between_read(&row);
 
         let pairs = Pairs::new(&repeats, seq_len);
         let (o, v) = ([row.own.sloped, own_score.slope], [each(row.others.sloped), other_score.slope]);
-        let rest = logits.cosine - repeat * square;
+        let [alike, rest] = logits.cosines();
         let same = pairs.same.product(o, o);
-        let beside = pairs.beside.product(v, v) + repeat * (logits.overlap(&row, row.others.sloped) - v[0] * v[0]);
+        let overlap = logits.overlap(&row, row.others.sloped, alike);
+        let beside = pairs.beside.product(v, v) + repeat * (overlap - v[0] * v[0]);
         let head = rest * between + square * (same + beside);
         let both = (own.kept - rest) * same + pairs.crossed.product(v, v) - rest * pairs.parallel.product(v, o);
         let table = size + 2.0 * square * own.radial * along + (seq_len - 1.0) * (head + 2.0 * square * both);
@@ -70,14 +71,15 @@ impl Residual {
             across: size - square * along,
             between,
             table,
+            alike: if repeat > 0.0 { ((1.0 - square) * same + beside) / repeat } else { between },
             read: row.own.mean,
         }
     }
 }
 
 impl Logits {
-    /// E J_a (p_a − y_a)·J_b (p_b − y_b) of two tokens.
-    fn between(&self, row: &Apart) -> f64 {
+    /// E J_a (p_a − y_a)·J_b (p_b − y_b) of two tokens, each with a row of the head that is its own.
+    fn between_read(&self, row: &Apart) -> f64 {
         let repeat = self.repeats.two;
         let (own, others) = (row.own.sloped, row.others.sloped);
         let target = |own: f64, other: f64| repeat * own + (1.0 - repeat) * other;
@@ -85,7 +87,8 @@ impl Logits {
         let slope = target(row.own_score.slope, row.other_score.slope);
         // Of all pairs one in L is a token before its target.
         let weight = weight + (own - weight) / self.seq_len;
-        let overlap = self.overlap(row, others) + 2.0 * own * others / self.vocab_size + repeat * own * own;
+        let [same, other] = self.cosines().map(|cosine| self.overlap(row, others, cosine));
+        let overlap = target(same, other) + 2.0 * own * others / self.vocab_size + repeat * own * own;
         repeat * slope * slope - 2.0 * weight * slope + overlap
     }
 }

@@ -151,9 +151,18 @@ impl From<Sites> for Options {
 /// pair of positions is followed, for one sequence of ids after the other. Where stochastic depth drops branches that
 /// are much of the stream, up to 64 walks are averaged.
 pub fn predict(stack: &Stack, options: impl Into<Options>) -> Result<Prediction, PredictError> {
-    let Options { sites, sequences, seed, steps } = options.into();
+    predict_seeded(stack, options.into(), None)
+}
+
+/// The same with gradients at the end of the stream that have the correlation `same_ids` between tokens of equal ids.
+pub(crate) fn predict_seeded(
+    stack: &Stack,
+    options: Options,
+    same_ids: Option<f64>,
+) -> Result<Prediction, PredictError> {
+    let Options { sites, sequences, seed, steps } = options;
     check(stack)?;
-    let walk = |moments: Moments| moments.with_steps(steps).walk(stack);
+    let walk = |moments: Moments| moments.asked(steps, same_ids).walk(stack);
     let walks: Result<Vec<Rows>, PredictError> = if is_exchangeable(stack) {
         // What attention leaves of a stream goes with the lengths of segments.
         let at_a_time = if sequences::has_segments(stack) { 1 } else { SEGMENT_SHARES.len() };

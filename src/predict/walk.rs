@@ -45,6 +45,8 @@ pub(crate) struct Moments {
     splits: Vec<Gradient>,
     /// Whether what steps along gradients do is worked out.
     steps: bool,
+    /// Correlation of the gradients that the backward pass starts with, of tokens of equal ids, if it is another.
+    same_ids: Option<f64>,
     /// Of none where a walk stands for all.
     masks: Masks,
     rows: Rows,
@@ -108,14 +110,29 @@ impl Moments {
             chosen: None,
             splits: Vec::new(),
             steps: false,
+            same_ids: None,
             masks: Masks::told_on(1),
             rows: Rows::default(),
         }
     }
 
-    /// The same, working out what steps along gradients do.
-    pub(super) fn with_steps(self, steps: bool) -> Self {
-        Self { steps, ..self }
+    /// The same, working out what steps along gradients do if that is asked for, under a seed of this
+    /// correlation between tokens of equal ids.
+    pub(super) fn asked(self, steps: bool, same_ids: Option<f64>) -> Self {
+        Self { steps, same_ids, ..self }
+    }
+
+    /// Whether two tokens of a stream have equal ids, or the pairs of their class.
+    fn have_same_ids(&self, at: &Site, pair: [usize; 2], class: usize) -> bool {
+        match &self.domain {
+            Domain::Exchangeable(domain) => domain.classes[class].same_id,
+            Domain::Gram { .. } => {
+                let stream = self.streams.iter().position(|name| name == at.stream());
+                let ids = &self.ids[stream.expect("the stream was entered")];
+                let [first, second] = pair.map(|token| ids.get(token));
+                first.is_some() && first == second
+            }
+        }
     }
 
     /// Walks `stack`, as often as there are masks to be told apart.
@@ -237,9 +254,12 @@ impl Interpreter<'_> for Moments {
         Ok(())
     }
 
-    fn seed(&mut self, _: &Site, seed: &GradientSeed, output: &Arc<Signal>) -> Result<Gradient, PredictError> {
+    fn seed(&mut self, at: &Site, seed: &GradientSeed, output: &Arc<Signal>) -> Result<Gradient, PredictError> {
         let count = output.tokens.len();
-        let cosines = self.domain.map(count, |_, _, _| seed.correlation);
+        let cosines = self.domain.map(count, |i, j, place| match self.same_ids {
+            Some(correlation) if self.have_same_ids(at, [i, j], place) => correlation,
+            Some(_) | None => seed.correlation,
+        });
         let width = output.token().width;
         let tokens = repeat_n(TokenGradient::isotropic(0.0), count).collect();
         let concentration = Concentration::fresh(width);

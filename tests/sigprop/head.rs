@@ -4,7 +4,7 @@ use rand::{RngExt, SeedableRng, rngs::Xoshiro256PlusPlus};
 use rand_distr::{Distribution, StandardNormal};
 use sigprop::Sites;
 use sigprop::head::{Head, LossPrediction, predict_loss};
-use sigprop_stack::{LearningRates, NormKind, Stack};
+use sigprop_stack::{NormKind, Stack};
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
 use super::support::{ALPHA, gaussian_stack, linear, norm, tensor};
@@ -21,12 +21,7 @@ fn network() -> Stack {
 }
 
 fn predicted() -> LossPrediction {
-    let head = Head {
-        tensor: tensor("head.weight", HEAD_STD),
-        width: WIDTH,
-        vocab_size: VOCABULARY,
-        learning_rates: LearningRates::default(),
-    };
+    let head = Head::new(tensor("head.weight", HEAD_STD), [VOCABULARY, WIDTH]);
     predict_loss(&network(), &head, Sites::Stream).expect("a small network")
 }
 

@@ -7,10 +7,10 @@
 use std::collections::BTreeMap;
 use std::f64::consts::FRAC_PI_2;
 
-use sigprop::architecture::Architecture;
+use sigprop::architecture::{Architecture, Head};
 use sigprop::assemble::{Input, Run, assemble};
 use sigprop::cost::tensor_entries;
-use sigprop::head::{Head, predict_loss};
+use sigprop::head::predict_loss;
 use sigprop::schemes::Scheme;
 use sigprop::update::{FirstUpdate, Optimizer};
 use sigprop::{Options, Sites, predict};
@@ -148,11 +148,11 @@ fn predicted_steps_are_alike_under_mup() {
     let steps = |scheme: &str, optimizer| {
         [4096, 16384].map(|width| {
             let d_head = (width / 4) as f64;
-            let architecture = Architecture { attention_scale: Some(32.0 / d_head), ..narrow(width) };
-            let (stack, scheme) = (encoder(&architecture, scheme), Scheme::parse(scheme).expect("known"));
-            let head = Head::untied(&architecture, &scheme).expect("valid");
-            let prediction = predict_loss(&stack, &head, options()).expect("valid").prediction;
-            FirstUpdate::of(&prediction, (&stack, Some(&head)), optimizer, RATE)
+            let architecture = Architecture { attention_scale: Some(32.0 / d_head), head: Head::Untied, ..narrow(width) };
+            let stack = encoder(&architecture, scheme);
+            let head = stack.head.as_ref().expect("a head");
+            let prediction = predict_loss(&stack, head, options()).expect("valid").prediction;
+            FirstUpdate::of(&prediction, (&stack, Some(head)), optimizer, RATE)
         })
     };
     for optimizer in [Optimizer::Sgd, Optimizer::Adam] {

@@ -44,6 +44,7 @@ impl Network {
             variance: WIDTH as f64 * self.std * self.std,
             softcap: None,
             cosine: self.square * two + 0.5 * (1.0 - self.square),
+            own: self.square,
             repeats: Repeats { two, three, four },
             seq_len: TOKENS as f64,
         };

@@ -215,9 +215,9 @@ mod tests {
         }
         let of = |weights: &Weights| [weights.sloped, weights.sloped_twice, weights.square];
         let Moments { mean, slope, slope_square, .. } = expected.own_score;
-        let expected =
-            [of(&expected.own).as_slice(), &of(&expected.others), &[expected.ln_partition, mean, slope, slope_square]];
-        for ([sum, squares], expected) in sums.into_iter().zip(expected.concat()) {
+        let (own, others) = (of(&expected.own), of(&expected.others));
+        let expected = [&own[..], &others, &[expected.ln_partition, mean, slope, slope_square]].concat();
+        for ([sum, squares], expected) in sums.into_iter().zip(expected) {
             let mean = sum / SAMPLES as f64;
             let std_error = ((squares / SAMPLES as f64 - mean * mean) / SAMPLES as f64).sqrt();
             assert!(((mean - expected) / std_error).abs() < 4.5, "expected {expected}, got {mean} ± {std_error}");

@@ -3,20 +3,17 @@
 use sigprop_stack::{LearningRates, parameters};
 
 use super::Scheme;
-use crate::architecture::Architecture;
+use crate::architecture::{Architecture, Head};
 use crate::assemble::{Input, Run, assemble};
-use crate::head::Head;
 
 /// Of a tensor of a network of 1024 features.
 fn rates(scheme: &str, n_layers: usize, tensor: &str) -> [f64; 2] {
-    let architecture = Architecture { n_layers, biases: true, ..Architecture::default() };
+    let architecture = Architecture { n_layers, biases: true, head: Head::Untied, ..Architecture::default() };
     let scheme = Scheme::parse(scheme).unwrap();
     let stack = assemble(&architecture, &scheme, &Input::Zipf, &Run::default()).unwrap().stack;
-    let head = Head::untied(&architecture, &scheme).unwrap();
     let parameters = parameters(&stack).unwrap();
-    let found = parameters.iter().find(|parameter| parameter.name == tensor);
-    let LearningRates { sgd, adam } = found.map_or(head.learning_rates, |parameter| parameter.learning_rates);
-    assert!(found.is_some() || tensor == head.tensor.name, "{tensor}");
+    let found = parameters.iter().find(|parameter| parameter.name == tensor).expect(tensor);
+    let LearningRates { sgd, adam } = found.learning_rates;
     [sgd, adam]
 }
 
