@@ -3,7 +3,8 @@
 use std::ops::RangeInclusive;
 
 use super::{
-    Architecture, ArchitectureError, DropPathSchedule, Head, Kind, NormPlacement, Parallel, Positions, QkNorm, Stem,
+    Activation, Architecture, ArchitectureError, DropPathSchedule, Head, Kind, NormPlacement, Parallel, Positions,
+    QkNorm, Stem,
 };
 
 /// Largest size of anything but depth: products of three still fit in 64 bits with room to spare,
@@ -136,12 +137,7 @@ impl Architecture {
             ("embedding_norm", mlp && self.embedding_norm, "false in an MLP", "true"),
             ("segments", mlp && self.segments, "false in an MLP", "true"),
             ("activation", mlp && self.activation.is_gated(), "not gated in an MLP", self.activation.name()),
-            (
-                "head_activation",
-                self.head_activation.is_some_and(|function| function.is_gated()),
-                "not gated",
-                "a gated one",
-            ),
+            ("head_activation", self.head_activation.is_some_and(Activation::is_gated), "not gated", "a gated one"),
             ("norm_placement", mlp && !mlp_placement, "pre or post in an MLP", placement.name()),
             ("parallel", mlp && parallel, "none in an MLP", self.parallel.name()),
             ("causal", mlp && self.causal, "false in an MLP", "true"),

@@ -293,7 +293,7 @@ fn measured(expected: &Expected, inspection: &Inspection, findings: &[Finding]) 
     prediction.caveats.splice(0..0, caveats.chain(omissions.iter().map(Omission::caveat)));
     let verdict = Verdict::of(&prediction, Shape::of(&stack));
     let cost = Cost::of(&stack, Some(&expected.architecture))?.with_names(&stack, &expected.names)?;
-    Ok(Measured { prediction, omissions, verdict, cost, stack })
+    Ok(Measured { stack, prediction, omissions, verdict, cost })
 }
 
 impl Expected {

@@ -78,7 +78,7 @@ impl Inspection {
         let mut findings: Vec<Finding> = Vec::new();
         findings.extend(groups.iter().filter_map(not_finite));
         findings.extend(copies(&self.readings).into_iter().map(|copies| copied(&copies, &groups)));
-        findings.extend(groups.iter().flat_map(repeated));
+        findings.extend(groups.iter().filter_map(repeated));
         findings.extend(groups.iter().filter_map(|group| deviating(group, scheme)));
         findings.extend(groups.iter().filter_map(|group| tailed(group, scheme)));
         let list = |problem, what: &str, names: &[String]| Finding {

@@ -131,7 +131,7 @@ pub(super) struct Sketch {
 
 /// Rows or columns, and K entries of each: those in the lines across that `sampled` lists.
 struct Lines {
-    lines: Vec<Line>,
+    each: Vec<Line>,
     sampled: Vec<usize>,
     samples: Vec<f32>,
 }
@@ -141,13 +141,15 @@ impl Lines {
         let lines = if lines > MOST_LINES { 0 } else { lines };
         let count = (SAMPLES / lines.max(1)).clamp(1, MOST_PER_LINE).min(across);
         let sampled = (0..count).map(|index| index * across / count.max(1)).collect();
-        Self { lines: vec![Line::EMPTY; lines], sampled, samples: vec![0.0; lines * count] }
+        Self { each: vec![Line::EMPTY; lines], sampled, samples: vec![0.0; lines * count] }
     }
 
     /// Adds entries of one line, from `first` on.
     fn add_to_line(&mut self, line: usize, first: usize, entries: &[f32]) {
-        let Some(whole) = self.lines.get_mut(line) else { return };
-        entries.iter().for_each(|entry| whole.add(entry.to_bits()));
+        let Some(whole) = self.each.get_mut(line) else { return };
+        for entry in entries {
+            whole.add(entry.to_bits());
+        }
         let begin = self.sampled.partition_point(|&across| across < first);
         let end = self.sampled.partition_point(|&across| across < first + entries.len());
         for index in begin..end {
@@ -157,9 +159,11 @@ impl Lines {
 
     /// Adds an entry each to the lines from `first` on.
     fn add_across(&mut self, across: usize, first: usize, entries: &[f32]) {
-        let lines = self.lines.get_mut(first..).unwrap_or_default();
-        lines.iter_mut().zip(entries).for_each(|(line, entry)| line.add(entry.to_bits()));
-        if let (Ok(index), false) = (self.sampled.binary_search(&across), self.lines.is_empty()) {
+        let lines = self.each.get_mut(first..).unwrap_or_default();
+        for (line, entry) in lines.iter_mut().zip(entries) {
+            line.add(entry.to_bits());
+        }
+        if let (Ok(index), false) = (self.sampled.binary_search(&across), self.each.is_empty()) {
             for (line, &entry) in (first..).zip(entries) {
                 self.samples[line * self.sampled.len() + index] = entry;
             }
@@ -172,13 +176,13 @@ impl Lines {
     }
 
     fn equal(&self) -> Option<RepetitionKind> {
-        let varying = self.lines.iter().filter(|line| !line.is_constant);
+        let varying = self.each.iter().filter(|line| !line.is_constant);
         let mut hashes: Vec<u64> = varying.map(|line| line.hash).collect();
         let before = hashes.len();
         hashes.sort_unstable();
         hashes.dedup();
         let copies = before - hashes.len();
-        (copies > 0).then_some(RepetitionKind::Equal { copies, of: self.lines.len() })
+        (copies > 0).then_some(RepetitionKind::Equal { copies, of: self.each.len() })
     }
 
     /// The strongest correlation of two blocks; of equal ones that of fewer blocks.
@@ -186,7 +190,7 @@ impl Lines {
         /// How much stronger one of more blocks must be.
         const STRONGER: f64 = 1.05;
         let samples = centred(&self.samples);
-        let n_lines = self.lines.len();
+        let n_lines = self.each.len();
         let mut strongest: Option<(usize, [usize; 2], f64)> = None;
         for blocks in (2..=MOST_BLOCKS).filter(|&blocks| n_lines.is_multiple_of(blocks)) {
             let size = n_lines / blocks * self.sampled.len();

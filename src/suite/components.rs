@@ -252,7 +252,7 @@ impl Input {
         Case {
             group,
             name: self.to_string(),
-            sample: Sample::Stack { stack, std_error, replicates: [96, most] },
+            sample: Sample::Stack { stack: Box::new(stack), std_error, replicates: [96, most] },
             look: look(group, &[1.0]),
         }
     }

@@ -73,7 +73,7 @@ pub enum Sample {
     /// A network.
     Stack {
         /// Which.
-        stack: Stack,
+        stack: Box<Stack>,
         /// The standard error to sample down to: of variances relative, of token correlations.
         std_error: f64,
         /// Replicates to start with, and at most.

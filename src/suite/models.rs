@@ -100,7 +100,7 @@ fn case(line: &Line) -> Case {
     Case {
         group,
         name: format!("{scheme}, {blocks} × {width}, {seq_len} tokens, {words}, r {r}, r_g {r_g}{regime}{scores}"),
-        sample: Sample::Stack { stack, std_error: 0.012, replicates: [64, 2048] },
+        sample: Sample::Stack { stack: Box::new(stack), std_error: 0.012, replicates: [64, 2048] },
         look: Look::Everything,
     }
 }

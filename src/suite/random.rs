@@ -106,7 +106,8 @@ impl Draw {
         let run = Run { train: true, grad_correlation, ..Run::default() };
         let stack = assemble(&architecture, &scheme, &input, &run).ok()?.stack;
         let keys = self.keys.join(", ").replace(" = ", "=");
-        let sample = Sample::Stack { stack, std_error: f64::MIN_POSITIVE, replicates: [REPLICATES; 2] };
+        let sample =
+            Sample::Stack { stack: Box::new(stack), std_error: f64::MIN_POSITIVE, replicates: [REPLICATES; 2] };
         let name = format!("{scheme}, {keys}, {}, r_g {grad_correlation}", words(&input));
         Some(Case { group, name, sample, look: Look::Everything })
     }
