@@ -113,15 +113,15 @@ pub(super) fn few_directions(input: &Signal) -> Option<(&'static str, String)> {
 pub(super) fn few_heads(input: &Signal, n_keys: f64, contrast: f64) -> Option<(&'static str, String)> {
     /// Score variance up to which gradients were within 7 % in four blocks.
     const SHARPEST: f64 = 6.0;
-    /// Variance of cosines by attention over 1/n_keys, their mean square without: a few tenths of four heads, little of 16.
+    /// Variance of the keys' cosines that attention draws, times n_keys: n_keys equal keys have the mean square 1/n_keys.
     const LARGEST: f64 = 0.15;
-    let fluctuates = input.concentration.rows * n_keys > LARGEST;
-    (fluctuates && contrast > SHARPEST).then(|| {
+    let is_noisy = input.concentration.rows * n_keys > LARGEST;
+    (is_noisy && contrast > SHARPEST).then(|| {
         (
             "gradients at and before this attention are overestimated, since its inputs are outputs of sharp attention and partly \
-             copies of each other (sampled, four blocks of 128 tokens, heads of 64: 25 % at the embeddings with four heads at score variance \
-             14, 17 % at 8, 13 % with eight heads at 14; token correlations by up to 0.03). Use more heads or smaller query and key \
-             weights, or measure gradients with `sigprop validate`",
+             copies of each other (sampled, four blocks of 128 tokens, heads of 64: at the embeddings by up to 25 % with four heads and \
+             12 % with eight or sixteen at score variance 14, 17 % with four at 8; token correlations by up to 0.03). Use smaller query \
+             and key weights, or measure gradients with `sigprop validate`",
             format!("score variance {contrast:.1}"),
         )
     })
