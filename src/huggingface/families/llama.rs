@@ -114,7 +114,7 @@ fn smollm3_rotated(keys: &Keys, n_layers: usize) -> Result<Vec<bool>, ImportErro
     let Some(value) = keys.raw("no_rope_layers") else {
         return Ok((1..=n_layers).map(|i| i % every != 0).collect());
     };
-    let rotated = value.as_array().map(|layers| layers.iter().map(|layer| layer != &0 && layer != &false).collect());
+    let rotated = value.as_array().map(|layers| layers.iter().map(|layer| *layer != 0 && *layer != false).collect());
     let rotated: Option<Vec<bool>> = rotated.filter(|rotated: &Vec<bool>| rotated.len() == n_layers);
     rotated.ok_or_else(|| ImportError::value("no_rope_layers", "1 or 0 per layer", value, ""))
 }
