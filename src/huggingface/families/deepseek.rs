@@ -13,7 +13,7 @@ pub(super) fn deepseek(keys: &Keys) -> Result<Architecture, ImportError> {
     let sizes = if three {
         Standard { layers: 61, width: 7168, heads: 128, ffn: 18432, vocab: 129_280, positions: 4096 }
     } else {
-        Standard { layers: 30, width: 4096, heads: 32, ffn: 11008, vocab: 102_400, positions: 2048 }
+        Standard { layers: 32, width: 4096, heads: 32, ffn: 11008, vocab: 102_400, positions: 2048 }
     };
     let mut architecture = Architecture {
         activation: activation(keys, &["hidden_act"], "silu", true)?,
