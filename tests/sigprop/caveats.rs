@@ -63,7 +63,7 @@ fn plain(_: &mut Attention) {}
 fn norms_whose_eps_is_near_the_variance_of_some_tokens() {
     let normed = |eps| {
         let mut stack = attending(gaussian(64, 0.0, 1.0, 0.0), 0.1, |attention| attention.mask = Mask::CAUSAL);
-        let end = Norm { kind: NormKind::RmsNorm, eps, gain: 1.0, groups: 1 };
+        let end = Norm::plain(NormKind::RmsNorm, eps);
         stack.streams[0].body.push(Node::apply("end", Component::Norm(end)));
         stack
     };
