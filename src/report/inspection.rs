@@ -144,6 +144,7 @@ struct InspectionJson<'a> {
     grade: Option<Grade>,
     headline: Option<&'a str>,
     findings: Vec<FindingJson<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     coverage: Option<CoverageJson>,
     names: Option<&'a str>,
     tensors: Vec<Row<'a>>,

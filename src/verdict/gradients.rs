@@ -20,8 +20,8 @@ use super::{Finding, Kind, Severity, factor};
 /// Norms of gradients of one weight that differ by more between blocks are worth knowing.
 const UNEVEN: f64 = 10.0;
 
-/// Beyond this, one learning rate of SGD fits few of them.
-const FAR_APART: f64 = 100.0;
+/// Beyond this, the smallest come near Adam's usual ε of 10⁻⁸ where the largest have entries of 10⁻⁴.
+const FAR_APART: f64 = 1e4;
 
 /// The weight whose gradient differs most between blocks.
 #[derive(Clone, Debug, PartialEq)]

@@ -109,7 +109,8 @@ fn truncated_moments(cutoff: f64) -> [f64; 4] {
     let cutoff = cutoff.min(12.0);
     let mut sums = [0.0; 5];
     let (mut n, mut term) = (0, cutoff);
-    while term > 1e-17 * sums[0] {
+    // The last sum has the fewest terms.
+    while n < sums.len() || term > 1e-17 * sums[sums.len() - 1] {
         sums.iter_mut().take(n + 1).for_each(|sum| *sum += term);
         n += 1;
         term *= cutoff * cutoff / (2 * n + 1) as f64;

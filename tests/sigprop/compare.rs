@@ -48,7 +48,7 @@ fn pre_ln_xavier_grows_linearly() {
     let pre = summary(&encoder(192, NormPlacement::Pre), "xavier");
     let forward = finding(&pre, Kind::Forward(Trend::Grows));
     assert!(forward.text.ends_with("linearly") && forward.severity == Severity::Warning, "{forward:?}");
-    assert!(forward.rule.contains("more than ×100 over all blocks"), "{forward:?}");
+    assert!(forward.rule.contains("more than ×10000 over all blocks"), "{forward:?}");
     let backward = finding(&pre, Kind::Backward(Trend::Grows));
     assert!(backward.text.ends_with("mostly near the input"), "{backward:?}");
     assert!(!failures(&pre).contains(&Failure::Explosion));

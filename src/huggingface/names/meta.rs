@@ -18,6 +18,7 @@ pub(super) const META: Modules = &[
         rows("layers.*.feed_forward.w3", &["blocks.*.ffn.gated.up"]),
         rows("layers.*.feed_forward.w2", &["blocks.*.ffn.out"]),
         norm("norm", &["final_norm"]),
+        rows("output", &["head"]),
     ],
     // gpt-fast; torchtitan, its newer releases.
     &[

@@ -8,7 +8,7 @@ fn compare_csv_has_a_row_per_scheme() {
     let lines: Vec<&str> = stdout(&output).lines().collect();
     let header = "scheme,forward_per_block,forward,forward_std,backward_per_block,backward,backward_std,token_correlation,score_std,\
                   attended_tokens,gradient_ratio,worst_tensor,worst_tensor_ratio,fp16_margin,bf16_margin,e4m3_margin,\
-                  e5m2_margin,verdict,rule,caveat";
+                  e5m2_margin,grade,verdict,rule,caveat";
     assert_eq!(lines[0], header);
     assert_eq!(lines.len(), 4, "{lines:?}");
     assert!(lines[1].starts_with("normal:std=0.02,") && lines[2].starts_with("\"dslm:k=2,alpha=0.5\","), "{lines:?}");

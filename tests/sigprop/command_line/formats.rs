@@ -277,6 +277,7 @@ fn files_have_the_documented_fields() {
         inspected(&[&checkpoint, "--config", &other]),
         inspected(&[&longer, "--config", &config]),
         inspected(&[&mixture, "--config", &experts]),
+        inspected(&[&mixture, "--config", &experts, "--scheme", "xavier"]),
         inspected(&[&unread]),
     ];
     assert_documented("inspect---json", &documents);

@@ -14,7 +14,7 @@ use super::{folder, json, path, refused, run, stderr, stdout, written};
 
 type Tensors = BTreeMap<String, (Vec<usize>, Vec<f32>)>;
 
-const LLAMA: &str = r#"{"model_type": "llama", "num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 4,
+const LLAMA: &str = r#"{"model_type": "llama", "tie_word_embeddings": true, "num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 4,
     "num_key_value_heads": 2, "intermediate_size": 96, "vocab_size": 100, "max_position_embeddings": 32}"#;
 const MIXTRAL: &str = r#"{"model_type": "mixtral", "num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 4,
     "num_key_value_heads": 2, "intermediate_size": 96, "num_local_experts": 3, "vocab_size": 100, "max_position_embeddings": 32}"#;
@@ -118,6 +118,11 @@ fn llama_is_known_by_the_names_of_meta_behind_any_prefix() {
         store(&folder, &renamed(&plain, prefix, META));
         assert_is(&inspected(&folder, &["--scheme", "gpt2"]), "Meta's Llama");
     }
+    // With a head of its own.
+    let (folder, plain) = drawn("config.json", LLAMA.replace("true", "false").as_bytes(), "gpt2");
+    store(&folder, &renamed(&plain, "", &[META, &[("model.", ""), ("lm_head", "output")]].concat()));
+    assert_is(&inspected(&folder, &["--scheme", "gpt2"]), "Meta's Llama");
+    let (folder, plain) = drawn("config.json", LLAMA.as_bytes(), "gpt2");
     // gpt-fast packs queries, keys and values.
     let parts = ["wq.weight", "wk.weight", "wv.weight"];
     store(&folder, &packed(&renamed(&plain, "", META), &parts, "wqkv.weight"));
@@ -261,7 +266,7 @@ fn layer_scale_is_compared_and_predicted_with() {
     assert_eq!(got, expected);
     assert!(growth(&report) > 1.5, "{}", growth(&report));
     let output = run(&["inspect", folder.path().to_str().expect("text")]);
-    let sentence = "! encoder.layer.*.layer_scale1.lambda1 of 2: mean 1, std 0, the model starts with 1e-5";
+    let sentence = "! encoder.layer.*.layer_scale1.lambda1 in all 2 blocks: mean 1, std 0, the model starts with 1e-5";
     assert!(stdout(&output).split_whitespace().collect::<Vec<_>>().join(" ").contains(sentence), "{}", stdout(&output));
     store(&folder, &timm(&ones));
     assert_eq!(deviating(&inspected(&folder, &[])).len(), 4);

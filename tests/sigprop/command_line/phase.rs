@@ -13,7 +13,7 @@ fn phase_csv_has_a_row_per_cell_or_per_vertex() {
     let output = map(&["--format", "csv"]);
     let lines: Vec<&str> = stdout(&output).lines().collect();
     let header = "x,y,forward_depth,backward_depth,correlation_depth,ln_forward,ln_backward,\
-                  token_correlation,attended_tokens,failures,verdict,rule,caveat";
+                  token_correlation,attended_tokens,failures,grade,verdict,rule,caveat";
     assert_eq!(lines[0], header);
     assert_eq!(lines.len(), 7, "{lines:?}");
     // Two skips of 0.2 per block: 1/ln 0.2⁴.
