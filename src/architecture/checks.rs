@@ -133,7 +133,12 @@ impl Architecture {
             ("embedding_norm", mlp && self.embedding_norm, "false in an MLP", "true"),
             ("segments", mlp && self.segments, "false in an MLP", "true"),
             ("activation", mlp && self.activation.is_gated(), "not gated in an MLP", self.activation.name()),
-            ("head_activation", self.head_activation.is_some_and(|function| function.is_gated()), "not gated", "a gated one"),
+            (
+                "head_activation",
+                self.head_activation.is_some_and(|function| function.is_gated()),
+                "not gated",
+                "a gated one",
+            ),
             ("norm_placement", mlp && !mlp_placement, "pre or post in an MLP", placement.name()),
             ("parallel", mlp && parallel, "none in an MLP", self.parallel.name()),
             ("causal", mlp && self.causal, "false in an MLP", "true"),

@@ -3,6 +3,7 @@
 mod compare;
 mod diff;
 mod formats;
+mod head;
 mod input;
 mod inspect;
 mod limits;

@@ -148,7 +148,8 @@ fn predicted_steps_are_alike_under_mup() {
     let steps = |scheme: &str, optimizer| {
         [4096, 16384].map(|width| {
             let d_head = (width / 4) as f64;
-            let architecture = Architecture { attention_scale: Some(32.0 / d_head), head: Head::Untied, ..narrow(width) };
+            let architecture =
+                Architecture { attention_scale: Some(32.0 / d_head), head: Head::Untied, ..narrow(width) };
             let stack = encoder(&architecture, scheme);
             let head = stack.head.as_ref().expect("a head");
             let prediction = predict_loss(&stack, head, options()).expect("valid").prediction;

@@ -1,8 +1,8 @@
 //! Encoder–decoders.
 
-use super::super::{ImportError, Version};
 use super::super::init::{base, normal};
 use super::super::names::Axes;
+use super::super::{ImportError, Version};
 use super::{DEFAULT_TOKENS, Keys, activation, named_activation, tied};
 use crate::architecture::{Architecture, Head, InitTable, NormChoice, NormPlacement, Positions, Stem};
 

@@ -32,7 +32,9 @@ impl HeadNames {
 /// token embeddings.
 fn known(model_type: &str) -> (&'static str, &'static [Module], &'static str) {
     match model_type {
-        "gpt2" | "gpt_bigcode" | "gpt_neo" | "gptj" | "bloom" | "mpt" | "falcon" => ("transformer.", LM_HEAD, "lm_head"),
+        "gpt2" | "gpt_bigcode" | "gpt_neo" | "gptj" | "bloom" | "mpt" | "falcon" => {
+            ("transformer.", LM_HEAD, "lm_head")
+        }
         "gpt_neox" => ("gpt_neox.", NEOX, "lm_head"),
         "bert" => ("bert.", BERT, "cls.predictions.decoder"),
         "roberta" | "xlm-roberta" | "camembert" => ("roberta.", ROBERTA, "lm_head.decoder"),

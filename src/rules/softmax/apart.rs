@@ -128,7 +128,8 @@ impl Scores {
                 let factor = weight * (-y).exp();
                 let square = slope * slope;
                 none += factor;
-                weights.add(factor * y, &Weights { mean: 1.0, sloped: slope, sloped_twice: square, square: y * square });
+                weights
+                    .add(factor * y, &Weights { mean: 1.0, sloped: slope, sloped_twice: square, square: y * square });
             }
         }
         At { none, weights }
@@ -207,8 +208,7 @@ mod tests {
                 [sum(&|a, j| a * j), sum(&|a, j| a * j * j), sum(&|a, j| a * a * j * j)]
             };
             let ([own, others], (_, slope)) = ([of(&parts[..1]), of(&parts[1..])], parts[0]);
-            let values =
-                [&own[..], &others, &[total.ln(), scores[0], slope, slope * slope]].concat();
+            let values = [&own[..], &others, &[total.ln(), scores[0], slope, slope * slope]].concat();
             for (sum, value) in sums.iter_mut().zip(values) {
                 *sum = [sum[0] + value, sum[1] + value * value];
             }
