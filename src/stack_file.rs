@@ -175,7 +175,7 @@ mod tests {
     use std::error::Error;
 
     use super::*;
-    use sigprop_stack::{Activation, Component, Gaussian, GradientSeed, Node, Source, Stream};
+    use sigprop_stack::{Activation, Component, Gaussian, GradientSeed, Head, Init, Node, Source, Stream, Tensor};
 
     fn stack() -> Stack {
         let stream = Stream {
@@ -204,6 +204,23 @@ mod tests {
         let mut file = fs::File::create(&path).expect("writable");
         stack_json(&stack(), &mut file).expect("writable");
         assert_eq!(read_stack(&path).expect("a stack"), stack());
+    }
+
+    #[test]
+    fn a_head_survives_its_file_and_must_fit() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("stack.json");
+        let weight = Tensor { name: "head.weight".to_owned(), init: Init::Normal { std: 0.1 } };
+        let body = vec![Node::apply("bend", Component::Activation(Activation::Relu))];
+        let head = |width| Head { body: body.clone(), softcap: Some(30.0), ..Head::new(weight.clone(), [50, width]) };
+        let written = |width| {
+            let stack = Stack { head: Some(head(width)), ..stack() };
+            stack_json(&stack, &mut fs::File::create(&path).expect("writable")).expect("writable");
+            read_stack(&path)
+        };
+        assert_eq!(written(8).expect("a stack").head, Some(head(8)));
+        let cause = written(9).expect_err("a head of another width").source().map(ToString::to_string);
+        assert_eq!(cause.as_deref(), Some("head: expected width 9, got 8"));
     }
 
     #[test]

@@ -17,7 +17,8 @@ use super::model::Network;
 #[command(next_help_heading = "Loss")]
 pub(crate) struct HeadArguments {
     /// Add the output head, so that gradients are those of the mean loss over the tokens of a sequence: the model's
-    /// own, one tied to the token embedding, or an untied one.
+    /// own, with its distribution, scale, soft cap and the map and norm before it; the same tied to the token
+    /// embedding, or untied. The head of --stack is the key "head" of the file.
     #[arg(long, value_enum, value_name = "WHICH", num_args = 0..=1, require_equals = true, default_missing_value = "own", conflicts_with = "grad_correlation")]
     head: Option<HeadChoice>,
 
@@ -29,7 +30,7 @@ pub(crate) struct HeadArguments {
 /// Which head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum HeadChoice {
-    /// The model's; untied where it has none.
+    /// The model's, or the stack file's; untied where a model has none.
     Own,
     /// The table of token embeddings.
     Tied,

@@ -1,6 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::architecture::Activation;
 
 fn imported(text: &str) -> Imported {
     import(text, &Options::default()).unwrap()
@@ -165,6 +166,35 @@ fn frequencies_are_those_of_the_library() {
         approx::assert_relative_eq!(got.rotary_frequencies.unwrap()[0], first);
         approx::assert_relative_eq!(got.rotary_scale, 1.224_744_871, max_relative = 1e-8);
     }
+}
+
+/// Scale, cap, bias and what is before the head, as read from the modules of transformers 5.24.
+#[test]
+fn heads_are_those_of_the_modules() {
+    let last = |text: &str| {
+        let architecture = imported(text).architecture;
+        architecture.decoder.clone().map_or(architecture, |decoder| *decoder)
+    };
+    let told = |text: &str| {
+        let Architecture { logit_scale, logit_softcap, head_bias, head_activation, .. } = last(text);
+        (logit_scale, logit_softcap, head_bias, head_activation)
+    };
+    let family = |name: &str| told(&format!(r#"{{"model_type": "{name}"}}"#));
+    assert_eq!(family("llama"), (1.0, None, false, None));
+    assert_eq!(family("gptj"), (1.0, None, true, None));
+    assert_eq!(family("cohere"), (0.0625, None, false, None));
+    assert_eq!(family("gemma2"), (1.0, Some(30.0), false, None));
+    assert_eq!(told(r#"{"model_type": "gemma2", "final_logit_softcapping": null}"#), (1.0, None, false, None));
+    assert_eq!(family("gemma3_text"), (1.0, None, false, None));
+    assert_eq!(told(r#"{"model_type": "granite", "logits_scaling": 8.0}"#), (0.125, None, false, None));
+    assert_eq!(told(r#"{"model_type": "bert", "hidden_act": "relu"}"#), (1.0, None, true, Some(Activation::Relu)));
+    assert_eq!(told(r#"{"model_type": "roberta", "hidden_act": "relu"}"#), (1.0, None, true, Some(Activation::Gelu)));
+    assert_eq!(family("t5"), (512f64.powf(-0.5), None, false, None));
+    assert_eq!(told(r#"{"model_type": "t5", "tie_word_embeddings": false}"#), (1.0, None, false, None));
+    assert_eq!(family("mt5"), (1.0, None, false, None));
+    let untied = imported(r#"{"model_type": "t5", "initializer_factor": 0.5, "tie_word_embeddings": false}"#);
+    let head = untied.architecture.init.and_then(|init| init.head).map(|init| init.std());
+    assert_eq!(head, Some(0.5));
 }
 
 #[test]

@@ -213,6 +213,31 @@ fn gradients_are_uneven_between_the_blocks_of_one_weight() {
     assert!(far.contains("weight gradients differ ×100000 between blocks, a smaller ε of Adam helps"), "{far}");
 }
 
+/// Two routers without gradient; a bias of keys has none either, and nothing is lost.
+#[test]
+fn parameters_without_gradient_are_found() {
+    let weight = |tensor: &str, gradient: f64| WeightRow {
+        layer: 0,
+        tensor: tensor.to_owned(),
+        variance: 1.0,
+        grad_second_moment: Cell::exact(gradient),
+    };
+    let mut table = table(2, |_| (0.0, 0.0, 0.2));
+    table.weights = vec![
+        weight("blocks.0.ffn.experts.router.weight", 0.0),
+        weight("blocks.0.attention.heads.key.bias", 0.0),
+        weight("blocks.1.ffn.experts.router.weight", 0.0),
+        weight("blocks.1.ffn.out.weight", 1e-300),
+        weight("final_norm.gain", 0.0),
+    ];
+    let verdict = judged(table);
+    let finding = find(&verdict, Kind::NoGradient)[0];
+    let expected = "no gradient reaches 3 of 5 tensors: blocks.*.ffn.experts.router.weight (2), final_norm.gain (1)";
+    assert_eq!((finding.text.as_str(), finding.severity, finding.value as usize), (expected, Severity::Warning, 3));
+    assert_eq!(serde_json::to_value(finding.kind).expect("a word"), "no_gradient");
+    assert!(find(&judged(self::table(2, |_| (0.0, 0.0, 0.2))), Kind::NoGradient).is_empty());
+}
+
 /// A std of 2^−3 and entries up to 2^−3 √(2 ln 32768) = 0.57: E4M3 has its smallest number of full precision three
 /// halvings below, and its largest, 448, 9.6 doublings above.
 #[test]

@@ -4,6 +4,7 @@ mod compare;
 mod diff;
 mod findings;
 mod formats;
+mod head;
 mod input;
 mod inspect;
 mod inspect_model;

@@ -222,7 +222,13 @@ fn files_have_the_documented_fields() {
     let folder = folder();
     let [config, checkpoint] = exported(&folder);
     stdout(&small("predict", &["--scheme", "mup", "--dump-stack", &path(&folder, "mup.json")]));
-    assert_documented("stack", &[document(&folder, "stack.json"), document(&folder, "mup.json")]);
+    let model =
+        b"n_layers = 2\nd_model = 64\nseq_len = 16\nvocab_size = 100\nhead = 'untied'\nhead_activation = 'gelu'\n\
+                  head_bias = true\nlogit_softcap = 30.0\n";
+    let model = written(&folder, "head.toml", model);
+    stdout(&run(&["predict", &model, "--dump-stack", &path(&folder, "head.json")]));
+    let stacks = ["stack.json", "mup.json", "head.json"].map(|name| document(&folder, name));
+    assert_documented("stack", &stacks);
     let report = path(&folder, "report.html");
     let mut reported = command(&["predict", &config, "--report", &report]);
     assert!(reported.env("SIGPROP_SEED", "1").output().expect("the command starts").status.success());
