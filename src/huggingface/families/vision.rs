@@ -16,11 +16,14 @@ pub(super) fn dinov2(keys: &Keys) -> Result<Architecture, ImportError> {
     let width = keys.size("d_model", &["hidden_size"], 768)?;
     let wide = width * keys.size("d_ff over d_model", &["mlp_ratio"], 4)?;
     let gated = keys.flag("gated", &["use_swiglu_ffn"], false)?;
-    let plain = image_encoder(keys, if gated { (2 * wide / 3).next_multiple_of(8) } else { wide }, 14, 1e-6)?;
+    let d_ff = if gated { (2 * wide / 3).next_multiple_of(8) } else { wide };
+    let plain = image_encoder(keys, d_ff, 14, 1e-6)?;
     // Of what a backbone hands on.
     keys.raw("apply_layernorm");
     Ok(Architecture {
         activation: if gated { Activation::Swiglu } else { plain.activation },
+        // The library has no other key for it.
+        d_ff: Some(d_ff),
         dropout: 0.0,
         embedding_dropout: Some(plain.dropout),
         drop_path: keys.rate("drop_path", &["drop_path_rate"], 0.0)?,
