@@ -303,14 +303,14 @@ impl Expected {
     }
 }
 
-/// Which names were expected and which were found, of those that do not match.
+/// Which names were expected and which were found instead.
 fn unmatched(inspection: &Inspection) -> String {
     let (expected, found) = inspection.unmatched();
-    format!(
-        "Expected names such as {}; found {}; --names FILE maps others (lines `found = expected`)",
-        expected.join(", "),
-        found.join(", ")
-    )
+    let expected = format!("Expected names such as {}", expected.join(", "));
+    if found.is_empty() {
+        return expected;
+    }
+    format!("{expected}; found {}; --names FILE maps others (lines `found = expected`)", found.join(", "))
 }
 
 impl<'a> Compared<'a> {

@@ -18,8 +18,6 @@ impl Judgement {
     /// From what is wrong with the checkpoint and, where there is a prediction, its verdict and what it leaves out.
     pub fn of(findings: &[Finding], predicted: Option<(&Verdict, &[Omission])>) -> Self {
         let not_finite: Vec<&Finding> = of_problem(findings, Problem::NotFinite).collect();
-        let n_copies = of_problem(findings, Problem::Copies).count();
-        let distrusted = |reason: &str| Self { grade: None, headline: format!("cannot be trusted: {reason}") };
         match predicted {
             _ if !not_finite.is_empty() => {
                 let tensors = if not_finite.len() == 1 { "tensor" } else { "tensors" };
@@ -27,13 +25,25 @@ impl Judgement {
                 let grade = Grade::NotTrainable;
                 Self { grade: Some(grade), headline: format!("{}: {reasons}", grade.words()) }
             }
-            _ if n_copies > 0 => distrusted("weights depend on each other, the prediction takes them as independent"),
-            Some((_, omissions)) if omissions.iter().any(Omission::is_grave) => {
-                distrusted("the prediction leaves out a part of the checkpoint, which its caveats name")
-            }
-            Some((verdict, _)) => Self { grade: Some(verdict.grade), headline: verdict.headline.clone() },
+            Some((verdict, omissions)) => match doubt(findings, omissions) {
+                Some(reason) if verdict.grade < Grade::NotTrainable => {
+                    Self { grade: None, headline: format!("cannot be trusted: {reason}") }
+                }
+                Some(_) | None => Self { grade: Some(verdict.grade), headline: verdict.headline.clone() },
+            },
             None => Self { grade: None, headline: "nothing was predicted".to_owned() },
         }
+    }
+}
+
+/// Why the prediction may be one of another network.
+fn doubt(findings: &[Finding], omissions: &[Omission]) -> Option<&'static str> {
+    if of_problem(findings, Problem::Copies).next().is_some() {
+        Some("weights depend on each other, the prediction takes them as independent")
+    } else if omissions.iter().any(Omission::is_grave) {
+        Some("the prediction leaves out a part of the checkpoint, which its caveats name")
+    } else {
+        None
     }
 }
 
