@@ -34,7 +34,7 @@ pub(crate) fn of_checkpoint(
     parameters: &[Parameter],
 ) -> anyhow::Result<Names> {
     let names = with_file(names, file, architecture, parameters)?;
-    let names = names_of(checkpoint, names.known(architecture), parameters).unwrap_or(names);
+    let names = names_of(checkpoint, names.candidates(architecture), parameters).unwrap_or(names);
     if let (Some(path), Some((line, name))) = (file, unused_rule(checkpoint, &names, parameters)) {
         let hint = did_you_mean(name, checkpoint.entries.iter().map(|entry| entry.name.as_str()));
         bail!(

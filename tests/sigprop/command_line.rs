@@ -15,6 +15,7 @@ mod phase;
 mod plot;
 mod recommend;
 mod report;
+mod reported;
 mod resume;
 mod settings;
 

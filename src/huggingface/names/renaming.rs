@@ -47,7 +47,7 @@ impl Names {
         parameters: &[Parameter],
     ) -> Result<Self, RenamingError> {
         let own = Self { modules: None, ..self.clone() };
-        let mut known = self.known(architecture);
+        let mut known = self.candidates(architecture);
         known.insert(1, own);
         let known: Vec<(Self, Vec<Held>)> =
             known.into_iter().map(|names| (names.clone(), names.plain(parameters))).collect();

@@ -92,7 +92,7 @@ fn packed_parameters_lie_as_the_library_packs_them() {
 /// Names and shapes under a convention, without those that it has no names for.
 fn convention(architecture: &Architecture, name: &str) -> Vec<(String, Vec<usize>)> {
     let parameters = parameters_of(architecture, "xavier");
-    let known = super::Names::own(architecture).known(architecture);
+    let known = super::Names::own(architecture).candidates(architecture);
     let names = known.into_iter().find(|names| names.convention() == Some(name)).expect("a convention");
     let held = names.held(&parameters).into_iter();
     let held = held.filter(|held| !held.parts.iter().any(|part| part.parameters[0] == held.name));

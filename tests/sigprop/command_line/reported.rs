@@ -1,0 +1,72 @@
+//! Networks that people have reported, whose numbers were measured with PyTorch 2.15 and transformers 5.24, a few draws
+//! each.
+
+use serde_json::Value;
+
+use super::{folder, json, run, written};
+
+fn predicted(config: &str, arguments: &[&str]) -> Value {
+    let folder = folder();
+    let file = written(&folder, "config.json", config.as_bytes());
+    json(&run(&[&["predict", &file, "--json", "-q"], arguments].concat()))
+}
+
+fn of(report: &Value, site: &str, quantity: &str) -> f64 {
+    let sites = report["sites"].as_array().expect("a list");
+    let row = sites.iter().find(|row| row["site"] == site).unwrap_or_else(|| panic!("no {site}"));
+    row[quantity].as_f64().expect("a number")
+}
+
+fn assert_near(got: f64, measured: f64, tolerance: f64) {
+    assert!((got / measured - 1.0).abs() < tolerance, "predicted {got}, measured {measured}");
+}
+
+/// OLMo 2 puts its norms behind the branches: the stream grows by two units a block.
+#[test]
+fn reordered_norms_add_two_units_per_block() {
+    let config = r#"{"model_type": "olmo2", "hidden_size": 512, "intermediate_size": 2048, "num_hidden_layers": 16,
+        "num_attention_heads": 8, "vocab_size": 8192, "initializer_range": 0.02, "rms_norm_eps": 1e-6,
+        "tie_word_embeddings": false, "rope_theta": 500000}"#;
+    let report = predicted(config, &["--seq-len", "64", "--uniform"]);
+    assert_near(of(&report, "blocks.15", "variance"), 31.84, 0.02);
+}
+
+/// `scale_attn_by_inverse_layer_idx` halves the gradient at the embeddings.
+#[test]
+fn scores_that_are_divided_by_the_layer_pass_smaller_gradients() {
+    for (divided, measured) in [("true", 92.0), ("false", 183.0)] {
+        let config = format!(
+            r#"{{"model_type": "gpt2", "n_embd": 128, "n_layer": 12, "n_head": 4, "vocab_size": 1000, "n_positions": 128,
+            "initializer_range": 0.15, "scale_attn_by_inverse_layer_idx": {divided}}}"#
+        );
+        // The gradient of one draw varies by a fifth.
+        assert_near(of(&predicted(&config, &[]), "embeddings", "grad_variance"), measured, 0.15);
+    }
+}
+
+/// A tied table of N(0, 1), PyTorch's default: the loss is 45 times that of equal logits.
+#[test]
+fn a_tied_table_of_unit_variance_has_a_loss_of_hundreds_of_nats() {
+    let config = r#"{"model_type": "llama", "hidden_size": 512, "intermediate_size": 1376, "num_hidden_layers": 8,
+        "num_attention_heads": 8, "vocab_size": 8192, "tie_word_embeddings": true, "max_position_embeddings": 256}"#;
+    let report = predicted(config, &["--scheme", "pytorch", "--head", "--seq-len", "256", "--uniform"]);
+    assert_near(report["loss"]["cross_entropy"].as_f64().expect("a number"), 476.0, 0.03);
+}
+
+/// The coordinate check of muP: E |x| = √(2/π) σ of embeddings and of the maps' outputs is that of both widths.
+#[test]
+fn coordinates_of_mup_do_not_depend_on_the_width() {
+    for width in [64, 256] {
+        let config = format!(
+            r#"{{"model_type": "llama", "hidden_size": {width}, "intermediate_size": {}, "num_hidden_layers": 2,
+            "num_attention_heads": 4, "vocab_size": 256, "tie_word_embeddings": false, "max_position_embeddings": 256}}"#,
+            4 * width
+        );
+        let report = predicted(&config, &["--scheme", "mup:sigma=0.02,width=64", "--sites", "all"]);
+        let size = |site| (2.0 / std::f64::consts::PI * of(&report, site, "variance")).sqrt();
+        assert_near(size("embeddings"), 0.016, 0.01);
+        for site in ["blocks.0.attention.heads.query", "blocks.0.ffn.gated.gate", "blocks.0.ffn.gated.up"] {
+            assert_near(size(site), 0.130, 0.03);
+        }
+    }
+}
