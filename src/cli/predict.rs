@@ -5,7 +5,7 @@ use std::{
     path::PathBuf,
 };
 
-use clap::{Args, ValueEnum};
+use clap::{Args, ValueEnum, builder::PossibleValue};
 use sigprop::{
     Caveat, Options,
     head::{LossPrediction, predict_loss},
@@ -108,26 +108,22 @@ pub(crate) struct Arguments {
 }
 
 /// What a run can be failed on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum FailOn {
-    /// Signals or gradients explode.
-    Explosion,
-    /// Signals or gradients vanish.
-    Vanishing,
-    /// Tokens become copies of each other.
-    Collapse,
-    /// Attention looks at one token.
-    EntropyCollapse,
-}
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct FailOn(Failure);
 
-impl From<Failure> for FailOn {
-    fn from(failure: Failure) -> Self {
-        match failure {
-            Failure::Explosion => Self::Explosion,
-            Failure::Vanishing => Self::Vanishing,
-            Failure::Collapse => Self::Collapse,
-            Failure::EntropyCollapse => Self::EntropyCollapse,
-        }
+impl ValueEnum for FailOn {
+    fn value_variants<'a>() -> &'a [Self] {
+        const ALL: [FailOn; 4] = [
+            FailOn(Failure::Explosion),
+            FailOn(Failure::Vanishing),
+            FailOn(Failure::Collapse),
+            FailOn(Failure::EntropyCollapse),
+        ];
+        &ALL
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        Some(PossibleValue::new(self.0.name()).help(self.0.meaning()))
     }
 }
 
@@ -238,7 +234,7 @@ impl Arguments {
     fn gate(&self, verdict: &Verdict, console: Console) -> Outcome {
         let mut outcome = Outcome::Done;
         for (failure, finding) in verdict.failures() {
-            if self.fail_on.contains(&failure.into()) {
+            if self.fail_on.contains(&FailOn(failure)) {
                 console.failed(&finding.text);
                 outcome = Outcome::GateFailed;
             }

@@ -14,8 +14,9 @@
 //! ```
 //!
 //! The gradient g at the end of the stream, correlated like p − y, seeds the backward pass. Tokens of equal ids, whose
-//! cosine is larger by c² of the token's own embedding (`own.rs`), have a correlation of their own. Under a soft cap z = C tanh(u/C) of Gaussian u all p − y are multiplied by J = dz/du, and the
-//! loss is that of z (`residual.rs`, `src/rules/softmax/apart.rs`).
+//! cosine is larger by c² of the token's own embedding (`own.rs`), have a correlation of their own. Under a soft cap z =
+//! C tanh(u/C) of Gaussian u all p − y are multiplied by J = dz/du, and the loss is that of z (`residual.rs`,
+//! `src/rules/softmax/apart.rs`).
 //!
 //! A tied head meets the token's own embedding, whose cosine to x is c (`src/head/own.rs`): its logit is z_o ~
 //! N(c √(d w), w (1 − c²/2)), x having a given length, and with P = E p_o
