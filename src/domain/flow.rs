@@ -20,13 +20,23 @@ pub(crate) struct Signal {
     pub(crate) centring: f64,
     /// Of single tokens, as long as they are all that strays.
     pub(crate) lengths: Option<Arc<Lengths>>,
+    /// Of concatenated parts, the share each has of E x² and of E (x_a − x_b)² of two tokens: reaches attention right behind.
+    pub(crate) shares: Option<Arc<[[f64; 2]]>>,
 }
 
 impl Signal {
     /// Tokens whose features are independent.
     pub(crate) fn new(tokens: PerToken<Token>, cosines: Arc<[f64]>) -> Self {
         let concentration = Concentration::fresh(tokens[0].width);
-        Self { tokens, cosines, concentration, fluctuation: Fluctuation::none(), centring: 0.0, lengths: None }
+        Self {
+            tokens,
+            cosines,
+            concentration,
+            fluctuation: Fluctuation::none(),
+            centring: 0.0,
+            lengths: None,
+            shares: None,
+        }
     }
 
     /// The token that stands for all: with exchangeable tokens the only one.
@@ -87,6 +97,8 @@ pub(crate) struct Gradient {
     pub(crate) averages: f64,
     /// Of rotated queries and keys the cosines before the rotation, where attention knows them: reaches the rotation right before.
     pub(crate) unturned: Option<Arc<[f64]>>,
+    /// Of a query or key of concatenated parts, the share each has of E g²: reaches the concatenation right before.
+    pub(crate) shares: Option<Arc<[f64]>>,
     /// At given lengths of the signal.
     pub(crate) lengths: Option<Arc<Answers>>,
     /// What it has along the signal, where that is followed.
@@ -149,6 +161,7 @@ impl Gradient {
             again: 0.0,
             averages: 0.0,
             unturned: None,
+            shares: None,
             lengths: None,
             later: None,
         }

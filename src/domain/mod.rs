@@ -115,7 +115,7 @@ impl Domain {
         };
         let Signal { concentration, fluctuation, .. } = *x;
         let lengths = x.lengths.as_ref().and_then(|lengths| rule.lengths(x, lengths)).map(Arc::new);
-        let mut y = Signal { tokens, cosines, concentration, fluctuation, centring: 0.0, lengths };
+        let mut y = Signal { tokens, cosines, concentration, fluctuation, centring: 0.0, lengths, shares: None };
         let closer = if self.follows_levels() { bounded(rule.drawn_together(self, x, &y)) } else { 0.0 };
         if closer != 0.0 {
             let near = |_, _, place: usize| y.cosines[place] + closer * (1.0 - y.cosines[place]);
@@ -215,6 +215,7 @@ impl Domain {
             again: gradient.again + again,
             averages: 0.0,
             unturned: None,
+            shares: None,
             lengths: lengths.map(Arc::new),
             later,
         }

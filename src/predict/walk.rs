@@ -348,7 +348,15 @@ impl Interpreter<'_> for Moments {
         let tokens = input.tokens.iter().map(|token| Token { sensitivity: 1.0, ..*token }).collect();
         let concentration = Concentration { inherited: 1.0, ..input.concentration };
         let (cosines, fluctuation) = (Arc::clone(&input.cosines), input.fluctuation.forked());
-        Arc::new(Signal { tokens, cosines, concentration, fluctuation, centring: input.centring, lengths: None })
+        Arc::new(Signal {
+            tokens,
+            cosines,
+            concentration,
+            fluctuation,
+            centring: input.centring,
+            lengths: None,
+            shares: None,
+        })
     }
 
     fn merge(

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use sigprop_stack::{Attention, Component, Node, Op};
 
 use self::fluctuation::{Strayed, gathered};
+use super::concat;
 use super::softmax::Overlaps;
 use crate::domain::{Along, Domain, Gradient, Signal};
 use crate::moments::{Few, Token, TokenGradient, ratio};
@@ -30,6 +31,8 @@ pub(crate) struct Attended {
     core: Core,
     strayed: Strayed,
     output: Signal,
+    /// Queries and keys.
+    met: [Arc<Signal>; 2],
 }
 
 /// As the token domain has it.
@@ -47,7 +50,7 @@ impl Attended {
         input: &Signal,
         parts: [Arc<Signal>; 3],
     ) -> Self {
-        let value = Arc::clone(&parts[2]);
+        let [query, key, value] = parts.clone();
         let (core, output) = match domain {
             Domain::Exchangeable(domain) => {
                 let attended = exchangeable::Attended::new(attention, domain, overlaps, input, parts);
@@ -66,7 +69,7 @@ impl Attended {
             _ => unreachable!("the domain does not change"),
         };
         let (fluctuation, strayed) = fluctuation::forward(domain, attention, input, &value, elasticity);
-        Self { core, strayed, output: Signal { fluctuation, ..output } }
+        Self { core, strayed, output: Signal { fluctuation, ..output }, met: [query, key] }
     }
 
     /// The heads' outputs.
@@ -129,7 +132,9 @@ impl Attended {
             }
             _ => unreachable!("the domain does not change"),
         };
-        fluctuation::backward(domain, attention, gradient, &self.strayed, parts)
+        let [query, key, value] = fluctuation::backward(domain, attention, gradient, &self.strayed, parts);
+        let [query, key] = concat::met_by_parts(self.met.each_ref().map(Arc::as_ref), [query, key]);
+        [query, key, value]
     }
 }
 

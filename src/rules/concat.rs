@@ -8,11 +8,13 @@
 //!
 //! # Backward
 //!
-//! Every part receives the gradient of its features; a shared one the sum over heads, `n_heads` times as much.
+//! Every part receives the gradient of its features; a shared one the sum over heads, `n_heads` times as much. The gradient of a
+//! query, Σ_b δs_ab k_b with Σ_b δs_ab = 0, has in every part what differences of keys have there; that of a key, Σ_a δs_ab q_a,
+//! what queries have.
 //!
 //! # Assumptions
 //!
-//! The gradient has one second moment over all features: exact for parts of one second moment.
+//! Other gradients have one second moment over all features. Pairs of keys count alike, and pairs of queries not at all.
 //!
 //! # Source
 //!
@@ -24,7 +26,7 @@ use nalgebra::Matrix2;
 use sigprop_stack::Concat;
 
 use crate::domain::{Domain, Fluctuation, Fork, Gradient, Signal, Term};
-use crate::moments::{Few, PerToken, Token, TokenGradient, ln_sum, share};
+use crate::moments::{Few, PerToken, Token, TokenGradient, ln_sum, ratio, share};
 
 /// Features a part takes in the output.
 fn width(concat: &Concat, index: usize, part: &Token) -> f64 {
@@ -77,7 +79,21 @@ pub(crate) fn forward(
         .collect();
     // Features of their own have no products with others.
     let (fluctuation, maps) = domain.joined((x.fluctuation, 0.0), &terms, &levels, f64::INFINITY);
-    (Signal { fluctuation, ..Signal::new(tokens, cosines) }, maps)
+    let squares = terms.iter().map(|term| term.share);
+    let differences: Few<f64> =
+        squares.clone().zip(parts).map(|(share, part)| share * (1.0 - domain.mean_cosine(part.as_ref()))).collect();
+    let all = differences.iter().sum();
+    let shares = squares.zip(&differences).map(|(square, &difference)| [square, ratio(difference, all)]).collect();
+    (Signal { fluctuation, shares: Some(shares), ..Signal::new(tokens, cosines) }, maps)
+}
+
+/// The gradients at query and key of attention: queries meet differences of keys, keys meet queries.
+pub(crate) fn met_by_parts([query, key]: [&Signal; 2], gradients: [Gradient; 2]) -> [Gradient; 2] {
+    let of = |signal: &Signal, index: usize| -> Option<Arc<[f64]>> {
+        Some(signal.shares.as_ref()?.iter().map(|shares| shares[index]).collect())
+    };
+    let [at_query, at_key] = gradients;
+    [Gradient { shares: of(key, 1), ..at_query }, Gradient { shares: of(query, 0), ..at_key }]
 }
 
 /// The gradient at the output of every part.
@@ -86,18 +102,21 @@ pub(crate) fn split(concat: &Concat, fork: &Fork, gradient: &Gradient) -> Vec<Gr
     let widths: Few<f64> = parts.iter().enumerate().map(|(i, part)| width(concat, i, part.token())).collect();
     let total: f64 = widths.iter().sum();
     let part = |index: usize| {
+        let width = widths[index] / total;
+        let more = gradient.shares.as_ref().map_or(1.0, |shares| shares[index] / width);
         let heads = if concat.parts[index].shared { concat.n_heads as f64 } else { 1.0 };
         let token = |(g, x): (&TokenGradient, &Token)| TokenGradient {
             beside: g.beside * x.sensitivity,
-            ..TokenGradient::isotropic(g.ln_second + heads.ln())
+            ..TokenGradient::isotropic(g.ln_second + (heads * more).ln())
         };
         let fluctuation = gradient.fluctuation.forked();
         Gradient {
             tokens: gradient.tokens.iter().zip(&x.tokens).map(token).collect::<Vec<_>>().into(),
-            fluctuation: Fluctuation { entries: fluctuation.entries * total / widths[index], ..fluctuation },
+            fluctuation: Fluctuation { entries: fluctuation.entries / width, ..fluctuation },
             response: maps[index] * gradient.response,
             made: Matrix2::identity(),
             beside: x.fluctuation.kept * gradient.beside,
+            shares: None,
             ..gradient.clone()
         }
     };

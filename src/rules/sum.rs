@@ -408,6 +408,7 @@ impl Rule {
                 again: 0.0,
                 averages: averages(index),
                 unturned: None,
+                shares: None,
                 lengths: None,
                 later: gradient.later,
             }
