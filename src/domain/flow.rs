@@ -20,8 +20,18 @@ pub(crate) struct Signal {
     pub(crate) centring: f64,
     /// Of single tokens, as long as they are all that strays.
     pub(crate) lengths: Option<Arc<Lengths>>,
-    /// Of concatenated parts, the share each has of E x² and of E (x_a − x_b)² of two tokens: reaches attention right behind.
-    pub(crate) shares: Option<Arc<[[f64; 2]]>>,
+    /// Of what was concatenated: reaches attention right behind.
+    pub(crate) parts: Option<Arc<[Part]>>,
+}
+
+/// The shares that one of several concatenated parts has.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Part {
+    pub(crate) features: f64,
+    /// Of E x².
+    pub(crate) squares: f64,
+    /// Of E (x_a − x_b)² of two tokens.
+    pub(crate) differences: f64,
 }
 
 impl Signal {
@@ -35,7 +45,7 @@ impl Signal {
             fluctuation: Fluctuation::none(),
             centring: 0.0,
             lengths: None,
-            shares: None,
+            parts: None,
         }
     }
 

@@ -28,7 +28,7 @@ use nalgebra::{Matrix2, Vector2};
 pub(crate) use concentration::{Concentration, square};
 pub(crate) use entry::Entry;
 pub(crate) use exchangeable::{Exchangeable, PairClass, mean_share};
-pub(crate) use flow::{Along, Flow, Gradient, Signal, by_position, weights};
+pub(crate) use flow::{Along, Flow, Gradient, Part, Signal, by_position, weights};
 pub(crate) use fluctuation::{
     Alike, Fluctuation, Fork, OfPairs, levels_map, of_all, part_map, summed, variance_of_all, with_apart,
 };
@@ -115,7 +115,7 @@ impl Domain {
         };
         let Signal { concentration, fluctuation, .. } = *x;
         let lengths = x.lengths.as_ref().and_then(|lengths| rule.lengths(x, lengths)).map(Arc::new);
-        let mut y = Signal { tokens, cosines, concentration, fluctuation, centring: 0.0, lengths, shares: None };
+        let mut y = Signal { tokens, cosines, concentration, fluctuation, centring: 0.0, lengths, parts: None };
         let closer = if self.follows_levels() { bounded(rule.drawn_together(self, x, &y)) } else { 0.0 };
         if closer != 0.0 {
             let near = |_, _, place: usize| y.cosines[place] + closer * (1.0 - y.cosines[place]);

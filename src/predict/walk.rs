@@ -355,7 +355,7 @@ impl Interpreter<'_> for Moments {
             fluctuation,
             centring: input.centring,
             lengths: None,
-            shares: None,
+            parts: None,
         })
     }
 

@@ -33,6 +33,7 @@ pub(crate) struct Attended {
     output: Signal,
     /// Queries and keys.
     met: [Arc<Signal>; 2],
+    narrow_latent: Option<(&'static str, String)>,
 }
 
 /// As the token domain has it.
@@ -68,8 +69,9 @@ impl Attended {
             (Core::Gram(attended), Domain::Gram { .. }) => attended.elasticity(),
             _ => unreachable!("the domain does not change"),
         };
+        let narrow_latent = concentration::narrow_latent([input, &key, &value], domain.length(key.tokens.len()));
         let (fluctuation, strayed) = fluctuation::forward(domain, attention, input, &value, elasticity);
-        Self { core, strayed, output: Signal { fluctuation, ..output }, met: [query, key] }
+        Self { core, strayed, output: Signal { fluctuation, ..output }, met: [query, key], narrow_latent }
     }
 
     /// The heads' outputs.
@@ -79,10 +81,11 @@ impl Attended {
 
     /// Why the rule is not exact here, if it is not.
     pub(crate) fn caveat(&self) -> Option<(&'static str, String)> {
-        match &self.core {
+        let of_core = match &self.core {
             Core::Exchangeable(attended) => attended.caveat(),
             Core::Gram(attended) => attended.caveat(),
-        }
+        };
+        of_core.or_else(|| self.narrow_latent.clone())
     }
 
     /// What the scores make of the rows.

@@ -25,8 +25,8 @@ use std::sync::Arc;
 use nalgebra::Matrix2;
 use sigprop_stack::Concat;
 
-use crate::domain::{Domain, Fluctuation, Fork, Gradient, Signal, Term};
-use crate::moments::{Few, PerToken, Token, TokenGradient, ln_sum, ratio, share};
+use crate::domain::{Domain, Fluctuation, Fork, Gradient, Part, Signal, Term};
+use crate::moments::{Few, PerToken, Token, TokenGradient, ln_sum, share};
 
 /// Features a part takes in the output.
 fn width(concat: &Concat, index: usize, part: &Token) -> f64 {
@@ -79,21 +79,32 @@ pub(crate) fn forward(
         .collect();
     // Features of their own have no products with others.
     let (fluctuation, maps) = domain.joined((x.fluctuation, 0.0), &terms, &levels, f64::INFINITY);
-    let squares = terms.iter().map(|term| term.share);
-    let differences: Few<f64> =
-        squares.clone().zip(parts).map(|(share, part)| share * (1.0 - domain.mean_cosine(part.as_ref()))).collect();
-    let all = differences.iter().sum();
-    let shares = squares.zip(&differences).map(|(square, &difference)| [square, ratio(difference, all)]).collect();
-    (Signal { fluctuation, shares: Some(shares), ..Signal::new(tokens, cosines) }, maps)
+    let difference = |index: usize| terms[index].share * (1.0 - domain.mean_cosine(parts[index].as_ref()));
+    let differences: f64 = (0..parts.len()).map(difference).sum();
+    let part = |index: usize| Part {
+        features: widths[index] / total,
+        squares: terms[index].share,
+        // Of tokens that are all alike, what they are.
+        differences: if differences > 0.0 { difference(index) / differences } else { terms[index].share },
+    };
+    let parts = (0..parts.len()).map(part).collect();
+    (Signal { fluctuation, parts: Some(parts), ..Signal::new(tokens, cosines) }, maps)
 }
 
-/// The gradients at query and key of attention: queries meet differences of keys, keys meet queries.
+/// The variance of scores, in units of that of a query and keys whose parts are equally long per feature.
+pub(crate) fn met([query, key]: [&Signal; 2]) -> f64 {
+    let (Some(query), Some(key)) = (&query.parts, &key.parts) else { return 1.0 };
+    query.iter().zip(key.iter()).map(|(q, k)| q.squares * k.differences / k.features).sum()
+}
+
+/// The gradients at query and key of attention, told which share each part has: queries meet differences of keys, keys meet queries.
 pub(crate) fn met_by_parts([query, key]: [&Signal; 2], gradients: [Gradient; 2]) -> [Gradient; 2] {
-    let of = |signal: &Signal, index: usize| -> Option<Arc<[f64]>> {
-        Some(signal.shares.as_ref()?.iter().map(|shares| shares[index]).collect())
+    let of = |signal: &Signal, share: fn(&Part) -> f64| -> Option<Arc<[f64]>> {
+        Some(signal.parts.as_ref()?.iter().map(share).collect())
     };
     let [at_query, at_key] = gradients;
-    [Gradient { shares: of(key, 1), ..at_query }, Gradient { shares: of(query, 0), ..at_key }]
+    let shares = of(key, |part| part.differences);
+    [Gradient { shares, ..at_query }, Gradient { shares: of(query, |part| part.squares), ..at_key }]
 }
 
 /// The gradient at the output of every part.

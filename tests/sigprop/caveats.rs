@@ -275,6 +275,20 @@ fn sharp_attention_of_few_heads() {
     }
 }
 
+#[test]
+fn narrow_latents() {
+    let of = |seq_len: usize| {
+        let text = format!(
+            "n_layers = 1\nd_model = 256\nn_heads = 4\nseq_len = {seq_len}\ncausal = true\n\
+             [latent]\nkv_rank = 64\nd_nope = 32\nd_rope = 16\nd_value = 32\n"
+        );
+        let architecture = Architecture::from_file_text(&text, Format::Toml).expect("valid");
+        let scheme = Scheme::parse("normal:0.05").expect("known");
+        assemble(&architecture, &scheme, &Input::Zipf, &Run::default()).expect("a stack").stack
+    };
+    assert_fires("are made of one latent", "blocks.0.attention.heads", &of(16), &of(4));
+}
+
 const PARTLY_COPIES: &str = "partly copies of each other";
 
 #[test]

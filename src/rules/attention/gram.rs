@@ -108,6 +108,7 @@ use super::matrix::Matrix;
 use super::{LEAST_DRAWN, SHARPEST_SAMPLED, Scores, Sharpness, entry_variance, head_lengths};
 use crate::domain::{Concentration, Signal};
 use crate::moments::{Token, ratio};
+use crate::rules::concat;
 use crate::rules::softmax::Overlaps;
 
 /// What the forward pass of one attention leaves for its backward pass.
@@ -154,7 +155,7 @@ impl Attended {
         [query, key, value]: [Arc<Signal>; 3],
     ) -> Self {
         let (q, k, v) = (Queries::of(&query), Raw::of(&key), Raw::of(&value));
-        let scores = Scores::new(attention, q.ln_unit + k.ln_unit);
+        let scores = Scores::new(attention, q.ln_unit + k.ln_unit + concat::met([&query, &key]).ln());
         let variance = scores.ln_variance.min(400.0).exp();
         // What keys and values have in common is their input.
         let keys = if attention.memory.is_some() { of_memory(&key) } else { input.concentration };
