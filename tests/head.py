@@ -19,7 +19,9 @@ import tempfile
 
 import torch
 import transformers
-from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM, AutoModelForSeq2SeqLM
+from transformers import AutoConfig
+
+from library import with_head
 
 SEQ_LEN = 32
 NETWORKS = 64
@@ -129,24 +131,6 @@ def predicted(config_file, law, kind):
     return json.loads(ran.stdout)["loss"]
 
 
-def built(config):
-    """A model, and what kind it is of."""
-    if config.is_encoder_decoder:
-        model, kind = AutoModelForSeq2SeqLM, "seq2seq"
-        if config.model_type == "whisper":
-            model = transformers.WhisperForConditionalGeneration
-            return model(config).eval(), kind
-    else:
-        mapping = transformers.models.auto.modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES
-        masked = config.model_type in mapping
-        model, kind = (AutoModelForMaskedLM, "masked") if masked else (AutoModelForCausalLM, "causal")
-    model = model.from_config(config).eval()
-    # Since 5.0 the library ties the head of a T5 whose config says that it is not.
-    if kind == "seq2seq" and getattr(config, "scale_decoder_outputs", True) is False:
-        model.lm_head.weight = torch.nn.Parameter(torch.randn_like(model.lm_head.weight) * config.initializer_factor)
-    return model, kind
-
-
 def sampled(config, law):
     """Losses and squared norms, a row per network: means over sequences alone, and the norm of all together."""
     ranks = torch.arange(1, VOCABULARY + 1, dtype=torch.float64)
@@ -157,7 +141,7 @@ def sampled(config, law):
     rows = []
     for seed in range(NETWORKS):
         torch.manual_seed(seed)
-        model, kind = built(config)
+        model, kind = with_head(config)
         tokens = drawn(SEQ_LEN + 1)
         if kind == "causal":
             # The library shifts labels by one: SEQ_LEN predictions, and the last token has neither loss nor gradient.

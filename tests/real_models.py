@@ -4,9 +4,9 @@
     python tests/real_models.py [target/release/sigprop] [--stds FILE.md] [family …]
 
 Needs torch and transformers; no weights are downloaded. Of every family, a small model: (1) what the library draws is
-inspected: every tensor of the base model must be known and as the scheme `hf` says; (2) an exported checkpoint must
+inspected: every tensor must be known and as the scheme `hf` says; (2) an exported checkpoint must
 load without missing keys, and be inspected as the scheme it was drawn from; (3) an exported init.py must draw every
-parameter of the base model with the planned standard deviation: `--stds` writes both. GPT-2 without its residual
+parameter with the planned standard deviation: `--stds` writes both. GPT-2 without its residual
 scaling must be told.
 """
 
@@ -23,6 +23,8 @@ import tempfile
 import torch
 import transformers
 from transformers import AutoConfig, AutoModel
+
+from library import with_head
 
 SMALL = dict(hidden_size=64, num_hidden_layers=2, num_attention_heads=4, intermediate_size=96, vocab_size=200,
              max_position_embeddings=64, pad_token_id=0, bos_token_id=1, eos_token_id=2)
@@ -131,7 +133,7 @@ def check(name, folder, written):
     model_type, values = FAMILIES[name]
     torch.manual_seed(0)
     config = AutoConfig.for_model(model_type, **values)
-    model = AutoModel.from_config(config)
+    model, _ = with_head(config)
     built = folder / "built"
     model.save_pretrained(built)
     found = problems(inspected(built), "hf")
@@ -144,7 +146,7 @@ def check(name, folder, written):
     sigprop("predict", config_file, "--scheme", scheme, "--export", drawn / "model.safetensors", "--export",
             folder / "init.py", "-o", folder / "predicted")
     found += [f"exported: {problem}" for problem in problems(inspected(drawn, "--scheme", scheme), scheme)]
-    _, loading = AutoModel.from_pretrained(drawn, output_loading_info=True)
+    _, loading = type(model).from_pretrained(drawn, output_loading_info=True)
     for what in ("missing_keys", "unexpected_keys", "mismatched_keys"):
         found += [f"loading: {what} {key}" for key in loading[what] if not BESIDE.search(str(key))]
 

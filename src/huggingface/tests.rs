@@ -306,3 +306,11 @@ proptest! {
         }
     }
 }
+
+/// Mistral 7B since 0.2.
+#[test]
+fn no_window_where_the_config_says_null() {
+    let windows = |text: &str| import(text, &Options::default()).expect("a model").architecture.windows;
+    assert_eq!(windows(r#"{"model_type": "mistral", "num_hidden_layers": 2}"#), [4096, 4096]);
+    assert!(windows(r#"{"model_type": "mistral", "num_hidden_layers": 2, "sliding_window": null}"#).is_empty());
+}

@@ -270,7 +270,7 @@ fn sharp_attention_of_few_heads() {
     };
     for causal in [true, false] {
         for (qk, n_layers) in [(1.95, 1), (1.0, 4)] {
-            assert_fires(PARTLY_COPIES, "blocks.1.attention.heads", &of(1.95, 4, causal), &of(qk, n_layers, causal));
+            assert_fires(SHARP_BEHIND_SHARP, "blocks.1.attention.heads", &of(1.95, 4, causal), &of(qk, n_layers, causal));
         }
     }
 }
@@ -289,7 +289,7 @@ fn narrow_latents() {
     assert_fires("are made of one latent", "blocks.0.attention.heads", &of(16), &of(4));
 }
 
-const PARTLY_COPIES: &str = "partly copies of each other";
+const SHARP_BEHIND_SHARP: &str = "outputs of sharp attention of few heads";
 
 #[test]
 fn presets_are_not_that_sharp() {
@@ -302,6 +302,6 @@ fn presets_are_not_that_sharp() {
         let scheme = Scheme::parse(architecture.scheme.as_deref().expect("presets bring one")).expect("a scheme");
         let stack = assemble(&architecture, &scheme, &Input::Zipf, &Run::default()).expect("a stack").stack;
         let caveats = predict(&stack, Sites::Stream).expect("a prediction").caveats;
-        assert!(caveats.iter().all(|caveat| !caveat.text.contains(PARTLY_COPIES)), "{}: {caveats:?}", preset.name);
+        assert!(caveats.iter().all(|caveat| !caveat.text.contains(SHARP_BEHIND_SHARP)), "{}: {caveats:?}", preset.name);
     }
 }

@@ -61,9 +61,7 @@ impl Defaults {
 /// Every block looks at the same window, or those that `layer_types` names.
 fn windows(keys: &Keys, architecture: &mut Architecture, default: Option<usize>) -> Result<(), ImportError> {
     let given = keys.maybe_size("window", &["sliding_window"])?;
-    let Some(window) = given.or(if keys.raw("sliding_window").is_none() { default } else { None }) else {
-        return Ok(());
-    };
+    let Some(window) = given.or(default.filter(|_| !keys.is_null("sliding_window"))) else { return Ok(()) };
     let everywhere = || vec![window; architecture.n_layers];
     architecture.windows = layer_types(keys, window)?.unwrap_or_else(everywhere);
     Ok(())

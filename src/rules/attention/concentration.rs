@@ -134,8 +134,8 @@ pub(super) fn few_heads(input: &Signal, n_keys: f64, contrast: f64) -> Option<(&
     let is_noisy = input.concentration.rows * n_keys > LARGEST;
     (is_noisy && contrast > SHARPEST).then(|| {
         (
-            "gradients at and before this attention are overestimated, since its inputs are outputs of sharp attention and partly \
-             copies of each other (sampled, four blocks of 128 tokens, heads of 64: at the embeddings by up to 25 % with four heads and \
+            "gradients at and before this attention are overestimated, since its inputs are outputs of sharp attention of few heads \
+             (sampled, four blocks of 128 tokens, heads of 64: at the embeddings by up to 25 % with four heads and \
              12 % with eight or sixteen at score variance 14, 17 % with four at 8; token correlations by up to 0.03). Use smaller query \
              and key weights, or measure gradients with `sigprop validate`",
             format!("score variance {contrast:.1}"),
