@@ -144,8 +144,8 @@ impl Expansion<'_> {
                 .map(|found| whole(&name, module.name, part(found, None, Gain::Whole))),
             Holds::Bare(ours, axes) => self.find(ours, block).map(|found| {
                 let held = whole(&name, module.name, part(found, None, Gain::Whole));
-                let axis = |index| [1, found.shape[0], found.shape[1]][3 - axes + index];
-                Held { shape: (0..*axes).map(axis).collect(), ..held }
+                let [rows, columns] = found.shape;
+                Held { shape: if *axes == 1 { vec![rows * columns] } else { vec![1, rows, columns] }, ..held }
             }),
         };
         held.into_iter().collect()
