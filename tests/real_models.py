@@ -2,12 +2,14 @@
 
     cargo build --release
     python tests/real_models.py [target/release/sigprop] [--stds FILE.md] [family …]
+    python tests/real_models.py --families [family …]
 
 Needs torch and transformers; no weights are downloaded. Of every family, a small model: (1) what the library draws is
 inspected: every tensor must be known and as the scheme `hf` says; (2) an exported checkpoint must
 load without missing keys, and be inspected as the scheme it was drawn from; (3) an exported init.py must draw every
 parameter with the planned standard deviation: `--stds` writes both. GPT-2 without its residual
-scaling must be told.
+scaling must be told. `--families` measures what flows through the models of data/huggingface/families/configs and
+writes it beside them, for `cargo test`.
 """
 
 import argparse
@@ -25,6 +27,9 @@ import transformers
 from transformers import AutoConfig, AutoModel
 
 from library import with_head
+from measured import config_of, measure
+
+MEASURED = pathlib.Path(__file__).parents[1] / "data/huggingface/families"
 
 SMALL = dict(hidden_size=64, num_hidden_layers=2, num_attention_heads=4, intermediate_size=96, vocab_size=200,
              max_position_embeddings=64, pad_token_id=0, bos_token_id=1, eos_token_id=2)
@@ -130,9 +135,12 @@ def stds(name, report):
 
 
 def check(name, folder, written):
-    model_type, values = FAMILIES[name]
+    if name in FAMILIES:
+        model_type, values = FAMILIES[name]
+        config = AutoConfig.for_model(model_type, **values)
+    else:
+        config = config_of(MEASURED / "configs" / f"{name}.json")
     torch.manual_seed(0)
-    config = AutoConfig.for_model(model_type, **values)
     model, _ = with_head(config)
     built = folder / "built"
     model.save_pretrained(built)
@@ -193,13 +201,18 @@ if __name__ == "__main__":
     parser.add_argument("sigprop", nargs="?", default="target/release/sigprop")
     parser.add_argument("families", nargs="*", metavar="family")
     parser.add_argument("--stds", type=pathlib.Path, metavar="FILE.md")
+    parser.add_argument("--families", dest="measured", nargs="*", metavar="family")
     arguments = parser.parse_intermixed_args()
     SIGPROP = arguments.sigprop
     transformers.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
     logging.disable(logging.WARNING)
+    if arguments.measured is not None:
+        measure(MEASURED, arguments.measured)
+        sys.exit()
     fine, rows = [], []
-    for family in arguments.families or FAMILIES:
+    every = [*FAMILIES, *sorted(file.stem for file in (MEASURED / "configs").glob("*.json"))]
+    for family in arguments.families or every:
         with tempfile.TemporaryDirectory() as folder:
             fine.append(check(family, pathlib.Path(folder), rows))
     with tempfile.TemporaryDirectory() as folder:

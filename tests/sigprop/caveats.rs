@@ -270,7 +270,12 @@ fn sharp_attention_of_few_heads() {
     };
     for causal in [true, false] {
         for (qk, n_layers) in [(1.95, 1), (1.0, 4)] {
-            assert_fires(SHARP_BEHIND_SHARP, "blocks.1.attention.heads", &of(1.95, 4, causal), &of(qk, n_layers, causal));
+            assert_fires(
+                SHARP_BEHIND_SHARP,
+                "blocks.1.attention.heads",
+                &of(1.95, 4, causal),
+                &of(qk, n_layers, causal),
+            );
         }
     }
 }

@@ -55,6 +55,13 @@ fn variants_of_layouts_are_as_measured() {
     compare(&folder, &Chosen::default(), None);
 }
 
+/// Families of models, each in a small model.
+#[test]
+fn families_are_as_measured() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("data/huggingface/families");
+    compare(&folder, &Chosen::default(), None);
+}
+
 /// `SIGPROP_HF_TRUTH` names the folder of the measurements, `SIGPROP_HF_REPORT` one for results.csv and summary.csv;
 /// `SIGPROP_HF_CASES` and `SIGPROP_HF_KINDS` choose from it: `gpt2_48x256,t5_small_6x512` and `u,t`.
 #[test]

@@ -1,0 +1,139 @@
+"""What flows through models of transformers at random initialisation: means and standard errors over networks.
+
+`measure(folder)` builds the model of every config in `folder`/configs, and writes `folder`/cases.csv and truth.csv as
+docs/huggingface.md describes them: the stream before the first block, behind every block, and behind the last norm.
+"""
+
+import csv
+import json
+import re
+import statistics
+
+import torch
+from transformers import AutoConfig, AutoModel
+
+SEEDS = 10
+BATCH = 4
+TOKENS = 64
+DECODER_TOKENS = 48
+# Libraries reserve the first ids.
+FIRST_ID = 4
+
+CASES = ["case_id", "family", "seq_len", "seq_len_dec", "batch", "vocab", "seeds", "input_kind"]
+TRUTH = ["case_id", "family", "mode", "input_kind", "seed_count", "layer_index", "site", "stat", "mean_over_seeds",
+         "stderr_over_seeds"]
+LAYERS = re.compile(r"(^|\.)(layers?|h|blocks?)$")
+
+
+def config_of(file):
+    values = json.loads(file.read_text())
+    return AutoConfig.for_model(values["model_type"], **{k: v for k, v in values.items() if k != "model_type"})
+
+
+def text_part(model):
+    return getattr(model, "language_model", model)
+
+
+def streams(model):
+    """Blocks of every stream with what stands before its sites: nothing, or enc. and dec."""
+    lists = {name: module for name, module in text_part(model).named_modules()
+             if isinstance(module, torch.nn.ModuleList) and LAYERS.search(name) and not re.search(r"\.\d+\.", name)}
+    if len(lists) == 1:
+        return {"": next(iter(lists.values()))}
+    halves = {name.split(".")[0]: module for name, module in lists.items()}
+    if set(halves) != {"encoder", "decoder"}:
+        raise ValueError(f"expected the blocks of one stream or of encoder and decoder, got {sorted(lists)}")
+    return {"enc.": halves["encoder"], "dec.": halves["decoder"]}
+
+
+def inputs(config):
+    """What the model reads, and the kind of input."""
+    if hasattr(config, "image_size") and not hasattr(config, "vocab_size"):
+        sides = config.image_size if isinstance(config.image_size, (list, tuple)) else [config.image_size] * 2
+        return {"pixel_values": torch.randn(BATCH, config.num_channels, *sides)}, "n"
+    vocabulary = config.get_text_config().vocab_size
+    ids = {"input_ids": torch.randint(FIRST_ID, vocabulary, (BATCH, TOKENS))}
+    if config.is_encoder_decoder:
+        ids["decoder_input_ids"] = torch.randint(FIRST_ID, vocabulary, (BATCH, DECODER_TOKENS))
+    return ids, "u"
+
+
+def moments(prefix, tensor):
+    """Second moment and mean product of two tokens."""
+    length, width = tensor.shape[-2:]
+    total = tensor.sum(1)
+    cross = ((total * total).sum(-1) - (tensor * tensor).sum((1, 2))).mean() / (length * (length - 1) * width)
+    return {f"{prefix}m2": (tensor * tensor).mean().item(), f"{prefix}corr_raw": cross.item()}
+
+
+def sample(config, seed):
+    """Every statistic of one network, by (layer, site, statistic), and the lengths of its streams."""
+    torch.manual_seed(seed)
+    model = AutoModel.from_config(config, attn_implementation="eager").eval()
+    batch, _ = inputs(config)
+    kept = {}
+
+    def keep(key, tensor):
+        if tensor.requires_grad:
+            tensor.retain_grad()
+        kept[key] = tensor
+
+    def entering(stream):
+        def hook(_module, args, kwargs):
+            keep((-1, f"{stream}embed"), args[0] if args else kwargs["hidden_states"])
+        return hook
+
+    def leaving(stream, layer):
+        def hook(_module, _args, output):
+            keep((layer, f"{stream}block"), output[0] if isinstance(output, tuple) else output)
+        return hook
+
+    found = streams(model)
+    for stream, layers in found.items():
+        layers[0].register_forward_pre_hook(entering(stream), with_kwargs=True)
+        for layer, module in enumerate(layers):
+            module.register_forward_hook(leaving(stream, layer))
+    model.requires_grad_(True)
+    output = model(**batch)
+    last = list(found)[-1]
+    keep((len(found[last]), f"{last}final"), output.last_hidden_state)
+    if last == "dec.":
+        keep((len(found["enc."]), "enc.final"), output.encoder_last_hidden_state)
+    (output.last_hidden_state * torch.randn_like(output.last_hidden_state)).sum().backward()
+    row = {}
+    for (layer, site), tensor in kept.items():
+        for prefix, values in (("", tensor.detach()), ("grad_", tensor.grad)):
+            row |= {(layer, site, stat): value for stat, value in moments(prefix, values).items()}
+    lengths = [kept[(-1, f"{stream}embed")].shape[1] for stream in found]
+    return row, lengths
+
+
+def measure(folder, names=()):
+    """Measures all models, or those of these names, whose rows it replaces."""
+    tables = {}
+    for table in ("cases", "truth"):
+        file = folder / f"{table}.csv"
+        tables[table] = list(csv.DictReader(file.open())) if file.exists() else []
+    for file in sorted((folder / "configs").glob("*.json")):
+        if names and file.stem not in names:
+            continue
+        config = config_of(file)
+        rows, lengths = zip(*(sample(config, 1000 + seed) for seed in range(SEEDS)))
+        kind = inputs(config)[1]
+        for table in tables:
+            tables[table] = [row for row in tables[table] if row["case_id"] != file.stem]
+        vocabulary = getattr(config.get_text_config(), "vocab_size", "")
+        decoder = lengths[0][1] if len(lengths[0]) > 1 else ""
+        tables["cases"].append(dict(zip(CASES, [file.stem, config.model_type, lengths[0][0], decoder, BATCH, vocabulary,
+                                                SEEDS, kind])))
+        for layer, site, stat in sorted(rows[0]):
+            values = [row[layer, site, stat] for row in rows]
+            error = statistics.stdev(values) / SEEDS ** 0.5
+            tables["truth"].append(dict(zip(TRUTH, [file.stem, config.model_type, "eval", kind, SEEDS, layer, site,
+                                                    stat, f"{statistics.mean(values):.7g}", f"{error:.4g}"])))
+        print(f"measured {file.stem}", flush=True)
+    for table, columns in (("cases", CASES), ("truth", TRUTH)):
+        with (folder / f"{table}.csv").open("w", newline="") as file:
+            writer = csv.DictWriter(file, columns, lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(sorted(tables[table], key=lambda row: row["case_id"]))
