@@ -95,7 +95,7 @@ FAMILIES = {
 }
 
 # What belongs to a base model and not to the network: poolers, a norm of the class token, fixed sinusoids.
-BESIDE = re.compile(r"pooler|post_layernorm|encoder\.embed_positions|e_score_correction_bias|mask_token|final_logits_bias")
+BESIDE = re.compile(r"pooler|post_layernorm|encoder\.embed_positions|e_score_correction_bias|mask_token|final_logits_bias|act_fn\.")
 
 
 def sigprop(*arguments):

@@ -96,6 +96,8 @@ words! {
         Elu = "elu",
         /// The self-normalising ELU.
         Selu = "selu",
+        /// xIELU as it starts: 0.8 x² + x/2 above zero, 0.8 (e^x − 1 − x) + x/2 below.
+        Xielu = "xielu",
         /// A SiLU gate times a linear branch.
         Swiglu = "swiglu",
         /// A GELU gate times a linear branch.
@@ -238,6 +240,7 @@ impl Activation {
             Self::Softplus => Function::Softplus,
             Self::Elu => Function::Elu,
             Self::Selu => Function::Selu,
+            Self::Xielu => Function::Xielu,
         }
     }
 

@@ -103,6 +103,8 @@ pub(super) fn beside(keys: &Keys, architecture: &Architecture) -> Result<u64, Im
 fn fixed(family: &str, architecture: &Architecture) -> u64 {
     match family {
         "whisper" => (architecture.seq_len * architecture.d_model) as u64,
+        // Two slopes of every xIELU.
+        "apertus" => 2 * architecture.n_layers as u64,
         "clip_vision_model" => 2 * architecture.d_model as u64,
         _ => 0,
     }

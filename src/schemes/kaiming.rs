@@ -67,6 +67,7 @@ fn gain(activation: Activation) -> f64 {
         | Activation::Relu6
         | Activation::Erf
         | Activation::Softplus
-        | Activation::Elu => std::f64::consts::SQRT_2,
+        | Activation::Elu
+        | Activation::Xielu => std::f64::consts::SQRT_2,
     }
 }

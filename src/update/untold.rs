@@ -46,6 +46,7 @@ fn can_be_silent(node: &Node) -> bool {
         | Activation::Mish
         | Activation::Elu
         | Activation::Selu
+        | Activation::Xielu
         | Activation::Tanh
         | Activation::Sigmoid
         | Activation::Erf

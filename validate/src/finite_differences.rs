@@ -262,6 +262,7 @@ fn every_activation_with_a_kink() {
         Activation::HardSwish,
         Activation::Elu,
         Activation::Selu,
+        Activation::Xielu,
     ] {
         assert_gradient(&format!("{activation:?}"), vec![Node::apply("activation", Component::Activation(activation))]);
     }

@@ -196,7 +196,7 @@ pub(super) fn phi3(keys: &Keys) -> Result<Architecture, ImportError> {
     Ok(architecture)
 }
 
-/// StarCoder2 and Nemotron (LayerNorm), Arcee (RMSNorm): no gate.
+/// StarCoder2 and Nemotron (LayerNorm), Arcee and Apertus (RMSNorm): no gate.
 pub(super) fn ungated(keys: &Keys) -> Result<Architecture, ImportError> {
     let defaults = match keys.family() {
         "starcoder2" => Defaults {
@@ -213,6 +213,12 @@ pub(super) fn ungated(keys: &Keys) -> Result<Architecture, ImportError> {
             std: 0.0134,
             rotation: Rotation::new(0.5, 10_000.0),
             ..Defaults::new(32, 6144, 48, 24576, 256_000, 4096)
+        },
+        "apertus" => Defaults {
+            activation: "xielu",
+            eps: 1e-5,
+            rotation: Rotation::new(1.0, 1.2e7),
+            ..Defaults::new(32, 4096, 32, 14336, 131_072, 65536)
         },
         _ => Defaults { activation: "relu2", eps: 1e-5, ..Defaults::new(32, 2560, 32, 18432, 32000, 4096) },
     };
@@ -231,6 +237,10 @@ pub(super) fn ungated(keys: &Keys) -> Result<Architecture, ImportError> {
             // LayerNorm1P adds 1 to weights that the library starts at 1.
             architecture.norm_gain = 2.0;
             keys.note("norm_gain", 2, "LayerNorm1P: 1 + weight, weight 1");
+        }
+        "apertus" => {
+            biases(keys, &mut architecture)?;
+            architecture.qk_norm = QkNorm::Head;
         }
         _ => biases(keys, &mut architecture)?,
     }

@@ -53,6 +53,7 @@ pub(super) const FAMILIES: &[Family] = &[
     Family { model_types: &["starcoder2"], read: llama::ungated, names: |_| names::STARCODER2 },
     Family { model_types: &["nemotron"], read: llama::ungated, names: |_| names::NEMOTRON },
     Family { model_types: &["arcee"], read: llama::ungated, names: |_| names::UNGATED },
+    Family { model_types: &["apertus"], read: llama::ungated, names: |_| names::APERTUS },
     Family { model_types: &["granite"], read: llama::granite, names: |_| names::LLAMA },
     Family { model_types: &["olmo"], read: llama::olmo, names: |_| names::OLMO },
     Family { model_types: &["olmo2", "olmo3"], read: llama::olmo, names: |_| names::OLMO2 },
@@ -204,6 +205,7 @@ fn named_activation(key: &str, word: &str, gated: bool) -> Result<Activation, Im
         "hardswish" => Activation::HardSwish,
         "leaky_relu" => Activation::LeakyRelu,
         "linear" => Activation::Identity,
+        "xielu" => Activation::Xielu,
         _ => return Err(unsupported_activation(key, word)),
     };
     if !gated {

@@ -98,6 +98,17 @@ pub(in crate::huggingface) const PHI3: Modules = &[
 /// Arcee.
 pub(in crate::huggingface) const UNGATED: Modules = &[STREAM, PRE_NORMS, ATTENTION, PLAIN];
 
+pub(in crate::huggingface) const APERTUS: Modules = &[
+    STREAM,
+    ATTENTION,
+    QK_NORMS,
+    PLAIN,
+    &[
+        norm("layers.*.attention_layernorm", &["blocks.*.attention.norm"]),
+        norm("layers.*.feedforward_layernorm", &["blocks.*.ffn.norm"]),
+    ],
+];
+
 /// LayerNorms that store the gain less 1.
 pub(in crate::huggingface) const NEMOTRON: Modules = &[
     ATTENTION,

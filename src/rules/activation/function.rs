@@ -7,6 +7,8 @@ use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI, PI};
 
 pub(super) const SELU_SCALE: f64 = 1.050_700_987_355_480_5;
 pub(super) const SELU_ALPHA: f64 = 1.673_263_242_354_377_2;
+/// α and β of xIELU at the start (Huang and Schlag 2024, arXiv 2411.13010).
+const XIELU: (f64, f64) = (0.8, 0.5);
 const GELU_TANH_CUBIC: f64 = 0.044_715;
 pub(super) const QUICK_GELU_SLOPE: f64 = 1.702;
 
@@ -66,6 +68,11 @@ pub(super) fn value_and_derivative(activation: Activation, x: f64) -> (f64, f64)
         Activation::Softplus => (softplus(x), sigmoid(x)),
         Activation::Elu => exponential_unit(x, 1.0, 1.0),
         Activation::Selu => exponential_unit(x, SELU_SCALE, SELU_ALPHA),
+        Activation::Xielu => {
+            let (alpha, beta) = XIELU;
+            let (bent, slope) = if x > 0.0 { (x * x, 2.0 * x) } else { (expm1(x) - x, expm1(x)) };
+            (alpha * bent + beta * x, alpha * slope + beta)
+        }
     }
 }
 
@@ -113,6 +120,7 @@ pub(super) fn homogeneous(activation: Activation) -> Option<Degrees> {
         | Activation::Relu6
         | Activation::Elu
         | Activation::Selu
+        | Activation::Xielu
         | Activation::Tanh
         | Activation::Erf
         | Activation::Sigmoid
@@ -128,8 +136,13 @@ pub(super) fn small_degrees(activation: Activation) -> Degrees {
 
 /// The degrees for s → ∞. A bounded φ has a slope only where |x| ≲ 1, a share 1/s of the arguments.
 pub(super) fn large_degrees(activation: Activation) -> Degrees {
-    let bounded = matches!(activation, Activation::Tanh | Activation::Erf | Activation::Sigmoid | Activation::Relu6);
-    if bounded { Degrees { value: 0.0, derivative: -0.5 } } else { Degrees { value: 1.0, derivative: 0.0 } }
+    match activation {
+        Activation::Tanh | Activation::Erf | Activation::Sigmoid | Activation::Relu6 => {
+            Degrees { value: 0.0, derivative: -0.5 }
+        }
+        Activation::Relu2 | Activation::Xielu => Degrees { value: 2.0, derivative: 1.0 },
+        _ => Degrees { value: 1.0, derivative: 0.0 },
+    }
 }
 
 #[cfg(test)]

@@ -51,7 +51,8 @@ pub(super) fn closed(activation: Activation, q: [f64; 2], c: f64) -> Option<(f64
         | Activation::Sigmoid
         | Activation::Softplus
         | Activation::Elu
-        | Activation::Selu => None,
+        | Activation::Selu
+        | Activation::Xielu => None,
     }
 }
 

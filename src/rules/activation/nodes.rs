@@ -65,7 +65,8 @@ fn beside(activation: Activation) -> Beside {
         | Activation::Relu6
         | Activation::HardSwish
         | Activation::Elu
-        | Activation::Selu => Beside::Nothing,
+        | Activation::Selu
+        | Activation::Xielu => Beside::Nothing,
         Activation::Identity => Beside::Entire(0.0),
         Activation::Gelu => Beside::Entire(1.0),
         Activation::Erf => Beside::Entire(2.0),

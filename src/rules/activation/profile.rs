@@ -328,6 +328,7 @@ mod tests {
             (Activation::Elu, 2.776_022),
             (Activation::Selu, 1.503_140),
             (Activation::Relu2, 22.333_333),
+            (Activation::Xielu, 15.495_144),
         ];
         for (activation, expected) in expected {
             approx::assert_relative_eq!(Profile::new(activation, 0.0).squares[0].own, expected, max_relative = 1e-6);

@@ -43,11 +43,13 @@ pub enum Activation {
     Elu,
     /// φ(x) = s·x for x > 0, else s·α·(e^x − 1); s = 1.0507009873554805, α = 1.6732632423543772.
     Selu,
+    /// φ(x) = 0.8 x² + x/2 for x > 0, else 0.8 (e^x − 1 − x) + x/2: xIELU as it starts.
+    Xielu,
 }
 
 impl Activation {
     /// Every activation, LeakyReLU with a slope of 0.1.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::Identity,
         Self::Relu,
         Self::LeakyRelu { slope: 0.1 },
@@ -65,5 +67,6 @@ impl Activation {
         Self::Softplus,
         Self::Elu,
         Self::Selu,
+        Self::Xielu,
     ];
 }

@@ -19,6 +19,8 @@ const SELU_ALPHA: f64 = 1.673_263_242_354_377_2;
 /// √(2/π) and the cubic coefficient of [`Activation::GeluTanh`].
 const TANH_SCALE: f64 = FRAC_2_SQRT_PI / SQRT_2;
 const TANH_CUBIC: f64 = 0.044_715;
+/// α and β of [`Activation::Xielu`].
+const XIELU: (f64, f64) = (0.8, 0.5);
 /// Slope of the sigmoid in [`Activation::QuickGelu`].
 const QUICK_GELU_SLOPE: f64 = 1.702;
 
@@ -48,6 +50,10 @@ pub(crate) fn forward<T: Scalar>(activation: Activation, input: &Array<T>) -> Ar
         Activation::Selu => {
             let (scale, negative) = (c(SELU_SCALE), c(SELU_SCALE * SELU_ALPHA));
             input.map(|x| if x > zero { scale * x } else { negative * x.exp_m1() })
+        }
+        Activation::Xielu => {
+            let (alpha, beta) = (c(XIELU.0), c(XIELU.1));
+            input.map(|x| alpha * if x > zero { x * x } else { x.exp_m1() - x } + beta * x)
         }
     }
 }
@@ -109,6 +115,10 @@ pub(crate) fn backward<T: Scalar>(activation: Activation, input: &Array<T>, grad
         Activation::Selu => {
             let (scale, negative) = (c(SELU_SCALE), c(SELU_SCALE * SELU_ALPHA));
             gradient.zip(input, |g, x| if x > zero { scale * g } else { negative * x.exp() * g })
+        }
+        Activation::Xielu => {
+            let (alpha, beta) = (c(XIELU.0), c(XIELU.1));
+            gradient.zip(input, |g, x| (alpha * if x > zero { two * x } else { x.exp_m1() } + beta) * g)
         }
     }
 }
