@@ -75,11 +75,10 @@ fn advice(similar: &[&str]) -> String {
             let known: Vec<&str> = super::known().collect();
             format!("no known family has its keys: {TOML}; known are {}", known.join(", "))
         }
-        [nearest] => format!("its keys are those of {nearest}: import it so with --as {nearest}, or {TOML}"),
-        [nearest, others @ ..] => format!(
-            "its keys are those of {nearest} (and of {}): import it so with --as {nearest}, or {TOML}",
-            others.join(", ")
-        ),
+        [nearest, others @ ..] => {
+            let others = if others.is_empty() { String::new() } else { format!(" (and of {})", others.join(", ")) };
+            format!("its keys are those of {nearest}{others}: if its blocks are, too, use --as {nearest}, else {TOML}")
+        }
     }
 }
 

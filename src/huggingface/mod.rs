@@ -12,6 +12,7 @@ mod json;
 mod keys;
 mod kinds;
 mod names;
+mod refusal;
 mod rotary;
 mod similar;
 
@@ -174,7 +175,7 @@ fn read(config: &Map<String, Value>, options: Options, outer: Option<&str>) -> R
         (None, Some(outer)) => outer,
         (None, None) => return Err(ImportError::NoModelType { similar: similar::similar(config, options) }),
     };
-    if let Some(reason) = families::refused(model_type, config) {
+    if let Some(reason) = refusal::refused(model_type, config) {
         return Err(ImportError::Unsupported { model_type: model_type.to_owned(), reason });
     }
     let Some(family) = families::find(model_type) else {

@@ -314,3 +314,29 @@ fn no_window_where_the_config_says_null() {
     assert_eq!(windows(r#"{"model_type": "mistral", "num_hidden_layers": 2}"#), [4096, 4096]);
     assert!(windows(r#"{"model_type": "mistral", "num_hidden_layers": 2, "sliding_window": null}"#).is_empty());
 }
+
+/// Every structure that is not computed has a reason and says what to do, also behind the key of a half.
+#[test]
+fn structures_that_are_not_computed_are_named() {
+    let expected = [
+        ("deberta-v2", "disentangled"),
+        ("qwen3_5_moe_text", "state-space"),
+        ("gpt_oss", "sinks"),
+        ("albert", "share"),
+        ("longformer", "global tokens"),
+        ("gemma3n_text", "per layer"),
+        ("wav2vec2-conformer", "waveforms"),
+        ("convnextv2", "resolutions"),
+    ];
+    for (model_type, reason) in expected {
+        for text in [
+            format!(r#"{{"model_type": "{model_type}"}}"#),
+            format!(r#"{{"model_type": "both", "text_config": {{"model_type": "{model_type}"}}}}"#),
+        ] {
+            let message = import(&text, &Options::default()).expect_err("not computed").to_string();
+            assert!(message.contains(reason) && message.contains("TOML"), "{message}");
+        }
+    }
+    let other = import(r#"{"model_type": "minimax_m7"}"#, &Options::default()).expect_err("unknown").to_string();
+    assert!(other.contains("unknown model_type"), "{other}");
+}

@@ -9,7 +9,7 @@ mod llama;
 mod parallel;
 mod vision;
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 use sigprop_stack::Init;
 
 use super::ImportError;
@@ -80,41 +80,6 @@ pub(super) const FAMILIES: &[Family] = &[
 /// The family of a `model_type`.
 pub(super) fn find(model_type: &str) -> Option<&'static Family> {
     FAMILIES.iter().find(|family| family.model_types.contains(&model_type))
-}
-
-/// Why networks of this kind are not computed, if they are not.
-pub(super) fn refused(model_type: &str, config: &Map<String, Value>) -> Option<String> {
-    const STATE_SPACE: [&str; 12] = [
-        "mamba",
-        "rwkv",
-        "jamba",
-        "falcon_h1",
-        "recurrent_gemma",
-        "zamba",
-        "bamba",
-        "granitemoehybrid",
-        "nemotron_h",
-        "lfm2",
-        "xlstm",
-        "qwen3_next",
-    ];
-    if STATE_SPACE.iter().any(|kind| model_type.contains(kind)) {
-        return Some(
-            "state-space, recurrent and hybrid layers are not attention; nothing is guessed for them".to_owned(),
-        );
-    }
-    let hyper = config.get("hc_mult").is_some_and(|value| !value.is_null());
-    if hyper {
-        return Some(
-            "hyper-connections (hc_mult) have several residual streams; nothing is guessed for them".to_owned(),
-        );
-    }
-    match model_type {
-        "albert" => Some("its blocks share their weights, whose gradients add up coherently".to_owned()),
-        "qwen2_moe" => Some("its shared experts are gated by a score of the token".to_owned()),
-        "gpt_oss" | "llama4" => Some("attention sinks and clamped experts are not computed".to_owned()),
-        _ => None,
-    }
 }
 
 /// What most decoders have: sizes under their standard names.

@@ -1,0 +1,140 @@
+//! Networks that are not computed, by the structure that the rules lack.
+
+use serde_json::{Map, Value};
+
+/// What to do with a config of a structure that is not computed.
+const ADVICE: &str = "describe the nearest network without it in a TOML file, as in the README";
+
+struct Structure {
+    /// Why, and which networks have it.
+    reason: &'static str,
+    /// Model types, or what they start with.
+    model_types: &'static [&'static str],
+}
+
+const STRUCTURES: &[Structure] = &[
+    Structure {
+        reason: "state-space, recurrent and linear-attention layers have no softmax over keys",
+        model_types: &[
+            "mamba",
+            "falcon_mamba",
+            "rwkv",
+            "jamba",
+            "falcon_h1",
+            "recurrent_gemma",
+            "zamba",
+            "bamba",
+            "nemotron_h",
+            "lfm2",
+            "lfm3",
+            "xlstm",
+            "qwen3_next",
+            "qwen3_5",
+            "kimi_linear",
+            "minimax",
+            "bailing_hybrid",
+            "olmo_hybrid",
+            "lara_mini",
+            "reformer",
+            "fnet",
+        ],
+    },
+    Structure {
+        reason: "attention sinks are one more logit per head, which takes half of the first token's attention",
+        model_types: &["gpt_oss", "mimo_v2_flash", "granite_swa", "granitemoe_swa", "openai_privacy_filter"],
+    },
+    Structure {
+        reason: "its blocks share their weights, so that the outputs of all blocks are correlated",
+        model_types: &["albert"],
+    },
+    Structure {
+        reason: "disentangled attention has scores of contents with relative positions",
+        model_types: &["deberta", "sew-d"],
+    },
+    Structure {
+        reason: "attention over blocks, global tokens or hashes is not a mask that is known",
+        model_types: &[
+            "longformer",
+            "led",
+            "big_bird",
+            "bigbird_pegasus",
+            "longt5",
+            "pegasus_x",
+            "nystromformer",
+            "mra",
+            "yoso",
+        ],
+    },
+    Structure { reason: "differential attention subtracts two softmaxes", model_types: &["diffllama"] },
+    Structure {
+        reason: "two-stream attention, segments and pooled lengths are not computed",
+        model_types: &["xlnet", "xlm-prophetnet", "prophetnet", "funnel", "canine", "perceiver"],
+    },
+    Structure {
+        reason: "embeddings per layer and alternating updates of several streams are not computed",
+        model_types: &["gemma3n", "gemma4"],
+    },
+    Structure {
+        reason: "waveforms pass convolutions and convolutional positions before the first block",
+        model_types: &[
+            "wav2vec2",
+            "hubert",
+            "wavlm",
+            "unispeech",
+            "sew",
+            "data2vec-audio",
+            "speecht5",
+            "seamless",
+            "encodec",
+            "mimi",
+            "dac",
+        ],
+    },
+    Structure {
+        reason: "it has convolutions or feature maps of several resolutions",
+        model_types: &[
+            "swin",
+            "donut-swin",
+            "hiera",
+            "segformer",
+            "pvt",
+            "cvt",
+            "levit",
+            "convnext",
+            "mobilevit",
+            "mobilenet",
+            "efficientnet",
+            "resnet",
+            "regnet",
+            "poolformer",
+            "focalnet",
+            "dinat",
+            "glpn",
+            "hgnet",
+            "convbert",
+            "squeezebert",
+            "conditional_detr",
+            "deformable_detr",
+            "detr",
+            "dab-detr",
+            "rt_detr",
+            "sam",
+        ],
+    },
+];
+
+/// What others start with that start like one above and have another structure.
+const OTHERS: [&str; 2] = ["minimax_m", "sam3"];
+
+/// Why networks of this kind are not computed and what to do, if they are not.
+pub(super) fn refused(model_type: &str, config: &Map<String, Value>) -> Option<String> {
+    let streams = config.get("hc_mult").is_some_and(|value| !value.is_null());
+    let starts = |starts: &[&str]| starts.iter().any(|start| model_type.starts_with(start));
+    let structure = STRUCTURES.iter().find(|structure| starts(structure.model_types) && !starts(&OTHERS));
+    let reason = match structure {
+        _ if streams => "hyper-connections (hc_mult) have several residual streams",
+        Some(structure) => structure.reason,
+        None => return None,
+    };
+    Some(format!("{reason}; {ADVICE}"))
+}
