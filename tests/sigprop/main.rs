@@ -20,3 +20,4 @@ mod strays;
 mod support;
 mod twins;
 mod update;
+mod zoo;
