@@ -6,7 +6,9 @@ mod encoder_decoder;
 mod gemma;
 mod gpt;
 mod llama;
+mod mixture;
 mod parallel;
+mod variants;
 mod vision;
 
 use serde_json::{Map, Value};
@@ -46,9 +48,14 @@ pub(super) const FAMILIES: &[Family] = &[
         read: llama::llama,
         names: |_| names::LLAMA,
     },
-    Family { model_types: &["mixtral"], read: llama::mixture, names: |_| names::MIXTRAL },
-    Family { model_types: &["qwen3_moe"], read: llama::mixture, names: |_| names::QWEN3_MOE },
-    Family { model_types: &["qwen2", "qwen3"], read: llama::qwen, names: |_| names::LLAMA },
+    Family { model_types: &["mixtral"], read: mixture::mixtral, names: |_| names::MIXTRAL },
+    Family { model_types: &["qwen2_moe", "qwen3_moe"], read: mixture::qwen, names: |_| names::QWEN_MOE },
+    Family { model_types: &["qwen3_vl_moe_text"], read: mixture::qwen, names: |_| names::QWEN3_VL_MOE },
+    Family {
+        model_types: &["qwen2", "qwen3", "qwen2_vl_text", "qwen2_5_vl_text", "qwen3_vl_text", "mimo"],
+        read: llama::qwen,
+        names: |_| names::LLAMA,
+    },
     Family { model_types: &["phi3"], read: llama::phi3, names: |_| names::PHI3 },
     Family { model_types: &["starcoder2"], read: llama::ungated, names: |_| names::STARCODER2 },
     Family { model_types: &["nemotron"], read: llama::ungated, names: |_| names::NEMOTRON },
@@ -56,10 +63,27 @@ pub(super) const FAMILIES: &[Family] = &[
     Family { model_types: &["granite"], read: llama::granite, names: |_| names::LLAMA },
     Family { model_types: &["olmo"], read: llama::olmo, names: |_| names::OLMO },
     Family { model_types: &["olmo2", "olmo3"], read: llama::olmo, names: |_| names::OLMO2 },
+    Family { model_types: &["ministral3"], read: variants::ministral, names: |_| names::LLAMA },
+    Family { model_types: &["exaone4"], read: variants::exaone, names: |_| names::OLMO2 },
+    Family { model_types: &["hunyuan_v1_dense"], read: variants::hunyuan, names: |_| names::HUNYUAN },
+    Family { model_types: &["internlm2"], read: variants::internlm, names: |_| names::INTERNLM2 },
+    Family { model_types: &["baichuan"], read: variants::baichuan, names: |_| names::BAICHUAN },
+    Family { model_types: &["nanochat"], read: variants::nanochat, names: |_| names::NANOCHAT },
     Family { model_types: &["gemma"], read: gemma::gemma, names: |_| names::GEMMA },
     Family { model_types: &["gemma2", "gemma3_text"], read: gemma::gemma, names: |_| names::GEMMA2 },
-    Family { model_types: &["glm4"], read: gemma::gemma, names: |_| names::GLM4 },
-    Family { model_types: &["deepseek_v2", "deepseek_v3"], read: deepseek::deepseek, names: names::deepseek },
+    Family { model_types: &["glm4", "glm4v_text"], read: gemma::glm, names: |_| names::GLM4 },
+    Family { model_types: &["olmoe"], read: mixture::olmoe, names: |_| names::QWEN_MOE },
+    Family { model_types: &["granitemoe"], read: mixture::granite, names: |_| names::GRANITE_MOE },
+    Family { model_types: &["granitemoehybrid"], read: mixture::granite, names: |_| names::GRANITE_MOE },
+    Family { model_types: &["minimax_m2"], read: mixture::minimax, names: |_| names::MIXTRAL },
+    Family { model_types: &["glm4_moe", "dots1"], read: mixture::sigmoid, names: |_| names::SHARED_EXPERTS },
+    Family { model_types: &["ernie4_5_moe"], read: mixture::ernie, names: |_| names::SHARED_EXPERTS },
+    Family { model_types: &["hunyuan_v1_moe"], read: mixture::hunyuan, names: |_| names::HUNYUAN },
+    Family {
+        model_types: &["deepseek_v2", "deepseek_v3", "deepseek_v32", "kimi_k2"],
+        read: deepseek::deepseek,
+        names: names::deepseek,
+    },
     Family {
         model_types: &["bert", "roberta", "xlm-roberta", "camembert", "electra"],
         read: bert::bert,
@@ -83,7 +107,7 @@ pub(super) fn find(model_type: &str) -> Option<&'static Family> {
 
 /// Why networks of this kind are not computed, if they are not.
 pub(super) fn refused(model_type: &str, config: &Map<String, Value>) -> Option<String> {
-    const STATE_SPACE: [&str; 12] = [
+    const STATE_SPACE: [&str; 11] = [
         "mamba",
         "rwkv",
         "jamba",
@@ -91,13 +115,15 @@ pub(super) fn refused(model_type: &str, config: &Map<String, Value>) -> Option<S
         "recurrent_gemma",
         "zamba",
         "bamba",
-        "granitemoehybrid",
         "nemotron_h",
         "lfm2",
         "xlstm",
         "qwen3_next",
     ];
-    if STATE_SPACE.iter().any(|kind| model_type.contains(kind)) {
+    let attends = |kind: &Value| matches!(kind.as_str(), Some("attention" | "full_attention"));
+    let layers = config.get("layer_types").or(config.get("layers_block_type")).and_then(Value::as_array);
+    let hybrid = model_type == "granitemoehybrid" && !layers.is_some_and(|layers| layers.iter().all(attends));
+    if hybrid || STATE_SPACE.iter().any(|kind| model_type.contains(kind)) {
         return Some(
             "state-space, recurrent and hybrid layers are not attention; nothing is guessed for them".to_owned(),
         );
@@ -110,8 +136,12 @@ pub(super) fn refused(model_type: &str, config: &Map<String, Value>) -> Option<S
     }
     match model_type {
         "albert" => Some("its blocks share their weights, whose gradients add up coherently".to_owned()),
-        "qwen2_moe" => Some("its shared experts are gated by a score of the token".to_owned()),
-        "gpt_oss" | "llama4" => Some("attention sinks and clamped experts are not computed".to_owned()),
+        "gpt_oss" => Some("attention sinks and clamped experts are not computed".to_owned()),
+        "llama4_text" => Some(
+            "its experts read tokens that are multiplied by the router's scores, which is not computed; describe a \
+             mixture that weights the outputs of experts in a TOML file"
+                .to_owned(),
+        ),
         _ => None,
     }
 }
@@ -174,6 +204,15 @@ fn biases(keys: &Keys, architecture: &mut Architecture) -> Result<(), ImportErro
     architecture.qkv_biases = Some(attention);
     architecture.attention_output_bias = Some(attention);
     architecture.ffn_biases = Some(keys.flag("ffn_biases", &["mlp_bias"], false)?);
+    Ok(())
+}
+
+/// Granite's multipliers of embeddings, scores, branches and logits.
+fn multipliers(keys: &Keys, architecture: &mut Architecture) -> Result<(), ImportError> {
+    architecture.embedding_scale = keys.number("embedding_scale", &["embedding_multiplier"], 1.0)?;
+    architecture.attention_scale = Some(keys.number("attention_scale", &["attention_multiplier"], 1.0)?);
+    architecture.branch_scale = Some(keys.number("branch_scale", &["residual_multiplier"], 1.0)?);
+    architecture.logit_scale = keys.number("logits divided by", &["logits_scaling"], 1.0)?.recip();
     Ok(())
 }
 
@@ -248,5 +287,13 @@ fn layer_types(keys: &Keys, window: usize) -> Result<Option<Vec<usize>>, ImportE
             Ok(Some(windows))
         }
         None => Err(ImportError::value("layer_types", "full_attention or sliding_attention per layer", value, "")),
+    }
+}
+
+/// A cap; null is none, and a missing key the default of the family.
+fn cap(keys: &Keys, name: &str, key: &'static str, default: Option<f64>) -> Result<Option<f64>, ImportError> {
+    match default.filter(|_| !keys.is_null(key)) {
+        Some(default) => Ok(Some(keys.number(name, &[key], default)?)),
+        None => keys.maybe_number(name, &[key]),
     }
 }
