@@ -95,7 +95,9 @@ FAMILIES = {
 }
 
 # What belongs to a base model and not to the network: poolers, a norm of the class token, fixed sinusoids.
-BESIDE = re.compile(r"pooler|post_layernorm|encoder\.embed_positions|e_score_correction_bias|mask_token|final_logits_bias|act_fn\.")
+BESIDE = re.compile(r"pooler|post_layernorm|encoder\.embed_positions|e_score_correction_bias|mask_token|final_logits_bias|indexer\.|act_fn\.")
+# Text parts of models of texts and images are built without the head of the whole.
+HEADLESS = re.compile(rf"{BESIDE.pattern}|^lm_head\.")
 
 
 def sigprop(*arguments):
@@ -109,11 +111,11 @@ def inspected(folder, *arguments):
     return json.loads(sigprop("inspect", folder, "--format", "json", "-q", *arguments))
 
 
-def problems(report, scheme):
+def problems(report, scheme, beside):
     """What is not as the scheme says."""
     found = [f"{tensor['tensor']} {tensor['parameter']}: std {tensor['std']}, scheme {tensor['scheme_std']}"
              for tensor in report["tensors"] if tensor["deviates"]]
-    found += [f"unknown {name}" for name in report["unknown"] if not BESIDE.search(name)]
+    found += [f"unknown {name}" for name in report["unknown"] if not beside.search(name)]
     found += [f"missing {name}" for name in report["missing"]]
     if report["closest"][0]["scheme"] != scheme:
         found.append(f"closest {report['closest'][:2]}")
@@ -141,10 +143,11 @@ def check(name, folder, written):
     else:
         config = config_of(MEASURED / "configs" / f"{name}.json")
     torch.manual_seed(0)
-    model, _ = with_head(config)
+    model, head = with_head(config)
+    beside = BESIDE if head else HEADLESS
     built = folder / "built"
     model.save_pretrained(built)
-    found = problems(inspected(built), "hf")
+    found = problems(inspected(built), "hf", beside)
 
     config_file = built / "config.json"
     drawn = folder / "drawn"
@@ -153,18 +156,18 @@ def check(name, folder, written):
     scheme = "xavier-uniform"
     sigprop("predict", config_file, "--scheme", scheme, "--export", drawn / "model.safetensors", "--export",
             folder / "init.py", "-o", folder / "predicted")
-    found += [f"exported: {problem}" for problem in problems(inspected(drawn, "--scheme", scheme), scheme)]
+    found += [f"exported: {problem}" for problem in problems(inspected(drawn, "--scheme", scheme), scheme, beside)]
     _, loading = type(model).from_pretrained(drawn, output_loading_info=True)
     for what in ("missing_keys", "unexpected_keys", "mismatched_keys"):
-        found += [f"loading: {what} {key}" for key in loading[what] if not BESIDE.search(str(key))]
+        found += [f"loading: {what} {key}" for key in loading[what] if not beside.search(str(key))]
 
     spec = importlib.util.spec_from_file_location("init", folder / "init.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     report = module.initialise(model, seed=1)
     written.extend(stds(name, report))
-    found += [f"init.py: unmatched {key}" for key in report["unmatched"] if not BESIDE.search(key)]
-    found += [f"init.py: missing {key}" for key in report["missing"]]
+    found += [f"init.py: unmatched {key}" for key in report["unmatched"] if not beside.search(key)]
+    found += [f"init.py: missing {key}" for key in report["missing"] if not beside.search(key)]
     sizes = {key: parameter.numel() for key, parameter in model.named_parameters()}
     groups = [(group["lr"], len(group["params"])) for group in module.parameter_groups(model, lr=0.1)]
     if groups != [(0.1, len(sizes))]:

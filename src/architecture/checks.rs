@@ -221,12 +221,8 @@ impl Architecture {
             size("experts.shared_d_ff", experts.shared_d_ff, MAX_SIZE)?;
         }
         number("experts.scale", experts.scale, FINITE, "finite")?;
-        if experts.shared_gate {
-            return Err(ArchitectureError::Unsupported {
-                field: "experts.shared_gate",
-                got: "true".to_owned(),
-                reason: "one number per token does not multiply all features of a branch",
-            });
+        if experts.shared_gate && experts.shared_d_ff == 0 {
+            return Err(value("experts.shared_gate", "false without shared experts", "true", ""));
         }
         Ok(())
     }

@@ -15,16 +15,6 @@ pub enum ArchitectureError {
         /// What to do about it; may be empty.
         hint: String,
     },
-    /// Something that is known but not computed yet.
-    #[error("{field} {got} is not supported yet: {reason}")]
-    Unsupported {
-        /// Name of the field.
-        field: &'static str,
-        /// What it asks for.
-        got: String,
-        /// Why.
-        reason: &'static str,
-    },
     /// A file that cannot be read as an architecture.
     #[error("line {line}, column {column}: {message}")]
     File {

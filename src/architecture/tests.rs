@@ -95,8 +95,8 @@ fn parts_that_do_not_fit_are_refused() {
             "relative_max_distance must be more than relative_buckets = 32, got 32",
         ),
         (
-            Architecture { experts: Some(Experts { shared_gate: true, ..experts() }), ..plain() },
-            "experts.shared_gate true is not supported yet",
+            Architecture { experts: Some(Experts { shared_gate: true, shared_d_ff: 0, ..experts() }), ..plain() },
+            "experts.shared_gate must be false without shared experts, got true",
         ),
         (
             Architecture { experts: Some(Experts { top_k: 9, ..experts() }), ..plain() },

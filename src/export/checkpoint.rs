@@ -47,6 +47,9 @@ pub(super) fn once(held: &[Held]) -> Vec<&Held> {
 
 fn write(held: &Held, draw: &Draw, out: &mut dyn Write) -> io::Result<()> {
     let entries: usize = held.shape.iter().product();
+    if held.axis > 0 && held.shape.len() == 3 {
+        return write_experts(held, draw, out);
+    }
     if held.axis > 0 {
         return write_side_by_side(held, draw, out);
     }
@@ -68,6 +71,17 @@ fn write(held: &Held, draw: &Draw, out: &mut dyn Write) -> io::Result<()> {
 
 fn write_row(part: &Part, row: usize, columns: usize, draw: &Draw, out: &mut dyn Write) -> io::Result<()> {
     write_entries(&drawn(part, row, columns, draw), out)
+}
+
+/// Expert by expert, every part of it.
+fn write_experts(held: &Held, draw: &Draw, out: &mut dyn Write) -> io::Result<()> {
+    for expert in 0..held.shape[0] {
+        for part in &held.parts {
+            let part = Part { expert: Some(expert), ..part.clone() };
+            (0..part.shape[0]).try_for_each(|row| write_row(&part, row, part.shape[1], draw, out))?;
+        }
+    }
+    Ok(())
 }
 
 /// Every part transposed; all of them at once in memory.

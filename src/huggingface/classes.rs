@@ -96,18 +96,32 @@ pub(super) fn beside(keys: &Keys, architecture: &Architecture) -> Result<u64, Im
     let last = architecture.decoder.as_deref().unwrap_or(architecture);
     let with_matrix = last.head == Head::Untied && matches!(task, Task::Language | Task::PreTraining);
     let matrix = if with_matrix { widths.vocab * widths.embedding } else { 0 };
-    Ok(matrix + own(keys.family(), task, &widths) + fixed(keys.family(), architecture))
+    Ok(matrix + own(keys.family(), task, &widths) + fixed(keys, architecture)?)
 }
 
-/// Tables that are not learned but are parameters, and a norm of the class token.
-fn fixed(family: &str, architecture: &Architecture) -> u64 {
-    match family {
-        "whisper" => (architecture.seq_len * architecture.d_model) as u64,
+/// Tables that are not learned but are parameters, a norm of the class token, indexers.
+fn fixed(keys: &Keys, architecture: &Architecture) -> Result<u64, ImportError> {
+    let width = architecture.d_model as u64;
+    Ok(match keys.family() {
+        "whisper" => architecture.seq_len as u64 * width,
         // Two slopes of every xIELU.
         "apertus" => 2 * architecture.n_layers as u64,
-        "clip_vision_model" => 2 * architecture.d_model as u64,
+        "clip_vision_model" => 2 * width,
+        // Biases of the choice, beside scores.
+        "ernie4_5_moe" => architecture.experts.map_or(0, |experts| {
+            let sparse = architecture.n_layers.saturating_sub(experts.first_dense) / experts.every.max(1);
+            (sparse * experts.n_experts) as u64
+        }),
+        "deepseek_v32" => {
+            let (heads, d_head) = (
+                keys.size("heads of the indexer", &["index_n_heads"], 64)? as u64,
+                keys.size("d_head of the indexer", &["index_head_dim"], 128)? as u64,
+            );
+            let rank = architecture.latent.and_then(|latent| latent.query_rank).unwrap_or(0) as u64;
+            architecture.n_layers as u64 * (rank * heads * d_head + width * d_head + 2 * d_head + width * heads)
+        }
         _ => 0,
-    }
+    })
 }
 
 /// Poolers and heads but for the matrix of the logits.

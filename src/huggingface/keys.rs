@@ -78,6 +78,11 @@ impl<'a> Keys<'a> {
         self.find(&[key]).map(|(_, value)| value)
     }
 
+    /// Keys that have one value in this family, whatever it is.
+    pub(super) fn same(&self, keys: &[&'static str]) {
+        self.find(keys);
+    }
+
     /// Whether a key is there and null.
     pub(super) fn is_null(&self, key: &str) -> bool {
         self.config.get(key).is_some_and(Value::is_null)
@@ -185,7 +190,12 @@ impl<'a> Keys<'a> {
     }
 }
 
+/// A size, or the same one for every block.
 fn size(value: &Value) -> Option<usize> {
+    let value = match value.as_array().map(Vec::as_slice) {
+        Some([first, rest @ ..]) if rest.iter().all(|other| other == first) => first,
+        _ => value,
+    };
     value.as_u64().filter(|size| (1..=LARGEST).contains(size)).map(|size| size as usize)
 }
 

@@ -204,23 +204,27 @@ fn inner(config: &Map<String, Value>, model_type: &str, options: Options) -> Res
         got: model_type.to_owned(),
         similar: similar::similar(config, options),
     };
-    match config.get(key) {
-        Some(Value::Object(inner)) => {
-            let own = match inner.get("model_type") {
-                None if families::find(&default).is_none() => return Err(unknown(inner)),
-                _ => default,
-            };
-            let mut imported = read(inner, options, Some(&own))?;
-            let field = Field {
-                name: key.to_owned(),
-                value: "followed".to_owned(),
-                origin: format!("model_type {model_type}"),
-            };
-            imported.fields.insert(0, field);
-            Ok(imported)
-        }
-        _ => Err(unknown(config)),
+    let (inner, how) = match config.get(key) {
+        Some(Value::Object(inner)) => (inner, "followed"),
+        // Models of texts and images had the keys of their text part beside the others once.
+        _ if options.tower == Tower::Text && families::find(&default).is_some() => (config, "among the other keys"),
+        _ => return Err(unknown(config)),
+    };
+    let nested = how == "followed";
+    let own = match inner.get("model_type") {
+        None if families::find(&default).is_none() => return Err(unknown(inner)),
+        _ => default,
+    };
+    let mut inner = inner.clone();
+    if !nested {
+        inner.remove("model_type");
+    } else if let Some(tied) = config.get("tie_word_embeddings") {
+        inner.entry("tie_word_embeddings").or_insert(tied.clone());
     }
+    let mut imported = read(&inner, options, Some(&own))?;
+    let field = Field { name: key.to_owned(), value: how.to_owned(), origin: format!("model_type {model_type}") };
+    imported.fields.insert(0, field);
+    Ok(imported)
 }
 
 #[cfg(test)]

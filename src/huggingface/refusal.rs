@@ -5,6 +5,8 @@ use serde_json::{Map, Value};
 /// What to do with a config of a structure that is not computed.
 const ADVICE: &str = "describe the nearest network without it in a TOML file, as in the README";
 
+const STATE_SPACE: &str = "state-space, recurrent and linear-attention layers have no softmax over keys";
+
 struct Structure {
     /// Why, and which networks have it.
     reason: &'static str,
@@ -14,7 +16,11 @@ struct Structure {
 
 const STRUCTURES: &[Structure] = &[
     Structure {
-        reason: "state-space, recurrent and linear-attention layers have no softmax over keys",
+        reason: "its experts read tokens that are multiplied by the router's scores",
+        model_types: &["llama4_text"],
+    },
+    Structure {
+        reason: STATE_SPACE,
         model_types: &[
             "mamba",
             "falcon_mamba",
@@ -128,10 +134,14 @@ const OTHERS: [&str; 2] = ["minimax_m", "sam3"];
 
 /// Why networks of this kind are not computed and what to do, if they are not.
 pub(super) fn refused(model_type: &str, config: &Map<String, Value>) -> Option<String> {
+    let attends = |kind: &Value| matches!(kind.as_str(), Some("attention" | "full_attention"));
+    let layers = config.get("layer_types").or(config.get("layers_block_type")).and_then(Value::as_array);
+    let hybrid = model_type == "granitemoehybrid" && !layers.is_some_and(|layers| layers.iter().all(attends));
     let streams = config.get("hc_mult").is_some_and(|value| !value.is_null());
     let starts = |starts: &[&str]| starts.iter().any(|start| model_type.starts_with(start));
     let structure = STRUCTURES.iter().find(|structure| starts(structure.model_types) && !starts(&OTHERS));
     let reason = match structure {
+        _ if hybrid => STATE_SPACE,
         _ if streams => "hyper-connections (hc_mult) have several residual streams",
         Some(structure) => structure.reason,
         None => return None,

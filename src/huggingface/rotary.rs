@@ -121,8 +121,19 @@ fn parameters(keys: &Keys, kind: &'static str, scaled: bool) -> Result<Parameter
     if let Some(scaling) = scaling {
         values.extend(scaling.clone());
     }
+    if values.is_empty() && keys.family() == "ministral3" {
+        values.extend(ministral());
+    }
     let origin = if scaling.is_some() { "rope_scaling" } else { "rope_parameters" };
     Ok(Parameters { values, origin })
+}
+
+/// What Ministral 3 has where its config says nothing.
+fn ministral() -> Map<String, Value> {
+    let numbers =
+        [("factor", 16.0), ("original_max_position_embeddings", 16_384.0), ("mscale", 1.0), ("mscale_all_dim", 1.0)];
+    let numbers = numbers.map(|(key, number)| (key.to_owned(), Value::from(number)));
+    [("rope_type".to_owned(), Value::from("yarn"))].into_iter().chain(numbers).collect()
 }
 
 /// A head of this share and base, unless the parameters of its layers say otherwise.
@@ -164,6 +175,10 @@ impl Plain {
             ("default" | "mrope", _) => Ok(Turns { frequencies: None, scale: 1.0 }),
             ("linear", _) => of(self.unscaled().map(|frequency| frequency / divided).collect()),
             ("proportional", _) => of(self.powers(self.base, self.d_head).map(|power| power / divided).collect()),
+            ("dynamic", "hunyuan_v1_dense" | "hunyuan_v1_moe") if scaling.raw("alpha").is_some() => {
+                let stretch = scaling.number("rotary alpha", &["alpha"], 1.0)?;
+                Ok(Turns { frequencies: Some(self.based(stretch)), scale: 1.0 })
+            }
             ("dynamic", _) => Ok(Turns { frequencies: self.stretched(divided), scale: 1.0 }),
             ("llama3", _) => of(self.by_turns(scaling, divided)?),
             // Phi-3 called its frequencies so in its first releases.
@@ -185,9 +200,14 @@ impl Plain {
     /// Sequences beyond the last position have a larger base (NTK).
     fn stretched(&self, factor: f64) -> Option<Vec<f64>> {
         let stretch = factor * self.seq_len / self.positions - (factor - 1.0);
+        (self.seq_len > self.positions).then(|| self.based(stretch))
+    }
+
+    /// The base grows so that the slowest frequency is divided by `stretch` (NTK).
+    fn based(&self, stretch: f64) -> Vec<f64> {
         let features = self.features as f64;
         let base = self.base * stretch.powf(features / (features - 2.0).max(1.0));
-        (self.seq_len > self.positions).then(|| self.powers(base, self.features).collect())
+        self.powers(base, self.features).collect()
     }
 
     /// Llama 3: slow frequencies are divided, fast ones are not.

@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::architecture::Activation;
+use crate::architecture::{Activation, Head, Positions};
 
 fn imported(text: &str) -> Imported {
     import(text, &Options::default()).unwrap()
@@ -10,7 +10,8 @@ fn imported(text: &str) -> Imported {
 #[test]
 fn every_family_has_a_network_by_default() {
     for family in families::FAMILIES {
-        for model_type in family.model_types {
+        // Hybrids have state-space layers unless their config says otherwise.
+        for model_type in family.model_types.iter().filter(|name| **name != "granitemoehybrid") {
             let got = imported(&format!(r#"{{"model_type": "{model_type}"}}"#));
             let resolved = got.architecture.resolved();
             assert!(resolved.is_ok(), "{model_type}: {:?}", resolved.err());
@@ -41,6 +42,8 @@ fn errors_name_the_key_or_the_kind() {
     assert!(message("[]").starts_with("not a config"));
     assert!(message("{}").starts_with("the config has no model_type; no known family has its keys: describe"));
     assert!(message(r#"{"model_type": "mamba2"}"#).contains("state-space"));
+    assert!(message(r#"{"model_type": "granitemoehybrid"}"#).contains("state-space"));
+    assert!(message(r#"{"model_type": "llama4_text"}"#).contains("its experts read tokens"));
     assert!(message(r#"{"model_type": "llama", "hc_mult": 4}"#).contains("hyper-connections"));
     let got = message(r#"{"model_type": "gpt2", "n_layer": "twelve"}"#);
     assert_eq!(got, "n_layer must be a number between 1 and 100000, got \"twelve\"");
@@ -69,6 +72,39 @@ fn unknown_models_are_told_which_family_has_their_keys() {
         "type_vocab_size": 2, "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1, "layer_norm_eps": 1e-12}"#;
     assert_eq!(nearest(bert), Some("bert"));
     assert_eq!(nearest(r#"{"model_type": "x", "depth": 3}"#), None);
+}
+
+/// Families that the library does not have under these names, text parts, and hybrids without state-space layers.
+#[test]
+fn other_names_of_known_structures_are_read() {
+    let shape = r#""hidden_size": 256, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 512"#;
+    let read = |model_type: &str, rest: &str| {
+        imported(&format!(r#"{{"model_type": "{model_type}", {shape}{rest}}}"#)).architecture
+    };
+    let same =
+        |one: Architecture, other: Architecture| assert_eq!(Architecture { name: other.name.clone(), ..one }, other);
+    same(read("kimi_k2", ""), read("deepseek_v3", ""));
+    same(read("mimo", r#", "num_nextn_predict_layers": 1"#), read("qwen2", ""));
+    let text =
+        imported(&format!(r#"{{"model_type": "kimi_k25", "text_config": {{"model_type": "kimi_k2", {shape}}}}}"#));
+    same(text.architecture, read("deepseek_v3", ""));
+    same(read("qwen2_vl", r#", "num_key_value_heads": 2"#), read("qwen2_vl_text", r#", "num_key_value_heads": 2"#));
+    assert_eq!(read("baichuan", r#", "max_position_embeddings": 4096"#).positions, Positions::Rotary);
+    assert_eq!(read("baichuan", r#", "model_max_length": 4096"#).positions, Positions::Alibi);
+    let dense = read("granitemoehybrid", r#", "layer_types": ["attention", "attention"], "num_local_experts": 0"#);
+    assert_eq!((dense.d_ff, dense.experts, dense.positions), (Some(1024), None, Positions::None));
+    let list = read("hunyuan_v1_moe", r#", "num_experts": 8, "moe_topk": [2, 2]"#);
+    assert_eq!(list.experts.unwrap().top_k, 2);
+}
+
+/// The head of a text part is tied if the whole config says so.
+#[test]
+fn text_parts_are_tied_as_the_whole_says() {
+    let tied = |whole: &str| {
+        imported(&format!(r#"{{"model_type": "qwen2_vl", {whole}"text_config": {{}}}}"#)).architecture.head
+    };
+    assert_eq!(tied(""), Head::Untied);
+    assert_eq!(tied(r#""tie_word_embeddings": true, "#), Head::Tied);
 }
 
 #[test]
@@ -117,6 +153,9 @@ fn numbers_of_python_are_read() {
 fn keys_that_change_no_signal_are_not_told() {
     for text in [
         r#"{"model_type": "modernbert", "layer_norm_eps": 1e-5, "norm_bias": false}"#,
+        r#"{"model_type": "minimax_m2", "use_qk_norm": true, "qk_norm_type": "per_layer", "rotary_dim": 64}"#,
+        r#"{"model_type": "hunyuan_v1_moe", "use_qk_norm": true, "num_shared_expert": [1, 1], "moe_intermediate_size": [8, 8]}"#,
+        r#"{"model_type": "exaone4", "sliding_window": null, "sliding_window_pattern": "LLLG"}"#,
         r#"{"model_type": "gptj", "scale_attn_weights": true, "rotary": true}"#,
         r#"{"model_type": "mpt", "norm_type": "low_precision_layernorm", "logit_scale": null}"#,
         r#"{"model_type": "smollm3", "max_window_layers": 28, "use_sliding_window": false}"#,

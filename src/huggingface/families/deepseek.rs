@@ -1,4 +1,4 @@
-//! DeepSeek-V2 and V3: latent attention, mixtures with shared experts.
+//! DeepSeek-V2 and V3, and Kimi K2, which is V3: latent attention, mixtures with shared experts.
 
 use sigprop_stack::Weighting;
 
@@ -9,9 +9,10 @@ use super::{Keys, Standard, activation, biases, tied};
 use crate::architecture::{Architecture, Experts, Latent, NormChoice};
 
 pub(super) fn deepseek(keys: &Keys) -> Result<Architecture, ImportError> {
-    let three = keys.family() == "deepseek_v3";
+    let three = keys.family() != "deepseek_v2";
     let sizes = if three {
-        Standard { layers: 61, width: 7168, heads: 128, ffn: 18432, vocab: 129_280, positions: 4096 }
+        let positions = if keys.family() == "deepseek_v32" { 163_840 } else { 4096 };
+        Standard { layers: 61, width: 7168, heads: 128, ffn: 18432, vocab: 129_280, positions }
     } else {
         Standard { layers: 32, width: 4096, heads: 32, ffn: 11008, vocab: 102_400, positions: 2048 }
     };
@@ -61,5 +62,20 @@ pub(super) fn deepseek(keys: &Keys) -> Result<Architecture, ImportError> {
     architecture.attention_scale = Some(factor * ((latent.d_nope + latent.d_rope) as f64).powf(-0.5));
     // The rotated part of a head is all rotated.
     architecture.rotary_dim = None;
+    if keys.family() == "deepseek_v32" {
+        indexer(keys, &architecture)?;
+    }
     Ok(architecture)
+}
+
+/// DeepSeek-V3.2 keeps the tokens with the highest scores of an indexer: all, in sequences that are not longer.
+fn indexer(keys: &Keys, architecture: &Architecture) -> Result<(), ImportError> {
+    let kept = keys.size("tokens kept by the indexer", &["index_topk"], 2048)?;
+    let tokens = keys.options.seq_len.unwrap_or(architecture.seq_len);
+    if tokens > kept {
+        keys.warn(format!(
+            "attention sees all {tokens} tokens; the indexer, which is left out, keeps {kept} (index_topk)"
+        ));
+    }
+    Ok(())
 }

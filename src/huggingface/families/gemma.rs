@@ -3,7 +3,8 @@
 use super::super::ImportError;
 use super::super::init::base;
 use super::super::rotary::{Rotation, WindowRotation, rotary};
-use super::{Keys, Standard, activation, head_width, kv_heads, layer_types, tied};
+use super::llama::Defaults;
+use super::{Keys, Standard, activation, cap, head_width, kv_heads, layer_types, tied};
 use crate::architecture::{Architecture, NormChoice, NormPlacement, QkNorm};
 
 pub(super) fn gemma(keys: &Keys) -> Result<Architecture, ImportError> {
@@ -13,42 +14,33 @@ pub(super) fn gemma(keys: &Keys) -> Result<Architecture, ImportError> {
             let sizes = Standard { layers: 28, width: 3072, heads: 16, ffn: 24576, vocab: 256_000, positions: 8192 };
             (sizes, 16, 256)
         }
-        "glm4" => {
-            let sizes = Standard { layers: 40, width: 4096, heads: 32, ffn: 13696, vocab: 151_552, positions: 131_072 };
-            (sizes, 2, 128)
-        }
         _ => {
             let positions = if family == "gemma2" { 8192 } else { 131_072 };
             let vocab = if family == "gemma2" { 256_000 } else { 262_208 };
             (Standard { layers: 26, width: 2304, heads: 8, ffn: 9216, vocab, positions }, 4, 256)
         }
     };
-    let glm = family == "glm4";
-    let act = if glm { "silu" } else { "gelu_pytorch_tanh" };
     let mut architecture = Architecture {
-        activation: activation(keys, &["hidden_activation", "hidden_act"], act, true)?,
+        activation: activation(keys, &["hidden_activation", "hidden_act"], "gelu_pytorch_tanh", true)?,
         norm: Some(NormChoice::Rmsnorm),
-        norm_eps: keys.number("norm_eps", &["rms_norm_eps"], if glm { 1.562_5e-7 } else { 1e-6 })?,
+        norm_eps: keys.number("norm_eps", &["rms_norm_eps"], 1e-6)?,
         norm_placement: if family == "gemma" { NormPlacement::Pre } else { NormPlacement::Sandwich },
         biases: false,
         causal: true,
         attention_dropout: keys.rate("attention_dropout", &["attention_dropout"], 0.0)?,
-        head: tied(keys, !glm)?,
+        head: tied(keys, true)?,
         init: Some(base(keys, 0.02)?),
         ..sizes.read(keys)?
     };
     kv_heads(keys, &mut architecture, Some(kv))?;
     let d_head = head_width(keys, &mut architecture, Some(d_head))?;
-    let biases = keys.flag("attention biases", &["attention_bias"], glm)?;
+    let biases = keys.flag("attention biases", &["attention_bias"], false)?;
     architecture.qkv_biases = Some(biases);
-    architecture.attention_output_bias = Some(biases && !glm);
+    architecture.attention_output_bias = Some(biases);
     let three = family == "gemma3_text";
     let window = WindowRotation { key: "rope_local_base_freq", base: 10_000.0, scaled: false };
-    let usual = Rotation::new(if glm { 0.5 } else { 1.0 }, if three { 1e6 } else { 10_000.0 });
+    let usual = Rotation::new(1.0, if three { 1e6 } else { 10_000.0 });
     rotary(keys, &mut architecture, d_head, Rotation { window: three.then_some(window), ..usual })?;
-    if glm {
-        return Ok(architecture);
-    }
     architecture.embedding_scale = (architecture.d_model as f64).sqrt();
     keys.note("embedding_scale", architecture.embedding_scale, "√d_model");
     if family != "gemma" {
@@ -77,10 +69,22 @@ pub(super) fn gemma(keys: &Keys) -> Result<Architecture, ImportError> {
     Ok(architecture)
 }
 
-/// A cap; null is none, and a missing key the default of the family.
-fn cap(keys: &Keys, name: &str, key: &'static str, default: Option<f64>) -> Result<Option<f64>, ImportError> {
-    match default.filter(|_| !keys.is_null(key)) {
-        Some(default) => Ok(Some(keys.number(name, &[key], default)?)),
-        None => keys.maybe_number(name, &[key]),
-    }
+/// GLM-4 and the text part of GLM-4V: norms at both ends of a branch, biases of queries, keys and values.
+pub(super) fn glm(keys: &Keys) -> Result<Architecture, ImportError> {
+    let defaults = if keys.family() == "glm4" {
+        Defaults {
+            kv_heads: Some(2),
+            d_head: Some(128),
+            eps: 1.562_5e-7,
+            rotation: Rotation::new(0.5, 10_000.0),
+            ..Defaults::new(40, 4096, 32, 13696, 151_552, 131_072)
+        }
+    } else {
+        Defaults { kv_heads: Some(2), eps: 1e-5, ..Defaults::new(40, 4096, 32, 13696, 151_552, 32_768) }
+    };
+    let mut architecture = defaults.read(keys)?;
+    architecture.norm_placement = NormPlacement::Sandwich;
+    architecture.qkv_biases = Some(keys.flag("attention biases", &["attention_bias"], true)?);
+    architecture.attention_output_bias = Some(false);
+    Ok(architecture)
 }

@@ -3,25 +3,24 @@
 use super::super::ImportError;
 use super::super::init::base;
 use super::super::rotary::{Rotation, WindowRotation, rotary};
-use super::{Keys, Standard, activation, biases, head_width, kv_heads, layer_types, tied};
-use crate::architecture::{Activation, Architecture, Experts, NormChoice, NormPlacement, QkNorm};
-use sigprop_stack::Weighting;
+use super::{Keys, Standard, activation, biases, head_width, kv_heads, layer_types, multipliers, tied};
+use crate::architecture::{Activation, Architecture, NormChoice, NormPlacement, QkNorm};
 
 /// What a family takes for keys that are missing.
-struct Defaults {
-    sizes: Standard,
-    kv_heads: Option<usize>,
-    d_head: Option<usize>,
-    activation: &'static str,
-    gated: bool,
-    eps: f64,
-    rotation: Rotation,
-    std: f64,
-    tied: bool,
+pub(super) struct Defaults {
+    pub(super) sizes: Standard,
+    pub(super) kv_heads: Option<usize>,
+    pub(super) d_head: Option<usize>,
+    pub(super) activation: &'static str,
+    pub(super) gated: bool,
+    pub(super) eps: f64,
+    pub(super) rotation: Rotation,
+    pub(super) std: f64,
+    pub(super) tied: bool,
 }
 
 impl Defaults {
-    fn new(layers: usize, width: usize, heads: usize, ffn: usize, vocab: usize, positions: usize) -> Self {
+    pub(super) fn new(layers: usize, width: usize, heads: usize, ffn: usize, vocab: usize, positions: usize) -> Self {
         Self {
             sizes: Standard { layers, width, heads, ffn, vocab, positions },
             kv_heads: None,
@@ -35,7 +34,7 @@ impl Defaults {
         }
     }
 
-    fn read(self, keys: &Keys) -> Result<Architecture, ImportError> {
+    pub(super) fn read(self, keys: &Keys) -> Result<Architecture, ImportError> {
         let mut architecture = Architecture {
             activation: activation(keys, &["hidden_act", "hidden_activation"], self.activation, self.gated)?,
             norm: Some(NormChoice::Rmsnorm),
@@ -59,7 +58,7 @@ impl Defaults {
 }
 
 /// Every block looks at the same window, or those that `layer_types` names.
-fn windows(keys: &Keys, architecture: &mut Architecture, default: Option<usize>) -> Result<(), ImportError> {
+pub(super) fn windows(keys: &Keys, architecture: &mut Architecture, default: Option<usize>) -> Result<(), ImportError> {
     let given = keys.maybe_size("window", &["sliding_window"])?;
     let Some(window) = given.or(default.filter(|_| !keys.is_null("sliding_window"))) else { return Ok(()) };
     let everywhere = || vec![window; architecture.n_layers];
@@ -117,56 +116,26 @@ fn smollm3_rotated(keys: &Keys, n_layers: usize) -> Result<Vec<bool>, ImportErro
     rotated.ok_or_else(|| ImportError::value("no_rope_layers", "1 or 0 per layer", value, ""))
 }
 
-/// Mixtral and Qwen3-MoE: a mixture of experts in place of the feed-forward network.
-pub(super) fn mixture(keys: &Keys) -> Result<Architecture, ImportError> {
-    let mixtral = keys.family() == "mixtral";
-    let defaults = if mixtral {
-        Defaults {
+/// Qwen2 and MiMo (biases of queries, keys and values), Qwen3 (norms of queries and keys); text parts of models of
+/// images, whose positions are those of the tokens on all axes.
+pub(super) fn qwen(keys: &Keys) -> Result<Architecture, ImportError> {
+    let three = matches!(keys.family(), "qwen3" | "qwen3_vl_text");
+    let usual = Defaults { d_head: three.then_some(128), ..Defaults::new(32, 4096, 32, 22016, 151_936, 32_768) };
+    let defaults = match keys.family() {
+        "qwen2_vl_text" | "qwen2_5_vl_text" => Defaults {
             kv_heads: Some(8),
             eps: 1e-5,
             rotation: Rotation::new(1.0, 1e6),
-            ..Defaults::new(32, 4096, 32, 14336, 32000, 131_072)
-        }
-    } else {
-        Defaults { kv_heads: Some(4), ..Defaults::new(24, 2048, 32, 6144, 151_936, 32_768) }
+            ..Defaults::new(80, 8192, 64, 29568, 152_064, 32_768)
+        },
+        "qwen3_vl_text" => Defaults {
+            rotation: Rotation::new(1.0, 5e5),
+            sizes: Standard { positions: 128_000, ..usual.sizes },
+            ..usual
+        },
+        _ => usual,
     };
     let mut architecture = defaults.read(keys)?;
-    let dense = architecture.d_ff.unwrap_or(1);
-    let normalised = if mixtral { true } else { keys.flag("normalised experts", &["norm_topk_prob"], false)? };
-    let d_ff = if mixtral { dense } else { keys.size("d_ff of an expert", &["moe_intermediate_size"], 768)? };
-    architecture.experts = Some(Experts {
-        n_experts: keys.size("n_experts", &["num_local_experts", "num_experts"], if mixtral { 8 } else { 128 })?,
-        top_k: keys.size("top_k", &["num_experts_per_tok"], if mixtral { 2 } else { 8 })?,
-        d_ff,
-        shared_d_ff: 0,
-        shared_gate: false,
-        weighting: Weighting::Softmax,
-        normalised,
-        scale: 1.0,
-        first_dense: 0,
-        every: keys.size("every how many blocks", &["decoder_sparse_step"], 1)?,
-    });
-    if !mixtral {
-        architecture.qk_norm = QkNorm::Head;
-        biases(keys, &mut architecture)?;
-        let dense_layers = keys.raw("mlp_only_layers").and_then(serde_json::Value::as_array);
-        if dense_layers.is_some_and(|layers| !layers.is_empty()) {
-            keys.warn("mlp_only_layers is left out: all blocks have experts".to_owned());
-        }
-    }
-    if mixtral || keys.flag("windows", &["use_sliding_window"], false)? {
-        windows(keys, &mut architecture, if mixtral { None } else { Some(4096) })?;
-    } else {
-        keys.raw("sliding_window");
-    }
-    Ok(architecture)
-}
-
-/// Qwen2 (biases of queries, keys and values) and Qwen3 (norms of queries and keys).
-pub(super) fn qwen(keys: &Keys) -> Result<Architecture, ImportError> {
-    let three = keys.family() == "qwen3";
-    let d_head = three.then_some(128);
-    let mut architecture = Defaults { d_head, ..Defaults::new(32, 4096, 32, 22016, 151_936, 32_768) }.read(keys)?;
     if three {
         architecture.qk_norm = QkNorm::Head;
         let biases = keys.flag("attention biases", &["attention_bias"], false)?;
@@ -174,17 +143,29 @@ pub(super) fn qwen(keys: &Keys) -> Result<Architecture, ImportError> {
         architecture.attention_output_bias = Some(biases);
     } else {
         architecture.qkv_biases = Some(true);
+        keys.same(&["attention_bias"]);
     }
+    let first = if keys.family().starts_with("qwen2_") { 80 } else { 28 };
     if keys.flag("windows", &["use_sliding_window"], false)? {
-        let window = keys.size("window", &["sliding_window"], 4096)?;
-        let first = keys.count("first block with a window", &["max_window_layers"], 28)?;
-        let default = || (0..architecture.n_layers).map(|i| if i >= first { window } else { 0 }).collect();
-        architecture.windows = layer_types(keys, window)?.unwrap_or_else(default);
+        last_windows(keys, &mut architecture, first)?;
     } else {
-        keys.count("first block with a window", &["max_window_layers"], 28)?;
+        keys.count("first block with a window", &["max_window_layers"], first)?;
         keys.raw("sliding_window");
     }
     Ok(architecture)
+}
+
+/// Blocks from `max_window_layers` on have a window, unless `layer_types` says which.
+pub(super) fn last_windows(keys: &Keys, architecture: &mut Architecture, first: usize) -> Result<(), ImportError> {
+    if keys.is_null("sliding_window") {
+        keys.same(&["layer_types"]);
+        return Ok(());
+    }
+    let window = keys.size("window", &["sliding_window"], 4096)?;
+    let first = keys.count("first block with a window", &["max_window_layers"], first)?;
+    let default = || (0..architecture.n_layers).map(|i| if i >= first { window } else { 0 }).collect();
+    architecture.windows = layer_types(keys, window)?.unwrap_or_else(default);
+    Ok(())
 }
 
 /// Phi-3: fused projections, dropout.
@@ -250,10 +231,7 @@ pub(super) fn ungated(keys: &Keys) -> Result<Architecture, ImportError> {
 /// Granite: multipliers of embeddings, scores and branches.
 pub(super) fn granite(keys: &Keys) -> Result<Architecture, ImportError> {
     let mut architecture = Defaults::new(32, 4096, 32, 11008, 32000, 2048).read(keys)?;
-    architecture.embedding_scale = keys.number("embedding_scale", &["embedding_multiplier"], 1.0)?;
-    architecture.attention_scale = Some(keys.number("attention_scale", &["attention_multiplier"], 1.0)?);
-    architecture.branch_scale = Some(keys.number("branch_scale", &["residual_multiplier"], 1.0)?);
-    architecture.logit_scale = keys.number("logits divided by", &["logits_scaling"], 1.0)?.recip();
+    multipliers(keys, &mut architecture)?;
     biases(keys, &mut architecture)?;
     Ok(architecture)
 }

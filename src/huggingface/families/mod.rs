@@ -6,7 +6,9 @@ mod encoder_decoder;
 mod gemma;
 mod gpt;
 mod llama;
+mod mixture;
 mod parallel;
+mod variants;
 mod vision;
 
 use serde_json::Value;
@@ -46,9 +48,14 @@ pub(super) const FAMILIES: &[Family] = &[
         read: llama::llama,
         names: |_| names::LLAMA,
     },
-    Family { model_types: &["mixtral"], read: llama::mixture, names: |_| names::MIXTRAL },
-    Family { model_types: &["qwen3_moe"], read: llama::mixture, names: |_| names::QWEN3_MOE },
-    Family { model_types: &["qwen2", "qwen3"], read: llama::qwen, names: |_| names::LLAMA },
+    Family { model_types: &["mixtral"], read: mixture::mixtral, names: |_| names::MIXTRAL },
+    Family { model_types: &["qwen2_moe", "qwen3_moe"], read: mixture::qwen, names: |_| names::QWEN_MOE },
+    Family { model_types: &["qwen3_vl_moe_text"], read: mixture::qwen, names: |_| names::QWEN3_VL_MOE },
+    Family {
+        model_types: &["qwen2", "qwen3", "qwen2_vl_text", "qwen2_5_vl_text", "qwen3_vl_text", "mimo"],
+        read: llama::qwen,
+        names: |_| names::LLAMA,
+    },
     Family { model_types: &["phi3"], read: llama::phi3, names: |_| names::PHI3 },
     Family { model_types: &["starcoder2"], read: llama::ungated, names: |_| names::STARCODER2 },
     Family { model_types: &["nemotron"], read: llama::ungated, names: |_| names::NEMOTRON },
@@ -57,10 +64,27 @@ pub(super) const FAMILIES: &[Family] = &[
     Family { model_types: &["granite"], read: llama::granite, names: |_| names::LLAMA },
     Family { model_types: &["olmo"], read: llama::olmo, names: |_| names::OLMO },
     Family { model_types: &["olmo2", "olmo3"], read: llama::olmo, names: |_| names::OLMO2 },
+    Family { model_types: &["ministral3"], read: variants::ministral, names: |_| names::LLAMA },
+    Family { model_types: &["exaone4"], read: variants::exaone, names: |_| names::OLMO2 },
+    Family { model_types: &["hunyuan_v1_dense"], read: variants::hunyuan, names: |_| names::HUNYUAN },
+    Family { model_types: &["internlm2"], read: variants::internlm, names: |_| names::INTERNLM2 },
+    Family { model_types: &["baichuan"], read: variants::baichuan, names: |_| names::BAICHUAN },
+    Family { model_types: &["nanochat"], read: variants::nanochat, names: |_| names::NANOCHAT },
     Family { model_types: &["gemma"], read: gemma::gemma, names: |_| names::GEMMA },
     Family { model_types: &["gemma2", "gemma3_text"], read: gemma::gemma, names: |_| names::GEMMA2 },
-    Family { model_types: &["glm4"], read: gemma::gemma, names: |_| names::GLM4 },
-    Family { model_types: &["deepseek_v2", "deepseek_v3"], read: deepseek::deepseek, names: names::deepseek },
+    Family { model_types: &["glm4", "glm4v_text"], read: gemma::glm, names: |_| names::GLM4 },
+    Family { model_types: &["olmoe"], read: mixture::olmoe, names: |_| names::QWEN_MOE },
+    Family { model_types: &["granitemoe"], read: mixture::granite, names: |_| names::GRANITE_MOE },
+    Family { model_types: &["granitemoehybrid"], read: mixture::granite, names: |_| names::GRANITE_MOE },
+    Family { model_types: &["minimax_m2"], read: mixture::minimax, names: |_| names::MIXTRAL },
+    Family { model_types: &["glm4_moe", "dots1"], read: mixture::sigmoid, names: |_| names::SHARED_EXPERTS },
+    Family { model_types: &["ernie4_5_moe"], read: mixture::ernie, names: |_| names::SHARED_EXPERTS },
+    Family { model_types: &["hunyuan_v1_moe"], read: mixture::hunyuan, names: |_| names::HUNYUAN },
+    Family {
+        model_types: &["deepseek_v2", "deepseek_v3", "deepseek_v32", "kimi_k2"],
+        read: deepseek::deepseek,
+        names: names::deepseek,
+    },
     Family {
         model_types: &["bert", "roberta", "xlm-roberta", "camembert", "electra"],
         read: bert::bert,
@@ -143,6 +167,15 @@ fn biases(keys: &Keys, architecture: &mut Architecture) -> Result<(), ImportErro
     Ok(())
 }
 
+/// Granite's multipliers of embeddings, scores, branches and logits.
+fn multipliers(keys: &Keys, architecture: &mut Architecture) -> Result<(), ImportError> {
+    architecture.embedding_scale = keys.number("embedding_scale", &["embedding_multiplier"], 1.0)?;
+    architecture.attention_scale = Some(keys.number("attention_scale", &["attention_multiplier"], 1.0)?);
+    architecture.branch_scale = Some(keys.number("branch_scale", &["residual_multiplier"], 1.0)?);
+    architecture.logit_scale = keys.number("logits divided by", &["logits_scaling"], 1.0)?.recip();
+    Ok(())
+}
+
 /// The output head.
 fn tied(keys: &Keys, default: bool) -> Result<Head, ImportError> {
     Ok(if keys.flag("tied head", &["tie_word_embeddings"], default)? { Head::Tied } else { Head::Untied })
@@ -215,5 +248,13 @@ fn layer_types(keys: &Keys, window: usize) -> Result<Option<Vec<usize>>, ImportE
             Ok(Some(windows))
         }
         None => Err(ImportError::value("layer_types", "full_attention or sliding_attention per layer", value, "")),
+    }
+}
+
+/// A cap; null is none, and a missing key the default of the family.
+fn cap(keys: &Keys, name: &str, key: &'static str, default: Option<f64>) -> Result<Option<f64>, ImportError> {
+    match default.filter(|_| !keys.is_null(key)) {
+        Some(default) => Ok(Some(keys.number(name, &[key], default)?)),
+        None => keys.maybe_number(name, &[key]),
     }
 }

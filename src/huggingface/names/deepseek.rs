@@ -1,7 +1,8 @@
 //! DeepSeek-V2 and V3: latents, and heads whose parts lie one after the other.
 
 use super::llama::{GATED, PRE_NORMS, STREAM};
-use super::{Module, Modules, experts, heads, norm, rows};
+use super::mixture::{FUSED_ROUTED, ROUTED};
+use super::{Module, Modules, heads, norm, rows};
 use crate::architecture::Architecture;
 
 const QUERY: &[&str] = &["blocks.*.attention.heads.query.nope", "blocks.*.attention.heads.query.rope"];
@@ -9,8 +10,8 @@ const QUERY: &[&str] = &["blocks.*.attention.heads.query.nope", "blocks.*.attent
 /// Queries come from a latent or straight from the stream.
 pub(in crate::huggingface) fn deepseek(architecture: &Architecture) -> Modules {
     match architecture.latent.and_then(|latent| latent.query_rank) {
-        Some(_) => &[STREAM, PRE_NORMS, GATED, LATENT_QUERIES, LAYERS],
-        None => &[STREAM, PRE_NORMS, GATED, QUERIES, LAYERS],
+        Some(_) => &[STREAM, PRE_NORMS, GATED, LATENT_QUERIES, LAYERS, ROUTED, FUSED_ROUTED],
+        None => &[STREAM, PRE_NORMS, GATED, QUERIES, LAYERS, ROUTED, FUSED_ROUTED],
     }
 }
 
@@ -34,14 +35,6 @@ const LAYERS: &[Module] = &[
     heads("layers.*.self_attn.kv_b_proj", &["blocks.*.attention.heads.key.nope", "blocks.*.attention.heads.value"]),
     rows("layers.*.self_attn.o_proj", &["blocks.*.attention.output"]),
     rows("layers.*.mlp.gate", &["blocks.*.ffn.experts.routed.router"]),
-    rows("layers.*.mlp.experts.*.gate_proj", &["blocks.*.ffn.experts.routed.gated.gate"]),
-    rows("layers.*.mlp.experts.*.up_proj", &["blocks.*.ffn.experts.routed.gated.up"]),
-    rows("layers.*.mlp.experts.*.down_proj", &["blocks.*.ffn.experts.routed.out"]),
-    experts(
-        "layers.*.mlp.experts.gate_up_proj",
-        &["blocks.*.ffn.experts.routed.gated.gate", "blocks.*.ffn.experts.routed.gated.up"],
-    ),
-    experts("layers.*.mlp.experts.down_proj", &["blocks.*.ffn.experts.routed.out"]),
     rows("layers.*.mlp.shared_experts.gate_proj", &["blocks.*.ffn.experts.shared.gated.gate"]),
     rows("layers.*.mlp.shared_experts.up_proj", &["blocks.*.ffn.experts.shared.gated.up"]),
     rows("layers.*.mlp.shared_experts.down_proj", &["blocks.*.ffn.experts.shared.out"]),

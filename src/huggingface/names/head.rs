@@ -44,6 +44,7 @@ fn known(model_type: &str) -> (&'static str, &'static [Module], &'static str) {
         "t5" | "mt5" | "umt5" => ("", DECODER, "lm_head"),
         "bart" | "mbart" => ("model.", DECODER, "lm_head"),
         "whisper" => ("model.", WHISPER, "proj_out"),
+        "internlm2" => ("model.", INTERNLM2, "output"),
         _ => ("model.", LM_HEAD, "lm_head"),
     }
 }
@@ -52,6 +53,8 @@ const LM_HEAD: &[Module] = &[rows("lm_head", &["head"])];
 
 /// Before 5.0 it was called otherwise.
 const NEOX: &[Module] = &[rows("lm_head", &["head"]), rows("embed_out", &["head"])];
+
+const INTERNLM2: &[Module] = &[rows("output", &["head"])];
 
 const DECODER: &[Module] = &[rows("lm_head", &["decoder.head"])];
 

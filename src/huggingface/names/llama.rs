@@ -1,6 +1,6 @@
 //! Decoders with rotary positions: Llama and what followed.
 
-use super::{Module, Modules, QKV, biased_norm, centred_biased_norm, experts, norm, rows, table};
+use super::{Module, Modules, QKV, biased_norm, centred_biased_norm, heads, norm, rows, table};
 
 pub(super) const STREAM: &[Module] = &[table("embed_tokens", "embeddings.token"), norm("norm", &["final_norm"])];
 
@@ -36,12 +36,6 @@ pub(super) const FUSED_GATED: &[Module] = &[
 const PLAIN: &[Module] =
     &[rows("layers.*.mlp.up_proj", &["blocks.*.ffn.in"]), rows("layers.*.mlp.down_proj", &["blocks.*.ffn.out"])];
 
-/// As modules of release 5 hold experts; it writes checkpoints with one tensor per expert.
-const FUSED_EXPERTS: &[Module] = &[
-    experts("layers.*.mlp.experts.gate_up_proj", &["blocks.*.ffn.experts.gated.gate", "blocks.*.ffn.experts.gated.up"]),
-    experts("layers.*.mlp.experts.down_proj", &["blocks.*.ffn.experts.out"]),
-];
-
 pub(in crate::huggingface) const LLAMA: Modules = &[STREAM, PRE_NORMS, ATTENTION, QK_NORMS, GATED];
 
 /// LayerNorms without parameters.
@@ -57,35 +51,6 @@ pub(in crate::huggingface) const OLMO2: Modules = &[
         norm("layers.*.post_attention_layernorm", &["blocks.*.attention.output_norm"]),
         norm("layers.*.post_feedforward_layernorm", &["blocks.*.ffn.output_norm"]),
     ],
-];
-
-pub(in crate::huggingface) const MIXTRAL: Modules = &[
-    STREAM,
-    PRE_NORMS,
-    ATTENTION,
-    &[
-        rows("layers.*.block_sparse_moe.gate", &["blocks.*.ffn.experts.router"]),
-        rows("layers.*.block_sparse_moe.experts.*.w1", &["blocks.*.ffn.experts.gated.gate"]),
-        rows("layers.*.block_sparse_moe.experts.*.w3", &["blocks.*.ffn.experts.gated.up"]),
-        rows("layers.*.block_sparse_moe.experts.*.w2", &["blocks.*.ffn.experts.out"]),
-        rows("layers.*.mlp.gate", &["blocks.*.ffn.experts.router"]),
-    ],
-    FUSED_EXPERTS,
-];
-
-pub(in crate::huggingface) const QWEN3_MOE: Modules = &[
-    STREAM,
-    PRE_NORMS,
-    ATTENTION,
-    QK_NORMS,
-    GATED,
-    &[
-        rows("layers.*.mlp.gate", &["blocks.*.ffn.experts.router"]),
-        rows("layers.*.mlp.experts.*.gate_proj", &["blocks.*.ffn.experts.gated.gate"]),
-        rows("layers.*.mlp.experts.*.up_proj", &["blocks.*.ffn.experts.gated.up"]),
-        rows("layers.*.mlp.experts.*.down_proj", &["blocks.*.ffn.experts.out"]),
-    ],
-    FUSED_EXPERTS,
 ];
 
 pub(in crate::huggingface) const PHI3: Modules = &[
@@ -132,3 +97,33 @@ pub(in crate::huggingface) const STARCODER2: Modules = &[
         biased_norm("norm", &["final_norm"]),
     ],
 ];
+
+/// Norms without parameters.
+pub(in crate::huggingface) const NANOCHAT: Modules = &[
+    ATTENTION,
+    &[
+        table("embed_tokens", "embeddings.token"),
+        rows("layers.*.mlp.fc1", &["blocks.*.ffn.in"]),
+        rows("layers.*.mlp.fc2", &["blocks.*.ffn.out"]),
+    ],
+];
+
+pub(in crate::huggingface) const BAICHUAN: Modules = &[
+    STREAM,
+    PRE_NORMS,
+    GATED,
+    &[rows("layers.*.self_attn.W_pack", QKV), rows("layers.*.self_attn.o_proj", &["blocks.*.attention.output"])],
+];
+
+/// Queries of a group, their key and their value lie one below the other.
+pub(in crate::huggingface) const INTERNLM2: Modules = &[&[
+    table("tok_embeddings", "embeddings.token"),
+    norm("layers.*.attention_norm", &["blocks.*.attention.norm"]),
+    heads("layers.*.attention.wqkv", QKV),
+    rows("layers.*.attention.wo", &["blocks.*.attention.output"]),
+    norm("layers.*.ffn_norm", &["blocks.*.ffn.norm"]),
+    rows("layers.*.feed_forward.w1", &["blocks.*.ffn.gated.gate"]),
+    rows("layers.*.feed_forward.w3", &["blocks.*.ffn.gated.up"]),
+    rows("layers.*.feed_forward.w2", &["blocks.*.ffn.out"]),
+    norm("norm", &["final_norm"]),
+]];

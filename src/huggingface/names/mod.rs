@@ -20,6 +20,7 @@ mod gpt;
 mod head;
 mod llama;
 mod meta;
+mod mixture;
 mod nanogpt;
 mod parallel;
 mod renaming;
@@ -35,7 +36,10 @@ pub(super) use encoder_decoder::{BART, T5, WHISPER};
 pub(super) use gemma::{GEMMA, GEMMA2, GLM4};
 pub(super) use gpt::{BIGCODE, BLOOM, GPT_NEO, GPT2, MPT, OPT};
 pub(super) use head::HeadNames;
-pub(super) use llama::{APERTUS, LLAMA, MIXTRAL, NEMOTRON, OLMO, OLMO2, PHI3, QWEN3_MOE, STARCODER2, UNGATED};
+pub(super) use llama::{
+    APERTUS, BAICHUAN, INTERNLM2, LLAMA, NANOCHAT, NEMOTRON, OLMO, OLMO2, PHI3, STARCODER2, UNGATED,
+};
+pub(super) use mixture::{GRANITE_MOE, HUNYUAN, MIXTRAL, QWEN_MOE, QWEN3_VL_MOE, SHARED_EXPERTS};
 pub(super) use parallel::{COHERE, GPTJ, NEOX, PHI, STABLELM, falcon};
 pub use renaming::RenamingError;
 pub(super) use vision::{CLIP_TEXT, CLIP_VISION, DINOV2, VIT};

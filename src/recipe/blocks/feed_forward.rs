@@ -1,6 +1,6 @@
 //! Feed-forward networks: plain, gated, mixtures of experts.
 
-use sigprop_stack::{Branch, Component, Mixture, Node, Op, Product, Sum};
+use sigprop_stack::{Branch, Component, Mixture, Node, Op, Product, Sum, Tensor, Weighting};
 
 use super::Block;
 use crate::architecture::Experts;
@@ -44,24 +44,44 @@ impl Block<'_> {
             return Node::new("experts", Op::Mixture(self.routed(path, experts)));
         }
         let routed = Node::new("routed", Op::Mixture(self.routed(&format!("{path}.routed"), experts)));
-        let shared = self.perceptron(&format!("{path}.shared"), experts.shared_d_ff, Role::FfnOut);
-        let branches = [routed, Node::new("shared", Op::Chain(shared))];
+        let branches = [routed, Node::new("shared", self.shared(&format!("{path}.shared"), experts))];
         let branches = branches.map(|node| Branch { scale: 1.0, drop_rate: 0.0, body: vec![node] });
         Node::new("experts", Op::Sum(Sum { branches: branches.into() }))
     }
 
+    /// The experts that every token goes to; gated, they are a mixture of one with the weight of its score.
+    fn shared(&self, path: &str, experts: &Experts) -> Op {
+        let body = self.perceptron(path, experts.shared_d_ff, Role::FfnOut);
+        if !experts.shared_gate {
+            return Op::Chain(body);
+        }
+        Op::Mixture(Mixture {
+            n_experts: 1,
+            top_k: 1,
+            weighting: Weighting::Sigmoid,
+            normalised: false,
+            scale: 1.0,
+            router: self.router(path, 1),
+            expert: body,
+        })
+    }
+
     fn routed(&self, path: &str, experts: &Experts) -> Mixture {
-        let architecture = self.blocks.architecture;
-        let fans = Fans::new(architecture.d_model, experts.n_experts);
-        let slot = Slot { architecture, role: Role::Router, block: self.index, fans, cross: false };
         Mixture {
             n_experts: experts.n_experts,
             top_k: experts.top_k,
             weighting: experts.weighting,
             normalised: experts.normalised,
             scale: experts.scale,
-            router: self.tensor(path, ".router.weight", (self.projections)(&slot).weight),
+            router: self.router(path, experts.n_experts),
             expert: self.perceptron(path, experts.d_ff, Role::ExpertOut),
         }
+    }
+
+    fn router(&self, path: &str, n_experts: usize) -> Tensor {
+        let architecture = self.blocks.architecture;
+        let fans = Fans::new(architecture.d_model, n_experts);
+        let slot = Slot { architecture, role: Role::Router, block: self.index, fans, cross: false };
+        self.tensor(path, ".router.weight", (self.projections)(&slot).weight)
     }
 }

@@ -1,0 +1,295 @@
+//! Decoders with rotary positions and mixtures of experts: Mixtral and what followed.
+
+use serde_json::Value;
+use sigprop_stack::Weighting;
+
+use super::super::ImportError;
+use super::super::rotary::Rotation;
+use super::llama::{Defaults, last_windows, windows};
+use super::{Keys, biases, layer_types, multipliers};
+use crate::architecture::{Architecture, Experts, Positions, QkNorm};
+
+/// What a family takes for the keys of its experts that are missing.
+struct Mixture {
+    n_experts: usize,
+    top_k: usize,
+    /// Width of an expert; none: that of the feed-forward network.
+    d_ff: Option<usize>,
+    shared: Shared,
+    weighting: Weighting,
+    /// Whether weights are divided by their sum; none: they always are.
+    normalised: Option<bool>,
+    /// Factor on the sum of the chosen experts; none: 1.
+    scale: Option<f64>,
+    /// Dense blocks at the beginning; none: 0.
+    first_dense: Option<usize>,
+}
+
+/// Experts that every token goes to.
+enum Shared {
+    None,
+    /// So many, each as wide as the others.
+    Many(usize),
+    /// One of this width, times a sigmoid of a score of the token.
+    Gated(usize),
+}
+
+impl Mixture {
+    fn new(n_experts: usize, top_k: usize) -> Self {
+        Self {
+            n_experts,
+            top_k,
+            d_ff: None,
+            shared: Shared::None,
+            weighting: Weighting::Softmax,
+            normalised: None,
+            scale: None,
+            first_dense: None,
+        }
+    }
+
+    fn read(self, keys: &Keys, architecture: &Architecture) -> Result<Experts, ImportError> {
+        const EXPERTS: &[&str] = &["num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts"];
+        const TOP_K: &[&str] = &["num_experts_per_tok", "moe_k", "moe_topk"];
+        const FIRST: &[&str] = &["first_k_dense_replace", "moe_layer_start_index"];
+        let d_ff = match self.d_ff {
+            Some(default) => keys.size("d_ff of an expert", &["moe_intermediate_size"], default)?,
+            None => architecture.d_ff.unwrap_or(1),
+        };
+        let shared_d_ff = match self.shared {
+            Shared::None => 0,
+            Shared::Many(default) => {
+                d_ff * keys.count("shared experts", &["n_shared_experts", "moe_num_shared_experts"], default)?
+            }
+            Shared::Gated(default) => {
+                keys.count("d_ff of shared experts", &["shared_expert_intermediate_size"], default)?
+            }
+        };
+        let n_experts = keys.size("n_experts", EXPERTS, self.n_experts)?;
+        Ok(Experts {
+            n_experts,
+            top_k: keys.size("top_k", TOP_K, self.top_k)?,
+            d_ff,
+            shared_d_ff,
+            shared_gate: matches!(self.shared, Shared::Gated(_)) && shared_d_ff > 0,
+            weighting: self.weighting,
+            normalised: match self.normalised {
+                Some(default) => keys.flag("normalised experts", &["norm_topk_prob"], default)?,
+                None => true,
+            },
+            scale: match self.scale {
+                Some(default) => keys.number("scale of experts", &["routed_scaling_factor"], default)?,
+                None => 1.0,
+            },
+            first_dense: match self.first_dense {
+                Some(default) => keys.count("first dense blocks", FIRST, default)?,
+                None => 0,
+            },
+            every: keys.size("every how many blocks", &["decoder_sparse_step", "moe_layer_interval"], 1)?,
+        })
+    }
+}
+
+/// Mixtral: experts as wide as the feed-forward network of Mistral.
+pub(super) fn mixtral(keys: &Keys) -> Result<Architecture, ImportError> {
+    let defaults = Defaults {
+        kv_heads: Some(8),
+        eps: 1e-5,
+        rotation: Rotation::new(1.0, 1e6),
+        ..Defaults::new(32, 4096, 32, 14336, 32000, 131_072)
+    };
+    let mut architecture = defaults.read(keys)?;
+    architecture.experts = Some(Mixture::new(8, 2).read(keys, &architecture)?);
+    windows(keys, &mut architecture, None)?;
+    Ok(architecture)
+}
+
+/// Qwen2-MoE (gated shared experts, biases) and Qwen3-MoE (norms of queries and keys); the text part of Qwen3-VL-MoE,
+/// whose weights are always divided by their sum.
+pub(super) fn qwen(keys: &Keys) -> Result<Architecture, ImportError> {
+    let (defaults, mixture) = match keys.family() {
+        "qwen2_moe" => {
+            let shared = Shared::Gated(5632);
+            let mixture = Mixture { d_ff: Some(1408), shared, normalised: Some(false), ..Mixture::new(60, 4) };
+            (Defaults { kv_heads: Some(16), ..Defaults::new(24, 2048, 16, 5632, 151_936, 32_768) }, mixture)
+        }
+        "qwen3_moe" => {
+            let mixture = Mixture { d_ff: Some(768), normalised: Some(false), ..Mixture::new(128, 8) };
+            (Defaults { kv_heads: Some(4), ..Defaults::new(24, 2048, 32, 6144, 151_936, 32_768) }, mixture)
+        }
+        _ => {
+            let rotation = Rotation::new(1.0, 5e5);
+            let sizes = Defaults::new(24, 2048, 16, 5632, 151_936, 128_000);
+            (
+                Defaults { kv_heads: Some(16), tied: true, rotation, ..sizes },
+                Mixture { d_ff: Some(1408), ..Mixture::new(60, 4) },
+            )
+        }
+    };
+    let mut architecture = defaults.read(keys)?;
+    architecture.experts = Some(mixture.read(keys, &architecture)?);
+    if keys.family() == "qwen2_moe" {
+        architecture.qkv_biases = Some(keys.flag("qkv_biases", &["qkv_bias"], true)?);
+    } else {
+        architecture.qk_norm = QkNorm::Head;
+        biases(keys, &mut architecture)?;
+        architecture.ffn_biases = Some(false);
+    }
+    keys.same(&["norm_topk_prob"]);
+    let dense_layers = keys.raw("mlp_only_layers").and_then(Value::as_array);
+    if dense_layers.is_some_and(|layers| !layers.is_empty()) {
+        keys.warn("mlp_only_layers is left out: all blocks have experts".to_owned());
+    }
+    if keys.flag("windows", &["use_sliding_window"], false)? {
+        qwen_windows(keys, &mut architecture)?;
+    } else {
+        keys.raw("sliding_window");
+    }
+    Ok(architecture)
+}
+
+/// Qwen3-MoE's window is everywhere; Qwen2-MoE has one in every other block before `max_window_layers`.
+fn qwen_windows(keys: &Keys, architecture: &mut Architecture) -> Result<(), ImportError> {
+    if keys.family() != "qwen2_moe" {
+        return windows(keys, architecture, Some(4096));
+    }
+    let window = keys.size("window", &["sliding_window"], 4096)?;
+    let end = keys.count("first block without a window", &["max_window_layers"], 28)?;
+    let default = || (0..architecture.n_layers).map(|i| if i < end && i % 2 == 0 { window } else { 0 }).collect();
+    architecture.windows = layer_types(keys, window)?.unwrap_or_else(default);
+    Ok(())
+}
+
+/// OLMoE: norms of all queries and of all keys.
+pub(super) fn olmoe(keys: &Keys) -> Result<Architecture, ImportError> {
+    let mut architecture = Defaults { eps: 1e-5, ..Defaults::new(16, 2048, 16, 2048, 50304, 4096) }.read(keys)?;
+    let mixture = Mixture { normalised: Some(false), ..Mixture::new(64, 8) };
+    architecture.experts = Some(mixture.read(keys, &architecture)?);
+    architecture.qk_norm = QkNorm::Projection;
+    biases(keys, &mut architecture)?;
+    keys.maybe_number("cap of queries, keys, values", &["clip_qkv"])?;
+    Ok(architecture)
+}
+
+/// Granite with experts, whose weights are a softmax of the chosen scores; hybrids without state-space layers.
+pub(super) fn granite(keys: &Keys) -> Result<Architecture, ImportError> {
+    let hybrid = keys.family() == "granitemoehybrid";
+    let mut architecture = Defaults::new(32, 4096, 32, 11008, 32000, 2048).read(keys)?;
+    let shared = if hybrid { keys.size("d_ff of the shared expert", &["shared_intermediate_size"], 1024)? } else { 0 };
+    if hybrid && keys.raw("num_local_experts").and_then(Value::as_u64) == Some(0) {
+        architecture.d_ff = Some(shared);
+        keys.same(&["num_experts_per_tok"]);
+    } else {
+        let experts = Mixture::new(8, 2).read(keys, &architecture)?;
+        architecture.experts = Some(Experts { shared_d_ff: shared, ..experts });
+    }
+    if hybrid && keys.word("positions", &["position_embedding_type"], "none")? != "rope" {
+        architecture.positions = Positions::None;
+    }
+    multipliers(keys, &mut architecture)?;
+    biases(keys, &mut architecture)?;
+    keys.same(&["normalization_function"]);
+    Ok(architecture)
+}
+
+/// MiniMax-M2: sigmoid weights, norms of all queries and of all keys, some features rotated.
+pub(super) fn minimax(keys: &Keys) -> Result<Architecture, ImportError> {
+    let d_head = keys.size("d_head", &["head_dim"], 128)?;
+    let rotated = keys.maybe_size("rotary_dim", &["rotary_dim"])?;
+    let share = rotated.map_or(1.0, |rotated| rotated as f64 / d_head as f64);
+    let defaults = Defaults {
+        kv_heads: Some(8),
+        d_head: Some(d_head),
+        rotation: Rotation::new(share, 5e6),
+        ..Defaults::new(62, 3072, 48, 1536, 200_064, 196_608)
+    };
+    let mut architecture = defaults.read(keys)?;
+    let mixture = Mixture { weighting: Weighting::Sigmoid, ..Mixture::new(256, 8) };
+    architecture.experts = Some(mixture.read(keys, &architecture)?);
+    architecture.qk_norm = QkNorm::Projection;
+    keys.same(&["use_qk_norm", "qk_norm_type"]);
+    Ok(architecture)
+}
+
+/// GLM-4-MoE and dots.llm1: DeepSeek-V3's mixture behind attention with keys in groups.
+pub(super) fn sigmoid(keys: &Keys) -> Result<Architecture, ImportError> {
+    let dots = keys.family() == "dots1";
+    let defaults = if dots {
+        Defaults { kv_heads: Some(32), ..Defaults::new(62, 4608, 32, 10944, 152_064, 2048) }
+    } else {
+        Defaults {
+            kv_heads: Some(8),
+            eps: 1e-5,
+            rotation: Rotation::new(0.5, 10_000.0),
+            ..Defaults::new(46, 4096, 96, 10944, 151_552, 131_072)
+        }
+    };
+    let mut architecture = defaults.read(keys)?;
+    let mixture = Mixture {
+        d_ff: Some(1408),
+        shared: Shared::Many(1),
+        weighting: Weighting::Sigmoid,
+        normalised: Some(!dots),
+        scale: Some(1.0),
+        first_dense: Some(usize::from(!dots)),
+        ..Mixture::new(128, if dots { 6 } else { 8 })
+    };
+    architecture.experts = Some(mixture.read(keys, &architecture)?);
+    biases(keys, &mut architecture)?;
+    if dots {
+        architecture.qk_norm = QkNorm::Head;
+        last_windows(keys, &mut architecture, 62)?;
+    } else {
+        // The width is not a multiple of the number of heads by default.
+        architecture.d_head = architecture.d_head.or(Some(architecture.d_model / architecture.n_heads.unwrap_or(1)));
+        architecture.attention_output_bias = Some(false);
+        let normed = keys.flag("qk_norm", &["use_qk_norm"], false)?;
+        architecture.qk_norm = if normed { QkNorm::Head } else { QkNorm::None };
+    }
+    Ok(architecture)
+}
+
+/// ERNIE 4.5 with experts.
+pub(super) fn ernie(keys: &Keys) -> Result<Architecture, ImportError> {
+    let defaults = Defaults {
+        kv_heads: Some(4),
+        eps: 1e-5,
+        tied: true,
+        rotation: Rotation::new(1.0, 5e5),
+        ..Defaults::new(28, 2560, 20, 12288, 103_424, 131_072)
+    };
+    let mut architecture = defaults.read(keys)?;
+    let mixture = Mixture { d_ff: Some(1536), shared: Shared::Many(2), first_dense: Some(1), ..Mixture::new(64, 6) };
+    let experts = mixture.read(keys, &architecture)?;
+    // The library counts blocks from the first of all, and has a last mixture.
+    let last = keys.raw("moe_layer_end_index").and_then(Value::as_i64).unwrap_or(-1);
+    if !experts.first_dense.is_multiple_of(experts.every) {
+        let got = Value::from(experts.every);
+        return Err(ImportError::value("moe_layer_interval", "a divisor of moe_layer_start_index", &got, ""));
+    }
+    if last != -1 && last + 1 < architecture.n_layers as i64 {
+        let got = Value::from(last);
+        return Err(ImportError::value("moe_layer_end_index", "-1 or the last block", &got, ""));
+    }
+    architecture.experts = Some(experts);
+    let biases = keys.flag("attention biases", &["use_bias"], false)?;
+    architecture.qkv_biases = Some(biases);
+    architecture.attention_output_bias = Some(biases);
+    if biases {
+        keys.warn("biases of dense blocks and shared experts are left out; they start at 0".to_owned());
+    }
+    keys.same(&["moe_norm_min"]);
+    Ok(architecture)
+}
+
+/// Hunyuan with experts, beside one that every token goes to.
+pub(super) fn hunyuan(keys: &Keys) -> Result<Architecture, ImportError> {
+    let mut architecture = Defaults { eps: 1e-5, ..Defaults::new(32, 4096, 32, 11008, 290_943, 2048) }.read(keys)?;
+    let experts = Mixture::new(1, 1).read(keys, &architecture)?;
+    architecture.experts = Some(Experts { shared_d_ff: experts.d_ff, ..experts });
+    architecture.qk_norm = QkNorm::Head;
+    biases(keys, &mut architecture)?;
+    architecture.ffn_biases = Some(false);
+    keys.same(&["use_qk_norm", "norm_topk_prob", "moe_intermediate_size", "num_shared_expert"]);
+    Ok(architecture)
+}

@@ -1,0 +1,144 @@
+//! Decoders with rotary positions and mixtures of experts, some beside experts that every token goes to.
+
+use super::llama::{ATTENTION, GATED, PRE_NORMS, QK_NORMS, STREAM};
+use super::{Module, Modules, experts, norm, rows};
+
+pub(in crate::huggingface) const MIXTRAL: Modules = &[
+    STREAM,
+    PRE_NORMS,
+    ATTENTION,
+    QK_NORMS,
+    &[
+        rows("layers.*.block_sparse_moe.gate", &["blocks.*.ffn.experts.router"]),
+        rows("layers.*.block_sparse_moe.experts.*.w1", &["blocks.*.ffn.experts.gated.gate"]),
+        rows("layers.*.block_sparse_moe.experts.*.w3", &["blocks.*.ffn.experts.gated.up"]),
+        rows("layers.*.block_sparse_moe.experts.*.w2", &["blocks.*.ffn.experts.out"]),
+        rows("layers.*.mlp.gate", &["blocks.*.ffn.experts.router"]),
+    ],
+    FUSED,
+];
+
+/// Qwen's and OLMoE's mixtures.
+pub(in crate::huggingface) const QWEN_MOE: Modules = &[
+    STREAM,
+    PRE_NORMS,
+    ATTENTION,
+    QK_NORMS,
+    GATED,
+    EXPERTS,
+    FUSED,
+    ROUTED,
+    FUSED_ROUTED,
+    &[
+        rows("layers.*.mlp.gate", &["blocks.*.ffn.experts.router"]),
+        rows("layers.*.mlp.gate", &["blocks.*.ffn.experts.routed.router"]),
+        rows("layers.*.mlp.shared_expert.gate_proj", &["blocks.*.ffn.experts.shared.gated.gate"]),
+        rows("layers.*.mlp.shared_expert.up_proj", &["blocks.*.ffn.experts.shared.gated.up"]),
+        rows("layers.*.mlp.shared_expert.down_proj", &["blocks.*.ffn.experts.shared.out"]),
+        rows("layers.*.mlp.shared_expert_gate", &["blocks.*.ffn.experts.shared.router"]),
+    ],
+];
+
+/// The text part of Qwen3-VL-MoE, whose checkpoints hold all experts of a block together.
+pub(in crate::huggingface) const QWEN3_VL_MOE: Modules = &[
+    STREAM,
+    PRE_NORMS,
+    ATTENTION,
+    QK_NORMS,
+    GATED,
+    FUSED,
+    &[rows("layers.*.mlp.gate", &["blocks.*.ffn.experts.router"])],
+];
+
+/// GLM-4-MoE, dots.llm1, ERNIE 4.5: with or without shared experts.
+pub(in crate::huggingface) const SHARED_EXPERTS: Modules = &[
+    STREAM,
+    PRE_NORMS,
+    ATTENTION,
+    QK_NORMS,
+    GATED,
+    EXPERTS,
+    FUSED,
+    ROUTED,
+    FUSED_ROUTED,
+    &[
+        rows("layers.*.mlp.gate", &["blocks.*.ffn.experts.router"]),
+        rows("layers.*.mlp.gate", &["blocks.*.ffn.experts.routed.router"]),
+        rows("layers.*.mlp.shared_experts.gate_proj", &["blocks.*.ffn.experts.shared.gated.gate"]),
+        rows("layers.*.mlp.shared_experts.up_proj", &["blocks.*.ffn.experts.shared.gated.up"]),
+        rows("layers.*.mlp.shared_experts.down_proj", &["blocks.*.ffn.experts.shared.out"]),
+    ],
+];
+
+/// Hunyuan, whose norms of queries and keys have names of their own.
+pub(in crate::huggingface) const HUNYUAN: Modules = &[
+    STREAM,
+    PRE_NORMS,
+    ATTENTION,
+    GATED,
+    ROUTED,
+    FUSED_ROUTED,
+    &[
+        norm("layers.*.self_attn.query_layernorm", &["blocks.*.attention.heads.query_norm"]),
+        norm("layers.*.self_attn.key_layernorm", &["blocks.*.attention.heads.key_norm"]),
+        rows("layers.*.mlp.gate.wg", &["blocks.*.ffn.experts.routed.router"]),
+        rows("layers.*.mlp.shared_mlp.gate_proj", &["blocks.*.ffn.experts.shared.gated.gate"]),
+        rows("layers.*.mlp.shared_mlp.up_proj", &["blocks.*.ffn.experts.shared.gated.up"]),
+        rows("layers.*.mlp.shared_mlp.down_proj", &["blocks.*.ffn.experts.shared.out"]),
+    ],
+];
+
+/// Granite's mixtures, with or without shared experts, which also stand alone.
+pub(in crate::huggingface) const GRANITE_MOE: Modules = &[
+    STREAM,
+    PRE_NORMS,
+    ATTENTION,
+    &[
+        rows("layers.*.block_sparse_moe.router.layer", &["blocks.*.ffn.experts.router"]),
+        rows("layers.*.block_sparse_moe.router", &["blocks.*.ffn.experts.router"]),
+        rows("layers.*.block_sparse_moe.router.layer", &["blocks.*.ffn.experts.routed.router"]),
+        rows("layers.*.block_sparse_moe.router", &["blocks.*.ffn.experts.routed.router"]),
+        experts("layers.*.block_sparse_moe.input_linear.weight", FUSED_IN),
+        experts("layers.*.block_sparse_moe.experts.gate_up_proj", FUSED_IN),
+        experts("layers.*.block_sparse_moe.input_linear.weight", FUSED_ROUTED_IN),
+        experts("layers.*.block_sparse_moe.experts.gate_up_proj", FUSED_ROUTED_IN),
+        experts("layers.*.block_sparse_moe.output_linear.weight", &["blocks.*.ffn.experts.out"]),
+        experts("layers.*.block_sparse_moe.experts.down_proj", &["blocks.*.ffn.experts.out"]),
+        experts("layers.*.block_sparse_moe.output_linear.weight", &["blocks.*.ffn.experts.routed.out"]),
+        experts("layers.*.block_sparse_moe.experts.down_proj", &["blocks.*.ffn.experts.routed.out"]),
+        rows(
+            "layers.*.shared_mlp.input_linear",
+            &["blocks.*.ffn.experts.shared.gated.gate", "blocks.*.ffn.experts.shared.gated.up"],
+        ),
+        rows("layers.*.shared_mlp.output_linear", &["blocks.*.ffn.experts.shared.out"]),
+        rows("layers.*.shared_mlp.input_linear", &["blocks.*.ffn.gated.gate", "blocks.*.ffn.gated.up"]),
+        rows("layers.*.shared_mlp.output_linear", &["blocks.*.ffn.out"]),
+    ],
+];
+
+const EXPERTS: &[Module] = &[
+    rows("layers.*.mlp.experts.*.gate_proj", &["blocks.*.ffn.experts.gated.gate"]),
+    rows("layers.*.mlp.experts.*.up_proj", &["blocks.*.ffn.experts.gated.up"]),
+    rows("layers.*.mlp.experts.*.down_proj", &["blocks.*.ffn.experts.out"]),
+];
+
+/// Beside shared experts.
+pub(super) const ROUTED: &[Module] = &[
+    rows("layers.*.mlp.experts.*.gate_proj", &["blocks.*.ffn.experts.routed.gated.gate"]),
+    rows("layers.*.mlp.experts.*.up_proj", &["blocks.*.ffn.experts.routed.gated.up"]),
+    rows("layers.*.mlp.experts.*.down_proj", &["blocks.*.ffn.experts.routed.out"]),
+];
+
+const FUSED_IN: &[&str] = &["blocks.*.ffn.experts.gated.gate", "blocks.*.ffn.experts.gated.up"];
+const FUSED_ROUTED_IN: &[&str] = &["blocks.*.ffn.experts.routed.gated.gate", "blocks.*.ffn.experts.routed.gated.up"];
+
+/// As modules of release 5 hold experts; it writes checkpoints with one tensor per expert.
+const FUSED: &[Module] = &[
+    experts("layers.*.mlp.experts.gate_up_proj", FUSED_IN),
+    experts("layers.*.mlp.experts.down_proj", &["blocks.*.ffn.experts.out"]),
+];
+
+pub(super) const FUSED_ROUTED: &[Module] = &[
+    experts("layers.*.mlp.experts.gate_up_proj", FUSED_ROUTED_IN),
+    experts("layers.*.mlp.experts.down_proj", &["blocks.*.ffn.experts.routed.out"]),
+];
