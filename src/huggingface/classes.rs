@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::ImportError;
 use super::keys::Keys;
-use crate::architecture::{Architecture, Head};
+use crate::architecture::{Architecture, Head, Stem};
 
 /// What a class ends with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,18 +25,21 @@ enum Task {
     /// One number for a sequence.
     Choice,
     NextSentence,
+    /// Labels of two tokens of an image.
+    Distilled,
 }
 
 impl Task {
     /// Of a class called so; what is not known is a base model.
     fn of(class: &str) -> Self {
-        let tasks: [(&[&str], Self); 6] = [
-            (&["LMHeadModel", "ForCausalLM", "ForMaskedLM", "ForConditionalGeneration"], Self::Language),
+        let tasks: [(&[&str], Self); 7] = [
+            (&["LMHeadModel", "ForCausalLM", "ForMaskedLM", "ForConditionalGeneration", "MTModel"], Self::Language),
             (&["ForPreTraining"], Self::PreTraining),
             (&["ForSequenceClassification", "ForImageClassification"], Self::Sequence),
             (&["ForTokenClassification", "ForQuestionAnswering"], Self::Tokens),
             (&["ForMultipleChoice"], Self::Choice),
             (&["ForNextSentencePrediction"], Self::NextSentence),
+            (&["WithTeacher"], Self::Distilled),
         ];
         let ends = |ends: &[&str]| ends.iter().any(|end| class.ends_with(end));
         tasks.iter().find(|(words, _)| ends(words)).map_or(Self::Base, |(_, task)| *task)
@@ -44,6 +47,7 @@ impl Task {
 }
 
 /// Widths on which heads depend.
+#[derive(Clone, Copy)]
 struct Widths {
     d_model: u64,
     /// Of the token embedding.
@@ -96,23 +100,91 @@ pub(super) fn beside(keys: &Keys, architecture: &Architecture) -> Result<u64, Im
     let last = architecture.decoder.as_deref().unwrap_or(architecture);
     let with_matrix = last.head == Head::Untied && matches!(task, Task::Language | Task::PreTraining);
     let matrix = if with_matrix { widths.vocab * widths.embedding } else { 0 };
-    Ok(matrix + own(keys.family(), task, &widths) + fixed(keys.family(), architecture))
+    Ok(matrix
+        + own(keys.family(), task, &widths)
+        + fixed(keys, architecture)
+        + images(keys, task, architecture, &widths)?)
 }
 
-/// Tables that are not learned but are parameters, and a norm of the class token.
-fn fixed(family: &str, architecture: &Architecture) -> u64 {
-    match family {
-        "whisper" => (architecture.seq_len * architecture.d_model) as u64,
-        "clip_vision_model" => 2 * architecture.d_model as u64,
+/// Tables that are not learned but are parameters, a norm of the class token, and a regression over all attention.
+fn fixed(keys: &Keys, architecture: &Architecture) -> u64 {
+    let positions = keys.axes.get().positions.unwrap_or(architecture.seq_len);
+    let parameters = match keys.family() {
+        "whisper" => architecture.seq_len * architecture.d_model,
+        "marian" | "pegasus" => 2 * positions * architecture.d_model,
+        "clip_vision_model" => 2 * architecture.d_model,
+        "esm" => architecture.n_layers * architecture.n_heads.unwrap_or(1) + 1,
         _ => 0,
-    }
+    };
+    parameters as u64
+}
+
+/// What classes have over an encoder of images, or of texts about them.
+fn images(keys: &Keys, task: Task, architecture: &Architecture, widths: &Widths) -> Result<u64, ImportError> {
+    let (norm, d_ff) = (2 * widths.d_model, architecture.d_ff.unwrap_or(4 * architecture.d_model) as u64);
+    Ok(match keys.family() {
+        "siglip_text_model" | "siglip2_text_model" => {
+            widths.map(keys.size("projection_size", &["projection_size"], architecture.d_model)? as u64)
+        }
+        // A learned query, attention, a norm and a feed-forward network.
+        "siglip_vision_model" | "siglip2_vision_model" if keys.flag("pooling head", &["vision_use_head"], true)? => {
+            let ffn = widths.map(d_ff) + d_ff * widths.d_model + widths.d_model;
+            widths.d_model + 4 * widths.dense() + norm + ffn
+        }
+        "deit" => match task {
+            Task::Sequence => widths.labels(),
+            Task::Distilled => 2 * widths.labels(),
+            _ => widths.dense(),
+        },
+        "beit" => {
+            let pooler = if architecture.final_norm == Some(false) { norm } else { 0 };
+            let labels = if task == Task::Sequence { widths.labels() } else { 0 };
+            let mask = if keys.flag("mask token", &["use_mask_token"], false)? { widths.d_model } else { 0 };
+            pooler + labels + mask + relative_positions(keys, architecture)?
+        }
+        "vit_mae" if task == Task::PreTraining => masked_decoder(keys, architecture, widths)?,
+        _ => 0,
+    })
+}
+
+/// ViT-MAE's decoder, which fills in the hidden patches.
+fn masked_decoder(keys: &Keys, architecture: &Architecture, widths: &Widths) -> Result<u64, ImportError> {
+    let width = keys.size("width of the decoder", &["decoder_hidden_size"], 512)? as u64;
+    let layers = keys.size("n_layers of the decoder", &["decoder_num_hidden_layers"], 8)? as u64;
+    let d_ff = keys.size("d_ff of the decoder", &["decoder_intermediate_size"], 2048)? as u64;
+    let Some(Stem::Patches { patch_width, .. }) = architecture.stem else { return Ok(0) };
+    let (patch, tokens) = (patch_width as u64, architecture.seq_len as u64);
+    let inner = Widths { d_model: width, ..*widths };
+    let biases = if architecture.qkv_biases == Some(false) { 3 * width } else { 0 };
+    let layer = 4 * inner.dense() - biases + inner.map(d_ff) + d_ff * width + width + 4 * width;
+    // In between: the mask token, the positions and the last norm.
+    Ok(widths.map(width) + width + tokens * width + layers * layer + 2 * width + inner.map(patch))
+}
+
+/// BEiT's tables of relative positions: of two patches, and of a patch and the class token.
+fn relative_positions(keys: &Keys, architecture: &Architecture) -> Result<u64, ImportError> {
+    let across = ((architecture.seq_len - 1) as f64).sqrt().round() as u64;
+    let table = ((2 * across).saturating_sub(1).pow(2) + 3) * architecture.n_heads.unwrap_or(1) as u64;
+    let own = keys.flag("relative positions", &["use_relative_position_bias"], false)?;
+    let shared = keys.flag("shared relative positions", &["use_shared_relative_position_bias"], false)?;
+    let tables = if own { architecture.n_layers as u64 } else { 0 } + u64::from(shared);
+    Ok(tables * table)
 }
 
 /// Poolers and heads but for the matrix of the logits.
 fn own(family: &str, task: Task, widths: &Widths) -> u64 {
     match family {
-        "bert" | "roberta" | "xlm-roberta" | "camembert" => match task {
-            Task::Base => widths.dense(),
+        "bert"
+        | "roberta"
+        | "xlm-roberta"
+        | "camembert"
+        | "data2vec-text"
+        | "megatron-bert"
+        | "roberta-prelayernorm"
+        | "xlm-roberta-xl"
+        | "mpnet"
+        | "esm" => match task {
+            Task::Base | Task::Distilled => widths.dense(),
             Task::Language => widths.transform(),
             Task::PreTraining => widths.transform() + widths.dense() + widths.map(2),
             Task::Sequence => widths.dense() + widths.labels(),
@@ -120,9 +192,9 @@ fn own(family: &str, task: Task, widths: &Widths) -> u64 {
             Task::Choice => widths.dense() + widths.map(1),
             Task::NextSentence => widths.dense() + widths.map(2),
         },
-        "electra" | "distilbert" | "t5" | "mt5" | "umt5" | "bart" | "mbart" => match task {
+        "electra" | "distilbert" | "t5" | "mt5" | "umt5" | "bart" | "mbart" | "plbart" => match task {
             Task::Language if matches!(family, "electra" | "distilbert") => widths.transform(),
-            Task::Base | Task::Language | Task::NextSentence => 0,
+            Task::Base | Task::Language | Task::NextSentence | Task::Distilled => 0,
             Task::Sequence => widths.dense() + widths.labels(),
             Task::Tokens => widths.labels(),
             Task::PreTraining | Task::Choice => widths.dense() + widths.map(1),
@@ -134,6 +206,13 @@ fn own(family: &str, task: Task, widths: &Widths) -> u64 {
             Task::Choice => widths.dense() + widths.map(1),
             _ => widths.dense() + widths.labels(),
         },
+        "nomic_bert" => match task {
+            Task::Language => widths.transform(),
+            Task::Sequence => widths.dense() + widths.labels(),
+            Task::Tokens => widths.labels(),
+            _ => 0,
+        },
+        "deit" | "beit" | "vit_mae" => 0,
         "vit" => match task {
             Task::Sequence => widths.labels(),
             _ => widths.dense(),

@@ -196,8 +196,8 @@ fn read(config: &Map<String, Value>, options: Options, outer: Option<&str>) -> R
 fn inner(config: &Map<String, Value>, model_type: &str, options: Options) -> Result<Imported, ImportError> {
     let key = options.tower.key();
     let default = match options.tower {
-        Tower::Text => format!("{model_type}_text"),
-        Tower::Vision => format!("{model_type}_vision_model"),
+        Tower::Text => [format!("{model_type}_text"), format!("{model_type}_text_model")],
+        Tower::Vision => [format!("{model_type}_vision"), format!("{model_type}_vision_model")],
     };
     let unknown = |config| ImportError::UnknownModelType {
         got: model_type.to_owned(),
@@ -205,11 +205,11 @@ fn inner(config: &Map<String, Value>, model_type: &str, options: Options) -> Res
     };
     match config.get(key) {
         Some(Value::Object(inner)) => {
-            let own = match inner.get("model_type") {
-                None if families::find(&default).is_none() => return Err(unknown(inner)),
-                _ => default,
-            };
-            let mut imported = read(inner, options, Some(&own))?;
+            let own = default.iter().find(|default| families::find(default).is_some());
+            if own.is_none() && !inner.contains_key("model_type") {
+                return Err(unknown(inner));
+            }
+            let mut imported = read(inner, options, own.map(String::as_str))?;
             let field = Field {
                 name: key.to_owned(),
                 value: "followed".to_owned(),
