@@ -13,6 +13,14 @@ CLASSES = [
 ]
 
 
+def base(config, **arguments):
+    """A base model; that of one tower may have no AutoModel."""
+    if type(config) in transformers.MODEL_MAPPING:
+        return AutoModel.from_config(config, **arguments)
+    name = type(config).__name__.removesuffix("Config")
+    return getattr(transformers, f"{name}Model")._from_config(config, **arguments)
+
+
 def with_head(config):
     """A model in evaluation mode, and what its head predicts: seq2seq, masked or causal; none of what has no head."""
     kind, model = next(((kind, model) for kind, model, names in CLASSES if config.model_type in names),
@@ -20,6 +28,8 @@ def with_head(config):
     if config.model_type == "whisper":
         kind, model = "seq2seq", transformers.WhisperForConditionalGeneration
         return model(config).eval(), kind
+    if kind is None:
+        return base(config).eval(), kind
     model = model.from_config(config).eval()
     # Since 5.0 the library ties the head of a T5 whose config says that it is not.
     if kind == "seq2seq" and getattr(config, "scale_decoder_outputs", True) is False:

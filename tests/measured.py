@@ -10,7 +10,9 @@ import re
 import statistics
 
 import torch
-from transformers import AutoConfig, AutoModel
+from transformers import AutoConfig
+
+from library import base
 
 SEEDS = 10
 BATCH = 4
@@ -48,7 +50,13 @@ def streams(model):
 
 def inputs(config):
     """What the model reads, and the kind of input."""
-    if hasattr(config, "image_size") and not hasattr(config, "vocab_size"):
+    if hasattr(config, "num_patches"):
+        side = int(config.num_patches ** 0.5)
+        patch = config.num_channels * config.patch_size ** 2
+        return {"pixel_values": torch.randn(BATCH, config.num_patches, patch),
+                "pixel_attention_mask": torch.ones(BATCH, config.num_patches),
+                "spatial_shapes": torch.full((BATCH, 2), side)}, "n"
+    if hasattr(config, "image_size") and hasattr(config, "num_channels"):
         sides = config.image_size if isinstance(config.image_size, (list, tuple)) else [config.image_size] * 2
         return {"pixel_values": torch.randn(BATCH, config.num_channels, *sides)}, "n"
     vocabulary = config.get_text_config().vocab_size
@@ -69,7 +77,7 @@ def moments(prefix, tensor):
 def sample(config, seed):
     """Every statistic of one network, by (layer, site, statistic), and the lengths of its streams."""
     torch.manual_seed(seed)
-    model = AutoModel.from_config(config, attn_implementation="eager").eval()
+    model = base(config, attn_implementation="eager").eval()
     batch, _ = inputs(config)
     kept = {}
 

@@ -198,7 +198,7 @@ impl Architecture {
             }
             frequencies.iter().try_for_each(|&frequency| number(field, frequency, FINITE, "finite"))?;
         }
-        if self.positions != Positions::Relative {
+        if !matches!(self.positions, Positions::Relative | Positions::LearnedRelative) {
             return Ok(());
         }
         if !(4..=MAX_SIZE).contains(&self.relative_buckets) {
@@ -244,10 +244,11 @@ impl Architecture {
             ("shared_embedding", self.shared_embedding, "false with a stem, which embeds no ids", "true"),
         ])?;
         match stem {
-            Stem::Patches { patch_width, class_token, norm, .. } => {
+            Stem::Patches { patch_width, class_token, distillation_token, norm, .. } => {
+                let learned = usize::from(class_token) + usize::from(distillation_token);
                 size("stem.patch_width", patch_width, MAX_SIZE)?;
                 first([
-                    ("seq_len", class_token && self.seq_len < 2, "a class token and at least one patch", "1"),
+                    ("seq_len", self.seq_len <= learned, "more than the learned tokens before the patches", "no more"),
                     ("stem.norm", norm && self.norm().is_none(), "false without a norm", "true"),
                 ])
             }

@@ -57,6 +57,9 @@ pub enum Stem {
         patch_width: usize,
         /// Whether a learned token is put before the patches.
         class_token: bool,
+        /// Whether another one follows it (DeiT).
+        #[serde(default)]
+        distillation_token: bool,
         /// Whether the projection has a bias.
         bias: bool,
         /// Whether the sum of patches and positions is normalised.

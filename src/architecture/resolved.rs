@@ -129,7 +129,8 @@ impl Resolved {
 
     /// How many embeddings are added to that of the token, or to that of the patch.
     pub fn added_embeddings(&self) -> usize {
-        let positions = matches!(self.positions, Positions::Learned | Positions::Sinusoidal);
+        let positions =
+            matches!(self.positions, Positions::Learned | Positions::LearnedRelative | Positions::Sinusoidal);
         [positions, self.segments, self.token_types > 0].into_iter().map(usize::from).sum()
     }
 }

@@ -158,6 +158,8 @@ words! {
         Alibi = "alibi",
         /// Scores get a learned number per distance (T5).
         Relative = "relative",
+        /// Both: a learned vector per position is added, and scores get a learned number per distance (MPNet).
+        LearnedRelative = "learned_relative",
     }
 }
 

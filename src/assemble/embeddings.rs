@@ -77,14 +77,20 @@ impl Side<'_> {
         let seq_len = self.architecture.seq_len;
         let noise = |width| Source::Gaussian(Gaussian { width, mean: 0.0, variance: 1.0, correlation: 0.0 });
         let (seq_len, source, mut body, norm) = match *stem {
-            Stem::Patches { patch_width, class_token, bias, norm } => {
+            Stem::Patches { patch_width, class_token, distillation_token, bias, norm } => {
                 let fans = Fans::new(patch_width, width);
                 let mut body = vec![self.outer("embeddings.patches", Outer::Stem, fans, bias)];
-                body.extend(class_token.then(|| {
-                    let token = self.table("class_token", Table::ClassToken);
-                    Node::apply("class_token", Component::Prepend(Prepend { token }))
-                }));
-                (seq_len - usize::from(class_token), noise(patch_width), body, norm)
+                let learned = [(distillation_token, "distillation_token"), (class_token, "class_token")];
+                let learned = learned.into_iter().filter(|(is_there, _)| *is_there);
+                let learned: Vec<Node> = learned
+                    .map(|(_, name)| {
+                        let token = self.table(name, Table::ClassToken);
+                        Node::apply(name, Component::Prepend(Prepend { token }))
+                    })
+                    .collect();
+                let seq_len = seq_len - learned.len();
+                body.extend(learned);
+                (seq_len, noise(patch_width), body, norm)
             }
             Stem::Audio { n_mels } => {
                 let activation = |name: &str| Node::apply(name, Component::Activation(Activation::Gelu));
@@ -117,7 +123,7 @@ impl Side<'_> {
         let mut terms = Vec::new();
         match self.architecture.positions {
             Positions::None | Positions::Rotary | Positions::Alibi | Positions::Relative => {}
-            Positions::Learned => {
+            Positions::Learned | Positions::LearnedRelative => {
                 let table = self.table("position", Table::Position);
                 terms.push(("position", EmbeddingTerm::LearnedPosition { table }));
             }

@@ -208,7 +208,13 @@ fn parameters_of_other_inputs_are_the_published_ones() {
         n_layers: 12,
         d_model: 768,
         seq_len: 197,
-        stem: Some(Stem::Patches { patch_width: 768, class_token: true, bias: true, norm: false }),
+        stem: Some(Stem::Patches {
+            patch_width: 768,
+            class_token: true,
+            distillation_token: false,
+            bias: true,
+            norm: false,
+        }),
         ..Architecture::default()
     };
     assert_eq!(parameters(&vit_base), 85_798_656);

@@ -4,6 +4,8 @@
 //! The class is the first of `architectures`; without that key it is the base model (`AutoModel`). Read from
 //! transformers 5.24; `tests/sigprop/huggingface/counts.rs` compares the counts of every family.
 
+mod images;
+
 use serde_json::Value;
 
 use super::ImportError;
@@ -25,18 +27,21 @@ enum Task {
     /// One number for a sequence.
     Choice,
     NextSentence,
+    /// Labels of two tokens of an image.
+    Distilled,
 }
 
 impl Task {
     /// Of a class called so; what is not known is a base model.
     fn of(class: &str) -> Self {
-        let tasks: [(&[&str], Self); 6] = [
-            (&["LMHeadModel", "ForCausalLM", "ForMaskedLM", "ForConditionalGeneration"], Self::Language),
+        let tasks: [(&[&str], Self); 7] = [
+            (&["LMHeadModel", "ForCausalLM", "ForMaskedLM", "ForConditionalGeneration", "MTModel"], Self::Language),
             (&["ForPreTraining"], Self::PreTraining),
             (&["ForSequenceClassification", "ForImageClassification"], Self::Sequence),
             (&["ForTokenClassification", "ForQuestionAnswering"], Self::Tokens),
             (&["ForMultipleChoice"], Self::Choice),
             (&["ForNextSentencePrediction"], Self::NextSentence),
+            (&["WithTeacher"], Self::Distilled),
         ];
         let ends = |ends: &[&str]| ends.iter().any(|end| class.ends_with(end));
         tasks.iter().find(|(words, _)| ends(words)).map_or(Self::Base, |(_, task)| *task)
@@ -44,6 +49,7 @@ impl Task {
 }
 
 /// Widths on which heads depend.
+#[derive(Clone, Copy)]
 struct Widths {
     d_model: u64,
     /// Of the token embedding.
@@ -96,14 +102,21 @@ pub(super) fn beside(keys: &Keys, architecture: &Architecture) -> Result<u64, Im
     let last = architecture.decoder.as_deref().unwrap_or(architecture);
     let with_matrix = last.head == Head::Untied && matches!(task, Task::Language | Task::PreTraining);
     let matrix = if with_matrix { widths.vocab * widths.embedding } else { 0 };
-    Ok(matrix + own(keys.family(), task, &widths) + fixed(keys, architecture)?)
+    Ok(matrix
+        + own(keys.family(), task, &widths)
+        + fixed(keys, architecture)?
+        + images::images(keys, task, architecture, &widths)?)
 }
 
-/// Tables that are not learned but are parameters, a norm of the class token, indexers.
+/// Tables that are not learned but are parameters, a norm of the class token, indexers, a regression over all
+/// attention.
 fn fixed(keys: &Keys, architecture: &Architecture) -> Result<u64, ImportError> {
     let width = architecture.d_model as u64;
+    let positions = keys.axes.get().positions.unwrap_or(architecture.seq_len) as u64;
     Ok(match keys.family() {
         "whisper" => architecture.seq_len as u64 * width,
+        "marian" | "pegasus" => 2 * positions * width,
+        "esm" => (architecture.n_layers * architecture.n_heads.unwrap_or(1)) as u64 + 1,
         // Two slopes of every xIELU.
         "apertus" => 2 * architecture.n_layers as u64,
         "clip_vision_model" => 2 * width,
@@ -127,8 +140,17 @@ fn fixed(keys: &Keys, architecture: &Architecture) -> Result<u64, ImportError> {
 /// Poolers and heads but for the matrix of the logits.
 fn own(family: &str, task: Task, widths: &Widths) -> u64 {
     match family {
-        "bert" | "roberta" | "xlm-roberta" | "camembert" => match task {
-            Task::Base => widths.dense(),
+        "bert"
+        | "roberta"
+        | "xlm-roberta"
+        | "camembert"
+        | "data2vec-text"
+        | "megatron-bert"
+        | "roberta-prelayernorm"
+        | "xlm-roberta-xl"
+        | "mpnet"
+        | "esm" => match task {
+            Task::Base | Task::Distilled => widths.dense(),
             Task::Language => widths.transform(),
             Task::PreTraining => widths.transform() + widths.dense() + widths.map(2),
             Task::Sequence => widths.dense() + widths.labels(),
@@ -136,9 +158,9 @@ fn own(family: &str, task: Task, widths: &Widths) -> u64 {
             Task::Choice => widths.dense() + widths.map(1),
             Task::NextSentence => widths.dense() + widths.map(2),
         },
-        "electra" | "distilbert" | "t5" | "mt5" | "umt5" | "bart" | "mbart" => match task {
+        "electra" | "distilbert" | "t5" | "mt5" | "umt5" | "bart" | "mbart" | "plbart" => match task {
             Task::Language if matches!(family, "electra" | "distilbert") => widths.transform(),
-            Task::Base | Task::Language | Task::NextSentence => 0,
+            Task::Base | Task::Language | Task::NextSentence | Task::Distilled => 0,
             Task::Sequence => widths.dense() + widths.labels(),
             Task::Tokens => widths.labels(),
             Task::PreTraining | Task::Choice => widths.dense() + widths.map(1),
@@ -150,6 +172,13 @@ fn own(family: &str, task: Task, widths: &Widths) -> u64 {
             Task::Choice => widths.dense() + widths.map(1),
             _ => widths.dense() + widths.labels(),
         },
+        "nomic_bert" => match task {
+            Task::Language => widths.transform(),
+            Task::Sequence => widths.dense() + widths.labels(),
+            Task::Tokens => widths.labels(),
+            _ => 0,
+        },
+        "deit" | "beit" | "vit_mae" => 0,
         "vit" => match task {
             Task::Sequence => widths.labels(),
             _ => widths.dense(),

@@ -197,31 +197,30 @@ fn read(config: &Map<String, Value>, options: Options, outer: Option<&str>) -> R
 fn inner(config: &Map<String, Value>, model_type: &str, options: Options) -> Result<Imported, ImportError> {
     let key = options.tower.key();
     let default = match options.tower {
-        Tower::Text => format!("{model_type}_text"),
-        Tower::Vision => format!("{model_type}_vision_model"),
+        Tower::Text => [format!("{model_type}_text"), format!("{model_type}_text_model")],
+        Tower::Vision => [format!("{model_type}_vision"), format!("{model_type}_vision_model")],
     };
     let unknown = |config| ImportError::UnknownModelType {
         got: model_type.to_owned(),
         similar: similar::similar(config, options),
     };
-    let (inner, how) = match config.get(key) {
-        Some(Value::Object(inner)) => (inner, "followed"),
+    let own = default.iter().find(|default| families::find(default).is_some()).map(String::as_str);
+    let (mut inner, how) = match config.get(key) {
+        Some(Value::Object(inner)) => (inner.clone(), "followed"),
         // Models of texts and images had the keys of their text part beside the others once.
-        _ if options.tower == Tower::Text && families::find(&default).is_some() => (config, "among the other keys"),
+        _ if options.tower == Tower::Text && own.is_some() => {
+            let keys = config.iter().filter(|(key, _)| *key != "model_type");
+            (keys.map(|(key, value)| (key.clone(), value.clone())).collect(), "among the other keys")
+        }
         _ => return Err(unknown(config)),
     };
-    let nested = how == "followed";
-    let own = match inner.get("model_type") {
-        None if families::find(&default).is_none() => return Err(unknown(inner)),
-        _ => default,
-    };
-    let mut inner = inner.clone();
-    if !nested {
-        inner.remove("model_type");
-    } else if let Some(tied) = config.get("tie_word_embeddings") {
+    if own.is_none() && !inner.contains_key("model_type") {
+        return Err(unknown(&inner));
+    }
+    if let Some(tied) = config.get("tie_word_embeddings") {
         inner.entry("tie_word_embeddings").or_insert(tied.clone());
     }
-    let mut imported = read(&inner, options, Some(&own))?;
+    let mut imported = read(&inner, options, own)?;
     let field = Field { name: key.to_owned(), value: how.to_owned(), origin: format!("model_type {model_type}") };
     imported.fields.insert(0, field);
     Ok(imported)

@@ -54,11 +54,15 @@ fn unordered(setting: &Setting) -> Setting {
     }
     let without = |architecture: Architecture| {
         // Those behind a stem are added apart from it.
-        let is_added = matches!(architecture.positions, Positions::Learned | Positions::Sinusoidal);
-        let positions = if is_added && architecture.stem.is_none() { architecture.positions } else { Positions::None };
+        let added = match architecture.positions {
+            Positions::LearnedRelative => Positions::Learned,
+            added @ (Positions::Learned | Positions::Sinusoidal) => added,
+            _ => Positions::None,
+        };
+        let positions = if architecture.stem.is_none() { added } else { Positions::None };
         let stem = architecture.stem.map(|stem| match stem {
-            Stem::Patches { patch_width, class_token: _, bias, norm } => {
-                Stem::Patches { patch_width, class_token: false, bias, norm }
+            Stem::Patches { patch_width, class_token: _, distillation_token: _, bias, norm } => {
+                Stem::Patches { patch_width, class_token: false, distillation_token: false, bias, norm }
             }
             Stem::Audio { .. } => stem,
         });

@@ -263,7 +263,8 @@ fn every_scheme_that_fits_builds_every_layout() {
         every: 1,
     };
     let latent = Latent { query_rank: None, kv_rank: 4, d_nope: 2, d_rope: 2, d_value: 3 };
-    let patches = Stem::Patches { patch_width: 12, class_token: true, bias: true, norm: true };
+    let patches =
+        Stem::Patches { patch_width: 12, class_token: true, distillation_token: false, bias: true, norm: true };
     let layouts = [
         Architecture { causal: true, positions: Positions::Rotary, ..small() },
         Architecture { positions: Positions::Relative, windows: vec![4, 0], ..small() },

@@ -39,7 +39,8 @@ fn positions_come_behind_a_scaled_or_projected_token_embedding() {
 
 #[test]
 fn stems_embed_patches_and_frames() {
-    let patches = Stem::Patches { patch_width: 12, class_token: true, bias: true, norm: false };
+    let patches =
+        Stem::Patches { patch_width: 12, class_token: true, distillation_token: false, bias: true, norm: false };
     let stack = checked(&Architecture { stem: Some(patches), ..small() }, &TRAIN);
     assert_eq!(Shape::of(&stack), Shape { width: 8, seq_len: 16 });
     let got = &stack.streams[0];

@@ -6,38 +6,123 @@ use super::super::ImportError;
 use super::super::init::{base, base_std};
 use super::super::rotary::{Rotation, WindowRotation, rotary};
 use super::{Keys, Standard, activation, head_width, residual_outputs, tied};
-use crate::architecture::{Activation, Architecture, EmbeddingProjection, InitTable, NormPlacement};
+use crate::architecture::{Activation, Architecture, EmbeddingProjection, InitTable, NormPlacement, Positions};
 
-/// BERT, RoBERTa, ELECTRA: norms after the residual sums, a norm on the embeddings.
+/// BERT, RoBERTa, ELECTRA: norms after the residual sums, a norm on the embeddings. Others have norms before the
+/// branches, and some of them none on the embeddings.
 pub(super) fn bert(keys: &Keys) -> Result<Architecture, ImportError> {
-    let electra = keys.family() == "electra";
-    let vocab = if keys.family() == "roberta" { 50265 } else { 30522 };
-    let sizes = if electra {
-        Standard { layers: 12, width: 256, heads: 4, ffn: 1024, vocab, positions: 512 }
-    } else {
-        Standard { layers: 12, width: 768, heads: 12, ffn: 3072, vocab, positions: 512 }
-    };
-    let mut plain = sizes.read(keys)?;
-    if electra {
+    let family = keys.family();
+    let mut plain = bert_sizes(family).read(keys)?;
+    if family == "electra" {
         plain.embedding_width = Some(keys.size("embedding_width", &["embedding_size"], 128)?);
         plain.embedding_projection = EmbeddingProjection::Sum;
     }
+    let (pre, large) = (matches!(family, "megatron-bert" | "roberta-prelayernorm"), family == "xlm-roberta-xl");
     let hidden = activation(keys, &["hidden_act"], "gelu", false)?;
     Ok(Architecture {
         causal: keys.flag("causal", &["is_decoder"], false)?,
         activation: hidden,
-        head_activation: Some(if keys.family() == "bert" { hidden } else { Activation::Gelu }),
+        head_activation: Some(if matches!(family, "bert" | "megatron-bert") { hidden } else { Activation::Gelu }),
         head_bias: true,
-        norm_eps: keys.number("norm_eps", &["layer_norm_eps"], 1e-12)?,
-        norm_placement: NormPlacement::Post,
-        embedding_norm: true,
-        token_types: keys.size("token_types", &["type_vocab_size"], 2)?,
+        norm_eps: keys.number("norm_eps", &["layer_norm_eps"], if large { 1e-5 } else { 1e-12 })?,
+        norm_placement: if pre || large { NormPlacement::Pre } else { NormPlacement::Post },
+        embedding_norm: !matches!(family, "megatron-bert" | "xlm-roberta-xl"),
+        token_types: keys.size("token_types", &["type_vocab_size"], if large { 1 } else { 2 })?,
         dropout: keys.rate("dropout", &["hidden_dropout_prob"], 0.1)?,
         attention_dropout: keys.rate("attention_dropout", &["attention_probs_dropout_prob"], 0.1)?,
         head: tied(keys, true)?,
         init: Some(base(keys, 0.02)?),
         ..plain
     })
+}
+
+/// Sizes of BERT's descendants.
+fn bert_sizes(family: &str) -> Standard {
+    let usual = Standard { layers: 12, width: 768, heads: 12, ffn: 3072, vocab: 30522, positions: 512 };
+    match family {
+        "electra" => Standard { width: 256, heads: 4, ffn: 1024, ..usual },
+        "roberta" | "roberta-prelayernorm" => Standard { vocab: 50265, ..usual },
+        "megatron-bert" => Standard { layers: 24, width: 1024, heads: 16, ffn: 4096, vocab: 29056, ..usual },
+        "xlm-roberta-xl" => Standard { layers: 36, width: 2560, heads: 32, ffn: 10240, vocab: 250_880, positions: 514 },
+        "mpnet" => Standard { vocab: 30527, ..usual },
+        _ => usual,
+    }
+}
+
+/// MPNet: BERT without token types, its scores with T5's relative positions, one table for all blocks.
+pub(super) fn mpnet(keys: &Keys) -> Result<Architecture, ImportError> {
+    let plain = bert(keys)?;
+    Ok(Architecture {
+        token_types: 0,
+        positions: Positions::LearnedRelative,
+        relative_buckets: keys.size("relative_buckets", &["relative_attention_num_buckets"], 32)?,
+        ..plain
+    })
+}
+
+/// Nomic BERT: BERT with rotary positions and a gate, without biases.
+pub(super) fn nomic(keys: &Keys) -> Result<Architecture, ImportError> {
+    let sizes = Standard { layers: 12, width: 768, heads: 12, ffn: 3072, vocab: 30528, positions: 2048 };
+    let plain = sizes.read(keys)?;
+    let mut architecture = Architecture {
+        activation: activation(keys, &["hidden_act"], "silu", true)?,
+        head_activation: Some(activation(keys, &["hidden_act"], "silu", false)?),
+        head_bias: true,
+        norm_eps: keys.number("norm_eps", &["layer_norm_eps"], 1e-12)?,
+        norm_placement: NormPlacement::Post,
+        embedding_norm: true,
+        token_types: keys.size("token_types", &["type_vocab_size"], 2)?,
+        qkv_biases: Some(false),
+        attention_output_bias: Some(false),
+        ffn_biases: Some(false),
+        dropout: keys.rate("dropout", &["hidden_dropout_prob"], 0.0)?,
+        attention_dropout: keys.rate("attention_dropout", &["attention_probs_dropout_prob"], 0.0)?,
+        head: tied(keys, true)?,
+        init: Some(base(keys, 0.02)?),
+        ..plain
+    };
+    let d_head = head_width(keys, &mut architecture, None)?;
+    rotary(keys, &mut architecture, d_head, Rotation::new(1.0, 1000.0))?;
+    Ok(architecture)
+}
+
+/// ESM: norms before the branches, learned or rotary positions; embeddings are scaled as if some tokens were hidden.
+pub(super) fn esm(keys: &Keys) -> Result<Architecture, ImportError> {
+    let sizes = Standard { layers: 12, width: 768, heads: 12, ffn: 3072, vocab: 33, positions: 1026 };
+    let plain = sizes.read(keys)?;
+    if keys.flag("folding model", &["is_folding_model"], false)? {
+        let got = serde_json::Value::Bool(true);
+        return Err(ImportError::value("is_folding_model", "false: what folds the protein is not computed", &got, ""));
+    }
+    let positions = keys.word("positions", &["position_embedding_type"], "absolute")?;
+    // The share of tokens that training leaves as they are; without hidden tokens nothing divides by it.
+    let kept = if keys.flag("token_dropout", &["token_dropout"], false)? { 1.0 - 0.15 * 0.8 } else { 1.0 };
+    let mut architecture = Architecture {
+        causal: keys.flag("causal", &["is_decoder"], false)?,
+        activation: Activation::Gelu,
+        head_activation: Some(Activation::Gelu),
+        head_bias: true,
+        norm_eps: keys.number("norm_eps", &["layer_norm_eps"], 1e-12)?,
+        embedding_norm: keys.flag("embedding_norm", &["emb_layer_norm_before"], false)?,
+        embedding_scale: kept,
+        embedding_dropout: Some(0.0),
+        dropout: keys.rate("dropout", &["hidden_dropout_prob"], 0.1)?,
+        attention_dropout: keys.rate("attention_dropout", &["attention_probs_dropout_prob"], 0.1)?,
+        head: tied(keys, true)?,
+        init: Some(base(keys, 0.02)?),
+        ..plain
+    };
+    match positions.as_str() {
+        "absolute" => {}
+        "rotary" => {
+            let d_head = head_width(keys, &mut architecture, None)?;
+            rotary(keys, &mut architecture, d_head, Rotation::new(1.0, 10_000.0))?;
+        }
+        _ => {
+            return Err(ImportError::value("position_embedding_type", "absolute or rotary", &positions.into(), ""));
+        }
+    }
+    Ok(architecture)
 }
 
 /// DistilBERT: BERT without token types.

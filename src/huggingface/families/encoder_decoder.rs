@@ -3,7 +3,7 @@
 use super::super::init::{base, normal};
 use super::super::names::Axes;
 use super::super::{ImportError, Version};
-use super::{DEFAULT_TOKENS, Keys, activation, named_activation, tied};
+use super::{DEFAULT_TOKENS, Keys, activation, named_activation, skipped_layers, tied};
 use crate::architecture::{Architecture, Head, InitTable, NormChoice, NormPlacement, Positions, Stem};
 
 /// T5, mT5, UMT5: unscaled scores, learned relative positions, RMSNorm, dropout everywhere.
@@ -70,29 +70,124 @@ pub(super) fn t5(keys: &Keys) -> Result<Architecture, ImportError> {
     Ok(pair(encoder.clone(), Architecture { n_layers: decoder_layers, head, logit_scale, ..encoder }))
 }
 
-/// BART (norms after the residual sums) and mBART (before).
+/// How a descendant of BART is laid out, and its defaults.
+struct Translator {
+    placement: NormPlacement,
+    embedding_norm: bool,
+    sinusoidal: bool,
+    scaled: bool,
+    activation: &'static str,
+    vocab: usize,
+    width: usize,
+    /// Blocks of the encoder and of the decoder.
+    layers: [usize; 2],
+    heads: usize,
+    ffn: usize,
+    positions: usize,
+    attention_dropout: f64,
+    /// Rate at which training skips layers.
+    layerdrop: f64,
+}
+
+impl Translator {
+    fn of(family: &str) -> Self {
+        let bart = Self {
+            placement: NormPlacement::Post,
+            embedding_norm: true,
+            sinusoidal: false,
+            scaled: false,
+            activation: "gelu",
+            vocab: 50265,
+            width: 1024,
+            layers: [12, 12],
+            heads: 16,
+            ffn: 4096,
+            positions: 1024,
+            attention_dropout: 0.0,
+            layerdrop: 0.0,
+        };
+        match family {
+            "mbart" => Self { placement: NormPlacement::Pre, ..bart },
+            "plbart" => Self {
+                scaled: true,
+                vocab: 50005,
+                width: 768,
+                layers: [6, 6],
+                heads: 12,
+                ffn: 3072,
+                attention_dropout: 0.1,
+                ..bart
+            },
+            "m2m_100" => Self {
+                placement: NormPlacement::Pre,
+                embedding_norm: false,
+                sinusoidal: true,
+                scaled: true,
+                activation: "relu",
+                vocab: 128_112,
+                attention_dropout: 0.1,
+                layerdrop: 0.05,
+                ..bart
+            },
+            "marian" => Self { embedding_norm: false, sinusoidal: true, vocab: 58101, ..bart },
+            "pegasus" => Self { placement: NormPlacement::Pre, embedding_norm: false, sinusoidal: true, ..bart },
+            "blenderbot" => Self {
+                placement: NormPlacement::Pre,
+                embedding_norm: false,
+                vocab: 8008,
+                width: 2560,
+                layers: [2, 24],
+                heads: 32,
+                ffn: 10240,
+                positions: 128,
+                ..bart
+            },
+            _ => bart,
+        }
+    }
+}
+
+/// BART and what followed.
 pub(super) fn bart(keys: &Keys) -> Result<Architecture, ImportError> {
-    let post = keys.family() == "bart";
-    let d_model = keys.size("d_model", &["d_model", "hidden_size"], 1024)?;
-    let scaled = keys.flag("scaled embeddings", &["scale_embedding"], false)?;
+    let usual = Translator::of(keys.family());
+    let d_model = keys.size("d_model", &["d_model", "hidden_size"], usual.width)?;
+    let scaled = keys.flag("scaled embeddings", &["scale_embedding"], usual.scaled)?;
+    for key in ["encoder_layerdrop", "decoder_layerdrop"] {
+        skipped_layers(keys, key, usual.layerdrop)?;
+    }
     let shared = Architecture {
         d_model,
-        norm_placement: if post { NormPlacement::Post } else { NormPlacement::Pre },
-        embedding_norm: true,
+        norm_placement: usual.placement,
+        embedding_norm: usual.embedding_norm,
         embedding_scale: if scaled { (d_model as f64).sqrt() } else { 1.0 },
-        ..speech_and_text(keys, 50265, 1024)?
+        positions: if usual.sinusoidal { Positions::Sinusoidal } else { Positions::Learned },
+        activation: activation(keys, &["activation_function"], usual.activation, false)?,
+        attention_dropout: keys.rate("attention_dropout", &["attention_dropout"], usual.attention_dropout)?,
+        ..speech_and_text(keys, usual.vocab, usual.positions)?
     };
-    let encoder = side(keys, &shared, "encoder", 12, 16, 4096)?;
-    let decoder = side(keys, &shared, "decoder", 12, 16, 4096)?;
+    let encoder = side(keys, &shared, "encoder", usual.layers[0], usual.heads, usual.ffn)?;
+    let decoder = side(keys, &shared, "decoder", usual.layers[1], usual.heads, usual.ffn)?;
     let head = tied(keys, true)?;
-    Ok(pair(encoder, Architecture { head, ..decoder }))
+    let apart =
+        keys.family() == "marian" && !keys.flag("shared_embedding", &["share_encoder_decoder_embeddings"], true)?;
+    let vocab_size = match apart.then(|| keys.maybe_size("vocab_size of the decoder", &["decoder_vocab_size"])) {
+        Some(own) => own?.unwrap_or(shared.vocab_size),
+        None => shared.vocab_size,
+    };
+    let paired = pair(encoder, Architecture { head, vocab_size, ..decoder });
+    Ok(Architecture { shared_embedding: !apart, ..paired })
 }
 
 /// Whisper: audio to text, no biases of keys.
 pub(super) fn whisper(keys: &Keys) -> Result<Architecture, ImportError> {
     let d_model = keys.size("d_model", &["d_model", "hidden_size"], 384)?;
     let targets = keys.size("positions of the decoder", &["max_target_positions"], 448)?;
-    let shared = Architecture { d_model, ..speech_and_text(keys, 51865, targets)? };
+    let shared = Architecture {
+        d_model,
+        activation: activation(keys, &["activation_function"], "gelu", false)?,
+        attention_dropout: keys.rate("attention_dropout", &["attention_dropout"], 0.0)?,
+        ..speech_and_text(keys, 51865, targets)?
+    };
     keys.axes.set(Axes { positions: Some(targets), ..keys.axes.get() });
     let scaled = keys.flag("scaled embeddings", &["scale_embedding"], false)?;
     let encoder = Architecture {
@@ -116,9 +211,7 @@ fn speech_and_text(keys: &Keys, vocab: usize, positions: usize) -> Result<Archit
     Ok(Architecture {
         vocab_size: keys.size("vocab_size", &["vocab_size"], vocab)?,
         seq_len: keys.positions(&["max_position_embeddings"], positions)?.min(DEFAULT_TOKENS),
-        activation: activation(keys, &["activation_function"], "gelu", false)?,
         dropout: keys.rate("dropout", &["dropout"], if keys.family() == "whisper" { 0.0 } else { 0.1 })?,
-        attention_dropout: keys.rate("attention_dropout", &["attention_dropout"], 0.0)?,
         activation_dropout: keys.rate("activation_dropout", &["activation_dropout"], 0.0)?,
         init: Some(base(keys, 0.02)?),
         ..Architecture::default()

@@ -2,7 +2,7 @@
 
 use super::super::init::{base, base_std, normal};
 use super::super::{ImportError, Version};
-use super::{Keys, Standard, activation, residual_outputs, tied};
+use super::{Keys, Standard, activation, residual_outputs, skipped_layers, tied};
 use crate::architecture::{Architecture, InitTable, NormPlacement, Positions};
 
 /// GPT-2: residual projections with std/√(2 · blocks), unless the library forgot it.
@@ -108,6 +108,32 @@ pub(super) fn opt(keys: &Keys) -> Result<Architecture, ImportError> {
         dropout: keys.rate("dropout", &["dropout"], 0.1)?,
         embedding_dropout: Some(0.0),
         attention_dropout: keys.rate("attention_dropout", &["attention_dropout"], 0.0)?,
+        head: tied(keys, true)?,
+        init: Some(base(keys, 0.02)?),
+        ..plain
+    })
+}
+
+/// XGLM and BioGPT: scaled embeddings, sinusoidal or learned positions.
+pub(super) fn xglm(keys: &Keys) -> Result<Architecture, ImportError> {
+    let sinusoidal = keys.family() == "xglm";
+    let vocab = if sinusoidal { 256_008 } else { 42384 };
+    let positions = if sinusoidal { 2048 } else { 1024 };
+    let plain = Standard { layers: 24, width: 1024, heads: 16, ffn: 4096, vocab, positions }.read(keys)?;
+    let scaled = keys.flag("scaled embeddings", &["scale_embedding"], true)?;
+    skipped_layers(keys, "layerdrop", 0.0)?;
+    Ok(Architecture {
+        activation: activation(keys, &["activation_function", "hidden_act"], "gelu", false)?,
+        positions: if sinusoidal { Positions::Sinusoidal } else { Positions::Learned },
+        embedding_scale: if scaled { (plain.d_model as f64).sqrt() } else { 1.0 },
+        causal: true,
+        dropout: keys.rate("dropout", &["dropout", "hidden_dropout_prob"], 0.1)?,
+        attention_dropout: keys.rate(
+            "attention_dropout",
+            &["attention_dropout", "attention_probs_dropout_prob"],
+            0.1,
+        )?,
+        activation_dropout: keys.rate("activation_dropout", &["activation_dropout"], 0.0)?,
         head: tied(keys, true)?,
         init: Some(base(keys, 0.02)?),
         ..plain

@@ -35,6 +35,7 @@ pub(super) const FAMILIES: &[Family] = &[
     Family { model_types: &["gpt_bigcode"], read: gpt::bigcode, names: |_| names::BIGCODE },
     Family { model_types: &["gpt_neo"], read: gpt::neo, names: |_| names::GPT_NEO },
     Family { model_types: &["opt"], read: gpt::opt, names: |_| names::OPT },
+    Family { model_types: &["xglm", "biogpt"], read: gpt::xglm, names: |_| names::BIOGPT },
     Family { model_types: &["bloom"], read: gpt::bloom, names: |_| names::BLOOM },
     Family { model_types: &["mpt"], read: gpt::mpt, names: |_| names::MPT },
     Family { model_types: &["gptj"], read: parallel::gptj, names: |_| names::GPTJ },
@@ -86,19 +87,41 @@ pub(super) const FAMILIES: &[Family] = &[
         names: names::deepseek,
     },
     Family {
-        model_types: &["bert", "roberta", "xlm-roberta", "camembert", "electra"],
+        model_types: &["bert", "roberta", "xlm-roberta", "camembert", "electra", "data2vec-text"],
         read: bert::bert,
         names: |_| names::BERT,
     },
+    Family { model_types: &["megatron-bert"], read: bert::bert, names: |_| names::MEGATRON_BERT },
+    Family { model_types: &["roberta-prelayernorm"], read: bert::bert, names: |_| names::ROBERTA_PRE },
+    Family { model_types: &["xlm-roberta-xl"], read: bert::bert, names: |_| names::XLM_ROBERTA_XL },
+    Family { model_types: &["mpnet"], read: bert::mpnet, names: |_| names::MPNET },
+    Family { model_types: &["nomic_bert"], read: bert::nomic, names: |_| names::NOMIC_BERT },
+    Family { model_types: &["esm"], read: bert::esm, names: |_| names::ESM },
     Family { model_types: &["distilbert"], read: bert::distilbert, names: |_| names::DISTILBERT },
     Family { model_types: &["modernbert"], read: bert::modernbert, names: |_| names::MODERNBERT },
     Family { model_types: &["t5", "mt5", "umt5"], read: encoder_decoder::t5, names: |_| names::T5 },
-    Family { model_types: &["bart", "mbart"], read: encoder_decoder::bart, names: |_| names::BART },
+    Family {
+        model_types: &["bart", "mbart", "plbart", "m2m_100", "pegasus"],
+        read: encoder_decoder::bart,
+        names: |_| names::BART,
+    },
+    Family { model_types: &["blenderbot"], read: encoder_decoder::bart, names: |_| names::BLENDERBOT },
+    Family { model_types: &["marian"], read: encoder_decoder::bart, names: names::marian },
     Family { model_types: &["whisper"], read: encoder_decoder::whisper, names: |_| names::WHISPER },
     Family { model_types: &["vit"], read: vision::vit, names: |_| names::VIT },
-    Family { model_types: &["dinov2"], read: vision::dinov2, names: |_| names::DINOV2 },
+    Family { model_types: &["vit_mae"], read: vision::vit_mae, names: |_| names::VIT },
+    Family { model_types: &["deit"], read: vision::deit, names: |_| names::VIT },
+    Family { model_types: &["beit"], read: vision::beit, names: |_| names::BEIT },
+    Family { model_types: &["dinov2"], read: vision::dinov2, names: names::dinov2 },
     Family { model_types: &["clip_text_model", "clip_text"], read: vision::clip_text, names: |_| names::CLIP_TEXT },
     Family { model_types: &["clip_vision_model"], read: vision::clip_vision, names: |_| names::CLIP_VISION },
+    Family {
+        model_types: &["siglip_text_model", "siglip2_text_model"],
+        read: vision::siglip_text,
+        names: |_| names::CLIP_TEXT,
+    },
+    Family { model_types: &["siglip_vision_model"], read: vision::siglip_vision, names: |_| names::SIGLIP_VISION },
+    Family { model_types: &["siglip2_vision_model"], read: vision::siglip_vision, names: |_| names::SIGLIP2_VISION },
 ];
 
 /// The family of a `model_type`.
@@ -121,7 +144,11 @@ impl Standard {
         const WIDTH: &[&str] = &["hidden_size", "d_model", "n_embd", "dim"];
         const POSITIONS: &[&str] = &["max_position_embeddings", "n_positions", "max_seq_len", "max_sequence_length"];
         let d_model = keys.size("d_model", WIDTH, self.width)?;
-        let n_heads = keys.size("n_heads", &["num_attention_heads", "n_head", "num_heads", "n_heads"], self.heads)?;
+        let n_heads = keys.size(
+            "n_heads",
+            &["num_attention_heads", "n_head", "num_heads", "n_heads", "attention_heads"],
+            self.heads,
+        )?;
         let n_layers = keys.depth(&["num_hidden_layers", "n_layer", "num_layers", "n_layers"], self.layers)?;
         let positions = keys.positions(POSITIONS, self.positions)?;
         Ok(Architecture {
@@ -173,6 +200,15 @@ fn multipliers(keys: &Keys, architecture: &mut Architecture) -> Result<(), Impor
     architecture.attention_scale = Some(keys.number("attention_scale", &["attention_multiplier"], 1.0)?);
     architecture.branch_scale = Some(keys.number("branch_scale", &["residual_multiplier"], 1.0)?);
     architecture.logit_scale = keys.number("logits divided by", &["logits_scaling"], 1.0)?.recip();
+    Ok(())
+}
+
+/// Whole layers that training skips: nothing of them is computed.
+fn skipped_layers(keys: &Keys, key: &'static str, default: f64) -> Result<(), ImportError> {
+    let rate = keys.rate(key, &[key], default)?;
+    if rate > 0.0 {
+        keys.warn(format!("{key} = {rate}: training skips whole layers at this rate; the prediction leaves it out"));
+    }
     Ok(())
 }
 

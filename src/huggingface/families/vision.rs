@@ -1,14 +1,55 @@
 //! Encoders of images, and CLIP's text tower.
 
-use super::super::ImportError;
+use sigprop_stack::Init;
+
 use super::super::init::{base, base_std, normal};
 use super::super::names::Axes;
+use super::super::{ImportError, Version};
 use super::{Keys, Standard, activation};
-use crate::architecture::{Activation, Architecture, InitTable, Stem};
+use crate::architecture::{Activation, Architecture, DropPathSchedule, InitTable, Positions, Stem};
 
 /// ViT: patches and a class token.
 pub(super) fn vit(keys: &Keys) -> Result<Architecture, ImportError> {
     image_encoder(keys, 3072, 16, 1e-12)
+}
+
+/// ViT-MAE's encoder, of all patches: training hides most of them. Class token and positions start at zero, which
+/// releases before 5 drew.
+pub(super) fn vit_mae(keys: &Keys) -> Result<Architecture, ImportError> {
+    let plain = image_encoder(keys, 3072, 16, 1e-12)?;
+    let hidden = keys.number("share of hidden patches", &["mask_ratio"], 0.75)?;
+    keys.note("tokens", plain.seq_len, format!("all patches and the class token, in place of {}", 1.0 - hidden));
+    Ok(zero_tokens(plain))
+}
+
+/// DeiT: ViT with a distillation token; class token, distillation token and positions start at zero.
+pub(super) fn deit(keys: &Keys) -> Result<Architecture, ImportError> {
+    Ok(zero_tokens(image_encoder(keys, 3072, 16, 1e-12)?))
+}
+
+/// BEiT: ViT with LayerScale and relative positions, all of which start at zero, and no biases of keys.
+pub(super) fn beit(keys: &Keys) -> Result<Architecture, ImportError> {
+    let plain = zero_tokens(image_encoder(keys, 3072, 16, 1e-12)?);
+    let absolute = keys.flag("learned positions", &["use_absolute_position_embeddings"], false)?;
+    for key in ["use_relative_position_bias", "use_shared_relative_position_bias", "use_mask_token", "pool_scales"] {
+        keys.raw(key);
+    }
+    let scale = keys.number("branch_scale", &["layer_scale_init_value"], 0.1)?;
+    Ok(Architecture {
+        positions: if absolute { Positions::Learned } else { Positions::None },
+        final_norm: Some(!keys.flag("mean of the patches", &["use_mean_pooling"], true)?),
+        drop_path: keys.rate("drop_path", &["drop_path_rate"], 0.1)?,
+        drop_path_schedule: DropPathSchedule::Linear,
+        branch_scale: Some(if scale > 0.0 { scale } else { 1.0 }),
+        layer_scale: scale > 0.0,
+        ..plain
+    })
+}
+
+/// Class token and positions that start at zero.
+fn zero_tokens(architecture: Architecture) -> Architecture {
+    let init = architecture.init.map(|init| InitTable { class_token: Init::Zero, position: Init::Zero, ..init });
+    Architecture { init, ..architecture }
 }
 
 /// DINOv2: ViT with LayerScale; its largest has SwiGLU with two thirds of the width, rounded up to eights.
@@ -33,19 +74,20 @@ pub(super) fn dinov2(keys: &Keys) -> Result<Architecture, ImportError> {
     })
 }
 
-/// What ViT and DINOv2 have in common but for defaults.
+/// What ViT and its descendants have in common but for defaults.
 fn image_encoder(keys: &Keys, ffn: usize, patch: usize, eps: f64) -> Result<Architecture, ImportError> {
     let sizes = Standard { layers: 12, width: 768, heads: 12, ffn, vocab: 1, positions: 512 };
-    let (patches, stem) = patches(keys, patch, true, false)?;
+    let (patches, patch_width) = patches(keys, patch)?;
+    let distillation_token = keys.family() == "deit";
     Ok(Architecture {
         activation: activation(keys, &["hidden_act"], "gelu", false)?,
         norm_eps: keys.number("norm_eps", &["layer_norm_eps"], eps)?,
         qkv_biases: Some(keys.flag("qkv_biases", &["qkv_bias"], true)?),
         dropout: keys.rate("dropout", &["hidden_dropout_prob"], 0.0)?,
         attention_dropout: keys.rate("attention_dropout", &["attention_probs_dropout_prob"], 0.0)?,
-        stem: Some(stem),
+        stem: Some(Stem::Patches { patch_width, class_token: true, distillation_token, bias: true, norm: false }),
         init: Some(base(keys, 0.02)?),
-        ..Architecture { seq_len: patches + 1, ..sizes.read(keys)? }
+        ..Architecture { seq_len: patches + 1 + usize::from(distillation_token), ..sizes.read(keys)? }
     })
 }
 
@@ -58,9 +100,58 @@ pub(super) fn clip_text(keys: &Keys) -> Result<Architecture, ImportError> {
 /// CLIP's image tower: a norm on the embeddings, none behind the last block.
 pub(super) fn clip_vision(keys: &Keys) -> Result<Architecture, ImportError> {
     let sizes = Standard { layers: 12, width: 768, heads: 12, ffn: 3072, vocab: 1, positions: 512 };
-    let (patches, stem) = patches(keys, 32, false, true)?;
-    let plain = clip(keys, sizes)?;
-    Ok(Architecture { seq_len: patches + 1, stem: Some(stem), final_norm: Some(false), ..plain })
+    let (patches, patch_width) = patches(keys, 32)?;
+    let stem = Stem::Patches { patch_width, class_token: true, distillation_token: false, bias: false, norm: true };
+    Ok(Architecture { seq_len: patches + 1, stem: Some(stem), final_norm: Some(false), ..clip(keys, sizes)? })
+}
+
+/// SigLIP's text tower: all tokens see each other.
+pub(super) fn siglip_text(keys: &Keys) -> Result<Architecture, ImportError> {
+    siglip(keys, Standard { layers: 12, width: 768, heads: 12, ffn: 3072, vocab: 32_000, positions: 64 })
+}
+
+/// SigLIP's image tower: patches without a class token.
+pub(super) fn siglip_vision(keys: &Keys) -> Result<Architecture, ImportError> {
+    let sizes = Standard { layers: 12, width: 768, heads: 12, ffn: 3072, vocab: 1, positions: 512 };
+    let (patches, patch_width) = if keys.family() == "siglip2_vision_model" {
+        let side = keys.size("side of a patch", &["patch_size"], 16)?.min(1024);
+        let channels = keys.size("channels", &["num_channels"], 3)?.min(1024);
+        (keys.size("patches", &["num_patches"], 256)?, channels * side * side)
+    } else {
+        patches(keys, 16)?
+    };
+    let plain = siglip(keys, sizes)?;
+    let stem = Stem::Patches { patch_width, class_token: false, distillation_token: false, bias: true, norm: false };
+    let init = InitTable {
+        stem: lecun(keys.options.version, patch_width),
+        ..plain.init.unwrap_or_else(|| InitTable::everywhere(Init::Zero))
+    };
+    Ok(Architecture { seq_len: patches, stem: Some(stem), init: Some(init), ..plain })
+}
+
+/// What both towers have in common; their weights are drawn as flax does.
+fn siglip(keys: &Keys, sizes: Standard) -> Result<Architecture, ImportError> {
+    let plain = sizes.read(keys)?;
+    let (width, d_ff) = (plain.d_model, plain.d_ff.unwrap_or(4 * plain.d_model));
+    let xavier = |fans: usize| Init::Uniform { bound: (6.0 / fans as f64).sqrt() };
+    let embedding = normal((width as f64).powf(-0.5));
+    let (square, ffn) = (xavier(2 * width), xavier(width + d_ff));
+    let init =
+        InitTable { token: embedding, position: embedding, ffn_in: ffn, ffn_out: ffn, ..InitTable::everywhere(square) };
+    Ok(Architecture {
+        activation: activation(keys, &["hidden_act"], "gelu_pytorch_tanh", false)?,
+        norm_eps: keys.number("norm_eps", &["layer_norm_eps"], 1e-6)?,
+        attention_dropout: keys.rate("attention_dropout", &["attention_dropout"], 0.0)?,
+        init: Some(init),
+        ..plain
+    })
+}
+
+/// N(0, 1/fan-in), widened for a cut at two standard deviations that only 4.57 makes.
+fn lecun(version: Version, fan_in: usize) -> Init {
+    let cut = Init::TruncatedNormal { std: 1.0, cutoff: 2.0 };
+    let drawn = if version == Version::V4 { cut } else { normal(1.0) };
+    drawn.scaled((fan_in as f64).powf(-0.5) / cut.std())
 }
 
 /// What both towers have in common, and how CLIP draws weights.
@@ -94,8 +185,8 @@ fn clip(keys: &Keys, sizes: Standard) -> Result<Architecture, ImportError> {
     })
 }
 
-/// Number of patches, and what turns them into tokens.
-fn patches(keys: &Keys, patch: usize, bias: bool, norm: bool) -> Result<(usize, Stem), ImportError> {
+/// Number of patches, and of numbers of each.
+fn patches(keys: &Keys, patch: usize) -> Result<(usize, usize), ImportError> {
     let image = keys.size("side of the image", &["image_size"], 224)?;
     let patch = keys.size("side of a patch", &["patch_size"], patch)?;
     let channels = keys.size("channels", &["num_channels"], 3)?;
@@ -105,6 +196,5 @@ fn patches(keys: &Keys, patch: usize, bias: bool, norm: bool) -> Result<(usize, 
         return Err(ImportError::value("patch_size", "a side that fits into the image, up to 1024 times", &got, ""));
     }
     keys.axes.set(Axes { patch: Some([channels, patch]), ..keys.axes.get() });
-    let stem = Stem::Patches { patch_width: channels * patch * patch, class_token: true, bias, norm };
-    Ok((across * across, stem))
+    Ok((across * across, channels * patch * patch))
 }

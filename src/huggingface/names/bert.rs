@@ -1,22 +1,99 @@
 //! Encoders of text.
 
-use super::{Modules, QKV, norm, positions, rows, table};
+use super::llama::{ATTENTION, GATED};
+use super::{Module, Modules, QKV, norm, positions, rows, table};
 
-pub(in crate::huggingface) const BERT: Modules = &[&[
+pub(in crate::huggingface) const BERT: Modules = &[
+    EMBEDDINGS,
+    MAPS,
+    &[
+        rows("embeddings_project", &["embeddings.projection"]),
+        norm("encoder.layer.*.attention.output.LayerNorm", &["blocks.*.attention_norm"]),
+        norm("encoder.layer.*.output.LayerNorm", &["blocks.*.ffn_norm"]),
+    ],
+];
+
+pub(in crate::huggingface) const MEGATRON_BERT: Modules = &[
+    EMBEDDINGS,
+    MAPS,
+    &[
+        norm("encoder.layer.*.attention.ln", &["blocks.*.attention.norm"]),
+        norm("encoder.layer.*.ln", &["blocks.*.ffn.norm"]),
+        norm("encoder.ln", &["final_norm"]),
+    ],
+];
+
+pub(in crate::huggingface) const ROBERTA_PRE: Modules = &[
+    EMBEDDINGS,
+    MAPS,
+    &[
+        norm("encoder.layer.*.attention.LayerNorm", &["blocks.*.attention.norm"]),
+        norm("encoder.layer.*.intermediate.LayerNorm", &["blocks.*.ffn.norm"]),
+        norm("LayerNorm", &["final_norm"]),
+    ],
+];
+
+pub(in crate::huggingface) const XLM_ROBERTA_XL: Modules = &[
+    EMBEDDINGS,
+    MAPS,
+    &[
+        norm("encoder.layer.*.attention.self_attn_layer_norm", &["blocks.*.attention.norm"]),
+        norm("encoder.layer.*.LayerNorm", &["blocks.*.ffn.norm"]),
+        norm("encoder.LayerNorm", &["final_norm"]),
+    ],
+];
+
+pub(in crate::huggingface) const ESM: Modules = &[
+    EMBEDDINGS,
+    MAPS,
+    &[
+        norm("embeddings.layer_norm", &["embeddings.norm"]),
+        norm("encoder.layer.*.attention.LayerNorm", &["blocks.*.attention.norm"]),
+        norm("encoder.layer.*.LayerNorm", &["blocks.*.ffn.norm"]),
+        norm("encoder.emb_layer_norm_after", &["final_norm"]),
+    ],
+];
+
+pub(in crate::huggingface) const MPNET: Modules = &[
+    EMBEDDINGS,
+    &[
+        table("encoder.relative_attention_bias", "relative_bias"),
+        rows("encoder.layer.*.attention.attn.q", &["blocks.*.attention.heads.query"]),
+        rows("encoder.layer.*.attention.attn.k", &["blocks.*.attention.heads.key"]),
+        rows("encoder.layer.*.attention.attn.v", &["blocks.*.attention.heads.value"]),
+        rows("encoder.layer.*.attention.attn.o", &["blocks.*.attention.output"]),
+        norm("encoder.layer.*.attention.LayerNorm", &["blocks.*.attention_norm"]),
+        rows("encoder.layer.*.intermediate.dense", &["blocks.*.ffn.in"]),
+        rows("encoder.layer.*.output.dense", &["blocks.*.ffn.out"]),
+        norm("encoder.layer.*.output.LayerNorm", &["blocks.*.ffn_norm"]),
+    ],
+];
+
+pub(in crate::huggingface) const NOMIC_BERT: Modules = &[
+    EMBEDDINGS,
+    ATTENTION,
+    GATED,
+    &[
+        norm("layers.*.post_attention_layernorm", &["blocks.*.attention_norm"]),
+        norm("layers.*.post_mlp_layernorm", &["blocks.*.ffn_norm"]),
+    ],
+];
+
+const EMBEDDINGS: &[Module] = &[
     table("embeddings.word_embeddings", "embeddings.token"),
     positions("embeddings.position_embeddings", "embeddings.position", 0),
     table("embeddings.token_type_embeddings", "embeddings.token_type"),
     norm("embeddings.LayerNorm", &["embeddings.norm"]),
-    rows("embeddings_project", &["embeddings.projection"]),
+];
+
+const MAPS: &[Module] = &[
     rows("encoder.layer.*.attention.self.query", &["blocks.*.attention.heads.query"]),
     rows("encoder.layer.*.attention.self.key", &["blocks.*.attention.heads.key"]),
     rows("encoder.layer.*.attention.self.value", &["blocks.*.attention.heads.value"]),
     rows("encoder.layer.*.attention.output.dense", &["blocks.*.attention.output"]),
-    norm("encoder.layer.*.attention.output.LayerNorm", &["blocks.*.attention_norm"]),
     rows("encoder.layer.*.intermediate.dense", &["blocks.*.ffn.in"]),
     rows("encoder.layer.*.output.dense", &["blocks.*.ffn.out"]),
-    norm("encoder.layer.*.output.LayerNorm", &["blocks.*.ffn_norm"]),
-]];
+];
 
 pub(in crate::huggingface) const DISTILBERT: Modules = &[&[
     table("embeddings.word_embeddings", "embeddings.token"),

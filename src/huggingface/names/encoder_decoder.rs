@@ -1,6 +1,7 @@
 //! Encoder–decoders.
 
 use super::{Module, Modules, frames, norm, positions, rows, table, unbiased};
+use crate::architecture::Architecture;
 
 /// One table under three names.
 pub(in crate::huggingface) const T5: Modules = &[&[
@@ -82,18 +83,50 @@ const LAYERS: &[Module] = &[
 /// Positions 0 and 1 of the tables are never used.
 pub(in crate::huggingface) const BART: Modules = &[
     LAYERS,
+    KEYS,
+    SHARED,
     &[
-        table("shared", "encoder.embeddings.token"),
-        table("encoder.embed_tokens", "encoder.embeddings.token"),
-        table("decoder.embed_tokens", "encoder.embeddings.token"),
         positions("encoder.embed_positions", "encoder.embeddings.position", 2),
         positions("decoder.embed_positions", "decoder.embeddings.position", 2),
         norm("encoder.layernorm_embedding", &["encoder.embeddings.norm"]),
         norm("decoder.layernorm_embedding", &["decoder.embeddings.norm"]),
-        rows("encoder.layers.*.self_attn.k_proj", &["encoder.blocks.*.attention.heads.key"]),
-        rows("decoder.layers.*.self_attn.k_proj", &["decoder.blocks.*.attention.heads.key"]),
-        rows("decoder.layers.*.encoder_attn.k_proj", &["decoder.blocks.*.cross_attention.heads.key"]),
     ],
+];
+
+pub(in crate::huggingface) const BLENDERBOT: Modules = &[
+    LAYERS,
+    KEYS,
+    SHARED,
+    &[
+        positions("encoder.embed_positions", "encoder.embeddings.position", 0),
+        positions("decoder.embed_positions", "decoder.embeddings.position", 0),
+    ],
+];
+
+/// One table, or one for each language.
+pub(in crate::huggingface) fn marian(architecture: &Architecture) -> Modules {
+    const APART: Modules = &[
+        LAYERS,
+        KEYS,
+        &[
+            table("encoder.embed_tokens", "encoder.embeddings.token"),
+            table("decoder.embed_tokens", "decoder.embeddings.token"),
+        ],
+    ];
+    if architecture.shared_embedding { BART } else { APART }
+}
+
+/// One table under three names.
+const SHARED: &[Module] = &[
+    table("shared", "encoder.embeddings.token"),
+    table("encoder.embed_tokens", "encoder.embeddings.token"),
+    table("decoder.embed_tokens", "encoder.embeddings.token"),
+];
+
+const KEYS: &[Module] = &[
+    rows("encoder.layers.*.self_attn.k_proj", &["encoder.blocks.*.attention.heads.key"]),
+    rows("decoder.layers.*.self_attn.k_proj", &["decoder.blocks.*.attention.heads.key"]),
+    rows("decoder.layers.*.encoder_attn.k_proj", &["decoder.blocks.*.cross_attention.heads.key"]),
 ];
 
 /// Keys have no biases.

@@ -77,3 +77,18 @@ pub(in crate::huggingface) const MPT: Modules = &[&[
     norm("blocks.*.norm_2", &["blocks.*.ffn.norm"]),
     norm("norm_f", &["final_norm"]),
 ]];
+
+/// BioGPT and XGLM, whose positions are no parameters. Positions 0 and 1 of the table are never used.
+pub(in crate::huggingface) const BIOGPT: Modules = &[&[
+    table("embed_tokens", "embeddings.token"),
+    positions("embed_positions", "embeddings.position", 2),
+    rows("layers.*.self_attn.q_proj", &["blocks.*.attention.heads.query"]),
+    rows("layers.*.self_attn.k_proj", &["blocks.*.attention.heads.key"]),
+    rows("layers.*.self_attn.v_proj", &["blocks.*.attention.heads.value"]),
+    rows("layers.*.self_attn.out_proj", &["blocks.*.attention.output"]),
+    norm("layers.*.self_attn_layer_norm", &["blocks.*.attention.norm"]),
+    rows("layers.*.fc1", &["blocks.*.ffn.in"]),
+    rows("layers.*.fc2", &["blocks.*.ffn.out"]),
+    norm("layers.*.final_layer_norm", &["blocks.*.ffn.norm"]),
+    norm("layer_norm", &["final_norm"]),
+]];

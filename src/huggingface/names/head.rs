@@ -1,6 +1,6 @@
 //! Heads over the vocabulary: outside the base model, so that their names are whole.
 
-use super::{Module, bare, norm, rows, table};
+use super::{Module, bare, norm, rows, table, unbiased};
 use crate::architecture::{Architecture, Head};
 
 /// Where a class of the library with a head has it.
@@ -38,11 +38,19 @@ fn known(model_type: &str) -> (&'static str, &'static [Module], &'static str) {
         "gpt_neox" => ("gpt_neox.", NEOX, "lm_head"),
         "bert" => ("bert.", BERT, "cls.predictions.decoder"),
         "roberta" | "xlm-roberta" | "camembert" => ("roberta.", ROBERTA, "lm_head.decoder"),
+        "data2vec-text" => ("data2vec_text.", ROBERTA, "lm_head.decoder"),
+        "megatron-bert" => ("bert.", BERT, "cls.predictions.decoder"),
+        "roberta-prelayernorm" => ("roberta_prelayernorm.", ROBERTA, "lm_head.decoder"),
+        "xlm-roberta-xl" => ("roberta.", ROBERTA, "lm_head.decoder"),
+        "mpnet" => ("mpnet.", ROBERTA, "lm_head.decoder"),
+        "nomic_bert" => ("nomic_bert.", NOMIC_BERT, "cls.predictions.decoder"),
+        "esm" => ("esm.", ESM, "lm_head.decoder"),
+        "biogpt" => ("biogpt.", BIOGPT, "output_projection"),
         "electra" => ("electra.", ELECTRA, "generator_lm_head"),
         "distilbert" => ("distilbert.", DISTILBERT, "vocab_projector"),
         "modernbert" => ("model.", MODERNBERT, "decoder"),
         "t5" | "mt5" | "umt5" => ("", DECODER, "lm_head"),
-        "bart" | "mbart" => ("model.", DECODER, "lm_head"),
+        "bart" | "mbart" | "plbart" | "m2m_100" | "pegasus" | "blenderbot" | "marian" => ("model.", DECODER, "lm_head"),
         "whisper" => ("model.", WHISPER, "proj_out"),
         "internlm2" => ("model.", INTERNLM2, "output"),
         _ => ("model.", LM_HEAD, "lm_head"),
@@ -66,6 +74,22 @@ const BERT: &[Module] = &[
     rows("cls.predictions.decoder", &["head"]),
     bare("cls.predictions.bias", "head.bias", 1),
 ];
+
+const NOMIC_BERT: &[Module] = &[
+    rows("cls.predictions.transform.dense", &["head.dense"]),
+    norm("cls.predictions.transform.layer_norm", &["head.norm"]),
+    rows("cls.predictions.decoder", &["head"]),
+    bare("cls.predictions.bias", "head.bias", 1),
+];
+
+const ESM: &[Module] = &[
+    rows("lm_head.dense", &["head.dense"]),
+    norm("lm_head.layer_norm", &["head.norm"]),
+    unbiased("lm_head.decoder", "head"),
+    bare("lm_head.bias", "head.bias", 1),
+];
+
+const BIOGPT: &[Module] = &[rows("output_projection", &["head"])];
 
 const ROBERTA: &[Module] = &[
     rows("lm_head.dense", &["head.dense"]),

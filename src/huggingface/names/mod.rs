@@ -30,11 +30,13 @@ mod timm;
 mod torch;
 mod vision;
 
-pub(super) use bert::{BERT, DISTILBERT, MODERNBERT};
+pub(super) use bert::{
+    BERT, DISTILBERT, ESM, MEGATRON_BERT, MODERNBERT, MPNET, NOMIC_BERT, ROBERTA_PRE, XLM_ROBERTA_XL,
+};
 pub(super) use deepseek::deepseek;
-pub(super) use encoder_decoder::{BART, T5, WHISPER};
+pub(super) use encoder_decoder::{BART, BLENDERBOT, T5, WHISPER, marian};
 pub(super) use gemma::{GEMMA, GEMMA2, GLM4};
-pub(super) use gpt::{BIGCODE, BLOOM, GPT_NEO, GPT2, MPT, OPT};
+pub(super) use gpt::{BIGCODE, BIOGPT, BLOOM, GPT_NEO, GPT2, MPT, OPT};
 pub(super) use head::HeadNames;
 pub(super) use llama::{
     APERTUS, BAICHUAN, INTERNLM2, LLAMA, NANOCHAT, NEMOTRON, OLMO, OLMO2, PHI3, STARCODER2, UNGATED,
@@ -42,7 +44,7 @@ pub(super) use llama::{
 pub(super) use mixture::{GRANITE_MOE, HUNYUAN, MIXTRAL, QWEN_MOE, QWEN3_VL_MOE, SHARED_EXPERTS};
 pub(super) use parallel::{COHERE, GPTJ, NEOX, PHI, STABLELM, falcon};
 pub use renaming::RenamingError;
-pub(super) use vision::{CLIP_TEXT, CLIP_VISION, DINOV2, VIT};
+pub(super) use vision::{BEIT, CLIP_TEXT, CLIP_VISION, SIGLIP_VISION, SIGLIP2_VISION, VIT, dinov2};
 
 use sigprop_stack::{Init, LearningRates};
 

@@ -1,28 +1,54 @@
 //! Encoders of images, and CLIP's text tower.
 
-use super::{Module, Modules, bare, layer_scale, norm, patches, positions, rows, table};
+use super::{Module, Modules, bare, layer_scale, norm, patches, positions, rows, table, unbiased};
+use crate::architecture::Architecture;
 
-pub(in crate::huggingface) const VIT: Modules = &[VIT_STORED, VIT_LIVE];
+pub(in crate::huggingface) const VIT: Modules = &[
+    VIT_EMBEDDINGS,
+    &[rows("encoder.layer.*.attention.attention.key", &["blocks.*.attention.heads.key"])],
+    VIT_STORED,
+    &[rows("layers.*.attention.k_proj", &["blocks.*.attention.heads.key"])],
+    VIT_LIVE,
+];
 
-const VIT_STORED: &[Module] = &[
+/// Keys have no biases. Its relative positions, which start at zero, are beside the network.
+pub(in crate::huggingface) const BEIT: Modules = &[
+    VIT_EMBEDDINGS,
+    &[
+        unbiased("encoder.layer.*.attention.attention.key", "blocks.*.attention.heads.key"),
+        layer_scale("encoder.layer.*.lambda_1", "blocks.*.attention"),
+        layer_scale("encoder.layer.*.lambda_2", "blocks.*.ffn"),
+    ],
+    VIT_STORED,
+    &[
+        unbiased("layers.*.attention.k_proj", "blocks.*.attention.heads.key"),
+        layer_scale("layers.*.lambda_1", "blocks.*.attention"),
+        layer_scale("layers.*.lambda_2", "blocks.*.ffn"),
+    ],
+    VIT_LIVE,
+];
+
+const VIT_EMBEDDINGS: &[Module] = &[
     bare("embeddings.cls_token", "embeddings.class_token", 3),
+    bare("embeddings.distillation_token", "embeddings.distillation_token", 3),
     bare("embeddings.position_embeddings", "embeddings.position", 3),
     patches("embeddings.patch_embeddings.projection", &["embeddings.patches"]),
+    norm("layernorm", &["final_norm"]),
+];
+
+const VIT_STORED: &[Module] = &[
     rows("encoder.layer.*.attention.attention.query", &["blocks.*.attention.heads.query"]),
-    rows("encoder.layer.*.attention.attention.key", &["blocks.*.attention.heads.key"]),
     rows("encoder.layer.*.attention.attention.value", &["blocks.*.attention.heads.value"]),
     rows("encoder.layer.*.attention.output.dense", &["blocks.*.attention.output"]),
     rows("encoder.layer.*.intermediate.dense", &["blocks.*.ffn.in"]),
     rows("encoder.layer.*.output.dense", &["blocks.*.ffn.out"]),
     norm("encoder.layer.*.layernorm_before", &["blocks.*.attention.norm"]),
     norm("encoder.layer.*.layernorm_after", &["blocks.*.ffn.norm"]),
-    norm("layernorm", &["final_norm"]),
 ];
 
 /// As modules of release 5 are called; it writes checkpoints with the other names.
 const VIT_LIVE: &[Module] = &[
     rows("layers.*.attention.q_proj", &["blocks.*.attention.heads.query"]),
-    rows("layers.*.attention.k_proj", &["blocks.*.attention.heads.key"]),
     rows("layers.*.attention.v_proj", &["blocks.*.attention.heads.value"]),
     rows("layers.*.attention.o_proj", &["blocks.*.attention.output"]),
     rows("layers.*.mlp.fc1", &["blocks.*.ffn.in"]),
@@ -31,7 +57,26 @@ const VIT_LIVE: &[Module] = &[
     norm("layers.*.layernorm_after", &["blocks.*.ffn.norm"]),
 ];
 
-pub(in crate::huggingface) const DINOV2: Modules = &[DINOV2_BOTH, DINOV2_STORED, DINOV2_LIVE];
+/// SwiGLU has names of its own.
+pub(in crate::huggingface) fn dinov2(architecture: &Architecture) -> Modules {
+    const PLAIN: Modules = &[DINOV2_BOTH, DINOV2_PLAIN, DINOV2_STORED, DINOV2_LIVE];
+    const GATED: Modules = &[DINOV2_BOTH, DINOV2_STORED, DINOV2_GATED_STORED, DINOV2_LIVE, DINOV2_GATED_LIVE];
+    if architecture.activation.is_gated() { GATED } else { PLAIN }
+}
+
+const DINOV2_PLAIN: &[Module] =
+    &[rows("encoder.layer.*.mlp.fc1", &["blocks.*.ffn.in"]), rows("encoder.layer.*.mlp.fc2", &["blocks.*.ffn.out"])];
+
+const DINOV2_GATED_STORED: &[Module] = &[
+    rows("encoder.layer.*.mlp.weights_in", &["blocks.*.ffn.gated.gate", "blocks.*.ffn.gated.up"]),
+    rows("encoder.layer.*.mlp.weights_out", &["blocks.*.ffn.out"]),
+];
+
+const DINOV2_GATED_LIVE: &[Module] = &[
+    rows("encoder.layer.*.mlp.gate_proj", &["blocks.*.ffn.gated.gate"]),
+    rows("encoder.layer.*.mlp.up_proj", &["blocks.*.ffn.gated.up"]),
+    rows("encoder.layer.*.mlp.down_proj", &["blocks.*.ffn.out"]),
+];
 
 const DINOV2_BOTH: &[Module] = &[
     bare("embeddings.cls_token", "embeddings.class_token", 3),
@@ -40,8 +85,6 @@ const DINOV2_BOTH: &[Module] = &[
     norm("encoder.layer.*.norm1", &["blocks.*.attention.norm"]),
     layer_scale("encoder.layer.*.layer_scale1.lambda1", "blocks.*.attention"),
     norm("encoder.layer.*.norm2", &["blocks.*.ffn.norm"]),
-    rows("encoder.layer.*.mlp.fc1", &["blocks.*.ffn.in"]),
-    rows("encoder.layer.*.mlp.fc2", &["blocks.*.ffn.out"]),
     layer_scale("encoder.layer.*.layer_scale2.lambda1", "blocks.*.ffn"),
     norm("layernorm", &["final_norm"]),
 ];
@@ -51,8 +94,6 @@ const DINOV2_STORED: &[Module] = &[
     rows("encoder.layer.*.attention.attention.key", &["blocks.*.attention.heads.key"]),
     rows("encoder.layer.*.attention.attention.value", &["blocks.*.attention.heads.value"]),
     rows("encoder.layer.*.attention.output.dense", &["blocks.*.attention.output"]),
-    rows("encoder.layer.*.mlp.weights_in", &["blocks.*.ffn.gated.gate", "blocks.*.ffn.gated.up"]),
-    rows("encoder.layer.*.mlp.weights_out", &["blocks.*.ffn.out"]),
 ];
 
 const DINOV2_LIVE: &[Module] = &[
@@ -60,9 +101,6 @@ const DINOV2_LIVE: &[Module] = &[
     rows("encoder.layer.*.attention.k_proj", &["blocks.*.attention.heads.key"]),
     rows("encoder.layer.*.attention.v_proj", &["blocks.*.attention.heads.value"]),
     rows("encoder.layer.*.attention.o_proj", &["blocks.*.attention.output"]),
-    rows("encoder.layer.*.mlp.gate_proj", &["blocks.*.ffn.gated.gate"]),
-    rows("encoder.layer.*.mlp.up_proj", &["blocks.*.ffn.gated.up"]),
-    rows("encoder.layer.*.mlp.down_proj", &["blocks.*.ffn.out"]),
 ];
 
 const LAYERS: &[Module] = &[
@@ -93,5 +131,25 @@ pub(in crate::huggingface) const CLIP_VISION: Modules = &[
         table("embeddings.position_embedding", "embeddings.position"),
         patches("embeddings.patch_embedding", &["embeddings.patches"]),
         norm("pre_layrnorm", &["embeddings.norm"]),
+    ],
+];
+
+/// One head of attention over the last block's output pools it, beside the stream.
+pub(in crate::huggingface) const SIGLIP_VISION: Modules = &[
+    LAYERS,
+    &[
+        table("embeddings.position_embedding", "embeddings.position"),
+        patches("embeddings.patch_embedding", &["embeddings.patches"]),
+        norm("post_layernorm", &["final_norm"]),
+    ],
+];
+
+/// Its patches come flat.
+pub(in crate::huggingface) const SIGLIP2_VISION: Modules = &[
+    LAYERS,
+    &[
+        table("embeddings.position_embedding", "embeddings.position"),
+        rows("embeddings.patch_embedding", &["embeddings.patches"]),
+        norm("post_layernorm", &["final_norm"]),
     ],
 ];

@@ -53,7 +53,7 @@ impl Block<'_> {
             Positions::Alibi => {
                 Some(PositionBias::Alibi { slopes: alibi_slopes(architecture.n_heads, architecture.alibi_scale) })
             }
-            Positions::Relative => {
+            Positions::Relative | Positions::LearnedRelative => {
                 let init = self.blocks.recipe.embedding(architecture, Table::RelativeBias);
                 let table = if architecture.relative_shared {
                     Tensor { name: format!("{}relative_bias", self.blocks.prefix), init }
