@@ -97,7 +97,10 @@ fn row(Model { name, model, .. }: &Model) -> String {
     let correlation = summary.token_correlation.map_or(String::new(), digits);
     let growth = |number: Number| format!("×{}", digits(number.value()));
     let [forward, backward] = [summary.forward.total(), summary.backward.total()].map(growth);
-    format!("| {model} | {size} | {forward} | {backward} | {correlation} | {score} | {} |\n", summary.verdict.headline)
+    format!(
+        "| {model} | {size} | {forward} | {backward} | {correlation} | {score} | {} |\n",
+        summary.verdict.grade.words()
+    )
 }
 
 /// Three digits.

@@ -221,7 +221,8 @@ pub(super) fn ungated(keys: &Keys) -> Result<Architecture, ImportError> {
         }
         "apertus" => {
             biases(keys, &mut architecture)?;
-            architecture.qk_norm = QkNorm::Head;
+            let normed = keys.flag("qk_norm", &["qk_norm"], true)?;
+            architecture.qk_norm = if normed { QkNorm::Head } else { QkNorm::None };
         }
         _ => biases(keys, &mut architecture)?,
     }
