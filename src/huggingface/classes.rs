@@ -33,7 +33,17 @@ impl Task {
     /// Of a class called so; what is not known is a base model.
     fn of(class: &str) -> Self {
         let tasks: [(&[&str], Self); 7] = [
-            (&["LMHeadModel", "ForCausalLM", "ForMaskedLM", "ForConditionalGeneration", "MTModel"], Self::Language),
+            (
+                &[
+                    "LMHeadModel",
+                    "ForCausalLM",
+                    "ForMaskedLM",
+                    "ForConditionalGeneration",
+                    "MTModel",
+                    "GenerationDecoder",
+                ],
+                Self::Language,
+            ),
             (&["ForPreTraining"], Self::PreTraining),
             (&["ForSequenceClassification", "ForImageClassification"], Self::Sequence),
             (&["ForTokenClassification", "ForQuestionAnswering"], Self::Tokens),
@@ -112,6 +122,7 @@ fn fixed(keys: &Keys, architecture: &Architecture) -> u64 {
     let parameters = match keys.family() {
         "whisper" => architecture.seq_len * architecture.d_model,
         "marian" | "pegasus" => 2 * positions * architecture.d_model,
+        "roformer" => positions * architecture.d_model / architecture.n_heads.unwrap_or(1),
         "clip_vision_model" => 2 * architecture.d_model,
         "esm" => architecture.n_layers * architecture.n_heads.unwrap_or(1) + 1,
         _ => 0,
@@ -183,6 +194,7 @@ fn own(family: &str, task: Task, widths: &Widths) -> u64 {
         | "roberta-prelayernorm"
         | "xlm-roberta-xl"
         | "mpnet"
+        | "ernie"
         | "esm" => match task {
             Task::Base | Task::Distilled => widths.dense(),
             Task::Language => widths.transform(),
@@ -192,9 +204,10 @@ fn own(family: &str, task: Task, widths: &Widths) -> u64 {
             Task::Choice => widths.dense() + widths.map(1),
             Task::NextSentence => widths.dense() + widths.map(2),
         },
-        "electra" | "distilbert" | "t5" | "mt5" | "umt5" | "bart" | "mbart" | "plbart" => match task {
-            Task::Language if matches!(family, "electra" | "distilbert") => widths.transform(),
+        "electra" | "distilbert" | "roformer" | "t5" | "mt5" | "umt5" | "bart" | "mbart" | "plbart" => match task {
+            Task::Language if matches!(family, "electra" | "distilbert" | "roformer") => widths.transform(),
             Task::Base | Task::Language | Task::NextSentence | Task::Distilled => 0,
+            Task::Choice if family == "roformer" => widths.map(1),
             Task::Sequence => widths.dense() + widths.labels(),
             Task::Tokens => widths.labels(),
             Task::PreTraining | Task::Choice => widths.dense() + widths.map(1),
@@ -206,13 +219,17 @@ fn own(family: &str, task: Task, widths: &Widths) -> u64 {
             Task::Choice => widths.dense() + widths.map(1),
             _ => widths.dense() + widths.labels(),
         },
-        "nomic_bert" => match task {
+        "nomic_bert" | "gte" | "eurobert" => match task {
+            Task::Language if family == "eurobert" => 0,
             Task::Language => widths.transform(),
             Task::Sequence => widths.dense() + widths.labels(),
             Task::Tokens => widths.labels(),
             _ => 0,
         },
-        "deit" | "beit" | "vit_mae" => 0,
+        "ijepa" | "vit_msn" if task == Task::Sequence => widths.labels(),
+        "bert-generation" if task == Task::Language => widths.vocab,
+        "bert-generation" | "splinter" => 0,
+        "deit" | "beit" | "vit_mae" | "vit_msn" | "ijepa" => 0,
         "vit" => match task {
             Task::Sequence => widths.labels(),
             _ => widths.dense(),

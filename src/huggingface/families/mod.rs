@@ -33,6 +33,7 @@ pub(super) const FAMILIES: &[Family] = &[
     Family { model_types: &["gpt_bigcode"], read: gpt::bigcode, names: |_| names::BIGCODE },
     Family { model_types: &["gpt_neo"], read: gpt::neo, names: |_| names::GPT_NEO },
     Family { model_types: &["opt"], read: gpt::opt, names: |_| names::OPT },
+    Family { model_types: &["openai-gpt"], read: gpt::openai, names: |_| names::OPENAI_GPT },
     Family { model_types: &["xglm", "biogpt"], read: gpt::xglm, names: |_| names::BIOGPT },
     Family { model_types: &["bloom"], read: gpt::bloom, names: |_| names::BLOOM },
     Family { model_types: &["mpt"], read: gpt::mpt, names: |_| names::MPT },
@@ -66,11 +67,17 @@ pub(super) const FAMILIES: &[Family] = &[
         read: bert::bert,
         names: |_| names::BERT,
     },
+    Family { model_types: &["ernie"], read: bert::ernie, names: |_| names::BERT },
+    Family { model_types: &["splinter"], read: bert::splinter, names: |_| names::BERT },
+    Family { model_types: &["bert-generation"], read: bert::generation, names: |_| names::BERT },
+    Family { model_types: &["roformer"], read: bert::roformer, names: |_| names::BERT },
     Family { model_types: &["megatron-bert"], read: bert::bert, names: |_| names::MEGATRON_BERT },
     Family { model_types: &["roberta-prelayernorm"], read: bert::bert, names: |_| names::ROBERTA_PRE },
     Family { model_types: &["xlm-roberta-xl"], read: bert::bert, names: |_| names::XLM_ROBERTA_XL },
     Family { model_types: &["mpnet"], read: bert::mpnet, names: |_| names::MPNET },
     Family { model_types: &["nomic_bert"], read: bert::nomic, names: |_| names::NOMIC_BERT },
+    Family { model_types: &["gte"], read: bert::gte, names: |_| names::GTE },
+    Family { model_types: &["eurobert"], read: bert::eurobert, names: |_| names::LLAMA },
     Family { model_types: &["esm"], read: bert::esm, names: |_| names::ESM },
     Family { model_types: &["distilbert"], read: bert::distilbert, names: |_| names::DISTILBERT },
     Family { model_types: &["modernbert"], read: bert::modernbert, names: |_| names::MODERNBERT },
@@ -84,6 +91,8 @@ pub(super) const FAMILIES: &[Family] = &[
     Family { model_types: &["marian"], read: encoder_decoder::bart, names: names::marian },
     Family { model_types: &["whisper"], read: encoder_decoder::whisper, names: |_| names::WHISPER },
     Family { model_types: &["vit"], read: vision::vit, names: |_| names::VIT },
+    Family { model_types: &["ijepa"], read: vision::vit, names: |_| names::VIT },
+    Family { model_types: &["vit_msn"], read: vision::vit_msn, names: |_| names::VIT },
     Family { model_types: &["vit_mae"], read: vision::vit_mae, names: |_| names::VIT },
     Family { model_types: &["deit"], read: vision::deit, names: |_| names::VIT },
     Family { model_types: &["beit"], read: vision::beit, names: |_| names::BEIT },
@@ -132,6 +141,10 @@ pub(super) fn refused(model_type: &str, config: &Map<String, Value>) -> Option<S
         );
     }
     match model_type {
+        "dinov3_vit" => Some("rotary positions in two dimensions are not computed".to_owned()),
+        "dinov2_with_registers" => {
+            Some("register tokens are not computed; --family dinov2 reads the same network without them".to_owned())
+        }
         "albert" => Some("its blocks share their weights, whose gradients add up coherently".to_owned()),
         "qwen2_moe" => Some("its shared experts are gated by a score of the token".to_owned()),
         "gpt_oss" | "llama4" => Some("attention sinks and clamped experts are not computed".to_owned()),
