@@ -62,7 +62,8 @@ def inputs(config):
     vocabulary = config.get_text_config().vocab_size
     ids = {"input_ids": torch.randint(FIRST_ID, vocabulary, (BATCH, TOKENS))}
     if config.is_encoder_decoder:
-        ids["decoder_input_ids"] = torch.randint(FIRST_ID, vocabulary, (BATCH, DECODER_TOKENS))
+        own = getattr(config, "decoder_vocab_size", vocabulary)
+        ids["decoder_input_ids"] = torch.randint(FIRST_ID, own, (BATCH, DECODER_TOKENS))
     return ids, "u"
 
 
@@ -93,7 +94,7 @@ def sample(config, seed):
 
     def leaving(stream, layer):
         def hook(_module, _args, output):
-            keep((layer, f"{stream}block"), output[0] if isinstance(output, tuple) else output)
+            keep((layer, f"{stream}block"), output[0] if isinstance(output, (tuple, list)) else output)
         return hook
 
     found = streams(model)

@@ -72,7 +72,7 @@ pub enum Stem {
     },
 }
 
-/// The distribution of every tensor of a network, biases being zero.
+/// The distribution of every tensor of a network, biases being zero but for those of feed-forward networks.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct InitTable {
@@ -102,12 +102,19 @@ pub struct InitTable {
     pub ffn_in: Init,
     /// Feed-forward output.
     pub ffn_out: Init,
+    /// Biases of a feed-forward network.
+    #[serde(default = "zero")]
+    pub ffn_bias: Init,
     /// Router of a mixture of experts.
     pub router: Init,
     /// Output of an expert.
     pub expert_out: Init,
     /// Relative positions.
     pub relative: Init,
+}
+
+fn zero() -> Init {
+    Init::Zero
 }
 
 impl InitTable {
@@ -127,6 +134,7 @@ impl InitTable {
             attention_output: init,
             ffn_in: init,
             ffn_out: init,
+            ffn_bias: Init::Zero,
             router: init,
             expert_out: init,
             relative: init,

@@ -35,7 +35,17 @@ impl Task {
     /// Of a class called so; what is not known is a base model.
     fn of(class: &str) -> Self {
         let tasks: [(&[&str], Self); 7] = [
-            (&["LMHeadModel", "ForCausalLM", "ForMaskedLM", "ForConditionalGeneration", "MTModel"], Self::Language),
+            (
+                &[
+                    "LMHeadModel",
+                    "ForCausalLM",
+                    "ForMaskedLM",
+                    "ForConditionalGeneration",
+                    "MTModel",
+                    "GenerationDecoder",
+                ],
+                Self::Language,
+            ),
             (&["ForPreTraining"], Self::PreTraining),
             (&["ForSequenceClassification", "ForImageClassification"], Self::Sequence),
             (&["ForTokenClassification", "ForQuestionAnswering"], Self::Tokens),
@@ -116,6 +126,7 @@ fn fixed(keys: &Keys, architecture: &Architecture) -> Result<u64, ImportError> {
     Ok(match keys.family() {
         "whisper" => architecture.seq_len as u64 * width,
         "marian" | "pegasus" => 2 * positions * width,
+        "roformer" => positions * width / architecture.n_heads.unwrap_or(1) as u64,
         "esm" => (architecture.n_layers * architecture.n_heads.unwrap_or(1)) as u64 + 1,
         // Two slopes of every xIELU.
         "apertus" => 2 * architecture.n_layers as u64,
@@ -149,6 +160,7 @@ fn own(family: &str, task: Task, widths: &Widths) -> u64 {
         | "roberta-prelayernorm"
         | "xlm-roberta-xl"
         | "mpnet"
+        | "ernie"
         | "esm" => match task {
             Task::Base | Task::Distilled => widths.dense(),
             Task::Language => widths.transform(),
@@ -158,9 +170,10 @@ fn own(family: &str, task: Task, widths: &Widths) -> u64 {
             Task::Choice => widths.dense() + widths.map(1),
             Task::NextSentence => widths.dense() + widths.map(2),
         },
-        "electra" | "distilbert" | "t5" | "mt5" | "umt5" | "bart" | "mbart" | "plbart" => match task {
-            Task::Language if matches!(family, "electra" | "distilbert") => widths.transform(),
+        "electra" | "distilbert" | "roformer" | "t5" | "mt5" | "umt5" | "bart" | "mbart" | "plbart" => match task {
+            Task::Language if matches!(family, "electra" | "distilbert" | "roformer") => widths.transform(),
             Task::Base | Task::Language | Task::NextSentence | Task::Distilled => 0,
+            Task::Choice if family == "roformer" => widths.map(1),
             Task::Sequence => widths.dense() + widths.labels(),
             Task::Tokens => widths.labels(),
             Task::PreTraining | Task::Choice => widths.dense() + widths.map(1),
@@ -172,13 +185,17 @@ fn own(family: &str, task: Task, widths: &Widths) -> u64 {
             Task::Choice => widths.dense() + widths.map(1),
             _ => widths.dense() + widths.labels(),
         },
-        "nomic_bert" => match task {
+        "nomic_bert" | "gte" | "eurobert" => match task {
+            Task::Language if family == "eurobert" => 0,
             Task::Language => widths.transform(),
             Task::Sequence => widths.dense() + widths.labels(),
             Task::Tokens => widths.labels(),
             _ => 0,
         },
-        "deit" | "beit" | "vit_mae" => 0,
+        "ijepa" | "vit_msn" if task == Task::Sequence => widths.labels(),
+        "bert-generation" if task == Task::Language => widths.vocab,
+        "bert-generation" | "splinter" => 0,
+        "deit" | "beit" | "vit_mae" | "vit_msn" | "ijepa" => 0,
         "vit" => match task {
             Task::Sequence => widths.labels(),
             _ => widths.dense(),

@@ -244,6 +244,10 @@ fn text_configs_are_followed() {
     assert!(imported(clip).architecture.causal);
     let vision = import(clip, &Options { tower: Tower::Vision, ..Options::default() }).unwrap();
     assert_eq!(vision.architecture.seq_len, 14 * 14 + 1);
+    let siglip = clip.replace("clip", "siglip");
+    assert!(!imported(&siglip).architecture.causal);
+    let vision = import(&siglip, &Options { tower: Tower::Vision, ..Options::default() }).unwrap();
+    assert_eq!(vision.architecture.seq_len, 14 * 14);
 }
 
 /// GPT-2's residual projections: read from the library in its three behaviours.

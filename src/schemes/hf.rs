@@ -58,7 +58,7 @@ impl Recipe for Hf {
     fn projections<'a>(&'a self, architecture: &'a Resolved, _: &Entrance) -> Result<Projections<'a>, SchemeError> {
         let init = distributions(architecture);
         Ok(Box::new(move |slot| {
-            match slot.role {
+            let weight = match slot.role {
                 Role::Query | Role::QueryDown => init.query,
                 Role::Key | Role::KvDown => init.key,
                 Role::Value => init.value,
@@ -67,8 +67,9 @@ impl Recipe for Hf {
                 Role::FfnOut => init.ffn_out,
                 Role::Router => init.router,
                 Role::ExpertOut => init.expert_out,
-            }
-            .into()
+            };
+            let in_ffn = matches!(slot.role, Role::FfnIn | Role::FfnGate | Role::FfnUp | Role::FfnOut);
+            Projection { bias: if in_ffn { init.ffn_bias } else { Init::Zero }, ..weight.into() }
         }))
     }
 }

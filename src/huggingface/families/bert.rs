@@ -5,16 +5,19 @@ use sigprop_stack::Init;
 use super::super::ImportError;
 use super::super::init::{base, base_std};
 use super::super::rotary::{Rotation, WindowRotation, rotary};
-use super::{Keys, Standard, activation, head_width, residual_outputs, tied};
-use crate::architecture::{Activation, Architecture, EmbeddingProjection, InitTable, NormPlacement, Positions};
+use super::{Keys, Standard, activation, biases, head_width, kv_heads, residual_outputs, tied};
+use crate::architecture::{
+    Activation, Architecture, EmbeddingProjection, Head, InitTable, NormChoice, NormPlacement, Positions,
+};
 
 /// BERT, RoBERTa, ELECTRA: norms after the residual sums, a norm on the embeddings. Others have norms before the
 /// branches, and some of them none on the embeddings.
 pub(super) fn bert(keys: &Keys) -> Result<Architecture, ImportError> {
     let family = keys.family();
     let mut plain = bert_sizes(family).read(keys)?;
-    if family == "electra" {
-        plain.embedding_width = Some(keys.size("embedding_width", &["embedding_size"], 128)?);
+    if matches!(family, "electra" | "roformer") {
+        let width = if family == "electra" { 128 } else { plain.d_model };
+        plain.embedding_width = Some(keys.size("embedding_width", &["embedding_size"], width)?);
         plain.embedding_projection = EmbeddingProjection::Sum;
     }
     let (pre, large) = (matches!(family, "megatron-bert" | "roberta-prelayernorm"), family == "xlm-roberta-xl");
@@ -22,7 +25,11 @@ pub(super) fn bert(keys: &Keys) -> Result<Architecture, ImportError> {
     Ok(Architecture {
         causal: keys.flag("causal", &["is_decoder"], false)?,
         activation: hidden,
-        head_activation: Some(if matches!(family, "bert" | "megatron-bert") { hidden } else { Activation::Gelu }),
+        head_activation: Some(if matches!(family, "bert" | "megatron-bert" | "ernie" | "roformer") {
+            hidden
+        } else {
+            Activation::Gelu
+        }),
         head_bias: true,
         norm_eps: keys.number("norm_eps", &["layer_norm_eps"], if large { 1e-5 } else { 1e-12 })?,
         norm_placement: if pre || large { NormPlacement::Pre } else { NormPlacement::Post },
@@ -44,9 +51,41 @@ fn bert_sizes(family: &str) -> Standard {
         "roberta" | "roberta-prelayernorm" => Standard { vocab: 50265, ..usual },
         "megatron-bert" => Standard { layers: 24, width: 1024, heads: 16, ffn: 4096, vocab: 29056, ..usual },
         "xlm-roberta-xl" => Standard { layers: 36, width: 2560, heads: 32, ffn: 10240, vocab: 250_880, positions: 514 },
+        "bert-generation" => Standard { layers: 24, width: 1024, heads: 16, ffn: 4096, vocab: 50358, ..usual },
         "mpnet" => Standard { vocab: 30527, ..usual },
+        "roformer" => Standard { vocab: 50000, positions: 1536, ..usual },
         _ => usual,
     }
+}
+
+/// Splinter: BERT alone.
+pub(super) fn splinter(keys: &Keys) -> Result<Architecture, ImportError> {
+    Ok(Architecture { head: Head::None, head_activation: None, head_bias: false, ..bert(keys)? })
+}
+
+/// BERT for generation: no token types, and nothing before the head.
+pub(super) fn generation(keys: &Keys) -> Result<Architecture, ImportError> {
+    Ok(Architecture { token_types: 0, head_activation: None, ..bert(keys)? })
+}
+
+/// ERNIE: BERT; its third kind of embedding is not there by default.
+pub(super) fn ernie(keys: &Keys) -> Result<Architecture, ImportError> {
+    if keys.flag("task types", &["use_task_id"], false)? {
+        let expected = "false: embeddings of tasks beside those of token types are not computed";
+        return Err(ImportError::value("use_task_id", expected, &true.into(), ""));
+    }
+    bert(keys)
+}
+
+/// RoFormer: BERT with rotary positions.
+pub(super) fn roformer(keys: &Keys) -> Result<Architecture, ImportError> {
+    if keys.flag("rotated values", &["rotary_value"], false)? {
+        return Err(ImportError::value("rotary_value", "false: rotated values are not computed", &true.into(), ""));
+    }
+    let mut architecture = bert(keys)?;
+    let d_head = head_width(keys, &mut architecture, None)?;
+    rotary(keys, &mut architecture, d_head, Rotation::new(1.0, 10_000.0))?;
+    Ok(architecture)
 }
 
 /// MPNet: BERT without token types, its scores with T5's relative positions, one table for all blocks.
@@ -63,26 +102,67 @@ pub(super) fn mpnet(keys: &Keys) -> Result<Architecture, ImportError> {
 /// Nomic BERT: BERT with rotary positions and a gate, without biases.
 pub(super) fn nomic(keys: &Keys) -> Result<Architecture, ImportError> {
     let sizes = Standard { layers: 12, width: 768, heads: 12, ffn: 3072, vocab: 30528, positions: 2048 };
-    let plain = sizes.read(keys)?;
-    let mut architecture = Architecture {
-        activation: activation(keys, &["hidden_act"], "silu", true)?,
+    let plain = rotary_bert(keys, sizes, 1000.0, "silu")?;
+    Ok(Architecture {
         head_activation: Some(activation(keys, &["hidden_act"], "silu", false)?),
-        head_bias: true,
-        norm_eps: keys.number("norm_eps", &["layer_norm_eps"], 1e-12)?,
-        norm_placement: NormPlacement::Post,
-        embedding_norm: true,
         token_types: keys.size("token_types", &["type_vocab_size"], 2)?,
         qkv_biases: Some(false),
         attention_output_bias: Some(false),
         ffn_biases: Some(false),
         dropout: keys.rate("dropout", &["hidden_dropout_prob"], 0.0)?,
+        ..plain
+    })
+}
+
+/// GTE: the same with biases but those of gate and up, which start at zero.
+pub(super) fn gte(keys: &Keys) -> Result<Architecture, ImportError> {
+    let sizes = Standard { layers: 12, width: 768, heads: 12, ffn: 3072, vocab: 250_048, positions: 8192 };
+    let plain = rotary_bert(keys, sizes, 160_000.0, "gelu")?;
+    let dropout = keys.rate("dropout", &["hidden_dropout_prob"], 0.1)?;
+    Ok(Architecture {
+        head_activation: Some(Activation::Gelu),
+        token_types: keys.count("token_types", &["type_vocab_size"], 1)?,
+        dropout,
+        activation_dropout: dropout,
+        ..plain
+    })
+}
+
+/// BERT with rotary positions and a gate.
+fn rotary_bert(keys: &Keys, sizes: Standard, theta: f64, gate: &str) -> Result<Architecture, ImportError> {
+    let mut architecture = Architecture {
+        activation: activation(keys, &["hidden_act"], gate, true)?,
+        head_bias: true,
+        norm_eps: keys.number("norm_eps", &["layer_norm_eps"], 1e-12)?,
+        norm_placement: NormPlacement::Post,
+        embedding_norm: true,
         attention_dropout: keys.rate("attention_dropout", &["attention_probs_dropout_prob"], 0.0)?,
         head: tied(keys, true)?,
         init: Some(base(keys, 0.02)?),
-        ..plain
+        ..sizes.read(keys)?
     };
     let d_head = head_width(keys, &mut architecture, None)?;
-    rotary(keys, &mut architecture, d_head, Rotation::new(1.0, 1000.0))?;
+    rotary(keys, &mut architecture, d_head, Rotation::new(1.0, theta))?;
+    Ok(architecture)
+}
+
+/// EuroBERT: Llama whose tokens all see each other.
+pub(super) fn eurobert(keys: &Keys) -> Result<Architecture, ImportError> {
+    let sizes = Standard { layers: 12, width: 768, heads: 12, ffn: 3072, vocab: 128_256, positions: 8192 };
+    let mut architecture = Architecture {
+        activation: activation(keys, &["hidden_act"], "silu", true)?,
+        norm: Some(NormChoice::Rmsnorm),
+        norm_eps: keys.number("norm_eps", &["rms_norm_eps"], 1e-5)?,
+        attention_dropout: keys.rate("attention_dropout", &["attention_dropout"], 0.0)?,
+        head: tied(keys, false)?,
+        init: Some(base(keys, 0.02)?),
+        ..sizes.read(keys)?
+    };
+    biases(keys, &mut architecture)?;
+    architecture.head_bias = architecture.ffn_biases == Some(true);
+    kv_heads(keys, &mut architecture, None)?;
+    let d_head = head_width(keys, &mut architecture, None)?;
+    rotary(keys, &mut architecture, d_head, Rotation::new(1.0, 10_000.0))?;
     Ok(architecture)
 }
 
@@ -91,8 +171,12 @@ pub(super) fn esm(keys: &Keys) -> Result<Architecture, ImportError> {
     let sizes = Standard { layers: 12, width: 768, heads: 12, ffn: 3072, vocab: 33, positions: 1026 };
     let plain = sizes.read(keys)?;
     if keys.flag("folding model", &["is_folding_model"], false)? {
-        let got = serde_json::Value::Bool(true);
-        return Err(ImportError::value("is_folding_model", "false: what folds the protein is not computed", &got, ""));
+        return Err(ImportError::value(
+            "is_folding_model",
+            "false: what folds the protein is not computed",
+            &true.into(),
+            "",
+        ));
     }
     let positions = keys.word("positions", &["position_embedding_type"], "absolute")?;
     // The share of tokens that training leaves as they are; without hidden tokens nothing divides by it.

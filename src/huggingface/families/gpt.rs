@@ -2,7 +2,7 @@
 
 use super::super::init::{base, base_std, normal};
 use super::super::{ImportError, Version};
-use super::{Keys, Standard, activation, residual_outputs, skipped_layers, tied};
+use super::{Keys, Standard, activation, named_activation, residual_outputs, skipped_layers, tied};
 use crate::architecture::{Architecture, InitTable, NormPlacement, Positions};
 
 /// GPT-2: residual projections with std/√(2 · blocks), unless the library forgot it.
@@ -111,6 +111,27 @@ pub(super) fn opt(keys: &Keys) -> Result<Architecture, ImportError> {
         head: tied(keys, true)?,
         init: Some(base(keys, 0.02)?),
         ..plain
+    })
+}
+
+/// GPT: norms after the residual sums. Releases since 5.0 leave its maps with a std of 0.02.
+pub(super) fn openai(keys: &Keys) -> Result<Architecture, ImportError> {
+    let width = keys.size("d_model", &["n_embd", "hidden_size"], 768)?;
+    let sizes = Standard { layers: 12, width: 768, heads: 12, ffn: 4 * width, vocab: 40478, positions: 512 };
+    let std = normal(base_std(keys, 0.02)?);
+    let maps = if keys.options.version == Version::V4 { std } else { normal(0.02) };
+    let word = keys.word("activation", &["afn"], "gelu")?;
+    Ok(Architecture {
+        activation: named_activation("afn", if word == "gelu" { "gelu_new" } else { &word }, false)?,
+        norm_eps: keys.number("norm_eps", &["layer_norm_epsilon"], 1e-5)?,
+        norm_placement: NormPlacement::Post,
+        causal: true,
+        dropout: keys.rate("dropout", &["resid_pdrop"], 0.1)?,
+        embedding_dropout: Some(keys.rate("embedding_dropout", &["embd_pdrop"], 0.1)?),
+        attention_dropout: keys.rate("attention_dropout", &["attn_pdrop"], 0.1)?,
+        head: tied(keys, true)?,
+        init: Some(InitTable { token: std, position: std, head: Some(std), ..InitTable::everywhere(maps) }),
+        ..sizes.read(keys)?
     })
 }
 

@@ -8,7 +8,7 @@ use super::super::{ImportError, Version};
 use super::{Keys, Standard, activation};
 use crate::architecture::{Activation, Architecture, DropPathSchedule, InitTable, Positions, Stem};
 
-/// ViT: patches and a class token.
+/// ViT: patches and a class token, which I-JEPA does without.
 pub(super) fn vit(keys: &Keys) -> Result<Architecture, ImportError> {
     image_encoder(keys, 3072, 16, 1e-12)
 }
@@ -20,6 +20,11 @@ pub(super) fn vit_mae(keys: &Keys) -> Result<Architecture, ImportError> {
     let hidden = keys.number("share of hidden patches", &["mask_ratio"], 0.75)?;
     keys.note("tokens", plain.seq_len, format!("all patches and the class token, in place of {}", 1.0 - hidden));
     Ok(zero_tokens(plain))
+}
+
+/// MSN: ViT, class token and positions of which start at zero.
+pub(super) fn vit_msn(keys: &Keys) -> Result<Architecture, ImportError> {
+    Ok(zero_tokens(image_encoder(keys, 3072, 16, 1e-6)?))
 }
 
 /// DeiT: ViT with a distillation token; class token, distillation token and positions start at zero.
@@ -78,16 +83,19 @@ pub(super) fn dinov2(keys: &Keys) -> Result<Architecture, ImportError> {
 fn image_encoder(keys: &Keys, ffn: usize, patch: usize, eps: f64) -> Result<Architecture, ImportError> {
     let sizes = Standard { layers: 12, width: 768, heads: 12, ffn, vocab: 1, positions: 512 };
     let (patches, patch_width) = patches(keys, patch)?;
-    let distillation_token = keys.family() == "deit";
+    let (class_token, distillation_token) = (keys.family() != "ijepa", keys.family() == "deit");
     Ok(Architecture {
         activation: activation(keys, &["hidden_act"], "gelu", false)?,
         norm_eps: keys.number("norm_eps", &["layer_norm_eps"], eps)?,
         qkv_biases: Some(keys.flag("qkv_biases", &["qkv_bias"], true)?),
         dropout: keys.rate("dropout", &["hidden_dropout_prob"], 0.0)?,
         attention_dropout: keys.rate("attention_dropout", &["attention_probs_dropout_prob"], 0.0)?,
-        stem: Some(Stem::Patches { patch_width, class_token: true, distillation_token, bias: true, norm: false }),
+        stem: Some(Stem::Patches { patch_width, class_token, distillation_token, bias: true, norm: false }),
         init: Some(base(keys, 0.02)?),
-        ..Architecture { seq_len: patches + 1 + usize::from(distillation_token), ..sizes.read(keys)? }
+        ..Architecture {
+            seq_len: patches + usize::from(class_token) + usize::from(distillation_token),
+            ..sizes.read(keys)?
+        }
     })
 }
 
@@ -136,8 +144,14 @@ fn siglip(keys: &Keys, sizes: Standard) -> Result<Architecture, ImportError> {
     let xavier = |fans: usize| Init::Uniform { bound: (6.0 / fans as f64).sqrt() };
     let embedding = normal((width as f64).powf(-0.5));
     let (square, ffn) = (xavier(2 * width), xavier(width + d_ff));
-    let init =
-        InitTable { token: embedding, position: embedding, ffn_in: ffn, ffn_out: ffn, ..InitTable::everywhere(square) };
+    let init = InitTable {
+        token: embedding,
+        position: embedding,
+        ffn_in: ffn,
+        ffn_out: ffn,
+        ffn_bias: normal(1e-6),
+        ..InitTable::everywhere(square)
+    };
     Ok(Architecture {
         activation: activation(keys, &["hidden_act"], "gelu_pytorch_tanh", false)?,
         norm_eps: keys.number("norm_eps", &["layer_norm_eps"], 1e-6)?,

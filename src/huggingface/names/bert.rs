@@ -1,10 +1,11 @@
 //! Encoders of text.
 
-use super::llama::{ATTENTION, GATED};
-use super::{Module, Modules, QKV, norm, positions, rows, table};
+use super::llama::GATED;
+use super::{Module, Modules, QKV, gamma_norm, norm, positions, rows, table, unbiased};
 
 pub(in crate::huggingface) const BERT: Modules = &[
-    EMBEDDINGS,
+    TABLES,
+    EMBEDDINGS_NORM,
     MAPS,
     &[
         rows("embeddings_project", &["embeddings.projection"]),
@@ -14,7 +15,8 @@ pub(in crate::huggingface) const BERT: Modules = &[
 ];
 
 pub(in crate::huggingface) const MEGATRON_BERT: Modules = &[
-    EMBEDDINGS,
+    TABLES,
+    EMBEDDINGS_NORM,
     MAPS,
     &[
         norm("encoder.layer.*.attention.ln", &["blocks.*.attention.norm"]),
@@ -24,7 +26,8 @@ pub(in crate::huggingface) const MEGATRON_BERT: Modules = &[
 ];
 
 pub(in crate::huggingface) const ROBERTA_PRE: Modules = &[
-    EMBEDDINGS,
+    TABLES,
+    EMBEDDINGS_NORM,
     MAPS,
     &[
         norm("encoder.layer.*.attention.LayerNorm", &["blocks.*.attention.norm"]),
@@ -34,7 +37,8 @@ pub(in crate::huggingface) const ROBERTA_PRE: Modules = &[
 ];
 
 pub(in crate::huggingface) const XLM_ROBERTA_XL: Modules = &[
-    EMBEDDINGS,
+    TABLES,
+    EMBEDDINGS_NORM,
     MAPS,
     &[
         norm("encoder.layer.*.attention.self_attn_layer_norm", &["blocks.*.attention.norm"]),
@@ -43,19 +47,23 @@ pub(in crate::huggingface) const XLM_ROBERTA_XL: Modules = &[
     ],
 ];
 
+/// Norms of blocks are written as `gamma` and `beta`, which are read as `weight` and `bias`.
 pub(in crate::huggingface) const ESM: Modules = &[
-    EMBEDDINGS,
+    TABLES,
     MAPS,
     &[
         norm("embeddings.layer_norm", &["embeddings.norm"]),
         norm("encoder.layer.*.attention.LayerNorm", &["blocks.*.attention.norm"]),
         norm("encoder.layer.*.LayerNorm", &["blocks.*.ffn.norm"]),
         norm("encoder.emb_layer_norm_after", &["final_norm"]),
+        gamma_norm("encoder.layer.*.attention.LayerNorm", &["blocks.*.attention.norm"]),
+        gamma_norm("encoder.layer.*.LayerNorm", &["blocks.*.ffn.norm"]),
     ],
 ];
 
 pub(in crate::huggingface) const MPNET: Modules = &[
-    EMBEDDINGS,
+    TABLES,
+    EMBEDDINGS_NORM,
     &[
         table("encoder.relative_attention_bias", "relative_bias"),
         rows("encoder.layer.*.attention.attn.q", &["blocks.*.attention.heads.query"]),
@@ -70,21 +78,57 @@ pub(in crate::huggingface) const MPNET: Modules = &[
 ];
 
 pub(in crate::huggingface) const NOMIC_BERT: Modules = &[
-    EMBEDDINGS,
-    ATTENTION,
-    GATED,
+    TABLES,
     &[
-        norm("layers.*.post_attention_layernorm", &["blocks.*.attention_norm"]),
-        norm("layers.*.post_mlp_layernorm", &["blocks.*.ffn_norm"]),
+        norm("emb_ln", &["embeddings.norm"]),
+        rows("encoder.layers.*.attn.Wqkv", QKV),
+        rows("encoder.layers.*.attn.out_proj", &["blocks.*.attention.output"]),
+        norm("encoder.layers.*.norm1", &["blocks.*.attention_norm"]),
+        rows("encoder.layers.*.mlp.fc11", &["blocks.*.ffn.gated.up"]),
+        rows("encoder.layers.*.mlp.fc12", &["blocks.*.ffn.gated.gate"]),
+        rows("encoder.layers.*.mlp.fc2", &["blocks.*.ffn.out"]),
+        norm("encoder.layers.*.norm2", &["blocks.*.ffn_norm"]),
     ],
+    EMBEDDINGS_NORM,
+    GATED_LIVE,
+    GATED,
 ];
 
-const EMBEDDINGS: &[Module] = &[
+/// Gate and up have no biases.
+pub(in crate::huggingface) const GTE: Modules = &[
+    TABLES,
+    EMBEDDINGS_NORM,
+    &[
+        rows("encoder.layer.*.attention.qkv_proj", QKV),
+        rows("encoder.layer.*.attention.o_proj", &["blocks.*.attention.output"]),
+        norm("encoder.layer.*.attn_ln", &["blocks.*.attention_norm"]),
+        unbiased("encoder.layer.*.mlp.up_gate_proj", &["blocks.*.ffn.gated.up", "blocks.*.ffn.gated.gate"]),
+        rows("encoder.layer.*.mlp.down_proj", &["blocks.*.ffn.out"]),
+        norm("encoder.layer.*.mlp_ln", &["blocks.*.ffn_norm"]),
+        unbiased("layers.*.mlp.gate_proj", &["blocks.*.ffn.gated.gate"]),
+        unbiased("layers.*.mlp.up_proj", &["blocks.*.ffn.gated.up"]),
+        rows("layers.*.mlp.down_proj", &["blocks.*.ffn.out"]),
+    ],
+    GATED_LIVE,
+];
+
+/// As modules of release 5 are called; it writes checkpoints with the other names.
+const GATED_LIVE: &[Module] = &[
+    rows("layers.*.self_attn.q_proj", &["blocks.*.attention.heads.query"]),
+    rows("layers.*.self_attn.k_proj", &["blocks.*.attention.heads.key"]),
+    rows("layers.*.self_attn.v_proj", &["blocks.*.attention.heads.value"]),
+    rows("layers.*.self_attn.o_proj", &["blocks.*.attention.output"]),
+    norm("layers.*.post_attention_layernorm", &["blocks.*.attention_norm"]),
+    norm("layers.*.post_mlp_layernorm", &["blocks.*.ffn_norm"]),
+];
+
+const TABLES: &[Module] = &[
     table("embeddings.word_embeddings", "embeddings.token"),
     positions("embeddings.position_embeddings", "embeddings.position", 0),
     table("embeddings.token_type_embeddings", "embeddings.token_type"),
-    norm("embeddings.LayerNorm", &["embeddings.norm"]),
 ];
+
+const EMBEDDINGS_NORM: &[Module] = &[norm("embeddings.LayerNorm", &["embeddings.norm"])];
 
 const MAPS: &[Module] = &[
     rows("encoder.layer.*.attention.self.query", &["blocks.*.attention.heads.query"]),

@@ -137,8 +137,8 @@ pub(in crate::huggingface) const WHISPER: Modules = &[
         frames("encoder.conv2", &["encoder.embeddings.conv2"]),
         table("decoder.embed_tokens", "decoder.embeddings.token"),
         positions("decoder.embed_positions", "decoder.embeddings.position", 0),
-        unbiased("encoder.layers.*.self_attn.k_proj", "encoder.blocks.*.attention.heads.key"),
-        unbiased("decoder.layers.*.self_attn.k_proj", "decoder.blocks.*.attention.heads.key"),
-        unbiased("decoder.layers.*.encoder_attn.k_proj", "decoder.blocks.*.cross_attention.heads.key"),
+        unbiased("encoder.layers.*.self_attn.k_proj", &["encoder.blocks.*.attention.heads.key"]),
+        unbiased("decoder.layers.*.self_attn.k_proj", &["decoder.blocks.*.attention.heads.key"]),
+        unbiased("decoder.layers.*.encoder_attn.k_proj", &["decoder.blocks.*.cross_attention.heads.key"]),
     ],
 ];

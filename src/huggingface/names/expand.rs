@@ -92,9 +92,12 @@ impl Names {
         let whole: HashSet<_> = held.iter().flat_map(holds).filter(|(_, expert)| expert.is_none()).collect();
         let mut counted = HashSet::new();
         let once = held.iter().filter(|held| {
-            let Some((name, expert)) = holds(held).into_iter().next() else { return false };
-            let elsewhere = expert.is_some() && whole.contains(&(name.clone(), None));
-            !elsewhere && counted.insert((name, expert))
+            let elsewhere = |(name, expert): &(Option<String>, Option<usize>)| {
+                expert.is_some() && whole.contains(&(name.clone(), None))
+            };
+            // What is fused in a checkpoint is apart in a module.
+            let parts = holds(held).into_iter();
+            parts.filter(|part| !elsewhere(part) && counted.insert(part.clone())).count() > 0
         });
         Some(once.map(|held| held.shape.iter().map(|axis| *axis as u64).product::<u64>()).sum::<u64>() + self.beside)
     }
@@ -131,9 +134,14 @@ impl Expansion<'_> {
                 let maps = |what| self.maps(module, &name, ours, *layout, block, what);
                 return ["weight", "bias"].into_iter().flat_map(maps).collect();
             }
-            Holds::Unbiased(ours) => return self.maps(module, &name, &[ours], Layout::Rows, block, "weight"),
+            Holds::Unbiased(ours) => return self.maps(module, &name, ours, Layout::Rows, block, "weight"),
             Holds::Experts(ours) => self.experts(module, &name, ours, block),
-            Holds::Norm { ours, stored, biased } => return self.norm(module, &name, ours, block, (*stored, *biased)),
+            Holds::Norm { ours, stored, biased } => {
+                return self.norm(module, &name, ours, block, ((*stored, *biased), ["weight", "bias"]));
+            }
+            Holds::Gamma(ours) => {
+                return self.norm(module, &name, ours, block, ((Gain::Whole, false), ["gamma", "beta"]));
+            }
             Holds::Table(ours) => table(ours, &|found| found.shape.to_vec()),
             Holds::Positions(ours, offset) => {
                 table(ours, &|found| vec![self.names.axes.positions.unwrap_or(found.shape[0]) + offset, found.shape[1]])
@@ -206,7 +214,7 @@ impl Expansion<'_> {
         name: &str,
         ours: &[&str],
         block: usize,
-        (stored, biased): (Gain, bool),
+        ((stored, biased), called): ((Gain, bool), [&str; 2]),
     ) -> Vec<Held> {
         let ours: Vec<&str> = match (self.names.shares_norm, ours) {
             (true, [ATTENTION_NORM]) => vec![ATTENTION_NORM, FFN_NORM],
@@ -219,7 +227,7 @@ impl Expansion<'_> {
         let gains = Part { parameters, ..part(first, None, stored) };
         let bias = norm_bias(first, &gains.parameters, biased || self.names.norm_biases);
         let held = |what: &str, part| whole(&format!("{name}.{what}"), &format!("{}.{what}", module.name), part);
-        [Some(held("weight", gains)), bias.map(|bias| held("bias", bias))].into_iter().flatten().collect()
+        [Some(held(called[0], gains)), bias.map(|bias| held(called[1], bias))].into_iter().flatten().collect()
     }
 }
 

@@ -78,6 +78,17 @@ pub(in crate::huggingface) const MPT: Modules = &[&[
     norm("norm_f", &["final_norm"]),
 ]];
 
+pub(in crate::huggingface) const OPENAI_GPT: Modules = &[&[
+    table("tokens_embed", "embeddings.token"),
+    positions("positions_embed", "embeddings.position", 0),
+    columns("h.*.attn.c_attn", QKV),
+    columns("h.*.attn.c_proj", &["blocks.*.attention.output"]),
+    norm("h.*.ln_1", &["blocks.*.attention_norm"]),
+    columns("h.*.mlp.c_fc", &["blocks.*.ffn.in"]),
+    columns("h.*.mlp.c_proj", &["blocks.*.ffn.out"]),
+    norm("h.*.ln_2", &["blocks.*.ffn_norm"]),
+]];
+
 /// BioGPT and XGLM, whose positions are no parameters. Positions 0 and 1 of the table are never used.
 pub(in crate::huggingface) const BIOGPT: Modules = &[&[
     table("embed_tokens", "embeddings.token"),

@@ -32,7 +32,7 @@ impl HeadNames {
 /// token embeddings.
 fn known(model_type: &str) -> (&'static str, &'static [Module], &'static str) {
     match model_type {
-        "gpt2" | "gpt_bigcode" | "gpt_neo" | "gptj" | "bloom" | "mpt" | "falcon" => {
+        "gpt2" | "gpt_bigcode" | "gpt_neo" | "gptj" | "bloom" | "mpt" | "falcon" | "openai-gpt" => {
             ("transformer.", LM_HEAD, "lm_head")
         }
         "gpt_neox" => ("gpt_neox.", NEOX, "lm_head"),
@@ -42,8 +42,12 @@ fn known(model_type: &str) -> (&'static str, &'static [Module], &'static str) {
         "megatron-bert" => ("bert.", BERT, "cls.predictions.decoder"),
         "roberta-prelayernorm" => ("roberta_prelayernorm.", ROBERTA, "lm_head.decoder"),
         "xlm-roberta-xl" => ("roberta.", ROBERTA, "lm_head.decoder"),
+        "ernie" => ("ernie.", BERT, "cls.predictions.decoder"),
+        "roformer" => ("roformer.", BERT, "cls.predictions.decoder"),
+        "bert-generation" => ("bert.", GENERATION, "lm_head.decoder"),
         "mpnet" => ("mpnet.", ROBERTA, "lm_head.decoder"),
         "nomic_bert" => ("nomic_bert.", NOMIC_BERT, "cls.predictions.decoder"),
+        "gte" => ("gte.", GTE, "lm_head.decoder"),
         "esm" => ("esm.", ESM, "lm_head.decoder"),
         "biogpt" => ("biogpt.", BIOGPT, "output_projection"),
         "electra" => ("electra.", ELECTRA, "generator_lm_head"),
@@ -85,9 +89,18 @@ const NOMIC_BERT: &[Module] = &[
 const ESM: &[Module] = &[
     rows("lm_head.dense", &["head.dense"]),
     norm("lm_head.layer_norm", &["head.norm"]),
-    unbiased("lm_head.decoder", "head"),
+    unbiased("lm_head.decoder", &["head"]),
     bare("lm_head.bias", "head.bias", 1),
 ];
+
+const GTE: &[Module] = &[
+    rows("lm_head.dense", &["head.dense"]),
+    norm("lm_head.norm", &["head.norm"]),
+    norm("lm_head.layer_norm", &["head.norm"]),
+    rows("lm_head.decoder", &["head"]),
+];
+
+const GENERATION: &[Module] = &[rows("lm_head.decoder", &["head"]), bare("lm_head.bias", "head.bias", 1)];
 
 const BIOGPT: &[Module] = &[rows("output_projection", &["head"])];
 

@@ -31,12 +31,12 @@ mod torch;
 mod vision;
 
 pub(super) use bert::{
-    BERT, DISTILBERT, ESM, MEGATRON_BERT, MODERNBERT, MPNET, NOMIC_BERT, ROBERTA_PRE, XLM_ROBERTA_XL,
+    BERT, DISTILBERT, ESM, GTE, MEGATRON_BERT, MODERNBERT, MPNET, NOMIC_BERT, ROBERTA_PRE, XLM_ROBERTA_XL,
 };
 pub(super) use deepseek::deepseek;
 pub(super) use encoder_decoder::{BART, BLENDERBOT, T5, WHISPER, marian};
 pub(super) use gemma::{GEMMA, GEMMA2, GLM4};
-pub(super) use gpt::{BIGCODE, BIOGPT, BLOOM, GPT_NEO, GPT2, MPT, OPT};
+pub(super) use gpt::{BIGCODE, BIOGPT, BLOOM, GPT_NEO, GPT2, MPT, OPENAI_GPT, OPT};
 pub(super) use head::HeadNames;
 pub(super) use llama::{
     APERTUS, BAICHUAN, INTERNLM2, LLAMA, NANOCHAT, NEMOTRON, OLMO, OLMO2, PHI3, STARCODER2, UNGATED,
@@ -79,10 +79,12 @@ enum Holds {
     Maps(&'static [&'static str], Layout),
     /// It is the weights of linear maps of all experts, [experts, out, in], without `weight`.
     Experts(&'static [&'static str]),
-    /// A linear map whose bias the library leaves out.
-    Unbiased(&'static str),
+    /// Linear maps whose biases the library leaves out.
+    Unbiased(&'static [&'static str]),
     /// `weight` and `bias` of the norm that ours all are.
     Norm { ours: &'static [&'static str], stored: Gain, biased: bool },
+    /// The same, called `gamma` and `beta`.
+    Gamma(&'static [&'static str]),
 }
 
 /// How maps share a matrix.
@@ -153,7 +155,7 @@ const fn experts(name: &'static str, ours: &'static [&'static str]) -> Module {
     Module { name, holds: Holds::Experts(ours) }
 }
 
-const fn unbiased(name: &'static str, ours: &'static str) -> Module {
+const fn unbiased(name: &'static str, ours: &'static [&'static str]) -> Module {
     Module { name, holds: Holds::Unbiased(ours) }
 }
 
@@ -165,6 +167,11 @@ const fn norm(name: &'static str, ours: &'static [&'static str]) -> Module {
 /// A LayerNorm that has a bias in any case.
 const fn biased_norm(name: &'static str, ours: &'static [&'static str]) -> Module {
     Module { name, holds: Holds::Norm { ours, stored: Gain::Whole, biased: true } }
+}
+
+/// A norm of `gamma` and `beta`.
+const fn gamma_norm(name: &'static str, ours: &'static [&'static str]) -> Module {
+    Module { name, holds: Holds::Gamma(ours) }
 }
 
 /// A norm that stores its gain less 1.

@@ -15,13 +15,13 @@ pub(in crate::huggingface) const VIT: Modules = &[
 pub(in crate::huggingface) const BEIT: Modules = &[
     VIT_EMBEDDINGS,
     &[
-        unbiased("encoder.layer.*.attention.attention.key", "blocks.*.attention.heads.key"),
+        unbiased("encoder.layer.*.attention.attention.key", &["blocks.*.attention.heads.key"]),
         layer_scale("encoder.layer.*.lambda_1", "blocks.*.attention"),
         layer_scale("encoder.layer.*.lambda_2", "blocks.*.ffn"),
     ],
     VIT_STORED,
     &[
-        unbiased("layers.*.attention.k_proj", "blocks.*.attention.heads.key"),
+        unbiased("layers.*.attention.k_proj", &["blocks.*.attention.heads.key"]),
         layer_scale("layers.*.lambda_1", "blocks.*.attention"),
         layer_scale("layers.*.lambda_2", "blocks.*.ffn"),
     ],
