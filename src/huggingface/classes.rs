@@ -147,6 +147,12 @@ fn images(keys: &Keys, task: Task, architecture: &Architecture, widths: &Widths)
             Task::Distilled => 2 * widths.labels(),
             _ => widths.dense(),
         },
+        // Labels of the class token beside the mean of the patches.
+        "dinov2" => {
+            let mask = if keys.flag("mask token", &["use_mask_token"], true)? { widths.d_model } else { 0 };
+            let labels = if task == Task::Sequence { widths.labels() + widths.d_model * widths.labels } else { 0 };
+            mask + labels
+        }
         "beit" => {
             let pooler = if architecture.final_norm == Some(false) { norm } else { 0 };
             let labels = if task == Task::Sequence { widths.labels() } else { 0 };
@@ -182,20 +188,25 @@ fn relative_positions(keys: &Keys, architecture: &Architecture) -> Result<u64, I
     Ok(tables * table)
 }
 
+/// Families that have BERT's classes.
+const LIKE_BERT: [&str; 11] = [
+    "bert",
+    "roberta",
+    "xlm-roberta",
+    "camembert",
+    "data2vec-text",
+    "megatron-bert",
+    "roberta-prelayernorm",
+    "xlm-roberta-xl",
+    "mpnet",
+    "ernie",
+    "esm",
+];
+
 /// Poolers and heads but for the matrix of the logits.
 fn own(family: &str, task: Task, widths: &Widths) -> u64 {
     match family {
-        "bert"
-        | "roberta"
-        | "xlm-roberta"
-        | "camembert"
-        | "data2vec-text"
-        | "megatron-bert"
-        | "roberta-prelayernorm"
-        | "xlm-roberta-xl"
-        | "mpnet"
-        | "ernie"
-        | "esm" => match task {
+        _ if LIKE_BERT.contains(&family) => match task {
             Task::Base | Task::Distilled => widths.dense(),
             Task::Language => widths.transform(),
             Task::PreTraining => widths.transform() + widths.dense() + widths.map(2),
@@ -229,7 +240,7 @@ fn own(family: &str, task: Task, widths: &Widths) -> u64 {
         "ijepa" | "vit_msn" if task == Task::Sequence => widths.labels(),
         "bert-generation" if task == Task::Language => widths.vocab,
         "bert-generation" | "splinter" => 0,
-        "deit" | "beit" | "vit_mae" | "vit_msn" | "ijepa" => 0,
+        "deit" | "beit" | "dinov2" | "vit_mae" | "vit_msn" | "ijepa" => 0,
         "vit" => match task {
             Task::Sequence => widths.labels(),
             _ => widths.dense(),

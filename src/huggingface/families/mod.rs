@@ -141,9 +141,9 @@ pub(super) fn refused(model_type: &str, config: &Map<String, Value>) -> Option<S
         );
     }
     match model_type {
-        "dinov3_vit" => Some("rotary positions in two dimensions are not computed".to_owned()),
+        "dinov3_vit" => Some("rotary positions in two dimensions are not computed; describe the rest, with learned positions, in a TOML file".to_owned()),
         "dinov2_with_registers" => {
-            Some("register tokens are not computed; --family dinov2 reads the same network without them".to_owned())
+            Some("register tokens are not computed; --as dinov2 reads the same network without them".to_owned())
         }
         "albert" => Some("its blocks share their weights, whose gradients add up coherently".to_owned()),
         "qwen2_moe" => Some("its shared experts are gated by a score of the token".to_owned()),
