@@ -239,8 +239,7 @@ fn own(family: &str, task: Task, widths: &Widths) -> u64 {
         },
         "ijepa" | "vit_msn" if task == Task::Sequence => widths.labels(),
         "bert-generation" if task == Task::Language => widths.vocab,
-        "bert-generation" | "splinter" => 0,
-        "deit" | "beit" | "dinov2" | "vit_mae" | "vit_msn" | "ijepa" => 0,
+        "bert-generation" | "splinter" | "deit" | "beit" | "dinov2" | "vit_mae" | "vit_msn" | "ijepa" => 0,
         "vit" => match task {
             Task::Sequence => widths.labels(),
             _ => widths.dense(),
