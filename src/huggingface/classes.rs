@@ -148,20 +148,25 @@ fn fixed(keys: &Keys, architecture: &Architecture) -> Result<u64, ImportError> {
     })
 }
 
+/// Families that have BERT's classes.
+const LIKE_BERT: [&str; 11] = [
+    "bert",
+    "roberta",
+    "xlm-roberta",
+    "camembert",
+    "data2vec-text",
+    "megatron-bert",
+    "roberta-prelayernorm",
+    "xlm-roberta-xl",
+    "mpnet",
+    "ernie",
+    "esm",
+];
+
 /// Poolers and heads but for the matrix of the logits.
 fn own(family: &str, task: Task, widths: &Widths) -> u64 {
     match family {
-        "bert"
-        | "roberta"
-        | "xlm-roberta"
-        | "camembert"
-        | "data2vec-text"
-        | "megatron-bert"
-        | "roberta-prelayernorm"
-        | "xlm-roberta-xl"
-        | "mpnet"
-        | "ernie"
-        | "esm" => match task {
+        _ if LIKE_BERT.contains(&family) => match task {
             Task::Base | Task::Distilled => widths.dense(),
             Task::Language => widths.transform(),
             Task::PreTraining => widths.transform() + widths.dense() + widths.map(2),
@@ -194,8 +199,7 @@ fn own(family: &str, task: Task, widths: &Widths) -> u64 {
         },
         "ijepa" | "vit_msn" if task == Task::Sequence => widths.labels(),
         "bert-generation" if task == Task::Language => widths.vocab,
-        "bert-generation" | "splinter" => 0,
-        "deit" | "beit" | "vit_mae" | "vit_msn" | "ijepa" => 0,
+        "bert-generation" | "splinter" | "deit" | "beit" | "dinov2" | "vit_mae" | "vit_msn" | "ijepa" => 0,
         "vit" => match task {
             Task::Sequence => widths.labels(),
             _ => widths.dense(),

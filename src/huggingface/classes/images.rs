@@ -27,6 +27,12 @@ pub(super) fn images(
             Task::Distilled => 2 * widths.labels(),
             _ => widths.dense(),
         },
+        // Labels of the class token beside the mean of the patches.
+        "dinov2" => {
+            let mask = if keys.flag("mask token", &["use_mask_token"], true)? { widths.d_model } else { 0 };
+            let labels = if task == Task::Sequence { widths.labels() + widths.d_model * widths.labels } else { 0 };
+            mask + labels
+        }
         "beit" => {
             let pooler = if architecture.final_norm == Some(false) { norm } else { 0 };
             let labels = if task == Task::Sequence { widths.labels() } else { 0 };

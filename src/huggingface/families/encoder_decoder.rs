@@ -174,7 +174,7 @@ pub(super) fn bart(keys: &Keys) -> Result<Architecture, ImportError> {
         Some(own) => own?.unwrap_or(shared.vocab_size),
         None => shared.vocab_size,
     };
-    let paired = pair(encoder, Architecture { head, vocab_size, ..decoder });
+    let paired = pair(encoder, Architecture { vocab_size, head, ..decoder });
     Ok(Architecture { shared_embedding: !apart, ..paired })
 }
 

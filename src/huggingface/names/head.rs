@@ -36,12 +36,10 @@ fn known(model_type: &str) -> (&'static str, &'static [Module], &'static str) {
             ("transformer.", LM_HEAD, "lm_head")
         }
         "gpt_neox" => ("gpt_neox.", NEOX, "lm_head"),
-        "bert" => ("bert.", BERT, "cls.predictions.decoder"),
-        "roberta" | "xlm-roberta" | "camembert" => ("roberta.", ROBERTA, "lm_head.decoder"),
+        "bert" | "megatron-bert" => ("bert.", BERT, "cls.predictions.decoder"),
+        "roberta" | "xlm-roberta" | "camembert" | "xlm-roberta-xl" => ("roberta.", ROBERTA, "lm_head.decoder"),
         "data2vec-text" => ("data2vec_text.", ROBERTA, "lm_head.decoder"),
-        "megatron-bert" => ("bert.", BERT, "cls.predictions.decoder"),
         "roberta-prelayernorm" => ("roberta_prelayernorm.", ROBERTA, "lm_head.decoder"),
-        "xlm-roberta-xl" => ("roberta.", ROBERTA, "lm_head.decoder"),
         "ernie" => ("ernie.", BERT, "cls.predictions.decoder"),
         "roformer" => ("roformer.", BERT, "cls.predictions.decoder"),
         "bert-generation" => ("bert.", GENERATION, "lm_head.decoder"),
