@@ -50,13 +50,13 @@ fn parts_are_packed_as_their_layout_says() {
         offset: 0.0,
         learning_rates: sigprop_stack::LearningRates::default(),
     };
-    let draw = |tensor: &sigprop_stack::Tensor, _: Option<usize>, row: usize, out: &mut [f32]| {
+    let draw = |tensor: &sigprop_stack::Tensor, expert: Option<usize>, row: usize, out: &mut [f32]| {
         let part: f32 = tensor.name.parse().expect("a number");
         for (column, entry) in out.iter_mut().enumerate() {
-            *entry = 100.0 * part + 10.0 * row as f32 + column as f32;
+            *entry = 1000.0 * expert.unwrap_or(0) as f32 + 100.0 * part + 10.0 * row as f32 + column as f32;
         }
     };
-    let written = |axis, groups, shape: [usize; 2]| {
+    let written = |axis, groups, shape: &[usize]| {
         let parts = vec![part("1", 4), part("2", 2)];
         let (name, shape) = ("w".to_owned(), shape.to_vec());
         let held = Held { pattern: name.clone(), name, base: None, shape, axis, groups, parts };
@@ -67,11 +67,13 @@ fn parts_are_packed_as_their_layout_says() {
         view.data().as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect::<Vec<f32>>()
     };
     let rows = [100., 101., 110., 111., 120., 121., 130., 131., 200., 201., 210., 211.];
-    assert_eq!(written(0, 1, [6, 2]), rows);
+    assert_eq!(written(0, 1, &[6, 2]), rows);
     let grouped = [100., 101., 110., 111., 200., 201., 120., 121., 130., 131., 210., 211.];
-    assert_eq!(written(0, 2, [6, 2]), grouped);
+    assert_eq!(written(0, 2, &[6, 2]), grouped);
     let transposed = [100., 110., 120., 130., 200., 210., 101., 111., 121., 131., 201., 211.];
-    assert_eq!(written(1, 1, [2, 6]), transposed);
+    assert_eq!(written(1, 1, &[2, 6]), transposed);
+    let experts: Vec<f32> = rows.iter().copied().chain(rows.map(|entry| 1000.0 + entry)).collect();
+    assert_eq!(written(1, 1, &[2, 6, 2]), experts);
 }
 
 #[test]

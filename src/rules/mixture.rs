@@ -214,6 +214,19 @@ fn collected(domain: &Domain, gradient: &Gradient, of: &(dyn Fn(usize) -> f64 + 
     (domain.length(count) - 1.0) * domain.mean_cosine(&Gradient { cosines: products, ..gradient.clone() })
 }
 
+/// Why the gate of a single expert is not followed exactly where its score has this standard deviation, if it is not.
+pub(crate) fn caveat(mixture: &Mixture, std: f64) -> Option<(&'static str, String)> {
+    /// At 0.55 all moments were within 1 %.
+    const LARGEST: f64 = 0.8;
+    (mixture.n_experts == 1 && std > LARGEST).then(|| {
+        (
+            "the gate of the shared expert opens alike for all tokens of one network, which is averaged over: gradients of the \
+             first blocks are off by up to 16 %, second moments by 3 % (sampled, six blocks, scores of standard deviation 1.1)",
+            format!("standard deviation of the score {std:.2}"),
+        )
+    })
+}
+
 /// What of the variance of ln |f|² of an `expert` all of them have of the length of their input.
 fn inherited(x: &Token, expert: &Token) -> f64 {
     (expert.sensitivity.powi(2) * x.norm_variance()).min(expert.scale_variance)

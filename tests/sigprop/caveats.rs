@@ -6,8 +6,8 @@ use sigprop::presets::PRESETS;
 use sigprop::schemes::Scheme;
 use sigprop::{Sites, predict};
 use sigprop_stack::{
-    Activation, Attention, Component, Embedding, EmbeddingTerm, Gaussian, Ids, Mask, Node, Norm, NormKind, Op,
-    PositionBias, PowerLaw, Source, Stack,
+    Activation, Attention, Component, Embedding, EmbeddingTerm, Gaussian, Ids, Linear, Mask, Mixture, Node, Norm,
+    NormKind, Op, PositionBias, PowerLaw, Source, Stack, Weighting,
 };
 
 use crate::support::{activation, gaussian_stack, linear, norm, residual, stack, tensor};
@@ -257,6 +257,28 @@ fn few_directions() {
         stack
     };
     assert_fires("few directions", "heads", &behind(64), &behind(128));
+}
+
+#[test]
+fn gates_of_one_expert() {
+    let of = |score_std: f64| {
+        let router = linear("router", 64, 1, score_std);
+        let Op::Apply(Component::Linear(Linear { weight: router, .. })) = router.op else {
+            unreachable!("a linear map")
+        };
+        let mixture = Mixture {
+            n_experts: 1,
+            top_k: 1,
+            weighting: Weighting::Sigmoid,
+            normalised: false,
+            scale: 1.0,
+            router,
+            expert: vec![linear("expert", 64, 64, 1.0)],
+        };
+        let body = vec![norm("norm", NormKind::RmsNorm), Node::new("shared", Op::Mixture(mixture))];
+        stack(gaussian(64, 0.0, 1.0, 0.2), 12, body)
+    };
+    assert_fires("the gate of the shared expert", "shared", &of(1.1), &of(0.5));
 }
 
 /// Sharp attention behind sharp attention of four heads, masked and not; one block of it, and score variances of 1, are inside.

@@ -9,16 +9,12 @@ use crate::architecture::{Architecture, NormChoice, NormPlacement, QkNorm};
 
 pub(super) fn gemma(keys: &Keys) -> Result<Architecture, ImportError> {
     let family = keys.family();
-    let (sizes, kv, d_head) = match family {
-        "gemma" => {
-            let sizes = Standard { layers: 28, width: 3072, heads: 16, ffn: 24576, vocab: 256_000, positions: 8192 };
-            (sizes, 16, 256)
-        }
-        _ => {
-            let positions = if family == "gemma2" { 8192 } else { 131_072 };
-            let vocab = if family == "gemma2" { 256_000 } else { 262_208 };
-            (Standard { layers: 26, width: 2304, heads: 8, ffn: 9216, vocab, positions }, 4, 256)
-        }
+    let (sizes, kv) = if family == "gemma" {
+        (Standard { layers: 28, width: 3072, heads: 16, ffn: 24576, vocab: 256_000, positions: 8192 }, 16)
+    } else {
+        let positions = if family == "gemma2" { 8192 } else { 131_072 };
+        let vocab = if family == "gemma2" { 256_000 } else { 262_208 };
+        (Standard { layers: 26, width: 2304, heads: 8, ffn: 9216, vocab, positions }, 4)
     };
     let mut architecture = Architecture {
         activation: activation(keys, &["hidden_activation", "hidden_act"], "gelu_pytorch_tanh", true)?,
@@ -33,7 +29,7 @@ pub(super) fn gemma(keys: &Keys) -> Result<Architecture, ImportError> {
         ..sizes.read(keys)?
     };
     kv_heads(keys, &mut architecture, Some(kv))?;
-    let d_head = head_width(keys, &mut architecture, Some(d_head))?;
+    let d_head = head_width(keys, &mut architecture, Some(256))?;
     let biases = keys.flag("attention biases", &["attention_bias"], false)?;
     architecture.qkv_biases = Some(biases);
     architecture.attention_output_bias = Some(biases);

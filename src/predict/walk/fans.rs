@@ -56,7 +56,7 @@ impl Moments {
                 (inherit(output), kept)
             }
             Fan::Mixture(mixture) => {
-                let routing = self.routing(mixture, &x);
+                let routing = self.routing(at, mixture, &x);
                 let expert = parts.into_iter().next().expect("one expert stands for all");
                 let y = mixture::forward(mixture, &routing, &self.domain, &x, &expert);
                 let ln_gain = mixture::ln_gain(mixture, &routing);
@@ -104,12 +104,13 @@ impl Moments {
         (attended.output().clone(), Kept::Attention(Box::new(attended), Arc::clone(x)))
     }
 
-    /// The routing of a mixture whose input is `x`, at the mean scale of its tokens.
-    fn routing(&mut self, mixture: &Mixture, x: &Signal) -> Arc<Routing> {
+    /// The routing of the mixture at this site whose input is `x`, at the mean scale of its tokens.
+    fn routing(&mut self, at: &Site, mixture: &Mixture, x: &Signal) -> Arc<Routing> {
         /// Relative distance of standard deviations that are not told apart.
         const REACH: f64 = 0.01;
         let pooled = self.domain.pool(x);
         let std = (x.token().width * mixture.router.init.variance() * pooled.second * pooled.ln_unit.exp()).sqrt();
+        self.rows.caveat(at, mixture::caveat(mixture, std));
         let alike = |known: &(Mixture, f64, Arc<Routing>)| {
             known.0.n_experts == mixture.n_experts
                 && known.0.top_k == mixture.top_k
