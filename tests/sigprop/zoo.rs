@@ -24,13 +24,13 @@ const PAGE: &str = "docs/zoo.md";
 const HEADER: &str = "| model | blocks × width | variance | gradient | correlation | score std | verdict |\n|---|---|---|---|---|---|---|\n";
 
 #[derive(Deserialize)]
-struct Model {
+struct Published {
     name: String,
     model: String,
     parameters: u64,
 }
 
-fn models() -> Vec<Model> {
+fn models() -> Vec<Published> {
     let reader = csv::Reader::from_path(path("data/models/zoo/origins.csv")).expect("the list of models");
     reader.into_deserialize().collect::<Result<_, _>>().expect("rows of models")
 }
@@ -53,7 +53,7 @@ fn stack(architecture: &Architecture) -> Stack {
 fn models_have_their_published_number_of_parameters() {
     const TOLERANCE: f64 = 1e-3;
     let mut wrong = Vec::new();
-    for Model { name, parameters, .. } in models() {
+    for Published { name, parameters, .. } in models() {
         let Imported { architecture, names, warnings, .. } = import(&name);
         let stack = stack(&architecture);
         let got = Cost::of(&stack, Some(&architecture)).unwrap().with_names(&stack, &names).unwrap().parameters;
@@ -80,7 +80,7 @@ fn the_table_is_as_predicted() {
 }
 
 /// A row of the table.
-fn row(Model { name, model, .. }: &Model) -> String {
+fn row(Published { name, model, .. }: &Published) -> String {
     let mut architecture = import(name).architecture;
     if architecture.stem.is_none() {
         architecture.seq_len = architecture.seq_len.min(TOKENS);
