@@ -20,6 +20,8 @@ use sigprop_stack::{Number, Stack};
 
 /// Tokens of a sequence in the table; of images as many as there are patches.
 const TOKENS: usize = 64;
+/// Sequences to average over.
+const SEQUENCES: usize = 1;
 const PAGE: &str = "docs/zoo.md";
 const HEADER: &str = "| model | blocks × width | variance | gradient | correlation | score std | verdict |\n|---|---|---|---|---|---|---|\n";
 
@@ -89,7 +91,7 @@ fn row(Published { name, model, .. }: &Published) -> String {
         decoder.seq_len = decoder.seq_len.min(TOKENS);
     }
     let stack = stack(&architecture);
-    let options: Options = Sites::Stream.into();
+    let options = Options { sequences: Some(SEQUENCES), ..Sites::Stream.into() };
     let summary = Summary::of(&stack, &predict(&stack, options).unwrap_or_else(|error| panic!("{name}: {error}")));
     let layers = architecture.decoder.as_ref().map_or(architecture.n_layers, |decoder| decoder.n_layers);
     let size = format!("{layers} × {}", architecture.d_model);
