@@ -32,7 +32,7 @@ pub(crate) struct Attended {
     strayed: Strayed,
     output: Signal,
     /// Queries and keys.
-    met: [Arc<Signal>; 2],
+    query_and_key: [Arc<Signal>; 2],
     narrow_latent: Option<(&'static str, String)>,
 }
 
@@ -71,7 +71,7 @@ impl Attended {
         };
         let narrow_latent = concentration::narrow_latent([input, &key, &value], domain.length(key.tokens.len()));
         let (fluctuation, strayed) = fluctuation::forward(domain, attention, input, &value, elasticity);
-        Self { core, strayed, output: Signal { fluctuation, ..output }, met: [query, key], narrow_latent }
+        Self { core, strayed, output: Signal { fluctuation, ..output }, query_and_key: [query, key], narrow_latent }
     }
 
     /// The heads' outputs.
@@ -136,7 +136,7 @@ impl Attended {
             _ => unreachable!("the domain does not change"),
         };
         let [query, key, value] = fluctuation::backward(domain, attention, gradient, &self.strayed, parts);
-        let [query, key] = concat::met_by_parts(self.met.each_ref().map(Arc::as_ref), [query, key]);
+        let [query, key] = concat::gradient_shares(self.query_and_key.each_ref().map(Arc::as_ref), [query, key]);
         [query, key, value]
     }
 }

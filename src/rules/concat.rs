@@ -91,14 +91,15 @@ pub(crate) fn forward(
     (Signal { fluctuation, parts: Some(parts), ..Signal::new(tokens, cosines) }, maps)
 }
 
-/// The variance of scores, in units of that of a query and keys whose parts are equally long per feature.
-pub(crate) fn met([query, key]: [&Signal; 2]) -> f64 {
+/// The variance of scores over that of a query and keys whose parts have equal second moments.
+pub(crate) fn score_variance([query, key]: [&Signal; 2]) -> f64 {
     let (Some(query), Some(key)) = (&query.parts, &key.parts) else { return 1.0 };
     query.iter().zip(key.iter()).map(|(q, k)| q.squares * k.differences / k.features).sum()
 }
 
-/// The gradients at query and key of attention, told which share each part has: queries meet differences of keys, keys meet queries.
-pub(crate) fn met_by_parts([query, key]: [&Signal; 2], gradients: [Gradient; 2]) -> [Gradient; 2] {
+/// The gradients at query and key of attention with the share of each part: that of differences of keys in a query's, that of
+/// queries in a key's.
+pub(crate) fn gradient_shares([query, key]: [&Signal; 2], gradients: [Gradient; 2]) -> [Gradient; 2] {
     let of = |signal: &Signal, share: fn(&Part) -> f64| -> Option<Arc<[f64]>> {
         Some(signal.parts.as_ref()?.iter().map(share).collect())
     };

@@ -108,8 +108,8 @@ pub(super) fn few_directions(input: &Signal) -> Option<(&'static str, String)> {
     })
 }
 
-/// Why weights of queries and keys are told too small where part of the keys comes of the latent that values are made of: products
-/// of the two have 1/(its features) more in common than those of the rest, which counts against 1/keys.
+/// Why gradients of the weights of queries and keys are underestimated where a part of the keys and the values are made of one
+/// latent: their products have a covariance of 1/(its features), which is compared with 1/keys.
 pub(super) fn narrow_latent([input, key, value]: [&Signal; 3], n_keys: f64) -> Option<(&'static str, String)> {
     /// Keys per feature of the latent.
     const MOST: f64 = 0.125;

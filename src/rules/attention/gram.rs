@@ -155,7 +155,7 @@ impl Attended {
         [query, key, value]: [Arc<Signal>; 3],
     ) -> Self {
         let (q, k, v) = (Queries::of(&query), Raw::of(&key), Raw::of(&value));
-        let scores = Scores::new(attention, q.ln_unit + k.ln_unit + concat::met([&query, &key]).ln());
+        let scores = Scores::new(attention, q.ln_unit + k.ln_unit + concat::score_variance([&query, &key]).ln());
         let variance = scores.ln_variance.min(400.0).exp();
         // What keys and values have in common is their input.
         let keys = if attention.memory.is_some() { of_memory(&key) } else { input.concentration };

@@ -136,8 +136,10 @@ impl Keys {
         let (key_cosine, value_cosine) = (domain.mean(&key.cosines), domain.mean(&value.cosines));
         let distance = 1.0 - key_cosine;
         let average = value_cosine * (1.0 - 1.0 / length) + 1.0 / length;
-        let scores =
-            Scores::new(attention, query.token().ln_second + key.token().ln_second + concat::met([query, key]).ln());
+        let scores = Scores::new(
+            attention,
+            query.token().ln_second + key.token().ln_second + concat::score_variance([query, key]).ln(),
+        );
         let ln_score_variance = scores.ln_variance;
         let score_variance = ln_score_variance.min(LARGEST_LN_SCORE).exp();
         let ln_beyond = (ln_score_variance - LARGEST_LN_SCORE).max(0.0);
