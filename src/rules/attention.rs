@@ -31,7 +31,6 @@ pub(crate) struct Attended {
     core: Core,
     strayed: Strayed,
     output: Signal,
-    /// Queries and keys.
     query_and_key: [Arc<Signal>; 2],
     narrow_latent: Option<(&'static str, String)>,
 }

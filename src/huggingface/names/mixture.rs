@@ -25,13 +25,12 @@ pub(in crate::huggingface) const QWEN_MOE: Modules = &[
     ATTENTION,
     QK_NORMS,
     GATED,
+    ROUTERS,
     EXPERTS,
     FUSED,
     ROUTED,
     FUSED_ROUTED,
     &[
-        rows("layers.*.mlp.gate", &["blocks.*.ffn.experts.router"]),
-        rows("layers.*.mlp.gate", &["blocks.*.ffn.experts.routed.router"]),
         rows("layers.*.mlp.shared_expert.gate_proj", &["blocks.*.ffn.experts.shared.gated.gate"]),
         rows("layers.*.mlp.shared_expert.up_proj", &["blocks.*.ffn.experts.shared.gated.up"]),
         rows("layers.*.mlp.shared_expert.down_proj", &["blocks.*.ffn.experts.shared.out"]),
@@ -57,13 +56,12 @@ pub(in crate::huggingface) const SHARED_EXPERTS: Modules = &[
     ATTENTION,
     QK_NORMS,
     GATED,
+    ROUTERS,
     EXPERTS,
     FUSED,
     ROUTED,
     FUSED_ROUTED,
     &[
-        rows("layers.*.mlp.gate", &["blocks.*.ffn.experts.router"]),
-        rows("layers.*.mlp.gate", &["blocks.*.ffn.experts.routed.router"]),
         rows("layers.*.mlp.shared_experts.gate_proj", &["blocks.*.ffn.experts.shared.gated.gate"]),
         rows("layers.*.mlp.shared_experts.up_proj", &["blocks.*.ffn.experts.shared.gated.up"]),
         rows("layers.*.mlp.shared_experts.down_proj", &["blocks.*.ffn.experts.shared.out"]),
@@ -114,6 +112,12 @@ pub(in crate::huggingface) const GRANITE_MOE: Modules = &[
         rows("layers.*.shared_mlp.input_linear", &["blocks.*.ffn.gated.gate", "blocks.*.ffn.gated.up"]),
         rows("layers.*.shared_mlp.output_linear", &["blocks.*.ffn.out"]),
     ],
+];
+
+/// Of experts alone, and beside shared ones.
+const ROUTERS: &[Module] = &[
+    rows("layers.*.mlp.gate", &["blocks.*.ffn.experts.router"]),
+    rows("layers.*.mlp.gate", &["blocks.*.ffn.experts.routed.router"]),
 ];
 
 const EXPERTS: &[Module] = &[
