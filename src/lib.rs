@@ -13,6 +13,7 @@ pub mod head;
 pub mod huggingface;
 pub mod inspect;
 mod interpolation;
+mod mean_field;
 mod moments;
 mod nearest;
 pub mod numerals;
@@ -35,7 +36,9 @@ pub mod verdict;
 pub use compare::compare;
 pub use nearest::nearest;
 pub use phase::phase;
-pub use predict::{AttentionRow, Caveat, ForwardWalk, LinearRow, Options, PredictError, Prediction, Sites, predict};
+pub use predict::{
+    AttentionRow, Caveat, ForwardWalk, LinearRow, Options, PredictError, Prediction, Sites, Theory, predict,
+};
 pub use recommend::recommend;
 
 /// The code of the README and of the book.

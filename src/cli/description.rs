@@ -1,7 +1,7 @@
 //! Which network, apart from its weights: MODEL, the flags that override it, its input and its gradient.
 
 use clap::Args;
-use sigprop::{Caveat, Options, Sites, assemble::Run, compare::Setting, huggingface::Names, verdict::Shape};
+use sigprop::{Caveat, Options, Sites, Theory, assemble::Run, compare::Setting, huggingface::Names, verdict::Shape};
 
 use super::{
     input::{InputArguments, LossAt},
@@ -60,7 +60,7 @@ impl AverageArguments {
 
     /// As the predictor wants it.
     pub(crate) fn options(self, sites: Sites) -> Options {
-        Options { sites, sequences: self.batch, seed: self.seed, steps: false }
+        Options { sites, sequences: self.batch, seed: self.seed, steps: false, theory: Theory::default() }
     }
 }
 

@@ -1,5 +1,6 @@
 //! The predictor: walks a stack with moments.
 
+pub(crate) mod mean_field;
 mod rows;
 mod sequences;
 mod typical;
@@ -107,6 +108,14 @@ pub enum PredictError {
         /// Name of the quantity.
         quantity: &'static str,
     },
+    /// A structure that the mean-field theory does not follow.
+    #[error("{site}: the mean-field theory does not follow {what} yet; the other theory does")]
+    NotFollowed {
+        /// Path of the site.
+        site: String,
+        /// The structure.
+        what: &'static str,
+    },
     /// A matrix per block of all pairs of positions would not fit.
     #[error(
         "about {:.0} GiB of memory needed to follow every pair of positions, {:.0} GiB allowed; lower the sequence \
@@ -123,6 +132,16 @@ pub enum PredictError {
 /// Predictions that need more memory than this are refused.
 const MAX_BYTES: f64 = 20.0 * GIBIBYTE;
 
+/// Which terms are followed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Theory {
+    /// The leading order and what finite width adds.
+    #[default]
+    FiniteWidth,
+    /// The leading order alone: the network of infinite width.
+    MeanField,
+}
+
 /// What is told, and what is averaged over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
@@ -135,11 +154,13 @@ pub struct Options {
     pub seed: u64,
     /// Whether to tell what steps along gradients do; takes the cube of the sequence where positions are told apart.
     pub steps: bool,
+    /// Which terms are followed.
+    pub theory: Theory,
 }
 
 impl From<Sites> for Options {
     fn from(sites: Sites) -> Self {
-        Self { sites, sequences: None, seed: 0, steps: false }
+        Self { sites, sequences: None, seed: 0, steps: false, theory: Theory::FiniteWidth }
     }
 }
 
@@ -160,8 +181,11 @@ pub(crate) fn predict_seeded(
     options: Options,
     same_ids: Option<f64>,
 ) -> Result<Prediction, PredictError> {
-    let Options { sites, sequences, seed, steps } = options;
+    let Options { sites, sequences, seed, steps, theory } = options;
     check(stack)?;
+    if theory == Theory::MeanField {
+        return Rows::average(vec![mean_field::Walk::new(sites).through(stack)?]);
+    }
     let walk = |moments: Moments| moments.asked(steps, same_ids).walk(stack);
     let walks: Result<Vec<Rows>, PredictError> = if is_exchangeable(stack) {
         // What attention leaves of a stream goes with the lengths of segments.

@@ -65,14 +65,11 @@
 //!
 //! # Source
 //!
-//! Kernels: see [`kernel`]. Second moments through depth: Poole et al. 2016; κ/width: Hanin & Nica
+//! Kernels: see `src/mean_field/activation/kernel.rs`. Second moments through depth: Poole et al. 2016; κ/width: Hanin & Nica
 //! 2018 (κ = 5 for ReLU); the 1/width terms of the gradient are ours.
 
 mod entries;
-mod function;
-mod kernel;
 mod lengths;
-mod nodes;
 mod profile;
 mod scales;
 mod table;
@@ -83,8 +80,6 @@ use std::sync::Arc;
 use nalgebra::Vector2;
 use sigprop_stack::Activation;
 
-use self::function::{Words, homogeneous, words};
-use self::kernel::closed;
 use self::lengths::Met;
 use self::profile::{Covariance, Profile};
 use self::scales::{AtScale, Average, Scales};
@@ -93,6 +88,8 @@ use crate::domain::{
     Alike, Along, Answers, Concentration, Domain, Entry, Flow, Fluctuation, Gradient, GradientPairMap, Lengths,
     Nearness, PairMap, Signal, Strayed, levels_map, of_all, square, variance_of_all,
 };
+use crate::mean_field::activation::function::{Words, homogeneous, words};
+use crate::mean_field::activation::kernel::closed;
 use crate::moments::{PerToken, Token, TokenGradient, ln_correction, ratio, width_caveat};
 
 /// Profiles already integrated: blocks of one kind meet nearly the same scale again and again.

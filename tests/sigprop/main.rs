@@ -10,6 +10,7 @@ mod golden;
 mod head;
 mod huggingface;
 mod layering;
+mod mean_field;
 mod narrow;
 mod phase;
 mod recommend;

@@ -4,9 +4,9 @@ use std::sync::OnceLock;
 
 use sigprop_stack::Activation;
 
-use super::function::value_and_derivative;
-use super::nodes::{Nodes, Precision};
 use crate::domain::Entry;
+use crate::mean_field::activation::function::value_and_derivative;
+use crate::mean_field::activation::nodes::{Nodes, Precision};
 
 /// Intervals of the correlation of two tokens.
 const CELLS: usize = 16;

@@ -29,11 +29,11 @@ use sigprop_stack::Activation;
 use smallvec::SmallVec;
 
 use super::entries::Entries;
-use super::function::{Words, homogeneous, words};
 use super::profile::Profile;
 use super::table::Table;
 use crate::domain::Entry;
 use crate::interpolation::lagrange;
+use crate::mean_field::activation::function::{Words, homogeneous, words};
 use crate::moments::{ln_sum, ratio};
 use crate::quadrature::{few_hermite_nodes, hermite_nodes};
 

@@ -5,23 +5,23 @@ use sigprop_stack::Activation;
 
 use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI, PI};
 
-pub(super) const SELU_SCALE: f64 = 1.050_700_987_355_480_5;
-pub(super) const SELU_ALPHA: f64 = 1.673_263_242_354_377_2;
+pub(crate) const SELU_SCALE: f64 = 1.050_700_987_355_480_5;
+pub(crate) const SELU_ALPHA: f64 = 1.673_263_242_354_377_2;
 /// α and β of xIELU at the start (Huang and Schlag 2024, arXiv 2411.13010).
 const XIELU: (f64, f64) = (0.8, 0.5);
 const GELU_TANH_CUBIC: f64 = 0.044_715;
-pub(super) const QUICK_GELU_SLOPE: f64 = 1.702;
+pub(crate) const QUICK_GELU_SLOPE: f64 = 1.702;
 
 /// The bits of an activation: its discriminant and its slope.
-pub(super) type Words = (std::mem::Discriminant<Activation>, u64);
+pub(crate) type Words = (std::mem::Discriminant<Activation>, u64);
 
-pub(super) fn words(activation: Activation) -> Words {
+pub(crate) fn words(activation: Activation) -> Words {
     let slope = if let Activation::LeakyRelu { slope } = activation { slope } else { 0.0 };
     (std::mem::discriminant(&activation), slope.to_bits())
 }
 
 /// φ(x) and φ'(x).
-pub(super) fn value_and_derivative(activation: Activation, x: f64) -> (f64, f64) {
+pub(crate) fn value_and_derivative(activation: Activation, x: f64) -> (f64, f64) {
     match activation {
         Activation::Identity => (x, 1.0),
         Activation::Relu => leaky(x, 0.0),
@@ -93,19 +93,19 @@ fn sigmoid(x: f64) -> f64 {
 }
 
 /// Whether φ(−x) = −φ(x): its mean is zero, not what rounding leaves of it.
-pub(super) fn is_odd(activation: Activation) -> bool {
+pub(crate) fn is_odd(activation: Activation) -> bool {
     matches!(activation, Activation::Identity | Activation::Tanh | Activation::Erf)
 }
 
 /// How moments scale: E φ(s x)² → s^(2 value) E φ(x)² and E φ'(s x)² → s^(2 derivative) E φ'(x)².
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Degrees {
-    pub(super) value: f64,
-    pub(super) derivative: f64,
+pub(crate) struct Degrees {
+    pub(crate) value: f64,
+    pub(crate) derivative: f64,
 }
 
 /// The degrees of an activation that is homogeneous at every scale.
-pub(super) fn homogeneous(activation: Activation) -> Option<Degrees> {
+pub(crate) fn homogeneous(activation: Activation) -> Option<Degrees> {
     match activation {
         Activation::Identity | Activation::Relu | Activation::LeakyRelu { .. } => {
             Some(Degrees { value: 1.0, derivative: 0.0 })
@@ -129,13 +129,13 @@ pub(super) fn homogeneous(activation: Activation) -> Option<Degrees> {
 }
 
 /// The degrees for s → 0.
-pub(super) fn small_degrees(activation: Activation) -> Degrees {
+pub(crate) fn small_degrees(activation: Activation) -> Degrees {
     let constant = value_and_derivative(activation, 0.0).0.abs() > 0.0;
     Degrees { value: if constant { 0.0 } else { 1.0 }, derivative: 0.0 }
 }
 
 /// The degrees for s → ∞. A bounded φ has a slope only where |x| ≲ 1, a share 1/s of the arguments.
-pub(super) fn large_degrees(activation: Activation) -> Degrees {
+pub(crate) fn large_degrees(activation: Activation) -> Degrees {
     match activation {
         Activation::Tanh | Activation::Erf | Activation::Sigmoid | Activation::Relu6 => {
             Degrees { value: 0.0, derivative: -0.5 }

@@ -5,41 +5,41 @@
 //! included; equal variances: Tsuchida et al. 2021). Everything else by Mehler's series Σ a_k² c^k
 //! over the Hermite coefficients of φ, or, where that converges too slowly, by quadrature.
 
-use std::f64::consts::PI;
+use std::f64::consts::{FRAC_PI_2, PI};
 
 use sigprop_stack::Activation;
 
 use super::function::value_and_derivative;
 use super::nodes::{Nodes, Precision};
+use crate::mean_field::scalar::Scalar;
 
 /// (E φ(u) φ(v), E φ'(u) φ'(v)) in closed form, u and v with variances `q` and correlation `c`.
-pub(super) fn closed(activation: Activation, q: [f64; 2], c: f64) -> Option<(f64, f64)> {
-    let c = c.clamp(-1.0, 1.0);
+pub(crate) fn closed<S: Scalar>(activation: Activation, q: [S; 2], c: S) -> Option<(S, S)> {
+    let c = c.clamped(-1.0, 1.0);
     let scale = (q[0] * q[1]).sqrt();
     match activation {
-        Activation::Identity => Some((scale * c, 1.0)),
+        Activation::Identity => Some((scale * c, S::from(1.0))),
         Activation::Relu => Some(leaky(scale, c, 0.0)),
         Activation::LeakyRelu { slope } => Some(leaky(scale, c, slope)),
         Activation::Relu2 => {
-            let angle = c.acos();
-            let sine = (1.0 - c * c).sqrt();
-            let kernel = (3.0 * sine * c + (PI - angle) * (1.0 + 2.0 * c * c)) / (2.0 * PI);
-            Some((scale * scale * kernel, 4.0 * leaky(scale, c, 0.0).0))
+            let (obtuse, sine) = (c.asin() + FRAC_PI_2, sine(c));
+            let kernel = (sine * c * 3.0 + obtuse * (c * c * 2.0 + 1.0)) / (2.0 * PI);
+            Some((scale * scale * kernel, leaky(scale, c, 0.0).0 * 4.0))
         }
         Activation::Erf => {
-            let (a, b) = (1.0 + 2.0 * q[0], 1.0 + 2.0 * q[1]);
-            let determinant = 1.0 + 2.0 * (q[0] + q[1]) + 4.0 * q[0] * q[1] * (1.0 - c * c);
-            let sine = (2.0 * scale * c / (a * b).sqrt()).clamp(-1.0, 1.0);
-            Some((2.0 / PI * sine.asin(), 4.0 / PI / determinant.sqrt()))
+            let [a, b] = q.map(|q| q * 2.0 + 1.0);
+            let determinant = (q[0] + q[1]) * 2.0 + q[0] * q[1] * 4.0 * (-(c * c) + 1.0) + 1.0;
+            let sine = (scale * c * 2.0 / (a * b).sqrt()).clamped(-1.0, 1.0);
+            Some((sine.asin() * (2.0 / PI), determinant.sqrt().recip() * (4.0 / PI)))
         }
         Activation::Gelu => {
-            let (a, b, p) = (1.0 + q[0], 1.0 + q[1], scale * c);
-            let determinant = 1.0 + q[0] + q[1] + q[0] * q[1] * (1.0 - c * c);
+            let ([a, b], p) = (q.map(|q| q + 1.0), scale * c);
+            let determinant = q[0] + q[1] + q[0] * q[1] * (-(c * c) + 1.0) + 1.0;
             let root = determinant.sqrt();
-            let angle = (p / (a * b).sqrt()).clamp(-1.0, 1.0).asin() / (2.0 * PI);
-            let kernel = p * (0.25 + angle) + (q[0] * (determinant - a) / a + p * p / b) / (2.0 * PI * root);
-            let derivative = 0.25 + angle + p / (2.0 * PI * root) * (1.0 / a + 1.0 / b + 1.0 / determinant);
-            Some((kernel, derivative))
+            let angle = (p / (a * b).sqrt()).clamped(-1.0, 1.0).asin() / (2.0 * PI) + 0.25;
+            let kernel = p * angle + (q[0] * (determinant - a) / a + p * p / b) / (root * (2.0 * PI));
+            let inverses = a.recip() + b.recip() + determinant.recip();
+            Some((kernel, angle + p * inverses / (root * (2.0 * PI))))
         }
         Activation::GeluTanh
         | Activation::Silu
@@ -56,18 +56,23 @@ pub(super) fn closed(activation: Activation, q: [f64; 2], c: f64) -> Option<(f64
     }
 }
 
+/// √(1 − c²).
+fn sine<S: Scalar>(c: S) -> S {
+    let square = -(c * c) + 1.0;
+    if square.value() > 0.0 { square.sqrt() } else { S::from(0.0) }
+}
+
 /// φ(x) = slope·x + (1 − slope)·max(x, 0).
-fn leaky(scale: f64, c: f64, slope: f64) -> (f64, f64) {
-    let angle = c.acos();
-    let step = (PI - angle) / (2.0 * PI);
-    let relu = (1.0 - c * c).sqrt() / (2.0 * PI) + c * step;
-    let bend = 1.0 - slope;
-    (scale * (slope * c + bend * bend * relu), slope + bend * bend * step)
+fn leaky<S: Scalar>(scale: S, c: S, slope: f64) -> (S, S) {
+    let step = c.asin() / (2.0 * PI) + 0.25;
+    let relu = sine(c) / (2.0 * PI) + c * step;
+    let bend = (1.0 - slope).powi(2);
+    (scale * (c * slope + relu * bend), step * bend + slope)
 }
 
 /// (E φ(u) φ(v), E φ'(u) φ'(v)) by quadrature in two dimensions, u and v of variances `q`; over the wider one last, with
 /// which averages over the other vary no faster than φ.
-pub(super) fn by_quadrature(activation: Activation, q: [f64; 2], c: f64) -> (f64, f64) {
+pub(crate) fn by_quadrature(activation: Activation, q: [f64; 2], c: f64) -> (f64, f64) {
     let (scale_u, scale_v) = (q[0].max(q[1]).sqrt(), q[0].min(q[1]).sqrt());
     let own = scale_v * (1.0 - c * c).max(0.0).sqrt();
     let [of_u, of_v] = [scale_u, own].map(|scale| Nodes::new(activation, scale, Precision::Fine));

@@ -26,7 +26,7 @@ use crate::quadrature::{coarse_nodes, gaussian_nodes, trapezoidal_nodes};
 
 /// What an expectation may be off by.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Precision {
+pub(crate) enum Precision {
     /// Eleven digits, of terms up to k = 80 of a Hermite series too: of a term like z^k a trapezoid takes
     /// (2π/h)^k e^(−(2π/h)²/2)/√k! of what there is at 2π/h.
     Series,
@@ -81,7 +81,7 @@ fn beside(activation: Activation) -> Beside {
 }
 
 /// For E f(z), z ~ N(0, 1), f of products of up to four values and derivatives at shift + `scale`·z.
-pub(super) struct Nodes {
+pub(crate) struct Nodes {
     scale: f64,
     precision: Precision,
     /// Right whatever the shift.
@@ -89,7 +89,7 @@ pub(super) struct Nodes {
 }
 
 impl Nodes {
-    pub(super) fn new(activation: Activation, scale: f64, precision: Precision) -> Self {
+    pub(crate) fn new(activation: Activation, scale: f64, precision: Precision) -> Self {
         /// Of values and derivatives.
         const FACTORS: f64 = 4.0;
         /// Of the way to the poles.
@@ -109,7 +109,7 @@ impl Nodes {
     }
 
     /// z and weights, density included.
-    pub(super) fn around(&self, shift: f64) -> Cow<'_, [(f64, f64)]> {
+    pub(crate) fn around(&self, shift: f64) -> Cow<'_, [(f64, f64)]> {
         match (&self.trapezoid, self.precision) {
             (Some(nodes), _) => nodes.into(),
             (None, Precision::Series | Precision::Fine) => gaussian_nodes(shift, self.scale).into(),

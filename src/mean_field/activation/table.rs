@@ -1,0 +1,128 @@
+//! Moments of φ(σz) and φ'(σz) and Hermite coefficients of φ(σz), z ~ N(0, 1), by quadrature on a grid of ln σ², cubic between.
+
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use sigprop_stack::Activation;
+
+use super::function::{is_odd, value_and_derivative};
+use super::nodes::{Nodes, Precision};
+use crate::mean_field::scalar::Scalar;
+
+/// Coefficients α_n, n from 0.
+pub(super) const TERMS: usize = 80;
+/// Of ln σ² between two rows.
+const STEP: f64 = 1.0 / 32.0;
+/// Of ln σ²: beyond, φ is what it is at the end but for a power of σ.
+const ENDS: [f64; 2] = [-36.0, 27.0];
+
+/// E φ, E φ², E φ'² and E (zφ')², in this order, before the coefficients.
+const MOMENTS: usize = 4;
+
+/// One scale.
+type Row = Arc<[f64; MOMENTS + TERMS]>;
+
+/// The rows of an activation that were asked for so far.
+#[derive(Debug)]
+pub(crate) struct Table {
+    pub(crate) activation: Activation,
+    rows: RwLock<HashMap<i64, Row>>,
+}
+
+/// All numbers of a table at one scale.
+pub(super) struct AtScale<S> {
+    pub(super) mean: S,
+    pub(super) second: S,
+    pub(super) derivative_second: S,
+    /// E (zφ')².
+    pub(super) slope_second: S,
+    rows: [Row; 4],
+    weights: [S; 4],
+    /// Derivatives of the weights by ln σ.
+    slopes: [S; 4],
+}
+
+impl Table {
+    /// An empty table.
+    pub(crate) fn new(activation: Activation) -> Self {
+        Self { activation, rows: RwLock::default() }
+    }
+
+    /// At the variance `variance` of the argument.
+    pub(super) fn at<S: Scalar>(&self, variance: S) -> AtScale<S> {
+        let [first, last] = ENDS;
+        let ln = if variance.value() > first.exp() { variance.ln().clamped(first, last) } else { S::from(first) };
+        let cell = (ln.value() / STEP).floor();
+        let place = ln / STEP - cell;
+        let (weights, slopes) = cubic(place);
+        let rows = [-1, 0, 1, 2].map(|offset| self.row(cell as i64 + offset));
+        let column = |index: usize| rows.iter().zip(weights).map(|(row, weight)| weight * row[index]).sum();
+        AtScale {
+            mean: column(0),
+            second: column(1),
+            derivative_second: column(2),
+            slope_second: column(3),
+            slopes: slopes.map(|slope| slope * (2.0 / STEP)),
+            rows,
+            weights,
+        }
+    }
+
+    fn row(&self, place: i64) -> Row {
+        let known = self.rows.read().unwrap_or_else(PoisonError::into_inner).get(&place).cloned();
+        known.unwrap_or_else(|| {
+            let row = Arc::new(integrated(self.activation, (0.5 * place as f64 * STEP).exp()));
+            self.rows.write().unwrap_or_else(PoisonError::into_inner).insert(place, Arc::clone(&row));
+            row
+        })
+    }
+}
+
+impl<S: Scalar> AtScale<S> {
+    /// α_n.
+    pub(super) fn coefficient(&self, n: usize) -> S {
+        self.rows.iter().zip(self.weights).map(|(row, weight)| weight * row[MOMENTS + n]).sum()
+    }
+
+    /// dα_n/d ln σ.
+    pub(super) fn slope(&self, n: usize) -> S {
+        self.rows.iter().zip(self.slopes).map(|(row, slope)| slope * row[MOMENTS + n]).sum()
+    }
+
+    /// How many coefficients tell the function.
+    pub(super) fn terms(&self) -> usize {
+        const SMALL: f64 = 1e-9;
+        let row = &self.rows[1];
+        let limit = SMALL * row[1].sqrt();
+        (0..TERMS).rev().find(|n| row[MOMENTS + n].abs() > limit).map_or(0, |last| last + 1)
+    }
+}
+
+/// Cubic Lagrange weights of the points −1, 0, 1, 2 at `x`, and their derivatives.
+fn cubic<S: Scalar>(x: S) -> ([S; 4], [S; 4]) {
+    let [a, b, c] = [x + 1.0, x - 1.0, x - 2.0];
+    let weights = [x * b * c / -6.0, a * b * c / 2.0, a * x * c / -2.0, a * x * b / 6.0];
+    let product = |u: S, v: S, w: S| u * v + v * w + w * u;
+    let slopes = [product(x, b, c) / -6.0, product(a, b, c) / 2.0, product(a, x, c) / -2.0, product(a, x, b) / 6.0];
+    (weights, slopes)
+}
+
+fn integrated(activation: Activation, scale: f64) -> [f64; MOMENTS + TERMS] {
+    let mut row = [0.0; MOMENTS + TERMS];
+    for &(z, weight) in Nodes::new(activation, scale, Precision::Series).around(0.0).iter() {
+        let (value, derivative) = value_and_derivative(activation, scale * z);
+        let moments = [value, value * value, derivative * derivative, (z * derivative).powi(2)];
+        row.iter_mut().zip(moments).for_each(|(sum, moment)| *sum += weight * moment);
+        let (mut previous, mut hermite) = (0.0, 1.0);
+        for (n, sum) in row[MOMENTS..].iter_mut().enumerate() {
+            *sum += weight * value * hermite;
+            let next = (z * hermite - (n as f64).sqrt() * previous) / ((n + 1) as f64).sqrt();
+            (previous, hermite) = (hermite, next);
+        }
+    }
+    if is_odd(activation) {
+        row[0] = 0.0;
+        row[MOMENTS..].iter_mut().step_by(2).for_each(|coefficient| *coefficient = 0.0);
+    }
+    row
+}

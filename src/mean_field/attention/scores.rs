@@ -1,0 +1,58 @@
+//! Scores s = cap(scale q·k): their variance, and how they follow what is before the cap.
+//!
+//! ```text
+//! v = scale² d_head                   of raw scores, per E q² E k²
+//! cap(s) = c tanh(s/c)                v Var cap(s)/Var s in place of v; gradients times E cap'(s)²
+//! ```
+//!
+//! Assumption: capped scores are Gaussian. Source: Gemma Team 2024 for the cap.
+
+use sigprop_stack::Attention;
+
+use crate::mean_field::moments::Signal;
+use crate::mean_field::scalar::Scalar;
+use crate::quadrature::gaussian_nodes;
+
+/// The scores of an attention.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Scores {
+    /// Var s per E q² E k².
+    pub(super) factor: f64,
+    /// The same in the units of both kernels.
+    pub(super) variance: f64,
+    /// E cap'².
+    pub(super) slope: f64,
+}
+
+impl Scores {
+    pub(super) fn new<S: Scalar>(attention: &Attention, query: &Signal<S>, key: &Signal<S>) -> Self {
+        let mean = |of: &Signal<S>| {
+            let positions = &of.kernel.positions;
+            positions.sum(|node| of.kernel.own[node]).value() / positions.length
+        };
+        let raw = attention.scale * attention.scale * attention.d_head as f64;
+        let units = (query.kernel.ln_unit + key.kernel.ln_unit).clamp(-LARGEST_LN_UNIT, LARGEST_LN_UNIT).exp();
+        let [kept, slope] = match attention.softcap {
+            Some(cap) => capped((raw * units * mean(query) * mean(key)).sqrt() / cap),
+            None => [1.0; 2],
+        };
+        Self { factor: raw * kept, variance: raw * kept * units, slope }
+    }
+}
+
+/// Beyond, a row has one key.
+const LARGEST_LN_UNIT: f64 = 400.0;
+
+/// Var tanh(s)/Var s and E tanh'(s)² of s ~ N(0, `std`²).
+fn capped(std: f64) -> [f64; 2] {
+    if std < 1e-8 {
+        return [1.0; 2];
+    }
+    let mut sums = [0.0; 2];
+    for (z, weight) in gaussian_nodes(0.0, std) {
+        let tanh = libm::tanh(std * z);
+        sums[0] += weight * (tanh / std).powi(2);
+        sums[1] += weight * (1.0 - tanh * tanh).powi(2);
+    }
+    sums
+}

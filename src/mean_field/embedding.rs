@@ -1,0 +1,99 @@
+//! Where a stream starts, and terms that are added on the way: looked-up embeddings, positions, Gaussian vectors.
+//!
+//! ```text
+//! E x_a² = s²      E x_a x_b = s² r_ab          r: 1 for tokens with the same id (a table of tokens) or in the same segment,
+//! E dW² = Σ_ab E g_a g_b r_ab/rows                 1 for all (a constant), 0 (learned positions), independent terms add up
+//! ```
+//!
+//! Rows of a table of positions: each is read once per sequence; of the others `rows` share what is collected. A Gaussian
+//! source has one mean for all entries.
+//!
+//! Assumption: ids are drawn independently, of probability p_i: two are the same with Σ p², exactly.
+//! Source: Kedia et al. 2024, §3.
+
+use std::sync::Arc;
+
+use sigprop_stack::{Embedding, EmbeddingTerm, Gaussian};
+use smallvec::smallvec;
+
+use super::moments::{Few, Gradient, Kernel, Signal};
+use super::positions::Positions;
+use super::scalar::Scalar;
+use super::{MeanField, Parameter};
+
+/// Index of the class of pairs with the same id; the other is 0.
+const SAME_ID: usize = 1;
+
+/// Gaussian vectors.
+pub(crate) fn gaussian<S: Scalar>(source: &Gaussian, positions: &Arc<Positions>) -> Signal<S> {
+    let square = source.mean * source.mean;
+    let [second, product] = [1.0, source.correlation].map(|part| S::from(source.variance * part + square));
+    let kernel = Kernel::new(positions, |_| second, |_| product);
+    let means = (square > 0.0).then(|| (0..positions.nodes()).map(|_| S::from(source.mean)).collect());
+    Signal { width: source.width as f64, kernel, means }
+}
+
+/// The sum of the terms of an embedding.
+pub(crate) fn embedded<S: Scalar>(source: &Embedding, positions: &Arc<Positions>) -> Signal<S> {
+    let zero = Gaussian { width: source.width, mean: 0.0, variance: 0.0, correlation: 0.0 };
+    source.terms.iter().fold(gaussian(&zero, positions), |x, term| term.forward(&x))
+}
+
+/// r_ab at a point.
+fn alike(term: &EmbeddingTerm, positions: &Positions, point: usize) -> f64 {
+    let is = |condition: bool| f64::from(u8::from(condition));
+    match term {
+        EmbeddingTerm::Token { .. } => is(positions.class(SAME_ID).contains(&point)),
+        EmbeddingTerm::LearnedPosition { .. } => 0.0,
+        EmbeddingTerm::Constant { .. } => 1.0,
+        EmbeddingTerm::Segment { .. } => is(positions.is_within_group(point)),
+        EmbeddingTerm::SinusoidalPosition { .. } => todo!("positions that know distances"),
+    }
+}
+
+/// r of a term, of entries of variance 1.
+fn term<S: Scalar>(term: &EmbeddingTerm, positions: &Arc<Positions>) -> Kernel<S> {
+    Kernel::new(positions, |_| S::from(1.0), |point| S::from(alike(term, positions, point)))
+}
+
+impl<S: Scalar> MeanField<S> for EmbeddingTerm {
+    fn forward(&self, x: &Signal<S>) -> Signal<S> {
+        let variance = self.table().map_or(0.0, |table| table.init.variance());
+        let term = self::term(self, &x.kernel.positions);
+        let kernel = Kernel::sum([(1.0, &x.kernel), (variance, &term)].into_iter());
+        let unit = (0.5 * (x.kernel.ln_unit - kernel.ln_unit)).exp();
+        Signal { means: x.scaled_means(|_| S::from(unit)), kernel, ..x.clone() }
+    }
+
+    fn backward(&self, _: &Signal<S>, _: &Signal<S>, gradient: &Gradient<S>) -> Gradient<S> {
+        Gradient::independent(gradient.kernel.clone())
+    }
+
+    fn weights<'a>(&'a self, _: &Signal<S>, _: &Signal<S>, gradient: &Gradient<S>) -> Few<(Parameter<'a>, f64)> {
+        collected(self, 1, gradient)
+    }
+}
+
+/// ln E dW² of the tables of a source, from the gradient at its end.
+pub(crate) fn weights<'a, S: Scalar>(source: &'a Embedding, gradient: &Gradient<S>) -> Vec<(Parameter<'a>, f64)> {
+    let vocab_size = source.ids.vocab_size();
+    source.terms.iter().rev().flat_map(|term| collected(term, vocab_size, gradient)).collect()
+}
+
+/// ln E dW² of the table of a term, of tokens one of `vocab_size` rows.
+fn collected<'a, S: Scalar>(
+    term: &'a EmbeddingTerm,
+    vocab_size: usize,
+    gradient: &Gradient<S>,
+) -> Few<(Parameter<'a>, f64)> {
+    let Some(table) = term.table() else { return Few::new() };
+    let rows = match term {
+        EmbeddingTerm::Token { .. } => vocab_size as f64,
+        EmbeddingTerm::LearnedPosition { .. } => gradient.kernel.positions.length,
+        EmbeddingTerm::Constant { rows, .. } => *rows as f64,
+        EmbeddingTerm::Segment { .. } => 2.0,
+        EmbeddingTerm::SinusoidalPosition { .. } => 1.0,
+    };
+    let read = self::term(term, &gradient.kernel.positions);
+    smallvec![(Parameter::Tensor(table), gradient.kernel.ln_contracted(&read) - rows.ln())]
+}

@@ -1,0 +1,55 @@
+//! Linear map y = W x + b, one for all tokens, with independent entries of variance s² and biases of variance s_b².
+//!
+//! ```text
+//! E y_a y_b = n_in s² E x_a x_b + s_b²           E g_a g_b' = n_out s² E g_a g_b
+//! E dW² = Σ_ab E g_a g_b E x_a x_b               E db² = Σ_ab E g_a g_b
+//! ```
+//!
+//! Rows of a standardised weight add up to nothing and have the length γ: E y_a y_b = γ² (E x_a x_b − E x_a E x_b) + s_b².
+//!
+//! Assumption: the gradient depends on W only through y, so that it is independent of it going back (Yang 2020).
+//! Source: Kedia et al. 2024, appendix on linear layers; standardised weights: Brock et al. 2021.
+
+use sigprop_stack::Linear;
+use smallvec::smallvec;
+
+use super::moments::{Few, Gradient, Signal};
+use super::scalar::Scalar;
+use super::{MeanField, Parameter};
+
+/// n s² of the entries of a weight, standardised or not, summed over `count` of them.
+fn gain(linear: &Linear, count: usize) -> f64 {
+    let variance = match linear.standardised {
+        Some(length) => length * length / linear.fan_in as f64,
+        None => linear.weight.init.variance(),
+    };
+    count as f64 * variance
+}
+
+impl<S: Scalar> MeanField<S> for Linear {
+    fn forward(&self, x: &Signal<S>) -> Signal<S> {
+        let kernel = match self.standardised {
+            Some(_) => x.centred_kernel().scaled(gain(self, self.fan_in)),
+            None => x.kernel.scaled(gain(self, self.fan_in)),
+        };
+        let bias = self.bias.as_ref().map_or(0.0, |bias| bias.init.variance());
+        Signal::centred(self.fan_out as f64, kernel.shifted(bias))
+    }
+
+    fn backward(&self, _: &Signal<S>, _: &Signal<S>, gradient: &Gradient<S>) -> Gradient<S> {
+        Gradient::independent(gradient.kernel.scaled(gain(self, self.fan_out)))
+    }
+
+    fn weights<'a>(&'a self, x: &Signal<S>, _: &Signal<S>, gradient: &Gradient<S>) -> Few<(Parameter<'a>, f64)> {
+        let input = match self.standardised {
+            Some(_) => &x.centred_kernel(),
+            None => &x.kernel,
+        };
+        // By how much a step of what is drawn moves the weight in use.
+        let jacobian = self.standardised.map_or(1.0, |_| gain(self, 1) / self.weight.init.variance());
+        let ln_collected = gradient.kernel.ln_contracted(input) + jacobian.ln();
+        let weight = (Parameter::Tensor(&self.weight), ln_collected);
+        let Some(bias) = &self.bias else { return smallvec![weight] };
+        smallvec![(Parameter::Tensor(bias), gradient.kernel.ln_total()), weight]
+    }
+}

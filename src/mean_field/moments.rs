@@ -1,0 +1,224 @@
+//! What is known of a signal and of a gradient: second moments of single entries, averaged over networks.
+//!
+//! ```text
+//! K_aa = E x_a²      K_ab = E x_a x_b      x_a, x_b the same entry of two tokens a, b
+//! ```
+//!
+//! At infinite width this *kernel* decides everything that follows: entries are independent and, behind a linear map,
+//! jointly Gaussian. Entries of gradients have one likewise. Source: Neal 1996; Lee et al. 2018 (NNGP); Poole et al. 2016.
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use super::activation::Rule;
+use super::positions::Positions;
+use super::scalar::Scalar;
+
+/// One number per node, or per pair of nodes and class: seldom more than have room in place.
+pub(crate) type Few<S> = SmallVec<[S; 2]>;
+
+/// Second moments of the entries of all tokens, in units of e^`ln_unit`: 10⁴ exploding layers give numbers.
+#[derive(Clone, Debug)]
+pub(crate) struct Kernel<S> {
+    /// Which positions and pairs of positions are followed.
+    pub(crate) positions: Arc<Positions>,
+    /// ln of the unit.
+    pub(crate) ln_unit: f64,
+    /// E x² at every node.
+    pub(crate) own: Few<S>,
+    /// E x_a x_b of two different tokens, at every point of one class of pairs after the other.
+    pub(crate) pairs: Few<S>,
+}
+
+impl<S: Scalar> Kernel<S> {
+    /// A kernel of numbers that are not large: of every node, and of every point of every class.
+    pub(crate) fn new(positions: &Arc<Positions>, own: impl Fn(usize) -> S, pair: impl Fn(usize) -> S) -> Self {
+        let own = (0..positions.nodes()).map(own).collect();
+        let pairs = (0..positions.points()).map(pair).collect();
+        Self { positions: Arc::clone(positions), ln_unit: 0.0, own, pairs }
+    }
+
+    /// Other numbers where these are, in a unit of their own.
+    pub(crate) fn with(&self, ln_unit: f64, own: Few<S>, pairs: Few<S>) -> Self {
+        Self { positions: Arc::clone(&self.positions), ln_unit, own, pairs }
+    }
+
+    /// The kernel of a signal that is exactly zero.
+    pub(crate) fn zero(positions: &Arc<Positions>) -> Self {
+        Self::new(positions, |_| S::from(0.0), |_| S::from(0.0))
+    }
+
+    /// The kernel of the signal times √`gain`.
+    pub(crate) fn scaled(&self, gain: f64) -> Self {
+        if gain == 0.0 {
+            return Self::zero(&self.positions);
+        }
+        Self { ln_unit: self.ln_unit + gain.ln(), ..self.clone() }.balanced()
+    }
+
+    /// The sum of kernels of uncorrelated signals, each times its factor.
+    pub(crate) fn sum<'k>(parts: impl Iterator<Item = (f64, &'k Self)> + Clone) -> Self
+    where
+        S: 'k,
+    {
+        let ln = |(factor, part): (f64, &Self)| factor.ln() + part.ln_unit;
+        let ln_unit = parts.clone().map(ln).fold(f64::NEG_INFINITY, f64::max);
+        let ln_unit = if ln_unit == f64::NEG_INFINITY { 0.0 } else { ln_unit };
+        let mut sum: Option<Self> = None;
+        for (factor, part) in parts {
+            let factor = factor * (part.ln_unit - ln_unit).exp();
+            let sum = sum.get_or_insert_with(|| Self { ln_unit, ..Self::zero(&part.positions) });
+            let add = |(sum, &part): (&mut S, &S)| *sum += part * factor;
+            sum.own.iter_mut().zip(&part.own).for_each(add);
+            sum.pairs.iter_mut().zip(&part.pairs).for_each(add);
+        }
+        sum.expect("a sum has parts").balanced()
+    }
+
+    /// The product, entry by entry, of kernels: that of the product of independent signals.
+    pub(crate) fn times(&self, other: &Self) -> Self {
+        let product = |a: &Few<S>, b: &Few<S>| a.iter().zip(b).map(|(&a, &b)| a * b).collect();
+        let (own, pairs) = (product(&self.own, &other.own), product(&self.pairs, &other.pairs));
+        self.with(self.ln_unit + other.ln_unit, own, pairs).balanced()
+    }
+
+    /// The quotient, entry by entry; zero where there is nothing to divide.
+    pub(crate) fn over(&self, other: &Self) -> Self {
+        let ratio = |(&a, &b): (&S, &S)| if b.value() == 0.0 { S::from(0.0) } else { a / b };
+        let quotient = |a: &Few<S>, b: &Few<S>| a.iter().zip(b).map(ratio).collect();
+        let (own, pairs) = (quotient(&self.own, &other.own), quotient(&self.pairs, &other.pairs));
+        self.with(self.ln_unit - other.ln_unit, own, pairs)
+    }
+
+    /// The kernel of the signal plus one independent entry, of this variance, for all tokens.
+    pub(crate) fn shifted(mut self, variance: f64) -> Self {
+        if variance > 0.0 {
+            let ln_unit = if self.is_zero() { variance.ln() } else { self.ln_unit.max(variance.ln()) };
+            let [unit, more] = [self.ln_unit - ln_unit, variance.ln() - ln_unit].map(f64::exp);
+            self.ln_unit = ln_unit;
+            self.own.iter_mut().chain(&mut self.pairs).for_each(|number| *number = *number * unit + more);
+        }
+        self
+    }
+
+    /// The same moments with other products, from values at both ends and the products.
+    pub(crate) fn map_pairs(&self, ends: &[S], mut of: impl FnMut(usize, [S; 2], S) -> S) -> Few<S> {
+        let at = |(point, &product): (usize, &S)| of(point, self.positions.ends(point, ends), product);
+        self.pairs.iter().enumerate().map(at).collect()
+    }
+
+    /// ln Σ_ab over all tokens a, b of the product of two kernels; −∞ where products of different tokens take all of it.
+    pub(crate) fn ln_contracted(&self, other: &Self) -> f64 {
+        let own = self.positions.sum(|node| self.own[node] * other.own[node]);
+        let pairs = self.positions.sum_pairs(|point| self.pairs[point] * other.pairs[point]);
+        ln_or_nothing(own.value(), pairs.value()) + self.ln_unit + other.ln_unit
+    }
+
+    /// ln Σ_ab over all tokens a, b.
+    pub(crate) fn ln_total(&self) -> f64 {
+        let own = self.positions.sum(|node| self.own[node]);
+        let pairs = self.positions.sum_pairs(|point| self.pairs[point]);
+        ln_or_nothing(own.value(), pairs.value()) + self.ln_unit
+    }
+
+    /// The same less a number everywhere.
+    pub(crate) fn less(&self, common: S) -> Self {
+        let less = |of: &Few<S>| of.iter().map(|&number| number - common).collect();
+        self.with(self.ln_unit, less(&self.own), less(&self.pairs))
+    }
+
+    /// Whether the signal is exactly zero.
+    pub(crate) fn is_zero(&self) -> bool {
+        self.own.iter().all(|own| own.value() <= 0.0)
+    }
+
+    /// With a unit that keeps numbers near 1.
+    fn balanced(mut self) -> Self {
+        const LARGE: f64 = 1e30;
+        let largest = self.own.iter().map(|own| own.value()).fold(0.0, f64::max);
+        if largest > 0.0 && !(LARGE.recip()..LARGE).contains(&largest) {
+            self.ln_unit += largest.ln();
+            let inverse = largest.recip();
+            self.own.iter_mut().chain(&mut self.pairs).for_each(|number| *number = *number * inverse);
+        }
+        self
+    }
+}
+
+/// ln of the sum of two numbers that may be opposite, but for rounding.
+fn ln_or_nothing(own: f64, pairs: f64) -> f64 {
+    const ROUNDING: f64 = 1e-12;
+    let sum = own + pairs;
+    if sum > ROUNDING * own.abs() { sum.ln() } else { f64::NEG_INFINITY }
+}
+
+/// What is known of a signal x.
+#[derive(Clone, Debug)]
+pub(crate) struct Signal<S> {
+    /// Entries of a token.
+    pub(crate) width: f64,
+    /// E x_a x_b.
+    pub(crate) kernel: Kernel<S>,
+    /// E x at every node, in units of the root of the kernel's; none of a signal without means.
+    pub(crate) means: Option<Few<S>>,
+}
+
+impl<S: Scalar> Signal<S> {
+    /// A signal without means.
+    pub(crate) fn centred(width: f64, kernel: Kernel<S>) -> Self {
+        Self { width, kernel, means: None }
+    }
+
+    /// E x at a node.
+    pub(crate) fn mean(&self, node: usize) -> S {
+        self.means.as_ref().map_or(S::from(0.0), |means| means[node])
+    }
+
+    /// E x_a E x_b at a point.
+    pub(crate) fn mean_product(&self, point: usize) -> S {
+        self.means.as_ref().map_or(S::from(0.0), |means| {
+            let [a, b] = self.kernel.positions.ends(point, means);
+            a * b
+        })
+    }
+
+    /// The kernel of x − E x.
+    pub(crate) fn centred_kernel(&self) -> Kernel<S> {
+        if self.means.is_none() {
+            return self.kernel.clone();
+        }
+        let own = self.kernel.own.iter().enumerate().map(|(node, &own)| own - self.mean(node) * self.mean(node));
+        let pairs = self.kernel.pairs.iter().enumerate().map(|(point, &product)| product - self.mean_product(point));
+        self.kernel.with(self.kernel.ln_unit, own.collect(), pairs.collect())
+    }
+
+    /// Factors on the means, none if there are none.
+    pub(crate) fn scaled_means(&self, factor: impl Fn(usize) -> S) -> Option<Few<S>> {
+        Some(self.means.as_ref()?.iter().enumerate().map(|(node, &mean)| mean * factor(node)).collect())
+    }
+}
+
+/// What is known of the gradient g = dL/dx of a signal x.
+#[derive(Clone, Debug)]
+pub(crate) struct Gradient<S> {
+    /// E g_a g_b.
+    pub(crate) kernel: Kernel<S>,
+    /// The activation φ right behind x, whose φ'(x) the gradient has as a factor; otherwise it is independent of x.
+    pub(crate) before: Option<Rule>,
+}
+
+impl<S: Scalar> Gradient<S> {
+    /// A gradient that is independent of the signal.
+    pub(crate) fn independent(kernel: Kernel<S>) -> Self {
+        Self { kernel, before: None }
+    }
+
+    /// The sum of uncorrelated gradients.
+    pub(crate) fn sum(parts: &[Self]) -> Self {
+        match parts {
+            [only] => only.clone(),
+            _ => Self::independent(Kernel::sum(parts.iter().map(|part| (1.0, &part.kernel)))),
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! LayerNorm and RMSNorm: y = gain (x − m)/√(E (x − m)² + ε) + b, m = E x of LayerNorm and 0 of RMSNorm.
+//!
+//! ```text
+//! h_ab = E x_a x_b − m_a m_b            E y_a y_b = gain² h_ab/√((h_aa + ε)(h_bb + ε)) + s_b²
+//! E g_a g_b' = gain² E g_a g_b/√((h_aa + ε)(h_bb + ε))            E dgain² = Σ_ab E (g x̂)_a (g x̂)_b
+//! ```
+//!
+//! What a gradient loses along x and along (1, …, 1) is of order 1/width. x̂ is y before gain and bias; its product with g is
+//! E g_a g_b E x̂_a x̂_b unless an activation follows, whose derivative knows x̂: [`super::activation`].
+//!
+//! Assumption: averages over features are expectations. Source: Kedia et al. 2024, appendix on layer normalisation.
+//! DyT and Derf are what they are made of: a scale, an activation, the gains.
+
+use sigprop_stack::{Norm, NormKind};
+use smallvec::smallvec;
+
+use super::moments::{Few, Gradient, Kernel, Signal};
+use super::scalar::Scalar;
+use super::{MeanField, Parameter};
+
+/// h of a norm, what it is divided by at every node, and the unit of both.
+struct Division<S> {
+    centred: Kernel<S>,
+    /// h_aa + ε, in units of e^`ln_unit`.
+    divisors: Few<S>,
+    ln_unit: f64,
+}
+
+impl<S: Scalar> Division<S> {
+    fn new(norm: &Norm, x: &Signal<S>) -> Self {
+        let centred = if centres(norm) { x.centred_kernel() } else { x.kernel.clone() };
+        let ln_eps = norm.eps.ln();
+        let ln_unit = if centred.is_zero() { ln_eps } else { centred.ln_unit.max(ln_eps) };
+        let [unit, eps] = [centred.ln_unit - ln_unit, ln_eps - ln_unit].map(f64::exp);
+        let divisors = centred.own.iter().map(|&own| own * unit + eps).collect();
+        Self { centred, divisors, ln_unit }
+    }
+
+    /// `kernel` divided at both ends.
+    fn of(&self, kernel: &Kernel<S>) -> Kernel<S> {
+        let own = kernel.own.iter().zip(&self.divisors).map(|(&own, &divisor)| own / divisor).collect();
+        let inverse: Few<S> = self.divisors.iter().map(|divisor| divisor.sqrt().recip()).collect();
+        let pairs = kernel.map_pairs(&inverse, |_, [a, b], product| product * a * b);
+        kernel.with(kernel.ln_unit - self.ln_unit, own, pairs)
+    }
+}
+
+fn centres(norm: &Norm) -> bool {
+    norm.kind == NormKind::LayerNorm
+}
+
+impl<S: Scalar> MeanField<S> for Norm {
+    fn forward(&self, x: &Signal<S>) -> Signal<S> {
+        let division = Division::new(self, x);
+        let kernel = division.of(&division.centred).scaled(self.gain * self.gain).shifted(self.bias.variance());
+        let mut y = Signal::centred(x.width, kernel);
+        if !centres(self) && !y.kernel.is_zero() {
+            let unit = self.gain * (0.5 * (x.kernel.ln_unit - division.ln_unit - y.kernel.ln_unit)).exp();
+            y.means = x.scaled_means(|node| division.divisors[node].sqrt().recip() * unit);
+        }
+        y
+    }
+
+    fn backward(&self, x: &Signal<S>, _: &Signal<S>, gradient: &Gradient<S>) -> Gradient<S> {
+        let kernel = Division::new(self, x).of(&gradient.kernel);
+        Gradient::independent(kernel.scaled(self.gain * self.gain))
+    }
+
+    fn weights<'a>(&'a self, x: &Signal<S>, y: &Signal<S>, gradient: &Gradient<S>) -> Few<(Parameter<'a>, f64)> {
+        if !self.has_own_gains() {
+            return Few::new();
+        }
+        let division = Division::new(self, x);
+        let normalised = division.of(&division.centred);
+        let ln_collected = match &gradient.before {
+            Some(activation) => activation.with_signal(y, &gradient.kernel).ln_total() - 2.0 * self.gain.abs().ln(),
+            None => gradient.kernel.ln_contracted(&normalised),
+        };
+        smallvec![(Parameter::Gain, ln_collected)]
+    }
+}

@@ -1,0 +1,117 @@
+//! Which positions, and which pairs of positions, are followed.
+//!
+//! A function of one position is kept at *nodes*, one of two positions at *points*: the first position of a point is
+//! a node, the second lies on the list of that node. Different tokens of a pair have the same id or not: two *classes* of pairs,
+//! with a kernel each.
+
+mod groups;
+
+use std::ops::Range;
+
+use super::moments::Few;
+use super::scalar::Scalar;
+
+/// Nodes, points and classes.
+#[derive(Clone, Debug)]
+pub(crate) struct Positions {
+    /// Tokens of a sequence.
+    pub(crate) length: f64,
+    /// How many tokens each node stands for.
+    pub(crate) tokens: Few<f64>,
+    /// The node that a point has as its first position.
+    pub(crate) first: Few<u32>,
+    /// What a function of one position is at the second position of a point: the sum of its values at these nodes, weighted.
+    pub(crate) second: Vec<Few<(u32, f64)>>,
+    /// How many ordered pairs of tokens each point stands for.
+    pub(crate) pairs: Few<f64>,
+    /// The share of all pairs that each class has: different ids, and the same.
+    pub(crate) classes: Few<f64>,
+    /// The probability that three tokens have the same id.
+    pub(crate) triple: f64,
+}
+
+impl Positions {
+    /// How many nodes there are.
+    pub(crate) fn nodes(&self) -> usize {
+        self.tokens.len()
+    }
+
+    /// How many points there are, of all classes.
+    pub(crate) fn points(&self) -> usize {
+        self.first.len() * self.classes.len()
+    }
+
+    /// Whether both ends of a point are at one node: of groups, within one group.
+    pub(crate) fn is_within_group(&self, point: usize) -> bool {
+        let (first, nodes) = self.nodes_of(point);
+        matches!(nodes, [(second, _)] if *second as usize == first)
+    }
+
+    /// The points of a class of pairs in the list of all.
+    pub(crate) fn class(&self, class: usize) -> Range<usize> {
+        let points = self.first.len();
+        class * points..(class + 1) * points
+    }
+
+    /// A function of one position at both ends of a point of any class.
+    pub(crate) fn ends<S: Scalar>(&self, point: usize, at_nodes: &[S]) -> [S; 2] {
+        let point = point % self.first.len();
+        let first = at_nodes[self.first[point] as usize];
+        let second = match self.second[point].as_slice() {
+            [(node, _)] => at_nodes[*node as usize],
+            several => several.iter().map(|&(node, weight)| at_nodes[node as usize] * weight).sum(),
+        };
+        [first, second]
+    }
+
+    /// The nodes that a point of any class stands between: one, and several with their weights.
+    pub(crate) fn nodes_of(&self, point: usize) -> (usize, &[(u32, f64)]) {
+        let point = point % self.first.len();
+        (self.first[point] as usize, &self.second[point])
+    }
+
+    /// What belongs to a position, at both ends of a point: that of the nearest node.
+    pub(crate) fn at_ends<'t, T>(&self, point: usize, at_nodes: &'t [T]) -> [&'t T; 2] {
+        let (first, nodes) = self.nodes_of(point);
+        let nearest = nodes.iter().max_by(|a, b| a.1.total_cmp(&b.1)).expect("a point has nodes");
+        [&at_nodes[first], &at_nodes[nearest.0 as usize]]
+    }
+
+    /// Σ_b f(a, b) over the tokens b other than a, for a at every node, from the average of f over classes.
+    pub(crate) fn row_sums<S: Scalar>(&self, pairs: &[S]) -> Few<S> {
+        let mut sums: Few<S> = self.tokens.iter().map(|_| S::from(0.0)).collect();
+        for (point, &value) in pairs.iter().enumerate() {
+            let (first, nodes) = self.nodes_of(point);
+            let second = nodes[0].0 as usize;
+            if first == second {
+                sums[first] += value * (self.tokens[first] - 1.0);
+            } else {
+                sums[first] += value * self.tokens[second];
+                sums[second] += value * self.tokens[first];
+            }
+        }
+        sums
+    }
+
+    /// The average over classes at every point.
+    pub(crate) fn class_mean<S: Scalar>(&self, pair: impl Fn(usize) -> S) -> Few<S> {
+        let share = |class: usize, point: usize| pair(self.class(class).start + point) * self.classes[class];
+        (0..self.first.len()).map(|point| (0..self.classes.len()).map(|class| share(class, point)).sum()).collect()
+    }
+
+    /// Σ over all tokens.
+    pub(crate) fn sum<S: Scalar>(&self, own: impl Fn(usize) -> S) -> S {
+        self.tokens.iter().enumerate().map(|(node, &tokens)| own(node) * tokens).sum()
+    }
+
+    /// Σ over all ordered pairs of different tokens.
+    pub(crate) fn sum_pairs<S: Scalar>(&self, pair: impl Fn(usize) -> S) -> S {
+        let mut sum = S::from(0.0);
+        for (class, &share) in self.classes.iter().enumerate() {
+            for (point, &pairs) in self.class(class).zip(&self.pairs) {
+                sum += pair(point) * (share * pairs);
+            }
+        }
+        sum
+    }
+}

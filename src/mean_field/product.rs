@@ -1,0 +1,35 @@
+//! Product y = Π_i f_i(x), entry by entry, of factors with independent weights: gated feed-forward networks.
+//!
+//! ```text
+//! E y_a y_b = Π_i E f_ia f_ib      E y_a = Π_i E f_ia          E g_ia g_ib = E g_a g_b Π_j≠i E f_ja f_jb
+//! ```
+//!
+//! Source: independence; Shazeer 2020 for the networks.
+
+use sigprop_stack::Product;
+use std::sync::Arc;
+
+use super::Fan;
+use super::moments::{Few, Gradient, Signal};
+use super::scalar::Scalar;
+
+impl<S: Scalar> Fan<S> for Product {
+    fn merge(&self, _: &Signal<S>, parts: &[Arc<Signal<S>>]) -> Signal<S> {
+        let (first, rest) = parts.split_first().expect("a product has factors");
+        let kernel = rest.iter().fold(first.kernel.clone(), |product, part| product.times(&part.kernel));
+        let ln_units: f64 = parts.iter().map(|part| part.kernel.ln_unit).sum();
+        let unit = (0.5 * (ln_units - kernel.ln_unit)).exp();
+        let factors: Option<Vec<&Few<S>>> = parts.iter().map(|part| part.means.as_ref()).collect();
+        let means = factors.map(|factors| {
+            let mean = |node: usize| factors.iter().fold(S::from(unit), |product, means| product * means[node]);
+            (0..kernel.own.len()).map(mean).collect()
+        });
+        Signal { width: first.width, kernel, means }
+    }
+
+    fn split(&self, _: &Signal<S>, parts: &[Arc<Signal<S>>], gradient: &Gradient<S>) -> Vec<Gradient<S>> {
+        let others = |own: usize| parts.iter().enumerate().filter(move |(other, _)| *other != own);
+        let part = |own| others(own).fold(gradient.kernel.clone(), |kernel, (_, other)| kernel.times(&other.kernel));
+        (0..parts.len()).map(|own| Gradient::independent(part(own))).collect()
+    }
+}

@@ -1,0 +1,76 @@
+//! Softmax A_b = e^{s_b}/Σ e^s of n Gaussian scores of variance w each, beyond what they have in common.
+//!
+//! ```text
+//! S2 = E ΣA²     S3 = E ΣA³     T = E (ΣA² − 2ΣA³ + (ΣA²)²)     ([`integrals`]: exact for every n and w)
+//! E Σ_b A_ab A_cb = 1/n + Σ_k W_k ρ^k      two rows whose scores have the correlation ρ: Σ W_k = S2 − 1/n, Σ k W_k = w T
+//! W_1 = w (1 − S2)²/(n − 1)                W_2 = ½ w² (1 − 3 S2 + 2 S3)² n/((n − 1)(n − 2))
+//! ```
+//!
+//! To first order in w the overlap is 1/n + w (1 − 1/n)/n ρ. A row has factors on that, all 1 for w → 0: of values σ(ρ) = f² + σ₂ρ +
+//! rρ^(p−1), of gradients their derivative τ(ρ) = f² + 2σ₂ρ + prρ^(p−1); all terms beyond W_2 are one power with their sum and slope.
+//! Pairs of unlike rows take geometric means.
+//!
+//! Assumption: scores are independent but for what all share. Source: ours; first order: Kedia et al. 2024.
+
+mod integrals;
+mod table;
+
+pub(crate) use table::Rows;
+
+use super::scalar::Scalar;
+
+/// Factors of a row of scores on the first order in w.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Row<S> {
+    /// How many scores of equal weight it is like.
+    pub(crate) keys: S,
+    /// Variance of each.
+    pub(crate) variance: S,
+    /// (S2 − 1/n)/(w (1 − 1/n)/n).
+    pub(crate) squares: S,
+    /// T/((1 − 1/n)/n).
+    pub(crate) passed: S,
+    /// (1 − S2)/(1 − 1/n).
+    first: S,
+    /// W_2/(w (1 − 1/n)/n).
+    second: S,
+}
+
+impl<S: Scalar> Row<S> {
+    /// A row of scores that do not differ.
+    pub(crate) fn flat(keys: S) -> Self {
+        let one = S::from(1.0);
+        Self { keys, variance: S::from(0.0), squares: one, passed: one, first: one, second: S::from(0.0) }
+    }
+
+    /// The factor on how far the mean row is from flat: that of squares where it is below 1.
+    pub(crate) fn shifted(&self) -> S {
+        if self.squares.value() < 1.0 { self.squares } else { S::from(1.0) }
+    }
+
+    /// S2 − 1/n.
+    pub(crate) fn excess(&self) -> S {
+        self.squares * self.variance * (-self.keys.recip() + 1.0) / self.keys
+    }
+
+    /// σ(ρ) and τ(ρ) of two rows.
+    pub(crate) fn with(&self, other: &Self, correlation: S) -> [S; 2] {
+        /// Of a series with non-negative terms, so that the next has k = 3 at least.
+        const LEAST_POWER: f64 = 3.0;
+        let mean = |a: S, b: S| if a.value() > 0.0 && b.value() > 0.0 { (a * b).sqrt() } else { S::from(0.0) };
+        let first = self.first * other.first;
+        let second = mean(self.second, other.second);
+        let squares = mean(self.squares, other.squares);
+        let passed = mean(self.passed, other.passed);
+        let rest = squares - first - second;
+        if rest.value() <= 1e-12 {
+            return [first + correlation * second, first + correlation * second * 2.0];
+        }
+        let slope = passed - first - second * 2.0;
+        let power = slope / rest;
+        let power = if power.value() > LEAST_POWER { power } else { S::from(LEAST_POWER) };
+        let size = if correlation.value() < 0.0 { -correlation } else { correlation };
+        let tail = if size.value() > 1e-12 { (size.ln() * (power - 1.0)).exp() * rest } else { S::from(0.0) };
+        [first + correlation * second + tail, first + correlation * second * 2.0 + tail * power]
+    }
+}

@@ -1,0 +1,61 @@
+//! Weighted sum y = Σ_i β_i m_i/(1 − p_i) f_i(x): the residual connection; m_i = 0 with probability p_i, for a whole sequence.
+//!
+//! ```text
+//! E y_a y_b = Σ_i β_i²/(1 − p_i) E f_ia f_ib + Σ_i≠j β_i β_j E f_ia E f_jb
+//! E g_i g_i' = β_i²/(1 − p_i) E g g'             at x the gradients of all branches add up
+//! ```
+//!
+//! Assumption: branches are uncorrelated but for their means, and so are their gradients (fresh weights in all but one).
+//! Source: Kedia et al. 2024, appendix on residuals; stochastic depth: Huang et al. 2016.
+
+use sigprop_stack::{Branch, Sum};
+use std::sync::Arc;
+
+use super::Fan;
+use super::moments::{Few, Gradient, Kernel, Signal};
+use super::scalar::Scalar;
+
+/// β²/(1 − p).
+fn gain(branch: &Branch) -> f64 {
+    branch.scale * branch.scale / (1.0 - branch.drop_rate)
+}
+
+/// E y at every node, and Σ_i β_i² E f_i E f_i, what a square of E y has that products of different branches have not.
+fn means<S: Scalar>(sum: &Sum, parts: &[Arc<Signal<S>>], ln_unit: f64) -> Option<(Few<S>, Vec<Few<S>>)> {
+    let scaled = |(branch, part): (&Branch, &Arc<Signal<S>>)| {
+        let unit = branch.scale * (0.5 * (part.kernel.ln_unit - ln_unit)).exp();
+        part.scaled_means(|_| S::from(unit))
+    };
+    let all: Vec<Few<S>> = sum.branches.iter().zip(parts).filter_map(scaled).collect();
+    let nodes = all.first()?.len();
+    let total = (0..nodes).map(|node| all.iter().map(|means| means[node]).sum()).collect();
+    Some((total, all))
+}
+
+impl<S: Scalar> Fan<S> for Sum {
+    fn merge(&self, x: &Signal<S>, parts: &[Arc<Signal<S>>]) -> Signal<S> {
+        let kernels = self.branches.iter().zip(parts).map(|(branch, part)| (gain(branch), &part.kernel));
+        let mut kernel = Kernel::sum(kernels);
+        let means = means(self, parts, kernel.ln_unit).map(|(total, all)| {
+            if all.len() > 1 {
+                let crossed = |of: &dyn Fn(&Few<S>) -> S| of(&total) - all.iter().map(of).sum::<S>();
+                for (node, own) in kernel.own.iter_mut().enumerate() {
+                    *own += crossed(&|means| means[node] * means[node]);
+                }
+                for (point, pair) in kernel.pairs.iter_mut().enumerate() {
+                    *pair += crossed(&|means| {
+                        let [a, b] = x.kernel.positions.ends(point, means);
+                        a * b
+                    });
+                }
+            }
+            total
+        });
+        Signal { width: parts[0].width, kernel, means }
+    }
+
+    fn split(&self, _: &Signal<S>, _: &[Arc<Signal<S>>], gradient: &Gradient<S>) -> Vec<Gradient<S>> {
+        let part = |branch| Gradient::independent(gradient.kernel.scaled(gain(branch)));
+        self.branches.iter().map(part).collect()
+    }
+}

@@ -1,0 +1,272 @@
+//! The infinitely wide network as an interpreter of stacks.
+
+use std::sync::Arc;
+
+use foldhash::{HashMap, HashMapExt};
+use nalgebra::{Matrix2, Vector2};
+use sigprop_stack::{
+    Activation, Component, EmbeddingTerm, Fan, GradientSeed, Ids, Interpreter, Mask, Mixture, Site, Source, Stack,
+    Stream, Tensor, run,
+};
+
+use super::rows::{Rows, WeightNote};
+use super::{PredictError, Sites};
+use crate::domain::Pooled;
+use crate::mean_field::activation::{self, function::Words};
+use crate::mean_field::attention::Attended;
+use crate::mean_field::moments::{Gradient, Kernel, Signal};
+use crate::mean_field::positions::Positions;
+use crate::mean_field::{Fan as _, MeanField, Parameter, embedding};
+
+/// Moments of the infinitely wide network on their way through a stack.
+pub(crate) struct Walk {
+    sites: Sites,
+    activations: HashMap<Words, activation::Rule>,
+    rows: Rows,
+}
+
+/// What the backward pass of a node needs.
+pub(crate) enum Kept {
+    Apply([Arc<Signal<f64>>; 2]),
+    /// Of a norm that is made of others.
+    Steps(Vec<Kept>),
+    Fan(Arc<Signal<f64>>, Vec<Arc<Signal<f64>>>),
+    Attention(Box<Attended<f64>>),
+}
+
+impl Walk {
+    /// Before the first stream.
+    pub(crate) fn new(sites: Sites) -> Self {
+        Self { sites, activations: HashMap::new(), rows: Rows::default() }
+    }
+
+    /// What is found in `stack`.
+    pub(crate) fn through(mut self, stack: &Stack) -> Result<Rows, PredictError> {
+        run(stack, &mut self)?;
+        Ok(self.rows)
+    }
+
+    fn tells(&self, at: &Site) -> bool {
+        self.sites == Sites::All || at.is_stream_site()
+    }
+
+    fn activation(&mut self, activation: Activation) -> activation::Rule {
+        let words = activation::function::words(activation);
+        self.activations.entry(words).or_insert_with(|| activation::Rule::new(activation)).clone()
+    }
+
+    fn write_weights<'p>(&mut self, at: &Site, weights: impl IntoIterator<Item = (Parameter<'p>, f64)>) {
+        for (parameter, ln_second_moment) in weights {
+            let (tensor, variance) = match parameter {
+                Parameter::Tensor(Tensor { name, init }) => (name.clone(), init.variance()),
+                Parameter::Gain => (at.gain(), 0.0),
+            };
+            self.rows.weight(WeightNote { layer: at.layer(), tensor, variance, ln_second_moment });
+        }
+    }
+}
+
+/// The rule of a component with one input; activations have tables.
+fn rule<'c>(at: &Site, component: &'c Component) -> Result<&'c dyn MeanField<f64>, PredictError> {
+    Ok(match component {
+        Component::Linear(linear) => linear,
+        Component::Norm(norm) => norm,
+        Component::Dropout(dropout) => dropout,
+        Component::Scale(scale) => scale,
+        Component::Embedding(term) => term,
+        Component::Activation(_) => unreachable!("activations have tables"),
+        Component::Rotary(_) => return Err(not_followed(at, "rotated queries and keys")),
+        Component::Convolution(_) => return Err(not_followed(at, "convolutions")),
+        Component::Prepend(_) => return Err(not_followed(at, "class tokens")),
+    })
+}
+
+fn not_followed(at: &Site, what: &'static str) -> PredictError {
+    PredictError::NotFollowed { site: at.path().to_owned(), what }
+}
+
+/// Averages over tokens and pairs of tokens.
+fn pooled(kernel: &Kernel<f64>, mean: impl Fn(usize) -> f64) -> Pooled {
+    let positions = &kernel.positions;
+    let count = positions.length;
+    let end = |node: usize| (mean(node), kernel.own[node]);
+    let cross = |()| positions.sum_pairs(|point| kernel.pairs[point]) / (count * (count - 1.0));
+    Pooled {
+        ln_unit: kernel.ln_unit,
+        mean: positions.sum(&mean) / count,
+        second: positions.sum(|node| kernel.own[node]) / count,
+        cross: (count > 1.0).then_some(()).map(cross),
+        ends: Some([end(0), end(positions.nodes() - 1)]),
+        spread: None,
+    }
+}
+
+impl Interpreter<'_> for Walk {
+    type Signal = Arc<Signal<f64>>;
+    type Gradient = Gradient<f64>;
+    type Kept = Kept;
+    type Error = PredictError;
+
+    fn source(&mut self, at: &Site, stream: &Stream) -> Result<Self::Signal, PredictError> {
+        let length = stream.seq_len as f64;
+        Ok(Arc::new(match &stream.source {
+            Source::Gaussian(gaussian) => embedding::gaussian(gaussian, &Arc::new(Positions::groups(&[length], None))),
+            Source::Embedding(source) => {
+                let Ids::PowerLaw(law) = &source.ids else { return Err(not_followed(at, "given ids")) };
+                let placed = |term: &EmbeddingTerm| {
+                    matches!(term, EmbeddingTerm::Segment { .. } | EmbeddingTerm::SinusoidalPosition { .. })
+                };
+                if source.terms.iter().any(placed) {
+                    return Err(not_followed(at, "segments and sinusoids"));
+                }
+                let positions = Positions::groups(&[length], Some([2, 3].map(|count| law.repeat_probability(count))));
+                embedding::embedded(source, &Arc::new(positions))
+            }
+        }))
+    }
+
+    fn source_backward(&mut self, at: &Site, stream: &Stream, gradient: Gradient<f64>) -> Result<(), PredictError> {
+        if let Source::Embedding(source) = &stream.source {
+            self.write_weights(at, embedding::weights(source, &gradient));
+        }
+        Ok(())
+    }
+
+    fn seed(&mut self, _: &Site, seed: &GradientSeed, output: &Self::Signal) -> Result<Self::Gradient, PredictError> {
+        Ok(Gradient::independent(Kernel::new(&output.kernel.positions, |_| 1.0, |_| seed.correlation)))
+    }
+
+    fn apply(
+        &mut self,
+        at: &Site,
+        component: &Component,
+        x: Self::Signal,
+    ) -> Result<(Self::Signal, Kept), PredictError> {
+        if let Component::Norm(norm) = component
+            && let Some(steps) = norm.steps()
+        {
+            let (mut y, mut kept) = (x, Vec::with_capacity(steps.len()));
+            for step in &steps {
+                let (output, of_step) = self.apply(at, step, y)?;
+                kept.push(of_step);
+                y = output;
+            }
+            return Ok((y, Kept::Steps(kept)));
+        }
+        let y = Arc::new(match component {
+            Component::Activation(activation) => self.activation(*activation).forward(&x),
+            _ => rule(at, component)?.forward(&x),
+        });
+        Ok((Arc::clone(&y), Kept::Apply([x, y])))
+    }
+
+    fn apply_backward(
+        &mut self,
+        at: &Site,
+        component: &Component,
+        kept: Kept,
+        gradient: Gradient<f64>,
+    ) -> Result<Gradient<f64>, PredictError> {
+        match (component, kept) {
+            (Component::Activation(activation), Kept::Apply([x, y])) => {
+                Ok(self.activation(*activation).backward(&x, &y, &gradient))
+            }
+            (_, Kept::Apply([x, y])) => {
+                let rule = rule(at, component)?;
+                self.write_weights(at, rule.weights(&x, &y, &gradient));
+                Ok(rule.backward(&x, &y, &gradient))
+            }
+            (Component::Norm(norm), Kept::Steps(kept)) => {
+                let steps = norm.steps().expect("steps are kept of a norm that has some");
+                if let (true, Some(Kept::Apply([x, _]))) = (norm.has_own_gains(), kept.last()) {
+                    self.write_weights(at, [(Parameter::Gain, gradient.kernel.ln_contracted(&x.kernel))]);
+                }
+                let backward = |gradient, (step, kept)| self.apply_backward(at, step, kept, gradient);
+                steps.iter().zip(kept).rev().try_fold(gradient, backward)
+            }
+            (_, Kept::Steps(_) | Kept::Fan(..) | Kept::Attention(_)) => {
+                unreachable!("apply keeps what fits the component")
+            }
+        }
+    }
+
+    fn fork(&mut self, _: &Site, input: &Self::Signal) -> Self::Signal {
+        Arc::clone(input)
+    }
+
+    fn merge(
+        &mut self,
+        at: &Site,
+        fan: Fan,
+        x: Self::Signal,
+        parts: Vec<Self::Signal>,
+    ) -> Result<(Self::Signal, Kept), PredictError> {
+        let y = match fan {
+            Fan::Attention(attention) => {
+                if attention.mask != Mask::FULL || attention.memory.is_some() || attention.bias.is_some() {
+                    return Err(not_followed(at, "masks, memories and positions in attention"));
+                }
+                let parts = parts.try_into().expect("attention has the parts query, key, value");
+                let attended = Attended::new(attention, parts);
+                if self.sites == Sites::All && !at.recomputing() {
+                    let weights = attended.weights();
+                    let pooled = Pooled { ends: None, ..pooled(&weights.kernel, |node| weights.mean(node)) };
+                    self.rows.signal((at.layer(), at.sibling("softmax")), false, pooled, Matrix2::zeros());
+                }
+                return Ok((attended.output(), Kept::Attention(Box::new(attended))));
+            }
+            Fan::Sum(sum) => sum.merge(&x, &parts),
+            Fan::Product(product) => product.merge(&x, &parts),
+            Fan::Concat(_) => return Err(not_followed(at, "latent attention")),
+            Fan::Mixture(_) => return Err(not_followed(at, "mixtures of experts")),
+        };
+        Ok((Arc::new(y), Kept::Fan(x, parts)))
+    }
+
+    fn split(
+        &mut self,
+        at: &Site,
+        fan: Fan,
+        kept: &mut Kept,
+        gradient: Gradient<f64>,
+    ) -> Result<Vec<Gradient<f64>>, PredictError> {
+        Ok(match (fan, kept) {
+            (Fan::Attention(attention), Kept::Attention(attended)) => {
+                if self.sites == Sites::All && at.is_observed() {
+                    let pooled = pooled(&attended.weights_backward(attention, &gradient).kernel, |_| 0.0);
+                    let pooled = Pooled { ends: None, ..pooled };
+                    self.rows.gradient(&at.sibling("softmax"), pooled, Vector2::zeros());
+                }
+                attended.split(attention, &gradient)
+            }
+            (Fan::Sum(sum), Kept::Fan(x, parts)) => sum.split(x, parts, &gradient),
+            (Fan::Product(product), Kept::Fan(x, parts)) => product.split(x, parts, &gradient),
+            _ => unreachable!("merge keeps what fits the fan"),
+        })
+    }
+
+    fn join(&mut self, _: &Site, _: Fan, _: Kept, parts: Vec<Gradient<f64>>) -> Result<Gradient<f64>, PredictError> {
+        Ok(Gradient::sum(&parts))
+    }
+
+    fn accumulate(&mut self, sum: Gradient<f64>, more: Gradient<f64>) -> Result<Gradient<f64>, PredictError> {
+        Ok(Gradient::sum(&[sum, more]))
+    }
+
+    fn experts(&self, _: &Mixture) -> usize {
+        1
+    }
+
+    fn observe(&mut self, at: &Site, signal: &Self::Signal) {
+        if self.tells(at) {
+            let pooled = pooled(&signal.kernel, |node| signal.mean(node));
+            self.rows.signal((at.layer(), at.path().to_owned()), at.is_stream_site(), pooled, Matrix2::zeros());
+        }
+    }
+
+    fn observe_gradient(&mut self, at: &Site, gradient: &Gradient<f64>) {
+        if self.tells(at) {
+            self.rows.gradient(at.path(), pooled(&gradient.kernel, |_| 0.0), Vector2::zeros());
+        }
+    }
+}

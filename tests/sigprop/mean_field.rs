@@ -1,0 +1,161 @@
+//! The theory of infinite width beside the full one, of networks so wide that nothing else is left of it.
+
+use sigprop::architecture::{Activation, Architecture, NormChoice, NormPlacement};
+use sigprop::assemble::{Input, Run, assemble};
+use sigprop::schemes::Scheme;
+use sigprop::{Options, Prediction, Sites, Theory, predict};
+use sigprop_stack::{Component, ConcatPart, Linear, Node, Op, PositionBias, Quantity, Rotary, Source, Stack, Tensor};
+
+/// What widths are multiplied by.
+const WIDER: usize = 1 << 17;
+/// How many times as many heads there are: the others are wider.
+const MORE_HEADS: usize = 1 << 8;
+
+/// A network with `factor` times as many features and the same gains.
+fn widened(stack: &Stack, factor: usize) -> Stack {
+    let mut wide = stack.clone();
+    wide.head = None;
+    for stream in &mut wide.streams {
+        match &mut stream.source {
+            Source::Embedding(embedding) => embedding.width *= factor,
+            Source::Gaussian(gaussian) => gaussian.width *= factor,
+        }
+        widen(&mut stream.body, factor);
+    }
+    wide
+}
+
+fn widen(body: &mut [Node], factor: usize) {
+    let narrower = |tensor: &mut Tensor| tensor.init = tensor.init.scaled((factor as f64).sqrt().recip());
+    for node in body {
+        match &mut node.op {
+            Op::Apply(Component::Linear(Linear { fan_in, fan_out, weight, .. })) => {
+                *fan_in *= factor;
+                *fan_out *= factor;
+                narrower(weight);
+            }
+            Op::Apply(Component::Convolution(convolution)) => {
+                convolution.fan_in *= factor;
+                convolution.fan_out *= factor;
+                narrower(&mut convolution.weight);
+            }
+            Op::Apply(Component::Rotary(Rotary { d_head, frequencies })) => {
+                let wider = factor / MORE_HEADS;
+                *d_head *= wider;
+                *frequencies = frequencies.iter().flat_map(|&frequency| vec![frequency; wider]).collect();
+            }
+            Op::Apply(Component::Norm(norm)) if norm.groups > 1 => norm.groups *= MORE_HEADS,
+            Op::Apply(_) => {}
+            Op::Chain(body) => widen(body, factor),
+            Op::Sum(sum) => sum.branches.iter_mut().for_each(|branch| widen(&mut branch.body, factor)),
+            Op::Product(product) => product.factors.iter_mut().for_each(|body| widen(body, factor)),
+            Op::Concat(concat) => {
+                concat.parts.iter_mut().for_each(|ConcatPart { body, .. }| widen(body, factor));
+            }
+            Op::Attention(attention) => {
+                let wider = factor / MORE_HEADS;
+                attention.n_heads *= MORE_HEADS;
+                attention.n_kv_heads *= MORE_HEADS;
+                attention.d_head *= wider;
+                attention.d_value *= wider;
+                attention.scale /= (wider as f64).sqrt();
+                if let Some(PositionBias::Alibi { slopes }) = &mut attention.bias {
+                    *slopes = slopes.iter().flat_map(|&slope| vec![slope; MORE_HEADS]).collect();
+                }
+                for body in [&mut attention.query, &mut attention.key, &mut attention.value] {
+                    widen(body, factor);
+                }
+            }
+            Op::Mixture(mixture) => {
+                narrower(&mut mixture.router);
+                widen(&mut mixture.expert, factor);
+            }
+        }
+    }
+}
+
+/// How far two predictions are apart: relative of moments, absolute of means in units of deviations and of correlations.
+fn differences(a: &Prediction, b: &Prediction) -> Vec<(f64, String)> {
+    let mut differences = Vec::new();
+    for (row, other) in a.table.sites.iter().zip(&b.table.sites) {
+        assert_eq!(row.site, other.site);
+        if row.site.ends_with("softmax") {
+            continue;
+        }
+        for quantity in Quantity::ALL {
+            let (Some(value), Some(known)) = (row.value(quantity), other.value(quantity)) else { continue };
+            let difference = match quantity {
+                Quantity::TokenCorrelation | Quantity::GradTokenCorrelation => value.value() - known.value(),
+                Quantity::Mean => {
+                    let deviation = other.value(Quantity::Variance).map_or(1.0, |variance| variance.value().sqrt());
+                    if deviation > 0.0 { (value.value() - known.value()) / deviation } else { 0.0 }
+                }
+                Quantity::LnVarianceStd | Quantity::LnGradVarianceStd => continue,
+                _ if value.is_zero() && known.is_zero() => continue,
+                _ => value.ratio(&known) - 1.0,
+            };
+            let text = format!("{} {}: {value} {known}", row.site, quantity.name());
+            differences.push((difference.abs(), text));
+        }
+    }
+    for (row, other) in a.table.weights.iter().zip(&b.table.weights) {
+        assert_eq!(row.tensor, other.tensor);
+        let [value, known] = [row, other].map(|row| row.grad_second_moment.value);
+        if value.is_zero() && known.is_zero() {
+            continue;
+        }
+        let text = format!("{} E dW²: {value} {known}", row.tensor);
+        differences.push(((value.ratio(&known) - 1.0).abs(), text));
+    }
+    differences
+}
+
+fn stack(architecture: &Architecture, scheme: &str, input: &Input) -> Stack {
+    let run = Run { grad_correlation: 0.2, ..Run::default() };
+    let scheme = Scheme::parse(scheme).expect("a scheme");
+    assemble(architecture, &scheme, input, &run).expect("it fits").stack
+}
+
+fn agree(name: &str, stack: &Stack, tolerance: f64) {
+    let wide = widened(stack, WIDER);
+    let options = |theory| Options { theory, ..Options::from(Sites::All) };
+    let [ours, full] = [Theory::MeanField, Theory::FiniteWidth]
+        .map(|theory| predict(&wide, options(theory)).unwrap_or_else(|error| panic!("{name}: {error}")));
+    for (difference, text) in differences(&ours, &full) {
+        assert!(difference < tolerance, "{name}: {text} differ by {difference:.1e}");
+    }
+}
+
+#[test]
+fn mlps_are_those_of_the_full_theory() {
+    for word in Activation::WORDS {
+        let activation: Activation = word.parse().expect("a word");
+        // What grows like x² strays by a factor even so wide.
+        if activation.is_gated() || matches!(activation, Activation::Relu2 | Activation::Xielu) {
+            continue;
+        }
+        let mlp = Architecture { n_layers: 5, d_model: 64, seq_len: 8, activation, ..Architecture::mlp() };
+        agree(word, &stack(&mlp, "kaiming", &Input::Correlation(0.3)), 1e-5);
+    }
+}
+
+/// Sites of the attention weights apart: what gradients have along values goes with the number of heads.
+#[test]
+fn encoders_are_those_of_the_full_theory() {
+    let plain = || Architecture { n_layers: 6, d_model: 128, seq_len: 16, ..Architecture::default() };
+    for placement in [NormPlacement::Pre, NormPlacement::Post, NormPlacement::Sandwich] {
+        let schemes: &[&str] = match placement {
+            NormPlacement::Sandwich => &["gpt2", "pytorch"],
+            _ => &["gpt2", "dslm", "pytorch"],
+        };
+        for scheme in schemes {
+            for activation in [Activation::Gelu, Activation::Swiglu, Activation::Relu] {
+                let architecture = Architecture { norm_placement: placement, activation, ..plain() };
+                let name = format!("{placement} {scheme} {activation}");
+                agree(&name, &stack(&architecture, scheme, &Input::Correlation(0.3)), 1e-3);
+            }
+        }
+    }
+    let unnormed = Architecture { norm: Some(NormChoice::None), ..plain() };
+    agree("no norms", &stack(&unnormed, "pytorch", &Input::Correlation(0.3)), 1e-3);
+}
