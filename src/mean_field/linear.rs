@@ -13,7 +13,7 @@
 use sigprop_stack::Linear;
 use smallvec::smallvec;
 
-use super::moments::{Few, Gradient, Signal};
+use super::moments::{Few, Gradient, Next, Signal};
 use super::scalar::Scalar;
 use super::{MeanField, Parameter};
 
@@ -50,6 +50,10 @@ impl<S: Scalar> MeanField<S> for Linear {
         let ln_collected = gradient.kernel.ln_contracted(input) + jacobian.ln();
         let weight = (Parameter::Tensor(&self.weight), ln_collected);
         let Some(bias) = &self.bias else { return smallvec![weight] };
-        smallvec![(Parameter::Tensor(bias), gradient.kernel.ln_total()), weight]
+        let ln_bias = match gradient.next {
+            Next::Scores => f64::NEG_INFINITY,
+            Next::Anything | Next::Activation(_) => gradient.kernel.ln_total(),
+        };
+        smallvec![(Parameter::Tensor(bias), ln_bias), weight]
     }
 }

@@ -204,14 +204,25 @@ impl<S: Scalar> Signal<S> {
 pub(crate) struct Gradient<S> {
     /// E g_a g_b.
     pub(crate) kernel: Kernel<S>,
-    /// The activation φ right behind x, whose φ'(x) the gradient has as a factor; otherwise it is independent of x.
-    pub(crate) before: Option<Rule>,
+    /// What x goes to.
+    pub(crate) next: Next,
+}
+
+/// What a signal x goes to, where its gradient knows of it.
+#[derive(Clone, Debug)]
+pub(crate) enum Next {
+    /// Anything of which the gradient is independent of x.
+    Anything,
+    /// An activation φ, whose φ'(x) the gradient has as a factor.
+    Activation(Rule),
+    /// Scores, of which what all keys share takes nothing: Σ_b g_b = 0.
+    Scores,
 }
 
 impl<S: Scalar> Gradient<S> {
     /// A gradient that is independent of the signal.
     pub(crate) fn independent(kernel: Kernel<S>) -> Self {
-        Self { kernel, before: None }
+        Self { kernel, next: Next::Anything }
     }
 
     /// The sum of uncorrelated gradients.

@@ -14,7 +14,7 @@
 use sigprop_stack::{Norm, NormKind};
 use smallvec::smallvec;
 
-use super::moments::{Few, Gradient, Kernel, Signal};
+use super::moments::{Few, Gradient, Kernel, Next, Signal};
 use super::scalar::Scalar;
 use super::{MeanField, Parameter};
 
@@ -72,9 +72,11 @@ impl<S: Scalar> MeanField<S> for Norm {
         }
         let division = Division::new(self, x);
         let normalised = division.of(&division.centred);
-        let ln_collected = match &gradient.before {
-            Some(activation) => activation.with_signal(y, &gradient.kernel).ln_total() - 2.0 * self.gain.abs().ln(),
-            None => gradient.kernel.ln_contracted(&normalised),
+        let ln_collected = match &gradient.next {
+            Next::Activation(activation) => {
+                activation.with_signal(y, &gradient.kernel).ln_total() - 2.0 * self.gain.abs().ln()
+            }
+            Next::Anything | Next::Scores => gradient.kernel.ln_contracted(&normalised),
         };
         smallvec![(Parameter::Gain, ln_collected)]
     }

@@ -13,15 +13,16 @@ use super::rows::{Rows, WeightNote};
 use super::{PredictError, Sites};
 use crate::domain::Pooled;
 use crate::mean_field::activation::{self, function::Words};
-use crate::mean_field::attention::Attended;
+use crate::mean_field::attention::{Attended, Operators, View};
 use crate::mean_field::moments::{Gradient, Kernel, Signal};
-use crate::mean_field::positions::Positions;
+use crate::mean_field::positions::{Grading, Positions, hides_nothing};
 use crate::mean_field::{Fan as _, MeanField, Parameter, embedding};
 
 /// Moments of the infinitely wide network on their way through a stack.
 pub(crate) struct Walk {
     sites: Sites,
     activations: HashMap<Words, activation::Rule>,
+    operators: HashMap<(usize, [Option<usize>; 2]), Arc<Operators>>,
     rows: Rows,
 }
 
@@ -37,7 +38,7 @@ pub(crate) enum Kept {
 impl Walk {
     /// Before the first stream.
     pub(crate) fn new(sites: Sites) -> Self {
-        Self { sites, activations: HashMap::new(), rows: Rows::default() }
+        Self { sites, activations: HashMap::new(), operators: HashMap::new(), rows: Rows::default() }
     }
 
     /// What is found in `stack`.
@@ -53,6 +54,19 @@ impl Walk {
     fn activation(&mut self, activation: Activation) -> activation::Rule {
         let words = activation::function::words(activation);
         self.activations.entry(words).or_insert_with(|| activation::Rule::new(activation)).clone()
+    }
+
+    /// What queries see of keys on the positions of `x`.
+    fn view(&mut self, mask: Mask, x: &Signal<f64>) -> View {
+        let positions = &x.kernel.positions;
+        match &positions.chart {
+            Some(chart) if !hides_nothing(mask, chart.length) => {
+                let key = (Arc::as_ptr(chart) as usize, [mask.before, mask.after]);
+                let operators = self.operators.entry(key).or_insert_with(|| Arc::new(Operators::new(chart, mask)));
+                View::Masked(Arc::clone(operators))
+            }
+            Some(_) | None => View::Everywhere,
+        }
     }
 
     fn write_weights<'p>(&mut self, at: &Site, weights: impl IntoIterator<Item = (Parameter<'p>, f64)>) {
@@ -108,19 +122,20 @@ impl Interpreter<'_> for Walk {
     type Error = PredictError;
 
     fn source(&mut self, at: &Site, stream: &Stream) -> Result<Self::Signal, PredictError> {
-        let length = stream.seq_len as f64;
+        let positions = Arc::new(Positions::of(stream, Grading { dense: 8, per_octave: 4 }));
         Ok(Arc::new(match &stream.source {
-            Source::Gaussian(gaussian) => embedding::gaussian(gaussian, &Arc::new(Positions::groups(&[length], None))),
+            Source::Gaussian(gaussian) => embedding::gaussian(gaussian, &positions),
             Source::Embedding(source) => {
-                let Ids::PowerLaw(law) = &source.ids else { return Err(not_followed(at, "given ids")) };
+                if matches!(source.ids, Ids::Given(_)) {
+                    return Err(not_followed(at, "given ids"));
+                }
                 let placed = |term: &EmbeddingTerm| {
                     matches!(term, EmbeddingTerm::Segment { .. } | EmbeddingTerm::SinusoidalPosition { .. })
                 };
                 if source.terms.iter().any(placed) {
                     return Err(not_followed(at, "segments and sinusoids"));
                 }
-                let positions = Positions::groups(&[length], Some([2, 3].map(|count| law.repeat_probability(count))));
-                embedding::embedded(source, &Arc::new(positions))
+                embedding::embedded(source, &positions)
             }
         }))
     }
@@ -203,11 +218,12 @@ impl Interpreter<'_> for Walk {
     ) -> Result<(Self::Signal, Kept), PredictError> {
         let y = match fan {
             Fan::Attention(attention) => {
-                if attention.mask != Mask::FULL || attention.memory.is_some() || attention.bias.is_some() {
-                    return Err(not_followed(at, "masks, memories and positions in attention"));
+                if attention.memory.is_some() || attention.bias.is_some() {
+                    return Err(not_followed(at, "memories and positions in attention"));
                 }
+                let view = self.view(attention.mask, &x);
                 let parts = parts.try_into().expect("attention has the parts query, key, value");
-                let attended = Attended::new(attention, parts);
+                let attended = Attended::new(attention, &view, parts);
                 if self.sites == Sites::All && !at.recomputing() {
                     let weights = attended.weights();
                     let pooled = Pooled { ends: None, ..pooled(&weights.kernel, |node| weights.mean(node)) };

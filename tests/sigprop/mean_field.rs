@@ -159,3 +159,11 @@ fn encoders_are_those_of_the_full_theory() {
     let unnormed = Architecture { norm: Some(NormChoice::None), ..plain() };
     agree("no norms", &stack(&unnormed, "pytorch", &Input::Correlation(0.3)), 1e-3);
 }
+
+#[test]
+fn causal_encoders_are_those_of_the_full_theory() {
+    let causal = Architecture { n_layers: 6, d_model: 128, seq_len: 48, causal: true, ..Architecture::default() };
+    for input in [Input::Correlation(0.3), Input::Uniform] {
+        agree("gpt2", &stack(&causal, "gpt2", &input), 1e-3);
+    }
+}

@@ -29,7 +29,7 @@ use self::function::{Degrees, homogeneous, large_degrees, small_degrees};
 use self::kernel::closed;
 use self::series::Series;
 pub(crate) use self::table::Table;
-use super::moments::{Few, Gradient, Kernel, Signal};
+use super::moments::{Few, Gradient, Kernel, Next, Signal};
 use super::scalar::Scalar;
 use super::{MeanField, Parameter};
 
@@ -120,7 +120,7 @@ impl<S: Scalar> MeanField<S> for Rule {
 
     fn backward(&self, x: &Signal<S>, _: &Signal<S>, gradient: &Gradient<S>) -> Gradient<S> {
         let kernel = gradient.kernel.times(&self.kernel(x, Of::Derivatives));
-        Gradient { kernel, before: Some(self.clone()) }
+        Gradient { kernel, next: Next::Activation(self.clone()) }
     }
 
     fn weights<'a>(&'a self, _: &Signal<S>, _: &Signal<S>, _: &Gradient<S>) -> Few<(Parameter<'a>, f64)> {

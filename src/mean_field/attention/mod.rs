@@ -4,7 +4,7 @@
 //! values. Flat weights W and first order in the scores, with factors s, σ, τ of sharp rows ([`super::softmax`]):
 //!
 //! ```text
-//! E z_a z_c    = P_ac + v Q_ac D_ac σ_ac + v (Q_aa s_a X_ac + Q_cc s_c X_ca)      P = W V Wᵀ, D and X: [`averages`]
+//! E z_a z_c    = P_ac + v Q_ac D_ac σ_ac + v (Q_aa s_a X_ac + Q_cc s_c X_ca)      P = W V Wᵀ, D and X: [`everywhere`], [`masked`]
 //! E g_v g_v'   = Wᵀ Γ W + v C(K, Γ Q σ)          E g_k g_k' = scale² d_value C(V, Γ Q τ)
 //! E g_q g_q'   = scale² d_value Γ D τ            C(M, N)_bb' = Σ_ac N_ac W_ab W_cb' (M less its averages by row a and c)_bb'
 //! ```
@@ -14,16 +14,20 @@
 //!
 //! Assumption: heads are wide. Source: ours; flat attention and the first order: Kedia et al. 2024.
 
-mod averages;
+mod everywhere;
+mod masked;
 mod scores;
+mod view;
 
 use std::sync::Arc;
 
 use sigprop_stack::Attention;
 
-use self::averages::Averages;
+pub(crate) use self::masked::Operators;
 use self::scores::Scores;
-use super::moments::{Few, Gradient, Kernel, Signal};
+pub(crate) use self::view::View;
+use self::view::{Back, Seen};
+use super::moments::{Few, Gradient, Kernel, Next, Signal};
 use super::scalar::Scalar;
 use super::softmax::Row;
 
@@ -31,7 +35,7 @@ use super::softmax::Row;
 pub(crate) struct Attended<S> {
     parts: [Arc<Signal<S>>; 3],
     scores: Scores,
-    averages: Averages<S>,
+    seen: Seen<S>,
     /// Of every query.
     rows: Few<Row<S>>,
     /// σ and τ of every pair of queries.
@@ -41,12 +45,12 @@ pub(crate) struct Attended<S> {
 
 impl<S: Scalar> Attended<S> {
     /// From queries, keys and values.
-    pub(crate) fn new(attention: &Attention, parts: [Arc<Signal<S>>; 3]) -> Self {
+    pub(crate) fn new(attention: &Attention, view: &View, parts: [Arc<Signal<S>>; 3]) -> Self {
         let [query, key, value] = &parts;
         let scores = Scores::new(attention, query, key);
-        let averages = Averages::new(&key.kernel, &value.kernel);
-        let rows: Few<Row<S>> =
-            (0..query.kernel.own.len()).map(|node| averages.row(query.kernel.own[node] * scores.variance)).collect();
+        let seen = view.see(&query.kernel, &key.kernel, &value.kernel);
+        let own = query.kernel.own.iter().enumerate();
+        let rows: Few<Row<S>> = own.map(|(node, &own)| seen.row(node, own * scores.variance)).collect();
         let positions = &query.kernel.positions;
         let factors = query.kernel.pairs.iter().enumerate().map(|(point, &product)| {
             let [a, c] = positions.at_ends(point, &rows);
@@ -54,11 +58,10 @@ impl<S: Scalar> Attended<S> {
             a.with(c, (product / (own_a * own_c).sqrt()).clamped(-1.0, 1.0))
         });
         let (values, gradients): (Few<S>, Few<S>) = factors.map(|[value, gradient]| (value, gradient)).unzip();
-        let factors = [values, gradients];
-        let kernel = output(attention, query, scores.variance, &averages, (&rows, &factors[0]));
+        let kernel = output(attention, &query.kernel, scores.variance, &seen, (&rows, &values));
         let width = (attention.n_heads * attention.d_value) as f64;
-        let output = Signal::centred(width, Kernel { ln_unit: value.kernel.ln_unit, ..kernel });
-        Self { output: Arc::new(output), parts, scores, averages, rows, factors }
+        let output = Arc::new(Signal::centred(width, kernel));
+        Self { output, parts, scores, seen, rows, factors: [values, gradients] }
     }
 
     /// The outputs of the heads.
@@ -69,13 +72,17 @@ impl<S: Scalar> Attended<S> {
     /// The attention weights, one row of entries per query.
     pub(crate) fn weights(&self) -> Signal<S> {
         let query = &self.parts[0].kernel;
-        let length = self.averages.length();
-        let flat = length.recip();
-        let own = self.rows.iter().map(|row| self.averages.single(row) * flat).collect();
-        let trace = self.averages.key.trace * (self.scores.variance * flat * flat);
-        let products = query.pairs.iter().zip(&self.factors[0]);
-        let pairs = products.map(|(&product, &factor)| product * factor * trace + flat * flat).collect();
-        let means = self.rows.iter().map(|_| S::from(flat)).collect();
+        let length = self.parts[1].kernel.positions.length;
+        let own = self.rows.iter().enumerate().map(|(node, row)| self.seen.single(node, row) / length).collect();
+        // Of pairs of queries the smaller view is in common.
+        let products = query.pairs.iter().zip(&self.factors[0]).enumerate().map(|(point, (&product, &factor))| {
+            let [trace, _] = query.positions.ends(point, &self.seen.trace);
+            let single = query.positions.at_ends(point, &self.seen.single);
+            let flat = single[0].min(*single[1]);
+            (product * factor * trace * (self.scores.variance * flat) + flat) / length
+        });
+        let pairs = products.collect();
+        let means = self.rows.iter().map(|_| S::from(length.recip())).collect();
         Signal { width: length, kernel: query.with(0.0, own, pairs), means: Some(means) }
     }
 
@@ -83,15 +90,16 @@ impl<S: Scalar> Attended<S> {
     pub(crate) fn weights_backward(&self, attention: &Attention, gradient: &Gradient<S>) -> Gradient<S> {
         let value = &self.parts[2].kernel;
         let gamma = &gradient.kernel;
-        let square = self.averages.square * attention.d_value as f64;
-        let own = gamma.own.iter().map(|&own| own * square / (1.0 - attention.dropout_rate)).collect();
-        let pairs = gamma.pairs.iter().map(|&pair| pair * square).collect();
+        let width = attention.d_value as f64;
+        let own = gamma.own.iter().zip(&self.seen.square);
+        let own = own.map(|(&own, &square)| own * square * (width / (1.0 - attention.dropout_rate))).collect();
+        let pairs = gamma.map_pairs(&self.seen.square, |_, [a, _], pair| pair * a * width);
         Gradient::independent(gamma.with(gamma.ln_unit + value.ln_unit, own, pairs))
     }
 
     /// The gradients at queries, keys and values, from that at the output.
     pub(crate) fn split(&self, attention: &Attention, gradient: &Gradient<S>) -> Vec<Gradient<S>> {
-        let Self { averages, scores, rows, parts: [query, ..], .. } = self;
+        let Self { seen, scores, rows, parts: [query, ..], .. } = self;
         let gamma = &gradient.kernel;
         let group = (attention.n_heads / attention.n_kv_heads) as f64;
         // Γ Q by itself, times σ and times τ.
@@ -104,38 +112,58 @@ impl<S: Scalar> Attended<S> {
         let of_values = sharp(&self.factors[0], &|row| row.squares);
         let of_keys = sharp(&self.factors[1], &|row| row.passed);
         let masked = attention.dropout_rate / (1.0 - attention.dropout_rate);
-
-        let flat = averages.gathered(gamma, rows, masked);
-        let linear = averages.key.contracted(&of_values);
+        let gathered: Few<S> =
+            rows.iter().enumerate().map(|(node, row)| gamma.own[node] * masked * row.sharper()).collect();
+        let differ = |(row, &own): (&Row<S>, &S)| own * (-row.keys.recip() + 1.0) * masked;
+        let passed: Few<S> = rows.iter().zip(&of_keys.own).map(differ).collect();
+        let [flat, linear, at_keys] = match &seen.back {
+            Back::Everywhere(back) => {
+                [back.gathered(gamma, &gathered), back.at_values(&of_values), back.at_keys(&of_keys, &passed)]
+            }
+            Back::Masked(back) => {
+                [back.gathered(gamma, &gathered), back.at_values(&of_values), back.at_keys(&of_keys, &passed)]
+            }
+        };
         let at_values = Kernel::sum([(group, &flat), (group * scores.factor, &linear)].into_iter());
-
         let steps = attention.scale * attention.scale * attention.d_value as f64 * scores.slope;
-        let at_keys = averages.value.contracted(&of_keys);
-        let at_keys = averages.add_masked(at_keys, &both, rows, masked).scaled(group * steps);
-        let at_queries = averages.passed(gamma, rows, &self.factors[1], masked);
-        [at_queries.scaled(steps), at_keys, at_values].map(Gradient::independent).into()
+        let at_queries = self.at_queries(gamma, masked).scaled(steps);
+        let at_keys = Gradient { kernel: at_keys.scaled(group * steps), next: Next::Scores };
+        vec![Gradient::independent(at_queries), at_keys, Gradient::independent(at_values)]
+    }
+
+    /// Γ D τ, with what masks add.
+    fn at_queries(&self, gamma: &Kernel<S>, masked: f64) -> Kernel<S> {
+        let Self { seen, rows, factors, .. } = self;
+        let own = |(node, row): (usize, &Row<S>)| {
+            let of_masks = seen.square[node] * seen.trace[node] * (masked * seen.single[node]);
+            gamma.own[node] * row.passed * (seen.spread.own[node] + of_masks)
+        };
+        let own = rows.iter().enumerate().map(own).collect();
+        let pairs = gamma.pairs.iter().zip(&seen.spread.pairs).zip(&factors[1]);
+        let pairs = pairs.map(|((&pair, &spread), &factor)| pair * spread * factor).collect();
+        gamma.with(gamma.ln_unit + seen.spread.ln_unit, own, pairs)
     }
 }
 
 /// E z_a z_c.
 fn output<S: Scalar>(
     attention: &Attention,
-    query: &Signal<S>,
+    query: &Kernel<S>,
     variance: f64,
-    averages: &Averages<S>,
+    seen: &Seen<S>,
     (rows, factors): (&[Row<S>], &[S]),
 ) -> Kernel<S> {
     let masked = attention.dropout_rate / (1.0 - attention.dropout_rate);
-    let own = query.kernel.own.iter().zip(rows).map(|(&own, row)| {
-        let sharp = own * row.squares * (averages.spread + averages.shift * 2.0) * variance;
-        averages.flat + sharp + averages.squares(row) * masked
+    let [shift, turned] = &seen.shift;
+    let own = query.own.iter().zip(rows).enumerate().map(|(node, (&own, row))| {
+        let sharp = own * row.squares * (seen.spread.own[node] + shift.own[node] * 2.0) * variance;
+        seen.flat.own[node] + sharp + seen.square[node] * seen.single(node, row) * masked
     });
-    let positions = &query.kernel.positions;
-    let pairs = query.kernel.pairs.iter().zip(factors).enumerate().map(|(point, (&product, &factor))| {
-        let [a, c] = positions.ends(point, &query.kernel.own);
-        let [of_a, of_c] = positions.at_ends(point, rows);
-        let mean_row = a * of_a.shifted() + c * of_c.shifted();
-        averages.flat + (product * averages.spread * factor + mean_row * averages.shift) * variance
+    let pairs = query.pairs.iter().zip(factors).enumerate().map(|(point, (&product, &factor))| {
+        let [a, c] = query.positions.ends(point, &query.own);
+        let [of_a, of_c] = query.positions.at_ends(point, rows);
+        let mean_rows = a * of_a.shifted() * shift.pairs[point] + c * of_c.shifted() * turned.pairs[point];
+        seen.flat.pairs[point] + (product * seen.spread.pairs[point] * factor + mean_rows) * variance
     });
-    query.kernel.with(0.0, own.collect(), pairs.collect())
+    query.with(seen.flat.ln_unit, own.collect(), pairs.collect())
 }

@@ -2,7 +2,8 @@
 
 use smallvec::smallvec;
 
-use super::Positions;
+use super::cubic::Sparse;
+use super::{Positions, classes};
 use crate::mean_field::moments::Few;
 
 impl Positions {
@@ -16,10 +17,8 @@ impl Positions {
                 pairs.push(if a == b { of_a * (of_a - 1.0) } else { 2.0 * of_a * of_b });
             }
         }
-        let (classes, triple) = match same_ids {
-            Some([pair, triple]) => (smallvec![1.0 - pair, pair], triple),
-            None => (smallvec![1.0], 0.0),
-        };
-        Self { length: tokens.iter().sum(), tokens: tokens.into(), first, second, pairs, classes, triple }
+        let (classes, triple) = classes(same_ids);
+        let second = Sparse::new(second.into_iter());
+        Self { chart: None, length: tokens.iter().sum(), tokens: tokens.into(), first, second, pairs, classes, triple }
     }
 }

@@ -4,16 +4,29 @@
 //! a node, the second lies on the list of that node. Different tokens of a pair have the same id or not: two *classes* of pairs,
 //! with a kernel each.
 
+mod chart;
+mod cubic;
 mod groups;
+mod layout;
+mod sum;
 
 use std::ops::Range;
+use std::sync::Arc;
 
+use smallvec::smallvec;
+
+pub(crate) use self::chart::{Chart, Grading};
+use self::cubic::Sparse;
+pub(crate) use self::layout::hides_nothing;
+pub(crate) use self::sum::{Spec, Sum};
 use super::moments::Few;
 use super::scalar::Scalar;
 
 /// Nodes, points and classes.
 #[derive(Clone, Debug)]
 pub(crate) struct Positions {
+    /// Where every position counts.
+    pub(crate) chart: Option<Arc<Chart>>,
     /// Tokens of a sequence.
     pub(crate) length: f64,
     /// How many tokens each node stands for.
@@ -21,7 +34,7 @@ pub(crate) struct Positions {
     /// The node that a point has as its first position.
     pub(crate) first: Few<u32>,
     /// What a function of one position is at the second position of a point: the sum of its values at these nodes, weighted.
-    pub(crate) second: Vec<Few<(u32, f64)>>,
+    second: Sparse,
     /// How many ordered pairs of tokens each point stands for.
     pub(crate) pairs: Few<f64>,
     /// The share of all pairs that each class has: different ids, and the same.
@@ -31,6 +44,21 @@ pub(crate) struct Positions {
 }
 
 impl Positions {
+    /// Every position of a chart; two and three different tokens have the same id with these probabilities, if they have ids.
+    pub(crate) fn on(chart: Chart, same_ids: Option<[f64; 2]>) -> Self {
+        let (classes, triple) = classes(same_ids);
+        Self {
+            length: chart.length as f64,
+            tokens: chart.tokens().into(),
+            first: chart.lower.iter().map(|&place| chart.points[place].0 as u32).collect(),
+            second: chart.seconds(),
+            pairs: chart.pairs().into(),
+            classes,
+            triple,
+            chart: Some(Arc::new(chart)),
+        }
+    }
+
     /// How many nodes there are.
     pub(crate) fn nodes(&self) -> usize {
         self.tokens.len()
@@ -57,7 +85,7 @@ impl Positions {
     pub(crate) fn ends<S: Scalar>(&self, point: usize, at_nodes: &[S]) -> [S; 2] {
         let point = point % self.first.len();
         let first = at_nodes[self.first[point] as usize];
-        let second = match self.second[point].as_slice() {
+        let second = match self.second.row(point) {
             [(node, _)] => at_nodes[*node as usize],
             several => several.iter().map(|&(node, weight)| at_nodes[node as usize] * weight).sum(),
         };
@@ -67,7 +95,7 @@ impl Positions {
     /// The nodes that a point of any class stands between: one, and several with their weights.
     pub(crate) fn nodes_of(&self, point: usize) -> (usize, &[(u32, f64)]) {
         let point = point % self.first.len();
-        (self.first[point] as usize, &self.second[point])
+        (self.first[point] as usize, self.second.row(point))
     }
 
     /// What belongs to a position, at both ends of a point: that of the nearest node.
@@ -113,5 +141,13 @@ impl Positions {
             }
         }
         sum
+    }
+}
+
+/// The shares of pairs of different ids and of the same, if there are ids, and the probability that three tokens have the same.
+fn classes(same_ids: Option<[f64; 2]>) -> (Few<f64>, f64) {
+    match same_ids {
+        Some([pair, triple]) => (smallvec![1.0 - pair, pair], triple),
+        None => (smallvec![1.0], 0.0),
     }
 }

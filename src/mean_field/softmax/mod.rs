@@ -43,6 +43,11 @@ impl<S: Scalar> Row<S> {
         Self { keys, variance: S::from(0.0), squares: one, passed: one, first: one, second: S::from(0.0) }
     }
 
+    /// Σ E A² over that of scores that do not differ.
+    pub(crate) fn sharper(&self) -> S {
+        self.excess() * self.keys + 1.0
+    }
+
     /// The factor on how far the mean row is from flat: that of squares where it is below 1.
     pub(crate) fn shifted(&self) -> S {
         if self.squares.value() < 1.0 { self.squares } else { S::from(1.0) }

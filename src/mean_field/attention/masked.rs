@@ -1,0 +1,364 @@
+//! What queries see through a mask, on a chart: W_ab = 1/Z_a for the Z_a keys in view.
+//!
+//! ```text
+//! R(b, c) = Σ_d W_cd V_bd     P = Σ_b W_ab R(b, c)     of keys R', P'     F = Σ_bd W_ab W_cd V_bd K_bd     N(a, c) = Σ_b W_ab R(b, c) R'(b, c)
+//! D = F − N − Nᵀ + P∘P'       X(a, c) = Σ_b W_ab μ_ab R(b, c)       μ_ab = ½ (K_bb − 2 R'(b, a) + P'_aa − tr_a)
+//! C(M, N)(b, b') = M∘WᵀNW − T − Tᵀ + Wᵀ(N∘P)W       T(b, b') = Σ_a W_ab (N W)(a, b') R(b', a)
+//! ```
+//!
+//! Tokens are a smooth function of two positions and, of one token, their own part V_bb − lim V_bd, which is summed by itself wherever
+//! b = d. The one product of three factors, Σ_b W_ab R'(b, a) R(b, c), takes the geometric mean of variances as the covariance.
+//!
+//! Assumption: ids repeat as on average. Source: ours.
+
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+use sigprop_stack::Mask;
+
+use super::view::{Back, Seen, effective};
+use crate::mean_field::moments::{Few, Kernel};
+use crate::mean_field::positions::{Chart, Spec, Sum};
+use crate::mean_field::scalar::Scalar;
+
+/// The sums of one mask on one chart.
+#[derive(Debug)]
+pub(crate) struct Operators {
+    chart: Arc<Chart>,
+    /// Z at every node.
+    in_view: Vec<f64>,
+    /// Σ_b W_cb f(t, b), and Σ_b W_bc f(t, b).
+    forward: Sum,
+    backward: Sum,
+    /// Σ_b W_tb W_cb f(t, b), and Σ_b W_bt W_bc f(t, b).
+    both: Sum,
+    both_backward: Sum,
+    /// Σ_b W_cb² f(t, b).
+    squares: Sum,
+    /// Of functions of one position: Σ_b W_tb W_cb f(b), Σ_b W_bt W_bc f(b), Σ_b W_tb² W_cb f(b), Σ_b W_bt² W_bc f(b); and Σ_b W_tb f(b).
+    own: Sum,
+    own_backward: Sum,
+    cubes: Sum,
+    cubes_backward: Sum,
+    average: Sum,
+}
+
+/// The keys of two positions, and a factor of two.
+type Range<'a> = &'a dyn Fn(usize, usize) -> RangeInclusive<usize>;
+type Weight<'a> = &'a dyn Fn(usize, usize) -> f64;
+
+impl Operators {
+    /// Of `mask` on the chart.
+    pub(crate) fn new(chart: &Arc<Chart>, mask: Mask) -> Self {
+        let length = chart.length;
+        let keys = move |a: usize| {
+            let range = mask.keys(a, length);
+            range.start..=range.end.saturating_sub(1)
+        };
+        let queries = move |b: usize| {
+            let first = mask.after.map_or(0, |after| b.saturating_sub(after));
+            let last = mask.before.map_or(length - 1, |before| (b + before).min(length - 1));
+            first..=last
+        };
+        let z: Vec<f64> = (0..length).map(|a| mask.keys(a, length).len() as f64).collect();
+        let meet =
+            |a: RangeInclusive<usize>, b: RangeInclusive<usize>| *a.start().max(b.start())..=*a.end().min(b.end());
+        let one = |_: usize, _: usize| 1.0;
+        let at_c = |power: i32| {
+            let z = z.clone();
+            move |_: usize, c: usize| z[c].powi(-power)
+        };
+        let at_b = |power: i32| {
+            let z = z.clone();
+            move |_: usize, b: usize| z[b].powi(-power)
+        };
+        let at_both = |power: i32| {
+            let z = z.clone();
+            move |t: usize, c: usize| z[t].powi(-power) / z[c]
+        };
+        let seen = |_: usize, c: usize| keys(c);
+        let seeing = |_: usize, c: usize| queries(c);
+        let by_both = |t: usize, c: usize| meet(keys(t), keys(c));
+        let of_both = |t: usize, c: usize| meet(queries(t), queries(c));
+        let specs = [
+            Spec { range: &seen, weight: &one, scale: &at_c(1) },
+            Spec { range: &seeing, weight: &at_b(1), scale: &one },
+            Spec { range: &by_both, weight: &one, scale: &at_both(1) },
+            Spec { range: &of_both, weight: &at_b(2), scale: &one },
+            Spec { range: &seen, weight: &one, scale: &at_c(2) },
+        ];
+        let rows = Sum::along_rows(chart, &specs).try_into().expect("as many as specs");
+        let [forward, backward, both, both_backward, squares]: [Sum; 5] = rows;
+        let lower = || chart.lower.iter().copied();
+        let over = |range: Range, weight: Weight, scale: Weight| {
+            Sum::over_nodes(chart, lower(), &Spec { range, weight, scale })
+        };
+        let everywhere = |range: Range, weight: Weight, scale: Weight| {
+            Sum::over_nodes(chart, 0..chart.points.len(), &Spec { range, weight, scale })
+        };
+        Self {
+            in_view: chart.nodes.iter().map(|&node| z[node]).collect(),
+            own: over(&by_both, &one, &at_both(1)),
+            own_backward: over(&of_both, &at_b(2), &one),
+            cubes: everywhere(&by_both, &one, &at_both(2)),
+            cubes_backward: everywhere(&of_both, &at_b(3), &one),
+            average: {
+                let spec = Spec { range: &seen, weight: &one, scale: &at_c(1) };
+                Sum::over_nodes(chart, chart.diagonals(), &spec)
+            },
+            chart: Arc::clone(chart),
+            forward,
+            backward,
+            both,
+            both_backward,
+            squares,
+        }
+    }
+
+    /// What stands at the lower points.
+    fn lower<S: Scalar>(&self, all: &[S]) -> Vec<S> {
+        self.chart.lower.iter().map(|&place| all[place]).collect()
+    }
+
+    /// What stands at the limit from below of every node.
+    fn diagonal<S: Scalar>(&self, lower: &[S]) -> Few<S> {
+        self.chart.lower_diagonals().map(|index| lower[index]).collect()
+    }
+
+    /// A function of one position at the second position of all points.
+    fn at_second<S: Scalar>(&self, own: &[S]) -> Vec<S> {
+        self.chart.at_second(own)
+    }
+}
+
+/// Keys or values: kernel, own part, R and P.
+struct Side<S> {
+    kernel: Kernel<S>,
+    own: Few<S>,
+    own_at_second: Vec<S>,
+    /// R at all points, (row b, position c), and turned round.
+    rows: Vec<S>,
+    turned: Vec<S>,
+    /// P at lower points, and what of it is not of own parts.
+    averages: Vec<S>,
+    smooth: Vec<S>,
+    trace: Few<S>,
+}
+
+impl<S: Scalar> Side<S> {
+    fn new(operators: &Operators, kernel: &Kernel<S>) -> Self {
+        let positions = &kernel.positions;
+        let pairs = positions.class_mean(|point| kernel.pairs[point]);
+        let diagonal = operators.diagonal(&pairs);
+        let own: Few<S> = kernel.own.iter().zip(&diagonal).map(|(&own, &limit)| own - limit).collect();
+        let rows = operators.forward.of(&operators.chart.all(&pairs));
+        let turned = operators.chart.turn(&rows);
+        let smooth = operators.lower(&operators.forward.of(&turned));
+        let averages: Vec<S> = added(&smooth, &operators.own.of(&own));
+        let square = operators.average.of(&kernel.own);
+        let trace = square.iter().zip(operators.diagonal(&averages)).map(|(&square, own)| square - own).collect();
+        let own_at_second = operators.at_second(&own);
+        Self { kernel: kernel.clone(), own, own_at_second, rows, turned, averages, smooth, trace }
+    }
+}
+
+fn added<S: Scalar>(a: &[S], b: &[S]) -> Vec<S> {
+    a.iter().zip(b).map(|(&a, &b)| a + b).collect()
+}
+
+fn multiplied<S: Scalar>(a: &[S], b: &[S]) -> Vec<S> {
+    a.iter().zip(b).map(|(&a, &b)| a * b).collect()
+}
+
+/// Keys and values as queries see them.
+pub(super) struct Masked<S> {
+    operators: Arc<Operators>,
+    key: Side<S>,
+    value: Side<S>,
+}
+
+impl<S: Scalar> Masked<S> {
+    pub(super) fn see(operators: &Arc<Operators>, key: &Kernel<S>, value: &Kernel<S>) -> Seen<S> {
+        let positions = &key.positions;
+        let square: Few<S> = operators.average.of(&value.own).into();
+        let [key, value] = [key, value].map(|kernel| Side::new(operators, kernel));
+        let spread = spread(operators, &key, &value);
+        let shift = shift(operators, &key, &value);
+        let both = key.kernel.ln_unit + value.kernel.ln_unit;
+        let kernel = |ln_unit: f64, lower: &[S]| {
+            let own = operators.diagonal(lower);
+            let pairs = (0..positions.classes.len()).flat_map(|_| lower.iter().copied()).collect();
+            key.kernel.with(ln_unit, own, pairs)
+        };
+        let spread = Kernel { own: spread.1, ..kernel(both, &spread.0) };
+        let turned = operators.chart.turn(&shift);
+        let traces = key.trace.iter().zip(&value.trace).zip(&spread.own).zip(&operators.in_view);
+        Seen {
+            flat: kernel(value.kernel.ln_unit, &value.averages),
+            shift: [shift, turned].map(|all| kernel(both, &operators.lower(&all))),
+            keys: traces
+                .map(|(((&of_key, &of_value), &spread), &most)| effective(of_key * of_value, spread, most))
+                .collect(),
+            trace: key.trace.clone(),
+            square,
+            single: operators.in_view.iter().map(|in_view| in_view.recip()).collect(),
+            spread,
+            back: Back::Masked(Box::new(Self { operators: Arc::clone(operators), key, value })),
+        }
+    }
+}
+
+/// D at lower points, and of every query with itself.
+fn spread<S: Scalar>(operators: &Operators, key: &Side<S>, value: &Side<S>) -> (Vec<S>, Few<S>) {
+    let positions = &key.kernel.positions;
+    let products = positions.class_mean(|point| key.kernel.pairs[point] * value.kernel.pairs[point]);
+    let own: Vec<S> = multiplied(&key.kernel.own, &value.kernel.own)
+        .iter()
+        .zip(operators.diagonal(&products))
+        .map(|(&own, limit)| own - limit)
+        .collect();
+    let rows = operators.chart.turn(&operators.forward.of(&operators.chart.all(&products)));
+    let together = added(&operators.lower(&operators.forward.of(&rows)), &operators.own.of(&own));
+    let crossed = crossed(operators, key, value);
+    let turned = operators.chart.turn(&crossed);
+    let averages = multiplied(&key.averages, &value.averages);
+    let (crossed, turned) = (operators.lower(&crossed), operators.lower(&turned));
+    let spread: Vec<S> =
+        (0..together.len()).map(|point| together[point] - crossed[point] - turned[point] + averages[point]).collect();
+    let own = operators.diagonal(&spread);
+    (spread, own)
+}
+
+/// N at all points, (row c, position a).
+fn crossed<S: Scalar>(operators: &Operators, key: &Side<S>, value: &Side<S>) -> Vec<S> {
+    let smooth = operators.forward.of(&multiplied(&key.turned, &value.turned));
+    let mixed = added(&multiplied(&value.own_at_second, &key.turned), &multiplied(&key.own_at_second, &value.turned));
+    let mixed = operators.both.of(&mixed);
+    let own = operators.cubes.of(&multiplied(&key.own, &value.own));
+    added(&added(&smooth, &mixed), &own)
+}
+
+/// X at all points, (row a, position c).
+fn shift<S: Scalar>(operators: &Operators, key: &Side<S>, value: &Side<S>) -> Vec<S> {
+    let chart = &operators.chart;
+    let half = S::from(0.5);
+    let long = multiplied(&operators.at_second(&key.kernel.own), &value.turned);
+    let long = operators.forward.of(&long).into_iter().map(|long| long * half);
+    let squares = operators.squares.of(&multiplied(&key.own_at_second, &value.turned));
+    let by_values: Vec<S> = long.zip(squares).map(|(long, square)| long - square).collect();
+    let by_values = chart.turn(&by_values);
+    let own = chart.all(&operators.own.of(&multiplied(&key.kernel.own, &value.own)));
+    let averages = chart.all(&value.averages);
+    let leaning = |node: usize, own: S| (own - key.trace[node]) * half;
+    let key_averages = operators.diagonal(&key.averages);
+    let both = operators.both.of(&multiplied(&value.own_at_second, &key.turned));
+    let cubes = operators.cubes.of(&multiplied(&key.own, &value.own));
+    let triple = triple(operators, key, value);
+    let at = |place: usize| {
+        let node = chart.points[place].0;
+        let mean = leaning(node, key_averages[node]) * averages[place];
+        by_values[place] + own[place] * half + mean - triple[place] - both[place] - cubes[place]
+    };
+    (0..chart.points.len()).map(at).collect()
+}
+
+/// Σ_b W_ab R'(b, a) R(b, c) without own parts, at all points (row a, position c).
+fn triple<S: Scalar>(operators: &Operators, key: &Side<S>, value: &Side<S>) -> Vec<S> {
+    let chart = &operators.chart;
+    let variance = |side: &Side<S>| -> Vec<S> {
+        let squares = chart.turn(&operators.forward.of(&multiplied(&side.turned, &side.turned)));
+        let means = chart.all(&side.smooth);
+        let variance = |(square, &mean): (S, &S)| {
+            let variance = square - mean * mean;
+            if variance.value() > 0.0 { variance } else { S::from(0.0) }
+        };
+        squares.into_iter().zip(&means).map(variance).collect()
+    };
+    let [of_key, of_value] = [key, value].map(variance);
+    let means = chart.all(&value.smooth);
+    let key_means = operators.diagonal(&key.smooth);
+    let diagonals: Vec<usize> = chart.diagonals().collect();
+    let at = |(place, &mean): (usize, &S)| {
+        let node = chart.points[place].0;
+        let covariance = of_key[diagonals[node]] * of_value[place];
+        let covariance = if covariance.value() > 0.0 { covariance.sqrt() } else { S::from(0.0) };
+        key_means[node] * mean + covariance
+    };
+    means.iter().enumerate().map(at).collect()
+}
+
+impl<S: Scalar> Masked<S> {
+    /// Wᵀ Γ W of the gradient Γ, and what masks add of its own moments, `masked`.
+    pub(super) fn gathered(&self, gamma: &Kernel<S>, masked: &[S]) -> Kernel<S> {
+        let operators = &self.operators;
+        let pairs = gamma.positions.class_mean(|point| gamma.pairs[point]);
+        let lower = operators.gathered(&pairs, &gamma.own);
+        let more = operators.diagonal(&operators.own_backward.of(masked));
+        let own = operators.diagonal(&lower).iter().zip(&more).map(|(&own, &more)| own + more).collect();
+        gamma.with(gamma.ln_unit, own, operators.of_all_classes(gamma, |_, index| lower[index]))
+    }
+
+    /// C(K, N), from N.
+    pub(super) fn at_values(&self, weights: &Kernel<S>) -> Kernel<S> {
+        self.contracted(&self.key, weights)
+    }
+
+    /// C(V, N), from N and its own moments under masks.
+    pub(super) fn at_keys(&self, weights: &Kernel<S>, masked: &[S]) -> Kernel<S> {
+        let mut kernel = self.contracted(&self.value, weights);
+        let more = self.operators.diagonal(&self.operators.own_backward.of(masked));
+        let values = self.value.kernel.own.iter().zip(&more);
+        kernel.own.iter_mut().zip(values).for_each(|(own, (&value, &more))| *own += value * more);
+        kernel
+    }
+
+    fn contracted(&self, of: &Side<S>, weights: &Kernel<S>) -> Kernel<S> {
+        let operators = &self.operators;
+        let chart = &operators.chart;
+        let pairs = weights.positions.class_mean(|point| weights.pairs[point]);
+        let own: Few<S> = weights.own.iter().zip(operators.diagonal(&pairs)).map(|(&own, limit)| own - limit).collect();
+        // (N W)(a, b') at (row b', position a).
+        let rows = chart.turn(&operators.backward.of(&chart.all(&pairs)));
+        let all = added(&operators.lower(&operators.backward.of(&rows)), &operators.own_backward.of(&own));
+        let own_at_second = operators.at_second(&own);
+        let mixed: Vec<S> = (0..rows.len())
+            .map(|place| own_at_second[place] * of.rows[place] + of.own[chart.points[place].0] * rows[place])
+            .collect();
+        let cubes = operators.cubes_backward.of(&own);
+        let smooth = operators.backward.of(&multiplied(&rows, &of.rows));
+        let mixed = operators.both_backward.of(&mixed);
+        let crossed: Vec<S> = (0..rows.len())
+            .map(|place| smooth[place] + mixed[place] + of.own[chart.points[place].0] * cubes[place])
+            .collect();
+        let turned = operators.lower(&chart.turn(&crossed));
+        let crossed = operators.lower(&crossed);
+        let own_averages: Vec<S> = multiplied(&own, &operators.diagonal(&of.averages));
+        let averages = operators.gathered_parts(&multiplied(&pairs, &of.averages), &own_averages);
+        let rest: Vec<S> = (0..all.len()).map(|index| averages[index] - crossed[index] - turned[index]).collect();
+        let (own_all, own_rest) = (operators.diagonal(&all), operators.diagonal(&rest));
+        let own = (0..own_all.len()).map(|node| of.kernel.own[node] * own_all[node] + own_rest[node]).collect();
+        let pairs =
+            operators.of_all_classes(&of.kernel, |point, index| of.kernel.pairs[point] * all[index] + rest[index]);
+        of.kernel.with(of.kernel.ln_unit + weights.ln_unit, own, pairs)
+    }
+}
+
+impl Operators {
+    /// Wᵀ M W at lower points, from M at lower points and its own values.
+    fn gathered<S: Scalar>(&self, pairs: &[S], own: &[S]) -> Vec<S> {
+        let own: Vec<S> = own.iter().zip(self.diagonal(pairs)).map(|(&own, limit)| own - limit).collect();
+        self.gathered_parts(pairs, &own)
+    }
+
+    /// The same, from what own values have beyond the limit.
+    fn gathered_parts<S: Scalar>(&self, pairs: &[S], own: &[S]) -> Vec<S> {
+        let rows = self.chart.turn(&self.backward.of(&self.chart.all(pairs)));
+        added(&self.lower(&self.backward.of(&rows)), &self.own_backward.of(own))
+    }
+
+    /// Numbers of all classes of pairs, from the point of the class and its index among the lower points.
+    fn of_all_classes<S: Scalar>(&self, like: &Kernel<S>, of: impl Fn(usize, usize) -> S) -> Few<S> {
+        let count = self.chart.lower.len();
+        (0..like.pairs.len()).map(|point| of(point, point % count)).collect()
+    }
+}

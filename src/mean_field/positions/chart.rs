@@ -1,0 +1,394 @@
+//! A sequence of any length on rows of few points.
+//!
+//! A pair of positions lies on the row of its first, a *node* t; the points of a row are second positions s on both sides of t. Nodes
+//! are graded from both ends of the sequence, points of a row by their distance from t and from both ends, so that neighbours
+//! in ln differ by a constant: structure is where a sequence begins, where it ends, and at small distances. Windows add the
+//! positions where they begin and end. Between points of a row stand cubics in
+//!
+//! ```text
+//! ln (s + 1)/(t − s + 1)   below t         ln (s − t + 1)/(L − s)   above         never across t: the point t stands there twice
+//! ```
+//!
+//! between rows cubics in ln (t + 1)/(L − t), at fixed distance where that is small beside t and L − t, else at fixed s. A symmetric
+//! function has its values at the points below t, the others follow by turning pairs round.
+//!
+//! Source: ours.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+use smallvec::smallvec;
+
+use super::cubic::{Entries, Sparse, Stencil, cell, stencil};
+use crate::mean_field::scalar::Scalar;
+
+/// How finely rows are graded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Grading {
+    /// Distances and positions that stand one by one.
+    pub(crate) dense: usize,
+    /// Points per factor of two beyond.
+    pub(crate) per_octave: usize,
+}
+
+/// Rows of points.
+#[derive(Debug)]
+pub(crate) struct Chart {
+    /// Positions of a sequence.
+    pub(crate) length: usize,
+    /// Positions of the nodes.
+    pub(crate) nodes: Vec<usize>,
+    pub(super) rows: Vec<Row>,
+    /// All points, row after row: the row and the position of each.
+    pub(crate) points: Vec<(usize, usize)>,
+    /// Of all points those below their node, itself included.
+    pub(crate) lower: Vec<usize>,
+    /// The value at each position of a function of one position.
+    pub(super) at: Vec<Stencil>,
+    /// The values at all points from those at the lower ones.
+    pub(super) full: Sparse,
+    /// f(s, t) at every point from f(t, s).
+    pub(super) turn: Sparse,
+}
+
+/// A node with its points.
+#[derive(Debug)]
+pub(super) struct Row {
+    /// Place of its first point among all.
+    pub(super) start: usize,
+    /// Second positions, ascending, that of the node twice.
+    pub(super) positions: Vec<usize>,
+    /// How many are below, the node included.
+    pub(super) lower: usize,
+    coordinates: Vec<f64>,
+    /// Places of points that cubics do not reach across.
+    breaks: Vec<usize>,
+}
+
+impl Row {
+    /// The place among all points of the limit from below at the node; that from above is the next.
+    pub(super) fn diagonal(&self) -> usize {
+        self.start + self.lower - 1
+    }
+
+    /// Places of its points among all.
+    pub(super) fn places(&self) -> Range<usize> {
+        self.start..self.start + self.positions.len()
+    }
+}
+
+/// 0, 1, … one by one, then by steps that grow with the distance, up to `length` − 1.
+fn graded(length: usize, Grading { dense, per_octave }: Grading) -> Vec<usize> {
+    let growth = 2f64.powf((per_octave as f64).recip()) - 1.0;
+    let mut positions: BTreeSet<usize> = (0..dense.min(length)).collect();
+    let mut at = dense.min(length) as f64 - 1.0;
+    loop {
+        let step = ((at + 1.0) * growth).max(1.0);
+        at += step;
+        if at >= length as f64 - 1.0 - 0.5 * step {
+            break;
+        }
+        positions.insert(at.round() as usize);
+    }
+    positions.insert(length - 1);
+    positions.into_iter().collect()
+}
+
+/// Distances, no further apart than windows need: a quarter of each of the `windows` up to some of them.
+fn distances(length: usize, grading: Grading, windows: &[usize]) -> Vec<usize> {
+    /// In windows: beyond, nothing knows of them.
+    const REACH: f64 = 6.0;
+    let mut distances = graded(length, grading);
+    for &window in windows {
+        let widest = (window as f64 / grading.per_octave as f64).max(1.0);
+        let mut finer = vec![0];
+        for ends in distances.windows(2) {
+            let [from, to] = [ends[0], ends[1]];
+            let near = to as f64 <= REACH * window as f64;
+            let parts = if near { ((to - from) as f64 / widest).ceil() as usize } else { 1 };
+            let step = (to - from) as f64 / parts as f64;
+            finer.extend((1..=parts).map(|part| from + (step * part as f64).round() as usize));
+        }
+        finer.push(window);
+        finer.sort_unstable();
+        finer.dedup();
+        distances = finer;
+    }
+    distances
+}
+
+impl Chart {
+    /// Of `length` positions, which some attention sees through these `windows`.
+    pub(crate) fn new(length: usize, grading: Grading, windows: &[usize]) -> Self {
+        let windows: Vec<usize> = windows.iter().copied().filter(|&window| window < length).collect();
+        // Where a window is first full, and last.
+        let fixed: BTreeSet<usize> = windows.iter().flat_map(|&window| [window - 1, length - window]).collect();
+        let half = graded(length / 2 + 1, grading);
+        let mirrored = half.iter().map(|&position| length - 1 - position);
+        let nodes: BTreeSet<usize> = half.iter().copied().chain(mirrored).chain(fixed.iter().copied()).collect();
+        let nodes: Vec<usize> = nodes.into_iter().collect();
+        let distances = distances(length, grading, &windows);
+        let mut rows: Vec<Row> = Vec::with_capacity(nodes.len());
+        for &node in &nodes {
+            let start = rows.last().map_or(0, |row| row.places().end);
+            rows.push(row(node, start, length, &distances, (&windows, &fixed)));
+        }
+        let points =
+            rows.iter().enumerate().flat_map(|(k, row)| row.positions.iter().map(move |&at| (k, at))).collect();
+        let lower = rows.iter().flat_map(|row| row.start..row.start + row.lower).collect();
+        let coordinates: Vec<f64> = nodes.iter().map(|&node| along(node, length)).collect();
+        let breaks: Vec<usize> = (0..nodes.len()).filter(|&k| fixed.contains(&nodes[k])).collect();
+        let at = |position| stencil(&coordinates, &breaks, cell(&nodes, position), along(position, length));
+        let at = (0..length).map(at).collect();
+        let mut chart =
+            Self { length, nodes, rows, points, lower, at, full: Sparse::default(), turn: Sparse::default() };
+        chart.turn = chart.turned();
+        chart.full = chart.completed();
+        chart
+    }
+
+    /// Where the value of f(a, b) is found among all points.
+    fn found(&self, a: usize, b: usize) -> Entries {
+        let (below, distance) = (b <= a, a.abs_diff(b));
+        let is_near = distance == 0 || 2 * distance < (a + 1).min(self.length - a);
+        let Stencil { start, weights } = self.at[a];
+        let mut entries = Entries::new();
+        for (k, weight) in (start..).zip(weights).filter(|(_, weight)| weight.abs() > 0.0) {
+            let node = self.nodes[k];
+            let second = match (is_near, below) {
+                (true, true) => node.saturating_sub(distance),
+                (true, false) => (node + distance).min(self.length - 1),
+                (false, true) => b.min(node),
+                (false, false) => b.max(node),
+            };
+            let Stencil { start, weights } = self.rows[k].stencil(second, below, (node, self.length));
+            let places = (self.rows[k].start + start..).zip(weights);
+            entries.extend(places.map(|(place, own)| (place as u32, weight * own)));
+        }
+        entries
+    }
+
+    fn turned(&self) -> Sparse {
+        Sparse::new(self.points.iter().enumerate().map(|(place, &(k, position))| {
+            if position == self.nodes[k] {
+                // The limits from below and above change places.
+                let diagonal = self.rows[k].diagonal();
+                return smallvec![((2 * diagonal + 1 - place) as u32, 1.0)];
+            }
+            self.found(position, self.nodes[k])
+        }))
+    }
+
+    /// All points from the lower ones.
+    fn completed(&self) -> Sparse {
+        let mut place_among_lower = vec![u32::MAX; self.points.len()];
+        self.lower.iter().enumerate().for_each(|(index, &place)| place_among_lower[place] = index as u32);
+        Sparse::new((0..self.points.len()).map(|place| {
+            if place_among_lower[place] != u32::MAX {
+                return smallvec![(place_among_lower[place], 1.0)];
+            }
+            self.turn.row(place).iter().map(|&(column, weight)| (place_among_lower[column as usize], weight)).collect()
+        }))
+    }
+
+    /// The place among all points of the limit from below at every node; that from above is the next.
+    pub(crate) fn diagonals(&self) -> impl Iterator<Item = usize> {
+        self.rows.iter().map(Row::diagonal)
+    }
+
+    /// The same among the lower points.
+    pub(crate) fn lower_diagonals(&self) -> impl Iterator<Item = usize> {
+        self.rows.iter().scan(0, |before, row| {
+            *before += row.lower;
+            Some(*before - 1)
+        })
+    }
+
+    /// A function of one position, from its values at the nodes, at the second position of all points.
+    pub(crate) fn at_second<S: Scalar>(&self, own: &[S]) -> Vec<S> {
+        let at = |&(_, position): &(usize, usize)| {
+            let Stencil { start, weights } = self.at[position];
+            let used = (start..).zip(weights).filter(|(_, weight)| weight.abs() > 0.0);
+            used.map(|(node, weight)| own[node] * weight).sum()
+        };
+        self.points.iter().map(at).collect()
+    }
+
+    /// How many positions every node stands for in averages.
+    pub(super) fn tokens(&self) -> Vec<f64> {
+        let mut tokens = vec![0.0; self.nodes.len()];
+        for Stencil { start, weights } in &self.at {
+            let used = (*start..).zip(weights).filter(|(_, weight)| weight.abs() > 0.0);
+            used.for_each(|(node, weight)| tokens[node] += weight);
+        }
+        tokens
+    }
+
+    /// How many ordered pairs of different positions every lower point stands for.
+    pub(super) fn pairs(&self) -> Vec<f64> {
+        let tokens = self.tokens();
+        let mut all = vec![0.0; self.points.len()];
+        for (k, row) in self.rows.iter().enumerate() {
+            for position in 0..self.length {
+                let node = self.nodes[k];
+                let Stencil { start, weights } = row.stencil(position, position < node, (node, self.length));
+                let used = (row.start + start..).zip(weights).filter(|(_, weight)| weight.abs() > 0.0);
+                used.for_each(|(place, weight)| all[place] += tokens[k] * weight);
+            }
+        }
+        let mut pairs = vec![0.0; self.lower.len()];
+        for (place, weight) in all.into_iter().enumerate() {
+            self.full.row(place).iter().for_each(|&(lower, own)| pairs[lower as usize] += own * weight);
+        }
+        for (diagonal, tokens) in self.diagonals().zip(tokens) {
+            let own = self.full.row(diagonal)[0].0 as usize;
+            pairs[own] -= tokens;
+        }
+        pairs
+    }
+
+    /// The nodes whose values, weighted, are that of a function of one position at the second position of every lower point.
+    pub(super) fn seconds(&self) -> Sparse {
+        Sparse::new(self.lower.iter().map(|&place| {
+            let Stencil { start, weights } = self.at[self.points[place].1];
+            (start as u32..).zip(weights).collect()
+        }))
+    }
+
+    /// The values at all points of a symmetric function from those at the lower ones.
+    pub(crate) fn all<S: Scalar>(&self, lower: &[S]) -> Vec<S> {
+        self.full.times(lower).collect()
+    }
+
+    /// f(s, t) at all points from f(t, s).
+    pub(crate) fn turn<S: Scalar>(&self, all: &[S]) -> Vec<S> {
+        self.turn.times(all).collect()
+    }
+}
+
+/// The coordinate of nodes.
+fn along(position: usize, length: usize) -> f64 {
+    ((position as f64 + 1.0) / (length - position) as f64).ln()
+}
+
+/// The coordinate of points below their node, and above.
+fn coordinate(position: usize, below: bool, (node, length): (usize, usize)) -> f64 {
+    let ratio = |a: usize, b: usize| (a as f64 / b as f64).ln();
+    if below { ratio(position + 1, node - position + 1) } else { ratio(position - node + 1, length - position) }
+}
+
+fn row(
+    node: usize,
+    start: usize,
+    length: usize,
+    distances: &[usize],
+    (windows, fixed): (&[usize], &BTreeSet<usize>),
+) -> Row {
+    let (below, above) = (node / 2, (length - 1 - node) / 2);
+    let mut lower: BTreeSet<usize> = distances.iter().copied().filter(|&d| d <= below).collect();
+    lower.extend(distances.iter().filter(|&&d| d <= node - below).map(|d| node - d));
+    let mut upper: BTreeSet<usize> = distances.iter().filter(|&&d| d <= above).map(|d| length - 1 - d).collect();
+    upper.extend(distances.iter().filter(|&&d| d <= length - 1 - node - above).map(|d| node + d));
+    for &window in windows {
+        lower.extend(node.checked_sub(window));
+        upper.extend(Some(node + window).filter(|&at| at < length));
+    }
+    lower.extend(fixed.iter().filter(|&&at| at <= node));
+    upper.extend(fixed.iter().filter(|&&at| at >= node));
+    let count = lower.len();
+    let positions: Vec<usize> = lower.into_iter().chain(upper).collect();
+    let place = |(index, &at): (usize, &usize)| coordinate(at, index < count, (node, length));
+    let coordinates = positions.iter().enumerate().map(place).collect();
+    let is_break = |at: usize| windows.contains(&at.abs_diff(node)) || fixed.contains(&at);
+    let breaks = (0..positions.len()).filter(|&index| is_break(positions[index])).collect();
+    Row { start, positions, lower: count, coordinates, breaks }
+}
+
+impl Row {
+    /// The cubic at `position`, below the node or above.
+    pub(super) fn stencil(&self, position: usize, below: bool, at: (usize, usize)) -> Stencil {
+        let (first, side) = if below { (0, 0..self.lower) } else { (self.lower, self.lower..self.positions.len()) };
+        let positions = &self.positions[side.clone()];
+        if positions.len() == 1 {
+            return Stencil { start: first, weights: [1.0, 0.0, 0.0, 0.0] };
+        }
+        let breaks: Vec<usize> =
+            self.breaks.iter().filter(|index| side.contains(index)).map(|index| index - first).collect();
+        let x = coordinate(position, below, at);
+        let found = stencil(&self.coordinates[side], &breaks, cell(positions, position), x);
+        Stencil { start: found.start + first, ..found }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::sum::{Spec, Sum};
+    use super::*;
+
+    const FINE: Grading = Grading { dense: 8, per_octave: 4 };
+
+    /// A function that is smooth but across the diagonal.
+    fn bent(a: usize, b: usize) -> f64 {
+        let (a, b) = (a as f64 + 1.0, b as f64 + 1.0);
+        0.3 + (a.min(b) / a.max(b)).sqrt() / (1.0 + 0.1 * (a * b).sqrt().ln()) + 0.01 * a.max(b).ln()
+    }
+
+    #[test]
+    fn a_chart_with_all_positions_is_exact() {
+        let chart = Chart::new(40, Grading { dense: 40, per_octave: 4 }, &[]);
+        let lower: Vec<f64> = chart
+            .lower
+            .iter()
+            .map(|&place| (chart.nodes[chart.points[place].0], chart.points[place].1))
+            .map(|(a, b)| bent(a, b))
+            .collect();
+        let all = chart.all(&lower);
+        for (&(k, b), &value) in chart.points.iter().zip(&all) {
+            assert!((value - bent(chart.nodes[k], b)).abs() < 1e-13);
+        }
+        let spec =
+            Spec { range: &|_, c| 0..=c, weight: &|t, b| 1.0 + (t + b) as f64, scale: &|_, c| 1.0 / (c + 1) as f64 };
+        let [sum] = Sum::along_rows(&chart, &[spec]).try_into().expect("one");
+        for (&(k, c), got) in chart.points.iter().zip(sum.of(&all)) {
+            let t = chart.nodes[k];
+            let exact = (0..=c).map(|b| (1.0 + (t + b) as f64) * bent(t, b)).sum::<f64>() / (c + 1) as f64;
+            approx::assert_relative_eq!(got, exact, max_relative = 1e-12);
+        }
+    }
+
+    #[test]
+    fn few_points_tell_a_bent_function() {
+        for (length, windows) in [(300, vec![]), (300, vec![32]), (2000, vec![])] {
+            let chart = Chart::new(length, FINE, &windows);
+            assert!(chart.lower.len() < 8000, "{}", chart.lower.len());
+            let value = |place: usize| bent(chart.nodes[chart.points[place].0], chart.points[place].1);
+            let lower: Vec<f64> = chart.lower.iter().map(|&place| value(place)).collect();
+            let all = chart.all(&lower);
+            for (place, &got) in all.iter().enumerate() {
+                approx::assert_relative_eq!(got, value(place), max_relative = 3e-4);
+            }
+            let window = windows.first().copied().unwrap_or(length);
+            let first = |c: usize| (c + 1).saturating_sub(window);
+            let spec = Spec { range: &|_, c| first(c)..=c, weight: &|_, _| 1.0, scale: &|_, _| 1.0 };
+            let [sum] = Sum::along_rows(&chart, &[spec]).try_into().expect("one");
+            for (&(k, c), got) in chart.points.iter().zip(sum.of(&all)) {
+                let exact: f64 = (first(c)..=c).map(|b| bent(chart.nodes[k], b)).sum();
+                approx::assert_relative_eq!(got, exact, max_relative = 1e-4);
+            }
+        }
+    }
+
+    #[test]
+    fn sums_over_nodes_are_those_over_positions() {
+        let chart = Chart::new(300, FINE, &[]);
+        let one = |b: usize| 1.0 / (b as f64 + 2.0).sqrt();
+        let at_nodes: Vec<f64> = chart.nodes.iter().map(|&node| one(node)).collect();
+        let spec = Spec { range: &|t, c| 0..=t.min(c), weight: &|_, b| 1.0 / (b + 1) as f64, scale: &|_, _| 1.0 };
+        for (&place, got) in
+            chart.lower.iter().zip(Sum::over_nodes(&chart, chart.lower.iter().copied(), &spec).of(&at_nodes))
+        {
+            let exact: f64 = (0..=chart.points[place].1).map(|b| one(b) / (b + 1) as f64).sum();
+            approx::assert_relative_eq!(got, exact, max_relative = 1e-4);
+        }
+    }
+}

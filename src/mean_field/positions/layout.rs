@@ -1,0 +1,45 @@
+//! Which positions a stack tells apart.
+
+use std::collections::BTreeSet;
+
+use sigprop_stack::{Attention, Ids, Mask, Node, Op, Source, Stream};
+
+use super::{Chart, Grading, Positions};
+
+impl Positions {
+    /// Those of a stream at its source: one group where all tokens are alike, else a chart.
+    pub(crate) fn of(stream: &Stream, grading: Grading) -> Self {
+        let same_ids = match &stream.source {
+            Source::Embedding(embedding) => match &embedding.ids {
+                Ids::PowerLaw(law) => Some([2, 3].map(|count| law.repeat_probability(count))),
+                Ids::Given(_) => None,
+            },
+            Source::Gaussian(_) => None,
+        };
+        let length = stream.seq_len;
+        let masks: BTreeSet<[Option<usize>; 2]> =
+            attentions(&stream.body).map(|attention| [attention.mask.before, attention.mask.after]).collect();
+        if masks.iter().all(|&[before, after]| hides_nothing(Mask { before, after }, length)) {
+            return Self::groups(&[length as f64], same_ids);
+        }
+        let reaches: BTreeSet<usize> = masks.into_iter().flatten().flatten().filter(|&reach| reach > 0).collect();
+        let windows: Vec<usize> = reaches.into_iter().map(|reach| reach + 1).collect();
+        Self::on(Chart::new(length, grading, &windows), same_ids)
+    }
+}
+
+/// Whether every query sees all of so many keys.
+pub(crate) fn hides_nothing(mask: Mask, length: usize) -> bool {
+    [0, length.saturating_sub(1)].into_iter().all(|query| mask.keys(query, length) == (0..length))
+}
+
+/// All attentions in a body, those inside of others too.
+fn attentions(body: &[Node]) -> Box<dyn Iterator<Item = &Attention> + '_> {
+    Box::new(body.iter().flat_map(|node| {
+        let own = match &node.op {
+            Op::Attention(attention) => Some(attention),
+            _ => None,
+        };
+        own.into_iter().chain(node.op.bodies().flat_map(attentions))
+    }))
+}

@@ -1,0 +1,168 @@
+//! Sums over positions of what stands on the points of a row.
+//!
+//! ```text
+//! y(t, c) = scale(t, c) Σ_{b in range(t, c)} weight(t, b) f(t, b)
+//! ```
+//!
+//! exact for the cubics of the row: what a cell between two neighbouring points adds is five weights of points, a running sum over cells
+//! has the sum up to every point, and a range is the difference of two of them, with what is left of a cell at its ends.
+
+use std::ops::RangeInclusive;
+
+use super::chart::Chart;
+use super::cubic::Stencil;
+use crate::mean_field::scalar::Scalar;
+
+/// How to sum along the rows of a chart, or over nodes: functions of positions t, b and c as above.
+pub(crate) struct Spec<'a> {
+    pub(crate) range: &'a dyn Fn(usize, usize) -> RangeInclusive<usize>,
+    pub(crate) weight: &'a dyn Fn(usize, usize) -> f64,
+    pub(crate) scale: &'a dyn Fn(usize, usize) -> f64,
+}
+
+/// Weights of five neighbouring points.
+#[derive(Clone, Copy, Debug, Default)]
+struct Weights {
+    start: u32,
+    weights: [f64; 5],
+}
+
+/// The sum up to a position: that up to a point, and what is beyond it.
+#[derive(Clone, Copy, Debug)]
+struct Prefix {
+    /// The cell that ends there; none before the first.
+    cell: Option<u32>,
+    rest: Weights,
+}
+
+/// What one output is.
+#[derive(Clone, Copy, Debug)]
+struct Output {
+    scale: f64,
+    last: Prefix,
+    /// Up to before the first position; none where that is the first of all.
+    before: Option<Prefix>,
+}
+
+/// Sums along lists of points, one list after the other.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Sum {
+    cells: Vec<Weights>,
+    /// Of each list: its first cell and its first output.
+    lists: Vec<[u32; 2]>,
+    outputs: Vec<Output>,
+}
+
+/// One list: its positions without repetitions, and the cubic at every position with places among all points.
+struct List<'a> {
+    positions: &'a [usize],
+    stencils: &'a [Stencil],
+}
+
+impl Sum {
+    /// Along the rows of a chart, with outputs at all points.
+    pub(crate) fn along_rows(chart: &Chart, specs: &[Spec]) -> Vec<Self> {
+        let mut sums: Vec<Self> = specs.iter().map(|_| Self::default()).collect();
+        for (&node, row) in chart.nodes.iter().zip(&chart.rows) {
+            let mut positions = row.positions.clone();
+            positions.dedup();
+            let stencil = |at| {
+                let found = row.stencil(at, at < node, (node, chart.length));
+                Stencil { start: found.start + row.start, ..found }
+            };
+            let stencils: Vec<Stencil> = (0..chart.length).map(stencil).collect();
+            let list = List { positions: &positions, stencils: &stencils };
+            for (sum, spec) in sums.iter_mut().zip(specs) {
+                sum.add(&list, row.positions.iter().map(|&c| (node, c)), spec, &|b| (spec.weight)(node, b));
+            }
+        }
+        sums
+    }
+
+    /// Over the nodes of a chart, with outputs at these places among all points; weights know of b alone.
+    pub(crate) fn over_nodes(chart: &Chart, places: impl Iterator<Item = usize>, spec: &Spec) -> Self {
+        let mut sum = Self::default();
+        let list = List { positions: &chart.nodes, stencils: &chart.at };
+        let outputs = places.map(|place| {
+            let (k, position) = chart.points[place];
+            (chart.nodes[k], position)
+        });
+        sum.add(&list, outputs, spec, &|b| (spec.weight)(b, b));
+        sum
+    }
+
+    fn add(
+        &mut self,
+        list: &List,
+        outputs: impl Iterator<Item = (usize, usize)>,
+        spec: &Spec,
+        weight: &dyn Fn(usize) -> f64,
+    ) {
+        let first_cell = self.cells.len();
+        self.lists.push([first_cell as u32, self.outputs.len() as u32]);
+        let mut next = 0;
+        for &end in list.positions {
+            self.cells.push(list.between(next, end + 1, weight));
+            next = end + 1;
+        }
+        let prefix = |at: usize| {
+            let after = list.positions.partition_point(|&position| position <= at);
+            let from = if after == 0 { 0 } else { list.positions[after - 1] + 1 };
+            let cell = after.checked_sub(1).map(|cell| (first_cell + cell) as u32);
+            Prefix { cell, rest: list.between(from, at + 1, weight) }
+        };
+        for (t, c) in outputs {
+            let range = (spec.range)(t, c);
+            let is_empty = range.is_empty();
+            let scale = if is_empty { 0.0 } else { (spec.scale)(t, c) };
+            let before = if is_empty { None } else { range.start().checked_sub(1).map(prefix) };
+            self.outputs.push(Output { scale, last: prefix(if is_empty { 0 } else { *range.end() }), before });
+        }
+    }
+
+    /// The sums of a function at all points, or at all nodes.
+    pub(crate) fn of<S: Scalar>(&self, f: &[S]) -> Vec<S> {
+        let added = |weights: &Weights| -> S {
+            let values = f[weights.start as usize..].iter().zip(weights.weights);
+            values.map(|(&value, weight)| value * weight).sum()
+        };
+        let mut up_to = Vec::with_capacity(self.cells.len());
+        let mut outputs = Vec::with_capacity(self.outputs.len());
+        let ends = self.lists.iter().skip(1).copied().chain([[self.cells.len() as u32, self.outputs.len() as u32]]);
+        for (&[cell, output], [last_cell, last_output]) in self.lists.iter().zip(ends) {
+            let mut sum = S::from(0.0);
+            for weights in &self.cells[cell as usize..last_cell as usize] {
+                sum += added(weights);
+                up_to.push(sum);
+            }
+            let at = |prefix: &Prefix| {
+                let whole = prefix.cell.map_or(S::from(0.0), |cell| up_to[cell as usize]);
+                whole + added(&prefix.rest)
+            };
+            outputs.extend(self.outputs[output as usize..last_output as usize].iter().map(|output| {
+                let sum = at(&output.last);
+                output.before.map_or(sum, |before| sum - at(&before)) * output.scale
+            }));
+        }
+        outputs
+    }
+}
+
+impl List<'_> {
+    /// Σ weight · cubic from `first` to before `end`, which lie in one cell.
+    fn between(&self, first: usize, end: usize, weight: &dyn Fn(usize) -> f64) -> Weights {
+        let inside = &self.stencils[first.min(end)..end];
+        let used = |stencil: &Stencil| stencil.weights.iter().position(|weight| weight.abs() > 0.0).unwrap_or(0);
+        let Some(start) = inside.iter().map(|stencil| stencil.start + used(stencil)).min() else {
+            return Weights::default();
+        };
+        let mut weights = [0.0; 5];
+        for (b, stencil) in (first..).zip(inside) {
+            let factor = weight(b);
+            for (place, own) in (stencil.start..).zip(stencil.weights).filter(|(_, own)| own.abs() > 0.0) {
+                weights[place - start] += factor * own;
+            }
+        }
+        Weights { start: start as u32, weights }
+    }
+}
