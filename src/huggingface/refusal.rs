@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 /// What to do with a config of a structure that is not computed.
-const ADVICE: &str = "describe the nearest network without it in a TOML file, as in the README";
+const ADVICE: &str = "describe the nearest network in a TOML file, as in the README";
 
 const STATE_SPACE: &str =
     "state-space, recurrent and linear-attention layers, which have no softmax over keys, are not computed";
@@ -175,6 +175,6 @@ pub(super) fn refused(model_type: &str, config: &Map<String, Value>) -> Option<S
         None => return None,
     };
     let family = WITHOUT.iter().find(|(start, _)| !streams && model_type.starts_with(start)).map(|(_, family)| family);
-    let read = family.map(|family| format!("read the config as a network without it (--as {family}), or "));
+    let read = family.map(|family| format!("read the rest of the config with --as {family}, or "));
     Some(format!("{reason}; {}{ADVICE}", read.unwrap_or_default()))
 }
