@@ -122,6 +122,8 @@ pub struct Architecture {
     pub first_norm: bool,
     /// Mixture of experts in place of the feed-forward network.
     pub experts: Option<Experts>,
+    /// Blocks that have a plain feed-forward network although `experts` has a mixture there.
+    pub dense_blocks: Vec<usize>,
     /// Factor on the token embedding.
     pub embedding_scale: f64,
     /// Width of the token embedding; by default that of the stream. Another one is projected.
@@ -234,6 +236,7 @@ impl Default for Architecture {
             skip_from_norm: false,
             first_norm: true,
             experts: None,
+            dense_blocks: Vec::new(),
             embedding_scale: 1.0,
             embedding_width: None,
             embedding_projection: EmbeddingProjection::Token,

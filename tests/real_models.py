@@ -90,6 +90,8 @@ FAMILIES = {
     "vit": ("vit", IMAGES),
     "dinov2": ("dinov2", dict(IMAGES, layerscale_value=0.1)),
     "dinov2, gated": ("dinov2", dict(IMAGES, use_swiglu_ffn=True)),
+    "beit, shared tables": ("beit", dict(IMAGES, use_relative_position_bias=True,
+                                         use_shared_relative_position_bias=True)),
     "clip_text": ("clip_text_model", SMALL),
     "clip_vision": ("clip_vision_model", IMAGES),
 }
@@ -97,7 +99,7 @@ FAMILIES = {
 # What belongs to a base model and not to the network: poolers, a norm of the class token, fixed sinusoids.
 BESIDE = re.compile(r"pooler|post_layernorm|coder\.embed_positions|e_score_correction_bias|mask_token|final_logits_bias|"
                     r"indexer\.|act_fn\.|"
-                    r"^head\.(probe|attention|layernorm|mlp|weight|bias)|relative_position_bias_table|contact_head|inv_freq")
+                    r"^head\.(probe|attention|layernorm|mlp|weight|bias)|contact_head|inv_freq")
 # Text parts of models of texts and images are built without the head of the whole.
 HEADLESS = re.compile(rf"{BESIDE.pattern}|^lm_head\.")
 

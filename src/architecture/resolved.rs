@@ -76,6 +76,7 @@ pub struct Resolved {
     pub qk_norm: QkNorm,
     pub latent: Option<Latent>,
     pub experts: Option<Experts>,
+    pub dense_blocks: Vec<usize>,
     /// Of a decoder: the width of what its cross-attention reads.
     pub memory_width: Option<usize>,
     pub decoder: Option<Box<Resolved>>,
@@ -115,7 +116,8 @@ impl Resolved {
     pub fn experts_of(&self, index: usize) -> Option<&Experts> {
         self.experts.as_ref().filter(|experts| {
             let sparse = (index + 1).checked_sub(experts.first_dense);
-            sparse.is_some_and(|sparse| sparse > 0 && sparse.is_multiple_of(experts.every))
+            let is_sparse = sparse.is_some_and(|sparse| sparse > 0 && sparse.is_multiple_of(experts.every));
+            is_sparse && !self.dense_blocks.contains(&index)
         })
     }
 
@@ -204,6 +206,7 @@ impl Architecture {
             qk_norm: self.qk_norm,
             latent: self.latent,
             experts: self.experts,
+            dense_blocks: self.dense_blocks.clone(),
             memory_width: None,
             decoder: self.resolved_decoder()?.map(Box::new),
             shared_embedding: self.shared_embedding,

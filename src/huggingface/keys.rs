@@ -120,6 +120,12 @@ impl<'a> Keys<'a> {
         Ok(got.unwrap_or(default))
     }
 
+    /// A size on which the defaults of others depend, before it is read and noted.
+    pub(super) fn unnoted_size(&self, keys: &[&'static str], default: usize) -> Result<usize, ImportError> {
+        let Some((key, value)) = self.find(keys) else { return Ok(default) };
+        size(value).ok_or_else(|| ImportError::value(key, "a number between 1 and 1048576", value, ""))
+    }
+
     /// How many positions there are.
     pub(super) fn positions(&self, keys: &[&'static str], default: usize) -> Result<usize, ImportError> {
         let positions = self.size("positions", keys, default)?;

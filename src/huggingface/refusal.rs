@@ -3,9 +3,10 @@
 use serde_json::{Map, Value};
 
 /// What to do with a config of a structure that is not computed.
-const ADVICE: &str = "describe the nearest network without it in a TOML file, as in the README";
+const ADVICE: &str = "describe the nearest network in a TOML file, as in the README";
 
-const STATE_SPACE: &str = "state-space, recurrent and linear-attention layers have no softmax over keys";
+const STATE_SPACE: &str =
+    "state-space, recurrent and linear-attention layers, which have no softmax over keys, are not computed";
 
 struct Structure {
     /// Why, and which networks have it.
@@ -16,7 +17,8 @@ struct Structure {
 
 const STRUCTURES: &[Structure] = &[
     Structure {
-        reason: "its experts read tokens that are multiplied by the router's scores",
+        reason: "its experts read tokens that are multiplied by the router's scores; the rule of mixtures is that of scores \
+                 that multiply outputs",
         model_types: &["llama4_text"],
     },
     Structure {
@@ -46,19 +48,21 @@ const STRUCTURES: &[Structure] = &[
         ],
     },
     Structure {
-        reason: "attention sinks are one more logit per head, which takes half of the first token's attention",
+        reason: "attention sinks, one more logit per head that takes half of the first token's attention, are not \
+                 computed",
         model_types: &["gpt_oss", "mimo_v2_flash", "granite_swa", "granitemoe_swa", "openai_privacy_filter"],
     },
     Structure {
-        reason: "its blocks share their weights, so that the outputs of all blocks are correlated",
+        reason: "its blocks share their weights, so that the outputs of all blocks are correlated; rules are those of \
+                 independent weights",
         model_types: &["albert"],
     },
     Structure {
-        reason: "disentangled attention has scores of contents with relative positions",
+        reason: "disentangled attention, which has scores of contents with relative positions, is not computed",
         model_types: &["deberta", "sew-d"],
     },
     Structure {
-        reason: "attention over blocks, global tokens or hashes is not a mask that is known",
+        reason: "attention over blocks, global tokens or hashes is not a mask that is computed",
         model_types: &[
             "longformer",
             "led",
@@ -71,7 +75,10 @@ const STRUCTURES: &[Structure] = &[
             "yoso",
         ],
     },
-    Structure { reason: "differential attention subtracts two softmaxes", model_types: &["diffllama"] },
+    Structure {
+        reason: "differential attention, the difference of two softmaxes, is not computed",
+        model_types: &["diffllama"],
+    },
     Structure {
         reason: "two-stream attention, segments and pooled lengths are not computed",
         model_types: &["xlnet", "xlm-prophetnet", "prophetnet", "funnel", "canine", "perceiver"],
@@ -81,7 +88,7 @@ const STRUCTURES: &[Structure] = &[
         model_types: &["gemma3n", "gemma4"],
     },
     Structure {
-        reason: "waveforms pass convolutions and convolutional positions before the first block",
+        reason: "convolutions over waveforms and convolutional positions before the first block are not computed",
         model_types: &[
             "wav2vec2",
             "hubert",
@@ -97,7 +104,7 @@ const STRUCTURES: &[Structure] = &[
         ],
     },
     Structure {
-        reason: "it has convolutions or feature maps of several resolutions",
+        reason: "convolutions and feature maps of several resolutions are not computed",
         model_types: &[
             "swin",
             "donut-swin",
@@ -129,6 +136,27 @@ const STRUCTURES: &[Structure] = &[
     },
 ];
 
+/// Families that read the rest of a config, by what model types start with; the first that fits.
+const WITHOUT: &[(&str, &str)] = &[
+    ("gpt_oss", "mixtral"),
+    ("granite_swa", "granite"),
+    ("granitemoe_swa", "granitemoe"),
+    ("albert", "electra"),
+    ("deberta", "bert"),
+    ("longformer", "roberta"),
+    ("led", "bart"),
+    ("bigbird_pegasus", "pegasus"),
+    ("big_bird", "bert"),
+    ("longt5", "t5"),
+    ("pegasus_x", "pegasus"),
+    ("nystromformer", "bert"),
+    ("mra", "bert"),
+    ("yoso", "bert"),
+    ("diffllama", "llama"),
+    ("gemma3n_text", "gemma3_text"),
+    ("gemma4_text", "gemma3_text"),
+];
+
 /// What others start with that start like one above and have another structure.
 const OTHERS: [&str; 2] = ["minimax_m", "sam3"];
 
@@ -146,5 +174,7 @@ pub(super) fn refused(model_type: &str, config: &Map<String, Value>) -> Option<S
         Some(structure) => structure.reason,
         None => return None,
     };
-    Some(format!("{reason}; {ADVICE}"))
+    let family = WITHOUT.iter().find(|(start, _)| !streams && model_type.starts_with(start)).map(|(_, family)| family);
+    let read = family.map(|family| format!("read the rest of the config with --as {family}, or "));
+    Some(format!("{reason}; {}{ADVICE}", read.unwrap_or_default()))
 }

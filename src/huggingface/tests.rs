@@ -358,6 +358,13 @@ fn no_window_where_the_config_says_null() {
     assert!(windows(r#"{"model_type": "mistral", "num_hidden_layers": 2, "sliding_window": null}"#).is_empty());
 }
 
+/// Options with the family that a message names behind `--as`.
+fn named_in(message: &str) -> Options {
+    let (_, rest) = message.split_once("--as ").expect("a family");
+    let name = rest.split(|letter: char| !letter.is_alphanumeric() && letter != '_').next().expect("a name");
+    Options { family: Some(family(name).expect("a known one")), ..Options::default() }
+}
+
 /// Every structure that is not computed has a reason and says what to do, also behind the key of a half.
 #[test]
 fn structures_that_are_not_computed_are_named() {
@@ -378,8 +385,53 @@ fn structures_that_are_not_computed_are_named() {
         ] {
             let message = import(&text, &Options::default()).expect_err("not computed").to_string();
             assert!(message.contains(reason) && message.contains("TOML"), "{message}");
+            assert!(!message.contains("--as") || import(&text, &named_in(&message)).is_ok(), "{message}");
         }
     }
     let other = import(r#"{"model_type": "minimax_m7"}"#, &Options::default()).expect_err("unknown").to_string();
     assert!(other.contains("unknown model_type"), "{other}");
+}
+
+#[test]
+fn blocks_without_experts_are_those_of_the_config() {
+    let dense = |layers: &str| {
+        let text = format!(r#"{{"model_type": "qwen3_moe", "mlp_only_layers": {layers}}}"#);
+        import(&text, &Options::default()).map(|imported| imported.architecture.dense_blocks)
+    };
+    assert_eq!((dense("[0, 2]").unwrap(), dense("null").unwrap()), (vec![0, 2], Vec::new()));
+    assert_eq!(dense("[-1]").unwrap_err().to_string(), "mlp_only_layers must be numbers of blocks, got [-1]");
+}
+
+/// What the prediction leaves out of structures that it has.
+#[test]
+fn warnings_name_the_keys_that_are_left_out() {
+    let warnings = |text: &str| imported(text).warnings;
+    let groups = warnings(r#"{"model_type": "deepseek_v3"}"#);
+    assert!(groups.len() == 1 && groups[0].contains("its best 4 of 8 groups (topk_group, n_group)"), "{groups:?}");
+    assert!(warnings(r#"{"model_type": "kimi_k2", "n_group": 1, "topk_group": 1}"#).is_empty());
+    let limited = r#""topk_method": "group_limited_greedy", "n_group": 8, "topk_group": 3"#;
+    assert!(warnings(&format!(r#"{{"model_type": "deepseek_v2", {limited}}}"#))[0].contains("best 3 of 8 groups"));
+    assert!(warnings(r#"{"model_type": "deepseek_v2", "n_group": 8, "topk_group": 3}"#).is_empty());
+    let mpt = warnings(r#"{"model_type": "mpt", "init_config": {"name": "kaiming_normal_"}}"#);
+    assert!(mpt.len() == 1 && mpt[0].starts_with("init_config (kaiming_normal_)"), "{mpt:?}");
+}
+
+#[test]
+fn values_are_listed_once() {
+    for text in [
+        r#"{"model_type": "gpt2", "n_embd": 64, "n_head": 4}"#,
+        r#"{"model_type": "bloom", "n_embed": 64, "n_head": 4}"#,
+        r#"{"model_type": "mpt", "d_model": 64, "n_heads": 4}"#,
+        r#"{"model_type": "dinov2", "hidden_size": 64}"#,
+    ] {
+        let got = imported(text);
+        let widths: Vec<&Field> = got.fields.iter().filter(|field| field.name == "d_model").collect();
+        assert!(
+            widths.len() == 1 && got.architecture.d_model == widths[0].value.parse::<usize>().unwrap(),
+            "{widths:?}"
+        );
+    }
+    let rotation = imported(r#"{"model_type": "smollm3", "num_hidden_layers": 4, "no_rope_layers": [1, 1, 0, 1]}"#);
+    let field = rotation.fields.iter().find(|field| field.name == "blocks without rotation").unwrap();
+    assert_eq!((field.value.as_str(), field.origin.as_str()), ("1", "no_rope_layers"));
 }

@@ -95,7 +95,8 @@ impl Omission {
 /// What `stack`, with the measured weights written into it, does not have of what was found.
 pub(super) fn omissions(stack: &mut Stack, inspection: &Inspection) -> Vec<Omission> {
     let unread = unread(inspection).map(|(name, dtype)| (name, starred(name), OmissionKind::Type(dtype.to_owned())));
-    let without_place = without_place(inspection)
+    let places = places(stack);
+    let without_place = without_place(inspection, &places)
         .map(|(reading, size)| (reading.tensor.as_str(), reading.pattern.clone(), OmissionKind::Place(size)));
     let (roles, several) = (roles(stack), stack.streams.len() > 1);
     let means = inspection.readings.iter().filter_map(|reading| {
@@ -188,16 +189,33 @@ fn unread(inspection: &Inspection) -> impl Iterator<Item = (&str, &str)> {
     unread.filter(move |(name, _)| known(name))
 }
 
-/// Tensors of no known name beside known ones of the same block, and their sizes. Biases of zero add nothing.
-fn without_place(inspection: &Inspection) -> impl Iterator<Item = (&Reading, f64)> {
-    let (known, unknown): (Vec<&Reading>, Vec<&Reading>) =
-        inspection.readings.iter().partition(|reading| reading.part.is_some());
+/// Names of all parameters of a stack.
+fn places(stack: &mut Stack) -> HashSet<String> {
+    let mut places = HashSet::new();
+    stack.change(|named| match named {
+        Named::Tensor(tensor) => places.extend([tensor.name.clone()]),
+        Named::Norm(name, _) => places.extend([bias_of(&name), name]),
+        Named::Sum(site, _) => places.extend([format!("{site}.scale")]),
+        Named::Attention(_) => {}
+    });
+    places
+}
+
+/// Tensors that the network has no parameter for beside those of the same block that it has, and their sizes. Biases and
+/// tables of zeros add nothing.
+fn without_place<'i>(
+    inspection: &'i Inspection,
+    places: &HashSet<String>,
+) -> impl Iterator<Item = (&'i Reading, f64)> + use<'i> {
+    let (known, unknown): (Vec<&Reading>, Vec<&Reading>) = inspection.readings.iter().partition(|reading| {
+        reading.part.as_ref().is_some_and(|part| part.parameters.iter().any(|name| places.contains(name)))
+    });
     let blocks: HashSet<&str> = known.into_iter().filter_map(|reading| block(&reading.pattern)).collect();
     unknown.into_iter().filter_map(move |reading| {
         let size = reading.spread.root_mean_square()?;
         let in_block = block(&reading.pattern).is_some_and(|block| blocks.contains(block));
         let is_buffer = BUFFERS.iter().any(|buffer| reading.pattern.ends_with(buffer));
-        let adds = size > 0.0 || !reading.pattern.ends_with("bias");
+        let adds = size > 0.0 || reading.part.is_none() && !reading.pattern.ends_with("bias");
         (in_block && !is_buffer && adds).then_some((reading, size))
     })
 }

@@ -132,7 +132,7 @@ fn one_id_in_segments_has_a_prediction() {
 fn scores_beyond_what_was_sampled_have_a_prediction() {
     for positions in ["alibi", "rotary"] {
         let text = format!(
-            "n_layers = 4\nd_model = 256\nn_heads = 4\nseq_len = 40\ndropout = 0.0\ncausal = true\npositions = '{positions}'"
+            "n_layers = 4\nd_model = 256\nn_heads = 4\nseq_len = 20\ndropout = 0.0\ncausal = true\npositions = '{positions}'"
         );
         let stack = zipf(&text, "normal:1");
         let predicted = predict(&stack, Sites::All).expect("a prediction");

@@ -22,6 +22,8 @@ use sigprop_stack::{Number, Stack};
 const TOKENS: usize = 64;
 /// Sequences to average over.
 const SEQUENCES: usize = 1;
+/// Keys of published configs that the prediction leaves out.
+const LEFT_OUT: [(&str, &str); 2] = [("deepseek-v3", "n_group"), ("mpt-7b", "init_config")];
 const PAGE: &str = "docs/zoo.md";
 const HEADER: &str = "| model | blocks × width | variance | gradient | correlation | score std | verdict |\n|---|---|---|---|---|---|---|\n";
 
@@ -62,7 +64,10 @@ fn models_have_their_published_number_of_parameters() {
         if (got as f64 / parameters as f64 - 1.0).abs() > TOLERANCE {
             wrong.push(format!("{name}: {got} parameters, published {parameters}"));
         }
-        wrong.extend(warnings.iter().map(|warning| format!("{name}: {warning}")));
+        let expected: Vec<&str> = LEFT_OUT.iter().filter(|(model, _)| *model == name).map(|(_, key)| *key).collect();
+        if warnings.len() != expected.len() || !expected.iter().zip(&warnings).all(|(key, text)| text.contains(key)) {
+            wrong.push(format!("{name}: {warnings:?}, expected {expected:?}"));
+        }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }

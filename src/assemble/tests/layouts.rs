@@ -221,18 +221,21 @@ fn experts_stand_in_place_of_the_feed_forward_network() {
         first_dense: 1,
         every: 1,
     };
-    let ffn = |experts, index: usize| {
-        let architecture = Architecture { experts: Some(experts), activation: Activation::Swiglu, ..small() };
-        let all = paths(&checked(&architecture, &Run::default()).streams[0].body);
+    let architecture = |experts| Architecture { experts: Some(experts), activation: Activation::Swiglu, ..small() };
+    let in_block = |architecture: &Architecture, index: usize| {
+        let all = paths(&checked(architecture, &Run::default()).streams[0].body);
         let prefix = format!("blocks.{index}.ffn.");
         all.iter().filter_map(|path| path.strip_prefix(&prefix)).collect::<Vec<_>>().join(" ")
     };
+    let ffn = |experts, index| in_block(&architecture(experts), index);
     let gated = "norm gated gated.gate gated.activation gated.up out";
     assert_eq!(ffn(experts, 0), gated);
     let inside = "experts.gated experts.gated.gate experts.gated.activation experts.gated.up experts.out";
     assert_eq!(ffn(experts, 1), format!("norm experts {inside}"));
     let every_other = Experts { first_dense: 0, every: 2, ..experts };
     assert_eq!((ffn(every_other, 0), ffn(every_other, 1)), (gated.to_owned(), format!("norm experts {inside}")));
+    let dense = Architecture { dense_blocks: vec![1], ..architecture(Experts { first_dense: 0, ..experts }) };
+    assert_eq!((in_block(&dense, 0), in_block(&dense, 1)), (format!("norm experts {inside}"), gated.to_owned()));
     let beside = ffn(Experts { shared_d_ff: 5, ..experts }, 1);
     assert!(beside.starts_with("norm experts experts.routed experts.routed.gated "), "{beside}");
     assert!(beside.ends_with(" experts.shared.gated.up experts.shared.out"), "{beside}");

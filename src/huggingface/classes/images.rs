@@ -37,7 +37,7 @@ pub(super) fn images(
             let pooler = if architecture.final_norm == Some(false) { norm } else { 0 };
             let labels = if task == Task::Sequence { widths.labels() } else { 0 };
             let mask = if keys.flag("mask token", &["use_mask_token"], false)? { widths.d_model } else { 0 };
-            pooler + labels + mask + relative_positions(keys, architecture)?
+            pooler + labels + mask
         }
         "vit_mae" if task == Task::PreTraining => masked_decoder(keys, architecture, widths)?,
         _ => 0,
@@ -56,14 +56,4 @@ fn masked_decoder(keys: &Keys, architecture: &Architecture, widths: &Widths) -> 
     let layer = 4 * inner.dense() - biases + inner.map(d_ff) + d_ff * width + width + 4 * width;
     // In between: the mask token, the positions and the last norm.
     Ok(widths.map(width) + width + tokens * width + layers * layer + 2 * width + inner.map(patch))
-}
-
-/// BEiT's tables of relative positions: of two patches, and of a patch and the class token.
-fn relative_positions(keys: &Keys, architecture: &Architecture) -> Result<u64, ImportError> {
-    let across = ((architecture.seq_len - 1) as f64).sqrt().round() as u64;
-    let table = ((2 * across).saturating_sub(1).pow(2) + 3) * architecture.n_heads.unwrap_or(1) as u64;
-    let own = keys.flag("relative positions", &["use_relative_position_bias"], false)?;
-    let shared = keys.flag("shared relative positions", &["use_shared_relative_position_bias"], false)?;
-    let tables = if own { architecture.n_layers as u64 } else { 0 } + u64::from(shared);
-    Ok(tables * table)
 }

@@ -34,7 +34,7 @@ pub(super) fn bert(keys: &Keys) -> Result<Architecture, ImportError> {
         norm_eps: keys.number("norm_eps", &["layer_norm_eps"], if large { 1e-5 } else { 1e-12 })?,
         norm_placement: if pre || large { NormPlacement::Pre } else { NormPlacement::Post },
         embedding_norm: !matches!(family, "megatron-bert" | "xlm-roberta-xl"),
-        token_types: keys.size("token_types", &["type_vocab_size"], if large { 1 } else { 2 })?,
+        token_types: keys.count("token_types", &["type_vocab_size"], if large { 1 } else { 2 })?,
         dropout: keys.rate("dropout", &["hidden_dropout_prob"], 0.1)?,
         attention_dropout: keys.rate("attention_dropout", &["attention_probs_dropout_prob"], 0.1)?,
         head: tied(keys, true)?,

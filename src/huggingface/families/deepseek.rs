@@ -5,6 +5,7 @@ use sigprop_stack::Weighting;
 use super::super::ImportError;
 use super::super::init::base;
 use super::super::rotary::{Rotation, deepseek_score_factor, rotary};
+use super::mixture::groups;
 use super::{Keys, Standard, activation, biases, tied};
 use crate::architecture::{Architecture, Experts, Latent, NormChoice};
 
@@ -56,6 +57,11 @@ pub(super) fn deepseek(keys: &Keys) -> Result<Architecture, ImportError> {
             first_dense: keys.count("first dense blocks", &["first_k_dense_replace"], if three { 3 } else { 0 })?,
             every: keys.size("every how many blocks", &["moe_layer_freq"], 1)?,
         });
+        if three {
+            groups(keys, Weighting::Sigmoid, [8, 4])?;
+        } else if keys.word("choice of experts", &["topk_method"], "greedy")? == "group_limited_greedy" {
+            groups(keys, Weighting::Softmax, [1, 1])?;
+        }
     }
     rotary(keys, &mut architecture, latent.d_rope, Rotation::new(1.0, 10_000.0))?;
     let factor = deepseek_score_factor(keys)?;

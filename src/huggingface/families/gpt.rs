@@ -2,7 +2,7 @@
 
 use super::super::init::{base, base_std, normal};
 use super::super::{ImportError, Version};
-use super::{Keys, Standard, activation, named_activation, residual_outputs, skipped_layers, tied};
+use super::{Keys, Standard, WIDTH, activation, named_activation, residual_outputs, skipped_layers, tied};
 use crate::architecture::{Architecture, InitTable, NormPlacement, Positions};
 
 /// GPT-2: residual projections with std/√(2 · blocks), unless the library forgot it.
@@ -20,7 +20,7 @@ pub(super) fn bigcode(keys: &Keys) -> Result<Architecture, ImportError> {
 }
 
 fn gpt2_like(keys: &Keys, default_activation: &str) -> Result<Architecture, ImportError> {
-    let width = keys.size("d_model", &["n_embd", "hidden_size"], 768)?;
+    let width = keys.unnoted_size(WIDTH, 768)?;
     let sizes = Standard { layers: 12, width: 768, heads: 12, ffn: 4 * width, vocab: 50257, positions: 1024 };
     let plain = sizes.read(keys)?;
     let std = base_std(keys, 0.02)?;
@@ -46,7 +46,7 @@ fn gpt2_like(keys: &Keys, default_activation: &str) -> Result<Architecture, Impo
 
 /// GPT-Neo: unscaled scores, every other block looks at a window.
 pub(super) fn neo(keys: &Keys) -> Result<Architecture, ImportError> {
-    let width = keys.size("d_model", &["hidden_size"], 2048)?;
+    let width = keys.unnoted_size(WIDTH, 2048)?;
     let sizes = Standard { layers: 24, width: 2048, heads: 16, ffn: 4 * width, vocab: 50257, positions: 2048 };
     let plain = sizes.read(keys)?;
     let window = keys.size("window", &["window_size"], 256)?;
@@ -116,7 +116,7 @@ pub(super) fn opt(keys: &Keys) -> Result<Architecture, ImportError> {
 
 /// GPT: norms after the residual sums. Releases since 5.0 leave its maps with a std of 0.02.
 pub(super) fn openai(keys: &Keys) -> Result<Architecture, ImportError> {
-    let width = keys.size("d_model", &["n_embd", "hidden_size"], 768)?;
+    let width = keys.unnoted_size(WIDTH, 768)?;
     let sizes = Standard { layers: 12, width: 768, heads: 12, ffn: 4 * width, vocab: 40478, positions: 512 };
     let std = normal(base_std(keys, 0.02)?);
     let maps = if keys.options.version == Version::V4 { std } else { normal(0.02) };
@@ -163,7 +163,7 @@ pub(super) fn xglm(keys: &Keys) -> Result<Architecture, ImportError> {
 
 /// BLOOM: ALiBi, a norm on the embeddings.
 pub(super) fn bloom(keys: &Keys) -> Result<Architecture, ImportError> {
-    let width = keys.size("d_model", &["hidden_size", "n_embed"], 64)?;
+    let width = keys.unnoted_size(WIDTH, 64)?;
     let sizes = Standard { layers: 2, width, heads: 8, ffn: 4 * width, vocab: 250_880, positions: 2048 };
     let plain = sizes.read(keys)?;
     let hidden = keys.rate("dropout", &["hidden_dropout"], 0.0)?;
@@ -185,7 +185,7 @@ pub(super) fn bloom(keys: &Keys) -> Result<Architecture, ImportError> {
 
 /// MPT: ALiBi, no biases.
 pub(super) fn mpt(keys: &Keys) -> Result<Architecture, ImportError> {
-    let width = keys.size("d_model", &["d_model", "hidden_size"], 2048)?;
+    let width = keys.unnoted_size(WIDTH, 2048)?;
     let expansion = keys.size("expansion", &["expansion_ratio"], 4)?;
     let sizes = Standard { layers: 24, width: 2048, heads: 16, ffn: expansion * width, vocab: 50368, positions: 2048 };
     let plain = sizes.read(keys)?;
@@ -196,6 +196,10 @@ pub(super) fn mpt(keys: &Keys) -> Result<Architecture, ImportError> {
     let steepest = attention.number("alibi_bias_max", &["alibi_bias_max"], 8.0)?;
     if alibi && (steepest - 8.0).abs() > 0.0 {
         keys.warn(format!("attn_config.alibi_bias_max = {steepest} is not followed; slopes are those of 8"));
+    }
+    if let Some(init) = keys.nested("init_config")? {
+        let name = init.get("name").and_then(serde_json::Value::as_str).unwrap_or("without a name");
+        keys.warn(format!("init_config ({name}) is that of MPT's own code; the library draws by initializer_range"));
     }
     let dropout = attention.rate("attention_dropout", &["attn_pdrop"], 0.0)?;
     keys.absorb("attn_config", attention);

@@ -107,13 +107,16 @@ pub(super) fn llama(keys: &Keys) -> Result<Architecture, ImportError> {
 
 /// SmolLM3 leaves rotation out in every fourth block, or where `no_rope_layers` is 0.
 fn smollm3_rotated(keys: &Keys, n_layers: usize) -> Result<Vec<bool>, ImportError> {
-    let every = keys.size("blocks without rotation", &["no_rope_layer_interval"], 4)?;
     let Some(value) = keys.raw("no_rope_layers") else {
+        let every = keys.size("no rotation in every so many blocks", &["no_rope_layer_interval"], 4)?;
         return Ok((1..=n_layers).map(|i| i % every != 0).collect());
     };
+    keys.same(&["no_rope_layer_interval"]);
     let rotated = value.as_array().map(|layers| layers.iter().map(|layer| *layer != 0 && *layer != false).collect());
     let rotated: Option<Vec<bool>> = rotated.filter(|rotated: &Vec<bool>| rotated.len() == n_layers);
-    rotated.ok_or_else(|| ImportError::value("no_rope_layers", "1 or 0 per layer", value, ""))
+    let rotated = rotated.ok_or_else(|| ImportError::value("no_rope_layers", "1 or 0 per layer", value, ""))?;
+    keys.note("blocks without rotation", rotated.iter().filter(|rotated| !**rotated).count(), "no_rope_layers");
+    Ok(rotated)
 }
 
 /// Qwen2 and MiMo (biases of queries, keys and values), Qwen3 (norms of queries and keys); text parts of models of

@@ -136,16 +136,44 @@ pub(super) fn qwen(keys: &Keys) -> Result<Architecture, ImportError> {
         architecture.ffn_biases = Some(false);
     }
     keys.same(&["norm_topk_prob"]);
-    let dense_layers = keys.raw("mlp_only_layers").and_then(Value::as_array);
-    if dense_layers.is_some_and(|layers| !layers.is_empty()) {
-        keys.warn("mlp_only_layers is left out: all blocks have experts".to_owned());
-    }
+    architecture.dense_blocks = dense_blocks(keys)?;
     if keys.flag("windows", &["use_sliding_window"], false)? {
         qwen_windows(keys, &mut architecture)?;
     } else {
         keys.raw("sliding_window");
     }
     Ok(architecture)
+}
+
+/// Blocks without experts, by number.
+fn dense_blocks(keys: &Keys) -> Result<Vec<usize>, ImportError> {
+    let Some(value) = keys.raw("mlp_only_layers") else { return Ok(Vec::new()) };
+    let number = |block: &Value| block.as_u64().and_then(|block| usize::try_from(block).ok());
+    let blocks = value.as_array().and_then(|blocks| blocks.iter().map(number).collect::<Option<Vec<usize>>>());
+    let blocks = blocks.ok_or_else(|| ImportError::value("mlp_only_layers", "numbers of blocks", value, ""))?;
+    if !blocks.is_empty() {
+        keys.note("dense blocks", blocks.len(), "mlp_only_layers");
+    }
+    Ok(blocks)
+}
+
+/// Experts in groups, of which a token chooses the best few first; all, if no more than `default` says otherwise.
+pub(super) fn groups(keys: &Keys, weighting: Weighting, default: [usize; 2]) -> Result<(), ImportError> {
+    let groups = keys.size("groups of experts", &["n_group"], default[0])?;
+    let kept = keys.size("groups that a token chooses from", &["topk_group"], default[1])?;
+    let change = match weighting {
+        Weighting::Sigmoid => "products of two tokens behind the experts are up to 7 % too large",
+        Weighting::Softmax => {
+            "behind the experts second moments are up to 5 %, products of two tokens up to 13 % too large"
+        }
+    };
+    if kept < groups {
+        keys.warn(format!(
+            "a token chooses among all experts, in the model among those of its best {kept} of {groups} groups \
+             (topk_group, n_group): {change}"
+        ));
+    }
+    Ok(())
 }
 
 /// Qwen3-MoE's window is everywhere; Qwen2-MoE has one in every other block before `max_window_layers`.
@@ -235,6 +263,7 @@ pub(super) fn sigmoid(keys: &Keys) -> Result<Architecture, ImportError> {
         ..Mixture::new(128, if dots { 6 } else { 8 })
     };
     architecture.experts = Some(mixture.read(keys, &architecture)?);
+    groups(keys, Weighting::Sigmoid, [1, 1])?;
     biases(keys, &mut architecture)?;
     if dots {
         architecture.qk_norm = QkNorm::Head;

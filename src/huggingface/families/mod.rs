@@ -148,9 +148,11 @@ struct Standard {
     positions: usize,
 }
 
+/// Keys of the width of the stream.
+const WIDTH: &[&str] = &["hidden_size", "d_model", "n_embd", "n_embed", "dim"];
+
 impl Standard {
     fn read(self, keys: &Keys) -> Result<Architecture, ImportError> {
-        const WIDTH: &[&str] = &["hidden_size", "d_model", "n_embd", "dim"];
         const POSITIONS: &[&str] = &["max_position_embeddings", "n_positions", "max_seq_len", "max_sequence_length"];
         let d_model = keys.size("d_model", WIDTH, self.width)?;
         let n_heads = keys.size(

@@ -5,7 +5,7 @@ use sigprop_stack::Init;
 use super::super::init::{base, base_std, normal};
 use super::super::names::Axes;
 use super::super::{ImportError, Version};
-use super::{Keys, Standard, activation};
+use super::{Keys, Standard, WIDTH, activation};
 use crate::architecture::{Activation, Architecture, DropPathSchedule, InitTable, Positions, Stem};
 
 /// ViT: patches and a class token, which I-JEPA does without.
@@ -36,9 +36,8 @@ pub(super) fn deit(keys: &Keys) -> Result<Architecture, ImportError> {
 pub(super) fn beit(keys: &Keys) -> Result<Architecture, ImportError> {
     let plain = zero_tokens(image_encoder(keys, 3072, 16, 1e-12)?);
     let absolute = keys.flag("learned positions", &["use_absolute_position_embeddings"], false)?;
-    for key in ["use_relative_position_bias", "use_shared_relative_position_bias", "use_mask_token", "pool_scales"] {
-        keys.raw(key);
-    }
+    relative_positions(keys, &plain)?;
+    keys.same(&["use_mask_token", "pool_scales"]);
     let scale = keys.number("branch_scale", &["layer_scale_init_value"], 0.1)?;
     Ok(Architecture {
         positions: if absolute { Positions::Learned } else { Positions::None },
@@ -51,6 +50,17 @@ pub(super) fn beit(keys: &Keys) -> Result<Architecture, ImportError> {
     })
 }
 
+/// Tables of relative positions of two patches, of a patch and the class token, of the class token with itself.
+fn relative_positions(keys: &Keys, architecture: &Architecture) -> Result<(), ImportError> {
+    let across = (architecture.seq_len - 1).isqrt();
+    let table = [(2 * across).saturating_sub(1).pow(2) + 3, architecture.n_heads.unwrap_or(1)];
+    let own = keys.flag("relative positions", &["use_relative_position_bias"], false)?;
+    let shared = keys.flag("shared relative positions", &["use_shared_relative_position_bias"], false)?;
+    let (relative_positions, shared_relative_positions) = (own.then_some(table), shared.then_some(table));
+    keys.axes.set(Axes { relative_positions, shared_relative_positions, ..keys.axes.get() });
+    Ok(())
+}
+
 /// Class token and positions that start at zero.
 fn zero_tokens(architecture: Architecture) -> Architecture {
     let init = architecture.init.map(|init| InitTable { class_token: Init::Zero, position: Init::Zero, ..init });
@@ -59,7 +69,7 @@ fn zero_tokens(architecture: Architecture) -> Architecture {
 
 /// DINOv2: ViT with LayerScale; its largest has SwiGLU with two thirds of the width, rounded up to eights.
 pub(super) fn dinov2(keys: &Keys) -> Result<Architecture, ImportError> {
-    let width = keys.size("d_model", &["hidden_size"], 768)?;
+    let width = keys.unnoted_size(WIDTH, 768)?;
     let wide = width * keys.size("d_ff over d_model", &["mlp_ratio"], 4)?;
     let gated = keys.flag("gated", &["use_swiglu_ffn"], false)?;
     let d_ff = if gated { (2 * wide / 3).next_multiple_of(8) } else { wide };

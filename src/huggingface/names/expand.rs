@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use sigprop_stack::{Parameter, Values};
 
-use super::{Gain, Held, Holds, Layout, Module, Names, Part, Start};
+use super::{Axes, Gain, Held, Holds, Layout, Module, Names, Part, Start};
 
 impl Names {
     /// Every parameter of a checkpoint that holds some of `parameters`, those of a stack. Several may hold the
@@ -150,6 +150,7 @@ impl Expansion<'_> {
                 .find(&format!("{site}.scale"), block)
                 .filter(|_| self.names.layer_scale)
                 .map(|found| whole(&name, module.name, part(found, None, Gain::Whole))),
+            Holds::RelativePositions(site) => self.relative_positions(module, &name, site, block),
             Holds::Bare(ours, axes) => self.find(ours, block).map(|found| {
                 let held = whole(&name, module.name, part(found, None, Gain::Whole));
                 let [rows, columns] = found.shape;
@@ -195,6 +196,24 @@ impl Expansion<'_> {
         let experts: Vec<Option<usize>> =
             if name.contains('*') { (0..found[0].copies).map(Some).collect() } else { vec![None] };
         experts.into_iter().map(held).collect()
+    }
+
+    /// A table that is not in the network; it learns like the queries of its block, or of the first.
+    fn relative_positions(&self, module: &Module, name: &str, site: &str, block: usize) -> Option<Held> {
+        let Axes { relative_positions, shared_relative_positions, .. } = self.names.axes;
+        let shape = if module.name.contains('*') { relative_positions } else { shared_relative_positions };
+        let query = self.find("blocks.*.attention.heads.query.weight", block)?;
+        let pattern = format!("{site}.relative_positions");
+        let part = Part {
+            parameters: vec![numbered(&pattern, block)],
+            pattern,
+            expert: None,
+            shape: shape?,
+            start: Start::Constant(0.0),
+            offset: 0.0,
+            learning_rates: query.learning_rates,
+        };
+        Some(whole(name, module.name, part))
     }
 
     fn experts(&self, module: &Module, name: &str, ours: &[&str], block: usize) -> Option<Held> {

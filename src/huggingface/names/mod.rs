@@ -75,6 +75,9 @@ enum Holds {
     Bare(&'static str, usize),
     /// It is the factor per feature on the branch of this site, without `weight`.
     LayerScale(&'static str),
+    /// It is a table of relative positions, without `weight`, which starts at zero and is not in the network, beside the
+    /// attention of this site.
+    RelativePositions(&'static str),
     /// `weight` and `bias` of linear maps or convolutions.
     Maps(&'static [&'static str], Layout),
     /// It is the weights of linear maps of all experts, [experts, out, in], without `weight`.
@@ -124,6 +127,10 @@ const fn bare(name: &'static str, ours: &'static str, axes: usize) -> Module {
 
 const fn layer_scale(name: &'static str, site: &'static str) -> Module {
     Module { name, holds: Holds::LayerScale(site) }
+}
+
+const fn relative_positions(name: &'static str, site: &'static str) -> Module {
+    Module { name, holds: Holds::RelativePositions(site) }
 }
 
 /// A linear map, or several one below the other.
@@ -213,6 +220,10 @@ pub(super) struct Axes {
     pub(super) positions: Option<usize>,
     /// Channels and side of a patch.
     pub(super) patch: Option<[usize; 2]>,
+    /// Table of relative positions in every block: relative positions, heads.
+    pub(super) relative_positions: Option<[usize; 2]>,
+    /// That of all blocks.
+    pub(super) shared_relative_positions: Option<[usize; 2]>,
 }
 
 impl Names {

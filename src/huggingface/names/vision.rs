@@ -1,6 +1,6 @@
 //! Encoders of images, and CLIP's text tower.
 
-use super::{Module, Modules, bare, layer_scale, norm, patches, positions, rows, table, unbiased};
+use super::{Module, Modules, bare, layer_scale, norm, patches, positions, relative_positions, rows, table, unbiased};
 use crate::architecture::Architecture;
 
 pub(in crate::huggingface) const VIT: Modules = &[
@@ -11,19 +11,26 @@ pub(in crate::huggingface) const VIT: Modules = &[
     VIT_LIVE,
 ];
 
-/// Keys have no biases. Its relative positions, which start at zero, are beside the network.
+/// Keys have no biases. Its relative positions start at zero.
 pub(in crate::huggingface) const BEIT: Modules = &[
     VIT_EMBEDDINGS,
     &[
         unbiased("encoder.layer.*.attention.attention.key", &["blocks.*.attention.heads.key"]),
         layer_scale("encoder.layer.*.lambda_1", "blocks.*.attention"),
         layer_scale("encoder.layer.*.lambda_2", "blocks.*.ffn"),
+        relative_positions(
+            "encoder.layer.*.attention.attention.relative_position_bias.relative_position_bias_table",
+            "blocks.*.attention",
+        ),
+        relative_positions("encoder.relative_position_bias.relative_position_bias_table", "attention"),
     ],
     VIT_STORED,
     &[
         unbiased("layers.*.attention.k_proj", &["blocks.*.attention.heads.key"]),
         layer_scale("layers.*.lambda_1", "blocks.*.attention"),
         layer_scale("layers.*.lambda_2", "blocks.*.ffn"),
+        relative_positions("layers.*.relative_position_bias.relative_position_bias_table", "blocks.*.attention"),
+        relative_positions("shared_position_bias.relative_position_bias_table", "attention"),
     ],
     VIT_LIVE,
 ];

@@ -170,7 +170,7 @@ fn exported(folder: &TempDir) -> [String; 2] {
 fn rows_have_the_documented_columns() {
     let small = |arguments: &[&'static str]| [&arguments[..1], &SMALL, &arguments[1..]].concat();
     assert_rows("sites", &small(&["predict"]));
-    assert_rows("sites", &["predict", "mlp", "--layers", "10000", "--width", "64", "--scheme", "uniform:1"]);
+    assert_rows("sites", &["predict", "mlp", "--layers", "1000", "--width", "64", "--scheme", "uniform:1"]);
     assert_rows("weights", &small(&["predict", "--weights"]));
     assert_rows("first-updates", &small(&["predict", "--first-update", "sgd", "--lr", "0.1"]));
     assert_rows("first-updates", &small(&["predict", "--first-update", "adam", "--lr", "0.1"]));
@@ -193,7 +193,7 @@ fn rows_have_the_documented_columns() {
 
 #[test]
 fn documents_have_the_documented_fields() {
-    let deep = ["predict", "mlp", "--layers", "10000", "--width", "64", "--scheme", "uniform:1", "--json", "--weights"];
+    let deep = ["predict", "mlp", "--layers", "1000", "--width", "64", "--scheme", "uniform:1", "--json", "--weights"];
     let full = of_small("predict", &["--weights", "--head", "--scheme", "deepnorm"]);
     let update = of_small("predict", &["--first-update", "sgd", "--lr", "0.1"]);
     assert_documented("predict---json", &[full, update, json(&run(&deep))]);

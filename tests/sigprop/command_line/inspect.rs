@@ -23,7 +23,8 @@ const DEEPSEEK: &str = r#"{"model_type": "deepseek_v2", "num_hidden_layers": 2, 
     "intermediate_size": 96, "q_lora_rank": 24, "kv_lora_rank": 16, "qk_nope_head_dim": 12, "qk_rope_head_dim": 4,
     "v_head_dim": 10, "n_routed_experts": 3, "num_experts_per_tok": 2, "moe_intermediate_size": 32,
     "first_k_dense_replace": 1, "vocab_size": 100, "max_position_embeddings": 32}"#;
-const T5: &str = r#"{"model_type": "t5", "num_layers": 2, "d_model": 64, "num_heads": 4, "d_kv": 16, "d_ff": 96, "vocab_size": 100}"#;
+const T5: &str = r#"{"model_type": "t5", "num_layers": 2, "d_model": 64, "num_heads": 4, "d_kv": 16, "d_ff": 96,
+    "vocab_size": 100, "n_positions": 32}"#;
 const VIT: &str = r#"{"model_type": "vit", "num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 4,
     "intermediate_size": 96, "image_size": 32, "patch_size": 8}"#;
 
