@@ -30,7 +30,7 @@ pub(crate) fn gaussian<S: Scalar>(source: &Gaussian, positions: &Arc<Positions>)
     let [second, product] = [1.0, source.correlation].map(|part| S::from(source.variance * part + square));
     let kernel = Kernel::new(positions, |_| second, |_| product);
     let means = (square > 0.0).then(|| (0..positions.nodes()).map(|_| S::from(source.mean)).collect());
-    Signal { width: source.width as f64, kernel, means }
+    Signal { means, ..Signal::centred(source.width as f64, kernel) }
 }
 
 /// The sum of the terms of an embedding.

@@ -12,6 +12,7 @@ pub(crate) mod moments;
 mod norm;
 pub(crate) mod positions;
 mod product;
+pub(crate) mod rotary;
 pub(crate) mod scalar;
 mod scale;
 mod softmax;

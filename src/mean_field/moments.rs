@@ -13,6 +13,7 @@ use smallvec::SmallVec;
 
 use super::activation::Rule;
 use super::positions::Positions;
+use super::rotary::Rotation;
 use super::scalar::Scalar;
 
 /// One number per node, or per pair of nodes and class: seldom more than have room in place.
@@ -162,12 +163,14 @@ pub(crate) struct Signal<S> {
     pub(crate) kernel: Kernel<S>,
     /// E x at every node, in units of the root of the kernel's; none of a signal without means.
     pub(crate) means: Option<Few<S>>,
+    /// Of queries and keys that are rotated: the kernel is that before.
+    pub(crate) rotation: Option<Rotation>,
 }
 
 impl<S: Scalar> Signal<S> {
     /// A signal without means.
     pub(crate) fn centred(width: f64, kernel: Kernel<S>) -> Self {
-        Self { width, kernel, means: None }
+        Self { width, kernel, means: None, rotation: None }
     }
 
     /// E x at a node.

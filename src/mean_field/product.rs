@@ -24,7 +24,7 @@ impl<S: Scalar> Fan<S> for Product {
             let mean = |node: usize| factors.iter().fold(S::from(unit), |product, means| product * means[node]);
             (0..kernel.own.len()).map(mean).collect()
         });
-        Signal { width: first.width, kernel, means }
+        Signal { means, ..Signal::centred(first.width, kernel) }
     }
 
     fn split(&self, _: &Signal<S>, parts: &[Arc<Signal<S>>], gradient: &Gradient<S>) -> Vec<Gradient<S>> {

@@ -51,7 +51,7 @@ impl<S: Scalar> Fan<S> for Sum {
             }
             total
         });
-        Signal { width: parts[0].width, kernel, means }
+        Signal { means, ..Signal::centred(parts[0].width, kernel) }
     }
 
     fn split(&self, _: &Signal<S>, _: &[Arc<Signal<S>>], gradient: &Gradient<S>) -> Vec<Gradient<S>> {

@@ -15,15 +15,24 @@ use crate::domain::Pooled;
 use crate::mean_field::activation::{self, function::Words};
 use crate::mean_field::attention::{Attended, Operators, View};
 use crate::mean_field::moments::{Gradient, Kernel, Signal};
-use crate::mean_field::positions::{Grading, Positions, hides_nothing};
+use crate::mean_field::positions::{Chart, Grading, Positions, hides_nothing};
+use crate::mean_field::rotary::Rotation;
 use crate::mean_field::{Fan as _, MeanField, Parameter, embedding};
 
 /// Moments of the infinitely wide network on their way through a stack.
 pub(crate) struct Walk {
     sites: Sites,
     activations: HashMap<Words, activation::Rule>,
-    operators: HashMap<(usize, [Option<usize>; 2]), Arc<Operators>>,
+    operators: Vec<Known>,
     rows: Rows,
+}
+
+/// The sums of an attention that were worked out before.
+struct Known {
+    chart: Arc<Chart>,
+    mask: Mask,
+    rotation: Option<Rotation>,
+    operators: Arc<Operators>,
 }
 
 /// What the backward pass of a node needs.
@@ -38,7 +47,7 @@ pub(crate) enum Kept {
 impl Walk {
     /// Before the first stream.
     pub(crate) fn new(sites: Sites) -> Self {
-        Self { sites, activations: HashMap::new(), operators: HashMap::new(), rows: Rows::default() }
+        Self { sites, activations: HashMap::new(), operators: Vec::new(), rows: Rows::default() }
     }
 
     /// What is found in `stack`.
@@ -57,13 +66,20 @@ impl Walk {
     }
 
     /// What queries see of keys on the positions of `x`.
-    fn view(&mut self, mask: Mask, x: &Signal<f64>) -> View {
-        let positions = &x.kernel.positions;
-        match &positions.chart {
-            Some(chart) if !hides_nothing(mask, chart.length) => {
-                let key = (Arc::as_ptr(chart) as usize, [mask.before, mask.after]);
-                let operators = self.operators.entry(key).or_insert_with(|| Arc::new(Operators::new(chart, mask)));
-                View::Masked(Arc::clone(operators))
+    fn view(&mut self, mask: Mask, query: &Signal<f64>) -> View {
+        let rotation = query.rotation.as_ref();
+        match &query.kernel.positions.chart {
+            Some(chart) if rotation.is_some() || !hides_nothing(mask, chart.length) => {
+                let is_same = |known: &&Known| {
+                    Arc::ptr_eq(&known.chart, chart) && known.mask == mask && known.rotation.as_ref() == rotation
+                };
+                if let Some(known) = self.operators.iter().find(is_same) {
+                    return View::Masked(Arc::clone(&known.operators));
+                }
+                let operators = Arc::new(Operators::new(chart, mask, rotation));
+                let known = Known { chart: Arc::clone(chart), mask, rotation: rotation.cloned(), operators };
+                self.operators.push(known);
+                View::Masked(Arc::clone(&self.operators[self.operators.len() - 1].operators))
             }
             Some(_) | None => View::Everywhere,
         }
@@ -89,7 +105,7 @@ fn rule<'c>(at: &Site, component: &'c Component) -> Result<&'c dyn MeanField<f64
         Component::Scale(scale) => scale,
         Component::Embedding(term) => term,
         Component::Activation(_) => unreachable!("activations have tables"),
-        Component::Rotary(_) => return Err(not_followed(at, "rotated queries and keys")),
+        Component::Rotary(rotary) => rotary,
         Component::Convolution(_) => return Err(not_followed(at, "convolutions")),
         Component::Prepend(_) => return Err(not_followed(at, "class tokens")),
     })
@@ -221,8 +237,8 @@ impl Interpreter<'_> for Walk {
                 if attention.memory.is_some() || attention.bias.is_some() {
                     return Err(not_followed(at, "memories and positions in attention"));
                 }
-                let view = self.view(attention.mask, &x);
-                let parts = parts.try_into().expect("attention has the parts query, key, value");
+                let parts: [Arc<Signal<f64>>; 3] = parts.try_into().expect("attention has the parts query, key, value");
+                let view = self.view(attention.mask, &parts[0]);
                 let attended = Attended::new(attention, &view, parts);
                 if self.sites == Sites::All && !at.recomputing() {
                     let weights = attended.weights();
@@ -275,7 +291,8 @@ impl Interpreter<'_> for Walk {
 
     fn observe(&mut self, at: &Site, signal: &Self::Signal) {
         if self.tells(at) {
-            let pooled = pooled(&signal.kernel, |node| signal.mean(node));
+            let kernel = signal.rotation.as_ref().map(|rotation| rotation.of(&signal.kernel));
+            let pooled = pooled(kernel.as_ref().unwrap_or(&signal.kernel), |node| signal.mean(node));
             self.rows.signal((at.layer(), at.path().to_owned()), at.is_stream_site(), pooled, Matrix2::zeros());
         }
     }

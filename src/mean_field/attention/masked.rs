@@ -19,6 +19,7 @@ use sigprop_stack::Mask;
 use super::view::{Back, Seen, effective};
 use crate::mean_field::moments::{Few, Kernel};
 use crate::mean_field::positions::{Chart, Spec, Sum};
+use crate::mean_field::rotary::Rotation;
 use crate::mean_field::scalar::Scalar;
 
 /// The sums of one mask on one chart.
@@ -41,6 +42,17 @@ pub(crate) struct Operators {
     cubes: Sum,
     cubes_backward: Sum,
     average: Sum,
+    rotated: Option<Rotated>,
+}
+
+/// Sums of rotated keys and queries, of which two at the distance d have κ(d) in common.
+#[derive(Debug)]
+struct Rotated {
+    /// Σ_b W_cb κ(t − b) f(t, b), and Σ_b W_bc κ(t − b) f(t, b).
+    forward: Sum,
+    backward: Sum,
+    /// κ at the lower points, averaged over the distances that a point stands for.
+    at_points: Vec<f64>,
 }
 
 /// The keys of two positions, and a factor of two.
@@ -48,8 +60,8 @@ type Range<'a> = &'a dyn Fn(usize, usize) -> RangeInclusive<usize>;
 type Weight<'a> = &'a dyn Fn(usize, usize) -> f64;
 
 impl Operators {
-    /// Of `mask` on the chart.
-    pub(crate) fn new(chart: &Arc<Chart>, mask: Mask) -> Self {
+    /// Of `mask` on the chart, and of keys and queries that are rotated, if they are.
+    pub(crate) fn new(chart: &Arc<Chart>, mask: Mask, rotation: Option<&Rotation>) -> Self {
         let length = chart.length;
         let keys = move |a: usize| {
             let range = mask.keys(a, length);
@@ -87,6 +99,20 @@ impl Operators {
             Spec { range: &of_both, weight: &at_b(2), scale: &one },
             Spec { range: &seen, weight: &one, scale: &at_c(2) },
         ];
+        let rotated = rotation.map(|rotation| {
+            let kernel = rotation.kernel(length);
+            let [at_t, at_t_and_b] = [0, 1].map(|power| {
+                let (kernel, z) = (&kernel, &z);
+                move |t: usize, b: usize| kernel[t.abs_diff(b)] * z[b].powi(-power)
+            });
+            let specs = [
+                Spec { range: &seen, weight: &at_t, scale: &at_c(1) },
+                Spec { range: &seeing, weight: &at_t_and_b, scale: &one },
+            ];
+            let [forward, backward] = Sum::along_rows(chart, &specs).try_into().expect("as many as specs");
+            let at_points = chart.averaged(&kernel);
+            Rotated { forward, backward, at_points }
+        });
         let rows = Sum::along_rows(chart, &specs).try_into().expect("as many as specs");
         let [forward, backward, both, both_backward, squares]: [Sum; 5] = rows;
         let lower = || chart.lower.iter().copied();
@@ -107,6 +133,7 @@ impl Operators {
                 Sum::over_nodes(chart, chart.diagonals(), &spec)
             },
             chart: Arc::clone(chart),
+            rotated,
             forward,
             backward,
             both,
@@ -125,6 +152,32 @@ impl Operators {
         self.chart.lower_diagonals().map(|index| lower[index]).collect()
     }
 
+    /// κ of two queries at a lower point.
+    pub(super) fn rotation(&self, point: usize) -> f64 {
+        self.rotated.as_ref().map_or(1.0, |rotated| rotated.at_points[point % rotated.at_points.len()])
+    }
+
+    /// The sum over keys, and that over queries; of those that are rotated.
+    fn of_keys(&self) -> [&Sum; 2] {
+        match &self.rotated {
+            Some(Rotated { forward, backward, .. }) => [forward, backward],
+            None => [&self.forward, &self.backward],
+        }
+    }
+
+    /// W M Wᵀ at lower points and of every query with itself, from what keys `rows` have been summed to, from M at the limit of two keys
+    /// at one position, and of a key itself: that meets itself at the distance of the queries.
+    fn averages<S: Scalar>(&self, rows: &[S], limit: &[S], own: &[S]) -> (Vec<S>, Few<S>) {
+        let smooth = self.lower(&self.forward.of(rows));
+        let beyond: Few<S> = own.iter().zip(limit).map(|(&own, &limit)| own - limit).collect();
+        let alone = added(&smooth, &self.own.of(&beyond));
+        let of_queries = self.diagonal(&alone);
+        let Some(rotated) = &self.rotated else { return (alone, of_queries) };
+        let [limit, own] = [limit, own].map(|of| self.own.of(of));
+        let pairs = (0..smooth.len()).map(|index| smooth[index] - limit[index] + own[index] * rotated.at_points[index]);
+        (pairs.collect(), of_queries)
+    }
+
     /// A function of one position at the second position of all points.
     fn at_second<S: Scalar>(&self, own: &[S]) -> Vec<S> {
         self.chart.at_second(own)
@@ -139,26 +192,36 @@ struct Side<S> {
     /// R at all points, (row b, position c), and turned round.
     rows: Vec<S>,
     turned: Vec<S>,
-    /// P at lower points, and what of it is not of own parts.
+    /// P at lower points and of every query, and what of it is not of own parts.
     averages: Vec<S>,
+    own_averages: Few<S>,
     smooth: Vec<S>,
+    is_key: bool,
     trace: Few<S>,
 }
 
 impl<S: Scalar> Side<S> {
-    fn new(operators: &Operators, kernel: &Kernel<S>) -> Self {
+    /// Of keys, which may be rotated, or of values.
+    fn new(operators: &Operators, kernel: &Kernel<S>, is_key: bool) -> Self {
         let positions = &kernel.positions;
         let pairs = positions.class_mean(|point| kernel.pairs[point]);
         let diagonal = operators.diagonal(&pairs);
         let own: Few<S> = kernel.own.iter().zip(&diagonal).map(|(&own, &limit)| own - limit).collect();
-        let rows = operators.forward.of(&operators.chart.all(&pairs));
+        let sum = if is_key { operators.of_keys()[0] } else { &operators.forward };
+        let rows = sum.of(&operators.chart.all(&pairs));
         let turned = operators.chart.turn(&rows);
         let smooth = operators.lower(&operators.forward.of(&turned));
-        let averages: Vec<S> = added(&smooth, &operators.own.of(&own));
+        let (averages, own_averages) = if is_key {
+            operators.averages(&turned, &diagonal, &kernel.own)
+        } else {
+            let averages = added(&smooth, &operators.own.of(&own));
+            let own_averages = operators.diagonal(&averages);
+            (averages, own_averages)
+        };
         let square = operators.average.of(&kernel.own);
-        let trace = square.iter().zip(operators.diagonal(&averages)).map(|(&square, own)| square - own).collect();
+        let trace = square.iter().zip(&own_averages).map(|(&square, &own)| square - own).collect();
         let own_at_second = operators.at_second(&own);
-        Self { kernel: kernel.clone(), own, own_at_second, rows, turned, averages, smooth, trace }
+        Self { kernel: kernel.clone(), own, own_at_second, rows, turned, averages, own_averages, smooth, is_key, trace }
     }
 }
 
@@ -181,7 +244,7 @@ impl<S: Scalar> Masked<S> {
     pub(super) fn see(operators: &Arc<Operators>, key: &Kernel<S>, value: &Kernel<S>) -> Seen<S> {
         let positions = &key.positions;
         let square: Few<S> = operators.average.of(&value.own).into();
-        let [key, value] = [key, value].map(|kernel| Side::new(operators, kernel));
+        let (key, value) = (Side::new(operators, key, true), Side::new(operators, value, false));
         let spread = spread(operators, &key, &value);
         let shift = shift(operators, &key, &value);
         let both = key.kernel.ln_unit + value.kernel.ln_unit;
@@ -212,21 +275,18 @@ impl<S: Scalar> Masked<S> {
 fn spread<S: Scalar>(operators: &Operators, key: &Side<S>, value: &Side<S>) -> (Vec<S>, Few<S>) {
     let positions = &key.kernel.positions;
     let products = positions.class_mean(|point| key.kernel.pairs[point] * value.kernel.pairs[point]);
-    let own: Vec<S> = multiplied(&key.kernel.own, &value.kernel.own)
-        .iter()
-        .zip(operators.diagonal(&products))
-        .map(|(&own, limit)| own - limit)
-        .collect();
-    let rows = operators.chart.turn(&operators.forward.of(&operators.chart.all(&products)));
-    let together = added(&operators.lower(&operators.forward.of(&rows)), &operators.own.of(&own));
+    let own = multiplied(&key.kernel.own, &value.kernel.own);
+    let rows = operators.chart.turn(&operators.of_keys()[0].of(&operators.chart.all(&products)));
+    let (together, of_queries) = operators.averages(&rows, &operators.diagonal(&products), &own);
     let crossed = crossed(operators, key, value);
-    let turned = operators.chart.turn(&crossed);
-    let averages = multiplied(&key.averages, &value.averages);
-    let (crossed, turned) = (operators.lower(&crossed), operators.lower(&turned));
-    let spread: Vec<S> =
-        (0..together.len()).map(|point| together[point] - crossed[point] - turned[point] + averages[point]).collect();
-    let own = operators.diagonal(&spread);
-    (spread, own)
+    let turned = operators.lower(&operators.chart.turn(&crossed));
+    let crossed = operators.lower(&crossed);
+    let own_crossed = operators.diagonal(&crossed);
+    let spread =
+        |index: usize| together[index] - crossed[index] - turned[index] + key.averages[index] * value.averages[index];
+    let own =
+        |node: usize| of_queries[node] - own_crossed[node] * 2.0 + key.own_averages[node] * value.own_averages[node];
+    ((0..crossed.len()).map(spread).collect(), (0..of_queries.len()).map(own).collect())
 }
 
 /// N at all points, (row c, position a).
@@ -250,13 +310,12 @@ fn shift<S: Scalar>(operators: &Operators, key: &Side<S>, value: &Side<S>) -> Ve
     let own = chart.all(&operators.own.of(&multiplied(&key.kernel.own, &value.own)));
     let averages = chart.all(&value.averages);
     let leaning = |node: usize, own: S| (own - key.trace[node]) * half;
-    let key_averages = operators.diagonal(&key.averages);
     let both = operators.both.of(&multiplied(&value.own_at_second, &key.turned));
     let cubes = operators.cubes.of(&multiplied(&key.own, &value.own));
     let triple = triple(operators, key, value);
     let at = |place: usize| {
         let node = chart.points[place].0;
-        let mean = leaning(node, key_averages[node]) * averages[place];
+        let mean = leaning(node, key.own_averages[node]) * averages[place];
         by_values[place] + own[place] * half + mean - triple[place] - both[place] - cubes[place]
     };
     (0..chart.points.len()).map(at).collect()
@@ -318,7 +377,7 @@ impl<S: Scalar> Masked<S> {
         let pairs = weights.positions.class_mean(|point| weights.pairs[point]);
         let own: Few<S> = weights.own.iter().zip(operators.diagonal(&pairs)).map(|(&own, limit)| own - limit).collect();
         // (N W)(a, b') at (row b', position a).
-        let rows = chart.turn(&operators.backward.of(&chart.all(&pairs)));
+        let rows = chart.turn(&operators.of_keys()[1].of(&chart.all(&pairs)));
         let all = added(&operators.lower(&operators.backward.of(&rows)), &operators.own_backward.of(&own));
         let own_at_second = operators.at_second(&own);
         let mixed: Vec<S> = (0..rows.len())
@@ -332,13 +391,17 @@ impl<S: Scalar> Masked<S> {
             .collect();
         let turned = operators.lower(&chart.turn(&crossed));
         let crossed = operators.lower(&crossed);
-        let own_averages: Vec<S> = multiplied(&own, &operators.diagonal(&of.averages));
-        let averages = operators.gathered_parts(&multiplied(&pairs, &of.averages), &own_averages);
+        let own_averages: Vec<S> = multiplied(&own, &of.own_averages);
+        let averages = operators.of_keys()[1].of(&chart.all(&multiplied(&pairs, &of.averages)));
+        let averages = operators.lower(&operators.backward.of(&chart.turn(&averages)));
+        let averages = added(&averages, &operators.own_backward.of(&own_averages));
         let rest: Vec<S> = (0..all.len()).map(|index| averages[index] - crossed[index] - turned[index]).collect();
         let (own_all, own_rest) = (operators.diagonal(&all), operators.diagonal(&rest));
         let own = (0..own_all.len()).map(|node| of.kernel.own[node] * own_all[node] + own_rest[node]).collect();
-        let pairs =
-            operators.of_all_classes(&of.kernel, |point, index| of.kernel.pairs[point] * all[index] + rest[index]);
+        let rotation = |index: usize| if of.is_key { operators.rotation(index) } else { 1.0 };
+        let pairs = operators.of_all_classes(&of.kernel, |point, index| {
+            of.kernel.pairs[point] * all[index] * rotation(index) + rest[index]
+        });
         of.kernel.with(of.kernel.ln_unit + weights.ln_unit, own, pairs)
     }
 }
@@ -347,13 +410,8 @@ impl Operators {
     /// Wᵀ M W at lower points, from M at lower points and its own values.
     fn gathered<S: Scalar>(&self, pairs: &[S], own: &[S]) -> Vec<S> {
         let own: Vec<S> = own.iter().zip(self.diagonal(pairs)).map(|(&own, limit)| own - limit).collect();
-        self.gathered_parts(pairs, &own)
-    }
-
-    /// The same, from what own values have beyond the limit.
-    fn gathered_parts<S: Scalar>(&self, pairs: &[S], own: &[S]) -> Vec<S> {
         let rows = self.chart.turn(&self.backward.of(&self.chart.all(pairs)));
-        added(&self.lower(&self.backward.of(&rows)), &self.own_backward.of(own))
+        added(&self.lower(&self.backward.of(&rows)), &self.own_backward.of(&own))
     }
 
     /// Numbers of all classes of pairs, from the point of the class and its index among the lower points.

@@ -55,7 +55,8 @@ impl<S: Scalar> Attended<S> {
         let factors = query.kernel.pairs.iter().enumerate().map(|(point, &product)| {
             let [a, c] = positions.at_ends(point, &rows);
             let [own_a, own_c] = positions.ends(point, &query.kernel.own);
-            a.with(c, (product / (own_a * own_c).sqrt()).clamped(-1.0, 1.0))
+            let correlation = (product / (own_a * own_c).sqrt()).clamped(-1.0, 1.0);
+            a.with(c, correlation * view.rotation(point))
         });
         let (values, gradients): (Few<S>, Few<S>) = factors.map(|[value, gradient]| (value, gradient)).unzip();
         let kernel = output(attention, &query.kernel, scores.variance, &seen, (&rows, &values));
@@ -83,7 +84,7 @@ impl<S: Scalar> Attended<S> {
         });
         let pairs = products.collect();
         let means = self.rows.iter().map(|_| S::from(length.recip())).collect();
-        Signal { width: length, kernel: query.with(0.0, own, pairs), means: Some(means) }
+        Signal { means: Some(means), ..Signal::centred(length, query.with(0.0, own, pairs)) }
     }
 
     /// The gradient at the attention weights, from that at the output.

@@ -51,6 +51,16 @@ impl View {
     }
 }
 
+impl View {
+    /// What two queries have in common at a point beyond their correlation: κ of those that are rotated.
+    pub(super) fn rotation(&self, point: usize) -> f64 {
+        match self {
+            Self::Everywhere => 1.0,
+            Self::Masked(operators) => operators.rotation(point),
+        }
+    }
+}
+
 impl<S: Scalar> Seen<S> {
     /// The row of a query whose scores have this variance per E k².
     pub(super) fn row(&self, node: usize, score: S) -> Row<S> {

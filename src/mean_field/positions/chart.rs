@@ -214,6 +214,29 @@ impl Chart {
         self.points.iter().map(at).collect()
     }
 
+    /// A function of the distance at the lower points, averaged over the distances that a point stands for in its row.
+    pub(crate) fn averaged(&self, of_distance: &[f64]) -> Vec<f64> {
+        let sums: Vec<f64> = std::iter::once(0.0)
+            .chain(of_distance.iter().scan(0.0, |sum, value| {
+                *sum += value;
+                Some(*sum)
+            }))
+            .collect();
+        let of_row = |row: &Row| -> Vec<f64> {
+            let node = row.positions[row.lower - 1];
+            let distances: Vec<usize> = row.positions[..row.lower].iter().map(|at| node - at).collect();
+            let half = |a: usize, b: usize| (distances[a] - distances[b] - 1) / 2;
+            let mean = |index: usize| {
+                let nearer = if index + 1 < distances.len() { half(index, index + 1) } else { 0 };
+                let further = if index > 0 { half(index - 1, index) } else { 0 };
+                let (first, last) = (distances[index] - nearer, distances[index] + further);
+                (sums[last + 1] - sums[first]) / (last + 1 - first) as f64
+            };
+            (0..distances.len()).map(mean).collect()
+        };
+        self.rows.iter().flat_map(of_row).collect()
+    }
+
     /// How many positions every node stands for in averages.
     pub(super) fn tokens(&self) -> Vec<f64> {
         let mut tokens = vec![0.0; self.nodes.len()];

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use sigprop_stack::{Attention, Ids, Mask, Node, Op, Source, Stream};
+use sigprop_stack::{Attention, Component, Ids, Mask, Node, Op, Source, Stream};
 
 use super::{Chart, Grading, Positions};
 
@@ -17,9 +17,12 @@ impl Positions {
             Source::Gaussian(_) => None,
         };
         let length = stream.seq_len;
-        let masks: BTreeSet<[Option<usize>; 2]> =
-            attentions(&stream.body).map(|attention| [attention.mask.before, attention.mask.after]).collect();
-        if masks.iter().all(|&[before, after]| hides_nothing(Mask { before, after }, length)) {
+        let masks: BTreeSet<[Option<usize>; 2]> = nodes(&stream.body)
+            .filter_map(|node| Some(attention(node)?.mask))
+            .map(|mask| [mask.before, mask.after])
+            .collect();
+        let is_rotated = nodes(&stream.body).any(|node| matches!(node.op, Op::Apply(Component::Rotary(_))));
+        if !is_rotated && masks.iter().all(|&[before, after]| hides_nothing(Mask { before, after }, length)) {
             return Self::groups(&[length as f64], same_ids);
         }
         let reaches: BTreeSet<usize> = masks.into_iter().flatten().flatten().filter(|&reach| reach > 0).collect();
@@ -28,18 +31,19 @@ impl Positions {
     }
 }
 
+fn attention(node: &Node) -> Option<&Attention> {
+    match &node.op {
+        Op::Attention(attention) => Some(attention),
+        _ => None,
+    }
+}
+
 /// Whether every query sees all of so many keys.
 pub(crate) fn hides_nothing(mask: Mask, length: usize) -> bool {
     [0, length.saturating_sub(1)].into_iter().all(|query| mask.keys(query, length) == (0..length))
 }
 
-/// All attentions in a body, those inside of others too.
-fn attentions(body: &[Node]) -> Box<dyn Iterator<Item = &Attention> + '_> {
-    Box::new(body.iter().flat_map(|node| {
-        let own = match &node.op {
-            Op::Attention(attention) => Some(attention),
-            _ => None,
-        };
-        own.into_iter().chain(node.op.bodies().flat_map(attentions))
-    }))
+/// All nodes in a body, those inside of others too.
+fn nodes(body: &[Node]) -> Box<dyn Iterator<Item = &Node> + '_> {
+    Box::new(body.iter().flat_map(|node| std::iter::once(node).chain(node.op.bodies().flat_map(nodes))))
 }
