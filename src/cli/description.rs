@@ -1,6 +1,6 @@
 //! Which network, apart from its weights: MODEL, the flags that override it, its input and its gradient.
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use sigprop::{Caveat, Options, Sites, Theory, assemble::Run, compare::Setting, huggingface::Names, verdict::Shape};
 
 use super::{
@@ -49,6 +49,28 @@ pub(crate) struct AverageArguments {
     /// Same seed, same sequences and exported parameters.
     #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
     pub(crate) seed: u64,
+
+    /// Which terms are followed.
+    #[arg(long, value_enum, value_name = "THEORY", default_value_t = TheoryChoice::FiniteWidth)]
+    pub(crate) theory: TheoryChoice,
+}
+
+/// Which terms a prediction follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum TheoryChoice {
+    /// The network of infinite width and what finite width adds, ± of one network included.
+    FiniteWidth,
+    /// The network of infinite width alone, at any length in milliseconds to seconds; not every structure yet.
+    MeanField,
+}
+
+impl From<TheoryChoice> for Theory {
+    fn from(choice: TheoryChoice) -> Self {
+        match choice {
+            TheoryChoice::FiniteWidth => Self::FiniteWidth,
+            TheoryChoice::MeanField => Self::MeanField,
+        }
+    }
 }
 
 impl AverageArguments {
@@ -60,7 +82,7 @@ impl AverageArguments {
 
     /// As the predictor wants it.
     pub(crate) fn options(self, sites: Sites) -> Options {
-        Options { sites, sequences: self.batch, seed: self.seed, steps: false, theory: Theory::default() }
+        Options { sites, sequences: self.batch, seed: self.seed, steps: false, theory: self.theory.into() }
     }
 }
 

@@ -21,9 +21,6 @@ use super::positions::Positions;
 use super::scalar::Scalar;
 use super::{MeanField, Parameter};
 
-/// Index of the class of pairs with the same id; the other is 0.
-const SAME_ID: usize = 1;
-
 /// Gaussian vectors.
 pub(crate) fn gaussian<S: Scalar>(source: &Gaussian, positions: &Arc<Positions>) -> Signal<S> {
     let square = source.mean * source.mean;
@@ -43,7 +40,7 @@ pub(crate) fn embedded<S: Scalar>(source: &Embedding, positions: &Arc<Positions>
 fn alike(term: &EmbeddingTerm, positions: &Positions, point: usize) -> f64 {
     let is = |condition: bool| f64::from(u8::from(condition));
     match term {
-        EmbeddingTerm::Token { .. } => is(positions.class(SAME_ID).contains(&point)),
+        EmbeddingTerm::Token { .. } => is(positions.has_same_ids(point)),
         EmbeddingTerm::LearnedPosition { .. } => 0.0,
         EmbeddingTerm::Constant { .. } => 1.0,
         EmbeddingTerm::Segment { .. } => is(positions.is_within_group(point)),

@@ -8,6 +8,7 @@ pub(crate) mod attention;
 mod dropout;
 pub(crate) mod embedding;
 mod linear;
+pub(crate) mod mixture;
 pub(crate) mod moments;
 mod norm;
 pub(crate) mod positions;

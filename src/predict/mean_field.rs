@@ -14,16 +14,24 @@ use super::{PredictError, Sites};
 use crate::domain::Pooled;
 use crate::mean_field::activation::{self, function::Words};
 use crate::mean_field::attention::{Attended, Operators, View};
+use crate::mean_field::mixture::{self, Routing};
 use crate::mean_field::moments::{Gradient, Kernel, Signal};
 use crate::mean_field::positions::{Chart, Grading, Positions, hides_nothing};
 use crate::mean_field::rotary::Rotation;
 use crate::mean_field::{Fan as _, MeanField, Parameter, embedding};
+use crate::rules::attention::Sharpness;
 
 /// Moments of the infinitely wide network on their way through a stack.
 pub(crate) struct Walk {
     sites: Sites,
+    /// Correlation of the gradients that the backward pass starts with, of tokens of equal ids, if it is another.
+    same_ids: Option<f64>,
     activations: HashMap<Words, activation::Rule>,
     operators: Vec<Known>,
+    /// Mixtures with the standard deviation of their scores.
+    routings: Vec<(Mixture, f64, Arc<Routing>)>,
+    /// Experts that one stands for, inside mixtures.
+    experts: f64,
     rows: Rows,
 }
 
@@ -42,12 +50,22 @@ pub(crate) enum Kept {
     Steps(Vec<Kept>),
     Fan(Arc<Signal<f64>>, Vec<Arc<Signal<f64>>>),
     Attention(Box<Attended<f64>>),
+    /// With its input, the expert that stands for all, and on the way back what the router sends back.
+    Mixture(Arc<Routing>, [Arc<Signal<f64>>; 2], Option<Gradient<f64>>),
 }
 
 impl Walk {
     /// Before the first stream.
-    pub(crate) fn new(sites: Sites) -> Self {
-        Self { sites, activations: HashMap::new(), operators: Vec::new(), rows: Rows::default() }
+    pub(crate) fn new(sites: Sites, same_ids: Option<f64>) -> Self {
+        Self {
+            sites,
+            same_ids,
+            activations: HashMap::new(),
+            operators: Vec::new(),
+            routings: Vec::new(),
+            experts: 1.0,
+            rows: Rows::default(),
+        }
     }
 
     /// What is found in `stack`.
@@ -85,12 +103,30 @@ impl Walk {
         }
     }
 
+    /// The routing of a mixture with this input.
+    fn routing(&mut self, mixture: &Mixture, x: &Signal<f64>) -> Arc<Routing> {
+        /// Relative distance of standard deviations that are not told apart.
+        const REACH: f64 = 0.01;
+        let std = Routing::std(mixture, x);
+        let alike = |(known, known_std, _): &&(Mixture, f64, Arc<Routing>)| {
+            let choice = |mixture: &Mixture| (mixture.n_experts, mixture.top_k, mixture.weighting, mixture.normalised);
+            choice(known) == choice(mixture) && (known_std - std).abs() <= REACH * std
+        };
+        if let Some((.., routing)) = self.routings.iter().find(alike) {
+            return Arc::clone(routing);
+        }
+        let routing = Arc::new(Routing::new(mixture, std));
+        self.routings.push((mixture.clone(), std, Arc::clone(&routing)));
+        routing
+    }
+
     fn write_weights<'p>(&mut self, at: &Site, weights: impl IntoIterator<Item = (Parameter<'p>, f64)>) {
         for (parameter, ln_second_moment) in weights {
             let (tensor, variance) = match parameter {
                 Parameter::Tensor(Tensor { name, init }) => (name.clone(), init.variance()),
                 Parameter::Gain => (at.gain(), 0.0),
             };
+            let ln_second_moment = ln_second_moment - if at.expert().is_some() { self.experts.ln() } else { 0.0 };
             self.rows.weight(WeightNote { layer: at.layer(), tensor, variance, ln_second_moment });
         }
     }
@@ -164,7 +200,12 @@ impl Interpreter<'_> for Walk {
     }
 
     fn seed(&mut self, _: &Site, seed: &GradientSeed, output: &Self::Signal) -> Result<Self::Gradient, PredictError> {
-        Ok(Gradient::independent(Kernel::new(&output.kernel.positions, |_| 1.0, |_| seed.correlation)))
+        let positions = &output.kernel.positions;
+        let pair = |point: usize| match self.same_ids {
+            Some(correlation) if positions.has_same_ids(point) => correlation,
+            Some(_) | None => seed.correlation,
+        };
+        Ok(Gradient::independent(Kernel::new(positions, |_| 1.0, pair)))
     }
 
     fn apply(
@@ -215,7 +256,7 @@ impl Interpreter<'_> for Walk {
                 let backward = |gradient, (step, kept)| self.apply_backward(at, step, kept, gradient);
                 steps.iter().zip(kept).rev().try_fold(gradient, backward)
             }
-            (_, Kept::Steps(_) | Kept::Fan(..) | Kept::Attention(_)) => {
+            (_, Kept::Steps(_) | Kept::Fan(..) | Kept::Attention(_) | Kept::Mixture(..)) => {
                 unreachable!("apply keeps what fits the component")
             }
         }
@@ -240,6 +281,8 @@ impl Interpreter<'_> for Walk {
                 let parts: [Arc<Signal<f64>>; 3] = parts.try_into().expect("attention has the parts query, key, value");
                 let view = self.view(attention.mask, &parts[0]);
                 let attended = Attended::new(attention, &view, parts);
+                let [ln_score, attended_keys, in_view] = attended.sharpness();
+                self.rows.attention(at, Sharpness { ln_score, attended: attended_keys, in_view });
                 if self.sites == Sites::All && !at.recomputing() {
                     let weights = attended.weights();
                     let pooled = Pooled { ends: None, ..pooled(&weights.kernel, |node| weights.mean(node)) };
@@ -247,10 +290,21 @@ impl Interpreter<'_> for Walk {
                 }
                 return Ok((attended.output(), Kept::Attention(Box::new(attended))));
             }
-            Fan::Sum(sum) => sum.merge(&x, &parts),
+            Fan::Sum(sum) => {
+                let dropped = sum.branches.iter().map(|branch| branch.drop_rate).fold(0.0, f64::max);
+                let caveat =
+                    "branches that are dropped are averaged over where they add up, not behind the norms that follow";
+                self.rows.caveat(at, (dropped > 0.0).then(|| (caveat, format!("rate {dropped}"))));
+                sum.merge(&x, &parts)
+            }
             Fan::Product(product) => product.merge(&x, &parts),
             Fan::Concat(_) => return Err(not_followed(at, "latent attention")),
-            Fan::Mixture(_) => return Err(not_followed(at, "mixtures of experts")),
+            Fan::Mixture(mixture) => {
+                let [expert] = parts.try_into().expect("one expert stands for all");
+                let routing = self.routing(mixture, &x);
+                let y = Arc::new(mixture::merge(mixture, &routing, &x, &expert));
+                return Ok((y, Kept::Mixture(routing, [x, expert], None)));
+            }
         };
         Ok((Arc::new(y), Kept::Fan(x, parts)))
     }
@@ -271,13 +325,31 @@ impl Interpreter<'_> for Walk {
                 }
                 attended.split(attention, &gradient)
             }
+            (Fan::Mixture(mixture), Kept::Mixture(routing, [x, expert], back)) => {
+                let [scores, experts] = mixture::split(mixture, routing, [x, expert], &gradient);
+                let ln_router = scores.kernel.ln_contracted(&x.kernel);
+                self.write_weights(at, [(Parameter::Tensor(&mixture.router), ln_router)]);
+                *back = Some(mixture::router_backward(mixture, &scores));
+                self.experts *= mixture.n_experts as f64;
+                vec![experts]
+            }
             (Fan::Sum(sum), Kept::Fan(x, parts)) => sum.split(x, parts, &gradient),
             (Fan::Product(product), Kept::Fan(x, parts)) => product.split(x, parts, &gradient),
             _ => unreachable!("merge keeps what fits the fan"),
         })
     }
 
-    fn join(&mut self, _: &Site, _: Fan, _: Kept, parts: Vec<Gradient<f64>>) -> Result<Gradient<f64>, PredictError> {
+    fn join(
+        &mut self,
+        _: &Site,
+        fan: Fan,
+        kept: Kept,
+        mut parts: Vec<Gradient<f64>>,
+    ) -> Result<Gradient<f64>, PredictError> {
+        if let (Fan::Mixture(mixture), Kept::Mixture(.., router)) = (fan, kept) {
+            self.experts /= mixture.n_experts as f64;
+            parts.extend(router);
+        }
         Ok(Gradient::sum(&parts))
     }
 

@@ -184,7 +184,11 @@ pub(crate) fn predict_seeded(
     let Options { sites, sequences, seed, steps, theory } = options;
     check(stack)?;
     if theory == Theory::MeanField {
-        return Rows::average(vec![mean_field::Walk::new(sites).through(stack)?]);
+        if steps {
+            let site = stack.name.clone();
+            return Err(PredictError::NotFollowed { site, what: "what first steps do" });
+        }
+        return Rows::average(vec![mean_field::Walk::new(sites, same_ids).through(stack)?]);
     }
     let walk = |moments: Moments| moments.asked(steps, same_ids).walk(stack);
     let walks: Result<Vec<Rows>, PredictError> = if is_exchangeable(stack) {

@@ -81,9 +81,10 @@ use nalgebra::Matrix2;
 use rand::SeedableRng;
 use rand::rngs::ChaCha8Rng;
 use rand_distr::{Distribution, StandardNormal};
-use sigprop_stack::{Mixture, Weighting};
+use sigprop_stack::Mixture;
 
 use crate::domain::{Branch, Concentration, Domain, Fluctuation, Gradient, Signal};
+use crate::mean_field::mixture::Weights;
 use crate::moments::{Few, Token, TokenGradient, ln_correction, ratio, share};
 
 /// Draws of the scores.
@@ -122,7 +123,7 @@ impl Routing {
             let second: Vec<f64> = (0..mixture.n_experts).map(&mut normal).collect();
             let scores: Vec<f64> = first.iter().map(|z| std * z).collect();
             let one = Weights::new(mixture, &scores);
-            one.add_along(&scores, &mut along);
+            add_along(&one, &scores, &mut along);
             for (index, (overlap, passed)) in overlaps.iter_mut().zip(&mut passed).enumerate() {
                 let (own, rho) = (PI * index as f64 / INTERVALS as f64).sin_cos();
                 let scores: Vec<f64> = first.iter().zip(&second).map(|(a, b)| std * (rho * a + own * b)).collect();
@@ -375,84 +376,25 @@ struct Along {
     met: f64,
 }
 
-/// Weights of one token: ∂w_i/∂score_j = w_i (`alone`_i δ_ij − `shared`_j).
-struct Weights {
-    /// w, zero for those not chosen.
-    chosen: Vec<f64>,
-    alone: Vec<f64>,
-    shared: Vec<f64>,
-}
-
-impl Weights {
-    fn new(mixture: &Mixture, scores: &[f64]) -> Self {
-        let mut order: Vec<usize> = (0..scores.len()).collect();
-        order.sort_by(|a, b| scores[*b].total_cmp(&scores[*a]));
-        // Before the choice.
-        let all: Vec<f64> = match mixture.weighting {
-            Weighting::Softmax => {
-                let largest = scores[order[0]];
-                let total: f64 = scores.iter().map(|score| (score - largest).exp()).sum();
-                scores.iter().map(|score| (score - largest).exp() / total).collect()
-            }
-            Weighting::Sigmoid => scores.iter().map(|score| 1.0 / (1.0 + (-score).exp())).collect(),
-        };
-        let mut chosen = vec![0.0; scores.len()];
-        for &expert in order.iter().take(mixture.top_k) {
-            chosen[expert] = all[expert];
-        }
-        if mixture.normalised {
-            let total: f64 = chosen.iter().sum();
-            for weight in &mut chosen {
-                *weight /= total;
-            }
-        }
-        // d(weight before normalisation)/d(its own score), over the weight.
-        let alone: Vec<f64> = match mixture.weighting {
-            Weighting::Softmax => vec![1.0; all.len()],
-            Weighting::Sigmoid => all.iter().map(|weight| 1.0 - weight).collect(),
-        };
-        let shared = match (mixture.normalised, mixture.weighting) {
-            (true, _) => chosen.iter().zip(&alone).map(|(weight, alone)| weight * alone).collect(),
-            (false, Weighting::Softmax) => all,
-            (false, Weighting::Sigmoid) => vec![0.0; all.len()],
-        };
-        Self { chosen, alone, shared }
-    }
-
-    /// Adds what these `scores` make.
-    fn add_along(&self, scores: &[f64], sums: &mut Along) {
-        // Weights that are all next to nothing are numbers still.
-        let squares = self.overlap(self).max(f64::MIN_POSITIVE.sqrt());
-        sums.inverse += squares.recip();
-        sums.met += self.passed(self) / squares;
-        for (((weight, alone), shared), score) in self.chosen.iter().zip(&self.alone).zip(&self.shared).zip(scores) {
-            let square = weight * weight;
-            let slope = square * alone - squares * shared;
-            sums.fourth += square * square / squares;
-            sums.passed += slope * slope / squares;
-            sums.stretched += score * slope;
-        }
-    }
-
-    /// Σ w_i w'_i.
-    fn overlap(&self, other: &Self) -> f64 {
-        self.chosen.iter().zip(&other.chosen).map(|(a, b)| a * b).sum()
-    }
-
-    /// Σ ∂w_i/∂score_j ∂w'_i/∂score'_j.
-    fn passed(&self, other: &Self) -> f64 {
-        let together: f64 = self.shared.iter().zip(&other.shared).map(|(a, b)| a * b).sum();
-        let row = |i: usize| {
-            let [(one, s), (another, t)] = [self, other].map(|weights| (weights.alone[i], weights.shared[i]));
-            self.chosen[i] * other.chosen[i] * (one * another - one * t - another * s + together)
-        };
-        (0..self.chosen.len()).map(row).sum()
+/// Adds what these `scores` and their `weights` make.
+fn add_along(weights: &Weights, scores: &[f64], sums: &mut Along) {
+    // Weights that are all next to nothing are numbers still.
+    let squares = weights.overlap(weights).max(f64::MIN_POSITIVE.sqrt());
+    sums.inverse += squares.recip();
+    sums.met += weights.passed(weights) / squares;
+    for (((weight, alone), shared), score) in weights.chosen.iter().zip(&weights.alone).zip(&weights.shared).zip(scores)
+    {
+        let square = weight * weight;
+        let slope = square * alone - squares * shared;
+        sums.fourth += square * square / squares;
+        sums.passed += slope * slope / squares;
+        sums.stretched += score * slope;
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use sigprop_stack::{Init, Tensor};
+    use sigprop_stack::{Init, Tensor, Weighting};
 
     use super::*;
 
@@ -471,32 +413,5 @@ mod tests {
         approx::assert_relative_eq!(routing.own_passed(), 0.25, epsilon = 1e-6);
         // Of two choices alike by chance, 1 in 28: ¼. With one expert in common, 12 in 28: 1/16.
         approx::assert_relative_eq!(at(&routing.passed, 0.0), (0.25 + 12.0 / 16.0) / 28.0, epsilon = 0.002);
-    }
-
-    #[test]
-    fn jacobians_agree_with_finite_differences() {
-        for (weighting, normalised) in [
-            (Weighting::Softmax, true),
-            (Weighting::Softmax, false),
-            (Weighting::Sigmoid, true),
-            (Weighting::Sigmoid, false),
-        ] {
-            let mixture = mixture(4, 2, weighting, normalised);
-            let scores = vec![0.3, -0.2, 1.1, 0.4];
-            let step = 1e-6;
-            let mut expected = 0.0;
-            for j in 0..4 {
-                let moved = |sign: f64| {
-                    let mut scores = scores.clone();
-                    scores[j] += sign * step;
-                    Weights::new(&mixture, &scores).chosen
-                };
-                expected +=
-                    moved(1.0).iter().zip(moved(-1.0)).map(|(a, b)| ((a - b) / (2.0 * step)).powi(2)).sum::<f64>();
-            }
-            let weights = Weights::new(&mixture, &scores);
-            let got = weights.passed(&weights);
-            approx::assert_relative_eq!(got, expected, max_relative = 1e-7);
-        }
     }
 }

@@ -70,6 +70,18 @@ impl<S: Scalar> Attended<S> {
         Arc::clone(&self.output)
     }
 
+    /// ln E s² of a score, 1/E ΣA², and the same of scores that do not differ, averaged over queries.
+    pub(crate) fn sharpness(&self) -> [f64; 3] {
+        let [query, key, _] = &self.parts;
+        let positions = &query.kernel.positions;
+        let mean = |of: &dyn Fn(usize) -> f64| positions.sum(of) / positions.length;
+        let keys = &key.kernel.positions;
+        let key_square = keys.sum(|node| key.kernel.own[node].value()) / keys.length;
+        let score = self.scores.variance * mean(&|node| query.kernel.own[node].value()) * key_square;
+        let single = mean(&|node| self.seen.single(node, &self.rows[node]).value());
+        [score.ln(), single.recip(), mean(&|node| self.seen.single[node]).recip()]
+    }
+
     /// The attention weights, one row of entries per query.
     pub(crate) fn weights(&self) -> Signal<S> {
         let query = &self.parts[0].kernel;

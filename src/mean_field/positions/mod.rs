@@ -69,6 +69,11 @@ impl Positions {
         self.first.len() * self.classes.len()
     }
 
+    /// Whether a point is of two tokens with the same id.
+    pub(crate) fn has_same_ids(&self, point: usize) -> bool {
+        point >= self.first.len()
+    }
+
     /// Whether both ends of a point are at one node: of groups, within one group.
     pub(crate) fn is_within_group(&self, point: usize) -> bool {
         let (first, nodes) = self.nodes_of(point);

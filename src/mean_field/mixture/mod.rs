@@ -1,0 +1,135 @@
+//! Mixture of experts y = scale Σ_e w_e(x) f_e(x) over the experts with the largest scores s_e = r_e·x.
+//!
+//! Scores of two tokens are Gaussian with the correlation ρ of the tokens; an expert that both go to correlates them:
+//!
+//! ```text
+//! E y_a y_c = scale² Ω(ρ) E f_a f_c             Ω(ρ) = E Σ_e w_ae w_ce
+//! E g_a g_c of all experts together: scale² Ω(ρ) E g_a g_c
+//! E g_sa g_sc = scale² J(ρ) n E f_a f_c E g_a g_c/n_experts          J(ρ) = E Σ_ef ∂w_ae/∂s_af ∂w_ce/∂s_cf, n features of f
+//! ```
+//!
+//! Ω and J by draws of the scores from a fixed seed at equidistant angles arccos ρ, linear between. Each expert has 1/n_experts of
+//! the gradients of its weights.
+//!
+//! Assumption: experts are independent, scores have one scale. Source: Shazeer et al. 2017 for the network, the rule is ours.
+
+mod weights;
+
+use std::f64::consts::{FRAC_PI_2, PI};
+use std::sync::Arc;
+
+use rand::SeedableRng;
+use rand::rngs::ChaCha8Rng;
+use rand_distr::{Distribution, StandardNormal};
+use sigprop_stack::Mixture;
+
+pub(crate) use self::weights::Weights;
+use super::moments::{Gradient, Kernel, Signal};
+use super::scalar::Scalar;
+
+/// Draws of the scores.
+const DRAWS: usize = 1 << 13;
+/// Intervals of arccos ρ between 0 and π: towards ρ = 1 Ω falls like √(1 − ρ).
+const INTERVALS: usize = 16;
+
+/// Ω and J of a mixture whose scores have one standard deviation.
+#[derive(Clone, Debug)]
+pub(crate) struct Routing {
+    overlaps: Vec<f64>,
+    passed: Vec<f64>,
+}
+
+impl Routing {
+    /// For scores of standard deviation `std`.
+    pub(crate) fn new(mixture: &Mixture, std: f64) -> Self {
+        let mut generator = ChaCha8Rng::seed_from_u64(0);
+        let mut normal =
+            || -> Vec<f64> { (0..mixture.n_experts).map(|_| StandardNormal.sample(&mut generator)).collect() };
+        let (mut overlaps, mut passed) = (vec![0.0; INTERVALS + 1], vec![0.0; INTERVALS + 1]);
+        for _ in 0..DRAWS {
+            let (first, second) = (normal(), normal());
+            let scores: Vec<f64> = first.iter().map(|z| std * z).collect();
+            let one = Weights::new(mixture, &scores);
+            for (index, (overlap, passed)) in overlaps.iter_mut().zip(&mut passed).enumerate() {
+                let (own, rho) = (PI * index as f64 / INTERVALS as f64).sin_cos();
+                let scores: Vec<f64> = first.iter().zip(&second).map(|(a, b)| std * (rho * a + own * b)).collect();
+                let other = Weights::new(mixture, &scores);
+                *overlap += one.overlap(&other) / DRAWS as f64;
+                *passed += one.passed(&other) / DRAWS as f64;
+            }
+        }
+        Self { overlaps, passed }
+    }
+
+    /// Standard deviation of the scores of `x`.
+    pub(crate) fn std<S: Scalar>(mixture: &Mixture, x: &Signal<S>) -> f64 {
+        let positions = &x.kernel.positions;
+        let second = positions.sum(|node| x.kernel.own[node]).value() / positions.length;
+        (x.width * mixture.router.init.variance() * second * x.kernel.ln_unit.exp()).sqrt()
+    }
+}
+
+/// Between the two angles next to arccos ρ.
+fn at<S: Scalar>(values: &[f64], correlation: S) -> S {
+    let place = (-correlation.clamped(-1.0, 1.0).asin() + FRAC_PI_2) * (INTERVALS as f64 / PI);
+    let below = (place.value() as usize).min(INTERVALS - 1);
+    (place - below as f64) * (values[below + 1] - values[below]) + values[below]
+}
+
+/// A kernel times a function of the correlation of the tokens of `x`.
+fn times<S: Scalar>(kernel: &Kernel<S>, x: &Kernel<S>, values: &[f64]) -> Kernel<S> {
+    let own = kernel.own.iter().map(|&own| own * values[0]).collect();
+    let pairs = kernel.pairs.iter().zip(x.map_pairs(&x.own, |_, [a, b], product| {
+        let scale = (a * b).sqrt();
+        at(values, if scale.value() > 0.0 { product / scale } else { S::from(0.0) })
+    }));
+    kernel.with(kernel.ln_unit, own, pairs.map(|(&pair, factor)| pair * factor).collect())
+}
+
+/// The output, of an `expert` that stands for all and its input `x`.
+pub(crate) fn merge<S: Scalar>(mixture: &Mixture, routing: &Routing, x: &Signal<S>, expert: &Signal<S>) -> Signal<S> {
+    let kernel = times(&expert.kernel, &x.kernel, &routing.overlaps).scaled(mixture.scale * mixture.scale);
+    Signal::centred(expert.width, kernel)
+}
+
+/// The gradient at the scores and that at the expert that stands for all, from that at the output.
+pub(crate) fn split<S: Scalar>(
+    mixture: &Mixture,
+    routing: &Routing,
+    [x, expert]: [&Arc<Signal<S>>; 2],
+    gradient: &Gradient<S>,
+) -> [Gradient<S>; 2] {
+    let square = mixture.scale * mixture.scale;
+    let met = gradient.kernel.times(&expert.kernel);
+    let scores = times(&met, &x.kernel, &routing.passed).scaled(square * expert.width / mixture.n_experts as f64);
+    let experts = times(&gradient.kernel, &x.kernel, &routing.overlaps).scaled(square);
+    [scores, experts].map(Gradient::independent)
+}
+
+/// What the router sends back to `x`, from the gradient at the scores.
+pub(crate) fn router_backward<S: Scalar>(mixture: &Mixture, scores: &Gradient<S>) -> Gradient<S> {
+    Gradient::independent(scores.kernel.scaled(mixture.n_experts as f64 * mixture.router.init.variance()))
+}
+
+#[cfg(test)]
+mod tests {
+    use sigprop_stack::{Init, Tensor, Weighting};
+
+    use super::*;
+
+    /// Without scores all weights are 1/k, and two tokens meet in an expert with probability k/n.
+    #[test]
+    fn equal_scores_by_hand() {
+        let router = Tensor { name: "router".to_owned(), init: Init::Zero };
+        let weighting = Weighting::Softmax;
+        let mixture =
+            Mixture { n_experts: 8, top_k: 2, weighting, normalised: true, scale: 1.0, router, expert: Vec::new() };
+        let routing = Routing::new(&mixture, 1e-6);
+        approx::assert_relative_eq!(at(&routing.overlaps, 1.0), 0.5, epsilon = 1e-6);
+        approx::assert_relative_eq!(at(&routing.overlaps, 0.0), 1.0 / 8.0, epsilon = 0.003);
+        // (δ_ij − ½)/2 over two experts: 4 · 1/16.
+        approx::assert_relative_eq!(at(&routing.passed, 1.0), 0.25, epsilon = 1e-6);
+        // Of two choices alike by chance, 1 in 28: ¼. With one expert in common, 12 in 28: 1/16.
+        approx::assert_relative_eq!(at(&routing.passed, 0.0), (0.25 + 12.0 / 16.0) / 28.0, epsilon = 0.002);
+    }
+}
