@@ -5,7 +5,7 @@
 //! E dW² = Σ_ab E g_a g_b r_ab/rows                 1 for all (a constant), 0 (learned positions), independent terms add up
 //! ```
 //!
-//! Rows of a table of positions: each is read once per sequence; of the others `rows` share what is collected. A Gaussian
+//! Waves of scale c: E e_a e_b = ½ c² E_f cos((a − b) f), and means. Rows of a table of positions: each is read once per sequence; of the others `rows` share what is collected. A Gaussian
 //! source has one mean for all entries.
 //!
 //! Assumption: ids are drawn independently, of probability p_i: two are the same with Σ p², exactly.
@@ -13,13 +13,13 @@
 
 use std::sync::Arc;
 
-use sigprop_stack::{Embedding, EmbeddingTerm, Gaussian};
+use sigprop_stack::{Branch, Embedding, EmbeddingTerm, Gaussian, Sum};
 use smallvec::smallvec;
 
 use super::moments::{Few, Gradient, Kernel, Signal};
 use super::positions::Positions;
 use super::scalar::Scalar;
-use super::{MeanField, Parameter};
+use super::{Fan, MeanField, Parameter};
 
 /// Gaussian vectors.
 pub(crate) fn gaussian<S: Scalar>(source: &Gaussian, positions: &Arc<Positions>) -> Signal<S> {
@@ -44,7 +44,7 @@ fn alike(term: &EmbeddingTerm, positions: &Positions, point: usize) -> f64 {
         EmbeddingTerm::LearnedPosition { .. } => 0.0,
         EmbeddingTerm::Constant { .. } => 1.0,
         EmbeddingTerm::Segment { .. } => is(positions.is_within_group(point)),
-        EmbeddingTerm::SinusoidalPosition { .. } => todo!("positions that know distances"),
+        EmbeddingTerm::SinusoidalPosition { .. } => unreachable!("waves know distances"),
     }
 }
 
@@ -53,8 +53,30 @@ fn term<S: Scalar>(term: &EmbeddingTerm, positions: &Arc<Positions>) -> Kernel<S
     Kernel::new(positions, |_| S::from(1.0), |point| S::from(alike(term, positions, point)))
 }
 
+/// Waves sin(a f), cos(a f) of amplitude 1: E e_a e_b = ½ E_f cos((a − b) f), and E e_a.
+fn waves<S: Scalar>(width: f64, positions: &Arc<Positions>) -> Signal<S> {
+    let chart = positions.chart.as_ref().expect("waves take a chart");
+    let frequencies: Vec<f64> =
+        (0..(0.5 * width).ceil() as usize).map(|i| 10_000f64.powf(-2.0 * i as f64 / width)).collect();
+    let mean = |of: &dyn Fn(f64) -> f64| frequencies.iter().map(|&f| of(f)).sum::<f64>() / frequencies.len() as f64;
+    let distances: Vec<f64> = (0..chart.length).map(|distance| 0.5 * mean(&|f| (f * distance as f64).cos())).collect();
+    let products = chart.averaged(&distances);
+    let kernel = Kernel::new(positions, |_| S::from(0.5), |point| S::from(products[point % products.len()]));
+    let wave = |&at: &usize| S::from(0.5 * mean(&|f| (f * at as f64).sin() + (f * at as f64).cos()));
+    Signal { means: Some(chart.nodes.iter().map(wave).collect()), ..Signal::centred(width, kernel) }
+}
+
+/// Two signals added, uncorrelated but for their means.
+fn added<S: Scalar>(x: &Signal<S>, term: &Signal<S>, scale: f64) -> Signal<S> {
+    let sum = Sum { branches: [1.0, scale].map(|scale| Branch { scale, drop_rate: 0.0, body: Vec::new() }).into() };
+    sum.merge(x, &[Arc::new(x.clone()), Arc::new(term.clone())])
+}
+
 impl<S: Scalar> MeanField<S> for EmbeddingTerm {
     fn forward(&self, x: &Signal<S>) -> Signal<S> {
+        if let Self::SinusoidalPosition { scale } = self {
+            return added(x, &waves(x.width, &x.kernel.positions), *scale);
+        }
         let variance = self.table().map_or(0.0, |table| table.init.variance());
         let term = self::term(self, &x.kernel.positions);
         let kernel = Kernel::sum([(1.0, &x.kernel), (variance, &term)].into_iter());

@@ -5,6 +5,8 @@
 
 pub(crate) mod activation;
 pub(crate) mod attention;
+mod concat;
+mod convolution;
 mod dropout;
 pub(crate) mod embedding;
 mod linear;
@@ -12,6 +14,7 @@ pub(crate) mod mixture;
 pub(crate) mod moments;
 mod norm;
 pub(crate) mod positions;
+mod prepend;
 mod product;
 pub(crate) mod rotary;
 pub(crate) mod scalar;

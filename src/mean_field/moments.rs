@@ -165,12 +165,23 @@ pub(crate) struct Signal<S> {
     pub(crate) means: Option<Few<S>>,
     /// Of queries and keys that are rotated: the kernel is that before.
     pub(crate) rotation: Option<Rotation>,
+    /// Of queries and keys of several parts.
+    pub(crate) parts: Option<Arc<[Part]>>,
+}
+
+/// A part of the features of a signal.
+#[derive(Clone, Debug)]
+pub(crate) struct Part {
+    /// Its share of them, and of E x².
+    pub(crate) features: f64,
+    pub(crate) squares: f64,
+    pub(crate) rotation: Option<Rotation>,
 }
 
 impl<S: Scalar> Signal<S> {
     /// A signal without means.
     pub(crate) fn centred(width: f64, kernel: Kernel<S>) -> Self {
-        Self { width, kernel, means: None, rotation: None }
+        Self { width, kernel, means: None, rotation: None, parts: None }
     }
 
     /// E x at a node.
@@ -209,6 +220,8 @@ pub(crate) struct Gradient<S> {
     pub(crate) kernel: Kernel<S>,
     /// What x goes to.
     pub(crate) next: Next,
+    /// The share of E g² that every part of the features has, if they are not alike.
+    pub(crate) parts: Option<Arc<[f64]>>,
 }
 
 /// What a signal x goes to, where its gradient knows of it.
@@ -225,7 +238,7 @@ pub(crate) enum Next {
 impl<S: Scalar> Gradient<S> {
     /// A gradient that is independent of the signal.
     pub(crate) fn independent(kernel: Kernel<S>) -> Self {
-        Self { kernel, next: Next::Anything }
+        Self { kernel, next: Next::Anything, parts: None }
     }
 
     /// The sum of uncorrelated gradients.
@@ -235,4 +248,10 @@ impl<S: Scalar> Gradient<S> {
             _ => Self::independent(Kernel::sum(parts.iter().map(|part| (1.0, &part.kernel)))),
         }
     }
+}
+
+/// The correlation of two variables of these variances and this covariance; 0 of one that is exactly zero.
+pub(crate) fn correlation<S: Scalar>([a, b]: [S; 2], covariance: S) -> S {
+    let scale = (a * b).sqrt();
+    if scale.value() > 0.0 { (covariance / scale).clamped(-1.0, 1.0) } else { S::from(0.0) }
 }

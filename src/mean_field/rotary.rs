@@ -17,24 +17,40 @@ use super::moments::{Few, Gradient, Kernel, Signal};
 use super::scalar::Scalar;
 use super::{MeanField, Parameter};
 
-/// By how much features are turned.
+/// By how much features are turned: shares of them with one rotation each, or none.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Rotation(Arc<Rotary>);
+pub(crate) struct Rotation(Vec<(f64, Option<Arc<Rotary>>)>);
 
 impl Rotation {
     fn new(rotary: &Rotary) -> Self {
-        Self(Arc::new(rotary.clone()))
+        Self(vec![(1.0, Some(Arc::new(rotary.clone())))])
+    }
+
+    /// Of parts with these shares, if any is rotated.
+    pub(crate) fn mixed<'p>(parts: impl Iterator<Item = (f64, Option<&'p Self>)> + Clone) -> Option<Self> {
+        parts.clone().any(|(_, rotation)| rotation.is_some()).then(|| {
+            let total: f64 = parts.clone().map(|(share, _)| share).sum();
+            let of_part = |(share, rotation): (f64, Option<&Self>)| match rotation {
+                Some(Self(parts)) => parts.iter().map(|(own, part)| (own * share / total, part.clone())).collect(),
+                None => vec![(share / total, None)],
+            };
+            Self(parts.flat_map(of_part).collect())
+        })
     }
 
     /// κ of the distances from 0.
     pub(crate) fn kernel(&self, length: usize) -> Vec<f64> {
-        let Rotary { d_head, frequencies } = &*self.0;
-        let part = 2.0 / *d_head as f64;
-        let still = 1.0 - part * frequencies.len() as f64;
-        let at = |distance: usize| {
-            still + part * frequencies.iter().map(|frequency| (frequency * distance as f64).cos()).sum::<f64>()
-        };
-        (0..length).map(at).collect()
+        let mut kernel = vec![0.0; length];
+        for (share, rotary) in &self.0 {
+            let turned = rotary.as_ref().map_or(&[][..], |rotary| &rotary.frequencies);
+            let part = rotary.as_ref().map_or(0.0, |rotary| 2.0 * share / rotary.d_head as f64);
+            let still = share - part * turned.len() as f64;
+            for (distance, at) in kernel.iter_mut().enumerate() {
+                let cosines = turned.iter().map(|frequency| (frequency * distance as f64).cos()).sum::<f64>();
+                *at += still + part * cosines;
+            }
+        }
+        kernel
     }
 
     /// The kernel behind the rotation.

@@ -13,7 +13,7 @@ use super::rows::{Rows, WeightNote};
 use super::{PredictError, Sites};
 use crate::domain::Pooled;
 use crate::mean_field::activation::{self, function::Words};
-use crate::mean_field::attention::{Attended, Operators, View};
+use crate::mean_field::attention::{self, Attended, Operators, View};
 use crate::mean_field::mixture::{self, Routing};
 use crate::mean_field::moments::{Gradient, Kernel, Signal};
 use crate::mean_field::positions::{Chart, Grading, Positions, hides_nothing};
@@ -26,6 +26,8 @@ pub(crate) struct Walk {
     sites: Sites,
     /// Correlation of the gradients that the backward pass starts with, of tokens of equal ids, if it is another.
     same_ids: Option<f64>,
+    /// The share of the first of two segments, if there are two.
+    segment: Option<f64>,
     activations: HashMap<Words, activation::Rule>,
     operators: Vec<Known>,
     /// Mixtures with the standard deviation of their scores.
@@ -56,10 +58,11 @@ pub(crate) enum Kept {
 
 impl Walk {
     /// Before the first stream.
-    pub(crate) fn new(sites: Sites, same_ids: Option<f64>) -> Self {
+    pub(crate) fn new(sites: Sites, same_ids: Option<f64>, segment: Option<f64>) -> Self {
         Self {
             sites,
             same_ids,
+            segment,
             activations: HashMap::new(),
             operators: Vec::new(),
             routings: Vec::new(),
@@ -84,8 +87,9 @@ impl Walk {
     }
 
     /// What queries see of keys on the positions of `x`.
-    fn view(&mut self, mask: Mask, query: &Signal<f64>) -> View {
-        let rotation = query.rotation.as_ref();
+    fn view(&mut self, mask: Mask, [query, key]: [&Signal<f64>; 2]) -> View {
+        let rotation = attention::rotation(query, key);
+        let rotation = rotation.as_ref();
         match &query.kernel.positions.chart {
             Some(chart) if rotation.is_some() || !hides_nothing(mask, chart.length) => {
                 let is_same = |known: &&Known| {
@@ -142,8 +146,13 @@ fn rule<'c>(at: &Site, component: &'c Component) -> Result<&'c dyn MeanField<f64
         Component::Embedding(term) => term,
         Component::Activation(_) => unreachable!("activations have tables"),
         Component::Rotary(rotary) => rotary,
-        Component::Convolution(_) => return Err(not_followed(at, "convolutions")),
-        Component::Prepend(_) => return Err(not_followed(at, "class tokens")),
+        Component::Convolution(convolution) => {
+            if convolution.padding > 0 || convolution.stride != convolution.kernel {
+                return Err(not_followed(at, "convolutions of neighbours"));
+            }
+            convolution
+        }
+        Component::Prepend(prepend) => prepend,
     })
 }
 
@@ -174,18 +183,16 @@ impl Interpreter<'_> for Walk {
     type Error = PredictError;
 
     fn source(&mut self, at: &Site, stream: &Stream) -> Result<Self::Signal, PredictError> {
-        let positions = Arc::new(Positions::of(stream, Grading { dense: 8, per_octave: 4 }));
+        let positions = Arc::new(Positions::of(stream, Grading { dense: 8, per_octave: 4 }, self.segment));
         Ok(Arc::new(match &stream.source {
             Source::Gaussian(gaussian) => embedding::gaussian(gaussian, &positions),
             Source::Embedding(source) => {
                 if matches!(source.ids, Ids::Given(_)) {
                     return Err(not_followed(at, "given ids"));
                 }
-                let placed = |term: &EmbeddingTerm| {
-                    matches!(term, EmbeddingTerm::Segment { .. } | EmbeddingTerm::SinusoidalPosition { .. })
-                };
-                if source.terms.iter().any(placed) {
-                    return Err(not_followed(at, "segments and sinusoids"));
+                let is_segment = |term: &EmbeddingTerm| matches!(term, EmbeddingTerm::Segment { .. });
+                if positions.chart.is_some() && source.terms.iter().any(is_segment) {
+                    return Err(not_followed(at, "segments where positions differ"));
                 }
                 embedding::embedded(source, &positions)
             }
@@ -275,11 +282,11 @@ impl Interpreter<'_> for Walk {
     ) -> Result<(Self::Signal, Kept), PredictError> {
         let y = match fan {
             Fan::Attention(attention) => {
-                if attention.memory.is_some() || attention.bias.is_some() {
-                    return Err(not_followed(at, "memories and positions in attention"));
+                if attention.bias.is_some() {
+                    return Err(not_followed(at, "positions that are added to scores"));
                 }
                 let parts: [Arc<Signal<f64>>; 3] = parts.try_into().expect("attention has the parts query, key, value");
-                let view = self.view(attention.mask, &parts[0]);
+                let view = self.view(attention.mask, [&parts[0], &parts[1]]);
                 let attended = Attended::new(attention, &view, parts);
                 let [ln_score, attended_keys, in_view] = attended.sharpness();
                 self.rows.attention(at, Sharpness { ln_score, attended: attended_keys, in_view });
@@ -298,7 +305,7 @@ impl Interpreter<'_> for Walk {
                 sum.merge(&x, &parts)
             }
             Fan::Product(product) => product.merge(&x, &parts),
-            Fan::Concat(_) => return Err(not_followed(at, "latent attention")),
+            Fan::Concat(concat) => concat.merge(&x, &parts),
             Fan::Mixture(mixture) => {
                 let [expert] = parts.try_into().expect("one expert stands for all");
                 let routing = self.routing(mixture, &x);
@@ -333,6 +340,7 @@ impl Interpreter<'_> for Walk {
                 self.experts *= mixture.n_experts as f64;
                 vec![experts]
             }
+            (Fan::Concat(concat), Kept::Fan(x, parts)) => concat.split(x, parts, &gradient),
             (Fan::Sum(sum), Kept::Fan(x, parts)) => sum.split(x, parts, &gradient),
             (Fan::Product(product), Kept::Fan(x, parts)) => product.split(x, parts, &gradient),
             _ => unreachable!("merge keeps what fits the fan"),

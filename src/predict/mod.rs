@@ -188,7 +188,9 @@ pub(crate) fn predict_seeded(
             let site = stack.name.clone();
             return Err(PredictError::NotFollowed { site, what: "what first steps do" });
         }
-        return Rows::average(vec![mean_field::Walk::new(sites, same_ids).through(stack)?]);
+        let segments = if sequences::has_segments(stack) { SEGMENT_SHARES.map(Some).to_vec() } else { vec![None] };
+        let walk = |segment| mean_field::Walk::new(sites, same_ids, segment).through(stack);
+        return Rows::average(segments.into_iter().map(walk).collect::<Result<Vec<Rows>, PredictError>>()?);
     }
     let walk = |moments: Moments| moments.asked(steps, same_ids).walk(stack);
     let walks: Result<Vec<Rows>, PredictError> = if is_exchangeable(stack) {

@@ -29,7 +29,7 @@ use self::function::{Degrees, homogeneous, large_degrees, small_degrees};
 use self::kernel::closed;
 use self::series::Series;
 pub(crate) use self::table::Table;
-use super::moments::{Few, Gradient, Kernel, Next, Signal};
+use super::moments::{Few, Gradient, Kernel, Next, Signal, correlation};
 use super::scalar::Scalar;
 use super::{MeanField, Parameter};
 
@@ -120,7 +120,7 @@ impl<S: Scalar> MeanField<S> for Rule {
 
     fn backward(&self, x: &Signal<S>, _: &Signal<S>, gradient: &Gradient<S>) -> Gradient<S> {
         let kernel = gradient.kernel.times(&self.kernel(x, Of::Derivatives));
-        Gradient { kernel, next: Next::Activation(self.clone()) }
+        Gradient { next: Next::Activation(self.clone()), ..Gradient::independent(kernel) }
     }
 
     fn weights<'a>(&'a self, _: &Signal<S>, _: &Signal<S>, _: &Gradient<S>) -> Few<(Parameter<'a>, f64)> {
@@ -130,10 +130,4 @@ impl<S: Scalar> MeanField<S> for Rule {
 
 fn is_closed(activation: Activation) -> bool {
     closed(activation, [1.0, 1.0], 0.0).is_some()
-}
-
-/// The correlation of two variables of these variances and this covariance.
-fn correlation<S: Scalar>([a, b]: [S; 2], covariance: S) -> S {
-    let scale = (a * b).sqrt();
-    if scale.value() > 0.0 { (covariance / scale).clamped(-1.0, 1.0) } else { S::from(0.0) }
 }

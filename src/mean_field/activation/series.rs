@@ -12,11 +12,11 @@ use std::sync::LazyLock;
 
 use sigprop_stack::Activation;
 
+use super::Of;
 use super::function::{SELU_ALPHA, SELU_SCALE};
 use super::kernel::closed;
 use super::table::{AtScale, TERMS, Table};
-use super::{Of, correlation};
-use crate::mean_field::moments::{Few, Signal};
+use crate::mean_field::moments::{Few, Signal, correlation};
 use crate::mean_field::scalar::Scalar;
 
 /// r_n².

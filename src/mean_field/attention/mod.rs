@@ -25,9 +25,10 @@ use sigprop_stack::Attention;
 
 pub(crate) use self::masked::Operators;
 use self::scores::Scores;
+pub(crate) use self::scores::rotation;
 pub(crate) use self::view::View;
 use self::view::{Back, Seen};
-use super::moments::{Few, Gradient, Kernel, Next, Signal};
+use super::moments::{Few, Gradient, Kernel, Next, Signal, correlation};
 use super::scalar::Scalar;
 use super::softmax::Row;
 
@@ -54,8 +55,7 @@ impl<S: Scalar> Attended<S> {
         let positions = &query.kernel.positions;
         let factors = query.kernel.pairs.iter().enumerate().map(|(point, &product)| {
             let [a, c] = positions.at_ends(point, &rows);
-            let [own_a, own_c] = positions.ends(point, &query.kernel.own);
-            let correlation = (product / (own_a * own_c).sqrt()).clamped(-1.0, 1.0);
+            let correlation = correlation(positions.ends(point, &query.kernel.own), product);
             a.with(c, correlation * view.rotation(point))
         });
         let (values, gradients): (Few<S>, Few<S>) = factors.map(|[value, gradient]| (value, gradient)).unzip();
@@ -112,7 +112,7 @@ impl<S: Scalar> Attended<S> {
 
     /// The gradients at queries, keys and values, from that at the output.
     pub(crate) fn split(&self, attention: &Attention, gradient: &Gradient<S>) -> Vec<Gradient<S>> {
-        let Self { seen, scores, rows, parts: [query, ..], .. } = self;
+        let Self { seen, scores, rows, parts: [query, key, _], .. } = self;
         let gamma = &gradient.kernel;
         let group = (attention.n_heads / attention.n_kv_heads) as f64;
         // Γ Q by itself, times σ and times τ.
@@ -140,8 +140,13 @@ impl<S: Scalar> Attended<S> {
         let at_values = Kernel::sum([(group, &flat), (group * scores.factor, &linear)].into_iter());
         let steps = attention.scale * attention.scale * attention.d_value as f64 * scores.slope;
         let at_queries = self.at_queries(gamma, masked).scaled(steps);
-        let at_keys = Gradient { kernel: at_keys.scaled(group * steps), next: Next::Scores };
-        vec![Gradient::independent(at_queries), at_keys, Gradient::independent(at_values)]
+        let at_keys = at_keys.scaled(group * steps);
+        let shares = |of: &Signal<S>| Some(of.parts.as_ref()?.iter().map(|part| part.squares).collect());
+        vec![
+            Gradient { parts: shares(key), ..Gradient::independent(at_queries) },
+            Gradient { parts: shares(query), next: Next::Scores, ..Gradient::independent(at_keys) },
+            Gradient::independent(at_values),
+        ]
     }
 
     /// Γ D τ, with what masks add.

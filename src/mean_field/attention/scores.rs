@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! v = scale² d_head                   of raw scores, per E q² E k²
+//!                                     of several parts: Σ over parts of the shares of q² and k² over that of features
 //! cap(s) = c tanh(s/c)                v Var cap(s)/Var s in place of v; gradients times E cap'(s)²
 //! ```
 //!
@@ -10,6 +11,7 @@
 use sigprop_stack::Attention;
 
 use crate::mean_field::moments::Signal;
+use crate::mean_field::rotary::Rotation;
 use crate::mean_field::scalar::Scalar;
 use crate::quadrature::gaussian_nodes;
 
@@ -30,13 +32,30 @@ impl Scores {
             let positions = &of.kernel.positions;
             positions.sum(|node| of.kernel.own[node]).value() / positions.length
         };
-        let raw = attention.scale * attention.scale * attention.d_head as f64;
+        let raw = attention.scale * attention.scale * attention.d_head as f64 * shares(query, key).iter().sum::<f64>();
         let units = (query.kernel.ln_unit + key.kernel.ln_unit).clamp(-LARGEST_LN_UNIT, LARGEST_LN_UNIT).exp();
         let [kept, slope] = match attention.softcap {
             Some(cap) => capped((raw * units * mean(query) * mean(key)).sqrt() / cap),
             None => [1.0; 2],
         };
         Self { factor: raw * kept, variance: raw * kept * units, slope }
+    }
+}
+
+/// What the parts of queries and keys have of the variance of scores, over that of parts that are alike.
+fn shares<S>(query: &Signal<S>, key: &Signal<S>) -> Vec<f64> {
+    let (Some(query), Some(key)) = (&query.parts, &key.parts) else { return vec![1.0] };
+    query.iter().zip(key.iter()).map(|(q, k)| q.squares * k.squares / q.features).collect()
+}
+
+/// The rotation that scores know of.
+pub(crate) fn rotation<S>(query: &Signal<S>, key: &Signal<S>) -> Option<Rotation> {
+    match &query.parts {
+        Some(parts) => {
+            let rotations = parts.iter().map(|part| part.rotation.as_ref());
+            Rotation::mixed(shares(query, key).into_iter().zip(rotations))
+        }
+        None => query.rotation.clone(),
     }
 }
 

@@ -24,7 +24,7 @@ use rand_distr::{Distribution, StandardNormal};
 use sigprop_stack::Mixture;
 
 pub(crate) use self::weights::Weights;
-use super::moments::{Gradient, Kernel, Signal};
+use super::moments::{Gradient, Kernel, Signal, correlation};
 use super::scalar::Scalar;
 
 /// Draws of the scores.
@@ -79,10 +79,7 @@ fn at<S: Scalar>(values: &[f64], correlation: S) -> S {
 /// A kernel times a function of the correlation of the tokens of `x`.
 fn times<S: Scalar>(kernel: &Kernel<S>, x: &Kernel<S>, values: &[f64]) -> Kernel<S> {
     let own = kernel.own.iter().map(|&own| own * values[0]).collect();
-    let pairs = kernel.pairs.iter().zip(x.map_pairs(&x.own, |_, [a, b], product| {
-        let scale = (a * b).sqrt();
-        at(values, if scale.value() > 0.0 { product / scale } else { S::from(0.0) })
-    }));
+    let pairs = kernel.pairs.iter().zip(x.map_pairs(&x.own, |_, ends, product| at(values, correlation(ends, product))));
     kernel.with(kernel.ln_unit, own, pairs.map(|(&pair, factor)| pair * factor).collect())
 }
 

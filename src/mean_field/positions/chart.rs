@@ -247,25 +247,29 @@ impl Chart {
         tokens
     }
 
-    /// How many ordered pairs of different positions every lower point stands for.
-    pub(super) fn pairs(&self) -> Vec<f64> {
-        let tokens = self.tokens();
-        let mut all = vec![0.0; self.points.len()];
-        for (k, row) in self.rows.iter().enumerate() {
+    /// Σ_b f(t, b) over the positions b other than t, for every node t, from f at the lower points.
+    pub(super) fn row_sums(&self) -> Sparse {
+        Sparse::new(self.rows.iter().zip(&self.nodes).map(|(row, &node)| {
+            let mut weights = vec![0.0; row.positions.len()];
             for position in 0..self.length {
-                let node = self.nodes[k];
-                let Stencil { start, weights } = row.stencil(position, position < node, (node, self.length));
-                let used = (row.start + start..).zip(weights).filter(|(_, weight)| weight.abs() > 0.0);
-                used.for_each(|(place, weight)| all[place] += tokens[k] * weight);
+                let Stencil { start, weights: own } = row.stencil(position, position < node, (node, self.length));
+                let used = (start..).zip(own).filter(|(_, weight)| weight.abs() > 0.0);
+                used.for_each(|(place, weight)| weights[place] += weight);
             }
-        }
+            // The node itself is of the upper side.
+            weights[row.lower] -= 1.0;
+            let places = row.places().zip(weights);
+            places
+                .flat_map(|(place, weight)| self.full.row(place).iter().map(move |&(at, own)| (at, own * weight)))
+                .collect()
+        }))
+    }
+
+    /// How many ordered pairs of different positions every lower point stands for, from the sums of rows.
+    pub(super) fn pairs(&self, row_sums: &Sparse) -> Vec<f64> {
         let mut pairs = vec![0.0; self.lower.len()];
-        for (place, weight) in all.into_iter().enumerate() {
-            self.full.row(place).iter().for_each(|&(lower, own)| pairs[lower as usize] += own * weight);
-        }
-        for (diagonal, tokens) in self.diagonals().zip(tokens) {
-            let own = self.full.row(diagonal)[0].0 as usize;
-            pairs[own] -= tokens;
+        for (k, tokens) in self.tokens().into_iter().enumerate() {
+            row_sums.row(k).iter().for_each(|&(at, weight)| pairs[at as usize] += tokens * weight);
         }
         pairs
     }

@@ -19,6 +19,37 @@ impl Positions {
         }
         let (classes, triple) = classes(same_ids);
         let second = Sparse::new(second.into_iter());
-        Self { chart: None, length: tokens.iter().sum(), tokens: tokens.into(), first, second, pairs, classes, triple }
+        let point = |a: usize, b: usize| (a.max(b) * (a.max(b) + 1) / 2 + a.min(b)) as u32;
+        let row_sums = Sparse::new((0..tokens.len()).map(|a| {
+            let others = |b: usize| if a == b { tokens[b] - 1.0 } else { tokens[b] };
+            (0..tokens.len()).map(|b| (point(a, b), others(b))).collect()
+        }));
+        Self {
+            chart: None,
+            length: tokens.iter().sum(),
+            tokens: tokens.into(),
+            first,
+            second,
+            pairs,
+            row_sums,
+            classes,
+            triple,
+        }
+    }
+
+    /// Those with one more token, a group of its own, before all others; of groups alone.
+    pub(crate) fn with_first(&self) -> Self {
+        let tokens: Few<f64> = std::iter::once(1.0).chain(self.tokens.iter().copied()).collect();
+        let same_ids = self.classes.get(1).map(|&pair| [pair, self.triple]);
+        Self::groups(&tokens, same_ids)
+    }
+
+    /// The point of these groups that is `point` of those `with_first`; none of pairs with the first token.
+    pub(crate) fn before(&self, point: usize, with_first: &Self) -> Option<usize> {
+        let points = with_first.first.len();
+        let (class, point) = (point / points, point % points);
+        let (first, nodes) = with_first.nodes_of(point);
+        let [a, b] = [first.checked_sub(1)?, (nodes[0].0 as usize).checked_sub(1)?];
+        Some(class * self.first.len() + a * (a + 1) / 2 + b)
     }
 }

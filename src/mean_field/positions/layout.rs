@@ -2,13 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use sigprop_stack::{Attention, Component, Ids, Mask, Node, Op, Source, Stream};
+use sigprop_stack::{Attention, Component, EmbeddingTerm, Ids, Mask, Node, Op, Source, Stream};
 
 use super::{Chart, Grading, Positions};
 
 impl Positions {
-    /// Those of a stream at its source: one group where all tokens are alike, else a chart.
-    pub(crate) fn of(stream: &Stream, grading: Grading) -> Self {
+    /// Those of a stream at its source: one group where all tokens are alike, two where one `segment` has this share, else a
+    /// chart.
+    pub(crate) fn of(stream: &Stream, grading: Grading, segment: Option<f64>) -> Self {
         let same_ids = match &stream.source {
             Source::Embedding(embedding) => match &embedding.ids {
                 Ids::PowerLaw(law) => Some([2, 3].map(|count| law.repeat_probability(count))),
@@ -21,9 +22,23 @@ impl Positions {
             .filter_map(|node| Some(attention(node)?.mask))
             .map(|mask| [mask.before, mask.after])
             .collect();
-        let is_rotated = nodes(&stream.body).any(|node| matches!(node.op, Op::Apply(Component::Rotary(_))));
-        if !is_rotated && masks.iter().all(|&[before, after]| hides_nothing(Mask { before, after }, length)) {
-            return Self::groups(&[length as f64], same_ids);
+        let places = |term: &EmbeddingTerm| matches!(term, EmbeddingTerm::SinusoidalPosition { .. });
+        let is_placed = match &stream.source {
+            Source::Embedding(embedding) => embedding.terms.iter().any(places),
+            Source::Gaussian(_) => false,
+        };
+        let is_placed = is_placed
+            || nodes(&stream.body).any(|node| match &node.op {
+                Op::Apply(Component::Rotary(_)) => true,
+                Op::Apply(Component::Embedding(term)) => places(term),
+                _ => false,
+            });
+        if !is_placed && masks.iter().all(|&[before, after]| hides_nothing(Mask { before, after }, length)) {
+            let length = length as f64;
+            return match segment {
+                Some(share) => Self::groups(&[share * length, (1.0 - share) * length], same_ids),
+                None => Self::groups(&[length], same_ids),
+            };
         }
         let reaches: BTreeSet<usize> = masks.into_iter().flatten().flatten().filter(|&reach| reach > 0).collect();
         let windows: Vec<usize> = reaches.into_iter().map(|reach| reach + 1).collect();

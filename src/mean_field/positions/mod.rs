@@ -37,6 +37,8 @@ pub(crate) struct Positions {
     second: Sparse,
     /// How many ordered pairs of tokens each point stands for.
     pub(crate) pairs: Few<f64>,
+    /// Σ over all tokens other than that of a node, from the numbers of one class at all points.
+    row_sums: Sparse,
     /// The share of all pairs that each class has: different ids, and the same.
     pub(crate) classes: Few<f64>,
     /// The probability that three tokens have the same id.
@@ -47,12 +49,14 @@ impl Positions {
     /// Every position of a chart; two and three different tokens have the same id with these probabilities, if they have ids.
     pub(crate) fn on(chart: Chart, same_ids: Option<[f64; 2]>) -> Self {
         let (classes, triple) = classes(same_ids);
+        let row_sums = chart.row_sums();
         Self {
             length: chart.length as f64,
             tokens: chart.tokens().into(),
             first: chart.lower.iter().map(|&place| chart.points[place].0 as u32).collect(),
             second: chart.seconds(),
-            pairs: chart.pairs().into(),
+            pairs: chart.pairs(&row_sums).into(),
+            row_sums,
             classes,
             triple,
             chart: Some(Arc::new(chart)),
@@ -112,18 +116,7 @@ impl Positions {
 
     /// Σ_b f(a, b) over the tokens b other than a, for a at every node, from the average of f over classes.
     pub(crate) fn row_sums<S: Scalar>(&self, pairs: &[S]) -> Few<S> {
-        let mut sums: Few<S> = self.tokens.iter().map(|_| S::from(0.0)).collect();
-        for (point, &value) in pairs.iter().enumerate() {
-            let (first, nodes) = self.nodes_of(point);
-            let second = nodes[0].0 as usize;
-            if first == second {
-                sums[first] += value * (self.tokens[first] - 1.0);
-            } else {
-                sums[first] += value * self.tokens[second];
-                sums[second] += value * self.tokens[first];
-            }
-        }
-        sums
+        self.row_sums.times(pairs).collect()
     }
 
     /// The average over classes at every point.

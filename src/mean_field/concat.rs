@@ -1,0 +1,55 @@
+//! Chains side by side in every head: the queries and keys of latent attention.
+//!
+//! ```text
+//! E y_a y_b = Σ_i u_i E f_ia f_ib         u_i = width_i/Σ width, a part that heads share counted once per head
+//! ```
+//!
+//! Every part receives the gradient of its features, a shared one the sum over heads. A query's gradient, Σ_b δs_ab k_b, has in
+//! each part what keys have there, a key's what queries have: `Signal::parts`.
+//!
+//! Assumption: parts of queries and of keys have alike correlations. Source: DeepSeek-AI 2024 for the network.
+
+use std::sync::Arc;
+
+use sigprop_stack::Concat;
+
+use super::Fan;
+use super::moments::{Gradient, Kernel, Part, Signal};
+use super::rotary::Rotation;
+use super::scalar::Scalar;
+
+/// Features of every part in the output.
+fn widths<S: Scalar>(concat: &Concat, parts: &[Arc<Signal<S>>]) -> Vec<f64> {
+    let heads = |index: usize| if concat.parts[index].shared { concat.n_heads as f64 } else { 1.0 };
+    parts.iter().enumerate().map(|(index, part)| heads(index) * part.width).collect()
+}
+
+impl<S: Scalar> Fan<S> for Concat {
+    fn merge(&self, _: &Signal<S>, parts: &[Arc<Signal<S>>]) -> Signal<S> {
+        let widths = widths(self, parts);
+        let total: f64 = widths.iter().sum();
+        let kernels = widths.iter().map(|width| width / total).zip(parts.iter().map(|part| &part.kernel));
+        let kernel = Kernel::sum(kernels);
+        let level = |kernel: &Kernel<S>| kernel.positions.sum(|node| kernel.own[node]).value().ln() + kernel.ln_unit;
+        let all = level(&kernel);
+        let part = |(width, part): (&f64, &Arc<Signal<S>>)| {
+            let features = width / total;
+            let squares = features * (level(&part.kernel) - all).exp();
+            Part { features, squares, rotation: part.rotation.clone() }
+        };
+        let parts: Arc<[Part]> = widths.iter().zip(parts).map(part).collect();
+        let rotation = Rotation::mixed(parts.iter().map(|part| (part.squares, part.rotation.as_ref())));
+        Signal { parts: Some(parts), rotation, ..Signal::centred(total, kernel) }
+    }
+
+    fn split(&self, _: &Signal<S>, parts: &[Arc<Signal<S>>], gradient: &Gradient<S>) -> Vec<Gradient<S>> {
+        let widths = widths(self, parts);
+        let total: f64 = widths.iter().sum();
+        let part = |(index, width): (usize, &f64)| {
+            let heads = if self.parts[index].shared { self.n_heads as f64 } else { 1.0 };
+            let share = gradient.parts.as_ref().map_or(1.0, |shares| shares[index] * total / width);
+            Gradient::independent(gradient.kernel.scaled(heads * share))
+        };
+        widths.iter().enumerate().map(part).collect()
+    }
+}
