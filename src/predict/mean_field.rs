@@ -5,8 +5,8 @@ use std::sync::Arc;
 use foldhash::{HashMap, HashMapExt};
 use nalgebra::{Matrix2, Vector2};
 use sigprop_stack::{
-    Activation, Component, EmbeddingTerm, Fan, GradientSeed, Ids, Interpreter, Mask, Mixture, Site, Source, Stack,
-    Stream, Tensor, run,
+    Activation, Component, Embedding, EmbeddingTerm, Fan, GradientSeed, Ids, Interpreter, Mask, Mixture, Site, Source,
+    Stack, Stream, Tensor, run,
 };
 
 use super::rows::{Rows, WeightNote};
@@ -22,12 +22,16 @@ use crate::mean_field::{Fan as _, MeanField, Parameter, embedding};
 use crate::rules::attention::Sharpness;
 
 /// Moments of the infinitely wide network on their way through a stack.
-pub(crate) struct Walk {
+pub(crate) struct Walk<'w> {
     sites: Sites,
     /// Correlation of the gradients that the backward pass starts with, of tokens of equal ids, if it is another.
     same_ids: Option<f64>,
     /// The share of the first of two segments, if there are two.
     segment: Option<f64>,
+    /// The ids of one sequence per stream, of those where they are given.
+    ids: &'w [Vec<u32>],
+    /// How many streams were entered.
+    streams: usize,
     activations: HashMap<Words, activation::Rule>,
     operators: Vec<Known>,
     /// Mixtures with the standard deviation of their scores.
@@ -56,13 +60,15 @@ pub(crate) enum Kept {
     Mixture(Arc<Routing>, [Arc<Signal<f64>>; 2], Option<Gradient<f64>>),
 }
 
-impl Walk {
+impl<'w> Walk<'w> {
     /// Before the first stream.
-    pub(crate) fn new(sites: Sites, same_ids: Option<f64>, segment: Option<f64>) -> Self {
+    pub(crate) fn new(sites: Sites, same_ids: Option<f64>, segment: Option<f64>, ids: &'w [Vec<u32>]) -> Self {
         Self {
             sites,
             same_ids,
             segment,
+            ids,
+            streams: 0,
             activations: HashMap::new(),
             operators: Vec::new(),
             routings: Vec::new(),
@@ -176,20 +182,23 @@ fn pooled(kernel: &Kernel<f64>, mean: impl Fn(usize) -> f64) -> Pooled {
     }
 }
 
-impl Interpreter<'_> for Walk {
+impl Interpreter<'_> for Walk<'_> {
     type Signal = Arc<Signal<f64>>;
     type Gradient = Gradient<f64>;
     type Kept = Kept;
     type Error = PredictError;
 
     fn source(&mut self, at: &Site, stream: &Stream) -> Result<Self::Signal, PredictError> {
-        let positions = Arc::new(Positions::of(stream, Grading { dense: 8, per_octave: 4 }, self.segment));
+        let place = self.streams;
+        self.streams += 1;
+        let ids = match &stream.source {
+            Source::Embedding(Embedding { ids: Ids::Given(_), .. }) => Some(self.ids[place].as_slice()),
+            Source::Embedding(_) | Source::Gaussian(_) => None,
+        };
+        let positions = Arc::new(Positions::of(stream, Grading { dense: 8, per_octave: 4 }, self.segment, ids));
         Ok(Arc::new(match &stream.source {
             Source::Gaussian(gaussian) => embedding::gaussian(gaussian, &positions),
             Source::Embedding(source) => {
-                if matches!(source.ids, Ids::Given(_)) {
-                    return Err(not_followed(at, "given ids"));
-                }
                 let is_segment = |term: &EmbeddingTerm| matches!(term, EmbeddingTerm::Segment { .. });
                 if positions.chart.is_some() && source.terms.iter().any(is_segment) {
                     return Err(not_followed(at, "segments where positions differ"));

@@ -188,9 +188,7 @@ pub(crate) fn predict_seeded(
             let site = stack.name.clone();
             return Err(PredictError::NotFollowed { site, what: "what first steps do" });
         }
-        let segments = if sequences::has_segments(stack) { SEGMENT_SHARES.map(Some).to_vec() } else { vec![None] };
-        let walk = |segment| mean_field::Walk::new(sites, same_ids, segment).through(stack);
-        return Rows::average(segments.into_iter().map(walk).collect::<Result<Vec<Rows>, PredictError>>()?);
+        return Rows::average(mean_field_walks(stack, options, same_ids)?);
     }
     let walk = |moments: Moments| moments.asked(steps, same_ids).walk(stack);
     let walks: Result<Vec<Rows>, PredictError> = if is_exchangeable(stack) {
@@ -206,6 +204,17 @@ pub(crate) fn predict_seeded(
         rayon::scope(|_| walks())
     };
     Rows::average(walks?)
+}
+
+/// What the theory of infinite width finds: for each of the segments that stand for all, or each given sequence of ids.
+fn mean_field_walks(stack: &Stack, options: Options, same_ids: Option<f64>) -> Result<Vec<Rows>, PredictError> {
+    let walk = |segment, ids: &[Vec<u32>]| mean_field::Walk::new(options.sites, same_ids, segment, ids).through(stack);
+    if sequences::has_given_ids(stack) {
+        let sequences = sequences::sequences(stack, options.sequences, options.seed);
+        return sequences.into_par_iter().map(|ids| walk(None, &ids)).collect();
+    }
+    let segments = if sequences::has_segments(stack) { SEGMENT_SHARES.map(Some).to_vec() } else { vec![None] };
+    segments.into_iter().map(|segment| walk(segment, &[])).collect()
 }
 
 /// Refuses what would not fit: the input of every block, and the insides of one, per sequence at a time.

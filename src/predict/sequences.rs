@@ -18,6 +18,11 @@ pub(crate) fn is_exchangeable(stack: &Stack) -> bool {
             .all(|stream| drawn(stream) && unplaced(stream) && stream.body.iter().all(|node| alike(node, &unmasked)))
 }
 
+/// Whether any ids of `stack` are given.
+pub(super) fn has_given_ids(stack: &Stack) -> bool {
+    stack.streams.iter().any(|stream| !drawn(stream))
+}
+
 /// Whether tokens of `stack` lie in segments.
 pub(super) fn has_segments(stack: &Stack) -> bool {
     stack.streams.iter().any(|stream| match &stream.source {

@@ -16,6 +16,7 @@ use std::sync::Arc;
 
 use sigprop_stack::Mask;
 
+use super::repeats::{Jump, Repeats};
 use super::view::{Back, Seen, effective};
 use crate::mean_field::moments::{Few, Kernel};
 use crate::mean_field::positions::{Chart, Spec, Sum};
@@ -25,17 +26,17 @@ use crate::mean_field::scalar::Scalar;
 /// The sums of one mask on one chart.
 #[derive(Debug)]
 pub(crate) struct Operators {
-    chart: Arc<Chart>,
+    pub(super) chart: Arc<Chart>,
     /// Z at every node.
     in_view: Vec<f64>,
     /// Σ_b W_cb f(t, b), and Σ_b W_bc f(t, b).
-    forward: Sum,
+    pub(super) forward: Sum,
     backward: Sum,
     /// Σ_b W_tb W_cb f(t, b), and Σ_b W_bt W_bc f(t, b).
     both: Sum,
     both_backward: Sum,
     /// Σ_b W_cb² f(t, b).
-    squares: Sum,
+    pub(super) squares: Sum,
     /// Of functions of one position: Σ_b W_tb W_cb f(b), Σ_b W_bt W_bc f(b), Σ_b W_tb² W_cb f(b), Σ_b W_bt² W_bc f(b); and Σ_b W_tb f(b).
     own: Sum,
     own_backward: Sum,
@@ -43,6 +44,14 @@ pub(crate) struct Operators {
     cubes_backward: Sum,
     average: Sum,
     rotated: Option<Rotated>,
+    /// W_tb, the limits from both sides where b is t, and W_bt, 0 at the limit from below where those before t do not see it; at all
+    /// points.
+    pub(super) query_weights: Vec<f64>,
+    pub(super) key_weights: Vec<f64>,
+    /// Z at the second position of all points.
+    in_view_at_second: Vec<f64>,
+    /// Σ_d W_td W_bd/Σ_d W_bd², at the lower points.
+    pub(super) alike: Vec<f64>,
 }
 
 /// Sums of rotated keys and queries, of which two at the distance d have κ(d) in common.
@@ -134,6 +143,17 @@ impl Operators {
             },
             chart: Arc::clone(chart),
             rotated,
+            query_weights: weights(chart, &|t, b| mask.keys(t, length).contains(&b), &|t, _| z[t]),
+            key_weights: weights(chart, &|t, b| mask.keys(b, length).contains(&t), &|_, b| z[b]),
+            in_view_at_second: chart.points.iter().map(|&(_, b)| z[b]).collect(),
+            alike: {
+                let shared = |t: usize, b: usize| {
+                    let common = by_both(t, b);
+                    if common.is_empty() { 0.0 } else { (common.end() - common.start() + 1) as f64 / z[t] }
+                };
+                let at = |&place: &usize| shared(chart.nodes[chart.points[place].0], chart.points[place].1);
+                chart.lower.iter().map(at).collect()
+            },
             forward,
             backward,
             both,
@@ -142,13 +162,54 @@ impl Operators {
         }
     }
 
+    /// A sum along rows from which tokens themselves, with this value at the limit, are taken off: they meet their queries with W to
+    /// this power.
+    pub(super) fn without_own<S: Scalar>(&self, all: &[S], limit: &[S], power: i32) -> Vec<S> {
+        let own =
+            |(place, &sum): (usize, &S)| sum - limit[self.chart.points[place].0] * self.key_weights[place].powi(power);
+        all.iter().enumerate().map(own).collect()
+    }
+
+    /// A sum along rows of a function that jumps at the node, where it is what it is from below.
+    pub(super) fn with_jump<S: Scalar>(&self, jump: Jump, f: &[S]) -> Vec<S> {
+        let sum = match jump {
+            Jump::Forward => &self.forward,
+            Jump::Squares => &self.squares,
+            Jump::Both => &self.both,
+        };
+        let jumps: Vec<S> = self.chart.diagonals().map(|diagonal| f[diagonal] - f[diagonal + 1]).collect();
+        let diagonals: Vec<usize> = self.chart.diagonals().collect();
+        let at = |(place, sum): (usize, S)| {
+            let node = self.chart.points[place].0;
+            let own = self.in_view[node].recip();
+            let weight = if place == diagonals[node] { own } else { self.key_weights[place] };
+            let weight = match jump {
+                Jump::Forward => weight,
+                Jump::Squares => weight * weight,
+                Jump::Both => weight * own,
+            };
+            sum + jumps[node] * weight
+        };
+        sum.of(f).into_iter().enumerate().map(at).collect()
+    }
+
+    /// 1/Z at both positions of a point.
+    pub(super) fn own_weights(&self, place: usize) -> [f64; 2] {
+        [self.in_view[self.chart.points[place].0], self.in_view_at_second[place]].map(f64::recip)
+    }
+
+    /// A function of one position at the second position of the lower points.
+    pub(super) fn at_lower_ends<S: Scalar>(&self, own: &[S]) -> Vec<S> {
+        self.lower(&self.at_second(own))
+    }
+
     /// What stands at the lower points.
-    fn lower<S: Scalar>(&self, all: &[S]) -> Vec<S> {
+    pub(super) fn lower<S: Scalar>(&self, all: &[S]) -> Vec<S> {
         self.chart.lower.iter().map(|&place| all[place]).collect()
     }
 
     /// What stands at the limit from below of every node.
-    fn diagonal<S: Scalar>(&self, lower: &[S]) -> Few<S> {
+    pub(super) fn diagonal<S: Scalar>(&self, lower: &[S]) -> Few<S> {
         self.chart.lower_diagonals().map(|index| lower[index]).collect()
     }
 
@@ -158,7 +219,7 @@ impl Operators {
     }
 
     /// The sum over keys, and that over queries; of those that are rotated.
-    fn of_keys(&self) -> [&Sum; 2] {
+    pub(super) fn of_keys(&self) -> [&Sum; 2] {
         match &self.rotated {
             Some(Rotated { forward, backward, .. }) => [forward, backward],
             None => [&self.forward, &self.backward],
@@ -184,9 +245,27 @@ impl Operators {
     }
 }
 
+/// 1/Z where one sees the other, at all points; at a node the limits from below and above.
+fn weights(chart: &Chart, sees: &dyn Fn(usize, usize) -> bool, in_view: &dyn Fn(usize, usize) -> f64) -> Vec<f64> {
+    let diagonals: Vec<usize> = chart.diagonals().collect();
+    let last = chart.length - 1;
+    let at = |(place, &(k, b)): (usize, &(usize, usize))| {
+        let t = chart.nodes[k];
+        let (first, second) = match place.checked_sub(diagonals[k]) {
+            // Nothing is before the first: as the first is to the second.
+            Some(0) if t == 0 => (last.min(1), 0),
+            Some(0) => (t, t - 1),
+            Some(1) => (t, last.min(t + 1)),
+            Some(_) | None => (t, b),
+        };
+        if sees(first, second) { in_view(t, b).recip() } else { 0.0 }
+    };
+    chart.points.iter().enumerate().map(at).collect()
+}
+
 /// Keys or values: kernel, own part, R and P.
-struct Side<S> {
-    kernel: Kernel<S>,
+pub(super) struct Side<S> {
+    pub(super) kernel: Kernel<S>,
     own: Few<S>,
     own_at_second: Vec<S>,
     /// R at all points, (row b, position c), and turned round.
@@ -196,7 +275,7 @@ struct Side<S> {
     averages: Vec<S>,
     own_averages: Few<S>,
     smooth: Vec<S>,
-    is_key: bool,
+    pub(super) is_key: bool,
     trace: Few<S>,
 }
 
@@ -225,11 +304,11 @@ impl<S: Scalar> Side<S> {
     }
 }
 
-fn added<S: Scalar>(a: &[S], b: &[S]) -> Vec<S> {
+pub(super) fn added<S: Scalar>(a: &[S], b: &[S]) -> Vec<S> {
     a.iter().zip(b).map(|(&a, &b)| a + b).collect()
 }
 
-fn multiplied<S: Scalar>(a: &[S], b: &[S]) -> Vec<S> {
+pub(super) fn multiplied<S: Scalar>(a: &[S], b: &[S]) -> Vec<S> {
     a.iter().zip(b).map(|(&a, &b)| a * b).collect()
 }
 
@@ -245,8 +324,14 @@ impl<S: Scalar> Masked<S> {
         let positions = &key.positions;
         let square: Few<S> = operators.average.of(&value.own).into();
         let (key, value) = (Side::new(operators, key, true), Side::new(operators, value, false));
-        let spread = spread(operators, &key, &value);
-        let shift = shift(operators, &key, &value);
+        let repeats = Repeats::new(operators, &key, &value);
+        let mut spread = spread(operators, &key, &value);
+        let mut shift = shift(operators, &key, &value);
+        if let Some(repeats) = &repeats {
+            spread.0 = added(&spread.0, &repeats.spread);
+            spread.1 = added(&spread.1, &operators.diagonal(&repeats.spread)).into();
+            shift = added(&shift, &repeats.shift);
+        }
         let both = key.kernel.ln_unit + value.kernel.ln_unit;
         let kernel = |ln_unit: f64, lower: &[S]| {
             let own = operators.diagonal(lower);
@@ -254,10 +339,14 @@ impl<S: Scalar> Masked<S> {
             key.kernel.with(ln_unit, own, pairs)
         };
         let spread = Kernel { own: spread.1, ..kernel(both, &spread.0) };
+        let mut flat = kernel(value.kernel.ln_unit, &value.averages);
+        if let Some(repeats) = &repeats {
+            flat.pairs.iter_mut().zip(repeats.flat.iter().flatten()).for_each(|(flat, &gain)| *flat += gain);
+        }
         let turned = operators.chart.turn(&shift);
         let traces = key.trace.iter().zip(&value.trace).zip(&spread.own).zip(&operators.in_view);
         Seen {
-            flat: kernel(value.kernel.ln_unit, &value.averages),
+            flat,
             shift: [shift, turned].map(|all| kernel(both, &operators.lower(&all))),
             keys: traces
                 .map(|(((&of_key, &of_value), &spread), &most)| effective(of_key * of_value, spread, most))
@@ -354,7 +443,14 @@ impl<S: Scalar> Masked<S> {
         let lower = operators.gathered(&pairs, &gamma.own);
         let more = operators.diagonal(&operators.own_backward.of(masked));
         let own = operators.diagonal(&lower).iter().zip(&more).map(|(&own, &more)| own + more).collect();
-        gamma.with(gamma.ln_unit, own, operators.of_all_classes(gamma, |_, index| lower[index]))
+        // Two keys with the same id have the gradients of queries with that id in common.
+        let shared = |index: usize| {
+            let place = operators.chart.lower[index];
+            let [a, b] = operators.own_weights(place);
+            a * b + operators.query_weights[place] * operators.key_weights[place]
+        };
+        let of_class = |point: usize, index: usize| lower[index] + (gamma.pairs[point] - pairs[index]) * shared(index);
+        gamma.with(gamma.ln_unit, own, operators.of_all_classes(gamma, of_class))
     }
 
     /// C(K, N), from N.

@@ -16,6 +16,7 @@
 
 mod everywhere;
 mod masked;
+mod repeats;
 mod scores;
 mod view;
 

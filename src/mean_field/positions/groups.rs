@@ -34,6 +34,7 @@ impl Positions {
             row_sums,
             classes,
             triple,
+            ids: None,
         }
     }
 

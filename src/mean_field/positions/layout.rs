@@ -8,8 +8,11 @@ use super::{Chart, Grading, Positions};
 
 impl Positions {
     /// Those of a stream at its source: one group where all tokens are alike, two where one `segment` has this share, else a
-    /// chart.
-    pub(crate) fn of(stream: &Stream, grading: Grading, segment: Option<f64>) -> Self {
+    /// chart; with given `ids` all.
+    pub(crate) fn of(stream: &Stream, grading: Grading, segment: Option<f64>, ids: Option<&[u32]>) -> Self {
+        if let Some(ids) = ids {
+            return Self::given(ids);
+        }
         let same_ids = match &stream.source {
             Source::Embedding(embedding) => match &embedding.ids {
                 Ids::PowerLaw(law) => Some([2, 3].map(|count| law.repeat_probability(count))),

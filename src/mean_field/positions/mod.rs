@@ -43,6 +43,8 @@ pub(crate) struct Positions {
     pub(crate) classes: Few<f64>,
     /// The probability that three tokens have the same id.
     pub(crate) triple: f64,
+    /// The ids of all positions, where they are given; then there is one class.
+    pub(crate) ids: Option<Arc<[u32]>>,
 }
 
 impl Positions {
@@ -59,8 +61,16 @@ impl Positions {
             row_sums,
             classes,
             triple,
+            ids: None,
             chart: Some(Arc::new(chart)),
         }
+    }
+
+    /// Every position of a sequence of these ids.
+    pub(crate) fn given(ids: &[u32]) -> Self {
+        let length = ids.len();
+        let chart = Chart::new(length, Grading { dense: length, per_octave: 1 }, &[]);
+        Self { ids: Some(ids.into()), ..Self::on(chart, None) }
     }
 
     /// How many nodes there are.
@@ -75,7 +85,13 @@ impl Positions {
 
     /// Whether a point is of two tokens with the same id.
     pub(crate) fn has_same_ids(&self, point: usize) -> bool {
-        point >= self.first.len()
+        match &self.ids {
+            Some(ids) => {
+                let (first, nodes) = self.nodes_of(point);
+                ids[first] == ids[nodes[0].0 as usize]
+            }
+            None => point >= self.first.len(),
+        }
     }
 
     /// Whether both ends of a point are at one node: of groups, within one group.

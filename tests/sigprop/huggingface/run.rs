@@ -80,7 +80,12 @@ impl Predicted {
         };
         let run = Run { train: key.mode == "train", decoder_input, loss_at, ..Run::default() };
         let assembled = assemble(architecture, &scheme, &input, &run).map_err(|error| error.to_string())?;
-        let options = Options { sequences: Some(SEQUENCES), ..Sites::All.into() };
+        let theory = if std::env::var_os("SIGPROP_HF_MEAN_FIELD").is_some() {
+            sigprop::Theory::MeanField
+        } else {
+            sigprop::Theory::FiniteWidth
+        };
+        let options = Options { sequences: Some(SEQUENCES), theory, ..Sites::All.into() };
         let table = predict(&assembled.stack, options).map_err(|error| error.to_string())?.table;
         let places = table.sites.iter().enumerate().map(|(place, row)| (row.site.clone(), place)).collect();
         Ok(Self { table, places })

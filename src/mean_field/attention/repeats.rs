@@ -1,0 +1,163 @@
+//! What ids that repeat make of sums over keys in view, where two tokens with the same id have δ more in common.
+//!
+//! Ids are drawn independently, π_k the probability that k tokens have the same: sums stray with how often they repeat, and two
+//! queries with the same id see it more often. With e₁ = π₂ − π₂² − 2e₃, e₂ = π₂ − π₃, e₃ = π₃ − π₂², ρ(b, c) = Σ_d≠b W_cd δ_bd and τ =
+//! P(a third has their id | class) − π₂ of each class of pairs
+//!
+//! ```text
+//! P gains   (W_aa W_cc + W_ac W_ca)(V_class − V) + τ Σ_z≠a,c [(W_aa W_cz + W_ca W_az) δ_az + (W_cc W_az + W_ac W_cz) δ_cz]
+//! N gains   e₃ Σ_b W_ab ρ(b, c)² + e₂ Σ_bd W_ab W_cd² δ_bd²
+//! M gains   e₁ (F[W_a², W_c²] + F[W_a W_c, W_a W_c]) + e₃ (Q_ac + Q_ca + 2 Σ_b W_ab W_cb ρ(b, a) ρ(b, c))      Q_ac = Σ_b W_ab² ρ(b, c)²
+//! ```
+//!
+//! F[u, v] = Σ u_b δ_bd² v_d. Products of two different ρ are taken as the geometric mean of the squares. Source: ours.
+
+use super::masked::{Operators, Side, added, multiplied};
+use crate::mean_field::positions::Positions;
+use crate::mean_field::scalar::Scalar;
+
+/// What repeats add to P of each class, to D at lower points and to X at all points.
+pub(super) struct Repeats<S> {
+    pub(super) flat: [Vec<S>; 2],
+    pub(super) spread: Vec<S>,
+    pub(super) shift: Vec<S>,
+}
+
+/// δ, its square, and ρ at all points.
+struct Difference<S> {
+    lower: Vec<S>,
+    limit: Vec<S>,
+    rows: Vec<S>,
+}
+
+impl<S: Scalar> Difference<S> {
+    fn new(operators: &Operators, side: &Side<S>) -> Self {
+        let kernel = &side.kernel;
+        let positions = &kernel.positions;
+        let other = |point: usize| kernel.pairs[positions.class(1).start + point] - kernel.pairs[point];
+        let lower: Vec<S> = positions.class(0).map(other).collect();
+        let limit = operators.diagonal(&lower).to_vec();
+        let sum = if side.is_key { operators.of_keys()[0] } else { &operators.forward };
+        let rows = operators.without_own(&sum.of(&operators.chart.all(&lower)), &limit, 1);
+        Self { lower, limit, rows }
+    }
+}
+
+impl<S: Scalar> Repeats<S> {
+    pub(super) fn new(operators: &Operators, key: &Side<S>, value: &Side<S>) -> Option<Self> {
+        let positions = &key.kernel.positions;
+        let &[_, pair] = positions.classes.as_slice() else { return None };
+        let [of_key, of_value] = [key, value].map(|side| Difference::new(operators, side));
+        let chart = &operators.chart;
+        let both = multiplied(&of_key.lower, &of_value.lower);
+        let limit = multiplied(&of_key.limit, &of_value.limit);
+        let rows = multiplied(&chart.turn(&of_key.rows), &chart.turn(&of_value.rows));
+        let all = chart.all(&both);
+        let squares = operators.without_own(&operators.squares.of(&all), &limit, 2);
+        let alone = operators.without_own(&operators.forward.of(&all), &limit, 1);
+        let together = positions.triple - pair * pair;
+        let (second, first) = (pair - positions.triple, pair - pair * pair - 2.0 * together);
+        let jump = |sum: Jump, f: &[S]| operators.with_jump(sum, f);
+        let turned = chart.turn(&squares);
+
+        // N, M: (row c, position a).
+        let crossed = sum_of(&[(together, &jump(Jump::Forward, &rows)), (second, &jump(Jump::Forward, &turned))]);
+        let of_rows = jump(Jump::Squares, &rows);
+        let apart = operators.lower(&jump(Jump::Squares, &turned));
+        let mean = {
+            let [of_rows, other] = [&of_rows, &chart.turn(&of_rows)].map(|all| operators.lower(all));
+            let own = operators.diagonal(&apart);
+            let own = operators.at_lower_ends(&own);
+            let at = |index: usize| {
+                let alike = apart[index] + own[index] * operators.alike[index].powi(2);
+                let rows = of_rows[index] + other[index] + root(of_rows[index] * other[index]) * 2.0;
+                alike * first + rows * together
+            };
+            (0..apart.len()).map(at).collect::<Vec<S>>()
+        };
+        let spread = {
+            let turned = operators.lower(&chart.turn(&crossed));
+            let crossed = operators.lower(&crossed);
+            (0..mean.len()).map(|index| mean[index] - crossed[index] - turned[index]).collect()
+        };
+        let shift = shift(operators, [&rows, &of_rows], [&turned, &chart.turn(&alone)], [first, second, together]);
+        Some(Self { flat: flat(operators, value, &of_value, [pair, positions.triple]), spread, shift })
+    }
+}
+
+/// What X gains at all points (row a, position c).
+fn shift<S: Scalar>(
+    operators: &Operators,
+    [rows, of_rows]: [&[S]; 2],
+    [squares, alone]: [&[S]; 2],
+    [first, second, together]: [f64; 3],
+) -> Vec<S> {
+    let chart = &operators.chart;
+    let diagonals: Vec<usize> = chart.diagonals().collect();
+    let both = |f: &[S]| operators.with_jump(Jump::Both, f);
+    let (of_squares, of_alone, own_rows) = (both(squares), both(alone), both(rows));
+    // Σ_b W_ab² ρ(b, c)² and Σ_b W_ab ρ(b, c)², (row a, position c).
+    let by_square = chart.turn(of_rows);
+    let by_weight = chart.turn(&operators.with_jump(Jump::Forward, rows));
+    let product = |of: &[S], place: usize| root(of[diagonals[chart.points[place].0]] * of[place]);
+    let at = |place: usize| {
+        let mean =
+            of_squares[place] * (2.0 * first) + (product(&by_square, place) + own_rows[place]) * (2.0 * together);
+        mean - product(&by_weight, place) * together - of_alone[place] * second
+    };
+    (0..chart.points.len()).map(at).collect()
+}
+
+/// What P gains in each class, at lower points.
+fn flat<S: Scalar>(
+    operators: &Operators,
+    value: &Side<S>,
+    difference: &Difference<S>,
+    [pair, triple]: [f64; 2],
+) -> [Vec<S>; 2] {
+    let chart = &operators.chart;
+    let positions: &Positions = &value.kernel.positions;
+    let mean = positions.class_mean(|point| value.kernel.pairs[point]);
+    let [rows, turned] = [&difference.rows, &chart.turn(&difference.rows)].map(|all| operators.lower(all));
+    let own: Vec<S> = chart.diagonals().map(|diagonal| difference.rows[diagonal + 1]).collect();
+    let own_at_ends = operators.at_lower_ends(&own);
+    let at = |index: usize| {
+        let place = chart.lower[index];
+        let node = chart.points[place].0;
+        let [wa, wb] = operators.own_weights(place);
+        let [query, key] = [operators.query_weights[place], operators.key_weights[place]];
+        let third =
+            (rows[index] - difference.lower[index] * wb) * wa + (turned[index] - difference.lower[index] * wa) * wb;
+        let third =
+            third + own[node] * key + own_at_ends[index] * query - difference.lower[index] * (2.0 * query * key);
+        (wa * wb + query * key, third)
+    };
+    let shared: Vec<(f64, S)> = (0..mean.len()).map(at).collect();
+    let thirds = [(pair - triple) / (1.0 - pair) - pair, triple / pair - pair];
+    [0, 1].map(|class| {
+        let own = &value.kernel.pairs[positions.class(class)];
+        let gain = |index: usize| (own[index] - mean[index]) * shared[index].0 + shared[index].1 * thirds[class];
+        (0..mean.len()).map(gain).collect()
+    })
+}
+
+/// Sums of functions with a jump at the node, whose value there is that from below.
+#[derive(Clone, Copy)]
+pub(super) enum Jump {
+    Forward,
+    Squares,
+    Both,
+}
+
+fn root<S: Scalar>(square: S) -> S {
+    if square.value() > 0.0 { square.sqrt() } else { S::from(0.0) }
+}
+
+fn sum_of<S: Scalar>(parts: &[(f64, &[S]); 2]) -> Vec<S> {
+    let [(a, first), (b, second)] = parts;
+    added(&scaled(first, *a), &scaled(second, *b))
+}
+
+fn scaled<S: Scalar>(of: &[S], factor: f64) -> Vec<S> {
+    of.iter().map(|&value| value * factor).collect()
+}
