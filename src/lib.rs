@@ -37,7 +37,7 @@ pub use compare::compare;
 pub use nearest::nearest;
 pub use phase::phase;
 pub use predict::{
-    AttentionRow, Caveat, ForwardWalk, LinearRow, Options, PredictError, Prediction, Sites, Theory, predict,
+    AttentionRow, Caveat, ForwardWalk, LinearRow, Options, Positions, PredictError, Prediction, Sites, Theory, predict,
 };
 pub use recommend::recommend;
 

@@ -1,7 +1,9 @@
 //! Which network, apart from its weights: MODEL, the flags that override it, its input and its gradient.
 
 use clap::{Args, ValueEnum};
-use sigprop::{Caveat, Options, Sites, Theory, assemble::Run, compare::Setting, huggingface::Names, verdict::Shape};
+use sigprop::{
+    Caveat, Options, Positions, Sites, Theory, assemble::Run, compare::Setting, huggingface::Names, verdict::Shape,
+};
 
 use super::{
     input::{InputArguments, LossAt},
@@ -53,6 +55,31 @@ pub(crate) struct AverageArguments {
     /// Which terms are followed.
     #[arg(long, value_enum, value_name = "THEORY", default_value_t = TheoryChoice::FiniteWidth)]
     pub(crate) theory: TheoryChoice,
+
+    /// How many positions the mean-field theory follows, where they differ [default: all up to 48 tokens, else fine].
+    #[arg(long, value_enum, value_name = "POSITIONS")]
+    pub(crate) positions: Option<PositionsChoice>,
+}
+
+/// How many positions of a sequence are followed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum PositionsChoice {
+    /// Three per factor of two.
+    Coarse,
+    /// Four per factor of two.
+    Fine,
+    /// Every one.
+    All,
+}
+
+impl From<PositionsChoice> for Positions {
+    fn from(choice: PositionsChoice) -> Self {
+        match choice {
+            PositionsChoice::Coarse => Self::Coarse,
+            PositionsChoice::Fine => Self::Fine,
+            PositionsChoice::All => Self::All,
+        }
+    }
 }
 
 /// Which terms a prediction follows.
@@ -82,7 +109,14 @@ impl AverageArguments {
 
     /// As the predictor wants it.
     pub(crate) fn options(self, sites: Sites) -> Options {
-        Options { sites, sequences: self.batch, seed: self.seed, steps: false, theory: self.theory.into() }
+        Options {
+            sites,
+            sequences: self.batch,
+            seed: self.seed,
+            steps: false,
+            theory: self.theory.into(),
+            positions: self.positions.map(Into::into),
+        }
     }
 }
 

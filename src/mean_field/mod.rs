@@ -21,6 +21,8 @@ pub(crate) mod scalar;
 mod scale;
 mod softmax;
 mod sum;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 

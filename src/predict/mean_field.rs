@@ -5,12 +5,12 @@ use std::sync::Arc;
 use foldhash::{HashMap, HashMapExt};
 use nalgebra::{Matrix2, Vector2};
 use sigprop_stack::{
-    Activation, Component, Embedding, EmbeddingTerm, Fan, GradientSeed, Ids, Interpreter, Mask, Mixture, Site, Source,
-    Stack, Stream, Tensor, run,
+    Activation, Component, Embedding, EmbeddingTerm, Fan, GradientSeed, Ids, Interpreter, Mask, Mixture, PositionBias,
+    Site, Source, Stack, Stream, Tensor, run,
 };
 
 use super::rows::{Rows, WeightNote};
-use super::{PredictError, Sites};
+use super::{Options, PredictError, Sites};
 use crate::domain::Pooled;
 use crate::mean_field::activation::{self, function::Words};
 use crate::mean_field::attention::{self, Attended, Operators, View};
@@ -24,6 +24,7 @@ use crate::rules::attention::Sharpness;
 /// Moments of the infinitely wide network on their way through a stack.
 pub(crate) struct Walk<'w> {
     sites: Sites,
+    positions: Option<super::Positions>,
     /// Correlation of the gradients that the backward pass starts with, of tokens of equal ids, if it is another.
     same_ids: Option<f64>,
     /// The share of the first of two segments, if there are two.
@@ -62,9 +63,10 @@ pub(crate) enum Kept {
 
 impl<'w> Walk<'w> {
     /// Before the first stream.
-    pub(crate) fn new(sites: Sites, same_ids: Option<f64>, segment: Option<f64>, ids: &'w [Vec<u32>]) -> Self {
+    pub(crate) fn new(options: &Options, same_ids: Option<f64>, segment: Option<f64>, ids: &'w [Vec<u32>]) -> Self {
         Self {
-            sites,
+            sites: options.sites,
+            positions: options.positions,
             same_ids,
             segment,
             ids,
@@ -195,7 +197,12 @@ impl Interpreter<'_> for Walk<'_> {
             Source::Embedding(Embedding { ids: Ids::Given(_), .. }) => Some(self.ids[place].as_slice()),
             Source::Embedding(_) | Source::Gaussian(_) => None,
         };
-        let positions = Arc::new(Positions::of(stream, Grading { dense: 8, per_octave: 4 }, self.segment, ids));
+        let grading = self.positions.map(|positions| match positions {
+            super::Positions::Coarse => Grading::COARSE,
+            super::Positions::Fine => Grading::FINE,
+            super::Positions::All => Grading::all(stream.seq_len),
+        });
+        let positions = Arc::new(Positions::of(stream, grading, self.segment, ids));
         Ok(Arc::new(match &stream.source {
             Source::Gaussian(gaussian) => embedding::gaussian(gaussian, &positions),
             Source::Embedding(source) => {
@@ -291,8 +298,8 @@ impl Interpreter<'_> for Walk<'_> {
     ) -> Result<(Self::Signal, Kept), PredictError> {
         let y = match fan {
             Fan::Attention(attention) => {
-                if attention.bias.is_some() {
-                    return Err(not_followed(at, "positions that are added to scores"));
+                if let Some(PositionBias::Alibi { .. }) = &attention.bias {
+                    return Err(not_followed(at, "ALiBi"));
                 }
                 let parts: [Arc<Signal<f64>>; 3] = parts.try_into().expect("attention has the parts query, key, value");
                 let view = self.view(attention.mask, [&parts[0], &parts[1]]);

@@ -142,6 +142,17 @@ pub enum Theory {
     MeanField,
 }
 
+/// How many positions of a sequence the theory of infinite width follows, where they differ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Positions {
+    /// Some 30 rows, three per factor of two.
+    Coarse,
+    /// Some 40 rows, four per factor of two.
+    Fine,
+    /// Every one.
+    All,
+}
+
 /// What is told, and what is averaged over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
@@ -156,11 +167,13 @@ pub struct Options {
     pub steps: bool,
     /// Which terms are followed.
     pub theory: Theory,
+    /// Of the theory of infinite width; by default all positions of short sequences, else [`Positions::Fine`].
+    pub positions: Option<Positions>,
 }
 
 impl From<Sites> for Options {
     fn from(sites: Sites) -> Self {
-        Self { sites, sequences: None, seed: 0, steps: false, theory: Theory::FiniteWidth }
+        Self { sites, sequences: None, seed: 0, steps: false, theory: Theory::FiniteWidth, positions: None }
     }
 }
 
@@ -181,7 +194,7 @@ pub(crate) fn predict_seeded(
     options: Options,
     same_ids: Option<f64>,
 ) -> Result<Prediction, PredictError> {
-    let Options { sites, sequences, seed, steps, theory } = options;
+    let Options { sites, sequences, seed, steps, theory, .. } = options;
     check(stack)?;
     if theory == Theory::MeanField {
         if steps {
@@ -208,7 +221,7 @@ pub(crate) fn predict_seeded(
 
 /// What the theory of infinite width finds: for each of the segments that stand for all, or each given sequence of ids.
 fn mean_field_walks(stack: &Stack, options: Options, same_ids: Option<f64>) -> Result<Vec<Rows>, PredictError> {
-    let walk = |segment, ids: &[Vec<u32>]| mean_field::Walk::new(options.sites, same_ids, segment, ids).through(stack);
+    let walk = |segment, ids: &[Vec<u32>]| mean_field::Walk::new(&options, same_ids, segment, ids).through(stack);
     if sequences::has_given_ids(stack) {
         let sequences = sequences::sequences(stack, options.sequences, options.seed);
         return sequences.into_par_iter().map(|ids| walk(None, &ids)).collect();

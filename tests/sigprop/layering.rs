@@ -38,6 +38,27 @@ fn a_component_has_one_name() {
     assert_eq!(rules, names("tests/sigprop/twins"), "every rule has a twin test");
 }
 
+/// The infinitely wide network stands by itself.
+#[test]
+fn the_mean_field_cannot_see_finite_width() {
+    let mut folders = vec![root().join("src/mean_field")];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).expect("the folder exists") {
+            let path = entry.expect("the folder is readable").path();
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            let text = std::fs::read_to_string(&path).expect("sources are text");
+            let uses = text.lines().filter_map(|line| line.trim_start().strip_prefix("use crate::"));
+            for used in uses {
+                let known = ["mean_field", "quadrature"].iter().any(|known| used.starts_with(known));
+                assert!(known, "{} uses {used}", path.display());
+            }
+        }
+    }
+}
+
 /// Only the command puts prediction and measurement side by side.
 #[test]
 fn the_library_cannot_see_the_engine() {

@@ -3,7 +3,7 @@
 use sigprop::architecture::{Activation, Architecture, NormChoice, NormPlacement};
 use sigprop::assemble::{Input, Run, assemble};
 use sigprop::schemes::Scheme;
-use sigprop::{Options, Prediction, Sites, Theory, predict};
+use sigprop::{Options, Positions, Prediction, Sites, Theory, predict};
 use sigprop_stack::{Component, ConcatPart, Linear, Node, Op, PositionBias, Quantity, Rotary, Source, Stack, Tensor};
 
 /// What widths are multiplied by.
@@ -165,5 +165,33 @@ fn causal_encoders_are_those_of_the_full_theory() {
     let causal = Architecture { n_layers: 6, d_model: 128, seq_len: 48, causal: true, ..Architecture::default() };
     for input in [Input::Correlation(0.3), Input::Uniform] {
         agree("gpt2", &stack(&causal, "gpt2", &input), 1e-3);
+    }
+}
+
+/// Masks of dropout in attention, forward and backward.
+#[test]
+fn encoders_in_training_are_those_of_the_full_theory() {
+    let run = Run { grad_correlation: 0.2, train: true, ..Run::default() };
+    for causal in [false, true] {
+        let architecture = Architecture { n_layers: 4, d_model: 128, seq_len: 16, causal, ..Architecture::default() };
+        let architecture = Architecture { dropout: 0.1, attention_dropout: 0.2, ..architecture };
+        let scheme = Scheme::parse("gpt2").expect("a scheme");
+        let stack = assemble(&architecture, &scheme, &Input::Correlation(0.3), &run).expect("it fits").stack;
+        agree("dropout", &stack, 1e-3);
+    }
+}
+
+/// Coarser positions beside all of them.
+#[test]
+fn graded_positions_are_like_all() {
+    let architecture =
+        Architecture { n_layers: 6, d_model: 128, seq_len: 200, causal: true, ..Architecture::default() };
+    let stack = stack(&architecture, "gpt2", &Input::Zipf);
+    let options =
+        |positions| Options { theory: Theory::MeanField, positions: Some(positions), ..Options::from(Sites::All) };
+    let [all, fine] =
+        [Positions::All, Positions::Fine].map(|positions| predict(&stack, options(positions)).expect("it predicts"));
+    for (difference, text) in differences(&fine, &all) {
+        assert!(difference < 3e-4, "{text} differ by {difference:.1e}");
     }
 }

@@ -98,7 +98,7 @@ impl<S: Scalar> Everywhere<S> {
         let positions = &self.value.kernel.positions;
         let length = positions.length;
         let all = total(gamma) / (length * length);
-        let own = gamma.positions.sum(|node| masked[node]) / length;
+        let own = gamma.positions.sum(|node| masked[node]) / (length * length);
         Kernel { ln_unit: gamma.ln_unit, ..Kernel::new(positions, |_| all + own, |_| all) }
     }
 

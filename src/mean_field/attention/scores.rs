@@ -4,11 +4,12 @@
 //! v = scale² d_head                   of raw scores, per E q² E k²
 //!                                     of several parts: Σ over parts of the shares of q² and k² over that of features
 //! cap(s) = c tanh(s/c)                v Var cap(s)/Var s in place of v; gradients times E cap'(s)²
+//! learned b(a − b) of variance β     v + β/(E q² E k²) in place of v, as if positions were alike where keys are
 //! ```
 //!
 //! Assumption: capped scores are Gaussian. Source: Gemma Team 2024 for the cap.
 
-use sigprop_stack::Attention;
+use sigprop_stack::{Attention, PositionBias};
 
 use crate::mean_field::moments::Signal;
 use crate::mean_field::rotary::Rotation;
@@ -38,6 +39,12 @@ impl Scores {
             Some(cap) => capped((raw * units * mean(query) * mean(key)).sqrt() / cap),
             None => [1.0; 2],
         };
+        let positions = match &attention.bias {
+            Some(PositionBias::Relative { table, .. }) => table.init.variance(),
+            Some(PositionBias::Alibi { .. }) | None => 0.0,
+        };
+        let score = raw * kept * units * mean(query) * mean(key);
+        let kept = if score > 0.0 { kept * (1.0 + positions / score) } else { kept };
         Self { factor: raw * kept, variance: raw * kept * units, slope }
     }
 }

@@ -6,10 +6,13 @@ use sigprop_stack::{Attention, Component, EmbeddingTerm, Ids, Mask, Node, Op, So
 
 use super::{Chart, Grading, Positions};
 
+/// Tokens of a sequence of which all positions are followed anyway.
+const SHORT: usize = 48;
+
 impl Positions {
     /// Those of a stream at its source: one group where all tokens are alike, two where one `segment` has this share, else a
     /// chart; with given `ids` all.
-    pub(crate) fn of(stream: &Stream, grading: Grading, segment: Option<f64>, ids: Option<&[u32]>) -> Self {
+    pub(crate) fn of(stream: &Stream, grading: Option<Grading>, segment: Option<f64>, ids: Option<&[u32]>) -> Self {
         if let Some(ids) = ids {
             return Self::given(ids);
         }
@@ -43,6 +46,11 @@ impl Positions {
                 None => Self::groups(&[length], same_ids),
             };
         }
+        let grading = match grading {
+            Some(grading) => grading,
+            None if length <= SHORT => Grading::all(length),
+            None => Grading::FINE,
+        };
         let reaches: BTreeSet<usize> = masks.into_iter().flatten().flatten().filter(|&reach| reach > 0).collect();
         let windows: Vec<usize> = reaches.into_iter().map(|reach| reach + 1).collect();
         Self::on(Chart::new(length, grading, &windows), same_ids)

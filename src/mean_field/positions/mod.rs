@@ -69,7 +69,7 @@ impl Positions {
     /// Every position of a sequence of these ids.
     pub(crate) fn given(ids: &[u32]) -> Self {
         let length = ids.len();
-        let chart = Chart::new(length, Grading { dense: length, per_octave: 1 }, &[]);
+        let chart = Chart::new(length, Grading::all(length), &[]);
         Self { ids: Some(ids.into()), ..Self::on(chart, None) }
     }
 

@@ -17,13 +17,14 @@ use std::{
 use case::Reference;
 use report::Report;
 use run::run;
+use sigprop::Theory;
 
 /// Compares the runs of the measurements in `folder` that are chosen, and complains about those that fail.
-fn compare(folder: &Path, chosen: &Chosen, report: Option<&Path>) {
+fn compare(folder: &Path, chosen: &Chosen, report: Option<&Path>, theory: Theory) {
     let reference = Reference::read(folder);
     let mut report = Report::new(report);
     for key in reference.runs.keys().filter(|key| chosen.has(&key.case, &key.input)) {
-        report.add(key, &reference.cases[&(key.case.clone(), key.input.clone())], run(&reference, key));
+        report.add(key, &reference.cases[&(key.case.clone(), key.input.clone())], run(&reference, key, theory));
     }
     report.finish();
 }
@@ -45,30 +46,39 @@ impl Chosen {
 #[test]
 fn a_selection_of_models_is_as_measured() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("data/huggingface");
-    compare(&folder, &Chosen::default(), None);
+    compare(&folder, &Chosen::default(), None, Theory::FiniteWidth);
 }
 
 /// Rope types, masks and projections, each in a small model.
 #[test]
 fn variants_of_layouts_are_as_measured() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("data/huggingface/variants");
-    compare(&folder, &Chosen::default(), None);
+    compare(&folder, &Chosen::default(), None, Theory::FiniteWidth);
 }
 
 /// Families of models, each in a small model.
 #[test]
 fn families_are_as_measured() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("data/huggingface/families");
-    compare(&folder, &Chosen::default(), None);
+    compare(&folder, &Chosen::default(), None, Theory::FiniteWidth);
 }
 
 /// `SIGPROP_HF_TRUTH` names the folder of the measurements, `SIGPROP_HF_REPORT` one for results.csv and summary.csv;
-/// `SIGPROP_HF_CASES` and `SIGPROP_HF_KINDS` choose from it: `gpt2_48x256,t5_small_6x512` and `u,t`.
+/// `SIGPROP_HF_CASES` and `SIGPROP_HF_KINDS` choose from it: `gpt2_48x256,t5_small_6x512` and `u,t`; with
+/// `SIGPROP_HF_MEAN_FIELD` second moments of the stream are compared as the infinitely wide network has them.
 #[test]
 #[ignore = "needs the folder of all measurements and minutes"]
 fn all_models_are_as_measured() {
     let folder = env::var_os("SIGPROP_HF_TRUTH").expect("SIGPROP_HF_TRUTH names the folder of the measurements");
     let list = |name| env::var(name).map(|text| text.split(',').map(str::to_owned).collect()).unwrap_or_default();
     let chosen = Chosen { cases: list("SIGPROP_HF_CASES"), inputs: list("SIGPROP_HF_KINDS") };
-    compare(Path::new(&folder), &chosen, env::var_os("SIGPROP_HF_REPORT").map(PathBuf::from).as_deref());
+    let theory = if env::var_os("SIGPROP_HF_MEAN_FIELD").is_some() { Theory::MeanField } else { Theory::FiniteWidth };
+    compare(Path::new(&folder), &chosen, env::var_os("SIGPROP_HF_REPORT").map(PathBuf::from).as_deref(), theory);
+}
+
+/// Second moments of the stream alone, and of its pairs of tokens, as the infinitely wide network has them.
+#[test]
+fn infinitely_wide_families_are_as_measured() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("data/huggingface/families");
+    compare(&folder, &Chosen::default(), None, Theory::MeanField);
 }

@@ -60,6 +60,13 @@ pub(super) struct Named {
     pub(super) place: Place,
 }
 
+impl Named {
+    /// Whether the infinitely wide network has it: second moments of the stream and of its pairs of tokens, forward.
+    pub(super) fn is_leading(&self) -> bool {
+        matches!(self.group, Group::Stream | Group::Cross) && !self.quantity.starts_with("grad")
+    }
+}
+
 /// Our words for a site, layer and statistic; none for what is not predicted.
 pub(super) fn named(site: &str, layer: i64, stat: &str) -> Option<Named> {
     let (prefix, site) = match site.split_once('.') {

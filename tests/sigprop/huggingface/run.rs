@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use sigprop::{
-    Options, Sites,
+    Options, Sites, Theory,
     architecture::Architecture,
     assemble::{Input, Run, StreamName, assemble},
     huggingface, predict,
@@ -22,18 +22,21 @@ use super::{
 const SEQUENCES: usize = 16;
 
 /// All cells of one run; a prediction that fails is a message.
-pub(super) fn run(reference: &Reference, key: &Key) -> Result<Vec<Cell>, String> {
+pub(super) fn run(reference: &Reference, key: &Key, theory: Theory) -> Result<Vec<Cell>, String> {
     let case = &reference.cases[&(key.case.clone(), key.input.clone())];
     let architecture = architecture(reference, case)?;
     let measured = &reference.runs[key];
-    let mut tables: Vec<(Loss, Predicted)> = vec![(Loss::Last, Predicted::of(reference, key, &architecture, None)?)];
+    let predicted = |loss_at| Predicted::of(reference, (key, theory), &architecture, loss_at);
+    let mut tables: Vec<(Loss, Predicted)> = vec![(Loss::Last, predicted(None)?)];
     if measured.iter().any(|row| row.stat.ends_with("_encloss")) {
-        let table = Predicted::of(reference, key, &architecture, Some(StreamName::Encoder))?;
-        tables.push((Loss::Encoder, table));
+        tables.push((Loss::Encoder, predicted(Some(StreamName::Encoder))?));
     }
     let mut cells = Vec::new();
     for row in measured {
         let Some(named) = named(&row.site, row.layer_index, &row.stat) else { continue };
+        if theory == Theory::MeanField && !named.is_leading() {
+            continue;
+        }
         let table = tables.iter().find(|(loss, _)| *loss == named.loss);
         let (_, table) = table.expect("every loss has a table");
         cells.push(table.cell(&named, row, case, measured)?);
@@ -60,7 +63,7 @@ struct Predicted {
 impl Predicted {
     fn of(
         reference: &Reference,
-        key: &Key,
+        (key, theory): (&Key, Theory),
         architecture: &Architecture,
         loss_at: Option<StreamName>,
     ) -> Result<Self, String> {
@@ -80,11 +83,6 @@ impl Predicted {
         };
         let run = Run { train: key.mode == "train", decoder_input, loss_at, ..Run::default() };
         let assembled = assemble(architecture, &scheme, &input, &run).map_err(|error| error.to_string())?;
-        let theory = if std::env::var_os("SIGPROP_HF_MEAN_FIELD").is_some() {
-            sigprop::Theory::MeanField
-        } else {
-            sigprop::Theory::FiniteWidth
-        };
         let options = Options { sequences: Some(SEQUENCES), theory, ..Sites::All.into() };
         let table = predict(&assembled.stack, options).map_err(|error| error.to_string())?.table;
         let places = table.sites.iter().enumerate().map(|(place, row)| (row.site.clone(), place)).collect();
