@@ -57,13 +57,13 @@ pub(crate) struct AverageArguments {
     pub(crate) theory: TheoryChoice,
 
     /// How many positions the mean-field theory follows, where they differ [default: all up to 48 tokens, else fine].
-    #[arg(long, value_enum, value_name = "POSITIONS")]
-    pub(crate) positions: Option<PositionsChoice>,
+    #[arg(long, value_enum, value_name = "GRADING")]
+    pub(crate) grading: Option<GradingChoice>,
 }
 
 /// How many positions of a sequence are followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum PositionsChoice {
+pub(crate) enum GradingChoice {
     /// Three per factor of two.
     Coarse,
     /// Four per factor of two.
@@ -72,12 +72,12 @@ pub(crate) enum PositionsChoice {
     All,
 }
 
-impl From<PositionsChoice> for Positions {
-    fn from(choice: PositionsChoice) -> Self {
+impl From<GradingChoice> for Positions {
+    fn from(choice: GradingChoice) -> Self {
         match choice {
-            PositionsChoice::Coarse => Self::Coarse,
-            PositionsChoice::Fine => Self::Fine,
-            PositionsChoice::All => Self::All,
+            GradingChoice::Coarse => Self::Coarse,
+            GradingChoice::Fine => Self::Fine,
+            GradingChoice::All => Self::All,
         }
     }
 }
@@ -115,7 +115,7 @@ impl AverageArguments {
             seed: self.seed,
             steps: false,
             theory: self.theory.into(),
-            positions: self.positions.map(Into::into),
+            positions: self.grading.map(Into::into),
         }
     }
 }

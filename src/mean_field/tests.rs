@@ -225,7 +225,7 @@ fn fans_have_the_derivatives_of_finite_differences() {
 fn attended<S: Scalar>(view: &View, positions: &Arc<Positions>, variable: S) -> Vec<S> {
     let attention = Attention { dropout_rate: 0.1, ..Attention::plain(2, 2, 32, [Vec::new(), Vec::new(), Vec::new()]) };
     let part = |factor: f64| Arc::new(signal(positions, variable * factor));
-    let attended = Attended::new(&attention, view, [part(1.0), part(0.9), part(1.2)]);
+    let attended = Attended::new(&attention, &[(1.0, view.clone())], [part(1.0), part(0.9), part(1.2)]);
     let gradient = Gradient::independent(Kernel::new(positions, |_| S::from(1.0), |_| S::from(0.3)));
     let back = attended.split(&attention, &gradient);
     let output = attended.output();
@@ -241,6 +241,8 @@ fn attention_has_the_derivatives_of_finite_differences() {
     let chart = Chart::new(12, Grading::all(12), &[]);
     let positions = Arc::new(Positions::on(chart, None));
     let chart = positions.chart.as_ref().expect("it is on one");
-    let view = View::Masked(Arc::new(Operators::new(chart, sigprop_stack::Mask::CAUSAL, None)));
+    let view = View::Masked(Arc::new(Operators::new(chart, sigprop_stack::Mask::CAUSAL, 0.0, None)));
+    let alibi = View::Masked(Arc::new(Operators::new(chart, sigprop_stack::Mask::CAUSAL, 0.1, None)));
+    derivatives!("ALiBi", Both(|at| attended(&alibi, &positions, at), |at| attended(&alibi, &positions, at)));
     derivatives!("masked", Both(|at| attended(&view, &positions, at), |at| attended(&view, &positions, at)));
 }

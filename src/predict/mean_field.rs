@@ -5,15 +5,15 @@ use std::sync::Arc;
 use foldhash::{HashMap, HashMapExt};
 use nalgebra::{Matrix2, Vector2};
 use sigprop_stack::{
-    Activation, Component, Embedding, EmbeddingTerm, Fan, GradientSeed, Ids, Interpreter, Mask, Mixture, PositionBias,
-    Site, Source, Stack, Stream, Tensor, run,
+    Activation, Attention, Component, Embedding, EmbeddingTerm, Fan, GradientSeed, Ids, Interpreter, Mask, Mixture,
+    PositionBias, Site, Source, Stack, Stream, Tensor, run,
 };
 
 use super::rows::{Rows, WeightNote};
 use super::{Options, PredictError, Sites};
 use crate::domain::Pooled;
 use crate::mean_field::activation::{self, function::Words};
-use crate::mean_field::attention::{self, Attended, Operators, View};
+use crate::mean_field::attention::{self, Attended, Operators, View, slopes};
 use crate::mean_field::mixture::{self, Routing};
 use crate::mean_field::moments::{Gradient, Kernel, Signal};
 use crate::mean_field::positions::{Chart, Grading, Positions, hides_nothing};
@@ -46,6 +46,7 @@ pub(crate) struct Walk<'w> {
 struct Known {
     chart: Arc<Chart>,
     mask: Mask,
+    slope: f64,
     rotation: Option<Rotation>,
     operators: Arc<Operators>,
 }
@@ -94,25 +95,33 @@ impl<'w> Walk<'w> {
         self.activations.entry(words).or_insert_with(|| activation::Rule::new(activation)).clone()
     }
 
-    /// What queries see of keys on the positions of `x`.
-    fn view(&mut self, mask: Mask, [query, key]: [&Signal<f64>; 2]) -> View {
+    /// What queries of an attention see of keys, and the share of the heads that see it.
+    fn views(&mut self, attention: &Attention, parts: [&Signal<f64>; 2]) -> Vec<(f64, View)> {
+        let slopes = match &attention.bias {
+            Some(PositionBias::Alibi { slopes }) => slopes::few(slopes),
+            Some(PositionBias::Relative { .. }) | None => vec![(1.0, 0.0)],
+        };
+        slopes.into_iter().map(|(share, slope)| (share, self.view(attention.mask, slope, parts))).collect()
+    }
+
+    fn view(&mut self, mask: Mask, slope: f64, [query, key]: [&Signal<f64>; 2]) -> View {
         let rotation = attention::rotation(query, key);
         let rotation = rotation.as_ref();
-        match &query.kernel.positions.chart {
-            Some(chart) if rotation.is_some() || !hides_nothing(mask, chart.length) => {
-                let is_same = |known: &&Known| {
-                    Arc::ptr_eq(&known.chart, chart) && known.mask == mask && known.rotation.as_ref() == rotation
-                };
-                if let Some(known) = self.operators.iter().find(is_same) {
-                    return View::Masked(Arc::clone(&known.operators));
-                }
-                let operators = Arc::new(Operators::new(chart, mask, rotation));
-                let known = Known { chart: Arc::clone(chart), mask, rotation: rotation.cloned(), operators };
-                self.operators.push(known);
-                View::Masked(Arc::clone(&self.operators[self.operators.len() - 1].operators))
-            }
-            Some(_) | None => View::Everywhere,
+        let Some(chart) = &query.kernel.positions.chart else { return View::Everywhere };
+        if rotation.is_none() && slope <= 0.0 && hides_nothing(mask, chart.length) {
+            return View::Everywhere;
         }
+        let is_same = |known: &&Known| {
+            let numbers = known.mask == mask && known.slope.total_cmp(&slope).is_eq();
+            numbers && Arc::ptr_eq(&known.chart, chart) && known.rotation.as_ref() == rotation
+        };
+        if let Some(known) = self.operators.iter().find(is_same) {
+            return View::Masked(Arc::clone(&known.operators));
+        }
+        let operators = Arc::new(Operators::new(chart, mask, slope, rotation));
+        let view = View::Masked(Arc::clone(&operators));
+        self.operators.push(Known { chart: Arc::clone(chart), mask, slope, rotation: rotation.cloned(), operators });
+        view
     }
 
     /// The routing of a mixture with this input.
@@ -298,12 +307,14 @@ impl Interpreter<'_> for Walk<'_> {
     ) -> Result<(Self::Signal, Kept), PredictError> {
         let y = match fan {
             Fan::Attention(attention) => {
-                if let Some(PositionBias::Alibi { .. }) = &attention.bias {
-                    return Err(not_followed(at, "ALiBi"));
+                if let Some(PositionBias::Alibi { .. }) = &attention.bias
+                    && (attention.mask != Mask::CAUSAL || attention.memory.is_some())
+                {
+                    return Err(not_followed(at, "ALiBi with other than a causal mask"));
                 }
                 let parts: [Arc<Signal<f64>>; 3] = parts.try_into().expect("attention has the parts query, key, value");
-                let view = self.view(attention.mask, [&parts[0], &parts[1]]);
-                let attended = Attended::new(attention, &view, parts);
+                let views = self.views(attention, [&parts[0], &parts[1]]);
+                let attended = Attended::new(attention, &views, parts);
                 let [ln_score, attended_keys, in_view] = attended.sharpness();
                 self.rows.attention(at, Sharpness { ln_score, attended: attended_keys, in_view });
                 if self.sites == Sites::All && !at.recomputing() {

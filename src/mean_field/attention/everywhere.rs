@@ -111,8 +111,10 @@ impl<S: Scalar> Everywhere<S> {
     pub(super) fn at_keys(&self, weights: &Kernel<S>, masked: &[S]) -> Kernel<S> {
         let mut kernel = self.value.contracted(weights);
         let length = kernel.positions.length;
-        let more = weights.positions.sum(|node| masked[node]) * self.square / (length * length);
-        kernel.own.iter_mut().for_each(|own| *own += more);
+        let masked = weights.positions.sum(|node| masked[node]) * self.square / (length * length);
+        // Gradients of all keys add up to nothing.
+        kernel.own.iter_mut().for_each(|own| *own += masked * (1.0 - 1.0 / length));
+        kernel.pairs.iter_mut().for_each(|pair| *pair += masked * (-1.0 / length));
         kernel
     }
 }

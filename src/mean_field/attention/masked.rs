@@ -1,4 +1,4 @@
-//! What queries see through a mask, on a chart: W_ab = 1/Z_a for the Z_a keys in view.
+//! What queries see through a mask, on a chart: W_ab = 1/Z_a for the Z_a keys in view, or less for those further away.
 //!
 //! ```text
 //! R(b, c) = Σ_d W_cd V_bd     P = Σ_b W_ab R(b, c)     of keys R', P'     F = Σ_bd W_ab W_cd V_bd K_bd     N(a, c) = Σ_b W_ab R(b, c) R'(b, c)
@@ -11,15 +11,15 @@
 //!
 //! Assumption: ids repeat as on average. Source: ours.
 
-use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use sigprop_stack::Mask;
 
+use super::pattern::{Pattern, Powers};
 use super::repeats::{Jump, Repeats};
 use super::view::{Back, Seen, effective};
 use crate::mean_field::moments::{Few, Kernel};
-use crate::mean_field::positions::{Chart, Spec, Sum};
+use crate::mean_field::positions::{Chart, Sum};
 use crate::mean_field::rotary::Rotation;
 use crate::mean_field::scalar::Scalar;
 
@@ -27,8 +27,10 @@ use crate::mean_field::scalar::Scalar;
 #[derive(Debug)]
 pub(crate) struct Operators {
     pub(super) chart: Arc<Chart>,
-    /// Z at every node.
-    in_view: Vec<f64>,
+    /// W_tt at every node, the same at the second position of all points, and 1/Σ_b W_tb².
+    own_weights: Vec<f64>,
+    own_weights_at_second: Vec<f64>,
+    most: Vec<f64>,
     /// Σ_b W_cb f(t, b), and Σ_b W_bc f(t, b).
     pub(super) forward: Sum,
     backward: Sum,
@@ -48,8 +50,6 @@ pub(crate) struct Operators {
     /// points.
     pub(super) query_weights: Vec<f64>,
     pub(super) key_weights: Vec<f64>,
-    /// Z at the second position of all points.
-    in_view_at_second: Vec<f64>,
     /// Σ_d W_td W_bd/Σ_d W_bd², at the lower points.
     pub(super) alike: Vec<f64>,
 }
@@ -64,101 +64,42 @@ struct Rotated {
     at_points: Vec<f64>,
 }
 
-/// The keys of two positions, and a factor of two.
-type Range<'a> = &'a dyn Fn(usize, usize) -> RangeInclusive<usize>;
-type Weight<'a> = &'a dyn Fn(usize, usize) -> f64;
-
 impl Operators {
-    /// Of `mask` on the chart, and of keys and queries that are rotated, if they are.
-    pub(crate) fn new(chart: &Arc<Chart>, mask: Mask, rotation: Option<&Rotation>) -> Self {
-        let length = chart.length;
-        let keys = move |a: usize| {
-            let range = mask.keys(a, length);
-            range.start..=range.end.saturating_sub(1)
-        };
-        let queries = move |b: usize| {
-            let first = mask.after.map_or(0, |after| b.saturating_sub(after));
-            let last = mask.before.map_or(length - 1, |before| (b + before).min(length - 1));
-            first..=last
-        };
-        let z: Vec<f64> = (0..length).map(|a| mask.keys(a, length).len() as f64).collect();
-        let meet =
-            |a: RangeInclusive<usize>, b: RangeInclusive<usize>| *a.start().max(b.start())..=*a.end().min(b.end());
-        let one = |_: usize, _: usize| 1.0;
-        let at_c = |power: i32| {
-            let z = z.clone();
-            move |_: usize, c: usize| z[c].powi(-power)
-        };
-        let at_b = |power: i32| {
-            let z = z.clone();
-            move |_: usize, b: usize| z[b].powi(-power)
-        };
-        let at_both = |power: i32| {
-            let z = z.clone();
-            move |t: usize, c: usize| z[t].powi(-power) / z[c]
-        };
-        let seen = |_: usize, c: usize| keys(c);
-        let seeing = |_: usize, c: usize| queries(c);
-        let by_both = |t: usize, c: usize| meet(keys(t), keys(c));
-        let of_both = |t: usize, c: usize| meet(queries(t), queries(c));
-        let specs = [
-            Spec { range: &seen, weight: &one, scale: &at_c(1) },
-            Spec { range: &seeing, weight: &at_b(1), scale: &one },
-            Spec { range: &by_both, weight: &one, scale: &at_both(1) },
-            Spec { range: &of_both, weight: &at_b(2), scale: &one },
-            Spec { range: &seen, weight: &one, scale: &at_c(2) },
-        ];
-        let rotated = rotation.map(|rotation| {
-            let kernel = rotation.kernel(length);
-            let [at_t, at_t_and_b] = [0, 1].map(|power| {
-                let (kernel, z) = (&kernel, &z);
-                move |t: usize, b: usize| kernel[t.abs_diff(b)] * z[b].powi(-power)
-            });
-            let specs = [
-                Spec { range: &seen, weight: &at_t, scale: &at_c(1) },
-                Spec { range: &seeing, weight: &at_t_and_b, scale: &one },
-            ];
-            let [forward, backward] = Sum::along_rows(chart, &specs).try_into().expect("as many as specs");
-            let at_points = chart.averaged(&kernel);
-            Rotated { forward, backward, at_points }
-        });
-        let rows = Sum::along_rows(chart, &specs).try_into().expect("as many as specs");
-        let [forward, backward, both, both_backward, squares]: [Sum; 5] = rows;
-        let lower = || chart.lower.iter().copied();
-        let over = |range: Range, weight: Weight, scale: Weight| {
-            Sum::over_nodes(chart, lower(), &Spec { range, weight, scale })
-        };
-        let everywhere = |range: Range, weight: Weight, scale: Weight| {
-            Sum::over_nodes(chart, 0..chart.points.len(), &Spec { range, weight, scale })
-        };
+    /// Of `mask` on the chart, of weights that fall like e^(−slope · distance) where all before are seen, and of keys and queries that
+    /// are rotated, if they are.
+    pub(crate) fn new(chart: &Arc<Chart>, mask: Mask, slope: f64, rotation: Option<&Rotation>) -> Self {
+        let pattern = Pattern::new(chart.length, mask, slope);
+        let sum = |[of_t, of_c]: [i32; 2], over_keys| pattern.weighted(Powers { of_t, of_c, over_keys }, None);
+        let rows = [sum([0, 1], true), sum([0, 1], false), sum([1, 1], true), sum([1, 1], false), sum([0, 2], true)];
+        let rows = Sum::along_rows(chart, &rows.each_ref().map(|sum| sum.spec()));
+        let [forward, backward, both, both_backward, squares] = rows.try_into().expect("as many as specs");
+        let lower =
+            |powers, over_keys| Sum::over_nodes(chart, chart.lower.iter().copied(), &sum(powers, over_keys).spec());
+        let all = |powers, over_keys| Sum::over_nodes(chart, 0..chart.points.len(), &sum(powers, over_keys).spec());
+        let weight = |t: usize, b: usize| pattern.decay(t.abs_diff(b));
+        let Pattern { z, .. } = &pattern;
         Self {
-            in_view: chart.nodes.iter().map(|&node| z[node]).collect(),
-            own: over(&by_both, &one, &at_both(1)),
-            own_backward: over(&of_both, &at_b(2), &one),
-            cubes: everywhere(&by_both, &one, &at_both(2)),
-            cubes_backward: everywhere(&of_both, &at_b(3), &one),
-            average: {
-                let spec = Spec { range: &seen, weight: &one, scale: &at_c(1) };
-                Sum::over_nodes(chart, chart.diagonals(), &spec)
-            },
-            chart: Arc::clone(chart),
-            rotated,
-            query_weights: weights(chart, &|t, b| mask.keys(t, length).contains(&b), &|t, _| z[t]),
-            key_weights: weights(chart, &|t, b| mask.keys(b, length).contains(&t), &|_, b| z[b]),
-            in_view_at_second: chart.points.iter().map(|&(_, b)| z[b]).collect(),
-            alike: {
-                let shared = |t: usize, b: usize| {
-                    let common = by_both(t, b);
-                    if common.is_empty() { 0.0 } else { (common.end() - common.start() + 1) as f64 / z[t] }
-                };
-                let at = |&place: &usize| shared(chart.nodes[chart.points[place].0], chart.points[place].1);
-                chart.lower.iter().map(at).collect()
-            },
+            own_weights: chart.nodes.iter().map(|&node| z[node].recip()).collect(),
+            own_weights_at_second: chart.points.iter().map(|&(_, b)| z[b].recip()).collect(),
+            most: chart.nodes.iter().map(|&node| pattern.most(node)).collect(),
             forward,
             backward,
             both,
             both_backward,
             squares,
+            own: lower([1, 1], true),
+            own_backward: lower([1, 1], false),
+            cubes: all([2, 1], true),
+            cubes_backward: all([2, 1], false),
+            average: Sum::over_nodes(chart, chart.diagonals(), &sum([0, 1], true).spec()),
+            rotated: rotation.map(|rotation| Rotated::new(chart, &pattern, rotation)),
+            query_weights: weights(chart, &|t, b| pattern.sees(t, b), &|t, b| weight(t, b) / z[t]),
+            key_weights: weights(chart, &|t, b| pattern.sees(b, t), &|t, b| weight(t, b) / z[b]),
+            alike: {
+                let at = |&place: &usize| pattern.alike(chart.nodes[chart.points[place].0], chart.points[place].1);
+                chart.lower.iter().map(at).collect()
+            },
+            chart: Arc::clone(chart),
         }
     }
 
@@ -181,7 +122,7 @@ impl Operators {
         let diagonals: Vec<usize> = self.chart.diagonals().collect();
         let at = |(place, sum): (usize, S)| {
             let node = self.chart.points[place].0;
-            let own = self.in_view[node].recip();
+            let own = self.own_weights[node];
             let weight = if place == diagonals[node] { own } else { self.key_weights[place] };
             let weight = match jump {
                 Jump::Forward => weight,
@@ -195,7 +136,7 @@ impl Operators {
 
     /// 1/Z at both positions of a point.
     pub(super) fn own_weights(&self, place: usize) -> [f64; 2] {
-        [self.in_view[self.chart.points[place].0], self.in_view_at_second[place]].map(f64::recip)
+        [self.own_weights[self.chart.points[place].0], self.own_weights_at_second[place]]
     }
 
     /// A function of one position at the second position of the lower points.
@@ -245,8 +186,18 @@ impl Operators {
     }
 }
 
-/// 1/Z where one sees the other, at all points; at a node the limits from below and above.
-fn weights(chart: &Chart, sees: &dyn Fn(usize, usize) -> bool, in_view: &dyn Fn(usize, usize) -> f64) -> Vec<f64> {
+impl Rotated {
+    fn new(chart: &Chart, pattern: &Pattern, rotation: &Rotation) -> Self {
+        let kernel = rotation.kernel(chart.length);
+        let sum = |over_keys| pattern.weighted(Powers { of_t: 0, of_c: 1, over_keys }, Some(&kernel));
+        let rows = Sum::along_rows(chart, &[sum(true), sum(false)].each_ref().map(|sum| sum.spec()));
+        let [forward, backward] = rows.try_into().expect("as many as specs");
+        Self { forward, backward, at_points: chart.averaged(&kernel) }
+    }
+}
+
+/// Weights where one sees the other, at all points; at a node the limits from below and above.
+fn weights(chart: &Chart, sees: &dyn Fn(usize, usize) -> bool, weight: &dyn Fn(usize, usize) -> f64) -> Vec<f64> {
     let diagonals: Vec<usize> = chart.diagonals().collect();
     let last = chart.length - 1;
     let at = |(place, &(k, b)): (usize, &(usize, usize))| {
@@ -258,7 +209,7 @@ fn weights(chart: &Chart, sees: &dyn Fn(usize, usize) -> bool, in_view: &dyn Fn(
             Some(1) => (t, last.min(t + 1)),
             Some(_) | None => (t, b),
         };
-        if sees(first, second) { in_view(t, b).recip() } else { 0.0 }
+        if sees(first, second) { weight(t, b) } else { 0.0 }
     };
     chart.points.iter().enumerate().map(at).collect()
 }
@@ -338,13 +289,16 @@ impl<S: Scalar> Masked<S> {
             let pairs = (0..positions.classes.len()).flat_map(|_| lower.iter().copied()).collect();
             key.kernel.with(ln_unit, own, pairs)
         };
-        let spread = Kernel { own: spread.1, ..kernel(both, &spread.0) };
+        // Of one key all is known.
+        let own = spread.1.iter().zip(&operators.most);
+        let own = own.map(|(&own, &most)| if most < 1.5 { S::from(0.0) } else { own }).collect();
+        let spread = Kernel { own, ..kernel(both, &spread.0) };
         let mut flat = kernel(value.kernel.ln_unit, &value.averages);
         if let Some(repeats) = &repeats {
             flat.pairs.iter_mut().zip(repeats.flat.iter().flatten()).for_each(|(flat, &gain)| *flat += gain);
         }
         let turned = operators.chart.turn(&shift);
-        let traces = key.trace.iter().zip(&value.trace).zip(&spread.own).zip(&operators.in_view);
+        let traces = key.trace.iter().zip(&value.trace).zip(&spread.own).zip(&operators.most);
         Seen {
             flat,
             shift: [shift, turned].map(|all| kernel(both, &operators.lower(&all))),
@@ -353,7 +307,7 @@ impl<S: Scalar> Masked<S> {
                 .collect(),
             trace: key.trace.clone(),
             square,
-            single: operators.in_view.iter().map(|in_view| in_view.recip()).collect(),
+            single: operators.most.iter().map(|most| most.recip()).collect(),
             spread,
             back: Back::Masked(Box::new(Self { operators: Arc::clone(operators), key, value })),
         }
@@ -461,9 +415,20 @@ impl<S: Scalar> Masked<S> {
     /// C(V, N), from N and its own moments under masks.
     pub(super) fn at_keys(&self, weights: &Kernel<S>, masked: &[S]) -> Kernel<S> {
         let mut kernel = self.contracted(&self.value, weights);
-        let more = self.operators.diagonal(&self.operators.own_backward.of(masked));
-        let values = self.value.kernel.own.iter().zip(&more);
-        kernel.own.iter_mut().zip(values).for_each(|(own, (&value, &more))| *own += value * more);
+        let operators = &self.operators;
+        let own = operators.diagonal(&operators.own_backward.of(masked));
+        // Gradients of all keys of a query add up to nothing.
+        let pairs = operators.lower(&operators.cubes_backward.of(masked));
+        let own_pairs = operators.diagonal(&pairs);
+        let values = &self.value.kernel.own;
+        for (node, sum) in kernel.own.iter_mut().enumerate() {
+            *sum += values[node] * (own[node] - own_pairs[node]);
+        }
+        let points = pairs.len();
+        for (point, sum) in kernel.pairs.iter_mut().enumerate() {
+            let [value, _] = self.value.kernel.positions.ends(point, values);
+            *sum += -(value * pairs[point % points]);
+        }
         kernel
     }
 

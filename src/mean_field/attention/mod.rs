@@ -16,8 +16,10 @@
 
 mod everywhere;
 mod masked;
+mod pattern;
 mod repeats;
 mod scores;
+pub(crate) mod slopes;
 mod view;
 
 use std::sync::Arc;
@@ -37,122 +39,78 @@ use super::softmax::Row;
 pub(crate) struct Attended<S> {
     parts: [Arc<Signal<S>>; 3],
     scores: Scores,
+    heads: Vec<Head<S>>,
+    output: Arc<Signal<S>>,
+}
+
+/// Heads that see alike.
+struct Head<S> {
+    /// Their share of all.
+    share: f64,
     seen: Seen<S>,
     /// Of every query.
     rows: Few<Row<S>>,
     /// σ and τ of every pair of queries.
     factors: [Few<S>; 2],
-    output: Arc<Signal<S>>,
 }
 
-impl<S: Scalar> Attended<S> {
-    /// From queries, keys and values.
-    pub(crate) fn new(attention: &Attention, view: &View, parts: [Arc<Signal<S>>; 3]) -> Self {
-        let [query, key, value] = &parts;
-        let scores = Scores::new(attention, query, key);
-        let seen = view.see(&query.kernel, &key.kernel, &value.kernel);
-        let own = query.kernel.own.iter().enumerate();
+impl<S: Scalar> Head<S> {
+    fn new((share, view): (f64, &View), scores: &Scores, parts: &[Arc<Signal<S>>; 3]) -> Self {
+        let [query, key, value] = parts.each_ref().map(|part| &part.kernel);
+        let seen = view.see(query, key, value);
+        let own = query.own.iter().enumerate();
         let rows: Few<Row<S>> = own.map(|(node, &own)| seen.row(node, own * scores.variance)).collect();
-        let positions = &query.kernel.positions;
-        let factors = query.kernel.pairs.iter().enumerate().map(|(point, &product)| {
-            let [a, c] = positions.at_ends(point, &rows);
-            let correlation = correlation(positions.ends(point, &query.kernel.own), product);
+        let factors = query.pairs.iter().enumerate().map(|(point, &product)| {
+            let [a, c] = query.positions.at_ends(point, &rows);
+            let correlation = correlation(query.positions.ends(point, &query.own), product);
             a.with(c, correlation * view.rotation(point))
         });
-        let (values, gradients): (Few<S>, Few<S>) = factors.map(|[value, gradient]| (value, gradient)).unzip();
-        let kernel = output(attention, &query.kernel, scores.variance, &seen, (&rows, &values));
-        let width = (attention.n_heads * attention.d_value) as f64;
-        let output = Arc::new(Signal::centred(width, kernel));
-        Self { output, parts, scores, seen, rows, factors: [values, gradients] }
+        let (values, gradients) = factors.map(|[value, gradient]| (value, gradient)).unzip();
+        Self { share, seen, rows, factors: [values, gradients] }
     }
 
-    /// The outputs of the heads.
-    pub(crate) fn output(&self) -> Arc<Signal<S>> {
-        Arc::clone(&self.output)
-    }
-
-    /// ln E s² of a score, 1/E ΣA², and the same of scores that do not differ, averaged over queries.
-    pub(crate) fn sharpness(&self) -> [f64; 3] {
-        let [query, key, _] = &self.parts;
-        let positions = &query.kernel.positions;
-        let mean = |of: &dyn Fn(usize) -> f64| positions.sum(of) / positions.length;
-        let keys = &key.kernel.positions;
-        let key_square = keys.sum(|node| key.kernel.own[node].value()) / keys.length;
-        let score = self.scores.variance * mean(&|node| query.kernel.own[node].value()) * key_square;
-        let single = mean(&|node| self.seen.single(node, &self.rows[node]).value());
-        [score.ln(), single.recip(), mean(&|node| self.seen.single[node]).recip()]
-    }
-
-    /// The attention weights, one row of entries per query.
-    pub(crate) fn weights(&self) -> Signal<S> {
-        let query = &self.parts[0].kernel;
-        let length = self.parts[1].kernel.positions.length;
-        let own = self.rows.iter().enumerate().map(|(node, row)| self.seen.single(node, row) / length).collect();
+    /// E A_a A_c summed over keys, of a query and of pairs.
+    fn overlaps(&self, query: &Kernel<S>, variance: f64) -> (Few<S>, Few<S>) {
+        let own = self.rows.iter().enumerate().map(|(node, row)| self.seen.single(node, row)).collect();
         // Of pairs of queries the smaller view is in common.
-        let products = query.pairs.iter().zip(&self.factors[0]).enumerate().map(|(point, (&product, &factor))| {
+        let pairs = query.pairs.iter().zip(&self.factors[0]).enumerate().map(|(point, (&product, &factor))| {
             let [trace, _] = query.positions.ends(point, &self.seen.trace);
             let single = query.positions.at_ends(point, &self.seen.single);
             let flat = single[0].min(*single[1]);
-            (product * factor * trace * (self.scores.variance * flat) + flat) / length
+            product * factor * trace * (variance * flat) + flat
         });
-        let pairs = products.collect();
-        let means = self.rows.iter().map(|_| S::from(length.recip())).collect();
-        Signal { means: Some(means), ..Signal::centred(length, query.with(0.0, own, pairs)) }
+        (own, pairs.collect())
     }
 
-    /// The gradient at the attention weights, from that at the output.
-    pub(crate) fn weights_backward(&self, attention: &Attention, gradient: &Gradient<S>) -> Gradient<S> {
-        let value = &self.parts[2].kernel;
-        let gamma = &gradient.kernel;
-        let width = attention.d_value as f64;
-        let own = gamma.own.iter().zip(&self.seen.square);
-        let own = own.map(|(&own, &square)| own * square * (width / (1.0 - attention.dropout_rate))).collect();
-        let pairs = gamma.map_pairs(&self.seen.square, |_, [a, _], pair| pair * a * width);
-        Gradient::independent(gamma.with(gamma.ln_unit + value.ln_unit, own, pairs))
-    }
-
-    /// The gradients at queries, keys and values, from that at the output.
-    pub(crate) fn split(&self, attention: &Attention, gradient: &Gradient<S>) -> Vec<Gradient<S>> {
-        let Self { seen, scores, rows, parts: [query, key, _], .. } = self;
-        let gamma = &gradient.kernel;
-        let group = (attention.n_heads / attention.n_kv_heads) as f64;
+    /// The gradients that values and keys get, each but for a factor.
+    fn back(&self, attention: &Attention, query: &Kernel<S>, gamma: &Kernel<S>) -> [Kernel<S>; 3] {
+        let Self { seen, rows, factors, .. } = self;
         // Γ Q by itself, times σ and times τ.
-        let both = gamma.times(&query.kernel);
+        let both = gamma.times(query);
         let sharp = |factors: &Few<S>, own: &dyn Fn(&Row<S>) -> S| {
             let own = both.own.iter().zip(rows).map(|(&both, row)| both * own(row)).collect();
             let pairs = both.pairs.iter().zip(factors).map(|(&both, &factor)| both * factor).collect();
             both.with(both.ln_unit, own, pairs)
         };
-        let of_values = sharp(&self.factors[0], &|row| row.squares);
-        let of_keys = sharp(&self.factors[1], &|row| row.passed);
-        let masked = attention.dropout_rate / (1.0 - attention.dropout_rate);
-        let gathered: Few<S> =
-            rows.iter().enumerate().map(|(node, row)| gamma.own[node] * masked * row.sharper()).collect();
-        let differ = |(row, &own): (&Row<S>, &S)| own * (-row.keys.recip() + 1.0) * masked;
-        let passed: Few<S> = rows.iter().zip(&of_keys.own).map(differ).collect();
-        let [flat, linear, at_keys] = match &seen.back {
+        let of_values = sharp(&factors[0], &|row| row.squares);
+        let of_keys = sharp(&factors[1], &|row| row.passed);
+        let masked = masked(attention);
+        let gathered: Few<S> = rows.iter().zip(&gamma.own).map(|(row, &own)| own * masked * row.sharper()).collect();
+        let passed: Few<S> = of_keys.own.iter().map(|&own| own * masked).collect();
+        match &seen.back {
             Back::Everywhere(back) => {
                 [back.gathered(gamma, &gathered), back.at_values(&of_values), back.at_keys(&of_keys, &passed)]
             }
             Back::Masked(back) => {
                 [back.gathered(gamma, &gathered), back.at_values(&of_values), back.at_keys(&of_keys, &passed)]
             }
-        };
-        let at_values = Kernel::sum([(group, &flat), (group * scores.factor, &linear)].into_iter());
-        let steps = attention.scale * attention.scale * attention.d_value as f64 * scores.slope;
-        let at_queries = self.at_queries(gamma, masked).scaled(steps);
-        let at_keys = at_keys.scaled(group * steps);
-        let shares = |of: &Signal<S>| Some(of.parts.as_ref()?.iter().map(|part| part.squares).collect());
-        vec![
-            Gradient { parts: shares(key), ..Gradient::independent(at_queries) },
-            Gradient { parts: shares(query), next: Next::Scores, ..Gradient::independent(at_keys) },
-            Gradient::independent(at_values),
-        ]
+        }
     }
 
     /// Γ D τ, with what masks add.
-    fn at_queries(&self, gamma: &Kernel<S>, masked: f64) -> Kernel<S> {
+    fn at_queries(&self, attention: &Attention, gamma: &Kernel<S>) -> Kernel<S> {
         let Self { seen, rows, factors, .. } = self;
+        let masked = masked(attention);
         let own = |(node, row): (usize, &Row<S>)| {
             let of_masks = seen.square[node] * seen.trace[node] * (masked * seen.single[node]);
             gamma.own[node] * row.passed * (seen.spread.own[node] + of_masks)
@@ -164,21 +122,109 @@ impl<S: Scalar> Attended<S> {
     }
 }
 
-/// E z_a z_c.
-fn output<S: Scalar>(
-    attention: &Attention,
-    query: &Kernel<S>,
-    variance: f64,
-    seen: &Seen<S>,
-    (rows, factors): (&[Row<S>], &[S]),
-) -> Kernel<S> {
-    let masked = attention.dropout_rate / (1.0 - attention.dropout_rate);
+/// p/(1 − p) of the dropout of attention weights.
+fn masked(attention: &Attention) -> f64 {
+    attention.dropout_rate / (1.0 - attention.dropout_rate)
+}
+
+impl<S: Scalar> Attended<S> {
+    /// From queries, keys and values, of heads with these shares and views.
+    pub(crate) fn new(attention: &Attention, views: &[(f64, View)], parts: [Arc<Signal<S>>; 3]) -> Self {
+        let [query, key, _] = &parts;
+        let scores = Scores::new(attention, query, key);
+        let heads: Vec<Head<S>> =
+            views.iter().map(|(share, view)| Head::new((*share, view), &scores, &parts)).collect();
+        let kernels: Vec<(f64, Kernel<S>)> =
+            heads.iter().map(|head| (head.share, output(attention, &query.kernel, scores.variance, head))).collect();
+        let kernel = Kernel::sum(kernels.iter().map(|(share, kernel)| (*share, kernel)));
+        let width = (attention.n_heads * attention.d_value) as f64;
+        let output = Arc::new(Signal::centred(width, kernel));
+        Self { parts, scores, heads, output }
+    }
+
+    /// The outputs of the heads.
+    pub(crate) fn output(&self) -> Arc<Signal<S>> {
+        Arc::clone(&self.output)
+    }
+
+    /// ln E s² of a score, 1/E ΣA², and the same of scores that do not differ, averaged over queries and heads.
+    pub(crate) fn sharpness(&self) -> [f64; 3] {
+        let [query, key, _] = &self.parts;
+        let positions = &query.kernel.positions;
+        let mean = |of: &dyn Fn(usize) -> f64| positions.sum(of) / positions.length;
+        let keys = &key.kernel.positions;
+        let key_square = keys.sum(|node| key.kernel.own[node].value()) / keys.length;
+        let score = self.scores.variance * mean(&|node| query.kernel.own[node].value()) * key_square;
+        let of_heads = |of: &dyn Fn(&Head<S>, usize) -> f64| -> f64 {
+            self.heads.iter().map(|head| head.share * mean(&|node| of(head, node))).sum()
+        };
+        let single = of_heads(&|head, node| head.seen.single(node, &head.rows[node]).value());
+        let flat = of_heads(&|head, node| head.seen.single[node]);
+        [score.ln(), single.recip(), flat.recip()]
+    }
+
+    /// The attention weights, one row of entries per query.
+    pub(crate) fn weights(&self) -> Signal<S> {
+        let query = &self.parts[0].kernel;
+        let length = self.parts[1].kernel.positions.length;
+        let of_heads = self.heads.iter().map(|head| {
+            let (own, pairs) = head.overlaps(query, self.scores.variance);
+            (head.share / length, query.with(0.0, own, pairs))
+        });
+        let kernels: Vec<(f64, Kernel<S>)> = of_heads.collect();
+        let kernel = Kernel::sum(kernels.iter().map(|(share, kernel)| (*share, kernel)));
+        let unit = (-0.5 * kernel.ln_unit).exp();
+        let means = query.own.iter().map(|_| S::from(length.recip() * unit)).collect();
+        Signal { means: Some(means), ..Signal::centred(length, kernel) }
+    }
+
+    /// The gradient at the attention weights, from that at the output.
+    pub(crate) fn weights_backward(&self, attention: &Attention, gradient: &Gradient<S>) -> Gradient<S> {
+        let value = &self.parts[2].kernel;
+        let gamma = &gradient.kernel;
+        let width = attention.d_value as f64;
+        let square = &self.heads[0].seen.square;
+        let own = gamma.own.iter().zip(square);
+        let own = own.map(|(&own, &square)| own * square * (width / (1.0 - attention.dropout_rate))).collect();
+        let pairs = gamma.map_pairs(square, |_, [a, _], pair| pair * a * width);
+        Gradient::independent(gamma.with(gamma.ln_unit + value.ln_unit, own, pairs))
+    }
+
+    /// The gradients at queries, keys and values, from that at the output.
+    pub(crate) fn split(&self, attention: &Attention, gradient: &Gradient<S>) -> Vec<Gradient<S>> {
+        let [query, key, _] = &self.parts;
+        let gamma = &gradient.kernel;
+        let group = (attention.n_heads / attention.n_kv_heads) as f64;
+        let steps = attention.scale * attention.scale * attention.d_value as f64 * self.scores.slope;
+        let (mut at_queries, mut at_keys, mut at_values) = (Vec::new(), Vec::new(), Vec::new());
+        for head in &self.heads {
+            let [flat, linear, keys] = head.back(attention, &query.kernel, gamma);
+            at_values.push((head.share * group, flat));
+            at_values.push((head.share * group * self.scores.factor, linear));
+            at_keys.push((head.share * group * steps, keys));
+            at_queries.push((head.share * steps, head.at_queries(attention, gamma)));
+        }
+        let [at_queries, at_keys, at_values] = [at_queries, at_keys, at_values]
+            .map(|parts| Gradient::independent(Kernel::sum(parts.iter().map(|(factor, part)| (*factor, part)))));
+        let shares = |of: &Signal<S>| Some(of.parts.as_ref()?.iter().map(|part| part.squares).collect());
+        vec![
+            Gradient { parts: shares(key), ..at_queries },
+            Gradient { parts: shares(query), next: Next::Scores, ..at_keys },
+            at_values,
+        ]
+    }
+}
+
+/// E z_a z_c of heads that see alike.
+fn output<S: Scalar>(attention: &Attention, query: &Kernel<S>, variance: f64, head: &Head<S>) -> Kernel<S> {
+    let Head { seen, rows, factors, .. } = head;
+    let masked = masked(attention);
     let [shift, turned] = &seen.shift;
     let own = query.own.iter().zip(rows).enumerate().map(|(node, (&own, row))| {
         let sharp = own * row.squares * (seen.spread.own[node] + shift.own[node] * 2.0) * variance;
         seen.flat.own[node] + sharp + seen.square[node] * seen.single(node, row) * masked
     });
-    let pairs = query.pairs.iter().zip(factors).enumerate().map(|(point, (&product, &factor))| {
+    let pairs = query.pairs.iter().zip(&factors[0]).enumerate().map(|(point, (&product, &factor))| {
         let [a, c] = query.positions.ends(point, &query.own);
         let [of_a, of_c] = query.positions.at_ends(point, rows);
         let mean_rows = a * of_a.shifted() * shift.pairs[point] + c * of_c.shifted() * turned.pairs[point];

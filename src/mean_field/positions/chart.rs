@@ -359,7 +359,7 @@ impl Row {
 
 #[cfg(test)]
 mod tests {
-    use super::super::sum::{Spec, Sum};
+    use super::super::sum::{Decay, Spec, Sum};
     use super::*;
 
     /// A function that is smooth but across the diagonal.
@@ -381,8 +381,12 @@ mod tests {
         for (&(k, b), &value) in chart.points.iter().zip(&all) {
             assert!((value - bent(chart.nodes[k], b)).abs() < 1e-13);
         }
-        let spec =
-            Spec { range: &|_, c| 0..=c, weight: &|t, b| 1.0 + (t + b) as f64, scale: &|_, c| 1.0 / (c + 1) as f64 };
+        let spec = Spec {
+            range: &|_, c| 0..=c,
+            weight: &|t, b| 1.0 + (t + b) as f64,
+            scale: &|_, c| 1.0 / (c + 1) as f64,
+            decay: None,
+        };
         let [sum] = Sum::along_rows(&chart, &[spec]).try_into().expect("one");
         for (&(k, c), got) in chart.points.iter().zip(sum.of(&all)) {
             let t = chart.nodes[k];
@@ -404,7 +408,7 @@ mod tests {
             }
             let window = windows.first().copied().unwrap_or(length);
             let first = |c: usize| (c + 1).saturating_sub(window);
-            let spec = Spec { range: &|_, c| first(c)..=c, weight: &|_, _| 1.0, scale: &|_, _| 1.0 };
+            let spec = Spec { range: &|_, c| first(c)..=c, weight: &|_, _| 1.0, scale: &|_, _| 1.0, decay: None };
             let [sum] = Sum::along_rows(&chart, &[spec]).try_into().expect("one");
             for (&(k, c), got) in chart.points.iter().zip(sum.of(&all)) {
                 let exact: f64 = (first(c)..=c).map(|b| bent(chart.nodes[k], b)).sum();
@@ -418,12 +422,32 @@ mod tests {
         let chart = Chart::new(300, Grading::FINE, &[]);
         let one = |b: usize| 1.0 / (b as f64 + 2.0).sqrt();
         let at_nodes: Vec<f64> = chart.nodes.iter().map(|&node| one(node)).collect();
-        let spec = Spec { range: &|t, c| 0..=t.min(c), weight: &|_, b| 1.0 / (b + 1) as f64, scale: &|_, _| 1.0 };
+        let spec =
+            Spec { range: &|t, c| 0..=t.min(c), weight: &|_, b| 1.0 / (b + 1) as f64, scale: &|_, _| 1.0, decay: None };
         for (&place, got) in
             chart.lower.iter().zip(Sum::over_nodes(&chart, chart.lower.iter().copied(), &spec).of(&at_nodes))
         {
             let exact: f64 = (0..=chart.points[place].1).map(|b| one(b) / (b + 1) as f64).sum();
             approx::assert_relative_eq!(got, exact, max_relative = 1e-4);
+        }
+    }
+
+    #[test]
+    fn sums_decay() {
+        let chart = Chart::new(300, Grading::FINE, &[]);
+        let lower: Vec<f64> =
+            chart.lower.iter().map(|&p| bent(chart.nodes[chart.points[p].0], chart.points[p].1)).collect();
+        let all = chart.all(&lower);
+        let rate = 0.9f64;
+        for is_before in [true, false] {
+            let decay = Some(Decay { rate, anchor: &|_, c| c, is_before });
+            let spec = Spec { range: &|_, _| 0..=0, weight: &|_, b| 1.0 / (b + 1) as f64, scale: &|_, _| 2.0, decay };
+            let [sum] = Sum::along_rows(&chart, &[spec]).try_into().expect("one");
+            for (&(k, c), got) in chart.points.iter().zip(sum.of(&all)) {
+                let range = if is_before { 0..=c } else { c..=299 };
+                let term = |b: usize| 2.0 * rate.powf(c.abs_diff(b) as f64) / (b + 1) as f64 * bent(chart.nodes[k], b);
+                approx::assert_relative_eq!(got, range.map(term).sum::<f64>(), max_relative = 5e-4);
+            }
         }
     }
 }

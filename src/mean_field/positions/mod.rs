@@ -18,7 +18,7 @@ use smallvec::smallvec;
 pub(crate) use self::chart::{Chart, Grading};
 use self::cubic::Sparse;
 pub(crate) use self::layout::hides_nothing;
-pub(crate) use self::sum::{Spec, Sum};
+pub(crate) use self::sum::{Decay, Spec, Sum};
 use super::moments::Few;
 use super::scalar::Scalar;
 

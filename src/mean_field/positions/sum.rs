@@ -5,7 +5,8 @@
 //! ```
 //!
 //! exact for the cubics of the row: what a cell between two neighbouring points adds is five weights of points, a running sum over cells
-//! has the sum up to every point, and a range is the difference of two of them, with what is left of a cell at its ends.
+//! has the sum up to every point, and a range is the difference of two of them, with what is left of a cell at its ends. Where weights
+//! decay with the distance the running sum decays from cell to cell.
 
 use std::ops::RangeInclusive;
 
@@ -18,6 +19,17 @@ pub(crate) struct Spec<'a> {
     pub(crate) range: &'a dyn Fn(usize, usize) -> RangeInclusive<usize>,
     pub(crate) weight: &'a dyn Fn(usize, usize) -> f64,
     pub(crate) scale: &'a dyn Fn(usize, usize) -> f64,
+    /// Weights that decay, if they do; then ranges go from one end of the sequence to the anchor.
+    pub(crate) decay: Option<Decay<'a>>,
+}
+
+/// A factor rate^|anchor − b| on the weight of b.
+#[derive(Clone, Copy)]
+pub(crate) struct Decay<'a> {
+    pub(crate) rate: f64,
+    pub(crate) anchor: &'a dyn Fn(usize, usize) -> usize,
+    /// Whether b goes up to the anchor, not down to it.
+    pub(crate) is_before: bool,
 }
 
 /// Weights of five neighbouring points.
@@ -27,11 +39,19 @@ struct Weights {
     weights: [f64; 5],
 }
 
-/// The sum up to a position: that up to a point, and what is beyond it.
+/// What is between two neighbouring points, and the factor on what is further.
+#[derive(Clone, Copy, Debug)]
+struct Cell {
+    weights: Weights,
+    further: f64,
+}
+
+/// The sum up to a position: that up to a point, with a factor, and what is beyond it.
 #[derive(Clone, Copy, Debug)]
 struct Prefix {
     /// The cell that ends there; none before the first.
     cell: Option<u32>,
+    factor: f64,
     rest: Weights,
 }
 
@@ -47,7 +67,7 @@ struct Output {
 /// Sums along lists of points, one list after the other.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sum {
-    cells: Vec<Weights>,
+    cells: Vec<Cell>,
     /// Of each list: its first cell and its first output.
     lists: Vec<[u32; 2]>,
     outputs: Vec<Output>,
@@ -100,16 +120,20 @@ impl Sum {
     ) {
         let first_cell = self.cells.len();
         self.lists.push([first_cell as u32, self.outputs.len() as u32]);
+        if let Some(decay) = spec.decay {
+            self.add_decaying(list, outputs, (spec, decay), weight);
+            return;
+        }
         let mut next = 0;
         for &end in list.positions {
-            self.cells.push(list.between(next, end + 1, weight));
+            self.cells.push(Cell { weights: list.between(next, end + 1, weight), further: 1.0 });
             next = end + 1;
         }
         let prefix = |at: usize| {
             let after = list.positions.partition_point(|&position| position <= at);
             let from = if after == 0 { 0 } else { list.positions[after - 1] + 1 };
             let cell = after.checked_sub(1).map(|cell| (first_cell + cell) as u32);
-            Prefix { cell, rest: list.between(from, at + 1, weight) }
+            Prefix { cell, factor: 1.0, rest: list.between(from, at + 1, weight) }
         };
         for (t, c) in outputs {
             let range = (spec.range)(t, c);
@@ -117,6 +141,49 @@ impl Sum {
             let scale = if is_empty { 0.0 } else { (spec.scale)(t, c) };
             let before = if is_empty { None } else { range.start().checked_sub(1).map(prefix) };
             self.outputs.push(Output { scale, last: prefix(if is_empty { 0 } else { *range.end() }), before });
+        }
+    }
+
+    fn add_decaying(
+        &mut self,
+        list: &List,
+        outputs: impl Iterator<Item = (usize, usize)>,
+        (spec, Decay { rate, anchor, is_before }): (&Spec, Decay),
+        weight: &dyn Fn(usize) -> f64,
+    ) {
+        let first_cell = self.cells.len();
+        let positions = list.positions;
+        let decayed = |distance: usize| rate.powf(distance as f64);
+        let between =
+            |first: usize, end: usize, at: usize| list.between(first, end, &|b| weight(b) * decayed(at.abs_diff(b)));
+        // In the order in which the sum runs.
+        let cell = |index: usize| {
+            let at = positions[index];
+            let (weights, before) = if is_before {
+                let before = index.checked_sub(1).map(|index| positions[index]);
+                (between(before.map_or(0, |before| before + 1), at + 1, at), before)
+            } else {
+                let before = positions.get(index + 1).copied();
+                (between(at, before.unwrap_or(at + 1), at), before)
+            };
+            Cell { weights, further: before.map_or(0.0, |before| decayed(at.abs_diff(before))) }
+        };
+        let count = positions.len();
+        self.cells.extend((0..count).map(|index| cell(if is_before { index } else { count - 1 - index })));
+        for (t, c) in outputs {
+            let at = anchor(t, c);
+            let (index, rest) = if is_before {
+                let index = positions.partition_point(|&position| position <= at).checked_sub(1);
+                (index, between(index.map_or(0, |index| positions[index] + 1), at + 1, at))
+            } else {
+                let after = positions.partition_point(|&position| position < at);
+                let index = (after < count).then_some(after);
+                (index, between(at, index.map_or(at + 1, |index| positions[index]), at))
+            };
+            let place = |index: usize| (first_cell + if is_before { index } else { count - 1 - index }) as u32;
+            let factor = index.map_or(0.0, |index| decayed(at.abs_diff(positions[index])));
+            let last = Prefix { cell: index.map(place), factor, rest };
+            self.outputs.push(Output { scale: (spec.scale)(t, c), last, before: None });
         }
     }
 
@@ -131,12 +198,12 @@ impl Sum {
         let ends = self.lists.iter().skip(1).copied().chain([[self.cells.len() as u32, self.outputs.len() as u32]]);
         for (&[cell, output], [last_cell, last_output]) in self.lists.iter().zip(ends) {
             let mut sum = S::from(0.0);
-            for weights in &self.cells[cell as usize..last_cell as usize] {
-                sum += added(weights);
+            for Cell { weights, further } in &self.cells[cell as usize..last_cell as usize] {
+                sum = sum * *further + added(weights);
                 up_to.push(sum);
             }
             let at = |prefix: &Prefix| {
-                let whole = prefix.cell.map_or(S::from(0.0), |cell| up_to[cell as usize]);
+                let whole = prefix.cell.map_or(S::from(0.0), |cell| up_to[cell as usize] * prefix.factor);
                 whole + added(&prefix.rest)
             };
             outputs.extend(self.outputs[output as usize..last_output as usize].iter().map(|output| {

@@ -76,9 +76,11 @@ fn all_models_are_as_measured() {
     compare(Path::new(&folder), &chosen, env::var_os("SIGPROP_HF_REPORT").map(PathBuf::from).as_deref(), theory);
 }
 
-/// Second moments of the stream alone, and of its pairs of tokens, as the infinitely wide network has them.
+/// Second moments of the stream, and of its pairs of tokens, as the infinitely wide network has them; of texts, for branches that
+/// are dropped (DINOv2) are averaged over too early.
 #[test]
-fn infinitely_wide_families_are_as_measured() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("data/huggingface/families");
-    compare(&folder, &Chosen::default(), None, Theory::MeanField);
+fn an_infinitely_wide_selection_is_as_measured() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("data/huggingface");
+    let inputs = ["u", "z", "r", "t"].map(str::to_owned).into_iter().collect();
+    compare(&folder, &Chosen { inputs, ..Chosen::default() }, None, Theory::MeanField);
 }

@@ -61,9 +61,9 @@ pub(super) struct Named {
 }
 
 impl Named {
-    /// Whether the infinitely wide network has it: second moments of the stream and of its pairs of tokens, forward.
+    /// Whether the infinitely wide network has it at these widths: second moments of the stream and of its pairs of tokens.
     pub(super) fn is_leading(&self) -> bool {
-        matches!(self.group, Group::Stream | Group::Cross) && !self.quantity.starts_with("grad")
+        matches!(self.group, Group::Stream | Group::Cross)
     }
 }
 

@@ -1,0 +1,135 @@
+//! The weights that a mask gives keys before scores have a say: W_ab = e^(−slope |a − b|)/Z_a for the keys in view, and sums with powers
+//! of them.
+
+use std::ops::RangeInclusive;
+
+use sigprop_stack::Mask;
+
+use crate::mean_field::positions::{Decay, Spec};
+
+/// A function of two positions.
+type OfTwo<'p, T> = Box<dyn Fn(usize, usize) -> T + 'p>;
+
+/// Which keys are in view, and how much each counts. Weights that decay see all that is before.
+pub(super) struct Pattern {
+    length: usize,
+    mask: Mask,
+    /// e^−slope.
+    rate: f64,
+    /// Z of every position.
+    pub(super) z: Vec<f64>,
+}
+
+/// Σ_b W_tb^p W_cb^q f(b), or Σ_b W_bt^p W_bc^q f(b).
+#[derive(Clone, Copy)]
+pub(super) struct Powers {
+    pub(super) of_t: i32,
+    pub(super) of_c: i32,
+    /// Whether b are keys, not queries.
+    pub(super) over_keys: bool,
+}
+
+/// How to sum.
+pub(super) struct Weighted<'p> {
+    range: OfTwo<'p, RangeInclusive<usize>>,
+    weight: OfTwo<'p, f64>,
+    scale: OfTwo<'p, f64>,
+    anchor: OfTwo<'p, usize>,
+    rate: Option<f64>,
+    over_keys: bool,
+}
+
+impl Weighted<'_> {
+    pub(super) fn spec(&self) -> Spec<'_> {
+        let Self { range, weight, scale, anchor, rate, over_keys } = self;
+        let decay = rate.map(|rate| Decay { rate, anchor, is_before: *over_keys });
+        Spec { range, weight, scale, decay }
+    }
+}
+
+impl Pattern {
+    pub(super) fn new(length: usize, mask: Mask, slope: f64) -> Self {
+        let rate = (-slope).exp();
+        let z = (0..length).map(|a| if slope > 0.0 { falling(rate, a) } else { mask.keys(a, length).len() as f64 });
+        Self { length, mask, rate, z: z.collect() }
+    }
+
+    /// Whether query a sees key b.
+    pub(super) fn sees(&self, a: usize, b: usize) -> bool {
+        self.mask.keys(a, self.length).contains(&b)
+    }
+
+    /// The keys of a query.
+    fn keys(&self, a: usize) -> RangeInclusive<usize> {
+        let range = self.mask.keys(a, self.length);
+        range.start..=range.end.saturating_sub(1)
+    }
+
+    /// The queries of a key.
+    fn queries(&self, b: usize) -> RangeInclusive<usize> {
+        let first = self.mask.after.map_or(0, |after| b.saturating_sub(after));
+        let last = self.mask.before.map_or(self.length - 1, |before| (b + before).min(self.length - 1));
+        first..=last
+    }
+
+    /// e^(−slope · distance).
+    pub(super) fn decay(&self, distance: usize) -> f64 {
+        self.rate.powf(distance as f64)
+    }
+
+    /// 1/Σ_b W_ab².
+    pub(super) fn most(&self, a: usize) -> f64 {
+        if self.rate < 1.0 { self.z[a].powi(2) / falling(self.rate * self.rate, a) } else { self.z[a] }
+    }
+
+    /// Σ_d W_td W_bd/Σ_d W_bd² of b up to t.
+    pub(super) fn alike(&self, t: usize, b: usize) -> f64 {
+        if self.rate < 1.0 {
+            return self.decay(t - b) * self.z[b] / self.z[t];
+        }
+        let common = meet(&self.keys(t), &self.keys(b));
+        if common.is_empty() { 0.0 } else { (common.end() - common.start() + 1) as f64 / self.z[t] }
+    }
+
+    /// A sum with these powers, and with a factor of t and b if there is one.
+    pub(super) fn weighted<'p>(&'p self, powers: Powers, factor: Option<&'p [f64]>) -> Weighted<'p> {
+        let Powers { of_t, of_c, over_keys } = powers;
+        let anchor = move |t: usize, c: usize| match (of_t > 0, over_keys) {
+            (false, _) => c,
+            (true, true) => t.min(c),
+            (true, false) => t.max(c),
+        };
+        let beyond = move |t: usize, c: usize| {
+            let at = anchor(t, c);
+            let of_t = if of_t > 0 { self.decay(t.abs_diff(at)).powi(of_t) } else { 1.0 };
+            of_t * self.decay(c.abs_diff(at)).powi(of_c)
+        };
+        let factor = move |t: usize, b: usize| factor.map_or(1.0, |factor| factor[t.abs_diff(b)]);
+        let view = move |a: usize| if over_keys { self.keys(a) } else { self.queries(a) };
+        Weighted {
+            range: Box::new(move |t, c| if of_t > 0 { meet(&view(t), &view(c)) } else { view(c) }),
+            weight: if over_keys {
+                Box::new(factor)
+            } else {
+                Box::new(move |t, b| factor(t, b) * self.z[b].powi(-of_t - of_c))
+            },
+            scale: if over_keys {
+                Box::new(move |t, c| beyond(t, c) * self.z[t].powi(-of_t) * self.z[c].powi(-of_c))
+            } else {
+                Box::new(beyond)
+            },
+            anchor: Box::new(anchor),
+            rate: (self.rate < 1.0).then(|| self.rate.powi(of_t + of_c)),
+            over_keys,
+        }
+    }
+}
+
+/// Σ_d≤a rate^d.
+fn falling(rate: f64, a: usize) -> f64 {
+    (1.0 - rate.powf(a as f64 + 1.0)) / (1.0 - rate)
+}
+
+fn meet(a: &RangeInclusive<usize>, b: &RangeInclusive<usize>) -> RangeInclusive<usize> {
+    *a.start().max(b.start())..=*a.end().min(b.end())
+}

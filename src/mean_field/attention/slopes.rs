@@ -1,0 +1,58 @@
+//! A few slopes that stand for those of all heads (ALiBi).
+//!
+//! Averages over heads of smooth functions of ln slope: the n-point Gauss rule of the discrete measure of the heads, from the
+//! Jacobi matrix that Lanczos' recursion gives (Golub & Welsch 1969).
+
+use nalgebra::{DMatrix, DVector, SymmetricEigen};
+
+/// How many stand for all.
+const MOST: usize = 6;
+
+/// Shares and slopes.
+pub(crate) fn few(slopes: &[f64]) -> Vec<(f64, f64)> {
+    let count = slopes.len();
+    let logarithms = DVector::from_iterator(count, slopes.iter().map(|slope| slope.ln()));
+    let mut basis = vec![DVector::from_element(count, (count as f64).sqrt().recip())];
+    let (mut diagonal, mut beside) = (Vec::new(), Vec::new());
+    for step in 0..MOST.min(count) {
+        let moved = logarithms.component_mul(&basis[step]);
+        diagonal.push(basis[step].dot(&moved));
+        // Orthogonal to all before, for rounding too.
+        let rest = basis.iter().fold(moved, |rest, known| &rest - known * known.dot(&rest));
+        let rest = basis.iter().fold(rest, |rest, known| &rest - known * known.dot(&rest));
+        let norm = rest.norm();
+        if norm < 1e-9 * (1.0 + logarithms.amax()) {
+            break;
+        }
+        beside.push(norm);
+        basis.push(rest / norm);
+    }
+    let size = diagonal.len();
+    let jacobi = DMatrix::from_fn(size, size, |i, j| match i.abs_diff(j) {
+        0 => diagonal[i],
+        1 => beside[i.min(j)],
+        _ => 0.0,
+    });
+    let SymmetricEigen { eigenvalues, eigenvectors } = SymmetricEigen::new(jacobi);
+    (0..size).map(|k| (eigenvectors[(0, k)].powi(2), eigenvalues[k].exp())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of a few slopes each is one; of many moments of ln slope up to the eleventh are exact.
+    #[test]
+    fn few_slopes_have_the_moments_of_all() {
+        for count in [1, 4, 16, 112] {
+            let slopes: Vec<f64> = (1..=count).map(|head| 2f64.powf(-8.0 * head as f64 / count as f64)).collect();
+            let few = few(&slopes);
+            assert!(few.len() <= MOST.min(count));
+            for power in 0..=11 {
+                let exact = slopes.iter().map(|slope| slope.ln().powi(power)).sum::<f64>() / count as f64;
+                let got: f64 = few.iter().map(|(share, slope)| share * slope.ln().powi(power)).sum();
+                approx::assert_relative_eq!(got, exact, max_relative = 1e-8);
+            }
+        }
+    }
+}
