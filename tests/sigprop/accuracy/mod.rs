@@ -3,9 +3,11 @@
 //! `SIGPROP_ACCURACY=write cargo test --release accuracy -- --include-ignored` writes them anew. Without it a table
 //! that differs from its page by more than rounding fails.
 
+mod commands;
 mod measured;
 pub(crate) mod page;
 mod pairs;
+mod suites;
 
 use std::path::PathBuf;
 
