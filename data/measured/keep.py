@@ -32,13 +32,14 @@ def rows(path, case):
 
 
 def run(paths, cases):
-    """The numbers of one run. Of a mean a suite of components has three lines, times 1/f, 1 and f: the middle one counts."""
+    """The numbers of one run. A suite of components has a mean three times, times 1/f, 1 and f: the second counts. It may
+    have a cell twice, of which the first counts."""
     lines = {}
     for path in paths:
         for key, row in rows(path, path.stem if cases else ""):
             lines.setdefault(key, []).append(row)
-    middle = (seen[len(seen) // 2] for seen in lines.values())
-    numbers = ((row["observed"], row["std_error"] or "NaN", row["replicates"]) for row in middle)
+    chosen = (seen[1] if len(seen) > 2 else seen[0] for seen in lines.values())
+    numbers = ((row["observed"], row["std_error"] or "NaN", row["replicates"]) for row in chosen)
     return dict(zip(lines, ([Decimal(number) for number in row] for row in numbers)))
 
 

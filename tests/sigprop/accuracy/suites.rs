@@ -79,6 +79,34 @@ fn encoders() {
     table.check("encoders");
 }
 
+/// Components beside the published percentiles.
+#[test]
+fn components() {
+    let measured = Measured::new(Suite::Components, 0, &[], &path("components.csv"));
+    let columns = [
+        "component",
+        "quantity",
+        "p50",
+        "p90",
+        "p99",
+        "noise (median)",
+        "published p50",
+        "published p90",
+        "published p99",
+    ];
+    let mut table = Table::new(&columns);
+    for line in measured.lines() {
+        let figures = [line.fit.p50, line.fit.p90, line.fit.p99, line.noise.map(|noise| noise[0])];
+        let figures = figures.map(|share| format!("{:.2}", 100.0 * share.expect("cells")));
+        // Rounded to what is printed there.
+        let published =
+            line.published.expect("a published line").map(|share| ((share * 1e9).round() / 1e7).to_string());
+        let names = [line.group, line.quantity.to_owned()];
+        table.row(&names.into_iter().chain(figures).chain(published).collect::<Vec<_>>());
+    }
+    table.check("components");
+}
+
 /// Attention from flat to condensed.
 #[test]
 fn attention() {
