@@ -74,16 +74,32 @@ impl<const N: usize> Columns<N> {
             replicates: place("replicates"),
         })
     }
+
+    /// A `record` whose blank fields, but for numbers, are those of the record `above`.
+    fn repeated(&self, record: &StringRecord, above: &StringRecord) -> StringRecord {
+        let repeats = |place| {
+            self.before.contains(&place)
+                || [Some(self.site), Some(self.quantity), self.replicates].contains(&Some(place))
+        };
+        let fields = record.iter().enumerate().map(|(place, field)| {
+            if field.is_empty() && repeats(place) { above.get(place).unwrap_or_default() } else { field }
+        });
+        let mut full: StringRecord = fields.collect();
+        full.set_position(record.position().cloned());
+        full
+    }
 }
 
 /// Reads observations: columns `site,quantity,observed,std_error`, optionally `replicates`, others ignored.
 ///
-/// A blank observation was not made; a blank standard error is unknown.
+/// A blank site, quantity or number of replicates repeats the line above. A blank observation was not made; a blank
+/// standard error is unknown.
 pub fn read_observations(source: impl Read) -> Result<Vec<Observation>, ObservedError> {
     Ok(read(source, [])?.into_iter().map(|([], seen)| seen).collect())
 }
 
-/// Reads what was observed of several networks: the same columns behind others, which are needed too.
+/// Reads what was observed of several networks: the same columns behind others, which are needed too and repeat the
+/// line above where they are blank.
 pub(crate) fn read<const N: usize>(
     source: impl Read,
     before: [&str; N],
@@ -91,10 +107,12 @@ pub(crate) fn read<const N: usize>(
     let mut reader = ReaderBuilder::new().trim(Trim::All).from_reader(source);
     let columns = Columns::of(reader.headers().map_err(|error| unreadable(&error))?, before)?;
     let mut observations = Vec::new();
+    let mut above = StringRecord::new();
     for record in reader.into_records() {
-        let record = record.map_err(|error| unreadable(&error))?;
+        let record = columns.repeated(&record.map_err(|error| unreadable(&error))?, &above);
         let before = columns.before.map(|place| record.get(place).unwrap_or_default().to_owned());
         observations.extend(observation(&record, &columns)?.map(|seen| (before, seen)));
+        above = record;
     }
     if observations.is_empty() {
         return Err(ObservedError::new(1, "expected observations, got none"));
@@ -229,6 +247,23 @@ mod tests {
         close(rows[2].relative_error, -0.1);
         close(rows[2].z, 1.0);
         close(rows[3].relative_error, 1.0);
+    }
+
+    #[test]
+    fn blanks_repeat_the_line_above() {
+        let text = "group,case,site,quantity,observed,std_error,replicates\n\
+                    pre,one,blocks.0,variance,2,0.5,8\n\
+                    ,,,mean,1,,\n\
+                    ,two,blocks.1,,3,,4\n";
+        let seen = read(text.as_bytes(), ["group", "case"]).unwrap();
+        let told: Vec<_> = seen
+            .iter()
+            .map(|([group, case], seen)| (&**group, &**case, &*seen.site, seen.quantity.name(), seen.replicates))
+            .collect();
+        assert_eq!(told[1], ("pre", "one", "blocks.0", "mean", Some(8)));
+        assert!(seen[1].1.cell.std_error.value().is_nan());
+        assert_eq!(told[2], ("pre", "two", "blocks.1", "mean", Some(4)));
+        assert_eq!(message("site,quantity,observed,std_error\n,variance,1,\n"), "line 2: the network has no site ``");
     }
 
     #[test]

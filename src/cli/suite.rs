@@ -90,10 +90,6 @@ impl SuiteRun<'_> {
             self.choice == SuiteChoice::Models || self.seeds.len() == 1,
             "--seeds: expected --suite models; of components and random networks every seed draws others"
         );
-        ensure!(
-            matches!(self.choice, SuiteChoice::Models | SuiteChoice::Random) || self.observed.is_empty(),
-            "--observed: expected --suite models or random"
-        );
         if let Some(folder) = self.output {
             claim(folder.path)?;
         }

@@ -143,8 +143,8 @@ pub(crate) struct Arguments {
     seeds: Option<Seeds>,
 
     /// Compare with measurements of your own instead of sampling: CSV with the columns
-    /// site,quantity,observed,std_error, as --format csv writes them. With --suite models or random, what earlier runs
-    /// wrote: a folder of one or of several, as often as there are some.
+    /// site,quantity,observed,std_error, as --format csv writes them. With --suite, what earlier runs wrote: a folder of
+    /// one or of several, as often as there are some.
     #[arg(long, value_name = "FILE.csv", conflicts_with_all = ["replicates", "batch", "threads", "memory", "sampler", "target_error", "max_replicates", "seeds", "sites", "weights"], help_heading = "Sampling")]
     observed: Vec<PathBuf>,
 

@@ -19,7 +19,7 @@ mod score;
 
 use sigprop_stack::{Quantity, SiteTable, Stack};
 
-use crate::agreement::{Compared, Comparison, compare};
+use crate::agreement::{Compared, Comparison, Observation, ObservedError, compare, compare_observations};
 use crate::rules::softmax;
 use crate::{PredictError, Prediction, Sites, predict};
 
@@ -140,7 +140,31 @@ impl Case {
 
     /// The prediction beside what `replicates` samples say, of what the case looks at.
     pub fn compare(&self, predicted: &Predicted, observed: &SiteTable, replicates: usize) -> Vec<Comparison> {
-        let all = compare(&predicted.table, observed, replicates);
+        self.chosen(predicted, compare(&predicted.table, observed, replicates))
+    }
+
+    /// The prediction beside what a file says, of what the case looks at.
+    fn compare_observations(
+        &self,
+        predicted: &Predicted,
+        seen: &[Observation],
+    ) -> Result<Vec<Comparison>, ObservedError> {
+        let all = compare_observations(&predicted.table, seen)?;
+        let Look::Component { mean, scales, .. } = self.look else { return Ok(self.chosen(predicted, all)) };
+        // A report has the mean times every factor, a measurement the mean.
+        let is_mean = |row: &Comparison| row.site == mean && row.quantity == Compared::Site(Quantity::Mean);
+        let [means, mut others] = all.into_iter().fold([Vec::new(), Vec::new()], |mut parts, row| {
+            parts[usize::from(!is_mean(&row))].push(row);
+            parts
+        });
+        let plain =
+            if means.len() > 1 { scales.iter().position(|scale| scale.total_cmp(&1.0).is_eq()) } else { Some(0) };
+        others.extend(plain.and_then(|place| means.get(place).cloned()));
+        Ok(self.chosen(predicted, others))
+    }
+
+    /// Of `all` comparisons what the case looks at.
+    fn chosen(&self, predicted: &Predicted, all: Vec<Comparison>) -> Vec<Comparison> {
         let Look::Component { signal, mean, gradient, scales } = self.look else {
             return all.into_iter().filter(|row| is_averaged(row.quantity)).collect();
         };
@@ -149,10 +173,11 @@ impl Case {
         };
         let signals = [Quantity::Variance, Quantity::TokenCorrelation].map(|quantity| at(signal, quantity));
         let gradients = [Quantity::GradVariance, Quantity::GradTokenCorrelation].map(|quantity| at(gradient, quantity));
+        let variance = predicted.table.site(mean).and_then(|row| row.value(Quantity::Variance));
         let means = at(mean, Quantity::Mean)
-            .zip(at(mean, Quantity::Variance))
+            .zip(variance)
             .into_iter()
-            .flat_map(|(row, variance)| scales.iter().map(move |&scale| published::mean_error(&row, &variance, scale)));
+            .flat_map(|(row, variance)| scales.iter().map(move |&scale| published::mean_error(&row, variance, scale)));
         signals.into_iter().chain(gradients).flatten().chain(means).collect()
     }
 }

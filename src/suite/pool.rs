@@ -38,8 +38,8 @@ impl Run {
             }
             observed[index].push(seen);
         }
-        let cells =
-            predicted.iter().zip(&observed).map(|(predicted, seen)| compare_observations(&predicted.table, seen));
+        let cells = cases.iter().zip(predicted).zip(&observed);
+        let cells = cells.map(|((case, predicted), seen)| case.compare_observations(predicted, seen));
         cells.collect::<Result<_, _>>().map(Self)
     }
 }
@@ -96,11 +96,13 @@ fn together(rows: &[&Comparison]) -> Observation {
 
 #[cfg(test)]
 mod tests {
+    use std::slice;
+
     use sigprop_stack::{Quantity, SiteRow, SiteTable};
 
     use super::*;
     use crate::agreement::compare;
-    use crate::suite::{Look, Sample, Scores};
+    use crate::suite::{Look, Sample, Scores, Suite};
 
     fn table(values: [(Number, Number); 2]) -> SiteTable {
         let mut cells = [None; Quantity::ALL.len()];
@@ -164,5 +166,22 @@ mod tests {
         }
         let error = Run::read(&cases, &predicted, "site,quantity,observed,std_error\n".as_bytes()).unwrap_err();
         assert!(error.to_string().contains("expected the columns group, case, site"), "{error}");
+    }
+
+    /// ReLU's error of a mean is that of three scales: a report has a row of each, a measurement one.
+    #[test]
+    fn a_mean_is_compared_at_every_scale() {
+        let case = Suite::Components.cases(false, 0).into_iter().find(|case| case.group == "relu").unwrap();
+        let predicted = case.predict().unwrap();
+        let read = |means: &[f64]| {
+            let row = |mean: &f64| format!("relu,\"{}\",relu,mean,{mean},0.01,9\n", case.name);
+            let rows: String = means.iter().map(row).collect();
+            let text = format!("group,case,site,quantity,observed,std_error,replicates\n{rows}");
+            let Run(cells) = Run::read(slice::from_ref(&case), slice::from_ref(&predicted), text.as_bytes()).unwrap();
+            cells[0].clone()
+        };
+        let once = read(&[0.4]);
+        assert_eq!(once.len(), 3);
+        assert_eq!(once, read(&[0.4 * 0.1f64.sqrt(), 0.4, 0.4 * 10f64.sqrt()]));
     }
 }

@@ -2,6 +2,8 @@
 
 use std::sync::LazyLock;
 
+use sigprop_stack::Number;
+
 use crate::agreement::{Compared, Comparison};
 
 /// Percent: component, quantity, percentiles.
@@ -26,11 +28,11 @@ pub(super) fn percentiles(component: &str, quantity: Compared) -> Option<[f64; 3
 /// A mean with the error that the publication gives it: the smaller of the difference over the observed mean and
 /// the difference over the predicted variance, of an output multiplied by `scale`; of a mean predicted to be zero,
 /// the smaller of itself and itself over the predicted variance.
-pub(super) fn mean_error(mean: &Comparison, variance: &Comparison, scale: f64) -> Comparison {
+pub(super) fn mean_error(mean: &Comparison, predicted_variance: Number, scale: f64) -> Comparison {
     let (predicted, observed) = (mean.predicted.value() * scale, mean.observed.value() * scale);
     let difference = (predicted - observed).abs();
     let unit = if mean.predicted.is_zero() { 1.0 } else { observed.abs() };
-    let unit = unit.max(variance.predicted.value() * scale * scale);
+    let unit = unit.max(predicted_variance.value() * scale * scale);
     let rounding = f64::EPSILON * observed.abs();
     let mut row = mean.clone();
     row.predicted = predicted.into();

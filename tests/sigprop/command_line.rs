@@ -578,8 +578,8 @@ fn suites_refuse_what_does_not_go_with_them() {
     for (extra, expected) in [
         (&["--suite", "components", "--seeds", "1,2"][..], "expected --suite models"),
         (&["--suite", "random", "--seeds", "1,2"], "expected --suite models"),
-        (&["--suite", "components", "--observed", "x.csv"], "expected --suite models or random"),
-        (&["--suite", "attention", "--observed", "x.csv"], "expected --suite models or random"),
+        (&["--suite", "components", "--observed", "x.csv"], "cannot read x.csv"),
+        (&["--suite", "attention", "--observed", "x.csv"], "cannot read x.csv"),
         (&["--suite", "models", "--observed", "x.csv"], "cannot read x.csv"),
         (&["--suite", "models", "--observed", "x.csv", "--seeds", "1,2"], "cannot be used with"),
         (&["--suite", "models", "--seeds", "1,2", "--seed", "3"], "cannot be used with"),

@@ -1,9 +1,12 @@
 //! Numbers that stay put: what is predicted of every preset, and under every scheme, is what was committed.
 //!
+//! Sites inside blocks, weights and steps of small networks are in `golden/inside.rs`.
+//!
 //! `SIGPROP_GOLDEN=write` writes them anew. Whoever does so explains it in CHANGELOG under *Numbers changed*.
 
-use std::collections::BTreeMap;
-use std::env;
+mod inside;
+mod table;
+
 use std::iter::once;
 
 use rayon::ThreadPoolBuilder;
@@ -13,19 +16,18 @@ use sigprop::presets::PRESETS;
 use sigprop::schemes::{SCHEMES, Scheme};
 use sigprop::{Options, Sites, predict};
 use sigprop_stack::{Quantity, SiteRow, SiteTable, Stack};
+use table::Table;
 
-const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/sigprop/golden/predictions.csv");
-/// Of variances relative, and of their logarithms where those are larger than 1; of correlations absolute. Processors
-/// differ in the last bits of their elementary functions.
-const TOLERANCE: f64 = 1e-10;
-/// What is written is rounded to so many per 1: finer than what is compared, coarser than what processors differ in.
-const STEPS: f64 = 1e12;
 /// Tokens of a sequence: few, so that all networks take seconds.
 const TOKENS: usize = 16;
 /// What a scheme gets for every argument that must be given.
 const ARGUMENT: f64 = 0.1;
-const ADVICE: &str = "if they are meant to change, `SIGPROP_GOLDEN=write cargo test --test sigprop golden` writes them \
-                      anew, and CHANGELOG explains it under *Numbers changed*";
+
+const TABLE: Table = Table {
+    file: "predictions.csv",
+    names: &["network", "scheme", "site"],
+    numbers: &["ln_variance", "token_correlation", "ln_grad_variance", "grad_token_correlation"],
+};
 
 /// A network that is followed.
 struct Network {
@@ -33,15 +35,6 @@ struct Network {
     scheme: Scheme,
     stack: Stack,
 }
-
-/// Network, scheme, site.
-type Key = (String, String, String);
-/// Variance, token correlation, and those of the gradient.
-type Numbers = [Option<f64>; 4];
-
-/// Columns of the file.
-const COLUMNS: [&str; 7] =
-    ["network", "scheme", "site", "ln_variance", "token_correlation", "ln_grad_variance", "grad_token_correlation"];
 
 /// Every preset under the scheme it brings; every scheme on plain encoders of each kind on which it is defined.
 fn networks() -> Vec<Network> {
@@ -103,59 +96,15 @@ fn chosen(stack: &Stack) -> Vec<String> {
 }
 
 /// What is committed of a site.
-fn numbers(row: &SiteRow) -> Numbers {
+fn numbers(row: &SiteRow) -> Vec<Option<f64>> {
     let ln = |quantity| row.value(quantity).map(|number| number.ln_abs());
     let plain = |quantity| row.value(quantity).map(|number| number.value());
-    [
+    vec![
         ln(Quantity::Variance),
         plain(Quantity::TokenCorrelation),
         ln(Quantity::GradVariance),
         plain(Quantity::GradTokenCorrelation),
     ]
-}
-
-/// Whether both are the same to [`TOLERANCE`].
-fn agree(committed: Option<f64>, got: Option<f64>) -> bool {
-    match (committed, got) {
-        // Equal infinities are logarithms of zero.
-        (Some(committed), Some(got)) => {
-            let close = (got - committed).abs() <= TOLERANCE * committed.abs().max(1.0);
-            (committed.is_finite() && close) || committed.total_cmp(&got).is_eq()
-        }
-        (None, None) => true,
-        (Some(_), None) | (None, Some(_)) => false,
-    }
-}
-
-/// One line per number that is not what was committed.
-fn changes(committed: &BTreeMap<Key, Numbers>, got: &BTreeMap<Key, Numbers>) -> Vec<String> {
-    let tell = |number: Option<f64>| number.map_or("none".to_owned(), |value| value.to_string());
-    let keys = committed.keys().chain(got.keys().filter(|key| !committed.contains_key(*key)));
-    let changed = keys.flat_map(|key| {
-        let [before, now] = [committed, got].map(|table| table.get(key).copied().unwrap_or_default());
-        let (network, scheme, site) = key;
-        let cells = COLUMNS[3..].iter().zip(before.into_iter().zip(now));
-        cells.filter(|(_, (before, now))| !agree(*before, *now)).map(move |(quantity, (before, now))| {
-            format!("{network}, {scheme}, {site}, {quantity}: committed {}, got {}", tell(before), tell(now))
-        })
-    });
-    changed.collect()
-}
-
-fn read() -> BTreeMap<Key, Numbers> {
-    let lines = csv::Reader::from_path(FILE).expect(ADVICE).into_deserialize();
-    lines.map(|line: Result<(Key, Numbers), _>| line.expect(ADVICE)).collect()
-}
-
-fn write(got: Vec<(Key, Numbers)>) {
-    // Adding zero makes −0 a plain one.
-    let rounded = |value: f64| (value * STEPS).round() / STEPS + 0.0;
-    let mut writer = csv::Writer::from_path(FILE).expect("the file can be written");
-    writer.write_record(COLUMNS).expect("the file can be written");
-    for (key, numbers) in got {
-        writer.serialize((key, numbers.map(|number| number.map(rounded)))).expect("the file can be written");
-    }
-    writer.flush().expect("the file can be written");
 }
 
 #[test]
@@ -171,31 +120,8 @@ fn predictions_are_those_committed() {
         assert!(one == two, "{name}, {scheme}: one thread and two do not say the same");
         got.extend(chosen(&network.stack).into_iter().map(|site| {
             let row = one.site(&site).unwrap_or_else(|| panic!("{name} has no {site}"));
-            ((name.clone(), scheme.clone(), site), numbers(row))
+            (vec![name.clone(), scheme.clone(), site], numbers(row))
         }));
     }
-    match env::var("SIGPROP_GOLDEN").as_deref() {
-        Ok("write") => write(got),
-        Ok(other) => panic!("SIGPROP_GOLDEN is `write` or not there, got {other:?}"),
-        Err(_) => {
-            let changes = changes(&read(), &got.into_iter().collect());
-            assert!(changes.is_empty(), "{} numbers changed; {ADVICE}\n{}", changes.len(), changes.join("\n"));
-        }
-    }
-}
-
-#[test]
-fn a_change_is_told_by_its_place() {
-    let key = |site: &str| ("gpt2".to_owned(), "hf".to_owned(), site.to_owned());
-    let committed = [Some(30.0), Some(0.5), Some(f64::NEG_INFINITY), None];
-    let within = [Some(30.0 + 2e-9), Some(0.5 - 5e-11), Some(f64::NEG_INFINITY), None];
-    let beyond = [Some(30.0 + 4e-9), Some(0.5 - 2e-10), Some(-1e9), Some(0.0)];
-    let told = |got| changes(&BTreeMap::from([(key("a"), committed)]), &BTreeMap::from([got]));
-    assert_eq!(told((key("a"), within)), [""; 0]);
-    let lines = told((key("a"), beyond));
-    assert_eq!(lines.len(), 4);
-    assert_eq!(lines[2], "gpt2, hf, a, ln_grad_variance: committed -inf, got -1000000000");
-    let elsewhere = told((key("b"), committed));
-    assert_eq!(elsewhere.len(), 6);
-    assert_eq!(elsewhere[3], "gpt2, hf, b, ln_variance: committed none, got 30");
+    TABLE.check(got);
 }

@@ -1,5 +1,6 @@
 //! All integration tests, as one binary.
 
+mod accuracy;
 mod book;
 mod caveats;
 mod command_line;

@@ -6,6 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use csv::StringRecord;
 use serde::Deserialize;
 
 /// A row of cases.csv: one model and kind of input.
@@ -57,7 +58,7 @@ impl Reference {
         let cases = rows(folder.join("cases.csv"));
         let cases = cases.map(|case: Case| ((case.name.clone(), case.input_kind.clone()), case)).collect();
         let mut runs: BTreeMap<Key, Vec<Measured>> = BTreeMap::new();
-        for row in rows::<Measured>(folder.join("truth.csv")) {
+        for row in repeated(&folder.join("truth.csv")) {
             let key = Key { case: row.case_id.clone(), mode: row.mode.clone(), input: row.input_kind.clone() };
             runs.entry(key).or_default().push(row);
         }
@@ -79,4 +80,21 @@ impl Reference {
 fn rows<T: for<'de> Deserialize<'de>>(path: PathBuf) -> impl Iterator<Item = T> {
     let reader = csv::Reader::from_path(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     reader.into_deserialize().map(move |row| row.unwrap_or_else(|error| panic!("{}: {error}", path.display())))
+}
+
+/// What was measured: a blank field but the numbers repeats the line above.
+fn repeated(path: &Path) -> Vec<Measured> {
+    let mut reader = csv::Reader::from_path(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let header = reader.headers().expect("a header").clone();
+    let mut above = StringRecord::new();
+    let mut measured = Vec::new();
+    for record in reader.records() {
+        let record = record.expect("a row");
+        let fields = record.iter().enumerate();
+        let full =
+            fields.map(|(place, field)| if field.is_empty() { above.get(place).unwrap_or_default() } else { field });
+        above = full.collect();
+        measured.push(above.deserialize(Some(&header)).unwrap_or_else(|error| panic!("{}: {error}", path.display())));
+    }
+    measured
 }
