@@ -95,6 +95,29 @@ impl<'w> Walk<'w> {
         self.activations.entry(words).or_insert_with(|| activation::Rule::new(activation)).clone()
     }
 
+    fn attend(
+        &mut self,
+        at: &Site,
+        attention: &Attention,
+        parts: Vec<Arc<Signal<f64>>>,
+    ) -> Result<Attended<f64>, PredictError> {
+        let has_slopes = matches!(attention.bias, Some(PositionBias::Alibi { .. }));
+        if has_slopes && (attention.mask != Mask::CAUSAL || attention.memory.is_some()) {
+            return Err(not_followed(at, "ALiBi with other than a causal mask"));
+        }
+        let parts: [Arc<Signal<f64>>; 3] = parts.try_into().expect("attention has the parts query, key, value");
+        let views = self.views(attention, [&parts[0], &parts[1]]);
+        let attended = Attended::new(attention, &views, parts);
+        let [ln_score, attended_keys, in_view] = attended.sharpness();
+        self.rows.attention(at, Sharpness { ln_score, attended: attended_keys, in_view });
+        if self.sites == Sites::All && !at.recomputing() {
+            let weights = attended.weights();
+            let pooled = Pooled { ends: None, ..pooled(&weights.kernel, |node| weights.mean(node)) };
+            self.rows.signal((at.layer(), at.sibling("softmax")), false, pooled, Matrix2::zeros());
+        }
+        Ok(attended)
+    }
+
     /// What queries of an attention see of keys, and the share of the heads that see it.
     fn views(&mut self, attention: &Attention, parts: [&Signal<f64>; 2]) -> Vec<(f64, View)> {
         let slopes = match &attention.bias {
@@ -154,7 +177,11 @@ impl<'w> Walk<'w> {
 }
 
 /// The rule of a component with one input; activations have tables.
-fn rule<'c>(at: &Site, component: &'c Component) -> Result<&'c dyn MeanField<f64>, PredictError> {
+fn rule<'c>(
+    at: &Site,
+    component: &'c Component,
+    positions: &Positions,
+) -> Result<&'c dyn MeanField<f64>, PredictError> {
     Ok(match component {
         Component::Linear(linear) => linear,
         Component::Norm(norm) => norm,
@@ -164,12 +191,17 @@ fn rule<'c>(at: &Site, component: &'c Component) -> Result<&'c dyn MeanField<f64
         Component::Activation(_) => unreachable!("activations have tables"),
         Component::Rotary(rotary) => rotary,
         Component::Convolution(convolution) => {
-            if convolution.padding > 0 || convolution.stride != convolution.kernel {
+            if convolution.padding > 0 || convolution.stride != convolution.kernel || positions.nodes() > 1 {
                 return Err(not_followed(at, "convolutions of neighbours"));
             }
             convolution
         }
-        Component::Prepend(prepend) => prepend,
+        Component::Prepend(prepend) => {
+            if positions.chart.is_some() {
+                return Err(not_followed(at, "a learned token where positions differ"));
+            }
+            prepend
+        }
     })
 }
 
@@ -255,11 +287,12 @@ impl Interpreter<'_> for Walk<'_> {
                 kept.push(of_step);
                 y = output;
             }
-            return Ok((y, Kept::Steps(kept)));
+            let kernel = y.kernel.clone().shifted(norm.bias.variance());
+            return Ok((Arc::new(Signal { kernel, ..(*y).clone() }), Kept::Steps(kept)));
         }
         let y = Arc::new(match component {
             Component::Activation(activation) => self.activation(*activation).forward(&x),
-            _ => rule(at, component)?.forward(&x),
+            _ => rule(at, component, &x.kernel.positions)?.forward(&x),
         });
         Ok((Arc::clone(&y), Kept::Apply([x, y])))
     }
@@ -276,7 +309,7 @@ impl Interpreter<'_> for Walk<'_> {
                 Ok(self.activation(*activation).backward(&x, &y, &gradient))
             }
             (_, Kept::Apply([x, y])) => {
-                let rule = rule(at, component)?;
+                let rule = rule(at, component, &x.kernel.positions)?;
                 self.write_weights(at, rule.weights(&x, &y, &gradient));
                 Ok(rule.backward(&x, &y, &gradient))
             }
@@ -307,21 +340,7 @@ impl Interpreter<'_> for Walk<'_> {
     ) -> Result<(Self::Signal, Kept), PredictError> {
         let y = match fan {
             Fan::Attention(attention) => {
-                if let Some(PositionBias::Alibi { .. }) = &attention.bias
-                    && (attention.mask != Mask::CAUSAL || attention.memory.is_some())
-                {
-                    return Err(not_followed(at, "ALiBi with other than a causal mask"));
-                }
-                let parts: [Arc<Signal<f64>>; 3] = parts.try_into().expect("attention has the parts query, key, value");
-                let views = self.views(attention, [&parts[0], &parts[1]]);
-                let attended = Attended::new(attention, &views, parts);
-                let [ln_score, attended_keys, in_view] = attended.sharpness();
-                self.rows.attention(at, Sharpness { ln_score, attended: attended_keys, in_view });
-                if self.sites == Sites::All && !at.recomputing() {
-                    let weights = attended.weights();
-                    let pooled = Pooled { ends: None, ..pooled(&weights.kernel, |node| weights.mean(node)) };
-                    self.rows.signal((at.layer(), at.sibling("softmax")), false, pooled, Matrix2::zeros());
-                }
+                let attended = self.attend(at, attention, parts)?;
                 return Ok((attended.output(), Kept::Attention(Box::new(attended))));
             }
             Fan::Sum(sum) => {

@@ -33,7 +33,10 @@ pub fn sites_table(table: &SiteTable, out: &mut dyn Write) -> io::Result<()> {
         (row.layer, site.chain(Quantity::ALL[..AVERAGES].iter().copied().flat_map(cells)).collect())
     });
     selected_table(&header, rows.collect(), out)?;
-    writeln!(out, "(±: how far one initialisation strays, one standard deviation)")
+    if table.sites.iter().any(|row| row.value(Quantity::LnVarianceStd).is_some()) {
+        writeln!(out, "(±: how far one initialisation strays, one standard deviation)")?;
+    }
+    Ok(())
 }
 
 /// The standard deviation of a logarithm as a percentage or, where that says little, as a factor.
