@@ -61,6 +61,14 @@ pub(crate) trait Scalar:
         })
     }
 
+    /// arccos x.
+    fn acos(self) -> Self {
+        self.chain(|x| {
+            let sine2 = 1.0 - x * x;
+            [x.acos(), -sine2.sqrt().recip(), -x / (sine2 * sine2.sqrt())]
+        })
+    }
+
     /// x, or the end of the interval that it lies beyond, where derivatives are zero.
     fn clamped(self, low: f64, high: f64) -> Self {
         if self.value() < low {

@@ -5,7 +5,7 @@
 //! included; equal variances: Tsuchida et al. 2021). Everything else by Mehler's series Σ a_k² c^k
 //! over the Hermite coefficients of φ, or, where that converges too slowly, by quadrature.
 
-use std::f64::consts::{FRAC_PI_2, PI};
+use std::f64::consts::PI;
 
 use sigprop_stack::Activation;
 
@@ -22,24 +22,24 @@ pub(crate) fn closed<S: Scalar>(activation: Activation, q: [S; 2], c: S) -> Opti
         Activation::Relu => Some(leaky(scale, c, 0.0)),
         Activation::LeakyRelu { slope } => Some(leaky(scale, c, slope)),
         Activation::Relu2 => {
-            let (obtuse, sine) = (c.asin() + FRAC_PI_2, sine(c));
-            let kernel = (sine * c * 3.0 + obtuse * (c * c * 2.0 + 1.0)) / (2.0 * PI);
+            let (angle, sine) = (c.acos(), sine(c));
+            let kernel = (sine * 3.0 * c + (-angle + PI) * (c * 2.0 * c + 1.0)) / (2.0 * PI);
             Some((scale * scale * kernel, leaky(scale, c, 0.0).0 * 4.0))
         }
         Activation::Erf => {
             let [a, b] = q.map(|q| q * 2.0 + 1.0);
-            let determinant = (q[0] + q[1]) * 2.0 + q[0] * q[1] * 4.0 * (-(c * c) + 1.0) + 1.0;
-            let sine = (scale * c * 2.0 / (a * b).sqrt()).clamped(-1.0, 1.0);
+            let determinant = (q[0] + q[1]) * 2.0 + 1.0 + q[0] * 4.0 * q[1] * (-(c * c) + 1.0);
+            let sine = (scale * 2.0 * c / (a * b).sqrt()).clamped(-1.0, 1.0);
             Some((sine.asin() * (2.0 / PI), determinant.sqrt().recip() * (4.0 / PI)))
         }
         Activation::Gelu => {
             let ([a, b], p) = (q.map(|q| q + 1.0), scale * c);
-            let determinant = q[0] + q[1] + q[0] * q[1] * (-(c * c) + 1.0) + 1.0;
+            let determinant = a + q[1] + q[0] * q[1] * (-(c * c) + 1.0);
             let root = determinant.sqrt();
             let angle = (p / (a * b).sqrt()).clamped(-1.0, 1.0).asin() / (2.0 * PI) + 0.25;
             let kernel = p * angle + (q[0] * (determinant - a) / a + p * p / b) / (root * (2.0 * PI));
             let inverses = a.recip() + b.recip() + determinant.recip();
-            Some((kernel, angle + p * inverses / (root * (2.0 * PI))))
+            Some((kernel, angle + p / (root * (2.0 * PI)) * inverses))
         }
         Activation::GeluTanh
         | Activation::Silu
@@ -64,10 +64,10 @@ fn sine<S: Scalar>(c: S) -> S {
 
 /// φ(x) = slope·x + (1 − slope)·max(x, 0).
 fn leaky<S: Scalar>(scale: S, c: S, slope: f64) -> (S, S) {
-    let step = c.asin() / (2.0 * PI) + 0.25;
+    let step = (-c.acos() + PI) / (2.0 * PI);
     let relu = sine(c) / (2.0 * PI) + c * step;
-    let bend = (1.0 - slope).powi(2);
-    (scale * (c * slope + relu * bend), step * bend + slope)
+    let bend = 1.0 - slope;
+    (scale * (c * slope + relu * (bend * bend)), step * (bend * bend) + slope)
 }
 
 /// (E φ(u) φ(v), E φ'(u) φ'(v)) by quadrature in two dimensions, u and v of variances `q`; over the wider one last, with
