@@ -224,6 +224,8 @@ fn mean_field_walks(stack: &Stack, options: Options, same_ids: Option<f64>) -> R
     let walk = |segment, ids: &[Vec<u32>]| mean_field::Walk::new(&options, same_ids, segment, ids).through(stack);
     if sequences::has_given_ids(stack) {
         let sequences = sequences::sequences(stack, options.sequences, options.seed);
+        // All pairs of positions.
+        check_memory(stack, sequences.len())?;
         return sequences.into_par_iter().map(|ids| walk(None, &ids)).collect();
     }
     let segments = if sequences::has_segments(stack) { SEGMENT_SHARES.map(Some).to_vec() } else { vec![None] };
