@@ -6,8 +6,8 @@
 //! C(M, N)(b, b') = M∘WᵀNW − T − Tᵀ + Wᵀ(N∘P)W       T(b, b') = Σ_a W_ab (N W)(a, b') R(b', a)
 //! ```
 //!
-//! Tokens are a smooth function of two positions and, of one token, their own part V_bb − lim V_bd, which is summed by itself wherever
-//! b = d. The one product of three factors, Σ_b W_ab R'(b, a) R(b, c), takes the geometric mean of variances as the covariance.
+//! V is a smooth function of two positions, and at b = d larger by the own part V_bb − lim V_bd of a token, which is summed apart. The one
+//! product of three factors, Σ_b W_ab R'(b, a) R(b, c), takes the geometric mean of variances as the covariance.
 //!
 //! Assumption: ids repeat as on average. Source: ours.
 
@@ -222,7 +222,7 @@ pub(super) struct Side<S> {
     /// R at all points, (row b, position c), and turned round.
     rows: Vec<S>,
     turned: Vec<S>,
-    /// P at lower points and of every query, and what of it is not of own parts.
+    /// P at lower points and of every query, and its share from pairs of different tokens.
     averages: Vec<S>,
     own_averages: Few<S>,
     smooth: Vec<S>,

@@ -183,10 +183,11 @@ impl<S: Scalar> Attended<S> {
         let value = &self.parts[2].kernel;
         let gamma = &gradient.kernel;
         let width = attention.d_value as f64;
-        let square = &self.heads[0].seen.square;
-        let own = gamma.own.iter().zip(square);
+        let of_heads = |node: usize| self.heads.iter().map(|head| head.seen.square[node] * head.share).sum();
+        let square: Few<S> = (0..gamma.own.len()).map(of_heads).collect();
+        let own = gamma.own.iter().zip(&square);
         let own = own.map(|(&own, &square)| own * square * (width / (1.0 - attention.dropout_rate))).collect();
-        let pairs = gamma.map_pairs(square, |_, [a, _], pair| pair * a * width);
+        let pairs = gamma.map_pairs(&square, |_, [a, _], pair| pair * a * width);
         Gradient::independent(gamma.with(gamma.ln_unit + value.ln_unit, own, pairs))
     }
 
