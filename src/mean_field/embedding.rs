@@ -17,7 +17,8 @@ use sigprop_stack::{Branch, Embedding, EmbeddingTerm, Gaussian, Sum};
 use smallvec::smallvec;
 
 use super::moments::{Few, Gradient, Kernel, Signal};
-use super::positions::Positions;
+use super::positions::{Averages, Positions};
+use super::rotary::cosines;
 use super::scalar::Scalar;
 use super::{Fan, MeanField, Parameter};
 
@@ -58,12 +59,14 @@ fn waves<S: Scalar>(width: f64, positions: &Arc<Positions>) -> Signal<S> {
     let chart = positions.chart.as_ref().expect("waves take a chart");
     let frequencies: Vec<f64> =
         (0..(0.5 * width).ceil() as usize).map(|i| 10_000f64.powf(-2.0 * i as f64 / width)).collect();
-    let mean = |of: &dyn Fn(f64) -> f64| frequencies.iter().map(|&f| of(f)).sum::<f64>() / frequencies.len() as f64;
-    let distances: Vec<f64> = (0..chart.length).map(|distance| 0.5 * mean(&|f| (f * distance as f64).cos())).collect();
-    let products = chart.averaged(&distances);
+    let count = frequencies.len() as f64;
+    let products = chart.averaged(&Averages::new(cosines(&frequencies, chart.length).map(|sum| 0.5 * sum / count)));
     let kernel = Kernel::new(positions, |_| S::from(0.5), |point| S::from(products[point % products.len()]));
-    let wave = |&at: &usize| S::from(0.5 * mean(&|f| (f * at as f64).sin() + (f * at as f64).cos()));
-    Signal { means: Some(chart.nodes.iter().map(wave).collect()), ..Signal::centred(width, kernel) }
+    let wave = |&at: &usize| {
+        let both = |f: &f64| (f * at as f64).sin() + (f * at as f64).cos();
+        S::from(0.5 * frequencies.iter().map(both).sum::<f64>() / count)
+    };
+    Signal { means: Some(chart.nodes().iter().map(wave).collect()), ..Signal::centred(width, kernel) }
 }
 
 /// Two signals added, uncorrelated but for their means.

@@ -14,61 +14,88 @@ use std::sync::Arc;
 use sigprop_stack::Rotary;
 
 use super::moments::{Few, Gradient, Kernel, Signal};
+use super::positions::{Averages, Chart};
 use super::scalar::Scalar;
 use super::{MeanField, Parameter};
 
-/// By how much features are turned: shares of them with one rotation each, or none.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Rotation(Vec<(f64, Option<Arc<Rotary>>)>);
+/// κ on a chart.
+#[derive(Debug)]
+pub(crate) struct Rule {
+    pub(super) of_distance: Averages,
+    /// At the lower points, averaged over the distances that a point stands for.
+    at_points: Vec<f64>,
+}
+
+impl Rule {
+    pub(crate) fn new(rotary: &Rotary, chart: &Chart) -> Self {
+        let part = 2.0 / rotary.d_head as f64;
+        let still = 1.0 - part * rotary.frequencies.len() as f64;
+        let of_distance = Averages::new(cosines(&rotary.frequencies, chart.length).map(|sum| still + part * sum));
+        Self { at_points: chart.averaged(&of_distance), of_distance }
+    }
+}
+
+/// Σ_i cos (f_i d) at the distances from 0.
+pub(super) fn cosines(frequencies: &[f64], length: usize) -> impl Iterator<Item = f64> {
+    let steps: Vec<[f64; 2]> = frequencies.iter().map(|frequency| [frequency.cos(), frequency.sin()]).collect();
+    let mut at = vec![[1.0, 0.0]; frequencies.len()];
+    (0..length).map(move |_| {
+        let mut sum = 0.0;
+        for (at, [cos, sin]) in at.iter_mut().zip(&steps) {
+            sum += at[0];
+            *at = [at[0] * cos - at[1] * sin, at[0] * sin + at[1] * cos];
+        }
+        sum
+    })
+}
+
+/// By how much features are turned: shares of them by a rule each, the others not.
+#[derive(Clone, Debug)]
+pub(crate) struct Rotation(pub(super) Vec<(f64, Arc<Rule>)>);
 
 impl Rotation {
-    fn new(rotary: &Rotary) -> Self {
-        Self(vec![(1.0, Some(Arc::new(rotary.clone())))])
-    }
-
     /// Of parts with these shares, if any is rotated.
     pub(crate) fn mixed<'p>(parts: impl Iterator<Item = (f64, Option<&'p Self>)> + Clone) -> Option<Self> {
-        parts.clone().any(|(_, rotation)| rotation.is_some()).then(|| {
-            let total: f64 = parts.clone().map(|(share, _)| share).sum();
-            let of_part = |(share, rotation): (f64, Option<&Self>)| match rotation {
-                Some(Self(parts)) => parts.iter().map(|(own, part)| (own * share / total, part.clone())).collect(),
-                None => vec![(share / total, None)],
-            };
-            Self(parts.flat_map(of_part).collect())
-        })
+        let total: f64 = parts.clone().map(|(share, _)| share).sum();
+        let of_part = |(share, rotation): (f64, Option<&'p Self>)| {
+            let rules = rotation.into_iter().flat_map(|Self(rules)| rules);
+            rules.map(move |(own, rule)| (own * share / total, Arc::clone(rule)))
+        };
+        let rules: Vec<_> = parts.flat_map(of_part).collect();
+        (!rules.is_empty()).then_some(Self(rules))
     }
 
-    /// κ of the distances from 0.
-    pub(crate) fn kernel(&self, length: usize) -> Vec<f64> {
-        let mut kernel = vec![0.0; length];
-        for (share, rotary) in &self.0 {
-            let turned = rotary.as_ref().map_or(&[][..], |rotary| &rotary.frequencies);
-            let part = rotary.as_ref().map_or(0.0, |rotary| 2.0 * share / rotary.d_head as f64);
-            let still = share - part * turned.len() as f64;
-            for (distance, at) in kernel.iter_mut().enumerate() {
-                let cosines = turned.iter().map(|frequency| (frequency * distance as f64).cos()).sum::<f64>();
-                *at += still + part * cosines;
-            }
-        }
-        kernel
+    /// The rules.
+    pub(crate) fn rules(&self) -> impl Iterator<Item = &Arc<Rule>> {
+        self.0.iter().map(|(_, rule)| rule)
+    }
+
+    /// The share that is not rotated.
+    pub(super) fn still(&self) -> f64 {
+        1.0 - self.0.iter().map(|(share, _)| share).sum::<f64>()
+    }
+
+    /// κ at a point of any class.
+    pub(super) fn at(&self, point: usize) -> f64 {
+        let of_rule = |(share, rule): &(f64, Arc<Rule>)| share * rule.at_points[point % rule.at_points.len()];
+        self.still() + self.0.iter().map(of_rule).sum::<f64>()
     }
 
     /// The kernel behind the rotation.
     pub(crate) fn of<S: Scalar>(&self, kernel: &Kernel<S>) -> Kernel<S> {
-        let Some(chart) = &kernel.positions.chart else { return kernel.clone() };
-        let at_points = chart.averaged(&self.kernel(chart.length));
-        let pairs = kernel.pairs.iter().zip(at_points.iter().cycle()).map(|(&pair, &factor)| pair * factor);
+        let pairs = kernel.pairs.iter().enumerate().map(|(point, &pair)| pair * self.at(point));
         kernel.with(kernel.ln_unit, kernel.own.clone(), pairs.collect())
     }
 }
 
-impl<S: Scalar> MeanField<S> for Rotary {
+impl<S: Scalar> MeanField<S> for Arc<Rule> {
     fn forward(&self, x: &Signal<S>) -> Signal<S> {
-        Signal { rotation: Some(Rotation::new(self)), ..x.clone() }
+        Signal { rotation: Some(Rotation(vec![(1.0, Self::clone(self))])), ..x.clone() }
     }
 
-    fn backward(&self, _: &Signal<S>, _: &Signal<S>, gradient: &Gradient<S>) -> Gradient<S> {
-        Gradient::independent(Rotation::new(self).of(&gradient.kernel))
+    fn backward(&self, _: &Signal<S>, y: &Signal<S>, gradient: &Gradient<S>) -> Gradient<S> {
+        let rotation = y.rotation.as_ref().expect("what is rotated has a rotation");
+        Gradient::independent(rotation.of(&gradient.kernel))
     }
 
     fn weights<'a>(&'a self, _: &Signal<S>, _: &Signal<S>, _: &Gradient<S>) -> Few<(Parameter<'a>, f64)> {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use sigprop_stack::{Activation, Attention, Branch, Dropout, Init, Linear, Norm, NormKind, Product, Scale, Tensor};
 
 use super::activation::Rule;
-use super::attention::{Attended, Operators, View};
+use super::attention::{Attended, Operators, Sums, View};
 use super::moments::{Gradient, Kernel, Signal};
 use super::positions::{Chart, Grading, Positions};
 use super::scalar::Scalar;
@@ -241,8 +241,10 @@ fn attention_has_the_derivatives_of_finite_differences() {
     let chart = Chart::new(12, Grading::all(12), &[]);
     let positions = Arc::new(Positions::on(chart, None));
     let chart = positions.chart.as_ref().expect("it is on one");
-    let view = View::Masked(Arc::new(Operators::new(chart, sigprop_stack::Mask::CAUSAL, 0.0, None)));
-    let alibi = View::Masked(Arc::new(Operators::new(chart, sigprop_stack::Mask::CAUSAL, 0.1, None)));
+    let sums = Arc::new(Sums::new(chart, sigprop_stack::Mask::CAUSAL, 0.0));
+    let view = View::Masked(Operators { sums, turned: None });
+    let alibi =
+        View::Masked(Operators { sums: Arc::new(Sums::new(chart, sigprop_stack::Mask::CAUSAL, 0.1)), turned: None });
     derivatives!("ALiBi", Both(|at| attended(&alibi, &positions, at), |at| attended(&alibi, &positions, at)));
     derivatives!("masked", Both(|at| attended(&view, &positions, at), |at| attended(&view, &positions, at)));
 }

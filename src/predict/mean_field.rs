@@ -6,19 +6,18 @@ use foldhash::{HashMap, HashMapExt};
 use nalgebra::{Matrix2, Vector2};
 use sigprop_stack::{
     Activation, Attention, Component, Embedding, EmbeddingTerm, Fan, GradientSeed, Ids, Interpreter, Mask, Mixture,
-    PositionBias, Site, Source, Stack, Stream, Tensor, run,
+    PositionBias, Rotary, Site, Source, Stack, Stream, Tensor, run,
 };
 
 use super::rows::{Rows, WeightNote};
 use super::{Options, PredictError, Sites};
 use crate::domain::Pooled;
 use crate::mean_field::activation::{self, function::Words};
-use crate::mean_field::attention::{self, Attended, Operators, View, slopes};
+use crate::mean_field::attention::{self, Attended, Operators, Sums, Turned, TurnedSums, View, slopes};
 use crate::mean_field::mixture::{self, Routing};
 use crate::mean_field::moments::{Gradient, Kernel, Signal};
 use crate::mean_field::positions::{Chart, Grading, Positions, hides_nothing};
-use crate::mean_field::rotary::Rotation;
-use crate::mean_field::{Fan as _, MeanField, Parameter, embedding};
+use crate::mean_field::{Fan as _, MeanField, Parameter, embedding, rotary};
 use crate::rules::attention::Sharpness;
 
 /// Moments of the infinitely wide network on their way through a stack.
@@ -34,7 +33,8 @@ pub(crate) struct Walk<'w> {
     /// How many streams were entered.
     streams: usize,
     activations: HashMap<Words, activation::Rule>,
-    operators: Vec<Known>,
+    rotations: Vec<(Rotary, Arc<Chart>, Arc<rotary::Rule>)>,
+    sums: Vec<Known>,
     /// Mixtures with the standard deviation of their scores.
     routings: Vec<(Mixture, f64, Arc<Routing>)>,
     /// Experts that one stands for, inside mixtures.
@@ -42,13 +42,24 @@ pub(crate) struct Walk<'w> {
     rows: Rows,
 }
 
-/// The sums of an attention that were worked out before.
+/// The sums of a mask that were worked out before, and those of rotations.
 struct Known {
-    chart: Arc<Chart>,
     mask: Mask,
     slope: f64,
-    rotation: Option<Rotation>,
-    operators: Arc<Operators>,
+    sums: Arc<Sums>,
+    turned: Vec<(Arc<rotary::Rule>, Arc<TurnedSums>)>,
+}
+
+impl Known {
+    /// The sums of a rotation by this rule.
+    fn turned(&mut self, rule: &Arc<rotary::Rule>) -> Arc<TurnedSums> {
+        if let Some((_, sums)) = self.turned.iter().find(|(known, _)| Arc::ptr_eq(known, rule)) {
+            return Arc::clone(sums);
+        }
+        let sums = Arc::new(TurnedSums::new(self.sums.chart(), self.mask, self.slope, rule));
+        self.turned.push((Arc::clone(rule), Arc::clone(&sums)));
+        sums
+    }
 }
 
 /// What the backward pass of a node needs.
@@ -73,7 +84,8 @@ impl<'w> Walk<'w> {
             ids,
             streams: 0,
             activations: HashMap::new(),
-            operators: Vec::new(),
+            rotations: Vec::new(),
+            sums: Vec::new(),
             routings: Vec::new(),
             experts: 1.0,
             rows: Rows::default(),
@@ -93,6 +105,17 @@ impl<'w> Walk<'w> {
     fn activation(&mut self, activation: Activation) -> activation::Rule {
         let words = activation::function::words(activation);
         self.activations.entry(words).or_insert_with(|| activation::Rule::new(activation)).clone()
+    }
+
+    fn rotation(&mut self, rotary: &Rotary, chart: &Arc<Chart>) -> Arc<rotary::Rule> {
+        let is_same =
+            |(known, of, _): &&(Rotary, Arc<Chart>, Arc<rotary::Rule>)| known == rotary && Arc::ptr_eq(of, chart);
+        if let Some((.., rule)) = self.rotations.iter().find(is_same) {
+            return Arc::clone(rule);
+        }
+        let rule = Arc::new(rotary::Rule::new(rotary, chart));
+        self.rotations.push((rotary.clone(), Arc::clone(chart), Arc::clone(&rule)));
+        rule
     }
 
     fn attend(
@@ -129,22 +152,24 @@ impl<'w> Walk<'w> {
 
     fn view(&mut self, mask: Mask, slope: f64, [query, key]: [&Signal<f64>; 2]) -> View {
         let rotation = attention::rotation(query, key);
-        let rotation = rotation.as_ref();
         let Some(chart) = &query.kernel.positions.chart else { return View::Everywhere };
         if rotation.is_none() && slope <= 0.0 && hides_nothing(mask, chart.length) {
             return View::Everywhere;
         }
-        let is_same = |known: &&Known| {
-            let numbers = known.mask == mask && known.slope.total_cmp(&slope).is_eq();
-            numbers && Arc::ptr_eq(&known.chart, chart) && known.rotation.as_ref() == rotation
+        let is_same = |known: &Known| {
+            known.mask == mask && known.slope.total_cmp(&slope).is_eq() && Arc::ptr_eq(known.sums.chart(), chart)
         };
-        if let Some(known) = self.operators.iter().find(is_same) {
-            return View::Masked(Arc::clone(&known.operators));
-        }
-        let operators = Arc::new(Operators::new(chart, mask, slope, rotation));
-        let view = View::Masked(Arc::clone(&operators));
-        self.operators.push(Known { chart: Arc::clone(chart), mask, slope, rotation: rotation.cloned(), operators });
-        view
+        let place = self.sums.iter().position(is_same).unwrap_or_else(|| {
+            let sums = Arc::new(Sums::new(chart, mask, slope));
+            self.sums.push(Known { mask, slope, sums, turned: Vec::new() });
+            self.sums.len() - 1
+        });
+        let known = &mut self.sums[place];
+        let turned = rotation.map(|rotation| {
+            let sums = rotation.rules().map(|rule| known.turned(rule)).collect();
+            Turned { rotation, sums }
+        });
+        View::Masked(Operators { sums: Arc::clone(&known.sums), turned })
     }
 
     /// The routing of a mixture with this input.
@@ -188,8 +213,7 @@ fn rule<'c>(
         Component::Dropout(dropout) => dropout,
         Component::Scale(scale) => scale,
         Component::Embedding(term) => term,
-        Component::Activation(_) => unreachable!("activations have tables"),
-        Component::Rotary(rotary) => rotary,
+        Component::Activation(_) | Component::Rotary(_) => unreachable!("activations and rotations have tables"),
         Component::Convolution(convolution) => {
             if convolution.padding > 0 || convolution.stride != convolution.kernel || positions.nodes() > 1 {
                 return Err(not_followed(at, "convolutions of neighbours"));
@@ -292,6 +316,10 @@ impl Interpreter<'_> for Walk<'_> {
         }
         let y = Arc::new(match component {
             Component::Activation(activation) => self.activation(*activation).forward(&x),
+            Component::Rotary(rotary) => {
+                let chart = x.kernel.positions.chart.as_ref().expect("rotations take a chart");
+                self.rotation(rotary, chart).forward(&x)
+            }
             _ => rule(at, component, &x.kernel.positions)?.forward(&x),
         });
         Ok((Arc::clone(&y), Kept::Apply([x, y])))
@@ -307,6 +335,10 @@ impl Interpreter<'_> for Walk<'_> {
         match (component, kept) {
             (Component::Activation(activation), Kept::Apply([x, y])) => {
                 Ok(self.activation(*activation).backward(&x, &y, &gradient))
+            }
+            (Component::Rotary(rotary), Kept::Apply([x, y])) => {
+                let chart = x.kernel.positions.chart.as_ref().expect("rotations take a chart");
+                Ok(self.rotation(rotary, chart).backward(&x, &y, &gradient))
             }
             (_, Kept::Apply([x, y])) => {
                 let rule = rule(at, component, &x.kernel.positions)?;

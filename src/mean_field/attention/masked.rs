@@ -11,208 +11,11 @@
 //!
 //! Assumption: ids repeat as on average. Source: ours.
 
-use std::sync::Arc;
-
-use sigprop_stack::Mask;
-
-use super::pattern::{Pattern, Powers};
-use super::repeats::{Jump, Repeats};
+use super::operators::Operators;
+use super::repeats::Repeats;
 use super::view::{Back, Seen, effective};
 use crate::mean_field::moments::{Few, Kernel};
-use crate::mean_field::positions::{Chart, Sum};
-use crate::mean_field::rotary::Rotation;
 use crate::mean_field::scalar::Scalar;
-
-/// The sums of one mask on one chart.
-#[derive(Debug)]
-pub(crate) struct Operators {
-    pub(super) chart: Arc<Chart>,
-    /// W_tt at every node, the same at the second position of all points, and 1/Σ_b W_tb².
-    own_weights: Vec<f64>,
-    own_weights_at_second: Vec<f64>,
-    most: Vec<f64>,
-    /// Σ_b W_cb f(t, b), and Σ_b W_bc f(t, b).
-    pub(super) forward: Sum,
-    backward: Sum,
-    /// Σ_b W_tb W_cb f(t, b), and Σ_b W_bt W_bc f(t, b).
-    both: Sum,
-    both_backward: Sum,
-    /// Σ_b W_cb² f(t, b).
-    pub(super) squares: Sum,
-    /// Of functions of one position: Σ_b W_tb W_cb f(b), Σ_b W_bt W_bc f(b), Σ_b W_tb² W_cb f(b), Σ_b W_bt² W_bc f(b); and Σ_b W_tb f(b).
-    own: Sum,
-    own_backward: Sum,
-    cubes: Sum,
-    cubes_backward: Sum,
-    average: Sum,
-    rotated: Option<Rotated>,
-    /// W_tb, the limits from both sides where b is t, and W_bt, 0 at the limit from below where those before t do not see it; at all
-    /// points.
-    pub(super) query_weights: Vec<f64>,
-    pub(super) key_weights: Vec<f64>,
-    /// Σ_d W_td W_bd/Σ_d W_bd², at the lower points.
-    pub(super) alike: Vec<f64>,
-}
-
-/// Sums of rotated keys and queries, of which two at the distance d have κ(d) in common.
-#[derive(Debug)]
-struct Rotated {
-    /// Σ_b W_cb κ(t − b) f(t, b), and Σ_b W_bc κ(t − b) f(t, b).
-    forward: Sum,
-    backward: Sum,
-    /// κ at the lower points, averaged over the distances that a point stands for.
-    at_points: Vec<f64>,
-}
-
-impl Operators {
-    /// Of `mask` on the chart, of weights that fall like e^(−slope · distance) where all before are seen, and of keys and queries that
-    /// are rotated, if they are.
-    pub(crate) fn new(chart: &Arc<Chart>, mask: Mask, slope: f64, rotation: Option<&Rotation>) -> Self {
-        let pattern = Pattern::new(chart.length, mask, slope);
-        let sum = |[of_t, of_c]: [i32; 2], over_keys| pattern.weighted(Powers { of_t, of_c, over_keys }, None);
-        let rows = [sum([0, 1], true), sum([0, 1], false), sum([1, 1], true), sum([1, 1], false), sum([0, 2], true)];
-        let rows = Sum::along_rows(chart, &rows.each_ref().map(|sum| sum.spec()));
-        let [forward, backward, both, both_backward, squares] = rows.try_into().expect("as many as specs");
-        let lower =
-            |powers, over_keys| Sum::over_nodes(chart, chart.lower.iter().copied(), &sum(powers, over_keys).spec());
-        let all = |powers, over_keys| Sum::over_nodes(chart, 0..chart.points.len(), &sum(powers, over_keys).spec());
-        let weight = |t: usize, b: usize| pattern.decay(t.abs_diff(b));
-        let Pattern { z, .. } = &pattern;
-        Self {
-            own_weights: chart.nodes.iter().map(|&node| z[node].recip()).collect(),
-            own_weights_at_second: chart.points.iter().map(|&(_, b)| z[b].recip()).collect(),
-            most: chart.nodes.iter().map(|&node| pattern.most(node)).collect(),
-            forward,
-            backward,
-            both,
-            both_backward,
-            squares,
-            own: lower([1, 1], true),
-            own_backward: lower([1, 1], false),
-            cubes: all([2, 1], true),
-            cubes_backward: all([2, 1], false),
-            average: Sum::over_nodes(chart, chart.diagonals(), &sum([0, 1], true).spec()),
-            rotated: rotation.map(|rotation| Rotated::new(chart, &pattern, rotation)),
-            query_weights: weights(chart, &|t, b| pattern.sees(t, b), &|t, b| weight(t, b) / z[t]),
-            key_weights: weights(chart, &|t, b| pattern.sees(b, t), &|t, b| weight(t, b) / z[b]),
-            alike: {
-                let at = |&place: &usize| pattern.alike(chart.nodes[chart.points[place].0], chart.points[place].1);
-                chart.lower.iter().map(at).collect()
-            },
-            chart: Arc::clone(chart),
-        }
-    }
-
-    /// A sum along rows from which tokens themselves, with this value at the limit, are taken off: they meet their queries with W to
-    /// this power.
-    pub(super) fn without_own<S: Scalar>(&self, all: &[S], limit: &[S], power: i32) -> Vec<S> {
-        let own =
-            |(place, &sum): (usize, &S)| sum - limit[self.chart.points[place].0] * self.key_weights[place].powi(power);
-        all.iter().enumerate().map(own).collect()
-    }
-
-    /// A sum along rows of a function that jumps at the node, where it is what it is from below.
-    pub(super) fn with_jump<S: Scalar>(&self, jump: Jump, f: &[S]) -> Vec<S> {
-        let sum = match jump {
-            Jump::Forward => &self.forward,
-            Jump::Squares => &self.squares,
-            Jump::Both => &self.both,
-        };
-        let jumps: Vec<S> = self.chart.diagonals().map(|diagonal| f[diagonal] - f[diagonal + 1]).collect();
-        let diagonals: Vec<usize> = self.chart.diagonals().collect();
-        let at = |(place, sum): (usize, S)| {
-            let node = self.chart.points[place].0;
-            let own = self.own_weights[node];
-            let weight = if place == diagonals[node] { own } else { self.key_weights[place] };
-            let weight = match jump {
-                Jump::Forward => weight,
-                Jump::Squares => weight * weight,
-                Jump::Both => weight * own,
-            };
-            sum + jumps[node] * weight
-        };
-        sum.of(f).into_iter().enumerate().map(at).collect()
-    }
-
-    /// 1/Z at both positions of a point.
-    pub(super) fn own_weights(&self, place: usize) -> [f64; 2] {
-        [self.own_weights[self.chart.points[place].0], self.own_weights_at_second[place]]
-    }
-
-    /// A function of one position at the second position of the lower points.
-    pub(super) fn at_lower_ends<S: Scalar>(&self, own: &[S]) -> Vec<S> {
-        self.lower(&self.at_second(own))
-    }
-
-    /// What stands at the lower points.
-    pub(super) fn lower<S: Scalar>(&self, all: &[S]) -> Vec<S> {
-        self.chart.lower.iter().map(|&place| all[place]).collect()
-    }
-
-    /// What stands at the limit from below of every node.
-    pub(super) fn diagonal<S: Scalar>(&self, lower: &[S]) -> Few<S> {
-        self.chart.lower_diagonals().map(|index| lower[index]).collect()
-    }
-
-    /// κ of two queries at a lower point.
-    pub(super) fn rotation(&self, point: usize) -> f64 {
-        self.rotated.as_ref().map_or(1.0, |rotated| rotated.at_points[point % rotated.at_points.len()])
-    }
-
-    /// The sum over keys, and that over queries; of those that are rotated.
-    pub(super) fn of_keys(&self) -> [&Sum; 2] {
-        match &self.rotated {
-            Some(Rotated { forward, backward, .. }) => [forward, backward],
-            None => [&self.forward, &self.backward],
-        }
-    }
-
-    /// W M Wᵀ at lower points and of every query with itself, from what keys `rows` have been summed to, from M at the limit of two keys
-    /// at one position, and of a key itself: that meets itself at the distance of the queries.
-    fn averages<S: Scalar>(&self, rows: &[S], limit: &[S], own: &[S]) -> (Vec<S>, Few<S>) {
-        let smooth = self.lower(&self.forward.of(rows));
-        let beyond: Few<S> = own.iter().zip(limit).map(|(&own, &limit)| own - limit).collect();
-        let alone = added(&smooth, &self.own.of(&beyond));
-        let of_queries = self.diagonal(&alone);
-        let Some(rotated) = &self.rotated else { return (alone, of_queries) };
-        let [limit, own] = [limit, own].map(|of| self.own.of(of));
-        let pairs = (0..smooth.len()).map(|index| smooth[index] - limit[index] + own[index] * rotated.at_points[index]);
-        (pairs.collect(), of_queries)
-    }
-
-    /// A function of one position at the second position of all points.
-    fn at_second<S: Scalar>(&self, own: &[S]) -> Vec<S> {
-        self.chart.at_second(own)
-    }
-}
-
-impl Rotated {
-    fn new(chart: &Chart, pattern: &Pattern, rotation: &Rotation) -> Self {
-        let kernel = rotation.kernel(chart.length);
-        let sum = |over_keys| pattern.weighted(Powers { of_t: 0, of_c: 1, over_keys }, Some(&kernel));
-        let rows = Sum::along_rows(chart, &[sum(true), sum(false)].each_ref().map(|sum| sum.spec()));
-        let [forward, backward] = rows.try_into().expect("as many as specs");
-        Self { forward, backward, at_points: chart.averaged(&kernel) }
-    }
-}
-
-/// Weights where one sees the other, at all points; at a node the limits from below and above.
-fn weights(chart: &Chart, sees: &dyn Fn(usize, usize) -> bool, weight: &dyn Fn(usize, usize) -> f64) -> Vec<f64> {
-    let diagonals: Vec<usize> = chart.diagonals().collect();
-    let last = chart.length - 1;
-    let at = |(place, &(k, b)): (usize, &(usize, usize))| {
-        let t = chart.nodes[k];
-        let (first, second) = match place.checked_sub(diagonals[k]) {
-            // Nothing is before the first: as the first is to the second.
-            Some(0) if t == 0 => (last.min(1), 0),
-            Some(0) => (t, t - 1),
-            Some(1) => (t, last.min(t + 1)),
-            Some(_) | None => (t, b),
-        };
-        if sees(first, second) { weight(t, b) } else { 0.0 }
-    };
-    chart.points.iter().enumerate().map(at).collect()
-}
 
 /// Keys or values: kernel, own part, R and P.
 pub(super) struct Side<S> {
@@ -237,18 +40,17 @@ impl<S: Scalar> Side<S> {
         let pairs = positions.class_mean(|point| kernel.pairs[point]);
         let diagonal = operators.diagonal(&pairs);
         let own: Few<S> = kernel.own.iter().zip(&diagonal).map(|(&own, &limit)| own - limit).collect();
-        let sum = if is_key { operators.of_keys()[0] } else { &operators.forward };
-        let rows = sum.of(&operators.chart.all(&pairs));
-        let turned = operators.chart.turn(&rows);
-        let smooth = operators.lower(&operators.forward.of(&turned));
+        let rows = operators.over_keys(&operators.sums.chart.all(&pairs), is_key);
+        let turned = operators.sums.chart.turn(&rows);
+        let smooth = operators.lower(&operators.sums.forward.of(&turned));
         let (averages, own_averages) = if is_key {
             operators.averages(&turned, &diagonal, &kernel.own)
         } else {
-            let averages = added(&smooth, &operators.own.of(&own));
+            let averages = added(&smooth, &operators.sums.own.of(&own));
             let own_averages = operators.diagonal(&averages);
             (averages, own_averages)
         };
-        let square = operators.average.of(&kernel.own);
+        let square = operators.sums.average.of(&kernel.own);
         let trace = square.iter().zip(&own_averages).map(|(&square, &own)| square - own).collect();
         let own_at_second = operators.at_second(&own);
         Self { kernel: kernel.clone(), own, own_at_second, rows, turned, averages, own_averages, smooth, is_key, trace }
@@ -265,15 +67,15 @@ pub(super) fn multiplied<S: Scalar>(a: &[S], b: &[S]) -> Vec<S> {
 
 /// Keys and values as queries see them.
 pub(super) struct Masked<S> {
-    operators: Arc<Operators>,
+    operators: Operators,
     key: Side<S>,
     value: Side<S>,
 }
 
 impl<S: Scalar> Masked<S> {
-    pub(super) fn see(operators: &Arc<Operators>, key: &Kernel<S>, value: &Kernel<S>) -> Seen<S> {
+    pub(super) fn see(operators: &Operators, key: &Kernel<S>, value: &Kernel<S>) -> Seen<S> {
         let positions = &key.positions;
-        let square: Few<S> = operators.average.of(&value.own).into();
+        let square: Few<S> = operators.sums.average.of(&value.own).into();
         let (key, value) = (Side::new(operators, key, true), Side::new(operators, value, false));
         let repeats = Repeats::new(operators, &key, &value);
         let mut spread = spread(operators, &key, &value);
@@ -290,15 +92,15 @@ impl<S: Scalar> Masked<S> {
             key.kernel.with(ln_unit, own, pairs)
         };
         // Of one key all is known.
-        let own = spread.1.iter().zip(&operators.most);
+        let own = spread.1.iter().zip(&operators.sums.most);
         let own = own.map(|(&own, &most)| if most < 1.5 { S::from(0.0) } else { own }).collect();
         let spread = Kernel { own, ..kernel(both, &spread.0) };
         let mut flat = kernel(value.kernel.ln_unit, &value.averages);
         if let Some(repeats) = &repeats {
             flat.pairs.iter_mut().zip(repeats.flat.iter().flatten()).for_each(|(flat, &gain)| *flat += gain);
         }
-        let turned = operators.chart.turn(&shift);
-        let traces = key.trace.iter().zip(&value.trace).zip(&spread.own).zip(&operators.most);
+        let turned = operators.sums.chart.turn(&shift);
+        let traces = key.trace.iter().zip(&value.trace).zip(&spread.own).zip(&operators.sums.most);
         Seen {
             flat,
             shift: [shift, turned].map(|all| kernel(both, &operators.lower(&all))),
@@ -307,9 +109,9 @@ impl<S: Scalar> Masked<S> {
                 .collect(),
             trace: key.trace.clone(),
             square,
-            single: operators.most.iter().map(|most| most.recip()).collect(),
+            single: operators.sums.most.iter().map(|most| most.recip()).collect(),
             spread,
-            back: Back::Masked(Box::new(Self { operators: Arc::clone(operators), key, value })),
+            back: Back::Masked(Box::new(Self { operators: operators.clone(), key, value })),
         }
     }
 }
@@ -319,10 +121,10 @@ fn spread<S: Scalar>(operators: &Operators, key: &Side<S>, value: &Side<S>) -> (
     let positions = &key.kernel.positions;
     let products = positions.class_mean(|point| key.kernel.pairs[point] * value.kernel.pairs[point]);
     let own = multiplied(&key.kernel.own, &value.kernel.own);
-    let rows = operators.chart.turn(&operators.of_keys()[0].of(&operators.chart.all(&products)));
+    let rows = operators.sums.chart.turn(&operators.over_keys(&operators.sums.chart.all(&products), true));
     let (together, of_queries) = operators.averages(&rows, &operators.diagonal(&products), &own);
     let crossed = crossed(operators, key, value);
-    let turned = operators.lower(&operators.chart.turn(&crossed));
+    let turned = operators.lower(&operators.sums.chart.turn(&crossed));
     let crossed = operators.lower(&crossed);
     let own_crossed = operators.diagonal(&crossed);
     let spread =
@@ -334,27 +136,27 @@ fn spread<S: Scalar>(operators: &Operators, key: &Side<S>, value: &Side<S>) -> (
 
 /// N at all points, (row c, position a).
 fn crossed<S: Scalar>(operators: &Operators, key: &Side<S>, value: &Side<S>) -> Vec<S> {
-    let smooth = operators.forward.of(&multiplied(&key.turned, &value.turned));
+    let smooth = operators.sums.forward.of(&multiplied(&key.turned, &value.turned));
     let mixed = added(&multiplied(&value.own_at_second, &key.turned), &multiplied(&key.own_at_second, &value.turned));
-    let mixed = operators.both.of(&mixed);
-    let own = operators.cubes.of(&multiplied(&key.own, &value.own));
+    let mixed = operators.sums.both.of(&mixed);
+    let own = operators.sums.cubes.of(&multiplied(&key.own, &value.own));
     added(&added(&smooth, &mixed), &own)
 }
 
 /// X at all points, (row a, position c).
 fn shift<S: Scalar>(operators: &Operators, key: &Side<S>, value: &Side<S>) -> Vec<S> {
-    let chart = &operators.chart;
+    let chart = &operators.sums.chart;
     let half = S::from(0.5);
     let long = multiplied(&operators.at_second(&key.kernel.own), &value.turned);
-    let long = operators.forward.of(&long).into_iter().map(|long| long * half);
-    let squares = operators.squares.of(&multiplied(&key.own_at_second, &value.turned));
+    let long = operators.sums.forward.of(&long).into_iter().map(|long| long * half);
+    let squares = operators.sums.squares.of(&multiplied(&key.own_at_second, &value.turned));
     let by_values: Vec<S> = long.zip(squares).map(|(long, square)| long - square).collect();
     let by_values = chart.turn(&by_values);
-    let own = chart.all(&operators.own.of(&multiplied(&key.kernel.own, &value.own)));
+    let own = chart.all(&operators.sums.own.of(&multiplied(&key.kernel.own, &value.own)));
     let averages = chart.all(&value.averages);
     let leaning = |node: usize, own: S| (own - key.trace[node]) * half;
-    let both = operators.both.of(&multiplied(&value.own_at_second, &key.turned));
-    let cubes = operators.cubes.of(&multiplied(&key.own, &value.own));
+    let both = operators.sums.both.of(&multiplied(&value.own_at_second, &key.turned));
+    let cubes = operators.sums.cubes.of(&multiplied(&key.own, &value.own));
     let triple = triple(operators, key, value);
     let at = |place: usize| {
         let node = chart.points[place].0;
@@ -366,9 +168,9 @@ fn shift<S: Scalar>(operators: &Operators, key: &Side<S>, value: &Side<S>) -> Ve
 
 /// Σ_b W_ab R'(b, a) R(b, c) without own parts, at all points (row a, position c).
 fn triple<S: Scalar>(operators: &Operators, key: &Side<S>, value: &Side<S>) -> Vec<S> {
-    let chart = &operators.chart;
+    let chart = &operators.sums.chart;
     let variance = |side: &Side<S>| -> Vec<S> {
-        let squares = chart.turn(&operators.forward.of(&multiplied(&side.turned, &side.turned)));
+        let squares = chart.turn(&operators.sums.forward.of(&multiplied(&side.turned, &side.turned)));
         let means = chart.all(&side.smooth);
         let variance = |(square, &mean): (S, &S)| {
             let variance = square - mean * mean;
@@ -395,13 +197,13 @@ impl<S: Scalar> Masked<S> {
         let operators = &self.operators;
         let pairs = gamma.positions.class_mean(|point| gamma.pairs[point]);
         let lower = operators.gathered(&pairs, &gamma.own);
-        let more = operators.diagonal(&operators.own_backward.of(masked));
+        let more = operators.diagonal(&operators.sums.own_backward.of(masked));
         let own = operators.diagonal(&lower).iter().zip(&more).map(|(&own, &more)| own + more).collect();
         // Two keys with the same id have the gradients of queries with that id in common.
         let shared = |index: usize| {
-            let place = operators.chart.lower[index];
+            let place = operators.sums.chart.lower[index];
             let [a, b] = operators.own_weights(place);
-            a * b + operators.query_weights[place] * operators.key_weights[place]
+            a * b + operators.sums.query_weights[place] * operators.sums.key_weights[place]
         };
         let of_class = |point: usize, index: usize| lower[index] + (gamma.pairs[point] - pairs[index]) * shared(index);
         gamma.with(gamma.ln_unit, own, operators.of_all_classes(gamma, of_class))
@@ -416,9 +218,9 @@ impl<S: Scalar> Masked<S> {
     pub(super) fn at_keys(&self, weights: &Kernel<S>, masked: &[S]) -> Kernel<S> {
         let mut kernel = self.contracted(&self.value, weights);
         let operators = &self.operators;
-        let own = operators.diagonal(&operators.own_backward.of(masked));
+        let own = operators.diagonal(&operators.sums.own_backward.of(masked));
         // Gradients of all keys of a query add up to nothing.
-        let pairs = operators.lower(&operators.cubes_backward.of(masked));
+        let pairs = operators.lower(&operators.sums.cubes_backward.of(masked));
         let own_pairs = operators.diagonal(&pairs);
         let values = &self.value.kernel.own;
         for (node, sum) in kernel.own.iter_mut().enumerate() {
@@ -434,28 +236,28 @@ impl<S: Scalar> Masked<S> {
 
     fn contracted(&self, of: &Side<S>, weights: &Kernel<S>) -> Kernel<S> {
         let operators = &self.operators;
-        let chart = &operators.chart;
+        let chart = &operators.sums.chart;
         let pairs = weights.positions.class_mean(|point| weights.pairs[point]);
         let own: Few<S> = weights.own.iter().zip(operators.diagonal(&pairs)).map(|(&own, limit)| own - limit).collect();
         // (N W)(a, b') at (row b', position a).
-        let rows = chart.turn(&operators.of_keys()[1].of(&chart.all(&pairs)));
-        let all = added(&operators.lower(&operators.backward.of(&rows)), &operators.own_backward.of(&own));
+        let rows = chart.turn(&operators.over_queries(&chart.all(&pairs)));
+        let all = added(&operators.lower(&operators.sums.backward.of(&rows)), &operators.sums.own_backward.of(&own));
         let own_at_second = operators.at_second(&own);
         let mixed: Vec<S> = (0..rows.len())
             .map(|place| own_at_second[place] * of.rows[place] + of.own[chart.points[place].0] * rows[place])
             .collect();
-        let cubes = operators.cubes_backward.of(&own);
-        let smooth = operators.backward.of(&multiplied(&rows, &of.rows));
-        let mixed = operators.both_backward.of(&mixed);
+        let cubes = operators.sums.cubes_backward.of(&own);
+        let smooth = operators.sums.backward.of(&multiplied(&rows, &of.rows));
+        let mixed = operators.sums.both_backward.of(&mixed);
         let crossed: Vec<S> = (0..rows.len())
             .map(|place| smooth[place] + mixed[place] + of.own[chart.points[place].0] * cubes[place])
             .collect();
         let turned = operators.lower(&chart.turn(&crossed));
         let crossed = operators.lower(&crossed);
         let own_averages: Vec<S> = multiplied(&own, &of.own_averages);
-        let averages = operators.of_keys()[1].of(&chart.all(&multiplied(&pairs, &of.averages)));
-        let averages = operators.lower(&operators.backward.of(&chart.turn(&averages)));
-        let averages = added(&averages, &operators.own_backward.of(&own_averages));
+        let averages = operators.over_queries(&chart.all(&multiplied(&pairs, &of.averages)));
+        let averages = operators.lower(&operators.sums.backward.of(&chart.turn(&averages)));
+        let averages = added(&averages, &operators.sums.own_backward.of(&own_averages));
         let rest: Vec<S> = (0..all.len()).map(|index| averages[index] - crossed[index] - turned[index]).collect();
         let (own_all, own_rest) = (operators.diagonal(&all), operators.diagonal(&rest));
         let own = (0..own_all.len()).map(|node| of.kernel.own[node] * own_all[node] + own_rest[node]).collect();
@@ -464,20 +266,5 @@ impl<S: Scalar> Masked<S> {
             of.kernel.pairs[point] * all[index] * rotation(index) + rest[index]
         });
         of.kernel.with(of.kernel.ln_unit + weights.ln_unit, own, pairs)
-    }
-}
-
-impl Operators {
-    /// Wᵀ M W at lower points, from M at lower points and its own values.
-    fn gathered<S: Scalar>(&self, pairs: &[S], own: &[S]) -> Vec<S> {
-        let own: Vec<S> = own.iter().zip(self.diagonal(pairs)).map(|(&own, limit)| own - limit).collect();
-        let rows = self.chart.turn(&self.backward.of(&self.chart.all(pairs)));
-        added(&self.lower(&self.backward.of(&rows)), &self.own_backward.of(&own))
-    }
-
-    /// Numbers of all classes of pairs, from the point of the class and its index among the lower points.
-    fn of_all_classes<S: Scalar>(&self, like: &Kernel<S>, of: impl Fn(usize, usize) -> S) -> Few<S> {
-        let count = self.chart.lower.len();
-        (0..like.pairs.len()).map(|point| of(point, point % count)).collect()
     }
 }

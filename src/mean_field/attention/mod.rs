@@ -16,6 +16,7 @@
 
 mod everywhere;
 mod masked;
+mod operators;
 mod pattern;
 mod repeats;
 mod scores;
@@ -26,7 +27,7 @@ use std::sync::Arc;
 
 use sigprop_stack::Attention;
 
-pub(crate) use self::masked::Operators;
+pub(crate) use self::operators::{Operators, Sums, Turned, TurnedSums};
 use self::scores::Scores;
 pub(crate) use self::scores::rotation;
 pub(crate) use self::view::View;

@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 
 use sigprop_stack::Mask;
 
-use crate::mean_field::positions::{Decay, Spec};
+use crate::mean_field::positions::{Averages, Decay, Spec};
 
 /// A function of two positions.
 type OfTwo<'p, T> = Box<dyn Fn(usize, usize) -> T + 'p>;
@@ -32,7 +32,7 @@ pub(super) struct Powers {
 /// How to sum.
 pub(super) struct Weighted<'p> {
     range: OfTwo<'p, RangeInclusive<usize>>,
-    weight: OfTwo<'p, f64>,
+    weight: Box<dyn Fn(usize, usize, usize) -> f64 + 'p>,
     scale: OfTwo<'p, f64>,
     anchor: OfTwo<'p, usize>,
     rate: Option<f64>,
@@ -92,7 +92,7 @@ impl Pattern {
     }
 
     /// A sum with these powers, and with a factor of t and b if there is one.
-    pub(super) fn weighted<'p>(&'p self, powers: Powers, factor: Option<&'p [f64]>) -> Weighted<'p> {
+    pub(super) fn weighted<'p>(&'p self, powers: Powers, factor: Option<&'p Averages>) -> Weighted<'p> {
         let Powers { of_t, of_c, over_keys } = powers;
         let anchor = move |t: usize, c: usize| match (of_t > 0, over_keys) {
             (false, _) => c,
@@ -104,14 +104,15 @@ impl Pattern {
             let of_t = if of_t > 0 { self.decay(t.abs_diff(at)).powi(of_t) } else { 1.0 };
             of_t * self.decay(c.abs_diff(at)).powi(of_c)
         };
-        let factor = move |t: usize, b: usize| factor.map_or(1.0, |factor| factor[t.abs_diff(b)]);
+        let factor =
+            move |t: usize, b: usize, half: usize| factor.map_or(1.0, |factor| factor.around(t.abs_diff(b), half));
         let view = move |a: usize| if over_keys { self.keys(a) } else { self.queries(a) };
         Weighted {
             range: Box::new(move |t, c| if of_t > 0 { meet(&view(t), &view(c)) } else { view(c) }),
             weight: if over_keys {
                 Box::new(factor)
             } else {
-                Box::new(move |t, b| factor(t, b) * self.z[b].powi(-of_t - of_c))
+                Box::new(move |t, b, half| factor(t, b, half) * self.z[b].powi(-of_t - of_c))
             },
             scale: if over_keys {
                 Box::new(move |t, c| beyond(t, c) * self.z[t].powi(-of_t) * self.z[c].powi(-of_c))

@@ -12,7 +12,8 @@
 //!
 //! F[u, v] = Σ u_b δ_bd² v_d. Products of two different ρ are taken as the geometric mean of the squares. Source: ours.
 
-use super::masked::{Operators, Side, added, multiplied};
+use super::masked::{Side, added, multiplied};
+use super::operators::Operators;
 use crate::mean_field::positions::Positions;
 use crate::mean_field::scalar::Scalar;
 
@@ -37,8 +38,8 @@ impl<S: Scalar> Difference<S> {
         let other = |point: usize| kernel.pairs[positions.class(1).start + point] - kernel.pairs[point];
         let lower: Vec<S> = positions.class(0).map(other).collect();
         let limit = operators.diagonal(&lower).to_vec();
-        let sum = if side.is_key { operators.of_keys()[0] } else { &operators.forward };
-        let rows = operators.without_own(&sum.of(&operators.chart.all(&lower)), &limit, 1);
+        let rows = operators.over_keys(&operators.sums.chart.all(&lower), side.is_key);
+        let rows = operators.without_own(&rows, &limit, 1);
         Self { lower, limit, rows }
     }
 }
@@ -48,13 +49,13 @@ impl<S: Scalar> Repeats<S> {
         let positions = &key.kernel.positions;
         let &[_, pair] = positions.classes.as_slice() else { return None };
         let [of_key, of_value] = [key, value].map(|side| Difference::new(operators, side));
-        let chart = &operators.chart;
+        let chart = &operators.sums.chart;
         let both = multiplied(&of_key.lower, &of_value.lower);
         let limit = multiplied(&of_key.limit, &of_value.limit);
         let rows = multiplied(&chart.turn(&of_key.rows), &chart.turn(&of_value.rows));
         let all = chart.all(&both);
-        let squares = operators.without_own(&operators.squares.of(&all), &limit, 2);
-        let alone = operators.without_own(&operators.forward.of(&all), &limit, 1);
+        let squares = operators.without_own(&operators.sums.squares.of(&all), &limit, 2);
+        let alone = operators.without_own(&operators.sums.forward.of(&all), &limit, 1);
         let together = positions.triple - pair * pair;
         let (second, first) = (pair - positions.triple, pair - pair * pair - 2.0 * together);
         let jump = |sum: Jump, f: &[S]| operators.with_jump(sum, f);
@@ -69,7 +70,7 @@ impl<S: Scalar> Repeats<S> {
             let own = operators.diagonal(&apart);
             let own = operators.at_lower_ends(&own);
             let at = |index: usize| {
-                let alike = apart[index] + own[index] * operators.alike[index].powi(2);
+                let alike = apart[index] + own[index] * operators.sums.alike[index].powi(2);
                 let rows = of_rows[index] + other[index] + root(of_rows[index] * other[index]) * 2.0;
                 alike * first + rows * together
             };
@@ -92,7 +93,7 @@ fn shift<S: Scalar>(
     [squares, alone]: [&[S]; 2],
     [first, second, together]: [f64; 3],
 ) -> Vec<S> {
-    let chart = &operators.chart;
+    let chart = &operators.sums.chart;
     let diagonals: Vec<usize> = chart.diagonals().collect();
     let both = |f: &[S]| operators.with_jump(Jump::Both, f);
     let (of_squares, of_alone, own_rows) = (both(squares), both(alone), both(rows));
@@ -115,7 +116,7 @@ fn flat<S: Scalar>(
     difference: &Difference<S>,
     [pair, triple]: [f64; 2],
 ) -> [Vec<S>; 2] {
-    let chart = &operators.chart;
+    let chart = &operators.sums.chart;
     let positions: &Positions = &value.kernel.positions;
     let mean = positions.class_mean(|point| value.kernel.pairs[point]);
     let [rows, turned] = [&difference.rows, &chart.turn(&difference.rows)].map(|all| operators.lower(all));
@@ -125,7 +126,7 @@ fn flat<S: Scalar>(
         let place = chart.lower[index];
         let node = chart.points[place].0;
         let [wa, wb] = operators.own_weights(place);
-        let [query, key] = [operators.query_weights[place], operators.key_weights[place]];
+        let [query, key] = [operators.sums.query_weights[place], operators.sums.key_weights[place]];
         let third =
             (rows[index] - difference.lower[index] * wb) * wa + (turned[index] - difference.lower[index] * wa) * wb;
         let third =

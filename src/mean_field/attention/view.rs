@@ -1,9 +1,8 @@
 //! What queries see of the keys, as a mask lets them.
 
-use std::sync::Arc;
-
 use super::everywhere::Everywhere;
-use super::masked::{Masked, Operators};
+use super::masked::Masked;
+use super::operators::Operators;
 use crate::mean_field::moments::{Few, Kernel};
 use crate::mean_field::scalar::Scalar;
 use crate::mean_field::softmax::{Row, Rows};
@@ -14,7 +13,7 @@ pub(crate) enum View {
     /// All.
     Everywhere,
     /// Those that a mask lets it, on the chart of both.
-    Masked(Arc<Operators>),
+    Masked(Operators),
 }
 
 /// What queries see.

@@ -15,39 +15,22 @@
 //! Source: ours.
 
 use std::collections::BTreeSet;
-use std::ops::Range;
 
 use smallvec::smallvec;
 
-use super::cubic::{Entries, Sparse, Stencil, cell, stencil};
+use super::averages::Averages;
+use super::cubic::{Entries, Sparse, Stencil};
+use super::grading::Grading;
+use super::line::{Line, Measure, runs};
+use super::row::Row;
 use crate::mean_field::scalar::Scalar;
-
-/// How finely rows are graded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Grading {
-    /// Distances and positions that stand one by one.
-    pub(crate) dense: usize,
-    /// Points per factor of two beyond.
-    pub(crate) per_octave: usize,
-}
-
-impl Grading {
-    pub(crate) const COARSE: Self = Self { dense: 6, per_octave: 3 };
-    pub(crate) const FINE: Self = Self { dense: 8, per_octave: 4 };
-
-    /// Every one of `length` positions.
-    pub(crate) fn all(length: usize) -> Self {
-        Self { dense: length, per_octave: 1 }
-    }
-}
 
 /// Rows of points.
 #[derive(Debug)]
 pub(crate) struct Chart {
     /// Positions of a sequence.
     pub(crate) length: usize,
-    /// Positions of the nodes.
-    pub(crate) nodes: Vec<usize>,
+    pub(super) nodes: Line,
     pub(super) rows: Vec<Row>,
     /// All points, row after row: the row and the position of each.
     pub(crate) points: Vec<(usize, usize)>,
@@ -61,100 +44,35 @@ pub(crate) struct Chart {
     pub(super) turn: Sparse,
 }
 
-/// A node with its points.
-#[derive(Debug)]
-pub(super) struct Row {
-    /// Place of its first point among all.
-    pub(super) start: usize,
-    /// Second positions, ascending, that of the node twice.
-    pub(super) positions: Vec<usize>,
-    /// How many are below, the node included.
-    pub(super) lower: usize,
-    coordinates: Vec<f64>,
-    /// Places of points that cubics do not reach across.
-    breaks: Vec<usize>,
-}
-
-impl Row {
-    /// The place among all points of the limit from below at the node; that from above is the next.
-    pub(super) fn diagonal(&self) -> usize {
-        self.start + self.lower - 1
-    }
-
-    /// Places of its points among all.
-    pub(super) fn places(&self) -> Range<usize> {
-        self.start..self.start + self.positions.len()
-    }
-}
-
-/// 0, 1, … one by one, then by steps that grow with the distance, up to `length` − 1.
-fn graded(length: usize, Grading { dense, per_octave }: Grading) -> Vec<usize> {
-    let growth = 2f64.powf((per_octave as f64).recip()) - 1.0;
-    let mut positions: BTreeSet<usize> = (0..dense.min(length)).collect();
-    let mut at = dense.min(length) as f64 - 1.0;
-    loop {
-        let step = ((at + 1.0) * growth).max(1.0);
-        at += step;
-        if at >= length as f64 - 1.0 - 0.5 * step {
-            break;
-        }
-        positions.insert(at.round() as usize);
-    }
-    positions.insert(length - 1);
-    positions.into_iter().collect()
-}
-
-/// Distances, no further apart than windows need: a quarter of each of the `windows` up to some of them.
-fn distances(length: usize, grading: Grading, windows: &[usize]) -> Vec<usize> {
-    /// In windows: beyond, nothing knows of them.
-    const REACH: f64 = 6.0;
-    let mut distances = graded(length, grading);
-    for &window in windows {
-        let widest = (window as f64 / grading.per_octave as f64).max(1.0);
-        let mut finer = vec![0];
-        for ends in distances.windows(2) {
-            let [from, to] = [ends[0], ends[1]];
-            let near = to as f64 <= REACH * window as f64;
-            let parts = if near { ((to - from) as f64 / widest).ceil() as usize } else { 1 };
-            let step = (to - from) as f64 / parts as f64;
-            finer.extend((1..=parts).map(|part| from + (step * part as f64).round() as usize));
-        }
-        finer.push(window);
-        finer.sort_unstable();
-        finer.dedup();
-        distances = finer;
-    }
-    distances
-}
-
 impl Chart {
     /// Of `length` positions, which some attention sees through these `windows`.
     pub(crate) fn new(length: usize, grading: Grading, windows: &[usize]) -> Self {
         let windows: Vec<usize> = windows.iter().copied().filter(|&window| window < length).collect();
         // Where a window is first full, and last.
         let fixed: BTreeSet<usize> = windows.iter().flat_map(|&window| [window - 1, length - window]).collect();
-        let half = graded(length / 2 + 1, grading);
+        let half = grading.up_to(length / 2 + 1);
         let mirrored = half.iter().map(|&position| length - 1 - position);
         let nodes: BTreeSet<usize> = half.iter().copied().chain(mirrored).chain(fixed.iter().copied()).collect();
-        let nodes: Vec<usize> = nodes.into_iter().collect();
-        let distances = distances(length, grading, &windows);
-        let mut rows: Vec<Row> = Vec::with_capacity(nodes.len());
-        for &node in &nodes {
+        let nodes = Line::new(nodes, 0, Measure::Ends { length }, |at| fixed.contains(&at));
+        let distances = grading.distances(length, &windows);
+        let mut rows: Vec<Row> = Vec::with_capacity(nodes.positions.len());
+        for &node in &nodes.positions {
             let start = rows.last().map_or(0, |row| row.places().end);
-            rows.push(row(node, start, length, &distances, (&windows, &fixed)));
+            rows.push(Row::new(node, start, length, &distances, (&windows, &fixed)));
         }
-        let points =
-            rows.iter().enumerate().flat_map(|(k, row)| row.positions.iter().map(move |&at| (k, at))).collect();
-        let lower = rows.iter().flat_map(|row| row.start..row.start + row.lower).collect();
-        let coordinates: Vec<f64> = nodes.iter().map(|&node| along(node, length)).collect();
-        let breaks: Vec<usize> = (0..nodes.len()).filter(|&k| fixed.contains(&nodes[k])).collect();
-        let at = |position| stencil(&coordinates, &breaks, cell(&nodes, position), along(position, length));
-        let at = (0..length).map(at).collect();
+        let points = rows.iter().enumerate().flat_map(|(k, row)| row.positions().map(move |at| (k, at))).collect();
+        let lower = rows.iter().flat_map(|row| row.below.start..row.above.start).collect();
+        let at = (0..length).map(|position| nodes.stencil(position)).collect();
         let mut chart =
             Self { length, nodes, rows, points, lower, at, full: Sparse::default(), turn: Sparse::default() };
         chart.turn = chart.turned();
         chart.full = chart.completed();
         chart
+    }
+
+    /// Positions of the nodes.
+    pub(crate) fn nodes(&self) -> &[usize] {
+        &self.nodes.positions
     }
 
     /// Where the value of f(a, b) is found among all points.
@@ -164,15 +82,16 @@ impl Chart {
         let Stencil { start, weights } = self.at[a];
         let mut entries = Entries::new();
         for (k, weight) in (start..).zip(weights).filter(|(_, weight)| weight.abs() > 0.0) {
-            let node = self.nodes[k];
+            let node = self.nodes()[k];
             let second = match (is_near, below) {
                 (true, true) => node.saturating_sub(distance),
                 (true, false) => (node + distance).min(self.length - 1),
                 (false, true) => b.min(node),
                 (false, false) => b.max(node),
             };
-            let Stencil { start, weights } = self.rows[k].stencil(second, below, (node, self.length));
-            let places = (self.rows[k].start + start..).zip(weights);
+            let side = if below { &self.rows[k].below } else { &self.rows[k].above };
+            let Stencil { start, weights } = side.stencil(second);
+            let places = (start..).zip(weights);
             entries.extend(places.map(|(place, own)| (place as u32, weight * own)));
         }
         entries
@@ -180,12 +99,13 @@ impl Chart {
 
     fn turned(&self) -> Sparse {
         Sparse::new(self.points.iter().enumerate().map(|(place, &(k, position))| {
-            if position == self.nodes[k] {
+            let node = self.nodes()[k];
+            if position == node {
                 // The limits from below and above change places.
                 let diagonal = self.rows[k].diagonal();
                 return smallvec![((2 * diagonal + 1 - place) as u32, 1.0)];
             }
-            self.found(position, self.nodes[k])
+            self.found(position, node)
         }))
     }
 
@@ -209,7 +129,7 @@ impl Chart {
     /// The same among the lower points.
     pub(crate) fn lower_diagonals(&self) -> impl Iterator<Item = usize> {
         self.rows.iter().scan(0, |before, row| {
-            *before += row.lower;
+            *before += row.below.positions.len();
             Some(*before - 1)
         })
     }
@@ -225,22 +145,14 @@ impl Chart {
     }
 
     /// A function of the distance at the lower points, averaged over the distances that a point stands for in its row.
-    pub(crate) fn averaged(&self, of_distance: &[f64]) -> Vec<f64> {
-        let sums: Vec<f64> = std::iter::once(0.0)
-            .chain(of_distance.iter().scan(0.0, |sum, value| {
-                *sum += value;
-                Some(*sum)
-            }))
-            .collect();
+    pub(crate) fn averaged(&self, of_distance: &Averages) -> Vec<f64> {
         let of_row = |row: &Row| -> Vec<f64> {
-            let node = row.positions[row.lower - 1];
-            let distances: Vec<usize> = row.positions[..row.lower].iter().map(|at| node - at).collect();
+            let distances: Vec<usize> = row.below.positions.iter().map(|at| row.node - at).collect();
             let half = |a: usize, b: usize| (distances[a] - distances[b] - 1) / 2;
             let mean = |index: usize| {
                 let nearer = if index + 1 < distances.len() { half(index, index + 1) } else { 0 };
                 let further = if index > 0 { half(index - 1, index) } else { 0 };
-                let (first, last) = (distances[index] - nearer, distances[index] + further);
-                (sums[last + 1] - sums[first]) / (last + 1 - first) as f64
+                of_distance.mean(distances[index] - nearer, distances[index] + further)
             };
             (0..distances.len()).map(mean).collect()
         };
@@ -249,7 +161,7 @@ impl Chart {
 
     /// How many positions every node stands for in averages.
     pub(super) fn tokens(&self) -> Vec<f64> {
-        let mut tokens = vec![0.0; self.nodes.len()];
+        let mut tokens = vec![0.0; self.nodes.positions.len()];
         for Stencil { start, weights } in &self.at {
             let used = (*start..).zip(weights).filter(|(_, weight)| weight.abs() > 0.0);
             used.for_each(|(node, weight)| tokens[node] += weight);
@@ -259,15 +171,20 @@ impl Chart {
 
     /// Σ_b f(t, b) over the positions b other than t, for every node t, from f at the lower points.
     pub(super) fn row_sums(&self) -> Sparse {
-        Sparse::new(self.rows.iter().zip(&self.nodes).map(|(row, &node)| {
-            let mut weights = vec![0.0; row.positions.len()];
-            for position in 0..self.length {
-                let Stencil { start, weights: own } = row.stencil(position, position < node, (node, self.length));
-                let used = (start..).zip(own).filter(|(_, weight)| weight.abs() > 0.0);
-                used.for_each(|(place, weight)| weights[place] += weight);
+        Sparse::new(self.rows.iter().map(|row| {
+            let start = row.places().start;
+            let mut weights = vec![0.0; row.places().len()];
+            let mut next = 0;
+            for position in row.positions() {
+                for run in runs(next, position + 1, usize::MAX) {
+                    let Stencil { start: first, weights: own } = row.stencil(run.middle);
+                    let used = (first - start..).zip(own).filter(|(_, weight)| weight.abs() > 0.0);
+                    used.for_each(|(place, weight)| weights[place] += weight * run.tokens());
+                }
+                next = position + 1;
             }
             // The node itself is of the upper side.
-            weights[row.lower] -= 1.0;
+            weights[row.above.start - start] -= 1.0;
             let places = row.places().zip(weights);
             places
                 .flat_map(|(place, weight)| self.full.row(place).iter().map(move |&(at, own)| (at, own * weight)))
@@ -303,60 +220,6 @@ impl Chart {
     }
 }
 
-/// The coordinate of nodes.
-fn along(position: usize, length: usize) -> f64 {
-    ((position as f64 + 1.0) / (length - position) as f64).ln()
-}
-
-/// The coordinate of points below their node, and above.
-fn coordinate(position: usize, below: bool, (node, length): (usize, usize)) -> f64 {
-    let ratio = |a: usize, b: usize| (a as f64 / b as f64).ln();
-    if below { ratio(position + 1, node - position + 1) } else { ratio(position - node + 1, length - position) }
-}
-
-fn row(
-    node: usize,
-    start: usize,
-    length: usize,
-    distances: &[usize],
-    (windows, fixed): (&[usize], &BTreeSet<usize>),
-) -> Row {
-    let (below, above) = (node / 2, (length - 1 - node) / 2);
-    let mut lower: BTreeSet<usize> = distances.iter().copied().filter(|&d| d <= below).collect();
-    lower.extend(distances.iter().filter(|&&d| d <= node - below).map(|d| node - d));
-    let mut upper: BTreeSet<usize> = distances.iter().filter(|&&d| d <= above).map(|d| length - 1 - d).collect();
-    upper.extend(distances.iter().filter(|&&d| d <= length - 1 - node - above).map(|d| node + d));
-    for &window in windows {
-        lower.extend(node.checked_sub(window));
-        upper.extend(Some(node + window).filter(|&at| at < length));
-    }
-    lower.extend(fixed.iter().filter(|&&at| at <= node));
-    upper.extend(fixed.iter().filter(|&&at| at >= node));
-    let count = lower.len();
-    let positions: Vec<usize> = lower.into_iter().chain(upper).collect();
-    let place = |(index, &at): (usize, &usize)| coordinate(at, index < count, (node, length));
-    let coordinates = positions.iter().enumerate().map(place).collect();
-    let is_break = |at: usize| windows.contains(&at.abs_diff(node)) || fixed.contains(&at);
-    let breaks = (0..positions.len()).filter(|&index| is_break(positions[index])).collect();
-    Row { start, positions, lower: count, coordinates, breaks }
-}
-
-impl Row {
-    /// The cubic at `position`, below the node or above.
-    pub(super) fn stencil(&self, position: usize, below: bool, at: (usize, usize)) -> Stencil {
-        let (first, side) = if below { (0, 0..self.lower) } else { (self.lower, self.lower..self.positions.len()) };
-        let positions = &self.positions[side.clone()];
-        if positions.len() == 1 {
-            return Stencil { start: first, weights: [1.0, 0.0, 0.0, 0.0] };
-        }
-        let breaks: Vec<usize> =
-            self.breaks.iter().filter(|index| side.contains(index)).map(|index| index - first).collect();
-        let x = coordinate(position, below, at);
-        let found = stencil(&self.coordinates[side], &breaks, cell(positions, position), x);
-        Stencil { start: found.start + first, ..found }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::sum::{Decay, Spec, Sum};
@@ -374,22 +237,22 @@ mod tests {
         let lower: Vec<f64> = chart
             .lower
             .iter()
-            .map(|&place| (chart.nodes[chart.points[place].0], chart.points[place].1))
+            .map(|&place| (chart.nodes()[chart.points[place].0], chart.points[place].1))
             .map(|(a, b)| bent(a, b))
             .collect();
         let all = chart.all(&lower);
         for (&(k, b), &value) in chart.points.iter().zip(&all) {
-            assert!((value - bent(chart.nodes[k], b)).abs() < 1e-13);
+            assert!((value - bent(chart.nodes()[k], b)).abs() < 1e-13);
         }
         let spec = Spec {
             range: &|_, c| 0..=c,
-            weight: &|t, b| 1.0 + (t + b) as f64,
+            weight: &|t, b, _| 1.0 + (t + b) as f64,
             scale: &|_, c| 1.0 / (c + 1) as f64,
             decay: None,
         };
-        let [sum] = Sum::along_rows(&chart, &[spec]).try_into().expect("one");
+        let sum = Sum::along_rows(&chart, &spec);
         for (&(k, c), got) in chart.points.iter().zip(sum.of(&all)) {
-            let t = chart.nodes[k];
+            let t = chart.nodes()[k];
             let exact = (0..=c).map(|b| (1.0 + (t + b) as f64) * bent(t, b)).sum::<f64>() / (c + 1) as f64;
             approx::assert_relative_eq!(got, exact, max_relative = 1e-12);
         }
@@ -400,7 +263,7 @@ mod tests {
         for (length, windows) in [(300, vec![]), (300, vec![32]), (2000, vec![])] {
             let chart = Chart::new(length, Grading::FINE, &windows);
             assert!(chart.lower.len() < 8000, "{}", chart.lower.len());
-            let value = |place: usize| bent(chart.nodes[chart.points[place].0], chart.points[place].1);
+            let value = |place: usize| bent(chart.nodes()[chart.points[place].0], chart.points[place].1);
             let lower: Vec<f64> = chart.lower.iter().map(|&place| value(place)).collect();
             let all = chart.all(&lower);
             for (place, &got) in all.iter().enumerate() {
@@ -408,10 +271,10 @@ mod tests {
             }
             let window = windows.first().copied().unwrap_or(length);
             let first = |c: usize| (c + 1).saturating_sub(window);
-            let spec = Spec { range: &|_, c| first(c)..=c, weight: &|_, _| 1.0, scale: &|_, _| 1.0, decay: None };
-            let [sum] = Sum::along_rows(&chart, &[spec]).try_into().expect("one");
+            let spec = Spec { range: &|_, c| first(c)..=c, weight: &|_, _, _| 1.0, scale: &|_, _| 1.0, decay: None };
+            let sum = Sum::along_rows(&chart, &spec);
             for (&(k, c), got) in chart.points.iter().zip(sum.of(&all)) {
-                let exact: f64 = (first(c)..=c).map(|b| bent(chart.nodes[k], b)).sum();
+                let exact: f64 = (first(c)..=c).map(|b| bent(chart.nodes()[k], b)).sum();
                 approx::assert_relative_eq!(got, exact, max_relative = 1e-4);
             }
         }
@@ -421,9 +284,13 @@ mod tests {
     fn sums_over_nodes_are_those_over_positions() {
         let chart = Chart::new(300, Grading::FINE, &[]);
         let one = |b: usize| 1.0 / (b as f64 + 2.0).sqrt();
-        let at_nodes: Vec<f64> = chart.nodes.iter().map(|&node| one(node)).collect();
-        let spec =
-            Spec { range: &|t, c| 0..=t.min(c), weight: &|_, b| 1.0 / (b + 1) as f64, scale: &|_, _| 1.0, decay: None };
+        let at_nodes: Vec<f64> = chart.nodes().iter().map(|&node| one(node)).collect();
+        let spec = Spec {
+            range: &|t, c| 0..=t.min(c),
+            weight: &|_, b, _| 1.0 / (b + 1) as f64,
+            scale: &|_, _| 1.0,
+            decay: None,
+        };
         for (&place, got) in
             chart.lower.iter().zip(Sum::over_nodes(&chart, chart.lower.iter().copied(), &spec).of(&at_nodes))
         {
@@ -436,16 +303,18 @@ mod tests {
     fn sums_decay() {
         let chart = Chart::new(300, Grading::FINE, &[]);
         let lower: Vec<f64> =
-            chart.lower.iter().map(|&p| bent(chart.nodes[chart.points[p].0], chart.points[p].1)).collect();
+            chart.lower.iter().map(|&p| bent(chart.nodes()[chart.points[p].0], chart.points[p].1)).collect();
         let all = chart.all(&lower);
         let rate = 0.9f64;
         for is_before in [true, false] {
             let decay = Some(Decay { rate, anchor: &|_, c| c, is_before });
-            let spec = Spec { range: &|_, _| 0..=0, weight: &|_, b| 1.0 / (b + 1) as f64, scale: &|_, _| 2.0, decay };
-            let [sum] = Sum::along_rows(&chart, &[spec]).try_into().expect("one");
+            let spec =
+                Spec { range: &|_, _| 0..=0, weight: &|_, b, _| 1.0 / (b + 1) as f64, scale: &|_, _| 2.0, decay };
+            let sum = Sum::along_rows(&chart, &spec);
             for (&(k, c), got) in chart.points.iter().zip(sum.of(&all)) {
                 let range = if is_before { 0..=c } else { c..=299 };
-                let term = |b: usize| 2.0 * rate.powf(c.abs_diff(b) as f64) / (b + 1) as f64 * bent(chart.nodes[k], b);
+                let term =
+                    |b: usize| 2.0 * rate.powf(c.abs_diff(b) as f64) / (b + 1) as f64 * bent(chart.nodes()[k], b);
                 approx::assert_relative_eq!(got, range.map(term).sum::<f64>(), max_relative = 5e-4);
             }
         }

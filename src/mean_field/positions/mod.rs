@@ -4,10 +4,14 @@
 //! a node, the second lies on the list of that node. Different tokens of a pair have the same id or not: two *classes* of pairs,
 //! with a kernel each.
 
+mod averages;
 mod chart;
 mod cubic;
+mod grading;
 mod groups;
 mod layout;
+mod line;
+mod row;
 mod sum;
 
 use std::ops::Range;
@@ -15,8 +19,10 @@ use std::sync::Arc;
 
 use smallvec::smallvec;
 
-pub(crate) use self::chart::{Chart, Grading};
+pub(crate) use self::averages::Averages;
+pub(crate) use self::chart::Chart;
 use self::cubic::Sparse;
+pub(crate) use self::grading::Grading;
 pub(crate) use self::layout::hides_nothing;
 pub(crate) use self::sum::{Decay, Spec, Sum};
 use super::moments::Few;

@@ -4,20 +4,24 @@
 //! y(t, c) = scale(t, c) Σ_{b in range(t, c)} weight(t, b) f(t, b)
 //! ```
 //!
-//! exact for the cubics of the row: what a cell between two neighbouring points adds is five weights of points, a running sum over cells
-//! has the sum up to every point, and a range is the difference of two of them, with what is left of a cell at its ends. Where weights
-//! decay with the distance the running sum decays from cell to cell.
+//! for the cubics of the row: what a cell between two neighbouring points adds is five weights of points, a running sum over cells
+//! has the sum up to every point, and a range is the difference of two of them, each with what lies between its end and the nearest point.
+//! Where weights decay with the distance the running sum decays from cell to cell.
 
 use std::ops::RangeInclusive;
 
+use smallvec::SmallVec;
+
 use super::chart::Chart;
 use super::cubic::Stencil;
+use super::line::{Run, runs};
 use crate::mean_field::scalar::Scalar;
 
 /// How to sum along the rows of a chart, or over nodes: functions of positions t, b and c as above.
 pub(crate) struct Spec<'a> {
     pub(crate) range: &'a dyn Fn(usize, usize) -> RangeInclusive<usize>,
-    pub(crate) weight: &'a dyn Fn(usize, usize) -> f64,
+    /// On average over so many positions on both sides of b.
+    pub(crate) weight: &'a dyn Fn(usize, usize, usize) -> f64,
     pub(crate) scale: &'a dyn Fn(usize, usize) -> f64,
     /// Weights that decay, if they do; then ranges go from one end of the sequence to the anchor.
     pub(crate) decay: Option<Decay<'a>>,
@@ -46,10 +50,10 @@ struct Cell {
     further: f64,
 }
 
-/// The sum up to a position: that up to a point, with a factor, and what is beyond it.
+/// The sum up to a position: that up to a point, with a factor, and what is between.
 #[derive(Clone, Copy, Debug)]
 struct Prefix {
-    /// The cell that ends there; none before the first.
+    /// The cell that ends at the point; none before the first.
     cell: Option<u32>,
     factor: f64,
     rest: Weights,
@@ -73,41 +77,35 @@ pub(crate) struct Sum {
     outputs: Vec<Output>,
 }
 
-/// One list: its positions without repetitions, and the cubic at every position with places among all points.
+/// One list: its positions without repetitions, and the cubic at any position with places among all points.
 struct List<'a> {
     positions: &'a [usize],
-    stencils: &'a [Stencil],
+    stencil: &'a dyn Fn(usize) -> Stencil,
 }
 
 impl Sum {
     /// Along the rows of a chart, with outputs at all points.
-    pub(crate) fn along_rows(chart: &Chart, specs: &[Spec]) -> Vec<Self> {
-        let mut sums: Vec<Self> = specs.iter().map(|_| Self::default()).collect();
-        for (&node, row) in chart.nodes.iter().zip(&chart.rows) {
-            let mut positions = row.positions.clone();
+    pub(crate) fn along_rows(chart: &Chart, spec: &Spec) -> Self {
+        let mut sum = Self::default();
+        for row in &chart.rows {
+            let mut positions: Vec<usize> = row.positions().collect();
             positions.dedup();
-            let stencil = |at| {
-                let found = row.stencil(at, at < node, (node, chart.length));
-                Stencil { start: found.start + row.start, ..found }
-            };
-            let stencils: Vec<Stencil> = (0..chart.length).map(stencil).collect();
-            let list = List { positions: &positions, stencils: &stencils };
-            for (sum, spec) in sums.iter_mut().zip(specs) {
-                sum.add(&list, row.positions.iter().map(|&c| (node, c)), spec, &|b| (spec.weight)(node, b));
-            }
+            let list = List { positions: &positions, stencil: &|at| row.stencil(at) };
+            let weight = |b, half| (spec.weight)(row.node, b, half);
+            sum.add(&list, row.positions().map(|c| (row.node, c)), spec, &weight);
         }
-        sums
+        sum
     }
 
     /// Over the nodes of a chart, with outputs at these places among all points; weights know of b alone.
     pub(crate) fn over_nodes(chart: &Chart, places: impl Iterator<Item = usize>, spec: &Spec) -> Self {
         let mut sum = Self::default();
-        let list = List { positions: &chart.nodes, stencils: &chart.at };
+        let list = List { positions: chart.nodes(), stencil: &|at| chart.nodes.stencil(at) };
         let outputs = places.map(|place| {
             let (k, position) = chart.points[place];
-            (chart.nodes[k], position)
+            (chart.nodes()[k], position)
         });
-        sum.add(&list, outputs, spec, &|b| (spec.weight)(b, b));
+        sum.add(&list, outputs, spec, &|b, half| (spec.weight)(b, b, half));
         sum
     }
 
@@ -116,7 +114,7 @@ impl Sum {
         list: &List,
         outputs: impl Iterator<Item = (usize, usize)>,
         spec: &Spec,
-        weight: &dyn Fn(usize) -> f64,
+        weight: &dyn Fn(usize, usize) -> f64,
     ) {
         let first_cell = self.cells.len();
         self.lists.push([first_cell as u32, self.outputs.len() as u32]);
@@ -126,14 +124,22 @@ impl Sum {
         }
         let mut next = 0;
         for &end in list.positions {
-            self.cells.push(Cell { weights: list.between(next, end + 1, weight), further: 1.0 });
+            self.cells.push(Cell { weights: list.between(next, end + 1, usize::MAX, weight), further: 1.0 });
             next = end + 1;
         }
         let prefix = |at: usize| {
             let after = list.positions.partition_point(|&position| position <= at);
-            let from = if after == 0 { 0 } else { list.positions[after - 1] + 1 };
-            let cell = after.checked_sub(1).map(|cell| (first_cell + cell) as u32);
-            Prefix { cell, factor: 1.0, rest: list.between(from, at + 1, weight) }
+            let [from, to] = [
+                after.checked_sub(1).map_or(0, |cell| list.positions[cell] + 1),
+                list.positions[after.min(list.positions.len() - 1)],
+            ];
+            let is_nearer_below = to <= at || at + 1 - from <= to - at;
+            let (cell, rest) = if is_nearer_below {
+                (after.checked_sub(1), list.between(from, at + 1, usize::MAX, weight))
+            } else {
+                (Some(after), list.between(at + 1, to + 1, usize::MAX, &|b, half| -weight(b, half)))
+            };
+            Prefix { cell: cell.map(|cell| (first_cell + cell) as u32), factor: 1.0, rest }
         };
         for (t, c) in outputs {
             let range = (spec.range)(t, c);
@@ -149,13 +155,19 @@ impl Sum {
         list: &List,
         outputs: impl Iterator<Item = (usize, usize)>,
         (spec, Decay { rate, anchor, is_before }): (&Spec, Decay),
-        weight: &dyn Fn(usize) -> f64,
+        weight: &dyn Fn(usize, usize) -> f64,
     ) {
+        /// What weights fall by from one end of a run to the other, and where nothing is left of them, in units of 1/e.
+        const FALL: f64 = 0.5;
+        const NOTHING: f64 = 45.0;
         let first_cell = self.cells.len();
         let positions = list.positions;
-        let decayed = |distance: usize| rate.powf(distance as f64);
-        let between =
-            |first: usize, end: usize, at: usize| list.between(first, end, &|b| weight(b) * decayed(at.abs_diff(b)));
+        let slope = -rate.ln();
+        let [longest, reach] = [FALL, NOTHING].map(|fall| (fall / slope) as usize);
+        let between = |first: usize, end: usize, at: usize| {
+            let (first, end) = (first.max(at.saturating_sub(reach)), end.min(at + reach + 1));
+            list.between(first, end, longest, &|b, half| weight(b, half) * decayed(rate, at.abs_diff(b), half))
+        };
         // In the order in which the sum runs.
         let cell = |index: usize| {
             let at = positions[index];
@@ -166,7 +178,7 @@ impl Sum {
                 let before = positions.get(index + 1).copied();
                 (between(at, before.unwrap_or(at + 1), at), before)
             };
-            Cell { weights, further: before.map_or(0.0, |before| decayed(at.abs_diff(before))) }
+            Cell { weights, further: before.map_or(0.0, |before| decayed(rate, at.abs_diff(before), 0)) }
         };
         let count = positions.len();
         self.cells.extend((0..count).map(|index| cell(if is_before { index } else { count - 1 - index })));
@@ -181,7 +193,7 @@ impl Sum {
                 (index, between(at, index.map_or(at + 1, |index| positions[index]), at))
             };
             let place = |index: usize| (first_cell + if is_before { index } else { count - 1 - index }) as u32;
-            let factor = index.map_or(0.0, |index| decayed(at.abs_diff(positions[index])));
+            let factor = index.map_or(0.0, |index| decayed(rate, at.abs_diff(positions[index]), 0));
             let last = Prefix { cell: index.map(place), factor, rest };
             self.outputs.push(Output { scale: (spec.scale)(t, c), last, before: None });
         }
@@ -215,21 +227,33 @@ impl Sum {
     }
 }
 
+/// rate^distance, on average over so many positions on both sides.
+fn decayed(rate: f64, distance: usize, half: usize) -> f64 {
+    if half == 0 {
+        return rate.powf(distance as f64);
+    }
+    let tokens = (2 * half + 1) as f64;
+    rate.powf((distance - half) as f64) * (1.0 - rate.powf(tokens)) / ((1.0 - rate) * tokens)
+}
+
 impl List<'_> {
-    /// Σ weight · cubic from `first` to before `end`, which lie in one cell.
-    fn between(&self, first: usize, end: usize, weight: &dyn Fn(usize) -> f64) -> Weights {
-        let inside = &self.stencils[first.min(end)..end];
-        let used = |stencil: &Stencil| stencil.weights.iter().position(|weight| weight.abs() > 0.0).unwrap_or(0);
-        let Some(start) = inside.iter().map(|stencil| stencil.start + used(stencil)).min() else {
-            return Weights::default();
+    /// Σ weight · cubic from `first` to before `end`, which lie in one cell, by runs of neighbours.
+    fn between(&self, first: usize, end: usize, longest: usize, weight: &dyn Fn(usize, usize) -> f64) -> Weights {
+        let term = |run: Run| {
+            let Stencil { start, weights } = (self.stencil)(run.middle);
+            let unused = weights.iter().take_while(|weight| weight.abs() == 0.0).count();
+            let mut used = [0.0; 4];
+            used[..4 - unused].copy_from_slice(&weights[unused..]);
+            (weight(run.middle, run.half) * run.tokens(), Stencil { start: start + unused, weights: used })
         };
-        let mut weights = [0.0; 5];
-        for (b, stencil) in (first..).zip(inside) {
-            let factor = weight(b);
+        let terms: SmallVec<[(f64, Stencil); 20]> = runs(first, end, longest).map(term).collect();
+        let Some(start) = terms.iter().map(|(_, stencil)| stencil.start).min() else { return Weights::default() };
+        let mut sum = [0.0; 5];
+        for (factor, stencil) in terms {
             for (place, own) in (stencil.start..).zip(stencil.weights).filter(|(_, own)| own.abs() > 0.0) {
-                weights[place - start] += factor * own;
+                sum[place - start] += factor * own;
             }
         }
-        Weights { start: start as u32, weights }
+        Weights { start: start as u32, weights: sum }
     }
 }

@@ -1,0 +1,255 @@
+//! Sums over keys and queries through one mask on a chart: W_ab = 1/Z_a for the Z_a keys in view, or less for those further away.
+
+use std::sync::Arc;
+
+use sigprop_stack::Mask;
+
+use super::masked::added;
+use super::pattern::{Pattern, Powers};
+use super::repeats::Jump;
+use crate::mean_field::moments::{Few, Kernel};
+use crate::mean_field::positions::{Chart, Sum};
+use crate::mean_field::rotary::{Rotation, Rule};
+use crate::mean_field::scalar::Scalar;
+
+/// The sums of one mask on one chart.
+#[derive(Debug)]
+pub(crate) struct Sums {
+    pub(super) chart: Arc<Chart>,
+    /// W_tt at every node, the same at the second position of all points, and 1/Σ_b W_tb².
+    pub(super) own_weights: Vec<f64>,
+    pub(super) own_weights_at_second: Vec<f64>,
+    pub(super) most: Vec<f64>,
+    /// Σ_b W_cb f(t, b), and Σ_b W_bc f(t, b).
+    pub(super) forward: Sum,
+    pub(super) backward: Sum,
+    /// Σ_b W_tb W_cb f(t, b), and Σ_b W_bt W_bc f(t, b).
+    pub(super) both: Sum,
+    pub(super) both_backward: Sum,
+    /// Σ_b W_cb² f(t, b).
+    pub(super) squares: Sum,
+    /// Of functions of one position: Σ_b W_tb W_cb f(b), Σ_b W_bt W_bc f(b), Σ_b W_tb² W_cb f(b), Σ_b W_bt² W_bc f(b); and Σ_b W_tb f(b).
+    pub(super) own: Sum,
+    pub(super) own_backward: Sum,
+    pub(super) cubes: Sum,
+    pub(super) cubes_backward: Sum,
+    pub(super) average: Sum,
+    /// W_tb, the limits from both sides where b is t, and W_bt, 0 at the limit from below where those before t do not see it; at all
+    /// points.
+    pub(super) query_weights: Vec<f64>,
+    pub(super) key_weights: Vec<f64>,
+    /// Σ_d W_td W_bd/Σ_d W_bd², at the lower points.
+    pub(super) alike: Vec<f64>,
+}
+
+impl Sums {
+    /// Of `mask` on the chart, of weights that fall like e^(−slope · distance) where all before are seen.
+    pub(crate) fn new(chart: &Arc<Chart>, mask: Mask, slope: f64) -> Self {
+        let pattern = Pattern::new(chart.length, mask, slope);
+        let sum = |[of_t, of_c]: [i32; 2], over_keys| pattern.weighted(Powers { of_t, of_c, over_keys }, None);
+        let rows = |powers, over_keys| Sum::along_rows(chart, &sum(powers, over_keys).spec());
+        let lower =
+            |powers, over_keys| Sum::over_nodes(chart, chart.lower.iter().copied(), &sum(powers, over_keys).spec());
+        let all = |powers, over_keys| Sum::over_nodes(chart, 0..chart.points.len(), &sum(powers, over_keys).spec());
+        let weight = |t: usize, b: usize| pattern.decay(t.abs_diff(b));
+        let Pattern { z, .. } = &pattern;
+        Self {
+            own_weights: chart.nodes().iter().map(|&node| z[node].recip()).collect(),
+            own_weights_at_second: chart.points.iter().map(|&(_, b)| z[b].recip()).collect(),
+            most: chart.nodes().iter().map(|&node| pattern.most(node)).collect(),
+            forward: rows([0, 1], true),
+            backward: rows([0, 1], false),
+            both: rows([1, 1], true),
+            both_backward: rows([1, 1], false),
+            squares: rows([0, 2], true),
+            own: lower([1, 1], true),
+            own_backward: lower([1, 1], false),
+            cubes: all([2, 1], true),
+            cubes_backward: all([2, 1], false),
+            average: Sum::over_nodes(chart, chart.diagonals(), &sum([0, 1], true).spec()),
+            query_weights: weights(chart, &|t, b| pattern.sees(t, b), &|t, b| weight(t, b) / z[t]),
+            key_weights: weights(chart, &|t, b| pattern.sees(b, t), &|t, b| weight(t, b) / z[b]),
+            alike: {
+                let at = |&place: &usize| pattern.alike(chart.nodes()[chart.points[place].0], chart.points[place].1);
+                chart.lower.iter().map(at).collect()
+            },
+            chart: Arc::clone(chart),
+        }
+    }
+
+    pub(crate) fn chart(&self) -> &Arc<Chart> {
+        &self.chart
+    }
+}
+
+/// Sums of rotated keys and queries, of which two at the distance d have κ(d) in common.
+#[derive(Debug)]
+pub(crate) struct TurnedSums {
+    /// Σ_b W_cb κ(t − b) f(t, b), and Σ_b W_bc κ(t − b) f(t, b).
+    forward: Sum,
+    backward: Sum,
+}
+
+impl TurnedSums {
+    pub(crate) fn new(chart: &Chart, mask: Mask, slope: f64, rule: &Rule) -> Self {
+        let pattern = Pattern::new(chart.length, mask, slope);
+        let sum = |over_keys| {
+            let sum = pattern.weighted(Powers { of_t: 0, of_c: 1, over_keys }, Some(&rule.of_distance));
+            Sum::along_rows(chart, &sum.spec())
+        };
+        Self { forward: sum(true), backward: sum(false) }
+    }
+}
+
+/// Keys and queries that are rotated: the sums of every rule of the rotation.
+#[derive(Clone, Debug)]
+pub(crate) struct Turned {
+    pub(crate) rotation: Rotation,
+    pub(crate) sums: Vec<Arc<TurnedSums>>,
+}
+
+impl Turned {
+    /// A sum over rotated keys, or queries, of which the share at rest has the sum `still`.
+    fn mixed<S: Scalar>(&self, still: &Sum, f: &[S], turned: impl Fn(&TurnedSums) -> &Sum) -> Vec<S> {
+        let rest = self.rotation.still();
+        let parts = self.rotation.0.iter().zip(&self.sums).map(|((share, _), sums)| (*share, turned(sums)));
+        let mut parts = parts.chain((rest.abs() > 1e-12).then_some((rest, still)));
+        let (share, sum) = parts.next().expect("a rotation has rules");
+        let first: Vec<S> = sum.of(f).into_iter().map(|value| value * share).collect();
+        parts.fold(first, |all, (share, sum)| {
+            all.into_iter().zip(sum.of(f)).map(|(all, value)| all + value * share).collect()
+        })
+    }
+}
+
+/// The sums of an attention.
+#[derive(Clone, Debug)]
+pub(crate) struct Operators {
+    pub(crate) sums: Arc<Sums>,
+    pub(crate) turned: Option<Turned>,
+}
+
+impl Operators {
+    /// Σ_b W_cb f(t, b) over keys, which may be rotated, or values.
+    pub(super) fn over_keys<S: Scalar>(&self, f: &[S], is_key: bool) -> Vec<S> {
+        match &self.turned {
+            Some(turned) if is_key => turned.mixed(&self.sums.forward, f, |sums| &sums.forward),
+            Some(_) | None => self.sums.forward.of(f),
+        }
+    }
+
+    /// Σ_b W_bc f(t, b) over queries that may be rotated.
+    pub(super) fn over_queries<S: Scalar>(&self, f: &[S]) -> Vec<S> {
+        match &self.turned {
+            Some(turned) => turned.mixed(&self.sums.backward, f, |sums| &sums.backward),
+            None => self.sums.backward.of(f),
+        }
+    }
+
+    /// κ of two queries at a point.
+    pub(super) fn rotation(&self, point: usize) -> f64 {
+        self.turned.as_ref().map_or(1.0, |turned| turned.rotation.at(point))
+    }
+
+    /// W M Wᵀ at lower points and of every query with itself, from what keys `rows` have been summed to, from M at the limit of two keys
+    /// at one position, and of a key itself: that meets itself at the distance of the queries.
+    pub(super) fn averages<S: Scalar>(&self, rows: &[S], limit: &[S], own: &[S]) -> (Vec<S>, Few<S>) {
+        let smooth = self.lower(&self.sums.forward.of(rows));
+        let beyond: Few<S> = own.iter().zip(limit).map(|(&own, &limit)| own - limit).collect();
+        let alone = added(&smooth, &self.sums.own.of(&beyond));
+        let of_queries = self.diagonal(&alone);
+        let Some(turned) = &self.turned else { return (alone, of_queries) };
+        let [limit, own] = [limit, own].map(|of| self.sums.own.of(of));
+        let pairs =
+            (0..smooth.len()).map(|index| smooth[index] - limit[index] + own[index] * turned.rotation.at(index));
+        (pairs.collect(), of_queries)
+    }
+
+    /// A sum along rows from which tokens themselves, with this value at the limit, are taken off: they meet their queries with W to
+    /// this power.
+    pub(super) fn without_own<S: Scalar>(&self, all: &[S], limit: &[S], power: i32) -> Vec<S> {
+        let own = |(place, &sum): (usize, &S)| {
+            sum - limit[self.sums.chart.points[place].0] * self.sums.key_weights[place].powi(power)
+        };
+        all.iter().enumerate().map(own).collect()
+    }
+
+    /// A sum along rows of a function that jumps at the node, where it is what it is from below.
+    pub(super) fn with_jump<S: Scalar>(&self, jump: Jump, f: &[S]) -> Vec<S> {
+        let sum = match jump {
+            Jump::Forward => &self.sums.forward,
+            Jump::Squares => &self.sums.squares,
+            Jump::Both => &self.sums.both,
+        };
+        let jumps: Vec<S> = self.sums.chart.diagonals().map(|diagonal| f[diagonal] - f[diagonal + 1]).collect();
+        let diagonals: Vec<usize> = self.sums.chart.diagonals().collect();
+        let at = |(place, sum): (usize, S)| {
+            let node = self.sums.chart.points[place].0;
+            let own = self.sums.own_weights[node];
+            let weight = if place == diagonals[node] { own } else { self.sums.key_weights[place] };
+            let weight = match jump {
+                Jump::Forward => weight,
+                Jump::Squares => weight * weight,
+                Jump::Both => weight * own,
+            };
+            sum + jumps[node] * weight
+        };
+        sum.of(f).into_iter().enumerate().map(at).collect()
+    }
+
+    /// Wᵀ M W at lower points, from M at lower points and its own values.
+    pub(super) fn gathered<S: Scalar>(&self, pairs: &[S], own: &[S]) -> Vec<S> {
+        let own: Vec<S> = own.iter().zip(self.diagonal(pairs)).map(|(&own, limit)| own - limit).collect();
+        let rows = self.sums.chart.turn(&self.sums.backward.of(&self.sums.chart.all(pairs)));
+        added(&self.lower(&self.sums.backward.of(&rows)), &self.sums.own_backward.of(&own))
+    }
+
+    /// 1/Z at both positions of a point.
+    pub(super) fn own_weights(&self, place: usize) -> [f64; 2] {
+        [self.sums.own_weights[self.sums.chart.points[place].0], self.sums.own_weights_at_second[place]]
+    }
+
+    /// A function of one position at the second position of all points.
+    pub(super) fn at_second<S: Scalar>(&self, own: &[S]) -> Vec<S> {
+        self.sums.chart.at_second(own)
+    }
+
+    /// A function of one position at the second position of the lower points.
+    pub(super) fn at_lower_ends<S: Scalar>(&self, own: &[S]) -> Vec<S> {
+        self.lower(&self.at_second(own))
+    }
+
+    /// What stands at the lower points.
+    pub(super) fn lower<S: Scalar>(&self, all: &[S]) -> Vec<S> {
+        self.sums.chart.lower.iter().map(|&place| all[place]).collect()
+    }
+
+    /// What stands at the limit from below of every node.
+    pub(super) fn diagonal<S: Scalar>(&self, lower: &[S]) -> Few<S> {
+        self.sums.chart.lower_diagonals().map(|index| lower[index]).collect()
+    }
+
+    /// Numbers of all classes of pairs, from the point of the class and its index among the lower points.
+    pub(super) fn of_all_classes<S: Scalar>(&self, like: &Kernel<S>, of: impl Fn(usize, usize) -> S) -> Few<S> {
+        let count = self.sums.chart.lower.len();
+        (0..like.pairs.len()).map(|point| of(point, point % count)).collect()
+    }
+}
+
+/// Weights where one sees the other, at all points; at a node the limits from below and above.
+fn weights(chart: &Chart, sees: &dyn Fn(usize, usize) -> bool, weight: &dyn Fn(usize, usize) -> f64) -> Vec<f64> {
+    let diagonals: Vec<usize> = chart.diagonals().collect();
+    let last = chart.length - 1;
+    let at = |(place, &(k, b)): (usize, &(usize, usize))| {
+        let t = chart.nodes()[k];
+        let (first, second) = match place.checked_sub(diagonals[k]) {
+            // Nothing is before the first: as the first is to the second.
+            Some(0) if t == 0 => (last.min(1), 0),
+            Some(0) => (t, t - 1),
+            Some(1) => (t, last.min(t + 1)),
+            Some(_) | None => (t, b),
+        };
+        if sees(first, second) { weight(t, b) } else { 0.0 }
+    };
+    chart.points.iter().enumerate().map(at).collect()
+}

@@ -1,0 +1,92 @@
+//! Few positions that stand for all between them, by cubics in a coordinate that is fine where structure is.
+//!
+//! Sums over long stretches between two positions go by runs of neighbours: the cubic in the middle of a run, times what the run weighs.
+//! A sixteenth of a stretch is short beside the distance from its ends of what a coordinate is measured from.
+
+use std::collections::BTreeSet;
+
+use super::cubic::{Stencil, cell, stencil};
+
+/// The coordinate of positions.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Measure {
+    /// From both ends of a sequence.
+    Ends { length: usize },
+    /// Below a node, from it and from the beginning.
+    Below { node: usize },
+    /// Above a node, from it and from the end.
+    Above { node: usize, length: usize },
+}
+
+impl Measure {
+    fn coordinate(self, position: usize) -> f64 {
+        let ratio = |a: usize, b: usize| (a as f64 / b as f64).ln();
+        match self {
+            Self::Ends { length } => ratio(position + 1, length - position),
+            Self::Below { node } => ratio(position + 1, node - position + 1),
+            Self::Above { node, length } => ratio(position - node + 1, length - position),
+        }
+    }
+}
+
+/// Positions, ascending.
+#[derive(Debug)]
+pub(super) struct Line {
+    pub(super) positions: Vec<usize>,
+    /// The place of the first, where lines stand one after the other.
+    pub(super) start: usize,
+    measure: Measure,
+    coordinates: Vec<f64>,
+    /// Those that cubics do not reach across.
+    breaks: Vec<usize>,
+}
+
+impl Line {
+    pub(super) fn new(
+        positions: BTreeSet<usize>,
+        start: usize,
+        measure: Measure,
+        is_break: impl Fn(usize) -> bool,
+    ) -> Self {
+        let positions: Vec<usize> = positions.into_iter().collect();
+        let coordinates = positions.iter().map(|&at| measure.coordinate(at)).collect();
+        let breaks = (0..positions.len()).filter(|&index| is_break(positions[index])).collect();
+        Self { positions, start, measure, coordinates, breaks }
+    }
+
+    /// The cubic at `position`, with places where lines stand one after the other.
+    pub(super) fn stencil(&self, position: usize) -> Stencil {
+        if self.positions.len() == 1 {
+            return Stencil { start: self.start, weights: [1.0, 0.0, 0.0, 0.0] };
+        }
+        let (cell, x) = (cell(&self.positions, position), self.measure.coordinate(position));
+        let found = stencil(&self.coordinates, &self.breaks, cell, x);
+        Stencil { start: found.start + self.start, ..found }
+    }
+}
+
+/// Neighbouring positions, an odd number: the one in the middle, and how many are on each side.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Run {
+    pub(super) middle: usize,
+    pub(super) half: usize,
+}
+
+impl Run {
+    pub(super) fn tokens(self) -> f64 {
+        (2 * self.half + 1) as f64
+    }
+}
+
+/// Runs from `first` to before `end`, in which no function of a line has a break but at the last position: that stands alone.
+pub(super) fn runs(first: usize, end: usize, longest: usize) -> impl Iterator<Item = Run> {
+    const PARTS: usize = 16;
+    let longest = (end.saturating_sub(first) / PARTS).min(longest);
+    let mut at = first;
+    std::iter::from_fn(move || {
+        let left = end.checked_sub(at + 1)?;
+        let half = longest.min(left).saturating_sub(1) / 2;
+        at += 2 * half + 1;
+        Some(Run { middle: at - half - 1, half })
+    })
+}

@@ -1,0 +1,65 @@
+//! A node with its points: second positions below it and above, that of the node on both sides.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+use super::cubic::Stencil;
+use super::line::{Line, Measure};
+
+/// A node with its points.
+#[derive(Debug)]
+pub(super) struct Row {
+    pub(super) node: usize,
+    pub(super) below: Line,
+    pub(super) above: Line,
+}
+
+impl Row {
+    /// Of `node`, with places from `start`: these `distances` from it and from both ends of the sequence, and where windows begin and end.
+    pub(super) fn new(
+        node: usize,
+        start: usize,
+        length: usize,
+        distances: &[usize],
+        (windows, fixed): (&[usize], &BTreeSet<usize>),
+    ) -> Self {
+        let (low, high) = (node / 2, (length - 1 - node) / 2);
+        let mut below: BTreeSet<usize> = distances.iter().copied().filter(|&d| d <= low).collect();
+        below.extend(distances.iter().filter(|&&d| d <= node - low).map(|d| node - d));
+        let mut above: BTreeSet<usize> = distances.iter().filter(|&&d| d <= high).map(|d| length - 1 - d).collect();
+        above.extend(distances.iter().filter(|&&d| d <= length - 1 - node - high).map(|d| node + d));
+        for &window in windows {
+            below.extend(node.checked_sub(window));
+            above.extend(Some(node + window).filter(|&at| at < length));
+        }
+        below.extend(fixed.iter().filter(|&&at| at <= node));
+        above.extend(fixed.iter().filter(|&&at| at >= node));
+        let is_break = |at: usize| windows.contains(&at.abs_diff(node)) || fixed.contains(&at);
+        let middle = start + below.len();
+        Self {
+            node,
+            below: Line::new(below, start, Measure::Below { node }, is_break),
+            above: Line::new(above, middle, Measure::Above { node, length }, is_break),
+        }
+    }
+
+    /// Second positions, those below and those above.
+    pub(super) fn positions(&self) -> impl Iterator<Item = usize> + '_ {
+        self.below.positions.iter().chain(&self.above.positions).copied()
+    }
+
+    /// Places of its points among all.
+    pub(super) fn places(&self) -> Range<usize> {
+        self.below.start..self.above.start + self.above.positions.len()
+    }
+
+    /// The place among all points of the limit from below at the node; that from above is the next.
+    pub(super) fn diagonal(&self) -> usize {
+        self.above.start - 1
+    }
+
+    /// The cubic at `position`, with places among all points; the node itself is of the upper side.
+    pub(super) fn stencil(&self, position: usize) -> Stencil {
+        if position < self.node { self.below.stencil(position) } else { self.above.stencil(position) }
+    }
+}
