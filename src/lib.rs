@@ -37,7 +37,8 @@ pub use compare::compare;
 pub use nearest::nearest;
 pub use phase::phase;
 pub use predict::{
-    AttentionRow, Caveat, ForwardWalk, LinearRow, Options, Positions, PredictError, Prediction, Sites, Theory, predict,
+    AttentionRow, Caveat, Followed, ForwardWalk, LinearRow, Options, Positions, PredictError, Prediction, Sites,
+    Theory, predict,
 };
 pub use recommend::recommend;
 

@@ -56,7 +56,8 @@ pub(crate) struct AverageArguments {
     #[arg(long, value_enum, value_name = "THEORY", default_value_t = TheoryChoice::FiniteWidth)]
     pub(crate) theory: TheoryChoice,
 
-    /// How many positions the mean-field theory follows, where they differ [default: all up to 48 tokens, else fine].
+    /// How many positions the mean-field theory follows, where they differ [default: so many that more of
+    /// them change nothing; -v tells].
     #[arg(long, value_enum, value_name = "GRADING")]
     pub(crate) grading: Option<GradingChoice>,
 }
@@ -68,6 +69,8 @@ pub(crate) enum GradingChoice {
     Coarse,
     /// Four per factor of two.
     Fine,
+    /// Eight per factor of two.
+    Finest,
     /// Every one.
     All,
 }
@@ -77,6 +80,7 @@ impl From<GradingChoice> for Positions {
         match choice {
             GradingChoice::Coarse => Self::Coarse,
             GradingChoice::Fine => Self::Fine,
+            GradingChoice::Finest => Self::Finest,
             GradingChoice::All => Self::All,
         }
     }

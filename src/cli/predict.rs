@@ -7,7 +7,7 @@ use std::{
 
 use clap::{Args, ValueEnum, builder::PossibleValue};
 use sigprop::{
-    Caveat, Options,
+    Caveat, Followed, Options, Prediction,
     head::{LossPrediction, predict_loss},
     predict,
     report::{
@@ -151,6 +151,7 @@ impl Arguments {
             None => (predict(&network.stack, options)?, None),
         };
         prediction.caveats.splice(0..0, network.caveats.iter().cloned());
+        tell_positions(&prediction, console);
         let verdict = Verdict::of(&prediction, network.shape());
         let update = self.update.update(&prediction, (&network.stack, head));
         let document = PredictionDocument {
@@ -250,4 +251,12 @@ pub(crate) fn write_caveats(caveats: &[Caveat], out: &mut dyn Write) -> io::Resu
         write_indented("Caveat: ", 8, &format!("{site}{others}: {text}"), out)?;
     }
     Ok(())
+}
+
+/// Which positions stand for all.
+fn tell_positions(prediction: &Prediction, console: Console) {
+    let Some(Followed { positions, seq_len, difference }) = prediction.followed else { return };
+    let difference =
+        difference.map_or_else(String::new, |by| format!("; fewer would change numbers by up to {by:.1e}"));
+    console.detail(&format!("{positions} of {seq_len} positions are followed{difference}"));
 }

@@ -47,7 +47,7 @@ impl<S: Scalar> MeanField<S> for Linear {
         };
         // By how much a step of what is drawn moves the weight in use.
         let jacobian = self.standardised.map_or(1.0, |_| gain(self, 1) / self.weight.init.variance());
-        let ln_collected = gradient.kernel.ln_contracted(input) + jacobian.ln();
+        let ln_collected = gradient.ln_collected(input) + jacobian.ln();
         let weight = (Parameter::Tensor(&self.weight), ln_collected);
         let Some(bias) = &self.bias else { return smallvec![weight] };
         let ln_bias = match gradient.next {

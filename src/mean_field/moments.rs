@@ -129,6 +129,18 @@ impl<S: Scalar> Kernel<S> {
         self.with(self.ln_unit, less(&self.own), less(&self.pairs))
     }
 
+    /// The same less what each token has in common with all others on average: enough for gradients that all tokens together have none of.
+    pub(crate) fn apart(&self) -> Self {
+        let positions = &self.positions;
+        let others = (positions.length - 1.0).max(1.0);
+        let rows = positions.row_sums(&positions.class_mean(|point| self.pairs[point]));
+        let rows: Few<S> = rows.iter().map(|&sum| sum / others).collect();
+        let mean = positions.sum(|node| rows[node]) / positions.length;
+        let own = self.own.iter().zip(&rows).map(|(&own, &row)| own - row * 2.0 + mean).collect();
+        let pairs = self.map_pairs(&rows, |_, [a, b], pair| pair - a - b + mean);
+        self.with(self.ln_unit, own, pairs)
+    }
+
     /// Whether the signal is exactly zero.
     pub(crate) fn is_zero(&self) -> bool {
         self.own.iter().all(|own| own.value() <= 0.0)
@@ -239,6 +251,14 @@ impl<S: Scalar> Gradient<S> {
     /// A gradient that is independent of the signal.
     pub(crate) fn independent(kernel: Kernel<S>) -> Self {
         Self { kernel, next: Next::Anything, parts: None }
+    }
+
+    /// ln Σ_ab E g_a g_b E x_a x_b over all tokens.
+    pub(crate) fn ln_collected(&self, x: &Kernel<S>) -> f64 {
+        match self.next {
+            Next::Scores => self.kernel.ln_contracted(&x.apart()),
+            Next::Anything | Next::Activation(_) => self.kernel.ln_contracted(x),
+        }
     }
 
     /// The sum of uncorrelated gradients.

@@ -76,7 +76,7 @@ impl<S: Scalar> MeanField<S> for Norm {
             Next::Activation(activation) => {
                 activation.with_signal(y, &gradient.kernel).ln_total() - 2.0 * self.gain.abs().ln()
             }
-            Next::Anything | Next::Scores => gradient.kernel.ln_contracted(&normalised),
+            Next::Anything | Next::Scores => gradient.ln_collected(&normalised),
         };
         smallvec![(Parameter::Gain, ln_collected)]
     }

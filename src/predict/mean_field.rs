@@ -10,7 +10,7 @@ use sigprop_stack::{
 };
 
 use super::rows::{Rows, WeightNote};
-use super::{Options, PredictError, Sites};
+use super::{PredictError, Sites};
 use crate::domain::Pooled;
 use crate::mean_field::activation::{self, function::Words};
 use crate::mean_field::attention::{self, Attended, Operators, Sums, Turned, TurnedSums, View, slopes};
@@ -23,7 +23,8 @@ use crate::rules::attention::Sharpness;
 /// Moments of the infinitely wide network on their way through a stack.
 pub(crate) struct Walk<'w> {
     sites: Sites,
-    positions: Option<super::Positions>,
+    /// All positions if there is none.
+    grading: Option<Grading>,
     /// Correlation of the gradients that the backward pass starts with, of tokens of equal ids, if it is another.
     same_ids: Option<f64>,
     /// The share of the first of two segments, if there are two.
@@ -75,10 +76,15 @@ pub(crate) enum Kept {
 
 impl<'w> Walk<'w> {
     /// Before the first stream.
-    pub(crate) fn new(options: &Options, same_ids: Option<f64>, segment: Option<f64>, ids: &'w [Vec<u32>]) -> Self {
+    pub(crate) fn new(
+        sites: Sites,
+        grading: Option<Grading>,
+        (same_ids, segment): (Option<f64>, Option<f64>),
+        ids: &'w [Vec<u32>],
+    ) -> Self {
         Self {
-            sites: options.sites,
-            positions: options.positions,
+            sites,
+            grading,
             same_ids,
             segment,
             ids,
@@ -262,12 +268,10 @@ impl Interpreter<'_> for Walk<'_> {
             Source::Embedding(Embedding { ids: Ids::Given(_), .. }) => Some(self.ids[place].as_slice()),
             Source::Embedding(_) | Source::Gaussian(_) => None,
         };
-        let grading = self.positions.map(|positions| match positions {
-            super::Positions::Coarse => Grading::COARSE,
-            super::Positions::Fine => Grading::FINE,
-            super::Positions::All => Grading::all(stream.seq_len),
-        });
-        let positions = Arc::new(Positions::of(stream, grading, self.segment, ids));
+        let positions = Arc::new(Positions::of(stream, self.grading, self.segment, ids));
+        if positions.chart.is_some() && positions.nodes() < stream.seq_len {
+            self.rows.graded(positions.nodes(), stream.seq_len);
+        }
         Ok(Arc::new(match &stream.source {
             Source::Gaussian(gaussian) => embedding::gaussian(gaussian, &positions),
             Source::Embedding(source) => {

@@ -4,7 +4,7 @@ use foldhash::{HashMap, HashMapExt};
 use nalgebra::{Matrix2, Vector2};
 use sigprop_stack::{Cell, Number, Quantity, Site, SiteRow, SiteTable, WeightRow};
 
-use super::{AttentionRow, Caveat, LinearRow, PredictError, Prediction};
+use super::{AttentionRow, Caveat, Followed, LinearRow, PredictError, Prediction};
 use crate::domain::Pooled;
 use crate::moments::ln_sum;
 use crate::rules::attention::Sharpness;
@@ -24,6 +24,8 @@ pub(crate) struct Rows {
     attentions: Vec<(i64, String, Sharpness)>,
     /// Kind, first site, how many, what was met.
     caveats: Vec<(&'static str, Caveat)>,
+    /// Which positions were followed, where not all were.
+    followed: Option<Followed>,
 }
 
 /// What is known of a site.
@@ -87,6 +89,13 @@ impl Rows {
     pub(crate) fn caveat(&mut self, at: &Site, caveat: Option<(&'static str, String)>) {
         if !at.recomputing() {
             self.caveat_at(at.path(), caveat);
+        }
+    }
+
+    /// Of the longest stream whose positions are graded.
+    pub(crate) fn graded(&mut self, positions: usize, seq_len: usize) {
+        if self.followed.is_none_or(|known| known.seq_len < seq_len) {
+            self.followed = Some(Followed { positions, seq_len, difference: None });
         }
     }
 
@@ -161,6 +170,7 @@ impl Rows {
             linears: first.linears.iter().enumerate().map(linear).collect(),
             attentions: first.attentions.iter().enumerate().map(attention).collect(),
             caveats: common_caveats(&walks),
+            followed: first.followed,
             places: HashMap::new(),
         }
     }
@@ -212,7 +222,13 @@ impl Rows {
             gradient_size: Number::from_ln(steps.size),
         });
         let caveats = self.caveats.into_iter().map(|(_, caveat)| caveat).collect();
-        Ok(Prediction { table, attentions: attentions.collect(), linears: linears.collect(), caveats })
+        Ok(Prediction {
+            table,
+            attentions: attentions.collect(),
+            linears: linears.collect(),
+            caveats,
+            followed: self.followed,
+        })
     }
 }
 

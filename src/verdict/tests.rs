@@ -27,7 +27,10 @@ fn table(n_blocks: i64, at: impl Fn(f64) -> (f64, f64, f64)) -> SiteTable {
 }
 
 fn judged(table: SiteTable) -> Verdict {
-    Verdict::of(&Prediction { table, attentions: Vec::new(), linears: Vec::new(), caveats: Vec::new() }, SHAPE)
+    Verdict::of(
+        &Prediction { table, attentions: Vec::new(), linears: Vec::new(), caveats: Vec::new(), followed: None },
+        SHAPE,
+    )
 }
 
 fn cells(averages: [Cell; 5]) -> [Option<Cell>; Quantity::ALL.len()] {
@@ -158,7 +161,10 @@ fn attention(attended: f64, in_view: f64) -> AttentionRow {
 
 fn attending(rows: Vec<AttentionRow>) -> Verdict {
     let table = table(4, |_| (0.0, 0.0, 0.2));
-    Verdict::of(&Prediction { table, attentions: rows, linears: Vec::new(), caveats: Vec::new() }, SHAPE)
+    Verdict::of(
+        &Prediction { table, attentions: rows, linears: Vec::new(), caveats: Vec::new(), followed: None },
+        SHAPE,
+    )
 }
 
 /// √256 = 16; the sharpest in proportion to what it sees counts; a handful of tokens in view does not.

@@ -6,7 +6,8 @@
 //! C(M, N)(b, b') = M∘WᵀNW − T − Tᵀ + Wᵀ(N∘P)W       T(b, b') = Σ_a W_ab (N W)(a, b') R(b', a)
 //! ```
 //!
-//! V is a smooth function of two positions, and at b = d larger by the own part V_bb − lim V_bd of a token, which is summed apart. The one
+//! V is a smooth function of two positions, and at b = d larger by the own part V_bb − lim V_bd of a token, which is summed apart. What all
+//! pairs have in common cancels in all but P; but of rotated keys it is taken off first, for tokens may be almost copies. The one
 //! product of three factors, Σ_b W_ab R'(b, a) R(b, c), takes the geometric mean of variances as the covariance.
 //!
 //! Assumption: ids repeat as on average. Source: ours.
@@ -17,9 +18,10 @@ use super::view::{Back, Seen, effective};
 use crate::mean_field::moments::{Few, Kernel};
 use crate::mean_field::scalar::Scalar;
 
-/// Keys or values: kernel, own part, R and P.
+/// Keys or values: kernel, own part, R and P, less what pairs have in common.
 pub(super) struct Side<S> {
     pub(super) kernel: Kernel<S>,
+    common: S,
     own: Few<S>,
     own_at_second: Vec<S>,
     /// R at all points, (row b, position c), and turned round.
@@ -37,6 +39,8 @@ impl<S: Scalar> Side<S> {
     /// Of keys, which may be rotated, or of values.
     fn new(operators: &Operators, kernel: &Kernel<S>, is_key: bool) -> Self {
         let positions = &kernel.positions;
+        let common = if is_key && operators.turned.is_some() { S::from(0.0) } else { operators.common(kernel) };
+        let kernel = kernel.less(common);
         let pairs = positions.class_mean(|point| kernel.pairs[point]);
         let diagonal = operators.diagonal(&pairs);
         let own: Few<S> = kernel.own.iter().zip(&diagonal).map(|(&own, &limit)| own - limit).collect();
@@ -53,7 +57,7 @@ impl<S: Scalar> Side<S> {
         let square = operators.sums.average.of(&kernel.own);
         let trace = square.iter().zip(&own_averages).map(|(&square, &own)| square - own).collect();
         let own_at_second = operators.at_second(&own);
-        Self { kernel: kernel.clone(), own, own_at_second, rows, turned, averages, own_averages, smooth, is_key, trace }
+        Self { kernel, common, own, own_at_second, rows, turned, averages, own_averages, smooth, is_key, trace }
     }
 }
 
@@ -95,7 +99,8 @@ impl<S: Scalar> Masked<S> {
         let own = spread.1.iter().zip(&operators.sums.most);
         let own = own.map(|(&own, &most)| if most < 1.5 { S::from(0.0) } else { own }).collect();
         let spread = Kernel { own, ..kernel(both, &spread.0) };
-        let mut flat = kernel(value.kernel.ln_unit, &value.averages);
+        let averages: Vec<S> = value.averages.iter().map(|&average| average + value.common).collect();
+        let mut flat = kernel(value.kernel.ln_unit, &averages);
         if let Some(repeats) = &repeats {
             flat.pairs.iter_mut().zip(repeats.flat.iter().flatten()).for_each(|(flat, &gain)| *flat += gain);
         }
@@ -222,13 +227,13 @@ impl<S: Scalar> Masked<S> {
         // Gradients of all keys of a query add up to nothing.
         let pairs = operators.lower(&operators.sums.cubes_backward.of(masked));
         let own_pairs = operators.diagonal(&pairs);
-        let values = &self.value.kernel.own;
+        let values: Few<S> = self.value.kernel.own.iter().map(|&own| own + self.value.common).collect();
         for (node, sum) in kernel.own.iter_mut().enumerate() {
             *sum += values[node] * (own[node] - own_pairs[node]);
         }
         let points = pairs.len();
         for (point, sum) in kernel.pairs.iter_mut().enumerate() {
-            let [value, _] = self.value.kernel.positions.ends(point, values);
+            let [value, _] = self.value.kernel.positions.ends(point, &values);
             *sum += -(value * pairs[point % points]);
         }
         kernel

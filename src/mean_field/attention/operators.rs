@@ -146,6 +146,15 @@ impl Operators {
         }
     }
 
+    /// What two tokens in view of a query have in common, on average over queries.
+    pub(super) fn common<S: Scalar>(&self, kernel: &Kernel<S>) -> S {
+        let positions = &kernel.positions;
+        let sums = &self.sums;
+        let rows = sums.forward.of(&sums.chart.all(&positions.class_mean(|point| kernel.pairs[point])));
+        let averages = self.diagonal(&self.lower(&sums.forward.of(&sums.chart.turn(&rows))));
+        positions.sum(|node| averages[node]) / positions.length
+    }
+
     /// κ of two queries at a point.
     pub(super) fn rotation(&self, point: usize) -> f64 {
         self.turned.as_ref().map_or(1.0, |turned| turned.rotation.at(point))

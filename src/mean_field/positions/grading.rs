@@ -14,6 +14,8 @@ pub(crate) struct Grading {
 impl Grading {
     pub(crate) const COARSE: Self = Self { dense: 6, per_octave: 3 };
     pub(crate) const FINE: Self = Self { dense: 8, per_octave: 4 };
+    pub(crate) const FINER: Self = Self { dense: 12, per_octave: 6 };
+    pub(crate) const FINEST: Self = Self { dense: 16, per_octave: 8 };
 
     /// Every one of `length` positions.
     pub(crate) fn all(length: usize) -> Self {
@@ -38,7 +40,8 @@ impl Grading {
         positions
     }
 
-    /// Distances, no further apart than windows need: a quarter of each of the `windows` up to some of them.
+    /// Distances, no further apart than windows need: a quarter of each of the `windows` up to some of them, and near their ends as
+    /// distances from there.
     pub(super) fn distances(self, length: usize, windows: &[usize]) -> Vec<usize> {
         /// In windows: beyond, nothing knows of them.
         const REACH: f64 = 6.0;
@@ -46,6 +49,8 @@ impl Grading {
         for &window in windows {
             let widest = (window as f64 / self.per_octave as f64).max(1.0);
             let mut finer = BTreeSet::from([0, window]);
+            let near = Self { dense: 2, per_octave: self.per_octave / 2 }.up_to((window / 2).max(1));
+            finer.extend(near.iter().flat_map(|from| [window - from, window + from]).filter(|&at| at < length));
             for ends in distances.windows(2) {
                 let [from, to] = [ends[0], ends[1]];
                 let near = to as f64 <= REACH * window as f64;

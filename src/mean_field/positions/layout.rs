@@ -11,7 +11,7 @@ const SHORT: usize = 48;
 
 impl Positions {
     /// Those of a stream at its source: one group where all tokens are alike, two where one `segment` has this share, else a
-    /// chart; with given `ids` all.
+    /// chart, of all positions without a `grading`; with given `ids` all.
     pub(crate) fn of(stream: &Stream, grading: Option<Grading>, segment: Option<f64>, ids: Option<&[u32]>) -> Self {
         if let Some(ids) = ids {
             return Self::given(ids);
@@ -47,9 +47,8 @@ impl Positions {
             };
         }
         let grading = match grading {
-            Some(grading) => grading,
-            None if length <= SHORT => Grading::all(length),
-            None => Grading::FINE,
+            Some(grading) if length > SHORT => grading,
+            Some(_) | None => Grading::all(length),
         };
         let reaches: BTreeSet<usize> = masks.into_iter().flatten().flatten().filter(|&reach| reach > 0).collect();
         let windows: Vec<usize> = reaches.into_iter().map(|reach| reach + 1).collect();

@@ -1,0 +1,72 @@
+//! How finely positions are graded: as finely as the next coarser choice shows to be enough.
+
+use rayon::prelude::*;
+use sigprop_stack::{Quantity, SiteTable, Stack};
+
+use super::rows::Rows;
+use super::{Followed, Options, Positions, PredictError, Prediction, check_memory, mean_field, sequences};
+use crate::mean_field::positions::Grading;
+use crate::rules::embedding::SEGMENT_SHARES;
+
+/// What two gradings may differ by: the finer one is ten times as close, or closer.
+const ENOUGH: f64 = 0.05;
+
+/// The prediction of the theory of infinite width.
+pub(super) fn predict(stack: &Stack, options: Options, same_ids: Option<f64>) -> Result<Prediction, PredictError> {
+    let at = |grading| Rows::average(walks(stack, options, grading, same_ids)?);
+    let gradings = match options.positions {
+        Some(Positions::Coarse) => return at(Some(Grading::COARSE)),
+        Some(Positions::Fine) => return at(Some(Grading::FINE)),
+        Some(Positions::Finest) => return at(Some(Grading::FINEST)),
+        Some(Positions::All) => return at(None),
+        None => [Grading::FINE, Grading::FINER, Grading::FINEST],
+    };
+    let mut best = at(Some(Grading::COARSE))?;
+    for grading in gradings {
+        if best.followed.is_none() {
+            break;
+        }
+        let finer = at(Some(grading))?;
+        let difference = difference(&best.table, &finer.table);
+        best =
+            Prediction { followed: finer.followed.map(|of| Followed { difference: Some(difference), ..of }), ..finer };
+        if difference <= ENOUGH {
+            break;
+        }
+    }
+    Ok(best)
+}
+
+/// For each of the segments that stand for all, or each given sequence of ids.
+fn walks(
+    stack: &Stack,
+    options: Options,
+    grading: Option<Grading>,
+    same_ids: Option<f64>,
+) -> Result<Vec<Rows>, PredictError> {
+    let walk = |segment, ids: &[Vec<u32>]| {
+        mean_field::Walk::new(options.sites, grading, (same_ids, segment), ids).through(stack)
+    };
+    if sequences::has_given_ids(stack) {
+        let sequences = sequences::sequences(stack, options.sequences, options.seed);
+        // All pairs of positions.
+        check_memory(stack, sequences.len())?;
+        return sequences.into_par_iter().map(|ids| walk(None, &ids)).collect();
+    }
+    let segments = if sequences::has_segments(stack) { SEGMENT_SHARES.map(Some).to_vec() } else { vec![None] };
+    segments.into_iter().map(|segment| walk(segment, &[])).collect()
+}
+
+/// The largest relative difference of second moments, and the largest of correlations.
+fn difference(a: &SiteTable, b: &SiteTable) -> f64 {
+    let levels = [Quantity::Variance, Quantity::GradVariance];
+    let correlations = [Quantity::TokenCorrelation, Quantity::GradTokenCorrelation];
+    let sites = a.sites.iter().zip(&b.sites).flat_map(|(a, b)| {
+        let both = move |quantity| Some((a.value(quantity)?, b.value(quantity)?));
+        let relative = levels.into_iter().filter_map(both).map(|(a, b)| a.ratio(&b) - 1.0);
+        relative.chain(correlations.into_iter().filter_map(both).map(|(a, b)| a.value() - b.value()))
+    });
+    let weights = a.weights.iter().zip(&b.weights);
+    let weights = weights.map(|(a, b)| a.grad_second_moment.value.ratio(&b.grad_second_moment.value) - 1.0);
+    sites.chain(weights).map(f64::abs).filter(|difference| difference.is_finite()).fold(0.0, f64::max)
+}
