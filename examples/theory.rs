@@ -260,10 +260,14 @@ impl MeanField for Attention {
     }
 }
 
+/// Scores near zero, values of the size of the input.
+fn flat_attention() -> Attention {
+    let linear = |name, std| Linear { name, fan_in: 64.0, fan_out: 64.0, std };
+    Attention { query: linear("query", 1e-4), key: linear("key", 1e-4), value: linear("value", 0.125) }
+}
+
 fn attention_by_hand() {
-    let flat = |name| Linear { name, fan_in: 64.0, fan_out: 64.0, std: 1e-4 };
-    let value = Linear { std: 0.125, ..flat("value") };
-    let attention = Attention { query: flat("query"), key: flat("key"), value };
+    let attention = flat_attention();
     let x = Kernel { length: 4.0, own: 1.0, pair: 0.2 };
     let z = attention.forward(x);
     assert_near(z.own, 0.2 + 0.8 / 4.0);
@@ -272,6 +276,21 @@ fn attention_by_hand() {
     let back = attention.backward(x, gradient, &mut Vec::new());
     assert_near(back.own, 0.25);
     assert_near(back.correlation(), 1.0);
+}
+
+fn residual_by_hand() {
+    // Two tokens of variance 1 and correlation 0.2 have an average of variance 0.6.
+    let body = Chain(vec![part(flat_attention())]);
+    let residual = Residual { skip_scale: 1.0, branch_scale: 0.6f64.sqrt().recip(), body };
+    let y = residual.forward(Kernel { length: 2.0, own: 1.0, pair: 0.2 });
+    assert_near(y.own, 2.0);
+    assert_near(y.correlation(), 0.6);
+}
+
+fn norm_by_hand() {
+    let x = Kernel { length: 2.0, own: 0.0008, pair: 0.0 };
+    let gradient = Norm { eps: 1e-5 }.backward(x, Kernel { length: 2.0, own: 1.0, pair: 0.0 }, &mut Vec::new());
+    assert!((gradient.own - 1235.0).abs() < 0.5);
 }
 
 fn rows_by_hand() {
@@ -342,8 +361,8 @@ fn causal_by_hand() {
     let (own, pairs) = causal(&nodes, &ones, &vec![vec![0.0; nodes.len()]; nodes.len()]);
     let (own_of_second, _) = causal(&nodes, &own, &pairs);
     let exact = (2.0 * 1024.0 - harmonic) / 1024f64.powi(2);
-    assert_eq!(nodes.len(), 36);
-    assert!((own_of_second[35] / exact - 1.0).abs() < 1e-4);
+    assert_eq!([nodes.len(), graded(131_072, 8, 4.0).len()], [36, 64]);
+    assert!((exact - 0.001_946).abs() < 1e-6 && (own_of_second[35] / exact - 1.0).abs() < 4e-5);
 }
 
 fn assert_near(value: f64, expected: f64) {
@@ -462,6 +481,8 @@ fn compare(name: Activations, activation: impl MeanField + Copy + 'static) -> Re
 pub(crate) fn main() -> Result<(), Box<dyn Error>> {
     linear_by_hand();
     relu_by_hand();
+    residual_by_hand();
+    norm_by_hand();
     price_by_differences();
     attention_by_hand();
     rows_by_hand();
