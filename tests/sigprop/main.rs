@@ -20,6 +20,7 @@ mod repeats;
 mod stacks;
 mod strays;
 mod support;
+mod theory;
 mod twins;
 mod update;
 mod zoo;

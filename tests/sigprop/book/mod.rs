@@ -4,6 +4,8 @@
 mod commands;
 mod complete;
 #[cfg(unix)]
+mod excerpts;
+#[cfg(unix)]
 mod fence;
 mod links;
 #[cfg(unix)]
@@ -44,6 +46,12 @@ impl Page {
 
     fn events(&self) -> impl Iterator<Item = (Event<'_>, Range<usize>)> {
         Parser::new_ext(&self.text, Options::ENABLE_TABLES).into_offset_iter()
+    }
+
+    /// The example of its name.
+    fn example(&self) -> Option<String> {
+        let name = self.path.with_extension("rs");
+        fs::read_to_string(Path::new(ROOT).join("examples").join(name.file_name()?)).ok()
     }
 
     /// Place and line of what is at this byte.

@@ -1,0 +1,9 @@
+//! The page *The theory in an hour* derives what the library computes.
+
+#[path = "../../examples/theory.rs"]
+mod example;
+
+#[test]
+fn the_page_and_the_library_agree() {
+    example::main().expect("both have the same network");
+}
