@@ -1,13 +1,15 @@
-//! Convolution y_a = Σ_k W_k x_(a·stride + k) + b over tokens that are all alike, as patches of an image are.
+//! Convolution y_a = Σ_k W_k x_(a·stride + k − padding) + b, tokens outside being zero.
 //!
 //! ```text
-//! E y_a y_c = n_in s² κ E x_a x_c + s_b²             κ taps; L' = (L − κ)/stride + 1 outputs
-//! E g_b² = n_out s² κ L'/L E g_a²                    E g_b g_b' = n_out s² κ L'(L' − 1)/(L (L − 1)) E g_a g_c
-//! E dW² = Σ_ac E g_a g_c E x_a x_c                   E db² = Σ_ac E g_a g_c
+//! E y_a y_c = n_in s² Σ_k E x_(a·stride + k − padding) x_(c·stride + k − padding) + s_b²
+//! E g_b g_d = n_out s² Σ_k E g_a g_c over the a, c whose tap k reads b and d: of neighbours b one in `stride`, of distances too
+//! E dW²     = Σ_ac E g_a g_c of the mean over k of E x x as above            E db² = Σ_ac E g_a g_c
 //! ```
 //!
-//! The same tap of two outputs reads two inputs: averages over the inputs are exact. Assumption: no padding, tokens in one group.
-//! Source: the linear map, tap by tap.
+//! Taps are independent: the same tap of two outputs reads two inputs. Tokens that are all alike, as patches of an image are, stay so:
+//! κ taps, L' = (L − κ)/stride + 1 outputs, and E g_b g_d = n_out s² κ L'(L' − 1)/(L (L − 1)) E g_a g_c.
+//!
+//! Assumption: gradients of neighbours are averaged over where they stand between outputs. Source: the linear map, tap by tap.
 
 use std::sync::Arc;
 
@@ -15,42 +17,88 @@ use sigprop_stack::Convolution;
 use smallvec::smallvec;
 
 use super::moments::{Few, Gradient, Kernel, Signal};
-use super::positions::Positions;
+use super::positions::{Positions, Taps};
 use super::scalar::Scalar;
 use super::{MeanField, Parameter};
 
-/// s² of all taps.
-fn variance(convolution: &Convolution) -> f64 {
-    convolution.kernel as f64 * convolution.weight.init.variance()
+/// A convolution between the positions of its input and of its output.
+#[derive(Debug)]
+pub(crate) struct Rule {
+    convolution: Convolution,
+    outputs: Arc<Positions>,
+    /// Where positions differ.
+    taps: Option<Taps>,
 }
 
-impl<S: Scalar> MeanField<S> for Convolution {
-    fn forward(&self, x: &Signal<S>) -> Signal<S> {
-        let before = &x.kernel.positions;
-        let length = self.output_len(before.length as usize) as f64;
-        let same_ids = before.classes.get(1).map(|&pair| [pair, before.triple]);
-        let positions = Arc::new(Positions::groups(&[length], same_ids));
-        let kernel = Kernel::new(&positions, |node| x.kernel.own[node], |point| x.kernel.pairs[point]);
-        let kernel = Kernel { ln_unit: x.kernel.ln_unit, ..kernel }.scaled(self.fan_in as f64 * variance(self));
-        let bias = self.bias.as_ref().map_or(0.0, |bias| bias.init.variance());
-        Signal::centred(self.fan_out as f64, kernel.shifted(bias))
+impl Rule {
+    /// Of tokens at these positions.
+    pub(crate) fn new(convolution: &Convolution, inputs: &Positions) -> Self {
+        let length = convolution.output_len(inputs.length as usize);
+        let (outputs, taps) = match &inputs.chart {
+            Some(chart) => {
+                let taps = Taps::new(convolution, chart, length);
+                (Positions::on(Arc::clone(taps.outputs()), None), Some(taps))
+            }
+            None => {
+                let same_ids = inputs.classes.get(1).map(|&pair| [pair, inputs.triple]);
+                (Positions::groups(&[length as f64], same_ids), None)
+            }
+        };
+        Self { convolution: convolution.clone(), outputs: Arc::new(outputs), taps }
     }
 
-    fn backward(&self, x: &Signal<S>, y: &Signal<S>, gradient: &Gradient<S>) -> Gradient<S> {
-        let [inputs, outputs] = [x, y].map(|signal| signal.kernel.positions.length);
-        let own = outputs / inputs;
-        let pairs = if inputs > 1.0 { own * (outputs - 1.0) / (inputs - 1.0) } else { 0.0 };
-        let kernel = &gradient.kernel;
-        let kernel =
-            Kernel::new(&x.kernel.positions, |node| kernel.own[node] * own, |point| kernel.pairs[point] * pairs);
-        let gain = self.fan_out as f64 * variance(self);
-        Gradient::independent(Kernel { ln_unit: gradient.kernel.ln_unit, ..kernel }.scaled(gain))
+    /// The mean over taps of what two outputs read.
+    fn read<S: Scalar>(&self, x: &Kernel<S>) -> Kernel<S> {
+        let kernel = match &self.taps {
+            None => Kernel::new(&self.outputs, |node| x.own[node], |point| x.pairs[point]),
+            Some(taps) => {
+                let pairs = x.positions.class_mean(|point| x.pairs[point]);
+                let [own, pairs] = taps.read(&x.own, &pairs);
+                let share = (self.convolution.kernel as f64).recip();
+                Kernel::new(&self.outputs, |node| own[node] * share, |point| pairs[point] * share)
+            }
+        };
+        Kernel { ln_unit: x.ln_unit, ..kernel }
+    }
+
+    /// n s² of all taps.
+    fn gain(&self, count: usize) -> f64 {
+        count as f64 * self.convolution.kernel as f64 * self.convolution.weight.init.variance()
+    }
+}
+
+impl<S: Scalar> MeanField<S> for Rule {
+    fn forward(&self, x: &Signal<S>) -> Signal<S> {
+        let kernel = self.read(&x.kernel).scaled(self.gain(self.convolution.fan_in));
+        let bias = self.convolution.bias.as_ref().map_or(0.0, |bias| bias.init.variance());
+        Signal::centred(self.convolution.fan_out as f64, kernel.shifted(bias))
+    }
+
+    fn backward(&self, x: &Signal<S>, _: &Signal<S>, gradient: &Gradient<S>) -> Gradient<S> {
+        let inputs = &x.kernel.positions;
+        let gradient = &gradient.kernel;
+        let kernel = match &self.taps {
+            None => {
+                let own = self.outputs.length / inputs.length;
+                let others = (self.outputs.length - 1.0) / (inputs.length - 1.0);
+                let pairs = if inputs.length > 1.0 { own * others } else { 0.0 };
+                Kernel::new(inputs, |node| gradient.own[node] * own, |point| gradient.pairs[point] * pairs)
+            }
+            Some(taps) => {
+                let [own, pairs] = taps.spread(&gradient.own, &gradient.pairs);
+                let share = (self.convolution.kernel as f64).recip();
+                Kernel::new(inputs, |node| own[node] * share, |point| pairs[point % pairs.len()] * share)
+            }
+        };
+        Gradient::independent(
+            Kernel { ln_unit: gradient.ln_unit, ..kernel }.scaled(self.gain(self.convolution.fan_out)),
+        )
     }
 
     fn weights<'a>(&'a self, x: &Signal<S>, _: &Signal<S>, gradient: &Gradient<S>) -> Few<(Parameter<'a>, f64)> {
-        let read = gradient.kernel.with(x.kernel.ln_unit, x.kernel.own.clone(), x.kernel.pairs.clone());
-        let weight = (Parameter::Tensor(&self.weight), gradient.kernel.ln_contracted(&read));
-        let Some(bias) = &self.bias else { return smallvec![weight] };
+        let read = self.read(&x.kernel);
+        let weight = (Parameter::Tensor(&self.convolution.weight), gradient.kernel.ln_contracted(&read));
+        let Some(bias) = &self.convolution.bias else { return smallvec![weight] };
         smallvec![(Parameter::Tensor(bias), gradient.kernel.ln_total()), weight]
     }
 }

@@ -18,7 +18,7 @@ use smallvec::smallvec;
 
 use super::moments::{Few, Gradient, Kernel, Signal};
 use super::positions::{Averages, Positions};
-use super::rotary::cosines;
+use super::rotary::waves;
 use super::scalar::Scalar;
 use super::{Fan, MeanField, Parameter};
 
@@ -55,18 +55,16 @@ fn term<S: Scalar>(term: &EmbeddingTerm, positions: &Arc<Positions>) -> Kernel<S
 }
 
 /// Waves sin(a f), cos(a f) of amplitude 1: E e_a e_b = ½ E_f cos((a − b) f), and E e_a.
-fn waves<S: Scalar>(width: f64, positions: &Arc<Positions>) -> Signal<S> {
+fn placed<S: Scalar>(width: f64, positions: &Arc<Positions>) -> Signal<S> {
     let chart = positions.chart.as_ref().expect("waves take a chart");
     let frequencies: Vec<f64> =
         (0..(0.5 * width).ceil() as usize).map(|i| 10_000f64.powf(-2.0 * i as f64 / width)).collect();
     let count = frequencies.len() as f64;
-    let products = chart.averaged(&Averages::new(cosines(&frequencies, chart.length).map(|sum| 0.5 * sum / count)));
+    let sums: Vec<[f64; 2]> = waves(&frequencies, chart.length).map(|sums| sums.map(|sum| 0.5 * sum / count)).collect();
+    let products = chart.averaged(&Averages::new(sums.iter().map(|[cos, _]| *cos)));
     let kernel = Kernel::new(positions, |_| S::from(0.5), |point| S::from(products[point % products.len()]));
-    let wave = |&at: &usize| {
-        let both = |f: &f64| (f * at as f64).sin() + (f * at as f64).cos();
-        S::from(0.5 * frequencies.iter().map(both).sum::<f64>() / count)
-    };
-    Signal { means: Some(chart.nodes().iter().map(wave).collect()), ..Signal::centred(width, kernel) }
+    let means = chart.averaged_at_nodes(&Averages::new(sums.iter().map(|[cos, sin]| cos + sin)));
+    Signal { means: Some(means.into_iter().map(S::from).collect()), ..Signal::centred(width, kernel) }
 }
 
 /// Two signals added, uncorrelated but for their means.
@@ -78,7 +76,7 @@ fn added<S: Scalar>(x: &Signal<S>, term: &Signal<S>, scale: f64) -> Signal<S> {
 impl<S: Scalar> MeanField<S> for EmbeddingTerm {
     fn forward(&self, x: &Signal<S>) -> Signal<S> {
         if let Self::SinusoidalPosition { scale } = self {
-            return added(x, &waves(x.width, &x.kernel.positions), *scale);
+            return added(x, &placed(x.width, &x.kernel.positions), *scale);
         }
         let variance = self.table().map_or(0.0, |table| table.init.variance());
         let term = self::term(self, &x.kernel.positions);

@@ -6,7 +6,7 @@
 pub(crate) mod activation;
 pub(crate) mod attention;
 mod concat;
-mod convolution;
+pub(crate) mod convolution;
 mod dropout;
 pub(crate) mod embedding;
 mod linear;

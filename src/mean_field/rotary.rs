@@ -30,22 +30,22 @@ impl Rule {
     pub(crate) fn new(rotary: &Rotary, chart: &Chart) -> Self {
         let part = 2.0 / rotary.d_head as f64;
         let still = 1.0 - part * rotary.frequencies.len() as f64;
-        let of_distance = Averages::new(cosines(&rotary.frequencies, chart.length).map(|sum| still + part * sum));
+        let of_distance = Averages::new(waves(&rotary.frequencies, chart.length).map(|[sum, _]| still + part * sum));
         Self { at_points: chart.averaged(&of_distance), of_distance }
     }
 }
 
-/// Σ_i cos (f_i d) at the distances from 0.
-pub(super) fn cosines(frequencies: &[f64], length: usize) -> impl Iterator<Item = f64> {
+/// Σ_i cos (f_i d) and Σ_i sin (f_i d) for d from 0.
+pub(super) fn waves(frequencies: &[f64], length: usize) -> impl Iterator<Item = [f64; 2]> {
     let steps: Vec<[f64; 2]> = frequencies.iter().map(|frequency| [frequency.cos(), frequency.sin()]).collect();
     let mut at = vec![[1.0, 0.0]; frequencies.len()];
     (0..length).map(move |_| {
-        let mut sum = 0.0;
+        let mut sums = [0.0; 2];
         for (at, [cos, sin]) in at.iter_mut().zip(&steps) {
-            sum += at[0];
+            sums = [sums[0] + at[0], sums[1] + at[1]];
             *at = [at[0] * cos - at[1] * sin, at[0] * sin + at[1] * cos];
         }
-        sum
+        sums
     })
 }
 

@@ -9,7 +9,7 @@ use crate::mean_field::positions::Grading;
 use crate::rules::embedding::SEGMENT_SHARES;
 
 /// What two gradings may differ by: the finer one is ten times as close, or closer.
-const ENOUGH: f64 = 0.05;
+const ENOUGH: f64 = 0.1;
 
 /// The prediction of the theory of infinite width.
 pub(super) fn predict(stack: &Stack, options: Options, same_ids: Option<f64>) -> Result<Prediction, PredictError> {

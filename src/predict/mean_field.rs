@@ -5,8 +5,8 @@ use std::sync::Arc;
 use foldhash::{HashMap, HashMapExt};
 use nalgebra::{Matrix2, Vector2};
 use sigprop_stack::{
-    Activation, Attention, Component, Embedding, EmbeddingTerm, Fan, GradientSeed, Ids, Interpreter, Mask, Mixture,
-    PositionBias, Rotary, Site, Source, Stack, Stream, Tensor, run,
+    Activation, Attention, Component, Convolution, Embedding, EmbeddingTerm, Fan, GradientSeed, Ids, Interpreter, Mask,
+    Mixture, PositionBias, Rotary, Site, Source, Stack, Stream, Tensor, run,
 };
 
 use super::rows::{Rows, WeightNote};
@@ -17,7 +17,7 @@ use crate::mean_field::attention::{self, Attended, Operators, Sums, Turned, Turn
 use crate::mean_field::mixture::{self, Routing};
 use crate::mean_field::moments::{Gradient, Kernel, Signal};
 use crate::mean_field::positions::{Chart, Grading, Positions, hides_nothing};
-use crate::mean_field::{Fan as _, MeanField, Parameter, embedding, rotary};
+use crate::mean_field::{Fan as _, MeanField, Parameter, convolution, embedding, rotary};
 use crate::rules::attention::Sharpness;
 
 /// Moments of the infinitely wide network on their way through a stack.
@@ -35,6 +35,7 @@ pub(crate) struct Walk<'w> {
     streams: usize,
     activations: HashMap<Words, activation::Rule>,
     rotations: Vec<(Rotary, Arc<Chart>, Arc<rotary::Rule>)>,
+    convolutions: Vec<(Convolution, Arc<Positions>, Arc<convolution::Rule>)>,
     sums: Vec<Known>,
     /// Mixtures with the standard deviation of their scores.
     routings: Vec<(Mixture, f64, Arc<Routing>)>,
@@ -91,6 +92,7 @@ impl<'w> Walk<'w> {
             streams: 0,
             activations: HashMap::new(),
             rotations: Vec::new(),
+            convolutions: Vec::new(),
             sums: Vec::new(),
             routings: Vec::new(),
             experts: 1.0,
@@ -113,14 +115,25 @@ impl<'w> Walk<'w> {
         self.activations.entry(words).or_insert_with(|| activation::Rule::new(activation)).clone()
     }
 
-    fn rotation(&mut self, rotary: &Rotary, chart: &Arc<Chart>) -> Arc<rotary::Rule> {
-        let is_same =
-            |(known, of, _): &&(Rotary, Arc<Chart>, Arc<rotary::Rule>)| known == rotary && Arc::ptr_eq(of, chart);
+    fn rotation(&mut self, rotary: &Rotary, positions: &Positions) -> Arc<rotary::Rule> {
+        let chart = positions.chart.as_ref().expect("rotations take a chart");
+        let is_same = |(known, of, _): &&(Rotary, Arc<Chart>, _)| known == rotary && Arc::ptr_eq(of, chart);
         if let Some((.., rule)) = self.rotations.iter().find(is_same) {
             return Arc::clone(rule);
         }
         let rule = Arc::new(rotary::Rule::new(rotary, chart));
         self.rotations.push((rotary.clone(), Arc::clone(chart), Arc::clone(&rule)));
+        rule
+    }
+
+    fn convolution(&mut self, convolution: &Convolution, inputs: &Arc<Positions>) -> Arc<convolution::Rule> {
+        let is_same =
+            |(known, of, _): &&(Convolution, Arc<Positions>, _)| known == convolution && Arc::ptr_eq(of, inputs);
+        if let Some((.., rule)) = self.convolutions.iter().find(is_same) {
+            return Arc::clone(rule);
+        }
+        let rule = Arc::new(convolution::Rule::new(convolution, inputs));
+        self.convolutions.push((convolution.clone(), Arc::clone(inputs), Arc::clone(&rule)));
         rule
     }
 
@@ -219,12 +232,8 @@ fn rule<'c>(
         Component::Dropout(dropout) => dropout,
         Component::Scale(scale) => scale,
         Component::Embedding(term) => term,
-        Component::Activation(_) | Component::Rotary(_) => unreachable!("activations and rotations have tables"),
-        Component::Convolution(convolution) => {
-            if convolution.padding > 0 || convolution.stride != convolution.kernel || positions.nodes() > 1 {
-                return Err(not_followed(at, "convolutions of neighbours"));
-            }
-            convolution
+        Component::Activation(_) | Component::Rotary(_) | Component::Convolution(_) => {
+            unreachable!("components with tables have rules of their own")
         }
         Component::Prepend(prepend) => {
             if positions.chart.is_some() {
@@ -320,10 +329,8 @@ impl Interpreter<'_> for Walk<'_> {
         }
         let y = Arc::new(match component {
             Component::Activation(activation) => self.activation(*activation).forward(&x),
-            Component::Rotary(rotary) => {
-                let chart = x.kernel.positions.chart.as_ref().expect("rotations take a chart");
-                self.rotation(rotary, chart).forward(&x)
-            }
+            Component::Rotary(rotary) => self.rotation(rotary, &x.kernel.positions).forward(&x),
+            Component::Convolution(convolution) => self.convolution(convolution, &x.kernel.positions).forward(&x),
             _ => rule(at, component, &x.kernel.positions)?.forward(&x),
         });
         Ok((Arc::clone(&y), Kept::Apply([x, y])))
@@ -341,8 +348,12 @@ impl Interpreter<'_> for Walk<'_> {
                 Ok(self.activation(*activation).backward(&x, &y, &gradient))
             }
             (Component::Rotary(rotary), Kept::Apply([x, y])) => {
-                let chart = x.kernel.positions.chart.as_ref().expect("rotations take a chart");
-                Ok(self.rotation(rotary, chart).backward(&x, &y, &gradient))
+                Ok(self.rotation(rotary, &x.kernel.positions).backward(&x, &y, &gradient))
+            }
+            (Component::Convolution(convolution), Kept::Apply([x, y])) => {
+                let rule = self.convolution(convolution, &x.kernel.positions);
+                self.write_weights(at, rule.weights(&x, &y, &gradient));
+                Ok(rule.backward(&x, &y, &gradient))
             }
             (_, Kept::Apply([x, y])) => {
                 let rule = rule(at, component, &x.kernel.positions)?;

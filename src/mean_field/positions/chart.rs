@@ -30,6 +30,7 @@ use crate::mean_field::scalar::Scalar;
 pub(crate) struct Chart {
     /// Positions of a sequence.
     pub(crate) length: usize,
+    grading: Grading,
     pub(super) nodes: Line,
     pub(super) rows: Vec<Row>,
     /// All points, row after row: the row and the position of each.
@@ -64,7 +65,7 @@ impl Chart {
         let lower = rows.iter().flat_map(|row| row.below.start..row.above.start).collect();
         let at = (0..length).map(|position| nodes.stencil(position)).collect();
         let mut chart =
-            Self { length, nodes, rows, points, lower, at, full: Sparse::default(), turn: Sparse::default() };
+            Self { length, grading, nodes, rows, points, lower, at, full: Sparse::default(), turn: Sparse::default() };
         chart.turn = chart.turned();
         chart.full = chart.completed();
         chart
@@ -75,8 +76,19 @@ impl Chart {
         &self.nodes.positions
     }
 
+    /// Another sequence, graded alike.
+    pub(super) fn resampled(&self, length: usize) -> Self {
+        let has_all = self.nodes().len() == self.length;
+        Self::new(length, if has_all { Grading::all(length) } else { self.grading }, &[])
+    }
+
+    /// First and second position of the lower points.
+    pub(super) fn lower_positions(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
+        self.lower.iter().map(|&place| (self.nodes()[self.points[place].0], self.points[place].1))
+    }
+
     /// Where the value of f(a, b) is found among all points.
-    fn found(&self, a: usize, b: usize) -> Entries {
+    pub(super) fn found(&self, a: usize, b: usize) -> Entries {
         let (below, distance) = (b <= a, a.abs_diff(b));
         let is_near = distance == 0 || 2 * distance < (a + 1).min(self.length - a);
         let Stencil { start, weights } = self.at[a];
@@ -157,6 +169,16 @@ impl Chart {
             (0..distances.len()).map(mean).collect()
         };
         self.rows.iter().flat_map(of_row).collect()
+    }
+
+    /// A function of one position at the nodes, averaged over as many neighbours on both sides as a node stands for.
+    pub(crate) fn averaged_at_nodes(&self, of_position: &Averages) -> Vec<f64> {
+        let nodes = self.nodes();
+        let half = |k: usize| match (k.checked_sub(1).map(|before| nodes[before]), nodes.get(k + 1)) {
+            (Some(before), Some(after)) => (nodes[k] - before - 1).min(after - nodes[k] - 1) / 2,
+            _ => 0,
+        };
+        (0..nodes.len()).map(|k| of_position.around(nodes[k], half(k))).collect()
     }
 
     /// How many positions every node stands for in averages.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use sigprop_stack::{Attention, Component, EmbeddingTerm, Ids, Mask, Node, Op, Source, Stream};
+use sigprop_stack::{Attention, Component, Convolution, EmbeddingTerm, Ids, Mask, Node, Op, Source, Stream};
 
 use super::{Chart, Grading, Positions};
 
@@ -37,6 +37,9 @@ impl Positions {
             || nodes(&stream.body).any(|node| match &node.op {
                 Op::Apply(Component::Rotary(_)) => true,
                 Op::Apply(Component::Embedding(term)) => places(term),
+                Op::Apply(Component::Convolution(Convolution { kernel, stride, padding, .. })) => {
+                    kernel != stride || *padding > 0
+                }
                 _ => false,
             });
         if !is_placed && masks.iter().all(|&[before, after]| hides_nothing(Mask { before, after }, length)) {

@@ -13,6 +13,7 @@ mod layout;
 mod line;
 mod row;
 mod sum;
+mod taps;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -25,6 +26,7 @@ use self::cubic::Sparse;
 pub(crate) use self::grading::Grading;
 pub(crate) use self::layout::hides_nothing;
 pub(crate) use self::sum::{Decay, Spec, Sum};
+pub(crate) use self::taps::Taps;
 use super::moments::Few;
 use super::scalar::Scalar;
 
@@ -55,7 +57,8 @@ pub(crate) struct Positions {
 
 impl Positions {
     /// Every position of a chart; two and three different tokens have the same id with these probabilities, if they have ids.
-    pub(crate) fn on(chart: Chart, same_ids: Option<[f64; 2]>) -> Self {
+    pub(crate) fn on(chart: impl Into<Arc<Chart>>, same_ids: Option<[f64; 2]>) -> Self {
+        let chart = chart.into();
         let (classes, triple) = classes(same_ids);
         let row_sums = chart.row_sums();
         Self {
@@ -68,7 +71,7 @@ impl Positions {
             classes,
             triple,
             ids: None,
-            chart: Some(Arc::new(chart)),
+            chart: Some(chart),
         }
     }
 

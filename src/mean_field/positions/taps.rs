@@ -1,0 +1,84 @@
+//! From the positions of a sequence to those of a convolution over it, and back.
+
+use std::sync::Arc;
+
+use sigprop_stack::Convolution;
+
+use super::cubic::{Entries, Sparse, Stencil};
+use super::{Averages, Chart};
+use crate::mean_field::scalar::Scalar;
+
+/// Sums over the taps of a convolution.
+#[derive(Debug)]
+pub(crate) struct Taps {
+    inputs: Arc<Chart>,
+    outputs: Arc<Chart>,
+    /// At nodes and lower points of the outputs, of functions at the nodes and at all points of the inputs.
+    own_read: Sparse,
+    read: Sparse,
+    /// The other way round, with the share of distances at which two inputs are read by one tap.
+    own_spread: Sparse,
+    spread: Sparse,
+    shares: Vec<f64>,
+}
+
+impl Taps {
+    /// To so many outputs.
+    pub(crate) fn new(convolution: &Convolution, inputs: &Arc<Chart>, length: usize) -> Self {
+        let Convolution { kernel, stride, padding, .. } = *convolution;
+        let outputs = Arc::new(inputs.resampled(length));
+        let input =
+            |output: usize, tap: usize| (output * stride + tap).checked_sub(padding).filter(|&at| at < inputs.length);
+        let output = |input: usize, tap: usize| {
+            (input + padding).checked_sub(tap).map(|at| at / stride).filter(|&at| at < length)
+        };
+        let read = |(first, second): (usize, usize)| -> Entries {
+            let taps = (0..kernel).filter_map(|tap| Some((input(first, tap)?, input(second, tap)?)));
+            taps.flat_map(|(first, second)| inputs.found(first, second)).collect()
+        };
+        let weight = (stride as f64).recip();
+        let spread = |(first, second): (usize, usize)| -> Entries {
+            let steps = ((first - second) as f64 * weight).round() as usize;
+            let taps = (0..kernel).filter_map(|tap| {
+                let first = output(first, tap)?;
+                Some((first, first.checked_sub(steps)?))
+            });
+            let found = taps.flat_map(|(first, second)| outputs.found(first, second));
+            found.map(|(place, own)| (place, own * weight)).collect()
+        };
+        let own = |at: Option<usize>, chart: &Chart, weight: f64| -> Entries {
+            let Some(at) = at else { return Entries::new() };
+            let Stencil { start, weights } = chart.at[at];
+            (start as u32..).zip(weights.map(|own| own * weight)).collect()
+        };
+        let own_read = |&node: &usize| (0..kernel).flat_map(|tap| own(input(node, tap), inputs, 1.0)).collect();
+        let own_spread = |&node: &usize| (0..kernel).flat_map(|tap| own(output(node, tap), &outputs, weight)).collect();
+        let is_read = |distance: usize| if distance.is_multiple_of(stride) { 1.0 } else { 0.0 };
+        Self {
+            own_read: Sparse::new(outputs.nodes().iter().map(own_read)),
+            read: Sparse::new(outputs.lower_positions().map(read)),
+            own_spread: Sparse::new(inputs.nodes().iter().map(own_spread)),
+            spread: Sparse::new(inputs.lower_positions().map(spread)),
+            shares: inputs.averaged(&Averages::new((0..inputs.length).map(is_read))),
+            inputs: Arc::clone(inputs),
+            outputs,
+        }
+    }
+
+    /// The positions of the outputs.
+    pub(crate) fn outputs(&self) -> &Arc<Chart> {
+        &self.outputs
+    }
+
+    /// Of a function of one input and of a symmetric one of two, at nodes and at lower points, the sums over taps at those of the outputs.
+    pub(crate) fn read<S: Scalar>(&self, own: &[S], lower: &[S]) -> [Vec<S>; 2] {
+        [self.own_read.times(own).collect(), self.read.times(&self.inputs.all(lower)).collect()]
+    }
+
+    /// The same from outputs to inputs.
+    pub(crate) fn spread<S: Scalar>(&self, own: &[S], lower: &[S]) -> [Vec<S>; 2] {
+        let all = self.outputs.all(lower);
+        let pairs = self.spread.times(&all).zip(&self.shares).map(|(sum, &share)| sum * share).collect();
+        [self.own_spread.times(own).collect(), pairs]
+    }
+}
