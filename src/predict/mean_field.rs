@@ -1,14 +1,16 @@
 //! The infinitely wide network as an interpreter of stacks.
 
+use std::mem::take;
 use std::sync::Arc;
 
 use foldhash::{HashMap, HashMapExt};
 use nalgebra::{Matrix2, Vector2};
 use sigprop_stack::{
-    Activation, Attention, Component, Convolution, Embedding, EmbeddingTerm, Fan, GradientSeed, Ids, Interpreter, Mask,
-    Mixture, PositionBias, Rotary, Site, Source, Stack, Stream, Tensor, run,
+    Activation, Attention, Branch, Component, Convolution, Embedding, EmbeddingTerm, Fan, GradientSeed, Ids,
+    Interpreter, Mask, Mixture, PositionBias, Rotary, Site, Source, Stack, Stream, Sum, Tensor, run,
 };
 
+use super::masks::Masks;
 use super::rows::{Rows, WeightNote};
 use super::{PredictError, Sites};
 use crate::domain::Pooled;
@@ -19,6 +21,9 @@ use crate::mean_field::moments::{Gradient, Kernel, Signal};
 use crate::mean_field::positions::{Chart, Grading, Positions, hides_nothing};
 use crate::mean_field::{Fan as _, MeanField, Parameter, convolution, embedding, rotary};
 use crate::rules::attention::Sharpness;
+
+/// How many walks there are at most where branches are dropped.
+const WALKS: usize = 64;
 
 /// Moments of the infinitely wide network on their way through a stack.
 pub(crate) struct Walk<'w> {
@@ -41,6 +46,7 @@ pub(crate) struct Walk<'w> {
     routings: Vec<(Mixture, f64, Arc<Routing>)>,
     /// Experts that one stands for, inside mixtures.
     experts: f64,
+    masks: Masks,
     rows: Rows,
 }
 
@@ -96,14 +102,22 @@ impl<'w> Walk<'w> {
             sums: Vec::new(),
             routings: Vec::new(),
             experts: 1.0,
+            masks: Masks::told_on(WALKS),
             rows: Rows::default(),
         }
     }
 
     /// What is found in `stack`.
     pub(crate) fn through(mut self, stack: &Stack) -> Result<Rows, PredictError> {
-        run(stack, &mut self)?;
-        Ok(self.rows)
+        let mut walks = Vec::new();
+        loop {
+            self.streams = 0;
+            run(stack, &mut self)?;
+            walks.push((self.masks.weight(), take(&mut self.rows)));
+            if !self.masks.next() {
+                return Ok(Rows::of_all(walks));
+            }
+        }
     }
 
     fn tells(&self, at: &Site) -> bool {
@@ -208,6 +222,28 @@ impl<'w> Walk<'w> {
         routing
     }
 
+    /// What comes out of a sum; masks that decide how long that is are told apart.
+    fn summed(&mut self, at: &Site, sum: &Sum, x: &Signal<f64>, parts: &[Arc<Signal<f64>>]) -> Signal<f64> {
+        /// Of ln |y|², by one mask.
+        const LARGE: f64 = 0.01;
+        loop {
+            let settled = settled(sum, self.masks.settled(at.path()));
+            let y = settled.merge(x, parts);
+            let strays = (0..parts.len()).map(|index| (index, strays(&settled.branches[index], &parts[index], &y)));
+            let Some((index, variance)) = strays.max_by(|a, b| a.1.total_cmp(&b.1)).filter(|&(_, most)| most > 0.0)
+            else {
+                return y;
+            };
+            if !self.masks.tell(at.path(), index, sum.branches[index].drop_rate, variance) {
+                let caveat =
+                    "branches that are dropped are averaged over where they add up, not behind the norms that follow";
+                let got = || (caveat, format!("rate {}", sum.branches[index].drop_rate));
+                self.rows.caveat(at, (variance > LARGE).then(got));
+                return y;
+            }
+        }
+    }
+
     fn write_weights<'p>(&mut self, at: &Site, weights: impl IntoIterator<Item = (Parameter<'p>, f64)>) {
         for (parameter, ln_second_moment) in weights {
             let (tensor, variance) = match parameter {
@@ -242,6 +278,30 @@ fn rule<'c>(
             prepend
         }
     })
+}
+
+/// A sum of which it is known that branches are kept, or are not.
+fn settled(sum: &Sum, known: impl Iterator<Item = (usize, bool)>) -> Sum {
+    let shell = |branch: &Branch| Branch { body: Vec::new(), ..*branch };
+    let mut branches: Vec<Branch> = sum.branches.iter().map(shell).collect();
+    for (index, kept) in known {
+        let Branch { scale, drop_rate, .. } = branches[index];
+        branches[index].scale = if kept { scale / (1.0 - drop_rate) } else { 0.0 };
+        branches[index].drop_rate = 0.0;
+    }
+    Sum { branches: branches.into() }
+}
+
+/// The variance of ln |y|² that the mask of a branch makes.
+fn strays(branch: &Branch, part: &Signal<f64>, y: &Signal<f64>) -> f64 {
+    /// A branch that is all of the stream.
+    const LARGEST: f64 = 1e3;
+    let level = |kernel: &Kernel<f64>| kernel.positions.sum(|node| kernel.own[node]);
+    let unit = (part.kernel.ln_unit - y.kernel.ln_unit).exp();
+    let kept = (branch.scale / (1.0 - branch.drop_rate)).powi(2) * unit * level(&part.kernel) / level(&y.kernel);
+    let rest = 1.0 - kept * (1.0 - branch.drop_rate);
+    let ratio = if rest > 0.0 { (1.0 + kept / rest).min(LARGEST) } else { LARGEST };
+    branch.drop_rate * (1.0 - branch.drop_rate) * ratio.ln().powi(2)
 }
 
 fn not_followed(at: &Site, what: &'static str) -> PredictError {
@@ -390,13 +450,7 @@ impl Interpreter<'_> for Walk<'_> {
                 let attended = self.attend(at, attention, parts)?;
                 return Ok((attended.output(), Kept::Attention(Box::new(attended))));
             }
-            Fan::Sum(sum) => {
-                let dropped = sum.branches.iter().map(|branch| branch.drop_rate).fold(0.0, f64::max);
-                let caveat =
-                    "branches that are dropped are averaged over where they add up, not behind the norms that follow";
-                self.rows.caveat(at, (dropped > 0.0).then(|| (caveat, format!("rate {dropped}"))));
-                sum.merge(&x, &parts)
-            }
+            Fan::Sum(sum) => self.summed(at, sum, &x, &parts),
             Fan::Product(product) => product.merge(&x, &parts),
             Fan::Concat(concat) => concat.merge(&x, &parts),
             Fan::Mixture(mixture) => {
@@ -434,7 +488,9 @@ impl Interpreter<'_> for Walk<'_> {
                 vec![experts]
             }
             (Fan::Concat(concat), Kept::Fan(x, parts)) => concat.split(x, parts, &gradient),
-            (Fan::Sum(sum), Kept::Fan(x, parts)) => sum.split(x, parts, &gradient),
+            (Fan::Sum(sum), Kept::Fan(x, parts)) => {
+                settled(sum, self.masks.settled(at.path())).split(x, parts, &gradient)
+            }
             (Fan::Product(product), Kept::Fan(x, parts)) => product.split(x, parts, &gradient),
             _ => unreachable!("merge keeps what fits the fan"),
         })

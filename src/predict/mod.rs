@@ -1,6 +1,7 @@
 //! The predictor: walks a stack with moments.
 
 mod graded;
+mod masks;
 pub(crate) mod mean_field;
 mod rows;
 mod sequences;

@@ -1,7 +1,6 @@
 //! The predictor as an interpreter of stacks: it carries moments.
 
 mod fans;
-mod masks;
 mod weights;
 
 use std::collections::HashMap;
@@ -13,7 +12,7 @@ use sigprop_stack::{
     Component, Fan, GradientSeed, Ids, Init, Interpreter, Mixture, Norm, Site, Source, Stack, Stream, Tensor, run,
 };
 
-use self::masks::Masks;
+use super::masks::Masks;
 use super::rows::Rows;
 use super::{PredictError, Sites};
 use crate::domain::{Answers, Concentration, Domain, Exchangeable, Fluctuation, Fork, Gradient, Later, Pooled, Signal};

@@ -75,7 +75,7 @@ impl Moments {
         parts: &[Arc<Signal>],
     ) -> (sum::Rule, Signal, Few<Matrix2<f64>>) {
         let mut rule = sum::Rule::new(sum);
-        self.masks.settle(at.path(), &mut rule);
+        self.masks.settled(at.path()).for_each(|(index, kept)| rule.settle(index, kept));
         loop {
             let (y, maps) = rule.forward(&self.domain, x, parts);
             let mask = rule.strayed_most(parts, &y);

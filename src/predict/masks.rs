@@ -17,8 +17,6 @@
 //! Six blocks of width 128, 32 tokens (6000 networks), Xavier, p = 0.2: nine gradients in ten within 4 %, of weights 3 %, hardly
 //! more than noise; 47 and 69 % with none told apart (docs/accuracy.md).
 
-use crate::rules::sum::Rule;
-
 /// What is kept and what is dropped on a walk.
 #[derive(Clone)]
 struct Way {
@@ -57,11 +55,9 @@ impl Masks {
         heaviest.is_some()
     }
 
-    /// Settles in the `rule` of the sum at `path` which branches are kept, as far as that is told apart.
-    pub(crate) fn settle(&self, path: &str, rule: &mut Rule) {
-        for (_, index, kept) in self.way.branches.iter().filter(|(site, ..)| site == path) {
-            rule.settle(*index, *kept);
-        }
+    /// The branches of the sum at `path` that are told apart, and whether each is kept.
+    pub(crate) fn settled<'m>(&'m self, path: &'m str) -> impl Iterator<Item = (usize, bool)> + 'm {
+        self.way.branches.iter().filter(move |(site, ..)| site == path).map(|&(_, index, kept)| (index, kept))
     }
 
     /// Whether from here on branch `index` of the sum at `path`, which is dropped with probability `rate` and then strays ln |x|²
