@@ -25,7 +25,7 @@ pub(crate) struct Rows;
 impl Rows {
     /// A row of `keys` scores of the variance `variance` each.
     pub(crate) fn row<S: Scalar>(keys: S, variance: S) -> Row<S> {
-        let [[_, _], [smallest, _]] = ENDS;
+        let [_, [smallest, largest]] = ENDS;
         if variance.value() < smallest.exp() || keys.value() < 1.0 + 1e-9 {
             return Row { variance, ..Row::flat(keys) };
         }
@@ -43,6 +43,11 @@ impl Rows {
             sum.exp()
         });
         let [squares, passed, first, second] = factors;
+        // One key takes all but where two are at its top: that is one over the standard deviation.
+        let beyond = S::from(largest.exp()) / variance;
+        if beyond.value() < 1.0 {
+            return Row { keys, variance, squares: squares * beyond, passed: passed * beyond.sqrt(), first, second };
+        }
         Row { keys, variance, squares, passed, first, second }
     }
 }
