@@ -7,7 +7,7 @@ use sigprop::compare::Setting;
 use sigprop::recommend;
 use sigprop::recommend::Demands;
 use sigprop::schemes::Scheme;
-use sigprop::{Options, Sites, predict};
+use sigprop::{Options, Positions, Sites, Theory, predict};
 use sigprop_stack::{Stack, check};
 
 fn main() {
@@ -75,6 +75,25 @@ fn causal(bencher: Bencher, seq_len: usize) {
     let stack = stack(&architecture, "gpt2", &Input::default());
     let options = Options { sequences: Some(4), ..Sites::Stream.into() };
     bencher.bench(|| predict(black_box(&stack), options));
+}
+
+fn of_infinite_width(positions: Option<Positions>) -> Options {
+    Options { theory: Theory::MeanField, positions, ..Sites::Stream.into() }
+}
+
+/// The network of infinite width: depth must cost linearly, width nothing.
+#[divan::bench(args = BLOCKS, consts = WIDTHS)]
+fn mean_field<const WIDTH: usize>(bencher: Bencher, blocks: usize) {
+    let stack = encoder(blocks, WIDTH, "xavier");
+    bencher.bench(|| predict(black_box(&stack), of_infinite_width(None)));
+}
+
+/// Where positions differ: eight times the length costs the square of a few points more.
+#[divan::bench(args = [512, 4096, 32_768], sample_count = 5)]
+fn mean_field_causal(bencher: Bencher, seq_len: usize) {
+    let architecture = Architecture { n_layers: 4, causal: true, seq_len, ..Architecture::default() };
+    let stack = stack(&architecture, "gpt2", &Input::default());
+    bencher.bench(|| predict(black_box(&stack), of_infinite_width(Some(Positions::Fine))));
 }
 
 /// Hundreds of predictions.

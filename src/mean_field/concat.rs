@@ -13,10 +13,12 @@ use std::sync::Arc;
 
 use sigprop_stack::Concat;
 
-use super::Fan;
-use super::moments::{Gradient, Kernel, Part, Signal};
-use super::rotary::Rotation;
+use super::component::Fan;
+use super::gradient::Gradient;
+use super::kernel::Kernel;
+use super::rotation::Rotation;
 use super::scalar::Scalar;
+use super::signal::{Part, Signal};
 
 /// Features of every part in the output.
 fn widths<S: Scalar>(concat: &Concat, parts: &[Arc<Signal<S>>]) -> Vec<f64> {

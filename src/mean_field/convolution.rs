@@ -16,10 +16,12 @@ use std::sync::Arc;
 use sigprop_stack::Convolution;
 use smallvec::smallvec;
 
-use super::moments::{Few, Gradient, Kernel, Signal};
+use super::component::{MeanField, Parameter};
+use super::gradient::Gradient;
+use super::kernel::Kernel;
 use super::positions::{Positions, Taps};
-use super::scalar::Scalar;
-use super::{MeanField, Parameter};
+use super::scalar::{Few, Scalar};
+use super::signal::Signal;
 
 /// A convolution between the positions of its input and of its output.
 #[derive(Debug)]

@@ -8,9 +8,11 @@
 
 use sigprop_stack::Dropout;
 
-use super::moments::{Few, Gradient, Kernel, Signal};
-use super::scalar::Scalar;
-use super::{MeanField, Parameter};
+use super::component::{MeanField, Parameter};
+use super::gradient::Gradient;
+use super::kernel::Kernel;
+use super::scalar::{Few, Scalar};
+use super::signal::Signal;
 
 fn masked<S: Scalar>(kernel: &Kernel<S>, rate: f64) -> Kernel<S> {
     let own = kernel.own.iter().map(|&own| own / (1.0 - rate)).collect();

@@ -16,11 +16,13 @@ use std::sync::Arc;
 use sigprop_stack::{Branch, Embedding, EmbeddingTerm, Gaussian, Sum};
 use smallvec::smallvec;
 
-use super::moments::{Few, Gradient, Kernel, Signal};
+use super::component::{Fan, MeanField, Parameter};
+use super::gradient::Gradient;
+use super::kernel::Kernel;
 use super::positions::{Averages, Positions};
-use super::rotary::waves;
-use super::scalar::Scalar;
-use super::{Fan, MeanField, Parameter};
+use super::rotation::waves;
+use super::scalar::{Few, Scalar};
+use super::signal::Signal;
 
 /// Gaussian vectors.
 pub(crate) fn gaussian<S: Scalar>(source: &Gaussian, positions: &Arc<Positions>) -> Signal<S> {

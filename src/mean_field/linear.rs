@@ -13,9 +13,10 @@
 use sigprop_stack::Linear;
 use smallvec::smallvec;
 
-use super::moments::{Few, Gradient, Next, Signal};
-use super::scalar::Scalar;
-use super::{MeanField, Parameter};
+use super::component::{MeanField, Parameter};
+use super::gradient::{Gradient, Next};
+use super::scalar::{Few, Scalar};
+use super::signal::Signal;
 
 /// n s² of the entries of a weight, standardised or not, summed over `count` of them.
 fn gain(linear: &Linear, count: usize) -> f64 {

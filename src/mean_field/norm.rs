@@ -14,9 +14,11 @@
 use sigprop_stack::{Norm, NormKind};
 use smallvec::smallvec;
 
-use super::moments::{Few, Gradient, Kernel, Next, Signal};
-use super::scalar::Scalar;
-use super::{MeanField, Parameter};
+use super::component::{MeanField, Parameter};
+use super::gradient::{Gradient, Next};
+use super::kernel::Kernel;
+use super::scalar::{Few, Scalar};
+use super::signal::Signal;
 
 /// h of a norm, what it is divided by at every node, and the unit of both.
 struct Division<S> {
@@ -74,7 +76,7 @@ impl<S: Scalar> MeanField<S> for Norm {
         let normalised = division.of(&division.centred);
         let ln_collected = match &gradient.next {
             Next::Activation(activation) => {
-                activation.with_signal(y, &gradient.kernel).ln_total() - 2.0 * self.gain.abs().ln()
+                activation.with_signal(&y.kernel, &gradient.kernel).ln_total() - 2.0 * self.gain.abs().ln()
             }
             Next::Anything | Next::Scores => gradient.ln_collected(&normalised),
         };

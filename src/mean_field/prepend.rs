@@ -11,9 +11,11 @@ use std::sync::Arc;
 use sigprop_stack::Prepend;
 use smallvec::smallvec;
 
-use super::moments::{Few, Gradient, Kernel, Signal};
-use super::scalar::Scalar;
-use super::{MeanField, Parameter};
+use super::component::{MeanField, Parameter};
+use super::gradient::Gradient;
+use super::kernel::Kernel;
+use super::scalar::{Few, Scalar};
+use super::signal::Signal;
 
 impl<S: Scalar> MeanField<S> for Prepend {
     fn forward(&self, x: &Signal<S>) -> Signal<S> {

@@ -9,9 +9,10 @@
 use sigprop_stack::Product;
 use std::sync::Arc;
 
-use super::Fan;
-use super::moments::{Few, Gradient, Signal};
-use super::scalar::Scalar;
+use super::component::Fan;
+use super::gradient::Gradient;
+use super::scalar::{Few, Scalar};
+use super::signal::Signal;
 
 impl<S: Scalar> Fan<S> for Product {
     fn merge(&self, _: &Signal<S>, parts: &[Arc<Signal<S>>]) -> Signal<S> {

@@ -1,8 +1,12 @@
 //! The numbers that moments are made of: f64, or dual numbers that carry derivatives along.
 
+use smallvec::SmallVec;
 use std::fmt::Debug;
 use std::iter::Sum;
 use std::ops::{Add, AddAssign, Div, Mul, Neg, Sub};
+
+/// One number per node, or per pair of nodes and class: seldom more than have room in place.
+pub(crate) type Few<S> = SmallVec<[S; 2]>;
 
 /// A real number, perhaps with its derivatives by some variables.
 pub(crate) trait Scalar:

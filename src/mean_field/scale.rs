@@ -6,9 +6,10 @@
 
 use sigprop_stack::Scale;
 
-use super::moments::{Few, Gradient, Signal};
-use super::scalar::Scalar;
-use super::{MeanField, Parameter};
+use super::component::{MeanField, Parameter};
+use super::gradient::Gradient;
+use super::scalar::{Few, Scalar};
+use super::signal::Signal;
 
 impl<S: Scalar> MeanField<S> for Scale {
     fn forward(&self, x: &Signal<S>) -> Signal<S> {

@@ -11,9 +11,11 @@
 use sigprop_stack::{Branch, Sum};
 use std::sync::Arc;
 
-use super::Fan;
-use super::moments::{Few, Gradient, Kernel, Signal};
-use super::scalar::Scalar;
+use super::component::Fan;
+use super::gradient::Gradient;
+use super::kernel::Kernel;
+use super::scalar::{Few, Scalar};
+use super::signal::Signal;
 
 /// β²/(1 − p).
 fn gain(branch: &Branch) -> f64 {

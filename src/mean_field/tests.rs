@@ -6,12 +6,14 @@ use std::sync::Arc;
 
 use sigprop_stack::{Activation, Attention, Branch, Dropout, Init, Linear, Norm, NormKind, Product, Scale, Tensor};
 
-use super::activation::Rule;
 use super::attention::{Attended, Operators, Sums, View};
-use super::moments::{Gradient, Kernel, Signal};
+use super::component::{Fan, MeanField};
+use super::dual;
+use super::gradient::Gradient;
+use super::kernel::Kernel;
 use super::positions::{Chart, Grading, Positions};
 use super::scalar::Scalar;
-use super::{Fan, MeanField};
+use super::signal::Signal;
 
 /// A number and its derivative by one variable.
 #[derive(Clone, Copy, Debug)]
@@ -197,7 +199,7 @@ fn components_have_the_derivatives_of_finite_differences() {
     derivatives!("dropout", Both(|at| both(&dropout, &positions, at), |at| both(&dropout, &positions, at)));
     derivatives!("scale", Both(|at| both(&scale, &positions, at), |at| both(&scale, &positions, at)));
     for activation in [Activation::Relu, Activation::Gelu, Activation::Silu, Activation::Tanh, Activation::Selu] {
-        let rule = Rule::new(activation);
+        let rule = dual::Dual::new(activation);
         let name = format!("{activation:?}");
         derivatives!(&name, Both(|at| both(&rule, &positions, at), |at| both(&rule, &positions, at)));
     }

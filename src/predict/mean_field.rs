@@ -14,12 +14,15 @@ use super::masks::Masks;
 use super::rows::{Rows, WeightNote};
 use super::{PredictError, Sites};
 use crate::domain::Pooled;
-use crate::mean_field::activation::{self, function::Words};
 use crate::mean_field::attention::{self, Attended, Operators, Sums, Turned, TurnedSums, View, slopes};
+use crate::mean_field::component::{Fan as _, MeanField, Parameter};
+use crate::mean_field::dual::{Dual, function};
+use crate::mean_field::gradient::Gradient;
+use crate::mean_field::kernel::Kernel;
 use crate::mean_field::mixture::{self, Routing};
-use crate::mean_field::moments::{Gradient, Kernel, Signal};
-use crate::mean_field::positions::{Chart, Grading, Positions, hides_nothing};
-use crate::mean_field::{Fan as _, MeanField, Parameter, convolution, embedding, rotary};
+use crate::mean_field::positions::{Chart, Grading, Positions, layout::hides_nothing};
+use crate::mean_field::signal::Signal;
+use crate::mean_field::{convolution, embedding, rotation::Turn};
 use crate::rules::attention::Sharpness;
 
 /// How many walks there are at most where branches are dropped.
@@ -38,8 +41,8 @@ pub(crate) struct Walk<'w> {
     ids: &'w [Vec<u32>],
     /// How many streams were entered.
     streams: usize,
-    activations: HashMap<Words, activation::Rule>,
-    rotations: Vec<(Rotary, Arc<Chart>, Arc<rotary::Rule>)>,
+    activations: HashMap<function::Words, Dual>,
+    rotations: Vec<(Rotary, Arc<Chart>, Arc<Turn>)>,
     convolutions: Vec<(Convolution, Arc<Positions>, Arc<convolution::Rule>)>,
     sums: Vec<Known>,
     /// Mixtures with the standard deviation of their scores.
@@ -55,12 +58,12 @@ struct Known {
     mask: Mask,
     slope: f64,
     sums: Arc<Sums>,
-    turned: Vec<(Arc<rotary::Rule>, Arc<TurnedSums>)>,
+    turned: Vec<(Arc<Turn>, Arc<TurnedSums>)>,
 }
 
 impl Known {
     /// The sums of a rotation by this rule.
-    fn turned(&mut self, rule: &Arc<rotary::Rule>) -> Arc<TurnedSums> {
+    fn turned(&mut self, rule: &Arc<Turn>) -> Arc<TurnedSums> {
         if let Some((_, sums)) = self.turned.iter().find(|(known, _)| Arc::ptr_eq(known, rule)) {
             return Arc::clone(sums);
         }
@@ -124,18 +127,18 @@ impl<'w> Walk<'w> {
         self.sites == Sites::All || at.is_stream_site()
     }
 
-    fn activation(&mut self, activation: Activation) -> activation::Rule {
-        let words = activation::function::words(activation);
-        self.activations.entry(words).or_insert_with(|| activation::Rule::new(activation)).clone()
+    fn activation(&mut self, activation: Activation) -> Dual {
+        let words = function::words(activation);
+        self.activations.entry(words).or_insert_with(|| Dual::new(activation)).clone()
     }
 
-    fn rotation(&mut self, rotary: &Rotary, positions: &Positions) -> Arc<rotary::Rule> {
+    fn rotation(&mut self, rotary: &Rotary, positions: &Positions) -> Arc<Turn> {
         let chart = positions.chart.as_ref().expect("rotations take a chart");
         let is_same = |(known, of, _): &&(Rotary, Arc<Chart>, _)| known == rotary && Arc::ptr_eq(of, chart);
         if let Some((.., rule)) = self.rotations.iter().find(is_same) {
             return Arc::clone(rule);
         }
-        let rule = Arc::new(rotary::Rule::new(rotary, chart));
+        let rule = Arc::new(Turn::new(rotary, chart));
         self.rotations.push((rotary.clone(), Arc::clone(chart), Arc::clone(&rule)));
         rule
     }
@@ -520,7 +523,7 @@ impl Interpreter<'_> for Walk<'_> {
 
     fn observe(&mut self, at: &Site, signal: &Self::Signal) {
         if self.tells(at) {
-            let kernel = signal.rotation.as_ref().map(|rotation| rotation.of(&signal.kernel));
+            let kernel = signal.rotation.as_ref().map(|rotation| signal.kernel.turned(rotation));
             let pooled = pooled(kernel.as_ref().unwrap_or(&signal.kernel), |node| signal.mean(node));
             self.rows.signal((at.layer(), at.path().to_owned()), at.is_stream_site(), pooled, Matrix2::zeros());
         }

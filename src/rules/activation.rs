@@ -88,8 +88,8 @@ use crate::domain::{
     Alike, Along, Answers, Concentration, Domain, Entry, Flow, Fluctuation, Gradient, GradientPairMap, Lengths,
     Nearness, PairMap, Signal, Strayed, levels_map, of_all, square, variance_of_all,
 };
-use crate::mean_field::activation::function::{Words, homogeneous, words};
-use crate::mean_field::activation::kernel::closed;
+use crate::mean_field::dual::closed::closed;
+use crate::mean_field::dual::function::{Words, homogeneous, words};
 use crate::moments::{PerToken, Token, TokenGradient, ln_correction, ratio, width_caveat};
 
 /// Profiles already integrated: blocks of one kind meet nearly the same scale again and again.

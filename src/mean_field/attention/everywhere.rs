@@ -15,8 +15,8 @@
 //! What all pairs have in common cancels in all but P; it is taken off first, for tokens may be almost copies. Source: ours.
 
 use super::view::{Back, Seen, effective};
-use crate::mean_field::moments::{Few, Kernel};
-use crate::mean_field::scalar::Scalar;
+use crate::mean_field::kernel::Kernel;
+use crate::mean_field::scalar::{Few, Scalar};
 
 /// Keys and values.
 pub(super) struct Everywhere<S> {

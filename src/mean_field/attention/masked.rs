@@ -15,8 +15,8 @@
 use super::operators::Operators;
 use super::repeats::Repeats;
 use super::view::{Back, Seen, effective};
-use crate::mean_field::moments::{Few, Kernel};
-use crate::mean_field::scalar::Scalar;
+use crate::mean_field::kernel::Kernel;
+use crate::mean_field::scalar::{Few, Scalar};
 
 /// Keys or values: kernel, own part, R and P, less what pairs have in common.
 pub(super) struct Side<S> {

@@ -32,8 +32,10 @@ use self::scores::Scores;
 pub(crate) use self::scores::rotation;
 pub(crate) use self::view::View;
 use self::view::{Back, Seen};
-use super::moments::{Few, Gradient, Kernel, Next, Signal, correlation};
-use super::scalar::Scalar;
+use super::gradient::{Gradient, Next};
+use super::kernel::{Kernel, correlation};
+use super::scalar::{Few, Scalar};
+use super::signal::Signal;
 use super::softmax::Row;
 
 /// What the forward pass of an attention leaves for its backward pass.

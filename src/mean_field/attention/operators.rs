@@ -7,10 +7,10 @@ use sigprop_stack::Mask;
 use super::masked::added;
 use super::pattern::{Pattern, Powers};
 use super::repeats::Jump;
-use crate::mean_field::moments::{Few, Kernel};
+use crate::mean_field::kernel::Kernel;
 use crate::mean_field::positions::{Chart, Sum};
-use crate::mean_field::rotary::{Rotation, Rule};
-use crate::mean_field::scalar::Scalar;
+use crate::mean_field::rotation::{Rotation, Turn};
+use crate::mean_field::scalar::{Few, Scalar};
 
 /// The sums of one mask on one chart.
 #[derive(Debug)]
@@ -91,7 +91,7 @@ pub(crate) struct TurnedSums {
 }
 
 impl TurnedSums {
-    pub(crate) fn new(chart: &Chart, mask: Mask, slope: f64, rule: &Rule) -> Self {
+    pub(crate) fn new(chart: &Chart, mask: Mask, slope: f64, rule: &Turn) -> Self {
         let pattern = Pattern::new(chart.length, mask, slope);
         let sum = |over_keys| {
             let sum = pattern.weighted(Powers { of_t: 0, of_c: 1, over_keys }, Some(&rule.of_distance));

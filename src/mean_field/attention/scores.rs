@@ -11,9 +11,9 @@
 
 use sigprop_stack::{Attention, PositionBias};
 
-use crate::mean_field::moments::Signal;
-use crate::mean_field::rotary::Rotation;
+use crate::mean_field::rotation::Rotation;
 use crate::mean_field::scalar::Scalar;
+use crate::mean_field::signal::Signal;
 use crate::quadrature::gaussian_nodes;
 
 /// The scores of an attention.

@@ -3,8 +3,8 @@
 use super::everywhere::Everywhere;
 use super::masked::Masked;
 use super::operators::Operators;
-use crate::mean_field::moments::{Few, Kernel};
-use crate::mean_field::scalar::Scalar;
+use crate::mean_field::kernel::Kernel;
+use crate::mean_field::scalar::{Few, Scalar};
 use crate::mean_field::softmax::{Row, Rows};
 
 /// Which keys a query sees.

@@ -24,8 +24,10 @@ use rand_distr::{Distribution, StandardNormal};
 use sigprop_stack::Mixture;
 
 pub(crate) use self::weights::Weights;
-use super::moments::{Gradient, Kernel, Signal, correlation};
+use super::gradient::Gradient;
+use super::kernel::{Kernel, correlation};
 use super::scalar::Scalar;
+use super::signal::Signal;
 
 /// Draws of the scores.
 const DRAWS: usize = 1 << 13;

@@ -4,7 +4,7 @@ use smallvec::smallvec;
 
 use super::cubic::Sparse;
 use super::{Positions, classes};
-use crate::mean_field::moments::Few;
+use crate::mean_field::scalar::Few;
 
 impl Positions {
     /// Groups of so many tokens each; two and three different tokens have the same id with these probabilities, if they have ids.

@@ -9,7 +9,7 @@ mod chart;
 mod cubic;
 mod grading;
 mod groups;
-mod layout;
+pub(crate) mod layout;
 mod line;
 mod row;
 mod sum;
@@ -24,11 +24,9 @@ pub(crate) use self::averages::Averages;
 pub(crate) use self::chart::Chart;
 use self::cubic::Sparse;
 pub(crate) use self::grading::Grading;
-pub(crate) use self::layout::hides_nothing;
 pub(crate) use self::sum::{Decay, Spec, Sum};
 pub(crate) use self::taps::Taps;
-use super::moments::Few;
-use super::scalar::Scalar;
+use super::scalar::{Few, Scalar};
 
 /// Nodes, points and classes.
 #[derive(Clone, Debug)]

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use sigprop_stack::Convolution;
 
+use super::averages::Averages;
+use super::chart::Chart;
 use super::cubic::{Entries, Sparse, Stencil};
-use super::{Averages, Chart};
 use crate::mean_field::scalar::Scalar;
 
 /// Sums over the taps of a convolution.

@@ -5,8 +5,8 @@ use std::sync::OnceLock;
 use sigprop_stack::Activation;
 
 use crate::domain::Entry;
-use crate::mean_field::activation::function::value_and_derivative;
-use crate::mean_field::activation::nodes::{Nodes, Precision};
+use crate::mean_field::dual::function::value_and_derivative;
+use crate::mean_field::dual::nodes::{Nodes, Precision};
 
 /// Intervals of the correlation of two tokens.
 const CELLS: usize = 16;

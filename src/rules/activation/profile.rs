@@ -5,11 +5,11 @@ use std::sync::{Mutex, PoisonError};
 
 use sigprop_stack::Activation;
 
-use crate::mean_field::activation::function::{
+use crate::mean_field::dual::closed::{by_quadrature, closed};
+use crate::mean_field::dual::function::{
     Degrees, homogeneous, is_odd, large_degrees, small_degrees, value_and_derivative,
 };
-use crate::mean_field::activation::kernel::{by_quadrature, closed};
-use crate::mean_field::activation::nodes::{Nodes, Precision};
+use crate::mean_field::dual::nodes::{Nodes, Precision};
 
 /// Terms of Mehler's series.
 const TERMS: usize = 80;

@@ -33,7 +33,7 @@ use super::profile::Profile;
 use super::table::Table;
 use crate::domain::Entry;
 use crate::interpolation::lagrange;
-use crate::mean_field::activation::function::{Words, homogeneous, words};
+use crate::mean_field::dual::function::{Words, homogeneous, words};
 use crate::moments::{ln_sum, ratio};
 use crate::quadrature::{few_hermite_nodes, hermite_nodes};
 

@@ -1,4 +1,4 @@
-//! What is known of a signal and of a gradient: second moments of single entries, averaged over networks.
+//! The kernel of a signal or of a gradient: second moments of single entries, averaged over networks.
 //!
 //! ```text
 //! K_aa = E x_a²      K_ab = E x_a x_b      x_a, x_b the same entry of two tokens a, b
@@ -9,15 +9,9 @@
 
 use std::sync::Arc;
 
-use smallvec::SmallVec;
-
-use super::activation::Rule;
 use super::positions::Positions;
-use super::rotary::Rotation;
-use super::scalar::Scalar;
-
-/// One number per node, or per pair of nodes and class: seldom more than have room in place.
-pub(crate) type Few<S> = SmallVec<[S; 2]>;
+use super::rotation::Rotation;
+use super::scalar::{Few, Scalar};
 
 /// Second moments of the entries of all tokens, in units of e^`ln_unit`: 10⁴ exploding layers give numbers.
 #[derive(Clone, Debug)]
@@ -109,6 +103,12 @@ impl<S: Scalar> Kernel<S> {
         self.pairs.iter().enumerate().map(at).collect()
     }
 
+    /// The kernel behind a rotation.
+    pub(crate) fn turned(&self, rotation: &Rotation) -> Self {
+        let pairs = self.pairs.iter().enumerate().map(|(point, &pair)| pair * rotation.at(point));
+        self.with(self.ln_unit, self.own.clone(), pairs.collect())
+    }
+
     /// ln Σ_ab over all tokens a, b of the product of two kernels; −∞ where products of different tokens take all of it.
     pub(crate) fn ln_contracted(&self, other: &Self) -> f64 {
         let own = self.positions.sum(|node| self.own[node] * other.own[node]);
@@ -164,110 +164,6 @@ fn ln_or_nothing(own: f64, pairs: f64) -> f64 {
     const ROUNDING: f64 = 1e-12;
     let sum = own + pairs;
     if sum > ROUNDING * own.abs() { sum.ln() } else { f64::NEG_INFINITY }
-}
-
-/// What is known of a signal x.
-#[derive(Clone, Debug)]
-pub(crate) struct Signal<S> {
-    /// Entries of a token.
-    pub(crate) width: f64,
-    /// E x_a x_b.
-    pub(crate) kernel: Kernel<S>,
-    /// E x at every node, in units of the root of the kernel's; none of a signal without means.
-    pub(crate) means: Option<Few<S>>,
-    /// Of queries and keys that are rotated: the kernel is that before.
-    pub(crate) rotation: Option<Rotation>,
-    /// Of queries and keys of several parts.
-    pub(crate) parts: Option<Arc<[Part]>>,
-}
-
-/// A part of the features of a signal.
-#[derive(Clone, Debug)]
-pub(crate) struct Part {
-    /// Its share of them, and of E x².
-    pub(crate) features: f64,
-    pub(crate) squares: f64,
-    pub(crate) rotation: Option<Rotation>,
-}
-
-impl<S: Scalar> Signal<S> {
-    /// A signal without means.
-    pub(crate) fn centred(width: f64, kernel: Kernel<S>) -> Self {
-        Self { width, kernel, means: None, rotation: None, parts: None }
-    }
-
-    /// E x at a node.
-    pub(crate) fn mean(&self, node: usize) -> S {
-        self.means.as_ref().map_or(S::from(0.0), |means| means[node])
-    }
-
-    /// E x_a E x_b at a point.
-    pub(crate) fn mean_product(&self, point: usize) -> S {
-        self.means.as_ref().map_or(S::from(0.0), |means| {
-            let [a, b] = self.kernel.positions.ends(point, means);
-            a * b
-        })
-    }
-
-    /// The kernel of x − E x.
-    pub(crate) fn centred_kernel(&self) -> Kernel<S> {
-        if self.means.is_none() {
-            return self.kernel.clone();
-        }
-        let own = self.kernel.own.iter().enumerate().map(|(node, &own)| own - self.mean(node) * self.mean(node));
-        let pairs = self.kernel.pairs.iter().enumerate().map(|(point, &product)| product - self.mean_product(point));
-        self.kernel.with(self.kernel.ln_unit, own.collect(), pairs.collect())
-    }
-
-    /// Factors on the means, none if there are none.
-    pub(crate) fn scaled_means(&self, factor: impl Fn(usize) -> S) -> Option<Few<S>> {
-        Some(self.means.as_ref()?.iter().enumerate().map(|(node, &mean)| mean * factor(node)).collect())
-    }
-}
-
-/// What is known of the gradient g = dL/dx of a signal x.
-#[derive(Clone, Debug)]
-pub(crate) struct Gradient<S> {
-    /// E g_a g_b.
-    pub(crate) kernel: Kernel<S>,
-    /// What x goes to.
-    pub(crate) next: Next,
-    /// The share of E g² that every part of the features has, if they are not alike.
-    pub(crate) parts: Option<Arc<[f64]>>,
-}
-
-/// What a signal x goes to, where its gradient knows of it.
-#[derive(Clone, Debug)]
-pub(crate) enum Next {
-    /// Anything of which the gradient is independent of x.
-    Anything,
-    /// An activation φ, whose φ'(x) the gradient has as a factor.
-    Activation(Rule),
-    /// Scores, of which what all keys share takes nothing: Σ_b g_b = 0.
-    Scores,
-}
-
-impl<S: Scalar> Gradient<S> {
-    /// A gradient that is independent of the signal.
-    pub(crate) fn independent(kernel: Kernel<S>) -> Self {
-        Self { kernel, next: Next::Anything, parts: None }
-    }
-
-    /// ln Σ_ab E g_a g_b E x_a x_b over all tokens.
-    pub(crate) fn ln_collected(&self, x: &Kernel<S>) -> f64 {
-        match self.next {
-            Next::Scores => self.kernel.ln_contracted(&x.apart()),
-            Next::Anything | Next::Activation(_) => self.kernel.ln_contracted(x),
-        }
-    }
-
-    /// The sum of uncorrelated gradients.
-    pub(crate) fn sum(parts: &[Self]) -> Self {
-        match parts {
-            [only] => only.clone(),
-            _ => Self::independent(Kernel::sum(parts.iter().map(|part| (1.0, &part.kernel)))),
-        }
-    }
 }
 
 /// The correlation of two variables of these variances and this covariance; 0 of one that is exactly zero.

@@ -1,9 +1,4 @@
-//! Activation y = φ(x), entry by entry.
-//!
-//! ```text
-//! E y_a y_b = E φ(u) φ(v)      E y_a = E φ(u)      (u, v) Gaussian with the moments of (x_a, x_b)
-//! E g_a g_b' = E g_a g_b E φ'(u) φ'(v)             E (g' x)_a (g' x)_b = E g_a g_b E φ'(u)u φ'(v)v
-//! ```
+//! Dual activations: E φ(u) φ(v) of Gaussians u and v, and the same of φ' and of φ'(u)u.
 //!
 //! With φ(σz) = Σ_n α_n(σ) h_n(z), h_n the normalised Hermite polynomials, and correlation ρ (Mehler 1866)
 //!
@@ -11,12 +6,12 @@
 //! E φ(u) φ(v) = Σ α_n(σ_u) α_n(σ_v) ρⁿ      σ_u σ_v E φ'φ' = d/dρ of it      E φ'(u)u φ'(v)v: dα_n/d ln σ in place of α_n
 //! ```
 //!
-//! or closed forms ([`kernel`]); own moments and α_n by quadrature ([`table`]).
+//! or closed forms ([`closed`]); own moments and α_n by quadrature ([`table`]).
 //!
-//! Assumption: x has mean zero and is Gaussian, as behind a linear map. Source: Cho & Saul 2009; Poole et al. 2016.
+//! Source: Daniely et al. 2016; closed forms: Cho & Saul 2009.
 
+pub(crate) mod closed;
 pub(crate) mod function;
-pub(crate) mod kernel;
 pub(crate) mod nodes;
 mod series;
 mod table;
@@ -25,30 +20,19 @@ use std::sync::Arc;
 
 use sigprop_stack::Activation;
 
+use self::closed::closed;
 use self::function::{Degrees, homogeneous, large_degrees, small_degrees};
-use self::kernel::closed;
+pub(super) use self::series::Of;
 use self::series::Series;
 pub(crate) use self::table::Table;
-use super::moments::{Few, Gradient, Kernel, Next, Signal, correlation};
-use super::scalar::Scalar;
-use super::{MeanField, Parameter};
+use super::kernel::{Kernel, correlation};
+use super::scalar::{Few, Scalar};
 
-/// A function of the pair (u, v).
-#[derive(Clone, Copy, Debug)]
-enum Of {
-    /// φ(u) φ(v).
-    Values,
-    /// φ'(u) φ'(v).
-    Derivatives,
-    /// φ'(u)u φ'(v)v.
-    Slopes,
-}
-
-/// An activation with its table.
+/// The dual of an activation.
 #[derive(Clone, Debug)]
-pub(crate) struct Rule(Arc<Table>);
+pub(crate) struct Dual(Arc<Table>);
 
-impl Rule {
+impl Dual {
     /// With a table of its own.
     pub(crate) fn new(activation: Activation) -> Self {
         Self(Arc::new(Table::new(activation)))
@@ -68,14 +52,14 @@ impl Rule {
     }
 
     /// A function of both tokens at all points.
-    fn pairs<S: Scalar>(&self, x: &Signal<S>, variances: &[S], unit: f64, of: Of) -> Few<S> {
+    fn pairs<S: Scalar>(&self, x: &Kernel<S>, variances: &[S], unit: f64, of: Of) -> Few<S> {
         let activation = self.0.activation;
         if homogeneous(activation).is_none() && (matches!(of, Of::Slopes) || !is_closed(activation)) {
             return Series::new(&self.0, variances, of).pairs(x, variances, unit);
         }
         // u φ'(u) of a homogeneous function is its degree times φ(u).
         let degree = homogeneous(activation).map_or(1.0, |degrees| degrees.value);
-        x.kernel.map_pairs(variances, |_, ends, product| {
+        x.map_pairs(variances, |_, ends, product| {
             let correlation = correlation(ends, product * unit);
             let (values, derivatives) = closed(activation, ends, correlation).expect("it has a closed form");
             match of {
@@ -87,9 +71,9 @@ impl Rule {
     }
 
     /// A function of both tokens as a kernel.
-    fn kernel<S: Scalar>(&self, x: &Signal<S>, of: Of) -> Kernel<S> {
-        let (unit, [ln_values, ln_derivatives]) = self.units(x.kernel.ln_unit);
-        let variances: Few<S> = x.kernel.own.iter().map(|&own| own * unit).collect();
+    pub(super) fn kernel<S: Scalar>(&self, x: &Kernel<S>, of: Of) -> Kernel<S> {
+        let (unit, [ln_values, ln_derivatives]) = self.units(x.ln_unit);
+        let variances: Few<S> = x.own.iter().map(|&own| own * unit).collect();
         let own = |&variance: &S| {
             let at = self.0.at(variance);
             match of {
@@ -99,32 +83,20 @@ impl Rule {
             }
         };
         let ln_unit = if matches!(of, Of::Derivatives) { ln_derivatives } else { ln_values };
-        x.kernel.with(ln_unit, variances.iter().map(own).collect(), self.pairs(x, &variances, unit, of))
+        x.with(ln_unit, variances.iter().map(own).collect(), self.pairs(x, &variances, unit, of))
+    }
+
+    /// E φ at every node, in units of the root of e^`ln_unit`; none of an odd φ.
+    pub(super) fn means<S: Scalar>(&self, x: &Kernel<S>, ln_unit: f64) -> Option<Few<S>> {
+        let (unit, [ln_values, _]) = self.units(x.ln_unit);
+        let unit_of_mean = (0.5 * (ln_values - ln_unit)).exp();
+        let mean = |&own: &S| self.0.at(own * unit).mean * unit_of_mean;
+        (!function::is_odd(self.0.activation)).then(|| x.own.iter().map(mean).collect())
     }
 
     /// E (g x)_a (g x)_b of the gradient g at the input x, whose kernel this is.
-    pub(crate) fn with_signal<S: Scalar>(&self, x: &Signal<S>, gradient: &Kernel<S>) -> Kernel<S> {
+    pub(crate) fn with_signal<S: Scalar>(&self, x: &Kernel<S>, gradient: &Kernel<S>) -> Kernel<S> {
         gradient.times(&self.kernel(x, Of::Slopes)).over(&self.kernel(x, Of::Derivatives))
-    }
-}
-
-impl<S: Scalar> MeanField<S> for Rule {
-    fn forward(&self, x: &Signal<S>) -> Signal<S> {
-        let kernel = self.kernel(x, Of::Values);
-        let (unit, [ln_values, _]) = self.units(x.kernel.ln_unit);
-        let unit_of_mean = (0.5 * (ln_values - kernel.ln_unit)).exp();
-        let means = x.kernel.own.iter().map(|&own| self.0.at(own * unit).mean * unit_of_mean).collect();
-        let has_means = !function::is_odd(self.0.activation);
-        Signal { means: has_means.then_some(means), ..Signal::centred(x.width, kernel) }
-    }
-
-    fn backward(&self, x: &Signal<S>, _: &Signal<S>, gradient: &Gradient<S>) -> Gradient<S> {
-        let kernel = gradient.kernel.times(&self.kernel(x, Of::Derivatives));
-        Gradient { next: Next::Activation(self.clone()), ..Gradient::independent(kernel) }
-    }
-
-    fn weights<'a>(&'a self, _: &Signal<S>, _: &Signal<S>, _: &Gradient<S>) -> Few<(Parameter<'a>, f64)> {
-        Few::new()
     }
 }
 

@@ -12,12 +12,22 @@ use std::sync::LazyLock;
 
 use sigprop_stack::Activation;
 
-use super::Of;
+use super::closed::closed;
 use super::function::{SELU_ALPHA, SELU_SCALE};
-use super::kernel::closed;
 use super::table::{AtScale, TERMS, Table};
-use crate::mean_field::moments::{Few, Signal, correlation};
-use crate::mean_field::scalar::Scalar;
+use crate::mean_field::kernel::{Kernel, correlation};
+use crate::mean_field::scalar::{Few, Scalar};
+
+/// A function of the pair (u, v).
+#[derive(Clone, Copy, Debug)]
+pub(in crate::mean_field) enum Of {
+    /// φ(u) φ(v).
+    Values,
+    /// φ'(u) φ'(v).
+    Derivatives,
+    /// φ'(u)u φ'(v)v.
+    Slopes,
+}
 
 /// r_n².
 static RAMP: LazyLock<[f64; TERMS]> = LazyLock::new(|| {
@@ -62,10 +72,10 @@ impl<S: Scalar> Series<S> {
     }
 
     /// The function at all points of `x`, whose variances these are and whose products are in this unit.
-    pub(super) fn pairs(&self, x: &Signal<S>, variances: &[S], unit: f64) -> Few<S> {
+    pub(super) fn pairs(&self, x: &Kernel<S>, variances: &[S], unit: f64) -> Few<S> {
         let mut second = vec![S::from(0.0); self.terms];
-        x.kernel.map_pairs(variances, |point, ends, product| {
-            let (first, nodes) = x.kernel.positions.nodes_of(point);
+        x.map_pairs(variances, |point, ends, product| {
+            let (first, nodes) = x.positions.nodes_of(point);
             second.iter_mut().enumerate().for_each(|(n, sum)| {
                 *sum = nodes
                     .iter()

@@ -1,0 +1,31 @@
+//! Activation y = φ(x), entry by entry, by its dual ([`super::dual`]).
+//!
+//! ```text
+//! E y_a y_b = E φ(u) φ(v)      E y_a = E φ(u)      (u, v) Gaussian with the moments of (x_a, x_b)
+//! E g_a g_b' = E g_a g_b E φ'(u) φ'(v)             E (g' x)_a (g' x)_b = E g_a g_b E φ'(u)u φ'(v)v
+//! ```
+//!
+//! Assumption: x has mean zero and is Gaussian, as behind a linear map. Source: Cho & Saul 2009; Poole et al. 2016.
+
+use super::component::{MeanField, Parameter};
+use super::dual::{Dual, Of};
+use super::gradient::{Gradient, Next};
+use super::scalar::{Few, Scalar};
+use super::signal::Signal;
+
+impl<S: Scalar> MeanField<S> for Dual {
+    fn forward(&self, x: &Signal<S>) -> Signal<S> {
+        let kernel = self.kernel(&x.kernel, Of::Values);
+        let means = self.means(&x.kernel, kernel.ln_unit);
+        Signal { means, ..Signal::centred(x.width, kernel) }
+    }
+
+    fn backward(&self, x: &Signal<S>, _: &Signal<S>, gradient: &Gradient<S>) -> Gradient<S> {
+        let kernel = gradient.kernel.times(&self.kernel(&x.kernel, Of::Derivatives));
+        Gradient { next: Next::Activation(self.clone()), ..Gradient::independent(kernel) }
+    }
+
+    fn weights<'a>(&'a self, _: &Signal<S>, _: &Signal<S>, _: &Gradient<S>) -> Few<(Parameter<'a>, f64)> {
+        Few::new()
+    }
+}

@@ -1,0 +1,36 @@
+//! What a component is: one with one input, or chains on a common one that meet.
+
+use std::sync::Arc;
+
+use sigprop_stack::Tensor;
+
+use super::gradient::Gradient;
+use super::scalar::{Few, Scalar};
+use super::signal::Signal;
+
+/// A parameter of a component.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Parameter<'a> {
+    /// A tensor with a name.
+    Tensor(&'a Tensor),
+    /// The gains of a norm.
+    Gain,
+}
+
+/// A component with one input.
+pub(crate) trait MeanField<S: Scalar> {
+    /// The output from the input.
+    fn forward(&self, x: &Signal<S>) -> Signal<S>;
+    /// The gradient at the input `x` from that at the output `y`.
+    fn backward(&self, x: &Signal<S>, y: &Signal<S>, gradient: &Gradient<S>) -> Gradient<S>;
+    /// ln E dW² of its parameters, summed over the tokens of a sequence.
+    fn weights<'a>(&'a self, x: &Signal<S>, y: &Signal<S>, gradient: &Gradient<S>) -> Few<(Parameter<'a>, f64)>;
+}
+
+/// A component with several inputs, chains on a common input `x`.
+pub(crate) trait Fan<S: Scalar> {
+    /// The output from those of the `parts`.
+    fn merge(&self, x: &Signal<S>, parts: &[Arc<Signal<S>>]) -> Signal<S>;
+    /// The gradient at the output of each part, from that at the output.
+    fn split(&self, x: &Signal<S>, parts: &[Arc<Signal<S>>], gradient: &Gradient<S>) -> Vec<Gradient<S>>;
+}

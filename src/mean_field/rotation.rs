@@ -1,0 +1,77 @@
+//! Rotations of features by position · frequency: what two tokens at the distance d keep in common.
+//!
+//! ```text
+//! κ(d) = 1 − 2n/d_head + 2/d_head Σ_i cos (f_i d)
+//! ```
+//!
+//! Source: Su et al. 2021.
+
+use std::sync::Arc;
+
+use sigprop_stack::Rotary;
+
+use super::positions::{Averages, Chart};
+
+/// κ on a chart.
+#[derive(Debug)]
+pub(crate) struct Turn {
+    pub(super) of_distance: Averages,
+    /// At the lower points, averaged over the distances that a point stands for.
+    at_points: Vec<f64>,
+}
+
+impl Turn {
+    pub(crate) fn new(rotary: &Rotary, chart: &Chart) -> Self {
+        let part = 2.0 / rotary.d_head as f64;
+        let still = 1.0 - part * rotary.frequencies.len() as f64;
+        let of_distance = Averages::new(waves(&rotary.frequencies, chart.length).map(|[sum, _]| still + part * sum));
+        Self { at_points: chart.averaged(&of_distance), of_distance }
+    }
+}
+
+/// Σ_i cos (f_i d) and Σ_i sin (f_i d) for d from 0.
+pub(super) fn waves(frequencies: &[f64], length: usize) -> impl Iterator<Item = [f64; 2]> {
+    let steps: Vec<[f64; 2]> = frequencies.iter().map(|frequency| [frequency.cos(), frequency.sin()]).collect();
+    let mut at = vec![[1.0, 0.0]; frequencies.len()];
+    (0..length).map(move |_| {
+        let mut sums = [0.0; 2];
+        for (at, [cos, sin]) in at.iter_mut().zip(&steps) {
+            sums = [sums[0] + at[0], sums[1] + at[1]];
+            *at = [at[0] * cos - at[1] * sin, at[0] * sin + at[1] * cos];
+        }
+        sums
+    })
+}
+
+/// By how much features are turned: shares of them by a rule each, the others not.
+#[derive(Clone, Debug)]
+pub(crate) struct Rotation(pub(super) Vec<(f64, Arc<Turn>)>);
+
+impl Rotation {
+    /// Of parts with these shares, if any is rotated.
+    pub(crate) fn mixed<'p>(parts: impl Iterator<Item = (f64, Option<&'p Self>)> + Clone) -> Option<Self> {
+        let total: f64 = parts.clone().map(|(share, _)| share).sum();
+        let of_part = |(share, rotation): (f64, Option<&'p Self>)| {
+            let rules = rotation.into_iter().flat_map(|Self(rules)| rules);
+            rules.map(move |(own, rule)| (own * share / total, Arc::clone(rule)))
+        };
+        let rules: Vec<_> = parts.flat_map(of_part).collect();
+        (!rules.is_empty()).then_some(Self(rules))
+    }
+
+    /// The rules.
+    pub(crate) fn rules(&self) -> impl Iterator<Item = &Arc<Turn>> {
+        self.0.iter().map(|(_, rule)| rule)
+    }
+
+    /// The share that is not rotated.
+    pub(super) fn still(&self) -> f64 {
+        1.0 - self.0.iter().map(|(share, _)| share).sum::<f64>()
+    }
+
+    /// κ at a point of any class.
+    pub(super) fn at(&self, point: usize) -> f64 {
+        let of_rule = |(share, rule): &(f64, Arc<Turn>)| share * rule.at_points[point % rule.at_points.len()];
+        self.still() + self.0.iter().map(of_rule).sum::<f64>()
+    }
+}
