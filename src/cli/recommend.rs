@@ -12,13 +12,11 @@ use clap::{
 use sigprop::{
     compare::MARGIN_FORMATS,
     numerals::short,
-    predict, recommend,
+    recommend,
     recommend::{Demands, Nearest, Recommendation},
     report::{recommendation_json, recommendation_rows, recommendation_tables},
     stack_file::stack_json,
 };
-use sigprop_stack::WeightRow;
-
 use super::{
     Outcome,
     console::{Console, Paint, write_verdict},
@@ -112,41 +110,37 @@ impl Arguments {
         let recommendation = recommend(&described.setting, &self.demands.demands(), &|| bar.inc(1));
         bar.finish_and_clear();
         let recommendation = recommendation?;
+        if let Some(error) = &recommendation.not_followed {
+            console.detail(&format!("{error}; candidates are predicted at finite width"));
+        }
         if let Some(path) = &self.dump_stack {
             emit(Some(path), |out| stack_json(&recommendation.stack, out))?;
             if path == Path::new("-") {
                 return Ok(gate(&recommendation, console));
             }
         }
-        let prediction = predict(&recommendation.stack, described.setting.options)?;
-        let weights = &prediction.table.weights;
         let title = described.title();
         emit(self.data.output.as_ref(), |out| match self.data.format() {
             Format::Table => {
                 let paint = self.data.paint(console);
                 writeln!(out, "{title}\n")?;
-                write_recommendation(&recommendation, weights, paint, out)
+                write_recommendation(&recommendation, paint, out)
             }
-            Format::Rows(format) => recommendation_rows(weights).write(format, out),
-            Format::Json => recommendation_json(&recommendation, weights, out),
+            Format::Rows(format) => recommendation_rows(&recommendation).write(format, out),
+            Format::Json => recommendation_json(&recommendation, out),
         })?;
         console.tell(|out, _| {
             write_caveats(&described.caveats, out)?;
-            write_caveats(&prediction.caveats, out)
+            write_caveats(&recommendation.summary.caveats, out)
         });
         Ok(gate(&recommendation, console))
     }
 }
 
-fn write_recommendation(
-    recommendation: &Recommendation,
-    weights: &[WeightRow],
-    paint: Paint,
-    out: &mut dyn Write,
-) -> io::Result<()> {
+fn write_recommendation(recommendation: &Recommendation, paint: Paint, out: &mut dyn Write) -> io::Result<()> {
     let Recommendation { scheme, summary, nearest, without, .. } = recommendation;
     writeln!(out, "--scheme {scheme}\n")?;
-    recommendation_tables(recommendation, weights, out)?;
+    recommendation_tables(recommendation, out)?;
     writeln!(out)?;
     if let Some(Nearest { scheme, distance }) = nearest {
         let text =

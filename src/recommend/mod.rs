@@ -30,15 +30,16 @@ mod search;
 mod sketch;
 mod solver;
 
-use sigprop_stack::Stack;
+use sigprop_stack::{Stack, WeightRow};
 
 use crate::assemble::{AssembleError, Assembled, assemble};
-use crate::compare::{Setting, Summary, candidate};
+use crate::compare::{Setting, Summary};
+use crate::predict::{PredictError, predict};
 use crate::schemes::Scheme;
 pub use demands::{Demand, Demands, Outcome};
 pub use nearest::Nearest;
 use search::Gains;
-use sketch::models;
+use sketch::Models;
 use solver::Solver;
 
 /// A scheme that meets the demands, or comes closest.
@@ -54,8 +55,12 @@ pub struct Recommendation {
     pub nearest: Option<Nearest>,
     /// What each demand at its limit costs: the recommendation without it.
     pub without: Vec<(Demand, Scheme)>,
+    /// The structure for which the search took the theory of finite width; none where it took the mean-field theory.
+    pub not_followed: Option<PredictError>,
     /// The network with it.
     pub stack: Stack,
+    /// The weight tensors of that network.
+    pub weights: Vec<WeightRow>,
 }
 
 impl Recommendation {
@@ -78,17 +83,21 @@ impl Recommendation {
 /// ```
 pub fn recommend(setting: &Setting, demands: &Demands, done: &dyn Fn()) -> Result<Recommendation, AssembleError> {
     let demanded = demands.all();
-    let models = models(setting, &Gains::start(setting.architecture.n_layers).scheme())?;
-    let mut solver = Solver::new(&models, &demanded, done);
+    let Models { settings, not_followed } = Models::new(setting, &Gains::start(setting.architecture.n_layers).scheme())?;
+    let mut solver = Solver::new(&settings, &demanded, done);
     let gains = solver.solve(None, None)?;
     let scheme = gains.rounded();
-    let summary = candidate(setting, &scheme, |_| {})?.outcome?;
+    let Assembled { stack, .. } = assemble(&setting.architecture, &scheme, &setting.input, &setting.run)?;
+    let prediction = predict(&stack, setting.options)?;
+    let summary = Summary::of(&stack, &prediction);
     done();
     let outcomes: Vec<Outcome> = demanded.iter().map(|demand| demand.outcome(&summary)).collect();
     let binding = outcomes.iter().map(Outcome::is_binding).enumerate().filter(|(_, binding)| *binding);
     let without = binding.map(|(place, _)| Ok((demanded[place], solver.solve(Some(place), Some(&gains))?.rounded())));
     let without = without.collect::<Result<_, AssembleError>>()?;
-    let Assembled { stack, .. } = assemble(&setting.architecture, &scheme, &setting.input, &setting.run)?;
+    let t0 = std::time::Instant::now();
     let nearest = nearest::nearest(setting, &stack)?;
-    Ok(Recommendation { scheme, summary, outcomes, nearest, without, stack })
+    eprintln!("NEAREST {:.3}", t0.elapsed().as_secs_f64());
+    let weights = prediction.table.weights;
+    Ok(Recommendation { scheme, summary, outcomes, nearest, without, not_followed, stack, weights })
 }
