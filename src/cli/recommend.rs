@@ -5,6 +5,15 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use super::{
+    Outcome,
+    console::{Console, Paint, write_verdict},
+    description::{AverageArguments, DescriptionArguments},
+    output::{DataArguments, Format, emit},
+    parse,
+    predict::write_caveats,
+    prose::write_indented,
+};
 use clap::{
     Args,
     builder::{PossibleValuesParser, TypedValueParser},
@@ -17,15 +26,6 @@ use sigprop::{
     report::{recommendation_json, recommendation_rows, recommendation_tables},
     stack_file::stack_json,
 };
-use super::{
-    Outcome,
-    console::{Console, Paint, write_verdict},
-    description::{AverageArguments, DescriptionArguments},
-    output::{DataArguments, Format, emit},
-    parse,
-    predict::write_caveats,
-    prose::write_indented,
-};
 
 /// Recommend an initialisation that meets demands on the network.
 #[derive(Args, Debug)]
@@ -33,12 +33,15 @@ use super::{
 Searched are five numbers: gains on the stds 1/√fan_in of queries and keys, of values and attention
 output, and of the feed-forward network; the std of the embeddings; the ratio of branch to skip, whose
 squares sum to 1. Of all that meet the demands the one nearest to gains of 1 and equal shares is taken.
+The search predicts candidates in the mean-field theory, where it follows the network (-v says so where it
+does not); --theory decides which theory judges them, and which numbers are printed.
 Rows (--format csv) are the stds of all tensors. `without` tells what it would be if a demand at its limit were dropped. Exit status 1: the demands
 exclude each other, and what gives way is told.
 
 Examples:
   sigprop recommend --layers 192 --norm-placement post
   sigprop recommend gpt2 --max-correlation 0.5 --dump-stack stack.json
+  sigprop recommend llama-7b --theory mean-field               in seconds
   sigprop validate --stack stack.json                          checks it with sampled networks
   sigprop predict gpt2 --scheme gains:1,0.7,0.9,1,0.2          looks at it, or at one near by")]
 pub(crate) struct Arguments {

@@ -127,11 +127,20 @@ impl Demand {
     }
 
     /// ln of how far beyond the limit, a correlation r being measured by 1 − r; −∞ of what does not exist.
-    pub(super) fn excess(self, summary: &Summary) -> f64 {
+    fn excess(self, summary: &Summary) -> f64 {
+        let [above, below] = self.excesses(summary);
+        above.max(below)
+    }
+
+    /// The excess over an upper and a lower limit, each smooth where their maximum is not; −∞ where there is no such limit.
+    pub(super) fn excesses(self, summary: &Summary) -> [f64; 2] {
         /// Token differences below are rounding.
         const ALIKE: f64 = 1e-12;
         let excess = match self {
-            Self::ForwardGrowth(limit) => Some(summary.forward.ln_total.abs() - limit.ln()),
+            Self::ForwardGrowth(limit) => {
+                let ln_total = summary.forward.ln_total;
+                return [ln_total, -ln_total].map(|ln| ln - limit.ln());
+            }
             Self::GradientRatio(limit) => summary.ln_gradient_ratio.map(|ln| ln - limit.ln()),
             Self::Correlation(limit) => {
                 let apart = |r: f64| (1.0 - r).max(ALIKE).ln();
@@ -140,6 +149,6 @@ impl Demand {
             Self::ScoreStd(limit) => summary.score_variance.map(|variance| 0.5 * variance.ln_abs() - limit.ln()),
             Self::Format(format) => summary.margins[format].map(|margin| -margin * std::f64::consts::LN_2),
         };
-        excess.unwrap_or(f64::NEG_INFINITY)
+        [excess.unwrap_or(f64::NEG_INFINITY), f64::NEG_INFINITY]
     }
 }

@@ -62,6 +62,7 @@ impl Gains {
         Scheme::parse(&format!("gains:{}", values.join(","))).expect("exponentials are positive and finite")
     }
 
+    /// The step to here from other gains.
     pub(super) fn away_from(self, other: Self) -> Step {
         self.0 - other.0
     }

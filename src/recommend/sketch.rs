@@ -1,4 +1,4 @@
-//! Networks much like another whose predictions take milliseconds, for the many of a search.
+//! Models of a network whose predictions take milliseconds, for the many of a search.
 
 use sigprop_stack::Stack;
 
@@ -142,19 +142,21 @@ mod tests {
     use crate::presets::PRESETS;
     use crate::recommend::Gains;
 
-    /// Those whose tokens are exchangeable need none; all others have both, of which one without a decoder has
-    /// exchangeable tokens.
+    /// The network at finite width, in the mean-field theory, and, where positions differ, with exchangeable tokens; two streams
+    /// never are.
     #[test]
-    fn every_preset_has_a_model_without_order() {
+    fn presets_are_searched_in_the_mean_field_theory() {
         for preset in PRESETS {
             let setting = Setting::from(preset.architecture());
             let scheme = Gains::start(setting.architecture.n_layers).scheme();
-            let models = models(&setting, &scheme).expect("a network");
+            let Models { settings, not_followed } = Models::new(&setting, &scheme).expect("a network");
+            assert_eq!(not_followed.is_some(), preset.name.starts_with("whisper"), "{}: {not_followed:?}", preset.name);
             let is_plain = ["bert", "dslm"].iter().any(|name| preset.name.starts_with(name));
-            assert_eq!(models.len(), if is_plain { 1 } else { 3 }, "{}", preset.name);
-            let Setting { architecture, input, run, options: _ } = &models[models.len() - 1];
-            let fastest = assemble(architecture, &scheme, input, run).expect("a network").stack;
-            assert_eq!(is_exchangeable(&fastest), architecture.decoder.is_none(), "{}", preset.name);
+            assert_eq!(settings.len(), if is_plain { 2 } else { 3 }, "{}", preset.name);
+            let theories = settings.iter().map(|setting| setting.options.theory == Theory::MeanField);
+            assert!(theories.skip(1).all(|is_wide| is_wide == not_followed.is_none()), "{}", preset.name);
+            let fastest = assembled(&settings[settings.len() - 1], &scheme).expect("a network");
+            assert_eq!(is_exchangeable(&fastest), setting.architecture.decoder.is_none(), "{}", preset.name);
         }
     }
 }

@@ -15,7 +15,7 @@ pub(super) struct Solver<'a> {
     /// From the network itself to what is like it and faster.
     models: &'a [Setting],
     demands: &'a [Demand],
-    /// For each model but the fastest and each demand, the excess in it over that in the next one.
+    /// For each model but the fastest, and both limits of each demand, the excess in it over that in the next one.
     differences: Vec<Vec<Difference>>,
     /// Called after every prediction of the network itself.
     done: &'a dyn Fn(),
@@ -23,7 +23,7 @@ pub(super) struct Solver<'a> {
 
 impl<'a> Solver<'a> {
     pub(super) fn new(models: &'a [Setting], demands: &'a [Demand], done: &'a dyn Fn()) -> Self {
-        let differences = vec![vec![Difference::default(); demands.len()]; models.len() - 1];
+        let differences = vec![vec![Difference::default(); 2 * demands.len()]; models.len() - 1];
         Self { models, demands, differences, done }
     }
 
@@ -51,7 +51,9 @@ impl<'a> Solver<'a> {
                 if expected.iter().zip(&found).all(|(expected, found)| agree(model, *expected, *found)) {
                     return Ok((gains, found));
                 }
-                for (difference, (expected, found)) in self.differences[model].iter_mut().zip(expected.iter().zip(&found)) {
+                for (difference, (expected, found)) in
+                    self.differences[model].iter_mut().zip(expected.iter().zip(&found))
+                {
                     difference.update(gains, found - expected);
                 }
                 nearby = Some(gains);
@@ -63,20 +65,17 @@ impl<'a> Solver<'a> {
 
     /// How far a model exceeds demands that are a little tighter.
     fn excesses(&self, model: usize, dropped: Option<usize>, gains: &Gains) -> Result<Vec<f64>, AssembleError> {
-        let t0 = std::time::Instant::now();
         let outcome = candidate(&self.models[model], &gains.scheme(), |_| {})?.outcome;
-        eprintln!("EVAL {model} {:.4}", t0.elapsed().as_secs_f64());
         if model == 0 {
             (self.done)();
         }
-        let excess = |(place, demand): (usize, &Demand)| match &outcome {
-            _ if dropped == Some(place) => f64::NEG_INFINITY,
-            Ok(summary) => demand.excess(summary) + SLACK,
+        let excesses = |(place, demand): (usize, &Demand)| match &outcome {
+            _ if dropped == Some(place) => [f64::NEG_INFINITY; 2],
+            Ok(summary) => demand.excesses(summary).map(|excess| excess + SLACK),
             // Where nothing can be followed any more every demand is far off.
-            Err(_) => 1e3,
+            Err(_) => [1e3; 2],
         };
-        let excesses: Vec<f64> = self.demands.iter().enumerate().map(excess).collect();
-        if model + 1 < self.models.len() { eprintln!("AT {model} {gains:?} {excesses:.4?}"); }
+        let excesses = self.demands.iter().enumerate().flat_map(excesses).collect();
         match outcome {
             Ok(_) | Err(SchemeError::Predict(_)) => Ok(excesses),
             Err(error) => Err(error.into()),
@@ -84,37 +83,35 @@ impl<'a> Solver<'a> {
     }
 }
 
-/// The excess over a demand in one model minus that in another, linear in the gains, by Broyden's method.
+/// The excess over a limit in one model minus that in another, linear in the gains, by Broyden's method.
 #[derive(Clone, Debug, Default)]
 struct Difference {
-    /// Where it was found last, what it is there, and its slope.
+    /// Where both were predicted last, the difference there, and its slope.
     last: Option<(Gains, f64, Step)>,
 }
 
 impl Difference {
     fn at(&self, gains: &Gains) -> f64 {
-        self.last.map_or(0.0, |(last, value, slope)| value + slope.dot(&gains.away_from(last)))
+        self.last.map_or(0.0, |(last, difference, slope)| difference + slope.dot(&gains.away_from(last)))
     }
 
     /// Adds what is lacking at `gains`; nothing where an excess does not exist.
     fn update(&mut self, gains: Gains, lacking: f64) {
-        /// Steps below, in ln, tell nothing of a slope.
+        /// Shorter steps, in ln, say nothing of a slope.
         const SHORTEST: f64 = 3e-3;
-        /// Slopes change no more at a time.
-        const STEEPEST: f64 = 1.0;
         if !lacking.is_finite() {
             return;
         }
-        let value = self.at(&gains) + lacking;
+        let difference = self.at(&gains) + lacking;
         let slope = self.last.map_or(Step::zeros(), |(last, _, slope)| {
             let step = gains.away_from(last);
-            let length = step.norm();
-            if length < SHORTEST { slope } else { slope + step / length * (lacking / length).clamp(-STEEPEST, STEEPEST) }
+            if step.norm() < SHORTEST { slope } else { slope + step * (lacking / step.norm_squared()) }
         });
-        self.last = Some((gains, value, slope));
+        self.last = Some((gains, difference, slope));
     }
 }
 
+/// Excesses plus the differences from slower models.
 fn moved(excesses: Vec<f64>, slower: &[Vec<Difference>], gains: &Gains) -> Vec<f64> {
     let difference = |demand: usize| slower.iter().map(|models| models[demand].at(gains)).sum::<f64>();
     let moved = |(demand, excess)| excess + difference(demand);

@@ -12,10 +12,7 @@ use crate::recommend::{Outcome, Recommendation};
 use crate::verdict::{Verdict, over_blocks};
 
 /// The demands with what is reached, and the stds of all kinds of tensors.
-pub fn recommendation_tables(
-    recommendation: &Recommendation,
-    out: &mut dyn Write,
-) -> io::Result<()> {
+pub fn recommendation_tables(recommendation: &Recommendation, out: &mut dyn Write) -> io::Result<()> {
     let rows = recommendation.outcomes.iter().map(|outcome| {
         let word = match (outcome.is_met(), outcome.is_binding()) {
             (false, _) => "gives way",
@@ -53,11 +50,9 @@ pub fn recommendation_rows(recommendation: &Recommendation) -> Rows {
 }
 
 /// Everything but the stack.
-pub fn recommendation_json(
-    recommendation: &Recommendation,
-    out: &mut dyn Write,
-) -> io::Result<()> {
-    let Recommendation { scheme, summary, outcomes, nearest, without, not_followed: _, stack, weights } = recommendation;
+pub fn recommendation_json(recommendation: &Recommendation, out: &mut dyn Write) -> io::Result<()> {
+    let Recommendation { scheme, summary, outcomes, nearest, without, not_followed: _, stack, weights } =
+        recommendation;
     let document = RecommendationJson {
         schema_version: SCHEMA_VERSION,
         version: env!("CARGO_PKG_VERSION"),
