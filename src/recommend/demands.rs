@@ -128,19 +128,10 @@ impl Demand {
 
     /// ln of how far beyond the limit, a correlation r being measured by 1 − r; −∞ of what does not exist.
     fn excess(self, summary: &Summary) -> f64 {
-        let [above, below] = self.excesses(summary);
-        above.max(below)
-    }
-
-    /// The excess over an upper and a lower limit, each smooth where their maximum is not; −∞ where there is no such limit.
-    pub(super) fn excesses(self, summary: &Summary) -> [f64; 2] {
         /// Token differences below are rounding.
         const ALIKE: f64 = 1e-12;
         let excess = match self {
-            Self::ForwardGrowth(limit) => {
-                let ln_total = summary.forward.ln_total;
-                return [ln_total, -ln_total].map(|ln| ln - limit.ln());
-            }
+            Self::ForwardGrowth(limit) => Some(summary.forward.ln_total.abs() - limit.ln()),
             Self::GradientRatio(limit) => summary.ln_gradient_ratio.map(|ln| ln - limit.ln()),
             Self::Correlation(limit) => {
                 let apart = |r: f64| (1.0 - r).max(ALIKE).ln();
@@ -149,6 +140,27 @@ impl Demand {
             Self::ScoreStd(limit) => summary.score_variance.map(|variance| 0.5 * variance.ln_abs() - limit.ln()),
             Self::Format(format) => summary.margins[format].map(|margin| -margin * std::f64::consts::LN_2),
         };
-        [excess.unwrap_or(f64::NEG_INFINITY), f64::NEG_INFINITY]
+        excess.unwrap_or(f64::NEG_INFINITY)
+    }
+
+    /// Excesses whose maximum is that of the demand, and which are smoother: of growth and of decay, of each of the weight `matrices`.
+    pub(super) fn excesses(self, summary: &Summary, matrices: &[String]) -> Vec<f64> {
+        match self {
+            Self::ForwardGrowth(limit) => [1.0, -1.0].map(|sign| sign * summary.forward.ln_total - limit.ln()).to_vec(),
+            Self::GradientRatio(limit) => {
+                let ratio = |name| summary.ln_gradient_ratios.get(name).map_or(f64::NEG_INFINITY, |ln| ln - limit.ln());
+                matrices.iter().map(ratio).collect()
+            }
+            Self::Correlation(_) | Self::ScoreStd(_) | Self::Format(_) => vec![self.excess(summary)],
+        }
+    }
+
+    /// How many excesses there are.
+    pub(super) fn count(self, matrices: &[String]) -> usize {
+        match self {
+            Self::ForwardGrowth(_) => 2,
+            Self::GradientRatio(_) => matrices.len(),
+            Self::Correlation(_) | Self::ScoreStd(_) | Self::Format(_) => 1,
+        }
     }
 }

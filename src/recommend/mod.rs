@@ -86,9 +86,8 @@ impl Recommendation {
 /// ```
 pub fn recommend(setting: &Setting, demands: &Demands, done: &dyn Fn()) -> Result<Recommendation, AssembleError> {
     let demanded = demands.all();
-    let Models { settings, not_followed } =
-        Models::new(setting, &Gains::start(setting.architecture.n_layers).scheme())?;
-    let mut solver = Solver::new(&settings, &demanded, done);
+    let models = Models::new(setting, &Gains::start(setting.architecture.n_layers).scheme())?;
+    let mut solver = Solver::new(&models, &demanded, done);
     let gains = solver.solve(None, None)?;
     let scheme = gains.rounded();
     let Assembled { stack, .. } = assemble(&setting.architecture, &scheme, &setting.input, &setting.run)?;
@@ -101,5 +100,14 @@ pub fn recommend(setting: &Setting, demands: &Demands, done: &dyn Fn()) -> Resul
     let without = without.collect::<Result<_, AssembleError>>()?;
     let nearest = nearest::nearest(setting, &stack)?;
     let weights = prediction.table.weights;
-    Ok(Recommendation { scheme, summary, outcomes, nearest, without, not_followed, stack, weights })
+    Ok(Recommendation {
+        scheme,
+        summary,
+        outcomes,
+        nearest,
+        without,
+        not_followed: models.not_followed,
+        stack,
+        weights,
+    })
 }

@@ -1,17 +1,23 @@
 //! Models of a network whose predictions take milliseconds, for the many of a search.
 
+use std::collections::BTreeSet;
+
 use sigprop_stack::Stack;
 
 use crate::architecture::{Architecture, Positions, Stem};
 use crate::assemble::{AssembleError, Input, assemble};
 use crate::compare::Setting;
+use crate::cost::tensor_entries;
 use crate::predict::{Options, Positions as Grid, PredictError, Theory, is_exchangeable, predict};
 use crate::schemes::Scheme;
+use crate::verdict::over_blocks;
 
 /// The settings of a search, and why the mean-field theory is not among them.
 pub(super) struct Models {
     /// From the network itself in the theory asked for to the fastest.
     pub(super) settings: Vec<Setting>,
+    /// Names of the weight matrices that blocks share, with a `*` for the block.
+    pub(super) matrices: Vec<String>,
     /// A structure that the mean-field theory does not follow, if there is one.
     pub(super) not_followed: Option<PredictError>,
 }
@@ -48,7 +54,9 @@ impl Models {
         }
         // Latent attention rotates whatever its positions are.
         settings.retain(|setting| assembled(setting, scheme).is_ok());
-        Ok(Self { settings, not_followed })
+        let names = tensor_entries(&stack).into_keys().filter(|name| name.ends_with("weight"));
+        let matrices: BTreeSet<String> = names.filter_map(|name| over_blocks(&name)).collect();
+        Ok(Self { settings, matrices: matrices.into_iter().collect(), not_followed })
     }
 }
 
@@ -149,7 +157,7 @@ mod tests {
         for preset in PRESETS {
             let setting = Setting::from(preset.architecture());
             let scheme = Gains::start(setting.architecture.n_layers).scheme();
-            let Models { settings, not_followed } = Models::new(&setting, &scheme).expect("a network");
+            let Models { settings, not_followed, matrices: _ } = Models::new(&setting, &scheme).expect("a network");
             assert_eq!(not_followed.is_some(), preset.name.starts_with("whisper"), "{}: {not_followed:?}", preset.name);
             let is_plain = ["bert", "dslm"].iter().any(|name| preset.name.starts_with(name));
             assert_eq!(settings.len(), if is_plain { 2 } else { 3 }, "{}", preset.name);

@@ -4,6 +4,7 @@ use std::slice;
 
 use super::Demand;
 use super::search::{Gains, Step, search};
+use super::sketch::Models;
 use crate::assemble::AssembleError;
 use crate::compare::{Setting, candidate};
 use crate::schemes::SchemeError;
@@ -15,16 +16,20 @@ pub(super) struct Solver<'a> {
     /// From the network itself to what is like it and faster.
     models: &'a [Setting],
     demands: &'a [Demand],
-    /// For each model but the fastest, and both limits of each demand, the excess in it over that in the next one.
+    /// Names of the weight matrices that blocks share.
+    matrices: &'a [String],
+    /// For each model but the fastest and each excess of the demands, the difference from that in the next one.
     differences: Vec<Vec<Difference>>,
     /// Called after every prediction of the network itself.
     done: &'a dyn Fn(),
 }
 
 impl<'a> Solver<'a> {
-    pub(super) fn new(models: &'a [Setting], demands: &'a [Demand], done: &'a dyn Fn()) -> Self {
-        let differences = vec![vec![Difference::default(); 2 * demands.len()]; models.len() - 1];
-        Self { models, demands, differences, done }
+    pub(super) fn new(models: &'a Models, demands: &'a [Demand], done: &'a dyn Fn()) -> Self {
+        let Models { settings, matrices, .. } = models;
+        let count = demands.iter().map(|demand| demand.count(matrices)).sum();
+        let differences = vec![vec![Difference::default(); count]; settings.len() - 1];
+        Self { models: settings, demands, matrices, differences, done }
     }
 
     /// Without one of the demands, by its number; from gains that meet demands of the same kind, if there are any.
@@ -48,7 +53,7 @@ impl<'a> Solver<'a> {
                 let with_own = [slower, slice::from_ref(&self.differences[model])].concat();
                 let (gains, expected) = self.solve_in(model + 1, &with_own, dropped, nearby.as_ref())?;
                 let found = moved(self.excesses(model, dropped, &gains)?, slower, &gains);
-                if expected.iter().zip(&found).all(|(expected, found)| agree(model, *expected, *found)) {
+                if expected.iter().zip(&found).all(|(expected, found)| agree(*expected, *found)) {
                     return Ok((gains, found));
                 }
                 for (difference, (expected, found)) in
@@ -70,11 +75,14 @@ impl<'a> Solver<'a> {
             (self.done)();
         }
         let excesses = |(place, demand): (usize, &Demand)| match &outcome {
-            _ if dropped == Some(place) => [f64::NEG_INFINITY; 2],
-            Ok(summary) => demand.excesses(summary).map(|excess| excess + SLACK),
+            _ if dropped == Some(place) => vec![f64::NEG_INFINITY; demand.count(self.matrices)],
+            Ok(summary) => demand.excesses(summary, self.matrices).into_iter().map(|excess| excess + SLACK).collect(),
             // Where nothing can be followed any more every demand is far off.
-            Err(_) => [1e3; 2],
+            Err(_) => vec![1e3; demand.count(self.matrices)],
         };
+        if model == 0 || std::env::var("EVALS").is_ok() {
+            eprintln!("EVAL {model} 0 {gains:?}");
+        }
         let excesses = self.demands.iter().enumerate().flat_map(excesses).collect();
         match outcome {
             Ok(_) | Err(SchemeError::Predict(_)) => Ok(excesses),
@@ -119,12 +127,12 @@ fn moved(excesses: Vec<f64>, slower: &[Vec<Difference>], gains: &Gains) -> Vec<f
 }
 
 /// Whether a model tells of a demand what a slower one does: how far it is exceeded, or that it does not count.
-fn agree(model: usize, told: f64, found: f64) -> bool {
+fn agree(told: f64, found: f64) -> bool {
     /// What may be found beyond.
     const BEYOND: f64 = 0.003;
-    /// How much less, in the network itself and in what is between.
-    const LESS: [f64; 2] = [0.01, 0.03];
+    /// How much less.
+    const LESS: f64 = 0.004;
     /// Further within than any search would come to a stop.
     const WITHIN: f64 = -0.03;
-    (told < WITHIN && found < 0.0) || (told - LESS[model.min(1)] < found && found < told + BEYOND)
+    (told < WITHIN && found < 0.0) || (told - LESS < found && found < told + BEYOND)
 }
