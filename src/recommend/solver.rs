@@ -80,9 +80,6 @@ impl<'a> Solver<'a> {
             // Where nothing can be followed any more every demand is far off.
             Err(_) => vec![1e3; demand.count(self.matrices)],
         };
-        if model == 0 || std::env::var("EVALS").is_ok() {
-            eprintln!("EVAL {model} 0 {gains:?}");
-        }
         let excesses = self.demands.iter().enumerate().flat_map(excesses).collect();
         match outcome {
             Ok(_) | Err(SchemeError::Predict(_)) => Ok(excesses),
