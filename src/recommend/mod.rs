@@ -16,11 +16,11 @@
 //! # Models
 //!
 //! A prediction at finite width takes seconds where every pair of positions is followed, one in the mean-field theory milliseconds per
-//! block, and less still where tokens see all others. The fastest network is searched; its excesses over the demands, one for each weight matrix, are corrected by
-//! differences from the next slower model, which are linear in the gains: their values at the last gains found, their slopes by
-//! Broyden's method (space mapping). Gains are found where both agree; then the next slower model is predicted, up to the network in
-//! the theory asked for, which judges. A model that does not agree after some rounds is searched itself. Where the mean-field
-//! theory does not follow the network, a network with few tokens takes its place.
+//! block, and less still where tokens see all others. The fastest network is searched; its excesses over the demands, one for each
+//! weight matrix, are corrected by differences from the next slower model, which are linear in the gains: their values at the last gains
+//! found, their slopes by Broyden's method (space mapping). Gains are found where both agree; then the next slower model is predicted,
+//! up to the network in the theory asked for, which judges. A model that does not agree after some rounds is searched itself. Where
+//! the mean-field theory does not follow the network, a network with few tokens takes its place.
 //!
 //! # Source
 //!
