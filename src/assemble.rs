@@ -25,7 +25,7 @@ mod tests;
 use sigprop_stack::{GradientSeed, Stack, StackError};
 
 use crate::architecture::{Architecture, ArchitectureError, Head, Resolved};
-use crate::predict::{Caveat, PredictError};
+use crate::predict::{Caveat, PredictError, Theory};
 use crate::schemes::{Scheme, SchemeError};
 pub(crate) use head::token_table;
 use input::Reads;
@@ -129,6 +129,21 @@ pub fn assemble(
     input: &Input,
     run: &Run,
 ) -> Result<Assembled, AssembleError> {
+    assemble_in(Theory::FiniteWidth, architecture, scheme, input, run)
+}
+
+/// The same where schemes that follow the signal do so in another theory.
+///
+/// # Errors
+///
+/// Those of [`assemble`], and [`PredictError::NotFollowed`] within.
+pub(crate) fn assemble_in(
+    theory: Theory,
+    architecture: &Architecture,
+    scheme: &Scheme,
+    input: &Input,
+    run: &Run,
+) -> Result<Assembled, AssembleError> {
     let encoder = architecture.resolved()?;
     correlation("grad_correlation", run.grad_correlation)?;
     let gradient = GradientSeed { stream: gradient_stream(&encoder, run)?, correlation: run.grad_correlation };
@@ -146,7 +161,7 @@ pub fn assemble(
         let reads = Reads::new(side, input)?;
         let architecture = Resolved { seq_len: reads.seq_len().unwrap_or(side.seq_len), ..side.clone() };
         recipe.fits(&architecture)?;
-        let side = Side { architecture: &architecture, recipe, prefix, token: token.take() };
+        let side = Side { architecture: &architecture, recipe, prefix, token: token.take(), theory };
         token = encoder.shared_embedding.then(|| side.token());
         streams.push(side.stream(name, &reads, run.train)?);
     }
@@ -173,7 +188,8 @@ pub fn set_head(
 fn write_head(stack: &mut Stack, scheme: &Scheme, encoder: &Resolved, kind: Head) -> Result<(), AssembleError> {
     let is_last = stack.gradient.stream + 1 == stack.streams.len();
     let prefix = if encoder.decoder.is_some() { "decoder." } else { "" };
-    let side = Side { architecture: last(encoder), recipe: scheme.recipe(), prefix, token: None };
+    let theory = Theory::FiniteWidth;
+    let side = Side { architecture: last(encoder), recipe: scheme.recipe(), prefix, token: None, theory };
     stack.head = side.head(stack, kind).filter(|_| is_last);
     stack.learning_rates = learning_rates(stack, scheme, encoder)?;
     Ok(())

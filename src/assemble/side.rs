@@ -6,7 +6,7 @@ use super::AssembleError;
 use super::embeddings::Entrance;
 use super::input::Reads;
 use crate::architecture::Resolved;
-use crate::predict::{ForwardWalk, PredictError};
+use crate::predict::{ForwardWalk, PredictError, Theory};
 use crate::recipe::{Blocks, Fans, Outer, Projection, Recipe, Residual, Slot};
 
 /// A stream on its way to a stack.
@@ -17,6 +17,8 @@ pub(super) struct Side<'a> {
     pub(super) prefix: &'a str,
     /// The token embedding, if it is another stream's.
     pub(super) token: Option<Tensor>,
+    /// Of schemes that follow the signal.
+    pub(super) theory: Theory,
 }
 
 impl Side<'_> {
@@ -37,7 +39,7 @@ impl Side<'_> {
         let blocks = self.blocks(true, &|_| Residual { skip: 1.0, branch: 1.0 }, &|_| Init::Zero.into());
         let body = [node].into_iter().chain(blocks).collect();
         let stream = Stream { name: String::new(), seq_len, source, body };
-        let mut walk = ForwardWalk::new(&stream);
+        let mut walk = ForwardWalk::in_theory(self.theory, &stream)?;
         walk.through(&stream.body[..1])?;
         Ok(walk)
     }

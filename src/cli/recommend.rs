@@ -5,20 +5,6 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use clap::{
-    Args,
-    builder::{PossibleValuesParser, TypedValueParser},
-};
-use sigprop::{
-    compare::MARGIN_FORMATS,
-    numerals::short,
-    predict, recommend,
-    recommend::{Demands, Nearest, Recommendation},
-    report::{recommendation_json, recommendation_rows, recommendation_tables},
-    stack_file::stack_json,
-};
-use sigprop_stack::WeightRow;
-
 use super::{
     Outcome,
     console::{Console, Paint, write_verdict},
@@ -28,6 +14,18 @@ use super::{
     predict::write_caveats,
     prose::write_indented,
 };
+use clap::{
+    Args,
+    builder::{PossibleValuesParser, TypedValueParser},
+};
+use sigprop::{
+    compare::MARGIN_FORMATS,
+    numerals::short,
+    recommend,
+    recommend::{Demands, Nearest, Recommendation},
+    report::{recommendation_json, recommendation_rows, recommendation_tables},
+    stack_file::stack_json,
+};
 
 /// Recommend an initialisation that meets demands on the network.
 #[derive(Args, Debug)]
@@ -35,12 +33,15 @@ use super::{
 Searched are five numbers: gains on the stds 1/√fan_in of queries and keys, of values and attention
 output, and of the feed-forward network; the std of the embeddings; the ratio of branch to skip, whose
 squares sum to 1. Of all that meet the demands the one nearest to gains of 1 and equal shares is taken.
+The search predicts candidates in the mean-field theory, where it follows the network (-v says so where it
+does not); --theory decides which theory judges them, and which numbers are printed.
 Rows (--format csv) are the stds of all tensors. `without` tells what it would be if a demand at its limit were dropped. Exit status 1: the demands
 exclude each other, and what gives way is told.
 
 Examples:
   sigprop recommend --layers 192 --norm-placement post
   sigprop recommend gpt2 --max-correlation 0.5 --dump-stack stack.json
+  sigprop recommend llama-7b --theory mean-field               in seconds
   sigprop validate --stack stack.json                          checks it with sampled networks
   sigprop predict gpt2 --scheme gains:1,0.7,0.9,1,0.2          looks at it, or at one near by")]
 pub(crate) struct Arguments {
@@ -112,41 +113,37 @@ impl Arguments {
         let recommendation = recommend(&described.setting, &self.demands.demands(), &|| bar.inc(1));
         bar.finish_and_clear();
         let recommendation = recommendation?;
+        if let Some(error) = &recommendation.not_followed {
+            console.detail(&format!("{error}; candidates are predicted at finite width"));
+        }
         if let Some(path) = &self.dump_stack {
             emit(Some(path), |out| stack_json(&recommendation.stack, out))?;
             if path == Path::new("-") {
                 return Ok(gate(&recommendation, console));
             }
         }
-        let prediction = predict(&recommendation.stack, described.setting.options)?;
-        let weights = &prediction.table.weights;
         let title = described.title();
         emit(self.data.output.as_ref(), |out| match self.data.format() {
             Format::Table => {
                 let paint = self.data.paint(console);
                 writeln!(out, "{title}\n")?;
-                write_recommendation(&recommendation, weights, paint, out)
+                write_recommendation(&recommendation, paint, out)
             }
-            Format::Rows(format) => recommendation_rows(weights).write(format, out),
-            Format::Json => recommendation_json(&recommendation, weights, out),
+            Format::Rows(format) => recommendation_rows(&recommendation).write(format, out),
+            Format::Json => recommendation_json(&recommendation, out),
         })?;
         console.tell(|out, _| {
             write_caveats(&described.caveats, out)?;
-            write_caveats(&prediction.caveats, out)
+            write_caveats(&recommendation.summary.caveats, out)
         });
         Ok(gate(&recommendation, console))
     }
 }
 
-fn write_recommendation(
-    recommendation: &Recommendation,
-    weights: &[WeightRow],
-    paint: Paint,
-    out: &mut dyn Write,
-) -> io::Result<()> {
+fn write_recommendation(recommendation: &Recommendation, paint: Paint, out: &mut dyn Write) -> io::Result<()> {
     let Recommendation { scheme, summary, nearest, without, .. } = recommendation;
     writeln!(out, "--scheme {scheme}\n")?;
-    recommendation_tables(recommendation, weights, out)?;
+    recommendation_tables(recommendation, out)?;
     writeln!(out)?;
     if let Some(Nearest { scheme, distance }) = nearest {
         let text =

@@ -12,6 +12,8 @@
 //! All of the stream that the gradient goes through; a final norm is left out of the growth. The norm of a tensor's
 //! gradient is √(entries · E (dL/dW)²).
 
+use std::collections::BTreeMap;
+
 use sigprop_stack::{Number, Quantity, SiteRow, Stack};
 
 use crate::Prediction;
@@ -64,6 +66,8 @@ pub struct Summary {
     pub stds: [Option<f64>; 2],
     /// ln of the largest over the smallest gradient norm of a weight matrix over the blocks; none of a single block.
     pub ln_gradient_ratio: Option<f64>,
+    /// The same of every weight matrix, by its name with a `*` for the block.
+    pub ln_gradient_ratios: BTreeMap<String, f64>,
     /// The tensor with the largest gradient norm; none where no weight has a gradient.
     pub worst_tensor: Option<WorstTensor>,
     /// Correlation between tokens after the last block; none of a single token.
@@ -100,13 +104,17 @@ impl Summary {
             let ln_total = if to == f64::NEG_INFINITY { to } else { to - from };
             Growth { ln_total, n_blocks: profile.rows.len() - 1 }
         };
+        let spreads = Spread::all(&prediction.table.weights).into_iter();
+        let ln_gradient_ratios: BTreeMap<String, f64> =
+            spreads.map(|spread| (spread.tensor, spread.ln_ratio)).collect();
         let scores = prediction.attentions.iter().map(|row| row.score_variance);
         Self {
             forward: growth(Quantity::Variance, [0, 1]),
             backward: growth(Quantity::GradVariance, [1, 0]),
             stds: [(1, Quantity::LnVarianceStd), (0, Quantity::LnGradVarianceStd)]
                 .map(|(end, quantity)| ends[end].value(quantity).map(|std| std.value())),
-            ln_gradient_ratio: Spread::of(&prediction.table.weights).map(|spread| spread.ln_ratio),
+            ln_gradient_ratio: ln_gradient_ratios.values().copied().max_by(f64::total_cmp),
+            ln_gradient_ratios,
             worst_tensor: worst_tensor(stack, prediction),
             token_correlation: ends[1].value(Quantity::TokenCorrelation).map(|cell| cell.value()),
             score_variance: scores.max_by(|one, other| one.ln_abs().total_cmp(&other.ln_abs())),

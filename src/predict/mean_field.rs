@@ -105,13 +105,14 @@ impl<'w> Walk<'w> {
             sums: Vec::new(),
             routings: Vec::new(),
             experts: 1.0,
-            masks: Masks::told_on(WALKS),
+            masks: Masks::told_on(1),
             rows: Rows::default(),
         }
     }
 
     /// What is found in `stack`.
     pub(crate) fn through(mut self, stack: &Stack) -> Result<Rows, PredictError> {
+        self.masks = Masks::told_on(WALKS);
         let mut walks = Vec::new();
         loop {
             self.streams = 0;
@@ -121,6 +122,31 @@ impl<'w> Walk<'w> {
                 return Ok(Rows::of_all(walks));
             }
         }
+    }
+
+    /// The signal at the start of a stream.
+    pub(super) fn enter(&mut self, site: &str, stream: &Stream) -> Result<Arc<Signal<f64>>, PredictError> {
+        let place = self.streams;
+        self.streams += 1;
+        let ids = match &stream.source {
+            Source::Embedding(Embedding { ids: Ids::Given(_), .. }) => Some(self.ids[place].as_slice()),
+            Source::Embedding(_) | Source::Gaussian(_) => None,
+        };
+        let positions = Arc::new(Positions::of(stream, self.grading, self.segment, ids));
+        if positions.chart.is_some() && positions.nodes() < stream.seq_len {
+            self.rows.graded(positions.nodes(), stream.seq_len);
+        }
+        Ok(Arc::new(match &stream.source {
+            Source::Gaussian(gaussian) => embedding::gaussian(gaussian, &positions),
+            Source::Embedding(source) => {
+                let is_segment = |term: &EmbeddingTerm| matches!(term, EmbeddingTerm::Segment { .. });
+                if positions.chart.is_some() && source.terms.iter().any(is_segment) {
+                    let (site, what) = (site.to_owned(), "segments where positions differ");
+                    return Err(PredictError::NotFollowed { site, what });
+                }
+                embedding::embedded(source, &positions)
+            }
+        }))
     }
 
     fn tells(&self, at: &Site) -> bool {
@@ -311,6 +337,12 @@ fn not_followed(at: &Site, what: &'static str) -> PredictError {
     PredictError::NotFollowed { site: at.path().to_owned(), what }
 }
 
+/// E x², averaged over positions.
+pub(super) fn second_moment(signal: &Signal<f64>) -> f64 {
+    let Pooled { ln_unit, second, .. } = pooled(&signal.kernel, |_| 0.0);
+    second * ln_unit.exp()
+}
+
 /// Averages over tokens and pairs of tokens.
 fn pooled(kernel: &Kernel<f64>, mean: impl Fn(usize) -> f64) -> Pooled {
     let positions = &kernel.positions;
@@ -334,26 +366,7 @@ impl Interpreter<'_> for Walk<'_> {
     type Error = PredictError;
 
     fn source(&mut self, at: &Site, stream: &Stream) -> Result<Self::Signal, PredictError> {
-        let place = self.streams;
-        self.streams += 1;
-        let ids = match &stream.source {
-            Source::Embedding(Embedding { ids: Ids::Given(_), .. }) => Some(self.ids[place].as_slice()),
-            Source::Embedding(_) | Source::Gaussian(_) => None,
-        };
-        let positions = Arc::new(Positions::of(stream, self.grading, self.segment, ids));
-        if positions.chart.is_some() && positions.nodes() < stream.seq_len {
-            self.rows.graded(positions.nodes(), stream.seq_len);
-        }
-        Ok(Arc::new(match &stream.source {
-            Source::Gaussian(gaussian) => embedding::gaussian(gaussian, &positions),
-            Source::Embedding(source) => {
-                let is_segment = |term: &EmbeddingTerm| matches!(term, EmbeddingTerm::Segment { .. });
-                if positions.chart.is_some() && source.terms.iter().any(is_segment) {
-                    return Err(not_followed(at, "segments where positions differ"));
-                }
-                embedding::embedded(source, &positions)
-            }
-        }))
+        self.enter(at.path(), stream)
     }
 
     fn source_backward(&mut self, at: &Site, stream: &Stream, gradient: Gradient<f64>) -> Result<(), PredictError> {

@@ -18,6 +18,7 @@ use sigprop_stack::{
 };
 
 use crate::domain::{Flow, Signal};
+use crate::mean_field::positions::Grading;
 use crate::rules::embedding::SEGMENT_SHARES;
 use rows::Rows;
 pub(crate) use sequences::is_exchangeable;
@@ -251,9 +252,12 @@ fn check_memory(stack: &Stack, sequences: usize) -> Result<(), PredictError> {
 ///
 /// Clones walk on from the same place on their own; what they integrate on the way they share.
 #[derive(Clone)]
-pub struct ForwardWalk {
-    moments: Rc<RefCell<Moments>>,
-    signal: Arc<Signal>,
+pub struct ForwardWalk(Forward);
+
+#[derive(Clone)]
+enum Forward {
+    FiniteWidth { moments: Rc<RefCell<Moments>>, signal: Arc<Signal> },
+    MeanField { walk: Rc<RefCell<mean_field::Walk<'static>>>, signal: Arc<crate::mean_field::signal::Signal<f64>> },
 }
 
 impl ForwardWalk {
@@ -268,17 +272,40 @@ impl ForwardWalk {
             Moments::by_position(Sites::Stream, ids, sequences::treats_tokens_alike(&stack))
         };
         let signal = Arc::new(moments.enter(&stream.source, stream.seq_len));
-        Self { moments: Rc::new(RefCell::new(moments)), signal }
+        Self(Forward::FiniteWidth { moments: Rc::new(RefCell::new(moments)), signal })
+    }
+
+    /// The same in any theory; given ids, and two segments, take that of finite width.
+    pub(crate) fn in_theory(theory: Theory, stream: &Stream) -> Result<Self, PredictError> {
+        let stack = Stack::new("", vec![stream.clone()], GradientSeed { stream: 0, correlation: 0.0 });
+        if theory == Theory::FiniteWidth || sequences::has_given_ids(&stack) || sequences::has_segments(&stack) {
+            return Ok(Self::new(stream));
+        }
+        let mut walk = mean_field::Walk::new(Sites::Stream, Some(Grading::FINE), (None, None), &[]);
+        let signal = walk.enter(&stream.name, stream)?;
+        Ok(Self(Forward::MeanField { walk: Rc::new(RefCell::new(walk)), signal }))
     }
 
     /// Goes through `body`, whose shapes must fit.
     pub fn through(&mut self, body: &[Node]) -> Result<(), PredictError> {
-        self.signal = advance(body, Arc::clone(&self.signal), &mut *self.moments.borrow_mut())?;
+        match &mut self.0 {
+            Forward::FiniteWidth { moments, signal } => {
+                *signal = advance(body, Arc::clone(signal), &mut *moments.borrow_mut())?;
+            }
+            Forward::MeanField { walk, signal } => {
+                *signal = advance(body, Arc::clone(signal), &mut *walk.borrow_mut())?;
+            }
+        }
         Ok(())
     }
 
     /// E x² here, averaged over positions.
     pub fn second_moment(&self) -> f64 {
-        self.signal.levels().map(f64::exp).sum::<f64>() / self.signal.tokens.len() as f64
+        match &self.0 {
+            Forward::FiniteWidth { signal, .. } => {
+                signal.levels().map(f64::exp).sum::<f64>() / signal.tokens.len() as f64
+            }
+            Forward::MeanField { signal, .. } => mean_field::second_moment(signal),
+        }
     }
 }

@@ -127,7 +127,7 @@ impl Demand {
     }
 
     /// ln of how far beyond the limit, a correlation r being measured by 1 − r; −∞ of what does not exist.
-    pub(super) fn excess(self, summary: &Summary) -> f64 {
+    fn excess(self, summary: &Summary) -> f64 {
         /// Token differences below are rounding.
         const ALIKE: f64 = 1e-12;
         let excess = match self {
@@ -141,5 +141,26 @@ impl Demand {
             Self::Format(format) => summary.margins[format].map(|margin| -margin * std::f64::consts::LN_2),
         };
         excess.unwrap_or(f64::NEG_INFINITY)
+    }
+
+    /// Excesses whose maximum is that of the demand, and which are smoother: of growth and of decay, of each of the weight `matrices`.
+    pub(super) fn excesses(self, summary: &Summary, matrices: &[String]) -> Vec<f64> {
+        match self {
+            Self::ForwardGrowth(limit) => [1.0, -1.0].map(|sign| sign * summary.forward.ln_total - limit.ln()).to_vec(),
+            Self::GradientRatio(limit) => {
+                let ratio = |name| summary.ln_gradient_ratios.get(name).map_or(f64::NEG_INFINITY, |ln| ln - limit.ln());
+                matrices.iter().map(ratio).collect()
+            }
+            Self::Correlation(_) | Self::ScoreStd(_) | Self::Format(_) => vec![self.excess(summary)],
+        }
+    }
+
+    /// How many excesses there are.
+    pub(super) fn count(self, matrices: &[String]) -> usize {
+        match self {
+            Self::ForwardGrowth(_) => 2,
+            Self::GradientRatio(_) => matrices.len(),
+            Self::Correlation(_) | Self::ScoreStd(_) | Self::Format(_) => 1,
+        }
     }
 }

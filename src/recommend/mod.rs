@@ -13,16 +13,19 @@
 //! sequential least squares with a quadratic penalty; no randomness. Demands that cannot hold together leave the network
 //! that violates them least, in Σ ln², and the demands that gave way.
 //!
-//! # Sketches
+//! # Models
 //!
-//! Where every pair of positions is followed a prediction takes seconds. There a network like it is searched in which
-//! tokens see all others, its excesses over the demands moved by what they are of the network itself at the last gains
-//! found; again from there, until both tell the same (space mapping). Between the two is the network with few tokens.
-//! Where they do not agree after some rounds the network itself is searched, which takes a hundred times as long.
+//! A prediction at finite width takes seconds where every pair of positions is followed, one in the mean-field theory milliseconds per
+//! block, and less still where tokens see all others. The fastest network is searched; its excesses over the demands, one for each
+//! weight matrix, are corrected by differences from the next slower model, which are linear in the gains: their values at the last gains
+//! found, their slopes by Broyden's method (space mapping). Gains are found where both agree; then the next slower model is predicted,
+//! up to the network in the theory asked for, which judges. A model that does not agree after some rounds is searched itself. Where
+//! the mean-field theory does not follow the network, a network with few tokens takes its place.
 //!
 //! # Source
 //!
-//! Space mapping: Bandler et al. 2004 (10.1109/TMTT.2003.820904); the demands and the distance are ours.
+//! Space mapping: Bandler et al. 2004 (10.1109/TMTT.2003.820904); Broyden 1965 (10.1090/S0025-5718-1965-0198670-6); the demands and
+//! the distance are ours.
 
 mod demands;
 mod nearest;
@@ -30,15 +33,16 @@ mod search;
 mod sketch;
 mod solver;
 
-use sigprop_stack::Stack;
+use sigprop_stack::{Stack, WeightRow};
 
 use crate::assemble::{AssembleError, Assembled, assemble};
-use crate::compare::{Setting, Summary, candidate};
+use crate::compare::{Setting, Summary};
+use crate::predict::{PredictError, predict};
 use crate::schemes::Scheme;
 pub use demands::{Demand, Demands, Outcome};
 pub use nearest::Nearest;
 use search::Gains;
-use sketch::models;
+use sketch::Models;
 use solver::Solver;
 
 /// A scheme that meets the demands, or comes closest.
@@ -54,8 +58,12 @@ pub struct Recommendation {
     pub nearest: Option<Nearest>,
     /// What each demand at its limit costs: the recommendation without it.
     pub without: Vec<(Demand, Scheme)>,
+    /// The structure for which the search took the theory of finite width; none where it took the mean-field theory.
+    pub not_followed: Option<PredictError>,
     /// The network with it.
     pub stack: Stack,
+    /// The weight tensors of that network.
+    pub weights: Vec<WeightRow>,
 }
 
 impl Recommendation {
@@ -78,17 +86,28 @@ impl Recommendation {
 /// ```
 pub fn recommend(setting: &Setting, demands: &Demands, done: &dyn Fn()) -> Result<Recommendation, AssembleError> {
     let demanded = demands.all();
-    let models = models(setting, &Gains::start(setting.architecture.n_layers).scheme())?;
+    let models = Models::new(setting, &Gains::start(setting.architecture.n_layers).scheme())?;
     let mut solver = Solver::new(&models, &demanded, done);
     let gains = solver.solve(None, None)?;
     let scheme = gains.rounded();
-    let summary = candidate(setting, &scheme, |_| {})?.outcome?;
+    let Assembled { stack, .. } = assemble(&setting.architecture, &scheme, &setting.input, &setting.run)?;
+    let prediction = predict(&stack, setting.options)?;
+    let summary = Summary::of(&stack, &prediction);
     done();
     let outcomes: Vec<Outcome> = demanded.iter().map(|demand| demand.outcome(&summary)).collect();
     let binding = outcomes.iter().map(Outcome::is_binding).enumerate().filter(|(_, binding)| *binding);
     let without = binding.map(|(place, _)| Ok((demanded[place], solver.solve(Some(place), Some(&gains))?.rounded())));
     let without = without.collect::<Result<_, AssembleError>>()?;
-    let Assembled { stack, .. } = assemble(&setting.architecture, &scheme, &setting.input, &setting.run)?;
     let nearest = nearest::nearest(setting, &stack)?;
-    Ok(Recommendation { scheme, summary, outcomes, nearest, without, stack })
+    let weights = prediction.table.weights;
+    Ok(Recommendation {
+        scheme,
+        summary,
+        outcomes,
+        nearest,
+        without,
+        not_followed: models.not_followed,
+        stack,
+        weights,
+    })
 }

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use sigprop_stack::{Component, EmbeddingTerm, Node, Op, Source, Stack};
 
-use crate::assemble::{AssembleError, assemble};
+use crate::assemble::{AssembleError, assemble, assemble_in};
 use crate::compare::{Setting, all_schemes};
-use crate::schemes::Scheme;
+use crate::predict::{PredictError, Theory};
+use crate::schemes::{Scheme, SchemeError};
 
 /// A scheme near by.
 #[derive(Clone, Debug)]
@@ -17,23 +18,38 @@ pub struct Nearest {
     pub distance: f64,
 }
 
-/// The scheme whose numbers are nearest to those of `stack`.
+/// The scheme whose numbers are nearest to those of `stack`. Schemes that follow the signal do so in the mean-field theory, where it
+/// follows the network; the distance of the nearest is that in the theory asked for.
 pub(super) fn nearest(setting: &Setting, stack: &Stack) -> Result<Option<Nearest>, AssembleError> {
     let (own, standardises) = (numbers(stack), |stack: &Stack| !stack.standardised().is_empty());
     let mut nearest: Option<Nearest> = None;
     for scheme in all_schemes() {
-        let other = match assemble(&setting.architecture, &scheme, &setting.input, &setting.run) {
-            Ok(assembled) if standardises(&assembled.stack) != standardises(stack) => continue,
-            Ok(assembled) => numbers(&assembled.stack),
+        let other = match by_scheme(Theory::MeanField, setting, &scheme) {
+            Ok(other) if standardises(&other) != standardises(stack) => continue,
+            Ok(other) => other,
             Err(AssembleError::Scheme(_)) => continue,
             Err(error) => return Err(error),
         };
-        let distance = distance(&own, &other);
+        let distance = distance(&own, &numbers(&other));
         if nearest.as_ref().is_none_or(|nearest| distance < nearest.distance) {
             nearest = Some(Nearest { scheme, distance });
         }
     }
-    Ok(nearest)
+    let Some(Nearest { scheme, .. }) = nearest else { return Ok(None) };
+    let distance = distance(&own, &numbers(&by_scheme(setting.options.theory, setting, &scheme)?));
+    Ok(Some(Nearest { scheme, distance }))
+}
+
+/// The network with the numbers of `scheme`.
+fn by_scheme(theory: Theory, setting: &Setting, scheme: &Scheme) -> Result<Stack, AssembleError> {
+    let Setting { architecture, input, run, options: _ } = setting;
+    let assembled = match assemble_in(theory, architecture, scheme, input, run) {
+        Err(AssembleError::Scheme(SchemeError::Predict(PredictError::NotFollowed { .. }))) => {
+            assemble(architecture, scheme, input, run)
+        }
+        assembled => assembled,
+    };
+    Ok(assembled?.stack)
 }
 
 fn distance(one: &BTreeMap<String, f64>, other: &BTreeMap<String, f64>) -> f64 {

@@ -33,7 +33,8 @@ const SHORTEST: f64 = 1e-4;
 /// Places that are remembered beside the present one.
 const OTHERS: usize = 16;
 
-type Step = SVector<f64, COUNT>;
+/// A difference of gains, in ln.
+pub(super) type Step = SVector<f64, COUNT>;
 type Matrix = SMatrix<f64, COUNT, COUNT>;
 
 /// ln of qk, value, ffn, embedding and ratio.
@@ -59,6 +60,11 @@ impl Gains {
     fn scheme_with(&self, digits: impl Fn(f64) -> f64) -> Scheme {
         let values: Vec<String> = self.0.iter().map(|ln| digits(ln.exp()).to_string()).collect();
         Scheme::parse(&format!("gains:{}", values.join(","))).expect("exponentials are positive and finite")
+    }
+
+    /// The step to here from other gains.
+    pub(super) fn away_from(self, other: Self) -> Step {
+        self.0 - other.0
     }
 
     fn moved(self, step: Step) -> Self {

@@ -1,29 +1,91 @@
-//! Networks much like another whose predictions take milliseconds, for the many of a search.
+//! Models of a network whose predictions take milliseconds, for the many of a search.
+
+use std::collections::BTreeSet;
+
+use sigprop_stack::Stack;
 
 use crate::architecture::{Architecture, Positions, Stem};
 use crate::assemble::{AssembleError, Input, assemble};
 use crate::compare::Setting;
-use crate::predict::is_exchangeable;
+use crate::cost::tensor_entries;
+use crate::predict::{Options, Positions as Grid, PredictError, Theory, is_exchangeable, predict};
 use crate::schemes::Scheme;
+use crate::verdict::over_blocks;
 
-/// The network itself and, where its positions differ, faster ones: with few tokens in one sequence; with nothing that
-/// tells positions apart. Those that cannot be (latent attention rotates) are left out.
-pub(super) fn models(setting: &Setting, scheme: &Scheme) -> Result<Vec<Setting>, AssembleError> {
-    /// Positions that are followed pair by pair in a tenth of a second.
-    const SOME: usize = 64;
-    /// The same in milliseconds, where something that is neither masks nor scores tells them apart.
-    const FEW: usize = 16;
-    let is_fast = |setting: &Setting| {
-        let Setting { architecture, input, run, options: _ } = setting;
-        assemble(architecture, scheme, input, run).map(|assembled| is_exchangeable(&assembled.stack))
-    };
-    if is_fast(setting)? {
-        return Ok(vec![setting.clone()]);
+/// The settings of a search, and why the mean-field theory is not among them.
+pub(super) struct Models {
+    /// From the network itself in the theory asked for to the fastest.
+    pub(super) settings: Vec<Setting>,
+    /// Names of the weight matrices that blocks share, with a `*` for the block.
+    pub(super) matrices: Vec<String>,
+    /// A structure that the mean-field theory does not follow, if there is one.
+    pub(super) not_followed: Option<PredictError>,
+}
+
+impl Models {
+    /// The network itself, the same in the mean-field theory, and, where positions differ, one in which they do not; where the
+    /// mean-field theory does not follow it, networks with few tokens instead.
+    ///
+    /// # Errors
+    ///
+    /// There is no such network, or the mean-field theory was asked for and does not follow it.
+    pub(super) fn new(setting: &Setting, scheme: &Scheme) -> Result<Self, AssembleError> {
+        /// Positions that are followed pair by pair in a tenth of a second.
+        const SOME: usize = 64;
+        let stack = assembled(setting, scheme)?;
+        let wide = wide(setting);
+        let mut settings = vec![setting.clone()];
+        let not_followed = match predict(&stack, wide.options) {
+            Err(error @ PredictError::NotFollowed { .. }) if setting.options.theory == Theory::MeanField => {
+                return Err(error.into());
+            }
+            Err(error @ PredictError::NotFollowed { .. }) => Some(error),
+            Ok(_) | Err(_) => None,
+        };
+        let has_positions = !is_exchangeable(&stack);
+        let searched = if not_followed.is_none() { &wide } else { setting };
+        if searched != setting {
+            settings.push(wide.clone());
+        } else if has_positions && not_followed.is_some() {
+            settings.push(shortened(setting, SOME));
+        }
+        if has_positions {
+            settings.push(without_positions(searched, scheme));
+        }
+        // Latent attention rotates whatever its positions are.
+        settings.retain(|setting| assembled(setting, scheme).is_ok());
+        let names = tensor_entries(&stack).into_keys().filter(|name| name.ends_with("weight"));
+        let matrices: BTreeSet<String> = names.filter_map(|name| over_blocks(&name)).collect();
+        Ok(Self { settings, matrices: matrices.into_iter().collect(), not_followed })
     }
+}
+
+fn assembled(setting: &Setting, scheme: &Scheme) -> Result<Stack, AssembleError> {
+    let Setting { architecture, input, run, options: _ } = setting;
+    Ok(assemble(architecture, scheme, input, run)?.stack)
+}
+
+/// The same network in the mean-field theory; on a coarse grid where another theory judges.
+fn wide(setting: &Setting) -> Setting {
+    let options = match setting.options.theory {
+        Theory::MeanField => setting.options,
+        Theory::FiniteWidth => {
+            let positions = Some(setting.options.positions.unwrap_or(Grid::Coarse));
+            Options { theory: Theory::MeanField, positions, ..setting.options }
+        }
+    };
+    Setting { options, ..setting.clone() }
+}
+
+/// One whose predictions take milliseconds: with exchangeable tokens, or with few where that cannot be.
+fn without_positions(setting: &Setting, scheme: &Scheme) -> Setting {
+    /// Where something that is neither masks nor scores tells positions apart.
+    const FEW: usize = 16;
     let unordered = unordered(setting);
-    let fastest = if let Ok(true) = is_fast(&unordered) { unordered } else { shortened(&unordered, FEW) };
-    let faster = [shortened(setting, SOME), fastest].into_iter().filter(|setting| is_fast(setting).is_ok());
-    Ok([setting.clone()].into_iter().chain(faster).collect())
+    match assembled(&unordered, scheme) {
+        Ok(stack) if is_exchangeable(&stack) => unordered,
+        Ok(_) | Err(_) => shortened(&unordered, FEW),
+    }
 }
 
 /// One sequence of at most so many tokens.
@@ -88,19 +150,21 @@ mod tests {
     use crate::presets::PRESETS;
     use crate::recommend::Gains;
 
-    /// Those whose tokens are exchangeable need none; all others have both, of which one without a decoder has
-    /// exchangeable tokens.
+    /// The network at finite width, in the mean-field theory, and, where positions differ, with exchangeable tokens; two streams
+    /// never are.
     #[test]
-    fn every_preset_has_a_model_without_order() {
+    fn presets_are_searched_in_the_mean_field_theory() {
         for preset in PRESETS {
             let setting = Setting::from(preset.architecture());
             let scheme = Gains::start(setting.architecture.n_layers).scheme();
-            let models = models(&setting, &scheme).expect("a network");
+            let Models { settings, not_followed, matrices: _ } = Models::new(&setting, &scheme).expect("a network");
+            assert_eq!(not_followed.is_some(), preset.name.starts_with("whisper"), "{}: {not_followed:?}", preset.name);
             let is_plain = ["bert", "dslm"].iter().any(|name| preset.name.starts_with(name));
-            assert_eq!(models.len(), if is_plain { 1 } else { 3 }, "{}", preset.name);
-            let Setting { architecture, input, run, options: _ } = &models[models.len() - 1];
-            let fastest = assemble(architecture, &scheme, input, run).expect("a network").stack;
-            assert_eq!(is_exchangeable(&fastest), architecture.decoder.is_none(), "{}", preset.name);
+            assert_eq!(settings.len(), if is_plain { 2 } else { 3 }, "{}", preset.name);
+            let theories = settings.iter().map(|setting| setting.options.theory == Theory::MeanField);
+            assert!(theories.skip(1).all(|is_wide| is_wide == not_followed.is_none()), "{}", preset.name);
+            let fastest = assembled(&settings[settings.len() - 1], &scheme).expect("a network");
+            assert_eq!(is_exchangeable(&fastest), setting.architecture.decoder.is_none(), "{}", preset.name);
         }
     }
 }

@@ -1,7 +1,10 @@
 //! Gains that meet demands, searched in the fastest of several models of a network.
 
+use std::slice;
+
 use super::Demand;
-use super::search::{Gains, search};
+use super::search::{Gains, Step, search};
+use super::sketch::Models;
 use crate::assemble::AssembleError;
 use crate::compare::{Setting, candidate};
 use crate::schemes::SchemeError;
@@ -13,53 +16,56 @@ pub(super) struct Solver<'a> {
     /// From the network itself to what is like it and faster.
     models: &'a [Setting],
     demands: &'a [Demand],
-    /// For each model but the fastest, how much further demands are exceeded in it than the next one tells.
-    beyond: Vec<Vec<f64>>,
+    /// Names of the weight matrices that blocks share.
+    matrices: &'a [String],
+    /// For each model but the fastest and each excess of the demands, the difference from that in the next one.
+    differences: Vec<Vec<Difference>>,
     /// Called after every prediction of the network itself.
     done: &'a dyn Fn(),
 }
 
 impl<'a> Solver<'a> {
-    pub(super) fn new(models: &'a [Setting], demands: &'a [Demand], done: &'a dyn Fn()) -> Self {
-        Self { models, demands, beyond: vec![vec![0.0; demands.len()]; models.len() - 1], done }
+    pub(super) fn new(models: &'a Models, demands: &'a [Demand], done: &'a dyn Fn()) -> Self {
+        let Models { settings, matrices, .. } = models;
+        let count = demands.iter().map(|demand| demand.count(matrices)).sum();
+        let differences = vec![vec![Difference::default(); count]; settings.len() - 1];
+        Self { models: settings, demands, matrices, differences, done }
     }
 
     /// Without one of the demands, by its number; from gains that meet demands of the same kind, if there are any.
     pub(super) fn solve(&mut self, dropped: Option<usize>, nearby: Option<&Gains>) -> Result<Gains, AssembleError> {
-        Ok(self.solve_in(0, &vec![0.0; self.demands.len()], dropped, nearby)?.0)
+        Ok(self.solve_in(0, &[], dropped, nearby)?.0)
     }
 
-    /// With excesses over the demands moved by `shift`, and what they are.
+    /// With excesses over the demands moved by the differences from slower models, and what they are.
     fn solve_in(
         &mut self,
         model: usize,
-        shift: &[f64],
+        slower: &[Vec<Difference>],
         dropped: Option<usize>,
         nearby: Option<&Gains>,
     ) -> Result<(Gains, Vec<f64>), AssembleError> {
         /// Rounds after which a model is searched itself.
         const ROUNDS: usize = 12;
         let mut nearby = nearby.copied();
-        let mut secants = vec![Secant::default(); self.demands.len()];
         if model + 1 < self.models.len() {
             for _ in 0..ROUNDS {
-                let shifted = moved(shift, &self.beyond[model]);
-                let (gains, told) = self.solve_in(model + 1, &shifted, dropped, nearby.as_ref())?;
-                let found = moved(&self.excesses(model, dropped, &gains)?, shift);
-                if told.iter().zip(&found).all(|(told, found)| agree(model, *told, *found)) {
+                let with_own = [slower, slice::from_ref(&self.differences[model])].concat();
+                let (gains, expected) = self.solve_in(model + 1, &with_own, dropped, nearby.as_ref())?;
+                let found = moved(self.excesses(model, dropped, &gains)?, slower, &gains);
+                if expected.iter().zip(&found).all(|(expected, found)| agree(*expected, *found)) {
                     return Ok((gains, found));
                 }
-                for (demand, (told, found)) in told.iter().zip(&found).enumerate() {
-                    // What does not exist is never exceeded.
-                    if told.is_finite() && found.is_finite() {
-                        self.beyond[model][demand] += secants[demand].step(found - told);
-                    }
+                for (difference, (expected, found)) in
+                    self.differences[model].iter_mut().zip(expected.iter().zip(&found))
+                {
+                    difference.update(gains, found - expected);
                 }
                 nearby = Some(gains);
             }
         }
         let n_layers = self.models[model].architecture.n_layers;
-        search(n_layers, nearby.as_ref(), |gains| Ok(moved(&self.excesses(model, dropped, gains)?, shift)))
+        search(n_layers, nearby.as_ref(), |gains| Ok(moved(self.excesses(model, dropped, gains)?, slower, gains)))
     }
 
     /// How far a model exceeds demands that are a little tighter.
@@ -68,13 +74,13 @@ impl<'a> Solver<'a> {
         if model == 0 {
             (self.done)();
         }
-        let excess = |(place, demand): (usize, &Demand)| match &outcome {
-            _ if dropped == Some(place) => f64::NEG_INFINITY,
-            Ok(summary) => demand.excess(summary) + SLACK,
+        let excesses = |(place, demand): (usize, &Demand)| match &outcome {
+            _ if dropped == Some(place) => vec![f64::NEG_INFINITY; demand.count(self.matrices)],
+            Ok(summary) => demand.excesses(summary, self.matrices).into_iter().map(|excess| excess + SLACK).collect(),
             // Where nothing can be followed any more every demand is far off.
-            Err(_) => 1e3,
+            Err(_) => vec![1e3; demand.count(self.matrices)],
         };
-        let excesses = self.demands.iter().enumerate().map(excess).collect();
+        let excesses = self.demands.iter().enumerate().flat_map(excesses).collect();
         match outcome {
             Ok(_) | Err(SchemeError::Predict(_)) => Ok(excesses),
             Err(error) => Err(error.into()),
@@ -82,35 +88,48 @@ impl<'a> Solver<'a> {
     }
 }
 
-/// How a shift goes to where a model tells what a slower one does.
-#[derive(Clone, Copy, Debug, Default)]
-struct Secant {
-    /// What was lacking before the last step, and the step.
-    last: Option<(f64, f64)>,
+/// The excess over a limit in one model minus that in another, linear in the gains, by Broyden's method.
+#[derive(Clone, Debug, Default)]
+struct Difference {
+    /// Where both were predicted last, the difference there, and its slope.
+    last: Option<(Gains, f64, Step)>,
 }
 
-impl Secant {
-    /// The next step, of what is `lacking`: all of it, or less where the last one went too far.
-    fn step(&mut self, lacking: f64) -> f64 {
-        const SHORTEST: f64 = 0.1;
-        let part = self.last.map_or(1.0, |(before, step)| (step / (before - lacking)).clamp(SHORTEST, 1.0));
-        let step = if part.is_nan() { lacking } else { part * lacking };
-        self.last = Some((lacking, step));
-        step
+impl Difference {
+    fn at(&self, gains: &Gains) -> f64 {
+        self.last.map_or(0.0, |(last, difference, slope)| difference + slope.dot(&gains.away_from(last)))
+    }
+
+    /// Adds what is lacking at `gains`; nothing where an excess does not exist.
+    fn update(&mut self, gains: Gains, lacking: f64) {
+        /// Shorter steps, in ln, say nothing of a slope.
+        const SHORTEST: f64 = 3e-3;
+        if !lacking.is_finite() {
+            return;
+        }
+        let difference = self.at(&gains) + lacking;
+        let slope = self.last.map_or(Step::zeros(), |(last, _, slope)| {
+            let step = gains.away_from(last);
+            if step.norm() < SHORTEST { slope } else { slope + step * (lacking / step.norm_squared()) }
+        });
+        self.last = Some((gains, difference, slope));
     }
 }
 
-fn moved(excesses: &[f64], shift: &[f64]) -> Vec<f64> {
-    excesses.iter().zip(shift).map(|(excess, shift)| excess + shift).collect()
+/// Excesses plus the differences from slower models.
+fn moved(excesses: Vec<f64>, slower: &[Vec<Difference>], gains: &Gains) -> Vec<f64> {
+    let difference = |demand: usize| slower.iter().map(|models| models[demand].at(gains)).sum::<f64>();
+    let moved = |(demand, excess)| excess + difference(demand);
+    excesses.into_iter().enumerate().map(moved).collect()
 }
 
 /// Whether a model tells of a demand what a slower one does: how far it is exceeded, or that it does not count.
-fn agree(model: usize, told: f64, found: f64) -> bool {
+fn agree(told: f64, found: f64) -> bool {
     /// What may be found beyond.
     const BEYOND: f64 = 0.003;
-    /// How much less, in the network itself and in what is between.
-    const LESS: [f64; 2] = [0.01, 0.03];
+    /// How much less.
+    const LESS: f64 = 0.004;
     /// Further within than any search would come to a stop.
     const WITHIN: f64 = -0.03;
-    (told < WITHIN && found < 0.0) || (told - LESS[model.min(1)] < found && found < told + BEYOND)
+    (told < WITHIN && found < 0.0) || (told - LESS < found && found < told + BEYOND)
 }

@@ -12,11 +12,7 @@ use crate::recommend::{Outcome, Recommendation};
 use crate::verdict::{Verdict, over_blocks};
 
 /// The demands with what is reached, and the stds of all kinds of tensors.
-pub fn recommendation_tables(
-    recommendation: &Recommendation,
-    weights: &[WeightRow],
-    out: &mut dyn Write,
-) -> io::Result<()> {
+pub fn recommendation_tables(recommendation: &Recommendation, out: &mut dyn Write) -> io::Result<()> {
     let rows = recommendation.outcomes.iter().map(|outcome| {
         let word = match (outcome.is_met(), outcome.is_binding()) {
             (false, _) => "gives way",
@@ -28,7 +24,7 @@ pub fn recommendation_tables(
     });
     plain_table(&["demand", "limit", "reached", ""], rows, out)?;
     writeln!(out)?;
-    let stds = stds(weights).into_iter().map(|(tensor, [low, high])| {
+    let stds = stds(&recommendation.weights).into_iter().map(|(tensor, [low, high])| {
         let range = if high > low * (1.0 + 1e-9) { format!("{} … {}", short(low), short(high)) } else { short(low) };
         vec![tensor, range]
     });
@@ -48,18 +44,15 @@ fn stds(weights: &[WeightRow]) -> BTreeMap<String, [f64; 2]> {
 }
 
 /// The std of every tensor.
-pub fn recommendation_rows(weights: &[WeightRow]) -> Rows {
-    let rows = weights.iter().map(|row| [row.tensor.as_str().into(), row.variance.sqrt().into()]);
+pub fn recommendation_rows(recommendation: &Recommendation) -> Rows {
+    let rows = recommendation.weights.iter().map(|row| [row.tensor.as_str().into(), row.variance.sqrt().into()]);
     Rows::new(["tensor", "std"], rows)
 }
 
 /// Everything but the stack.
-pub fn recommendation_json(
-    recommendation: &Recommendation,
-    weights: &[WeightRow],
-    out: &mut dyn Write,
-) -> io::Result<()> {
-    let Recommendation { scheme, summary, outcomes, nearest, without, stack } = recommendation;
+pub fn recommendation_json(recommendation: &Recommendation, out: &mut dyn Write) -> io::Result<()> {
+    let Recommendation { scheme, summary, outcomes, nearest, without, not_followed: _, stack, weights } =
+        recommendation;
     let document = RecommendationJson {
         schema_version: SCHEMA_VERSION,
         version: env!("CARGO_PKG_VERSION"),

@@ -33,8 +33,13 @@ pub(crate) struct Spread {
 }
 
 impl Spread {
-    /// `None` without two blocks that share a weight.
+    /// The largest; `None` without two blocks that share a weight.
     pub(crate) fn of(weights: &[WeightRow]) -> Option<Self> {
+        Self::all(weights).into_iter().max_by(|one, other| one.ln_ratio.total_cmp(&other.ln_ratio))
+    }
+
+    /// Those of all weight matrices that have a gradient, by name.
+    pub(crate) fn all(weights: &[WeightRow]) -> Vec<Self> {
         let mut ranges: BTreeMap<(&str, &str), [f64; 2]> = BTreeMap::new();
         let matrices = weights.iter().filter(|row| row.tensor.ends_with("weight"));
         for (names, row) in matrices.filter_map(|row| Some((around_block(&row.tensor)?, row))) {
@@ -43,9 +48,9 @@ impl Spread {
             *range = [range[0].min(ln_norm), range[1].max(ln_norm)];
         }
         let flowing = ranges.into_iter().filter(|(_, [_, largest])| *largest > f64::NEG_INFINITY);
-        let spreads = flowing.map(|(names, [smallest, largest])| (names, largest - smallest));
-        let (names, ln_ratio) = spreads.max_by(|one, other| one.1.total_cmp(&other.1))?;
-        Some(Self { tensor: starred(names), ln_ratio })
+        let spread =
+            |(names, [smallest, largest]): (_, [f64; 2])| Self { tensor: starred(names), ln_ratio: largest - smallest };
+        flowing.map(spread).collect()
     }
 }
 

@@ -5,8 +5,8 @@ use std::cell::Cell;
 use sigprop::architecture::{Architecture, NormPlacement, Positions};
 use sigprop::assemble::Input;
 use sigprop::compare::Setting;
-use sigprop::recommend;
-use sigprop::recommend::{Demand, Demands};
+use sigprop::recommend::{Demand, Demands, Outcome};
+use sigprop::{compare, recommend};
 use sigprop_stack::Quantity;
 
 use super::support::sample_stream;
@@ -56,6 +56,23 @@ fn causal_networks_take_few_predictions() {
     assert!(recommendation.is_feasible(), "{:?}", recommendation.outcomes);
     assert!(!recommendation.without.is_empty(), "{:?}", recommendation.outcomes);
     assert!(predictions.get() <= 12, "{predictions:?}");
+}
+
+/// Searched in the mean-field theory, demands hold at finite width; those at their limits are there to 3 %.
+#[test]
+fn demands_hold_at_finite_width() {
+    for (placement, causal) in [(NormPlacement::Pre, false), (NormPlacement::Pre, true), (NormPlacement::Post, true)] {
+        let mut setting = small(placement);
+        setting.architecture.causal = causal;
+        let recommendation = recommend(&setting, &Demands::default(), &|| {}).expect("a network");
+        assert_eq!(recommendation.not_followed, None);
+        let candidates = compare(&setting, std::slice::from_ref(&recommendation.scheme)).expect("a network");
+        let summary = candidates[0].outcome.as_ref().expect("a prediction");
+        let outcomes: Vec<Outcome> = Demands::default().all().iter().map(|demand| demand.outcome(summary)).collect();
+        assert_eq!(outcomes, recommendation.outcomes, "{placement}, causal {causal}");
+        assert!(outcomes.iter().all(Outcome::is_met), "{placement}, causal {causal}: {outcomes:?}");
+        assert!(outcomes.iter().any(Outcome::is_binding), "{placement}, causal {causal}: {outcomes:?}");
+    }
 }
 
 /// Tokens that are all alike cannot be made distinct, whatever the weights.
