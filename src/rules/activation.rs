@@ -65,7 +65,7 @@
 //!
 //! # Source
 //!
-//! Kernels: see `src/mean_field/activation/kernel.rs`. Second moments through depth: Poole et al. 2016; κ/width: Hanin & Nica
+//! Kernels: see `src/mean_field/dual/closed.rs`. Second moments through depth: Poole et al. 2016; κ/width: Hanin & Nica
 //! 2018 (κ = 5 for ReLU); the 1/width terms of the gradient are ours.
 
 mod entries;
