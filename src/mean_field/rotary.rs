@@ -68,7 +68,8 @@ impl<S: Scalar> MeanField<S> for Rotary {
     }
 
     fn backward(&self, _: &Signal<S>, _: &Signal<S>, gradient: &Gradient<S>) -> Gradient<S> {
-        Gradient::independent(Rotation::new(self).of(&gradient.kernel))
+        let before = gradient.before.clone();
+        Gradient::independent(before.unwrap_or_else(|| Rotation::new(self).of(&gradient.kernel)))
     }
 
     fn weights<'a>(&'a self, _: &Signal<S>, _: &Signal<S>, _: &Gradient<S>) -> Few<(Parameter<'a>, f64)> {

@@ -14,7 +14,7 @@
 //!
 //! What all pairs have in common cancels in all but P; it is taken off first, for tokens may be almost copies. Source: ours.
 
-use super::view::{Back, Seen, effective};
+use super::view::{Back, Seen, Turned, effective};
 use crate::mean_field::moments::{Few, Kernel};
 use crate::mean_field::scalar::Scalar;
 
@@ -83,7 +83,7 @@ impl<S: Scalar> Everywhere<S> {
         let each = |of: S| -> Few<S> { queries.own.iter().map(|_| of).collect() };
         Seen {
             flat: everywhere(value.kernel.ln_unit, value.mean + common_value),
-            spread: everywhere(both, spread),
+            spread: Turned { behind: everywhere(both, spread), before: None },
             shift: [shift.clone(), shift],
             keys: each(effective(key.trace * value.trace, spread, length)),
             trace: each(key.trace),
@@ -108,14 +108,14 @@ impl<S: Scalar> Everywhere<S> {
     }
 
     /// C(V, N), from N and its own moments under masks.
-    pub(super) fn at_keys(&self, weights: &Kernel<S>, masked: &[S]) -> Kernel<S> {
+    pub(super) fn at_keys(&self, weights: &Kernel<S>, masked: &[S]) -> Turned<S> {
         let mut kernel = self.value.contracted(weights);
         let length = kernel.positions.length;
         let masked = weights.positions.sum(|node| masked[node]) * self.square / (length * length);
         // Gradients of all keys add up to nothing.
         kernel.own.iter_mut().for_each(|own| *own += masked * (1.0 - 1.0 / length));
         kernel.pairs.iter_mut().for_each(|pair| *pair += masked * (-1.0 / length));
-        kernel
+        Turned { behind: kernel, before: None }
     }
 }
 

@@ -11,13 +11,14 @@
 //!
 //! Assumption: ids repeat as on average. Source: ours.
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use sigprop_stack::Mask;
 
 use super::pattern::{Pattern, Powers};
 use super::repeats::{Jump, Repeats};
-use super::view::{Back, Seen, effective};
+use super::view::{Back, Seen, Turned, effective};
 use crate::mean_field::moments::{Few, Kernel};
 use crate::mean_field::positions::{Chart, Sum};
 use crate::mean_field::rotary::Rotation;
@@ -60,8 +61,10 @@ struct Rotated {
     /// Σ_b W_cb κ(t − b) f(t, b), and Σ_b W_bc κ(t − b) f(t, b).
     forward: Sum,
     backward: Sum,
-    /// κ at the lower points, averaged over the distances that a point stands for.
+    /// κ at all points, averaged over the distances that a point stands for.
     at_points: Vec<f64>,
+    /// ψ of queries and of keys at all points: κ between what both of a pair see and what the first sees, over that of a distance of 0.
+    shared: [Vec<f64>; 2],
 }
 
 impl Operators {
@@ -156,7 +159,7 @@ impl Operators {
 
     /// κ of two queries at a lower point.
     pub(super) fn rotation(&self, point: usize) -> f64 {
-        self.rotated.as_ref().map_or(1.0, |rotated| rotated.at_points[point % rotated.at_points.len()])
+        self.rotated.as_ref().map_or(1.0, |rotated| rotated.at_points[self.chart.lower[point % self.chart.lower.len()]])
     }
 
     /// The sum over keys, and that over queries; of those that are rotated.
@@ -167,17 +170,12 @@ impl Operators {
         }
     }
 
-    /// W M Wᵀ at lower points and of every query with itself, from what keys `rows` have been summed to, from M at the limit of two keys
-    /// at one position, and of a key itself: that meets itself at the distance of the queries.
-    fn averages<S: Scalar>(&self, rows: &[S], limit: &[S], own: &[S]) -> (Vec<S>, Few<S>) {
-        let smooth = self.lower(&self.forward.of(rows));
-        let beyond: Few<S> = own.iter().zip(limit).map(|(&own, &limit)| own - limit).collect();
-        let alone = added(&smooth, &self.own.of(&beyond));
-        let of_queries = self.diagonal(&alone);
-        let Some(rotated) = &self.rotated else { return (alone, of_queries) };
-        let [limit, own] = [limit, own].map(|of| self.own.of(of));
-        let pairs = (0..smooth.len()).map(|index| smooth[index] - limit[index] + own[index] * rotated.at_points[index]);
-        (pairs.collect(), of_queries)
+    /// W M Wᵀ at lower points, from what keys `rows` have been summed to and what keys themselves have beyond M at the limit of two
+    /// at one position: they meet at the distance of the queries.
+    fn averages<S: Scalar>(&self, rows: &[S], own: &[S], rotated: Option<&Rotated>) -> Vec<S> {
+        let own = self.own.of(own);
+        let own = rotated.map_or_else(|| own.clone(), |rotated| scaled(&own, &self.lower(&rotated.at_points)));
+        added(&self.lower(&self.forward.of(rows)), &own)
     }
 
     /// A function of one position at the second position of all points.
@@ -192,8 +190,52 @@ impl Rotated {
         let sum = |over_keys| pattern.weighted(Powers { of_t: 0, of_c: 1, over_keys }, Some(&kernel));
         let rows = Sum::along_rows(chart, &[sum(true), sum(false)].each_ref().map(|sum| sum.spec()));
         let [forward, backward] = rows.try_into().expect("as many as specs");
-        Self { forward, backward, at_points: chart.averaged(&kernel) }
+        let at_points = chart.all(&chart.averaged(&kernel));
+        let sums = DoubleSums::new(&rotation.kernel(2 * chart.length));
+        let shared = [true, false].map(|over_keys| shared(chart, pattern, &sums, over_keys));
+        Self { forward, backward, at_points, shared }
     }
+}
+
+/// Σ_s κ over stretches of keys: κ of distances from −length to length, summed twice.
+struct DoubleSums(Vec<f64>);
+
+impl DoubleSums {
+    fn new(kernel: &[f64]) -> Self {
+        let last = kernel.len() as isize - 1;
+        let (mut once, mut twice) = (0.0, 0.0);
+        let sums = (-last..=last).map(|distance| {
+            once += kernel[distance.unsigned_abs()];
+            twice += once;
+            twice
+        });
+        Self(sums.collect())
+    }
+
+    /// Σ κ(distance + d − b) over d in one range and b in another.
+    fn over(&self, distance: isize, first: &RangeInclusive<usize>, second: &RangeInclusive<usize>) -> f64 {
+        let middle = (self.0.len() / 2) as isize;
+        let up_to = |distance: isize| self.0.get((middle + distance) as usize).copied().unwrap_or(0.0);
+        let [d0, d1, b0, b1] = [*first.start(), *first.end(), *second.start(), *second.end()].map(|at| at as isize);
+        let at = |d: isize, b: isize| up_to(distance + d - b);
+        at(d1, b0) - at(d0 - 1, b0) - at(d1, b1 + 1) + at(d0 - 1, b1 + 1)
+    }
+}
+
+/// ψ at all points, (row c, position a).
+fn shared(chart: &Chart, pattern: &Pattern, sums: &DoubleSums, over_keys: bool) -> Vec<f64> {
+    let at = |&(node, a): &(usize, usize)| {
+        let c = chart.nodes[node];
+        let [both, view] = pattern.shared([a, c], over_keys);
+        let distance = a as isize - c as isize;
+        let at_rest = sums.over(0, &both, &view);
+        if both.is_empty() || at_rest <= 0.0 {
+            1.0
+        } else {
+            (sums.over(distance, &view, &both) / at_rest).clamp(-1.0, 1.0)
+        }
+    };
+    chart.points.iter().map(at).collect()
 }
 
 /// Weights where one sees the other, at all points; at a node the limits from below and above.
@@ -241,13 +283,10 @@ impl<S: Scalar> Side<S> {
         let rows = sum.of(&operators.chart.all(&pairs));
         let turned = operators.chart.turn(&rows);
         let smooth = operators.lower(&operators.forward.of(&turned));
-        let (averages, own_averages) = if is_key {
-            operators.averages(&turned, &diagonal, &kernel.own)
-        } else {
-            let averages = added(&smooth, &operators.own.of(&own));
-            let own_averages = operators.diagonal(&averages);
-            (averages, own_averages)
-        };
+        let rotated = operators.rotated.as_ref().filter(|_| is_key);
+        let at_rest = operators.averages(&turned, &own, None);
+        let own_averages = operators.diagonal(&at_rest);
+        let averages = rotated.map_or(at_rest, |_| operators.averages(&turned, &own, rotated));
         let square = operators.average.of(&kernel.own);
         let trace = square.iter().zip(&own_averages).map(|(&square, &own)| square - own).collect();
         let own_at_second = operators.at_second(&own);
@@ -263,6 +302,10 @@ pub(super) fn multiplied<S: Scalar>(a: &[S], b: &[S]) -> Vec<S> {
     a.iter().zip(b).map(|(&a, &b)| a * b).collect()
 }
 
+fn scaled<S: Scalar>(of: &[S], factors: &[f64]) -> Vec<S> {
+    of.iter().zip(factors).map(|(&of, &factor)| of * factor).collect()
+}
+
 /// Keys and values as queries see them.
 pub(super) struct Masked<S> {
     operators: Arc<Operators>,
@@ -276,11 +319,15 @@ impl<S: Scalar> Masked<S> {
         let square: Few<S> = operators.average.of(&value.own).into();
         let (key, value) = (Side::new(operators, key, true), Side::new(operators, value, false));
         let repeats = Repeats::new(operators, &key, &value);
-        let mut spread = spread(operators, &key, &value);
+        let with_ids = |spread: Vec<S>| match &repeats {
+            Some(repeats) => added(&spread, &repeats.spread),
+            None => spread,
+        };
+        let at_rest = with_ids(spread(operators, &key, &value, None));
+        let rotated = operators.rotated.as_ref();
+        let turned = rotated.map(|_| with_ids(spread(operators, &key, &value, rotated)));
         let mut shift = shift(operators, &key, &value);
         if let Some(repeats) = &repeats {
-            spread.0 = added(&spread.0, &repeats.spread);
-            spread.1 = added(&spread.1, &operators.diagonal(&repeats.spread)).into();
             shift = added(&shift, &repeats.shift);
         }
         let both = key.kernel.ln_unit + value.kernel.ln_unit;
@@ -290,15 +337,16 @@ impl<S: Scalar> Masked<S> {
             key.kernel.with(ln_unit, own, pairs)
         };
         // Of one key all is known.
-        let own = spread.1.iter().zip(&operators.most);
-        let own = own.map(|(&own, &most)| if most < 1.5 { S::from(0.0) } else { own }).collect();
-        let spread = Kernel { own, ..kernel(both, &spread.0) };
+        let own = operators.diagonal(&at_rest).into_iter().zip(&operators.most);
+        let own: Few<S> = own.map(|(own, &most)| if most < 1.5 { S::from(0.0) } else { own }).collect();
+        let with_own = |lower: &Vec<S>| Kernel { own: own.clone(), ..kernel(both, lower) };
+        let spread = Turned { behind: with_own(&at_rest), before: turned.as_ref().map(with_own) };
         let mut flat = kernel(value.kernel.ln_unit, &value.averages);
         if let Some(repeats) = &repeats {
             flat.pairs.iter_mut().zip(repeats.flat.iter().flatten()).for_each(|(flat, &gain)| *flat += gain);
         }
         let turned = operators.chart.turn(&shift);
-        let traces = key.trace.iter().zip(&value.trace).zip(&spread.own).zip(&operators.most);
+        let traces = key.trace.iter().zip(&value.trace).zip(&own).zip(&operators.most);
         Seen {
             flat,
             shift: [shift, turned].map(|all| kernel(both, &operators.lower(&all))),
@@ -314,31 +362,34 @@ impl<S: Scalar> Masked<S> {
     }
 }
 
-/// D at lower points, and of every query with itself.
-fn spread<S: Scalar>(operators: &Operators, key: &Side<S>, value: &Side<S>) -> (Vec<S>, Few<S>) {
+/// D at lower points, of queries at one place or of rotated ones.
+fn spread<S: Scalar>(operators: &Operators, key: &Side<S>, value: &Side<S>, rotated: Option<&Rotated>) -> Vec<S> {
     let positions = &key.kernel.positions;
     let products = positions.class_mean(|point| key.kernel.pairs[point] * value.kernel.pairs[point]);
-    let own = multiplied(&key.kernel.own, &value.kernel.own);
+    let limit = operators.diagonal(&products);
+    let own = key.kernel.own.iter().zip(&value.kernel.own).zip(&limit);
+    let own: Vec<S> = own.map(|((&key, &value), &limit)| key * value - limit).collect();
     let rows = operators.chart.turn(&operators.of_keys()[0].of(&operators.chart.all(&products)));
-    let (together, of_queries) = operators.averages(&rows, &operators.diagonal(&products), &own);
-    let crossed = crossed(operators, key, value);
+    let together = operators.averages(&rows, &own, rotated);
+    let crossed = crossed(operators, key, value, rotated);
     let turned = operators.lower(&operators.chart.turn(&crossed));
     let crossed = operators.lower(&crossed);
-    let own_crossed = operators.diagonal(&crossed);
-    let spread =
-        |index: usize| together[index] - crossed[index] - turned[index] + key.averages[index] * value.averages[index];
-    let own =
-        |node: usize| of_queries[node] - own_crossed[node] * 2.0 + key.own_averages[node] * value.own_averages[node];
-    ((0..crossed.len()).map(spread).collect(), (0..of_queries.len()).map(own).collect())
+    let averages = rotated.map_or_else(|| operators.averages(&key.turned, &key.own, None), |_| key.averages.clone());
+    (0..crossed.len())
+        .map(|index| together[index] - crossed[index] - turned[index] + averages[index] * value.averages[index])
+        .collect()
 }
 
 /// N at all points, (row c, position a).
-fn crossed<S: Scalar>(operators: &Operators, key: &Side<S>, value: &Side<S>) -> Vec<S> {
+fn crossed<S: Scalar>(operators: &Operators, key: &Side<S>, value: &Side<S>, rotated: Option<&Rotated>) -> Vec<S> {
     let smooth = operators.forward.of(&multiplied(&key.turned, &value.turned));
-    let mixed = added(&multiplied(&value.own_at_second, &key.turned), &multiplied(&key.own_at_second, &value.turned));
-    let mixed = operators.both.of(&mixed);
-    let own = operators.cubes.of(&multiplied(&key.own, &value.own));
-    added(&added(&smooth, &mixed), &own)
+    let mut of_values = operators.both.of(&multiplied(&value.own_at_second, &key.turned));
+    let of_keys = operators.both.of(&multiplied(&key.own_at_second, &value.turned));
+    let mut of_keys = added(&of_keys, &operators.cubes.of(&multiplied(&key.own, &value.own)));
+    if let Some(Rotated { at_points, shared: [shared, _], .. }) = rotated {
+        (of_values, of_keys) = (scaled(&of_values, shared), scaled(&of_keys, at_points));
+    }
+    added(&added(&smooth, &of_values), &of_keys)
 }
 
 /// X at all points, (row a, position c).
@@ -409,12 +460,21 @@ impl<S: Scalar> Masked<S> {
 
     /// C(K, N), from N.
     pub(super) fn at_values(&self, weights: &Kernel<S>) -> Kernel<S> {
-        self.contracted(&self.key, weights)
+        self.contracted(&self.key, weights, None)
     }
 
-    /// C(V, N), from N and its own moments under masks.
-    pub(super) fn at_keys(&self, weights: &Kernel<S>, masked: &[S]) -> Kernel<S> {
-        let mut kernel = self.contracted(&self.value, weights);
+    /// C(V, N), from N and its own moments under masks; and before the rotation, if there is one.
+    pub(super) fn at_keys(&self, weights: &Kernel<S>, masked: &[S]) -> Turned<S> {
+        let behind = self.at_turned_keys(weights, masked, None);
+        let before = self.operators.rotated.as_ref().map(|rotated| {
+            let own = behind.own.clone();
+            Kernel { own, ..self.at_turned_keys(weights, masked, Some(rotated)) }
+        });
+        Turned { behind, before }
+    }
+
+    fn at_turned_keys(&self, weights: &Kernel<S>, masked: &[S], before: Option<&Rotated>) -> Kernel<S> {
+        let mut kernel = self.contracted(&self.value, weights, before);
         let operators = &self.operators;
         let own = operators.diagonal(&operators.own_backward.of(masked));
         // Gradients of all keys of a query add up to nothing.
@@ -427,36 +487,44 @@ impl<S: Scalar> Masked<S> {
         let points = pairs.len();
         for (point, sum) in kernel.pairs.iter_mut().enumerate() {
             let [value, _] = self.value.kernel.positions.ends(point, values);
-            *sum += -(value * pairs[point % points]);
+            let rotation = before.map_or(1.0, |_| operators.rotation(point));
+            *sum += -(value * pairs[point % points] * rotation);
         }
         kernel
     }
 
-    fn contracted(&self, of: &Side<S>, weights: &Kernel<S>) -> Kernel<S> {
+    /// C(M, N) of this M, of rotated keys or before their rotation.
+    fn contracted(&self, of: &Side<S>, weights: &Kernel<S>, before: Option<&Rotated>) -> Kernel<S> {
         let operators = &self.operators;
         let chart = &operators.chart;
+        let turned = |sums: Vec<S>, factors: &dyn Fn(&Rotated) -> Vec<f64>| match before {
+            Some(rotated) => scaled(&sums, &factors(rotated)),
+            None => sums,
+        };
+        let at_distance = |sums: Vec<S>| turned(sums, &|rotated| rotated.at_points.clone());
+        let at_lower_distance = |sums: Vec<S>| turned(sums, &|rotated| operators.lower(&rotated.at_points));
         let pairs = weights.positions.class_mean(|point| weights.pairs[point]);
         let own: Few<S> = weights.own.iter().zip(operators.diagonal(&pairs)).map(|(&own, limit)| own - limit).collect();
         // (N W)(a, b') at (row b', position a).
         let rows = chart.turn(&operators.of_keys()[1].of(&chart.all(&pairs)));
-        let all = added(&operators.lower(&operators.backward.of(&rows)), &operators.own_backward.of(&own));
-        let own_at_second = operators.at_second(&own);
-        let mixed: Vec<S> = (0..rows.len())
-            .map(|place| own_at_second[place] * of.rows[place] + of.own[chart.points[place].0] * rows[place])
-            .collect();
-        let cubes = operators.cubes_backward.of(&own);
-        let smooth = operators.backward.of(&multiplied(&rows, &of.rows));
-        let mixed = operators.both_backward.of(&mixed);
-        let crossed: Vec<S> = (0..rows.len())
-            .map(|place| smooth[place] + mixed[place] + of.own[chart.points[place].0] * cubes[place])
-            .collect();
-        let turned = operators.lower(&chart.turn(&crossed));
-        let crossed = operators.lower(&crossed);
-        let own_averages: Vec<S> = multiplied(&own, &of.own_averages);
+        let alone = at_lower_distance(operators.own_backward.of(&own));
+        let all = added(&operators.lower(&operators.backward.of(&rows)), &alone);
+        let crossed = {
+            let of_keys = chart.points.iter().zip(&rows).map(|(&(node, _), &row)| of.own[node] * row);
+            let of_keys = operators.both_backward.of(&of_keys.collect::<Vec<S>>());
+            let of_keys = turned(of_keys, &|rotated| rotated.shared[1].clone());
+            let of_queries = operators.both_backward.of(&multiplied(&operators.at_second(&own), &of.rows));
+            let cubes = operators.cubes_backward.of(&own);
+            let both = chart.points.iter().zip(&cubes).map(|(&(node, _), &cube)| of.own[node] * cube);
+            let of_queries = at_distance(added(&of_queries, &both.collect::<Vec<S>>()));
+            added(&added(&operators.backward.of(&multiplied(&rows, &of.rows)), &of_keys), &of_queries)
+        };
+        let both = operators.lower(&chart.turn(&crossed));
+        let crossed = added(&operators.lower(&crossed), &both);
+        let alone = at_lower_distance(operators.own_backward.of(&multiplied(&own, &of.own_averages)));
         let averages = operators.of_keys()[1].of(&chart.all(&multiplied(&pairs, &of.averages)));
-        let averages = operators.lower(&operators.backward.of(&chart.turn(&averages)));
-        let averages = added(&averages, &operators.own_backward.of(&own_averages));
-        let rest: Vec<S> = (0..all.len()).map(|index| averages[index] - crossed[index] - turned[index]).collect();
+        let averages = added(&operators.lower(&operators.backward.of(&chart.turn(&averages))), &alone);
+        let rest: Vec<S> = averages.iter().zip(&crossed).map(|(&average, &crossed)| average - crossed).collect();
         let (own_all, own_rest) = (operators.diagonal(&all), operators.diagonal(&rest));
         let own = (0..own_all.len()).map(|node| of.kernel.own[node] * own_all[node] + own_rest[node]).collect();
         let rotation = |index: usize| if of.is_key { operators.rotation(index) } else { 1.0 };

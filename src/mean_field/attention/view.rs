@@ -22,7 +22,7 @@ pub(super) struct Seen<S> {
     /// P.
     pub(super) flat: Kernel<S>,
     /// D.
-    pub(super) spread: Kernel<S>,
+    pub(super) spread: Turned<S>,
     /// X: of a query, and of pairs X_ac and X_ca.
     pub(super) shift: [Kernel<S>; 2],
     /// n_e and tr of every query.
@@ -33,6 +33,18 @@ pub(super) struct Seen<S> {
     pub(super) single: Few<f64>,
     /// For the way back.
     pub(super) back: Back<S>,
+}
+
+/// The kernel of a signal behind its rotation, and before it if there is one.
+pub(super) struct Turned<S> {
+    pub(super) behind: Kernel<S>,
+    pub(super) before: Option<Kernel<S>>,
+}
+
+impl<S> Turned<S> {
+    pub(super) fn before(&self) -> &Kernel<S> {
+        self.before.as_ref().unwrap_or(&self.behind)
+    }
 }
 
 /// What the way back needs.
