@@ -13,7 +13,7 @@
 //! F[u, v] = Σ u_b δ_bd² v_d. Products of two different ρ are taken as the geometric mean of the squares. Source: ours.
 
 use super::masked::{Operators, Side, added, multiplied};
-use crate::mean_field::positions::Positions;
+use crate::mean_field::positions::{Positions, Repetition};
 use crate::mean_field::scalar::Scalar;
 
 /// What repeats add to P of each class, to D at lower points and to X at all points.
@@ -32,10 +32,7 @@ struct Difference<S> {
 
 impl<S: Scalar> Difference<S> {
     fn new(operators: &Operators, side: &Side<S>) -> Self {
-        let kernel = &side.kernel;
-        let positions = &kernel.positions;
-        let other = |point: usize| kernel.pairs[positions.class(1).start + point] - kernel.pairs[point];
-        let lower: Vec<S> = positions.class(0).map(other).collect();
+        let lower = side.kernel.of_same_ids().to_vec();
         let limit = operators.diagonal(&lower).to_vec();
         let sum = if side.is_key { operators.of_keys()[0] } else { &operators.forward };
         let rows = operators.without_own(&sum.of(&operators.chart.all(&lower)), &limit, 1);
@@ -45,8 +42,7 @@ impl<S: Scalar> Difference<S> {
 
 impl<S: Scalar> Repeats<S> {
     pub(super) fn new(operators: &Operators, key: &Side<S>, value: &Side<S>) -> Option<Self> {
-        let positions = &key.kernel.positions;
-        let &[_, pair] = positions.classes.as_slice() else { return None };
+        let ids = key.kernel.positions.repetition()?;
         let [of_key, of_value] = [key, value].map(|side| Difference::new(operators, side));
         let chart = &operators.chart;
         let both = multiplied(&of_key.lower, &of_value.lower);
@@ -55,8 +51,7 @@ impl<S: Scalar> Repeats<S> {
         let all = chart.all(&both);
         let squares = operators.without_own(&operators.squares.of(&all), &limit, 2);
         let alone = operators.without_own(&operators.forward.of(&all), &limit, 1);
-        let together = positions.triple - pair * pair;
-        let (second, first) = (pair - positions.triple, pair - pair * pair - 2.0 * together);
+        let (first, second, together) = (ids.excess_of_both(), ids.excess(), ids.covariance());
         let jump = |sum: Jump, f: &[S]| operators.with_jump(sum, f);
         let turned = chart.turn(&squares);
 
@@ -81,7 +76,7 @@ impl<S: Scalar> Repeats<S> {
             (0..mean.len()).map(|index| mean[index] - crossed[index] - turned[index]).collect()
         };
         let shift = shift(operators, [&rows, &of_rows], [&turned, &chart.turn(&alone)], [first, second, together]);
-        Some(Self { flat: flat(operators, value, &of_value, [pair, positions.triple]), spread, shift })
+        Some(Self { flat: flat(operators, value, &of_value, ids), spread, shift })
     }
 }
 
@@ -109,12 +104,7 @@ fn shift<S: Scalar>(
 }
 
 /// What P gains in each class, at lower points.
-fn flat<S: Scalar>(
-    operators: &Operators,
-    value: &Side<S>,
-    difference: &Difference<S>,
-    [pair, triple]: [f64; 2],
-) -> [Vec<S>; 2] {
+fn flat<S: Scalar>(operators: &Operators, value: &Side<S>, difference: &Difference<S>, ids: Repetition) -> [Vec<S>; 2] {
     let chart = &operators.chart;
     let positions: &Positions = &value.kernel.positions;
     let mean = positions.class_mean(|point| value.kernel.pairs[point]);
@@ -133,10 +123,9 @@ fn flat<S: Scalar>(
         (wa * wb + query * key, third)
     };
     let shared: Vec<(f64, S)> = (0..mean.len()).map(at).collect();
-    let thirds = [(pair - triple) / (1.0 - pair) - pair, triple / pair - pair];
     [0, 1].map(|class| {
         let own = &value.kernel.pairs[positions.class(class)];
-        let gain = |index: usize| (own[index] - mean[index]) * shared[index].0 + shared[index].1 * thirds[class];
+        let gain = |index: usize| (own[index] - mean[index]) * shared[index].0 + shared[index].1 * ids.of_third(class);
         (0..mean.len()).map(gain).collect()
     })
 }
