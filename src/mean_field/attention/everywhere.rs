@@ -53,11 +53,20 @@ struct Difference<S> {
 
 impl<S: Scalar> Difference<S> {
     fn new(kernel: &Kernel<S>) -> Option<Self> {
-        let positions = Arc::clone(&kernel.positions);
-        let ids = positions.repetition()?;
-        let pairs = kernel.of_same_ids();
+        let ids = kernel.positions.repetition()?;
+        Some(Self::of(&kernel.positions, ids, kernel.of_same_ids()))
+    }
+
+    fn of(positions: &Arc<Positions>, ids: Repetition, pairs: Few<S>) -> Self {
         let rows = positions.row_sums(&pairs).into_iter().map(|sum| sum / positions.length).collect();
-        Some(Self { positions, ids, pairs, rows })
+        Self { positions: Arc::clone(positions), ids, pairs, rows }
+    }
+
+    /// Of the product of two kernels less their means over ids.
+    fn times(&self, other: &Self) -> Self {
+        let factor = self.ids.of_pair(0) + self.ids.of_pair(1);
+        let pairs = self.pairs.iter().zip(&other.pairs).map(|(&a, &b)| a * b * factor).collect();
+        Self::of(&self.positions, self.ids, pairs)
     }
 
     /// What R gains at both ends of the points of each class, added.
@@ -165,7 +174,9 @@ impl<S: Scalar> Everywhere<S> {
         let squares = positions.sum(|node| key.kernel.own[node] * value.kernel.own[node]);
         let mut crossed = average(&|node| key.rows[node] * value.rows[node]);
         let mut means = key.mean * value.mean;
+        let mut of_products = None;
         if let (Some(of_key), Some(of_value)) = (&key.difference, &value.difference) {
+            of_products = Some(of_key.times(of_value));
             crossed += of_key.of_both_rows(of_value);
             let together = of_key.with_rows(of_value);
             means += average(&|node| together[node]);
@@ -178,7 +189,7 @@ impl<S: Scalar> Everywhere<S> {
         let each = |of: S| -> Few<S> { queries.own.iter().map(|_| of).collect() };
         Seen {
             flat: with_ids(everywhere(value.kernel.ln_unit, value.mean + common_value), value.difference.as_ref()),
-            spread: Turned { behind: everywhere(both, spread), before: None },
+            spread: Turned { behind: with_ids(everywhere(both, spread), of_products.as_ref()), before: None },
             shift: [shift.clone(), shift],
             keys: each(effective(key.trace * value.trace, spread, length)),
             trace: each(key.trace),

@@ -11,13 +11,13 @@
 //!
 //! Assumption: ids repeat as on average. Source: ours.
 
-use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use sigprop_stack::Mask;
 
 use super::pattern::{Pattern, Powers};
 use super::repeats::{Jump, Repeats};
+use super::rotated::Rotated;
 use super::view::{Back, Seen, Turned, effective};
 use crate::mean_field::moments::{Few, Kernel};
 use crate::mean_field::positions::{Chart, Sum};
@@ -53,18 +53,6 @@ pub(crate) struct Operators {
     pub(super) key_weights: Vec<f64>,
     /// Σ_d W_td W_bd/Σ_d W_bd², at the lower points.
     pub(super) alike: Vec<f64>,
-}
-
-/// Sums of rotated keys and queries, of which two at the distance d have κ(d) in common.
-#[derive(Debug)]
-struct Rotated {
-    /// Σ_b W_cb κ(t − b) f(t, b), and Σ_b W_bc κ(t − b) f(t, b).
-    forward: Sum,
-    backward: Sum,
-    /// κ at all points, averaged over the distances that a point stands for.
-    at_points: Vec<f64>,
-    /// ψ of queries and of keys at all points: κ between what both of a pair see and what the first sees, over that of a distance of 0.
-    shared: [Vec<f64>; 2],
 }
 
 impl Operators {
@@ -182,60 +170,6 @@ impl Operators {
     fn at_second<S: Scalar>(&self, own: &[S]) -> Vec<S> {
         self.chart.at_second(own)
     }
-}
-
-impl Rotated {
-    fn new(chart: &Chart, pattern: &Pattern, rotation: &Rotation) -> Self {
-        let kernel = rotation.kernel(chart.length);
-        let sum = |over_keys| pattern.weighted(Powers { of_t: 0, of_c: 1, over_keys }, Some(&kernel));
-        let rows = Sum::along_rows(chart, &[sum(true), sum(false)].each_ref().map(|sum| sum.spec()));
-        let [forward, backward] = rows.try_into().expect("as many as specs");
-        let at_points = chart.all(&chart.averaged(&kernel));
-        let sums = DoubleSums::new(&rotation.kernel(2 * chart.length));
-        let shared = [true, false].map(|over_keys| shared(chart, pattern, &sums, over_keys));
-        Self { forward, backward, at_points, shared }
-    }
-}
-
-/// Σ_s κ over stretches of keys: κ of distances from −length to length, summed twice.
-struct DoubleSums(Vec<f64>);
-
-impl DoubleSums {
-    fn new(kernel: &[f64]) -> Self {
-        let last = kernel.len() as isize - 1;
-        let (mut once, mut twice) = (0.0, 0.0);
-        let sums = (-last..=last).map(|distance| {
-            once += kernel[distance.unsigned_abs()];
-            twice += once;
-            twice
-        });
-        Self(sums.collect())
-    }
-
-    /// Σ κ(distance + d − b) over d in one range and b in another.
-    fn over(&self, distance: isize, first: &RangeInclusive<usize>, second: &RangeInclusive<usize>) -> f64 {
-        let middle = (self.0.len() / 2) as isize;
-        let up_to = |distance: isize| self.0.get((middle + distance) as usize).copied().unwrap_or(0.0);
-        let [d0, d1, b0, b1] = [*first.start(), *first.end(), *second.start(), *second.end()].map(|at| at as isize);
-        let at = |d: isize, b: isize| up_to(distance + d - b);
-        at(d1, b0) - at(d0 - 1, b0) - at(d1, b1 + 1) + at(d0 - 1, b1 + 1)
-    }
-}
-
-/// ψ at all points, (row c, position a).
-fn shared(chart: &Chart, pattern: &Pattern, sums: &DoubleSums, over_keys: bool) -> Vec<f64> {
-    let at = |&(node, a): &(usize, usize)| {
-        let c = chart.nodes[node];
-        let [both, view] = pattern.shared([a, c], over_keys);
-        let distance = a as isize - c as isize;
-        let at_rest = sums.over(0, &both, &view);
-        if both.is_empty() || at_rest <= 0.0 {
-            1.0
-        } else {
-            (sums.over(distance, &view, &both) / at_rest).clamp(-1.0, 1.0)
-        }
-    };
-    chart.points.iter().map(at).collect()
 }
 
 /// Weights where one sees the other, at all points; at a node the limits from below and above.

@@ -18,6 +18,7 @@ mod everywhere;
 mod masked;
 mod pattern;
 mod repeats;
+mod rotated;
 mod scores;
 pub(crate) mod slopes;
 mod view;

@@ -13,7 +13,7 @@
 //! F[u, v] = Σ u_b δ_bd² v_d. Products of two different ρ are taken as the geometric mean of the squares. Source: ours.
 
 use super::masked::{Operators, Side, added, multiplied};
-use crate::mean_field::positions::{Positions, Repetition};
+use crate::mean_field::positions::Repetition;
 use crate::mean_field::scalar::Scalar;
 
 /// What repeats add to P of each class, to D at lower points and to X at all points.
@@ -76,7 +76,7 @@ impl<S: Scalar> Repeats<S> {
             (0..mean.len()).map(|index| mean[index] - crossed[index] - turned[index]).collect()
         };
         let shift = shift(operators, [&rows, &of_rows], [&turned, &chart.turn(&alone)], [first, second, together]);
-        Some(Self { flat: flat(operators, value, &of_value, ids), spread, shift })
+        Some(Self { flat: flat(operators, &of_value, ids), spread, shift })
     }
 }
 
@@ -104,10 +104,8 @@ fn shift<S: Scalar>(
 }
 
 /// What P gains in each class, at lower points.
-fn flat<S: Scalar>(operators: &Operators, value: &Side<S>, difference: &Difference<S>, ids: Repetition) -> [Vec<S>; 2] {
+fn flat<S: Scalar>(operators: &Operators, difference: &Difference<S>, ids: Repetition) -> [Vec<S>; 2] {
     let chart = &operators.chart;
-    let positions: &Positions = &value.kernel.positions;
-    let mean = positions.class_mean(|point| value.kernel.pairs[point]);
     let [rows, turned] = [&difference.rows, &chart.turn(&difference.rows)].map(|all| operators.lower(all));
     let own: Vec<S> = chart.diagonals().map(|diagonal| difference.rows[diagonal + 1]).collect();
     let own_at_ends = operators.at_lower_ends(&own);
@@ -120,13 +118,11 @@ fn flat<S: Scalar>(operators: &Operators, value: &Side<S>, difference: &Differen
             (rows[index] - difference.lower[index] * wb) * wa + (turned[index] - difference.lower[index] * wa) * wb;
         let third =
             third + own[node] * key + own_at_ends[index] * query - difference.lower[index] * (2.0 * query * key);
-        (wa * wb + query * key, third)
+        [difference.lower[index] * (wa * wb + query * key), third]
     };
-    let shared: Vec<(f64, S)> = (0..mean.len()).map(at).collect();
+    let gains: Vec<[S; 2]> = (0..difference.lower.len()).map(at).collect();
     [0, 1].map(|class| {
-        let own = &value.kernel.pairs[positions.class(class)];
-        let gain = |index: usize| (own[index] - mean[index]) * shared[index].0 + shared[index].1 * ids.of_third(class);
-        (0..mean.len()).map(gain).collect()
+        gains.iter().map(|&[pair, third]| pair * ids.of_pair(class) + third * ids.of_third(class)).collect()
     })
 }
 
