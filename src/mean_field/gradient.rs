@@ -15,6 +15,8 @@ pub(crate) struct Gradient<S> {
     pub(crate) next: Next,
     /// The share of E g² that every part of the features has, if they are not alike.
     pub(crate) parts: Option<Arc<[f64]>>,
+    /// E g_a g_b before the rotation that x comes from, where it is known.
+    pub(crate) before: Option<Kernel<S>>,
 }
 
 /// What a signal x goes to, where its gradient knows of it.
@@ -31,7 +33,7 @@ pub(crate) enum Next {
 impl<S: Scalar> Gradient<S> {
     /// A gradient that is independent of the signal.
     pub(crate) fn independent(kernel: Kernel<S>) -> Self {
-        Self { kernel, next: Next::Anything, parts: None }
+        Self { kernel, next: Next::Anything, parts: None, before: None }
     }
 
     /// ln Σ_ab E g_a g_b E x_a x_b over all tokens.

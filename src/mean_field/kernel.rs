@@ -78,6 +78,12 @@ impl<S: Scalar> Kernel<S> {
         self.with(self.ln_unit + other.ln_unit, own, pairs).balanced()
     }
 
+    /// What two tokens with the same id have in common beyond two others, at every point of a class.
+    pub(crate) fn of_same_ids(&self) -> Few<S> {
+        let [others, same] = [0, 1].map(|class| &self.pairs[self.positions.class(class)]);
+        same.iter().zip(others).map(|(&same, &other)| same - other).collect()
+    }
+
     /// The quotient, entry by entry; zero where there is nothing to divide.
     pub(crate) fn over(&self, other: &Self) -> Self {
         let ratio = |(&a, &b): (&S, &S)| if b.value() == 0.0 { S::from(0.0) } else { a / b };

@@ -19,12 +19,12 @@ use super::signal::Signal;
 
 impl<S: Scalar> MeanField<S> for Arc<Turn> {
     fn forward(&self, x: &Signal<S>) -> Signal<S> {
-        Signal { rotation: Some(Rotation(vec![(1.0, Self::clone(self))])), ..x.clone() }
+        Signal { rotation: Some(Rotation::by(self)), ..x.clone() }
     }
 
-    fn backward(&self, _: &Signal<S>, y: &Signal<S>, gradient: &Gradient<S>) -> Gradient<S> {
-        let rotation = y.rotation.as_ref().expect("what is rotated has a rotation");
-        Gradient::independent(gradient.kernel.turned(rotation))
+    fn backward(&self, _: &Signal<S>, _: &Signal<S>, gradient: &Gradient<S>) -> Gradient<S> {
+        let before = gradient.before.clone();
+        Gradient::independent(before.unwrap_or_else(|| gradient.kernel.turned(&Rotation::by(self))))
     }
 
     fn weights<'a>(&'a self, _: &Signal<S>, _: &Signal<S>, _: &Gradient<S>) -> Few<(Parameter<'a>, f64)> {

@@ -15,6 +15,7 @@ use super::positions::{Averages, Chart};
 /// κ on a chart.
 #[derive(Debug)]
 pub(crate) struct Turn {
+    /// Up to twice the length.
     pub(super) of_distance: Averages,
     /// At the lower points, averaged over the distances that a point stands for.
     at_points: Vec<f64>,
@@ -24,7 +25,8 @@ impl Turn {
     pub(crate) fn new(rotary: &Rotary, chart: &Chart) -> Self {
         let part = 2.0 / rotary.d_head as f64;
         let still = 1.0 - part * rotary.frequencies.len() as f64;
-        let of_distance = Averages::new(waves(&rotary.frequencies, chart.length).map(|[sum, _]| still + part * sum));
+        let of_distance =
+            Averages::new(waves(&rotary.frequencies, 2 * chart.length).map(|[sum, _]| still + part * sum));
         Self { at_points: chart.averaged(&of_distance), of_distance }
     }
 }
@@ -45,9 +47,14 @@ pub(super) fn waves(frequencies: &[f64], length: usize) -> impl Iterator<Item = 
 
 /// By how much features are turned: shares of them by a rule each, the others not.
 #[derive(Clone, Debug)]
-pub(crate) struct Rotation(pub(super) Vec<(f64, Arc<Turn>)>);
+pub(crate) struct Rotation(Vec<(f64, Arc<Turn>)>);
 
 impl Rotation {
+    /// Of all features by one rule.
+    pub(super) fn by(turn: &Arc<Turn>) -> Self {
+        Self(vec![(1.0, Arc::clone(turn))])
+    }
+
     /// Of parts with these shares, if any is rotated.
     pub(crate) fn mixed<'p>(parts: impl Iterator<Item = (f64, Option<&'p Self>)> + Clone) -> Option<Self> {
         let total: f64 = parts.clone().map(|(share, _)| share).sum();
@@ -59,9 +66,9 @@ impl Rotation {
         (!rules.is_empty()).then_some(Self(rules))
     }
 
-    /// The rules.
-    pub(crate) fn rules(&self) -> impl Iterator<Item = &Arc<Turn>> {
-        self.0.iter().map(|(_, rule)| rule)
+    /// The rules with their shares.
+    pub(crate) fn rules(&self) -> impl Iterator<Item = &(f64, Arc<Turn>)> {
+        self.0.iter()
     }
 
     /// The share that is not rotated.

@@ -8,6 +8,7 @@ use sigprop_stack::Scale;
 
 use super::component::{MeanField, Parameter};
 use super::gradient::Gradient;
+use super::kernel::Kernel;
 use super::scalar::{Few, Scalar};
 use super::signal::Signal;
 
@@ -21,7 +22,9 @@ impl<S: Scalar> MeanField<S> for Scale {
     }
 
     fn backward(&self, _: &Signal<S>, _: &Signal<S>, gradient: &Gradient<S>) -> Gradient<S> {
-        Gradient { kernel: gradient.kernel.scaled(self.factor * self.factor), ..gradient.clone() }
+        let scaled = |kernel: &Kernel<S>| kernel.scaled(self.factor * self.factor);
+        let before = gradient.before.as_ref().map(scaled);
+        Gradient { kernel: scaled(&gradient.kernel), before, ..gradient.clone() }
     }
 
     fn weights<'a>(&'a self, _: &Signal<S>, _: &Signal<S>, _: &Gradient<S>) -> Few<(Parameter<'a>, f64)> {

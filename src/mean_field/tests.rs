@@ -244,9 +244,9 @@ fn attention_has_the_derivatives_of_finite_differences() {
     let positions = Arc::new(Positions::on(chart, None));
     let chart = positions.chart.as_ref().expect("it is on one");
     let sums = Arc::new(Sums::new(chart, sigprop_stack::Mask::CAUSAL, 0.0));
-    let view = View::Masked(Operators { sums, turned: None });
+    let view = View::Masked(Operators { sums, rotated: None });
     let alibi =
-        View::Masked(Operators { sums: Arc::new(Sums::new(chart, sigprop_stack::Mask::CAUSAL, 0.1)), turned: None });
+        View::Masked(Operators { sums: Arc::new(Sums::new(chart, sigprop_stack::Mask::CAUSAL, 0.1)), rotated: None });
     derivatives!("ALiBi", Both(|at| attended(&alibi, &positions, at), |at| attended(&alibi, &positions, at)));
     derivatives!("masked", Both(|at| attended(&view, &positions, at), |at| attended(&view, &positions, at)));
 }

@@ -14,7 +14,7 @@ use super::masks::Masks;
 use super::rows::{Rows, WeightNote};
 use super::{PredictError, Sites};
 use crate::domain::Pooled;
-use crate::mean_field::attention::{self, Attended, Operators, Sums, Turned, TurnedSums, View, slopes};
+use crate::mean_field::attention::{self, Attended, Operators, Rotated, RotatedSums, Sums, View, slopes};
 use crate::mean_field::component::{Fan as _, MeanField, Parameter};
 use crate::mean_field::dual::{Dual, function};
 use crate::mean_field::gradient::Gradient;
@@ -58,17 +58,17 @@ struct Known {
     mask: Mask,
     slope: f64,
     sums: Arc<Sums>,
-    turned: Vec<(Arc<Turn>, Arc<TurnedSums>)>,
+    rotated: Vec<(Arc<Turn>, Arc<RotatedSums>)>,
 }
 
 impl Known {
-    /// The sums of a rotation by this rule.
-    fn turned(&mut self, rule: &Arc<Turn>) -> Arc<TurnedSums> {
-        if let Some((_, sums)) = self.turned.iter().find(|(known, _)| Arc::ptr_eq(known, rule)) {
+    /// The sums of a rotation by this turn.
+    fn rotated(&mut self, turn: &Arc<Turn>) -> Arc<RotatedSums> {
+        if let Some((_, sums)) = self.rotated.iter().find(|(known, _)| Arc::ptr_eq(known, turn)) {
             return Arc::clone(sums);
         }
-        let sums = Arc::new(TurnedSums::new(self.sums.chart(), self.mask, self.slope, rule));
-        self.turned.push((Arc::clone(rule), Arc::clone(&sums)));
+        let sums = Arc::new(RotatedSums::new(self.sums.chart(), self.mask, self.slope, turn));
+        self.rotated.push((Arc::clone(turn), Arc::clone(&sums)));
         sums
     }
 }
@@ -223,15 +223,15 @@ impl<'w> Walk<'w> {
         };
         let place = self.sums.iter().position(is_same).unwrap_or_else(|| {
             let sums = Arc::new(Sums::new(chart, mask, slope));
-            self.sums.push(Known { mask, slope, sums, turned: Vec::new() });
+            self.sums.push(Known { mask, slope, sums, rotated: Vec::new() });
             self.sums.len() - 1
         });
         let known = &mut self.sums[place];
-        let turned = rotation.map(|rotation| {
-            let sums = rotation.rules().map(|rule| known.turned(rule)).collect();
-            Turned { rotation, sums }
+        let rotated = rotation.map(|rotation| {
+            let sums = rotation.rules().map(|(_, turn)| known.rotated(turn)).collect();
+            Rotated::new(chart, rotation, sums)
         });
-        View::Masked(Operators { sums: Arc::clone(&known.sums), turned })
+        View::Masked(Operators { sums: Arc::clone(&known.sums), rotated })
     }
 
     /// The routing of a mixture with this input.

@@ -5,17 +5,22 @@
 //! D = F − 2 N + M       X = ½ Σ_b W (K_bb − Σ W K) R(b) − N + M       (how the mean row leans to long keys, from keys like others)
 //! ```
 //!
-//! Averages over ids: of V_bd = V° + δ [b, d have the same id], π_k the probability that k tokens have, ε = π₃ − π₂²,
+//! Averages over ids: of V_bd = V° + δ [b, d have the same id], π_k the probability that k tokens have, ε = π₃ − π₂², ρ(b) = Σ_d W δ_bd,
 //!
 //! ```text
-//! E R R' − E R E R' = ε ρ ρ' + (π₂ − π₃) Σ_d W² δδ'        ρ(b) = Σ_d W δ_bd
-//! E P P' − E P E P' = 2 (π₂ − π₂² − 2ε) Σ_bd W⁴ δδ' + 4 ε Σ_b W² ρ ρ'
+//! E R R' − E R E R' = ε ρ ρ' + (π₂ − π₃) Σ_d W² δδ'
+//! E P R'(b) − E P E R'(b) = 2 (π₂ − π₂² − 2ε) W² Σ_d W δδ'_bd + 2ε W (ρ ρ'(b) + Σ_d W ρ(d) δ'_bd)          its mean over b: of P and P'
+//! E (R(b) | class of b, c) − E R(b) = W (δ_bc ([same] − π₂) + τ Σ_d δ_bd)          τ: as in [`super::repeats`], d others than b and c
+//! E (P | class of b, c) − E P = 2 W² (δ_bc ([same] − π₂) + τ Σ_d (δ_bd + δ_cd))
 //! ```
 //!
 //! What all pairs have in common cancels in all but P; it is taken off first, for tokens may be almost copies. Source: ours.
 
-use super::view::{Back, Seen, effective};
+use std::sync::Arc;
+
+use super::seen::{Seen, Turned, effective};
 use crate::mean_field::kernel::Kernel;
+use crate::mean_field::positions::{Positions, Repetition};
 use crate::mean_field::scalar::{Few, Scalar};
 
 /// Keys and values.
@@ -35,6 +40,83 @@ struct Side<S> {
     mean: S,
     /// Σ_b W K_bb − P.
     trace: S,
+    difference: Option<Difference<S>>,
+}
+
+/// What ids that repeat make of a kernel: δ at the points of a class, and ρ.
+struct Difference<S> {
+    positions: Arc<Positions>,
+    ids: Repetition,
+    pairs: Few<S>,
+    rows: Few<S>,
+}
+
+impl<S: Scalar> Difference<S> {
+    fn new(kernel: &Kernel<S>) -> Option<Self> {
+        let ids = kernel.positions.repetition()?;
+        Some(Self::of(&kernel.positions, ids, kernel.of_same_ids()))
+    }
+
+    fn of(positions: &Arc<Positions>, ids: Repetition, pairs: Few<S>) -> Self {
+        let rows = positions.row_sums(&pairs).into_iter().map(|sum| sum / positions.length).collect();
+        Self { positions: Arc::clone(positions), ids, pairs, rows }
+    }
+
+    /// Of the product of two kernels less their means over ids.
+    fn times(&self, other: &Self) -> Self {
+        let factor = self.ids.of_pair(0) + self.ids.of_pair(1);
+        let pairs = self.pairs.iter().zip(&other.pairs).map(|(&a, &b)| a * b * factor).collect();
+        Self::of(&self.positions, self.ids, pairs)
+    }
+
+    /// What R gains at both ends of the points of each class, added.
+    fn of_rows(&self) -> Few<S> {
+        self.by_class(1.0)
+    }
+
+    /// What P gains at the points of each class.
+    fn of_mean(&self) -> Few<S> {
+        self.by_class(2.0).into_iter().map(|gain| gain / self.positions.length).collect()
+    }
+
+    fn by_class(&self, thirds: f64) -> Few<S> {
+        let Self { positions, ids, pairs, rows } = self;
+        let gain = |class: usize, point: usize| {
+            let [b, c] = positions.ends(point, rows);
+            let others = b + c - pairs[point] * (2.0 / positions.length);
+            pairs[point] * (2.0 * ids.of_pair(class) / positions.length) + others * (thirds * ids.of_third(class))
+        };
+        (0..positions.classes.len())
+            .flat_map(|class| (0..pairs.len()).map(move |point| (class, point)))
+            .map(|(class, point)| gain(class, point))
+            .collect()
+    }
+
+    /// The covariance of P of this with R of another of the same tokens.
+    fn with_rows(&self, other: &Self) -> Few<S> {
+        let Self { positions, ids, rows, .. } = self;
+        let length = positions.length;
+        let products = |f: &dyn Fn(usize) -> S| positions.row_sums(&(0..self.pairs.len()).map(f).collect::<Few<S>>());
+        let squares = products(&|point| self.pairs[point] * other.pairs[point]);
+        let mut means = products(&|point| {
+            let [_, second] = positions.ends(point, rows);
+            other.pairs[point] * second
+        });
+        means.iter_mut().zip(rows.iter().zip(&other.rows)).for_each(|(mean, (&a, &b))| *mean = *mean / length + a * b);
+        let [first, second] = [2.0 * ids.excess_of_both() / length.powi(3), 2.0 * ids.covariance() / length];
+        squares.iter().zip(means).map(|(&square, mean)| square * first + mean * second).collect()
+    }
+
+    /// The mean over b of the covariance of R(b) of this and of another.
+    fn of_both_rows(&self, other: &Self) -> S {
+        let Self { positions, ids, rows, pairs } = self;
+        let length = positions.length;
+        let squares = positions.row_sums(&pairs.iter().zip(&other.pairs).map(|(&a, &b)| a * b).collect::<Few<S>>());
+        let at = |node: usize| {
+            rows[node] * other.rows[node] * ids.covariance() + squares[node] * (ids.excess() / (length * length))
+        };
+        positions.sum(at) / length
+    }
 }
 
 impl<S: Scalar> Side<S> {
@@ -46,21 +128,39 @@ impl<S: Scalar> Side<S> {
         let rows: Few<S> = sums.iter().zip(&kernel.own).map(|(&sum, &own)| (sum + own) / length).collect();
         let mean = positions.sum(|node| rows[node]) / length;
         let trace = positions.sum(|node| kernel.own[node]) / length - mean;
-        Self { kernel, rows, mean, trace }
+        Self { difference: Difference::new(&kernel), kernel, rows, mean, trace }
     }
 
     /// C(M, N) of this kernel M.
     fn contracted(&self, weights: &Kernel<S>) -> Kernel<S> {
-        let length = self.kernel.positions.length;
+        let positions = &self.kernel.positions;
+        let length = positions.length;
         let all = total(weights) / (length * length);
-        let own = self.kernel.own.iter().zip(&self.rows).map(|(&own, &row)| all * (own - row * 2.0 + self.mean));
-        let pairs = self.kernel.map_pairs(&self.rows, |_, [a, b], product| all * (product - a - b + self.mean));
-        self.kernel.with(self.kernel.ln_unit + weights.ln_unit, own.collect(), pairs)
+        let apart = |own: S, [a, b]: [S; 2]| own - a - b + self.mean;
+        let own = self.kernel.own.iter().zip(&self.rows).map(|(&own, &row)| all * apart(own, [row, row])).collect();
+        let pairs = self.kernel.map_pairs(&self.rows, |_, ends, product| all * apart(product, ends));
+        let mut kernel = self.kernel.with(self.kernel.ln_unit + weights.ln_unit, own, pairs);
+        let Some(difference) = &self.difference else { return kernel };
+        let (rows, mean) = (difference.of_rows(), difference.of_mean());
+        kernel.pairs.iter_mut().zip(mean.iter().zip(rows)).for_each(|(pair, (&mean, row))| *pair += all * (mean - row));
+        // Of other tokens, sums of gradients know nothing of these ids.
+        let of_weights = Difference::new(weights).filter(|_| Arc::ptr_eq(&weights.positions, positions));
+        let Some(of_weights) = of_weights else { return kernel };
+        let together = of_weights.with_rows(difference);
+        let mean = positions.sum(|node| together[node]) / length;
+        let gains = of_weights.of_mean();
+        for (point, pair) in kernel.pairs.iter_mut().enumerate() {
+            let apart = apart(self.kernel.pairs[point], positions.ends(point, &self.rows));
+            let [a, b] = positions.ends(point, &together);
+            *pair += gains[point] * apart - a - b + mean;
+        }
+        kernel.own.iter_mut().zip(&together).for_each(|(own, &row)| *own += mean - row * 2.0);
+        kernel
     }
 }
 
 impl<S: Scalar> Everywhere<S> {
-    pub(super) fn see(queries: &Kernel<S>, key: &Kernel<S>, value: &Kernel<S>) -> Seen<S> {
+    pub(super) fn see(queries: &Kernel<S>, key: &Kernel<S>, value: &Kernel<S>) -> (Seen<S>, Self) {
         let positions = &key.positions;
         let length = positions.length;
         let average = |of: &dyn Fn(usize) -> S| positions.sum(of) / length;
@@ -72,25 +172,31 @@ impl<S: Scalar> Everywhere<S> {
         let [key, value] = [Side::new(key, common(key)), Side::new(value, common_value)];
         let pairs = positions.sum_pairs(|point| key.kernel.pairs[point] * value.kernel.pairs[point]);
         let squares = positions.sum(|node| key.kernel.own[node] * value.kernel.own[node]);
-        let (of_rows, of_means) = repeats(&key.kernel, &value.kernel);
-        let crossed = average(&|node| key.rows[node] * value.rows[node]) + of_rows;
-        let means = key.mean * value.mean + of_means;
+        let mut crossed = average(&|node| key.rows[node] * value.rows[node]);
+        let mut means = key.mean * value.mean;
+        let mut of_products = None;
+        if let (Some(of_key), Some(of_value)) = (&key.difference, &value.difference) {
+            of_products = Some(of_key.times(of_value));
+            crossed += of_key.of_both_rows(of_value);
+            let together = of_key.with_rows(of_value);
+            means += average(&|node| together[node]);
+        }
         let long = average(&|node| (key.kernel.own[node] - key.trace - key.mean) * value.rows[node]) * 0.5;
         let spread = (squares + pairs) / (length * length) - crossed * 2.0 + means;
         let everywhere = |ln_unit: f64, of: S| Kernel { ln_unit, ..Kernel::new(&queries.positions, |_| of, |_| of) };
         let both = key.kernel.ln_unit + value.kernel.ln_unit;
         let shift = everywhere(both, long - crossed + means);
         let each = |of: S| -> Few<S> { queries.own.iter().map(|_| of).collect() };
-        Seen {
-            flat: everywhere(value.kernel.ln_unit, value.mean + common_value),
-            spread: everywhere(both, spread),
+        let seen = Seen {
+            flat: with_ids(everywhere(value.kernel.ln_unit, value.mean + common_value), value.difference.as_ref()),
+            spread: Turned { behind: with_ids(everywhere(both, spread), of_products.as_ref()), before: None },
             shift: [shift.clone(), shift],
             keys: each(effective(key.trace * value.trace, spread, length)),
             trace: each(key.trace),
             square: each(square),
             single: queries.own.iter().map(|_| length.recip()).collect(),
-            back: Back::Everywhere(Self { key, value, square }),
-        }
+        };
+        (seen, Self { key, value, square })
     }
 
     /// Wᵀ Γ W of the gradient Γ, and what masks add of its own moments, `masked`.
@@ -99,7 +205,8 @@ impl<S: Scalar> Everywhere<S> {
         let length = positions.length;
         let all = total(gamma) / (length * length);
         let own = gamma.positions.sum(|node| masked[node]) / (length * length);
-        Kernel { ln_unit: gamma.ln_unit, ..Kernel::new(positions, |_| all + own, |_| all) }
+        let everywhere = Kernel { ln_unit: gamma.ln_unit, ..Kernel::new(positions, |_| all + own, |_| all) };
+        with_ids(everywhere, Difference::new(gamma).as_ref())
     }
 
     /// C(K, N), from N.
@@ -108,14 +215,14 @@ impl<S: Scalar> Everywhere<S> {
     }
 
     /// C(V, N), from N and its own moments under masks.
-    pub(super) fn at_keys(&self, weights: &Kernel<S>, masked: &[S]) -> Kernel<S> {
+    pub(super) fn at_keys(&self, weights: &Kernel<S>, masked: &[S]) -> Turned<S> {
         let mut kernel = self.value.contracted(weights);
         let length = kernel.positions.length;
         let masked = weights.positions.sum(|node| masked[node]) * self.square / (length * length);
         // Gradients of all keys add up to nothing.
         kernel.own.iter_mut().for_each(|own| *own += masked * (1.0 - 1.0 / length));
         kernel.pairs.iter_mut().for_each(|pair| *pair += masked * (-1.0 / length));
-        kernel
+        Turned { behind: kernel, before: None }
     }
 }
 
@@ -124,21 +231,10 @@ fn total<S: Scalar>(kernel: &Kernel<S>) -> S {
     kernel.positions.sum(|node| kernel.own[node]) + kernel.positions.sum_pairs(|point| kernel.pairs[point])
 }
 
-/// What ids add to N and M.
-fn repeats<S: Scalar>(key: &Kernel<S>, value: &Kernel<S>) -> (S, S) {
-    let positions = &key.positions;
-    let [_, pair] = positions.classes.as_slice() else { return (S::from(0.0), S::from(0.0)) };
-    let (pair, triple, length) = (*pair, positions.triple, positions.length);
-    let together = triple - pair * pair;
-    let [of_key, of_value] = [key, value].map(|kernel| -> Few<S> {
-        let difference = |point: usize| kernel.pairs[positions.class(1).start + point] - kernel.pairs[point];
-        positions.class(0).map(difference).collect()
-    });
-    let products: Few<S> = of_key.iter().zip(&of_value).map(|(&a, &b)| a * b).collect();
-    let [keys, values, squares] = [of_key, of_value, products].map(|of| positions.row_sums(&of));
-    let rows = positions.sum(|node| keys[node] * values[node]) / length.powi(3);
-    let pairs = positions.sum(|node| squares[node]) / length.powi(3);
-    let of_rows = rows * together + pairs * (pair - triple);
-    let of_means = (rows * (4.0 * together) + pairs * (2.0 * (pair - pair * pair - 2.0 * together))) / length;
-    (of_rows, of_means)
+/// A kernel of averages over tokens, with what these gain in each class of pairs of the same tokens.
+fn with_ids<S: Scalar>(mut kernel: Kernel<S>, difference: Option<&Difference<S>>) -> Kernel<S> {
+    if let Some(difference) = difference.filter(|difference| Arc::ptr_eq(&difference.positions, &kernel.positions)) {
+        kernel.pairs.iter_mut().zip(difference.of_mean()).for_each(|(pair, gain)| *pair += gain);
+    }
+    kernel
 }

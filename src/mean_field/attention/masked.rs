@@ -6,68 +6,18 @@
 //! C(M, N)(b, b') = M∘WᵀNW − T − Tᵀ + Wᵀ(N∘P)W       T(b, b') = Σ_a W_ab (N W)(a, b') R(b', a)
 //! ```
 //!
-//! V is a smooth function of two positions, and at b = d larger by the own part V_bb − lim V_bd of a token, which is summed apart. What all
-//! pairs have in common cancels in all but P; but of rotated keys it is taken off first, for tokens may be almost copies. The one
+//! V is a smooth function of two positions, and at b = d larger by the own part V_bb − lim V_bd of a token, which is summed apart. The one
 //! product of three factors, Σ_b W_ab R'(b, a) R(b, c), takes the geometric mean of variances as the covariance.
 //!
 //! Assumption: ids repeat as on average. Source: ours.
 
-use super::operators::Operators;
+use super::operators::{Operators, added, multiplied, scaled};
 use super::repeats::Repeats;
-use super::view::{Back, Seen, effective};
+use super::rotated::Rotated;
+use super::seen::{Seen, Turned, effective};
+use super::side::Side;
 use crate::mean_field::kernel::Kernel;
 use crate::mean_field::scalar::{Few, Scalar};
-
-/// Keys or values: kernel, own part, R and P, less what pairs have in common.
-pub(super) struct Side<S> {
-    pub(super) kernel: Kernel<S>,
-    common: S,
-    own: Few<S>,
-    own_at_second: Vec<S>,
-    /// R at all points, (row b, position c), and turned round.
-    rows: Vec<S>,
-    turned: Vec<S>,
-    /// P at lower points and of every query, and its share from pairs of different tokens.
-    averages: Vec<S>,
-    own_averages: Few<S>,
-    smooth: Vec<S>,
-    pub(super) is_key: bool,
-    trace: Few<S>,
-}
-
-impl<S: Scalar> Side<S> {
-    /// Of keys, which may be rotated, or of values.
-    fn new(operators: &Operators, kernel: &Kernel<S>, is_key: bool) -> Self {
-        let positions = &kernel.positions;
-        let common = if is_key && operators.turned.is_some() { S::from(0.0) } else { operators.common(kernel) };
-        let kernel = kernel.less(common);
-        let pairs = positions.class_mean(|point| kernel.pairs[point]);
-        let diagonal = operators.diagonal(&pairs);
-        let own: Few<S> = kernel.own.iter().zip(&diagonal).map(|(&own, &limit)| own - limit).collect();
-        let rows = operators.over_keys(&operators.sums.chart.all(&pairs), is_key);
-        let turned = operators.sums.chart.turn(&rows);
-        let smooth = operators.lower(&operators.sums.forward.of(&turned));
-        let (averages, own_averages) = if is_key {
-            operators.averages(&turned, &diagonal, &kernel.own)
-        } else {
-            let averages = added(&smooth, &operators.sums.own.of(&own));
-            let own_averages = operators.diagonal(&averages);
-            (averages, own_averages)
-        };
-        let square = operators.sums.average.of(&kernel.own);
-        let trace = square.iter().zip(&own_averages).map(|(&square, &own)| square - own).collect();
-        let own_at_second = operators.at_second(&own);
-        Self { kernel, common, own, own_at_second, rows, turned, averages, own_averages, smooth, is_key, trace }
-    }
-}
-
-pub(super) fn added<S: Scalar>(a: &[S], b: &[S]) -> Vec<S> {
-    a.iter().zip(b).map(|(&a, &b)| a + b).collect()
-}
-
-pub(super) fn multiplied<S: Scalar>(a: &[S], b: &[S]) -> Vec<S> {
-    a.iter().zip(b).map(|(&a, &b)| a * b).collect()
-}
 
 /// Keys and values as queries see them.
 pub(super) struct Masked<S> {
@@ -77,16 +27,20 @@ pub(super) struct Masked<S> {
 }
 
 impl<S: Scalar> Masked<S> {
-    pub(super) fn see(operators: &Operators, key: &Kernel<S>, value: &Kernel<S>) -> Seen<S> {
+    pub(super) fn see(operators: &Operators, key: &Kernel<S>, value: &Kernel<S>) -> (Seen<S>, Self) {
         let positions = &key.positions;
         let square: Few<S> = operators.sums.average.of(&value.own).into();
         let (key, value) = (Side::new(operators, key, true), Side::new(operators, value, false));
         let repeats = Repeats::new(operators, &key, &value);
-        let mut spread = spread(operators, &key, &value);
+        let with_ids = |spread: Vec<S>| match &repeats {
+            Some(repeats) => added(&spread, &repeats.spread),
+            None => spread,
+        };
+        let at_rest = with_ids(spread(operators, &key, &value, None));
+        let rotated = operators.rotated.as_ref();
+        let turned = rotated.map(|_| with_ids(spread(operators, &key, &value, rotated)));
         let mut shift = shift(operators, &key, &value);
         if let Some(repeats) = &repeats {
-            spread.0 = added(&spread.0, &repeats.spread);
-            spread.1 = added(&spread.1, &operators.diagonal(&repeats.spread)).into();
             shift = added(&shift, &repeats.shift);
         }
         let both = key.kernel.ln_unit + value.kernel.ln_unit;
@@ -96,17 +50,18 @@ impl<S: Scalar> Masked<S> {
             key.kernel.with(ln_unit, own, pairs)
         };
         // Of one key all is known.
-        let own = spread.1.iter().zip(&operators.sums.most);
-        let own = own.map(|(&own, &most)| if most < 1.5 { S::from(0.0) } else { own }).collect();
-        let spread = Kernel { own, ..kernel(both, &spread.0) };
+        let own = operators.diagonal(&at_rest).into_iter().zip(&operators.sums.most);
+        let own: Few<S> = own.map(|(own, &most)| if most < 1.5 { S::from(0.0) } else { own }).collect();
+        let with_own = |lower: &Vec<S>| Kernel { own: own.clone(), ..kernel(both, lower) };
+        let spread = Turned { behind: with_own(&at_rest), before: turned.as_ref().map(with_own) };
         let averages: Vec<S> = value.averages.iter().map(|&average| average + value.common).collect();
         let mut flat = kernel(value.kernel.ln_unit, &averages);
         if let Some(repeats) = &repeats {
             flat.pairs.iter_mut().zip(repeats.flat.iter().flatten()).for_each(|(flat, &gain)| *flat += gain);
         }
         let turned = operators.sums.chart.turn(&shift);
-        let traces = key.trace.iter().zip(&value.trace).zip(&spread.own).zip(&operators.sums.most);
-        Seen {
+        let traces = key.trace.iter().zip(&value.trace).zip(&own).zip(&operators.sums.most);
+        let seen = Seen {
             flat,
             shift: [shift, turned].map(|all| kernel(both, &operators.lower(&all))),
             keys: traces
@@ -116,36 +71,39 @@ impl<S: Scalar> Masked<S> {
             square,
             single: operators.sums.most.iter().map(|most| most.recip()).collect(),
             spread,
-            back: Back::Masked(Box::new(Self { operators: operators.clone(), key, value })),
-        }
+        };
+        (seen, Self { operators: operators.clone(), key, value })
     }
 }
 
-/// D at lower points, and of every query with itself.
-fn spread<S: Scalar>(operators: &Operators, key: &Side<S>, value: &Side<S>) -> (Vec<S>, Few<S>) {
+/// D at lower points, of queries at one place or of rotated ones.
+fn spread<S: Scalar>(operators: &Operators, key: &Side<S>, value: &Side<S>, rotated: Option<&Rotated>) -> Vec<S> {
     let positions = &key.kernel.positions;
     let products = positions.class_mean(|point| key.kernel.pairs[point] * value.kernel.pairs[point]);
-    let own = multiplied(&key.kernel.own, &value.kernel.own);
+    let limit = operators.diagonal(&products);
+    let own = key.kernel.own.iter().zip(&value.kernel.own).zip(&limit);
+    let own: Vec<S> = own.map(|((&key, &value), &limit)| key * value - limit).collect();
     let rows = operators.sums.chart.turn(&operators.over_keys(&operators.sums.chart.all(&products), true));
-    let (together, of_queries) = operators.averages(&rows, &operators.diagonal(&products), &own);
-    let crossed = crossed(operators, key, value);
+    let together = operators.averages(&rows, &own, rotated);
+    let crossed = crossed(operators, key, value, rotated);
     let turned = operators.lower(&operators.sums.chart.turn(&crossed));
     let crossed = operators.lower(&crossed);
-    let own_crossed = operators.diagonal(&crossed);
-    let spread =
-        |index: usize| together[index] - crossed[index] - turned[index] + key.averages[index] * value.averages[index];
-    let own =
-        |node: usize| of_queries[node] - own_crossed[node] * 2.0 + key.own_averages[node] * value.own_averages[node];
-    ((0..crossed.len()).map(spread).collect(), (0..of_queries.len()).map(own).collect())
+    let averages = rotated.map_or_else(|| operators.averages(&key.turned, &key.own, None), |_| key.averages.clone());
+    (0..crossed.len())
+        .map(|index| together[index] - crossed[index] - turned[index] + averages[index] * value.averages[index])
+        .collect()
 }
 
 /// N at all points, (row c, position a).
-fn crossed<S: Scalar>(operators: &Operators, key: &Side<S>, value: &Side<S>) -> Vec<S> {
+fn crossed<S: Scalar>(operators: &Operators, key: &Side<S>, value: &Side<S>, rotated: Option<&Rotated>) -> Vec<S> {
     let smooth = operators.sums.forward.of(&multiplied(&key.turned, &value.turned));
-    let mixed = added(&multiplied(&value.own_at_second, &key.turned), &multiplied(&key.own_at_second, &value.turned));
-    let mixed = operators.sums.both.of(&mixed);
-    let own = operators.sums.cubes.of(&multiplied(&key.own, &value.own));
-    added(&added(&smooth, &mixed), &own)
+    let mut of_values = operators.sums.both.of(&multiplied(&value.own_at_second, &key.turned));
+    let of_keys = operators.sums.both.of(&multiplied(&key.own_at_second, &value.turned));
+    let mut of_keys = added(&of_keys, &operators.sums.cubes.of(&multiplied(&key.own, &value.own)));
+    if let Some(Rotated { at_points, shared: [shared, _], .. }) = rotated {
+        (of_values, of_keys) = (scaled(&of_values, shared), scaled(&of_keys, at_points));
+    }
+    added(&added(&smooth, &of_values), &of_keys)
 }
 
 /// X at all points, (row a, position c).
@@ -216,12 +174,21 @@ impl<S: Scalar> Masked<S> {
 
     /// C(K, N), from N.
     pub(super) fn at_values(&self, weights: &Kernel<S>) -> Kernel<S> {
-        self.contracted(&self.key, weights)
+        self.contracted(&self.key, weights, None)
     }
 
-    /// C(V, N), from N and its own moments under masks.
-    pub(super) fn at_keys(&self, weights: &Kernel<S>, masked: &[S]) -> Kernel<S> {
-        let mut kernel = self.contracted(&self.value, weights);
+    /// C(V, N), from N and its own moments under masks; and before the rotation, if there is one.
+    pub(super) fn at_keys(&self, weights: &Kernel<S>, masked: &[S]) -> Turned<S> {
+        let behind = self.at_turned_keys(weights, masked, None);
+        let before = self.operators.rotated.as_ref().map(|rotated| {
+            let own = behind.own.clone();
+            Kernel { own, ..self.at_turned_keys(weights, masked, Some(rotated)) }
+        });
+        Turned { behind, before }
+    }
+
+    fn at_turned_keys(&self, weights: &Kernel<S>, masked: &[S], before: Option<&Rotated>) -> Kernel<S> {
+        let mut kernel = self.contracted(&self.value, weights, before);
         let operators = &self.operators;
         let own = operators.diagonal(&operators.sums.own_backward.of(masked));
         // Gradients of all keys of a query add up to nothing.
@@ -234,36 +201,44 @@ impl<S: Scalar> Masked<S> {
         let points = pairs.len();
         for (point, sum) in kernel.pairs.iter_mut().enumerate() {
             let [value, _] = self.value.kernel.positions.ends(point, &values);
-            *sum += -(value * pairs[point % points]);
+            let rotation = before.map_or(1.0, |_| operators.rotation(point));
+            *sum += -(value * pairs[point % points] * rotation);
         }
         kernel
     }
 
-    fn contracted(&self, of: &Side<S>, weights: &Kernel<S>) -> Kernel<S> {
+    /// C(M, N) of this M, of rotated keys or before their rotation.
+    fn contracted(&self, of: &Side<S>, weights: &Kernel<S>, before: Option<&Rotated>) -> Kernel<S> {
         let operators = &self.operators;
         let chart = &operators.sums.chart;
+        let turned = |sums: Vec<S>, factors: &dyn Fn(&Rotated) -> Vec<f64>| match before {
+            Some(rotated) => scaled(&sums, &factors(rotated)),
+            None => sums,
+        };
+        let at_distance = |sums: Vec<S>| turned(sums, &|rotated| rotated.at_points.clone());
+        let at_lower_distance = |sums: Vec<S>| turned(sums, &|rotated| operators.lower(&rotated.at_points));
         let pairs = weights.positions.class_mean(|point| weights.pairs[point]);
         let own: Few<S> = weights.own.iter().zip(operators.diagonal(&pairs)).map(|(&own, limit)| own - limit).collect();
         // (N W)(a, b') at (row b', position a).
         let rows = chart.turn(&operators.over_queries(&chart.all(&pairs)));
-        let all = added(&operators.lower(&operators.sums.backward.of(&rows)), &operators.sums.own_backward.of(&own));
-        let own_at_second = operators.at_second(&own);
-        let mixed: Vec<S> = (0..rows.len())
-            .map(|place| own_at_second[place] * of.rows[place] + of.own[chart.points[place].0] * rows[place])
-            .collect();
-        let cubes = operators.sums.cubes_backward.of(&own);
-        let smooth = operators.sums.backward.of(&multiplied(&rows, &of.rows));
-        let mixed = operators.sums.both_backward.of(&mixed);
-        let crossed: Vec<S> = (0..rows.len())
-            .map(|place| smooth[place] + mixed[place] + of.own[chart.points[place].0] * cubes[place])
-            .collect();
-        let turned = operators.lower(&chart.turn(&crossed));
-        let crossed = operators.lower(&crossed);
-        let own_averages: Vec<S> = multiplied(&own, &of.own_averages);
+        let alone = at_lower_distance(operators.sums.own_backward.of(&own));
+        let all = added(&operators.lower(&operators.sums.backward.of(&rows)), &alone);
+        let crossed = {
+            let of_keys = chart.points.iter().zip(&rows).map(|(&(node, _), &row)| of.own[node] * row);
+            let of_keys = operators.sums.both_backward.of(&of_keys.collect::<Vec<S>>());
+            let of_keys = turned(of_keys, &|rotated| rotated.shared[1].clone());
+            let of_queries = operators.sums.both_backward.of(&multiplied(&operators.at_second(&own), &of.rows));
+            let cubes = operators.sums.cubes_backward.of(&own);
+            let both = chart.points.iter().zip(&cubes).map(|(&(node, _), &cube)| of.own[node] * cube);
+            let of_queries = at_distance(added(&of_queries, &both.collect::<Vec<S>>()));
+            added(&added(&operators.sums.backward.of(&multiplied(&rows, &of.rows)), &of_keys), &of_queries)
+        };
+        let both = operators.lower(&chart.turn(&crossed));
+        let crossed = added(&operators.lower(&crossed), &both);
+        let alone = at_lower_distance(operators.sums.own_backward.of(&multiplied(&own, &of.own_averages)));
         let averages = operators.over_queries(&chart.all(&multiplied(&pairs, &of.averages)));
-        let averages = operators.lower(&operators.sums.backward.of(&chart.turn(&averages)));
-        let averages = added(&averages, &operators.sums.own_backward.of(&own_averages));
-        let rest: Vec<S> = (0..all.len()).map(|index| averages[index] - crossed[index] - turned[index]).collect();
+        let averages = added(&operators.lower(&operators.sums.backward.of(&chart.turn(&averages))), &alone);
+        let rest: Vec<S> = averages.iter().zip(&crossed).map(|(&average, &crossed)| average - crossed).collect();
         let (own_all, own_rest) = (operators.diagonal(&all), operators.diagonal(&rest));
         let own = (0..own_all.len()).map(|node| of.kernel.own[node] * own_all[node] + own_rest[node]).collect();
         let rotation = |index: usize| if of.is_key { operators.rotation(index) } else { 1.0 };

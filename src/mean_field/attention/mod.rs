@@ -19,7 +19,10 @@ mod masked;
 mod operators;
 mod pattern;
 mod repeats;
+mod rotated;
 mod scores;
+mod seen;
+mod side;
 pub(crate) mod slopes;
 mod view;
 
@@ -27,11 +30,13 @@ use std::sync::Arc;
 
 use sigprop_stack::Attention;
 
-pub(crate) use self::operators::{Operators, Sums, Turned, TurnedSums};
+pub(crate) use self::operators::{Operators, Sums};
+pub(crate) use self::rotated::{Rotated, RotatedSums};
 use self::scores::Scores;
 pub(crate) use self::scores::rotation;
+use self::seen::{Seen, Turned};
+use self::view::Back;
 pub(crate) use self::view::View;
-use self::view::{Back, Seen};
 use super::gradient::{Gradient, Next};
 use super::kernel::{Kernel, correlation};
 use super::scalar::{Few, Scalar};
@@ -51,6 +56,7 @@ struct Head<S> {
     /// Their share of all.
     share: f64,
     seen: Seen<S>,
+    back: Back<S>,
     /// Of every query.
     rows: Few<Row<S>>,
     /// σ and τ of every pair of queries.
@@ -60,7 +66,7 @@ struct Head<S> {
 impl<S: Scalar> Head<S> {
     fn new((share, view): (f64, &View), scores: &Scores, parts: &[Arc<Signal<S>>; 3]) -> Self {
         let [query, key, value] = parts.each_ref().map(|part| &part.kernel);
-        let seen = view.see(query, key, value);
+        let (seen, back) = view.see(query, key, value);
         let own = query.own.iter().enumerate();
         let rows: Few<Row<S>> = own.map(|(node, &own)| seen.row(node, own * scores.variance)).collect();
         let factors = query.pairs.iter().enumerate().map(|(point, &product)| {
@@ -69,7 +75,7 @@ impl<S: Scalar> Head<S> {
             a.with(c, correlation * view.rotation(point))
         });
         let (values, gradients) = factors.map(|[value, gradient]| (value, gradient)).unzip();
-        Self { share, seen, rows, factors: [values, gradients] }
+        Self { share, seen, back, rows, factors: [values, gradients] }
     }
 
     /// E A_a A_c summed over keys, of a query and of pairs.
@@ -85,9 +91,9 @@ impl<S: Scalar> Head<S> {
         (own, pairs.collect())
     }
 
-    /// The gradients that values and keys get, each but for a factor.
-    fn back(&self, attention: &Attention, query: &Kernel<S>, gamma: &Kernel<S>) -> [Kernel<S>; 3] {
-        let Self { seen, rows, factors, .. } = self;
+    /// The gradients that values get from flat weights and from scores, and that of keys, each but for a factor.
+    fn back(&self, attention: &Attention, query: &Kernel<S>, gamma: &Kernel<S>) -> ([Kernel<S>; 2], Turned<S>) {
+        let Self { back, rows, factors, .. } = self;
         // Γ Q by itself, times σ and times τ.
         let both = gamma.times(query);
         let sharp = |factors: &Few<S>, own: &dyn Fn(&Row<S>) -> S| {
@@ -100,29 +106,43 @@ impl<S: Scalar> Head<S> {
         let masked = masked(attention);
         let gathered: Few<S> = rows.iter().zip(&gamma.own).map(|(row, &own)| own * masked * row.sharper()).collect();
         let passed: Few<S> = of_keys.own.iter().map(|&own| own * masked).collect();
-        match &seen.back {
+        match back {
             Back::Everywhere(back) => {
-                [back.gathered(gamma, &gathered), back.at_values(&of_values), back.at_keys(&of_keys, &passed)]
+                ([back.gathered(gamma, &gathered), back.at_values(&of_values)], back.at_keys(&of_keys, &passed))
             }
             Back::Masked(back) => {
-                [back.gathered(gamma, &gathered), back.at_values(&of_values), back.at_keys(&of_keys, &passed)]
+                ([back.gathered(gamma, &gathered), back.at_values(&of_values)], back.at_keys(&of_keys, &passed))
             }
         }
     }
 
     /// Γ D τ, with what masks add.
-    fn at_queries(&self, attention: &Attention, gamma: &Kernel<S>) -> Kernel<S> {
+    fn at_queries(&self, attention: &Attention, gamma: &Kernel<S>) -> Turned<S> {
         let Self { seen, rows, factors, .. } = self;
         let masked = masked(attention);
-        let own = |(node, row): (usize, &Row<S>)| {
-            let of_masks = seen.square[node] * seen.trace[node] * (masked * seen.single[node]);
-            gamma.own[node] * row.passed * (seen.spread.own[node] + of_masks)
+        let through = |spread: &Kernel<S>| {
+            let own = |(node, row): (usize, &Row<S>)| {
+                let of_masks = seen.square[node] * seen.trace[node] * (masked * seen.single[node]);
+                gamma.own[node] * row.passed * (spread.own[node] + of_masks)
+            };
+            let own = rows.iter().enumerate().map(own).collect();
+            let pairs = gamma.pairs.iter().zip(&spread.pairs).zip(&factors[1]);
+            let pairs = pairs.map(|((&pair, &spread), &factor)| pair * spread * factor).collect();
+            gamma.with(gamma.ln_unit + spread.ln_unit, own, pairs)
         };
-        let own = rows.iter().enumerate().map(own).collect();
-        let pairs = gamma.pairs.iter().zip(&seen.spread.pairs).zip(&factors[1]);
-        let pairs = pairs.map(|((&pair, &spread), &factor)| pair * spread * factor).collect();
-        gamma.with(gamma.ln_unit + seen.spread.ln_unit, own, pairs)
+        Turned { behind: through(&seen.spread.behind), before: seen.spread.before.as_ref().map(through) }
     }
+}
+
+/// The gradient that is the sum of these, each times its factor.
+fn turned<S: Scalar>(parts: Vec<(f64, Turned<S>)>) -> Gradient<S> {
+    let sum = |of: &dyn Fn(&Turned<S>) -> Kernel<S>| {
+        let kernels: Vec<(f64, Kernel<S>)> = parts.iter().map(|(factor, part)| (*factor, of(part))).collect();
+        Kernel::sum(kernels.iter().map(|(factor, kernel)| (*factor, kernel)))
+    };
+    let is_rotated = parts.iter().any(|(_, part)| part.before.is_some());
+    let before = is_rotated.then(|| sum(&|part| part.before().clone()));
+    Gradient { before, ..Gradient::independent(sum(&|part| part.behind.clone())) }
 }
 
 /// p/(1 − p) of the dropout of attention weights.
@@ -202,14 +222,14 @@ impl<S: Scalar> Attended<S> {
         let steps = attention.scale * attention.scale * attention.d_value as f64 * self.scores.slope;
         let (mut at_queries, mut at_keys, mut at_values) = (Vec::new(), Vec::new(), Vec::new());
         for head in &self.heads {
-            let [flat, linear, keys] = head.back(attention, &query.kernel, gamma);
+            let ([flat, linear], keys) = head.back(attention, &query.kernel, gamma);
             at_values.push((head.share * group, flat));
             at_values.push((head.share * group * self.scores.factor, linear));
             at_keys.push((head.share * group * steps, keys));
             at_queries.push((head.share * steps, head.at_queries(attention, gamma)));
         }
-        let [at_queries, at_keys, at_values] = [at_queries, at_keys, at_values]
-            .map(|parts| Gradient::independent(Kernel::sum(parts.iter().map(|(factor, part)| (*factor, part)))));
+        let [at_queries, at_keys] = [at_queries, at_keys].map(turned);
+        let at_values = Gradient::independent(Kernel::sum(at_values.iter().map(|(factor, part)| (*factor, part))));
         let shares = |of: &Signal<S>| Some(of.parts.as_ref()?.iter().map(|part| part.squares).collect());
         vec![
             Gradient { parts: shares(key), ..at_queries },
@@ -224,15 +244,16 @@ fn output<S: Scalar>(attention: &Attention, query: &Kernel<S>, variance: f64, he
     let Head { seen, rows, factors, .. } = head;
     let masked = masked(attention);
     let [shift, turned] = &seen.shift;
+    let spread = seen.spread.before();
     let own = query.own.iter().zip(rows).enumerate().map(|(node, (&own, row))| {
-        let sharp = own * row.squares * (seen.spread.own[node] + shift.own[node] * 2.0) * variance;
+        let sharp = own * row.squares * (spread.own[node] + shift.own[node] * 2.0) * variance;
         seen.flat.own[node] + sharp + seen.square[node] * seen.single(node, row) * masked
     });
     let pairs = query.pairs.iter().zip(&factors[0]).enumerate().map(|(point, (&product, &factor))| {
         let [a, c] = query.positions.ends(point, &query.own);
         let [of_a, of_c] = query.positions.at_ends(point, rows);
         let mean_rows = a * of_a.shifted() * shift.pairs[point] + c * of_c.shifted() * turned.pairs[point];
-        seen.flat.pairs[point] + (product * seen.spread.pairs[point] * factor + mean_rows) * variance
+        seen.flat.pairs[point] + (product * spread.pairs[point] * factor + mean_rows) * variance
     });
     query.with(seen.flat.ln_unit, own.collect(), pairs.collect())
 }

@@ -4,12 +4,10 @@ use std::sync::Arc;
 
 use sigprop_stack::Mask;
 
-use super::masked::added;
 use super::pattern::{Pattern, Powers};
-use super::repeats::Jump;
+use super::rotated::Rotated;
 use crate::mean_field::kernel::Kernel;
 use crate::mean_field::positions::{Chart, Sum};
-use crate::mean_field::rotation::{Rotation, Turn};
 use crate::mean_field::scalar::{Few, Scalar};
 
 /// The sums of one mask on one chart.
@@ -82,66 +80,26 @@ impl Sums {
     }
 }
 
-/// Sums of rotated keys and queries, of which two at the distance d have κ(d) in common.
-#[derive(Debug)]
-pub(crate) struct TurnedSums {
-    /// Σ_b W_cb κ(t − b) f(t, b), and Σ_b W_bc κ(t − b) f(t, b).
-    forward: Sum,
-    backward: Sum,
-}
-
-impl TurnedSums {
-    pub(crate) fn new(chart: &Chart, mask: Mask, slope: f64, rule: &Turn) -> Self {
-        let pattern = Pattern::new(chart.length, mask, slope);
-        let sum = |over_keys| {
-            let sum = pattern.weighted(Powers { of_t: 0, of_c: 1, over_keys }, Some(&rule.of_distance));
-            Sum::along_rows(chart, &sum.spec())
-        };
-        Self { forward: sum(true), backward: sum(false) }
-    }
-}
-
-/// Keys and queries that are rotated: the sums of every rule of the rotation.
-#[derive(Clone, Debug)]
-pub(crate) struct Turned {
-    pub(crate) rotation: Rotation,
-    pub(crate) sums: Vec<Arc<TurnedSums>>,
-}
-
-impl Turned {
-    /// A sum over rotated keys, or queries, of which the share at rest has the sum `still`.
-    fn mixed<S: Scalar>(&self, still: &Sum, f: &[S], turned: impl Fn(&TurnedSums) -> &Sum) -> Vec<S> {
-        let rest = self.rotation.still();
-        let parts = self.rotation.0.iter().zip(&self.sums).map(|((share, _), sums)| (*share, turned(sums)));
-        let mut parts = parts.chain((rest.abs() > 1e-12).then_some((rest, still)));
-        let (share, sum) = parts.next().expect("a rotation has rules");
-        let first: Vec<S> = sum.of(f).into_iter().map(|value| value * share).collect();
-        parts.fold(first, |all, (share, sum)| {
-            all.into_iter().zip(sum.of(f)).map(|(all, value)| all + value * share).collect()
-        })
-    }
-}
-
 /// The sums of an attention.
 #[derive(Clone, Debug)]
 pub(crate) struct Operators {
     pub(crate) sums: Arc<Sums>,
-    pub(crate) turned: Option<Turned>,
+    pub(crate) rotated: Option<Rotated>,
 }
 
 impl Operators {
     /// Σ_b W_cb f(t, b) over keys, which may be rotated, or values.
     pub(super) fn over_keys<S: Scalar>(&self, f: &[S], is_key: bool) -> Vec<S> {
-        match &self.turned {
-            Some(turned) if is_key => turned.mixed(&self.sums.forward, f, |sums| &sums.forward),
+        match &self.rotated {
+            Some(rotated) if is_key => rotated.over_keys(f, &self.sums.forward),
             Some(_) | None => self.sums.forward.of(f),
         }
     }
 
     /// Σ_b W_bc f(t, b) over queries that may be rotated.
     pub(super) fn over_queries<S: Scalar>(&self, f: &[S]) -> Vec<S> {
-        match &self.turned {
-            Some(turned) => turned.mixed(&self.sums.backward, f, |sums| &sums.backward),
+        match &self.rotated {
+            Some(rotated) => rotated.over_queries(f, &self.sums.backward),
             None => self.sums.backward.of(f),
         }
     }
@@ -155,23 +113,21 @@ impl Operators {
         positions.sum(|node| averages[node]) / positions.length
     }
 
-    /// κ of two queries at a point.
+    /// κ of two queries at a lower point.
     pub(super) fn rotation(&self, point: usize) -> f64 {
-        self.turned.as_ref().map_or(1.0, |turned| turned.rotation.at(point))
+        let lower = &self.sums.chart.lower;
+        self.rotated.as_ref().map_or(1.0, |rotated| rotated.at_points[lower[point % lower.len()]])
     }
 
-    /// W M Wᵀ at lower points and of every query with itself, from what keys `rows` have been summed to, from M at the limit of two keys
-    /// at one position, and of a key itself: that meets itself at the distance of the queries.
-    pub(super) fn averages<S: Scalar>(&self, rows: &[S], limit: &[S], own: &[S]) -> (Vec<S>, Few<S>) {
-        let smooth = self.lower(&self.sums.forward.of(rows));
-        let beyond: Few<S> = own.iter().zip(limit).map(|(&own, &limit)| own - limit).collect();
-        let alone = added(&smooth, &self.sums.own.of(&beyond));
-        let of_queries = self.diagonal(&alone);
-        let Some(turned) = &self.turned else { return (alone, of_queries) };
-        let [limit, own] = [limit, own].map(|of| self.sums.own.of(of));
-        let pairs =
-            (0..smooth.len()).map(|index| smooth[index] - limit[index] + own[index] * turned.rotation.at(index));
-        (pairs.collect(), of_queries)
+    /// W M Wᵀ at lower points, from what keys `rows` have been summed to and what keys themselves have beyond M at the limit of two
+    /// at one position: they meet at the distance of the queries.
+    pub(super) fn averages<S: Scalar>(&self, rows: &[S], own: &[S], rotated: Option<&Rotated>) -> Vec<S> {
+        let own = self.sums.own.of(own);
+        let own = match rotated {
+            Some(rotated) => scaled(&own, &self.lower(&rotated.at_points)),
+            None => own,
+        };
+        added(&self.lower(&self.sums.forward.of(rows)), &own)
     }
 
     /// A sum along rows from which tokens themselves, with this value at the limit, are taken off: they meet their queries with W to
@@ -261,4 +217,24 @@ fn weights(chart: &Chart, sees: &dyn Fn(usize, usize) -> bool, weight: &dyn Fn(u
         if sees(first, second) { weight(t, b) } else { 0.0 }
     };
     chart.points.iter().enumerate().map(at).collect()
+}
+
+/// Sums of functions with a jump at the node, whose value there is that from below.
+#[derive(Clone, Copy)]
+pub(super) enum Jump {
+    Forward,
+    Squares,
+    Both,
+}
+
+pub(super) fn added<S: Scalar>(a: &[S], b: &[S]) -> Vec<S> {
+    a.iter().zip(b).map(|(&a, &b)| a + b).collect()
+}
+
+pub(super) fn multiplied<S: Scalar>(a: &[S], b: &[S]) -> Vec<S> {
+    a.iter().zip(b).map(|(&a, &b)| a * b).collect()
+}
+
+pub(super) fn scaled<S: Scalar>(of: &[S], factors: &[f64]) -> Vec<S> {
+    of.iter().zip(factors).map(|(&of, &factor)| of * factor).collect()
 }

@@ -72,6 +72,12 @@ impl Pattern {
         first..=last
     }
 
+    /// The keys of two queries, or the queries of two keys: what both have, and what the second has.
+    pub(super) fn shared(&self, [a, c]: [usize; 2], over_keys: bool) -> [RangeInclusive<usize>; 2] {
+        let view = |at: usize| if over_keys { self.keys(at) } else { self.queries(at) };
+        [meet(&view(a), &view(c)), view(c)]
+    }
+
     /// e^(−slope · distance).
     pub(super) fn decay(&self, distance: usize) -> f64 {
         self.rate.powf(distance as f64)

@@ -12,9 +12,9 @@
 //!
 //! F[u, v] = Σ u_b δ_bd² v_d. Products of two different ρ are taken as the geometric mean of the squares. Source: ours.
 
-use super::masked::{Side, added, multiplied};
-use super::operators::Operators;
-use crate::mean_field::positions::Positions;
+use super::operators::{Jump, Operators, added, multiplied};
+use super::side::Side;
+use crate::mean_field::positions::Repetition;
 use crate::mean_field::scalar::Scalar;
 
 /// What repeats add to P of each class, to D at lower points and to X at all points.
@@ -33,10 +33,7 @@ struct Difference<S> {
 
 impl<S: Scalar> Difference<S> {
     fn new(operators: &Operators, side: &Side<S>) -> Self {
-        let kernel = &side.kernel;
-        let positions = &kernel.positions;
-        let other = |point: usize| kernel.pairs[positions.class(1).start + point] - kernel.pairs[point];
-        let lower: Vec<S> = positions.class(0).map(other).collect();
+        let lower = side.kernel.of_same_ids().to_vec();
         let limit = operators.diagonal(&lower).to_vec();
         let rows = operators.over_keys(&operators.sums.chart.all(&lower), side.is_key);
         let rows = operators.without_own(&rows, &limit, 1);
@@ -46,8 +43,7 @@ impl<S: Scalar> Difference<S> {
 
 impl<S: Scalar> Repeats<S> {
     pub(super) fn new(operators: &Operators, key: &Side<S>, value: &Side<S>) -> Option<Self> {
-        let positions = &key.kernel.positions;
-        let &[_, pair] = positions.classes.as_slice() else { return None };
+        let ids = key.kernel.positions.repetition()?;
         let [of_key, of_value] = [key, value].map(|side| Difference::new(operators, side));
         let chart = &operators.sums.chart;
         let both = multiplied(&of_key.lower, &of_value.lower);
@@ -56,8 +52,7 @@ impl<S: Scalar> Repeats<S> {
         let all = chart.all(&both);
         let squares = operators.without_own(&operators.sums.squares.of(&all), &limit, 2);
         let alone = operators.without_own(&operators.sums.forward.of(&all), &limit, 1);
-        let together = positions.triple - pair * pair;
-        let (second, first) = (pair - positions.triple, pair - pair * pair - 2.0 * together);
+        let (first, second, together) = (ids.excess_of_both(), ids.excess(), ids.covariance());
         let jump = |sum: Jump, f: &[S]| operators.with_jump(sum, f);
         let turned = chart.turn(&squares);
 
@@ -82,7 +77,7 @@ impl<S: Scalar> Repeats<S> {
             (0..mean.len()).map(|index| mean[index] - crossed[index] - turned[index]).collect()
         };
         let shift = shift(operators, [&rows, &of_rows], [&turned, &chart.turn(&alone)], [first, second, together]);
-        Some(Self { flat: flat(operators, value, &of_value, [pair, positions.triple]), spread, shift })
+        Some(Self { flat: flat(operators, &of_value, ids), spread, shift })
     }
 }
 
@@ -110,15 +105,8 @@ fn shift<S: Scalar>(
 }
 
 /// What P gains in each class, at lower points.
-fn flat<S: Scalar>(
-    operators: &Operators,
-    value: &Side<S>,
-    difference: &Difference<S>,
-    [pair, triple]: [f64; 2],
-) -> [Vec<S>; 2] {
+fn flat<S: Scalar>(operators: &Operators, difference: &Difference<S>, ids: Repetition) -> [Vec<S>; 2] {
     let chart = &operators.sums.chart;
-    let positions: &Positions = &value.kernel.positions;
-    let mean = positions.class_mean(|point| value.kernel.pairs[point]);
     let [rows, turned] = [&difference.rows, &chart.turn(&difference.rows)].map(|all| operators.lower(all));
     let own: Vec<S> = chart.diagonals().map(|diagonal| difference.rows[diagonal + 1]).collect();
     let own_at_ends = operators.at_lower_ends(&own);
@@ -131,23 +119,12 @@ fn flat<S: Scalar>(
             (rows[index] - difference.lower[index] * wb) * wa + (turned[index] - difference.lower[index] * wa) * wb;
         let third =
             third + own[node] * key + own_at_ends[index] * query - difference.lower[index] * (2.0 * query * key);
-        (wa * wb + query * key, third)
+        [difference.lower[index] * (wa * wb + query * key), third]
     };
-    let shared: Vec<(f64, S)> = (0..mean.len()).map(at).collect();
-    let thirds = [(pair - triple) / (1.0 - pair) - pair, triple / pair - pair];
+    let gains: Vec<[S; 2]> = (0..difference.lower.len()).map(at).collect();
     [0, 1].map(|class| {
-        let own = &value.kernel.pairs[positions.class(class)];
-        let gain = |index: usize| (own[index] - mean[index]) * shared[index].0 + shared[index].1 * thirds[class];
-        (0..mean.len()).map(gain).collect()
+        gains.iter().map(|&[pair, third]| pair * ids.of_pair(class) + third * ids.of_third(class)).collect()
     })
-}
-
-/// Sums of functions with a jump at the node, whose value there is that from below.
-#[derive(Clone, Copy)]
-pub(super) enum Jump {
-    Forward,
-    Squares,
-    Both,
 }
 
 fn root<S: Scalar>(square: S) -> S {

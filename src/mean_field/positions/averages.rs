@@ -15,6 +15,11 @@ impl Averages {
         Self(sums)
     }
 
+    /// How many distances there are.
+    pub(crate) fn len(&self) -> usize {
+        self.0.len() - 1
+    }
+
     /// The average over the distances up to `half` away from `distance`.
     pub(crate) fn around(&self, distance: usize, half: usize) -> f64 {
         self.mean(distance - half, distance + half)

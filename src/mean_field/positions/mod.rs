@@ -80,6 +80,12 @@ impl Positions {
         Self { ids: Some(ids.into()), ..Self::on(chart, None) }
     }
 
+    /// How ids repeat, where they are drawn.
+    pub(crate) fn repetition(&self) -> Option<Repetition> {
+        let &[_, pair] = self.classes.as_slice() else { return None };
+        Some(Repetition { pair, triple: self.triple })
+    }
+
     /// How many nodes there are.
     pub(crate) fn nodes(&self) -> usize {
         self.tokens.len()
@@ -162,6 +168,41 @@ impl Positions {
             }
         }
         sum
+    }
+}
+
+/// How ids repeat that are drawn independently: π₂ and π₃, the probabilities that two and three tokens have the same.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Repetition {
+    pair: f64,
+    triple: f64,
+}
+
+impl Repetition {
+    /// π₃ − π₂²: the covariance of two pairs of tokens with one token in common having the same ids.
+    pub(crate) fn covariance(self) -> f64 {
+        self.triple - self.pair * self.pair
+    }
+
+    /// π₂ − π₃: by how much the variance of one pair is larger.
+    pub(crate) fn excess(self) -> f64 {
+        self.pair - self.triple
+    }
+
+    /// The same, less the covariance once more: of a pair that both its tokens have in common with others.
+    pub(crate) fn excess_of_both(self) -> f64 {
+        self.excess() - self.covariance()
+    }
+
+    /// Whether two tokens of a class of pairs have the same id, less π₂.
+    pub(crate) fn of_pair(self, class: usize) -> f64 {
+        class as f64 - self.pair
+    }
+
+    /// The probability that a third token has the id of one of two tokens of a class of pairs, less π₂.
+    pub(crate) fn of_third(self, class: usize) -> f64 {
+        let own = if class == 0 { self.excess() / (1.0 - self.pair) } else { self.triple / self.pair };
+        own - self.pair
     }
 }
 

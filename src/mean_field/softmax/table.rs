@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::{LazyLock, PoisonError, RwLock};
 
 use super::Row;
-use super::integrals::overlaps;
+use super::integrals::{Overlaps, overlaps};
 use crate::mean_field::scalar::Scalar;
 
 /// Of ln n and ln w between two nodes.
@@ -13,8 +13,8 @@ const STEPS: [f64; 2] = [0.5, 0.5];
 /// Ends of ln n and ln w: below w scores do not differ, above rows have one key; n of one has no scores that differ.
 const ENDS: [[f64; 2]; 2] = [[0.08, 16.0], [-9.2, 4.6]];
 
-/// ln of the four factors; where there is no second term its ln is small.
-type Factors = [f64; 4];
+/// ln of the four factors of a row, and the two powers.
+type Factors = [f64; 6];
 
 static NODES: LazyLock<RwLock<HashMap<[i32; 2], Factors>>> = LazyLock::new(RwLock::default);
 
@@ -33,22 +33,19 @@ impl Rows {
             let [low, high] = ENDS[axis];
             cubic(of.ln().clamped(low, high) / STEPS[axis])
         });
-        let factors = std::array::from_fn(|index| {
+        let [squares, passed, first, third, powers @ ..]: [S; 6] = std::array::from_fn(|index| {
             let mut sum = S::from(0.0);
             for (i, &of_n) in n.1.iter().enumerate() {
                 for (j, &of_w) in w.1.iter().enumerate() {
                     sum += of_n * of_w * node([n.0 + i as i32, w.0 + j as i32])[index];
                 }
             }
-            sum.exp()
+            if index < 4 { sum.exp() } else { sum }
         });
-        let [squares, passed, first, second] = factors;
         // One key takes all but where two are at its top: that is one over the standard deviation.
         let beyond = S::from(largest.exp()) / variance;
-        if beyond.value() < 1.0 {
-            return Row { keys, variance, squares: squares * beyond, passed: passed * beyond.sqrt(), first, second };
-        }
-        Row { keys, variance, squares, passed, first, second }
+        let beyond = if beyond.value() < 1.0 { beyond } else { S::from(1.0) };
+        Row { keys, variance, squares: squares * beyond, passed: passed * beyond.sqrt(), first, third, powers }
     }
 }
 
@@ -70,15 +67,44 @@ fn node(place: [i32; 2]) -> Factors {
 }
 
 fn factors(place: [i32; 2]) -> Factors {
-    /// e to it is nothing.
-    const NOTHING: f64 = -50.0;
     let [n, w] = [0, 1].map(|axis| (STEPS[axis] * f64::from(place[axis])).exp());
     // n of one is where they lose their meaning.
     let n = n.max(1.05);
-    let [s2, s3, s22] = overlaps(n, w);
-    let others = 1.0 - 1.0 / n;
-    let third = 1.0 - 3.0 * s2 + 2.0 * s3;
-    let second = 0.5 * w * third * third * n * n / ((n - 1.0) * (n - 2.0)) / others;
-    let ln = |factor: f64| if factor > 0.0 { factor.ln().max(NOTHING) } else { NOTHING };
-    [(s2 - 1.0 / n) / (w * others / n), (s2 - 2.0 * s3 + s22) / (others / n), (1.0 - s2) / others, second].map(ln)
+    let [alone, _] = overlaps(n, w, 0.0);
+    let [squares, passed] = of_rows([n, n], w, alone);
+    let [s2, s3, ..] = alone;
+    let third = (0.5 * w).sqrt() * (1.0 - 3.0 * s2 + 2.0 * s3) / ((1.0 - 1.0 / n) * (1.0 - 2.0 / n));
+    let [p, q] = powers(n, w);
+    [squares, passed, first(n, alone), ln(third), p, q]
+}
+
+/// p and q.
+fn powers(n: f64, w: f64) -> [f64; 2] {
+    /// How many times as many scores the longer row has that they are taken from.
+    const LONGER: f64 = 4.0;
+    /// Below this variance they hardly change, and both logarithms are small.
+    const LEAST: f64 = 0.1;
+    let (m, w) = (LONGER * n, w.max(LEAST));
+    let [alone, shared] = overlaps(n, w, m - n);
+    let [longer, _] = overlaps(m, w, 0.0);
+    let grown = first(m, longer) - first(n, alone);
+    let [of_alone, of_shared] = [of_rows([n, n], w, alone), of_rows([n, m], w, shared)];
+    [0, 1].map(|index| if grown > 1e-8 { (of_shared[index] - of_alone[index]) / grown } else { 0.0 })
+}
+
+/// ln σ(1) and ln τ(1) of a row of n scores and one of these and others, m in all.
+fn of_rows([n, m]: [f64; 2], w: f64, [both, once, twice, square]: Overlaps) -> [f64; 2] {
+    let flat = (1.0 - 1.0 / n) / m;
+    [(both - 1.0 / m) / (w * flat), (both - once - twice + square) / flat].map(ln)
+}
+
+/// ln f.
+fn first(n: f64, [s2, ..]: Overlaps) -> f64 {
+    ln((1.0 - s2) / (1.0 - 1.0 / n))
+}
+
+fn ln(factor: f64) -> f64 {
+    /// e to it is nothing.
+    const NOTHING: f64 = -50.0;
+    if factor > 0.0 { factor.ln().max(NOTHING) } else { NOTHING }
 }

@@ -1,0 +1,50 @@
+//! What queries see of keys, or of values, through a mask: sums and averages of their kernel.
+//!
+//! What all pairs have in common cancels in all but P; but of rotated keys it is taken off first, for tokens may be almost copies.
+
+use super::operators::Operators;
+use crate::mean_field::kernel::Kernel;
+use crate::mean_field::scalar::{Few, Scalar};
+
+/// Keys or values: kernel, own part, R and P, less what pairs have in common.
+pub(super) struct Side<S> {
+    pub(super) kernel: Kernel<S>,
+    pub(super) common: S,
+    pub(super) own: Few<S>,
+    pub(super) own_at_second: Vec<S>,
+    /// R at all points, (row b, position c), and turned round.
+    pub(super) rows: Vec<S>,
+    pub(super) turned: Vec<S>,
+    /// P at lower points and of every query, and its share from pairs of different tokens.
+    pub(super) averages: Vec<S>,
+    pub(super) own_averages: Few<S>,
+    pub(super) smooth: Vec<S>,
+    pub(super) is_key: bool,
+    pub(super) trace: Few<S>,
+}
+
+impl<S: Scalar> Side<S> {
+    /// Of keys, which may be rotated, or of values.
+    pub(super) fn new(operators: &Operators, kernel: &Kernel<S>, is_key: bool) -> Self {
+        let positions = &kernel.positions;
+        let common = if is_key && operators.rotated.is_some() { S::from(0.0) } else { operators.common(kernel) };
+        let kernel = kernel.less(common);
+        let pairs = positions.class_mean(|point| kernel.pairs[point]);
+        let diagonal = operators.diagonal(&pairs);
+        let own: Few<S> = kernel.own.iter().zip(&diagonal).map(|(&own, &limit)| own - limit).collect();
+        let rows = operators.over_keys(&operators.sums.chart.all(&pairs), is_key);
+        let turned = operators.sums.chart.turn(&rows);
+        let smooth = operators.lower(&operators.sums.forward.of(&turned));
+        let rotated = operators.rotated.as_ref().filter(|_| is_key);
+        let at_rest = operators.averages(&turned, &own, None);
+        let own_averages = operators.diagonal(&at_rest);
+        let averages = rotated.map_or(at_rest, |_| operators.averages(&turned, &own, rotated));
+        let square = operators.sums.average.of(&kernel.own);
+        // Of one key all is known.
+        let trace = square.iter().zip(&own_averages).zip(&operators.sums.most);
+        let trace =
+            trace.map(|((&square, &own), &most)| if most < 1.5 { S::from(0.0) } else { square - own }).collect();
+        let own_at_second = operators.at_second(&own);
+        Self { kernel, common, own, own_at_second, rows, turned, averages, own_averages, smooth, is_key, trace }
+    }
+}
