@@ -195,7 +195,7 @@ impl<S: Scalar> Everywhere<S> {
             trace: each(key.trace),
             square: each(square),
             single: queries.own.iter().map(|_| length.recip()).collect(),
-            back: Back::Everywhere(Self { key, value, square }),
+            back: Back::Everywhere(Box::new(Self { key, value, square })),
         }
     }
 

@@ -49,7 +49,7 @@ impl<S> Turned<S> {
 
 /// What the way back needs.
 pub(super) enum Back<S> {
-    Everywhere(Everywhere<S>),
+    Everywhere(Box<Everywhere<S>>),
     Masked(Box<Masked<S>>),
 }
 

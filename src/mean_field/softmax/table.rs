@@ -64,27 +64,44 @@ fn node(place: [i32; 2]) -> Factors {
 }
 
 fn factors(place: [i32; 2]) -> Factors {
-    /// e to it is nothing.
-    const NOTHING: f64 = -50.0;
-    /// How many times as many scores the longer row has that powers are taken from.
-    const LONGER: f64 = 4.0;
     let [n, w] = [0, 1].map(|axis| (STEPS[axis] * f64::from(place[axis])).exp());
     // n of one is where they lose their meaning.
     let n = n.max(1.05);
-    let m = LONGER * n;
+    let [alone, _] = overlaps(n, w, 0.0);
+    let [squares, passed] = of_rows([n, n], w, alone);
+    let [s2, s3, ..] = alone;
+    let third = (0.5 * w).sqrt() * (1.0 - 3.0 * s2 + 2.0 * s3) / ((1.0 - 1.0 / n) * (1.0 - 2.0 / n));
+    let [p, q] = powers(n, w);
+    [squares, passed, first(n, alone), ln(third), p, q]
+}
+
+/// p and q.
+fn powers(n: f64, w: f64) -> [f64; 2] {
+    /// How many times as many scores the longer row has that they are taken from.
+    const LONGER: f64 = 4.0;
+    /// Below this variance they hardly change, and both logarithms are small.
+    const LEAST: f64 = 0.1;
+    let (m, w) = (LONGER * n, w.max(LEAST));
     let [alone, shared] = overlaps(n, w, m - n);
     let [longer, _] = overlaps(m, w, 0.0);
-    let others = 1.0 - 1.0 / n;
-    let ln = |factor: f64| if factor > 0.0 { factor.ln().max(NOTHING) } else { NOTHING };
-    let lns = |m: f64, [both, once, twice, square]: Overlaps| {
-        let flat = others / m;
-        [(both - 1.0 / m) / (w * flat), (both - once - twice + square) / flat].map(ln)
-    };
-    let [[squares, passed], of_shared] = [lns(n, alone), lns(m, shared)];
-    let [first, of_longer] = [(n, alone), (m, longer)].map(|(n, [s2, ..])| ln((1.0 - s2) / (1.0 - 1.0 / n)));
-    let power =
-        |shared: f64, alone: f64| if of_longer - first > 1e-8 { (shared - alone) / (of_longer - first) } else { 0.0 };
-    let [s2, s3, ..] = alone;
-    let third = (0.5 * w).sqrt() * (1.0 - 3.0 * s2 + 2.0 * s3) / (others * (1.0 - 2.0 / n));
-    [squares, passed, first, ln(third), power(of_shared[0], squares), power(of_shared[1], passed)]
+    let grown = first(m, longer) - first(n, alone);
+    let [of_alone, of_shared] = [of_rows([n, n], w, alone), of_rows([n, m], w, shared)];
+    [0, 1].map(|index| if grown > 1e-8 { (of_shared[index] - of_alone[index]) / grown } else { 0.0 })
+}
+
+/// ln σ(1) and ln τ(1) of a row of n scores and one of these and others, m in all.
+fn of_rows([n, m]: [f64; 2], w: f64, [both, once, twice, square]: Overlaps) -> [f64; 2] {
+    let flat = (1.0 - 1.0 / n) / m;
+    [(both - 1.0 / m) / (w * flat), (both - once - twice + square) / flat].map(ln)
+}
+
+/// ln f.
+fn first(n: f64, [s2, ..]: Overlaps) -> f64 {
+    ln((1.0 - s2) / (1.0 - 1.0 / n))
+}
+
+fn ln(factor: f64) -> f64 {
+    /// e to it is nothing.
+    const NOTHING: f64 = -50.0;
+    if factor > 0.0 { factor.ln().max(NOTHING) } else { NOTHING }
 }
