@@ -36,16 +36,14 @@ impl Rule {
     /// Of tokens at these positions.
     pub(crate) fn new(convolution: &Convolution, inputs: &Positions) -> Self {
         let length = convolution.output_len(inputs.length as usize);
-        let (outputs, taps) = match &inputs.chart {
-            Some(chart) => {
-                let taps = Taps::new(convolution, chart, length);
-                (Positions::on(Arc::clone(taps.outputs()), None), Some(taps))
-            }
-            None => {
+        let taps = inputs.chart.as_ref().map(|chart| Taps::new(convolution, chart, length));
+        let outputs = taps.as_ref().map_or_else(
+            || {
                 let same_ids = inputs.classes.get(1).map(|&pair| [pair, inputs.triple]);
-                (Positions::groups(&[length as f64], same_ids), None)
-            }
-        };
+                Positions::groups(&[length as f64], same_ids)
+            },
+            |taps| Positions::on(Arc::clone(taps.outputs()), None),
+        );
         Self { convolution: convolution.clone(), outputs: Arc::new(outputs), taps }
     }
 

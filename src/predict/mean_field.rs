@@ -318,7 +318,7 @@ fn settled(sum: &Sum, known: impl Iterator<Item = (usize, bool)>) -> Sum {
         branches[index].scale = if kept { scale / (1.0 - drop_rate) } else { 0.0 };
         branches[index].drop_rate = 0.0;
     }
-    Sum { branches: branches.into() }
+    Sum { branches }
 }
 
 /// The variance of ln |y|² that the mask of a branch makes.

@@ -18,7 +18,7 @@ pub(crate) enum View {
 
 /// What the way back needs.
 pub(super) enum Back<S> {
-    Everywhere(Everywhere<S>),
+    Everywhere(Box<Everywhere<S>>),
     Masked(Box<Masked<S>>),
 }
 
@@ -28,7 +28,7 @@ impl View {
         match self {
             Self::Everywhere => {
                 let (seen, back) = Everywhere::see(queries, key, value);
-                (seen, Back::Everywhere(back))
+                (seen, Back::Everywhere(Box::new(back)))
             }
             Self::Masked(operators) => {
                 let (seen, back) = Masked::see(operators, key, value);
