@@ -18,7 +18,7 @@
 
 use std::sync::Arc;
 
-use super::seen::{Seen, Turned, effective};
+use super::seen::{Mean, Seen, Turned, effective};
 use crate::mean_field::kernel::Kernel;
 use crate::mean_field::positions::{Positions, Repetition};
 use crate::mean_field::scalar::{Few, Scalar};
@@ -160,7 +160,7 @@ impl<S: Scalar> Side<S> {
 }
 
 impl<S: Scalar> Everywhere<S> {
-    pub(super) fn see(queries: &Kernel<S>, key: &Kernel<S>, value: &Kernel<S>) -> (Seen<S>, Self) {
+    pub(super) fn see(queries: &Kernel<S>, key: &Kernel<S>, value: &Kernel<S>) -> (Mean<S>, Seen<S>, Self) {
         let positions = &key.positions;
         let length = positions.length;
         let average = |of: &dyn Fn(usize) -> S| positions.sum(of) / length;
@@ -187,16 +187,18 @@ impl<S: Scalar> Everywhere<S> {
         let both = key.kernel.ln_unit + value.kernel.ln_unit;
         let shift = everywhere(both, long - crossed + means);
         let each = |of: S| -> Few<S> { queries.own.iter().map(|_| of).collect() };
-        let seen = Seen {
+        let mean = Mean {
             flat: with_ids(everywhere(value.kernel.ln_unit, value.mean + common_value), value.difference.as_ref()),
-            spread: Turned { behind: with_ids(everywhere(both, spread), of_products.as_ref()), before: None },
             shift: [shift.clone(), shift],
+        };
+        let seen = Seen {
+            spread: Turned { behind: with_ids(everywhere(both, spread), of_products.as_ref()), before: None },
             keys: each(effective(key.trace * value.trace, spread, length)),
             trace: each(key.trace),
             square: each(square),
             single: queries.own.iter().map(|_| length.recip()).collect(),
         };
-        (seen, Self { key, value, square })
+        (mean, seen, Self { key, value, square })
     }
 
     /// Wᵀ Γ W of the gradient Γ, and what masks add of its own moments, `masked`.

@@ -14,8 +14,8 @@
 use super::operators::{Operators, added, multiplied, scaled};
 use super::repeats::Repeats;
 use super::rotated::Rotated;
-use super::seen::{Seen, Turned, effective};
-use super::side::Side;
+use super::seen::{Mean, Seen, Turned, effective};
+use super::side::{Ahead, Side};
 use crate::mean_field::kernel::Kernel;
 use crate::mean_field::scalar::{Few, Scalar};
 
@@ -27,43 +27,41 @@ pub(super) struct Masked<S> {
 }
 
 impl<S: Scalar> Masked<S> {
-    pub(super) fn see(operators: &Operators, key: &Kernel<S>, value: &Kernel<S>) -> (Seen<S>, Self) {
+    pub(super) fn see(operators: &Operators, key: &Kernel<S>, value: &Kernel<S>) -> (Mean<S>, Seen<S>, Self) {
         let positions = &key.positions;
         let square: Few<S> = operators.sums.average.of(&value.own).into();
-        let (key, value) = (Side::new(operators, key, true), Side::new(operators, value, false));
+        let (key, value) = (Ahead::new(operators, key, true), Ahead::new(operators, value, false));
         let repeats = Repeats::new(operators, &key, &value);
         let with_ids = |spread: Vec<S>| match &repeats {
             Some(repeats) => added(&spread, &repeats.spread),
             None => spread,
         };
-        let at_rest = with_ids(spread(operators, &key, &value, None));
-        let rotated = operators.rotated.as_ref();
-        let turned = rotated.map(|_| with_ids(spread(operators, &key, &value, rotated)));
+        let (at_rest, turned) = spread(operators, &key, &value);
+        let (at_rest, turned) = (with_ids(at_rest), turned.map(with_ids));
         let mut shift = shift(operators, &key, &value);
         if let Some(repeats) = &repeats {
             shift = added(&shift, &repeats.shift);
         }
-        let both = key.kernel.ln_unit + value.kernel.ln_unit;
+        let both = key.side.kernel.ln_unit + value.side.kernel.ln_unit;
         let kernel = |ln_unit: f64, lower: &[S]| {
             let own = operators.diagonal(lower);
             let pairs = (0..positions.classes.len()).flat_map(|_| lower.iter().copied()).collect();
-            key.kernel.with(ln_unit, own, pairs)
+            key.side.kernel.with(ln_unit, own, pairs)
         };
         // Of one key all is known.
         let own = operators.diagonal(&at_rest).into_iter().zip(&operators.sums.most);
         let own: Few<S> = own.map(|(own, &most)| if most < 1.5 { S::from(0.0) } else { own }).collect();
         let with_own = |lower: &Vec<S>| Kernel { own: own.clone(), ..kernel(both, lower) };
         let spread = Turned { behind: with_own(&at_rest), before: turned.as_ref().map(with_own) };
-        let averages: Vec<S> = value.averages.iter().map(|&average| average + value.common).collect();
-        let mut flat = kernel(value.kernel.ln_unit, &averages);
+        let averages: Vec<S> = value.side.averages.iter().map(|&average| average + value.side.common).collect();
+        let mut flat = kernel(value.side.kernel.ln_unit, &averages);
         if let Some(repeats) = &repeats {
             flat.pairs.iter_mut().zip(repeats.flat.iter().flatten()).for_each(|(flat, &gain)| *flat += gain);
         }
         let turned = operators.sums.chart.turn(&shift);
         let traces = key.trace.iter().zip(&value.trace).zip(&own).zip(&operators.sums.most);
+        let mean = Mean { flat, shift: [shift, turned].map(|all| kernel(both, &operators.lower(&all))) };
         let seen = Seen {
-            flat,
-            shift: [shift, turned].map(|all| kernel(both, &operators.lower(&all))),
             keys: traces
                 .map(|(((&of_key, &of_value), &spread), &most)| effective(of_key * of_value, spread, most))
                 .collect(),
@@ -72,67 +70,74 @@ impl<S: Scalar> Masked<S> {
             single: operators.sums.most.iter().map(|most| most.recip()).collect(),
             spread,
         };
-        (seen, Self { operators: operators.clone(), key, value })
+        (mean, seen, Self { operators: operators.clone(), key: key.side, value: value.side })
     }
 }
 
-/// D at lower points, of queries at one place or of rotated ones.
-fn spread<S: Scalar>(operators: &Operators, key: &Side<S>, value: &Side<S>, rotated: Option<&Rotated>) -> Vec<S> {
-    let positions = &key.kernel.positions;
-    let products = positions.class_mean(|point| key.kernel.pairs[point] * value.kernel.pairs[point]);
+/// D at lower points, of queries at one place, and of rotated ones if they are.
+fn spread<S: Scalar>(operators: &Operators, key: &Ahead<S>, value: &Ahead<S>) -> (Vec<S>, Option<Vec<S>>) {
+    let sums = &operators.sums;
+    let positions = &key.side.kernel.positions;
+    let products = positions.class_mean(|point| key.side.kernel.pairs[point] * value.side.kernel.pairs[point]);
     let limit = operators.diagonal(&products);
-    let own = key.kernel.own.iter().zip(&value.kernel.own).zip(&limit);
+    let own = key.side.kernel.own.iter().zip(&value.side.kernel.own).zip(&limit);
     let own: Vec<S> = own.map(|((&key, &value), &limit)| key * value - limit).collect();
-    let rows = operators.sums.chart.turn(&operators.over_keys(&operators.sums.chart.all(&products), true));
-    let together = operators.averages(&rows, &own, rotated);
-    let crossed = crossed(operators, key, value, rotated);
-    let turned = operators.lower(&operators.sums.chart.turn(&crossed));
-    let crossed = operators.lower(&crossed);
-    let averages = rotated.map_or_else(|| operators.averages(&key.turned, &key.own, None), |_| key.averages.clone());
-    (0..crossed.len())
-        .map(|index| together[index] - crossed[index] - turned[index] + averages[index] * value.averages[index])
-        .collect()
+    let rows = sums.chart.turn(&operators.over_keys(&sums.chart.all(&products), true));
+    let (together, own_together) = (operators.lower(&sums.forward.of(&rows)), sums.own.of(&own));
+    let [smooth, of_values, of_keys] = crossed(operators, key, value);
+    let at = |rotated: Option<&Rotated>| -> Vec<S> {
+        let turned = |own: &[S]| rotated.map_or_else(|| own.to_vec(), |rotated| scaled(own, &rotated.at_lower_points));
+        let crossed = match rotated {
+            Some(Rotated { at_points, shared: [shared, _], .. }) => {
+                added(&smooth, &added(&scaled(&of_values, shared), &scaled(&of_keys, at_points)))
+            }
+            None => added(&smooth, &added(&of_values, &of_keys)),
+        };
+        let both = added(&operators.lower(&crossed), &operators.lower(&sums.chart.turn(&crossed)));
+        let together = added(&together, &turned(&own_together));
+        let averages = multiplied(&added(&key.smooth, &turned(&key.own_sums)), &value.side.averages);
+        added(&together, &averages).into_iter().zip(both).map(|(sum, both)| sum - both).collect()
+    };
+    (at(None), operators.rotated.as_ref().map(|rotated| at(Some(rotated))))
 }
 
-/// N at all points, (row c, position a).
-fn crossed<S: Scalar>(operators: &Operators, key: &Side<S>, value: &Side<S>, rotated: Option<&Rotated>) -> Vec<S> {
-    let smooth = operators.sums.forward.of(&multiplied(&key.turned, &value.turned));
-    let mut of_values = operators.sums.both.of(&multiplied(&value.own_at_second, &key.turned));
-    let of_keys = operators.sums.both.of(&multiplied(&key.own_at_second, &value.turned));
-    let mut of_keys = added(&of_keys, &operators.sums.cubes.of(&multiplied(&key.own, &value.own)));
-    if let Some(Rotated { at_points, shared: [shared, _], .. }) = rotated {
-        (of_values, of_keys) = (scaled(&of_values, shared), scaled(&of_keys, at_points));
-    }
-    added(&added(&smooth, &of_values), &of_keys)
+/// N at all points, (row c, position a): of different tokens, and of own parts of values and of keys.
+fn crossed<S: Scalar>(operators: &Operators, key: &Ahead<S>, value: &Ahead<S>) -> [Vec<S>; 3] {
+    let sums = &operators.sums;
+    let smooth = sums.forward.of(&multiplied(&key.turned, &value.turned));
+    let of_values = sums.both.of(&multiplied(&value.own_at_second, &key.turned));
+    let of_keys = sums.both.of(&multiplied(&key.own_at_second, &value.turned));
+    let of_keys = added(&of_keys, &sums.cubes.of(&multiplied(&key.side.own, &value.side.own)));
+    [smooth, of_values, of_keys]
 }
 
 /// X at all points, (row a, position c).
-fn shift<S: Scalar>(operators: &Operators, key: &Side<S>, value: &Side<S>) -> Vec<S> {
+fn shift<S: Scalar>(operators: &Operators, key: &Ahead<S>, value: &Ahead<S>) -> Vec<S> {
     let chart = &operators.sums.chart;
     let half = S::from(0.5);
-    let long = multiplied(&operators.at_second(&key.kernel.own), &value.turned);
+    let long = multiplied(&operators.at_second(&key.side.kernel.own), &value.turned);
     let long = operators.sums.forward.of(&long).into_iter().map(|long| long * half);
     let squares = operators.sums.squares.of(&multiplied(&key.own_at_second, &value.turned));
     let by_values: Vec<S> = long.zip(squares).map(|(long, square)| long - square).collect();
     let by_values = chart.turn(&by_values);
-    let own = chart.all(&operators.sums.own.of(&multiplied(&key.kernel.own, &value.own)));
-    let averages = chart.all(&value.averages);
+    let own = chart.all(&operators.sums.own.of(&multiplied(&key.side.kernel.own, &value.side.own)));
+    let averages = chart.all(&value.side.averages);
     let leaning = |node: usize, own: S| (own - key.trace[node]) * half;
     let both = operators.sums.both.of(&multiplied(&value.own_at_second, &key.turned));
-    let cubes = operators.sums.cubes.of(&multiplied(&key.own, &value.own));
+    let cubes = operators.sums.cubes.of(&multiplied(&key.side.own, &value.side.own));
     let triple = triple(operators, key, value);
     let at = |place: usize| {
         let node = chart.points[place].0;
-        let mean = leaning(node, key.own_averages[node]) * averages[place];
+        let mean = leaning(node, key.side.own_averages[node]) * averages[place];
         by_values[place] + own[place] * half + mean - triple[place] - both[place] - cubes[place]
     };
     (0..chart.points.len()).map(at).collect()
 }
 
 /// Σ_b W_ab R'(b, a) R(b, c) without own parts, at all points (row a, position c).
-fn triple<S: Scalar>(operators: &Operators, key: &Side<S>, value: &Side<S>) -> Vec<S> {
+fn triple<S: Scalar>(operators: &Operators, key: &Ahead<S>, value: &Ahead<S>) -> Vec<S> {
     let chart = &operators.sums.chart;
-    let variance = |side: &Side<S>| -> Vec<S> {
+    let variance = |side: &Ahead<S>| -> Vec<S> {
         let squares = chart.turn(&operators.sums.forward.of(&multiplied(&side.turned, &side.turned)));
         let means = chart.all(&side.smooth);
         let variance = |(square, &mean): (S, &S)| {
@@ -174,77 +179,74 @@ impl<S: Scalar> Masked<S> {
 
     /// C(K, N), from N.
     pub(super) fn at_values(&self, weights: &Kernel<S>) -> Kernel<S> {
-        self.contracted(&self.key, weights, None)
+        self.contracted(&self.key, weights, None).behind
     }
 
     /// C(V, N), from N and its own moments under masks; and before the rotation, if there is one.
     pub(super) fn at_keys(&self, weights: &Kernel<S>, masked: &[S]) -> Turned<S> {
-        let behind = self.at_turned_keys(weights, masked, None);
-        let before = self.operators.rotated.as_ref().map(|rotated| {
-            let own = behind.own.clone();
-            Kernel { own, ..self.at_turned_keys(weights, masked, Some(rotated)) }
-        });
-        Turned { behind, before }
-    }
-
-    fn at_turned_keys(&self, weights: &Kernel<S>, masked: &[S], before: Option<&Rotated>) -> Kernel<S> {
-        let mut kernel = self.contracted(&self.value, weights, before);
         let operators = &self.operators;
+        let Turned { mut behind, before } = self.contracted(&self.value, weights, operators.rotated.as_ref());
         let own = operators.diagonal(&operators.sums.own_backward.of(masked));
         // Gradients of all keys of a query add up to nothing.
         let pairs = operators.lower(&operators.sums.cubes_backward.of(masked));
         let own_pairs = operators.diagonal(&pairs);
         let values: Few<S> = self.value.kernel.own.iter().map(|&own| own + self.value.common).collect();
-        for (node, sum) in kernel.own.iter_mut().enumerate() {
+        for (node, sum) in behind.own.iter_mut().enumerate() {
             *sum += values[node] * (own[node] - own_pairs[node]);
         }
-        let points = pairs.len();
-        for (point, sum) in kernel.pairs.iter_mut().enumerate() {
+        let shared = |point: usize| {
             let [value, _] = self.value.kernel.positions.ends(point, &values);
-            let rotation = before.map_or(1.0, |_| operators.rotation(point));
-            *sum += -(value * pairs[point % points] * rotation);
-        }
-        kernel
+            value * pairs[point % pairs.len()]
+        };
+        let before = before.map(|mut before| {
+            let pairs = before.pairs.iter_mut().enumerate();
+            pairs.for_each(|(point, sum)| *sum += -(shared(point) * operators.rotation(point)));
+            Kernel { own: behind.own.clone(), ..before }
+        });
+        behind.pairs.iter_mut().enumerate().for_each(|(point, sum)| *sum += -shared(point));
+        Turned { behind, before }
     }
 
-    /// C(M, N) of this M, of rotated keys or before their rotation.
-    fn contracted(&self, of: &Side<S>, weights: &Kernel<S>, before: Option<&Rotated>) -> Kernel<S> {
+    /// C(M, N) of this M, and of rotated keys before their rotation.
+    fn contracted(&self, of: &Side<S>, weights: &Kernel<S>, rotated: Option<&Rotated>) -> Turned<S> {
         let operators = &self.operators;
-        let chart = &operators.sums.chart;
-        let turned = |sums: Vec<S>, factors: &dyn Fn(&Rotated) -> Vec<f64>| match before {
-            Some(rotated) => scaled(&sums, &factors(rotated)),
-            None => sums,
+        let sums = &operators.sums;
+        let chart = &sums.chart;
+        let own_times = |row: &[S]| -> Vec<S> {
+            chart.points.iter().zip(row).map(|(&(node, _), &value)| of.own[node] * value).collect()
         };
-        let at_distance = |sums: Vec<S>| turned(sums, &|rotated| rotated.at_points.clone());
-        let at_lower_distance = |sums: Vec<S>| turned(sums, &|rotated| operators.lower(&rotated.at_points));
         let pairs = weights.positions.class_mean(|point| weights.pairs[point]);
         let own: Few<S> = weights.own.iter().zip(operators.diagonal(&pairs)).map(|(&own, limit)| own - limit).collect();
         // (N W)(a, b') at (row b', position a).
         let rows = chart.turn(&operators.over_queries(&chart.all(&pairs)));
-        let alone = at_lower_distance(operators.sums.own_backward.of(&own));
-        let all = added(&operators.lower(&operators.sums.backward.of(&rows)), &alone);
-        let crossed = {
-            let of_keys = chart.points.iter().zip(&rows).map(|(&(node, _), &row)| of.own[node] * row);
-            let of_keys = operators.sums.both_backward.of(&of_keys.collect::<Vec<S>>());
-            let of_keys = turned(of_keys, &|rotated| rotated.shared[1].clone());
-            let of_queries = operators.sums.both_backward.of(&multiplied(&operators.at_second(&own), &of.rows));
-            let cubes = operators.sums.cubes_backward.of(&own);
-            let both = chart.points.iter().zip(&cubes).map(|(&(node, _), &cube)| of.own[node] * cube);
-            let of_queries = at_distance(added(&of_queries, &both.collect::<Vec<S>>()));
-            added(&added(&operators.sums.backward.of(&multiplied(&rows, &of.rows)), &of_keys), &of_queries)
-        };
-        let both = operators.lower(&chart.turn(&crossed));
-        let crossed = added(&operators.lower(&crossed), &both);
-        let alone = at_lower_distance(operators.sums.own_backward.of(&multiplied(&own, &of.own_averages)));
+        let (all, own_all) = (operators.lower(&sums.backward.of(&rows)), sums.own_backward.of(&own));
+        let smooth = sums.backward.of(&multiplied(&rows, &of.rows));
+        let of_keys = sums.both_backward.of(&own_times(&rows));
+        let of_queries = sums.both_backward.of(&multiplied(&operators.at_second(&own), &of.rows));
+        let of_queries = added(&of_queries, &own_times(&sums.cubes_backward.of(&own)));
         let averages = operators.over_queries(&chart.all(&multiplied(&pairs, &of.averages)));
-        let averages = added(&operators.lower(&operators.sums.backward.of(&chart.turn(&averages))), &alone);
-        let rest: Vec<S> = averages.iter().zip(&crossed).map(|(&average, &crossed)| average - crossed).collect();
-        let (own_all, own_rest) = (operators.diagonal(&all), operators.diagonal(&rest));
-        let own = (0..own_all.len()).map(|node| of.kernel.own[node] * own_all[node] + own_rest[node]).collect();
-        let rotation = |index: usize| if of.is_key { operators.rotation(index) } else { 1.0 };
-        let pairs = operators.of_all_classes(&of.kernel, |point, index| {
-            of.kernel.pairs[point] * all[index] * rotation(index) + rest[index]
-        });
-        of.kernel.with(of.kernel.ln_unit + weights.ln_unit, own, pairs)
+        let averages = operators.lower(&sums.backward.of(&chart.turn(&averages)));
+        let own_averages = sums.own_backward.of(&multiplied(&own, &of.own_averages));
+        let at = |before: Option<&Rotated>| -> Kernel<S> {
+            let turned = |own: &[S]| before.map_or_else(|| own.to_vec(), |by| scaled(own, &by.at_lower_points));
+            let crossed = match before {
+                Some(Rotated { at_points, shared: [_, shared], .. }) => {
+                    added(&smooth, &added(&scaled(&of_keys, shared), &scaled(&of_queries, at_points)))
+                }
+                None => added(&smooth, &added(&of_keys, &of_queries)),
+            };
+            let both = added(&operators.lower(&crossed), &operators.lower(&chart.turn(&crossed)));
+            let all = added(&all, &turned(&own_all));
+            let rest = added(&averages, &turned(&own_averages));
+            let rest: Vec<S> = rest.iter().zip(&both).map(|(&average, &both)| average - both).collect();
+            let (own_all, own_rest) = (operators.diagonal(&all), operators.diagonal(&rest));
+            let own = (0..own_all.len()).map(|node| of.kernel.own[node] * own_all[node] + own_rest[node]).collect();
+            let rotation = |index: usize| if of.is_key { operators.rotation(index) } else { 1.0 };
+            let pairs = operators.of_all_classes(&of.kernel, |point, index| {
+                of.kernel.pairs[point] * all[index] * rotation(index) + rest[index]
+            });
+            of.kernel.with(of.kernel.ln_unit + weights.ln_unit, own, pairs)
+        };
+        Turned { behind: at(None), before: rotated.map(|rotated| at(Some(rotated))) }
     }
 }

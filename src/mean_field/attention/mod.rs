@@ -34,7 +34,7 @@ pub(crate) use self::operators::{Operators, Sums};
 pub(crate) use self::rotated::{Rotated, RotatedSums};
 use self::scores::Scores;
 pub(crate) use self::scores::rotation;
-use self::seen::{Seen, Turned};
+use self::seen::{Mean, Seen, Turned};
 use self::view::Back;
 pub(crate) use self::view::View;
 use super::gradient::{Gradient, Next};
@@ -64,9 +64,15 @@ struct Head<S> {
 }
 
 impl<S: Scalar> Head<S> {
-    fn new((share, view): (f64, &View), scores: &Scores, parts: &[Arc<Signal<S>>; 3]) -> Self {
+    /// With what they put out.
+    fn new(
+        attention: &Attention,
+        (share, view): (f64, &View),
+        scores: &Scores,
+        parts: &[Arc<Signal<S>>; 3],
+    ) -> (Self, Kernel<S>) {
         let [query, key, value] = parts.each_ref().map(|part| &part.kernel);
-        let (seen, back) = view.see(query, key, value);
+        let (mean, seen, back) = view.see(query, key, value);
         let own = query.own.iter().enumerate();
         let rows: Few<Row<S>> = own.map(|(node, &own)| seen.row(node, own * scores.variance)).collect();
         let factors = query.pairs.iter().enumerate().map(|(point, &product)| {
@@ -75,7 +81,9 @@ impl<S: Scalar> Head<S> {
             a.with(c, correlation * view.rotation(point))
         });
         let (values, gradients) = factors.map(|[value, gradient]| (value, gradient)).unzip();
-        Self { share, seen, back, rows, factors: [values, gradients] }
+        let head = Self { share, seen, back, rows, factors: [values, gradients] };
+        let output = output(attention, query, scores.variance, (&head, &mean));
+        (head, output)
     }
 
     /// E A_a A_c summed over keys, of a query and of pairs.
@@ -155,11 +163,9 @@ impl<S: Scalar> Attended<S> {
     pub(crate) fn new(attention: &Attention, views: &[(f64, View)], parts: [Arc<Signal<S>>; 3]) -> Self {
         let [query, key, _] = &parts;
         let scores = Scores::new(attention, query, key);
-        let heads: Vec<Head<S>> =
-            views.iter().map(|(share, view)| Head::new((*share, view), &scores, &parts)).collect();
-        let kernels: Vec<(f64, Kernel<S>)> =
-            heads.iter().map(|head| (head.share, output(attention, &query.kernel, scores.variance, head))).collect();
-        let kernel = Kernel::sum(kernels.iter().map(|(share, kernel)| (*share, kernel)));
+        let of_view = |(share, view): &(f64, View)| Head::new(attention, (*share, view), &scores, &parts);
+        let (heads, kernels): (Vec<Head<S>>, Vec<Kernel<S>>) = views.iter().map(of_view).unzip();
+        let kernel = Kernel::sum(heads.iter().map(|head| head.share).zip(&kernels));
         let width = (attention.n_heads * attention.d_value) as f64;
         let output = Arc::new(Signal::centred(width, kernel));
         Self { parts, scores, heads, output }
@@ -240,20 +246,25 @@ impl<S: Scalar> Attended<S> {
 }
 
 /// E z_a z_c of heads that see alike.
-fn output<S: Scalar>(attention: &Attention, query: &Kernel<S>, variance: f64, head: &Head<S>) -> Kernel<S> {
+fn output<S: Scalar>(
+    attention: &Attention,
+    query: &Kernel<S>,
+    variance: f64,
+    (head, mean): (&Head<S>, &Mean<S>),
+) -> Kernel<S> {
     let Head { seen, rows, factors, .. } = head;
     let masked = masked(attention);
-    let [shift, turned] = &seen.shift;
+    let Mean { flat, shift: [shift, turned] } = mean;
     let spread = seen.spread.before();
     let own = query.own.iter().zip(rows).enumerate().map(|(node, (&own, row))| {
         let sharp = own * row.squares * (spread.own[node] + shift.own[node] * 2.0) * variance;
-        seen.flat.own[node] + sharp + seen.square[node] * seen.single(node, row) * masked
+        flat.own[node] + sharp + seen.square[node] * seen.single(node, row) * masked
     });
     let pairs = query.pairs.iter().zip(&factors[0]).enumerate().map(|(point, (&product, &factor))| {
         let [a, c] = query.positions.ends(point, &query.own);
         let [of_a, of_c] = query.positions.at_ends(point, rows);
         let mean_rows = a * of_a.shifted() * shift.pairs[point] + c * of_c.shifted() * turned.pairs[point];
-        seen.flat.pairs[point] + (product * spread.pairs[point] * factor + mean_rows) * variance
+        flat.pairs[point] + (product * spread.pairs[point] * factor + mean_rows) * variance
     });
-    query.with(seen.flat.ln_unit, own.collect(), pairs.collect())
+    query.with(flat.ln_unit, own.collect(), pairs.collect())
 }

@@ -115,19 +115,7 @@ impl Operators {
 
     /// κ of two queries at a lower point.
     pub(super) fn rotation(&self, point: usize) -> f64 {
-        let lower = &self.sums.chart.lower;
-        self.rotated.as_ref().map_or(1.0, |rotated| rotated.at_points[lower[point % lower.len()]])
-    }
-
-    /// W M Wᵀ at lower points, from what keys `rows` have been summed to and what keys themselves have beyond M at the limit of two
-    /// at one position: they meet at the distance of the queries.
-    pub(super) fn averages<S: Scalar>(&self, rows: &[S], own: &[S], rotated: Option<&Rotated>) -> Vec<S> {
-        let own = self.sums.own.of(own);
-        let own = match rotated {
-            Some(rotated) => scaled(&own, &self.lower(&rotated.at_points)),
-            None => own,
-        };
-        added(&self.lower(&self.sums.forward.of(rows)), &own)
+        self.rotated.as_ref().map_or(1.0, |rotated| rotated.at_lower_points[point % rotated.at_lower_points.len()])
     }
 
     /// A sum along rows from which tokens themselves, with this value at the limit, are taken off: they meet their queries with W to

@@ -13,7 +13,7 @@
 //! F[u, v] = Σ u_b δ_bd² v_d. Products of two different ρ are taken as the geometric mean of the squares. Source: ours.
 
 use super::operators::{Jump, Operators, added, multiplied};
-use super::side::Side;
+use super::side::Ahead;
 use crate::mean_field::positions::Repetition;
 use crate::mean_field::scalar::Scalar;
 
@@ -32,18 +32,18 @@ struct Difference<S> {
 }
 
 impl<S: Scalar> Difference<S> {
-    fn new(operators: &Operators, side: &Side<S>) -> Self {
-        let lower = side.kernel.of_same_ids().to_vec();
+    fn new(operators: &Operators, side: &Ahead<S>) -> Self {
+        let lower = side.side.kernel.of_same_ids().to_vec();
         let limit = operators.diagonal(&lower).to_vec();
-        let rows = operators.over_keys(&operators.sums.chart.all(&lower), side.is_key);
+        let rows = operators.over_keys(&operators.sums.chart.all(&lower), side.side.is_key);
         let rows = operators.without_own(&rows, &limit, 1);
         Self { lower, limit, rows }
     }
 }
 
 impl<S: Scalar> Repeats<S> {
-    pub(super) fn new(operators: &Operators, key: &Side<S>, value: &Side<S>) -> Option<Self> {
-        let ids = key.kernel.positions.repetition()?;
+    pub(super) fn new(operators: &Operators, key: &Ahead<S>, value: &Ahead<S>) -> Option<Self> {
+        let ids = key.side.kernel.positions.repetition()?;
         let [of_key, of_value] = [key, value].map(|side| Difference::new(operators, side));
         let chart = &operators.sums.chart;
         let both = multiplied(&of_key.lower, &of_value.lower);

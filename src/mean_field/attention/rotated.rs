@@ -52,8 +52,9 @@ pub(crate) struct Rotated {
     rotation: Rotation,
     /// Of every rule of the rotation.
     sums: Vec<Arc<RotatedSums>>,
-    /// κ at all points, averaged over the distances that a point stands for, and ψ of queries and of keys.
+    /// κ at all points and at the lower ones, averaged over the distances that a point stands for, and ψ of queries and of keys.
     pub(super) at_points: Vec<f64>,
+    pub(super) at_lower_points: Vec<f64>,
     pub(super) shared: [Vec<f64>; 2],
 }
 
@@ -68,7 +69,7 @@ impl Rotated {
             };
             (0..chart.points.len()).map(of).collect()
         });
-        Self { at_points: chart.all(&lower), shared, rotation, sums }
+        Self { at_points: chart.all(&lower), at_lower_points: lower, shared, rotation, sums }
     }
 
     /// Σ_b W_cb κ(t − b) f(t, b), from the sum without κ.

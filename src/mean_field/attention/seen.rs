@@ -4,14 +4,18 @@ use crate::mean_field::kernel::Kernel;
 use crate::mean_field::scalar::{Few, Scalar};
 use crate::mean_field::softmax::{Row, Rows};
 
-/// What queries see.
-pub(super) struct Seen<S> {
+/// What the mean row makes of values.
+pub(super) struct Mean<S> {
     /// P.
     pub(super) flat: Kernel<S>,
-    /// D.
-    pub(super) spread: Turned<S>,
     /// X: of a query, and of pairs X_ac and X_ca.
     pub(super) shift: [Kernel<S>; 2],
+}
+
+/// What queries see.
+pub(super) struct Seen<S> {
+    /// D.
+    pub(super) spread: Turned<S>,
     /// n_e and tr of every query.
     pub(super) keys: Few<S>,
     pub(super) trace: Few<S>,

@@ -2,7 +2,7 @@
 //!
 //! What all pairs have in common cancels in all but P; but of rotated keys it is taken off first, for tokens may be almost copies.
 
-use super::operators::Operators;
+use super::operators::{Operators, added, scaled};
 use crate::mean_field::kernel::Kernel;
 use crate::mean_field::scalar::{Few, Scalar};
 
@@ -11,19 +11,27 @@ pub(super) struct Side<S> {
     pub(super) kernel: Kernel<S>,
     pub(super) common: S,
     pub(super) own: Few<S>,
-    pub(super) own_at_second: Vec<S>,
-    /// R at all points, (row b, position c), and turned round.
+    /// R at all points, (row b, position c).
     pub(super) rows: Vec<S>,
-    pub(super) turned: Vec<S>,
-    /// P at lower points and of every query, and its share from pairs of different tokens.
+    /// P at lower points and of every query.
     pub(super) averages: Vec<S>,
     pub(super) own_averages: Few<S>,
-    pub(super) smooth: Vec<S>,
     pub(super) is_key: bool,
+}
+
+/// The same on the way forward.
+pub(super) struct Ahead<S> {
+    pub(super) side: Side<S>,
+    pub(super) own_at_second: Vec<S>,
+    /// R turned round.
+    pub(super) turned: Vec<S>,
+    /// What P has from pairs of different tokens, and from tokens themselves where they meet at one place.
+    pub(super) smooth: Vec<S>,
+    pub(super) own_sums: Vec<S>,
     pub(super) trace: Few<S>,
 }
 
-impl<S: Scalar> Side<S> {
+impl<S: Scalar> Ahead<S> {
     /// Of keys, which may be rotated, or of values.
     pub(super) fn new(operators: &Operators, kernel: &Kernel<S>, is_key: bool) -> Self {
         let positions = &kernel.positions;
@@ -35,16 +43,18 @@ impl<S: Scalar> Side<S> {
         let rows = operators.over_keys(&operators.sums.chart.all(&pairs), is_key);
         let turned = operators.sums.chart.turn(&rows);
         let smooth = operators.lower(&operators.sums.forward.of(&turned));
-        let rotated = operators.rotated.as_ref().filter(|_| is_key);
-        let at_rest = operators.averages(&turned, &own, None);
+        let own_sums = operators.sums.own.of(&own);
+        let at_rest = added(&smooth, &own_sums);
         let own_averages = operators.diagonal(&at_rest);
-        let averages = rotated.map_or(at_rest, |_| operators.averages(&turned, &own, rotated));
+        let rotated = operators.rotated.as_ref().filter(|_| is_key);
+        let averages = rotated.map_or(at_rest, |by| added(&smooth, &scaled(&own_sums, &by.at_lower_points)));
         let square = operators.sums.average.of(&kernel.own);
         // Of one key all is known.
         let trace = square.iter().zip(&own_averages).zip(&operators.sums.most);
         let trace =
             trace.map(|((&square, &own), &most)| if most < 1.5 { S::from(0.0) } else { square - own }).collect();
         let own_at_second = operators.at_second(&own);
-        Self { kernel, common, own, own_at_second, rows, turned, averages, own_averages, smooth, is_key, trace }
+        let side = Side { kernel, common, own, rows, averages, own_averages, is_key };
+        Self { side, own_at_second, turned, smooth, own_sums, trace }
     }
 }

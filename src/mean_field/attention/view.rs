@@ -3,7 +3,7 @@
 use super::everywhere::Everywhere;
 use super::masked::Masked;
 use super::operators::Operators;
-use super::seen::Seen;
+use super::seen::{Mean, Seen};
 use crate::mean_field::kernel::Kernel;
 use crate::mean_field::scalar::Scalar;
 
@@ -24,15 +24,20 @@ pub(super) enum Back<S> {
 
 impl View {
     /// Of an attention with this mask.
-    pub(super) fn see<S: Scalar>(&self, queries: &Kernel<S>, key: &Kernel<S>, value: &Kernel<S>) -> (Seen<S>, Back<S>) {
+    pub(super) fn see<S: Scalar>(
+        &self,
+        queries: &Kernel<S>,
+        key: &Kernel<S>,
+        value: &Kernel<S>,
+    ) -> (Mean<S>, Seen<S>, Back<S>) {
         match self {
             Self::Everywhere => {
-                let (seen, back) = Everywhere::see(queries, key, value);
-                (seen, Back::Everywhere(Box::new(back)))
+                let (mean, seen, back) = Everywhere::see(queries, key, value);
+                (mean, seen, Back::Everywhere(Box::new(back)))
             }
             Self::Masked(operators) => {
-                let (seen, back) = Masked::see(operators, key, value);
-                (seen, Back::Masked(Box::new(back)))
+                let (mean, seen, back) = Masked::see(operators, key, value);
+                (mean, seen, Back::Masked(Box::new(back)))
             }
         }
     }
