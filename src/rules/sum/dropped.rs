@@ -41,7 +41,7 @@
 //!
 //! Masks stray ln |x|² by V ≪ 1: nine gradients in ten are within 8 % where the largest V is 0.1 or less, 7 % at 0.2, 24 to 37 % at
 //! 0.4, 47 to 69 % at 0.8, for sums of several masks are not log-normal; V is held to 2. Masks that stray more are told apart
-//! (`src/predict/walk/masks.rs`) as far as there are walks for it; a caveat tells where there are not. That a branch with a mean m_i (in
+//! (`src/predict/masks.rs`) as far as there are walks for it; a caveat tells where there are not. That a branch with a mean m_i (in
 //! units of x') takes a + 2 m_i Σ_{j≠i} m_j with it, not a, is left out: another caveat.
 //!
 //! Source: ours.
