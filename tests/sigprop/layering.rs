@@ -1,5 +1,7 @@
 //! The laws of the layout: who may see whom, and that a component has one name.
 
+mod circles;
+
 use std::collections::BTreeSet;
 use std::path::Path;
 

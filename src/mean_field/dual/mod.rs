@@ -6,7 +6,7 @@
 //! E φ(u) φ(v) = Σ α_n(σ_u) α_n(σ_v) ρⁿ      σ_u σ_v E φ'φ' = d/dρ of it      E φ'(u)u φ'(v)v: dα_n/d ln σ in place of α_n
 //! ```
 //!
-//! or closed forms ([`closed`]); own moments and α_n by quadrature ([`table`]).
+//! or closed forms (`closed.rs`); own moments and α_n by quadrature ([`table`]).
 //!
 //! Source: Daniely et al. 2016; closed forms: Cho & Saul 2009.
 
