@@ -39,7 +39,7 @@ impl<S: Scalar> Gradient<S> {
     /// ln Σ_ab E g_a g_b E x_a x_b over all tokens.
     pub(crate) fn ln_collected(&self, x: &Kernel<S>) -> f64 {
         match self.next {
-            Next::Scores => self.kernel.ln_contracted(&x.apart()),
+            Next::Scores => self.kernel.ln_contracted(&x.doubly_centred()),
             Next::Anything | Next::Activation(_) => self.kernel.ln_contracted(x),
         }
     }

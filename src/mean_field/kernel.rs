@@ -136,7 +136,7 @@ impl<S: Scalar> Kernel<S> {
     }
 
     /// The same less what each token has in common with all others on average: enough for gradients that all tokens together have none of.
-    pub(crate) fn apart(&self) -> Self {
+    pub(crate) fn doubly_centred(&self) -> Self {
         let positions = &self.positions;
         let others = (positions.length - 1.0).max(1.0);
         let rows = positions.row_sums(&positions.class_mean(|point| self.pairs[point]));

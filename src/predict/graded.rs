@@ -4,11 +4,11 @@ use rayon::prelude::*;
 use sigprop_stack::{Quantity, SiteTable, Stack};
 
 use super::rows::Rows;
-use super::{Followed, Options, Positions, PredictError, Prediction, check_memory, mean_field, sequences};
+use super::{Caveat, Followed, Options, Positions, PredictError, Prediction, check_memory, mean_field, sequences};
 use crate::mean_field::positions::Grading;
 use crate::rules::embedding::SEGMENT_SHARES;
 
-/// What two gradings may differ by: the finer one is ten times as close, or closer.
+/// What two gradings may differ by; the error of the finer one is a fraction of that.
 const ENOUGH: f64 = 0.1;
 
 /// The prediction of the theory of infinite width.
@@ -31,10 +31,21 @@ pub(super) fn predict(stack: &Stack, options: Options, same_ids: Option<f64>) ->
         best =
             Prediction { followed: finer.followed.map(|of| Followed { difference: Some(difference), ..of }), ..finer };
         if difference <= ENOUGH {
-            break;
+            return Ok(best);
         }
     }
+    best.caveats.extend(best.followed.and_then(|followed| caveat(stack, followed)));
     Ok(best)
+}
+
+/// Where the finest grading does not suffice.
+fn caveat(stack: &Stack, Followed { positions, seq_len, difference }: Followed) -> Option<Caveat> {
+    let difference = difference?;
+    let text = format!(
+        "{positions} of {seq_len} positions are too few: numbers differ by up to {difference:.1e} from those of fewer; \
+         --grading all follows every one"
+    );
+    Some(Caveat { site: stack.name.clone(), sites: 1, text })
 }
 
 /// For each of the segments that stand for all, or each given sequence of ids.

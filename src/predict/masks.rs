@@ -55,7 +55,7 @@ impl Masks {
         heaviest.is_some()
     }
 
-    /// The branches of the sum at `path` that are told apart, and whether each is kept.
+    /// The branches of the sum at `path` whose masks this walk is conditioned on, and whether each is kept.
     pub(crate) fn settled<'m>(&'m self, path: &'m str) -> impl Iterator<Item = (usize, bool)> + 'm {
         self.way.branches.iter().filter(move |(site, ..)| site == path).map(|&(_, index, kept)| (index, kept))
     }

@@ -39,8 +39,9 @@ pub(crate) struct Walk<'w> {
     segment: Option<f64>,
     /// The ids of one sequence per stream, of those where they are given.
     ids: &'w [Vec<u32>],
-    /// How many streams were entered.
+    /// How many streams this walk has entered, and the positions of all that any walk has.
     streams: usize,
+    positions: Vec<Arc<Positions>>,
     activations: HashMap<function::Words, Dual>,
     rotations: Vec<(Rotary, Arc<Chart>, Arc<Turn>)>,
     convolutions: Vec<(Convolution, Arc<Positions>, Arc<convolution::Rule>)>,
@@ -99,6 +100,7 @@ impl<'w> Walk<'w> {
             segment,
             ids,
             streams: 0,
+            positions: Vec::new(),
             activations: HashMap::new(),
             rotations: Vec::new(),
             convolutions: Vec::new(),
@@ -132,7 +134,10 @@ impl<'w> Walk<'w> {
             Source::Embedding(Embedding { ids: Ids::Given(_), .. }) => Some(self.ids[place].as_slice()),
             Source::Embedding(_) | Source::Gaussian(_) => None,
         };
-        let positions = Arc::new(Positions::of(stream, self.grading, self.segment, ids));
+        if place == self.positions.len() {
+            self.positions.push(Arc::new(Positions::of(stream, self.grading, self.segment, ids)));
+        }
+        let positions = Arc::clone(&self.positions[place]);
         if positions.chart.is_some() && positions.nodes() < stream.seq_len {
             self.rows.graded(positions.nodes(), stream.seq_len);
         }
@@ -251,15 +256,16 @@ impl<'w> Walk<'w> {
         routing
     }
 
-    /// What comes out of a sum; masks that decide how long that is are told apart.
+    /// The output of a sum, given which branches are kept where their masks change E y² much.
     fn summed(&mut self, at: &Site, sum: &Sum, x: &Signal<f64>, parts: &[Arc<Signal<f64>>]) -> Signal<f64> {
         /// Of ln |y|², by one mask.
         const LARGE: f64 = 0.01;
         loop {
             let settled = settled(sum, self.masks.settled(at.path()));
             let y = settled.merge(x, parts);
-            let strays = (0..parts.len()).map(|index| (index, strays(&settled.branches[index], &parts[index], &y)));
-            let Some((index, variance)) = strays.max_by(|a, b| a.1.total_cmp(&b.1)).filter(|&(_, most)| most > 0.0)
+            let variances =
+                (0..parts.len()).map(|index| (index, ln_square_variance(&settled.branches[index], &parts[index], &y)));
+            let Some((index, variance)) = variances.max_by(|a, b| a.1.total_cmp(&b.1)).filter(|&(_, most)| most > 0.0)
             else {
                 return y;
             };
@@ -285,7 +291,7 @@ impl<'w> Walk<'w> {
     }
 }
 
-/// The rule of a component with one input; activations have tables.
+/// The rule of a component with one input and without tables.
 fn rule<'c>(
     at: &Site,
     component: &'c Component,
@@ -322,7 +328,7 @@ fn settled(sum: &Sum, known: impl Iterator<Item = (usize, bool)>) -> Sum {
 }
 
 /// The variance of ln |y|² that the mask of a branch makes.
-fn strays(branch: &Branch, part: &Signal<f64>, y: &Signal<f64>) -> f64 {
+fn ln_square_variance(branch: &Branch, part: &Signal<f64>, y: &Signal<f64>) -> f64 {
     /// A branch that is all of the stream.
     const LARGEST: f64 = 1e3;
     let level = |kernel: &Kernel<f64>| kernel.positions.sum(|node| kernel.own[node]);

@@ -102,7 +102,7 @@ impl<S: Scalar> Head<S> {
     /// The gradients that values get from flat weights and from scores, and that of keys, each but for a factor.
     fn back(&self, attention: &Attention, query: &Kernel<S>, gamma: &Kernel<S>) -> ([Kernel<S>; 2], Turned<S>) {
         let Self { back, rows, factors, .. } = self;
-        // Γ Q by itself, times σ and times τ.
+        // The elementwise product Γ∘Q, then with the factors σ and τ of sharp rows.
         let both = gamma.times(query);
         let sharp = |factors: &Few<S>, own: &dyn Fn(&Row<S>) -> S| {
             let own = both.own.iter().zip(rows).map(|(&both, row)| both * own(row)).collect();

@@ -1,4 +1,4 @@
-//! What queries see of keys and values: averages, how they stray, and what a row of attention weights is like.
+//! Attention per query: averages of values P and X, the covariance D of its scores, and the number n_e of equal keys that it is like.
 
 use crate::mean_field::kernel::Kernel;
 use crate::mean_field::scalar::{Few, Scalar};

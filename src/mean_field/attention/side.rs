@@ -1,6 +1,7 @@
 //! What queries see of keys, or of values, through a mask: sums and averages of their kernel.
 //!
-//! What all pairs have in common cancels in all but P; but of rotated keys it is taken off first, for tokens may be almost copies.
+//! A constant in the kernel of values, or of keys that are not rotated, cancels in all sums but P. The mean over pairs is subtracted first:
+//! at correlations near 1 the error of the sums would exceed their difference.
 
 use super::operators::{Operators, added, scaled};
 use crate::mean_field::kernel::Kernel;
@@ -19,7 +20,7 @@ pub(super) struct Side<S> {
     pub(super) is_key: bool,
 }
 
-/// The same on the way forward.
+/// The same with what the forward pass alone needs.
 pub(super) struct Ahead<S> {
     pub(super) side: Side<S>,
     pub(super) own_at_second: Vec<S>,
