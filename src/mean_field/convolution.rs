@@ -38,10 +38,7 @@ impl Rule {
         let length = convolution.output_len(inputs.length as usize);
         let taps = inputs.chart.as_ref().map(|chart| Taps::new(convolution, chart, length));
         let outputs = taps.as_ref().map_or_else(
-            || {
-                let same_ids = inputs.classes.get(1).map(|&pair| [pair, inputs.triple]);
-                Positions::groups(&[length as f64], same_ids)
-            },
+            || Positions::groups(&[length as f64], inputs.repetition.clone()),
             |taps| Positions::on(Arc::clone(taps.outputs()), None),
         );
         Self { convolution: convolution.clone(), outputs: Arc::new(outputs), taps }

@@ -115,6 +115,12 @@ impl<S: Scalar> Kernel<S> {
         self.with(self.ln_unit, self.own.clone(), pairs.collect())
     }
 
+    /// Σ_ab over all tokens a, b of the product of two kernels, without their units.
+    pub(crate) fn contracted(&self, other: &Self) -> S {
+        let pairs = self.positions.sum_pairs(|point| self.pairs[point] * other.pairs[point]);
+        self.positions.sum(|node| self.own[node] * other.own[node]) + pairs
+    }
+
     /// ln Σ_ab over all tokens a, b of the product of two kernels; −∞ where products of different tokens take all of it.
     pub(crate) fn ln_contracted(&self, other: &Self) -> f64 {
         let own = self.positions.sum(|node| self.own[node] * other.own[node]);

@@ -4,14 +4,16 @@ use std::iter::Sum;
 use std::ops::{Add, AddAssign, Div, Mul, Neg, Sub};
 use std::sync::Arc;
 
-use sigprop_stack::{Activation, Attention, Branch, Dropout, Init, Linear, Norm, NormKind, Product, Scale, Tensor};
+use sigprop_stack::{
+    Activation, Attention, Branch, Dropout, Init, Linear, Norm, NormKind, PowerLaw, Product, Scale, Tensor,
+};
 
 use super::attention::{Attended, Operators, Sums, View};
 use super::component::{Fan, MeanField};
 use super::dual;
 use super::gradient::Gradient;
 use super::kernel::Kernel;
-use super::positions::{Chart, Grading, Positions};
+use super::positions::{Chart, Grading, Positions, Repetition};
 use super::scalar::Scalar;
 use super::signal::Signal;
 
@@ -185,7 +187,8 @@ fn tensor(std: f64) -> Tensor {
 }
 
 fn groups() -> Arc<Positions> {
-    Arc::new(Positions::groups(&[3.0, 5.0], Some([0.1, 0.02])))
+    let repetition = Repetition::new(PowerLaw { vocab_size: 30, exponent: 1.0 });
+    Arc::new(Positions::groups(&[3.0, 5.0], Some(Arc::new(repetition))))
 }
 
 #[test]

@@ -10,8 +10,7 @@
 //! ```text
 //! E R R' − E R E R' = ε ρ ρ' + (π₂ − π₃) Σ_d W² δδ'
 //! E P R'(b) − E P E R'(b) = 2 (π₂ − π₂² − 2ε) W² Σ_d W δδ'_bd + 2ε W (ρ ρ'(b) + Σ_d W ρ(d) δ'_bd)          its mean over b: of P and P'
-//! E (R(b) | class of b, c) − E R(b) = W (δ_bc ([same] − π₂) + τ Σ_d δ_bd)          τ: as in [`super::repeats`], d others than b and c
-//! E (P | class of b, c) − E P = 2 W² (δ_bc ([same] − π₂) + τ Σ_d (δ_bd + δ_cd))
+//! E (P | class of b, c) − E P = 2 W² (δ_bc ([same] − π₂) + τ Σ_d (δ_bd + δ_cd))          τ: as in [`super::repeats`], d others than b and c
 //! ```
 //!
 //! What all pairs have in common cancels in all but P; it is taken off first, for tokens may be almost copies. Source: ours.
@@ -19,6 +18,7 @@
 use std::sync::Arc;
 
 use super::seen::{Mean, Seen, Turned, effective};
+use super::uneven::{Repeated, Uneven};
 use crate::mean_field::kernel::Kernel;
 use crate::mean_field::positions::{Positions, Repetition};
 use crate::mean_field::scalar::{Few, Scalar};
@@ -46,18 +46,18 @@ struct Side<S> {
 /// What ids that repeat make of a kernel: δ at the points of a class, and ρ.
 struct Difference<S> {
     positions: Arc<Positions>,
-    ids: Repetition,
+    ids: Arc<Repetition>,
     pairs: Few<S>,
     rows: Few<S>,
 }
 
 impl<S: Scalar> Difference<S> {
     fn new(kernel: &Kernel<S>) -> Option<Self> {
-        let ids = kernel.positions.repetition()?;
+        let ids = kernel.positions.repetition.clone()?;
         Some(Self::of(&kernel.positions, ids, kernel.of_same_ids()))
     }
 
-    fn of(positions: &Arc<Positions>, ids: Repetition, pairs: Few<S>) -> Self {
+    fn of(positions: &Arc<Positions>, ids: Arc<Repetition>, pairs: Few<S>) -> Self {
         let rows = positions.row_sums(&pairs).into_iter().map(|sum| sum / positions.length).collect();
         Self { positions: Arc::clone(positions), ids, pairs, rows }
     }
@@ -66,25 +66,17 @@ impl<S: Scalar> Difference<S> {
     fn times(&self, other: &Self) -> Self {
         let factor = self.ids.of_pair(0) + self.ids.of_pair(1);
         let pairs = self.pairs.iter().zip(&other.pairs).map(|(&a, &b)| a * b * factor).collect();
-        Self::of(&self.positions, self.ids, pairs)
-    }
-
-    /// What R gains at both ends of the points of each class, added.
-    fn of_rows(&self) -> Few<S> {
-        self.by_class(1.0)
+        Self::of(&self.positions, Arc::clone(&self.ids), pairs)
     }
 
     /// What P gains at the points of each class.
     fn of_mean(&self) -> Few<S> {
-        self.by_class(2.0).into_iter().map(|gain| gain / self.positions.length).collect()
-    }
-
-    fn by_class(&self, thirds: f64) -> Few<S> {
         let Self { positions, ids, pairs, rows } = self;
+        let share = 2.0 / positions.length;
         let gain = |class: usize, point: usize| {
             let [b, c] = positions.ends(point, rows);
-            let others = b + c - pairs[point] * (2.0 / positions.length);
-            pairs[point] * (2.0 * ids.of_pair(class) / positions.length) + others * (thirds * ids.of_third(class))
+            let others = b + c - pairs[point] * share;
+            (pairs[point] * (ids.of_pair(class) / positions.length) + others * ids.of_third(class)) * share
         };
         (0..positions.classes.len())
             .flat_map(|class| (0..pairs.len()).map(move |point| (class, point)))
@@ -92,8 +84,8 @@ impl<S: Scalar> Difference<S> {
             .collect()
     }
 
-    /// The covariance of P of this with R of another of the same tokens.
-    fn with_rows(&self, other: &Self) -> Few<S> {
+    /// The covariance of P of this with P of another of the same tokens.
+    fn of_both_means(&self, other: &Self) -> S {
         let Self { positions, ids, rows, .. } = self;
         let length = positions.length;
         let products = |f: &dyn Fn(usize) -> S| positions.row_sums(&(0..self.pairs.len()).map(f).collect::<Few<S>>());
@@ -104,7 +96,7 @@ impl<S: Scalar> Difference<S> {
         });
         means.iter_mut().zip(rows.iter().zip(&other.rows)).for_each(|(mean, (&a, &b))| *mean = *mean / length + a * b);
         let [first, second] = [2.0 * ids.excess_of_both() / length.powi(3), 2.0 * ids.covariance() / length];
-        squares.iter().zip(means).map(|(&square, mean)| square * first + mean * second).collect()
+        positions.sum(|node| squares[node] * first + means[node] * second) / length
     }
 
     /// The mean over b of the covariance of R(b) of this and of another.
@@ -131,8 +123,8 @@ impl<S: Scalar> Side<S> {
         Self { difference: Difference::new(&kernel), kernel, rows, mean, trace }
     }
 
-    /// C(M, N) of this kernel M.
-    fn contracted(&self, weights: &Kernel<S>) -> Kernel<S> {
+    /// C(M, N) of this kernel M, beside that of the other side.
+    fn contracted(&self, weights: &Kernel<S>, uneven: Option<&Uneven<S>>, other: &Self) -> Kernel<S> {
         let positions = &self.kernel.positions;
         let length = positions.length;
         let all = total(weights) / (length * length);
@@ -140,22 +132,25 @@ impl<S: Scalar> Side<S> {
         let own = self.kernel.own.iter().zip(&self.rows).map(|(&own, &row)| all * apart(own, [row, row])).collect();
         let pairs = self.kernel.map_pairs(&self.rows, |_, ends, product| all * apart(product, ends));
         let mut kernel = self.kernel.with(self.kernel.ln_unit + weights.ln_unit, own, pairs);
-        let Some(difference) = &self.difference else { return kernel };
-        let (rows, mean) = (difference.of_rows(), difference.of_mean());
-        kernel.pairs.iter_mut().zip(mean.iter().zip(rows)).for_each(|(pair, (&mean, row))| *pair += all * (mean - row));
         // Of other tokens, sums of gradients know nothing of these ids.
         let of_weights = Difference::new(weights).filter(|_| Arc::ptr_eq(&weights.positions, positions));
-        let Some(of_weights) = of_weights else { return kernel };
-        let together = of_weights.with_rows(difference);
-        let mean = positions.sum(|node| together[node]) / length;
-        let gains = of_weights.of_mean();
-        for (point, pair) in kernel.pairs.iter_mut().enumerate() {
-            let apart = apart(self.kernel.pairs[point], positions.ends(point, &self.rows));
-            let [a, b] = positions.ends(point, &together);
-            *pair += gains[point] * apart - a - b + mean;
+        if let Some(of_weights) = of_weights {
+            let gains = of_weights.of_mean().into_iter().enumerate();
+            let gains =
+                gains.map(|(point, gain)| gain * apart(self.kernel.pairs[point], positions.ends(point, &self.rows)));
+            kernel.pairs.iter_mut().zip(gains).for_each(|(pair, gain)| *pair += gain);
         }
-        kernel.own.iter_mut().zip(&together).for_each(|(own, &row)| *own += mean - row * 2.0);
-        kernel
+        let Some(uneven) = uneven else { return kernel };
+        let excess = total(&uneven.excess) / (length * length);
+        let shared = weights.positions.sum(|node| uneven.weights[node]) / (length * length);
+        let own: Few<S> = kernel.own.iter().map(|_| excess * (1.0 - length.recip())).collect();
+        let each = |of: S| -> Few<S> { self.rows_of_points(of) };
+        uneven.added(kernel, [&each(shared), &each(excess * -length.recip())], &own, [&self.kernel, &other.kernel])
+    }
+
+    /// One number at every point without classes.
+    fn rows_of_points(&self, of: S) -> Few<S> {
+        self.kernel.positions.first.iter().map(|_| of).collect()
     }
 }
 
@@ -174,19 +169,28 @@ impl<S: Scalar> Everywhere<S> {
         let squares = positions.sum(|node| key.kernel.own[node] * value.kernel.own[node]);
         let mut crossed = average(&|node| key.rows[node] * value.rows[node]);
         let mut means = key.mean * value.mean;
-        let mut of_products = None;
-        if let (Some(of_key), Some(of_value)) = (&key.difference, &value.difference) {
-            of_products = Some(of_key.times(of_value));
-            crossed += of_key.of_both_rows(of_value);
-            let together = of_key.with_rows(of_value);
-            means += average(&|node| together[node]);
-        }
+        let both = key.kernel.ln_unit + value.kernel.ln_unit;
+        let everywhere = |ln_unit: f64, of: S| Kernel { ln_unit, ..Kernel::new(&queries.positions, |_| of, |_| of) };
+        let each = |of: S| -> Few<S> { queries.own.iter().map(|_| of).collect() };
+        let differences = key.difference.as_ref().zip(value.difference.as_ref());
+        let of_products = differences.map(|(of_key, of_value)| of_key.times(of_value));
+        let repeated = differences.map(|(of_key, of_value)| {
+            let (of_rows, of_means) = (of_key.of_both_rows(of_value), of_key.of_both_means(of_value));
+            crossed += of_rows;
+            means += of_means;
+            let difference = |of: &Difference<S>| average(&|node| of.rows[node]) * (length / (length - 1.0));
+            let shift = everywhere(both, of_means - of_rows);
+            Repeated {
+                repetition: Arc::clone(&of_key.ids),
+                differences: [of_key, of_value].map(|of| each(difference(of))),
+                trace: each(value.trace),
+                spread: everywhere(both, of_means - of_rows * 2.0),
+                shift: [shift.clone(), shift],
+            }
+        });
         let long = average(&|node| (key.kernel.own[node] - key.trace - key.mean) * value.rows[node]) * 0.5;
         let spread = (squares + pairs) / (length * length) - crossed * 2.0 + means;
-        let everywhere = |ln_unit: f64, of: S| Kernel { ln_unit, ..Kernel::new(&queries.positions, |_| of, |_| of) };
-        let both = key.kernel.ln_unit + value.kernel.ln_unit;
         let shift = everywhere(both, long - crossed + means);
-        let each = |of: S| -> Few<S> { queries.own.iter().map(|_| of).collect() };
         let mean = Mean {
             flat: with_ids(everywhere(value.kernel.ln_unit, value.mean + common_value), value.difference.as_ref()),
             shift: [shift.clone(), shift],
@@ -197,6 +201,7 @@ impl<S: Scalar> Everywhere<S> {
             trace: each(key.trace),
             square: each(square),
             single: queries.own.iter().map(|_| length.recip()).collect(),
+            repeated,
         };
         (mean, seen, Self { key, value, square })
     }
@@ -212,13 +217,13 @@ impl<S: Scalar> Everywhere<S> {
     }
 
     /// C(K, N), from N.
-    pub(super) fn at_values(&self, weights: &Kernel<S>) -> Kernel<S> {
-        self.key.contracted(weights)
+    pub(super) fn at_values(&self, weights: &Kernel<S>, uneven: Option<&Uneven<S>>) -> Kernel<S> {
+        self.key.contracted(weights, uneven, &self.value)
     }
 
     /// C(V, N), from N and its own moments under masks.
-    pub(super) fn at_keys(&self, weights: &Kernel<S>, masked: &[S]) -> Turned<S> {
-        let mut kernel = self.value.contracted(weights);
+    pub(super) fn at_keys(&self, weights: &Kernel<S>, masked: &[S], uneven: Option<&Uneven<S>>) -> Turned<S> {
+        let mut kernel = self.value.contracted(weights, uneven, &self.key);
         let length = kernel.positions.length;
         let masked = weights.positions.sum(|node| masked[node]) * self.square / (length * length);
         // Gradients of all keys add up to nothing.

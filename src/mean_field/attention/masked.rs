@@ -11,11 +11,14 @@
 //!
 //! Assumption: ids repeat as on average. Source: ours.
 
+use std::sync::Arc;
+
 use super::operators::{Operators, added, multiplied, scaled};
 use super::repeats::Repeats;
 use super::rotated::Rotated;
 use super::seen::{Mean, Seen, Turned, effective};
 use super::side::{Ahead, Side};
+use super::uneven::{Repeated, Uneven};
 use crate::mean_field::kernel::Kernel;
 use crate::mean_field::scalar::{Few, Scalar};
 
@@ -58,8 +61,16 @@ impl<S: Scalar> Masked<S> {
         if let Some(repeats) = &repeats {
             flat.pairs.iter_mut().zip(repeats.flat.iter().flatten()).for_each(|(flat, &gain)| *flat += gain);
         }
-        let turned = operators.sums.chart.turn(&shift);
+        let chart = &operators.sums.chart;
+        let turned = chart.turn(&shift);
         let traces = key.trace.iter().zip(&value.trace).zip(&own).zip(&operators.sums.most);
+        let repeated = repeats.zip(positions.repetition.as_ref()).map(|(repeats, repetition)| Repeated {
+            repetition: Arc::clone(repetition),
+            differences: repeats.differences,
+            trace: value.trace.clone(),
+            spread: kernel(both, &repeats.spread),
+            shift: [&repeats.shift, &chart.turn(&repeats.shift)].map(|all| kernel(both, &operators.lower(all))),
+        });
         let mean = Mean { flat, shift: [shift, turned].map(|all| kernel(both, &operators.lower(&all))) };
         let seen = Seen {
             keys: traces
@@ -69,6 +80,7 @@ impl<S: Scalar> Masked<S> {
             square,
             single: operators.sums.most.iter().map(|most| most.recip()).collect(),
             spread,
+            repeated,
         };
         (mean, seen, Self { operators: operators.clone(), key: key.side, value: value.side })
     }
@@ -178,12 +190,29 @@ impl<S: Scalar> Masked<S> {
     }
 
     /// C(K, N), from N.
-    pub(super) fn at_values(&self, weights: &Kernel<S>) -> Kernel<S> {
-        self.contracted(&self.key, weights, None).behind
+    pub(super) fn at_values(&self, weights: &Kernel<S>, uneven: Option<&Uneven<S>>) -> Kernel<S> {
+        let kernel = self.contracted(&self.key, weights, None).behind;
+        match uneven {
+            Some(uneven) => self.gained(kernel, uneven, [&self.key, &self.value]),
+            None => kernel,
+        }
+    }
+
+    /// With what keys in groups add.
+    fn gained(&self, to: Kernel<S>, uneven: &Uneven<S>, [of, other]: [&Side<S>; 2]) -> Kernel<S> {
+        let operators = &self.operators;
+        let excess = operators.of_rows(&uneven.excess);
+        let own = operators.diagonal(&operators.sums.own_backward.of(&excess));
+        // What is gained by one key of a row others have less.
+        let pairs = operators.lower(&operators.sums.cubes_backward.of(&excess));
+        let own: Few<S> = own.into_iter().zip(operators.diagonal(&pairs)).map(|(own, pair)| own - pair).collect();
+        let pairs: Vec<S> = pairs.into_iter().map(|pair| -pair).collect();
+        let shared = operators.sums.own_backward.of(&uneven.weights);
+        uneven.added(to, [&shared, &pairs], &own, [&of.kernel, &other.kernel])
     }
 
     /// C(V, N), from N and its own moments under masks; and before the rotation, if there is one.
-    pub(super) fn at_keys(&self, weights: &Kernel<S>, masked: &[S]) -> Turned<S> {
+    pub(super) fn at_keys(&self, weights: &Kernel<S>, masked: &[S], uneven: Option<&Uneven<S>>) -> Turned<S> {
         let operators = &self.operators;
         let Turned { mut behind, before } = self.contracted(&self.value, weights, operators.rotated.as_ref());
         let own = operators.diagonal(&operators.sums.own_backward.of(masked));
@@ -204,7 +233,11 @@ impl<S: Scalar> Masked<S> {
             Kernel { own: behind.own.clone(), ..before }
         });
         behind.pairs.iter_mut().enumerate().for_each(|(point, sum)| *sum += -shared(point));
-        Turned { behind, before }
+        let gained = |kernel: Kernel<S>| match uneven {
+            Some(uneven) => self.gained(kernel, uneven, [&self.value, &self.key]),
+            None => kernel,
+        };
+        Turned { behind: gained(behind), before: before.map(gained) }
     }
 
     /// C(M, N) of this M, and of rotated keys before their rotation.

@@ -157,6 +157,19 @@ impl Operators {
         added(&self.lower(&self.sums.backward.of(&rows)), &self.sums.own_backward.of(&own))
     }
 
+    /// e_a with Σ_a e_a W_ab² = Σ_ac M_ac W_ab W_cb: each pair of queries is added to the one that sees fewer keys.
+    pub(super) fn of_rows<S: Scalar>(&self, of: &Kernel<S>) -> Vec<S> {
+        let pairs = of.positions.class_mean(|point| of.pairs[point]);
+        let sums = self.sums.backward.of(&self.sums.chart.all(&pairs));
+        let nodes = self.sums.chart.diagonals().zip(&self.sums.own_weights).zip(self.diagonal(&pairs));
+        let others = nodes.map(|((diagonal, &own), limit)| {
+            // Where those before see it too, both queries of a pair have it.
+            let share = if self.sums.key_weights[diagonal] > 0.0 { 1.0 } else { 2.0 };
+            (sums[diagonal] * own.recip() - limit) * share
+        });
+        of.own.iter().zip(others).map(|(&own, others)| own + others).collect()
+    }
+
     /// 1/Z at both positions of a point.
     pub(super) fn own_weights(&self, place: usize) -> [f64; 2] {
         [self.sums.own_weights[self.sums.chart.points[place].0], self.sums.own_weights_at_second[place]]

@@ -15,13 +15,15 @@
 use super::operators::{Jump, Operators, added, multiplied};
 use super::side::Ahead;
 use crate::mean_field::positions::Repetition;
-use crate::mean_field::scalar::Scalar;
+use crate::mean_field::scalar::{Few, Scalar};
 
-/// What repeats add to P of each class, to D at lower points and to X at all points.
+/// What repeats add to P of each class, to D at lower points and to X at all points; and how much more tokens with the same id are alike.
 pub(super) struct Repeats<S> {
     pub(super) flat: [Vec<S>; 2],
     pub(super) spread: Vec<S>,
     pub(super) shift: Vec<S>,
+    /// The mean of δ over pairs of keys, and of values, in view of every query.
+    pub(super) differences: [Few<S>; 2],
 }
 
 /// δ, its square, and ρ at all points.
@@ -39,11 +41,19 @@ impl<S: Scalar> Difference<S> {
         let rows = operators.without_own(&rows, &limit, 1);
         Self { lower, limit, rows }
     }
+
+    /// Σ_b≠d W_ab W_ad δ_bd over Σ_b≠d W_ab W_ad.
+    fn mean(&self, operators: &Operators) -> Few<S> {
+        let sums = operators.with_jump(Jump::Forward, &operators.sums.chart.turn(&self.rows));
+        let pairs = |&most: &f64| if most > 1.0 { most / (most - 1.0) } else { 0.0 };
+        let sums = operators.diagonal(&operators.lower(&sums)).into_iter().zip(&operators.sums.most);
+        sums.map(|(sum, most)| sum * pairs(most)).collect()
+    }
 }
 
 impl<S: Scalar> Repeats<S> {
     pub(super) fn new(operators: &Operators, key: &Ahead<S>, value: &Ahead<S>) -> Option<Self> {
-        let ids = key.side.kernel.positions.repetition()?;
+        let ids = key.side.kernel.positions.repetition.as_ref()?;
         let [of_key, of_value] = [key, value].map(|side| Difference::new(operators, side));
         let chart = &operators.sums.chart;
         let both = multiplied(&of_key.lower, &of_value.lower);
@@ -77,7 +87,8 @@ impl<S: Scalar> Repeats<S> {
             (0..mean.len()).map(|index| mean[index] - crossed[index] - turned[index]).collect()
         };
         let shift = shift(operators, [&rows, &of_rows], [&turned, &chart.turn(&alone)], [first, second, together]);
-        Some(Self { flat: flat(operators, &of_value, ids), spread, shift })
+        let differences = [&of_key, &of_value].map(|of| of.mean(operators));
+        Some(Self { flat: flat(operators, &of_value, ids), spread, shift, differences })
     }
 }
 
@@ -105,7 +116,7 @@ fn shift<S: Scalar>(
 }
 
 /// What P gains in each class, at lower points.
-fn flat<S: Scalar>(operators: &Operators, difference: &Difference<S>, ids: Repetition) -> [Vec<S>; 2] {
+fn flat<S: Scalar>(operators: &Operators, difference: &Difference<S>, ids: &Repetition) -> [Vec<S>; 2] {
     let chart = &operators.sums.chart;
     let [rows, turned] = [&difference.rows, &chart.turn(&difference.rows)].map(|all| operators.lower(all));
     let own: Vec<S> = chart.diagonals().map(|diagonal| difference.rows[diagonal + 1]).collect();

@@ -1,14 +1,16 @@
 //! Groups of exchangeable tokens: all tokens alike (one group), a class token and the others, two segments.
 
+use std::sync::Arc;
+
 use smallvec::smallvec;
 
 use super::cubic::Sparse;
-use super::{Positions, classes};
+use super::{Positions, Repetition, classes};
 use crate::mean_field::scalar::Few;
 
 impl Positions {
-    /// Groups of so many tokens each; two and three different tokens have the same id with these probabilities, if they have ids.
-    pub(crate) fn groups(tokens: &[f64], same_ids: Option<[f64; 2]>) -> Self {
+    /// Groups of so many tokens each, whose ids repeat like this if they have some.
+    pub(crate) fn groups(tokens: &[f64], repetition: Option<Arc<Repetition>>) -> Self {
         let (mut first, mut second, mut pairs) = (Few::new(), Vec::new(), Few::new());
         for (a, &of_a) in tokens.iter().enumerate() {
             for (b, &of_b) in tokens[..=a].iter().enumerate() {
@@ -17,7 +19,6 @@ impl Positions {
                 pairs.push(if a == b { of_a * (of_a - 1.0) } else { 2.0 * of_a * of_b });
             }
         }
-        let (classes, triple) = classes(same_ids);
         let second = Sparse::new(second.into_iter());
         let point = |a: usize, b: usize| (a.max(b) * (a.max(b) + 1) / 2 + a.min(b)) as u32;
         let row_sums = Sparse::new((0..tokens.len()).map(|a| {
@@ -32,8 +33,8 @@ impl Positions {
             second,
             pairs,
             row_sums,
-            classes,
-            triple,
+            classes: classes(repetition.as_deref()),
+            repetition,
             ids: None,
         }
     }
@@ -41,8 +42,7 @@ impl Positions {
     /// Those with one more token, a group of its own, before all others; of groups alone.
     pub(crate) fn with_first(&self) -> Self {
         let tokens: Few<f64> = std::iter::once(1.0).chain(self.tokens.iter().copied()).collect();
-        let same_ids = self.classes.get(1).map(|&pair| [pair, self.triple]);
-        Self::groups(&tokens, same_ids)
+        Self::groups(&tokens, self.repetition.clone())
     }
 
     /// The point of these groups that is `point` of those `with_first`; none of pairs with the first token.

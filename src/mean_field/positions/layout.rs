@@ -1,10 +1,11 @@
 //! Which positions a stack tells apart.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use sigprop_stack::{Attention, Component, Convolution, EmbeddingTerm, Ids, Mask, Node, Op, Source, Stream};
 
-use super::{Chart, Grading, Positions};
+use super::{Chart, Grading, Positions, Repetition};
 
 /// Tokens of a sequence of which all positions are followed anyway.
 const SHORT: usize = 48;
@@ -16,9 +17,9 @@ impl Positions {
         if let Some(ids) = ids {
             return Self::given(ids);
         }
-        let same_ids = match &stream.source {
+        let repetition = match &stream.source {
             Source::Embedding(embedding) => match &embedding.ids {
-                Ids::PowerLaw(law) => Some([2, 3].map(|count| law.repeat_probability(count))),
+                Ids::PowerLaw(law) => Some(Arc::new(Repetition::new(*law))),
                 Ids::Given(_) => None,
             },
             Source::Gaussian(_) => None,
@@ -45,8 +46,8 @@ impl Positions {
         if !is_placed && masks.iter().all(|&[before, after]| hides_nothing(Mask { before, after }, length)) {
             let length = length as f64;
             return match segment {
-                Some(share) => Self::groups(&[share * length, (1.0 - share) * length], same_ids),
-                None => Self::groups(&[length], same_ids),
+                Some(share) => Self::groups(&[share * length, (1.0 - share) * length], repetition),
+                None => Self::groups(&[length], repetition),
             };
         }
         let grading = match grading {
@@ -55,7 +56,7 @@ impl Positions {
         };
         let reaches: BTreeSet<usize> = masks.into_iter().flatten().flatten().filter(|&reach| reach > 0).collect();
         let windows: Vec<usize> = reaches.into_iter().map(|reach| reach + 1).collect();
-        Self::on(Chart::new(length, grading, &windows), same_ids)
+        Self::on(Chart::new(length, grading, &windows), repetition)
     }
 }
 

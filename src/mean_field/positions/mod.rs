@@ -11,6 +11,7 @@ mod grading;
 mod groups;
 pub(crate) mod layout;
 mod line;
+mod repetition;
 mod row;
 mod sum;
 mod taps;
@@ -24,6 +25,7 @@ pub(crate) use self::averages::Averages;
 pub(crate) use self::chart::Chart;
 use self::cubic::Sparse;
 pub(crate) use self::grading::Grading;
+pub(crate) use self::repetition::{Counts, Repetition};
 pub(crate) use self::sum::{Decay, Spec, Sum};
 pub(crate) use self::taps::Taps;
 use super::scalar::{Few, Scalar};
@@ -47,17 +49,16 @@ pub(crate) struct Positions {
     row_sums: Sparse,
     /// The share of all pairs that each class has: different ids, and the same.
     pub(crate) classes: Few<f64>,
-    /// The probability that three tokens have the same id.
-    pub(crate) triple: f64,
+    /// How ids repeat, where they are drawn.
+    pub(crate) repetition: Option<Arc<Repetition>>,
     /// The ids of all positions, where they are given; then there is one class.
     pub(crate) ids: Option<Arc<[u32]>>,
 }
 
 impl Positions {
-    /// Every position of a chart; two and three different tokens have the same id with these probabilities, if they have ids.
-    pub(crate) fn on(chart: impl Into<Arc<Chart>>, same_ids: Option<[f64; 2]>) -> Self {
+    /// Every position of a chart, of tokens whose ids repeat like this if they have some.
+    pub(crate) fn on(chart: impl Into<Arc<Chart>>, repetition: Option<Arc<Repetition>>) -> Self {
         let chart = chart.into();
-        let (classes, triple) = classes(same_ids);
         let row_sums = chart.row_sums();
         Self {
             length: chart.length as f64,
@@ -66,8 +67,8 @@ impl Positions {
             second: chart.seconds(),
             pairs: chart.pairs(&row_sums).into(),
             row_sums,
-            classes,
-            triple,
+            classes: classes(repetition.as_deref()),
+            repetition,
             ids: None,
             chart: Some(chart),
         }
@@ -78,12 +79,6 @@ impl Positions {
         let length = ids.len();
         let chart = Chart::new(length, Grading::all(length), &[]);
         Self { ids: Some(ids.into()), ..Self::on(chart, None) }
-    }
-
-    /// How ids repeat, where they are drawn.
-    pub(crate) fn repetition(&self) -> Option<Repetition> {
-        let &[_, pair] = self.classes.as_slice() else { return None };
-        Some(Repetition { pair, triple: self.triple })
     }
 
     /// How many nodes there are.
@@ -171,45 +166,7 @@ impl Positions {
     }
 }
 
-/// How ids repeat that are drawn independently: π₂ and π₃, the probabilities that two and three tokens have the same.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Repetition {
-    pair: f64,
-    triple: f64,
-}
-
-impl Repetition {
-    /// π₃ − π₂²: the covariance of two pairs of tokens with one token in common having the same ids.
-    pub(crate) fn covariance(self) -> f64 {
-        self.triple - self.pair * self.pair
-    }
-
-    /// π₂ − π₃: by how much the variance of one pair is larger.
-    pub(crate) fn excess(self) -> f64 {
-        self.pair - self.triple
-    }
-
-    /// The same, less the covariance once more: of a pair that both its tokens have in common with others.
-    pub(crate) fn excess_of_both(self) -> f64 {
-        self.excess() - self.covariance()
-    }
-
-    /// Whether two tokens of a class of pairs have the same id, less π₂.
-    pub(crate) fn of_pair(self, class: usize) -> f64 {
-        class as f64 - self.pair
-    }
-
-    /// The probability that a third token has the id of one of two tokens of a class of pairs, less π₂.
-    pub(crate) fn of_third(self, class: usize) -> f64 {
-        let own = if class == 0 { self.excess() / (1.0 - self.pair) } else { self.triple / self.pair };
-        own - self.pair
-    }
-}
-
-/// The shares of pairs of different ids and of the same, if there are ids, and the probability that three tokens have the same.
-fn classes(same_ids: Option<[f64; 2]>) -> (Few<f64>, f64) {
-    match same_ids {
-        Some([pair, triple]) => (smallvec![1.0 - pair, pair], triple),
-        None => (smallvec![1.0], 0.0),
-    }
+/// The shares of pairs of different ids and of the same, if there are ids.
+fn classes(repetition: Option<&Repetition>) -> Few<f64> {
+    repetition.map_or_else(|| smallvec![1.0], |repetition| smallvec![1.0 - repetition.same(), repetition.same()])
 }

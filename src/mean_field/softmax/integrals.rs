@@ -65,7 +65,7 @@ fn shares(of: &[f64]) -> Vec<[f64; 3]> {
 }
 
 /// M_0 to M_4 at t.
-fn moments(t: f64, scores: &[(f64, f64)]) -> [f64; 5] {
+pub(super) fn moments(t: f64, scores: &[(f64, f64)]) -> [f64; 5] {
     let mut moments = [0.0; 5];
     for &(exponential, weight) in scores {
         let y = t * exponential;
@@ -82,7 +82,7 @@ fn moments(t: f64, scores: &[(f64, f64)]) -> [f64; 5] {
 }
 
 /// Nodes x and weights of E f(x), x ~ N(0, 1).
-fn normal(step: f64) -> Vec<(f64, f64)> {
+pub(super) fn normal(step: f64) -> Vec<(f64, f64)> {
     let half = (REACH / step).ceil() as i32;
     (-half..=half).map(|i| step * f64::from(i)).map(|x| (x, step * (-0.5 * x * x).exp() / (2.0 * PI).sqrt())).collect()
 }

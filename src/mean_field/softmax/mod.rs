@@ -20,7 +20,9 @@
 //!
 //! Assumption: scores are independent but for what all share. Source: ours; first order: Kedia et al. 2024.
 
+mod grouped;
 mod integrals;
+mod repeats;
 mod table;
 
 pub(crate) use table::Rows;
@@ -38,6 +40,10 @@ pub(crate) struct Row<S> {
     pub(crate) squares: S,
     /// T/((1 − 1/n)/n).
     pub(crate) passed: S,
+    /// Both of what keys have alone, not in common with others: the same but where ids repeat.
+    pub(crate) of_keys: [S; 2],
+    /// The factor on how far the mean row is from flat: that of squares where it is below 1.
+    pub(crate) shifted: S,
     /// f = (1 − S2)/(1 − 1/n).
     first: S,
     /// g = √(w/2) (1 − 3 S2 + 2 S3)/((1 − 1/n)(1 − 2/n)).
@@ -51,22 +57,22 @@ impl<S: Scalar> Row<S> {
     pub(crate) fn flat(keys: S) -> Self {
         let one = S::from(1.0);
         let zero = S::from(0.0);
-        Self { keys, variance: zero, squares: one, passed: one, first: one, third: zero, powers: [zero; 2] }
+        Self {
+            keys,
+            variance: zero,
+            squares: one,
+            passed: one,
+            first: one,
+            third: zero,
+            powers: [zero; 2],
+            of_keys: [one; 2],
+            shifted: one,
+        }
     }
 
     /// Σ E A² over that of scores that do not differ.
     pub(crate) fn sharper(&self) -> S {
-        self.excess() * self.keys + 1.0
-    }
-
-    /// The factor on how far the mean row is from flat: that of squares where it is below 1.
-    pub(crate) fn shifted(&self) -> S {
-        if self.squares.value() < 1.0 { self.squares } else { S::from(1.0) }
-    }
-
-    /// S2 − 1/n.
-    pub(crate) fn excess(&self) -> S {
-        self.squares * self.variance * (-self.keys.recip() + 1.0) / self.keys
+        self.of_keys[0] * self.variance * (-self.keys.recip() + 1.0) + 1.0
     }
 
     /// σ(ρ) and τ(ρ) of two rows.

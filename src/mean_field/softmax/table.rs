@@ -45,13 +45,19 @@ impl Rows {
         // One key takes all but where two are at its top: that is one over the standard deviation.
         let beyond = S::from(largest.exp()) / variance;
         let beyond = if beyond.value() < 1.0 { beyond } else { S::from(1.0) };
-        Row { keys, variance, squares: squares * beyond, passed: passed * beyond.sqrt(), first, third, powers }
+        let [squares, passed] = [squares * beyond, passed * beyond.sqrt()];
+        let shifted = if squares.value() < 1.0 { squares } else { S::from(1.0) };
+        Row { keys, variance, squares, passed, of_keys: [squares, passed], shifted, first, third, powers }
     }
 }
 
 /// Index of the first of four nodes around `x`, and their weights.
 fn cubic<S: Scalar>(x: S) -> (i32, [S; 4]) {
-    let cell = x.value().floor();
+    cubic_of(x.value().floor(), x)
+}
+
+/// The same, of nodes around the cell that begins at `cell`.
+pub(super) fn cubic_of<S: Scalar>(cell: f64, x: S) -> (i32, [S; 4]) {
     let x = x - cell;
     let [a, b, c] = [x + 1.0, x - 1.0, x - 2.0];
     (cell as i32 - 1, [x * b * c / -6.0, a * b * c / 2.0, a * x * c / -2.0, a * x * b / 6.0])
@@ -103,7 +109,7 @@ fn first(n: f64, [s2, ..]: Overlaps) -> f64 {
     ln((1.0 - s2) / (1.0 - 1.0 / n))
 }
 
-fn ln(factor: f64) -> f64 {
+pub(super) fn ln(factor: f64) -> f64 {
     /// e to it is nothing.
     const NOTHING: f64 = -50.0;
     if factor > 0.0 { factor.ln().max(NOTHING) } else { NOTHING }

@@ -1,0 +1,121 @@
+//! How token ids repeat that are drawn independently by a power law.
+
+use std::collections::BTreeMap;
+
+use sigprop_stack::PowerLaw;
+use statrs::distribution::{Binomial, Discrete};
+
+/// Ids with how many tokens each: N and m.
+pub(crate) type Counts = Vec<(f64, f64)>;
+
+/// π₂ and π₃, the probabilities that two and three tokens have the same id, and how many ids there are of which probability.
+#[derive(Clone, Debug)]
+pub(crate) struct Repetition {
+    law: PowerLaw,
+    pub(super) pair: f64,
+    triple: f64,
+}
+
+impl Repetition {
+    pub(crate) fn new(law: PowerLaw) -> Self {
+        let [pair, triple] = [2, 3].map(|count| law.repeat_probability(count));
+        Self { law, pair, triple }
+    }
+
+    /// What tells one law from another.
+    pub(crate) fn law(&self) -> [u64; 2] {
+        [self.law.vocab_size as u64, self.law.exponent.to_bits()]
+    }
+
+    /// π₃ − π₂²: the covariance of two pairs of tokens with one token in common having the same ids.
+    pub(crate) fn covariance(&self) -> f64 {
+        self.triple - self.pair * self.pair
+    }
+
+    /// π₂ − π₃: by how much the variance of one pair is larger.
+    pub(crate) fn excess(&self) -> f64 {
+        self.pair - self.triple
+    }
+
+    /// The same, less the covariance once more: of a pair that both its tokens have in common with others.
+    pub(crate) fn excess_of_both(&self) -> f64 {
+        self.excess() - self.covariance()
+    }
+
+    /// π₂.
+    pub(crate) fn same(&self) -> f64 {
+        self.pair
+    }
+
+    /// Whether two tokens of a class of pairs have the same id, less π₂.
+    pub(crate) fn of_pair(&self, class: usize) -> f64 {
+        class as f64 - self.pair
+    }
+
+    /// The probability that a third token has the id of one of two tokens of a class of pairs, less π₂.
+    pub(crate) fn of_third(&self, class: usize) -> f64 {
+        let own = if class == 0 { self.excess() / (1.0 - self.pair) } else { self.triple / self.pair };
+        own - self.pair
+    }
+
+    /// How many ids have how many of `length` tokens, on average: many tokens in classes.
+    pub(crate) fn counts(&self, length: usize) -> Counts {
+        /// Largest number of tokens that is not taken together with others, and classes per factor of e beyond.
+        const EXACT: usize = 4;
+        const FINENESS: f64 = 3.0;
+        /// Expected numbers of ids below which there are none.
+        const NONE: f64 = 1e-9;
+        let mut counts: BTreeMap<usize, (f64, f64)> = BTreeMap::new();
+        for (probability, ids) in self.ranks() {
+            let drawn = Binomial::new(probability, length as u64).expect("a probability");
+            let mean = length as f64 * probability;
+            let last = ((mean + 8.0 * mean.sqrt() + 8.0) as usize).min(length);
+            for tokens in ((mean - 8.0 * mean.sqrt()).max(1.0) as usize)..=last {
+                let expected = ids * drawn.pmf(tokens as u64);
+                let class = if tokens <= EXACT { tokens } else { 100 + ((tokens as f64).ln() * FINENESS) as usize };
+                if expected > NONE {
+                    let (of_ids, of_tokens) = counts.entry(class).or_default();
+                    *of_ids += expected;
+                    *of_tokens += expected * tokens as f64;
+                }
+            }
+        }
+        counts.into_values().map(|(ids, tokens)| (ids, tokens / ids)).collect()
+    }
+
+    /// Probabilities, each with how many ids have it: nearby ranks together.
+    fn ranks(&self) -> Counts {
+        /// Ranks that are taken one by one, and by how much later ones differ that are taken together.
+        const APART: usize = 64;
+        const TOGETHER: f64 = 0.04;
+        let probabilities = self.law.probabilities();
+        let mut ranks = Vec::new();
+        let mut first = 0;
+        while first < probabilities.len() {
+            let many = if first < APART { 1 } else { ((first as f64 * TOGETHER) as usize).max(1) };
+            let together = &probabilities[first..(first + many).min(probabilities.len())];
+            ranks.push((together.iter().sum::<f64>() / together.len() as f64, together.len() as f64));
+            first += together.len();
+        }
+        ranks
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// They add up to all tokens, and two or three of these have the same id as often as two or three that are drawn.
+    #[test]
+    fn counted_ids_have_all_tokens() {
+        for (vocab_size, exponent, length) in [(1000, 1.0, 48), (32_000, 1.0, 4096), (30, 0.0, 64), (1, 1.0, 16)] {
+            let repetition = Repetition::new(PowerLaw { vocab_size, exponent });
+            let counts = repetition.counts(length);
+            let n = length as f64;
+            let sum = |of: &dyn Fn(f64) -> f64| counts.iter().map(|&(ids, tokens)| ids * of(tokens)).sum::<f64>();
+            approx::assert_relative_eq!(sum(&|m| m), n, max_relative = 1e-6);
+            let pairs = sum(&|m| m * (m - 1.0)) / (n * (n - 1.0));
+            approx::assert_relative_eq!(pairs, repetition.pair, max_relative = 2e-2);
+        }
+    }
+}
