@@ -128,6 +128,11 @@ impl<S: Scalar> Kernel<S> {
         ln_or_nothing(own.value(), pairs.value()) + self.ln_unit + other.ln_unit
     }
 
+    /// Σ_ab over all tokens a, b, without the unit.
+    pub(crate) fn total(&self) -> S {
+        self.positions.sum(|node| self.own[node]) + self.positions.sum_pairs(|point| self.pairs[point])
+    }
+
     /// ln Σ_ab over all tokens a, b.
     pub(crate) fn ln_total(&self) -> f64 {
         let own = self.positions.sum(|node| self.own[node]);

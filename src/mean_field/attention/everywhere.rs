@@ -127,7 +127,7 @@ impl<S: Scalar> Side<S> {
     fn contracted(&self, weights: &Kernel<S>, uneven: Option<&Uneven<S>>, other: &Self) -> Kernel<S> {
         let positions = &self.kernel.positions;
         let length = positions.length;
-        let all = total(weights) / (length * length);
+        let all = weights.total() / (length * length);
         let apart = |own: S, [a, b]: [S; 2]| own - a - b + self.mean;
         let own = self.kernel.own.iter().zip(&self.rows).map(|(&own, &row)| all * apart(own, [row, row])).collect();
         let pairs = self.kernel.map_pairs(&self.rows, |_, ends, product| all * apart(product, ends));
@@ -141,7 +141,7 @@ impl<S: Scalar> Side<S> {
             kernel.pairs.iter_mut().zip(gains).for_each(|(pair, gain)| *pair += gain);
         }
         let Some(uneven) = uneven else { return kernel };
-        let excess = total(&uneven.excess) / (length * length);
+        let excess = uneven.excess.total() / (length * length);
         let shared = weights.positions.sum(|node| uneven.weights[node]) / (length * length);
         let own: Few<S> = kernel.own.iter().map(|_| excess * (1.0 - length.recip())).collect();
         let each = |of: S| -> Few<S> { self.rows_of_points(of) };
@@ -210,7 +210,7 @@ impl<S: Scalar> Everywhere<S> {
     pub(super) fn gathered(&self, gamma: &Kernel<S>, masked: &[S]) -> Kernel<S> {
         let positions = &self.value.kernel.positions;
         let length = positions.length;
-        let all = total(gamma) / (length * length);
+        let all = gamma.total() / (length * length);
         let own = gamma.positions.sum(|node| masked[node]) / (length * length);
         let everywhere = Kernel { ln_unit: gamma.ln_unit, ..Kernel::new(positions, |_| all + own, |_| all) };
         with_ids(everywhere, Difference::new(gamma).as_ref())
@@ -231,11 +231,6 @@ impl<S: Scalar> Everywhere<S> {
         kernel.pairs.iter_mut().for_each(|pair| *pair += masked * (-1.0 / length));
         Turned { behind: kernel, before: None }
     }
-}
-
-/// Σ_ac of a kernel, without its unit.
-fn total<S: Scalar>(kernel: &Kernel<S>) -> S {
-    kernel.positions.sum(|node| kernel.own[node]) + kernel.positions.sum_pairs(|point| kernel.pairs[point])
 }
 
 /// A kernel of averages over tokens, with what these gain in each class of pairs of the same tokens.

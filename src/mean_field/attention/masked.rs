@@ -211,10 +211,23 @@ impl<S: Scalar> Masked<S> {
         uneven.added(to, [&shared, &pairs], &own, [&of.kernel, &other.kernel])
     }
 
-    /// C(V, N), from N and its own moments under masks; and before the rotation, if there is one.
-    pub(super) fn at_keys(&self, weights: &Kernel<S>, masked: &[S], uneven: Option<&Uneven<S>>) -> Turned<S> {
+    /// C(V, N), from N and its own moments under masks; and before the rotation, if there is one, where Σ_bd K_bd C_bd is `agreed`.
+    pub(super) fn at_keys(
+        &self,
+        weights: &Kernel<S>,
+        masked: &[S],
+        uneven: Option<&Uneven<S>>,
+        agreed: S,
+    ) -> Turned<S> {
         let operators = &self.operators;
-        let Turned { mut behind, before } = self.contracted(&self.value, weights, operators.rotated.as_ref());
+        let gained = |kernel: Kernel<S>| match uneven {
+            Some(uneven) => self.gained(kernel, uneven, [&self.value, &self.key]),
+            None => kernel,
+        };
+        let Turned { behind, before } = self.contracted(&self.value, weights, operators.rotated.as_ref());
+        let mut behind = gained(behind);
+        let before = before.map(|before| Kernel { own: behind.own.clone(), ..gained(before) });
+        let before = before.map(|before| self.agreeing(before, weights, agreed));
         let own = operators.diagonal(&operators.sums.own_backward.of(masked));
         // Gradients of all keys of a query add up to nothing.
         let pairs = operators.lower(&operators.sums.cubes_backward.of(masked));
@@ -233,11 +246,20 @@ impl<S: Scalar> Masked<S> {
             Kernel { own: behind.own.clone(), ..before }
         });
         behind.pairs.iter_mut().enumerate().for_each(|(point, sum)| *sum += -shared(point));
-        let gained = |kernel: Kernel<S>| match uneven {
-            Some(uneven) => self.gained(kernel, uneven, [&self.value, &self.key]),
-            None => kernel,
-        };
-        Turned { behind: gained(behind), before: before.map(gained) }
+        Turned { behind, before }
+    }
+
+    /// With what makes Σ_bd K_bd C_bd the same as from queries, along Σ_a N_aa W_ab W_ad κ(b − d): sums of cosines behind windows converge
+    /// slowly.
+    fn agreeing(&self, mut to: Kernel<S>, weights: &Kernel<S>, agreed: S) -> Kernel<S> {
+        let operators = &self.operators;
+        let shared = operators.sums.own_backward.of(&weights.own);
+        let along = |point: usize| shared[point % shared.len()] * operators.rotation(point);
+        let key = &self.key.kernel;
+        let met = key.positions.sum_pairs(|point| key.pairs[point] * along(point));
+        let factor = (agreed - to.contracted(key)) / met;
+        to.pairs.iter_mut().enumerate().for_each(|(point, pair)| *pair += factor * along(point));
+        to
     }
 
     /// C(M, N) of this M, and of rotated keys before their rotation.

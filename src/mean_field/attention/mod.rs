@@ -125,7 +125,7 @@ impl<S: Scalar> Head<S> {
             ),
             Back::Masked(back) => (
                 [back.gathered(gamma, &gathered), back.at_values(&of_values, by_values)],
-                back.at_keys(&of_keys, &passed, by_keys),
+                back.at_keys(&of_keys, &passed, by_keys, of_keys.contracted(self.seen.spread.before())),
             ),
         }
     }

@@ -1,6 +1,7 @@
 //! How token ids repeat that are drawn independently by a power law.
 
 use std::collections::BTreeMap;
+use std::sync::OnceLock;
 
 use sigprop_stack::PowerLaw;
 use statrs::distribution::{Binomial, Discrete};
@@ -12,14 +13,16 @@ pub(crate) type Counts = Vec<(f64, f64)>;
 #[derive(Clone, Debug)]
 pub(crate) struct Repetition {
     law: PowerLaw,
-    pub(super) pair: f64,
+    pair: f64,
     triple: f64,
+    /// Probabilities, each with how many ids have it: nearby ranks together.
+    ranks: OnceLock<Counts>,
 }
 
 impl Repetition {
     pub(crate) fn new(law: PowerLaw) -> Self {
         let [pair, triple] = [2, 3].map(|count| law.repeat_probability(count));
-        Self { law, pair, triple }
+        Self { law, pair, triple, ranks: OnceLock::new() }
     }
 
     /// What tells one law from another.
@@ -66,7 +69,7 @@ impl Repetition {
         /// Expected numbers of ids below which there are none.
         const NONE: f64 = 1e-9;
         let mut counts: BTreeMap<usize, (f64, f64)> = BTreeMap::new();
-        for (probability, ids) in self.ranks() {
+        for &(probability, ids) in self.ranks.get_or_init(|| ranks(self.law)) {
             let drawn = Binomial::new(probability, length as u64).expect("a probability");
             let mean = length as f64 * probability;
             let last = ((mean + 8.0 * mean.sqrt() + 8.0) as usize).min(length);
@@ -82,23 +85,22 @@ impl Repetition {
         }
         counts.into_values().map(|(ids, tokens)| (ids, tokens / ids)).collect()
     }
+}
 
-    /// Probabilities, each with how many ids have it: nearby ranks together.
-    fn ranks(&self) -> Counts {
-        /// Ranks that are taken one by one, and by how much later ones differ that are taken together.
-        const APART: usize = 64;
-        const TOGETHER: f64 = 0.04;
-        let probabilities = self.law.probabilities();
-        let mut ranks = Vec::new();
-        let mut first = 0;
-        while first < probabilities.len() {
-            let many = if first < APART { 1 } else { ((first as f64 * TOGETHER) as usize).max(1) };
-            let together = &probabilities[first..(first + many).min(probabilities.len())];
-            ranks.push((together.iter().sum::<f64>() / together.len() as f64, together.len() as f64));
-            first += together.len();
-        }
-        ranks
+fn ranks(law: PowerLaw) -> Counts {
+    /// Ranks that are taken one by one, and by how much later ones differ that are taken together.
+    const APART: usize = 64;
+    const TOGETHER: f64 = 0.04;
+    let probabilities = law.probabilities();
+    let mut ranks = Vec::new();
+    let mut first = 0;
+    while first < probabilities.len() {
+        let many = if first < APART { 1 } else { ((first as f64 * TOGETHER) as usize).max(1) };
+        let together = &probabilities[first..(first + many).min(probabilities.len())];
+        ranks.push((together.iter().sum::<f64>() / together.len() as f64, together.len() as f64));
+        first += together.len();
     }
+    ranks
 }
 
 #[cfg(test)]
