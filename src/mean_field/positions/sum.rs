@@ -56,7 +56,8 @@ struct Prefix {
     /// The cell that ends at the point; none before the first.
     cell: Option<u32>,
     factor: f64,
-    rest: Weights,
+    /// Which of all rests it is, if there is something between.
+    rest: Option<u32>,
 }
 
 /// What one output is.
@@ -75,6 +76,7 @@ pub(crate) struct Sum {
     /// Of each list: its first cell and its first output.
     lists: Vec<[u32; 2]>,
     outputs: Vec<Output>,
+    rests: Vec<Weights>,
 }
 
 /// One list: its positions without repetitions, and the cubic at any position with places among all points.
@@ -109,6 +111,14 @@ impl Sum {
         sum
     }
 
+    /// The index of what is between, if there is something.
+    fn rest(&mut self, weights: Weights) -> Option<u32> {
+        let index = self.rests.len() as u32;
+        let is_any = weights.weights.iter().any(|weight| weight.abs() > 0.0);
+        self.rests.extend(is_any.then_some(weights));
+        is_any.then_some(index)
+    }
+
     fn add(
         &mut self,
         list: &List,
@@ -127,7 +137,7 @@ impl Sum {
             self.cells.push(Cell { weights: list.between(next, end + 1, usize::MAX, weight), further: 1.0 });
             next = end + 1;
         }
-        let prefix = |at: usize| {
+        let mut prefix = |at: usize| {
             let after = list.positions.partition_point(|&position| position <= at);
             let [from, to] = [
                 after.checked_sub(1).map_or(0, |cell| list.positions[cell] + 1),
@@ -139,15 +149,17 @@ impl Sum {
             } else {
                 (Some(after), list.between(at + 1, to + 1, usize::MAX, &|b, half| -weight(b, half)))
             };
-            Prefix { cell: cell.map(|cell| (first_cell + cell) as u32), factor: 1.0, rest }
+            Prefix { cell: cell.map(|cell| (first_cell + cell) as u32), factor: 1.0, rest: self.rest(rest) }
         };
+        let mut of_outputs = Vec::new();
         for (t, c) in outputs {
             let range = (spec.range)(t, c);
             let is_empty = range.is_empty();
             let scale = if is_empty { 0.0 } else { (spec.scale)(t, c) };
-            let before = if is_empty { None } else { range.start().checked_sub(1).map(prefix) };
-            self.outputs.push(Output { scale, last: prefix(if is_empty { 0 } else { *range.end() }), before });
+            let before = if is_empty { None } else { range.start().checked_sub(1).map(&mut prefix) };
+            of_outputs.push(Output { scale, last: prefix(if is_empty { 0 } else { *range.end() }), before });
         }
+        self.outputs.extend(of_outputs);
     }
 
     fn add_decaying(
@@ -194,7 +206,7 @@ impl Sum {
             };
             let place = |index: usize| (first_cell + if is_before { index } else { count - 1 - index }) as u32;
             let factor = index.map_or(0.0, |index| decayed(rate, at.abs_diff(positions[index]), 0));
-            let last = Prefix { cell: index.map(place), factor, rest };
+            let last = Prefix { cell: index.map(place), factor, rest: self.rest(rest) };
             self.outputs.push(Output { scale: (spec.scale)(t, c), last, before: None });
         }
     }
@@ -216,7 +228,7 @@ impl Sum {
             }
             let at = |prefix: &Prefix| {
                 let whole = prefix.cell.map_or(S::from(0.0), |cell| up_to[cell as usize] * prefix.factor);
-                whole + added(&prefix.rest)
+                prefix.rest.map_or(whole, |rest| whole + added(&self.rests[rest as usize]))
             };
             outputs.extend(self.outputs[output as usize..last_output as usize].iter().map(|output| {
                 let sum = at(&output.last);
