@@ -48,7 +48,7 @@ impl Line {
         measure: Measure,
         is_break: impl Fn(usize) -> bool,
     ) -> Self {
-        let positions: Vec<usize> = positions.into_iter().collect();
+        let positions = spaced(positions.into_iter().collect(), &is_break);
         let coordinates = positions.iter().map(|&at| measure.coordinate(at)).collect();
         let breaks = (0..positions.len()).filter(|&index| is_break(positions[index])).collect();
         Self { positions, start, measure, coordinates, breaks }
@@ -63,6 +63,20 @@ impl Line {
         let found = stencil(&self.coordinates, &self.breaks, cell, x);
         Stencil { start: found.start + self.start, ..found }
     }
+}
+
+/// Without those that are far closer to a neighbour than both are to the next ones, where lists from two ends meet: cubics through them
+/// would multiply errors by the ratio.
+fn spaced(positions: Vec<usize>, is_break: &dyn Fn(usize) -> bool) -> Vec<usize> {
+    const CLOSE: usize = 3;
+    let is_close = |around: &[usize]| {
+        let [before, between, after] = [0, 1, 2].map(|index| around[index + 1] - around[index]);
+        CLOSE * between < before.min(after)
+    };
+    let close = positions.windows(4).filter(|around| is_close(around));
+    let dropped: BTreeSet<usize> =
+        close.filter_map(|around| [around[1], around[2]].into_iter().find(|&at| !is_break(at))).collect();
+    positions.into_iter().filter(|at| !dropped.contains(at)).collect()
 }
 
 /// Neighbouring positions, an odd number: the one in the middle, and how many are on each side.

@@ -35,12 +35,9 @@ impl Row {
         below.extend(fixed.iter().filter(|&&at| at <= node));
         above.extend(fixed.iter().filter(|&&at| at >= node));
         let is_break = |at: usize| windows.contains(&at.abs_diff(node)) || fixed.contains(&at);
-        let middle = start + below.len();
-        Self {
-            node,
-            below: Line::new(below, start, Measure::Below { node }, is_break),
-            above: Line::new(above, middle, Measure::Above { node, length }, is_break),
-        }
+        let below = Line::new(below, start, Measure::Below { node }, is_break);
+        let middle = start + below.positions.len();
+        Self { node, below, above: Line::new(above, middle, Measure::Above { node, length }, is_break) }
     }
 
     /// Second positions, those below and those above.

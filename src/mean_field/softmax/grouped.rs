@@ -21,8 +21,9 @@
 use super::integrals::{moments, normal};
 use crate::mean_field::positions::Counts;
 
-/// Step in ln t, and of common scores where they vary enough: the trapezoidal rule is off by e^(−π²/step).
-const STEP: f64 = 0.55;
+/// Step in ln t, and of common scores where they vary enough: the trapezoidal rule is off by e^(−π²/step). Of long rows D is a small part of
+/// what is integrated.
+const STEP: f64 = 0.45;
 /// Half-width of common scores, in standard deviations.
 const REACH: f64 = 7.0;
 
@@ -60,7 +61,7 @@ impl Flat {
 pub(super) fn overlaps(groups: &Counts, w: f64, likeness: f64) -> Overlaps {
     let length: f64 = groups.iter().map(|(ids, tokens)| ids * tokens).sum();
     let (std, common) = (w.sqrt(), (w * likeness).sqrt());
-    let per_t = (0.5 / common).ceil().max(1.0);
+    let per_t = (0.55 / common).ceil().max(1.0);
     let unit = STEP / per_t;
     let half = (REACH * common / unit).ceil();
     let weights: Vec<f64> = (0..=2 * half as usize)
@@ -68,7 +69,7 @@ pub(super) fn overlaps(groups: &Counts, w: f64, likeness: f64) -> Overlaps {
         .map(|(u, step)| step * (-0.5 * u * u).exp() / std::f64::consts::TAU.sqrt())
         .collect();
     let scores = scores((w * (1.0 - likeness)).sqrt());
-    let (lower, upper) = (-12.0 - REACH * std - length.ln(), 4.0 + REACH * std);
+    let (lower, upper) = (-20.0 - REACH * std - length.ln(), 4.0 + REACH * std);
     let steps = ((upper - lower) / STEP).ceil() as usize;
     let places = steps * per_t as usize + weights.len();
     let known: Vec<Given> =

@@ -13,7 +13,7 @@ use crate::mean_field::scalar::Scalar;
 /// Of ln n, ln w and φ between two nodes.
 const STEPS: [f64; 3] = [2.0 * std::f64::consts::LN_2, std::f64::consts::LN_2, 0.25];
 /// Ends of ln n and ln w: of one key there is one id, below w factors go as it does.
-const ENDS: [[f64; 2]; 2] = [[0.0, 14.0], [-2.8, 4.2]];
+const ENDS: [[f64; 2]; 2] = [[0.0, 14.0], [-1.5, 4.2]];
 
 /// ln of the factors over w/(1 + w).
 type Factors = [f64; 6];
