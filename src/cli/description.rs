@@ -57,7 +57,7 @@ pub(crate) struct AverageArguments {
     pub(crate) theory: TheoryChoice,
 
     /// How many positions the mean-field theory follows, where they differ [default: so many that more of
-    /// them change nothing; -v tells].
+    /// them change little; -v tells].
     #[arg(long, value_enum, value_name = "GRADING")]
     pub(crate) grading: Option<GradingChoice>,
 }

@@ -19,9 +19,9 @@ pub(super) fn predict(stack: &Stack, options: Options, same_ids: Option<f64>) ->
         Some(Positions::Fine) => return at(Some(Grading::FINE)),
         Some(Positions::Finest) => return at(Some(Grading::FINEST)),
         Some(Positions::All) => return at(None),
-        None => [Grading::FINE, Grading::FINER, Grading::FINEST],
+        None => [Grading::COARSE, Grading::FINE, Grading::FINER, Grading::FINEST],
     };
-    let mut best = at(Some(Grading::COARSE))?;
+    let mut best = at(Some(Grading::SPARSE))?;
     for grading in gradings {
         if best.followed.is_none() {
             break;

@@ -65,15 +65,10 @@ fn assembled(setting: &Setting, scheme: &Scheme) -> Result<Stack, AssembleError>
     Ok(assemble(architecture, scheme, input, run)?.stack)
 }
 
-/// The same network in the mean-field theory; on a coarse grid where another theory judges.
+/// The same network in the mean-field theory, on a coarse grid.
 fn wide(setting: &Setting) -> Setting {
-    let options = match setting.options.theory {
-        Theory::MeanField => setting.options,
-        Theory::FiniteWidth => {
-            let positions = Some(setting.options.positions.unwrap_or(Grid::Coarse));
-            Options { theory: Theory::MeanField, positions, ..setting.options }
-        }
-    };
+    let positions = Some(setting.options.positions.unwrap_or(Grid::Coarse));
+    let options = Options { theory: Theory::MeanField, positions, ..setting.options };
     Setting { options, ..setting.clone() }
 }
 

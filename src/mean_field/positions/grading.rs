@@ -12,6 +12,7 @@ pub(crate) struct Grading {
 }
 
 impl Grading {
+    pub(crate) const SPARSE: Self = Self { dense: 4, per_octave: 2 };
     pub(crate) const COARSE: Self = Self { dense: 6, per_octave: 3 };
     pub(crate) const FINE: Self = Self { dense: 8, per_octave: 4 };
     pub(crate) const FINER: Self = Self { dense: 12, per_octave: 6 };
