@@ -1,7 +1,8 @@
 //! The theory of infinite width beside the full one, of networks so wide that nothing else is left of it.
 
-use sigprop::architecture::{Activation, Architecture, NormChoice, NormPlacement};
+use sigprop::architecture::{self, Activation, Architecture, NormChoice, NormPlacement};
 use sigprop::assemble::{Input, Run, assemble};
+use sigprop::presets::Preset;
 use sigprop::schemes::Scheme;
 use sigprop::{Options, Positions, Prediction, Sites, Theory, predict};
 use sigprop_stack::{Component, ConcatPart, Linear, Node, Op, PositionBias, Quantity, Rotary, Source, Stack, Tensor};
@@ -117,13 +118,17 @@ fn stack(architecture: &Architecture, scheme: &str, input: &Input) -> Stack {
 }
 
 fn agree(name: &str, stack: &Stack, tolerance: f64) {
-    let wide = widened(stack, WIDER);
-    let options = |theory| Options { theory, ..Options::from(Sites::All) };
-    let [ours, full] = [Theory::MeanField, Theory::FiniteWidth]
-        .map(|theory| predict(&wide, options(theory)).unwrap_or_else(|error| panic!("{name}: {error}")));
+    let [ours, full] = both(name, stack);
     for (difference, text) in differences(&ours, &full) {
         assert!(difference < tolerance, "{name}: {text} differ by {difference:.1e}");
     }
+}
+
+fn both(name: &str, stack: &Stack) -> [Prediction; 2] {
+    let wide = widened(stack, WIDER);
+    let options = |theory| Options { theory, sequences: Some(64), ..Options::from(Sites::All) };
+    [Theory::MeanField, Theory::FiniteWidth]
+        .map(|theory| predict(&wide, options(theory)).unwrap_or_else(|error| panic!("{name}: {error}")))
 }
 
 #[test]
@@ -193,5 +198,58 @@ fn graded_positions_are_like_all() {
         [Positions::All, Positions::Fine].map(|positions| predict(&stack, options(positions)).expect("it predicts"));
     for (difference, text) in differences(&fine, &all) {
         assert!(difference < 3e-4, "{text} differ by {difference:.1e}");
+    }
+}
+
+fn mean_field() -> Options {
+    Options { theory: Theory::MeanField, ..Options::from(Sites::All) }
+}
+
+/// Rows of ids that repeat, alone in the embeddings, at score variances up to 3: what is sharp saturates as groups of unlike size do.
+/// Without the last position, whose key one query sees: the full theory knows it from the 64 ids there.
+#[test]
+fn sharp_rows_of_repeated_ids_are_those_of_the_full_theory() {
+    let plain = Architecture { n_layers: 1, d_model: 64, n_heads: Some(1), vocab_size: 1000, ..Architecture::default() };
+    let plain = Architecture { positions: architecture::Positions::None, seq_len: 64, ..plain };
+    for causal in [false, true] {
+        for std in ["0.08", "0.16"] {
+            let stack = stack(&Architecture { causal, ..plain.clone() }, &format!("normal:{std}"), &Input::Zipf);
+            let name = format!("causal {causal}, {std}");
+            let [ours, full] = both(&name, &stack);
+            let differences = differences(&ours, &full).into_iter().filter(|(_, text)| !text.contains("_last"));
+            differences.for_each(|(difference, text)| assert!(difference < 0.04, "{name}: {text} {difference:.1e}"));
+        }
+    }
+}
+
+/// Both are the derivative of scores by the same product.
+#[test]
+fn weights_of_rotated_keys_have_the_gradients_of_those_of_queries() {
+    let architecture = Architecture { n_layers: 2, seq_len: 256, windows: vec![32, 32], ..Preset::find("llama-7b").expect("a preset").architecture() };
+    let stack = stack(&architecture, "gpt2", &Input::Zipf);
+    let table = predict(&stack, mean_field()).expect("it predicts").table;
+    let of = |tensor: &str| {
+        let row = table.weights.iter().find(|row| row.tensor == tensor).expect("a weight");
+        row.grad_second_moment.value
+    };
+    for block in 0..2 {
+        let [query, key] = ["query", "key"].map(|part| of(&format!("blocks.{block}.attention.heads.{part}.weight")));
+        approx::assert_relative_eq!(query.ratio(&key), 1.0, max_relative = 1e-9);
+    }
+}
+
+/// One token, few of them, all with one id, scores of any size.
+#[test]
+fn everything_is_a_number_at_the_ends() {
+    for seq_len in [1, 2, 3, 16] {
+        for vocab_size in [1, 2, 1000] {
+            for (causal, scheme) in [(false, "gpt2"), (true, "gpt2"), (false, "normal:0.5"), (true, "normal:0.5")] {
+                let architecture =
+                    Architecture { n_layers: 4, d_model: 64, seq_len, vocab_size, causal, ..Architecture::default() };
+                let stack = stack(&architecture, scheme, &Input::Zipf);
+                let name = format!("{seq_len} tokens of {vocab_size} ids, causal {causal}, {scheme}");
+                predict(&stack, mean_field()).unwrap_or_else(|error| panic!("{name}: {error}"));
+            }
+        }
     }
 }

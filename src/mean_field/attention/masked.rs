@@ -257,7 +257,7 @@ impl<S: Scalar> Masked<S> {
         let along = |point: usize| shared[point % shared.len()] * operators.rotation(point);
         let key = &self.key.kernel;
         let met = key.positions.sum_pairs(|point| key.pairs[point] * along(point));
-        let factor = (agreed - to.contracted(key)) / met;
+        let factor = if met.value() > 0.0 { (agreed - to.contracted(key)) / met } else { S::from(0.0) };
         to.pairs.iter_mut().enumerate().for_each(|(point, pair)| *pair += factor * along(point));
         to
     }

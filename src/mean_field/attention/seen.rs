@@ -43,7 +43,7 @@ impl<S: Scalar> Seen<S> {
     pub(super) fn row(&self, node: usize, score: S) -> Row<S> {
         let keys = self.keys[node];
         if keys.value() <= 1.0 + 1e-9 || self.trace[node].value() <= 0.0 {
-            return Row::flat(keys);
+            return Row::alike(keys);
         }
         let row = Rows::row(keys, score * self.trace[node] * keys / (keys - 1.0));
         match &self.repeated {

@@ -80,8 +80,8 @@ impl<S: Scalar> Uneven<'_, S> {
         let met = positions.sum_pairs(|point| shared[point % count] * of[point % count] * difference[point % count]);
         let spent = positions.sum(|node| own[node] * other.own[node])
             + positions.sum_pairs(|point| pairs[point % count] * other.pairs[point]);
-        let factor = (self.gained - spent) / (met * share);
-        let factor = if met.value() > 0.0 { factor } else { S::from(0.0) };
+        let met = met * share;
+        let factor = if met.value() > 0.0 { (self.gained - spent) / met } else { S::from(0.0) };
         to.own.iter_mut().zip(own).for_each(|(sum, &own)| *sum += own);
         for (point, sum) in to.pairs.iter_mut().enumerate() {
             let (class, index) = (point / count, point % count);

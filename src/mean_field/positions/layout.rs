@@ -25,6 +25,8 @@ impl Positions {
             Source::Gaussian(_) => None,
         };
         let length = stream.seq_len;
+        // A token alone has no other to share an id with.
+        let repetition = repetition.filter(|_| length > 1);
         let masks: BTreeSet<[Option<usize>; 2]> = nodes(&stream.body)
             .filter_map(|node| Some(attention(node)?.mask))
             .map(|mask| [mask.before, mask.after])

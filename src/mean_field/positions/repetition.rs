@@ -57,7 +57,12 @@ impl Repetition {
 
     /// The probability that a third token has the id of one of two tokens of a class of pairs, less π₂.
     pub(crate) fn of_third(&self, class: usize) -> f64 {
-        let own = if class == 0 { self.excess() / (1.0 - self.pair) } else { self.triple / self.pair };
+        let own = match class {
+            // There is one id.
+            0 if self.pair >= 1.0 => return 0.0,
+            0 => self.excess() / (1.0 - self.pair),
+            _ => self.triple / self.pair,
+        };
         own - self.pair
     }
 

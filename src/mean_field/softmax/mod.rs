@@ -53,21 +53,20 @@ pub(crate) struct Row<S> {
 }
 
 impl<S: Scalar> Row<S> {
-    /// A row of scores that do not differ.
+    /// A row of scores that hardly differ.
     pub(crate) fn flat(keys: S) -> Self {
-        let one = S::from(1.0);
+        Self::of(keys, S::from(1.0))
+    }
+
+    /// A row of scores that do not differ at all: what they seem to by rounding is nothing at any variance.
+    pub(crate) fn alike(keys: S) -> Self {
+        Self::of(keys, S::from(0.0))
+    }
+
+    fn of(keys: S, factor: S) -> Self {
         let zero = S::from(0.0);
-        Self {
-            keys,
-            variance: zero,
-            squares: one,
-            passed: one,
-            first: one,
-            third: zero,
-            powers: [zero; 2],
-            of_keys: [one; 2],
-            shifted: one,
-        }
+        let [squares, passed, shifted, first] = [factor; 4];
+        Self { keys, variance: zero, squares, passed, of_keys: [factor; 2], shifted, first, third: zero, powers: [zero; 2] }
     }
 
     /// Σ E A² over that of scores that do not differ.
@@ -80,7 +79,7 @@ impl<S: Scalar> Row<S> {
         /// Of a series with non-negative terms, so that the next has k = 3 at least.
         const LEAST_POWER: f64 = 3.0;
         let [first, second] = [self.first * other.first, self.second(other)];
-        let [squares, passed] = self.alike(other);
+        let [squares, passed] = self.equal(other);
         let rest = squares - first - second;
         let slope = passed - first - second * 2.0;
         let power = slope / rest;
@@ -99,7 +98,7 @@ impl<S: Scalar> Row<S> {
     }
 
     /// σ(1) and τ(1) of two rows.
-    fn alike(&self, other: &Self) -> [S; 2] {
+    fn equal(&self, other: &Self) -> [S; 2] {
         /// Beyond, one row has more keys than the other.
         const SAME: f64 = 1e-3;
         let mean = |a: S, b: S| if a.value() > 0.0 && b.value() > 0.0 { (a * b).sqrt() } else { S::from(0.0) };
@@ -107,6 +106,9 @@ impl<S: Scalar> Row<S> {
             return [mean(self.squares, other.squares), mean(self.passed, other.passed)];
         }
         let [short, long] = if self.keys.value() < other.keys.value() { [self, other] } else { [other, self] };
+        if short.first.value() <= 0.0 || long.first.value() <= 0.0 {
+            return [S::from(0.0); 2];
+        }
         let longer = long.first.ln() - short.first.ln();
         let [squares, passed] = short.powers.map(|power| (longer * power).exp());
         [short.squares * squares, short.passed * passed]
