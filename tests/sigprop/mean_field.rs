@@ -209,7 +209,8 @@ fn mean_field() -> Options {
 /// Without the last position, whose key one query sees: the full theory knows it from the 64 ids there.
 #[test]
 fn sharp_rows_of_repeated_ids_are_those_of_the_full_theory() {
-    let plain = Architecture { n_layers: 1, d_model: 64, n_heads: Some(1), vocab_size: 1000, ..Architecture::default() };
+    let plain =
+        Architecture { n_layers: 1, d_model: 64, n_heads: Some(1), vocab_size: 1000, ..Architecture::default() };
     let plain = Architecture { positions: architecture::Positions::None, seq_len: 64, ..plain };
     for causal in [false, true] {
         for std in ["0.08", "0.16"] {
@@ -225,7 +226,12 @@ fn sharp_rows_of_repeated_ids_are_those_of_the_full_theory() {
 /// Both are the derivative of scores by the same product.
 #[test]
 fn weights_of_rotated_keys_have_the_gradients_of_those_of_queries() {
-    let architecture = Architecture { n_layers: 2, seq_len: 256, windows: vec![32, 32], ..Preset::find("llama-7b").expect("a preset").architecture() };
+    let architecture = Architecture {
+        n_layers: 2,
+        seq_len: 256,
+        windows: vec![32, 32],
+        ..Preset::find("llama-7b").expect("a preset").architecture()
+    };
     let stack = stack(&architecture, "gpt2", &Input::Zipf);
     let table = predict(&stack, mean_field()).expect("it predicts").table;
     let of = |tensor: &str| {

@@ -53,20 +53,10 @@ struct Difference<S> {
 
 impl<S: Scalar> Difference<S> {
     fn new(kernel: &Kernel<S>) -> Option<Self> {
-        let ids = kernel.positions.repetition.clone()?;
-        Some(Self::of(&kernel.positions, ids, kernel.of_same_ids()))
-    }
-
-    fn of(positions: &Arc<Positions>, ids: Arc<Repetition>, pairs: Few<S>) -> Self {
+        let positions = Arc::clone(&kernel.positions);
+        let (ids, pairs) = (positions.repetition.clone()?, kernel.of_same_ids());
         let rows = positions.row_sums(&pairs).into_iter().map(|sum| sum / positions.length).collect();
-        Self { positions: Arc::clone(positions), ids, pairs, rows }
-    }
-
-    /// Of the product of two kernels less their means over ids.
-    fn times(&self, other: &Self) -> Self {
-        let factor = self.ids.of_pair(0) + self.ids.of_pair(1);
-        let pairs = self.pairs.iter().zip(&other.pairs).map(|(&a, &b)| a * b * factor).collect();
-        Self::of(&self.positions, Arc::clone(&self.ids), pairs)
+        Some(Self { positions, ids, pairs, rows })
     }
 
     /// What P gains at the points of each class.
@@ -131,26 +121,13 @@ impl<S: Scalar> Side<S> {
         let apart = |own: S, [a, b]: [S; 2]| own - a - b + self.mean;
         let own = self.kernel.own.iter().zip(&self.rows).map(|(&own, &row)| all * apart(own, [row, row])).collect();
         let pairs = self.kernel.map_pairs(&self.rows, |_, ends, product| all * apart(product, ends));
-        let mut kernel = self.kernel.with(self.kernel.ln_unit + weights.ln_unit, own, pairs);
-        // Of other tokens, sums of gradients know nothing of these ids.
-        let of_weights = Difference::new(weights).filter(|_| Arc::ptr_eq(&weights.positions, positions));
-        if let Some(of_weights) = of_weights {
-            let gains = of_weights.of_mean().into_iter().enumerate();
-            let gains =
-                gains.map(|(point, gain)| gain * apart(self.kernel.pairs[point], positions.ends(point, &self.rows)));
-            kernel.pairs.iter_mut().zip(gains).for_each(|(pair, gain)| *pair += gain);
-        }
+        let kernel = self.kernel.with(self.kernel.ln_unit + weights.ln_unit, own, pairs);
         let Some(uneven) = uneven else { return kernel };
         let excess = uneven.excess.total() / (length * length);
         let shared = weights.positions.sum(|node| uneven.weights[node]) / (length * length);
         let own: Few<S> = kernel.own.iter().map(|_| excess * (1.0 - length.recip())).collect();
-        let each = |of: S| -> Few<S> { self.rows_of_points(of) };
+        let each = |of: S| -> Few<S> { positions.first.iter().map(|_| of).collect() };
         uneven.added(kernel, [&each(shared), &each(excess * -length.recip())], &own, [&self.kernel, &other.kernel])
-    }
-
-    /// One number at every point without classes.
-    fn rows_of_points(&self, of: S) -> Few<S> {
-        self.kernel.positions.first.iter().map(|_| of).collect()
     }
 }
 
@@ -173,7 +150,6 @@ impl<S: Scalar> Everywhere<S> {
         let everywhere = |ln_unit: f64, of: S| Kernel { ln_unit, ..Kernel::new(&queries.positions, |_| of, |_| of) };
         let each = |of: S| -> Few<S> { queries.own.iter().map(|_| of).collect() };
         let differences = key.difference.as_ref().zip(value.difference.as_ref());
-        let of_products = differences.map(|(of_key, of_value)| of_key.times(of_value));
         let repeated = differences.map(|(of_key, of_value)| {
             let (of_rows, of_means) = (of_key.of_both_rows(of_value), of_key.of_both_means(of_value));
             crossed += of_rows;
@@ -196,7 +172,7 @@ impl<S: Scalar> Everywhere<S> {
             shift: [shift.clone(), shift],
         };
         let seen = Seen {
-            spread: Turned { behind: with_ids(everywhere(both, spread), of_products.as_ref()), before: None },
+            spread: Turned { behind: everywhere(both, spread), before: None },
             keys: each(effective(key.trace * value.trace, spread, length)),
             trace: each(key.trace),
             square: each(square),

@@ -66,7 +66,17 @@ impl<S: Scalar> Row<S> {
     fn of(keys: S, factor: S) -> Self {
         let zero = S::from(0.0);
         let [squares, passed, shifted, first] = [factor; 4];
-        Self { keys, variance: zero, squares, passed, of_keys: [factor; 2], shifted, first, third: zero, powers: [zero; 2] }
+        Self {
+            keys,
+            variance: zero,
+            squares,
+            passed,
+            of_keys: [factor; 2],
+            shifted,
+            first,
+            third: zero,
+            powers: [zero; 2],
+        }
     }
 
     /// Σ E A² over that of scores that do not differ.

@@ -13,7 +13,7 @@ use crate::mean_field::scalar::Scalar;
 /// Of ln n, ln w and φ between two nodes.
 const STEPS: [f64; 3] = [2.0 * std::f64::consts::LN_2, std::f64::consts::LN_2, 0.25];
 /// Ends of ln n and ln w: of one key there is one id, below w factors go as it does.
-const ENDS: [[f64; 2]; 2] = [[0.0, 14.0], [-1.5, 4.2]];
+const ENDS: [[f64; 2]; 2] = [[0.0, 14.0], [-2.0 * std::f64::consts::LN_2, 4.2]];
 
 /// ln of the factors over w/(1 + w).
 type Factors = [f64; 6];
@@ -27,17 +27,19 @@ static COUNTS: LazyLock<Mutex<HashMap<Keys, Arc<Counts>>>> = LazyLock::new(Mutex
 impl<S: Scalar> Row<S> {
     /// Of `keys` of score variance `variance` in all, with this likeness of two with the same id.
     pub(crate) fn with_ids(self, repetition: &Repetition, keys: f64, variance: S, likeness: S) -> Self {
-        let [n, w] = [(S::from(keys), 0), (variance, 1)].map(|(of, axis)| {
-            let [low, high] = ENDS[axis];
-            let x = of.ln().clamped(low, high) / STEPS[axis];
+        let [n, w] = [S::from(keys).ln(), variance.ln()];
+        let [n, w] = [(n, ENDS[0], STEPS[0]), (w, ENDS[1], STEPS[1])].map(|(of, [low, high], step)| {
+            let x = of.clamped(low, high) / step;
             cubic_of(x.value().floor(), x)
         });
         let likeness = likeness.clamped(0.0, 1.0) / STEPS[2];
         // Nodes from 0 to 1 alone.
         let likeness = cubic_of(likeness.value().floor().clamp(1.0, STEPS[2].recip() - 2.0), likeness);
+        // Where scores are flat, and at powers of four, one node is enough.
+        let is_flat = variance.value() < ENDS[1][0].exp();
         let mut sums = [S::from(0.0); 6];
-        for (i, &of_n) in n.1.iter().enumerate() {
-            for (j, &of_w) in w.1.iter().enumerate() {
+        for (i, &of_n) in n.1.iter().enumerate().filter(|(_, of_n)| of_n.value().abs() > 0.0) {
+            for (j, &of_w) in w.1.iter().enumerate().filter(|(_, of_w)| !is_flat || of_w.value().abs() > 0.0) {
                 for (k, &of_likeness) in likeness.1.iter().enumerate() {
                     let at = [n.0 + i as i32, w.0 + j as i32, likeness.0 + k as i32];
                     let weight = of_n * of_w * of_likeness;
