@@ -1,15 +1,15 @@
 //! Rows whose keys come in groups of unlike size, those of one id.
 //!
 //! D and X have D° and X° of how often ids happen to repeat. Seen from keys, two with the same id have less of the gradient than others:
-//! where a, c are queries, b, d keys, S(b, d) = Σ_a N_aa W_ab W_ad and δ what two values with the same id have more in common, C(K, N)
-//! gains
+//! C(M, N), of keys M beside values V or of values beside keys, gains
 //!
 //! ```text
-//! λ ([same id] − π₂) δ_bd S(b, d)        Σ_bd V_bd of all gains = Σ_ac N_ac D°_ac, and for values Σ_ac Γ_ac (Q_aa s_a X°_ac + Q_cc s_c X°_ca)
+//! λ ([same id] − π₂) δ_bd S_bd          S_bd = Σ_a N_aa W_ab W_ad          δ: what two tokens with the same id have more in common in M
+//! Σ_bd V_bd of all gains = Σ_ac N_ac D°_ac, and at values also Σ_ac Γ_ac (Q_aa s_a X°_ac + Q_cc s_c X°_ca)
 //! ```
 //!
 //! so that the same weight gradients are found from queries, outputs and keys. In sharp rows a key alone has Σ_ac e_ac W_ab W_cb more than what
-//! keys have in common grows by, and other keys of the row have less; e_ac is linear in the correlation of a and c over N_ac.
+//! keys have in common grows by, and other keys of the row have less; e_ac over N_ac is linear in the correlation of a and c.
 //!
 //! Assumption: what is gained follows S. Source: ours.
 
@@ -64,28 +64,27 @@ pub(super) struct Uneven<'r, S> {
 }
 
 impl<S: Scalar> Uneven<'_, S> {
-    /// C(M, N) with its gains, from S and what e_a adds to pairs, at points without classes, what it adds to single keys, and the
-    /// kernels M and V.
+    /// C(M, N) with its gains, from S and what e adds to pairs, at points without classes, what e adds to single keys, and M and V.
     pub(super) fn added(
         &self,
         mut to: Kernel<S>,
         [shared, pairs]: [&[S]; 2],
         own: &[S],
-        [of, other]: [&Kernel<S>; 2],
+        [this, other]: [&Kernel<S>; 2],
     ) -> Kernel<S> {
         let positions = Arc::clone(&to.positions);
         let count = shared.len();
-        let share = self.repetition.same() * (1.0 - self.repetition.same());
-        let [of, difference] = [of, other].map(Kernel::of_same_ids);
-        let met = positions.sum_pairs(|point| shared[point % count] * of[point % count] * difference[point % count]);
+        let along: Few<S> = this.of_same_ids().iter().zip(shared).map(|(&same, &shared)| same * shared).collect();
+        let same = other.of_same_ids();
+        let met = positions.sum_pairs(|point| along[point % count] * same[point % count]);
+        let met = met * (self.repetition.same() * (1.0 - self.repetition.same()));
         let spent = positions.sum(|node| own[node] * other.own[node])
             + positions.sum_pairs(|point| pairs[point % count] * other.pairs[point]);
-        let met = met * share;
         let factor = if met.value() > 0.0 { (self.gained - spent) / met } else { S::from(0.0) };
         to.own.iter_mut().zip(own).for_each(|(sum, &own)| *sum += own);
         for (point, sum) in to.pairs.iter_mut().enumerate() {
             let (class, index) = (point / count, point % count);
-            *sum += pairs[index] + factor * shared[index] * of[index] * self.repetition.of_pair(class);
+            *sum += pairs[index] + factor * along[index] * self.repetition.of_pair(class);
         }
         to
     }

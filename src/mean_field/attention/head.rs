@@ -1,0 +1,174 @@
+//! Heads that see alike: what they see, the factors of their rows, what they put out and how gradients go back.
+
+use std::sync::Arc;
+
+use sigprop_stack::Attention;
+
+use super::scores::Scores;
+use super::seen::{Mean, Seen, Turned};
+use super::uneven::Uneven;
+use super::view::{Back, View};
+use crate::mean_field::kernel::{Kernel, correlation};
+use crate::mean_field::scalar::{Few, Scalar};
+use crate::mean_field::signal::Signal;
+use crate::mean_field::softmax::Row;
+
+/// Heads that see alike.
+pub(super) struct Head<S> {
+    /// Their share of all.
+    pub(super) share: f64,
+    pub(super) seen: Seen<S>,
+    back: Back<S>,
+    /// Of every query.
+    pub(super) rows: Few<Row<S>>,
+    /// σ and τ of every pair of queries.
+    factors: [Few<S>; 2],
+}
+
+impl<S: Scalar> Head<S> {
+    /// With what they put out.
+    pub(super) fn new(
+        attention: &Attention,
+        (share, view): (f64, &View),
+        scores: &Scores,
+        parts: &[Arc<Signal<S>>; 3],
+    ) -> (Self, Kernel<S>) {
+        let [query, key, value] = parts.each_ref().map(|part| &part.kernel);
+        let (mean, seen, back) = view.see(query, key, value);
+        let own = query.own.iter().enumerate();
+        let rows: Few<Row<S>> = own.map(|(node, &own)| seen.row(node, own * scores.variance)).collect();
+        let factors = query.pairs.iter().enumerate().map(|(point, &product)| {
+            let [a, c] = query.positions.at_ends(point, &rows);
+            let correlation = correlation(query.positions.ends(point, &query.own), product);
+            a.with(c, correlation * view.rotation(point))
+        });
+        let (values, gradients) = factors.map(|[value, gradient]| (value, gradient)).unzip();
+        let head = Self { share, seen, back, rows, factors: [values, gradients] };
+        let output = output(attention, query, scores.variance, (&head, &mean));
+        (head, output)
+    }
+
+    /// E A_a A_c summed over keys, of a query and of pairs.
+    pub(super) fn overlaps(&self, query: &Kernel<S>, variance: f64) -> (Few<S>, Few<S>) {
+        let own = self.rows.iter().enumerate().map(|(node, row)| self.seen.single(node, row)).collect();
+        // Of pairs of queries the smaller view is in common.
+        let pairs = query.pairs.iter().zip(&self.factors[0]).enumerate().map(|(point, (&product, &factor))| {
+            let [trace, _] = query.positions.ends(point, &self.seen.trace);
+            let single = query.positions.at_ends(point, &self.seen.single);
+            let flat = single[0].min(*single[1]);
+            product * factor * trace * (variance * flat) + flat
+        });
+        (own, pairs.collect())
+    }
+
+    /// The gradients that values get from flat weights and from scores, and that of keys, each but for a factor.
+    pub(super) fn back(
+        &self,
+        attention: &Attention,
+        query: &Kernel<S>,
+        gamma: &Kernel<S>,
+    ) -> ([Kernel<S>; 2], Turned<S>) {
+        let Self { back, rows, factors, .. } = self;
+        // The elementwise product Γ∘Q, then with the factors σ and τ of sharp rows.
+        let both = gamma.times(query);
+        let sharp = |factors: &Few<S>, own: &dyn Fn(&Row<S>) -> S| {
+            let own = both.own.iter().zip(rows).map(|(&both, row)| both * own(row)).collect();
+            let pairs = both.pairs.iter().zip(factors).map(|(&both, &factor)| both * factor).collect();
+            both.with(both.ln_unit, own, pairs)
+        };
+        let of_values = sharp(&factors[0], &|row| row.squares);
+        let of_keys = sharp(&factors[1], &|row| row.passed);
+        let masked = masked(attention);
+        let gathered: Few<S> = rows.iter().zip(&gamma.own).map(|(row, &own)| own * masked * row.sharper()).collect();
+        let passed: Few<S> = of_keys.own.iter().map(|&own| own * masked).collect();
+        let uneven = self.uneven(query, gamma, [&both, &of_values, &of_keys]);
+        let [by_values, by_keys] = [0, 1].map(|index| uneven.as_ref().map(|uneven| &uneven[index]));
+        match back {
+            Back::Everywhere(back) => (
+                [back.gathered(gamma, &gathered), back.at_values(&of_values, by_values)],
+                back.at_keys(&of_keys, &passed, by_keys),
+            ),
+            Back::Masked(back) => (
+                [back.gathered(gamma, &gathered), back.at_values(&of_values, by_values)],
+                back.at_keys(&of_keys, &passed, by_keys, of_keys.contracted(self.seen.spread.before())),
+            ),
+        }
+    }
+
+    /// What values and keys gain of rows whose keys come in groups, from Γ∘Q without factors and with them.
+    fn uneven(
+        &self,
+        query: &Kernel<S>,
+        gamma: &Kernel<S>,
+        [both, of_values, of_keys]: [&Kernel<S>; 3],
+    ) -> Option<[Uneven<'_, S>; 2]> {
+        let repeated = self.seen.repeated.as_ref()?;
+        let excess = |index: usize, all: &dyn Fn(&Row<S>) -> S, trace: &Few<S>| -> Kernel<S> {
+            let rows = self.rows.iter().zip(trace);
+            let excess: Few<S> = rows.map(|(row, &trace)| (row.of_keys[index] - all(row)) * trace).collect();
+            let own = both.own.iter().zip(&excess).map(|(&own, &excess)| own * excess).collect();
+            // Two rows differ in it as their scores have more in common.
+            let pairs = both.map_pairs(&excess, |point, [a, c], product| {
+                let ends = query.positions.ends(point, &query.own);
+                product * (a + c) * correlation(ends, query.pairs[point]) * 0.5
+            });
+            both.with(both.ln_unit, own, pairs)
+        };
+        let leans: Few<S> = query.own.iter().zip(&self.rows).map(|(&own, row)| own * row.shifted).collect();
+        let [ahead, behind] = &repeated.shift;
+        let own = leans.iter().zip(&ahead.own).map(|(&lean, &shift)| lean * shift * 2.0).collect();
+        let pairs = gamma.map_pairs(&leans, |point, [a, c], _| a * ahead.pairs[point] + c * behind.pairs[point]);
+        let unit = gamma.ln_unit + query.ln_unit - both.ln_unit;
+        let leaning = gamma.contracted(&gamma.with(0.0, own, pairs)) * unit.exp();
+        Some([
+            repeated.uneven(of_values, excess(0, &|row| row.squares, &self.seen.trace), leaning),
+            repeated.uneven(of_keys, excess(1, &|row| row.passed, &repeated.trace), S::from(0.0)),
+        ])
+    }
+
+    /// Γ D τ, with what masks add.
+    pub(super) fn at_queries(&self, attention: &Attention, gamma: &Kernel<S>) -> Turned<S> {
+        let Self { seen, rows, factors, .. } = self;
+        let masked = masked(attention);
+        let through = |spread: &Kernel<S>| {
+            let own = |(node, row): (usize, &Row<S>)| {
+                let of_masks = seen.square[node] * seen.trace[node] * (masked * seen.single[node]);
+                gamma.own[node] * row.passed * (spread.own[node] + of_masks)
+            };
+            let own = rows.iter().enumerate().map(own).collect();
+            let pairs = gamma.pairs.iter().zip(&spread.pairs).zip(&factors[1]);
+            let pairs = pairs.map(|((&pair, &spread), &factor)| pair * spread * factor).collect();
+            gamma.with(gamma.ln_unit + spread.ln_unit, own, pairs)
+        };
+        Turned { behind: through(&seen.spread.behind), before: seen.spread.before.as_ref().map(through) }
+    }
+}
+
+/// E z_a z_c of heads that see alike.
+fn output<S: Scalar>(
+    attention: &Attention,
+    query: &Kernel<S>,
+    variance: f64,
+    (head, mean): (&Head<S>, &Mean<S>),
+) -> Kernel<S> {
+    let Head { seen, rows, factors, .. } = head;
+    let masked = masked(attention);
+    let Mean { flat, shift: [shift, turned] } = mean;
+    let spread = seen.spread.before();
+    let own = query.own.iter().zip(rows).enumerate().map(|(node, (&own, row))| {
+        let sharp = own * (row.squares * spread.own[node] + row.shifted * shift.own[node] * 2.0) * variance;
+        flat.own[node] + sharp + seen.square[node] * seen.single(node, row) * masked
+    });
+    let pairs = query.pairs.iter().zip(&factors[0]).enumerate().map(|(point, (&product, &factor))| {
+        let [a, c] = query.positions.ends(point, &query.own);
+        let [of_a, of_c] = query.positions.at_ends(point, rows);
+        let mean_rows = a * of_a.shifted * shift.pairs[point] + c * of_c.shifted * turned.pairs[point];
+        flat.pairs[point] + (product * spread.pairs[point] * factor + mean_rows) * variance
+    });
+    query.with(flat.ln_unit, own.collect(), pairs.collect())
+}
+
+/// p/(1 − p) of the dropout of attention weights.
+fn masked(attention: &Attention) -> f64 {
+    attention.dropout_rate / (1.0 - attention.dropout_rate)
+}
