@@ -17,8 +17,8 @@
 
 use std::sync::Arc;
 
+use super::groups::{GroupCorrection, KeyGroups};
 use super::seen::{Mean, Seen, Turned, effective};
-use super::uneven::{Repeated, Uneven};
 use crate::mean_field::kernel::Kernel;
 use crate::mean_field::positions::{Positions, Repetition};
 use crate::mean_field::scalar::{Few, Scalar};
@@ -114,7 +114,7 @@ impl<S: Scalar> Side<S> {
     }
 
     /// C(M, N) of this kernel M, beside that of the other side.
-    fn contracted(&self, weights: &Kernel<S>, uneven: Option<&Uneven<S>>, other: &Self) -> Kernel<S> {
+    fn contracted(&self, weights: &Kernel<S>, groups: Option<&GroupCorrection<S>>, other: &Self) -> Kernel<S> {
         let positions = &self.kernel.positions;
         let length = positions.length;
         let all = weights.total() / (length * length);
@@ -122,12 +122,12 @@ impl<S: Scalar> Side<S> {
         let own = self.kernel.own.iter().zip(&self.rows).map(|(&own, &row)| all * apart(own, [row, row])).collect();
         let pairs = self.kernel.map_pairs(&self.rows, |_, ends, product| all * apart(product, ends));
         let kernel = self.kernel.with(self.kernel.ln_unit + weights.ln_unit, own, pairs);
-        let Some(uneven) = uneven else { return kernel };
-        let excess = uneven.excess.total() / (length * length);
-        let shared = weights.positions.sum(|node| uneven.weights[node]) / (length * length);
+        let Some(groups) = groups else { return kernel };
+        let excess = groups.excess.total() / (length * length);
+        let shared = weights.positions.sum(|node| groups.weights[node]) / (length * length);
         let own: Few<S> = kernel.own.iter().map(|_| excess * (1.0 - length.recip())).collect();
         let each = |of: S| -> Few<S> { positions.first.iter().map(|_| of).collect() };
-        uneven.added(kernel, [&each(shared), &each(excess * -length.recip())], &own, [&self.kernel, &other.kernel])
+        groups.apply(kernel, [&each(shared), &each(excess * -length.recip())], &own, [&self.kernel, &other.kernel])
     }
 }
 
@@ -150,13 +150,13 @@ impl<S: Scalar> Everywhere<S> {
         let everywhere = |ln_unit: f64, of: S| Kernel { ln_unit, ..Kernel::new(&queries.positions, |_| of, |_| of) };
         let each = |of: S| -> Few<S> { queries.own.iter().map(|_| of).collect() };
         let differences = key.difference.as_ref().zip(value.difference.as_ref());
-        let repeated = differences.map(|(of_key, of_value)| {
+        let groups = differences.map(|(of_key, of_value)| {
             let (of_rows, of_means) = (of_key.of_both_rows(of_value), of_key.of_both_means(of_value));
             crossed += of_rows;
             means += of_means;
             let difference = |of: &Difference<S>| average(&|node| of.rows[node]) * (length / (length - 1.0));
             let shift = everywhere(both, of_means - of_rows);
-            Repeated {
+            KeyGroups {
                 repetition: Arc::clone(&of_key.ids),
                 differences: [of_key, of_value].map(|of| each(difference(of))),
                 trace: each(value.trace),
@@ -177,7 +177,7 @@ impl<S: Scalar> Everywhere<S> {
             trace: each(key.trace),
             square: each(square),
             single: queries.own.iter().map(|_| length.recip()).collect(),
-            repeated,
+            groups,
         };
         (mean, seen, Self { key, value, square })
     }
@@ -193,13 +193,13 @@ impl<S: Scalar> Everywhere<S> {
     }
 
     /// C(K, N), from N.
-    pub(super) fn at_values(&self, weights: &Kernel<S>, uneven: Option<&Uneven<S>>) -> Kernel<S> {
-        self.key.contracted(weights, uneven, &self.value)
+    pub(super) fn at_values(&self, weights: &Kernel<S>, groups: Option<&GroupCorrection<S>>) -> Kernel<S> {
+        self.key.contracted(weights, groups, &self.value)
     }
 
     /// C(V, N), from N and its own moments under masks.
-    pub(super) fn at_keys(&self, weights: &Kernel<S>, masked: &[S], uneven: Option<&Uneven<S>>) -> Turned<S> {
-        let mut kernel = self.value.contracted(weights, uneven, &self.key);
+    pub(super) fn at_keys(&self, weights: &Kernel<S>, masked: &[S], groups: Option<&GroupCorrection<S>>) -> Turned<S> {
+        let mut kernel = self.value.contracted(weights, groups, &self.key);
         let length = kernel.positions.length;
         let masked = weights.positions.sum(|node| masked[node]) * self.square / (length * length);
         // Gradients of all keys add up to nothing.

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use sigprop_stack::Attention;
 
+use super::groups::GroupCorrection;
 use super::scores::Scores;
 use super::seen::{Mean, Seen, Turned};
-use super::uneven::Uneven;
 use super::view::{Back, View};
 use crate::mean_field::kernel::{Kernel, correlation};
 use crate::mean_field::scalar::{Few, Scalar};
@@ -81,8 +81,8 @@ impl<S: Scalar> Head<S> {
         let masked = masked(attention);
         let gathered: Few<S> = rows.iter().zip(&gamma.own).map(|(row, &own)| own * masked * row.sharper()).collect();
         let passed: Few<S> = of_keys.own.iter().map(|&own| own * masked).collect();
-        let uneven = self.uneven(query, gamma, [&both, &of_values, &of_keys]);
-        let [by_values, by_keys] = [0, 1].map(|index| uneven.as_ref().map(|uneven| &uneven[index]));
+        let groups = self.group_corrections(query, gamma, [&both, &of_values, &of_keys]);
+        let [by_values, by_keys] = [0, 1].map(|index| groups.as_ref().map(|groups| &groups[index]));
         match back {
             Back::Everywhere(back) => (
                 [back.gathered(gamma, &gathered), back.at_values(&of_values, by_values)],
@@ -95,34 +95,34 @@ impl<S: Scalar> Head<S> {
         }
     }
 
-    /// What values and keys gain of rows whose keys come in groups, from Γ∘Q without factors and with them.
-    fn uneven(
+    /// Corrections of the gradients of values and of keys for groups of keys, from Γ∘Q without and with the factors σ and τ.
+    fn group_corrections(
         &self,
         query: &Kernel<S>,
         gamma: &Kernel<S>,
         [both, of_values, of_keys]: [&Kernel<S>; 3],
-    ) -> Option<[Uneven<'_, S>; 2]> {
-        let repeated = self.seen.repeated.as_ref()?;
+    ) -> Option<[GroupCorrection<'_, S>; 2]> {
+        let groups = self.seen.groups.as_ref()?;
         let excess = |index: usize, all: &dyn Fn(&Row<S>) -> S, trace: &Few<S>| -> Kernel<S> {
             let rows = self.rows.iter().zip(trace);
-            let excess: Few<S> = rows.map(|(row, &trace)| (row.of_keys[index] - all(row)) * trace).collect();
+            let excess: Few<S> = rows.map(|(row, &trace)| (row.single_key[index] - all(row)) * trace).collect();
             let own = both.own.iter().zip(&excess).map(|(&own, &excess)| own * excess).collect();
-            // Two rows differ in it as their scores have more in common.
+            // In proportion to the correlation of their scores.
             let pairs = both.map_pairs(&excess, |point, [a, c], product| {
                 let ends = query.positions.ends(point, &query.own);
                 product * (a + c) * correlation(ends, query.pairs[point]) * 0.5
             });
             both.with(both.ln_unit, own, pairs)
         };
-        let leans: Few<S> = query.own.iter().zip(&self.rows).map(|(&own, row)| own * row.shifted).collect();
-        let [ahead, behind] = &repeated.shift;
-        let own = leans.iter().zip(&ahead.own).map(|(&lean, &shift)| lean * shift * 2.0).collect();
-        let pairs = gamma.map_pairs(&leans, |point, [a, c], _| a * ahead.pairs[point] + c * behind.pairs[point]);
+        let shifts: Few<S> = query.own.iter().zip(&self.rows).map(|(&own, row)| own * row.shift).collect();
+        let [ahead, behind] = &groups.shift;
+        let own = shifts.iter().zip(&ahead.own).map(|(&of_row, &shift)| of_row * shift * 2.0).collect();
+        let pairs = gamma.map_pairs(&shifts, |point, [a, c], _| a * ahead.pairs[point] + c * behind.pairs[point]);
         let unit = gamma.ln_unit + query.ln_unit - both.ln_unit;
-        let leaning = gamma.contracted(&gamma.with(0.0, own, pairs)) * unit.exp();
+        let shift_total = gamma.contracted(&gamma.with(0.0, own, pairs)) * unit.exp();
         Some([
-            repeated.uneven(of_values, excess(0, &|row| row.squares, &self.seen.trace), leaning),
-            repeated.uneven(of_keys, excess(1, &|row| row.passed, &repeated.trace), S::from(0.0)),
+            groups.correction(of_values, excess(0, &|row| row.squares, &self.seen.trace), shift_total),
+            groups.correction(of_keys, excess(1, &|row| row.passed, &groups.trace), S::from(0.0)),
         ])
     }
 
@@ -156,13 +156,13 @@ fn output<S: Scalar>(
     let Mean { flat, shift: [shift, turned] } = mean;
     let spread = seen.spread.before();
     let own = query.own.iter().zip(rows).enumerate().map(|(node, (&own, row))| {
-        let sharp = own * (row.squares * spread.own[node] + row.shifted * shift.own[node] * 2.0) * variance;
+        let sharp = own * (row.squares * spread.own[node] + row.shift * shift.own[node] * 2.0) * variance;
         flat.own[node] + sharp + seen.square[node] * seen.single(node, row) * masked
     });
     let pairs = query.pairs.iter().zip(&factors[0]).enumerate().map(|(point, (&product, &factor))| {
         let [a, c] = query.positions.ends(point, &query.own);
         let [of_a, of_c] = query.positions.at_ends(point, rows);
-        let mean_rows = a * of_a.shifted * shift.pairs[point] + c * of_c.shifted * turned.pairs[point];
+        let mean_rows = a * of_a.shift * shift.pairs[point] + c * of_c.shift * turned.pairs[point];
         flat.pairs[point] + (product * spread.pairs[point] * factor + mean_rows) * variance
     });
     query.with(flat.ln_unit, own.collect(), pairs.collect())

@@ -13,12 +13,12 @@
 
 use std::sync::Arc;
 
+use super::groups::{GroupCorrection, KeyGroups};
 use super::operators::{Operators, added, multiplied, scaled};
 use super::repeats::Repeats;
 use super::rotated::Rotated;
 use super::seen::{Mean, Seen, Turned, effective};
 use super::side::{Ahead, Side};
-use super::uneven::{Repeated, Uneven};
 use crate::mean_field::kernel::Kernel;
 use crate::mean_field::scalar::{Few, Scalar};
 
@@ -64,7 +64,7 @@ impl<S: Scalar> Masked<S> {
         let chart = &operators.sums.chart;
         let turned = chart.turn(&shift);
         let traces = key.trace.iter().zip(&value.trace).zip(&own).zip(&operators.sums.most);
-        let repeated = repeats.zip(positions.repetition.as_ref()).map(|(repeats, repetition)| Repeated {
+        let groups = repeats.zip(positions.repetition.as_ref()).map(|(repeats, repetition)| KeyGroups {
             repetition: Arc::clone(repetition),
             differences: repeats.differences,
             trace: value.trace.clone(),
@@ -80,7 +80,7 @@ impl<S: Scalar> Masked<S> {
             square,
             single: operators.sums.most.iter().map(|most| most.recip()).collect(),
             spread,
-            repeated,
+            groups,
         };
         (mean, seen, Self { operators: operators.clone(), key: key.side, value: value.side })
     }
@@ -190,44 +190,44 @@ impl<S: Scalar> Masked<S> {
     }
 
     /// C(K, N), from N.
-    pub(super) fn at_values(&self, weights: &Kernel<S>, uneven: Option<&Uneven<S>>) -> Kernel<S> {
+    pub(super) fn at_values(&self, weights: &Kernel<S>, groups: Option<&GroupCorrection<S>>) -> Kernel<S> {
         let kernel = self.contracted(&self.key, weights, None).behind;
-        match uneven {
-            Some(uneven) => self.gained(kernel, uneven, [&self.key, &self.value]),
+        match groups {
+            Some(groups) => self.group_correction(kernel, groups, [&self.key, &self.value]),
             None => kernel,
         }
     }
 
-    /// With what keys in groups add.
-    fn gained(&self, to: Kernel<S>, uneven: &Uneven<S>, [of, other]: [&Side<S>; 2]) -> Kernel<S> {
+    /// With the correction for groups of keys.
+    fn group_correction(&self, to: Kernel<S>, groups: &GroupCorrection<S>, [of, other]: [&Side<S>; 2]) -> Kernel<S> {
         let operators = &self.operators;
-        let excess = operators.of_rows(&uneven.excess);
+        let excess = operators.of_rows(&groups.excess);
         let own = operators.diagonal(&operators.sums.own_backward.of(&excess));
-        // What is gained by one key of a row others have less.
+        // The excess of one key is taken from the others of its row.
         let pairs = operators.lower(&operators.sums.cubes_backward.of(&excess));
         let own: Few<S> = own.into_iter().zip(operators.diagonal(&pairs)).map(|(own, pair)| own - pair).collect();
         let pairs: Vec<S> = pairs.into_iter().map(|pair| -pair).collect();
-        let shared = operators.sums.own_backward.of(&uneven.weights);
-        uneven.added(to, [&shared, &pairs], &own, [&of.kernel, &other.kernel])
+        let shared = operators.sums.own_backward.of(&groups.weights);
+        groups.apply(to, [&shared, &pairs], &own, [&of.kernel, &other.kernel])
     }
 
-    /// C(V, N), from N and its own moments under masks; and before the rotation, if there is one, where Σ_bd K_bd C_bd is `agreed`.
+    /// C(V, N), from N and its own moments under masks; and before the rotation, if there is one, where Σ_bd K_bd C_bd is `query_total`.
     pub(super) fn at_keys(
         &self,
         weights: &Kernel<S>,
         masked: &[S],
-        uneven: Option<&Uneven<S>>,
-        agreed: S,
+        groups: Option<&GroupCorrection<S>>,
+        query_total: S,
     ) -> Turned<S> {
         let operators = &self.operators;
-        let gained = |kernel: Kernel<S>| match uneven {
-            Some(uneven) => self.gained(kernel, uneven, [&self.value, &self.key]),
+        let corrected = |kernel: Kernel<S>| match groups {
+            Some(groups) => self.group_correction(kernel, groups, [&self.value, &self.key]),
             None => kernel,
         };
         let Turned { behind, before } = self.contracted(&self.value, weights, operators.rotated.as_ref());
-        let mut behind = gained(behind);
-        let before = before.map(|before| Kernel { own: behind.own.clone(), ..gained(before) });
-        let before = before.map(|before| self.agreeing(before, weights, agreed));
+        let mut behind = corrected(behind);
+        let before = before.map(|before| Kernel { own: behind.own.clone(), ..corrected(before) });
+        let before = before.map(|before| self.match_queries(before, weights, query_total));
         let own = operators.diagonal(&operators.sums.own_backward.of(masked));
         // Gradients of all keys of a query add up to nothing.
         let pairs = operators.lower(&operators.sums.cubes_backward.of(masked));
@@ -251,13 +251,13 @@ impl<S: Scalar> Masked<S> {
 
     /// With what makes Σ_bd K_bd C_bd the same as from queries, along Σ_a N_aa W_ab W_ad κ(b − d): sums of cosines behind windows converge
     /// slowly.
-    fn agreeing(&self, mut to: Kernel<S>, weights: &Kernel<S>, agreed: S) -> Kernel<S> {
+    fn match_queries(&self, mut to: Kernel<S>, weights: &Kernel<S>, query_total: S) -> Kernel<S> {
         let operators = &self.operators;
         let shared = operators.sums.own_backward.of(&weights.own);
         let along = |point: usize| shared[point % shared.len()] * operators.rotation(point);
         let key = &self.key.kernel;
         let met = key.positions.sum_pairs(|point| key.pairs[point] * along(point));
-        let factor = if met.value() > 0.0 { (agreed - to.contracted(key)) / met } else { S::from(0.0) };
+        let factor = if met.value() > 0.0 { (query_total - to.contracted(key)) / met } else { S::from(0.0) };
         to.pairs.iter_mut().enumerate().for_each(|(point, pair)| *pair += factor * along(point));
         to
     }

@@ -15,6 +15,7 @@
 //! Assumption: heads are wide. Source: ours; flat attention and the first order: Kedia et al. 2024.
 
 mod everywhere;
+mod groups;
 mod head;
 mod masked;
 mod operators;
@@ -25,7 +26,6 @@ mod scores;
 mod seen;
 mod side;
 pub(crate) mod slopes;
-mod uneven;
 mod view;
 
 use std::sync::Arc;

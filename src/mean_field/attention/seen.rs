@@ -1,6 +1,6 @@
 //! Attention per query: averages of values P and X, the covariance D of its scores, and the number n_e of equal keys that it is like.
 
-use super::uneven::Repeated;
+use super::groups::KeyGroups;
 use crate::mean_field::kernel::Kernel;
 use crate::mean_field::scalar::{Few, Scalar};
 use crate::mean_field::softmax::{Row, Rows};
@@ -23,7 +23,7 @@ pub(super) struct Seen<S> {
     /// Σ_b W V_bb and Σ_b W².
     pub(super) square: Few<S>,
     pub(super) single: Few<f64>,
-    pub(super) repeated: Option<Repeated<S>>,
+    pub(super) groups: Option<KeyGroups<S>>,
 }
 
 /// The kernel of a signal behind its rotation, and before it if there is one.
@@ -43,11 +43,11 @@ impl<S: Scalar> Seen<S> {
     pub(super) fn row(&self, node: usize, score: S) -> Row<S> {
         let keys = self.keys[node];
         if keys.value() <= 1.0 + 1e-9 || self.trace[node].value() <= 0.0 {
-            return Row::alike(keys);
+            return Row::constant(keys);
         }
         let row = Rows::row(keys, score * self.trace[node] * keys / (keys - 1.0));
-        match &self.repeated {
-            Some(repeated) => repeated.row(row, node, [score, self.trace[node]], self.single[node].recip()),
+        match &self.groups {
+            Some(groups) => groups.row(row, node, [score, self.trace[node]], self.single[node].recip()),
             None => row,
         }
     }

@@ -40,10 +40,10 @@ pub(crate) struct Row<S> {
     pub(crate) squares: S,
     /// T/((1 − 1/n)/n).
     pub(crate) passed: S,
-    /// Both of what keys have alone, not in common with others: the same but where ids repeat.
-    pub(crate) of_keys: [S; 2],
-    /// The factor on how far the mean row is from flat: that of squares where it is below 1.
-    pub(crate) shifted: S,
+    /// `squares` and `passed` of single keys; they differ from those of a row where ids repeat.
+    pub(crate) single_key: [S; 2],
+    /// The factor on the shift of the mean row from flat: `squares` where that is below 1.
+    pub(crate) shift: S,
     /// f = (1 − S2)/(1 − 1/n).
     first: S,
     /// g = √(w/2) (1 − 3 S2 + 2 S3)/((1 − 1/n)(1 − 2/n)).
@@ -58,21 +58,21 @@ impl<S: Scalar> Row<S> {
         Self::of(keys, S::from(1.0))
     }
 
-    /// A row of scores that do not differ at all: what they seem to by rounding is nothing at any variance.
-    pub(crate) fn alike(keys: S) -> Self {
+    /// A row of equal scores, whose differences are rounding errors.
+    pub(crate) fn constant(keys: S) -> Self {
         Self::of(keys, S::from(0.0))
     }
 
     fn of(keys: S, factor: S) -> Self {
         let zero = S::from(0.0);
-        let [squares, passed, shifted, first] = [factor; 4];
+        let [squares, passed, shift, first] = [factor; 4];
         Self {
             keys,
             variance: zero,
             squares,
             passed,
-            of_keys: [factor; 2],
-            shifted,
+            single_key: [factor; 2],
+            shift,
             first,
             third: zero,
             powers: [zero; 2],
@@ -81,7 +81,7 @@ impl<S: Scalar> Row<S> {
 
     /// Σ E A² over that of scores that do not differ.
     pub(crate) fn sharper(&self) -> S {
-        self.of_keys[0] * self.variance * (-self.keys.recip() + 1.0) + 1.0
+        self.single_key[0] * self.variance * (-self.keys.recip() + 1.0) + 1.0
     }
 
     /// σ(ρ) and τ(ρ) of two rows.

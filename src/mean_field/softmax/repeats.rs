@@ -48,12 +48,12 @@ impl<S: Scalar> Row<S> {
             }
         }
         let grown = variance / (variance + 1.0);
-        let [squares, passed, first, shifted, of_keys @ ..] = sums.map(|sum| (sum * grown).exp());
+        let [squares, passed, first, shift, of_keys @ ..] = sums.map(|sum| (sum * grown).exp());
         Row {
             squares: self.squares * squares,
             passed: self.passed * passed,
-            of_keys: [self.of_keys[0] * of_keys[0], self.of_keys[1] * of_keys[1]],
-            shifted: self.shifted * shifted,
+            single_key: [self.single_key[0] * of_keys[0], self.single_key[1] * of_keys[1]],
+            shift: self.shift * shift,
             first: self.first * first,
             ..self
         }
@@ -99,7 +99,7 @@ fn integrated(groups: &Counts, w: f64, likeness: f64) -> Factors {
         (of.squares[0] - of.mean) / (w * flat.spread * like.squares),
         of.passed[0] / (flat.spread * like.passed),
         (of.apart / flat.spread).sqrt() / like.first,
-        if leans { (of.mean - flat.mean) / (2.0 * w * flat.shift * like.shifted) } else { 1.0 },
+        if leans { (of.mean - flat.mean) / (2.0 * w * flat.shift * like.shift) } else { 1.0 },
         (of.squares[1] - length.recip()) / (w * of_keys * like.squares),
         of.passed[1] / (of_keys * like.passed),
     ];
@@ -120,11 +120,11 @@ mod tests {
             for (variance, likeness) in [(0.4, 0.9), (1.7, 0.35), (3.0, 0.6), (12.0, 1.0)] {
                 let like: Row<f64> = Row::flat(keys);
                 let row = like.with_ids(&repetition, keys, variance, likeness);
-                let got = [row.squares, row.passed, row.first, row.shifted, row.of_keys[0], row.of_keys[1]];
+                let got = [row.squares, row.passed, row.first, row.shift, row.single_key[0], row.single_key[1]];
                 let exact = integrated(&counts(&repetition, keys as usize), variance, likeness);
                 for (index, (got, exact)) in got.into_iter().zip(exact).enumerate() {
                     let exact = (exact * variance / (1.0 + variance)).exp();
-                    // What is shifted is little.
+                    // What is shift is little.
                     let tolerance = if index == 3 { 0.05 } else { 0.02 };
                     approx::assert_relative_eq!(got, exact, max_relative = tolerance);
                 }

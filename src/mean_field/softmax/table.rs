@@ -46,8 +46,8 @@ impl Rows {
         let beyond = S::from(largest.exp()) / variance;
         let beyond = if beyond.value() < 1.0 { beyond } else { S::from(1.0) };
         let [squares, passed] = [squares * beyond, passed * beyond.sqrt()];
-        let shifted = if squares.value() < 1.0 { squares } else { S::from(1.0) };
-        Row { keys, variance, squares, passed, of_keys: [squares, passed], shifted, first, third, powers }
+        let shift = if squares.value() < 1.0 { squares } else { S::from(1.0) };
+        Row { keys, variance, squares, passed, single_key: [squares, passed], shift, first, third, powers }
     }
 }
 

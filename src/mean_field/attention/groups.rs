@@ -1,0 +1,92 @@
+//! Attention rows whose keys form groups of unequal size, the tokens of one id.
+//!
+//! D° and X° are the parts of D and X from the fluctuation of how often ids repeat. Gradients of two keys (or values) of the same id are less
+//! correlated than those of other pairs. The kernel C(M, N), M of keys beside V of values or of values beside keys, has the correction
+//!
+//! ```text
+//! λ ([same id] − π₂) δ_bd S_bd          S_bd = Σ_a N_aa W_ab W_ad          δ: M of a pair with the same id less M of other pairs
+//! Σ_bd V_bd of all corrections = Σ_ac N_ac D°_ac, for values also + Σ_ac Γ_ac (Q_aa s_a X°_ac + Q_cc s_c X°_ca)
+//! ```
+//!
+//! The second line fixes λ: weight gradients are the same from queries, outputs and keys. In sharp rows the variance of a single key exceeds that
+//! of what keys share by the factor on Σ_ac e_ac W_ab W_cb, at the expense of the other keys; e_ac/N_ac is linear in the correlation of a and c.
+//!
+//! Assumption: the correction is proportional to S. Source: ours.
+
+use std::sync::Arc;
+
+use crate::mean_field::kernel::Kernel;
+use crate::mean_field::positions::Repetition;
+use crate::mean_field::scalar::{Few, Scalar};
+use crate::mean_field::softmax::Row;
+
+/// Statistics of the groups of keys.
+pub(super) struct KeyGroups<S> {
+    pub(super) repetition: Arc<Repetition>,
+    /// The mean of δ over the pairs in view of a query: of keys and of values.
+    pub(super) differences: [Few<S>; 2],
+    /// tr of values.
+    pub(super) trace: Few<S>,
+    /// D°, X°_ac and X°_ca.
+    pub(super) spread: Kernel<S>,
+    pub(super) shift: [Kernel<S>; 2],
+}
+
+impl<S: Scalar> KeyGroups<S> {
+    /// The row of a query with so many keys in view, from that of equal keys.
+    pub(super) fn row(&self, row: Row<S>, node: usize, [score, trace]: [S; 2], seen: f64) -> Row<S> {
+        let [of_keys, of_values] = self.differences.each_ref().map(|of| of[node]);
+        // Variance less the covariance of tokens with different ids.
+        let apart = |trace: S, difference: S| trace * (seen / (seen - 1.0)) + difference * self.repetition.same();
+        let [key, value] = [apart(trace, of_keys), apart(self.trace[node], of_values)];
+        let likeness = of_keys * of_values / (key * value);
+        if of_keys.value() > 0.0 && likeness.value() > 0.0 {
+            row.with_ids(&self.repetition, seen, score * key, likeness.sqrt())
+        } else {
+            row
+        }
+    }
+
+    /// The correction of C(M, N), from e and the total of X°.
+    pub(super) fn correction(&self, weights: &Kernel<S>, excess: Kernel<S>, shift_total: S) -> GroupCorrection<'_, S> {
+        let target = weights.contracted(&self.spread) + shift_total;
+        GroupCorrection { repetition: &self.repetition, excess, weights: weights.own.clone(), target }
+    }
+}
+
+/// The correction of the kernel of gradients of keys, or of values.
+pub(super) struct GroupCorrection<'r, S> {
+    repetition: &'r Repetition,
+    /// e_ac and N_aa.
+    pub(super) excess: Kernel<S>,
+    pub(super) weights: Few<S>,
+    /// Σ_bd V_bd of all corrections.
+    target: S,
+}
+
+impl<S: Scalar> GroupCorrection<'_, S> {
+    /// C(M, N) with its correction: from S and the part of e in pairs, both at points without classes, the part of e in single keys, M and V.
+    pub(super) fn apply(
+        &self,
+        mut gradient: Kernel<S>,
+        [weight, pairs]: [&[S]; 2],
+        own: &[S],
+        [kernel, other]: [&Kernel<S>; 2],
+    ) -> Kernel<S> {
+        let positions = Arc::clone(&gradient.positions);
+        let count = weight.len();
+        let shape: Few<S> = kernel.of_same_ids().iter().zip(weight).map(|(&delta, &weight)| delta * weight).collect();
+        let delta = other.of_same_ids();
+        let variance = self.repetition.same() * (1.0 - self.repetition.same());
+        let norm = positions.sum_pairs(|point| shape[point % count] * delta[point % count]) * variance;
+        let excess = positions.sum(|node| own[node] * other.own[node])
+            + positions.sum_pairs(|point| pairs[point % count] * other.pairs[point]);
+        let lambda = if norm.value() > 0.0 { (self.target - excess) / norm } else { S::from(0.0) };
+        gradient.own.iter_mut().zip(own).for_each(|(sum, &own)| *sum += own);
+        for (point, sum) in gradient.pairs.iter_mut().enumerate() {
+            let (class, index) = (point / count, point % count);
+            *sum += pairs[index] + lambda * shape[index] * self.repetition.of_pair(class);
+        }
+        gradient
+    }
+}
