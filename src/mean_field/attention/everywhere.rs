@@ -124,7 +124,7 @@ impl<S: Scalar> Side<S> {
         let kernel = self.kernel.with(self.kernel.ln_unit + weights.ln_unit, own, pairs);
         let Some(groups) = groups else { return kernel };
         let excess = groups.excess.total() / (length * length);
-        let shared = weights.positions.sum(|node| groups.weights[node]) / (length * length);
+        let shared = weights.positions.sum(|node| weights.own[node]) / (length * length);
         let own: Few<S> = kernel.own.iter().map(|_| excess * (1.0 - length.recip())).collect();
         let each = |of: S| -> Few<S> { positions.first.iter().map(|_| of).collect() };
         groups.apply(kernel, [&each(shared), &each(excess * -length.recip())], &own, [&self.kernel, &other.kernel])

@@ -50,16 +50,15 @@ impl<S: Scalar> KeyGroups<S> {
     /// The correction of C(M, N), from e and the total of X°.
     pub(super) fn correction(&self, weights: &Kernel<S>, excess: Kernel<S>, shift_total: S) -> GroupCorrection<'_, S> {
         let target = weights.contracted(&self.spread) + shift_total;
-        GroupCorrection { repetition: &self.repetition, excess, weights: weights.own.clone(), target }
+        GroupCorrection { repetition: &self.repetition, excess, target }
     }
 }
 
 /// The correction of the kernel of gradients of keys, or of values.
 pub(super) struct GroupCorrection<'r, S> {
     repetition: &'r Repetition,
-    /// e_ac and N_aa.
+    /// e_ac.
     pub(super) excess: Kernel<S>,
-    pub(super) weights: Few<S>,
     /// Σ_bd V_bd of all corrections.
     target: S,
 }

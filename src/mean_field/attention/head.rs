@@ -83,6 +83,7 @@ impl<S: Scalar> Head<S> {
         let passed: Few<S> = of_keys.own.iter().map(|&own| own * masked).collect();
         let groups = self.group_corrections(query, gamma, [&both, &of_values, &of_keys]);
         let [by_values, by_keys] = [0, 1].map(|index| groups.as_ref().map(|groups| &groups[index]));
+        let query_total = self.seen.spread.before.as_ref().map(|before| of_keys.contracted(before));
         match back {
             Back::Everywhere(back) => (
                 [back.gathered(gamma, &gathered), back.at_values(&of_values, by_values)],
@@ -90,7 +91,7 @@ impl<S: Scalar> Head<S> {
             ),
             Back::Masked(back) => (
                 [back.gathered(gamma, &gathered), back.at_values(&of_values, by_values)],
-                back.at_keys(&of_keys, &passed, by_keys, of_keys.contracted(self.seen.spread.before())),
+                back.at_keys(&of_keys, &passed, by_keys, query_total),
             ),
         }
     }

@@ -193,13 +193,18 @@ impl<S: Scalar> Masked<S> {
     pub(super) fn at_values(&self, weights: &Kernel<S>, groups: Option<&GroupCorrection<S>>) -> Kernel<S> {
         let kernel = self.contracted(&self.key, weights, None).behind;
         match groups {
-            Some(groups) => self.group_correction(kernel, groups, [&self.key, &self.value]),
+            Some(groups) => self.group_correction(kernel, (weights, groups), [&self.key, &self.value]),
             None => kernel,
         }
     }
 
     /// With the correction for groups of keys.
-    fn group_correction(&self, to: Kernel<S>, groups: &GroupCorrection<S>, [of, other]: [&Side<S>; 2]) -> Kernel<S> {
+    fn group_correction(
+        &self,
+        to: Kernel<S>,
+        (weights, groups): (&Kernel<S>, &GroupCorrection<S>),
+        [of, other]: [&Side<S>; 2],
+    ) -> Kernel<S> {
         let operators = &self.operators;
         let excess = operators.of_rows(&groups.excess);
         let own = operators.diagonal(&operators.sums.own_backward.of(&excess));
@@ -207,7 +212,7 @@ impl<S: Scalar> Masked<S> {
         let pairs = operators.lower(&operators.sums.cubes_backward.of(&excess));
         let own: Few<S> = own.into_iter().zip(operators.diagonal(&pairs)).map(|(own, pair)| own - pair).collect();
         let pairs: Vec<S> = pairs.into_iter().map(|pair| -pair).collect();
-        let shared = operators.sums.own_backward.of(&groups.weights);
+        let shared = operators.sums.own_backward.of(&weights.own);
         groups.apply(to, [&shared, &pairs], &own, [&of.kernel, &other.kernel])
     }
 
@@ -217,17 +222,17 @@ impl<S: Scalar> Masked<S> {
         weights: &Kernel<S>,
         masked: &[S],
         groups: Option<&GroupCorrection<S>>,
-        query_total: S,
+        query_total: Option<S>,
     ) -> Turned<S> {
         let operators = &self.operators;
         let corrected = |kernel: Kernel<S>| match groups {
-            Some(groups) => self.group_correction(kernel, groups, [&self.value, &self.key]),
+            Some(groups) => self.group_correction(kernel, (weights, groups), [&self.value, &self.key]),
             None => kernel,
         };
         let Turned { behind, before } = self.contracted(&self.value, weights, operators.rotated.as_ref());
         let mut behind = corrected(behind);
         let before = before.map(|before| Kernel { own: behind.own.clone(), ..corrected(before) });
-        let before = before.map(|before| self.match_queries(before, weights, query_total));
+        let before = before.zip(query_total).map(|(before, total)| self.match_queries(before, weights, total));
         let own = operators.diagonal(&operators.sums.own_backward.of(masked));
         // Gradients of all keys of a query add up to nothing.
         let pairs = operators.lower(&operators.sums.cubes_backward.of(masked));

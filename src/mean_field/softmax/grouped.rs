@@ -61,6 +61,7 @@ impl Flat {
 pub(super) fn overlaps(groups: &Counts, w: f64, likeness: f64) -> Overlaps {
     let length: f64 = groups.iter().map(|(ids, tokens)| ids * tokens).sum();
     let (std, common) = (w.sqrt(), (w * likeness).sqrt());
+    // A step of a common score is at most STEP/0.55 standard deviations.
     let per_t = (0.55 / common).ceil().max(1.0);
     let unit = STEP / per_t;
     let half = (REACH * common / unit).ceil();
@@ -69,6 +70,7 @@ pub(super) fn overlaps(groups: &Counts, w: f64, likeness: f64) -> Overlaps {
         .map(|(u, step)| step * (-0.5 * u * u).exp() / std::f64::consts::TAU.sqrt())
         .collect();
     let scores = scores((w * (1.0 - likeness)).sqrt());
+    // Of E G a share of e^−20 is left out.
     let (lower, upper) = (-20.0 - REACH * std - length.ln(), 4.0 + REACH * std);
     let steps = ((upper - lower) / STEP).ceil() as usize;
     let places = steps * per_t as usize + weights.len();
