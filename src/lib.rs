@@ -9,6 +9,7 @@ pub mod cost;
 pub mod diff;
 mod domain;
 pub mod export;
+mod finite_width;
 pub mod head;
 pub mod huggingface;
 pub mod inspect;

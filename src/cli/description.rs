@@ -93,6 +93,8 @@ pub(crate) enum TheoryChoice {
     FiniteWidth,
     /// The network of infinite width alone, at any length in milliseconds to seconds; not every structure yet.
     MeanField,
+    /// The same with what finite width adds by one second-order expansion: token-wise networks with Gaussian inputs, for now.
+    Expansion,
 }
 
 impl From<TheoryChoice> for Theory {
@@ -100,6 +102,7 @@ impl From<TheoryChoice> for Theory {
         match choice {
             TheoryChoice::FiniteWidth => Self::FiniteWidth,
             TheoryChoice::MeanField => Self::MeanField,
+            TheoryChoice::Expansion => Self::Expansion,
         }
     }
 }

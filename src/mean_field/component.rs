@@ -11,8 +11,10 @@ use super::signal::Signal;
 /// A parameter of a component.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Parameter<'a> {
-    /// A tensor with a name.
+    /// A tensor with a name that signals are multiplied by or read from.
     Tensor(&'a Tensor),
+    /// A tensor with a name that is added.
+    Bias(&'a Tensor),
     /// The gains of a norm.
     Gain,
 }

@@ -55,6 +55,6 @@ impl<S: Scalar> MeanField<S> for Linear {
             Next::Scores => f64::NEG_INFINITY,
             Next::Anything | Next::Activation(_) => gradient.kernel.ln_total(),
         };
-        smallvec![(Parameter::Tensor(bias), ln_bias), weight]
+        smallvec![(Parameter::Bias(bias), ln_bias), weight]
     }
 }

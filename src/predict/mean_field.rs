@@ -282,7 +282,9 @@ impl<'w> Walk<'w> {
     fn write_weights<'p>(&mut self, at: &Site, weights: impl IntoIterator<Item = (Parameter<'p>, f64)>) {
         for (parameter, ln_second_moment) in weights {
             let (tensor, variance) = match parameter {
-                Parameter::Tensor(Tensor { name, init }) => (name.clone(), init.variance()),
+                Parameter::Tensor(Tensor { name, init }) | Parameter::Bias(Tensor { name, init }) => {
+                    (name.clone(), init.variance())
+                }
                 Parameter::Gain => (at.gain(), 0.0),
             };
             let ln_second_moment = ln_second_moment - if at.expert().is_some() { self.experts.ln() } else { 0.0 };
@@ -292,7 +294,7 @@ impl<'w> Walk<'w> {
 }
 
 /// The rule of a component with one input and without tables.
-fn rule<'c>(
+pub(super) fn rule<'c>(
     at: &Site,
     component: &'c Component,
     positions: &Positions,
@@ -339,7 +341,7 @@ fn ln_square_variance(branch: &Branch, part: &Signal<f64>, y: &Signal<f64>) -> f
     branch.drop_rate * (1.0 - branch.drop_rate) * ratio.ln().powi(2)
 }
 
-fn not_followed(at: &Site, what: &'static str) -> PredictError {
+pub(super) fn not_followed(at: &Site, what: &'static str) -> PredictError {
     PredictError::NotFollowed { site: at.path().to_owned(), what }
 }
 
@@ -350,7 +352,7 @@ pub(super) fn second_moment(signal: &Signal<f64>) -> f64 {
 }
 
 /// Averages over tokens and pairs of tokens.
-fn pooled(kernel: &Kernel<f64>, mean: impl Fn(usize) -> f64) -> Pooled {
+pub(super) fn pooled(kernel: &Kernel<f64>, mean: impl Fn(usize) -> f64) -> Pooled {
     let positions = &kernel.positions;
     let count = positions.length;
     let end = |node: usize| (mean(node), kernel.own[node]);
@@ -456,7 +458,7 @@ impl Interpreter<'_> for Walk<'_> {
         }
     }
 
-    fn fork(&mut self, _: &Site, input: &Self::Signal) -> Self::Signal {
+    fn fork(&mut self, _: &Site, input: &Self::Signal, _: usize) -> Self::Signal {
         Arc::clone(input)
     }
 

@@ -1,5 +1,6 @@
 //! The predictor: walks a stack with moments.
 
+mod expansion;
 mod graded;
 mod masks;
 pub(crate) mod mean_field;
@@ -126,7 +127,7 @@ pub enum PredictError {
         quantity: &'static str,
     },
     /// A structure that the mean-field theory does not follow.
-    #[error("{site}: the mean-field theory does not follow {what} yet; the other theory does")]
+    #[error("{site}: this theory does not follow {what} yet; --theory finite-width does")]
     NotFollowed {
         /// Path of the site.
         site: String,
@@ -157,6 +158,8 @@ pub enum Theory {
     FiniteWidth,
     /// The leading order alone: the network of infinite width.
     MeanField,
+    /// The leading order, and what finite width adds by one second-order expansion about it.
+    Expansion,
 }
 
 /// How many positions of a sequence the theory of infinite width follows, where they differ.
@@ -215,12 +218,15 @@ pub(crate) fn predict_seeded(
 ) -> Result<Prediction, PredictError> {
     let Options { sites, sequences, seed, steps, theory, .. } = options;
     check(stack)?;
-    if theory == Theory::MeanField {
+    if theory != Theory::FiniteWidth {
         if steps {
             let site = stack.name.clone();
             return Err(PredictError::NotFollowed { site, what: "what first steps do" });
         }
-        return graded::predict(stack, options, same_ids);
+        return match theory {
+            Theory::Expansion => Rows::average(vec![expansion::Walk::through(sites, stack)?]),
+            Theory::FiniteWidth | Theory::MeanField => graded::predict(stack, options, same_ids),
+        };
     }
     let walk = |moments: Moments| moments.asked(steps, same_ids).walk(stack);
     let walks: Result<Vec<Rows>, PredictError> = if is_exchangeable(stack) {

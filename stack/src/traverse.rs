@@ -68,8 +68,8 @@ pub trait Interpreter<'s> {
         gradient: Self::Gradient,
     ) -> Result<Self::Gradient, Self::Error>;
 
-    /// What the parts of a fan get, from the common input or from a memory.
-    fn fork(&mut self, at: &Site, input: &Self::Signal) -> Self::Signal;
+    /// What a part of a fan gets, from the common input or, not the first one, from a memory; all parts before any is walked.
+    fn fork(&mut self, at: &Site, input: &Self::Signal, part: usize) -> Self::Signal;
     /// The output of a fan from the outputs of its parts.
     fn merge(
         &mut self,
@@ -307,14 +307,15 @@ impl<'s, 'i, I: Interpreter<'s>> Walk<'s, 'i, I> {
     /// The outputs of the parts of a fan.
     fn parts(&mut self, fan: Fan<'s>, input: &I::Signal) -> Result<Vec<I::Signal>, I::Error> {
         let count = self.count(fan);
-        let common = self.interpreter.fork(&self.site, input);
+        let inputs: Vec<I::Signal> = (0..count)
+            .map(|index| {
+                let source = Part::of(fan, index).memory.map_or(input, |memory| &self.memories[memory]);
+                self.interpreter.fork(&self.site, source, index)
+            })
+            .collect();
         let mut outputs = Vec::with_capacity(count);
-        for index in 0..count {
+        for (index, signal) in inputs.into_iter().enumerate() {
             let part = Part::of(fan, index);
-            let signal = match part.memory {
-                None => common.clone(),
-                Some(memory) => self.interpreter.fork(&self.site, &self.memories[memory]),
-            };
             let outer = self.enter(&part);
             outputs.push(self.body(part.body, signal)?);
             self.site.expert = outer;

@@ -7,6 +7,7 @@ mod command_line;
 mod compare;
 mod drop_path;
 mod encoders;
+mod expansion;
 mod golden;
 mod head;
 mod huggingface;

@@ -39,6 +39,23 @@ impl Positions {
         }
     }
 
+    /// Two tokens and no others.
+    pub(crate) fn pair() -> Self {
+        let matrix = |rows: &[(u32, f64)]| Sparse::new(rows.iter().map(|&entry| smallvec![entry]));
+        Self {
+            chart: None,
+            length: 2.0,
+            tokens: smallvec![1.0; 2],
+            first: smallvec![1],
+            second: matrix(&[(0, 1.0)]),
+            pairs: smallvec![2.0],
+            row_sums: matrix(&[(0, 1.0), (0, 1.0)]),
+            classes: smallvec![1.0],
+            repetition: None,
+            ids: None,
+        }
+    }
+
     /// Those with one more token, a group of its own, before all others; of groups alone.
     pub(crate) fn with_first(&self) -> Self {
         let tokens: Few<f64> = std::iter::once(1.0).chain(self.tokens.iter().copied()).collect();

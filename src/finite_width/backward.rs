@@ -1,0 +1,138 @@
+//! Expectations of gradients given the variables here, to second order in what those stray by.
+//!
+//! ```text
+//! H(y) = ln E[|g_a|²/n | y] = h + r·δ + ½ δ·K δ            E[g_a·g_b/n | y] = κ(y) e^(H(y)),  κ quadratic too
+//! through y' = f(y) with the gain e^w:    h += w            r ← Jᵀr + ∇w       K ← JᵀKJ + r·∇∇f + ∇∇w        κ ← κ(f) e^(w_ab − w)
+//! through noise (Q, b):                   h += r·b + ½ r·Qr + ½ tr KQ          κ += ∇κ·(b + Qr) + ½ tr ∇∇κ Q
+//! at a site:                              ln E |g|² = h + r·m + ½ r·Sr + ½ tr KS
+//! ```
+//!
+//! Gradients are linear in what reaches them, so that these equations are closed (Kolmogorov's backward equation with a potential:
+//! Feynman–Kac); κ is not in logarithms because products of two tokens may be zero. Source: Øksendal 2003, theorem 8.2.1.
+
+use nalgebra::DMatrix;
+
+use super::chart::{Quadratic, VARIABLES};
+use super::forward::{Step, Strays, of_stream};
+use super::noise::{Noise, Vector};
+
+/// The gradient of one stream, given the variables of all.
+#[derive(Clone, Debug)]
+pub(crate) struct Conditional {
+    /// H.
+    pub(crate) ln_own: Quadratic,
+    /// κ.
+    pub(crate) cosine: Quadratic,
+}
+
+impl Conditional {
+    /// That knows nothing of the variables of one stream.
+    pub(crate) fn independent(cosine: f64) -> Self {
+        Self { ln_own: Quadratic::constant(0.0, VARIABLES), cosine: Quadratic::constant(cosine, VARIABLES) }
+    }
+
+    /// Back through a linear map.
+    pub(crate) fn pull(&mut self, jacobian: &DMatrix<f64>) {
+        self.ln_own.pull(jacobian);
+        self.cosine.pull(jacobian);
+    }
+
+    /// Back through a map of streams.
+    pub(crate) fn map(&mut self, step: &Step) {
+        self.ln_own.map(step);
+        self.cosine.map(step);
+    }
+
+    /// Back through what was added to a stream.
+    pub(crate) fn noise(&mut self, stream: usize, noise: &Noise) {
+        let response = self.ln_own.of_stream(stream);
+        self.cosine.value += self.cosine.of_stream(stream).dot(&(noise.drift + noise.covariance * response));
+        self.cosine.value += self.cosine.bent(stream, noise);
+        self.ln_own.value += response.dot(&(noise.drift + 0.5 * noise.covariance * response));
+        self.ln_own.value += self.ln_own.bent(stream, noise);
+    }
+
+    /// Adds `own` to H and `pair` to ln of E g_a·g_b.
+    pub(crate) fn add(&mut self, [own, pair]: [f64; 2]) {
+        self.ln_own.value += own;
+        self.cosine.value += self.cosine.value * (pair - own);
+    }
+
+    /// Noise in the output of a component that strays with the gains of |g_a|² and g_a·g_b; `responses` to it.
+    pub(crate) fn meet(&mut self, [own, pair]: &[Vector; 2], responses: &[Vector; 2]) {
+        let [of_own, of_cosine] = responses;
+        self.cosine.value += self.cosine.value * of_own.dot(&(pair - own)) + of_cosine.dot(pair);
+        self.ln_own.value += of_own.dot(own);
+    }
+
+    /// ln E |g_a|² and E g_a·g_b over it, of variables that stray like this.
+    pub(crate) fn at(&self, strays: &Strays) -> (f64, f64) {
+        let Quadratic { value, gradient, hessian } = &self.ln_own;
+        let turned = &strays.covariance * gradient;
+        let bent = |hessian: &DMatrix<f64>| 0.5 * hessian.component_mul(&strays.covariance).sum();
+        let ln_own = value + gradient.dot(&(&strays.mean + &turned * 0.5)) + bent(hessian);
+        let Quadratic { value, gradient, hessian } = &self.cosine;
+        (ln_own, value + gradient.dot(&(&strays.mean + turned)) + bent(hessian))
+    }
+
+    /// ∇H and ∇κ by the variables of one stream.
+    pub(crate) fn responses(&self, stream: usize) -> [Vector; 2] {
+        [self.ln_own.of_stream(stream), self.cosine.of_stream(stream)]
+    }
+
+    /// The sum of uncorrelated gradients, and the share of each.
+    pub(crate) fn sum(parts: &[&Self]) -> (Self, Vec<f64>) {
+        let largest = parts.iter().map(|part| part.ln_own.value).fold(f64::NEG_INFINITY, f64::max);
+        if largest == f64::NEG_INFINITY {
+            return (parts[0].clone(), vec![1.0 / parts.len() as f64; parts.len()]);
+        }
+        let unit = |part: &&Self| (part.ln_own.value - largest).exp();
+        let total: f64 = parts.iter().map(unit).sum();
+        let shares: Vec<f64> = parts.iter().map(|part| unit(part) / total).collect();
+        let count = parts[0].ln_own.gradient.len();
+        let mut ln_own = Quadratic::constant(largest + total.ln(), count);
+        for (part, &share) in parts.iter().zip(&shares) {
+            let Quadratic { gradient, hessian, .. } = &part.ln_own;
+            ln_own.gradient += gradient * share;
+            ln_own.hessian += (hessian + gradient * gradient.transpose()) * share;
+        }
+        ln_own.hessian -= &ln_own.gradient * ln_own.gradient.transpose();
+        let mut cosine = Quadratic::constant(0.0, count);
+        for (part, &share) in parts.iter().zip(&shares) {
+            cosine.add(&part.ln_own.less(&ln_own).exp(share).times(&part.cosine));
+        }
+        (Self { ln_own, cosine }, shares)
+    }
+}
+
+impl Quadratic {
+    fn pull(&mut self, jacobian: &DMatrix<f64>) {
+        self.gradient = jacobian.tr_mul(&self.gradient);
+        self.hessian = jacobian.tr_mul(&self.hessian) * jacobian;
+    }
+
+    fn map(&mut self, step: &Step) {
+        let of_output = self.of_stream(step.parts[0]);
+        self.value += of_output.dot(&step.settled);
+        self.pull(&step.jacobian);
+        for (&slope, hessian) in of_output.iter().zip(&step.hessians) {
+            for (i, &row) in step.places.iter().enumerate() {
+                for (j, &column) in step.places.iter().enumerate() {
+                    self.hessian[(row, column)] += slope * hessian[(i, j)];
+                }
+            }
+        }
+    }
+
+    /// The gradient by the variables of one stream.
+    pub(crate) fn of_stream(&self, stream: usize) -> Vector {
+        self.gradient.fixed_rows::<VARIABLES>(of_stream(stream).start).into()
+    }
+
+    /// ½ tr ∇∇ Q.
+    fn bent(&self, stream: usize, noise: &Noise) -> f64 {
+        let start = of_stream(stream).start;
+        let hessian = self.hessian.fixed_view::<VARIABLES, VARIABLES>(start, start);
+        0.5 * hessian.component_mul(&noise.covariance).sum()
+    }
+}

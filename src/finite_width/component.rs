@@ -1,0 +1,200 @@
+//! What a component does at finite width beside its map: entries that it draws, what they have to do with gradients, and c_ab = x_a·g_b.
+
+use sigprop_stack::{Dropout, Linear, Norm, NormKind};
+
+use super::chart::{R, R_AB, U, U_A, U_B};
+use super::entries::EntryMoments;
+use super::mixed::{Affine, Transport};
+use super::noise::{FourPoint, Matrix, Vector, in_chart};
+use super::stream::Stream;
+
+/// A component between `x` and an output of the correlation `r`, of `length` tokens.
+pub(crate) struct Place<'x> {
+    pub(crate) x: &'x Stream,
+    pub(crate) r: f64,
+    pub(crate) length: f64,
+    /// Of the input.
+    pub(crate) covariance: Matrix,
+}
+
+/// What a component does beside its map.
+#[derive(Clone, Debug)]
+pub(crate) struct Answer {
+    /// The width of the output.
+    pub(crate) width: f64,
+    /// Of two tokens of the output.
+    pub(crate) correlation: f64,
+    /// Of one entry of the output.
+    pub(crate) entries: FourPoint,
+    pub(crate) ones: [f64; 2],
+    /// Variance over networks of ln of the variance of all entries, if it is not that of u.
+    pub(crate) variance: Option<f64>,
+    /// What means move by beyond the map.
+    pub(crate) drift: Vector,
+    /// Covariances, over the width, of the output's variables with ln of the gains of E g_a² and E g_a g_b that entries make.
+    pub(crate) with_gains: [Vector; 2],
+    pub(crate) transport: Transport,
+    pub(crate) gradient: GradientEntries,
+}
+
+/// What the entries of the gradient at the input are.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum GradientEntries {
+    /// Those at the output.
+    Kept,
+    /// Drawn anew.
+    Drawn,
+    /// Those at the output times others.
+    Times(FourPoint),
+}
+
+impl Place<'_> {
+    /// A component that changes no law.
+    fn unchanged(&self) -> Answer {
+        Answer {
+            width: self.x.width,
+            correlation: self.r,
+            entries: self.x.entries,
+            ones: self.x.ones,
+            variance: self.x.variance,
+            drift: Vector::zeros(),
+            with_gains: [Vector::zeros(); 2],
+            transport: Transport::NONE,
+            gradient: GradientEntries::Kept,
+        }
+    }
+
+    /// Multiplication by a number.
+    pub(crate) fn scale(&self) -> Answer {
+        self.unchanged()
+    }
+
+    /// `kept`: the share of E y² that does not come from the bias.
+    pub(crate) fn linear(&self, linear: &Linear, kept: f64) -> Answer {
+        let (inputs, c) = (linear.fan_in as f64, self.x.correlation);
+        let affine = Affine { isotropic: 1.0, kept };
+        let is_centred = linear.standardised.is_some();
+        Answer {
+            width: linear.fan_out as f64,
+            correlation: self.r,
+            entries: FourPoint::gaussian(self.r, self.covariance[(R_AB, R_AB)]),
+            ones: [1.0, self.r],
+            variance: None,
+            drift: if is_centred { self.standardised() } else { Vector::zeros() },
+            with_gains: [Vector::zeros(); 2],
+            transport: Transport {
+                radial: affine,
+                cross: affine,
+                ones: if is_centred { Affine::NOTHING } else { Affine::ISOTROPIC },
+                pairs: [kept, 0.0, 0.0],
+                own: [0.0, kept / inputs, 0.0, 0.0],
+                pair: [0.0, 0.0, (2.0 - c * c) * kept / inputs, 0.0],
+                // Rows of one length have the less of other inputs the more they have of this.
+                less_entries: if is_centred { [1.0, 2.0 - c * c].map(|of| of * kept / inputs) } else { [0.0; 2] },
+                ..Transport::NONE
+            },
+            gradient: GradientEntries::Drawn,
+        }
+    }
+
+    /// What subtracting the mean over features takes from u and r.
+    fn without_ones(&self) -> Vector {
+        let [own, pair] = self.x.ones.map(|share| share / self.x.width);
+        let mut drift = Vector::zeros();
+        (drift[U_A], drift[U_B], drift[U]) = (-own, -own, -own);
+        let turned = self.x.correlation * own - pair;
+        (drift[R_AB], drift[R]) = (turned, turned);
+        drift
+    }
+
+    /// The same of rows that have nothing along (1, …, 1), and are as long in one dimension less.
+    fn standardised(&self) -> Vector {
+        let mut drift = self.without_ones();
+        for level in [U_A, U_B, U] {
+            drift[level] += self.x.width.recip();
+        }
+        drift
+    }
+
+    /// `share`: E x²/(E x² + ε).
+    pub(crate) fn norm(&self, norm: &Norm, share: f64) -> Answer {
+        let (n, c) = (self.x.width, self.x.correlation);
+        let is_centred = norm.kind == NormKind::LayerNorm;
+        let removed = share * (2.0 - share) / n;
+        let affine = Affine { isotropic: (1.0 - share).powi(2), kept: (1.0 - share).powi(2) };
+        // Of E g² LayerNorm takes k/n along (1, …, 1), of the length that it divides by what x has there.
+        let centring = if is_centred { 1.0 / n } else { 0.0 };
+        let divisor = share * centring * self.x.ones[0];
+        let mut drift = if is_centred { self.without_ones() } else { Vector::zeros() };
+        for level in [U_A, U_B, U] {
+            drift[level] *= 1.0 - share;
+        }
+        Answer {
+            entries: FourPoint::gaussian(self.r, self.covariance[(R_AB, R_AB)]),
+            ones: if is_centred { [0.0; 2] } else { self.x.ones },
+            variance: None,
+            drift,
+            transport: Transport {
+                radial: affine,
+                cross: affine,
+                ones: if is_centred { Affine::NOTHING } else { Affine::SAME },
+                pairs: [affine.kept, 0.0, -c * share * (2.0 - share)],
+                own: [divisor - removed - centring, -removed, 0.0, -centring],
+                pair: [divisor - (2.0 - c * c) * removed - centring, 0.0, -(2.0 - c * c) * removed, -centring],
+                ..Transport::NONE
+            },
+            ..self.unchanged()
+        }
+    }
+
+    /// An activation with these moments, of the mean share (E φ)²/E φ².
+    pub(crate) fn activation(&self, moments: &EntryMoments, mean_share: f64) -> Answer {
+        let n = self.x.width;
+        let [own, pair] = moments.gains.vectors(self.length).map(|with| with / n);
+        let [isotropic, kept] = moments.radial;
+        let met = 2.0 * pair[U_A] - self.r * pair[R_AB];
+        let strayed = self.covariance[(R_AB, R_AB)];
+        Answer {
+            entries: moments.values(strayed),
+            ones: [1.0 - mean_share, self.r - mean_share],
+            variance: Some(moments.variance(self.length, strayed) / n),
+            with_gains: [own, pair].map(|with| in_chart(with, self.r)),
+            transport: Transport {
+                radial: Affine { isotropic, kept },
+                cross: Affine { isotropic: moments.cross, kept },
+                ones: Affine::ISOTROPIC,
+                pairs: [kept, moments.pairs[0], -self.x.correlation],
+                entries: [isotropic, moments.cross],
+                own: [0.0, own[U_A], 0.0, 0.0],
+                pair: [0.0, 0.0, met, 0.0],
+                ..Transport::NONE
+            },
+            gradient: GradientEntries::Times(moments.derivatives),
+            ..self.unchanged()
+        }
+    }
+
+    pub(crate) fn dropout(&self, dropout: Dropout) -> Answer {
+        let (n, kept, r) = (self.x.width, 1.0 - dropout.rate, self.r);
+        let drawn = dropout.rate / kept;
+        // Of a token's squares with its own masks; of products of two with those of one, and of both.
+        let own = Vector::new(drawn, 0.0, drawn * r, drawn / self.length, 2.0 * drawn * r / self.length);
+        let of_both = kept.powi(-2) - 1.0;
+        let pairs = self.length * (self.length - 1.0).max(1.0);
+        let products = 2.0 * (of_both + 2.0 * (self.length - 2.0).max(0.0) * drawn) * r / pairs;
+        let pair = Vector::new(drawn, drawn, of_both * r, 2.0 * drawn / self.length, products);
+        Answer {
+            entries: self.x.entries.masked(dropout.rate),
+            ones: [kept * self.x.ones[0] + dropout.rate, self.x.ones[1] * kept],
+            variance: None,
+            with_gains: [own, pair].map(|with| in_chart(with / n, r)),
+            transport: Transport {
+                cross: Affine { isotropic: 1.0, kept: kept.recip() },
+                ones: Affine { isotropic: 1.0, kept },
+                ..Transport::NONE
+            },
+            gradient: GradientEntries::Times(FourPoint::ONE.masked(dropout.rate)),
+            ..self.unchanged()
+        }
+    }
+}

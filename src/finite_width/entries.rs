@@ -1,0 +1,160 @@
+//! Four-point functions of an activation's entries, of its derivative's, and of both together.
+//!
+//! Given what tokens have in common, entries of different tokens are independent: with u_a = σ(√r x + √(1 − r) e_a)
+//!
+//! ```text
+//! E Π_a f_a(u_a) = E_x Π_a E_e f_a          σ⁴ ∂²E f(u_a) f(u_b)/∂(σ²r)² = E_x (E_e f (e² − 1))²/(1 − r)²
+//! ```
+//!
+//! Assumption: no negative correlations (of many tokens there are none). Source: Price 1958 for the derivative.
+
+use sigprop_stack::Activation;
+
+use super::noise::{FourPoint, GainCovariances};
+use crate::mean_field::dual::function::value_and_derivative;
+use crate::mean_field::dual::nodes::{Nodes, Precision};
+use crate::quadrature::trapezoidal_nodes;
+
+/// Moments of φ(u) and φ'(u) of one entry, over their squares.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct EntryMoments {
+    /// Of φ.
+    values: FourPoint,
+    /// ½ ∂²/∂r² of that of φ_a²φ_b².
+    bend: f64,
+    /// Of φ'.
+    pub(crate) derivatives: FourPoint,
+    /// Of φ with φ'.
+    pub(crate) gains: GainCovariances,
+    /// E u²φ'²/(E u² E φ'²), and the square of E uφφ' over E φ² E u² E φ'².
+    pub(crate) radial: [f64; 2],
+    /// E u_a²φ'_aφ'_b/(E u² E φ'_aφ'_b).
+    pub(crate) cross: f64,
+    /// E u_aφ'_a u_bφ'_b/(E u² E φ'²), and E φ'_aφ'_b/E φ'².
+    pub(crate) pairs: [f64; 2],
+    /// Var of v = φ_a² − 2φ_aE φ over (E φ² − (E φ)²)², its covariance with that of another token, and ½ ∂²/∂r² of the latter.
+    variance: [f64; 3],
+}
+
+/// E_e of products of powers of φ and φ', at one x.
+#[derive(Clone, Copy, Default)]
+struct Given {
+    /// φ, φ², φ³, φ⁴.
+    values: [f64; 4],
+    /// φ', φ'², φ'³, φ'⁴.
+    derivatives: [f64; 4],
+    /// φφ', φφ'², φ²φ', φ²φ'².
+    mixed: [f64; 4],
+    /// u²φ'², uφφ', u²φ', uφ'.
+    arguments: [f64; 4],
+    /// φ(e² − 1), φ²(e² − 1).
+    bent: [f64; 2],
+}
+
+impl Given {
+    fn new(activation: Activation, shift: f64, scale: f64, nodes: &Nodes) -> Self {
+        let mut given = Self::default();
+        for &(e, weight) in nodes.around(shift).iter() {
+            let u = shift + scale * e;
+            let (f, d) = value_and_derivative(activation, u);
+            let add = |sums: &mut [f64], terms: &[f64]| {
+                sums.iter_mut().zip(terms).for_each(|(sum, term)| *sum += weight * term);
+            };
+            let [f2, d2] = [f * f, d * d];
+            add(&mut given.values, &[f, f2, f2 * f, f2 * f2]);
+            add(&mut given.derivatives, &[d, d2, d2 * d, d2 * d2]);
+            add(&mut given.mixed, &[f * d, f * d2, f2 * d, f2 * d2]);
+            add(&mut given.arguments, &[u * u * d2, u * f * d, u * u * d, u * d]);
+            add(&mut given.bent, &[f * (e * e - 1.0), f2 * (e * e - 1.0)]);
+        }
+        given
+    }
+}
+
+impl EntryMoments {
+    /// Of arguments with this variance and the correlation `r`.
+    pub(crate) fn new(activation: Activation, variance: f64, r: f64) -> Self {
+        /// Of x, over which averages are smooth.
+        const OUTER: (f64, f64) = (0.4, 5.6);
+        /// Nearer to 1, r strays too little to matter.
+        const LARGEST: f64 = 1.0 - 1e-6;
+        let r = r.clamp(0.0, LARGEST);
+        let std = variance.sqrt();
+        let scale = std * (1.0 - r).sqrt();
+        let nodes = Nodes::new(activation, scale, Precision::Coarse);
+        let outer: Vec<(Given, f64)> = trapezoidal_nodes(OUTER.0, OUTER.1)
+            .into_iter()
+            .map(|(x, weight)| (Given::new(activation, std * r.sqrt() * x, scale, &nodes), weight))
+            .collect();
+        Self::from_given(&outer, variance, r)
+    }
+
+    fn from_given(outer: &[(Given, f64)], variance: f64, r: f64) -> Self {
+        let mean = |of: &dyn Fn(&Given) -> f64| outer.iter().map(|(given, weight)| weight * of(given)).sum::<f64>();
+        let second = mean(&|at| at.values[1]);
+        let slope = mean(&|at| at.derivatives[1]);
+        let slopes = mean(&|at| at.derivatives[0].powi(2));
+        let cosine = mean(&|at| at.values[0].powi(2)) / second;
+        let four = |of: fn(&Given) -> [f64; 4], second: f64| {
+            let mean = |point: &dyn Fn([f64; 4]) -> f64| mean(&|at| point(of(at))) / (second * second);
+            FourPoint {
+                aaaa: mean(&|[_, _, _, fourth]| fourth),
+                aaab: mean(&|[first, _, third, _]| third * first),
+                aabb: mean(&|[_, second, ..]| second * second),
+                aabc: mean(&|[first, second, ..]| second * first * first),
+                abcd: mean(&|[first, ..]| first.powi(4)),
+            }
+        };
+        let bend = 0.5 * mean(&|at| at.bent[1].powi(2)) / (second * (1.0 - r)).powi(2);
+        let own = [
+            mean(&|at| at.mixed[3]) / (second * slope) - 1.0,
+            mean(&|at| at.derivatives[1] * at.values[1]) / (second * slope) - 1.0,
+            mean(&|at| at.mixed[1] * at.values[0]) / (second * slope) - cosine,
+            mean(&|at| at.derivatives[1] * at.values[0].powi(2)) / (second * slope) - cosine,
+        ];
+        let pair = (slopes > 1e-12 * slope).then(|| {
+            let size = second * slopes;
+            [
+                mean(&|at| at.mixed[2] * at.derivatives[0]) / size - 1.0,
+                mean(&|at| at.derivatives[0].powi(2) * at.values[1]) / size - 1.0,
+                mean(&|at| at.mixed[0].powi(2)) / size - cosine,
+                mean(&|at| at.mixed[0] * at.derivatives[0] * at.values[0]) / size - cosine,
+                mean(&|at| (at.derivatives[0] * at.values[0]).powi(2)) / size - cosine,
+            ]
+        });
+        let radial = mean(&|at| at.arguments[0]) / (variance * slope);
+        let kept = mean(&|at| at.arguments[1]).powi(2) / (second * variance * slope);
+        let first = mean(&|at| at.derivatives[0]);
+        let alone = if first.abs() > 1e-9 { mean(&|at| at.arguments[2]) / (variance * first) } else { radial };
+        let average = mean(&|at| at.values[0]);
+        let size = (second - average * average).powi(2);
+        let square = |at: &Given| at.values[1] - 2.0 * average * at.values[0];
+        let expected = mean(&square).powi(2);
+        let fourth = |at: &Given| at.values[3] - 4.0 * average * at.values[2] + 4.0 * average * average * at.values[1];
+        Self {
+            values: four(|at| at.values, second),
+            bend,
+            derivatives: four(|at| at.derivatives, slope),
+            gains: GainCovariances { own, pair },
+            radial: [radial, kept],
+            cross: alone + r * (radial - alone),
+            pairs: [mean(&|at| at.arguments[3].powi(2)) / (variance * slope), slopes / slope],
+            variance: [
+                (mean(&fourth) - expected) / size,
+                (mean(&|at| square(at).powi(2)) - expected) / size,
+                0.5 * mean(&|at| (at.bent[1] - 2.0 * average * at.bent[0]).powi(2)) / (size * (1.0 - r).powi(2)),
+            ],
+        }
+    }
+
+    /// Variance of the average of v over `length` tokens of arguments whose r strays by this variance.
+    pub(crate) fn variance(&self, length: f64, variance: f64) -> f64 {
+        let [alone, together, bend] = self.variance;
+        (alone + (length - 1.0) * (together + bend * variance)) / length
+    }
+
+    /// Of φ, of arguments whose r strays by this variance.
+    pub(crate) fn values(&self, variance: f64) -> FourPoint {
+        FourPoint { aabb: self.values.aabb + self.bend * variance, ..self.values }
+    }
+}

@@ -1,0 +1,364 @@
+//! The expansion of all live streams on its way through a network, forward and backward.
+
+use nalgebra::DMatrix;
+
+use super::chart::{Gain, Map, Quadratic, R_AB, U, U_A, U_B, VARIABLES};
+use super::component::{Answer, Place};
+use super::fan::Fan;
+use super::forward::{Levels, Step, Strays, of_stream};
+use super::gradients::{Both, Common, Gradients};
+use super::noise::Noise;
+use super::stream::Stream;
+
+/// What all live streams stray by, and their gradients on the way back.
+#[derive(Clone, Debug)]
+pub(crate) struct Expansion {
+    length: f64,
+    strays: Strays,
+    gradients: Option<Gradients>,
+}
+
+/// What the backward pass of a component needs.
+#[derive(Debug)]
+pub(crate) struct Applied {
+    place: usize,
+    /// What the entries of the input added first.
+    drawn: Option<Noise>,
+    /// Behind that.
+    before: Strays,
+    x: Stream,
+    step: Step,
+    gain: Gain,
+    answer: Answer,
+    /// What means moved by beyond the map, behind which variables stray like this.
+    drift: Noise,
+    after: Strays,
+}
+
+/// What the backward pass of a fan needs.
+#[derive(Debug)]
+pub(crate) struct Merged {
+    places: Vec<usize>,
+    drawn: Vec<Option<Noise>>,
+    step: Step,
+    gains: Vec<Gain>,
+    answers: Vec<Answer>,
+    noise: Noise,
+    /// Of every two parts, what c_a of both have in common per E g_a² of the output, and c_b per E g_a g_b.
+    common: Vec<Common>,
+    /// Of two tokens of the output.
+    correlation: f64,
+    /// On the way back, the gradient at the output.
+    output: Option<Both>,
+}
+
+/// E of a gradient with a signal, over the product of both expectations at infinite width: of one token and of two.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Coupling {
+    pub(crate) ln_own: f64,
+    /// With its sign, over E |g_a|².
+    pub(crate) pair: f64,
+}
+
+impl Expansion {
+    /// Of one stream of so many tokens.
+    pub(crate) fn new(length: f64) -> Self {
+        Self { length, strays: Strays::none(), gradients: None }
+    }
+
+    /// What variables stray by here.
+    pub(crate) fn strays(&self) -> &Strays {
+        &self.strays
+    }
+
+    /// The levels of a stream.
+    pub(crate) fn levels(&self, place: usize, stream: &Stream) -> Levels {
+        self.strays.levels(place, stream.pending(self.length).as_ref(), stream.correlation)
+    }
+
+    /// ln of what E x is times that of infinite width, for means go with lengths.
+    pub(crate) fn ln_mean(&self, place: usize) -> f64 {
+        0.5 * self.strays.mean_of(place)[U_A] + self.strays.of(place)[(U_A, U_A)] / 8.0
+    }
+
+    /// The variance over networks of ln of the variance of all entries of a stream.
+    pub(crate) fn variance(&self, place: usize, stream: &Stream) -> f64 {
+        // The square of the mean of all entries, which is subtracted, is one of a Gaussian variable.
+        let mean = (stream.ones[0] + (self.length - 1.0) * stream.ones[1]) / (self.length * stream.width);
+        let of_mean = 2.0 * mean * mean;
+        of_mean
+            + match stream.variance {
+                Some(entries) => self.strays.of(place)[(U, U)] + entries,
+                None => self.levels(place, stream).variance,
+            }
+    }
+
+    /// A copy of a stream, and its place.
+    pub(crate) fn fork(&mut self, place: usize) -> (usize, DMatrix<f64>) {
+        let jacobian = self.strays.fork(place);
+        (self.strays.streams() - 1, jacobian)
+    }
+
+    /// Adds what entries of a stream are still to add.
+    fn draw(&mut self, place: usize, stream: &mut Stream) -> Option<Noise> {
+        let pending = stream.pending(self.length)?;
+        stream.drawn = None;
+        Some(self.strays.add(place, &pending, stream.correlation))
+    }
+
+    /// Adds what entries are still to add before a fork; what they did.
+    pub(crate) fn settle(&mut self, place: usize, stream: &Stream) -> (Stream, Option<Noise>) {
+        let mut stream = stream.clone();
+        let noise = self.draw(place, &mut stream);
+        (stream, noise)
+    }
+
+    /// Goes through a component with this map and these gains to an output of correlation `r`; `of_overlaps` if it does not take
+    /// every entry by itself.
+    pub(crate) fn apply(
+        &mut self,
+        (place, x): (usize, &Stream),
+        (map, gain): (Map, Gain),
+        r: f64,
+        of_overlaps: bool,
+        answer: impl FnOnce(&Place<'_>) -> Answer,
+    ) -> (Stream, Applied) {
+        let mut x = x.clone();
+        let drawn = if of_overlaps { self.draw(place, &mut x) } else { None };
+        let before = self.strays.clone();
+        let covariance = if of_overlaps { None } else { Some(before.of(place)) };
+        let step = self.strays.map(&[place], map, r);
+        let covariance = covariance.unwrap_or_else(|| self.strays.of(place));
+        let mut answer = answer(&Place { x: &x, r, length: self.length, covariance });
+        let jacobian = step.part(place);
+        let stream = Stream {
+            width: answer.width,
+            correlation: r,
+            entries: answer.entries,
+            drawn: if of_overlaps { answer.drawn() } else { Some(x.behind(&step, self.length)) },
+            ones: answer.ones,
+            susceptibility: x.susceptible(&jacobian),
+            variance: answer.variance,
+        };
+        if !of_overlaps {
+            answer.less_explained(&x, &step, &gain, self.length);
+        }
+        let drift = self.strays.add(place, &Noise { drift: answer.drift, ..Noise::none() }, r);
+        let after = self.strays.clone();
+        (stream, Applied { place, drawn, before, x, step, gain, answer, drift, after })
+    }
+
+    /// Starts the way back at the end of a stream.
+    pub(crate) fn seed(&mut self, cosine: f64, width: f64) {
+        self.gradients = Some(Gradients::seed(cosine, width, self.length));
+    }
+
+    fn gradients(&mut self) -> &mut Gradients {
+        self.gradients.as_mut().expect("the way back has begun")
+    }
+
+    /// ln E |g_a|², E g_a·g_b over it, and the variance of ln mean |g_a|², where variables stray like this.
+    pub(crate) fn gradient(&self, place: usize, strays: &Strays) -> (f64, f64, f64) {
+        self.gradients.as_ref().expect("the way back has begun").at(place, strays)
+    }
+
+    /// E of the gradient at the output of a component, with its input if `with_input`, with its output otherwise.
+    pub(crate) fn coupling(&mut self, applied: &Applied, with_input: bool) -> Coupling {
+        let Applied { place, before, after, x, step, answer, .. } = applied;
+        let gradient = &self.gradients().of[*place];
+        let mut given = gradient.given.clone();
+        let (strays, r) = if with_input {
+            given.noise(*place, &applied.drift);
+            given.map(step);
+            (before, x.correlation)
+        } else {
+            (after, answer.correlation)
+        };
+        // |x_a|² in logarithms, and r_ab e^((u_b − u_a)/2) beside it.
+        let start = of_stream(*place).start;
+        let count = given.ln_own.gradient.len();
+        given.ln_own.gradient[start + U_A] += 1.0;
+        let mut ends = Quadratic::constant(0.0, count);
+        (ends.gradient[start + U_A], ends.gradient[start + U_B]) = (-0.5, 0.5);
+        let mut correlation = Quadratic::constant(r, count);
+        correlation.gradient[start + R_AB] = 1.0;
+        given.cosine = given.cosine.times(&ends.exp(1.0)).times(&correlation);
+        let (ln_own, pair) = given.at(strays);
+        // What gains read is E Σ_i (g x)_ai (g x)_bi.
+        let pair = if with_input { pair } else { pair + gradient.mixed.pairs / x.width };
+        Coupling { ln_own, pair }
+    }
+
+    /// Back through a component.
+    pub(crate) fn apply_backward(&mut self, applied: Applied) {
+        let Applied { place, drawn, x, step, gain, answer, drift, .. } = applied;
+        let gradients = self.gradients();
+        gradients.noise(place, &drift);
+        gradients.apply(place, &step, &gain, &answer, x.width);
+        if let Some(noise) = drawn {
+            gradients.noise(place, &noise);
+        }
+    }
+
+    /// Back through what was added to a stream before a fork.
+    pub(crate) fn settle_backward(&mut self, place: usize, noise: Option<&Noise>) {
+        if let Some(noise) = noise {
+            self.gradients().noise(place, noise);
+        }
+    }
+
+    /// Goes through a sum of the correlation `r`, with this ratio of E y² and that of the common input.
+    pub(crate) fn sum(
+        &mut self,
+        x: &Stream,
+        places: &[usize],
+        mut parts: Vec<Stream>,
+        (map, gains): (Map, Vec<Gain>),
+        (r, ratio): (f64, f64),
+    ) -> (Stream, Merged) {
+        let drawn = places.iter().zip(&mut parts).map(|(&place, part)| self.draw(place, part)).collect();
+        let before = self.strays.clone();
+        // ∂u of a sum by that of a part is its share.
+        let shares: Vec<f64> = (0..places.len()).map(|part| map.jacobian[(U_A, VARIABLES * part + U_A)]).collect();
+        let step = self.strays.map(places, map, r);
+        let streams: Vec<&Stream> = parts.iter().collect();
+        let fan = Fan { x, parts: &streams, r, length: self.length };
+        let (stream, noise) = fan.sum(&step, &shares, &before);
+        let answers = shares.iter().map(|&share| fan.part_of_sum(share)).collect();
+        let common = commons(&streams, |i, j| shares[i] * shares[j] * ratio);
+        let noise = self.strays.add(places[0], &noise, r);
+        (
+            stream,
+            Merged {
+                places: places.to_vec(),
+                drawn,
+                step,
+                gains,
+                answers,
+                noise,
+                common,
+                correlation: r,
+                output: None,
+            },
+        )
+    }
+
+    /// Goes through a product with this share (E y)²/E y² of means, E y² over that of the common input.
+    pub(crate) fn product(
+        &mut self,
+        x: &Stream,
+        places: &[usize],
+        parts: &[Stream],
+        (map, gains): (Map, Vec<Gain>),
+        (r, mean_share, ratio): (f64, f64, f64),
+    ) -> (Stream, Merged) {
+        let step = self.strays.map(places, map, r);
+        let streams: Vec<&Stream> = parts.iter().collect();
+        let fan = Fan { x, parts: &streams, r, length: self.length };
+        let stream = fan.product(&step, mean_share);
+        let answers = (0..parts.len()).map(|own| fan.part_of_product(own)).collect();
+        let common = commons(&streams, |_, _| ratio);
+        let drawn = vec![None; parts.len()];
+        (
+            stream,
+            Merged {
+                places: places.to_vec(),
+                drawn,
+                step,
+                gains,
+                answers,
+                noise: Noise::none(),
+                common,
+                correlation: r,
+                output: None,
+            },
+        )
+    }
+
+    /// Back through a fan, to its parts.
+    pub(crate) fn split(&mut self, merged: &mut Merged, is_product: bool) {
+        let Merged { places, drawn, step, gains, answers, noise, common, output: at_output, correlation } = merged;
+        let gradients = self.gradients();
+        gradients.noise(places[0], noise);
+        let output = gradients.of[places[0]].clone();
+        // c of the parts of a product is that of the output, of parts of a sum a share of what it has beyond isotropy.
+        let [radial, cross] =
+            [output.mixed.radial, output.mixed.cross].map(|of| if is_product { of } else { of - 1.0 });
+        let isotropic = if is_product { *correlation * output.given.cosine.value } else { 0.0 };
+        let pairs = output.mixed.pairs + isotropic;
+        for common in common {
+            common.own *= radial;
+            common.cross *= cross;
+            common.pair *= cross;
+            common.pairs *= pairs;
+        }
+        *at_output = Some(output);
+        gradients.split(places, step, gains, answers);
+        for (&place, noise) in places.iter().zip(drawn).rev() {
+            self.settle_backward(place, noise.as_ref());
+        }
+    }
+
+    /// Back through the forks of a fan whose input has this width.
+    pub(crate) fn join(&mut self, merged: &Merged, forks: &[DMatrix<f64>], width: f64) {
+        let output = merged.output.as_ref().expect("the fan was split");
+        self.gradients().join(&merged.places, forks, width, &merged.common, output);
+    }
+}
+
+/// What every two parts have in common along the input of a fan, with a factor each.
+fn commons(parts: &[&Stream], factor: impl Fn(usize, usize) -> f64) -> Vec<Common> {
+    let mut commons = Vec::new();
+    for j in 0..parts.len() {
+        for i in 0..j {
+            let [[u, r], [v, s]] = [parts[i].susceptibility, parts[j].susceptibility];
+            let factor = factor(i, j);
+            commons.push(Common {
+                own: 2.0 * factor * u * v,
+                pairs: 2.0 * factor * u * v,
+                cross: factor * (u * s + r * v),
+                pair: 2.0 * factor * r * s * (1.0 - parts[i].correlation * parts[i].correlation),
+            });
+        }
+    }
+    commons
+}
+
+impl Applied {
+    pub(crate) fn place(&self) -> usize {
+        self.place
+    }
+
+    /// What variables strayed by at the output.
+    pub(crate) fn after(&self) -> &Strays {
+        &self.after
+    }
+}
+
+impl Merged {
+    /// The places of the parts.
+    pub(crate) fn places(&self) -> &[usize] {
+        &self.places
+    }
+}
+
+impl Answer {
+    /// What entries have added where overlaps were taken: nothing of those drawn anew, all of others.
+    fn drawn(&self) -> Option<Noise> {
+        matches!(self.gradient, super::component::GradientEntries::Drawn).then(Noise::none)
+    }
+
+    /// Takes off the covariances with gains what entries of the input, which are in S, explain.
+    fn less_explained(&mut self, x: &Stream, step: &Step, gain: &Gain, length: f64) {
+        let before = x.drawn.unwrap_or_else(|| x.noise(length));
+        if before.is_none() {
+            return;
+        }
+        let explained = step.part(step.parts[0]) * before.covariance;
+        let [own, cosine] = [&gain.ln_own, &gain.cosine].map(|of| explained * of.of_stream(0));
+        self.with_gains[0] -= own;
+        if gain.cosine.value != 0.0 {
+            self.with_gains[1] -= own + cosine / gain.cosine.value;
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! What sums and products of chains do at finite width beside their maps.
+
+use super::chart::{R_AB, U_A};
+use super::component::{Answer, GradientEntries};
+use super::forward::{Step, Strays, of_stream};
+use super::mixed::{Affine, Transport};
+use super::noise::{Covariances, FourPoint, GainCovariances, Noise, Vector, in_chart};
+use super::stream::Stream;
+
+/// A fan between its parts and an output of the correlation `r`, of `length` tokens.
+pub(crate) struct Fan<'p> {
+    /// The common input.
+    pub(crate) x: &'p Stream,
+    pub(crate) parts: &'p [&'p Stream],
+    pub(crate) r: f64,
+    pub(crate) length: f64,
+}
+
+/// Covariances of x_a f_b + f_a x_b of two uncorrelated signals with these cosines, `both` the product of their shares of the sum and
+/// `joint` the covariance of their cosines.
+pub(crate) fn crossed(both: f64, [a, b]: [f64; 2], joint: f64) -> Covariances {
+    let product = a * b;
+    Covariances {
+        aa_aa: 4.0 * both,
+        aa_bb: 4.0 * both * (product + joint),
+        aa_ab: 2.0 * both * (a + b),
+        aa_bc: 4.0 * both * product,
+        ab_ab: 2.0 * both * (1.0 + product),
+        ab_ac: both * (a + b + 2.0 * product),
+        ab_cd: 4.0 * both * product,
+    }
+}
+
+impl Fan<'_> {
+    /// ∂u_a and ∂r_ab of the output by those at the fork before the input.
+    fn susceptibility(&self, step: &Step) -> [f64; 2] {
+        let row = |variable: usize| {
+            let output = of_stream(step.parts[0]).start + variable;
+            let parts = step.parts.iter().zip(self.parts);
+            let place = usize::from(variable == R_AB);
+            let of = |(&part, stream): (&usize, &&Stream)| {
+                step.jacobian[(output, of_stream(part).start + variable)] * stream.susceptibility[place]
+            };
+            self.x.susceptibility[place] * parts.map(of).sum::<f64>()
+        };
+        [row(U_A), row(R_AB)]
+    }
+
+    /// The output of a sum to which parts contribute these shares.
+    pub(crate) fn sum(&self, step: &Step, shares: &[f64], strays: &Strays) -> (Stream, Noise) {
+        let ones = [0, 1].map(|pair| self.parts.iter().zip(shares).map(|(part, share)| share * part.ones[pair]).sum());
+        let mut noise = Noise::none();
+        for i in 0..shares.len() {
+            for j in 0..i {
+                let [a, b] = [i, j].map(|part| of_stream(step.parts[part]).start + R_AB);
+                let joint = strays.covariance[(a, b)];
+                let cosines = [i, j].map(|part| self.parts[part].correlation);
+                let more = crossed(shares[i] * shares[j], cosines, joint).noise(self.x.width, self.length, self.r);
+                noise.covariance += more.covariance;
+                noise.drift += more.drift;
+            }
+        }
+        let stream = Stream {
+            ones,
+            drawn: None,
+            susceptibility: self.susceptibility(step),
+            ..Stream::drawn(self.parts[0].width, self.r, 0.0)
+        };
+        (stream, noise)
+    }
+
+    /// What a sum makes of the gradient of one part with this share.
+    pub(crate) fn part_of_sum(&self, share: f64) -> Answer {
+        let affine = Affine { isotropic: 1.0, kept: share };
+        let pairs = [share, 0.0, 0.0];
+        Answer { transport: Transport { radial: affine, cross: affine, pairs, ..Transport::NONE }, ..self.part() }
+    }
+
+    /// The output of a product, with this share (E y)²/E y².
+    pub(crate) fn product(&self, step: &Step, mean_share: f64) -> Stream {
+        let entries = self.parts.iter().fold(FourPoint::ONE, |product, part| product.times(part.entries));
+        let mut drawn = Noise::none();
+        for (&part, stream) in step.parts.iter().zip(self.parts) {
+            let before = stream.drawn.unwrap_or_else(|| stream.noise(self.length));
+            let jacobian = step.part(part);
+            drawn.covariance += jacobian * before.covariance * jacobian.transpose();
+            drawn.drift += jacobian * before.drift;
+        }
+        Stream {
+            entries,
+            drawn: Some(drawn),
+            ones: [1.0 - mean_share, self.r - mean_share],
+            susceptibility: self.susceptibility(step),
+            ..Stream::drawn(self.parts[0].width, self.r, 0.0)
+        }
+    }
+
+    /// What a product makes of the gradient of one part.
+    pub(crate) fn part_of_product(&self, own: usize) -> Answer {
+        let others = || self.parts.iter().enumerate().filter(|(other, _)| *other != own).map(|(_, part)| part);
+        let factor = others().fold(FourPoint::ONE, |product, part| product.times(part.entries));
+        let of_factor = others().map(|part| part.correlation).product();
+        let covariances = GainCovariances::of_factor(&factor, of_factor, self.parts[own].correlation);
+        let width = self.parts[own].width;
+        let [with_own, with_pair] = covariances.vectors(self.length).map(|with| with / width);
+        let met = 2.0 * with_pair[U_A] - self.r * with_pair[R_AB];
+        Answer {
+            with_gains: [with_own, with_pair].map(|with| in_chart(with, self.r)),
+            transport: Transport {
+                ones: Affine::ISOTROPIC,
+                own: [0.0, with_own[U_A], 0.0, 0.0],
+                pair: [0.0, 0.0, met, 0.0],
+                ..Transport::NONE
+            },
+            gradient: GradientEntries::Times(factor),
+            ..self.part()
+        }
+    }
+
+    fn part(&self) -> Answer {
+        Answer {
+            width: self.parts[0].width,
+            correlation: self.r,
+            entries: self.parts[0].entries,
+            ones: self.parts[0].ones,
+            variance: None,
+            drift: Vector::zeros(),
+            with_gains: [Vector::zeros(); 2],
+            transport: Transport::NONE,
+            gradient: GradientEntries::Kept,
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! Means and covariance of the variables of all live streams, to order 1/width.
+//!
+//! ```text
+//! y' = f(y) + ξ          m' = J m + ½ H:S + b          S' = J S Jᵀ + Q          J, H of f, Q and b of ξ
+//! ```
+//!
+//! S is of order 1/n, m what E y has beyond infinite width. A fork makes a copy of a stream, a fan one stream of several; what streams
+//! have in common stands in S. Source: van Kampen 2007, chapter X; Jazwinski 1970, section 9.3 (second-order filter).
+
+use std::ops::Range;
+
+use nalgebra::{DMatrix, DVector};
+
+use super::chart::{Map, R, R_AB, U, U_A, U_B, VARIABLES};
+use super::noise::{Matrix, Noise, Vector};
+
+/// What the variables of all live streams stray by.
+#[derive(Clone, Debug)]
+pub(crate) struct Strays {
+    /// m.
+    pub(crate) mean: DVector<f64>,
+    /// S.
+    pub(crate) covariance: DMatrix<f64>,
+}
+
+/// The variables of a stream.
+pub(crate) fn of_stream(stream: usize) -> Range<usize> {
+    stream * VARIABLES..(stream + 1) * VARIABLES
+}
+
+/// A linear map of the variables of all live streams, with the second derivatives of one stream by those that it is made of.
+#[derive(Clone, Debug)]
+pub(crate) struct Step {
+    /// The streams that are made one, which takes the place of the first.
+    pub(crate) parts: Vec<usize>,
+    /// The variables of those, among all.
+    pub(crate) places: Vec<usize>,
+    pub(crate) jacobian: DMatrix<f64>,
+    /// Of the variables of that stream by those of the parts.
+    pub(crate) hessians: Vec<DMatrix<f64>>,
+    /// What the means of the sequence move by so that they stay those of its tokens.
+    pub(crate) settled: Vector,
+}
+
+impl Strays {
+    /// Of a first stream that does not stray.
+    pub(crate) fn none() -> Self {
+        Self { mean: DVector::zeros(VARIABLES), covariance: DMatrix::zeros(VARIABLES, VARIABLES) }
+    }
+
+    pub(crate) fn streams(&self) -> usize {
+        self.mean.len() / VARIABLES
+    }
+
+    /// Adds a copy of a stream behind all others.
+    pub(crate) fn fork(&mut self, stream: usize) -> DMatrix<f64> {
+        let count = self.mean.len();
+        let copy = of_stream(stream).start;
+        let jacobian = DMatrix::from_fn(count + VARIABLES, count, |row, column| {
+            let source = if row < count { row } else { row - count + copy };
+            f64::from(u8::from(source == column))
+        });
+        self.mean = &jacobian * &self.mean;
+        self.covariance = &jacobian * &self.covariance * jacobian.transpose();
+        jacobian
+    }
+
+    /// Goes through a map of the streams `parts` to one of correlation `r`, in the place of the first; the others are last and end.
+    pub(crate) fn map(&mut self, parts: &[usize], map: Map, r: f64) -> Step {
+        let (before, after) = (self.mean.len(), self.mean.len() - (parts.len() - 1) * VARIABLES);
+        let places: Vec<usize> = parts.iter().flat_map(|&part| of_stream(part)).collect();
+        let target = of_stream(parts[0]);
+        let mut jacobian = DMatrix::zeros(after, before);
+        for row in 0..after {
+            if target.contains(&row) {
+                let of = map.jacobian.row(row - target.start);
+                places.iter().zip(of.iter()).for_each(|(&place, &slope)| jacobian[(row, place)] = slope);
+            } else {
+                jacobian[(row, row)] = 1.0;
+            }
+        }
+        let of_parts = self.covariance.select_rows(&places).select_columns(&places);
+        self.mean = &jacobian * &self.mean;
+        for (row, hessian) in target.clone().zip(&map.hessians) {
+            self.mean[row] += 0.5 * hessian.component_mul(&of_parts).sum();
+        }
+        self.covariance = &jacobian * &self.covariance * jacobian.transpose();
+        let settled = self.settle(parts[0], r);
+        Step { parts: parts.to_vec(), places, jacobian, hessians: map.hessians, settled }
+    }
+
+    /// Adds what is drawn of a stream of correlation `r`; all that its means move by.
+    pub(crate) fn add(&mut self, stream: usize, noise: &Noise, r: f64) -> Noise {
+        let Range { start, .. } = of_stream(stream);
+        let mut block = self.covariance.fixed_view_mut::<VARIABLES, VARIABLES>(start, start);
+        block += noise.covariance;
+        let mut mean = self.mean.fixed_rows_mut::<VARIABLES>(start);
+        mean += noise.drift;
+        Noise { covariance: noise.covariance, drift: noise.drift + self.settle(stream, r) }
+    }
+
+    /// S of one stream.
+    pub(crate) fn of(&self, stream: usize) -> Matrix {
+        let start = of_stream(stream).start;
+        self.covariance.fixed_view::<VARIABLES, VARIABLES>(start, start).into()
+    }
+
+    pub(crate) fn mean_of(&self, stream: usize) -> Vector {
+        self.mean.fixed_rows::<VARIABLES>(of_stream(stream).start).into()
+    }
+
+    /// Makes E e^U that of e^(u_a), and E e^U R that of r_ab e^((u_a + u_b)/2).
+    fn settle(&mut self, stream: usize, r: f64) -> Vector {
+        let settled = settled(&self.mean_of(stream), &self.of(stream), r);
+        let mut mean = self.mean.fixed_rows_mut::<VARIABLES>(of_stream(stream).start);
+        mean += settled;
+        settled
+    }
+}
+
+/// E mean |x_a|² over that of infinite width (ln), what the correlation has beyond it, and the variance of U, of one stream.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Levels {
+    pub(crate) ln_level: f64,
+    pub(crate) correlation: f64,
+    pub(crate) variance: f64,
+}
+
+impl Strays {
+    /// The levels of a stream of correlation `r`, with what its entries are still to add.
+    pub(crate) fn levels(&self, stream: usize, pending: Option<&Noise>, r: f64) -> Levels {
+        let (mut mean, mut covariance) = (self.mean_of(stream), self.of(stream));
+        if let Some(noise) = pending {
+            mean += noise.drift;
+            covariance += noise.covariance;
+            mean += settled(&mean, &covariance, r);
+        }
+        let variance = covariance[(U, U)].max(0.0);
+        Levels { ln_level: mean[U] + 0.5 * variance, correlation: mean[R] + covariance[(U, R)], variance }
+    }
+}
+
+/// What the means of U and R lack to be those of the tokens.
+fn settled(mean: &Vector, covariance: &Matrix, r: f64) -> Vector {
+    let s = |i: usize, j: usize| covariance[(i, j)];
+    let level = mean[U_A] + 0.5 * (s(U_A, U_A) - s(U, U));
+    let ends = 0.5 * (mean[U_A] + mean[U_B]) + (s(U_A, U_A) + 2.0 * s(U_A, U_B) + s(U_B, U_B)) / 8.0;
+    let product = r * ends + mean[R_AB] + 0.5 * (s(U_A, R_AB) + s(U_B, R_AB));
+    let correlation = product - r * (level + 0.5 * s(U, U)) - s(U, R);
+    let mut settled = Vector::zeros();
+    (settled[U], settled[R]) = (level - mean[U], correlation - mean[R]);
+    settled
+}
+
+impl Step {
+    /// ∂ of the variables of the output by those of one part.
+    pub(crate) fn part(&self, part: usize) -> Matrix {
+        let [row, column] = [self.parts[0], part].map(|stream| of_stream(stream).start);
+        self.jacobian.fixed_view::<VARIABLES, VARIABLES>(row, column).into()
+    }
+}

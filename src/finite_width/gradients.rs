@@ -1,0 +1,280 @@
+//! Gradients of all live streams: models of |g_a|² and g_a·g_b, what they have to do with signals, and how one network's stray.
+//!
+//! The levels of a sequence, (mean_a |g_a|², mean_{a≠b} g_a·g_b) over E |g_a|², have the covariance W beyond what the variables of
+//! signals explain: noise of signals adds R Q Rᵀ, R what models answer to U and R, entries add theirs, and both at one place the
+//! covariance of noise with gains. At a site the variance of ln mean |g|² is that of W + R S Rᵀ.
+
+use nalgebra::{DMatrix, DVector, Matrix2};
+
+use super::backward::Conditional;
+use super::chart::{Gain, R, R_AB, U, U_A, U_B, VARIABLES};
+use super::component::{Answer, GradientEntries};
+use super::forward::{Step, Strays};
+use super::mixed::Mixed;
+use super::noise::{FourPoint, Noise, Vector};
+
+/// Gradients of all live streams.
+#[derive(Clone, Debug)]
+pub(crate) struct Gradients {
+    length: f64,
+    /// Of every stream: |g_a|², g_a·g_b if it is not zero, ρ, α and k.
+    pub(crate) of: Vec<Both>,
+    /// W.
+    levels: DMatrix<f64>,
+    /// Covariances of the cosines of single pairs of tokens.
+    cosines: DMatrix<f64>,
+}
+
+/// The gradient of a stream.
+#[derive(Clone, Debug)]
+pub(crate) struct Both {
+    pub(crate) given: Conditional,
+    pub(crate) mixed: Mixed,
+    /// What its entries are still to add to W.
+    pending: Matrix2<f64>,
+}
+
+/// What two parts of a fan have in common along its input, for c_ab of both come from that of the output.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Common {
+    /// 2 E c_a c_a' over n E x² of the input, per E g_a² of the output.
+    pub(crate) own: f64,
+    /// What it adds to α, and over n to g_a·g_b, per E g_a·g_b of the output.
+    pub(crate) cross: f64,
+    pub(crate) pair: f64,
+    /// The same of E c_aa c_bb', per E g_a² of the output.
+    pub(crate) pairs: f64,
+}
+
+impl Both {
+    /// E g_a·g_b/E |g_a|².
+    fn cosine(&self) -> f64 {
+        self.given.cosine.value
+    }
+
+    /// What both levels answer to U and R of all streams.
+    fn answers(&self) -> [Vec<f64>; 2] {
+        let of_all = |gradient: &DVector<f64>| -> Vec<f64> {
+            let of_stream = |r: &[f64]| [r[U_A] + r[U_B] + r[U], r[R_AB] + r[R]];
+            gradient.as_slice().chunks(VARIABLES).flat_map(of_stream).collect()
+        };
+        let Conditional { ln_own, cosine } = &self.given;
+        let own = of_all(&ln_own.gradient);
+        let pair = own.iter().zip(of_all(&cosine.gradient)).map(|(own, of_cosine)| cosine.value * own + of_cosine);
+        [own.clone(), pair.collect()]
+    }
+}
+
+impl Gradients {
+    /// Of one stream of this width and `length` tokens, at the end: independent of all signals.
+    pub(crate) fn seed(cosine: f64, width: f64, length: f64) -> Self {
+        let given = Conditional::independent(cosine);
+        let both = Both { given, mixed: Mixed::ISOTROPIC, pending: Matrix2::zeros() };
+        let mut gradients =
+            Self { length, of: vec![both], levels: DMatrix::zeros(2, 2), cosines: DMatrix::zeros(1, 1) };
+        gradients.of[0].pending = gradients.entries(0, width);
+        gradients
+    }
+
+    /// What Gaussian entries add to the levels of a gradient.
+    fn entries(&self, stream: usize, width: f64) -> Matrix2<f64> {
+        let cosine = self.of[stream].cosine();
+        self.added(FourPoint::gaussian(cosine, self.cosines[(stream, stream)]), cosine, width)
+    }
+
+    fn added(&self, entries: FourPoint, cosine: f64, width: f64) -> Matrix2<f64> {
+        let moments = entries.covariances(cosine).matrix(self.length) / width;
+        moments.fixed_view::<2, 2>(U, U).into()
+    }
+
+    /// R: the levels of all gradients by U and R of all streams.
+    fn answers(&self) -> DMatrix<f64> {
+        let rows: Vec<Vec<f64>> = self.of.iter().flat_map(Both::answers).collect();
+        DMatrix::from_fn(rows.len(), 2 * self.of.len(), |row, column| rows[row][column])
+    }
+
+    /// Adds what entries of a gradient still have to add.
+    fn draw(&mut self, stream: usize) {
+        let pending = std::mem::replace(&mut self.of[stream].pending, Matrix2::zeros());
+        let mut block = self.levels.fixed_view_mut::<2, 2>(2 * stream, 2 * stream);
+        block += pending;
+    }
+
+    /// Back through what was added to the signal of a stream.
+    pub(crate) fn noise(&mut self, stream: usize, noise: &Noise) {
+        let answers = self.answers();
+        let answers = answers.columns(2 * stream, 2);
+        let covariance: Matrix2<f64> = noise.covariance.fixed_view::<2, 2>(U, U).into();
+        self.levels += answers * covariance * answers.transpose();
+        self.of.iter_mut().for_each(|gradient| gradient.given.noise(stream, noise));
+    }
+
+    /// Back through a component of a stream.
+    pub(crate) fn apply(&mut self, stream: usize, step: &Step, gain: &Gain, answer: &Answer, width: f64) {
+        let before = self.of[stream].cosine();
+        let answers: DMatrix<f64> = self.answers().columns(2 * stream, 2).into();
+        if matches!(answer.gradient, GradientEntries::Drawn) {
+            self.draw(stream);
+        }
+        let entries = FourPoint::gaussian(before, self.cosines[(stream, stream)]);
+        let responses = self.of[stream].given.responses(stream);
+        self.of.iter_mut().for_each(|gradient| gradient.given.map(step));
+        let turn = self.times(stream, &step.places, gain, answer, &responses);
+        self.meet(stream, &answers, &answer.with_gains, turn);
+        match answer.gradient {
+            GradientEntries::Kept => {}
+            GradientEntries::Drawn => {
+                self.cosines[(stream, stream)] += (1.0 - before * before).powi(2) / width;
+                self.of[stream].pending = self.entries(stream, width);
+            }
+            GradientEntries::Times(factors) => {
+                let pending = self.added(entries.times(factors), self.of[stream].cosine(), width);
+                self.of[stream].pending = pending;
+            }
+        }
+    }
+
+    /// One gradient times the gain of a component whose output it responds to; what cosines are multiplied by.
+    fn times(&mut self, stream: usize, places: &[usize], gain: &Gain, answer: &Answer, responses: &[Vector; 2]) -> f64 {
+        let Both { given, mixed, .. } = &mut self.of[stream];
+        let (count, after, turn) = (given.ln_own.gradient.len(), given.cosine.value, gain.cosine.value);
+        given.meet(&answer.with_gains, responses);
+        given.add(mixed.added(&answer.transport));
+        given.ln_own.add(&gain.ln_own.among(places, count));
+        given.cosine = given.cosine.times(&gain.cosine.among(places, count));
+        *mixed = mixed.through(&answer.transport, [after, turn * after]);
+        self.cosines.row_mut(stream).scale_mut(turn);
+        self.cosines.column_mut(stream).scale_mut(turn);
+        self.levels.row_mut(2 * stream + 1).scale_mut(turn);
+        self.levels.column_mut(2 * stream + 1).scale_mut(turn);
+        turn
+    }
+
+    /// Adds to W what levels answer to noise that gains of one gradient stray with.
+    fn meet(&mut self, stream: usize, answers: &DMatrix<f64>, [own, pair]: &[Vector; 2], turn: f64) {
+        let cosine = self.of[stream].cosine();
+        let with = Matrix2::new(own[U], cosine * pair[U], own[R], cosine * pair[R]);
+        let mut both = answers * with;
+        both.row_mut(2 * stream + 1).scale_mut(turn);
+        let mut columns = self.levels.columns_mut(2 * stream, 2);
+        columns += &both;
+        let mut rows = self.levels.rows_mut(2 * stream, 2);
+        rows += both.transpose();
+    }
+
+    /// Back through a fan whose output is in the place of the first part: a gradient for each part, those of others last.
+    pub(crate) fn split(&mut self, parts: &[usize], step: &Step, gains: &[Gain], answers: &[Answer]) {
+        let first = parts[0];
+        self.draw(first);
+        let responses = self.of[first].given.responses(first);
+        let to_output: DMatrix<f64> = self.answers().columns(2 * first, 2).into();
+        self.of.iter_mut().for_each(|gradient| gradient.given.map(step));
+        let (before, after) = (self.of.len(), self.of.len() + parts.len() - 1);
+        let source = |index: usize| if index < before { index } else { first };
+        self.of.extend((before..after).map(|_| self.of[first].clone()).collect::<Vec<_>>());
+        let level = |index: usize| 2 * source(index / 2) + index % 2;
+        self.levels = DMatrix::from_fn(2 * after, 2 * after, |i, j| self.levels[(level(i), level(j))]);
+        self.cosines = DMatrix::from_fn(after, after, |i, j| self.cosines[(source(i), source(j))]);
+        let to_output = DMatrix::from_fn(2 * after, 2, |row, column| to_output[(level(row), column)]);
+        let cosine = self.of[first].cosine();
+        let entries = FourPoint::gaussian(cosine, self.cosines[(first, first)]);
+        for ((&part, gain), answer) in parts.iter().zip(gains).zip(answers) {
+            let turn = self.times(part, &step.places, gain, answer, &responses);
+            if let GradientEntries::Times(factors) = answer.gradient {
+                // What those of the output made of it is in W.
+                let turned = Matrix2::from_diagonal(&[1.0, turn].into());
+                let before = turned * self.added(entries, cosine, answer.width) * turned;
+                let pending = self.added(entries.times(factors), self.of[part].cosine(), answer.width) - before;
+                self.of[part].pending = pending;
+            }
+            self.meet(part, &to_output, &answer.with_gains, turn);
+        }
+    }
+
+    /// Back through the forks of a fan: the sum of the gradients of its parts, in the place of the first.
+    pub(crate) fn join(
+        &mut self,
+        parts: &[usize],
+        forks: &[DMatrix<f64>],
+        width: f64,
+        common: &[Common],
+        output: &Both,
+    ) {
+        for &part in parts {
+            self.draw(part);
+        }
+        for jacobian in forks.iter().rev() {
+            self.of.iter_mut().for_each(|gradient| gradient.given.pull(jacobian));
+        }
+        let first = parts[0];
+        let given: Vec<&Conditional> = parts.iter().map(|&part| &self.of[part].given).collect();
+        let cosines: Vec<f64> = given.iter().map(|given| given.cosine.value).collect();
+        let (given, shares) = Conditional::sum(&given);
+        let mixed = Mixed::joined(shares.iter().copied().zip(parts.iter().map(|&part| self.of[part].mixed)));
+        let drawn = self.crossed(parts, &shares, &cosines, width);
+        let (kept, count) = (self.of.len() - parts.len() + 1, self.of.len());
+        let weight = |row: usize, column: usize| {
+            let share = parts.iter().position(|&part| row == first && part == column).map(|part| shares[part]);
+            share.unwrap_or(f64::from(u8::from(row == column && row != first)))
+        };
+        let sum = DMatrix::from_fn(kept, count, weight);
+        let levels = sum.kronecker(&Matrix2::identity());
+        self.levels = &levels * &self.levels * levels.transpose();
+        let mut block = self.levels.fixed_view_mut::<2, 2>(2 * first, 2 * first);
+        block += drawn.0;
+        self.cosines = &sum * &self.cosines * sum.transpose();
+        self.cosines[(first, first)] += drawn.1;
+        self.of.truncate(kept);
+        self.of[first] = Both { given, mixed, pending: Matrix2::zeros() };
+        for common in common {
+            self.of[first].common(common, output, width);
+        }
+    }
+
+    /// What products of gradients of different parts add to the levels of their sum, and to the variance of its cosines.
+    fn crossed(&self, parts: &[usize], shares: &[f64], cosines: &[f64], width: f64) -> (Matrix2<f64>, f64) {
+        let (mut levels, mut variance) = (Matrix2::zeros(), 0.0);
+        for i in 0..parts.len() {
+            for j in 0..i {
+                let both = shares[i] * shares[j];
+                let [a, b] = [cosines[i], cosines[j]];
+                let moments = super::fan::crossed(both, [a, b], self.cosines[(parts[i], parts[j])]);
+                levels += moments.matrix(self.length).fixed_view::<2, 2>(U, U) / width;
+                variance += 2.0 * both * (1.0 - a * b).powi(2) / width;
+            }
+        }
+        (levels, variance)
+    }
+
+    /// ln E |g_a|², E g_a·g_b over it, and the variance of ln mean |g_a|², of one stream where signals stray like this.
+    pub(crate) fn at(&self, stream: usize, strays: &Strays) -> (f64, f64, f64) {
+        let gradient = &self.of[stream];
+        let (ln, cosine) = gradient.given.at(strays);
+        let [own, _] = gradient.answers();
+        let place = |index: usize| index / 2 * VARIABLES + [U, R][index % 2];
+        let mut variance = self.levels[(2 * stream, 2 * stream)] + gradient.pending[(0, 0)];
+        for (i, &a) in own.iter().enumerate() {
+            for (j, &b) in own.iter().enumerate() {
+                variance += a * b * strays.covariance[(place(i), place(j))];
+            }
+        }
+        (ln, cosine, variance.max(0.0))
+    }
+}
+
+impl Both {
+    /// Adds what two parts have in common along their input, of a fan with this gradient at its output.
+    fn common(&mut self, common: &Common, output: &Self, width: f64) {
+        let Conditional { ln_own, cosine } = &mut self.given;
+        let unit = (output.given.ln_own.value - ln_own.value).exp();
+        let own = common.own * unit;
+        let pair = output.cosine() * unit;
+        cosine.value += common.pair * pair / width;
+        ln_own.value += (own / width).ln_1p();
+        self.mixed.pairs += common.pairs * unit;
+        self.mixed.radial = (self.mixed.radial + own) / (1.0 + own / width);
+        if cosine.value != 0.0 {
+            self.mixed.cross += common.cross * pair / cosine.value;
+        }
+    }
+}

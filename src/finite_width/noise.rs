@@ -1,0 +1,186 @@
+//! What finitely many entries add to the variables: the four-point function of one entry, over the width.
+//!
+//! ```text
+//! M = E x_a x_b x_c x_d/(E x²)²      Cov(G_ab, G_cd) = (M_abcd − G_ab G_cd)/n      G_ab = x_a·x_b/n, in units of E x²
+//! ```
+//!
+//! Tokens are exchangeable, so that five numbers give all of M, and seven all of Cov. Gaussian entries: Wick's theorem (Isserlis
+//! 1918). Covariance and drift in the chart (u, r) by Itô's formula, to order 1/n.
+
+use nalgebra::{SMatrix, SVector};
+
+use super::chart::{R, R_AB, U, U_A, U_B, VARIABLES};
+use super::jet::Jet;
+use crate::mean_field::scalar::Scalar;
+
+/// By the variables of one stream.
+pub(crate) type Vector = SVector<f64, VARIABLES>;
+/// By pairs of them.
+pub(crate) type Matrix = SMatrix<f64, VARIABLES, VARIABLES>;
+
+/// E x_a x_b x_c x_d of one entry of tokens a, b, c, d, in units of (E x²)².
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FourPoint {
+    pub(crate) aaaa: f64,
+    pub(crate) aaab: f64,
+    pub(crate) aabb: f64,
+    pub(crate) aabc: f64,
+    pub(crate) abcd: f64,
+}
+
+/// Covariances of products of two tokens with products of two tokens.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Covariances {
+    pub(crate) aa_aa: f64,
+    pub(crate) aa_bb: f64,
+    pub(crate) aa_ab: f64,
+    pub(crate) aa_bc: f64,
+    pub(crate) ab_ab: f64,
+    pub(crate) ab_ac: f64,
+    pub(crate) ab_cd: f64,
+}
+
+/// Covariances of products of two tokens' entries y with the gains f_a² and f_a f_b of their gradients, of single entries and over means.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct GainCovariances {
+    /// Of y_a², y_b², y_a y_b and y_b y_c with f_a².
+    pub(crate) own: [f64; 4],
+    /// Of y_a², y_c², y_a y_b, y_a y_c and y_c y_d with f_a f_b; none if E f_a f_b is zero.
+    pub(crate) pair: Option<[f64; 5]>,
+}
+
+/// What is added to the variables of one stream: a covariance, and a shift of their means.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Noise {
+    pub(crate) covariance: Matrix,
+    pub(crate) drift: Vector,
+}
+
+impl FourPoint {
+    /// Of entries that are 1.
+    pub(crate) const ONE: Self = Self { aaaa: 1.0, aaab: 1.0, aabb: 1.0, aabc: 1.0, abcd: 1.0 };
+
+    /// Of Gaussian entries of correlation `r`, whose variance over networks and pairs counts where r is small.
+    pub(crate) fn gaussian(r: f64, variance: f64) -> Self {
+        let r2 = r * r;
+        Self { aaaa: 3.0, aaab: 3.0 * r, aabb: 1.0 + 2.0 * (r2 + variance), aabc: r + 2.0 * r2, abcd: 3.0 * r2 }
+    }
+
+    /// Of products of independent entries.
+    pub(crate) fn times(self, other: Self) -> Self {
+        Self {
+            aaaa: self.aaaa * other.aaaa,
+            aaab: self.aaab * other.aaab,
+            aabb: self.aabb * other.aabb,
+            aabc: self.aabc * other.aabc,
+            abcd: self.abcd * other.abcd,
+        }
+    }
+
+    /// Of entries that are 1/(1 − p) times themselves with probability 1 − p, and zero otherwise.
+    pub(crate) fn masked(self, p: f64) -> Self {
+        let kept = 1.0 - p;
+        Self { aaaa: self.aaaa / kept, aabc: self.aabc * kept, abcd: self.abcd * kept * kept, ..self }
+    }
+
+    /// Of single entries of correlation `r`.
+    pub(crate) fn covariances(self, r: f64) -> Covariances {
+        Covariances {
+            aa_aa: self.aaaa - 1.0,
+            aa_bb: self.aabb - 1.0,
+            aa_ab: self.aaab - r,
+            aa_bc: self.aabc - r,
+            ab_ab: self.aabb - r * r,
+            ab_ac: self.aabc - r * r,
+            ab_cd: self.abcd - r * r,
+        }
+    }
+}
+
+impl Covariances {
+    /// Of (G_aa, G_bb, G_ab) and of the averages of G_aa and G_ab over `length` tokens.
+    pub(crate) fn matrix(self, length: f64) -> Matrix {
+        let others = length - 1.0;
+        let squares = (self.aa_aa + others * self.aa_bb) / length;
+        let crossed = (2.0 * self.aa_ab + (length - 2.0) * self.aa_bc) / length;
+        let products = 2.0 * self.ab_ab + (length - 2.0) * (4.0 * self.ab_ac + (length - 3.0) * self.ab_cd);
+        let products = if length > 1.0 { products / (length * others) } else { 0.0 };
+        let crossed = if length > 1.0 { crossed } else { 0.0 };
+        Matrix::from_row_slice(&[
+            self.aa_aa, self.aa_bb, self.aa_ab, squares, crossed, //
+            self.aa_bb, self.aa_aa, self.aa_ab, squares, crossed, //
+            self.aa_ab, self.aa_ab, self.ab_ab, crossed, products, //
+            squares, squares, crossed, squares, crossed, //
+            crossed, crossed, products, crossed, products,
+        ])
+    }
+
+    /// Of the average over `width` entries, of `length` tokens of correlation `r`, in the chart.
+    pub(crate) fn noise(self, width: f64, length: f64, r: f64) -> Noise {
+        let moments = self.matrix(length) / width;
+        let chart = chart(r);
+        let jacobian = jacobian(&chart);
+        let drift = chart.map(|of| {
+            let hessian = Matrix::from_fn(|i, j| of.hessian[i.max(j)][i.min(j)]);
+            0.5 * hessian.component_mul(&moments).sum()
+        });
+        Noise { covariance: jacobian * moments * jacobian.transpose(), drift: Vector::from(drift) }
+    }
+}
+
+impl GainCovariances {
+    /// Of y = f g of the correlations `r` of g and `of_factor` of f, whose entries are independent, with the gain f of g.
+    pub(crate) fn of_factor(factor: &FourPoint, of_factor: f64, r: f64) -> Self {
+        let both = r * of_factor;
+        let own = [factor.aaaa - 1.0, factor.aabb - 1.0, r * factor.aaab - both, r * factor.aabc - both];
+        let pair = (of_factor.abs() > 1e-9).then(|| {
+            let over = |moment: f64| moment / of_factor;
+            let products = [factor.aabb, factor.aabc, factor.abcd].map(|moment| r * over(moment) - both);
+            [over(factor.aaab) - 1.0, over(factor.aabc) - 1.0, products[0], products[1], products[2]]
+        });
+        Self { own, pair }
+    }
+
+    /// With (G_aa, G_bb, G_ab) and the averages of G_aa and G_ab over `length` tokens.
+    pub(crate) fn vectors(&self, length: f64) -> [Vector; 2] {
+        let others = (length - 2.0).max(0.0);
+        let [aa, bb, ab, bc] = self.own;
+        let squares = (aa + (length - 1.0) * bb) / length;
+        let own = Vector::new(aa, bb, ab, squares, (2.0 * ab + others * bc) / length);
+        let pair = self.pair.map_or(Vector::zeros(), |[aa, cc, ab, ac, cd]| {
+            let squares = (2.0 * aa + others * cc) / length;
+            let products = 2.0 * ab + others * (4.0 * ac + (length - 3.0) * cd);
+            Vector::new(aa, aa, ab, squares, products / (length * (length - 1.0).max(1.0)))
+        });
+        [own, pair]
+    }
+}
+
+impl Noise {
+    pub(crate) fn none() -> Self {
+        Self { covariance: Matrix::zeros(), drift: Vector::zeros() }
+    }
+
+    pub(crate) fn is_none(&self) -> bool {
+        self.covariance == Matrix::zeros() && self.drift == Vector::zeros()
+    }
+}
+
+/// (u_a, u_b, r_ab, U, R) as functions of (G_aa, G_bb, G_ab) and of the averages of G_aa and G_ab.
+fn chart(r: f64) -> [Jet<VARIABLES>; VARIABLES] {
+    let at = [1.0, 1.0, r, 1.0, r];
+    let g: [Jet<VARIABLES>; VARIABLES] = std::array::from_fn(|index| Jet::variable(index, at[index]));
+    let mut y = g;
+    (y[U_A], y[U_B], y[U]) = (g[U_A].ln(), g[U_B].ln(), g[U].ln());
+    (y[R_AB], y[R]) = (g[R_AB] / (g[U_A] * g[U_B]).sqrt(), g[R] / g[U]);
+    y
+}
+
+fn jacobian(chart: &[Jet<VARIABLES>; VARIABLES]) -> Matrix {
+    Matrix::from_fn(|row, column| chart[row].gradient[column])
+}
+
+/// Covariances with (G_aa, G_bb, G_ab) and the averages of G_aa and G_ab, of correlation `r`, as those with the variables.
+pub(crate) fn in_chart(moments: Vector, r: f64) -> Vector {
+    jacobian(&chart(r)) * moments
+}

@@ -1,0 +1,65 @@
+//! What is known of a stream beside its second moments: of what law its entries are, and what they have added so far.
+
+use super::chart::{R_AB, U_A};
+use super::forward::Step;
+use super::noise::{FourPoint, Matrix, Noise, Vector};
+
+/// What is known of a stream.
+#[derive(Clone, Debug)]
+pub(crate) struct Stream {
+    pub(crate) width: f64,
+    /// The correlation of two tokens at infinite width.
+    pub(crate) correlation: f64,
+    /// Of one entry.
+    pub(crate) entries: FourPoint,
+    /// What finitely many entries add, as far as it is in the covariance already; all of it if none.
+    pub(crate) drawn: Option<Noise>,
+    /// n (mean of entries − E)² over E x² of one token, and the product of two.
+    pub(crate) ones: [f64; 2],
+    /// ∂u_a and ∂r_ab here by those at the last fork.
+    pub(crate) susceptibility: [f64; 2],
+    /// Variance over networks of ln of the variance of all entries, as far as entries make it; that of u if none.
+    pub(crate) variance: Option<f64>,
+}
+
+impl Stream {
+    /// Gaussian entries that were drawn just now, of a correlation that strays by this variance.
+    pub(crate) fn drawn(width: f64, correlation: f64, variance: f64) -> Self {
+        Self {
+            width,
+            correlation,
+            entries: FourPoint::gaussian(correlation, variance),
+            drawn: Some(Noise::none()),
+            ones: [1.0, correlation],
+            susceptibility: [1.0; 2],
+            variance: None,
+        }
+    }
+
+    /// All that finitely many entries of `length` tokens add.
+    pub(crate) fn noise(&self, length: f64) -> Noise {
+        self.entries.covariances(self.correlation).noise(self.width, length, self.correlation)
+    }
+
+    /// What they are still to add.
+    pub(crate) fn pending(&self, length: f64) -> Option<Noise> {
+        let drawn = self.drawn.as_ref()?;
+        let Noise { covariance, drift } = self.noise(length);
+        Some(Noise { covariance: covariance - drawn.covariance, drift: drift - drawn.drift })
+    }
+
+    /// What entries behind a map of every entry have added before they are drawn: what those of the input made of it.
+    pub(crate) fn behind(&self, step: &Step, length: f64) -> Noise {
+        let before = self.drawn.unwrap_or_else(|| self.noise(length));
+        let jacobian = step.part(step.parts[0]);
+        let bent = step.hessians.iter().map(|hessian| 0.5 * hessian.component_mul(&before.covariance).sum());
+        let drift = jacobian * before.drift + Vector::from_iterator(bent);
+        Noise { covariance: jacobian * before.covariance * jacobian.transpose(), drift }
+    }
+
+    /// ∂u_a and ∂r_ab behind a map.
+    pub(crate) fn susceptible(&self, jacobian: &Matrix) -> [f64; 2] {
+        let [u, r] = self.susceptibility;
+        [u * jacobian[(U_A, U_A)], r * jacobian[(R_AB, R_AB)]]
+    }
+}

@@ -1,0 +1,431 @@
+//! The network of finite width as an interpreter of stacks: the infinitely wide one, and the expansion about it.
+
+use std::sync::Arc;
+
+use foldhash::{HashMap, HashMapExt};
+use nalgebra::{DMatrix, Matrix2, Vector2};
+use sigprop_stack::{
+    Activation, Component, Fan, GradientSeed, Interpreter, Mixture, Norm, NormKind, Site, Source, Stack, Stream, Sum,
+    Tensor, run,
+};
+
+use super::mean_field::{not_followed, pooled, rule};
+use super::rows::{Rows, WeightNote};
+use super::{PredictError, Sites};
+use crate::domain::Pooled;
+use crate::finite_width::chart::{self, Gain, Map};
+use crate::finite_width::component::{Answer, Place};
+use crate::finite_width::entries::EntryMoments;
+use crate::finite_width::expansion::{Applied, Coupling, Expansion, Merged};
+use crate::finite_width::forward::Strays;
+use crate::finite_width::jet::Jet;
+use crate::finite_width::noise::Noise;
+use crate::finite_width::stream;
+use crate::mean_field::component::{Fan as LeadingFan, MeanField, Parameter};
+use crate::mean_field::dual::{Dual, function};
+use crate::mean_field::embedding;
+use crate::mean_field::gradient::Gradient as Leading;
+use crate::mean_field::kernel::Kernel;
+use crate::mean_field::positions::Positions;
+use crate::mean_field::signal::Signal as Moments;
+
+/// A stream: its moments at infinite width, its entries, and its place among all that are live.
+#[derive(Clone)]
+pub(super) struct Signal {
+    moments: Arc<Moments<f64>>,
+    stream: Arc<stream::Stream>,
+    place: usize,
+}
+
+/// Its gradient: moments at infinite width, the rest is in the expansion.
+pub(super) struct Gradient {
+    leading: Leading<f64>,
+    place: usize,
+}
+
+/// What the backward pass of a node needs.
+pub(super) enum Kept {
+    Apply {
+        x: Arc<Moments<f64>>,
+        y: Arc<Moments<f64>>,
+        applied: Box<Applied>,
+    },
+    /// Of a norm that is made of others.
+    Steps(Vec<Kept>),
+    Fan(Box<KeptFan>),
+}
+
+/// What that of a fan needs.
+pub(super) struct KeptFan {
+    x: Signal,
+    parts: Vec<Arc<Moments<f64>>>,
+    merged: Merged,
+    forked: Forked,
+}
+
+/// What forks of a fan did.
+#[derive(Default)]
+pub(super) struct Forked {
+    /// To the common input.
+    drawn: Option<Noise>,
+    jacobians: Vec<DMatrix<f64>>,
+}
+
+/// The walk.
+pub(super) struct Walk {
+    sites: Sites,
+    rows: Rows,
+    activations: HashMap<function::Words, Dual>,
+    moments: HashMap<(function::Words, i64, i64), Arc<EntryMoments>>,
+    expansion: Expansion,
+    /// Fans that are open.
+    forks: Vec<Forked>,
+    /// How variables strayed at the sites that were observed, for the way back.
+    observed: Vec<Strays>,
+}
+
+impl Walk {
+    /// What is found in `stack`.
+    pub(super) fn through(sites: Sites, stack: &Stack) -> Result<Rows, PredictError> {
+        let mut walk = Self {
+            sites,
+            rows: Rows::default(),
+            activations: HashMap::new(),
+            moments: HashMap::new(),
+            expansion: Expansion::new(1.0),
+            forks: Vec::new(),
+            observed: Vec::new(),
+        };
+        run(stack, &mut walk)?;
+        Ok(walk.rows)
+    }
+
+    fn tells(&self, at: &Site) -> bool {
+        self.sites == Sites::All || at.is_stream_site()
+    }
+
+    fn activation(&mut self, activation: Activation) -> Dual {
+        let words = function::words(activation);
+        self.activations.entry(words).or_insert_with(|| Dual::new(activation)).clone()
+    }
+
+    /// Moments of entries of `x` behind an activation, on a grid that terms of order 1/width do not see.
+    fn entries(&mut self, activation: Activation, x: &Moments<f64>) -> Arc<EntryMoments> {
+        /// Of ln E x² and of r.
+        const STEPS: [f64; 2] = [16.0, 64.0];
+        let level = x.kernel.own[0].ln() + x.kernel.ln_unit;
+        let level = if function::homogeneous(activation).is_some() { 0.0 } else { (level * STEPS[0]).round() };
+        let r = (correlation(&x.kernel) * STEPS[1]).round();
+        let key = (function::words(activation), level as i64, r as i64);
+        let new = || Arc::new(EntryMoments::new(activation, (level / STEPS[0]).exp(), r / STEPS[1]));
+        Arc::clone(self.moments.entry(key).or_insert_with(new))
+    }
+
+    /// Forward through a component whose rule is known for numbers and for jets.
+    fn applied<C>(&mut self, c: &C, x: &Signal, of_overlaps: bool, answer: Question<'_>) -> (Signal, Kept)
+    where
+        C: MeanField<f64> + MeanField<Jet<3>> + ?Sized,
+    {
+        let y = Arc::new(MeanField::<f64>::forward(c, &x.moments));
+        let answer = |place: &Place<'_>| answer(place, &x.moments, &y);
+        let map = component(c, &x.moments);
+        let r = correlation(&y.kernel);
+        let (stream, applied) = self.expansion.apply((x.place, &x.stream), map, r, of_overlaps, answer);
+        let kept = Kept::Apply { x: Arc::clone(&x.moments), y: Arc::clone(&y), applied: Box::new(applied) };
+        (Signal { moments: y, stream: Arc::new(stream), place: x.place }, kept)
+    }
+
+    /// ln E dW² of parameters of a component, and the gradient at its input at infinite width.
+    fn returned<C>(
+        &mut self,
+        at: &Site,
+        c: &C,
+        kept: (&Moments<f64>, &Moments<f64>, Applied),
+        gradient: &Leading<f64>,
+    ) -> Leading<f64>
+    where
+        C: MeanField<f64> + ?Sized,
+    {
+        let (x, y, applied) = kept;
+        let back = c.backward(x, y, gradient);
+        let weights = c.weights(x, y, gradient);
+        if !weights.is_empty() {
+            let is_gain = matches!(weights[0].0, Parameter::Gain);
+            let with = self.expansion.coupling(&applied, !is_gain);
+            let with = coupled(gradient, with, if is_gain { &y.kernel } else { &x.kernel });
+            let alone = self.expansion.gradient(applied.place(), applied.after());
+            let alone = coupled(gradient, Coupling { ln_own: alone.0, pair: alone.1 }, &ones(&y.kernel));
+            let joint = c.weights(x, y, &with);
+            let alone = c.weights(x, y, &alone);
+            for (joint, alone) in joint.into_iter().zip(alone) {
+                let (parameter, ln) = if matches!(joint.0, Parameter::Bias(_)) { alone } else { joint };
+                self.write_weight(at, parameter, ln);
+            }
+        }
+        self.expansion.apply_backward(applied);
+        back
+    }
+
+    fn write_weight(&mut self, at: &Site, parameter: Parameter<'_>, ln_second_moment: f64) {
+        let (tensor, variance) = match parameter {
+            Parameter::Tensor(Tensor { name, init }) | Parameter::Bias(Tensor { name, init }) => {
+                (name.clone(), init.variance())
+            }
+            Parameter::Gain => (at.gain(), 0.0),
+        };
+        self.rows.weight(WeightNote { layer: at.layer(), tensor, variance, ln_second_moment });
+    }
+}
+
+/// What a component answers, from its place and its moments.
+type Question<'q> = &'q dyn Fn(&Place<'_>, &Moments<f64>, &Moments<f64>) -> Answer;
+
+/// The correlation of two tokens.
+fn correlation(kernel: &Kernel<f64>) -> f64 {
+    if kernel.own[0] > 0.0 { (kernel.pairs[0] / kernel.own[0]).clamp(-1.0, 1.0) } else { 0.0 }
+}
+
+/// E x² on a scale of logarithms.
+fn ln_level(x: &Moments<f64>) -> f64 {
+    x.kernel.own[0].ln() + x.kernel.ln_unit
+}
+
+/// The share of the square of the mean.
+fn mean_share(x: &Moments<f64>) -> f64 {
+    if x.kernel.own[0] > 0.0 { x.mean(0).powi(2) / x.kernel.own[0] } else { 0.0 }
+}
+
+/// A kernel of ones.
+fn ones(like: &Kernel<f64>) -> Kernel<f64> {
+    Kernel::new(&like.positions, |_| 1.0, |_| 1.0)
+}
+
+/// A gradient of which products with a signal are these, over E x² of a signal with this kernel.
+fn coupled(gradient: &Leading<f64>, Coupling { ln_own, pair }: Coupling, x: &Kernel<f64>) -> Leading<f64> {
+    /// Of two tokens, below which products of pairs count as those of single ones.
+    const SMALL: f64 = 1e-6;
+    let positions = &x.positions;
+    let r = correlation(x);
+    let (own, pair) = if r.abs() > SMALL { (1.0, pair / r) } else { (1.0 + (positions.length - 1.0) * pair, 0.0) };
+    let kernel = Kernel { ln_unit: ln_own, ..Kernel::new(positions, |_| own, |_| pair) };
+    Leading { kernel, ..gradient.clone() }
+}
+
+fn component<C: MeanField<Jet<3>> + ?Sized>(c: &C, x: &Moments<f64>) -> (Map, Gain) {
+    chart::component(c, x)
+}
+
+/// A fan of up to four parts.
+fn fan<F>(fan: &F, parts: &[Arc<Moments<f64>>]) -> Option<(Map, Vec<Gain>)>
+where
+    F: LeadingFan<Jet<3>> + LeadingFan<Jet<6>> + LeadingFan<Jet<9>> + LeadingFan<Jet<12>>,
+{
+    match parts.len() {
+        1 => Some(chart::fan::<3, _>(fan, parts)),
+        2 => Some(chart::fan::<6, _>(fan, parts)),
+        3 => Some(chart::fan::<9, _>(fan, parts)),
+        4 => Some(chart::fan::<12, _>(fan, parts)),
+        _ => None,
+    }
+}
+
+/// E x²/(E x² + ε) of what a norm divides by.
+fn normed_share(norm: &Norm, x: &Moments<f64>) -> f64 {
+    let share = if norm.kind == NormKind::LayerNorm { 1.0 - mean_share(x) } else { 1.0 };
+    let ln_second = ln_level(x) + share.ln();
+    1.0 / (1.0 + (norm.eps.ln() - ln_second).exp())
+}
+
+impl Interpreter<'_> for Walk {
+    type Signal = Signal;
+    type Gradient = Gradient;
+    type Kept = Kept;
+    type Error = PredictError;
+
+    fn source(&mut self, at: &Site, stream: &Stream) -> Result<Signal, PredictError> {
+        let Source::Gaussian(gaussian) = &stream.source else { return Err(not_followed(at, "embeddings")) };
+        let length = stream.seq_len as f64;
+        let positions = Arc::new(Positions::groups(&[length], None));
+        let moments = Arc::new(embedding::gaussian(gaussian, &positions));
+        self.expansion = Expansion::new(length);
+        let stream = Arc::new(stream::Stream::drawn(moments.width, correlation(&moments.kernel), 0.0));
+        Ok(Signal { moments, stream, place: 0 })
+    }
+
+    fn source_backward(&mut self, _: &Site, _: &Stream, _: Gradient) -> Result<(), PredictError> {
+        Ok(())
+    }
+
+    fn seed(&mut self, _: &Site, seed: &GradientSeed, output: &Signal) -> Result<Gradient, PredictError> {
+        self.expansion.seed(seed.correlation, output.moments.width);
+        let kernel = Kernel::new(&output.moments.kernel.positions, |_| 1.0, |_| seed.correlation);
+        Ok(Gradient { leading: Leading::independent(kernel), place: output.place })
+    }
+
+    fn apply(&mut self, at: &Site, component: &Component, x: Signal) -> Result<(Signal, Kept), PredictError> {
+        if let Component::Norm(norm) = component
+            && let Some(steps) = norm.steps()
+        {
+            let (mut y, mut kept) = (x, Vec::with_capacity(steps.len()));
+            for step in &steps {
+                let (output, of_step) = self.apply(at, step, y)?;
+                kept.push(of_step);
+                y = output;
+            }
+            return Ok((y, Kept::Steps(kept)));
+        }
+        Ok(match component {
+            Component::Linear(linear) => self.applied(linear, &x, true, &|place, _, y| {
+                let bias = linear.bias.as_ref().map_or(0.0, |bias| bias.init.variance());
+                place.linear(linear, 1.0 - bias * (-ln_level(y)).exp())
+            }),
+            Component::Norm(norm) => {
+                self.applied(norm, &x, true, &|place, x, _| place.norm(norm, normed_share(norm, x)))
+            }
+            Component::Dropout(dropout) => self.applied(dropout, &x, false, &|place, _, _| place.dropout(*dropout)),
+            Component::Scale(scale) => self.applied(scale, &x, false, &|place, _, _| place.scale()),
+            Component::Activation(activation) => {
+                let (dual, moments) = (self.activation(*activation), self.entries(*activation, &x.moments));
+                self.applied(&dual, &x, false, &|place, _, y| place.activation(&moments, mean_share(y)))
+            }
+            Component::Embedding(_) => return Err(not_followed(at, "embeddings")),
+            Component::Rotary(_) => return Err(not_followed(at, "rotations")),
+            Component::Convolution(_) => return Err(not_followed(at, "convolutions")),
+            Component::Prepend(_) => return Err(not_followed(at, "prepended tokens")),
+        })
+    }
+
+    fn apply_backward(
+        &mut self,
+        at: &Site,
+        component: &Component,
+        kept: Kept,
+        gradient: Gradient,
+    ) -> Result<Gradient, PredictError> {
+        let Gradient { leading, place } = gradient;
+        let leading = match (component, kept) {
+            (Component::Activation(activation), Kept::Apply { x, y, applied }) => {
+                let dual = self.activation(*activation);
+                self.returned(at, &dual, (&x, &y, *applied), &leading)
+            }
+            (Component::Norm(norm), Kept::Steps(kept)) => {
+                let steps = norm.steps().expect("steps are kept of a norm that has some");
+                let backward = |gradient, (step, kept)| self.apply_backward(at, step, kept, gradient);
+                let gradient = Gradient { leading, place };
+                return steps.iter().zip(kept).rev().try_fold(gradient, backward);
+            }
+            (_, Kept::Apply { x, y, applied }) => {
+                let rule = rule(at, component, &x.kernel.positions)?;
+                self.returned(at, rule, (&x, &y, *applied), &leading)
+            }
+            (_, Kept::Steps(_) | Kept::Fan(_)) => unreachable!("apply keeps what fits the component"),
+        };
+        Ok(Gradient { leading, place })
+    }
+
+    fn fork(&mut self, _: &Site, input: &Signal, part: usize) -> Signal {
+        let mut stream = (*input.stream).clone();
+        let mut place = input.place;
+        if part == 0 {
+            let (settled, drawn) = self.expansion.settle(place, &stream);
+            stream = settled;
+            self.forks.push(Forked { drawn, jacobians: Vec::new() });
+        } else {
+            let (copy, jacobian) = self.expansion.fork(place);
+            self.forks.last_mut().expect("the first part opened it").jacobians.push(jacobian);
+            place = copy;
+        }
+        let stream = Arc::new(stream::Stream { drawn: None, susceptibility: [1.0; 2], ..stream });
+        Signal { moments: Arc::clone(&input.moments), stream, place }
+    }
+
+    fn merge(&mut self, at: &Site, of: Fan, x: Signal, parts: Vec<Signal>) -> Result<(Signal, Kept), PredictError> {
+        let places: Vec<usize> = parts.iter().map(|part| part.place).collect();
+        let streams: Vec<stream::Stream> = parts.iter().map(|part| (*part.stream).clone()).collect();
+        let parts: Vec<Arc<Moments<f64>>> = parts.into_iter().map(|part| part.moments).collect();
+        let too_many = || not_followed(at, "more than four branches");
+        let forked = self.forks.pop().expect("the fan was opened");
+        let ratio = |y: &Moments<f64>| (ln_level(y) - ln_level(&x.moments)).exp();
+        let (y, stream, merged) = match of {
+            Fan::Sum(sum) => {
+                if sum.branches.iter().any(|branch| branch.drop_rate > 0.0) {
+                    return Err(not_followed(at, "dropped branches"));
+                }
+                let y = LeadingFan::<f64>::merge(sum, &x.moments, &parts);
+                let map = fan::<Sum>(sum, &parts).ok_or_else(too_many)?;
+                let of = (correlation(&y.kernel), ratio(&y));
+                let (stream, merged) = self.expansion.sum(&x.stream, &places, streams, map, of);
+                (y, stream, merged)
+            }
+            Fan::Product(product) => {
+                let y = LeadingFan::<f64>::merge(product, &x.moments, &parts);
+                let map = fan(product, &parts).ok_or_else(too_many)?;
+                let of = (correlation(&y.kernel), mean_share(&y), ratio(&y));
+                let (stream, merged) = self.expansion.product(&x.stream, &places, &streams, map, of);
+                (y, stream, merged)
+            }
+            Fan::Attention(_) => return Err(not_followed(at, "attention")),
+            Fan::Concat(_) => return Err(not_followed(at, "concatenation")),
+            Fan::Mixture(_) => return Err(not_followed(at, "mixtures")),
+        };
+        let kept = Kept::Fan(Box::new(KeptFan { x, parts, merged, forked }));
+        Ok((Signal { moments: Arc::new(y), stream: Arc::new(stream), place: places[0] }, kept))
+    }
+
+    fn split(&mut self, _: &Site, of: Fan, kept: &mut Kept, gradient: Gradient) -> Result<Vec<Gradient>, PredictError> {
+        let Kept::Fan(kept) = kept else { unreachable!("merge keeps what fits the fan") };
+        let KeptFan { x, parts, merged, .. } = &mut **kept;
+        self.expansion.split(merged, matches!(of, Fan::Product(_)));
+        let leading = match of {
+            Fan::Sum(sum) => sum.split(&x.moments, parts, &gradient.leading),
+            Fan::Product(product) => product.split(&x.moments, parts, &gradient.leading),
+            Fan::Attention(_) | Fan::Concat(_) | Fan::Mixture(_) => unreachable!("merge refuses them"),
+        };
+        let places = merged.places();
+        Ok(leading.into_iter().zip(places).map(|(leading, &place)| Gradient { leading, place }).collect())
+    }
+
+    fn join(&mut self, _: &Site, _: Fan, kept: Kept, parts: Vec<Gradient>) -> Result<Gradient, PredictError> {
+        let Kept::Fan(kept) = kept else { unreachable!("merge keeps what fits the fan") };
+        let KeptFan { x, merged, forked, .. } = *kept;
+        self.expansion.join(&merged, &forked.jacobians, x.moments.width);
+        self.expansion.settle_backward(x.place, forked.drawn.as_ref());
+        let parts: Vec<Leading<f64>> = parts.into_iter().map(|part| part.leading).collect();
+        Ok(Gradient { leading: Leading::sum(&parts), place: x.place })
+    }
+
+    fn accumulate(&mut self, sum: Gradient, _: Gradient) -> Result<Gradient, PredictError> {
+        Ok(sum)
+    }
+
+    fn experts(&self, _: &Mixture) -> usize {
+        1
+    }
+
+    fn observe(&mut self, at: &Site, signal: &Signal) {
+        self.observed.push(self.expansion.strays().clone());
+        if !self.tells(at) {
+            return;
+        }
+        let levels = self.expansion.levels(signal.place, &signal.stream);
+        let leading = pooled(&signal.moments.kernel, |node| signal.moments.mean(node));
+        let second = leading.second * levels.ln_level.exp();
+        let end = (leading.mean * self.expansion.ln_mean(signal.place).exp(), second);
+        let spread = self.expansion.variance(signal.place, &signal.stream);
+        let cross = leading.cross.map(|_| second * (signal.stream.correlation + levels.correlation));
+        let pooled = Pooled { mean: end.0, second, cross, ends: Some([end; 2]), spread: Some(spread), ..leading };
+        self.rows.signal((at.layer(), at.path().to_owned()), at.is_stream_site(), pooled, Matrix2::zeros());
+    }
+
+    fn observe_gradient(&mut self, at: &Site, gradient: &Gradient) {
+        let strays = self.observed.pop().expect("the way back observes what the way there did");
+        if !self.tells(at) {
+            return;
+        }
+        let (ln_unit, cosine, variance) = self.expansion.gradient(gradient.place, &strays);
+        let cross = (gradient.leading.kernel.positions.length > 1.0).then_some(cosine);
+        let ends = Some([(0.0, 1.0); 2]);
+        let pooled = Pooled { ln_unit, mean: 0.0, second: 1.0, cross, ends, spread: Some(variance) };
+        self.rows.gradient(at.path(), pooled, Vector2::zeros());
+    }
+}
