@@ -238,7 +238,7 @@ impl<'s> Interpreter<'s> for Counter<'s> {
         Ok(())
     }
 
-    fn fork(&mut self, _: &Site, input: &Array, _: usize) -> Array {
+    fn fork(&mut self, _: &Site, _: Fan, input: &Array, _: usize) -> Array {
         input.clone()
     }
 

@@ -12,9 +12,9 @@
 
 use nalgebra::DMatrix;
 
-use super::chart::{Quadratic, VARIABLES};
+use super::chart::{Quadratic, R, R_AB, U, U_A, U_B, VARIABLES};
 use super::forward::{Step, Strays, of_stream};
-use super::noise::{Noise, Vector};
+use super::noise::{Matrix, Noise, Vector};
 
 /// The gradient of one stream, given the variables of all.
 #[derive(Clone, Debug)]
@@ -50,6 +50,25 @@ impl Conditional {
         self.cosine.value += self.cosine.bent(stream, noise);
         self.ln_own.value += response.dot(&(noise.drift + 0.5 * noise.covariance * response));
         self.ln_own.value += self.ln_own.bent(stream, noise);
+    }
+
+    /// The average over all tokens, which knows of the sequence what single tokens were told of; `strays` at the output.
+    pub(crate) fn gather(&mut self, stream: usize, strays: &Strays) {
+        let (mean, covariance) = (strays.mean_of(stream), strays.of(stream));
+        let mut average = Matrix::zeros();
+        for (token, all) in [(U_A, U), (U_B, U), (R_AB, R), (U, U), (R, R)] {
+            average[(token, all)] = 1.0;
+        }
+        let noise = Noise {
+            covariance: covariance - average * covariance * average.transpose(),
+            drift: mean - average * mean,
+        };
+        self.noise(stream, &noise);
+        let count = self.ln_own.gradient.len();
+        let mut jacobian = DMatrix::identity(count, count);
+        let start = of_stream(stream).start;
+        jacobian.fixed_view_mut::<VARIABLES, VARIABLES>(start, start).copy_from(&average);
+        self.pull(&jacobian);
     }
 
     /// Adds `own` to H and `pair` to ln of E g_a·g_b.

@@ -61,7 +61,7 @@ pub(crate) struct Gain {
 
 impl Quadratic {
     /// That of a jet by variables that stand at these places among `count`.
-    fn of<const N: usize>(jet: &Jet<N>, count: usize, place: impl Fn(usize) -> usize) -> Self {
+    pub(crate) fn of<const N: usize>(jet: &Jet<N>, count: usize, place: impl Fn(usize) -> usize) -> Self {
         let (mut gradient, mut hessian) = (DVector::zeros(count), DMatrix::zeros(count, count));
         for i in 0..N {
             gradient[place(i)] += jet.gradient[i];
@@ -113,6 +113,20 @@ impl Quadratic {
             gradient: &self.gradient * other.value + &other.gradient * self.value,
             hessian: &self.hessian * other.value + &other.hessian * self.value + &crossed + crossed.transpose(),
         }
+    }
+
+    pub(crate) fn negative(mut self) -> Self {
+        self.value = -self.value;
+        self.gradient.neg_mut();
+        self.hessian.neg_mut();
+        self
+    }
+
+    /// ln of the function.
+    pub(crate) fn ln(&self) -> Self {
+        let gradient = &self.gradient / self.value;
+        let hessian = &self.hessian / self.value - &gradient * gradient.transpose();
+        Self { value: self.value.ln(), gradient, hessian }
     }
 
     /// e to the function, which is `value` here.

@@ -1,14 +1,20 @@
 //! The expansion of all live streams on its way through a network, forward and backward.
 
 use nalgebra::DMatrix;
+use sigprop_stack::Attention;
 
+use super::attention::averages::Averages;
+use super::attention::{Attending, Leading};
+use super::backward::Conditional;
 use super::chart::{Gain, Map, Quadratic, R_AB, U, U_A, U_B, VARIABLES};
 use super::component::{Answer, Place};
 use super::fan::Fan;
 use super::forward::{Levels, Step, Strays, of_stream};
 use super::gradients::{Both, Common, Gradients};
+use super::mixed::Mixed;
 use super::noise::Noise;
 use super::stream::Stream;
+use crate::mean_field::signal::Signal as Moments;
 
 /// What all live streams stray by, and their gradients on the way back.
 #[derive(Clone, Debug)]
@@ -33,6 +39,21 @@ pub(crate) struct Applied {
     /// What means moved by beyond the map, behind which variables stray like this.
     drift: Noise,
     after: Strays,
+}
+
+/// What the backward pass of an attention needs.
+#[derive(Debug)]
+pub(crate) struct Attended {
+    place: usize,
+    step: Step,
+    attending: Attending,
+    noise: Noise,
+    /// What variables strayed by behind the map alone.
+    behind: Strays,
+    /// Of the input.
+    width: f64,
+    /// On the way back, the gradient at the output, its cosine where all tokens are gathered, ρ, α and k.
+    output: Option<(Conditional, f64, Mixed)>,
 }
 
 /// What the backward pass of a fan needs.
@@ -162,6 +183,53 @@ impl Expansion {
         self.gradients.as_ref().expect("the way back has begun").at(place, strays)
     }
 
+    /// Goes through an attention of `x`, whose settled input this is, to an output of this width and the correlation `r`.
+    pub(crate) fn attend(
+        &mut self,
+        (place, x): (usize, &Stream),
+        (attention, parts): (&Attention, [&Moments<f64>; 2]),
+        leading: Leading,
+        (width, r): (f64, f64),
+        averages: impl FnOnce(f64, f64) -> Averages,
+    ) -> (Stream, Attended) {
+        let covariance = self.strays.of(place);
+        let correlations = [x.correlation, r];
+        let of_parts = (parts, x.width);
+        let attending = Attending::new(attention, &leading, of_parts, (place, &covariance), correlations, averages);
+        let step = self.strays.map(&[place], leading.map, r);
+        let behind = self.strays.clone();
+        let noise = self.strays.add(place, &attending.noise, r);
+        let variance = self.strays.of(place)[(R_AB, R_AB)];
+        let jacobian = step.part(place);
+        let stream = Stream { susceptibility: x.susceptible(&jacobian), ..Stream::drawn(width, r, variance) };
+        (stream, Attended { place, step, attending, noise, behind, width: x.width, output: None })
+    }
+
+    /// Back through an attention, to its queries, keys and values.
+    pub(crate) fn attend_split(&mut self, attended: &mut Attended) -> [Conditional; 3] {
+        let Attended { place, step, attending, noise, behind, output, .. } = attended;
+        let gradients = self.gradients();
+        let responses = gradients.of[*place].given.responses(*place);
+        gradients.noise(*place, noise);
+        let mut gathered = gradients.of[*place].given.clone();
+        gathered.gather(*place, behind);
+        let (_, cosine) = gathered.at(behind);
+        gathered.map(step);
+        for gradient in &mut gradients.of {
+            gradient.given.map(step);
+        }
+        let Both { given, mixed, .. } = &gradients.of[*place];
+        *output = Some((given.clone(), cosine, *mixed));
+        attending.split([given, &gathered], responses, *mixed)
+    }
+
+    /// Back to the input of an attention, from what its queries, keys and values send back.
+    pub(crate) fn attend_join(&mut self, attended: &Attended, paths: [&Conditional; 3]) {
+        let (output, cosine, mixed) = attended.output.as_ref().expect("it was split");
+        let (given, mixed, levels) = attended.attending.join(paths, output, (*cosine, *mixed));
+        self.gradients().attend(attended.place, given, mixed, levels, attended.width);
+    }
+
     /// E of the gradient at the output of a component, with its input if `with_input`, with its output otherwise.
     pub(crate) fn coupling(&mut self, applied: &Applied, with_input: bool) -> Coupling {
         let Applied { place, before, after, x, step, answer, .. } = applied;
@@ -174,16 +242,7 @@ impl Expansion {
         } else {
             (after, answer.correlation)
         };
-        // |x_a|² in logarithms, and r_ab e^((u_b − u_a)/2) beside it.
-        let start = of_stream(*place).start;
-        let count = given.ln_own.gradient.len();
-        given.ln_own.gradient[start + U_A] += 1.0;
-        let mut ends = Quadratic::constant(0.0, count);
-        (ends.gradient[start + U_A], ends.gradient[start + U_B]) = (-0.5, 0.5);
-        let mut correlation = Quadratic::constant(r, count);
-        correlation.gradient[start + R_AB] = 1.0;
-        given.cosine = given.cosine.times(&ends.exp(1.0)).times(&correlation);
-        let (ln_own, pair) = given.at(strays);
+        let Coupling { ln_own, pair } = Coupling::new(given, *place, strays, r);
         // What gains read is E Σ_i (g x)_ai (g x)_bi.
         let pair = if with_input { pair } else { pair + gradient.mixed.pairs / x.width };
         Coupling { ln_own, pair }
@@ -303,6 +362,23 @@ impl Expansion {
     pub(crate) fn join(&mut self, merged: &Merged, forks: &[DMatrix<f64>], width: f64) {
         let output = merged.output.as_ref().expect("the fan was split");
         self.gradients().join(&merged.places, forks, width, &merged.common, output);
+    }
+}
+
+impl Coupling {
+    /// Of a gradient, given the variables, with the signal of a stream of correlation `r`, where variables stray like this.
+    pub(crate) fn new(mut given: Conditional, place: usize, strays: &Strays, r: f64) -> Self {
+        // |x_a|² in logarithms, and r_ab e^((u_b − u_a)/2) beside it.
+        let start = of_stream(place).start;
+        let count = given.ln_own.gradient.len();
+        given.ln_own.gradient[start + U_A] += 1.0;
+        let mut ends = Quadratic::constant(0.0, count);
+        (ends.gradient[start + U_A], ends.gradient[start + U_B]) = (-0.5, 0.5);
+        let mut correlation = Quadratic::constant(r, count);
+        correlation.gradient[start + R_AB] = 1.0;
+        given.cosine = given.cosine.times(&ends.exp(1.0)).times(&correlation);
+        let (ln_own, pair) = given.at(strays);
+        Self { ln_own, pair }
     }
 }
 

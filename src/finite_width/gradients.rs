@@ -231,6 +231,19 @@ impl Gradients {
         }
     }
 
+    /// Back through an attention: another gradient, whose levels are these of those at the output.
+    pub(crate) fn attend(&mut self, stream: usize, given: Conditional, mixed: Mixed, levels: Matrix2<f64>, width: f64) {
+        self.draw(stream);
+        let mut map = DMatrix::identity(self.levels.nrows(), self.levels.nrows());
+        map.fixed_view_mut::<2, 2>(2 * stream, 2 * stream).copy_from(&levels);
+        self.levels = &map * &self.levels * map.transpose();
+        self.cosines.row_mut(stream).fill(0.0);
+        self.cosines.column_mut(stream).fill(0.0);
+        self.cosines[(stream, stream)] = width.recip();
+        self.of[stream] = Both { given, mixed, pending: Matrix2::zeros() };
+        self.of[stream].pending = self.entries(stream, width);
+    }
+
     /// What products of gradients of different parts add to the levels of their sum, and to the variance of its cosines.
     fn crossed(&self, parts: &[usize], shares: &[f64], cosines: &[f64], width: f64) -> (Matrix2<f64>, f64) {
         let (mut levels, mut variance) = (Matrix2::zeros(), 0.0);

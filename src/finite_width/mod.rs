@@ -7,7 +7,8 @@
 //!
 //! A component answers three questions: its map (of layer 1), its entries and its transport of ρ, α, k ([`component`], [`fan`]).
 
-mod backward;
+pub(crate) mod attention;
+pub(crate) mod backward;
 pub(crate) mod chart;
 pub(crate) mod component;
 pub(crate) mod entries;

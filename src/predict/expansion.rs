@@ -5,7 +5,7 @@ use std::sync::Arc;
 use foldhash::{HashMap, HashMapExt};
 use nalgebra::{DMatrix, Matrix2, Vector2};
 use sigprop_stack::{
-    Activation, Component, Fan, GradientSeed, Interpreter, Mixture, Norm, NormKind, Site, Source, Stack, Stream, Sum,
+    Activation, Attention, Component, Fan, GradientSeed, Interpreter, Linear, Mixture, Norm, NormKind, Site, Source, Stack, Stream, Sum,
     Tensor, run,
 };
 
@@ -13,21 +13,27 @@ use super::mean_field::{not_followed, pooled, rule};
 use super::rows::{Rows, WeightNote};
 use super::{PredictError, Sites};
 use crate::domain::Pooled;
+use crate::finite_width::attention;
+use crate::finite_width::attention::averages::Table;
+use crate::finite_width::backward::Conditional;
 use crate::finite_width::chart::{self, Gain, Map};
 use crate::finite_width::component::{Answer, Place};
 use crate::finite_width::entries::EntryMoments;
-use crate::finite_width::expansion::{Applied, Coupling, Expansion, Merged};
+use crate::finite_width::expansion::{Applied, Attended, Coupling, Expansion, Merged};
 use crate::finite_width::forward::Strays;
 use crate::finite_width::jet::Jet;
 use crate::finite_width::noise::Noise;
 use crate::finite_width::stream;
+use crate::mean_field;
+use crate::mean_field::attention::View;
 use crate::mean_field::component::{Fan as LeadingFan, MeanField, Parameter};
 use crate::mean_field::dual::{Dual, function};
 use crate::mean_field::embedding;
 use crate::mean_field::gradient::Gradient as Leading;
 use crate::mean_field::kernel::Kernel;
-use crate::mean_field::positions::Positions;
+use crate::mean_field::positions::{Positions, layout::hides_nothing};
 use crate::mean_field::signal::Signal as Moments;
+use crate::rules::attention::Sharpness;
 
 /// A stream: its moments at infinite width, its entries, and its place among all that are live.
 #[derive(Clone)]
@@ -35,12 +41,16 @@ pub(super) struct Signal {
     moments: Arc<Moments<f64>>,
     stream: Arc<stream::Stream>,
     place: usize,
+    /// Of queries, keys and values, which belong to their attention: the expansion as if they were the stream.
+    inside: Option<Arc<Expansion>>,
 }
 
 /// Its gradient: moments at infinite width, the rest is in the expansion.
 pub(super) struct Gradient {
     leading: Leading<f64>,
     place: usize,
+    /// Of queries, keys and values: what it is given the input of their attention.
+    inside: Option<Conditional>,
 }
 
 /// What the backward pass of a node needs.
@@ -52,7 +62,18 @@ pub(super) enum Kept {
     },
     /// Of a norm that is made of others.
     Steps(Vec<Kept>),
+    /// Of a map of queries, keys or values: what variables strayed by at the input of their attention.
+    Inside { x: Signal, y: Arc<Moments<f64>>, strays: Strays },
     Fan(Box<KeptFan>),
+    Attention(Box<KeptAttention>),
+}
+
+/// What that of an attention needs.
+pub(super) struct KeptAttention {
+    x: Signal,
+    attended: mean_field::attention::Attended<f64>,
+    expanded: Attended,
+    forked: Forked,
 }
 
 /// What that of a fan needs.
@@ -77,6 +98,7 @@ pub(super) struct Walk {
     rows: Rows,
     activations: HashMap<function::Words, Dual>,
     moments: HashMap<(function::Words, i64, i64), Arc<EntryMoments>>,
+    averages: Table,
     expansion: Expansion,
     /// Fans that are open.
     forks: Vec<Forked>,
@@ -92,6 +114,7 @@ impl Walk {
             rows: Rows::default(),
             activations: HashMap::new(),
             moments: HashMap::new(),
+            averages: Table::default(),
             expansion: Expansion::new(1.0),
             forks: Vec::new(),
             observed: Vec::new(),
@@ -132,7 +155,7 @@ impl Walk {
         let r = correlation(&y.kernel);
         let (stream, applied) = self.expansion.apply((x.place, &x.stream), map, r, of_overlaps, answer);
         let kept = Kept::Apply { x: Arc::clone(&x.moments), y: Arc::clone(&y), applied: Box::new(applied) };
-        (Signal { moments: y, stream: Arc::new(stream), place: x.place }, kept)
+        (Signal { moments: y, stream: Arc::new(stream), place: x.place, inside: None }, kept)
     }
 
     /// ln E dW² of parameters of a component, and the gradient at its input at infinite width.
@@ -155,15 +178,103 @@ impl Walk {
             let with = coupled(gradient, with, if is_gain { &y.kernel } else { &x.kernel });
             let alone = self.expansion.gradient(applied.place(), applied.after());
             let alone = coupled(gradient, Coupling { ln_own: alone.0, pair: alone.1 }, &ones(&y.kernel));
-            let joint = c.weights(x, y, &with);
-            let alone = c.weights(x, y, &alone);
-            for (joint, alone) in joint.into_iter().zip(alone) {
-                let (parameter, ln) = if matches!(joint.0, Parameter::Bias(_)) { alone } else { joint };
-                self.write_weight(at, parameter, ln);
-            }
+            self.write_weights(at, c.weights(x, y, &with), c.weights(x, y, &alone));
         }
         self.expansion.apply_backward(applied);
         back
+    }
+
+    /// Forward through a component of queries, keys or values.
+    fn inside(&mut self, at: &Site, component: &Component, x: &Signal) -> Result<(Signal, Kept), PredictError> {
+        let Component::Linear(linear) = component else {
+            return Err(not_followed(at, "other than linear maps of queries, keys and values"));
+        };
+        let y = Arc::new(MeanField::<f64>::forward(linear, &x.moments));
+        let mut expansion = x.inside.as_deref().expect("it is inside").clone();
+        let answer = |place: &Place<'_>| place.linear(linear, without_bias(linear, &y));
+        let map = chart::component(linear, &x.moments);
+        let (stream, _) = expansion.apply((x.place, &x.stream), map, correlation(&y.kernel), true, answer);
+        let kept = Kept::Inside { x: x.clone(), y: Arc::clone(&y), strays: self.expansion.strays().clone() };
+        let inside = Some(Arc::new(expansion));
+        Ok((Signal { moments: y, stream: Arc::new(stream), place: x.place, inside }, kept))
+    }
+
+    /// Back through a map of queries, keys or values.
+    fn inside_backward(
+        &mut self,
+        at: &Site,
+        linear: &Linear,
+        (x, y, strays): (&Signal, &Moments<f64>, &Strays),
+        gradient: Gradient,
+    ) -> Gradient {
+        let Gradient { leading, place, inside } = gradient;
+        let mut given = inside.expect("it is inside");
+        let with = Coupling::new(given.clone(), place, strays, x.stream.correlation);
+        let with = coupled(&leading, with, &x.moments.kernel);
+        let (ln_own, pair) = given.at(strays);
+        let alone = coupled(&leading, Coupling { ln_own, pair }, &ones(&y.kernel));
+        self.write_weights(at, linear.weights(&x.moments, y, &with), linear.weights(&x.moments, y, &alone));
+        let back = linear.backward(&x.moments, y, &leading);
+        given.ln_own.value += ln_gain(&back, &leading);
+        Gradient { leading: back, place, inside: Some(given) }
+    }
+
+    /// Through an attention whose parts are linear maps of `x`.
+    fn attend(
+        &mut self,
+        at: &Site,
+        attention: &Attention,
+        x: Signal,
+        parts: &[Signal],
+    ) -> Result<(Signal, Kept), PredictError> {
+        let length = x.moments.kernel.positions.length as usize;
+        if !hides_nothing(attention.mask, length) || attention.bias.is_some() || attention.memory.is_some() {
+            return Err(not_followed(at, "masks, biases of positions and memories"));
+        }
+        let forked = self.forks.pop().expect("the fan was opened");
+        let linear = || not_followed(at, "other than linear maps of queries, keys and values");
+        let leading = attention::Leading::new(attention, &x.moments).ok_or_else(linear)?;
+        let [query, key, value] = [0, 1, 2].map(|part: usize| Arc::clone(&parts[part].moments));
+        let moments = [Arc::clone(&query), Arc::clone(&key)];
+        let attended = mean_field::attention::Attended::new(attention, &[(1.0, View::Everywhere)], [query, key, value]);
+        self.write_attention(at, &attended);
+        let y = attended.output();
+        let of = (y.width, correlation(&y.kernel));
+        let keys = y.kernel.positions.length;
+        let rows = &mut self.averages;
+        let (stream, expanded) = self.expansion.attend(
+            (x.place, &parts[0].stream),
+            (attention, [&moments[0], &moments[1]]),
+            leading,
+            of,
+            |w, rho| rows.at(w, rho, keys),
+        );
+        let place = x.place;
+        let kept = Kept::Attention(Box::new(KeptAttention { x, attended, expanded, forked }));
+        Ok((Signal { moments: y, stream: Arc::new(stream), place, inside: None }, kept))
+    }
+
+    fn write_attention(&mut self, at: &Site, attended: &mean_field::attention::Attended<f64>) {
+        let [ln_score, attended_keys, in_view] = attended.sharpness();
+        self.rows.attention(at, Sharpness { ln_score, attended: attended_keys, in_view });
+        if self.sites == Sites::All {
+            let weights = attended.weights();
+            let pooled = Pooled { ends: None, ..pooled(&weights.kernel, |node| weights.mean(node)) };
+            self.rows.signal((at.layer(), at.sibling("softmax")), false, pooled, Matrix2::zeros());
+        }
+    }
+
+    /// Writes what weights of a component collect with their input, and its biases alone.
+    fn write_weights<'p>(
+        &mut self,
+        at: &Site,
+        with: impl IntoIterator<Item = (Parameter<'p>, f64)>,
+        alone: impl IntoIterator<Item = (Parameter<'p>, f64)>,
+    ) {
+        for (with, alone) in with.into_iter().zip(alone) {
+            let (parameter, ln) = if matches!(with.0, Parameter::Bias(_)) { alone } else { with };
+            self.write_weight(at, parameter, ln);
+        }
     }
 
     fn write_weight(&mut self, at: &Site, parameter: Parameter<'_>, ln_second_moment: f64) {
@@ -193,6 +304,18 @@ fn ln_level(x: &Moments<f64>) -> f64 {
 /// The share of the square of the mean.
 fn mean_share(x: &Moments<f64>) -> f64 {
     if x.kernel.own[0] > 0.0 { x.mean(0).powi(2) / x.kernel.own[0] } else { 0.0 }
+}
+
+/// The share of E y² that does not come from the bias.
+fn without_bias(linear: &Linear, y: &Moments<f64>) -> f64 {
+    let bias = linear.bias.as_ref().map_or(0.0, |bias| bias.init.variance());
+    1.0 - bias * (-ln_level(y)).exp()
+}
+
+/// ln of what a gradient was multiplied by.
+fn ln_gain(after: &Leading<f64>, before: &Leading<f64>) -> f64 {
+    let level = |of: &Leading<f64>| of.kernel.own[0].ln() + of.kernel.ln_unit;
+    level(after) - level(before)
 }
 
 /// A kernel of ones.
@@ -249,7 +372,7 @@ impl Interpreter<'_> for Walk {
         let moments = Arc::new(embedding::gaussian(gaussian, &positions));
         self.expansion = Expansion::new(length);
         let stream = Arc::new(stream::Stream::drawn(moments.width, correlation(&moments.kernel), 0.0));
-        Ok(Signal { moments, stream, place: 0 })
+        Ok(Signal { moments, stream, place: 0, inside: None })
     }
 
     fn source_backward(&mut self, _: &Site, _: &Stream, _: Gradient) -> Result<(), PredictError> {
@@ -259,7 +382,7 @@ impl Interpreter<'_> for Walk {
     fn seed(&mut self, _: &Site, seed: &GradientSeed, output: &Signal) -> Result<Gradient, PredictError> {
         self.expansion.seed(seed.correlation, output.moments.width);
         let kernel = Kernel::new(&output.moments.kernel.positions, |_| 1.0, |_| seed.correlation);
-        Ok(Gradient { leading: Leading::independent(kernel), place: output.place })
+        Ok(Gradient { leading: Leading::independent(kernel), place: output.place, inside: None })
     }
 
     fn apply(&mut self, at: &Site, component: &Component, x: Signal) -> Result<(Signal, Kept), PredictError> {
@@ -274,10 +397,12 @@ impl Interpreter<'_> for Walk {
             }
             return Ok((y, Kept::Steps(kept)));
         }
+        if x.inside.is_some() {
+            return self.inside(at, component, &x);
+        }
         Ok(match component {
             Component::Linear(linear) => self.applied(linear, &x, true, &|place, _, y| {
-                let bias = linear.bias.as_ref().map_or(0.0, |bias| bias.init.variance());
-                place.linear(linear, 1.0 - bias * (-ln_level(y)).exp())
+                place.linear(linear, without_bias(linear, y))
             }),
             Component::Norm(norm) => {
                 self.applied(norm, &x, true, &|place, x, _| place.norm(norm, normed_share(norm, x)))
@@ -302,7 +427,10 @@ impl Interpreter<'_> for Walk {
         kept: Kept,
         gradient: Gradient,
     ) -> Result<Gradient, PredictError> {
-        let Gradient { leading, place } = gradient;
+        if let (Component::Linear(linear), Kept::Inside { x, y, strays }) = (component, &kept) {
+            return Ok(self.inside_backward(at, linear, (x, y, strays), gradient));
+        }
+        let Gradient { leading, place, .. } = gradient;
         let leading = match (component, kept) {
             (Component::Activation(activation), Kept::Apply { x, y, applied }) => {
                 let dual = self.activation(*activation);
@@ -311,35 +439,40 @@ impl Interpreter<'_> for Walk {
             (Component::Norm(norm), Kept::Steps(kept)) => {
                 let steps = norm.steps().expect("steps are kept of a norm that has some");
                 let backward = |gradient, (step, kept)| self.apply_backward(at, step, kept, gradient);
-                let gradient = Gradient { leading, place };
+                let gradient = Gradient { leading, place, inside: None };
                 return steps.iter().zip(kept).rev().try_fold(gradient, backward);
             }
             (_, Kept::Apply { x, y, applied }) => {
                 let rule = rule(at, component, &x.kernel.positions)?;
                 self.returned(at, rule, (&x, &y, *applied), &leading)
             }
-            (_, Kept::Steps(_) | Kept::Fan(_)) => unreachable!("apply keeps what fits the component"),
+            (_, Kept::Steps(_) | Kept::Inside { .. } | Kept::Fan(_) | Kept::Attention(_)) => unreachable!("apply keeps what fits the component"),
         };
-        Ok(Gradient { leading, place })
+        Ok(Gradient { leading, place, inside: None })
     }
 
-    fn fork(&mut self, _: &Site, input: &Signal, part: usize) -> Signal {
+    fn fork(&mut self, _: &Site, fan: Fan, input: &Signal, part: usize) -> Signal {
         let mut stream = (*input.stream).clone();
         let mut place = input.place;
+        let is_inside = matches!(fan, Fan::Attention(_));
         if part == 0 {
             let (settled, drawn) = self.expansion.settle(place, &stream);
             stream = settled;
             self.forks.push(Forked { drawn, jacobians: Vec::new() });
-        } else {
+        } else if !is_inside {
             let (copy, jacobian) = self.expansion.fork(place);
             self.forks.last_mut().expect("the first part opened it").jacobians.push(jacobian);
             place = copy;
         }
         let stream = Arc::new(stream::Stream { drawn: None, susceptibility: [1.0; 2], ..stream });
-        Signal { moments: Arc::clone(&input.moments), stream, place }
+        let inside = is_inside.then(|| Arc::new(self.expansion.clone()));
+        Signal { moments: Arc::clone(&input.moments), stream, place, inside }
     }
 
     fn merge(&mut self, at: &Site, of: Fan, x: Signal, parts: Vec<Signal>) -> Result<(Signal, Kept), PredictError> {
+        if let Fan::Attention(attention) = of {
+            return self.attend(at, attention, x, &parts);
+        }
         let places: Vec<usize> = parts.iter().map(|part| part.place).collect();
         let streams: Vec<stream::Stream> = parts.iter().map(|part| (*part.stream).clone()).collect();
         let parts: Vec<Arc<Moments<f64>>> = parts.into_iter().map(|part| part.moments).collect();
@@ -364,15 +497,22 @@ impl Interpreter<'_> for Walk {
                 let (stream, merged) = self.expansion.product(&x.stream, &places, &streams, map, of);
                 (y, stream, merged)
             }
-            Fan::Attention(_) => return Err(not_followed(at, "attention")),
+            Fan::Attention(_) => unreachable!("it has a rule of its own"),
             Fan::Concat(_) => return Err(not_followed(at, "concatenation")),
             Fan::Mixture(_) => return Err(not_followed(at, "mixtures")),
         };
         let kept = Kept::Fan(Box::new(KeptFan { x, parts, merged, forked }));
-        Ok((Signal { moments: Arc::new(y), stream: Arc::new(stream), place: places[0] }, kept))
+        Ok((Signal { moments: Arc::new(y), stream: Arc::new(stream), place: places[0], inside: None }, kept))
     }
 
     fn split(&mut self, _: &Site, of: Fan, kept: &mut Kept, gradient: Gradient) -> Result<Vec<Gradient>, PredictError> {
+        if let (Fan::Attention(attention), Kept::Attention(kept)) = (of, &mut *kept) {
+            let KeptAttention { x, attended, expanded, .. } = &mut **kept;
+            let leading = attended.split(attention, &gradient.leading);
+            let given = self.expansion.attend_split(expanded);
+            let part = |(leading, given)| Gradient { leading, place: x.place, inside: Some(given) };
+            return Ok(leading.into_iter().zip(given).map(part).collect());
+        }
         let Kept::Fan(kept) = kept else { unreachable!("merge keeps what fits the fan") };
         let KeptFan { x, parts, merged, .. } = &mut **kept;
         self.expansion.split(merged, matches!(of, Fan::Product(_)));
@@ -382,16 +522,25 @@ impl Interpreter<'_> for Walk {
             Fan::Attention(_) | Fan::Concat(_) | Fan::Mixture(_) => unreachable!("merge refuses them"),
         };
         let places = merged.places();
-        Ok(leading.into_iter().zip(places).map(|(leading, &place)| Gradient { leading, place }).collect())
+        Ok(leading.into_iter().zip(places).map(|(leading, &place)| Gradient { leading, place, inside: None }).collect())
     }
 
     fn join(&mut self, _: &Site, _: Fan, kept: Kept, parts: Vec<Gradient>) -> Result<Gradient, PredictError> {
+        if let Kept::Attention(kept) = kept {
+            let KeptAttention { x, expanded, forked, .. } = *kept;
+            let of = |part: &'_ Gradient| part.inside.clone().expect("parts of an attention are inside");
+            let [query, key, value] = [&parts[0], &parts[1], &parts[2]].map(of);
+            self.expansion.attend_join(&expanded, [&query, &key, &value]);
+            self.expansion.settle_backward(x.place, forked.drawn.as_ref());
+            let parts: Vec<Leading<f64>> = parts.into_iter().map(|part| part.leading).collect();
+            return Ok(Gradient { leading: Leading::sum(&parts), place: x.place, inside: None });
+        }
         let Kept::Fan(kept) = kept else { unreachable!("merge keeps what fits the fan") };
         let KeptFan { x, merged, forked, .. } = *kept;
         self.expansion.join(&merged, &forked.jacobians, x.moments.width);
         self.expansion.settle_backward(x.place, forked.drawn.as_ref());
         let parts: Vec<Leading<f64>> = parts.into_iter().map(|part| part.leading).collect();
-        Ok(Gradient { leading: Leading::sum(&parts), place: x.place })
+        Ok(Gradient { leading: Leading::sum(&parts), place: x.place, inside: None })
     }
 
     fn accumulate(&mut self, sum: Gradient, _: Gradient) -> Result<Gradient, PredictError> {
@@ -407,11 +556,12 @@ impl Interpreter<'_> for Walk {
         if !self.tells(at) {
             return;
         }
-        let levels = self.expansion.levels(signal.place, &signal.stream);
+        let expansion = signal.inside.as_deref().unwrap_or(&self.expansion);
+        let levels = expansion.levels(signal.place, &signal.stream);
         let leading = pooled(&signal.moments.kernel, |node| signal.moments.mean(node));
         let second = leading.second * levels.ln_level.exp();
-        let end = (leading.mean * self.expansion.ln_mean(signal.place).exp(), second);
-        let spread = self.expansion.variance(signal.place, &signal.stream);
+        let end = (leading.mean * expansion.ln_mean(signal.place).exp(), second);
+        let spread = expansion.variance(signal.place, &signal.stream);
         let cross = leading.cross.map(|_| second * (signal.stream.correlation + levels.correlation));
         let pooled = Pooled { mean: end.0, second, cross, ends: Some([end; 2]), spread: Some(spread), ..leading };
         self.rows.signal((at.layer(), at.path().to_owned()), at.is_stream_site(), pooled, Matrix2::zeros());
@@ -422,10 +572,19 @@ impl Interpreter<'_> for Walk {
         if !self.tells(at) {
             return;
         }
-        let (ln_unit, cosine, variance) = self.expansion.gradient(gradient.place, &strays);
+        let (ln_unit, cosine, spread) = match &gradient.inside {
+            Some(given) => {
+                let (ln_own, cosine) = given.at(&strays);
+                (ln_own, cosine, None)
+            }
+            None => {
+                let (ln_own, cosine, variance) = self.expansion.gradient(gradient.place, &strays);
+                (ln_own, cosine, Some(variance))
+            }
+        };
         let cross = (gradient.leading.kernel.positions.length > 1.0).then_some(cosine);
         let ends = Some([(0.0, 1.0); 2]);
-        let pooled = Pooled { ln_unit, mean: 0.0, second: 1.0, cross, ends, spread: Some(variance) };
+        let pooled = Pooled { ln_unit, mean: 0.0, second: 1.0, cross, ends, spread };
         self.rows.gradient(at.path(), pooled, Vector2::zeros());
     }
 }

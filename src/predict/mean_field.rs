@@ -458,7 +458,7 @@ impl Interpreter<'_> for Walk<'_> {
         }
     }
 
-    fn fork(&mut self, _: &Site, input: &Self::Signal, _: usize) -> Self::Signal {
+    fn fork(&mut self, _: &Site, _: Fan, input: &Self::Signal, _: usize) -> Self::Signal {
         Arc::clone(input)
     }
 

@@ -343,7 +343,7 @@ impl Interpreter<'_> for Moments {
         })
     }
 
-    fn fork(&mut self, _: &Site, input: &Arc<Signal>, _: usize) -> Arc<Signal> {
+    fn fork(&mut self, _: &Site, _: Fan, input: &Arc<Signal>, _: usize) -> Arc<Signal> {
         let tokens = input.tokens.iter().map(|token| Token { sensitivity: 1.0, ..*token }).collect();
         let concentration = Concentration { inherited: 1.0, ..input.concentration };
         let (cosines, fluctuation) = (Arc::clone(&input.cosines), input.fluctuation.forked());

@@ -318,7 +318,7 @@ impl<'s> Interpreter<'s> for Widths<'s> {
         Ok(())
     }
 
-    fn fork(&mut self, _: &Site, input: &Shape, _: usize) -> Shape {
+    fn fork(&mut self, _: &Site, _: Fan, input: &Shape, _: usize) -> Shape {
         *input
     }
 

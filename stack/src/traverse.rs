@@ -69,7 +69,7 @@ pub trait Interpreter<'s> {
     ) -> Result<Self::Gradient, Self::Error>;
 
     /// What a part of a fan gets, from the common input or, not the first one, from a memory; all parts before any is walked.
-    fn fork(&mut self, at: &Site, input: &Self::Signal, part: usize) -> Self::Signal;
+    fn fork(&mut self, at: &Site, fan: Fan, input: &Self::Signal, part: usize) -> Self::Signal;
     /// The output of a fan from the outputs of its parts.
     fn merge(
         &mut self,
@@ -310,7 +310,7 @@ impl<'s, 'i, I: Interpreter<'s>> Walk<'s, 'i, I> {
         let inputs: Vec<I::Signal> = (0..count)
             .map(|index| {
                 let source = Part::of(fan, index).memory.map_or(input, |memory| &self.memories[memory]);
-                self.interpreter.fork(&self.site, source, index)
+                self.interpreter.fork(&self.site, fan, source, index)
             })
             .collect();
         let mut outputs = Vec::with_capacity(count);

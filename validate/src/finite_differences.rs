@@ -98,8 +98,8 @@ impl<'a> Interpreter<'_> for Probe<'a> {
         self.sampler.apply_backward(at, component, kept, gradient)
     }
 
-    fn fork(&mut self, at: &Site, input: &Signal<'a>, part: usize) -> Signal<'a> {
-        self.sampler.fork(at, input, part)
+    fn fork(&mut self, at: &Site, fan: Fan, input: &Signal<'a>, part: usize) -> Signal<'a> {
+        self.sampler.fork(at, fan, input, part)
     }
 
     fn merge(

@@ -378,7 +378,7 @@ impl Interpreter<'_> for Planner<'_> {
         Ok(())
     }
 
-    fn fork(&mut self, at: &Site, input: &Form, _: usize) -> Form {
+    fn fork(&mut self, at: &Site, _: Fan, input: &Form, _: usize) -> Form {
         if at.is_stream_site() {
             self.part.input = self.array(*input);
         }

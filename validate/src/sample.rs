@@ -418,7 +418,7 @@ impl<T: Scalar> Interpreter<'_> for Sampler<'_, T> {
         })
     }
 
-    fn fork(&mut self, _: &Site, input: &Signal<T>, _: usize) -> Signal<T> {
+    fn fork(&mut self, _: &Site, _: Fan, input: &Signal<T>, _: usize) -> Signal<T> {
         input.clone()
     }
 

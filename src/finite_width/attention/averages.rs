@@ -1,0 +1,286 @@
+//! Averages over rows of attention weights that a finite head and finitely many inputs take, per score variance and correlation.
+//!
+//! ```text
+//! J = diag A − A Aᵀ      S = A·A      X = A·C      T = tr JJ      T' = tr J_a J_c      m = A·z, z the scores over their deviation
+//! ```
+//!
+//! of two rows A, C of independent keys, whose scores have variance w and correlation ρ. Derivatives are by the Gram matrix Q of both
+//! queries, at Q_aa = Q_cc = 1, Q_ac = ρ.
+
+use std::collections::HashMap;
+
+use super::rows::{H2, H4, Monomial, Rows, mono};
+
+macro_rules! averages {
+    ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
+        /// Averages at one score variance and correlation.
+        #[derive(Clone, Copy, Debug, Default)]
+        pub(crate) struct Averages { $($(#[$doc])* pub(crate) $name: f64),* }
+
+        impl Averages {
+            /// Their sum with weights.
+            pub(crate) fn mixed(parts: &[(f64, Self)]) -> Self {
+                Self { $($name: parts.iter().map(|(weight, part)| weight * part.$name).sum()),* }
+            }
+        }
+    };
+}
+
+averages! {
+    /// E S and its first and second derivative by Q_aa.
+    s, s_a, s_aa,
+    /// The same of T.
+    t, t_a, t_aa,
+    /// E S and E T with what kurtosis does: covariances with Σ (z⁴ − 6z² + 3).
+    s_kurtosis, t_kurtosis,
+    /// E X and derivatives by Q_aa, Q_ac, and both twice.
+    x, x_a, x_r, x_aa, x_ac, x_ar, x_rr, x_kurtosis,
+    /// The same of T'.
+    tt, tt_a, tt_r, tt_aa, tt_ac, tt_ar, tt_rr, tt_kurtosis,
+    /// E S², S_aS_c, S X, X², S T, X T', S T'.
+    ss, sc, sx, xx, st, xt, s_tt,
+    /// U = |J z|²; Σ_b (J²)_bb z_b²; Σ_b (J_bb)².
+    u, squares, diagonal,
+    /// E m² − Σ A²z²; E Σ A z² − 1; E Σ A²z².
+    pull, longer, longer_square,
+    /// The same summed over both whitened scores z_i of a key, r² = Σ_i z_i²: E Σ A r² − 2.
+    longer_other,
+    /// Σ_i A·z_i C·z_i − Σ AC r²; Σ AC r².
+    pull_pair, longer_pair,
+    /// Σ_i z_i·J_aJ_c z_i − Σ (J_aJ_c)_bb r²; Σ (J_aJ_c)_bb r²; Σ J_a,bb J_c,bb.
+    u_pair, squares_pair, diagonal_pair,
+    /// Σ A²(z − m), Σ AC(z − C·z); Σ A²(A − S)².
+    lean, lean_pair, along,
+    /// Σ_b≠d of products over keys: A²·A², AC·AC.
+    apart, apart_pair,
+    /// Of c_bb² and c_bb c_b'b: see `gains.rs`.
+    own_z, own_pair_z, own_pair_zy, cross_z, cross_zz, cross_one, cross_pair_z, cross_pair_y, cross_pair_zy, cross_pair_one,
+}
+
+/// Averages at the corners of a grid of ln w and ρ, linear between.
+#[derive(Debug, Default)]
+pub(crate) struct Table(HashMap<(i64, i64, u64), Averages>);
+
+impl Table {
+    /// Of rows of so many keys whose scores have the variance `w` and the correlation `rho`.
+    pub(crate) fn at(&mut self, w: f64, rho: f64, keys: f64) -> Averages {
+        /// Of ln w and of ρ.
+        const STEPS: [f64; 2] = [0.25, 0.0625];
+        /// Of ln w: flatter rows are flat.
+        const FLAT: f64 = -9.0;
+        /// Of ρ: nearer to 1 differences of both rows are lost in rounding.
+        const LARGEST: f64 = 0.9375;
+        let places = [w.ln().max(FLAT) / STEPS[0], rho.clamp(0.0, LARGEST) / STEPS[1]];
+        let mut parts = Vec::with_capacity(4);
+        for (first, second) in [(0.0, 0.0), (0.0, 1.0), (1.0, 0.0), (1.0, 1.0)] {
+            let corner = [places[0].floor() + first, places[1].floor() + second];
+            let weight = (1.0 - (places[0] - corner[0]).abs()) * (1.0 - (places[1] - corner[1]).abs());
+            if weight > 0.0 {
+                let key = (corner[0] as i64, corner[1] as i64, keys.to_bits());
+                let new = || Averages::new((corner[0] * STEPS[0]).exp(), corner[1] * STEPS[1], keys);
+                parts.push((weight, *self.0.entry(key).or_insert_with(new)));
+            }
+        }
+        Averages::mixed(&parts)
+    }
+}
+
+/// X and T' of one pair of rows.
+fn pair(rows: &Rows) -> [f64; 2] {
+    let x = rows.mean(&[(1.0, &[AC])]);
+    [x, x + rows.mean(&[(-1.0, &[A2C]), (-1.0, &[AC2]), (1.0, &[AC, AC])])]
+}
+
+/// S and T of the first row.
+fn single(rows: &Rows) -> [f64; 2] {
+    let s = rows.mean(&[(1.0, &[A2])]);
+    [s, s + rows.mean(&[(-2.0, &[A3]), (1.0, &[A2, A2])])]
+}
+
+const A: Monomial = mono(1, 0, 0, 0);
+const A2: Monomial = mono(2, 0, 0, 0);
+const A3: Monomial = mono(3, 0, 0, 0);
+const A4: Monomial = mono(4, 0, 0, 0);
+const C: Monomial = mono(0, 1, 0, 0);
+const C2: Monomial = mono(0, 2, 0, 0);
+const AC: Monomial = mono(1, 1, 0, 0);
+const A2C: Monomial = mono(2, 1, 0, 0);
+const AC2: Monomial = mono(1, 2, 0, 0);
+const A2C2: Monomial = mono(2, 2, 0, 0);
+
+/// A^i C^j z.
+const fn z(a: usize, c: usize) -> Monomial {
+    mono(a, c, 1, 0)
+}
+
+/// A^i C^j z².
+const fn zz(a: usize, c: usize) -> Monomial {
+    mono(a, c, 2, 0)
+}
+
+/// A^i C^j z y.
+const fn zy(a: usize, c: usize) -> Monomial {
+    mono(a, c, 1, 1)
+}
+
+/// A^i C^j y.
+const fn y(a: usize, c: usize) -> Monomial {
+    mono(a, c, 0, 1)
+}
+
+/// Covariance with Σ (r⁴ − 8r² + 8), r² = (z² + y² − 2ρ z y)/(1 − ρ²): what kurtosis of the scores of a key does.
+fn kurtosis(rows: &Rows, rho: f64, of: &[Monomial]) -> f64 {
+    let scale = 1.0 - rho * rho;
+    let squares = [(2, 0, 1.0), (0, 2, 1.0), (1, 1, -2.0 * rho)].map(|(p, q, factor)| (p, q, -8.0 * factor / scale));
+    let both = 2.0 + 4.0 * rho * rho;
+    let fourths = [(4, 0, 1.0), (0, 4, 1.0), (2, 2, both), (3, 1, -4.0 * rho), (1, 3, -4.0 * rho)]
+        .map(|(p, q, factor)| (p, q, factor / (scale * scale)));
+    let weights = squares.into_iter().chain(fourths);
+    weights.map(|(p, q, factor)| factor * rows.covariance(of, mono(0, 0, p, q))).sum()
+}
+
+impl Averages {
+    /// Of rows of so many keys whose scores have the variance `w` and the correlation `rho`.
+    pub(crate) fn new(w: f64, rho: f64, keys: f64) -> Self {
+        let rows = Rows::new([w, w], rho, keys);
+        let mut averages = Self::default();
+        averages.derive(&rows, w, rho, keys);
+        averages.of_one(&rows);
+        averages.of_two(&rows, rho);
+        averages.mixed_products(&rows);
+        averages
+    }
+
+    /// S, T, X and T' with their derivatives, by differences.
+    fn derive(&mut self, rows: &Rows, w: f64, rho: f64, keys: f64) {
+        const STEP: f64 = 0.15;
+        let turn = (0.3 * (1.0 - rho.abs())).min(0.05);
+        let at = |a: f64, c: f64, r: f64| {
+            let scales = [1.0 + STEP * a, 1.0 + STEP * c];
+            let correlation = (rho + turn * r) / (scales[0] * scales[1]).sqrt();
+            Rows::new(scales.map(|scale| w * scale), correlation.clamp(-1.0, 1.0), keys)
+        };
+        let (above, below) = (at(1.0, 0.0, 0.0), at(-1.0, 0.0, 0.0));
+        let single = [single(&below), single(rows), single(&above)];
+        let pairs = [pair(&below), pair(rows), pair(&above)];
+        let both = [at(-1.0, -1.0, 0.0), at(1.0, 1.0, 0.0)].map(|rows| pair(&rows));
+        let turned = [at(0.0, 0.0, -1.0), at(0.0, 0.0, 1.0)].map(|rows| pair(&rows));
+        let with = [at(-1.0, 0.0, -1.0), at(1.0, 0.0, 1.0)].map(|rows| pair(&rows));
+        let slope = |[below, _, above]: [f64; 3], step: f64| (above - below) / (2.0 * step);
+        let bend = |[below, middle, above]: [f64; 3], step: f64| (above + below - 2.0 * middle) / (step * step);
+        let of_one = |index: usize| {
+            let values = single.map(|values| values[index]);
+            [values[1], slope(values, STEP), bend(values, STEP)]
+        };
+        [self.s, self.s_a, self.s_aa] = of_one(0);
+        [self.t, self.t_a, self.t_aa] = of_one(1);
+        let of_two = |index: usize| {
+            let values = pairs.map(|values| values[index]);
+            let ends = |ends: &[[f64; 2]; 2]| [ends[0][index], values[1], ends[1][index]];
+            let (both, turned, with) = (ends(&both), ends(&turned), ends(&with));
+            let aa = bend(values, STEP);
+            let rr = bend(turned, turn);
+            let ac = 0.5 * bend(both, STEP) - aa;
+            // Along (h, k): h² f_aa + 2hk f_ar + k² f_rr.
+            let ar = (bend(with, 1.0) - STEP * STEP * aa - turn * turn * rr) / (2.0 * STEP * turn);
+            [values[1], slope(values, STEP), slope(turned, turn), aa, ac, ar, rr]
+        };
+        [self.x, self.x_a, self.x_r, self.x_aa, self.x_ac, self.x_ar, self.x_rr] = of_two(0);
+        [self.tt, self.tt_a, self.tt_r, self.tt_aa, self.tt_ac, self.tt_ar, self.tt_rr] = of_two(1);
+    }
+
+    /// Of one row.
+    fn of_one(&mut self, rows: &Rows) {
+        let e = |terms: &[super::rows::Term<'_>]| rows.mean(terms);
+        let h4 = mono(0, 0, H4, 0);
+        self.s_kurtosis = e(&[(1.0, &[A2, h4])]);
+        self.t_kurtosis = self.s_kurtosis + e(&[(-2.0, &[A3, h4]), (1.0, &[A2, A2, h4])]);
+        self.ss = e(&[(1.0, &[A2, A2])]);
+        self.st = self.ss + e(&[(-2.0, &[A2, A3]), (1.0, &[A2, A2, A2])]);
+        self.longer_square = e(&[(1.0, &[zz(2, 0)])]);
+        self.u = self.longer_square + e(&[(-2.0, &[z(1, 0), z(2, 0)]), (1.0, &[z(1, 0), z(1, 0), A2])]);
+        self.squares = self.longer_square + e(&[(-2.0, &[zz(3, 0)]), (1.0, &[zz(2, 0), A2])]);
+        self.diagonal = e(&[(1.0, &[A2]), (-2.0, &[A3]), (1.0, &[A4])]);
+        self.pull = e(&[(1.0, &[z(1, 0), z(1, 0)])]) - self.longer_square;
+        self.longer = e(&[(1.0, &[mono(1, 0, H2, 0)])]);
+        self.lean = e(&[(1.0, &[z(2, 0)]), (-1.0, &[z(1, 0), A2])]);
+        self.along = e(&[(1.0, &[A4]), (-2.0, &[A3, A2]), (1.0, &[A2, A2, A2])]);
+        self.apart = self.ss - e(&[(1.0, &[A4])]);
+    }
+
+    /// Of two rows.
+    fn of_two(&mut self, rows: &Rows, rho: f64) {
+        let e = |terms: &[super::rows::Term<'_>]| rows.mean(terms);
+        let white = |zz: f64, zy: f64| (2.0 * zz - 2.0 * rho * zy) / (1.0 - rho * rho);
+        self.sc = e(&[(1.0, &[A2, C2])]);
+        self.sx = e(&[(1.0, &[A2, AC])]);
+        self.xx = e(&[(1.0, &[AC, AC])]);
+        self.xt = self.xx + e(&[(-2.0, &[AC, A2C]), (1.0, &[AC, AC, AC])]);
+        self.s_tt = self.sx + e(&[(-1.0, &[A2, A2C]), (-1.0, &[A2, AC2]), (1.0, &[A2, AC, AC])]);
+        let [zz_a, yy_a, zy_a] = [zz(1, 0), mono(1, 0, 0, 2), zy(1, 0)].map(|f| e(&[(1.0, &[f, C])]));
+        self.longer_other = (zz_a + yy_a - 2.0 * rho * zy_a) / (1.0 - rho * rho) - 2.0;
+        let [zz_ac, zy_ac] = [zz(1, 1), zy(1, 1)].map(|f| e(&[(1.0, &[f])]));
+        self.longer_pair = white(zz_ac, zy_ac);
+        let m_zz = e(&[(1.0, &[z(1, 0), z(0, 1)])]);
+        let m_zy = e(&[(0.5, &[z(1, 0), y(0, 1)]), (0.5, &[y(1, 0), z(0, 1)])]);
+        self.pull_pair = white(m_zz, m_zy) - self.longer_pair;
+        let squares_zz = zz_ac + e(&[(-1.0, &[zz(2, 1)]), (-1.0, &[zz(1, 2)]), (1.0, &[zz(1, 1), AC])]);
+        let squares_zy = zy_ac + e(&[(-1.0, &[zy(2, 1)]), (-1.0, &[zy(1, 2)]), (1.0, &[zy(1, 1), AC])]);
+        self.squares_pair = white(squares_zz, squares_zy);
+        // J_a f · J_c g = Σ AC f g − A·f Σ AC g − C·g Σ AC f + A·f C·g X.
+        let u_zz = zz_ac
+            + e(&[(-1.0, &[z(1, 0), z(1, 1)]), (-1.0, &[z(0, 1), z(1, 1)]), (1.0, &[z(1, 0), z(0, 1), AC])]);
+        let u_zy = zy_ac
+            + 0.5 * e(&[(-1.0, &[z(1, 0), y(1, 1)]), (-1.0, &[y(0, 1), z(1, 1)]), (1.0, &[z(1, 0), y(0, 1), AC])])
+            + 0.5 * e(&[(-1.0, &[y(1, 0), z(1, 1)]), (-1.0, &[z(0, 1), y(1, 1)]), (1.0, &[y(1, 0), z(0, 1), AC])]);
+        self.u_pair = white(u_zz, u_zy) - self.squares_pair;
+        let fourth = e(&[(1.0, &[A2C2])]);
+        self.diagonal_pair = self.x + e(&[(-1.0, &[A2C]), (-1.0, &[AC2])]) + fourth;
+        self.lean_pair = e(&[(1.0, &[z(1, 1)]), (-1.0, &[z(1, 0), AC])]);
+        self.apart_pair = self.xx - fourth;
+        self.x_kurtosis = kurtosis(rows, rho, &[AC]);
+        let of_squares = -kurtosis(rows, rho, &[A2C]) - kurtosis(rows, rho, &[AC2]);
+        self.tt_kurtosis = self.x_kurtosis + of_squares + kurtosis(rows, rho, &[AC, AC]);
+    }
+
+    /// Of what products of signals and gradients are of one key.
+    fn mixed_products(&mut self, rows: &Rows) {
+        let e = |terms: &[super::rows::Term<'_>]| rows.mean(terms);
+        self.own_z = e(&[(1.0, &[z(2, 0)]), (-1.0, &[z(3, 0)])]);
+        self.own_pair_z = e(&[(1.0, &[z(1, 1)]), (-1.0, &[z(2, 1)])]);
+        let zy_squares = [(-1.0, &[zy(2, 1)][..]), (-1.0, &[zy(1, 2)]), (1.0, &[zy(1, 1), AC])];
+        let zy_one = e(&[(1.0, &[zy(1, 1)])]);
+        self.own_pair_zy = zy_one + e(&zy_squares);
+        self.cross_z = e(&[(1.0, &[z(1, 0)]), (-3.0, &[z(2, 0)]), (2.0, &[z(3, 0)])]);
+        self.cross_zz = e(&[(-1.0, &[zz(2, 0)]), (-1.0, &[zz(2, 0), A2]), (2.0, &[zz(3, 0)])]);
+        self.cross_one = e(&[(-1.0, &[A2]), (-1.0, &[A2, A2]), (2.0, &[A3])]);
+        self.cross_pair_z = e(&[(1.0, &[z(1, 0)]), (-1.0, &[z(2, 0)]), (-1.0, &[z(1, 1)]), (1.0, &[z(2, 1)])]);
+        self.cross_pair_y = e(&[(1.0, &[mono(1, 1, 0, 1)]), (-1.0, &[mono(1, 2, 0, 1)])]);
+        let products = [(-1.0, &[zy(1, 1), AC][..]), (1.0, &[zy(1, 2)]), (1.0, &[zy(2, 1)])];
+        self.cross_pair_zy = e(&products) - zy_one;
+        self.cross_pair_one = e(&[(-1.0, &[AC]), (-1.0, &[AC, AC]), (1.0, &[AC2]), (1.0, &[A2C])]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a change of scale of one row, and of the correlation of both, does is what Gaussian weights say.
+    #[test]
+    fn derivatives_are_those_of_weights() {
+        let (w, rho, keys) = (1.5, 0.3, 32.0);
+        let averages = Averages::new(w, rho, keys);
+        let rows = Rows::new([w, w], rho, keys);
+        // E f Σ (z² − 1) = 2 f_a of one row.
+        let weighted = rows.mean(&[(1.0, &[A2, mono(0, 0, H2, 0)])]);
+        assert!((weighted - 2.0 * averages.s_a).abs() < 2e-3, "{weighted} {}", averages.s_a);
+        // E f Σ (z y − ρ) = 4ρ f_a + (1 + ρ²) f_ρ of two.
+        let weighted = rows.mean(&[(1.0, &[AC, zy(0, 0)])]) - rho * keys * averages.x;
+        let expected = 4.0 * rho * averages.x_a + (1.0 + rho * rho) * averages.x_r;
+        assert!((weighted - expected).abs() < 2e-3, "{weighted} {expected}");
+        // ΣA = 1.
+        let total = rows.mean(&[(1.0, &[A, C, AC])]);
+        assert!((total - averages.x).abs() < 1e-3);
+    }
+}

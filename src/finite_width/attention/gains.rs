@@ -1,0 +1,186 @@
+//! What a head of finite width, and inputs of finite width, make of one attention's averages.
+//!
+//! Given the Gram matrix Q of one head's queries and (1 − R)(I + ε) of the keys' inputs, scores are Gaussian with covariance Q ⊗ (I + ε) w.
+//! To second order in what strays, with γ = Var ε_bd, η = Var ε_bb, d = 1 − R, v the score variance, w = v d and J = diag A − A Aᵀ:
+//!
+//! ```text
+//! output z_a·z_c   R + d A·(I + ε)C + overlaps of keys with what all share        value   A·C
+//! query            v d² tr J_a(I + ε)J_c(I + ε)                                     key     v d Q_ac tr J_a(I + ε)J_c
+//! ```
+//!
+//! Q strays like a Wishart matrix of `d_head` degrees of freedom, and what keys' inputs do to scores is γ more of it, and kurtosis
+//! where their lengths are fixed (η ≠ 2γ). Source: Muirhead 1982, section 3.2 (moments of Wishart matrices).
+
+use super::averages::Averages;
+
+/// One attention among its streams.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Inputs {
+    /// E s² of scores, R, the number of keys.
+    pub(crate) score: f64,
+    pub(crate) correlation: f64,
+    pub(crate) keys: f64,
+    pub(crate) d_head: f64,
+    /// γ, η, the variance of overlaps o_b with what all share, and their covariance with ε_bb.
+    pub(crate) gamma: f64,
+    pub(crate) eta: f64,
+    pub(crate) common: f64,
+    pub(crate) common_square: f64,
+    /// What cosines and lengths of single queries' inputs stray by beyond those of all.
+    pub(crate) pairs: f64,
+    pub(crate) squares: f64,
+}
+
+/// Factors on gradients along one path: from |g_a|² and from g_a·g_b to those of the input.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Path {
+    pub(crate) own_own: f64,
+    pub(crate) pair_own: f64,
+    pub(crate) own_pair: f64,
+    pub(crate) pair_pair: f64,
+}
+
+/// z_a·z_a, z_a·z_c of the output, and the factors of queries, keys and values.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Corrected {
+    pub(crate) output: [f64; 2],
+    pub(crate) paths: [Path; 3],
+}
+
+/// What queries stray by, over the squares of Q: Var Q_aa, Cov(Q_aa, Q_cc), Cov(Q_aa, Q_ac), Var Q_ac.
+#[derive(Clone, Copy)]
+struct Queries([f64; 4]);
+
+impl Queries {
+    /// Of a Wishart matrix, over its degrees of freedom.
+    fn wishart(rho: f64) -> Self {
+        Self([2.0, 2.0 * rho * rho, 2.0 * rho, 1.0 + rho * rho])
+    }
+
+    fn times(self, factor: f64) -> Self {
+        Self(self.0.map(|of| of * factor))
+    }
+
+    fn plus(self, other: Self) -> Self {
+        Self(std::array::from_fn(|index| self.0[index] + other.0[index]))
+    }
+
+    /// ½ H:S of a function of two rows with these second derivatives.
+    fn bend(self, [aa, ac, ar, rr]: [f64; 4]) -> f64 {
+        let Self([own, both, with, pair]) = self;
+        aa * own + ac * both + 2.0 * ar * with + 0.5 * rr * pair
+    }
+}
+
+impl Inputs {
+    /// d and w.
+    fn apart(&self) -> [f64; 2] {
+        let d = 1.0 - self.correlation;
+        [d, self.score * d]
+    }
+
+    /// At infinite width.
+    pub(crate) fn bare(&self, of: &Averages) -> Corrected {
+        let [d, _] = self.apart();
+        let rho = self.correlation;
+        let output = [of.s, of.x].map(|overlap| rho + d * overlap);
+        self.corrected(output, [of.s, of.x], [of.t, rho * of.tt], [of.t, of.tt], [0.0; 2])
+    }
+
+    /// At finite width; `gathered` if what single queries stray by counts.
+    pub(crate) fn corrected_by(&self, of: &Averages, gathered: bool) -> Corrected {
+        let &Self { gamma, eta, common_square, correlation: rho, .. } = self;
+        let [d, _] = self.apart();
+        let single = if gathered {
+            let lengths = [self.squares, 0.0, 0.5 * rho * self.squares, self.pairs + 0.5 * rho * rho * self.squares];
+            Queries(lengths)
+        } else {
+            Queries([0.0; 4])
+        };
+        let own = Queries::wishart(rho).times(self.d_head.recip()).plus(single);
+        let all = own.plus(Queries::wishart(rho).times(gamma));
+        let excess = (eta - 2.0 * gamma) / 8.0;
+        let s = of.s + 0.5 * of.s_aa * all.0[0] + excess * of.s_kurtosis;
+        let t = of.t + 0.5 * of.t_aa * all.0[0] + excess * of.t_kurtosis;
+        let x = of.x + all.bend([of.x_aa, of.x_ac, of.x_ar, of.x_rr]) + excess * of.x_kurtosis;
+        let tt = of.tt + all.bend([of.tt_aa, of.tt_ac, of.tt_ar, of.tt_rr]) + excess * of.tt_kurtosis;
+        // Of one factor ε beside what it does to scores.
+        let met = gamma * (of.u - of.squares) + 0.5 * eta * (of.squares - of.t);
+        let met_pair = gamma * of.u_pair + 0.5 * eta * (of.squares_pair - 2.0 * of.tt);
+        let output = [
+            s + gamma * of.pull + 0.5 * eta * (of.longer_square - of.s) + common_square * of.longer,
+            x + gamma * of.pull_pair
+                + 0.5 * eta * (of.longer_pair - 2.0 * of.x)
+                + common_square * of.longer_other,
+        ];
+        let Queries([variance, _, with, pair]) = own;
+        let key = t + of.t_a * variance + met;
+        let key_pair = rho * (tt + met_pair) + 2.0 * with * of.tt_a + pair * of.tt_r;
+        let [squares, squares_pair] = self.squares_of_inputs(of);
+        let query = [t + 2.0 * met + (of.u - of.t) / self.d_head, tt + 2.0 * met_pair];
+        self.corrected(output.map(|overlap| rho + d * overlap), [s, x], [key, key_pair], query, [squares, squares_pair])
+    }
+
+    /// Products of ε by themselves, which do not shrink where tokens become alike.
+    fn squares_of_inputs(&self, of: &Averages) -> [f64; 2] {
+        let own = (1.0 - 2.0 * of.s + of.ss) + of.t - 2.0 * of.diagonal;
+        let pair = (1.0 - 2.0 * of.s + of.sc) + of.tt - 2.0 * of.diagonal_pair;
+        [self.gamma * own + self.eta * of.diagonal, self.gamma * pair + self.eta * of.diagonal_pair]
+    }
+
+    fn corrected(
+        &self,
+        output: [f64; 2],
+        [s, x]: [f64; 2],
+        key: [f64; 2],
+        query: [f64; 2],
+        squares: [f64; 2],
+    ) -> Corrected {
+        let ([d, w], others) = (self.apart(), self.keys - 1.0);
+        // Rows add up to one: what single tokens gain, products of two lose.
+        let gathered = |own: f64, pair: f64, total: f64| Path {
+            own_own: own,
+            pair_own: others * pair,
+            own_pair: (total - own) / others,
+            pair_pair: total - pair,
+        };
+        let of_query = [0, 1].map(|index| self.score * d * d * (query[index] + squares[index]));
+        let query = Path { own_own: of_query[0], pair_pair: of_query[1], ..Path::default() };
+        Corrected { output, paths: [query, gathered(w * key[0], w * key[1], 0.0), gathered(s, x, 1.0)] }
+    }
+
+    /// d/dr of g_b·g_b' of two keys by their own overlap, from |g_a|² and from g_a·g_c: of keys and of values.
+    pub(crate) fn near(&self, of: &Averages) -> [[f64; 2]; 2] {
+        let ([d, _], &Self { gamma, common, correlation: rho, score, keys, .. }) = (self.apart(), self);
+        // Of r_bb' the part that is not what both share with all others.
+        let rest = if gamma > 0.0 { gamma / (gamma + 2.0 * common) } else { 1.0 };
+        let products = 1.0 - 2.0 * of.s + of.ss - of.diagonal;
+        let products_pair = 1.0 - 2.0 * of.s + of.sc - of.diagonal_pair;
+        let key = [products + of.apart + of.u - of.squares, rho * (products_pair + of.apart_pair)];
+        let both = [key.map(|slope| score * slope), [of.pull / d, of.pull_pair / d]];
+        both.map(|[own, pair]| [rest * own / (keys - 1.0), rest * pair])
+    }
+
+    /// n times what W_Q, W_K, W_V together add to |g_a|² at the input beyond their paths: from |g_a|² and g_a·g_b, by keys and values, and by
+    /// queries.
+    pub(crate) fn excess(&self, of: &Averages) -> [f64; 3] {
+        let ([d, w], &Self { correlation: rho, score, .. }) = (self.apart(), self);
+        let own = 2.0 * w.sqrt() * of.lean + 2.0 * w * of.t_a;
+        let pair = 2.0 * w.sqrt() * of.lean_pair + w * (4.0 * rho * of.tt_a + (1.0 + rho * rho) * of.tt_r);
+        [own, pair, score * d * d * (of.u - of.t)]
+    }
+
+    /// E c_bb², from |g_a|² and from g_a·g_b, and E c_bb c_b'b likewise, in units of E x² E g² n at the output.
+    pub(crate) fn products(&self, of: &Averages) -> [f64; 4] {
+        let ([d, w], &Self { correlation: rho, score, .. }) = (self.apart(), self);
+        let (root, vr) = (w.sqrt(), score * rho);
+        let own = of.s + 2.0 * d * root * of.own_z + d * w * (of.squares + of.u) + d * vr * of.t;
+        let own_pair = of.x + 2.0 * d * root * of.own_pair_z + d * w * of.own_pair_zy + d * vr * rho * of.tt;
+        let cross = 1.0 - of.s + d * root * of.cross_z + d * w * of.cross_zz + d * vr * of.cross_one;
+        let cross_pair = 1.0 - of.x
+            + d * root * (of.cross_pair_z - of.cross_pair_y)
+            + d * w * of.cross_pair_zy
+            + d * vr * rho * of.cross_pair_one;
+        [own, own_pair, cross, cross_pair]
+    }
+}

@@ -1,0 +1,332 @@
+//! Attention with its queries, keys and values as one component of finite width.
+//!
+//! The map and the gains are those of infinite width for two tagged tokens among all others, differentiated; what heads and inputs of finite
+//! width make of them is in [`gains`], of averages over drawn rows in [`averages`].
+
+pub(crate) mod averages;
+mod gains;
+mod rows;
+
+use std::sync::Arc;
+
+use nalgebra::{DMatrix, Matrix2};
+use sigprop_stack::{Attention, Component, Node, Op};
+
+use self::averages::Averages;
+use self::gains::{Inputs, Path};
+use super::backward::Conditional;
+use super::chart::{Map, Quadratic, R, R_AB, U, U_A, U_B, VARIABLES};
+use super::forward::of_stream;
+use super::jet::Jet;
+use super::mixed::Mixed;
+use super::noise::{Covariances, Matrix, Noise, Vector};
+use crate::mean_field::attention::{Attended, View};
+use crate::mean_field::component::MeanField;
+use crate::mean_field::gradient::Gradient;
+use crate::mean_field::kernel::Kernel;
+use crate::mean_field::positions::Positions;
+use crate::mean_field::scalar::Scalar;
+use crate::mean_field::signal::Signal;
+
+/// A number with its derivatives by the variables of one stream.
+type Number = Jet<VARIABLES>;
+
+/// Factors on gradients along one path: from |g_a|² and from g_a·g_b to |g_x|² and to g_x·g_x' of a query, key or value.
+#[derive(Clone, Debug)]
+struct Factors {
+    own_own: Quadratic,
+    pair_own: Quadratic,
+    own_pair: Quadratic,
+    pair_pair: Quadratic,
+    /// What a factor in units of the score's and the value's is here.
+    unit: f64,
+}
+
+/// An attention at infinite width as a function of the variables of its input.
+pub(crate) struct Leading {
+    pub(crate) map: Map,
+    paths: [Factors; 3],
+}
+
+/// What finite width makes of it.
+#[derive(Clone, Debug)]
+pub(crate) struct Attending {
+    inputs: Inputs,
+    averages: Averages,
+    paths: [Factors; 3],
+    /// What the output strays by beyond the map: rows that are sharp by chance.
+    pub(crate) noise: Noise,
+    heads: f64,
+    /// (1 − R) over E z² of the output in units of the values'.
+    apart: f64,
+    /// The correlation of two tokens of the output.
+    correlation: f64,
+    /// Of the input.
+    width: f64,
+    /// Which of the live streams it is.
+    stream: usize,
+}
+
+/// The two tagged tokens and all others of a signal.
+fn tagged(x: &Signal<f64>, positions: &Arc<Positions>) -> Signal<Number> {
+    let (own, pair) = (x.kernel.own[0], x.kernel.pairs[0]);
+    let correlation = if own > 0.0 { pair / own } else { 0.0 };
+    let roots = [U_A, U_B, U].map(|level| (Number::variable(level, 0.0) * 0.5).exp());
+    let of_pair = Number::variable(R_AB, correlation);
+    let of_all = Number::variable(R, correlation);
+    let product = |point: usize| {
+        let (first, nodes) = positions.nodes_of(point);
+        let second = nodes[0].0 as usize;
+        let cosine = if [first, second] == [1, 0] { of_pair } else { of_all };
+        cosine * roots[first] * roots[second] * own
+    };
+    let kernel = Kernel::new(positions, |node| roots[node] * roots[node] * own, product);
+    Signal::centred(x.width, Kernel { ln_unit: x.kernel.ln_unit, ..kernel })
+}
+
+/// The output of a chain of linear maps.
+fn chain(body: &[Node], x: &Signal<Number>) -> Option<Signal<Number>> {
+    body.iter().try_fold(x.clone(), |x, node| match &node.op {
+        Op::Apply(Component::Linear(linear)) => Some(MeanField::forward(linear, &x)),
+        _ => None,
+    })
+}
+
+/// The point of both tagged tokens, and that of two others, among those of three groups.
+const PAIR: usize = 1;
+const OTHERS: usize = 5;
+
+fn quadratic(jet: &Number) -> Quadratic {
+    Quadratic::of(jet, VARIABLES, |variable| variable)
+}
+
+impl Leading {
+    /// Of an attention whose queries, keys and values are linear maps of `x`; none of others.
+    pub(crate) fn new(attention: &Attention, x: &Signal<f64>) -> Option<Self> {
+        let length = x.kernel.positions.length;
+        let positions = Arc::new(Positions::groups(&[1.0, 1.0, length - 2.0], None));
+        let x = tagged(x, &positions);
+        let parts = [&attention.query, &attention.key, &attention.value].map(|body| chain(body, &x).map(Arc::new));
+        let [Some(query), Some(key), Some(value)] = parts else { return None };
+        let attended = Attended::new(attention, &[(1.0, View::Everywhere)], [query, key, value]);
+        let y = attended.output();
+        let [a, b, all] = [0, 1, 2].map(|node| y.kernel.own[node]);
+        let r_ab = y.kernel.pairs[PAIR] / (a * b).sqrt();
+        let rows = [a.ln(), b.ln(), r_ab, all.ln(), y.kernel.pairs[OTHERS] / all].map(|jet| quadratic(&jet));
+        let jacobian = DMatrix::from_fn(VARIABLES, VARIABLES, |row, column| rows[row].gradient[column]);
+        let map = Map { jacobian, hessians: rows.map(|row| row.hessian).into() };
+        // Of gradients of 1 that are independent, and that are the same for all tokens.
+        let of = |pair: f64| {
+            let kernel = Kernel::new(&positions, |_| Number::from(1.0), |_| Number::from(pair));
+            attended.split(attention, &Gradient::independent(kernel))
+        };
+        let (independent, same) = (of(0.0), of(1.0));
+        let path = |index: usize| {
+            let [own, all] = [&independent, &same].map(|gradients| {
+                let Kernel { own, pairs, ln_unit, .. } = &gradients[index].kernel;
+                let unit = ln_unit.exp();
+                [own[0] * unit, pairs[PAIR] * unit]
+            });
+            Factors {
+                own_own: quadratic(&own[0]),
+                pair_own: quadratic(&(all[0] - own[0])),
+                own_pair: quadratic(&own[1]),
+                pair_pair: quadratic(&(all[1] - own[1])),
+                unit: 1.0,
+            }
+        };
+        Some(Self { map, paths: [0, 1, 2].map(path) })
+    }
+}
+
+/// What the inputs of an attention stray by.
+fn inputs(attention: &Attention, [query, key]: [&Signal<f64>; 2], x: &Matrix, r: f64) -> Inputs {
+    /// Of γ, beyond which an expansion says nothing.
+    const LARGEST: f64 = 0.3;
+    let d = 1.0 - r;
+    let second = |of: &Signal<f64>| of.kernel.own[0] * of.kernel.ln_unit.exp();
+    let score = attention.scale * attention.scale * attention.d_head as f64 * second(query) * second(key);
+    let pairs = (x[(R_AB, R_AB)] - x[(R, R)]).max(0.0);
+    let squares = (x[(U_A, U_A)] - x[(U, U)]).max(0.0);
+    let gamma = (pairs / (d * d * (1.0 + 2.0 * r - r * r))).min(LARGEST);
+    // The share of Gaussian lengths, beside none that stray.
+    let gaussian = if gamma > 0.0 { (squares / (2.0 * gamma)).min(1.0) } else { 0.0 };
+    let common = gamma * r * (1.0 - 0.5 * r);
+    Inputs {
+        score,
+        correlation: r,
+        keys: query.kernel.positions.length,
+        d_head: attention.d_head as f64,
+        gamma,
+        eta: gaussian * 2.0 * gamma + (1.0 - gaussian) * 4.0 * common,
+        common,
+        common_square: -2.0 * (1.0 - gaussian) * common,
+        pairs,
+        squares,
+    }
+}
+
+impl Attending {
+    /// Of an attention at finite width, from its queries and keys, what its input strays by, and the correlation of its output.
+    pub(crate) fn new(
+        attention: &Attention,
+        leading: &Leading,
+        (parts, width): ([&Signal<f64>; 2], f64),
+        (stream, x): (usize, &Matrix),
+        [r, correlation]: [f64; 2],
+        averages: impl FnOnce(f64, f64) -> Averages,
+    ) -> Self {
+        let inputs = inputs(attention, parts, x, r);
+        let averages = averages(inputs.score * (1.0 - r), r);
+        let bare = inputs.bare(&averages);
+        let [own, gathered] = [false, true].map(|gathered| inputs.corrected_by(&averages, gathered));
+        let mut paths = leading.paths.clone();
+        for (index, path) in paths.iter_mut().enumerate() {
+            let by = if index == 0 { &own } else { &gathered };
+            path.correct(&bare.paths[index], &by.paths[index]);
+        }
+        for (path, near) in paths[1..].iter_mut().zip(inputs.near(&averages)) {
+            let Factors { own_pair, pair_pair, unit, .. } = path;
+            for (of, slope) in [own_pair, pair_pair].into_iter().zip(near) {
+                of.gradient[R_AB] += *unit * slope;
+                of.gradient[R] -= *unit * slope;
+            }
+        }
+        let heads = attention.n_heads as f64;
+        let apart = (1.0 - r) / own.output[0];
+        let mut noise = scatter(&averages).noise(heads / (apart * apart), inputs.keys, correlation);
+        let level = (own.output[0] / bare.output[0]).ln();
+        let turned = own.output[1] / own.output[0] - bare.output[1] / bare.output[0];
+        noise.drift += Vector::new(level, level, turned, level, turned);
+        Self { inputs, averages, paths, noise, heads, apart, correlation, width, stream }
+    }
+
+    /// Gradients at queries, keys and values as functions of the input, from that at the output, which responds to the output like this.
+    pub(crate) fn split(
+        &self,
+        [output, gathered]: [&Conditional; 2],
+        responses: [Vector; 2],
+        mixed: Mixed,
+    ) -> [Conditional; 3] {
+        let Averages { s, x, t, tt, ss, sx, xx, st, xt, s_tt, along, .. } = self.averages;
+        let Inputs { score, correlation: r, keys, .. } = self.inputs;
+        let (d, others) = (1.0 - r, keys - 1.0);
+        let w = score * d;
+        // Rows that are sharp by chance have gains that are, too.
+        let of_row = self.apart / self.heads;
+        let [own, cosine] = responses.map(|of| of * of_row);
+        let radial = (mixed.radial - 1.0) * of_row;
+        let slope = own[U_A];
+        let pair = own * output.cosine.value + cosine;
+        let each = pair[U_A] + pair[U_B] - self.correlation * pair[R_AB];
+        let together = pair[R_AB];
+        let key = w * r;
+        let met = [
+            Path {
+                own_own: w * d * (slope * (st - s * t) + radial * along),
+                pair_pair: w * d * (each * (s_tt - s * tt) + together * (xt - x * tt)),
+                ..Path::default()
+            },
+            Path {
+                own_own: w * (slope * (st - s * t) + radial * along),
+                pair_own: others * key * (each * (s_tt - s * tt) + together * (xt - x * tt)),
+                ..Path::default()
+            },
+            Path {
+                own_own: slope * (ss - s * s),
+                pair_own: others * (each * (sx - s * x) + together * (xx - x * x)),
+                ..Path::default()
+            },
+        ];
+        let path = |index: usize| {
+            let of = if index == 0 { output } else { gathered };
+            self.paths[index].gradient(self.stream, of, &met[index], (index > 0).then_some(others))
+        };
+        [0, 1, 2].map(path)
+    }
+
+    /// The gradient at the input from those along the paths of queries, keys and values, and the factors on the levels of a sequence.
+    pub(crate) fn join(&self, paths: [&Conditional; 3], output: &Conditional, gathered: (f64, Mixed)) -> (Conditional, Mixed, Matrix2<f64>) {
+        let (cosine, mixed) = gathered;
+        let (mut given, shares) = Conditional::sum(&paths);
+        let others = self.inputs.keys - 1.0;
+        let r = self.inputs.correlation;
+        // In units in which the value path is S.
+        let value = &self.paths[2];
+        let of_value = value.own_own.value + cosine * value.pair_own.value;
+        let unit = if of_value > 0.0 { shares[2] / of_value } else { 0.0 };
+        let [own, pair, query] = self.inputs.excess(&self.averages);
+        let excess = own + cosine * others * pair;
+        let (added, n) = (unit * (excess + query) / self.width, self.width);
+        // W_V knows gathered gradients along what all tokens share.
+        let along = (2.0 - r) * (mixed.cross - 1.0) / n;
+        let common = unit * cosine * value.pair_own.value * along;
+        let off = given.cosine.value;
+        given.ln_own.value += added + common;
+        given.cosine.value += off * (along - added - common) - unit * excess / (n * others);
+        let [own, own_pair, cross, cross_pair] = self.inputs.products(&self.averages);
+        let radial = unit * (own + cosine * others * own_pair);
+        let cross = if off.abs() > 1e-12 { unit * (cross / others + cosine * cross_pair) / off } else { 1.0 };
+        let mixed = Mixed { radial, cross, ..Mixed::ISOTROPIC };
+        let levels = self.levels(&paths, output, given.ln_own.value, cosine);
+        (given, mixed, levels)
+    }
+
+    /// What the levels |g|² and g_a·g_b of a sequence at the input are of those at the output.
+    fn levels(&self, paths: &[&Conditional; 3], output: &Conditional, ln_own: f64, cosine: f64) -> Matrix2<f64> {
+        let mut levels = Matrix2::zeros();
+        for (index, (path, factors)) in paths.iter().zip(&self.paths).enumerate() {
+            let cosine = if index == 0 { output.cosine.value } else { cosine };
+            let all = factors.own_own.value + cosine * factors.pair_own.value;
+            if all > 0.0 {
+                let unit = (path.ln_own.value - ln_own).exp() / all;
+                let Factors { own_own, pair_own, own_pair, pair_pair, .. } = factors;
+                levels += Matrix2::new(own_own.value, pair_own.value, own_pair.value, pair_pair.value) * unit;
+            }
+        }
+        levels
+    }
+}
+
+impl Factors {
+    /// From what they are at infinite width and at finite, in the units of scores and values.
+    fn correct(&mut self, bare: &Path, by: &Path) {
+        self.unit = if bare.own_own > 0.0 { self.own_own.value / bare.own_own } else { 0.0 };
+        self.own_own.value += self.unit * (by.own_own - bare.own_own);
+        self.pair_own.value += self.unit * (by.pair_own - bare.pair_own);
+        self.own_pair.value += self.unit * (by.own_pair - bare.own_pair);
+        self.pair_pair.value += self.unit * (by.pair_pair - bare.pair_pair);
+    }
+
+    /// The gradient along this path, with what `met` adds; over as many `others` as lose what single tokens gain.
+    fn gradient(&self, stream: usize, of: &Conditional, met: &Path, others: Option<f64>) -> Conditional {
+        let place: Vec<usize> = of_stream(stream).collect();
+        let count = of.ln_own.gradient.len();
+        let among = |factor: &Quadratic| factor.among(&place, count);
+        let mut own = among(&self.own_own);
+        own.add(&of.cosine.times(&among(&self.pair_own)));
+        let mut pair = among(&self.own_pair);
+        pair.add(&of.cosine.times(&among(&self.pair_pair)));
+        let added = self.unit * (met.own_own + met.pair_own);
+        own.value += added;
+        pair.value += self.unit * met.pair_pair - others.map_or(0.0, |others| added / others);
+        let mut ln_own = own.ln();
+        let cosine = pair.times(&ln_own.less(&Quadratic::constant(ln_own.value, count)).negative().exp(own.value.recip()));
+        ln_own.add(&of.ln_own);
+        Conditional { ln_own, cosine }
+    }
+}
+
+/// Covariances over rows of A_a·A_a and A_a·A_c.
+fn scatter(of: &Averages) -> Covariances {
+    let &Averages { s, x, ss, sc, sx, xx, .. } = of;
+    Covariances {
+        aa_aa: ss - s * s,
+        aa_bb: sc - s * s,
+        aa_ab: sx - s * x,
+        aa_bc: 0.0,
+        ab_ab: xx - x * x,
+        ab_ac: 0.0,
+        ab_cd: 0.0,
+    }
+}

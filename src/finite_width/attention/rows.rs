@@ -1,0 +1,241 @@
+//! Averages over two rows of attention weights of independent keys.
+//!
+//! Scores of a key in the rows a, c are Gaussian, of variances w_a, w_c and correlation ρ. With A_b = e^(s_b)/Z
+//!
+//! ```text
+//! E Π_k Σ_b f_k(b) = ∫∫ dt du t^(I−1) u^(J−1)/(Γ(I) Γ(J)) Σ_partitions L!/(L − m)! Π_blocks μ(t, u) M(t, u)^(L − m)
+//! ```
+//!
+//! for monomials f = A^i C^j z^p y^q of one key, I and J their powers of A and C together, μ = E e^(i s + j s') z^p y^q e^(−t e^s − u e^s') of
+//! the product of those in one block of a partition into m blocks, M that of 1. Exact but for the trapezoidal rule.
+//!
+//! Source: 1/Zⁿ as an integral, Gross & Mézard 1984 (the random energy model).
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use crate::quadrature::trapezoidal_nodes;
+
+/// A^i C^j and functions of the scores of one key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Monomial {
+    pub(super) a: usize,
+    pub(super) c: usize,
+    pub(super) z: usize,
+    pub(super) y: usize,
+}
+
+/// Functions of a score z: powers up to the fourth, z² − 1, z⁴ − 6z² + 3.
+const FUNCTIONS: usize = 7;
+/// z² − 1 among them.
+pub(super) const H2: usize = 5;
+/// z⁴ − 6z² + 3.
+pub(super) const H4: usize = 6;
+/// The largest power of A in one block.
+const POWERS: usize = 7;
+
+/// A^i C^j z^p y^q.
+pub(super) const fn mono(a: usize, c: usize, z: usize, y: usize) -> Monomial {
+    Monomial { a, c, z, y }
+}
+
+impl Monomial {
+    /// The product for one key; of functions of a score one is a power or 1.
+    fn times(self, other: Self) -> Self {
+        Self { a: self.a + other.a, c: self.c + other.c, z: self.z + other.z, y: self.y + other.y }
+    }
+}
+
+/// A product of sums over keys with its factor.
+pub(super) type Term<'t> = (f64, &'t [Monomial]);
+
+/// E e^(i(s + ln t)) z^p e^(−t e^s) of one row, at every ln t and every x that both rows share.
+struct Row {
+    /// Grid points of ln t.
+    points: usize,
+    step: f64,
+    /// By t, x, i and p.
+    moments: Vec<f64>,
+}
+
+impl Row {
+    fn new(variance: f64, loading: f64, keys: f64, shared: &[(f64, f64)]) -> Self {
+        const STEP: f64 = 0.8;
+        /// Of Gaussian variables.
+        const REACH: f64 = 7.5;
+        let std = variance.sqrt();
+        let [first, last] = [-keys.ln() - REACH * std - 9.0, 4.0 + REACH * std];
+        let points = ((last - first) / STEP).ceil() as usize;
+        let own = (1.0 - loading * loading).max(0.0).sqrt();
+        let nodes = trapezoidal_nodes((0.7 / (own * std).max(0.35)).min(0.8), REACH);
+        let mut moments = vec![0.0; points * shared.len() * POWERS * FUNCTIONS];
+        for point in 0..points {
+            let ln_t = first + point as f64 * STEP;
+            for (place, &(x, _)) in shared.iter().enumerate() {
+                let at = (point * shared.len() + place) * POWERS * FUNCTIONS;
+                let sums = &mut moments[at..at + POWERS * FUNCTIONS];
+                for &(e, weight) in &nodes {
+                    let z = loading * x + own * e;
+                    let level = (ln_t + std * z).exp();
+                    let z2 = z * z;
+                    let functions = [1.0, z, z2, z2 * z, z2 * z2, z2 - 1.0, z2 * z2 - 6.0 * z2 + 3.0];
+                    let mut power = weight * (-level).exp();
+                    for of_power in sums.chunks_exact_mut(FUNCTIONS) {
+                        of_power.iter_mut().zip(functions).for_each(|(sum, function)| *sum += power * function);
+                        power *= level;
+                    }
+                }
+            }
+        }
+        Self { points, step: STEP, moments }
+    }
+
+    /// At t, by x.
+    fn at(&self, point: usize, monomial: [usize; 2], shared: usize) -> impl Iterator<Item = f64> + '_ {
+        let [power, function] = monomial;
+        let first = point * shared * POWERS * FUNCTIONS + power * FUNCTIONS + function;
+        self.moments[first..].iter().step_by(POWERS * FUNCTIONS).take(shared).copied()
+    }
+}
+
+/// Two rows of `keys` weights.
+pub(super) struct Rows {
+    keys: f64,
+    rows: [Row; 2],
+    /// What scores of both rows share, and its weights.
+    shared: Vec<(f64, f64)>,
+    /// μ on the grid of both ln t, or of the first row alone.
+    grids: RefCell<HashMap<(Monomial, bool), Rc<[f64]>>>,
+    /// M to the number of keys that are not in the first so many blocks.
+    others: RefCell<HashMap<(usize, bool), Rc<[f64]>>>,
+}
+
+impl Rows {
+    pub(super) fn new(variances: [f64; 2], correlation: f64, keys: f64) -> Self {
+        let shared = trapezoidal_nodes(0.9, 7.0);
+        let loading = correlation.abs().min(1.0 - 1e-9).sqrt();
+        let rows = [(variances[0], loading), (variances[1], loading * correlation.signum())];
+        let rows = rows.map(|(variance, loading)| Row::new(variance, loading, keys, &shared));
+        Self { keys, rows, shared, grids: RefCell::default(), others: RefCell::default() }
+    }
+
+    /// E of a polynomial in sums over keys.
+    pub(super) fn mean(&self, terms: &[Term<'_>]) -> f64 {
+        terms.iter().map(|&(factor, sums)| factor * self.product(sums)).sum()
+    }
+
+    /// The covariance of a product of sums with that of a function of scores over all keys.
+    pub(super) fn covariance(&self, sums: &[Monomial], function: Monomial) -> f64 {
+        let with = self.product(&[sums, &[function]].concat());
+        // Of a key that is in none of the sums it is what it is of Gaussian scores.
+        with - self.product(sums) * self.keys * self.of_scores(function)
+    }
+
+    /// E of a function of the scores of one key.
+    fn of_scores(&self, function: Monomial) -> f64 {
+        self.product(&[function, mono(1, 0, 0, 0), mono(0, 1, 0, 0)]) / self.keys
+    }
+
+    /// E of a product of sums.
+    fn product(&self, sums: &[Monomial]) -> f64 {
+        let power = |of: fn(&Monomial) -> usize| sums.iter().map(of).sum::<usize>();
+        let (a, c) = (power(|sum| sum.a), power(|sum| sum.c));
+        let is_pair = c > 0 || sums.iter().any(|sum| sum.y > 0);
+        assert!(a > 0 && (c > 0 || !is_pair), "every row that is averaged over has a power");
+        let mut total = 0.0;
+        partitions(sums, &mut Vec::new(), &mut |blocks| {
+            let choices: f64 = (0..blocks.len()).map(|taken| self.keys - taken as f64).product();
+            if choices > 0.0 {
+                let mut product = self.others(blocks.len(), is_pair).to_vec();
+                for &block in blocks {
+                    product.iter_mut().zip(self.grid(block, is_pair).iter()).for_each(|(of, at)| *of *= at);
+                }
+                total += choices * product.iter().sum::<f64>();
+            }
+        });
+        // Powers of C that are none leave u at zero, where the last row is not integrated over.
+        let [first, second] = &self.rows;
+        let of_pair = if c > 0 { second.step / factorial(c - 1) } else { 1.0 };
+        total * first.step / factorial(a - 1) * of_pair
+    }
+
+    /// M^(L − m).
+    fn others(&self, blocks: usize, is_pair: bool) -> Rc<[f64]> {
+        if let Some(powers) = self.others.borrow().get(&(blocks, is_pair)) {
+            return Rc::clone(powers);
+        }
+        let keys = self.keys - blocks as f64;
+        let one = self.grid(mono(0, 0, 0, 0), is_pair);
+        let powers: Rc<[f64]> = one.iter().map(|&one| if one > 0.0 { one.powf(keys) } else { 0.0 }).collect();
+        self.others.borrow_mut().insert((blocks, is_pair), Rc::clone(&powers));
+        powers
+    }
+
+    fn grid(&self, monomial: Monomial, is_pair: bool) -> Rc<[f64]> {
+        if let Some(grid) = self.grids.borrow().get(&(monomial, is_pair)) {
+            return Rc::clone(grid);
+        }
+        let [first, second] = &self.rows;
+        let count = self.shared.len();
+        let weighted = |point: usize| -> Vec<f64> {
+            let own = first.at(point, [monomial.a, monomial.z], count);
+            own.zip(&self.shared).map(|(own, (_, weight))| own * weight).collect()
+        };
+        let grid: Rc<[f64]> = if is_pair {
+            let others: Vec<Vec<f64>> =
+                (0..second.points).map(|point| second.at(point, [monomial.c, monomial.y], count).collect()).collect();
+            let row = |point: usize| {
+                let own = weighted(point);
+                let product = |other: &Vec<f64>| own.iter().zip(other).map(|(own, other)| own * other).sum::<f64>();
+                others.iter().map(product).collect::<Vec<f64>>()
+            };
+            (0..first.points).flat_map(row).collect()
+        } else {
+            (0..first.points).map(|point| weighted(point).iter().sum()).collect()
+        };
+        self.grids.borrow_mut().insert((monomial, is_pair), Rc::clone(&grid));
+        grid
+    }
+}
+
+fn factorial(n: usize) -> f64 {
+    (1..=n).map(|factor| factor as f64).product()
+}
+
+/// Calls `of` with the products in the blocks of every partition of `sums`.
+fn partitions(sums: &[Monomial], blocks: &mut Vec<Monomial>, of: &mut impl FnMut(&[Monomial])) {
+    let Some((&first, rest)) = sums.split_first() else { return of(blocks) };
+    for place in 0..blocks.len() {
+        let before = blocks[place];
+        blocks[place] = before.times(first);
+        partitions(rest, blocks, of);
+        blocks[place] = before;
+    }
+    blocks.push(first);
+    partitions(rest, blocks, of);
+    blocks.pop();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Σ A = 1, and what Stein's lemma says of Σ A z.
+    #[test]
+    fn rows_obey_identities() {
+        for (variance, correlation, keys) in [(0.3, 0.0, 16.0), (1.0, 0.4, 32.0), (4.0, 0.9, 128.0), (9.0, -0.2, 64.0)] {
+            let rows = Rows::new([variance; 2], correlation, keys);
+            let of = |sums: &[Monomial]| rows.mean(&[(1.0, sums)]);
+            let near = |got: f64, expected: f64| {
+                assert!((got - expected).abs() < 2e-3, "{variance} {correlation} {keys}: {got}, not {expected}");
+            };
+            near(of(&[mono(1, 0, 0, 0)]), 1.0);
+            near(of(&[mono(1, 1, 0, 0)]), of(&[mono(1, 1, 0, 0), mono(1, 0, 0, 0)]));
+            near(of(&[mono(2, 0, 0, 0), mono(1, 0, 0, 0), mono(0, 1, 0, 0)]), of(&[mono(2, 0, 0, 0)]));
+            let stein = variance.sqrt() * (1.0 - of(&[mono(2, 0, 0, 0)]));
+            near(of(&[mono(1, 0, 1, 0)]), stein);
+            near(of(&[mono(1, 0, 0, 1), mono(0, 1, 0, 0)]), correlation * stein);
+        }
+    }
+}
