@@ -1,10 +1,10 @@
 //! Expectations of gradients given the variables here, to second order in what those stray by.
 //!
 //! ```text
-//! H(y) = ln E[|g_a|²/n | y] = h + r·δ + ½ δ·K δ            E[g_a·g_b/n | y] = κ(y) e^(H(y)),  κ quadratic too
-//! through y' = f(y) with the gain e^w:    h += w            r ← Jᵀr + ∇w       K ← JᵀKJ + r·∇∇f + ∇∇w        κ ← κ(f) e^(w_ab − w)
-//! through noise (Q, b):                   h += r·b + ½ r·Qr + ½ tr KQ          κ += ∇κ·(b + Qr) + ½ tr ∇∇κ Q
-//! at a site:                              ln E |g|² = h + r·m + ½ r·Sr + ½ tr KS
+//! H(y) = ln E[|g_a|²/n | y] = h + r·δ + ½ δ·K δ            E[g_a·g_b/n | y] = κ(y) e^(H(y)),  κ quadratic too,  δ = y − E y
+//! through y' = f(y) with the gain e^w:    h += w − r·½H:S      r ← Jᵀr + ∇w      K ← JᵀKJ + r·∇∇f + ∇∇w      κ ← κ(f) e^(w_ab − w)
+//! through noise of covariance Q:          h += ½ r·Qr + ½ tr KQ                κ += ∇κ·Qr + ½ tr ∇∇κ Q
+//! at a site:                              ln E |g|² = h + ½ r·Sr + ½ tr KS
 //! ```
 //!
 //! Gradients are linear in what reaches them, so that these equations are closed (Kolmogorov's backward equation with a potential:
@@ -14,7 +14,7 @@ use nalgebra::DMatrix;
 
 use super::chart::{Quadratic, R, R_AB, U, U_A, U_B, VARIABLES};
 use super::forward::{Step, Strays, of_stream};
-use super::noise::{Matrix, Noise, Vector};
+use super::noise::{Matrix, Vector};
 
 /// The gradient of one stream, given the variables of all.
 #[derive(Clone, Debug)]
@@ -44,26 +44,22 @@ impl Conditional {
     }
 
     /// Back through what was added to a stream.
-    pub(crate) fn noise(&mut self, stream: usize, noise: &Noise) {
+    pub(crate) fn noise(&mut self, stream: usize, covariance: &Matrix) {
         let response = self.ln_own.of_stream(stream);
-        self.cosine.value += self.cosine.of_stream(stream).dot(&(noise.drift + noise.covariance * response));
-        self.cosine.value += self.cosine.bent(stream, noise);
-        self.ln_own.value += response.dot(&(noise.drift + 0.5 * noise.covariance * response));
-        self.ln_own.value += self.ln_own.bent(stream, noise);
+        self.cosine.value += self.cosine.of_stream(stream).dot(&(covariance * response));
+        self.cosine.value += self.cosine.bent(stream, covariance);
+        self.ln_own.value += 0.5 * response.dot(&(covariance * response));
+        self.ln_own.value += self.ln_own.bent(stream, covariance);
     }
 
     /// The average over all tokens, which knows of the sequence what single tokens were told of; `strays` at the output.
     pub(crate) fn gather(&mut self, stream: usize, strays: &Strays) {
-        let (mean, covariance) = (strays.mean_of(stream), strays.of(stream));
+        let covariance = strays.of(stream);
         let mut average = Matrix::zeros();
         for (token, all) in [(U_A, U), (U_B, U), (R_AB, R), (U, U), (R, R)] {
             average[(token, all)] = 1.0;
         }
-        let noise = Noise {
-            covariance: covariance - average * covariance * average.transpose(),
-            drift: mean - average * mean,
-        };
-        self.noise(stream, &noise);
+        self.noise(stream, &(covariance - average * covariance * average.transpose()));
         let count = self.ln_own.gradient.len();
         let mut jacobian = DMatrix::identity(count, count);
         let start = of_stream(stream).start;
@@ -89,9 +85,9 @@ impl Conditional {
         let Quadratic { value, gradient, hessian } = &self.ln_own;
         let turned = &strays.covariance * gradient;
         let bent = |hessian: &DMatrix<f64>| 0.5 * hessian.component_mul(&strays.covariance).sum();
-        let ln_own = value + gradient.dot(&(&strays.mean + &turned * 0.5)) + bent(hessian);
+        let ln_own = value + 0.5 * gradient.dot(&turned) + bent(hessian);
         let Quadratic { value, gradient, hessian } = &self.cosine;
-        (ln_own, value + gradient.dot(&(&strays.mean + turned)) + bent(hessian))
+        (ln_own, value + gradient.dot(&turned) + bent(hessian))
     }
 
     /// ∇H and ∇κ by the variables of one stream.
@@ -132,7 +128,7 @@ impl Quadratic {
 
     fn map(&mut self, step: &Step) {
         let of_output = self.of_stream(step.parts[0]);
-        self.value += of_output.dot(&step.settled);
+        self.value -= of_output.dot(&step.bent);
         self.pull(&step.jacobian);
         for (&slope, hessian) in of_output.iter().zip(&step.hessians) {
             for (i, &row) in step.places.iter().enumerate() {
@@ -149,9 +145,9 @@ impl Quadratic {
     }
 
     /// ½ tr ∇∇ Q.
-    fn bent(&self, stream: usize, noise: &Noise) -> f64 {
+    fn bent(&self, stream: usize, covariance: &Matrix) -> f64 {
         let start = of_stream(stream).start;
         let hessian = self.hessian.fixed_view::<VARIABLES, VARIABLES>(start, start);
-        0.5 * hessian.component_mul(&noise.covariance).sum()
+        0.5 * hessian.component_mul(covariance).sum()
     }
 }

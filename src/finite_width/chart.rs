@@ -43,9 +43,13 @@ pub(crate) struct Quadratic {
     pub(crate) hessian: DMatrix<f64>,
 }
 
-/// The variables of one stream as functions of those of the streams that it is made of.
+/// The variables of one stream as functions of those of the streams that it is made of, about their means.
 #[derive(Clone, Debug)]
 pub(crate) struct Map {
+    /// What u and r are there, less what they are at infinite width.
+    pub(crate) moved: [f64; 2],
+    /// r at infinite width.
+    pub(crate) leading: f64,
     pub(crate) jacobian: DMatrix<f64>,
     pub(crate) hessians: Vec<DMatrix<f64>>,
 }
@@ -115,6 +119,12 @@ impl Quadratic {
         }
     }
 
+    pub(crate) fn scale(&mut self, factor: f64) {
+        self.value *= factor;
+        self.gradient *= factor;
+        self.hessian *= factor;
+    }
+
     pub(crate) fn negative(mut self) -> Self {
         self.value = -self.value;
         self.gradient.neg_mut();
@@ -150,20 +160,44 @@ fn of_all(variable: usize) -> usize {
     stream * VARIABLES + if variable == R_AB { R } else { U }
 }
 
+/// A stream: its signal at infinite width, and the means of u and r less what they are there.
+#[derive(Clone, Copy)]
+pub(crate) struct About<'x> {
+    pub(crate) x: &'x Signal<f64>,
+    pub(crate) means: [f64; 2],
+}
+
+impl About<'_> {
+    /// E x² and its unit, and r, at the means.
+    pub(crate) fn level(&self) -> (f64, f64) {
+        (self.x.kernel.own[0] * self.means[0].exp(), self.x.kernel.ln_unit)
+    }
+
+    pub(crate) fn correlation(&self) -> f64 {
+        (correlation(&self.x.kernel) + self.means[1]).clamp(-1.0, 1.0)
+    }
+}
+
+/// The correlation of two tokens.
+pub(crate) fn correlation(kernel: &Kernel<f64>) -> f64 {
+    if kernel.own[0] > 0.0 { (kernel.pairs[0] / kernel.own[0]).clamp(-1.0, 1.0) } else { 0.0 }
+}
+
 /// The two tagged tokens of a signal with all tokens alike, which is the stream `index` among those that variables stand for.
-fn pair<const N: usize>(x: &Signal<f64>, index: usize, positions: &Arc<Positions>) -> Signal<Jet<N>> {
+fn pair<const N: usize>(about: About<'_>, index: usize, positions: &Arc<Positions>) -> Signal<Jet<N>> {
     /// Copies of one token have no second derivatives.
     const COPIES: f64 = 1.0 - 1e-9;
     let variable = |place: usize, value: f64| Jet::<N>::variable(PAIR * index + place, value);
-    let own = x.kernel.own[0];
-    let correlation = if own > 0.0 { (x.kernel.pairs[0] / own).clamp(-COPIES, COPIES) } else { 0.0 };
+    let (x, (own, ln_unit)) = (about.x, about.level());
+    let correlation = about.correlation().clamp(-COPIES, COPIES);
     let roots = [U_A, U_B].map(|token| (variable(token, 0.0) * 0.5).exp());
     let squares = roots.map(|root| root * root * own);
     let product = roots[0] * roots[1] * variable(R_AB, correlation) * own;
     let kernel = Kernel::new(positions, |node| squares[node], |_| product);
     // Means keep their share of the length.
-    let means = x.means.as_ref().map(|means| roots.iter().map(|&root| root * means[0]).collect());
-    Signal { means, ..Signal::centred(x.width, Kernel { ln_unit: x.kernel.ln_unit, ..kernel }) }
+    let root = (0.5 * about.means[0]).exp();
+    let means = x.means.as_ref().map(|means| roots.iter().map(|&of| of * (root * means[0])).collect());
+    Signal { means, ..Signal::centred(x.width, Kernel { ln_unit, ..kernel }) }
 }
 
 /// u_a and r_ab of a pair.
@@ -175,9 +209,12 @@ fn variables<const N: usize>(y: &Kernel<Jet<N>>) -> [Jet<N>; 2] {
 }
 
 impl Map {
-    fn of_pair<const N: usize>(y: &Signal<Jet<N>>) -> Self {
+    fn of_pair<const N: usize>(y: &Signal<Jet<N>>, leading: &Kernel<f64>) -> Self {
         let count = N / PAIR * VARIABLES;
         let [level, correlation] = variables(&y.kernel);
+        let is_zero = leading.own[0] <= 0.0;
+        let ln_level = if is_zero { 0.0 } else { leading.own[0].ln() + leading.ln_unit - y.kernel.ln_unit };
+        let moved = [level.value - ln_level, correlation.value - self::correlation(leading)];
         let second = |variable: usize| tagged(variable / PAIR * PAIR + [U_B, U_A, R_AB][variable % PAIR]);
         let rows = [
             Quadratic::of(&level, count, tagged),
@@ -187,7 +224,7 @@ impl Map {
             Quadratic::of(&correlation, count, of_all),
         ];
         let jacobian = DMatrix::from_fn(VARIABLES, count, |row, column| rows[row].gradient[column]);
-        Self { jacobian, hessians: rows.map(|row| row.hessian).into() }
+        Self { moved, leading: self::correlation(leading), jacobian, hessians: rows.map(|row| row.hessian).into() }
     }
 }
 
@@ -211,21 +248,21 @@ fn ones<const N: usize>(positions: &Arc<Positions>) -> Gradient<Jet<N>> {
     Gradient::independent(Kernel::new(positions, |_| Jet::from(1.0), |_| Jet::from(1.0)))
 }
 
-/// What a component makes of the variables of `x`, and of gradients.
-pub(crate) fn component<C: MeanField<Jet<PAIR>> + ?Sized>(rule: &C, x: &Signal<f64>) -> (Map, Gain) {
+/// What a component makes of the variables of `x`, and of gradients; `y` at infinite width.
+pub(crate) fn component<C: MeanField<Jet<PAIR>> + ?Sized>(rule: &C, x: About<'_>, y: &Signal<f64>) -> (Map, Gain) {
     let positions = Arc::new(Positions::pair());
     let x = pair(x, 0, &positions);
-    let y = rule.forward(&x);
-    let gradient = rule.backward(&x, &y, &ones(&positions));
-    (Map::of_pair(&y), Gain::new(&gradient))
+    let jets = rule.forward(&x);
+    let gradient = rule.backward(&x, &jets, &ones(&positions));
+    (Map::of_pair(&jets, &y.kernel), Gain::new(&gradient))
 }
 
-/// What a fan makes of the variables of its parts, and of gradients of each.
-pub(crate) fn fan<const N: usize, F: Fan<Jet<N>>>(rule: &F, parts: &[Arc<Signal<f64>>]) -> (Map, Vec<Gain>) {
+/// What a fan makes of the variables of its parts, and of gradients of each; `y` at infinite width.
+pub(crate) fn fan<const N: usize, F: Fan<Jet<N>>>(rule: &F, parts: &[About<'_>], y: &Signal<f64>) -> (Map, Vec<Gain>) {
     let positions = Arc::new(Positions::pair());
     let parts: Vec<Arc<Signal<Jet<N>>>> =
-        parts.iter().enumerate().map(|(index, part)| Arc::new(pair(part, index, &positions))).collect();
-    let y = rule.merge(&parts[0], &parts);
+        parts.iter().enumerate().map(|(index, &part)| Arc::new(pair(part, index, &positions))).collect();
+    let jets = rule.merge(&parts[0], &parts);
     let gradients = rule.split(&parts[0], &parts, &ones(&positions));
-    (Map::of_pair(&y), gradients.iter().map(Gain::new).collect())
+    (Map::of_pair(&jets, &y.kernel), gradients.iter().map(Gain::new).collect())
 }

@@ -12,9 +12,8 @@ use super::fan::Fan;
 use super::forward::{Levels, Step, Strays, of_stream};
 use super::gradients::{Both, Common, Gradients};
 use super::mixed::Mixed;
-use super::noise::Noise;
+use super::noise::{Matrix, Noise};
 use super::stream::Stream;
-use crate::mean_field::signal::Signal as Moments;
 
 /// What all live streams stray by, and their gradients on the way back.
 #[derive(Clone, Debug)]
@@ -29,15 +28,14 @@ pub(crate) struct Expansion {
 pub(crate) struct Applied {
     place: usize,
     /// What the entries of the input added first.
-    drawn: Option<Noise>,
+    drawn: Option<Matrix>,
     /// Behind that.
     before: Strays,
     x: Stream,
     step: Step,
     gain: Gain,
     answer: Answer,
-    /// What means moved by beyond the map, behind which variables stray like this.
-    drift: Noise,
+    /// Behind the component.
     after: Strays,
 }
 
@@ -47,7 +45,6 @@ pub(crate) struct Attended {
     place: usize,
     step: Step,
     attending: Attending,
-    noise: Noise,
     /// What variables strayed by behind the map alone.
     behind: Strays,
     /// Of the input.
@@ -60,11 +57,11 @@ pub(crate) struct Attended {
 #[derive(Debug)]
 pub(crate) struct Merged {
     places: Vec<usize>,
-    drawn: Vec<Option<Noise>>,
+    drawn: Vec<Option<Matrix>>,
     step: Step,
     gains: Vec<Gain>,
     answers: Vec<Answer>,
-    noise: Noise,
+    noise: Matrix,
     /// Of every two parts, what c_a of both have in common per E g_a² of the output, and c_b per E g_a g_b.
     common: Vec<Common>,
     /// Of two tokens of the output.
@@ -94,7 +91,7 @@ impl Expansion {
 
     /// The levels of a stream.
     pub(crate) fn levels(&self, place: usize, stream: &Stream) -> Levels {
-        self.strays.levels(place, stream.pending(self.length).as_ref(), stream.correlation)
+        self.strays.levels(place, stream.pending(self.length).as_ref(), stream.leading)
     }
 
     /// ln of what E x is times that of infinite width, for means go with lengths.
@@ -121,39 +118,47 @@ impl Expansion {
     }
 
     /// Adds what entries of a stream are still to add.
-    fn draw(&mut self, place: usize, stream: &mut Stream) -> Option<Noise> {
+    fn draw(&mut self, place: usize, stream: &mut Stream) -> Option<Matrix> {
         let pending = stream.pending(self.length)?;
         stream.drawn = None;
-        Some(self.strays.add(place, &pending, stream.correlation))
+        self.strays.add(place, &pending, stream.leading);
+        stream.correlation = stream.leading + self.strays.means(place)[1];
+        Some(pending.covariance)
     }
 
     /// Adds what entries are still to add before a fork; what they did.
-    pub(crate) fn settle(&mut self, place: usize, stream: &Stream) -> (Stream, Option<Noise>) {
+    pub(crate) fn settle(&mut self, place: usize, stream: &Stream) -> (Stream, Option<Matrix>) {
         let mut stream = stream.clone();
         let noise = self.draw(place, &mut stream);
         (stream, noise)
     }
 
-    /// Goes through a component with this map and these gains to an output of correlation `r`; `of_overlaps` if it does not take
-    /// every entry by itself.
+    /// E u_a and E r_ab of a stream, less what they are at infinite width.
+    pub(crate) fn means(&self, place: usize) -> [f64; 2] {
+        self.strays.means(place)
+    }
+
+    /// Goes through a component with this map; `of_overlaps` if it does not take every entry by itself.
     pub(crate) fn apply(
         &mut self,
         (place, x): (usize, &Stream),
-        (map, gain): (Map, Gain),
-        r: f64,
         of_overlaps: bool,
+        map: impl FnOnce([f64; 2]) -> (Map, Gain),
         answer: impl FnOnce(&Place<'_>) -> Answer,
     ) -> (Stream, Applied) {
         let mut x = x.clone();
         let drawn = if of_overlaps { self.draw(place, &mut x) } else { None };
         let before = self.strays.clone();
-        let covariance = if of_overlaps { None } else { Some(before.of(place)) };
-        let step = self.strays.map(&[place], map, r);
-        let covariance = covariance.unwrap_or_else(|| self.strays.of(place));
+        let (map, gain) = map(self.means(place));
+        let leading = map.leading;
+        let step = self.strays.map(&[place], map);
+        let r = leading + self.means(place)[1];
+        let covariance = if of_overlaps { self.strays.of(place) } else { before.of(place) };
         let mut answer = answer(&Place { x: &x, r, length: self.length, covariance });
         let jacobian = step.part(place);
         let stream = Stream {
             width: answer.width,
+            leading,
             correlation: r,
             entries: answer.entries,
             drawn: if of_overlaps { answer.drawn() } else { Some(x.behind(&step, self.length)) },
@@ -164,9 +169,9 @@ impl Expansion {
         if !of_overlaps {
             answer.less_explained(&x, &step, &gain, self.length);
         }
-        let drift = self.strays.add(place, &Noise { drift: answer.drift, ..Noise::none() }, r);
+        self.strays.add(place, &Noise { drift: answer.drift, ..Noise::none() }, leading);
         let after = self.strays.clone();
-        (stream, Applied { place, drawn, before, x, step, gain, answer, drift, after })
+        (stream, Applied { place, drawn, before, x, step, gain, answer, after })
     }
 
     /// Starts the way back at the end of a stream.
@@ -183,34 +188,37 @@ impl Expansion {
         self.gradients.as_ref().expect("the way back has begun").at(place, strays)
     }
 
-    /// Goes through an attention of `x`, whose settled input this is, to an output of this width and the correlation `r`.
+    /// Goes through an attention of `x`, whose settled input this is, to an output of this width.
     pub(crate) fn attend(
         &mut self,
         (place, x): (usize, &Stream),
-        (attention, parts): (&Attention, [&Moments<f64>; 2]),
+        (attention, scores): (&Attention, [f64; 2]),
         leading: Leading,
-        (width, r): (f64, f64),
+        width: f64,
         averages: impl FnOnce(f64, f64) -> Averages,
     ) -> (Stream, Attended) {
         let covariance = self.strays.of(place);
-        let correlations = [x.correlation, r];
-        let of_parts = (parts, x.width);
-        let attending = Attending::new(attention, &leading, of_parts, (place, &covariance), correlations, averages);
-        let step = self.strays.map(&[place], leading.map, r);
+        let Leading { map, paths } = leading;
+        let correlation = map.leading;
+        let step = self.strays.map(&[place], map);
         let behind = self.strays.clone();
-        let noise = self.strays.add(place, &attending.noise, r);
+        let r = correlation + self.means(place)[1];
+        let at = (place, &covariance);
+        let attending = Attending::new((attention, scores), paths, x.width, at, [x.correlation, r], averages);
+        self.strays.add(place, &attending.noise, correlation);
         let variance = self.strays.of(place)[(R_AB, R_AB)];
         let jacobian = step.part(place);
+        let r = [correlation, correlation + self.means(place)[1]];
         let stream = Stream { susceptibility: x.susceptible(&jacobian), ..Stream::drawn(width, r, variance) };
-        (stream, Attended { place, step, attending, noise, behind, width: x.width, output: None })
+        (stream, Attended { place, step, attending, behind, width: x.width, output: None })
     }
 
     /// Back through an attention, to its queries, keys and values.
     pub(crate) fn attend_split(&mut self, attended: &mut Attended) -> [Conditional; 3] {
-        let Attended { place, step, attending, noise, behind, output, .. } = attended;
+        let Attended { place, step, attending, behind, output, .. } = attended;
         let gradients = self.gradients();
         let responses = gradients.of[*place].given.responses(*place);
-        gradients.noise(*place, noise);
+        gradients.noise(*place, &attending.noise.covariance);
         let mut gathered = gradients.of[*place].given.clone();
         gathered.gather(*place, behind);
         let (_, cosine) = gathered.at(behind);
@@ -236,7 +244,6 @@ impl Expansion {
         let gradient = &self.gradients().of[*place];
         let mut given = gradient.given.clone();
         let (strays, r) = if with_input {
-            given.noise(*place, &applied.drift);
             given.map(step);
             (before, x.correlation)
         } else {
@@ -250,9 +257,8 @@ impl Expansion {
 
     /// Back through a component.
     pub(crate) fn apply_backward(&mut self, applied: Applied) {
-        let Applied { place, drawn, x, step, gain, answer, drift, .. } = applied;
+        let Applied { place, drawn, x, step, gain, answer, .. } = applied;
         let gradients = self.gradients();
-        gradients.noise(place, &drift);
         gradients.apply(place, &step, &gain, &answer, x.width);
         if let Some(noise) = drawn {
             gradients.noise(place, &noise);
@@ -260,32 +266,37 @@ impl Expansion {
     }
 
     /// Back through what was added to a stream before a fork.
-    pub(crate) fn settle_backward(&mut self, place: usize, noise: Option<&Noise>) {
+    pub(crate) fn settle_backward(&mut self, place: usize, noise: Option<&Matrix>) {
         if let Some(noise) = noise {
             self.gradients().noise(place, noise);
         }
     }
 
-    /// Goes through a sum of the correlation `r`, with this ratio of E y² and that of the common input.
+    /// Goes through a sum with this ratio of E y² and that of the common input.
     pub(crate) fn sum(
         &mut self,
         x: &Stream,
         places: &[usize],
         mut parts: Vec<Stream>,
-        (map, gains): (Map, Vec<Gain>),
-        (r, ratio): (f64, f64),
+        map: impl FnOnce(&[[f64; 2]]) -> (Map, Vec<Gain>),
+        ratio: f64,
     ) -> (Stream, Merged) {
         let drawn = places.iter().zip(&mut parts).map(|(&place, part)| self.draw(place, part)).collect();
         let before = self.strays.clone();
+        let (map, gains) = map(&self.means_of(places));
+        let leading = map.leading;
         // ∂u of a sum by that of a part is its share.
         let shares: Vec<f64> = (0..places.len()).map(|part| map.jacobian[(U_A, VARIABLES * part + U_A)]).collect();
-        let step = self.strays.map(places, map, r);
+        let step = self.strays.map(places, map);
+        let r = leading + self.means(places[0])[1];
         let streams: Vec<&Stream> = parts.iter().collect();
-        let fan = Fan { x, parts: &streams, r, length: self.length };
-        let (stream, noise) = fan.sum(&step, &shares, &before);
+        let fan = Fan { x, parts: &streams, leading, r, length: self.length };
+        let (mut stream, noise) = fan.sum(&step, &shares, &before);
         let answers = shares.iter().map(|&share| fan.part_of_sum(share)).collect();
         let common = commons(&streams, |i, j| shares[i] * shares[j] * ratio);
-        let noise = self.strays.add(places[0], &noise, r);
+        self.strays.add(places[0], &noise, leading);
+        stream.correlation = leading + self.means(places[0])[1];
+        let noise = noise.covariance;
         (
             stream,
             Merged {
@@ -308,12 +319,15 @@ impl Expansion {
         x: &Stream,
         places: &[usize],
         parts: &[Stream],
-        (map, gains): (Map, Vec<Gain>),
-        (r, mean_share, ratio): (f64, f64, f64),
+        map: impl FnOnce(&[[f64; 2]]) -> (Map, Vec<Gain>),
+        [mean_share, ratio]: [f64; 2],
     ) -> (Stream, Merged) {
-        let step = self.strays.map(places, map, r);
+        let (map, gains) = map(&self.means_of(places));
+        let leading = map.leading;
+        let step = self.strays.map(places, map);
+        let r = leading + self.means(places[0])[1];
         let streams: Vec<&Stream> = parts.iter().collect();
-        let fan = Fan { x, parts: &streams, r, length: self.length };
+        let fan = Fan { x, parts: &streams, leading, r, length: self.length };
         let stream = fan.product(&step, mean_share);
         let answers = (0..parts.len()).map(|own| fan.part_of_product(own)).collect();
         let common = commons(&streams, |_, _| ratio);
@@ -326,12 +340,16 @@ impl Expansion {
                 step,
                 gains,
                 answers,
-                noise: Noise::none(),
+                noise: Matrix::zeros(),
                 common,
                 correlation: r,
                 output: None,
             },
         )
+    }
+
+    fn means_of(&self, places: &[usize]) -> Vec<[f64; 2]> {
+        places.iter().map(|&place| self.means(place)).collect()
     }
 
     /// Back through a fan, to its parts.
@@ -371,6 +389,7 @@ impl Coupling {
         // |x_a|² in logarithms, and r_ab e^((u_b − u_a)/2) beside it.
         let start = of_stream(place).start;
         let count = given.ln_own.gradient.len();
+        given.ln_own.value += strays.means(place)[0];
         given.ln_own.gradient[start + U_A] += 1.0;
         let mut ends = Quadratic::constant(0.0, count);
         (ends.gradient[start + U_A], ends.gradient[start + U_B]) = (-0.5, 0.5);

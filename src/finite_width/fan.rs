@@ -7,11 +7,12 @@ use super::mixed::{Affine, Transport};
 use super::noise::{Covariances, FourPoint, GainCovariances, Noise, Vector, in_chart};
 use super::stream::Stream;
 
-/// A fan between its parts and an output of the correlation `r`, of `length` tokens.
+/// A fan between its parts and an output of the correlation `r`, `leading` at infinite width, of `length` tokens.
 pub(crate) struct Fan<'p> {
     /// The common input.
     pub(crate) x: &'p Stream,
     pub(crate) parts: &'p [&'p Stream],
+    pub(crate) leading: f64,
     pub(crate) r: f64,
     pub(crate) length: f64,
 }
@@ -64,7 +65,7 @@ impl Fan<'_> {
             ones,
             drawn: None,
             susceptibility: self.susceptibility(step),
-            ..Stream::drawn(self.parts[0].width, self.r, 0.0)
+            ..Stream::drawn(self.parts[0].width, [self.leading, self.r], 0.0)
         };
         (stream, noise)
     }
@@ -91,7 +92,7 @@ impl Fan<'_> {
             drawn: Some(drawn),
             ones: [1.0 - mean_share, self.r - mean_share],
             susceptibility: self.susceptibility(step),
-            ..Stream::drawn(self.parts[0].width, self.r, 0.0)
+            ..Stream::drawn(self.parts[0].width, [self.leading, self.r], 0.0)
         }
     }
 

@@ -1,10 +1,10 @@
 //! Means and covariance of the variables of all live streams, to order 1/width.
 //!
 //! ```text
-//! y' = f(y) + ξ          m' = J m + ½ H:S + b          S' = J S Jᵀ + Q          J, H of f, Q and b of ξ
+//! y' = f(y) + ξ          E y' = f(E y) + ½ H:S + b          S' = J S Jᵀ + Q          J, H of f at E y, Q and b of ξ
 //! ```
 //!
-//! S is of order 1/n, m what E y has beyond infinite width. A fork makes a copy of a stream, a fan one stream of several; what streams
+//! S is of order 1/n, and what E y has beyond infinite width, which is kept. A fork makes a copy of a stream, a fan one stream of several; what streams
 //! have in common stands in S. Source: van Kampen 2007, chapter X; Jazwinski 1970, section 9.3 (second-order filter).
 
 use std::ops::Range;
@@ -17,7 +17,7 @@ use super::noise::{Matrix, Noise, Vector};
 /// What the variables of all live streams stray by.
 #[derive(Clone, Debug)]
 pub(crate) struct Strays {
-    /// m.
+    /// E y less what it is at infinite width.
     pub(crate) mean: DVector<f64>,
     /// S.
     pub(crate) covariance: DMatrix<f64>,
@@ -38,8 +38,8 @@ pub(crate) struct Step {
     pub(crate) jacobian: DMatrix<f64>,
     /// Of the variables of that stream by those of the parts.
     pub(crate) hessians: Vec<DMatrix<f64>>,
-    /// What the means of the sequence move by so that they stay those of its tokens.
-    pub(crate) settled: Vector,
+    /// ½ H:S, which the mean of the output has and y' at E y has not.
+    pub(crate) bent: Vector,
 }
 
 impl Strays {
@@ -65,8 +65,8 @@ impl Strays {
         jacobian
     }
 
-    /// Goes through a map of the streams `parts` to one of correlation `r`, in the place of the first; the others are last and end.
-    pub(crate) fn map(&mut self, parts: &[usize], map: Map, r: f64) -> Step {
+    /// Goes through a map of the streams `parts` to one in the place of the first; the others are last and end.
+    pub(crate) fn map(&mut self, parts: &[usize], map: Map) -> Step {
         let (before, after) = (self.mean.len(), self.mean.len() - (parts.len() - 1) * VARIABLES);
         let places: Vec<usize> = parts.iter().flat_map(|&part| of_stream(part)).collect();
         let target = of_stream(parts[0]);
@@ -80,23 +80,24 @@ impl Strays {
             }
         }
         let of_parts = self.covariance.select_rows(&places).select_columns(&places);
-        self.mean = &jacobian * &self.mean;
-        for (row, hessian) in target.clone().zip(&map.hessians) {
-            self.mean[row] += 0.5 * hessian.component_mul(&of_parts).sum();
-        }
+        let bent = Vector::from_iterator(map.hessians.iter().map(|of| 0.5 * of.component_mul(&of_parts).sum()));
+        self.mean = self.mean.rows(0, after).into();
+        let [level, correlation] = map.moved;
+        let moved = Vector::new(level, level, correlation, level, correlation) + bent;
+        self.mean.fixed_rows_mut::<VARIABLES>(target.start).copy_from(&moved);
         self.covariance = &jacobian * &self.covariance * jacobian.transpose();
-        let settled = self.settle(parts[0], r);
-        Step { parts: parts.to_vec(), places, jacobian, hessians: map.hessians, settled }
+        self.settle(parts[0], map.leading);
+        Step { parts: parts.to_vec(), places, jacobian, hessians: map.hessians, bent }
     }
 
-    /// Adds what is drawn of a stream of correlation `r`; all that its means move by.
-    pub(crate) fn add(&mut self, stream: usize, noise: &Noise, r: f64) -> Noise {
+    /// Adds what is drawn of a stream of the correlation `leading` at infinite width.
+    pub(crate) fn add(&mut self, stream: usize, noise: &Noise, leading: f64) {
         let Range { start, .. } = of_stream(stream);
         let mut block = self.covariance.fixed_view_mut::<VARIABLES, VARIABLES>(start, start);
         block += noise.covariance;
         let mut mean = self.mean.fixed_rows_mut::<VARIABLES>(start);
         mean += noise.drift;
-        Noise { covariance: noise.covariance, drift: noise.drift + self.settle(stream, r) }
+        self.settle(stream, leading);
     }
 
     /// S of one stream.
@@ -109,12 +110,17 @@ impl Strays {
         self.mean.fixed_rows::<VARIABLES>(of_stream(stream).start).into()
     }
 
+    /// E u_a and E r_ab less what they are at infinite width.
+    pub(crate) fn means(&self, stream: usize) -> [f64; 2] {
+        let mean = self.mean_of(stream);
+        [mean[U_A], mean[R_AB]]
+    }
+
     /// Makes E e^U that of e^(u_a), and E e^U R that of r_ab e^((u_a + u_b)/2).
-    fn settle(&mut self, stream: usize, r: f64) -> Vector {
-        let settled = settled(&self.mean_of(stream), &self.of(stream), r);
+    fn settle(&mut self, stream: usize, leading: f64) {
+        let settled = settled(&self.mean_of(stream), &self.of(stream), leading);
         let mut mean = self.mean.fixed_rows_mut::<VARIABLES>(of_stream(stream).start);
         mean += settled;
-        settled
     }
 }
 
@@ -127,13 +133,13 @@ pub(crate) struct Levels {
 }
 
 impl Strays {
-    /// The levels of a stream of correlation `r`, with what its entries are still to add.
-    pub(crate) fn levels(&self, stream: usize, pending: Option<&Noise>, r: f64) -> Levels {
+    /// The levels of a stream of the correlation `leading` at infinite width, with what its entries are still to add.
+    pub(crate) fn levels(&self, stream: usize, pending: Option<&Noise>, leading: f64) -> Levels {
         let (mut mean, mut covariance) = (self.mean_of(stream), self.of(stream));
         if let Some(noise) = pending {
             mean += noise.drift;
             covariance += noise.covariance;
-            mean += settled(&mean, &covariance, r);
+            mean += settled(&mean, &covariance, leading);
         }
         let variance = covariance[(U, U)].max(0.0);
         Levels { ln_level: mean[U] + 0.5 * variance, correlation: mean[R] + covariance[(U, R)], variance }
@@ -141,12 +147,13 @@ impl Strays {
 }
 
 /// What the means of U and R lack to be those of the tokens.
-fn settled(mean: &Vector, covariance: &Matrix, r: f64) -> Vector {
+fn settled(mean: &Vector, covariance: &Matrix, leading: f64) -> Vector {
+    let r = leading + mean[R_AB];
     let s = |i: usize, j: usize| covariance[(i, j)];
     let level = mean[U_A] + 0.5 * (s(U_A, U_A) - s(U, U));
     let ends = 0.5 * (mean[U_A] + mean[U_B]) + (s(U_A, U_A) + 2.0 * s(U_A, U_B) + s(U_B, U_B)) / 8.0;
-    let product = r * ends + mean[R_AB] + 0.5 * (s(U_A, R_AB) + s(U_B, R_AB));
-    let correlation = product - r * (level + 0.5 * s(U, U)) - s(U, R);
+    let product = mean[R_AB] + 0.5 * (s(U_A, R_AB) + s(U_B, R_AB));
+    let correlation = product + r * (ends - level - 0.5 * s(U, U)) - s(U, R);
     let mut settled = Vector::zeros();
     (settled[U], settled[R]) = (level - mean[U], correlation - mean[R]);
     settled

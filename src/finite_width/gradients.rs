@@ -11,7 +11,7 @@ use super::chart::{Gain, R, R_AB, U, U_A, U_B, VARIABLES};
 use super::component::{Answer, GradientEntries};
 use super::forward::{Step, Strays};
 use super::mixed::Mixed;
-use super::noise::{FourPoint, Noise, Vector};
+use super::noise::{FourPoint, Matrix, Vector};
 
 /// Gradients of all live streams.
 #[derive(Clone, Debug)]
@@ -101,10 +101,10 @@ impl Gradients {
     }
 
     /// Back through what was added to the signal of a stream.
-    pub(crate) fn noise(&mut self, stream: usize, noise: &Noise) {
+    pub(crate) fn noise(&mut self, stream: usize, noise: &Matrix) {
         let answers = self.answers();
         let answers = answers.columns(2 * stream, 2);
-        let covariance: Matrix2<f64> = noise.covariance.fixed_view::<2, 2>(U, U).into();
+        let covariance: Matrix2<f64> = noise.fixed_view::<2, 2>(U, U).into();
         self.levels += answers * covariance * answers.transpose();
         self.of.iter_mut().for_each(|gradient| gradient.given.noise(stream, noise));
     }

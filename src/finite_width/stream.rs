@@ -8,7 +8,8 @@ use super::noise::{FourPoint, Matrix, Noise, Vector};
 #[derive(Clone, Debug)]
 pub(crate) struct Stream {
     pub(crate) width: f64,
-    /// The correlation of two tokens at infinite width.
+    /// The correlation of two tokens at infinite width, and its mean.
+    pub(crate) leading: f64,
     pub(crate) correlation: f64,
     /// Of one entry.
     pub(crate) entries: FourPoint,
@@ -24,9 +25,10 @@ pub(crate) struct Stream {
 
 impl Stream {
     /// Gaussian entries that were drawn just now, of a correlation that strays by this variance.
-    pub(crate) fn drawn(width: f64, correlation: f64, variance: f64) -> Self {
+    pub(crate) fn drawn(width: f64, [leading, correlation]: [f64; 2], variance: f64) -> Self {
         Self {
             width,
+            leading,
             correlation,
             entries: FourPoint::gaussian(correlation, variance),
             drawn: Some(Noise::none()),

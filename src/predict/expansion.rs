@@ -16,13 +16,13 @@ use crate::domain::Pooled;
 use crate::finite_width::attention;
 use crate::finite_width::attention::averages::Table;
 use crate::finite_width::backward::Conditional;
-use crate::finite_width::chart::{self, Gain, Map};
+use crate::finite_width::chart::{self, About, Gain, Map, correlation};
 use crate::finite_width::component::{Answer, Place};
 use crate::finite_width::entries::EntryMoments;
 use crate::finite_width::expansion::{Applied, Attended, Coupling, Expansion, Merged};
 use crate::finite_width::forward::Strays;
 use crate::finite_width::jet::Jet;
-use crate::finite_width::noise::Noise;
+use crate::finite_width::noise::Matrix;
 use crate::finite_width::stream;
 use crate::mean_field;
 use crate::mean_field::attention::View;
@@ -88,7 +88,7 @@ pub(super) struct KeptFan {
 #[derive(Default)]
 pub(super) struct Forked {
     /// To the common input.
-    drawn: Option<Noise>,
+    drawn: Option<Matrix>,
     jacobians: Vec<DMatrix<f64>>,
 }
 
@@ -133,12 +133,13 @@ impl Walk {
     }
 
     /// Moments of entries of `x` behind an activation, on a grid that terms of order 1/width do not see.
-    fn entries(&mut self, activation: Activation, x: &Moments<f64>) -> Arc<EntryMoments> {
+    fn entries(&mut self, activation: Activation, x: About<'_>) -> Arc<EntryMoments> {
         /// Of ln E x² and of r.
         const STEPS: [f64; 2] = [16.0, 64.0];
-        let level = x.kernel.own[0].ln() + x.kernel.ln_unit;
+        let (level, ln_unit) = x.level();
+        let level = level.ln() + ln_unit;
         let level = if function::homogeneous(activation).is_some() { 0.0 } else { (level * STEPS[0]).round() };
-        let r = (correlation(&x.kernel) * STEPS[1]).round();
+        let r = (x.correlation() * STEPS[1]).round();
         let key = (function::words(activation), level as i64, r as i64);
         let new = || Arc::new(EntryMoments::new(activation, (level / STEPS[0]).exp(), r / STEPS[1]));
         Arc::clone(self.moments.entry(key).or_insert_with(new))
@@ -151,9 +152,8 @@ impl Walk {
     {
         let y = Arc::new(MeanField::<f64>::forward(c, &x.moments));
         let answer = |place: &Place<'_>| answer(place, &x.moments, &y);
-        let map = component(c, &x.moments);
-        let r = correlation(&y.kernel);
-        let (stream, applied) = self.expansion.apply((x.place, &x.stream), map, r, of_overlaps, answer);
+        let map = |means| chart::component(c, About { x: &x.moments, means }, &y);
+        let (stream, applied) = self.expansion.apply((x.place, &x.stream), of_overlaps, map, answer);
         let kept = Kept::Apply { x: Arc::clone(&x.moments), y: Arc::clone(&y), applied: Box::new(applied) };
         (Signal { moments: y, stream: Arc::new(stream), place: x.place, inside: None }, kept)
     }
@@ -192,8 +192,8 @@ impl Walk {
         let y = Arc::new(MeanField::<f64>::forward(linear, &x.moments));
         let mut expansion = x.inside.as_deref().expect("it is inside").clone();
         let answer = |place: &Place<'_>| place.linear(linear, without_bias(linear, &y));
-        let map = chart::component(linear, &x.moments);
-        let (stream, _) = expansion.apply((x.place, &x.stream), map, correlation(&y.kernel), true, answer);
+        let map = |means| chart::component(linear, About { x: &x.moments, means }, &y);
+        let (stream, _) = expansion.apply((x.place, &x.stream), true, map, answer);
         let kept = Kept::Inside { x: x.clone(), y: Arc::clone(&y), strays: self.expansion.strays().clone() };
         let inside = Some(Arc::new(expansion));
         Ok((Signal { moments: y, stream: Arc::new(stream), place: x.place, inside }, kept))
@@ -233,22 +233,20 @@ impl Walk {
         }
         let forked = self.forks.pop().expect("the fan was opened");
         let linear = || not_followed(at, "other than linear maps of queries, keys and values");
-        let leading = attention::Leading::new(attention, &x.moments).ok_or_else(linear)?;
         let [query, key, value] = [0, 1, 2].map(|part: usize| Arc::clone(&parts[part].moments));
-        let moments = [Arc::clone(&query), Arc::clone(&key)];
+        let score = attention.scale.powi(2) * attention.d_head as f64 * (ln_level(&query) + ln_level(&key)).exp();
         let attended = mean_field::attention::Attended::new(attention, &[(1.0, View::Everywhere)], [query, key, value]);
         self.write_attention(at, &attended);
         let y = attended.output();
-        let of = (y.width, correlation(&y.kernel));
+        let means = self.expansion.means(x.place);
+        let about = About { x: &x.moments, means };
+        let leading = attention::Leading::new(attention, about, &y.kernel).ok_or_else(linear)?;
         let keys = y.kernel.positions.length;
+        let of = (attention, [score * (2.0 * means[0]).exp(), keys]);
         let rows = &mut self.averages;
-        let (stream, expanded) = self.expansion.attend(
-            (x.place, &parts[0].stream),
-            (attention, [&moments[0], &moments[1]]),
-            leading,
-            of,
-            |w, rho| rows.at(w, rho, keys),
-        );
+        let averages = |w, rho| rows.at(w, rho, keys);
+        let input = stream::Stream { correlation: x.stream.leading + means[1], ..(*x.stream).clone() };
+        let (stream, expanded) = self.expansion.attend((x.place, &input), of, leading, y.width, averages);
         let place = x.place;
         let kept = Kept::Attention(Box::new(KeptAttention { x, attended, expanded, forked }));
         Ok((Signal { moments: y, stream: Arc::new(stream), place, inside: None }, kept))
@@ -291,11 +289,6 @@ impl Walk {
 /// What a component answers, from its place and its moments.
 type Question<'q> = &'q dyn Fn(&Place<'_>, &Moments<f64>, &Moments<f64>) -> Answer;
 
-/// The correlation of two tokens.
-fn correlation(kernel: &Kernel<f64>) -> f64 {
-    if kernel.own[0] > 0.0 { (kernel.pairs[0] / kernel.own[0]).clamp(-1.0, 1.0) } else { 0.0 }
-}
-
 /// E x² on a scale of logarithms.
 fn ln_level(x: &Moments<f64>) -> f64 {
     x.kernel.own[0].ln() + x.kernel.ln_unit
@@ -334,21 +327,16 @@ fn coupled(gradient: &Leading<f64>, Coupling { ln_own, pair }: Coupling, x: &Ker
     Leading { kernel, ..gradient.clone() }
 }
 
-fn component<C: MeanField<Jet<3>> + ?Sized>(c: &C, x: &Moments<f64>) -> (Map, Gain) {
-    chart::component(c, x)
-}
-
 /// A fan of up to four parts.
-fn fan<F>(fan: &F, parts: &[Arc<Moments<f64>>]) -> Option<(Map, Vec<Gain>)>
+fn fan<F>(fan: &F, parts: &[About<'_>], y: &Moments<f64>) -> (Map, Vec<Gain>)
 where
     F: LeadingFan<Jet<3>> + LeadingFan<Jet<6>> + LeadingFan<Jet<9>> + LeadingFan<Jet<12>>,
 {
     match parts.len() {
-        1 => Some(chart::fan::<3, _>(fan, parts)),
-        2 => Some(chart::fan::<6, _>(fan, parts)),
-        3 => Some(chart::fan::<9, _>(fan, parts)),
-        4 => Some(chart::fan::<12, _>(fan, parts)),
-        _ => None,
+        1 => chart::fan::<3, _>(fan, parts, y),
+        2 => chart::fan::<6, _>(fan, parts, y),
+        3 => chart::fan::<9, _>(fan, parts, y),
+        _ => chart::fan::<12, _>(fan, parts, y),
     }
 }
 
@@ -371,7 +359,7 @@ impl Interpreter<'_> for Walk {
         let positions = Arc::new(Positions::groups(&[length], None));
         let moments = Arc::new(embedding::gaussian(gaussian, &positions));
         self.expansion = Expansion::new(length);
-        let stream = Arc::new(stream::Stream::drawn(moments.width, correlation(&moments.kernel), 0.0));
+        let stream = Arc::new(stream::Stream::drawn(moments.width, [correlation(&moments.kernel); 2], 0.0));
         Ok(Signal { moments, stream, place: 0, inside: None })
     }
 
@@ -410,7 +398,9 @@ impl Interpreter<'_> for Walk {
             Component::Dropout(dropout) => self.applied(dropout, &x, false, &|place, _, _| place.dropout(*dropout)),
             Component::Scale(scale) => self.applied(scale, &x, false, &|place, _, _| place.scale()),
             Component::Activation(activation) => {
-                let (dual, moments) = (self.activation(*activation), self.entries(*activation, &x.moments));
+                let means = self.expansion.means(x.place);
+                let moments = self.entries(*activation, About { x: &x.moments, means });
+                let dual = self.activation(*activation);
                 self.applied(&dual, &x, false, &|place, _, y| place.activation(&moments, mean_share(y)))
             }
             Component::Embedding(_) => return Err(not_followed(at, "embeddings")),
@@ -476,7 +466,12 @@ impl Interpreter<'_> for Walk {
         let places: Vec<usize> = parts.iter().map(|part| part.place).collect();
         let streams: Vec<stream::Stream> = parts.iter().map(|part| (*part.stream).clone()).collect();
         let parts: Vec<Arc<Moments<f64>>> = parts.into_iter().map(|part| part.moments).collect();
-        let too_many = || not_followed(at, "more than four branches");
+        if parts.len() > 4 {
+            return Err(not_followed(at, "more than four branches"));
+        }
+        let about = |means: &[[f64; 2]]| -> Vec<About<'_>> {
+            parts.iter().zip(means).map(|(x, &means)| About { x, means }).collect()
+        };
         let forked = self.forks.pop().expect("the fan was opened");
         let ratio = |y: &Moments<f64>| (ln_level(y) - ln_level(&x.moments)).exp();
         let (y, stream, merged) = match of {
@@ -485,15 +480,14 @@ impl Interpreter<'_> for Walk {
                     return Err(not_followed(at, "dropped branches"));
                 }
                 let y = LeadingFan::<f64>::merge(sum, &x.moments, &parts);
-                let map = fan::<Sum>(sum, &parts).ok_or_else(too_many)?;
-                let of = (correlation(&y.kernel), ratio(&y));
-                let (stream, merged) = self.expansion.sum(&x.stream, &places, streams, map, of);
+                let map = |means: &[[f64; 2]]| fan::<Sum>(sum, &about(means), &y);
+                let (stream, merged) = self.expansion.sum(&x.stream, &places, streams, map, ratio(&y));
                 (y, stream, merged)
             }
             Fan::Product(product) => {
                 let y = LeadingFan::<f64>::merge(product, &x.moments, &parts);
-                let map = fan(product, &parts).ok_or_else(too_many)?;
-                let of = (correlation(&y.kernel), mean_share(&y), ratio(&y));
+                let map = |means: &[[f64; 2]]| fan(product, &about(means), &y);
+                let of = [mean_share(&y), ratio(&y)];
                 let (stream, merged) = self.expansion.product(&x.stream, &places, &streams, map, of);
                 (y, stream, merged)
             }
@@ -562,7 +556,7 @@ impl Interpreter<'_> for Walk {
         let second = leading.second * levels.ln_level.exp();
         let end = (leading.mean * expansion.ln_mean(signal.place).exp(), second);
         let spread = expansion.variance(signal.place, &signal.stream);
-        let cross = leading.cross.map(|_| second * (signal.stream.correlation + levels.correlation));
+        let cross = leading.cross.map(|_| second * (signal.stream.leading + levels.correlation));
         let pooled = Pooled { mean: end.0, second, cross, ends: Some([end; 2]), spread: Some(spread), ..leading };
         self.rows.signal((at.layer(), at.path().to_owned()), at.is_stream_site(), pooled, Matrix2::zeros());
     }

@@ -15,7 +15,7 @@ use sigprop_stack::{Attention, Component, Node, Op};
 use self::averages::Averages;
 use self::gains::{Inputs, Path};
 use super::backward::Conditional;
-use super::chart::{Map, Quadratic, R, R_AB, U, U_A, U_B, VARIABLES};
+use super::chart::{About, Map, Quadratic, R, R_AB, U, U_A, U_B, VARIABLES, correlation};
 use super::forward::of_stream;
 use super::jet::Jet;
 use super::mixed::Mixed;
@@ -33,7 +33,7 @@ type Number = Jet<VARIABLES>;
 
 /// Factors on gradients along one path: from |g_a|² and from g_a·g_b to |g_x|² and to g_x·g_x' of a query, key or value.
 #[derive(Clone, Debug)]
-struct Factors {
+pub(crate) struct Factors {
     own_own: Quadratic,
     pair_own: Quadratic,
     own_pair: Quadratic,
@@ -45,7 +45,7 @@ struct Factors {
 /// An attention at infinite width as a function of the variables of its input.
 pub(crate) struct Leading {
     pub(crate) map: Map,
-    paths: [Factors; 3],
+    pub(crate) paths: [Factors; 3],
 }
 
 /// What finite width makes of it.
@@ -68,9 +68,8 @@ pub(crate) struct Attending {
 }
 
 /// The two tagged tokens and all others of a signal.
-fn tagged(x: &Signal<f64>, positions: &Arc<Positions>) -> Signal<Number> {
-    let (own, pair) = (x.kernel.own[0], x.kernel.pairs[0]);
-    let correlation = if own > 0.0 { pair / own } else { 0.0 };
+fn tagged(about: About<'_>, positions: &Arc<Positions>) -> Signal<Number> {
+    let (x, (own, ln_unit), correlation) = (about.x, about.level(), about.correlation());
     let roots = [U_A, U_B, U].map(|level| (Number::variable(level, 0.0) * 0.5).exp());
     let of_pair = Number::variable(R_AB, correlation);
     let of_all = Number::variable(R, correlation);
@@ -81,7 +80,7 @@ fn tagged(x: &Signal<f64>, positions: &Arc<Positions>) -> Signal<Number> {
         cosine * roots[first] * roots[second] * own
     };
     let kernel = Kernel::new(positions, |node| roots[node] * roots[node] * own, product);
-    Signal::centred(x.width, Kernel { ln_unit: x.kernel.ln_unit, ..kernel })
+    Signal::centred(x.width, Kernel { ln_unit, ..kernel })
 }
 
 /// The output of a chain of linear maps.
@@ -101,9 +100,9 @@ fn quadratic(jet: &Number) -> Quadratic {
 }
 
 impl Leading {
-    /// Of an attention whose queries, keys and values are linear maps of `x`; none of others.
-    pub(crate) fn new(attention: &Attention, x: &Signal<f64>) -> Option<Self> {
-        let length = x.kernel.positions.length;
+    /// Of an attention whose queries, keys and values are linear maps of `x`, with this output at infinite width; none of others.
+    pub(crate) fn new(attention: &Attention, x: About<'_>, leading: &Kernel<f64>) -> Option<Self> {
+        let length = x.x.kernel.positions.length;
         let positions = Arc::new(Positions::groups(&[1.0, 1.0, length - 2.0], None));
         let x = tagged(x, &positions);
         let parts = [&attention.query, &attention.key, &attention.value].map(|body| chain(body, &x).map(Arc::new));
@@ -114,7 +113,10 @@ impl Leading {
         let r_ab = y.kernel.pairs[PAIR] / (a * b).sqrt();
         let rows = [a.ln(), b.ln(), r_ab, all.ln(), y.kernel.pairs[OTHERS] / all].map(|jet| quadratic(&jet));
         let jacobian = DMatrix::from_fn(VARIABLES, VARIABLES, |row, column| rows[row].gradient[column]);
-        let map = Map { jacobian, hessians: rows.map(|row| row.hessian).into() };
+        let ln_level = leading.own[0].ln() + leading.ln_unit - y.kernel.ln_unit;
+        let moved = [rows[U_A].value - ln_level, rows[R_AB].value - correlation(leading)];
+        let hessians = rows.map(|row| row.hessian).into();
+        let map = Map { moved, leading: correlation(leading), jacobian, hessians };
         // Of gradients of 1 that are independent, and that are the same for all tokens.
         let of = |pair: f64| {
             let kernel = Kernel::new(&positions, |_| Number::from(1.0), |_| Number::from(pair));
@@ -140,12 +142,10 @@ impl Leading {
 }
 
 /// What the inputs of an attention stray by.
-fn inputs(attention: &Attention, [query, key]: [&Signal<f64>; 2], x: &Matrix, r: f64) -> Inputs {
+fn inputs(attention: &Attention, score: f64, keys: f64, x: &Matrix, r: f64) -> Inputs {
     /// Of γ, beyond which an expansion says nothing.
     const LARGEST: f64 = 0.3;
     let d = 1.0 - r;
-    let second = |of: &Signal<f64>| of.kernel.own[0] * of.kernel.ln_unit.exp();
-    let score = attention.scale * attention.scale * attention.d_head as f64 * second(query) * second(key);
     let pairs = (x[(R_AB, R_AB)] - x[(R, R)]).max(0.0);
     let squares = (x[(U_A, U_A)] - x[(U, U)]).max(0.0);
     let gamma = (pairs / (d * d * (1.0 + 2.0 * r - r * r))).min(LARGEST);
@@ -155,7 +155,7 @@ fn inputs(attention: &Attention, [query, key]: [&Signal<f64>; 2], x: &Matrix, r:
     Inputs {
         score,
         correlation: r,
-        keys: query.kernel.positions.length,
+        keys,
         d_head: attention.d_head as f64,
         gamma,
         eta: gaussian * 2.0 * gamma + (1.0 - gaussian) * 4.0 * common,
@@ -167,20 +167,19 @@ fn inputs(attention: &Attention, [query, key]: [&Signal<f64>; 2], x: &Matrix, r:
 }
 
 impl Attending {
-    /// Of an attention at finite width, from its queries and keys, what its input strays by, and the correlation of its output.
+    /// Of an attention with this score variance and number of keys, from what its input strays by and the correlations of input and output.
     pub(crate) fn new(
-        attention: &Attention,
-        leading: &Leading,
-        (parts, width): ([&Signal<f64>; 2], f64),
+        (attention, [score, keys]): (&Attention, [f64; 2]),
+        mut paths: [Factors; 3],
+        width: f64,
         (stream, x): (usize, &Matrix),
         [r, correlation]: [f64; 2],
         averages: impl FnOnce(f64, f64) -> Averages,
     ) -> Self {
-        let inputs = inputs(attention, parts, x, r);
+        let inputs = inputs(attention, score, keys, x, r);
         let averages = averages(inputs.score * (1.0 - r), r);
         let bare = inputs.bare(&averages);
         let [own, gathered] = [false, true].map(|gathered| inputs.corrected_by(&averages, gathered));
-        let mut paths = leading.paths.clone();
         for (index, path) in paths.iter_mut().enumerate() {
             let by = if index == 0 { &own } else { &gathered };
             path.correct(&bare.paths[index], &by.paths[index]);
@@ -292,10 +291,18 @@ impl Factors {
     /// From what they are at infinite width and at finite, in the units of scores and values.
     fn correct(&mut self, bare: &Path, by: &Path) {
         self.unit = if bare.own_own > 0.0 { self.own_own.value / bare.own_own } else { 0.0 };
-        self.own_own.value += self.unit * (by.own_own - bare.own_own);
-        self.pair_own.value += self.unit * (by.pair_own - bare.pair_own);
-        self.own_pair.value += self.unit * (by.own_pair - bare.own_pair);
-        self.pair_pair.value += self.unit * (by.pair_pair - bare.pair_pair);
+        let unit = self.unit;
+        let correct = |factor: &mut Quadratic, bare: f64, by: f64| {
+            if bare != 0.0 {
+                factor.scale(by / bare);
+            } else {
+                factor.value += unit * by;
+            }
+        };
+        correct(&mut self.own_own, bare.own_own, by.own_own);
+        correct(&mut self.pair_own, bare.pair_own, by.pair_own);
+        correct(&mut self.own_pair, bare.own_pair, by.own_pair);
+        correct(&mut self.pair_pair, bare.pair_pair, by.pair_pair);
     }
 
     /// The gradient along this path, with what `met` adds; over as many `others` as lose what single tokens gain.
