@@ -12,7 +12,7 @@
 
 use nalgebra::DMatrix;
 
-use super::chart::{Quadratic, R, R_AB, U, U_A, U_B, VARIABLES};
+use super::chart::{Quadratic, R, R_A, R_AB, R_B, U, U_A, U_B, VARIABLES};
 use super::forward::{Step, Strays, of_stream};
 use super::noise::{Matrix, Vector};
 
@@ -56,7 +56,7 @@ impl Conditional {
     pub(crate) fn gather(&mut self, stream: usize, strays: &Strays) {
         let covariance = strays.of(stream);
         let mut average = Matrix::zeros();
-        for (token, all) in [(U_A, U), (U_B, U), (R_AB, R), (U, U), (R, R)] {
+        for (token, all) in [(U_A, U), (U_B, U), (R_AB, R), (R_A, R), (R_B, R), (U, U), (R, R)] {
             average[(token, all)] = 1.0;
         }
         self.noise(stream, &(covariance - average * covariance * average.transpose()));

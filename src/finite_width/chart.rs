@@ -1,8 +1,9 @@
 //! The variables that a finite network strays in, and maps of them to second order.
 //!
 //! ```text
-//! y = (u_a, u_b, r_ab, U, R)      u_a = ln |x_a|²/n      r_ab = x_a·x_b/(|x_a||x_b|)      of two tagged tokens a, b
-//!                                 U = ln mean_a |x_a|²/n      R = mean_{a≠b} x_a·x_b/mean_a |x_a|²      of all tokens
+//! y = (u_a, u_b, r_ab, r_a, r_b, U, R)      u_a = ln |x_a|²/n      r_ab = x_a·x_b/(|x_a||x_b|)      of two tagged tokens a, b
+//!                                           r_a = mean_b x_a·x_b/(|x_a| √(mean_b |x_b|²))          of a and all others
+//!                                           U = ln mean_a |x_a|²/n      R = mean_{a≠b} x_a·x_b/mean_a |x_a|²      of all
 //! ```
 //!
 //! They are functions of one network. What a component makes of them is what it makes of second moments at infinite width, of which
@@ -21,17 +22,21 @@ use crate::mean_field::scalar::Scalar;
 use crate::mean_field::signal::Signal;
 
 /// How many variables a stream has.
-pub(crate) const VARIABLES: usize = 5;
+pub(crate) const VARIABLES: usize = 7;
 /// u_a.
 pub(crate) const U_A: usize = 0;
 /// u_b.
 pub(crate) const U_B: usize = 1;
 /// r_ab.
 pub(crate) const R_AB: usize = 2;
+/// r_a.
+pub(crate) const R_A: usize = 3;
+/// r_b.
+pub(crate) const R_B: usize = 4;
 /// U.
-pub(crate) const U: usize = 3;
+pub(crate) const U: usize = 5;
 /// R.
-pub(crate) const R: usize = 4;
+pub(crate) const R: usize = 6;
 /// Of a pair of tokens: u_a, u_b and r_ab.
 const PAIR: usize = 3;
 
@@ -149,16 +154,19 @@ impl Quadratic {
     }
 }
 
-/// Where a variable of the pair stands among the five of its stream.
-fn tagged(variable: usize) -> usize {
-    variable / PAIR * VARIABLES + variable % PAIR
+/// Where a variable of the pair (u, u, r) stands if its tokens are a and b, b and a, one of them and all, or all.
+fn place(variable: usize, of: [usize; PAIR]) -> usize {
+    variable / PAIR * VARIABLES + of[variable % PAIR]
 }
 
-/// Where it stands if both tokens stand for all.
-fn of_all(variable: usize) -> usize {
-    let (stream, variable) = (variable / PAIR, variable % PAIR);
-    stream * VARIABLES + if variable == R_AB { R } else { U }
-}
+/// Tokens a and b.
+const A_B: [usize; PAIR] = [U_A, U_B, R_AB];
+/// Token a and all.
+const A_ALL: [usize; PAIR] = [U_A, U, R_A];
+/// Token b and all.
+const B_ALL: [usize; PAIR] = [U_B, U, R_B];
+/// All and all.
+const ALL: [usize; PAIR] = [U, U, R];
 
 /// A stream: its signal at infinite width, and the means of u and r less what they are there.
 #[derive(Clone, Copy)]
@@ -215,13 +223,15 @@ impl Map {
         let is_zero = leading.own[0] <= 0.0;
         let ln_level = if is_zero { 0.0 } else { leading.own[0].ln() + leading.ln_unit - y.kernel.ln_unit };
         let moved = [level.value - ln_level, correlation.value - self::correlation(leading)];
-        let second = |variable: usize| tagged(variable / PAIR * PAIR + [U_B, U_A, R_AB][variable % PAIR]);
+        let of = |jet: &Jet<N>, tokens: [usize; PAIR]| Quadratic::of(jet, count, |variable| place(variable, tokens));
         let rows = [
-            Quadratic::of(&level, count, tagged),
-            Quadratic::of(&level, count, second),
-            Quadratic::of(&correlation, count, tagged),
-            Quadratic::of(&level, count, of_all),
-            Quadratic::of(&correlation, count, of_all),
+            of(&level, A_B),
+            of(&level, B_ALL),
+            of(&correlation, A_B),
+            of(&correlation, A_ALL),
+            of(&correlation, B_ALL),
+            of(&level, ALL),
+            of(&correlation, ALL),
         ];
         let jacobian = DMatrix::from_fn(VARIABLES, count, |row, column| rows[row].gradient[column]);
         Self { moved, leading: self::correlation(leading), jacobian, hessians: rows.map(|row| row.hessian).into() }
@@ -232,6 +242,7 @@ impl Gain {
     /// From what a component makes of gradients of 1.
     fn new<const N: usize>(gradient: &Gradient<Jet<N>>) -> Self {
         let count = N / PAIR * VARIABLES;
+        let of_pair = |variable| place(variable, A_B);
         let Kernel { own, pairs, ln_unit, .. } = &gradient.kernel;
         if own[0].value <= 0.0 {
             return Self {
@@ -239,8 +250,8 @@ impl Gain {
                 cosine: Quadratic::constant(0.0, count),
             };
         }
-        let ln_own = Quadratic::of(&(own[0].ln() + *ln_unit), count, tagged);
-        Self { ln_own, cosine: Quadratic::of(&(pairs[0] / own[0]), count, tagged) }
+        let ln_own = Quadratic::of(&(own[0].ln() + *ln_unit), count, of_pair);
+        Self { ln_own, cosine: Quadratic::of(&(pairs[0] / own[0]), count, of_pair) }
     }
 }
 

@@ -2,10 +2,10 @@
 
 use sigprop_stack::{Dropout, Linear, Norm, NormKind};
 
-use super::chart::{R, R_AB, U, U_A, U_B};
+use super::chart::{R_AB, U, U_A, U_B};
 use super::entries::EntryMoments;
 use super::mixed::{Affine, Transport};
-use super::noise::{FourPoint, Matrix, Vector, in_chart};
+use super::noise::{FourPoint, GainCovariances, Matrix, Vector, in_chart, shift};
 use super::stream::Stream;
 
 /// A component between `x` and an output of the correlation `r`, of `length` tokens.
@@ -100,20 +100,12 @@ impl Place<'_> {
     /// What subtracting the mean over features takes from u and r.
     fn without_ones(&self) -> Vector {
         let [own, pair] = self.x.ones.map(|share| share / self.x.width);
-        let mut drift = Vector::zeros();
-        (drift[U_A], drift[U_B], drift[U]) = (-own, -own, -own);
-        let turned = self.x.correlation * own - pair;
-        (drift[R_AB], drift[R]) = (turned, turned);
-        drift
+        shift([-own, self.x.correlation * own - pair])
     }
 
     /// The same of rows that have nothing along (1, …, 1), and are as long in one dimension less.
     fn standardised(&self) -> Vector {
-        let mut drift = self.without_ones();
-        for level in [U_A, U_B, U] {
-            drift[level] += self.x.width.recip();
-        }
-        drift
+        self.without_ones() + shift([self.x.width.recip(), 0.0])
     }
 
     /// `share`: E x²/(E x² + ε).
@@ -176,18 +168,16 @@ impl Place<'_> {
 
     pub(crate) fn dropout(&self, dropout: Dropout) -> Answer {
         let (n, kept, r) = (self.x.width, 1.0 - dropout.rate, self.r);
-        let drawn = dropout.rate / kept;
-        // Of a token's squares with its own masks; of products of two with those of one, and of both.
-        let own = Vector::new(drawn, 0.0, drawn * r, drawn / self.length, 2.0 * drawn * r / self.length);
-        let of_both = kept.powi(-2) - 1.0;
-        let pairs = self.length * (self.length - 1.0).max(1.0);
-        let products = 2.0 * (of_both + 2.0 * (self.length - 2.0).max(0.0) * drawn) * r / pairs;
-        let pair = Vector::new(drawn, drawn, of_both * r, 2.0 * drawn / self.length, products);
+        // Of products with the masks of one token, and of both.
+        let (drawn, of_both) = (dropout.rate / kept, kept.powi(-2) - 1.0);
+        let own = [drawn, 0.0, drawn * r, 0.0];
+        let pair = Some([drawn, 0.0, of_both * r, drawn * r, 0.0]);
+        let with_gains = GainCovariances { own, pair }.vectors(self.length);
         Answer {
             entries: self.x.entries.masked(dropout.rate),
             ones: [kept * self.x.ones[0] + dropout.rate, self.x.ones[1] * kept],
             variance: None,
-            with_gains: [own, pair].map(|with| in_chart(with / n, r)),
+            with_gains: with_gains.map(|with| in_chart(with / n, r)),
             transport: Transport {
                 cross: Affine { isotropic: 1.0, kept: kept.recip() },
                 ones: Affine { isotropic: 1.0, kept },

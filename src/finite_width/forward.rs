@@ -11,8 +11,8 @@ use std::ops::Range;
 
 use nalgebra::{DMatrix, DVector};
 
-use super::chart::{Map, R, R_AB, U, U_A, U_B, VARIABLES};
-use super::noise::{Matrix, Noise, Vector};
+use super::chart::{Map, R, R_A, R_AB, R_B, U, U_A, U_B, VARIABLES};
+use super::noise::{Matrix, Noise, Vector, shift};
 
 /// What the variables of all live streams stray by.
 #[derive(Clone, Debug)]
@@ -82,8 +82,7 @@ impl Strays {
         let of_parts = self.covariance.select_rows(&places).select_columns(&places);
         let bent = Vector::from_iterator(map.hessians.iter().map(|of| 0.5 * of.component_mul(&of_parts).sum()));
         self.mean = self.mean.rows(0, after).into();
-        let [level, correlation] = map.moved;
-        let moved = Vector::new(level, level, correlation, level, correlation) + bent;
+        let moved = shift(map.moved) + bent;
         self.mean.fixed_rows_mut::<VARIABLES>(target.start).copy_from(&moved);
         self.covariance = &jacobian * &self.covariance * jacobian.transpose();
         self.settle(parts[0], map.leading);
@@ -116,7 +115,7 @@ impl Strays {
         [mean[U_A], mean[R_AB]]
     }
 
-    /// Makes E e^U that of e^(u_a), and E e^U R that of r_ab e^((u_a + u_b)/2).
+    /// Makes averages those of the tokens.
     fn settle(&mut self, stream: usize, leading: f64) {
         let settled = settled(&self.mean_of(stream), &self.of(stream), leading);
         let mut mean = self.mean.fixed_rows_mut::<VARIABLES>(of_stream(stream).start);
@@ -146,16 +145,23 @@ impl Strays {
     }
 }
 
-/// What the means of U and R lack to be those of the tokens.
+/// What the means of averages lack to be those of the tokens: E e^U is that of e^(u_a), E e^U R and E e^((u_a + U)/2) r_a are that of
+/// e^((u_a + u_b)/2) r_ab.
 fn settled(mean: &Vector, covariance: &Matrix, leading: f64) -> Vector {
     let r = leading + mean[R_AB];
     let s = |i: usize, j: usize| covariance[(i, j)];
-    let level = mean[U_A] + 0.5 * (s(U_A, U_A) - s(U, U));
-    let ends = 0.5 * (mean[U_A] + mean[U_B]) + (s(U_A, U_A) + 2.0 * s(U_A, U_B) + s(U_B, U_B)) / 8.0;
-    let product = mean[R_AB] + 0.5 * (s(U_A, R_AB) + s(U_B, R_AB));
-    let correlation = product + r * (ends - level - 0.5 * s(U, U)) - s(U, R);
+    // ln E e^((x + y)/2) less the means, and Cov((x + y)/2, r).
+    let ends = |i: usize, j: usize| (s(i, i) + 2.0 * s(i, j) + s(j, j)) / 8.0;
+    let with = |i: usize, j: usize, product: usize| 0.5 * (s(i, product) + s(j, product));
     let mut settled = Vector::zeros();
-    (settled[U], settled[R]) = (level - mean[U], correlation - mean[R]);
+    let level = 0.5 * (s(U_A, U_A) - s(U, U));
+    settled[U] = mean[U_A] + level - mean[U];
+    let pair = r * ends(U_A, U_B) + with(U_A, U_B, R_AB);
+    for (row, token) in [(R_A, U_A), (R_B, U_B)] {
+        let found = r * (0.5 * level + ends(token, U)) + with(token, U, row);
+        settled[row] = mean[R_AB] + pair - found - mean[row];
+    }
+    settled[R] = mean[R_AB] + pair - r * (level + ends(U, U)) - with(U, U, R) - mean[R];
     settled
 }
 

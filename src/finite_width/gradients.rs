@@ -7,7 +7,7 @@
 use nalgebra::{DMatrix, DVector, Matrix2};
 
 use super::backward::Conditional;
-use super::chart::{Gain, R, R_AB, U, U_A, U_B, VARIABLES};
+use super::chart::{Gain, R, R_A, R_AB, R_B, U, U_A, U_B, VARIABLES};
 use super::component::{Answer, GradientEntries};
 use super::forward::{Step, Strays};
 use super::mixed::Mixed;
@@ -55,7 +55,7 @@ impl Both {
     /// What both levels answer to U and R of all streams.
     fn answers(&self) -> [Vec<f64>; 2] {
         let of_all = |gradient: &DVector<f64>| -> Vec<f64> {
-            let of_stream = |r: &[f64]| [r[U_A] + r[U_B] + r[U], r[R_AB] + r[R]];
+            let of_stream = |r: &[f64]| [r[U_A] + r[U_B] + r[U], r[R_AB] + r[R_A] + r[R_B] + r[R]];
             gradient.as_slice().chunks(VARIABLES).flat_map(of_stream).collect()
         };
         let Conditional { ln_own, cosine } = &self.given;

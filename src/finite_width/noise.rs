@@ -9,7 +9,7 @@
 
 use nalgebra::{SMatrix, SVector};
 
-use super::chart::{R, R_AB, U, U_A, U_B, VARIABLES};
+use super::chart::{R, R_A, R_AB, R_B, U, U_A, U_B, VARIABLES};
 use super::jet::Jet;
 use crate::mean_field::scalar::Scalar;
 
@@ -98,21 +98,39 @@ impl FourPoint {
 }
 
 impl Covariances {
-    /// Of (G_aa, G_bb, G_ab) and of the averages of G_aa and G_ab over `length` tokens.
+    /// Of (G_aa, G_bb, G_ab), of the averages of G_ab over b and over a, and of those of G_aa and G_ab over `length` tokens.
     pub(crate) fn matrix(self, length: f64) -> Matrix {
-        let others = length - 1.0;
+        let [others, rest] = [1.0, 2.0].map(|taken| (length - taken).max(0.0));
+        let last = (length - 3.0).max(0.0);
+        let each = others.max(1.0);
         let squares = (self.aa_aa + others * self.aa_bb) / length;
-        let crossed = (2.0 * self.aa_ab + (length - 2.0) * self.aa_bc) / length;
-        let products = 2.0 * self.ab_ab + (length - 2.0) * (4.0 * self.ab_ac + (length - 3.0) * self.ab_cd);
-        let products = if length > 1.0 { products / (length * others) } else { 0.0 };
-        let crossed = if length > 1.0 { crossed } else { 0.0 };
-        Matrix::from_row_slice(&[
-            self.aa_aa, self.aa_bb, self.aa_ab, squares, crossed, //
-            self.aa_bb, self.aa_aa, self.aa_ab, squares, crossed, //
-            self.aa_ab, self.aa_ab, self.ab_ab, crossed, products, //
-            squares, squares, crossed, squares, crossed, //
-            crossed, crossed, products, crossed, products,
-        ])
+        let crossed = if others > 0.0 { (2.0 * self.aa_ab + rest * self.aa_bc) / length } else { 0.0 };
+        let products = (2.0 * self.ab_ab + rest * (4.0 * self.ab_ac + last * self.ab_cd)) / (length * each);
+        let square_row = (self.aa_ab + rest * self.aa_bc) / each;
+        let product_row = (self.ab_ab + rest * self.ab_ac) / each;
+        let two_rows = (self.ab_ab + rest * (3.0 * self.ab_ac + last * self.ab_cd)) / (each * each);
+        let mut matrix = Matrix::zeros();
+        let mut set = |i: usize, j: usize, value: f64| (matrix[(i, j)], matrix[(j, i)]) = (value, value);
+        for (a, b, row_a, row_b) in [(U_A, U_B, R_A, R_B), (U_B, U_A, R_B, R_A)] {
+            set(a, a, self.aa_aa);
+            set(a, b, self.aa_bb);
+            set(a, R_AB, self.aa_ab);
+            set(a, row_a, self.aa_ab);
+            set(a, row_b, square_row);
+            set(R_AB, row_a, product_row);
+            set(row_a, row_a, product_row);
+            set(row_a, row_b, two_rows);
+            for (of, with_all, with_pairs) in [(a, squares, crossed), (row_a, crossed, products)] {
+                set(of, U, with_all);
+                set(of, R, with_pairs);
+            }
+        }
+        set(R_AB, R_AB, self.ab_ab);
+        for (of, with_all, with_pairs) in [(R_AB, crossed, products), (U, squares, crossed), (R, crossed, products)] {
+            set(of, U, with_all);
+            set(of, R, with_pairs);
+        }
+        matrix
     }
 
     /// Of the average over `width` entries, of `length` tokens of correlation `r`, in the chart.
@@ -143,17 +161,29 @@ impl GainCovariances {
 
     /// With (G_aa, G_bb, G_ab) and the averages of G_aa and G_ab over `length` tokens.
     pub(crate) fn vectors(&self, length: f64) -> [Vector; 2] {
-        let others = (length - 2.0).max(0.0);
+        let [others, rest, last] = [1.0, 2.0, 3.0].map(|taken| (length - taken).max(0.0));
+        let each = others.max(1.0);
+        let mut with = [Vector::zeros(); 2];
         let [aa, bb, ab, bc] = self.own;
-        let squares = (aa + (length - 1.0) * bb) / length;
-        let own = Vector::new(aa, bb, ab, squares, (2.0 * ab + others * bc) / length);
-        let pair = self.pair.map_or(Vector::zeros(), |[aa, cc, ab, ac, cd]| {
-            let squares = (2.0 * aa + others * cc) / length;
-            let products = 2.0 * ab + others * (4.0 * ac + (length - 3.0) * cd);
-            Vector::new(aa, aa, ab, squares, products / (length * (length - 1.0).max(1.0)))
-        });
-        [own, pair]
+        let own = &mut with[0];
+        (own[U_A], own[U_B], own[R_AB], own[R_A]) = (aa, bb, ab, ab);
+        own[R_B] = (ab + rest * bc) / each;
+        own[U] = (aa + others * bb) / length;
+        own[R] = (2.0 * ab + rest * bc) / length;
+        if let Some([aa, cc, ab, ac, cd]) = self.pair {
+            let pair = &mut with[1];
+            let row = (ab + rest * ac) / each;
+            (pair[U_A], pair[U_B], pair[R_AB], pair[R_A], pair[R_B]) = (aa, aa, ab, row, row);
+            pair[U] = (2.0 * aa + rest * cc) / length;
+            pair[R] = (2.0 * ab + rest * (4.0 * ac + last * cd)) / (length * each);
+        }
+        with
     }
+}
+
+/// A shift of all levels u, and one of all correlations.
+pub(crate) fn shift([level, correlation]: [f64; 2]) -> Vector {
+    Vector::from_fn(|variable, _| if [U_A, U_B, U].contains(&variable) { level } else { correlation })
 }
 
 impl Noise {
@@ -166,13 +196,18 @@ impl Noise {
     }
 }
 
-/// (u_a, u_b, r_ab, U, R) as functions of (G_aa, G_bb, G_ab) and of the averages of G_aa and G_ab.
+/// The variables as functions of (G_aa, G_bb, G_ab), of the averages of G_ab over b and over a, and of those of G_aa and G_ab.
 fn chart(r: f64) -> [Jet<VARIABLES>; VARIABLES] {
-    let at = [1.0, 1.0, r, 1.0, r];
+    let mut at = [r; VARIABLES];
+    (at[U_A], at[U_B], at[U]) = (1.0, 1.0, 1.0);
     let g: [Jet<VARIABLES>; VARIABLES] = std::array::from_fn(|index| Jet::variable(index, at[index]));
     let mut y = g;
-    (y[U_A], y[U_B], y[U]) = (g[U_A].ln(), g[U_B].ln(), g[U].ln());
-    (y[R_AB], y[R]) = (g[R_AB] / (g[U_A] * g[U_B]).sqrt(), g[R] / g[U]);
+    for level in [U_A, U_B, U] {
+        y[level] = g[level].ln();
+    }
+    for (product, first, second) in [(R_AB, U_A, U_B), (R_A, U_A, U), (R_B, U_B, U), (R, U, U)] {
+        y[product] = g[product] / (g[first] * g[second]).sqrt();
+    }
     y
 }
 
@@ -180,7 +215,7 @@ fn jacobian(chart: &[Jet<VARIABLES>; VARIABLES]) -> Matrix {
     Matrix::from_fn(|row, column| chart[row].gradient[column])
 }
 
-/// Covariances with (G_aa, G_bb, G_ab) and the averages of G_aa and G_ab, of correlation `r`, as those with the variables.
+/// Covariances with (G_aa, G_bb, G_ab) and averages, of correlation `r`, as those with the variables.
 pub(crate) fn in_chart(moments: Vector, r: f64) -> Vector {
     jacobian(&chart(r)) * moments
 }

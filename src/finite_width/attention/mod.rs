@@ -15,11 +15,11 @@ use sigprop_stack::{Attention, Component, Node, Op};
 use self::averages::Averages;
 use self::gains::{Inputs, Path};
 use super::backward::Conditional;
-use super::chart::{About, Map, Quadratic, R, R_AB, U, U_A, U_B, VARIABLES, correlation};
+use super::chart::{About, Map, Quadratic, R, R_A, R_AB, R_B, U, U_A, U_B, VARIABLES, correlation};
 use super::forward::of_stream;
 use super::jet::Jet;
 use super::mixed::Mixed;
-use super::noise::{Covariances, Matrix, Noise, Vector};
+use super::noise::{Covariances, Matrix, Noise, Vector, shift};
 use crate::mean_field::attention::{Attended, View};
 use crate::mean_field::component::MeanField;
 use crate::mean_field::gradient::Gradient;
@@ -71,13 +71,11 @@ pub(crate) struct Attending {
 fn tagged(about: About<'_>, positions: &Arc<Positions>) -> Signal<Number> {
     let (x, (own, ln_unit), correlation) = (about.x, about.level(), about.correlation());
     let roots = [U_A, U_B, U].map(|level| (Number::variable(level, 0.0) * 0.5).exp());
-    let of_pair = Number::variable(R_AB, correlation);
-    let of_all = Number::variable(R, correlation);
+    // By the order of pairs of groups; a token and itself is no pair.
+    let cosines = [R, R_AB, R, R_A, R_B, R].map(|variable| Number::variable(variable, correlation));
     let product = |point: usize| {
         let (first, nodes) = positions.nodes_of(point);
-        let second = nodes[0].0 as usize;
-        let cosine = if [first, second] == [1, 0] { of_pair } else { of_all };
-        cosine * roots[first] * roots[second] * own
+        cosines[point] * roots[first] * roots[nodes[0].0 as usize] * own
     };
     let kernel = Kernel::new(positions, |node| roots[node] * roots[node] * own, product);
     Signal::centred(x.width, Kernel { ln_unit, ..kernel })
@@ -91,8 +89,9 @@ fn chain(body: &[Node], x: &Signal<Number>) -> Option<Signal<Number>> {
     })
 }
 
-/// The point of both tagged tokens, and that of two others, among those of three groups.
+/// The point of both tagged tokens among the pairs of three groups, those of each with all others, and that of two others.
 const PAIR: usize = 1;
+const WITH_OTHERS: [usize; 2] = [3, 4];
 const OTHERS: usize = 5;
 
 fn quadratic(jet: &Number) -> Quadratic {
@@ -110,8 +109,11 @@ impl Leading {
         let attended = Attended::new(attention, &[(1.0, View::Everywhere)], [query, key, value]);
         let y = attended.output();
         let [a, b, all] = [0, 1, 2].map(|node| y.kernel.own[node]);
-        let r_ab = y.kernel.pairs[PAIR] / (a * b).sqrt();
-        let rows = [a.ln(), b.ln(), r_ab, all.ln(), y.kernel.pairs[OTHERS] / all].map(|jet| quadratic(&jet));
+        let cosine = |point: usize, ends: Number| y.kernel.pairs[point] / ends.sqrt();
+        let [with_a, with_b] = WITH_OTHERS;
+        let correlations = [cosine(PAIR, a * b), cosine(with_a, a * all), cosine(with_b, b * all), cosine(OTHERS, all * all)];
+        let [r_ab, r_a, r_b, r] = correlations;
+        let rows = [a.ln(), b.ln(), r_ab, r_a, r_b, all.ln(), r].map(|jet| quadratic(&jet));
         let jacobian = DMatrix::from_fn(VARIABLES, VARIABLES, |row, column| rows[row].gradient[column]);
         let ln_level = leading.own[0].ln() + leading.ln_unit - y.kernel.ln_unit;
         let moved = [rows[U_A].value - ln_level, rows[R_AB].value - correlation(leading)];
@@ -148,10 +150,12 @@ fn inputs(attention: &Attention, score: f64, keys: f64, x: &Matrix, r: f64) -> I
     let d = 1.0 - r;
     let pairs = (x[(R_AB, R_AB)] - x[(R, R)]).max(0.0);
     let squares = (x[(U_A, U_A)] - x[(U, U)]).max(0.0);
-    let gamma = (pairs / (d * d * (1.0 + 2.0 * r - r * r))).min(LARGEST);
+    // r_ab = R + o_a + o_b + (1 − R) ε_ab.
+    let common = (x[(R_A, R_A)] - x[(R, R)]).max(0.0);
+    let gamma = ((pairs - 2.0 * common) / (d * d)).clamp(0.0, LARGEST);
+    let common = common / (d * d);
     // The share of Gaussian lengths, beside none that stray.
     let gaussian = if gamma > 0.0 { (squares / (2.0 * gamma)).min(1.0) } else { 0.0 };
-    let common = gamma * r * (1.0 - 0.5 * r);
     Inputs {
         score,
         correlation: r,
@@ -187,8 +191,9 @@ impl Attending {
         for (path, near) in paths[1..].iter_mut().zip(inputs.near(&averages)) {
             let Factors { own_pair, pair_pair, unit, .. } = path;
             for (of, slope) in [own_pair, pair_pair].into_iter().zip(near) {
-                of.gradient[R_AB] += *unit * slope;
-                of.gradient[R] -= *unit * slope;
+                for (variable, sign) in [(R_AB, 1.0), (R_A, -1.0), (R_B, -1.0), (R, 1.0)] {
+                    of.gradient[variable] += sign * *unit * slope;
+                }
             }
         }
         let heads = attention.n_heads as f64;
@@ -196,7 +201,7 @@ impl Attending {
         let mut noise = scatter(&averages).noise(heads / (apart * apart), inputs.keys, correlation);
         let level = (own.output[0] / bare.output[0]).ln();
         let turned = own.output[1] / own.output[0] - bare.output[1] / bare.output[0];
-        noise.drift += Vector::new(level, level, turned, level, turned);
+        noise.drift += shift([level, turned]);
         Self { inputs, averages, paths, noise, heads, apart, correlation, width, stream }
     }
 
