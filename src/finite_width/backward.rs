@@ -12,8 +12,8 @@
 
 use nalgebra::DMatrix;
 
-use super::chart::{Quadratic, R, R_A, R_AB, R_B, U, U_A, U_B, VARIABLES};
-use super::forward::{Step, Strays, of_stream};
+use super::chart::{Quadratic, VARIABLES};
+use super::forward::{Step, Strays, average, of_stream};
 use super::noise::{Matrix, Vector};
 
 /// The gradient of one stream, given the variables of all.
@@ -55,10 +55,7 @@ impl Conditional {
     /// The average over all tokens, which knows of the sequence what single tokens were told of; `strays` at the output.
     pub(crate) fn gather(&mut self, stream: usize, strays: &Strays) {
         let covariance = strays.of(stream);
-        let mut average = Matrix::zeros();
-        for (token, all) in [(U_A, U), (U_B, U), (R_AB, R), (R_A, R), (R_B, R), (U, U), (R, R)] {
-            average[(token, all)] = 1.0;
-        }
+        let average = average();
         self.noise(stream, &(covariance - average * covariance * average.transpose()));
         let count = self.ln_own.gradient.len();
         let mut jacobian = DMatrix::identity(count, count);

@@ -28,6 +28,15 @@ pub(crate) fn of_stream(stream: usize) -> Range<usize> {
     stream * VARIABLES..(stream + 1) * VARIABLES
 }
 
+/// What averages over tokens leave of the variables of a stream: those of all in place of those of single ones.
+pub(crate) fn average() -> Matrix {
+    let mut average = Matrix::zeros();
+    for (token, all) in [(U_A, U), (U_B, U), (R_AB, R), (R_A, R), (R_B, R), (U, U), (R, R)] {
+        average[(token, all)] = 1.0;
+    }
+    average
+}
+
 /// A linear map of the variables of all live streams, with the second derivatives of one stream by those that it is made of.
 #[derive(Clone, Debug)]
 pub(crate) struct Step {

@@ -51,8 +51,6 @@ averages! {
     u_pair, squares_pair, diagonal_pair,
     /// Σ A²(z − m), Σ AC(z − C·z); Σ A²(A − S)².
     lean, lean_pair, along,
-    /// Σ_b≠d of products over keys: A²·A², AC·AC.
-    apart, apart_pair,
     /// Of c_bb² and c_bb c_b'b: see `gains.rs`.
     own_z, own_pair_z, own_pair_zy, cross_z, cross_zz, cross_one, cross_pair_z, cross_pair_y, cross_pair_zy, cross_pair_one,
 }
@@ -97,7 +95,6 @@ fn single(rows: &Rows) -> [f64; 2] {
     [s, s + rows.mean(&[(-2.0, &[A3]), (1.0, &[A2, A2])])]
 }
 
-const A: Monomial = mono(1, 0, 0, 0);
 const A2: Monomial = mono(2, 0, 0, 0);
 const A3: Monomial = mono(3, 0, 0, 0);
 const A4: Monomial = mono(4, 0, 0, 0);
@@ -153,12 +150,13 @@ impl Averages {
 
     /// S, T, X and T' with their derivatives, by differences.
     fn derive(&mut self, rows: &Rows, w: f64, rho: f64, keys: f64) {
-        const STEP: f64 = 0.15;
+        // Q stays positive.
+        let step = (0.3 * (1.0 - rho * rho)).min(0.15);
         let turn = (0.3 * (1.0 - rho.abs())).min(0.05);
         let at = |a: f64, c: f64, r: f64| {
-            let scales = [1.0 + STEP * a, 1.0 + STEP * c];
+            let scales = [1.0 + step * a, 1.0 + step * c];
             let correlation = (rho + turn * r) / (scales[0] * scales[1]).sqrt();
-            Rows::new(scales.map(|scale| w * scale), correlation.clamp(-1.0, 1.0), keys)
+            Rows::new(scales.map(|scale| w * scale), correlation, keys)
         };
         let (above, below) = (at(1.0, 0.0, 0.0), at(-1.0, 0.0, 0.0));
         let single = [single(&below), single(rows), single(&above)];
@@ -170,7 +168,7 @@ impl Averages {
         let bend = |[below, middle, above]: [f64; 3], step: f64| (above + below - 2.0 * middle) / (step * step);
         let of_one = |index: usize| {
             let values = single.map(|values| values[index]);
-            [values[1], slope(values, STEP), bend(values, STEP)]
+            [values[1], slope(values, step), bend(values, step)]
         };
         [self.s, self.s_a, self.s_aa] = of_one(0);
         [self.t, self.t_a, self.t_aa] = of_one(1);
@@ -178,12 +176,12 @@ impl Averages {
             let values = pairs.map(|values| values[index]);
             let ends = |ends: &[[f64; 2]; 2]| [ends[0][index], values[1], ends[1][index]];
             let (both, turned, with) = (ends(&both), ends(&turned), ends(&with));
-            let aa = bend(values, STEP);
+            let aa = bend(values, step);
             let rr = bend(turned, turn);
-            let ac = 0.5 * bend(both, STEP) - aa;
+            let ac = 0.5 * bend(both, step) - aa;
             // Along (h, k): h² f_aa + 2hk f_ar + k² f_rr.
-            let ar = (bend(with, 1.0) - STEP * STEP * aa - turn * turn * rr) / (2.0 * STEP * turn);
-            [values[1], slope(values, STEP), slope(turned, turn), aa, ac, ar, rr]
+            let ar = (bend(with, 1.0) - step * step * aa - turn * turn * rr) / (2.0 * step * turn);
+            [values[1], slope(values, step), slope(turned, turn), aa, ac, ar, rr]
         };
         [self.x, self.x_a, self.x_r, self.x_aa, self.x_ac, self.x_ar, self.x_rr] = of_two(0);
         [self.tt, self.tt_a, self.tt_r, self.tt_aa, self.tt_ac, self.tt_ar, self.tt_rr] = of_two(1);
@@ -205,7 +203,6 @@ impl Averages {
         self.longer = e(&[(1.0, &[mono(1, 0, H2, 0)])]);
         self.lean = e(&[(1.0, &[z(2, 0)]), (-1.0, &[z(1, 0), A2])]);
         self.along = e(&[(1.0, &[A4]), (-2.0, &[A3, A2]), (1.0, &[A2, A2, A2])]);
-        self.apart = self.ss - e(&[(1.0, &[A4])]);
     }
 
     /// Of two rows.
@@ -237,7 +234,6 @@ impl Averages {
         let fourth = e(&[(1.0, &[A2C2])]);
         self.diagonal_pair = self.x + e(&[(-1.0, &[A2C]), (-1.0, &[AC2])]) + fourth;
         self.lean_pair = e(&[(1.0, &[z(1, 1)]), (-1.0, &[z(1, 0), AC])]);
-        self.apart_pair = self.xx - fourth;
         self.x_kurtosis = kurtosis(rows, rho, &[AC]);
         let of_squares = -kurtosis(rows, rho, &[A2C]) - kurtosis(rows, rho, &[AC2]);
         self.tt_kurtosis = self.x_kurtosis + of_squares + kurtosis(rows, rho, &[AC, AC]);
@@ -280,7 +276,7 @@ mod tests {
         let expected = 4.0 * rho * averages.x_a + (1.0 + rho * rho) * averages.x_r;
         assert!((weighted - expected).abs() < 2e-3, "{weighted} {expected}");
         // ΣA = 1.
-        let total = rows.mean(&[(1.0, &[A, C, AC])]);
+        let total = rows.mean(&[(1.0, &[mono(1, 0, 0, 0), C, AC])]);
         assert!((total - averages.x).abs() < 1e-3);
     }
 }

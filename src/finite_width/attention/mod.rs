@@ -16,7 +16,7 @@ use self::averages::Averages;
 use self::gains::{Inputs, Path};
 use super::backward::Conditional;
 use super::chart::{About, Map, Quadratic, R, R_A, R_AB, R_B, U, U_A, U_B, VARIABLES, correlation};
-use super::forward::of_stream;
+use super::forward::{average, of_stream};
 use super::jet::Jet;
 use super::mixed::Mixed;
 use super::noise::{Covariances, Matrix, Noise, Vector, shift};
@@ -139,7 +139,10 @@ impl Leading {
                 unit: 1.0,
             }
         };
-        Some(Self { map, paths: [0, 1, 2].map(path) })
+        let [query, mut key, mut value] = [0, 1, 2].map(path);
+        key.of_all_keys();
+        value.of_all_keys();
+        Some(Self { map, paths: [query, key, value] })
     }
 }
 
@@ -188,17 +191,9 @@ impl Attending {
             let by = if index == 0 { &own } else { &gathered };
             path.correct(&bare.paths[index], &by.paths[index]);
         }
-        for (path, near) in paths[1..].iter_mut().zip(inputs.near(&averages)) {
-            let Factors { own_pair, pair_pair, unit, .. } = path;
-            for (of, slope) in [own_pair, pair_pair].into_iter().zip(near) {
-                for (variable, sign) in [(R_AB, 1.0), (R_A, -1.0), (R_B, -1.0), (R, 1.0)] {
-                    of.gradient[variable] += sign * *unit * slope;
-                }
-            }
-        }
         let heads = attention.n_heads as f64;
         let apart = (1.0 - r) / own.output[0];
-        let mut noise = scatter(&averages).noise(heads / (apart * apart), inputs.keys, correlation);
+        let mut noise = scatter(&averages, &inputs).noise(heads / (apart * apart), inputs.keys, correlation);
         let level = (own.output[0] / bare.output[0]).ln();
         let turned = own.output[1] / own.output[0] - bare.output[1] / bare.output[0];
         noise.drift += shift([level, turned]);
@@ -293,6 +288,14 @@ impl Attending {
 }
 
 impl Factors {
+    /// Leaves second derivatives by what single keys stray by to the averages over all keys.
+    fn of_all_keys(&mut self) {
+        let average: DMatrix<f64> = DMatrix::from_column_slice(VARIABLES, VARIABLES, average().as_slice());
+        for factor in [&mut self.own_own, &mut self.pair_own, &mut self.own_pair, &mut self.pair_pair] {
+            factor.hessian = average.tr_mul(&factor.hessian) * &average;
+        }
+    }
+
     /// From what they are at infinite width and at finite, in the units of scores and values.
     fn correct(&mut self, bare: &Path, by: &Path) {
         self.unit = if bare.own_own > 0.0 { self.own_own.value / bare.own_own } else { 0.0 };
@@ -329,16 +332,19 @@ impl Factors {
     }
 }
 
-/// Covariances over rows of A_a·A_a and A_a·A_c.
-fn scatter(of: &Averages) -> Covariances {
+/// Covariances of A_a·(I + ε)A_c + (A_a + A_c)·o over rows and over the products of keys, ε, and what they share with all, o.
+fn scatter(of: &Averages, Inputs { gamma, common, keys, .. }: &Inputs) -> Covariances {
     let &Averages { s, x, ss, sc, sx, xx, .. } = of;
+    // Of one row, less what all keys together have none of.
+    let own = s - keys.recip();
+    let (products, overlaps) = (gamma * own * own, common * own);
     Covariances {
-        aa_aa: ss - s * s,
+        aa_aa: ss - s * s + 2.0 * products + 4.0 * overlaps,
         aa_bb: sc - s * s,
-        aa_ab: sx - s * x,
+        aa_ab: sx - s * x + 2.0 * overlaps,
         aa_bc: 0.0,
-        ab_ab: xx - x * x,
-        ab_ac: 0.0,
+        ab_ab: xx - x * x + products + 2.0 * overlaps,
+        ab_ac: overlaps,
         ab_cd: 0.0,
     }
 }
