@@ -137,6 +137,12 @@ impl Quadratic {
         self
     }
 
+    /// 1/x of the function.
+    pub(crate) fn inverse(&self) -> Self {
+        let ln = self.ln();
+        ln.negative().exp(self.value.recip())
+    }
+
     /// ln of the function.
     pub(crate) fn ln(&self) -> Self {
         let gradient = &self.gradient / self.value;

@@ -29,7 +29,7 @@ use crate::mean_field::attention::View;
 use crate::mean_field::component::{Fan as LeadingFan, MeanField, Parameter};
 use crate::mean_field::dual::{Dual, function};
 use crate::mean_field::embedding;
-use crate::mean_field::gradient::Gradient as Leading;
+use crate::mean_field::gradient::{Gradient as Leading, Next};
 use crate::mean_field::kernel::Kernel;
 use crate::mean_field::positions::{Positions, layout::hides_nothing};
 use crate::mean_field::signal::Signal as Moments;
@@ -209,8 +209,17 @@ impl Walk {
     ) -> Gradient {
         let Gradient { leading, place, inside } = gradient;
         let mut given = inside.expect("it is inside");
-        let with = Coupling::new(given.clone(), place, strays, x.stream.correlation);
-        let with = coupled(&leading, with, &x.moments.kernel);
+        let r = correlation(&x.moments.kernel) + strays.means(place)[1];
+        let with = if matches!(leading.next, Next::Scores) {
+            let length = x.moments.kernel.positions.length;
+            let with = Coupling::of_differences(given.clone(), place, strays, r, length);
+            // All of it is told with that of single tokens.
+            let ln_own = with.ln_own + ((length - 1.0) * with.pair).ln_1p();
+            let kernel = Kernel { ln_unit: ln_own, ..Kernel::new(&y.kernel.positions, |_| 1.0, |_| 0.0) };
+            Leading::independent(kernel)
+        } else {
+            coupled(&leading, Coupling::new(given.clone(), place, strays, r), &x.moments.kernel)
+        };
         let (ln_own, pair) = given.at(strays);
         let alone = coupled(&leading, Coupling { ln_own, pair }, &ones(&y.kernel));
         self.write_weights(at, linear.weights(&x.moments, y, &with), linear.weights(&x.moments, y, &alone));

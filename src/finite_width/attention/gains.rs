@@ -11,6 +11,7 @@
 //! Q strays like a Wishart matrix of `d_head` degrees of freedom, and what keys' inputs do to scores is γ more of it, and kurtosis
 //! where their lengths are fixed (η ≠ 2γ). Source: Muirhead 1982, section 3.2 (moments of Wishart matrices).
 
+use super::super::noise::Covariances;
 use super::averages::Averages;
 
 /// One attention among its streams.
@@ -65,6 +66,12 @@ impl Queries {
         Self(std::array::from_fn(|index| self.0[index] + other.0[index]))
     }
 
+    /// The covariance of two functions of Q with these derivatives by Q_aa, Q_cc and Q_ac.
+    fn covariance(self, [a, c, r]: [f64; 3], [a2, c2, r2]: [f64; 3]) -> f64 {
+        let Self([own, both, with, pair]) = self;
+        own * (a * a2 + c * c2) + both * (a * c2 + c * a2) + with * ((a + c) * r2 + r * (a2 + c2)) + pair * r * r2
+    }
+
     /// ½ H:S of a function of two rows with these second derivatives.
     fn bend(self, [aa, ac, ar, rr]: [f64; 4]) -> f64 {
         let Self([own, both, with, pair]) = self;
@@ -72,7 +79,62 @@ impl Queries {
     }
 }
 
+/// What rows of weights stray by, for one head: covariances of S and X with S, X, T, T' and Q_ac T'.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Straying {
+    pub(crate) ss: f64,
+    pub(crate) st: f64,
+    pub(crate) sx: f64,
+    pub(crate) s_tt: f64,
+    pub(crate) s_key: f64,
+    pub(crate) xx: f64,
+    pub(crate) xt: f64,
+    pub(crate) x_key: f64,
+}
+
 impl Inputs {
+    /// Over scores, and over Q.
+    pub(crate) fn straying(&self, of: &Averages) -> Straying {
+        let rho = self.correlation;
+        let queries = Queries::wishart(rho).times(self.d_head.recip());
+        let with = |a: [f64; 3], b: [f64; 3]| queries.covariance(a, b);
+        let (s, t) = ([of.s_a, 0.0, 0.0], [of.t_a, 0.0, 0.0]);
+        let (x, tt) = ([of.x_a, of.x_a, of.x_r], [of.tt_a, of.tt_a, of.tt_r]);
+        let key = [rho * of.tt_a, rho * of.tt_a, of.tt + rho * of.tt_r];
+        let (s_tt, xt) = (of.s_tt - of.s * of.tt, of.xt - of.x * of.tt);
+        Straying {
+            ss: of.ss - of.s * of.s + with(s, s),
+            st: of.st - of.s * of.t + with(s, t),
+            sx: of.sx - of.s * of.x + with(s, x),
+            s_tt: s_tt + with(s, tt),
+            s_key: rho * s_tt + with(s, key),
+            xx: of.xx - of.x * of.x + with(x, x),
+            xt: xt + with(x, tt),
+            x_key: rho * xt + with(x, key),
+        }
+    }
+
+    /// Covariances of A_a·(I + ε)A_c + (A_a + A_c)·o over scores, over Q, and over the products of keys, ε, and what they share with all, o.
+    pub(crate) fn scatter(&self, of: &Averages) -> Covariances {
+        let &Self { gamma, common, keys, correlation: rho, d_head, .. } = self;
+        let Straying { ss, sx, xx, .. } = self.straying(of);
+        // Of one row, less what all keys together have none of.
+        let own = of.s - keys.recip();
+        let (products, overlaps) = (gamma * own * own, common * own);
+        // Of Q of other tokens, by Wick's theorem.
+        let (a, x, r, r2) = (of.s_a, of.x_a, of.x_r, 2.0 * rho * rho);
+        Covariances {
+            aa_aa: ss + 2.0 * products + 4.0 * overlaps,
+            aa_bb: of.sc - of.s * of.s + a * a * r2 / d_head,
+            aa_ab: sx + 2.0 * overlaps,
+            aa_bc: a * (2.0 * x + r) * r2 / d_head,
+            ab_ab: xx + products + 2.0 * overlaps,
+            ab_ac: overlaps
+                + (x * x * (2.0 + 3.0 * r2) + 2.0 * x * r * (2.0 * rho + r2) + r * r * (rho + rho * rho)) / d_head,
+            ab_cd: (2.0 * x + r).powi(2) * r2 / d_head,
+        }
+    }
+
     /// d and w.
     fn apart(&self) -> [f64; 2] {
         let d = 1.0 - self.correlation;

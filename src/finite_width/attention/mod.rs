@@ -13,13 +13,13 @@ use nalgebra::{DMatrix, Matrix2};
 use sigprop_stack::{Attention, Component, Node, Op};
 
 use self::averages::Averages;
-use self::gains::{Inputs, Path};
+use self::gains::{Inputs, Path, Straying};
 use super::backward::Conditional;
 use super::chart::{About, Map, Quadratic, R, R_A, R_AB, R_B, U, U_A, U_B, VARIABLES, correlation};
 use super::forward::{average, of_stream};
 use super::jet::Jet;
 use super::mixed::Mixed;
-use super::noise::{Covariances, Matrix, Noise, Vector, shift};
+use super::noise::{Matrix, Noise, Vector, shift};
 use crate::mean_field::attention::{Attended, View};
 use crate::mean_field::component::MeanField;
 use crate::mean_field::gradient::Gradient;
@@ -193,7 +193,7 @@ impl Attending {
         }
         let heads = attention.n_heads as f64;
         let apart = (1.0 - r) / own.output[0];
-        let mut noise = scatter(&averages, &inputs).noise(heads / (apart * apart), inputs.keys, correlation);
+        let mut noise = inputs.scatter(&averages).noise(heads / (apart * apart), inputs.keys, correlation);
         let level = (own.output[0] / bare.output[0]).ln();
         let turned = own.output[1] / own.output[0] - bare.output[1] / bare.output[0];
         noise.drift += shift([level, turned]);
@@ -207,7 +207,8 @@ impl Attending {
         responses: [Vector; 2],
         mixed: Mixed,
     ) -> [Conditional; 3] {
-        let Averages { s, x, t, tt, ss, sx, xx, st, xt, s_tt, along, .. } = self.averages;
+        let Straying { ss, st, sx, s_tt, s_key, xx, xt, x_key } = self.inputs.straying(&self.averages);
+        let along = self.averages.along;
         let Inputs { score, correlation: r, keys, .. } = self.inputs;
         let (d, others) = (1.0 - r, keys - 1.0);
         let w = score * d;
@@ -219,21 +220,20 @@ impl Attending {
         let pair = own * output.cosine.value + cosine;
         let each = pair[U_A] + pair[U_B] - self.correlation * pair[R_AB];
         let together = pair[R_AB];
-        let key = w * r;
         let met = [
             Path {
-                own_own: w * d * (slope * (st - s * t) + radial * along),
-                pair_pair: w * d * (each * (s_tt - s * tt) + together * (xt - x * tt)),
+                own_own: w * d * (slope * st + radial * along),
+                pair_pair: w * d * (each * s_tt + together * xt),
                 ..Path::default()
             },
             Path {
-                own_own: w * (slope * (st - s * t) + radial * along),
-                pair_own: others * key * (each * (s_tt - s * tt) + together * (xt - x * tt)),
+                own_own: w * (slope * st + radial * along),
+                pair_own: others * w * (each * s_key + together * x_key),
                 ..Path::default()
             },
             Path {
-                own_own: slope * (ss - s * s),
-                pair_own: others * (each * (sx - s * x) + together * (xx - x * x)),
+                own_own: slope * ss,
+                pair_own: others * (each * sx + together * xx),
                 ..Path::default()
             },
         ];
@@ -326,25 +326,8 @@ impl Factors {
         own.value += added;
         pair.value += self.unit * met.pair_pair - others.map_or(0.0, |others| added / others);
         let mut ln_own = own.ln();
-        let cosine = pair.times(&ln_own.less(&Quadratic::constant(ln_own.value, count)).negative().exp(own.value.recip()));
+        let cosine = pair.times(&own.inverse());
         ln_own.add(&of.ln_own);
         Conditional { ln_own, cosine }
-    }
-}
-
-/// Covariances of A_a·(I + ε)A_c + (A_a + A_c)·o over rows and over the products of keys, ε, and what they share with all, o.
-fn scatter(of: &Averages, Inputs { gamma, common, keys, .. }: &Inputs) -> Covariances {
-    let &Averages { s, x, ss, sc, sx, xx, .. } = of;
-    // Of one row, less what all keys together have none of.
-    let own = s - keys.recip();
-    let (products, overlaps) = (gamma * own * own, common * own);
-    Covariances {
-        aa_aa: ss - s * s + 2.0 * products + 4.0 * overlaps,
-        aa_bb: sc - s * s,
-        aa_ab: sx - s * x + 2.0 * overlaps,
-        aa_bc: 0.0,
-        ab_ab: xx - x * x + products + 2.0 * overlaps,
-        ab_ac: overlaps,
-        ab_cd: 0.0,
     }
 }
