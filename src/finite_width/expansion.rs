@@ -197,13 +197,14 @@ impl Expansion {
         averages: impl FnOnce(f64, f64) -> Averages,
     ) -> (Stream, Attended) {
         let covariance = self.strays.of(place);
-        let Leading { map, paths } = leading;
+        let Leading { mut map, paths } = leading;
         let correlation = map.leading;
-        let step = self.strays.map(&[place], map);
-        let behind = self.strays.clone();
-        let r = correlation + self.means(place)[1];
+        let r = correlation + map.moved[1];
         let at = (place, &covariance);
         let attending = Attending::new((attention, scores), paths, x.width, at, [x.correlation, r], averages);
+        attending.lean(&mut map);
+        let step = self.strays.map(&[place], map);
+        let behind = self.strays.clone();
         self.strays.add(place, &attending.noise, correlation);
         let variance = self.strays.of(place)[(R_AB, R_AB)];
         let jacobian = step.part(place);

@@ -41,12 +41,12 @@ averages! {
     ss, sc, sx, xx, st, xt, s_tt,
     /// U = |J z|²; Σ_b (J²)_bb z_b²; Σ_b (J_bb)².
     u, squares, diagonal,
-    /// E m² − Σ A²z²; E Σ A z² − 1; E Σ A²z².
-    pull, longer, longer_square,
+    /// E m² − Σ A²z² and its derivative by Q_aa; E Σ A z² − 1; E Σ A²z².
+    pull, pull_a, longer, longer_square,
     /// The same summed over both whitened scores z_i of a key, r² = Σ_i z_i²: E Σ A r² − 2.
     longer_other,
-    /// Σ_i A·z_i C·z_i − Σ AC r²; Σ AC r².
-    pull_pair, longer_pair,
+    /// Σ_i A·z_i C·z_i − Σ AC r², its derivatives by Q_aa and Q_ac, its covariance with X; Σ AC r².
+    pull_pair, pull_pair_a, pull_pair_r, x_pull, longer_pair,
     /// Σ_i z_i·J_aJ_c z_i − Σ (J_aJ_c)_bb r²; Σ (J_aJ_c)_bb r²; Σ J_a,bb J_c,bb.
     u_pair, squares_pair, diagonal_pair,
     /// Σ A²(z − m), Σ AC(z − C·z); Σ A²(A − S)².
@@ -87,6 +87,21 @@ impl Table {
 fn pair(rows: &Rows) -> [f64; 2] {
     let x = rows.mean(&[(1.0, &[AC])]);
     [x, x + rows.mean(&[(-1.0, &[A2C]), (-1.0, &[AC2]), (1.0, &[AC, AC])])]
+}
+
+/// Σ_i A·z_i C·z_i − Σ AC r² of two rows, r² = Σ_i z_i², with z_i the whitened scores of a key, times a power of X.
+fn pull_pair(rows: &Rows, with: &[Monomial]) -> f64 {
+    let rho = rows.correlation();
+    let e = |sums: &[Monomial]| rows.mean(&[(1.0, &[sums, with].concat())]);
+    let white = |zz: f64, yy: f64, zy: f64| (zz + yy - 2.0 * rho * zy) / (1.0 - rho * rho);
+    let zy = 0.5 * (e(&[z(1, 0), y(0, 1)]) + e(&[y(1, 0), z(0, 1)]));
+    let met = white(e(&[z(1, 0), z(0, 1)]), e(&[y(1, 0), y(0, 1)]), zy);
+    met - white(e(&[zz(1, 1)]), e(&[mono(1, 1, 0, 2)]), e(&[self::zy(1, 1)]))
+}
+
+/// (A·z)² − Σ A²z² of the first row.
+fn pull(rows: &Rows) -> f64 {
+    rows.mean(&[(1.0, &[z(1, 0), z(1, 0)]), (-1.0, &[zz(2, 0)])])
 }
 
 /// S and T of the first row.
@@ -162,8 +177,13 @@ impl Averages {
         let single = [single(&below), single(rows), single(&above)];
         let pairs = [pair(&below), pair(rows), pair(&above)];
         let both = [at(-1.0, -1.0, 0.0), at(1.0, 1.0, 0.0)].map(|rows| pair(&rows));
-        let turned = [at(0.0, 0.0, -1.0), at(0.0, 0.0, 1.0)].map(|rows| pair(&rows));
+        let turned = [at(0.0, 0.0, -1.0), at(0.0, 0.0, 1.0)];
+        let pulls = turned.each_ref().map(|rows| pull_pair(rows, &[]));
+        self.pull_pair_r = (pulls[1] - pulls[0]) / (2.0 * turn);
+        let turned = turned.map(|rows| pair(&rows));
         let with = [at(-1.0, 0.0, -1.0), at(1.0, 0.0, 1.0)].map(|rows| pair(&rows));
+        self.pull_a = (pull(&above) - pull(&below)) / (2.0 * step);
+        self.pull_pair_a = (pull_pair(&above, &[]) - pull_pair(&below, &[])) / (2.0 * step);
         let slope = |[below, _, above]: [f64; 3], step: f64| (above - below) / (2.0 * step);
         let bend = |[below, middle, above]: [f64; 3], step: f64| (above + below - 2.0 * middle) / (step * step);
         let of_one = |index: usize| {
@@ -199,7 +219,7 @@ impl Averages {
         self.u = self.longer_square + e(&[(-2.0, &[z(1, 0), z(2, 0)]), (1.0, &[z(1, 0), z(1, 0), A2])]);
         self.squares = self.longer_square + e(&[(-2.0, &[zz(3, 0)]), (1.0, &[zz(2, 0), A2])]);
         self.diagonal = e(&[(1.0, &[A2]), (-2.0, &[A3]), (1.0, &[A4])]);
-        self.pull = e(&[(1.0, &[z(1, 0), z(1, 0)])]) - self.longer_square;
+        self.pull = pull(rows);
         self.longer = e(&[(1.0, &[mono(1, 0, H2, 0)])]);
         self.lean = e(&[(1.0, &[z(2, 0)]), (-1.0, &[z(1, 0), A2])]);
         self.along = e(&[(1.0, &[A4]), (-2.0, &[A3, A2]), (1.0, &[A2, A2, A2])]);
@@ -218,9 +238,8 @@ impl Averages {
         self.longer_other = (zz_a + yy_a - 2.0 * rho * zy_a) / (1.0 - rho * rho) - 2.0;
         let [zz_ac, zy_ac] = [zz(1, 1), zy(1, 1)].map(|f| e(&[(1.0, &[f])]));
         self.longer_pair = white(zz_ac, zy_ac);
-        let m_zz = e(&[(1.0, &[z(1, 0), z(0, 1)])]);
-        let m_zy = e(&[(0.5, &[z(1, 0), y(0, 1)]), (0.5, &[y(1, 0), z(0, 1)])]);
-        self.pull_pair = white(m_zz, m_zy) - self.longer_pair;
+        self.pull_pair = pull_pair(rows, &[]);
+        self.x_pull = pull_pair(rows, &[AC]) - self.x * self.pull_pair;
         let squares_zz = zz_ac + e(&[(-1.0, &[zz(2, 1)]), (-1.0, &[zz(1, 2)]), (1.0, &[zz(1, 1), AC])]);
         let squares_zy = zy_ac + e(&[(-1.0, &[zy(2, 1)]), (-1.0, &[zy(1, 2)]), (1.0, &[zy(1, 1), AC])]);
         self.squares_pair = white(squares_zz, squares_zy);

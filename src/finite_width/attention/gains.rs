@@ -93,13 +93,25 @@ pub(crate) struct Straying {
 }
 
 impl Inputs {
+    /// A·(I + ε)A by Q_aa, and A·(I + ε)C by Q_aa and Q_ac: rows lean to keys that are alike.
+    fn slopes(&self, of: &Averages) -> [f64; 3] {
+        let gamma = self.gamma;
+        [of.s_a + gamma * of.pull_a, of.x_a + gamma * of.pull_pair_a, of.x_r + gamma * of.pull_pair_r]
+    }
+
+    /// What A·(I + ε)C answers to Q_ac beyond infinite width.
+    pub(crate) fn leaning(&self, of: &Averages) -> f64 {
+        self.gamma * of.pull_pair_r
+    }
+
     /// Over scores, and over Q.
     pub(crate) fn straying(&self, of: &Averages) -> Straying {
         let rho = self.correlation;
         let queries = Queries::wishart(rho).times(self.d_head.recip());
         let with = |a: [f64; 3], b: [f64; 3]| queries.covariance(a, b);
-        let (s, t) = ([of.s_a, 0.0, 0.0], [of.t_a, 0.0, 0.0]);
-        let (x, tt) = ([of.x_a, of.x_a, of.x_r], [of.tt_a, of.tt_a, of.tt_r]);
+        let (s, t) = ([self.slopes(of)[0], 0.0, 0.0], [of.t_a, 0.0, 0.0]);
+        let [_, x_a, x_r] = self.slopes(of);
+        let (x, tt) = ([x_a, x_a, x_r], [of.tt_a, of.tt_a, of.tt_r]);
         let key = [rho * of.tt_a, rho * of.tt_a, of.tt + rho * of.tt_r];
         let (s_tt, xt) = (of.s_tt - of.s * of.tt, of.xt - of.x * of.tt);
         Straying {
@@ -108,7 +120,7 @@ impl Inputs {
             sx: of.sx - of.s * of.x + with(s, x),
             s_tt: s_tt + with(s, tt),
             s_key: rho * s_tt + with(s, key),
-            xx: of.xx - of.x * of.x + with(x, x),
+            xx: of.xx - of.x * of.x + 2.0 * self.gamma * of.x_pull + with(x, x),
             xt: xt + with(x, tt),
             x_key: rho * xt + with(x, key),
         }
@@ -122,7 +134,7 @@ impl Inputs {
         let own = of.s - keys.recip();
         let (products, overlaps) = (gamma * own * own, common * own);
         // Of Q of other tokens, by Wick's theorem.
-        let (a, x, r, r2) = (of.s_a, of.x_a, of.x_r, 2.0 * rho * rho);
+        let ([a, x, r], r2) = (self.slopes(of), 2.0 * rho * rho);
         Covariances {
             aa_aa: ss + 2.0 * products + 4.0 * overlaps,
             aa_bb: of.sc - of.s * of.s + a * a * r2 / d_head,

@@ -200,6 +200,14 @@ impl Attending {
         Self { inputs, averages, paths, noise, heads, apart, correlation, width, stream }
     }
 
+    /// Adds to the map what rows of alike queries have in common because they lean to keys that are alike.
+    pub(crate) fn lean(&self, map: &mut Map) {
+        let slope = self.apart * self.inputs.leaning(&self.averages);
+        for correlation in [R_AB, R_A, R_B, R] {
+            map.jacobian[(correlation, correlation)] += slope;
+        }
+    }
+
     /// Gradients at queries, keys and values as functions of the input, from that at the output, which responds to the output like this.
     pub(crate) fn split(
         &self,

@@ -102,6 +102,7 @@ impl Row {
 /// Two rows of `keys` weights.
 pub(super) struct Rows {
     keys: f64,
+    correlation: f64,
     rows: [Row; 2],
     /// What scores of both rows share, and its weights.
     shared: Vec<(f64, f64)>,
@@ -117,7 +118,12 @@ impl Rows {
         let loading = correlation.abs().min(1.0 - 1e-9).sqrt();
         let rows = [(variances[0], loading), (variances[1], loading * correlation.signum())];
         let rows = rows.map(|(variance, loading)| Row::new(variance, loading, keys, &shared));
-        Self { keys, rows, shared, grids: RefCell::default(), others: RefCell::default() }
+        Self { keys, correlation, rows, shared, grids: RefCell::default(), others: RefCell::default() }
+    }
+
+    /// Of the scores of both rows.
+    pub(crate) fn correlation(&self) -> f64 {
+        self.correlation
     }
 
     /// E of a polynomial in sums over keys.
