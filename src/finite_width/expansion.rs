@@ -6,7 +6,7 @@ use sigprop_stack::Attention;
 use super::attention::averages::Averages;
 use super::attention::{Attending, Leading};
 use super::backward::Conditional;
-use super::chart::{Gain, Map, Quadratic, R, R_A, R_AB, R_B, U, U_A, U_B, VARIABLES};
+use super::chart::{Gain, Map, Quadratic, R_AB, U, U_A, U_B, VARIABLES};
 use super::component::{Answer, Place};
 use super::fan::Fan;
 use super::forward::{Levels, Step, Strays, of_stream};
@@ -385,43 +385,21 @@ impl Expansion {
 
 impl Coupling {
     /// Of a gradient, given the variables, with the signal of a stream of correlation `r`, where variables stray like this.
-    pub(crate) fn new(given: Conditional, place: usize, strays: &Strays, r: f64) -> Self {
-        Self::with(given, place, strays, [(1.0, &[]), (r, &[(R_AB, 1.0)])])
-    }
-
-    /// The same with what tokens of the signal differ in, for gradients that add up to nothing over the tokens.
-    pub(crate) fn of_differences(given: Conditional, place: usize, strays: &Strays, r: f64, length: f64) -> Self {
-        let (own, others) = (length.recip(), (length - 1.0) / length);
-        let apart = (1.0 - r) * others;
-        let of_one = [(R_A, -2.0 * others), (R, others)];
-        let of_two = [(R_AB, 1.0), (R_A, -others), (R_B, -others), (R, others)];
-        Self::with(given, place, strays, [(apart, &of_one), (-(1.0 - r) * own, &of_two)])
-    }
-
-    /// With |x_a|² and |x_a||x_b| times these linear functions of the variables.
-    fn with(mut given: Conditional, place: usize, strays: &Strays, [own, pair]: [Linear<'_>; 2]) -> Self {
+    pub(crate) fn new(mut given: Conditional, place: usize, strays: &Strays, r: f64) -> Self {
+        // |x_a|² in logarithms, and r_ab e^((u_b − u_a)/2) beside it.
         let start = of_stream(place).start;
         let count = given.ln_own.gradient.len();
-        let linear = |(value, slopes): Linear<'_>| {
-            let mut linear = Quadratic::constant(value, count);
-            slopes.iter().for_each(|&(variable, slope)| linear.gradient[start + variable] += slope);
-            linear
-        };
-        // |x_a|² in logarithms, and e^((u_b − u_a)/2) beside it.
-        let own = linear(own);
-        let mut square = own.ln();
-        square.value += strays.means(place)[0];
-        square.gradient[start + U_A] += 1.0;
-        given.ln_own.add(&square);
-        let ends = linear((0.0, &[(U_A, -0.5), (U_B, 0.5)])).exp(1.0);
-        given.cosine = given.cosine.times(&ends).times(&linear(pair)).times(&own.inverse());
+        given.ln_own.value += strays.means(place)[0];
+        given.ln_own.gradient[start + U_A] += 1.0;
+        let mut ends = Quadratic::constant(0.0, count);
+        (ends.gradient[start + U_A], ends.gradient[start + U_B]) = (-0.5, 0.5);
+        let mut correlation = Quadratic::constant(r, count);
+        correlation.gradient[start + R_AB] = 1.0;
+        given.cosine = given.cosine.times(&ends.exp(1.0)).times(&correlation);
         let (ln_own, pair) = given.at(strays);
         Self { ln_own, pair }
     }
 }
-
-/// A value, and slopes by some of the variables of a stream.
-type Linear<'l> = (f64, &'l [(usize, f64)]);
 
 /// What every two parts have in common along the input of a fan, with a factor each.
 fn commons(parts: &[&Stream], factor: impl Fn(usize, usize) -> f64) -> Vec<Common> {

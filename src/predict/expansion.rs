@@ -5,8 +5,8 @@ use std::sync::Arc;
 use foldhash::{HashMap, HashMapExt};
 use nalgebra::{DMatrix, Matrix2, Vector2};
 use sigprop_stack::{
-    Activation, Attention, Component, Fan, GradientSeed, Interpreter, Linear, Mixture, Norm, NormKind, Site, Source, Stack, Stream, Sum,
-    Tensor, run,
+    Activation, Attention, Component, Fan, GradientSeed, Interpreter, Linear, Mixture, Node, Norm, NormKind, Op, Site,
+    Source, Stack, Stream, Sum, Tensor, run,
 };
 
 use super::mean_field::{not_followed, pooled, rule};
@@ -50,7 +50,14 @@ pub(super) struct Gradient {
     leading: Leading<f64>,
     place: usize,
     /// Of queries, keys and values: what it is given the input of their attention.
-    inside: Option<Conditional>,
+    inside: Option<Inside>,
+}
+
+/// The gradient of queries, keys or values.
+struct Inside {
+    given: Conditional,
+    /// Of keys, whose products with the input nearly cancel: that of the queries, and E dW² of the weights of keys over that of queries.
+    queries: Option<(Conditional, f64)>,
 }
 
 /// What the backward pass of a node needs.
@@ -63,7 +70,11 @@ pub(super) enum Kept {
     /// Of a norm that is made of others.
     Steps(Vec<Kept>),
     /// Of a map of queries, keys or values: what variables strayed by at the input of their attention.
-    Inside { x: Signal, y: Arc<Moments<f64>>, strays: Strays },
+    Inside {
+        x: Signal,
+        y: Arc<Moments<f64>>,
+        strays: Strays,
+    },
     Fan(Box<KeptFan>),
     Attention(Box<KeptAttention>),
 }
@@ -208,24 +219,18 @@ impl Walk {
         gradient: Gradient,
     ) -> Gradient {
         let Gradient { leading, place, inside } = gradient;
-        let mut given = inside.expect("it is inside");
+        let Inside { mut given, queries } = inside.expect("it is inside");
         let r = correlation(&x.moments.kernel) + strays.means(place)[1];
-        let with = if matches!(leading.next, Next::Scores) {
-            let length = x.moments.kernel.positions.length;
-            let with = Coupling::of_differences(given.clone(), place, strays, r, length);
-            // All of it is told with that of single tokens.
-            let ln_own = with.ln_own + ((length - 1.0) * with.pair).ln_1p();
-            let kernel = Kernel { ln_unit: ln_own, ..Kernel::new(&y.kernel.positions, |_| 1.0, |_| 0.0) };
-            Leading::independent(kernel)
-        } else {
-            coupled(&leading, Coupling::new(given.clone(), place, strays, r), &x.moments.kernel)
-        };
+        let (of, factor) = queries.unwrap_or_else(|| (given.clone(), 1.0));
+        let mut with = Coupling::new(of, place, strays, r);
+        with.ln_own += factor.ln();
+        let with = Leading { next: Next::Anything, ..coupled(&leading, with, &x.moments.kernel) };
         let (ln_own, pair) = given.at(strays);
         let alone = coupled(&leading, Coupling { ln_own, pair }, &ones(&y.kernel));
         self.write_weights(at, linear.weights(&x.moments, y, &with), linear.weights(&x.moments, y, &alone));
         let back = linear.backward(&x.moments, y, &leading);
         given.ln_own.value += ln_gain(&back, &leading);
-        Gradient { leading: back, place, inside: Some(given) }
+        Gradient { leading: back, place, inside: Some(Inside { given, queries: None }) }
     }
 
     /// Through an attention whose parts are linear maps of `x`.
@@ -320,6 +325,17 @@ fn ln_gain(after: &Leading<f64>, before: &Leading<f64>) -> f64 {
     level(after) - level(before)
 }
 
+/// E dW² of the weights of keys over that of queries: with M = Σ_ab dL/ds_ab x_b x_aᵀ they are W_Q Mᵀ and W_K M, and what M
+/// knows of either is of higher order.
+fn weights_of_keys(attention: &Attention) -> f64 {
+    let variance = |body: &[Node]| match body.last().map(|node| &node.op) {
+        Some(Op::Apply(Component::Linear(linear))) => linear.weight.init.variance(),
+        _ => 1.0,
+    };
+    let group = attention.n_heads as f64 / attention.n_kv_heads as f64;
+    group * variance(&attention.query) / variance(&attention.key)
+}
+
 /// A kernel of ones.
 fn ones(like: &Kernel<f64>) -> Kernel<f64> {
     Kernel::new(&like.positions, |_| 1.0, |_| 1.0)
@@ -398,9 +414,9 @@ impl Interpreter<'_> for Walk {
             return self.inside(at, component, &x);
         }
         Ok(match component {
-            Component::Linear(linear) => self.applied(linear, &x, true, &|place, _, y| {
-                place.linear(linear, without_bias(linear, y))
-            }),
+            Component::Linear(linear) => {
+                self.applied(linear, &x, true, &|place, _, y| place.linear(linear, without_bias(linear, y)))
+            }
             Component::Norm(norm) => {
                 self.applied(norm, &x, true, &|place, x, _| place.norm(norm, normed_share(norm, x)))
             }
@@ -445,7 +461,9 @@ impl Interpreter<'_> for Walk {
                 let rule = rule(at, component, &x.kernel.positions)?;
                 self.returned(at, rule, (&x, &y, *applied), &leading)
             }
-            (_, Kept::Steps(_) | Kept::Inside { .. } | Kept::Fan(_) | Kept::Attention(_)) => unreachable!("apply keeps what fits the component"),
+            (_, Kept::Steps(_) | Kept::Inside { .. } | Kept::Fan(_) | Kept::Attention(_)) => {
+                unreachable!("apply keeps what fits the component")
+            }
         };
         Ok(Gradient { leading, place, inside: None })
     }
@@ -512,9 +530,16 @@ impl Interpreter<'_> for Walk {
         if let (Fan::Attention(attention), Kept::Attention(kept)) = (of, &mut *kept) {
             let KeptAttention { x, attended, expanded, .. } = &mut **kept;
             let leading = attended.split(attention, &gradient.leading);
-            let given = self.expansion.attend_split(expanded);
-            let part = |(leading, given)| Gradient { leading, place: x.place, inside: Some(given) };
-            return Ok(leading.into_iter().zip(given).map(part).collect());
+            let [query, key, value] = self.expansion.attend_split(expanded);
+            let factor = weights_of_keys(attention);
+            let queries = factor.is_finite().then(|| (query.clone(), factor));
+            let parts = [(query, None), (key, queries), (value, None)];
+            let part = |(leading, (given, queries))| Gradient {
+                leading,
+                place: x.place,
+                inside: Some(Inside { given, queries }),
+            };
+            return Ok(leading.into_iter().zip(parts).map(part).collect());
         }
         let Kept::Fan(kept) = kept else { unreachable!("merge keeps what fits the fan") };
         let KeptFan { x, parts, merged, .. } = &mut **kept;
@@ -531,7 +556,7 @@ impl Interpreter<'_> for Walk {
     fn join(&mut self, _: &Site, _: Fan, kept: Kept, parts: Vec<Gradient>) -> Result<Gradient, PredictError> {
         if let Kept::Attention(kept) = kept {
             let KeptAttention { x, expanded, forked, .. } = *kept;
-            let of = |part: &'_ Gradient| part.inside.clone().expect("parts of an attention are inside");
+            let of = |part: &Gradient| part.inside.as_ref().expect("parts of an attention are inside").given.clone();
             let [query, key, value] = [&parts[0], &parts[1], &parts[2]].map(of);
             self.expansion.attend_join(&expanded, [&query, &key, &value]);
             self.expansion.settle_backward(x.place, forked.drawn.as_ref());
@@ -576,7 +601,7 @@ impl Interpreter<'_> for Walk {
             return;
         }
         let (ln_unit, cosine, spread) = match &gradient.inside {
-            Some(given) => {
+            Some(Inside { given, .. }) => {
                 let (ln_own, cosine) = given.at(&strays);
                 (ln_own, cosine, None)
             }

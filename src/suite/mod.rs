@@ -21,7 +21,7 @@ use sigprop_stack::{Quantity, SiteTable, Stack};
 
 use crate::agreement::{Compared, Comparison, Observation, ObservedError, compare, compare_observations};
 use crate::rules::softmax;
-use crate::{PredictError, Prediction, Sites, predict};
+use crate::{Options, PredictError, Prediction, Sites, Theory, predict};
 
 pub use components::Scores;
 pub use pool::{Run, pool};
@@ -129,8 +129,13 @@ pub struct Predicted {
 impl Case {
     /// What theory says.
     pub fn predict(&self) -> Result<Predicted, PredictError> {
+        self.predict_in(Theory::FiniteWidth)
+    }
+
+    /// What a theory says.
+    pub fn predict_in(&self, theory: Theory) -> Result<Predicted, PredictError> {
         match &self.sample {
-            Sample::Stack { stack, .. } => predict(stack, Sites::Stream)
+            Sample::Stack { stack, .. } => predict(stack, Options { theory, ..Options::from(Sites::Stream) })
                 .map(|Prediction { table, caveats, .. }| Predicted { table, caveats: caveats.len() }),
             Sample::Softmax { scores, .. } => {
                 Ok(Predicted { table: softmax::alone(scores.count as f64, scores.contrast()), caveats: 0 })

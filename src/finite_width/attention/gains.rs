@@ -183,9 +183,7 @@ impl Inputs {
         let met_pair = gamma * of.u_pair + 0.5 * eta * (of.squares_pair - 2.0 * of.tt);
         let output = [
             s + gamma * of.pull + 0.5 * eta * (of.longer_square - of.s) + common_square * of.longer,
-            x + gamma * of.pull_pair
-                + 0.5 * eta * (of.longer_pair - 2.0 * of.x)
-                + common_square * of.longer_other,
+            x + gamma * of.pull_pair + 0.5 * eta * (of.longer_pair - 2.0 * of.x) + common_square * of.longer_other,
         ];
         let Queries([variance, _, with, pair]) = own;
         let key = t + of.t_a * variance + met;

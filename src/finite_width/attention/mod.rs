@@ -111,7 +111,8 @@ impl Leading {
         let [a, b, all] = [0, 1, 2].map(|node| y.kernel.own[node]);
         let cosine = |point: usize, ends: Number| y.kernel.pairs[point] / ends.sqrt();
         let [with_a, with_b] = WITH_OTHERS;
-        let correlations = [cosine(PAIR, a * b), cosine(with_a, a * all), cosine(with_b, b * all), cosine(OTHERS, all * all)];
+        let correlations =
+            [cosine(PAIR, a * b), cosine(with_a, a * all), cosine(with_b, b * all), cosine(OTHERS, all * all)];
         let [r_ab, r_a, r_b, r] = correlations;
         let rows = [a.ln(), b.ln(), r_ab, r_a, r_b, all.ln(), r].map(|jet| quadratic(&jet));
         let jacobian = DMatrix::from_fn(VARIABLES, VARIABLES, |row, column| rows[row].gradient[column]);
@@ -239,11 +240,7 @@ impl Attending {
                 pair_own: others * w * (each * s_key + together * x_key),
                 ..Path::default()
             },
-            Path {
-                own_own: slope * ss,
-                pair_own: others * (each * sx + together * xx),
-                ..Path::default()
-            },
+            Path { own_own: slope * ss, pair_own: others * (each * sx + together * xx), ..Path::default() },
         ];
         let path = |index: usize| {
             let of = if index == 0 { output } else { gathered };
@@ -253,7 +250,12 @@ impl Attending {
     }
 
     /// The gradient at the input from those along the paths of queries, keys and values, and the factors on the levels of a sequence.
-    pub(crate) fn join(&self, paths: [&Conditional; 3], output: &Conditional, gathered: (f64, Mixed)) -> (Conditional, Mixed, Matrix2<f64>) {
+    pub(crate) fn join(
+        &self,
+        paths: [&Conditional; 3],
+        output: &Conditional,
+        gathered: (f64, Mixed),
+    ) -> (Conditional, Mixed, Matrix2<f64>) {
         let (cosine, mixed) = gathered;
         let (mut given, shares) = Conditional::sum(&paths);
         let others = self.inputs.keys - 1.0;

@@ -230,7 +230,8 @@ mod tests {
     /// Σ A = 1, and what Stein's lemma says of Σ A z.
     #[test]
     fn rows_obey_identities() {
-        for (variance, correlation, keys) in [(0.3, 0.0, 16.0), (1.0, 0.4, 32.0), (4.0, 0.9, 128.0), (9.0, -0.2, 64.0)] {
+        for (variance, correlation, keys) in [(0.3, 0.0, 16.0), (1.0, 0.4, 32.0), (4.0, 0.9, 128.0), (9.0, -0.2, 64.0)]
+        {
             let rows = Rows::new([variance; 2], correlation, keys);
             let of = |sums: &[Monomial]| rows.mean(&[(1.0, sums)]);
             let near = |got: f64, expected: f64| {

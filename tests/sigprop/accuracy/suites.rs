@@ -7,6 +7,7 @@ use std::{
 };
 
 use rayon::prelude::*;
+use sigprop::Theory;
 use sigprop::agreement::{Compared, Comparison, summarise};
 use sigprop::suite::{Case, LARGEST_ERROR, Line, Predicted, Run, Suite, score};
 use sigprop_stack::Quantity;
@@ -27,9 +28,14 @@ struct Measured {
 impl Measured {
     /// Of these groups; of all if there are none.
     fn new(suite: Suite, seed: u64, groups: &[&str], file: &Path) -> Self {
+        Self::of(Theory::FiniteWidth, suite, seed, groups, file)
+    }
+
+    /// The same in a theory.
+    fn of(theory: Theory, suite: Suite, seed: u64, groups: &[&str], file: &Path) -> Self {
         let mut cases = suite.cases(false, seed);
         cases.retain(|case| groups.is_empty() || groups.contains(&case.group));
-        let predicted = cases.par_iter().map(|case| case.predict().expect("a prediction")).collect::<Vec<_>>();
+        let predicted = cases.par_iter().map(|case| case.predict_in(theory).expect("a prediction")).collect::<Vec<_>>();
         let source = File::open(file).expect("a file of measurements");
         let run = Run::read(&cases, &predicted, source).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
         Self { cases, predicted, run }
@@ -50,7 +56,18 @@ impl Measured {
 /// Whole encoders, quantity by quantity: of the cells whose standard error is small.
 #[test]
 fn encoders() {
-    let measured = Measured::new(Suite::Models, 0, &[], &path("models.csv"));
+    of_encoders(Theory::FiniteWidth).check("encoders");
+}
+
+/// The same by the expansion about infinite width.
+#[test]
+#[cfg_attr(debug_assertions, ignore = "a minute of CPU time")]
+fn encoders_by_expansion() {
+    of_encoders(Theory::Expansion).check("encoders, by expansion");
+}
+
+fn of_encoders(theory: Theory) -> Table {
+    let measured = Measured::of(theory, Suite::Models, 0, &[], &path("models.csv"));
     let columns =
         ["what", "cells", "median error", "90 %", "99 %", "median standard error", "R² ln", "R² linear", "within 2 se"];
     let mut table = Table::new(&columns);
@@ -76,7 +93,7 @@ fn encoders() {
             percent(within.quantities[0].1.share_z_below_2.expect("cells that vary"), 0),
         ]);
     }
-    table.check("encoders");
+    table
 }
 
 /// Components beside the published percentiles.
