@@ -600,15 +600,12 @@ impl Interpreter<'_> for Walk {
         if !self.tells(at) {
             return;
         }
-        let (ln_unit, cosine, spread) = match &gradient.inside {
-            Some(Inside { given, .. }) => {
-                let (ln_own, cosine) = given.at(&strays);
-                (ln_own, cosine, None)
-            }
-            None => {
-                let (ln_own, cosine, variance) = self.expansion.gradient(gradient.place, &strays);
-                (ln_own, cosine, Some(variance))
-            }
+        let (ln_unit, cosine, spread) = if let Some(Inside { given, .. }) = &gradient.inside {
+            let (ln_own, cosine) = given.at(&strays);
+            (ln_own, cosine, None)
+        } else {
+            let (ln_own, cosine, variance) = self.expansion.gradient(gradient.place, &strays);
+            (ln_own, cosine, Some(variance))
         };
         let cross = (gradient.leading.kernel.positions.length > 1.0).then_some(cosine);
         let ends = Some([(0.0, 1.0); 2]);

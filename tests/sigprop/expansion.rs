@@ -1,18 +1,16 @@
 //! The second-order expansion about infinite width beside sampled networks, of widths where terms of order 1/width are a tenth.
 
+use sigprop::architecture::{Architecture, Format};
+use sigprop::assemble::{Input, Run, assemble};
+use sigprop::schemes::Scheme;
 use sigprop::{Options, Sites, Theory, predict};
 use sigprop_stack::{Activation, Node, NormKind, Op, Product, Quantity, SiteTable, Stack};
 
-use crate::support::{activation, dropout, gaussian_stack, linear, norm, residual, sample, standardised};
+use crate::support::{activation, dropout, gaussian_stack, linear, norm, residual, sample_stream, standardised};
 
 const REPLICATES: usize = 3000;
 /// α of 6e-5 per number.
 const LARGEST_Z: f64 = 4.0;
-
-fn predicted(theory: Theory, stack: &Stack) -> SiteTable {
-    let options = Options { theory, ..Options::from(Sites::All) };
-    predict(stack, options).expect("a prediction").table
-}
 
 /// The largest error beyond `LARGEST_Z` standard errors, relative or of a correlation, and the site that has it.
 fn largest(table: &SiteTable, sampled: &SiteTable) -> (f64, String) {
@@ -37,11 +35,16 @@ fn largest(table: &SiteTable, sampled: &SiteTable) -> (f64, String) {
 
 /// Asserts that the expansion is within `tolerance`, and the theory of infinite width at least `without` off.
 fn check(name: &str, body: Vec<Node>, seq_len: usize, [tolerance, without]: [f64; 2]) {
-    let stack = gaussian_stack(WIDTH, 1.0, seq_len, body);
-    let sampled = sample(&stack, REPLICATES).table;
-    let (error, site) = largest(&predicted(Theory::Expansion, &stack), &sampled);
+    check_stack(name, &gaussian_stack(WIDTH, 1.0, seq_len, body), [tolerance, without]);
+}
+
+fn check_stack(name: &str, stack: &Stack, [tolerance, without]: [f64; 2]) {
+    let sampled = sample_stream(stack, REPLICATES).table;
+    let options = Options { theory: Theory::Expansion, ..Options::from(Sites::Stream) };
+    let (error, site) = largest(&predict(stack, options).expect("a prediction").table, &sampled);
     assert!(error < tolerance, "{name}: {site} is {error} off");
-    let (error, _) = largest(&predicted(Theory::MeanField, &stack), &sampled);
+    let options = Options { theory: Theory::MeanField, ..options };
+    let (error, _) = largest(&predict(stack, options).expect("a prediction").table, &sampled);
     assert!(error > without, "{name}: infinite width is {error} off");
 }
 
@@ -113,6 +116,21 @@ fn gated_networks() {
         vec![residual(name, [1.0, 1.0], 0.0, body)]
     });
     check("gated", body, 8, [0.02, 0.03]);
+}
+
+/// Narrow heads, and as many tokens as half the width.
+#[test]
+fn encoders() {
+    let text = "n_layers = 2\nd_model = 32\nn_heads = 2\nseq_len = 16\nvocab_size = 100";
+    let scheme = Scheme::parse("xavier").expect("known");
+    for placement in ["pre", "post"] {
+        let text = format!("{text}\nnorm_placement = '{placement}'");
+        let architecture = Architecture::from_file_text(&text, Format::Toml).expect("valid");
+        let input = Input::Correlation(0.2);
+        let mut stack = assemble(&architecture, &scheme, &input, &Run::default()).expect("a stack").stack;
+        stack.gradient.correlation = 0.3;
+        check_stack(placement, &stack, [0.03, 0.03]);
+    }
 }
 
 /// Rows of one length are not quite Gaussian, which is left out: 1.5 % a map at this width.

@@ -192,6 +192,9 @@ impl Attending {
             let by = if index == 0 { &own } else { &gathered };
             path.correct(&bare.paths[index], &by.paths[index]);
         }
+        for (path, near) in paths[1..].iter_mut().zip(inputs.near(&averages)) {
+            path.near(near);
+        }
         let heads = attention.n_heads as f64;
         let apart = (1.0 - r) / own.output[0];
         let mut noise = inputs.scatter(&averages).noise(heads / (apart * apart), inputs.keys, correlation);
@@ -298,11 +301,21 @@ impl Attending {
 }
 
 impl Factors {
-    /// Leaves second derivatives by what single keys stray by to the averages over all keys.
+    /// Leaves what single keys stray by to averages over all keys, and to [`Self::near`].
     fn of_all_keys(&mut self) {
         let average: DMatrix<f64> = DMatrix::from_column_slice(VARIABLES, VARIABLES, average().as_slice());
         for factor in [&mut self.own_own, &mut self.pair_own, &mut self.own_pair, &mut self.pair_pair] {
+            factor.gradient = average.tr_mul(&factor.gradient);
             factor.hessian = average.tr_mul(&factor.hessian) * &average;
+        }
+    }
+
+    /// Adds what products of two keys answer to their own overlap, beyond what they share with all.
+    fn near(&mut self, [own, pair]: [f64; 2]) {
+        for (factor, slope) in [(&mut self.own_pair, own), (&mut self.pair_pair, pair)] {
+            for (variable, sign) in [(R_AB, 1.0), (R_A, -1.0), (R_B, -1.0), (R, 1.0)] {
+                factor.gradient[variable] += sign * self.unit * slope;
+            }
         }
     }
 
@@ -311,10 +324,10 @@ impl Factors {
         self.unit = if bare.own_own > 0.0 { self.own_own.value / bare.own_own } else { 0.0 };
         let unit = self.unit;
         let correct = |factor: &mut Quadratic, bare: f64, by: f64| {
-            if bare != 0.0 {
-                factor.scale(by / bare);
-            } else {
+            if bare == 0.0 {
                 factor.value += unit * by;
+            } else {
+                factor.scale(by / bare);
             }
         };
         correct(&mut self.own_own, bare.own_own, by.own_own);

@@ -99,26 +99,29 @@ impl Row {
     }
 }
 
+/// Numbers on the grid of both ln t, or of that of the first row alone, by what they are of.
+type Cache<K> = RefCell<HashMap<(K, bool), Rc<[f64]>>>;
+
 /// Two rows of `keys` weights.
 pub(super) struct Rows {
     keys: f64,
     correlation: f64,
-    rows: [Row; 2],
+    both: [Row; 2],
     /// What scores of both rows share, and its weights.
     shared: Vec<(f64, f64)>,
     /// μ on the grid of both ln t, or of the first row alone.
-    grids: RefCell<HashMap<(Monomial, bool), Rc<[f64]>>>,
+    grids: Cache<Monomial>,
     /// M to the number of keys that are not in the first so many blocks.
-    others: RefCell<HashMap<(usize, bool), Rc<[f64]>>>,
+    others: Cache<usize>,
 }
 
 impl Rows {
     pub(super) fn new(variances: [f64; 2], correlation: f64, keys: f64) -> Self {
         let shared = trapezoidal_nodes(0.9, 7.0);
         let loading = correlation.abs().min(1.0 - 1e-9).sqrt();
-        let rows = [(variances[0], loading), (variances[1], loading * correlation.signum())];
-        let rows = rows.map(|(variance, loading)| Row::new(variance, loading, keys, &shared));
-        Self { keys, correlation, rows, shared, grids: RefCell::default(), others: RefCell::default() }
+        let loadings = [(variances[0], loading), (variances[1], loading * correlation.signum())];
+        let both = loadings.map(|(variance, loading)| Row::new(variance, loading, keys, &shared));
+        Self { keys, correlation, both, shared, grids: RefCell::default(), others: RefCell::default() }
     }
 
     /// Of the scores of both rows.
@@ -161,7 +164,7 @@ impl Rows {
             }
         });
         // Powers of C that are none leave u at zero, where the last row is not integrated over.
-        let [first, second] = &self.rows;
+        let [first, second] = &self.both;
         let of_pair = if c > 0 { second.step / factorial(c - 1) } else { 1.0 };
         total * first.step / factorial(a - 1) * of_pair
     }
@@ -182,7 +185,7 @@ impl Rows {
         if let Some(grid) = self.grids.borrow().get(&(monomial, is_pair)) {
             return Rc::clone(grid);
         }
-        let [first, second] = &self.rows;
+        let [first, second] = &self.both;
         let count = self.shared.len();
         let weighted = |point: usize| -> Vec<f64> {
             let own = first.at(point, [monomial.a, monomial.z], count);
