@@ -279,6 +279,9 @@ impl Both {
     /// Adds what two parts have in common along their input, of a fan with this gradient at its output.
     fn common(&mut self, common: &Common, output: &Self, width: f64) {
         let Conditional { ln_own, cosine } = &mut self.given;
+        if ln_own.value == f64::NEG_INFINITY {
+            return;
+        }
         let unit = (output.given.ln_own.value - ln_own.value).exp();
         let own = common.own * unit;
         let pair = output.cosine() * unit;

@@ -229,11 +229,12 @@ impl Walk {
         let alone = coupled(&leading, Coupling { ln_own, pair }, &ones(&y.kernel));
         self.write_weights(at, linear.weights(&x.moments, y, &with), linear.weights(&x.moments, y, &alone));
         let back = linear.backward(&x.moments, y, &leading);
-        given.ln_own.value += ln_gain(&back, &leading);
+        let one = MeanField::<f64>::backward(linear, &x.moments, y, &Leading::independent(ones(&y.kernel)));
+        given.ln_own.value += one.kernel.own[0].ln() + one.kernel.ln_unit;
         Gradient { leading: back, place, inside: Some(Inside { given, queries: None }) }
     }
 
-    /// Through an attention whose parts are linear maps of `x`.
+    /// Through an attention whose parts are linear maps of `x`: of two tagged tokens among others, of rows that integrals reach.
     fn attend(
         &mut self,
         at: &Site,
@@ -245,6 +246,9 @@ impl Walk {
         if !hides_nothing(attention.mask, length) || attention.bias.is_some() || attention.memory.is_some() {
             return Err(not_followed(at, "masks, biases of positions and memories"));
         }
+        if length < FEWEST {
+            return Err(not_followed(at, "attention of fewer than four tokens"));
+        }
         let forked = self.forks.pop().expect("the fan was opened");
         let linear = || not_followed(at, "other than linear maps of queries, keys and values");
         let [query, key, value] = [0, 1, 2].map(|part: usize| Arc::clone(&parts[part].moments));
@@ -254,9 +258,17 @@ impl Walk {
         let y = attended.output();
         let means = self.expansion.means(x.place);
         let about = About { x: &x.moments, means };
+        let score = score * (2.0 * means[0]).exp();
+        let apart = 1.0 - about.correlation();
+        if apart < LEAST {
+            return Err(not_followed(at, "attention of tokens that are copies"));
+        }
+        if score * apart > SHARPEST {
+            return Err(not_followed(at, "scores of a variance above 100"));
+        }
         let leading = attention::Leading::new(attention, about, &y.kernel).ok_or_else(linear)?;
         let keys = y.kernel.positions.length;
-        let of = (attention, [score * (2.0 * means[0]).exp(), keys]);
+        let of = (attention, [score, keys]);
         let rows = &mut self.averages;
         let averages = |w, rho| rows.at(w, rho, keys);
         let input = stream::Stream { correlation: x.stream.leading + means[1], ..(*x.stream).clone() };
@@ -300,6 +312,13 @@ impl Walk {
     }
 }
 
+/// How many tokens an attention has at least.
+const FEWEST: usize = 4;
+/// The largest variance of what scores of one row differ in.
+const SHARPEST: f64 = 100.0;
+/// What two tokens differ in at least, of what they have.
+const LEAST: f64 = 1e-9;
+
 /// What a component answers, from its place and its moments.
 type Question<'q> = &'q dyn Fn(&Place<'_>, &Moments<f64>, &Moments<f64>) -> Answer;
 
@@ -317,12 +336,6 @@ fn mean_share(x: &Moments<f64>) -> f64 {
 fn without_bias(linear: &Linear, y: &Moments<f64>) -> f64 {
     let bias = linear.bias.as_ref().map_or(0.0, |bias| bias.init.variance());
     1.0 - bias * (-ln_level(y)).exp()
-}
-
-/// ln of what a gradient was multiplied by.
-fn ln_gain(after: &Leading<f64>, before: &Leading<f64>) -> f64 {
-    let level = |of: &Leading<f64>| of.kernel.own[0].ln() + of.kernel.ln_unit;
-    level(after) - level(before)
 }
 
 /// E dW² of the weights of keys over that of queries: with M = Σ_ab dL/ds_ab x_b x_aᵀ they are W_Q Mᵀ and W_K M, and what M
@@ -378,8 +391,10 @@ impl Interpreter<'_> for Walk {
     type Kept = Kept;
     type Error = PredictError;
 
-    fn source(&mut self, at: &Site, stream: &Stream) -> Result<Signal, PredictError> {
-        let Source::Gaussian(gaussian) = &stream.source else { return Err(not_followed(at, "embeddings")) };
+    fn source(&mut self, _: &Site, stream: &Stream) -> Result<Signal, PredictError> {
+        let Source::Gaussian(gaussian) = &stream.source else {
+            return Err(PredictError::NotFollowed { site: stream.name.clone(), what: "embeddings of ids" });
+        };
         let length = stream.seq_len as f64;
         let positions = Arc::new(Positions::groups(&[length], None));
         let moments = Arc::new(embedding::gaussian(gaussian, &positions));

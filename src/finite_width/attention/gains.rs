@@ -149,7 +149,9 @@ impl Inputs {
 
     /// d and w.
     fn apart(&self) -> [f64; 2] {
-        let d = 1.0 - self.correlation;
+        /// Below, tokens are copies.
+        const COPIES: f64 = 1e-9;
+        let d = (1.0 - self.correlation).max(COPIES);
         [d, self.score * d]
     }
 
@@ -227,7 +229,9 @@ impl Inputs {
         let products = 1.0 - 2.0 * of.s + of.ss - of.diagonal;
         let products_pair = 1.0 - 2.0 * of.s + of.sc - of.diagonal_pair;
         let key = [products + of.apart + of.u - of.squares, rho * (products_pair + of.apart_pair)];
-        let both = [key.map(|slope| score * slope), [of.pull / d, of.pull_pair / d]];
+        // Rows lean in proportion to w, flatter ones than averages are kept of as well.
+        let lean = (score / of.w).min(d.recip());
+        let both = [key.map(|slope| score * slope), [of.pull * lean, of.pull_pair * lean]];
         both.map(|[own, pair]| [own / (keys - 1.0), pair])
     }
 

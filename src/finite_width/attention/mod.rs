@@ -151,7 +151,9 @@ impl Leading {
 fn inputs(attention: &Attention, score: f64, keys: f64, x: &Matrix, r: f64) -> Inputs {
     /// Of γ, beyond which an expansion says nothing.
     const LARGEST: f64 = 0.3;
-    let d = 1.0 - r;
+    /// Of 1 − R, below which tokens are copies.
+    const COPIES: f64 = 1e-9;
+    let d = (1.0 - r).max(COPIES);
     let pairs = (x[(R_AB, R_AB)] - x[(R, R)]).max(0.0);
     let squares = (x[(U_A, U_A)] - x[(U, U)]).max(0.0);
     // r_ab = R + o_a + o_b + (1 − R) ε_ab.
@@ -287,6 +289,9 @@ impl Attending {
     /// What the levels |g|² and g_a·g_b of a sequence at the input are of those at the output.
     fn levels(&self, paths: &[&Conditional; 3], output: &Conditional, ln_own: f64, cosine: f64) -> Matrix2<f64> {
         let mut levels = Matrix2::zeros();
+        if ln_own == f64::NEG_INFINITY {
+            return levels;
+        }
         for (index, (path, factors)) in paths.iter().zip(&self.paths).enumerate() {
             let cosine = if index == 0 { output.cosine.value } else { cosine };
             let all = factors.own_own.value + cosine * factors.pair_own.value;
@@ -348,6 +353,10 @@ impl Factors {
         let added = self.unit * (met.own_own + met.pair_own);
         own.value += added;
         pair.value += self.unit * met.pair_pair - others.map_or(0.0, |others| added / others);
+        if own.value <= 0.0 || of.ln_own.value == f64::NEG_INFINITY {
+            let ln_own = Quadratic::constant(f64::NEG_INFINITY, count);
+            return Conditional { ln_own, cosine: Quadratic::constant(0.0, count) };
+        }
         let mut ln_own = own.ln();
         let cosine = pair.times(&own.inverse());
         ln_own.add(&of.ln_own);
