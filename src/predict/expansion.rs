@@ -335,7 +335,7 @@ fn mean_share(x: &Moments<f64>) -> f64 {
 /// The share of E y² that does not come from the bias.
 fn without_bias(linear: &Linear, y: &Moments<f64>) -> f64 {
     let bias = linear.bias.as_ref().map_or(0.0, |bias| bias.init.variance());
-    1.0 - bias * (-ln_level(y)).exp()
+    if bias > 0.0 { 1.0 - bias * (-ln_level(y)).exp() } else { 1.0 }
 }
 
 /// E dW² of the weights of keys over that of queries: with M = Σ_ab dL/ds_ab x_b x_aᵀ they are W_Q Mᵀ and W_K M, and what M
