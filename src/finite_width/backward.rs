@@ -1,4 +1,4 @@
-//! Expectations of gradients given the variables here, to second order in what those stray by.
+//! Expectations of gradients given the variables here, to second order in their fluctuations.
 //!
 //! ```text
 //! H(y) = ln E[|g_a|²/n | y] = h + r·δ + ½ δ·K δ            E[g_a·g_b/n | y] = κ(y) e^(H(y)),  κ quadratic too,  δ = y − E y
@@ -13,7 +13,7 @@
 use nalgebra::DMatrix;
 
 use super::chart::{Quadratic, VARIABLES};
-use super::forward::{Step, Strays, average, of_stream};
+use super::forward::{Fluctuations, Step, average, of_stream};
 use super::noise::{Matrix, Vector};
 
 /// The gradient of one stream, given the variables of all.
@@ -52,9 +52,9 @@ impl Conditional {
         self.ln_own.value += self.ln_own.bent(stream, covariance);
     }
 
-    /// The average over all tokens, which knows of the sequence what single tokens were told of; `strays` at the output.
-    pub(crate) fn gather(&mut self, stream: usize, strays: &Strays) {
-        let covariance = strays.of(stream);
+    /// The average over all tokens as a function of averages over the sequence, from `fluctuations` at the output.
+    pub(crate) fn gather(&mut self, stream: usize, fluctuations: &Fluctuations) {
+        let covariance = fluctuations.of(stream);
         let average = average();
         self.noise(stream, &(covariance - average * covariance * average.transpose()));
         let count = self.ln_own.gradient.len();
@@ -70,18 +70,18 @@ impl Conditional {
         self.cosine.value += self.cosine.value * (pair - own);
     }
 
-    /// Noise in the output of a component that strays with the gains of |g_a|² and g_a·g_b; `responses` to it.
+    /// Adds the covariances of noise in the output of a component with its gains, for gradients that respond to it by `responses`.
     pub(crate) fn meet(&mut self, [own, pair]: &[Vector; 2], responses: &[Vector; 2]) {
         let [of_own, of_cosine] = responses;
         self.cosine.value += self.cosine.value * of_own.dot(&(pair - own)) + of_cosine.dot(pair);
         self.ln_own.value += of_own.dot(own);
     }
 
-    /// ln E |g_a|² and E g_a·g_b over it, of variables that stray like this.
-    pub(crate) fn at(&self, strays: &Strays) -> (f64, f64) {
+    /// ln E |g_a|² and E g_a·g_b over it, given the fluctuations of variables.
+    pub(crate) fn at(&self, fluctuations: &Fluctuations) -> (f64, f64) {
         let Quadratic { value, gradient, hessian } = &self.ln_own;
-        let turned = &strays.covariance * gradient;
-        let bent = |hessian: &DMatrix<f64>| 0.5 * hessian.component_mul(&strays.covariance).sum();
+        let turned = &fluctuations.covariance * gradient;
+        let bent = |hessian: &DMatrix<f64>| 0.5 * hessian.component_mul(&fluctuations.covariance).sum();
         let ln_own = value + 0.5 * gradient.dot(&turned) + bent(hessian);
         let Quadratic { value, gradient, hessian } = &self.cosine;
         (ln_own, value + gradient.dot(&turned) + bent(hessian))

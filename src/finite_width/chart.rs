@@ -1,4 +1,4 @@
-//! The variables that a finite network strays in, and maps of them to second order.
+//! The variables in which one network differs from the infinitely wide one, and maps of them to second order.
 //!
 //! ```text
 //! y = (u_a, u_b, r_ab, r_a, r_b, U, R)      u_a = ln |x_a|²/n      r_ab = x_a·x_b/(|x_a||x_b|)      of two tagged tokens a, b

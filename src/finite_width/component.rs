@@ -145,11 +145,11 @@ impl Place<'_> {
         let [own, pair] = moments.gains.vectors(self.length).map(|with| with / n);
         let [isotropic, kept] = moments.radial;
         let met = 2.0 * pair[U_A] - self.r * pair[R_AB];
-        let strayed = self.covariance[(R_AB, R_AB)];
+        let of_pairs = self.covariance[(R_AB, R_AB)];
         Answer {
-            entries: moments.values(strayed),
+            entries: moments.values(of_pairs),
             ones: [1.0 - mean_share, self.r - mean_share],
-            variance: Some(moments.variance(self.length, strayed) / n),
+            variance: Some(moments.variance(self.length, of_pairs) / n),
             with_gains: [own, pair].map(|with| in_chart(with, self.r)),
             transport: Transport {
                 radial: Affine { isotropic, kept },

@@ -76,7 +76,7 @@ impl EntryMoments {
     pub(crate) fn new(activation: Activation, variance: f64, r: f64) -> Self {
         /// Of x, over which averages are smooth.
         const OUTER: (f64, f64) = (0.4, 5.6);
-        /// Nearer to 1, r strays too little to matter.
+        /// Nearer to 1 the variance of r is too small to matter.
         const LARGEST: f64 = 1.0 - 1e-6;
         let r = r.clamp(0.0, LARGEST);
         let std = variance.sqrt();
@@ -147,13 +147,13 @@ impl EntryMoments {
         }
     }
 
-    /// Variance of the average of v over `length` tokens of arguments whose r strays by this variance.
+    /// Variance of the average of v over `length` tokens of arguments whose r has this variance over networks.
     pub(crate) fn variance(&self, length: f64, variance: f64) -> f64 {
         let [alone, together, bend] = self.variance;
         (alone + (length - 1.0) * (together + bend * variance)) / length
     }
 
-    /// Of φ, of arguments whose r strays by this variance.
+    /// Of φ, of arguments whose r has this variance over networks.
     pub(crate) fn values(&self, variance: f64) -> FourPoint {
         FourPoint { aabb: self.values.aabb + self.bend * variance, ..self.values }
     }

@@ -9,17 +9,17 @@ use super::backward::Conditional;
 use super::chart::{Gain, Map, Quadratic, R_AB, U, U_A, U_B, VARIABLES};
 use super::component::{Answer, Place};
 use super::fan::Fan;
-use super::forward::{Levels, Step, Strays, of_stream};
+use super::forward::{Fluctuations, Levels, Step, of_stream};
 use super::gradients::{Both, Common, Gradients};
 use super::mixed::Mixed;
 use super::noise::{Matrix, Noise};
 use super::stream::Stream;
 
-/// What all live streams stray by, and their gradients on the way back.
+/// Fluctuations of all live streams, and their gradients on the way back.
 #[derive(Clone, Debug)]
 pub(crate) struct Expansion {
     length: f64,
-    strays: Strays,
+    fluctuations: Fluctuations,
     gradients: Option<Gradients>,
 }
 
@@ -30,13 +30,13 @@ pub(crate) struct Applied {
     /// What the entries of the input added first.
     drawn: Option<Matrix>,
     /// Behind that.
-    before: Strays,
+    before: Fluctuations,
     x: Stream,
     step: Step,
     gain: Gain,
     answer: Answer,
     /// Behind the component.
-    after: Strays,
+    after: Fluctuations,
 }
 
 /// What the backward pass of an attention needs.
@@ -45,8 +45,8 @@ pub(crate) struct Attended {
     place: usize,
     step: Step,
     attending: Attending,
-    /// What variables strayed by behind the map alone.
-    behind: Strays,
+    /// Fluctuations behind the map alone.
+    behind: Fluctuations,
     /// Of the input.
     width: f64,
     /// On the way back, the gradient at the output, its cosine where all tokens are gathered, ρ, α and k.
@@ -80,22 +80,22 @@ pub(crate) struct Coupling {
 impl Expansion {
     /// Of one stream of so many tokens.
     pub(crate) fn new(length: f64) -> Self {
-        Self { length, strays: Strays::none(), gradients: None }
+        Self { length, fluctuations: Fluctuations::none(), gradients: None }
     }
 
-    /// What variables stray by here.
-    pub(crate) fn strays(&self) -> &Strays {
-        &self.strays
+    /// Fluctuations of all variables here.
+    pub(crate) fn fluctuations(&self) -> &Fluctuations {
+        &self.fluctuations
     }
 
     /// The levels of a stream.
     pub(crate) fn levels(&self, place: usize, stream: &Stream) -> Levels {
-        self.strays.levels(place, stream.pending(self.length).as_ref(), stream.leading)
+        self.fluctuations.levels(place, stream.pending(self.length).as_ref(), stream.leading)
     }
 
     /// ln of what E x is times that of infinite width, for means go with lengths.
     pub(crate) fn ln_mean(&self, place: usize) -> f64 {
-        0.5 * self.strays.mean_of(place)[U_A] + self.strays.of(place)[(U_A, U_A)] / 8.0
+        0.5 * self.fluctuations.mean_of(place)[U_A] + self.fluctuations.of(place)[(U_A, U_A)] / 8.0
     }
 
     /// The variance over networks of ln of the variance of all entries of a stream.
@@ -105,23 +105,23 @@ impl Expansion {
         let of_mean = 2.0 * mean * mean;
         of_mean
             + match stream.variance {
-                Some(entries) => self.strays.of(place)[(U, U)] + entries,
+                Some(entries) => self.fluctuations.of(place)[(U, U)] + entries,
                 None => self.levels(place, stream).variance,
             }
     }
 
     /// A copy of a stream, and its place.
     pub(crate) fn fork(&mut self, place: usize) -> (usize, DMatrix<f64>) {
-        let jacobian = self.strays.fork(place);
-        (self.strays.streams() - 1, jacobian)
+        let jacobian = self.fluctuations.fork(place);
+        (self.fluctuations.streams() - 1, jacobian)
     }
 
     /// Adds what entries of a stream are still to add.
     fn draw(&mut self, place: usize, stream: &mut Stream) -> Option<Matrix> {
         let pending = stream.pending(self.length)?;
         stream.drawn = None;
-        self.strays.add(place, &pending, stream.leading);
-        stream.correlation = stream.leading + self.strays.means(place)[1];
+        self.fluctuations.add(place, &pending, stream.leading);
+        stream.correlation = stream.leading + self.fluctuations.means(place)[1];
         Some(pending.covariance)
     }
 
@@ -134,7 +134,7 @@ impl Expansion {
 
     /// E u_a and E r_ab of a stream, less what they are at infinite width.
     pub(crate) fn means(&self, place: usize) -> [f64; 2] {
-        self.strays.means(place)
+        self.fluctuations.means(place)
     }
 
     /// Goes through a component with this map; `of_overlaps` if it does not take every entry by itself.
@@ -147,12 +147,12 @@ impl Expansion {
     ) -> (Stream, Applied) {
         let mut x = x.clone();
         let drawn = if of_overlaps { self.draw(place, &mut x) } else { None };
-        let before = self.strays.clone();
+        let before = self.fluctuations.clone();
         let (map, gain) = map(self.means(place));
         let leading = map.leading;
-        let step = self.strays.map(&[place], map);
+        let step = self.fluctuations.map(&[place], map);
         let r = leading + self.means(place)[1];
-        let covariance = if of_overlaps { self.strays.of(place) } else { before.of(place) };
+        let covariance = if of_overlaps { self.fluctuations.of(place) } else { before.of(place) };
         let mut answer = answer(&Place { x: &x, r, length: self.length, covariance });
         let jacobian = step.part(place);
         let stream = Stream {
@@ -168,8 +168,8 @@ impl Expansion {
         if !of_overlaps {
             answer.less_explained(&x, &step, &gain, self.length);
         }
-        self.strays.add(place, &Noise { drift: answer.drift, ..Noise::none() }, leading);
-        let after = self.strays.clone();
+        self.fluctuations.add(place, &Noise { drift: answer.drift, ..Noise::none() }, leading);
+        let after = self.fluctuations.clone();
         (stream, Applied { place, drawn, before, x, step, gain, answer, after })
     }
 
@@ -182,9 +182,9 @@ impl Expansion {
         self.gradients.as_mut().expect("the way back has begun")
     }
 
-    /// ln E |g_a|², E g_a·g_b over it, and the variance of ln mean |g_a|², where variables stray like this.
-    pub(crate) fn gradient(&self, place: usize, strays: &Strays) -> (f64, f64, f64) {
-        self.gradients.as_ref().expect("the way back has begun").at(place, strays)
+    /// ln E |g_a|², E g_a·g_b over it, and the variance of ln mean |g_a|², given the fluctuations of variables.
+    pub(crate) fn gradient(&self, place: usize, fluctuations: &Fluctuations) -> (f64, f64, f64) {
+        self.gradients.as_ref().expect("the way back has begun").at(place, fluctuations)
     }
 
     /// Goes through an attention of `x`, whose settled input this is, to an output of this width.
@@ -196,17 +196,17 @@ impl Expansion {
         width: f64,
         averages: impl FnOnce(f64, f64) -> Averages,
     ) -> (Stream, Attended) {
-        let covariance = self.strays.of(place);
+        let covariance = self.fluctuations.of(place);
         let Leading { mut map, paths } = leading;
         let correlation = map.leading;
         let r = correlation + map.moved[1];
         let at = (place, &covariance);
         let attending = Attending::new((attention, scores), paths, x.width, at, [x.correlation, r], averages);
         attending.lean(&mut map);
-        let step = self.strays.map(&[place], map);
-        let behind = self.strays.clone();
-        self.strays.add(place, &attending.noise, correlation);
-        let variance = self.strays.of(place)[(R_AB, R_AB)];
+        let step = self.fluctuations.map(&[place], map);
+        let behind = self.fluctuations.clone();
+        self.fluctuations.add(place, &attending.noise, correlation);
+        let variance = self.fluctuations.of(place)[(R_AB, R_AB)];
         let jacobian = step.part(place);
         let r = [correlation, correlation + self.means(place)[1]];
         let stream = Stream { susceptibility: x.susceptible(&jacobian), ..Stream::drawn(width, r, variance) };
@@ -243,13 +243,13 @@ impl Expansion {
         let Applied { place, before, after, x, step, answer, .. } = applied;
         let gradient = &self.gradients().of[*place];
         let mut given = gradient.given.clone();
-        let (strays, r) = if with_input {
+        let (fluctuations, r) = if with_input {
             given.map(step);
             (before, x.correlation)
         } else {
             (after, answer.correlation)
         };
-        let Coupling { ln_own, pair } = Coupling::new(given, *place, strays, r);
+        let Coupling { ln_own, pair } = Coupling::new(given, *place, fluctuations, r);
         // What gains read is E Σ_i (g x)_ai (g x)_bi.
         let pair = if with_input { pair } else { pair + gradient.mixed.pairs / x.width };
         Coupling { ln_own, pair }
@@ -282,19 +282,19 @@ impl Expansion {
         ratio: f64,
     ) -> (Stream, Merged) {
         let drawn = places.iter().zip(&mut parts).map(|(&place, part)| self.draw(place, part)).collect();
-        let before = self.strays.clone();
+        let before = self.fluctuations.clone();
         let (map, gains) = map(&self.means_of(places));
         let leading = map.leading;
         // ∂u of a sum by that of a part is its share.
         let shares: Vec<f64> = (0..places.len()).map(|part| map.jacobian[(U_A, VARIABLES * part + U_A)]).collect();
-        let step = self.strays.map(places, map);
+        let step = self.fluctuations.map(places, map);
         let r = leading + self.means(places[0])[1];
         let streams: Vec<&Stream> = parts.iter().collect();
         let fan = Fan { x, parts: &streams, leading, r, length: self.length };
         let (mut stream, noise) = fan.sum(&step, &shares, &before);
         let answers = shares.iter().map(|&share| fan.part_of_sum(share)).collect();
         let common = commons(&streams, |i, j| shares[i] * shares[j] * ratio);
-        self.strays.add(places[0], &noise, leading);
+        self.fluctuations.add(places[0], &noise, leading);
         stream.correlation = leading + self.means(places[0])[1];
         let noise = noise.covariance;
         (
@@ -324,7 +324,7 @@ impl Expansion {
     ) -> (Stream, Merged) {
         let (map, gains) = map(&self.means_of(places));
         let leading = map.leading;
-        let step = self.strays.map(places, map);
+        let step = self.fluctuations.map(places, map);
         let r = leading + self.means(places[0])[1];
         let streams: Vec<&Stream> = parts.iter().collect();
         let fan = Fan { x, parts: &streams, leading, r, length: self.length };
@@ -384,19 +384,19 @@ impl Expansion {
 }
 
 impl Coupling {
-    /// Of a gradient, given the variables, with the signal of a stream of correlation `r`, where variables stray like this.
-    pub(crate) fn new(mut given: Conditional, place: usize, strays: &Strays, r: f64) -> Self {
+    /// Of a gradient, given the variables, with the signal of a stream of correlation `r`, and their fluctuations.
+    pub(crate) fn new(mut given: Conditional, place: usize, fluctuations: &Fluctuations, r: f64) -> Self {
         // |x_a|² in logarithms, and r_ab e^((u_b − u_a)/2) beside it.
         let start = of_stream(place).start;
         let count = given.ln_own.gradient.len();
-        given.ln_own.value += strays.means(place)[0];
+        given.ln_own.value += fluctuations.means(place)[0];
         given.ln_own.gradient[start + U_A] += 1.0;
         let mut ends = Quadratic::constant(0.0, count);
         (ends.gradient[start + U_A], ends.gradient[start + U_B]) = (-0.5, 0.5);
         let mut correlation = Quadratic::constant(r, count);
         correlation.gradient[start + R_AB] = 1.0;
         given.cosine = given.cosine.times(&ends.exp(1.0)).times(&correlation);
-        let (ln_own, pair) = given.at(strays);
+        let (ln_own, pair) = given.at(fluctuations);
         Self { ln_own, pair }
     }
 }
@@ -424,8 +424,8 @@ impl Applied {
         self.place
     }
 
-    /// What variables strayed by at the output.
-    pub(crate) fn after(&self) -> &Strays {
+    /// Fluctuations at the output.
+    pub(crate) fn after(&self) -> &Fluctuations {
         &self.after
     }
 }

@@ -2,7 +2,7 @@
 
 use super::chart::{R_AB, U_A};
 use super::component::{Answer, GradientEntries};
-use super::forward::{Step, Strays, of_stream};
+use super::forward::{Fluctuations, Step, of_stream};
 use super::mixed::{Affine, Transport};
 use super::noise::{Covariances, FourPoint, GainCovariances, Noise, Vector, in_chart};
 use super::stream::Stream;
@@ -48,13 +48,13 @@ impl Fan<'_> {
     }
 
     /// The output of a sum to which parts contribute these shares.
-    pub(crate) fn sum(&self, step: &Step, shares: &[f64], strays: &Strays) -> (Stream, Noise) {
+    pub(crate) fn sum(&self, step: &Step, shares: &[f64], fluctuations: &Fluctuations) -> (Stream, Noise) {
         let ones = [0, 1].map(|pair| self.parts.iter().zip(shares).map(|(part, share)| share * part.ones[pair]).sum());
         let mut noise = Noise::none();
         for i in 0..shares.len() {
             for j in 0..i {
                 let [a, b] = [i, j].map(|part| of_stream(step.parts[part]).start + R_AB);
-                let joint = strays.covariance[(a, b)];
+                let joint = fluctuations.covariance[(a, b)];
                 let cosines = [i, j].map(|part| self.parts[part].correlation);
                 let more = crossed(shares[i] * shares[j], cosines, joint).noise(self.x.width, self.length, self.r);
                 noise.covariance += more.covariance;

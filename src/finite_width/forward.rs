@@ -14,9 +14,9 @@ use nalgebra::{DMatrix, DVector};
 use super::chart::{Map, R, R_A, R_AB, R_B, U, U_A, U_B, VARIABLES};
 use super::noise::{Matrix, Noise, Vector, shift};
 
-/// What the variables of all live streams stray by.
+/// Mean and covariance of the variables of all live streams.
 #[derive(Clone, Debug)]
-pub(crate) struct Strays {
+pub(crate) struct Fluctuations {
     /// E y less what it is at infinite width.
     pub(crate) mean: DVector<f64>,
     /// S.
@@ -51,8 +51,8 @@ pub(crate) struct Step {
     pub(crate) bent: Vector,
 }
 
-impl Strays {
-    /// Of a first stream that does not stray.
+impl Fluctuations {
+    /// Of a first stream that is the same in all networks.
     pub(crate) fn none() -> Self {
         Self { mean: DVector::zeros(VARIABLES), covariance: DMatrix::zeros(VARIABLES, VARIABLES) }
     }
@@ -140,7 +140,7 @@ pub(crate) struct Levels {
     pub(crate) variance: f64,
 }
 
-impl Strays {
+impl Fluctuations {
     /// The levels of a stream of the correlation `leading` at infinite width, with what its entries are still to add.
     pub(crate) fn levels(&self, stream: usize, pending: Option<&Noise>, leading: f64) -> Levels {
         let (mut mean, mut covariance) = (self.mean_of(stream), self.of(stream));

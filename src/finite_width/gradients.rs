@@ -1,4 +1,4 @@
-//! Gradients of all live streams: models of |g_a|² and g_a·g_b, what they have to do with signals, and how one network's stray.
+//! Gradients of all live streams: |g_a|² and g_a·g_b given the signals, their products with signals, and their fluctuations.
 //!
 //! The levels of a sequence, (mean_a |g_a|², mean_{a≠b} g_a·g_b) over E |g_a|², have the covariance W beyond what the variables of
 //! signals explain: noise of signals adds R Q Rᵀ, R what models answer to U and R, entries add theirs, and both at one place the
@@ -9,7 +9,7 @@ use nalgebra::{DMatrix, DVector, Matrix2};
 use super::backward::Conditional;
 use super::chart::{Gain, R, R_A, R_AB, R_B, U, U_A, U_B, VARIABLES};
 use super::component::{Answer, GradientEntries};
-use super::forward::{Step, Strays};
+use super::forward::{Fluctuations, Step};
 use super::mixed::Mixed;
 use super::noise::{FourPoint, Matrix, Vector};
 
@@ -150,7 +150,7 @@ impl Gradients {
         turn
     }
 
-    /// Adds to W what levels answer to noise that gains of one gradient stray with.
+    /// Adds to W the covariance of the gains of one gradient with the noise that levels respond to.
     fn meet(&mut self, stream: usize, answers: &DMatrix<f64>, [own, pair]: &[Vector; 2], turn: f64) {
         let cosine = self.of[stream].cosine();
         let with = Matrix2::new(own[U], cosine * pair[U], own[R], cosine * pair[R]);
@@ -259,16 +259,16 @@ impl Gradients {
         (levels, variance)
     }
 
-    /// ln E |g_a|², E g_a·g_b over it, and the variance of ln mean |g_a|², of one stream where signals stray like this.
-    pub(crate) fn at(&self, stream: usize, strays: &Strays) -> (f64, f64, f64) {
+    /// ln E |g_a|², E g_a·g_b over it, and the variance of ln mean |g_a|², of one stream, given the fluctuations of signals.
+    pub(crate) fn at(&self, stream: usize, fluctuations: &Fluctuations) -> (f64, f64, f64) {
         let gradient = &self.of[stream];
-        let (ln, cosine) = gradient.given.at(strays);
+        let (ln, cosine) = gradient.given.at(fluctuations);
         let [own, _] = gradient.answers();
         let place = |index: usize| index / 2 * VARIABLES + [U, R][index % 2];
         let mut variance = self.levels[(2 * stream, 2 * stream)] + gradient.pending[(0, 0)];
         for (i, &a) in own.iter().enumerate() {
             for (j, &b) in own.iter().enumerate() {
-                variance += a * b * strays.covariance[(place(i), place(j))];
+                variance += a * b * fluctuations.covariance[(place(i), place(j))];
             }
         }
         (ln, cosine, variance.max(0.0))

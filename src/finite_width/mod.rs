@@ -1,6 +1,6 @@
 //! What finite width adds to the infinitely wide network, to order 1/width: one second-order expansion.
 //!
-//! What one network strays by from infinite width is a few variables of every stream ([`chart`]). Components map them as they map second
+//! One network differs from the infinitely wide one in a few variables of every stream ([`chart`]). Components map them as they map second
 //! moments at infinite width, which gives J and H by automatic differentiation ([`jet`]); finitely many entries add noise ([`noise`]).
 //! Forward that is a mean and a covariance ([`forward`]), backward ln E[gradient | variables] as a quadratic function ([`backward`]); with
 //! products of signals and gradients, which weights that both have met leave behind ([`mixed`]).

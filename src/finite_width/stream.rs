@@ -24,7 +24,7 @@ pub(crate) struct Stream {
 }
 
 impl Stream {
-    /// Gaussian entries that were drawn just now, of a correlation that strays by this variance.
+    /// Gaussian entries that were drawn just now, of a correlation with this variance over networks.
     pub(crate) fn drawn(width: f64, [leading, correlation]: [f64; 2], variance: f64) -> Self {
         Self {
             width,

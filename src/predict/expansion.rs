@@ -20,7 +20,7 @@ use crate::finite_width::chart::{self, About, Gain, Map, correlation};
 use crate::finite_width::component::{Answer, Place};
 use crate::finite_width::entries::EntryMoments;
 use crate::finite_width::expansion::{Applied, Attended, Coupling, Expansion, Merged};
-use crate::finite_width::forward::Strays;
+use crate::finite_width::forward::Fluctuations;
 use crate::finite_width::jet::Jet;
 use crate::finite_width::noise::Matrix;
 use crate::finite_width::stream;
@@ -69,11 +69,11 @@ pub(super) enum Kept {
     },
     /// Of a norm that is made of others.
     Steps(Vec<Kept>),
-    /// Of a map of queries, keys or values: what variables strayed by at the input of their attention.
+    /// Of a map of queries, keys or values: fluctuations at the input of their attention.
     Inside {
         x: Signal,
         y: Arc<Moments<f64>>,
-        strays: Strays,
+        fluctuations: Fluctuations,
     },
     Fan(Box<KeptFan>),
     Attention(Box<KeptAttention>),
@@ -113,8 +113,8 @@ pub(super) struct Walk {
     expansion: Expansion,
     /// Fans that are open.
     forks: Vec<Forked>,
-    /// How variables strayed at the sites that were observed, for the way back.
-    observed: Vec<Strays>,
+    /// Fluctuations at the sites that were observed, for the way back.
+    observed: Vec<Fluctuations>,
 }
 
 impl Walk {
@@ -205,7 +205,8 @@ impl Walk {
         let answer = |place: &Place<'_>| place.linear(linear, without_bias(linear, &y));
         let map = |means| chart::component(linear, About { x: &x.moments, means }, &y);
         let (stream, _) = expansion.apply((x.place, &x.stream), true, map, answer);
-        let kept = Kept::Inside { x: x.clone(), y: Arc::clone(&y), strays: self.expansion.strays().clone() };
+        let kept =
+            Kept::Inside { x: x.clone(), y: Arc::clone(&y), fluctuations: self.expansion.fluctuations().clone() };
         let inside = Some(Arc::new(expansion));
         Ok((Signal { moments: y, stream: Arc::new(stream), place: x.place, inside }, kept))
     }
@@ -215,17 +216,17 @@ impl Walk {
         &mut self,
         at: &Site,
         linear: &Linear,
-        (x, y, strays): (&Signal, &Moments<f64>, &Strays),
+        (x, y, fluctuations): (&Signal, &Moments<f64>, &Fluctuations),
         gradient: Gradient,
     ) -> Gradient {
         let Gradient { leading, place, inside } = gradient;
         let Inside { mut given, queries } = inside.expect("it is inside");
-        let r = correlation(&x.moments.kernel) + strays.means(place)[1];
+        let r = correlation(&x.moments.kernel) + fluctuations.means(place)[1];
         let (of, factor) = queries.unwrap_or_else(|| (given.clone(), 1.0));
-        let mut with = Coupling::new(of, place, strays, r);
+        let mut with = Coupling::new(of, place, fluctuations, r);
         with.ln_own += factor.ln();
         let with = Leading { next: Next::Anything, ..coupled(&leading, with, &x.moments.kernel) };
-        let (ln_own, pair) = given.at(strays);
+        let (ln_own, pair) = given.at(fluctuations);
         let alone = coupled(&leading, Coupling { ln_own, pair }, &ones(&y.kernel));
         self.write_weights(at, linear.weights(&x.moments, y, &with), linear.weights(&x.moments, y, &alone));
         let back = linear.backward(&x.moments, y, &leading);
@@ -457,8 +458,8 @@ impl Interpreter<'_> for Walk {
         kept: Kept,
         gradient: Gradient,
     ) -> Result<Gradient, PredictError> {
-        if let (Component::Linear(linear), Kept::Inside { x, y, strays }) = (component, &kept) {
-            return Ok(self.inside_backward(at, linear, (x, y, strays), gradient));
+        if let (Component::Linear(linear), Kept::Inside { x, y, fluctuations }) = (component, &kept) {
+            return Ok(self.inside_backward(at, linear, (x, y, fluctuations), gradient));
         }
         let Gradient { leading, place, .. } = gradient;
         let leading = match (component, kept) {
@@ -595,7 +596,7 @@ impl Interpreter<'_> for Walk {
     }
 
     fn observe(&mut self, at: &Site, signal: &Signal) {
-        self.observed.push(self.expansion.strays().clone());
+        self.observed.push(self.expansion.fluctuations().clone());
         if !self.tells(at) {
             return;
         }
@@ -611,15 +612,15 @@ impl Interpreter<'_> for Walk {
     }
 
     fn observe_gradient(&mut self, at: &Site, gradient: &Gradient) {
-        let strays = self.observed.pop().expect("the way back observes what the way there did");
+        let fluctuations = self.observed.pop().expect("the way back observes what the way there did");
         if !self.tells(at) {
             return;
         }
         let (ln_unit, cosine, spread) = if let Some(Inside { given, .. }) = &gradient.inside {
-            let (ln_own, cosine) = given.at(&strays);
+            let (ln_own, cosine) = given.at(&fluctuations);
             (ln_own, cosine, None)
         } else {
-            let (ln_own, cosine, variance) = self.expansion.gradient(gradient.place, &strays);
+            let (ln_own, cosine, variance) = self.expansion.gradient(gradient.place, &fluctuations);
             (ln_own, cosine, Some(variance))
         };
         let cross = (gradient.leading.kernel.positions.length > 1.0).then_some(cosine);

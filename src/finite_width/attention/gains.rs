@@ -1,14 +1,14 @@
 //! What a head of finite width, and inputs of finite width, make of one attention's averages.
 //!
 //! Given the Gram matrix Q of one head's queries and (1 − R)(I + ε) of the keys' inputs, scores are Gaussian with covariance Q ⊗ (I + ε) w.
-//! To second order in what strays, with γ = Var ε_bd, η = Var ε_bb, d = 1 − R, v the score variance, w = v d and J = diag A − A Aᵀ:
+//! To second order in all fluctuations, with γ = Var ε_bd, η = Var ε_bb, d = 1 − R, v the score variance, w = v d and J = diag A − A Aᵀ:
 //!
 //! ```text
 //! output z_a·z_c   R + d A·(I + ε)C + overlaps of keys with what all share        value   A·C
 //! query            v d² tr J_a(I + ε)J_c(I + ε)                                     key     v d Q_ac tr J_a(I + ε)J_c
 //! ```
 //!
-//! Q strays like a Wishart matrix of `d_head` degrees of freedom, and what keys' inputs do to scores is γ more of it, and kurtosis
+//! Q fluctuates like a Wishart matrix of `d_head` degrees of freedom, and what keys' inputs do to scores is γ more of it, and kurtosis
 //! where their lengths are fixed (η ≠ 2γ). Source: Muirhead 1982, section 3.2 (moments of Wishart matrices).
 
 use super::super::noise::Covariances;
@@ -27,7 +27,7 @@ pub(crate) struct Inputs {
     pub(crate) eta: f64,
     pub(crate) common: f64,
     pub(crate) common_square: f64,
-    /// What cosines and lengths of single queries' inputs stray by beyond those of all.
+    /// Variances of cosines and of lengths of single queries' inputs, beyond those of the sequence.
     pub(crate) pairs: f64,
     pub(crate) squares: f64,
 }
@@ -48,7 +48,7 @@ pub(crate) struct Corrected {
     pub(crate) paths: [Path; 3],
 }
 
-/// What queries stray by, over the squares of Q: Var Q_aa, Cov(Q_aa, Q_cc), Cov(Q_aa, Q_ac), Var Q_ac.
+/// Covariances of the entries of Q: Var Q_aa, Cov(Q_aa, Q_cc), Cov(Q_aa, Q_ac), Var Q_ac.
 #[derive(Clone, Copy)]
 struct Queries([f64; 4]);
 
@@ -79,9 +79,9 @@ impl Queries {
     }
 }
 
-/// What rows of weights stray by, for one head: covariances of S and X with S, X, T, T' and Q_ac T'.
+/// Covariances of rows of attention weights of one head: of S and X with S, X, T, T' and Q_ac T'.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Straying {
+pub(crate) struct RowCovariances {
     pub(crate) ss: f64,
     pub(crate) st: f64,
     pub(crate) sx: f64,
@@ -105,7 +105,7 @@ impl Inputs {
     }
 
     /// Over scores, and over Q.
-    pub(crate) fn straying(&self, of: &Averages) -> Straying {
+    pub(crate) fn row_covariances(&self, of: &Averages) -> RowCovariances {
         let rho = self.correlation;
         let queries = Queries::wishart(rho).times(self.d_head.recip());
         let with = |a: [f64; 3], b: [f64; 3]| queries.covariance(a, b);
@@ -114,7 +114,7 @@ impl Inputs {
         let (x, tt) = ([x_a, x_a, x_r], [of.tt_a, of.tt_a, of.tt_r]);
         let key = [rho * of.tt_a, rho * of.tt_a, of.tt + rho * of.tt_r];
         let (s_tt, xt) = (of.s_tt - of.s * of.tt, of.xt - of.x * of.tt);
-        Straying {
+        RowCovariances {
             ss: of.ss - of.s * of.s + with(s, s),
             st: of.st - of.s * of.t + with(s, t),
             sx: of.sx - of.s * of.x + with(s, x),
@@ -129,7 +129,7 @@ impl Inputs {
     /// Covariances of A_a·(I + ε)A_c + (A_a + A_c)·o over scores, over Q, and over the products of keys, ε, and what they share with all, o.
     pub(crate) fn scatter(&self, of: &Averages) -> Covariances {
         let &Self { gamma, common, keys, correlation: rho, d_head, .. } = self;
-        let Straying { ss, sx, xx, .. } = self.straying(of);
+        let RowCovariances { ss, sx, xx, .. } = self.row_covariances(of);
         // Of one row, less what all keys together have none of.
         let own = of.s - keys.recip();
         let (products, overlaps) = (gamma * own * own, common * own);
@@ -163,7 +163,7 @@ impl Inputs {
         self.corrected(output, [of.s, of.x], [of.t, rho * of.tt], [of.t, of.tt], [0.0; 2])
     }
 
-    /// At finite width; `gathered` if what single queries stray by counts.
+    /// At finite width; with the fluctuations of single queries if `gathered`.
     pub(crate) fn corrected_by(&self, of: &Averages, gathered: bool) -> Corrected {
         let &Self { gamma, eta, common_square, correlation: rho, .. } = self;
         let [d, _] = self.apart();

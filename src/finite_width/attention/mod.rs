@@ -13,7 +13,7 @@ use nalgebra::{DMatrix, Matrix2};
 use sigprop_stack::{Attention, Component, Node, Op};
 
 use self::averages::Averages;
-use self::gains::{Inputs, Path, Straying};
+use self::gains::{Inputs, Path, RowCovariances};
 use super::backward::Conditional;
 use super::chart::{About, Map, Quadratic, R, R_A, R_AB, R_B, U, U_A, U_B, VARIABLES, correlation};
 use super::forward::{average, of_stream};
@@ -54,7 +54,7 @@ pub(crate) struct Attending {
     inputs: Inputs,
     averages: Averages,
     paths: [Factors; 3],
-    /// What the output strays by beyond the map: rows that are sharp by chance.
+    /// Noise of the output beyond the map: rows that are sharp by chance.
     pub(crate) noise: Noise,
     heads: f64,
     /// (1 − R) over E z² of the output in units of the values'.
@@ -147,7 +147,7 @@ impl Leading {
     }
 }
 
-/// What the inputs of an attention stray by.
+/// Parameters of an attention's averages, from the covariance of its input.
 fn inputs(attention: &Attention, score: f64, keys: f64, x: &Matrix, r: f64) -> Inputs {
     /// Of γ, beyond which an expansion says nothing.
     const LARGEST: f64 = 0.3;
@@ -160,7 +160,7 @@ fn inputs(attention: &Attention, score: f64, keys: f64, x: &Matrix, r: f64) -> I
     let common = (x[(R_A, R_A)] - x[(R, R)]).max(0.0);
     let gamma = ((pairs - 2.0 * common) / (d * d)).clamp(0.0, LARGEST);
     let common = common / (d * d);
-    // The share of Gaussian lengths, beside none that stray.
+    // 1 of Gaussian tokens, 0 of normalised ones, whose lengths are fixed.
     let gaussian = if gamma > 0.0 { (squares / (2.0 * gamma)).min(1.0) } else { 0.0 };
     Inputs {
         score,
@@ -177,7 +177,7 @@ fn inputs(attention: &Attention, score: f64, keys: f64, x: &Matrix, r: f64) -> I
 }
 
 impl Attending {
-    /// Of an attention with this score variance and number of keys, from what its input strays by and the correlations of input and output.
+    /// Of an attention with this score variance and number of keys, from the covariance of its input and the correlations of input and output.
     pub(crate) fn new(
         (attention, [score, keys]): (&Attention, [f64; 2]),
         mut paths: [Factors; 3],
@@ -221,7 +221,7 @@ impl Attending {
         responses: [Vector; 2],
         mixed: Mixed,
     ) -> [Conditional; 3] {
-        let Straying { ss, st, sx, s_tt, s_key, xx, xt, x_key } = self.inputs.straying(&self.averages);
+        let RowCovariances { ss, st, sx, s_tt, s_key, xx, xt, x_key } = self.inputs.row_covariances(&self.averages);
         let along = self.averages.along;
         let Inputs { score, correlation: r, keys, .. } = self.inputs;
         let (d, others) = (1.0 - r, keys - 1.0);
@@ -306,7 +306,7 @@ impl Attending {
 }
 
 impl Factors {
-    /// Leaves what single keys stray by to averages over all keys, and to [`Self::near`].
+    /// Leaves derivatives by averages over all keys; those by single keys are in the averages, and in [`Self::near`].
     fn of_all_keys(&mut self) {
         let average: DMatrix<f64> = DMatrix::from_column_slice(VARIABLES, VARIABLES, average().as_slice());
         for factor in [&mut self.own_own, &mut self.pair_own, &mut self.own_pair, &mut self.pair_pair] {
