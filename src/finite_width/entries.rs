@@ -158,3 +158,44 @@ impl EntryMoments {
         FourPoint { aabb: self.values.aabb + self.bend * variance, ..self.values }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn near(name: &str, got: f64, expected: f64) {
+        assert!((got - expected).abs() < 2e-3 * (1.0 + expected.abs()), "{name}: {got}, not {expected}");
+    }
+
+    /// Entries that are not changed are Gaussian.
+    #[test]
+    fn identity_has_the_moments_of_gaussian_entries() {
+        for (variance, r) in [(0.3, 0.0), (1.0, 0.4), (5.0, 0.9)] {
+            let moments = EntryMoments::new(Activation::Identity, variance, r);
+            let (got, expected) = (moments.values(0.1), FourPoint::gaussian(r, 0.1));
+            near("aaaa", got.aaaa, expected.aaaa);
+            near("aaab", got.aaab, expected.aaab);
+            near("aabb", got.aabb, expected.aabb);
+            near("aabc", got.aabc, expected.aabc);
+            near("abcd", got.abcd, expected.abcd);
+            near("ρ", moments.radial[0], 1.0);
+            near("α", moments.cross, 1.0);
+            near("pairs", moments.pairs[0], r);
+            near("variance of one token", moments.variance(1.0, 0.0), 2.0);
+        }
+    }
+
+    /// E max(u, 0)⁴ = 3/2 and E max(u, 0)² = 1/2 of u of variance 1; φ' is 1 where φ is not 0.
+    #[test]
+    fn ramps_have_known_moments() {
+        let moments = EntryMoments::new(Activation::Relu, 1.0, 0.0);
+        near("fourth moment", moments.values(0.0).aaaa, 6.0);
+        near("squares of two tokens", moments.values(0.0).aabb, 1.0);
+        near("four tokens", moments.values(0.0).abcd, std::f64::consts::PI.powi(-2));
+        near("ρ of entries", moments.radial[0], 1.0);
+        near("ρ that is kept", moments.radial[1], 1.0);
+        let [own, pair] = moments.gains.vectors(8.0);
+        near("squares with their gain", own[0], 1.0);
+        near("squares with the gain of two", pair[0], 1.0);
+    }
+}

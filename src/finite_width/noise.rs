@@ -219,3 +219,52 @@ fn jacobian(chart: &[Jet<VARIABLES>; VARIABLES]) -> Matrix {
 pub(crate) fn in_chart(moments: Vector, r: f64) -> Vector {
     jacobian(&chart(r)) * moments
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Products of four tokens, drawn.
+    fn averages(gram: &[[f64; 4]; 4]) -> Vector {
+        let row = |a: usize| (0..4).filter(|&b| b != a).map(|b| gram[a][b]).sum::<f64>() / 3.0;
+        let mut all = Vector::zeros();
+        (all[U_A], all[U_B], all[R_AB]) = (gram[0][0], gram[1][1], gram[0][1]);
+        (all[R_A], all[R_B]) = (row(0), row(1));
+        all[U] = (0..4).map(|a| gram[a][a]).sum::<f64>() / 4.0;
+        all[R] = (0..4).map(row).sum::<f64>() / 4.0;
+        all
+    }
+
+    /// Of every product with every other, by Wick's theorem, what averages over tokens are.
+    #[test]
+    fn covariances_of_averages_are_averages_of_covariances() {
+        let r = 0.3;
+        let cosine = |a: usize, b: usize| if a == b { 1.0 } else { r };
+        let wick = |[a, b]: [usize; 2], [c, d]: [usize; 2]| cosine(a, c) * cosine(b, d) + cosine(a, d) * cosine(b, c);
+        let expected = |i: usize, j: usize| {
+            let with = |[a, b]: [usize; 2]| {
+                let gram = std::array::from_fn(|c| std::array::from_fn(|d| wick([a, b], [c, d])));
+                averages(&gram)[j]
+            };
+            let gram = std::array::from_fn(|a| std::array::from_fn(|b| with([a, b])));
+            averages(&gram)[i]
+        };
+        let matrix = FourPoint::gaussian(r, 0.0).covariances(r).matrix(4.0);
+        for i in 0..VARIABLES {
+            for j in 0..VARIABLES {
+                let expected = expected(i, j);
+                assert!((matrix[(i, j)] - expected).abs() < 1e-12, "{i} {j}: {} {expected}", matrix[(i, j)]);
+            }
+        }
+    }
+
+    /// ln χ²_n/n of Gaussian entries has the variance 2/n and the mean −1/n.
+    #[test]
+    fn logarithms_of_squares_are_lower_on_average() {
+        let noise = FourPoint::gaussian(0.5, 0.0).covariances(0.5).noise(100.0, 8.0, 0.5);
+        assert!((noise.covariance[(U_A, U_A)] - 0.02).abs() < 1e-12);
+        assert!((noise.drift[U_A] + 0.01).abs() < 1e-12);
+        // Of cosines (1 − r²)²/n.
+        assert!((noise.covariance[(R_AB, R_AB)] - 0.75 * 0.75 / 100.0).abs() < 1e-12);
+    }
+}
