@@ -296,21 +296,7 @@ impl Expansion {
         let common = commons(&streams, |i, j| shares[i] * shares[j] * ratio);
         self.fluctuations.add(places[0], &noise, leading);
         stream.correlation = leading + self.means(places[0])[1];
-        let noise = noise.covariance;
-        (
-            stream,
-            Merged {
-                places: places.to_vec(),
-                drawn,
-                step,
-                gains,
-                answers,
-                noise,
-                common,
-                correlation: r,
-                output: None,
-            },
-        )
+        (stream, Merged { drawn, noise: noise.covariance, ..Merged::new(places, step, (gains, answers), common, r) })
     }
 
     /// Goes through a product with this share (E y)²/E y² of means, E y² over that of the common input.
@@ -331,21 +317,7 @@ impl Expansion {
         let stream = fan.product(&step, mean_share);
         let answers = (0..parts.len()).map(|own| fan.part_of_product(own)).collect();
         let common = commons(&streams, |_, _| ratio);
-        let drawn = vec![None; parts.len()];
-        (
-            stream,
-            Merged {
-                places: places.to_vec(),
-                drawn,
-                step,
-                gains,
-                answers,
-                noise: Matrix::zeros(),
-                common,
-                correlation: r,
-                output: None,
-            },
-        )
+        (stream, Merged::new(places, step, (gains, answers), common, r))
     }
 
     fn means_of(&self, places: &[usize]) -> Vec<[f64; 2]> {
@@ -431,6 +403,18 @@ impl Applied {
 }
 
 impl Merged {
+    /// Of a fan that draws nothing, to an output of the correlation `correlation`.
+    fn new(
+        places: &[usize],
+        step: Step,
+        (gains, answers): (Vec<Gain>, Vec<Answer>),
+        common: Vec<Common>,
+        correlation: f64,
+    ) -> Self {
+        let (drawn, noise) = (vec![None; places.len()], Matrix::zeros());
+        Self { places: places.to_vec(), drawn, step, gains, answers, noise, common, correlation, output: None }
+    }
+
     /// The places of the parts.
     pub(crate) fn places(&self) -> &[usize] {
         &self.places

@@ -149,9 +149,7 @@ impl Inputs {
 
     /// d and w.
     fn apart(&self) -> [f64; 2] {
-        /// Below, tokens are copies.
-        const COPIES: f64 = 1e-9;
-        let d = (1.0 - self.correlation).max(COPIES);
+        let d = 1.0 - self.correlation;
         [d, self.score * d]
     }
 

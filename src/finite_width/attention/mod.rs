@@ -151,9 +151,7 @@ impl Leading {
 fn inputs(attention: &Attention, score: f64, keys: f64, x: &Matrix, r: f64) -> Inputs {
     /// Of γ, beyond which an expansion says nothing.
     const LARGEST: f64 = 0.3;
-    /// Of 1 − R, below which tokens are copies.
-    const COPIES: f64 = 1e-9;
-    let d = (1.0 - r).max(COPIES);
+    let d = 1.0 - r;
     let pairs = (x[(R_AB, R_AB)] - x[(R, R)]).max(0.0);
     let squares = (x[(U_A, U_A)] - x[(U, U)]).max(0.0);
     // r_ab = R + o_a + o_b + (1 − R) ε_ab.
