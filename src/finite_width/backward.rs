@@ -19,7 +19,7 @@ use super::noise::{Matrix, Vector};
 /// The gradient of one stream, given the variables of all.
 #[derive(Clone, Debug)]
 pub(crate) struct Conditional {
-    /// H.
+    /// H, less what it is at infinite width.
     pub(crate) ln_own: Quadratic,
     /// κ.
     pub(crate) cosine: Quadratic,
@@ -29,6 +29,12 @@ impl Conditional {
     /// That knows nothing of the variables of one stream.
     pub(crate) fn independent(cosine: f64) -> Self {
         Self { ln_own: Quadratic::constant(0.0, VARIABLES), cosine: Quadratic::constant(cosine, VARIABLES) }
+    }
+
+    /// The same with another cosine, which depends on nothing.
+    pub(crate) fn turned(&self, cosine: f64) -> Self {
+        let count = self.ln_own.gradient.len();
+        Self { ln_own: self.ln_own.clone(), cosine: Quadratic::constant(cosine, count) }
     }
 
     /// Back through a linear map.
@@ -92,17 +98,18 @@ impl Conditional {
         [self.ln_own.of_stream(stream), self.cosine.of_stream(stream)]
     }
 
-    /// The sum of uncorrelated gradients, and the share of each.
-    pub(crate) fn sum(parts: &[&Self]) -> (Self, Vec<f64>) {
-        let largest = parts.iter().map(|part| part.ln_own.value).fold(f64::NEG_INFINITY, f64::max);
+    /// The sum of uncorrelated gradients, of which ln E |g|² is this at infinite width, and the share of each.
+    pub(crate) fn sum(parts: &[&Self], levels: &[f64]) -> (Self, Vec<f64>) {
+        let largest = levels.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         if largest == f64::NEG_INFINITY {
             return (parts[0].clone(), vec![1.0 / parts.len() as f64; parts.len()]);
         }
-        let unit = |part: &&Self| (part.ln_own.value - largest).exp();
-        let total: f64 = parts.iter().map(unit).sum();
-        let shares: Vec<f64> = parts.iter().map(|part| unit(part) / total).collect();
+        let leading: Vec<f64> = levels.iter().map(|level| (level - largest).exp()).collect();
+        let units: Vec<f64> = parts.iter().zip(&leading).map(|(part, level)| level * part.ln_own.value.exp()).collect();
+        let total: f64 = units.iter().sum();
+        let shares: Vec<f64> = units.iter().map(|unit| unit / total).collect();
         let count = parts[0].ln_own.gradient.len();
-        let mut ln_own = Quadratic::constant(largest + total.ln(), count);
+        let mut ln_own = Quadratic::constant((total / leading.iter().sum::<f64>()).ln(), count);
         for (part, &share) in parts.iter().zip(&shares) {
             let Quadratic { gradient, hessian, .. } = &part.ln_own;
             ln_own.gradient += gradient * share;

@@ -62,10 +62,11 @@ pub(crate) struct Map {
 /// What a component multiplies gradients by.
 #[derive(Clone, Debug)]
 pub(crate) struct Gain {
-    /// ln of the factor on E g_a²; −∞ where nothing is left.
+    /// ln of the factor on E g_a² over that at infinite width.
     pub(crate) ln_own: Quadratic,
-    /// The factor on E g_a g_b over that on E g_a².
+    /// The factor on E g_a g_b over that on E g_a², and at infinite width.
     pub(crate) cosine: Quadratic,
+    pub(crate) leading: f64,
 }
 
 impl Quadratic {
@@ -174,61 +175,116 @@ const B_ALL: [usize; PAIR] = [U_B, U, R_B];
 /// All and all.
 const ALL: [usize; PAIR] = [U, U, R];
 
-/// A stream: its signal at infinite width, and the means of u and r less what they are there.
+/// Second moments of two tokens of a stream at infinite width, averaged over its sequence.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Moments {
+    pub(crate) width: f64,
+    /// E x², times e^`ln_unit`.
+    own: f64,
+    ln_unit: f64,
+    pub(crate) correlation: f64,
+    /// E x, in units of the root of that of E x².
+    mean: Option<f64>,
+}
+
+impl Moments {
+    pub(crate) fn of(x: &Signal<f64>) -> Self {
+        let positions = &x.kernel.positions;
+        let (own, correlation) = averages(&x.kernel);
+        let mean = x.means.as_ref().map(|means| positions.sum(|node| means[node]) / positions.length);
+        Self { width: x.width, own, ln_unit: x.kernel.ln_unit, correlation, mean }
+    }
+
+    /// ln E x².
+    pub(crate) fn ln_level(&self) -> f64 {
+        self.own.ln() + self.ln_unit
+    }
+
+    /// (E x)² over E x².
+    pub(crate) fn mean_share(&self) -> f64 {
+        if self.own > 0.0 { self.mean.map_or(0.0, |mean| mean * mean / self.own) } else { 0.0 }
+    }
+}
+
+/// E x_a² without its unit, and the correlation of two tokens, averaged over a sequence.
+fn averages(kernel: &Kernel<f64>) -> (f64, f64) {
+    let positions = &kernel.positions;
+    let count = positions.length;
+    let own = positions.sum(|node| kernel.own[node]) / count;
+    if own <= 0.0 || count <= 1.0 {
+        return (own, 0.0);
+    }
+    let pair = positions.sum_pairs(|point| kernel.pairs[point]) / (count * (count - 1.0));
+    (own, (pair / own).clamp(-1.0, 1.0))
+}
+
+/// ln E g_a² and the correlation of two tokens, averaged over a sequence.
+pub(crate) fn levels(kernel: &Kernel<f64>) -> (f64, f64) {
+    let (own, correlation) = averages(kernel);
+    (own.ln() + kernel.ln_unit, correlation)
+}
+
+/// A stream at infinite width, and the means of u and r less what they are there.
 #[derive(Clone, Copy)]
 pub(crate) struct About<'x> {
-    pub(crate) x: &'x Signal<f64>,
+    pub(crate) x: &'x Moments,
     pub(crate) means: [f64; 2],
 }
 
 impl About<'_> {
     /// E x² and its unit, and r, at the means.
     pub(crate) fn level(&self) -> (f64, f64) {
-        (self.x.kernel.own[0] * self.means[0].exp(), self.x.kernel.ln_unit)
+        (self.x.own * self.means[0].exp(), self.x.ln_unit)
     }
 
     pub(crate) fn correlation(&self) -> f64 {
-        (correlation(&self.x.kernel) + self.means[1]).clamp(-1.0, 1.0)
+        (self.x.correlation + self.means[1]).clamp(-1.0, 1.0)
+    }
+
+    /// Two tokens with these logarithms of lengths beyond the means, and this correlation.
+    fn pair<S: Scalar>(&self, lengths: [S; 2], correlation: S, positions: &Arc<Positions>) -> Signal<S> {
+        let (own, ln_unit) = self.level();
+        let roots = lengths.map(|length| (length * 0.5).exp());
+        let squares = roots.map(|root| root * root * own);
+        let product = roots[0] * roots[1] * correlation * own;
+        let kernel = Kernel::new(positions, |node| squares[node], |_| product);
+        // Means keep their share of the length.
+        let root = (0.5 * self.means[0]).exp();
+        let means = self.x.mean.map(|mean| roots.iter().map(|&of| of * (root * mean)).collect());
+        Signal { means, ..Signal::centred(self.x.width, Kernel { ln_unit, ..kernel }) }
+    }
+
+    /// The two tagged tokens of the stream `index` among those that variables stand for.
+    fn tagged<const N: usize>(&self, index: usize, positions: &Arc<Positions>) -> Signal<Jet<N>> {
+        /// Copies of one token have no second derivatives.
+        const COPIES: f64 = 1.0 - 1e-9;
+        let variable = |place: usize, value: f64| Jet::<N>::variable(PAIR * index + place, value);
+        let correlation = variable(R_AB, self.correlation().clamp(-COPIES, COPIES));
+        self.pair([variable(U_A, 0.0), variable(U_B, 0.0)], correlation, positions)
+    }
+
+    /// Two tokens at infinite width.
+    fn leading(&self, positions: &Arc<Positions>) -> Signal<f64> {
+        let Self { x, .. } = self;
+        About { x, means: [0.0; 2] }.pair([0.0; 2], x.correlation, positions)
     }
 }
 
-/// The correlation of two tokens.
-pub(crate) fn correlation(kernel: &Kernel<f64>) -> f64 {
-    if kernel.own[0] > 0.0 { (kernel.pairs[0] / kernel.own[0]).clamp(-1.0, 1.0) } else { 0.0 }
-}
-
-/// The two tagged tokens of a signal with all tokens alike, which is the stream `index` among those that variables stand for.
-fn pair<const N: usize>(about: About<'_>, index: usize, positions: &Arc<Positions>) -> Signal<Jet<N>> {
-    /// Copies of one token have no second derivatives.
-    const COPIES: f64 = 1.0 - 1e-9;
-    let variable = |place: usize, value: f64| Jet::<N>::variable(PAIR * index + place, value);
-    let (x, (own, ln_unit)) = (about.x, about.level());
-    let correlation = about.correlation().clamp(-COPIES, COPIES);
-    let roots = [U_A, U_B].map(|token| (variable(token, 0.0) * 0.5).exp());
-    let squares = roots.map(|root| root * root * own);
-    let product = roots[0] * roots[1] * variable(R_AB, correlation) * own;
-    let kernel = Kernel::new(positions, |node| squares[node], |_| product);
-    // Means keep their share of the length.
-    let root = (0.5 * about.means[0]).exp();
-    let means = x.means.as_ref().map(|means| roots.iter().map(|&of| of * (root * means[0])).collect());
-    Signal { means, ..Signal::centred(x.width, Kernel { ln_unit, ..kernel }) }
-}
-
-/// u_a and r_ab of a pair.
-fn variables<const N: usize>(y: &Kernel<Jet<N>>) -> [Jet<N>; 2] {
-    if y.own[0].value <= 0.0 {
-        return [Jet::from(0.0); 2];
+/// u_a and r_ab of a pair; zero of a signal that is.
+fn variables<S: Scalar>(y: &Kernel<S>) -> [S; 2] {
+    if y.own[0].value() <= 0.0 {
+        return [S::from(0.0); 2];
     }
     [y.own[0].ln(), y.pairs[0] / (y.own[0] * y.own[1]).sqrt()]
 }
 
 impl Map {
-    fn of_pair<const N: usize>(y: &Signal<Jet<N>>, leading: &Kernel<f64>) -> Self {
+    /// From a pair and from one at infinite width, where tokens of the output have the correlation `leading`.
+    fn new<const N: usize>(y: &Kernel<Jet<N>>, bare: &Kernel<f64>, leading: f64) -> Self {
         let count = N / PAIR * VARIABLES;
-        let [level, correlation] = variables(&y.kernel);
-        let is_zero = leading.own[0] <= 0.0;
-        let ln_level = if is_zero { 0.0 } else { leading.own[0].ln() + leading.ln_unit - y.kernel.ln_unit };
-        let moved = [level.value - ln_level, correlation.value - self::correlation(leading)];
+        let [level, correlation] = variables(y);
+        let [bare_level, bare_correlation] = variables(bare);
+        let moved = [level.value - bare_level + y.ln_unit - bare.ln_unit, correlation.value - bare_correlation];
         let of = |jet: &Jet<N>, tokens: [usize; PAIR]| Quadratic::of(jet, count, |variable| place(variable, tokens));
         let rows = [
             of(&level, A_B),
@@ -240,46 +296,77 @@ impl Map {
             of(&correlation, ALL),
         ];
         let jacobian = DMatrix::from_fn(VARIABLES, count, |row, column| rows[row].gradient[column]);
-        Self { moved, leading: self::correlation(leading), jacobian, hessians: rows.map(|row| row.hessian).into() }
+        Self { moved, leading, jacobian, hessians: rows.map(|row| row.hessian).into() }
+    }
+
+    /// Of what depends on nothing.
+    pub(crate) fn nothing(leading: f64) -> Self {
+        Self { jacobian: DMatrix::zeros(VARIABLES, VARIABLES), ..Self::same(leading) }
+    }
+
+    /// Of what changes nothing of the variables.
+    pub(crate) fn same(leading: f64) -> Self {
+        let hessians = vec![DMatrix::zeros(VARIABLES, VARIABLES); VARIABLES];
+        Self { moved: [0.0; 2], leading, jacobian: DMatrix::identity(VARIABLES, VARIABLES), hessians }
     }
 }
 
 impl Gain {
-    /// From what a component makes of gradients of 1.
-    fn new<const N: usize>(gradient: &Gradient<Jet<N>>) -> Self {
+    /// From what a component makes of gradients of 1, and makes at infinite width.
+    fn new<const N: usize>(gradient: &Kernel<Jet<N>>, bare: &Kernel<f64>) -> Self {
         let count = N / PAIR * VARIABLES;
         let of_pair = |variable| place(variable, A_B);
-        let Kernel { own, pairs, ln_unit, .. } = &gradient.kernel;
-        if own[0].value <= 0.0 {
-            return Self {
-                ln_own: Quadratic::constant(f64::NEG_INFINITY, count),
-                cosine: Quadratic::constant(0.0, count),
-            };
+        let Kernel { own, pairs, ln_unit, .. } = gradient;
+        if bare.own[0] <= 0.0 || own[0].value <= 0.0 {
+            return Self::of_nothing(count);
         }
-        let ln_own = Quadratic::of(&(own[0].ln() + *ln_unit), count, of_pair);
-        Self { ln_own, cosine: Quadratic::of(&(pairs[0] / own[0]), count, of_pair) }
+        let ln_own = Quadratic::of(&(own[0].ln() + (*ln_unit - bare.ln_unit - bare.own[0].ln())), count, of_pair);
+        let cosine = Quadratic::of(&(pairs[0] / own[0]), count, of_pair);
+        Self { ln_own, cosine, leading: bare.pairs[0] / bare.own[0] }
+    }
+
+    /// Of what lets no gradient through.
+    fn of_nothing(count: usize) -> Self {
+        Self { ln_own: Quadratic::constant(0.0, count), cosine: Quadratic::constant(0.0, count), leading: 0.0 }
+    }
+
+    /// Of what changes nothing of a gradient.
+    pub(crate) fn same() -> Self {
+        let [ln_own, cosine] = [0.0, 1.0].map(|value| Quadratic::constant(value, VARIABLES));
+        Self { ln_own, cosine, leading: 1.0 }
     }
 }
 
-fn ones<const N: usize>(positions: &Arc<Positions>) -> Gradient<Jet<N>> {
-    Gradient::independent(Kernel::new(positions, |_| Jet::from(1.0), |_| Jet::from(1.0)))
+fn ones<S: Scalar>(positions: &Arc<Positions>) -> Gradient<S> {
+    Gradient::independent(Kernel::new(positions, |_| S::from(1.0), |_| S::from(1.0)))
 }
 
 /// What a component makes of the variables of `x`, and of gradients; `y` at infinite width.
-pub(crate) fn component<C: MeanField<Jet<PAIR>> + ?Sized>(rule: &C, x: About<'_>, y: &Signal<f64>) -> (Map, Gain) {
+pub(crate) fn component<C>(rule: &C, x: About<'_>, y: &Moments) -> (Map, Gain)
+where
+    C: MeanField<Jet<PAIR>> + MeanField<f64> + ?Sized,
+{
     let positions = Arc::new(Positions::pair());
-    let x = pair(x, 0, &positions);
-    let jets = rule.forward(&x);
-    let gradient = rule.backward(&x, &jets, &ones(&positions));
-    (Map::of_pair(&jets, &y.kernel), Gain::new(&gradient))
+    let (tagged, bare) = (x.tagged(0, &positions), x.leading(&positions));
+    let (of_tagged, of_bare) = (rule.forward(&tagged), rule.forward(&bare));
+    let map = Map::new(&of_tagged.kernel, &of_bare.kernel, y.correlation);
+    let back = rule.backward(&tagged, &of_tagged, &ones(&positions));
+    let bare = rule.backward(&bare, &of_bare, &ones(&positions));
+    (map, Gain::new(&back.kernel, &bare.kernel))
 }
 
 /// What a fan makes of the variables of its parts, and of gradients of each; `y` at infinite width.
-pub(crate) fn fan<const N: usize, F: Fan<Jet<N>>>(rule: &F, parts: &[About<'_>], y: &Signal<f64>) -> (Map, Vec<Gain>) {
+pub(crate) fn fan<const N: usize, F>(rule: &F, parts: &[About<'_>], y: &Moments) -> (Map, Vec<Gain>)
+where
+    F: Fan<Jet<N>> + Fan<f64>,
+{
     let positions = Arc::new(Positions::pair());
-    let parts: Vec<Arc<Signal<Jet<N>>>> =
-        parts.iter().enumerate().map(|(index, &part)| Arc::new(pair(part, index, &positions))).collect();
-    let jets = rule.merge(&parts[0], &parts);
-    let gradients = rule.split(&parts[0], &parts, &ones(&positions));
-    (Map::of_pair(&jets, &y.kernel), gradients.iter().map(Gain::new).collect())
+    let tagged: Vec<Arc<Signal<Jet<N>>>> =
+        parts.iter().enumerate().map(|(index, part)| Arc::new(part.tagged(index, &positions))).collect();
+    let bare: Vec<Arc<Signal<f64>>> = parts.iter().map(|part| Arc::new(part.leading(&positions))).collect();
+    let (of_tagged, of_bare) = (rule.merge(&tagged[0], &tagged), rule.merge(&bare[0], &bare));
+    let map = Map::new(&of_tagged.kernel, &of_bare.kernel, y.correlation);
+    let back = rule.split(&tagged[0], &tagged, &ones(&positions));
+    let bare = rule.split(&bare[0], &bare, &ones(&positions));
+    (map, back.iter().zip(&bare).map(|(gradient, bare)| Gain::new(&gradient.kernel, &bare.kernel)).collect())
 }

@@ -49,8 +49,8 @@ pub(crate) enum GradientEntries {
 }
 
 impl Place<'_> {
-    /// A component that changes no law.
-    fn unchanged(&self) -> Answer {
+    /// What changes no law.
+    pub(crate) fn unchanged(&self) -> Answer {
         Answer {
             width: self.x.width,
             correlation: self.r,
@@ -64,9 +64,27 @@ impl Place<'_> {
         }
     }
 
-    /// Multiplication by a number.
-    pub(crate) fn scale(&self) -> Answer {
-        self.unchanged()
+    /// What adds Gaussian entries.
+    pub(crate) fn added(&self) -> Answer {
+        Answer { entries: FourPoint::gaussian(self.r, 0.0), ..self.unchanged() }
+    }
+
+    /// What draws all entries anew, in an output of this width.
+    pub(crate) fn drawn(&self, width: f64) -> Answer {
+        Answer {
+            width,
+            entries: FourPoint::gaussian(self.r, self.covariance[(R_AB, R_AB)]),
+            ones: [1.0, self.r],
+            variance: None,
+            gradient: GradientEntries::Drawn,
+            transport: Transport {
+                radial: Affine::ISOTROPIC,
+                cross: Affine::ISOTROPIC,
+                ones: Affine::ISOTROPIC,
+                ..Transport::NONE
+            },
+            ..self.unchanged()
+        }
     }
 
     /// `kept`: the share of E y² that does not come from the bias.

@@ -10,7 +10,7 @@ use super::chart::{Gain, Map, Quadratic, R_AB, U, U_A, U_B, VARIABLES};
 use super::component::{Answer, Place};
 use super::fan::Fan;
 use super::forward::{Fluctuations, Levels, Step, of_stream};
-use super::gradients::{Both, Common, Gradients};
+use super::gradients::{Both, Common, Cosines, Ends, Gradients};
 use super::mixed::Mixed;
 use super::noise::{Matrix, Noise};
 use super::stream::Stream;
@@ -178,6 +178,16 @@ impl Expansion {
         self.gradients = Some(Gradients::seed(cosine, width, self.length));
     }
 
+    /// Whether the way back has begun.
+    pub(crate) fn has_gradients(&self) -> bool {
+        self.gradients.is_some()
+    }
+
+    /// The gradient of a stream, given the variables of all.
+    pub(crate) fn given(&self, place: usize) -> &Conditional {
+        &self.gradients.as_ref().expect("the way back has begun").of[place].given
+    }
+
     fn gradients(&mut self) -> &mut Gradients {
         self.gradients.as_mut().expect("the way back has begun")
     }
@@ -213,8 +223,8 @@ impl Expansion {
         (stream, Attended { place, step, attending, behind, width: x.width, output: None })
     }
 
-    /// Back through an attention, to its queries, keys and values.
-    pub(crate) fn attend_split(&mut self, attended: &mut Attended) -> [Conditional; 3] {
+    /// Back through an attention, to its queries, keys and values, whose gradients have these cosines at infinite width.
+    pub(crate) fn attend_split(&mut self, attended: &mut Attended, cosines: [Cosines; 3]) -> [Conditional; 3] {
         let Attended { place, step, attending, behind, output, .. } = attended;
         let gradients = self.gradients();
         let responses = gradients.of[*place].given.responses(*place);
@@ -228,13 +238,13 @@ impl Expansion {
         }
         let Both { given, mixed, .. } = &gradients.of[*place];
         *output = Some((given.clone(), cosine, *mixed));
-        attending.split([given, &gathered], responses, *mixed)
+        attending.split([given, &gathered], responses, *mixed, cosines)
     }
 
     /// Back to the input of an attention, from what its queries, keys and values send back.
-    pub(crate) fn attend_join(&mut self, attended: &Attended, paths: [&Conditional; 3]) {
+    pub(crate) fn attend_join(&mut self, attended: &Attended, paths: [&Conditional; 3], levels: [f64; 3]) {
         let (output, cosine, mixed) = attended.output.as_ref().expect("it was split");
-        let (given, mixed, levels) = attended.attending.join(paths, output, (*cosine, *mixed));
+        let (given, mixed, levels) = attended.attending.join((paths, levels), output, (*cosine, *mixed));
         self.gradients().attend(attended.place, given, mixed, levels, attended.width);
     }
 
@@ -256,13 +266,18 @@ impl Expansion {
     }
 
     /// Back through a component.
-    pub(crate) fn apply_backward(&mut self, applied: Applied) {
+    pub(crate) fn apply_backward(&mut self, applied: Applied, cosines: Cosines) {
         let Applied { place, drawn, x, step, gain, answer, .. } = applied;
         let gradients = self.gradients();
-        gradients.apply(place, &step, &gain, &answer, x.width);
+        gradients.apply(place, &step, (&gain, cosines), &answer, x.width);
         if let Some(noise) = drawn {
             gradients.noise(place, &noise);
         }
+    }
+
+    /// Adds to the cosine of a gradient what other gradients, which depend on nothing, add to it.
+    pub(crate) fn turn(&mut self, place: usize, by: f64) {
+        self.gradients().of[place].given.cosine.value += by;
     }
 
     /// Back through what was added to a stream before a fork.
@@ -325,7 +340,7 @@ impl Expansion {
     }
 
     /// Back through a fan, to its parts.
-    pub(crate) fn split(&mut self, merged: &mut Merged, is_product: bool) {
+    pub(crate) fn split(&mut self, merged: &mut Merged, is_product: bool, cosines: &[Cosines]) {
         let Merged { places, drawn, step, gains, answers, noise, common, output: at_output, correlation } = merged;
         let gradients = self.gradients();
         gradients.noise(places[0], noise);
@@ -342,16 +357,17 @@ impl Expansion {
             common.pairs *= pairs;
         }
         *at_output = Some(output);
-        gradients.split(places, step, gains, answers);
+        let gains: Vec<(Gain, Cosines)> = gains.drain(..).zip(cosines.iter().copied()).collect();
+        gradients.split(places, step, &gains, answers);
         for (&place, noise) in places.iter().zip(drawn).rev() {
             self.settle_backward(place, noise.as_ref());
         }
     }
 
     /// Back through the forks of a fan whose input has this width.
-    pub(crate) fn join(&mut self, merged: &Merged, forks: &[DMatrix<f64>], width: f64) {
+    pub(crate) fn join(&mut self, merged: &Merged, forks: &[DMatrix<f64>], width: f64, ends: &Ends) {
         let output = merged.output.as_ref().expect("the fan was split");
-        self.gradients().join(&merged.places, forks, width, &merged.common, output);
+        self.gradients().join(&merged.places, forks, width, &merged.common, (output, ends));
     }
 }
 
@@ -392,10 +408,6 @@ fn commons(parts: &[&Stream], factor: impl Fn(usize, usize) -> f64) -> Vec<Commo
 }
 
 impl Applied {
-    pub(crate) fn place(&self) -> usize {
-        self.place
-    }
-
     /// Fluctuations at the output.
     pub(crate) fn after(&self) -> &Fluctuations {
         &self.after

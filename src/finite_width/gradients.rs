@@ -25,6 +25,22 @@ pub(crate) struct Gradients {
     cosines: DMatrix<f64>,
 }
 
+/// E g_a·g_b/E |g_a|² at infinite width, at the output of a component and at its input.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cosines {
+    pub(crate) output: f64,
+    pub(crate) input: f64,
+}
+
+/// ln E |g_a|² at infinite width, of a fan.
+#[derive(Clone, Debug)]
+pub(crate) struct Ends {
+    /// Of the gradients that its parts send back to the input.
+    pub(crate) parts: Vec<f64>,
+    /// At the output, less that at the input.
+    pub(crate) ln_ratio: f64,
+}
+
 /// The gradient of a stream.
 #[derive(Clone, Debug)]
 pub(crate) struct Both {
@@ -110,7 +126,14 @@ impl Gradients {
     }
 
     /// Back through a component of a stream.
-    pub(crate) fn apply(&mut self, stream: usize, step: &Step, gain: &Gain, answer: &Answer, width: f64) {
+    pub(crate) fn apply(
+        &mut self,
+        stream: usize,
+        step: &Step,
+        (gain, cosines): (&Gain, Cosines),
+        answer: &Answer,
+        width: f64,
+    ) {
         let before = self.of[stream].cosine();
         let answers: DMatrix<f64> = self.answers().columns(2 * stream, 2).into();
         if matches!(answer.gradient, GradientEntries::Drawn) {
@@ -119,7 +142,7 @@ impl Gradients {
         let entries = FourPoint::gaussian(before, self.cosines[(stream, stream)]);
         let responses = self.of[stream].given.responses(stream);
         self.of.iter_mut().for_each(|gradient| gradient.given.map(step));
-        let turn = self.times(stream, &step.places, gain, answer, &responses);
+        let turn = self.times(stream, &step.places, (gain, cosines), answer, &responses);
         self.meet(stream, &answers, &answer.with_gains, turn);
         match answer.gradient {
             GradientEntries::Kept => {}
@@ -135,13 +158,21 @@ impl Gradients {
     }
 
     /// One gradient times the gain of a component whose output it responds to; what cosines are multiplied by.
-    fn times(&mut self, stream: usize, places: &[usize], gain: &Gain, answer: &Answer, responses: &[Vector; 2]) -> f64 {
+    fn times(
+        &mut self,
+        stream: usize,
+        places: &[usize],
+        (gain, cosines): (&Gain, Cosines),
+        answer: &Answer,
+        responses: &[Vector; 2],
+    ) -> f64 {
         let Both { given, mixed, .. } = &mut self.of[stream];
         let (count, after, turn) = (given.ln_own.gradient.len(), given.cosine.value, gain.cosine.value);
         given.meet(&answer.with_gains, responses);
         given.add(mixed.added(&answer.transport));
         given.ln_own.add(&gain.ln_own.among(places, count));
         given.cosine = given.cosine.times(&gain.cosine.among(places, count));
+        given.cosine.value += cosines.input - cosines.output * gain.leading;
         *mixed = mixed.through(&answer.transport, [after, turn * after]);
         self.cosines.row_mut(stream).scale_mut(turn);
         self.cosines.column_mut(stream).scale_mut(turn);
@@ -163,7 +194,7 @@ impl Gradients {
     }
 
     /// Back through a fan whose output is in the place of the first part: a gradient for each part, those of others last.
-    pub(crate) fn split(&mut self, parts: &[usize], step: &Step, gains: &[Gain], answers: &[Answer]) {
+    pub(crate) fn split(&mut self, parts: &[usize], step: &Step, gains: &[(Gain, Cosines)], answers: &[Answer]) {
         let first = parts[0];
         self.draw(first);
         let responses = self.of[first].given.responses(first);
@@ -178,8 +209,8 @@ impl Gradients {
         let to_output = DMatrix::from_fn(2 * after, 2, |row, column| to_output[(level(row), column)]);
         let cosine = self.of[first].cosine();
         let entries = FourPoint::gaussian(cosine, self.cosines[(first, first)]);
-        for ((&part, gain), answer) in parts.iter().zip(gains).zip(answers) {
-            let turn = self.times(part, &step.places, gain, answer, &responses);
+        for ((&part, (gain, cosines)), answer) in parts.iter().zip(gains).zip(answers) {
+            let turn = self.times(part, &step.places, (gain, *cosines), answer, &responses);
             if let GradientEntries::Times(factors) = answer.gradient {
                 // What those of the output made of it is in W.
                 let turned = Matrix2::from_diagonal(&[1.0, turn].into());
@@ -198,7 +229,7 @@ impl Gradients {
         forks: &[DMatrix<f64>],
         width: f64,
         common: &[Common],
-        output: &Both,
+        (output, ends): (&Both, &Ends),
     ) {
         for &part in parts {
             self.draw(part);
@@ -209,7 +240,7 @@ impl Gradients {
         let first = parts[0];
         let given: Vec<&Conditional> = parts.iter().map(|&part| &self.of[part].given).collect();
         let cosines: Vec<f64> = given.iter().map(|given| given.cosine.value).collect();
-        let (given, shares) = Conditional::sum(&given);
+        let (given, shares) = Conditional::sum(&given, &ends.parts);
         let mixed = Mixed::joined(shares.iter().copied().zip(parts.iter().map(|&part| self.of[part].mixed)));
         let drawn = self.crossed(parts, &shares, &cosines, width);
         let (kept, count) = (self.of.len() - parts.len() + 1, self.of.len());
@@ -227,7 +258,7 @@ impl Gradients {
         self.of.truncate(kept);
         self.of[first] = Both { given, mixed, pending: Matrix2::zeros() };
         for common in common {
-            self.of[first].common(common, output, width);
+            self.of[first].common(common, (output, ends.ln_ratio), width);
         }
     }
 
@@ -277,12 +308,12 @@ impl Gradients {
 
 impl Both {
     /// Adds what two parts have in common along their input, of a fan with this gradient at its output.
-    fn common(&mut self, common: &Common, output: &Self, width: f64) {
+    fn common(&mut self, common: &Common, (output, ln_ratio): (&Self, f64), width: f64) {
         let Conditional { ln_own, cosine } = &mut self.given;
-        if ln_own.value == f64::NEG_INFINITY {
+        if !ln_ratio.is_finite() {
             return;
         }
-        let unit = (output.given.ln_own.value - ln_own.value).exp();
+        let unit = (ln_ratio + output.given.ln_own.value - ln_own.value).exp();
         let own = common.own * unit;
         let pair = output.cosine() * unit;
         cosine.value += common.pair * pair / width;

@@ -15,7 +15,7 @@ pub(crate) mod entries;
 pub(crate) mod expansion;
 mod fan;
 pub(crate) mod forward;
-mod gradients;
+pub(crate) mod gradients;
 pub(crate) mod jet;
 mod mixed;
 pub(crate) mod noise;

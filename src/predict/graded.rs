@@ -4,16 +4,20 @@ use rayon::prelude::*;
 use sigprop_stack::{Quantity, SiteTable, Stack};
 
 use super::rows::Rows;
-use super::{Caveat, Followed, Options, Positions, PredictError, Prediction, check_memory, mean_field, sequences};
+use super::{
+    Caveat, Followed, Options, Positions, PredictError, Prediction, Theory, check_memory, expansion, mean_field, sequences,
+};
 use crate::mean_field::positions::Grading;
 use crate::rules::embedding::SEGMENT_SHARES;
 
 /// What two gradings may differ by; the error of the finer one is a fraction of that.
 const ENOUGH: f64 = 0.1;
 
-/// The prediction of the theory of infinite width.
+/// The prediction of the theory of infinite width, and with what finite width adds to it.
 pub(super) fn predict(stack: &Stack, options: Options, same_ids: Option<f64>) -> Result<Prediction, PredictError> {
-    let at = |grading| Rows::average(walks(stack, options, grading, same_ids)?);
+    let options_of = |theory| Options { theory, ..options };
+    let of = |theory, grading| Rows::average(walks(stack, options_of(theory), grading, same_ids)?);
+    let at = |grading| of(options.theory, grading);
     let gradings = match options.positions {
         Some(Positions::Coarse) => return at(Some(Grading::COARSE)),
         Some(Positions::Fine) => return at(Some(Grading::FINE)),
@@ -21,20 +25,26 @@ pub(super) fn predict(stack: &Stack, options: Options, same_ids: Option<f64>) ->
         Some(Positions::All) => return at(None),
         None => [Grading::COARSE, Grading::FINE, Grading::FINER, Grading::FINEST],
     };
-    let mut best = at(Some(Grading::SPARSE))?;
+    let leading = |grading| of(Theory::MeanField, Some(grading));
+    let (mut best, mut used, mut last) = (leading(Grading::SPARSE)?, Grading::SPARSE, None);
     for grading in gradings {
         if best.followed.is_none() {
             break;
         }
-        let finer = at(Some(grading))?;
+        let finer = leading(grading)?;
         let difference = difference(&best.table, &finer.table);
-        best =
-            Prediction { followed: finer.followed.map(|of| Followed { difference: Some(difference), ..of }), ..finer };
+        (best, used, last) = (finer, grading, Some(difference));
         if difference <= ENOUGH {
-            return Ok(best);
+            break;
         }
     }
-    best.caveats.extend(best.followed.and_then(|followed| caveat(stack, followed)));
+    if options.theory != Theory::MeanField {
+        best = at(Some(used))?;
+    }
+    best.followed = best.followed.map(|followed| Followed { difference: last, ..followed });
+    if last.is_some_and(|difference| difference > ENOUGH) {
+        best.caveats.extend(best.followed.and_then(|followed| caveat(stack, followed)));
+    }
     Ok(best)
 }
 
@@ -56,7 +66,11 @@ fn walks(
     same_ids: Option<f64>,
 ) -> Result<Vec<Rows>, PredictError> {
     let walk = |segment, ids: &[Vec<u32>]| {
-        mean_field::Walk::new(options.sites, grading, (same_ids, segment), ids).through(stack)
+        let walk = mean_field::Walk::new(options.sites, grading, (same_ids, segment), ids);
+        match options.theory {
+            Theory::Expansion => expansion::Walk::new(walk).through(stack),
+            Theory::FiniteWidth | Theory::MeanField => walk.through(stack),
+        }
     };
     if sequences::has_given_ids(stack) {
         let sequences = sequences::sequences(stack, options.sequences, options.seed);

@@ -7,7 +7,7 @@ use foldhash::{HashMap, HashMapExt};
 use nalgebra::{Matrix2, Vector2};
 use sigprop_stack::{
     Activation, Attention, Branch, Component, Convolution, Embedding, EmbeddingTerm, Fan, GradientSeed, Ids,
-    Interpreter, Mask, Mixture, PositionBias, Rotary, Site, Source, Stack, Stream, Sum, Tensor, run,
+    Interpreter, Mask, Mixture, Norm, PositionBias, Rotary, Site, Source, Stack, Stream, Sum, Tensor, run,
 };
 
 use super::masks::Masks;
@@ -26,7 +26,7 @@ use crate::mean_field::{convolution, embedding, rotation::Turn};
 use crate::rules::attention::Sharpness;
 
 /// How many walks there are at most where branches are dropped.
-const WALKS: usize = 64;
+pub(super) const WALKS: usize = 64;
 
 /// Moments of the infinitely wide network on their way through a stack.
 pub(crate) struct Walk<'w> {
@@ -50,8 +50,17 @@ pub(crate) struct Walk<'w> {
     routings: Vec<(Mixture, f64, Arc<Routing>)>,
     /// Experts that one stands for, inside mixtures.
     experts: f64,
-    masks: Masks,
-    rows: Rows,
+    pub(super) masks: Masks,
+    /// What is added to ln E dW² of the weights that are met next.
+    pub(super) added: Added,
+    pub(super) rows: Rows,
+}
+
+/// What finite width adds to ln E dW²: of weights that signals are multiplied by, and of those that are added.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Added {
+    pub(super) weights: f64,
+    pub(super) biases: f64,
 }
 
 /// The sums of a mask that were worked out before, and those of rotations.
@@ -108,6 +117,7 @@ impl<'w> Walk<'w> {
             routings: Vec::new(),
             experts: 1.0,
             masks: Masks::told_on(1),
+            added: Added::default(),
             rows: Rows::default(),
         }
     }
@@ -117,13 +127,18 @@ impl<'w> Walk<'w> {
         self.masks = Masks::told_on(WALKS);
         let mut walks = Vec::new();
         loop {
-            self.streams = 0;
             run(stack, &mut self)?;
             walks.push((self.masks.weight(), take(&mut self.rows)));
-            if !self.masks.next() {
+            if !self.again() {
                 return Ok(Rows::of_all(walks));
             }
         }
+    }
+
+    /// Starts anew with other branches dropped; whether there is anything left to walk.
+    pub(super) fn again(&mut self) -> bool {
+        self.streams = 0;
+        self.masks.next()
     }
 
     /// The signal at the start of a stream.
@@ -154,11 +169,11 @@ impl<'w> Walk<'w> {
         }))
     }
 
-    fn tells(&self, at: &Site) -> bool {
+    pub(super) fn tells(&self, at: &Site) -> bool {
         self.sites == Sites::All || at.is_stream_site()
     }
 
-    fn activation(&mut self, activation: Activation) -> Dual {
+    pub(super) fn activation(&mut self, activation: Activation) -> Dual {
         let words = function::words(activation);
         self.activations.entry(words).or_insert_with(|| Dual::new(activation)).clone()
     }
@@ -256,12 +271,17 @@ impl<'w> Walk<'w> {
         routing
     }
 
+    /// A sum with its branches kept or dropped, where that is told.
+    pub(super) fn settled(&self, at: &Site, sum: &Sum) -> Sum {
+        settled(sum, self.masks.settled(at.path()))
+    }
+
     /// The output of a sum, given which branches are kept where their masks change E y² much.
     fn summed(&mut self, at: &Site, sum: &Sum, x: &Signal<f64>, parts: &[Arc<Signal<f64>>]) -> Signal<f64> {
         /// Of ln |y|², by one mask.
         const LARGE: f64 = 0.01;
         loop {
-            let settled = settled(sum, self.masks.settled(at.path()));
+            let settled = self.settled(at, sum);
             let y = settled.merge(x, parts);
             let variances =
                 (0..parts.len()).map(|index| (index, ln_square_variance(&settled.branches[index], &parts[index], &y)));
@@ -279,7 +299,8 @@ impl<'w> Walk<'w> {
         }
     }
 
-    fn write_weights<'p>(&mut self, at: &Site, weights: impl IntoIterator<Item = (Parameter<'p>, f64)>) {
+    /// Writes ln E dW² of parameters.
+    pub(super) fn write_weights<'p>(&mut self, at: &Site, weights: impl IntoIterator<Item = (Parameter<'p>, f64)>) {
         for (parameter, ln_second_moment) in weights {
             let (tensor, variance) = match parameter {
                 Parameter::Tensor(Tensor { name, init }) | Parameter::Bias(Tensor { name, init }) => {
@@ -287,7 +308,8 @@ impl<'w> Walk<'w> {
                 }
                 Parameter::Gain => (at.gain(), 0.0),
             };
-            let ln_second_moment = ln_second_moment - if at.expert().is_some() { self.experts.ln() } else { 0.0 };
+            let added = if matches!(parameter, Parameter::Bias(_)) { self.added.biases } else { self.added.weights };
+            let ln_second_moment = ln_second_moment + added - if at.expert().is_some() { self.experts.ln() } else { 0.0 };
             self.rows.weight(WeightNote { layer: at.layer(), tensor, variance, ln_second_moment });
         }
     }
@@ -315,6 +337,11 @@ pub(super) fn rule<'c>(
             prepend
         }
     })
+}
+
+/// The output of a norm that is made of others, from that of the last.
+pub(super) fn last_step(norm: &Norm, y: &Signal<f64>) -> Signal<f64> {
+    Signal { kernel: y.kernel.clone().shifted(norm.bias.variance()), ..y.clone() }
 }
 
 /// A sum of which it is known that branches are kept, or are not.
@@ -349,6 +376,12 @@ pub(super) fn not_followed(at: &Site, what: &'static str) -> PredictError {
 pub(super) fn second_moment(signal: &Signal<f64>) -> f64 {
     let Pooled { ln_unit, second, .. } = pooled(&signal.kernel, |_| 0.0);
     second * ln_unit.exp()
+}
+
+/// What is told of a signal: behind its rotation, if there is one.
+pub(super) fn observed(signal: &Signal<f64>) -> Pooled {
+    let kernel = signal.rotation.as_ref().map(|rotation| signal.kernel.turned(rotation));
+    pooled(kernel.as_ref().unwrap_or(&signal.kernel), |node| signal.mean(node))
 }
 
 /// Averages over tokens and pairs of tokens.
@@ -408,8 +441,7 @@ impl Interpreter<'_> for Walk<'_> {
                 kept.push(of_step);
                 y = output;
             }
-            let kernel = y.kernel.clone().shifted(norm.bias.variance());
-            return Ok((Arc::new(Signal { kernel, ..(*y).clone() }), Kept::Steps(kept)));
+            return Ok((Arc::new(last_step(norm, &y)), Kept::Steps(kept)));
         }
         let y = Arc::new(match component {
             Component::Activation(activation) => self.activation(*activation).forward(&x),
@@ -513,7 +545,7 @@ impl Interpreter<'_> for Walk<'_> {
             }
             (Fan::Concat(concat), Kept::Fan(x, parts)) => concat.split(x, parts, &gradient),
             (Fan::Sum(sum), Kept::Fan(x, parts)) => {
-                settled(sum, self.masks.settled(at.path())).split(x, parts, &gradient)
+                self.settled(at, sum).split(x, parts, &gradient)
             }
             (Fan::Product(product), Kept::Fan(x, parts)) => product.split(x, parts, &gradient),
             _ => unreachable!("merge keeps what fits the fan"),
@@ -544,9 +576,8 @@ impl Interpreter<'_> for Walk<'_> {
 
     fn observe(&mut self, at: &Site, signal: &Self::Signal) {
         if self.tells(at) {
-            let kernel = signal.rotation.as_ref().map(|rotation| signal.kernel.turned(rotation));
-            let pooled = pooled(kernel.as_ref().unwrap_or(&signal.kernel), |node| signal.mean(node));
-            self.rows.signal((at.layer(), at.path().to_owned()), at.is_stream_site(), pooled, Matrix2::zeros());
+            let site = (at.layer(), at.path().to_owned());
+            self.rows.signal(site, at.is_stream_site(), observed(signal), Matrix2::zeros());
         }
     }
 

@@ -223,10 +223,7 @@ pub(crate) fn predict_seeded(
             let site = stack.name.clone();
             return Err(PredictError::NotFollowed { site, what: "what first steps do" });
         }
-        return match theory {
-            Theory::Expansion => Rows::average(vec![expansion::Walk::through(sites, stack)?]),
-            Theory::FiniteWidth | Theory::MeanField => graded::predict(stack, options, same_ids),
-        };
+        return graded::predict(stack, options, same_ids);
     }
     let walk = |moments: Moments| moments.asked(steps, same_ids).walk(stack);
     let walks: Result<Vec<Rows>, PredictError> = if is_exchangeable(stack) {

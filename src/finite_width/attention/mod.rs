@@ -15,8 +15,9 @@ use sigprop_stack::{Attention, Component, Node, Op};
 use self::averages::Averages;
 use self::gains::{Inputs, Path, RowCovariances};
 use super::backward::Conditional;
-use super::chart::{About, Map, Quadratic, R, R_A, R_AB, R_B, U, U_A, U_B, VARIABLES, correlation};
+use super::chart::{About, Map, Moments, Quadratic, R, R_A, R_AB, R_B, U, U_A, U_B, VARIABLES};
 use super::forward::{average, of_stream};
+use super::gradients::Cosines;
 use super::jet::Jet;
 use super::mixed::Mixed;
 use super::noise::{Matrix, Noise, Vector, shift};
@@ -38,6 +39,8 @@ pub(crate) struct Factors {
     pair_own: Quadratic,
     own_pair: Quadratic,
     pair_pair: Quadratic,
+    /// What they are at infinite width.
+    leading: Path,
     /// What a factor in units of the score's and the value's is here.
     unit: f64,
 }
@@ -81,10 +84,12 @@ fn tagged(about: About<'_>, positions: &Arc<Positions>) -> Signal<Number> {
     Signal::centred(x.width, Kernel { ln_unit, ..kernel })
 }
 
-/// The output of a chain of linear maps.
+/// The output of a chain of linear maps, norms and rotations, which leave products within a token as they are.
 fn chain(body: &[Node], x: &Signal<Number>) -> Option<Signal<Number>> {
     body.iter().try_fold(x.clone(), |x, node| match &node.op {
         Op::Apply(Component::Linear(linear)) => Some(MeanField::forward(linear, &x)),
+        Op::Apply(Component::Norm(norm)) if norm.steps().is_none() => Some(MeanField::forward(norm, &x)),
+        Op::Apply(Component::Rotary(_)) => Some(x),
         _ => None,
     })
 }
@@ -98,11 +103,18 @@ fn quadratic(jet: &Number) -> Quadratic {
     Quadratic::of(jet, VARIABLES, |variable| variable)
 }
 
-impl Leading {
-    /// Of an attention whose queries, keys and values are linear maps of `x`, with this output at infinite width; none of others.
-    pub(crate) fn new(attention: &Attention, x: About<'_>, leading: &Kernel<f64>) -> Option<Self> {
-        let length = x.x.kernel.positions.length;
-        let positions = Arc::new(Positions::groups(&[1.0, 1.0, length - 2.0], None));
+/// An attention at infinite width at one place.
+struct There {
+    /// Of the output, u less `ln_unit`.
+    variables: [Quadratic; VARIABLES],
+    ln_unit: f64,
+    paths: [Factors; 3],
+}
+
+impl There {
+    /// Of an attention of `keys` tokens whose queries, keys and values are maps of `x`; none of others.
+    fn new(attention: &Attention, x: About<'_>, keys: f64) -> Option<Self> {
+        let positions = Arc::new(Positions::groups(&[1.0, 1.0, keys - 2.0], None));
         let x = tagged(x, &positions);
         let parts = [&attention.query, &attention.key, &attention.value].map(|body| chain(body, &x).map(Arc::new));
         let [Some(query), Some(key), Some(value)] = parts else { return None };
@@ -114,33 +126,32 @@ impl Leading {
         let correlations =
             [cosine(PAIR, a * b), cosine(with_a, a * all), cosine(with_b, b * all), cosine(OTHERS, all * all)];
         let [r_ab, r_a, r_b, r] = correlations;
-        let rows = [a.ln(), b.ln(), r_ab, r_a, r_b, all.ln(), r].map(|jet| quadratic(&jet));
-        let jacobian = DMatrix::from_fn(VARIABLES, VARIABLES, |row, column| rows[row].gradient[column]);
-        let ln_level = leading.own[0].ln() + leading.ln_unit - y.kernel.ln_unit;
-        let moved = [rows[U_A].value - ln_level, rows[R_AB].value - correlation(leading)];
-        let hessians = rows.map(|row| row.hessian).into();
-        let map = Map { moved, leading: correlation(leading), jacobian, hessians };
+        let variables = [a.ln(), b.ln(), r_ab, r_a, r_b, all.ln(), r].map(|jet| quadratic(&jet));
         // Of gradients of 1 that are independent, and that are the same for all tokens.
         let of = |pair: f64| {
             let kernel = Kernel::new(&positions, |_| Number::from(1.0), |_| Number::from(pair));
             attended.split(attention, &Gradient::independent(kernel))
         };
         let (independent, same) = (of(0.0), of(1.0));
-        let path = |index: usize| {
-            let [own, all] = [&independent, &same].map(|gradients| {
-                let Kernel { own, pairs, ln_unit, .. } = &gradients[index].kernel;
-                let unit = ln_unit.exp();
-                [own[0] * unit, pairs[PAIR] * unit]
-            });
-            Factors {
-                own_own: quadratic(&own[0]),
-                pair_own: quadratic(&(all[0] - own[0])),
-                own_pair: quadratic(&own[1]),
-                pair_pair: quadratic(&(all[1] - own[1])),
-                unit: 1.0,
-            }
-        };
-        let [query, mut key, mut value] = [0, 1, 2].map(path);
+        let paths = [0, 1, 2].map(|index| Factors::new([&independent[index], &same[index]].map(|of| &of.kernel)));
+        Some(Self { variables, ln_unit: y.kernel.ln_unit, paths })
+    }
+}
+
+impl Leading {
+    /// Of an attention of `keys` tokens whose queries, keys and values are maps of `x`, with the output `y`; none of others.
+    pub(crate) fn new(attention: &Attention, x: About<'_>, y: &Moments, keys: f64) -> Option<Self> {
+        let here = There::new(attention, x, keys)?;
+        let bare = There::new(attention, About { means: [0.0; 2], ..x }, keys)?;
+        let jacobian = DMatrix::from_fn(VARIABLES, VARIABLES, |row, column| here.variables[row].gradient[column]);
+        let moved = |variable: usize| here.variables[variable].value - bare.variables[variable].value;
+        let moved = [moved(U_A) + here.ln_unit - bare.ln_unit, moved(R_AB)];
+        let hessians = here.variables.into_iter().map(|variable| variable.hessian).collect();
+        let map = Map { moved, leading: y.correlation, jacobian, hessians };
+        let [mut query, mut key, mut value] = here.paths;
+        for (path, bare) in [&mut query, &mut key, &mut value].into_iter().zip(&bare.paths) {
+            path.leading = bare.leading;
+        }
         key.of_all_keys();
         value.of_all_keys();
         Some(Self { map, paths: [query, key, value] })
@@ -218,6 +229,7 @@ impl Attending {
         [output, gathered]: [&Conditional; 2],
         responses: [Vector; 2],
         mixed: Mixed,
+        cosines: [Cosines; 3],
     ) -> [Conditional; 3] {
         let RowCovariances { ss, st, sx, s_tt, s_key, xx, xt, x_key } = self.inputs.row_covariances(&self.averages);
         let along = self.averages.along;
@@ -247,7 +259,8 @@ impl Attending {
         ];
         let path = |index: usize| {
             let of = if index == 0 { output } else { gathered };
-            self.paths[index].gradient(self.stream, of, &met[index], (index > 0).then_some(others))
+            let others = (index > 0).then_some(others);
+            self.paths[index].gradient(self.stream, (of, cosines[index]), &met[index], others)
         };
         [0, 1, 2].map(path)
     }
@@ -255,12 +268,12 @@ impl Attending {
     /// The gradient at the input from those along the paths of queries, keys and values, and the factors on the levels of a sequence.
     pub(crate) fn join(
         &self,
-        paths: [&Conditional; 3],
+        (paths, levels): ([&Conditional; 3], [f64; 3]),
         output: &Conditional,
         gathered: (f64, Mixed),
     ) -> (Conditional, Mixed, Matrix2<f64>) {
         let (cosine, mixed) = gathered;
-        let (mut given, shares) = Conditional::sum(&paths);
+        let (mut given, shares) = Conditional::sum(&paths, &levels);
         let others = self.inputs.keys - 1.0;
         let r = self.inputs.correlation;
         // In units in which the value path is S.
@@ -280,21 +293,18 @@ impl Attending {
         let radial = unit * (own + cosine * others * own_pair);
         let cross = if off.abs() > 1e-12 { unit * (cross / others + cosine * cross_pair) / off } else { 1.0 };
         let mixed = Mixed { radial, cross, ..Mixed::ISOTROPIC };
-        let levels = self.levels(&paths, output, given.ln_own.value, cosine);
+        let levels = self.levels(&shares, output, cosine);
         (given, mixed, levels)
     }
 
     /// What the levels |g|² and g_a·g_b of a sequence at the input are of those at the output.
-    fn levels(&self, paths: &[&Conditional; 3], output: &Conditional, ln_own: f64, cosine: f64) -> Matrix2<f64> {
+    fn levels(&self, shares: &[f64], output: &Conditional, cosine: f64) -> Matrix2<f64> {
         let mut levels = Matrix2::zeros();
-        if ln_own == f64::NEG_INFINITY {
-            return levels;
-        }
-        for (index, (path, factors)) in paths.iter().zip(&self.paths).enumerate() {
+        for (index, (share, factors)) in shares.iter().zip(&self.paths).enumerate() {
             let cosine = if index == 0 { output.cosine.value } else { cosine };
             let all = factors.own_own.value + cosine * factors.pair_own.value;
             if all > 0.0 {
-                let unit = (path.ln_own.value - ln_own).exp() / all;
+                let unit = share / all;
                 let Factors { own_own, pair_own, own_pair, pair_pair, .. } = factors;
                 levels += Matrix2::new(own_own.value, pair_own.value, own_pair.value, pair_pair.value) * unit;
             }
@@ -304,6 +314,19 @@ impl Attending {
 }
 
 impl Factors {
+    /// From what an attention makes of gradients of 1 that are independent, and that are the same for all tokens.
+    fn new(gradients: [&Kernel<Number>; 2]) -> Self {
+        let [own, all] = gradients.map(|Kernel { own, pairs, ln_unit, .. }| {
+            let unit = ln_unit.exp();
+            [own[0] * unit, pairs[PAIR] * unit]
+        });
+        let factors = [own[0], all[0] - own[0], own[1], all[1] - own[1]];
+        let [own_own, pair_own, own_pair, pair_pair] = factors.map(|factor| factor.value);
+        let leading = Path { own_own, pair_own, own_pair, pair_pair };
+        let [own_own, pair_own, own_pair, pair_pair] = factors.map(|factor| quadratic(&factor));
+        Self { own_own, pair_own, own_pair, pair_pair, leading, unit: 1.0 }
+    }
+
     /// Leaves derivatives by averages over all keys; those by single keys are in the averages, and in [`Self::near`].
     fn of_all_keys(&mut self) {
         let average: DMatrix<f64> = DMatrix::from_column_slice(VARIABLES, VARIABLES, average().as_slice());
@@ -340,7 +363,13 @@ impl Factors {
     }
 
     /// The gradient along this path, with what `met` adds; over as many `others` as lose what single tokens gain.
-    fn gradient(&self, stream: usize, of: &Conditional, met: &Path, others: Option<f64>) -> Conditional {
+    fn gradient(
+        &self,
+        stream: usize,
+        (of, cosines): (&Conditional, Cosines),
+        met: &Path,
+        others: Option<f64>,
+    ) -> Conditional {
         let place: Vec<usize> = of_stream(stream).collect();
         let count = of.ln_own.gradient.len();
         let among = |factor: &Quadratic| factor.among(&place, count);
@@ -351,13 +380,17 @@ impl Factors {
         let added = self.unit * (met.own_own + met.pair_own);
         own.value += added;
         pair.value += self.unit * met.pair_pair - others.map_or(0.0, |others| added / others);
-        if own.value <= 0.0 || of.ln_own.value == f64::NEG_INFINITY {
-            let ln_own = Quadratic::constant(f64::NEG_INFINITY, count);
-            return Conditional { ln_own, cosine: Quadratic::constant(0.0, count) };
+        let Path { own_own, pair_own, own_pair, pair_pair } = self.leading;
+        let leading = own_own + cosines.output * pair_own;
+        if own.value <= 0.0 || leading <= 0.0 {
+            let [ln_own, cosine] = [0.0, cosines.input].map(|value| Quadratic::constant(value, count));
+            return Conditional { ln_own, cosine };
         }
         let mut ln_own = own.ln();
-        let cosine = pair.times(&own.inverse());
+        ln_own.value -= leading.ln();
         ln_own.add(&of.ln_own);
+        let mut cosine = pair.times(&own.inverse());
+        cosine.value += cosines.input - (own_pair + cosines.output * pair_pair) / leading;
         Conditional { ln_own, cosine }
     }
 }

@@ -1,0 +1,172 @@
+//! The expansion forward through a component or a fan, about its moments at infinite width.
+
+use std::sync::Arc;
+
+use sigprop_stack::{Activation, Attention, Component, Fan, Linear, Norm, NormKind, Site, Sum};
+
+use super::{Joined, Signal, Walk};
+use crate::finite_width::attention::Leading;
+use crate::finite_width::chart::{About, Gain, Map, Moments, component, fan};
+use crate::finite_width::component::{Answer, Place};
+use crate::finite_width::entries::EntryMoments;
+use crate::finite_width::expansion::Applied;
+use crate::finite_width::jet::Jet;
+use crate::finite_width::stream::Stream;
+use crate::mean_field::component::{Fan as LeadingFan, MeanField};
+use crate::mean_field::dual::function;
+
+/// How many keys an attention has at least.
+const FEWEST: f64 = 4.0;
+/// The largest variance of what scores of one row differ in.
+const SHARPEST: f64 = 100.0;
+/// What two tokens differ in at least, of what they have.
+const LEAST: f64 = 1e-9;
+
+/// The share of E y² that does not come from the bias.
+pub(super) fn without_bias(linear: &Linear, y: &Moments) -> f64 {
+    let bias = linear.bias.as_ref().map_or(0.0, |bias| bias.init.variance());
+    if bias > 0.0 { 1.0 - bias * (-y.ln_level()).exp() } else { 1.0 }
+}
+
+/// E x²/(E x² + ε) of what a norm divides by.
+fn normed_share(norm: &Norm, x: &Moments) -> f64 {
+    let share = if norm.kind == NormKind::LayerNorm { 1.0 - x.mean_share() } else { 1.0 };
+    let ln_second = x.ln_level() + share.ln();
+    1.0 / (1.0 + (norm.eps.ln() - ln_second).exp())
+}
+
+/// A fan of up to four parts.
+fn of_parts<F>(rule: &F, parts: &[About<'_>], y: &Moments) -> (Map, Vec<Gain>)
+where
+    F: LeadingFan<f64> + LeadingFan<Jet<3>> + LeadingFan<Jet<6>> + LeadingFan<Jet<9>> + LeadingFan<Jet<12>>,
+{
+    match parts.len() {
+        1 => fan::<3, _>(rule, parts, y),
+        2 => fan::<6, _>(rule, parts, y),
+        3 => fan::<9, _>(rule, parts, y),
+        _ => fan::<12, _>(rule, parts, y),
+    }
+}
+
+impl Walk<'_> {
+    /// Moments of entries of `x` behind an activation, on a grid that terms of order 1/width do not see.
+    fn entries(&mut self, activation: Activation, x: About<'_>) -> Arc<EntryMoments> {
+        /// Of ln E x² and of r.
+        const STEPS: [f64; 2] = [16.0, 64.0];
+        let (level, ln_unit) = x.level();
+        let level = level.ln() + ln_unit;
+        let level = if function::homogeneous(activation).is_some() { 0.0 } else { (level * STEPS[0]).round() };
+        let r = (x.correlation() * STEPS[1]).round();
+        let key = (function::words(activation), level as i64, r as i64);
+        let new = || Arc::new(EntryMoments::new(activation, (level / STEPS[0]).exp(), r / STEPS[1]));
+        Arc::clone(self.moments.entry(key).or_insert_with(new))
+    }
+
+    /// Through a component whose rule is known for numbers and for jets.
+    fn through_rule<C>(&mut self, rule: &C, x: &Signal, of_overlaps: bool, y: &Moments, answer: Question<'_>) -> (Stream, Applied)
+    where
+        C: MeanField<f64> + MeanField<Jet<3>> + ?Sized,
+    {
+        let map = |means| component(rule, About { x: &x.moments, means }, y);
+        self.expansion.apply((x.place, &x.stream), of_overlaps, map, answer)
+    }
+
+    /// Through what leaves variables as they are.
+    fn unchanged(&mut self, x: &Signal, is_drawn: bool, y: &Moments, answer: Question<'_>) -> (Stream, Applied) {
+        let map = |_| (Map::same(y.correlation), Gain::same());
+        self.expansion.apply((x.place, &x.stream), is_drawn, map, answer)
+    }
+
+    /// Through a component.
+    pub(super) fn expanded(&mut self, component: &Component, x: &Signal, y: &Moments) -> (Stream, Applied) {
+        match component {
+            Component::Linear(linear) => {
+                let kept = without_bias(linear, y);
+                self.through_rule(linear, x, true, y, &|place| place.linear(linear, kept))
+            }
+            Component::Norm(norm) => {
+                let share = normed_share(norm, &x.moments);
+                self.through_rule(norm, x, true, y, &|place| place.norm(norm, share))
+            }
+            Component::Dropout(dropout) => self.through_rule(dropout, x, false, y, &|place| place.dropout(*dropout)),
+            Component::Scale(scale) => self.through_rule(scale, x, false, y, &|place| place.unchanged()),
+            Component::Embedding(term) => self.through_rule(term, x, false, y, &|place| place.added()),
+            Component::Activation(activation) => {
+                let means = self.expansion.means(x.place);
+                let moments = self.entries(*activation, About { x: &x.moments, means });
+                let dual = self.leading.activation(*activation);
+                self.through_rule(&dual, x, false, y, &|place| place.activation(&moments, y.mean_share()))
+            }
+            Component::Convolution(_) => self.unchanged(x, true, y, &|place| place.drawn(y.width)),
+            Component::Rotary(_) | Component::Prepend(_) => self.unchanged(x, false, y, &|place| place.unchanged()),
+        }
+    }
+
+    /// Through an attention, of which scores are as sharp as this.
+    pub(super) fn attended(
+        &mut self,
+        attention: &Attention,
+        x: &Signal,
+        [query, key]: [&Signal; 2],
+        [_, _, in_view]: [f64; 3],
+        y: &Moments,
+    ) -> (Stream, Joined) {
+        let means = self.expansion.means(x.place);
+        let about = About { x: &x.moments, means };
+        let apart = 1.0 - about.correlation();
+        let keys = in_view.max(FEWEST);
+        let leading = (attention.memory.is_none() && apart > LEAST)
+            .then(|| Leading::new(attention, about, y, keys))
+            .flatten();
+        let Some(leading) = leading else {
+            let nothing = |_| (Map::nothing(y.correlation), Gain::same());
+            let (stream, applied) =
+                self.expansion.apply((x.place, &x.stream), true, nothing, |place| place.drawn(y.width));
+            return (stream, Joined::Apart(Box::new(applied)));
+        };
+        let [of_query, of_key] = [query, key].map(|part| part.moments.ln_level());
+        let score = attention.scale.powi(2) * attention.d_head as f64 * (of_query + of_key + 2.0 * means[0]).exp();
+        let score = score.min(SHARPEST / apart);
+        let before = self.expansion.fluctuations().clone();
+        let rows = &mut self.averages;
+        let averages = |w, rho| rows.at(w, rho, keys);
+        let input = Stream { correlation: x.stream.leading + means[1], ..(*x.stream).clone() };
+        let (stream, expanded) =
+            self.expansion.attend((x.place, &input), (attention, [score, keys]), leading, y.width, averages);
+        (stream, Joined::Attention(Box::new(expanded), before))
+    }
+
+    /// Through a fan other than an attention.
+    pub(super) fn merged(&mut self, at: &Site, of: Fan, x: &Signal, parts: &[Signal], y: &Moments) -> (Stream, Joined) {
+        let places: Vec<usize> = parts.iter().map(|part| part.place).collect();
+        let streams: Vec<Stream> = parts.iter().map(|part| (*part.stream).clone()).collect();
+        let about = |means: &[[f64; 2]]| -> Vec<About<'_>> {
+            parts.iter().zip(means).map(|(part, &means)| About { x: &part.moments, means }).collect()
+        };
+        let ratio = (y.ln_level() - x.moments.ln_level()).exp();
+        let (stream, merged) = match of {
+            Fan::Sum(sum) => {
+                let sum = self.leading.settled(at, sum);
+                let map = |means: &[[f64; 2]]| of_parts::<Sum>(&sum, &about(means), y);
+                self.expansion.sum(&x.stream, &places, streams, map, ratio)
+            }
+            Fan::Concat(concat) => {
+                let map = |means: &[[f64; 2]]| of_parts(concat, &about(means), y);
+                self.expansion.sum(&x.stream, &places, streams, map, ratio)
+            }
+            Fan::Product(product) => {
+                let map = |means: &[[f64; 2]]| of_parts(product, &about(means), y);
+                self.expansion.product(&x.stream, &places, &streams, map, [y.mean_share(), ratio])
+            }
+            Fan::Mixture(_) => {
+                let (stream, applied) = self.unchanged(&parts[0], false, y, &|place| place.unchanged());
+                return (stream, Joined::Expert(Some(Box::new(applied))));
+            }
+            Fan::Attention(_) => unreachable!("it has a rule of its own"),
+        };
+        (stream, Joined::Parts(Box::new(merged)))
+    }
+}
+
+/// What a component answers, from its place.
+type Question<'q> = &'q dyn Fn(&Place<'_>) -> Answer;

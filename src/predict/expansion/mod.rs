@@ -1,0 +1,399 @@
+//! The network of finite width as an interpreter of stacks: the infinitely wide one, and the expansion about it.
+//!
+//! The walk at infinite width follows every position; the expansion two tagged tokens with the moments that a sequence has on average,
+//! and what it adds to levels, correlations and weights is added to those of every position.
+
+mod forward;
+mod inside;
+mod weights;
+
+use std::sync::Arc;
+
+use foldhash::{HashMap, HashMapExt};
+use nalgebra::{DMatrix, Matrix2, Vector2};
+use sigprop_stack::{
+    Component, Fan, GradientSeed, Interpreter, Mixture, Site, Stack, Stream, run,
+};
+
+use self::inside::Inside;
+use super::mean_field::{self, WALKS, last_step, pooled};
+use super::masks::Masks;
+use super::rows::Rows;
+use super::PredictError;
+use crate::domain::Pooled;
+use crate::finite_width::attention::averages::Table;
+use crate::finite_width::chart::{Moments, levels};
+use crate::finite_width::entries::EntryMoments;
+use crate::finite_width::expansion::{Applied, Attended, Expansion, Merged};
+use crate::finite_width::forward::Fluctuations;
+use crate::finite_width::gradients::{Cosines, Ends};
+use crate::finite_width::noise::Matrix;
+use crate::finite_width::stream;
+use crate::mean_field::component::Parameter;
+use crate::mean_field::dual::function;
+use crate::mean_field::gradient::Gradient as LeadingGradient;
+use crate::mean_field::signal::Signal as LeadingSignal;
+
+/// A stream: its moments at infinite width, its entries, and its place among all that are live.
+#[derive(Clone)]
+pub(super) struct Signal {
+    leading: Arc<LeadingSignal<f64>>,
+    moments: Moments,
+    stream: Arc<stream::Stream>,
+    place: usize,
+    /// Of queries, keys and values, which belong to their attention: the expansion as if they were the stream.
+    inside: Option<Arc<Expansion>>,
+}
+
+/// Its gradient: moments at infinite width, the rest is in the expansion.
+pub(super) struct Gradient {
+    leading: LeadingGradient<f64>,
+    place: usize,
+    /// Of queries, keys and values: what it is given the input of their attention.
+    inside: Option<Inside>,
+}
+
+/// What the backward pass of a node needs.
+pub(super) enum Kept {
+    Apply(mean_field::Kept, Box<Applied>),
+    /// Of a norm that is made of others.
+    Steps(Vec<Kept>),
+    /// Of a map of queries, keys or values: fluctuations at the input of their attention.
+    Inside(mean_field::Kept, Fluctuations),
+    Fan(mean_field::Kept, Box<KeptFan>),
+}
+
+/// What that of a fan needs.
+pub(super) struct KeptFan {
+    x: Signal,
+    merged: Joined,
+    forked: Forked,
+    /// ln E |g_a|² at the output, at infinite width, and the cosine of two.
+    output: (f64, f64),
+}
+
+/// What became of the parts of a fan.
+enum Joined {
+    Parts(Box<Merged>),
+    /// With fluctuations at its input.
+    Attention(Box<Attended>, Fluctuations),
+    /// Of an attention to others than its queries, or to others alone.
+    Apart(Box<Applied>),
+    /// Of an expert that stands for all, until the way back.
+    Expert(Option<Box<Applied>>),
+    /// Inside an attention.
+    Inside,
+}
+
+/// What forks of a fan did.
+#[derive(Default)]
+struct Forked {
+    /// To the common input.
+    drawn: Option<Matrix>,
+    jacobians: Vec<DMatrix<f64>>,
+}
+
+/// The walk.
+pub(super) struct Walk<'w> {
+    leading: mean_field::Walk<'w>,
+    moments: HashMap<(function::Words, i64, i64), Arc<EntryMoments>>,
+    averages: Table,
+    /// Of the stream that is walked, and of those before it.
+    expansion: Expansion,
+    before: Vec<Expansion>,
+    /// Fans that are open.
+    forks: Vec<Forked>,
+    /// Fluctuations at the sites that were observed, for the way back.
+    observed: Vec<Fluctuations>,
+}
+
+impl<'w> Walk<'w> {
+    /// About this walk at infinite width.
+    pub(super) fn new(leading: mean_field::Walk<'w>) -> Self {
+        Self {
+            leading,
+            moments: HashMap::new(),
+            averages: Table::default(),
+            expansion: Expansion::new(1.0),
+            before: Vec::new(),
+            forks: Vec::new(),
+            observed: Vec::new(),
+        }
+    }
+
+    /// What is found in `stack`.
+    pub(super) fn through(mut self, stack: &Stack) -> Result<Rows, PredictError> {
+        self.leading.masks = Masks::told_on(WALKS);
+        let mut walks = Vec::new();
+        loop {
+            run(stack, &mut self)?;
+            walks.push((self.leading.masks.weight(), std::mem::take(&mut self.leading.rows)));
+            self.before.clear();
+            self.observed.clear();
+            if !self.leading.again() {
+                return Ok(Rows::of_all(walks));
+            }
+        }
+    }
+
+    fn signal(&self, leading: Arc<LeadingSignal<f64>>, stream: stream::Stream, place: usize) -> Signal {
+        Signal { moments: Moments::of(&leading), leading, stream: Arc::new(stream), place, inside: None }
+    }
+
+    /// Starts the way back through a stream that others have read.
+    fn start(&mut self, gradient: &Gradient, width: f64) {
+        if !self.expansion.has_gradients() {
+            let (_, cosine) = levels(&gradient.leading.kernel);
+            self.expansion.seed(cosine, width);
+        }
+    }
+}
+
+impl Interpreter<'_> for Walk<'_> {
+    type Signal = Signal;
+    type Gradient = Gradient;
+    type Kept = Kept;
+    type Error = PredictError;
+
+    fn source(&mut self, at: &Site, stream: &Stream) -> Result<Signal, PredictError> {
+        let leading = self.leading.source(at, stream)?;
+        let next = Expansion::new(stream.seq_len as f64);
+        self.before.push(std::mem::replace(&mut self.expansion, next));
+        let correlation = Moments::of(&leading).correlation;
+        let drawn = stream::Stream::drawn(leading.width, [correlation; 2], 0.0);
+        Ok(self.signal(leading, drawn, 0))
+    }
+
+    fn source_backward(&mut self, at: &Site, stream: &Stream, gradient: Gradient) -> Result<(), PredictError> {
+        self.leading.added = self.without_signal(&gradient, &Fluctuations::none());
+        self.leading.source_backward(at, stream, gradient.leading)?;
+        self.expansion = self.before.pop().expect("every stream has a source");
+        Ok(())
+    }
+
+    fn seed(&mut self, at: &Site, seed: &GradientSeed, output: &Signal) -> Result<Gradient, PredictError> {
+        let leading = self.leading.seed(at, seed, &output.leading)?;
+        let gradient = Gradient { leading, place: output.place, inside: None };
+        self.start(&gradient, output.moments.width);
+        Ok(gradient)
+    }
+
+    fn apply(&mut self, at: &Site, component: &Component, x: Signal) -> Result<(Signal, Kept), PredictError> {
+        if let Component::Norm(norm) = component
+            && let Some(steps) = norm.steps()
+        {
+            let (mut y, mut kept) = (x, Vec::with_capacity(steps.len()));
+            for step in &steps {
+                let (output, of_step) = self.apply(at, step, y)?;
+                kept.push(of_step);
+                y = output;
+            }
+            let leading = Arc::new(last_step(norm, &y.leading));
+            return Ok((Signal { moments: Moments::of(&leading), leading, ..y }, Kept::Steps(kept)));
+        }
+        let (leading, kept) = self.leading.apply(at, component, Arc::clone(&x.leading))?;
+        if x.inside.is_some() {
+            return Ok(self.apply_inside(component, x, leading, kept));
+        }
+        let (stream, applied) = self.expanded(component, &x, &Moments::of(&leading));
+        Ok((self.signal(leading, stream, x.place), Kept::Apply(kept, Box::new(applied))))
+    }
+
+    fn apply_backward(
+        &mut self,
+        at: &Site,
+        component: &Component,
+        kept: Kept,
+        gradient: Gradient,
+    ) -> Result<Gradient, PredictError> {
+        match kept {
+            Kept::Apply(kept, applied) => {
+                let mean_field::Kept::Apply([x, y]) = &kept else { unreachable!("components keep both ends") };
+                self.start(&gradient, y.width);
+                self.leading.added = self.added(component, &applied, [x, y], &gradient);
+                let Gradient { leading, place, .. } = gradient;
+                let output = levels(&leading.kernel).1;
+                let leading = self.leading.apply_backward(at, component, kept, leading)?;
+                let input = levels(&leading.kernel).1;
+                self.expansion.apply_backward(*applied, Cosines { output, input });
+                Ok(Gradient { leading, place, inside: None })
+            }
+            Kept::Inside(kept, fluctuations) => self.apply_backward_inside(at, component, kept, &fluctuations, gradient),
+            Kept::Steps(kept) => {
+                let Component::Norm(norm) = component else { unreachable!("norms alone have steps") };
+                let steps = norm.steps().expect("steps are kept of a norm that has some");
+                if let (true, Some(Kept::Apply(mean_field::Kept::Apply([x, y]), last))) = (norm.has_own_gains(), kept.last()) {
+                    self.start(&gradient, y.width);
+                    self.leading.added = self.added(&steps[steps.len() - 1], last, [x, y], &gradient);
+                    let ln_gain = gradient.leading.kernel.ln_contracted(&x.kernel);
+                    self.leading.write_weights(at, [(Parameter::Gain, ln_gain)]);
+                }
+                let backward = |gradient, (step, kept)| self.apply_backward(at, step, kept, gradient);
+                steps.iter().zip(kept).rev().try_fold(gradient, backward)
+            }
+            Kept::Fan(..) => unreachable!("apply keeps what fits the component"),
+        }
+    }
+
+    fn fork(&mut self, at: &Site, fan: Fan, input: &Signal, part: usize) -> Signal {
+        let leading = self.leading.fork(at, fan, &input.leading, part);
+        if input.inside.is_some() {
+            return Signal { leading, ..input.clone() };
+        }
+        let mut stream = (*input.stream).clone();
+        let mut place = input.place;
+        let attention = if let Fan::Attention(attention) = fan { Some(attention) } else { None };
+        let memory = attention.and_then(|attention| attention.memory).filter(|_| part > 0);
+        if part == 0 {
+            let (settled, drawn) = self.expansion.settle(place, &stream);
+            stream = settled;
+            self.forks.push(Forked { drawn, jacobians: Vec::new() });
+        } else if attention.is_none() {
+            let (copy, jacobian) = self.expansion.fork(place);
+            self.forks.last_mut().expect("the first part opened it").jacobians.push(jacobian);
+            place = copy;
+        }
+        if memory.is_none() {
+            stream = stream::Stream { drawn: None, susceptibility: [1.0; 2], ..stream };
+        }
+        let around = memory.map_or(&self.expansion, |memory| &self.before[memory + 1]);
+        let inside = attention.map(|_| Arc::new(around.clone()));
+        Signal { leading, moments: input.moments, stream: Arc::new(stream), place, inside }
+    }
+
+    fn merge(&mut self, at: &Site, fan: Fan, x: Signal, parts: Vec<Signal>) -> Result<(Signal, Kept), PredictError> {
+        let of_parts = parts.iter().map(|part| Arc::clone(&part.leading)).collect();
+        let (leading, kept) = self.leading.merge(at, fan, Arc::clone(&x.leading), of_parts)?;
+        let y = Moments::of(&leading);
+        if x.inside.is_some() {
+            let fan = KeptFan { x, merged: Joined::Inside, forked: Forked::default(), output: (0.0, 0.0) };
+            let part = parts.into_iter().next().expect("a fan has parts");
+            return Ok((Signal { leading, moments: y, ..part }, Kept::Fan(kept, Box::new(fan))));
+        }
+        let forked = self.forks.pop().expect("the fan was opened");
+        let (stream, merged) = match (fan, &kept) {
+            (Fan::Attention(attention), mean_field::Kept::Attention(attended)) => {
+                self.attended(attention, &x, [&parts[0], &parts[1]], attended.sharpness(), &y)
+            }
+            _ => self.merged(at, fan, &x, &parts, &y),
+        };
+        let place = x.place;
+        let fan = KeptFan { x, merged, forked, output: (0.0, 0.0) };
+        Ok((self.signal(leading, stream, place), Kept::Fan(kept, Box::new(fan))))
+    }
+
+    fn split(&mut self, at: &Site, fan: Fan, kept: &mut Kept, gradient: Gradient) -> Result<Vec<Gradient>, PredictError> {
+        let Kept::Fan(kept, of_fan) = kept else { unreachable!("merge keeps what fits the fan") };
+        let KeptFan { x, merged, output: at_output, .. } = &mut **of_fan;
+        self.start(&gradient, x.moments.width);
+        *at_output = levels(&gradient.leading.kernel);
+        let output = at_output.1;
+        let Gradient { leading, inside, place } = gradient;
+        let parts = self.leading.split(at, fan, kept, leading)?;
+        let cosine = |part: &LeadingGradient<f64>| Cosines { output, input: levels(&part.kernel).1 };
+        let of = |leading, place| Gradient { leading, place, inside: None };
+        Ok(match merged {
+            Joined::Parts(merged) => {
+                let cosines: Vec<Cosines> = parts.iter().map(cosine).collect();
+                self.expansion.split(merged, matches!(fan, Fan::Product(_)), &cosines);
+                parts.into_iter().zip(merged.places()).map(|(part, &place)| of(part, place)).collect()
+            }
+            Joined::Attention(attended, before) => {
+                let cosines = [0, 1, 2].map(|part: usize| cosine(&parts[part]));
+                let given = self.expansion.attend_split(attended, cosines);
+                inside::parts(x, before, parts, given)
+            }
+            Joined::Apart(_) => {
+                let given = self.expansion.given(place);
+                let part = |leading: LeadingGradient<f64>| {
+                    let (_, cosine) = levels(&leading.kernel);
+                    Gradient { leading, place, inside: Some(Inside::new(given.turned(cosine))) }
+                };
+                parts.into_iter().map(part).collect()
+            }
+            Joined::Expert(applied) => {
+                let applied = applied.take().expect("it goes back once");
+                self.expansion.apply_backward(*applied, cosine(&parts[0]));
+                parts.into_iter().map(|part| of(part, place)).collect()
+            }
+            Joined::Inside => parts
+                .into_iter()
+                .map(|leading| Gradient { leading, place, inside: inside.clone() })
+                .collect(),
+        })
+    }
+
+    fn join(&mut self, at: &Site, fan: Fan, kept: Kept, parts: Vec<Gradient>) -> Result<Gradient, PredictError> {
+        let Kept::Fan(kept, of_fan) = kept else { unreachable!("merge keeps what fits the fan") };
+        let KeptFan { x, merged, forked, output } = *of_fan;
+        let of_parts: Vec<f64> = parts.iter().map(|part| levels(&part.leading.kernel).0).collect();
+        let inside: Vec<Option<Inside>> = parts.iter().map(|part| part.inside.clone()).collect();
+        let first = levels(&parts[0].leading.kernel).1;
+        let parts = parts.into_iter().map(|part| part.leading).collect();
+        let leading = self.leading.join(at, fan, kept, parts)?;
+        let (own, cosine) = levels(&leading.kernel);
+        match merged {
+            Joined::Parts(merged) => {
+                let ends = Ends { parts: of_parts, ln_ratio: output.0 - own };
+                self.expansion.join(&merged, &forked.jacobians, x.moments.width, &ends);
+            }
+            Joined::Attention(attended, _) => {
+                let [query, key, value] = [0, 1, 2].map(|part: usize| inside[part].as_ref().expect("it is inside").given());
+                self.expansion.attend_join(&attended, [query, key, value], [of_parts[0], of_parts[1], of_parts[2]]);
+            }
+            Joined::Apart(applied) => {
+                self.expansion.apply_backward(*applied, Cosines { output: output.1, input: cosine });
+            }
+            Joined::Expert(_) => self.expansion.turn(x.place, cosine - first),
+            Joined::Inside => {
+                let inside = inside.into_iter().next().expect("a fan has parts");
+                return Ok(Gradient { leading, place: x.place, inside });
+            }
+        }
+        self.expansion.settle_backward(x.place, forked.drawn.as_ref());
+        Ok(Gradient { leading, place: x.place, inside: None })
+    }
+
+    fn accumulate(&mut self, sum: Gradient, more: Gradient) -> Result<Gradient, PredictError> {
+        let leading = self.leading.accumulate(sum.leading, more.leading)?;
+        Ok(Gradient { leading, place: 0, inside: None })
+    }
+
+    fn experts(&self, mixture: &Mixture) -> usize {
+        self.leading.experts(mixture)
+    }
+
+    fn observe(&mut self, at: &Site, signal: &Signal) {
+        self.observed.push(self.expansion.fluctuations().clone());
+        if !self.leading.tells(at) {
+            return;
+        }
+        let expansion = signal.inside.as_deref().unwrap_or(&self.expansion);
+        let levels = expansion.levels(signal.place, &signal.stream);
+        let (level, mean) = (levels.ln_level.exp(), expansion.ln_mean(signal.place).exp());
+        let leading = mean_field::observed(&signal.leading);
+        let end = |(of_mean, second): (f64, f64)| (of_mean * mean, second * level);
+        let pooled = Pooled {
+            mean: leading.mean * mean,
+            second: leading.second * level,
+            cross: leading.cross.map(|cross| level * (cross + leading.second * levels.correlation)),
+            ends: leading.ends.map(|ends| ends.map(end)),
+            spread: Some(expansion.variance(signal.place, &signal.stream)),
+            ..leading
+        };
+        let site = (at.layer(), at.path().to_owned());
+        self.leading.rows.signal(site, at.is_stream_site(), pooled, Matrix2::zeros());
+    }
+
+    fn observe_gradient(&mut self, at: &Site, gradient: &Gradient) {
+        let fluctuations = self.observed.pop().expect("the way back observes what the way there did");
+        if !self.leading.tells(at) {
+            return;
+        }
+        let leading = pooled(&gradient.leading.kernel, |_| 0.0);
+        let (added, cosine, spread) = self.observed_gradient(gradient, &fluctuations);
+        let cross = leading.cross.map(|_| leading.second * cosine);
+        let pooled = Pooled { ln_unit: leading.ln_unit + added, cross, spread, ..leading };
+        self.leading.rows.gradient(at.path(), pooled, Vector2::zeros());
+    }
+}
