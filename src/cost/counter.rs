@@ -270,7 +270,7 @@ impl<'s> Interpreter<'s> for Counter<'s> {
         Ok(())
     }
 
-    fn accumulate(&mut self, (): (), (): ()) -> Result<(), Infallible> {
+    fn arrive(&mut self, _: Option<()>, (): ()) -> Result<(), Infallible> {
         Ok(())
     }
 

@@ -12,7 +12,7 @@
 
 use nalgebra::DMatrix;
 
-use super::chart::{Quadratic, VARIABLES};
+use super::chart::{Quadratic, R, R_A, R_AB, R_B, VARIABLES};
 use super::forward::{Fluctuations, Step, average, of_stream};
 use super::noise::{Matrix, Vector};
 
@@ -70,6 +70,23 @@ impl Conditional {
         self.pull(&jacobian);
     }
 
+    /// Adds to what the cosine answers to the overlap of two tokens beyond what they share with all, so that its expectation with r_ab is
+    /// larger by `more`.
+    pub(crate) fn lean(&mut self, stream: usize, more: f64, fluctuations: &Fluctuations) {
+        /// Of the variance of cosines, what is rounding.
+        const NOTHING: f64 = 1e-6;
+        let covariance = fluctuations.of(stream);
+        let directions = [(R_AB, 1.0), (R_A, -1.0), (R_B, -1.0), (R, 1.0)];
+        let variance: f64 = directions.iter().map(|&(of, sign)| sign * covariance[(of, R_AB)]).sum();
+        if variance <= NOTHING * covariance[(R_AB, R_AB)] {
+            return;
+        }
+        let start = of_stream(stream).start;
+        for (of, sign) in directions {
+            self.cosine.gradient[start + of] += sign * more / variance;
+        }
+    }
+
     /// Adds `own` to H and `pair` to ln of E g_a·g_b.
     pub(crate) fn add(&mut self, [own, pair]: [f64; 2]) {
         self.ln_own.value += own;
@@ -100,24 +117,29 @@ impl Conditional {
 
     /// The sum of uncorrelated gradients, of which ln E |g|² is this at infinite width, and the share of each.
     pub(crate) fn sum(parts: &[&Self], levels: &[f64]) -> (Self, Vec<f64>) {
+        /// Of the largest part, what does not count: rounding is all that is known of it.
+        const NOTHING: f64 = 1e-9;
         let largest = levels.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         if largest == f64::NEG_INFINITY {
             return (parts[0].clone(), vec![1.0 / parts.len() as f64; parts.len()]);
         }
-        let leading: Vec<f64> = levels.iter().map(|level| (level - largest).exp()).collect();
-        let units: Vec<f64> = parts.iter().zip(&leading).map(|(part, level)| level * part.ln_own.value.exp()).collect();
+        let leading = levels.iter().map(|level| (level - largest).exp());
+        let leading: Vec<f64> = leading.map(|part| if part < NOTHING { 0.0 } else { part }).collect();
+        let unit = |(part, &level): (&&Self, &f64)| if level > 0.0 { level * part.ln_own.value.exp() } else { 0.0 };
+        let units: Vec<f64> = parts.iter().zip(&leading).map(unit).collect();
         let total: f64 = units.iter().sum();
         let shares: Vec<f64> = units.iter().map(|unit| unit / total).collect();
         let count = parts[0].ln_own.gradient.len();
         let mut ln_own = Quadratic::constant((total / leading.iter().sum::<f64>()).ln(), count);
-        for (part, &share) in parts.iter().zip(&shares) {
+        let counted = || parts.iter().zip(&shares).filter(|&(_, &share)| share > 0.0);
+        for (part, &share) in counted() {
             let Quadratic { gradient, hessian, .. } = &part.ln_own;
             ln_own.gradient += gradient * share;
             ln_own.hessian += (hessian + gradient * gradient.transpose()) * share;
         }
         ln_own.hessian -= &ln_own.gradient * ln_own.gradient.transpose();
         let mut cosine = Quadratic::constant(0.0, count);
-        for (part, &share) in parts.iter().zip(&shares) {
+        for (part, &share) in counted() {
             cosine.add(&part.ln_own.less(&ln_own).exp(share).times(&part.cosine));
         }
         (Self { ln_own, cosine }, shares)

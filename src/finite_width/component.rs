@@ -87,8 +87,8 @@ impl Place<'_> {
         }
     }
 
-    /// `kept`: the share of E y² that does not come from the bias.
-    pub(crate) fn linear(&self, linear: &Linear, kept: f64) -> Answer {
+    /// `kept`: the share of E y² that does not come from the bias; `mean`: of E x², that of (E x)².
+    pub(crate) fn linear(&self, linear: &Linear, [kept, mean]: [f64; 2]) -> Answer {
         let (inputs, c) = (linear.fan_in as f64, self.x.correlation);
         let affine = Affine { isotropic: 1.0, kept };
         let is_centred = linear.standardised.is_some();
@@ -98,7 +98,7 @@ impl Place<'_> {
             entries: FourPoint::gaussian(self.r, self.covariance[(R_AB, R_AB)]),
             ones: [1.0, self.r],
             variance: None,
-            drift: if is_centred { self.standardised() } else { Vector::zeros() },
+            drift: if is_centred { self.standardised(mean) } else { Vector::zeros() },
             with_gains: [Vector::zeros(); 2],
             transport: Transport {
                 radial: affine,
@@ -115,19 +115,20 @@ impl Place<'_> {
         }
     }
 
-    /// What subtracting the mean over features takes from u and r.
-    fn without_ones(&self) -> Vector {
-        let [own, pair] = self.x.ones.map(|share| share / self.x.width);
-        shift([-own, self.x.correlation * own - pair])
+    /// What subtracting the mean over features takes from u and r beyond E x, of which E x² has the share `mean`.
+    fn without_ones(&self, mean: f64) -> Vector {
+        let rest = 1.0 - mean;
+        let [own, pair] = self.x.ones.map(|share| share / (self.x.width * rest));
+        shift([-own, (self.x.correlation - mean) / rest * own - pair])
     }
 
     /// The same of rows that have nothing along (1, …, 1), and are as long in one dimension less.
-    fn standardised(&self) -> Vector {
-        self.without_ones() + shift([self.x.width.recip(), 0.0])
+    fn standardised(&self, mean: f64) -> Vector {
+        self.without_ones(mean) + shift([self.x.width.recip(), 0.0])
     }
 
-    /// `share`: E x²/(E x² + ε).
-    pub(crate) fn norm(&self, norm: &Norm, share: f64) -> Answer {
+    /// `share`: E x²/(E x² + ε); `mean`: of E x², the share of (E x)².
+    pub(crate) fn norm(&self, norm: &Norm, [share, mean]: [f64; 2]) -> Answer {
         let (n, c) = (self.x.width, self.x.correlation);
         let is_centred = norm.kind == NormKind::LayerNorm;
         let removed = share * (2.0 - share) / n;
@@ -135,7 +136,7 @@ impl Place<'_> {
         // Of E g² LayerNorm takes k/n along (1, …, 1), of the length that it divides by what x has there.
         let centring = if is_centred { 1.0 / n } else { 0.0 };
         let divisor = share * centring * self.x.ones[0];
-        let mut drift = if is_centred { self.without_ones() } else { Vector::zeros() };
+        let mut drift = if is_centred { self.without_ones(mean) } else { Vector::zeros() };
         for level in [U_A, U_B, U] {
             drift[level] *= 1.0 - share;
         }

@@ -4,7 +4,7 @@ use nalgebra::DMatrix;
 use sigprop_stack::Attention;
 
 use super::attention::averages::Averages;
-use super::attention::{Attending, Leading};
+use super::attention::{AtPath, Attending, Leading};
 use super::backward::Conditional;
 use super::chart::{Gain, Map, Quadratic, R_AB, U, U_A, U_B, VARIABLES};
 use super::component::{Answer, Place};
@@ -45,8 +45,12 @@ pub(crate) struct Attended {
     place: usize,
     step: Step,
     attending: Attending,
-    /// Fluctuations behind the map alone.
+    /// Fluctuations at the input, behind the map alone, and at the output.
+    before: Fluctuations,
     behind: Fluctuations,
+    after: Fluctuations,
+    /// The correlation of two tokens of the output.
+    correlation: f64,
     /// Of the input.
     width: f64,
     /// On the way back, the gradient at the output, its cosine where all tokens are gathered, ρ, α and k.
@@ -173,9 +177,17 @@ impl Expansion {
         (stream, Applied { place, drawn, before, x, step, gain, answer, after })
     }
 
-    /// Starts the way back at the end of a stream.
-    pub(crate) fn seed(&mut self, cosine: f64, width: f64) {
-        self.gradients = Some(Gradients::seed(cosine, width, self.length));
+    /// Starts the way back at the end of a stream, with a gradient that finite width has added to.
+    pub(crate) fn seed(&mut self, [ln_own, cosine]: [f64; 2], width: f64) {
+        let mut gradients = Gradients::seed(cosine, width, self.length);
+        gradients.of[0].given.ln_own.value = ln_own;
+        self.gradients = Some(gradients);
+    }
+
+    /// S of a stream, with what its entries are still to add.
+    pub(crate) fn covariance(&self, place: usize, stream: &Stream) -> Matrix {
+        let pending = stream.pending(self.length).map_or(Matrix::zeros(), |noise| noise.covariance);
+        self.fluctuations.of(place) + pending
     }
 
     /// Whether the way back has begun.
@@ -197,34 +209,56 @@ impl Expansion {
         self.gradients.as_ref().expect("the way back has begun").at(place, fluctuations)
     }
 
-    /// Goes through an attention of `x`, whose settled input this is, to an output of this width.
+    /// Goes through an attention of `x`, whose settled input this is, to keys of this covariance and correlation, other than those of
+    /// `x` if `is_apart`; to an output of this width.
     pub(crate) fn attend(
         &mut self,
         (place, x): (usize, &Stream),
+        (keys, is_apart): ((&Matrix, f64), bool),
         (attention, scores): (&Attention, [f64; 2]),
         leading: Leading,
         width: f64,
         averages: impl FnOnce(f64, f64) -> Averages,
     ) -> (Stream, Attended) {
-        let covariance = self.fluctuations.of(place);
         let Leading { mut map, paths } = leading;
         let correlation = map.leading;
         let r = correlation + map.moved[1];
-        let at = (place, &covariance);
-        let attending = Attending::new((attention, scores), paths, x.width, at, [x.correlation, r], averages);
-        attending.lean(&mut map);
+        let at = (place, keys.0);
+        let attending = Attending::new((attention, scores), paths, x.width, at, [keys.1, r], averages);
+        if !is_apart {
+            attending.lean(&mut map);
+        }
+        let before = self.fluctuations.clone();
         let step = self.fluctuations.map(&[place], map);
         let behind = self.fluctuations.clone();
         self.fluctuations.add(place, &attending.noise, correlation);
+        let after = self.fluctuations.clone();
         let variance = self.fluctuations.of(place)[(R_AB, R_AB)];
         let jacobian = step.part(place);
         let r = [correlation, correlation + self.means(place)[1]];
         let stream = Stream { susceptibility: x.susceptible(&jacobian), ..Stream::drawn(width, r, variance) };
-        (stream, Attended { place, step, attending, behind, width: x.width, output: None })
+        let attended = Attended {
+            place,
+            step,
+            attending,
+            before,
+            behind,
+            after,
+            correlation: r[1],
+            width: x.width,
+            output: None,
+        };
+        (stream, attended)
     }
 
-    /// Back through an attention, to its queries, keys and values, whose gradients have these cosines at infinite width.
-    pub(crate) fn attend_split(&mut self, attended: &mut Attended, cosines: [Cosines; 3]) -> [Conditional; 3] {
+    /// E of the gradient at the output of an attention with the output, before values are drawn.
+    pub(crate) fn coupling_behind(&self, attended: &Attended) -> Coupling {
+        let Attended { place, after, correlation, .. } = attended;
+        Coupling::new(self.given(*place).clone(), *place, after, *correlation)
+    }
+
+    /// Back through an attention, to its queries, keys and values, whose gradients are like this at infinite width.
+    pub(crate) fn attend_split(&mut self, attended: &mut Attended, leading: [AtPath; 3]) -> [Conditional; 3] {
         let Attended { place, step, attending, behind, output, .. } = attended;
         let gradients = self.gradients();
         let responses = gradients.of[*place].given.responses(*place);
@@ -238,7 +272,7 @@ impl Expansion {
         }
         let Both { given, mixed, .. } = &gradients.of[*place];
         *output = Some((given.clone(), cosine, *mixed));
-        attending.split([given, &gathered], responses, *mixed, cosines)
+        attending.split([given, &gathered], responses, *mixed, leading)
     }
 
     /// Back to the input of an attention, from what its queries, keys and values send back.
@@ -287,14 +321,14 @@ impl Expansion {
         }
     }
 
-    /// Goes through a sum with this ratio of E y² and that of the common input.
+    /// Goes through a sum with this ratio of E y² and that of the common input, of parts of whose E x² these shares are (E x)².
     pub(crate) fn sum(
         &mut self,
         x: &Stream,
         places: &[usize],
         mut parts: Vec<Stream>,
         map: impl FnOnce(&[[f64; 2]]) -> (Map, Vec<Gain>),
-        ratio: f64,
+        (ratio, means): (f64, &[f64]),
     ) -> (Stream, Merged) {
         let drawn = places.iter().zip(&mut parts).map(|(&place, part)| self.draw(place, part)).collect();
         let before = self.fluctuations.clone();
@@ -306,7 +340,7 @@ impl Expansion {
         let r = leading + self.means(places[0])[1];
         let streams: Vec<&Stream> = parts.iter().collect();
         let fan = Fan { x, parts: &streams, leading, r, length: self.length };
-        let (mut stream, noise) = fan.sum(&step, &shares, &before);
+        let (mut stream, noise) = fan.sum(&step, [&shares, means], &before);
         let answers = shares.iter().map(|&share| fan.part_of_sum(share)).collect();
         let common = commons(&streams, |i, j| shares[i] * shares[j] * ratio);
         self.fluctuations.add(places[0], &noise, leading);
@@ -405,6 +439,13 @@ fn commons(parts: &[&Stream], factor: impl Fn(usize, usize) -> f64) -> Vec<Commo
         }
     }
     commons
+}
+
+impl Attended {
+    /// Fluctuations at the input.
+    pub(crate) fn before(&self) -> &Fluctuations {
+        &self.before
+    }
 }
 
 impl Applied {

@@ -47,16 +47,17 @@ impl Fan<'_> {
         [row(U_A), row(R_AB)]
     }
 
-    /// The output of a sum to which parts contribute these shares.
-    pub(crate) fn sum(&self, step: &Step, shares: &[f64], fluctuations: &Fluctuations) -> (Stream, Noise) {
+    /// The output of a sum to which parts contribute these shares, of which those are (E x)².
+    pub(crate) fn sum(&self, step: &Step, [shares, means]: [&[f64]; 2], fluctuations: &Fluctuations) -> (Stream, Noise) {
         let ones = [0, 1].map(|pair| self.parts.iter().zip(shares).map(|(part, share)| share * part.ones[pair]).sum());
         let mut noise = Noise::none();
         for i in 0..shares.len() {
             for j in 0..i {
                 let [a, b] = [i, j].map(|part| of_stream(step.parts[part]).start + R_AB);
                 let joint = fluctuations.covariance[(a, b)];
-                let cosines = [i, j].map(|part| self.parts[part].correlation);
-                let more = crossed(shares[i] * shares[j], cosines, joint).noise(self.x.width, self.length, self.r);
+                let both: f64 = [i, j].iter().map(|&part| shares[part] * (1.0 - means[part])).product();
+                let centred = |part: usize| (self.parts[part].correlation - means[part]) / (1.0 - means[part]);
+                let more = crossed(both, [i, j].map(centred), joint).noise(self.x.width, self.length, self.r);
                 noise.covariance += more.covariance;
                 noise.drift += more.drift;
             }

@@ -66,6 +66,20 @@ impl FourPoint {
         Self { aaaa: 3.0, aaab: 3.0 * r, aabb: 1.0 + 2.0 * (r2 + variance), aabc: r + 2.0 * r2, abcd: 3.0 * r2 }
     }
 
+    /// The same of which a share is the same in all networks, with this correlation of its own.
+    pub(crate) fn drawn(r: f64, [share, fixed]: [f64; 2]) -> Self {
+        let (all, still) = (Self::gaussian(r, 0.0), Self::gaussian(fixed, 0.0));
+        // What entries that are drawn have beyond E x_a x_b E x_c x_d is Wick's, less that of those that are not.
+        let less = |all: f64, still: f64, apart: f64| all - share * share * (still - apart);
+        Self {
+            aaaa: less(all.aaaa, still.aaaa, 1.0),
+            aaab: less(all.aaab, still.aaab, fixed),
+            aabb: less(all.aabb, still.aabb, 1.0),
+            aabc: less(all.aabc, still.aabc, fixed),
+            abcd: less(all.abcd, still.abcd, fixed * fixed),
+        }
+    }
+
     /// Of products of independent entries.
     pub(crate) fn times(self, other: Self) -> Self {
         Self {

@@ -38,6 +38,16 @@ impl Stream {
         }
     }
 
+    /// The start of a stream, of which a share is the same in all networks, with this correlation of its own.
+    pub(crate) fn start(width: f64, correlation: f64, fixed: [f64; 2]) -> Self {
+        let [share, of_fixed] = fixed;
+        Self {
+            entries: FourPoint::drawn(correlation, fixed),
+            ones: [1.0 - share, correlation - share * of_fixed],
+            ..Self::drawn(width, [correlation; 2], 0.0)
+        }
+    }
+
     /// All that finitely many entries of `length` tokens add.
     pub(crate) fn noise(&self, length: f64) -> Noise {
         self.entries.covariances(self.correlation).noise(self.width, length, self.correlation)

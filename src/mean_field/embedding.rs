@@ -13,7 +13,7 @@
 
 use std::sync::Arc;
 
-use sigprop_stack::{Branch, Embedding, EmbeddingTerm, Gaussian, Sum};
+use sigprop_stack::{Branch, Embedding, EmbeddingTerm, Gaussian, Source, Sum};
 use smallvec::smallvec;
 
 use super::component::{Fan, MeanField, Parameter};
@@ -37,6 +37,24 @@ pub(crate) fn gaussian<S: Scalar>(source: &Gaussian, positions: &Arc<Positions>)
 pub(crate) fn embedded<S: Scalar>(source: &Embedding, positions: &Arc<Positions>) -> Signal<S> {
     let zero = Gaussian { width: source.width, mean: 0.0, variance: 0.0, correlation: 0.0 };
     source.terms.iter().fold(gaussian(&zero, positions), |x, term| term.forward(&x))
+}
+
+/// Of E x² of a source, the share that is the same in all networks, and its correlation of two tokens, averaged over a sequence.
+pub(crate) fn fixed(source: &Source, x: &Kernel<f64>) -> [f64; 2] {
+    let of = |fixed: &Kernel<f64>| {
+        let positions = &x.positions;
+        let own = |of: &Kernel<f64>| positions.sum(|node| of.own[node]) * of.ln_unit.exp();
+        let pair = positions.sum_pairs(|point| fixed.pairs[point]) * fixed.ln_unit.exp();
+        if own(fixed) > 0.0 { [own(fixed) / own(x), pair / (own(fixed) * (positions.length - 1.0).max(1.0))] } else { [0.0; 2] }
+    };
+    match source {
+        Source::Gaussian(Gaussian { mean, variance, .. }) => [if *mean == 0.0 { 0.0 } else { mean * mean / (mean * mean + variance) }, 1.0],
+        Source::Embedding(source) => {
+            let is_fixed = |term: &&EmbeddingTerm| matches!(term, EmbeddingTerm::SinusoidalPosition { .. });
+            let terms = source.terms.iter().filter(is_fixed).cloned().collect();
+            of(&embedded(&Embedding { terms, ..source.clone() }, &x.positions).kernel)
+        }
+    }
 }
 
 /// r_ab at a point.

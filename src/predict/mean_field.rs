@@ -566,8 +566,11 @@ impl Interpreter<'_> for Walk<'_> {
         Ok(Gradient::sum(&parts))
     }
 
-    fn accumulate(&mut self, sum: Gradient<f64>, more: Gradient<f64>) -> Result<Gradient<f64>, PredictError> {
-        Ok(Gradient::sum(&[sum, more]))
+    fn arrive(&mut self, sum: Option<Gradient<f64>>, more: Gradient<f64>) -> Result<Gradient<f64>, PredictError> {
+        Ok(match sum {
+            Some(sum) => Gradient::sum(&[sum, more]),
+            None => more,
+        })
     }
 
     fn experts(&self, _: &Mixture) -> usize {

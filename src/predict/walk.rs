@@ -389,8 +389,11 @@ impl Interpreter<'_> for Moments {
         Ok(fans::joined(&self.domain, &kept, &gradient, &parts))
     }
 
-    fn accumulate(&mut self, sum: Gradient, more: Gradient) -> Result<Gradient, PredictError> {
-        Ok(fans::accumulated(&self.domain, &[sum, more]))
+    fn arrive(&mut self, sum: Option<Gradient>, more: Gradient) -> Result<Gradient, PredictError> {
+        Ok(match sum {
+            Some(sum) => fans::accumulated(&self.domain, &[sum, more]),
+            None => more,
+        })
     }
 
     /// All experts are alike.

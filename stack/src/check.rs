@@ -374,7 +374,7 @@ impl<'s> Interpreter<'s> for Widths<'s> {
         Ok(())
     }
 
-    fn accumulate(&mut self, (): (), (): ()) -> Result<(), StackError> {
+    fn arrive(&mut self, _: Option<()>, (): ()) -> Result<(), StackError> {
         Ok(())
     }
 

@@ -95,8 +95,8 @@ pub trait Interpreter<'s> {
         parts: Vec<Self::Gradient>,
     ) -> Result<Self::Gradient, Self::Error>;
 
-    /// The sum of two gradients that reach the end of a stream by different ways.
-    fn accumulate(&mut self, sum: Self::Gradient, more: Self::Gradient) -> Result<Self::Gradient, Self::Error>;
+    /// The gradient at the end of a stream, from what has reached it by other ways, if anything, and what reaches it now.
+    fn arrive(&mut self, sum: Option<Self::Gradient>, more: Self::Gradient) -> Result<Self::Gradient, Self::Error>;
 
     /// How many copies of an expert are run, at most `n_experts`; every copy sees all tokens.
     fn experts(&self, mixture: &Mixture) -> usize {
@@ -138,7 +138,7 @@ pub fn run<'s, I: Interpreter<'s>>(stack: &'s Stack, interpreter: &mut I) -> Res
         let mut gradient = gradients[index].take();
         if index == stack.gradient.stream {
             let seed = walk.interpreter.seed(&walk.site, &stack.gradient, &outputs[index])?;
-            gradient = Some(walk.accumulated(gradient, seed)?);
+            gradient = Some(walk.interpreter.arrive(gradient, seed)?);
         }
         let Some(gradient) = gradient else { continue };
         walk.memory_gradients = gradients;
@@ -209,13 +209,6 @@ impl<'s, 'i, I: Interpreter<'s>> Walk<'s, 'i, I> {
         }
         self.site.layer = -1;
         self.interpreter.source_backward(&self.site, stream, gradient)
-    }
-
-    fn accumulated(&mut self, sum: Option<I::Gradient>, more: I::Gradient) -> Result<I::Gradient, I::Error> {
-        match sum {
-            Some(sum) => self.interpreter.accumulate(sum, more),
-            None => Ok(more),
-        }
     }
 
     fn body(&mut self, body: &'s [Node], signal: I::Signal) -> Result<I::Signal, I::Error> {
@@ -336,7 +329,7 @@ impl<'s, 'i, I: Interpreter<'s>> Walk<'s, 'i, I> {
                 None => inputs.push(gradient),
                 Some(memory) => {
                     let sum = self.memory_gradients[memory].take();
-                    self.memory_gradients[memory] = Some(self.accumulated(sum, gradient)?);
+                    self.memory_gradients[memory] = Some(self.interpreter.arrive(sum, gradient)?);
                 }
             }
         }

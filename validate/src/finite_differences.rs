@@ -126,8 +126,8 @@ impl<'a> Interpreter<'_> for Probe<'a> {
         self.sampler.join(at, fan, kept, parts)
     }
 
-    fn accumulate(&mut self, sum: Array<f64>, more: Array<f64>) -> Result<Array<f64>, Stop> {
-        self.sampler.accumulate(sum, more)
+    fn arrive(&mut self, sum: Option<Array<f64>>, more: Array<f64>) -> Result<Array<f64>, Stop> {
+        self.sampler.arrive(sum, more)
     }
 
     fn observe(&mut self, at: &Site, signal: &Signal<'a>) {

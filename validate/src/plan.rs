@@ -430,7 +430,7 @@ impl Interpreter<'_> for Planner<'_> {
         Ok(())
     }
 
-    fn accumulate(&mut self, (): (), (): ()) -> Result<(), Infallible> {
+    fn arrive(&mut self, _: Option<()>, (): ()) -> Result<(), Infallible> {
         Ok(())
     }
 

@@ -514,8 +514,11 @@ impl<T: Scalar> Interpreter<'_> for Sampler<'_, T> {
         })
     }
 
-    fn accumulate(&mut self, sum: Array<T>, more: Array<T>) -> Result<Array<T>, Stop> {
-        Ok(plus(sum, &more))
+    fn arrive(&mut self, sum: Option<Array<T>>, more: Array<T>) -> Result<Array<T>, Stop> {
+        Ok(match sum {
+            Some(sum) => plus(sum, &more),
+            None => more,
+        })
     }
 
     fn observe(&mut self, at: &Site, signal: &Signal<T>) {

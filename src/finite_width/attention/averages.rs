@@ -53,8 +53,6 @@ averages! {
     u_pair, squares_pair, diagonal_pair,
     /// Σ A²(z − m), Σ AC(z − C·z); Σ A²(A − S)².
     lean, lean_pair, along,
-    /// Σ_b≠d of products over keys: A²·A², AC·AC.
-    apart, apart_pair,
     /// Of c_bb² and c_bb c_b'b: see `gains.rs`.
     own_z, own_pair_z, own_pair_zy, cross_z, cross_zz, cross_one, cross_pair_z, cross_pair_y, cross_pair_zy, cross_pair_one,
 }
@@ -226,7 +224,6 @@ impl Averages {
         self.pull = pull(rows);
         self.longer = e(&[(1.0, &[mono(1, 0, H2, 0)])]);
         self.lean = e(&[(1.0, &[z(2, 0)]), (-1.0, &[z(1, 0), A2])]);
-        self.apart = self.ss - e(&[(1.0, &[A4])]);
         self.along = e(&[(1.0, &[A4]), (-2.0, &[A3, A2]), (1.0, &[A2, A2, A2])]);
     }
 
@@ -255,10 +252,8 @@ impl Averages {
             + 0.5 * e(&[(-1.0, &[z(1, 0), y(1, 1)]), (-1.0, &[y(0, 1), z(1, 1)]), (1.0, &[z(1, 0), y(0, 1), AC])])
             + 0.5 * e(&[(-1.0, &[y(1, 0), z(1, 1)]), (-1.0, &[z(0, 1), y(1, 1)]), (1.0, &[y(1, 0), z(0, 1), AC])]);
         self.u_pair = white(u_zz, u_zy) - self.squares_pair;
-        let fourth = e(&[(1.0, &[A2C2])]);
-        self.diagonal_pair = self.x + e(&[(-1.0, &[A2C]), (-1.0, &[AC2])]) + fourth;
+        self.diagonal_pair = self.x + e(&[(-1.0, &[A2C]), (-1.0, &[AC2]), (1.0, &[A2C2])]);
         self.lean_pair = e(&[(1.0, &[z(1, 1)]), (-1.0, &[z(1, 0), AC])]);
-        self.apart_pair = self.xx - fourth;
         self.x_kurtosis = kurtosis(rows, rho, &[AC]);
         let of_squares = -kurtosis(rows, rho, &[A2C]) - kurtosis(rows, rho, &[AC2]);
         self.tt_kurtosis = self.x_kurtosis + of_squares + kurtosis(rows, rho, &[AC, AC]);

@@ -221,18 +221,6 @@ impl Inputs {
         Corrected { output, paths: [query, gathered(w * key[0], w * key[1], 0.0), gathered(s, x, 1.0)] }
     }
 
-    /// What g_b·g_b' of two keys, and of two values, answer to their own overlap (1 − R) ε_bb': from |g_a|² and from g_a·g_c.
-    pub(crate) fn near(&self, of: &Averages) -> [[f64; 2]; 2] {
-        let ([d, _], &Self { correlation: rho, score, keys, .. }) = (self.apart(), self);
-        let products = 1.0 - 2.0 * of.s + of.ss - of.diagonal;
-        let products_pair = 1.0 - 2.0 * of.s + of.sc - of.diagonal_pair;
-        let key = [products + of.apart + of.u - of.squares, rho * (products_pair + of.apart_pair)];
-        // Rows lean in proportion to w, flatter ones than averages are kept of as well.
-        let lean = (score / of.w).min(d.recip());
-        let both = [key.map(|slope| score * slope), [of.pull * lean, of.pull_pair * lean]];
-        both.map(|[own, pair]| [own / (keys - 1.0), pair])
-    }
-
     /// n times what W_Q, W_K, W_V together add to |g_a|² at the input beyond their paths: from |g_a|² and g_a·g_b, by keys and values, and by
     /// queries.
     pub(crate) fn excess(&self, of: &Averages) -> [f64; 3] {

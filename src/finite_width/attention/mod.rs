@@ -51,6 +51,13 @@ pub(crate) struct Leading {
     pub(crate) paths: [Factors; 3],
 }
 
+/// Gradients at infinite width, of a path: cosines behind the attention and at queries, keys or values, and ln of the factor on E |g_a|².
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AtPath {
+    pub(crate) cosines: Cosines,
+    pub(crate) ln_gain: f64,
+}
+
 /// What finite width makes of it.
 #[derive(Clone, Debug)]
 pub(crate) struct Attending {
@@ -68,6 +75,13 @@ pub(crate) struct Attending {
     width: f64,
     /// Which of the live streams it is.
     stream: usize,
+}
+
+/// Whose queries and whose keys an attention has.
+#[derive(Clone, Copy)]
+pub(crate) struct Between<'x> {
+    pub(crate) queries: About<'x>,
+    pub(crate) keys: About<'x>,
 }
 
 /// The two tagged tokens and all others of a signal.
@@ -112,11 +126,12 @@ struct There {
 }
 
 impl There {
-    /// Of an attention of `keys` tokens whose queries, keys and values are maps of `x`; none of others.
-    fn new(attention: &Attention, x: About<'_>, keys: f64) -> Option<Self> {
+    /// Of an attention to `keys` tokens whose queries, keys and values are maps of other streams; none of others.
+    fn new(attention: &Attention, x: Between<'_>, keys: f64) -> Option<Self> {
         let positions = Arc::new(Positions::groups(&[1.0, 1.0, keys - 2.0], None));
-        let x = tagged(x, &positions);
-        let parts = [&attention.query, &attention.key, &attention.value].map(|body| chain(body, &x).map(Arc::new));
+        let [queries, others] = [x.queries, x.keys].map(|x| tagged(x, &positions));
+        let bodies = [(&attention.query, &queries), (&attention.key, &others), (&attention.value, &others)];
+        let parts = bodies.map(|(body, x)| chain(body, x).map(Arc::new));
         let [Some(query), Some(key), Some(value)] = parts else { return None };
         let attended = Attended::new(attention, &[(1.0, View::Everywhere)], [query, key, value]);
         let y = attended.output();
@@ -139,10 +154,11 @@ impl There {
 }
 
 impl Leading {
-    /// Of an attention of `keys` tokens whose queries, keys and values are maps of `x`, with the output `y`; none of others.
-    pub(crate) fn new(attention: &Attention, x: About<'_>, y: &Moments, keys: f64) -> Option<Self> {
+    /// Of an attention to `keys` tokens whose queries, keys and values are maps of other streams, with the output `y`; none of others.
+    pub(crate) fn new(attention: &Attention, x: Between<'_>, y: &Moments, keys: f64) -> Option<Self> {
         let here = There::new(attention, x, keys)?;
-        let bare = There::new(attention, About { means: [0.0; 2], ..x }, keys)?;
+        let bare = |x| About { means: [0.0; 2], ..x };
+        let bare = There::new(attention, Between { queries: bare(x.queries), keys: bare(x.keys) }, keys)?;
         let jacobian = DMatrix::from_fn(VARIABLES, VARIABLES, |row, column| here.variables[row].gradient[column]);
         let moved = |variable: usize| here.variables[variable].value - bare.variables[variable].value;
         let moved = [moved(U_A) + here.ln_unit - bare.ln_unit, moved(R_AB)];
@@ -155,6 +171,18 @@ impl Leading {
         key.of_all_keys();
         value.of_all_keys();
         Some(Self { map, paths: [query, key, value] })
+    }
+
+    /// The same with nothing that depends on the stream whose queries it has.
+    pub(crate) fn apart(mut self) -> Self {
+        self.map.jacobian.fill(0.0);
+        self.map.hessians.iter_mut().for_each(|hessian| hessian.fill(0.0));
+        for path in &mut self.paths {
+            for factor in [&mut path.own_own, &mut path.pair_own, &mut path.own_pair, &mut path.pair_pair] {
+                *factor = Quadratic::constant(factor.value, VARIABLES);
+            }
+        }
+        self
     }
 }
 
@@ -203,9 +231,6 @@ impl Attending {
             let by = if index == 0 { &own } else { &gathered };
             path.correct(&bare.paths[index], &by.paths[index]);
         }
-        for (path, near) in paths[1..].iter_mut().zip(inputs.near(&averages)) {
-            path.near(near);
-        }
         let heads = attention.n_heads as f64;
         let apart = (1.0 - r) / own.output[0];
         let mut noise = inputs.scatter(&averages).noise(heads / (apart * apart), inputs.keys, correlation);
@@ -229,7 +254,7 @@ impl Attending {
         [output, gathered]: [&Conditional; 2],
         responses: [Vector; 2],
         mixed: Mixed,
-        cosines: [Cosines; 3],
+        leading: [AtPath; 3],
     ) -> [Conditional; 3] {
         let RowCovariances { ss, st, sx, s_tt, s_key, xx, xt, x_key } = self.inputs.row_covariances(&self.averages);
         let along = self.averages.along;
@@ -260,7 +285,7 @@ impl Attending {
         let path = |index: usize| {
             let of = if index == 0 { output } else { gathered };
             let others = (index > 0).then_some(others);
-            self.paths[index].gradient(self.stream, (of, cosines[index]), &met[index], others)
+            self.paths[index].gradient(self.stream, (of, leading[index]), &met[index], others)
         };
         [0, 1, 2].map(path)
     }
@@ -327,21 +352,12 @@ impl Factors {
         Self { own_own, pair_own, own_pair, pair_pair, leading, unit: 1.0 }
     }
 
-    /// Leaves derivatives by averages over all keys; those by single keys are in the averages, and in [`Self::near`].
+    /// Leaves derivatives by averages over all keys; what single keys answer to their overlaps is known from weights.
     fn of_all_keys(&mut self) {
         let average: DMatrix<f64> = DMatrix::from_column_slice(VARIABLES, VARIABLES, average().as_slice());
         for factor in [&mut self.own_own, &mut self.pair_own, &mut self.own_pair, &mut self.pair_pair] {
             factor.gradient = average.tr_mul(&factor.gradient);
             factor.hessian = average.tr_mul(&factor.hessian) * &average;
-        }
-    }
-
-    /// Adds what products of two keys answer to their own overlap, beyond what they share with all.
-    fn near(&mut self, [own, pair]: [f64; 2]) {
-        for (factor, slope) in [(&mut self.own_pair, own), (&mut self.pair_pair, pair)] {
-            for (variable, sign) in [(R_AB, 1.0), (R_A, -1.0), (R_B, -1.0), (R, 1.0)] {
-                factor.gradient[variable] += sign * self.unit * slope;
-            }
         }
     }
 
@@ -366,7 +382,7 @@ impl Factors {
     fn gradient(
         &self,
         stream: usize,
-        (of, cosines): (&Conditional, Cosines),
+        (of, AtPath { cosines, ln_gain }): (&Conditional, AtPath),
         met: &Path,
         others: Option<f64>,
     ) -> Conditional {
@@ -387,7 +403,8 @@ impl Factors {
             return Conditional { ln_own, cosine };
         }
         let mut ln_own = own.ln();
-        ln_own.value -= leading.ln();
+        // Keys that are alike leave more of a gradient than these; what finite width adds is the same.
+        ln_own.value = ((own.value - leading) / leading.max(ln_gain.exp())).ln_1p();
         ln_own.add(&of.ln_own);
         let mut cosine = pair.times(&own.inverse());
         cosine.value += cosines.input - (own_pair + cosines.output * pair_pair) / leading;

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use sigprop_stack::{Activation, Attention, Component, Fan, Linear, Norm, NormKind, Site, Sum};
+use sigprop_stack::{Activation, Attention, Component, EmbeddingTerm, Fan, Linear, Norm, NormKind, Site, Sum};
 
-use super::{Joined, Signal, Walk};
-use crate::finite_width::attention::Leading;
+use super::{Joined, Memory, Signal, Walk};
+use crate::finite_width::attention::{Between, Leading};
 use crate::finite_width::chart::{About, Gain, Map, Moments, component, fan};
 use crate::finite_width::component::{Answer, Place};
 use crate::finite_width::entries::EntryMoments;
@@ -81,15 +81,19 @@ impl Walk<'_> {
     pub(super) fn expanded(&mut self, component: &Component, x: &Signal, y: &Moments) -> (Stream, Applied) {
         match component {
             Component::Linear(linear) => {
-                let kept = without_bias(linear, y);
-                self.through_rule(linear, x, true, y, &|place| place.linear(linear, kept))
+                let shares = [without_bias(linear, y), x.moments.mean_share()];
+                self.through_rule(linear, x, true, y, &|place| place.linear(linear, shares))
             }
             Component::Norm(norm) => {
-                let share = normed_share(norm, &x.moments);
-                self.through_rule(norm, x, true, y, &|place| place.norm(norm, share))
+                let shares = [normed_share(norm, &x.moments), x.moments.mean_share()];
+                self.through_rule(norm, x, true, y, &|place| place.norm(norm, shares))
             }
             Component::Dropout(dropout) => self.through_rule(dropout, x, false, y, &|place| place.dropout(*dropout)),
             Component::Scale(scale) => self.through_rule(scale, x, false, y, &|place| place.unchanged()),
+            // Where waves are depends on positions.
+            Component::Embedding(EmbeddingTerm::SinusoidalPosition { .. }) => {
+                self.unchanged(x, false, y, &|place| place.unchanged())
+            }
             Component::Embedding(term) => self.through_rule(term, x, false, y, &|place| place.added()),
             Component::Activation(activation) => {
                 let means = self.expansion.means(x.place);
@@ -107,17 +111,19 @@ impl Walk<'_> {
         &mut self,
         attention: &Attention,
         x: &Signal,
-        [query, key]: [&Signal; 2],
+        ([query, key], memory): ([&Signal; 2], Option<&Memory>),
         [_, _, in_view]: [f64; 3],
         y: &Moments,
     ) -> (Stream, Joined) {
         let means = self.expansion.means(x.place);
-        let about = About { x: &x.moments, means };
-        let apart = 1.0 - about.correlation();
-        let keys = in_view.max(FEWEST);
-        let leading = (attention.memory.is_none() && apart > LEAST)
-            .then(|| Leading::new(attention, about, y, keys))
-            .flatten();
+        let queries = About { x: &x.moments, means };
+        let keys = memory.map_or(queries, |Memory { moments, means, .. }| About { x: moments, means: *means });
+        let of_keys = memory.map_or_else(|| self.expansion.covariance(x.place, &x.stream), |memory| memory.covariance);
+        let r = keys.correlation();
+        let apart = 1.0 - r;
+        let moved = means[0] + keys.means[0];
+        let count = in_view.max(FEWEST);
+        let leading = (apart > LEAST).then(|| Leading::new(attention, Between { queries, keys }, y, count)).flatten();
         let Some(leading) = leading else {
             let nothing = |_| (Map::nothing(y.correlation), Gain::same());
             let (stream, applied) =
@@ -125,15 +131,20 @@ impl Walk<'_> {
             return (stream, Joined::Apart(Box::new(applied)));
         };
         let [of_query, of_key] = [query, key].map(|part| part.moments.ln_level());
-        let score = attention.scale.powi(2) * attention.d_head as f64 * (of_query + of_key + 2.0 * means[0]).exp();
+        let score = attention.scale.powi(2) * attention.d_head as f64 * (of_query + of_key + moved).exp();
         let score = score.min(SHARPEST / apart);
-        let before = self.expansion.fluctuations().clone();
         let rows = &mut self.averages;
-        let averages = |w, rho| rows.at(w, rho, keys);
-        let input = Stream { correlation: x.stream.leading + means[1], ..(*x.stream).clone() };
-        let (stream, expanded) =
-            self.expansion.attend((x.place, &input), (attention, [score, keys]), leading, y.width, averages);
-        (stream, Joined::Attention(Box::new(expanded), before))
+        let averages = |w, rho| rows.at(w, rho, count);
+        let leading = if memory.is_some() { leading.apart() } else { leading };
+        let (stream, expanded) = self.expansion.attend(
+            (x.place, &x.stream),
+            ((&of_keys, r), memory.is_some()),
+            (attention, [score, count]),
+            leading,
+            y.width,
+            averages,
+        );
+        (stream, Joined::Attention(Box::new(expanded)))
     }
 
     /// Through a fan other than an attention.
@@ -143,16 +154,17 @@ impl Walk<'_> {
         let about = |means: &[[f64; 2]]| -> Vec<About<'_>> {
             parts.iter().zip(means).map(|(part, &means)| About { x: &part.moments, means }).collect()
         };
+        let means: Vec<f64> = parts.iter().map(|part| part.moments.mean_share()).collect();
         let ratio = (y.ln_level() - x.moments.ln_level()).exp();
         let (stream, merged) = match of {
             Fan::Sum(sum) => {
                 let sum = self.leading.settled(at, sum);
                 let map = |means: &[[f64; 2]]| of_parts::<Sum>(&sum, &about(means), y);
-                self.expansion.sum(&x.stream, &places, streams, map, ratio)
+                self.expansion.sum(&x.stream, &places, streams, map, (ratio, &means))
             }
             Fan::Concat(concat) => {
                 let map = |means: &[[f64; 2]]| of_parts(concat, &about(means), y);
-                self.expansion.sum(&x.stream, &places, streams, map, ratio)
+                self.expansion.sum(&x.stream, &places, streams, map, (ratio, &means))
             }
             Fan::Product(product) => {
                 let map = |means: &[[f64; 2]]| of_parts(product, &about(means), y);

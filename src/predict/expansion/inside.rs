@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use sigprop_stack::{Component, Interpreter, Site};
+use sigprop_stack::{Component, Fan, Interpreter, Site};
 
+use super::weights::Beyond;
 use super::{Gradient, Kept, Signal, Walk};
 use crate::finite_width::backward::Conditional;
 use crate::finite_width::chart::{About, Moments, component, levels};
@@ -19,14 +20,21 @@ use crate::predict::mean_field::{self, Added};
 #[derive(Clone)]
 pub(super) struct Inside {
     given: Conditional,
-    /// Of keys, whose products with the input nearly cancel: what finite width adds to E dW² of queries. With M = Σ_ab dL/ds_ab x_b x_aᵀ
-    /// weights have the gradients W_Q Mᵀ and W_K M, and what M knows of either is of higher order.
-    queries: Option<f64>,
+    /// What finite width adds to ln E dW² of a map of the input, where that is known from elsewhere.
+    weights: Option<f64>,
+    /// Whether it is of keys: what they share takes no gradient but that of rotations.
+    is_of_keys: bool,
+    /// What finite width adds to ln E |g_a|² and to the cosine of two, on average.
+    arrives: [f64; 2],
 }
 
 impl Inside {
     pub(super) fn new(given: Conditional) -> Self {
-        Self { given, queries: None }
+        Self { given, weights: None, is_of_keys: false, arrives: [0.0; 2] }
+    }
+
+    pub(super) fn arrives(&self) -> [f64; 2] {
+        self.arrives
     }
 
     pub(super) fn given(&self) -> &Conditional {
@@ -47,8 +55,9 @@ impl Walk<'_> {
         let mut inside = x.inside.expect("it is inside");
         let mut stream = Arc::clone(&x.stream);
         if let Component::Linear(linear) = of {
+            let shares = [super::forward::without_bias(linear, &y), x.moments.mean_share()];
             let mut expansion = (*inside).clone();
-            let answer = |place: &Place<'_>| place.linear(linear, super::forward::without_bias(linear, &y));
+            let answer = |place: &Place<'_>| place.linear(linear, shares);
             let map = |means| component(linear, About { x: &x.moments, means }, &y);
             stream = Arc::new(expansion.apply((x.place, &x.stream), true, map, answer).0);
             inside = Arc::new(expansion);
@@ -66,49 +75,62 @@ impl Walk<'_> {
         fluctuations: &Fluctuations,
         gradient: Gradient,
     ) -> Result<Gradient, PredictError> {
-        let Gradient { leading, place, inside } = gradient;
+        let Gradient { leading, place, inside, .. } = gradient;
         let mut inside = inside.expect("it is inside");
         if let (Component::Linear(_), mean_field::Kept::Apply([x, _])) = (component, &kept) {
             let (ln_own, cosine) = inside.given.at(fluctuations);
-            let weights = match inside.queries {
-                Some(queries) => queries,
-                None => weights(inside.given.clone(), (x, place), fluctuations, &leading),
-            };
-            let biases = super::weights::added(ln_own, cosine - levels(&leading.kernel).1, &leading.kernel, None);
+            let of_input = || coupled(&inside.given, (x, place), fluctuations, &leading).added(&leading, x);
+            let weights = inside.weights.unwrap_or_else(of_input);
+            let pair = cosine - levels(&leading.kernel).1;
+            let alone = || Beyond { ln_own, pair }.added_alone(&leading);
+            let biases = if inside.is_of_keys { weights } else { alone() };
             self.leading.added = Added { weights, biases };
         }
         let output = levels(&leading.kernel).1;
         let leading = self.leading.apply_backward(at, component, kept, leading)?;
         let input = levels(&leading.kernel).1;
         inside.given.cosine.value += input - output;
-        Ok(Gradient { leading, place, inside: Some(inside) })
+        Ok(Gradient::new(leading, place, Some(inside)))
     }
 }
 
-/// Gradients at queries, keys and values of `x`.
+/// Gradients at queries, keys and values of `x`, with what finite width adds to ln E dW² of values.
+///
+/// With M = Σ_ab dL/ds_ab x_b x_aᵀ weights of queries and keys have the gradients W_Q Mᵀ and W_K M, and those of values Σ_a h_a z_aᵀ, h the
+/// gradients at the outputs, z = Σ_b A_ab x_b: as much as keys' and values' gradients have to answer to overlaps of their inputs.
 pub(super) fn parts(
-    x: &Signal,
+    (x, fan): (&Signal, Fan),
     fluctuations: &Fluctuations,
-    parts: Vec<LeadingGradient<f64>>,
-    given: [Conditional; 3],
+    (parts, of_values): (Vec<LeadingGradient<f64>>, f64),
+    mut given: [Conditional; 3],
 ) -> Vec<Gradient> {
-    let of_queries = weights(given[0].clone(), (&x.leading, x.place), fluctuations, &parts[0]);
-    let inside = given.into_iter().enumerate();
-    let inside = inside.map(|(part, given)| Inside { given, queries: (part == 1).then_some(of_queries) });
-    let part = |(leading, inside)| Gradient { leading, place: x.place, inside: Some(inside) };
-    parts.into_iter().zip(inside).map(part).collect()
+    let at = |given: &Conditional, part| coupled(given, (&x.leading, x.place), fluctuations, part);
+    let of_queries = at(&given[0], &parts[0]).added(&parts[0], &x.leading);
+    let reads_x = matches!(fan, Fan::Attention(attention) if attention.memory.is_none());
+    let known = [None, Some(of_queries), Some(of_values)];
+    for ((given, part), known) in given.iter_mut().zip(&parts).zip(known) {
+        if let Some(known) = known.filter(|_| reads_x) {
+            let found = at(given, part);
+            given.lean(x.place, found.pair_for(known, part, &x.leading) - found.pair, fluctuations);
+        }
+    }
+    let part = |(leading, (part, given)): (LeadingGradient<f64>, (usize, Conditional))| {
+        let (ln_own, cosine) = given.at(fluctuations);
+        let arrives = [ln_own, cosine - levels(&leading.kernel).1];
+        let inside = Inside { given, weights: known[part], is_of_keys: part == 1, arrives };
+        Gradient::new(leading, x.place, Some(inside))
+    };
+    parts.into_iter().zip(given.into_iter().enumerate()).map(part).collect()
 }
 
-/// What finite width adds to ln E dW² of a map of `x`.
-fn weights(
-    given: Conditional,
+/// What finite width adds to products of a gradient, given the input at `place`, with that input.
+fn coupled(
+    given: &Conditional,
     (x, place): (&LeadingSignal<f64>, usize),
     fluctuations: &Fluctuations,
     gradient: &LeadingGradient<f64>,
-) -> f64 {
+) -> Beyond {
     let leading = Moments::of(x).correlation;
     let r = leading + fluctuations.means(place)[1];
-    let Coupling { ln_own, pair } = Coupling::new(given, place, fluctuations, r);
-    let more = pair - leading * levels(&gradient.kernel).1;
-    super::weights::added(ln_own, more, &gradient.kernel, Some(&x.kernel))
+    Beyond::new(Coupling::new(given.clone(), place, fluctuations, r), leading, gradient)
 }

@@ -21,6 +21,7 @@ use super::masks::Masks;
 use super::rows::Rows;
 use super::PredictError;
 use crate::domain::Pooled;
+use crate::finite_width::attention::AtPath;
 use crate::finite_width::attention::averages::Table;
 use crate::finite_width::chart::{Moments, levels};
 use crate::finite_width::entries::EntryMoments;
@@ -31,6 +32,7 @@ use crate::finite_width::noise::Matrix;
 use crate::finite_width::stream;
 use crate::mean_field::component::Parameter;
 use crate::mean_field::dual::function;
+use crate::mean_field::embedding;
 use crate::mean_field::gradient::Gradient as LeadingGradient;
 use crate::mean_field::signal::Signal as LeadingSignal;
 
@@ -51,6 +53,21 @@ pub(super) struct Gradient {
     place: usize,
     /// Of queries, keys and values: what it is given the input of their attention.
     inside: Option<Inside>,
+    /// Of the end of a stream: what finite width has added to ln E |g_a|² and to the cosine of two.
+    arrived: [f64; 2],
+}
+
+impl Gradient {
+    fn new(leading: LeadingGradient<f64>, place: usize, inside: Option<Inside>) -> Self {
+        Self { leading, place, inside, arrived: [0.0; 2] }
+    }
+}
+
+/// What an attention reads other than its queries' stream.
+struct Memory {
+    moments: Moments,
+    means: [f64; 2],
+    covariance: Matrix,
 }
 
 /// What the backward pass of a node needs.
@@ -75,8 +92,7 @@ pub(super) struct KeptFan {
 /// What became of the parts of a fan.
 enum Joined {
     Parts(Box<Merged>),
-    /// With fluctuations at its input.
-    Attention(Box<Attended>, Fluctuations),
+    Attention(Box<Attended>),
     /// Of an attention to others than its queries, or to others alone.
     Apart(Box<Applied>),
     /// Of an expert that stands for all, until the way back.
@@ -91,6 +107,7 @@ struct Forked {
     /// To the common input.
     drawn: Option<Matrix>,
     jacobians: Vec<DMatrix<f64>>,
+    memory: Option<Memory>,
 }
 
 /// The walk.
@@ -140,11 +157,26 @@ impl<'w> Walk<'w> {
         Signal { moments: Moments::of(&leading), leading, stream: Arc::new(stream), place, inside: None }
     }
 
+    /// Writes E dW² of the gains of a norm that is made of others, which the last of them multiplies by.
+    fn write_gains(&mut self, at: &Site, steps: &[Component], kept: &[Kept], gradient: &Gradient) {
+        let x = match kept.last() {
+            Some(Kept::Apply(mean_field::Kept::Apply([x, y]), last)) => {
+                self.start(gradient, y.width);
+                self.leading.added = self.added(&steps[steps.len() - 1], last, [x, y], gradient);
+                x
+            }
+            Some(Kept::Inside(mean_field::Kept::Apply([x, _]), _)) => x,
+            _ => unreachable!("steps keep both ends"),
+        };
+        let ln_gain = gradient.leading.kernel.ln_contracted(&x.kernel);
+        self.leading.write_weights(at, [(Parameter::Gain, ln_gain)]);
+    }
+
     /// Starts the way back through a stream that others have read.
     fn start(&mut self, gradient: &Gradient, width: f64) {
         if !self.expansion.has_gradients() {
-            let (_, cosine) = levels(&gradient.leading.kernel);
-            self.expansion.seed(cosine, width);
+            let [ln_own, cosine] = gradient.arrived;
+            self.expansion.seed([ln_own, levels(&gradient.leading.kernel).1 + cosine], width);
         }
     }
 }
@@ -160,8 +192,9 @@ impl Interpreter<'_> for Walk<'_> {
         let next = Expansion::new(stream.seq_len as f64);
         self.before.push(std::mem::replace(&mut self.expansion, next));
         let correlation = Moments::of(&leading).correlation;
-        let drawn = stream::Stream::drawn(leading.width, [correlation; 2], 0.0);
-        Ok(self.signal(leading, drawn, 0))
+        let fixed = embedding::fixed(&stream.source, &leading.kernel);
+        let start = stream::Stream::start(leading.width, correlation, fixed);
+        Ok(self.signal(leading, start, 0))
     }
 
     fn source_backward(&mut self, at: &Site, stream: &Stream, gradient: Gradient) -> Result<(), PredictError> {
@@ -173,9 +206,7 @@ impl Interpreter<'_> for Walk<'_> {
 
     fn seed(&mut self, at: &Site, seed: &GradientSeed, output: &Signal) -> Result<Gradient, PredictError> {
         let leading = self.leading.seed(at, seed, &output.leading)?;
-        let gradient = Gradient { leading, place: output.place, inside: None };
-        self.start(&gradient, output.moments.width);
-        Ok(gradient)
+        Ok(Gradient::new(leading, output.place, None))
     }
 
     fn apply(&mut self, at: &Site, component: &Component, x: Signal) -> Result<(Signal, Kept), PredictError> {
@@ -216,17 +247,14 @@ impl Interpreter<'_> for Walk<'_> {
                 let leading = self.leading.apply_backward(at, component, kept, leading)?;
                 let input = levels(&leading.kernel).1;
                 self.expansion.apply_backward(*applied, Cosines { output, input });
-                Ok(Gradient { leading, place, inside: None })
+                Ok(Gradient::new(leading, place, None))
             }
             Kept::Inside(kept, fluctuations) => self.apply_backward_inside(at, component, kept, &fluctuations, gradient),
             Kept::Steps(kept) => {
                 let Component::Norm(norm) = component else { unreachable!("norms alone have steps") };
                 let steps = norm.steps().expect("steps are kept of a norm that has some");
-                if let (true, Some(Kept::Apply(mean_field::Kept::Apply([x, y]), last))) = (norm.has_own_gains(), kept.last()) {
-                    self.start(&gradient, y.width);
-                    self.leading.added = self.added(&steps[steps.len() - 1], last, [x, y], &gradient);
-                    let ln_gain = gradient.leading.kernel.ln_contracted(&x.kernel);
-                    self.leading.write_weights(at, [(Parameter::Gain, ln_gain)]);
+                if norm.has_own_gains() {
+                    self.write_gains(at, &steps, &kept, &gradient);
                 }
                 let backward = |gradient, (step, kept)| self.apply_backward(at, step, kept, gradient);
                 steps.iter().zip(kept).rev().try_fold(gradient, backward)
@@ -247,7 +275,7 @@ impl Interpreter<'_> for Walk<'_> {
         if part == 0 {
             let (settled, drawn) = self.expansion.settle(place, &stream);
             stream = settled;
-            self.forks.push(Forked { drawn, jacobians: Vec::new() });
+            self.forks.push(Forked { drawn, ..Forked::default() });
         } else if attention.is_none() {
             let (copy, jacobian) = self.expansion.fork(place);
             self.forks.last_mut().expect("the first part opened it").jacobians.push(jacobian);
@@ -257,6 +285,11 @@ impl Interpreter<'_> for Walk<'_> {
             stream = stream::Stream { drawn: None, susceptibility: [1.0; 2], ..stream };
         }
         let around = memory.map_or(&self.expansion, |memory| &self.before[memory + 1]);
+        if memory.is_some() {
+            let (means, covariance) = (around.means(place), around.covariance(place, &stream));
+            let memory = Memory { moments: input.moments, means, covariance };
+            self.forks.last_mut().expect("the first part opened it").memory = Some(memory);
+        }
         let inside = attention.map(|_| Arc::new(around.clone()));
         Signal { leading, moments: input.moments, stream: Arc::new(stream), place, inside }
     }
@@ -273,7 +306,7 @@ impl Interpreter<'_> for Walk<'_> {
         let forked = self.forks.pop().expect("the fan was opened");
         let (stream, merged) = match (fan, &kept) {
             (Fan::Attention(attention), mean_field::Kept::Attention(attended)) => {
-                self.attended(attention, &x, [&parts[0], &parts[1]], attended.sharpness(), &y)
+                self.attended(attention, &x, ([&parts[0], &parts[1]], forked.memory.as_ref()), attended.sharpness(), &y)
             }
             _ => self.merged(at, fan, &x, &parts, &y),
         };
@@ -288,26 +321,36 @@ impl Interpreter<'_> for Walk<'_> {
         self.start(&gradient, x.moments.width);
         *at_output = levels(&gradient.leading.kernel);
         let output = at_output.1;
-        let Gradient { leading, inside, place } = gradient;
+        let Gradient { leading, inside, place, .. } = gradient;
+        let of_values = match (&*merged, &*kept) {
+            (Joined::Attention(expanded), mean_field::Kept::Attention(attended)) => {
+                self.of_values(expanded, &attended.output(), &leading)
+            }
+            _ => 0.0,
+        };
         let parts = self.leading.split(at, fan, kept, leading)?;
         let cosine = |part: &LeadingGradient<f64>| Cosines { output, input: levels(&part.kernel).1 };
-        let of = |leading, place| Gradient { leading, place, inside: None };
+        let of = |leading, place| Gradient::new(leading, place, None);
         Ok(match merged {
             Joined::Parts(merged) => {
                 let cosines: Vec<Cosines> = parts.iter().map(cosine).collect();
                 self.expansion.split(merged, matches!(fan, Fan::Product(_)), &cosines);
                 parts.into_iter().zip(merged.places()).map(|(part, &place)| of(part, place)).collect()
             }
-            Joined::Attention(attended, before) => {
-                let cosines = [0, 1, 2].map(|part: usize| cosine(&parts[part]));
-                let given = self.expansion.attend_split(attended, cosines);
-                inside::parts(x, before, parts, given)
+            Joined::Attention(attended) => {
+                let of_path = |part: &LeadingGradient<f64>| AtPath {
+                    cosines: cosine(part),
+                    ln_gain: levels(&part.kernel).0 - at_output.0,
+                };
+                let leading = [0, 1, 2].map(|part: usize| of_path(&parts[part]));
+                let given = self.expansion.attend_split(attended, leading);
+                inside::parts((x, fan), attended.before(), (parts, of_values), given)
             }
             Joined::Apart(_) => {
                 let given = self.expansion.given(place);
                 let part = |leading: LeadingGradient<f64>| {
                     let (_, cosine) = levels(&leading.kernel);
-                    Gradient { leading, place, inside: Some(Inside::new(given.turned(cosine))) }
+                    Gradient::new(leading, place, Some(Inside::new(given.turned(cosine))))
                 };
                 parts.into_iter().map(part).collect()
             }
@@ -318,7 +361,7 @@ impl Interpreter<'_> for Walk<'_> {
             }
             Joined::Inside => parts
                 .into_iter()
-                .map(|leading| Gradient { leading, place, inside: inside.clone() })
+                .map(|leading| Gradient::new(leading, place, inside.clone()))
                 .collect(),
         })
     }
@@ -337,9 +380,11 @@ impl Interpreter<'_> for Walk<'_> {
                 let ends = Ends { parts: of_parts, ln_ratio: output.0 - own };
                 self.expansion.join(&merged, &forked.jacobians, x.moments.width, &ends);
             }
-            Joined::Attention(attended, _) => {
-                let [query, key, value] = [0, 1, 2].map(|part: usize| inside[part].as_ref().expect("it is inside").given());
-                self.expansion.attend_join(&attended, [query, key, value], [of_parts[0], of_parts[1], of_parts[2]]);
+            Joined::Attention(attended) => {
+                // Keys and values of another stream send nothing here.
+                let part = |part: usize| inside.get(part).unwrap_or(&inside[0]).as_ref().expect("it is inside").given();
+                let level = |part: usize| of_parts.get(part).copied().unwrap_or(f64::NEG_INFINITY);
+                self.expansion.attend_join(&attended, [0, 1, 2].map(part), [0, 1, 2].map(level));
             }
             Joined::Apart(applied) => {
                 self.expansion.apply_backward(*applied, Cosines { output: output.1, input: cosine });
@@ -347,16 +392,23 @@ impl Interpreter<'_> for Walk<'_> {
             Joined::Expert(_) => self.expansion.turn(x.place, cosine - first),
             Joined::Inside => {
                 let inside = inside.into_iter().next().expect("a fan has parts");
-                return Ok(Gradient { leading, place: x.place, inside });
+                return Ok(Gradient::new(leading, x.place, inside));
             }
         }
         self.expansion.settle_backward(x.place, forked.drawn.as_ref());
-        Ok(Gradient { leading, place: x.place, inside: None })
+        Ok(Gradient::new(leading, x.place, None))
     }
 
-    fn accumulate(&mut self, sum: Gradient, more: Gradient) -> Result<Gradient, PredictError> {
-        let leading = self.leading.accumulate(sum.leading, more.leading)?;
-        Ok(Gradient { leading, place: 0, inside: None })
+    fn arrive(&mut self, sum: Option<Gradient>, more: Gradient) -> Result<Gradient, PredictError> {
+        let of_more = more.inside.as_ref().map_or([0.0; 2], Inside::arrives);
+        let Some(sum) = sum else {
+            return Ok(Gradient { arrived: of_more, ..Gradient::new(more.leading, 0, None) });
+        };
+        let [before, now] = [&sum, &more].map(|part| levels(&part.leading.kernel).0);
+        let share = 1.0 / (1.0 + (before - now).exp());
+        let arrived = [0, 1].map(|index: usize| sum.arrived[index] + share * (of_more[index] - sum.arrived[index]));
+        let leading = self.leading.arrive(Some(sum.leading), more.leading)?;
+        Ok(Gradient { arrived, ..Gradient::new(leading, 0, None) })
     }
 
     fn experts(&self, mixture: &Mixture) -> usize {

@@ -4,23 +4,59 @@ use sigprop_stack::Component;
 
 use super::{Gradient, Walk};
 use crate::finite_width::chart::{Moments, levels};
-use crate::finite_width::expansion::{Applied, Coupling};
+use crate::finite_width::expansion::{Applied, Attended, Coupling};
 use crate::finite_width::forward::Fluctuations;
+use crate::mean_field::gradient::Gradient as LeadingGradient;
 use crate::mean_field::kernel::Kernel;
 use crate::mean_field::signal::Signal;
 use crate::predict::mean_field::Added;
 
-/// ln of what finite width multiplies E dW² by, if it adds `ln_own` to ln E |g_a|²|x_a|² and `pair` to E g_a·g_b x_a·x_b over that;
-/// without a signal x is 1.
-pub(super) fn added(ln_own: f64, pair: f64, gradient: &Kernel<f64>, x: Option<&Kernel<f64>>) -> f64 {
+/// What finite width adds to ln E |g_a|²|x_a|², and to E g_a·g_b x_a·x_b over that.
+#[derive(Clone, Copy)]
+pub(super) struct Beyond {
+    pub(super) ln_own: f64,
+    pub(super) pair: f64,
+}
+
+/// Sums over single tokens and over pairs.
+fn sums(gradient: &Kernel<f64>, x: Option<&Kernel<f64>>) -> [f64; 2] {
     let positions = &gradient.positions;
     let own = positions.sum(|node| gradient.own[node] * x.map_or(1.0, |x| x.own[node]));
-    let pairs = positions.sum_pairs(|point| gradient.pairs[point] * x.map_or(1.0, |x| x.pairs[point]));
-    let more = (positions.length - 1.0) * pair * own;
-    if own + pairs <= 0.0 || own + pairs + more <= 0.0 {
-        return ln_own;
+    [own, positions.sum_pairs(|point| gradient.pairs[point] * x.map_or(1.0, |x| x.pairs[point]))]
+}
+
+impl Beyond {
+    /// Of a signal whose tokens have the correlation `r` at infinite width.
+    pub(super) fn new(Coupling { ln_own, pair }: Coupling, r: f64, gradient: &LeadingGradient<f64>) -> Self {
+        Self { ln_own, pair: pair - r * levels(&gradient.kernel).1 }
     }
-    ln_own + (more / (own + pairs)).ln_1p()
+
+    /// ln of what E dW² of a map of `x` is multiplied by.
+    pub(super) fn added(self, gradient: &LeadingGradient<f64>, x: &Signal<f64>) -> f64 {
+        self.of_sums(sums(&gradient.kernel, Some(&x.kernel)), &gradient.kernel)
+    }
+
+    /// The same of what is added.
+    pub(super) fn added_alone(self, gradient: &LeadingGradient<f64>) -> f64 {
+        self.of_sums(sums(&gradient.kernel, None), &gradient.kernel)
+    }
+
+    fn of_sums(self, [own, pairs]: [f64; 2], gradient: &Kernel<f64>) -> f64 {
+        let more = (gradient.positions.length - 1.0) * self.pair * own;
+        if own + pairs <= 0.0 || own + pairs + more <= 0.0 {
+            return self.ln_own;
+        }
+        self.ln_own + (more / (own + pairs)).ln_1p()
+    }
+
+    /// What pairs would have to add for E dW² of a map of `x` to be multiplied by this (ln).
+    pub(super) fn pair_for(self, added: f64, gradient: &LeadingGradient<f64>, x: &Signal<f64>) -> f64 {
+        let [own, pairs] = sums(&gradient.kernel, Some(&x.kernel));
+        if own <= 0.0 || own + pairs <= 0.0 {
+            return self.pair;
+        }
+        (added - self.ln_own).exp_m1() * (own + pairs) / (own * (x.kernel.positions.length - 1.0).max(1.0))
+    }
 }
 
 impl Walk<'_> {
@@ -39,10 +75,15 @@ impl Walk<'_> {
             _ => false,
         };
         let with = if is_gain { y } else { x };
-        let Coupling { ln_own, pair } = self.expansion.coupling(applied, !is_gain);
-        let kernel = &gradient.leading.kernel;
-        let pair = pair - Moments::of(with).correlation * levels(kernel).1;
-        Added { weights: added(ln_own, pair, kernel, Some(&with.kernel)), ..alone }
+        let coupling = self.expansion.coupling(applied, !is_gain);
+        let beyond = Beyond::new(coupling, Moments::of(with).correlation, &gradient.leading);
+        Added { weights: beyond.added(&gradient.leading, with), ..alone }
+    }
+
+    /// What it adds to weights of values: their gradients are Σ_a h_a z_aᵀ of the outputs of an attention.
+    pub(super) fn of_values(&self, attended: &Attended, y: &Signal<f64>, gradient: &LeadingGradient<f64>) -> f64 {
+        let coupling = self.expansion.coupling_behind(attended);
+        Beyond::new(coupling, Moments::of(y).correlation, gradient).added(gradient, y)
     }
 
     /// What it adds to those that no signal is multiplied by.
@@ -52,7 +93,7 @@ impl Walk<'_> {
         }
         let kernel = &gradient.leading.kernel;
         let (ln_own, cosine, _) = self.expansion.gradient(gradient.place, fluctuations);
-        let biases = added(ln_own, cosine - levels(kernel).1, kernel, None);
+        let biases = Beyond { ln_own, pair: cosine - levels(kernel).1 }.added_alone(&gradient.leading);
         Added { weights: ln_own, biases }
     }
 
