@@ -71,8 +71,8 @@ impl Conditional {
     }
 
     /// Adds to what the cosine answers to the overlap of two tokens beyond what they share with all, so that its expectation with r_ab is
-    /// larger by `more`.
-    pub(crate) fn lean(&mut self, stream: usize, more: f64, fluctuations: &Fluctuations) {
+    /// larger by `more`; by `most` at most.
+    pub(crate) fn lean(&mut self, stream: usize, [more, most]: [f64; 2], fluctuations: &Fluctuations) {
         /// Of the variance of cosines, what is rounding.
         const NOTHING: f64 = 1e-6;
         let covariance = fluctuations.of(stream);
@@ -81,9 +81,11 @@ impl Conditional {
         if variance <= NOTHING * covariance[(R_AB, R_AB)] {
             return;
         }
+        let slope = more / variance;
+        let slope = slope / (1.0 + slope.abs() / most);
         let start = of_stream(stream).start;
         for (of, sign) in directions {
-            self.cosine.gradient[start + of] += sign * more / variance;
+            self.cosine.gradient[start + of] += sign * slope;
         }
     }
 

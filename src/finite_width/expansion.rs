@@ -442,6 +442,12 @@ fn commons(parts: &[&Stream], factor: impl Fn(usize, usize) -> f64) -> Vec<Commo
 }
 
 impl Attended {
+    /// What cosines of keys' and of values' gradients answer to the overlap of two keys at most: as scores do, and as much as rows
+    /// answer to scores.
+    pub(crate) fn largest_slopes(&self) -> [f64; 2] {
+        self.attending.largest_slopes()
+    }
+
     /// Fluctuations at the input.
     pub(crate) fn before(&self) -> &Fluctuations {
         &self.before

@@ -240,6 +240,11 @@ impl Attending {
         Self { inputs, averages, paths, noise, heads, apart, correlation, width, stream }
     }
 
+    /// What cosines of keys' and of values' gradients answer to the overlap of two keys at most.
+    pub(crate) fn largest_slopes(&self) -> [f64; 2] {
+        [(1.0 - self.inputs.correlation).recip(), self.inputs.score]
+    }
+
     /// Adds to the map what rows of alike queries have in common because they lean to keys that are alike.
     pub(crate) fn lean(&self, map: &mut Map) {
         let slope = self.apart * self.inputs.leaning(&self.averages);
@@ -318,24 +323,30 @@ impl Attending {
         let radial = unit * (own + cosine * others * own_pair);
         let cross = if off.abs() > 1e-12 { unit * (cross / others + cosine * cross_pair) / off } else { 1.0 };
         let mixed = Mixed { radial, cross, ..Mixed::ISOTROPIC };
-        let levels = self.levels(&shares, output, cosine);
+        let levels = self.levels(&shares, paths, output, cosine);
         (given, mixed, levels)
     }
 
     /// What the levels |g|² and g_a·g_b of a sequence at the input are of those at the output.
-    fn levels(&self, shares: &[f64], output: &Conditional, cosine: f64) -> Matrix2<f64> {
+    fn levels(&self, shares: &[f64], paths: [&Conditional; 3], output: &Conditional, cosine: f64) -> Matrix2<f64> {
         let mut levels = Matrix2::zeros();
-        for (index, (share, factors)) in shares.iter().zip(&self.paths).enumerate() {
+        for (index, ((share, factors), path)) in shares.iter().zip(&self.paths).zip(paths).enumerate() {
             let cosine = if index == 0 { output.cosine.value } else { cosine };
             let all = factors.own_own.value + cosine * factors.pair_own.value;
             if all > 0.0 {
-                let unit = share / all;
                 let Factors { own_own, pair_own, own_pair, pair_pair, .. } = factors;
-                levels += Matrix2::new(own_own.value, pair_own.value, own_pair.value, pair_pair.value) * unit;
+                let pair = shrunk((own_pair.value + cosine * pair_pair.value) / all, path.cosine.value);
+                let [own_pair, pair_pair] = [own_pair, pair_pair].map(|factor| factor.value * pair);
+                levels += Matrix2::new(own_own.value, pair_own.value, own_pair, pair_pair) * (share / all);
             }
         }
         levels
     }
+}
+
+/// How much smaller a cosine is, where not all tokens are gathered alike, than of exchangeable tokens.
+fn shrunk(exchangeable: f64, cosine: f64) -> f64 {
+    if cosine.abs() < exchangeable.abs() { (cosine / exchangeable).max(0.0) } else { 1.0 }
 }
 
 impl Factors {
@@ -363,10 +374,12 @@ impl Factors {
 
     /// From what they are at infinite width and at finite, in the units of scores and values.
     fn correct(&mut self, bare: &Path, by: &Path) {
+        /// Of the factor from |g_a|² to |g_x|², what is rounding.
+        const NOTHING: f64 = 1e-9;
         self.unit = if bare.own_own > 0.0 { self.own_own.value / bare.own_own } else { 0.0 };
-        let unit = self.unit;
+        let (unit, own) = (self.unit, bare.own_own);
         let correct = |factor: &mut Quadratic, bare: f64, by: f64| {
-            if bare == 0.0 {
+            if bare.abs() <= NOTHING * own {
                 factor.value += unit * by;
             } else {
                 factor.scale(by / bare);
@@ -407,7 +420,9 @@ impl Factors {
         ln_own.value = ((own.value - leading) / leading.max(ln_gain.exp())).ln_1p();
         ln_own.add(&of.ln_own);
         let mut cosine = pair.times(&own.inverse());
-        cosine.value += cosines.input - (own_pair + cosines.output * pair_pair) / leading;
+        let here = (own_pair + cosines.output * pair_pair) / leading;
+        cosine.scale(shrunk(here, cosines.input));
+        cosine.value += cosines.input - shrunk(here, cosines.input) * here;
         Conditional { ln_own, cosine }
     }
 }

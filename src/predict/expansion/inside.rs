@@ -9,7 +9,7 @@ use super::{Gradient, Kept, Signal, Walk};
 use crate::finite_width::backward::Conditional;
 use crate::finite_width::chart::{About, Moments, component, levels};
 use crate::finite_width::component::Place;
-use crate::finite_width::expansion::Coupling;
+use crate::finite_width::expansion::{Attended, Coupling};
 use crate::finite_width::forward::Fluctuations;
 use crate::mean_field::gradient::Gradient as LeadingGradient;
 use crate::mean_field::signal::Signal as LeadingSignal;
@@ -100,18 +100,20 @@ impl Walk<'_> {
 /// gradients at the outputs, z = Σ_b A_ab x_b: as much as keys' and values' gradients have to answer to overlaps of their inputs.
 pub(super) fn parts(
     (x, fan): (&Signal, Fan),
-    fluctuations: &Fluctuations,
+    attended: &Attended,
     (parts, of_values): (Vec<LeadingGradient<f64>>, f64),
     mut given: [Conditional; 3],
 ) -> Vec<Gradient> {
+    let fluctuations = attended.before();
     let at = |given: &Conditional, part| coupled(given, (&x.leading, x.place), fluctuations, part);
     let of_queries = at(&given[0], &parts[0]).added(&parts[0], &x.leading);
     let reads_x = matches!(fan, Fan::Attention(attention) if attention.memory.is_none());
     let known = [None, Some(of_queries), Some(of_values)];
-    for ((given, part), known) in given.iter_mut().zip(&parts).zip(known) {
-        if let Some(known) = known.filter(|_| reads_x) {
-            let found = at(given, part);
-            given.lean(x.place, found.pair_for(known, part, &x.leading) - found.pair, fluctuations);
+    for (part, most) in (1..).zip(attended.largest_slopes()) {
+        if let Some(known) = known[part].filter(|_| reads_x) {
+            let found = at(&given[part], &parts[part]);
+            let more = found.pair_for(known, &parts[part], &x.leading) - found.pair;
+            given[part].lean(x.place, [more, most], fluctuations);
         }
     }
     let part = |(leading, (part, given)): (LeadingGradient<f64>, (usize, Conditional))| {

@@ -115,12 +115,20 @@ pub(super) struct Walk<'w> {
     leading: mean_field::Walk<'w>,
     moments: HashMap<(function::Words, i64, i64), Arc<EntryMoments>>,
     averages: Table,
-    /// Of the stream that is walked, and of those before it.
+    /// Of the stream that is walked, its name, and those that are not, in order.
     expansion: Expansion,
-    before: Vec<Expansion>,
+    stream: String,
+    away: Vec<Away>,
     /// Fans that are open.
     forks: Vec<Forked>,
     /// Fluctuations at the sites that were observed, for the way back.
+    observed: Vec<Fluctuations>,
+}
+
+/// A stream that is not walked now.
+struct Away {
+    name: String,
+    expansion: Expansion,
     observed: Vec<Fluctuations>,
 }
 
@@ -132,7 +140,8 @@ impl<'w> Walk<'w> {
             moments: HashMap::new(),
             averages: Table::default(),
             expansion: Expansion::new(1.0),
-            before: Vec::new(),
+            stream: String::new(),
+            away: Vec::new(),
             forks: Vec::new(),
             observed: Vec::new(),
         }
@@ -145,7 +154,8 @@ impl<'w> Walk<'w> {
         loop {
             run(stack, &mut self)?;
             walks.push((self.leading.masks.weight(), std::mem::take(&mut self.leading.rows)));
-            self.before.clear();
+            self.away.clear();
+            self.stream.clear();
             self.observed.clear();
             if !self.leading.again() {
                 return Ok(Rows::of_all(walks));
@@ -161,7 +171,7 @@ impl<'w> Walk<'w> {
     fn write_gains(&mut self, at: &Site, steps: &[Component], kept: &[Kept], gradient: &Gradient) {
         let x = match kept.last() {
             Some(Kept::Apply(mean_field::Kept::Apply([x, y]), last)) => {
-                self.start(gradient, y.width);
+                self.start(at, gradient, y.width);
                 self.leading.added = self.added(&steps[steps.len() - 1], last, [x, y], gradient);
                 x
             }
@@ -172,8 +182,21 @@ impl<'w> Walk<'w> {
         self.leading.write_weights(at, [(Parameter::Gain, ln_gain)]);
     }
 
-    /// Starts the way back through a stream that others have read.
-    fn start(&mut self, gradient: &Gradient, width: f64) {
+    /// Turns to the stream of a site.
+    fn turn(&mut self, at: &Site) {
+        let wanted = |away: &&mut Away| away.name == at.stream();
+        if self.stream != at.stream()
+            && let Some(away) = self.away.iter_mut().find(wanted)
+        {
+            std::mem::swap(&mut self.stream, &mut away.name);
+            std::mem::swap(&mut self.expansion, &mut away.expansion);
+            std::mem::swap(&mut self.observed, &mut away.observed);
+        }
+    }
+
+    /// Starts the way back through a stream, where this gradient is the first.
+    fn start(&mut self, at: &Site, gradient: &Gradient, width: f64) {
+        self.turn(at);
         if !self.expansion.has_gradients() {
             let [ln_own, cosine] = gradient.arrived;
             self.expansion.seed([ln_own, levels(&gradient.leading.kernel).1 + cosine], width);
@@ -189,8 +212,9 @@ impl Interpreter<'_> for Walk<'_> {
 
     fn source(&mut self, at: &Site, stream: &Stream) -> Result<Signal, PredictError> {
         let leading = self.leading.source(at, stream)?;
-        let next = Expansion::new(stream.seq_len as f64);
-        self.before.push(std::mem::replace(&mut self.expansion, next));
+        let before = std::mem::replace(&mut self.expansion, Expansion::new(stream.seq_len as f64));
+        let name = std::mem::replace(&mut self.stream, at.stream().to_owned());
+        self.away.push(Away { name, expansion: before, observed: std::mem::take(&mut self.observed) });
         let correlation = Moments::of(&leading).correlation;
         let fixed = embedding::fixed(&stream.source, &leading.kernel);
         let start = stream::Stream::start(leading.width, correlation, fixed);
@@ -198,10 +222,9 @@ impl Interpreter<'_> for Walk<'_> {
     }
 
     fn source_backward(&mut self, at: &Site, stream: &Stream, gradient: Gradient) -> Result<(), PredictError> {
+        self.turn(at);
         self.leading.added = self.without_signal(&gradient, &Fluctuations::none());
-        self.leading.source_backward(at, stream, gradient.leading)?;
-        self.expansion = self.before.pop().expect("every stream has a source");
-        Ok(())
+        self.leading.source_backward(at, stream, gradient.leading)
     }
 
     fn seed(&mut self, at: &Site, seed: &GradientSeed, output: &Signal) -> Result<Gradient, PredictError> {
@@ -240,7 +263,7 @@ impl Interpreter<'_> for Walk<'_> {
         match kept {
             Kept::Apply(kept, applied) => {
                 let mean_field::Kept::Apply([x, y]) = &kept else { unreachable!("components keep both ends") };
-                self.start(&gradient, y.width);
+                self.start(at, &gradient, y.width);
                 self.leading.added = self.added(component, &applied, [x, y], &gradient);
                 let Gradient { leading, place, .. } = gradient;
                 let output = levels(&leading.kernel).1;
@@ -284,7 +307,7 @@ impl Interpreter<'_> for Walk<'_> {
         if memory.is_none() {
             stream = stream::Stream { drawn: None, susceptibility: [1.0; 2], ..stream };
         }
-        let around = memory.map_or(&self.expansion, |memory| &self.before[memory + 1]);
+        let around = memory.map_or(&self.expansion, |memory| &self.away[memory + 1].expansion);
         if memory.is_some() {
             let (means, covariance) = (around.means(place), around.covariance(place, &stream));
             let memory = Memory { moments: input.moments, means, covariance };
@@ -318,7 +341,7 @@ impl Interpreter<'_> for Walk<'_> {
     fn split(&mut self, at: &Site, fan: Fan, kept: &mut Kept, gradient: Gradient) -> Result<Vec<Gradient>, PredictError> {
         let Kept::Fan(kept, of_fan) = kept else { unreachable!("merge keeps what fits the fan") };
         let KeptFan { x, merged, output: at_output, .. } = &mut **of_fan;
-        self.start(&gradient, x.moments.width);
+        self.start(at, &gradient, x.moments.width);
         *at_output = levels(&gradient.leading.kernel);
         let output = at_output.1;
         let Gradient { leading, inside, place, .. } = gradient;
@@ -344,7 +367,7 @@ impl Interpreter<'_> for Walk<'_> {
                 };
                 let leading = [0, 1, 2].map(|part: usize| of_path(&parts[part]));
                 let given = self.expansion.attend_split(attended, leading);
-                inside::parts((x, fan), attended.before(), (parts, of_values), given)
+                inside::parts((x, fan), attended, (parts, of_values), given)
             }
             Joined::Apart(_) => {
                 let given = self.expansion.given(place);
@@ -438,6 +461,7 @@ impl Interpreter<'_> for Walk<'_> {
     }
 
     fn observe_gradient(&mut self, at: &Site, gradient: &Gradient) {
+        self.turn(at);
         let fluctuations = self.observed.pop().expect("the way back observes what the way there did");
         if !self.leading.tells(at) {
             return;
