@@ -301,13 +301,13 @@ impl Map {
 
     /// Of what depends on nothing.
     pub(crate) fn nothing(leading: f64) -> Self {
-        Self { jacobian: DMatrix::zeros(VARIABLES, VARIABLES), ..Self::same(leading) }
+        Self { jacobian: DMatrix::zeros(VARIABLES, VARIABLES), ..Self::same(leading, [0.0; 2]) }
     }
 
-    /// Of what changes nothing of the variables.
-    pub(crate) fn same(leading: f64) -> Self {
+    /// Of what changes nothing of the variables, which have these means.
+    pub(crate) fn same(leading: f64, means: [f64; 2]) -> Self {
         let hessians = vec![DMatrix::zeros(VARIABLES, VARIABLES); VARIABLES];
-        Self { moved: [0.0; 2], leading, jacobian: DMatrix::identity(VARIABLES, VARIABLES), hessians }
+        Self { moved: means, leading, jacobian: DMatrix::identity(VARIABLES, VARIABLES), hessians }
     }
 }
 

@@ -73,7 +73,7 @@ impl Walk<'_> {
 
     /// Through what leaves variables as they are.
     fn unchanged(&mut self, x: &Signal, is_drawn: bool, y: &Moments, answer: Question<'_>) -> (Stream, Applied) {
-        let map = |_| (Map::same(y.correlation), Gain::same());
+        let map = |means| (Map::same(y.correlation, means), Gain::same());
         self.expansion.apply((x.place, &x.stream), is_drawn, map, answer)
     }
 
