@@ -237,17 +237,8 @@ impl Expansion {
         let jacobian = step.part(place);
         let r = [correlation, correlation + self.means(place)[1]];
         let stream = Stream { susceptibility: x.susceptible(&jacobian), ..Stream::drawn(width, r, variance) };
-        let attended = Attended {
-            place,
-            step,
-            attending,
-            before,
-            behind,
-            after,
-            correlation: r[1],
-            width: x.width,
-            output: None,
-        };
+        let attended =
+            Attended { place, step, attending, before, behind, after, correlation: r[1], width: x.width, output: None };
         (stream, attended)
     }
 

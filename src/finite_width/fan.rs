@@ -48,7 +48,12 @@ impl Fan<'_> {
     }
 
     /// The output of a sum to which parts contribute these shares, of which those are (E x)².
-    pub(crate) fn sum(&self, step: &Step, [shares, means]: [&[f64]; 2], fluctuations: &Fluctuations) -> (Stream, Noise) {
+    pub(crate) fn sum(
+        &self,
+        step: &Step,
+        [shares, means]: [&[f64]; 2],
+        fluctuations: &Fluctuations,
+    ) -> (Stream, Noise) {
         let ones = [0, 1].map(|pair| self.parts.iter().zip(shares).map(|(part, share)| share * part.ones[pair]).sum());
         let mut noise = Noise::none();
         for i in 0..shares.len() {

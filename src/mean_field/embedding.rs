@@ -45,10 +45,16 @@ pub(crate) fn fixed(source: &Source, x: &Kernel<f64>) -> [f64; 2] {
         let positions = &x.positions;
         let own = |of: &Kernel<f64>| positions.sum(|node| of.own[node]) * of.ln_unit.exp();
         let pair = positions.sum_pairs(|point| fixed.pairs[point]) * fixed.ln_unit.exp();
-        if own(fixed) > 0.0 { [own(fixed) / own(x), pair / (own(fixed) * (positions.length - 1.0).max(1.0))] } else { [0.0; 2] }
+        if own(fixed) > 0.0 {
+            [own(fixed) / own(x), pair / (own(fixed) * (positions.length - 1.0).max(1.0))]
+        } else {
+            [0.0; 2]
+        }
     };
     match source {
-        Source::Gaussian(Gaussian { mean, variance, .. }) => [if *mean == 0.0 { 0.0 } else { mean * mean / (mean * mean + variance) }, 1.0],
+        Source::Gaussian(Gaussian { mean, variance, .. }) => {
+            [if *mean == 0.0 { 0.0 } else { mean * mean / (mean * mean + variance) }, 1.0]
+        }
         Source::Embedding(source) => {
             let is_fixed = |term: &&EmbeddingTerm| matches!(term, EmbeddingTerm::SinusoidalPosition { .. });
             let terms = source.terms.iter().filter(is_fixed).cloned().collect();

@@ -3,9 +3,11 @@
 use rayon::prelude::*;
 use sigprop_stack::{Quantity, SiteTable, Stack};
 
+use super::expansion::{Found, LEFT_OUT, strays};
 use super::rows::Rows;
 use super::{
-    Caveat, Followed, Options, Positions, PredictError, Prediction, Theory, check_memory, expansion, mean_field, sequences,
+    Caveat, Followed, Options, Positions, PredictError, Prediction, Theory, check_memory, expansion, mean_field,
+    sequences,
 };
 use crate::mean_field::positions::Grading;
 use crate::rules::embedding::SEGMENT_SHARES;
@@ -66,10 +68,17 @@ fn walks(
     same_ids: Option<f64>,
 ) -> Result<Vec<Rows>, PredictError> {
     let walk = |segment, ids: &[Vec<u32>]| {
-        let walk = mean_field::Walk::new(options.sites, grading, (same_ids, segment), ids);
-        match options.theory {
-            Theory::Expansion => expansion::Walk::new(walk).through(stack),
-            Theory::FiniteWidth | Theory::MeanField => walk.through(stack),
+        let leading = || mean_field::Walk::new(options.sites, grading, (same_ids, segment), ids);
+        if options.theory != Theory::Expansion {
+            return leading().through(stack);
+        }
+        match expansion::Walk::new(leading()).through(stack)? {
+            Found::Rows(rows) => Ok(rows),
+            Found::Strays(site, deviation) => {
+                let mut rows = leading().through(stack)?;
+                rows.caveat_at(&site, Some(strays(LEFT_OUT, deviation)));
+                Ok(rows)
+            }
         }
     };
     if sequences::has_given_ids(stack) {

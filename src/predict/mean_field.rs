@@ -309,7 +309,8 @@ impl<'w> Walk<'w> {
                 Parameter::Gain => (at.gain(), 0.0),
             };
             let added = if matches!(parameter, Parameter::Bias(_)) { self.added.biases } else { self.added.weights };
-            let ln_second_moment = ln_second_moment + added - if at.expert().is_some() { self.experts.ln() } else { 0.0 };
+            let ln_second_moment =
+                ln_second_moment + added - if at.expert().is_some() { self.experts.ln() } else { 0.0 };
             self.rows.weight(WeightNote { layer: at.layer(), tensor, variance, ln_second_moment });
         }
     }
@@ -544,9 +545,7 @@ impl Interpreter<'_> for Walk<'_> {
                 vec![experts]
             }
             (Fan::Concat(concat), Kept::Fan(x, parts)) => concat.split(x, parts, &gradient),
-            (Fan::Sum(sum), Kept::Fan(x, parts)) => {
-                self.settled(at, sum).split(x, parts, &gradient)
-            }
+            (Fan::Sum(sum), Kept::Fan(x, parts)) => self.settled(at, sum).split(x, parts, &gradient),
             (Fan::Product(product), Kept::Fan(x, parts)) => product.split(x, parts, &gradient),
             _ => unreachable!("merge keeps what fits the fan"),
         })

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use sigprop_stack::{Activation, Attention, Component, EmbeddingTerm, Fan, Linear, Norm, NormKind, Site, Sum};
 
-use super::{Joined, Memory, Signal, Walk};
+use super::fans::{Joined, Memory};
+use super::{Signal, Walk};
 use crate::finite_width::attention::{Between, Leading};
 use crate::finite_width::chart::{About, Gain, Map, Moments, component, fan};
 use crate::finite_width::component::{Answer, Place};
@@ -63,7 +64,14 @@ impl Walk<'_> {
     }
 
     /// Through a component whose rule is known for numbers and for jets.
-    fn through_rule<C>(&mut self, rule: &C, x: &Signal, of_overlaps: bool, y: &Moments, answer: Question<'_>) -> (Stream, Applied)
+    fn through_rule<C>(
+        &mut self,
+        rule: &C,
+        x: &Signal,
+        of_overlaps: bool,
+        y: &Moments,
+        answer: Question<'_>,
+    ) -> (Stream, Applied)
     where
         C: MeanField<f64> + MeanField<Jet<3>> + ?Sized,
     {
@@ -123,16 +131,18 @@ impl Walk<'_> {
         let apart = 1.0 - r;
         let moved = means[0] + keys.means[0];
         let count = in_view.max(FEWEST);
-        let leading = (apart > LEAST).then(|| Leading::new(attention, Between { queries, keys }, y, count)).flatten();
-        let Some(leading) = leading else {
-            let nothing = |_| (Map::nothing(y.correlation), Gain::same());
-            let (stream, applied) =
-                self.expansion.apply((x.place, &x.stream), true, nothing, |place| place.drawn(y.width));
-            return (stream, Joined::Apart(Box::new(applied)));
-        };
         let [of_query, of_key] = [query, key].map(|part| part.moments.ln_level());
         let score = attention.scale.powi(2) * attention.d_head as f64 * (of_query + of_key + moved).exp();
-        let score = score.min(SHARPEST / apart);
+        let is_in_range = apart > LEAST && score * apart <= SHARPEST;
+        let leading = is_in_range.then(|| Leading::new(attention, Between { queries, keys }, y, count)).flatten();
+        let Some(leading) = leading else {
+            let map = |means| {
+                let map = if memory.is_some() { Map::nothing(y.correlation) } else { Map::same(y.correlation, means) };
+                (map, Gain::same())
+            };
+            let (stream, applied) = self.expansion.apply((x.place, &x.stream), true, map, |place| place.drawn(y.width));
+            return (stream, Joined::Apart(Box::new(applied)));
+        };
         let rows = &mut self.averages;
         let averages = |w, rho| rows.at(w, rho, count);
         let leading = if memory.is_some() { leading.apart() } else { leading };

@@ -83,7 +83,7 @@ impl Walk<'_> {
             let weights = inside.weights.unwrap_or_else(of_input);
             let pair = cosine - levels(&leading.kernel).1;
             let alone = || Beyond { ln_own, pair }.added_alone(&leading);
-            let biases = if inside.is_of_keys { weights } else { alone() };
+            let biases = if inside.is_of_keys { ln_own } else { alone() };
             self.leading.added = Added { weights, biases };
         }
         let output = levels(&leading.kernel).1;

@@ -3,6 +3,7 @@
 //! The walk at infinite width follows every position; the expansion two tagged tokens with the moments that a sequence has on average,
 //! and what it adds to levels, correlations and weights is added to those of every position.
 
+mod fans;
 mod forward;
 mod inside;
 mod weights;
@@ -10,25 +11,22 @@ mod weights;
 use std::sync::Arc;
 
 use foldhash::{HashMap, HashMapExt};
-use nalgebra::{DMatrix, Matrix2, Vector2};
-use sigprop_stack::{
-    Component, Fan, GradientSeed, Interpreter, Mixture, Site, Stack, Stream, run,
-};
+use nalgebra::{Matrix2, Vector2};
+use sigprop_stack::{Component, Fan, GradientSeed, Interpreter, Mixture, Site, Stack, Stream, run};
 
+use self::fans::{Forked, KeptFan};
 use self::inside::Inside;
-use super::mean_field::{self, WALKS, last_step, pooled};
-use super::masks::Masks;
-use super::rows::Rows;
 use super::PredictError;
+use super::masks::Masks;
+use super::mean_field::{self, WALKS, last_step, pooled};
+use super::rows::Rows;
 use crate::domain::Pooled;
-use crate::finite_width::attention::AtPath;
 use crate::finite_width::attention::averages::Table;
-use crate::finite_width::chart::{Moments, levels};
+use crate::finite_width::chart::{Moments, U_A, levels};
 use crate::finite_width::entries::EntryMoments;
-use crate::finite_width::expansion::{Applied, Attended, Expansion, Merged};
+use crate::finite_width::expansion::{Applied, Expansion};
 use crate::finite_width::forward::Fluctuations;
-use crate::finite_width::gradients::{Cosines, Ends};
-use crate::finite_width::noise::Matrix;
+use crate::finite_width::gradients::Cosines;
 use crate::finite_width::stream;
 use crate::mean_field::component::Parameter;
 use crate::mean_field::dual::function;
@@ -47,6 +45,12 @@ pub(super) struct Signal {
     inside: Option<Arc<Expansion>>,
 }
 
+impl Signal {
+    fn new(leading: Arc<LeadingSignal<f64>>, stream: stream::Stream, place: usize) -> Self {
+        Self { moments: Moments::of(&leading), leading, stream: Arc::new(stream), place, inside: None }
+    }
+}
+
 /// Its gradient: moments at infinite width, the rest is in the expansion.
 pub(super) struct Gradient {
     leading: LeadingGradient<f64>,
@@ -63,13 +67,6 @@ impl Gradient {
     }
 }
 
-/// What an attention reads other than its queries' stream.
-struct Memory {
-    moments: Moments,
-    means: [f64; 2],
-    covariance: Matrix,
-}
-
 /// What the backward pass of a node needs.
 pub(super) enum Kept {
     Apply(mean_field::Kept, Box<Applied>),
@@ -78,36 +75,6 @@ pub(super) enum Kept {
     /// Of a map of queries, keys or values: fluctuations at the input of their attention.
     Inside(mean_field::Kept, Fluctuations),
     Fan(mean_field::Kept, Box<KeptFan>),
-}
-
-/// What that of a fan needs.
-pub(super) struct KeptFan {
-    x: Signal,
-    merged: Joined,
-    forked: Forked,
-    /// ln E |g_a|² at the output, at infinite width, and the cosine of two.
-    output: (f64, f64),
-}
-
-/// What became of the parts of a fan.
-enum Joined {
-    Parts(Box<Merged>),
-    Attention(Box<Attended>),
-    /// Of an attention to others than its queries, or to others alone.
-    Apart(Box<Applied>),
-    /// Of an expert that stands for all, until the way back.
-    Expert(Option<Box<Applied>>),
-    /// Inside an attention.
-    Inside,
-}
-
-/// What forks of a fan did.
-#[derive(Default)]
-struct Forked {
-    /// To the common input.
-    drawn: Option<Matrix>,
-    jacobians: Vec<DMatrix<f64>>,
-    memory: Option<Memory>,
 }
 
 /// The walk.
@@ -123,6 +90,24 @@ pub(super) struct Walk<'w> {
     forks: Vec<Forked>,
     /// Fluctuations at the sites that were observed, for the way back.
     observed: Vec<Fluctuations>,
+    /// The largest variance of ln |x|², and where.
+    largest: (f64, String),
+}
+
+/// What is found in a stack.
+pub(super) enum Found {
+    Rows(Rows),
+    /// Signals fluctuate too much at this site for an expansion: the standard deviation of ln |x|² there.
+    Strays(String, f64),
+}
+
+/// Of signals that fluctuate by a factor.
+const FOLLOWED: &str = "signals differ by a factor from network to network, of which two orders are followed";
+pub(super) const LEFT_OUT: &str = "signals differ by a factor from network to network: what finite width adds is left out, numbers are those of infinite width";
+
+/// A caveat: what is followed, and the standard deviation of ln |x|².
+pub(super) fn strays(what: &'static str, deviation: f64) -> (&'static str, String) {
+    (what, format!("standard deviation of ln |x|² {deviation:.2}"))
 }
 
 /// A stream that is not walked now.
@@ -144,11 +129,14 @@ impl<'w> Walk<'w> {
             away: Vec::new(),
             forks: Vec::new(),
             observed: Vec::new(),
+            largest: (0.0, String::new()),
         }
     }
 
     /// What is found in `stack`.
-    pub(super) fn through(mut self, stack: &Stack) -> Result<Rows, PredictError> {
+    pub(super) fn through(mut self, stack: &Stack) -> Result<Found, PredictError> {
+        /// Of the variance of ln |x|²: where second order is off by percents, and where it is no better than none.
+        const LARGE: [f64; 2] = [0.2, 1.0];
         self.leading.masks = Masks::told_on(WALKS);
         let mut walks = Vec::new();
         loop {
@@ -158,13 +146,16 @@ impl<'w> Walk<'w> {
             self.stream.clear();
             self.observed.clear();
             if !self.leading.again() {
-                return Ok(Rows::of_all(walks));
+                break;
             }
         }
-    }
-
-    fn signal(&self, leading: Arc<LeadingSignal<f64>>, stream: stream::Stream, place: usize) -> Signal {
-        Signal { moments: Moments::of(&leading), leading, stream: Arc::new(stream), place, inside: None }
+        let (variance, site) = self.largest;
+        if variance.is_nan() || variance > LARGE[1] {
+            return Ok(Found::Strays(site, variance.sqrt()));
+        }
+        let mut rows = Rows::of_all(walks);
+        rows.caveat_at(&site, (variance > LARGE[0]).then(|| strays(FOLLOWED, variance.sqrt())));
+        Ok(Found::Rows(rows))
     }
 
     /// Writes E dW² of the gains of a norm that is made of others, which the last of them multiplies by.
@@ -218,7 +209,7 @@ impl Interpreter<'_> for Walk<'_> {
         let correlation = Moments::of(&leading).correlation;
         let fixed = embedding::fixed(&stream.source, &leading.kernel);
         let start = stream::Stream::start(leading.width, correlation, fixed);
-        Ok(self.signal(leading, start, 0))
+        Ok(Signal::new(leading, start, 0))
     }
 
     fn source_backward(&mut self, at: &Site, stream: &Stream, gradient: Gradient) -> Result<(), PredictError> {
@@ -250,7 +241,7 @@ impl Interpreter<'_> for Walk<'_> {
             return Ok(self.apply_inside(component, x, leading, kept));
         }
         let (stream, applied) = self.expanded(component, &x, &Moments::of(&leading));
-        Ok((self.signal(leading, stream, x.place), Kept::Apply(kept, Box::new(applied))))
+        Ok((Signal::new(leading, stream, x.place), Kept::Apply(kept, Box::new(applied))))
     }
 
     fn apply_backward(
@@ -272,7 +263,9 @@ impl Interpreter<'_> for Walk<'_> {
                 self.expansion.apply_backward(*applied, Cosines { output, input });
                 Ok(Gradient::new(leading, place, None))
             }
-            Kept::Inside(kept, fluctuations) => self.apply_backward_inside(at, component, kept, &fluctuations, gradient),
+            Kept::Inside(kept, fluctuations) => {
+                self.apply_backward_inside(at, component, kept, &fluctuations, gradient)
+            }
             Kept::Steps(kept) => {
                 let Component::Norm(norm) = component else { unreachable!("norms alone have steps") };
                 let steps = norm.steps().expect("steps are kept of a norm that has some");
@@ -287,139 +280,27 @@ impl Interpreter<'_> for Walk<'_> {
     }
 
     fn fork(&mut self, at: &Site, fan: Fan, input: &Signal, part: usize) -> Signal {
-        let leading = self.leading.fork(at, fan, &input.leading, part);
-        if input.inside.is_some() {
-            return Signal { leading, ..input.clone() };
-        }
-        let mut stream = (*input.stream).clone();
-        let mut place = input.place;
-        let attention = if let Fan::Attention(attention) = fan { Some(attention) } else { None };
-        let memory = attention.and_then(|attention| attention.memory).filter(|_| part > 0);
-        if part == 0 {
-            let (settled, drawn) = self.expansion.settle(place, &stream);
-            stream = settled;
-            self.forks.push(Forked { drawn, ..Forked::default() });
-        } else if attention.is_none() {
-            let (copy, jacobian) = self.expansion.fork(place);
-            self.forks.last_mut().expect("the first part opened it").jacobians.push(jacobian);
-            place = copy;
-        }
-        if memory.is_none() {
-            stream = stream::Stream { drawn: None, susceptibility: [1.0; 2], ..stream };
-        }
-        let around = memory.map_or(&self.expansion, |memory| &self.away[memory + 1].expansion);
-        if memory.is_some() {
-            let (means, covariance) = (around.means(place), around.covariance(place, &stream));
-            let memory = Memory { moments: input.moments, means, covariance };
-            self.forks.last_mut().expect("the first part opened it").memory = Some(memory);
-        }
-        let inside = attention.map(|_| Arc::new(around.clone()));
-        Signal { leading, moments: input.moments, stream: Arc::new(stream), place, inside }
+        self.part_input(at, fan, input, part)
     }
 
     fn merge(&mut self, at: &Site, fan: Fan, x: Signal, parts: Vec<Signal>) -> Result<(Signal, Kept), PredictError> {
-        let of_parts = parts.iter().map(|part| Arc::clone(&part.leading)).collect();
-        let (leading, kept) = self.leading.merge(at, fan, Arc::clone(&x.leading), of_parts)?;
-        let y = Moments::of(&leading);
-        if x.inside.is_some() {
-            let fan = KeptFan { x, merged: Joined::Inside, forked: Forked::default(), output: (0.0, 0.0) };
-            let part = parts.into_iter().next().expect("a fan has parts");
-            return Ok((Signal { leading, moments: y, ..part }, Kept::Fan(kept, Box::new(fan))));
-        }
-        let forked = self.forks.pop().expect("the fan was opened");
-        let (stream, merged) = match (fan, &kept) {
-            (Fan::Attention(attention), mean_field::Kept::Attention(attended)) => {
-                self.attended(attention, &x, ([&parts[0], &parts[1]], forked.memory.as_ref()), attended.sharpness(), &y)
-            }
-            _ => self.merged(at, fan, &x, &parts, &y),
-        };
-        let place = x.place;
-        let fan = KeptFan { x, merged, forked, output: (0.0, 0.0) };
-        Ok((self.signal(leading, stream, place), Kept::Fan(kept, Box::new(fan))))
+        self.merge_parts(at, fan, x, parts)
     }
 
-    fn split(&mut self, at: &Site, fan: Fan, kept: &mut Kept, gradient: Gradient) -> Result<Vec<Gradient>, PredictError> {
+    fn split(
+        &mut self,
+        at: &Site,
+        fan: Fan,
+        kept: &mut Kept,
+        gradient: Gradient,
+    ) -> Result<Vec<Gradient>, PredictError> {
         let Kept::Fan(kept, of_fan) = kept else { unreachable!("merge keeps what fits the fan") };
-        let KeptFan { x, merged, output: at_output, .. } = &mut **of_fan;
-        self.start(at, &gradient, x.moments.width);
-        *at_output = levels(&gradient.leading.kernel);
-        let output = at_output.1;
-        let Gradient { leading, inside, place, .. } = gradient;
-        let of_values = match (&*merged, &*kept) {
-            (Joined::Attention(expanded), mean_field::Kept::Attention(attended)) => {
-                self.of_values(expanded, &attended.output(), &leading)
-            }
-            _ => 0.0,
-        };
-        let parts = self.leading.split(at, fan, kept, leading)?;
-        let cosine = |part: &LeadingGradient<f64>| Cosines { output, input: levels(&part.kernel).1 };
-        let of = |leading, place| Gradient::new(leading, place, None);
-        Ok(match merged {
-            Joined::Parts(merged) => {
-                let cosines: Vec<Cosines> = parts.iter().map(cosine).collect();
-                self.expansion.split(merged, matches!(fan, Fan::Product(_)), &cosines);
-                parts.into_iter().zip(merged.places()).map(|(part, &place)| of(part, place)).collect()
-            }
-            Joined::Attention(attended) => {
-                let of_path = |part: &LeadingGradient<f64>| AtPath {
-                    cosines: cosine(part),
-                    ln_gain: levels(&part.kernel).0 - at_output.0,
-                };
-                let leading = [0, 1, 2].map(|part: usize| of_path(&parts[part]));
-                let given = self.expansion.attend_split(attended, leading);
-                inside::parts((x, fan), attended, (parts, of_values), given)
-            }
-            Joined::Apart(_) => {
-                let given = self.expansion.given(place);
-                let part = |leading: LeadingGradient<f64>| {
-                    let (_, cosine) = levels(&leading.kernel);
-                    Gradient::new(leading, place, Some(Inside::new(given.turned(cosine))))
-                };
-                parts.into_iter().map(part).collect()
-            }
-            Joined::Expert(applied) => {
-                let applied = applied.take().expect("it goes back once");
-                self.expansion.apply_backward(*applied, cosine(&parts[0]));
-                parts.into_iter().map(|part| of(part, place)).collect()
-            }
-            Joined::Inside => parts
-                .into_iter()
-                .map(|leading| Gradient::new(leading, place, inside.clone()))
-                .collect(),
-        })
+        self.split_parts(at, fan, (kept, of_fan), gradient)
     }
 
     fn join(&mut self, at: &Site, fan: Fan, kept: Kept, parts: Vec<Gradient>) -> Result<Gradient, PredictError> {
         let Kept::Fan(kept, of_fan) = kept else { unreachable!("merge keeps what fits the fan") };
-        let KeptFan { x, merged, forked, output } = *of_fan;
-        let of_parts: Vec<f64> = parts.iter().map(|part| levels(&part.leading.kernel).0).collect();
-        let inside: Vec<Option<Inside>> = parts.iter().map(|part| part.inside.clone()).collect();
-        let first = levels(&parts[0].leading.kernel).1;
-        let parts = parts.into_iter().map(|part| part.leading).collect();
-        let leading = self.leading.join(at, fan, kept, parts)?;
-        let (own, cosine) = levels(&leading.kernel);
-        match merged {
-            Joined::Parts(merged) => {
-                let ends = Ends { parts: of_parts, ln_ratio: output.0 - own };
-                self.expansion.join(&merged, &forked.jacobians, x.moments.width, &ends);
-            }
-            Joined::Attention(attended) => {
-                // Keys and values of another stream send nothing here.
-                let part = |part: usize| inside.get(part).unwrap_or(&inside[0]).as_ref().expect("it is inside").given();
-                let level = |part: usize| of_parts.get(part).copied().unwrap_or(f64::NEG_INFINITY);
-                self.expansion.attend_join(&attended, [0, 1, 2].map(part), [0, 1, 2].map(level));
-            }
-            Joined::Apart(applied) => {
-                self.expansion.apply_backward(*applied, Cosines { output: output.1, input: cosine });
-            }
-            Joined::Expert(_) => self.expansion.turn(x.place, cosine - first),
-            Joined::Inside => {
-                let inside = inside.into_iter().next().expect("a fan has parts");
-                return Ok(Gradient::new(leading, x.place, inside));
-            }
-        }
-        self.expansion.settle_backward(x.place, forked.drawn.as_ref());
-        Ok(Gradient::new(leading, x.place, None))
+        self.join_parts(at, fan, (kept, *of_fan), parts)
     }
 
     fn arrive(&mut self, sum: Option<Gradient>, more: Gradient) -> Result<Gradient, PredictError> {
@@ -440,6 +321,10 @@ impl Interpreter<'_> for Walk<'_> {
 
     fn observe(&mut self, at: &Site, signal: &Signal) {
         self.observed.push(self.expansion.fluctuations().clone());
+        let variance = self.expansion.fluctuations().of(signal.place)[(U_A, U_A)];
+        if variance > self.largest.0 || variance.is_nan() {
+            self.largest = (variance, at.path().to_owned());
+        }
         if !self.leading.tells(at) {
             return;
         }

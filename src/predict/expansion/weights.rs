@@ -98,7 +98,11 @@ impl Walk<'_> {
     }
 
     /// What it adds to ln E |g_a|², the cosine of two, and the variance of ln mean |g_a|².
-    pub(super) fn observed_gradient(&self, gradient: &Gradient, fluctuations: &Fluctuations) -> (f64, f64, Option<f64>) {
+    pub(super) fn observed_gradient(
+        &self,
+        gradient: &Gradient,
+        fluctuations: &Fluctuations,
+    ) -> (f64, f64, Option<f64>) {
         match &gradient.inside {
             Some(inside) => {
                 let (added, cosine) = inside.given().at(fluctuations);
