@@ -304,6 +304,12 @@ impl Map {
         Self { jacobian: DMatrix::zeros(VARIABLES, VARIABLES), ..Self::same(leading, [0.0; 2]) }
     }
 
+    /// Of a sum of which this share varies as it did before, about these means.
+    pub(crate) fn diluted(leading: f64, means: [f64; 2], share: f64) -> Self {
+        let same = Self::same(leading, means.map(|mean| mean * share));
+        Self { jacobian: same.jacobian * share, ..same }
+    }
+
     /// Of what changes nothing of the variables, which have these means.
     pub(crate) fn same(leading: f64, means: [f64; 2]) -> Self {
         let hessians = vec![DMatrix::zeros(VARIABLES, VARIABLES); VARIABLES];

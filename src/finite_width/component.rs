@@ -69,6 +69,13 @@ impl Place<'_> {
         Answer { entries: FourPoint::gaussian(self.r, 0.0), ..self.unchanged() }
     }
 
+    /// What adds entries that are the same in all networks, of this share of E y² and of this correlation of their own.
+    pub(crate) fn fixed(&self, fixed: [f64; 2]) -> Answer {
+        let [share, of_fixed] = fixed;
+        let ones = [self.x.ones[0] * (1.0 - share), self.r - share * of_fixed];
+        Answer { entries: FourPoint::drawn(self.r, fixed), ones, variance: None, ..self.unchanged() }
+    }
+
     /// What draws all entries anew, in an output of this width.
     pub(crate) fn drawn(&self, width: f64) -> Answer {
         Answer {

@@ -98,9 +98,13 @@ impl Walk<'_> {
             }
             Component::Dropout(dropout) => self.through_rule(dropout, x, false, y, &|place| place.dropout(*dropout)),
             Component::Scale(scale) => self.through_rule(scale, x, false, y, &|place| place.unchanged()),
-            // Where waves are depends on positions.
+            // Waves depend on positions.
             Component::Embedding(EmbeddingTerm::SinusoidalPosition { .. }) => {
-                self.unchanged(x, false, y, &|place| place.unchanged())
+                let share = (x.moments.ln_level() - y.ln_level()).exp();
+                let fixed = (y.correlation - share * x.moments.correlation) / (1.0 - share);
+                let map = |means| (Map::diluted(y.correlation, means, share), Gain::same());
+                let answer = |place: &Place<'_>| place.fixed([1.0 - share, fixed]);
+                self.expansion.apply((x.place, &x.stream), false, map, answer)
             }
             Component::Embedding(term) => self.through_rule(term, x, false, y, &|place| place.added()),
             Component::Activation(activation) => {
