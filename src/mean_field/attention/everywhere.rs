@@ -17,7 +17,7 @@
 
 use std::sync::Arc;
 
-use super::groups::{GroupCorrection, KeyGroups};
+use super::groups::{Drawn, GroupCorrection, KeyGroups};
 use super::seen::{Mean, Seen, Turned, effective};
 use crate::mean_field::kernel::Kernel;
 use crate::mean_field::positions::{Positions, Repetition};
@@ -160,10 +160,13 @@ impl<S: Scalar> Everywhere<S> {
                 repetition: Arc::clone(&of_key.ids),
                 differences: [of_key, of_value].map(|of| each(difference(of))),
                 trace: each(value.trace),
-                spread: everywhere(both, of_means - of_rows * 2.0),
-                shift: [shift.clone(), shift],
+                drawn: Some(Drawn {
+                    spread: everywhere(both, of_means - of_rows * 2.0),
+                    shift: [shift.clone(), shift],
+                }),
             }
         });
+        let groups = groups.or_else(|| KeyGroups::given([&key.kernel, &value.kernel], &each(value.trace)));
         let long = average(&|node| (key.kernel.own[node] - key.trace - key.mean) * value.rows[node]) * 0.5;
         let spread = (squares + pairs) / (length * length) - crossed * 2.0 + means;
         let shift = everywhere(both, long - crossed + means);

@@ -27,7 +27,12 @@ pub(super) struct KeyGroups<S> {
     pub(super) differences: [Few<S>; 2],
     /// tr of values.
     pub(super) trace: Few<S>,
-    /// D°, X°_ac and X°_ca.
+    /// Of ids that are drawn: where they are given, kernels know which repeat.
+    pub(super) drawn: Option<Drawn<S>>,
+}
+
+/// D°, X°_ac and X°_ca.
+pub(super) struct Drawn<S> {
     pub(super) spread: Kernel<S>,
     pub(super) shift: [Kernel<S>; 2],
 }
@@ -47,11 +52,44 @@ impl<S: Scalar> KeyGroups<S> {
         }
     }
 
+    /// Of keys whose ids are given, if some repeat; with tr of values.
+    pub(super) fn given([key, value]: [&Kernel<S>; 2], trace: &Few<S>) -> Option<Self> {
+        let repetition = &key.positions.given.as_ref()?.repetition;
+        let each = |of: &Kernel<S>| -> Few<S> {
+            let difference = difference(of);
+            trace.iter().map(|_| difference).collect()
+        };
+        let differences = [each(key), each(value)];
+        (repetition.same() > 0.0).then(|| Self {
+            repetition: Arc::clone(repetition),
+            differences,
+            trace: trace.clone(),
+            drawn: None,
+        })
+    }
+
     /// The correction of C(M, N), from e and the total of X°.
-    pub(super) fn correction(&self, weights: &Kernel<S>, excess: Kernel<S>, shift_total: S) -> GroupCorrection<'_, S> {
-        let target = weights.contracted(&self.spread) + shift_total;
+    pub(super) fn correction(
+        &self,
+        weights: &Kernel<S>,
+        drawn: &Drawn<S>,
+        excess: Kernel<S>,
+        shift_total: S,
+    ) -> GroupCorrection<'_, S> {
+        let target = weights.contracted(&drawn.spread) + shift_total;
         GroupCorrection { repetition: &self.repetition, excess, target }
     }
+}
+
+/// By how much more two tokens with the same given id are alike than others, on average.
+fn difference<S: Scalar>(kernel: &Kernel<S>) -> S {
+    let positions = &kernel.positions;
+    let same = |point: usize| f64::from(u8::from(positions.has_same_ids(point)));
+    let mean = |of: &dyn Fn(usize) -> f64| {
+        let count = positions.sum_pairs(of);
+        positions.sum_pairs(|point| kernel.pairs[point] * of(point)) / count.max(1.0)
+    };
+    mean(&same) - mean(&|point| 1.0 - same(point))
 }
 
 /// The correction of the kernel of gradients of keys, or of values.

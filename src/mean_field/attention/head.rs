@@ -104,6 +104,7 @@ impl<S: Scalar> Head<S> {
         [both, of_values, of_keys]: [&Kernel<S>; 3],
     ) -> Option<[GroupCorrection<'_, S>; 2]> {
         let groups = self.seen.groups.as_ref()?;
+        let drawn = groups.drawn.as_ref()?;
         let excess = |index: usize, all: &dyn Fn(&Row<S>) -> S, trace: &Few<S>| -> Kernel<S> {
             let rows = self.rows.iter().zip(trace);
             let excess: Few<S> = rows.map(|(row, &trace)| (row.single_key[index] - all(row)) * trace).collect();
@@ -116,14 +117,14 @@ impl<S: Scalar> Head<S> {
             both.with(both.ln_unit, own, pairs)
         };
         let shifts: Few<S> = query.own.iter().zip(&self.rows).map(|(&own, row)| own * row.shift).collect();
-        let [ahead, behind] = &groups.shift;
+        let [ahead, behind] = &drawn.shift;
         let own = shifts.iter().zip(&ahead.own).map(|(&of_row, &shift)| of_row * shift * 2.0).collect();
         let pairs = gamma.map_pairs(&shifts, |point, [a, c], _| a * ahead.pairs[point] + c * behind.pairs[point]);
         let unit = gamma.ln_unit + query.ln_unit - both.ln_unit;
         let shift_total = gamma.contracted(&gamma.with(0.0, own, pairs)) * unit.exp();
         Some([
-            groups.correction(of_values, excess(0, &|row| row.squares, &self.seen.trace), shift_total),
-            groups.correction(of_keys, excess(1, &|row| row.passed, &groups.trace), S::from(0.0)),
+            groups.correction(of_values, drawn, excess(0, &|row| row.squares, &self.seen.trace), shift_total),
+            groups.correction(of_keys, drawn, excess(1, &|row| row.passed, &groups.trace), S::from(0.0)),
         ])
     }
 

@@ -13,7 +13,7 @@
 
 use std::sync::Arc;
 
-use super::groups::{GroupCorrection, KeyGroups};
+use super::groups::{Drawn, GroupCorrection, KeyGroups};
 use super::operators::{Operators, added, multiplied, scaled};
 use super::repeats::Repeats;
 use super::rotated::Rotated;
@@ -68,9 +68,12 @@ impl<S: Scalar> Masked<S> {
             repetition: Arc::clone(repetition),
             differences: repeats.differences,
             trace: value.trace.clone(),
-            spread: kernel(both, &repeats.spread),
-            shift: [&repeats.shift, &chart.turn(&repeats.shift)].map(|all| kernel(both, &operators.lower(all))),
+            drawn: Some(Drawn {
+                spread: kernel(both, &repeats.spread),
+                shift: [&repeats.shift, &chart.turn(&repeats.shift)].map(|all| kernel(both, &operators.lower(all))),
+            }),
         });
+        let groups = groups.or_else(|| KeyGroups::given([&key.side.kernel, &value.side.kernel], &value.trace));
         let mean = Mean { flat, shift: [shift, turned].map(|all| kernel(both, &operators.lower(&all))) };
         let seen = Seen {
             keys: traces

@@ -35,7 +35,7 @@ impl Positions {
             row_sums,
             classes: classes(repetition.as_deref()),
             repetition,
-            ids: None,
+            given: None,
         }
     }
 
@@ -52,7 +52,7 @@ impl Positions {
             row_sums: matrix(&[(0, 1.0), (0, 1.0)]),
             classes: smallvec![1.0],
             repetition: None,
-            ids: None,
+            given: None,
         }
     }
 

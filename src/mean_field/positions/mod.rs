@@ -52,7 +52,14 @@ pub(crate) struct Positions {
     /// How ids repeat, where they are drawn.
     pub(crate) repetition: Option<Arc<Repetition>>,
     /// The ids of all positions, where they are given; then there is one class.
-    pub(crate) ids: Option<Arc<[u32]>>,
+    pub(crate) given: Option<Given>,
+}
+
+/// Given ids, and how they repeat.
+#[derive(Clone, Debug)]
+pub(crate) struct Given {
+    ids: Arc<[u32]>,
+    pub(crate) repetition: Arc<Repetition>,
 }
 
 impl Positions {
@@ -69,7 +76,7 @@ impl Positions {
             row_sums,
             classes: classes(repetition.as_deref()),
             repetition,
-            ids: None,
+            given: None,
             chart: Some(chart),
         }
     }
@@ -78,7 +85,8 @@ impl Positions {
     pub(crate) fn given(ids: &[u32]) -> Self {
         let length = ids.len();
         let chart = Chart::new(length, Grading::all(length), &[]);
-        Self { ids: Some(ids.into()), ..Self::on(chart, None) }
+        let given = Given { ids: ids.into(), repetition: Arc::new(Repetition::given(ids)) };
+        Self { given: Some(given), ..Self::on(chart, None) }
     }
 
     /// How many nodes there are.
@@ -93,8 +101,8 @@ impl Positions {
 
     /// Whether a point is of two tokens with the same id.
     pub(crate) fn has_same_ids(&self, point: usize) -> bool {
-        match &self.ids {
-            Some(ids) => {
+        match &self.given {
+            Some(Given { ids, .. }) => {
                 let (first, nodes) = self.nodes_of(point);
                 ids[first] == ids[nodes[0].0 as usize]
             }

@@ -1,10 +1,12 @@
-//! How token ids repeat that are drawn independently by a power law.
+//! How token ids repeat: of ids that are drawn independently by a power law, and of given ones.
 
 use std::collections::BTreeMap;
+use std::hash::{BuildHasher, Hash, Hasher};
 use std::sync::OnceLock;
 
+use foldhash::fast::FixedState;
 use sigprop_stack::PowerLaw;
-use statrs::distribution::{Binomial, Discrete};
+use statrs::distribution::{Binomial, Discrete, Hypergeometric};
 
 /// Ids with how many tokens each: N and m.
 pub(crate) type Counts = Vec<(f64, f64)>;
@@ -12,22 +14,54 @@ pub(crate) type Counts = Vec<(f64, f64)>;
 /// π₂ and π₃, the probabilities that two and three tokens have the same id, and how many ids there are of which probability.
 #[derive(Clone, Debug)]
 pub(crate) struct Repetition {
-    law: PowerLaw,
+    law: Law,
     pair: f64,
     triple: f64,
     /// Probabilities, each with how many ids have it: nearby ranks together.
     ranks: OnceLock<Counts>,
 }
 
+/// Where ids come from.
+#[derive(Clone, Debug)]
+enum Law {
+    Power(PowerLaw),
+    /// How many ids have how many tokens, of so many.
+    Given(BTreeMap<usize, usize>, usize),
+}
+
 impl Repetition {
     pub(crate) fn new(law: PowerLaw) -> Self {
         let [pair, triple] = [2, 3].map(|count| law.repeat_probability(count));
-        Self { law, pair, triple, ranks: OnceLock::new() }
+        Self { law: Law::Power(law), pair, triple, ranks: OnceLock::new() }
+    }
+
+    /// Of given ids.
+    pub(crate) fn given(ids: &[u32]) -> Self {
+        let mut tokens: BTreeMap<u32, usize> = BTreeMap::new();
+        ids.iter().for_each(|&id| *tokens.entry(id).or_default() += 1);
+        let mut counts: BTreeMap<usize, usize> = BTreeMap::new();
+        tokens.into_values().for_each(|tokens| *counts.entry(tokens).or_default() += 1);
+        let chosen = |from: usize, count: usize| (0..count).map(|taken| from as f64 - taken as f64).product::<f64>();
+        let repeated = |count: usize| {
+            let all = chosen(ids.len(), count);
+            let same = counts.iter().map(|(&tokens, &ids)| ids as f64 * chosen(tokens, count)).sum::<f64>();
+            if all > 0.0 { same / all } else { 0.0 }
+        };
+        let [pair, triple] = [2, 3].map(repeated);
+        Self { law: Law::Given(counts, ids.len()), pair, triple, ranks: OnceLock::new() }
     }
 
     /// What tells one law from another.
     pub(crate) fn law(&self) -> [u64; 2] {
-        [self.law.vocab_size as u64, self.law.exponent.to_bits()]
+        match &self.law {
+            Law::Power(law) => [law.vocab_size as u64, law.exponent.to_bits()],
+            Law::Given(counts, length) => {
+                let mut hasher = FixedState::with_seed(*length as u64).build_hasher();
+                counts.hash(&mut hasher);
+                // No exponent.
+                [hasher.finish(), f64::NAN.to_bits()]
+            }
+        }
     }
 
     /// π₃ − π₂²: the covariance of two pairs of tokens with one token in common having the same ids.
@@ -68,27 +102,54 @@ impl Repetition {
 
     /// How many ids have how many of `length` tokens, on average: many tokens in classes.
     pub(crate) fn counts(&self, length: usize) -> Counts {
-        /// Largest number of tokens that is not taken together with others, and classes per factor of e beyond.
-        const EXACT: usize = 4;
-        const FINENESS: f64 = 3.0;
-        /// Expected numbers of ids below which there are none.
-        const NONE: f64 = 1e-9;
-        let mut counts: BTreeMap<usize, (f64, f64)> = BTreeMap::new();
-        for &(probability, ids) in self.ranks.get_or_init(|| ranks(self.law)) {
-            let drawn = Binomial::new(probability, length as u64).expect("a probability");
-            let mean = length as f64 * probability;
-            let last = ((mean + 8.0 * mean.sqrt() + 8.0) as usize).min(length);
-            for tokens in ((mean - 8.0 * mean.sqrt()).max(1.0) as usize)..=last {
-                let expected = ids * drawn.pmf(tokens as u64);
-                let class = if tokens <= EXACT { tokens } else { 100 + ((tokens as f64).ln() * FINENESS) as usize };
-                if expected > NONE {
-                    let (of_ids, of_tokens) = counts.entry(class).or_default();
-                    *of_ids += expected;
-                    *of_tokens += expected * tokens as f64;
+        let mut counts = Classes::default();
+        match &self.law {
+            Law::Power(law) => {
+                for &(probability, ids) in self.ranks.get_or_init(|| ranks(*law)) {
+                    let drawn = Binomial::new(probability, length as u64).expect("a probability");
+                    let mean = length as f64 * probability;
+                    let last = ((mean + 8.0 * mean.sqrt() + 8.0) as usize).min(length);
+                    for tokens in ((mean - 8.0 * mean.sqrt()).max(1.0) as usize)..=last {
+                        counts.add(ids * drawn.pmf(tokens as u64), tokens as f64);
+                    }
+                }
+            }
+            // Of all, any `length`; of more, in proportion.
+            Law::Given(given, all) => {
+                for (&tokens, &ids) in given {
+                    if length >= *all {
+                        counts.add(ids as f64, tokens as f64 * length as f64 / *all as f64);
+                        continue;
+                    }
+                    let drawn = Hypergeometric::new(*all as u64, tokens as u64, length as u64).expect("a part of all");
+                    for taken in 1..=tokens.min(length) {
+                        counts.add(ids as f64 * drawn.pmf(taken as u64), taken as f64);
+                    }
                 }
             }
         }
-        counts.into_values().map(|(ids, tokens)| (ids, tokens / ids)).collect()
+        counts.0.into_values().map(|(ids, tokens)| (ids, tokens / ids)).collect()
+    }
+}
+
+/// Ids and their tokens, by classes of how many tokens an id has.
+#[derive(Default)]
+struct Classes(BTreeMap<usize, (f64, f64)>);
+
+impl Classes {
+    /// Adds so many ids with so many tokens each.
+    fn add(&mut self, ids: f64, tokens: f64) {
+        /// Largest number of tokens that is not taken together with others, and classes per factor of e beyond.
+        const EXACT: f64 = 4.0;
+        const FINENESS: f64 = 3.0;
+        /// Expected numbers of ids below which there are none.
+        const NONE: f64 = 1e-9;
+        let class = if tokens <= EXACT { tokens as usize } else { 100 + (tokens.ln() * FINENESS) as usize };
+        if ids > NONE {
+            let (of_ids, of_tokens) = self.0.entry(class).or_default();
+            *of_ids += ids;
+            *of_tokens += ids * tokens;
+        }
     }
 }
 
@@ -111,6 +172,21 @@ fn ranks(law: PowerLaw) -> Counts {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Any of given ids repeat as all do, and all of them as they are counted.
+    #[test]
+    fn given_ids_repeat_as_they_are_counted() {
+        let ids = [3, 1, 3, 3, 7, 1, 9, 8];
+        let repetition = Repetition::given(&ids);
+        approx::assert_relative_eq!(repetition.same(), 8.0 / 56.0, max_relative = 1e-12);
+        assert_eq!(repetition.counts(8), [(3.0, 1.0), (1.0, 2.0), (1.0, 3.0)]);
+        for length in [2, 5, 16] {
+            let counts = repetition.counts(length);
+            let tokens: f64 = counts.iter().map(|(ids, tokens)| ids * tokens).sum();
+            approx::assert_relative_eq!(tokens, length as f64, max_relative = 1e-9);
+        }
+        assert_ne!(repetition.law(), Repetition::given(&ids[1..]).law());
+    }
 
     /// They add up to all tokens, and two or three of these have the same id as often as two or three that are drawn.
     #[test]
