@@ -93,7 +93,7 @@ pub(crate) enum TheoryChoice {
     FiniteWidth,
     /// The network of infinite width alone, at any length in milliseconds to seconds; not every structure yet.
     MeanField,
-    /// The same with what finite width adds by one second-order expansion: encoders with Gaussian inputs and MLPs, for now.
+    /// The same with what finite width adds by one second-order expansion, ± of one network included.
     Expansion,
 }
 

@@ -1,7 +1,7 @@
 //! How token ids repeat: of ids that are drawn independently by a power law, and of given ones.
 
 use std::collections::BTreeMap;
-use std::hash::{BuildHasher, Hash, Hasher};
+use std::hash::BuildHasher;
 use std::sync::OnceLock;
 
 use foldhash::fast::FixedState;
@@ -38,9 +38,13 @@ impl Repetition {
     /// Of given ids.
     pub(crate) fn given(ids: &[u32]) -> Self {
         let mut tokens: BTreeMap<u32, usize> = BTreeMap::new();
-        ids.iter().for_each(|&id| *tokens.entry(id).or_default() += 1);
+        for &id in ids {
+            *tokens.entry(id).or_default() += 1;
+        }
         let mut counts: BTreeMap<usize, usize> = BTreeMap::new();
-        tokens.into_values().for_each(|tokens| *counts.entry(tokens).or_default() += 1);
+        for tokens in tokens.into_values() {
+            *counts.entry(tokens).or_default() += 1;
+        }
         let chosen = |from: usize, count: usize| (0..count).map(|taken| from as f64 - taken as f64).product::<f64>();
         let repeated = |count: usize| {
             let all = chosen(ids.len(), count);
@@ -56,10 +60,9 @@ impl Repetition {
         match &self.law {
             Law::Power(law) => [law.vocab_size as u64, law.exponent.to_bits()],
             Law::Given(counts, length) => {
-                let mut hasher = FixedState::with_seed(*length as u64).build_hasher();
-                counts.hash(&mut hasher);
+                let hash = FixedState::with_seed(*length as u64).hash_one(counts);
                 // No exponent.
-                [hasher.finish(), f64::NAN.to_bits()]
+                [hash, f64::NAN.to_bits()]
             }
         }
     }

@@ -7,9 +7,9 @@ use std::{
 };
 
 use rayon::prelude::*;
-use sigprop::Theory;
 use sigprop::agreement::{Compared, Comparison, summarise};
 use sigprop::suite::{Case, LARGEST_ERROR, Line, Predicted, Run, Suite, score};
+use sigprop::{PredictError, Theory};
 use sigprop_stack::Quantity;
 
 use super::page::Table;
@@ -31,11 +31,15 @@ impl Measured {
         Self::of(Theory::FiniteWidth, suite, seed, groups, file)
     }
 
-    /// The same in a theory.
+    /// The same in a theory; what it does not follow, as the default theory does.
     fn of(theory: Theory, suite: Suite, seed: u64, groups: &[&str], file: &Path) -> Self {
         let mut cases = suite.cases(false, seed);
         cases.retain(|case| groups.is_empty() || groups.contains(&case.group));
-        let predicted = cases.par_iter().map(|case| case.predict_in(theory).expect("a prediction")).collect::<Vec<_>>();
+        let predict = |case: &Case| match case.predict_in(theory) {
+            Err(PredictError::NotFollowed { .. }) => case.predict_in(Theory::FiniteWidth),
+            predicted => predicted,
+        };
+        let predicted = cases.par_iter().map(|case| predict(case).expect("a prediction")).collect::<Vec<_>>();
         let source = File::open(file).expect("a file of measurements");
         let run = Run::read(&cases, &predicted, source).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
         Self { cases, predicted, run }
@@ -147,8 +151,8 @@ fn seeds() -> Vec<u64> {
 }
 
 /// Networks drawn at random, of several seeds and of these kinds, or of all.
-fn random(seeds: &[u64], groups: &[&str]) -> Table {
-    let of = |&seed| Measured::new(Suite::Random, seed, groups, &path(&format!("random/{seed}.csv")));
+fn random(theory: Theory, seeds: &[u64], groups: &[&str]) -> Table {
+    let of = |&seed| Measured::of(theory, Suite::Random, seed, groups, &path(&format!("random/{seed}.csv")));
     let measured: Vec<Measured> = seeds.iter().map(of).collect();
     let mut table = Table::new(&["kind", "cells", "median error", "90 %", "off", "silent"]);
     let mut groups: Vec<&str> = measured[0].cases.iter().map(|case| case.group).collect();
@@ -178,17 +182,23 @@ const FAST: [&str; 4] = ["encoder", "causal", "vision", "mlp"];
 
 #[test]
 fn some_random_networks_of_one_seed() {
-    random(&[1], &FAST).check_part("random, seed 1");
+    random(Theory::FiniteWidth, &[1], &FAST).check_part("random, seed 1");
 }
 
 #[test]
 #[cfg_attr(debug_assertions, ignore = "a minute of CPU time: networks with a decoder")]
 fn random_networks_of_one_seed() {
-    random(&[1], &[]).check("random, seed 1");
+    random(Theory::FiniteWidth, &[1], &[]).check("random, seed 1");
 }
 
 #[test]
 #[ignore = "a minute of CPU time per seed"]
 fn random_networks() {
-    random(&seeds(), &[]).check("random");
+    random(Theory::FiniteWidth, &seeds(), &[]).check("random");
+}
+
+#[test]
+#[ignore = "half a minute of CPU time per seed"]
+fn random_networks_by_expansion() {
+    random(Theory::Expansion, &seeds(), &[]).check("random, by expansion");
 }
