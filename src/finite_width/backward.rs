@@ -179,3 +179,38 @@ impl Quadratic {
         0.5 * hessian.component_mul(covariance).sum()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A path of which nothing but rounding is left changes nothing, and shares are those of both layers.
+    #[test]
+    fn sums_weight_paths_by_what_they_carry() {
+        let mut first = Conditional::independent(0.2);
+        first.ln_own.value = 0.1;
+        let second = Conditional::independent(0.6);
+        let mut nothing = Conditional::independent(0.0);
+        nothing.ln_own.gradient.fill(1e30);
+        let (sum, shares) = Conditional::sum(&[&first, &second, &nothing], &[1.0, 0.0, -40.0]);
+        let [a, b] = [1.1_f64, 0.0].map(f64::exp);
+        assert!((shares[0] - a / (a + b)).abs() < 1e-12);
+        assert!(shares[2].abs() < 1e-300);
+        assert!((sum.ln_own.value - ((a + b) / (1.0_f64.exp() + 1.0)).ln()).abs() < 1e-12);
+        assert!((sum.cosine.value - (0.2 * shares[0] + 0.6 * shares[1])).abs() < 1e-12);
+        assert!(sum.ln_own.gradient.abs().max() < 1e-300);
+    }
+
+    /// What is added to the slope of a cosine adds to its expectation with r_ab what was asked for, and not beyond the largest slope.
+    #[test]
+    fn slopes_are_solved_for() {
+        let mut fluctuations = Fluctuations::none();
+        (fluctuations.covariance[(R_AB, R_AB)], fluctuations.covariance[(R, R)]) = (0.02, 0.001);
+        for (most, expected) in [(1e9, 0.003), (0.15, 0.0015)] {
+            let mut given = Conditional::independent(0.5);
+            given.lean(0, [0.003, most], &fluctuations);
+            let with = given.cosine.gradient.dot(&fluctuations.covariance.column(R_AB));
+            assert!((with - expected).abs() < 1e-9, "{with} {expected}");
+        }
+    }
+}

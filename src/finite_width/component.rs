@@ -26,6 +26,8 @@ pub(crate) struct Answer {
     pub(crate) correlation: f64,
     /// Of one entry of the output.
     pub(crate) entries: FourPoint,
+    /// The share of E y² that is the same in all networks, and its own correlation of two tokens.
+    pub(crate) fixed: [f64; 2],
     pub(crate) ones: [f64; 2],
     /// Variance over networks of ln of the variance of all entries, if it is not that of u.
     pub(crate) variance: Option<f64>,
@@ -55,6 +57,7 @@ impl Place<'_> {
             width: self.x.width,
             correlation: self.r,
             entries: self.x.entries,
+            fixed: self.x.fixed,
             ones: self.x.ones,
             variance: self.x.variance,
             drift: Vector::zeros(),
@@ -73,7 +76,7 @@ impl Place<'_> {
     pub(crate) fn fixed(&self, fixed: [f64; 2]) -> Answer {
         let [share, of_fixed] = fixed;
         let ones = [self.x.ones[0] * (1.0 - share), self.r - share * of_fixed];
-        Answer { entries: FourPoint::drawn(self.r, fixed), ones, variance: None, ..self.unchanged() }
+        Answer { entries: FourPoint::gaussian(self.r, 0.0), fixed, ones, variance: None, ..self.unchanged() }
     }
 
     /// What draws all entries anew, in an output of this width.
@@ -81,6 +84,7 @@ impl Place<'_> {
         Answer {
             width,
             entries: FourPoint::gaussian(self.r, self.covariance[(R_AB, R_AB)]),
+            fixed: [0.0; 2],
             ones: [1.0, self.r],
             variance: None,
             gradient: GradientEntries::Drawn,
@@ -102,6 +106,7 @@ impl Place<'_> {
         Answer {
             width: linear.fan_out as f64,
             correlation: self.r,
+            fixed: [0.0; 2],
             entries: FourPoint::gaussian(self.r, self.covariance[(R_AB, R_AB)]),
             ones: [1.0, self.r],
             variance: None,
@@ -174,6 +179,7 @@ impl Place<'_> {
         let of_pairs = self.covariance[(R_AB, R_AB)];
         Answer {
             entries: moments.values(of_pairs),
+            fixed: [0.0; 2],
             ones: [1.0 - mean_share, self.r - mean_share],
             variance: Some(moments.variance(self.length, of_pairs) / n),
             with_gains: [own, pair].map(|with| in_chart(with, self.r)),

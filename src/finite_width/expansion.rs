@@ -164,9 +164,10 @@ impl Expansion {
             leading,
             correlation: r,
             entries: answer.entries,
+            fixed: answer.fixed,
             drawn: if of_overlaps { answer.drawn() } else { Some(x.behind(&step, self.length)) },
             ones: answer.ones,
-            susceptibility: x.susceptible(&jacobian),
+            susceptibility: x.susceptible(&jacobian, gain.cosine.value),
             variance: answer.variance,
         };
         if !of_overlaps {
@@ -236,7 +237,7 @@ impl Expansion {
         let variance = self.fluctuations.of(place)[(R_AB, R_AB)];
         let jacobian = step.part(place);
         let r = [correlation, correlation + self.means(place)[1]];
-        let stream = Stream { susceptibility: x.susceptible(&jacobian), ..Stream::drawn(width, r, variance) };
+        let stream = Stream { susceptibility: x.susceptible(&jacobian, 1.0), ..Stream::drawn(width, r, variance) };
         let attended =
             Attended { place, step, attending, before, behind, after, correlation: r[1], width: x.width, output: None };
         (stream, attended)
@@ -285,8 +286,8 @@ impl Expansion {
             (after, answer.correlation)
         };
         let Coupling { ln_own, pair } = Coupling::new(given, *place, fluctuations, r);
-        // What gains read is E Σ_i (g x)_ai (g x)_bi.
-        let pair = if with_input { pair } else { pair + gradient.mixed.pairs / x.width };
+        // What gains read is E Σ_i (g x)_ai (g x)_bi: c_aa c_bb and c_ab c_ba, of the same entries, add their excess.
+        let pair = if with_input { pair } else { pair + 2.0 * gradient.mixed.pairs / x.width };
         Coupling { ln_own, pair }
     }
 
@@ -373,13 +374,13 @@ impl Expansion {
         // c of the parts of a product is that of the output, of parts of a sum a share of what it has beyond isotropy.
         let [radial, cross] =
             [output.mixed.radial, output.mixed.cross].map(|of| if is_product { of } else { of - 1.0 });
-        let isotropic = if is_product { *correlation * output.given.cosine.value } else { 0.0 };
-        let pairs = output.mixed.pairs + isotropic;
+        // Of products c_aa c_bb of two parts and c_ab c_ba, on average.
+        let cosine = if is_product { 0.5 * output.given.cosine.value } else { 0.0 };
         for common in common {
             common.own *= radial;
             common.cross *= cross;
             common.pair *= cross;
-            common.pairs *= pairs;
+            common.pairs *= output.mixed.pairs + cosine * (*correlation + common.turn);
         }
         *at_output = Some(output);
         let gains: Vec<(Gain, Cosines)> = gains.drain(..).zip(cosines.iter().copied()).collect();
@@ -419,11 +420,12 @@ fn commons(parts: &[&Stream], factor: impl Fn(usize, usize) -> f64) -> Vec<Commo
     let mut commons = Vec::new();
     for j in 0..parts.len() {
         for i in 0..j {
-            let [[u, r], [v, s]] = [parts[i].susceptibility, parts[j].susceptibility];
+            let [[u, r, turn], [v, s, other]] = [parts[i].susceptibility, parts[j].susceptibility];
             let factor = factor(i, j);
             commons.push(Common {
                 own: 2.0 * factor * u * v,
                 pairs: 2.0 * factor * u * v,
+                turn: turn * other,
                 cross: factor * (u * s + r * v),
                 pair: 2.0 * factor * r * s * (1.0 - parts[i].correlation * parts[i].correlation),
             });

@@ -33,8 +33,8 @@ pub(crate) fn crossed(both: f64, [a, b]: [f64; 2], joint: f64) -> Covariances {
 }
 
 impl Fan<'_> {
-    /// ∂u_a and ∂r_ab of the output by those at the fork before the input.
-    fn susceptibility(&self, step: &Step) -> [f64; 2] {
+    /// The susceptibility of the output by the fork before the input, whose gradients' cosine no fan tells.
+    fn susceptibility(&self, step: &Step) -> [f64; 3] {
         let row = |variable: usize| {
             let output = of_stream(step.parts[0]).start + variable;
             let parts = step.parts.iter().zip(self.parts);
@@ -44,7 +44,7 @@ impl Fan<'_> {
             };
             self.x.susceptibility[place] * parts.map(of).sum::<f64>()
         };
-        [row(U_A), row(R_AB)]
+        [row(U_A), row(R_AB), 1.0]
     }
 
     /// The output of a sum to which parts contribute these shares, of which those are (E x)².
@@ -129,6 +129,7 @@ impl Fan<'_> {
             width: self.parts[0].width,
             correlation: self.r,
             entries: self.parts[0].entries,
+            fixed: [0.0; 2],
             ones: self.parts[0].ones,
             variance: None,
             drift: Vector::zeros(),

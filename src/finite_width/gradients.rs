@@ -58,8 +58,10 @@ pub(crate) struct Common {
     /// What it adds to α, and over n to g_a·g_b, per E g_a·g_b of the output.
     pub(crate) cross: f64,
     pub(crate) pair: f64,
-    /// The same of E c_aa c_bb', per E g_a² of the output.
+    /// The same of E c_aa c_bb' and of E c_ab c_ba', on average, per E g_a² of the output.
     pub(crate) pairs: f64,
+    /// The product of both parts' factors on the cosine of gradients.
+    pub(crate) turn: f64,
 }
 
 impl Both {

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! are handed on by affine maps, and add multiples of themselves over n to ln E g_a² and ln E g_a g_b. The excess of a fourth,
-//! E c_aa c_bb/(n E x² E g²) − E x_a x_b E g_a g_b/(E x² E g²), adds to gradients of gains alone. Source: Bolthausen 2014
+//! E c_aa c_bb/(n E x² E g²) − E x_a x_b E g_a g_b/(E x² E g²), adds to gradients of gains alone, and that of c_ab c_ba as much. Source: Bolthausen 2014
 //! (conditioning on a Gaussian matrix).
 
 /// ρ, α, k and the excess of c_aa c_bb.

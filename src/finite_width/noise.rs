@@ -66,20 +66,6 @@ impl FourPoint {
         Self { aaaa: 3.0, aaab: 3.0 * r, aabb: 1.0 + 2.0 * (r2 + variance), aabc: r + 2.0 * r2, abcd: 3.0 * r2 }
     }
 
-    /// The same of which a share is the same in all networks, with this correlation of its own.
-    pub(crate) fn drawn(r: f64, [share, fixed]: [f64; 2]) -> Self {
-        let (all, still) = (Self::gaussian(r, 0.0), Self::gaussian(fixed, 0.0));
-        // What entries that are drawn have beyond E x_a x_b E x_c x_d is Wick's, less that of those that are not.
-        let less = |all: f64, still: f64, apart: f64| all - share * share * (still - apart);
-        Self {
-            aaaa: less(all.aaaa, still.aaaa, 1.0),
-            aaab: less(all.aaab, still.aaab, fixed),
-            aabb: less(all.aabb, still.aabb, 1.0),
-            aabc: less(all.aabc, still.aabc, fixed),
-            abcd: less(all.abcd, still.abcd, fixed * fixed),
-        }
-    }
-
     /// Of products of independent entries.
     pub(crate) fn times(self, other: Self) -> Self {
         Self {
@@ -112,6 +98,21 @@ impl FourPoint {
 }
 
 impl Covariances {
+    /// Without what entries would add that are the same in all networks, a share of E x² of this correlation of their own.
+    pub(crate) fn less_fixed(self, [share, of_fixed]: [f64; 2]) -> Self {
+        let fixed = FourPoint::gaussian(of_fixed, 0.0).covariances(of_fixed);
+        let less = |all: f64, fixed: f64| all - share * share * fixed;
+        Self {
+            aa_aa: less(self.aa_aa, fixed.aa_aa),
+            aa_bb: less(self.aa_bb, fixed.aa_bb),
+            aa_ab: less(self.aa_ab, fixed.aa_ab),
+            aa_bc: less(self.aa_bc, fixed.aa_bc),
+            ab_ab: less(self.ab_ab, fixed.ab_ab),
+            ab_ac: less(self.ab_ac, fixed.ab_ac),
+            ab_cd: less(self.ab_cd, fixed.ab_cd),
+        }
+    }
+
     /// Of (G_aa, G_bb, G_ab), of the averages of G_ab over b and over a, and of those of G_aa and G_ab over `length` tokens.
     pub(crate) fn matrix(self, length: f64) -> Matrix {
         let [others, rest] = [1.0, 2.0].map(|taken| (length - taken).max(0.0));
@@ -280,5 +281,19 @@ mod tests {
         assert!((noise.drift[U_A] + 0.01).abs() < 1e-12);
         // Of cosines (1 − r²)²/n.
         assert!((noise.covariance[(R_AB, R_AB)] - 0.75 * 0.75 / 100.0).abs() < 1e-12);
+    }
+
+    /// Entries that are the same in all networks draw nothing; those that are drawn in part have what x = s + e gives, e Gaussian.
+    #[test]
+    fn what_is_fixed_draws_nothing() {
+        let of = |r: f64, fixed: [f64; 2]| FourPoint::gaussian(r, 0.0).covariances(r).less_fixed(fixed);
+        let fixed = of(0.4, [1.0, 0.4]).matrix(8.0);
+        assert!(fixed.abs().max() < 1e-12, "{fixed}");
+        // Half of E x² is fixed and alike in all tokens, half is independent: Cov(x_a², x_a²) = 2 e⁴ + 4 s² e², e² = s² = ½.
+        let half = of(0.5, [0.5, 1.0]);
+        assert!((half.aa_aa - 1.5).abs() < 1e-12);
+        // Cov(x_a x_b, x_a x_b) = e⁴ + 2 s² e², Cov(x_a x_b, x_c x_d) = 0.
+        assert!((half.ab_ab - 0.75).abs() < 1e-12);
+        assert!(half.ab_cd.abs() < 1e-12);
     }
 }

@@ -13,12 +13,14 @@ pub(crate) struct Stream {
     pub(crate) correlation: f64,
     /// Of one entry.
     pub(crate) entries: FourPoint,
+    /// The share of E x² that is the same in all networks, and its own correlation of two tokens.
+    pub(crate) fixed: [f64; 2],
     /// What finitely many entries add, as far as it is in the covariance already; all of it if none.
     pub(crate) drawn: Option<Noise>,
     /// n (mean of entries − E)² over E x² of one token, and the product of two.
     pub(crate) ones: [f64; 2],
-    /// ∂u_a and ∂r_ab here by those at the last fork.
-    pub(crate) susceptibility: [f64; 2],
+    /// ∂u_a and ∂r_ab here by those at the last fork, and the factor on the cosine of two gradients from here to there.
+    pub(crate) susceptibility: [f64; 3],
     /// Variance over networks of ln of the variance of all entries, as far as entries make it; that of u if none.
     pub(crate) variance: Option<f64>,
 }
@@ -31,9 +33,10 @@ impl Stream {
             leading,
             correlation,
             entries: FourPoint::gaussian(correlation, variance),
+            fixed: [0.0; 2],
             drawn: Some(Noise::none()),
             ones: [1.0, correlation],
-            susceptibility: [1.0; 2],
+            susceptibility: [1.0; 3],
             variance: None,
         }
     }
@@ -41,16 +44,13 @@ impl Stream {
     /// The start of a stream, of which a share is the same in all networks, with this correlation of its own.
     pub(crate) fn start(width: f64, correlation: f64, fixed: [f64; 2]) -> Self {
         let [share, of_fixed] = fixed;
-        Self {
-            entries: FourPoint::drawn(correlation, fixed),
-            ones: [1.0 - share, correlation - share * of_fixed],
-            ..Self::drawn(width, [correlation; 2], 0.0)
-        }
+        Self { fixed, ones: [1.0 - share, correlation - share * of_fixed], ..Self::drawn(width, [correlation; 2], 0.0) }
     }
 
     /// All that finitely many entries of `length` tokens add.
     pub(crate) fn noise(&self, length: f64) -> Noise {
-        self.entries.covariances(self.correlation).noise(self.width, length, self.correlation)
+        let covariances = self.entries.covariances(self.correlation).less_fixed(self.fixed);
+        covariances.noise(self.width, length, self.correlation)
     }
 
     /// What they are still to add.
@@ -69,9 +69,9 @@ impl Stream {
         Noise { covariance: jacobian * before.covariance * jacobian.transpose(), drift }
     }
 
-    /// ∂u_a and ∂r_ab behind a map.
-    pub(crate) fn susceptible(&self, jacobian: &Matrix) -> [f64; 2] {
-        let [u, r] = self.susceptibility;
-        [u * jacobian[(U_A, U_A)], r * jacobian[(R_AB, R_AB)]]
+    /// The susceptibility behind a map with this factor on the cosine of gradients.
+    pub(crate) fn susceptible(&self, jacobian: &Matrix, turn: f64) -> [f64; 3] {
+        let [u, r, cosine] = self.susceptibility;
+        [u * jacobian[(U_A, U_A)], r * jacobian[(R_AB, R_AB)], cosine * turn]
     }
 }

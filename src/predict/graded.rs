@@ -3,7 +3,7 @@
 use rayon::prelude::*;
 use sigprop_stack::{Quantity, SiteTable, Stack};
 
-use super::expansion::{Found, LEFT_OUT, strays};
+use super::expansion::{Found, LEFT_OUT};
 use super::rows::Rows;
 use super::{
     Caveat, Followed, Options, Positions, PredictError, Prediction, Theory, check_memory, expansion, mean_field,
@@ -74,9 +74,9 @@ fn walks(
         }
         match expansion::Walk::new(leading()).through(stack)? {
             Found::Rows(rows) => Ok(rows),
-            Found::Strays(site, deviation) => {
+            Found::Diverges(site, deviation) => {
                 let mut rows = leading().through(stack)?;
-                rows.caveat_at(&site, Some(strays(LEFT_OUT, deviation)));
+                rows.caveat_at(&site, Some(expansion::caveat(LEFT_OUT, deviation)));
                 Ok(rows)
             }
         }

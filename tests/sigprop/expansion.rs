@@ -1,9 +1,11 @@
 //! The second-order expansion about infinite width beside sampled networks, of widths where terms of order 1/width are a tenth.
 
+use rayon::prelude::*;
 use sigprop::architecture::{Architecture, Format};
 use sigprop::assemble::{Input, Run, assemble};
 use sigprop::schemes::Scheme;
-use sigprop::{Options, Sites, Theory, predict};
+use sigprop::suite::Suite;
+use sigprop::{Options, PredictError, Sites, Theory, predict};
 use sigprop_stack::{Activation, Node, NormKind, Op, Product, Quantity, SiteTable, Stack};
 
 use crate::support::{activation, dropout, gaussian_stack, linear, norm, residual, sample_stream, standardised};
@@ -144,4 +146,21 @@ fn standardised_weights() {
         ]
     });
     check("standardised", body, 8, [0.02, 0.025]);
+}
+
+/// Masks, ids, rotations, experts, two streams: networks that nobody has looked at have numbers.
+#[test]
+fn networks_of_all_kinds_are_followed() {
+    let cases = Suite::Random.cases(false, 9);
+    cases.par_iter().for_each(|case| match case.predict_in(Theory::Expansion) {
+        Ok(predicted) => {
+            let sites = predicted.table.sites.iter();
+            let variances = sites.filter_map(|site| site.value(Quantity::GradVariance));
+            assert!(variances.clone().count() > 0, "{}", case.name);
+            variances
+                .for_each(|variance| assert!(variance.is_zero() || variance.ln_abs().is_finite(), "{}", case.name));
+        }
+        Err(PredictError::NotFollowed { what, .. }) => assert!(what.contains("ALiBi"), "{}: {what}", case.name),
+        Err(error) => panic!("{}: {error}", case.name),
+    });
 }

@@ -173,8 +173,8 @@ impl Leading {
         Some(Self { map, paths: [query, key, value] })
     }
 
-    /// The same with nothing that depends on the stream whose queries it has.
-    pub(crate) fn apart(mut self) -> Self {
+    /// The same, independent of the stream whose queries it has.
+    pub(crate) fn constant(mut self) -> Self {
         self.map.jacobian.fill(0.0);
         self.map.hessians.iter_mut().for_each(|hessian| hessian.fill(0.0));
         for path in &mut self.paths {

@@ -30,8 +30,8 @@ pub(in crate::predict) struct KeptFan {
 pub(super) enum Joined {
     Parts(Box<Merged>),
     Attention(Box<Attended>),
-    /// Of an attention to others than its queries, or to others alone.
-    Apart(Box<Applied>),
+    /// Of an attention out of the range of its averages: an output that is drawn anew.
+    Redrawn(Box<Applied>),
     /// Of an expert that stands for all, until the way back.
     Expert(Option<Box<Applied>>),
     /// Inside an attention.
@@ -75,7 +75,7 @@ impl Walk<'_> {
             place = copy;
         }
         if memory.is_none() {
-            stream = stream::Stream { drawn: None, susceptibility: [1.0; 2], ..stream };
+            stream = stream::Stream { drawn: None, susceptibility: [1.0; 3], ..stream };
         }
         let around = memory.map_or(&self.expansion, |memory| &self.away[memory + 1].expansion);
         if memory.is_some() {
@@ -152,7 +152,7 @@ impl Walk<'_> {
                 let given = self.expansion.attend_split(attended, leading);
                 inside::parts((x, fan), attended, (parts, of_values), given)
             }
-            Joined::Apart(_) => {
+            Joined::Redrawn(_) => {
                 let given = self.expansion.given(place);
                 let part = |leading: LeadingGradient<f64>| {
                     let (_, cosine) = levels(&leading.kernel);
@@ -195,7 +195,7 @@ impl Walk<'_> {
                 let level = |part: usize| of_parts.get(part).copied().unwrap_or(f64::NEG_INFINITY);
                 self.expansion.attend_join(&attended, [0, 1, 2].map(part), [0, 1, 2].map(level));
             }
-            Joined::Apart(applied) => {
+            Joined::Redrawn(applied) => {
                 self.expansion.apply_backward(*applied, Cosines { output: output.1, input: cosine });
             }
             Joined::Expert(_) => self.expansion.turn(x.place, cosine - first),

@@ -145,11 +145,11 @@ impl Walk<'_> {
                 (map, Gain::same())
             };
             let (stream, applied) = self.expansion.apply((x.place, &x.stream), true, map, |place| place.drawn(y.width));
-            return (stream, Joined::Apart(Box::new(applied)));
+            return (stream, Joined::Redrawn(Box::new(applied)));
         };
         let rows = &mut self.averages;
         let averages = |w, rho| rows.at(w, rho, count);
-        let leading = if memory.is_some() { leading.apart() } else { leading };
+        let leading = if memory.is_some() { leading.constant() } else { leading };
         let (stream, expanded) = self.expansion.attend(
             (x.place, &x.stream),
             ((&of_keys, r), memory.is_some()),

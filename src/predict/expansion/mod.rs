@@ -98,7 +98,7 @@ pub(super) struct Walk<'w> {
 pub(super) enum Found {
     Rows(Rows),
     /// Signals fluctuate too much at this site for an expansion: the standard deviation of ln |x|² there.
-    Strays(String, f64),
+    Diverges(String, f64),
 }
 
 /// Of signals that fluctuate by a factor.
@@ -106,7 +106,7 @@ const FOLLOWED: &str = "signals differ by a factor from network to network, of w
 pub(super) const LEFT_OUT: &str = "signals differ by a factor from network to network: what finite width adds is left out, numbers are those of infinite width";
 
 /// A caveat: what is followed, and the standard deviation of ln |x|².
-pub(super) fn strays(what: &'static str, deviation: f64) -> (&'static str, String) {
+pub(super) fn caveat(what: &'static str, deviation: f64) -> (&'static str, String) {
     (what, format!("standard deviation of ln |x|² {deviation:.2}"))
 }
 
@@ -151,10 +151,10 @@ impl<'w> Walk<'w> {
         }
         let (variance, site) = self.largest;
         if variance.is_nan() || variance > LARGE[1] {
-            return Ok(Found::Strays(site, variance.sqrt()));
+            return Ok(Found::Diverges(site, variance.sqrt()));
         }
         let mut rows = Rows::of_all(walks);
-        rows.caveat_at(&site, (variance > LARGE[0]).then(|| strays(FOLLOWED, variance.sqrt())));
+        rows.caveat_at(&site, (variance > LARGE[0]).then(|| caveat(FOLLOWED, variance.sqrt())));
         Ok(Found::Rows(rows))
     }
 
