@@ -4,9 +4,9 @@ use rayon::prelude::*;
 use sigprop::architecture::{Architecture, Format};
 use sigprop::assemble::{Input, Run, assemble};
 use sigprop::schemes::Scheme;
-use sigprop::suite::Suite;
+use sigprop::suite::{Case, Suite};
 use sigprop::{Options, PredictError, Sites, Theory, predict};
-use sigprop_stack::{Activation, Node, NormKind, Op, Product, Quantity, SiteTable, Stack};
+use sigprop_stack::{Activation, Node, NormKind, Number, Op, Product, Quantity, SiteTable, Stack};
 
 use crate::support::{activation, dropout, gaussian_stack, linear, norm, residual, sample_stream, standardised};
 
@@ -148,19 +148,23 @@ fn standardised_weights() {
     check("standardised", body, 8, [0.02, 0.025]);
 }
 
-/// Masks, ids, rotations, experts, two streams: networks that nobody has looked at have numbers.
+/// Masks, ids, rotations, experts, two streams: networks that nobody has looked at have numbers wherever the theory of infinite width
+/// has, which of scores of a variance of thousands may say that gradients are negative.
 #[test]
 fn networks_of_all_kinds_are_followed() {
     let cases = Suite::Random.cases(false, 9);
-    cases.par_iter().for_each(|case| match case.predict_in(Theory::Expansion) {
-        Ok(predicted) => {
-            let sites = predicted.table.sites.iter();
-            let variances = sites.filter_map(|site| site.value(Quantity::GradVariance));
-            assert!(variances.clone().count() > 0, "{}", case.name);
-            variances
-                .for_each(|variance| assert!(variance.is_zero() || variance.ln_abs().is_finite(), "{}", case.name));
-        }
-        Err(PredictError::NotFollowed { what, .. }) => assert!(what.contains("ALiBi"), "{}: {what}", case.name),
+    let gradients = |table: &SiteTable| -> Vec<Number> {
+        table.sites.iter().filter_map(|site| site.value(Quantity::GradVariance)).collect()
+    };
+    let is_followed = |case: &&Case| match case.predict_in(Theory::MeanField) {
+        Ok(leading) => gradients(&leading.table).iter().all(|gradient| gradient.value() > 0.0),
+        Err(PredictError::NotFollowed { .. }) => false,
         Err(error) => panic!("{}: {error}", case.name),
+    };
+    let followed = cases.par_iter().filter(is_followed).map(|case| {
+        let predicted = case.predict_in(Theory::Expansion).unwrap_or_else(|error| panic!("{}: {error}", case.name));
+        let gradients = gradients(&predicted.table);
+        assert!(gradients.iter().all(|gradient| gradient.ln_abs().is_finite()), "{}", case.name);
     });
+    assert!(followed.count() > 40);
 }
