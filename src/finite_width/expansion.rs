@@ -3,7 +3,6 @@
 use nalgebra::DMatrix;
 use sigprop_stack::Attention;
 
-use super::attention::averages::Averages;
 use super::attention::{AtPath, Attending, Leading};
 use super::backward::Conditional;
 use super::chart::{Gain, Map, Quadratic, R_AB, U, U_A, U_B, VARIABLES};
@@ -219,13 +218,12 @@ impl Expansion {
         (attention, scores): (&Attention, [f64; 2]),
         leading: Leading,
         width: f64,
-        averages: impl FnOnce(f64, f64) -> Averages,
     ) -> (Stream, Attended) {
         let Leading { mut map, paths } = leading;
         let correlation = map.leading;
         let r = correlation + map.moved[1];
         let at = (place, keys.0);
-        let attending = Attending::new((attention, scores), paths, x.width, at, [keys.1, r], averages);
+        let attending = Attending::new((attention, scores), paths, x.width, at, [keys.1, r]);
         if !is_apart {
             attending.lean(&mut map);
         }

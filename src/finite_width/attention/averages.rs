@@ -8,6 +8,7 @@
 //! queries, at Q_aa = Q_cc = 1, Q_ac = ρ.
 
 use std::collections::HashMap;
+use std::sync::{LazyLock, PoisonError, RwLock};
 
 use super::rows::{H2, H4, Monomial, Rows, mono};
 
@@ -57,13 +58,15 @@ averages! {
     own_z, own_pair_z, own_pair_zy, cross_z, cross_zz, cross_one, cross_pair_z, cross_pair_y, cross_pair_zy, cross_pair_one,
 }
 
-/// Averages at the corners of a grid of ln w and ρ, linear between.
-#[derive(Debug, Default)]
-pub(crate) struct Table(HashMap<(i64, i64, u64), Averages>);
+/// Where on a grid of ln w and ρ, and a number of keys.
+type Corner = (i64, i64, u64);
 
-impl Table {
-    /// Of rows of so many keys whose scores have the variance `w` and the correlation `rho`.
-    pub(crate) fn at(&mut self, w: f64, rho: f64, keys: f64) -> Averages {
+/// Averages that were integrated before, once in a process.
+static CORNERS: LazyLock<RwLock<HashMap<Corner, Averages>>> = LazyLock::new(RwLock::default);
+
+impl Averages {
+    /// Of rows of so many keys whose scores have the variance `w` and the correlation `rho`: linear between the corners of a grid.
+    pub(crate) fn at(w: f64, rho: f64, keys: f64) -> Self {
         /// Of ln w and of ρ.
         const STEPS: [f64; 2] = [0.25, 0.0625];
         /// Of ln w: flatter rows are flat.
@@ -77,11 +80,16 @@ impl Table {
             let weight = (1.0 - (places[0] - corner[0]).abs()) * (1.0 - (places[1] - corner[1]).abs());
             if weight > 0.0 {
                 let key = (corner[0] as i64, corner[1] as i64, keys.to_bits());
-                let new = || Averages::new((corner[0] * STEPS[0]).exp(), corner[1] * STEPS[1], keys);
-                parts.push((weight, *self.0.entry(key).or_insert_with(new)));
+                let known = CORNERS.read().unwrap_or_else(PoisonError::into_inner).get(&key).copied();
+                let corner = known.unwrap_or_else(|| {
+                    let new = Self::new((corner[0] * STEPS[0]).exp(), corner[1] * STEPS[1], keys);
+                    CORNERS.write().unwrap_or_else(PoisonError::into_inner).insert(key, new);
+                    new
+                });
+                parts.push((weight, corner));
             }
         }
-        Averages::mixed(&parts)
+        Self::mixed(&parts)
     }
 }
 

@@ -3,7 +3,7 @@
 //! The map and the gains are those of infinite width for two tagged tokens among all others, differentiated; what heads and inputs of finite
 //! width make of them is in [`gains`], of averages over drawn rows in [`averages`].
 
-pub(crate) mod averages;
+mod averages;
 mod gains;
 mod rows;
 
@@ -221,10 +221,9 @@ impl Attending {
         width: f64,
         (stream, x): (usize, &Matrix),
         [r, correlation]: [f64; 2],
-        averages: impl FnOnce(f64, f64) -> Averages,
     ) -> Self {
         let inputs = inputs(attention, score, keys, x, r);
-        let averages = averages(inputs.score * (1.0 - r), r);
+        let averages = Averages::at(inputs.score * (1.0 - r), r, keys);
         let bare = inputs.bare(&averages);
         let [own, gathered] = [false, true].map(|gathered| inputs.corrected_by(&averages, gathered));
         for (index, path) in paths.iter_mut().enumerate() {

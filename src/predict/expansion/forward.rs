@@ -147,8 +147,6 @@ impl Walk<'_> {
             let (stream, applied) = self.expansion.apply((x.place, &x.stream), true, map, |place| place.drawn(y.width));
             return (stream, Joined::Redrawn(Box::new(applied)));
         };
-        let rows = &mut self.averages;
-        let averages = |w, rho| rows.at(w, rho, count);
         let leading = if memory.is_some() { leading.constant() } else { leading };
         let (stream, expanded) = self.expansion.attend(
             (x.place, &x.stream),
@@ -156,7 +154,6 @@ impl Walk<'_> {
             (attention, [score, count]),
             leading,
             y.width,
-            averages,
         );
         (stream, Joined::Attention(Box::new(expanded)))
     }

@@ -21,7 +21,6 @@ use super::masks::Masks;
 use super::mean_field::{self, WALKS, last_step, pooled};
 use super::rows::Rows;
 use crate::domain::Pooled;
-use crate::finite_width::attention::averages::Table;
 use crate::finite_width::chart::{Moments, U_A, levels};
 use crate::finite_width::entries::EntryMoments;
 use crate::finite_width::expansion::{Applied, Expansion};
@@ -81,7 +80,6 @@ pub(super) enum Kept {
 pub(super) struct Walk<'w> {
     leading: mean_field::Walk<'w>,
     moments: HashMap<(function::Words, i64, i64), Arc<EntryMoments>>,
-    averages: Table,
     /// Of the stream that is walked, its name, and those that are not, in order.
     expansion: Expansion,
     stream: String,
@@ -123,7 +121,6 @@ impl<'w> Walk<'w> {
         Self {
             leading,
             moments: HashMap::new(),
-            averages: Table::default(),
             expansion: Expansion::new(1.0),
             stream: String::new(),
             away: Vec::new(),
