@@ -271,7 +271,7 @@ impl<'w> Walk<'w> {
         routing
     }
 
-    /// A sum with its branches kept or dropped, where that is told.
+    /// A sum whose branches are kept or dropped where this walk has decided it.
     pub(super) fn settled(&self, at: &Site, sum: &Sum) -> Sum {
         settled(sum, self.masks.settled(at.path()))
     }
@@ -379,7 +379,7 @@ pub(super) fn second_moment(signal: &Signal<f64>) -> f64 {
     second * ln_unit.exp()
 }
 
-/// What is told of a signal: behind its rotation, if there is one.
+/// The moments of a signal that are put out: those behind its rotation, if there is one.
 pub(super) fn observed(signal: &Signal<f64>) -> Pooled {
     let kernel = signal.rotation.as_ref().map(|rotation| signal.kernel.turned(rotation));
     pooled(kernel.as_ref().unwrap_or(&signal.kernel), |node| signal.mean(node))

@@ -28,8 +28,6 @@ macro_rules! averages {
 }
 
 averages! {
-    /// The score variance.
-    w,
     /// E S and its first and second derivative by Q_aa.
     s, s_a, s_aa,
     /// The same of T.
@@ -165,7 +163,7 @@ impl Averages {
     /// Of rows of so many keys whose scores have the variance `w` and the correlation `rho`.
     pub(crate) fn new(w: f64, rho: f64, keys: f64) -> Self {
         let rows = Rows::new([w, w], rho, keys);
-        let mut averages = Self { w, ..Self::default() };
+        let mut averages = Self::default();
         averages.derive(&rows, w, rho, keys);
         averages.of_one(&rows);
         averages.of_two(&rows, rho);

@@ -17,6 +17,9 @@ use crate::mean_field::gradient::Gradient as LeadingGradient;
 use crate::predict::PredictError;
 use crate::predict::mean_field;
 
+/// How many parts are differentiated together.
+pub(super) const MOST: usize = 4;
+
 /// What the backward pass of a fan needs.
 pub(in crate::predict) struct KeptFan {
     x: Signal,
@@ -102,6 +105,9 @@ impl Walk<'_> {
             let fan = KeptFan { x, merged: Joined::Inside, forked: Forked::default(), output: (0.0, 0.0) };
             let part = parts.into_iter().next().expect("a fan has parts");
             return Ok((Signal { leading, moments: y, ..part }, Kept::Fan(kept, Box::new(fan))));
+        }
+        if !matches!(fan, Fan::Attention(_)) && parts.len() > MOST {
+            return Err(mean_field::not_followed(at, "more than four branches"));
         }
         let forked = self.forks.pop().expect("the fan was opened");
         let (stream, merged) = match (fan, &kept) {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use sigprop_stack::{Activation, Attention, Component, EmbeddingTerm, Fan, Linear, Norm, NormKind, Site, Sum};
 
-use super::fans::{Joined, Memory};
+use super::fans::{Joined, MOST, Memory};
 use super::{Signal, Walk};
 use crate::finite_width::attention::{Between, Leading};
 use crate::finite_width::chart::{About, Gain, Map, Moments, component, fan};
@@ -36,7 +36,7 @@ fn normed_share(norm: &Norm, x: &Moments) -> f64 {
     1.0 / (1.0 + (norm.eps.ln() - ln_second).exp())
 }
 
-/// A fan of up to four parts.
+/// A fan of up to [`MOST`] parts.
 fn of_parts<F>(rule: &F, parts: &[About<'_>], y: &Moments) -> (Map, Vec<Gain>)
 where
     F: LeadingFan<f64> + LeadingFan<Jet<3>> + LeadingFan<Jet<6>> + LeadingFan<Jet<9>> + LeadingFan<Jet<12>>,
@@ -45,7 +45,8 @@ where
         1 => fan::<3, _>(rule, parts, y),
         2 => fan::<6, _>(rule, parts, y),
         3 => fan::<9, _>(rule, parts, y),
-        _ => fan::<12, _>(rule, parts, y),
+        MOST => fan::<12, _>(rule, parts, y),
+        _ => unreachable!("merge refuses them"),
     }
 }
 
