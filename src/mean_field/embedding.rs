@@ -70,7 +70,7 @@ fn alike(term: &EmbeddingTerm, positions: &Positions, point: usize) -> f64 {
         EmbeddingTerm::Token { .. } => is(positions.has_same_ids(point)),
         EmbeddingTerm::LearnedPosition { .. } => 0.0,
         EmbeddingTerm::Constant { .. } => 1.0,
-        EmbeddingTerm::Segment { .. } => is(positions.is_within_group(point)),
+        EmbeddingTerm::Segment { .. } => positions.in_one_segment(point),
         EmbeddingTerm::SinusoidalPosition { .. } => unreachable!("waves know distances"),
     }
 }

@@ -81,14 +81,15 @@ fn walks(
             }
         }
     };
-    if sequences::has_given_ids(stack) {
-        let sequences = sequences::sequences(stack, options.sequences, options.seed);
-        // All pairs of positions.
-        check_memory(stack, sequences.len())?;
-        return sequences.into_par_iter().map(|ids| walk(None, &ids)).collect();
-    }
     let segments = if sequences::has_segments(stack) { SEGMENT_SHARES.map(Some).to_vec() } else { vec![None] };
-    segments.into_iter().map(|segment| walk(segment, &[])).collect()
+    if !sequences::has_given_ids(stack) {
+        return segments.into_iter().map(|segment| walk(segment, &[])).collect();
+    }
+    let sequences = sequences::sequences(stack, options.sequences, options.seed);
+    // All pairs of positions.
+    check_memory(stack, sequences.len())?;
+    let walks = sequences.iter().flat_map(|ids| segments.iter().map(move |&segment| (segment, ids)));
+    walks.collect::<Vec<_>>().into_par_iter().map(|(segment, ids)| walk(segment, ids)).collect()
 }
 
 /// The largest relative difference of second moments, and the largest of correlations.

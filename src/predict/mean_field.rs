@@ -6,8 +6,8 @@ use std::sync::Arc;
 use foldhash::{HashMap, HashMapExt};
 use nalgebra::{Matrix2, Vector2};
 use sigprop_stack::{
-    Activation, Attention, Branch, Component, Convolution, Embedding, EmbeddingTerm, Fan, GradientSeed, Ids,
-    Interpreter, Mask, Mixture, Norm, PositionBias, Rotary, Site, Source, Stack, Stream, Sum, Tensor, run,
+    Activation, Attention, Branch, Component, Convolution, Embedding, Fan, GradientSeed, Ids, Interpreter, Mask,
+    Mixture, Norm, PositionBias, Rotary, Site, Source, Stack, Stream, Sum, Tensor, run,
 };
 
 use super::masks::Masks;
@@ -142,7 +142,7 @@ impl<'w> Walk<'w> {
     }
 
     /// The signal at the start of a stream.
-    pub(super) fn enter(&mut self, site: &str, stream: &Stream) -> Result<Arc<Signal<f64>>, PredictError> {
+    pub(super) fn enter(&mut self, stream: &Stream) -> Arc<Signal<f64>> {
         let place = self.streams;
         self.streams += 1;
         let ids = match &stream.source {
@@ -156,17 +156,10 @@ impl<'w> Walk<'w> {
         if positions.chart.is_some() && positions.nodes() < stream.seq_len {
             self.rows.graded(positions.nodes(), stream.seq_len);
         }
-        Ok(Arc::new(match &stream.source {
+        Arc::new(match &stream.source {
             Source::Gaussian(gaussian) => embedding::gaussian(gaussian, &positions),
-            Source::Embedding(source) => {
-                let is_segment = |term: &EmbeddingTerm| matches!(term, EmbeddingTerm::Segment { .. });
-                if positions.chart.is_some() && source.terms.iter().any(is_segment) {
-                    let (site, what) = (site.to_owned(), "segments where positions differ");
-                    return Err(PredictError::NotFollowed { site, what });
-                }
-                embedding::embedded(source, &positions)
-            }
-        }))
+            Source::Embedding(source) => embedding::embedded(source, &positions),
+        })
     }
 
     pub(super) fn tells(&self, at: &Site) -> bool {
@@ -207,8 +200,8 @@ impl<'w> Walk<'w> {
         parts: Vec<Arc<Signal<f64>>>,
     ) -> Result<Attended<f64>, PredictError> {
         let has_slopes = matches!(attention.bias, Some(PositionBias::Alibi { .. }));
-        if has_slopes && (attention.mask != Mask::CAUSAL || attention.memory.is_some()) {
-            return Err(not_followed(at, "ALiBi with other than a causal mask"));
+        if has_slopes && attention.memory.is_some() {
+            return Err(not_followed(at, "ALiBi towards another stream"));
         }
         let parts: [Arc<Signal<f64>>; 3] = parts.try_into().expect("attention has the parts query, key, value");
         let views = self.views(attention, [&parts[0], &parts[1]]);
@@ -317,12 +310,8 @@ impl<'w> Walk<'w> {
 }
 
 /// The rule of a component with one input and without tables.
-pub(super) fn rule<'c>(
-    at: &Site,
-    component: &'c Component,
-    positions: &Positions,
-) -> Result<&'c dyn MeanField<f64>, PredictError> {
-    Ok(match component {
+pub(super) fn rule(component: &Component) -> &dyn MeanField<f64> {
+    match component {
         Component::Linear(linear) => linear,
         Component::Norm(norm) => norm,
         Component::Dropout(dropout) => dropout,
@@ -331,13 +320,8 @@ pub(super) fn rule<'c>(
         Component::Activation(_) | Component::Rotary(_) | Component::Convolution(_) => {
             unreachable!("components with tables have rules of their own")
         }
-        Component::Prepend(prepend) => {
-            if positions.chart.is_some() {
-                return Err(not_followed(at, "a learned token where positions differ"));
-            }
-            prepend
-        }
-    })
+        Component::Prepend(prepend) => prepend,
+    }
 }
 
 /// The output of a norm that is made of others, from that of the last.
@@ -407,8 +391,8 @@ impl Interpreter<'_> for Walk<'_> {
     type Kept = Kept;
     type Error = PredictError;
 
-    fn source(&mut self, at: &Site, stream: &Stream) -> Result<Self::Signal, PredictError> {
-        self.enter(at.path(), stream)
+    fn source(&mut self, _: &Site, stream: &Stream) -> Result<Self::Signal, PredictError> {
+        Ok(self.enter(stream))
     }
 
     fn source_backward(&mut self, at: &Site, stream: &Stream, gradient: Gradient<f64>) -> Result<(), PredictError> {
@@ -448,7 +432,7 @@ impl Interpreter<'_> for Walk<'_> {
             Component::Activation(activation) => self.activation(*activation).forward(&x),
             Component::Rotary(rotary) => self.rotation(rotary, &x.kernel.positions).forward(&x),
             Component::Convolution(convolution) => self.convolution(convolution, &x.kernel.positions).forward(&x),
-            _ => rule(at, component, &x.kernel.positions)?.forward(&x),
+            _ => rule(component).forward(&x),
         });
         Ok((Arc::clone(&y), Kept::Apply([x, y])))
     }
@@ -473,7 +457,7 @@ impl Interpreter<'_> for Walk<'_> {
                 Ok(rule.backward(&x, &y, &gradient))
             }
             (_, Kept::Apply([x, y])) => {
-                let rule = rule(at, component, &x.kernel.positions)?;
+                let rule = rule(component);
                 self.write_weights(at, rule.weights(&x, &y, &gradient));
                 Ok(rule.backward(&x, &y, &gradient))
             }

@@ -285,7 +285,7 @@ impl ForwardWalk {
             return Ok(Self::new(stream));
         }
         let mut walk = mean_field::Walk::new(Sites::Stream, Some(Grading::FINE), (None, None), &[]);
-        let signal = walk.enter(&stream.name, stream)?;
+        let signal = walk.enter(stream);
         Ok(Self(Forward::MeanField { walk: Rc::new(RefCell::new(walk)), signal }))
     }
 

@@ -173,6 +173,34 @@ fn causal_encoders_are_those_of_the_full_theory() {
     }
 }
 
+/// Slopes on both sides, in windows too, two segments, a learned token before others.
+#[test]
+fn what_tells_positions_apart_is_that_of_the_full_theory() {
+    let plain = || Architecture { n_layers: 4, d_model: 128, seq_len: 32, ..Architecture::default() };
+    let (alibi, rotary) = (architecture::Positions::Alibi, architecture::Positions::Rotary);
+    let input = Input::Correlation(0.3);
+    for (causal, windows) in [(false, vec![]), (false, vec![12; 4]), (true, vec![12; 4])] {
+        let name = format!("slopes, causal {causal}, windows {windows:?}");
+        let architecture = Architecture { positions: alibi, causal, windows, ..plain() };
+        agree(&name, &stack(&architecture, "gpt2", &input), 1e-3);
+    }
+    for positions in [alibi, rotary] {
+        let architecture = Architecture { positions, segments: true, ..plain() };
+        // One length stands for those from one end to the other that the full theory draws.
+        let [ours, full] =
+            both("segments", &stack(&Architecture { n_layers: 2, ..architecture }, "gpt2", &Input::Uniform));
+        let differences = differences(&ours, &full)
+            .into_iter()
+            .filter(|(_, text)| !text.contains("_first") && !text.contains("_last"));
+        differences.for_each(|(difference, text)| assert!(difference < 1e-2, "segments: {text} {difference:.1e}"));
+    }
+    let vision = Preset::find("vit-b-16").expect("a preset").architecture();
+    for positions in [alibi, rotary] {
+        let architecture = Architecture { n_layers: 4, d_model: 128, seq_len: 33, positions, ..vision.clone() };
+        agree("a class token", &stack(&architecture, "gpt2", &input), 1e-3);
+    }
+}
+
 /// Masks of dropout in attention, forward and backward.
 #[test]
 fn encoders_in_training_are_those_of_the_full_theory() {

@@ -10,7 +10,7 @@ use crate::mean_field::positions::{Averages, Decay, Spec};
 /// A function of two positions.
 type OfTwo<'p, T> = Box<dyn Fn(usize, usize) -> T + 'p>;
 
-/// Which keys are in view, and how much each counts. Weights that decay see all that is before.
+/// Which keys are in view, and how much each counts.
 pub(super) struct Pattern {
     length: usize,
     mask: Mask,
@@ -35,23 +35,40 @@ pub(super) struct Weighted<'p> {
     weight: Box<dyn Fn(usize, usize, usize) -> f64 + 'p>,
     scale: OfTwo<'p, f64>,
     anchor: OfTwo<'p, usize>,
-    rate: Option<f64>,
-    over_keys: bool,
+    decaying: Decaying,
+}
+
+/// How weights decay.
+enum Decaying {
+    Not,
+    /// Towards all that is before, or after.
+    OneSided {
+        rate: f64,
+        is_before: bool,
+    },
+    TwoSided {
+        rate: f64,
+        powers: [usize; 2],
+    },
 }
 
 impl Weighted<'_> {
     pub(super) fn spec(&self) -> Spec<'_> {
-        let Self { range, weight, scale, anchor, rate, over_keys } = self;
-        let decay = rate.map(|rate| Decay { rate, anchor, is_before: *over_keys });
+        let Self { range, weight, scale, anchor, decaying } = self;
+        let decay = match *decaying {
+            Decaying::Not => Decay::None,
+            Decaying::OneSided { rate, is_before } => Decay::OneSided { rate, anchor, is_before },
+            Decaying::TwoSided { rate, powers } => Decay::TwoSided { rate, powers },
+        };
         Spec { range, weight, scale, decay }
     }
 }
 
 impl Pattern {
     pub(super) fn new(length: usize, mask: Mask, slope: f64) -> Self {
-        let rate = (-slope).exp();
-        let z = (0..length).map(|a| if slope > 0.0 { falling(rate, a) } else { mask.keys(a, length).len() as f64 });
-        Self { length, mask, rate, z: z.collect() }
+        let mut pattern = Self { length, mask, rate: (-slope).exp(), z: Vec::new() };
+        pattern.z = (0..length).map(|a| fallen(pattern.rate, a, &pattern.keys(a))).collect();
+        pattern
     }
 
     /// Whether query a sees key b.
@@ -78,6 +95,10 @@ impl Pattern {
         [meet(&view(a), &view(c)), view(c)]
     }
 
+    fn is_causal(&self) -> bool {
+        self.mask == Mask::CAUSAL
+    }
+
     /// e^(−slope · distance).
     pub(super) fn decay(&self, distance: usize) -> f64 {
         self.rate.powf(distance as f64)
@@ -85,16 +106,23 @@ impl Pattern {
 
     /// 1/Σ_b W_ab².
     pub(super) fn most(&self, a: usize) -> f64 {
-        if self.rate < 1.0 { self.z[a].powi(2) / falling(self.rate * self.rate, a) } else { self.z[a] }
+        self.z[a].powi(2) / fallen(self.rate * self.rate, a, &self.keys(a))
     }
 
     /// Σ_d W_td W_bd/Σ_d W_bd² of b up to t.
     pub(super) fn alike(&self, t: usize, b: usize) -> f64 {
-        if self.rate < 1.0 {
-            return self.decay(t - b) * self.z[b] / self.z[t];
-        }
         let common = meet(&self.keys(t), &self.keys(b));
-        if common.is_empty() { 0.0 } else { (common.end() - common.start() + 1) as f64 / self.z[t] }
+        if common.is_empty() {
+            return 0.0;
+        }
+        // Before both, after both, and between, where the product is the same everywhere.
+        let (start, end) = (*common.start(), *common.end());
+        let square = self.rate * self.rate;
+        let before = if start < b { fallen(square, b, &(start..=end.min(b - 1))) } else { 0.0 };
+        let after = if end > t { fallen(square, t, &(start.max(t + 1)..=end)) } else { 0.0 };
+        let between = (end.min(t) + 1).saturating_sub(start.max(b)) as f64;
+        let squares = fallen(square, b, &self.keys(b));
+        self.decay(t - b) * (before + between + after) / squares * self.z[b] / self.z[t]
     }
 
     /// A sum with these powers, and with a factor of t and b if there is one.
@@ -106,6 +134,9 @@ impl Pattern {
             (true, false) => t.max(c),
         };
         let beyond = move |t: usize, c: usize| {
+            if !self.is_causal() {
+                return 1.0;
+            }
             let at = anchor(t, c);
             let of_t = if of_t > 0 { self.decay(t.abs_diff(at)).powi(of_t) } else { 1.0 };
             of_t * self.decay(c.abs_diff(at)).powi(of_c)
@@ -126,15 +157,26 @@ impl Pattern {
                 Box::new(beyond)
             },
             anchor: Box::new(anchor),
-            rate: (self.rate < 1.0).then(|| self.rate.powi(of_t + of_c)),
-            over_keys,
+            decaying: match self.rate {
+                1.0.. => Decaying::Not,
+                rate if self.is_causal() => Decaying::OneSided { rate: rate.powi(of_t + of_c), is_before: over_keys },
+                rate => Decaying::TwoSided { rate, powers: [of_t as usize, of_c as usize] },
+            },
         }
     }
 }
 
-/// Σ_d≤a rate^d.
-fn falling(rate: f64, a: usize) -> f64 {
-    (1.0 - rate.powf(a as f64 + 1.0)) / (1.0 - rate)
+/// Σ rate^|a − b| over the keys b, of which there may be none.
+fn fallen(rate: f64, a: usize, keys: &RangeInclusive<usize>) -> f64 {
+    let (start, end) = (*keys.start(), *keys.end());
+    // Σ rate^d over distances from the first on.
+    let sum = |first: usize, count: usize| {
+        if rate < 1.0 { rate.powf(first as f64) * (1.0 - rate.powf(count as f64)) / (1.0 - rate) } else { count as f64 }
+    };
+    let upper = start.max(a + 1);
+    let before = if start <= a { sum(a.saturating_sub(end), (end.min(a) + 1).saturating_sub(start)) } else { 0.0 };
+    let after = if end > a { sum(upper - a, (end + 1).saturating_sub(upper)) } else { 0.0 };
+    before + after
 }
 
 fn meet(a: &RangeInclusive<usize>, b: &RangeInclusive<usize>) -> RangeInclusive<usize> {

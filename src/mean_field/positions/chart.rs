@@ -31,6 +31,7 @@ pub(crate) struct Chart {
     /// Positions of a sequence.
     pub(crate) length: usize,
     grading: Grading,
+    windows: Vec<usize>,
     pub(super) nodes: Line,
     pub(super) rows: Vec<Row>,
     /// All points, row after row: the row and the position of each.
@@ -64,8 +65,18 @@ impl Chart {
         let points = rows.iter().enumerate().flat_map(|(k, row)| row.positions().map(move |at| (k, at))).collect();
         let lower = rows.iter().flat_map(|row| row.below.start..row.above.start).collect();
         let at = (0..length).map(|position| nodes.stencil(position)).collect();
-        let mut chart =
-            Self { length, grading, nodes, rows, points, lower, at, full: Sparse::default(), turn: Sparse::default() };
+        let mut chart = Self {
+            length,
+            grading,
+            windows,
+            nodes,
+            rows,
+            points,
+            lower,
+            at,
+            full: Sparse::default(),
+            turn: Sparse::default(),
+        };
         chart.turn = chart.turned();
         chart.full = chart.completed();
         chart
@@ -76,10 +87,10 @@ impl Chart {
         &self.nodes.positions
     }
 
-    /// Another sequence, graded alike.
+    /// Another sequence, graded alike and seen through the same windows.
     pub(super) fn resampled(&self, length: usize) -> Self {
         let has_all = self.nodes().len() == self.length;
-        Self::new(length, if has_all { Grading::all(length) } else { self.grading }, &[])
+        Self::new(length, if has_all { Grading::all(length) } else { self.grading }, &self.windows)
     }
 
     /// First and second position of the lower points.
@@ -244,7 +255,8 @@ impl Chart {
 
 #[cfg(test)]
 mod tests {
-    use super::super::sum::{Decay, Spec, Sum};
+    use super::super::list::{Decay, Spec};
+    use super::super::sum::Sum;
     use super::*;
 
     /// A function that is smooth but across the diagonal.
@@ -270,7 +282,7 @@ mod tests {
             range: &|_, c| 0..=c,
             weight: &|t, b, _| 1.0 + (t + b) as f64,
             scale: &|_, c| 1.0 / (c + 1) as f64,
-            decay: None,
+            decay: Decay::None,
         };
         let sum = Sum::along_rows(&chart, &spec);
         for (&(k, c), got) in chart.points.iter().zip(sum.of(&all)) {
@@ -293,7 +305,8 @@ mod tests {
             }
             let window = windows.first().copied().unwrap_or(length);
             let first = |c: usize| (c + 1).saturating_sub(window);
-            let spec = Spec { range: &|_, c| first(c)..=c, weight: &|_, _, _| 1.0, scale: &|_, _| 1.0, decay: None };
+            let spec =
+                Spec { range: &|_, c| first(c)..=c, weight: &|_, _, _| 1.0, scale: &|_, _| 1.0, decay: Decay::None };
             let sum = Sum::along_rows(&chart, &spec);
             for (&(k, c), got) in chart.points.iter().zip(sum.of(&all)) {
                 let exact: f64 = (first(c)..=c).map(|b| bent(chart.nodes()[k], b)).sum();
@@ -311,7 +324,7 @@ mod tests {
             range: &|t, c| 0..=t.min(c),
             weight: &|_, b, _| 1.0 / (b + 1) as f64,
             scale: &|_, _| 1.0,
-            decay: None,
+            decay: Decay::None,
         };
         for (&place, got) in
             chart.lower.iter().zip(Sum::over_nodes(&chart, chart.lower.iter().copied(), &spec).of(&at_nodes))
@@ -329,7 +342,7 @@ mod tests {
         let all = chart.all(&lower);
         let rate = 0.9f64;
         for is_before in [true, false] {
-            let decay = Some(Decay { rate, anchor: &|_, c| c, is_before });
+            let decay = Decay::OneSided { rate, anchor: &|_, c| c, is_before };
             let spec =
                 Spec { range: &|_, _| 0..=0, weight: &|_, b, _| 1.0 / (b + 1) as f64, scale: &|_, _| 2.0, decay };
             let sum = Sum::along_rows(&chart, &spec);
@@ -338,6 +351,28 @@ mod tests {
                 let term =
                     |b: usize| 2.0 * rate.powf(c.abs_diff(b) as f64) / (b + 1) as f64 * bent(chart.nodes()[k], b);
                 approx::assert_relative_eq!(got, range.map(term).sum::<f64>(), max_relative = 5e-4);
+            }
+        }
+    }
+
+    /// In a window of 150 before and 20 after, or of all positions.
+    #[test]
+    fn sums_decay_on_both_sides() {
+        let chart = Chart::new(300, Grading::FINE, &[]);
+        let lower: Vec<f64> =
+            chart.lower.iter().map(|&p| bent(chart.nodes()[chart.points[p].0], chart.points[p].1)).collect();
+        let all = chart.all(&lower);
+        let (rate, powers) = (0.9f64, [2, 1]);
+        for range in [|_: usize| 0..=299, |c: usize| c.saturating_sub(150)..=(c + 20).min(299)] {
+            let decay = Decay::TwoSided { rate, powers };
+            let spec =
+                Spec { range: &|_, c| range(c), weight: &|_, b, _| 1.0 / (b + 1) as f64, scale: &|_, _| 2.0, decay };
+            let sum = Sum::along_rows(&chart, &spec);
+            for (&(k, c), got) in chart.points.iter().zip(sum.of(&all)) {
+                let t = chart.nodes()[k];
+                let distance = |b: usize| 2 * t.abs_diff(b) + c.abs_diff(b);
+                let term = |b: usize| 2.0 * rate.powf(distance(b) as f64) / (b + 1) as f64 * bent(t, b);
+                approx::assert_relative_eq!(got, range(c).map(term).sum::<f64>(), max_relative = 5e-4);
             }
         }
     }

@@ -36,6 +36,7 @@ impl Positions {
             classes: classes(repetition.as_deref()),
             repetition,
             given: None,
+            boundary: None,
         }
     }
 
@@ -53,21 +54,7 @@ impl Positions {
             classes: smallvec![1.0],
             repetition: None,
             given: None,
+            boundary: None,
         }
-    }
-
-    /// Those with one more token, a group of its own, before all others; of groups alone.
-    pub(crate) fn with_first(&self) -> Self {
-        let tokens: Few<f64> = std::iter::once(1.0).chain(self.tokens.iter().copied()).collect();
-        Self::groups(&tokens, self.repetition.clone())
-    }
-
-    /// The point of these groups that is `point` of those `with_first`; none of pairs with the first token.
-    pub(crate) fn before(&self, point: usize, with_first: &Self) -> Option<usize> {
-        let points = with_first.first.len();
-        let (class, point) = (point / points, point % points);
-        let (first, nodes) = with_first.nodes_of(point);
-        let [a, b] = [first.checked_sub(1)?, (nodes[0].0 as usize).checked_sub(1)?];
-        Some(class * self.first.len() + a * (a + 1) / 2 + b)
     }
 }

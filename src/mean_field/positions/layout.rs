@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use sigprop_stack::{Attention, Component, Convolution, EmbeddingTerm, Ids, Mask, Node, Op, Source, Stream};
+use sigprop_stack::{
+    Attention, Component, Convolution, EmbeddingTerm, Ids, Mask, Node, Op, PositionBias, Source, Stream,
+};
 
 use super::{Chart, Grading, Positions, Repetition};
 
@@ -12,10 +14,11 @@ const SHORT: usize = 48;
 
 impl Positions {
     /// Those of a stream at its source: one group where all tokens are alike, two where one `segment` has this share, else a
-    /// chart, of all positions without a `grading`; with given `ids` all.
+    /// chart, of all positions without a `grading`, with given `ids` or where there are segments.
     pub(crate) fn of(stream: &Stream, grading: Option<Grading>, segment: Option<f64>, ids: Option<&[u32]>) -> Self {
+        let boundary = segment.map(|share| first_segment(stream.seq_len as f64, share));
         if let Some(ids) = ids {
-            return Self::given(ids);
+            return Self { boundary, ..Self::given(ids) };
         }
         let repetition = match &stream.source {
             Source::Embedding(embedding) => match &embedding.ids {
@@ -38,6 +41,7 @@ impl Positions {
         };
         let is_placed = is_placed
             || nodes(&stream.body).any(|node| match &node.op {
+                Op::Attention(attention) => matches!(attention.bias, Some(PositionBias::Alibi { .. })),
                 Op::Apply(Component::Rotary(_)) => true,
                 Op::Apply(Component::Embedding(term)) => places(term),
                 Op::Apply(Component::Convolution(Convolution { kernel, stride, padding, .. })) => {
@@ -47,19 +51,25 @@ impl Positions {
             });
         if !is_placed && masks.iter().all(|&[before, after]| hides_nothing(Mask { before, after }, length)) {
             let length = length as f64;
-            return match segment {
-                Some(share) => Self::groups(&[share * length, (1.0 - share) * length], repetition),
+            return match boundary {
+                Some(first) => Self::groups(&[first, length - first], repetition),
                 None => Self::groups(&[length], repetition),
             };
         }
         let grading = match grading {
-            Some(grading) if length > SHORT => grading,
+            Some(grading) if length > SHORT && segment.is_none() => grading,
             Some(_) | None => Grading::all(length),
         };
         let reaches: BTreeSet<usize> = masks.into_iter().flatten().flatten().filter(|&reach| reach > 0).collect();
         let windows: Vec<usize> = reaches.into_iter().map(|reach| reach + 1).collect();
-        Self::on(Chart::new(length, grading, &windows), repetition)
+        Self { boundary, ..Self::on(Chart::new(length, grading, &windows), repetition) }
     }
+}
+
+/// How many tokens the first of two segments has for as many pairs within one as a part z of all tokens has on average, z² + (1 − z)².
+fn first_segment(length: f64, share: f64) -> f64 {
+    let apart = 2.0 * share * (1.0 - share) * length * (length - 1.0);
+    0.5 * (length - (length * length - 2.0 * apart).max(0.0).sqrt())
 }
 
 fn attention(node: &Node) -> Option<&Attention> {

@@ -7,12 +7,16 @@
 mod averages;
 mod chart;
 mod cubic;
+mod dense;
 mod grading;
 mod groups;
 pub(crate) mod layout;
 mod line;
+mod list;
 mod repetition;
 mod row;
+mod running;
+mod shifted;
 mod sum;
 mod taps;
 
@@ -25,8 +29,9 @@ pub(crate) use self::averages::Averages;
 pub(crate) use self::chart::Chart;
 use self::cubic::Sparse;
 pub(crate) use self::grading::Grading;
+pub(crate) use self::list::{Decay, Spec};
 pub(crate) use self::repetition::{Counts, Repetition};
-pub(crate) use self::sum::{Decay, Spec, Sum};
+pub(crate) use self::sum::Sum;
 pub(crate) use self::taps::Taps;
 use super::scalar::{Few, Scalar};
 
@@ -53,6 +58,8 @@ pub(crate) struct Positions {
     pub(crate) repetition: Option<Arc<Repetition>>,
     /// The ids of all positions, where they are given; then there is one class.
     pub(crate) given: Option<Given>,
+    /// How many tokens are in the first of two segments, on average, where every position is followed.
+    pub(crate) boundary: Option<f64>,
 }
 
 /// Given ids, and how they repeat.
@@ -77,6 +84,7 @@ impl Positions {
             classes: classes(repetition.as_deref()),
             repetition,
             given: None,
+            boundary: None,
             chart: Some(chart),
         }
     }
@@ -110,10 +118,13 @@ impl Positions {
         }
     }
 
-    /// Whether both ends of a point are at one node: of groups, within one group.
-    pub(crate) fn is_within_group(&self, point: usize) -> bool {
+    /// Whether both ends of a point are in one segment, on average.
+    pub(crate) fn in_one_segment(&self, point: usize) -> f64 {
         let (first, nodes) = self.nodes_of(point);
-        matches!(nodes, [(second, _)] if *second as usize == first)
+        let second = nodes[0].0 as usize;
+        let Some(boundary) = self.boundary else { return f64::from(u8::from(first == second)) };
+        let [a, b] = [first, second].map(|position| (boundary - position as f64).clamp(0.0, 1.0));
+        a * b + (1.0 - a) * (1.0 - b)
     }
 
     /// The points of a class of pairs in the list of all.

@@ -4,268 +4,74 @@
 //! y(t, c) = scale(t, c) Σ_{b in range(t, c)} weight(t, b) f(t, b)
 //! ```
 //!
-//! for the cubics of the row: what a cell between two neighbouring points adds is five weights of points, a running sum over cells
-//! has the sum up to every point, and a range is the difference of two of them, each with what lies between its end and the nearest point.
-//! Where weights decay with the distance the running sum decays from cell to cell.
-
-use std::ops::RangeInclusive;
-
-use smallvec::SmallVec;
+//! for the cubics of the row.
 
 use super::chart::Chart;
-use super::cubic::Stencil;
-use super::line::{Run, runs};
+use super::dense::{Dense, TwoSided};
+use super::list::{Decay, List, Spec};
+use super::running::Running;
 use crate::mean_field::scalar::Scalar;
 
-/// How to sum along the rows of a chart, or over nodes: functions of positions t, b and c as above.
-pub(crate) struct Spec<'a> {
-    pub(crate) range: &'a dyn Fn(usize, usize) -> RangeInclusive<usize>,
-    /// On average over so many positions on both sides of b.
-    pub(crate) weight: &'a dyn Fn(usize, usize, usize) -> f64,
-    pub(crate) scale: &'a dyn Fn(usize, usize) -> f64,
-    /// Weights that decay, if they do; then ranges go from one end of the sequence to the anchor.
-    pub(crate) decay: Option<Decay<'a>>,
-}
-
-/// A factor rate^|anchor − b| on the weight of b.
-#[derive(Clone, Copy)]
-pub(crate) struct Decay<'a> {
-    pub(crate) rate: f64,
-    pub(crate) anchor: &'a dyn Fn(usize, usize) -> usize,
-    /// Whether b goes up to the anchor, not down to it.
-    pub(crate) is_before: bool,
-}
-
-/// Weights of five neighbouring points.
-#[derive(Clone, Copy, Debug, Default)]
-struct Weights {
-    start: u32,
-    weights: [f64; 5],
-}
-
-/// What is between two neighbouring points, and the factor on what is further.
-#[derive(Clone, Copy, Debug)]
-struct Cell {
-    weights: Weights,
-    further: f64,
-}
-
-/// The sum up to a position: that up to a point, with a factor, and what is between.
-#[derive(Clone, Copy, Debug)]
-struct Prefix {
-    /// The cell that ends at the point; none before the first.
-    cell: Option<u32>,
-    factor: f64,
-    /// Which of all rests it is, if there is something between.
-    rest: Option<u32>,
-}
-
-/// What one output is.
-#[derive(Clone, Copy, Debug)]
-struct Output {
-    scale: f64,
-    last: Prefix,
-    /// Up to before the first position; none where that is the first of all.
-    before: Option<Prefix>,
-}
-
 /// Sums along lists of points, one list after the other.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Sum {
-    cells: Vec<Cell>,
-    /// Of each list: its first cell and its first output.
-    lists: Vec<[u32; 2]>,
-    outputs: Vec<Output>,
-    rests: Vec<Weights>,
-}
-
-/// One list: its positions without repetitions, and the cubic at any position with places among all points.
-struct List<'a> {
-    positions: &'a [usize],
-    stencil: &'a dyn Fn(usize) -> Stencil,
+#[derive(Clone, Debug)]
+pub(crate) enum Sum {
+    /// Of weights that decay on one side or not at all.
+    Running(Running),
+    /// Of weights that decay on both sides.
+    Dense(TwoSided, Vec<Dense>),
 }
 
 impl Sum {
     /// Along the rows of a chart, with outputs at all points.
     pub(crate) fn along_rows(chart: &Chart, spec: &Spec) -> Self {
-        let mut sum = Self::default();
+        let mut sum = Self::new(spec);
         for row in &chart.rows {
             let mut positions: Vec<usize> = row.positions().collect();
             positions.dedup();
             let list = List { positions: &positions, stencil: &|at| row.stencil(at) };
             let weight = |b, half| (spec.weight)(row.node, b, half);
-            sum.add(&list, row.positions().map(|c| (row.node, c)), spec, &weight);
+            let outputs = row.positions().map(|c| (row.node, c));
+            match &mut sum {
+                Self::Running(running) => running.add(&list, outputs, spec, &weight),
+                Self::Dense(decay, lists) => {
+                    lists.push(Dense::new((&list, row.places()), outputs, (spec, decay), &weight))
+                }
+            }
         }
         sum
     }
 
     /// Over the nodes of a chart, with outputs at these places among all points; weights know of b alone.
     pub(crate) fn over_nodes(chart: &Chart, places: impl Iterator<Item = usize>, spec: &Spec) -> Self {
-        let mut sum = Self::default();
+        let mut sum = Self::new(spec);
         let list = List { positions: chart.nodes(), stencil: &|at| chart.nodes.stencil(at) };
+        let weight = |b, half| (spec.weight)(b, b, half);
         let outputs = places.map(|place| {
             let (k, position) = chart.points[place];
             (chart.nodes()[k], position)
         });
-        sum.add(&list, outputs, spec, &|b, half| (spec.weight)(b, b, half));
+        match &mut sum {
+            Self::Running(running) => running.add(&list, outputs, spec, &weight),
+            Self::Dense(decay, lists) => {
+                let nodes = 0..chart.nodes().len();
+                lists.push(Dense::new((&list, nodes), outputs, (spec, decay), &weight));
+            }
+        }
         sum
     }
 
-    /// The index of what is between, if there is something.
-    fn rest(&mut self, weights: Weights) -> Option<u32> {
-        let index = self.rests.len() as u32;
-        let is_any = weights.weights.iter().any(|weight| weight.abs() > 0.0);
-        self.rests.extend(is_any.then_some(weights));
-        is_any.then_some(index)
-    }
-
-    fn add(
-        &mut self,
-        list: &List,
-        outputs: impl Iterator<Item = (usize, usize)>,
-        spec: &Spec,
-        weight: &dyn Fn(usize, usize) -> f64,
-    ) {
-        let first_cell = self.cells.len();
-        self.lists.push([first_cell as u32, self.outputs.len() as u32]);
-        if let Some(decay) = spec.decay {
-            self.add_decaying(list, outputs, (spec, decay), weight);
-            return;
-        }
-        let mut next = 0;
-        for &end in list.positions {
-            self.cells.push(Cell { weights: list.between(next, end + 1, usize::MAX, weight), further: 1.0 });
-            next = end + 1;
-        }
-        let mut prefix = |at: usize| {
-            let after = list.positions.partition_point(|&position| position <= at);
-            let [from, to] = [
-                after.checked_sub(1).map_or(0, |cell| list.positions[cell] + 1),
-                list.positions[after.min(list.positions.len() - 1)],
-            ];
-            let is_nearer_below = to <= at || at + 1 - from <= to - at;
-            let (cell, rest) = if is_nearer_below {
-                (after.checked_sub(1), list.between(from, at + 1, usize::MAX, weight))
-            } else {
-                (Some(after), list.between(at + 1, to + 1, usize::MAX, &|b, half| -weight(b, half)))
-            };
-            Prefix { cell: cell.map(|cell| (first_cell + cell) as u32), factor: 1.0, rest: self.rest(rest) }
-        };
-        let mut of_outputs = Vec::new();
-        for (t, c) in outputs {
-            let range = (spec.range)(t, c);
-            let is_empty = range.is_empty();
-            let scale = if is_empty { 0.0 } else { (spec.scale)(t, c) };
-            let before = if is_empty { None } else { range.start().checked_sub(1).map(&mut prefix) };
-            of_outputs.push(Output { scale, last: prefix(if is_empty { 0 } else { *range.end() }), before });
-        }
-        self.outputs.extend(of_outputs);
-    }
-
-    fn add_decaying(
-        &mut self,
-        list: &List,
-        outputs: impl Iterator<Item = (usize, usize)>,
-        (spec, Decay { rate, anchor, is_before }): (&Spec, Decay),
-        weight: &dyn Fn(usize, usize) -> f64,
-    ) {
-        /// What weights fall by from one end of a run to the other, and where nothing is left of them, in units of 1/e.
-        const FALL: f64 = 0.5;
-        const NOTHING: f64 = 45.0;
-        let first_cell = self.cells.len();
-        let positions = list.positions;
-        let slope = -rate.ln();
-        let [longest, reach] = [FALL, NOTHING].map(|fall| (fall / slope) as usize);
-        let between = |first: usize, end: usize, at: usize| {
-            let (first, end) = (first.max(at.saturating_sub(reach)), end.min(at + reach + 1));
-            list.between(first, end, longest, &|b, half| weight(b, half) * decayed(rate, at.abs_diff(b), half))
-        };
-        // In the order in which the sum runs.
-        let cell = |index: usize| {
-            let at = positions[index];
-            let (weights, before) = if is_before {
-                let before = index.checked_sub(1).map(|index| positions[index]);
-                (between(before.map_or(0, |before| before + 1), at + 1, at), before)
-            } else {
-                let before = positions.get(index + 1).copied();
-                (between(at, before.unwrap_or(at + 1), at), before)
-            };
-            Cell { weights, further: before.map_or(0.0, |before| decayed(rate, at.abs_diff(before), 0)) }
-        };
-        let count = positions.len();
-        self.cells.extend((0..count).map(|index| cell(if is_before { index } else { count - 1 - index })));
-        for (t, c) in outputs {
-            let at = anchor(t, c);
-            let (index, rest) = if is_before {
-                let index = positions.partition_point(|&position| position <= at).checked_sub(1);
-                (index, between(index.map_or(0, |index| positions[index] + 1), at + 1, at))
-            } else {
-                let after = positions.partition_point(|&position| position < at);
-                let index = (after < count).then_some(after);
-                (index, between(at, index.map_or(at + 1, |index| positions[index]), at))
-            };
-            let place = |index: usize| (first_cell + if is_before { index } else { count - 1 - index }) as u32;
-            let factor = index.map_or(0.0, |index| decayed(rate, at.abs_diff(positions[index]), 0));
-            let last = Prefix { cell: index.map(place), factor, rest: self.rest(rest) };
-            self.outputs.push(Output { scale: (spec.scale)(t, c), last, before: None });
+    fn new(spec: &Spec) -> Self {
+        match spec.decay {
+            Decay::None | Decay::OneSided { .. } => Self::Running(Running::default()),
+            Decay::TwoSided { rate, powers } => Self::Dense(TwoSided::new(rate, powers), Vec::new()),
         }
     }
 
     /// The sums of a function at all points, or at all nodes.
     pub(crate) fn of<S: Scalar>(&self, f: &[S]) -> Vec<S> {
-        let added = |weights: &Weights| -> S {
-            let values = f[weights.start as usize..].iter().zip(weights.weights);
-            values.map(|(&value, weight)| value * weight).sum()
-        };
-        let mut up_to = Vec::with_capacity(self.cells.len());
-        let mut outputs = Vec::with_capacity(self.outputs.len());
-        let ends = self.lists.iter().skip(1).copied().chain([[self.cells.len() as u32, self.outputs.len() as u32]]);
-        for (&[cell, output], [last_cell, last_output]) in self.lists.iter().zip(ends) {
-            let mut sum = S::from(0.0);
-            for Cell { weights, further } in &self.cells[cell as usize..last_cell as usize] {
-                sum = sum * *further + added(weights);
-                up_to.push(sum);
-            }
-            let at = |prefix: &Prefix| {
-                let whole = prefix.cell.map_or(S::from(0.0), |cell| up_to[cell as usize] * prefix.factor);
-                prefix.rest.map_or(whole, |rest| whole + added(&self.rests[rest as usize]))
-            };
-            outputs.extend(self.outputs[output as usize..last_output as usize].iter().map(|output| {
-                let sum = at(&output.last);
-                output.before.map_or(sum, |before| sum - at(&before)) * output.scale
-            }));
+        match self {
+            Self::Running(running) => running.of(f),
+            Self::Dense(_, lists) => lists.iter().flat_map(|list| list.of(f)).collect(),
         }
-        outputs
-    }
-}
-
-/// rate^distance, on average over so many positions on both sides.
-fn decayed(rate: f64, distance: usize, half: usize) -> f64 {
-    if half == 0 {
-        return rate.powf(distance as f64);
-    }
-    let tokens = (2 * half + 1) as f64;
-    rate.powf((distance - half) as f64) * (1.0 - rate.powf(tokens)) / ((1.0 - rate) * tokens)
-}
-
-impl List<'_> {
-    /// Σ weight · cubic from `first` to before `end`, which lie in one cell, by runs of neighbours.
-    fn between(&self, first: usize, end: usize, longest: usize, weight: &dyn Fn(usize, usize) -> f64) -> Weights {
-        let term = |run: Run| {
-            let Stencil { start, weights } = (self.stencil)(run.middle);
-            let unused = weights.iter().take_while(|weight| weight.abs() == 0.0).count();
-            let mut used = [0.0; 4];
-            used[..4 - unused].copy_from_slice(&weights[unused..]);
-            (weight(run.middle, run.half) * run.tokens(), Stencil { start: start + unused, weights: used })
-        };
-        let terms: SmallVec<[(f64, Stencil); 20]> = runs(first, end, longest).map(term).collect();
-        let Some(start) = terms.iter().map(|(_, stencil)| stencil.start).min() else { return Weights::default() };
-        let mut sum = [0.0; 5];
-        for (factor, stencil) in terms {
-            for (place, own) in (stencil.start..).zip(stencil.weights).filter(|(_, own)| own.abs() > 0.0) {
-                sum[place - start] += factor * own;
-            }
-        }
-        Weights { start: start as u32, weights: sum }
     }
 }

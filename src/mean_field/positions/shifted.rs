@@ -1,0 +1,85 @@
+//! From a sequence to the same with one more token before all others, and back.
+
+use smallvec::SmallVec;
+
+use super::chart::Chart;
+use super::cubic::Stencil;
+use super::{Given, Positions};
+use crate::mean_field::scalar::{Few, Scalar};
+
+/// The id of a token that is in no table.
+const NO_ID: u32 = u32::MAX;
+
+impl Positions {
+    /// Those with one more token before all others.
+    pub(crate) fn with_first(&self) -> Self {
+        let Some(chart) = &self.chart else {
+            let tokens: Few<f64> = std::iter::once(1.0).chain(self.tokens.iter().copied()).collect();
+            return Self::groups(&tokens, self.repetition.clone());
+        };
+        let given = self.given.as_ref().map(|given| Given {
+            ids: std::iter::once(NO_ID).chain(given.ids.iter().copied()).collect(),
+            repetition: given.repetition.clone(),
+        });
+        let boundary = self.boundary.map(|boundary| boundary + 1.0);
+        Self { given, boundary, ..Self::on(chart.resampled(chart.length + 1), self.repetition.clone()) }
+    }
+
+    /// At the nodes of `others`, which has another token before these, functions of one position.
+    pub(crate) fn own_behind<S: Scalar>(&self, others: &Self, own: &[S]) -> Few<S> {
+        self.own_at(others, own, |at| at.checked_sub(1))
+    }
+
+    /// The same at the points, of two positions.
+    pub(crate) fn pairs_behind<S: Scalar>(&self, others: &Self, pairs: &[S]) -> Few<S> {
+        self.pairs_at(others, pairs, |at| at.checked_sub(1))
+    }
+
+    /// At the nodes of `others`, which lacks the first of these tokens.
+    pub(crate) fn own_without_first<S: Scalar>(&self, others: &Self, own: &[S]) -> Few<S> {
+        self.own_at(others, own, |at| Some(at + 1))
+    }
+
+    /// The same at the points.
+    pub(crate) fn pairs_without_first<S: Scalar>(&self, others: &Self, pairs: &[S]) -> Few<S> {
+        self.pairs_at(others, pairs, |at| Some(at + 1))
+    }
+
+    fn own_at<S: Scalar>(&self, others: &Self, own: &[S], place: impl Fn(usize) -> Option<usize>) -> Few<S> {
+        let (Some(chart), Some(of_others)) = (&self.chart, &others.chart) else {
+            return (0..others.nodes()).map(|node| place(node).map_or(S::from(0.0), |node| own[node])).collect();
+        };
+        of_others.nodes().iter().map(|&at| place(at).map_or(S::from(0.0), |at| at_position(chart, own, at))).collect()
+    }
+
+    fn pairs_at<S: Scalar>(&self, others: &Self, pairs: &[S], place: impl Fn(usize) -> Option<usize>) -> Few<S> {
+        let of_class = |class: usize| -> SmallVec<[S; 4]> {
+            let pairs = &pairs[self.class(class)];
+            let (Some(chart), Some(of_others)) = (&self.chart, &others.chart) else {
+                let group = |point: usize| {
+                    let (first, second) = others.nodes_of(point);
+                    Some(pairs[self.group_point(place(first)?, place(second[0].0 as usize)?)])
+                };
+                return (0..others.first.len()).map(|point| group(point).unwrap_or(S::from(0.0))).collect();
+            };
+            let all = chart.all(pairs);
+            let at = |(first, second): (usize, usize)| {
+                let found = chart.found(place(first)?, place(second)?);
+                Some(found.iter().map(|&(place, weight)| all[place as usize] * weight).sum::<S>())
+            };
+            of_others.lower_positions().map(|positions| at(positions).unwrap_or(S::from(0.0))).collect()
+        };
+        (0..self.classes.len()).flat_map(of_class).collect()
+    }
+
+    /// The point of a pair of groups.
+    fn group_point(&self, a: usize, b: usize) -> usize {
+        let (a, b) = (a.max(b), a.min(b));
+        a * (a + 1) / 2 + b
+    }
+}
+
+fn at_position<S: Scalar>(chart: &Chart, own: &[S], at: usize) -> S {
+    let Stencil { start, weights } = chart.at[at];
+    (start..).zip(weights).filter(|(_, weight)| weight.abs() > 0.0).map(|(node, weight)| own[node] * weight).sum()
+}
