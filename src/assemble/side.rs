@@ -39,7 +39,7 @@ impl Side<'_> {
         let blocks = self.blocks(true, &|_| Residual { skip: 1.0, branch: 1.0 }, &|_| Init::Zero.into());
         let body = [node].into_iter().chain(blocks).collect();
         let stream = Stream { name: String::new(), seq_len, source, body };
-        let mut walk = ForwardWalk::in_theory(self.theory, &stream)?;
+        let mut walk = ForwardWalk::in_theory(self.theory, &stream);
         walk.through(&stream.body[..1])?;
         Ok(walk)
     }

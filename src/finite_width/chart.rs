@@ -200,6 +200,11 @@ impl Moments {
         self.own.ln() + self.ln_unit
     }
 
+    /// Whether all of it is exactly zero.
+    pub(crate) fn is_zero(&self) -> bool {
+        self.own <= 0.0
+    }
+
     /// (E x)² over E x².
     pub(crate) fn mean_share(&self) -> f64 {
         if self.own > 0.0 { self.mean.map_or(0.0, |mean| mean * mean / self.own) } else { 0.0 }

@@ -69,7 +69,7 @@ impl Place<'_> {
 
     /// What adds Gaussian entries.
     pub(crate) fn added(&self) -> Answer {
-        Answer { entries: FourPoint::gaussian(self.r, 0.0), ..self.unchanged() }
+        Answer { entries: FourPoint::gaussian(self.r, 0.0), variance: None, ..self.unchanged() }
     }
 
     /// What adds entries that are the same in all networks, of this share of E y² and of this correlation of their own.

@@ -299,11 +299,6 @@ impl Expansion {
         }
     }
 
-    /// Adds to the cosine of a gradient what other gradients, which depend on nothing, add to it.
-    pub(crate) fn turn(&mut self, place: usize, by: f64) {
-        self.gradients().of[place].given.cosine.value += by;
-    }
-
     /// Back through what was added to a stream before a fork.
     pub(crate) fn settle_backward(&mut self, place: usize, noise: Option<&Matrix>) {
         if let Some(noise) = noise {
@@ -449,6 +444,11 @@ impl Applied {
     /// Fluctuations at the output.
     pub(crate) fn after(&self) -> &Fluctuations {
         &self.after
+    }
+
+    /// Of the output.
+    pub(crate) fn width(&self) -> f64 {
+        self.answer.width
     }
 }
 

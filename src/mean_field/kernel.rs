@@ -163,9 +163,9 @@ impl<S: Scalar> Kernel<S> {
         self.own.iter().all(|own| own.value() <= 0.0)
     }
 
-    /// With a unit that keeps numbers near 1.
+    /// With a unit that keeps numbers near 1, where activations are tabulated.
     fn balanced(mut self) -> Self {
-        const LARGE: f64 = 1e30;
+        const LARGE: f64 = 1e10;
         let largest = self.own.iter().map(|own| own.value()).fold(0.0, f64::max);
         if largest > 0.0 && !(LARGE.recip()..LARGE).contains(&largest) {
             self.ln_unit += largest.ln();

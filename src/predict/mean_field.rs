@@ -193,6 +193,28 @@ impl<'w> Walk<'w> {
         rule
     }
 
+    /// The output of a component with one input.
+    fn through_component(&mut self, component: &Component, x: Arc<Signal<f64>>) -> (Arc<Signal<f64>>, Kept) {
+        if let Component::Norm(norm) = component
+            && let Some(steps) = norm.steps()
+        {
+            let (mut y, mut kept) = (x, Vec::with_capacity(steps.len()));
+            for step in &steps {
+                let (output, of_step) = self.through_component(step, y);
+                kept.push(of_step);
+                y = output;
+            }
+            return (Arc::new(last_step(norm, &y)), Kept::Steps(kept));
+        }
+        let y = Arc::new(match component {
+            Component::Activation(activation) => self.activation(*activation).forward(&x),
+            Component::Rotary(rotary) => self.rotation(rotary, &x.kernel.positions).forward(&x),
+            Component::Convolution(convolution) => self.convolution(convolution, &x.kernel.positions).forward(&x),
+            _ => rule(component).forward(&x),
+        });
+        (Arc::clone(&y), Kept::Apply([x, y]))
+    }
+
     fn attend(
         &mut self,
         at: &Site,
@@ -290,6 +312,13 @@ impl<'w> Walk<'w> {
                 return y;
             }
         }
+    }
+
+    /// The moments of a gradient that are put out: of one expert its share.
+    pub(super) fn pooled_gradient(&self, at: &Site, gradient: &Gradient<f64>) -> Pooled {
+        let pooled = pooled(&gradient.kernel, |_| 0.0);
+        let experts = if at.expert().is_some() { self.experts.ln() } else { 0.0 };
+        Pooled { ln_unit: pooled.ln_unit - experts, ..pooled }
     }
 
     /// Writes ln E dW² of parameters.
@@ -413,28 +442,11 @@ impl Interpreter<'_> for Walk<'_> {
 
     fn apply(
         &mut self,
-        at: &Site,
+        _: &Site,
         component: &Component,
         x: Self::Signal,
     ) -> Result<(Self::Signal, Kept), PredictError> {
-        if let Component::Norm(norm) = component
-            && let Some(steps) = norm.steps()
-        {
-            let (mut y, mut kept) = (x, Vec::with_capacity(steps.len()));
-            for step in &steps {
-                let (output, of_step) = self.apply(at, step, y)?;
-                kept.push(of_step);
-                y = output;
-            }
-            return Ok((Arc::new(last_step(norm, &y)), Kept::Steps(kept)));
-        }
-        let y = Arc::new(match component {
-            Component::Activation(activation) => self.activation(*activation).forward(&x),
-            Component::Rotary(rotary) => self.rotation(rotary, &x.kernel.positions).forward(&x),
-            Component::Convolution(convolution) => self.convolution(convolution, &x.kernel.positions).forward(&x),
-            _ => rule(component).forward(&x),
-        });
-        Ok((Arc::clone(&y), Kept::Apply([x, y])))
+        Ok(self.through_component(component, x))
     }
 
     fn apply_backward(
@@ -569,7 +581,7 @@ impl Interpreter<'_> for Walk<'_> {
 
     fn observe_gradient(&mut self, at: &Site, gradient: &Gradient<f64>) {
         if self.tells(at) {
-            self.rows.gradient(at.path(), pooled(&gradient.kernel, |_| 0.0), Vector2::zeros());
+            self.rows.gradient(at.path(), self.pooled_gradient(at, gradient), Vector2::zeros());
         }
     }
 }

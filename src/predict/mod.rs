@@ -19,6 +19,7 @@ use sigprop_stack::{
 };
 
 use crate::domain::{Flow, Signal};
+use crate::finite_width::expansion::Expansion;
 use crate::mean_field::positions::Grading;
 use crate::rules::embedding::SEGMENT_SHARES;
 use rows::Rows;
@@ -259,8 +260,19 @@ pub struct ForwardWalk(Forward);
 
 #[derive(Clone)]
 enum Forward {
-    FiniteWidth { moments: Rc<RefCell<Moments>>, signal: Arc<Signal> },
-    MeanField { walk: Rc<RefCell<mean_field::Walk<'static>>>, signal: Arc<crate::mean_field::signal::Signal<f64>> },
+    FiniteWidth {
+        moments: Rc<RefCell<Moments>>,
+        signal: Arc<Signal>,
+    },
+    MeanField {
+        walk: Rc<RefCell<mean_field::Walk<'static>>>,
+        signal: Arc<crate::mean_field::signal::Signal<f64>>,
+    },
+    /// With fluctuations here.
+    Expansion {
+        walk: Rc<RefCell<expansion::Walk<'static>>>,
+        here: Box<(Expansion, expansion::Signal)>,
+    },
 }
 
 impl ForwardWalk {
@@ -279,14 +291,20 @@ impl ForwardWalk {
     }
 
     /// The same in any theory; given ids, and two segments, take that of finite width.
-    pub(crate) fn in_theory(theory: Theory, stream: &Stream) -> Result<Self, PredictError> {
+    pub(crate) fn in_theory(theory: Theory, stream: &Stream) -> Self {
         let stack = Stack::new("", vec![stream.clone()], GradientSeed { stream: 0, correlation: 0.0 });
         if theory == Theory::FiniteWidth || sequences::has_given_ids(&stack) || sequences::has_segments(&stack) {
-            return Ok(Self::new(stream));
+            return Self::new(stream);
         }
         let mut walk = mean_field::Walk::new(Sites::Stream, Some(Grading::FINE), (None, None), &[]);
+        if theory == Theory::Expansion {
+            let mut walk = expansion::Walk::new(walk);
+            let signal = walk.enter("", stream);
+            let here = Box::new((walk.expansion.clone(), signal));
+            return Self(Forward::Expansion { walk: Rc::new(RefCell::new(walk)), here });
+        }
         let signal = walk.enter(stream);
-        Ok(Self(Forward::MeanField { walk: Rc::new(RefCell::new(walk)), signal }))
+        Self(Forward::MeanField { walk: Rc::new(RefCell::new(walk)), signal })
     }
 
     /// Goes through `body`, whose shapes must fit.
@@ -297,6 +315,13 @@ impl ForwardWalk {
             }
             Forward::MeanField { walk, signal } => {
                 *signal = advance(body, Arc::clone(signal), &mut *walk.borrow_mut())?;
+            }
+            Forward::Expansion { walk, here } => {
+                let walk = &mut *walk.borrow_mut();
+                let (expansion, signal) = &mut **here;
+                walk.expansion = expansion.clone();
+                *signal = advance(body, signal.clone(), walk)?;
+                *expansion = walk.expansion.clone();
             }
         }
         Ok(())
@@ -309,6 +334,11 @@ impl ForwardWalk {
                 signal.levels().map(f64::exp).sum::<f64>() / signal.tokens.len() as f64
             }
             Forward::MeanField { signal, .. } => mean_field::second_moment(signal),
+            Forward::Expansion { walk, here } => {
+                let walk = &mut *walk.borrow_mut();
+                walk.expansion = here.0.clone();
+                walk.second_moment(&here.1)
+            }
         }
     }
 }

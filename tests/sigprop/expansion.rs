@@ -1,6 +1,7 @@
 //! The second-order expansion about infinite width beside sampled networks, of widths where terms of order 1/width are a tenth.
 
 use rayon::prelude::*;
+use sigprop::agreement::{Compared, Comparison, compare};
 use sigprop::architecture::{Architecture, Format};
 use sigprop::assemble::{Input, Run, assemble};
 use sigprop::schemes::Scheme;
@@ -8,7 +9,9 @@ use sigprop::suite::{Case, Suite};
 use sigprop::{Options, PredictError, Sites, Theory, predict};
 use sigprop_stack::{Activation, Node, NormKind, Number, Op, Product, Quantity, SiteTable, Stack};
 
-use crate::support::{activation, dropout, gaussian_stack, linear, norm, residual, sample_stream, standardised};
+use crate::support::{
+    activation, assert_within, dropout, gaussian_stack, linear, norm, residual, sample, sample_stream, standardised,
+};
 
 const REPLICATES: usize = 3000;
 /// α of 6e-5 per number.
@@ -167,4 +170,23 @@ fn networks_of_all_kinds_are_followed() {
         assert!(gradients.iter().all(|gradient| gradient.ln_abs().is_finite()), "{}", case.name);
     });
     assert!(followed.count() > 40);
+}
+
+/// Two segments, whose length is drawn, where slopes tell positions apart: queries near the border see both, and have twice the gradients
+/// of those that see the same pairs anywhere.
+#[test]
+fn segments_by_position_are_followed() {
+    const WITHIN: f64 = 0.05;
+    let file = "n_layers = 1\nd_model = 256\nn_heads = 4\nseq_len = 32\nvocab_size = 1000\nsegments = true\n\
+                positions = 'alibi'\ndropout = 0.0";
+    let architecture = Architecture::from_file_text(file, Format::Toml).expect("valid");
+    let scheme = Scheme::parse("gpt2").expect("known");
+    let stack = assemble(&architecture, &scheme, &Input::Uniform, &Run::default()).expect("a stack").stack;
+    let predicted = predict(&stack, Options { theory: Theory::Expansion, ..Options::from(Sites::All) });
+    let rows = compare(&predicted.expect("a prediction").table, &sample(&stack, 400).table, 400);
+    let is_told = |row: &&Comparison| {
+        let levels = [Quantity::Variance, Quantity::GradVariance].map(Compared::Site);
+        levels.contains(&row.quantity) && !row.site.ends_with("softmax")
+    };
+    assert_within(WITHIN, rows.iter().filter(is_told), 20);
 }

@@ -6,7 +6,7 @@ use sigprop::agreement::{Comparison, compare};
 use sigprop::architecture::{Architecture, Format};
 use sigprop::assemble::{Input, Run, assemble};
 use sigprop::schemes::Scheme;
-use sigprop::{Sites, predict};
+use sigprop::{Options, Sites, Theory, predict};
 use sigprop_stack::{
     Activation, Branch, Cell, Component, Dropout, Gaussian, GradientSeed, Init, Linear, Node, Norm, NormKind, Number,
     Op, Quantity, Source, Stack, Stream, Sum, Tensor,
@@ -89,7 +89,12 @@ const SPREADS: [Quantity; 2] = [Quantity::LnVarianceStd, Quantity::LnGradVarianc
 /// Every moment of every site and weight of `stack`, predicted against `replicates` sampled
 /// networks: no |z| beyond the two-sided quantile of Student's t at [`ALPHA`] over all cells.
 pub(crate) fn assert_twin(stack: &Stack, replicates: usize) {
-    let prediction = predict(stack, Sites::All).expect("the stack is valid");
+    assert_twin_in(Theory::default(), stack, replicates);
+}
+
+/// The same in a theory.
+pub(crate) fn assert_twin_in(theory: Theory, stack: &Stack, replicates: usize) {
+    let prediction = predict(stack, Options { theory, ..Options::from(Sites::All) }).expect("the stack is valid");
     assert_eq!(prediction.caveats, [], "the twin is to be within the range of the rules");
     let measurement = sample(stack, replicates);
     assert_eq!(measurement.overflow, None);

@@ -22,7 +22,7 @@ use super::jet::Jet;
 use super::mixed::Mixed;
 use super::noise::{Matrix, Noise, Vector, shift};
 use crate::mean_field::attention::{Attended, View};
-use crate::mean_field::component::MeanField;
+use crate::mean_field::component::{Fan as _, MeanField};
 use crate::mean_field::gradient::Gradient;
 use crate::mean_field::kernel::Kernel;
 use crate::mean_field::positions::Positions;
@@ -98,12 +98,17 @@ fn tagged(about: About<'_>, positions: &Arc<Positions>) -> Signal<Number> {
     Signal::centred(x.width, Kernel { ln_unit, ..kernel })
 }
 
-/// The output of a chain of linear maps, norms and rotations, which leave products within a token as they are.
+/// The output of a chain of linear maps, norms, rotations and parts side by side of these; none of others.
 fn chain(body: &[Node], x: &Signal<Number>) -> Option<Signal<Number>> {
     body.iter().try_fold(x.clone(), |x, node| match &node.op {
         Op::Apply(Component::Linear(linear)) => Some(MeanField::forward(linear, &x)),
         Op::Apply(Component::Norm(norm)) if norm.steps().is_none() => Some(MeanField::forward(norm, &x)),
+        // Products within a token stay as they are.
         Op::Apply(Component::Rotary(_)) => Some(x),
+        Op::Concat(concat) => {
+            let parts: Option<Vec<_>> = concat.parts.iter().map(|part| chain(&part.body, &x).map(Arc::new)).collect();
+            Some(concat.merge(&x, &parts?))
+        }
         _ => None,
     })
 }

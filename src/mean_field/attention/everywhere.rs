@@ -180,6 +180,7 @@ impl<S: Scalar> Everywhere<S> {
             trace: each(key.trace),
             square: each(square),
             single: queries.own.iter().map(|_| length.recip()).collect(),
+            shared: queries.positions.first.iter().map(|_| length.recip()).collect(),
             groups,
         };
         (mean, seen, Self { key, value, square })

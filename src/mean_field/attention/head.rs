@@ -51,11 +51,9 @@ impl<S: Scalar> Head<S> {
     /// E A_a A_c summed over keys, of a query and of pairs.
     pub(super) fn overlaps(&self, query: &Kernel<S>, variance: f64) -> (Few<S>, Few<S>) {
         let own = self.rows.iter().enumerate().map(|(node, row)| self.seen.single(node, row)).collect();
-        // Of pairs of queries the smaller view is in common.
         let pairs = query.pairs.iter().zip(&self.factors[0]).enumerate().map(|(point, (&product, &factor))| {
             let [trace, _] = query.positions.ends(point, &self.seen.trace);
-            let single = query.positions.at_ends(point, &self.seen.single);
-            let flat = single[0].min(*single[1]);
+            let flat = self.seen.shared[point % self.seen.shared.len()];
             product * factor * trace * (variance * flat) + flat
         });
         (own, pairs.collect())

@@ -82,6 +82,7 @@ impl<S: Scalar> Masked<S> {
             trace: key.trace.clone(),
             square,
             single: operators.sums.most.iter().map(|most| most.recip()).collect(),
+            shared: operators.sums.own.of(&vec![1.0; operators.sums.own_weights.len()]).into(),
             spread,
             groups,
         };

@@ -23,6 +23,8 @@ pub(super) struct Seen<S> {
     /// Σ_b W V_bb and Σ_b W².
     pub(super) square: Few<S>,
     pub(super) single: Few<f64>,
+    /// Σ_b W_ab W_cb at the points of a class of pairs.
+    pub(super) shared: Few<f64>,
     pub(super) groups: Option<KeyGroups<S>>,
 }
 

@@ -51,6 +51,25 @@ impl Dual {
         (inside.exp(), [value, derivative].map(|degree| degree * (ln_unit - inside)))
     }
 
+    /// Moments of φ and φ' of arguments with this variance: E φ, E φ², E φ'² and E (uφ')².
+    fn moments<S: Scalar>(&self, variance: S) -> [S; 4] {
+        let Some(Degrees { value, derivative }) = homogeneous(self.0.activation) else {
+            let at = self.0.at(variance);
+            return [at.mean, at.second, at.derivative_second, at.slope_second * variance];
+        };
+        let at = self.0.at(1.0);
+        let power = |degree: f64| {
+            if degree > 0.0 { (0..degree as usize).fold(S::from(1.0), |all, _| all * variance) } else { S::from(1.0) }
+        };
+        let root = if variance.value() > 0.0 { power(value).sqrt() } else { S::from(0.0) };
+        [
+            root * at.mean,
+            power(value) * at.second,
+            power(derivative) * at.derivative_second,
+            power(derivative + 1.0) * at.slope_second,
+        ]
+    }
+
     /// A function of both tokens at all points.
     fn pairs<S: Scalar>(&self, x: &Kernel<S>, variances: &[S], unit: f64, of: Of) -> Few<S> {
         let activation = self.0.activation;
@@ -75,14 +94,19 @@ impl Dual {
         let (unit, [ln_values, ln_derivatives]) = self.units(x.ln_unit);
         let variances: Few<S> = x.own.iter().map(|&own| own * unit).collect();
         let own = |&variance: &S| {
-            let at = self.0.at(variance);
+            let [_, values, derivatives, slopes] = self.moments(variance);
             match of {
-                Of::Values => at.second,
-                Of::Derivatives => at.derivative_second,
-                Of::Slopes => at.slope_second * variance,
+                Of::Values => values,
+                Of::Derivatives => derivatives,
+                Of::Slopes => slopes,
             }
         };
         let ln_unit = if matches!(of, Of::Derivatives) { ln_derivatives } else { ln_values };
+        if x.is_zero() {
+            // All tokens are the same.
+            let at_zero = own(&S::from(0.0));
+            return Kernel { ln_unit, ..Kernel::new(&x.positions, |_| at_zero, |_| at_zero) };
+        }
         x.with(ln_unit, variances.iter().map(own).collect(), self.pairs(x, &variances, unit, of))
     }
 
@@ -90,7 +114,7 @@ impl Dual {
     pub(super) fn means<S: Scalar>(&self, x: &Kernel<S>, ln_unit: f64) -> Option<Few<S>> {
         let (unit, [ln_values, _]) = self.units(x.ln_unit);
         let unit_of_mean = (0.5 * (ln_values - ln_unit)).exp();
-        let mean = |&own: &S| self.0.at(own * unit).mean * unit_of_mean;
+        let mean = |&own: &S| self.moments(own * unit)[0] * unit_of_mean;
         (!function::is_odd(self.0.activation)).then(|| x.own.iter().map(mean).collect())
     }
 

@@ -24,6 +24,7 @@ use rand_distr::{Distribution, StandardNormal};
 use sigprop_stack::Mixture;
 
 pub(crate) use self::weights::Weights;
+use super::component::Fan;
 use super::gradient::Gradient;
 use super::kernel::{Kernel, correlation};
 use super::scalar::Scalar;
@@ -103,6 +104,19 @@ pub(crate) fn split<S: Scalar>(
     let scores = times(&met, &x.kernel, &routing.passed).scaled(square * expert.width / mixture.n_experts as f64);
     let experts = times(&gradient.kernel, &x.kernel, &routing.overlaps).scaled(square);
     [scores, experts].map(Gradient::independent)
+}
+
+/// A mixture as a fan of two parts: the tokens as the router reads them, and the expert that stands for all.
+pub(crate) struct Routed<'m>(pub(crate) &'m Mixture, pub(crate) &'m Routing);
+
+impl<S: Scalar> Fan<S> for Routed<'_> {
+    fn merge(&self, _: &Signal<S>, parts: &[Arc<Signal<S>>]) -> Signal<S> {
+        merge(self.0, self.1, &parts[0], &parts[1])
+    }
+
+    fn split(&self, _: &Signal<S>, parts: &[Arc<Signal<S>>], gradient: &Gradient<S>) -> Vec<Gradient<S>> {
+        split(self.0, self.1, [&parts[0], &parts[1]], gradient).into()
+    }
 }
 
 /// What the router sends back to `x`, from the gradient at the scores.

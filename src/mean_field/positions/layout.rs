@@ -39,7 +39,9 @@ impl Positions {
             Source::Embedding(embedding) => embedding.terms.iter().any(places),
             Source::Gaussian(_) => false,
         };
+        // No group has less than a pair.
         let is_placed = is_placed
+            || boundary.is_some_and(|first| first < 2.0)
             || nodes(&stream.body).any(|node| match &node.op {
                 Op::Attention(attention) => matches!(attention.bias, Some(PositionBias::Alibi { .. })),
                 Op::Apply(Component::Rotary(_)) => true,

@@ -58,7 +58,7 @@ impl Positions {
             let (Some(chart), Some(of_others)) = (&self.chart, &others.chart) else {
                 let group = |point: usize| {
                     let (first, second) = others.nodes_of(point);
-                    Some(pairs[self.group_point(place(first)?, place(second[0].0 as usize)?)])
+                    Some(pairs[group_point(place(first)?, place(second[0].0 as usize)?)])
                 };
                 return (0..others.first.len()).map(|point| group(point).unwrap_or(S::from(0.0))).collect();
             };
@@ -71,12 +71,12 @@ impl Positions {
         };
         (0..self.classes.len()).flat_map(of_class).collect()
     }
+}
 
-    /// The point of a pair of groups.
-    fn group_point(&self, a: usize, b: usize) -> usize {
-        let (a, b) = (a.max(b), a.min(b));
-        a * (a + 1) / 2 + b
-    }
+/// The point of a pair of groups.
+fn group_point(a: usize, b: usize) -> usize {
+    let (a, b) = (a.max(b), a.min(b));
+    a * (a + 1) / 2 + b
 }
 
 fn at_position<S: Scalar>(chart: &Chart, own: &[S], at: usize) -> S {

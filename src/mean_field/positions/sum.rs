@@ -34,7 +34,7 @@ impl Sum {
             match &mut sum {
                 Self::Running(running) => running.add(&list, outputs, spec, &weight),
                 Self::Dense(decay, lists) => {
-                    lists.push(Dense::new((&list, row.places()), outputs, (spec, decay), &weight))
+                    lists.push(Dense::new((&list, row.places()), outputs, (spec, decay), &weight));
                 }
             }
         }

@@ -10,10 +10,12 @@ use super::{Gradient, Kept, Signal, Walk};
 use crate::finite_width::attention::AtPath;
 use crate::finite_width::chart::{Moments, levels};
 use crate::finite_width::expansion::{Applied, Attended, Merged};
+use crate::finite_width::forward::Fluctuations;
 use crate::finite_width::gradients::{Cosines, Ends};
 use crate::finite_width::noise::Matrix;
 use crate::finite_width::stream;
 use crate::mean_field::gradient::Gradient as LeadingGradient;
+use crate::mean_field::mixture;
 use crate::predict::PredictError;
 use crate::predict::mean_field;
 
@@ -35,8 +37,8 @@ pub(super) enum Joined {
     Attention(Box<Attended>),
     /// Of an attention out of the range of its averages: an output that is drawn anew.
     Redrawn(Box<Applied>),
-    /// Of an expert that stands for all, until the way back.
-    Expert(Option<Box<Applied>>),
+    /// Of a mixture: tokens as the router reads them, the expert that stands for all, and fluctuations of both.
+    Routed(Box<Merged>, Fluctuations),
     /// Inside an attention.
     Inside,
 }
@@ -48,6 +50,8 @@ pub(super) struct Forked {
     drawn: Option<Matrix>,
     jacobians: Vec<DMatrix<f64>>,
     memory: Option<Memory>,
+    /// The common input, behind what its entries were still to add.
+    settled: Option<Arc<stream::Stream>>,
 }
 
 /// What an attention reads other than its queries' stream.
@@ -71,8 +75,12 @@ impl Walk<'_> {
         if part == 0 {
             let (settled, drawn) = self.expansion.settle(place, &stream);
             stream = settled;
-            self.forks.push(Forked { drawn, ..Forked::default() });
-        } else if attention.is_none() {
+            let settled = Some(Arc::new(stream.clone()));
+            self.forks.push(Forked { drawn, settled, ..Forked::default() });
+        }
+        // The router of a mixture reads the first part.
+        let is_copy = matches!(fan, Fan::Mixture(_)) || (part > 0 && attention.is_none());
+        if is_copy {
             let (copy, jacobian) = self.expansion.fork(place);
             self.forks.last_mut().expect("the first part opened it").jacobians.push(jacobian);
             place = copy;
@@ -109,10 +117,15 @@ impl Walk<'_> {
         if !matches!(fan, Fan::Attention(_)) && parts.len() > MOST {
             return Err(mean_field::not_followed(at, "more than four branches"));
         }
-        let forked = self.forks.pop().expect("the fan was opened");
+        let mut forked = self.forks.pop().expect("the fan was opened");
+        let stream = forked.settled.take().expect("the first part settled it");
+        let x = Signal { stream, ..x };
         let (stream, merged) = match (fan, &kept) {
             (Fan::Attention(attention), mean_field::Kept::Attention(attended)) => {
                 self.attended(attention, &x, ([&parts[0], &parts[1]], forked.memory.as_ref()), attended.sharpness(), &y)
+            }
+            (Fan::Mixture(mixture), mean_field::Kept::Mixture(routing, ..)) => {
+                self.routed((mixture, routing), [&x, &parts[0]], &y)
             }
             _ => self.merged(at, fan, &x, &parts, &y),
         };
@@ -140,6 +153,13 @@ impl Walk<'_> {
             }
             _ => 0.0,
         };
+        if let (Fan::Mixture(mixture), Joined::Routed(merged, fluctuations)) = (fan, &mut *merged) {
+            let mean_field::Kept::Mixture(routing, [x, expert], _) = &*kept else { unreachable!("of a mixture") };
+            let [scores, experts] = mixture::split(mixture, routing, [x, expert], &leading);
+            let cosines = [&scores, &experts].map(|part| Cosines { output, input: levels(&part.kernel).1 });
+            self.expansion.split(merged, false, &cosines);
+            self.leading.added = self.of_router((x, place), fluctuations, &scores);
+        }
         let parts = self.leading.split(at, fan, kept, leading)?;
         let cosine = |part: &LeadingGradient<f64>| Cosines { output, input: levels(&part.kernel).1 };
         let of = |leading, place| Gradient::new(leading, place, None);
@@ -166,11 +186,7 @@ impl Walk<'_> {
                 };
                 parts.into_iter().map(part).collect()
             }
-            Joined::Expert(applied) => {
-                let applied = applied.take().expect("it goes back once");
-                self.expansion.apply_backward(*applied, cosine(&parts[0]));
-                parts.into_iter().map(|part| of(part, place)).collect()
-            }
+            Joined::Routed(merged, _) => parts.into_iter().map(|part| of(part, merged.places()[1])).collect(),
             Joined::Inside => parts.into_iter().map(|leading| Gradient::new(leading, place, inside.clone())).collect(),
         })
     }
@@ -186,7 +202,10 @@ impl Walk<'_> {
         let KeptFan { x, merged, forked, output } = of_fan;
         let of_parts: Vec<f64> = parts.iter().map(|part| levels(&part.leading.kernel).0).collect();
         let inside: Vec<Option<Inside>> = parts.iter().map(|part| part.inside.clone()).collect();
-        let first = levels(&parts[0].leading.kernel).1;
+        let router = match &kept {
+            mean_field::Kept::Mixture(.., Some(back)) => levels(&back.kernel).0,
+            _ => f64::NEG_INFINITY,
+        };
         let parts = parts.into_iter().map(|part| part.leading).collect();
         let leading = self.leading.join(at, fan, kept, parts)?;
         let (own, cosine) = levels(&leading.kernel);
@@ -204,7 +223,10 @@ impl Walk<'_> {
             Joined::Redrawn(applied) => {
                 self.expansion.apply_backward(*applied, Cosines { output: output.1, input: cosine });
             }
-            Joined::Expert(_) => self.expansion.turn(x.place, cosine - first),
+            Joined::Routed(merged, _) => {
+                let ends = Ends { parts: vec![router, of_parts[0]], ln_ratio: output.0 - own };
+                self.expansion.join(&merged, &forked.jacobians, x.moments.width, &ends);
+            }
             Joined::Inside => {
                 let inside = inside.into_iter().next().expect("a fan has parts");
                 return Ok(Gradient::new(leading, x.place, inside));

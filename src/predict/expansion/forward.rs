@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use sigprop_stack::{Activation, Attention, Component, EmbeddingTerm, Fan, Linear, Norm, NormKind, Site, Sum};
+use sigprop_stack::{Activation, Attention, Component, EmbeddingTerm, Fan, Linear, Mixture, Norm, NormKind, Site, Sum};
 
 use super::fans::{Joined, MOST, Memory};
 use super::{Signal, Walk};
@@ -15,6 +15,7 @@ use crate::finite_width::jet::Jet;
 use crate::finite_width::stream::Stream;
 use crate::mean_field::component::{Fan as LeadingFan, MeanField};
 use crate::mean_field::dual::function;
+use crate::mean_field::mixture::{Routed, Routing};
 
 /// How many keys an attention has at least.
 const FEWEST: f64 = 4.0;
@@ -88,6 +89,10 @@ impl Walk<'_> {
 
     /// Through a component.
     pub(super) fn expanded(&mut self, component: &Component, x: &Signal, y: &Moments) -> (Stream, Applied) {
+        if x.moments.is_zero() || y.is_zero() {
+            let map = |_| (Map::nothing(y.correlation), Gain::same());
+            return self.expansion.apply((x.place, &x.stream), true, map, |place| place.drawn(y.width));
+        }
         match component {
             Component::Linear(linear) => {
                 let shares = [without_bias(linear, y), x.moments.mean_share()];
@@ -114,7 +119,12 @@ impl Walk<'_> {
                 let dual = self.leading.activation(*activation);
                 self.through_rule(&dual, x, false, y, &|place| place.activation(&moments, y.mean_share()))
             }
-            Component::Convolution(_) => self.unchanged(x, true, y, &|place| place.drawn(y.width)),
+            Component::Convolution(convolution) => {
+                let bias = convolution.bias.as_ref().map_or(0.0, |bias| bias.init.variance());
+                let share = if bias > 0.0 { 1.0 - bias * (-y.ln_level()).exp() } else { 1.0 };
+                let map = |means| (Map::diluted(y.correlation, means, share), Gain::same());
+                self.expansion.apply((x.place, &x.stream), true, map, |place| place.drawn(y.width))
+            }
             Component::Rotary(_) | Component::Prepend(_) => self.unchanged(x, false, y, &|place| place.unchanged()),
         }
     }
@@ -159,7 +169,29 @@ impl Walk<'_> {
         (stream, Joined::Attention(Box::new(expanded)))
     }
 
-    /// Through a fan other than an attention.
+    /// Through a mixture, of what its router reads and of the expert that stands for all.
+    pub(super) fn routed(
+        &mut self,
+        (mixture, routing): (&Mixture, &Routing),
+        parts: [&Signal; 2],
+        y: &Moments,
+    ) -> (Stream, Joined) {
+        let before = self.expansion.fluctuations().clone();
+        let rule = Routed(mixture, routing);
+        let map = |means: &[[f64; 2]]| {
+            let about = [0, 1].map(|part: usize| About { x: &parts[part].moments, means: means[part] });
+            fan::<6, _>(&rule, &about, y)
+        };
+        let streams = parts.map(|part| (*part.stream).clone());
+        let means = parts.map(|part| part.moments.mean_share());
+        let ratio = (y.ln_level() - parts[0].moments.ln_level()).exp();
+        let x = &streams[0].clone();
+        let places = parts.map(|part| part.place);
+        let (stream, merged) = self.expansion.sum(x, &places, streams.into(), map, (ratio, &means));
+        (stream, Joined::Routed(Box::new(merged), before))
+    }
+
+    /// Through a fan other than an attention or a mixture.
     pub(super) fn merged(&mut self, at: &Site, of: Fan, x: &Signal, parts: &[Signal], y: &Moments) -> (Stream, Joined) {
         let places: Vec<usize> = parts.iter().map(|part| part.place).collect();
         let streams: Vec<Stream> = parts.iter().map(|part| (*part.stream).clone()).collect();
@@ -182,11 +214,7 @@ impl Walk<'_> {
                 let map = |means: &[[f64; 2]]| of_parts(product, &about(means), y);
                 self.expansion.product(&x.stream, &places, &streams, map, [y.mean_share(), ratio])
             }
-            Fan::Mixture(_) => {
-                let (stream, applied) = self.unchanged(&parts[0], false, y, &|place| place.unchanged());
-                return (stream, Joined::Expert(Some(Box::new(applied))));
-            }
-            Fan::Attention(_) => unreachable!("it has a rule of its own"),
+            Fan::Mixture(_) | Fan::Attention(_) => unreachable!("they have rules of their own"),
         };
         (stream, Joined::Parts(Box::new(merged)))
     }

@@ -12,13 +12,15 @@ use std::sync::Arc;
 
 use foldhash::{HashMap, HashMapExt};
 use nalgebra::{Matrix2, Vector2};
-use sigprop_stack::{Component, Fan, GradientSeed, Interpreter, Mixture, Site, Stack, Stream, run};
+use sigprop_stack::{
+    Component, EmbeddingTerm, Fan, GradientSeed, Init, Interpreter, Mixture, Norm, Site, Stack, Stream, Tensor, run,
+};
 
 use self::fans::{Forked, KeptFan};
 use self::inside::Inside;
 use super::PredictError;
 use super::masks::Masks;
-use super::mean_field::{self, WALKS, last_step, pooled};
+use super::mean_field::{self, WALKS, last_step};
 use super::rows::Rows;
 use crate::domain::Pooled;
 use crate::finite_width::chart::{Moments, U_A, levels};
@@ -71,6 +73,8 @@ pub(super) enum Kept {
     Apply(mean_field::Kept, Box<Applied>),
     /// Of a norm that is made of others.
     Steps(Vec<Kept>),
+    /// Of a norm with biases: of the norm without them, and of what they add; inside an attention nothing.
+    Biased(Box<Kept>, Option<Box<Applied>>),
     /// Of a map of queries, keys or values: fluctuations at the input of their attention.
     Inside(mean_field::Kept, Fluctuations),
     Fan(mean_field::Kept, Box<KeptFan>),
@@ -81,7 +85,7 @@ pub(super) struct Walk<'w> {
     leading: mean_field::Walk<'w>,
     moments: HashMap<(function::Words, i64, i64), Arc<EntryMoments>>,
     /// Of the stream that is walked, its name, and those that are not, in order.
-    expansion: Expansion,
+    pub(super) expansion: Expansion,
     stream: String,
     away: Vec<Away>,
     /// Fans that are open.
@@ -98,6 +102,10 @@ pub(super) enum Found {
     /// Signals fluctuate too much at this site for an expansion: the standard deviation of ln |x|² there.
     Diverges(String, f64),
 }
+
+/// Of the variance of ln |x|²: where second order is off by percents, and where it is no better than none.
+const LARGE: f64 = 0.2;
+const LARGEST: f64 = 1.0;
 
 /// Of signals that fluctuate by a factor.
 const FOLLOWED: &str = "signals differ by a factor from network to network, of which two orders are followed";
@@ -130,10 +138,28 @@ impl<'w> Walk<'w> {
         }
     }
 
+    /// The signal at the start of a stream, of this name if there are several.
+    pub(super) fn enter(&mut self, name: &str, stream: &Stream) -> Signal {
+        let leading = self.leading.enter(stream);
+        let before = std::mem::replace(&mut self.expansion, Expansion::new(stream.seq_len as f64));
+        let name = std::mem::replace(&mut self.stream, name.to_owned());
+        self.away.push(Away { name, expansion: before, observed: std::mem::take(&mut self.observed) });
+        let correlation = Moments::of(&leading).correlation;
+        let fixed = embedding::fixed(&stream.source, &leading.kernel);
+        let start = stream::Stream::start(leading.width, correlation, fixed);
+        Signal::new(leading, start, 0)
+    }
+
+    /// E x² of a signal, averaged over positions; at infinite width where it differs by a factor from network to network.
+    pub(super) fn second_moment(&self, signal: &Signal) -> f64 {
+        let variance = self.expansion.fluctuations().of(signal.place)[(U_A, U_A)];
+        let finite =
+            if variance <= LARGEST { self.expansion.levels(signal.place, &signal.stream).ln_level } else { 0.0 };
+        mean_field::second_moment(&signal.leading) * finite.exp()
+    }
+
     /// What is found in `stack`.
     pub(super) fn through(mut self, stack: &Stack) -> Result<Found, PredictError> {
-        /// Of the variance of ln |x|²: where second order is off by percents, and where it is no better than none.
-        const LARGE: [f64; 2] = [0.2, 1.0];
         self.leading.masks = Masks::told_on(WALKS);
         let mut walks = Vec::new();
         loop {
@@ -147,11 +173,11 @@ impl<'w> Walk<'w> {
             }
         }
         let (variance, site) = self.largest;
-        if variance.is_nan() || variance > LARGE[1] {
+        if variance.is_nan() || variance > LARGEST {
             return Ok(Found::Diverges(site, variance.sqrt()));
         }
         let mut rows = Rows::of_all(walks);
-        rows.caveat_at(&site, (variance > LARGE[0]).then(|| caveat(FOLLOWED, variance.sqrt())));
+        rows.caveat_at(&site, (variance > LARGE).then(|| caveat(FOLLOWED, variance.sqrt())));
         Ok(Found::Rows(rows))
     }
 
@@ -168,6 +194,26 @@ impl<'w> Walk<'w> {
         };
         let ln_gain = gradient.leading.kernel.ln_contracted(&x.kernel);
         self.leading.write_weights(at, [(Parameter::Gain, ln_gain)]);
+    }
+
+    /// What is behind the biases of a norm.
+    fn biased(&mut self, norm: &Norm, y: Signal, kept: Kept) -> (Signal, Kept) {
+        let leading = Arc::new(last_step(norm, &y.leading));
+        let moments = Moments::of(&leading);
+        if y.inside.is_some() {
+            return (Signal { leading, moments, ..y }, Kept::Biased(Box::new(kept), None));
+        }
+        let table = Tensor { name: String::new(), init: norm.bias };
+        let term = Component::Embedding(EmbeddingTerm::Constant { table, rows: 1 });
+        let (stream, applied) = self.expanded(&term, &y, &moments);
+        (Signal::new(leading, stream, y.place), Kept::Biased(Box::new(kept), Some(Box::new(applied))))
+    }
+
+    /// Gives up where numbers are none.
+    fn follow(&mut self, at: &Site, numbers: [f64; 2]) {
+        if numbers.iter().any(|number| number.is_nan()) {
+            self.largest = (f64::NAN, at.path().to_owned());
+        }
     }
 
     /// Turns to the stream of a site.
@@ -192,6 +238,10 @@ impl<'w> Walk<'w> {
     }
 }
 
+fn without_bias(norm: &Norm) -> Norm {
+    Norm { bias: Init::Zero, ..*norm }
+}
+
 impl Interpreter<'_> for Walk<'_> {
     type Signal = Signal;
     type Gradient = Gradient;
@@ -199,14 +249,7 @@ impl Interpreter<'_> for Walk<'_> {
     type Error = PredictError;
 
     fn source(&mut self, at: &Site, stream: &Stream) -> Result<Signal, PredictError> {
-        let leading = self.leading.source(at, stream)?;
-        let before = std::mem::replace(&mut self.expansion, Expansion::new(stream.seq_len as f64));
-        let name = std::mem::replace(&mut self.stream, at.stream().to_owned());
-        self.away.push(Away { name, expansion: before, observed: std::mem::take(&mut self.observed) });
-        let correlation = Moments::of(&leading).correlation;
-        let fixed = embedding::fixed(&stream.source, &leading.kernel);
-        let start = stream::Stream::start(leading.width, correlation, fixed);
-        Ok(Signal::new(leading, start, 0))
+        Ok(self.enter(at.stream(), stream))
     }
 
     fn source_backward(&mut self, at: &Site, stream: &Stream, gradient: Gradient) -> Result<(), PredictError> {
@@ -216,11 +259,18 @@ impl Interpreter<'_> for Walk<'_> {
     }
 
     fn seed(&mut self, at: &Site, seed: &GradientSeed, output: &Signal) -> Result<Gradient, PredictError> {
-        let leading = self.leading.seed(at, seed, &output.leading)?;
-        Ok(Gradient::new(leading, output.place, None))
+        let gradient = Gradient::new(self.leading.seed(at, seed, &output.leading)?, output.place, None);
+        self.start(at, &gradient, output.leading.width);
+        Ok(gradient)
     }
 
     fn apply(&mut self, at: &Site, component: &Component, x: Signal) -> Result<(Signal, Kept), PredictError> {
+        if let Component::Norm(norm) = component
+            && norm.bias.variance() > 0.0
+        {
+            let (y, kept) = self.apply(at, &Component::Norm(without_bias(norm)), x)?;
+            return Ok(self.biased(norm, y, kept));
+        }
         if let Component::Norm(norm) = component
             && let Some(steps) = norm.steps()
         {
@@ -230,8 +280,7 @@ impl Interpreter<'_> for Walk<'_> {
                 kept.push(of_step);
                 y = output;
             }
-            let leading = Arc::new(last_step(norm, &y.leading));
-            return Ok((Signal { moments: Moments::of(&leading), leading, ..y }, Kept::Steps(kept)));
+            return Ok((y, Kept::Steps(kept)));
         }
         let (leading, kept) = self.leading.apply(at, component, Arc::clone(&x.leading))?;
         if x.inside.is_some() {
@@ -259,6 +308,15 @@ impl Interpreter<'_> for Walk<'_> {
                 let input = levels(&leading.kernel).1;
                 self.expansion.apply_backward(*applied, Cosines { output, input });
                 Ok(Gradient::new(leading, place, None))
+            }
+            Kept::Biased(kept, applied) => {
+                let Component::Norm(norm) = component else { unreachable!("norms alone have biases of their own") };
+                if let Some(applied) = applied {
+                    self.start(at, &gradient, applied.width());
+                    let cosine = levels(&gradient.leading.kernel).1;
+                    self.expansion.apply_backward(*applied, Cosines { output: cosine, input: cosine });
+                }
+                self.apply_backward(at, &Component::Norm(without_bias(norm)), *kept, gradient)
             }
             Kept::Inside(kept, fluctuations) => {
                 self.apply_backward_inside(at, component, kept, &fluctuations, gradient)
@@ -319,9 +377,10 @@ impl Interpreter<'_> for Walk<'_> {
     fn observe(&mut self, at: &Site, signal: &Signal) {
         self.observed.push(self.expansion.fluctuations().clone());
         let variance = self.expansion.fluctuations().of(signal.place)[(U_A, U_A)];
-        if variance > self.largest.0 || variance.is_nan() {
+        if variance > self.largest.0 {
             self.largest = (variance, at.path().to_owned());
         }
+        self.follow(at, [variance; 2]);
         if !self.leading.tells(at) {
             return;
         }
@@ -348,8 +407,10 @@ impl Interpreter<'_> for Walk<'_> {
         if !self.leading.tells(at) {
             return;
         }
-        let leading = pooled(&gradient.leading.kernel, |_| 0.0);
+        let leading = self.leading.pooled_gradient(at, &gradient.leading);
         let (added, cosine, spread) = self.observed_gradient(gradient, &fluctuations);
+        let spread = spread.filter(|_| at.expert().is_none());
+        self.follow(at, [added, cosine]);
         let cross = leading.cross.map(|_| leading.second * cosine);
         let pooled = Pooled { ln_unit: leading.ln_unit + added, cross, spread, ..leading };
         self.leading.rows.gradient(at.path(), pooled, Vector2::zeros());

@@ -80,6 +80,19 @@ impl Walk<'_> {
         Added { weights: beyond.added(&gradient.leading, with), ..alone }
     }
 
+    /// What it adds to weights of a router of `x`, from the gradients at its scores.
+    pub(super) fn of_router(
+        &self,
+        (x, place): (&Signal<f64>, usize),
+        fluctuations: &Fluctuations,
+        scores: &LeadingGradient<f64>,
+    ) -> Added {
+        let leading = Moments::of(x).correlation;
+        let r = leading + fluctuations.means(place)[1];
+        let coupling = Coupling::new(self.expansion.given(place).clone(), place, fluctuations, r);
+        Added { weights: Beyond::new(coupling, leading, scores).added(scores, x), biases: 0.0 }
+    }
+
     /// What it adds to weights of values: their gradients are Σ_a h_a z_aᵀ of the outputs of an attention.
     pub(super) fn of_values(&self, attended: &Attended, y: &Signal<f64>, gradient: &LeadingGradient<f64>) -> f64 {
         let coupling = self.expansion.coupling_behind(attended);

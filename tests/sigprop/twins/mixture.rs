@@ -1,8 +1,8 @@
 use sigprop::agreement::{Compared, compare};
-use sigprop::{Sites, predict};
+use sigprop::{Options, Sites, Theory, predict};
 use sigprop_stack::{Activation, Gaussian, Mixture, Node, NormKind, Op, Product, Quantity, Source, Weighting};
 
-use crate::support::{activation, assert_twin, assert_within, linear, norm, sample, stack, tensor};
+use crate::support::{activation, assert_twin_in, assert_within, linear, norm, sample, stack, tensor};
 
 /// Two of four experts, as the library's mixtures weigh them; the router's scores have a variance of ½. Tokens that are
 /// almost copies go to other experts all the same.
@@ -26,7 +26,10 @@ fn chosen_experts() {
         let body = vec![norm("norm", NormKind::RmsNorm), Node::new("experts", Op::Mixture(mixture))];
         for correlation in [0.3, 0.95] {
             let source = Gaussian { width: 128, mean: 0.0, variance: 1.0, correlation };
-            assert_twin(&stack(Source::Gaussian(source), 6, body.clone()), 300);
+            let stack = stack(Source::Gaussian(source), 6, body.clone());
+            for theory in [Theory::FiniteWidth, Theory::Expansion] {
+                assert_twin_in(theory, &stack, 300);
+            }
         }
     }
 }
@@ -81,12 +84,16 @@ fn alike_tokens_are_sent_together() {
     let source = Source::Gaussian(Gaussian { width: WIDTH, mean: 0.0, variance: 1.0, correlation: 0.0 });
     let mut stack = stack(source, 48, vec![Node::new("experts", Op::Mixture(mixture))]);
     stack.gradient.correlation = 0.6;
-    let predicted = predict(&stack, Sites::All).expect("a prediction").table;
-    let rows = compare(&predicted, &sample(&stack, REPLICATES).table, REPLICATES);
-    assert_within(NEGLECTED, rows.iter().filter(|row| row.quantity == Compared::WeightGradient), 3);
-    let output =
-        rows.iter().find(|row| row.site == "experts" && row.quantity == Compared::Site(Quantity::TokenCorrelation));
-    let output = output.expect("told");
-    assert!(output.predicted.value() > 0.004, "{output:?}");
-    assert!(output.z.is_some_and(|z| z.abs() < 4.0), "{output:?}");
+    let sampled = sample(&stack, REPLICATES).table;
+    for theory in [Theory::FiniteWidth, Theory::Expansion] {
+        let options = Options { theory, ..Options::from(Sites::All) };
+        let predicted = predict(&stack, options).expect("a prediction").table;
+        let rows = compare(&predicted, &sampled, REPLICATES);
+        assert_within(NEGLECTED, rows.iter().filter(|row| row.quantity == Compared::WeightGradient), 3);
+        let output =
+            rows.iter().find(|row| row.site == "experts" && row.quantity == Compared::Site(Quantity::TokenCorrelation));
+        let output = output.expect("told");
+        assert!(output.predicted.value() > 0.004, "{output:?}");
+        assert!(output.z.is_some_and(|z| z.abs() < 4.0), "{output:?}");
+    }
 }

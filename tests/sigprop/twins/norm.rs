@@ -1,6 +1,7 @@
+use sigprop::Theory;
 use sigprop_stack::{Attention, Component, EmbeddingTerm, Init, Node, Norm, NormKind, Op};
 
-use crate::support::{assert_twin, gaussian_stack, linear, norm, residual};
+use crate::support::{assert_twin, assert_twin_in, gaussian_stack, linear, norm, residual};
 
 #[test]
 fn norms_of_gaussian_tokens() {
@@ -49,7 +50,10 @@ fn biases_of_norms() {
     for kind in [NormKind::LayerNorm, NormKind::RmsNorm, NormKind::Dyt { alpha: 0.8 }] {
         let maps = [biased("first", kind, bias), linear("map", 128, 128, 1.0), biased("second", kind, bias)];
         let third = kind.pointwise().is_none().then(|| biased("third", kind, bias));
-        assert_twin(&gaussian_stack(128, 1.5, 6, maps.into_iter().chain(third).collect()), 1000);
+        let stack = gaussian_stack(128, 1.5, 6, maps.into_iter().chain(third).collect());
+        for theory in [Theory::FiniteWidth, Theory::Expansion] {
+            assert_twin_in(theory, &stack, 1000);
+        }
     }
 }
 
