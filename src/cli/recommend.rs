@@ -33,8 +33,7 @@ use sigprop::{
 Searched are five numbers: gains on the stds 1/√fan_in of queries and keys, of values and attention
 output, and of the feed-forward network; the std of the embeddings; the ratio of branch to skip, whose
 squares sum to 1. Of all that meet the demands the one nearest to gains of 1 and equal shares is taken.
-The search predicts candidates in the mean-field theory, where it follows the network (-v says so where it
-does not); --theory decides which theory judges them, and which numbers are printed.
+The search predicts candidates in the mean-field theory; --theory decides which theory judges them, and which numbers are printed.
 Rows (--format csv) are the stds of all tensors. `without` tells what it would be if a demand at its limit were dropped. Exit status 1: the demands
 exclude each other, and what gives way is told.
 
@@ -113,9 +112,6 @@ impl Arguments {
         let recommendation = recommend(&described.setting, &self.demands.demands(), &|| bar.inc(1));
         bar.finish_and_clear();
         let recommendation = recommendation?;
-        if let Some(error) = &recommendation.not_followed {
-            console.detail(&format!("{error}; candidates are predicted at finite width"));
-        }
         if let Some(path) = &self.dump_stack {
             emit(Some(path), |out| stack_json(&recommendation.stack, out))?;
             if path == Path::new("-") {

@@ -37,7 +37,7 @@ use sigprop_stack::{Stack, WeightRow};
 
 use crate::assemble::{AssembleError, Assembled, assemble};
 use crate::compare::{Setting, Summary};
-use crate::predict::{PredictError, predict};
+use crate::predict::predict;
 use crate::schemes::Scheme;
 pub use demands::{Demand, Demands, Outcome};
 pub use nearest::Nearest;
@@ -58,8 +58,6 @@ pub struct Recommendation {
     pub nearest: Option<Nearest>,
     /// What each demand at its limit costs: the recommendation without it.
     pub without: Vec<(Demand, Scheme)>,
-    /// The structure for which the search took the theory of finite width; none where it took the mean-field theory.
-    pub not_followed: Option<PredictError>,
     /// The network with it.
     pub stack: Stack,
     /// The weight tensors of that network.
@@ -100,14 +98,5 @@ pub fn recommend(setting: &Setting, demands: &Demands, done: &dyn Fn()) -> Resul
     let without = without.collect::<Result<_, AssembleError>>()?;
     let nearest = nearest::nearest(setting, &stack)?;
     let weights = prediction.table.weights;
-    Ok(Recommendation {
-        scheme,
-        summary,
-        outcomes,
-        nearest,
-        without,
-        not_followed: models.not_followed,
-        stack,
-        weights,
-    })
+    Ok(Recommendation { scheme, summary, outcomes, nearest, without, stack, weights })
 }

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use sigprop_stack::{Component, EmbeddingTerm, Node, Op, Source, Stack};
 
-use crate::assemble::{AssembleError, assemble, assemble_in};
+use crate::assemble::{AssembleError, assemble_in};
 use crate::compare::{Setting, all_schemes};
-use crate::predict::{PredictError, Theory};
-use crate::schemes::{Scheme, SchemeError};
+use crate::predict::Theory;
+use crate::schemes::Scheme;
 
 /// A scheme near by.
 #[derive(Clone, Debug)]
@@ -18,8 +18,7 @@ pub struct Nearest {
     pub distance: f64,
 }
 
-/// The scheme whose numbers are nearest to those of `stack`. Schemes that follow the signal do so in the mean-field theory, where it
-/// follows the network; the distance of the nearest is that in the theory asked for.
+/// The scheme whose numbers are nearest to those of `stack`. Schemes that follow the signal do so in the mean-field theory; the distance of the nearest is that in the theory asked for.
 pub(super) fn nearest(setting: &Setting, stack: &Stack) -> Result<Option<Nearest>, AssembleError> {
     let (own, standardises) = (numbers(stack), |stack: &Stack| !stack.standardised().is_empty());
     let mut nearest: Option<Nearest> = None;
@@ -43,13 +42,7 @@ pub(super) fn nearest(setting: &Setting, stack: &Stack) -> Result<Option<Nearest
 /// The network with the numbers of `scheme`.
 fn by_scheme(theory: Theory, setting: &Setting, scheme: &Scheme) -> Result<Stack, AssembleError> {
     let Setting { architecture, input, run, options: _ } = setting;
-    let assembled = match assemble_in(theory, architecture, scheme, input, run) {
-        Err(AssembleError::Scheme(SchemeError::Predict(PredictError::NotFollowed { .. }))) => {
-            assemble(architecture, scheme, input, run)
-        }
-        assembled => assembled,
-    };
-    Ok(assembled?.stack)
+    Ok(assemble_in(theory, architecture, scheme, input, run)?.stack)
 }
 
 fn distance(one: &BTreeMap<String, f64>, other: &BTreeMap<String, f64>) -> f64 {

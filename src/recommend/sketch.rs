@@ -8,55 +8,33 @@ use crate::architecture::{Architecture, Positions, Stem};
 use crate::assemble::{AssembleError, Input, assemble};
 use crate::compare::Setting;
 use crate::cost::tensor_entries;
-use crate::predict::{Options, Positions as Grid, PredictError, Theory, is_exchangeable, predict};
+use crate::predict::{Options, Positions as Grid, Theory, is_exchangeable};
 use crate::schemes::Scheme;
 use crate::verdict::over_blocks;
 
-/// The settings of a search, and why the mean-field theory is not among them.
+/// The settings of a search.
 pub(super) struct Models {
     /// From the network itself in the theory asked for to the fastest.
     pub(super) settings: Vec<Setting>,
     /// Names of the weight matrices that blocks share, with a `*` for the block.
     pub(super) matrices: Vec<String>,
-    /// A structure that the mean-field theory does not follow, if there is one.
-    pub(super) not_followed: Option<PredictError>,
 }
 
 impl Models {
-    /// The network itself, the same in the mean-field theory, and, where positions differ, one in which they do not; where the
-    /// mean-field theory does not follow it, networks with few tokens instead.
-    ///
-    /// # Errors
-    ///
-    /// There is no such network, or the mean-field theory was asked for and does not follow it.
+    /// The network itself, the same in the mean-field theory, and, where positions differ, one in which they do not.
     pub(super) fn new(setting: &Setting, scheme: &Scheme) -> Result<Self, AssembleError> {
-        /// Positions that are followed pair by pair in a tenth of a second.
-        const SOME: usize = 64;
         let stack = assembled(setting, scheme)?;
         let wide = wide(setting);
         let mut settings = vec![setting.clone()];
-        let not_followed = match predict(&stack, wide.options) {
-            Err(error @ PredictError::NotFollowed { .. }) if setting.options.theory == Theory::MeanField => {
-                return Err(error.into());
-            }
-            Err(error @ PredictError::NotFollowed { .. }) => Some(error),
-            Ok(_) | Err(_) => None,
-        };
-        let has_positions = !is_exchangeable(&stack);
-        let searched = if not_followed.is_none() { &wide } else { setting };
-        if searched != setting {
-            settings.push(wide.clone());
-        } else if has_positions && not_followed.is_some() {
-            settings.push(shortened(setting, SOME));
-        }
-        if has_positions {
-            settings.push(without_positions(searched, scheme));
+        settings.extend((wide != *setting).then(|| wide.clone()));
+        if !is_exchangeable(&stack) {
+            settings.push(without_positions(&wide, scheme));
         }
         // Latent attention rotates whatever its positions are.
         settings.retain(|setting| assembled(setting, scheme).is_ok());
         let names = tensor_entries(&stack).into_keys().filter(|name| name.ends_with("weight"));
         let matrices: BTreeSet<String> = names.filter_map(|name| over_blocks(&name)).collect();
-        Ok(Self { settings, matrices: matrices.into_iter().collect(), not_followed })
+        Ok(Self { settings, matrices: matrices.into_iter().collect() })
     }
 }
 
@@ -152,8 +130,7 @@ mod tests {
         for preset in PRESETS {
             let setting = Setting::from(preset.architecture());
             let scheme = Gains::start(setting.architecture.n_layers).scheme();
-            let Models { settings, not_followed, matrices: _ } = Models::new(&setting, &scheme).expect("a network");
-            assert_eq!(not_followed, None, "{}", preset.name);
+            let Models { settings, matrices: _ } = Models::new(&setting, &scheme).expect("a network");
             let is_plain = ["bert", "dslm"].iter().any(|name| preset.name.starts_with(name));
             assert_eq!(settings.len(), if is_plain { 2 } else { 3 }, "{}", preset.name);
             let theories = settings.iter().map(|setting| setting.options.theory == Theory::MeanField);

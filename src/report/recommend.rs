@@ -51,8 +51,7 @@ pub fn recommendation_rows(recommendation: &Recommendation) -> Rows {
 
 /// Everything but the stack.
 pub fn recommendation_json(recommendation: &Recommendation, out: &mut dyn Write) -> io::Result<()> {
-    let Recommendation { scheme, summary, outcomes, nearest, without, not_followed: _, stack, weights } =
-        recommendation;
+    let Recommendation { scheme, summary, outcomes, nearest, without, stack, weights } = recommendation;
     let document = RecommendationJson {
         schema_version: SCHEMA_VERSION,
         version: env!("CARGO_PKG_VERSION"),

@@ -30,18 +30,6 @@ fn either_theory_judges() {
     assert_ne!(recommended("mean-field"), recommended("finite-width"));
 }
 
-/// ALiBi without a causal mask.
-#[test]
-fn what_the_mean_field_theory_does_not_follow_is_searched_at_finite_width() {
-    let search = |arguments: &[&str]| small("recommend", &[&["--positions", "alibi"], arguments].concat());
-    let output = search(&["-v"]);
-    assert!(stdout(&output).contains("--scheme gains:"));
-    assert!(stderr(&output).contains("does not follow ALiBi"), "{}", stderr(&output));
-    assert!(stderr(&output).contains("candidates are predicted at finite width"), "{}", stderr(&output));
-    assert!(refused(&search(&["--theory", "mean-field"])).contains("does not follow ALiBi"));
-    assert!(!stderr(&small("recommend", &["-v"])).contains("does not follow"));
-}
-
 #[test]
 fn recommendations_in_words() {
     let output = small("recommend", &[]);
