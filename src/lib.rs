@@ -10,6 +10,7 @@ pub mod diff;
 mod domain;
 pub mod export;
 mod finite_width;
+pub mod first_step;
 pub mod head;
 pub mod huggingface;
 pub mod inspect;
@@ -31,7 +32,6 @@ pub mod schemes;
 pub mod stack_file;
 pub mod suite;
 pub mod tokens;
-pub mod update;
 pub mod verdict;
 
 pub use compare::compare;

@@ -3,8 +3,8 @@
 use clap::{Args, ValueEnum};
 use sigprop::{
     Prediction,
+    first_step::{FirstUpdate, Optimizer},
     head::Head,
-    update::{FirstUpdate, Optimizer},
 };
 use sigprop_stack::Stack;
 

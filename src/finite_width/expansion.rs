@@ -441,6 +441,11 @@ impl Attended {
 }
 
 impl Applied {
+    /// Fluctuations at the input, with what its entries add.
+    pub(crate) fn before(&self) -> &Fluctuations {
+        &self.before
+    }
+
     /// Fluctuations at the output.
     pub(crate) fn after(&self) -> &Fluctuations {
         &self.after

@@ -28,6 +28,13 @@ pub(crate) fn of_stream(stream: usize) -> Range<usize> {
     stream * VARIABLES..(stream + 1) * VARIABLES
 }
 
+/// γ, the variance of ε_ab in r_ab = R + o_a + o_b + (1 − R) ε_ab, from the covariance of a stream of the correlation R.
+pub(crate) fn concentration(covariance: &Matrix, correlation: f64) -> f64 {
+    let less = |of: usize| (covariance[(of, of)] - covariance[(R, R)]).max(0.0);
+    let apart = 1.0 - correlation;
+    if apart > 0.0 { ((less(R_AB) - 2.0 * less(R_A)) / (apart * apart)).max(0.0) } else { 0.0 }
+}
+
 /// What averages over tokens leave of the variables of a stream: those of all in place of those of single ones.
 pub(crate) fn average() -> Matrix {
     let mut average = Matrix::zeros();

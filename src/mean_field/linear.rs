@@ -27,6 +27,11 @@ fn gain(linear: &Linear, count: usize) -> f64 {
     count as f64 * variance
 }
 
+/// ln of the square by which a step of what is drawn moves the weight in use.
+pub(super) fn ln_jacobian(linear: &Linear) -> f64 {
+    linear.standardised.map_or(0.0, |_| (gain(linear, 1) / linear.weight.init.variance()).ln())
+}
+
 impl<S: Scalar> MeanField<S> for Linear {
     fn forward(&self, x: &Signal<S>) -> Signal<S> {
         let kernel = match self.standardised {
@@ -46,9 +51,7 @@ impl<S: Scalar> MeanField<S> for Linear {
             Some(_) => &x.centred_kernel(),
             None => &x.kernel,
         };
-        // By how much a step of what is drawn moves the weight in use.
-        let jacobian = self.standardised.map_or(1.0, |_| gain(self, 1) / self.weight.init.variance());
-        let ln_collected = gradient.ln_collected(input) + jacobian.ln();
+        let ln_collected = gradient.ln_collected(input) + ln_jacobian(self);
         let weight = (Parameter::Tensor(&self.weight), ln_collected);
         let Some(bias) = &self.bias else { return smallvec![weight] };
         let ln_bias = match gradient.next {

@@ -1,7 +1,8 @@
 //! The infinitely wide network: what every component makes of second moments, forward and backward.
 //!
 //! State: E x_a x_b of single entries for all tokens a, b ([`kernel`]), at followed positions ([`positions`]). One file per
-//! component: formula, assumption, source, and code that reads like it. Nothing here knows of finite widths.
+//! component: formula, assumption, source, and code that reads like it. Nothing here knows of finite widths but [`steps`], whose
+//! sums over features do not vanish at infinite width beside one token's.
 
 mod activation;
 pub(crate) mod attention;
@@ -25,6 +26,7 @@ pub(crate) mod scalar;
 mod scale;
 pub(crate) mod signal;
 mod softmax;
+pub(crate) mod steps;
 mod sum;
 #[cfg(test)]
 mod tests;

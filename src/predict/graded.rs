@@ -17,7 +17,8 @@ const ENOUGH: f64 = 0.1;
 
 /// The prediction of the theory of infinite width, and with what finite width adds to it.
 pub(super) fn predict(stack: &Stack, options: Options, same_ids: Option<f64>) -> Result<Prediction, PredictError> {
-    let options_of = |theory| Options { theory, ..options };
+    // Of the theory that is asked for alone.
+    let options_of = |theory| Options { theory, steps: options.steps && theory == options.theory, ..options };
     let of = |theory, grading| Rows::average(walks(stack, options_of(theory), grading, same_ids)?);
     let at = |grading| of(options.theory, grading);
     let gradings = match options.positions {
@@ -68,7 +69,7 @@ fn walks(
     same_ids: Option<f64>,
 ) -> Result<Vec<Rows>, PredictError> {
     let walk = |segment, ids: &[Vec<u32>]| {
-        let leading = || mean_field::Walk::new(options.sites, grading, (same_ids, segment), ids);
+        let leading = || mean_field::Walk::new(options.sites, grading, (same_ids, segment), ids).asked(options.steps);
         if options.theory != Theory::Expansion {
             return leading().through(stack);
         }

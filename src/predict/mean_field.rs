@@ -6,12 +6,12 @@ use std::sync::Arc;
 use foldhash::{HashMap, HashMapExt};
 use nalgebra::{Matrix2, Vector2};
 use sigprop_stack::{
-    Activation, Attention, Branch, Component, Convolution, Embedding, Fan, GradientSeed, Ids, Interpreter, Mask,
-    Mixture, Norm, PositionBias, Rotary, Site, Source, Stack, Stream, Sum, Tensor, run,
+    Activation, Attention, Branch, Component, Convolution, Embedding, Fan, GradientSeed, Ids, Interpreter, Linear,
+    Mask, Mixture, Norm, PositionBias, Rotary, Site, Source, Stack, Stream, Sum, Tensor, run,
 };
 
 use super::masks::Masks;
-use super::rows::{Rows, WeightNote};
+use super::rows::{LinearNote, Rows, WeightNote};
 use super::{PredictError, Sites};
 use crate::domain::Pooled;
 use crate::mean_field::attention::{self, Attended, Operators, Rotated, RotatedSums, Sums, View, slopes};
@@ -22,6 +22,7 @@ use crate::mean_field::kernel::Kernel;
 use crate::mean_field::mixture::{self, Routing};
 use crate::mean_field::positions::{Chart, Grading, Positions, layout::hides_nothing};
 use crate::mean_field::signal::Signal;
+use crate::mean_field::steps::{FiniteWidth, Steps};
 use crate::mean_field::{convolution, embedding, rotation::Turn};
 use crate::rules::attention::Sharpness;
 
@@ -51,6 +52,8 @@ pub(crate) struct Walk<'w> {
     /// Experts that one stands for, inside mixtures.
     experts: f64,
     pub(super) masks: Masks,
+    /// Whether first steps are asked for.
+    pub(super) steps: bool,
     /// What is added to ln E dW² of the weights that are met next.
     pub(super) added: Added,
     pub(super) rows: Rows,
@@ -61,6 +64,8 @@ pub(crate) struct Walk<'w> {
 pub(super) struct Added {
     pub(super) weights: f64,
     pub(super) biases: f64,
+    /// To what first steps do.
+    pub(super) steps: FiniteWidth,
 }
 
 /// The sums of a mask that were worked out before, and those of rotations.
@@ -117,9 +122,15 @@ impl<'w> Walk<'w> {
             routings: Vec::new(),
             experts: 1.0,
             masks: Masks::told_on(1),
+            steps: false,
             added: Added::default(),
             rows: Rows::default(),
         }
+    }
+
+    /// The same, which follows first steps if they are asked for.
+    pub(crate) fn asked(self, steps: bool) -> Self {
+        Self { steps, ..self }
     }
 
     /// What is found in `stack`.
@@ -338,6 +349,25 @@ impl<'w> Walk<'w> {
     }
 }
 
+impl Walk<'_> {
+    /// Writes what first steps of a linear map do; experts see some of the tokens.
+    fn write_steps(&mut self, at: &Site, linear: &Linear, [x, y]: [&Signal<f64>; 2], gradient: &Gradient<f64>) {
+        if !self.steps || at.expert().is_some() {
+            return;
+        }
+        let finite = FiniteWidth { weights: self.added.weights, ..self.added.steps };
+        let Pooled { ln_unit, second, .. } = pooled(&y.kernel, |_| 0.0);
+        let ln_output = second.ln() + ln_unit;
+        let bias = linear.bias.as_ref().map_or(0.0, |bias| bias.init.variance());
+        let product = if bias > 0.0 { 1.0 - bias * (-ln_output).exp() } else { 1.0 };
+        self.rows.linear(LinearNote {
+            tensor: linear.weight.name.clone(),
+            ln_output: ln_output + (product * finite.signal.ln_level.exp_m1()).ln_1p(),
+            steps: Steps::of(linear, x, gradient, finite),
+        });
+    }
+}
+
 /// The rule of a component with one input and without tables.
 pub(super) fn rule(component: &Component) -> &dyn MeanField<f64> {
     match component {
@@ -471,6 +501,9 @@ impl Interpreter<'_> for Walk<'_> {
             (_, Kept::Apply([x, y])) => {
                 let rule = rule(component);
                 self.write_weights(at, rule.weights(&x, &y, &gradient));
+                if let Component::Linear(linear) = component {
+                    self.write_steps(at, linear, [&x, &y], &gradient);
+                }
                 Ok(rule.backward(&x, &y, &gradient))
             }
             (Component::Norm(norm), Kept::Steps(kept)) => {

@@ -68,19 +68,19 @@ pub struct LinearRow {
     pub tensor: String,
     /// E y² of the output.
     pub output: Number,
-    /// E Δy² of ΔW = −dL/dW; of keys not to be trusted ([`crate::update`]).
+    /// E Δy² of ΔW = −dL/dW, where [`crate::first_step`] trusts it.
     pub moved_by_sgd: Number,
-    /// E Δy² of ΔW = −sign dL/dW; none where the laws of features decide.
-    pub moved_by_adam: Option<Number>,
+    /// E Δy² of ΔW = −sign dL/dW, likewise.
+    pub moved_by_adam: Number,
     /// E |dL/dW|.
     pub gradient_size: Number,
 }
 
 impl LinearRow {
     /// E Δy² of a step with the learning rate 1.
-    pub fn moved(&self, optimizer: Optimizer) -> Option<Number> {
+    pub fn moved(&self, optimizer: Optimizer) -> Number {
         match optimizer {
-            Optimizer::Sgd => Some(self.moved_by_sgd),
+            Optimizer::Sgd => self.moved_by_sgd,
             Optimizer::Adam => self.moved_by_adam,
         }
     }
@@ -220,10 +220,6 @@ pub(crate) fn predict_seeded(
     let Options { sites, sequences, seed, steps, theory, .. } = options;
     check(stack)?;
     if theory != Theory::FiniteWidth {
-        if steps {
-            let site = stack.name.clone();
-            return Err(PredictError::NotFollowed { site, what: "what first steps do" });
-        }
         return graded::predict(stack, options, same_ids);
     }
     let walk = |moments: Moments| moments.asked(steps, same_ids).walk(stack);

@@ -6,9 +6,9 @@ use sigprop_stack::{Cell, Number, Quantity, Site, SiteRow, SiteTable, WeightRow}
 
 use super::{AttentionRow, Caveat, Followed, LinearRow, PredictError, Prediction};
 use crate::domain::Pooled;
+use crate::mean_field::steps::Steps;
 use crate::moments::ln_sum;
 use crate::rules::attention::Sharpness;
-use crate::rules::linear::steps::Steps;
 
 /// Notes of a walk, in order of depth.
 #[derive(Default)]
@@ -158,8 +158,7 @@ impl Rows {
             let of = |walk: &Self| walk.linears[place].steps;
             let steps = Steps {
                 by_sgd: ln_mean(&|walk| of(walk).by_sgd),
-                // What the laws of features are is the same in all sequences.
-                by_adam: note.steps.by_adam.map(|ln| ln_mean(&|walk| of(walk).by_adam.unwrap_or(ln))),
+                by_adam: ln_mean(&|walk| of(walk).by_adam),
                 size: ln_mean(&|walk| of(walk).size),
             };
             LinearNote { tensor: note.tensor.clone(), ln_output: ln_mean(&|walk| walk.linears[place].ln_output), steps }
@@ -218,7 +217,7 @@ impl Rows {
             tensor,
             output: Number::from_ln(ln_output),
             moved_by_sgd: Number::from_ln(steps.by_sgd),
-            moved_by_adam: steps.by_adam.map(Number::from_ln),
+            moved_by_adam: Number::from_ln(steps.by_adam),
             gradient_size: Number::from_ln(steps.size),
         });
         let caveats = self.caveats.into_iter().map(|(_, caveat)| caveat).collect();

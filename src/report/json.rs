@@ -9,10 +9,10 @@ use super::{Run, SCHEMA_VERSION, ln, std_error, summary::SummaryDocument, update
 use crate::{
     agreement::{Comparison, Summary},
     cost::Cost,
+    first_step::FirstUpdate,
     head::Loss,
     predict::{Caveat, Prediction},
     stack_file::stack_hash,
-    update::FirstUpdate,
     verdict::Verdict,
 };
 

@@ -8,8 +8,8 @@ use sigprop_stack::Number;
 use super::json::within_f64;
 use super::table::selected_table;
 use super::{Rows, ln};
+use crate::first_step::{FirstUpdate, UpdateRow};
 use crate::numerals::short;
-use crate::update::{FirstUpdate, UpdateRow};
 
 /// Columns of [`update_rows`].
 const COLUMNS: [&str; 8] = [

@@ -13,7 +13,7 @@ const WIDER: usize = 1 << 17;
 const MORE_HEADS: usize = 1 << 8;
 
 /// A network with `factor` times as many features and the same gains.
-fn widened(stack: &Stack, factor: usize) -> Stack {
+pub(crate) fn widened(stack: &Stack, factor: usize) -> Stack {
     let mut wide = stack.clone();
     wide.head = None;
     for stream in &mut wide.streams {

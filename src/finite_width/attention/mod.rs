@@ -16,7 +16,7 @@ use self::averages::Averages;
 use self::gains::{Inputs, Path, RowCovariances};
 use super::backward::Conditional;
 use super::chart::{About, Map, Moments, Quadratic, R, R_A, R_AB, R_B, U, U_A, U_B, VARIABLES};
-use super::forward::{average, of_stream};
+use super::forward::{average, concentration, of_stream};
 use super::gradients::Cosines;
 use super::jet::Jet;
 use super::mixed::Mixed;
@@ -198,9 +198,8 @@ fn inputs(attention: &Attention, score: f64, keys: f64, x: &Matrix, r: f64) -> I
     let d = 1.0 - r;
     let pairs = (x[(R_AB, R_AB)] - x[(R, R)]).max(0.0);
     let squares = (x[(U_A, U_A)] - x[(U, U)]).max(0.0);
-    // r_ab = R + o_a + o_b + (1 − R) ε_ab.
     let common = (x[(R_A, R_A)] - x[(R, R)]).max(0.0);
-    let gamma = ((pairs - 2.0 * common) / (d * d)).clamp(0.0, LARGEST);
+    let gamma = concentration(x, r).min(LARGEST);
     let common = common / (d * d);
     // 1 of Gaussian tokens, 0 of normalised ones, whose lengths are fixed.
     let gaussian = if gamma > 0.0 { (squares / (2.0 * gamma)).min(1.0) } else { 0.0 };

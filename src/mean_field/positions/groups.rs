@@ -1,10 +1,11 @@
 //! Groups of exchangeable tokens: all tokens alike (one group), a class token and the others, two segments.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use smallvec::smallvec;
 
 use super::cubic::Sparse;
+use super::grid::point;
 use super::{Positions, Repetition, classes};
 use crate::mean_field::scalar::Few;
 
@@ -20,7 +21,6 @@ impl Positions {
             }
         }
         let second = Sparse::new(second.into_iter());
-        let point = |a: usize, b: usize| (a.max(b) * (a.max(b) + 1) / 2 + a.min(b)) as u32;
         let row_sums = Sparse::new((0..tokens.len()).map(|a| {
             let others = |b: usize| if a == b { tokens[b] - 1.0 } else { tokens[b] };
             (0..tokens.len()).map(|b| (point(a, b), others(b))).collect()
@@ -37,6 +37,7 @@ impl Positions {
             repetition,
             given: None,
             boundary: None,
+            grid: OnceLock::new(),
         }
     }
 
@@ -55,6 +56,7 @@ impl Positions {
             repetition: None,
             given: None,
             boundary: None,
+            grid: OnceLock::new(),
         }
     }
 }

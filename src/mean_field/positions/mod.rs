@@ -9,6 +9,7 @@ mod chart;
 mod cubic;
 mod dense;
 mod grading;
+mod grid;
 mod groups;
 pub(crate) mod layout;
 mod line;
@@ -21,7 +22,7 @@ mod sum;
 mod taps;
 
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use smallvec::smallvec;
 
@@ -29,8 +30,9 @@ pub(crate) use self::averages::Averages;
 pub(crate) use self::chart::Chart;
 use self::cubic::Sparse;
 pub(crate) use self::grading::Grading;
+pub(crate) use self::grid::Grid;
 pub(crate) use self::list::{Decay, Spec};
-pub(crate) use self::repetition::{Counts, Repetition};
+pub(crate) use self::repetition::{Counts, Repetition, Shares};
 pub(crate) use self::sum::Sum;
 pub(crate) use self::taps::Taps;
 use super::scalar::{Few, Scalar};
@@ -60,6 +62,8 @@ pub(crate) struct Positions {
     pub(crate) given: Option<Given>,
     /// How many tokens are in the first of two segments, on average, where every position is followed.
     pub(crate) boundary: Option<f64>,
+    /// For sums over triples of tokens, if they were asked for.
+    grid: OnceLock<Grid>,
 }
 
 /// Given ids, and how they repeat.
@@ -85,6 +89,7 @@ impl Positions {
             repetition,
             given: None,
             boundary: None,
+            grid: OnceLock::new(),
             chart: Some(chart),
         }
     }
@@ -95,6 +100,14 @@ impl Positions {
         let chart = Chart::new(length, Grading::all(length), &[]);
         let given = Given { ids: ids.into(), repetition: Arc::new(Repetition::given(ids)) };
         Self { given: Some(given), ..Self::on(chart, None) }
+    }
+
+    /// Nodes and columns.
+    pub(crate) fn grid(&self) -> &Grid {
+        self.grid.get_or_init(|| match &self.chart {
+            Some(chart) => Grid::of(chart),
+            None => Grid::of_groups(&self.tokens),
+        })
     }
 
     /// How many nodes there are.
@@ -171,6 +184,20 @@ impl Positions {
     /// Σ over all tokens.
     pub(crate) fn sum<S: Scalar>(&self, own: impl Fn(usize) -> S) -> S {
         self.tokens.iter().enumerate().map(|(node, &tokens)| own(node) * tokens).sum()
+    }
+
+    /// The probabilities that two and three tokens have the same id, where that is a class of pairs, and those of two sequences that stand
+    /// for all, with their weights.
+    pub(crate) fn shares(&self) -> (Shares, Vec<(f64, Shares)>) {
+        match &self.repetition {
+            Some(repetition) => (repetition.shares(), repetition.draws(self.length)),
+            None => (Shares::NONE, vec![(1.0, Shares::NONE)]),
+        }
+    }
+
+    /// Σ over all ordered pairs of different tokens as if all were of one class, from the values at the points of one.
+    pub(crate) fn sum_points<S: Scalar>(&self, pair: impl Fn(usize) -> S) -> S {
+        self.pairs.iter().enumerate().map(|(point, &pairs)| pair(point) * pairs).sum()
     }
 
     /// Σ over all ordered pairs of different tokens.

@@ -21,6 +21,28 @@ pub(crate) struct Repetition {
     ranks: OnceLock<Counts>,
 }
 
+/// The probabilities that two and that three tokens have the same id.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shares {
+    pub(crate) pair: f64,
+    pub(crate) triple: f64,
+}
+
+impl Shares {
+    /// Where ids are no class of pairs.
+    pub(crate) const NONE: Self = Self { pair: 0.0, triple: 0.0 };
+
+    /// Of every class of pairs.
+    pub(crate) fn classes(self) -> [f64; 2] {
+        [1.0 - self.pair, self.pair]
+    }
+
+    /// The probability that a token has the same id as one of two others and not as the second.
+    pub(crate) fn one_pair(self) -> f64 {
+        self.pair - self.triple
+    }
+}
+
 /// Where ids come from.
 #[derive(Clone, Debug)]
 enum Law {
@@ -101,6 +123,40 @@ impl Repetition {
             _ => self.triple / self.pair,
         };
         own - self.pair
+    }
+
+    /// Both probabilities.
+    pub(crate) fn shares(&self) -> Shares {
+        Shares { pair: self.pair, triple: self.triple }
+    }
+
+    /// Two values, with their weights, of the shares p₂ and p₃ of pairs and triples of equal ids in one sequence of `length` tokens. Their
+    /// variances are those of n = π₂³/π₃² ids with Poisson numbers of tokens, λ = L π₃/π₂ on average,
+    ///
+    /// ```text
+    /// Var p₂/π₂² = (4/λ + 2/λ²)/n     Var p₃/π₃² = (9/λ + 18/λ² + 6/λ³)/n
+    /// ```
+    ///
+    /// both are taken as log-normal and as fully correlated (0.97 for large λ).
+    pub(crate) fn draws(&self, length: f64) -> Vec<(f64, Shares)> {
+        let Shares { pair, triple } = self.shares();
+        if pair <= 0.0 || pair >= 1.0 || triple <= 0.0 {
+            return vec![(1.0, self.shares())];
+        }
+        let (tokens, ids) = (length * triple / pair, pair.powi(3) / triple.powi(2));
+        let variances = [
+            (4.0 / tokens + 2.0 / tokens.powi(2)) / ids,
+            (9.0 / tokens + 18.0 / tokens.powi(2) + 6.0 / tokens.powi(3)) / ids,
+        ];
+        let factors = |sign: f64| variances.map(|of| (sign * of.ln_1p().sqrt() - 0.5 * of.ln_1p()).exp());
+        let (many, few) = (factors(1.0), factors(-1.0));
+        // So that the mean of p₂ stays.
+        let weight = (1.0 - few[0]) / (many[0] - few[0]);
+        let of = |[pairs, triples]: [f64; 2]| {
+            let pair = (pair * pairs).min(1.0);
+            Shares { pair, triple: (triple * triples).min(pair) }
+        };
+        vec![(weight, of(many)), (1.0 - weight, of(few))]
     }
 
     /// How many ids have how many of `length` tokens, on average: many tokens in classes.

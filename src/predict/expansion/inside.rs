@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use sigprop_stack::{Component, Fan, Interpreter, Site};
 
-use super::weights::Beyond;
+use super::weights::{Beyond, stepped};
 use super::{Gradient, Kept, Signal, Walk};
 use crate::finite_width::backward::Conditional;
 use crate::finite_width::chart::{About, Moments, component, levels};
@@ -13,6 +13,7 @@ use crate::finite_width::expansion::{Attended, Coupling};
 use crate::finite_width::forward::Fluctuations;
 use crate::mean_field::gradient::Gradient as LeadingGradient;
 use crate::mean_field::signal::Signal as LeadingSignal;
+use crate::mean_field::steps::FiniteWidth;
 use crate::predict::PredictError;
 use crate::predict::mean_field::{self, Added};
 
@@ -84,7 +85,9 @@ impl Walk<'_> {
             let pair = cosine - levels(&leading.kernel).1;
             let alone = || Beyond { ln_own, pair }.added_alone(&leading);
             let biases = if inside.is_of_keys { ln_own } else { alone() };
-            self.leading.added = Added { weights, biases };
+            let steps = || stepped((x, place), fluctuations, (ln_own, cosine), &leading);
+            let steps = if self.leading.steps { steps() } else { FiniteWidth::default() };
+            self.leading.added = Added { weights, biases, steps };
         }
         let output = levels(&leading.kernel).1;
         let leading = self.leading.apply_backward(at, component, kept, leading)?;

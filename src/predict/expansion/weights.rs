@@ -5,10 +5,11 @@ use sigprop_stack::Component;
 use super::{Gradient, Walk};
 use crate::finite_width::chart::{Moments, levels};
 use crate::finite_width::expansion::{Applied, Attended, Coupling};
-use crate::finite_width::forward::Fluctuations;
+use crate::finite_width::forward::{Fluctuations, Levels, concentration};
 use crate::mean_field::gradient::Gradient as LeadingGradient;
 use crate::mean_field::kernel::Kernel;
 use crate::mean_field::signal::Signal;
+use crate::mean_field::steps::{self, FiniteWidth};
 use crate::predict::mean_field::Added;
 
 /// What finite width adds to ln E |g_a|²|x_a|², and to E g_a·g_b x_a·x_b over that.
@@ -59,6 +60,25 @@ impl Beyond {
     }
 }
 
+/// What finite width adds to the input of a map and to the gradient at its output, of which ln E |g_a|² over that of infinite width and
+/// the cosine of two are these.
+pub(super) fn stepped(
+    (x, place): (&Signal<f64>, usize),
+    fluctuations: &Fluctuations,
+    (ln_own, cosine): (f64, f64),
+    gradient: &LeadingGradient<f64>,
+) -> FiniteWidth {
+    let leading = Moments::of(x).correlation;
+    let Levels { ln_level, correlation, .. } = fluctuations.levels(place, None, leading);
+    let gamma = concentration(&fluctuations.of(place), leading + correlation).min(1.0);
+    FiniteWidth {
+        signal: steps::Added { ln_level, correlation },
+        gradient: steps::Added { ln_level: ln_own, correlation: cosine - levels(&gradient.kernel).1 },
+        concentration: (gamma - x.width.recip()).max(0.0),
+        weights: 0.0,
+    }
+}
+
 impl Walk<'_> {
     /// What finite width adds to the parameters of a component.
     pub(super) fn added(
@@ -77,7 +97,13 @@ impl Walk<'_> {
         let with = if is_gain { y } else { x };
         let coupling = self.expansion.coupling(applied, !is_gain);
         let beyond = Beyond::new(coupling, Moments::of(with).correlation, &gradient.leading);
-        Added { weights: beyond.added(&gradient.leading, with), ..alone }
+        let steps = || {
+            let at_output = self.expansion.gradient(gradient.place, applied.after());
+            stepped((x, gradient.place), applied.before(), (at_output.0, at_output.1), &gradient.leading)
+        };
+        let is_asked = self.leading.steps && matches!(component, Component::Linear(_));
+        let steps = if is_asked { steps() } else { FiniteWidth::default() };
+        Added { weights: beyond.added(&gradient.leading, with), steps, ..alone }
     }
 
     /// What it adds to weights of a router of `x`, from the gradients at its scores.
@@ -107,7 +133,7 @@ impl Walk<'_> {
         let kernel = &gradient.leading.kernel;
         let (ln_own, cosine, _) = self.expansion.gradient(gradient.place, fluctuations);
         let biases = Beyond { ln_own, pair: cosine - levels(kernel).1 }.added_alone(&gradient.leading);
-        Added { weights: ln_own, biases }
+        Added { weights: ln_own, biases, ..Added::default() }
     }
 
     /// What it adds to ln E |g_a|², the cosine of two, and the variance of ln mean |g_a|².

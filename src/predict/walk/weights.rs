@@ -8,7 +8,7 @@ use super::Moments;
 use crate::domain::{Domain, Flow, Gradient, Signal};
 use crate::predict::rows::{LinearNote, WeightNote};
 use crate::rules::embedding::positions;
-use crate::rules::linear::steps::Steps;
+use crate::rules::linear::steps::steps;
 use crate::rules::{convolution, embedding, linear, mixture, norm};
 
 impl Moments {
@@ -58,7 +58,7 @@ impl Moments {
                 // Experts see some of the tokens.
                 if self.steps && at.expert().is_none() {
                     let tensor = linear.weight.name.clone();
-                    let steps = Steps::of(linear, &self.domain, x, gradient);
+                    let steps = steps(linear, &self.domain, x, gradient);
                     self.rows.linear(LinearNote { tensor, ln_output: y.ln_level(), steps });
                 }
             }

@@ -36,54 +36,31 @@ use sigprop_stack::Linear;
 
 use super::ln_jacobian;
 use crate::domain::{Domain, Flow, Gradient, Signal, Signs};
-use crate::moments::{Token, ln_sum, share};
+use crate::mean_field::steps::Steps;
+use crate::moments::{ln_sum, share};
 
-/// What first steps do, per entry, as logarithms; of no gradient, nothing.
-#[derive(Clone, Copy)]
-pub(crate) struct Steps {
-    /// E Δy²/η².
-    pub(crate) by_sgd: f64,
-    /// The same of Adam, if the features are told.
-    pub(crate) by_adam: Option<f64>,
-    /// E |G|.
-    pub(crate) size: f64,
-}
-
-impl Steps {
-    /// Of the map from `x` to an output with this gradient.
-    pub(crate) fn of(linear: &Linear, domain: &Domain, x: &Signal, gradient: &Gradient) -> Self {
-        let ln_collected = domain.ln_collected(x, gradient, 0.0);
-        let signs = is_gaussian(linear, x);
-        if ln_collected == f64::NEG_INFINITY {
-            let nothing = f64::NEG_INFINITY;
-            return Self { by_sgd: nothing, by_adam: signs.then_some(nothing), size: nothing };
-        }
-        let width = linear.fan_in as f64;
-        let ln_level = x.ln_level();
-        let ln_own = ln_sum(x.levels().zip(gradient.levels()).map(|(x, g)| x + g));
-        let own = share(ln_own + (domain.length(x.tokens.len()) / x.tokens.len() as f64).ln(), ln_collected);
-        let apart = (1.0 - domain.mean_cosine(x)).powi(2);
-        let concentrated = (x.concentration.total - width.recip()).max(0.0);
-        let ln_noise = ln_level + (width.recip() + concentrated * apart * own).ln();
-        let moved = |terms: [f64; 3]| 2.0 * width.ln() + ln_sum(terms.into_iter());
-        let Signs { ln_aligned, ln_size } = domain.signs(x, gradient);
-        let along = FRAC_2_PI.ln();
-        let own = (1.0 - FRAC_2_PI).ln() - width.ln();
-        let ln_jacobian = ln_jacobian(linear);
-        let by_sgd = moved([domain.ln_aligned(x, gradient), ln_noise + ln_collected, f64::NEG_INFINITY]);
-        Self {
-            by_sgd: by_sgd + 2.0 * ln_jacobian,
-            by_adam: signs.then(|| ln_jacobian + moved([along + ln_aligned, along + ln_noise, own + ln_level])),
-            size: ln_size + 0.5 * ln_jacobian,
-        }
+/// Of the map from `x` to an output with this gradient.
+pub(crate) fn steps(linear: &Linear, domain: &Domain, x: &Signal, gradient: &Gradient) -> Steps {
+    let ln_collected = domain.ln_collected(x, gradient, 0.0);
+    if ln_collected == f64::NEG_INFINITY {
+        return Steps::NONE;
     }
-}
-
-/// Whether the features have no mean, and tails lighter than products of Gaussians. Those that lost their mean to a
-/// standardised weight are skewed.
-fn is_gaussian(linear: &Linear, x: &Signal) -> bool {
-    /// Of Gaussian entries 2, of those with half of them dropped 5, of products of two 8.
-    const HEAVY: f64 = 5.5;
-    let had_mean = |token: &Token| linear.standardised.is_some() && token.skewness.abs() > 1e-9;
-    x.tokens.iter().all(|token| token.mean.abs() < 1e-9 && token.kurtosis < HEAVY && !had_mean(token))
+    let width = linear.fan_in as f64;
+    let ln_level = x.ln_level();
+    let ln_own = ln_sum(x.levels().zip(gradient.levels()).map(|(x, g)| x + g));
+    let own = share(ln_own + (domain.length(x.tokens.len()) / x.tokens.len() as f64).ln(), ln_collected);
+    let apart = (1.0 - domain.mean_cosine(x)).powi(2);
+    let concentrated = (x.concentration.total - width.recip()).max(0.0);
+    let ln_noise = ln_level + (width.recip() + concentrated * apart * own).ln();
+    let moved = |terms: [f64; 3]| 2.0 * width.ln() + ln_sum(terms.into_iter());
+    let Signs { ln_aligned, ln_size } = domain.signs(x, gradient);
+    let along = FRAC_2_PI.ln();
+    let own = (1.0 - FRAC_2_PI).ln() - width.ln();
+    let ln_jacobian = ln_jacobian(linear);
+    let by_sgd = moved([domain.ln_aligned(x, gradient), ln_noise + ln_collected, f64::NEG_INFINITY]);
+    Steps {
+        by_sgd: by_sgd + 2.0 * ln_jacobian,
+        by_adam: ln_jacobian + moved([along + ln_aligned, along + ln_noise, own + ln_level]),
+        size: ln_size + 0.5 * ln_jacobian,
+    }
 }

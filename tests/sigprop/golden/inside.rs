@@ -3,8 +3,8 @@
 use rayon::ThreadPoolBuilder;
 use sigprop::architecture::{Architecture, Format};
 use sigprop::assemble::{Input, Run, assemble};
+use sigprop::first_step::{FirstUpdate, Optimizer};
 use sigprop::schemes::Scheme;
-use sigprop::update::{FirstUpdate, Optimizer};
 use sigprop::{Options, Prediction, Sites, predict};
 use sigprop_stack::{Number, Quantity, SiteRow, Stack};
 

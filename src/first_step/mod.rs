@@ -11,7 +11,7 @@
 //! ```
 //!
 //! ΔL is the change of the loss to first order by the step of this tensor alone, Δy that of the output on the same
-//! sequence: S, S' and E |G| of linear maps are those of `src/rules/linear/steps.rs`. Without ε Adam's first step, with
+//! sequence: S, S' and E |G| of linear maps are those of `src/mean_field/steps/mod.rs`. Without ε Adam's first step, with
 //! both of its moments corrected for their bias, is the sign; f is the share of entries whose gradient is not exactly
 //! zero: rows of ids that occur, 1 elsewhere. Of other tensors E |G| = √(2/π) √(f E G²), as of Gaussian entries.
 //!
@@ -98,7 +98,7 @@ impl FirstUpdate {
             let step = Step {
                 weight,
                 linear,
-                moved: linear.filter(|_| !untold.contains(tensor)).and_then(|linear| linear.moved(optimizer)),
+                moved: linear.filter(|_| !untold.contains(tensor)).map(|linear| linear.moved(optimizer)),
                 ln_entries: (entries[tensor] as f64).ln(),
                 ln_seen: seen.get(tensor).map_or(0.0, |share| share.ln()),
                 ln_rate: (learning_rate * rates(tensor).of(optimizer)).ln(),

@@ -1,0 +1,161 @@
+//! Of which linear maps no change of the output is predicted.
+
+use std::collections::HashSet;
+
+use sigprop_stack::{
+    Activation, Component, Dropout, EmbeddingTerm, Linear, Node, NormKind, Op, Optimizer, Source, Stack,
+};
+
+/// The weights of maps that make keys, and under Adam those before activations that can be silent and those whose features are
+/// not like Gaussian ones.
+pub(super) fn untold(stack: &Stack, optimizer: Optimizer) -> HashSet<&str> {
+    let mut walk = Walk { optimizer, ends: Vec::new(), weights: HashSet::new() };
+    for stream in &stack.streams {
+        let has_mean = match &stream.source {
+            Source::Gaussian(source) => source.mean != 0.0,
+            Source::Embedding(source) => source.terms.iter().any(is_wave),
+        };
+        let end = walk.through(&stream.body, Features { has_mean, ..Features::GAUSSIAN }, false);
+        walk.ends.push(end);
+    }
+    walk.weights
+}
+
+/// How features differ from Gaussian ones without mean.
+#[derive(Clone, Copy, Debug)]
+struct Features {
+    has_mean: bool,
+    is_skewed: bool,
+    /// Tails as heavy as those of the product of two.
+    is_heavy: bool,
+}
+
+impl Features {
+    const GAUSSIAN: Self = Self { has_mean: false, is_skewed: false, is_heavy: false };
+
+    /// Of a sum of several, or of several side by side.
+    fn or(self, other: Self) -> Self {
+        Self {
+            has_mean: self.has_mean || other.has_mean,
+            is_skewed: self.is_skewed || other.is_skewed,
+            is_heavy: self.is_heavy || other.is_heavy,
+        }
+    }
+
+    /// Whether signs of gradients of this map are those of sums of Gaussian terms. A standardised weight subtracts the mean.
+    fn are_gaussian(self, linear: &Linear) -> bool {
+        !self.is_heavy && if linear.standardised.is_some() { !self.is_skewed } else { !self.has_mean }
+    }
+
+    fn behind(self, component: &Component) -> Self {
+        /// Of entries zeroed, with which E x⁴/(E x²)² is as large as twice that of Gaussian ones.
+        const MANY: f64 = 0.53;
+        match component {
+            Component::Linear(_) | Component::Convolution(_) => Self::GAUSSIAN,
+            Component::Activation(activation) => self.activated(*activation),
+            Component::Norm(norm) if norm.kind == NormKind::LayerNorm => Self { has_mean: false, ..self },
+            Component::Dropout(Dropout { rate }) => Self { is_heavy: self.is_heavy || *rate > MANY, ..self },
+            Component::Embedding(term) => Self { has_mean: self.has_mean || is_wave(term), ..self },
+            Component::Norm(_) | Component::Scale(_) | Component::Rotary(_) | Component::Prepend(_) => self,
+        }
+    }
+
+    fn activated(self, activation: Activation) -> Self {
+        match activation {
+            Activation::Identity | Activation::Tanh | Activation::Erf => self,
+            Activation::Relu2 | Activation::Xielu => Self { has_mean: true, is_skewed: true, is_heavy: true },
+            Activation::Relu
+            | Activation::LeakyRelu { .. }
+            | Activation::Gelu
+            | Activation::GeluTanh
+            | Activation::Silu
+            | Activation::QuickGelu
+            | Activation::Mish
+            | Activation::HardSwish
+            | Activation::Relu6
+            | Activation::Sigmoid
+            | Activation::Softplus
+            | Activation::Elu
+            | Activation::Selu => Self { has_mean: true, is_skewed: true, ..self },
+        }
+    }
+}
+
+struct Walk<'s> {
+    optimizer: Optimizer,
+    /// Features at the ends of the streams before.
+    ends: Vec<Features>,
+    weights: HashSet<&'s str>,
+}
+
+impl<'s> Walk<'s> {
+    /// Features behind a body, which is a part of keys or is not.
+    fn through(&mut self, body: &'s [Node], mut features: Features, makes_keys: bool) -> Features {
+        for (place, node) in body.iter().enumerate() {
+            if let Op::Apply(Component::Linear(linear)) = &node.op {
+                let by_signs = || !features.are_gaussian(linear) || body.get(place + 1).is_some_and(can_be_silent);
+                if makes_keys || (self.optimizer == Optimizer::Adam && by_signs()) {
+                    self.weights.insert(&linear.weight.name);
+                }
+            }
+            features = self.behind(&node.op, features, makes_keys);
+        }
+        features
+    }
+
+    fn behind(&mut self, op: &'s Op, x: Features, makes_keys: bool) -> Features {
+        let all = |of: Vec<Features>| of.into_iter().reduce(Features::or).unwrap_or(x);
+        match op {
+            Op::Apply(component) => x.behind(component),
+            Op::Chain(body) => self.through(body, x, makes_keys),
+            Op::Mixture(mixture) => self.through(&mixture.expert, x, makes_keys),
+            Op::Sum(sum) => {
+                let of: Vec<Features> =
+                    sum.branches.iter().map(|branch| self.through(&branch.body, x, makes_keys)).collect();
+                let added = of.into_iter().zip(&sum.branches).filter(|(_, branch)| branch.scale != 0.0);
+                all(added.map(|(features, _)| features).collect())
+            }
+            Op::Concat(concat) => {
+                all(concat.parts.iter().map(|part| self.through(&part.body, x, makes_keys)).collect())
+            }
+            Op::Product(product) => {
+                let of: Vec<Features> = product.factors.iter().map(|body| self.through(body, x, makes_keys)).collect();
+                let has_mean = of.iter().all(|factor| factor.has_mean);
+                Features { has_mean, is_skewed: has_mean, is_heavy: of.len() > 1 || all(of).is_heavy }
+            }
+            Op::Attention(attention) => {
+                let read = attention.memory.map_or(x, |stream| self.ends[stream]);
+                self.through(&attention.query, x, makes_keys);
+                self.through(&attention.key, read, true);
+                self.through(&attention.value, read, makes_keys)
+            }
+        }
+    }
+}
+
+/// Whether features of one token have a mean over all features.
+fn is_wave(term: &EmbeddingTerm) -> bool {
+    matches!(term, EmbeddingTerm::SinusoidalPosition { .. })
+}
+
+/// Whether features may have a gradient of exactly zero for all tokens.
+fn can_be_silent(node: &Node) -> bool {
+    let Op::Apply(Component::Activation(activation)) = &node.op else { return false };
+    match activation {
+        Activation::Relu | Activation::Relu2 | Activation::Relu6 | Activation::HardSwish => true,
+        Activation::Identity
+        | Activation::LeakyRelu { .. }
+        | Activation::Gelu
+        | Activation::GeluTanh
+        | Activation::Silu
+        | Activation::QuickGelu
+        | Activation::Mish
+        | Activation::Elu
+        | Activation::Selu
+        | Activation::Xielu
+        | Activation::Tanh
+        | Activation::Sigmoid
+        | Activation::Erf
+        | Activation::Softplus => false,
+    }
+}

@@ -1,0 +1,202 @@
+//! What the first step of an optimiser does to the output of a linear map y = W x on the same sequence.
+//!
+//! With G = dL/dW = Σ_t g_t x_tᵀ, K_ab = E x_a x_b, Γ_ab = E g_a g_b, n features of x, c the mean correlation of tokens,
+//!
+//! ```text
+//! SGD    ΔW = −η G         E Δy_s²/η² = n² (E_s Σ_tu Γ_tu K_ts K_us + φ K_ss Σ_tu Γ_tu K_tu)
+//! Adam   ΔW = −η sign G    E Δy_s²/η² = n² (2/π) (E_s (K g)_s²/(g·K g) + φ K_ss) + n (1 − 2/π) K_ss
+//! E |G| = √(2/π) E √(g·K g)           φ = 1/n + (γ − 1/n)(1 − c)² Σ_t Γ_tt K_tt/Σ_tu Γ_tu K_tu
+//! ```
+//!
+//! The first term is what tokens have in common (`aligned.rs`, `signs.rs`), the second noise: Σ_tu Γ_tu K_tu is E dW²; the variance of
+//! x_t·x_s/n is 1/n, of two differences of tokens γ. Given g, an entry of G is Gaussian together with x_sj, and E sign(G_ij) x_sj =
+//! √(2/π) (K g)_s/√(g·K g). A step of a standardised weight moves the one in use by √J of it: E Δy² has J² (SGD) or J (Adam), E |G| √J.
+//!
+//! Assumptions: gradients depend on signals as far as Γ says; relative terms of order γ are neglected. Of signs besides: gradients
+//! and features are Gaussian without mean (`src/first_step/untold.rs`). At infinite width γ = 1/n. Source: ours.
+
+mod aligned;
+mod signs;
+
+use std::f64::consts::FRAC_2_PI;
+
+use sigprop_stack::Linear;
+
+use super::gradient::{Gradient, Next};
+use super::kernel::{Kernel, correlation};
+use super::linear::ln_jacobian;
+use super::signal::Signal;
+use aligned::{Aligned, Matrices};
+use signs::Signs;
+
+/// What first steps do, per entry, as logarithms; of no gradient, nothing.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Steps {
+    /// E Δy²/η².
+    pub(crate) by_sgd: f64,
+    /// The same of Adam.
+    pub(crate) by_adam: f64,
+    /// E |G|.
+    pub(crate) size: f64,
+}
+
+/// What finite width adds to the input of a map and to the gradient at its output.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct FiniteWidth {
+    pub(crate) signal: Added,
+    pub(crate) gradient: Added,
+    /// γ − 1/n.
+    pub(crate) concentration: f64,
+    /// What is added to ln E dW².
+    pub(crate) weights: f64,
+}
+
+/// What is added to ln E x², and to the correlation of two tokens.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Added {
+    pub(crate) ln_level: f64,
+    pub(crate) correlation: f64,
+}
+
+impl Added {
+    fn to(self, kernel: &Kernel<f64>) -> Kernel<f64> {
+        let more = |_, [a, b]: [f64; 2], pair: f64| {
+            let scale = (a * b).max(0.0).sqrt();
+            (pair + self.correlation * scale).clamp(-scale, scale)
+        };
+        let pairs = kernel.map_pairs(&kernel.own, more);
+        kernel.with(kernel.ln_unit + self.ln_level, kernel.own.clone(), pairs)
+    }
+}
+
+impl Steps {
+    /// Of no gradient.
+    pub(crate) const NONE: Self =
+        Self { by_sgd: f64::NEG_INFINITY, by_adam: f64::NEG_INFINITY, size: f64::NEG_INFINITY };
+
+    /// Of the map from `x` to an output with this gradient.
+    pub(crate) fn of(linear: &Linear, x: &Signal<f64>, gradient: &Gradient<f64>, finite: FiniteWidth) -> Self {
+        let x = if linear.standardised.is_some() { &x.centred_kernel() } else { &x.kernel };
+        let ln_collected = gradient.ln_collected(x) + finite.weights;
+        if ln_collected == f64::NEG_INFINITY {
+            return Self::NONE;
+        }
+        let x = finite.signal.to(x);
+        let x = if matches!(gradient.next, Next::Scores) { x.doubly_centred() } else { x };
+        Self::of_kernels(linear, [&x, &finite.gradient.to(&gradient.kernel)], ln_collected, finite.concentration)
+    }
+
+    /// From both kernels, ln E dW², and γ − 1/n.
+    fn of_kernels(linear: &Linear, [x, gradient]: [&Kernel<f64>; 2], ln_collected: f64, concentration: f64) -> Self {
+        let (width, positions) = (linear.fan_in as f64, &x.positions);
+        let ln_level = (positions.sum(|node| x.own[node]) / positions.length).ln() + x.ln_unit;
+        let ln_own = positions.sum(|node| x.own[node] * gradient.own[node]).ln() + x.ln_unit + gradient.ln_unit;
+        let concentrated = concentration * (1.0 - mean_correlation(x)).powi(2) * (ln_own - ln_collected).exp();
+        let ln_noise = ln_level + (width.recip() + concentrated).ln();
+        let [k, g] = [x, gradient].map(Matrices::new);
+        let aligned = Aligned::new(&k, &g);
+        let ln_aligned = aligned.at(positions.shares().0).ln() + 2.0 * x.ln_unit + gradient.ln_unit;
+        let signs = Signs::of(&k, &g, &aligned);
+        let (along, across) = (FRAC_2_PI.ln(), (1.0 - FRAC_2_PI).ln() - width.ln());
+        let ln_jacobian = ln_jacobian(linear);
+        let of = |terms: &[f64]| 2.0 * width.ln() + ln_sum(terms);
+        Self {
+            by_sgd: 2.0 * ln_jacobian + of(&[ln_aligned, ln_noise + ln_collected]),
+            by_adam: ln_jacobian + of(&[along + signs.ln_aligned, along + ln_noise, across + ln_level]),
+            size: 0.5 * (ln_jacobian + ln_collected) + signs.ln_size,
+        }
+    }
+}
+
+/// Of two different tokens; 0 of a token alone.
+fn mean_correlation(x: &Kernel<f64>) -> f64 {
+    let positions = &x.positions;
+    let pairs = positions.length * (positions.length - 1.0);
+    let sum = || positions.sum_pairs(|point| correlation(positions.ends(point, &x.own), x.pairs[point]));
+    if pairs > 0.0 { sum() / pairs } else { 0.0 }
+}
+
+/// ln of the sum of what these are logarithms of.
+fn ln_sum(terms: &[f64]) -> f64 {
+    let largest = terms.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    if largest.is_finite() { largest + terms.iter().map(|ln| (ln - largest).exp()).sum::<f64>().ln() } else { largest }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use approx::assert_relative_eq;
+    use sigprop_stack::{Init, Tensor};
+
+    use super::*;
+    use crate::mean_field::positions::Positions;
+
+    const TOKENS: f64 = 12.0;
+
+    fn linear() -> Linear {
+        let weight = Tensor { name: String::new(), init: Init::Normal { std: 0.1 } };
+        Linear { fan_in: 64, fan_out: 32, weight, bias: None, standardised: None }
+    }
+
+    /// Of tokens with these second moments (as logarithms) and correlations of the signal and of the gradient.
+    fn steps(linear: &Linear, levels: [f64; 2], correlations: [f64; 2], finite: FiniteWidth) -> Steps {
+        let positions = Arc::new(Positions::groups(&[TOKENS], None));
+        let [x, gradient] = [0, 1].map(|index: usize| {
+            let kernel = Kernel::new(&positions, |_| 1.0, |_| correlations[index]);
+            kernel.with(levels[index], kernel.own.clone(), kernel.pairs.clone())
+        });
+        Steps::of(linear, &Signal::centred(64.0, x), &Gradient::independent(gradient), finite)
+    }
+
+    /// Δy goes with |x|² |g| (SGD) and with |x| (Adam), |G| with |x| |g|; beyond f64 too.
+    #[test]
+    fn steps_are_homogeneous() {
+        let base = steps(&linear(), [0.0, 0.0], [0.4, 0.1], FiniteWidth::default());
+        for [x, g] in [[2.0, -3.0], [-700.0, 900.0]] {
+            let got = steps(&linear(), [x, g], [0.4, 0.1], FiniteWidth::default());
+            assert_relative_eq!(got.by_sgd - base.by_sgd, 2.0 * x + g, max_relative = 1e-12);
+            assert_relative_eq!(got.by_adam - base.by_adam, x, max_relative = 1e-12);
+            assert_relative_eq!(got.size - base.size, 0.5 * (x + g), max_relative = 1e-12);
+        }
+    }
+
+    /// Copies with copied gradients are one token, L times.
+    #[test]
+    fn copies_move_as_one_token() {
+        let Steps { by_sgd, by_adam, size } = steps(&linear(), [0.0; 2], [1.0; 2], FiniteWidth::default());
+        let (n, tokens) = (64f64, TOKENS);
+        assert_relative_eq!(by_sgd.exp(), n * n * tokens * tokens * (1.0 + 1.0 / n), max_relative = 1e-9);
+        let noise = FRAC_2_PI / n + (1.0 - FRAC_2_PI) / n;
+        assert_relative_eq!(by_adam.exp(), n * n * (FRAC_2_PI + noise), max_relative = 1e-6);
+        assert_relative_eq!(size.exp(), FRAC_2_PI * tokens, max_relative = 1e-6);
+    }
+
+    /// γ is noise of the squares of tokens' differences.
+    #[test]
+    fn concentrated_differences_are_noise() {
+        let of = |concentration| {
+            let finite = FiniteWidth { concentration, ..FiniteWidth::default() };
+            steps(&linear(), [0.0; 2], [0.4, 0.1], finite).by_sgd.exp()
+        };
+        let noise = 64.0 * 64.0 * 0.1 * 0.36 * TOKENS;
+        assert_relative_eq!(of(0.1) - of(0.0), noise, max_relative = 1e-9);
+    }
+
+    /// Levels and correlations are those of finite width, E dW² is what it is said to be.
+    #[test]
+    fn finite_width_moves_moments() {
+        let signal = Added { ln_level: 0.2, correlation: -0.1 };
+        let gradient = Added { ln_level: -0.3, correlation: 0.05 };
+        let collected = |x: f64, g: f64| (TOKENS * (1.0 + (TOKENS - 1.0) * x * g)).ln();
+        let weights = collected(0.3, 0.15) - collected(0.4, 0.1) - 0.1;
+        let finite = FiniteWidth { signal, gradient, weights, concentration: 0.0 };
+        let got = steps(&linear(), [0.0; 2], [0.4, 0.1], finite);
+        let expected = steps(&linear(), [0.2, -0.3], [0.3, 0.15], FiniteWidth::default());
+        for (got, expected) in
+            [(got.by_sgd, expected.by_sgd), (got.by_adam, expected.by_adam), (got.size, expected.size)]
+        {
+            assert_relative_eq!(got, expected, max_relative = 1e-12);
+        }
+    }
+}
