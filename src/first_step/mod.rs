@@ -23,9 +23,11 @@
 //! * maps that are used several times, and experts;
 //! * maps of keys: their gradients sum to zero and know which tokens are alike beyond averages over pairs;
 //! * Adam: maps behind activations and products, where tokens that are alike have features of other laws, and maps
-//!   before ReLU and its like, whose features may be silent for all tokens and then take no step.
+//!   before ReLU and its like, whose features may be silent for all tokens and then take no step (`untold.rs`).
 //!
-//! The last two make E |G| smaller than told: Adam's ΔL is too large by up to √(π/2) there.
+//! The last two make E |G| smaller than predicted: Adam's ΔL is too large by up to √(π/2) there. `--theory mean-field` and `expansion`
+//! average kernels over ids that are drawn, and Δy, which is quadratic in them, does not contain their variance over sequences: it is
+//! too small behind attention to few tokens. With given ids it does.
 //!
 //! # Source
 //!

@@ -159,3 +159,56 @@ fn can_be_silent(node: &Node) -> bool {
         | Activation::Softplus => false,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use sigprop_stack::{Gaussian, GradientSeed, Init, Norm, Product, Stream, Tensor};
+
+    use super::*;
+
+    fn linear(name: &str) -> Node {
+        let weight = Tensor { name: name.to_owned(), init: Init::Normal { std: 0.1 } };
+        Node::apply(name, Component::Linear(Linear { fan_in: 8, fan_out: 8, weight, bias: None, standardised: None }))
+    }
+
+    fn activation(of: Activation) -> Node {
+        Node::apply("activation", Component::Activation(of))
+    }
+
+    fn norm(kind: NormKind) -> Node {
+        Node::apply("norm", Component::Norm(Norm::plain(kind, 0.0)))
+    }
+
+    fn untold_of(body: Vec<Node>, mean: f64, optimizer: Optimizer) -> Vec<String> {
+        let source = Source::Gaussian(Gaussian { width: 8, mean, variance: 1.0, correlation: 0.0 });
+        let stream = Stream { name: "stream".to_owned(), seq_len: 4, source, body };
+        let stack = Stack::new("", vec![stream], GradientSeed { stream: 0, correlation: 0.0 });
+        let mut weights: Vec<String> = untold(&stack, optimizer).into_iter().map(str::to_owned).collect();
+        weights.sort();
+        weights
+    }
+
+    /// Features with a mean, with the tails of products, or that may be silent.
+    #[test]
+    fn signs_ask_for_gaussian_features() {
+        let dropout = |rate| Node::apply("dropout", Component::Dropout(Dropout { rate }));
+        let product = || {
+            let factors = vec![vec![linear("gate"), activation(Activation::Silu)], vec![linear("up")]];
+            Node::new("product", Op::Product(Product { factors }))
+        };
+        for (body, mean, expected) in [
+            (vec![linear("a"), linear("b")], 0.0, vec![]),
+            (vec![linear("a"), linear("b")], 1.0, vec!["a"]),
+            (vec![norm(NormKind::RmsNorm), linear("a")], 1.0, vec!["a"]),
+            (vec![norm(NormKind::LayerNorm), linear("a")], 1.0, vec![]),
+            (vec![linear("a"), activation(Activation::Tanh), linear("b")], 0.0, vec![]),
+            (vec![linear("a"), activation(Activation::Gelu), linear("b"), linear("c")], 0.0, vec!["b"]),
+            (vec![linear("a"), activation(Activation::Relu), linear("b")], 0.0, vec!["a", "b"]),
+            (vec![dropout(0.5), linear("a"), dropout(0.6), linear("b")], 0.0, vec!["b"]),
+            (vec![product(), linear("down"), linear("after")], 0.0, vec!["down"]),
+        ] {
+            assert_eq!(untold_of(body.clone(), mean, Optimizer::Adam), expected, "{body:?}");
+            assert!(untold_of(body, mean, Optimizer::Sgd).is_empty());
+        }
+    }
+}

@@ -2,7 +2,7 @@
 //!
 //! State: E x_a x_b of single entries for all tokens a, b ([`kernel`]), at followed positions ([`positions`]). One file per
 //! component: formula, assumption, source, and code that reads like it. Nothing here knows of finite widths but [`steps`], whose
-//! sums over features do not vanish at infinite width beside one token's.
+//! formulas contain 1/n.
 
 mod activation;
 pub(crate) mod attention;

@@ -186,7 +186,7 @@ pub struct Options {
     pub sequences: Option<usize>,
     /// Seed of what is drawn.
     pub seed: u64,
-    /// Whether to tell what steps along gradients do; takes the cube of the sequence where positions are told apart.
+    /// Whether to predict what steps along gradients do; takes the cube of the sequence where every position is followed.
     pub steps: bool,
     /// Which terms are followed.
     pub theory: Theory,

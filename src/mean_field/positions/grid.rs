@@ -22,7 +22,7 @@ pub(crate) struct Grid {
     /// What a function of two positions is at a node and a column, from its values at points: row by row.
     values: Sparse,
     /// What a function of one position is at a column, from its values at nodes.
-    between: Sparse,
+    interpolation: Sparse,
 }
 
 impl Grid {
@@ -50,7 +50,7 @@ impl Grid {
         Self {
             nodes: chart.nodes().iter().filter_map(|node| columns.binary_search(node).ok()).collect(),
             values: Sparse::new(values),
-            between: Sparse::new(columns.iter().map(|&position| of_points(chart.at[position]).collect())),
+            interpolation: Sparse::new(columns.iter().map(|&position| of_points(chart.at[position]).collect())),
             tokens,
         }
     }
@@ -63,7 +63,7 @@ impl Grid {
             tokens: tokens.to_vec(),
             nodes: (0..count).collect(),
             values: Sparse::new(pairs.map(|(a, b)| [(point(a, b), 1.0)].into_iter().collect())),
-            between: Sparse::new((0..count as u32).map(|node| [(node, 1.0)].into_iter().collect())),
+            interpolation: Sparse::new((0..count as u32).map(|node| [(node, 1.0)].into_iter().collect())),
         }
     }
 
@@ -78,17 +78,17 @@ impl Grid {
     }
 
     /// With every column times the tokens that it stands for.
-    pub(crate) fn weighted(&self, mut rows: DMatrix<f64>) -> DMatrix<f64> {
+    pub(crate) fn times_tokens(&self, mut rows: DMatrix<f64>) -> DMatrix<f64> {
         rows.column_iter_mut().zip(&self.tokens).for_each(|(mut column, &tokens)| column *= tokens);
         rows
     }
 
     /// Σ_u f(t, u) h(u) for h at nodes, as a matrix.
     pub(crate) fn operator(&self, rows: DMatrix<f64>) -> DMatrix<f64> {
-        let weighted = self.weighted(rows);
+        let weighted = self.times_tokens(rows);
         let mut operator = DMatrix::zeros(self.nodes.len(), self.nodes.len());
         for (column, values) in weighted.column_iter().enumerate() {
-            for &(node, weight) in self.between.row(column) {
+            for &(node, weight) in self.interpolation.row(column) {
                 operator.column_mut(node as usize).axpy(weight, &values, 1.0);
             }
         }

@@ -91,27 +91,28 @@ impl<'k> Matrices<'k> {
         let share = ids.classes();
         // Of Σ_t and Σ_u over two others, both of one class, or one of each.
         let weights = [share[0] - ids.one_pair(), ids.one_pair(), ids.triple];
-        let both = |[one, same]: [f64; 2]| weights[0] * one * one + (2.0 * weights[1] * one + weights[2] * same) * same;
+        let product =
+            |[one, same]: [f64; 2]| weights[0] * one * one + (2.0 * weights[1] * one + weights[2] * same) * same;
         let of_classes = |of: &dyn Fn(usize) -> f64| [of(0), if others.len() > 1 { of(1) } else { 0.0 }];
-        let single = |node: usize| {
+        let of_token = |node: usize| {
             let sums = of_classes(&|class| others[class][node]);
             let own = k.own[node] * h[node];
-            own * (own + 2.0 * (share[0] * sums[0] + share[1] * sums[1])) + both(sums)
+            own * (own + 2.0 * (share[0] * sums[0] + share[1] * sums[1])) + product(sums)
         };
         let squared = h.map(|h| h * h);
-        let twice = |point: usize| {
+        let coincidence = |point: usize| {
             let [a, b] = positions.ends(point, squared.as_slice());
             let pair = of_classes(&|class| k.pairs[positions.class(class).start + point]);
-            0.5 * (a + b) * (share[0] * pair[0] * pair[0] + share[1] * pair[1] * pair[1] - both(pair))
+            0.5 * (a + b) * (share[0] * pair[0] * pair[0] + share[1] * pair[1] * pair[1] - product(pair))
         };
-        positions.sum(single) + positions.sum_points(twice)
+        positions.sum(of_token) + positions.sum_points(coincidence)
     }
 }
 
 /// A kernel of two different tokens of one class as matrices.
 struct Rows {
     /// At nodes and columns, and at pairs of nodes.
-    rows: DMatrix<f64>,
+    columns: DMatrix<f64>,
     nodes: DMatrix<f64>,
     /// Σ over all tokens other than that of a node of this times a function at nodes.
     operator: DMatrix<f64>,
@@ -119,17 +120,17 @@ struct Rows {
 
 impl Rows {
     fn new(grid: &Grid, pairs: &[f64]) -> Self {
-        let rows = grid.rows(pairs);
-        let nodes = grid.at_nodes(&rows);
-        let mut operator = grid.operator(rows.clone());
+        let columns = grid.rows(pairs);
+        let nodes = grid.at_nodes(&columns);
+        let mut operator = grid.operator(columns.clone());
         let others = operator.diagonal() - nodes.diagonal();
         operator.set_diagonal(&others);
-        Self { rows, nodes, operator }
+        Self { columns, nodes, operator }
     }
 
     /// Σ_u of this at (t, u) times another at (s, u) over tokens other than t and s.
     fn contracted(&self, other: &Self, grid: &Grid) -> DMatrix<f64> {
-        let mut sum = grid.weighted(self.rows.clone()) * other.rows.transpose();
+        let mut sum = grid.times_tokens(self.columns.clone()) * other.columns.transpose();
         let count = sum.nrows();
         for s in 0..count {
             for t in 0..count {
@@ -241,7 +242,6 @@ mod tests {
             (&near, &near, 0.1),
         ] {
             let [graded, all] = [Grading::FINE, Grading::all(LENGTH)].map(|grading| of(grading, x, g));
-            println!("{}", graded / all - 1.0);
             approx::assert_relative_eq!(graded, all, max_relative = tolerance);
         }
     }

@@ -43,8 +43,8 @@ pub(crate) struct Steps {
 /// What finite width adds to the input of a map and to the gradient at its output.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct FiniteWidth {
-    pub(crate) signal: Added,
-    pub(crate) gradient: Added,
+    pub(crate) signal: Shift,
+    pub(crate) gradient: Shift,
     /// γ − 1/n.
     pub(crate) concentration: f64,
     /// What is added to ln E dW².
@@ -53,18 +53,18 @@ pub(crate) struct FiniteWidth {
 
 /// What is added to ln E x², and to the correlation of two tokens.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Added {
+pub(crate) struct Shift {
     pub(crate) ln_level: f64,
     pub(crate) correlation: f64,
 }
 
-impl Added {
-    fn to(self, kernel: &Kernel<f64>) -> Kernel<f64> {
-        let more = |_, [a, b]: [f64; 2], pair: f64| {
+impl Shift {
+    fn applied(self, kernel: &Kernel<f64>) -> Kernel<f64> {
+        let shifted = |_, [a, b]: [f64; 2], pair: f64| {
             let scale = (a * b).max(0.0).sqrt();
             (pair + self.correlation * scale).clamp(-scale, scale)
         };
-        let pairs = kernel.map_pairs(&kernel.own, more);
+        let pairs = kernel.map_pairs(&kernel.own, shifted);
         kernel.with(kernel.ln_unit + self.ln_level, kernel.own.clone(), pairs)
     }
 }
@@ -81,9 +81,9 @@ impl Steps {
         if ln_collected == f64::NEG_INFINITY {
             return Self::NONE;
         }
-        let x = finite.signal.to(x);
+        let x = finite.signal.applied(x);
         let x = if matches!(gradient.next, Next::Scores) { x.doubly_centred() } else { x };
-        Self::of_kernels(linear, [&x, &finite.gradient.to(&gradient.kernel)], ln_collected, finite.concentration)
+        Self::of_kernels(linear, [&x, &finite.gradient.applied(&gradient.kernel)], ln_collected, finite.concentration)
     }
 
     /// From both kernels, ln E dW², and γ − 1/n.
@@ -186,8 +186,8 @@ mod tests {
     /// Levels and correlations are those of finite width, E dW² is what it is said to be.
     #[test]
     fn finite_width_moves_moments() {
-        let signal = Added { ln_level: 0.2, correlation: -0.1 };
-        let gradient = Added { ln_level: -0.3, correlation: 0.05 };
+        let signal = Shift { ln_level: 0.2, correlation: -0.1 };
+        let gradient = Shift { ln_level: -0.3, correlation: 0.05 };
         let collected = |x: f64, g: f64| (TOKENS * (1.0 + (TOKENS - 1.0) * x * g)).ln();
         let weights = collected(0.3, 0.15) - collected(0.4, 0.1) - 0.1;
         let finite = FiniteWidth { signal, gradient, weights, concentration: 0.0 };

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use sigprop_stack::{Component, Fan, Interpreter, Site};
 
-use super::weights::{Beyond, stepped};
+use super::weights::{Beyond, finite_width};
 use super::{Gradient, Kept, Signal, Walk};
 use crate::finite_width::backward::Conditional;
 use crate::finite_width::chart::{About, Moments, component, levels};
@@ -85,7 +85,7 @@ impl Walk<'_> {
             let pair = cosine - levels(&leading.kernel).1;
             let alone = || Beyond { ln_own, pair }.added_alone(&leading);
             let biases = if inside.is_of_keys { ln_own } else { alone() };
-            let steps = || stepped((x, place), fluctuations, (ln_own, cosine), &leading);
+            let steps = || finite_width((x, place), fluctuations, (ln_own, cosine), &leading);
             let steps = if self.leading.steps { steps() } else { FiniteWidth::default() };
             self.leading.added = Added { weights, biases, steps };
         }

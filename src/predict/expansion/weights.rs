@@ -9,7 +9,7 @@ use crate::finite_width::forward::{Fluctuations, Levels, concentration};
 use crate::mean_field::gradient::Gradient as LeadingGradient;
 use crate::mean_field::kernel::Kernel;
 use crate::mean_field::signal::Signal;
-use crate::mean_field::steps::{self, FiniteWidth};
+use crate::mean_field::steps::{FiniteWidth, Shift};
 use crate::predict::mean_field::Added;
 
 /// What finite width adds to ln E |g_a|²|x_a|², and to E g_a·g_b x_a·x_b over that.
@@ -62,7 +62,7 @@ impl Beyond {
 
 /// What finite width adds to the input of a map and to the gradient at its output, of which ln E |g_a|² over that of infinite width and
 /// the cosine of two are these.
-pub(super) fn stepped(
+pub(super) fn finite_width(
     (x, place): (&Signal<f64>, usize),
     fluctuations: &Fluctuations,
     (ln_own, cosine): (f64, f64),
@@ -72,8 +72,8 @@ pub(super) fn stepped(
     let Levels { ln_level, correlation, .. } = fluctuations.levels(place, None, leading);
     let gamma = concentration(&fluctuations.of(place), leading + correlation).min(1.0);
     FiniteWidth {
-        signal: steps::Added { ln_level, correlation },
-        gradient: steps::Added { ln_level: ln_own, correlation: cosine - levels(&gradient.kernel).1 },
+        signal: Shift { ln_level, correlation },
+        gradient: Shift { ln_level: ln_own, correlation: cosine - levels(&gradient.kernel).1 },
         concentration: (gamma - x.width.recip()).max(0.0),
         weights: 0.0,
     }
@@ -99,7 +99,7 @@ impl Walk<'_> {
         let beyond = Beyond::new(coupling, Moments::of(with).correlation, &gradient.leading);
         let steps = || {
             let at_output = self.expansion.gradient(gradient.place, applied.after());
-            stepped((x, gradient.place), applied.before(), (at_output.0, at_output.1), &gradient.leading)
+            finite_width((x, gradient.place), applied.before(), (at_output.0, at_output.1), &gradient.leading)
         };
         let is_asked = self.leading.steps && matches!(component, Component::Linear(_));
         let steps = if is_asked { steps() } else { FiniteWidth::default() };
