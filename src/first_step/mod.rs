@@ -26,8 +26,8 @@
 //!   before ReLU and its like, whose features may be silent for all tokens and then take no step (`untold.rs`).
 //!
 //! The last two make E |G| smaller than predicted: Adam's ΔL is too large by up to √(π/2) there. `--theory mean-field` and `expansion`
-//! average kernels over ids that are drawn, and Δy, which is quadratic in them, does not contain their variance over sequences: it is
-//! too small behind attention to few tokens. With given ids it does.
+//! average kernels over how ids repeat: Δy, which is quadratic in them, does not contain their variance over sequences and is too small
+//! behind attention to few tokens.
 //!
 //! # Source
 //!
