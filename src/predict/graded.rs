@@ -17,10 +17,8 @@ const ENOUGH: f64 = 0.1;
 
 /// The prediction of the theory of infinite width, and with what finite width adds to it.
 pub(super) fn predict(stack: &Stack, options: Options, same_ids: Option<f64>) -> Result<Prediction, PredictError> {
-    // Of the theory that is asked for alone.
-    let options_of = |theory| Options { theory, steps: options.steps && theory == options.theory, ..options };
-    let of = |theory, grading| Rows::average(walks(stack, options_of(theory), grading, same_ids)?);
-    let at = |grading| of(options.theory, grading);
+    let of = |options, grading| Rows::average(walks(stack, options, grading, same_ids)?);
+    let at = |grading| of(options, grading);
     let gradings = match options.positions {
         Some(Positions::Coarse) => return at(Some(Grading::COARSE)),
         Some(Positions::Fine) => return at(Some(Grading::FINE)),
@@ -28,7 +26,8 @@ pub(super) fn predict(stack: &Stack, options: Options, same_ids: Option<f64>) ->
         Some(Positions::All) => return at(None),
         None => [Grading::COARSE, Grading::FINE, Grading::FINER, Grading::FINEST],
     };
-    let leading = |grading| of(Theory::MeanField, Some(grading));
+    let bare = Options { theory: Theory::MeanField, steps: false, ..options };
+    let leading = |grading| of(bare, Some(grading));
     let (mut best, mut used, mut last) = (leading(Grading::SPARSE)?, Grading::SPARSE, None);
     for grading in gradings {
         if best.followed.is_none() {
@@ -41,7 +40,7 @@ pub(super) fn predict(stack: &Stack, options: Options, same_ids: Option<f64>) ->
             break;
         }
     }
-    if options.theory != Theory::MeanField {
+    if options != bare {
         best = at(Some(used))?;
     }
     best.followed = best.followed.map(|followed| Followed { difference: last, ..followed });
