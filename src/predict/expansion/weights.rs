@@ -116,7 +116,7 @@ impl Walk<'_> {
         let leading = Moments::of(x).correlation;
         let r = leading + fluctuations.means(place)[1];
         let coupling = Coupling::new(self.expansion.given(place).clone(), place, fluctuations, r);
-        Added { weights: Beyond::new(coupling, leading, scores).added(scores, x), biases: 0.0 }
+        Added { weights: Beyond::new(coupling, leading, scores).added(scores, x), ..Added::default() }
     }
 
     /// What it adds to weights of values: their gradients are Σ_a h_a z_aᵀ of the outputs of an attention.
