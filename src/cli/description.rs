@@ -91,7 +91,7 @@ impl From<GradingChoice> for Positions {
 pub(crate) enum TheoryChoice {
     /// The network of infinite width and what finite width adds, ± of one network included.
     FiniteWidth,
-    /// The network of infinite width alone, at any length in milliseconds to seconds; not every structure yet.
+    /// The network of infinite width alone, at any length in milliseconds to seconds.
     MeanField,
     /// The same with what finite width adds by one second-order expansion, ± of one network included.
     Expansion,

@@ -67,9 +67,12 @@ impl Place<'_> {
         }
     }
 
-    /// What adds Gaussian entries.
-    pub(crate) fn added(&self) -> Answer {
-        Answer { entries: FourPoint::gaussian(self.r, 0.0), variance: None, ..self.unchanged() }
+    /// What adds Gaussian entries, in an output of which the input has this share of E y².
+    pub(crate) fn added(&self, share: f64) -> Answer {
+        let kept = Affine { isotropic: 1.0, kept: share };
+        let of_pairs = [share, 0.0, 0.0];
+        let transport = Transport { radial: kept, cross: kept, pairs: of_pairs, squares: of_pairs, ..Transport::NONE };
+        Answer { entries: FourPoint::gaussian(self.r, 0.0), variance: None, transport, ..self.unchanged() }
     }
 
     /// What adds entries that are the same in all networks, of this share of E y² and of this correlation of their own.
@@ -92,6 +95,7 @@ impl Place<'_> {
                 radial: Affine::ISOTROPIC,
                 cross: Affine::ISOTROPIC,
                 ones: Affine::ISOTROPIC,
+                squares: [0.0; 3],
                 ..Transport::NONE
             },
             ..self.unchanged()
@@ -117,6 +121,7 @@ impl Place<'_> {
                 cross: affine,
                 ones: if is_centred { Affine::NOTHING } else { Affine::ISOTROPIC },
                 pairs: [kept, 0.0, 0.0],
+                squares: [0.0, 0.0, self.x.entries.aaaa - 1.0],
                 own: [0.0, kept / inputs, 0.0, 0.0],
                 pair: [0.0, 0.0, (2.0 - c * c) * kept / inputs, 0.0],
                 // Rows of one length have the less of other inputs the more they have of this.
@@ -162,6 +167,7 @@ impl Place<'_> {
                 cross: affine,
                 ones: if is_centred { Affine::NOTHING } else { Affine::SAME },
                 pairs: [affine.kept, 0.0, -c * share * (2.0 - share)],
+                squares: [1.0, 1.0 - self.x.entries.aaaa, self.x.entries.aaaa - 1.0],
                 own: [divisor - removed - centring, -removed, 0.0, -centring],
                 pair: [divisor - (2.0 - c * c) * removed - centring, 0.0, -(2.0 - c * c) * removed, -centring],
                 ..Transport::NONE
@@ -188,6 +194,7 @@ impl Place<'_> {
                 cross: Affine { isotropic: moments.cross, kept },
                 ones: Affine::ISOTROPIC,
                 pairs: [kept, moments.pairs[0], -self.x.correlation],
+                squares: [0.0, moments.squares, 0.0],
                 entries: [isotropic, moments.cross],
                 own: [0.0, own[U_A], 0.0, 0.0],
                 pair: [0.0, 0.0, met, 0.0],
@@ -213,6 +220,7 @@ impl Place<'_> {
             transport: Transport {
                 cross: Affine { isotropic: 1.0, kept: kept.recip() },
                 ones: Affine { isotropic: 1.0, kept },
+                squares: [0.0, (self.x.entries.aaaa - 1.0) / kept, 0.0],
                 ..Transport::NONE
             },
             gradient: GradientEntries::Times(FourPoint::ONE.masked(dropout.rate)),

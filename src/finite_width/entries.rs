@@ -32,6 +32,8 @@ pub(crate) struct EntryMoments {
     pub(crate) cross: f64,
     /// E u_aφ'_a u_bφ'_b/(E u² E φ'²), and E φ'_aφ'_b/E φ'².
     pub(crate) pairs: [f64; 2],
+    /// E u²φ²φ'²/(E u²φ'² E φ²), less E φ²φ'²/(E φ² E φ'²).
+    pub(crate) squares: f64,
     /// Var of v = φ_a² − 2φ_aE φ over (E φ² − (E φ)²)², its covariance with that of another token, and ½ ∂²/∂r² of the latter.
     variance: [f64; 3],
 }
@@ -45,8 +47,8 @@ struct Given {
     derivatives: [f64; 4],
     /// φφ', φφ'², φ²φ', φ²φ'².
     mixed: [f64; 4],
-    /// u²φ'², uφφ', u²φ', uφ'.
-    arguments: [f64; 4],
+    /// u²φ'², uφφ', u²φ', uφ', u²φ²φ'².
+    arguments: [f64; 5],
     /// φ(e² − 1), φ²(e² − 1).
     bent: [f64; 2],
 }
@@ -64,7 +66,7 @@ impl Given {
             add(&mut given.values, &[f, f2, f2 * f, f2 * f2]);
             add(&mut given.derivatives, &[d, d2, d2 * d, d2 * d2]);
             add(&mut given.mixed, &[f * d, f * d2, f2 * d, f2 * d2]);
-            add(&mut given.arguments, &[u * u * d2, u * f * d, u * u * d, u * d]);
+            add(&mut given.arguments, &[u * u * d2, u * f * d, u * u * d, u * d, u * u * f2 * d2]);
             add(&mut given.bent, &[f * (e * e - 1.0), f2 * (e * e - 1.0)]);
         }
         given
@@ -130,6 +132,7 @@ impl EntryMoments {
         let size = (second - average * average).powi(2);
         let square = |at: &Given| at.values[1] - 2.0 * average * at.values[0];
         let expected = mean(&square).powi(2);
+        let large = mean(&|at| at.arguments[4]) / (radial * variance * slope * second);
         let fourth = |at: &Given| at.values[3] - 4.0 * average * at.values[2] + 4.0 * average * average * at.values[1];
         Self {
             values: four(|at| at.values, second),
@@ -139,6 +142,7 @@ impl EntryMoments {
             radial: [radial, kept],
             cross: alone + r * (radial - alone),
             pairs: [mean(&|at| at.arguments[3].powi(2)) / (variance * slope), slopes / slope],
+            squares: large - own[0] - 1.0,
             variance: [
                 (mean(&fourth) - expected) / size,
                 (mean(&|at| square(at).powi(2)) - expected) / size,

@@ -284,9 +284,12 @@ impl Expansion {
             (after, answer.correlation)
         };
         let Coupling { ln_own, pair } = Coupling::new(given, *place, fluctuations, r);
+        if with_input {
+            return Coupling { ln_own, pair };
+        }
         // What gains read is E Σ_i (g x)_ai (g x)_bi: c_aa c_bb and c_ab c_ba, of the same entries, add their excess.
-        let pair = if with_input { pair } else { pair + 2.0 * gradient.mixed.pairs / x.width };
-        Coupling { ln_own, pair }
+        let squares = (gradient.mixed.squares / x.width).ln_1p();
+        Coupling { ln_own: ln_own + squares, pair: (pair + 2.0 * gradient.mixed.pairs / x.width) * (-squares).exp() }
     }
 
     /// Back through a component.

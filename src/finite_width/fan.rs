@@ -80,7 +80,8 @@ impl Fan<'_> {
     pub(crate) fn part_of_sum(&self, share: f64) -> Answer {
         let affine = Affine { isotropic: 1.0, kept: share };
         let pairs = [share, 0.0, 0.0];
-        Answer { transport: Transport { radial: affine, cross: affine, pairs, ..Transport::NONE }, ..self.part() }
+        let transport = Transport { radial: affine, cross: affine, pairs, squares: pairs, ..Transport::NONE };
+        Answer { transport, ..self.part() }
     }
 
     /// The output of a product, with this share (E y)²/E y².
@@ -115,6 +116,7 @@ impl Fan<'_> {
             with_gains: [with_own, with_pair].map(|with| in_chart(with, self.r)),
             transport: Transport {
                 ones: Affine::ISOTROPIC,
+                squares: [0.0, (self.parts[own].entries.aaaa - 1.0) * factor.aaaa, 0.0],
                 own: [0.0, with_own[U_A], 0.0, 0.0],
                 pair: [0.0, 0.0, met, 0.0],
                 ..Transport::NONE

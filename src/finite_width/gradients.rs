@@ -321,6 +321,7 @@ impl Both {
         cosine.value += common.pair * pair / width;
         ln_own.value += (own / width).ln_1p();
         self.mixed.pairs += common.pairs * unit;
+        self.mixed.squares += 2.0 * own;
         self.mixed.radial = (self.mixed.radial + own) / (1.0 + own / width);
         if cosine.value != 0.0 {
             self.mixed.cross += common.cross * pair / cosine.value;

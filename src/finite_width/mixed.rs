@@ -7,17 +7,19 @@
 //! ρ = E c_aa²/(n E x² E g²)      α = E c_aa c_ab/(n E x² E g_a g_b)      k = E (Σ_i g_i)²/(n E g²)      1 if g points anywhere
 //! ```
 //!
-//! are handed on by affine maps, and add multiples of themselves over n to ln E g_a² and ln E g_a g_b. The excess of a fourth,
-//! E c_aa c_bb/(n E x² E g²) − E x_a x_b E g_a g_b/(E x² E g²), adds to gradients of gains alone, and that of c_ab c_ba as much. Source: Bolthausen 2014
-//! (conditioning on a Gaussian matrix).
+//! are handed on by affine maps, and add multiples of themselves over n to ln E g_a² and ln E g_a g_b. Gradients of gains alone know of
+//! two more: the excess of E c_aa c_bb/(n E x² E g²) over E x_a x_b E g_a g_b/(E x² E g²), which c_ab c_ba has too, and q, n times that of
+//! E Σ_i g_ai² x_ai² over n E x² E g²: where g has the more along x, entries that are large have larger gradients.
+//! Source: Bolthausen 2014 (conditioning on a Gaussian matrix).
 
-/// ρ, α, k and the excess of c_aa c_bb.
+/// ρ, α, k, the excess of c_aa c_bb, and q.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Mixed {
     pub(crate) radial: f64,
     pub(crate) cross: f64,
     pub(crate) ones: f64,
     pub(crate) pairs: f64,
+    pub(crate) squares: f64,
     /// ρ and α as far as single entries make them.
     pub(crate) entries: [f64; 2],
 }
@@ -37,6 +39,8 @@ pub(crate) struct Transport {
     pub(crate) ones: Affine,
     /// Of the excess: what is kept, what it becomes by E g_a g_b/E g² at the output, and by that at the input.
     pub(crate) pairs: [f64; 3],
+    /// Of q: what is kept, what it becomes by ρ − 1 at the output, and by that at the input.
+    pub(crate) squares: [f64; 3],
     /// ρ and α as far as single entries make them behind it.
     pub(crate) entries: [f64; 2],
     /// What it adds to ln E g_a² and ln E g_a g_b: multiples of 1, ρ − 1, α − 1, k − 1.
@@ -61,15 +65,19 @@ impl Affine {
 
 impl Mixed {
     /// Of a gradient that points anywhere.
-    pub(crate) const ISOTROPIC: Self = Self { radial: 1.0, cross: 1.0, ones: 1.0, pairs: 0.0, entries: [1.0; 2] };
+    pub(crate) const ISOTROPIC: Self =
+        Self { radial: 1.0, cross: 1.0, ones: 1.0, pairs: 0.0, squares: 0.0, entries: [1.0; 2] };
 
     /// Behind a component that gradients have these cosines behind and before.
     pub(crate) fn through(self, transport: &Transport, [after, before]: [f64; 2]) -> Self {
         let [kept, by_after, by_before] = transport.pairs;
+        let [squares_kept, by_output, by_input] = transport.squares;
+        let radial = transport.radial.of(self.radial);
         Self {
             pairs: kept * self.pairs + by_after * after + by_before * before,
+            squares: squares_kept * self.squares + by_output * (self.radial - 1.0) + by_input * (radial - 1.0),
             entries: transport.entries,
-            radial: transport.radial.of(self.radial),
+            radial,
             cross: transport.cross.of(self.cross),
             ones: transport.ones.of(self.ones),
         }
@@ -85,14 +93,14 @@ impl Mixed {
 
     /// Of the sum of two uncorrelated gradients with these shares of E g².
     pub(crate) fn joined(parts: impl Iterator<Item = (f64, Self)>) -> Self {
-        parts.fold(Self { radial: 0.0, cross: 0.0, ones: 0.0, pairs: 0.0, entries: [1.0; 2] }, |sum, (share, part)| {
-            Self {
-                radial: sum.radial + share * part.radial,
-                cross: sum.cross + share * part.cross,
-                ones: sum.ones + share * part.ones,
-                pairs: sum.pairs + share * part.pairs,
-                entries: [1.0; 2],
-            }
+        let none = Self { radial: 0.0, cross: 0.0, ones: 0.0, ..Self::ISOTROPIC };
+        parts.fold(none, |sum, (share, part)| Self {
+            radial: sum.radial + share * part.radial,
+            cross: sum.cross + share * part.cross,
+            ones: sum.ones + share * part.ones,
+            pairs: sum.pairs + share * part.pairs,
+            squares: sum.squares + share * part.squares,
+            entries: [1.0; 2],
         })
     }
 }
@@ -104,6 +112,7 @@ impl Transport {
         cross: Affine::SAME,
         ones: Affine::SAME,
         pairs: [1.0, 0.0, 0.0],
+        squares: [1.0, 0.0, 0.0],
         entries: [1.0; 2],
         own: [0.0; 4],
         pair: [0.0; 4],

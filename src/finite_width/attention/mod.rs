@@ -325,7 +325,7 @@ impl Attending {
         let [own, own_pair, cross, cross_pair] = self.inputs.products(&self.averages);
         let radial = unit * (own + cosine * others * own_pair);
         let cross = if off.abs() > 1e-12 { unit * (cross / others + cosine * cross_pair) / off } else { 1.0 };
-        let mixed = Mixed { radial, cross, ..Mixed::ISOTROPIC };
+        let mixed = Mixed { radial, cross, squares: 2.0 * (radial - 1.0), ..Mixed::ISOTROPIC };
         let levels = self.levels(&shares, paths, output, cosine);
         (given, mixed, levels)
     }

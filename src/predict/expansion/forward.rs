@@ -112,7 +112,10 @@ impl Walk<'_> {
                 let answer = |place: &Place<'_>| place.fixed([1.0 - share, fixed]);
                 self.expansion.apply((x.place, &x.stream), false, map, answer)
             }
-            Component::Embedding(term) => self.through_rule(term, x, false, y, &|place| place.added()),
+            Component::Embedding(term) => {
+                let share = (x.moments.ln_level() - y.ln_level()).exp();
+                self.through_rule(term, x, false, y, &|place| place.added(share))
+            }
             Component::Activation(activation) => {
                 let means = self.expansion.means(x.place);
                 let moments = self.entries(*activation, About { x: &x.moments, means });
