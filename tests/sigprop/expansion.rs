@@ -6,7 +6,7 @@ use sigprop::architecture::{Architecture, Format};
 use sigprop::assemble::{Input, Run, assemble};
 use sigprop::schemes::Scheme;
 use sigprop::suite::{Case, Suite};
-use sigprop::{Options, PredictError, Sites, Theory, predict};
+use sigprop::{Options, Sites, Theory, predict};
 use sigprop_stack::{Activation, Node, NormKind, Number, Op, Product, Quantity, SiteTable, Stack};
 
 use crate::support::{
@@ -159,14 +159,13 @@ fn networks_of_all_kinds_are_followed() {
     let gradients = |table: &SiteTable| -> Vec<Number> {
         table.sites.iter().filter_map(|site| site.value(Quantity::GradVariance)).collect()
     };
-    let is_followed = |case: &&Case| match case.predict_in(Theory::MeanField) {
-        Ok(leading) => gradients(&leading.table).iter().all(|gradient| gradient.value() > 0.0),
-        Err(PredictError::NotFollowed { .. }) => false,
-        Err(error) => panic!("{}: {error}", case.name),
+    let predicted = |case: &Case, theory| {
+        let predicted = case.predict_in(theory).unwrap_or_else(|error| panic!("{}: {error}", case.name));
+        gradients(&predicted.table)
     };
+    let is_followed = |case: &&Case| predicted(case, Theory::MeanField).iter().all(|gradient| gradient.value() > 0.0);
     let followed = cases.par_iter().filter(is_followed).map(|case| {
-        let predicted = case.predict_in(Theory::Expansion).unwrap_or_else(|error| panic!("{}: {error}", case.name));
-        let gradients = gradients(&predicted.table);
+        let gradients = predicted(case, Theory::Expansion);
         assert!(gradients.iter().all(|gradient| gradient.ln_abs().is_finite()), "{}", case.name);
     });
     assert!(followed.count() > 40);

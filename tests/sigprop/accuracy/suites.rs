@@ -7,9 +7,9 @@ use std::{
 };
 
 use rayon::prelude::*;
+use sigprop::Theory;
 use sigprop::agreement::{Compared, Comparison, summarise};
 use sigprop::suite::{Case, LARGEST_ERROR, Line, Predicted, Run, Suite, score};
-use sigprop::{PredictError, Theory};
 use sigprop_stack::Quantity;
 
 use super::page::Table;
@@ -31,15 +31,12 @@ impl Measured {
         Self::of(Theory::FiniteWidth, suite, seed, groups, file)
     }
 
-    /// The same in a theory; what it does not follow, as the default theory does.
+    /// The same in a theory.
     fn of(theory: Theory, suite: Suite, seed: u64, groups: &[&str], file: &Path) -> Self {
         let mut cases = suite.cases(false, seed);
         cases.retain(|case| groups.is_empty() || groups.contains(&case.group));
-        let predict = |case: &Case| match case.predict_in(theory) {
-            Err(PredictError::NotFollowed { .. }) => case.predict_in(Theory::FiniteWidth),
-            predicted => predicted,
-        };
-        let predicted = cases.par_iter().map(|case| predict(case).expect("a prediction")).collect::<Vec<_>>();
+        let predict = |case: &Case| case.predict_in(theory).expect("a prediction");
+        let predicted = cases.par_iter().map(predict).collect::<Vec<_>>();
         let source = File::open(file).expect("a file of measurements");
         let run = Run::read(&cases, &predicted, source).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
         Self { cases, predicted, run }
