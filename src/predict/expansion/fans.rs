@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use nalgebra::DMatrix;
-use sigprop_stack::{Fan, Interpreter, Site};
+use sigprop_stack::{Fan, Interpreter, Mixture, Site};
 
 use super::inside::{self, Inside};
 use super::{Gradient, Kept, Signal, Walk};
@@ -154,11 +154,7 @@ impl Walk<'_> {
             _ => 0.0,
         };
         if let (Fan::Mixture(mixture), Joined::Routed(merged, fluctuations)) = (fan, &mut *merged) {
-            let mean_field::Kept::Mixture(routing, [x, expert], _) = &*kept else { unreachable!("of a mixture") };
-            let [scores, experts] = mixture::split(mixture, routing, [x, expert], &leading);
-            let cosines = [&scores, &experts].map(|part| Cosines { output, input: levels(&part.kernel).1 });
-            self.expansion.split(merged, false, &cosines);
-            self.leading.added = self.of_router((x, place), fluctuations, &scores);
+            self.split_mixture(mixture, kept, (merged, fluctuations), &leading);
         }
         let parts = self.leading.split(at, fan, kept, leading)?;
         let cosine = |part: &LeadingGradient<f64>| Cosines { output, input: levels(&part.kernel).1 };
@@ -189,6 +185,22 @@ impl Walk<'_> {
             Joined::Routed(merged, _) => parts.into_iter().map(|part| of(part, merged.places()[1])).collect(),
             Joined::Inside => parts.into_iter().map(|leading| Gradient::new(leading, place, inside.clone())).collect(),
         })
+    }
+
+    /// Back through a mixture, to what its router reads and to its expert, and to what is added to weights of the router.
+    fn split_mixture(
+        &mut self,
+        mixture: &Mixture,
+        kept: &mean_field::Kept,
+        (merged, fluctuations): (&mut Merged, &Fluctuations),
+        gradient: &LeadingGradient<f64>,
+    ) {
+        let mean_field::Kept::Mixture(routing, [x, expert], _) = kept else { unreachable!("of a mixture") };
+        let [scores, experts] = mixture::split(mixture, routing, [x, expert], gradient);
+        let output = levels(&gradient.kernel).1;
+        let cosines = [&scores, &experts].map(|part| Cosines { output, input: levels(&part.kernel).1 });
+        self.expansion.split(merged, false, &cosines);
+        self.leading.added = self.of_router((x, merged.places()[0]), fluctuations, &scores);
     }
 
     /// The gradient at the input of a fan.
