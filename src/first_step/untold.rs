@@ -6,6 +6,8 @@ use sigprop_stack::{
     Activation, Component, Dropout, EmbeddingTerm, Linear, Node, NormKind, Op, Optimizer, Source, Stack,
 };
 
+use crate::mean_field::dual::function::is_odd;
+
 /// The weights of maps that make keys, and under Adam those before activations that can be silent and those whose features are
 /// not like Gaussian ones.
 pub(super) fn untold(stack: &Stack, optimizer: Optimizer) -> HashSet<&str> {
@@ -61,23 +63,11 @@ impl Features {
     }
 
     fn activated(self, activation: Activation) -> Self {
-        match activation {
-            Activation::Identity | Activation::Tanh | Activation::Erf => self,
-            Activation::Relu2 | Activation::Xielu => Self { has_mean: true, is_skewed: true, is_heavy: true },
-            Activation::Relu
-            | Activation::LeakyRelu { .. }
-            | Activation::Gelu
-            | Activation::GeluTanh
-            | Activation::Silu
-            | Activation::QuickGelu
-            | Activation::Mish
-            | Activation::HardSwish
-            | Activation::Relu6
-            | Activation::Sigmoid
-            | Activation::Softplus
-            | Activation::Elu
-            | Activation::Selu => Self { has_mean: true, is_skewed: true, ..self },
+        if is_odd(activation) {
+            return self;
         }
+        let is_heavy = self.is_heavy || matches!(activation, Activation::Relu2 | Activation::Xielu);
+        Self { has_mean: true, is_skewed: true, is_heavy }
     }
 }
 
