@@ -215,7 +215,7 @@ impl Expansion {
         &mut self,
         (place, x): (usize, &Stream),
         (keys, is_apart): ((&Matrix, f64), bool),
-        (attention, scores): (&Attention, [f64; 2]),
+        (attention, scores): (&Attention, [f64; 3]),
         leading: Leading,
         width: f64,
     ) -> (Stream, Attended) {

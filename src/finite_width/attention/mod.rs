@@ -192,14 +192,15 @@ impl Leading {
 }
 
 /// Parameters of an attention's averages, from the covariance of its input.
-fn inputs(attention: &Attention, score: f64, keys: f64, x: &Matrix, r: f64) -> Inputs {
+fn inputs(attention: &Attention, [score, keys, turned]: [f64; 3], x: &Matrix, r: f64) -> Inputs {
     /// Of γ, beyond which an expansion says nothing.
     const LARGEST: f64 = 0.3;
     let d = 1.0 - r;
     let pairs = (x[(R_AB, R_AB)] - x[(R, R)]).max(0.0);
     let squares = (x[(U_A, U_A)] - x[(U, U)]).max(0.0);
     let common = (x[(R_A, R_A)] - x[(R, R)]).max(0.0);
-    let gamma = concentration(x, r).min(LARGEST);
+    // Products of two keys' inputs meet those of their values once.
+    let gamma = (concentration(x, r) * turned).min(LARGEST);
     let common = common / (d * d);
     // 1 of Gaussian tokens, 0 of normalised ones, whose lengths are fixed.
     let gaussian = if gamma > 0.0 { (squares / (2.0 * gamma)).min(1.0) } else { 0.0 };
@@ -218,16 +219,16 @@ fn inputs(attention: &Attention, score: f64, keys: f64, x: &Matrix, r: f64) -> I
 }
 
 impl Attending {
-    /// Of an attention with this score variance and number of keys, from the covariance of its input and the correlations of input and output.
+    /// Of an attention with this score variance and number of keys, of whose products rotations leave this share, from the covariance of its input and the correlations of input and output.
     pub(crate) fn new(
-        (attention, [score, keys]): (&Attention, [f64; 2]),
+        (attention, scores): (&Attention, [f64; 3]),
         mut paths: [Factors; 3],
         width: f64,
         (stream, x): (usize, &Matrix),
         [r, correlation]: [f64; 2],
     ) -> Self {
-        let inputs = inputs(attention, score, keys, x, r);
-        let averages = Averages::at(inputs.score * (1.0 - r), r, keys);
+        let inputs = inputs(attention, scores, x, r);
+        let averages = Averages::at(inputs.score * (1.0 - r), r, inputs.keys);
         let bare = inputs.bare(&averages);
         let [own, gathered] = [false, true].map(|gathered| inputs.corrected_by(&averages, gathered));
         for (index, path) in paths.iter_mut().enumerate() {

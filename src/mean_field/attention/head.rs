@@ -48,6 +48,14 @@ impl<S: Scalar> Head<S> {
         (head, output)
     }
 
+    /// What rotations leave of the product of two keys in view of a query, on average.
+    pub(super) fn rotation_in_view(&self) -> f64 {
+        match &self.back {
+            Back::Everywhere(_) => 1.0,
+            Back::Masked(back) => back.rotation_in_view(),
+        }
+    }
+
     /// E A_a A_c summed over keys, of a query and of pairs.
     pub(super) fn overlaps(&self, query: &Kernel<S>, variance: f64) -> (Few<S>, Few<S>) {
         let own = self.rows.iter().enumerate().map(|(node, row)| self.seen.single(node, row)).collect();

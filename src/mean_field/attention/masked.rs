@@ -176,6 +176,11 @@ fn triple<S: Scalar>(operators: &Operators, key: &Ahead<S>, value: &Ahead<S>) ->
 }
 
 impl<S: Scalar> Masked<S> {
+    /// κ of two keys in view of a query, on average.
+    pub(super) fn rotation_in_view(&self) -> f64 {
+        self.operators.rotation_in_view(&self.key.kernel.positions)
+    }
+
     /// Wᵀ Γ W of the gradient Γ, and what masks add of its own moments, `masked`.
     pub(super) fn gathered(&self, gamma: &Kernel<S>, masked: &[S]) -> Kernel<S> {
         let operators = &self.operators;

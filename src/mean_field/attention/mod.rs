@@ -97,6 +97,11 @@ impl<S: Scalar> Attended<S> {
         [score.ln(), single.recip(), flat.recip()]
     }
 
+    /// What rotations leave of the product of two keys in view of a query, on average over heads and queries.
+    pub(crate) fn rotation_in_view(&self) -> f64 {
+        self.heads.iter().map(|head| head.share * head.rotation_in_view()).sum()
+    }
+
     /// The attention weights, one row of entries per query.
     pub(crate) fn weights(&self) -> Signal<S> {
         let query = &self.parts[0].kernel;

@@ -7,7 +7,7 @@ use sigprop_stack::Mask;
 use super::pattern::{Pattern, Powers};
 use super::rotated::Rotated;
 use crate::mean_field::kernel::Kernel;
-use crate::mean_field::positions::{Chart, Sum};
+use crate::mean_field::positions::{Chart, Positions, Sum};
 use crate::mean_field::scalar::{Few, Scalar};
 
 /// The sums of one mask on one chart.
@@ -111,6 +111,14 @@ impl Operators {
         let rows = sums.forward.of(&sums.chart.all(&positions.class_mean(|point| kernel.pairs[point])));
         let averages = self.diagonal(&self.lower(&sums.forward.of(&sums.chart.turn(&rows))));
         positions.sum(|node| averages[node]) / positions.length
+    }
+
+    /// κ of two keys in view of a query, on average over queries.
+    pub(super) fn rotation_in_view(&self, positions: &Arc<Positions>) -> f64 {
+        self.rotated.as_ref().map_or(1.0, |rotated| {
+            let turns = &rotated.at_lower_points;
+            self.common(&Kernel::new(positions, |_| 1.0, |point| turns[point % turns.len()]))
+        })
     }
 
     /// κ of two queries at a lower point.

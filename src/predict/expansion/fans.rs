@@ -122,7 +122,7 @@ impl Walk<'_> {
         let x = Signal { stream, ..x };
         let (stream, merged) = match (fan, &kept) {
             (Fan::Attention(attention), mean_field::Kept::Attention(attended)) => {
-                self.attended(attention, &x, ([&parts[0], &parts[1]], forked.memory.as_ref()), attended.sharpness(), &y)
+                self.attended(attention, &x, ([&parts[0], &parts[1]], forked.memory.as_ref()), attended, &y)
             }
             (Fan::Mixture(mixture), mean_field::Kept::Mixture(routing, ..)) => {
                 self.routed((mixture, routing), [&x, &parts[0]], &y)

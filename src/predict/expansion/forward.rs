@@ -13,6 +13,7 @@ use crate::finite_width::entries::EntryMoments;
 use crate::finite_width::expansion::Applied;
 use crate::finite_width::jet::Jet;
 use crate::finite_width::stream::Stream;
+use crate::mean_field::attention::Attended;
 use crate::mean_field::component::{Fan as LeadingFan, MeanField};
 use crate::mean_field::dual::function;
 use crate::mean_field::mixture::{Routed, Routing};
@@ -138,7 +139,7 @@ impl Walk<'_> {
         attention: &Attention,
         x: &Signal,
         ([query, key], memory): ([&Signal; 2], Option<&Memory>),
-        [_, _, in_view]: [f64; 3],
+        attended: &Attended<f64>,
         y: &Moments,
     ) -> (Stream, Joined) {
         let means = self.expansion.means(x.place);
@@ -148,6 +149,7 @@ impl Walk<'_> {
         let r = keys.correlation();
         let apart = 1.0 - r;
         let moved = means[0] + keys.means[0];
+        let [_, _, in_view] = attended.sharpness();
         let count = in_view.max(FEWEST);
         let [of_query, of_key] = [query, key].map(|part| part.moments.ln_level());
         let score = attention.scale.powi(2) * attention.d_head as f64 * (of_query + of_key + moved).exp();
@@ -162,10 +164,11 @@ impl Walk<'_> {
             return (stream, Joined::Redrawn(Box::new(applied)));
         };
         let leading = if memory.is_some() { leading.constant() } else { leading };
+        let scores = [score, count, attended.rotation_in_view()];
         let (stream, expanded) = self.expansion.attend(
             (x.place, &x.stream),
             ((&of_keys, r), memory.is_some()),
-            (attention, [score, count]),
+            (attention, scores),
             leading,
             y.width,
         );
