@@ -199,7 +199,7 @@ fn inputs(attention: &Attention, [score, keys, turned]: [f64; 3], x: &Matrix, r:
     let pairs = (x[(R_AB, R_AB)] - x[(R, R)]).max(0.0);
     let squares = (x[(U_A, U_A)] - x[(U, U)]).max(0.0);
     let common = (x[(R_A, R_A)] - x[(R, R)]).max(0.0);
-    // Products of two keys' inputs meet those of their values once.
+    // Rotations turn the keys of a product of two inputs, not its values.
     let gamma = (concentration(x, r) * turned).min(LARGEST);
     let common = common / (d * d);
     // 1 of Gaussian tokens, 0 of normalised ones, whose lengths are fixed.

@@ -4,6 +4,7 @@ use smallvec::SmallVec;
 
 use super::chart::Chart;
 use super::cubic::Stencil;
+use super::grid::point;
 use super::{Given, Positions};
 use crate::mean_field::scalar::{Few, Scalar};
 
@@ -56,9 +57,9 @@ impl Positions {
         let of_class = |class: usize| -> SmallVec<[S; 4]> {
             let pairs = &pairs[self.class(class)];
             let (Some(chart), Some(of_others)) = (&self.chart, &others.chart) else {
-                let group = |point: usize| {
-                    let (first, second) = others.nodes_of(point);
-                    Some(pairs[group_point(place(first)?, place(second[0].0 as usize)?)])
+                let group = |pair: usize| {
+                    let (first, second) = others.nodes_of(pair);
+                    Some(pairs[point(place(first)?, place(second[0].0 as usize)?) as usize])
                 };
                 return (0..others.first.len()).map(|point| group(point).unwrap_or(S::from(0.0))).collect();
             };
@@ -71,12 +72,6 @@ impl Positions {
         };
         (0..self.classes.len()).flat_map(of_class).collect()
     }
-}
-
-/// The point of a pair of groups.
-fn group_point(a: usize, b: usize) -> usize {
-    let (a, b) = (a.max(b), a.min(b));
-    a * (a + 1) / 2 + b
 }
 
 fn at_position<S: Scalar>(chart: &Chart, own: &[S], at: usize) -> S {
