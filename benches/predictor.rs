@@ -73,7 +73,7 @@ fn without_norms(bencher: Bencher, layers: usize) {
 fn causal(bencher: Bencher, seq_len: usize) {
     let architecture = Architecture { n_layers: 4, causal: true, seq_len, ..Architecture::default() };
     let stack = stack(&architecture, "gpt2", &Input::default());
-    let options = Options { sequences: Some(4), ..Sites::Stream.into() };
+    let options = Options::from(Sites::Stream);
     bencher.bench(|| predict(black_box(&stack), options));
 }
 

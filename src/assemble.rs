@@ -129,7 +129,7 @@ pub fn assemble(
     input: &Input,
     run: &Run,
 ) -> Result<Assembled, AssembleError> {
-    assemble_in(Theory::FiniteWidth, architecture, scheme, input, run)
+    assemble_in(Theory::default(), architecture, scheme, input, run)
 }
 
 /// The same where schemes that follow the signal do so in another theory.
@@ -188,7 +188,7 @@ pub fn set_head(
 fn write_head(stack: &mut Stack, scheme: &Scheme, encoder: &Resolved, kind: Head) -> Result<(), AssembleError> {
     let is_last = stack.gradient.stream + 1 == stack.streams.len();
     let prefix = if encoder.decoder.is_some() { "decoder." } else { "" };
-    let theory = Theory::FiniteWidth;
+    let theory = Theory::default();
     let side = Side { architecture: last(encoder), recipe: scheme.recipe(), prefix, token: None, theory };
     stack.head = side.head(stack, kind).filter(|_| is_last);
     stack.learning_rates = learning_rates(stack, scheme, encoder)?;

@@ -3,10 +3,10 @@
 //! Gauss–Hermite rules lose four to ten digits on activations at realistic scales (E gelu(10 z)² is
 //! 1e-4 off at 200 nodes). Panels that break where the integrand bends keep 1e-14 at every scale.
 
-use std::f64::consts::{PI, SQRT_2};
+use std::f64::consts::PI;
 use std::sync::LazyLock;
 
-use gauss_quad::{GaussHermite, GaussLegendre};
+use gauss_quad::GaussLegendre;
 
 /// Nodes and weights on [−1, 1].
 type Panel = LazyLock<Vec<(f64, f64)>>;
@@ -56,33 +56,6 @@ fn panels(panel: &[(f64, f64)], density_breaks: &[f64], shift: f64, scale: f64) 
 pub(crate) fn trapezoidal_nodes(step: f64, limit: f64) -> Vec<(f64, f64)> {
     let last = (limit / step) as i32;
     (-last..=last).map(|k| f64::from(k) * step).map(|z| (z, step * density(z))).collect()
-}
-
-/// Five nodes and weights for E f(z), z ~ N(0, 1), exact for polynomials up to z⁹.
-pub(crate) const FIVE_HERMITE_NODES: [(f64, f64); 5] = [
-    (-2.856_970_013_872_806, 0.011_257_411_327_720_7),
-    (-1.355_626_179_974_266, 0.222_075_922_005_612_6),
-    (0.0, 8.0 / 15.0),
-    (1.355_626_179_974_266, 0.222_075_922_005_612_6),
-    (2.856_970_013_872_806, 0.011_257_411_327_720_7),
-];
-
-/// Nodes and weights for E f(z), z ~ N(0, 1), f smooth where z varies by one.
-pub(crate) fn hermite_nodes() -> &'static [(f64, f64)] {
-    static HERMITE: LazyLock<Vec<(f64, f64)>> = LazyLock::new(|| hermite(24));
-    &HERMITE
-}
-
-/// The same of f that hardly bends.
-pub(crate) fn few_hermite_nodes() -> &'static [(f64, f64)] {
-    static HERMITE: LazyLock<Vec<(f64, f64)>> = LazyLock::new(|| hermite(6));
-    &HERMITE
-}
-
-fn hermite(nodes: usize) -> Vec<(f64, f64)> {
-    let rule = GaussHermite::new(nodes.try_into().expect("is not zero"));
-    let standard = |&(x, weight): &(f64, f64)| (x * SQRT_2, weight / PI.sqrt());
-    rule.as_node_weight_pairs().iter().map(standard).collect()
 }
 
 /// Density of N(0, 1).

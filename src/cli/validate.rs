@@ -10,7 +10,7 @@ use std::{
 use anyhow::Context;
 use clap::{Arg, Args};
 use sigprop::{
-    Options, Prediction, Sites,
+    Prediction, Sites,
     agreement::{Comparison, Observation, Summary, compare, compare_observations, read_observations, summarise},
     numerals::short,
     predict,
@@ -242,7 +242,7 @@ impl Arguments {
             files => anyhow::bail!("--observed: expected one file for one model, got {}", files.len()),
         };
         let sites = if observations.is_some() { Sites::All } else { self.sites.into() };
-        let mut predicted = predict(&network.stack, Options { seed: self.seed, ..sites.into() })?;
+        let mut predicted = predict(&network.stack, sites)?;
         predicted.caveats.splice(0..0, network.caveats.iter().cloned());
         if let Some(folder) = self.folder() {
             claim(folder.path)?;

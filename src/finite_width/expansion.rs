@@ -200,6 +200,13 @@ impl Expansion {
         &self.gradients.as_ref().expect("the way back has begun").of[place].given
     }
 
+    /// What is added to ln E |g_a|² at the output of an attention, and ρ there (at least 0, terms that are left out are of either sign).
+    pub(crate) fn behind(&self, attended: &Attended) -> [f64; 2] {
+        let Attended { place, after, .. } = attended;
+        let radial = self.gradients.as_ref().expect("the way back has begun").of[*place].mixed.radial;
+        [self.gradient(*place, after).0, radial.max(0.0)]
+    }
+
     fn gradients(&mut self) -> &mut Gradients {
         self.gradients.as_mut().expect("the way back has begun")
     }

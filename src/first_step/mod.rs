@@ -25,8 +25,8 @@
 //! * Adam: maps behind activations and products, where tokens that are alike have features of other laws, and maps
 //!   before ReLU and its like, whose features may be silent for all tokens and then take no step (`untold.rs`).
 //!
-//! The last two make E |G| smaller than predicted: Adam's ΔL is too large by up to √(π/2) there. `--theory mean-field` and `expansion`
-//! average kernels over how ids repeat: Δy, which is quadratic in them, does not contain their variance over sequences and is too small
+//! The last two make E |G| smaller than predicted: Adam's ΔL is too large by up to √(π/2) there. Kernels are averages
+//! over how ids repeat: Δy, which is quadratic in them, does not contain their variance over sequences and is too small
 //! behind attention to few tokens.
 //!
 //! # Source
@@ -44,7 +44,7 @@ pub use sigprop_stack::Optimizer;
 use sigprop_stack::{Number, Stack, WeightRow};
 
 use crate::head::{Head, entries};
-use crate::moments::ln_sum;
+use crate::logarithms::ln_sum;
 use crate::predict::{LinearRow, Prediction};
 use seen::seen;
 use untold::untold;

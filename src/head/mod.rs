@@ -4,7 +4,7 @@
 //!
 //! A head of V rows w_v ~ (0, s²) on x of width d has logits z_v = w_v·x that are independent Gaussians given x, of
 //! variance w = d s² E x² and, between two tokens, of their cosine ρ. With p = softmax z, y the one-hot target, S2 and
-//! S11 the overlaps of p (`src/rules/softmax.rs`) and r the probability that two tokens have the same target,
+//! S11 the overlaps of p (`src/mean_field/softmax/`) and r the probability that two tokens have the same target,
 //!
 //! ```text
 //! E loss       = E ln Σ e^z − E z_y = ∫₀^∞ (e^{−t} − M_0(t)^V)/t dt        (ln V + w/2 while w ≪ ln V)
@@ -16,7 +16,7 @@
 //! The gradient g at the end of the stream, correlated like p − y, seeds the backward pass. Tokens of equal ids, whose
 //! cosine is larger by c² of the token's own embedding (`own.rs`), have a correlation of their own. Under a soft cap z =
 //! C tanh(u/C) of Gaussian u all p − y are multiplied by J = dz/du, and the loss is that of z (`residual.rs`,
-//! `src/rules/softmax/apart.rs`).
+//! `apart.rs`).
 //!
 //! A tied head meets the token's own embedding, whose cosine to x is c (`src/head/own.rs`): its logit is z_o ~
 //! N(c √(d w), w (1 − c²/2)), x having a given length, and with P = E p_o
@@ -38,8 +38,9 @@
 //!
 //! # Source
 //!
-//! Moments of the softmax: `src/rules/softmax.rs`; the rest is ours.
+//! Moments of the softmax: `src/mean_field/softmax/`; the rest is ours.
 
+mod apart;
 mod own;
 mod residual;
 mod targets;
@@ -55,7 +56,7 @@ use sigprop_stack::{Cell, Number, Quantity, SiteRow, SiteTable, Stack, Tensor, W
 use crate::PredictError;
 use crate::assemble::token_table;
 use crate::cost::tensor_entries;
-use crate::moments::ln_sum;
+use crate::logarithms::ln_sum;
 use crate::numerals::short;
 use crate::predict::{Caveat, Options, Prediction, Sites, predict, predict_seeded};
 use own::Own;
@@ -205,7 +206,7 @@ impl End {
 /// ln E x² of a site.
 fn ln_second(row: &SiteRow) -> f64 {
     let ln = |quantity| row.value(quantity).unwrap_or(Number::ZERO).ln_abs();
-    ln_sum([2.0 * ln(Quantity::Mean), ln(Quantity::Variance)].into_iter())
+    ln_sum([2.0 * ln(Quantity::Mean), ln(Quantity::Variance)])
 }
 
 /// Multiplies all gradients by √(e^`ln`).
@@ -229,7 +230,7 @@ fn scale(prediction: &mut Prediction, ln: f64) {
 /// Adds the gradient of the head to the tensor it shares, or as a row of its own.
 fn add_head(table: &mut SiteTable, tensor: &Tensor, ln_second_moment: f64) {
     if let Some(row) = table.weights.iter_mut().find(|row| row.tensor == tensor.name) {
-        let ln = ln_sum([row.grad_second_moment.value.ln_abs(), ln_second_moment].into_iter());
+        let ln = ln_sum([row.grad_second_moment.value.ln_abs(), ln_second_moment]);
         row.grad_second_moment = Cell::exact(Number::from_ln(ln));
     } else {
         let layer = table.sites.last().map_or(0, |row| row.layer + 1);

@@ -1,8 +1,9 @@
 //! Moments of J (p − y), softmax less one-hot target times the slope of the soft cap, and the loss; of tied heads in
 //! `tied.rs`.
 
+use super::apart::Apart;
 use super::targets::Repeats;
-use crate::rules::softmax::{Apart, Overlaps};
+use crate::mean_field::softmax::Rows;
 
 /// The law of the logits of a head.
 pub(super) struct Logits {
@@ -95,7 +96,9 @@ impl Logits {
     /// a soft cap weights are as alike as those of Gaussian logits of the same variance.
     pub(super) fn overlap(&self, row: &Apart, sloped: f64, cosine: f64) -> f64 {
         let vocab_size = self.vocab_size;
-        let cross = Overlaps::new(vocab_size).sharp_cross(vocab_size, row.other_score.square, cosine);
-        sloped * sloped * (1.0 / vocab_size + cross.excess)
+        let variance = row.other_score.square;
+        let row = Rows::row(vocab_size, variance);
+        let [overlap, _] = row.with(&row, cosine);
+        sloped * sloped * (1.0 + variance * (1.0 - 1.0 / vocab_size) * cosine * overlap) / vocab_size
     }
 }

@@ -33,10 +33,10 @@
 #[cfg(test)]
 mod tests;
 
+use super::apart::Apart;
 use super::own::Own;
 use super::residual::{Logits, Residual};
 use super::targets::Repeats;
-use crate::rules::softmax::Apart;
 
 impl Residual {
     pub(super) fn tied(logits: &Logits, own: &Own) -> Self {

@@ -25,7 +25,7 @@ pub(crate) mod rotation;
 pub(crate) mod scalar;
 mod scale;
 pub(crate) mod signal;
-mod softmax;
+pub(crate) mod softmax;
 pub(crate) mod steps;
 mod sum;
 #[cfg(test)]

@@ -3,14 +3,13 @@
 use rayon::prelude::*;
 use sigprop_stack::{Quantity, SiteTable, Stack};
 
-use super::expansion::{Found, LEFT_OUT};
+use super::finite_width::{Found, LEFT_OUT};
 use super::rows::Rows;
 use super::{
-    Caveat, Followed, Options, Positions, PredictError, Prediction, Theory, check_memory, expansion, mean_field,
+    Caveat, Followed, Options, Positions, PredictError, Prediction, Theory, check_memory, finite_width, mean_field,
     sequences,
 };
 use crate::mean_field::positions::Grading;
-use crate::rules::embedding::SEGMENT_SHARES;
 
 /// What two gradings may differ by; the error of the finer one is a fraction of that.
 const ENOUGH: f64 = 0.1;
@@ -68,24 +67,28 @@ fn walks(
     same_ids: Option<f64>,
 ) -> Result<Vec<Rows>, PredictError> {
     let walk = |segment, ids: &[Vec<u32>]| {
-        let leading = || mean_field::Walk::new(options.sites, grading, (same_ids, segment), ids).asked(options.steps);
-        if options.theory != Theory::Expansion {
+        let leading =
+            || mean_field::Walk::new(options.sites, grading, (same_ids, segment), ids.to_vec()).asked(options.steps);
+        if options.theory == Theory::MeanField {
             return leading().through(stack);
         }
-        match expansion::Walk::new(leading()).through(stack)? {
+        match finite_width::Walk::new(leading()).through(stack)? {
             Found::Rows(rows) => Ok(rows),
-            Found::Diverges(site, deviation) => {
-                let mut rows = leading().through(stack)?;
-                rows.caveat_at(&site, Some(expansion::caveat(LEFT_OUT, deviation)));
+            Found::Diverges(site, deviation, expanded) => {
+                let mut rows = leading().through(stack)?.with_spreads(&expanded);
+                rows.caveat_at(&site, Some(finite_width::caveat(LEFT_OUT, deviation)));
                 Ok(rows)
             }
         }
     };
-    let segments = if sequences::has_segments(stack) { SEGMENT_SHARES.map(Some).to_vec() } else { vec![None] };
+    let segments = sequences::segments(stack);
     if !sequences::has_given_ids(stack) {
+        if (grading.is_none() || segments.len() > 1) && !sequences::is_exchangeable(stack) {
+            check_memory(stack, 1)?;
+        }
         return segments.into_iter().map(|segment| walk(segment, &[])).collect();
     }
-    let sequences = sequences::sequences(stack, options.sequences, options.seed);
+    let sequences = sequences::given(stack);
     // All pairs of positions.
     check_memory(stack, sequences.len())?;
     let walks = sequences.iter().flat_map(|ids| segments.iter().map(move |&segment| (segment, ids)));

@@ -1,7 +1,7 @@
 //! Stochastic depth where a mask decides how long the stream is: sequences that keep a branch and those that drop it are walked
 //! apart, and averaged.
 //!
-//! A mask that is not told apart is a variance V of lengths to the rule of sums (`rules/sum/dropped.rs`), which holds while it is
+//! A mask that is not told apart is a variance V of lengths to the rule of sums (`src/mean_field/sum.rs`), which holds while it is
 //! small. A branch behind small embeddings is most of the stream: where it is dropped, norms stretch what is left, and few
 //! sequences have much of the gradients. Told apart are masks of
 //!

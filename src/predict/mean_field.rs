@@ -4,16 +4,15 @@ use std::mem::take;
 use std::sync::Arc;
 
 use foldhash::{HashMap, HashMapExt};
-use nalgebra::{Matrix2, Vector2};
 use sigprop_stack::{
     Activation, Attention, Branch, Component, Convolution, Embedding, Fan, GradientSeed, Ids, Interpreter, Linear,
     Mask, Mixture, Norm, PositionBias, Rotary, Site, Source, Stack, Stream, Sum, Tensor, run,
 };
 
 use super::masks::Masks;
-use super::rows::{LinearNote, Rows, WeightNote};
+use super::pooled::Pooled;
+use super::rows::{LinearNote, Rows, Sharpness, WeightNote};
 use super::{PredictError, Sites};
-use crate::domain::Pooled;
 use crate::mean_field::attention::{self, Attended, Operators, Rotated, RotatedSums, Sums, View, slopes};
 use crate::mean_field::component::{Fan as _, MeanField, Parameter};
 use crate::mean_field::dual::{Dual, function};
@@ -24,13 +23,19 @@ use crate::mean_field::positions::{Chart, Grading, Positions, layout::hides_noth
 use crate::mean_field::signal::Signal;
 use crate::mean_field::steps::{FiniteWidth, Steps};
 use crate::mean_field::{convolution, embedding, rotation::Turn};
-use crate::rules::attention::Sharpness;
 
 /// How many walks there are at most where branches are dropped.
 pub(super) const WALKS: usize = 64;
 
+/// Score variance up to which attention was sampled.
+const LARGEST_SCORE: f64 = 16.0;
+const SHARP: &str = "attention is sharper than the rules were sampled";
+/// Of a mean beside the root of the second moment.
+const SMALL_MEAN: f64 = 1e-3;
+const NOT_GAUSSIAN: &str = "the input of an activation is taken as Gaussian with mean 0";
+
 /// Moments of the infinitely wide network on their way through a stack.
-pub(crate) struct Walk<'w> {
+pub(crate) struct Walk {
     sites: Sites,
     /// All positions if there is none.
     grading: Option<Grading>,
@@ -39,7 +44,7 @@ pub(crate) struct Walk<'w> {
     /// The share of the first of two segments, if there are two.
     segment: Option<f64>,
     /// The ids of one sequence per stream, of those where they are given.
-    ids: &'w [Vec<u32>],
+    ids: Vec<Vec<u32>>,
     /// How many streams this walk has entered, and the positions of all that any walk has.
     streams: usize,
     positions: Vec<Arc<Positions>>,
@@ -66,6 +71,8 @@ pub(super) struct Added {
     pub(super) biases: f64,
     /// To what first steps do.
     pub(super) steps: FiniteWidth,
+    /// 1 less ρ of the gradient at the output of an attention: what it lacks along that.
+    pub(super) lacking: f64,
 }
 
 /// The sums of a mask that were worked out before, and those of rotations.
@@ -99,13 +106,13 @@ pub(crate) enum Kept {
     Mixture(Arc<Routing>, [Arc<Signal<f64>>; 2], Option<Gradient<f64>>),
 }
 
-impl<'w> Walk<'w> {
+impl Walk {
     /// Before the first stream.
     pub(crate) fn new(
         sites: Sites,
         grading: Option<Grading>,
         (same_ids, segment): (Option<f64>, Option<f64>),
-        ids: &'w [Vec<u32>],
+        ids: Vec<Vec<u32>>,
     ) -> Self {
         Self {
             sites,
@@ -241,10 +248,14 @@ impl<'w> Walk<'w> {
         let attended = Attended::new(attention, &views, parts);
         let [ln_score, attended_keys, in_view] = attended.sharpness();
         self.rows.attention(at, Sharpness { ln_score, attended: attended_keys, in_view });
+        self.rows.caveat(
+            at,
+            (ln_score > LARGEST_SCORE.ln()).then(|| (SHARP, format!("score variance {:.3e}", ln_score.exp()))),
+        );
         if self.sites == Sites::All && !at.recomputing() {
             let weights = attended.weights();
             let pooled = Pooled { ends: None, ..pooled(&weights.kernel, |node| weights.mean(node)) };
-            self.rows.signal((at.layer(), at.sibling("softmax")), false, pooled, Matrix2::zeros());
+            self.rows.signal((at.layer(), at.sibling("softmax")), false, pooled);
         }
         Ok(attended)
     }
@@ -349,7 +360,7 @@ impl<'w> Walk<'w> {
     }
 }
 
-impl Walk<'_> {
+impl Walk {
     /// Writes what first steps of a linear map do; experts see some of the tokens.
     fn write_steps(&mut self, at: &Site, linear: &Linear, [x, y]: [&Signal<f64>; 2], gradient: &Gradient<f64>) {
         if !self.steps || at.expert().is_some() {
@@ -416,6 +427,12 @@ pub(super) fn not_followed(at: &Site, what: &'static str) -> PredictError {
     PredictError::NotFollowed { site: at.path().to_owned(), what }
 }
 
+/// The largest |E x|/√(E x²) of all positions.
+fn mean_share(signal: &Signal<f64>) -> f64 {
+    let share = |(node, own): (usize, &f64)| signal.mean(node).abs() / own.sqrt();
+    signal.kernel.own.iter().enumerate().map(share).fold(0.0, f64::max)
+}
+
 /// E x², averaged over positions.
 pub(super) fn second_moment(signal: &Signal<f64>) -> f64 {
     let Pooled { ln_unit, second, .. } = pooled(&signal.kernel, |_| 0.0);
@@ -444,7 +461,7 @@ pub(super) fn pooled(kernel: &Kernel<f64>, mean: impl Fn(usize) -> f64) -> Poole
     }
 }
 
-impl Interpreter<'_> for Walk<'_> {
+impl Interpreter<'_> for Walk {
     type Signal = Arc<Signal<f64>>;
     type Gradient = Gradient<f64>;
     type Kept = Kept;
@@ -472,10 +489,14 @@ impl Interpreter<'_> for Walk<'_> {
 
     fn apply(
         &mut self,
-        _: &Site,
+        at: &Site,
         component: &Component,
         x: Self::Signal,
     ) -> Result<(Self::Signal, Kept), PredictError> {
+        if let Component::Activation(_) = component {
+            let mean = mean_share(&x);
+            self.rows.caveat(at, (mean > SMALL_MEAN).then(|| (NOT_GAUSSIAN, format!("mean/√(E x²) {mean:.3}"))));
+        }
         Ok(self.through_component(component, x))
     }
 
@@ -560,8 +581,12 @@ impl Interpreter<'_> for Walk<'_> {
             (Fan::Attention(attention), Kept::Attention(attended)) => {
                 if self.sites == Sites::All && at.is_observed() {
                     let pooled = pooled(&attended.weights_backward(attention, &gradient).kernel, |_| 0.0);
-                    let pooled = Pooled { ends: None, ..pooled };
-                    self.rows.gradient(&at.sibling("softmax"), pooled, Vector2::zeros());
+                    let along = attended.along_output() * self.added.lacking / attention.n_heads as f64;
+                    let [second, cross] = [Some(pooled.second), pooled.cross].map(|of| of.map(|of| of * (1.0 - along)));
+                    let second = second.expect("gradients have second moments");
+                    let ln_unit = pooled.ln_unit + self.added.weights;
+                    let pooled = Pooled { ln_unit, second, cross, ends: None, ..pooled };
+                    self.rows.gradient(&at.sibling("softmax"), pooled);
                 }
                 attended.split(attention, &gradient)
             }
@@ -608,13 +633,13 @@ impl Interpreter<'_> for Walk<'_> {
     fn observe(&mut self, at: &Site, signal: &Self::Signal) {
         if self.tells(at) {
             let site = (at.layer(), at.path().to_owned());
-            self.rows.signal(site, at.is_stream_site(), observed(signal), Matrix2::zeros());
+            self.rows.signal(site, at.is_stream_site(), observed(signal));
         }
     }
 
     fn observe_gradient(&mut self, at: &Site, gradient: &Gradient<f64>) {
         if self.tells(at) {
-            self.rows.gradient(at.path(), self.pooled_gradient(at, gradient), Vector2::zeros());
+            self.rows.gradient(at.path(), self.pooled_gradient(at, gradient));
         }
     }
 }

@@ -1,30 +1,18 @@
 //! The predictor: walks a stack with moments.
 
-mod expansion;
+mod finite_width;
+mod forward_walk;
 mod graded;
 mod masks;
 pub(crate) mod mean_field;
+mod pooled;
 mod rows;
 mod sequences;
-mod typical;
-mod walk;
 
-use std::cell::RefCell;
-use std::rc::Rc;
-use std::sync::Arc;
+use sigprop_stack::{GIBIBYTE, Number, Optimizer, SiteTable, Stack, StackError, Stream, check};
 
-use rayon::prelude::*;
-use sigprop_stack::{
-    GIBIBYTE, GradientSeed, Node, Number, Optimizer, SiteTable, Stack, StackError, Stream, advance, check,
-};
-
-use crate::domain::{Flow, Signal};
-use crate::finite_width::expansion::Expansion;
-use crate::mean_field::positions::Grading;
-use crate::rules::embedding::SEGMENT_SHARES;
-use rows::Rows;
+pub use forward_walk::ForwardWalk;
 pub(crate) use sequences::is_exchangeable;
-use walk::Moments;
 
 /// Which sites are told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,7 +89,7 @@ pub struct Prediction {
     pub followed: Option<Followed>,
 }
 
-/// Positions of a sequence that stand for all, in the theory of infinite width.
+/// Positions of a sequence that stand for all.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Followed {
     /// How many there are.
@@ -127,8 +115,8 @@ pub enum PredictError {
         /// Name of the quantity.
         quantity: &'static str,
     },
-    /// A structure that the mean-field theory does not follow.
-    #[error("{site}: this theory does not follow {what} yet; --theory finite-width does")]
+    /// A structure that has no rule.
+    #[error("{site}: {what} cannot be predicted yet; sigprop validate samples it")]
     NotFollowed {
         /// Path of the site.
         site: String,
@@ -154,16 +142,14 @@ const MAX_BYTES: f64 = 20.0 * GIBIBYTE;
 /// Which terms are followed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Theory {
-    /// The leading order and what finite width adds.
+    /// The leading order, and what finite width adds to second order.
     #[default]
     FiniteWidth,
     /// The leading order alone: the network of infinite width.
     MeanField,
-    /// The leading order, and what finite width adds by one second-order expansion about it.
-    Expansion,
 }
 
-/// How many positions of a sequence the theory of infinite width follows, where they differ.
+/// How many positions of a sequence are followed, where they differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Positions {
     /// Some 30 rows, three per factor of two.
@@ -176,37 +162,30 @@ pub enum Positions {
     All,
 }
 
-/// What is told, and what is averaged over.
+/// What is followed and put out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
     /// Which sites are told.
     pub sites: Sites,
-    /// Typical sequences of ids to draw where tokens are not exchangeable, by default as many as have 1024 tokens
-    /// together, 1 to 16; given ids are all used.
-    pub sequences: Option<usize>,
-    /// Seed of what is drawn.
-    pub seed: u64,
     /// Whether to predict what steps along gradients do; takes the cube of the sequence where every position is followed.
     pub steps: bool,
     /// Which terms are followed.
     pub theory: Theory,
-    /// Of the theory of infinite width; by default as many as change nothing when they are made more.
+    /// How many positions stand for all; by default so many that more of them change little.
     pub positions: Option<Positions>,
 }
 
 impl From<Sites> for Options {
     fn from(sites: Sites) -> Self {
-        Self { sites, sequences: None, seed: 0, steps: false, theory: Theory::FiniteWidth, positions: None }
+        Self { sites, steps: false, theory: Theory::default(), positions: None }
     }
 }
 
 /// Predicts all moments of all sites of a stack, forward and backward.
 ///
-/// Tokens that are exchangeable take microseconds per block, twice as many where there are segments, a third of a millisecond per
-/// layer of an MLP. Where a mask,
-/// positions that are alike or that scores know of, several streams or given ids make every position different, every
-/// pair of positions is followed, for one sequence of ids after the other. Where stochastic depth drops branches that
-/// are much of the stream, up to 64 walks are averaged.
+/// Where a mask, positions that scores know of or several streams make positions differ, some stand for all
+/// ([`Followed`]); where ids are given, every pair of positions is followed, for one sequence after the other. Where stochastic
+/// depth drops branches that are much of the stream, up to 64 walks are averaged.
 pub fn predict(stack: &Stack, options: impl Into<Options>) -> Result<Prediction, PredictError> {
     predict_seeded(stack, options.into(), None)
 }
@@ -217,25 +196,8 @@ pub(crate) fn predict_seeded(
     options: Options,
     same_ids: Option<f64>,
 ) -> Result<Prediction, PredictError> {
-    let Options { sites, sequences, seed, steps, theory, .. } = options;
     check(stack)?;
-    if theory != Theory::FiniteWidth {
-        return graded::predict(stack, options, same_ids);
-    }
-    let walk = |moments: Moments| moments.asked(steps, same_ids).walk(stack);
-    let walks: Result<Vec<Rows>, PredictError> = if is_exchangeable(stack) {
-        // What attention leaves of a stream goes with the lengths of segments.
-        let at_a_time = if sequences::has_segments(stack) { 1 } else { SEGMENT_SHARES.len() };
-        SEGMENT_SHARES.chunks(at_a_time).map(|shares| walk(Moments::exchangeable(sites, shares))).collect()
-    } else {
-        let sequences = sequences::sequences(stack, sequences, seed);
-        check_memory(stack, sequences.len())?;
-        let alike = sequences::treats_tokens_alike(stack);
-        let walks = || sequences.into_par_iter().map(|ids| walk(Moments::by_position(sites, ids, alike))).collect();
-        // What a walk does in parallel would otherwise wait at the door of the pool, every time.
-        rayon::scope(|_| walks())
-    };
-    Rows::average(walks?)
+    graded::predict(stack, options, same_ids)
 }
 
 /// Refuses what would not fit: the input of every block, and the insides of one, per sequence at a time.
@@ -246,95 +208,4 @@ fn check_memory(stack: &Stack, sequences: usize) -> Result<(), PredictError> {
     let at_a_time = sequences.min(rayon::current_num_threads()) as f64;
     let bytes = 8.0 * at_a_time * stack.streams.iter().map(matrices).sum::<f64>();
     if bytes > MAX_BYTES { Err(PredictError::Memory { bytes }) } else { Ok(()) }
-}
-
-/// A prediction on its way forward, for schemes whose next weights depend on what arrives.
-///
-/// Clones walk on from the same place on their own; what they integrate on the way they share.
-#[derive(Clone)]
-pub struct ForwardWalk(Forward);
-
-#[derive(Clone)]
-enum Forward {
-    FiniteWidth {
-        moments: Rc<RefCell<Moments>>,
-        signal: Arc<Signal>,
-    },
-    MeanField {
-        walk: Rc<RefCell<mean_field::Walk<'static>>>,
-        signal: Arc<crate::mean_field::signal::Signal<f64>>,
-    },
-    /// With fluctuations here.
-    Expansion {
-        walk: Rc<RefCell<expansion::Walk<'static>>>,
-        here: Box<(Expansion, expansion::Signal)>,
-    },
-}
-
-impl ForwardWalk {
-    /// Starts at the source of a stream. Its body tells only whether positions must be told apart; then one
-    /// sequence is followed.
-    pub fn new(stream: &Stream) -> Self {
-        let stack = Stack::new("", vec![stream.clone()], GradientSeed { stream: 0, correlation: 0.0 });
-        let mut moments = if is_exchangeable(&stack) {
-            Moments::exchangeable(Sites::Stream, &SEGMENT_SHARES)
-        } else {
-            let ids = sequences::sequences(&stack, Some(1), 0).swap_remove(0);
-            Moments::by_position(Sites::Stream, ids, sequences::treats_tokens_alike(&stack))
-        };
-        let signal = Arc::new(moments.enter(&stream.source, stream.seq_len));
-        Self(Forward::FiniteWidth { moments: Rc::new(RefCell::new(moments)), signal })
-    }
-
-    /// The same in any theory; given ids, and two segments, take that of finite width.
-    pub(crate) fn in_theory(theory: Theory, stream: &Stream) -> Self {
-        let stack = Stack::new("", vec![stream.clone()], GradientSeed { stream: 0, correlation: 0.0 });
-        if theory == Theory::FiniteWidth || sequences::has_given_ids(&stack) || sequences::has_segments(&stack) {
-            return Self::new(stream);
-        }
-        let mut walk = mean_field::Walk::new(Sites::Stream, Some(Grading::FINE), (None, None), &[]);
-        if theory == Theory::Expansion {
-            let mut walk = expansion::Walk::new(walk);
-            let signal = walk.enter("", stream);
-            let here = Box::new((walk.expansion.clone(), signal));
-            return Self(Forward::Expansion { walk: Rc::new(RefCell::new(walk)), here });
-        }
-        let signal = walk.enter(stream);
-        Self(Forward::MeanField { walk: Rc::new(RefCell::new(walk)), signal })
-    }
-
-    /// Goes through `body`, whose shapes must fit.
-    pub fn through(&mut self, body: &[Node]) -> Result<(), PredictError> {
-        match &mut self.0 {
-            Forward::FiniteWidth { moments, signal } => {
-                *signal = advance(body, Arc::clone(signal), &mut *moments.borrow_mut())?;
-            }
-            Forward::MeanField { walk, signal } => {
-                *signal = advance(body, Arc::clone(signal), &mut *walk.borrow_mut())?;
-            }
-            Forward::Expansion { walk, here } => {
-                let walk = &mut *walk.borrow_mut();
-                let (expansion, signal) = &mut **here;
-                walk.expansion = expansion.clone();
-                *signal = advance(body, signal.clone(), walk)?;
-                *expansion = walk.expansion.clone();
-            }
-        }
-        Ok(())
-    }
-
-    /// E x² here, averaged over positions.
-    pub fn second_moment(&self) -> f64 {
-        match &self.0 {
-            Forward::FiniteWidth { signal, .. } => {
-                signal.levels().map(f64::exp).sum::<f64>() / signal.tokens.len() as f64
-            }
-            Forward::MeanField { signal, .. } => mean_field::second_moment(signal),
-            Forward::Expansion { walk, here } => {
-                let walk = &mut *walk.borrow_mut();
-                walk.expansion = here.0.clone();
-                walk.second_moment(&here.1)
-            }
-        }
-    }
 }

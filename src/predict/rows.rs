@@ -1,14 +1,12 @@
 //! What one walk writes down, and the average over the walks of several sequences.
 
 use foldhash::{HashMap, HashMapExt};
-use nalgebra::{Matrix2, Vector2};
 use sigprop_stack::{Cell, Number, Quantity, Site, SiteRow, SiteTable, WeightRow};
 
+use super::pooled::Pooled;
 use super::{AttentionRow, Caveat, Followed, LinearRow, PredictError, Prediction};
-use crate::domain::Pooled;
+use crate::logarithms::ln_sum;
 use crate::mean_field::steps::Steps;
-use crate::moments::ln_sum;
-use crate::rules::attention::Sharpness;
 
 /// Notes of a walk, in order of depth.
 #[derive(Default)]
@@ -34,7 +32,6 @@ struct Note {
     site: String,
     is_stream_site: bool,
     signal: Pooled,
-    levels: Matrix2<f64>,
     gradient: Option<Pooled>,
 }
 
@@ -47,6 +44,17 @@ pub(crate) struct WeightNote {
     pub(crate) ln_second_moment: f64,
 }
 
+/// What attention does with its scores, averaged over queries and heads.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Sharpness {
+    /// ln E s² of the scores of keys in view, without what positions add.
+    pub(crate) ln_score: f64,
+    /// 1/E Σ_b A_ab².
+    pub(crate) attended: f64,
+    /// The same of scores that do not differ.
+    pub(crate) in_view: f64,
+}
+
 /// What first steps of a linear map do.
 pub(crate) struct LinearNote {
     pub(crate) tensor: String,
@@ -56,19 +64,17 @@ pub(crate) struct LinearNote {
 }
 
 impl Rows {
-    /// Begins the row of a site where one network's levels have the covariance `levels`.
-    pub(crate) fn signal(&mut self, at: (i64, String), is_stream_site: bool, signal: Pooled, levels: Matrix2<f64>) {
+    /// Begins the row of a site.
+    pub(crate) fn signal(&mut self, at: (i64, String), is_stream_site: bool, signal: Pooled) {
         let (layer, site) = at;
         self.places.insert(site.clone(), self.sites.len());
-        self.sites.push(Note { layer, site, is_stream_site, signal, levels, gradient: None });
+        self.sites.push(Note { layer, site, is_stream_site, signal, gradient: None });
     }
 
-    /// Completes the row of a site, where the gradient responds to the levels of the signal.
-    pub(crate) fn gradient(&mut self, site: &str, gradient: Pooled, response: Vector2<f64>) {
+    /// Completes the row of a site.
+    pub(crate) fn gradient(&mut self, site: &str, gradient: Pooled) {
         if let Some(&place) = self.places.get(site) {
-            let note = &mut self.sites[place];
-            let met = response.dot(&(note.levels * response)).max(0.0);
-            note.gradient = Some(Pooled { spread: gradient.spread.map(|own| own + met), ..gradient });
+            self.sites[place].gradient = Some(gradient);
         }
     }
 
@@ -174,6 +180,30 @@ impl Rows {
         }
     }
 
+    /// The same with ± of `other` rows of the same sites, where it is a number.
+    pub(crate) fn with_spreads(mut self, other: &Self) -> Self {
+        /// Beyond, networks differ by more than the factor e², of which the leading order says nothing.
+        const LARGEST_SPREAD: f64 = 4.0;
+        let spread = |of: &Pooled| of.spread.filter(|spread| (0.0..=LARGEST_SPREAD).contains(spread));
+        for (note, other) in self.sites.iter_mut().zip(&other.sites) {
+            note.signal.spread = spread(&other.signal);
+            if let (Some(gradient), Some(other)) = (&mut note.gradient, &other.gradient) {
+                gradient.spread = spread(other);
+            }
+        }
+        self
+    }
+
+    /// The first site or tensor that has no number.
+    pub(crate) fn not_finite(&self) -> Option<&str> {
+        let is_finite = |pooled: &Pooled| (pooled.ln_unit + pooled.second.ln()) < f64::INFINITY;
+        let site =
+            |note: &&Note| !is_finite(&note.signal) || note.gradient.is_some_and(|gradient| !is_finite(&gradient));
+        let weight = |note: &&WeightNote| note.ln_second_moment.is_nan() || note.ln_second_moment == f64::INFINITY;
+        let site = self.sites.iter().find(site).map(|note| note.site.as_str());
+        site.or_else(|| Some(self.weights.iter().find(weight)?.tensor.as_str()))
+    }
+
     /// What was noted down, told.
     fn told(self) -> Result<Prediction, PredictError> {
         let mut table = SiteTable::default();
@@ -273,7 +303,7 @@ fn merged(notes: Vec<WeightNote>) -> Vec<WeightNote> {
     let mut merged: Vec<WeightNote> = Vec::with_capacity(notes.len());
     for (place, note) in places.into_iter().zip(notes) {
         if let Some(known) = merged.get_mut(place) {
-            known.ln_second_moment = ln_sum([known.ln_second_moment, note.ln_second_moment].into_iter());
+            known.ln_second_moment = ln_sum([known.ln_second_moment, note.ln_second_moment]);
             known.layer = known.layer.min(note.layer);
         } else {
             merged.push(note);

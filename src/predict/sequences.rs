@@ -1,11 +1,10 @@
-//! Which token domain a stack needs, and the sequences of ids that the Gram domain averages over.
+//! What makes the positions of a stack differ, and the given ids and the segments that are averaged over.
 
-use rand::SeedableRng;
-use rand::rngs::ChaCha8Rng;
-use sigprop_stack::{Component, EmbeddingTerm, Ids, Mask, Node, Op, Source, Stack, Stream};
+use sigprop_stack::{Component, Embedding, EmbeddingTerm, Ids, Mask, Node, Op, Source, Stack, Stream};
 
-use super::typical;
-use crate::rules::embedding;
+/// Shares of the smaller of two segments that stand for all: they and those of the larger have the moments of a share uniform in
+/// [0, 1] up to the fifth (Chebyshev's four nodes of equal weight).
+const SEGMENT_SHARES: [f64; 2] = [0.102_672_764, 0.406_203_763];
 
 /// Whether tokens of `stack` are exchangeable: no masks, no positions that are alike or that scores know of, no given
 /// ids.
@@ -23,23 +22,14 @@ pub(super) fn has_given_ids(stack: &Stack) -> bool {
     stack.streams.iter().any(|stream| !drawn(stream))
 }
 
-/// Whether tokens of `stack` lie in segments.
-pub(super) fn has_segments(stack: &Stack) -> bool {
-    stack.streams.iter().any(|stream| match &stream.source {
+/// The shares of the first of two segments that stand for all, if tokens of `stack` lie in segments.
+pub(super) fn segments(stack: &Stack) -> Vec<Option<f64>> {
+    let is_segment = |term: &EmbeddingTerm| matches!(term, EmbeddingTerm::Segment { .. });
+    let has_segments = stack.streams.iter().any(|stream| match &stream.source {
         Source::Gaussian(_) => false,
-        Source::Embedding(embedding) => embedding::has_segments(embedding),
-    })
-}
-
-/// Whether nothing in `stack` but the ids tells one token from another: a mask may be there, if it hides nothing.
-pub(super) fn treats_tokens_alike(stack: &Stack) -> bool {
-    stack.streams.len() == 1
-        && stack.streams.iter().all(|stream| {
-            let length = stream.seq_len;
-            let hides_nothing =
-                |mask: &Mask| [0, length.saturating_sub(1)].into_iter().all(|a| mask.keys(a, length) == (0..length));
-            unplaced(stream) && stream.body.iter().all(|node| alike(node, &hides_nothing))
-        })
+        Source::Embedding(embedding) => embedding.terms.iter().any(is_segment),
+    });
+    if has_segments { SEGMENT_SHARES.map(Some).to_vec() } else { vec![None] }
 }
 
 fn drawn(stream: &Stream) -> bool {
@@ -76,39 +66,28 @@ fn alike(node: &Node, sees_all: &dyn Fn(&Mask) -> bool) -> bool {
     itself && node.op.bodies().flatten().all(|node| alike(node, sees_all))
 }
 
-/// One sequence of ids per stream (none for a Gaussian source), as often as the prediction averages: all given
-/// ones, or `count` drawn ones; once if there is nothing to draw.
-pub(super) fn sequences(stack: &Stack, count: Option<usize>, seed: u64) -> Vec<Vec<Vec<u32>>> {
-    let count = count.unwrap_or_else(|| enough(stack)).max(1);
-    let given = stack.streams.iter().map(|stream| match &stream.source {
-        Source::Gaussian(_) => 1,
-        Source::Embedding(embedding) => match &embedding.ids {
-            Ids::PowerLaw(_) => count,
-            Ids::Given(given) => given.sequences.len(),
-        },
-    });
-    let walks = given.max().unwrap_or(1);
-    let mut generator = ChaCha8Rng::seed_from_u64(seed);
-    let per_stream: Vec<Vec<Vec<u32>>> = stack
-        .streams
-        .iter()
-        .map(|stream| match &stream.source {
-            Source::Gaussian(_) => vec![Vec::new(); walks],
-            Source::Embedding(embedding) => match &embedding.ids {
-                Ids::PowerLaw(law) => typical::draw(*law, stream.seq_len, walks, &mut generator),
-                Ids::Given(given) => given.sequences.iter().cycle().take(walks).cloned().collect(),
-            },
-        })
-        .collect();
-    (0..walks).map(|walk| per_stream.iter().map(|stream| stream[walk].clone()).collect()).collect()
+/// All sequences of given ids, one per stream, none where ids are drawn.
+pub(super) fn given(stack: &Stack) -> Vec<Vec<Vec<u32>>> {
+    let given = |stream: &Stream| match &stream.source {
+        Source::Embedding(Embedding { ids: Ids::Given(given), .. }) => given.sequences.clone(),
+        Source::Embedding(_) | Source::Gaussian(_) => vec![Vec::new()],
+    };
+    let streams: Vec<Vec<Vec<u32>>> = stack.streams.iter().map(given).collect();
+    let walks = streams.iter().map(Vec::len).max().unwrap_or(1);
+    (0..walks).map(|walk| streams.iter().map(|all| all[walk % all.len()].clone()).collect()).collect()
 }
 
-/// How often ids repeat is known as well from few long sequences as from many short ones; how well, `typical` tells.
-fn enough(stack: &Stack) -> usize {
-    /// All together.
-    const TOKENS: usize = 1024;
-    /// Of short sequences.
-    const MOST: usize = 16;
-    let longest = stack.streams.iter().map(|stream| stream.seq_len).max().unwrap_or(1);
-    (TOKENS / longest.max(1)).clamp(1, MOST)
+#[cfg(test)]
+mod tests {
+    use super::SEGMENT_SHARES;
+
+    /// E z^k = 1/(k + 1) of a uniform share, up to k = 5.
+    #[test]
+    fn shares_of_segments_have_the_moments_of_uniform_ones() {
+        for k in 1..=5 {
+            let both = |z: f64| 0.5 * (z.powi(k) + (1.0 - z).powi(k));
+            let mean = SEGMENT_SHARES.into_iter().map(both).sum::<f64>() / SEGMENT_SHARES.len() as f64;
+            approx::assert_relative_eq!(mean, 1.0 / f64::from(k + 1), max_relative = 1e-8);
+        }
+    }
 }

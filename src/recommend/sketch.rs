@@ -64,7 +64,6 @@ fn without_positions(setting: &Setting, scheme: &Scheme) -> Setting {
 /// One sequence of at most so many tokens.
 fn shortened(setting: &Setting, longest: usize) -> Setting {
     let mut shortened = setting.clone();
-    shortened.options.sequences = Some(1);
     for input in inputs(&mut shortened) {
         if let Input::Tokens { sequences } = input {
             sequences.truncate(1);

@@ -5,12 +5,13 @@
 //! has one of per token; here there are [`WIDTH`], so that one replicate holds many of its cases.
 
 use sigprop_stack::{
-    Activation, Attention, Component, Dropout, Gaussian, GradientSeed, Init, Linear, Node, Norm, NormKind, Op, Source,
-    Stack, Stream, Tensor,
+    Activation, Attention, Cell, Component, Dropout, Gaussian, GradientSeed, Init, Linear, Node, Norm, NormKind, Op,
+    Quantity, SiteRow, SiteTable, Source, Stack, Stream, Tensor,
 };
 
 use super::grid::{SAMPLE, points};
 use super::{Case, Look, Sample};
+use crate::mean_field::softmax::Rows;
 
 /// Levels of √10 around 1.
 const DECADE: [f64; 3] = [0.316_227_766_016_837_94, 1.0, 3.162_277_660_168_379_4];
@@ -45,6 +46,24 @@ impl Scores {
     /// The variance that does not cancel in a softmax.
     pub fn contrast(&self) -> f64 {
         self.variance * (1.0 - self.correlation)
+    }
+
+    /// What theory says of their softmax, under a gradient of independent entries of variance 1.
+    pub(super) fn predict(&self) -> SiteTable {
+        let (n, w) = (self.count as f64, self.contrast());
+        let row = Rows::row(n, w);
+        let first = (1.0 - 1.0 / n) / (n * n);
+        let told = [
+            (Quantity::Mean, 1.0 / n),
+            (Quantity::Variance, row.squares * w * first),
+            (Quantity::GradVariance, row.passed * first),
+        ];
+        let mut cells = [None; Quantity::ALL.len()];
+        for (quantity, value) in told {
+            cells[quantity as usize] = Some(Cell::exact(value));
+        }
+        let row = SiteRow { layer: 0, site: "softmax".to_owned(), is_stream_site: true, cells };
+        SiteTable { sites: vec![row], weights: Vec::new() }
     }
 }
 

@@ -20,7 +20,6 @@ mod score;
 use sigprop_stack::{Quantity, SiteTable, Stack};
 
 use crate::agreement::{Compared, Comparison, Observation, ObservedError, compare, compare_observations};
-use crate::rules::softmax;
 use crate::{Options, PredictError, Prediction, Sites, Theory, predict};
 
 pub use components::Scores;
@@ -129,7 +128,7 @@ pub struct Predicted {
 impl Case {
     /// What theory says.
     pub fn predict(&self) -> Result<Predicted, PredictError> {
-        self.predict_in(Theory::FiniteWidth)
+        self.predict_in(Theory::default())
     }
 
     /// What a theory says.
@@ -137,9 +136,7 @@ impl Case {
         match &self.sample {
             Sample::Stack { stack, .. } => predict(stack, Options { theory, ..Options::from(Sites::Stream) })
                 .map(|Prediction { table, caveats, .. }| Predicted { table, caveats: caveats.len() }),
-            Sample::Softmax { scores, .. } => {
-                Ok(Predicted { table: softmax::alone(scores.count as f64, scores.contrast()), caveats: 0 })
-            }
+            Sample::Softmax { scores, .. } => Ok(Predicted { table: scores.predict(), caveats: 0 }),
         }
     }
 

@@ -2,7 +2,8 @@
 
 use sigprop_stack::{Quantity, SiteRow};
 
-use super::{Finding, Kind, Profile, Severity, Shape, factor, from_block, ln_sum, trend};
+use super::{Finding, Kind, Profile, Severity, Shape, factor, from_block, trend};
+use crate::logarithms::ln_sum;
 
 /// The range of a float format.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -58,9 +59,9 @@ impl Level {
         let entries = (shape.width as f64 * shape.seq_len as f64).max(2.0);
         Some(Self {
             layer: row.layer,
-            largest: ln_sum(mean, variance / 2.0 + (2.0 * entries.ln()).ln() / 2.0),
+            largest: ln_sum([mean, variance / 2.0 + (2.0 * entries.ln()).ln() / 2.0]),
             std: variance / 2.0,
-            squares: ln_sum(2.0 * mean, variance) + (shape.width as f64).ln(),
+            squares: ln_sum([2.0 * mean, variance]) + (shape.width as f64).ln(),
         })
     }
 }

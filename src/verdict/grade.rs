@@ -104,6 +104,9 @@ fn care(finding: &Finding) -> String {
             format!("tokens nearly alike (correlation {}), queries and keys learn slowly", short(finding.value))
         }
         Kind::EntropyCollapse => "sharp attention, smaller query and key weights help".to_owned(),
+        Kind::Uneven if finding.value == f64::INFINITY => {
+            "weight gradients that are zero to rounding in some blocks".to_owned()
+        }
         Kind::Uneven => format!("weight gradients differ ×{size} between blocks, a smaller ε of Adam helps"),
         Kind::NoGradient => "parameters without a gradient, which stay as they are".to_owned(),
         Kind::Overflow | Kind::Underflow => "too narrow a float format, bf16 or f32 rather than fp16".to_owned(),

@@ -73,7 +73,11 @@ fn starred((before, path): (&str, &str)) -> String {
 /// Judges the weights; `None` where none is shared by two blocks.
 pub(super) fn judge(weights: &[WeightRow]) -> Option<Finding> {
     let Spread { tensor, ln_ratio } = Spread::of(weights)?;
-    let what = format!("norms differ by ×{} between blocks, most in {tensor}", factor(ln_ratio));
+    let what = if ln_ratio.is_finite() {
+        format!("norms differ by ×{} between blocks, most in {tensor}", factor(ln_ratio))
+    } else {
+        format!("norms are zero to rounding in some blocks of {tensor}")
+    };
     let (kind, severity, verb, bound) = if ln_ratio > FAR_APART.ln() {
         (Kind::Uneven, Severity::Warning, "are uneven", format!("more than {FAR_APART}"))
     } else if ln_ratio > UNEVEN.ln() {

@@ -153,12 +153,6 @@ fn from_block(block: i64) -> String {
     if block < 0 { "from the input on".to_owned() } else { format!("from block {block} on") }
 }
 
-/// ln(e^a + e^b).
-fn ln_sum(a: f64, b: f64) -> f64 {
-    let (large, small) = if a > b { (a, b) } else { (b, a) };
-    if small == f64::NEG_INFINITY { large } else { large + (small - large).exp().ln_1p() }
-}
-
 /// e^`ln` for people.
 fn factor(ln: f64) -> String {
     short(Number::from_ln(ln))

@@ -112,7 +112,7 @@ fn reordered_norm_drowns_small_embeddings() {
     (shape.norm, shape.activation, shape.biases) = (Some(NormChoice::Rmsnorm), Activation::Swiglu, false);
     // What norms add under the root would keep the first branches, of almost nothing, below 1.
     (shape.positions, shape.causal, shape.norm_eps) = (Positions::Rotary, true, 1e-20);
-    setting.options = Options { sequences: Some(1), ..Sites::Stream.into() };
+    setting.options = Options::from(Sites::Stream);
     let olmo = summary(&setting, "normal:0.02");
     // From 0.02² to 0.02² + 2 · 16.
     assert!((olmo.forward.ln_total - (32.0 / 4e-4_f64).ln()).abs() < 0.02, "{:?}", olmo.forward);
@@ -126,7 +126,7 @@ fn reordered_norm_drowns_small_embeddings() {
 fn gpt2_with_and_without_residual_scaling() {
     let architecture =
         Architecture { n_layers: 48, seq_len: 64, ..Preset::find("gpt2").expect("known").architecture() };
-    let options = Options { sequences: Some(1), ..Sites::Stream.into() };
+    let options = Options::from(Sites::Stream);
     let setting = Setting { options, ..Setting::from(architecture) };
     let (with, without) = (summary(&setting, "gpt2"), summary(&setting, "normal:0.02"));
     let added = |summary: &Summary| summary.forward.ln_total.exp_m1();

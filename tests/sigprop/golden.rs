@@ -73,7 +73,7 @@ fn networks() -> Vec<Network> {
 
 /// Every network, on so many threads.
 fn tables(networks: &[Network], threads: usize) -> Vec<SiteTable> {
-    let options = Options { sequences: Some(2), ..Options::from(Sites::Stream) };
+    let options = Options::from(Sites::Stream);
     let table = |network: &Network| match predict(&network.stack, options) {
         Ok(prediction) => prediction.table,
         Err(error) => panic!("{}, {}: {error}", network.name, network.scheme),

@@ -35,9 +35,12 @@ fn the_engine_cannot_see_the_theory() {
 
 #[test]
 fn a_component_has_one_name() {
-    let rules = names("src/rules");
-    assert_eq!(rules, names("validate/src/components"), "every rule has a sampled component");
-    assert_eq!(rules, names("tests/sigprop/twins"), "every rule has a twin test");
+    let components = names("validate/src/components");
+    assert_eq!(components, names("tests/sigprop/twins"), "every sampled component has a twin test");
+    for name in components {
+        let is_file = |file: String| root().join("src/mean_field").join(file).is_file();
+        assert!(is_file(format!("{name}.rs")) || is_file(format!("{name}/mod.rs")), "{name} has no map of moments");
+    }
 }
 
 /// The infinitely wide network stands by itself.
@@ -54,7 +57,7 @@ fn the_mean_field_cannot_see_finite_width() {
             let text = std::fs::read_to_string(&path).expect("sources are text");
             let uses = text.lines().filter_map(|line| line.trim_start().strip_prefix("use crate::"));
             for used in uses {
-                let known = ["mean_field", "quadrature"].iter().any(|known| used.starts_with(known));
+                let known = ["mean_field", "quadrature", "logarithms"].iter().any(|known| used.starts_with(known));
                 assert!(known, "{} uses {used}", path.display());
             }
         }

@@ -7,7 +7,7 @@ mod command_line;
 mod compare;
 mod drop_path;
 mod encoders;
-mod expansion;
+mod finite_width;
 mod first_step;
 mod golden;
 mod head;

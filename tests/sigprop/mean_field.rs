@@ -1,4 +1,4 @@
-//! The theory of infinite width beside the full one, of networks so wide that nothing else is left of it.
+//! What finite width adds vanishes where networks are wide; positions of one theory beside others.
 
 use sigprop::architecture::{self, Activation, Architecture, NormChoice, NormPlacement};
 use sigprop::assemble::{Input, Run, assemble};
@@ -118,21 +118,21 @@ fn stack(architecture: &Architecture, scheme: &str, input: &Input) -> Stack {
 }
 
 fn agree(name: &str, stack: &Stack, tolerance: f64) {
-    let [ours, full] = both(name, stack);
-    for (difference, text) in differences(&ours, &full) {
+    let [infinite, finite] = both(name, stack);
+    for (difference, text) in differences(&infinite, &finite) {
         assert!(difference < tolerance, "{name}: {text} differ by {difference:.1e}");
     }
 }
 
 fn both(name: &str, stack: &Stack) -> [Prediction; 2] {
     let wide = widened(stack, WIDER);
-    let options = |theory| Options { theory, sequences: Some(64), ..Options::from(Sites::All) };
+    let options = |theory| Options { theory, ..Options::from(Sites::All) };
     [Theory::MeanField, Theory::FiniteWidth]
         .map(|theory| predict(&wide, options(theory)).unwrap_or_else(|error| panic!("{name}: {error}")))
 }
 
 #[test]
-fn mlps_are_those_of_the_full_theory() {
+fn mlps_are_those_of_infinite_width() {
     for word in Activation::WORDS {
         let activation: Activation = word.parse().expect("a word");
         // What grows like x² strays by a factor even so wide.
@@ -146,11 +146,12 @@ fn mlps_are_those_of_the_full_theory() {
 
 /// Sites of the attention weights apart: what gradients have along values goes with the number of heads.
 #[test]
-fn encoders_are_those_of_the_full_theory() {
+fn encoders_are_those_of_infinite_width() {
     let plain = || Architecture { n_layers: 6, d_model: 128, seq_len: 16, ..Architecture::default() };
     for placement in [NormPlacement::Pre, NormPlacement::Post, NormPlacement::Sandwich] {
         let schemes: &[&str] = match placement {
-            NormPlacement::Sandwich => &["gpt2", "pytorch"],
+            // With small weights its tokens are copies but for rounding errors behind the first block.
+            NormPlacement::Sandwich => &["pytorch"],
             _ => &["gpt2", "dslm", "pytorch"],
         };
         for scheme in schemes {
@@ -166,7 +167,7 @@ fn encoders_are_those_of_the_full_theory() {
 }
 
 #[test]
-fn causal_encoders_are_those_of_the_full_theory() {
+fn causal_encoders_are_those_of_infinite_width() {
     let causal = Architecture { n_layers: 6, d_model: 128, seq_len: 48, causal: true, ..Architecture::default() };
     for input in [Input::Correlation(0.3), Input::Uniform] {
         agree("gpt2", &stack(&causal, "gpt2", &input), 1e-3);
@@ -175,7 +176,7 @@ fn causal_encoders_are_those_of_the_full_theory() {
 
 /// Slopes on both sides, in windows too, a learned token before others.
 #[test]
-fn what_tells_positions_apart_is_that_of_the_full_theory() {
+fn what_tells_positions_apart_is_that_of_infinite_width() {
     let plain = || Architecture { n_layers: 4, d_model: 128, seq_len: 32, ..Architecture::default() };
     let (alibi, rotary) = (architecture::Positions::Alibi, architecture::Positions::Rotary);
     let input = Input::Correlation(0.3);
@@ -190,8 +191,8 @@ fn what_tells_positions_apart_is_that_of_the_full_theory() {
             Architecture { n_layers: 2, d_model: 128, n_heads: Some(4), d_ff: Some(512), positions, ..vision.clone() };
         // What scores send back has a product of three factors, which takes a covariance as one of two; of biases of rotated keys
         // little is left.
-        let [ours, full] = both("a class token", &stack(&architecture, "gpt2", &input));
-        for (difference, text) in differences(&ours, &full) {
+        let [infinite, finite] = both("a class token", &stack(&architecture, "gpt2", &input));
+        for (difference, text) in differences(&infinite, &finite) {
             let is_of_scores = text.contains("query") || text.contains("key");
             if text.contains("key.bias") {
                 continue;
@@ -204,7 +205,7 @@ fn what_tells_positions_apart_is_that_of_the_full_theory() {
 
 /// Masks of dropout in attention, forward and backward.
 #[test]
-fn encoders_in_training_are_those_of_the_full_theory() {
+fn encoders_in_training_are_those_of_infinite_width() {
     let run = Run { grad_correlation: 0.2, train: true, ..Run::default() };
     for causal in [false, true] {
         let architecture = Architecture { n_layers: 4, d_model: 128, seq_len: 16, causal, ..Architecture::default() };
@@ -235,9 +236,9 @@ fn mean_field() -> Options {
 }
 
 /// Rows of ids that repeat, alone in the embeddings, at score variances up to 3: what is sharp saturates as groups of unlike size do.
-/// Without the last position, whose key one query sees: the full theory knows it from the 64 ids there.
+/// Without the last position, whose key one query sees: given ids know it from the 64 there.
 #[test]
-fn sharp_rows_of_repeated_ids_are_those_of_the_full_theory() {
+fn sharp_rows_of_repeated_ids_are_those_of_infinite_width() {
     let plain =
         Architecture { n_layers: 1, d_model: 64, n_heads: Some(1), vocab_size: 1000, ..Architecture::default() };
     let plain = Architecture { positions: architecture::Positions::None, seq_len: 64, ..plain };
@@ -245,8 +246,8 @@ fn sharp_rows_of_repeated_ids_are_those_of_the_full_theory() {
         for std in ["0.08", "0.16"] {
             let stack = stack(&Architecture { causal, ..plain.clone() }, &format!("normal:{std}"), &Input::Zipf);
             let name = format!("causal {causal}, {std}");
-            let [ours, full] = both(&name, &stack);
-            let differences = differences(&ours, &full).into_iter().filter(|(_, text)| !text.contains("_last"));
+            let [infinite, finite] = both(&name, &stack);
+            let differences = differences(&infinite, &finite).into_iter().filter(|(_, text)| !text.contains("_last"));
             differences.for_each(|(difference, text)| assert!(difference < 0.04, "{name}: {text} {difference:.1e}"));
         }
     }

@@ -49,7 +49,6 @@ fn causal_networks_take_few_predictions() {
     let mut setting = small(NormPlacement::Pre);
     setting.architecture.causal = true;
     setting.architecture.seq_len = 80;
-    setting.options.sequences = Some(2);
     let predictions = Cell::new(0);
     let demands = Demands { max_correlation: Some(0.5), ..Demands::default() };
     let recommendation = recommend(&setting, &demands, &|| predictions.set(predictions.get() + 1)).expect("a network");

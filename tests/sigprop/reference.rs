@@ -2,7 +2,7 @@
 //! ours (Python, NumPy/SciPy), to the digits they are given with.
 
 use approx::assert_relative_eq;
-use sigprop::{Sites, predict};
+use sigprop::{Options, Sites, Theory, predict};
 use sigprop_stack::{Activation, Attention, Gaussian, Init, Node, Op, Quantity, SiteTable, Source, Stack};
 
 use crate::support::{activation, dropout, linear, norm, stack};
@@ -20,7 +20,7 @@ fn one(node: Node, width: usize, variance: f64, correlation: f64) -> SiteTable {
 
 fn predict_with_gradient(mut stack: Stack, correlation: f64) -> SiteTable {
     stack.gradient.correlation = correlation;
-    predict(&stack, Sites::All).expect("valid").table
+    predict(&stack, Options { theory: Theory::MeanField, ..Options::from(Sites::All) }).expect("valid").table
 }
 
 fn value(table: &SiteTable, site: &str, quantity: Quantity) -> f64 {

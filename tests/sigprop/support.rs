@@ -6,7 +6,7 @@ use sigprop::agreement::{Comparison, compare};
 use sigprop::architecture::{Architecture, Format};
 use sigprop::assemble::{Input, Run, assemble};
 use sigprop::schemes::Scheme;
-use sigprop::{Options, Sites, Theory, predict};
+use sigprop::{Sites, predict};
 use sigprop_stack::{
     Activation, Branch, Cell, Component, Dropout, Gaussian, GradientSeed, Init, Linear, Node, Norm, NormKind, Number,
     Op, Quantity, Source, Stack, Stream, Sum, Tensor,
@@ -89,12 +89,7 @@ const SPREADS: [Quantity; 2] = [Quantity::LnVarianceStd, Quantity::LnGradVarianc
 /// Every moment of every site and weight of `stack`, predicted against `replicates` sampled
 /// networks: no |z| beyond the two-sided quantile of Student's t at [`ALPHA`] over all cells.
 pub(crate) fn assert_twin(stack: &Stack, replicates: usize) {
-    assert_twin_in(Theory::default(), stack, replicates);
-}
-
-/// The same in a theory.
-pub(crate) fn assert_twin_in(theory: Theory, stack: &Stack, replicates: usize) {
-    let prediction = predict(stack, Options { theory, ..Options::from(Sites::All) }).expect("the stack is valid");
+    let prediction = predict(stack, Sites::All).expect("the stack is valid");
     assert_eq!(prediction.caveats, [], "the twin is to be within the range of the rules");
     let measurement = sample(stack, replicates);
     assert_eq!(measurement.overflow, None);
@@ -129,25 +124,28 @@ pub(crate) fn assert_twin_in(theory: Theory, stack: &Stack, replicates: usize) {
     }
     let student = StudentsT::new(0.0, 1.0, (replicates - 1) as f64).expect("replicates is larger than 1");
     let bound = student.inverse_cdf(1.0 - ALPHA / (2.0 * cells.len() as f64));
+    let mut failures = Vec::new();
     for (name, predicted, Cell { value, std_error }) in spreads {
         let allowed = SPREAD * value.value() + bound * std_error.value();
         let difference = value.value() - predicted.value();
-        assert!(difference.abs() < allowed, "{name}: predicted {predicted}, observed {value} ± {std_error}");
+        if difference.abs() >= allowed {
+            failures.push(format!("{name}: predicted {predicted}, observed {value} ± {std_error}"));
+        }
     }
     for (name, predicted, observed, std_error) in cells {
         let difference = observed.value() - predicted.value();
-        if std_error.value() <= EXACT * observed.value().abs() {
-            let scale = observed.value().abs().max(predicted.value().abs());
-            assert!(difference.abs() <= CONSTANT * scale, "{name}: predicted {predicted}, observed {observed}");
-        } else {
-            let z = difference / std_error.value();
-            assert!(
-                z.abs() < bound,
-                "{name}: predicted {predicted}, observed {observed} ± {}, z {z:.2} beyond {bound:.2}",
-                Number::from(std_error.value())
-            );
+        let is_exact = std_error.value() <= EXACT * observed.value().abs();
+        let scale = observed.value().abs().max(predicted.value().abs());
+        let allowed = if is_exact { CONSTANT * scale } else { bound * std_error.value() };
+        if difference.abs() > allowed {
+            let (error, off) = (Number::from(std_error.value()), -100.0 * difference / scale);
+            failures.push(format!(
+                "{name}: predicted {predicted}, observed {observed} ± {error}: {off:+.2} %, allowed {:.2} %",
+                100.0 * allowed / scale
+            ));
         }
     }
+    assert!(failures.is_empty(), "{} of all cells:\n{}", failures.len(), failures.join("\n"));
 }
 
 /// Prediction beside sampled networks, of an architecture file.
@@ -170,11 +168,14 @@ pub(crate) fn compared(
 /// errors, an α of 6e-5 per number.
 pub(crate) fn assert_within<'a>(part: f64, rows: impl Iterator<Item = &'a Comparison>, at_least: usize) {
     const LARGEST_Z: f64 = 4.0;
-    let mut seen = 0;
+    let (mut seen, mut failures) = (0, Vec::new());
     for row in rows {
         let Some(error) = row.relative_error.filter(|_| row.z.is_some()) else { continue };
-        assert!(error.abs() < part + LARGEST_Z * row.relative_std_error, "{row:?}");
+        if error.abs() >= part + LARGEST_Z * row.relative_std_error {
+            failures.push(format!("{error:+.4} ± {:.4}: {row:?}", row.relative_std_error));
+        }
         seen += 1;
     }
+    assert!(failures.is_empty(), "{} of {seen} numbers:\n{}", failures.len(), failures.join("\n"));
     assert!(seen >= at_least, "{seen} numbers");
 }

@@ -7,7 +7,7 @@ use std::{env, fs, path::PathBuf};
 
 use serde::Deserialize;
 use sigprop::{
-    Options, Sites,
+    Sites,
     architecture::Architecture,
     assemble::{Input, Run, assemble},
     compare::Summary,
@@ -20,8 +20,6 @@ use sigprop_stack::{Number, Stack};
 
 /// Tokens of a sequence in the table; of images as many as there are patches.
 const TOKENS: usize = 64;
-/// Sequences to average over.
-const SEQUENCES: usize = 1;
 /// Keys of published configs that the prediction leaves out.
 const LEFT_OUT: [(&str, &str); 2] = [("deepseek-v3", "n_group"), ("mpt-7b", "init_config")];
 const PAGE: &str = "docs/zoo.md";
@@ -96,7 +94,7 @@ fn row(Published { name, model, .. }: &Published) -> String {
         decoder.seq_len = decoder.seq_len.min(TOKENS);
     }
     let stack = stack(&architecture);
-    let options = Options { sequences: Some(SEQUENCES), ..Sites::Stream.into() };
+    let options = Sites::Stream;
     let summary = Summary::of(&stack, &predict(&stack, options).unwrap_or_else(|error| panic!("{name}: {error}")));
     let layers = architecture.decoder.as_ref().map_or(architecture.n_layers, |decoder| decoder.n_layers);
     let size = format!("{layers} × {}", architecture.d_model);

@@ -97,6 +97,14 @@ impl<S: Scalar> Attended<S> {
         [score.ln(), single.recip(), flat.recip()]
     }
 
+    /// E z²/E v²: what of a value is along the output.
+    pub(crate) fn along_output(&self) -> f64 {
+        let [of_value, of_output] = [&self.parts[2].kernel, &self.output.kernel]
+            .map(|kernel| kernel.positions.sum(|node| kernel.own[node]).value().ln() + kernel.ln_unit);
+        let [values, outputs] = [&self.parts[2], &self.output].map(|signal| signal.kernel.positions.length.ln());
+        (of_output - of_value + values - outputs).exp().min(1.0)
+    }
+
     /// What rotations leave of the product of two keys in view of a query, on average over heads and queries.
     pub(crate) fn rotation_in_view(&self) -> f64 {
         self.heads.iter().map(|head| head.share * head.rotation_in_view()).sum()

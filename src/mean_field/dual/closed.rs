@@ -3,14 +3,12 @@
 //! Closed forms where they exist: ReLU family (Cho & Saul 2009, arc-cosine kernels of order 0–2),
 //! erf (Williams 1997), GELU (two steps of Stein's lemma on u Φ(u) v Φ(v), unequal variances
 //! included; equal variances: Tsuchida et al. 2021). Everything else by Mehler's series Σ a_k² c^k
-//! over the Hermite coefficients of φ, or, where that converges too slowly, by quadrature.
+//! over the Hermite coefficients of φ (`series.rs`).
 
 use std::f64::consts::PI;
 
 use sigprop_stack::Activation;
 
-use super::function::value_and_derivative;
-use super::nodes::{Nodes, Precision};
 use crate::mean_field::scalar::Scalar;
 
 /// (E φ(u) φ(v), E φ'(u) φ'(v)) in closed form, u and v with variances `q` and correlation `c`.
@@ -70,34 +68,10 @@ fn leaky<S: Scalar>(scale: S, c: S, slope: f64) -> (S, S) {
     (scale * (c * slope + relu * (bend * bend)), step * (bend * bend) + slope)
 }
 
-/// (E φ(u) φ(v), E φ'(u) φ'(v)) by quadrature in two dimensions, u and v of variances `q`; over the wider one last, with
-/// which averages over the other vary no faster than φ.
-pub(crate) fn by_quadrature(activation: Activation, q: [f64; 2], c: f64) -> (f64, f64) {
-    let (scale_u, scale_v) = (q[0].max(q[1]).sqrt(), q[0].min(q[1]).sqrt());
-    let own = scale_v * (1.0 - c * c).max(0.0).sqrt();
-    let [of_u, of_v] = [scale_u, own].map(|scale| Nodes::new(activation, scale, Precision::Fine));
-    let mut kernels = (0.0, 0.0);
-    for &(z, weight) in of_u.around(0.0).iter() {
-        let (value, derivative) = value_and_derivative(activation, scale_u * z);
-        let shift = scale_v * c * z;
-        let mut means = (0.0, 0.0);
-        if own > 0.0 {
-            for &(y, inner) in of_v.around(shift).iter() {
-                let (v, d) = value_and_derivative(activation, shift + own * y);
-                means.0 += inner * v;
-                means.1 += inner * d;
-            }
-        } else {
-            means = value_and_derivative(activation, shift);
-        }
-        kernels.0 += weight * value * means.0;
-        kernels.1 += weight * derivative * means.1;
-    }
-    kernels
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::function::value_and_derivative;
+    use super::super::nodes::{Nodes, Precision};
     use super::*;
 
     const QUADRATURE_TOLERANCE: f64 = 1e-11;
@@ -123,5 +97,31 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// (E φ(u) φ(v), E φ'(u) φ'(v)) by quadrature in two dimensions, u and v of variances `q`; over the wider one last, with
+    /// which averages over the other vary no faster than φ.
+    fn by_quadrature(activation: Activation, q: [f64; 2], c: f64) -> (f64, f64) {
+        let (scale_u, scale_v) = (q[0].max(q[1]).sqrt(), q[0].min(q[1]).sqrt());
+        let own = scale_v * (1.0 - c * c).max(0.0).sqrt();
+        let [of_u, of_v] = [scale_u, own].map(|scale| Nodes::new(activation, scale, Precision::Series));
+        let mut kernels = (0.0, 0.0);
+        for &(z, weight) in of_u.around(0.0).iter() {
+            let (value, derivative) = value_and_derivative(activation, scale_u * z);
+            let shift = scale_v * c * z;
+            let mut means = (0.0, 0.0);
+            if own > 0.0 {
+                for &(y, inner) in of_v.around(shift).iter() {
+                    let (v, d) = value_and_derivative(activation, shift + own * y);
+                    means.0 += inner * v;
+                    means.1 += inner * d;
+                }
+            } else {
+                means = value_and_derivative(activation, shift);
+            }
+            kernels.0 += weight * value * means.0;
+            kernels.1 += weight * derivative * means.1;
+        }
+        kernels
     }
 }

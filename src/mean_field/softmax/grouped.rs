@@ -18,7 +18,7 @@
 //!
 //! Assumption: as many groups of every size as on average. Source: ours.
 
-use super::integrals::{moments, normal};
+use super::integrals::{moments, normal_nodes};
 use crate::mean_field::positions::Counts;
 
 /// Step in ln t, and of common scores where they vary enough: the trapezoidal rule is off by e^(−π²/step). Of long rows D is a small part of
@@ -88,7 +88,7 @@ pub(super) fn overlaps(groups: &Counts, w: f64, likeness: f64) -> Overlaps {
 
 /// e^z and the weights of z ~ N(0, std²).
 fn scores(std: f64) -> Vec<(f64, f64)> {
-    normal((0.7 / std).min(0.8)).into_iter().map(|(z, weight)| ((std * z).exp(), weight)).collect()
+    normal_nodes((0.7 / std).min(0.8)).into_iter().map(|(z, weight)| ((std * z).exp(), weight)).collect()
 }
 
 /// ln M_0 at t e^u, and products of r_k = M_k/M_0: r1, r2, r11, r3, r21, r111, r4, r31, r22, r211, r1111.

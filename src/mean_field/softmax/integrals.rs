@@ -16,13 +16,13 @@ const REACH: f64 = 8.5;
 const STEP: f64 = 0.1;
 
 /// E ΣAB, E ΣA²B, E ΣAB² and E (ΣAB)² of two rows.
-pub(super) type Overlaps = [f64; 4];
+pub(crate) type Overlaps = [f64; 4];
 
 /// Of a row of `n` scores of variance `w` with itself, relative error below 1e-6 for w from 0.001 to 100; and with a row that has
 /// `others` more, below 1e-5.
-pub(super) fn overlaps(n: f64, w: f64, others: f64) -> [Overlaps; 2] {
+pub(crate) fn overlaps(n: f64, w: f64, others: f64) -> [Overlaps; 2] {
     let std = w.sqrt();
-    let normal = normal((0.7 / std).min(0.8));
+    let normal = normal_nodes((0.7 / std).min(0.8));
     let scores: Vec<(f64, f64)> = normal.into_iter().map(|(x, weight)| ((std * x).exp(), weight)).collect();
     let (lower, upper) = (-(n + others).ln() - REACH * std - 9.0, 4.0 + REACH * std);
     let steps = ((upper - lower) / STEP).ceil() as usize;
@@ -82,7 +82,7 @@ pub(super) fn moments(t: f64, scores: &[(f64, f64)]) -> [f64; 5] {
 }
 
 /// Nodes x and weights of E f(x), x ~ N(0, 1).
-pub(super) fn normal(step: f64) -> Vec<(f64, f64)> {
+pub(crate) fn normal_nodes(step: f64) -> Vec<(f64, f64)> {
     let half = (REACH / step).ceil() as i32;
     (-half..=half).map(|i| step * f64::from(i)).map(|x| (x, step * (-0.5 * x * x).exp() / (2.0 * PI).sqrt())).collect()
 }

@@ -25,6 +25,9 @@ mod integrals;
 mod repeats;
 mod table;
 
+pub(crate) use integrals::normal_nodes;
+#[cfg(test)]
+pub(crate) use integrals::overlaps;
 pub(crate) use table::Rows;
 
 use super::scalar::Scalar;

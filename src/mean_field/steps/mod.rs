@@ -26,6 +26,7 @@ use super::gradient::{Gradient, Next};
 use super::kernel::{Kernel, correlation};
 use super::linear::ln_jacobian;
 use super::signal::Signal;
+use crate::logarithms::ln_sum;
 use aligned::{Aligned, Matrices};
 use signs::Signs;
 
@@ -99,7 +100,7 @@ impl Steps {
         let signs = Signs::of(&k, &g, &aligned);
         let (along, across) = (FRAC_2_PI.ln(), (1.0 - FRAC_2_PI).ln() - width.ln());
         let ln_jacobian = ln_jacobian(linear);
-        let of = |terms: &[f64]| 2.0 * width.ln() + ln_sum(terms);
+        let of = |terms: &[f64]| 2.0 * width.ln() + ln_sum(terms.iter().copied());
         Self {
             by_sgd: 2.0 * ln_jacobian + of(&[ln_aligned, ln_noise + ln_collected]),
             by_adam: ln_jacobian + of(&[along + signs.ln_aligned, along + ln_noise, across + ln_level]),
@@ -114,12 +115,6 @@ fn mean_correlation(x: &Kernel<f64>) -> f64 {
     let pairs = positions.length * (positions.length - 1.0);
     let sum = || positions.sum_pairs(|point| correlation(positions.ends(point, &x.own), x.pairs[point]));
     if pairs > 0.0 { sum() / pairs } else { 0.0 }
-}
-
-/// ln of the sum of what these are logarithms of.
-fn ln_sum(terms: &[f64]) -> f64 {
-    let largest = terms.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    if largest.is_finite() { largest + terms.iter().map(|ln| (ln - largest).exp()).sum::<f64>().ln() } else { largest }
 }
 
 #[cfg(test)]

@@ -5,8 +5,6 @@ use std::collections::BTreeSet;
 use pulldown_cmark::{Event, HeadingLevel, Options, Parser, Tag, TagEnd, html};
 use sigprop_stack::{Component, Node, Op, Source, Stack};
 
-use crate::predict::is_exchangeable;
-
 /// A rule as it is written at the top of its file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Rule {
@@ -16,30 +14,29 @@ pub(super) struct Rule {
 
 macro_rules! rules {
     ($($constant:ident = $name:literal in $file:literal,)+) => {
-        $(const $constant: Rule = Rule { name: $name, file: include_str!(concat!("../../rules/", $file)) };)+
+        $(const $constant: Rule = Rule { name: $name, file: include_str!(concat!("../../", $file)) };)+
         #[cfg(test)]
         pub(super) const ALL: &[Rule] = &[$($constant),+];
     };
 }
 
 rules! {
-    EMBEDDING = "embedding" in "embedding.rs",
-    LINEAR = "linear" in "linear.rs",
-    NORM = "norm" in "norm.rs",
-    ACTIVATION = "activation" in "activation.rs",
-    DROPOUT = "dropout" in "dropout.rs",
-    SCALE = "scale" in "scale.rs",
-    ROTARY = "rotary" in "rotary.rs",
-    CONVOLUTION = "convolution" in "convolution.rs",
-    PREPEND = "prepend" in "prepend.rs",
-    SUM = "sum" in "sum.rs",
-    PRODUCT = "product" in "product.rs",
-    CONCAT = "concat" in "concat.rs",
-    MIXTURE = "mixture" in "mixture.rs",
-    EXCHANGEABLE = "attention, tokens exchangeable" in "attention/exchangeable.rs",
-    GRAM = "attention, every position" in "attention/gram.rs",
-    SOFTMAX = "softmax" in "softmax.rs",
-    WIDTH = "terms of order 1/width, everywhere" in "mod.rs",
+    EMBEDDING = "embedding" in "mean_field/embedding.rs",
+    LINEAR = "linear" in "mean_field/linear.rs",
+    NORM = "norm" in "mean_field/norm.rs",
+    ACTIVATION = "activation" in "mean_field/activation.rs",
+    DROPOUT = "dropout" in "mean_field/dropout.rs",
+    SCALE = "scale" in "mean_field/scale.rs",
+    ROTARY = "rotary" in "mean_field/rotary.rs",
+    CONVOLUTION = "convolution" in "mean_field/convolution.rs",
+    PREPEND = "prepend" in "mean_field/prepend.rs",
+    SUM = "sum" in "mean_field/sum.rs",
+    PRODUCT = "product" in "mean_field/product.rs",
+    CONCAT = "concat" in "mean_field/concat.rs",
+    MIXTURE = "mixture" in "mean_field/mixture/mod.rs",
+    ATTENTION = "attention" in "mean_field/attention/mod.rs",
+    SOFTMAX = "softmax" in "mean_field/softmax/mod.rs",
+    WIDTH = "finite width" in "finite_width/mod.rs",
 }
 
 impl Rule {
@@ -47,12 +44,11 @@ impl Rule {
     pub(super) fn of<'s>(stacks: impl Iterator<Item = &'s Stack>) -> BTreeSet<Self> {
         let mut rules = BTreeSet::from([WIDTH]);
         for stack in stacks {
-            let attention = if is_exchangeable(stack) { EXCHANGEABLE } else { GRAM };
             for stream in &stack.streams {
                 match &stream.source {
                     Source::Embedding(_) | Source::Gaussian(_) => rules.insert(EMBEDDING),
                 };
-                collect(&stream.body, attention, &mut rules);
+                collect(&stream.body, &mut rules);
             }
         }
         rules
@@ -81,7 +77,7 @@ impl Rule {
 }
 
 /// Adds the rules of all nodes.
-fn collect(body: &[Node], attention: Rule, rules: &mut BTreeSet<Rule>) {
+fn collect(body: &[Node], rules: &mut BTreeSet<Rule>) {
     for node in body {
         match &node.op {
             Op::Apply(component) => {
@@ -115,8 +111,8 @@ fn collect(body: &[Node], attention: Rule, rules: &mut BTreeSet<Rule>) {
             Op::Mixture(_) => {
                 rules.insert(MIXTURE);
             }
-            Op::Attention(_) => rules.extend([attention, SOFTMAX]),
+            Op::Attention(_) => rules.extend([ATTENTION, SOFTMAX]),
         }
-        node.op.bodies().for_each(|body| collect(body, attention, rules));
+        node.op.bodies().for_each(|body| collect(body, rules));
     }
 }

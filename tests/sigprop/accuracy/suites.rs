@@ -7,7 +7,6 @@ use std::{
 };
 
 use rayon::prelude::*;
-use sigprop::Theory;
 use sigprop::agreement::{Compared, Comparison, summarise};
 use sigprop::suite::{Case, LARGEST_ERROR, Line, Predicted, Run, Suite, score};
 use sigprop_stack::Quantity;
@@ -28,14 +27,9 @@ struct Measured {
 impl Measured {
     /// Of these groups; of all if there are none.
     fn new(suite: Suite, seed: u64, groups: &[&str], file: &Path) -> Self {
-        Self::of(Theory::FiniteWidth, suite, seed, groups, file)
-    }
-
-    /// The same in a theory.
-    fn of(theory: Theory, suite: Suite, seed: u64, groups: &[&str], file: &Path) -> Self {
         let mut cases = suite.cases(false, seed);
         cases.retain(|case| groups.is_empty() || groups.contains(&case.group));
-        let predict = |case: &Case| case.predict_in(theory).expect("a prediction");
+        let predict = |case: &Case| case.predict().expect("a prediction");
         let predicted = cases.par_iter().map(predict).collect::<Vec<_>>();
         let source = File::open(file).expect("a file of measurements");
         let run = Run::read(&cases, &predicted, source).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
@@ -57,18 +51,7 @@ impl Measured {
 /// Whole encoders, quantity by quantity: of the cells whose standard error is small.
 #[test]
 fn encoders() {
-    of_encoders(Theory::FiniteWidth).check("encoders");
-}
-
-/// The same by the expansion about infinite width.
-#[test]
-#[cfg_attr(debug_assertions, ignore = "a minute of CPU time")]
-fn encoders_by_expansion() {
-    of_encoders(Theory::Expansion).check("encoders, by expansion");
-}
-
-fn of_encoders(theory: Theory) -> Table {
-    let measured = Measured::of(theory, Suite::Models, 0, &[], &path("models.csv"));
+    let measured = Measured::new(Suite::Models, 0, &[], &path("models.csv"));
     let columns =
         ["what", "cells", "median error", "90 %", "99 %", "median standard error", "R² ln", "R² linear", "within 2 se"];
     let mut table = Table::new(&columns);
@@ -94,7 +77,7 @@ fn of_encoders(theory: Theory) -> Table {
             percent(within.quantities[0].1.share_z_below_2.expect("cells that vary"), 0),
         ]);
     }
-    table
+    table.check("encoders");
 }
 
 /// Components beside the published percentiles.
@@ -148,8 +131,8 @@ fn seeds() -> Vec<u64> {
 }
 
 /// Networks drawn at random, of several seeds and of these kinds, or of all.
-fn random(theory: Theory, seeds: &[u64], groups: &[&str]) -> Table {
-    let of = |&seed| Measured::of(theory, Suite::Random, seed, groups, &path(&format!("random/{seed}.csv")));
+fn random(seeds: &[u64], groups: &[&str]) -> Table {
+    let of = |&seed| Measured::new(Suite::Random, seed, groups, &path(&format!("random/{seed}.csv")));
     let measured: Vec<Measured> = seeds.iter().map(of).collect();
     let mut table = Table::new(&["kind", "cells", "median error", "90 %", "off", "silent"]);
     let mut groups: Vec<&str> = measured[0].cases.iter().map(|case| case.group).collect();
@@ -179,23 +162,17 @@ const FAST: [&str; 4] = ["encoder", "causal", "vision", "mlp"];
 
 #[test]
 fn some_random_networks_of_one_seed() {
-    random(Theory::FiniteWidth, &[1], &FAST).check_part("random, seed 1");
+    random(&[1], &FAST).check_part("random, seed 1");
 }
 
 #[test]
 #[cfg_attr(debug_assertions, ignore = "a minute of CPU time: networks with a decoder")]
 fn random_networks_of_one_seed() {
-    random(Theory::FiniteWidth, &[1], &[]).check("random, seed 1");
+    random(&[1], &[]).check("random, seed 1");
 }
 
 #[test]
 #[ignore = "a minute of CPU time per seed"]
 fn random_networks() {
-    random(Theory::FiniteWidth, &seeds(), &[]).check("random");
-}
-
-#[test]
-#[ignore = "half a minute of CPU time per seed"]
-fn random_networks_by_expansion() {
-    random(Theory::Expansion, &seeds(), &[]).check("random, by expansion");
+    random(&seeds(), &[]).check("random");
 }

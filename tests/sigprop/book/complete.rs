@@ -40,9 +40,9 @@ fn all_schemes_have_a_row() {
 }
 
 #[test]
-fn all_rules_have_their_page() {
+fn all_components_have_their_page() {
     let page = Page::read("docs/rules.md".into());
-    for rule in names("src/rules") {
-        assert!(page.text.contains(&format!("`{rule}.rs`")), "{rule} is on no page");
+    for component in names("validate/src/components") {
+        assert!(page.text.contains(&format!("`{component}")), "{component} is on no page");
     }
 }

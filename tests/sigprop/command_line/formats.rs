@@ -197,7 +197,7 @@ fn documents_have_the_documented_fields() {
     let full = of_small("predict", &["--weights", "--head", "--scheme", "deepnorm"]);
     let update = of_small("predict", &["--first-update", "sgd", "--lr", "0.1"]);
     assert_documented("predict---json", &[full, update, json(&run(&deep))]);
-    assert_documented("phase---json", &[of_small("phase", &[MAP.as_slice(), &["--norm", "dyt"]].concat())]);
+    assert_documented("phase---json", &[of_small("phase", &[MAP.as_slice(), &["--scheme", "normal:1"]].concat())]);
     let sampled = ["--replicates", "2", "--weights"];
     let folder = folder();
     let mine = written(&folder, "mine.csv", b"site,quantity,observed,std_error\nblocks.0,variance,1e-3,\n");

@@ -143,7 +143,7 @@ impl Network {
 }
 
 fn predicted(name: &str, stack: &Stack, threads: usize) -> Prediction {
-    let options = Options { sequences: Some(2), steps: true, ..Options::from(Sites::All) };
+    let options = Options { steps: true, ..Options::from(Sites::All) };
     let pool = ThreadPoolBuilder::new().num_threads(threads).build().expect("threads");
     pool.install(|| predict(stack, options)).unwrap_or_else(|error| panic!("{name}: {error}"))
 }

@@ -18,9 +18,6 @@ use super::{
     names::{Group, Loss, Named, Place, named},
 };
 
-/// Sequences of random ids to average over.
-const SEQUENCES: usize = 16;
-
 /// All cells of one run; a prediction that fails is a message.
 pub(super) fn run(reference: &Reference, key: &Key, theory: Theory) -> Result<Vec<Cell>, String> {
     let case = &reference.cases[&(key.case.clone(), key.input.clone())];
@@ -83,7 +80,7 @@ impl Predicted {
         };
         let run = Run { train: key.mode == "train", decoder_input, loss_at, ..Run::default() };
         let assembled = assemble(architecture, &scheme, &input, &run).map_err(|error| error.to_string())?;
-        let options = Options { sequences: Some(SEQUENCES), theory, ..Sites::All.into() };
+        let options = Options { theory, ..Sites::All.into() };
         let table = predict(&assembled.stack, options).map_err(|error| error.to_string())?.table;
         let places = table.sites.iter().enumerate().map(|(place, row)| (row.site.clone(), place)).collect();
         Ok(Self { table, places })

@@ -1,0 +1,226 @@
+//! A softmax in which one score is of another law, by 1/Σ^k = ∫ t^{k−1}/(k−1)! e^{−tΣ} dt.
+//!
+//! # Formula
+//!
+//! A score is z = u, or c tanh(u/c) under a soft cap c, with u Gaussian and J = dz/du. Of n scores with u ~ N(0, w) and
+//! one with u ~ N(μ, v), with M_k of the former and N_k of the latter, E J^j y^k e^{−y}, y = t e^z:
+//!
+//! ```text
+//! E ln Σ e^z = ∫ (e^{−t} − N_0 M_0^n) d ln t
+//! E A_o J^j = ∫ N_1 M_0^n d ln t      E A_o² J² = ∫ N_2 M_0^n d ln t      E Σ' A² J² = n ∫ N_0 M_2 M_0^{n−1} d ln t
+//! ```
+
+use crate::mean_field::softmax::normal_nodes;
+
+const STEP: f64 = 0.2;
+
+/// The softmax weights A and the scores behind them.
+pub(crate) struct Apart {
+    /// E ln Σ e^z.
+    pub(crate) ln_partition: f64,
+    /// Of the one.
+    pub(crate) own: Weights,
+    /// Sums over the others.
+    pub(crate) others: Weights,
+    /// The score of the one.
+    pub(crate) own_score: Moments,
+    /// One of the other scores.
+    pub(crate) other_score: Moments,
+}
+
+/// Moments of softmax weights A.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Weights {
+    /// E A.
+    pub(crate) mean: f64,
+    /// E A J.
+    pub(crate) sloped: f64,
+    /// E A J².
+    pub(crate) sloped_twice: f64,
+    /// E A² J².
+    pub(crate) square: f64,
+}
+
+/// Moments of a score z and of J.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Moments {
+    /// E z.
+    pub(crate) mean: f64,
+    /// E z².
+    pub(crate) square: f64,
+    /// E J.
+    pub(crate) slope: f64,
+    /// E J².
+    pub(crate) slope_square: f64,
+}
+
+impl Apart {
+    /// Of `n` scores of variance `w`, and one of this mean and variance, before the soft cap if there is one.
+    pub(crate) fn new(n: f64, w: f64, [mean, variance]: [f64; 2], softcap: Option<f64>) -> Self {
+        let (scores, one) = (Scores::new(0.0, w, softcap), Scores::new(mean, variance, softcap));
+        let lower = -(n.ln() + scores.largest()).max(one.largest()) - NEGLIGIBLE;
+        let upper = 4.0 - scores.nodes[0].score;
+        let (mut ln_partition, mut own, mut others) = (0.0, Weights::default(), Weights::default());
+        for node in 0..=((upper - lower) / STEP).ceil() as usize {
+            let ln_t = lower + STEP * node as f64;
+            let (of_scores, of_one) = (scores.at(ln_t), one.at(ln_t));
+            let rest = STEP * of_scores.none.powf(n);
+            ln_partition += STEP * (-ln_t.exp()).exp() - of_one.none * rest;
+            own.add(rest, &of_one.weights);
+            others.add(n * STEP * of_one.none * of_scores.none.powf(n - 1.0), &of_scores.weights);
+        }
+        Self { ln_partition, own, others, own_score: one.moments(), other_score: scores.moments() }
+    }
+}
+
+impl Weights {
+    fn add(&mut self, factor: f64, other: &Self) {
+        self.mean += factor * other.mean;
+        self.sloped += factor * other.sloped;
+        self.sloped_twice += factor * other.sloped_twice;
+        self.square += factor * other.square;
+    }
+}
+
+/// −ln of what 1 − e^{−y} is at most where nothing is left of an integrand.
+const NEGLIGIBLE: f64 = 25.0;
+
+/// The law of a score by its nodes, in ascending order.
+struct Scores {
+    nodes: Vec<Node>,
+}
+
+struct Node {
+    score: f64,
+    /// J.
+    slope: f64,
+    weight: f64,
+}
+
+/// E e^{−y}, and the moments of y in place of A.
+struct At {
+    none: f64,
+    weights: Weights,
+}
+
+impl Scores {
+    fn new(mean: f64, variance: f64, softcap: Option<f64>) -> Self {
+        let std = variance.sqrt();
+        let node = |(x, weight): (f64, f64)| {
+            let before = mean + std * x;
+            let Some(cap) = softcap else { return Node { score: before, slope: 1.0, weight } };
+            let part = (before / cap).tanh();
+            Node { score: cap * part, slope: 1.0 - part * part, weight }
+        };
+        Self { nodes: normal_nodes((0.7 / std).min(0.8)).into_iter().map(node).collect() }
+    }
+
+    fn largest(&self) -> f64 {
+        self.nodes[self.nodes.len() - 1].score
+    }
+
+    fn at(&self, ln_t: f64) -> At {
+        let (mut none, mut weights) = (0.0, Weights::default());
+        for &Node { score, slope, weight } in &self.nodes {
+            let y = (ln_t + score).exp();
+            // Beyond, e^{−y} has underflowed and y with it.
+            if y < 700.0 {
+                let factor = weight * (-y).exp();
+                let square = slope * slope;
+                none += factor;
+                weights
+                    .add(factor * y, &Weights { mean: 1.0, sloped: slope, sloped_twice: square, square: y * square });
+            }
+        }
+        At { none, weights }
+    }
+
+    fn moments(&self) -> Moments {
+        let sum = |of: &dyn Fn(&Node) -> f64| self.nodes.iter().map(|node| node.weight * of(node)).sum();
+        Moments {
+            mean: sum(&|node| node.score),
+            square: sum(&|node| node.score * node.score),
+            slope: sum(&|node| node.slope),
+            slope_square: sum(&|node| node.slope * node.slope),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use approx::assert_relative_eq;
+    use rand::{SeedableRng, rngs::Xoshiro256PlusPlus};
+    use rand_distr::{Distribution, StandardNormal};
+
+    use super::*;
+    use crate::mean_field::softmax::overlaps;
+
+    #[test]
+    fn one_like_the_others_is_one_of_them() {
+        for (n, w) in [(8.0_f64, 1.5), (1000.0, 0.05), (1000.0, 30.0)] {
+            let Apart { own, others, .. } = Apart::new(n - 1.0, w, [0.0, w], None);
+            let [[s2, ..], _] = overlaps(n, w, 0.0);
+            assert_relative_eq!(own.mean, 1.0 / n, max_relative = 1e-6);
+            assert_relative_eq!(own.square, s2 / n, max_relative = 1e-6);
+            assert_relative_eq!(others.square, s2 * (n - 1.0) / n, max_relative = 1e-6);
+        }
+    }
+
+    /// Scores that hardly vary: A = e^μ/(e^μ + n).
+    #[test]
+    fn fixed_scores_are_a_plain_softmax() {
+        let (n, mean) = (99.0_f64, 50.0_f64.ln());
+        let found = Apart::new(n, 1e-12, [mean, 1e-12], None);
+        assert_relative_eq!(found.ln_partition, (50.0 + n).ln(), max_relative = 1e-6);
+        assert_relative_eq!(found.own.mean, 50.0 / 149.0, max_relative = 1e-6);
+        assert_relative_eq!(found.own.square, (50.0_f64 / 149.0).powi(2), max_relative = 1e-6);
+        assert_relative_eq!(found.others.mean, n / 149.0, max_relative = 1e-6);
+        assert_relative_eq!(found.others.square, n / 149.0_f64.powi(2), max_relative = 1e-6);
+    }
+
+    /// Far apart nothing overflows.
+    #[test]
+    fn one_far_above_takes_it_all() {
+        let found = Apart::new(1000.0, 0.5, [2000.0, 4.0], None);
+        assert_relative_eq!(found.ln_partition, 2000.0, max_relative = 1e-6);
+        assert_relative_eq!(found.own.mean, 1.0, max_relative = 1e-6);
+    }
+
+    /// 200 000 softmaxes of 20 scores of variance 9 and one ~ N(5, 4) under a cap of 3; |z| < 4.5 (α = 1e-4 over ten).
+    #[test]
+    fn capped_scores_are_as_sampled() {
+        const SAMPLES: usize = 200_000;
+        const OTHERS: usize = 20;
+        let cap = 3.0;
+        let expected = Apart::new(OTHERS as f64, 9.0, [5.0, 4.0], Some(cap));
+        let mut generator = Xoshiro256PlusPlus::seed_from_u64(5);
+        let mut sums = [[0.0; 2]; 10];
+        for _ in 0..SAMPLES {
+            let mut normal = || -> f64 { StandardNormal.sample(&mut generator) };
+            let scores: [f64; OTHERS + 1] = std::array::from_fn(|index| {
+                let before = if index == 0 { 5.0 + 2.0 * normal() } else { 3.0 * normal() };
+                cap * (before / cap).tanh()
+            });
+            let total: f64 = scores.iter().map(|score| score.exp()).sum();
+            let parts = scores.map(|score| (score.exp() / total, 1.0 - (score / cap).powi(2)));
+            let of = |parts: &[(f64, f64)]| {
+                let sum = |f: &dyn Fn(f64, f64) -> f64| parts.iter().map(|&(a, j)| f(a, j)).sum::<f64>();
+                [sum(&|a, j| a * j), sum(&|a, j| a * j * j), sum(&|a, j| a * a * j * j)]
+            };
+            let ([own, others], (_, slope)) = ([of(&parts[..1]), of(&parts[1..])], parts[0]);
+            let values = [&own[..], &others, &[total.ln(), scores[0], slope, slope * slope]].concat();
+            for (sum, value) in sums.iter_mut().zip(values) {
+                *sum = [sum[0] + value, sum[1] + value * value];
+            }
+        }
+        let of = |weights: &Weights| [weights.sloped, weights.sloped_twice, weights.square];
+        let Moments { mean, slope, slope_square, .. } = expected.own_score;
+        let (own, others) = (of(&expected.own), of(&expected.others));
+        let expected = [&own[..], &others, &[expected.ln_partition, mean, slope, slope_square]].concat();
+        for ([sum, squares], expected) in sums.into_iter().zip(expected) {
+            let mean = sum / SAMPLES as f64;
+            let std_error = ((squares / SAMPLES as f64 - mean * mean) / SAMPLES as f64).sqrt();
+            assert!(((mean - expected) / std_error).abs() < 4.5, "expected {expected}, got {mean} ± {std_error}");
+        }
+    }
+}

@@ -1,0 +1,254 @@
+//! Fans: parts fork from a common input, are merged, split and joined again.
+
+use std::sync::Arc;
+
+use nalgebra::DMatrix;
+use sigprop_stack::{Fan, Interpreter, Mixture, Site};
+
+use super::inside::{self, Inside};
+use super::{Gradient, Kept, Signal, Walk};
+use crate::finite_width::attention::AtPath;
+use crate::finite_width::chart::{Moments, levels};
+use crate::finite_width::expansion::{Applied, Attended, Merged};
+use crate::finite_width::forward::Fluctuations;
+use crate::finite_width::gradients::{Cosines, Ends};
+use crate::finite_width::noise::Matrix;
+use crate::finite_width::stream;
+use crate::mean_field::gradient::Gradient as LeadingGradient;
+use crate::mean_field::mixture;
+use crate::predict::PredictError;
+use crate::predict::mean_field::{self, Added};
+
+/// How many parts are differentiated together.
+pub(super) const MOST: usize = 4;
+
+/// What the backward pass of a fan needs.
+pub(in crate::predict) struct KeptFan {
+    x: Signal,
+    merged: Joined,
+    forked: Forked,
+    /// ln E |g_a|² at the output, at infinite width, and the cosine of two.
+    output: (f64, f64),
+}
+
+/// What became of the parts of a fan.
+pub(super) enum Joined {
+    Parts(Box<Merged>),
+    Attention(Box<Attended>),
+    /// Of an attention out of the range of its averages: an output that is drawn anew.
+    Redrawn(Box<Applied>),
+    /// Of a mixture: tokens as the router reads them, the expert that stands for all, and fluctuations of both.
+    Routed(Box<Merged>, Fluctuations),
+    /// Inside an attention.
+    Inside,
+}
+
+/// What forks of a fan did.
+#[derive(Default)]
+pub(super) struct Forked {
+    /// To the common input.
+    drawn: Option<Matrix>,
+    jacobians: Vec<DMatrix<f64>>,
+    memory: Option<Memory>,
+    /// The common input, behind what its entries were still to add.
+    settled: Option<Arc<stream::Stream>>,
+}
+
+/// What an attention reads other than its queries' stream.
+pub(super) struct Memory {
+    pub(super) moments: Moments,
+    pub(super) means: [f64; 2],
+    pub(super) covariance: Matrix,
+}
+
+impl Walk {
+    /// What a part gets from the input of its fan.
+    pub(super) fn part_input(&mut self, at: &Site, fan: Fan, input: &Signal, part: usize) -> Signal {
+        let leading = self.leading.fork(at, fan, &input.leading, part);
+        if input.inside.is_some() {
+            return Signal { leading, ..input.clone() };
+        }
+        let mut stream = (*input.stream).clone();
+        let mut place = input.place;
+        let attention = if let Fan::Attention(attention) = fan { Some(attention) } else { None };
+        let memory = attention.and_then(|attention| attention.memory).filter(|_| part > 0);
+        if part == 0 {
+            let (settled, drawn) = self.expansion.settle(place, &stream);
+            stream = settled;
+            let settled = Some(Arc::new(stream.clone()));
+            self.forks.push(Forked { drawn, settled, ..Forked::default() });
+        }
+        // The router of a mixture reads the first part.
+        let is_copy = matches!(fan, Fan::Mixture(_)) || (part > 0 && attention.is_none());
+        if is_copy {
+            let (copy, jacobian) = self.expansion.fork(place);
+            self.forks.last_mut().expect("the first part opened it").jacobians.push(jacobian);
+            place = copy;
+        }
+        if memory.is_none() {
+            stream = stream::Stream { drawn: None, susceptibility: [1.0; 3], ..stream };
+        }
+        let around = memory.map_or(&self.expansion, |memory| &self.away[memory + 1].expansion);
+        if memory.is_some() {
+            let (means, covariance) = (around.means(place), around.covariance(place, &stream));
+            let memory = Memory { moments: input.moments, means, covariance };
+            self.forks.last_mut().expect("the first part opened it").memory = Some(memory);
+        }
+        let inside = attention.map(|_| Arc::new(around.clone()));
+        Signal { leading, moments: input.moments, stream: Arc::new(stream), place, inside }
+    }
+
+    /// The output of a fan.
+    pub(super) fn merge_parts(
+        &mut self,
+        at: &Site,
+        fan: Fan,
+        x: Signal,
+        parts: Vec<Signal>,
+    ) -> Result<(Signal, Kept), PredictError> {
+        let of_parts = parts.iter().map(|part| Arc::clone(&part.leading)).collect();
+        let (leading, kept) = self.leading.merge(at, fan, Arc::clone(&x.leading), of_parts)?;
+        let y = Moments::of(&leading);
+        if x.inside.is_some() {
+            let fan = KeptFan { x, merged: Joined::Inside, forked: Forked::default(), output: (0.0, 0.0) };
+            let part = parts.into_iter().next().expect("a fan has parts");
+            return Ok((Signal { leading, moments: y, ..part }, Kept::Fan(kept, Box::new(fan))));
+        }
+        if !matches!(fan, Fan::Attention(_)) && parts.len() > MOST {
+            return Err(mean_field::not_followed(at, "more than four branches"));
+        }
+        let mut forked = self.forks.pop().expect("the fan was opened");
+        let stream = forked.settled.take().expect("the first part settled it");
+        let x = Signal { stream, ..x };
+        let (stream, merged) = match (fan, &kept) {
+            (Fan::Attention(attention), mean_field::Kept::Attention(attended)) => {
+                self.attended(attention, &x, ([&parts[0], &parts[1]], forked.memory.as_ref()), attended, &y)
+            }
+            (Fan::Mixture(mixture), mean_field::Kept::Mixture(routing, ..)) => {
+                self.routed((mixture, routing), [&x, &parts[0]], &y)
+            }
+            _ => self.merged(at, fan, &x, &parts, &y),
+        };
+        let place = x.place;
+        let fan = KeptFan { x, merged, forked, output: (0.0, 0.0) };
+        Ok((Signal::new(leading, stream, place), Kept::Fan(kept, Box::new(fan))))
+    }
+
+    /// Gradients at the outputs of the parts of a fan.
+    pub(super) fn split_parts(
+        &mut self,
+        at: &Site,
+        fan: Fan,
+        (kept, of_fan): (&mut mean_field::Kept, &mut KeptFan),
+        gradient: Gradient,
+    ) -> Result<Vec<Gradient>, PredictError> {
+        let KeptFan { x, merged, output: at_output, .. } = of_fan;
+        self.start(at, &gradient, x.moments.width);
+        *at_output = levels(&gradient.leading.kernel);
+        let output = at_output.1;
+        let Gradient { leading, inside, place, .. } = gradient;
+        let of_values = match (&*merged, &*kept) {
+            (Joined::Attention(expanded), mean_field::Kept::Attention(attended)) => {
+                self.of_values(expanded, &attended.output(), &leading)
+            }
+            _ => 0.0,
+        };
+        if let (Fan::Mixture(mixture), Joined::Routed(merged, fluctuations)) = (fan, &mut *merged) {
+            self.split_mixture(mixture, kept, (merged, fluctuations), &leading);
+        }
+        if let Joined::Attention(expanded) = &*merged {
+            let [weights, radial] = self.expansion.behind(expanded);
+            self.leading.added = Added { weights, lacking: 1.0 - radial, ..Added::default() };
+        }
+        let parts = self.leading.split(at, fan, kept, leading)?;
+        let cosine = |part: &LeadingGradient<f64>| Cosines { output, input: levels(&part.kernel).1 };
+        let of = |leading, place| Gradient::new(leading, place, None);
+        Ok(match merged {
+            Joined::Parts(merged) => {
+                let cosines: Vec<Cosines> = parts.iter().map(cosine).collect();
+                self.expansion.split(merged, matches!(fan, Fan::Product(_)), &cosines);
+                parts.into_iter().zip(merged.places()).map(|(part, &place)| of(part, place)).collect()
+            }
+            Joined::Attention(attended) => {
+                let of_path = |part: &LeadingGradient<f64>| AtPath {
+                    cosines: cosine(part),
+                    ln_gain: levels(&part.kernel).0 - at_output.0,
+                };
+                let leading = [0, 1, 2].map(|part: usize| of_path(&parts[part]));
+                let given = self.expansion.attend_split(attended, leading);
+                inside::parts((x, fan), attended, (parts, of_values), given)
+            }
+            Joined::Redrawn(_) => {
+                let given = self.expansion.given(place);
+                let part = |leading: LeadingGradient<f64>| {
+                    let (_, cosine) = levels(&leading.kernel);
+                    Gradient::new(leading, place, Some(Inside::new(given.turned(cosine))))
+                };
+                parts.into_iter().map(part).collect()
+            }
+            Joined::Routed(merged, _) => parts.into_iter().map(|part| of(part, merged.places()[1])).collect(),
+            Joined::Inside => parts.into_iter().map(|leading| Gradient::new(leading, place, inside.clone())).collect(),
+        })
+    }
+
+    /// Back through a mixture, to what its router reads and to its expert, and to what is added to weights of the router.
+    fn split_mixture(
+        &mut self,
+        mixture: &Mixture,
+        kept: &mean_field::Kept,
+        (merged, fluctuations): (&mut Merged, &Fluctuations),
+        gradient: &LeadingGradient<f64>,
+    ) {
+        let mean_field::Kept::Mixture(routing, [x, expert], _) = kept else { unreachable!("of a mixture") };
+        let [scores, experts] = mixture::split(mixture, routing, [x, expert], gradient);
+        let output = levels(&gradient.kernel).1;
+        let cosines = [&scores, &experts].map(|part| Cosines { output, input: levels(&part.kernel).1 });
+        self.expansion.split(merged, false, &cosines);
+        self.leading.added = self.of_router((x, merged.places()[0]), fluctuations, &scores);
+    }
+
+    /// The gradient at the input of a fan.
+    pub(super) fn join_parts(
+        &mut self,
+        at: &Site,
+        fan: Fan,
+        (kept, of_fan): (mean_field::Kept, KeptFan),
+        parts: Vec<Gradient>,
+    ) -> Result<Gradient, PredictError> {
+        let KeptFan { x, merged, forked, output } = of_fan;
+        let of_parts: Vec<f64> = parts.iter().map(|part| levels(&part.leading.kernel).0).collect();
+        let inside: Vec<Option<Inside>> = parts.iter().map(|part| part.inside.clone()).collect();
+        let router = match &kept {
+            mean_field::Kept::Mixture(.., Some(back)) => levels(&back.kernel).0,
+            _ => f64::NEG_INFINITY,
+        };
+        let parts = parts.into_iter().map(|part| part.leading).collect();
+        let leading = self.leading.join(at, fan, kept, parts)?;
+        let (own, cosine) = levels(&leading.kernel);
+        match merged {
+            Joined::Parts(merged) => {
+                let ends = Ends { parts: of_parts, ln_ratio: output.0 - own };
+                self.expansion.join(&merged, &forked.jacobians, x.moments.width, &ends);
+            }
+            Joined::Attention(attended) => {
+                // Keys and values of another stream send nothing here.
+                let part = |part: usize| inside.get(part).unwrap_or(&inside[0]).as_ref().expect("it is inside").given();
+                let level = |part: usize| of_parts.get(part).copied().unwrap_or(f64::NEG_INFINITY);
+                self.expansion.attend_join(&attended, [0, 1, 2].map(part), [0, 1, 2].map(level));
+            }
+            Joined::Redrawn(applied) => {
+                self.expansion.apply_backward(*applied, Cosines { output: output.1, input: cosine });
+            }
+            Joined::Routed(merged, _) => {
+                let ends = Ends { parts: vec![router, of_parts[0]], ln_ratio: output.0 - own };
+                self.expansion.join(&merged, &forked.jacobians, x.moments.width, &ends);
+            }
+            Joined::Inside => {
+                let inside = inside.into_iter().next().expect("a fan has parts");
+                return Ok(Gradient::new(leading, x.place, inside));
+            }
+        }
+        self.expansion.settle_backward(x.place, forked.drawn.as_ref());
+        Ok(Gradient::new(leading, x.place, None))
+    }
+}

@@ -1,0 +1,230 @@
+//! The expansion forward through a component or a fan, about its moments at infinite width.
+
+use std::sync::Arc;
+
+use sigprop_stack::{Activation, Attention, Component, EmbeddingTerm, Fan, Linear, Mixture, Norm, NormKind, Site, Sum};
+
+use super::fans::{Joined, MOST, Memory};
+use super::{Signal, Walk};
+use crate::finite_width::attention::{Between, Leading};
+use crate::finite_width::chart::{About, Gain, Map, Moments, component, fan};
+use crate::finite_width::component::{Answer, Place};
+use crate::finite_width::entries::EntryMoments;
+use crate::finite_width::expansion::Applied;
+use crate::finite_width::jet::Jet;
+use crate::finite_width::stream::Stream;
+use crate::mean_field::attention::Attended;
+use crate::mean_field::component::{Fan as LeadingFan, MeanField};
+use crate::mean_field::dual::function;
+use crate::mean_field::mixture::{Routed, Routing};
+
+/// How many keys an attention has at least.
+const FEWEST: f64 = 4.0;
+/// The largest variance of what scores of one row differ in.
+const SHARPEST: f64 = 100.0;
+/// What two tokens differ in at least, of what they have.
+const LEAST: f64 = 1e-9;
+
+/// The share of E y² that does not come from the bias.
+pub(super) fn without_bias(linear: &Linear, y: &Moments) -> f64 {
+    let bias = linear.bias.as_ref().map_or(0.0, |bias| bias.init.variance());
+    if bias > 0.0 { 1.0 - bias * (-y.ln_level()).exp() } else { 1.0 }
+}
+
+/// E x²/(E x² + ε) of what a norm divides by.
+fn normed_share(norm: &Norm, x: &Moments) -> f64 {
+    let share = if norm.kind == NormKind::LayerNorm { 1.0 - x.mean_share() } else { 1.0 };
+    let ln_second = x.ln_level() + share.ln();
+    1.0 / (1.0 + (norm.eps.ln() - ln_second).exp())
+}
+
+/// A fan of up to [`MOST`] parts.
+fn of_parts<F>(rule: &F, parts: &[About<'_>], y: &Moments) -> (Map, Vec<Gain>)
+where
+    F: LeadingFan<f64> + LeadingFan<Jet<3>> + LeadingFan<Jet<6>> + LeadingFan<Jet<9>> + LeadingFan<Jet<12>>,
+{
+    match parts.len() {
+        1 => fan::<3, _>(rule, parts, y),
+        2 => fan::<6, _>(rule, parts, y),
+        3 => fan::<9, _>(rule, parts, y),
+        MOST => fan::<12, _>(rule, parts, y),
+        _ => unreachable!("merge refuses them"),
+    }
+}
+
+impl Walk {
+    /// Moments of entries of `x` behind an activation, on a grid that terms of order 1/width do not see.
+    fn entries(&mut self, activation: Activation, x: About<'_>) -> Arc<EntryMoments> {
+        /// Of ln E x² and of r.
+        const STEPS: [f64; 2] = [16.0, 64.0];
+        let (level, ln_unit) = x.level();
+        let level = level.ln() + ln_unit;
+        let level = if function::homogeneous(activation).is_some() { 0.0 } else { (level * STEPS[0]).round() };
+        let r = (x.correlation() * STEPS[1]).round();
+        let key = (function::words(activation), level as i64, r as i64);
+        let new = || Arc::new(EntryMoments::new(activation, (level / STEPS[0]).exp(), r / STEPS[1]));
+        Arc::clone(self.moments.entry(key).or_insert_with(new))
+    }
+
+    /// Through a component whose rule is known for numbers and for jets.
+    fn through_rule<C>(
+        &mut self,
+        rule: &C,
+        x: &Signal,
+        of_overlaps: bool,
+        y: &Moments,
+        answer: Question<'_>,
+    ) -> (Stream, Applied)
+    where
+        C: MeanField<f64> + MeanField<Jet<3>> + ?Sized,
+    {
+        let map = |means| component(rule, About { x: &x.moments, means }, y);
+        self.expansion.apply((x.place, &x.stream), of_overlaps, map, answer)
+    }
+
+    /// Through what leaves variables as they are.
+    fn unchanged(&mut self, x: &Signal, is_drawn: bool, y: &Moments, answer: Question<'_>) -> (Stream, Applied) {
+        let map = |means| (Map::same(y.correlation, means), Gain::same());
+        self.expansion.apply((x.place, &x.stream), is_drawn, map, answer)
+    }
+
+    /// Through a component.
+    pub(super) fn expanded(&mut self, component: &Component, x: &Signal, y: &Moments) -> (Stream, Applied) {
+        if x.moments.is_zero() || y.is_zero() {
+            let map = |_| (Map::nothing(y.correlation), Gain::same());
+            return self.expansion.apply((x.place, &x.stream), true, map, |place| place.drawn(y.width));
+        }
+        match component {
+            Component::Linear(linear) => {
+                let shares = [without_bias(linear, y), x.moments.mean_share()];
+                self.through_rule(linear, x, true, y, &|place| place.linear(linear, shares))
+            }
+            Component::Norm(norm) => {
+                let shares = [normed_share(norm, &x.moments), x.moments.mean_share()];
+                self.through_rule(norm, x, true, y, &|place| place.norm(norm, shares))
+            }
+            Component::Dropout(dropout) => self.through_rule(dropout, x, false, y, &|place| place.dropout(*dropout)),
+            Component::Scale(scale) => self.through_rule(scale, x, false, y, &|place| place.unchanged()),
+            // Waves depend on positions.
+            Component::Embedding(EmbeddingTerm::SinusoidalPosition { .. }) => {
+                let share = (x.moments.ln_level() - y.ln_level()).exp();
+                let fixed = (y.correlation - share * x.moments.correlation) / (1.0 - share);
+                let map = |means| (Map::diluted(y.correlation, means, share), Gain::same());
+                let answer = |place: &Place<'_>| place.fixed([1.0 - share, fixed]);
+                self.expansion.apply((x.place, &x.stream), false, map, answer)
+            }
+            Component::Embedding(term) => {
+                let share = (x.moments.ln_level() - y.ln_level()).exp();
+                self.through_rule(term, x, false, y, &|place| place.added(share))
+            }
+            Component::Activation(activation) => {
+                let means = self.expansion.means(x.place);
+                let moments = self.entries(*activation, About { x: &x.moments, means });
+                let dual = self.leading.activation(*activation);
+                self.through_rule(&dual, x, false, y, &|place| place.activation(&moments, y.mean_share()))
+            }
+            Component::Convolution(convolution) => {
+                let bias = convolution.bias.as_ref().map_or(0.0, |bias| bias.init.variance());
+                let share = if bias > 0.0 { 1.0 - bias * (-y.ln_level()).exp() } else { 1.0 };
+                let map = |means| (Map::diluted(y.correlation, means, share), Gain::same());
+                self.expansion.apply((x.place, &x.stream), true, map, |place| place.drawn(y.width))
+            }
+            Component::Rotary(_) | Component::Prepend(_) => self.unchanged(x, false, y, &|place| place.unchanged()),
+        }
+    }
+
+    /// Through an attention, of which scores are as sharp as this.
+    pub(super) fn attended(
+        &mut self,
+        attention: &Attention,
+        x: &Signal,
+        ([query, key], memory): ([&Signal; 2], Option<&Memory>),
+        attended: &Attended<f64>,
+        y: &Moments,
+    ) -> (Stream, Joined) {
+        let means = self.expansion.means(x.place);
+        let queries = About { x: &x.moments, means };
+        let keys = memory.map_or(queries, |Memory { moments, means, .. }| About { x: moments, means: *means });
+        let of_keys = memory.map_or_else(|| self.expansion.covariance(x.place, &x.stream), |memory| memory.covariance);
+        let r = keys.correlation();
+        let apart = 1.0 - r;
+        let moved = means[0] + keys.means[0];
+        let [_, _, in_view] = attended.sharpness();
+        let count = in_view.max(FEWEST);
+        let [of_query, of_key] = [query, key].map(|part| part.moments.ln_level());
+        let score = attention.scale.powi(2) * attention.d_head as f64 * (of_query + of_key + moved).exp();
+        let is_in_range = apart > LEAST && score * apart <= SHARPEST;
+        let leading = is_in_range.then(|| Leading::new(attention, Between { queries, keys }, y, count)).flatten();
+        let Some(leading) = leading else {
+            let map = |means| {
+                let map = if memory.is_some() { Map::nothing(y.correlation) } else { Map::same(y.correlation, means) };
+                (map, Gain::same())
+            };
+            let (stream, applied) = self.expansion.apply((x.place, &x.stream), true, map, |place| place.drawn(y.width));
+            return (stream, Joined::Redrawn(Box::new(applied)));
+        };
+        let leading = if memory.is_some() { leading.constant() } else { leading };
+        let scores = [score, count, attended.rotation_in_view()];
+        let (stream, expanded) = self.expansion.attend(
+            (x.place, &x.stream),
+            ((&of_keys, r), memory.is_some()),
+            (attention, scores),
+            leading,
+            y.width,
+        );
+        (stream, Joined::Attention(Box::new(expanded)))
+    }
+
+    /// Through a mixture, of what its router reads and of the expert that stands for all.
+    pub(super) fn routed(
+        &mut self,
+        (mixture, routing): (&Mixture, &Routing),
+        parts: [&Signal; 2],
+        y: &Moments,
+    ) -> (Stream, Joined) {
+        let before = self.expansion.fluctuations().clone();
+        let rule = Routed(mixture, routing);
+        let map = |means: &[[f64; 2]]| {
+            let about = [0, 1].map(|part: usize| About { x: &parts[part].moments, means: means[part] });
+            fan::<6, _>(&rule, &about, y)
+        };
+        let streams = parts.map(|part| (*part.stream).clone());
+        let means = parts.map(|part| part.moments.mean_share());
+        let ratio = (y.ln_level() - parts[0].moments.ln_level()).exp();
+        let x = &streams[0].clone();
+        let places = parts.map(|part| part.place);
+        let (stream, merged) = self.expansion.sum(x, &places, streams.into(), map, (ratio, &means));
+        (stream, Joined::Routed(Box::new(merged), before))
+    }
+
+    /// Through a fan other than an attention or a mixture.
+    pub(super) fn merged(&mut self, at: &Site, of: Fan, x: &Signal, parts: &[Signal], y: &Moments) -> (Stream, Joined) {
+        let places: Vec<usize> = parts.iter().map(|part| part.place).collect();
+        let streams: Vec<Stream> = parts.iter().map(|part| (*part.stream).clone()).collect();
+        let about = |means: &[[f64; 2]]| -> Vec<About<'_>> {
+            parts.iter().zip(means).map(|(part, &means)| About { x: &part.moments, means }).collect()
+        };
+        let means: Vec<f64> = parts.iter().map(|part| part.moments.mean_share()).collect();
+        let ratio = (y.ln_level() - x.moments.ln_level()).exp();
+        let (stream, merged) = match of {
+            Fan::Sum(sum) => {
+                let sum = self.leading.settled(at, sum);
+                let map = |means: &[[f64; 2]]| of_parts::<Sum>(&sum, &about(means), y);
+                self.expansion.sum(&x.stream, &places, streams, map, (ratio, &means))
+            }
+            Fan::Concat(concat) => {
+                let map = |means: &[[f64; 2]]| of_parts(concat, &about(means), y);
+                self.expansion.sum(&x.stream, &places, streams, map, (ratio, &means))
+            }
+            Fan::Product(product) => {
+                let map = |means: &[[f64; 2]]| of_parts(product, &about(means), y);
+                self.expansion.product(&x.stream, &places, &streams, map, [y.mean_share(), ratio])
+            }
+            Fan::Mixture(_) | Fan::Attention(_) => unreachable!("they have rules of their own"),
+        };
+        (stream, Joined::Parts(Box::new(merged)))
+    }
+}
+
+/// What a component answers, from its place.
+type Question<'q> = &'q dyn Fn(&Place<'_>) -> Answer;

@@ -1,0 +1,141 @@
+//! Queries, keys and values, which the expansion follows as parts of their attention.
+
+use std::sync::Arc;
+
+use sigprop_stack::{Component, Fan, Interpreter, Site};
+
+use super::weights::{Beyond, finite_width};
+use super::{Gradient, Kept, Signal, Walk};
+use crate::finite_width::backward::Conditional;
+use crate::finite_width::chart::{About, Moments, component, levels};
+use crate::finite_width::component::Place;
+use crate::finite_width::expansion::{Attended, Coupling};
+use crate::finite_width::forward::Fluctuations;
+use crate::mean_field::gradient::Gradient as LeadingGradient;
+use crate::mean_field::signal::Signal as LeadingSignal;
+use crate::mean_field::steps::FiniteWidth;
+use crate::predict::PredictError;
+use crate::predict::mean_field::{self, Added};
+
+/// The gradient of queries, keys or values, given the input of their attention.
+#[derive(Clone)]
+pub(super) struct Inside {
+    given: Conditional,
+    /// What finite width adds to ln E dW² of a map of the input, where that is known from elsewhere.
+    weights: Option<f64>,
+    /// Whether it is of keys: what they share takes no gradient but that of rotations.
+    is_of_keys: bool,
+    /// What finite width adds to ln E |g_a|² and to the cosine of two, on average.
+    arrives: [f64; 2],
+}
+
+impl Inside {
+    pub(super) fn new(given: Conditional) -> Self {
+        Self { given, weights: None, is_of_keys: false, arrives: [0.0; 2] }
+    }
+
+    pub(super) fn arrives(&self) -> [f64; 2] {
+        self.arrives
+    }
+
+    pub(super) fn given(&self) -> &Conditional {
+        &self.given
+    }
+}
+
+impl Walk {
+    /// Forward through a component of queries, keys or values.
+    pub(super) fn apply_inside(
+        &self,
+        of: &Component,
+        x: Signal,
+        leading: Arc<LeadingSignal<f64>>,
+        kept: mean_field::Kept,
+    ) -> (Signal, Kept) {
+        let y = Moments::of(&leading);
+        let mut inside = x.inside.expect("it is inside");
+        let mut stream = Arc::clone(&x.stream);
+        if let Component::Linear(linear) = of {
+            let shares = [super::forward::without_bias(linear, &y), x.moments.mean_share()];
+            let mut expansion = (*inside).clone();
+            let answer = |place: &Place<'_>| place.linear(linear, shares);
+            let map = |means| component(linear, About { x: &x.moments, means }, &y);
+            stream = Arc::new(expansion.apply((x.place, &x.stream), true, map, answer).0);
+            inside = Arc::new(expansion);
+        }
+        let kept = Kept::Inside(kept, self.expansion.fluctuations().clone());
+        (Signal { leading, moments: y, stream, place: x.place, inside: Some(inside) }, kept)
+    }
+
+    /// Back through a component of queries, keys or values.
+    pub(super) fn apply_backward_inside(
+        &mut self,
+        at: &Site,
+        component: &Component,
+        kept: mean_field::Kept,
+        fluctuations: &Fluctuations,
+        gradient: Gradient,
+    ) -> Result<Gradient, PredictError> {
+        let Gradient { leading, place, inside, .. } = gradient;
+        let mut inside = inside.expect("it is inside");
+        if let (Component::Linear(_), mean_field::Kept::Apply([x, _])) = (component, &kept) {
+            let (ln_own, cosine) = inside.given.at(fluctuations);
+            let of_input = || coupled(&inside.given, (x, place), fluctuations, &leading).added(&leading, x);
+            let weights = inside.weights.unwrap_or_else(of_input);
+            let pair = cosine - levels(&leading.kernel).1;
+            let alone = || Beyond { ln_own, pair }.added_alone(&leading);
+            let biases = if inside.is_of_keys { ln_own } else { alone() };
+            let steps = || finite_width((x, place), fluctuations, (ln_own, cosine), &leading);
+            let steps = if self.leading.steps { steps() } else { FiniteWidth::default() };
+            self.leading.added = Added { weights, biases, steps, lacking: 0.0 };
+        }
+        let output = levels(&leading.kernel).1;
+        let leading = self.leading.apply_backward(at, component, kept, leading)?;
+        let input = levels(&leading.kernel).1;
+        inside.given.cosine.value += input - output;
+        Ok(Gradient::new(leading, place, Some(inside)))
+    }
+}
+
+/// Gradients at queries, keys and values of `x`, with what finite width adds to ln E dW² of values.
+///
+/// With M = Σ_ab dL/ds_ab x_b x_aᵀ weights of queries and keys have the gradients W_Q Mᵀ and W_K M, and those of values Σ_a h_a z_aᵀ, h the
+/// gradients at the outputs, z = Σ_b A_ab x_b: as much as keys' and values' gradients have to answer to overlaps of their inputs.
+pub(super) fn parts(
+    (x, fan): (&Signal, Fan),
+    attended: &Attended,
+    (parts, of_values): (Vec<LeadingGradient<f64>>, f64),
+    mut given: [Conditional; 3],
+) -> Vec<Gradient> {
+    let fluctuations = attended.before();
+    let at = |given: &Conditional, part| coupled(given, (&x.leading, x.place), fluctuations, part);
+    let of_queries = at(&given[0], &parts[0]).added(&parts[0], &x.leading);
+    let reads_x = matches!(fan, Fan::Attention(attention) if attention.memory.is_none());
+    let known = [None, Some(of_queries), Some(of_values)];
+    for (part, most) in (1..).zip(attended.largest_slopes()) {
+        if let Some(known) = known[part].filter(|_| reads_x) {
+            let found = at(&given[part], &parts[part]);
+            let more = found.pair_for(known, &parts[part], &x.leading) - found.pair;
+            given[part].lean(x.place, [more, most], fluctuations);
+        }
+    }
+    let part = |(leading, (part, given)): (LeadingGradient<f64>, (usize, Conditional))| {
+        let (ln_own, cosine) = given.at(fluctuations);
+        let arrives = [ln_own, cosine - levels(&leading.kernel).1];
+        let inside = Inside { given, weights: known[part], is_of_keys: part == 1, arrives };
+        Gradient::new(leading, x.place, Some(inside))
+    };
+    parts.into_iter().zip(given.into_iter().enumerate()).map(part).collect()
+}
+
+/// What finite width adds to products of a gradient, given the input at `place`, with that input.
+fn coupled(
+    given: &Conditional,
+    (x, place): (&LeadingSignal<f64>, usize),
+    fluctuations: &Fluctuations,
+    gradient: &LeadingGradient<f64>,
+) -> Beyond {
+    let leading = Moments::of(x).correlation;
+    let r = leading + fluctuations.means(place)[1];
+    Beyond::new(Coupling::new(given.clone(), place, fluctuations, r), leading, gradient)
+}
