@@ -46,6 +46,8 @@ pub(crate) struct Path {
 pub(crate) struct Corrected {
     pub(crate) output: [f64; 2],
     pub(crate) paths: [Path; 3],
+    /// What of the factor of queries comes from products of single keys.
+    pub(crate) of_products: f64,
 }
 
 /// Covariances of the entries of Q: Var Q_aa, Cov(Q_aa, Q_cc), Cov(Q_aa, Q_ac), Var Q_ac.
@@ -218,7 +220,9 @@ impl Inputs {
         };
         let of_query = [0, 1].map(|index| self.score * d * d * (query[index] + squares[index]));
         let query = Path { own_own: of_query[0], pair_pair: of_query[1], ..Path::default() };
-        Corrected { output, paths: [query, gathered(w * key[0], w * key[1], 0.0), gathered(s, x, 1.0)] }
+        let of_products = self.score * d * d * squares[0];
+        let paths = [query, gathered(w * key[0], w * key[1], 0.0), gathered(s, x, 1.0)];
+        Corrected { output, paths, of_products }
     }
 
     /// n times what W_Q, W_K, W_V together add to |g_a|² at the input beyond their paths: from |g_a|² and g_a·g_b, by keys and values, and by

@@ -43,6 +43,8 @@ pub(crate) struct Factors {
     leading: Path,
     /// What a factor in units of the score's and the value's is here.
     unit: f64,
+    /// What of the first factor comes from products of single keys, however alike they are on average.
+    of_products: f64,
 }
 
 /// An attention at infinite width as a function of the variables of its input.
@@ -235,6 +237,7 @@ impl Attending {
             let by = if index == 0 { &own } else { &gathered };
             path.correct(&bare.paths[index], &by.paths[index]);
         }
+        paths[0].of_products = paths[0].unit * own.of_products;
         let heads = attention.n_heads as f64;
         let apart = (1.0 - r) / own.output[0];
         let mut noise = inputs.scatter(&averages).noise(heads / (apart * apart), inputs.keys, correlation);
@@ -364,7 +367,7 @@ impl Factors {
         let [own_own, pair_own, own_pair, pair_pair] = factors.map(|factor| factor.value);
         let leading = Path { own_own, pair_own, own_pair, pair_pair };
         let [own_own, pair_own, own_pair, pair_pair] = factors.map(|factor| quadratic(&factor));
-        Self { own_own, pair_own, own_pair, pair_pair, leading, unit: 1.0 }
+        Self { own_own, pair_own, own_pair, pair_pair, leading, unit: 1.0, of_products: 0.0 }
     }
 
     /// Leaves derivatives by averages over all keys; what single keys answer to their overlaps is known from weights.
@@ -421,7 +424,9 @@ impl Factors {
         }
         let mut ln_own = own.ln();
         // Keys that are alike leave more of a gradient than these; what finite width adds is the same.
-        ln_own.value = ((own.value - leading) / leading.max(ln_gain.exp())).ln_1p();
+        let gain = ln_gain.exp();
+        let products = if gain > 0.0 { self.of_products / gain } else { 0.0 };
+        ln_own.value = ((own.value - self.of_products - leading) / leading.max(gain) + products).ln_1p();
         ln_own.add(&of.ln_own);
         let mut cosine = pair.times(&own.inverse());
         let here = (own_pair + cosines.output * pair_pair) / leading;

@@ -14,6 +14,7 @@ use crate::finite_width::forward::Fluctuations;
 use crate::finite_width::gradients::{Cosines, Ends};
 use crate::finite_width::noise::Matrix;
 use crate::finite_width::stream;
+use crate::logarithms::ln_sum;
 use crate::mean_field::gradient::Gradient as LeadingGradient;
 use crate::mean_field::mixture;
 use crate::predict::PredictError;
@@ -207,6 +208,27 @@ impl Walk {
         self.leading.added = self.of_router((x, merged.places()[0]), fluctuations, &scores);
     }
 
+    /// Gives parts the weight that they have at finite width, by which positions are averaged; their sum stays as large as it is.
+    fn weigh(&self, merged: &Joined, inside: &[Option<Inside>], (parts, levels): (&mut [LeadingGradient<f64>], &[f64])) {
+        let added: Vec<f64> = match merged {
+            Joined::Parts(merged) => {
+                merged.places().iter().map(|&place| self.expansion.given(place).ln_own.value).collect()
+            }
+            Joined::Attention(_) => {
+                inside.iter().map(|part| part.as_ref().expect("it is inside").given().ln_own.value).collect()
+            }
+            Joined::Redrawn(_) | Joined::Routed(..) | Joined::Inside => return,
+        };
+        let more = ln_sum(levels.iter().zip(&added).map(|(level, added)| level + added));
+        let total = ln_sum(levels.iter().copied());
+        if !(more - total).is_finite() {
+            return;
+        }
+        for (part, added) in parts.iter_mut().zip(added) {
+            part.kernel.ln_unit += added - (more - total);
+        }
+    }
+
     /// The gradient at the input of a fan.
     pub(super) fn join_parts(
         &mut self,
@@ -222,7 +244,8 @@ impl Walk {
             mean_field::Kept::Mixture(.., Some(back)) => levels(&back.kernel).0,
             _ => f64::NEG_INFINITY,
         };
-        let parts = parts.into_iter().map(|part| part.leading).collect();
+        let mut parts: Vec<LeadingGradient<f64>> = parts.into_iter().map(|part| part.leading).collect();
+        self.weigh(&merged, &inside, (&mut parts, &of_parts));
         let leading = self.leading.join(at, fan, kept, parts)?;
         let (own, cosine) = levels(&leading.kernel);
         match merged {
