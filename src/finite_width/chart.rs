@@ -315,6 +315,16 @@ impl Map {
         Self { jacobian: same.jacobian * share, ..same }
     }
 
+    /// Of what subtracts the mean, of which this share of E x² is the square and which goes with lengths.
+    pub(crate) fn centred(leading: f64, [level, correlation]: [f64; 2], mean: f64) -> Self {
+        let rest = 1.0 - mean;
+        let mut centred = Self::same(leading, [level, correlation / rest]);
+        for correlation in [R_AB, R_A, R_B, R] {
+            centred.jacobian[(correlation, correlation)] = rest.recip();
+        }
+        centred
+    }
+
     /// Of what changes nothing of the variables, which have these means.
     pub(crate) fn same(leading: f64, means: [f64; 2]) -> Self {
         let hessians = vec![DMatrix::zeros(VARIABLES, VARIABLES); VARIABLES];

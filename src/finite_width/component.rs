@@ -24,8 +24,9 @@ pub(crate) struct Answer {
     pub(crate) width: f64,
     /// Of two tokens of the output.
     pub(crate) correlation: f64,
-    /// Of one entry of the output.
+    /// Of one entry of the output, and of what it is beyond its mean; as Gaussian if none.
     pub(crate) entries: FourPoint,
+    pub(crate) centred: Option<FourPoint>,
     /// The share of E y² that is the same in all networks, and its own correlation of two tokens.
     pub(crate) fixed: [f64; 2],
     pub(crate) ones: [f64; 2],
@@ -57,6 +58,7 @@ impl Place<'_> {
             width: self.x.width,
             correlation: self.r,
             entries: self.x.entries,
+            centred: self.x.centred,
             fixed: self.x.fixed,
             ones: self.x.ones,
             variance: self.x.variance,
@@ -72,14 +74,14 @@ impl Place<'_> {
         let kept = Affine { isotropic: 1.0, kept: share };
         let of_pairs = [share, 0.0, 0.0];
         let transport = Transport { radial: kept, cross: kept, pairs: of_pairs, squares: of_pairs, ..Transport::NONE };
-        Answer { entries: FourPoint::gaussian(self.r, 0.0), variance: None, transport, ..self.unchanged() }
+        Answer { entries: FourPoint::gaussian(self.r, 0.0), centred: None, variance: None, transport, ..self.unchanged() }
     }
 
     /// What adds entries that are the same in all networks, of this share of E y² and of this correlation of their own.
     pub(crate) fn fixed(&self, fixed: [f64; 2]) -> Answer {
         let [share, of_fixed] = fixed;
         let ones = [self.x.ones[0] * (1.0 - share), self.r - share * of_fixed];
-        Answer { entries: FourPoint::gaussian(self.r, 0.0), fixed, ones, variance: None, ..self.unchanged() }
+        Answer { entries: FourPoint::gaussian(self.r, 0.0), centred: None, fixed, ones, variance: None, ..self.unchanged() }
     }
 
     /// What draws all entries anew, in an output of this width.
@@ -87,6 +89,7 @@ impl Place<'_> {
         Answer {
             width,
             entries: FourPoint::gaussian(self.r, self.covariance[(R_AB, R_AB)]),
+            centred: None,
             fixed: [0.0; 2],
             ones: [1.0, self.r],
             variance: None,
@@ -102,8 +105,26 @@ impl Place<'_> {
         }
     }
 
-    /// `kept`: the share of E y² that does not come from the bias; `mean`: of E x², that of (E x)².
-    pub(crate) fn linear(&self, linear: &Linear, [kept, mean]: [f64; 2]) -> Answer {
+    /// What subtracts E x, of which this share of E x² is the square, from entries that are subtracted their mean next.
+    pub(crate) fn centred(&self, mean: f64) -> Answer {
+        let (rest, [share, of_fixed]) = (1.0 - mean, self.x.fixed);
+        let without_mean = |product: f64| (product - mean).max(0.0) / rest;
+        let fixed = without_mean(share);
+        let of_fixed = if fixed > 0.0 { without_mean(share * of_fixed) / fixed } else { 0.0 };
+        // Gradients have nothing along (1, …, 1).
+        let along_rest = Affine { isotropic: rest, kept: rest };
+        Answer {
+            entries: self.x.centred.unwrap_or_else(|| FourPoint::gaussian(self.r, self.covariance[(R_AB, R_AB)])),
+            fixed: [fixed, of_fixed],
+            ones: self.x.ones.map(|share| share / rest),
+            variance: None,
+            transport: Transport { radial: along_rest, cross: along_rest, pairs: [rest, 0.0, 0.0], ..Transport::NONE },
+            ..self.unchanged()
+        }
+    }
+
+    /// `kept`: the share of E y² that does not come from the bias.
+    pub(crate) fn linear(&self, linear: &Linear, kept: f64) -> Answer {
         let (inputs, c) = (linear.fan_in as f64, self.x.correlation);
         let affine = Affine { isotropic: 1.0, kept };
         let is_centred = linear.standardised.is_some();
@@ -112,9 +133,10 @@ impl Place<'_> {
             correlation: self.r,
             fixed: [0.0; 2],
             entries: FourPoint::gaussian(self.r, self.covariance[(R_AB, R_AB)]),
+            centred: None,
             ones: [1.0, self.r],
             variance: None,
-            drift: if is_centred { self.standardised(mean) } else { Vector::zeros() },
+            drift: if is_centred { self.standardised() } else { Vector::zeros() },
             with_gains: [Vector::zeros(); 2],
             transport: Transport {
                 radial: affine,
@@ -132,20 +154,19 @@ impl Place<'_> {
         }
     }
 
-    /// What subtracting the mean over features takes from u and r beyond E x, of which E x² has the share `mean`.
-    fn without_ones(&self, mean: f64) -> Vector {
-        let rest = 1.0 - mean;
-        let [own, pair] = self.x.ones.map(|share| share / (self.x.width * rest));
-        shift([-own, (self.x.correlation - mean) / rest * own - pair])
+    /// What subtracting the mean over features takes from u and r of entries without mean.
+    fn without_ones(&self) -> Vector {
+        let [own, pair] = self.x.ones.map(|share| share / self.x.width);
+        shift([-own, self.x.correlation * own - pair])
     }
 
     /// The same of rows that have nothing along (1, …, 1), and are as long in one dimension less.
-    fn standardised(&self, mean: f64) -> Vector {
-        self.without_ones(mean) + shift([self.x.width.recip(), 0.0])
+    fn standardised(&self) -> Vector {
+        self.without_ones() + shift([self.x.width.recip(), 0.0])
     }
 
-    /// `share`: E x²/(E x² + ε); `mean`: of E x², the share of (E x)².
-    pub(crate) fn norm(&self, norm: &Norm, [share, mean]: [f64; 2]) -> Answer {
+    /// `share`: E x²/(E x² + ε).
+    pub(crate) fn norm(&self, norm: &Norm, share: f64) -> Answer {
         let (n, c) = (self.x.width, self.x.correlation);
         let is_centred = norm.kind == NormKind::LayerNorm;
         let removed = share * (2.0 - share) / n;
@@ -153,12 +174,13 @@ impl Place<'_> {
         // Of E g² LayerNorm takes k/n along (1, …, 1), of the length that it divides by what x has there.
         let centring = if is_centred { 1.0 / n } else { 0.0 };
         let divisor = share * centring * self.x.ones[0];
-        let mut drift = if is_centred { self.without_ones(mean) } else { Vector::zeros() };
+        let mut drift = if is_centred { self.without_ones() } else { Vector::zeros() };
         for level in [U_A, U_B, U] {
             drift[level] *= 1.0 - share;
         }
         Answer {
             entries: FourPoint::gaussian(self.r, self.covariance[(R_AB, R_AB)]),
+            centred: None,
             ones: if is_centred { [0.0; 2] } else { self.x.ones },
             variance: None,
             drift,
@@ -185,6 +207,7 @@ impl Place<'_> {
         let of_pairs = self.covariance[(R_AB, R_AB)];
         Answer {
             entries: moments.values(of_pairs),
+            centred: Some(moments.centred(of_pairs)),
             fixed: [0.0; 2],
             ones: [1.0 - mean_share, self.r - mean_share],
             variance: Some(moments.variance(self.length, of_pairs) / n),
@@ -214,6 +237,7 @@ impl Place<'_> {
         let with_gains = GainCovariances { own, pair }.vectors(self.length);
         Answer {
             entries: self.x.entries.masked(dropout.rate),
+            centred: None,
             ones: [kept * self.x.ones[0] + dropout.rate, self.x.ones[1] * kept],
             variance: None,
             with_gains: with_gains.map(|with| in_chart(with / n, r)),

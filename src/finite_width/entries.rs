@@ -18,10 +18,9 @@ use crate::quadrature::trapezoidal_nodes;
 /// Moments of φ(u) and φ'(u) of one entry, over their squares.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EntryMoments {
-    /// Of φ.
-    values: FourPoint,
-    /// ½ ∂²/∂r² of that of φ_a²φ_b².
-    bend: f64,
+    /// Of φ, and of φ − E φ.
+    values: Bent,
+    centred: Bent,
     /// Of φ'.
     pub(crate) derivatives: FourPoint,
     /// Of φ with φ'.
@@ -34,8 +33,42 @@ pub(crate) struct EntryMoments {
     pub(crate) pairs: [f64; 2],
     /// E u²φ²φ'²/(E u²φ'² E φ²), less E φ²φ'²/(E φ² E φ'²).
     pub(crate) squares: f64,
-    /// Var of v = φ_a² − 2φ_aE φ over (E φ² − (E φ)²)², its covariance with that of another token, and ½ ∂²/∂r² of the latter.
-    variance: [f64; 3],
+}
+
+/// Moments over their squares, and ½ ∂²/∂r² of those of a² and b².
+#[derive(Clone, Copy, Debug)]
+struct Bent {
+    at_rest: FourPoint,
+    bend: f64,
+}
+
+impl Bent {
+    /// From averages given what tokens have in common.
+    fn new(mean: impl Fn(&dyn Fn(&Given) -> f64) -> f64, of: impl Fn(&Given) -> Powers, r: f64) -> Self {
+        let second = mean(&|at| of(at).values[1]);
+        let of_point = |point: &dyn Fn([f64; 4]) -> f64| mean(&|at| point(of(at).values)) / (second * second);
+        Self {
+            at_rest: FourPoint {
+                aaaa: of_point(&|[_, _, _, fourth]| fourth),
+                aaab: of_point(&|[first, _, third, _]| third * first),
+                aabb: of_point(&|[_, second, ..]| second * second),
+                aabc: of_point(&|[first, second, ..]| second * first * first),
+                abcd: of_point(&|[first, ..]| first.powi(4)),
+            },
+            bend: 0.5 * mean(&|at| of(at).bent.powi(2)) / (second * (1.0 - r)).powi(2),
+        }
+    }
+
+    /// Of arguments whose r has this variance over networks.
+    fn at(self, variance: f64) -> FourPoint {
+        FourPoint { aabb: self.at_rest.aabb + self.bend * variance, ..self.at_rest }
+    }
+}
+
+/// E_e of f, f², f³, f⁴, and of f²(e² − 1), at one x.
+struct Powers {
+    values: [f64; 4],
+    bent: f64,
 }
 
 /// E_e of products of powers of φ and φ', at one x.
@@ -71,6 +104,19 @@ impl Given {
         }
         given
     }
+
+    /// Of φ less this.
+    fn less(&self, average: f64) -> Powers {
+        let [first, second, third, fourth] = self.values;
+        let square = average * average;
+        let values = [
+            first - average,
+            second - 2.0 * average * first + square,
+            third - 3.0 * average * second + 3.0 * square * first - square * average,
+            fourth - 4.0 * average * third + 6.0 * square * second - 4.0 * square * average * first + square * square,
+        ];
+        Powers { values, bent: self.bent[1] - 2.0 * average * self.bent[0] }
+    }
 }
 
 impl EntryMoments {
@@ -97,17 +143,6 @@ impl EntryMoments {
         let slope = mean(&|at| at.derivatives[1]);
         let slopes = mean(&|at| at.derivatives[0].powi(2));
         let cosine = mean(&|at| at.values[0].powi(2)) / second;
-        let four = |of: fn(&Given) -> [f64; 4], second: f64| {
-            let mean = |point: &dyn Fn([f64; 4]) -> f64| mean(&|at| point(of(at))) / (second * second);
-            FourPoint {
-                aaaa: mean(&|[_, _, _, fourth]| fourth),
-                aaab: mean(&|[first, _, third, _]| third * first),
-                aabb: mean(&|[_, second, ..]| second * second),
-                aabc: mean(&|[first, second, ..]| second * first * first),
-                abcd: mean(&|[first, ..]| first.powi(4)),
-            }
-        };
-        let bend = 0.5 * mean(&|at| at.bent[1].powi(2)) / (second * (1.0 - r)).powi(2);
         let own = [
             mean(&|at| at.mixed[3]) / (second * slope) - 1.0,
             mean(&|at| at.derivatives[1] * at.values[1]) / (second * slope) - 1.0,
@@ -129,37 +164,35 @@ impl EntryMoments {
         let first = mean(&|at| at.derivatives[0]);
         let alone = if first.abs() > 1e-9 { mean(&|at| at.arguments[2]) / (variance * first) } else { radial };
         let average = mean(&|at| at.values[0]);
-        let size = (second - average * average).powi(2);
-        let square = |at: &Given| at.values[1] - 2.0 * average * at.values[0];
-        let expected = mean(&square).powi(2);
         let large = mean(&|at| at.arguments[4]) / (radial * variance * slope * second);
-        let fourth = |at: &Given| at.values[3] - 4.0 * average * at.values[2] + 4.0 * average * average * at.values[1];
+        let of_slopes = |at: &Given| Powers { values: at.derivatives, bent: 0.0 };
         Self {
-            values: four(|at| at.values, second),
-            bend,
-            derivatives: four(|at| at.derivatives, slope),
+            values: Bent::new(mean, |at| at.less(0.0), r),
+            centred: Bent::new(mean, |at| at.less(average), r),
+            derivatives: Bent::new(mean, of_slopes, r).at_rest,
             gains: GainCovariances { own, pair },
             radial: [radial, kept],
             cross: alone + r * (radial - alone),
             pairs: [mean(&|at| at.arguments[3].powi(2)) / (variance * slope), slopes / slope],
             squares: large - own[0] - 1.0,
-            variance: [
-                (mean(&fourth) - expected) / size,
-                (mean(&|at| square(at).powi(2)) - expected) / size,
-                0.5 * mean(&|at| (at.bent[1] - 2.0 * average * at.bent[0]).powi(2)) / (size * (1.0 - r).powi(2)),
-            ],
         }
     }
 
-    /// Variance of the average of v over `length` tokens of arguments whose r has this variance over networks.
+    /// Variance of the average over `length` tokens of the square of φ − E φ, over that of its expectation, of arguments whose r has this
+    /// variance over networks.
     pub(crate) fn variance(&self, length: f64, variance: f64) -> f64 {
-        let [alone, together, bend] = self.variance;
-        (alone + (length - 1.0) * (together + bend * variance)) / length
+        let FourPoint { aaaa, aabb, .. } = self.centred(variance);
+        (aaaa - 1.0 + (length - 1.0) * (aabb - 1.0)) / length
     }
 
     /// Of φ, of arguments whose r has this variance over networks.
     pub(crate) fn values(&self, variance: f64) -> FourPoint {
-        FourPoint { aabb: self.values.aabb + self.bend * variance, ..self.values }
+        self.values.at(variance)
+    }
+
+    /// The same of φ − E φ.
+    pub(crate) fn centred(&self, variance: f64) -> FourPoint {
+        self.centred.at(variance)
     }
 }
 

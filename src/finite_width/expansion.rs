@@ -163,6 +163,7 @@ impl Expansion {
             leading,
             correlation: r,
             entries: answer.entries,
+            centred: answer.centred,
             fixed: answer.fixed,
             drawn: if of_overlaps { answer.drawn() } else { Some(x.behind(&step, self.length)) },
             ones: answer.ones,

@@ -131,6 +131,7 @@ impl Fan<'_> {
             width: self.parts[0].width,
             correlation: self.r,
             entries: self.parts[0].entries,
+            centred: self.parts[0].centred,
             fixed: [0.0; 2],
             ones: self.parts[0].ones,
             variance: None,

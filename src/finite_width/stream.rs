@@ -11,8 +11,9 @@ pub(crate) struct Stream {
     /// The correlation of two tokens at infinite width, and its mean.
     pub(crate) leading: f64,
     pub(crate) correlation: f64,
-    /// Of one entry.
+    /// Of one entry, and of what it is beyond its mean; as Gaussian if none.
     pub(crate) entries: FourPoint,
+    pub(crate) centred: Option<FourPoint>,
     /// The share of E x² that is the same in all networks, and its own correlation of two tokens.
     pub(crate) fixed: [f64; 2],
     /// What finitely many entries add, as far as it is in the covariance already; all of it if none.
@@ -33,6 +34,7 @@ impl Stream {
             leading,
             correlation,
             entries: FourPoint::gaussian(correlation, variance),
+            centred: None,
             fixed: [0.0; 2],
             drawn: Some(Noise::none()),
             ones: [1.0, correlation],

@@ -17,6 +17,7 @@ use crate::mean_field::attention::Attended;
 use crate::mean_field::component::{Fan as LeadingFan, MeanField};
 use crate::mean_field::dual::function;
 use crate::mean_field::mixture::{Routed, Routing};
+use crate::mean_field::signal::Signal as LeadingSignal;
 
 /// How many keys an attention has at least.
 const FEWEST: f64 = 4.0;
@@ -33,9 +34,16 @@ pub(super) fn without_bias(linear: &Linear, y: &Moments) -> f64 {
 
 /// E x²/(E x² + ε) of what a norm divides by.
 fn normed_share(norm: &Norm, x: &Moments) -> f64 {
-    let share = if norm.kind == NormKind::LayerNorm { 1.0 - x.mean_share() } else { 1.0 };
-    let ln_second = x.ln_level() + share.ln();
-    1.0 / (1.0 + (norm.eps.ln() - ln_second).exp())
+    1.0 / (1.0 + (norm.eps.ln() - x.ln_level()).exp())
+}
+
+/// Whether a component subtracts the mean over features.
+pub(super) fn centres(component: &Component) -> bool {
+    match component {
+        Component::Norm(norm) => norm.kind == NormKind::LayerNorm,
+        Component::Linear(linear) => linear.standardised.is_some(),
+        _ => false,
+    }
 }
 
 /// A fan of up to [`MOST`] parts.
@@ -88,6 +96,15 @@ impl Walk {
         self.expansion.apply((x.place, &x.stream), is_drawn, map, answer)
     }
 
+    /// Of a signal, what it is beyond its mean.
+    pub(super) fn centred(&mut self, x: &Signal) -> (Signal, Applied) {
+        let leading = Arc::new(LeadingSignal::centred(x.leading.width, x.leading.centred_kernel()));
+        let (moments, mean) = (Moments::of(&leading), x.moments.mean_share());
+        let map = |means| (Map::centred(moments.correlation, means, mean), Gain::same());
+        let (stream, applied) = self.expansion.apply((x.place, &x.stream), false, map, |place| place.centred(mean));
+        (Signal::new(leading, stream, x.place), applied)
+    }
+
     /// Through a component.
     pub(super) fn expanded(&mut self, component: &Component, x: &Signal, y: &Moments) -> (Stream, Applied) {
         if x.moments.is_zero() || y.is_zero() {
@@ -96,12 +113,12 @@ impl Walk {
         }
         match component {
             Component::Linear(linear) => {
-                let shares = [without_bias(linear, y), x.moments.mean_share()];
-                self.through_rule(linear, x, true, y, &|place| place.linear(linear, shares))
+                let kept = without_bias(linear, y);
+                self.through_rule(linear, x, true, y, &|place| place.linear(linear, kept))
             }
             Component::Norm(norm) => {
-                let shares = [normed_share(norm, &x.moments), x.moments.mean_share()];
-                self.through_rule(norm, x, true, y, &|place| place.norm(norm, shares))
+                let share = normed_share(norm, &x.moments);
+                self.through_rule(norm, x, true, y, &|place| place.norm(norm, share))
             }
             Component::Dropout(dropout) => self.through_rule(dropout, x, false, y, &|place| place.dropout(*dropout)),
             Component::Scale(scale) => self.through_rule(scale, x, false, y, &|place| place.unchanged()),

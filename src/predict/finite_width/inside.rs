@@ -56,9 +56,9 @@ impl Walk {
         let mut inside = x.inside.expect("it is inside");
         let mut stream = Arc::clone(&x.stream);
         if let Component::Linear(linear) = of {
-            let shares = [super::forward::without_bias(linear, &y), x.moments.mean_share()];
+            let kept = super::forward::without_bias(linear, &y);
             let mut expansion = (*inside).clone();
-            let answer = |place: &Place<'_>| place.linear(linear, shares);
+            let answer = |place: &Place<'_>| place.linear(linear, kept);
             let map = |means| component(linear, About { x: &x.moments, means }, &y);
             stream = Arc::new(expansion.apply((x.place, &x.stream), true, map, answer).0);
             inside = Arc::new(expansion);

@@ -72,6 +72,8 @@ pub(super) enum Kept {
     Apply(mean_field::Kept, Box<Applied>),
     /// Of a norm that is made of others.
     Steps(Vec<Kept>),
+    /// Of what subtracts means: of what is subtracted first, and of the rest of the component.
+    Centred(Box<Applied>, Box<Kept>),
     /// Of a norm with biases: of the norm without them, and of what they add; inside an attention nothing.
     Biased(Box<Kept>, Option<Box<Applied>>),
     /// Of a map of queries, keys or values: fluctuations at the input of their attention.
@@ -289,6 +291,11 @@ impl Interpreter<'_> for Walk {
             }
             return Ok((y, Kept::Steps(kept)));
         }
+        if forward::centres(component) && x.inside.is_none() && x.moments.mean_share() > 0.0 {
+            let (centred, applied) = self.centred(&x);
+            let (y, kept) = self.apply(at, component, centred)?;
+            return Ok((y, Kept::Centred(Box::new(applied), Box::new(kept))));
+        }
         let (leading, kept) = self.leading.apply(at, component, Arc::clone(&x.leading))?;
         if x.inside.is_some() {
             return Ok(self.apply_inside(component, x, leading, kept));
@@ -315,6 +322,12 @@ impl Interpreter<'_> for Walk {
                 let input = levels(&leading.kernel).1;
                 self.expansion.apply_backward(*applied, Cosines { output, input });
                 Ok(Gradient::new(leading, place, None))
+            }
+            Kept::Centred(applied, kept) => {
+                let gradient = self.apply_backward(at, component, *kept, gradient)?;
+                let cosine = levels(&gradient.leading.kernel).1;
+                self.expansion.apply_backward(*applied, Cosines { output: cosine, input: cosine });
+                Ok(gradient)
             }
             Kept::Biased(kept, applied) => {
                 let Component::Norm(norm) = component else { unreachable!("norms alone have biases of their own") };
