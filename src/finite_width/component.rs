@@ -2,11 +2,11 @@
 
 use sigprop_stack::{Dropout, Linear, Norm, NormKind};
 
-use super::chart::{R_AB, U, U_A, U_B};
+use super::chart::{Map, R_AB, U, U_A, U_B};
 use super::entries::EntryMoments;
 use super::mixed::{Affine, Transport};
 use super::noise::{FourPoint, GainCovariances, Matrix, Vector, in_chart, shift};
-use super::stream::Stream;
+use super::stream::{Centred, Stream};
 
 /// A component between `x` and an output of the correlation `r`, of `length` tokens.
 pub(crate) struct Place<'x> {
@@ -26,7 +26,7 @@ pub(crate) struct Answer {
     pub(crate) correlation: f64,
     /// Of one entry of the output, and of what it is beyond its mean; as Gaussian if none.
     pub(crate) entries: FourPoint,
-    pub(crate) centred: Option<FourPoint>,
+    pub(crate) centred: Option<Centred>,
     /// The share of E y² that is the same in all networks, and its own correlation of two tokens.
     pub(crate) fixed: [f64; 2],
     pub(crate) ones: [f64; 2],
@@ -113,12 +113,23 @@ impl Place<'_> {
         let of_fixed = if fixed > 0.0 { without_mean(share * of_fixed) / fixed } else { 0.0 };
         // Gradients have nothing along (1, …, 1).
         let along_rest = Affine { isotropic: rest, kept: rest };
+        let gaussian = || Centred::gaussian(self.r, self.covariance[(R_AB, R_AB)]);
+        let Centred { entries, with_gains, own: [own, own_rest], pair: [pair, pair_rest] } =
+            self.x.centred.unwrap_or_else(gaussian);
         Answer {
-            entries: self.x.centred.unwrap_or_else(|| FourPoint::gaussian(self.r, self.covariance[(R_AB, R_AB)])),
+            entries,
+            with_gains,
             fixed: [fixed, of_fixed],
             ones: self.x.ones.map(|share| share / rest),
             variance: None,
-            transport: Transport { radial: along_rest, cross: along_rest, pairs: [rest, 0.0, 0.0], ..Transport::NONE },
+            transport: Transport {
+                radial: along_rest,
+                cross: along_rest,
+                pairs: [rest, 0.0, 0.0],
+                own: [mean * own, own_rest - rest * own, 0.0, 0.0],
+                pair: [mean * pair, 0.0, pair_rest - rest * pair, 0.0],
+                ..Transport::NONE
+            },
             ..self.unchanged()
         }
     }
@@ -204,14 +215,16 @@ impl Place<'_> {
         let [own, pair] = moments.gains.vectors(self.length).map(|with| with / n);
         let [isotropic, kept] = moments.radial;
         let met = 2.0 * pair[U_A] - self.r * pair[R_AB];
+        let with_gains = [own, pair].map(|with| in_chart(with, self.r));
+        let centred = self.activation_centred(moments, mean_share, (with_gains, [own[U_A], met]));
         let of_pairs = self.covariance[(R_AB, R_AB)];
         Answer {
             entries: moments.values(of_pairs),
-            centred: Some(moments.centred(of_pairs)),
+            centred: Some(centred),
             fixed: [0.0; 2],
             ones: [1.0 - mean_share, self.r - mean_share],
             variance: Some(moments.variance(self.length, of_pairs) / n),
-            with_gains: [own, pair].map(|with| in_chart(with, self.r)),
+            with_gains,
             transport: Transport {
                 radial: Affine { isotropic, kept },
                 cross: Affine { isotropic: moments.cross, kept },
@@ -225,6 +238,25 @@ impl Place<'_> {
             },
             gradient: GradientEntries::Times(moments.derivatives),
             ..self.unchanged()
+        }
+    }
+
+    /// Of an activation's values less their mean, from what values themselves have to do with gains.
+    fn activation_centred(
+        &self,
+        moments: &EntryMoments,
+        mean: f64,
+        (with_gains, [own, pair]): ([Vector; 2], [f64; 2]),
+    ) -> Centred {
+        let r = (self.r - mean) / (1.0 - mean);
+        let [own_rest, pair_rest] = moments.centred_gains.vectors(self.length).map(|with| with / self.x.width);
+        let map = Map::centred(r, [0.0; 2], mean).jacobian;
+        let beyond = |with: Vector, rest: Vector| in_chart(rest, r) - Matrix::from_iterator(map.iter().copied()) * with;
+        Centred {
+            entries: moments.centred(self.covariance[(R_AB, R_AB)]),
+            with_gains: [beyond(with_gains[0], own_rest), beyond(with_gains[1], pair_rest)],
+            own: [own, own_rest[U_A]],
+            pair: [pair, 2.0 * pair_rest[U_A] - r * pair_rest[R_AB]],
         }
     }
 

@@ -23,8 +23,9 @@ pub(crate) struct EntryMoments {
     centred: Bent,
     /// Of φ'.
     pub(crate) derivatives: FourPoint,
-    /// Of φ with φ'.
+    /// Of φ with φ', and of φ − E φ.
     pub(crate) gains: GainCovariances,
+    pub(crate) centred_gains: GainCovariances,
     /// E u²φ'²/(E u² E φ'²), and the square of E uφφ' over E φ² E u² E φ'².
     pub(crate) radial: [f64; 2],
     /// E u_a²φ'_aφ'_b/(E u² E φ'_aφ'_b).
@@ -65,9 +66,10 @@ impl Bent {
     }
 }
 
-/// E_e of f, f², f³, f⁴, and of f²(e² − 1), at one x.
+/// E_e of f, f², f³, f⁴, of fφ', fφ'², f²φ', f²φ'², and of f²(e² − 1), at one x.
 struct Powers {
     values: [f64; 4],
+    mixed: [f64; 4],
     bent: f64,
 }
 
@@ -115,8 +117,43 @@ impl Given {
             third - 3.0 * average * second + 3.0 * square * first - square * average,
             fourth - 4.0 * average * third + 6.0 * square * second - 4.0 * square * average * first + square * square,
         ];
-        Powers { values, bent: self.bent[1] - 2.0 * average * self.bent[0] }
+        let ([slope, slopes, ..], [first, firsts, second, seconds]) = (self.derivatives, self.mixed);
+        let mixed = [
+            first - average * slope,
+            firsts - average * slopes,
+            second - 2.0 * average * first + square * slope,
+            seconds - 2.0 * average * firsts + square * slopes,
+        ];
+        Powers { values, mixed, bent: self.bent[1] - 2.0 * average * self.bent[0] }
     }
+}
+
+/// Covariances of f with φ'² and φ'_aφ'_b, of which these are the averages.
+fn gains(
+    mean: impl Fn(&dyn Fn(&Given) -> f64) -> f64,
+    of: impl Fn(&Given) -> Powers,
+    [slope, slopes]: [f64; 2],
+) -> GainCovariances {
+    let mean = |what: &dyn Fn(&Given, Powers) -> f64| mean(&|at| what(at, of(at)));
+    let second = mean(&|_, f| f.values[1]);
+    let cosine = mean(&|_, f| f.values[0].powi(2)) / second;
+    let own = [
+        mean(&|_, f| f.mixed[3]) / (second * slope) - 1.0,
+        mean(&|at, f| at.derivatives[1] * f.values[1]) / (second * slope) - 1.0,
+        mean(&|_, f| f.mixed[1] * f.values[0]) / (second * slope) - cosine,
+        mean(&|at, f| at.derivatives[1] * f.values[0].powi(2)) / (second * slope) - cosine,
+    ];
+    let pair = (slopes > 1e-12 * slope).then(|| {
+        let size = second * slopes;
+        [
+            mean(&|at, f| f.mixed[2] * at.derivatives[0]) / size - 1.0,
+            mean(&|at, f| at.derivatives[0].powi(2) * f.values[1]) / size - 1.0,
+            mean(&|_, f| f.mixed[0].powi(2)) / size - cosine,
+            mean(&|at, f| f.mixed[0] * at.derivatives[0] * f.values[0]) / size - cosine,
+            mean(&|at, f| (at.derivatives[0] * f.values[0]).powi(2)) / size - cosine,
+        ]
+    });
+    GainCovariances { own, pair }
 }
 
 impl EntryMoments {
@@ -142,39 +179,24 @@ impl EntryMoments {
         let second = mean(&|at| at.values[1]);
         let slope = mean(&|at| at.derivatives[1]);
         let slopes = mean(&|at| at.derivatives[0].powi(2));
-        let cosine = mean(&|at| at.values[0].powi(2)) / second;
-        let own = [
-            mean(&|at| at.mixed[3]) / (second * slope) - 1.0,
-            mean(&|at| at.derivatives[1] * at.values[1]) / (second * slope) - 1.0,
-            mean(&|at| at.mixed[1] * at.values[0]) / (second * slope) - cosine,
-            mean(&|at| at.derivatives[1] * at.values[0].powi(2)) / (second * slope) - cosine,
-        ];
-        let pair = (slopes > 1e-12 * slope).then(|| {
-            let size = second * slopes;
-            [
-                mean(&|at| at.mixed[2] * at.derivatives[0]) / size - 1.0,
-                mean(&|at| at.derivatives[0].powi(2) * at.values[1]) / size - 1.0,
-                mean(&|at| at.mixed[0].powi(2)) / size - cosine,
-                mean(&|at| at.mixed[0] * at.derivatives[0] * at.values[0]) / size - cosine,
-                mean(&|at| (at.derivatives[0] * at.values[0]).powi(2)) / size - cosine,
-            ]
-        });
         let radial = mean(&|at| at.arguments[0]) / (variance * slope);
         let kept = mean(&|at| at.arguments[1]).powi(2) / (second * variance * slope);
         let first = mean(&|at| at.derivatives[0]);
         let alone = if first.abs() > 1e-9 { mean(&|at| at.arguments[2]) / (variance * first) } else { radial };
         let average = mean(&|at| at.values[0]);
         let large = mean(&|at| at.arguments[4]) / (radial * variance * slope * second);
-        let of_slopes = |at: &Given| Powers { values: at.derivatives, bent: 0.0 };
+        let of_slopes = |at: &Given| Powers { values: at.derivatives, mixed: [0.0; 4], bent: 0.0 };
+        let gains = |average: f64| gains(mean, |at| at.less(average), [slope, slopes]);
         Self {
             values: Bent::new(mean, |at| at.less(0.0), r),
             centred: Bent::new(mean, |at| at.less(average), r),
             derivatives: Bent::new(mean, of_slopes, r).at_rest,
-            gains: GainCovariances { own, pair },
+            gains: gains(0.0),
+            centred_gains: gains(average),
             radial: [radial, kept],
             cross: alone + r * (radial - alone),
             pairs: [mean(&|at| at.arguments[3].powi(2)) / (variance * slope), slopes / slope],
-            squares: large - own[0] - 1.0,
+            squares: large - mean(&|at| at.mixed[3]) / (second * slope),
         }
     }
 

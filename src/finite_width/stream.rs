@@ -4,6 +4,17 @@ use super::chart::{R_AB, U_A};
 use super::forward::Step;
 use super::noise::{FourPoint, Matrix, Noise, Vector};
 
+/// Of entries less their mean, behind an activation.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Centred {
+    pub(crate) entries: FourPoint,
+    /// What they have to do with the activation's gains beyond what the mean and they have, in the chart.
+    pub(crate) with_gains: [Vector; 2],
+    /// What the activation adds to ln E g_a² and ln E g_a g_b per excess of ρ and of α, by its values and by those less their mean.
+    pub(crate) own: [f64; 2],
+    pub(crate) pair: [f64; 2],
+}
+
 /// What is known of a stream.
 #[derive(Clone, Debug)]
 pub(crate) struct Stream {
@@ -13,7 +24,7 @@ pub(crate) struct Stream {
     pub(crate) correlation: f64,
     /// Of one entry, and of what it is beyond its mean; as Gaussian if none.
     pub(crate) entries: FourPoint,
-    pub(crate) centred: Option<FourPoint>,
+    pub(crate) centred: Option<Centred>,
     /// The share of E x² that is the same in all networks, and its own correlation of two tokens.
     pub(crate) fixed: [f64; 2],
     /// What finitely many entries add, as far as it is in the covariance already; all of it if none.
@@ -24,6 +35,14 @@ pub(crate) struct Stream {
     pub(crate) susceptibility: [f64; 3],
     /// Variance over networks of ln of the variance of all entries, as far as entries make it; that of u if none.
     pub(crate) variance: Option<f64>,
+}
+
+impl Centred {
+    /// Of Gaussian entries that follow no activation.
+    pub(crate) fn gaussian(r: f64, variance: f64) -> Self {
+        let entries = FourPoint::gaussian(r, variance);
+        Self { entries, with_gains: [Vector::zeros(); 2], own: [0.0; 2], pair: [0.0; 2] }
+    }
 }
 
 impl Stream {

@@ -114,7 +114,11 @@ fn largest(x: &Matrices<'_>, gradient: &Matrices<'_>, ids: Shares) -> Part {
     if size <= 0.0 {
         return none;
     }
+    // Gradients of keys, which add up to nothing, are known to rounding in this direction.
     let collected = product(&(&g * &kh), &kh) / size;
+    if collected <= 0.0 {
+        return none;
+    }
     Part { collected, aligned: collected * x.squares(&h, ids) / (size * positions.length) }
 }
 
