@@ -74,14 +74,27 @@ impl Place<'_> {
         let kept = Affine { isotropic: 1.0, kept: share };
         let of_pairs = [share, 0.0, 0.0];
         let transport = Transport { radial: kept, cross: kept, pairs: of_pairs, squares: of_pairs, ..Transport::NONE };
-        Answer { entries: FourPoint::gaussian(self.r, 0.0), centred: None, variance: None, transport, ..self.unchanged() }
+        Answer {
+            entries: FourPoint::gaussian(self.r, 0.0),
+            centred: None,
+            variance: None,
+            transport,
+            ..self.unchanged()
+        }
     }
 
     /// What adds entries that are the same in all networks, of this share of E y² and of this correlation of their own.
     pub(crate) fn fixed(&self, fixed: [f64; 2]) -> Answer {
         let [share, of_fixed] = fixed;
         let ones = [self.x.ones[0] * (1.0 - share), self.r - share * of_fixed];
-        Answer { entries: FourPoint::gaussian(self.r, 0.0), centred: None, fixed, ones, variance: None, ..self.unchanged() }
+        Answer {
+            entries: FourPoint::gaussian(self.r, 0.0),
+            centred: None,
+            fixed,
+            ones,
+            variance: None,
+            ..self.unchanged()
+        }
     }
 
     /// What draws all entries anew, in an output of this width.

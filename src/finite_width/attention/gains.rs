@@ -22,6 +22,8 @@ pub(crate) struct Inputs {
     pub(crate) correlation: f64,
     pub(crate) keys: f64,
     pub(crate) d_head: f64,
+    /// p/(1 − p) of weights that are dropped with the probability p.
+    pub(crate) dropped: f64,
     /// γ, η, the variance of overlaps o_b with what all share, and their covariance with ε_bb.
     pub(crate) gamma: f64,
     pub(crate) eta: f64,
@@ -220,6 +222,8 @@ impl Inputs {
         };
         let of_query = [0, 1].map(|index| self.score * d * d * (query[index] + squares[index]));
         let query = Path { own_own: of_query[0], pair_pair: of_query[1], ..Path::default() };
+        // Masks make of A·A 1/(1 − p) of it, lengths of inputs with it; products of two keys stay.
+        let output = [output[0] + self.dropped * s, output[1]];
         let of_products = self.score * d * d * squares[0];
         let paths = [query, gathered(w * key[0], w * key[1], 0.0), gathered(s, x, 1.0)];
         Corrected { output, paths, of_products }

@@ -211,6 +211,7 @@ fn inputs(attention: &Attention, [score, keys, turned]: [f64; 3], x: &Matrix, r:
         correlation: r,
         keys,
         d_head: attention.d_head as f64,
+        dropped: attention.dropout_rate / (1.0 - attention.dropout_rate),
         gamma,
         eta: gaussian * 2.0 * gamma + (1.0 - gaussian) * 4.0 * common,
         common,

@@ -209,7 +209,12 @@ impl Walk {
     }
 
     /// Gives parts the weight that they have at finite width, by which positions are averaged; their sum stays as large as it is.
-    fn weigh(&self, merged: &Joined, inside: &[Option<Inside>], (parts, levels): (&mut [LeadingGradient<f64>], &[f64])) {
+    fn weigh(
+        &self,
+        merged: &Joined,
+        inside: &[Option<Inside>],
+        (parts, levels): (&mut [LeadingGradient<f64>], &[f64]),
+    ) {
         let added: Vec<f64> = match merged {
             Joined::Parts(merged) => {
                 merged.places().iter().map(|&place| self.expansion.given(place).ln_own.value).collect()

@@ -20,14 +20,14 @@ use report::Report;
 use run::run;
 use sigprop::Theory;
 
-/// Compares the runs of the measurements in `folder` that are chosen, and complains about those that fail.
-fn compare(folder: &Path, chosen: &Chosen, report: Option<&Path>, theory: Theory) {
+/// Compares the runs of the measurements in `folder` that are chosen, and complains about those that fail, or no longer do.
+fn compare(folder: &Path, chosen: &Chosen, report: Option<&Path>, theory: Theory, known: &[&str]) {
     let reference = Reference::read(folder);
     let mut report = Report::new(report);
     for key in reference.runs.keys().filter(|key| chosen.has(&key.case, &key.input)) {
         report.add(key, &reference.cases[&(key.case.clone(), key.input.clone())], run(&reference, key, theory));
     }
-    report.finish();
+    report.finish(known);
 }
 
 /// Names of cases and kinds of input; none is all.
@@ -44,24 +44,40 @@ impl Chosen {
     }
 }
 
+/// Not reached: weights of queries and keys of rotated ones whose scores are sharp, 12 to 48 % too large.
+const SHARP: [&str; 8] = [
+    "mixtral_8x256 eval u: weight_grad",
+    "bidirectional eval u: weight_grad",
+    "default eval u: weight_grad",
+    "dynamic eval u: weight_grad",
+    "longrope eval u: weight_grad",
+    "longrope_partial eval u: weight_grad",
+    "nested_yarn eval u: weight_grad",
+    "proportional eval u: weight_grad",
+];
+
+/// Not reached: products of gradients of two tokens behind tokens that start at zero, whose gradients are 10⁹ times as large as others.
+const STARTED_AT_ZERO: [&str; 4] =
+    ["beit eval n: cross", "deit eval n: cross", "vit_mae eval n: cross", "vit_msn eval n: cross"];
+
 #[test]
 fn a_selection_of_models_is_as_measured() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("data/huggingface");
-    compare(&folder, &Chosen::default(), None, Theory::FiniteWidth);
+    compare(&folder, &Chosen::default(), None, Theory::FiniteWidth, &SHARP[..1]);
 }
 
 /// Rope types, masks and projections, each in a small model.
 #[test]
 fn variants_of_layouts_are_as_measured() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("data/huggingface/variants");
-    compare(&folder, &Chosen::default(), None, Theory::FiniteWidth);
+    compare(&folder, &Chosen::default(), None, Theory::FiniteWidth, &SHARP[1..]);
 }
 
 /// Families of models, each in a small model.
 #[test]
 fn families_are_as_measured() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("data/huggingface/families");
-    compare(&folder, &Chosen::default(), None, Theory::FiniteWidth);
+    compare(&folder, &Chosen::default(), None, Theory::FiniteWidth, &STARTED_AT_ZERO);
 }
 
 /// `SIGPROP_HF_TRUTH` names a folder of measurements, else it is `data/measured/huggingface`; `SIGPROP_HF_REPORT` one for
@@ -75,7 +91,7 @@ fn all_models_are_as_measured() {
     let list = |name| env::var(name).map(|text| text.split(',').map(str::to_owned).collect()).unwrap_or_default();
     let chosen = Chosen { cases: list("SIGPROP_HF_CASES"), inputs: list("SIGPROP_HF_KINDS") };
     let theory = if env::var_os("SIGPROP_HF_MEAN_FIELD").is_some() { Theory::MeanField } else { Theory::FiniteWidth };
-    compare(&folder, &chosen, env::var_os("SIGPROP_HF_REPORT").map(PathBuf::from).as_deref(), theory);
+    compare(&folder, &chosen, env::var_os("SIGPROP_HF_REPORT").map(PathBuf::from).as_deref(), theory, &[]);
 }
 
 /// Second moments of the stream, and of its pairs of tokens, as the infinitely wide network has them; of texts, for branches that
@@ -84,5 +100,5 @@ fn all_models_are_as_measured() {
 fn an_infinitely_wide_selection_is_as_measured() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("data/huggingface");
     let inputs = ["u", "z", "r", "t"].map(str::to_owned).into_iter().collect();
-    compare(&folder, &Chosen { inputs, ..Chosen::default() }, None, Theory::MeanField);
+    compare(&folder, &Chosen { inputs, ..Chosen::default() }, None, Theory::MeanField, &[]);
 }
