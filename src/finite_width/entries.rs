@@ -257,4 +257,20 @@ mod tests {
         near("squares with their gain", own[0], 1.0);
         near("squares with the gain of two", pair[0], 1.0);
     }
+
+    /// Of φ − μ, φ a ramp: E φ = μ = 1/√(2π), E φ² = ½, E φ³ = 2μ, E φ⁴ = 3/2, and E φ'² = ½.
+    #[test]
+    fn ramps_less_their_mean_have_known_moments() {
+        let moments = EntryMoments::new(Activation::Relu, 1.0, 0.0);
+        let mean = (2.0 * std::f64::consts::PI).sqrt().recip();
+        let second = 0.5 - mean * mean;
+        let fourth = 1.5 - 8.0 * mean * mean + 3.0 * mean * mean - 3.0 * mean.powi(4);
+        near("fourth moment", moments.centred(0.0).aaaa, fourth / (second * second));
+        near("squares of two tokens", moments.centred(0.0).aabb, 1.0);
+        near("four tokens", moments.centred(0.0).abcd, 0.0);
+        let [own, _] = moments.centred_gains.vectors(8.0);
+        // E (φ − μ)² φ'² = ½ − 2μ² + ½ μ².
+        near("squares with their gain", own[0], (0.5 - 1.5 * mean * mean) / (0.5 * second) - 1.0);
+        near("squares of all", moments.variance(1.0, 0.0), fourth / (second * second) - 1.0);
+    }
 }

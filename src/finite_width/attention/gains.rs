@@ -48,8 +48,8 @@ pub(crate) struct Path {
 pub(crate) struct Corrected {
     pub(crate) output: [f64; 2],
     pub(crate) paths: [Path; 3],
-    /// What of the factor of queries comes from products of single keys.
-    pub(crate) of_products: f64,
+    /// What products of two keys, which have a variance however alike keys are, add to the factors of queries.
+    pub(crate) of_products: [f64; 2],
 }
 
 /// Covariances of the entries of Q: Var Q_aa, Cov(Q_aa, Q_cc), Cov(Q_aa, Q_ac), Var Q_ac.
@@ -192,16 +192,19 @@ impl Inputs {
         let Queries([variance, _, with, pair]) = own;
         let key = t + of.t_a * variance + met;
         let key_pair = rho * (tt + met_pair) + 2.0 * with * of.tt_a + pair * of.tt_r;
-        let [squares, squares_pair] = self.squares_of_inputs(of);
-        let query = [t + 2.0 * met + (of.u - of.t) / self.d_head, tt + 2.0 * met_pair];
-        self.corrected(output.map(|overlap| rho + d * overlap), [s, x], [key, key_pair], query, [squares, squares_pair])
+        let query = [t + eta * (of.squares - of.t), tt + eta * (of.squares_pair - 2.0 * of.tt)];
+        let output = output.map(|overlap| rho + d * overlap);
+        self.corrected(output, [s, x], [key, key_pair], query, self.products_of_keys(of))
     }
 
-    /// Products of ε by themselves, which do not shrink where tokens become alike.
-    fn squares_of_inputs(&self, of: &Averages) -> [f64; 2] {
-        let own = (1.0 - 2.0 * of.s + of.ss) + of.t - 2.0 * of.diagonal;
-        let pair = (1.0 - 2.0 * of.s + of.sc) + of.tt - 2.0 * of.diagonal_pair;
-        [self.gamma * own + self.eta * of.diagonal, self.gamma * pair + self.eta * of.diagonal_pair]
+    /// What products of two keys do to gradients of queries: of ε by itself, which does not shrink where tokens become alike, with scores
+    /// that lean to such keys, and of both along a query of few dimensions.
+    fn products_of_keys(&self, of: &Averages) -> [f64; 2] {
+        let &Self { gamma, eta, d_head, .. } = self;
+        let own = (1.0 - 2.0 * of.s + of.ss) + of.t - 2.0 * of.diagonal + 2.0 * (of.u - of.squares);
+        let pair = (1.0 - 2.0 * of.s + of.sc) + of.tt - 2.0 * of.diagonal_pair + 2.0 * of.u_pair;
+        let along_query = (of.u - of.t) / d_head;
+        [gamma * own + eta * of.diagonal + along_query, gamma * pair + eta * of.diagonal_pair]
     }
 
     fn corrected(
@@ -220,11 +223,10 @@ impl Inputs {
             own_pair: (total - own) / others,
             pair_pair: total - pair,
         };
-        let of_query = [0, 1].map(|index| self.score * d * d * (query[index] + squares[index]));
+        let [of_query, of_products] = [query, squares].map(|factors| factors.map(|of| self.score * d * d * of));
         let query = Path { own_own: of_query[0], pair_pair: of_query[1], ..Path::default() };
         // Masks make of A·A 1/(1 − p) of it, lengths of inputs with it; products of two keys stay.
         let output = [output[0] + self.dropped * s, output[1]];
-        let of_products = self.score * d * d * squares[0];
         let paths = [query, gathered(w * key[0], w * key[1], 0.0), gathered(s, x, 1.0)];
         Corrected { output, paths, of_products }
     }

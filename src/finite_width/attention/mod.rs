@@ -43,8 +43,8 @@ pub(crate) struct Factors {
     leading: Path,
     /// What a factor in units of the score's and the value's is here.
     unit: f64,
-    /// What of the first factor comes from products of single keys, however alike they are on average.
-    of_products: f64,
+    /// What products of two keys add to |g_x|² and to g_x·g_x'.
+    of_products: [f64; 2],
 }
 
 /// An attention at infinite width as a function of the variables of its input.
@@ -238,7 +238,9 @@ impl Attending {
             let by = if index == 0 { &own } else { &gathered };
             path.correct(&bare.paths[index], &by.paths[index]);
         }
-        paths[0].of_products = paths[0].unit * own.of_products;
+        // Masks make squares of weights larger, not their products.
+        let unmasked = paths[0].unit / (1.0 + inputs.dropped);
+        paths[0].of_products = own.of_products.map(|of| unmasked * of);
         let heads = attention.n_heads as f64;
         let apart = (1.0 - r) / own.output[0];
         let mut noise = inputs.scatter(&averages).noise(heads / (apart * apart), inputs.keys, correlation);
@@ -368,7 +370,7 @@ impl Factors {
         let [own_own, pair_own, own_pair, pair_pair] = factors.map(|factor| factor.value);
         let leading = Path { own_own, pair_own, own_pair, pair_pair };
         let [own_own, pair_own, own_pair, pair_pair] = factors.map(|factor| quadratic(&factor));
-        Self { own_own, pair_own, own_pair, pair_pair, leading, unit: 1.0, of_products: 0.0 }
+        Self { own_own, pair_own, own_pair, pair_pair, leading, unit: 1.0, of_products: [0.0; 2] }
     }
 
     /// Leaves derivatives by averages over all keys; what single keys answer to their overlaps is known from weights.
@@ -413,22 +415,26 @@ impl Factors {
         let mut own = among(&self.own_own);
         own.add(&of.cosine.times(&among(&self.pair_own)));
         let mut pair = among(&self.own_pair);
-        pair.add(&of.cosine.times(&among(&self.pair_pair)));
+        let [products, of_pair] = self.of_products;
+        let mut pair_pair = among(&self.pair_pair);
+        pair_pair.value += of_pair;
+        pair.add(&of.cosine.times(&pair_pair));
         let added = self.unit * (met.own_own + met.pair_own);
         own.value += added;
         pair.value += self.unit * met.pair_pair - others.map_or(0.0, |others| added / others);
         let Path { own_own, pair_own, own_pair, pair_pair } = self.leading;
         let leading = own_own + cosines.output * pair_own;
-        if own.value <= 0.0 || leading <= 0.0 {
+        if own.value + products.min(0.0) <= 0.0 || leading <= 0.0 {
             let [ln_own, cosine] = [0.0, cosines.input].map(|value| Quadratic::constant(value, count));
             return Conditional { ln_own, cosine };
         }
         let mut ln_own = own.ln();
         // Keys that are alike leave more of a gradient than these; what finite width adds is the same.
         let gain = ln_gain.exp();
-        let products = if gain > 0.0 { self.of_products / gain } else { 0.0 };
-        ln_own.value = ((own.value - self.of_products - leading) / leading.max(gain) + products).ln_1p();
+        let of_products = if gain > 0.0 { products / gain } else { 0.0 };
+        ln_own.value = ((own.value - leading) / leading.max(gain) + of_products).ln_1p();
         ln_own.add(&of.ln_own);
+        own.scale(1.0 + products / own.value);
         let mut cosine = pair.times(&own.inverse());
         let here = (own_pair + cosines.output * pair_pair) / leading;
         cosine.scale(shrunk(here, cosines.input));
