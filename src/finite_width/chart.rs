@@ -315,7 +315,7 @@ impl Map {
         Self { jacobian: same.jacobian * share, ..same }
     }
 
-    /// Of what subtracts the mean, of which this share of E x² is the square and which goes with lengths.
+    /// Of x − E x, u' = u + ln (1 − m) and r' = (r − m)/(1 − m), m = (E x)²/E x² = `mean`: means go with lengths.
     pub(crate) fn centred(leading: f64, [level, correlation]: [f64; 2], mean: f64) -> Self {
         let rest = 1.0 - mean;
         let mut centred = Self::same(leading, [level, correlation / rest]);

@@ -2,7 +2,7 @@
 
 use sigprop_stack::{Dropout, Linear, Norm, NormKind};
 
-use super::chart::{Map, R_AB, U, U_A, U_B};
+use super::chart::{R, R_A, R_AB, R_B, U, U_A, U_B};
 use super::entries::EntryMoments;
 use super::mixed::{Affine, Transport};
 use super::noise::{FourPoint, GainCovariances, Matrix, Vector, in_chart, shift};
@@ -118,13 +118,13 @@ impl Place<'_> {
         }
     }
 
-    /// What subtracts E x, of which this share of E x² is the square, from entries that are subtracted their mean next.
+    /// What subtracts E x before a component subtracts the mean over features; `mean`: of E x², the share of (E x)².
     pub(crate) fn centred(&self, mean: f64) -> Answer {
         let (rest, [share, of_fixed]) = (1.0 - mean, self.x.fixed);
         let without_mean = |product: f64| (product - mean).max(0.0) / rest;
         let fixed = without_mean(share);
         let of_fixed = if fixed > 0.0 { without_mean(share * of_fixed) / fixed } else { 0.0 };
-        // Gradients have nothing along (1, …, 1).
+        // That component leaves gradients nothing along (1, …, 1), so that g·x is g·(x − E x).
         let along_rest = Affine { isotropic: rest, kept: rest };
         let gaussian = || Centred::gaussian(self.r, self.covariance[(R_AB, R_AB)]);
         let Centred { entries, with_gains, own: [own, own_rest], pair: [pair, pair_rest] } =
@@ -254,7 +254,8 @@ impl Place<'_> {
         }
     }
 
-    /// Of an activation's values less their mean, from what values themselves have to do with gains.
+    /// Of an activation's values less their mean; `mean`: of E φ², the share of (E φ)². From the covariances of values with gains, and from
+    /// what the activation adds per excess of ρ and of α.
     fn activation_centred(
         &self,
         moments: &EntryMoments,
@@ -263,8 +264,12 @@ impl Place<'_> {
     ) -> Centred {
         let r = (self.r - mean) / (1.0 - mean);
         let [own_rest, pair_rest] = moments.centred_gains.vectors(self.length).map(|with| with / self.x.width);
-        let map = Map::centred(r, [0.0; 2], mean).jacobian;
-        let beyond = |with: Vector, rest: Vector| in_chart(rest, r) - Matrix::from_iterator(map.iter().copied()) * with;
+        let beyond = |mut with: Vector, rest: Vector| {
+            for correlation in [R_AB, R_A, R_B, R] {
+                with[correlation] /= 1.0 - mean;
+            }
+            in_chart(rest, r) - with
+        };
         Centred {
             entries: moments.centred(self.covariance[(R_AB, R_AB)]),
             with_gains: [beyond(with_gains[0], own_rest), beyond(with_gains[1], pair_rest)],

@@ -338,7 +338,7 @@ impl Expansion {
         let fan = Fan { x, parts: &streams, leading, r, length: self.length };
         let (mut stream, noise) = fan.sum(&step, [&shares, means], &before);
         let answers = shares.iter().map(|&share| fan.part_of_sum(share)).collect();
-        let common = commons(&streams, |i, j| shares[i] * shares[j] * ratio);
+        let common = fan.commons(|i, j| shares[i] * shares[j] * ratio);
         self.fluctuations.add(places[0], &noise, leading);
         stream.correlation = leading + self.means(places[0])[1];
         (stream, Merged { drawn, noise: noise.covariance, ..Merged::new(places, step, (gains, answers), common, r) })
@@ -361,7 +361,7 @@ impl Expansion {
         let fan = Fan { x, parts: &streams, leading, r, length: self.length };
         let stream = fan.product(&step, mean_share);
         let answers = (0..parts.len()).map(|own| fan.part_of_product(own)).collect();
-        let common = commons(&streams, |_, _| ratio);
+        let common = fan.commons(|_, _| ratio);
         (stream, Merged::new(places, step, (gains, answers), common, r))
     }
 
@@ -417,25 +417,6 @@ impl Coupling {
         let (ln_own, pair) = given.at(fluctuations);
         Self { ln_own, pair }
     }
-}
-
-/// What every two parts have in common along the input of a fan, with a factor each.
-fn commons(parts: &[&Stream], factor: impl Fn(usize, usize) -> f64) -> Vec<Common> {
-    let mut commons = Vec::new();
-    for j in 0..parts.len() {
-        for i in 0..j {
-            let [[u, r, turn], [v, s, other]] = [parts[i].susceptibility, parts[j].susceptibility];
-            let factor = factor(i, j);
-            commons.push(Common {
-                own: 2.0 * factor * u * v,
-                pairs: 2.0 * factor * u * v,
-                turn: turn * other,
-                cross: factor * (u * s + r * v),
-                pair: 2.0 * factor * r * s * (1.0 - parts[i].correlation * parts[i].correlation),
-            });
-        }
-    }
-    commons
 }
 
 impl Attended {

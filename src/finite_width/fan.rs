@@ -3,6 +3,7 @@
 use super::chart::{R_AB, U_A};
 use super::component::{Answer, GradientEntries};
 use super::forward::{Fluctuations, Step, of_stream};
+use super::gradients::Common;
 use super::mixed::{Affine, Transport};
 use super::noise::{Covariances, FourPoint, GainCovariances, Noise, Vector, in_chart};
 use super::stream::Stream;
@@ -124,6 +125,25 @@ impl Fan<'_> {
             gradient: GradientEntries::Times(factor),
             ..self.part()
         }
+    }
+
+    /// What every two parts have in common along the input of a fan, with a factor each.
+    pub(crate) fn commons(&self, factor: impl Fn(usize, usize) -> f64) -> Vec<Common> {
+        let mut commons = Vec::new();
+        for j in 0..self.parts.len() {
+            for i in 0..j {
+                let [[u, r, turn], [v, s, other]] = [self.parts[i].susceptibility, self.parts[j].susceptibility];
+                let factor = factor(i, j);
+                commons.push(Common {
+                    own: 2.0 * factor * u * v,
+                    pairs: 2.0 * factor * u * v,
+                    turn: turn * other,
+                    cross: factor * (u * s + r * v),
+                    pair: 2.0 * factor * r * s * (1.0 - self.parts[i].correlation * self.parts[i].correlation),
+                });
+            }
+        }
+        commons
     }
 
     fn part(&self) -> Answer {

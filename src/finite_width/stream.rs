@@ -8,9 +8,9 @@ use super::noise::{FourPoint, Matrix, Noise, Vector};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Centred {
     pub(crate) entries: FourPoint,
-    /// What they have to do with the activation's gains beyond what the mean and they have, in the chart.
+    /// Their covariances with ln of the activation's gains of E g_a² and E g_a g_b, in the chart, less those of φ itself.
     pub(crate) with_gains: [Vector; 2],
-    /// What the activation adds to ln E g_a² and ln E g_a g_b per excess of ρ and of α, by its values and by those less their mean.
+    /// What the activation adds to ln E g_a² per ρ − 1, and to ln E g_a g_b per α − 1: of φ, and of φ − E φ.
     pub(crate) own: [f64; 2],
     pub(crate) pair: [f64; 2],
 }

@@ -197,8 +197,8 @@ impl Inputs {
         self.corrected(output, [s, x], [key, key_pair], query, self.products_of_keys(of))
     }
 
-    /// What products of two keys do to gradients of queries: of ε by itself, which does not shrink where tokens become alike, with scores
-    /// that lean to such keys, and of both along a query of few dimensions.
+    /// What products of two different keys add to E |g|² and E g·g' of queries, over d² E s²: ε_bd², however alike keys are on average;
+    /// ε_bd with the scores of both, which it correlates; and, over `d_head`, both keys' components along the query.
     fn products_of_keys(&self, of: &Averages) -> [f64; 2] {
         let &Self { gamma, eta, d_head, .. } = self;
         let own = (1.0 - 2.0 * of.s + of.ss) + of.t - 2.0 * of.diagonal + 2.0 * (of.u - of.squares);
