@@ -18,7 +18,8 @@
 use std::sync::Arc;
 
 use super::groups::{Drawn, GroupCorrection, KeyGroups};
-use super::seen::{Mean, Seen, Turned, effective};
+use super::row::{Keys, Moments};
+use super::seen::{Mean, Seen, Turned};
 use crate::mean_field::kernel::Kernel;
 use crate::mean_field::positions::{Positions, Repetition};
 use crate::mean_field::scalar::{Few, Scalar};
@@ -174,9 +175,10 @@ impl<S: Scalar> Everywhere<S> {
             flat: with_ids(everywhere(value.kernel.ln_unit, value.mean + common_value), value.difference.as_ref()),
             shift: [shift.clone(), shift],
         };
+        let moments = Moments { traces: each(key.trace * value.trace), spread: each(spread) };
         let seen = Seen {
             spread: Turned { behind: everywhere(both, spread), before: None },
-            keys: each(effective(key.trace * value.trace, spread, length)),
+            keys: Keys::alike(&moments, &vec![length; queries.own.len()]),
             trace: each(key.trace),
             square: each(square),
             single: queries.own.iter().map(|_| length.recip()).collect(),

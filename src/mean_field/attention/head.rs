@@ -5,13 +5,13 @@ use std::sync::Arc;
 use sigprop_stack::Attention;
 
 use super::groups::GroupCorrection;
+use super::row::QueryRow;
 use super::scores::Scores;
 use super::seen::{Mean, Seen, Turned};
 use super::view::{Back, View};
 use crate::mean_field::kernel::{Kernel, correlation};
 use crate::mean_field::scalar::{Few, Scalar};
 use crate::mean_field::signal::Signal;
-use crate::mean_field::softmax::Row;
 
 /// Heads that see alike.
 pub(super) struct Head<S> {
@@ -20,7 +20,7 @@ pub(super) struct Head<S> {
     pub(super) seen: Seen<S>,
     back: Back<S>,
     /// Of every query.
-    pub(super) rows: Few<Row<S>>,
+    pub(super) rows: Few<QueryRow<S>>,
     /// σ and τ of every pair of queries.
     factors: [Few<S>; 2],
 }
@@ -36,11 +36,11 @@ impl<S: Scalar> Head<S> {
         let [query, key, value] = parts.each_ref().map(|part| &part.kernel);
         let (mean, seen, back) = view.see(query, key, value);
         let own = query.own.iter().enumerate();
-        let rows: Few<Row<S>> = own.map(|(node, &own)| seen.row(node, own * scores.variance)).collect();
+        let rows: Few<QueryRow<S>> = own.map(|(node, &own)| seen.row(node, own * scores.variance)).collect();
         let factors = query.pairs.iter().enumerate().map(|(point, &product)| {
             let [a, c] = query.positions.at_ends(point, &rows);
             let correlation = correlation(query.positions.ends(point, &query.own), product);
-            a.with(c, correlation * view.rotation(point))
+            seen.keys.with(point, [a, c], correlation * view.rotation(point))
         });
         let (values, gradients) = factors.map(|[value, gradient]| (value, gradient)).unzip();
         let head = Self { share, seen, back, rows, factors: [values, gradients] };
@@ -77,13 +77,13 @@ impl<S: Scalar> Head<S> {
         let Self { back, rows, factors, .. } = self;
         // The elementwise product Γ∘Q, then with the factors σ and τ of sharp rows.
         let both = gamma.times(query);
-        let sharp = |factors: &Few<S>, own: &dyn Fn(&Row<S>) -> S| {
+        let sharp = |factors: &Few<S>, own: &dyn Fn(&QueryRow<S>) -> S| {
             let own = both.own.iter().zip(rows).map(|(&both, row)| both * own(row)).collect();
             let pairs = both.pairs.iter().zip(factors).map(|(&both, &factor)| both * factor).collect();
             both.with(both.ln_unit, own, pairs)
         };
-        let of_values = sharp(&factors[0], &|row| row.squares);
-        let of_keys = sharp(&factors[1], &|row| row.passed);
+        let of_values = sharp(&factors[0], &|row| row.squares());
+        let of_keys = sharp(&factors[1], &|row| row.passed());
         let masked = masked(attention);
         let gathered: Few<S> = rows.iter().zip(&gamma.own).map(|(row, &own)| own * masked * row.sharper()).collect();
         let passed: Few<S> = of_keys.own.iter().map(|&own| own * masked).collect();
@@ -111,9 +111,9 @@ impl<S: Scalar> Head<S> {
     ) -> Option<[GroupCorrection<'_, S>; 2]> {
         let groups = self.seen.groups.as_ref()?;
         let drawn = groups.drawn.as_ref()?;
-        let excess = |index: usize, all: &dyn Fn(&Row<S>) -> S, trace: &Few<S>| -> Kernel<S> {
+        let excess = |index: usize, trace: &Few<S>| -> Kernel<S> {
             let rows = self.rows.iter().zip(trace);
-            let excess: Few<S> = rows.map(|(row, &trace)| (row.single_key[index] - all(row)) * trace).collect();
+            let excess: Few<S> = rows.map(|(row, &trace)| row.single_key()[index] * trace).collect();
             let own = both.own.iter().zip(&excess).map(|(&own, &excess)| own * excess).collect();
             // In proportion to the correlation of their scores.
             let pairs = both.map_pairs(&excess, |point, [a, c], product| {
@@ -122,15 +122,15 @@ impl<S: Scalar> Head<S> {
             });
             both.with(both.ln_unit, own, pairs)
         };
-        let shifts: Few<S> = query.own.iter().zip(&self.rows).map(|(&own, row)| own * row.shift).collect();
+        let shifts: Few<S> = query.own.iter().zip(&self.rows).map(|(&own, row)| own * row.shift()).collect();
         let [ahead, behind] = &drawn.shift;
         let own = shifts.iter().zip(&ahead.own).map(|(&of_row, &shift)| of_row * shift * 2.0).collect();
         let pairs = gamma.map_pairs(&shifts, |point, [a, c], _| a * ahead.pairs[point] + c * behind.pairs[point]);
         let unit = gamma.ln_unit + query.ln_unit - both.ln_unit;
         let shift_total = gamma.contracted(&gamma.with(0.0, own, pairs)) * unit.exp();
         Some([
-            groups.correction(of_values, drawn, excess(0, &|row| row.squares, &self.seen.trace), shift_total),
-            groups.correction(of_keys, drawn, excess(1, &|row| row.passed, &groups.trace), S::from(0.0)),
+            groups.correction(of_values, drawn, excess(0, &self.seen.trace), shift_total),
+            groups.correction(of_keys, drawn, excess(1, &groups.trace), S::from(0.0)),
         ])
     }
 
@@ -139,9 +139,9 @@ impl<S: Scalar> Head<S> {
         let Self { seen, rows, factors, .. } = self;
         let masked = masked(attention);
         let through = |spread: &Kernel<S>| {
-            let own = |(node, row): (usize, &Row<S>)| {
+            let own = |(node, row): (usize, &QueryRow<S>)| {
                 let of_masks = seen.square[node] * seen.trace[node] * (masked * seen.single[node]);
-                gamma.own[node] * row.passed * (spread.own[node] + of_masks)
+                gamma.own[node] * row.passed() * (spread.own[node] + of_masks)
             };
             let own = rows.iter().enumerate().map(own).collect();
             let pairs = gamma.pairs.iter().zip(&spread.pairs).zip(&factors[1]);
@@ -164,13 +164,13 @@ fn output<S: Scalar>(
     let Mean { flat, shift: [shift, turned] } = mean;
     let spread = seen.spread.before();
     let own = query.own.iter().zip(rows).enumerate().map(|(node, (&own, row))| {
-        let sharp = own * (row.squares * spread.own[node] + row.shift * shift.own[node] * 2.0) * variance;
+        let sharp = own * (row.squares() * spread.own[node] + row.shift() * shift.own[node] * 2.0) * variance;
         flat.own[node] + sharp + seen.square[node] * seen.single(node, row) * masked
     });
     let pairs = query.pairs.iter().zip(&factors[0]).enumerate().map(|(point, (&product, &factor))| {
         let [a, c] = query.positions.ends(point, &query.own);
         let [of_a, of_c] = query.positions.at_ends(point, rows);
-        let mean_rows = a * of_a.shift * shift.pairs[point] + c * of_c.shift * turned.pairs[point];
+        let mean_rows = a * of_a.shift() * shift.pairs[point] + c * of_c.shift() * turned.pairs[point];
         flat.pairs[point] + (product * spread.pairs[point] * factor + mean_rows) * variance
     });
     query.with(flat.ln_unit, own.collect(), pairs.collect())

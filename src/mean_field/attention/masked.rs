@@ -17,7 +17,8 @@ use super::groups::{Drawn, GroupCorrection, KeyGroups};
 use super::operators::{Operators, added, multiplied, scaled};
 use super::repeats::Repeats;
 use super::rotated::Rotated;
-use super::seen::{Mean, Seen, Turned, effective};
+use super::row::{Keys, Moments, share};
+use super::seen::{Mean, Seen, Turned};
 use super::side::{Ahead, Side};
 use crate::mean_field::kernel::Kernel;
 use crate::mean_field::scalar::{Few, Scalar};
@@ -39,7 +40,7 @@ impl<S: Scalar> Masked<S> {
             Some(repeats) => added(&spread, &repeats.spread),
             None => spread,
         };
-        let (at_rest, turned) = spread(operators, &key, &value);
+        let Spread { at_rest, turned, smooth } = spread(operators, &key, &value);
         let (at_rest, turned) = (with_ids(at_rest), turned.map(with_ids));
         let mut shift = shift(operators, &key, &value);
         if let Some(repeats) = &repeats {
@@ -54,6 +55,7 @@ impl<S: Scalar> Masked<S> {
         // Of one key all is known.
         let own = operators.diagonal(&at_rest).into_iter().zip(&operators.sums.most);
         let own: Few<S> = own.map(|(own, &most)| if most < 1.5 { S::from(0.0) } else { own }).collect();
+        let keys = keys(operators, [&key, &value], own.clone(), turned.as_ref().unwrap_or(&at_rest), &smooth);
         let with_own = |lower: &Vec<S>| Kernel { own: own.clone(), ..kernel(both, lower) };
         let spread = Turned { behind: with_own(&at_rest), before: turned.as_ref().map(with_own) };
         let averages: Vec<S> = value.side.averages.iter().map(|&average| average + value.side.common).collect();
@@ -63,7 +65,6 @@ impl<S: Scalar> Masked<S> {
         }
         let chart = &operators.sums.chart;
         let turned = chart.turn(&shift);
-        let traces = key.trace.iter().zip(&value.trace).zip(&own).zip(&operators.sums.most);
         let groups = repeats.zip(positions.repetition.as_ref()).map(|(repeats, repetition)| KeyGroups {
             repetition: Arc::clone(repetition),
             differences: repeats.differences,
@@ -76,9 +77,7 @@ impl<S: Scalar> Masked<S> {
         let groups = groups.or_else(|| KeyGroups::given([&key.side.kernel, &value.side.kernel], &value.trace));
         let mean = Mean { flat, shift: [shift, turned].map(|all| kernel(both, &operators.lower(&all))) };
         let seen = Seen {
-            keys: traces
-                .map(|(((&of_key, &of_value), &spread), &most)| effective(of_key * of_value, spread, most))
-                .collect(),
+            keys,
             trace: key.trace.clone(),
             square,
             single: operators.sums.most.iter().map(|most| most.recip()).collect(),
@@ -90,8 +89,16 @@ impl<S: Scalar> Masked<S> {
     }
 }
 
-/// D at lower points, of queries at one place, and of rotated ones if they are.
-fn spread<S: Scalar>(operators: &Operators, key: &Ahead<S>, value: &Ahead<S>) -> (Vec<S>, Option<Vec<S>>) {
+/// D at lower points.
+struct Spread<S> {
+    at_rest: Vec<S>,
+    turned: Option<Vec<S>>,
+    /// Without own parts.
+    smooth: Vec<S>,
+}
+
+/// Of queries at one place, and of rotated ones if they are.
+fn spread<S: Scalar>(operators: &Operators, key: &Ahead<S>, value: &Ahead<S>) -> Spread<S> {
     let sums = &operators.sums;
     let positions = &key.side.kernel.positions;
     let products = positions.class_mean(|point| key.side.kernel.pairs[point] * value.side.kernel.pairs[point]);
@@ -114,7 +121,42 @@ fn spread<S: Scalar>(operators: &Operators, key: &Ahead<S>, value: &Ahead<S>) ->
         let averages = multiplied(&added(&key.smooth, &turned(&key.own_sums)), &value.side.averages);
         added(&together, &averages).into_iter().zip(both).map(|(sum, both)| sum - both).collect()
     };
-    (at(None), operators.rotated.as_ref().map(|rotated| at(Some(rotated))))
+    let turned = operators.rotated.as_ref().map(|rotated| at(Some(rotated)));
+    Spread { at_rest: at(None), turned, smooth: smooth_spread(operators, [key, value], &smooth) }
+}
+
+/// D of smooth parts, whose N is `crossed`.
+fn smooth_spread<S: Scalar>(operators: &Operators, [key, value]: [&Ahead<S>; 2], crossed: &[S]) -> Vec<S> {
+    let sums = &operators.sums;
+    let [of_keys, of_values] =
+        [key, value].map(|side| side.side.kernel.positions.class_mean(|point| side.side.kernel.pairs[point]));
+    let products = sums.chart.all(&multiplied(&of_keys, &of_values));
+    let rows = sums.chart.turn(&operators.over_keys(&products, true));
+    let together = operators.lower(&sums.forward.of(&rows));
+    let both = added(&operators.lower(crossed), &operators.lower(&sums.chart.turn(crossed)));
+    let all = added(&together, &multiplied(&key.smooth, &value.smooth));
+    all.into_iter().zip(both).map(|(all, both)| all - both).collect()
+}
+
+/// Own and smooth keys, from D of every query, of pairs, and of smooth parts.
+fn keys<S: Scalar>(
+    operators: &Operators,
+    [key, value]: [&Ahead<S>; 2],
+    own: Few<S>,
+    pairs: &[S],
+    smooth: &[S],
+) -> Keys<S> {
+    let products = |a: &Few<S>, b: &Few<S>| a.iter().zip(b).map(|(&a, &b)| a * b).collect();
+    let all = Moments { traces: products(&key.trace, &value.trace), spread: own };
+    // Among pairs of near tokens are some with the same id.
+    let given = key.side.kernel.positions.given.as_ref();
+    if given.is_some_and(|given| given.repetition.same() > 0.0) {
+        return Keys::alike(&all, &operators.sums.most);
+    }
+    let of_smooth =
+        Moments { traces: products(&key.smooth_trace, &value.smooth_trace), spread: operators.diagonal(smooth) };
+    let shares = smooth.iter().zip(pairs).map(|(&part, &all)| share(part, all)).collect();
+    Keys::with_smooth([&all, &of_smooth], key.smooth_trace.clone(), shares, &operators.sums.most)
 }
 
 /// N at all points, (row c, position a): of different tokens, and of own parts of values and of keys.

@@ -22,6 +22,7 @@ mod operators;
 mod pattern;
 mod repeats;
 mod rotated;
+mod row;
 mod scores;
 mod seen;
 mod side;

@@ -1,9 +1,9 @@
-//! Attention per query: averages of values P and X, the covariance D of its scores, and the number n_e of equal keys that it is like.
+//! Attention per query: averages of values P and X, the covariance D of its scores, and the keys it sees.
 
 use super::groups::KeyGroups;
+use super::row::{Keys, QueryRow};
 use crate::mean_field::kernel::Kernel;
 use crate::mean_field::scalar::{Few, Scalar};
-use crate::mean_field::softmax::{Row, Rows};
 
 /// What the mean row makes of values.
 pub(super) struct Mean<S> {
@@ -17,8 +17,8 @@ pub(super) struct Mean<S> {
 pub(super) struct Seen<S> {
     /// D.
     pub(super) spread: Turned<S>,
-    /// n_e and tr of every query.
-    pub(super) keys: Few<S>,
+    pub(super) keys: Keys<S>,
+    /// tr of every query.
     pub(super) trace: Few<S>,
     /// Σ_b W V_bb and Σ_b W².
     pub(super) square: Few<S>,
@@ -42,28 +42,19 @@ impl<S> Turned<S> {
 
 impl<S: Scalar> Seen<S> {
     /// The row of a query whose scores have this variance per E k².
-    pub(super) fn row(&self, node: usize, score: S) -> Row<S> {
-        let keys = self.keys[node];
-        if keys.value() <= 1.0 + 1e-9 || self.trace[node].value() <= 0.0 {
-            return Row::constant(keys);
-        }
-        let row = Rows::row(keys, score * self.trace[node] * keys / (keys - 1.0));
+    pub(super) fn row(&self, node: usize, score: S) -> QueryRow<S> {
+        let row = self.keys.row(node, score, self.trace[node]);
         match &self.groups {
-            Some(groups) => groups.row(row, node, [score, self.trace[node]], self.single[node].recip()),
-            None => row,
+            Some(groups) if row.own.keys.value() > 1.0 + 1e-9 && self.trace[node].value() > 0.0 => {
+                let own = groups.row(row.own, node, [score, self.trace[node]], self.single[node].recip());
+                QueryRow { own, ..row }
+            }
+            Some(_) | None => row,
         }
     }
 
     /// Σ_b E A_b² of a query.
-    pub(super) fn single(&self, node: usize, row: &Row<S>) -> S {
+    pub(super) fn single(&self, node: usize, row: &QueryRow<S>) -> S {
         row.sharper() * self.single[node]
     }
-}
-
-/// n_e = 1 + tr tr'/D, between 1 and `most`.
-pub(super) fn effective<S: Scalar>(traces: S, spread: S, most: f64) -> S {
-    if most < 1.5 || spread.value() <= 0.0 || traces.value() <= 0.0 {
-        return S::from(most);
-    }
-    (traces / spread + 1.0).clamped(1.0, most)
 }
