@@ -18,8 +18,9 @@
 use std::sync::Arc;
 
 use super::groups::{Drawn, GroupCorrection, KeyGroups};
-use super::row::{Keys, Moments};
+use super::row::Keys;
 use super::seen::{Mean, Seen, Turned};
+use super::smooth::Moments;
 use crate::mean_field::kernel::Kernel;
 use crate::mean_field::positions::{Positions, Repetition};
 use crate::mean_field::scalar::{Few, Scalar};
@@ -178,7 +179,7 @@ impl<S: Scalar> Everywhere<S> {
         let moments = Moments { traces: each(key.trace * value.trace), spread: each(spread) };
         let seen = Seen {
             spread: Turned { behind: everywhere(both, spread), before: None },
-            keys: Keys::alike(&moments, &vec![length; queries.own.len()]),
+            keys: Keys::new(&moments, None, &vec![length; queries.own.len()]),
             trace: each(key.trace),
             square: each(square),
             single: queries.own.iter().map(|_| length.recip()).collect(),

@@ -92,6 +92,13 @@ fn difference<S: Scalar>(kernel: &Kernel<S>) -> S {
     mean(&same) - mean(&|point| 1.0 - same(point))
 }
 
+/// Without what tokens with the same given id have more in common than others.
+pub(super) fn without_same_ids<S: Scalar>(kernel: &Kernel<S>) -> Kernel<S> {
+    let (positions, difference) = (&kernel.positions, difference(kernel));
+    let pair = |(point, &pair): (usize, &S)| if positions.has_same_ids(point) { pair - difference } else { pair };
+    kernel.with(kernel.ln_unit, kernel.own.clone(), kernel.pairs.iter().enumerate().map(pair).collect())
+}
+
 /// The correction of the kernel of gradients of keys, or of values.
 pub(super) struct GroupCorrection<'r, S> {
     repetition: &'r Repetition,

@@ -17,9 +17,10 @@ use super::groups::{Drawn, GroupCorrection, KeyGroups};
 use super::operators::{Operators, added, multiplied, scaled};
 use super::repeats::Repeats;
 use super::rotated::Rotated;
-use super::row::{Keys, Moments, share};
+use super::row::Keys;
 use super::seen::{Mean, Seen, Turned};
 use super::side::{Ahead, Side};
+use super::smooth::{Moments, Smooth};
 use crate::mean_field::kernel::Kernel;
 use crate::mean_field::scalar::{Few, Scalar};
 
@@ -40,7 +41,7 @@ impl<S: Scalar> Masked<S> {
             Some(repeats) => added(&spread, &repeats.spread),
             None => spread,
         };
-        let Spread { at_rest, turned, smooth } = spread(operators, &key, &value);
+        let (at_rest, turned) = spread(operators, &key, &value);
         let (at_rest, turned) = (with_ids(at_rest), turned.map(with_ids));
         let mut shift = shift(operators, &key, &value);
         if let Some(repeats) = &repeats {
@@ -55,7 +56,6 @@ impl<S: Scalar> Masked<S> {
         // Of one key all is known.
         let own = operators.diagonal(&at_rest).into_iter().zip(&operators.sums.most);
         let own: Few<S> = own.map(|(own, &most)| if most < 1.5 { S::from(0.0) } else { own }).collect();
-        let keys = keys(operators, [&key, &value], own.clone(), turned.as_ref().unwrap_or(&at_rest), &smooth);
         let with_own = |lower: &Vec<S>| Kernel { own: own.clone(), ..kernel(both, lower) };
         let spread = Turned { behind: with_own(&at_rest), before: turned.as_ref().map(with_own) };
         let averages: Vec<S> = value.side.averages.iter().map(|&average| average + value.side.common).collect();
@@ -65,6 +65,10 @@ impl<S: Scalar> Masked<S> {
         }
         let chart = &operators.sums.chart;
         let turned = chart.turn(&shift);
+        let traces = key.trace.iter().zip(&value.trace).map(|(&key, &value)| key * value).collect();
+        let all = Moments { traces, spread: own.clone() };
+        let smooth = Smooth::new(operators, [&key, &value], spread.before());
+        let keys = Keys::new(&all, Some(smooth), &operators.sums.most);
         let groups = repeats.zip(positions.repetition.as_ref()).map(|(repeats, repetition)| KeyGroups {
             repetition: Arc::clone(repetition),
             differences: repeats.differences,
@@ -89,16 +93,8 @@ impl<S: Scalar> Masked<S> {
     }
 }
 
-/// D at lower points.
-struct Spread<S> {
-    at_rest: Vec<S>,
-    turned: Option<Vec<S>>,
-    /// Without own parts.
-    smooth: Vec<S>,
-}
-
-/// Of queries at one place, and of rotated ones if they are.
-fn spread<S: Scalar>(operators: &Operators, key: &Ahead<S>, value: &Ahead<S>) -> Spread<S> {
+/// D at lower points, of queries at one place, and of rotated ones if they are.
+fn spread<S: Scalar>(operators: &Operators, key: &Ahead<S>, value: &Ahead<S>) -> (Vec<S>, Option<Vec<S>>) {
     let sums = &operators.sums;
     let positions = &key.side.kernel.positions;
     let products = positions.class_mean(|point| key.side.kernel.pairs[point] * value.side.kernel.pairs[point]);
@@ -121,42 +117,7 @@ fn spread<S: Scalar>(operators: &Operators, key: &Ahead<S>, value: &Ahead<S>) ->
         let averages = multiplied(&added(&key.smooth, &turned(&key.own_sums)), &value.side.averages);
         added(&together, &averages).into_iter().zip(both).map(|(sum, both)| sum - both).collect()
     };
-    let turned = operators.rotated.as_ref().map(|rotated| at(Some(rotated)));
-    Spread { at_rest: at(None), turned, smooth: smooth_spread(operators, [key, value], &smooth) }
-}
-
-/// D of smooth parts, whose N is `crossed`.
-fn smooth_spread<S: Scalar>(operators: &Operators, [key, value]: [&Ahead<S>; 2], crossed: &[S]) -> Vec<S> {
-    let sums = &operators.sums;
-    let [of_keys, of_values] =
-        [key, value].map(|side| side.side.kernel.positions.class_mean(|point| side.side.kernel.pairs[point]));
-    let products = sums.chart.all(&multiplied(&of_keys, &of_values));
-    let rows = sums.chart.turn(&operators.over_keys(&products, true));
-    let together = operators.lower(&sums.forward.of(&rows));
-    let both = added(&operators.lower(crossed), &operators.lower(&sums.chart.turn(crossed)));
-    let all = added(&together, &multiplied(&key.smooth, &value.smooth));
-    all.into_iter().zip(both).map(|(all, both)| all - both).collect()
-}
-
-/// Own and smooth keys, from D of every query, of pairs, and of smooth parts.
-fn keys<S: Scalar>(
-    operators: &Operators,
-    [key, value]: [&Ahead<S>; 2],
-    own: Few<S>,
-    pairs: &[S],
-    smooth: &[S],
-) -> Keys<S> {
-    let products = |a: &Few<S>, b: &Few<S>| a.iter().zip(b).map(|(&a, &b)| a * b).collect();
-    let all = Moments { traces: products(&key.trace, &value.trace), spread: own };
-    // Among pairs of near tokens are some with the same id.
-    let given = key.side.kernel.positions.given.as_ref();
-    if given.is_some_and(|given| given.repetition.same() > 0.0) {
-        return Keys::alike(&all, &operators.sums.most);
-    }
-    let of_smooth =
-        Moments { traces: products(&key.smooth_trace, &value.smooth_trace), spread: operators.diagonal(smooth) };
-    let shares = smooth.iter().zip(pairs).map(|(&part, &all)| share(part, all)).collect();
-    Keys::with_smooth([&all, &of_smooth], key.smooth_trace.clone(), shares, &operators.sums.most)
+    (at(None), operators.rotated.as_ref().map(|rotated| at(Some(rotated))))
 }
 
 /// N at all points, (row c, position a): of different tokens, and of own parts of values and of keys.

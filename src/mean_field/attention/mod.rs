@@ -9,7 +9,7 @@
 //! E g_q g_q'   = scale² d_value Γ D τ            C(M, N)_bb' = Σ_ac N_ac W_ab W_cb' (M less its averages by row a and c)_bb'
 //! ```
 //!
-//! A row a is like n_e = 1 + tr²/D_aa keys of score variance w = v Q_aa tr n_e/(n_e − 1), tr = Σ_b W_ab K_bb − P_aa.
+//! A row a is like two of independent keys ([`row`]), from D_aa and tr = Σ_b W_ab K_bb − P_aa.
 //! Dropout of rate p: own moments gain p/(1 − p) of Σ A_ab² V_bb. Keys and values serve n_heads/n_kv_heads queries each.
 //!
 //! Assumption: heads are wide. Source: ours; flat attention and the first order: Kedia et al. 2024.
@@ -27,6 +27,7 @@ mod scores;
 mod seen;
 mod side;
 pub(crate) mod slopes;
+mod smooth;
 mod view;
 
 use std::sync::Arc;

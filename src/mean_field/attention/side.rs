@@ -30,8 +30,6 @@ pub(super) struct Ahead<S> {
     pub(super) smooth: Vec<S>,
     pub(super) own_sums: Vec<S>,
     pub(super) trace: Few<S>,
-    /// `trace` without own parts.
-    pub(super) smooth_trace: Few<S>,
 }
 
 impl<S: Scalar> Ahead<S> {
@@ -56,11 +54,8 @@ impl<S: Scalar> Ahead<S> {
         let trace = square.iter().zip(&own_averages).zip(&operators.sums.most);
         let trace =
             trace.map(|((&square, &own), &most)| if most < 1.5 { S::from(0.0) } else { square - own }).collect();
-        let smooth_square: Few<S> = operators.sums.average.of(&diagonal).into();
-        let smooth_mean = operators.diagonal(&smooth);
-        let smooth_trace = smooth_square.iter().zip(&smooth_mean).map(|(&square, &mean)| square - mean).collect();
         let own_at_second = operators.at_second(&own);
         let side = Side { kernel, common, own, rows, averages, own_averages, is_key };
-        Self { side, own_at_second, turned, smooth, own_sums, trace, smooth_trace }
+        Self { side, own_at_second, turned, smooth, own_sums, trace }
     }
 }

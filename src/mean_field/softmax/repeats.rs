@@ -1,4 +1,4 @@
-//! How a row whose ids repeat differs from one of n_e equal keys: factors on its overlaps, on a grid of (ln n, ln w, φ), cubic between; the
+//! How a row whose ids repeat differs from one of equal keys: factors on its overlaps, on a grid of (ln n, ln w, φ), cubic between; the
 //! nodes are integrated when they are first needed, once in a process.
 
 use std::collections::HashMap;

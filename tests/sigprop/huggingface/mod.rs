@@ -47,16 +47,9 @@ impl Chosen {
     }
 }
 
-/// Not reached: weights of queries and keys of rotated ones whose scores are sharp, 12 to 48 % too large.
+/// Not reached: weights of queries and keys of one block each, 39 and 48 % too large; other blocks of mixtral are within their errors, others
+/// of qwen3, whose scores have the variance 1 among tokens of a text, 10 to 36 % too large.
 const SHARP: [&str; 2] = ["mixtral_8x256 eval u: weight_grad", "qwen3_12x512 eval t: weight_grad"];
-const SHARP_VARIANTS: [&str; 6] = [
-    "bidirectional eval u: weight_grad",
-    "default eval u: weight_grad",
-    "dynamic eval u: weight_grad",
-    "longrope eval u: weight_grad",
-    "longrope_partial eval u: weight_grad",
-    "proportional eval u: weight_grad",
-];
 
 /// Not reached: products of gradients of two tokens behind tokens that start at zero, whose gradients are 10⁹ times as large as others.
 const STARTED_AT_ZERO: [&str; 4] =
@@ -72,7 +65,7 @@ fn a_selection_of_models_is_as_measured() {
 #[test]
 fn variants_of_layouts_are_as_measured() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("data/huggingface/variants");
-    compare(&folder, &Chosen::default(), None, Theory::FiniteWidth, &SHARP_VARIANTS);
+    compare(&folder, &Chosen::default(), None, Theory::FiniteWidth, &[]);
 }
 
 /// Families of models, each in a small model.
