@@ -25,7 +25,8 @@ mod tests;
 use sigprop_stack::{GradientSeed, Stack, StackError};
 
 use crate::architecture::{Architecture, ArchitectureError, Head, Resolved};
-use crate::predict::{Caveat, PredictError, Theory};
+use crate::caveat::{Caveat, Condition};
+use crate::predict::{PredictError, Theory};
 use crate::schemes::{Scheme, SchemeError};
 pub(crate) use head::token_table;
 use input::Reads;
@@ -165,9 +166,9 @@ pub(crate) fn assemble_in(
         token = encoder.shared_embedding.then(|| side.token());
         streams.push(side.stream(name, &reads, run.train)?);
     }
-    let caveat = recipe.caveat(&encoder).map(|text| {
+    let caveat = recipe.caveat(&encoder).map(|why| {
         let site = if streams.len() > 1 { "encoder.blocks.0" } else { "blocks.0" };
-        Caveat { site: site.to_owned(), sites: encoder.n_layers, text }
+        Caveat::of(site, encoder.n_layers, Condition::Scheme(why))
     });
     let mut stack = Stack::new(encoder.name.clone(), streams, gradient);
     write_head(&mut stack, scheme, &encoder, last(&encoder).head)?;

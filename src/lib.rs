@@ -3,6 +3,7 @@
 pub mod agreement;
 pub mod architecture;
 pub mod assemble;
+pub mod caveat;
 pub mod checkpoint;
 pub mod compare;
 pub mod cost;
@@ -31,12 +32,13 @@ pub mod suite;
 pub mod tokens;
 pub mod verdict;
 
+pub use caveat::{Caveat, CaveatKind, Condition};
 pub use compare::compare;
 pub use nearest::nearest;
 pub use phase::phase;
 pub use predict::{
-    AttentionRow, Caveat, Followed, ForwardWalk, LinearRow, Options, Positions, PredictError, Prediction, Sites,
-    Theory, predict,
+    AttentionRow, Followed, ForwardWalk, LinearRow, Options, Positions, PredictError, Prediction, Sites, Theory,
+    predict,
 };
 pub use recommend::recommend;
 

@@ -216,7 +216,7 @@ fn correlated_vectors_have_the_variance_of_the_embeddings() {
 fn what_is_computed_as_something_else_has_a_caveat() {
     let texts = |architecture: Architecture, scheme: &str| {
         let caveats = assembled(&architecture, scheme, &Input::Zipf, &Run::default()).caveats;
-        caveats.into_iter().map(|caveat| caveat.text).collect::<Vec<_>>().join("; ")
+        caveats.into_iter().map(|caveat| caveat.text()).collect::<Vec<_>>().join("; ")
     };
     assert_eq!(texts(Architecture { head: Head::Tied, ..small() }, "xavier"), "");
     let causal = Architecture { causal: true, positions: Positions::Rotary, ..small() };

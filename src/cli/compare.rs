@@ -20,12 +20,12 @@ use sigprop::{
 
 use super::{
     Outcome,
+    caveats::write_caveats,
     console::Console,
     description::{AverageArguments, Described, DescriptionArguments},
     export::drawn,
     output::{DataArguments, Format, emit},
     plot::PlotArguments,
-    predict::write_caveats,
     prose::write_indented,
     report::ReportArguments,
 };
@@ -131,7 +131,7 @@ impl Arguments {
             Format::Rows(format) => comparison_rows(&candidates).write(format, out),
             Format::Json => comparison_json(&title, &candidates, out),
         })?;
-        console.tell(|out, _| write_caveats(&described.caveats, out));
+        console.tell(|out, _| write_caveats(&described.caveats, console, out));
         Ok(Outcome::Done)
     }
 }
@@ -164,7 +164,7 @@ fn write_verdicts(candidates: &[Candidate], out: &mut dyn Write) -> io::Result<(
             Err(error) => write_indented("  ", 4, &format!("{label}: not defined: {error}"), out)?,
         }
         for caveat in &candidate.caveats {
-            write_indented("    caveat: ", 12, &caveat.text, out)?;
+            write_indented("    caveat: ", 12, &format!("{}. {}", caveat.text(), caveat.kind().advice), out)?;
         }
     }
     Ok(())

@@ -88,9 +88,14 @@ impl<'a> Console<'a> {
         }
     }
 
+    /// Whether everything is told.
+    pub(crate) fn is_verbose(self) -> bool {
+        self.loudness == Loudness::Verbose
+    }
+
     /// What only those want to know who ask for it.
     pub(crate) fn detail(self, text: &str) {
-        if self.loudness == Loudness::Verbose {
+        if self.is_verbose() {
             self.say(AnsiColor::BrightBlack.on_default(), "info", text);
         }
     }

@@ -30,11 +30,11 @@ use sigprop_stack::{Stack, parameters};
 
 use super::{
     Outcome,
+    caveats::write_caveats,
     console::{Console, Paint, write_verdict},
     model::SchemeArguments,
     names::of_checkpoint,
     output::{DataArguments, Format, emit},
-    predict::write_caveats,
     prose::write_indented,
     source::ConfigArguments,
 };
@@ -272,13 +272,13 @@ impl Arguments {
                 )?;
                 inspection_table(inspection, out)?;
                 writeln!(out)?;
-                compared.write(paint, out)
+                compared.write((console, paint), out)
             }
             Format::Rows(format) => inspection_rows(inspection).write(format, out),
             Format::Json => inspection_json(&compared.document(&name), out),
         })?;
         if self.data.format() != Format::Table {
-            console.tell(|out, paint| compared.write(paint, out));
+            console.tell(|out, paint| compared.write((console, paint), out));
         }
         Ok(())
     }
@@ -342,7 +342,7 @@ impl<'a> Compared<'a> {
     }
 
     /// What is wrong, and what follows.
-    fn write(&self, paint: Paint, out: &mut dyn Write) -> io::Result<()> {
+    fn write(&self, to: (Console, Paint), out: &mut dyn Write) -> io::Result<()> {
         let unread: Vec<String> =
             self.inspection.unread.iter().map(|(name, dtype)| format!("{name} ({dtype})")).collect();
         if !unread.is_empty() {
@@ -366,10 +366,10 @@ impl<'a> Compared<'a> {
         if !closest.is_empty() {
             writeln!(out, "Closest schemes: {}", closest.join(", "))?;
         }
-        self.write_judgement(paint, out)
+        self.write_judgement(to, out)
     }
 
-    fn write_judgement(&self, paint: Paint, out: &mut dyn Write) -> io::Result<()> {
+    fn write_judgement(&self, (console, paint): (Console, Paint), out: &mut dyn Write) -> io::Result<()> {
         let Some(Judgement { headline, .. }) = &self.judgement else { return Ok(()) };
         writeln!(out)?;
         let Some(Measured { stack, verdict, prediction, .. }) = &self.measured else {
@@ -379,6 +379,6 @@ impl<'a> Compared<'a> {
         writeln!(out, "With the measured weights, at {} tokens:", stack.streams[0].seq_len)?;
         let verdict = Verdict { headline: headline.clone(), ..verdict.clone() };
         write_verdict(&verdict, paint, out)?;
-        write_caveats(&prediction.caveats, out)
+        write_caveats(&prediction.caveats, console, out)
     }
 }

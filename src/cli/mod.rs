@@ -1,5 +1,6 @@
 //! Arguments, one file per subcommand, and where their output goes.
 
+mod caveats;
 mod compare;
 mod completions;
 mod console;

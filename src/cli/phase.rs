@@ -10,12 +10,12 @@ use sigprop::{
 
 use super::{
     Outcome,
+    caveats::write_caveats,
     console::Console,
     description::{AverageArguments, DescriptionArguments},
     model::SchemeArguments,
     output::{DataArguments, Format, emit},
     plot::PlotArguments,
-    predict::write_caveats,
 };
 
 /// Map where a network can be trained, over two of its numbers.
@@ -126,7 +126,7 @@ impl Arguments {
                 map.cells.len()
             )),
         }
-        console.tell(|out, _| write_caveats(&described.caveats, out));
+        console.tell(|out, _| write_caveats(&described.caveats, console, out));
         Ok(Outcome::Done)
     }
 }

@@ -7,7 +7,7 @@ use std::{
 
 use clap::{Args, ValueEnum, builder::PossibleValue};
 use sigprop::{
-    Caveat, Followed, Options, Prediction,
+    Followed, Options, Prediction,
     head::{LossPrediction, predict_loss},
     predict,
     report::{
@@ -19,7 +19,8 @@ use sigprop::{
 
 use super::{
     Outcome,
-    console::{Console, Paint, write_verdict},
+    caveats::{explain_caveats, write_caveats},
+    console::{Console, write_verdict},
     curve::CurveArguments,
     description::AverageArguments,
     export::{drawn, export},
@@ -28,7 +29,6 @@ use super::{
     models::write_cost,
     output::{DataArguments, Format, SiteChoice, emit},
     plot::PlotArguments,
-    prose::write_indented,
     report::ReportArguments,
     update::UpdateArguments,
 };
@@ -102,6 +102,10 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     averages: AverageArguments,
 
+    /// Tell every kind of caveat, what it does to which numbers and what to do, and stop.
+    #[arg(long, help_heading = "Output")]
+    explain_caveats: bool,
+
     /// Exit with status 1 if any of these is found.
     #[arg(long, value_enum, value_delimiter = ',', value_name = "WHAT", help_heading = "Gates")]
     fail_on: Vec<FailOn>,
@@ -129,6 +133,10 @@ impl ValueEnum for FailOn {
 
 impl Arguments {
     pub(crate) fn run(self, console: Console) -> anyhow::Result<Outcome> {
+        if self.explain_caveats {
+            emit(None, explain_caveats)?;
+            return Ok(Outcome::Done);
+        }
         if self.model.explain()? {
             return Ok(Outcome::Done);
         }
@@ -173,10 +181,7 @@ impl Arguments {
             |origin, out| prediction_html(origin, &document, out),
         )?;
         emit(self.data.output.as_ref(), |out| match self.data.format() {
-            Format::Table => {
-                let paint = self.data.paint(console);
-                self.write_tables((&title, curve), &document, paint, out)
-            }
+            Format::Table => self.write_tables((&title, curve), &document, console, out),
             Format::Rows(format) => match &update {
                 Some(update) => update_rows(update),
                 None if self.weights => weights_rows(&prediction.table),
@@ -191,7 +196,7 @@ impl Arguments {
                     write_loss(loss, self.averages.loss_batch(), out)?;
                 }
                 write_verdict(&verdict, paint, out)?;
-                write_caveats(&prediction.caveats, out)
+                write_caveats(&prediction.caveats, console, out)
             });
         }
         Ok(self.gate(&verdict, console))
@@ -201,7 +206,7 @@ impl Arguments {
         &self,
         (title, curve): (&str, Option<(Ink, usize)>),
         document: &PredictionDocument,
-        paint: Paint,
+        console: Console,
         out: &mut dyn Write,
     ) -> io::Result<()> {
         let PredictionDocument { stack, prediction, weights, verdict, update, .. } = document;
@@ -222,8 +227,8 @@ impl Arguments {
         }
         self.write_costs(document, out)?;
         writeln!(out)?;
-        write_verdict(verdict, paint, out)?;
-        write_caveats(&prediction.caveats, out)
+        write_verdict(verdict, self.data.paint(console), out)?;
+        write_caveats(&prediction.caveats, console, out)
     }
 
     /// What the network costs and the loss it starts with.
@@ -242,15 +247,6 @@ impl Arguments {
         }
         outcome
     }
-}
-
-/// Where the prediction is not quite of what was asked for, or uses a rule outside its range.
-pub(crate) fn write_caveats(caveats: &[Caveat], out: &mut dyn Write) -> io::Result<()> {
-    for Caveat { site, sites, text } in caveats {
-        let others = if *sites > 1 { format!(" and {} more", sites - 1) } else { String::new() };
-        write_indented("Caveat: ", 8, &format!("{site}{others}: {text}"), out)?;
-    }
-    Ok(())
 }
 
 /// Which positions stand for all.

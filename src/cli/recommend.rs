@@ -7,11 +7,11 @@ use std::{
 
 use super::{
     Outcome,
+    caveats::write_caveats,
     console::{Console, Paint, write_verdict},
     description::{AverageArguments, DescriptionArguments},
     output::{DataArguments, Format, emit},
     parse,
-    predict::write_caveats,
     prose::write_indented,
 };
 use clap::{
@@ -129,8 +129,8 @@ impl Arguments {
             Format::Json => recommendation_json(&recommendation, out),
         })?;
         console.tell(|out, _| {
-            write_caveats(&described.caveats, out)?;
-            write_caveats(&recommendation.summary.caveats, out)
+            write_caveats(&described.caveats, console, out)?;
+            write_caveats(&recommendation.summary.caveats, console, out)
         });
         Ok(gate(&recommendation, console))
     }

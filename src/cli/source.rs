@@ -9,7 +9,7 @@ use std::{
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
 use sigprop::{
-    Caveat,
+    Caveat, Condition,
     architecture::{Architecture, Format},
     huggingface::{self, Imported, Names, Options, Tower, Version, import},
     presets::Preset,
@@ -66,7 +66,7 @@ impl Described {
     /// Keys of a config that were not understood.
     pub(crate) fn caveats(&self) -> Vec<Caveat> {
         let warnings = self.imported.iter().flat_map(|imported| &imported.warnings);
-        warnings.map(|text| Caveat { site: "config".to_owned(), sites: 1, text: text.clone() }).collect()
+        warnings.map(|text| Caveat::at("config", Condition::Config(text.clone()))).collect()
     }
 }
 

@@ -26,6 +26,7 @@ use sigprop_validate::{Journal, MeasureError, Measurement, Replicate, Settings, 
 
 use super::{
     Outcome,
+    caveats::write_caveats,
     console::Console,
     curve::CurveArguments,
     export::drawn,
@@ -34,7 +35,6 @@ use super::{
     output::{Format, FormatArguments, SiteChoice, emit},
     parse::{self, Seeds, Threads},
     plot::PlotArguments,
-    predict::write_caveats,
     report::ReportArguments,
     sampling::{SamplerChoice, free_memory, sample},
     suite::{SuiteChoice, SuiteRun},
@@ -255,7 +255,7 @@ impl Arguments {
                 let comparisons = compare_observations(&predicted.table, &observations).context(file.clone())?;
                 let validation = Validation::new(&network, Observed::File { observed: file }, comparisons);
                 self.write((&network, &predicted), &validation, curve, console)?;
-                console.tell(|out, _| write_caveats(&predicted.caveats, out));
+                console.tell(|out, _| write_caveats(&predicted.caveats, console, out));
                 Ok(self.gate(&validation.summary, console))
             }
             None => self.sampled(&network, &predicted, curve, console),
@@ -290,7 +290,7 @@ impl Arguments {
         };
         let validation = Validation::new(network, sampled, comparisons);
         self.write((network, predicted), &validation, curve, console)?;
-        console.tell(|out, _| write_caveats(&predicted.caveats, out));
+        console.tell(|out, _| write_caveats(&predicted.caveats, console, out));
         if let Some(site) = &overflow {
             console.note(&format!("the sampled networks left the range of f32 at {site}; nothing is observed there"));
         }

@@ -5,6 +5,7 @@ use std::cmp::Ordering;
 use sigprop_stack::Number;
 
 use super::{Candidate, Summary};
+use crate::caveat::Caveat;
 use crate::verdict::Severity;
 
 /// A column.
@@ -142,7 +143,7 @@ impl Column {
                 text(&|summary| summary.verdict.worst().map_or(String::new(), |finding| finding.rule.clone()))
             }
             Self::Caveat => {
-                let texts: Vec<&str> = candidate.caveats.iter().map(|caveat| caveat.text.as_str()).collect();
+                let texts: Vec<String> = candidate.caveats.iter().map(Caveat::text).collect();
                 Value::Text(texts.join("; "))
             }
         }

@@ -8,7 +8,8 @@ use sigprop_stack::Stack;
 
 use crate::architecture::Architecture;
 use crate::assemble::{AssembleError, Assembled, Input, Run, assemble};
-use crate::predict::{Caveat, Options, Sites, predict};
+use crate::caveat::Caveat;
+use crate::predict::{Options, Sites, predict};
 use crate::schemes::{Scheme, SchemeError};
 pub use choice::{all_schemes, default_schemes};
 pub use column::{Column, Value, sort};

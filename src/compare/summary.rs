@@ -17,8 +17,8 @@ use std::collections::BTreeMap;
 use sigprop_stack::{Number, Quantity, SiteRow, Stack};
 
 use crate::Prediction;
+use crate::caveat::Caveat;
 use crate::cost::tensor_entries;
-use crate::predict::Caveat;
 use crate::verdict::{FORMATS, Format, NARROW_FORMATS, Profile, Shape, Spread, Verdict, margin, sharpest};
 
 /// The formats whose margins are told.

@@ -55,10 +55,10 @@ use sigprop_stack::{Cell, Number, Quantity, SiteRow, SiteTable, Stack, Tensor, W
 
 use crate::PredictError;
 use crate::assemble::token_table;
+use crate::caveat::{Caveat, Condition};
 use crate::cost::tensor_entries;
 use crate::logarithms::ln_sum;
-use crate::numerals::short;
-use crate::predict::{Caveat, Options, Prediction, Sites, predict, predict_seeded};
+use crate::predict::{Options, Prediction, Sites, predict, predict_seeded};
 use own::Own;
 use residual::{Logits, Residual};
 use targets::Repeats;
@@ -165,12 +165,7 @@ pub fn predict_loss(stack: &Stack, head: &Head, options: impl Into<Options>) -> 
 
 /// Tokens that are read themselves, where that matters.
 fn caveat(residual: &Residual) -> Option<Caveat> {
-    let text = format!(
-        "the token just read has {} of the softmax, which makes tokens of equal ids more alike than is followed: the \
-         gradient norm is underestimated by 5 to 15 %, the loss is within 2 %",
-        short(residual.read)
-    );
-    (residual.read > READ).then(|| Caveat { site: "head".to_owned(), sites: 1, text })
+    (residual.read > READ).then(|| Caveat::at("head", Condition::TokenJustRead(residual.read)))
 }
 
 /// Number of entries of every tensor by its name, with those of the head.

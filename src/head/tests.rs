@@ -156,7 +156,7 @@ fn tokens_that_find_themselves_are_told() {
         let stack = assemble(&architecture, &scheme, &Input::Zipf, &Run::default()).expect("valid").stack;
         let head = tied(&stack).expect("ids are embedded");
         let prediction = predict_loss(&stack, &head, Sites::Stream).expect("valid").prediction;
-        let told = prediction.caveats.iter().any(|caveat| caveat.text.starts_with("the token just read has "));
+        let told = prediction.caveats.iter().any(|caveat| caveat.kind().name == "token_just_read");
         assert_eq!(told, expected, "{scheme:?}: {:?}", prediction.caveats);
     }
 }

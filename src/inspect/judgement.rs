@@ -1,8 +1,8 @@
 //! What follows from a checkpoint: the verdict over its prediction, where that can be trusted.
 
 use super::{Finding, Inspection, Omission, Problem};
-use crate::numerals::{grouped, short};
-use crate::predict::Caveat;
+use crate::caveat::{Caveat, Condition};
+use crate::numerals::grouped;
 use crate::verdict::{Grade, Verdict};
 
 /// The verdict over a checkpoint.
@@ -55,13 +55,8 @@ pub fn of_problem(findings: &[Finding], problem: Problem) -> impl Iterator<Item 
 /// What findings mean for the prediction with the measured sizes of weights.
 pub fn caveats(findings: &[Finding], inspection: &Inspection) -> Vec<Caveat> {
     let copies: Vec<&Finding> = of_problem(findings, Problem::Copies).collect();
-    let dependent = copies.first().map(|first| {
-        let text =
-            "weights that are equal or correlated, which the prediction takes as independent; token correlations \
-                    and gradients can be off by any factor"
-                .to_owned();
-        Caveat { site: first.tensors[0].clone(), sites: copies.len(), text }
-    });
+    let dependent =
+        copies.first().map(|first| Caveat::of(&first.tensors[0], copies.len(), Condition::DependentWeights));
     dependent.into_iter().chain(heavy_tails(inspection)).collect()
 }
 
@@ -78,13 +73,7 @@ fn heavy_tails(inspection: &Inspection) -> Option<Caveat> {
     };
     let found: Vec<(f64, String, f64)> = inspection.readings.iter().filter_map(|reading| excess(&reading)).collect();
     let (excess, site, kurtosis) = found.iter().max_by(|a, b| a.0.total_cmp(&b.0))?;
-    let text = format!(
-        "heavy tails (kurtosis {}) in few weights per output, whose outputs have an excess kurtosis of up to {}; behind \
-         activations and norms, second moments can be off by a similar share",
-        short(*kurtosis),
-        short(*excess)
-    );
-    Some(Caveat { site: site.clone(), sites: found.len(), text })
+    Some(Caveat::of(site, found.len(), Condition::HeavyTails(*kurtosis, *excess)))
 }
 
 /// `148 of 148 parameters, 124 439 808 entries`.

@@ -23,8 +23,7 @@ use sigprop_stack::{Component, Init, Named, Node, Op, Source, Stack, Stream};
 
 use super::stack::bias_of;
 use super::{Inspection, Reading, Spread, starred};
-use crate::numerals::short;
-use crate::predict::Caveat;
+use crate::caveat::{Caveat, Condition};
 
 /// Changes of what is predicted below this share are not worth telling.
 const VISIBLE: f64 = 0.05;
@@ -68,27 +67,13 @@ impl Omission {
 
     /// What it does to the prediction.
     pub fn caveat(&self) -> Caveat {
-        let text = match &self.kind {
-            OmissionKind::Type(dtype) => format!(
-                "entries of type {dtype} are not read, so the prediction has the initialisation in their place. Convert \
-                 them to F32, F16 or BF16"
-            ),
-            OmissionKind::Place(size) => format!(
-                "the network of the config has no parameter of this name, so the prediction leaves it out (√E w² {}). \
-                 Check that the config is that of this checkpoint",
-                short(*size)
-            ),
-            OmissionKind::Mean(share) => format!(
-                "the mean of the entries is not zero, and the prediction takes it for spread: second moments or \
-                 correlations behind it may be off by a share of up to {}",
-                short(*share)
-            ),
-            OmissionKind::Gains(_) => "gains vary so much between features that single features carry most of what skip \
-                                       connections pass through these norms. The predicted gradient is the mean over \
-                                       networks; one network's is typically smaller, by orders of magnitude in deep stacks"
-                .to_owned(),
+        let condition = match &self.kind {
+            OmissionKind::Type(dtype) => Condition::UnreadType(dtype.clone()),
+            OmissionKind::Place(size) => Condition::NoPlace(*size),
+            OmissionKind::Mean(share) => Condition::MeanOfWeights(*share),
+            OmissionKind::Gains(features) => Condition::UnevenGains(*features),
         };
-        Caveat { site: self.tensors[0].clone(), sites: self.tensors.len(), text }
+        Caveat::of(&self.tensors[0], self.tensors.len(), condition)
     }
 }
 

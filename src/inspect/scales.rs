@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use sigprop_stack::{Named, Stack};
 
+use crate::caveat::{Caveat, Condition};
 use crate::numerals::short;
-use crate::predict::Caveat;
 
 /// What `scheme`, written into a network as `drawn`, multiplies in the forward pass, where the `model` multiplies by
 /// something else.
@@ -20,12 +20,12 @@ pub fn foreign_scales(model: &Stack, drawn: &Stack, scheme: &str) -> Vec<Caveat>
         let Some((site, ..)) = differing.first() else { continue };
         let [own, foreign] = [differing.iter().map(|x| x.1).collect(), differing.iter().map(|x| x.2).collect()];
         let text = sentence(scheme, &format!("scales the {part} by {}", range(foreign)), &range(own));
-        caveats.push(Caveat { site: (*site).clone(), sites: differing.len(), text });
+        caveats.push(Caveat::of(site.as_str(), differing.len(), Condition::SchemeScale(text)));
     }
     let (own, foreign) = (model.standardised(), drawn.standardised());
     if let Some((tensor, _)) = foreign.first_key_value().filter(|_| own != foreign) {
         let text = sentence(scheme, "standardises weights", "1");
-        caveats.push(Caveat { site: (*tensor).to_owned(), sites: foreign.len(), text });
+        caveats.push(Caveat::of(*tensor, foreign.len(), Condition::SchemeScale(text)));
     }
     caveats
 }

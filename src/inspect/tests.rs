@@ -5,8 +5,8 @@ use std::fs;
 use tempfile::TempDir;
 
 use super::*;
+use crate::caveat::{Caveat, Condition};
 use crate::huggingface::{Part, Start};
-use crate::predict::Caveat;
 use sigprop_stack::{
     Branch, Component, Gaussian, GradientSeed, Init, LearningRates, Linear, Node, Norm, NormKind, Op, Source, Stack,
     Stream, Sum, Tensor,
@@ -174,7 +174,7 @@ fn means_and_foreign_tensors_are_left_out_and_listed() {
 fn scales_that_only_the_scheme_has_are_named() {
     let told = |own, foreign| foreign_scales(&small_stack(own), &small_stack(foreign), "deepnorm");
     assert_eq!(told(2.0, 2.0), []);
-    let caveat = |text: &str| Caveat { site: "blocks.0.sum".to_owned(), sites: 1, text: text.to_owned() };
+    let caveat = |text: &str| Caveat::at("blocks.0.sum", Condition::SchemeScale(text.to_owned()));
     let text = "scheme deepnorm also scales the skip by 2.21, which this model does not: predicted without it";
     assert_eq!(told(1.0, 2.21), [caveat(text)]);
     let text = "scheme deepnorm scales the skip by 1, this model by 2: predicted with that of the model";

@@ -23,8 +23,8 @@ use rayon::prelude::*;
 use sigprop_stack::Stack;
 
 use crate::assemble::{AssembleError, assemble};
+use crate::caveat::Caveat;
 use crate::compare::{Candidate, Setting, candidate};
-use crate::predict::Caveat;
 use crate::schemes::{Scheme, SchemeError};
 use crate::verdict::{Failure, Verdict};
 pub use axis::{Axis, AxisError};

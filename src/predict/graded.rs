@@ -3,12 +3,12 @@
 use rayon::prelude::*;
 use sigprop_stack::{Quantity, SiteTable, Stack};
 
-use super::finite_width::{Found, LEFT_OUT};
+use super::finite_width::Found;
 use super::rows::Rows;
 use super::{
-    Caveat, Followed, Options, Positions, PredictError, Prediction, Theory, check_memory, finite_width, mean_field,
-    sequences,
+    Followed, Options, Positions, PredictError, Prediction, Theory, check_memory, finite_width, mean_field, sequences,
 };
+use crate::caveat::{Caveat, Condition};
 use crate::mean_field::positions::Grading;
 
 /// What two gradings may differ by; the error of the finer one is a fraction of that.
@@ -51,12 +51,7 @@ pub(super) fn predict(stack: &Stack, options: Options, same_ids: Option<f64>) ->
 
 /// Where the finest grading does not suffice.
 fn caveat(stack: &Stack, Followed { positions, seq_len, difference }: Followed) -> Option<Caveat> {
-    let difference = difference?;
-    let text = format!(
-        "{positions} of {seq_len} positions are too few: numbers differ by up to {difference:.1e} from those of fewer; \
-         --grading all follows every one"
-    );
-    Some(Caveat { site: stack.name.clone(), sites: 1, text })
+    Some(Caveat::at(&stack.name, Condition::CoarsePositions(positions, seq_len, difference?)))
 }
 
 /// For each of the segments that stand for all, or each given sequence of ids.
@@ -76,7 +71,7 @@ fn walks(
             Found::Rows(rows) => Ok(rows),
             Found::Diverges(site, deviation, expanded) => {
                 let mut rows = leading().through(stack)?.with_spreads(&expanded);
-                rows.caveat_at(&site, Some(finite_width::caveat(LEFT_OUT, deviation)));
+                rows.caveat_at(&site, Some(Condition::InfiniteWidth(deviation)));
                 Ok(rows)
             }
         }

@@ -13,6 +13,7 @@ use super::masks::Masks;
 use super::pooled::Pooled;
 use super::rows::{LinearNote, Rows, Sharpness, WeightNote};
 use super::{PredictError, Sites};
+use crate::caveat::Condition;
 use crate::mean_field::attention::{self, Attended, Operators, Rotated, RotatedSums, Sums, View, slopes};
 use crate::mean_field::component::{Fan as _, MeanField, Parameter};
 use crate::mean_field::dual::{Dual, function};
@@ -29,10 +30,8 @@ pub(super) const WALKS: usize = 64;
 
 /// Score variance up to which attention was sampled.
 const LARGEST_SCORE: f64 = 16.0;
-const SHARP: &str = "attention is sharper than the rules were sampled";
 /// Of a mean beside the root of the second moment.
 const SMALL_MEAN: f64 = 1e-3;
-const NOT_GAUSSIAN: &str = "the input of an activation is taken as Gaussian with mean 0";
 
 /// Moments of the infinitely wide network on their way through a stack.
 pub(crate) struct Walk {
@@ -248,10 +247,7 @@ impl Walk {
         let attended = Attended::new(attention, &views, parts);
         let [ln_score, attended_keys, in_view] = attended.sharpness();
         self.rows.attention(at, Sharpness { ln_score, attended: attended_keys, in_view });
-        self.rows.caveat(
-            at,
-            (ln_score > LARGEST_SCORE.ln()).then(|| (SHARP, format!("score variance {:.3e}", ln_score.exp()))),
-        );
+        self.rows.caveat(at, (ln_score > LARGEST_SCORE.ln()).then(|| Condition::SharpAttention(ln_score.exp())));
         if self.sites == Sites::All && !at.recomputing() {
             let weights = attended.weights();
             let pooled = Pooled { ends: None, ..pooled(&weights.kernel, |node| weights.mean(node)) };
@@ -327,10 +323,7 @@ impl Walk {
                 return y;
             };
             if !self.masks.tell(at.path(), index, sum.branches[index].drop_rate, variance) {
-                let caveat =
-                    "branches that are dropped are averaged over where they add up, not behind the norms that follow";
-                let got = || (caveat, format!("rate {}", sum.branches[index].drop_rate));
-                self.rows.caveat(at, (variance > LARGE).then(got));
+                self.rows.caveat(at, (variance > LARGE).then_some(Condition::AveragedBranches(variance)));
                 return y;
             }
         }
@@ -495,7 +488,7 @@ impl Interpreter<'_> for Walk {
     ) -> Result<(Self::Signal, Kept), PredictError> {
         if let Component::Activation(_) = component {
             let mean = mean_share(&x);
-            self.rows.caveat(at, (mean > SMALL_MEAN).then(|| (NOT_GAUSSIAN, format!("mean/√(E x²) {mean:.3}"))));
+            self.rows.caveat(at, (mean > SMALL_MEAN).then_some(Condition::MeanAtActivation(mean)));
         }
         Ok(self.through_component(component, x))
     }

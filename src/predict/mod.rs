@@ -11,6 +11,7 @@ mod sequences;
 
 use sigprop_stack::{GIBIBYTE, Number, Optimizer, SiteTable, Stack, StackError, Stream, check};
 
+use crate::caveat::Caveat;
 pub use forward_walk::ForwardWalk;
 pub(crate) use sequences::is_exchangeable;
 
@@ -21,17 +22,6 @@ pub enum Sites {
     Stream,
     /// Those inside blocks too.
     All,
-}
-
-/// A place where a rule is used outside the range it was derived for.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Caveat {
-    /// Path of the first site it concerns.
-    pub site: String,
-    /// How many sites it concerns.
-    pub sites: usize,
-    /// What is outside its range, and what follows.
-    pub text: String,
 }
 
 /// What an attention does with its scores, averaged over initialisations, heads, queries and sequences.

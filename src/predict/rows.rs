@@ -4,7 +4,8 @@ use foldhash::{HashMap, HashMapExt};
 use sigprop_stack::{Cell, Number, Quantity, Site, SiteRow, SiteTable, WeightRow};
 
 use super::pooled::Pooled;
-use super::{AttentionRow, Caveat, Followed, LinearRow, PredictError, Prediction};
+use super::{AttentionRow, Followed, LinearRow, PredictError, Prediction};
+use crate::caveat::{Caveat, Condition};
 use crate::logarithms::ln_sum;
 use crate::mean_field::steps::Steps;
 
@@ -20,8 +21,8 @@ pub(crate) struct Rows {
     linears: Vec<LinearNote>,
     /// Layer and site of every attention, in order.
     attentions: Vec<(i64, String, Sharpness)>,
-    /// Kind, first site, how many, what was met.
-    caveats: Vec<(&'static str, Caveat)>,
+    /// One of a kind.
+    caveats: Vec<Caveat>,
     /// Which positions were followed, where not all were.
     followed: Option<Followed>,
 }
@@ -92,7 +93,7 @@ impl Rows {
         }
     }
 
-    pub(crate) fn caveat(&mut self, at: &Site, caveat: Option<(&'static str, String)>) {
+    pub(crate) fn caveat(&mut self, at: &Site, caveat: Option<Condition>) {
         if !at.recomputing() {
             self.caveat_at(at.path(), caveat);
         }
@@ -106,13 +107,17 @@ impl Rows {
     }
 
     /// A caveat at the site with this path.
-    pub(crate) fn caveat_at(&mut self, path: &str, caveat: Option<(&'static str, String)>) {
-        let Some((kind, got)) = caveat else { return };
-        if let Some((_, caveat)) = self.caveats.iter_mut().find(|(known, _)| *known == kind) {
-            caveat.sites += 1;
-        } else {
-            let text = format!("{kind}: {got}");
-            self.caveats.push((kind, Caveat { site: path.to_owned(), sites: 1, text }));
+    pub(crate) fn caveat_at(&mut self, path: &str, condition: Option<Condition>) {
+        let Some(condition) = condition else { return };
+        let known = self.caveats.iter_mut().find(|known| known.kind() == condition.kind());
+        match known {
+            Some(caveat) => {
+                caveat.sites += 1;
+                if condition.size() > caveat.condition.size() {
+                    caveat.condition = condition;
+                }
+            }
+            None => self.caveats.push(Caveat::at(path, condition)),
         }
     }
 
@@ -250,31 +255,30 @@ impl Rows {
             moved_by_adam: Number::from_ln(steps.by_adam),
             gradient_size: Number::from_ln(steps.size),
         });
-        let caveats = self.caveats.into_iter().map(|(_, caveat)| caveat).collect();
         Ok(Prediction {
             table,
             attentions: attentions.collect(),
             linears: linears.collect(),
-            caveats,
+            caveats: self.caveats,
             followed: self.followed,
         })
     }
 }
 
 /// The caveats of all `walks` that one in a hundred takes, each kind once.
-fn common_caveats(walks: &[(f64, Rows)]) -> Vec<(&'static str, Caveat)> {
+fn common_caveats(walks: &[(f64, Rows)]) -> Vec<Caveat> {
     const COMMON: f64 = 0.01;
-    let mut caveats: Vec<(&'static str, Caveat)> = Vec::new();
-    for (kind, caveat) in walks.iter().filter(|(weight, _)| *weight >= COMMON).flat_map(|(_, walk)| &walk.caveats) {
-        if !caveats.iter().any(|(known, _)| known == kind) {
-            caveats.push((kind, caveat.clone()));
+    let mut caveats: Vec<Caveat> = Vec::new();
+    for caveat in walks.iter().filter(|(weight, _)| *weight >= COMMON).flat_map(|(_, walk)| &walk.caveats) {
+        if !caveats.iter().any(|known| known.kind() == caveat.kind()) {
+            caveats.push(caveat.clone());
         }
     }
     caveats
 }
 
 /// Where few of the sequences that take these `walks` have most of the gradients, if they do.
-fn rare(walks: &[(f64, Rows)]) -> Option<(&'static str, Caveat)> {
+fn rare(walks: &[(f64, Rows)]) -> Option<Caveat> {
     /// (E g²)² beside E (g²)²: averages over as many networks are known to themselves.
     const FEW: f64 = 100.0;
     let networks = |place: usize| {
@@ -286,10 +290,7 @@ fn rare(walks: &[(f64, Rows)]) -> Option<(&'static str, Caveat)> {
     let sites = walks[0].1.sites.iter().enumerate().map(|(place, note)| (networks(place), note));
     let sites: Vec<(f64, &Note)> = sites.filter(|(networks, _)| *networks > FEW).collect();
     let (largest, note) = sites.iter().max_by(|a, b| a.0.total_cmp(&b.0))?;
-    let kind = "few sequences, which drop what makes streams long, have most of the gradients: networks that are too few to have \
-                met them have smaller ones";
-    let text = format!("{kind}: an average over {largest:.0} networks strays by itself");
-    Some((kind, Caveat { site: note.site.clone(), sites: sites.len(), text }))
+    Some(Caveat::of(&note.site, sites.len(), Condition::RareSequences(*largest)))
 }
 
 /// One note per tensor: gradients from several places are uncorrelated.

@@ -8,10 +8,11 @@ use sigprop_stack::{Number, Quantity, SiteRow, Stack, WeightRow};
 use super::{Run, SCHEMA_VERSION, ln, std_error, summary::SummaryDocument, update::UpdateJson};
 use crate::{
     agreement::{Comparison, Summary},
+    caveat::{Caveat, CaveatKind},
     cost::Cost,
     first_step::FirstUpdate,
     head::Loss,
-    predict::{Caveat, Prediction},
+    predict::Prediction,
     stack_file::stack_hash,
     verdict::Verdict,
 };
@@ -161,14 +162,28 @@ impl<'a> WeightJson<'a> {
 
 #[derive(Serialize)]
 pub(super) struct CaveatJson<'a> {
+    kind: &'static str,
     site: &'a str,
     sites: usize,
-    text: &'a str,
+    quantity: &'static str,
+    size: Option<f64>,
+    text: String,
+    advice: &'static str,
 }
 
 impl<'a> CaveatJson<'a> {
     pub(super) fn of(caveat: &'a Caveat) -> Self {
-        Self { site: &caveat.site, sites: caveat.sites, text: &caveat.text }
+        let Caveat { site, sites, condition } = caveat;
+        let CaveatKind { name, quantity, advice, .. } = caveat.kind();
+        Self {
+            kind: name,
+            site,
+            sites: *sites,
+            quantity,
+            size: condition.size().filter(|size| size.is_finite()),
+            text: caveat.text(),
+            advice,
+        }
     }
 }
 

@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use super::json::CaveatJson;
 use super::{Field, Rows, SCHEMA_VERSION, plain_table};
+use crate::caveat::Caveat;
 use crate::numerals::short;
 use crate::phase::{Axis, Cell, DepthScales, Phase, Place, Point};
 use crate::verdict::{Failure, Grade, Verdict};
@@ -143,7 +144,7 @@ pub fn phase_rows(phase: &Phase) -> Rows {
         let [forward_depth, backward_depth, correlation_depth, forward, backward, correlation, attended] = numbers;
         let (failures, rule, caveats) = point.map_or_else(Default::default, |point| {
             let failures: Vec<&str> = failures(&point.verdict).map(Failure::name).collect();
-            let caveats: Vec<&str> = point.caveats.iter().map(|caveat| caveat.text.as_str()).collect();
+            let caveats: Vec<String> = point.caveats.iter().map(Caveat::text).collect();
             let rule = point.verdict.worst().map_or(String::new(), |finding| finding.rule.clone());
             (failures.join(" "), rule, caveats.join("; "))
         });

@@ -1,22 +1,35 @@
-//! Where a rule's validity ends, and only there, the result says so: the site, what is assumed, what was met.
+//! Where a rule's validity ends, and only there, the result says so: which kind, the site, what was met.
 
-use sigprop::{Sites, predict};
+use sigprop::{CaveatKind, Sites, predict};
 use sigprop_stack::{Activation, Attention, Component, Gaussian, Mask, Node, Norm, NormKind, Op, Source, Stack};
 
 use crate::support::{activation, gaussian_stack, linear, norm, residual, stack};
 
-/// The caveat with `words` stands at `site` of the first stack, and nowhere in the second.
-fn assert_fires(words: &str, site: &str, outside: &Stack, inside: &Stack) {
+/// The caveat of this kind stands at `site` of the first stack, with a size, and nowhere in the second.
+fn assert_fires(kind: &str, site: &str, outside: &Stack, inside: &Stack) {
     let found = |stack: &Stack| {
         let caveats = predict(stack, Sites::Stream).expect("the stack is valid").caveats;
-        caveats.into_iter().filter(|caveat| caveat.text.contains(words)).collect::<Vec<_>>()
+        caveats.into_iter().filter(|caveat| caveat.kind().name == kind).collect::<Vec<_>>()
     };
     let fired = found(outside);
-    assert_eq!(fired.len(), 1, "{words}");
-    assert_eq!(fired[0].site, site, "{}", fired[0].text);
-    let (_, got) = fired[0].text.rsplit_once(": ").expect("what was met stands behind a colon");
-    assert!(!got.is_empty());
-    assert_eq!(found(inside), [], "{words}");
+    assert_eq!(fired.len(), 1, "{kind}");
+    assert_eq!(fired[0].site, site, "{}", fired[0].text());
+    assert!(fired[0].condition.size().is_some_and(|size| size > 0.0), "{kind}");
+    assert_eq!(found(inside), [], "{kind}");
+}
+
+/// Names are unique, and what a reader needs is there.
+#[test]
+fn kinds_explain_themselves() {
+    let mut names: Vec<&str> = CaveatKind::ALL.iter().map(|kind| kind.name).collect();
+    names.sort_unstable();
+    let count = names.len();
+    names.dedup();
+    assert_eq!(names.len(), count);
+    for CaveatKind { name, quantity, about, advice, .. } in CaveatKind::ALL {
+        assert!(name.chars().all(|c| c.is_ascii_lowercase() || c == '_'), "{name}");
+        assert!(!quantity.is_empty() && about.ends_with('.') && advice.ends_with('.'), "{name}");
+    }
 }
 
 fn gaussian(width: usize, mean: f64, variance: f64, correlation: f64) -> Source {
@@ -65,13 +78,13 @@ fn branches_that_are_most_of_a_stream_and_dropped() {
         }
         stack
     };
-    assert_fires("branches that are dropped are averaged over", "sum4", &growing(30), &growing(3));
+    assert_fires("averaged_branches", "sum4", &growing(30), &growing(3));
 }
 
 /// All three are dropped in one sequence of a thousand, where the norm stretches what is left.
 #[test]
 fn sequences_that_are_few_and_have_most_of_the_gradients() {
-    assert_fires("few sequences, which drop", "sum2", &dropping(3, 100.0), &dropping(3, 1.0));
+    assert_fires("rare_sequences", "sum2", &dropping(3, 100.0), &dropping(3, 1.0));
 }
 
 /// MLPs whose second moments differ from network to network, by a part and by a factor.
@@ -82,8 +95,8 @@ fn signals_that_fluctuate() {
             |i: usize| [linear(&format!("map{i}"), width, width, 2.0), activation(&format!("a{i}"), Activation::Relu)];
         gaussian_stack(width, 1.0, 4, (0..20).flat_map(layer).collect())
     };
-    assert_fires("of which two orders are followed", "map19", &layers(256), &layers(1024));
-    assert_fires("what finite width adds is left out", "map19", &layers(48), &layers(256));
+    assert_fires("second_order", "map19", &layers(256), &layers(1024));
+    assert_fires("infinite_width", "map19", &layers(48), &layers(256));
 }
 
 #[test]
@@ -93,7 +106,7 @@ fn activations_of_what_is_not_gaussian() {
         gaussian_stack(256, 1.0, 4, [first, between, vec![activation("second", Activation::Relu)]].concat())
     };
     let through = twice(vec![linear("between", 256, 256, 1.0)]);
-    assert_fires("taken as Gaussian with mean 0", "second", &twice(Vec::new()), &through);
+    assert_fires("mean_at_activation", "second", &twice(Vec::new()), &through);
 }
 
 /// What a norm without ε makes of nothing is no number, and where is said.
@@ -112,8 +125,8 @@ fn norms_of_zero() {
 #[test]
 fn sharp_attention() {
     let at = |score_std| attending(gaussian(64, 0.0, 1.0, 0.3), score_std, plain);
-    assert_fires("sharper than the rules were sampled", "heads", &at(20.0), &at(1.0));
+    assert_fires("sharp_attention", "heads", &at(20.0), &at(1.0));
     let window = |attention: &mut Attention| attention.mask = Mask { before: Some(4), after: None };
     let at = |score_std| attending(gaussian(64, 0.0, 1.0, 0.3), score_std, window);
-    assert_fires("sharper than the rules were sampled", "heads", &at(20.0), &at(1.0));
+    assert_fires("sharp_attention", "heads", &at(20.0), &at(1.0));
 }

@@ -22,6 +22,7 @@ use super::masks::Masks;
 use super::mean_field::{self, WALKS, last_step};
 use super::pooled::Pooled;
 use super::rows::Rows;
+use crate::caveat::Condition;
 use crate::finite_width::chart::{Moments, U_A, levels};
 use crate::finite_width::entries::EntryMoments;
 use crate::finite_width::expansion::{Applied, Expansion};
@@ -108,20 +109,6 @@ pub(super) enum Found {
 const LARGE: f64 = 0.25;
 const LARGEST: f64 = 1.0;
 
-/// Of signals that fluctuate by a factor.
-const FOLLOWED: &str = "signals differ by a factor from network to network, of which two orders are followed";
-pub(super) const LEFT_OUT: &str = "signals differ by a factor from network to network: what finite width adds is left out, numbers are those of infinite width and ± is of leading order";
-
-/// A caveat: what is followed, and the standard deviation of ln |x|².
-pub(super) fn caveat(what: &'static str, deviation: f64) -> (&'static str, String) {
-    let got = if deviation.is_finite() {
-        format!("standard deviation of ln |x|² {deviation:.2}")
-    } else {
-        "beyond all numbers".to_owned()
-    };
-    (what, got)
-}
-
 /// A stream that is not walked now.
 struct Away {
     name: String,
@@ -186,7 +173,7 @@ impl Walk {
         if let Some(site) = rows.not_finite().map(str::to_owned) {
             return Ok(Found::Diverges(site, f64::NAN, rows));
         }
-        rows.caveat_at(&site, (variance > LARGE).then(|| caveat(FOLLOWED, variance.sqrt())));
+        rows.caveat_at(&site, (variance > LARGE).then(|| Condition::SecondOrder(variance.sqrt())));
         Ok(Found::Rows(rows))
     }
 

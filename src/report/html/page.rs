@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::Origin;
 use super::data::{Data, Table};
 use super::formulas::Rule;
-use crate::predict::Caveat;
+use crate::caveat::Caveat;
 use crate::report::chart::Chart;
 use crate::schemes::{About, Scheme};
 use crate::verdict::{Finding, Severity, Verdict};
@@ -210,11 +210,11 @@ impl Judgement<'_> {
                     @let (class, word) = words(*severity);
                     li class=(class) { span .severity { (word) ": " } (text) br; span .rule-text { "rule: " (rule) } }
                 }
-                @for Caveat { site, sites, text } in &self.caveats {
+                @for caveat @ Caveat { site, sites, .. } in self.caveats.iter().copied() {
                     li .caveat {
                         span .severity { "caveat: " } (site)
                         @if *sites > 1 { " and " (sites - 1) " more" }
-                        ": " (text)
+                        ": " (caveat.text()) ". " (caveat.kind().advice)
                     }
                 }
             }

@@ -1,0 +1,175 @@
+//! Kinds of caveats: which numbers they are about, when they stand, what to do.
+
+/// A kind of caveat.
+#[derive(Debug, PartialEq, Eq)]
+pub struct CaveatKind {
+    /// Its name in JSON and CSV; stable.
+    pub name: &'static str,
+    /// The numbers that are less certain.
+    pub quantity: &'static str,
+    /// What its size measures, if it has one.
+    pub size: &'static str,
+    /// When it stands.
+    pub about: &'static str,
+    /// What to do.
+    pub advice: &'static str,
+}
+
+pub(super) static SHARP_ATTENTION: CaveatKind = CaveatKind {
+    name: "sharp_attention",
+    quantity: "gradients of queries and keys",
+    size: "variance of scores before the softmax",
+    about: "Scores have a variance above 16, to which the rules of attention were checked.",
+    advice: "Draw queries and keys smaller or normalise them (--qk-norm); measure with `sigprop validate`.",
+};
+
+pub(super) static MEAN_AT_ACTIVATION: CaveatKind = CaveatKind {
+    name: "mean_at_activation",
+    quantity: "second moments behind the activation, and gradients before it",
+    size: "mean over root mean square of the input",
+    about: "The input of an activation has a mean above a thousandth of its size; rules take it as Gaussian with mean 0.",
+    advice: "Put a linear map or a norm between the two activations; measure with `sigprop validate`.",
+};
+
+pub(super) static AVERAGED_BRANCHES: CaveatKind = CaveatKind {
+    name: "averaged_branches",
+    quantity: "gradients",
+    size: "variance of ln |y|² by one mask",
+    about: "Stochastic depth drops more large branches than the 64 walks can follow one by one.",
+    advice: "Predict without --train, or measure with `sigprop validate --train`.",
+};
+
+pub(super) static RARE_SEQUENCES: CaveatKind = CaveatKind {
+    name: "rare_sequences",
+    quantity: "gradients",
+    size: "networks that an average has to be over",
+    about: "With stochastic depth, few sequences drop all that makes the stream long, and have most of the gradients.",
+    advice: "Compare with logarithms or medians of gradients, or drop less.",
+};
+
+pub(super) static SECOND_ORDER: CaveatKind = CaveatKind {
+    name: "second_order",
+    quantity: "second moments, gradients and their ±",
+    size: "standard deviation of ln |x|² between networks",
+    about: "ln |x|² has a variance above 0.25 between networks of one initialisation; two orders of it are followed.",
+    advice: "Read ± as a factor; measure with `sigprop validate`, or add norms or width.",
+};
+
+pub(super) static INFINITE_WIDTH: CaveatKind = CaveatKind {
+    name: "infinite_width",
+    quantity: "second moments, gradients and their ±",
+    size: "standard deviation of ln |x|² between networks",
+    about: "ln |x|² has a variance above 1 between networks of one initialisation: no expansion about the mean holds.",
+    advice: "Measure with `sigprop validate`; norms, more width or less depth make networks alike.",
+};
+
+pub(super) static COARSE_POSITIONS: CaveatKind = CaveatKind {
+    name: "coarse_positions",
+    quantity: "all numbers",
+    size: "largest relative change from half as many positions",
+    about: "The finest grading of positions still changes numbers by more than a tenth.",
+    advice: "Follow every position with --grading all.",
+};
+
+pub(super) static TOKEN_JUST_READ: CaveatKind = CaveatKind {
+    name: "token_just_read",
+    quantity: "norm of the gradient, loss",
+    size: "share of the softmax",
+    about: "Under a tied head, the token just read has much of the softmax.",
+    advice: "Draw embeddings or the head smaller, or untie them.",
+};
+
+pub(super) static SCHEME: CaveatKind = CaveatKind {
+    name: "scheme",
+    quantity: "none: the network is not the one that the scheme was made for",
+    size: "",
+    about: "The scheme was derived for another kind of network, or has a part that is not drawn.",
+    advice: "Choose another with `sigprop compare` or `sigprop recommend`.",
+};
+
+pub(super) static SCHEME_SCALE: CaveatKind = CaveatKind {
+    name: "scheme_scale",
+    quantity: "all numbers",
+    size: "",
+    about: "The scheme has a factor in the forward pass, which a checkpoint does not hold, and the model does not have it.",
+    advice: "Give the scheme that the model was trained with.",
+};
+
+pub(super) static CONFIG: CaveatKind = CaveatKind {
+    name: "config",
+    quantity: "those of the part that is named",
+    size: "",
+    about: "A key of the config changes the network and is not followed.",
+    advice: "See `--explain-import` for all that was read.",
+};
+
+pub(super) static DEPENDENT_WEIGHTS: CaveatKind = CaveatKind {
+    name: "dependent_weights",
+    quantity: "token correlations and gradients",
+    size: "",
+    about: "Tensors of the checkpoint are copies of each other or correlated; predictions take them as independent.",
+    advice: "Draw the copies again.",
+};
+
+pub(super) static HEAVY_TAILS: CaveatKind = CaveatKind {
+    name: "heavy_tails",
+    quantity: "second moments behind activations and norms",
+    size: "excess kurtosis of outputs",
+    about: "Weights have heavy tails and are few per output, so that outputs are not Gaussian.",
+    advice: "Draw from a normal or uniform distribution.",
+};
+
+pub(super) static UNREAD_TYPE: CaveatKind = CaveatKind {
+    name: "unread_type",
+    quantity: "all numbers behind the tensor",
+    size: "",
+    about: "Entries of a type that is not read have the initialisation in their place.",
+    advice: "Convert them to F32, F16 or BF16.",
+};
+
+pub(super) static NO_PLACE: CaveatKind = CaveatKind {
+    name: "no_place",
+    quantity: "all numbers",
+    size: "√(E w²)",
+    about: "The network of the config has no parameter of a name that the checkpoint has.",
+    advice: "Check that the config is that of this checkpoint.",
+};
+
+pub(super) static MEAN_OF_WEIGHTS: CaveatKind = CaveatKind {
+    name: "mean_of_weights",
+    quantity: "second moments and correlations behind the tensor",
+    size: "share of E w² that is (E w)²",
+    about: "The mean of the entries of a tensor is not zero; predictions take it for spread.",
+    advice: "Subtract it, or read the numbers behind it with this error.",
+};
+
+pub(super) static UNEVEN_GAINS: CaveatKind = CaveatKind {
+    name: "uneven_gains",
+    quantity: "gradients",
+    size: "features that carry the gradient",
+    about: "Gains of norms vary so much between features that few carry what skip connections pass.",
+    advice: "Compare with medians; one network's gradient is typically smaller.",
+};
+
+impl CaveatKind {
+    /// All kinds.
+    pub const ALL: [&'static Self; 17] = [
+        &SHARP_ATTENTION,
+        &MEAN_AT_ACTIVATION,
+        &AVERAGED_BRANCHES,
+        &RARE_SEQUENCES,
+        &SECOND_ORDER,
+        &INFINITE_WIDTH,
+        &COARSE_POSITIONS,
+        &TOKEN_JUST_READ,
+        &SCHEME,
+        &SCHEME_SCALE,
+        &CONFIG,
+        &DEPENDENT_WEIGHTS,
+        &HEAVY_TAILS,
+        &UNREAD_TYPE,
+        &NO_PLACE,
+        &MEAN_OF_WEIGHTS,
+        &UNEVEN_GAINS,
+    ];
+}

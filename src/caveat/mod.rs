@@ -1,0 +1,197 @@
+//! Caveats: where a rule is used outside the range it was derived for, or a prediction is not quite of the network that was asked for.
+
+mod kind;
+
+pub use kind::CaveatKind;
+
+use crate::numerals::short;
+
+/// A condition under which numbers are less certain, and where it was met.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Caveat {
+    /// Path of the first site, or name of the first tensor, that it concerns.
+    pub site: String,
+    /// How many it concerns.
+    pub sites: usize,
+    /// What was met.
+    pub condition: Condition,
+}
+
+impl Caveat {
+    /// Of one site.
+    pub fn at(site: impl Into<String>, condition: Condition) -> Self {
+        Self::of(site, 1, condition)
+    }
+
+    /// Of several.
+    pub fn of(site: impl Into<String>, sites: usize, condition: Condition) -> Self {
+        Self { site: site.into(), sites, condition }
+    }
+
+    /// What is outside its range, and what that does to which numbers.
+    pub fn text(&self) -> String {
+        self.condition.text()
+    }
+
+    /// Its kind.
+    pub fn kind(&self) -> &'static CaveatKind {
+        self.condition.kind()
+    }
+}
+
+/// What was met, with its size.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Condition {
+    /// E s² of the scores of an attention.
+    SharpAttention(f64),
+    /// E x/√(E x²) of the input of an activation.
+    MeanAtActivation(f64),
+    /// Variance of ln |y|² by the mask of one branch.
+    AveragedBranches(f64),
+    /// How many networks have to be averaged over.
+    RareSequences(f64),
+    /// Standard deviation of ln |x|² between networks.
+    SecondOrder(f64),
+    /// The same where no expansion holds.
+    InfiniteWidth(f64),
+    /// Positions that are followed, of how many, and by how much fewer of them change numbers.
+    CoarsePositions(usize, usize, f64),
+    /// Share of the softmax that the token just read has.
+    TokenJustRead(f64),
+    /// Why a scheme is not meant for the network.
+    Scheme(String),
+    /// Which scale of the scheme the model does not have.
+    SchemeScale(String),
+    /// Which part of a config is not followed.
+    Config(String),
+    /// Weights of a checkpoint that depend on each other.
+    DependentWeights,
+    /// Kurtosis of weights, and excess kurtosis of their outputs.
+    HeavyTails(f64, f64),
+    /// Type of entries that are not read.
+    UnreadType(String),
+    /// √(E w²) of a tensor that the network has no place for.
+    NoPlace(f64),
+    /// Share of the second moment that is the squared mean of the entries.
+    MeanOfWeights(f64),
+    /// How many features carry the gradient.
+    UnevenGains(f64),
+}
+
+impl Condition {
+    /// Its kind.
+    pub fn kind(&self) -> &'static CaveatKind {
+        match self {
+            Self::SharpAttention(_) => &kind::SHARP_ATTENTION,
+            Self::MeanAtActivation(_) => &kind::MEAN_AT_ACTIVATION,
+            Self::AveragedBranches(_) => &kind::AVERAGED_BRANCHES,
+            Self::RareSequences(_) => &kind::RARE_SEQUENCES,
+            Self::SecondOrder(_) => &kind::SECOND_ORDER,
+            Self::InfiniteWidth(_) => &kind::INFINITE_WIDTH,
+            Self::CoarsePositions(..) => &kind::COARSE_POSITIONS,
+            Self::TokenJustRead(_) => &kind::TOKEN_JUST_READ,
+            Self::Scheme(_) => &kind::SCHEME,
+            Self::SchemeScale(_) => &kind::SCHEME_SCALE,
+            Self::Config(_) => &kind::CONFIG,
+            Self::DependentWeights => &kind::DEPENDENT_WEIGHTS,
+            Self::HeavyTails(..) => &kind::HEAVY_TAILS,
+            Self::UnreadType(_) => &kind::UNREAD_TYPE,
+            Self::NoPlace(_) => &kind::NO_PLACE,
+            Self::MeanOfWeights(_) => &kind::MEAN_OF_WEIGHTS,
+            Self::UnevenGains(_) => &kind::UNEVEN_GAINS,
+        }
+    }
+
+    /// How far outside, in what [`CaveatKind::size`] says.
+    pub fn size(&self) -> Option<f64> {
+        match self {
+            &(Self::SharpAttention(size)
+            | Self::MeanAtActivation(size)
+            | Self::AveragedBranches(size)
+            | Self::RareSequences(size)
+            | Self::SecondOrder(size)
+            | Self::InfiniteWidth(size)
+            | Self::CoarsePositions(_, _, size)
+            | Self::TokenJustRead(size)
+            | Self::HeavyTails(_, size)
+            | Self::NoPlace(size)
+            | Self::MeanOfWeights(size)
+            | Self::UnevenGains(size)) => Some(size),
+            Self::Scheme(_) | Self::SchemeScale(_) | Self::Config(_) | Self::DependentWeights | Self::UnreadType(_) => {
+                None
+            }
+        }
+    }
+
+    /// What is outside its range, and what that does to which numbers.
+    fn text(&self) -> String {
+        match self {
+            Self::SharpAttention(variance) => format!(
+                "scores have a variance of {}, above 16. Gradients of queries and keys may be off by more than 10 %, the stream by less",
+                short(*variance)
+            ),
+            Self::MeanAtActivation(share) => format!(
+                "the input of an activation has a mean of {} of its size and is taken as Gaussian with mean 0. Second moments \
+                 behind it may be off by up to twice that share",
+                short(*share)
+            ),
+            Self::AveragedBranches(variance) => format!(
+                "branches that are dropped are averaged over where they add up, not behind the norms that follow. Each may \
+                 make gradients too small by a share of {}",
+                short(*variance)
+            ),
+            Self::RareSequences(networks) => format!(
+                "few sequences, which drop what makes streams long, have most of the gradients. Averages over fewer than {} \
+                 networks come out smaller",
+                short(*networks)
+            ),
+            Self::SecondOrder(deviation) => format!(
+                "signals differ by a factor from network to network (standard deviation of ln |x|² {}), of which two orders \
+                 are followed. Numbers may be off by 2 to 15 %",
+                short(*deviation)
+            ),
+            Self::InfiniteWidth(deviation) => {
+                let deviation = if deviation.is_finite() { short(*deviation) } else { "beyond all numbers".to_owned() };
+                format!(
+                    "signals differ by a factor from network to network (standard deviation of ln |x|² {deviation}). What \
+                     finite width adds is left out: numbers are those of infinite width, ± of leading order"
+                )
+            }
+            Self::CoarsePositions(positions, seq_len, difference) => format!(
+                "{positions} of {seq_len} positions are too few. Numbers may be off by a share of {}",
+                short(*difference)
+            ),
+            Self::TokenJustRead(share) => format!(
+                "the token just read has {} of the softmax, which makes tokens of equal ids more alike than is followed. The \
+                 gradient norm is 5 to 15 % too small, the loss within 2 %",
+                short(*share)
+            ),
+            Self::Scheme(why) | Self::SchemeScale(why) | Self::Config(why) => why.clone(),
+            Self::DependentWeights => "weights are equal or correlated, which the prediction takes as independent. Token \
+                                       correlations and gradients can be off by any factor"
+                .to_owned(),
+            Self::HeavyTails(kurtosis, excess) => format!(
+                "heavy tails (kurtosis {}) in few weights per output, whose outputs have an excess kurtosis of up to {}. \
+                 Behind activations and norms, second moments can be off by a similar share",
+                short(*kurtosis),
+                short(*excess)
+            ),
+            Self::UnreadType(dtype) => format!(
+                "entries of type {dtype} are not read. The prediction has the initialisation in their place"
+            ),
+            Self::NoPlace(size) => format!(
+                "the network of the config has no parameter of this name. The prediction leaves it out (√E w² {})",
+                short(*size)
+            ),
+            Self::MeanOfWeights(share) => format!(
+                "the mean of the entries is not zero, and the prediction takes it for spread. Second moments or \
+                 correlations behind it may be off by a share of up to {}",
+                short(*share)
+            ),
+            Self::UnevenGains(_) => "gains vary so much between features that single features carry most of what skip \
+                                     connections pass through these norms. The predicted gradient is the mean over \
+                                     networks; one network's is typically smaller, by orders of magnitude in deep stacks"
+                .to_owned(),
+        }
+    }
+}

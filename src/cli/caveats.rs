@@ -1,0 +1,40 @@
+//! Caveats on a terminal, and what kinds there are.
+
+use std::io::{self, Write};
+
+use sigprop::{Caveat, CaveatKind};
+
+use super::console::Console;
+use super::prose::write_indented;
+
+/// How many are told without -v.
+const FEW: usize = 3;
+
+/// Where the prediction is not quite of what was asked for, or uses a rule outside its range: a few, all with -v.
+pub(crate) fn write_caveats(caveats: &[Caveat], console: Console, out: &mut dyn Write) -> io::Result<()> {
+    let told = if console.is_verbose() { caveats.len() } else { caveats.len().min(FEW) };
+    for caveat in &caveats[..told] {
+        let Caveat { site, sites, .. } = caveat;
+        let others = if *sites > 1 { format!(" and {} more", sites - 1) } else { String::new() };
+        let (text, advice) = (caveat.text(), caveat.kind().advice);
+        write_indented("Caveat: ", 8, &format!("{site}{others}: {text}. {advice}"), out)?;
+    }
+    match caveats.len() - told {
+        0 => Ok(()),
+        rest => writeln!(out, "Caveats: {rest} more with -v."),
+    }
+}
+
+/// All kinds: what they are about, what they do to which numbers, what to do.
+pub(crate) fn explain_caveats(out: &mut dyn Write) -> io::Result<()> {
+    for CaveatKind { name, quantity, size, about, advice } in CaveatKind::ALL {
+        writeln!(out, "{name}")?;
+        write_indented("  stands where  ", 16, about, out)?;
+        write_indented("  less certain  ", 16, quantity, out)?;
+        if !size.is_empty() {
+            write_indented("  size          ", 16, size, out)?;
+        }
+        write_indented("  what to do    ", 16, advice, out)?;
+    }
+    Ok(())
+}
