@@ -69,17 +69,25 @@ impl Row {
         let points = ((last - first) / STEP).ceil() as usize;
         let own = (1.0 - loading * loading).max(0.0).sqrt();
         let nodes = trapezoidal_nodes((0.7 / (own * std).max(0.35)).min(0.8), REACH);
+        // e^s, the weight and the functions of s, at every x and every score of its own.
+        let score = |&(x, _): &(f64, f64), &(e, weight): &(f64, f64)| {
+            let z = loading * x + own * e;
+            let z2 = z * z;
+            ((std * z).exp(), weight, [1.0, z, z2, z2 * z, z2 * z2, z2 - 1.0, z2 * z2 - 6.0 * z2 + 3.0])
+        };
+        let scores: Vec<(f64, f64, [f64; FUNCTIONS])> =
+            shared.iter().flat_map(|x| nodes.iter().map(move |e| score(x, e))).collect();
         let mut moments = vec![0.0; points * shared.len() * POWERS * FUNCTIONS];
+        let mut places = moments.chunks_exact_mut(POWERS * FUNCTIONS);
         for point in 0..points {
-            let ln_t = first + point as f64 * STEP;
-            for (place, &(x, _)) in shared.iter().enumerate() {
-                let at = (point * shared.len() + place) * POWERS * FUNCTIONS;
-                let sums = &mut moments[at..at + POWERS * FUNCTIONS];
-                for &(e, weight) in &nodes {
-                    let z = loading * x + own * e;
-                    let level = (ln_t + std * z).exp();
-                    let z2 = z * z;
-                    let functions = [1.0, z, z2, z2 * z, z2 * z2, z2 - 1.0, z2 * z2 - 6.0 * z2 + 3.0];
+            let t = (first + point as f64 * STEP).exp();
+            for (scores, sums) in scores.chunks_exact(nodes.len()).zip(&mut places) {
+                for &(exponential, weight, functions) in scores {
+                    let level = t * exponential;
+                    // Beyond, e^(−level) has underflowed and its powers with it.
+                    if level > 700.0 {
+                        continue;
+                    }
                     let mut power = weight * (-level).exp();
                     for of_power in sums.chunks_exact_mut(FUNCTIONS) {
                         of_power.iter_mut().zip(functions).for_each(|(sum, function)| *sum += power * function);
@@ -106,7 +114,7 @@ type Cache<K> = RefCell<HashMap<(K, bool), Rc<[f64]>>>;
 pub(super) struct Rows {
     keys: f64,
     correlation: f64,
-    both: [Row; 2],
+    both: [Rc<Row>; 2],
     /// What scores of both rows share, and its weights.
     shared: Vec<(f64, f64)>,
     /// μ on the grid of both ln t, or of the first row alone.
@@ -119,8 +127,11 @@ impl Rows {
     pub(super) fn new(variances: [f64; 2], correlation: f64, keys: f64) -> Self {
         let shared = trapezoidal_nodes(0.9, 7.0);
         let loading = correlation.abs().min(1.0 - 1e-9).sqrt();
-        let loadings = [(variances[0], loading), (variances[1], loading * correlation.signum())];
-        let both = loadings.map(|(variance, loading)| Row::new(variance, loading, keys, &shared));
+        let row = |variance: f64, loading: f64| Rc::new(Row::new(variance, loading, keys, &shared));
+        let first = row(variances[0], loading);
+        let is_alike = variances[0].to_bits() == variances[1].to_bits() && correlation >= 0.0;
+        let second = if is_alike { Rc::clone(&first) } else { row(variances[1], loading * correlation.signum()) };
+        let both = [first, second];
         Self { keys, correlation, both, shared, grids: RefCell::default(), others: RefCell::default() }
     }
 

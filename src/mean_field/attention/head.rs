@@ -20,7 +20,7 @@ pub(super) struct Head<S> {
     pub(super) seen: Seen<S>,
     back: Back<S>,
     /// Of every query.
-    pub(super) rows: Few<QueryRow<S>>,
+    pub(super) rows: Vec<QueryRow<S>>,
     /// σ and τ of every pair of queries.
     factors: [Few<S>; 2],
 }
@@ -36,7 +36,7 @@ impl<S: Scalar> Head<S> {
         let [query, key, value] = parts.each_ref().map(|part| &part.kernel);
         let (mean, seen, back) = view.see(query, key, value);
         let own = query.own.iter().enumerate();
-        let rows: Few<QueryRow<S>> = own.map(|(node, &own)| seen.row(node, own * scores.variance)).collect();
+        let rows: Vec<QueryRow<S>> = own.map(|(node, &own)| seen.row(node, own * scores.variance)).collect();
         let factors = query.pairs.iter().enumerate().map(|(point, &product)| {
             let [a, c] = query.positions.at_ends(point, &rows);
             let correlation = correlation(query.positions.ends(point, &query.own), product);
