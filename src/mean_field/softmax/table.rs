@@ -33,15 +33,16 @@ impl Rows {
             let [low, high] = ENDS[axis];
             cubic(of.ln().clamped(low, high) / STEPS[axis])
         });
-        let [squares, passed, first, third, powers @ ..]: [S; 6] = std::array::from_fn(|index| {
-            let mut sum = S::from(0.0);
-            for (i, &of_n) in n.1.iter().enumerate() {
-                for (j, &of_w) in w.1.iter().enumerate() {
-                    sum += of_n * of_w * node([n.0 + i as i32, w.0 + j as i32])[index];
-                }
+        let mut sums = [S::from(0.0); 6];
+        for (i, &of_n) in n.1.iter().enumerate() {
+            for (j, &of_w) in w.1.iter().enumerate() {
+                let weight = of_n * of_w;
+                let factors = node([n.0 + i as i32, w.0 + j as i32]);
+                sums.iter_mut().zip(factors).for_each(|(sum, factor)| *sum += weight * factor);
             }
-            if index < 4 { sum.exp() } else { sum }
-        });
+        }
+        let [squares, passed, first, third, powers @ ..] = sums;
+        let [squares, passed, first, third] = [squares, passed, first, third].map(S::exp);
         // One key takes all but where two are at its top: that is one over the standard deviation.
         let beyond = S::from(largest.exp()) / variance;
         let beyond = if beyond.value() < 1.0 { beyond } else { S::from(1.0) };
