@@ -23,6 +23,14 @@ pub(super) static SHARP_ATTENTION: CaveatKind = CaveatKind {
     advice: "Draw queries and keys smaller or normalise them (--qk-norm); measure with `sigprop validate`.",
 };
 
+pub(super) static SMOOTH_SCORES: CaveatKind = CaveatKind {
+    name: "smooth_scores",
+    quantity: "gradients before the attention, weights of queries and keys",
+    size: "score variance of what near keys have in common, times its share",
+    about: "Scores of causal attention are sharp, and tokens are mostly averages over those before them.",
+    advice: "Draw queries and keys smaller, or values and outputs; measure with `sigprop validate`.",
+};
+
 pub(super) static MEAN_AT_ACTIVATION: CaveatKind = CaveatKind {
     name: "mean_at_activation",
     quantity: "second moments behind the activation, and gradients before it",
@@ -153,8 +161,9 @@ pub(super) static UNEVEN_GAINS: CaveatKind = CaveatKind {
 
 impl CaveatKind {
     /// All kinds.
-    pub const ALL: [&'static Self; 17] = [
+    pub const ALL: [&'static Self; 18] = [
         &SHARP_ATTENTION,
+        &SMOOTH_SCORES,
         &MEAN_AT_ACTIVATION,
         &AVERAGED_BRANCHES,
         &RARE_SEQUENCES,

@@ -44,6 +44,8 @@ impl Caveat {
 pub enum Condition {
     /// E s² of the scores of an attention.
     SharpAttention(f64),
+    /// The score variance of what near keys have in common.
+    SmoothScores(f64),
     /// E x/√(E x²) of the input of an activation.
     MeanAtActivation(f64),
     /// Variance of ln |y|² by the mask of one branch.
@@ -83,6 +85,7 @@ impl Condition {
     pub fn kind(&self) -> &'static CaveatKind {
         match self {
             Self::SharpAttention(_) => &kind::SHARP_ATTENTION,
+            Self::SmoothScores(_) => &kind::SMOOTH_SCORES,
             Self::MeanAtActivation(_) => &kind::MEAN_AT_ACTIVATION,
             Self::AveragedBranches(_) => &kind::AVERAGED_BRANCHES,
             Self::RareSequences(_) => &kind::RARE_SEQUENCES,
@@ -106,6 +109,7 @@ impl Condition {
     pub fn size(&self) -> Option<f64> {
         match self {
             &(Self::SharpAttention(size)
+            | Self::SmoothScores(size)
             | Self::MeanAtActivation(size)
             | Self::AveragedBranches(size)
             | Self::RareSequences(size)
@@ -128,6 +132,11 @@ impl Condition {
         match self {
             Self::SharpAttention(variance) => format!(
                 "scores have a variance of {}, above 16. Gradients of queries and keys may be off by more than 10 %, the stream by less",
+                short(*variance)
+            ),
+            Self::SmoothScores(variance) => format!(
+                "what near keys have in common has a score variance of {}. Gradients before this attention may be 10 to 25 % \
+                 too small",
                 short(*variance)
             ),
             Self::MeanAtActivation(share) => format!(

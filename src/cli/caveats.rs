@@ -7,19 +7,19 @@ use sigprop::{Caveat, CaveatKind};
 use super::console::Console;
 use super::prose::write_indented;
 
-/// How many are told without -v.
+/// How many are shown without -v.
 const FEW: usize = 3;
 
 /// Where the prediction is not quite of what was asked for, or uses a rule outside its range: a few, all with -v.
 pub(crate) fn write_caveats(caveats: &[Caveat], console: Console, out: &mut dyn Write) -> io::Result<()> {
-    let told = if console.is_verbose() { caveats.len() } else { caveats.len().min(FEW) };
-    for caveat in &caveats[..told] {
+    let shown = if console.is_verbose() { caveats.len() } else { caveats.len().min(FEW) };
+    for caveat in &caveats[..shown] {
         let Caveat { site, sites, .. } = caveat;
         let others = if *sites > 1 { format!(" and {} more", sites - 1) } else { String::new() };
         let (text, advice) = (caveat.text(), caveat.kind().advice);
         write_indented("Caveat: ", 8, &format!("{site}{others}: {text}. {advice}"), out)?;
     }
-    match caveats.len() - told {
+    match caveats.len() - shown {
         0 => Ok(()),
         rest => writeln!(out, "Caveats: {rest} more with -v."),
     }

@@ -88,7 +88,7 @@ impl<'a> Console<'a> {
         }
     }
 
-    /// Whether everything is told.
+    /// Whether everything is shown (-v).
     pub(crate) fn is_verbose(self) -> bool {
         self.loudness == Loudness::Verbose
     }

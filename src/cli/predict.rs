@@ -102,7 +102,7 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     averages: AverageArguments,
 
-    /// Tell every kind of caveat, what it does to which numbers and what to do, and stop.
+    /// List every kind of caveat: where it stands, which numbers are less certain, what to do. Then stop.
     #[arg(long, help_heading = "Output")]
     explain_caveats: bool,
 

@@ -1,11 +1,15 @@
 //! Expectations of gradients given the variables here, to second order in their fluctuations.
 //!
 //! ```text
-//! H(y) = ln E[|g_a|²/n | y] = h + r·δ + ½ δ·K δ            E[g_a·g_b/n | y] = κ(y) e^(H(y)),  κ quadratic too,  δ = y − E y
-//! through y' = f(y) with the gain e^w:    h += w − r·½H:S      r ← Jᵀr + ∇w      K ← JᵀKJ + r·∇∇f + ∇∇w      κ ← κ(f) e^(w_ab − w)
-//! through noise of covariance Q:          h += ½ r·Qr + ½ tr KQ                κ += ∇κ·Qr + ½ tr ∇∇κ Q
-//! at a site:                              ln E |g|² = h + ½ r·Sr + ½ tr KS
+//! H(y) = ln E[|g_a|²/n | y] = h + p·δ + ½ δ·Pδ            E[g_a·g_b/n | y] = κ(y) e^(H(y)),  κ quadratic too,  δ = y − E y
+//! through y' = f(y), gain e^w:    h += w − p·½∇∇f:S       p ← Jᵀp + ∇w       P ← JᵀPJ + p·∇∇f + ∇∇w       κ ← κ(f(y)) e^(w_ab − w)
+//! through noise of covariance Q:  h += ½ p·Qp + ½ tr PQ                      κ += ∇κ·Qp + ½ tr ∇∇κ Q
+//! at a site:                      ln E |g_a|²/n = h + ½ p·Sp + ½ tr PS        E g_a·g_b/E |g_a|² = κ + ∇κ·Sp + ½ tr ∇∇κ S
 //! ```
+//!
+//! S is the covariance of the variables, Q that of added noise, J and ∇∇f are derivatives of the map. In the code H is `ln_own`, κ is
+//! `cosine`, w is `Gain::ln_own`, e^(w_ab − w) is `Gain::cosine`, all beyond what they are at infinite width.
+//!
 //!
 //! Gradients are linear in what reaches them, so that these equations are closed (Kolmogorov's backward equation with a potential:
 //! Feynman–Kac); κ is not in logarithms because products of two tokens may be zero. Source: Øksendal 2003, theorem 8.2.1.

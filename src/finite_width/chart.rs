@@ -284,7 +284,7 @@ fn variables<S: Scalar>(y: &Kernel<S>) -> [S; 2] {
 }
 
 impl Map {
-    /// From a pair and from one at infinite width, where tokens of the output have the correlation `leading`.
+    /// From a pair at the means and one at infinite width; `leading` is the correlation at infinite width over all positions, not of this pair.
     fn new<const N: usize>(y: &Kernel<Jet<N>>, bare: &Kernel<f64>, leading: f64) -> Self {
         let count = N / PAIR * VARIABLES;
         let [level, correlation] = variables(y);

@@ -27,8 +27,9 @@ pub(crate) struct Answer {
     /// Of one entry of the output, and of what it is beyond its mean; as Gaussian if none.
     pub(crate) entries: FourPoint,
     pub(crate) centred: Option<Centred>,
-    /// The share of E y² that is the same in all networks, and its own correlation of two tokens.
+    /// The share of E y² that is the same in all networks, and the correlation of two tokens of that share.
     pub(crate) fixed: [f64; 2],
+    /// n (mean of entries − E y)² over E y² of one token, and the product of those of two.
     pub(crate) ones: [f64; 2],
     /// Variance over networks of ln of the variance of all entries, if it is not that of u.
     pub(crate) variance: Option<f64>,

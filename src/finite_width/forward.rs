@@ -4,8 +4,10 @@
 //! y' = f(y) + ξ          E y' = f(E y) + ½ H:S + b          S' = J S Jᵀ + Q          J, H of f at E y, Q and b of ξ
 //! ```
 //!
-//! S is of order 1/n, and what E y has beyond infinite width, which is kept. A fork makes a copy of a stream, a fan one stream of several; what streams
-//! have in common stands in S. Source: van Kampen 2007, chapter X; Jazwinski 1970, section 9.3 (second-order filter).
+//! S is of order 1/n, and so is E y less its value at infinite width, which is kept as `mean`. In the code f is `Map::moved`, ½ H:S is
+//! `bent`, b is `Noise::drift`. A fork copies a stream, a fan makes one of several; S holds what streams have in common.
+//!
+//! Source: van Kampen 2007, chapter X; Jazwinski 1970, section 9.3 (second-order filter).
 
 use std::ops::Range;
 
@@ -131,7 +133,7 @@ impl Fluctuations {
         [mean[U_A], mean[R_AB]]
     }
 
-    /// Makes averages those of the tokens.
+    /// Sets the means of U, R, R_A and R_B, averages over tokens, to those that follow from u_a and r_ab.
     fn settle(&mut self, stream: usize, leading: f64) {
         let settled = settled(&self.mean_of(stream), &self.of(stream), leading);
         let mut mean = self.mean.fixed_rows_mut::<VARIABLES>(of_stream(stream).start);

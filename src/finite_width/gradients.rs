@@ -1,8 +1,9 @@
 //! Gradients of all live streams: |g_a|² and g_a·g_b given the signals, their products with signals, and their fluctuations.
 //!
-//! The levels of a sequence, (mean_a |g_a|², mean_{a≠b} g_a·g_b) over E |g_a|², have the covariance W beyond what the variables of
-//! signals explain: noise of signals adds R Q Rᵀ, R what models answer to U and R, entries add theirs, and both at one place the
-//! covariance of noise with gains. At a site the variance of ln mean |g|² is that of W + R S Rᵀ.
+//! W is the covariance of the levels (mean_a |g_a|², mean_{a≠b} g_a·g_b)/E |g_a|² that the variables U and R of signals do not explain.
+//! With A, the derivatives of both levels by U and R of all streams (`answers`), noise of signals of covariance Q adds A Q Aᵀ, entries of
+//! gradients add theirs, and where a component makes both, so does their covariance. The variance of ln mean |g_a|² at a site, whose root
+//! is the ± of a gradient, is the first entry of W + A S Aᵀ.
 
 use nalgebra::{DMatrix, DVector, Matrix2};
 
@@ -70,7 +71,7 @@ impl Both {
         self.given.cosine.value
     }
 
-    /// What both levels answer to U and R of all streams.
+    /// The derivatives of both levels by U and R of all streams.
     fn answers(&self) -> [Vec<f64>; 2] {
         let of_all = |gradient: &DVector<f64>| -> Vec<f64> {
             let of_stream = |r: &[f64]| [r[U_A] + r[U_B] + r[U], r[R_AB] + r[R_A] + r[R_B] + r[R]];
@@ -174,6 +175,7 @@ impl Gradients {
         given.add(mixed.added(&answer.transport));
         given.ln_own.add(&gain.ln_own.among(places, count));
         given.cosine = given.cosine.times(&gain.cosine.among(places, count));
+        // Two tokens predict `cosines.output` · `gain.leading` at infinite width, the walk over all positions `cosines.input`.
         given.cosine.value += cosines.input - cosines.output * gain.leading;
         *mixed = mixed.through(&answer.transport, [after, turn * after]);
         self.cosines.row_mut(stream).scale_mut(turn);

@@ -4,7 +4,7 @@
 //! independent W only by how far E c cᵀ is from isotropic. Numbers of a gradient,
 //!
 //! ```text
-//! ρ = E c_aa²/(n E x² E g²)      α = E c_aa c_ab/(n E x² E g_a g_b)      k = E (Σ_i g_i)²/(n E g²)      1 if g points anywhere
+//! ρ = E c_aa²/(n E x² E g²)      α = E c_aa c_ab/(n E x² E g_a g_b)      k = E (Σ_i g_i)²/(n E g²)      all 1 if g is isotropic
 //! ```
 //!
 //! are handed on by affine maps, and add multiples of themselves over n to ln E g_a² and ln E g_a g_b. Gradients of gains alone know of
@@ -15,10 +15,15 @@
 /// ρ, α, k, the excess of c_aa c_bb, and q.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Mixed {
+    /// ρ.
     pub(crate) radial: f64,
+    /// α.
     pub(crate) cross: f64,
+    /// k.
     pub(crate) ones: f64,
+    /// The excess of c_aa c_bb.
     pub(crate) pairs: f64,
+    /// q.
     pub(crate) squares: f64,
     /// ρ and α as far as single entries make them.
     pub(crate) entries: [f64; 2],

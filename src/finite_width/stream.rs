@@ -1,4 +1,7 @@
 //! What is known of a stream beside its second moments: of what law its entries are, and what they have added so far.
+//!
+//! Entries that differ from Gaussian ones add noise to sums over them. A component that works entry by entry changes their law and leaves
+//! that noise out of the covariance; one that reads inner products x_a·x_b (linear map, norm, attention, sum) takes it in first.
 
 use super::chart::{R_AB, U_A};
 use super::forward::Step;

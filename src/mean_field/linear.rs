@@ -1,7 +1,7 @@
 //! Linear map y = W x + b, one for all tokens, with independent entries of variance s² and biases of variance s_b².
 //!
 //! ```text
-//! E y_a y_b = n_in s² E x_a x_b + s_b²           E g_a g_b' = n_out s² E g_a g_b
+//! E y_a y_b = n_in s² E x_a x_b + s_b²           E g_a g_b at x = n_out s² E g_a g_b at y
 //! E dW² = Σ_ab E g_a g_b E x_a x_b               E db² = Σ_ab E g_a g_b
 //! ```
 //!

@@ -3,6 +3,9 @@
 //! State: E x_a x_b of single entries for all tokens a, b ([`kernel`]), at followed positions ([`positions`]). One file per
 //! component: formula, assumption, source, and code that reads like it. Nothing here knows of finite widths but [`steps`], whose
 //! formulas contain 1/n.
+//!
+//! Through a block: [`kernel`], `norm`, `linear`, [`attention`] (`scores`, `head`, `everywhere`, `row`), [`softmax`], `sum`, `activation`,
+//! [`dual`]. Masks, rotations, repeated ids and slopes can wait (`masked`, `rotated`, `groups`, `repeats`, `slopes`).
 
 mod activation;
 pub(crate) mod attention;

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! h_ab = E x_a x_b − m_a m_b            E y_a y_b = gain² h_ab/√((h_aa + ε)(h_bb + ε)) + s_b²
-//! E g_a g_b' = gain² E g_a g_b/√((h_aa + ε)(h_bb + ε))            E dgain² = Σ_ab E (g x̂)_a (g x̂)_b
+//! E g_a g_b at x = gain² E g_a g_b at y/√((h_aa + ε)(h_bb + ε))            E dgain² = Σ_ab E (g x̂)_a (g x̂)_b
 //! ```
 //!
 //! What a gradient loses along x and along (1, …, 1) is of order 1/width. x̂ is y before gain and bias; its product with g is

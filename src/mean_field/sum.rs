@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! E y_a y_b = Σ_i β_i²/(1 − p_i) E f_ia f_ib + Σ_i≠j β_i β_j E f_ia E f_jb
-//! E g_i g_i' = β_i²/(1 − p_i) E g g'             at x the gradients of all branches add up
+//! E g_a g_b at f_i = β_i²/(1 − p_i) E g_a g_b at y             at x the gradients of all branches add up
 //! ```
 //!
 //! Assumption: branches are uncorrelated but for their means, and so are their gradients (fresh weights in all but one).

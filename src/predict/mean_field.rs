@@ -30,6 +30,8 @@ pub(super) const WALKS: usize = 64;
 
 /// Score variance up to which attention was sampled.
 const LARGEST_SCORE: f64 = 16.0;
+/// The same of what near keys have in common: beyond, rows of equal keys are a tenth off and more.
+const LARGEST_SMOOTH_SCORE: f64 = 0.7;
 /// Of a mean beside the root of the second moment.
 const SMALL_MEAN: f64 = 1e-3;
 
@@ -248,6 +250,8 @@ impl Walk {
         let [ln_score, attended_keys, in_view] = attended.sharpness();
         self.rows.attention(at, Sharpness { ln_score, attended: attended_keys, in_view });
         self.rows.caveat(at, (ln_score > LARGEST_SCORE.ln()).then(|| Condition::SharpAttention(ln_score.exp())));
+        let smooth = attended.smooth_variance();
+        self.rows.caveat(at, (smooth > LARGEST_SMOOTH_SCORE).then_some(Condition::SmoothScores(smooth)));
         if self.sites == Sites::All && !at.recomputing() {
             let weights = attended.weights();
             let pooled = Pooled { ends: None, ..pooled(&weights.kernel, |node| weights.mean(node)) };

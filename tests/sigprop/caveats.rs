@@ -1,5 +1,8 @@
 //! Where a rule's validity ends, and only there, the result says so: which kind, the site, what was met.
 
+use sigprop::architecture::Architecture;
+use sigprop::assemble::{Input, Run, assemble};
+use sigprop::schemes::Scheme;
 use sigprop::{CaveatKind, Sites, predict};
 use sigprop_stack::{Activation, Attention, Component, Gaussian, Mask, Node, Norm, NormKind, Op, Source, Stack};
 
@@ -129,4 +132,22 @@ fn sharp_attention() {
     let window = |attention: &mut Attention| attention.mask = Mask { before: Some(4), after: None };
     let at = |score_std| attending(gaussian(64, 0.0, 1.0, 0.3), score_std, window);
     assert_fires("sharp_attention", "heads", &at(20.0), &at(1.0));
+}
+
+/// Streams that are mostly what causal attention put out, and scores of them that are sharp.
+#[test]
+fn sharp_scores_of_averages() {
+    let at = |qk: &str| {
+        let architecture = Architecture {
+            n_layers: 4,
+            d_model: 256,
+            n_heads: Some(4),
+            seq_len: 128,
+            causal: true,
+            ..Architecture::default()
+        };
+        let scheme = Scheme::parse(&format!("gains:qk={qk},value=1,ffn=0.3,embedding=0.03,ratio=1")).expect("known");
+        assemble(&architecture, &scheme, &Input::Zipf, &Run::default()).expect("a stack").stack
+    };
+    assert_fires("smooth_scores", "blocks.3.attention.heads", &at("1.95"), &at("1"));
 }

@@ -222,7 +222,8 @@ fn inputs(attention: &Attention, [score, keys, turned]: [f64; 3], x: &Matrix, r:
 }
 
 impl Attending {
-    /// Of an attention with this score variance and number of keys, of whose products rotations leave this share, from the covariance of its input and the correlations of input and output.
+    /// From the score variance, the number of keys and the share that rotations leave (`scores`), the covariance of the input, and the
+    /// correlations of input and output.
     pub(crate) fn new(
         (attention, scores): (&Attention, [f64; 3]),
         mut paths: [Factors; 3],

@@ -5,11 +5,12 @@
 //!
 //! ```text
 //! E z_a z_c    = P_ac + v Q_ac D_ac σ_ac + v (Q_aa s_a X_ac + Q_cc s_c X_ca)      P = W V Wᵀ, D and X: [`everywhere`], [`masked`]
-//! E g_v g_v'   = Wᵀ Γ W + v C(K, Γ Q σ)          E g_k g_k' = scale² d_value C(V, Γ Q τ)
-//! E g_q g_q'   = scale² d_value Γ D τ            C(M, N)_bb' = Σ_ac N_ac W_ab W_cb' (M less its averages by row a and c)_bb'
+//! E g_v g_v'   = Wᵀ Γ W + v C(K, Γ∘Q∘σ)          E g_k g_k' = scale² d_value C(V, Γ∘Q∘τ)
+//! E g_q g_q'   = scale² d_value Γ∘D∘τ          C(M, N)_bb' = Σ_ac N_ac W_ab W_cb' (M less its averages by row a and c)_bb'
 //! ```
 //!
-//! A row a is like two of independent keys ([`row`]), from D_aa and tr = Σ_b W_ab K_bb − P_aa.
+//! Γ is the kernel of the gradient at z, ∘ the elementwise product; g_v and g_v' are of two tokens. The row of a query is like two rows of
+//! independent keys ([`row`]), from D_aa and tr = Σ_b W_ab K_bb − (W K Wᵀ)_aa.
 //! Dropout of rate p: own moments gain p/(1 − p) of Σ A_ab² V_bb. Keys and values serve n_heads/n_kv_heads queries each.
 //!
 //! Assumption: heads are wide. Source: ours; flat attention and the first order: Kedia et al. 2024.
@@ -97,6 +98,13 @@ impl<S: Scalar> Attended<S> {
         let single = of_heads(&|head, node| head.seen.single(node, &head.rows[node]).value());
         let flat = of_heads(&|head, node| head.seen.single[node]);
         [score.ln(), single.recip(), flat.recip()]
+    }
+
+    /// The score variance of smooth parts times their share of D, averaged over queries and heads.
+    pub(crate) fn smooth_variance(&self) -> f64 {
+        let positions = &self.parts[0].kernel.positions;
+        let of = |head: &Head<S>| positions.sum(|node| head.rows[node].smooth_variance().value()) / positions.length;
+        self.heads.iter().map(|head| head.share * of(head)).sum()
     }
 
     /// E z²/E v²: what of a value is along the output.

@@ -109,6 +109,11 @@ impl<S: Scalar> QueryRow<S> {
         [self.own.single_key[0] - self.own.squares, self.own.single_key[1] - self.own.passed]
     }
 
+    /// The score variance of smooth parts times their share of D.
+    pub(super) fn smooth_variance(&self) -> S {
+        self.smooth.as_ref().map_or(S::from(0.0), |smooth| smooth.row.variance * smooth.share)
+    }
+
     /// Σ_b E A_b² over that of scores that do not differ.
     pub(super) fn sharper(&self) -> S {
         self.own.sharper()

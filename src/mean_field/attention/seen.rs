@@ -1,4 +1,6 @@
-//! Attention per query: averages of values P and X, the covariance D of its scores, and the keys it sees.
+//! What queries see: P and X, averages of values over the mean row; D and tr; and how many keys.
+//!
+//! D_ac = Σ_bd W_ab W_cd K̃_bd V_bd, K̃ = K less its averages by rows a and c: v Q_ac D_ac is what scores add to E z_a z_c to first order.
 
 use super::groups::KeyGroups;
 use super::row::{Keys, QueryRow};
