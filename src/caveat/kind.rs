@@ -92,7 +92,7 @@ pub(super) static SCHEME: CaveatKind = CaveatKind {
     quantity: "none: the network is not the one that the scheme was made for",
     size: "",
     about: "The scheme was derived for another kind of network, or has a part that is not drawn.",
-    advice: "Choose another with `sigprop compare` or `sigprop recommend`.",
+    advice: "Change the network to what the scheme asks for, or take one that fits: `sigprop compare`.",
 };
 
 pub(super) static SCHEME_SCALE: CaveatKind = CaveatKind {
