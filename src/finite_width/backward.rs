@@ -36,7 +36,7 @@ impl Conditional {
     }
 
     /// The same with another cosine, which depends on nothing.
-    pub(crate) fn turned(&self, cosine: f64) -> Self {
+    pub(crate) fn with_cosine(&self, cosine: f64) -> Self {
         let count = self.ln_own.gradient.len();
         Self { ln_own: self.ln_own.clone(), cosine: Quadratic::constant(cosine, count) }
     }

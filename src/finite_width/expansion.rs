@@ -129,7 +129,7 @@ impl Expansion {
     }
 
     /// Adds what entries are still to add before a fork; what they did.
-    pub(crate) fn settle(&mut self, place: usize, stream: &Stream) -> (Stream, Option<Matrix>) {
+    pub(crate) fn draw_before_fork(&mut self, place: usize, stream: &Stream) -> (Stream, Option<Matrix>) {
         let mut stream = stream.clone();
         let noise = self.draw(place, &mut stream);
         (stream, noise)
@@ -384,7 +384,7 @@ impl Expansion {
             common.own *= radial;
             common.cross *= cross;
             common.pair *= cross;
-            common.pairs *= output.mixed.pairs + cosine * (*correlation + common.turn);
+            common.pairs *= output.mixed.pairs + cosine * (*correlation + common.cosine_factor);
         }
         *at_output = Some(output);
         let gains: Vec<(Gain, Cosines)> = gains.drain(..).zip(cosines.iter().copied()).collect();

@@ -132,12 +132,13 @@ impl Fan<'_> {
         let mut commons = Vec::new();
         for j in 0..self.parts.len() {
             for i in 0..j {
-                let [[u, r, turn], [v, s, other]] = [self.parts[i].susceptibility, self.parts[j].susceptibility];
+                let [[u, r, cosine_factor], [v, s, other]] =
+                    [self.parts[i].susceptibility, self.parts[j].susceptibility];
                 let factor = factor(i, j);
                 commons.push(Common {
                     own: 2.0 * factor * u * v,
                     pairs: 2.0 * factor * u * v,
-                    turn: turn * other,
+                    cosine_factor: cosine_factor * other,
                     cross: factor * (u * s + r * v),
                     pair: 2.0 * factor * r * s * (1.0 - self.parts[i].correlation * self.parts[i].correlation),
                 });

@@ -103,7 +103,7 @@ impl Fluctuations {
         let moved = shift(map.moved) + bent;
         self.mean.fixed_rows_mut::<VARIABLES>(target.start).copy_from(&moved);
         self.covariance = &jacobian * &self.covariance * jacobian.transpose();
-        self.settle(parts[0], map.leading);
+        self.make_consistent(parts[0], map.leading);
         Step { parts: parts.to_vec(), places, jacobian, hessians: map.hessians, bent }
     }
 
@@ -114,7 +114,7 @@ impl Fluctuations {
         block += noise.covariance;
         let mut mean = self.mean.fixed_rows_mut::<VARIABLES>(start);
         mean += noise.drift;
-        self.settle(stream, leading);
+        self.make_consistent(stream, leading);
     }
 
     /// S of one stream.
@@ -134,10 +134,10 @@ impl Fluctuations {
     }
 
     /// Sets the means of U, R, R_A and R_B, averages over tokens, to those that follow from u_a and r_ab.
-    fn settle(&mut self, stream: usize, leading: f64) {
-        let settled = settled(&self.mean_of(stream), &self.of(stream), leading);
+    fn make_consistent(&mut self, stream: usize, leading: f64) {
+        let shift = consistency_shift(&self.mean_of(stream), &self.of(stream), leading);
         let mut mean = self.mean.fixed_rows_mut::<VARIABLES>(of_stream(stream).start);
-        mean += settled;
+        mean += shift;
     }
 }
 
@@ -156,7 +156,7 @@ impl Fluctuations {
         if let Some(noise) = pending {
             mean += noise.drift;
             covariance += noise.covariance;
-            mean += settled(&mean, &covariance, leading);
+            mean += consistency_shift(&mean, &covariance, leading);
         }
         let variance = covariance[(U, U)].max(0.0);
         Levels { ln_level: mean[U] + 0.5 * variance, correlation: mean[R] + covariance[(U, R)], variance }
@@ -165,7 +165,7 @@ impl Fluctuations {
 
 /// What the means of averages lack to be those of the tokens: E e^U is that of e^(u_a), E e^U R and E e^((u_a + U)/2) r_a are that of
 /// e^((u_a + u_b)/2) r_ab.
-fn settled(mean: &Vector, covariance: &Matrix, leading: f64) -> Vector {
+fn consistency_shift(mean: &Vector, covariance: &Matrix, leading: f64) -> Vector {
     let r = leading + mean[R_AB];
     let s = |i: usize, j: usize| covariance[(i, j)];
     // ln E e^((x + y)/2) less the means, and Cov((x + y)/2, r).

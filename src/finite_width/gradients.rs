@@ -62,7 +62,7 @@ pub(crate) struct Common {
     /// The same of E c_aa c_bb' and of E c_ab c_ba', on average, per E g_a² of the output.
     pub(crate) pairs: f64,
     /// The product of both parts' factors on the cosine of gradients.
-    pub(crate) turn: f64,
+    pub(crate) cosine_factor: f64,
 }
 
 impl Both {
@@ -145,8 +145,8 @@ impl Gradients {
         let entries = FourPoint::gaussian(before, self.cosines[(stream, stream)]);
         let responses = self.of[stream].given.responses(stream);
         self.of.iter_mut().for_each(|gradient| gradient.given.map(step));
-        let turn = self.times(stream, &step.places, (gain, cosines), answer, &responses);
-        self.meet(stream, &answers, &answer.with_gains, turn);
+        let cosine_factor = self.times(stream, &step.places, (gain, cosines), answer, &responses);
+        self.meet(stream, &answers, &answer.with_gains, cosine_factor);
         match answer.gradient {
             GradientEntries::Kept => {}
             GradientEntries::Drawn => {
@@ -170,27 +170,27 @@ impl Gradients {
         responses: &[Vector; 2],
     ) -> f64 {
         let Both { given, mixed, .. } = &mut self.of[stream];
-        let (count, after, turn) = (given.ln_own.gradient.len(), given.cosine.value, gain.cosine.value);
+        let (count, after, cosine_factor) = (given.ln_own.gradient.len(), given.cosine.value, gain.cosine.value);
         given.meet(&answer.with_gains, responses);
         given.add(mixed.added(&answer.transport));
         given.ln_own.add(&gain.ln_own.among(places, count));
         given.cosine = given.cosine.times(&gain.cosine.among(places, count));
         // Two tokens predict `cosines.output` · `gain.leading` at infinite width, the walk over all positions `cosines.input`.
         given.cosine.value += cosines.input - cosines.output * gain.leading;
-        *mixed = mixed.through(&answer.transport, [after, turn * after]);
-        self.cosines.row_mut(stream).scale_mut(turn);
-        self.cosines.column_mut(stream).scale_mut(turn);
-        self.levels.row_mut(2 * stream + 1).scale_mut(turn);
-        self.levels.column_mut(2 * stream + 1).scale_mut(turn);
-        turn
+        *mixed = mixed.through(&answer.transport, [after, cosine_factor * after]);
+        self.cosines.row_mut(stream).scale_mut(cosine_factor);
+        self.cosines.column_mut(stream).scale_mut(cosine_factor);
+        self.levels.row_mut(2 * stream + 1).scale_mut(cosine_factor);
+        self.levels.column_mut(2 * stream + 1).scale_mut(cosine_factor);
+        cosine_factor
     }
 
     /// Adds to W the covariance of the gains of one gradient with the noise that levels respond to.
-    fn meet(&mut self, stream: usize, answers: &DMatrix<f64>, [own, pair]: &[Vector; 2], turn: f64) {
+    fn meet(&mut self, stream: usize, answers: &DMatrix<f64>, [own, pair]: &[Vector; 2], cosine_factor: f64) {
         let cosine = self.of[stream].cosine();
         let with = Matrix2::new(own[U], cosine * pair[U], own[R], cosine * pair[R]);
         let mut both = answers * with;
-        both.row_mut(2 * stream + 1).scale_mut(turn);
+        both.row_mut(2 * stream + 1).scale_mut(cosine_factor);
         let mut columns = self.levels.columns_mut(2 * stream, 2);
         columns += &both;
         let mut rows = self.levels.rows_mut(2 * stream, 2);
@@ -214,15 +214,15 @@ impl Gradients {
         let cosine = self.of[first].cosine();
         let entries = FourPoint::gaussian(cosine, self.cosines[(first, first)]);
         for ((&part, (gain, cosines)), answer) in parts.iter().zip(gains).zip(answers) {
-            let turn = self.times(part, &step.places, (gain, *cosines), answer, &responses);
+            let cosine_factor = self.times(part, &step.places, (gain, *cosines), answer, &responses);
             if let GradientEntries::Times(factors) = answer.gradient {
                 // What those of the output made of it is in W.
-                let turned = Matrix2::from_diagonal(&[1.0, turn].into());
+                let turned = Matrix2::from_diagonal(&[1.0, cosine_factor].into());
                 let before = turned * self.added(entries, cosine, answer.width) * turned;
                 let pending = self.added(entries.times(factors), self.of[part].cosine(), answer.width) - before;
                 self.of[part].pending = pending;
             }
-            self.meet(part, &to_output, &answer.with_gains, turn);
+            self.meet(part, &to_output, &answer.with_gains, cosine_factor);
         }
     }
 

@@ -94,8 +94,8 @@ impl Stream {
     }
 
     /// The susceptibility behind a map with this factor on the cosine of gradients.
-    pub(crate) fn susceptible(&self, jacobian: &Matrix, turn: f64) -> [f64; 3] {
+    pub(crate) fn susceptible(&self, jacobian: &Matrix, cosine_factor: f64) -> [f64; 3] {
         let [u, r, cosine] = self.susceptibility;
-        [u * jacobian[(U_A, U_A)], r * jacobian[(R_AB, R_AB)], cosine * turn]
+        [u * jacobian[(U_A, U_A)], r * jacobian[(R_AB, R_AB)], cosine * cosine_factor]
     }
 }

@@ -309,8 +309,8 @@ impl Walk {
     }
 
     /// A sum whose branches are kept or dropped where this walk has decided it.
-    pub(super) fn settled(&self, at: &Site, sum: &Sum) -> Sum {
-        settled(sum, self.masks.settled(at.path()))
+    pub(super) fn with_kept_branches(&self, at: &Site, sum: &Sum) -> Sum {
+        with_kept(sum, self.masks.settled(at.path()))
     }
 
     /// The output of a sum, given which branches are kept where their masks change E y² much.
@@ -318,7 +318,7 @@ impl Walk {
         /// Of ln |y|², by one mask.
         const LARGE: f64 = 0.01;
         loop {
-            let settled = self.settled(at, sum);
+            let settled = self.with_kept_branches(at, sum);
             let y = settled.merge(x, parts);
             let variances =
                 (0..parts.len()).map(|index| (index, ln_square_variance(&settled.branches[index], &parts[index], &y)));
@@ -397,7 +397,7 @@ pub(super) fn last_step(norm: &Norm, y: &Signal<f64>) -> Signal<f64> {
 }
 
 /// A sum of which it is known that branches are kept, or are not.
-fn settled(sum: &Sum, known: impl Iterator<Item = (usize, bool)>) -> Sum {
+fn with_kept(sum: &Sum, known: impl Iterator<Item = (usize, bool)>) -> Sum {
     let shell = |branch: &Branch| Branch { body: Vec::new(), ..*branch };
     let mut branches: Vec<Branch> = sum.branches.iter().map(shell).collect();
     for (index, kept) in known {
@@ -596,7 +596,7 @@ impl Interpreter<'_> for Walk {
                 vec![experts]
             }
             (Fan::Concat(concat), Kept::Fan(x, parts)) => concat.split(x, parts, &gradient),
-            (Fan::Sum(sum), Kept::Fan(x, parts)) => self.settled(at, sum).split(x, parts, &gradient),
+            (Fan::Sum(sum), Kept::Fan(x, parts)) => self.with_kept_branches(at, sum).split(x, parts, &gradient),
             (Fan::Product(product), Kept::Fan(x, parts)) => product.split(x, parts, &gradient),
             _ => unreachable!("merge keeps what fits the fan"),
         })

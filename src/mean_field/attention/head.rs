@@ -161,7 +161,7 @@ fn output<S: Scalar>(
 ) -> Kernel<S> {
     let Head { seen, rows, factors, .. } = head;
     let masked = masked(attention);
-    let Mean { flat, shift: [shift, turned] } = mean;
+    let Mean { flat, shift: [shift, transposed] } = mean;
     let spread = seen.spread.before();
     let own = query.own.iter().zip(rows).enumerate().map(|(node, (&own, row))| {
         let sharp = own * (row.squares() * spread.own[node] + row.shift() * shift.own[node] * 2.0) * variance;
@@ -170,7 +170,7 @@ fn output<S: Scalar>(
     let pairs = query.pairs.iter().zip(&factors[0]).enumerate().map(|(point, (&product, &factor))| {
         let [a, c] = query.positions.ends(point, &query.own);
         let [of_a, of_c] = query.positions.at_ends(point, rows);
-        let mean_rows = a * of_a.shift() * shift.pairs[point] + c * of_c.shift() * turned.pairs[point];
+        let mean_rows = a * of_a.shift() * shift.pairs[point] + c * of_c.shift() * transposed.pairs[point];
         flat.pairs[point] + (product * spread.pairs[point] * factor + mean_rows) * variance
     });
     query.with(flat.ln_unit, own.collect(), pairs.collect())

@@ -64,7 +64,7 @@ impl<S: Scalar> Masked<S> {
             flat.pairs.iter_mut().zip(repeats.flat.iter().flatten()).for_each(|(flat, &gain)| *flat += gain);
         }
         let chart = &operators.sums.chart;
-        let turned = chart.turn(&shift);
+        let transposed = chart.transposed(&shift);
         let traces = key.trace.iter().zip(&value.trace).map(|(&key, &value)| key * value).collect();
         let all = Moments { traces, spread: own.clone() };
         let smooth = Smooth::new(operators, [&key, &value], spread.before());
@@ -75,11 +75,12 @@ impl<S: Scalar> Masked<S> {
             trace: value.trace.clone(),
             drawn: Some(Drawn {
                 spread: kernel(both, &repeats.spread),
-                shift: [&repeats.shift, &chart.turn(&repeats.shift)].map(|all| kernel(both, &operators.lower(all))),
+                shift: [&repeats.shift, &chart.transposed(&repeats.shift)]
+                    .map(|all| kernel(both, &operators.lower(all))),
             }),
         });
         let groups = groups.or_else(|| KeyGroups::given([&key.side.kernel, &value.side.kernel], &value.trace));
-        let mean = Mean { flat, shift: [shift, turned].map(|all| kernel(both, &operators.lower(&all))) };
+        let mean = Mean { flat, shift: [shift, transposed].map(|all| kernel(both, &operators.lower(&all))) };
         let seen = Seen {
             keys,
             trace: key.trace.clone(),
@@ -101,7 +102,7 @@ fn spread<S: Scalar>(operators: &Operators, key: &Ahead<S>, value: &Ahead<S>) ->
     let limit = operators.diagonal(&products);
     let own = key.side.kernel.own.iter().zip(&value.side.kernel.own).zip(&limit);
     let own: Vec<S> = own.map(|((&key, &value), &limit)| key * value - limit).collect();
-    let rows = sums.chart.turn(&operators.over_keys(&sums.chart.all(&products), true));
+    let rows = sums.chart.transposed(&operators.over_keys(&sums.chart.all(&products), true));
     let (together, own_together) = (operators.lower(&sums.forward.of(&rows)), sums.own.of(&own));
     let [smooth, of_values, of_keys] = crossed(operators, key, value);
     let at = |rotated: Option<&Rotated>| -> Vec<S> {
@@ -112,7 +113,7 @@ fn spread<S: Scalar>(operators: &Operators, key: &Ahead<S>, value: &Ahead<S>) ->
             }
             None => added(&smooth, &added(&of_values, &of_keys)),
         };
-        let both = added(&operators.lower(&crossed), &operators.lower(&sums.chart.turn(&crossed)));
+        let both = added(&operators.lower(&crossed), &operators.lower(&sums.chart.transposed(&crossed)));
         let together = added(&together, &turned(&own_together));
         let averages = multiplied(&added(&key.smooth, &turned(&key.own_sums)), &value.side.averages);
         added(&together, &averages).into_iter().zip(both).map(|(sum, both)| sum - both).collect()
@@ -123,9 +124,9 @@ fn spread<S: Scalar>(operators: &Operators, key: &Ahead<S>, value: &Ahead<S>) ->
 /// N at all points, (row c, position a): of different tokens, and of own parts of values and of keys.
 fn crossed<S: Scalar>(operators: &Operators, key: &Ahead<S>, value: &Ahead<S>) -> [Vec<S>; 3] {
     let sums = &operators.sums;
-    let smooth = sums.forward.of(&multiplied(&key.turned, &value.turned));
-    let of_values = sums.both.of(&multiplied(&value.own_at_second, &key.turned));
-    let of_keys = sums.both.of(&multiplied(&key.own_at_second, &value.turned));
+    let smooth = sums.forward.of(&multiplied(&key.transposed, &value.transposed));
+    let of_values = sums.both.of(&multiplied(&value.own_at_second, &key.transposed));
+    let of_keys = sums.both.of(&multiplied(&key.own_at_second, &value.transposed));
     let of_keys = added(&of_keys, &sums.cubes.of(&multiplied(&key.side.own, &value.side.own)));
     [smooth, of_values, of_keys]
 }
@@ -134,15 +135,15 @@ fn crossed<S: Scalar>(operators: &Operators, key: &Ahead<S>, value: &Ahead<S>) -
 fn shift<S: Scalar>(operators: &Operators, key: &Ahead<S>, value: &Ahead<S>) -> Vec<S> {
     let chart = &operators.sums.chart;
     let half = S::from(0.5);
-    let long = multiplied(&operators.at_second(&key.side.kernel.own), &value.turned);
+    let long = multiplied(&operators.at_second(&key.side.kernel.own), &value.transposed);
     let long = operators.sums.forward.of(&long).into_iter().map(|long| long * half);
-    let squares = operators.sums.squares.of(&multiplied(&key.own_at_second, &value.turned));
+    let squares = operators.sums.squares.of(&multiplied(&key.own_at_second, &value.transposed));
     let by_values: Vec<S> = long.zip(squares).map(|(long, square)| long - square).collect();
-    let by_values = chart.turn(&by_values);
+    let by_values = chart.transposed(&by_values);
     let own = chart.all(&operators.sums.own.of(&multiplied(&key.side.kernel.own, &value.side.own)));
     let averages = chart.all(&value.side.averages);
     let leaning = |node: usize, own: S| (own - key.trace[node]) * half;
-    let both = operators.sums.both.of(&multiplied(&value.own_at_second, &key.turned));
+    let both = operators.sums.both.of(&multiplied(&value.own_at_second, &key.transposed));
     let cubes = operators.sums.cubes.of(&multiplied(&key.side.own, &value.side.own));
     let triple = triple(operators, key, value);
     let at = |place: usize| {
@@ -157,7 +158,7 @@ fn shift<S: Scalar>(operators: &Operators, key: &Ahead<S>, value: &Ahead<S>) -> 
 fn triple<S: Scalar>(operators: &Operators, key: &Ahead<S>, value: &Ahead<S>) -> Vec<S> {
     let chart = &operators.sums.chart;
     let variance = |side: &Ahead<S>| -> Vec<S> {
-        let squares = chart.turn(&operators.sums.forward.of(&multiplied(&side.turned, &side.turned)));
+        let squares = chart.transposed(&operators.sums.forward.of(&multiplied(&side.transposed, &side.transposed)));
         let means = chart.all(&side.smooth);
         let variance = |(square, &mean): (S, &S)| {
             let variance = square - mean * mean;
@@ -290,14 +291,14 @@ impl<S: Scalar> Masked<S> {
         let pairs = weights.positions.class_mean(|point| weights.pairs[point]);
         let own: Few<S> = weights.own.iter().zip(operators.diagonal(&pairs)).map(|(&own, limit)| own - limit).collect();
         // (N W)(a, b') at (row b', position a).
-        let rows = chart.turn(&operators.over_queries(&chart.all(&pairs)));
+        let rows = chart.transposed(&operators.over_queries(&chart.all(&pairs)));
         let (all, own_all) = (operators.lower(&sums.backward.of(&rows)), sums.own_backward.of(&own));
         let smooth = sums.backward.of(&multiplied(&rows, &of.rows));
         let of_keys = sums.both_backward.of(&own_times(&rows));
         let of_queries = sums.both_backward.of(&multiplied(&operators.at_second(&own), &of.rows));
         let of_queries = added(&of_queries, &own_times(&sums.cubes_backward.of(&own)));
         let averages = operators.over_queries(&chart.all(&multiplied(&pairs, &of.averages)));
-        let averages = operators.lower(&sums.backward.of(&chart.turn(&averages)));
+        let averages = operators.lower(&sums.backward.of(&chart.transposed(&averages)));
         let own_averages = sums.own_backward.of(&multiplied(&own, &of.own_averages));
         let at = |before: Option<&Rotated>| -> Kernel<S> {
             let turned = |own: &[S]| before.map_or_else(|| own.to_vec(), |by| scaled(own, &by.at_lower_points));
@@ -307,7 +308,7 @@ impl<S: Scalar> Masked<S> {
                 }
                 None => added(&smooth, &added(&of_keys, &of_queries)),
             };
-            let both = added(&operators.lower(&crossed), &operators.lower(&chart.turn(&crossed)));
+            let both = added(&operators.lower(&crossed), &operators.lower(&chart.transposed(&crossed)));
             let all = added(&all, &turned(&own_all));
             let rest = added(&averages, &turned(&own_averages));
             let rest: Vec<S> = rest.iter().zip(&both).map(|(&average, &both)| average - both).collect();

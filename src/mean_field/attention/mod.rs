@@ -56,7 +56,7 @@ pub(crate) struct Attended<S> {
 }
 
 /// The gradient that is the sum of these, each times its factor.
-fn turned<S: Scalar>(parts: &[(f64, Turned<S>)]) -> Gradient<S> {
+fn summed<S: Scalar>(parts: &[(f64, Turned<S>)]) -> Gradient<S> {
     let sum = |of: &dyn Fn(&Turned<S>) -> Kernel<S>| {
         let kernels: Vec<(f64, Kernel<S>)> = parts.iter().map(|(factor, part)| (*factor, of(part))).collect();
         Kernel::sum(kernels.iter().map(|(factor, kernel)| (*factor, kernel)))
@@ -162,7 +162,7 @@ impl<S: Scalar> Attended<S> {
             at_keys.push((head.share * group * steps, keys));
             at_queries.push((head.share * steps, head.at_queries(attention, gamma)));
         }
-        let [at_queries, at_keys] = [at_queries, at_keys].map(|parts| turned(&parts));
+        let [at_queries, at_keys] = [at_queries, at_keys].map(|parts| summed(&parts));
         let at_values = Gradient::independent(Kernel::sum(at_values.iter().map(|(factor, part)| (*factor, part))));
         let shares = |of: &Signal<S>| Some(of.parts.as_ref()?.iter().map(|part| part.squares).collect());
         vec![

@@ -109,7 +109,7 @@ impl Operators {
         let positions = &kernel.positions;
         let sums = &self.sums;
         let rows = sums.forward.of(&sums.chart.all(&positions.class_mean(|point| kernel.pairs[point])));
-        let averages = self.diagonal(&self.lower(&sums.forward.of(&sums.chart.turn(&rows))));
+        let averages = self.diagonal(&self.lower(&sums.forward.of(&sums.chart.transposed(&rows))));
         positions.sum(|node| averages[node]) / positions.length
     }
 
@@ -161,7 +161,7 @@ impl Operators {
     /// Wᵀ M W at lower points, from M at lower points and its own values.
     pub(super) fn gathered<S: Scalar>(&self, pairs: &[S], own: &[S]) -> Vec<S> {
         let own: Vec<S> = own.iter().zip(self.diagonal(pairs)).map(|(&own, limit)| own - limit).collect();
-        let rows = self.sums.chart.turn(&self.sums.backward.of(&self.sums.chart.all(pairs)));
+        let rows = self.sums.chart.transposed(&self.sums.backward.of(&self.sums.chart.all(pairs)));
         added(&self.lower(&self.sums.backward.of(&rows)), &self.sums.own_backward.of(&own))
     }
 

@@ -44,7 +44,7 @@ impl<S: Scalar> Difference<S> {
 
     /// Σ_b≠d W_ab W_ad δ_bd over Σ_b≠d W_ab W_ad.
     fn mean(&self, operators: &Operators) -> Few<S> {
-        let sums = operators.with_jump(Jump::Forward, &operators.sums.chart.turn(&self.rows));
+        let sums = operators.with_jump(Jump::Forward, &operators.sums.chart.transposed(&self.rows));
         let pairs = |&most: &f64| if most > 1.0 { most / (most - 1.0) } else { 0.0 };
         let sums = operators.diagonal(&operators.lower(&sums)).into_iter().zip(&operators.sums.most);
         sums.map(|(sum, most)| sum * pairs(most)).collect()
@@ -58,20 +58,20 @@ impl<S: Scalar> Repeats<S> {
         let chart = &operators.sums.chart;
         let both = multiplied(&of_key.lower, &of_value.lower);
         let limit = multiplied(&of_key.limit, &of_value.limit);
-        let rows = multiplied(&chart.turn(&of_key.rows), &chart.turn(&of_value.rows));
+        let rows = multiplied(&chart.transposed(&of_key.rows), &chart.transposed(&of_value.rows));
         let all = chart.all(&both);
         let squares = operators.without_own(&operators.sums.squares.of(&all), &limit, 2);
         let alone = operators.without_own(&operators.sums.forward.of(&all), &limit, 1);
         let (first, second, together) = (ids.excess_of_both(), ids.excess(), ids.covariance());
         let jump = |sum: Jump, f: &[S]| operators.with_jump(sum, f);
-        let turned = chart.turn(&squares);
+        let transposed = chart.transposed(&squares);
 
         // N, M: (row c, position a).
-        let crossed = sum_of(&[(together, &jump(Jump::Forward, &rows)), (second, &jump(Jump::Forward, &turned))]);
+        let crossed = sum_of(&[(together, &jump(Jump::Forward, &rows)), (second, &jump(Jump::Forward, &transposed))]);
         let of_rows = jump(Jump::Squares, &rows);
-        let apart = operators.lower(&jump(Jump::Squares, &turned));
+        let apart = operators.lower(&jump(Jump::Squares, &transposed));
         let mean = {
-            let [of_rows, other] = [&of_rows, &chart.turn(&of_rows)].map(|all| operators.lower(all));
+            let [of_rows, other] = [&of_rows, &chart.transposed(&of_rows)].map(|all| operators.lower(all));
             let own = operators.diagonal(&apart);
             let own = operators.at_lower_ends(&own);
             let at = |index: usize| {
@@ -82,11 +82,12 @@ impl<S: Scalar> Repeats<S> {
             (0..apart.len()).map(at).collect::<Vec<S>>()
         };
         let spread = {
-            let turned = operators.lower(&chart.turn(&crossed));
+            let transposed = operators.lower(&chart.transposed(&crossed));
             let crossed = operators.lower(&crossed);
-            (0..mean.len()).map(|index| mean[index] - crossed[index] - turned[index]).collect()
+            (0..mean.len()).map(|index| mean[index] - crossed[index] - transposed[index]).collect()
         };
-        let shift = shift(operators, [&rows, &of_rows], [&turned, &chart.turn(&alone)], [first, second, together]);
+        let shift =
+            shift(operators, [&rows, &of_rows], [&transposed, &chart.transposed(&alone)], [first, second, together]);
         let differences = [&of_key, &of_value].map(|of| of.mean(operators));
         Some(Self { flat: flat(operators, &of_value, ids), spread, shift, differences })
     }
@@ -104,8 +105,8 @@ fn shift<S: Scalar>(
     let both = |f: &[S]| operators.with_jump(Jump::Both, f);
     let (of_squares, of_alone, own_rows) = (both(squares), both(alone), both(rows));
     // Σ_b W_ab² ρ(b, c)² and Σ_b W_ab ρ(b, c)², (row a, position c).
-    let by_square = chart.turn(of_rows);
-    let by_weight = chart.turn(&operators.with_jump(Jump::Forward, rows));
+    let by_square = chart.transposed(of_rows);
+    let by_weight = chart.transposed(&operators.with_jump(Jump::Forward, rows));
     let product = |of: &[S], place: usize| root(of[diagonals[chart.points[place].0]] * of[place]);
     let at = |place: usize| {
         let mean =
@@ -118,7 +119,7 @@ fn shift<S: Scalar>(
 /// What P gains in each class, at lower points.
 fn flat<S: Scalar>(operators: &Operators, difference: &Difference<S>, ids: &Repetition) -> [Vec<S>; 2] {
     let chart = &operators.sums.chart;
-    let [rows, turned] = [&difference.rows, &chart.turn(&difference.rows)].map(|all| operators.lower(all));
+    let [rows, transposed] = [&difference.rows, &chart.transposed(&difference.rows)].map(|all| operators.lower(all));
     let own: Vec<S> = chart.diagonals().map(|diagonal| difference.rows[diagonal + 1]).collect();
     let own_at_ends = operators.at_lower_ends(&own);
     let at = |index: usize| {
@@ -127,7 +128,7 @@ fn flat<S: Scalar>(operators: &Operators, difference: &Difference<S>, ids: &Repe
         let [wa, wb] = operators.own_weights(place);
         let [query, key] = [operators.sums.query_weights[place], operators.sums.key_weights[place]];
         let third =
-            (rows[index] - difference.lower[index] * wb) * wa + (turned[index] - difference.lower[index] * wa) * wb;
+            (rows[index] - difference.lower[index] * wb) * wa + (transposed[index] - difference.lower[index] * wa) * wb;
         let third =
             third + own[node] * key + own_at_ends[index] * query - difference.lower[index] * (2.0 * query * key);
         [difference.lower[index] * (wa * wb + query * key), third]

@@ -24,8 +24,8 @@ pub(super) struct Side<S> {
 pub(super) struct Ahead<S> {
     pub(super) side: Side<S>,
     pub(super) own_at_second: Vec<S>,
-    /// R turned round.
-    pub(super) turned: Vec<S>,
+    /// R transposed.
+    pub(super) transposed: Vec<S>,
     /// What P has from pairs of different tokens, and from tokens themselves where they meet at one place.
     pub(super) smooth: Vec<S>,
     pub(super) own_sums: Vec<S>,
@@ -42,8 +42,8 @@ impl<S: Scalar> Ahead<S> {
         let diagonal = operators.diagonal(&pairs);
         let own: Few<S> = kernel.own.iter().zip(&diagonal).map(|(&own, &limit)| own - limit).collect();
         let rows = operators.over_keys(&operators.sums.chart.all(&pairs), is_key);
-        let turned = operators.sums.chart.turn(&rows);
-        let smooth = operators.lower(&operators.sums.forward.of(&turned));
+        let transposed = operators.sums.chart.transposed(&rows);
+        let smooth = operators.lower(&operators.sums.forward.of(&transposed));
         let own_sums = operators.sums.own.of(&own);
         let at_rest = added(&smooth, &own_sums);
         let own_averages = operators.diagonal(&at_rest);
@@ -56,6 +56,6 @@ impl<S: Scalar> Ahead<S> {
             trace.map(|((&square, &own), &most)| if most < 1.5 { S::from(0.0) } else { square - own }).collect();
         let own_at_second = operators.at_second(&own);
         let side = Side { kernel, common, own, rows, averages, own_averages, is_key };
-        Self { side, own_at_second, turned, smooth, own_sums, trace }
+        Self { side, own_at_second, transposed, smooth, own_sums, trace }
     }
 }

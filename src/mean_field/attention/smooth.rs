@@ -56,10 +56,10 @@ impl<S: Scalar> Smooth<S> {
             square.into_iter().zip(operators.diagonal(&side.smooth)).map(|(square, mean)| square - mean).collect()
         });
         let rows = operators.over_keys(&sums.chart.all(&multiplied(&of_keys, &of_values)), true);
-        let together = operators.lower(&sums.forward.of(&sums.chart.turn(&rows)));
+        let together = operators.lower(&sums.forward.of(&sums.chart.transposed(&rows)));
         let [key, value] = sides;
-        let crossed = sums.forward.of(&multiplied(&key.turned, &value.turned));
-        let both = added(&operators.lower(&crossed), &operators.lower(&sums.chart.turn(&crossed)));
+        let crossed = sums.forward.of(&multiplied(&key.transposed, &value.transposed));
+        let both = added(&operators.lower(&crossed), &operators.lower(&sums.chart.transposed(&crossed)));
         let means = added(&together, &multiplied(&key.smooth, &value.smooth));
         let spread: Vec<S> = means.into_iter().zip(both).map(|(all, both)| all - both).collect();
         let shares = spread.iter().zip(&all.pairs).map(|(&part, &all)| share(part, all)).collect();

@@ -43,7 +43,7 @@ pub(crate) struct Chart {
     /// The values at all points from those at the lower ones.
     pub(super) full: Sparse,
     /// f(s, t) at every point from f(t, s).
-    pub(super) turn: Sparse,
+    pub(super) transposition: Sparse,
 }
 
 impl Chart {
@@ -75,9 +75,9 @@ impl Chart {
             lower,
             at,
             full: Sparse::default(),
-            turn: Sparse::default(),
+            transposition: Sparse::default(),
         };
-        chart.turn = chart.turned();
+        chart.transposition = chart.transposition();
         chart.full = chart.completed();
         chart
     }
@@ -120,7 +120,7 @@ impl Chart {
         entries
     }
 
-    fn turned(&self) -> Sparse {
+    fn transposition(&self) -> Sparse {
         Sparse::new(self.points.iter().enumerate().map(|(place, &(k, position))| {
             let node = self.nodes()[k];
             if position == node {
@@ -140,7 +140,11 @@ impl Chart {
             if place_among_lower[place] != u32::MAX {
                 return smallvec![(place_among_lower[place], 1.0)];
             }
-            self.turn.row(place).iter().map(|&(column, weight)| (place_among_lower[column as usize], weight)).collect()
+            self.transposition
+                .row(place)
+                .iter()
+                .map(|&(column, weight)| (place_among_lower[column as usize], weight))
+                .collect()
         }))
     }
 
@@ -248,8 +252,8 @@ impl Chart {
     }
 
     /// f(s, t) at all points from f(t, s).
-    pub(crate) fn turn<S: Scalar>(&self, all: &[S]) -> Vec<S> {
-        self.turn.times(all).collect()
+    pub(crate) fn transposed<S: Scalar>(&self, all: &[S]) -> Vec<S> {
+        self.transposition.times(all).collect()
     }
 }
 

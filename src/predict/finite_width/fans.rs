@@ -74,7 +74,7 @@ impl Walk {
         let attention = if let Fan::Attention(attention) = fan { Some(attention) } else { None };
         let memory = attention.and_then(|attention| attention.memory).filter(|_| part > 0);
         if part == 0 {
-            let (settled, drawn) = self.expansion.settle(place, &stream);
+            let (settled, drawn) = self.expansion.draw_before_fork(place, &stream);
             stream = settled;
             let settled = Some(Arc::new(stream.clone()));
             self.forks.push(Forked { drawn, settled, ..Forked::default() });
@@ -183,7 +183,7 @@ impl Walk {
                 let given = self.expansion.given(place);
                 let part = |leading: LeadingGradient<f64>| {
                     let (_, cosine) = levels(&leading.kernel);
-                    Gradient::new(leading, place, Some(Inside::new(given.turned(cosine))))
+                    Gradient::new(leading, place, Some(Inside::new(given.with_cosine(cosine))))
                 };
                 parts.into_iter().map(part).collect()
             }

@@ -225,7 +225,7 @@ impl Walk {
         let ratio = (y.ln_level() - x.moments.ln_level()).exp();
         let (stream, merged) = match of {
             Fan::Sum(sum) => {
-                let sum = self.leading.settled(at, sum);
+                let sum = self.leading.with_kept_branches(at, sum);
                 let map = |means: &[[f64; 2]]| of_parts::<Sum>(&sum, &about(means), y);
                 self.expansion.sum(&x.stream, &places, streams, map, (ratio, &means))
             }

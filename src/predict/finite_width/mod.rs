@@ -213,7 +213,7 @@ impl Walk {
     }
 
     /// Turns to the stream of a site.
-    fn turn(&mut self, at: &Site) {
+    fn switch_stream(&mut self, at: &Site) {
         let wanted = |away: &&mut Away| away.name == at.stream();
         if self.stream != at.stream()
             && let Some(away) = self.away.iter_mut().find(wanted)
@@ -226,7 +226,7 @@ impl Walk {
 
     /// Starts the way back through a stream, where this gradient is the first.
     fn start(&mut self, at: &Site, gradient: &Gradient, width: f64) {
-        self.turn(at);
+        self.switch_stream(at);
         if !self.expansion.has_gradients() {
             let [ln_own, cosine] = gradient.arrived;
             self.expansion.seed([ln_own, levels(&gradient.leading.kernel).1 + cosine], width);
@@ -249,7 +249,7 @@ impl Interpreter<'_> for Walk {
     }
 
     fn source_backward(&mut self, at: &Site, stream: &Stream, gradient: Gradient) -> Result<(), PredictError> {
-        self.turn(at);
+        self.switch_stream(at);
         self.leading.added = self.without_signal(&gradient, &Fluctuations::none());
         self.leading.source_backward(at, stream, gradient.leading)
     }
@@ -409,7 +409,7 @@ impl Interpreter<'_> for Walk {
     }
 
     fn observe_gradient(&mut self, at: &Site, gradient: &Gradient) {
-        self.turn(at);
+        self.switch_stream(at);
         let fluctuations = self.observed.pop().expect("the way back observes what the way there did");
         if !self.leading.tells(at) {
             return;
