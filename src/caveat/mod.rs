@@ -48,11 +48,11 @@ pub enum Condition {
     SmoothScores(f64),
     /// E x/√(E x²) of the input of an activation.
     MeanAtActivation(f64),
-    /// Variance of ln |y|² by the mask of one branch.
+    /// Variance v of ln |y|² by the mask of one branch: to first order E 1/|y|², which gradients go with, is larger by a share v.
     AveragedBranches(f64),
     /// How many networks have to be averaged over.
     RareSequences(f64),
-    /// Standard deviation of ln |x|² between networks.
+    /// Standard deviation s of ln |x|² between networks: of Gaussian logarithms, second order leaves s⁴/8 of E |x|² out.
     SecondOrder(f64),
     /// The same where no expansion holds.
     InfiniteWidth(f64),
@@ -156,8 +156,9 @@ impl Condition {
             ),
             Self::SecondOrder(deviation) => format!(
                 "signals differ by a factor from network to network (standard deviation of ln |x|² {}), of which two orders \
-                 are followed. Numbers may be off by 2 to 15 %",
-                short(*deviation)
+                 are followed. Numbers may be off by a share of {}",
+                short(*deviation),
+                short(deviation.powi(4) / 8.0)
             ),
             Self::InfiniteWidth(deviation) => {
                 let deviation = if deviation.is_finite() { short(*deviation) } else { "beyond all numbers".to_owned() };

@@ -1,4 +1,6 @@
-//! Smooth parts of keys and of values, what near ones have in common: D and tr without own parts, and without groups of one id.
+//! Smooth parts of keys and of values, what near ones have in common: D and tr ([`super::masked`]) with own parts V_bb − lim V_bd set to zero.
+//!
+//! Where ids are given, what tokens with one id have in common beyond others is subtracted first: it is not smooth. Source: ours.
 
 use super::groups::without_same_ids;
 use super::operators::{Operators, added, multiplied};
