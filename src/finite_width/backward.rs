@@ -16,9 +16,9 @@
 
 use nalgebra::DMatrix;
 
-use super::chart::{Quadratic, R, R_A, R_AB, R_B, VARIABLES};
 use super::forward::{Fluctuations, Step, average, of_stream};
 use super::noise::{Matrix, Vector};
+use super::variables::{Quadratic, R, R_A, R_AB, R_B, VARIABLES};
 
 /// The gradient of one stream, given the variables of all.
 #[derive(Clone, Debug)]
@@ -76,7 +76,7 @@ impl Conditional {
 
     /// Adds to what the cosine answers to the overlap of two tokens beyond what they share with all, so that its expectation with r_ab is
     /// larger by `more`; by `most` at most.
-    pub(crate) fn lean(&mut self, stream: usize, [more, most]: [f64; 2], fluctuations: &Fluctuations) {
+    pub(crate) fn add_pair_slope(&mut self, stream: usize, [more, most]: [f64; 2], fluctuations: &Fluctuations) {
         /// Of the variance of cosines, what is rounding.
         const NOTHING: f64 = 1e-6;
         let covariance = fluctuations.of(stream);
@@ -163,8 +163,8 @@ impl Quadratic {
         self.value -= of_output.dot(&step.bent);
         self.pull(&step.jacobian);
         for (&slope, hessian) in of_output.iter().zip(&step.hessians) {
-            for (i, &row) in step.places.iter().enumerate() {
-                for (j, &column) in step.places.iter().enumerate() {
+            for (i, &row) in step.columns.iter().enumerate() {
+                for (j, &column) in step.columns.iter().enumerate() {
                     self.hessian[(row, column)] += slope * hessian[(i, j)];
                 }
             }
@@ -212,7 +212,7 @@ mod tests {
         (fluctuations.covariance[(R_AB, R_AB)], fluctuations.covariance[(R, R)]) = (0.02, 0.001);
         for (most, expected) in [(1e9, 0.003), (0.15, 0.0015)] {
             let mut given = Conditional::independent(0.5);
-            given.lean(0, [0.003, most], &fluctuations);
+            given.add_pair_slope(0, [0.003, most], &fluctuations);
             let with = given.cosine.gradient.dot(&fluctuations.covariance.column(R_AB));
             assert!((with - expected).abs() < 1e-9, "{with} {expected}");
         }

@@ -1,15 +1,26 @@
 //! What a component does at finite width beside its map: entries that it draws, what they have to do with gradients, and c_ab = x_a·g_b.
+//!
+//! ```text
+//!               becomes                                        adds to ln E g_a²      to ln E g_a g_b
+//! linear map    ρ − 1 → k (ρ − 1), α − 1 → k (α − 1)            k (ρ − 1)/n            (2 − c²) k (α − 1)/n
+//! norm          ρ → (1 − s)² ρ,    α → (1 − s)² α               −s (2 − s) ρ/n         −(2 − c²) s (2 − s) α/n
+//! activation    ρ and α of φ(u)φ'(u) (`entries.rs`)             r·Cov(entries, ln gain)
+//! dropout       ρ → ρ, α − 1 → (α − 1)/(1 − p)                  the same of masks
+//! ```
+//!
+//! c: token correlation of the input, n: its width, k: share of E y² that is not the bias, s: E x²/(E x² + ε). A linear map conserves g·x, a
+//! norm removes it. Derived in docs/expansion.md, section 4.
 
 use sigprop_stack::{Dropout, Linear, Norm, NormKind};
 
-use super::chart::{R, R_A, R_AB, R_B, U, U_A, U_B};
 use super::entries::EntryMoments;
 use super::mixed::{Affine, Transport};
-use super::noise::{FourPoint, GainCovariances, Matrix, Vector, in_chart, shift};
+use super::noise::{FourPoint, GainCovariances, Matrix, Vector, in_variables, shift};
 use super::stream::{Centred, Stream};
+use super::variables::{R, R_A, R_AB, R_B, U, U_A, U_B};
 
 /// A component between `x` and an output of the correlation `r`, of `length` tokens.
-pub(crate) struct Place<'x> {
+pub(crate) struct Context<'x> {
     pub(crate) x: &'x Stream,
     pub(crate) r: f64,
     pub(crate) length: f64,
@@ -52,7 +63,7 @@ pub(crate) enum GradientEntries {
     Times(FourPoint),
 }
 
-impl Place<'_> {
+impl Context<'_> {
     /// What changes no law.
     pub(crate) fn unchanged(&self) -> Answer {
         Answer {
@@ -229,7 +240,7 @@ impl Place<'_> {
         let [own, pair] = moments.gains.vectors(self.length).map(|with| with / n);
         let [isotropic, kept] = moments.radial;
         let met = 2.0 * pair[U_A] - self.r * pair[R_AB];
-        let with_gains = [own, pair].map(|with| in_chart(with, self.r));
+        let with_gains = [own, pair].map(|with| in_variables(with, self.r));
         let centred = self.activation_centred(moments, mean_share, (with_gains, [own[U_A], met]));
         let of_pairs = self.covariance[(R_AB, R_AB)];
         Answer {
@@ -269,7 +280,7 @@ impl Place<'_> {
             for correlation in [R_AB, R_A, R_B, R] {
                 with[correlation] /= 1.0 - mean;
             }
-            in_chart(rest, r) - with
+            in_variables(rest, r) - with
         };
         Centred {
             entries: moments.centred(self.covariance[(R_AB, R_AB)]),
@@ -291,7 +302,7 @@ impl Place<'_> {
             centred: None,
             ones: [kept * self.x.ones[0] + dropout.rate, self.x.ones[1] * kept],
             variance: None,
-            with_gains: with_gains.map(|with| in_chart(with / n, r)),
+            with_gains: with_gains.map(|with| in_variables(with / n, r)),
             transport: Transport {
                 cross: Affine { isotropic: 1.0, kept: kept.recip() },
                 ones: Affine { isotropic: 1.0, kept },

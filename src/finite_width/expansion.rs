@@ -5,14 +5,14 @@ use sigprop_stack::Attention;
 
 use super::attention::{AtPath, Attending, Leading};
 use super::backward::Conditional;
-use super::chart::{Gain, Map, Quadratic, R_AB, U, U_A, U_B, VARIABLES};
-use super::component::{Answer, Place};
-use super::fan::Fan;
+use super::component::{Answer, Context};
+use super::fan::FanContext;
 use super::forward::{Fluctuations, Levels, Step, of_stream};
 use super::gradients::{Both, Common, Cosines, Ends, Gradients};
 use super::mixed::Mixed;
 use super::noise::{Matrix, Noise};
 use super::stream::Stream;
+use super::variables::{Gain, Map, Quadratic, R_AB, U, U_A, U_B, VARIABLES};
 
 /// Fluctuations of all live streams, and their gradients on the way back.
 #[derive(Clone, Debug)]
@@ -25,7 +25,7 @@ pub(crate) struct Expansion {
 /// What the backward pass of a component needs.
 #[derive(Debug)]
 pub(crate) struct Applied {
-    place: usize,
+    slot: usize,
     /// What the entries of the input added first.
     drawn: Option<Matrix>,
     /// Behind that.
@@ -40,8 +40,8 @@ pub(crate) struct Applied {
 
 /// What the backward pass of an attention needs.
 #[derive(Debug)]
-pub(crate) struct Attended {
-    place: usize,
+pub(crate) struct ExpandedAttention {
+    slot: usize,
     step: Step,
     attending: Attending,
     /// Fluctuations at the input, behind the map alone, and at the output.
@@ -59,7 +59,7 @@ pub(crate) struct Attended {
 /// What the backward pass of a fan needs.
 #[derive(Debug)]
 pub(crate) struct Merged {
-    places: Vec<usize>,
+    slots: Vec<usize>,
     drawn: Vec<Option<Matrix>>,
     step: Step,
     gains: Vec<Gain>,
@@ -92,72 +92,72 @@ impl Expansion {
     }
 
     /// The levels of a stream.
-    pub(crate) fn levels(&self, place: usize, stream: &Stream) -> Levels {
-        self.fluctuations.levels(place, stream.pending(self.length).as_ref(), stream.leading)
+    pub(crate) fn levels(&self, slot: usize, stream: &Stream) -> Levels {
+        self.fluctuations.levels(slot, stream.pending(self.length).as_ref(), stream.leading)
     }
 
     /// ln of what E x is times that of infinite width, for means go with lengths.
-    pub(crate) fn ln_mean(&self, place: usize) -> f64 {
-        0.5 * self.fluctuations.mean_of(place)[U_A] + self.fluctuations.of(place)[(U_A, U_A)] / 8.0
+    pub(crate) fn ln_mean(&self, slot: usize) -> f64 {
+        0.5 * self.fluctuations.mean_of(slot)[U_A] + self.fluctuations.of(slot)[(U_A, U_A)] / 8.0
     }
 
     /// The variance over networks of ln of the variance of all entries of a stream.
-    pub(crate) fn variance(&self, place: usize, stream: &Stream) -> f64 {
+    pub(crate) fn variance(&self, slot: usize, stream: &Stream) -> f64 {
         // The square of the mean of all entries, which is subtracted, is one of a Gaussian variable.
         let mean = (stream.ones[0] + (self.length - 1.0) * stream.ones[1]) / (self.length * stream.width);
         let of_mean = 2.0 * mean * mean;
         of_mean
             + match stream.variance {
-                Some(entries) => self.fluctuations.of(place)[(U, U)] + entries,
-                None => self.levels(place, stream).variance,
+                Some(entries) => self.fluctuations.of(slot)[(U, U)] + entries,
+                None => self.levels(slot, stream).variance,
             }
     }
 
-    /// A copy of a stream, and its place.
-    pub(crate) fn fork(&mut self, place: usize) -> (usize, DMatrix<f64>) {
-        let jacobian = self.fluctuations.fork(place);
+    /// A copy of a stream, and its slot.
+    pub(crate) fn fork(&mut self, slot: usize) -> (usize, DMatrix<f64>) {
+        let jacobian = self.fluctuations.fork(slot);
         (self.fluctuations.streams() - 1, jacobian)
     }
 
     /// Adds what entries of a stream are still to add.
-    fn draw(&mut self, place: usize, stream: &mut Stream) -> Option<Matrix> {
+    fn draw(&mut self, slot: usize, stream: &mut Stream) -> Option<Matrix> {
         let pending = stream.pending(self.length)?;
         stream.drawn = None;
-        self.fluctuations.add(place, &pending, stream.leading);
-        stream.correlation = stream.leading + self.fluctuations.means(place)[1];
+        self.fluctuations.add(slot, &pending, stream.leading);
+        stream.correlation = stream.leading + self.fluctuations.means(slot)[1];
         Some(pending.covariance)
     }
 
     /// Adds what entries are still to add before a fork; what they did.
-    pub(crate) fn draw_before_fork(&mut self, place: usize, stream: &Stream) -> (Stream, Option<Matrix>) {
+    pub(crate) fn draw_before_fork(&mut self, slot: usize, stream: &Stream) -> (Stream, Option<Matrix>) {
         let mut stream = stream.clone();
-        let noise = self.draw(place, &mut stream);
+        let noise = self.draw(slot, &mut stream);
         (stream, noise)
     }
 
     /// E u_a and E r_ab of a stream, less what they are at infinite width.
-    pub(crate) fn means(&self, place: usize) -> [f64; 2] {
-        self.fluctuations.means(place)
+    pub(crate) fn means(&self, slot: usize) -> [f64; 2] {
+        self.fluctuations.means(slot)
     }
 
-    /// Goes through a component with this map; `of_overlaps` if it does not take every entry by itself.
+    /// Goes through a component with this map; `mixes_entries` unless it takes entry by entry.
     pub(crate) fn apply(
         &mut self,
-        (place, x): (usize, &Stream),
-        of_overlaps: bool,
+        (slot, x): (usize, &Stream),
+        mixes_entries: bool,
         map: impl FnOnce([f64; 2]) -> (Map, Gain),
-        answer: impl FnOnce(&Place<'_>) -> Answer,
+        answer: impl FnOnce(&Context<'_>) -> Answer,
     ) -> (Stream, Applied) {
         let mut x = x.clone();
-        let drawn = if of_overlaps { self.draw(place, &mut x) } else { None };
+        let drawn = if mixes_entries { self.draw(slot, &mut x) } else { None };
         let before = self.fluctuations.clone();
-        let (map, gain) = map(self.means(place));
+        let (map, gain) = map(self.means(slot));
         let leading = map.leading;
-        let step = self.fluctuations.map(&[place], map);
-        let r = leading + self.means(place)[1];
-        let covariance = if of_overlaps { self.fluctuations.of(place) } else { before.of(place) };
-        let mut answer = answer(&Place { x: &x, r, length: self.length, covariance });
-        let jacobian = step.part(place);
+        let step = self.fluctuations.map(&[slot], map);
+        let r = leading + self.means(slot)[1];
+        let covariance = if mixes_entries { self.fluctuations.of(slot) } else { before.of(slot) };
+        let mut answer = answer(&Context { x: &x, r, length: self.length, covariance });
+        let jacobian = step.part(slot);
         let stream = Stream {
             width: answer.width,
             leading,
@@ -165,17 +165,17 @@ impl Expansion {
             entries: answer.entries,
             centred: answer.centred,
             fixed: answer.fixed,
-            drawn: if of_overlaps { answer.drawn() } else { Some(x.behind(&step, self.length)) },
+            drawn: if mixes_entries { answer.drawn() } else { Some(x.behind(&step, self.length)) },
             ones: answer.ones,
             susceptibility: x.susceptible(&jacobian, gain.cosine.value),
             variance: answer.variance,
         };
-        if !of_overlaps {
+        if !mixes_entries {
             answer.less_explained(&x, &step, &gain, self.length);
         }
-        self.fluctuations.add(place, &Noise { drift: answer.drift, ..Noise::none() }, leading);
+        self.fluctuations.add(slot, &Noise { drift: answer.drift, ..Noise::none() }, leading);
         let after = self.fluctuations.clone();
-        (stream, Applied { place, drawn, before, x, step, gain, answer, after })
+        (stream, Applied { slot, drawn, before, x, step, gain, answer, after })
     }
 
     /// Starts the way back at the end of a stream, with a gradient that finite width has added to.
@@ -186,9 +186,9 @@ impl Expansion {
     }
 
     /// S of a stream, with what its entries are still to add.
-    pub(crate) fn covariance(&self, place: usize, stream: &Stream) -> Matrix {
+    pub(crate) fn covariance(&self, slot: usize, stream: &Stream) -> Matrix {
         let pending = stream.pending(self.length).map_or(Matrix::zeros(), |noise| noise.covariance);
-        self.fluctuations.of(place) + pending
+        self.fluctuations.of(slot) + pending
     }
 
     /// Whether the way back has begun.
@@ -197,15 +197,15 @@ impl Expansion {
     }
 
     /// The gradient of a stream, given the variables of all.
-    pub(crate) fn given(&self, place: usize) -> &Conditional {
-        &self.gradients.as_ref().expect("the way back has begun").of[place].given
+    pub(crate) fn given(&self, slot: usize) -> &Conditional {
+        &self.gradients.as_ref().expect("the way back has begun").of[slot].given
     }
 
     /// What is added to ln E |g_a|² at the output of an attention, and ρ there (at least 0, terms that are left out are of either sign).
-    pub(crate) fn behind(&self, attended: &Attended) -> [f64; 2] {
-        let Attended { place, after, .. } = attended;
-        let radial = self.gradients.as_ref().expect("the way back has begun").of[*place].mixed.radial;
-        [self.gradient(*place, after).0, radial.max(0.0)]
+    pub(crate) fn behind(&self, attended: &ExpandedAttention) -> [f64; 2] {
+        let ExpandedAttention { slot, after, .. } = attended;
+        let radial = self.gradients.as_ref().expect("the way back has begun").of[*slot].mixed.radial;
+        [self.gradient(*slot, after).0, radial.max(0.0)]
     }
 
     fn gradients(&mut self) -> &mut Gradients {
@@ -213,77 +213,86 @@ impl Expansion {
     }
 
     /// ln E |g_a|², E g_a·g_b over it, and the variance of ln mean |g_a|², given the fluctuations of variables.
-    pub(crate) fn gradient(&self, place: usize, fluctuations: &Fluctuations) -> (f64, f64, f64) {
-        self.gradients.as_ref().expect("the way back has begun").at(place, fluctuations)
+    pub(crate) fn gradient(&self, slot: usize, fluctuations: &Fluctuations) -> (f64, f64, f64) {
+        self.gradients.as_ref().expect("the way back has begun").at(slot, fluctuations)
     }
 
     /// Goes through an attention of `x`, whose settled input this is, to keys of this covariance and correlation, other than those of
     /// `x` if `is_apart`; to an output of this width.
     pub(crate) fn attend(
         &mut self,
-        (place, x): (usize, &Stream),
+        (slot, x): (usize, &Stream),
         (keys, is_apart): ((&Matrix, f64), bool),
         (attention, scores): (&Attention, [f64; 3]),
         leading: Leading,
         width: f64,
-    ) -> (Stream, Attended) {
+    ) -> (Stream, ExpandedAttention) {
         let Leading { mut map, paths } = leading;
         let correlation = map.leading;
         let r = correlation + map.moved[1];
-        let at = (place, keys.0);
+        let at = (slot, keys.0);
         let attending = Attending::new((attention, scores), paths, x.width, at, [keys.1, r]);
         if !is_apart {
-            attending.lean(&mut map);
+            attending.correlate_rows(&mut map);
         }
         let before = self.fluctuations.clone();
-        let step = self.fluctuations.map(&[place], map);
+        let step = self.fluctuations.map(&[slot], map);
         let behind = self.fluctuations.clone();
-        self.fluctuations.add(place, &attending.noise, correlation);
+        self.fluctuations.add(slot, &attending.noise, correlation);
         let after = self.fluctuations.clone();
-        let variance = self.fluctuations.of(place)[(R_AB, R_AB)];
-        let jacobian = step.part(place);
-        let r = [correlation, correlation + self.means(place)[1]];
+        let variance = self.fluctuations.of(slot)[(R_AB, R_AB)];
+        let jacobian = step.part(slot);
+        let r = [correlation, correlation + self.means(slot)[1]];
         let stream = Stream { susceptibility: x.susceptible(&jacobian, 1.0), ..Stream::drawn(width, r, variance) };
-        let attended =
-            Attended { place, step, attending, before, behind, after, correlation: r[1], width: x.width, output: None };
+        let attended = ExpandedAttention {
+            slot,
+            step,
+            attending,
+            before,
+            behind,
+            after,
+            correlation: r[1],
+            width: x.width,
+            output: None,
+        };
         (stream, attended)
     }
 
     /// E of the gradient at the output of an attention with the output, before values are drawn.
-    pub(crate) fn coupling_behind(&self, attended: &Attended) -> Coupling {
-        let Attended { place, after, correlation, .. } = attended;
-        Coupling::new(self.given(*place).clone(), *place, after, *correlation)
+    pub(crate) fn coupling_behind(&self, attended: &ExpandedAttention) -> Coupling {
+        let ExpandedAttention { slot, after, correlation, .. } = attended;
+        Coupling::new(self.given(*slot).clone(), *slot, after, *correlation)
     }
 
     /// Back through an attention, to its queries, keys and values, whose gradients are like this at infinite width.
-    pub(crate) fn attend_split(&mut self, attended: &mut Attended, leading: [AtPath; 3]) -> [Conditional; 3] {
-        let Attended { place, step, attending, behind, output, .. } = attended;
+    pub(crate) fn attend_split(&mut self, attended: &mut ExpandedAttention, leading: [AtPath; 3]) -> [Conditional; 3] {
+        let ExpandedAttention { slot, step, attending, behind, output, .. } = attended;
         let gradients = self.gradients();
-        let responses = gradients.of[*place].given.responses(*place);
-        gradients.noise(*place, &attending.noise.covariance);
-        let mut gathered = gradients.of[*place].given.clone();
-        gathered.gather(*place, behind);
+        let responses = gradients.of[*slot].given.responses(*slot);
+        gradients.noise(*slot, &attending.noise.covariance);
+        let mut gathered = gradients.of[*slot].given.clone();
+        gathered.gather(*slot, behind);
         let (_, cosine) = gathered.at(behind);
         gathered.map(step);
         for gradient in &mut gradients.of {
             gradient.given.map(step);
         }
-        let Both { given, mixed, .. } = &gradients.of[*place];
+        let Both { given, mixed, .. } = &gradients.of[*slot];
         *output = Some((given.clone(), cosine, *mixed));
         attending.split([given, &gathered], responses, *mixed, leading)
     }
 
     /// Back to the input of an attention, from what its queries, keys and values send back.
-    pub(crate) fn attend_join(&mut self, attended: &Attended, paths: [&Conditional; 3], levels: [f64; 3]) {
+    pub(crate) fn attend_join(&mut self, attended: &ExpandedAttention, paths: [&Conditional; 3], levels: [f64; 3]) {
         let (output, cosine, mixed) = attended.output.as_ref().expect("it was split");
         let (given, mixed, levels) = attended.attending.join((paths, levels), output, (*cosine, *mixed));
-        self.gradients().attend(attended.place, given, mixed, levels, attended.width);
+        self.gradients().attend(attended.slot, given, mixed, levels, attended.width);
     }
 
     /// E of the gradient at the output of a component, with its input if `with_input`, with its output otherwise.
     pub(crate) fn coupling(&mut self, applied: &Applied, with_input: bool) -> Coupling {
-        let Applied { place, before, after, x, step, answer, .. } = applied;
-        let gradient = &self.gradients().of[*place];
+        let Applied { slot, before, after, x, step, answer, .. } = applied;
+        let gradient = &self.gradients().of[*slot];
         let mut given = gradient.given.clone();
         let (fluctuations, r) = if with_input {
             given.map(step);
@@ -291,7 +300,7 @@ impl Expansion {
         } else {
             (after, answer.correlation)
         };
-        let Coupling { ln_own, pair } = Coupling::new(given, *place, fluctuations, r);
+        let Coupling { ln_own, pair } = Coupling::new(given, *slot, fluctuations, r);
         if with_input {
             return Coupling { ln_own, pair };
         }
@@ -302,18 +311,18 @@ impl Expansion {
 
     /// Back through a component.
     pub(crate) fn apply_backward(&mut self, applied: Applied, cosines: Cosines) {
-        let Applied { place, drawn, x, step, gain, answer, .. } = applied;
+        let Applied { slot, drawn, x, step, gain, answer, .. } = applied;
         let gradients = self.gradients();
-        gradients.apply(place, &step, (&gain, cosines), &answer, x.width);
+        gradients.apply(slot, &step, (&gain, cosines), &answer, x.width);
         if let Some(noise) = drawn {
-            gradients.noise(place, &noise);
+            gradients.noise(slot, &noise);
         }
     }
 
     /// Back through what was added to a stream before a fork.
-    pub(crate) fn settle_backward(&mut self, place: usize, noise: Option<&Matrix>) {
+    pub(crate) fn settle_backward(&mut self, slot: usize, noise: Option<&Matrix>) {
         if let Some(noise) = noise {
-            self.gradients().noise(place, noise);
+            self.gradients().noise(slot, noise);
         }
     }
 
@@ -321,60 +330,60 @@ impl Expansion {
     pub(crate) fn sum(
         &mut self,
         x: &Stream,
-        places: &[usize],
+        slots: &[usize],
         mut parts: Vec<Stream>,
         map: impl FnOnce(&[[f64; 2]]) -> (Map, Vec<Gain>),
         (ratio, means): (f64, &[f64]),
     ) -> (Stream, Merged) {
-        let drawn = places.iter().zip(&mut parts).map(|(&place, part)| self.draw(place, part)).collect();
+        let drawn = slots.iter().zip(&mut parts).map(|(&slot, part)| self.draw(slot, part)).collect();
         let before = self.fluctuations.clone();
-        let (map, gains) = map(&self.means_of(places));
+        let (map, gains) = map(&self.means_of(slots));
         let leading = map.leading;
         // ∂u of a sum by that of a part is its share.
-        let shares: Vec<f64> = (0..places.len()).map(|part| map.jacobian[(U_A, VARIABLES * part + U_A)]).collect();
-        let step = self.fluctuations.map(places, map);
-        let r = leading + self.means(places[0])[1];
+        let shares: Vec<f64> = (0..slots.len()).map(|part| map.jacobian[(U_A, VARIABLES * part + U_A)]).collect();
+        let step = self.fluctuations.map(slots, map);
+        let r = leading + self.means(slots[0])[1];
         let streams: Vec<&Stream> = parts.iter().collect();
-        let fan = Fan { x, parts: &streams, leading, r, length: self.length };
+        let fan = FanContext { x, parts: &streams, leading, r, length: self.length };
         let (mut stream, noise) = fan.sum(&step, [&shares, means], &before);
         let answers = shares.iter().map(|&share| fan.part_of_sum(share)).collect();
         let common = fan.commons(|i, j| shares[i] * shares[j] * ratio);
-        self.fluctuations.add(places[0], &noise, leading);
-        stream.correlation = leading + self.means(places[0])[1];
-        (stream, Merged { drawn, noise: noise.covariance, ..Merged::new(places, step, (gains, answers), common, r) })
+        self.fluctuations.add(slots[0], &noise, leading);
+        stream.correlation = leading + self.means(slots[0])[1];
+        (stream, Merged { drawn, noise: noise.covariance, ..Merged::new(slots, step, (gains, answers), common, r) })
     }
 
     /// Goes through a product with this share (E y)²/E y² of means, E y² over that of the common input.
     pub(crate) fn product(
         &mut self,
         x: &Stream,
-        places: &[usize],
+        slots: &[usize],
         parts: &[Stream],
         map: impl FnOnce(&[[f64; 2]]) -> (Map, Vec<Gain>),
         [mean_share, ratio]: [f64; 2],
     ) -> (Stream, Merged) {
-        let (map, gains) = map(&self.means_of(places));
+        let (map, gains) = map(&self.means_of(slots));
         let leading = map.leading;
-        let step = self.fluctuations.map(places, map);
-        let r = leading + self.means(places[0])[1];
+        let step = self.fluctuations.map(slots, map);
+        let r = leading + self.means(slots[0])[1];
         let streams: Vec<&Stream> = parts.iter().collect();
-        let fan = Fan { x, parts: &streams, leading, r, length: self.length };
+        let fan = FanContext { x, parts: &streams, leading, r, length: self.length };
         let stream = fan.product(&step, mean_share);
         let answers = (0..parts.len()).map(|own| fan.part_of_product(own)).collect();
         let common = fan.commons(|_, _| ratio);
-        (stream, Merged::new(places, step, (gains, answers), common, r))
+        (stream, Merged::new(slots, step, (gains, answers), common, r))
     }
 
-    fn means_of(&self, places: &[usize]) -> Vec<[f64; 2]> {
-        places.iter().map(|&place| self.means(place)).collect()
+    fn means_of(&self, slots: &[usize]) -> Vec<[f64; 2]> {
+        slots.iter().map(|&slot| self.means(slot)).collect()
     }
 
     /// Back through a fan, to its parts.
     pub(crate) fn split(&mut self, merged: &mut Merged, is_product: bool, cosines: &[Cosines]) {
-        let Merged { places, drawn, step, gains, answers, noise, common, output: at_output, correlation } = merged;
+        let Merged { slots, drawn, step, gains, answers, noise, common, output: at_output, correlation } = merged;
         let gradients = self.gradients();
-        gradients.noise(places[0], noise);
-        let output = gradients.of[places[0]].clone();
+        gradients.noise(slots[0], noise);
+        let output = gradients.of[slots[0]].clone();
         // c of the parts of a product is that of the output, of parts of a sum a share of what it has beyond isotropy.
         let [radial, cross] =
             [output.mixed.radial, output.mixed.cross].map(|of| if is_product { of } else { of - 1.0 });
@@ -388,26 +397,26 @@ impl Expansion {
         }
         *at_output = Some(output);
         let gains: Vec<(Gain, Cosines)> = gains.drain(..).zip(cosines.iter().copied()).collect();
-        gradients.split(places, step, &gains, answers);
-        for (&place, noise) in places.iter().zip(drawn).rev() {
-            self.settle_backward(place, noise.as_ref());
+        gradients.split(slots, step, &gains, answers);
+        for (&slot, noise) in slots.iter().zip(drawn).rev() {
+            self.settle_backward(slot, noise.as_ref());
         }
     }
 
     /// Back through the forks of a fan whose input has this width.
     pub(crate) fn join(&mut self, merged: &Merged, forks: &[DMatrix<f64>], width: f64, ends: &Ends) {
         let output = merged.output.as_ref().expect("the fan was split");
-        self.gradients().join(&merged.places, forks, width, &merged.common, (output, ends));
+        self.gradients().join(&merged.slots, forks, width, &merged.common, (output, ends));
     }
 }
 
 impl Coupling {
     /// Of a gradient, given the variables, with the signal of a stream of correlation `r`, and their fluctuations.
-    pub(crate) fn new(mut given: Conditional, place: usize, fluctuations: &Fluctuations, r: f64) -> Self {
+    pub(crate) fn new(mut given: Conditional, slot: usize, fluctuations: &Fluctuations, r: f64) -> Self {
         // |x_a|² in logarithms, and r_ab e^((u_b − u_a)/2) beside it.
-        let start = of_stream(place).start;
+        let start = of_stream(slot).start;
         let count = given.ln_own.gradient.len();
-        given.ln_own.value += fluctuations.means(place)[0];
+        given.ln_own.value += fluctuations.means(slot)[0];
         given.ln_own.gradient[start + U_A] += 1.0;
         let mut ends = Quadratic::constant(0.0, count);
         (ends.gradient[start + U_A], ends.gradient[start + U_B]) = (-0.5, 0.5);
@@ -419,7 +428,7 @@ impl Coupling {
     }
 }
 
-impl Attended {
+impl ExpandedAttention {
     /// What cosines of keys' and of values' gradients answer to the overlap of two keys at most: as scores do, and as much as rows
     /// answer to scores.
     pub(crate) fn largest_slopes(&self) -> [f64; 2] {
@@ -452,19 +461,19 @@ impl Applied {
 impl Merged {
     /// Of a fan that draws nothing, to an output of the correlation `correlation`.
     fn new(
-        places: &[usize],
+        slots: &[usize],
         step: Step,
         (gains, answers): (Vec<Gain>, Vec<Answer>),
         common: Vec<Common>,
         correlation: f64,
     ) -> Self {
-        let (drawn, noise) = (vec![None; places.len()], Matrix::zeros());
-        Self { places: places.to_vec(), drawn, step, gains, answers, noise, common, correlation, output: None }
+        let (drawn, noise) = (vec![None; slots.len()], Matrix::zeros());
+        Self { slots: slots.to_vec(), drawn, step, gains, answers, noise, common, correlation, output: None }
     }
 
-    /// The places of the parts.
-    pub(crate) fn places(&self) -> &[usize] {
-        &self.places
+    /// The slots of the parts.
+    pub(crate) fn slots(&self) -> &[usize] {
+        &self.slots
     }
 }
 

@@ -1,15 +1,15 @@
 //! What sums and products of chains do at finite width beside their maps.
 
-use super::chart::{R_AB, U_A};
 use super::component::{Answer, GradientEntries};
 use super::forward::{Fluctuations, Step, of_stream};
 use super::gradients::Common;
 use super::mixed::{Affine, Transport};
-use super::noise::{Covariances, FourPoint, GainCovariances, Noise, Vector, in_chart};
+use super::noise::{Covariances, FourPoint, GainCovariances, Noise, Vector, in_variables};
 use super::stream::Stream;
+use super::variables::{R_AB, U_A};
 
 /// A fan between its parts and an output of the correlation `r`, `leading` at infinite width, of `length` tokens.
-pub(crate) struct Fan<'p> {
+pub(crate) struct FanContext<'p> {
     /// The common input.
     pub(crate) x: &'p Stream,
     pub(crate) parts: &'p [&'p Stream],
@@ -33,17 +33,17 @@ pub(crate) fn crossed(both: f64, [a, b]: [f64; 2], joint: f64) -> Covariances {
     }
 }
 
-impl Fan<'_> {
+impl FanContext<'_> {
     /// The susceptibility of the output by the fork before the input, whose gradients' cosine no fan tells.
     fn susceptibility(&self, step: &Step) -> [f64; 3] {
         let row = |variable: usize| {
             let output = of_stream(step.parts[0]).start + variable;
             let parts = step.parts.iter().zip(self.parts);
-            let place = usize::from(variable == R_AB);
+            let slot = usize::from(variable == R_AB);
             let of = |(&part, stream): (&usize, &&Stream)| {
-                step.jacobian[(output, of_stream(part).start + variable)] * stream.susceptibility[place]
+                step.jacobian[(output, of_stream(part).start + variable)] * stream.susceptibility[slot]
             };
-            self.x.susceptibility[place] * parts.map(of).sum::<f64>()
+            self.x.susceptibility[slot] * parts.map(of).sum::<f64>()
         };
         [row(U_A), row(R_AB), 1.0]
     }
@@ -114,7 +114,7 @@ impl Fan<'_> {
         let [with_own, with_pair] = covariances.vectors(self.length).map(|with| with / width);
         let met = 2.0 * with_pair[U_A] - self.r * with_pair[R_AB];
         Answer {
-            with_gains: [with_own, with_pair].map(|with| in_chart(with, self.r)),
+            with_gains: [with_own, with_pair].map(|with| in_variables(with, self.r)),
             transport: Transport {
                 ones: Affine::ISOTROPIC,
                 squares: [0.0, (self.parts[own].entries.aaaa - 1.0) * factor.aaaa, 0.0],

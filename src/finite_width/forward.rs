@@ -13,8 +13,8 @@ use std::ops::Range;
 
 use nalgebra::{DMatrix, DVector};
 
-use super::chart::{Map, R, R_A, R_AB, R_B, U, U_A, U_B, VARIABLES};
 use super::noise::{Matrix, Noise, Vector, shift};
+use super::variables::{Map, R, R_A, R_AB, R_B, U, U_A, U_B, VARIABLES};
 
 /// Mean and covariance of the variables of all live streams.
 #[derive(Clone, Debug)]
@@ -49,10 +49,10 @@ pub(crate) fn average() -> Matrix {
 /// A linear map of the variables of all live streams, with the second derivatives of one stream by those that it is made of.
 #[derive(Clone, Debug)]
 pub(crate) struct Step {
-    /// The streams that are made one, which takes the place of the first.
+    /// The slots of the streams that are made one, which takes the first of them.
     pub(crate) parts: Vec<usize>,
     /// The variables of those, among all.
-    pub(crate) places: Vec<usize>,
+    pub(crate) columns: Vec<usize>,
     pub(crate) jacobian: DMatrix<f64>,
     /// Of the variables of that stream by those of the parts.
     pub(crate) hessians: Vec<DMatrix<f64>>,
@@ -83,28 +83,28 @@ impl Fluctuations {
         jacobian
     }
 
-    /// Goes through a map of the streams `parts` to one in the place of the first; the others are last and end.
+    /// Goes through a map of the streams in the slots `parts` to one in the first of them; the others are last and end.
     pub(crate) fn map(&mut self, parts: &[usize], map: Map) -> Step {
         let (before, after) = (self.mean.len(), self.mean.len() - (parts.len() - 1) * VARIABLES);
-        let places: Vec<usize> = parts.iter().flat_map(|&part| of_stream(part)).collect();
+        let columns: Vec<usize> = parts.iter().flat_map(|&part| of_stream(part)).collect();
         let target = of_stream(parts[0]);
         let mut jacobian = DMatrix::zeros(after, before);
         for row in 0..after {
             if target.contains(&row) {
                 let of = map.jacobian.row(row - target.start);
-                places.iter().zip(of.iter()).for_each(|(&place, &slope)| jacobian[(row, place)] = slope);
+                columns.iter().zip(of.iter()).for_each(|(&column, &slope)| jacobian[(row, column)] = slope);
             } else {
                 jacobian[(row, row)] = 1.0;
             }
         }
-        let of_parts = self.covariance.select_rows(&places).select_columns(&places);
+        let of_parts = self.covariance.select_rows(&columns).select_columns(&columns);
         let bent = Vector::from_iterator(map.hessians.iter().map(|of| 0.5 * of.component_mul(&of_parts).sum()));
         self.mean = self.mean.rows(0, after).into();
         let moved = shift(map.moved) + bent;
         self.mean.fixed_rows_mut::<VARIABLES>(target.start).copy_from(&moved);
         self.covariance = &jacobian * &self.covariance * jacobian.transpose();
         self.make_consistent(parts[0], map.leading);
-        Step { parts: parts.to_vec(), places, jacobian, hessians: map.hessians, bent }
+        Step { parts: parts.to_vec(), columns, jacobian, hessians: map.hessians, bent }
     }
 
     /// Adds what is drawn of a stream of the correlation `leading` at infinite width.

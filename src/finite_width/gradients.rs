@@ -8,11 +8,11 @@
 use nalgebra::{DMatrix, DVector, Matrix2};
 
 use super::backward::Conditional;
-use super::chart::{Gain, R, R_A, R_AB, R_B, U, U_A, U_B, VARIABLES};
 use super::component::{Answer, GradientEntries};
 use super::forward::{Fluctuations, Step};
 use super::mixed::Mixed;
 use super::noise::{FourPoint, Matrix, Vector};
+use super::variables::{Gain, R, R_A, R_AB, R_B, U, U_A, U_B, VARIABLES};
 
 /// Gradients of all live streams.
 #[derive(Clone, Debug)]
@@ -145,7 +145,7 @@ impl Gradients {
         let entries = FourPoint::gaussian(before, self.cosines[(stream, stream)]);
         let responses = self.of[stream].given.responses(stream);
         self.of.iter_mut().for_each(|gradient| gradient.given.map(step));
-        let cosine_factor = self.times(stream, &step.places, (gain, cosines), answer, &responses);
+        let cosine_factor = self.times(stream, &step.columns, (gain, cosines), answer, &responses);
         self.meet(stream, &answers, &answer.with_gains, cosine_factor);
         match answer.gradient {
             GradientEntries::Kept => {}
@@ -164,7 +164,7 @@ impl Gradients {
     fn times(
         &mut self,
         stream: usize,
-        places: &[usize],
+        columns: &[usize],
         (gain, cosines): (&Gain, Cosines),
         answer: &Answer,
         responses: &[Vector; 2],
@@ -173,8 +173,8 @@ impl Gradients {
         let (count, after, cosine_factor) = (given.ln_own.gradient.len(), given.cosine.value, gain.cosine.value);
         given.meet(&answer.with_gains, responses);
         given.add(mixed.added(&answer.transport));
-        given.ln_own.add(&gain.ln_own.among(places, count));
-        given.cosine = given.cosine.times(&gain.cosine.among(places, count));
+        given.ln_own.add(&gain.ln_own.among(columns, count));
+        given.cosine = given.cosine.times(&gain.cosine.among(columns, count));
         // Two tokens predict `cosines.output` · `gain.leading` at infinite width, the walk over all positions `cosines.input`.
         given.cosine.value += cosines.input - cosines.output * gain.leading;
         *mixed = mixed.through(&answer.transport, [after, cosine_factor * after]);
@@ -197,7 +197,7 @@ impl Gradients {
         rows += both.transpose();
     }
 
-    /// Back through a fan whose output is in the place of the first part: a gradient for each part, those of others last.
+    /// Back through a fan whose output is in the slot of the first part: a gradient for each part, those of others last.
     pub(crate) fn split(&mut self, parts: &[usize], step: &Step, gains: &[(Gain, Cosines)], answers: &[Answer]) {
         let first = parts[0];
         self.draw(first);
@@ -214,7 +214,7 @@ impl Gradients {
         let cosine = self.of[first].cosine();
         let entries = FourPoint::gaussian(cosine, self.cosines[(first, first)]);
         for ((&part, (gain, cosines)), answer) in parts.iter().zip(gains).zip(answers) {
-            let cosine_factor = self.times(part, &step.places, (gain, *cosines), answer, &responses);
+            let cosine_factor = self.times(part, &step.columns, (gain, *cosines), answer, &responses);
             if let GradientEntries::Times(factors) = answer.gradient {
                 // What those of the output made of it is in W.
                 let turned = Matrix2::from_diagonal(&[1.0, cosine_factor].into());
@@ -226,7 +226,7 @@ impl Gradients {
         }
     }
 
-    /// Back through the forks of a fan: the sum of the gradients of its parts, in the place of the first.
+    /// Back through the forks of a fan: the sum of the gradients of its parts, in the slot of the first.
     pub(crate) fn join(
         &mut self,
         parts: &[usize],
@@ -299,11 +299,11 @@ impl Gradients {
         let gradient = &self.of[stream];
         let (ln, cosine) = gradient.given.at(fluctuations);
         let [own, _] = gradient.answers();
-        let place = |index: usize| index / 2 * VARIABLES + [U, R][index % 2];
+        let variable = |index: usize| index / 2 * VARIABLES + [U, R][index % 2];
         let mut variance = self.levels[(2 * stream, 2 * stream)] + gradient.pending[(0, 0)];
         for (i, &a) in own.iter().enumerate() {
             for (j, &b) in own.iter().enumerate() {
-                variance += a * b * fluctuations.covariance[(place(i), place(j))];
+                variance += a * b * fluctuations.covariance[(variable(i), variable(j))];
             }
         }
         (ln, cosine, variance.max(0.0))

@@ -7,7 +7,7 @@ use std::ops::{Add, AddAssign, Div, Mul, Neg, Sub};
 
 use crate::mean_field::scalar::Scalar;
 
-/// A function of N variables at one place, to second order.
+/// A function of N variables at one point, to second order.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Jet<const N: usize> {
     pub(crate) value: f64,

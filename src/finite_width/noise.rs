@@ -5,12 +5,12 @@
 //! ```
 //!
 //! Tokens are exchangeable, so that five numbers give all of M, and seven all of Cov. Gaussian entries: Wick's theorem (Isserlis
-//! 1918). Covariance and drift in the chart (u, r) by Itô's formula, to order 1/n.
+//! 1918). Covariance and drift in the variables (u, r) by Itô's formula, to order 1/n.
 
 use nalgebra::{SMatrix, SVector};
 
-use super::chart::{R, R_A, R_AB, R_B, U, U_A, U_B, VARIABLES};
 use super::jet::Jet;
+use super::variables::{R, R_A, R_AB, R_B, U, U_A, U_B, VARIABLES};
 use crate::mean_field::scalar::Scalar;
 
 /// By the variables of one stream.
@@ -148,12 +148,12 @@ impl Covariances {
         matrix
     }
 
-    /// Of the average over `width` entries, of `length` tokens of correlation `r`, in the chart.
+    /// Of the average over `width` entries, of `length` tokens of correlation `r`, in the variables.
     pub(crate) fn noise(self, width: f64, length: f64, r: f64) -> Noise {
         let moments = self.matrix(length) / width;
-        let chart = chart(r);
-        let jacobian = jacobian(&chart);
-        let drift = chart.map(|of| {
+        let variables = variables(r);
+        let jacobian = jacobian(&variables);
+        let drift = variables.map(|of| {
             let hessian = Matrix::from_fn(|i, j| of.hessian[i.max(j)][i.min(j)]);
             0.5 * hessian.component_mul(&moments).sum()
         });
@@ -212,7 +212,7 @@ impl Noise {
 }
 
 /// The variables as functions of (G_aa, G_bb, G_ab), of the averages of G_ab over b and over a, and of those of G_aa and G_ab.
-fn chart(r: f64) -> [Jet<VARIABLES>; VARIABLES] {
+fn variables(r: f64) -> [Jet<VARIABLES>; VARIABLES] {
     let mut at = [r; VARIABLES];
     (at[U_A], at[U_B], at[U]) = (1.0, 1.0, 1.0);
     let g: [Jet<VARIABLES>; VARIABLES] = std::array::from_fn(|index| Jet::variable(index, at[index]));
@@ -226,13 +226,13 @@ fn chart(r: f64) -> [Jet<VARIABLES>; VARIABLES] {
     y
 }
 
-fn jacobian(chart: &[Jet<VARIABLES>; VARIABLES]) -> Matrix {
-    Matrix::from_fn(|row, column| chart[row].gradient[column])
+fn jacobian(variables: &[Jet<VARIABLES>; VARIABLES]) -> Matrix {
+    Matrix::from_fn(|row, column| variables[row].gradient[column])
 }
 
 /// Covariances with (G_aa, G_bb, G_ab) and averages, of correlation `r`, as those with the variables.
-pub(crate) fn in_chart(moments: Vector, r: f64) -> Vector {
-    jacobian(&chart(r)) * moments
+pub(crate) fn in_variables(moments: Vector, r: f64) -> Vector {
+    jacobian(&variables(r)) * moments
 }
 
 #[cfg(test)]

@@ -3,15 +3,15 @@
 //! Entries that differ from Gaussian ones add noise to sums over them. A component that works entry by entry changes their law and leaves
 //! that noise out of the covariance; one that reads inner products x_a·x_b (linear map, norm, attention, sum) takes it in first.
 
-use super::chart::{R_AB, U_A};
 use super::forward::Step;
 use super::noise::{FourPoint, Matrix, Noise, Vector};
+use super::variables::{R_AB, U_A};
 
 /// Of entries less their mean, behind an activation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Centred {
     pub(crate) entries: FourPoint,
-    /// Their covariances with ln of the activation's gains of E g_a² and E g_a g_b, in the chart, less those of φ itself.
+    /// Their covariances with ln of the activation's gains of E g_a² and E g_a g_b, in the variables, less those of φ itself.
     pub(crate) with_gains: [Vector; 2],
     /// What the activation adds to ln E g_a² per ρ − 1, and to ln E g_a g_b per α − 1: of φ, and of φ − E φ.
     pub(crate) own: [f64; 2],

@@ -30,7 +30,7 @@ pub(crate) trait MeanField<S: Scalar> {
 }
 
 /// A component with several inputs, chains on a common input `x`.
-pub(crate) trait Fan<S: Scalar> {
+pub(crate) trait MeanFieldFan<S: Scalar> {
     /// The output from those of the `parts`.
     fn merge(&self, x: &Signal<S>, parts: &[Arc<Signal<S>>]) -> Signal<S>;
     /// The gradient at the output of each part, from that at the output.

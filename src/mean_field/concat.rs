@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use sigprop_stack::Concat;
 
-use super::component::Fan;
+use super::component::MeanFieldFan;
 use super::gradient::Gradient;
 use super::kernel::Kernel;
 use super::rotation::Rotation;
@@ -26,7 +26,7 @@ fn widths<S: Scalar>(concat: &Concat, parts: &[Arc<Signal<S>>]) -> Vec<f64> {
     parts.iter().enumerate().map(|(index, part)| heads(index) * part.width).collect()
 }
 
-impl<S: Scalar> Fan<S> for Concat {
+impl<S: Scalar> MeanFieldFan<S> for Concat {
     fn merge(&self, _: &Signal<S>, parts: &[Arc<Signal<S>>]) -> Signal<S> {
         let widths = widths(self, parts);
         let total: f64 = widths.iter().sum();

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use sigprop_stack::{Branch, Embedding, EmbeddingTerm, Gaussian, Source, Sum};
 use smallvec::smallvec;
 
-use super::component::{Fan, MeanField, Parameter};
+use super::component::{MeanField, MeanFieldFan, Parameter};
 use super::gradient::Gradient;
 use super::kernel::Kernel;
 use super::positions::{Averages, Positions};

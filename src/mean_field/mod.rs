@@ -1,7 +1,7 @@
 //! The infinitely wide network: what every component makes of second moments, forward and backward.
 //!
 //! State: E x_a x_b of single entries for all tokens a, b ([`kernel`]), at followed positions ([`positions`]). One file per
-//! component: formula, assumption, source, and code that reads like it. Nothing here knows of finite widths but [`steps`], whose
+//! component: formula, assumption, source, and code that reads like it; dW is dL/dW. Nothing here knows of finite widths but [`steps`], whose
 //! formulas contain 1/n.
 //!
 //! Through a block: [`kernel`], `norm`, `linear`, [`attention`] (`scores`, `head`, `everywhere`, `row`), [`softmax`], `sum`, `activation`,

@@ -9,12 +9,12 @@
 use sigprop_stack::Product;
 use std::sync::Arc;
 
-use super::component::Fan;
+use super::component::MeanFieldFan;
 use super::gradient::Gradient;
 use super::scalar::{Few, Scalar};
 use super::signal::Signal;
 
-impl<S: Scalar> Fan<S> for Product {
+impl<S: Scalar> MeanFieldFan<S> for Product {
     fn merge(&self, _: &Signal<S>, parts: &[Arc<Signal<S>>]) -> Signal<S> {
         let (first, rest) = parts.split_first().expect("a product has factors");
         let kernel = rest.iter().fold(first.kernel.clone(), |product, part| product.times(&part.kernel));

@@ -11,7 +11,7 @@
 use sigprop_stack::{Branch, Sum};
 use std::sync::Arc;
 
-use super::component::Fan;
+use super::component::MeanFieldFan;
 use super::gradient::Gradient;
 use super::kernel::Kernel;
 use super::scalar::{Few, Scalar};
@@ -34,7 +34,7 @@ fn means<S: Scalar>(sum: &Sum, parts: &[Arc<Signal<S>>], ln_unit: f64) -> Option
     Some((total, all))
 }
 
-impl<S: Scalar> Fan<S> for Sum {
+impl<S: Scalar> MeanFieldFan<S> for Sum {
     fn merge(&self, x: &Signal<S>, parts: &[Arc<Signal<S>>]) -> Signal<S> {
         let kernels = self.branches.iter().zip(parts).map(|(branch, part)| (gain(branch), &part.kernel));
         let mut kernel = Kernel::sum(kernels);

@@ -9,7 +9,7 @@ use sigprop_stack::{
 };
 
 use super::attention::{Attended, Operators, Sums, View};
-use super::component::{Fan, MeanField};
+use super::component::{MeanField, MeanFieldFan};
 use super::dual;
 use super::gradient::Gradient;
 use super::kernel::Kernel;
@@ -208,7 +208,7 @@ fn components_have_the_derivatives_of_finite_differences() {
     }
 }
 
-fn fan<S: Scalar>(fan: &dyn Fan<S>, variable: S) -> Vec<S> {
+fn fan<S: Scalar>(fan: &dyn MeanFieldFan<S>, variable: S) -> Vec<S> {
     let positions = groups();
     let x = signal(&positions, variable);
     let parts = [Arc::new(x.clone()), Arc::new(signal(&positions, variable * variable))];

@@ -15,7 +15,7 @@ use super::rows::{LinearNote, Rows, Sharpness, WeightNote};
 use super::{PredictError, Sites};
 use crate::caveat::Condition;
 use crate::mean_field::attention::{self, Attended, Operators, Rotated, RotatedSums, Sums, View, slopes};
-use crate::mean_field::component::{Fan as _, MeanField, Parameter};
+use crate::mean_field::component::{MeanField, MeanFieldFan as _, Parameter};
 use crate::mean_field::dual::{Dual, function};
 use crate::mean_field::gradient::Gradient;
 use crate::mean_field::kernel::Kernel;

@@ -71,11 +71,11 @@ impl Averages {
         const FLAT: f64 = -9.0;
         /// Of ρ: nearer to 1 differences of both rows are lost in rounding.
         const LARGEST: f64 = 0.9375;
-        let places = [w.ln().max(FLAT) / STEPS[0], rho.clamp(0.0, LARGEST) / STEPS[1]];
+        let steps = [w.ln().max(FLAT) / STEPS[0], rho.clamp(0.0, LARGEST) / STEPS[1]];
         let mut parts = Vec::with_capacity(4);
         for (first, second) in [(0.0, 0.0), (0.0, 1.0), (1.0, 0.0), (1.0, 1.0)] {
-            let corner = [places[0].floor() + first, places[1].floor() + second];
-            let weight = (1.0 - (places[0] - corner[0]).abs()) * (1.0 - (places[1] - corner[1]).abs());
+            let corner = [steps[0].floor() + first, steps[1].floor() + second];
+            let weight = (1.0 - (steps[0] - corner[0]).abs()) * (1.0 - (steps[1] - corner[1]).abs());
             if weight > 0.0 {
                 let key = (corner[0] as i64, corner[1] as i64, keys.to_bits());
                 let known = CORNERS.read().unwrap_or_else(PoisonError::into_inner).get(&key).copied();

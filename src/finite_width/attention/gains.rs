@@ -104,7 +104,7 @@ impl Inputs {
     }
 
     /// What A·(I + ε)C answers to Q_ac beyond infinite width.
-    pub(crate) fn leaning(&self, of: &Averages) -> f64 {
+    pub(crate) fn row_slope(&self, of: &Averages) -> f64 {
         self.gamma * of.pull_pair_r
     }
 

@@ -15,14 +15,14 @@ use sigprop_stack::{Attention, Component, Node, Op};
 use self::averages::Averages;
 use self::gains::{Inputs, Path, RowCovariances};
 use super::backward::Conditional;
-use super::chart::{About, Map, Moments, Quadratic, R, R_A, R_AB, R_B, U, U_A, U_B, VARIABLES};
 use super::forward::{average, concentration, of_stream};
 use super::gradients::Cosines;
 use super::jet::Jet;
 use super::mixed::Mixed;
 use super::noise::{Matrix, Noise, Vector, shift};
+use super::variables::{About, Map, Moments, Quadratic, R, R_A, R_AB, R_B, U, U_A, U_B, VARIABLES};
 use crate::mean_field::attention::{Attended, View};
-use crate::mean_field::component::{Fan as _, MeanField};
+use crate::mean_field::component::{MeanField, MeanFieldFan as _};
 use crate::mean_field::gradient::Gradient;
 use crate::mean_field::kernel::Kernel;
 use crate::mean_field::positions::Positions;
@@ -124,15 +124,15 @@ fn quadratic(jet: &Number) -> Quadratic {
     Quadratic::of(jet, VARIABLES, |variable| variable)
 }
 
-/// An attention at infinite width at one place.
-struct There {
+/// An attention at infinite width, at one point of the variables.
+struct AtPoint {
     /// Of the output, u less `ln_unit`.
     variables: [Quadratic; VARIABLES],
     ln_unit: f64,
     paths: [Factors; 3],
 }
 
-impl There {
+impl AtPoint {
     /// Of an attention to `keys` tokens whose queries, keys and values are maps of other streams; none of others.
     fn new(attention: &Attention, x: Between<'_>, keys: f64) -> Option<Self> {
         let positions = Arc::new(Positions::groups(&[1.0, 1.0, keys - 2.0], None));
@@ -163,9 +163,9 @@ impl There {
 impl Leading {
     /// Of an attention to `keys` tokens whose queries, keys and values are maps of other streams, with the output `y`; none of others.
     pub(crate) fn new(attention: &Attention, x: Between<'_>, y: &Moments, keys: f64) -> Option<Self> {
-        let here = There::new(attention, x, keys)?;
+        let here = AtPoint::new(attention, x, keys)?;
         let bare = |x| About { means: [0.0; 2], ..x };
-        let bare = There::new(attention, Between { queries: bare(x.queries), keys: bare(x.keys) }, keys)?;
+        let bare = AtPoint::new(attention, Between { queries: bare(x.queries), keys: bare(x.keys) }, keys)?;
         let jacobian = DMatrix::from_fn(VARIABLES, VARIABLES, |row, column| here.variables[row].gradient[column]);
         let moved = |variable: usize| here.variables[variable].value - bare.variables[variable].value;
         let moved = [moved(U_A) + here.ln_unit - bare.ln_unit, moved(R_AB)];
@@ -257,8 +257,8 @@ impl Attending {
     }
 
     /// Adds to the map what rows of alike queries have in common because they lean to keys that are alike.
-    pub(crate) fn lean(&self, map: &mut Map) {
-        let slope = self.apart * self.inputs.leaning(&self.averages);
+    pub(crate) fn correlate_rows(&self, map: &mut Map) {
+        let slope = self.apart * self.inputs.row_slope(&self.averages);
         for correlation in [R_AB, R_A, R_B, R] {
             map.jacobian[(correlation, correlation)] += slope;
         }
@@ -410,9 +410,9 @@ impl Factors {
         met: &Path,
         others: Option<f64>,
     ) -> Conditional {
-        let place: Vec<usize> = of_stream(stream).collect();
+        let indices: Vec<usize> = of_stream(stream).collect();
         let count = of.ln_own.gradient.len();
-        let among = |factor: &Quadratic| factor.among(&place, count);
+        let among = |factor: &Quadratic| factor.among(&indices, count);
         let mut own = among(&self.own_own);
         own.add(&of.cosine.times(&among(&self.pair_own)));
         let mut pair = among(&self.own_pair);

@@ -78,10 +78,10 @@ impl Row {
         let scores: Vec<(f64, f64, [f64; FUNCTIONS])> =
             shared.iter().flat_map(|x| nodes.iter().map(move |e| score(x, e))).collect();
         let mut moments = vec![0.0; points * shared.len() * POWERS * FUNCTIONS];
-        let mut places = moments.chunks_exact_mut(POWERS * FUNCTIONS);
+        let mut sums = moments.chunks_exact_mut(POWERS * FUNCTIONS);
         for point in 0..points {
             let t = (first + point as f64 * STEP).exp();
-            for (scores, sums) in scores.chunks_exact(nodes.len()).zip(&mut places) {
+            for (scores, sums) in scores.chunks_exact(nodes.len()).zip(&mut sums) {
                 for &(exponential, weight, functions) in scores {
                     let level = t * exponential;
                     // Beyond, e^(−level) has underflowed and its powers with it.
@@ -226,11 +226,11 @@ fn factorial(n: usize) -> f64 {
 /// Calls `of` with the products in the blocks of every partition of `sums`.
 fn partitions(sums: &[Monomial], blocks: &mut Vec<Monomial>, of: &mut impl FnMut(&[Monomial])) {
     let Some((&first, rest)) = sums.split_first() else { return of(blocks) };
-    for place in 0..blocks.len() {
-        let before = blocks[place];
-        blocks[place] = before.times(first);
+    for index in 0..blocks.len() {
+        let before = blocks[index];
+        blocks[index] = before.times(first);
         partitions(rest, blocks, of);
-        blocks[place] = before;
+        blocks[index] = before;
     }
     blocks.push(first);
     partitions(rest, blocks, of);

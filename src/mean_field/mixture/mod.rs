@@ -24,7 +24,7 @@ use rand_distr::{Distribution, StandardNormal};
 use sigprop_stack::Mixture;
 
 pub(crate) use self::weights::Weights;
-use super::component::Fan;
+use super::component::MeanFieldFan;
 use super::gradient::Gradient;
 use super::kernel::{Kernel, correlation};
 use super::scalar::Scalar;
@@ -109,7 +109,7 @@ pub(crate) fn split<S: Scalar>(
 /// A mixture as a fan of two parts: the tokens as the router reads them, and the expert that stands for all.
 pub(crate) struct Routed<'m>(pub(crate) &'m Mixture, pub(crate) &'m Routing);
 
-impl<S: Scalar> Fan<S> for Routed<'_> {
+impl<S: Scalar> MeanFieldFan<S> for Routed<'_> {
     fn merge(&self, _: &Signal<S>, parts: &[Arc<Signal<S>>]) -> Signal<S> {
         merge(self.0, self.1, &parts[0], &parts[1])
     }

@@ -8,12 +8,12 @@ use sigprop_stack::{Fan, Interpreter, Mixture, Site};
 use super::inside::{self, Inside};
 use super::{Gradient, Kept, Signal, Walk};
 use crate::finite_width::attention::AtPath;
-use crate::finite_width::chart::{Moments, levels};
-use crate::finite_width::expansion::{Applied, Attended, Merged};
+use crate::finite_width::expansion::{Applied, ExpandedAttention, Merged};
 use crate::finite_width::forward::Fluctuations;
 use crate::finite_width::gradients::{Cosines, Ends};
 use crate::finite_width::noise::Matrix;
 use crate::finite_width::stream;
+use crate::finite_width::variables::{Moments, levels};
 use crate::logarithms::ln_sum;
 use crate::mean_field::gradient::Gradient as LeadingGradient;
 use crate::mean_field::mixture;
@@ -35,7 +35,7 @@ pub(in crate::predict) struct KeptFan {
 /// What became of the parts of a fan.
 pub(super) enum Joined {
     Parts(Box<Merged>),
-    Attention(Box<Attended>),
+    Attention(Box<ExpandedAttention>),
     /// Of an attention out of the range of its averages: an output that is drawn anew.
     Redrawn(Box<Applied>),
     /// Of a mixture: tokens as the router reads them, the expert that stands for all, and fluctuations of both.
@@ -70,11 +70,11 @@ impl Walk {
             return Signal { leading, ..input.clone() };
         }
         let mut stream = (*input.stream).clone();
-        let mut place = input.place;
+        let mut slot = input.slot;
         let attention = if let Fan::Attention(attention) = fan { Some(attention) } else { None };
         let memory = attention.and_then(|attention| attention.memory).filter(|_| part > 0);
         if part == 0 {
-            let (settled, drawn) = self.expansion.draw_before_fork(place, &stream);
+            let (settled, drawn) = self.expansion.draw_before_fork(slot, &stream);
             stream = settled;
             let settled = Some(Arc::new(stream.clone()));
             self.forks.push(Forked { drawn, settled, ..Forked::default() });
@@ -82,21 +82,21 @@ impl Walk {
         // The router of a mixture reads the first part.
         let is_copy = matches!(fan, Fan::Mixture(_)) || (part > 0 && attention.is_none());
         if is_copy {
-            let (copy, jacobian) = self.expansion.fork(place);
+            let (copy, jacobian) = self.expansion.fork(slot);
             self.forks.last_mut().expect("the first part opened it").jacobians.push(jacobian);
-            place = copy;
+            slot = copy;
         }
         if memory.is_none() {
             stream = stream::Stream { drawn: None, susceptibility: [1.0; 3], ..stream };
         }
         let around = memory.map_or(&self.expansion, |memory| &self.away[memory + 1].expansion);
         if memory.is_some() {
-            let (means, covariance) = (around.means(place), around.covariance(place, &stream));
+            let (means, covariance) = (around.means(slot), around.covariance(slot, &stream));
             let memory = Memory { moments: input.moments, means, covariance };
             self.forks.last_mut().expect("the first part opened it").memory = Some(memory);
         }
         let inside = attention.map(|_| Arc::new(around.clone()));
-        Signal { leading, moments: input.moments, stream: Arc::new(stream), place, inside }
+        Signal { leading, moments: input.moments, stream: Arc::new(stream), slot, inside }
     }
 
     /// The output of a fan.
@@ -130,9 +130,9 @@ impl Walk {
             }
             _ => self.merged(at, fan, &x, &parts, &y),
         };
-        let place = x.place;
+        let slot = x.slot;
         let fan = KeptFan { x, merged, forked, output: (0.0, 0.0) };
-        Ok((Signal::new(leading, stream, place), Kept::Fan(kept, Box::new(fan))))
+        Ok((Signal::new(leading, stream, slot), Kept::Fan(kept, Box::new(fan))))
     }
 
     /// Gradients at the outputs of the parts of a fan.
@@ -147,7 +147,7 @@ impl Walk {
         self.start(at, &gradient, x.moments.width);
         *at_output = levels(&gradient.leading.kernel);
         let output = at_output.1;
-        let Gradient { leading, inside, place, .. } = gradient;
+        let Gradient { leading, inside, slot, .. } = gradient;
         let of_values = match (&*merged, &*kept) {
             (Joined::Attention(expanded), mean_field::Kept::Attention(attended)) => {
                 self.of_values(expanded, &attended.output(), &leading)
@@ -163,12 +163,12 @@ impl Walk {
         }
         let parts = self.leading.split(at, fan, kept, leading)?;
         let cosine = |part: &LeadingGradient<f64>| Cosines { output, input: levels(&part.kernel).1 };
-        let of = |leading, place| Gradient::new(leading, place, None);
+        let of = |leading, slot| Gradient::new(leading, slot, None);
         Ok(match merged {
             Joined::Parts(merged) => {
                 let cosines: Vec<Cosines> = parts.iter().map(cosine).collect();
                 self.expansion.split(merged, matches!(fan, Fan::Product(_)), &cosines);
-                parts.into_iter().zip(merged.places()).map(|(part, &place)| of(part, place)).collect()
+                parts.into_iter().zip(merged.slots()).map(|(part, &slot)| of(part, slot)).collect()
             }
             Joined::Attention(attended) => {
                 let of_path = |part: &LeadingGradient<f64>| AtPath {
@@ -180,15 +180,15 @@ impl Walk {
                 inside::parts((x, fan), attended, (parts, of_values), given)
             }
             Joined::Redrawn(_) => {
-                let given = self.expansion.given(place);
+                let given = self.expansion.given(slot);
                 let part = |leading: LeadingGradient<f64>| {
                     let (_, cosine) = levels(&leading.kernel);
-                    Gradient::new(leading, place, Some(Inside::new(given.with_cosine(cosine))))
+                    Gradient::new(leading, slot, Some(Inside::new(given.with_cosine(cosine))))
                 };
                 parts.into_iter().map(part).collect()
             }
-            Joined::Routed(merged, _) => parts.into_iter().map(|part| of(part, merged.places()[1])).collect(),
-            Joined::Inside => parts.into_iter().map(|leading| Gradient::new(leading, place, inside.clone())).collect(),
+            Joined::Routed(merged, _) => parts.into_iter().map(|part| of(part, merged.slots()[1])).collect(),
+            Joined::Inside => parts.into_iter().map(|leading| Gradient::new(leading, slot, inside.clone())).collect(),
         })
     }
 
@@ -205,7 +205,7 @@ impl Walk {
         let output = levels(&gradient.kernel).1;
         let cosines = [&scores, &experts].map(|part| Cosines { output, input: levels(&part.kernel).1 });
         self.expansion.split(merged, false, &cosines);
-        self.leading.added = self.of_router((x, merged.places()[0]), fluctuations, &scores);
+        self.leading.added = self.of_router((x, merged.slots()[0]), fluctuations, &scores);
     }
 
     /// Gives parts the weight that they have at finite width, by which positions are averaged; their sum stays as large as it is.
@@ -217,7 +217,7 @@ impl Walk {
     ) {
         let added: Vec<f64> = match merged {
             Joined::Parts(merged) => {
-                merged.places().iter().map(|&place| self.expansion.given(place).ln_own.value).collect()
+                merged.slots().iter().map(|&slot| self.expansion.given(slot).ln_own.value).collect()
             }
             Joined::Attention(_) => {
                 inside.iter().map(|part| part.as_ref().expect("it is inside").given().ln_own.value).collect()
@@ -273,10 +273,10 @@ impl Walk {
             }
             Joined::Inside => {
                 let inside = inside.into_iter().next().expect("a fan has parts");
-                return Ok(Gradient::new(leading, x.place, inside));
+                return Ok(Gradient::new(leading, x.slot, inside));
             }
         }
-        self.expansion.settle_backward(x.place, forked.drawn.as_ref());
-        Ok(Gradient::new(leading, x.place, None))
+        self.expansion.settle_backward(x.slot, forked.drawn.as_ref());
+        Ok(Gradient::new(leading, x.slot, None))
     }
 }

@@ -7,14 +7,14 @@ use sigprop_stack::{Activation, Attention, Component, EmbeddingTerm, Fan, Linear
 use super::fans::{Joined, MOST, Memory};
 use super::{Signal, Walk};
 use crate::finite_width::attention::{Between, Leading};
-use crate::finite_width::chart::{About, Gain, Map, Moments, component, fan};
-use crate::finite_width::component::{Answer, Place};
+use crate::finite_width::component::{Answer, Context};
 use crate::finite_width::entries::EntryMoments;
 use crate::finite_width::expansion::Applied;
 use crate::finite_width::jet::Jet;
 use crate::finite_width::stream::Stream;
+use crate::finite_width::variables::{About, Gain, Map, Moments, component, fan};
 use crate::mean_field::attention::Attended;
-use crate::mean_field::component::{Fan as LeadingFan, MeanField};
+use crate::mean_field::component::{MeanField, MeanFieldFan};
 use crate::mean_field::dual::function;
 use crate::mean_field::mixture::{Routed, Routing};
 use crate::mean_field::signal::Signal as LeadingSignal;
@@ -49,7 +49,7 @@ pub(super) fn centres(component: &Component) -> bool {
 /// A fan of up to [`MOST`] parts.
 fn of_parts<F>(rule: &F, parts: &[About<'_>], y: &Moments) -> (Map, Vec<Gain>)
 where
-    F: LeadingFan<f64> + LeadingFan<Jet<3>> + LeadingFan<Jet<6>> + LeadingFan<Jet<9>> + LeadingFan<Jet<12>>,
+    F: MeanFieldFan<f64> + MeanFieldFan<Jet<3>> + MeanFieldFan<Jet<6>> + MeanFieldFan<Jet<9>> + MeanFieldFan<Jet<12>>,
 {
     match parts.len() {
         1 => fan::<3, _>(rule, parts, y),
@@ -79,7 +79,7 @@ impl Walk {
         &mut self,
         rule: &C,
         x: &Signal,
-        of_overlaps: bool,
+        mixes_entries: bool,
         y: &Moments,
         answer: Question<'_>,
     ) -> (Stream, Applied)
@@ -87,13 +87,13 @@ impl Walk {
         C: MeanField<f64> + MeanField<Jet<3>> + ?Sized,
     {
         let map = |means| component(rule, About { x: &x.moments, means }, y);
-        self.expansion.apply((x.place, &x.stream), of_overlaps, map, answer)
+        self.expansion.apply((x.slot, &x.stream), mixes_entries, map, answer)
     }
 
     /// Through what leaves variables as they are.
     fn unchanged(&mut self, x: &Signal, is_drawn: bool, y: &Moments, answer: Question<'_>) -> (Stream, Applied) {
         let map = |means| (Map::same(y.correlation, means), Gain::same());
-        self.expansion.apply((x.place, &x.stream), is_drawn, map, answer)
+        self.expansion.apply((x.slot, &x.stream), is_drawn, map, answer)
     }
 
     /// Of a signal, what it is beyond its mean.
@@ -101,52 +101,52 @@ impl Walk {
         let leading = Arc::new(LeadingSignal::centred(x.leading.width, x.leading.centred_kernel()));
         let (moments, mean) = (Moments::of(&leading), x.moments.mean_share());
         let map = |means| (Map::centred(moments.correlation, means, mean), Gain::same());
-        let (stream, applied) = self.expansion.apply((x.place, &x.stream), false, map, |place| place.centred(mean));
-        (Signal::new(leading, stream, x.place), applied)
+        let (stream, applied) = self.expansion.apply((x.slot, &x.stream), false, map, |slot| slot.centred(mean));
+        (Signal::new(leading, stream, x.slot), applied)
     }
 
     /// Through a component.
     pub(super) fn expanded(&mut self, component: &Component, x: &Signal, y: &Moments) -> (Stream, Applied) {
         if x.moments.is_zero() || y.is_zero() {
             let map = |_| (Map::nothing(y.correlation), Gain::same());
-            return self.expansion.apply((x.place, &x.stream), true, map, |place| place.drawn(y.width));
+            return self.expansion.apply((x.slot, &x.stream), true, map, |slot| slot.drawn(y.width));
         }
         match component {
             Component::Linear(linear) => {
                 let kept = without_bias(linear, y);
-                self.through_rule(linear, x, true, y, &|place| place.linear(linear, kept))
+                self.through_rule(linear, x, true, y, &|slot| slot.linear(linear, kept))
             }
             Component::Norm(norm) => {
                 let share = normed_share(norm, &x.moments);
-                self.through_rule(norm, x, true, y, &|place| place.norm(norm, share))
+                self.through_rule(norm, x, true, y, &|slot| slot.norm(norm, share))
             }
-            Component::Dropout(dropout) => self.through_rule(dropout, x, false, y, &|place| place.dropout(*dropout)),
-            Component::Scale(scale) => self.through_rule(scale, x, false, y, &|place| place.unchanged()),
+            Component::Dropout(dropout) => self.through_rule(dropout, x, false, y, &|slot| slot.dropout(*dropout)),
+            Component::Scale(scale) => self.through_rule(scale, x, false, y, &|slot| slot.unchanged()),
             // Waves depend on positions.
             Component::Embedding(EmbeddingTerm::SinusoidalPosition { .. }) => {
                 let share = (x.moments.ln_level() - y.ln_level()).exp();
                 let fixed = (y.correlation - share * x.moments.correlation) / (1.0 - share);
                 let map = |means| (Map::diluted(y.correlation, means, share), Gain::same());
-                let answer = |place: &Place<'_>| place.fixed([1.0 - share, fixed]);
-                self.expansion.apply((x.place, &x.stream), false, map, answer)
+                let answer = |slot: &Context<'_>| slot.fixed([1.0 - share, fixed]);
+                self.expansion.apply((x.slot, &x.stream), false, map, answer)
             }
             Component::Embedding(term) => {
                 let share = (x.moments.ln_level() - y.ln_level()).exp();
-                self.through_rule(term, x, false, y, &|place| place.added(share))
+                self.through_rule(term, x, false, y, &|slot| slot.added(share))
             }
             Component::Activation(activation) => {
-                let means = self.expansion.means(x.place);
+                let means = self.expansion.means(x.slot);
                 let moments = self.entries(*activation, About { x: &x.moments, means });
                 let dual = self.leading.activation(*activation);
-                self.through_rule(&dual, x, false, y, &|place| place.activation(&moments, y.mean_share()))
+                self.through_rule(&dual, x, false, y, &|slot| slot.activation(&moments, y.mean_share()))
             }
             Component::Convolution(convolution) => {
                 let bias = convolution.bias.as_ref().map_or(0.0, |bias| bias.init.variance());
                 let share = if bias > 0.0 { 1.0 - bias * (-y.ln_level()).exp() } else { 1.0 };
                 let map = |means| (Map::diluted(y.correlation, means, share), Gain::same());
-                self.expansion.apply((x.place, &x.stream), true, map, |place| place.drawn(y.width))
+                self.expansion.apply((x.slot, &x.stream), true, map, |slot| slot.drawn(y.width))
             }
-            Component::Rotary(_) | Component::Prepend(_) => self.unchanged(x, false, y, &|place| place.unchanged()),
+            Component::Rotary(_) | Component::Prepend(_) => self.unchanged(x, false, y, &|slot| slot.unchanged()),
         }
     }
 
@@ -159,10 +159,10 @@ impl Walk {
         attended: &Attended<f64>,
         y: &Moments,
     ) -> (Stream, Joined) {
-        let means = self.expansion.means(x.place);
+        let means = self.expansion.means(x.slot);
         let queries = About { x: &x.moments, means };
         let keys = memory.map_or(queries, |Memory { moments, means, .. }| About { x: moments, means: *means });
-        let of_keys = memory.map_or_else(|| self.expansion.covariance(x.place, &x.stream), |memory| memory.covariance);
+        let of_keys = memory.map_or_else(|| self.expansion.covariance(x.slot, &x.stream), |memory| memory.covariance);
         let r = keys.correlation();
         let apart = 1.0 - r;
         let moved = means[0] + keys.means[0];
@@ -177,13 +177,13 @@ impl Walk {
                 let map = if memory.is_some() { Map::nothing(y.correlation) } else { Map::same(y.correlation, means) };
                 (map, Gain::same())
             };
-            let (stream, applied) = self.expansion.apply((x.place, &x.stream), true, map, |place| place.drawn(y.width));
+            let (stream, applied) = self.expansion.apply((x.slot, &x.stream), true, map, |slot| slot.drawn(y.width));
             return (stream, Joined::Redrawn(Box::new(applied)));
         };
         let leading = if memory.is_some() { leading.constant() } else { leading };
         let scores = [score, count, attended.rotation_in_view()];
         let (stream, expanded) = self.expansion.attend(
-            (x.place, &x.stream),
+            (x.slot, &x.stream),
             ((&of_keys, r), memory.is_some()),
             (attention, scores),
             leading,
@@ -209,14 +209,14 @@ impl Walk {
         let means = parts.map(|part| part.moments.mean_share());
         let ratio = (y.ln_level() - parts[0].moments.ln_level()).exp();
         let x = &streams[0].clone();
-        let places = parts.map(|part| part.place);
-        let (stream, merged) = self.expansion.sum(x, &places, streams.into(), map, (ratio, &means));
+        let slots = parts.map(|part| part.slot);
+        let (stream, merged) = self.expansion.sum(x, &slots, streams.into(), map, (ratio, &means));
         (stream, Joined::Routed(Box::new(merged), before))
     }
 
     /// Through a fan other than an attention or a mixture.
     pub(super) fn merged(&mut self, at: &Site, of: Fan, x: &Signal, parts: &[Signal], y: &Moments) -> (Stream, Joined) {
-        let places: Vec<usize> = parts.iter().map(|part| part.place).collect();
+        let slots: Vec<usize> = parts.iter().map(|part| part.slot).collect();
         let streams: Vec<Stream> = parts.iter().map(|part| (*part.stream).clone()).collect();
         let about = |means: &[[f64; 2]]| -> Vec<About<'_>> {
             parts.iter().zip(means).map(|(part, &means)| About { x: &part.moments, means }).collect()
@@ -227,15 +227,15 @@ impl Walk {
             Fan::Sum(sum) => {
                 let sum = self.leading.with_kept_branches(at, sum);
                 let map = |means: &[[f64; 2]]| of_parts::<Sum>(&sum, &about(means), y);
-                self.expansion.sum(&x.stream, &places, streams, map, (ratio, &means))
+                self.expansion.sum(&x.stream, &slots, streams, map, (ratio, &means))
             }
             Fan::Concat(concat) => {
                 let map = |means: &[[f64; 2]]| of_parts(concat, &about(means), y);
-                self.expansion.sum(&x.stream, &places, streams, map, (ratio, &means))
+                self.expansion.sum(&x.stream, &slots, streams, map, (ratio, &means))
             }
             Fan::Product(product) => {
                 let map = |means: &[[f64; 2]]| of_parts(product, &about(means), y);
-                self.expansion.product(&x.stream, &places, &streams, map, [y.mean_share(), ratio])
+                self.expansion.product(&x.stream, &slots, &streams, map, [y.mean_share(), ratio])
             }
             Fan::Mixture(_) | Fan::Attention(_) => unreachable!("they have rules of their own"),
         };
@@ -243,5 +243,5 @@ impl Walk {
     }
 }
 
-/// What a component answers, from its place.
-type Question<'q> = &'q dyn Fn(&Place<'_>) -> Answer;
+/// What a component answers, from its context.
+type Question<'q> = &'q dyn Fn(&Context<'_>) -> Answer;

@@ -7,10 +7,10 @@ use sigprop_stack::{Component, Fan, Interpreter, Site};
 use super::weights::{Beyond, finite_width};
 use super::{Gradient, Kept, Signal, Walk};
 use crate::finite_width::backward::Conditional;
-use crate::finite_width::chart::{About, Moments, component, levels};
-use crate::finite_width::component::Place;
-use crate::finite_width::expansion::{Attended, Coupling};
+use crate::finite_width::component::Context;
+use crate::finite_width::expansion::{Coupling, ExpandedAttention};
 use crate::finite_width::forward::Fluctuations;
+use crate::finite_width::variables::{About, Moments, component, levels};
 use crate::mean_field::gradient::Gradient as LeadingGradient;
 use crate::mean_field::signal::Signal as LeadingSignal;
 use crate::mean_field::steps::FiniteWidth;
@@ -58,13 +58,13 @@ impl Walk {
         if let Component::Linear(linear) = of {
             let kept = super::forward::without_bias(linear, &y);
             let mut expansion = (*inside).clone();
-            let answer = |place: &Place<'_>| place.linear(linear, kept);
+            let answer = |slot: &Context<'_>| slot.linear(linear, kept);
             let map = |means| component(linear, About { x: &x.moments, means }, &y);
-            stream = Arc::new(expansion.apply((x.place, &x.stream), true, map, answer).0);
+            stream = Arc::new(expansion.apply((x.slot, &x.stream), true, map, answer).0);
             inside = Arc::new(expansion);
         }
         let kept = Kept::Inside(kept, self.expansion.fluctuations().clone());
-        (Signal { leading, moments: y, stream, place: x.place, inside: Some(inside) }, kept)
+        (Signal { leading, moments: y, stream, slot: x.slot, inside: Some(inside) }, kept)
     }
 
     /// Back through a component of queries, keys or values.
@@ -76,16 +76,16 @@ impl Walk {
         fluctuations: &Fluctuations,
         gradient: Gradient,
     ) -> Result<Gradient, PredictError> {
-        let Gradient { leading, place, inside, .. } = gradient;
+        let Gradient { leading, slot, inside, .. } = gradient;
         let mut inside = inside.expect("it is inside");
         if let (Component::Linear(_), mean_field::Kept::Apply([x, _])) = (component, &kept) {
             let (ln_own, cosine) = inside.given.at(fluctuations);
-            let of_input = || coupled(&inside.given, (x, place), fluctuations, &leading).added(&leading, x);
+            let of_input = || coupled(&inside.given, (x, slot), fluctuations, &leading).added(&leading, x);
             let weights = inside.weights.unwrap_or_else(of_input);
             let pair = cosine - levels(&leading.kernel).1;
             let alone = || Beyond { ln_own, pair }.added_alone(&leading);
             let biases = if inside.is_of_keys { ln_own } else { alone() };
-            let steps = || finite_width((x, place), fluctuations, (ln_own, cosine), &leading);
+            let steps = || finite_width((x, slot), fluctuations, (ln_own, cosine), &leading);
             let steps = if self.leading.steps { steps() } else { FiniteWidth::default() };
             self.leading.added = Added { weights, biases, steps, lacking: 0.0 };
         }
@@ -93,7 +93,7 @@ impl Walk {
         let leading = self.leading.apply_backward(at, component, kept, leading)?;
         let input = levels(&leading.kernel).1;
         inside.given.cosine.value += input - output;
-        Ok(Gradient::new(leading, place, Some(inside)))
+        Ok(Gradient::new(leading, slot, Some(inside)))
     }
 }
 
@@ -103,12 +103,12 @@ impl Walk {
 /// gradients at the outputs, z = Σ_b A_ab x_b: as much as keys' and values' gradients have to answer to overlaps of their inputs.
 pub(super) fn parts(
     (x, fan): (&Signal, Fan),
-    attended: &Attended,
+    attended: &ExpandedAttention,
     (parts, of_values): (Vec<LeadingGradient<f64>>, f64),
     mut given: [Conditional; 3],
 ) -> Vec<Gradient> {
     let fluctuations = attended.before();
-    let at = |given: &Conditional, part| coupled(given, (&x.leading, x.place), fluctuations, part);
+    let at = |given: &Conditional, part| coupled(given, (&x.leading, x.slot), fluctuations, part);
     let of_queries = at(&given[0], &parts[0]).added(&parts[0], &x.leading);
     let reads_x = matches!(fan, Fan::Attention(attention) if attention.memory.is_none());
     let known = [None, Some(of_queries), Some(of_values)];
@@ -116,26 +116,26 @@ pub(super) fn parts(
         if let Some(known) = known[part].filter(|_| reads_x) {
             let found = at(&given[part], &parts[part]);
             let more = found.pair_for(known, &parts[part], &x.leading) - found.pair;
-            given[part].lean(x.place, [more, most], fluctuations);
+            given[part].add_pair_slope(x.slot, [more, most], fluctuations);
         }
     }
     let part = |(leading, (part, given)): (LeadingGradient<f64>, (usize, Conditional))| {
         let (ln_own, cosine) = given.at(fluctuations);
         let arrives = [ln_own, cosine - levels(&leading.kernel).1];
         let inside = Inside { given, weights: known[part], is_of_keys: part == 1, arrives };
-        Gradient::new(leading, x.place, Some(inside))
+        Gradient::new(leading, x.slot, Some(inside))
     };
     parts.into_iter().zip(given.into_iter().enumerate()).map(part).collect()
 }
 
-/// What finite width adds to products of a gradient, given the input at `place`, with that input.
+/// What finite width adds to products of a gradient, given the input in `slot`, with that input.
 fn coupled(
     given: &Conditional,
-    (x, place): (&LeadingSignal<f64>, usize),
+    (x, slot): (&LeadingSignal<f64>, usize),
     fluctuations: &Fluctuations,
     gradient: &LeadingGradient<f64>,
 ) -> Beyond {
     let leading = Moments::of(x).correlation;
-    let r = leading + fluctuations.means(place)[1];
-    Beyond::new(Coupling::new(given.clone(), place, fluctuations, r), leading, gradient)
+    let r = leading + fluctuations.means(slot)[1];
+    Beyond::new(Coupling::new(given.clone(), slot, fluctuations, r), leading, gradient)
 }

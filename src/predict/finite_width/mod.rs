@@ -23,39 +23,39 @@ use super::mean_field::{self, WALKS, last_step};
 use super::pooled::Pooled;
 use super::rows::Rows;
 use crate::caveat::Condition;
-use crate::finite_width::chart::{Moments, U_A, levels};
 use crate::finite_width::entries::EntryMoments;
 use crate::finite_width::expansion::{Applied, Expansion};
 use crate::finite_width::forward::Fluctuations;
 use crate::finite_width::gradients::Cosines;
 use crate::finite_width::stream;
+use crate::finite_width::variables::{Moments, U_A, levels};
 use crate::mean_field::component::Parameter;
 use crate::mean_field::dual::function;
 use crate::mean_field::embedding;
 use crate::mean_field::gradient::Gradient as LeadingGradient;
 use crate::mean_field::signal::Signal as LeadingSignal;
 
-/// A stream: its moments at infinite width, its entries, and its place among all that are live.
+/// A stream: its moments at infinite width, its entries, and its slot among the live streams.
 #[derive(Clone)]
 pub(super) struct Signal {
     leading: Arc<LeadingSignal<f64>>,
     moments: Moments,
     stream: Arc<stream::Stream>,
-    place: usize,
+    slot: usize,
     /// Of queries, keys and values, which belong to their attention: the expansion as if they were the stream.
     inside: Option<Arc<Expansion>>,
 }
 
 impl Signal {
-    fn new(leading: Arc<LeadingSignal<f64>>, stream: stream::Stream, place: usize) -> Self {
-        Self { moments: Moments::of(&leading), leading, stream: Arc::new(stream), place, inside: None }
+    fn new(leading: Arc<LeadingSignal<f64>>, stream: stream::Stream, slot: usize) -> Self {
+        Self { moments: Moments::of(&leading), leading, stream: Arc::new(stream), slot, inside: None }
     }
 }
 
 /// Its gradient: moments at infinite width, the rest is in the expansion.
 pub(super) struct Gradient {
     leading: LeadingGradient<f64>,
-    place: usize,
+    slot: usize,
     /// Of queries, keys and values: what it is given the input of their attention.
     inside: Option<Inside>,
     /// Of the end of a stream: what finite width has added to ln E |g_a|² and to the cosine of two.
@@ -63,8 +63,8 @@ pub(super) struct Gradient {
 }
 
 impl Gradient {
-    fn new(leading: LeadingGradient<f64>, place: usize, inside: Option<Inside>) -> Self {
-        Self { leading, place, inside, arrived: [0.0; 2] }
+    fn new(leading: LeadingGradient<f64>, slot: usize, inside: Option<Inside>) -> Self {
+        Self { leading, slot, inside, arrived: [0.0; 2] }
     }
 }
 
@@ -145,9 +145,9 @@ impl Walk {
 
     /// E x² of a signal, averaged over positions; at infinite width where it differs by a factor from network to network.
     pub(super) fn second_moment(&self, signal: &Signal) -> f64 {
-        let variance = self.expansion.fluctuations().of(signal.place)[(U_A, U_A)];
+        let variance = self.expansion.fluctuations().of(signal.slot)[(U_A, U_A)];
         let finite =
-            if variance <= LARGEST { self.expansion.levels(signal.place, &signal.stream).ln_level } else { 0.0 };
+            if variance <= LARGEST { self.expansion.levels(signal.slot, &signal.stream).ln_level } else { 0.0 };
         mean_field::second_moment(&signal.leading) * finite.exp()
     }
 
@@ -202,7 +202,7 @@ impl Walk {
         let table = Tensor { name: String::new(), init: norm.bias };
         let term = Component::Embedding(EmbeddingTerm::Constant { table, rows: 1 });
         let (stream, applied) = self.expanded(&term, &y, &moments);
-        (Signal::new(leading, stream, y.place), Kept::Biased(Box::new(kept), Some(Box::new(applied))))
+        (Signal::new(leading, stream, y.slot), Kept::Biased(Box::new(kept), Some(Box::new(applied))))
     }
 
     /// Gives up where numbers are none.
@@ -255,7 +255,7 @@ impl Interpreter<'_> for Walk {
     }
 
     fn seed(&mut self, at: &Site, seed: &GradientSeed, output: &Signal) -> Result<Gradient, PredictError> {
-        let gradient = Gradient::new(self.leading.seed(at, seed, &output.leading)?, output.place, None);
+        let gradient = Gradient::new(self.leading.seed(at, seed, &output.leading)?, output.slot, None);
         self.start(at, &gradient, output.leading.width);
         Ok(gradient)
     }
@@ -288,7 +288,7 @@ impl Interpreter<'_> for Walk {
             return Ok(self.apply_inside(component, x, leading, kept));
         }
         let (stream, applied) = self.expanded(component, &x, &Moments::of(&leading));
-        Ok((Signal::new(leading, stream, x.place), Kept::Apply(kept, Box::new(applied))))
+        Ok((Signal::new(leading, stream, x.slot), Kept::Apply(kept, Box::new(applied))))
     }
 
     fn apply_backward(
@@ -303,12 +303,12 @@ impl Interpreter<'_> for Walk {
                 let mean_field::Kept::Apply([x, y]) = &kept else { unreachable!("components keep both ends") };
                 self.start(at, &gradient, y.width);
                 self.leading.added = self.added(component, &applied, [x, y], &gradient);
-                let Gradient { leading, place, .. } = gradient;
+                let Gradient { leading, slot, .. } = gradient;
                 let output = levels(&leading.kernel).1;
                 let leading = self.leading.apply_backward(at, component, kept, leading)?;
                 let input = levels(&leading.kernel).1;
                 self.expansion.apply_backward(*applied, Cosines { output, input });
-                Ok(Gradient::new(leading, place, None))
+                Ok(Gradient::new(leading, slot, None))
             }
             Kept::Centred(applied, kept) => {
                 let gradient = self.apply_backward(at, component, *kept, gradient)?;
@@ -383,7 +383,7 @@ impl Interpreter<'_> for Walk {
 
     fn observe(&mut self, at: &Site, signal: &Signal) {
         self.observed.push(self.expansion.fluctuations().clone());
-        let variance = self.expansion.fluctuations().of(signal.place)[(U_A, U_A)];
+        let variance = self.expansion.fluctuations().of(signal.slot)[(U_A, U_A)];
         if variance > self.largest.0 {
             self.largest = (variance, at.path().to_owned());
         }
@@ -392,8 +392,8 @@ impl Interpreter<'_> for Walk {
             return;
         }
         let expansion = signal.inside.as_deref().unwrap_or(&self.expansion);
-        let levels = expansion.levels(signal.place, &signal.stream);
-        let (level, mean) = (levels.ln_level.exp(), expansion.ln_mean(signal.place).exp());
+        let levels = expansion.levels(signal.slot, &signal.stream);
+        let (level, mean) = (levels.ln_level.exp(), expansion.ln_mean(signal.slot).exp());
         let leading = mean_field::observed(&signal.leading);
         let end = |(of_mean, second): (f64, f64)| (of_mean * mean, second * level);
         let pooled = Pooled {
@@ -401,7 +401,7 @@ impl Interpreter<'_> for Walk {
             second: leading.second * level,
             cross: leading.cross.map(|cross| level * (cross + leading.second * levels.correlation)),
             ends: leading.ends.map(|ends| ends.map(end)),
-            spread: Some(expansion.variance(signal.place, &signal.stream)),
+            spread: Some(expansion.variance(signal.slot, &signal.stream)),
             ..leading
         };
         let site = (at.layer(), at.path().to_owned());

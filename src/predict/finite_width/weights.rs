@@ -3,9 +3,9 @@
 use sigprop_stack::Component;
 
 use super::{Gradient, Walk};
-use crate::finite_width::chart::{Moments, levels};
-use crate::finite_width::expansion::{Applied, Attended, Coupling};
+use crate::finite_width::expansion::{Applied, Coupling, ExpandedAttention};
 use crate::finite_width::forward::{Fluctuations, Levels, concentration};
+use crate::finite_width::variables::{Moments, levels};
 use crate::mean_field::gradient::Gradient as LeadingGradient;
 use crate::mean_field::kernel::Kernel;
 use crate::mean_field::signal::Signal;
@@ -63,14 +63,14 @@ impl Beyond {
 /// What finite width adds to the input of a map and to the gradient at its output, of which ln E |g_a|² over that of infinite width and
 /// the cosine of two are these.
 pub(super) fn finite_width(
-    (x, place): (&Signal<f64>, usize),
+    (x, slot): (&Signal<f64>, usize),
     fluctuations: &Fluctuations,
     (ln_own, cosine): (f64, f64),
     gradient: &LeadingGradient<f64>,
 ) -> FiniteWidth {
     let leading = Moments::of(x).correlation;
-    let Levels { ln_level, correlation, .. } = fluctuations.levels(place, None, leading);
-    let gamma = concentration(&fluctuations.of(place), leading + correlation).min(1.0);
+    let Levels { ln_level, correlation, .. } = fluctuations.levels(slot, None, leading);
+    let gamma = concentration(&fluctuations.of(slot), leading + correlation).min(1.0);
     FiniteWidth {
         signal: Shift { ln_level, correlation },
         gradient: Shift { ln_level: ln_own, correlation: cosine - levels(&gradient.kernel).1 },
@@ -98,8 +98,8 @@ impl Walk {
         let coupling = self.expansion.coupling(applied, !is_gain);
         let beyond = Beyond::new(coupling, Moments::of(with).correlation, &gradient.leading);
         let steps = || {
-            let at_output = self.expansion.gradient(gradient.place, applied.after());
-            finite_width((x, gradient.place), applied.before(), (at_output.0, at_output.1), &gradient.leading)
+            let at_output = self.expansion.gradient(gradient.slot, applied.after());
+            finite_width((x, gradient.slot), applied.before(), (at_output.0, at_output.1), &gradient.leading)
         };
         let is_asked = self.leading.steps && matches!(component, Component::Linear(_));
         let steps = if is_asked { steps() } else { FiniteWidth::default() };
@@ -109,18 +109,23 @@ impl Walk {
     /// What it adds to weights of a router of `x`, from the gradients at its scores.
     pub(super) fn of_router(
         &self,
-        (x, place): (&Signal<f64>, usize),
+        (x, slot): (&Signal<f64>, usize),
         fluctuations: &Fluctuations,
         scores: &LeadingGradient<f64>,
     ) -> Added {
         let leading = Moments::of(x).correlation;
-        let r = leading + fluctuations.means(place)[1];
-        let coupling = Coupling::new(self.expansion.given(place).clone(), place, fluctuations, r);
+        let r = leading + fluctuations.means(slot)[1];
+        let coupling = Coupling::new(self.expansion.given(slot).clone(), slot, fluctuations, r);
         Added { weights: Beyond::new(coupling, leading, scores).added(scores, x), ..Added::default() }
     }
 
     /// What it adds to weights of values: their gradients are Σ_a h_a z_aᵀ of the outputs of an attention.
-    pub(super) fn of_values(&self, attended: &Attended, y: &Signal<f64>, gradient: &LeadingGradient<f64>) -> f64 {
+    pub(super) fn of_values(
+        &self,
+        attended: &ExpandedAttention,
+        y: &Signal<f64>,
+        gradient: &LeadingGradient<f64>,
+    ) -> f64 {
         let coupling = self.expansion.coupling_behind(attended);
         Beyond::new(coupling, Moments::of(y).correlation, gradient).added(gradient, y)
     }
@@ -131,7 +136,7 @@ impl Walk {
             return Added::default();
         }
         let kernel = &gradient.leading.kernel;
-        let (ln_own, cosine, _) = self.expansion.gradient(gradient.place, fluctuations);
+        let (ln_own, cosine, _) = self.expansion.gradient(gradient.slot, fluctuations);
         let biases = Beyond { ln_own, pair: cosine - levels(kernel).1 }.added_alone(&gradient.leading);
         Added { weights: ln_own, biases, ..Added::default() }
     }
@@ -148,7 +153,7 @@ impl Walk {
                 (added, cosine, None)
             }
             None if self.expansion.has_gradients() => {
-                let (added, cosine, variance) = self.expansion.gradient(gradient.place, fluctuations);
+                let (added, cosine, variance) = self.expansion.gradient(gradient.slot, fluctuations);
                 (added, cosine, Some(variance))
             }
             // The end of a stream that others have read.

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use nalgebra::{DMatrix, DVector};
 
 use super::jet::Jet;
-use crate::mean_field::component::{Fan, MeanField};
+use crate::mean_field::component::{MeanField, MeanFieldFan};
 use crate::mean_field::gradient::Gradient;
 use crate::mean_field::kernel::Kernel;
 use crate::mean_field::positions::Positions;
@@ -40,7 +40,7 @@ pub(crate) const R: usize = 6;
 /// Of a pair of tokens: u_a, u_b and r_ab.
 const PAIR: usize = 3;
 
-/// A function of some variables about one place, to second order.
+/// A function of some variables about one point, to second order.
 #[derive(Clone, Debug)]
 pub(crate) struct Quadratic {
     pub(crate) value: f64,
@@ -70,15 +70,15 @@ pub(crate) struct Gain {
 }
 
 impl Quadratic {
-    /// That of a jet by variables that stand at these places among `count`.
-    pub(crate) fn of<const N: usize>(jet: &Jet<N>, count: usize, place: impl Fn(usize) -> usize) -> Self {
+    /// That of a jet by variables that stand at these indices among `count`.
+    pub(crate) fn of<const N: usize>(jet: &Jet<N>, count: usize, index: impl Fn(usize) -> usize) -> Self {
         let (mut gradient, mut hessian) = (DVector::zeros(count), DMatrix::zeros(count, count));
         for i in 0..N {
-            gradient[place(i)] += jet.gradient[i];
+            gradient[index(i)] += jet.gradient[i];
             for j in 0..=i {
-                hessian[(place(i), place(j))] += jet.hessian[i][j];
+                hessian[(index(i), index(j))] += jet.hessian[i][j];
                 if i != j {
-                    hessian[(place(j), place(i))] += jet.hessian[i][j];
+                    hessian[(index(j), index(i))] += jet.hessian[i][j];
                 }
             }
         }
@@ -90,12 +90,12 @@ impl Quadratic {
         Self { value, gradient: DVector::zeros(count), hessian: DMatrix::zeros(count, count) }
     }
 
-    /// The same function of more variables, these standing at `places`.
-    pub(crate) fn among(&self, places: &[usize], count: usize) -> Self {
+    /// The same function of more variables, these standing at `indices`.
+    pub(crate) fn among(&self, indices: &[usize], count: usize) -> Self {
         let mut among = Self::constant(self.value, count);
-        for (i, &row) in places.iter().enumerate() {
+        for (i, &row) in indices.iter().enumerate() {
             among.gradient[row] = self.gradient[i];
-            for (j, &column) in places.iter().enumerate() {
+            for (j, &column) in indices.iter().enumerate() {
                 among.hessian[(row, column)] = self.hessian[(i, j)];
             }
         }
@@ -162,7 +162,7 @@ impl Quadratic {
 }
 
 /// Where a variable of the pair (u, u, r) stands if its tokens are a and b, b and a, one of them and all, or all.
-fn place(variable: usize, of: [usize; PAIR]) -> usize {
+fn index(variable: usize, of: [usize; PAIR]) -> usize {
     variable / PAIR * VARIABLES + of[variable % PAIR]
 }
 
@@ -263,7 +263,7 @@ impl About<'_> {
     fn tagged<const N: usize>(&self, index: usize, positions: &Arc<Positions>) -> Signal<Jet<N>> {
         /// Copies of one token have no second derivatives.
         const COPIES: f64 = 1.0 - 1e-9;
-        let variable = |place: usize, value: f64| Jet::<N>::variable(PAIR * index + place, value);
+        let variable = |of: usize, value: f64| Jet::<N>::variable(PAIR * index + of, value);
         let correlation = variable(R_AB, self.correlation().clamp(-COPIES, COPIES));
         self.pair([variable(U_A, 0.0), variable(U_B, 0.0)], correlation, positions)
     }
@@ -290,7 +290,7 @@ impl Map {
         let [level, correlation] = variables(y);
         let [bare_level, bare_correlation] = variables(bare);
         let moved = [level.value - bare_level + y.ln_unit - bare.ln_unit, correlation.value - bare_correlation];
-        let of = |jet: &Jet<N>, tokens: [usize; PAIR]| Quadratic::of(jet, count, |variable| place(variable, tokens));
+        let of = |jet: &Jet<N>, tokens: [usize; PAIR]| Quadratic::of(jet, count, |variable| index(variable, tokens));
         let rows = [
             of(&level, A_B),
             of(&level, B_ALL),
@@ -336,7 +336,7 @@ impl Gain {
     /// From what a component makes of gradients of 1, and makes at infinite width.
     fn new<const N: usize>(gradient: &Kernel<Jet<N>>, bare: &Kernel<f64>) -> Self {
         let count = N / PAIR * VARIABLES;
-        let of_pair = |variable| place(variable, A_B);
+        let of_pair = |variable| index(variable, A_B);
         let Kernel { own, pairs, ln_unit, .. } = gradient;
         if bare.own[0] <= 0.0 || own[0].value <= 0.0 {
             return Self::of_nothing(count);
@@ -379,7 +379,7 @@ where
 /// What a fan makes of the variables of its parts, and of gradients of each; `y` at infinite width.
 pub(crate) fn fan<const N: usize, F>(rule: &F, parts: &[About<'_>], y: &Moments) -> (Map, Vec<Gain>)
 where
-    F: Fan<Jet<N>> + Fan<f64>,
+    F: MeanFieldFan<Jet<N>> + MeanFieldFan<f64>,
 {
     let positions = Arc::new(Positions::pair());
     let tagged: Vec<Arc<Signal<Jet<N>>>> =
