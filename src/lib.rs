@@ -5,6 +5,8 @@ pub mod architecture;
 pub mod assemble;
 pub mod caveat;
 pub mod checkpoint;
+#[cfg(feature = "cli")]
+pub mod cli;
 pub mod compare;
 pub mod cost;
 pub mod diff;

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use sigprop::{Caveat, CaveatKind};
+use crate::{Caveat, CaveatKind};
 
 use super::console::Console;
 use super::prose::write_indented;

@@ -5,17 +5,17 @@ use std::{
     slice,
 };
 
-use clap::{
-    Args,
-    builder::{PossibleValuesParser, TypedValueParser},
-};
-use sigprop::{
+use crate::{
     assemble::assemble,
     compare,
     compare::{Candidate, Column, Setting, WorstTensor, all_schemes, default_schemes, sort},
     report::{Drawn, Picture, comparison_html, comparison_json, comparison_rows, comparison_tables},
     schemes::{Scheme, SchemeError},
     verdict::Finding,
+};
+use clap::{
+    Args,
+    builder::{PossibleValuesParser, TypedValueParser},
 };
 
 use super::{
@@ -24,7 +24,7 @@ use super::{
     console::Console,
     description::{AverageArguments, Described, DescriptionArguments},
     export::drawn,
-    output::{DataArguments, Format, emit},
+    output::{DataArguments, Format},
     plot::PlotArguments,
     prose::write_indented,
     report::ReportArguments,
@@ -93,7 +93,7 @@ fn column() -> impl TypedValueParser<Value = Column> {
 
 impl Arguments {
     pub(crate) fn run(self, console: Console) -> anyhow::Result<Outcome> {
-        let Some(described) = self.description.begin(self.averages, None)? else { return Ok(Outcome::Done) };
+        let Some(described) = self.description.begin(self.averages, None, console)? else { return Ok(Outcome::Done) };
         let schemes = match self.schemes {
             Some(List(schemes)) => schemes,
             None => default_schemes(&described.setting.architecture)?,
@@ -113,7 +113,7 @@ impl Arguments {
             sort(&mut candidates, column);
         }
         let title = described.title();
-        self.plot.draw(|| Picture::of_comparison(&title, &candidates))?;
+        self.plot.draw(console, || Picture::of_comparison(&title, &candidates))?;
         self.report.write(
             console.invocation(),
             (&title, self.averages.seed),
@@ -121,7 +121,7 @@ impl Arguments {
             |out| comparison_tables(&candidates, out),
             |origin, out| comparison_html(origin, &candidates, out),
         )?;
-        emit(self.data.output.as_ref(), |out| match self.data.format() {
+        console.emit(self.data.output.as_ref(), |out| match self.data.format() {
             Format::Table => {
                 writeln!(out, "{title}\n")?;
                 comparison_tables(&candidates, out)?;

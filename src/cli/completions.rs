@@ -3,7 +3,7 @@
 use clap::{Args, CommandFactory};
 use clap_complete::{Shell, generate};
 
-use super::{Cli, Outcome, output::emit};
+use super::{Cli, Outcome, console::Console};
 
 /// Write a script that completes commands, flags and their values in a shell.
 #[derive(Args, Debug)]
@@ -19,11 +19,11 @@ pub(crate) struct Arguments {
 }
 
 impl Arguments {
-    pub(crate) fn run(self) -> anyhow::Result<Outcome> {
+    pub(crate) fn run(self, console: Console) -> anyhow::Result<Outcome> {
         // The generator takes a writer of its own, and panics where one fails.
         let mut script = Vec::new();
         generate(self.shell, &mut Cli::command(), "sigprop", &mut script);
-        emit(None, |out| out.write_all(&script))?;
+        console.emit(None, |out| out.write_all(&script))?;
         Ok(Outcome::Done)
     }
 }

@@ -2,18 +2,23 @@
 
 use std::{
     env,
-    io::{self, IsTerminal, Write},
+    io::{self, BufWriter, IsTerminal, Write},
+    path::{Path, PathBuf},
     time::Duration,
 };
 
+use crate::{
+    report::write_file,
+    verdict::{Severity, Verdict},
+};
+use anyhow::Context;
 use clap::{
     ValueEnum,
     builder::styling::{AnsiColor, Style},
 };
-use indicatif::{ProgressBar, ProgressStyle};
-use sigprop::verdict::{Severity, Verdict};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use super::{Invocation, prose::write_indented};
+use super::{Caller, Invocation, prose::write_indented};
 
 /// When to use colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -40,16 +45,47 @@ pub(crate) struct Console<'a> {
     loudness: Loudness,
     color: ColorChoice,
     invocation: &'a Invocation,
+    /// Who takes what would be printed, if a program runs the command.
+    caller: Option<&'a Caller>,
 }
 
 impl<'a> Console<'a> {
     pub(crate) fn new(color: ColorChoice, loudness: Loudness, invocation: &'a Invocation) -> Self {
-        Self { loudness, color, invocation }
+        Self { loudness, color, invocation, caller: None }
     }
 
     /// One for what goes wrong before flags are known.
     pub(crate) fn before(invocation: &'a Invocation) -> Self {
         Self::new(ColorChoice::Auto, Loudness::Normal, invocation)
+    }
+
+    /// The same for a program that runs the command.
+    pub(crate) fn called_by(self, caller: &'a Caller) -> Self {
+        Self { caller: Some(caller), ..self }
+    }
+
+    /// The program that runs the command, if one does.
+    pub(crate) fn caller(self) -> Option<&'a Caller> {
+        self.caller
+    }
+
+    /// Writes data to a file, or to standard output for none and for `-`.
+    pub(crate) fn emit(
+        self,
+        path: Option<&PathBuf>,
+        write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+    ) -> anyhow::Result<()> {
+        if let Some(path) = path.filter(|path| path.as_path() != Path::new("-")) {
+            return write_file(path, write).with_context(|| format!("cannot write {}", path.display()));
+        }
+        if let Some(caller) = self.caller {
+            let mut output = Vec::new();
+            write(&mut output)?;
+            caller.take(&output);
+            return Ok(());
+        }
+        let mut out = BufWriter::with_capacity(1 << 16, io::stdout().lock());
+        write(&mut out).and_then(|()| out.flush()).context("cannot write to standard output")
     }
 
     /// What is asked for.
@@ -121,6 +157,11 @@ impl<'a> Console<'a> {
     }
 
     fn bar(self, template: &str, bar: ProgressBar) -> ProgressBar {
+        if let Some(caller) = self.caller {
+            bar.set_draw_target(ProgressDrawTarget::hidden());
+            caller.watch(&bar);
+            return bar;
+        }
         if self.is_quiet() {
             return ProgressBar::hidden();
         }

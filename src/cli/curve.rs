@@ -5,9 +5,9 @@ use std::{
     io::{self, IsTerminal},
 };
 
+use crate::report::Ink;
 use anyhow::bail;
 use clap::{Args, ValueEnum};
-use sigprop::report::Ink;
 use terminal_size::{Width, terminal_size_of};
 
 use super::output::Format;

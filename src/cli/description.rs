@@ -1,11 +1,12 @@
 //! Which network, apart from its weights: MODEL, the flags that override it, its input and its gradient.
 
-use clap::{Args, ValueEnum};
-use sigprop::{
+use crate::{
     Caveat, Options, Positions, Sites, Theory, assemble::Run, compare::Setting, huggingface::Names, verdict::Shape,
 };
+use clap::{Args, ValueEnum};
 
 use super::{
+    console::Console,
     input::{InputArguments, LossAt},
     parse,
     shape::ShapeArguments,
@@ -17,7 +18,7 @@ use super::{
 #[derive(Args, Debug)]
 pub(crate) struct DescriptionArguments {
     /// A Hugging Face config.json (`-` reads it from standard input), a preset (see `sigprop models`), a TOML or
-    /// JSON architecture file, or `mlp`; without it the flags describe a plain encoder.
+    /// JSON architecture file, JSON itself ('{"n_layers": 24}'), or `mlp`; without it the flags describe a plain encoder.
     #[arg(value_name = "MODEL")]
     model: Option<String>,
 
@@ -154,8 +155,13 @@ impl DescriptionArguments {
 
     /// The network and what predictions of its stream average over; `None` where it was asked how a config is read,
     /// which has been told.
-    pub(crate) fn begin(&self, averages: AverageArguments, scheme: Option<&str>) -> anyhow::Result<Option<Described>> {
-        if self.explain(scheme)? {
+    pub(crate) fn begin(
+        &self,
+        averages: AverageArguments,
+        scheme: Option<&str>,
+        console: Console,
+    ) -> anyhow::Result<Option<Described>> {
+        if self.explain(scheme, console)? {
             return Ok(None);
         }
         let mut described = self.setting(scheme)?;
@@ -164,7 +170,7 @@ impl DescriptionArguments {
     }
 
     /// Tells how a config was read, if that is asked for; whether it was.
-    pub(crate) fn explain(&self, scheme: Option<&str>) -> anyhow::Result<bool> {
-        self.config.explain(self.model.as_deref(), scheme, self.shape.seq_len())
+    pub(crate) fn explain(&self, scheme: Option<&str>, console: Console) -> anyhow::Result<bool> {
+        self.config.explain(self.model.as_deref(), scheme, self.shape.seq_len(), console)
     }
 }

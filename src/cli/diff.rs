@@ -2,17 +2,17 @@
 
 use std::path::PathBuf;
 
-use clap::Args;
-use sigprop::{
+use crate::{
     diff::{Diff, Report},
     numerals::short,
     report::{diff_json, diff_rows, diff_table},
 };
+use clap::Args;
 
 use super::{
     Outcome,
     console::Console,
-    output::{DataArguments, Format, emit},
+    output::{DataArguments, Format},
     parse,
 };
 
@@ -47,7 +47,7 @@ pub(crate) struct Arguments {
 impl Arguments {
     pub(crate) fn run(self, console: Console) -> anyhow::Result<Outcome> {
         let diff = Diff::of(&Report::read(&self.first)?, &Report::read(&self.second)?);
-        emit(self.data.output.as_ref(), |out| match self.data.format() {
+        console.emit(self.data.output.as_ref(), |out| match self.data.format() {
             Format::Table => diff_table(&diff, out),
             Format::Rows(format) => diff_rows(&diff).write(format, out),
             Format::Json => diff_json(&diff, out),

@@ -2,13 +2,13 @@
 
 use std::io::{self, Write};
 
-use clap::Args;
-use sigprop::{
+use crate::{
     report::scheme_usage,
     schemes::{About, LAYER_DECAY, SCHEMES, Scheme},
 };
+use clap::Args;
 
-use super::{Outcome, output::emit, prose::write_indented};
+use super::{Outcome, console::Console, prose::write_indented};
 
 /// Explain an initialisation scheme: its rule, its source and the tensors it touches.
 #[derive(Args, Debug)]
@@ -20,13 +20,13 @@ pub(crate) struct Arguments {
 }
 
 impl Arguments {
-    pub(crate) fn run(self) -> anyhow::Result<Outcome> {
+    pub(crate) fn run(self, console: Console) -> anyhow::Result<Outcome> {
         let name = self.name.split(':').next().unwrap_or_default();
         let about = match SCHEMES.iter().find(|about| about.name == name) {
             Some(about) => about,
             None => Scheme::parse(name)?.about(),
         };
-        emit(None, |out| explain(about, out))?;
+        console.emit(None, |out| explain(about, out))?;
         Ok(Outcome::Done)
     }
 }

@@ -2,14 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, bail};
-use sigprop::{
+use crate::{
     architecture::Architecture,
     export::{Plan, checkpoint, init_py, plan_json},
     huggingface::{Held, Names},
     report::{Drawn, write_file},
     schemes::Scheme,
 };
+use anyhow::{Context, bail};
 use sigprop_stack::{Stack, parameters};
 use sigprop_validate::draw_row;
 

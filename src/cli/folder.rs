@@ -6,9 +6,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use crate::report::{remove_leftovers, write_file};
 use anyhow::Context;
 use serde::{Serialize, de::DeserializeOwned};
-use sigprop::report::{remove_leftovers, write_file};
 use sigprop_validate::{Identity, Journal};
 
 /// Where a report goes.

@@ -2,13 +2,13 @@
 
 use std::io::{self, Write};
 
-use anyhow::{Context, bail};
-use clap::{Args, ValueEnum};
-use sigprop::{
+use crate::{
     architecture,
     head::{self, Loss},
     numerals::short,
 };
+use anyhow::{Context, bail};
+use clap::{Args, ValueEnum};
 
 use super::model::Network;
 

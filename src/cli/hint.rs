@@ -1,6 +1,6 @@
 //! What a misspelt name was meant to be.
 
-use sigprop::nearest;
+use crate::nearest;
 
 /// `; did you mean xavier?`, if any known name is near.
 pub(crate) fn did_you_mean<'a>(text: &str, known: impl IntoIterator<Item = &'a str>) -> String {

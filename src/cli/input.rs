@@ -2,11 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::architecture::Architecture;
+use crate::assemble::{Input, StreamName};
+use crate::tokens::{read_text, read_tokens};
 use anyhow::bail;
 use clap::{Args, ValueEnum};
-use sigprop::architecture::Architecture;
-use sigprop::assemble::{Input, StreamName};
-use sigprop::tokens::{read_text, read_tokens};
 
 use super::parse;
 

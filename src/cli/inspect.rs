@@ -7,9 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use anyhow::{Context, bail};
-use clap::Args;
-use sigprop::{
+use crate::{
     Caveat, Prediction, Sites,
     architecture::Architecture,
     assemble::{Input, Run, assemble},
@@ -26,6 +24,8 @@ use sigprop::{
     stack_file::stack_json,
     verdict::{Shape, Verdict},
 };
+use anyhow::{Context, bail};
+use clap::Args;
 use sigprop_stack::{Stack, parameters};
 
 use super::{
@@ -34,7 +34,7 @@ use super::{
     console::{Console, Paint, write_verdict},
     model::SchemeArguments,
     names::of_checkpoint,
-    output::{DataArguments, Format, emit},
+    output::{DataArguments, Format},
     prose::write_indented,
     source::ConfigArguments,
 };
@@ -138,7 +138,7 @@ struct Compared<'a> {
 impl Arguments {
     pub(crate) fn run(self, console: Console) -> anyhow::Result<Outcome> {
         let model = self.model();
-        if self.source.explain(model.as_deref(), self.scheme.text(), None)? {
+        if self.source.explain(model.as_deref(), self.scheme.text(), None, console)? {
             return Ok(Outcome::Done);
         }
         let mut expected = model.map(|model| self.expected(&model)).transpose()?;
@@ -162,7 +162,7 @@ impl Arguments {
             let Some(measured) = &compared.measured else {
                 bail!("--dump-stack: expected weights that are finite, got a checkpoint with others");
             };
-            emit(Some(path), |out| stack_json(&measured.stack, out))?;
+            console.emit(Some(path), |out| stack_json(&measured.stack, out))?;
             if path == Path::new("-") {
                 return Ok(Outcome::Done);
             }
@@ -262,7 +262,7 @@ impl Arguments {
     fn write(&self, compared: &Compared, console: Console) -> anyhow::Result<()> {
         let Compared { inspection, expected, .. } = compared;
         let name = self.checkpoint.display().to_string();
-        emit(self.data.output.as_ref(), |out| match self.data.format() {
+        console.emit(self.data.output.as_ref(), |out| match self.data.format() {
             Format::Table => {
                 let paint = self.data.paint(console);
                 writeln!(

@@ -8,9 +8,9 @@ use clap_mangen::Man;
 
 use super::{
     Cli, Outcome,
+    console::Console,
     folder::{claim, write_into},
     hint::did_you_mean,
-    output::emit,
 };
 
 /// Write the manual page of sigprop, or of one of its commands.
@@ -31,7 +31,7 @@ pub(crate) struct Arguments {
 }
 
 impl Arguments {
-    pub(crate) fn run(self) -> anyhow::Result<Outcome> {
+    pub(crate) fn run(self, console: Console) -> anyhow::Result<Outcome> {
         let mut sigprop = Cli::command().disable_help_subcommand(true);
         sigprop.build();
         if let Some(folder) = &self.output {
@@ -43,7 +43,7 @@ impl Arguments {
             return Ok(Outcome::Done);
         }
         let command = self.command.as_deref().map_or(Ok(&sigprop), |name| named(&sigprop, name))?;
-        emit(None, |mut out: &mut dyn Write| page(command).render(&mut out))?;
+        console.emit(None, |mut out: &mut dyn Write| page(command).render(&mut out))?;
         Ok(Outcome::Done)
     }
 }

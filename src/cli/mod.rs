@@ -1,5 +1,6 @@
-//! Arguments, one file per subcommand, and where their output goes.
+//! The command: arguments, one file per subcommand, and where their output goes.
 
+mod caller;
 mod caveats;
 mod compare;
 mod completions;
@@ -36,14 +37,56 @@ mod title;
 mod update;
 mod validate;
 
-use std::{process::ExitCode, time::Instant};
+use std::{
+    ffi::OsString,
+    io::{self, ErrorKind},
+    time::Instant,
+};
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
-use console::{ColorChoice, Loudness};
+use console::{ColorChoice, Console, Loudness};
+use settings::{Invocation, Refusal};
 
-pub(crate) use console::Console;
-pub(crate) use settings::{Invocation, Refusal};
+pub use caller::{Caller, Reply};
+
+/// The command and its subcommands, with all flags.
+pub fn command() -> clap::Command {
+    Cli::command()
+}
+
+/// Runs the command line, the name of the program in front; the exit status.
+pub fn run(words: Vec<OsString>) -> u8 {
+    let (cli, invocation) = match Invocation::read(words) {
+        Ok(read) => read,
+        Err(Refusal::Usage(error)) => {
+            // A closed pipe is no error, and there is nobody to tell any other.
+            let _ = error.print();
+            return u8::try_from(error.exit_code()).unwrap_or(2);
+        }
+        Err(Refusal::Setting(error)) => {
+            Console::before(&Invocation::default()).error(&error);
+            return 2;
+        }
+    };
+    let console = cli.console(&invocation);
+    match cli.run(console) {
+        Ok(outcome) => outcome.exit_status(),
+        Err(error) if is_closed_pipe(&error) => 0,
+        Err(error) => {
+            console.error(&format!("{error:#}"));
+            2
+        }
+    }
+}
+
+/// Whether the reader of our output went away, as `head` does.
+fn is_closed_pipe(error: &anyhow::Error) -> bool {
+    error
+        .chain()
+        .filter_map(|cause| cause.downcast_ref::<io::Error>())
+        .any(|cause| cause.kind() == ErrorKind::BrokenPipe)
+}
 
 /// Predicts how strongly signals and gradients flow through a deep network at initialisation, and
 /// checks the prediction by sampling.
@@ -112,18 +155,22 @@ enum Command {
 
 /// How a command that did its work ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
+pub enum Outcome {
+    /// It did what was asked for.
     Done,
+    /// What it found is beyond a limit that was asked for.
     GateFailed,
+    /// It was ended early; what it did until then is told.
     Interrupted,
 }
 
 impl Outcome {
-    pub(crate) fn exit_code(self) -> ExitCode {
+    /// Of a process that ends so.
+    pub fn exit_status(self) -> u8 {
         match self {
-            Self::Done => ExitCode::SUCCESS,
-            Self::GateFailed => ExitCode::from(1),
-            Self::Interrupted => ExitCode::from(130),
+            Self::Done => 0,
+            Self::GateFailed => 1,
+            Self::Interrupted => 130,
         }
     }
 }
@@ -161,11 +208,11 @@ impl Command {
             Self::Phase(arguments) => arguments.run(console),
             Self::Inspect(arguments) => arguments.run(console),
             Self::Diff(arguments) => arguments.run(console),
-            Self::Models(arguments) => arguments.run(),
-            Self::Schemes(arguments) => arguments.run(),
-            Self::Explain(arguments) => arguments.run(),
-            Self::Completions(arguments) => arguments.run(),
-            Self::Man(arguments) => arguments.run(),
+            Self::Models(arguments) => arguments.run(console),
+            Self::Schemes(arguments) => arguments.run(console),
+            Self::Explain(arguments) => arguments.run(console),
+            Self::Completions(arguments) => arguments.run(console),
+            Self::Man(arguments) => arguments.run(console),
         }
     }
 }

@@ -2,9 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, bail};
-use clap::{Arg, Args};
-use sigprop::{
+use crate::{
     Caveat,
     architecture::{Architecture, Head},
     assemble::{Assembled, assemble, set_head},
@@ -15,12 +13,14 @@ use sigprop::{
     stack_file::{read_stack, stack_json},
     verdict::Shape,
 };
+use anyhow::{Context, bail};
+use clap::{Arg, Args};
 use sigprop_stack::Stack;
 
 use super::{
+    console::Console,
     description::DescriptionArguments,
     hint::did_you_mean,
-    output::emit,
     parse,
     title::{norm_placement, title},
 };
@@ -147,14 +147,14 @@ impl ModelArguments {
     }
 
     /// Tells how a config was read, if that is asked for; whether it was.
-    pub(crate) fn explain(&self) -> anyhow::Result<bool> {
-        self.description.explain(self.scheme.text())
+    pub(crate) fn explain(&self, console: Console) -> anyhow::Result<bool> {
+        self.description.explain(self.scheme.text(), console)
     }
 
     /// Writes the stack where it is wanted; whether standard output is taken by it.
-    pub(crate) fn dump(&self, stack: &Stack) -> anyhow::Result<bool> {
+    pub(crate) fn dump(&self, stack: &Stack, console: Console) -> anyhow::Result<bool> {
         let Some(path) = &self.dump_stack else { return Ok(false) };
-        emit(Some(path), |out| stack_json(stack, out))?;
+        console.emit(Some(path), |out| stack_json(stack, out))?;
         Ok(path == Path::new("-"))
     }
 }

@@ -2,8 +2,7 @@
 
 use std::io::{self, Write};
 
-use clap::Args;
-use sigprop::{
+use crate::{
     assemble::{Input, Run, assemble},
     cost::Cost,
     numerals::grouped,
@@ -11,10 +10,12 @@ use sigprop::{
     report::{PresetCost, models_json, models_rows, plain_table},
     schemes::Scheme,
 };
+use clap::Args;
 
 use super::{
     Outcome,
-    output::{DataArguments, Format, emit},
+    console::Console,
+    output::{DataArguments, Format},
 };
 
 /// List the presets with their size and cost.
@@ -30,9 +31,9 @@ pub(crate) struct Arguments {
 }
 
 impl Arguments {
-    pub(crate) fn run(self) -> anyhow::Result<Outcome> {
+    pub(crate) fn run(self, console: Console) -> anyhow::Result<Outcome> {
         let models = PRESETS.iter().map(preset_cost).collect::<anyhow::Result<Vec<_>>>()?;
-        emit(self.data.output.as_ref(), |out| match self.data.format() {
+        console.emit(self.data.output.as_ref(), |out| match self.data.format() {
             Format::Table => write_table(&models, out),
             Format::Rows(format) => models_rows(&models).write(format, out),
             Format::Json => models_json(&models, out),

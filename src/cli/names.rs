@@ -2,13 +2,13 @@
 
 use std::{fs, path::Path};
 
-use anyhow::{Context, bail};
-use sigprop::{
+use crate::{
     architecture::Architecture,
     checkpoint::Checkpoint,
     huggingface::Names,
     inspect::{names_of, unused_rule},
 };
+use anyhow::{Context, bail};
 use sigprop_stack::Parameter;
 
 use super::hint::did_you_mean;

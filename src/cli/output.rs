@@ -1,16 +1,9 @@
 //! Where data goes, and in which format.
 
-use std::{
-    io::{self, BufWriter, Write},
-    path::{Path, PathBuf},
-};
+use std::{io, path::PathBuf};
 
-use anyhow::Context;
+use crate::{Sites, report::RowFormat};
 use clap::{Args, ValueEnum, builder::PossibleValue};
-use sigprop::{
-    Sites,
-    report::{RowFormat, write_file},
-};
 
 use super::console::{Console, Paint};
 
@@ -108,13 +101,4 @@ impl From<SiteChoice> for Sites {
             SiteChoice::All => Self::All,
         }
     }
-}
-
-/// Writes to a file, or to stdout for none and for `-`.
-pub(crate) fn emit(path: Option<&PathBuf>, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> anyhow::Result<()> {
-    if let Some(path) = path.filter(|path| path.as_path() != Path::new("-")) {
-        return write_file(path, write).with_context(|| format!("cannot write {}", path.display()));
-    }
-    let mut out = BufWriter::with_capacity(1 << 16, io::stdout().lock());
-    write(&mut out).and_then(|()| out.flush()).context("cannot write to standard output")
 }

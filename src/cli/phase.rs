@@ -1,12 +1,12 @@
 //! `sigprop phase`: a map of where a network can be trained.
 
-use anyhow::bail;
-use clap::Args;
-use sigprop::{
+use crate::{
     phase,
     phase::Axis,
     report::{Picture, edges_rows, phase_json, phase_rows, phase_table},
 };
+use anyhow::bail;
+use clap::Args;
 
 use super::{
     Outcome,
@@ -14,7 +14,7 @@ use super::{
     console::Console,
     description::{AverageArguments, DescriptionArguments},
     model::SchemeArguments,
-    output::{DataArguments, Format, emit},
+    output::{DataArguments, Format},
     plot::PlotArguments,
 };
 
@@ -86,7 +86,7 @@ pub(crate) struct Arguments {
 
 impl Arguments {
     pub(crate) fn run(self, console: Console) -> anyhow::Result<Outcome> {
-        let Some(described) = self.description.begin(self.averages, self.scheme.text())? else {
+        let Some(described) = self.description.begin(self.averages, self.scheme.text(), console)? else {
             return Ok(Outcome::Done);
         };
         let format = self.data.format();
@@ -108,8 +108,8 @@ impl Arguments {
         bar.finish_and_clear();
         let map = map?;
         let title = format!("{}, scheme {scheme}", described.title());
-        self.plot.draw(|| Picture::of_phase(&title, &map))?;
-        emit(self.data.output.as_ref(), |out| match format {
+        self.plot.draw(console, || Picture::of_phase(&title, &map))?;
+        console.emit(self.data.output.as_ref(), |out| match format {
             Format::Table => {
                 writeln!(out, "{title}\n")?;
                 phase_table(&map, out)

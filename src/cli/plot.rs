@@ -2,14 +2,17 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::report::{Picture, write_file};
 use anyhow::Context;
 use clap::{
     Args,
     builder::{PathBufValueParser, TypedValueParser},
 };
-use sigprop::report::{Picture, write_file};
 
-use super::folder::{cannot_write, claim_file};
+use super::{
+    console::Console,
+    folder::{cannot_write, claim_file},
+};
 
 /// Where a picture goes.
 #[derive(Args, Debug)]
@@ -59,8 +62,13 @@ impl PlotArguments {
         self.plot.as_ref().map_or(Ok(()), |file| claim_file(&file.path))
     }
 
-    /// Draws the picture, if one is wanted.
-    pub(crate) fn draw(&self, draw: impl FnOnce() -> Picture) -> anyhow::Result<()> {
+    /// Draws the picture, if one is wanted; a program that runs the command always gets one.
+    pub(crate) fn draw(&self, console: Console, draw: impl Fn() -> Picture) -> anyhow::Result<()> {
+        if let Some(caller) = console.caller() {
+            let mut picture = Vec::new();
+            draw().write_svg(&mut picture)?;
+            caller.take_picture(picture);
+        }
         let Some(PlotFile { path, format }) = &self.plot else { return Ok(()) };
         let picture = draw();
         write_file(path, |out| match format {

@@ -5,8 +5,7 @@ use std::{
     path::PathBuf,
 };
 
-use clap::{Args, ValueEnum, builder::PossibleValue};
-use sigprop::{
+use crate::{
     Followed, Options, Prediction,
     head::{LossPrediction, predict_loss},
     predict,
@@ -16,6 +15,7 @@ use sigprop::{
     },
     verdict::{Failure, Shape, Verdict},
 };
+use clap::{Args, ValueEnum, builder::PossibleValue};
 
 use super::{
     Outcome,
@@ -27,7 +27,7 @@ use super::{
     head::{HeadArguments, write_loss},
     model::ModelArguments,
     models::write_cost,
-    output::{DataArguments, Format, SiteChoice, emit},
+    output::{DataArguments, Format, SiteChoice},
     plot::PlotArguments,
     report::ReportArguments,
     update::UpdateArguments,
@@ -134,15 +134,15 @@ impl ValueEnum for FailOn {
 impl Arguments {
     pub(crate) fn run(self, console: Console) -> anyhow::Result<Outcome> {
         if self.explain_caveats {
-            emit(None, explain_caveats)?;
+            console.emit(None, explain_caveats)?;
             return Ok(Outcome::Done);
         }
-        if self.model.explain()? {
+        if self.model.explain(console)? {
             return Ok(Outcome::Done);
         }
         let mut network = self.model.network()?;
         let has_head = self.head.attach(&mut network)?;
-        if self.model.dump(&network.stack)? {
+        if self.model.dump(&network.stack, console)? {
             return Ok(Outcome::Done);
         }
         let curve = self.curve.ink(self.data.format(), self.data.output.is_none())?;
@@ -172,7 +172,7 @@ impl Arguments {
             update: update.as_ref(),
         };
         let title = network.title();
-        self.plot.draw(|| Picture::of_prediction(&title, &prediction, network.shape()))?;
+        self.plot.draw(console, || Picture::of_prediction(&title, &prediction, network.shape()))?;
         self.report.write(
             console.invocation(),
             (&title, self.averages.seed),
@@ -180,7 +180,7 @@ impl Arguments {
             |out| self.write_costs(&document, out),
             |origin, out| prediction_html(origin, &document, out),
         )?;
-        emit(self.data.output.as_ref(), |out| match self.data.format() {
+        console.emit(self.data.output.as_ref(), |out| match self.data.format() {
             Format::Table => self.write_tables((&title, curve), &document, console, out),
             Format::Rows(format) => match &update {
                 Some(update) => update_rows(update),

@@ -10,21 +10,21 @@ use super::{
     caveats::write_caveats,
     console::{Console, Paint, write_verdict},
     description::{AverageArguments, DescriptionArguments},
-    output::{DataArguments, Format, emit},
+    output::{DataArguments, Format},
     parse,
     prose::write_indented,
 };
-use clap::{
-    Args,
-    builder::{PossibleValuesParser, TypedValueParser},
-};
-use sigprop::{
+use crate::{
     compare::MARGIN_FORMATS,
     numerals::short,
     recommend,
     recommend::{Demands, Nearest, Recommendation},
     report::{recommendation_json, recommendation_rows, recommendation_tables},
     stack_file::stack_json,
+};
+use clap::{
+    Args,
+    builder::{PossibleValuesParser, TypedValueParser},
 };
 
 /// Recommend an initialisation that meets demands on the network.
@@ -107,19 +107,19 @@ impl DemandArguments {
 
 impl Arguments {
     pub(crate) fn run(self, console: Console) -> anyhow::Result<Outcome> {
-        let Some(described) = self.description.begin(self.averages, None)? else { return Ok(Outcome::Done) };
+        let Some(described) = self.description.begin(self.averages, None, console)? else { return Ok(Outcome::Done) };
         let bar = console.waiting("searching: {pos} predictions, {elapsed}");
         let recommendation = recommend(&described.setting, &self.demands.demands(), &|| bar.inc(1));
         bar.finish_and_clear();
         let recommendation = recommendation?;
         if let Some(path) = &self.dump_stack {
-            emit(Some(path), |out| stack_json(&recommendation.stack, out))?;
+            console.emit(Some(path), |out| stack_json(&recommendation.stack, out))?;
             if path == Path::new("-") {
                 return Ok(gate(&recommendation, console));
             }
         }
         let title = described.title();
-        emit(self.data.output.as_ref(), |out| match self.data.format() {
+        console.emit(self.data.output.as_ref(), |out| match self.data.format() {
             Format::Table => {
                 let paint = self.data.paint(console);
                 writeln!(out, "{title}\n")?;

@@ -5,12 +5,12 @@ use std::{
     path::PathBuf,
 };
 
+use crate::report::{Drawn, Origin, write_file};
 use anyhow::Context;
 use clap::{
     Args,
     builder::{PathBufValueParser, TypedValueParser},
 };
-use sigprop::report::{Drawn, Origin, write_file};
 
 use super::{
     Invocation,

@@ -70,6 +70,9 @@ pub(super) fn sample(
 
 /// Becomes true at Ctrl-C; twice ends the program at once.
 pub(super) fn cancellation(console: Console) -> Arc<AtomicBool> {
+    if let Some(caller) = console.caller() {
+        return caller.cancelled();
+    }
     let cancelled = Arc::new(AtomicBool::new(false));
     let by_signal = Arc::clone(&cancelled);
     let handler = ctrlc::set_handler(move || {

@@ -2,15 +2,16 @@
 
 use std::io::{self, Write};
 
-use clap::Args;
-use sigprop::{
+use crate::{
     report::{scheme_usage, schemes_json, schemes_rows},
     schemes::SCHEMES,
 };
+use clap::Args;
 
 use super::{
     Outcome,
-    output::{DataArguments, Format, emit},
+    console::Console,
+    output::{DataArguments, Format},
     prose::write_indented,
 };
 
@@ -27,8 +28,8 @@ pub(crate) struct Arguments {
 }
 
 impl Arguments {
-    pub(crate) fn run(self) -> anyhow::Result<Outcome> {
-        emit(self.data.output.as_ref(), |out| match self.data.format() {
+    pub(crate) fn run(self, console: Console) -> anyhow::Result<Outcome> {
+        console.emit(self.data.output.as_ref(), |out| match self.data.format() {
             Format::Table => write_schemes(out),
             Format::Rows(format) => schemes_rows().write(format, out),
             Format::Json => schemes_json(out),

@@ -2,13 +2,13 @@
 
 use std::str::FromStr;
 
+use crate::architecture::{
+    Activation, Architecture, DropPathSchedule, NormChoice, NormPlacement, Parallel, Positions, QkNorm,
+};
 use anyhow::bail;
 use clap::{
     Args,
     builder::{PossibleValuesParser, TypedValueParser},
-};
-use sigprop::architecture::{
-    Activation, Architecture, DropPathSchedule, NormChoice, NormPlacement, Parallel, Positions, QkNorm,
 };
 
 use super::parse;

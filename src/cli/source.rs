@@ -1,4 +1,4 @@
-//! Where MODEL comes from: a preset, a file, standard input; a Hugging Face config among them.
+//! Where MODEL comes from: a preset, a file, standard input, the command line itself; a Hugging Face config among them.
 
 use std::{
     fs,
@@ -6,16 +6,16 @@ use std::{
     path::Path,
 };
 
-use anyhow::{Context, bail};
-use clap::{Args, ValueEnum};
-use sigprop::{
+use crate::{
     Caveat, Condition,
     architecture::{Architecture, Format},
     huggingface::{self, Imported, Names, Options, Tower, Version, import},
     presets::Preset,
 };
+use anyhow::{Context, bail};
+use clap::{Args, ValueEnum};
 
-use super::output::emit;
+use super::console::Console;
 
 /// How a Hugging Face config is read.
 #[derive(Args, Debug)]
@@ -95,6 +95,7 @@ impl ConfigArguments {
         model: Option<&str>,
         scheme: Option<&str>,
         seq_len: Option<usize>,
+        console: Console,
     ) -> anyhow::Result<bool> {
         if !self.explain_import {
             return Ok(false);
@@ -102,7 +103,7 @@ impl ConfigArguments {
         let Some(imported) = self.described(model, scheme, seq_len)?.imported else {
             bail!("--explain-import: expected a Hugging Face config as MODEL, got another description");
         };
-        emit(None, |out| write_fields(&imported, out))?;
+        console.emit(None, |out| write_fields(&imported, out))?;
         Ok(true)
     }
 }
@@ -124,12 +125,15 @@ fn version(scheme: Option<&str>) -> anyhow::Result<Version> {
     })
 }
 
-/// A file, standard input, `mlp` or a preset.
+/// A file, standard input, JSON itself, `mlp` or a preset.
 fn find(model: &str, options: Options) -> anyhow::Result<Described> {
     if model == "-" {
         let mut bytes = Vec::new();
         io::stdin().lock().read_to_end(&mut bytes).context("cannot read standard input")?;
         return described(Path::new("standard input"), bytes, Format::Json, options);
+    }
+    if model.trim_start().starts_with('{') {
+        return described(Path::new("MODEL"), model.as_bytes().to_vec(), Format::Json, options);
     }
     let path = Path::new(model);
     let extension = path.extension().and_then(|extension| extension.to_str());
@@ -146,7 +150,9 @@ fn find(model: &str, options: Options) -> anyhow::Result<Described> {
         return Ok(Architecture::mlp().into());
     }
     if path.components().count() > 1 || path.exists() {
-        bail!("{model}: expected an architecture file named *.toml or *.json, or - for standard input");
+        bail!(
+            "{model}: expected an architecture file named *.toml or *.json, - for standard input, or JSON itself, {{…}}"
+        );
     }
     let preset = Preset::find(model)?;
     if huggingface::is_config(preset.text)? {

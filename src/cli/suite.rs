@@ -7,12 +7,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use anyhow::{Context, ensure};
-use clap::ValueEnum;
-use sigprop::{
+use crate::{
     report::{RowFormat, SuiteRuns, suite_cells_rows, suite_lines_json, suite_lines_rows, suite_table},
     suite::{Case, Line, Predicted, Run, Suite, pool, score},
 };
+use anyhow::{Context, ensure};
+use clap::ValueEnum;
 use sigprop_validate::Identity;
 
 use super::{
@@ -20,7 +20,7 @@ use super::{
     console::Console,
     folder::{ReportFolder, claim, files_in, write_into},
     hint::did_you_mean,
-    output::{Format, emit},
+    output::Format,
 };
 
 /// What a run found, in the folder of its report.
@@ -106,7 +106,7 @@ impl SuiteRun<'_> {
         let together = pool(&predicted, &runs);
         let lines = score(&cases, &predicted, &runs, &together);
         self.keep(self.output.map(|folder| folder.path), &origin, (&cases, &predicted, &together), &lines)?;
-        self.tell(&origin, &together, &lines)?;
+        self.tell(&origin, &together, &lines, console)?;
         let expected = cases.len() * self.seeds.len();
         let done: usize = runs.iter().map(count).sum();
         if samples && done < expected {
@@ -182,9 +182,9 @@ impl SuiteRun<'_> {
         write_into(folder, "summary.json", |out| suite_lines_json(self.choice.name(), origin, lines, out))
     }
 
-    fn tell(&self, origin: &SuiteRuns, run: &Run, lines: &[Line]) -> anyhow::Result<()> {
+    fn tell(&self, origin: &SuiteRuns, run: &Run, lines: &[Line], console: Console) -> anyhow::Result<()> {
         let name = self.choice.name();
-        emit(None, |out| match self.format {
+        console.emit(None, |out| match self.format {
             Format::Table => {
                 let most = run.0.iter().flatten().filter_map(|row| row.replicates).max().unwrap_or(0);
                 writeln!(out, "suite {name}: {} cases, up to {most} networks each, {origin}\n", count(run))?;

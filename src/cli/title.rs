@@ -1,6 +1,6 @@
 //! A line that says which network it is.
 
-use sigprop::{
+use crate::{
     architecture::{Architecture, NormPlacement},
     verdict::Shape,
 };

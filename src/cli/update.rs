@@ -1,11 +1,11 @@
 //! `--first-update`: how large the first step of an optimiser is.
 
-use clap::{Args, ValueEnum};
-use sigprop::{
+use crate::{
     Prediction,
     first_step::{FirstUpdate, Optimizer},
     head::Head,
 };
+use clap::{Args, ValueEnum};
 use sigprop_stack::Stack;
 
 use super::parse;

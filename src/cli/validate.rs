@@ -7,9 +7,7 @@ use std::{
     slice,
 };
 
-use anyhow::Context;
-use clap::{Arg, Args};
-use sigprop::{
+use crate::{
     Prediction, Sites,
     agreement::{Comparison, Observation, Summary, compare, compare_observations, read_observations, summarise},
     numerals::short,
@@ -21,6 +19,8 @@ use sigprop::{
     stack_file::stack_hash,
     verdict::Verdict,
 };
+use anyhow::Context;
+use clap::{Arg, Args};
 use sigprop_stack::{GIBIBYTE, Stack};
 use sigprop_validate::{Journal, MeasureError, Measurement, Replicate, Settings, Target};
 
@@ -32,7 +32,7 @@ use super::{
     export::drawn,
     folder::{ReportFolder, claim, write_into},
     model::{ModelArguments, Network},
-    output::{Format, FormatArguments, SiteChoice, emit},
+    output::{Format, FormatArguments, SiteChoice},
     parse::{self, Seeds, Threads},
     plot::PlotArguments,
     report::ReportArguments,
@@ -229,11 +229,11 @@ impl Arguments {
         if let Some((flag, _)) = of_suite.into_iter().find(|(_, given)| *given) {
             anyhow::bail!("{flag}: expected --suite with it, got one model");
         }
-        if self.model.explain()? {
+        if self.model.explain(console)? {
             return Ok(Outcome::Done);
         }
         let network = self.model.network()?;
-        if self.model.dump(&network.stack)? {
+        if self.model.dump(&network.stack, console)? {
             return Ok(Outcome::Done);
         }
         let observations = match &self.observed[..] {
@@ -350,7 +350,7 @@ impl Arguments {
     ) -> anyhow::Result<()> {
         let Validation { run, comparisons, summary } = validation;
         let (title, shape) = (network.title(), network.shape());
-        self.plot.draw(|| Picture::of_validation(&title, prediction, comparisons, shape))?;
+        self.plot.draw(console, || Picture::of_validation(&title, prediction, comparisons, shape))?;
         let verdict = Verdict::of(prediction, shape);
         let document = ValidationDocument { prediction, verdict: &verdict, run, summary, comparisons };
         self.report.write(
@@ -364,7 +364,7 @@ impl Arguments {
             write_into(folder, "report.csv", |out| comparisons_rows(comparisons).write(RowFormat::Csv, out))?;
             write_into(folder, "summary.json", |out| summary_json(run, summary, out))?;
         }
-        emit(None, |out| match self.format.format() {
+        console.emit(None, |out| match self.format.format() {
             Format::Table => {
                 writeln!(out, "{title}")?;
                 if let Some(how) = curve {
@@ -375,7 +375,7 @@ impl Arguments {
                 write_summary(validation, out)
             }
             Format::Rows(format) => comparisons_rows(comparisons).write(format, out),
-            Format::Json => validation_json(run, summary, comparisons, out),
+            Format::Json => validation_json(&document, out),
         })
     }
 

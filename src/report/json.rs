@@ -36,21 +36,33 @@ pub struct PredictionDocument<'a> {
     pub update: Option<&'a FirstUpdate>,
 }
 
+/// What a validation found.
+#[derive(Clone, Copy, Debug)]
+pub struct ValidationDocument<'a> {
+    /// What was predicted.
+    pub prediction: &'a Prediction,
+    /// What it means.
+    pub verdict: &'a Verdict,
+    /// What was compared.
+    pub run: &'a Run,
+    /// How well both agree.
+    pub summary: &'a Summary,
+    /// Number by number.
+    pub comparisons: &'a [Comparison],
+}
+
 /// Writes a prediction as JSON.
 pub fn prediction_json(document: &PredictionDocument, out: &mut dyn Write) -> io::Result<()> {
     serde_json::to_writer_pretty(&mut *out, &PredictionJson::of(document))?;
     writeln!(out)
 }
 
-/// Writes a validation as JSON: its summary and all comparisons.
-pub fn validation_json(
-    run: &Run,
-    summary: &Summary,
-    comparisons: &[Comparison],
-    out: &mut dyn Write,
-) -> io::Result<()> {
+/// Writes a validation as JSON: its summary, what of the prediction is uncertain, and all comparisons.
+pub fn validation_json(document: &ValidationDocument, out: &mut dyn Write) -> io::Result<()> {
+    let ValidationDocument { prediction, run, summary, comparisons, .. } = document;
     let document = ValidationJson {
         summary: SummaryDocument::new(run, summary),
+        caveats: prediction.caveats.iter().map(CaveatJson::of).collect(),
         comparisons: comparisons.iter().map(ComparisonJson::of).collect(),
     };
     serde_json::to_writer_pretty(&mut *out, &document)?;
@@ -223,6 +235,7 @@ impl LossJson {
 struct ValidationJson<'a> {
     #[serde(flatten)]
     summary: SummaryDocument<'a>,
+    caveats: Vec<CaveatJson<'a>>,
     comparisons: Vec<ComparisonJson<'a>>,
 }
 

@@ -34,9 +34,9 @@ pub use curve::{Ink, prediction_curve, validation_curve};
 pub use diff::{diff_json, diff_rows, diff_table};
 pub use file::{remove_leftovers, write_file};
 #[cfg(feature = "plot")]
-pub use html::{Drawn, Origin, ValidationDocument, comparison_html, prediction_html, validation_html};
+pub use html::{Drawn, Origin, comparison_html, prediction_html, validation_html};
 pub use inspection::{InspectionDocument, inspection_json, inspection_rows, inspection_table};
-pub use json::{PredictionDocument, prediction_json, validation_json};
+pub use json::{PredictionDocument, ValidationDocument, prediction_json, validation_json};
 pub use models::{PresetCost, models_json, models_rows};
 pub use phase::{edges_rows, phase_json, phase_rows, phase_table};
 #[cfg(feature = "plot")]

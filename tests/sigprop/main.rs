@@ -16,6 +16,7 @@ mod layering;
 mod mean_field;
 mod narrow;
 mod phase;
+mod python;
 mod recommend;
 mod reference;
 mod repeats;

@@ -1,10 +1,10 @@
 //! What a checkpoint may not be: exit status 1 if it is.
 
-use clap::{Args, ValueEnum, builder::PossibleValue};
-use sigprop::{
+use crate::{
     inspect::{Finding, Problem},
     verdict::Failure,
 };
+use clap::{Args, ValueEnum, builder::PossibleValue};
 
 use super::Compared;
 use crate::cli::{Outcome, console::Console, parse};

@@ -2,8 +2,8 @@
 
 use std::env;
 
+use crate::nearest;
 use clap::Command;
-use sigprop::nearest;
 
 use super::{Layer, Refusal, Setting, all_flags, flags, words};
 

@@ -125,12 +125,26 @@ impl Invocation {
 
 impl Setting {
     fn refused(&self, error: &clap::Error) -> Refusal {
-        let text = error.render().to_string();
-        let text = text.strip_prefix("error: ").unwrap_or(&text);
-        let text = text.split("\n\nUsage").next().unwrap_or_default();
-        let text = text.split("\n\nFor more information").next().unwrap_or_default();
-        Refusal::Setting(format!("{}: {}", self.place, text.trim_end()))
+        Refusal::Setting(format!("{}: {}", self.place, sentence(error)))
     }
+}
+
+impl Refusal {
+    /// What is wrong.
+    pub(super) fn text(self) -> String {
+        match self {
+            Self::Usage(error) => sentence(&error),
+            Self::Setting(text) => text,
+        }
+    }
+}
+
+/// What is wrong, without how the command is used.
+fn sentence(error: &clap::Error) -> String {
+    let text = error.render().to_string();
+    let text = text.strip_prefix("error: ").unwrap_or(&text);
+    let text = text.split("\n\nUsage").next().unwrap_or_default();
+    text.split("\n\nFor more information").next().unwrap_or_default().trim_end().to_owned()
 }
 
 /// Tells that a setting does not hold beside a flag, if one that switches something else off.

@@ -5,11 +5,11 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
 };
 
-use anyhow::Context;
-use sigprop::{
+use crate::{
     report::SuiteRuns,
     suite::{Case, Look, Predicted, Run, Sample, Scores, score},
 };
+use anyhow::Context;
 use sigprop_validate::{Journal, MeasureError, Measurement, Settings, Target, measure, measure_softmax};
 
 use super::{SuiteRun, count, title};

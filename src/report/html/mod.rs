@@ -20,18 +20,10 @@ use sigprop_stack::{SiteTable, Stack};
 
 use super::chart::Chart;
 use super::{
-    PredictionDocument, Run, comparison_json, comparison_rows, comparisons_rows, prediction_json, sites_rows,
-    update_rows, validation_json, weights_rows,
+    PredictionDocument, ValidationDocument, comparison_json, comparison_rows, comparisons_rows, prediction_json,
+    sites_rows, update_rows, validation_json, weights_rows,
 };
-use crate::{
-    Prediction,
-    agreement::{Comparison, Summary},
-    compare::Candidate,
-    export::Plan,
-    schemes::Scheme,
-    stack_file::StackDocument,
-    verdict::{Shape, Verdict},
-};
+use crate::{compare::Candidate, export::Plan, schemes::Scheme, stack_file::StackDocument, verdict::Shape};
 use data::Table;
 use page::{Download, Judgement, Page};
 
@@ -65,21 +57,6 @@ pub struct Drawn {
     pub plan: Plan,
 }
 
-/// What a validation found.
-#[derive(Clone, Copy, Debug)]
-pub struct ValidationDocument<'a> {
-    /// What was predicted.
-    pub prediction: &'a Prediction,
-    /// What it means.
-    pub verdict: &'a Verdict,
-    /// What was compared.
-    pub run: &'a Run,
-    /// How well both agree.
-    pub summary: &'a Summary,
-    /// Number by number.
-    pub comparisons: &'a [Comparison],
-}
-
 /// Writes the report of a prediction.
 pub fn prediction_html(origin: &Origin, document: &PredictionDocument, out: &mut dyn Write) -> io::Result<()> {
     let PredictionDocument { stack, prediction, weights, verdict, update, .. } = document;
@@ -102,9 +79,9 @@ pub fn prediction_html(origin: &Origin, document: &PredictionDocument, out: &mut
 
 /// Writes the report of a validation.
 pub fn validation_html(origin: &Origin, document: &ValidationDocument, out: &mut dyn Write) -> io::Result<()> {
-    let ValidationDocument { prediction, verdict, run, summary, comparisons } = document;
+    let ValidationDocument { prediction, verdict, comparisons, .. } = document;
     let shape = Shape::of(&origin.networks[0].stack);
-    let json = Download::new("validation", |out| validation_json(run, summary, comparisons, out))?;
+    let json = Download::new("validation", |out| validation_json(document, out))?;
     let page = Page {
         origin,
         judgements: vec![Judgement { name: None, verdict: Ok(verdict), caveats: prediction.caveats.iter().collect() }],

@@ -9,7 +9,8 @@ use crate::assemble::{Input, assemble};
 use crate::cost::Cost;
 use crate::huggingface::Names;
 use crate::report::{Field, Rows};
-use crate::{Sites, predict};
+use crate::verdict::Verdict;
+use crate::{Prediction, Sites, predict};
 
 const HOSTILE: &str = "</script><img src=x onerror=alert(1)>";
 

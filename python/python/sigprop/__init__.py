@@ -1,0 +1,52 @@
+"""Predicts signal and gradient propagation through deep networks at initialisation.
+
+>>> import sigprop
+>>> prediction = sigprop.predict("gpt2", scheme="xavier", seq_len=32)
+>>> prediction.grade
+'healthy'
+>>> prediction["grad_variance"].shape
+(14,)
+
+Functions have the flags of the command `sigprop` as keyword arguments, results its columns as numpy arrays.
+"""
+
+from ._commands import compare, inspect, measure, phase, predict, recommend, validate
+from ._listed import models, schemes
+from ._results import (
+    Comparison,
+    Inspection,
+    Measurement,
+    Models,
+    PhaseMap,
+    Prediction,
+    Recommendation,
+    Result,
+    Schemes,
+    Validation,
+)
+from ._sigprop import __version__
+from ._table import Table
+
+__all__ = [
+    "Comparison",
+    "Inspection",
+    "Measurement",
+    "Models",
+    "PhaseMap",
+    "Prediction",
+    "Recommendation",
+    "Result",
+    "Schemes",
+    "Table",
+    "Validation",
+    "__version__",
+    "compare",
+    "inspect",
+    "measure",
+    "models",
+    "phase",
+    "predict",
+    "recommend",
+    "schemes",
+    "validate",
+]

@@ -1,0 +1,22 @@
+"""What there is."""
+
+from ._call import call
+from ._results import Models, Schemes
+
+
+def schemes() -> Schemes:
+    """The initialisation schemes with their arguments, rules and sources.
+
+    >>> "dslm" in schemes()["name"]
+    True
+    """
+    return call("schemes", Schemes, {}, frozenset())
+
+
+def models() -> Models:
+    """The presets, and what they cost.
+
+    >>> "gpt2" in models()["name"]
+    True
+    """
+    return call("models", Models, {}, frozenset())

@@ -1,0 +1,347 @@
+"""What commands find."""
+
+from __future__ import annotations
+
+import copy
+import html
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from ._table import Table
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+class Result(Table):
+    """A table with all else that a command found, as the command's JSON has it (docs/formats.md)."""
+
+    __slots__ = ("_document", "_origin", "_svg")
+
+    # Where the rows stand in the document.
+    _key: ClassVar[str]
+
+    def __init__(
+        self,
+        document: Mapping[str, Any],
+        svg: str | None = None,
+        origin: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(document[self._key])
+        self._document = document
+        self._svg = svg
+        self._origin = origin or {}
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if hasattr(self, "_origin"):
+            raise AttributeError(f"{type(self).__name__} is read-only")
+        super().__setattr__(name, value)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self._document, self._svg, self._portable_origin())
+
+    def _portable_origin(self) -> dict[str, Any]:
+        # A live configuration may not be pickled; its text can.
+        from ._call import model_text
+
+        given = dict(self._origin.get("given", {}))
+        if given.get("model") is not None:
+            given["model"] = model_text(given["model"])
+        return {**self._origin, "given": given}
+
+    def __eq__(self, other: object) -> bool:
+        return self._document == other._document if isinstance(other, Result) else NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]
+
+    @property
+    def svg(self) -> str | None:
+        """The picture that the command draws, as SVG."""
+        return self._svg
+
+    @property
+    def caveats(self) -> list[dict[str, Any]]:
+        """What is less certain: `kind`, `quantity`, `size`, `text`, `advice`."""
+        return copy.deepcopy(self._document.get("caveats", []))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The whole document, as `--json` writes it."""
+        return copy.deepcopy(dict(self._document))
+
+    def to_json(self) -> str:
+        """The same as text."""
+        return json.dumps(self._document, indent=2)
+
+    # Sentences above the table.
+    def _headlines(self) -> list[str]:
+        return []
+
+    def __repr__(self) -> str:
+        caveats = [f"caveat: {caveat['text']}" for caveat in self._document.get("caveats", [])]
+        return "\n".join([*self._headlines(), super().__repr__(), *caveats])
+
+    def _repr_html_(self) -> str:
+        caveats = [f"caveat: {caveat['text']}" for caveat in self._document.get("caveats", [])]
+        above = "".join(f"<p>{html.escape(line)}</p>" for line in self._headlines())
+        below = "".join(f"<p>{html.escape(line)}</p>" for line in caveats)
+        return above + (self._svg or "") + super()._repr_html_() + below
+
+
+class Prediction(Result):
+    """What theory says of every site."""
+
+    __slots__ = ()
+    _key = "sites"
+    _summary = (
+        "site",
+        "variance",
+        "ln_variance_std",
+        "token_correlation",
+        "grad_variance",
+        "ln_grad_variance_std",
+        "grad_token_correlation",
+    )
+
+    @property
+    def verdict(self) -> str:
+        """`healthy`, and so on, with what is wrong."""
+        return str(self._document["verdict"]["headline"])
+
+    @property
+    def grade(self) -> str:
+        """The verdict in one word or two."""
+        return str(self._document["verdict"]["grade"])
+
+    @property
+    def findings(self) -> list[dict[str, Any]]:
+        """Sentence by sentence: `kind`, `severity`, `text`, `rule`, `block`, `value`."""
+        return copy.deepcopy(self._document["verdict"]["findings"])
+
+    @property
+    def weights(self) -> Table:
+        """Weight tensors and their gradients, of a prediction with `weights=True`."""
+        if "weights" not in self._document:
+            raise ValueError("weights: expected a prediction with weights=True")
+        return Table(self._document["weights"])
+
+    @property
+    def cost(self) -> dict[str, float]:
+        """Parameters, operations and bytes."""
+        return dict(self._document["cost"])
+
+    @property
+    def loss(self) -> dict[str, float] | None:
+        """What a head starts with, of a prediction with `head` and `loss`."""
+        return dict(self._document["loss"]) if "loss" in self._document else None
+
+    def _headlines(self) -> list[str]:
+        return [f"{self._document['stack']}: {self.verdict}"]
+
+    def against(self, observed: Any) -> Validation:
+        """This prediction beside measurements: a CSV file, or columns site, quantity, observed and std_error.
+
+        >>> import sigprop
+        >>> prediction = sigprop.predict(layers=2, width=32, seq_len=8)
+        >>> observed = {"site": ["blocks.0"], "quantity": ["variance"], "observed": [0.5]}
+        >>> prediction.against(observed).rows[0]["site"]
+        'blocks.0'
+        """
+        from . import _commands
+        from ._call import call
+
+        given = self._origin["given"]
+        if given.get("head") or given.get("loss"):
+            raise ValueError("against: expected a prediction without head and loss, whose gradients start elsewhere")
+        known = _commands.validate.__kwdefaults__
+        skipped = {"sites", "weights", "batch", "seed", "plot", "report"}
+        flags = {
+            name: value
+            for name, value in given.items()
+            if (name in known or name == "model") and name not in skipped
+        }
+        return call("validate", Validation, {**flags, "observed": observed}, _commands._SWITCHES)
+
+    def plot(self, ax: Axes | None = None, quantity: str = "variance") -> Axes:
+        """Draws a quantity of the stream over depth with matplotlib, with the band of one initialisation."""
+        ax = _axes(ax)
+        # The stream is the last site of a block.
+        stream = np.append(self["layer"][1:] != self["layer"][:-1], True)
+        layers, values = self["layer"][stream], self[quantity][stream]
+        (line,) = ax.plot(layers, values, label=quantity)
+        spread = self.get(f"ln_{quantity}_std")
+        if spread is not None:
+            factor = np.exp(np.nan_to_num(spread[stream]))
+            ax.fill_between(layers, values / factor, values * factor, alpha=0.2, color=line.get_color())
+        if quantity.endswith("variance"):
+            ax.set_yscale("log")
+        ax.set_xlabel("block")
+        ax.set_ylabel(quantity.replace("_", " "))
+        return ax
+
+
+class Validation(Result):
+    """Predicted beside observed, number by number."""
+
+    __slots__ = ()
+    _key = "comparisons"
+    _summary = ("site", "quantity", "predicted", "observed", "std_error", "relative_error", "z")
+
+    @property
+    def r2(self) -> float | None:
+        """R² of ln variance and ln grad_variance together."""
+        return self._document["pooled"]["r2_log"]
+
+    @property
+    def quantities(self) -> Table:
+        """How well each quantity is predicted: R², percentiles of the relative errors, share within 2 standard errors."""
+        of = {**self._document["quantities"], "pooled": self._document["pooled"]}
+        return Table([{"quantity": name, **fit} for name, fit in of.items()])
+
+    def _headlines(self) -> list[str]:
+        fit = self._document["pooled"]
+        r2 = "none" if fit["r2_log"] is None else f"{fit['r2_log']:.5f}"
+        return [f"{self._document['stack']}: R² (ln) of variances and gradients {r2}, {fit['count']} numbers"]
+
+    def plot(self, ax: Axes | None = None, quantity: str = "variance") -> Axes:
+        """Draws predictions as a line and what was observed as points with two standard errors, with matplotlib."""
+        ax = _axes(ax)
+        here = self["quantity"] == quantity
+        layers, predicted, observed = (self[name][here] for name in ("layer", "predicted", "observed"))
+        ax.plot(layers, predicted, label="predicted")
+        errors = 2 * np.nan_to_num(self["std_error"][here])
+        ax.errorbar(layers, observed, yerr=errors, fmt=".", label="observed")
+        if quantity.endswith("variance"):
+            ax.set_yscale("log")
+        ax.set_xlabel("block")
+        ax.set_ylabel(quantity.replace("_", " "))
+        ax.legend()
+        return ax
+
+
+class Measurement(Validation):
+    """What sampled networks do: columns observed and std_error."""
+
+    __slots__ = ()
+    _summary = ("site", "quantity", "observed", "std_error")
+
+    def _headlines(self) -> list[str]:
+        return [f"{self._document['stack']}: {self._document.get('replicates')} networks"]
+
+
+class Comparison(Result):
+    """Initialisation schemes side by side."""
+
+    __slots__ = ()
+    _key = "schemes"
+    _summary = (
+        "scheme",
+        "forward",
+        "backward",
+        "token_correlation",
+        "score_std",
+        "gradient_ratio",
+        "verdict",
+    )
+
+    def _headlines(self) -> list[str]:
+        return [str(self._document["network"])]
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draws the factors on variance and gradient over all blocks, with matplotlib."""
+        ax = _axes(ax)
+        place = np.arange(len(self.rows))
+        for offset, name in ((-0.2, "forward"), (0.2, "backward")):
+            ax.barh(place + offset, self[f"ln_{name}"] / np.log(10), height=0.4, label=name)
+        ax.set_yticks(place, list(self["scheme"]))
+        ax.set_xlabel("log10 of the factor over all blocks")
+        ax.invert_yaxis()
+        ax.legend()
+        return ax
+
+
+class Recommendation(Result):
+    """An initialisation that meets demands."""
+
+    __slots__ = ()
+    _key = "demands"
+
+    @property
+    def scheme(self) -> str:
+        """What to use, as `scheme` of other functions takes it."""
+        return str(self._document["scheme"])
+
+    @property
+    def is_feasible(self) -> bool:
+        """Whether all demands are met."""
+        return bool(self._document["feasible"])
+
+    @property
+    def stds(self) -> dict[str, float]:
+        """Standard deviation of every parameter."""
+        return dict(self._document["stds"])
+
+    def _headlines(self) -> list[str]:
+        met = "meets all demands" if self.is_feasible else "meets as much as can be met"
+        return [f"{self.scheme} {met}"]
+
+
+class PhaseMap(Result):
+    """Where a network can be trained, over two of its numbers."""
+
+    __slots__ = ()
+    _key = "cells"
+    _summary = ("x", "y", "forward_depth", "backward_depth", "correlation_depth", "token_correlation")
+
+    def _headlines(self) -> list[str]:
+        x, y = (self._document[axis]["name"] for axis in "xy")
+        return [f"{self._document['network']}: x {x}, y {y}"]
+
+    def plot(self, ax: Axes | None = None, quantity: str = "backward_depth") -> Axes:
+        """Draws a column as a map, with matplotlib."""
+        ax = _axes(ax)
+        x, y = (self._document[axis] for axis in "xy")
+        order = np.lexsort((self["x"], self["y"]))
+        values = self[quantity][order].reshape(len(y["values"]), len(x["values"]))
+        image = ax.pcolormesh(x["values"], y["values"], values, shading="nearest")
+        for axis, scale in ((x, ax.set_xscale), (y, ax.set_yscale)):
+            if axis["log"]:
+                scale("log")
+        ax.set_xlabel(x["name"])
+        ax.set_ylabel(y["name"])
+        ax.figure.colorbar(image, ax=ax, label=quantity.replace("_", " "))
+        return ax
+
+
+class Inspection(Result):
+    """What a checkpoint holds, and what it should."""
+
+    __slots__ = ()
+    _key = "tensors"
+
+
+class Schemes(Result):
+    """The initialisation schemes."""
+
+    __slots__ = ()
+    _key = "schemes"
+    _summary = ("usage", "source")
+
+
+class Models(Result):
+    """The presets and what they cost."""
+
+    __slots__ = ()
+    _key = "models"
+
+
+def _axes(ax: Axes | None) -> Axes:
+    if ax is not None:
+        return ax
+    try:
+        import matplotlib.pyplot as plt
+    except ImportError:
+        raise ImportError("plot needs matplotlib: pip install 'sigprop[plot]'") from None
+    return plt.subplots()[1]
