@@ -80,6 +80,7 @@ fn main(py: Python<'_>, words: Vec<OsString>) -> u8 {
 #[pymodule]
 fn _sigprop(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add("INIT_PY", sigprop::export::INIT_PY)?;
     module.add_function(wrap_pyfunction!(run, module)?)?;
     module.add_function(wrap_pyfunction!(main, module)?)
 }

@@ -10,6 +10,7 @@ use std::{
 };
 
 use indicatif::ProgressBar;
+use rayon::ThreadPoolBuilder;
 
 use super::{Invocation, Outcome, Refusal};
 
@@ -51,7 +52,9 @@ impl Caller {
         let words = program.chain(words).chain(["--isolated".into(), "--quiet".into()]).collect();
         let (cli, invocation) = Invocation::read(words).map_err(Refusal::text)?;
         let console = cli.console(&invocation).called_by(self);
-        let outcome = cli.run(console).map_err(|error| format!("{error:#}"))?;
+        // Threads of its own: those that all share would be missing in a process forked from this one.
+        let threads = ThreadPoolBuilder::new().build().map_err(|error| error.to_string())?;
+        let outcome = threads.install(|| cli.run(console)).map_err(|error| format!("{error:#}"))?;
         let Taken { output, picture } = std::mem::take(&mut *self.taken());
         Ok(Reply { outcome, output, picture })
     }

@@ -126,13 +126,14 @@ def _standardise(model, name, parameter, planned):
 
 
 @torch.no_grad()
-def initialise(model, seed=0):
-    """Draws all parameters that the plan knows, and parametrises those it standardises. Returns a dict: `drawn`, a list
-    of (name, part, planned std, measured std); `unmatched`, parameters that the plan does not know; `missing`, planned
+def initialise(model, seed=0, generator=None, dry_run=False):
+    """Draws all parameters that the plan knows, and parametrises those it standardises; `dry_run` only looks. Returns a
+    dict: `drawn`, a list of (name, part, planned std, measured std); `unmatched`, parameters that the plan does not know; `missing`, planned
     names without a parameter; `standardised`, names of standardised weights; `residual`, multipliers of residual
     connections that the module itself must apply."""
     device = next(model.parameters()).device
-    generator = torch.Generator(device=device).manual_seed(seed)
+    if generator is None:
+        generator = torch.Generator(device=device).manual_seed(seed)
     drawn, unmatched, standardised, held = [], [], [], set()
     parameters = _named(model)
     prefix = _prefix([name for name, _ in parameters])
@@ -145,12 +146,15 @@ def initialise(model, seed=0):
         for part, indices in _pieces(parameter, planned):
             places = torch.as_tensor(list(indices), device=device)
             piece = parameter.index_select(planned["axis"], places)
-            _draw(piece, part, generator)
-            parameter.index_copy_(planned["axis"], places, piece)
+            if not dry_run:
+                drawn_piece = torch.empty_like(piece, device=generator.device)
+                _draw(drawn_piece, part, generator)
+                piece.copy_(drawn_piece)
+                parameter.index_copy_(planned["axis"], places, piece)
             std = piece.float().std(correction=0).item()
             drawn.append((name, part["parameter"], part.get("std", 0.0), std))
             held.add(part["parameter"])
-        if _standardise(model, name, parameter, planned):
+        if not dry_run and _standardise(model, name, parameter, planned):
             standardised.append(name)
     missing = [planned["name"] for planned in PLAN["parameters"]
                if not any(part["parameter"] in held for part in planned["parts"])]

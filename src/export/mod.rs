@@ -13,8 +13,8 @@ pub use plan::Plan;
 
 use std::io::{self, Write};
 
-/// The function around the plan.
-const INIT_PY: &str = include_str!("init.py");
+/// A Python module with the function `initialise(model, seed)`; `@PLAN@` stands for the JSON of a plan.
+pub const INIT_PY: &str = include_str!("init.py");
 
 /// Writes a plan as JSON.
 pub fn plan_json(plan: &Plan, out: &mut dyn Write) -> io::Result<()> {

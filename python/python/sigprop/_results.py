@@ -55,8 +55,6 @@ class Result(Table):
     def __eq__(self, other: object) -> bool:
         return self._document == other._document if isinstance(other, Result) else NotImplemented
 
-    __hash__ = None  # type: ignore[assignment]
-
     @property
     def svg(self) -> str | None:
         """The picture that the command draws, as SVG."""
@@ -95,7 +93,7 @@ class Prediction(Result):
 
     __slots__ = ()
     _key = "sites"
-    _summary = (
+    _summary: ClassVar[tuple[str, ...]] = (
         "site",
         "variance",
         "ln_variance_std",
@@ -155,7 +153,7 @@ class Prediction(Result):
         given = self._origin["given"]
         if given.get("head") or given.get("loss"):
             raise ValueError("against: expected a prediction without head and loss, whose gradients start elsewhere")
-        known = _commands.validate.__kwdefaults__
+        known = _commands.validate.__kwdefaults__ or {}
         skipped = {"sites", "weights", "batch", "seed", "plot", "report"}
         flags = {
             name: value
@@ -187,12 +185,13 @@ class Validation(Result):
 
     __slots__ = ()
     _key = "comparisons"
-    _summary = ("site", "quantity", "predicted", "observed", "std_error", "relative_error", "z")
+    _summary: ClassVar[tuple[str, ...]] = ("site", "quantity", "predicted", "observed", "std_error", "relative_error", "z")
 
     @property
     def r2(self) -> float | None:
         """R² of ln variance and ln grad_variance together."""
-        return self._document["pooled"]["r2_log"]
+        r2: float | None = self._document["pooled"]["r2_log"]
+        return r2
 
     @property
     def quantities(self) -> Table:
@@ -225,7 +224,7 @@ class Measurement(Validation):
     """What sampled networks do: columns observed and std_error."""
 
     __slots__ = ()
-    _summary = ("site", "quantity", "observed", "std_error")
+    _summary: ClassVar[tuple[str, ...]] = ("site", "quantity", "observed", "std_error")
 
     def _headlines(self) -> list[str]:
         return [f"{self._document['stack']}: {self._document.get('replicates')} networks"]
@@ -236,7 +235,7 @@ class Comparison(Result):
 
     __slots__ = ()
     _key = "schemes"
-    _summary = (
+    _summary: ClassVar[tuple[str, ...]] = (
         "scheme",
         "forward",
         "backward",
@@ -293,7 +292,7 @@ class PhaseMap(Result):
 
     __slots__ = ()
     _key = "cells"
-    _summary = ("x", "y", "forward_depth", "backward_depth", "correlation_depth", "token_correlation")
+    _summary: ClassVar[tuple[str, ...]] = ("x", "y", "forward_depth", "backward_depth", "correlation_depth", "token_correlation")
 
     def _headlines(self) -> list[str]:
         x, y = (self._document[axis]["name"] for axis in "xy")
@@ -320,6 +319,28 @@ class Inspection(Result):
 
     __slots__ = ()
     _key = "tensors"
+    _summary = ("tensor", "parameter", "std", "scheme_std", "ratio", "z", "deviates")
+
+    @property
+    def headline(self) -> str | None:
+        """What follows from it, in a sentence; None where nothing says what it should be."""
+        headline: str | None = self._document["headline"]
+        return headline
+
+    @property
+    def findings(self) -> list[dict[str, Any]]:
+        """What is wrong, the gravest first: `problem`, `tensors`, `blocks`, `text`, `value`."""
+        return copy.deepcopy(self._document["findings"])
+
+    @property
+    def prediction(self) -> Prediction | None:
+        """What the network does with these weights, where it is known and they are finite."""
+        document = self._document.get("prediction")
+        return None if document is None else Prediction(document)
+
+    def _headlines(self) -> list[str]:
+        findings = [finding["text"] for finding in self._document["findings"]]
+        return ([] if self.headline is None else [self.headline]) + findings
 
 
 class Schemes(Result):
@@ -327,7 +348,7 @@ class Schemes(Result):
 
     __slots__ = ()
     _key = "schemes"
-    _summary = ("usage", "source")
+    _summary: ClassVar[tuple[str, ...]] = ("usage", "source")
 
 
 class Models(Result):

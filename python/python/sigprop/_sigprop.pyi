@@ -1,5 +1,8 @@
 from collections.abc import Callable, Sequence
 
+__all__ = ["INIT_PY", "__version__", "main", "run"]
+
+INIT_PY: str
 __version__: str
 
 def run(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -72,7 +72,7 @@ class Table(Mapping[str, NDArray[Any]]):
         return polars.DataFrame({name: column.tolist() for name, column in self._columns.items()})
 
     # What is shown of the columns, in order; all where it is empty.
-    _summary: tuple[str, ...] = ()
+    _summary: ClassVar[tuple[str, ...]] = ()
 
     def _cells(self) -> list[list[str]]:
         names = [name for name in self._summary or self._columns if name in self._columns]

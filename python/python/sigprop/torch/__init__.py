@@ -1,0 +1,20 @@
+"""Live modules of PyTorch: draw their parameters, measure what flows through them, look at what they hold.
+
+>>> import torch
+>>> from transformers import GPT2Config, GPT2Model
+>>> import sigprop, sigprop.torch
+>>> config = GPT2Config(n_layer=2, n_embd=64, n_head=2, vocab_size=128, n_positions=16)
+>>> model = GPT2Model(config).eval()
+>>> sigprop.torch.apply_(model, "xavier").unmatched
+[]
+>>> observed = sigprop.torch.probe(model, torch.randint(128, (16, 16)))
+>>> validation = sigprop.predict(config, scheme="xavier", seq_len=16, uniform=True).against(observed)
+>>> validation.r2 > 0.9
+True
+"""
+
+from ._apply import Applied, apply_, audit
+from ._probe import Observed, Probe, probe
+from ._structure import plan
+
+__all__ = ["Applied", "Observed", "Probe", "apply_", "audit", "plan", "probe"]

@@ -1,0 +1,312 @@
+"""Measures the moments of a live module: what flows through it, forward and backward."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .._call import Model
+from .._table import Table
+from ._structure import Piece, Structure, planned_for, uncompiled
+
+# Sums of a signal: tokens, pairs of tokens, entries, their squares, products of pairs; in f64, of all entries of a token.
+_SUMS = 5
+Moments = dict[str, float]
+
+
+class Observed(Table):
+    """Moments of one network or of several, as `prediction.against` takes them: site, quantity, observed, std_error.
+
+    `one + other` are the networks of both: means over networks, with jackknife standard errors.
+    """
+
+    __slots__ = ("networks",)
+
+    def __init__(self, networks: Sequence[Mapping[str, Moments]]) -> None:
+        self.networks = list(networks)
+        super().__init__(_rows(self.networks))
+
+    def __add__(self, other: Observed) -> Observed:
+        return Observed([*self.networks, *other.networks])
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.networks,)
+
+
+def _quantities(moments: Moments) -> dict[str, float]:
+    """What is compared of mean moments."""
+    found: dict[str, float] = {}
+    if "square" in moments:
+        mean = moments["mean"]
+        found["mean"] = mean
+        found["variance"] = variance = max(moments["square"] - mean**2, 0.0)
+        if "cross" in moments and variance > 0.0:
+            found["token_correlation"] = (moments["cross"] - mean**2) / variance
+    if "grad_square" in moments:
+        found["grad_variance"] = square = moments["grad_square"]
+        if "grad_cross" in moments and square > 0.0:
+            found["grad_token_correlation"] = moments["grad_cross"] / square
+    if "weight" in moments:
+        found["weight_grad_second_moment"] = moments["weight"]
+    return found
+
+
+def _rows(networks: Sequence[Mapping[str, Moments]]) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
+    count = len(networks)
+    for site in networks[0] if networks else ():
+        each = [network[site] for network in networks]
+        total = {name: math.fsum(moments[name] for moments in each) for name in each[0]}
+        of_all = _quantities({name: value / count for name, value in total.items()})
+        without = [
+            _quantities({name: (value - moments[name]) / (count - 1) for name, value in total.items()})
+            for moments in (each if count > 1 else ())
+        ]
+        for quantity, observed in of_all.items():
+            left = [one[quantity] for one in without if quantity in one]
+            error = None
+            if len(left) == count > 1:
+                centre = math.fsum(left) / count
+                error = math.sqrt((count - 1) / count * math.fsum((value - centre) ** 2 for value in left))
+            rows.append({"site": site, "quantity": quantity, "observed": observed, "std_error": error})
+    return rows
+
+
+class Probe:
+    """Measures a module while it runs; see `probe`."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        config: Model | None = None,
+        sites: Sequence[str] | None = None,
+        weights: bool = True,
+        loss: bool = False,
+    ) -> None:
+        self._module = uncompiled(model)
+        self._structure = Structure.of(self._module, planned_for(self._module, config))
+        known = [*self._structure.inputs, *self._structure.outputs]
+        for site in sites or ():
+            if site not in known:
+                raise ValueError(f"sites: expected some of {', '.join(known)}, got {site}")
+        self._sites = set(known if sites is None else sites)
+        self._pieces = self._structure.pieces if weights else []
+        self._loss = loss
+        self._mask: Tensor | None = None
+        self._end: Tensor | None = None
+        self._is_seeded = False
+        self._hooks: list[Any] = []
+        self._sums: dict[str, Tensor] = {}
+        self._weights: dict[str, Tensor] = {}
+
+    def __enter__(self) -> Probe:
+        end = self._structure.end()
+        self._hooks.append(self._module.register_forward_pre_hook(self._begin, with_kwargs=True))
+        for site, module in self._structure.inputs.items():
+            if site in self._sites:
+                self._hooks.append(module.register_forward_pre_hook(self._at_input(site), with_kwargs=True))
+        for site, module in self._structure.outputs.items():
+            if site in self._sites or site == end:
+                self._hooks.append(module.register_forward_hook(self._at_output(site, site == end)))
+        for piece in self._pieces:
+            if piece.parameter.requires_grad:
+                self._hooks.append(_on_gradient(piece.parameter, self._at_weight(piece)))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        while self._hooks:
+            self._hooks.pop().remove()
+        self._end = None
+
+    def backward(self, generator: torch.Generator | None = None) -> None:
+        """Sends N(0, 1) gradients back from behind the final norm, where predictions start them; masked tokens get none.
+
+        Raises:
+            ValueError: The module has not run.
+        """
+        if self._end is None:
+            raise ValueError("backward: expected a module that has run, inside `with probe(model)`")
+        end = self._end
+        device = end.device if generator is None else generator.device
+        seed = torch.randn(end.shape, generator=generator, device=device).to(end)
+        if self._mask is not None and self._mask.shape == end.shape[:2]:
+            seed = seed * self._mask.to(seed)[..., None]
+        self._is_seeded = True
+        end.backward(seed)  # type: ignore[no-untyped-call]
+
+    @property
+    def observed(self) -> Observed:
+        """What was measured so far, of all ranks of torch.distributed together.
+
+        Raises:
+            ValueError: A gradient came from elsewhere than `backward`, and `loss` was not said.
+        """
+        if self._weights_or_gradients() and not (self._is_seeded or self._loss):
+            raise ValueError(
+                "gradients: expected those that `probe.backward()` sends from behind the final norm, as predictions do, "
+                "got others; loss=True measures them, for a prediction with head and loss"
+            )
+        sums = {**self._sums, **self._weights}
+        if torch.distributed.is_available() and torch.distributed.is_initialized():
+            for total in sums.values():
+                torch.distributed.all_reduce(total)
+        held = {name: total.cpu().tolist() for name, total in sums.items()}
+        moments: dict[str, Moments] = {}
+        for site in [*self._structure.inputs, *self._structure.outputs]:
+            if site in self._sites and site in held:
+                moments[site] = _moments(held[site], held.get(f"gradient of {site}"))
+        for piece in self._pieces:
+            if f"weight {piece.tensor}" in held:
+                square, count = held[f"weight {piece.tensor}"]
+                moments[piece.tensor] = {"weight": square / count}
+        return Observed([moments])
+
+    def _weights_or_gradients(self) -> bool:
+        return bool(self._weights) or any(name.startswith("gradient of ") for name in self._sums)
+
+    def _begin(self, module: nn.Module, args: Any, kwargs: dict[str, Any]) -> None:
+        mask = kwargs.get("attention_mask")
+        self._mask = mask.detach() if isinstance(mask, Tensor) and mask.dim() == 2 else None
+        self._sequences = 0
+
+    def _at_input(self, site: str) -> Callable[..., None]:
+        def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            self._measure(site, args[0] if args else kwargs["hidden_states"])
+
+        return hook
+
+    def _at_output(self, site: str, is_end: bool) -> Callable[..., None]:
+        def hook(module: nn.Module, args: Any, output: Any) -> None:
+            signal = output if isinstance(output, Tensor) else output[0]
+            if is_end:
+                self._end = signal
+            if site in self._sites:
+                self._measure(site, signal)
+
+        return hook
+
+    def _measure(self, site: str, signal: Tensor) -> None:
+        self._add(site, signal)
+        if signal.requires_grad:
+            _on_gradient(signal, lambda gradient: self._add(f"gradient of {site}", gradient))
+
+    @torch.no_grad()
+    def _add(self, name: str, signal: Tensor) -> None:
+        """Adds the sums of a signal; nothing waits for the device."""
+        # (batch, tokens, features); a signal without tokens has one.
+        signal = _wide(signal if signal.dim() > 2 else signal[:, None])
+        self._sequences = max(getattr(self, "_sequences", 0), signal.shape[0])
+        mask = self._mask
+        if mask is not None and mask.shape == signal.shape[:2]:
+            here = mask.to(signal)
+            signal = signal * here[..., None]
+        else:
+            here = torch.ones_like(signal[..., 0])
+        tokens = here.sum(1)
+        squares = signal.square().sum()
+        sums = torch.stack(
+            [
+                tokens.sum() * signal.shape[-1],
+                (tokens * (tokens - 1)).sum() * signal.shape[-1],
+                signal.sum(),
+                squares,
+                signal.sum(1).square().sum() - squares,
+            ]
+        )
+        self._sums[name] = sums + self._sums[name] if name in self._sums else sums
+
+    def _at_weight(self, piece: Piece) -> Callable[[Tensor], None]:
+        places: Tensor | None = None
+
+        @torch.no_grad()
+        def hook(gradient: Tensor) -> None:
+            nonlocal places
+            if piece.indices is not None:
+                if places is None:
+                    places = torch.tensor(piece.indices, device=gradient.device)
+                gradient = gradient.index_select(piece.axis, places)
+            # Of one sequence, as predictions have it: gradients of several are uncorrelated.
+            square = _wide(gradient).square().mean()
+            sums = torch.stack([square, torch.full_like(square, max(self._sequences, 1))])
+            name = f"weight {piece.tensor}"
+            self._weights[name] = sums + self._weights[name] if name in self._weights else sums
+
+        return hook
+
+
+def _on_gradient(signal: Tensor, hook: Callable[[Tensor], None]) -> Any:
+    return signal.register_hook(hook)  # type: ignore[no-untyped-call]
+
+
+def _wide(signal: Tensor) -> Tensor:
+    """In f64, where the device has it."""
+    return signal.detach().to(torch.float32 if signal.device.type == "mps" else torch.float64)
+
+
+def _moments(signal: list[float], gradient: list[float] | None) -> Moments:
+    entries, pairs, total, squares, products = signal
+    found = {"mean": total / entries, "square": squares / entries}
+    if pairs > 0:
+        found["cross"] = products / pairs
+    if gradient is not None:
+        entries, pairs, _, squares, products = gradient
+        found["grad_square"] = squares / entries
+        if pairs > 0:
+            found["grad_cross"] = products / pairs
+    return found
+
+
+def probe(
+    model: nn.Module,
+    batch: Mapping[str, Any] | Tensor | None = None,
+    config: Model | None = None,
+    sites: Sequence[str] | None = None,
+    weights: bool = True,
+    loss: bool = False,
+    generator: torch.Generator | None = None,
+) -> Any:
+    """Measures second moments and token correlations of a live module, forward and backward, site by site.
+
+    With a batch it runs the module, sends N(0, 1) gradients back from behind the final norm, as predictions do, and
+    returns what it saw (`Observed`). Without one it is a context manager around runs of yours:
+
+        with sigprop.torch.probe(model) as probe:
+            model(**batch)
+            probe.backward()
+        prediction.against(probe.observed)
+
+    Sums are kept on the device in f64, and read when `observed` is. Tokens that `attention_mask` hides are left out. Under
+    autocast signals are those of the lower precision. What torch.compile made is run as it was before. Ranks of
+    torch.distributed are one batch.
+
+    Args:
+        model: Any module whose parameters have the names of its configuration, behind any prefix.
+        batch: Arguments by name, or the first argument.
+        config: What describes the module, as MODEL of `sigprop.predict` [default: `model.config`].
+        sites: Only these sites of the stream, as "blocks.0" [default: all].
+        weights: Measure the gradients of parameters, too.
+        loss: Gradients are those of a loss of yours, whatever it is: compare them with a prediction with head and loss.
+        generator: Of the gradients that are sent back.
+
+    Raises:
+        ValueError: The module does not have the parameters that its configuration describes.
+    """
+    running = Probe(model, config, sites, weights, loss)
+    if batch is None:
+        return running
+    with running, torch.enable_grad():
+        module = running._module
+        module(**batch) if isinstance(batch, Mapping) else module(batch)
+        parameters = list(module.parameters())
+        held = [parameter.grad for parameter in parameters]
+        # Gradients add up in place.
+        for parameter in parameters:
+            parameter.grad = None
+        running.backward(generator)
+        for parameter, gradient in zip(parameters, held, strict=True):
+            parameter.grad = gradient
+    return running.observed

@@ -1,0 +1,176 @@
+"""What a module has of the network that its configuration describes: parameters, blocks, norms."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import tempfile
+import types
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from torch import nn
+
+from .. import _sigprop
+from .._call import Model, model_text
+from .._commands import predict
+
+
+def plan(model: Model, scheme: str | None = None, head: bool = False) -> dict[str, Any]:
+    """What every parameter starts with, by name, as `sigprop predict --export plan.json` writes it.
+
+    >>> parameters = plan("gpt2", scheme="xavier")["parameters"]
+    >>> parameters[0]["name"], parameters[0]["parts"][0]["distribution"]
+    ('wte.weight', 'normal')
+    """
+    return planned(model, scheme, head).plan
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A plan, and the tensors whose gradients are predicted."""
+
+    plan: dict[str, Any]
+    tensors: frozenset[str]
+
+
+def planned(model: Model, scheme: str | None, head: bool) -> Planned:
+    """A plan, and what is predicted of it."""
+    with tempfile.TemporaryDirectory(prefix="sigprop") as folder:
+        path = os.path.join(folder, "plan.json")
+        own: Literal["own"] | None = "own" if head else None
+        prediction = predict(model, scheme=scheme, head=own, theory="mean-field", export=path, weights=True)
+        with open(path) as file:
+            return Planned(json.load(file), frozenset(prediction.weights["tensor"].tolist()))
+
+
+def described(module: nn.Module, config: Model | None) -> Model:
+    """What describes a module: the configuration given, else its own."""
+    if config is None:
+        config = getattr(uncompiled(module), "config", None)
+    if config is None:
+        raise ValueError("config: expected what describes the module, got none and a module without one of its own")
+    return model_text(config)
+
+
+def uncompiled(module: nn.Module) -> nn.Module:
+    """The module without what torch.compile and data parallelism put around it."""
+    while True:
+        inner = getattr(module, "_orig_mod", None)
+        if inner is None and type(module).__name__ in ("DistributedDataParallel", "DataParallel"):
+            inner = module.module
+        if not isinstance(inner, nn.Module):
+            return module
+        module = inner
+
+
+def planned_for(module: nn.Module, config: Model | None, scheme: str | None = None) -> Planned:
+    """The plan of a module, with its head if it has one that the description knows."""
+    text = described(module, config)
+    getter = getattr(uncompiled(module), "get_output_embeddings", None)
+    if getter is not None and getter() is not None:
+        try:
+            return planned(text, scheme, head=True)
+        except ValueError:
+            # Heads that no prediction has are left as they are.
+            pass
+    return planned(text, scheme, head=False)
+
+
+def initialiser(plan: Mapping[str, Any]) -> types.ModuleType:
+    """The module that `sigprop predict --export init.py` writes, with this plan."""
+    return _initialiser(json.dumps(plan))
+
+
+@functools.lru_cache(maxsize=8)
+def _initialiser(plan: str) -> types.ModuleType:
+    module = types.ModuleType("sigprop_init")
+    exec(_sigprop.INIT_PY.replace("@PLAN@", plan), module.__dict__)
+    return module
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A tensor of sigprop within a parameter of a module."""
+
+    tensor: str
+    parameter: nn.Parameter
+    axis: int
+    # Along the axis; None is all of it.
+    indices: tuple[int, ...] | None
+
+
+@dataclass(frozen=True)
+class Structure:
+    """Where a module has the sites of its streams, and the tensors."""
+
+    # By site: what is the input of a module, and what is the output of one.
+    inputs: dict[str, nn.Module]
+    outputs: dict[str, nn.Module]
+    pieces: list[Piece]
+
+    @classmethod
+    def of(cls, module: nn.Module, of: Planned) -> Structure:
+        """By the names that the plan has for parameters."""
+        init = initialiser(of.plan)
+        parameters = init._named(module)
+        prefix = init._prefix([name for name, _ in parameters])
+        blocks: dict[tuple[str, int], str] = {}
+        norms: dict[str, str] = {}
+        pieces = []
+        for name, parameter in parameters:
+            index = init._index(name, prefix)
+            if index is None:
+                continue
+            _, planned = init.PLANNED[index]
+            numbers = _stars(planned["name"], name)
+            for part, indices in init._pieces(parameter, planned):
+                tensor = part["parameter"]
+                for number in numbers:
+                    tensor = tensor.replace("*", str(number), 1)
+                if tensor in of.tensors:
+                    within = None if len(planned["parts"]) == 1 else tuple(indices)
+                    pieces.append(Piece(tensor, parameter, planned["axis"], within))
+                stream, is_block, _ = tensor.partition("blocks.")
+                if is_block:
+                    number, path = _block(name)
+                    blocks[stream, number] = path
+                if tensor.endswith("final_norm.gain"):
+                    norms[tensor.removesuffix(".gain")] = name.rpartition(".")[0]
+        inputs, outputs = {}, {}
+        for (stream, number), path in sorted(blocks.items()):
+            outputs[f"{stream}blocks.{number}"] = module.get_submodule(path)
+            if number == 0:
+                inputs[f"{stream}embeddings"] = module.get_submodule(path)
+        outputs.update({site: module.get_submodule(path) for site, path in norms.items()})
+        if not outputs:
+            raise ValueError("model: expected the parameters of its configuration, got none of them")
+        return cls(inputs, outputs, pieces)
+
+    def end(self) -> str:
+        """The last site of the last stream, where gradients start."""
+        norms = [site for site in self.outputs if site.endswith("final_norm")]
+        return norms[-1] if norms else list(self.outputs)[-1]
+
+
+def _stars(pattern: str, name: str) -> list[int]:
+    """What stands for the stars of a pattern at the end of a name.
+
+    >>> _stars("h.*.attn.weight", "transformer.h.11.attn.weight")
+    [11]
+    """
+    wanted, found = pattern.split(".")[::-1], name.split(".")[::-1]
+    return [int(part) for star, part in zip(wanted, found, strict=False) if star == "*"][::-1]
+
+
+def _block(name: str) -> tuple[int, str]:
+    """Number and name of the block that has a parameter.
+
+    >>> _block("encoder.block.3.layer.0.layer_norm.weight")
+    (3, 'encoder.block.3')
+    """
+    parts = name.split(".")
+    at = next(index for index, part in enumerate(parts) if part.isdigit())
+    return int(parts[at]), ".".join(parts[: at + 1])
