@@ -1,0 +1,21 @@
+"""Runs the notebooks and keeps what they show: `python run.py`, or `--check` to keep nothing."""
+
+import sys
+from pathlib import Path
+
+import nbformat
+from nbclient import NotebookClient
+
+for path in sorted(Path(__file__).parent.glob("*.ipynb")):
+    notebook = nbformat.read(path, as_version=4)
+    NotebookClient(notebook, timeout=600, kernel_name="python3").execute()
+    if "--check" in sys.argv:
+        continue
+    for cell in notebook.cells:
+        if cell.cell_type != "code":
+            continue
+        # Neither when a cell ran nor what libraries warned of.
+        cell.metadata.pop("execution", None)
+        cell.outputs = [output for output in cell.get("outputs", []) if output.get("name") != "stderr"]
+    notebook.metadata.pop("language_info", None)
+    nbformat.write(notebook, path)
