@@ -141,6 +141,28 @@ def test_seeds_are_reproducible() -> None:
     assert one == other
 
 
+IDS = {"tokens": np.arange(32).reshape(4, 8), "vocab": 32, "layers": 1, "width": 32}
+
+
+def _shard(number: int) -> sigprop.Shard:
+    return sigprop.measure_shard(number, 3, replicates=9, seed=5, **IDS)
+
+
+def test_shards_of_several_processes_are_one_run() -> None:
+    whole = sigprop.validate(replicates=9, seed=5, **IDS)
+    with multiprocessing.get_context("fork").Pool(2) as pool:
+        shards = pool.map_async(_shard, [3, 1, 2]).get(60)
+    assert sigprop.merge(shards) == whole
+    assert sigprop.merge(shards[:1]) == whole
+    other = sigprop.measure_shard(1, 2, replicates=9, seed=6, **IDS)
+    with pytest.raises(ValueError, match="another seed"):
+        sigprop.merge([shards[0], other])
+    with pytest.raises(ValueError, match="expected a part"):
+        sigprop.measure_shard(3, 2, **SMALL)
+    with pytest.raises(ValueError, match="expected arguments of validate, got replicate"):
+        sigprop.measure_shard(1, 2, replicate=3)
+
+
 def test_python_goes_on_meanwhile() -> None:
     """The interpreter is free while a command runs."""
     ticks = 0

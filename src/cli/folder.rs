@@ -9,7 +9,9 @@ use std::{
 use crate::report::{remove_leftovers, write_file};
 use anyhow::Context;
 use serde::{Serialize, de::DeserializeOwned};
-use sigprop_validate::{Identity, Journal};
+use sigprop_validate::{Identity, Journal, Shard};
+
+use super::console::Console;
 
 /// Where a report goes.
 #[derive(Clone, Copy)]
@@ -20,25 +22,75 @@ pub(super) struct ReportFolder<'a> {
 }
 
 impl ReportFolder<'_> {
-    /// The journal called `name` that the run keeps in the folder until it has ended.
+    /// The journal called `name` that the run keeps in the folder until it has ended, with what shards of a run that goes on
+    /// have done.
     pub(super) fn journal<Record: Serialize + DeserializeOwned>(
         self,
         name: &str,
         run: &Identity,
     ) -> anyhow::Result<Journal<Record>> {
         let open = if self.resumes { Journal::resume } else { Journal::create };
-        let journal = open(&self.path.join(name), run)?;
+        let mut journal = open(&self.path.join(name), run)?;
         // The journal is locked, so that whoever was writing here has ended.
         if self.resumes {
             remove_leftovers(self.path).with_context(|| cannot_write(self.path))?;
+            self.gather(&mut journal, name, run)?;
         }
         Ok(journal)
+    }
+
+    /// The journal of a shard of that run.
+    pub(super) fn journal_of_shard<Record: Serialize + DeserializeOwned>(
+        self,
+        (name, shard): (&str, Shard),
+        run: &Identity,
+    ) -> anyhow::Result<Journal<Record>> {
+        Ok(Journal::resume(&self.path.join(format!("{name}.{shard}")), run)?)
+    }
+
+    /// Takes over what shards have done.
+    fn gather<Record: Serialize + DeserializeOwned>(
+        self,
+        journal: &mut Journal<Record>,
+        name: &str,
+        run: &Identity,
+    ) -> anyhow::Result<()> {
+        let entries = fs::read_dir(self.path).and_then(Iterator::collect::<io::Result<Vec<_>>>);
+        let entries = entries.with_context(|| format!("cannot read {}", self.path.display()))?;
+        let is_shard = |path: &PathBuf| {
+            let of = path.file_name().and_then(|file| file.to_str()?.strip_prefix(name)?.strip_prefix('.'));
+            of.is_some_and(|of| of.contains("-of-"))
+        };
+        let mut shards: Vec<PathBuf> = entries.iter().map(fs::DirEntry::path).filter(is_shard).collect();
+        shards.sort();
+        shards.iter().try_for_each(|path| Ok(journal.gather(path, run)?))
     }
 
     /// What to say of a run that was interrupted.
     pub(super) fn go_on(self) -> String {
         format!("; --resume {} goes on", self.path.display())
     }
+}
+
+/// Tells what of a journal is not as it should be.
+pub(super) fn tell_journal<Record: Serialize + DeserializeOwned>(journal: &Journal<Record>, console: Console) {
+    if !journal.is_locked() {
+        console.note("the file system of the journal has no locks: let one run at a time write into it");
+    }
+    let instructions: Vec<&str> = journal.instructions().iter().map(String::as_str).collect();
+    if instructions.len() > 1 {
+        console.note(&format!(
+            "networks were sampled with instructions of several kinds ({}): the last digits may differ from those of one machine",
+            instructions.join(", ")
+        ));
+    }
+}
+
+/// What to say of a shard.
+pub(super) fn shard_done((done, goal): (usize, usize), (what, shard): (&str, Shard), folder: &Path) -> String {
+    let shard = shard.to_string().replace("-of-", "/");
+    let next = if done < goal { "the same command goes on" } else { "without --shard all are gathered" };
+    format!("shard {shard}: {done} of {goal} {what} are in {}; {next}", folder.display())
 }
 
 /// Writes a file of the folder.

@@ -1,6 +1,7 @@
 //! Numbers from the command line, refused with what was expected.
 
 use sigprop_stack::GIBIBYTE;
+use sigprop_validate::Shard;
 
 /// Larger counts are typing errors.
 const MAX_COUNT: usize = 1_000_000;
@@ -80,6 +81,11 @@ pub(crate) fn threads(text: &str) -> Result<Threads, String> {
     }
     let threads = text.parse().ok().filter(|threads| (1..=MAX_COUNT).contains(threads));
     threads.map(|threads| Threads(Some(threads))).ok_or_else(|| "expected `all` or a whole number from 1".to_owned())
+}
+
+/// A part of a run, `2/4`.
+pub(crate) fn shard(text: &str) -> Result<Shard, String> {
+    text.parse()
 }
 
 /// Seeds of several runs.

@@ -10,7 +10,9 @@ use std::{
 
 use clap::ValueEnum;
 use sigprop_stack::Stack;
-use sigprop_validate::{Journal, MeasureError, Measurement, Progress, Replicate, Sampling, Settings, measure_with};
+use sigprop_validate::{
+    Journal, MeasureError, Measurement, Progress, Replicate, Sampling, Settings, Shard, measure_shard, measure_with,
+};
 
 use super::console::Console;
 
@@ -66,6 +68,24 @@ pub(super) fn sample(
     let measurement = measure_with(journal, stack, settings, &progress, &cancelled);
     bar.finish_and_clear();
     measurement
+}
+
+/// The same of a shard, whose replicates go into its journal and nowhere else.
+pub(super) fn sample_shard(
+    stack: &Stack,
+    settings: &Settings,
+    (journal, shard): (&mut Journal<Replicate>, Shard),
+    console: Console,
+) -> Result<Progress, MeasureError> {
+    let cancelled = cancellation(console);
+    let bar = console.progress("sampling [{bar:40}] {pos}/{len} networks of the shard, {eta} left", 0, journal.len());
+    let progress = |Progress { done, goal }| {
+        bar.set_length(goal as u64);
+        bar.set_position(done as u64);
+    };
+    let done = measure_shard(journal, shard, stack, settings, &progress, &cancelled);
+    bar.finish_and_clear();
+    done
 }
 
 /// Becomes true at Ctrl-C; twice ends the program at once.

@@ -13,12 +13,12 @@ use crate::{
 };
 use anyhow::{Context, ensure};
 use clap::ValueEnum;
-use sigprop_validate::Identity;
+use sigprop_validate::{Identity, Shard};
 
 use super::{
     Outcome,
     console::Console,
-    folder::{ReportFolder, claim, files_in, write_into},
+    folder::{ReportFolder, claim, files_in, shard_done, tell_journal, write_into},
     hint::did_you_mean,
     output::Format,
 };
@@ -80,6 +80,8 @@ pub(crate) struct SuiteRun<'a> {
     pub(crate) memory: f64,
     pub(crate) format: Format,
     pub(crate) output: Option<ReportFolder<'a>>,
+    /// Sample a part of the cases alone.
+    pub(crate) shard: Option<Shard>,
     /// Largest 99th percentile.
     pub(crate) max_error: Option<f64>,
 }
@@ -94,11 +96,21 @@ impl SuiteRun<'_> {
             claim(folder.path)?;
         }
         let cases = self.cases()?;
+        if let (Some(shard), Some(folder)) = (self.shard, self.output) {
+            let mut journal = folder.journal_of_shard((JOURNAL, shard), &self.identity())?;
+            tell_journal(&journal, console);
+            let (done, goal) = self.sampled_shard(&cases, (&mut journal, shard), console)?;
+            console.note(&shard_done((done, goal), ("cases", shard), folder.path));
+            return Ok(if done < goal { Outcome::Interrupted } else { Outcome::Done });
+        }
         let predicted = cases.iter().map(|case| case.predict().with_context(|| title(case)));
         let predicted = predicted.collect::<anyhow::Result<Vec<Predicted>>>()?;
         let (mut journal, samples) = (None, self.observed.is_empty());
         let (origin, runs) = if samples {
             journal = self.output.map(|folder| folder.journal(JOURNAL, &self.identity())).transpose()?;
+            if let Some(journal) = &journal {
+                tell_journal(journal, console);
+            }
             self.sampled((&cases, &predicted), journal.as_mut(), console)?
         } else {
             self.earlier(&cases, &predicted)?

@@ -22,7 +22,7 @@ use crate::{
 use anyhow::Context;
 use clap::{Arg, Args};
 use sigprop_stack::{GIBIBYTE, Stack};
-use sigprop_validate::{Journal, MeasureError, Measurement, Replicate, Settings, Target};
+use sigprop_validate::{Journal, MeasureError, Measurement, Progress, Replicate, Settings, Shard, Target};
 
 use super::{
     Outcome,
@@ -30,18 +30,18 @@ use super::{
     console::Console,
     curve::CurveArguments,
     export::drawn,
-    folder::{ReportFolder, claim, write_into},
+    folder::{ReportFolder, claim, shard_done, tell_journal, write_into},
     model::{ModelArguments, Network},
     output::{Format, FormatArguments, SiteChoice},
     parse::{self, Seeds, Threads},
     plot::PlotArguments,
     report::ReportArguments,
-    sampling::{SamplerChoice, free_memory, sample},
+    sampling::{SamplerChoice, free_memory, sample, sample_shard},
     suite::{SuiteChoice, SuiteRun},
 };
 
 /// What goes with a suite: all else describes one model or how it is sampled.
-const WITH_SUITE: [&str; 14] = [
+const WITH_SUITE: [&str; 15] = [
     "suite",
     "full",
     "groups",
@@ -55,6 +55,7 @@ const WITH_SUITE: [&str; 14] = [
     "json",
     "output",
     "resume",
+    "shard",
     "max_error",
 ];
 
@@ -76,6 +77,7 @@ Examples:
   sigprop validate --layers 12 --width 256 --min-r2 0.999 --max-error 0.05   gates for CI
   sigprop validate gpt2 --target-error 1%        until the errors are small enough
   sigprop validate gpt2 --replicates 900 --resume report   goes on after an interruption, a kill, a power failure
+  sigprop validate gpt2 --replicates 900 --resume report --shard 2/4   the second quarter, on another machine
   sigprop validate --layers 48 --plot depth.svg  curves with the observed points
   sigprop validate gpt2 --report gpt2.html       all of it, for a browser
   sigprop validate gpt2 --observed mine.csv      what you measured, instead of sampling
@@ -161,6 +163,12 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "DIR", conflicts_with_all = ["output", "observed"], help_heading = "Output")]
     resume: Option<PathBuf>,
 
+    /// Sample the second of four parts alone, as `2/4`, into a journal of its own in the folder of --resume, on any
+    /// machine that sees it. The same command without --shard takes over what all parts have done, samples what is
+    /// lacking, and writes the report that one machine would have written.
+    #[arg(long, value_name = "I/N", requires = "resume", conflicts_with = "target_error", value_parser = parse::shard, allow_negative_numbers = true, help_heading = "Sampling")]
+    shard: Option<Shard>,
+
     #[command(flatten)]
     plot: PlotArguments,
 
@@ -220,6 +228,7 @@ impl Arguments {
                 memory: self.memory(),
                 format: self.format.format(),
                 output: self.folder(),
+                shard: self.shard,
                 max_error: self.max_error,
             };
             return run.run(console);
@@ -235,6 +244,9 @@ impl Arguments {
         let network = self.model.network()?;
         if self.model.dump(&network.stack, console)? {
             return Ok(Outcome::Done);
+        }
+        if let (Some(shard), Some(folder)) = (self.shard, self.folder()) {
+            return self.sampled_shard(&network.stack, (folder, shard), console);
         }
         let observations = match &self.observed[..] {
             [] => None,
@@ -272,6 +284,9 @@ impl Arguments {
     ) -> anyhow::Result<Outcome> {
         let settings = self.settings();
         let mut journal = self.journal(&network.stack, &settings)?;
+        if let Some(journal) = &journal {
+            tell_journal(journal, console);
+        }
         let measurement = match sample(&network.stack, &settings, journal.as_mut(), console) {
             Err(MeasureError::Cancelled) => {
                 console.error("interrupted before the first replicate was done");
@@ -303,6 +318,24 @@ impl Arguments {
             journal.remove()?;
         }
         Ok(self.gate(&validation.summary, console))
+    }
+
+    /// Samples a part of the networks; the report is that of the run that gathers all parts.
+    fn sampled_shard(
+        &self,
+        stack: &Stack,
+        (folder, shard): (ReportFolder, Shard),
+        console: Console,
+    ) -> anyhow::Result<Outcome> {
+        claim(folder.path)?;
+        let settings = self.settings();
+        let identity = settings.identity(&stack_hash(stack));
+        let mut journal = folder.journal_of_shard((JOURNAL, shard), &identity)?;
+        tell_journal(&journal, console);
+        let Progress { done, goal } = sample_shard(stack, &settings, (&mut journal, shard), console)?;
+        let is_whole = done == goal;
+        console.note(&shard_done((done, goal), ("networks", shard), folder.path));
+        Ok(if is_whole { Outcome::Done } else { Outcome::Interrupted })
     }
 
     /// Where the report goes.

@@ -42,8 +42,18 @@ const FUNCTIONS: [Function; 7] = [
 /// Headings whose flags are for a shell.
 const SHELL_HEADINGS: [&str; 3] = ["General", "Gates", "Suites"];
 /// Other flags that are.
-const SHELL_FLAGS: [&str; 10] = [
-    "format", "json", "output", "curve", "explain_import", "explain_caveats", "edges", "help", "version", "sort",
+const SHELL_FLAGS: [&str; 11] = [
+    "format",
+    "json",
+    "output",
+    "curve",
+    "explain_import",
+    "explain_caveats",
+    "edges",
+    "help",
+    "version",
+    "sort",
+    "shard",
 ];
 /// What makes a keyword of Python a name.
 const KEYWORDS: [&str; 2] = ["as", "lambda"];
@@ -92,7 +102,8 @@ fn is_list(arg: &Arg) -> bool {
 fn type_of(arg: &Arg) -> String {
     let parser = arg.get_value_parser().type_id();
     let is = |other: TypeId| parser == other;
-    let words: Vec<String> = arg.get_possible_values().iter().map(|value| format!("\"{}\"", value.get_name())).collect();
+    let words: Vec<String> =
+        arg.get_possible_values().iter().map(|value| format!("\"{}\"", value.get_name())).collect();
     let one = match arg.get_id().as_str() {
         "model" | "config" => "Model".to_owned(),
         "observed" => return "Observed".to_owned(),
@@ -129,7 +140,7 @@ fn wrapped(text: &str, first: &str, others: &str) -> String {
         if !is_empty && line.chars().count() + 1 + word.chars().count() > COLUMNS {
             lines.push_str(&line);
             lines.push('\n');
-            line = others.to_owned();
+            others.clone_into(&mut line);
             is_empty = true;
         }
         if !is_empty {
@@ -174,7 +185,7 @@ fn write_function(function: &Function, out: &mut String) {
     let sigprop = cli::command();
     let command = sigprop.find_subcommand(function.command).expect("there is such a command");
     let (positions, flags) = arguments(command);
-    let mut parameter = |out: &mut String, arg: &Arg| {
+    let parameter = |out: &mut String, arg: &Arg| {
         let (name, of) = (name(arg), type_of(arg));
         let text = match () {
             () if is_switch(arg) => format!("{name}: bool = False"),
@@ -184,9 +195,13 @@ fn write_function(function: &Function, out: &mut String) {
         writeln!(out, "    {text},").expect("a text takes all");
     };
     writeln!(out, "\n\ndef {}(", function.name).expect("a text takes all");
-    positions.iter().for_each(|arg| parameter(out, arg));
+    for arg in &positions {
+        parameter(out, arg);
+    }
     out.push_str("    *,\n");
-    flags.iter().for_each(|arg| parameter(out, arg));
+    for arg in &flags {
+        parameter(out, arg);
+    }
     if function.is_long {
         out.push_str("    progress: bool = False,\n");
     }
@@ -224,5 +239,8 @@ fn functions_have_the_flags_of_commands() {
         fs::write(&path, &text).expect("the folder can be written");
     }
     let committed = fs::read_to_string(&path).expect("it is committed");
-    assert!(committed == text, "flags have changed: SIGPROP_PYTHON=write cargo test functions_have_the_flags writes the functions");
+    assert!(
+        committed == text,
+        "flags have changed: SIGPROP_PYTHON=write cargo test functions_have_the_flags writes the functions"
+    );
 }

@@ -2,18 +2,19 @@
 //! replicate of one network, or of a case of a suite.
 //!
 //! ```text
-//! sigprop-journal 2\n                             name and version of the format
+//! sigprop-journal 3\n                             name and version of the format
 //! <field> <value>\n ...                           what decides the result: the same for the run that goes on
+//! instructions <name>\n                           of the processor that began it, which may round otherwise
 //! \n
 //! <length: u32> <CRC-32 of the rest: u32> <rest>  one per record, in the order in which they were done: its index
 //!                                                 and itself; numbers little-endian, the rest in the format of postcard
 //! ```
 //!
 //! A record is appended by a single write. One that is not whole, and whatever is behind it, is cut off when the
-//! file is opened again, and sampled again. The file is locked as long as it is open.
+//! file is opened again, and sampled again. The file is locked as long as it is open, where its file system has locks.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fs::{File, TryLockError},
     io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write},
     iter,
@@ -22,8 +23,10 @@ use std::{
 
 use serde::{Serialize, de::DeserializeOwned};
 
+use crate::vectorised::instruction_set;
+
 /// First line of every journal.
-const FORMAT: &str = "sigprop-journal 2";
+const FORMAT: &str = "sigprop-journal 3";
 
 /// Bytes of the length and the checksum in front of a record.
 const FRAME: usize = 8;
@@ -36,7 +39,12 @@ pub type Identity = Vec<(&'static str, String)>;
 pub struct Journal<Record> {
     path: PathBuf,
     file: File,
+    is_locked: bool,
     held: BTreeMap<usize, Record>,
+    /// Instructions that records were sampled with.
+    instructions: BTreeSet<String>,
+    /// Of the same run, whose records it has too.
+    gathered: Vec<(PathBuf, File)>,
 }
 
 /// Why a journal cannot be used.
@@ -80,25 +88,31 @@ impl<Record: Serialize + DeserializeOwned> Journal<Record> {
     /// A new journal.
     pub fn create(path: &Path, run: &Identity) -> Result<Self, JournalError> {
         let io = |source| JournalError::Io { path: path.to_owned(), source };
-        let mut file = open(path)?;
+        let (file, is_locked) = open(path)?;
         if file.metadata().map_err(io)?.len() > 0 {
             return Err(JournalError::Unfinished { path: path.to_owned() });
         }
-        file.write_all(header(run).as_bytes()).map_err(io)?;
-        Ok(Self { path: path.to_owned(), file, held: BTreeMap::new() })
+        Self::begin(path, file, is_locked, run).map_err(io)
+    }
+
+    /// With nothing but the header.
+    fn begin(path: &Path, mut file: File, is_locked: bool, run: &Identity) -> io::Result<Self> {
+        file.set_len(0)?;
+        file.rewind()?;
+        file.write_all(format!("{}instructions {}\n\n", header(run), instruction_set()).as_bytes())?;
+        let instructions = BTreeSet::from([instruction_set().to_owned()]);
+        let (path, held, gathered) = (path.to_owned(), BTreeMap::new(), Vec::new());
+        Ok(Self { path, file, is_locked, held, instructions, gathered })
     }
 
     /// The journal that the same run left, with the records it holds; a new one if there is none.
     pub fn resume(path: &Path, run: &Identity) -> Result<Self, JournalError> {
         let io = |source| JournalError::Io { path: path.to_owned(), source };
-        let mut file = open(path)?;
+        let (mut file, is_locked) = open(path)?;
         let header = header(run);
         let mut reader = BufReader::new(&file);
         if is_cut_off(&mut reader, &header).map_err(io)? {
-            file.set_len(0).map_err(io)?;
-            file.rewind().map_err(io)?;
-            file.write_all(header.as_bytes()).map_err(io)?;
-            return Ok(Self { path: path.to_owned(), file, held: BTreeMap::new() });
+            return Self::begin(path, file, is_locked, run).map_err(io);
         }
         for expected in header.lines() {
             let mut got = Vec::new();
@@ -112,10 +126,44 @@ impl<Record: Serialize + DeserializeOwned> Journal<Record> {
                 return Err(JournalError::Other { path: path.to_owned(), field, expected, got });
             }
         }
-        let (held, end) = read_records(reader, header.len() as u64).map_err(io)?;
+        let mut last = String::new();
+        while !last.ends_with("\n\n") {
+            if reader.read_line(&mut last).map_err(io)? == 0 {
+                // Cut off within its last lines.
+                return Self::begin(path, file, is_locked, run).map_err(io);
+            }
+        }
+        let (held, end) = read_records(reader, (header.len() + last.len()) as u64).map_err(io)?;
         file.set_len(end).map_err(io)?;
         file.seek(SeekFrom::Start(end)).map_err(io)?;
-        Ok(Self { path: path.to_owned(), file, held })
+        let began_with = last.trim().trim_start_matches("instructions ").to_owned();
+        let instructions = BTreeSet::from([began_with, instruction_set().to_owned()]);
+        Ok(Self { path: path.to_owned(), file, is_locked, held, instructions, gathered: Vec::new() })
+    }
+
+    /// Takes over the records that the same run has in another journal, which is removed with this one.
+    pub fn gather(&mut self, path: &Path, run: &Identity) -> Result<(), JournalError> {
+        let Self { path, file, held, instructions, is_locked, gathered } = Self::resume(path, run)?;
+        self.held.extend(held);
+        self.instructions.extend(instructions);
+        self.is_locked &= is_locked;
+        self.gathered.extend(gathered.into_iter().chain([(path, file)]));
+        Ok(())
+    }
+
+    /// Whether nobody else can write into it meanwhile: some file systems have no locks.
+    pub fn is_locked(&self) -> bool {
+        self.is_locked
+    }
+
+    /// Instructions that its records were sampled with, by name; sums of others may differ in their last digits.
+    pub fn instructions(&self) -> &BTreeSet<String> {
+        &self.instructions
+    }
+
+    /// Whether it holds a record.
+    pub fn holds(&self, index: usize) -> bool {
+        self.held.contains_key(&index)
     }
 
     /// How many records it holds.
@@ -128,12 +176,14 @@ impl<Record: Serialize + DeserializeOwned> Journal<Record> {
         self.held.is_empty()
     }
 
-    /// Removes the file: the run has ended.
+    /// Removes the file, and those it has gathered: the run has ended.
     pub fn remove(self) -> Result<(), JournalError> {
-        let Self { path, file, .. } = self;
-        // Some systems remove no open file.
-        drop(file);
-        std::fs::remove_file(&path).map_err(|source| JournalError::Io { path, source })
+        for (path, file) in self.gathered.into_iter().chain([(self.path, self.file)]) {
+            // Some systems remove no open file.
+            drop(file);
+            std::fs::remove_file(&path).map_err(|source| JournalError::Io { path, source })?;
+        }
+        Ok(())
     }
 
     /// Hands over a record that it holds.
@@ -154,21 +204,29 @@ impl<Record: Serialize + DeserializeOwned> Journal<Record> {
     }
 }
 
-/// Opens and locks a file, which is made if need be.
-fn open(path: &Path) -> Result<File, JournalError> {
+/// Opens a file, which is made if need be, and locks it, where its file system has locks: whether it does.
+fn open(path: &Path) -> Result<(File, bool), JournalError> {
     let io = |source| JournalError::Io { path: path.to_owned(), source };
     let file = File::options().read(true).write(true).create(true).truncate(false).open(path).map_err(io)?;
     match file.try_lock() {
-        Ok(()) => Ok(file),
+        Ok(()) => Ok((file, true)),
         Err(TryLockError::WouldBlock) => Err(JournalError::Locked { path: path.to_owned() }),
+        Err(TryLockError::Error(source)) if has_no_locks(&source) => Ok((file, false)),
         Err(TryLockError::Error(source)) => Err(io(source)),
     }
 }
 
+/// Whether it is the file system that cannot lock: ENOSYS and EOPNOTSUPP, and ENOLCK of network file systems.
+fn has_no_locks(error: &io::Error) -> bool {
+    const ENOLCK: i32 = 37;
+    error.kind() == io::ErrorKind::Unsupported || (cfg!(target_os = "linux") && error.raw_os_error() == Some(ENOLCK))
+}
+
+/// What a journal of a run begins with, wherever it was begun.
 fn header(run: &Identity) -> String {
     let version = ("version", env!("CARGO_PKG_VERSION").to_owned());
     let fields = iter::once(&version).chain(run).map(|(field, value)| format!("{field} {value}\n"));
-    format!("{FORMAT}\n{}\n", fields.collect::<String>())
+    format!("{FORMAT}\n{}", fields.collect::<String>())
 }
 
 /// Whether the file ends inside its header; leaves the reader where it was if not.
@@ -245,6 +303,7 @@ mod tests {
         }
         drop(journal);
         let whole = fs::read(&path).expect("readable");
+        assert!(String::from_utf8_lossy(&whole).contains(&format!("\ninstructions {}\n\n", instruction_set())));
         for length in 0..=whole.len() {
             fs::write(&path, &whole[..length]).expect("writable");
             let mut journal = resume(&path, &run).expect("ours");
@@ -307,6 +366,44 @@ mod tests {
         open.remove().expect("removable");
         assert!(!path.exists());
         fs::write(&path, "something else").expect("writable");
-        assert_eq!(message(&run), "expected 2, got something else");
+        assert_eq!(message(&run), "expected 3, got something else");
+    }
+
+    /// Journals of one run become one; those of another are refused; all go when it ends.
+    #[test]
+    fn journals_are_gathered() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let [all, one, two] = ["all", "one", "two"].map(|name| folder.path().join(name));
+        let run = Settings::default().identity("stack");
+        for (path, index) in [(&one, 1), (&two, 2)] {
+            Journal::create(path, &run).expect("new").append(index, &replicate(index)).expect("writable");
+        }
+        // As another machine would have begun it.
+        let text = fs::read(&two).expect("readable");
+        let ours = format!("instructions {}\n", instruction_set()).into_bytes();
+        let at = text.windows(ours.len()).position(|found| found == ours).expect("a header");
+        let theirs = [&text[..at], b"instructions other\n", &text[at + ours.len()..]].concat();
+        fs::write(&two, theirs).expect("writable");
+        let mut journal = resume(&all, &run).expect("new");
+        journal.gather(&one, &run).expect("of the run");
+        journal.gather(&two, &run).expect("of the run");
+        assert!(journal.holds(1) && journal.holds(2) && !journal.holds(0));
+        assert_eq!(journal.instructions().iter().filter(|name| *name == "other").count(), 1);
+        let other = Settings { seed: 7, ..Settings::default() }.identity("stack");
+        assert!(matches!(journal.gather(&folder.path().join("one"), &run), Err(JournalError::Locked { .. })));
+        assert_eq!(held(&mut journal), [(1, replicate(1)), (2, replicate(2))]);
+        journal.remove().expect("removable");
+        assert!(fs::read_dir(folder.path()).expect("readable").next().is_none());
+        drop(Journal::<Replicate>::create(&one, &other).expect("new"));
+        let mut journal = resume(&all, &run).expect("new");
+        assert!(matches!(journal.gather(&one, &run), Err(JournalError::Other { .. })));
+    }
+
+    #[test]
+    fn file_systems_without_locks_are_known() {
+        for code in [38, 95, 37] {
+            assert!(has_no_locks(&io::Error::from_raw_os_error(code)), "{code}");
+        }
+        assert!(!has_no_locks(&io::Error::from_raw_os_error(13)));
     }
 }

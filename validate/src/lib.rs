@@ -38,6 +38,7 @@ mod replicates;
 mod rows;
 mod sample;
 mod scalar;
+mod shard;
 mod signal;
 mod softmax_alone;
 mod statistics;
@@ -49,10 +50,13 @@ mod weights;
 mod finite_differences;
 
 pub use journal::{Identity, Journal, JournalError};
-pub use measure::{MeasureError, Measurement, Progress, Sampling, Settings, Target, measure, measure_with};
+pub use measure::{
+    MeasureError, Measurement, Progress, Sampling, Settings, Target, measure, measure_shard, measure_with,
+};
 #[doc(hidden)]
 pub use random::draw_normals;
 pub use random::draw_row;
 pub use sample::Replicate;
+pub use shard::Shard;
 pub use softmax_alone::measure_softmax;
 pub use steps::{MapRow, StepMeasurement, measure_steps};

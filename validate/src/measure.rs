@@ -2,15 +2,17 @@
 
 use std::{sync::atomic::AtomicBool, thread};
 
+use rayon::ThreadPool;
 use serde::{Deserialize, Serialize};
 use sigprop_stack::{Cell, GIBIBYTE, Quantity, SiteRow, SiteTable, Stack, StackError, check};
 
 use crate::{
     journal::{Identity, Journal, JournalError},
     plan::Plan,
-    replicates::Replicates,
+    replicates::{Replicates, complete},
     rows::{first_overflow, table},
     sample::{Replicate, replicate},
+    shard::Shard,
 };
 
 /// How much is sampled, and what is told.
@@ -206,6 +208,49 @@ pub fn measure_with(
     progress: &(dyn Fn(Progress) + Sync),
     cancelled: &AtomicBool,
 ) -> Result<Measurement, MeasureError> {
+    let (plan, pools) = prepare(stack, settings)?;
+    let target = settings.target.as_ref();
+    let mut replicates = Replicates::new(journal);
+    let mut goal = settings.replicates;
+    loop {
+        let sample = |index| replicate(stack, &plan, settings, index, cancelled);
+        let done = replicates.reach(goal, &pools, &sample, progress)?;
+        if done.is_empty() {
+            return Err(MeasureError::Cancelled);
+        }
+        let table = table(stack, &plan, settings, done);
+        let more = target.filter(|_| done.len() == goal);
+        match more.and_then(|target| next_goal(&table, target, goal)) {
+            Some(next) => goal = next,
+            None => {
+                return Ok(Measurement { table, replicates: done.len(), goal, overflow: first_overflow(done) });
+            }
+        }
+    }
+}
+
+/// Samples those replicates of a run without a target that are of a shard, into a journal of its own; how many of them
+/// that holds now: fewer than all after a cancellation. A run that gathers the journals of all shards is the same as one
+/// that samples all of it.
+///
+/// # Panics
+///
+/// Only if `progress` does.
+pub fn measure_shard(
+    journal: &mut Journal<Replicate>,
+    shard: Shard,
+    stack: &Stack,
+    settings: &Settings,
+    progress: &(dyn Fn(Progress) + Sync),
+    cancelled: &AtomicBool,
+) -> Result<Progress, MeasureError> {
+    let (plan, pools) = prepare(stack, settings)?;
+    let sample = |index| replicate(stack, &plan, settings, index, cancelled);
+    Ok(complete(journal, (shard, settings.replicates), &pools, &sample, progress)?)
+}
+
+/// What is sampled how, and the threads that do it.
+fn prepare(stack: &Stack, settings: &Settings) -> Result<(Plan, Vec<ThreadPool>), MeasureError> {
     check(stack)?;
     let threads = number_of_threads(settings.threads)?;
     for (field, got) in [("replicates", settings.replicates), ("batch", settings.batch)] {
@@ -227,24 +272,7 @@ pub fn measure_with(
     }
     let pool = || rayon::ThreadPoolBuilder::new().num_threads(threads / workers).build();
     let pools = (0..workers).map(|_| pool()).collect::<Result<Vec<_>, _>>()?;
-
-    let mut replicates = Replicates::new(journal);
-    let mut goal = settings.replicates;
-    loop {
-        let sample = |index| replicate(stack, &plan, settings, index, cancelled);
-        let done = replicates.reach(goal, &pools, &sample, progress)?;
-        if done.is_empty() {
-            return Err(MeasureError::Cancelled);
-        }
-        let table = table(stack, &plan, settings, done);
-        let more = target.filter(|_| done.len() == goal);
-        match more.and_then(|target| next_goal(&table, target, goal)) {
-            Some(next) => goal = next,
-            None => {
-                return Ok(Measurement { table, replicates: done.len(), goal, overflow: first_overflow(done) });
-            }
-        }
-    }
+    Ok((plan, pools))
 }
 
 /// All processors if none are asked for.

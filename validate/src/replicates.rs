@@ -14,6 +14,7 @@ use crate::{
     Progress,
     journal::{Journal, JournalError},
     sample::Replicate,
+    shard::Shard,
 };
 
 /// Those done, without a gap.
@@ -53,21 +54,13 @@ impl<'a> Replicates<'a> {
         let progress_so_far = Progress { done: goal - lacking.len(), goal };
         let journal = self.journal.as_deref_mut();
         let work = Mutex::new(Work { replicates, progress: progress_so_far, journal, failure: None });
-        let next = AtomicUsize::new(0);
-        let take_turns = || {
-            while let Some(&index) = lacking.get(next.fetch_add(1, Ordering::Relaxed)) {
-                let Some(sampled) = sample(index) else { return };
-                let mut work = work.lock().expect("only progress could panic under the lock");
-                if !work.take_down(index, first, sampled) {
-                    return;
-                }
+        side_by_side(&lacking, pools, sample, &|index, sampled| {
+            let mut work = work.lock().expect("only progress could panic under the lock");
+            let goes_on = work.take_down(index, first, sampled);
+            if goes_on {
                 progress(work.progress);
             }
-        };
-        thread::scope(|scope| {
-            for pool in pools {
-                scope.spawn(|| pool.install(take_turns));
-            }
+            goes_on
         });
         let work = work.into_inner().expect("only progress could panic under the lock");
         if let Some(failure) = work.failure {
@@ -76,6 +69,56 @@ impl<'a> Replicates<'a> {
         self.done.extend(work.replicates.into_iter().map_while(|replicate| replicate));
         Ok(&self.done)
     }
+}
+
+/// Samples what a shard of so many replicates lacks, into its journal alone; how many of them that holds now.
+pub(crate) fn complete(
+    journal: &mut Journal<Replicate>,
+    (shard, replicates): (Shard, usize),
+    pools: &[ThreadPool],
+    sample: &(dyn Fn(usize) -> Option<Replicate> + Sync),
+    progress: &(dyn Fn(Progress) + Sync),
+) -> Result<Progress, JournalError> {
+    let goal = (0..replicates).filter(|&index| shard.has(index)).count();
+    let lacking: Vec<usize> = (0..replicates).filter(|&index| shard.has(index) && !journal.holds(index)).collect();
+    let state = Mutex::new((journal, Progress { done: goal - lacking.len(), goal }, None));
+    side_by_side(&lacking, pools, sample, &|index, sampled| {
+        let (journal, so_far, failure) = &mut *state.lock().expect("only progress could panic under the lock");
+        if failure.is_none() {
+            *failure = journal.append(index, &sampled).err();
+        }
+        if failure.is_none() {
+            so_far.done += 1;
+            progress(*so_far);
+        }
+        failure.is_none()
+    });
+    let (_, so_far, failure) = state.into_inner().expect("only progress could panic under the lock");
+    failure.map_or(Ok(so_far), Err)
+}
+
+/// Samples what is lacking; each pool takes the next one when it is free, up to a cancellation, or until what takes them
+/// down does not go on.
+fn side_by_side(
+    lacking: &[usize],
+    pools: &[ThreadPool],
+    sample: &(dyn Fn(usize) -> Option<Replicate> + Sync),
+    take_down: &(dyn Fn(usize, Replicate) -> bool + Sync),
+) {
+    let next = AtomicUsize::new(0);
+    let take_turns = || {
+        while let Some(&index) = lacking.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let Some(sampled) = sample(index) else { return };
+            if !take_down(index, sampled) {
+                return;
+            }
+        }
+    };
+    thread::scope(|scope| {
+        for pool in pools {
+            scope.spawn(|| pool.install(take_turns));
+        }
+    });
 }
 
 impl Work<'_> {

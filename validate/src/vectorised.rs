@@ -46,6 +46,20 @@ macro_rules! vectorised {
 }
 pub(crate) use vectorised;
 
+/// Which instructions the processor has, of those that sums are added up with: others round otherwise.
+pub(crate) fn instruction_set() -> &'static str {
+    #[cfg(target_arch = "x86_64")]
+    {
+        if has_avx512() {
+            return "avx512";
+        }
+        if is_x86_feature_detected!("avx2") {
+            return "avx2";
+        }
+    }
+    std::env::consts::ARCH
+}
+
 /// Whether the processor has what the AVX-512 versions need.
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn has_avx512() -> bool {

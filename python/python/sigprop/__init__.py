@@ -24,6 +24,7 @@ from ._results import (
     Schemes,
     Validation,
 )
+from ._shards import Shard, measure_shard, merge
 from ._sigprop import __version__
 from ._table import Table
 
@@ -37,12 +38,15 @@ __all__ = [
     "Recommendation",
     "Result",
     "Schemes",
+    "Shard",
     "Table",
     "Validation",
     "__version__",
     "compare",
     "inspect",
     "measure",
+    "measure_shard",
+    "merge",
     "models",
     "phase",
     "predict",

@@ -92,7 +92,7 @@ def call(command: str, result: type[R], given: Mapping[str, Any], switches: froz
         value = flags.pop(name, None)
         if value is not None:
             arguments.append(model_text(value) if name == "model" else os.fspath(value))
-    with _files(flags), _progress(flags.pop("progress", False)) as progress:
+    with files(flags) as flags, _progress(flags.pop("progress", False)) as progress:
         arguments += words(flags, switches)
         output, picture = _sigprop.run([*arguments, "--json"], progress)
     svg = None if picture is None else picture.decode()
@@ -100,18 +100,15 @@ def call(command: str, result: type[R], given: Mapping[str, Any], switches: froz
 
 
 @contextmanager
-def _files(flags: dict[str, Any]) -> Iterator[None]:
-    """Puts what the command reads from files, and is none, into files."""
+def files(flags: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Flags with files in place of what the command reads from files, and is none."""
     writers = {"observed": _write_observed, "tokens": _write_tokens, "decoder_tokens": _write_tokens}
-    given = {name: flags.get(name) for name in writers}
-    given = {name: value for name, value in given.items() if not (value is None or isinstance(value, _TEXTS))}
-    if not given:
-        yield
-        return
     with tempfile.TemporaryDirectory(prefix="sigprop") as folder:
-        for name, value in given.items():
-            flags[name] = writers[name](os.path.join(folder, name), value)
-        yield
+        for name, write in writers.items():
+            value = flags.get(name)
+            if not (value is None or isinstance(value, _TEXTS)):
+                flags = {**flags, name: write(os.path.join(folder, name), value)}
+        yield flags
 
 
 def _write_tokens(path: str, ids: Any) -> str:

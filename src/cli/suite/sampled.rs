@@ -10,7 +10,7 @@ use crate::{
     suite::{Case, Look, Predicted, Run, Sample, Scores, score},
 };
 use anyhow::Context;
-use sigprop_validate::{Journal, MeasureError, Measurement, Settings, Target, measure, measure_softmax};
+use sigprop_validate::{Journal, MeasureError, Measurement, Settings, Shard, Target, measure, measure_softmax};
 
 use super::{SuiteRun, count, title};
 use crate::cli::{console::Console, folder::claim, sampling::cancellation};
@@ -36,8 +36,7 @@ impl SuiteRun<'_> {
                 let record = number * cases.len() + index;
                 let measured = match journal.as_mut().and_then(|journal| journal.take(record)) {
                     None => {
-                        let seed = seed.wrapping_mul(1_000_003).wrapping_add(index as u64);
-                        let Some(measured) = self.measured(case, seed, &cancelled)? else { break };
+                        let Some(measured) = self.measured(case, (seed, index), &cancelled)? else { break };
                         bar.inc(1);
                         if let Some(journal) = &mut journal {
                             journal.append(record, &measured)?;
@@ -67,8 +66,40 @@ impl SuiteRun<'_> {
         Ok((origin, runs))
     }
 
+    /// The cases of a shard, into its journal alone, up to an interruption; how many of how many that holds.
+    pub(super) fn sampled_shard(
+        &self,
+        cases: &[Case],
+        (journal, shard): (&mut Journal<Measurement>, Shard),
+        console: Console,
+    ) -> anyhow::Result<(usize, usize)> {
+        let cancelled = cancellation(console);
+        let records = (0..cases.len() * self.seeds.len()).filter(|&record| shard.has(record));
+        let records: Vec<usize> = records.collect();
+        let lacking: Vec<usize> = records.iter().copied().filter(|&record| !journal.holds(record)).collect();
+        let held = records.len() - lacking.len();
+        let bar = console.progress("[{bar:30}] {pos}/{len} cases of the shard, {eta} left: {msg}", records.len(), held);
+        let mut done = held;
+        for record in lacking {
+            let (number, index) = (record / cases.len(), record % cases.len());
+            bar.set_message(cases[index].group);
+            let Some(measured) = self.measured(&cases[index], (self.seeds[number], index), &cancelled)? else { break };
+            journal.append(record, &measured)?;
+            done += 1;
+            bar.inc(1);
+        }
+        bar.finish_and_clear();
+        Ok((done, records.len()))
+    }
+
     /// A whole case; none after an interruption. Every one has random numbers of its own.
-    fn measured(&self, case: &Case, seed: u64, cancelled: &AtomicBool) -> anyhow::Result<Option<Measurement>> {
+    fn measured(
+        &self,
+        case: &Case,
+        (seed, index): (u64, usize),
+        cancelled: &AtomicBool,
+    ) -> anyhow::Result<Option<Measurement>> {
+        let seed = seed.wrapping_mul(1_000_003).wrapping_add(index as u64);
         match self.measure(case, seed, cancelled) {
             Ok(Measurement { replicates, goal, .. }) if replicates < goal => Ok(None),
             Err(MeasureError::Cancelled) => Ok(None),

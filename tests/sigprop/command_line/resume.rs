@@ -172,3 +172,67 @@ fn a_target_error_is_reached_after_a_kill_too() {
     assert!(!text(&resumed.stdout).contains("networks sampled: 4,"));
     assert_eq!(contents(Path::new(&target)), contents(Path::new(&whole)));
 }
+
+/// Shards, in any order and on several machines, leave what one run does.
+#[test]
+fn shards_are_gathered_to_the_bytes_of_one_run() {
+    let folder = folder();
+    let (whole, target) = (path(&folder, "whole"), path(&folder, "shards"));
+    let expected = stdout(&run(&arguments("10", "-o", &whole))).to_owned();
+    let shard = |part| run(&[arguments("10", "--resume", &target), vec!["--shard", part]].concat());
+    for (part, told) in [("3/3", "3 of 3"), ("1/3", "4 of 4"), ("1/3", "4 of 4")] {
+        let output = shard(part);
+        assert!(output.status.success() && output.stdout.is_empty(), "{}", stderr(&output));
+        assert!(stderr(&output).contains(&format!("shard {part}: {told} networks are in ")), "{}", stderr(&output));
+    }
+    // The second part is sampled by the run that gathers.
+    assert_eq!(files(Path::new(&target)), ["replicates.journal.1-of-3", "replicates.journal.3-of-3"]);
+    assert_eq!(stdout(&run(&arguments("10", "--resume", &target))), expected);
+    assert_eq!(contents(Path::new(&target)), contents(Path::new(&whole)));
+
+    let other = path(&folder, "other");
+    stdout(&run(&[arguments("10", "--resume", &other), vec!["--shard", "1/2", "--seed", "7"]].concat()));
+    let refusal = run(&arguments("10", "--resume", &other));
+    assert!(refused(&refusal).contains("another seed has left this: expected 0, got 7"), "{}", stderr(&refusal));
+    refused(&run(&[arguments("10", "-o", &other), vec!["--shard", "1/2"]].concat()));
+    let endless = vec!["--shard", "1/2", "--target-error", "1%"];
+    refused(&run(&[arguments("10", "--resume", &other), endless].concat()));
+    let wrong = run(&[arguments("10", "--resume", &other), vec!["--shard", "3/2"]].concat());
+    assert!(refused(&wrong).contains("expected a part such as 2/4"), "{}", stderr(&wrong));
+}
+
+/// A shard that is killed goes on where it was.
+#[test]
+#[cfg(unix)]
+fn an_interrupted_shard_goes_on() {
+    let folder = folder();
+    let (whole, target) = (path(&folder, "whole"), path(&folder, "shards"));
+    let shard = || [arguments("400", "--resume", &target), vec!["--shard", "2/2"]].concat();
+    let child = command(&shard()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("the command starts");
+    let journal = Path::new(&target).join("replicates.journal.2-of-2");
+    while fs::metadata(&journal).map_or(0, |found| found.len()) < 5_000 {
+        sleep(Duration::from_millis(1));
+    }
+    interrupt(&child);
+    let output = child.wait_with_output().expect("it ends");
+    assert_eq!(output.status.code(), Some(130), "{}", stderr(&output));
+    assert!(stderr(&output).contains("of 200 networks are in"), "{}", stderr(&output));
+    assert!(run(&shard()).status.success());
+    let expected = stdout(&run(&arguments("400", "-o", &whole))).to_owned();
+    assert_eq!(stdout(&run(&arguments("400", "--resume", &target))), expected);
+    assert_eq!(contents(Path::new(&target)), contents(Path::new(&whole)));
+}
+
+/// Cases of a suite, over several seeds.
+#[test]
+fn shards_of_a_suite_are_gathered() {
+    let folder = folder();
+    let (whole, target) = (path(&folder, "whole"), path(&folder, "shards"));
+    let expected = stdout(&run(&suite("-o", &whole))).to_owned();
+    for part in ["2/2", "1/2"] {
+        let output = run(&[suite("--resume", &target), vec!["--shard", part]].concat());
+        assert!(output.status.success() && output.stdout.is_empty(), "{}", stderr(&output));
+    }
+    assert_eq!(stdout(&run(&suite("--resume", &target))), expected);
+    assert_eq!(contents(Path::new(&target)), contents(Path::new(&whole)));
+}

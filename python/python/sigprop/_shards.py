@@ -1,0 +1,68 @@
+"""Parts of a measurement, for several processes or machines."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from . import _commands, _sigprop
+from ._call import Model, call, files, model_text, words
+from ._results import Validation
+
+
+@dataclass(frozen=True)
+class Shard:
+    """A part of a measurement: what was sampled, and of what. It may be pickled."""
+
+    number: int
+    count: int
+    given: Mapping[str, Any] = field(repr=False)
+    journal: bytes = field(repr=False)
+
+
+def measure_shard(number: int, count: int, model: Model | None = None, **flags: Any) -> Shard:
+    """Samples one of several parts of what `validate` with the same arguments samples.
+
+    >>> shards = [measure_shard(number, 2, layers=2, width=32, seq_len=8, replicates=6) for number in (1, 2)]
+    >>> whole = _commands.validate(layers=2, width=32, seq_len=8, replicates=6)
+    >>> merge(shards) == whole
+    True
+
+    Args:
+        number: Which part, from 1.
+        count: How many parts there are.
+        model: As of `validate`.
+        flags: As of `validate`; without `resume`, `observed` and `target_error`.
+
+    Raises:
+        ValueError: What the command refuses.
+    """
+    known = _commands.validate.__kwdefaults__ or {}
+    unknown = [name for name in flags if name not in known or name in ("resume", "observed")]
+    if unknown:
+        raise ValueError(f"measure_shard: expected arguments of validate, got {', '.join(unknown)}")
+    text = None if model is None else model_text(model)
+    with tempfile.TemporaryDirectory(prefix="sigprop") as folder, files(dict(flags)) as given:
+        arguments = ["validate", *([] if text is None else [text]), *words(given, _commands._SWITCHES)]
+        _sigprop.run([*arguments, f"--resume={folder}", f"--shard={number}/{count}"])
+        with open(os.path.join(folder, f"replicates.journal.{number}-of-{count}"), "rb") as file:
+            return Shard(number, count, {"model": text, **flags}, file.read())
+
+
+def merge(shards: Iterable[Shard]) -> Validation:
+    """What `validate` would have found without parts; networks that no part has are sampled.
+
+    Raises:
+        ValueError: There is none, or they are not of one measurement.
+    """
+    parts = list(shards)
+    if not parts:
+        raise ValueError("merge: expected at least one shard, got none")
+    with tempfile.TemporaryDirectory(prefix="sigprop") as folder:
+        for part in parts:
+            with open(os.path.join(folder, f"replicates.journal.{part.number}-of-{part.count}"), "wb") as file:
+                file.write(part.journal)
+        return call("validate", Validation, {**parts[0].given, "resume": folder}, _commands._SWITCHES)
