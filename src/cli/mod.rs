@@ -160,7 +160,7 @@ pub enum Outcome {
     Done,
     /// What it found is beyond a limit that was asked for.
     GateFailed,
-    /// It was ended early; what it did until then is told.
+    /// It was ended early, and reports what it had done.
     Interrupted,
 }
 

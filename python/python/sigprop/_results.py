@@ -48,8 +48,9 @@ class Result(Table):
         from ._call import model_text
 
         given = dict(self._origin.get("given", {}))
-        if given.get("model") is not None:
-            given["model"] = model_text(given["model"])
+        for name in ("model", "config"):
+            if given.get(name) is not None:
+                given[name] = model_text(given[name])
         return {**self._origin, "given": given}
 
     def __eq__(self, other: object) -> bool:

@@ -104,12 +104,12 @@ class Table(Mapping[str, NDArray[Any]]):
 
 
 def _column(values: list[Any]) -> NDArray[Any]:
-    known = [value for value in values if value is not None]
-    if known and all(isinstance(value, int) and not isinstance(value, bool) for value in known) and len(known) == len(values):
+    types = {type(value) for value in values}
+    if types == {int}:
         column = np.array(values)
-    elif all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in known):
+    elif types <= {int, float, type(None)}:
         column = np.array([np.nan if value is None else value for value in values], dtype=float)
-    elif all(isinstance(value, str) for value in values):
+    elif types == {str}:
         column = np.array(values, dtype=str)
     else:
         column = np.empty(len(values), dtype=object)

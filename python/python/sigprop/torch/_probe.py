@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, overload
 
 import torch
 from torch import Tensor, nn
@@ -13,8 +13,7 @@ from .._call import Model
 from .._table import Table
 from ._structure import Piece, Structure, planned_for, uncompiled
 
-# Sums of a signal: tokens, pairs of tokens, entries, their squares, products of pairs; in f64, of all entries of a token.
-_SUMS = 5
+# What `_moments` makes of the sums of a signal, by name.
 Moments = dict[str, float]
 
 
@@ -97,6 +96,7 @@ class Probe:
         self._pieces = self._structure.pieces if weights else []
         self._loss = loss
         self._mask: Tensor | None = None
+        self._sequences = 1
         self._end: Tensor | None = None
         self._is_seeded = False
         self._hooks: list[Any] = []
@@ -171,7 +171,6 @@ class Probe:
     def _begin(self, module: nn.Module, args: Any, kwargs: dict[str, Any]) -> None:
         mask = kwargs.get("attention_mask")
         self._mask = mask.detach() if isinstance(mask, Tensor) and mask.dim() == 2 else None
-        self._sequences = 0
 
     def _at_input(self, site: str) -> Callable[..., None]:
         def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -196,10 +195,10 @@ class Probe:
 
     @torch.no_grad()
     def _add(self, name: str, signal: Tensor) -> None:
-        """Adds the sums of a signal; nothing waits for the device."""
+        """Adds entries, pairs, sum, sum of squares and of products of pairs; nothing waits for the device."""
         # (batch, tokens, features); a signal without tokens has one.
         signal = _wide(signal if signal.dim() > 2 else signal[:, None])
-        self._sequences = max(getattr(self, "_sequences", 0), signal.shape[0])
+        self._sequences = signal.shape[0]
         mask = self._mask
         if mask is not None and mask.shape == signal.shape[:2]:
             here = mask.to(signal)
@@ -231,7 +230,7 @@ class Probe:
                 gradient = gradient.index_select(piece.axis, places)
             # Of one sequence, as predictions have it: gradients of several are uncorrelated.
             square = _wide(gradient).square().mean()
-            sums = torch.stack([square, torch.full_like(square, max(self._sequences, 1))])
+            sums = torch.stack([square, torch.full_like(square, self._sequences)])
             name = f"weight {piece.tensor}"
             self._weights[name] = sums + self._weights[name] if name in self._weights else sums
 
@@ -260,6 +259,29 @@ def _moments(signal: list[float], gradient: list[float] | None) -> Moments:
     return found
 
 
+@overload
+def probe(
+    model: nn.Module,
+    batch: None = None,
+    config: Model | None = None,
+    sites: Sequence[str] | None = None,
+    weights: bool = True,
+    loss: bool = False,
+) -> Probe: ...
+
+
+@overload
+def probe(
+    model: nn.Module,
+    batch: Mapping[str, Any] | Tensor,
+    config: Model | None = None,
+    sites: Sequence[str] | None = None,
+    weights: bool = True,
+    loss: bool = False,
+    generator: torch.Generator | None = None,
+) -> Observed: ...
+
+
 def probe(
     model: nn.Module,
     batch: Mapping[str, Any] | Tensor | None = None,
@@ -268,7 +290,7 @@ def probe(
     weights: bool = True,
     loss: bool = False,
     generator: torch.Generator | None = None,
-) -> Any:
+) -> Observed | Probe:
     """Measures second moments and token correlations of a live module, forward and backward, site by site.
 
     With a batch it runs the module, sends N(0, 1) gradients back from behind the final norm, as predictions do, and
