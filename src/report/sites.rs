@@ -97,7 +97,7 @@ mod tests {
         let cell = |value: f64| Some(Cell::exact(value));
         let averages = [cell(0.0), Some(Cell::exact(variance)), None, cell(2.0), None];
         let others = [cell(1.0), cell(2.0), cell(4.0), None, cell(0.5), None];
-        let cells = *averages.iter().chain(&others).copied().collect::<Vec<_>>().as_array().expect("all cells");
+        let cells = averages.iter().chain(&others).copied().collect::<Vec<_>>().try_into().expect("all cells");
         SiteTable {
             sites: vec![SiteRow { layer: -1, site: "embeddings".to_owned(), is_stream_site: true, cells }],
             weights: vec![WeightRow {
