@@ -2,7 +2,7 @@
 //! field is stands in `docs/formats.md`.
 //!
 //! Formatters write into whatever they are given and know nothing of files or terminals; only
-//! [`write_file`] and [`remove_leftovers`] touch the disk.
+//! `write_file` and `remove_leftovers` (feature `files`) touch the disk.
 
 #[cfg(feature = "plot")]
 mod chart;
@@ -10,6 +10,7 @@ mod compare;
 #[cfg(feature = "plot")]
 mod curve;
 mod diff;
+#[cfg(feature = "files")]
 mod file;
 #[cfg(feature = "plot")]
 mod html;
@@ -32,6 +33,7 @@ pub use compare::{comparison_json, comparison_rows, comparison_tables};
 #[cfg(feature = "plot")]
 pub use curve::{Ink, prediction_curve, validation_curve};
 pub use diff::{diff_json, diff_rows, diff_table};
+#[cfg(feature = "files")]
 pub use file::{remove_leftovers, write_file};
 #[cfg(feature = "plot")]
 pub use html::{Drawn, Origin, comparison_html, prediction_html, validation_html};

@@ -6,13 +6,15 @@
 mod error;
 mod lists;
 mod npy;
-#[cfg(test)]
+#[cfg(all(test, feature = "files"))]
 mod tests;
+#[cfg(feature = "files")]
 mod text;
 
 use std::{fs, path::Path};
 
 pub use error::TokensError;
+#[cfg(feature = "files")]
 pub use text::read_text;
 
 /// Sequences of ids, all of one length.
