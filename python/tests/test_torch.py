@@ -24,6 +24,10 @@ CONFIGS = {
     "llama": lambda: transformers.LlamaConfig(**HEADS, **SMALL),
     "vit": lambda: transformers.ViTConfig(**HEADS, image_size=64, patch_size=8),
     "t5": lambda: transformers.T5Config(d_model=128, d_ff=256, num_layers=3, num_heads=4, d_kv=32, vocab_size=512),
+    "bart": lambda: transformers.BartConfig(
+        d_model=128, encoder_layers=3, decoder_layers=3, encoder_attention_heads=4, decoder_attention_heads=4,
+        encoder_ffn_dim=256, decoder_ffn_dim=256, vocab_size=512, dropout=0.0,
+    ),
     "bert": lambda: transformers.BertConfig(**HEADS, vocab_size=512, hidden_dropout_prob=0.0),
 }
 
@@ -44,12 +48,12 @@ def built(name: str, seed: int = 0) -> Any:
 def batch(name: str, seed: int) -> dict[str, Any]:
     if name == "vit":
         return {"pixel_values": torch.randn(8, 3, 64, 64, generator=generator(seed))}
-    if name == "t5":
+    if name in ("t5", "bart"):
         return {"input_ids": ids(8, 32, seed=seed), "decoder_input_ids": ids(8, 32, seed=seed + 1000)}
     return {"input_ids": ids(8, 64, seed=seed)}
 
 
-@pytest.mark.parametrize(("name", "tokens"), [("gpt2", 64), ("llama", 64), ("vit", None), ("t5", 32)])
+@pytest.mark.parametrize(("name", "tokens"), [("gpt2", 64), ("llama", 64), ("vit", None), ("t5", 32), ("bart", 32)])
 def test_predictions_are_those_of_live_models(name: str, tokens: int | None) -> None:
     """Sixteen models as the library draws them."""
     observed = sigprop.torch.probe(built(name), batch(name, 0), generator=generator())

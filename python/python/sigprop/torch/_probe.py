@@ -303,7 +303,8 @@ def probe(
 
     Sums are kept on the device in f64, and read when `observed` is. Tokens that `attention_mask` hides are left out. Under
     autocast signals are those of the lower precision. What torch.compile made is run as it was before. Ranks of
-    torch.distributed are one batch.
+    torch.distributed are one batch. Tokens whose embedding is zero, as those of a `padding_idx`, have gradients before a norm
+    that no prediction has: hide them, or draw none.
 
     Args:
         model: Any module whose parameters have the names of its configuration, behind any prefix.

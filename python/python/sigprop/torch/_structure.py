@@ -150,9 +150,10 @@ class Structure:
         return cls(inputs, outputs, pieces)
 
     def end(self) -> str:
-        """The last site of the last stream, where gradients start."""
-        norms = [site for site in self.outputs if site.endswith("final_norm")]
-        return norms[-1] if norms else list(self.outputs)[-1]
+        """The last site of the stream that the loss is of, the decoder's if there is one, where gradients start."""
+        last = [site for site in self.outputs if site.startswith("decoder.")] or list(self.outputs)
+        # Norms stand behind all blocks.
+        return last[-1]
 
 
 def _stars(pattern: str, name: str) -> list[int]:
