@@ -29,12 +29,16 @@ impl ReportFolder<'_> {
         name: &str,
         run: &Identity,
     ) -> anyhow::Result<Journal<Record>> {
+        if self.resumes && !self.path.join(name).exists() {
+            // Nothing is begun beside the shards of another run.
+            self.shards(name)?.iter().try_for_each(|path| Journal::<Record>::resume(path, run).map(drop))?;
+        }
         let open = if self.resumes { Journal::resume } else { Journal::create };
         let mut journal = open(&self.path.join(name), run)?;
         // The journal is locked, so that whoever was writing here has ended.
         if self.resumes {
             remove_leftovers(self.path).with_context(|| cannot_write(self.path))?;
-            self.gather(&mut journal, name, run)?;
+            self.shards(name)?.iter().try_for_each(|path| journal.gather(path, run))?;
         }
         Ok(journal)
     }
@@ -48,13 +52,8 @@ impl ReportFolder<'_> {
         Ok(Journal::resume(&self.path.join(format!("{name}.{shard}")), run)?)
     }
 
-    /// Takes over what shards have done.
-    fn gather<Record: Serialize + DeserializeOwned>(
-        self,
-        journal: &mut Journal<Record>,
-        name: &str,
-        run: &Identity,
-    ) -> anyhow::Result<()> {
+    /// The journals of the shards of a run.
+    fn shards(self, name: &str) -> anyhow::Result<Vec<PathBuf>> {
         let entries = fs::read_dir(self.path).and_then(Iterator::collect::<io::Result<Vec<_>>>);
         let entries = entries.with_context(|| format!("cannot read {}", self.path.display()))?;
         let is_shard = |path: &PathBuf| {
@@ -63,7 +62,7 @@ impl ReportFolder<'_> {
         };
         let mut shards: Vec<PathBuf> = entries.iter().map(fs::DirEntry::path).filter(is_shard).collect();
         shards.sort();
-        shards.iter().try_for_each(|path| Ok(journal.gather(path, run)?))
+        Ok(shards)
     }
 
     /// What to say of a run that was interrupted.

@@ -202,7 +202,9 @@ fn documents_have_the_documented_fields() {
     let folder = folder();
     let mine = written(&folder, "mine.csv", b"site,quantity,observed,std_error\nblocks.0,variance,1e-3,\n");
     let observed = ["--observed", mine.as_str()];
-    let both = [of_small("validate", &sampled), of_small("validate", &observed)];
+    // A scheme that is not made for the network has a caveat.
+    let uncertain = [sampled.as_slice(), &["--scheme", "deepnorm"]].concat();
+    let both = [of_small("validate", &uncertain), of_small("validate", &observed)];
     assert_documented("validate---json", &both);
     let report = path(&folder, "report");
     let summaries = [sampled.as_slice(), &observed].map(|arguments| {

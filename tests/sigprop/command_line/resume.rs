@@ -194,6 +194,8 @@ fn shards_are_gathered_to_the_bytes_of_one_run() {
     stdout(&run(&[arguments("10", "--resume", &other), vec!["--shard", "1/2", "--seed", "7"]].concat()));
     let refusal = run(&arguments("10", "--resume", &other));
     assert!(refused(&refusal).contains("another seed has left this: expected 0, got 7"), "{}", stderr(&refusal));
+    assert_eq!(files(Path::new(&other)), ["replicates.journal.1-of-2"]);
+    assert!(run(&[arguments("10", "--resume", &other), vec!["--seed", "7"]].concat()).status.success());
     refused(&run(&[arguments("10", "-o", &other), vec!["--shard", "1/2"]].concat()));
     let endless = vec!["--shard", "1/2", "--target-error", "1%"];
     refused(&run(&[arguments("10", "--resume", &other), endless].concat()));
