@@ -1,14 +1,10 @@
 //! `sigprop.toml` beside a command that may have any flag of it.
 #![no_main]
-#![allow(dead_code, unused_imports)]
-
-#[path = "../../src/cli/mod.rs"]
-mod cli;
 
 use std::env::set_current_dir;
 
-use cli::Invocation;
 use libfuzzer_sys::fuzz_target;
+use sigprop::cli::read;
 use sigprop_fuzz::{file, folder};
 
 fuzz_target!(
@@ -16,7 +12,7 @@ fuzz_target!(
     |data: &[u8]| {
         file("sigprop.toml", data);
         for command in ["predict", "validate"] {
-            let _ = Invocation::read(["sigprop", command].map(Into::into).to_vec());
+            let _ = read(["sigprop", command].map(Into::into).to_vec());
         }
     }
 );

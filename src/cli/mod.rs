@@ -55,6 +55,12 @@ pub fn command() -> clap::Command {
     Cli::command()
 }
 
+/// Reads the command line with its settings, and goes no further; what is wrong with them.
+#[doc(hidden)]
+pub fn read(words: Vec<OsString>) -> Result<(), String> {
+    Invocation::read(words).map(drop).map_err(Refusal::text)
+}
+
 /// Runs the command line, the name of the program in front; the exit status.
 pub fn run(words: Vec<OsString>) -> u8 {
     let (cli, invocation) = match Invocation::read(words) {

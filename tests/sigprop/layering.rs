@@ -83,19 +83,3 @@ fn the_library_cannot_see_the_engine() {
         }
     }
 }
-
-/// The fuzzer is a workspace of its own, and cannot inherit.
-#[test]
-fn the_fuzzer_has_the_versions_of_the_workspace() {
-    let manifest = |path: &str| -> toml::Table {
-        std::fs::read_to_string(root().join(path)).expect("the manifest is readable").parse().expect("TOML")
-    };
-    let version =
-        |dependency: &toml::Value| dependency.get("version").unwrap_or(dependency).as_str().map(str::to_owned);
-    let (workspace, fuzz) = (manifest("Cargo.toml"), manifest("fuzz/Cargo.toml"));
-    let ours = workspace["workspace"]["dependencies"].as_table().expect("a table");
-    for (name, dependency) in fuzz["dependencies"].as_table().expect("a table") {
-        let Some(same) = ours.get(name) else { continue };
-        assert_eq!(version(dependency), version(same), "{name}");
-    }
-}
