@@ -166,7 +166,7 @@ pub(crate) struct Arguments {
     /// Sample the second of four parts alone, as `2/4`, into a journal of its own in the folder of --resume, on any
     /// machine that sees it. The same command without --shard takes over what all parts have done, samples what is
     /// lacking, and writes the report that one machine would have written.
-    #[arg(long, value_name = "I/N", requires = "resume", conflicts_with = "target_error", value_parser = parse::shard, allow_negative_numbers = true, help_heading = "Sampling")]
+    #[arg(long, value_name = "I/N", requires = "resume", conflicts_with_all = ["target_error", "output", "observed"], value_parser = parse::shard, allow_negative_numbers = true, help_heading = "Sampling")]
     shard: Option<Shard>,
 
     #[command(flatten)]
