@@ -3,7 +3,7 @@
 use std::{
     ffi::OsString,
     sync::{
-        Arc,
+        Arc, Mutex,
         mpsc::{self, RecvTimeoutError},
     },
     thread,
@@ -39,8 +39,8 @@ fn run<'py>(py: Python<'py>, words: Vec<OsString>, progress: Option<&Bound<'py, 
         // Nobody listens any more after an interruption.
         let _ = sender.send(running.run(words));
     });
-    // A receiver is of one thread, to which Python does not know that it comes back.
-    let receiver = std::sync::Mutex::new(receiver);
+    // Only what may be shared between threads goes where Python lets others run.
+    let receiver = Mutex::new(receiver);
     let wait = |time| {
         py.detach(|| {
             receiver.lock().map_or(Err(RecvTimeoutError::Disconnected), |receiver| receiver.recv_timeout(time))

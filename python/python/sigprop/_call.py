@@ -96,7 +96,7 @@ def call(command: str, result: type[R], given: Mapping[str, Any], switches: froz
         arguments += words(flags, switches)
         output, picture = _sigprop.run([*arguments, "--json"], progress)
     svg = None if picture is None else picture.decode()
-    return result(json.loads(output), svg, {"command": command, "given": given})
+    return result(json.loads(output), svg, given)
 
 
 @contextmanager

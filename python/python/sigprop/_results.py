@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class Result(Table):
     """A table with all else that a command found, as the command's JSON has it (docs/formats.md)."""
 
-    __slots__ = ("_document", "_origin", "_svg")
+    __slots__ = ("_document", "_given", "_svg")
 
     # Where the rows stand in the document.
     _key: ClassVar[str]
@@ -28,30 +28,31 @@ class Result(Table):
         self,
         document: Mapping[str, Any],
         svg: str | None = None,
-        origin: Mapping[str, Any] | None = None,
+        given: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(document[self._key])
         self._document = document
         self._svg = svg
-        self._origin = origin or {}
+        # Arguments of the function that found it.
+        self._given = given or {}
 
     def __setattr__(self, name: str, value: object) -> None:
-        if hasattr(self, "_origin"):
+        if hasattr(self, "_given"):
             raise AttributeError(f"{type(self).__name__} is read-only")
         super().__setattr__(name, value)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self._document, self._svg, self._portable_origin())
+        return type(self), (self._document, self._svg, self._portable())
 
-    def _portable_origin(self) -> dict[str, Any]:
+    def _portable(self) -> dict[str, Any]:
         # A live configuration may not be pickled; its text can.
         from ._call import model_text
 
-        given = dict(self._origin.get("given", {}))
+        given = dict(self._given)
         for name in ("model", "config"):
             if given.get(name) is not None:
                 given[name] = model_text(given[name])
-        return {**self._origin, "given": given}
+        return given
 
     def __eq__(self, other: object) -> bool:
         return self._document == other._document if isinstance(other, Result) else NotImplemented
@@ -151,7 +152,7 @@ class Prediction(Result):
         from . import _commands
         from ._call import call
 
-        given = self._origin["given"]
+        given = self._given
         if given.get("head") or given.get("loss"):
             raise ValueError("against: expected a prediction without head and loss, whose gradients start elsewhere")
         known = _commands.validate.__kwdefaults__ or {}
@@ -174,11 +175,7 @@ class Prediction(Result):
         if spread is not None:
             factor = np.exp(np.nan_to_num(spread[stream]))
             ax.fill_between(layers, values / factor, values * factor, alpha=0.2, color=line.get_color())
-        if quantity.endswith("variance"):
-            ax.set_yscale("log")
-        ax.set_xlabel("block")
-        ax.set_ylabel(quantity.replace("_", " "))
-        return ax
+        return _over_depth(ax, quantity)
 
 
 class Validation(Result):
@@ -213,12 +210,8 @@ class Validation(Result):
         ax.plot(layers, predicted, label="predicted")
         errors = 2 * np.nan_to_num(self["std_error"][here])
         ax.errorbar(layers, observed, yerr=errors, fmt=".", label="observed")
-        if quantity.endswith("variance"):
-            ax.set_yscale("log")
-        ax.set_xlabel("block")
-        ax.set_ylabel(quantity.replace("_", " "))
         ax.legend()
-        return ax
+        return _over_depth(ax, quantity)
 
 
 class Measurement(Validation):
@@ -357,6 +350,14 @@ class Models(Result):
 
     __slots__ = ()
     _key = "models"
+
+
+def _over_depth(ax: Axes, quantity: str) -> Axes:
+    if quantity.endswith("variance"):
+        ax.set_yscale("log")
+    ax.set_xlabel("block")
+    ax.set_ylabel(quantity.replace("_", " "))
+    return ax
 
 
 def _axes(ax: Axes | None) -> Axes:
