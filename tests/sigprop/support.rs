@@ -1,11 +1,12 @@
 //! Small stacks to test with, and the comparison of a prediction with its measurement.
 
-use std::sync::atomic::AtomicBool;
+use std::{env, fs, path::Path, sync::atomic::AtomicBool, thread};
 
 use sigprop::agreement::{Comparison, compare};
 use sigprop::architecture::{Architecture, Format};
 use sigprop::assemble::{Input, Run, assemble};
 use sigprop::schemes::Scheme;
+use sigprop::stack_file::{stack_hash, stack_json};
 use sigprop::{Sites, predict};
 use sigprop_stack::{
     Activation, Branch, Cell, Component, Dropout, Gaussian, GradientSeed, Init, Linear, Node, Norm, NormKind, Number,
@@ -79,7 +80,19 @@ pub(crate) fn sample_stream(stack: &Stack, replicates: usize) -> Measurement {
 }
 
 fn sample_with(stack: &Stack, settings: &Settings) -> Measurement {
+    if let Ok(folder) = env::var("SIGPROP_STACKS") {
+        write_down(stack, Path::new(&folder));
+    }
     measure(stack, settings, &|_| {}, &AtomicBool::new(false)).expect("the stack is valid and small")
+}
+
+/// For others to walk (python/tests/stacks.py).
+fn write_down(stack: &Stack, folder: &Path) {
+    let test = thread::current().name().unwrap_or_default().replace("::", ".");
+    let mut text = Vec::new();
+    stack_json(stack, &mut text).expect("memory takes everything");
+    let path = folder.join(format!("{test}-{}.json", &stack_hash(stack)[..8]));
+    fs::write(path, text).expect("a folder to write into");
 }
 
 /// How far one network strays is known to leading order in 1/width: within this part of it.

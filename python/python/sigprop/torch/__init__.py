@@ -14,7 +14,9 @@ True
 """
 
 from ._apply import Applied, apply_, audit
+from ._build import build
+from ._network import Network
 from ._probe import Observed, Probe, probe
 from ._structure import plan
 
-__all__ = ["Applied", "Observed", "Probe", "apply_", "audit", "plan", "probe"]
+__all__ = ["Applied", "Network", "Observed", "Probe", "apply_", "audit", "build", "plan", "probe"]

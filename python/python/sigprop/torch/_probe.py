@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, overload
+from typing import Any, Literal, Union, overload
 
 import torch
 from torch import Tensor, nn
 
 from .._call import Model
 from .._table import Table
+from ._network import Network, Node
 from ._structure import Piece, Structure, planned_for, uncompiled
 
+# "stream", "all", or some by name.
+Sites = Union[Literal["stream", "all"], Sequence[str]]
+# Arguments by name, in their order, or the only one.
+Batch = Union[Mapping[str, Any], tuple[Any, ...], Tensor]
 # What `_moments` makes of the sums of a signal, by name.
 Moments = dict[str, float]
 
@@ -82,17 +87,13 @@ class Probe:
         self,
         model: nn.Module,
         config: Model | None = None,
-        sites: Sequence[str] | None = None,
+        sites: Sites | None = None,
         weights: bool = True,
         loss: bool = False,
     ) -> None:
         self._module = uncompiled(model)
-        self._structure = Structure.of(self._module, planned_for(self._module, config))
-        known = [*self._structure.inputs, *self._structure.outputs]
-        for site in sites or ():
-            if site not in known:
-                raise ValueError(f"sites: expected some of {', '.join(known)}, got {site}")
-        self._sites = set(known if sites is None else sites)
+        self._structure = _structure(self._module, config)
+        self._sites = set(_chosen(sites, self._structure))
         self._pieces = self._structure.pieces if weights else []
         self._loss = loss
         self._mask: Tensor | None = None
@@ -104,7 +105,7 @@ class Probe:
         self._weights: dict[str, Tensor] = {}
 
     def __enter__(self) -> Probe:
-        end = self._structure.end()
+        end = self._structure.end
         self._hooks.append(self._module.register_forward_pre_hook(self._begin, with_kwargs=True))
         for site, module in self._structure.inputs.items():
             if site in self._sites:
@@ -131,8 +132,7 @@ class Probe:
         if self._end is None:
             raise ValueError("backward: expected a module that has run, inside `with probe(model)`")
         end = self._end
-        device = end.device if generator is None else generator.device
-        seed = torch.randn(end.shape, generator=generator, device=device).to(end)
+        seed = _seed(self._module, end, generator)
         if self._mask is not None and self._mask.shape == end.shape[:2]:
             seed = seed * self._mask.to(seed)[..., None]
         self._is_seeded = True
@@ -156,13 +156,14 @@ class Probe:
                 torch.distributed.all_reduce(total)
         held = {name: total.cpu().tolist() for name, total in sums.items()}
         moments: dict[str, Moments] = {}
-        for site in [*self._structure.inputs, *self._structure.outputs]:
+        for site in self._structure.sites:
             if site in self._sites and site in held:
                 moments[site] = _moments(held[site], held.get(f"gradient of {site}"))
         for piece in self._pieces:
             if f"weight {piece.tensor}" in held:
                 square, count = held[f"weight {piece.tensor}"]
-                moments[piece.tensor] = {"weight": square / count}
+                # A tensor may be called as its site.
+                moments.setdefault(piece.tensor, {})["weight"] = square / count
         return Observed([moments])
 
     def _weights_or_gradients(self) -> bool:
@@ -180,6 +181,8 @@ class Probe:
 
     def _at_output(self, site: str, is_end: bool) -> Callable[..., None]:
         def hook(module: nn.Module, args: Any, output: Any) -> None:
+            if isinstance(module, Node) and not module.is_told(*args):
+                return
             signal = output if isinstance(output, Tensor) else output[0]
             if is_end:
                 self._end = signal
@@ -199,6 +202,9 @@ class Probe:
         # (batch, tokens, features); a signal without tokens has one.
         signal = _wide(signal if signal.dim() > 2 else signal[:, None])
         self._sequences = signal.shape[0]
+        if signal.dim() > 3:
+            # Heads of attention weights count like sequences.
+            signal = signal.flatten(0, -3)
         mask = self._mask
         if mask is not None and mask.shape == signal.shape[:2]:
             here = mask.to(signal)
@@ -237,6 +243,30 @@ class Probe:
         return hook
 
 
+def _structure(module: nn.Module, config: Model | None) -> Structure:
+    if isinstance(module, Network):
+        return Structure.of_network(module)
+    return Structure.of(module, planned_for(module, config))
+
+
+def _chosen(sites: Sites | None, structure: Structure) -> Sequence[str]:
+    if sites is None or sites == "stream":
+        return structure.stream
+    if sites == "all":
+        return structure.sites
+    for site in sites:
+        if site not in structure.sites:
+            raise ValueError(f"sites: expected some of {', '.join(structure.sites)}, got {site}")
+    return sites
+
+
+def _seed(module: nn.Module, end: Tensor, generator: torch.Generator | None) -> Tensor:
+    if isinstance(module, Network):
+        return module.gradient(end, generator)
+    device = end.device if generator is None else generator.device
+    return torch.randn(end.shape, generator=generator, device=device).to(end)
+
+
 def _on_gradient(signal: Tensor, hook: Callable[[Tensor], None]) -> Any:
     return signal.register_hook(hook)  # type: ignore[no-untyped-call]
 
@@ -264,7 +294,7 @@ def probe(
     model: nn.Module,
     batch: None = None,
     config: Model | None = None,
-    sites: Sequence[str] | None = None,
+    sites: Sites | None = None,
     weights: bool = True,
     loss: bool = False,
 ) -> Probe: ...
@@ -273,9 +303,9 @@ def probe(
 @overload
 def probe(
     model: nn.Module,
-    batch: Mapping[str, Any] | Tensor,
+    batch: Batch,
     config: Model | None = None,
-    sites: Sequence[str] | None = None,
+    sites: Sites | None = None,
     weights: bool = True,
     loss: bool = False,
     generator: torch.Generator | None = None,
@@ -284,9 +314,9 @@ def probe(
 
 def probe(
     model: nn.Module,
-    batch: Mapping[str, Any] | Tensor | None = None,
+    batch: Batch | None = None,
     config: Model | None = None,
-    sites: Sequence[str] | None = None,
+    sites: Sites | None = None,
     weights: bool = True,
     loss: bool = False,
     generator: torch.Generator | None = None,
@@ -307,10 +337,10 @@ def probe(
     that no prediction has: hide them, or draw none.
 
     Args:
-        model: Any module whose parameters have the names of its configuration, behind any prefix.
-        batch: Arguments by name, or the first argument.
+        model: Any module whose parameters have the names of its configuration, behind any prefix, or one of `build`.
+        batch: Arguments by name, a tuple of arguments, or the only one.
         config: What describes the module, as MODEL of `sigprop.predict` [default: `model.config`].
-        sites: Only these sites of the stream, as "blocks.0" [default: all].
+        sites: Only these sites, as "blocks.0"; "all" are those inside blocks too, of what `build` made [default: "stream"].
         weights: Measure the gradients of parameters, too.
         loss: Gradients are those of a loss of yours, whatever it is: compare them with a prediction with head and loss.
         generator: Of the gradients that are sent back.
@@ -323,7 +353,10 @@ def probe(
         return running
     with running, torch.enable_grad():
         module = running._module
-        module(**batch) if isinstance(batch, Mapping) else module(batch)
+        if isinstance(batch, Mapping):
+            module(**batch)
+        else:
+            module(*(batch if isinstance(batch, tuple) else (batch,)))
         parameters = list(module.parameters())
         held = [parameter.grad for parameter in parameters]
         # Gradients add up in place.

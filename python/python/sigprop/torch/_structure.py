@@ -16,6 +16,7 @@ from torch import nn
 from .. import _sigprop
 from .._call import Model, model_text
 from .._commands import predict
+from ._network import Network
 
 
 def plan(model: Model, scheme: str | None = None, head: bool = False) -> dict[str, Any]:
@@ -110,6 +111,20 @@ class Structure:
     inputs: dict[str, nn.Module]
     outputs: dict[str, nn.Module]
     pieces: list[Piece]
+    # The last site of the stream that the loss is of, where gradients start.
+    end: str
+    # The sites of the streams themselves, not inside blocks.
+    stream: tuple[str, ...]
+
+    @property
+    def sites(self) -> tuple[str, ...]:
+        return (*self.inputs, *self.outputs)
+
+    @classmethod
+    def of_network(cls, network: Network) -> Structure:
+        """Every site and tensor of the stack."""
+        pieces = [Piece(name, parameter, 0, None) for name, parameter in network.told_tensors().items()]
+        return cls({}, network.sites(), pieces, network.end_site(), tuple(network.stream_sites()))
 
     @classmethod
     def of(cls, module: nn.Module, of: Planned) -> Structure:
@@ -147,13 +162,9 @@ class Structure:
         outputs.update({site: module.get_submodule(path) for site, path in norms.items()})
         if not outputs:
             raise ValueError("model: expected the parameters of its configuration, got none of them")
-        return cls(inputs, outputs, pieces)
-
-    def end(self) -> str:
-        """The last site of the stream that the loss is of, the decoder's if there is one, where gradients start."""
-        last = [site for site in self.outputs if site.startswith("decoder.")] or list(self.outputs)
-        # Norms stand behind all blocks.
-        return last[-1]
+        # The decoder's, if there is one; norms stand behind all blocks.
+        end = ([site for site in outputs if site.startswith("decoder.")] or list(outputs))[-1]
+        return cls(inputs, outputs, pieces, end, (*inputs, *outputs))
 
 
 def _stars(pattern: str, name: str) -> list[int]:

@@ -1,0 +1,63 @@
+"""Stacks and architectures as modules."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+
+from .._call import Model
+from .._commands import predict
+from ._network import Network
+
+
+def build(
+    model: Model | None = None,
+    scheme: str | None = None,
+    generator: torch.Generator | None = None,
+    **flags: Any,
+) -> Network:
+    """Makes the network that `sigprop.predict` predicts: a module whose parameters are drawn as the scheme says.
+
+    >>> network = build(layers=2, width=32, heads=2, vocab=64, seq_len=8, scheme="xavier", causal=True)
+    >>> network.blocks[1].attention.heads.query
+    Linear(width=32)
+    >>> network(*network.sample(batch=4)).shape
+    torch.Size([4, 8, 32])
+
+    `sigprop.torch.probe(network, network.sample(batch=4))` measures it.
+
+    Args:
+        model: As of `sigprop.predict`, or the stack that `dump_stack` writes, as a dict.
+        scheme: As of `sigprop.predict`.
+        generator: Of the parameters, which are made on its device [default: torch's own].
+        flags: As of `sigprop.predict`: `layers=48`, `train=True`, `stack="stack.json"`, `head="tied"`.
+
+    Raises:
+        ValueError: What the command refuses.
+    """
+    device = nullcontext() if generator is None else torch.device(generator.device)
+    with device:
+        network = Network(_stack(model, scheme, flags))
+    network.reset_parameters(generator)
+    return network
+
+
+def _stack(model: Model | None, scheme: str | None, flags: Mapping[str, Any]) -> dict[str, Any]:
+    """The whole stack, every number resolved and checked."""
+    with tempfile.TemporaryDirectory(prefix="sigprop") as folder:
+        path = os.path.join(folder, "stack.json")
+        if isinstance(model, Mapping) and "streams" in model:
+            given = os.path.join(folder, "given.json")
+            with open(given, "w") as file:
+                json.dump(model, file)
+            model, flags = None, {**flags, "stack": given}
+        predict(model, scheme=scheme, dump_stack=path, theory="mean-field", **flags)
+        with open(path) as file:
+            stack: dict[str, Any] = json.load(file)
+            return stack

@@ -1,0 +1,202 @@
+"""Components that act on the tokens of one signal."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ._node import Node, Part, Place, Run, Shape, in_heads, variant
+
+
+class Linear(Node):
+    """y = W x + b; the rows of a standardised weight have no mean, and one length."""
+
+    def __init__(self, part: Part, place: Place, shape: Shape) -> None:
+        super().__init__(place.site, Shape(shape.seq_len, part["fan_out"]))
+        self._weight = place.tensor(part["weight"], part["fan_out"], part["fan_in"])
+        self._bias = place.bias(part.get("bias"), part["fan_out"])
+        self._length = part.get("standardised")
+
+    def apply_to(self, x: Tensor, run: Run) -> Tensor:
+        weight = run[self._weight]
+        if self._length is not None:
+            weight = weight - weight.mean(1, keepdim=True)
+            weight = self._length * F.normalize(weight, dim=1, eps=torch.finfo(weight.dtype).tiny)
+        return F.linear(x, weight, run.get(self._bias))
+
+
+class Convolution(Node):
+    """y_a = Σ_k W_k x_(a·stride + k − padding) + b."""
+
+    def __init__(self, part: Part, place: Place, shape: Shape) -> None:
+        self._kernel, self._stride, self._padding = part["kernel"], part["stride"], part["padding"]
+        positions = (shape.seq_len + 2 * self._padding - self._kernel) // self._stride + 1
+        super().__init__(place.site, Shape(positions, part["fan_out"]))
+        self._weight = place.tensor(part["weight"], part["fan_out"], self._kernel * part["fan_in"])
+        self._bias = place.bias(part.get("bias"), part["fan_out"])
+
+    def apply_to(self, x: Tensor, run: Run) -> Tensor:
+        # Taps stand one after the other in a row of W, features within.
+        weight = in_heads(run[self._weight], self._kernel).transpose(1, 2)
+        y = F.conv1d(x.transpose(1, 2), weight, run.get(self._bias), self._stride, self._padding)
+        return y.transpose(1, 2)
+
+
+class Norm(Node):
+    """LayerNorm, RMSNorm or a function in their place, over all features or over groups of them, which share gains."""
+
+    def __init__(self, part: Part, place: Place, shape: Shape) -> None:
+        super().__init__(place.site, shape)
+        self._kind, function = variant(part["kind"])
+        self._alpha, self._eps, self._groups = function.get("alpha"), part["eps"], part["groups"]
+        features = shape.width // self._groups
+        gain = {"constant": {"value": part["gain"]}}
+        self._gain = place.tensor({"name": f"{place.site}.gain", "init": gain}, features, is_told=self._groups == 1)
+        self._bias = None
+        if self._kind != "rmsnorm" or "bias" in part:
+            bias = {"name": f"{place.site}.bias", "init": part.get("bias", "zero")}
+            self._bias = place.tensor(bias, features, is_told=False)
+
+    def apply_to(self, x: Tensor, run: Run) -> Tensor:
+        x = in_heads(x, self._groups)
+        if self._kind == "layernorm":
+            y = F.layer_norm(x, x.shape[-1:], eps=self._eps)
+        elif self._kind == "rmsnorm":
+            y = x * (x.square().mean(-1, keepdim=True) + self._eps).rsqrt()
+        else:
+            y = {"dyt": torch.tanh, "derf": torch.erf}[self._kind](self._alpha * x)
+        y = y * run[self._gain]
+        bias = run.get(self._bias)
+        return (y if bias is None else y + bias).flatten(-2)
+
+
+def _xielu(x: Tensor) -> Tensor:
+    return 0.5 * x + 0.8 * torch.where(x > 0, x.square(), torch.expm1(x.clamp_max(0.0)) - x)
+
+
+ACTIVATIONS: dict[str, Callable[..., Tensor]] = {
+    "identity": lambda x: x,
+    "relu": F.relu,
+    "leaky_relu": lambda x, slope: F.leaky_relu(x, slope),
+    "relu2": lambda x: F.relu(x).square(),
+    "gelu": F.gelu,
+    "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
+    "silu": F.silu,
+    "quick_gelu": lambda x: x * torch.sigmoid(1.702 * x),
+    "mish": F.mish,
+    "hard_swish": F.hardswish,
+    "relu6": F.relu6,
+    "tanh": torch.tanh,
+    "sigmoid": torch.sigmoid,
+    "erf": torch.erf,
+    "softplus": F.softplus,
+    "elu": F.elu,
+    "selu": F.selu,
+    "xielu": _xielu,
+}
+
+
+class Activation(Node):
+    """An elementwise function."""
+
+    def __init__(self, part: str | Part, place: Place, shape: Shape) -> None:
+        super().__init__(place.site, shape)
+        kind, self._arguments = variant(part)
+        self._function = ACTIVATIONS[kind]
+
+    def apply_to(self, x: Tensor, run: Run) -> Tensor:
+        return self._function(x, **self._arguments)
+
+
+class Dropout(Node):
+    """While the module is in training, every entry is zeroed with a probability, and survivors scaled up."""
+
+    def __init__(self, part: Part, place: Place, shape: Shape) -> None:
+        super().__init__(place.site, shape)
+        self._rate = part["rate"]
+
+    def apply_to(self, x: Tensor, run: Run) -> Tensor:
+        return F.dropout(x, self._rate, self.training)
+
+
+class Scale(Node):
+    """Multiplication by a number."""
+
+    def __init__(self, part: Part, place: Place, shape: Shape) -> None:
+        super().__init__(place.site, shape)
+        self._factor: float = part["factor"]
+
+    def apply_to(self, x: Tensor, run: Run) -> Tensor:
+        return x * self._factor
+
+
+class Rotary(Node):
+    """Features i and i + n of every head turn by position · frequency i, i < n."""
+
+    def __init__(self, part: Part, place: Place, shape: Shape) -> None:
+        super().__init__(place.site, shape)
+        self._d_head, self._frequencies = part["d_head"], part["frequencies"]
+
+    def apply_to(self, x: Tensor, run: Run) -> Tensor:
+        frequencies = torch.tensor(self._frequencies, dtype=torch.float64)
+        angles = torch.arange(x.shape[1], dtype=torch.float64)[:, None, None] * frequencies
+        cos, sin = angles.cos().to(x), angles.sin().to(x)
+        n = len(self._frequencies)
+        heads = in_heads(x, x.shape[-1] // self._d_head)
+        a, b, rest = torch.split(heads, [n, n, self._d_head - 2 * n], dim=-1)
+        return torch.cat([a * cos - b * sin, a * sin + b * cos, rest], dim=-1).flatten(-2)
+
+
+class Positions(Node):
+    """An embedding of positions, added behind the source."""
+
+    def __init__(self, part: Part, place: Place, shape: Shape) -> None:
+        super().__init__(place.site, shape)
+        self._term = Term(part, place, shape, vocab_size=0)
+
+    def apply_to(self, x: Tensor, run: Run) -> Tensor:
+        return x + self._term(run, x.shape[1])
+
+
+class Prepend(Node):
+    """A learned token before all others."""
+
+    def __init__(self, part: Part, place: Place, shape: Shape) -> None:
+        super().__init__(place.site, Shape(shape.seq_len + 1, shape.width))
+        self._token = place.tensor(part["token"], 1, shape.width)
+
+    def apply_to(self, x: Tensor, run: Run) -> Tensor:
+        return torch.cat([run[self._token].expand(len(x), 1, -1), x], dim=1)
+
+
+class Term:
+    """A summand of embeddings: rows of a table, or sinusoids."""
+
+    def __init__(self, part: Part, place: Place, shape: Shape, vocab_size: int) -> None:
+        self._kind, term = variant(part)
+        self._width = shape.width
+        self._scale: float | None = term.get("scale")
+        rows = {"token": vocab_size, "learned_position": shape.seq_len, "segment": 2, "constant": term.get("rows")}
+        self._table = None if self._scale is not None else place.tensor(term["table"], rows[self._kind], shape.width)
+
+    def __call__(self, run: Run, seq_len: int, ids: Tensor | None = None, segments: Tensor | None = None) -> Tensor:
+        """Shape (batch or 1, tokens or 1, features)."""
+        if self._table is None:
+            return self._sinusoids(seq_len).to(run.like)
+        table = run[self._table]
+        if self._kind == "token" and ids is not None:
+            return F.embedding(ids, table)
+        if self._kind == "segment" and segments is not None:
+            return F.embedding(segments, table)
+        return table[None, :seq_len] if self._kind == "learned_position" else table[None, :1]
+
+    def _sinusoids(self, seq_len: int) -> Tensor:
+        assert self._scale is not None
+        even = torch.arange(self._width, dtype=torch.float64) // 2 * 2
+        angles = torch.arange(seq_len, dtype=torch.float64)[:, None] * torch.exp(-math.log(10000.0) * even / self._width)
+        is_odd = torch.arange(self._width) % 2 == 1
+        return self._scale * torch.where(is_odd, angles.cos(), angles.sin())

@@ -1,0 +1,208 @@
+"""A whole stack: its streams, where they start, its parameters and its head."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, Literal, Union
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ._components import Term
+from ._node import Drawn, Group, Node, Part, Place, Run, Shape, add, variant
+from ._operations import Body
+
+# Of one stream: ids (batch, tokens), ids and segments, or vectors (batch, tokens, features).
+Input = Union[Tensor, tuple[Tensor, Tensor]]
+
+
+class Network(nn.Module):
+    """A stack as a module: submodules are called as the sites, parameters as the tensors of the stack.
+
+    Called with an input per stream it returns the end of the stream that gradients start at, shape
+    (batch, tokens, features). Experts of a mixture are one parameter with as many along its first axis. While it is in
+    training, as it is at first, it draws the masks of dropout and stochastic depth.
+    """
+
+    def __init__(self, stack: Part) -> None:
+        super().__init__()
+        self.stack = stack
+        self._drawn: dict[str, Drawn] = {}
+        self._streams: list[Stream] = []
+        for part in stack["streams"]:
+            # Names begin with that of the stream where there are several.
+            path = part["name"] if len(stack["streams"]) > 1 else ""
+            ends = tuple(stream.shape for stream in self._streams)
+            self._streams.append(Stream(part, self, Place(path, self._drawn, ends)))
+        self._end: Stream = self._streams[stack["gradient"]["stream"]]
+        self._head = None
+        if stack.get("head") is not None:
+            self._head = Head(stack["head"], self, Place(self._end.path, self._drawn), self._end.shape)
+        # A tensor that is called as its site lies in the module of the site.
+        sites = self.sites()
+        self._paths = {name: f"{name}.weight" if name in sites else name for name in self._drawn}
+        for name, drawn in self._drawn.items():
+            add(self, self._paths[name], nn.Parameter(torch.empty(drawn.shape)))
+
+    def forward(self, *inputs: Input) -> Tensor:
+        if len(inputs) != len(self._streams):
+            raise ValueError(f"inputs: expected one for each of {len(self._streams)} streams, got {len(inputs)}")
+        run = self._run()
+        for stream, given in zip(self._streams, inputs, strict=True):
+            run.memories.append(stream(self, given, run))
+        return run.memories[self._streams.index(self._end)]
+
+    def logits(self, end: Tensor) -> Tensor:
+        """What the head of the stack makes of what the module returned, shape (batch, tokens, vocabulary).
+
+        Raises:
+            ValueError: The stack has no head.
+        """
+        if self._head is None:
+            raise ValueError("logits: expected a stack with a head (head='own', 'tied' or 'untied'), got one without")
+        return self._head(self, end, self._run())
+
+    def _run(self) -> Run:
+        like = next(self.parameters(), torch.empty(0))
+        return Run(lambda name: self.get_parameter(self._paths[name]), torch.empty(0).to(like))
+
+    def sample(self, batch: int, generator: torch.Generator | None = None) -> tuple[Input, ...]:
+        """Inputs as the stack says: one per stream."""
+        device = next(self.parameters(), torch.empty(0)).device
+        return tuple(stream.source.sample(batch, generator, device) for stream in self._streams)
+
+    def gradient(self, end: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """The N(0, 1) entries, correlated between tokens as the stack says, that its backward pass starts with."""
+        correlation = self.stack["gradient"]["correlation"]
+        return _gaussian(tuple(end.shape), correlation, generator, end.device).to(end)
+
+    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
+        """Draws all parameters, in place, as the stack says."""
+        for name, tensor in self.tensors().items():
+            self._drawn[name].into(tensor, generator)
+
+    def parameter_groups(self, lr: float, optimizer: Literal["adam", "sgd"] = "adam") -> list[dict[str, Any]]:
+        """For an optimiser of torch: parameters by their learning rate, `lr` times what the scheme says."""
+        rates: Mapping[str, Mapping[str, float]] = self.stack.get("learning_rates", {})
+        groups: dict[float, list[nn.Parameter]] = {}
+        for name, parameter in self.tensors().items():
+            groups.setdefault(rates[name][optimizer] if name in rates else 1.0, []).append(parameter)
+        return [{"params": parameters, "lr": factor * lr} for factor, parameters in groups.items()]
+
+    def sites(self) -> dict[str, nn.Module]:
+        """The module of every site, in the order of the stack."""
+        return {module.site: module for module in self.modules() if isinstance(module, Node)}
+
+    def stream_sites(self) -> list[str]:
+        """Those on the streams themselves, not inside blocks."""
+        return [site for stream in self._streams for site in stream.sites]
+
+    def end_site(self) -> str:
+        """The one that gradients start at."""
+        return self._end.sites[-1]
+
+    def tensors(self) -> dict[str, nn.Parameter]:
+        """The parameters by the names that the stack has for them."""
+        return {name: self.get_parameter(path) for name, path in self._paths.items()}
+
+    def told_tensors(self) -> dict[str, nn.Parameter]:
+        """Those whose gradients are predicted: not biases of norms, gains that groups share, relative positions."""
+        return {name: tensor for name, tensor in self.tensors().items() if self._drawn[name].is_told}
+
+
+class Stream:
+    """A sequence of tokens on its way; the network has its nodes at `path`."""
+
+    def __init__(self, part: Part, network: nn.Module, place: Place) -> None:
+        self.path: str = place.site
+        if self.path:
+            add(network, self.path, Group())
+        self.source = Source(part, place)
+        self._body = Body(network.get_submodule(self.path), part["body"], place, self.source.shape)
+        self.shape = self._body.shape
+        self.sites: list[str] = self._body.sites
+
+    def __call__(self, network: nn.Module, given: Input, run: Run) -> Tensor:
+        return self._body(network.get_submodule(self.path), self.source(given, run), run)
+
+
+class Source:
+    """Where a stream starts."""
+
+    def __init__(self, stream: Part, place: Place) -> None:
+        kind, self._part = variant(stream["source"])
+        self.shape = Shape(stream["seq_len"], self._part["width"])
+        self._terms: list[Term] | None = None
+        if kind == "embedding":
+            _, ids = variant(self._part["ids"])
+            self._terms = [Term(term, place, self.shape, ids["vocab_size"]) for term in self._part["terms"]]
+            self._has_segments = any("segment" in term for term in self._part["terms"])
+
+    def __call__(self, given: Input, run: Run) -> Tensor:
+        x = self._embedded(given, run)
+        # Takes gradients, so that they can be measured everywhere.
+        return x if x.requires_grad or not torch.is_grad_enabled() else x.detach().requires_grad_()
+
+    def _embedded(self, given: Input, run: Run) -> Tensor:
+        if self._terms is None:
+            assert isinstance(given, Tensor)
+            return given
+        ids, segments = (given, None) if isinstance(given, Tensor) else given
+        total = run.like.new_zeros((*ids.shape, self.shape.width))
+        for term in self._terms:
+            total = total + term(run, ids.shape[1], ids, segments)
+        return total
+
+    def sample(self, batch: int, generator: torch.Generator | None, device: torch.device) -> Input:
+        tokens = (batch, self.shape.seq_len)
+        if self._terms is None:
+            entries = _gaussian((*tokens, self.shape.width), self._part["correlation"], generator, device)
+            vectors: Tensor = self._part.get("mean", 0.0) + self._part["variance"] ** 0.5 * entries
+            return vectors
+        kind, ids = variant(self._part["ids"])
+        if kind == "given":
+            chosen = _random((batch,), generator, device).mul(len(ids["sequences"])).long()
+            drawn = torch.tensor(ids["sequences"], device=device)[chosen]
+            return (drawn, torch.zeros_like(drawn)) if self._has_segments else drawn
+        ranks = torch.arange(1, ids["vocab_size"] + 1, dtype=torch.float64, device=device)
+        cumulative = ranks.pow(-ids["exponent"]).cumsum(0)
+        drawn = torch.searchsorted(cumulative / cumulative[-1], _random(tokens, generator, device))
+        if not self._has_segments:
+            return drawn
+        splits = _random((batch, 1), generator, device).mul(tokens[1] + 1).long()
+        return drawn, (torch.arange(tokens[1], device=device) >= splits).long()
+
+
+class Head:
+    """From the end of a stream to logits."""
+
+    def __init__(self, part: Part, network: nn.Module, place: Place, shape: Shape) -> None:
+        self._part, self._path = part, place.site
+        self._body = Body(network.get_submodule(self._path), part.get("body", ()), place, shape)
+        self._weight = place.tensor(part["weight"], part["vocab_size"], part["width"])
+        self._bias = place.bias(part.get("bias"), part["vocab_size"])
+
+    def __call__(self, network: nn.Module, end: Tensor, run: Run) -> Tensor:
+        x = self._body(network.get_submodule(self._path), end, run)
+        logits: Tensor = self._part["scale"] * F.linear(x, run[self._weight], run.get(self._bias))
+        cap = self._part.get("softcap")
+        return logits if cap is None else cap * torch.tanh(logits / cap)
+
+
+def _random(shape: tuple[int, ...], generator: torch.Generator | None, device: torch.device) -> Tensor:
+    """Uniform on [0, 1)."""
+    of = device if generator is None else generator.device
+    return torch.rand(shape, generator=generator, device=of, dtype=torch.float64).to(device)
+
+
+def _gaussian(
+    shape: tuple[int, ...], correlation: float, generator: torch.Generator | None, device: torch.device
+) -> Tensor:
+    """N(0, 1) entries, shape (batch, tokens, features), correlated between tokens."""
+    of = device if generator is None else generator.device
+    own = torch.randn(shape, generator=generator, device=of)
+    common = torch.randn((shape[0], 1, *shape[2:]), generator=generator, device=of)
+    mixed: Tensor = math.sqrt(correlation) * common + math.sqrt(1.0 - correlation) * own
+    return mixed.to(device)

@@ -1,0 +1,231 @@
+"""What a node of a stack may be: a component, a chain, or chains on a common input."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ._components import Activation, Convolution, Dropout, Linear, Norm, Positions, Prepend, Rotary, Scale
+from ._node import Node, Part, Place, Run, Shape, add, in_heads, variant
+
+
+class Body:
+    """Nodes one after the other, which are submodules of `owner` under their own names."""
+
+    def __init__(self, owner: nn.Module, parts: Iterable[Part], place: Place, shape: Shape) -> None:
+        self._names: list[str] = []
+        for part in parts:
+            inner = node(part["op"], place.inside(part["name"]), shape)
+            add(owner, part["name"], inner)
+            self._names.append(part["name"])
+            shape = inner.shape
+        self.sites = [place.inside(name).site for name in self._names]
+        # Of what it puts out.
+        self.shape = shape
+
+    def __call__(self, owner: nn.Module, x: Tensor, run: Run) -> Tensor:
+        for name in self._names:
+            x = owner.get_submodule(name)(x, run)
+        return x
+
+
+class Chain(Node):
+    """One chain."""
+
+    def __init__(self, body: list[Part], place: Place, shape: Shape) -> None:
+        super().__init__(place.site, shape)
+        self._body = Body(self, body, place, shape)
+        self.shape = self._body.shape
+
+    def apply_to(self, x: Tensor, run: Run) -> Tensor:
+        return self._body(self, x, run)
+
+
+class Sum(Node):
+    """Σ scale · branch(x); in training, branches with a drop rate are dropped for whole sequences, survivors scaled up."""
+
+    def __init__(self, part: Part, place: Place, shape: Shape) -> None:
+        super().__init__(place.site, shape)
+        self._branches = [Body(self, branch["body"], place, shape) for branch in part["branches"]]
+        self._scales = [branch["scale"] for branch in part["branches"]]
+        self._drop_rates = [branch["drop_rate"] for branch in part["branches"]]
+        self.shape = self._branches[0].shape
+
+    def apply_to(self, x: Tensor, run: Run) -> Tensor:
+        total = x.new_zeros(())
+        for branch, scale, rate in zip(self._branches, self._scales, self._drop_rates, strict=True):
+            kept = F.dropout(x.new_ones(len(x), 1, 1), rate, self.training) if rate else 1.0
+            total = total + scale * kept * branch(self, x, run)
+        return total
+
+
+class Product(Node):
+    """Elementwise product."""
+
+    def __init__(self, part: Part, place: Place, shape: Shape) -> None:
+        super().__init__(place.site, shape)
+        self._factors = [Body(self, factor, place, shape) for factor in part["factors"]]
+        self.shape = self._factors[0].shape
+
+    def apply_to(self, x: Tensor, run: Run) -> Tensor:
+        return math.prod((factor(self, x, run) for factor in self._factors), start=x.new_ones(()))
+
+
+class Concat(Node):
+    """In every head that head of all parts, one after the other; a shared part is the same in all heads."""
+
+    def __init__(self, part: Part, place: Place, shape: Shape) -> None:
+        super().__init__(place.site, shape)
+        self._heads = part["n_heads"]
+        self._parts = [(Body(self, each["body"], place, shape), each["shared"]) for each in part["parts"]]
+        width = sum(body.shape.width * (self._heads if is_shared else 1) for body, is_shared in self._parts)
+        self.shape = Shape(shape.seq_len, width)
+
+    def apply_to(self, x: Tensor, run: Run) -> Tensor:
+        parts = []
+        for body, is_shared in self._parts:
+            heads = in_heads(body(self, x, run), 1 if is_shared else self._heads)
+            parts.append(heads.expand(-1, -1, self._heads, -1))
+        return torch.cat(parts, dim=-1).flatten(-2)
+
+
+class Softmax(Node):
+    """Of scores, shape (batch, heads, queries, keys)."""
+
+    def apply_to(self, x: Tensor, run: Run) -> Tensor:
+        return x.softmax(-1)
+
+
+class Attention(Node):
+    """Softmax attention of query heads, several of which may share a head of keys and values."""
+
+    def __init__(self, part: Part, place: Place, shape: Shape) -> None:
+        super().__init__(place.site, Shape(shape.seq_len, part["n_heads"] * part["d_value"]))
+        self._part = part
+        self._memory = part.get("memory")
+        read = shape if self._memory is None else place.memories[self._memory]
+        self._query = Body(self, part["query"], place, shape)
+        self._key, self._value = (Body(self, part[name], place, read) for name in ("key", "value"))
+        # Told beside the attention.
+        self.softmax = Softmax(".".join([*place.site.split(".")[:-1], "softmax"]), shape)
+        kind, self._bias = variant(part.get("bias") or "none")
+        self._slopes: list[float] | None = self._bias.get("slopes")
+        self._table = None
+        if kind == "relative":
+            self._table = place.tensor(self._bias["table"], self._bias["buckets"], part["n_heads"], is_told=False)
+
+    def apply_to(self, x: Tensor, run: Run) -> Tensor:
+        part, read = self._part, x if self._memory is None else run.memories[self._memory]
+        group = part["n_heads"] // part["n_kv_heads"]
+        q = _heads(self._query(self, x, run), part["n_heads"])
+        k, v = (_heads(body(self, read, run), part["n_kv_heads"]) for body in (self._key, self._value))
+        k, v = k.repeat_interleave(group, dim=1), v.repeat_interleave(group, dim=1)
+        scores: Tensor = part["scale"] * q @ k.transpose(-1, -2)
+        if part.get("softcap") is not None:
+            scores = part["softcap"] * torch.tanh(scores / part["softcap"])
+        # How far ahead of its query a key is.
+        offsets = (torch.arange(k.shape[2])[None] - torch.arange(q.shape[2])[:, None]).to(x.device)
+        weights = self.softmax(self._masked(scores + self._positions(offsets, run), offsets), run)
+        averages: Tensor = F.dropout(weights, part["dropout_rate"], self.training) @ v
+        return averages.transpose(1, 2).flatten(-2)
+
+    def _masked(self, scores: Tensor, offsets: Tensor) -> Tensor:
+        mask = self._part["mask"]
+        before, after = mask.get("before"), mask.get("after")
+        if before is not None:
+            scores = scores.masked_fill(offsets < -before, -math.inf)
+        return scores if after is None else scores.masked_fill(offsets > after, -math.inf)
+
+    def _positions(self, offsets: Tensor, run: Run) -> Tensor | float:
+        """What is added to scores, shape (heads, queries, keys)."""
+        if self._slopes is not None:
+            slopes = torch.tensor(self._slopes, device=offsets.device)
+            return -slopes[:, None, None] * offsets.abs()
+        if self._table is not None:
+            bias = self._bias
+            buckets = bucket(offsets, bias["buckets"], bias["max_distance"], bias["bidirectional"])
+            return F.embedding(buckets, run[self._table]).permute(2, 0, 1)
+        return 0.0
+
+
+def _heads(x: Tensor, count: int) -> Tensor:
+    """Shape (batch, heads, tokens, features of a head)."""
+    return in_heads(x, count).transpose(1, 2)
+
+
+def bucket(offsets: Tensor, buckets: int, max_distance: int, bidirectional: bool) -> Tensor:
+    """T5's buckets (Raffel et al. 2020): half hold one distance each, the others grow up to `max_distance`.
+
+    >>> bucket(torch.tensor([0, -1, -8, -128, 1]), 32, 128, True).tolist()
+    [0, 1, 8, 15, 17]
+    """
+    if bidirectional:
+        buckets //= 2
+        base, distances = torch.where(offsets > 0, buckets, 0), offsets.abs()
+    else:
+        base, distances = torch.zeros_like(offsets), (-offsets).clamp_min(0)
+    exact = buckets // 2
+    ratio = (distances.clamp_min(1).double() / exact).log() / math.log(max_distance / exact)
+    far = (exact + (ratio * (buckets - exact)).long()).clamp_max(buckets - 1)
+    return base + torch.where(distances < exact, distances, far)
+
+
+class Mixture(Node):
+    """scale · Σ weight · expert(x) over the experts with the largest scores; all experts work on all tokens."""
+
+    def __init__(self, part: Part, place: Place, shape: Shape) -> None:
+        super().__init__(place.site, shape)
+        self._part = part
+        self._scale: float = part["scale"]
+        self._router = place.tensor(part["router"], part["n_experts"], shape.width)
+        self._expert = Body(self, part["expert"], place.of_experts(part["n_experts"]), shape)
+        self.shape = self._expert.shape
+
+    def apply_to(self, x: Tensor, run: Run) -> Tensor:
+        part = self._part
+        scores = F.linear(x, run[self._router])
+        weights = scores.softmax(-1) if part["weighting"] == "softmax" else scores.sigmoid()
+        chosen = scores.topk(part["top_k"], dim=-1).indices
+        weights = weights * torch.zeros_like(weights).scatter(-1, chosen, 1.0)
+        if part["normalised"]:
+            weights = weights / weights.sum(-1, keepdim=True)
+        outer, total = run.expert, x.new_zeros(())
+        for number in range(part["n_experts"]):
+            run.expert = (*outer, number)
+            total = total + weights[..., number, None] * self._expert(self, x, run)
+        run.expert = outer
+        return self._scale * total
+
+
+_NODES: dict[str, Callable[[Any, Place, Shape], Node]] = {
+    "linear": Linear,
+    "norm": Norm,
+    "activation": Activation,
+    "dropout": Dropout,
+    "scale": Scale,
+    "rotary": Rotary,
+    "embedding": Positions,
+    "convolution": Convolution,
+    "prepend": Prepend,
+    "chain": Chain,
+    "sum": Sum,
+    "product": Product,
+    "concat": Concat,
+    "attention": Attention,
+    "mixture": Mixture,
+}
+
+
+def node(op: Part, place: Place, shape: Shape) -> Node:
+    """The module of a node whose input has this shape."""
+    kind, part = variant(op)
+    if kind == "apply":
+        kind, part = variant(part)
+    if kind not in _NODES:
+        raise ValueError(f"{place.site}: expected one of {', '.join(_NODES)}, got {kind}")
+    return _NODES[kind](part, place, shape)

@@ -1,0 +1,143 @@
+"""Networks of `build`: what they are beside the engine's and beside transformers', and that they train."""
+
+from __future__ import annotations
+
+import copy
+import json
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+import sigprop
+import sigprop.torch
+from stacks import differences
+
+transformers.logging.set_verbosity_error()
+
+SIZES = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 96}
+# Together every component and every operation that stacks have but convolutions over several positions.
+NETWORKS: dict[str, dict[str, Any]] = {
+    "dropout everywhere": {"train": True, "dropout": 0.2, "attention_dropout": 0.3, "drop_path": 0.3},
+    "gates, grouped, rotary": {
+        "positions": "rotary", "kv_heads": 2, "norm": "rmsnorm", "activation": "swiglu", "qk_norm": "head", "causal": True,
+    },
+    "slopes in a window": {"positions": "alibi", "window": 3, "causal": True, "norm_placement": "sandwich"},
+    "sinusoids, one norm": {"positions": "sinusoidal", "parallel": "shared_norm", "norm": "dyt"},
+    "correlated": {"grad_correlation": 0.5, "positions": "none", "norm_placement": "post"},
+    "vit": {"model": transformers.ViTConfig(**SIZES, image_size=16, patch_size=4)},
+    "t5": {"model": transformers.T5Config(d_model=32, d_ff=64, num_layers=2, num_heads=4, d_kv=8, vocab_size=96)},
+    "bert": {"model": transformers.BertConfig(**SIZES)},
+    "mixtral": {"model": transformers.MixtralConfig(**SIZES, num_key_value_heads=2, num_local_experts=4)},
+    "deepseek": {"model": transformers.DeepseekV3Config(
+        **SIZES, moe_intermediate_size=32, num_key_value_heads=4, n_routed_experts=4, n_group=1, topk_group=1,
+        num_experts_per_tok=2, kv_lora_rank=8, q_lora_rank=16, qk_rope_head_dim=4, qk_nope_head_dim=8, v_head_dim=8,
+        first_k_dense_replace=1,
+    )},
+}
+SMALL = {"layers": 2, "width": 32, "heads": 4, "vocab": 96}
+
+
+def generator(seed: int = 0) -> Any:
+    return torch.Generator().manual_seed(seed)
+
+
+def small(**flags: Any) -> Any:
+    return sigprop.torch.build(**SMALL, seq_len=8, generator=generator(), **flags)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_networks_are_those_of_the_engine(name: str, tmp_path: Any) -> None:
+    """Forty of each: two samples of one distribution, α as in `stacks`."""
+    flags = NETWORKS[name] if "model" in NETWORKS[name] else {**SMALL, **NETWORKS[name]}
+    length = {} if name == "vit" else {"seq_len": 8}
+    path = tmp_path / "stack.json"
+    sigprop.predict(**flags, **length, theory="mean-field", dump_stack=path)
+    assert differences(path, 40) == []
+
+
+def test_networks_are_those_of_transformers() -> None:
+    """With the same parameters, the same numbers."""
+    config = transformers.LlamaConfig(**SIZES, num_key_value_heads=2)
+    network = sigprop.torch.build(config, generator=generator(), seq_len=8)
+    model = transformers.LlamaModel(config).eval()
+    held, tensors = dict(model.named_parameters()), network.tensors()
+    with torch.no_grad():
+        for planned in sigprop.torch.plan(config)["parameters"]:
+            [part] = planned["parts"]
+            for layer in "01":
+                parameter = held.get(planned["name"].replace("*", layer))
+                if parameter is not None:
+                    parameter.copy_(tensors[part["parameter"].replace("*", layer)])
+        ids = torch.randint(96, (3, 8), generator=generator())
+        assert torch.allclose(network(ids), model(ids).last_hidden_state, atol=1e-5)
+
+
+def test_stacks_say_where_everything_is() -> None:
+    """Sites and tensors are found under their names, tied ones are one."""
+    network = small(head="tied")
+    prediction = sigprop.predict(**SMALL, seq_len=8, sites="all", weights=True)
+    assert set(prediction["site"]) == set(network.sites())
+    assert set(prediction.weights["tensor"]) == set(network.told_tensors())
+    for site, module in network.sites().items():
+        assert site.endswith("softmax") or network.get_submodule(site) is module
+    assert network.logits(network(*network.sample(2))).shape == (2, 8, 96)
+    assert sum(parameter.shape == (96, 32) for parameter in network.parameters()) == 1
+    with pytest.raises(ValueError, match="expected a stack with a head"):
+        small().logits(torch.zeros(1, 8, 32))
+
+
+def test_draws_are_those_of_the_generator() -> None:
+    network = small(scheme="dslm")
+    assert all(torch.equal(one, other) for one, other in zip(network.parameters(), small(scheme="dslm").parameters()))
+    before = copy.deepcopy(network)
+    network.reset_parameters(generator(1))
+    assert not torch.equal(before.tensors()["blocks.0.ffn.in.weight"], network.tensors()["blocks.0.ffn.in.weight"])
+    before.load_state_dict(network.state_dict())
+    [ids] = network.sample(2, generator())
+    assert torch.equal(network.eval()(ids), before.eval()(ids))
+
+
+def test_stacks_are_taken_as_they_are(tmp_path: Any) -> None:
+    """As a dict, and as a file; what cannot be walked is refused in the command's words."""
+    path = tmp_path / "stack.json"
+    sigprop.predict(**SMALL, seq_len=8, dump_stack=path)
+    stack = json.loads(path.read_text())
+    one, other = sigprop.torch.build(stack, generator=generator()), sigprop.torch.build(stack=path, generator=generator())
+    assert all(torch.equal(a, b) for a, b in zip(one.parameters(), other.parameters(), strict=True))
+    stack["streams"][0]["body"][1]["op"]["chain"][0]["op"]["sum"]["branches"] = []
+    with pytest.raises(ValueError, match="the stack cannot be walked"):
+        sigprop.torch.build(stack)
+    with pytest.raises(ValueError, match="expected one for each of 1 streams, got 2"):
+        one(torch.zeros(1, 8), torch.zeros(1, 8))
+
+
+def test_measurements_are_predicted() -> None:
+    """The loop in one line, on thirty-two networks without dropout."""
+    network = small(scheme="xavier")
+    observed = []
+    for seed in range(32):
+        network.reset_parameters(generator(seed))
+        observed += sigprop.torch.probe(network, network.sample(4, generator(seed)), generator=generator(seed)).networks
+    validation = sigprop.predict(**SMALL, seq_len=8, scheme="xavier").against(sigprop.torch.Observed(observed))
+    assert validation.r2 is not None and validation.r2 > 0.999
+
+
+def test_networks_train() -> None:
+    """A causal model learns a text of one cycle, at the learning rates of its scheme."""
+    network = small(scheme="mup", causal=True, head="untied")
+    groups = network.parameter_groups(lr=1e-2)
+    assert len(groups) > 1 and sum(len(group["params"]) for group in groups) == len(list(network.parameters()))
+    optimizer = torch.optim.Adam(groups)
+    ids = torch.arange(9).repeat(4, 1) * 7 % 96
+    losses = []
+    for _ in range(40):
+        logits = network.logits(network(ids[:, :-1]))
+        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < 0.1 * losses[0]
