@@ -166,28 +166,42 @@ def test_lower_precision_and_compiled_modules() -> None:
     assert sigprop.torch.probe(torch.compile(model), ids(8, 64), generator=generator()) == exact
 
 
-def _rank(rank: int, port: int, folder: str) -> None:
+def _rank(rank: int, port: int, folder: str, is_sharded: bool) -> None:
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     torch.distributed.init_process_group("gloo", rank=rank, world_size=2)
-    model = torch.nn.parallel.DistributedDataParallel(built("gpt2"))
-    observed = sigprop.torch.probe(model, ids(8, 64)[4 * rank : 4 * rank + 4], weights=False)
+    # Gradients of both ranks are drawn after the same seed.
+    model = built("gpt2")
+    if is_sharded:
+        mesh = torch.distributed.device_mesh.init_device_mesh("cpu", (2,))
+        for module in (*model.h, model):
+            torch.distributed.fsdp.fully_shard(module, mesh=mesh)
+    else:
+        model = torch.nn.parallel.DistributedDataParallel(model)
+    observed = sigprop.torch.probe(model, ids(8, 64)[4 * rank : 4 * rank + 4])
     torch.save(observed.rows, f"{folder}/{rank}")
     torch.distributed.destroy_process_group()
 
 
-def test_ranks_are_one_batch(tmp_path: Any) -> None:
+@pytest.mark.parametrize("is_sharded", [False, True])
+def test_ranks_are_one_batch(is_sharded: bool, tmp_path: Any) -> None:
+    """Of data parallelism, and of fully_shard; gradients are other draws, and weights one of them."""
     import socket
 
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    torch.multiprocessing.spawn(_rank, (port, str(tmp_path)), nprocs=2)
+    torch.multiprocessing.spawn(_rank, (port, str(tmp_path), is_sharded), nprocs=2)
     first, second = (torch.load(tmp_path / str(rank), weights_only=False) for rank in range(2))
     assert first == second
-    alone = sigprop.torch.probe(built("gpt2"), ids(8, 64), weights=False)
+    alone = sigprop.torch.probe(built("gpt2"), ids(8, 64))
+    logarithms = []
     for row, other in zip(first, alone.rows, strict=True):
-        if not row["quantity"].startswith("grad"):
+        assert (row["site"], row["quantity"]) == (other["site"], other["quantity"])
+        if "grad" not in row["quantity"]:
             assert row["observed"] == pytest.approx(other["observed"], rel=1e-5, abs=1e-7)
+        elif row["quantity"] == "weight_grad_second_moment" and ".key.bias" not in row["site"]:
+            logarithms.append(np.log(row["observed"] / other["observed"]))
+    assert len(logarithms) > 30 and abs(np.mean(logarithms)) < 0.1
 
 
 def test_audits_find_copies() -> None:

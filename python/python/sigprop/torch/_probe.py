@@ -114,7 +114,7 @@ class Probe:
             if site in self._sites or site == end:
                 self._hooks.append(module.register_forward_hook(self._at_output(site, site == end)))
         for piece in self._pieces:
-            if piece.parameter.requires_grad:
+            if piece.parameter.requires_grad and not _is_sharded(piece.parameter):
                 self._hooks.append(_on_gradient(piece.parameter, self._at_weight(piece)))
         return self
 
@@ -132,11 +132,11 @@ class Probe:
         if self._end is None:
             raise ValueError("backward: expected a module that has run, inside `with probe(model)`")
         end = self._end
-        seed = _seed(self._module, end, generator)
+        seed = _seed(self._module, end, _of_rank(generator, end.device))
         if self._mask is not None and self._mask.shape == end.shape[:2]:
             seed = seed * self._mask.to(seed)[..., None]
         self._is_seeded = True
-        end.backward(seed)  # type: ignore[no-untyped-call]
+        self._backward_through_shards(end, seed)
 
     @property
     def observed(self) -> Observed:
@@ -225,22 +225,37 @@ class Probe:
         self._sums[name] = sums + self._sums[name] if name in self._sums else sums
 
     def _at_weight(self, piece: Piece) -> Callable[[Tensor], None]:
-        places: Tensor | None = None
+        return lambda gradient: self._add_weight(piece, gradient)
 
-        @torch.no_grad()
-        def hook(gradient: Tensor) -> None:
-            nonlocal places
-            if piece.indices is not None:
-                if places is None:
-                    places = torch.tensor(piece.indices, device=gradient.device)
-                gradient = gradient.index_select(piece.axis, places)
-            # Of one sequence, as predictions have it: gradients of several are uncorrelated.
-            square = _wide(gradient).square().mean()
-            sums = torch.stack([square, torch.full_like(square, self._sequences)])
-            name = f"weight {piece.tensor}"
-            self._weights[name] = sums + self._weights[name] if name in self._weights else sums
+    @torch.no_grad()
+    def _add_weight(self, piece: Piece, gradient: Tensor, factor: float = 1.0) -> None:
+        if piece.indices is not None:
+            gradient = gradient.index_select(piece.axis, torch.tensor(piece.indices, device=gradient.device))
+        # Of one sequence, as predictions have it: gradients of several are uncorrelated.
+        square = factor * _wide(gradient).square().mean()
+        sums = torch.stack([square, torch.full_like(square, self._sequences)])
+        name = f"weight {piece.tensor}"
+        self._weights[name] = sums + self._weights[name] if name in self._weights else sums
 
-        return hook
+    def _backward_through_shards(self, end: Tensor, seed: Tensor) -> None:
+        """Parameters that fully_shard has cut tell no hook of their gradients, which are means over ranks."""
+        sharded = [piece for piece in self._pieces if _is_sharded(piece.parameter)]
+        held = {piece.parameter: piece.parameter.grad for piece in sharded}
+        for parameter in held:
+            parameter.grad = None
+        end.backward(seed)  # type: ignore[no-untyped-call]
+        for piece in sharded:
+            if piece.parameter.grad is not None:
+                gradient: Tensor = piece.parameter.grad.full_tensor()  # type: ignore[attr-defined]
+                # Of the sum over ranks, every one of which adds it.
+                self._add_weight(piece, gradient, float(torch.distributed.get_world_size()))
+        for parameter, before in held.items():
+            if before is not None:
+                parameter.grad = before if parameter.grad is None else before + parameter.grad
+
+
+def _is_sharded(parameter: Tensor) -> bool:
+    return hasattr(parameter, "full_tensor")
 
 
 def _structure(module: nn.Module, config: Model | None) -> Structure:
@@ -258,6 +273,15 @@ def _chosen(sites: Sites | None, structure: Structure) -> Sequence[str]:
         if site not in structure.sites:
             raise ValueError(f"sites: expected some of {', '.join(structure.sites)}, got {site}")
     return sites
+
+
+def _of_rank(generator: torch.Generator | None, device: torch.device) -> torch.Generator | None:
+    """Ranks that were given the same seed draw gradients of their own: sums over ranks are told from those of one."""
+    if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+        return generator
+    on = device if generator is None else generator.device
+    drawn = int(torch.randint(2**62, (), generator=generator, device=on))
+    return torch.Generator(on).manual_seed(drawn + torch.distributed.get_rank())
 
 
 def _seed(module: nn.Module, end: Tensor, generator: torch.Generator | None) -> Tensor:
@@ -333,8 +357,9 @@ def probe(
 
     Sums are kept on the device in f64, and read when `observed` is. Tokens that `attention_mask` hides are left out. Under
     autocast signals are those of the lower precision. What torch.compile made is run as it was before. Ranks of
-    torch.distributed are one batch. Tokens whose embedding is zero, as those of a `padding_idx`, have gradients before a norm
-    that no prediction has: hide them, or draw none.
+    torch.distributed are one batch; gradients of parameters that fully_shard has cut are measured by `backward` alone.
+    Tokens whose embedding is zero, as those of a `padding_idx`, have gradients before a norm that no prediction has: hide
+    them, or draw none.
 
     Args:
         model: Any module whose parameters have the names of its configuration, behind any prefix, or one of `build`.
