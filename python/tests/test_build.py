@@ -100,6 +100,16 @@ def test_draws_are_those_of_the_generator() -> None:
     assert torch.equal(network.eval()(ids), before.eval()(ids))
 
 
+def test_scales_are_learned_where_asked() -> None:
+    """ReZero starts as the identity; only its factors have gradients then."""
+    network = small(scheme="rezero", learn_scales=True)
+    network(*network.sample(2)).square().sum().backward()
+    gradients = {name: tensor.grad for name, tensor in network.tensors().items()}
+    assert network.blocks[0].ffn.scale.item() == 0.0 and gradients["blocks.0.ffn.scale"].abs() > 0.0
+    assert gradients["blocks.0.ffn.in.weight"].abs().max() == 0.0
+    assert not any(name.endswith(".scale") for name in small(scheme="rezero").tensors())
+
+
 def test_stacks_are_taken_as_they_are(tmp_path: Any) -> None:
     """As a dict, and as a file; what cannot be walked is refused in the command's words."""
     path = tmp_path / "stack.json"

@@ -20,6 +20,7 @@ def build(
     model: Model | None = None,
     scheme: str | None = None,
     generator: torch.Generator | None = None,
+    learn_scales: bool = False,
     **flags: Any,
 ) -> Network:
     """Makes the network that `sigprop.predict` predicts: a module whose parameters are drawn as the scheme says.
@@ -36,6 +37,8 @@ def build(
         model: As of `sigprop.predict`, or the stack that `dump_stack` writes, as a dict.
         scheme: As of `sigprop.predict`.
         generator: Of the parameters, which are made on its device [default: torch's own].
+        learn_scales: Factors on branches beside a skip connection are parameters, `<site>.scale`, a number each, as ReZero and
+            SkipInit have them.
         flags: As of `sigprop.predict`: `layers=48`, `train=True`, `stack="stack.json"`, `head="tied"`.
 
     Raises:
@@ -43,7 +46,7 @@ def build(
     """
     device = nullcontext() if generator is None else torch.device(generator.device)
     with device:
-        network = Network(_stack(model, scheme, flags))
+        network = Network(_stack(model, scheme, flags), learn_scales)
     network.reset_parameters(generator)
     return network
 

@@ -26,7 +26,7 @@ class Network(nn.Module):
     training, as it is at first, it draws the masks of dropout and stochastic depth.
     """
 
-    def __init__(self, stack: Part) -> None:
+    def __init__(self, stack: Part, learn_scales: bool = False) -> None:
         super().__init__()
         self.stack = stack
         self._drawn: dict[str, Drawn] = {}
@@ -35,7 +35,7 @@ class Network(nn.Module):
             # Names begin with that of the stream where there are several.
             path = part["name"] if len(stack["streams"]) > 1 else ""
             ends = tuple(stream.shape for stream in self._streams)
-            self._streams.append(Stream(part, self, Place(path, self._drawn, ends)))
+            self._streams.append(Stream(part, self, Place(path, self._drawn, ends, learns_scales=learn_scales)))
         self._end: Stream = self._streams[stack["gradient"]["stream"]]
         self._head = None
         if stack.get("head") is not None:

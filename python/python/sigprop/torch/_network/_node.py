@@ -76,6 +76,8 @@ class Place:
     memories: tuple[Shape, ...] = ()
     # Of mixtures around the node, the outermost first.
     experts: tuple[int, ...] = ()
+    # Whether factors on residual branches are parameters.
+    learns_scales: bool = False
 
     def inside(self, name: str) -> Place:
         return replace(self, site=f"{self.site}.{name}" if self.site else name)

@@ -52,15 +52,22 @@ class Sum(Node):
     def __init__(self, part: Part, place: Place, shape: Shape) -> None:
         super().__init__(place.site, shape)
         self._branches = [Body(self, branch["body"], place, shape) for branch in part["branches"]]
-        self._scales = [branch["scale"] for branch in part["branches"]]
+        self._scales: list[float] = [branch["scale"] for branch in part["branches"]]
+        self._learned = None
+        if place.learns_scales and [bool(branch["body"]) for branch in part["branches"]] == [False, True]:
+            init = {"constant": {"value": self._scales[1]}}
+            self._learned = place.tensor({"name": f"{place.site}.scale", "init": init}, is_told=False)
         self._drop_rates = [branch["drop_rate"] for branch in part["branches"]]
         self.shape = self._branches[0].shape
 
     def apply_to(self, x: Tensor, run: Run) -> Tensor:
         total = x.new_zeros(())
-        for branch, scale, rate in zip(self._branches, self._scales, self._drop_rates, strict=True):
-            kept = F.dropout(x.new_ones(len(x), 1, 1), rate, self.training) if rate else 1.0
-            total = total + scale * kept * branch(self, x, run)
+        scales: list[float | Tensor] = [*self._scales]
+        if self._learned is not None:
+            scales[1] = run[self._learned]
+        for branch, scale, rate in zip(self._branches, scales, self._drop_rates, strict=True):
+            term = scale * branch(self, x, run)
+            total = total + (term * F.dropout(x.new_ones(len(x), 1, 1), rate, self.training) if rate else term)
         return total
 
 
