@@ -9,10 +9,23 @@
 //! E ln Σ e^z = ∫ (e^{−t} − N_0 M_0^n) d ln t
 //! E A_o J^j = ∫ N_1 M_0^n d ln t      E A_o² J² = ∫ N_2 M_0^n d ln t      E Σ' A² J² = n ∫ N_0 M_2 M_0^{n−1} d ln t
 //! ```
+//!
+//! # Assumption
+//!
+//! Scores whose standard deviations are beyond [`SHARPEST`] are so far apart that the largest has all the weight, as it has at
+//! that deviation: they are scaled down to it, and ln Σ e^z up again. A mean beyond all other scores only moves ln Σ e^z.
 
 use crate::mean_field::softmax::normal_nodes;
 
 const STEP: f64 = 0.2;
+
+/// Standard deviation of scores without a soft cap from which on softmax weights are taken to be 0 and 1: a part of about its
+/// inverse is neither.
+const SHARPEST: f64 = 64.0;
+/// The same under a soft cap, where J needs finer nodes.
+const SHARPEST_CAPPED: f64 = 4096.0;
+/// Standard deviations beyond which no score is.
+const REACH: f64 = 10.0;
 
 /// The softmax weights A and the scores behind them.
 pub(crate) struct Apart {
@@ -57,6 +70,32 @@ pub(crate) struct Moments {
 impl Apart {
     /// Of `n` scores of variance `w`, and one of this mean and variance, before the soft cap if there is one.
     pub(crate) fn new(n: f64, w: f64, [mean, variance]: [f64; 2], softcap: Option<f64>) -> Self {
+        let factor = SHARPEST / w.max(variance).sqrt();
+        if softcap.is_some() || factor >= 1.0 {
+            return Self::within_reach(n, w, [mean, variance], softcap);
+        }
+        let square = factor * factor;
+        let found = Self::within_reach(n, w * square, [mean * factor, variance * square], None);
+        let moments =
+            |moments: Moments| Moments { mean: moments.mean / factor, square: moments.square / square, ..moments };
+        let (own_score, other_score) = (moments(found.own_score), moments(found.other_score));
+        Self { ln_partition: found.ln_partition / factor, own_score, other_score, ..found }
+    }
+
+    /// With the mean brought to where other scores are: beyond, nothing but ln Σ e^z and the score itself depends on it.
+    fn within_reach(n: f64, w: f64, [mean, variance]: [f64; 2], softcap: Option<f64>) -> Self {
+        let reach = REACH * (w.sqrt() + variance.sqrt()) + n.ln().abs() + 2.0 * NEGLIGIBLE;
+        let near = if softcap.is_some() { mean } else { mean.clamp(-reach, reach) };
+        let found = Self::integrated(n, w, [near, variance], softcap);
+        let own_score = Moments {
+            mean: found.own_score.mean + (mean - near),
+            square: found.own_score.square + mean * mean - near * near,
+            ..found.own_score
+        };
+        Self { ln_partition: found.ln_partition + (mean - near).max(0.0), own_score, ..found }
+    }
+
+    fn integrated(n: f64, w: f64, [mean, variance]: [f64; 2], softcap: Option<f64>) -> Self {
         let (scores, one) = (Scores::new(0.0, w, softcap), Scores::new(mean, variance, softcap));
         let lower = -(n.ln() + scores.largest()).max(one.largest()) - NEGLIGIBLE;
         let upper = 4.0 - scores.nodes[0].score;
@@ -112,7 +151,8 @@ impl Scores {
             let part = (before / cap).tanh();
             Node { score: cap * part, slope: 1.0 - part * part, weight }
         };
-        Self { nodes: normal_nodes((0.7 / std).min(0.8)).into_iter().map(node).collect() }
+        let step = (0.7 / std.min(SHARPEST_CAPPED)).min(0.8);
+        Self { nodes: normal_nodes(step).into_iter().map(node).collect() }
     }
 
     fn largest(&self) -> f64 {
@@ -184,6 +224,31 @@ mod tests {
         let found = Apart::new(1000.0, 0.5, [2000.0, 4.0], None);
         assert_relative_eq!(found.ln_partition, 2000.0, max_relative = 1e-6);
         assert_relative_eq!(found.own.mean, 1.0, max_relative = 1e-6);
+    }
+
+    /// E ln Σ e^z of n huge scores is that of the largest: of two N(0, w) it is √(w/π); weights are 0 and 1.
+    #[test]
+    fn huge_scores_have_one_largest() {
+        for w in [1e4, 1e12, 1e60] {
+            let found = Apart::new(1.0, w, [0.0, w], None);
+            assert_relative_eq!(found.ln_partition, (w / std::f64::consts::PI).sqrt(), max_relative = 1e-3);
+            assert_relative_eq!(found.own.mean, 0.5, max_relative = 1e-6);
+            assert_relative_eq!(found.own.square, 0.5, max_relative = 0.02);
+            assert_relative_eq!(found.other_score.square, w, max_relative = 1e-6);
+            let far = Apart::new(9.0, w, [1e3 * w.sqrt(), w], None);
+            assert_relative_eq!(far.ln_partition, far.own_score.mean, max_relative = 1e-9);
+            assert_relative_eq!(far.own_score.mean, 1e3 * w.sqrt(), max_relative = 1e-6);
+        }
+    }
+
+    /// Where scores begin to be scaled nothing jumps.
+    #[test]
+    fn scaled_scores_join_the_others() {
+        let at = |std: f64| Apart::new(31.0, std * std, [0.5 * std, 2.0 * std * std], None);
+        let (below, above) = (at(0.999 * SHARPEST / 2f64.sqrt()), at(1.001 * SHARPEST / 2f64.sqrt()));
+        assert_relative_eq!(below.ln_partition, above.ln_partition, max_relative = 4e-3);
+        assert_relative_eq!(below.own.square, above.own.square, max_relative = 1e-4);
+        assert_relative_eq!(below.others.square, above.others.square, max_relative = 1e-4);
     }
 
     /// 200 000 softmaxes of 20 scores of variance 9 and one ~ N(5, 4) under a cap of 3; |z| < 4.5 (α = 1e-4 over ten).
