@@ -313,7 +313,7 @@ fn shards_of_a_comparison_are_gathered() {
 fn an_interrupted_map_goes_on() {
     let folder = folder();
     let target = path(&folder, "map");
-    let map = ["phase", "--layers=48", "--x=weight-gain=0.2..5:9", "--y=branch-scale=0.05..2:3"];
+    let map = ["phase", "--layers=12", "--x=weight-gain=0.2..5:9", "--y=branch-scale=0.05..2:3"];
     let interrupted = |more: &[&str], journal: &str| {
         let arguments = [map.as_slice(), &["--resume", &target], more].concat();
         let mut command = command(&arguments);
