@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeMap,
-    fs,
+    fmt, fs,
     io::{self, Read, Write},
     path::{Path, PathBuf},
 };
@@ -135,9 +135,17 @@ impl<'a> StackDocument<'a> {
 ///
 /// Never: a hash takes every byte, and keys of its maps are text.
 pub fn stack_hash(stack: &Stack) -> String {
-    let mut hash = Fnv1a(0xcbf2_9ce4_8422_2325);
+    let mut hash = Fnv1a::default();
     serde_json::to_writer(&mut hash, stack).expect("a hash takes every byte, and keys of its maps are text");
-    format!("{:016x}", hash.0)
+    hash.to_string()
+}
+
+/// The same of anything else, by what `{:?}` writes of it: all fields, floats with all their digits.
+#[cfg(feature = "cli")]
+pub(crate) fn fingerprint(value: &impl fmt::Debug) -> String {
+    let mut hash = Fnv1a::default();
+    write!(hash, "{value:?}").expect("a hash takes every byte");
+    hash.to_string()
 }
 
 fn read(path: &Path) -> io::Result<Vec<u8>> {
@@ -156,6 +164,19 @@ fn without_position(message: &str) -> String {
 }
 
 struct Fnv1a(u64);
+
+impl Default for Fnv1a {
+    fn default() -> Self {
+        Self(0xcbf2_9ce4_8422_2325)
+    }
+}
+
+/// Hexadecimal.
+impl fmt::Display for Fnv1a {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{:016x}", self.0)
+    }
+}
 
 impl Write for Fnv1a {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {

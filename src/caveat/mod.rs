@@ -4,10 +4,12 @@ mod kind;
 
 pub use kind::CaveatKind;
 
+use serde::{Deserialize, Serialize};
+
 use crate::numerals::short;
 
 /// A condition under which numbers are less certain, and where it was met.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Caveat {
     /// Path of the first site, or name of the first tensor, that it concerns.
     pub site: String,
@@ -40,7 +42,7 @@ impl Caveat {
 }
 
 /// What was met, with its size.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Condition {
     /// E s² of the scores of an attention.
     SharpAttention(f64),

@@ -2,13 +2,12 @@
 
 use std::{
     io::{self, Write},
-    slice,
+    iter,
 };
 
 use crate::{
     assemble::assemble,
-    compare,
-    compare::{Candidate, Column, Setting, WorstTensor, all_schemes, default_schemes, sort},
+    compare::{Candidate, Column, Setting, WorstTensor, all_schemes, candidate, default_schemes, sort},
     report::{Drawn, Picture, comparison_html, comparison_json, comparison_rows, comparison_tables},
     schemes::{Scheme, SchemeError},
     verdict::Finding,
@@ -22,12 +21,13 @@ use super::{
     Outcome,
     caveats::write_caveats,
     console::Console,
-    description::{AverageArguments, Described, DescriptionArguments},
+    description::{AverageArguments, Described, DescriptionArguments, identity},
     export::drawn,
     output::{DataArguments, Format},
     plot::PlotArguments,
     prose::write_indented,
     report::ReportArguments,
+    resume::{Items, ResumeArguments},
 };
 
 /// Compare initialisation schemes on one network.
@@ -51,7 +51,9 @@ Examples:
   sigprop compare gpt2 --schemes gpt2,normal:0.02,dslm
   sigprop compare --layers 192 --norm-placement post --sort backward
   sigprop compare config.json --format csv -o schemes.csv --plot schemes.svg
-  sigprop compare gpt2 --report schemes.html")]
+  sigprop compare gpt2 --report schemes.html
+  sigprop compare gpt2 --schemes all --resume done              goes on after an interruption, a kill
+  sigprop compare gpt2 --schemes all --resume done --shard 2/4  every fourth scheme, from the second on")]
 pub(crate) struct Arguments {
     #[command(flatten)]
     description: DescriptionArguments,
@@ -76,6 +78,9 @@ pub(crate) struct Arguments {
 
     #[command(flatten)]
     report: ReportArguments,
+
+    #[command(flatten)]
+    resume: ResumeArguments,
 }
 
 /// Several schemes in one argument.
@@ -94,21 +99,31 @@ fn column() -> impl TypedValueParser<Value = Column> {
 impl Arguments {
     pub(crate) fn run(self, console: Console) -> anyhow::Result<Outcome> {
         let Some(described) = self.description.begin(self.averages, None, console)? else { return Ok(Outcome::Done) };
-        let schemes = match self.schemes {
-            Some(List(schemes)) => schemes,
+        let schemes = match &self.schemes {
+            Some(List(schemes)) => schemes.clone(),
             None => default_schemes(&described.setting.architecture)?,
         };
         self.plot.claim()?;
         self.report.claim()?;
-        let bar = console.progress("[{bar:40}] {pos}/{len} schemes, {eta} left", schemes.len(), 0);
-        let tried = schemes.iter().map(|scheme| {
-            let candidates = compare(&described.setting, slice::from_ref(scheme));
-            bar.inc(1);
-            candidates
-        });
-        let tried: Result<Vec<Vec<Candidate>>, _> = tried.collect();
-        bar.finish_and_clear();
-        let mut candidates: Vec<Candidate> = tried?.into_iter().flatten().collect();
+        let names: Vec<String> = schemes.iter().map(Scheme::to_string).collect();
+        let run = iter::once(("schemes", names.join(" "))).chain(identity(&described.setting)).collect();
+        let items = Items { what: "schemes", count: schemes.len(), side_by_side: false, run };
+        let predict = |index: usize| {
+            let Candidate { outcome, caveats, scheme: _ } = candidate(&described.setting, &schemes[index], |_| {})?;
+            Ok(outcome.map(|summary| (summary, caveats)))
+        };
+        self.resume.run(&items, &predict, console, |outcomes, _| {
+            let candidates = schemes.iter().cloned().zip(outcomes).map(|(scheme, outcome)| {
+                let (outcome, caveats) =
+                    outcome.map_or_else(|error| (Err(error), Vec::new()), |(summary, caveats)| (Ok(summary), caveats));
+                Candidate { scheme, outcome, caveats }
+            });
+            self.write(&described, candidates.collect(), console)?;
+            Ok(Outcome::Done)
+        })
+    }
+
+    fn write(&self, described: &Described, mut candidates: Vec<Candidate>, console: Console) -> anyhow::Result<()> {
         if let Some(column) = self.sort {
             sort(&mut candidates, column);
         }
@@ -117,7 +132,7 @@ impl Arguments {
         self.report.write(
             console.invocation(),
             (&title, self.averages.seed),
-            || networks(&described, &candidates),
+            || networks(described, &candidates),
             |out| comparison_tables(&candidates, out),
             |origin, out| comparison_html(origin, &candidates, out),
         )?;
@@ -132,7 +147,7 @@ impl Arguments {
             Format::Json => comparison_json(&title, &candidates, out),
         })?;
         console.tell(|out, _| write_caveats(&described.caveats, console, out));
-        Ok(Outcome::Done)
+        Ok(())
     }
 }
 

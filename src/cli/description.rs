@@ -1,9 +1,11 @@
 //! Which network, apart from its weights: MODEL, the flags that override it, its input and its gradient.
 
 use crate::{
-    Caveat, Options, Positions, Sites, Theory, assemble::Run, compare::Setting, huggingface::Names, verdict::Shape,
+    Caveat, Options, Positions, Sites, Theory, assemble::Run, compare::Setting, huggingface::Names,
+    stack_file::fingerprint, verdict::Shape,
 };
 use clap::{Args, ValueEnum};
+use sigprop_validate::Identity;
 
 use super::{
     console::Console,
@@ -134,6 +136,25 @@ impl Described {
         let shape = Shape { width: stream.d_model, seq_len: stream.seq_len };
         title(name, stream.n_layers, norm_placement(architecture), shape)
     }
+}
+
+/// What decides the predictions of a network, apart from its weights.
+pub(super) fn identity(setting: &Setting) -> Identity {
+    let Setting { architecture, input, run, options } = setting;
+    let Run { train, grad_correlation, decoder_input, loss_at } = run;
+    let Options { sites, steps, theory, positions } = options;
+    vec![
+        ("architecture", fingerprint(architecture)),
+        ("input", fingerprint(input)),
+        ("train", train.to_string()),
+        ("grad-correlation", grad_correlation.to_string()),
+        ("decoder-input", fingerprint(decoder_input)),
+        ("loss-at", format!("{loss_at:?}")),
+        ("sites", format!("{sites:?}")),
+        ("steps", steps.to_string()),
+        ("theory", format!("{theory:?}")),
+        ("grading", format!("{positions:?}")),
+    ]
 }
 
 impl DescriptionArguments {

@@ -9,11 +9,11 @@ use std::{
 use crate::report::{remove_leftovers, write_file};
 use anyhow::Context;
 use serde::{Serialize, de::DeserializeOwned};
-use sigprop_validate::{Identity, Journal, Shard};
+use sigprop_validate::{Identity, Journal, Progress, Shard};
 
-use super::console::Console;
+use super::{Outcome, console::Console};
 
-/// Where a report goes.
+/// Where a report and the journal of its run go, or a journal alone.
 #[derive(Clone, Copy)]
 pub(super) struct ReportFolder<'a> {
     pub(super) path: &'a Path,
@@ -28,6 +28,7 @@ impl ReportFolder<'_> {
         self,
         name: &str,
         run: &Identity,
+        console: Console,
     ) -> anyhow::Result<Journal<Record>> {
         if self.resumes && !self.path.join(name).exists() {
             // Nothing is begun beside the shards of another run.
@@ -40,16 +41,31 @@ impl ReportFolder<'_> {
             remove_leftovers(self.path).with_context(|| cannot_write(self.path))?;
             self.shards(name)?.iter().try_for_each(|path| journal.gather(path, run))?;
         }
+        tell_journal(&journal, console);
         Ok(journal)
     }
 
-    /// The journal of a shard of that run.
-    pub(super) fn journal_of_shard<Record: Serialize + DeserializeOwned>(
+    /// A shard of that run, whose records, called `what`, `complete` adds to a journal of its own; says how far it came.
+    pub(super) fn run_shard<Record: Serialize + DeserializeOwned>(
         self,
-        (name, shard): (&str, Shard),
+        (name, what): (&str, &str),
+        shard: Shard,
         run: &Identity,
-    ) -> anyhow::Result<Journal<Record>> {
-        Ok(Journal::resume(&self.path.join(format!("{name}.{shard}")), run)?)
+        console: Console,
+        complete: impl FnOnce(&mut Journal<Record>) -> anyhow::Result<Progress>,
+    ) -> anyhow::Result<Outcome> {
+        claim(self.path)?;
+        let mut journal = Journal::resume(&self.path.join(format!("{name}.{shard}")), run)?;
+        tell_journal(&journal, console);
+        let Progress { done, goal } = complete(&mut journal)?;
+        let part = shard.to_string().replace("-of-", "/");
+        let (outcome, next) = if done < goal {
+            (Outcome::Interrupted, "the same command goes on")
+        } else {
+            (Outcome::Done, "without --shard all are gathered")
+        };
+        console.note(&format!("shard {part}: {done} of {goal} {what} are in {}; {next}", self.path.display()));
+        Ok(outcome)
     }
 
     /// The journals of the shards of a run.
@@ -72,24 +88,17 @@ impl ReportFolder<'_> {
 }
 
 /// Tells what of a journal is not as it should be.
-pub(super) fn tell_journal<Record: Serialize + DeserializeOwned>(journal: &Journal<Record>, console: Console) {
+fn tell_journal<Record: Serialize + DeserializeOwned>(journal: &Journal<Record>, console: Console) {
     if !journal.is_locked() {
         console.note("the file system of the journal has no locks: let one run at a time write into it");
     }
     let instructions: Vec<&str> = journal.instructions().iter().map(String::as_str).collect();
     if instructions.len() > 1 {
         console.note(&format!(
-            "networks were sampled with instructions of several kinds ({}): the last digits may differ from those of one machine",
+            "the journals were written with instructions of several kinds ({}): the last digits may differ from those of one machine",
             instructions.join(", ")
         ));
     }
-}
-
-/// What to say of a shard.
-pub(super) fn shard_done((done, goal): (usize, usize), (what, shard): (&str, Shard), folder: &Path) -> String {
-    let shard = shard.to_string().replace("-of-", "/");
-    let next = if done < goal { "the same command goes on" } else { "without --shard all are gathered" };
-    format!("shard {shard}: {done} of {goal} {what} are in {}; {next}", folder.display())
 }
 
 /// Writes a file of the folder.

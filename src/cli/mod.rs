@@ -27,6 +27,7 @@ mod predict;
 mod prose;
 mod recommend;
 mod report;
+mod resume;
 mod sampling;
 mod schemes;
 mod settings;

@@ -1,9 +1,11 @@
 //! `sigprop phase`: a map of where a network can be trained.
 
+use std::iter;
+
 use crate::{
-    phase,
-    phase::Axis,
+    phase::{Axis, Map, Phase, PhaseError},
     report::{Picture, edges_rows, phase_json, phase_rows, phase_table},
+    schemes::Scheme,
 };
 use anyhow::bail;
 use clap::Args;
@@ -12,10 +14,11 @@ use super::{
     Outcome,
     caveats::write_caveats,
     console::Console,
-    description::{AverageArguments, DescriptionArguments},
+    description::{AverageArguments, Described, DescriptionArguments, identity},
     model::SchemeArguments,
     output::{DataArguments, Format},
     plot::PlotArguments,
+    resume::{Items, ResumeArguments},
 };
 
 /// Map where a network can be trained, over two of its numbers.
@@ -44,7 +47,8 @@ Per cell (--format csv):
                           goes; blank: stands still, or does not settle
   token_correlation       after the last block
   failures, verdict       what `sigprop predict --fail-on` knows; rule: what triggered it
-Edges lie where a failure begins, found by bisection between cells.
+Edges lie where a failure begins. They are found by bisection between cells once all cells are known:
+the run that gathers shards finds them.
 
 Examples:
   sigprop phase --layers 192 --x weight-gain=0.2..5 --y branch-scale=0.05..2 --plot map.svg
@@ -52,7 +56,10 @@ Examples:
   sigprop phase mlp --layers 400 --activation tanh --scheme lecun \\
           --x weight-gain=0.8..2:25:linear --y bias-std=0..0.5
   sigprop phase --norm-placement post --scheme xavier --x weight-gain=0.5..2 --y layers=4..1000
-  sigprop phase --scheme dslm --x k=0.5..4 --y alpha=0.5..1.5 --edges --format csv"
+  sigprop phase --scheme dslm --x k=0.5..4 --y alpha=0.5..1.5 --edges --format csv
+  sigprop phase gpt2 --x weight-gain=1..8 --y layers=4..96 --resume map   goes on after a kill
+  sigprop phase gpt2 --x weight-gain=1..8 --y layers=4..96 --resume map --shard 2/4
+                                           a quarter of the cells, on another machine"
 )]
 pub(crate) struct Arguments {
     #[command(flatten)]
@@ -82,6 +89,9 @@ pub(crate) struct Arguments {
 
     #[command(flatten)]
     plot: PlotArguments,
+
+    #[command(flatten)]
+    resume: ResumeArguments,
 }
 
 impl Arguments {
@@ -93,7 +103,7 @@ impl Arguments {
         if self.edges && !matches!(format, Format::Rows(_)) {
             bail!("--edges: expected --format csv, jsonl or md; tables and JSON have cells and edges");
         }
-        let axes = [self.x, self.y];
+        let axes = [self.x.clone(), self.y.clone()];
         for axis in &axes {
             if self.description.shape.gives(&axis.name) {
                 bail!("--{} is given and varied; expected one of both", axis.name);
@@ -102,21 +112,31 @@ impl Arguments {
         self.plot.claim()?;
         let setting = &described.setting;
         let scheme = self.scheme.scheme(setting.architecture.scheme.as_deref())?;
-        let cells = axes.iter().map(|axis| axis.points).product();
-        let bar = console.progress("[{bar:40}] {pos}/{len} cells, {eta} left", cells, 0);
-        let map = phase(setting, &scheme, &axes, &|| bar.inc(1));
-        bar.finish_and_clear();
-        let map = map?;
+        let map = Map::new(setting, &scheme, &axes)?;
+        let places = map.places();
+        let axes = axes.iter().zip(["x", "y"]).map(|(axis, name)| (name, axis.to_string()));
+        let run = iter::once(("scheme", scheme.to_string())).chain(axes).chain(identity(setting)).collect();
+        let cells = Items { what: "cells", count: places.len(), side_by_side: true, run };
+        self.resume.run(&cells, &|index| map.outcome(places[index]), console, |outcomes, cancelled| {
+            match map.phase(outcomes, cancelled) {
+                Err(PhaseError::Cancelled) => return Ok(Outcome::Interrupted),
+                found => self.write(&described, &scheme, &found?, console)?,
+            }
+            Ok(Outcome::Done)
+        })
+    }
+
+    fn write(&self, described: &Described, scheme: &Scheme, map: &Phase, console: Console) -> anyhow::Result<()> {
         let title = format!("{}, scheme {scheme}", described.title());
-        self.plot.draw(console, || Picture::of_phase(&title, &map))?;
-        console.emit(self.data.output.as_ref(), |out| match format {
+        self.plot.draw(console, || Picture::of_phase(&title, map))?;
+        console.emit(self.data.output.as_ref(), |out| match self.data.format() {
             Format::Table => {
                 writeln!(out, "{title}\n")?;
-                phase_table(&map, out)
+                phase_table(map, out)
             }
-            Format::Rows(format) if self.edges => edges_rows(&map).write(format, out),
-            Format::Rows(format) => phase_rows(&map).write(format, out),
-            Format::Json => phase_json(&described.title(), &scheme.to_string(), &map, out),
+            Format::Rows(format) if self.edges => edges_rows(map).write(format, out),
+            Format::Rows(format) => phase_rows(map).write(format, out),
+            Format::Json => phase_json(&described.title(), &scheme.to_string(), map, out),
         })?;
         let used = map.cells.iter().filter(|cell| cell.outcome.as_ref().is_ok_and(|point| !point.caveats.is_empty()));
         match used.count() {
@@ -127,6 +147,6 @@ impl Arguments {
             )),
         }
         console.tell(|out, _| write_caveats(&described.caveats, console, out));
-        Ok(Outcome::Done)
+        Ok(())
     }
 }

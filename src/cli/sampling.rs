@@ -101,7 +101,7 @@ pub(super) fn cancellation(console: Console) -> Arc<AtomicBool> {
         }
     });
     if let Err(error) = handler {
-        console.note(&format!("Ctrl-C will lose what was sampled: {error}"));
+        console.note(&format!("Ctrl-C will end the run at once, without a report: {error}"));
     }
     cancelled
 }

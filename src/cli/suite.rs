@@ -18,7 +18,7 @@ use sigprop_validate::{Identity, Shard};
 use super::{
     Outcome,
     console::Console,
-    folder::{ReportFolder, claim, files_in, shard_done, tell_journal, write_into},
+    folder::{ReportFolder, claim, files_in, write_into},
     hint::did_you_mean,
     output::Format,
 };
@@ -97,20 +97,14 @@ impl SuiteRun<'_> {
         }
         let cases = self.cases()?;
         if let (Some(shard), Some(folder)) = (self.shard, self.output) {
-            let mut journal = folder.journal_of_shard((JOURNAL, shard), &self.identity())?;
-            tell_journal(&journal, console);
-            let (done, goal) = self.sampled_shard(&cases, (&mut journal, shard), console)?;
-            console.note(&shard_done((done, goal), ("cases", shard), folder.path));
-            return Ok(if done < goal { Outcome::Interrupted } else { Outcome::Done });
+            let sample = |journal: &mut _| self.sampled_shard(&cases, (journal, shard), console);
+            return folder.run_shard((JOURNAL, "cases"), shard, &self.identity(), console, sample);
         }
         let predicted = cases.iter().map(|case| case.predict().with_context(|| title(case)));
         let predicted = predicted.collect::<anyhow::Result<Vec<Predicted>>>()?;
         let (mut journal, samples) = (None, self.observed.is_empty());
         let (origin, runs) = if samples {
-            journal = self.output.map(|folder| folder.journal(JOURNAL, &self.identity())).transpose()?;
-            if let Some(journal) = &journal {
-                tell_journal(journal, console);
-            }
+            journal = self.output.map(|folder| folder.journal(JOURNAL, &self.identity(), console)).transpose()?;
             self.sampled((&cases, &predicted), journal.as_mut(), console)?
         } else {
             self.earlier(&cases, &predicted)?

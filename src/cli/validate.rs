@@ -22,7 +22,7 @@ use crate::{
 use anyhow::Context;
 use clap::{Arg, Args};
 use sigprop_stack::{GIBIBYTE, Stack};
-use sigprop_validate::{Journal, MeasureError, Measurement, Progress, Replicate, Settings, Shard, Target};
+use sigprop_validate::{MeasureError, Measurement, Settings, Shard, Target};
 
 use super::{
     Outcome,
@@ -30,7 +30,7 @@ use super::{
     console::Console,
     curve::CurveArguments,
     export::drawn,
-    folder::{ReportFolder, claim, shard_done, tell_journal, write_into},
+    folder::{ReportFolder, claim, write_into},
     model::{ModelArguments, Network},
     output::{Format, FormatArguments, SiteChoice},
     parse::{self, Seeds, Threads},
@@ -283,10 +283,8 @@ impl Arguments {
         console: Console,
     ) -> anyhow::Result<Outcome> {
         let settings = self.settings();
-        let mut journal = self.journal(&network.stack, &settings)?;
-        if let Some(journal) = &journal {
-            tell_journal(journal, console);
-        }
+        let identity = settings.identity(&stack_hash(&network.stack));
+        let mut journal = self.folder().map(|folder| folder.journal(JOURNAL, &identity, console)).transpose()?;
         let measurement = match sample(&network.stack, &settings, journal.as_mut(), console) {
             Err(MeasureError::Cancelled) => {
                 console.error("interrupted before the first replicate was done");
@@ -327,15 +325,10 @@ impl Arguments {
         (folder, shard): (ReportFolder, Shard),
         console: Console,
     ) -> anyhow::Result<Outcome> {
-        claim(folder.path)?;
         let settings = self.settings();
         let identity = settings.identity(&stack_hash(stack));
-        let mut journal = folder.journal_of_shard((JOURNAL, shard), &identity)?;
-        tell_journal(&journal, console);
-        let Progress { done, goal } = sample_shard(stack, &settings, (&mut journal, shard), console)?;
-        let is_whole = done == goal;
-        console.note(&shard_done((done, goal), ("networks", shard), folder.path));
-        Ok(if is_whole { Outcome::Done } else { Outcome::Interrupted })
+        let sample = |journal: &mut _| Ok(sample_shard(stack, &settings, (journal, shard), console)?);
+        folder.run_shard((JOURNAL, "networks"), shard, &identity, console, sample)
     }
 
     /// Where the report goes.
@@ -366,12 +359,6 @@ impl Arguments {
                 replicates: self.max_replicates.unwrap_or(MOST_REPLICATES),
             }),
         }
-    }
-
-    /// Where replicates are kept until the run has ended.
-    fn journal(&self, stack: &Stack, settings: &Settings) -> anyhow::Result<Option<Journal<Replicate>>> {
-        let identity = settings.identity(&stack_hash(stack));
-        self.folder().map(|folder| folder.journal(JOURNAL, &identity)).transpose()
     }
 
     fn write(

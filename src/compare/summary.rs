@@ -14,6 +14,7 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
 use sigprop_stack::{Number, Quantity, SiteRow, Stack};
 
 use crate::Prediction;
@@ -25,7 +26,7 @@ use crate::verdict::{FORMATS, Format, NARROW_FORMATS, Profile, Shape, Spread, Ve
 pub const MARGIN_FORMATS: [Format; 4] = [FORMATS[0], FORMATS[1], NARROW_FORMATS[0], NARROW_FORMATS[1]];
 
 /// A variance from one end of a stream to the other.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Growth {
     /// ln of the factor; −∞ where it becomes exactly zero.
     pub ln_total: f64,
@@ -46,7 +47,7 @@ impl Growth {
 }
 
 /// The tensor with the largest gradient norm.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct WorstTensor {
     /// Its name.
     pub tensor: String,
@@ -55,7 +56,7 @@ pub struct WorstTensor {
 }
 
 /// What a prediction comes down to.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
     /// Variance of the stream.
     pub forward: Growth,

@@ -1,6 +1,6 @@
 //! What is varied: its name, from where to where, and where a prediction is made.
 
-use std::str::FromStr;
+use std::{fmt, str::FromStr};
 
 /// Predictions along an axis unless it is said.
 const POINTS: usize = 17;
@@ -70,6 +70,15 @@ impl FromStr for Axis {
     }
 }
 
+/// As it is read.
+impl fmt::Display for Axis {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, low, high, points, is_log } = self;
+        let linear = if *is_log { "" } else { ":linear" };
+        write!(out, "{name}={low}..{high}:{points}{linear}")
+    }
+}
+
 impl Axis {
     /// The values that are looked at, ascending; whole numbers if `is_whole`.
     pub(super) fn values(&self, is_whole: bool) -> Vec<f64> {
@@ -107,6 +116,9 @@ mod tests {
         }
         assert_eq!(axis("a=0.1..0.3:3:linear").values(false), [0.1, 0.2, 0.3]);
         assert_eq!(axis("a=-1..1:3").values(false), [-1.0, 0.0, 1.0]);
+        for text in ["a=0.1..10:5", "a=0.1..0.3:3:linear", "a=-1..1:17:linear"] {
+            assert_eq!(axis(text).to_string(), text);
+        }
     }
 
     #[test]

@@ -15,6 +15,7 @@
 //! Schoenholz et al. 2017 (arXiv 1611.01232), equations 9 to 12: the depth scales ξ_c of correlations, which diverges
 //! on the edge of chaos, and ξ_∇ of gradients; a network can be trained as long as it is not much deeper.
 
+use serde::{Deserialize, Serialize};
 use sigprop_stack::{Quantity, SiteRow};
 
 use crate::verdict::{Profile, rate};
@@ -29,7 +30,7 @@ const STILL: f64 = 1e-9;
 const FLAT: f64 = 1e-9;
 
 /// Over how many blocks something changes by a factor of e; none where it does not change.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct DepthScales {
     /// The variance of the stream; negative where it falls.
     pub forward: Option<f64>,

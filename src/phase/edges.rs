@@ -4,12 +4,14 @@
 //!
 //! Lorensen & Cline 1987, in two dimensions; where two opposite corners of a square fail they are joined.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::atomic::{AtomicBool, Ordering},
+};
 
 use rayon::prelude::*;
 
-use super::{Cell, Map, Place};
-use crate::assemble::AssembleError;
+use super::{Cell, Map, PhaseError, Place};
 use crate::verdict::Failure;
 
 /// Halvings of the side of a cell.
@@ -35,20 +37,20 @@ struct Side {
 }
 
 /// The regions of all failures that occur.
-pub(super) fn regions(map: &Map, cells: &[Cell]) -> Result<Vec<Region>, AssembleError> {
+pub(super) fn regions(map: &Map, cells: &[Cell], cancelled: &AtomicBool) -> Result<Vec<Region>, PhaseError> {
     let regions = Failure::ALL.into_iter().filter_map(|failure| {
         let fails = |cell: &Cell| cell.outcome.as_ref().ok().map(|point| point.fails(failure));
         let fails: Vec<Option<bool>> = cells.iter().map(fails).collect();
-        fails.contains(&Some(true)).then(|| region(map, failure, fails))
+        fails.contains(&Some(true)).then(|| region(map, failure, fails, cancelled))
     });
     regions.collect()
 }
 
-fn region(map: &Map, failure: Failure, fails: Vec<Option<bool>>) -> Result<Region, AssembleError> {
+fn region(map: &Map, failure: Failure, fails: Vec<Option<bool>>, cancelled: &AtomicBool) -> Result<Region, PhaseError> {
     let mut squares = Squares::new(&map.values, fails);
     let crossed = squares.crossed();
-    let found: Vec<Result<Place, AssembleError>> =
-        crossed.par_iter().map(|(side, fails, holds)| bisect(map, failure, side.axis, *fails, *holds)).collect();
+    let find = |(side, fails, holds): &(Side, _, _)| bisect(map, failure, side.axis, [*fails, *holds], cancelled);
+    let found: Vec<Result<Place, PhaseError>> = crossed.par_iter().map(find).collect();
     for ((side, ..), place) in crossed.into_iter().zip(found) {
         squares.crossings.insert(side, place?);
     }
@@ -62,16 +64,18 @@ fn bisect(
     map: &Map,
     failure: Failure,
     axis: usize,
-    fails: [usize; 2],
-    holds: [usize; 2],
-) -> Result<Place, AssembleError> {
-    let place = |[column, row]: [usize; 2]| [map.values[0][column], map.values[1][row]];
-    let (mut inside, mut outside) = (place(fails), place(holds));
+    cells: [[usize; 2]; 2],
+    cancelled: &AtomicBool,
+) -> Result<Place, PhaseError> {
+    let [mut inside, mut outside] = cells.map(|[column, row]| [map.values[0][column], map.values[1][row]]);
     let is_whole = map.knobs[axis].is_whole();
     for _ in 0..HALVINGS {
         let ends = [inside[axis], outside[axis]];
         if is_whole && (ends[1] - ends[0]).abs() < 1.5 {
             break;
+        }
+        if cancelled.load(Ordering::Relaxed) {
+            return Err(PhaseError::Cancelled);
         }
         let mut middle = inside;
         middle[axis] = map.axes[axis].between(ends, 0.5);

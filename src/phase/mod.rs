@@ -19,7 +19,10 @@ mod knob;
 #[cfg(test)]
 mod tests;
 
+use std::sync::atomic::AtomicBool;
+
 use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
 use sigprop_stack::Stack;
 
 use crate::assemble::{AssembleError, assemble};
@@ -57,8 +60,11 @@ pub struct Cell {
     pub outcome: Result<Point, SchemeError>,
 }
 
+/// What the network of a cell does, or why there is no such network.
+type Outcome = Result<Point, SchemeError>;
+
 /// What a prediction comes down to.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Point {
     /// Over how many blocks things change.
     pub scales: DepthScales,
@@ -121,6 +127,9 @@ pub enum PhaseError {
     /// There is no such network.
     #[error(transparent)]
     Assemble(#[from] AssembleError),
+    /// It was ended early.
+    #[error("cancelled before all edges were found")]
+    Cancelled,
 }
 
 /// Predicts a network over two of its numbers. `done` is called after every cell.
@@ -143,24 +152,22 @@ pub fn phase(
     done: &(dyn Fn() + Sync),
 ) -> Result<Phase, PhaseError> {
     let map = Map::new(setting, scheme, axes)?;
-    let [columns, rows] = &map.values;
-    let places: Vec<Place> = rows.iter().flat_map(|y| columns.iter().map(|x| [*x, *y])).collect();
-    let cells: Vec<Result<Cell, AssembleError>> = places
+    let outcomes: Vec<Result<Outcome, AssembleError>> = map
+        .places()
         .into_par_iter()
         .map(|at| {
-            let cell = map.outcome(at).map(|outcome| Cell { at, outcome });
+            let outcome = map.outcome(at);
             done();
-            cell
+            outcome
         })
         .collect();
     // The first error, whichever thread met another one before.
-    let cells = cells.into_iter().collect::<Result<Vec<Cell>, AssembleError>>()?;
-    let regions = edges::regions(&map, &cells)?;
-    Ok(Phase { axes: axes.clone(), values: map.values, cells, regions })
+    let outcomes = outcomes.into_iter().collect::<Result<Vec<Outcome>, AssembleError>>()?;
+    map.phase(outcomes, &AtomicBool::new(false))
 }
 
 /// A network with two numbers open.
-struct Map<'a> {
+pub(crate) struct Map<'a> {
     setting: &'a Setting,
     scheme: &'a Scheme,
     axes: &'a [Axis; 2],
@@ -169,7 +176,7 @@ struct Map<'a> {
 }
 
 impl<'a> Map<'a> {
-    fn new(setting: &'a Setting, scheme: &'a Scheme, axes: &'a [Axis; 2]) -> Result<Self, PhaseError> {
+    pub(crate) fn new(setting: &'a Setting, scheme: &'a Scheme, axes: &'a [Axis; 2]) -> Result<Self, PhaseError> {
         let [x, y] = axes;
         if x.name == y.name {
             return Err(PhaseError::Same { name: x.name.clone() });
@@ -202,6 +209,20 @@ impl<'a> Map<'a> {
         Ok(())
     }
 
+    /// Those of the cells, for every value of y those of x.
+    pub(crate) fn places(&self) -> Vec<Place> {
+        let [columns, rows] = &self.values;
+        rows.iter().flat_map(|y| columns.iter().map(|x| [*x, *y])).collect()
+    }
+
+    /// The map of what the network does at all places, with its edges, which are predicted here unless `cancelled`.
+    pub(crate) fn phase(&self, outcomes: Vec<Outcome>, cancelled: &AtomicBool) -> Result<Phase, PhaseError> {
+        let cells = self.places().into_iter().zip(outcomes);
+        let cells: Vec<Cell> = cells.map(|(at, outcome)| Cell { at, outcome }).collect();
+        let regions = edges::regions(self, &cells, cancelled)?;
+        Ok(Phase { axes: self.axes.clone(), values: self.values.clone(), cells, regions })
+    }
+
     /// The knobs with their values at a place.
     fn knobs(&self, at: Place) -> impl Iterator<Item = (Knob, f64)> {
         self.knobs.into_iter().zip(at)
@@ -229,7 +250,7 @@ impl<'a> Map<'a> {
     }
 
     /// What the network does at a place.
-    fn outcome(&self, at: Place) -> Result<Result<Point, SchemeError>, AssembleError> {
+    pub(crate) fn outcome(&self, at: Place) -> Result<Outcome, AssembleError> {
         let scheme = match self.scheme(at) {
             Ok(scheme) => scheme,
             Err(error) => return Ok(Err(error)),

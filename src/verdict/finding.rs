@@ -1,11 +1,13 @@
 //! One statement about a network: what it is about, how bad it is, and the rule that says so.
 
-use serde::{Serialize, Serializer};
+use std::fmt;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
 
 use super::{Failure, Trend};
 
 /// How bad a finding is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Severity {
     /// As it should be.
@@ -50,7 +52,7 @@ pub enum Kind {
 }
 
 /// One statement about the network.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Finding {
     /// What it is about.
     pub kind: Kind,
@@ -77,27 +79,62 @@ impl Finding {
 }
 
 /// Its name in JSON: `forward_explodes`, `collapse` …
+impl fmt::Display for Kind {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Self::Forward(trend) => return write!(out, "forward_{}", trend.name()),
+            Self::Backward(trend) => return write!(out, "backward_{}", trend.name()),
+            Self::Collapse => "collapse",
+            Self::Distinct => "distinct",
+            Self::EntropyCollapse => "entropy_collapse",
+            Self::Attends => "attends",
+            Self::Uneven => "uneven",
+            Self::Even => "even",
+            Self::NoGradient => "no_gradient",
+            Self::Overflow => "overflow",
+            Self::Underflow => "underflow",
+            Self::SquaresOverflow => "squares_overflow",
+            Self::InRange => "in_range",
+        })
+    }
+}
+
+/// By name.
 impl Serialize for Kind {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self {
-            Self::Forward(trend) => serializer.collect_str(&format_args!("forward_{}", trend.name())),
-            Self::Backward(trend) => serializer.collect_str(&format_args!("backward_{}", trend.name())),
-            Self::Collapse => serializer.serialize_str("collapse"),
-            Self::Distinct => serializer.serialize_str("distinct"),
-            Self::EntropyCollapse => serializer.serialize_str("entropy_collapse"),
-            Self::Attends => serializer.serialize_str("attends"),
-            Self::Uneven => serializer.serialize_str("uneven"),
-            Self::Even => serializer.serialize_str("even"),
-            Self::NoGradient => serializer.serialize_str("no_gradient"),
-            Self::Overflow => serializer.serialize_str("overflow"),
-            Self::Underflow => serializer.serialize_str("underflow"),
-            Self::SquaresOverflow => serializer.serialize_str("squares_overflow"),
-            Self::InRange => serializer.serialize_str("in_range"),
-        }
+        serializer.collect_str(self)
+    }
+}
+
+/// By name.
+impl<'de> Deserialize<'de> for Kind {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let name = String::deserialize(deserializer)?;
+        let found = Self::all().find(|kind| kind.to_string() == name);
+        found.ok_or_else(|| D::Error::custom(format!("expected a kind of finding, got {name}")))
     }
 }
 
 impl Kind {
+    /// All of them.
+    fn all() -> impl Iterator<Item = Self> {
+        let others = [
+            Self::Collapse,
+            Self::Distinct,
+            Self::EntropyCollapse,
+            Self::Attends,
+            Self::Uneven,
+            Self::Even,
+            Self::NoGradient,
+            Self::Overflow,
+            Self::Underflow,
+            Self::SquaresOverflow,
+            Self::InRange,
+        ];
+        let trends = Trend::ALL.into_iter().flat_map(|trend| [Self::Forward(trend), Self::Backward(trend)]);
+        trends.chain(others)
+    }
+
     pub(super) fn failure(self) -> Option<Failure> {
         match self {
             Self::Forward(Trend::Explodes) | Self::Backward(Trend::Explodes) => Some(Failure::Explosion),
@@ -116,5 +153,23 @@ impl Kind {
             | Self::SquaresOverflow
             | Self::InRange => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn kinds_are_read_as_they_are_written() {
+        for kind in Kind::all() {
+            let text = serde_json::to_string(&kind).expect("a name");
+            assert_eq!(serde_json::from_str::<Kind>(&text).expect("its name"), kind);
+        }
+        let names: BTreeSet<String> = Kind::all().map(|kind| kind.to_string()).collect();
+        assert_eq!(names.len(), Kind::all().count());
+        assert!(serde_json::from_str::<Kind>("\"other\"").is_err());
     }
 }

@@ -5,13 +5,13 @@
 //! A network with a failure cannot be trained as it is, one with a warning can, with the care that the warning names.
 //! A notice changes nothing: an adaptive optimiser with a warm-up, as Transformers are trained with, absorbs it.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::{Finding, Kind, Severity, Trend, factor};
 use crate::numerals::short;
 
 /// Whether a network can be trained.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Grade {
     /// As it is.

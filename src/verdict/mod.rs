@@ -13,7 +13,7 @@ mod gradients;
 mod profile;
 mod trend;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use sigprop_stack::{Component, Node, Number, Op, Quantity, Stack};
 
 use crate::Prediction;
@@ -34,7 +34,7 @@ pub(crate) use trend::rate;
 const EMBEDDINGS: &str = "embeddings";
 
 /// What the float ranges depend on beside the moments.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shape {
     /// Features of a token.
     pub width: usize,
@@ -101,7 +101,7 @@ impl Failure {
 }
 
 /// Everything there is to say.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Verdict {
     /// Whether the network can be trained.
     pub grade: Grade,

@@ -37,6 +37,9 @@ pub enum Trend {
 }
 
 impl Trend {
+    /// All of them.
+    pub(super) const ALL: [Self; 5] = [Self::Explodes, Self::Vanishes, Self::Grows, Self::Decays, Self::Healthy];
+
     /// Name in JSON.
     pub(super) fn name(self) -> &'static str {
         match self {

@@ -1,5 +1,5 @@
 //! What a run has done, on disk as it comes: what a run that was ended at any moment goes on from. A record is of a
-//! replicate of one network, or of a case of a suite.
+//! replicate of one network, of a case of a suite, of a cell of a phase map or of a scheme of a comparison.
 //!
 //! ```text
 //! sigprop-journal 3\n                             name and version of the format
@@ -23,7 +23,7 @@ use std::{
 
 use serde::{Serialize, de::DeserializeOwned};
 
-use crate::vectorised::instruction_set;
+use crate::{shard::Shard, vectorised::instruction_set};
 
 /// First line of every journal.
 const FORMAT: &str = "sigprop-journal 3";
@@ -164,6 +164,13 @@ impl<Record: Serialize + DeserializeOwned> Journal<Record> {
     /// Whether it holds a record.
     pub fn holds(&self, index: usize) -> bool {
         self.held.contains_key(&index)
+    }
+
+    /// Of so many records those of a part that it lacks, and how many of the part it holds.
+    pub fn lacking(&self, shard: Shard, count: usize) -> (Vec<usize>, usize) {
+        let records = (0..count).filter(|&index| shard.has(index));
+        let (held, lacking): (Vec<usize>, Vec<usize>) = records.partition(|&index| self.holds(index));
+        (lacking, held.len())
     }
 
     /// How many records it holds.

@@ -79,9 +79,8 @@ pub(crate) fn complete(
     sample: &(dyn Fn(usize) -> Option<Replicate> + Sync),
     progress: &(dyn Fn(Progress) + Sync),
 ) -> Result<Progress, JournalError> {
-    let goal = (0..replicates).filter(|&index| shard.has(index)).count();
-    let lacking: Vec<usize> = (0..replicates).filter(|&index| shard.has(index) && !journal.holds(index)).collect();
-    let state = Mutex::new((journal, Progress { done: goal - lacking.len(), goal }, None));
+    let (lacking, done) = journal.lacking(shard, replicates);
+    let state = Mutex::new((journal, Progress { done, goal: done + lacking.len() }, None));
     side_by_side(&lacking, pools, sample, &|index, sampled| {
         let (journal, so_far, failure) = &mut *state.lock().expect("only progress could panic under the lock");
         if failure.is_none() {

@@ -574,6 +574,7 @@ def compare(
     grading: Literal["coarse", "fine", "finest", "all"] | None = None,
     plot: Path | None = None,
     report: Path | None = None,
+    resume: Path | None = None,
     progress: bool = False,
 ) -> Comparison:
     """Compare initialisation schemes on one network.
@@ -659,6 +660,9 @@ def compare(
         report: Also write a report that a browser shows without any network: verdict, curves to be
             zoomed and read, tables to be filtered and sorted, formulas with their sources, and
             command, stack and plan to be saved as JSON
+        resume: Keep every prediction in a journal in this folder until all are done. After Ctrl-C,
+            a kill or a power failure the same command goes on with what is there, and its output is
+            the same as if it had not been ended
         progress: Show how far it is, with tqdm.
 
     Raises:
@@ -857,6 +861,7 @@ def phase(
     seed: int | None = None,
     theory: Literal["finite-width", "mean-field"] | None = None,
     grading: Literal["coarse", "fine", "finest", "all"] | None = None,
+    resume: Path | None = None,
     plot: Path | None = None,
     progress: bool = False,
 ) -> PhaseMap:
@@ -883,7 +888,8 @@ def phase(
                               goes; blank: stands still, or does not settle
       token_correlation       after the last block
       failures, verdict       what `sigprop predict --fail-on` knows; rule: what triggered it
-    Edges lie where a failure begins, found by bisection between cells.
+    Edges lie where a failure begins. They are found by bisection between cells once all cells are known:
+    the run that gathers shards finds them.
 
     Args:
         model: A Hugging Face config.json (`-` reads it from standard input), a preset (see `sigprop
@@ -953,6 +959,9 @@ def phase(
         theory: Which terms are followed
         grading: How many positions are followed, where they differ [default: so many that more of
             them change little; -v tells]
+        resume: Keep every prediction in a journal in this folder until all are done. After Ctrl-C,
+            a kill or a power failure the same command goes on with what is there, and its output is
+            the same as if it had not been ended
         plot: Also draw the map: where failures are, and the edges where they begin; *.svg, *.png or
             *.pdf
         progress: Show how far it is, with tqdm.

@@ -10,7 +10,9 @@ use crate::{
     suite::{Case, Look, Predicted, Run, Sample, Scores, score},
 };
 use anyhow::Context;
-use sigprop_validate::{Journal, MeasureError, Measurement, Settings, Shard, Target, measure, measure_softmax};
+use sigprop_validate::{
+    Journal, MeasureError, Measurement, Progress, Settings, Shard, Target, measure, measure_softmax,
+};
 
 use super::{SuiteRun, count, title};
 use crate::cli::{console::Console, folder::claim, sampling::cancellation};
@@ -66,20 +68,17 @@ impl SuiteRun<'_> {
         Ok((origin, runs))
     }
 
-    /// The cases of a shard, into its journal alone, up to an interruption; how many of how many that holds.
+    /// The cases of a shard, into its journal alone, up to an interruption.
     pub(super) fn sampled_shard(
         &self,
         cases: &[Case],
         (journal, shard): (&mut Journal<Measurement>, Shard),
         console: Console,
-    ) -> anyhow::Result<(usize, usize)> {
+    ) -> anyhow::Result<Progress> {
         let cancelled = cancellation(console);
-        let records = (0..cases.len() * self.seeds.len()).filter(|&record| shard.has(record));
-        let records: Vec<usize> = records.collect();
-        let lacking: Vec<usize> = records.iter().copied().filter(|&record| !journal.holds(record)).collect();
-        let held = records.len() - lacking.len();
-        let bar = console.progress("[{bar:30}] {pos}/{len} cases of the shard, {eta} left: {msg}", records.len(), held);
-        let mut done = held;
+        let (lacking, mut done) = journal.lacking(shard, cases.len() * self.seeds.len());
+        let goal = done + lacking.len();
+        let bar = console.progress("[{bar:30}] {pos}/{len} cases of the shard, {eta} left: {msg}", goal, done);
         for record in lacking {
             let (number, index) = (record / cases.len(), record % cases.len());
             bar.set_message(cases[index].group);
@@ -89,7 +88,7 @@ impl SuiteRun<'_> {
             bar.inc(1);
         }
         bar.finish_and_clear();
-        Ok((done, records.len()))
+        Ok(Progress { done, goal })
     }
 
     /// A whole case; none after an interruption. Every one has random numbers of its own.

@@ -238,3 +238,103 @@ fn shards_of_a_suite_are_gathered() {
     assert_eq!(stdout(&run(&suite("--resume", &target))), expected);
     assert_eq!(contents(Path::new(&target)), contents(Path::new(&whole)));
 }
+
+/// A map over arguments of a scheme, some of which it refuses, with a picture.
+const MAP: [&str; 10] = [
+    "phase",
+    "--layers=4",
+    "--width=64",
+    "--seq-len=16",
+    "--scheme=gains:1,1,1,1,1",
+    "--x=qk=0.5..8:4",
+    "--y=ratio=-1..1:3",
+    "--causal",
+    "--format=json",
+    "--plot",
+];
+
+/// Schemes, some of which are not defined for the network, sorted, with a picture.
+const SCHEMES: [&str; 8] = [
+    "compare",
+    "--layers=4",
+    "--width=64",
+    "--seq-len=16",
+    "--schemes=all",
+    "--sort=backward",
+    "--format=json",
+    "--plot",
+];
+
+/// Runs two shards of three with `counts` items and then the whole, which predicts the third: the output, the notes and the
+/// picture are those of a single run. The last word of `run_of` is the flag of the picture; a run with `other.0` is refused.
+fn gathered(run_of: &[&str], (items, counts): (&str, [usize; 2]), other: (&str, &str)) {
+    let folder = folder();
+    let [target, picture, expected] = ["shards", "picture.svg", "expected.svg"].map(|name| path(&folder, name));
+    let of = |picture: &str, more: &[&str]| run(&[run_of, &[picture], more].concat());
+    let whole = of(&expected, &[]);
+    for (part, count) in [("3/3", counts[1]), ("1/3", counts[0]), ("1/3", counts[0])] {
+        let output = of(&picture, &["--resume", &target, "--shard", part]);
+        assert!(output.status.success() && output.stdout.is_empty(), "{}", stderr(&output));
+        let told =
+            format!("shard {part}: {count} of {count} {items} are in {target}; without --shard all are gathered");
+        assert!(stderr(&output).contains(&told), "{}", stderr(&output));
+    }
+    let journals = ["1-of-3", "3-of-3"].map(|part| format!("{items}.journal.{part}"));
+    assert_eq!(files(Path::new(&target)), journals);
+    assert!(!Path::new(&picture).exists());
+    let (flag, message) = other;
+    let refusal = of(&picture, &[flag, "--resume", &target]);
+    assert!(refused(&refusal).contains(message), "{}", stderr(&refusal));
+    assert_eq!(files(Path::new(&target)), journals);
+    let output = of(&picture, &["--resume", &target]);
+    assert_eq!(stdout(&output), stdout(&whole));
+    assert_eq!(stderr(&output), stderr(&whole));
+    assert_eq!(fs::read(&picture).expect("drawn"), fs::read(&expected).expect("drawn"));
+    assert!(files(Path::new(&target)).is_empty());
+    refused(&of(&picture, &["--shard", "1/2"]));
+}
+
+#[test]
+fn shards_of_a_map_are_gathered() {
+    gathered(&MAP, ("cells", [4, 4]), ("--uniform", "another input has left this: expected "));
+}
+
+#[test]
+fn shards_of_a_comparison_are_gathered() {
+    let count = sigprop::compare::all_schemes().len();
+    let counts = [count.div_ceil(3), count / 3];
+    let other = ("--theory=mean-field", "another theory has left this: expected MeanField, got FiniteWidth");
+    gathered(&SCHEMES, ("schemes", counts), other);
+}
+
+/// A shard and then the run that gathers are interrupted; the same command goes on to the bytes of one run.
+#[cfg(unix)]
+#[test]
+fn an_interrupted_map_goes_on() {
+    let folder = folder();
+    let target = path(&folder, "map");
+    let map = ["phase", "--layers=12", "--x=weight-gain=0.2..5:9", "--y=branch-scale=0.05..2:3"];
+    let interrupted = |more: &[&str], journal: &str| {
+        let arguments = [map.as_slice(), &["--resume", &target], more].concat();
+        let mut command = command(&arguments);
+        // Several threads would finish their cells at the same time.
+        command.env("RAYON_NUM_THREADS", "1").stdout(Stdio::piped()).stderr(Stdio::piped());
+        let child = command.spawn().expect("it starts");
+        let journal = Path::new(&target).join(journal);
+        while fs::metadata(&journal).map_or(0, |found| found.len()) < 2_000 {
+            sleep(Duration::from_millis(1));
+        }
+        interrupt(&child);
+        let output = child.wait_with_output().expect("it ends");
+        assert_eq!(output.status.code(), Some(130), "{}", stderr(&output));
+        assert!(output.stdout.is_empty());
+        stderr(&output).to_owned()
+    };
+    let told = interrupted(&["--shard", "2/2"], "cells.journal.2-of-2");
+    assert!(told.contains("of 13 cells are in ") && told.contains("the same command goes on"), "{told}");
+    let told = interrupted(&[], "cells.journal");
+    assert!(told.contains("of 27 cells; --resume ") && told.contains(" goes on"), "{told}");
+    let resumed = run(&[map.as_slice(), &["--resume", &target]].concat());
+    assert_eq!(stdout(&resumed), stdout(&run(&map)));
+    assert!(files(Path::new(&target)).is_empty());
+}
