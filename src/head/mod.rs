@@ -134,6 +134,9 @@ pub fn predict_loss(stack: &Stack, head: &Head, options: impl Into<Options>) -> 
         repeats: Repeats::of(&stack, head),
         seq_len,
     };
+    if !logits.variance.is_finite() {
+        return Err(PredictError::NotANumber { site: "head".to_owned(), quantity: "logit_variance" });
+    }
     let residual = match &own {
         Some(own) if is_tied => Residual::tied(&logits, own),
         Some(_) | None => Residual::untied(&logits),

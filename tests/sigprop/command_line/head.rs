@@ -143,3 +143,15 @@ fn routers_without_gradient_are_found() {
     assert_eq!(router["severity"], "warning");
     assert_eq!(found(LLAMA), None);
 }
+
+/// Logits of networks that explode are as far apart as the numbers say; where those end, the head is named.
+#[test]
+fn logits_that_explode_are_predicted() {
+    let predicted = |layers| {
+        let network = ["mlp", "--width=64", "--activation=relu", "--scheme=uniform:1", "--head=untied", "--vocab=8"];
+        run(&[&["predict", layers], &network[..]].concat())
+    };
+    let output = predicted("--layers=100");
+    assert!(stdout(&output).contains("e52 nats"), "{}", stdout(&output));
+    assert!(refused(&predicted("--layers=800")).contains("head: logit_variance is not a number"));
+}
