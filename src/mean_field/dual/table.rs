@@ -5,7 +5,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use sigprop_stack::Activation;
 
-use super::function::{is_odd, value_and_derivative};
+use super::function::{Degrees, is_odd, large_degrees, small_degrees, value_and_derivative};
 use super::nodes::{Nodes, Precision};
 use crate::mean_field::scalar::Scalar;
 
@@ -13,7 +13,7 @@ use crate::mean_field::scalar::Scalar;
 pub(super) const TERMS: usize = 80;
 /// Of ln σ² between two rows.
 const STEP: f64 = 1.0 / 32.0;
-/// Of ln σ²: beyond, φ is what it is at the end but for a power of σ.
+/// Of ln σ²: beyond, φ is what it is at the end but for a power of σ ([`Degrees`]).
 const ENDS: [f64; 2] = [-36.0, 27.0];
 
 /// E φ, E φ², E φ'² and E (zφ')², in this order, before the coefficients.
@@ -37,6 +37,7 @@ pub(super) struct AtScale<S> {
     /// E (zφ')².
     pub(super) slope_second: S,
     rows: [Row; 4],
+    /// Of the rows, for coefficients.
     weights: [S; 4],
     /// Derivatives of the weights by ln σ.
     slopes: [S; 4],
@@ -50,22 +51,40 @@ impl Table {
 
     /// At the variance `variance` of the argument.
     pub(super) fn at<S: Scalar>(&self, variance: S) -> AtScale<S> {
-        let [first, last] = ENDS;
-        let ln = if variance.value() > first.exp() { variance.ln().clamped(first, last) } else { S::from(first) };
+        let (ln, [root, value, derivative]) = self.inside(variance);
         let cell = (ln.value() / STEP).floor();
         let place = ln / STEP - cell;
         let (weights, slopes) = cubic(place);
         let rows = [-1, 0, 1, 2].map(|offset| self.row(cell as i64 + offset));
-        let column = |index: usize| rows.iter().zip(weights).map(|(row, weight)| weight * row[index]).sum();
+        let column = |index: usize| -> S { rows.iter().zip(weights).map(|(row, weight)| weight * row[index]).sum() };
         AtScale {
-            mean: column(0),
-            second: column(1),
-            derivative_second: column(2),
-            slope_second: column(3),
-            slopes: slopes.map(|slope| slope * (2.0 / STEP)),
+            mean: column(0) * root,
+            second: column(1) * value,
+            derivative_second: column(2) * derivative,
+            slope_second: column(3) * derivative,
+            slopes: slopes.map(|slope| slope * root * (2.0 / STEP)),
             rows,
-            weights,
+            weights: weights.map(|weight| weight * root),
         }
+    }
+
+    /// ln σ² within the table, and what φ, φ² and φ'² there are to be multiplied by.
+    fn inside<S: Scalar>(&self, variance: S) -> (S, [S; 3]) {
+        let [first, last] = ENDS;
+        let small = small_degrees(self.activation);
+        if variance.value() <= f64::MIN_POSITIVE {
+            let power = |degree: f64| S::from(if degree > 0.0 { 0.0 } else { 1.0 });
+            return (S::from(first), [power(small.value), power(small.value), power(small.derivative)]);
+        }
+        let ln = variance.ln();
+        let (end, Degrees { value, derivative }) = if ln.value() < first {
+            (first, small)
+        } else if ln.value() > last {
+            (last, large_degrees(self.activation))
+        } else {
+            return (ln, [S::from(1.0); 3]);
+        };
+        (S::from(end), [0.5 * value, value, derivative].map(|degree| ((ln - end) * degree).exp()))
     }
 
     fn row(&self, place: i64) -> Row {
@@ -125,4 +144,30 @@ fn integrated(activation: Activation, scale: f64) -> [f64; MOMENTS + TERMS] {
         row[MOMENTS..].iter_mut().step_by(2).for_each(|coefficient| *coefficient = 0.0);
     }
     row
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use approx::assert_relative_eq;
+
+    /// Far beyond the rows: small arguments see a line or a constant, large ones a power; coefficients sum to φ².
+    #[test]
+    fn moments_go_on_as_powers() {
+        let of = |activation, variance: f64| Table::new(activation).at(variance);
+        for variance in [1e-20, 1e-60, 1e-200] {
+            assert_relative_eq!(of(Activation::Tanh, variance).second, variance, max_relative = 1e-9);
+            assert_relative_eq!(of(Activation::Gelu, variance).second, 0.25 * variance, max_relative = 1e-6);
+            assert_relative_eq!(of(Activation::Sigmoid, variance).second, 0.25, max_relative = 1e-9);
+            assert_relative_eq!(of(Activation::Tanh, variance).derivative_second, 1.0, max_relative = 1e-9);
+            assert_relative_eq!(of(Activation::Tanh, variance).coefficient(1).powi(2), variance, max_relative = 1e-9);
+        }
+        for variance in [1e15, 1e60, 1e200] {
+            assert_relative_eq!(of(Activation::Gelu, variance).second, 0.5 * variance, max_relative = 1e-4);
+            assert_relative_eq!(of(Activation::Tanh, variance).second, 1.0, max_relative = 1e-4);
+            let falls = of(Activation::Tanh, variance).derivative_second * variance.sqrt();
+            assert_relative_eq!(falls, of(Activation::Tanh, 1e20).derivative_second * 1e10, max_relative = 1e-9);
+        }
+        assert_eq!(of(Activation::Tanh, 0.0).second.to_bits(), 0);
+    }
 }

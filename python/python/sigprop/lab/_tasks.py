@@ -15,14 +15,15 @@ from torch import Tensor
 from ..torch import Network
 
 BATCH = 16
-VECTORS = 512
+VECTORS = 256
 CLASSES = 8
 
 
 class Task(Protocol):
     """Batches, the loss on them, and what the loss is below which something was learned."""
 
-    target: float
+    @property
+    def target(self) -> float: ...
 
     def loss(self, network: Network, generator: torch.Generator) -> Tensor: ...
 

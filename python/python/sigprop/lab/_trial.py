@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -61,9 +61,9 @@ class Course:
 
     @property
     def final(self) -> float:
-        """The mean of the last tenth."""
+        """The mean of the last tenth; not a number before there is one."""
         last = self.losses[-max(len(self.losses) // 10, 1) :]
-        return sum(last) / len(last)
+        return sum(last) / len(last) if last else math.nan
 
     @property
     def has_learned(self) -> bool:
@@ -76,7 +76,7 @@ class Course:
             "failures": failures(self.prediction),
             "steps": len(self.losses),
             "first_loss": self.losses[0] if self.losses else None,
-            "final_loss": self.final if self.losses and self.is_finite else None,
+            "final_loss": self.final if math.isfinite(self.final) else None,
             "target": self.target,
             "has_learned": self.has_learned,
         }
@@ -87,7 +87,7 @@ def failures(prediction: Prediction) -> list[str]:
     return [finding["kind"] for finding in prediction.findings if finding["severity"] == "failure"]
 
 
-def train(trial: Trial, seed: int, device: str, told: Callable[[], None]) -> Iterator[Course]:
+def train(trial: Trial, steps: int, seed: int, device: str) -> Iterator[Course]:
     """Yields the course after every step, so that what is done is kept when it is ended."""
     generator = torch.Generator().manual_seed(seed)
     torch.manual_seed(seed)
@@ -95,10 +95,10 @@ def train(trial: Trial, seed: int, device: str, told: Callable[[], None]) -> Ite
     task = trial.task()
     course = Course(trial, predict(**trial.whole()), task.target)
     optimizer = _optimizer(network, trial)
-    every = max(trial.steps // 20, 1)
+    every = max(steps // 20, 1)
     yield course
-    for step in range(trial.steps):
-        is_looked_at = step % every == 0 or step == trial.steps - 1
+    for step in range(steps):
+        is_looked_at = step % every == 0 or step == steps - 1
         rows: list[Row] = []
         with _watched(network, rows) if is_looked_at else _unwatched():
             loss = task.loss(network, generator)
@@ -108,7 +108,6 @@ def train(trial: Trial, seed: int, device: str, told: Callable[[], None]) -> Ite
             loss.backward()  # type: ignore[no-untyped-call]
         course.rows += [{"network": trial.name, "step": step, "loss": course.losses[-1], **row,
                          "grad_norm": _norm(network, row["site"])} for row in rows]
-        told()
         yield course
         if not math.isfinite(course.losses[-1]):
             return

@@ -1,0 +1,42 @@
+"""`python -m sigprop.lab`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from . import LABS, __doc__, run
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        "python -m sigprop.lab", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="\n".join(f"{name:17} {lab.about}" for name, lab in LABS.items()),
+    )
+    parser.add_argument("lab", choices=[*LABS, "all"], metavar="LAB", help="one of those below, or all")
+    parser.add_argument("-o", "--output", default="lab", help="folder for rows, summary and picture [default: lab]")
+    parser.add_argument("--seed", type=int, default=0, help="of weights, batches and masks")
+    parser.add_argument("--device", default="cpu", help="of torch")
+    parser.add_argument("--steps", type=int, help="of every network [default: what the lab says]")
+    arguments = parser.parse_args()
+    names = list(LABS) if arguments.lab == "all" else [arguments.lab]
+    try:
+        claims = [
+            claim for name in names
+            for claim in run(name, arguments.output, arguments.seed, arguments.device, arguments.steps, _tell)
+        ]
+    except KeyboardInterrupt:
+        return 130
+    return 0 if all(claim.came_true for claim in claims) else 1
+
+
+def _tell(line: str) -> None:
+    """Lines of progress stand over each other, on a terminal."""
+    if not line.startswith("\r"):
+        print(line, flush=True)
+    elif sys.stderr.isatty():
+        print(line, end="", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,71 @@
+"""What a lab leaves behind: rows, a summary, a picture."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from ._labs import Claim
+from ._trial import Course
+
+COLUMNS = ("network", "step", "site", "loss", "variance", "token_correlation", "score_std", "grad_norm")
+
+
+def write(folder: str, lab: str, courses: Sequence[Course], claims: Sequence[Claim]) -> list[str]:
+    """Writes lab.csv, lab.json and lab.png into a folder; their paths."""
+    os.makedirs(folder, exist_ok=True)
+    paths = [os.path.join(folder, f"{lab}.{kind}") for kind in ("csv", "json", "png")]
+    with open(paths[0], "w", newline="") as file:
+        writer = csv.DictWriter(file, COLUMNS)
+        writer.writeheader()
+        for course in courses:
+            writer.writerows(course.rows)
+    summary = {
+        "lab": lab,
+        "networks": [{**course.summary(), "losses": course.losses} for course in courses],
+        "claims": [{"text": claim.text, "came_true": claim.came_true} for claim in claims],
+    }
+    with open(paths[1], "w") as file:
+        json.dump(summary, file, indent=2)
+    return paths if _draw(paths[2], courses) else paths[:2]
+
+
+def _draw(path: str, courses: Sequence[Course]) -> bool:
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        return False
+    figure = Figure(figsize=(11, 7), layout="constrained")
+    (losses, variances), (norms, correlations) = figure.subplots(2, 2)
+    for index, course in enumerate(courses):
+        color = f"C{index}"
+        losses.plot(course.losses, color=color, label=course.trial.name)
+        _stream(variances, course, "variance", color)
+        _stream(correlations, course, "token_correlation", color)
+        for step, style in _first_and_last(course):
+            norms.plot([row["grad_norm"] for row in _at(course, step) if row["grad_norm"] > 0], style, color=color)
+    losses.set(xlabel="step", ylabel="loss", yscale="log")
+    losses.legend()
+    norms.set(xlabel="block", ylabel="gradient norm (first step, last dashed)", yscale="log")
+    variances.set(xlabel="block", ylabel="variance of the stream (dots: predicted)", yscale="log")
+    correlations.set(xlabel="block", ylabel="token correlation (dots: predicted)")
+    figure.savefig(path, dpi=110)
+    return True
+
+
+def _stream(axes: Any, course: Course, quantity: str, color: str) -> None:
+    axes.plot(course.prediction[quantity], ".", color=color)
+    for step, style in _first_and_last(course):
+        axes.plot([row[quantity] for row in _at(course, step)], style, color=color)
+
+
+def _first_and_last(course: Course) -> list[tuple[int, str]]:
+    steps = sorted({row["step"] for row in course.rows})
+    return [(step, style) for step, style in zip(steps[:1] + steps[-1:], ("-", "--"), strict=False)]
+
+
+def _at(course: Course, step: int) -> list[dict[str, Any]]:
+    return [row for row in course.rows if row["step"] == step]
