@@ -42,17 +42,18 @@ def _draw(path: str, courses: Sequence[Course]) -> bool:
     (losses, variances), (norms, correlations) = figure.subplots(2, 2)
     for index, course in enumerate(courses):
         color = f"C{index}"
-        losses.plot(course.losses, color=color, label=course.trial.name)
+        # A line of one point would not be seen.
+        losses.plot(course.losses, "-" if len(course.losses) > 2 else "o", color=color, label=course.trial.name)
         _stream(variances, course, "variance", color)
         _stream(correlations, course, "token_correlation", color)
         for step, style in _first_and_last(course):
             norms.plot([row["grad_norm"] for row in _at(course, step) if row["grad_norm"] > 0], style, color=color)
-    losses.set(xlabel="step", ylabel="loss", yscale="log")
+    losses.set(xlabel="step", ylabel="loss", yscale="log", xlim=(-1, None))
     losses.legend()
     norms.set(xlabel="block", ylabel="gradient norm (first step, last dashed)", yscale="log")
     variances.set(xlabel="block", ylabel="variance of the stream (dots: predicted)", yscale="log")
     correlations.set(xlabel="block", ylabel="token correlation (dots: predicted)")
-    figure.savefig(path, dpi=110)
+    figure.savefig(path, dpi=80)
     return True
 
 
