@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import os
 from collections.abc import Sequence
 from typing import Any
@@ -25,7 +26,11 @@ def write(folder: str, lab: str, courses: Sequence[Course], claims: Sequence[Cla
             writer.writerows(course.rows)
     summary = {
         "lab": lab,
-        "networks": [{**course.summary(), "losses": course.losses} for course in courses],
+        # JSON has nothing for what is not a number.
+        "networks": [
+            {**course.summary(), "losses": [loss if math.isfinite(loss) else None for loss in course.losses]}
+            for course in courses
+        ],
         "claims": [{"text": claim.text, "came_true": claim.came_true} for claim in claims],
     }
     with open(paths[1], "w") as file:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -13,7 +13,6 @@ from torch import Tensor
 
 from .. import Prediction, predict
 from ..torch import Network, build
-from ..torch._network import Node
 from ._tasks import CLASSES, Classes, NextByte, Task
 
 # What is looked at of a network, of the stream of every block.
@@ -100,7 +99,7 @@ def train(trial: Trial, steps: int, seed: int, device: str) -> Iterator[Course]:
     for step in range(steps):
         is_looked_at = step % every == 0 or step == steps - 1
         rows: list[Row] = []
-        with _watched(network, rows) if is_looked_at else _unwatched():
+        with _watched(network, rows) if is_looked_at else nullcontext():
             loss = task.loss(network, generator)
         course.losses.append(loss.item())
         if math.isfinite(course.losses[-1]):
@@ -132,11 +131,6 @@ def _norm(network: Network, site: str) -> float:
 
 
 @contextmanager
-def _unwatched() -> Iterator[None]:
-    yield
-
-
-@contextmanager
 def _watched(network: Network, rows: list[Row]) -> Iterator[None]:
     """Takes down what flows through the sites of the stream, and the scores inside blocks."""
     sites, scores = set(network.stream_sites()), [0.0]
@@ -160,7 +154,7 @@ def _watched(network: Network, rows: list[Row]) -> Iterator[None]:
     for site, module in network.sites().items():
         if site in sites:
             hooks.append(module.register_forward_hook(at_site))
-        elif isinstance(module, Node) and site.endswith("softmax"):
+        elif site.endswith("softmax"):
             hooks.append(module.register_forward_pre_hook(at_scores))
     try:
         yield
