@@ -85,11 +85,14 @@ def initialiser(plan: Mapping[str, Any]) -> types.ModuleType:
     return _initialiser(json.dumps(plan))
 
 
-@functools.lru_cache(maxsize=8)
-def _initialiser(plan: str) -> types.ModuleType:
+def _executed(plan: str) -> types.ModuleType:
     module = types.ModuleType("sigprop_init")
     exec(_sigprop.INIT_PY.replace("@PLAN@", plan), module.__dict__)
     return module
+
+
+# Not as a decorator, whose signature tools that compare types with modules do not see.
+_initialiser = functools.lru_cache(maxsize=8)(_executed)
 
 
 @dataclass(frozen=True)
