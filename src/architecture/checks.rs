@@ -3,8 +3,8 @@
 use std::ops::RangeInclusive;
 
 use super::{
-    Activation, Architecture, ArchitectureError, DropPathSchedule, Head, Kind, NormPlacement, Parallel, Positions,
-    QkNorm, Stem,
+    Activation, Architecture, ArchitectureError, DropPathSchedule, Head, Kind, NormChoice, NormPlacement, Parallel,
+    Positions, QkNorm, Stem,
 };
 
 /// Largest size of anything but depth: products of three still fit in 64 bits with room to spare,
@@ -101,7 +101,16 @@ impl Architecture {
         let parallel = self.parallel != Parallel::None;
         let has_scales = self.skip_scale.is_some() || self.branch_scale.is_some();
         let mlp_placement = matches!(placement, NormPlacement::Pre | NormPlacement::Post);
+        let batch = self.norm == Some(NormChoice::Batchnorm);
         let contradictions = [
+            ("norm", batch && !mlp, "batchnorm in MLPs alone (sequences have layernorm or rmsnorm)", "batchnorm"),
+            (
+                "norm_placement",
+                batch && placement != NormPlacement::Pre,
+                "pre with batchnorm, which stands between linear map and activation",
+                placement.name(),
+            ),
+            ("final_norm", batch && self.final_norm == Some(true), "false with batchnorm", "true"),
             ("final_norm", !norm && self.final_norm == Some(true), "false without a norm", "true"),
             ("embedding_norm", !norm && self.embedding_norm, "false without a norm", "true"),
             ("qk_norm", !norm && self.qk_norm != QkNorm::None, "none without a norm", self.qk_norm.name()),

@@ -273,6 +273,7 @@ impl Architecture {
         let kind = match self.norm.unwrap_or(default) {
             NormChoice::Layernorm => NormKind::LayerNorm,
             NormChoice::Rmsnorm => NormKind::RmsNorm,
+            NormChoice::Batchnorm => NormKind::BatchNorm { training: false },
             NormChoice::Dyt => NormKind::Dyt { alpha },
             NormChoice::Derf => NormKind::Derf { alpha },
             NormChoice::None => return None,

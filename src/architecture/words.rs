@@ -118,6 +118,8 @@ words! {
         Layernorm = "layernorm",
         /// Over the mean square.
         Rmsnorm = "rmsnorm",
+        /// Of every feature over mean and variance of the batch, in MLPs.
+        Batchnorm = "batchnorm",
         /// A tanh of every entry in place of a norm (DyT).
         Dyt = "dyt",
         /// An erf of every entry in place of a norm (Derf).

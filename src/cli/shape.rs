@@ -53,7 +53,8 @@ pub(crate) struct ShapeArguments {
     #[arg(long, value_name = "NAME", value_parser = words::<Activation>(Activation::WORDS))]
     activation: Option<Activation>,
 
-    /// Which norm, or the function in place of one (dyt, derf) [default: layernorm; of an MLP, none].
+    /// Which norm, or the function in place of one (dyt, derf); batchnorm, over the batch, in MLPs alone [default: layernorm; of an MLP,
+    /// none].
     #[arg(long, value_name = "NAME", value_parser = words::<NormChoice>(NormChoice::WORDS))]
     norm: Option<NormChoice>,
 

@@ -234,6 +234,30 @@ impl Context<'_> {
         }
     }
 
+    /// A BatchNorm with this derivative of its map. All tokens together are the same in all networks: E y_a² and E y_a y_b stay what they
+    /// are at infinite width.
+    pub(crate) fn batch_norm(&self, jacobian: &Matrix) -> Answer {
+        let behind = jacobian * self.covariance * jacobian.transpose();
+        let level = -0.5 * behind[(U_A, U_A)];
+        let ends = 0.25 * (behind[(U_A, U_A)] + behind[(U_A, U_B)]);
+        let pair = self.r * (level + ends) + 0.5 * (behind[(U_A, R_AB)] + behind[(U_B, R_AB)]);
+        Answer {
+            entries: FourPoint::direction(self.length),
+            centred: None,
+            fixed: [0.0; 2],
+            ones: [1.0, self.r],
+            variance: Some(0.0),
+            drift: shift([level, -pair]),
+            transport: Transport {
+                radial: Affine::ISOTROPIC,
+                cross: Affine::ISOTROPIC,
+                ones: Affine::ISOTROPIC,
+                ..Transport::NONE
+            },
+            ..self.unchanged()
+        }
+    }
+
     /// An activation with these moments, of the mean share (E φ)²/E φ².
     pub(crate) fn activation(&self, moments: &EntryMoments, mean_share: f64) -> Answer {
         let n = self.x.width;

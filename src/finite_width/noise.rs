@@ -66,6 +66,19 @@ impl FourPoint {
         Self { aaaa: 3.0, aaab: 3.0 * r, aabb: 1.0 + 2.0 * (r2 + variance), aabc: r + 2.0 * r2, abcd: 3.0 * r2 }
     }
 
+    /// Of the directions of `length` tokens that sum to zero, which are alike.
+    pub(crate) fn direction(length: f64) -> Self {
+        let rest = length - 1.0;
+        let over = (rest * (rest + 2.0)).recip();
+        Self {
+            aaaa: 3.0 * rest * rest * over,
+            aaab: -3.0 * rest * over,
+            aabb: (rest * rest + 2.0) * over,
+            aabc: (2.0 - rest) * over,
+            abcd: 3.0 * over,
+        }
+    }
+
     /// Of products of independent entries.
     pub(crate) fn times(self, other: Self) -> Self {
         Self {

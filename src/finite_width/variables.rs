@@ -325,6 +325,29 @@ impl Map {
         centred
     }
 
+    /// Of a BatchNorm over `length` tokens whose input has the correlation `r`: y_a·y_b follows z_a·z_b, z = x − mean_a x, less what
+    /// changes the lengths of all; Σ_a y_a = 0.
+    pub(crate) fn batch_norm(leading: f64, r: f64, length: f64) -> Self {
+        let rest = length - 1.0;
+        // Row by row, what one of the variables moves those of the output by.
+        let moves = |by: usize| {
+            let x: [f64; VARIABLES] = std::array::from_fn(|of| f64::from(u8::from(of == by)));
+            let with_others = |own: f64, row: f64| 0.5 * r * (own + x[U]) + row;
+            let row = |own: f64, row: f64| (own + rest * with_others(own, row)) / length;
+            let [row_a, row_b, all] = [row(x[U_A], x[R_A]), row(x[U_B], x[R_B]), row(x[U], x[R])];
+            let factor = length / ((length + 1.0) * (1.0 - r));
+            let level = |own: f64, row: f64| factor * (own - 2.0 * row + 2.0 * all - x[U]);
+            let (u_a, u_b) = (level(x[U_A], row_a), level(x[U_B], row_b));
+            let pair = 0.5 * r * (x[U_A] + x[U_B]) + x[R_AB];
+            let product = factor * (pair - row_a - row_b + all + (x[U] - all) / rest);
+            let of_row = |own: f64| -0.5 * own / rest;
+            [u_a, u_b, product + 0.5 * (u_a + u_b) / rest, of_row(u_a), of_row(u_b), 0.0, 0.0]
+        };
+        let columns: [[f64; VARIABLES]; VARIABLES] = std::array::from_fn(moves);
+        let jacobian = DMatrix::from_fn(VARIABLES, VARIABLES, |row, column| columns[column][row]);
+        Self { jacobian, ..Self::same(leading, [0.0; 2]) }
+    }
+
     /// Of what changes nothing of the variables, which have these means.
     pub(crate) fn same(leading: f64, means: [f64; 2]) -> Self {
         let hessians = vec![DMatrix::zeros(VARIABLES, VARIABLES); VARIABLES];
@@ -349,6 +372,11 @@ impl Gain {
     /// Of what lets no gradient through.
     fn of_nothing(count: usize) -> Self {
         Self { ln_own: Quadratic::constant(0.0, count), cosine: Quadratic::constant(0.0, count), leading: 0.0 }
+    }
+
+    /// Of a BatchNorm: gradients of all tokens sum to zero, whatever they were.
+    pub(crate) fn batch_norm() -> Self {
+        Self::of_nothing(VARIABLES)
     }
 
     /// Of what changes nothing of a gradient.

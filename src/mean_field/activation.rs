@@ -15,13 +15,13 @@ use super::signal::Signal;
 
 impl<S: Scalar> MeanField<S> for Dual {
     fn forward(&self, x: &Signal<S>) -> Signal<S> {
-        let kernel = self.kernel(&x.kernel, Of::Values);
-        let means = self.means(&x.kernel, kernel.ln_unit);
+        let kernel = self.of_signal(x, Of::Values);
+        let means = self.means_of_signal(x, kernel.ln_unit);
         Signal { means, ..Signal::centred(x.width, kernel) }
     }
 
     fn backward(&self, x: &Signal<S>, _: &Signal<S>, gradient: &Gradient<S>) -> Gradient<S> {
-        let kernel = gradient.kernel.times(&self.kernel(&x.kernel, Of::Derivatives));
+        let kernel = gradient.kernel.times(&self.of_signal(x, Of::Derivatives));
         Gradient { next: Next::Activation(self.clone()), ..Gradient::independent(kernel) }
     }
 

@@ -9,11 +9,12 @@
 //! E g_a g_b E x̂_a x̂_b unless an activation follows, whose derivative knows x̂: [`super::activation`].
 //!
 //! Assumption: averages over features are expectations. Source: Kedia et al. 2024, appendix on layer normalisation.
-//! DyT and Derf are what they are made of: a scale, an activation, the gains.
+//! DyT and Derf are what they are made of: a scale, an activation, the gains; BatchNorm has a file of its own.
 
 use sigprop_stack::{Norm, NormKind};
 use smallvec::smallvec;
 
+use super::batch_norm::BatchNorm;
 use super::component::{MeanField, Parameter};
 use super::gradient::{Gradient, Next};
 use super::kernel::Kernel;
@@ -51,8 +52,16 @@ fn centres(norm: &Norm) -> bool {
     norm.kind == NormKind::LayerNorm
 }
 
+fn over_batch(norm: &Norm) -> Option<BatchNorm<'_>> {
+    let NormKind::BatchNorm { training } = norm.kind else { return None };
+    Some(BatchNorm { norm, training })
+}
+
 impl<S: Scalar> MeanField<S> for Norm {
     fn forward(&self, x: &Signal<S>) -> Signal<S> {
+        if let Some(batch_norm) = over_batch(self) {
+            return batch_norm.forward(x);
+        }
         let division = Division::new(self, x);
         let kernel = division.of(&division.centred).scaled(self.gain * self.gain).shifted(self.bias.variance());
         let mut y = Signal::centred(x.width, kernel);
@@ -63,7 +72,10 @@ impl<S: Scalar> MeanField<S> for Norm {
         y
     }
 
-    fn backward(&self, x: &Signal<S>, _: &Signal<S>, gradient: &Gradient<S>) -> Gradient<S> {
+    fn backward(&self, x: &Signal<S>, y: &Signal<S>, gradient: &Gradient<S>) -> Gradient<S> {
+        if let Some(batch_norm) = over_batch(self) {
+            return batch_norm.backward(x, y, gradient);
+        }
         let kernel = Division::new(self, x).of(&gradient.kernel);
         Gradient::independent(kernel.scaled(self.gain * self.gain))
     }
@@ -72,13 +84,18 @@ impl<S: Scalar> MeanField<S> for Norm {
         if !self.has_own_gains() {
             return Few::new();
         }
-        let division = Division::new(self, x);
-        let normalised = division.of(&division.centred);
+        let normalised = || match self.kind {
+            NormKind::BatchNorm { .. } => y.kernel.scaled((self.gain * self.gain).recip()),
+            NormKind::LayerNorm | NormKind::RmsNorm | NormKind::Dyt { .. } | NormKind::Derf { .. } => {
+                let division = Division::new(self, x);
+                division.of(&division.centred)
+            }
+        };
         let ln_collected = match &gradient.next {
             Next::Activation(activation) => {
-                activation.with_signal(&y.kernel, &gradient.kernel).ln_total() - 2.0 * self.gain.abs().ln()
+                activation.with_signal(y, &gradient.kernel).ln_total() - 2.0 * self.gain.abs().ln()
             }
-            Next::Anything | Next::Scores => gradient.ln_collected(&normalised),
+            Next::Anything | Next::Scores => gradient.ln_collected(&normalised()),
         };
         smallvec![(Parameter::Gain, ln_collected)]
     }

@@ -17,6 +17,8 @@ pub(crate) struct Signal<S> {
     pub(crate) means: Option<Few<S>>,
     /// Of queries and keys that are rotated: the kernel is that before.
     pub(crate) rotation: Option<Rotation>,
+    /// Of all tokens behind a BatchNorm, the degrees of freedom of the length that they have lost: their direction alone is random.
+    pub(crate) length_lost: Option<f64>,
     /// Of queries and keys of several parts.
     pub(crate) parts: Option<Arc<[Part]>>,
 }
@@ -33,7 +35,7 @@ pub(crate) struct Part {
 impl<S: Scalar> Signal<S> {
     /// A signal without means.
     pub(crate) fn centred(width: f64, kernel: Kernel<S>) -> Self {
-        Self { width, kernel, means: None, rotation: None, parts: None }
+        Self { width, kernel, means: None, rotation: None, length_lost: None, parts: None }
     }
 
     /// E x at a node.

@@ -4,7 +4,7 @@ mod attention;
 mod feed_forward;
 mod positions;
 
-use sigprop_stack::{Branch, Component, Dropout, Init, Linear, Node, Norm, Op, Sum, Tensor};
+use sigprop_stack::{Branch, Component, Dropout, Init, Linear, Node, Norm, NormKind, Op, Sum, Tensor};
 
 use super::{BlockNorm, Fans, Projection, Recipe, Residual, Role, Slot};
 use crate::architecture::{Kind, NormPlacement, Parallel, Resolved};
@@ -123,10 +123,14 @@ impl Block<'_> {
         let architecture = self.blocks.architecture;
         let path = if architecture.residual { "layer.linear" } else { "linear" };
         let fans = Fans::new(architecture.d_model, architecture.d_model);
-        let mut body = vec![self.linear(path, Role::Hidden, fans, architecture.biases)];
+        let batch_norm = self.batch_norm();
+        // It would subtract biases of the linear map.
+        let [starts_with_norm, has_biases] = [true, architecture.biases].map(|of| of && batch_norm.is_none());
+        let mut body = vec![self.linear(path, Role::Hidden, fans, has_biases)];
+        body.extend(batch_norm);
         body.push(Node::apply("activation", Component::Activation(architecture.activation.function())));
         body.extend(self.dropout("dropout", architecture.dropout));
-        let body = self.normalised("layer", body);
+        let body = if starts_with_norm { self.normalised("layer", body) } else { body };
         let norm = self.norm("norm", BlockNorm::Sum).filter(|_| architecture.norm_placement == NormPlacement::Post);
         let layer = if architecture.residual { vec![Node::new("layer", self.residual(0, vec![body]))] } else { body };
         layer.into_iter().chain(norm).collect()
@@ -159,6 +163,13 @@ impl Block<'_> {
         let left_out = !architecture.first_norm && self.index == 0 && branch == "attention";
         let norm = if branch == "attention" { architecture.attention_norm } else { architecture.norm };
         (starts && !left_out).then(|| self.scaled_norm(name, BlockNorm::Input, norm)).flatten()
+    }
+
+    /// The norm between linear map and activation, which takes the statistics of the batch in training.
+    fn batch_norm(&self) -> Option<Node> {
+        let norm = self.blocks.architecture.norm.filter(|norm| matches!(norm.kind, NormKind::BatchNorm { .. }))?;
+        let kind = NormKind::BatchNorm { training: self.blocks.train };
+        self.scaled_norm("norm", BlockNorm::Input, Some(Norm { kind, ..norm }))
     }
 
     /// The norm before the last linear map of a branch.

@@ -7,8 +7,8 @@ use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
 
 use crate::{
     Activation, Attention, Component, EmbeddingTerm, Fan, GivenIds, GradientSeed, Head, Ids, Init, Interpreter,
-    LearningRates, Mixture, Node, Norm, Number, Op, Parameter, PositionBias, Site, Source, Stack, StackError, Stream,
-    Sum, Tensor, Values, forward,
+    LearningRates, Mixture, Node, Norm, NormKind, Number, Op, Parameter, PositionBias, Site, Source, Stack, StackError,
+    Stream, Sum, Tensor, Values, forward,
 };
 
 /// Sizes above this are refused: products of two of them still fit in 64 bits.
@@ -88,6 +88,8 @@ struct Widths<'s> {
     sites: HashSet<String>,
     /// The first path met twice: rows and random masks are found by path.
     repeated: Option<String>,
+    /// Whether tokens are samples of one batch so far: nothing tells one from another.
+    is_batch: bool,
 }
 
 impl<'s> Widths<'s> {
@@ -99,6 +101,7 @@ impl<'s> Widths<'s> {
             expert: None,
             sites: HashSet::with_capacity(nodes),
             repeated: None,
+            is_batch: false,
         }
     }
 
@@ -116,6 +119,24 @@ impl<'s> Widths<'s> {
             return Err(value(site, "tensor", "one shape and one distribution per name", got));
         }
         Ok(())
+    }
+
+    /// A BatchNorm, whose rule takes the tokens for a batch.
+    fn batch_norm(&self, at: &Site, norm: &Norm, tokens: usize) -> Result<(), StackError> {
+        /// The mean of 1/v is infinite of fewer.
+        const FEWEST: usize = 4;
+        let site = at.path();
+        if !self.is_batch || at.expert().is_some() {
+            let got = "batchnorm".to_owned();
+            return Err(value(site, "kind", "another norm unless tokens are Gaussian vectors and never meet", got));
+        }
+        if tokens < FEWEST {
+            return Err(value(site, "seq_len", "a batch of at least 4 with batchnorm", tokens.to_string()));
+        }
+        if !norm.bias.is_zero() {
+            return Err(value(site, "bias", "zeros with batchnorm", "a distribution".to_owned()));
+        }
+        range(site, "groups", norm.groups as f64, 1.0..=1.0, "1 with batchnorm")
     }
 
     /// The gains of a norm, which groups share.
@@ -173,6 +194,7 @@ impl<'s> Interpreter<'s> for Widths<'s> {
         let width = stream.source.width();
         let seq_len = stream.seq_len;
         size(site, "width", width)?;
+        self.is_batch = matches!(stream.source, Source::Gaussian(_));
         match &stream.source {
             Source::Gaussian(gaussian) => {
                 finite(site, "mean", gaussian.mean)?;
@@ -246,6 +268,9 @@ impl<'s> Interpreter<'s> for Widths<'s> {
                 finite(site, "gain", norm.gain)?;
                 distribution(site, norm.bias)?;
                 divisor(site, "groups", norm.groups, x.width, "a divisor of the width")?;
+                if matches!(norm.kind, NormKind::BatchNorm { .. }) {
+                    self.batch_norm(at, norm, x.seq_len)?;
+                }
                 self.gains(at, *norm, x.width);
                 x
             }
@@ -264,6 +289,7 @@ impl<'s> Interpreter<'s> for Widths<'s> {
                 x
             }
             Component::Rotary(rotary) => {
+                self.is_batch = false;
                 divisor(site, "d_head", rotary.d_head, x.width, "a divisor of the width")?;
                 if 2 * rotary.frequencies.len() > rotary.d_head {
                     let got = rotary.frequencies.len().to_string();
@@ -275,6 +301,7 @@ impl<'s> Interpreter<'s> for Widths<'s> {
                 x
             }
             Component::Embedding(term) => {
+                self.is_batch &= matches!(term, EmbeddingTerm::Constant { rows: 1, .. });
                 match term {
                     EmbeddingTerm::LearnedPosition { table } => self.tensor(site, table, [x.seq_len, x.width])?,
                     EmbeddingTerm::SinusoidalPosition { scale } => finite(site, "scale", *scale)?,
@@ -290,6 +317,7 @@ impl<'s> Interpreter<'s> for Widths<'s> {
                 x
             }
             Component::Convolution(convolution) => {
+                self.is_batch = false;
                 same_width(at, convolution.fan_in, x.width)?;
                 for (field, got) in [
                     ("fan_out", convolution.fan_out),
@@ -307,6 +335,7 @@ impl<'s> Interpreter<'s> for Widths<'s> {
                 Shape { seq_len: convolution.output_len(x.seq_len), width: convolution.fan_out }
             }
             Component::Prepend(prepend) => {
+                self.is_batch = false;
                 self.tensor(site, &prepend.token, [1, x.width])?;
                 Shape { seq_len: x.seq_len + 1, ..x }
             }
@@ -347,7 +376,10 @@ impl<'s> Interpreter<'s> for Widths<'s> {
                 size(site, "parts", width)?;
                 Shape { width, ..x }
             }
-            Fan::Attention(attention) => self.attention(at, attention, &parts)?,
+            Fan::Attention(attention) => {
+                self.is_batch = false;
+                self.attention(at, attention, &parts)?
+            }
             Fan::Mixture(mixture) => {
                 size(site, "n_experts", mixture.n_experts)?;
                 if !(1..=mixture.n_experts).contains(&mixture.top_k) {
@@ -601,7 +633,7 @@ mod tests {
 
     #[test]
     fn learning_rates_are_of_parameters() {
-        let norm = Norm::plain(crate::NormKind::RmsNorm, 0.0);
+        let norm = Norm::plain(NormKind::RmsNorm, 0.0);
         let mut stack = stack(vec![Node::apply("norm", Component::Norm(norm))]);
         let rates = LearningRates { sgd: 2.0, adam: 0.5 };
         stack.learning_rates.insert("norm.gain".to_owned(), rates);
@@ -630,6 +662,23 @@ mod tests {
         assert_eq!(error, "map: standardised must be rows of at least two entries, got fan_in 1");
         let error = of(2, 1.5, 0.0).expect_err("no direction");
         assert_eq!(error, "map: standardised must be of a weight that is drawn, got zeros");
+    }
+
+    /// Of tokens that nothing tells one from another, of which there are enough.
+    #[test]
+    fn batch_norm_is_over_a_batch() {
+        let of = |seq_len: usize, before: Vec<Node>| {
+            let norm = Norm::plain(NormKind::BatchNorm { training: true }, 1e-5);
+            let mut stack = stack(before.into_iter().chain([Node::apply("norm", Component::Norm(norm))]).collect());
+            stack.streams[0].seq_len = seq_len;
+            check(&stack).map_err(|error| error.to_string())
+        };
+        let waves = Component::Embedding(EmbeddingTerm::SinusoidalPosition { scale: 1.0 });
+        assert_eq!(of(4, Vec::new()), Ok(()));
+        let error = of(3, Vec::new()).expect_err("too few");
+        assert_eq!(error, "norm: seq_len must be a batch of at least 4 with batchnorm, got 3");
+        let error = of(4, vec![Node::apply("waves", waves)]).expect_err("positions");
+        assert!(error.starts_with("norm: kind must be another norm unless tokens are Gaussian vectors"), "{error}");
     }
 
     /// Queries 0 … 9 see at most two keys before them, of four: position 6 is the first that sees none.

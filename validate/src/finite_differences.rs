@@ -279,6 +279,14 @@ fn both_norms() {
     }
 }
 
+/// In evaluation the statistics are constants, which differences of the forward pass do not know.
+#[test]
+fn batch_norm_in_training() {
+    let kind = NormKind::BatchNorm { training: true };
+    let norm = Norm { kind, eps: 0.1, gain: 1.3, bias: Init::Zero, groups: 1 };
+    assert_gradient("batch norm", vec![Node::apply("norm", Component::Norm(norm))]);
+}
+
 #[test]
 fn functions_in_place_of_norms() {
     for kind in [NormKind::Dyt { alpha: 0.7 }, NormKind::Derf { alpha: 1.2 }] {

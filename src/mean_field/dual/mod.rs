@@ -27,6 +27,7 @@ use self::series::Series;
 pub(crate) use self::table::Table;
 use super::kernel::{Kernel, correlation};
 use super::scalar::{Few, Scalar};
+use super::signal::Signal;
 
 /// The dual of an activation.
 #[derive(Clone, Debug)]
@@ -89,8 +90,35 @@ impl Dual {
         })
     }
 
+    /// A function of both tokens of a signal, whose entries are Gaussian or the direction of Gaussian ones.
+    ///
+    /// With the length √(χ²/m) of m degrees of freedom put back, F(v) = E f(v χ²/m) at the variance v: f = F − v² F''/m + O(1/m²), here by
+    /// second differences.
+    pub(super) fn of_signal<S: Scalar>(&self, x: &Signal<S>, of: Of) -> Kernel<S> {
+        let gaussian = self.kernel(&x.kernel, of);
+        let Some(degrees) = x.length_lost else { return gaussian };
+        let [below, above] = SIDES.map(|side| self.kernel(&x.kernel.scaled(side), of));
+        let [low, high] = [&below, &above].map(|kernel| (kernel.ln_unit - gaussian.ln_unit).exp());
+        let corrected = |at: &Few<S>, below: &Few<S>, above: &Few<S>| {
+            let points = at.iter().zip(below).zip(above);
+            points.map(|((&at, &below), &above)| without_length([below * low, at, above * high], degrees)).collect()
+        };
+        let own = corrected(&gaussian.own, &below.own, &above.own);
+        let pairs = corrected(&gaussian.pairs, &below.pairs, &above.pairs);
+        gaussian.with(gaussian.ln_unit, own, pairs)
+    }
+
+    /// E φ of a signal at every node, in units of the root of e^`ln_unit`; none of an odd φ.
+    pub(super) fn means_of_signal<S: Scalar>(&self, x: &Signal<S>, ln_unit: f64) -> Option<Few<S>> {
+        let gaussian = self.means(&x.kernel, ln_unit)?;
+        let Some(degrees) = x.length_lost else { return Some(gaussian) };
+        let [below, above] = SIDES.map(|side| self.means(&x.kernel.scaled(side), ln_unit));
+        let points = gaussian.iter().zip(below?).zip(above?);
+        Some(points.map(|((&at, below), above)| without_length([below, at, above], degrees)).collect())
+    }
+
     /// A function of both tokens as a kernel.
-    pub(super) fn kernel<S: Scalar>(&self, x: &Kernel<S>, of: Of) -> Kernel<S> {
+    fn kernel<S: Scalar>(&self, x: &Kernel<S>, of: Of) -> Kernel<S> {
         let (unit, [ln_values, ln_derivatives]) = self.units(x.ln_unit);
         let variances: Few<S> = x.own.iter().map(|&own| own * unit).collect();
         let own = |&variance: &S| {
@@ -111,7 +139,7 @@ impl Dual {
     }
 
     /// E φ at every node, in units of the root of e^`ln_unit`; none of an odd φ.
-    pub(super) fn means<S: Scalar>(&self, x: &Kernel<S>, ln_unit: f64) -> Option<Few<S>> {
+    fn means<S: Scalar>(&self, x: &Kernel<S>, ln_unit: f64) -> Option<Few<S>> {
         let (unit, [ln_values, _]) = self.units(x.ln_unit);
         let unit_of_mean = (0.5 * (ln_values - ln_unit)).exp();
         let mean = |&own: &S| self.moments(own * unit)[0] * unit_of_mean;
@@ -119,9 +147,18 @@ impl Dual {
     }
 
     /// E (g x)_a (g x)_b of the gradient g at the input x, whose kernel this is.
-    pub(crate) fn with_signal<S: Scalar>(&self, x: &Kernel<S>, gradient: &Kernel<S>) -> Kernel<S> {
-        gradient.times(&self.kernel(x, Of::Slopes)).over(&self.kernel(x, Of::Derivatives))
+    pub(crate) fn with_signal<S: Scalar>(&self, x: &Signal<S>, gradient: &Kernel<S>) -> Kernel<S> {
+        gradient.times(&self.of_signal(x, Of::Slopes)).over(&self.of_signal(x, Of::Derivatives))
     }
+}
+
+/// Of second differences: how far in v.
+const APART: f64 = 0.25;
+const SIDES: [f64; 2] = [1.0 - APART, 1.0 + APART];
+
+/// f from F below, at and above a variance, without the length of so many degrees of freedom.
+fn without_length<S: Scalar>([below, at, above]: [S; 3], degrees: f64) -> S {
+    at - (below - at * 2.0 + above) * (APART * APART * degrees).recip()
 }
 
 fn is_closed(activation: Activation) -> bool {

@@ -11,6 +11,7 @@ use crate::finite_width::component::{Answer, Context};
 use crate::finite_width::entries::EntryMoments;
 use crate::finite_width::expansion::Applied;
 use crate::finite_width::jet::Jet;
+use crate::finite_width::noise::Matrix;
 use crate::finite_width::stream::Stream;
 use crate::finite_width::variables::{About, Gain, Map, Moments, component, fan};
 use crate::mean_field::attention::Attended;
@@ -115,6 +116,13 @@ impl Walk {
             Component::Linear(linear) => {
                 let kept = without_bias(linear, y);
                 self.through_rule(linear, x, true, y, &|slot| slot.linear(linear, kept))
+            }
+            Component::Norm(Norm { kind: NormKind::BatchNorm { .. }, .. }) => {
+                let about = About { x: &x.moments, means: self.expansion.means(x.slot) };
+                let map = Map::batch_norm(y.correlation, about.correlation(), x.leading.kernel.positions.length);
+                let jacobian = Matrix::from_fn(|row, column| map.jacobian[(row, column)]);
+                let map = |_| (map, Gain::batch_norm());
+                self.expansion.apply((x.slot, &x.stream), false, map, |slot| slot.batch_norm(&jacobian))
             }
             Component::Norm(norm) => {
                 let share = normed_share(norm, &x.moments);

@@ -33,14 +33,14 @@ pub use sum::{Branch, Sum};
 
 use serde::{Deserialize, Serialize};
 
-/// A component with one input. All but [`Convolution`] and [`Prepend`] act on every token by itself, all but
+/// A component with one input. All but [`Convolution`], [`Prepend`] and BatchNorm act on every token by itself, all but
 /// [`Rotary`] and positions on every token alike.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Component {
     /// y = W x + b.
     Linear(Linear),
-    /// LayerNorm or RMSNorm over the features of a token, or a function in their place.
+    /// LayerNorm or RMSNorm over the features of a token, BatchNorm over all tokens, or a function in their place.
     Norm(Norm),
     /// An elementwise function.
     Activation(Activation),

@@ -1,4 +1,4 @@
-//! Normalisation over the features of a token, and what stands in its place.
+//! Normalisation over the features of a token or over a batch, and what stands in its place.
 
 use super::{Activation, Component, Scale};
 use crate::Init;
@@ -12,6 +12,11 @@ pub enum NormKind {
     LayerNorm,
     /// y = gain x / √(mean x² + eps).
     RmsNorm,
+    /// y = gain (x − m)/√(v + eps), m and v the mean and the variance of one feature over all tokens, which are a batch.
+    BatchNorm {
+        /// Whether gradients go through m and v; they are constants in evaluation.
+        training: bool,
+    },
     /// y = gain tanh(alpha x): dynamic tanh, entry by entry; eps is 0.
     Dyt {
         /// Factor on every entry.
@@ -28,7 +33,7 @@ impl NormKind {
     /// Whether biases go with the gains.
     pub fn has_biases(self) -> bool {
         match self {
-            Self::LayerNorm | Self::Dyt { .. } | Self::Derf { .. } => true,
+            Self::LayerNorm | Self::BatchNorm { .. } | Self::Dyt { .. } | Self::Derf { .. } => true,
             Self::RmsNorm => false,
         }
     }
@@ -36,14 +41,14 @@ impl NormKind {
     /// The function of every entry where nothing is divided by, and the factor on its argument.
     pub fn pointwise(self) -> Option<(Activation, f64)> {
         match self {
-            Self::LayerNorm | Self::RmsNorm => None,
+            Self::LayerNorm | Self::RmsNorm | Self::BatchNorm { .. } => None,
             Self::Dyt { alpha } => Some((Activation::Tanh, alpha)),
             Self::Derf { alpha } => Some((Activation::Erf, alpha)),
         }
     }
 }
 
-/// LayerNorm, RMSNorm or what stands in their place. Gains have one common size, biases are drawn like those of a linear map
+/// LayerNorm, RMSNorm, BatchNorm or what stands in their place. Gains have one common size, biases are drawn like those of a linear map
 /// and zero unless a checkpoint has others.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -3,6 +3,7 @@
 
 pub(crate) mod activation;
 pub(crate) mod attention;
+pub(crate) mod batch_norm;
 pub(crate) mod concat;
 pub(crate) mod convolution;
 pub(crate) mod dropout;

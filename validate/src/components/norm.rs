@@ -17,6 +17,7 @@
 use rayon::prelude::*;
 use sigprop_stack::{Norm, NormKind};
 
+use super::batch_norm;
 use crate::{
     array::Array,
     scalar::{Scalar, sum},
@@ -27,6 +28,9 @@ use crate::{
 const PIECE: usize = 16;
 
 pub(crate) fn forward<T: Scalar>(norm: &Norm, input: &Array<T>) -> Array<T> {
+    if let NormKind::BatchNorm { .. } = norm.kind {
+        return batch_norm::forward(norm, input);
+    }
     let mut output = Array::unwritten(input.shape(), input.width());
     let d = input.width() / norm.groups;
     let pieces = output.entries_mut().par_chunks_mut(PIECE * d).zip(input.entries().par_chunks(PIECE * d));
@@ -35,6 +39,9 @@ pub(crate) fn forward<T: Scalar>(norm: &Norm, input: &Array<T>) -> Array<T> {
 }
 
 pub(crate) fn backward<T: Scalar>(norm: &Norm, input: &Array<T>, gradient: &Array<T>) -> Array<T> {
+    if let NormKind::BatchNorm { training } = norm.kind {
+        return batch_norm::backward(norm, training, input, gradient);
+    }
     let mut input_gradient = Array::unwritten(input.shape(), input.width());
     let d = input.width() / norm.groups;
     let pieces = input_gradient.entries_mut().par_chunks_mut(PIECE * d);
@@ -45,6 +52,9 @@ pub(crate) fn backward<T: Scalar>(norm: &Norm, input: &Array<T>, gradient: &Arra
 
 /// Of the gains, from one sequence: Σ_a dy_a x̂_a. Only for a norm of one group.
 pub(crate) fn gain_gradient<T: Scalar>(norm: &Norm, width: usize, input: &[T], gradient: &[T]) -> Vec<T> {
+    if let NormKind::BatchNorm { .. } = norm.kind {
+        return batch_norm::gain_gradient(norm, width, input, gradient);
+    }
     let mut sums = vec![0.0; width];
     for (x, dy) in input.chunks_exact(width).zip(gradient.chunks_exact(width)) {
         let normed: Box<dyn Fn(T) -> f64> = match norm.kind {
@@ -52,6 +62,7 @@ pub(crate) fn gain_gradient<T: Scalar>(norm: &Norm, width: usize, input: &[T], g
                 let (center, inverse) = center_and_inverse(norm, x);
                 Box::new(move |x| inverse * (x.to_f64() - center))
             }
+            NormKind::BatchNorm { .. } => unreachable!("it is over the batch"),
             NormKind::Dyt { .. } => Box::new(|x| x.tanh().to_f64()),
             NormKind::Derf { .. } => Box::new(|x| x.erf().to_f64()),
         };
@@ -81,7 +92,7 @@ vectorised! {
             let radial = inverse * inverse * sum(x, dy, |x, g| (x - center) * g) / d as f64;
             let mean = match norm.kind {
                 NormKind::LayerNorm => sum(dy, dy, |g, _| g) / d as f64,
-                NormKind::RmsNorm | NormKind::Dyt { .. } | NormKind::Derf { .. } => 0.0,
+                NormKind::RmsNorm | NormKind::BatchNorm { .. } | NormKind::Dyt { .. } | NormKind::Derf { .. } => 0.0,
             };
             let factor = norm.gain * inverse;
             for ((dx, x), g) in dx.iter_mut().zip(x).zip(dy) {
@@ -97,7 +108,7 @@ fn center_and_inverse<T: Scalar>(norm: &Norm, x: &[T]) -> (f64, f64) {
     let d = x.len() as f64;
     let center = match norm.kind {
         NormKind::LayerNorm => sum(x, x, |x, _| x) / d,
-        NormKind::RmsNorm | NormKind::Dyt { .. } | NormKind::Derf { .. } => 0.0,
+        NormKind::RmsNorm | NormKind::BatchNorm { .. } | NormKind::Dyt { .. } | NormKind::Derf { .. } => 0.0,
     };
     let square = sum(x, x, |x, _| (x - center) * (x - center)) / d;
     (center, 1.0 / (square + norm.eps).sqrt())

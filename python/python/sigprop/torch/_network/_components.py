@@ -47,11 +47,12 @@ class Convolution(Node):
 
 
 class Norm(Node):
-    """LayerNorm, RMSNorm or a function in their place, over all features or over groups of them, which share gains."""
+    """LayerNorm, RMSNorm or a function in their place, over all features or over groups of them, which share gains; BatchNorm over tokens."""
 
     def __init__(self, part: Part, place: Place, shape: Shape) -> None:
         super().__init__(place.site, shape)
         self._kind, function = variant(part["kind"])
+        self._training = function.get("training")
         self._alpha, self._eps, self._groups = function.get("alpha"), part["eps"], part["groups"]
         features = shape.width // self._groups
         gain = {"constant": {"value": part["gain"]}}
@@ -67,11 +68,21 @@ class Norm(Node):
             y = F.layer_norm(x, x.shape[-1:], eps=self._eps)
         elif self._kind == "rmsnorm":
             y = x * (x.square().mean(-1, keepdim=True) + self._eps).rsqrt()
+        elif self._kind == "batchnorm":
+            y = self._over_batch(x)
         else:
             y = {"dyt": torch.tanh, "derf": torch.erf}[self._kind](self._alpha * x)
         y = y * run[self._gain]
         bias = run.get(self._bias)
         return (y if bias is None else y + bias).flatten(-2)
+
+    def _over_batch(self, x: Tensor) -> Tensor:
+        """Of tokens, which are a batch; in evaluation gradients do not go through its statistics."""
+        mean = x.mean(1, keepdim=True)
+        variance = (x - mean).square().mean(1, keepdim=True)
+        if not self._training:
+            mean, variance = mean.detach(), variance.detach()
+        return (x - mean) * (variance + self._eps).rsqrt()
 
 
 def _xielu(x: Tensor) -> Tensor:

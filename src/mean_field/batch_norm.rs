@@ -1,0 +1,143 @@
+//! BatchNorm: y_a = gain z_a √n/D of every feature, z_a = x_a − mean_b x_b, D² = Σ_a z_a² + n ε, over the n tokens of a batch.
+//!
+//! ```text
+//! |z|² = q s,  s ~ χ²(n − 1),  q = E x_a² − E x_a x_b        h = |z|²/D²        E y_a² = gain² E h        E y_a y_b = −E y_a²/(n − 1)
+//! Σ_a E g_a² at x = gain² (E[n/D²] (Σ_a E g_a² − Σ_ab E g_a g_b/n) − E[(2 − h) h n/D²] Σ_ab E g_a g_b e_a e_b)       e = z/|z|
+//! E g_a g_b at x = −E g_a² at x/(n − 1)        in evaluation, E g_a g_b at x = gain² E[n/D²] E g_a g_b at y
+//! ```
+//!
+//! E[n/D²] = n/((n − 3) q) for ε = 0. Where an activation follows, its derivative knows e: `activation`.
+//!
+//! Assumptions: all tokens are alike, and x is Gaussian, as behind a linear map: length and direction of z are independent.
+//! Source: Yang et al. 2019, A mean field theory of batch normalization, section 3 and appendix E.
+
+use sigprop_stack::Norm;
+
+use super::gradient::{Gradient, Next};
+use super::kernel::Kernel;
+use super::scalar::{Few, Scalar};
+use super::signal::Signal;
+
+/// A BatchNorm: gradients go through the statistics of the batch in training.
+pub(super) struct BatchNorm<'n> {
+    pub(super) norm: &'n Norm,
+    pub(super) training: bool,
+}
+
+/// The law of D, in units of e^`ln_unit`.
+struct Batch<S> {
+    count: f64,
+    /// q.
+    spread: S,
+    eps: f64,
+    ln_unit: f64,
+    /// Values of s and their probabilities.
+    lengths: Vec<(f64, f64)>,
+}
+
+impl<S: Scalar> Batch<S> {
+    fn new(norm: &Norm, x: &Kernel<S>) -> Self {
+        let count = x.positions.length;
+        let [own, pair] = averages(x);
+        let ln_unit = x.ln_unit.max(norm.eps.ln());
+        let [unit, eps] = [x.ln_unit - ln_unit, norm.eps.ln() - ln_unit].map(f64::exp);
+        Self { count, spread: (own - pair) * unit, eps, ln_unit, lengths: chi_square(count - 1.0) }
+    }
+
+    /// E of a function of D²/n and h.
+    fn mean(&self, of: impl Fn(S, S) -> S) -> S {
+        let at = |&(length, probability): &(f64, f64)| {
+            let square = self.spread * (length / self.count);
+            let divisor = square + self.eps;
+            of(divisor, square / divisor) * probability
+        };
+        self.lengths.iter().map(at).sum()
+    }
+}
+
+/// Values of a χ² variable of so many degrees of freedom, and their probabilities: the trapezoidal rule in ln χ².
+fn chi_square(degrees: f64) -> Vec<(f64, f64)> {
+    /// Steps by standard deviation, and how small densities count.
+    const STEPS: f64 = 4.0;
+    const LEAST: f64 = -40.0;
+    let step = (2.0 / degrees).sqrt() / STEPS;
+    // ln of the density of ln (χ²/degrees), less its maximum.
+    let ln_density = |u: f64| 0.5 * degrees * (u + 1.0 - u.exp());
+    let half = |sign: f64| {
+        let points = (0..).map(move |index| sign * step * (f64::from(index) + 0.5));
+        points.map(move |u| (u, ln_density(u))).take_while(|&(_, ln)| ln > LEAST)
+    };
+    let points: Vec<(f64, f64)> = half(-1.0).chain(half(1.0)).map(|(u, ln)| (degrees * u.exp(), ln.exp())).collect();
+    let total: f64 = points.iter().map(|&(_, density)| density).sum();
+    points.into_iter().map(|(value, density)| (value, density / total)).collect()
+}
+
+/// E x_a² and E x_a x_b, averaged over tokens.
+fn averages<S: Scalar>(kernel: &Kernel<S>) -> [S; 2] {
+    let (positions, count) = (&kernel.positions, kernel.positions.length);
+    let own = positions.sum(|node| kernel.own[node]) / count;
+    [own, positions.sum_pairs(|point| kernel.pairs[point]) / (count * (count - 1.0))]
+}
+
+/// The kernel of numbers that sum to zero over the batch, with this E x_a².
+fn without_sum<S: Scalar>(like: &Kernel<S>, ln_unit: f64, own: S) -> Kernel<S> {
+    let pair = own * (1.0 - like.positions.length).recip();
+    Kernel { ln_unit, ..Kernel::new(&like.positions, |_| own, |_| pair) }
+}
+
+impl BatchNorm<'_> {
+    /// Σ_ab E g_a g_b e_a e_b, in units of the gradient's kernel.
+    fn radial<S: Scalar>(y: &Signal<S>, gradient: &Gradient<S>) -> S {
+        let of_products = match &gradient.next {
+            Next::Activation(activation) => activation.with_signal(y, &gradient.kernel),
+            Next::Anything | Next::Scores => gradient.kernel.times(&y.kernel),
+        };
+        let y = &y.kernel;
+        let [square, _] = averages(y);
+        let unit = (of_products.ln_unit - y.ln_unit - gradient.kernel.ln_unit).exp();
+        of_products.total() / square * (unit / y.positions.length)
+    }
+
+    pub(super) fn forward<S: Scalar>(&self, x: &Signal<S>) -> Signal<S> {
+        let own = Batch::new(self.norm, &x.kernel).mean(|_, share| share);
+        let y = Signal::centred(x.width, without_sum(&x.kernel, 0.0, own).scaled(self.norm.gain * self.norm.gain));
+        Signal { length_lost: Some(x.kernel.positions.length - 1.0), ..y }
+    }
+
+    pub(super) fn backward<S: Scalar>(&self, x: &Signal<S>, y: &Signal<S>, gradient: &Gradient<S>) -> Gradient<S> {
+        let batch = Batch::new(self.norm, &x.kernel);
+        let squared_gain = self.norm.gain * self.norm.gain;
+        let inverse = batch.mean(|divisor, _| divisor.recip());
+        let ln_unit = gradient.kernel.ln_unit - batch.ln_unit;
+        if !self.training {
+            let times = |numbers: &Few<S>| numbers.iter().map(|&number| number * inverse).collect();
+            let kernel = gradient.kernel.with(ln_unit, times(&gradient.kernel.own), times(&gradient.kernel.pairs));
+            return Gradient::independent(kernel.scaled(squared_gain));
+        }
+        let [own, pair] = averages(&gradient.kernel);
+        let across = (own - pair) * (batch.count - 1.0);
+        let along = if y.kernel.is_zero() { S::from(0.0) } else { Self::radial(y, gradient) };
+        let removed = batch.mean(|divisor, share| (share * -1.0 + 2.0) * share / divisor);
+        let kernel = without_sum(&x.kernel, ln_unit, (inverse * across - removed * along) / batch.count);
+        Gradient::independent(kernel.scaled(squared_gain))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use approx::assert_relative_eq;
+
+    use super::*;
+
+    /// E χ², E 1/χ² and E χ⁴ are what they are known to be.
+    #[test]
+    fn moments_of_lengths() {
+        for degrees in [3.0, 7.0, 255.0] {
+            let points = chi_square(degrees);
+            let mean = |of: fn(f64) -> f64| points.iter().map(|&(value, weight)| of(value) * weight).sum::<f64>();
+            assert_relative_eq!(mean(|s| s), degrees, max_relative = 1e-9);
+            assert_relative_eq!(mean(|s| s * s), degrees * (degrees + 2.0), max_relative = 1e-9);
+            assert_relative_eq!(mean(f64::recip), (degrees - 2.0).recip(), max_relative = 1e-6);
+        }
+    }
+}
