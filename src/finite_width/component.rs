@@ -235,8 +235,8 @@ impl Context<'_> {
     }
 
     /// A BatchNorm with this derivative of its map. All tokens together are the same in all networks: E y_a² and E y_a y_b stay what they
-    /// are at infinite width.
-    pub(crate) fn batch_norm(&self, jacobian: &Matrix) -> Answer {
+    /// are at infinite width. `squares`: variance of |y|² of one feature over the square of its mean.
+    pub(crate) fn batch_norm(&self, jacobian: &Matrix, squares: f64) -> Answer {
         let behind = jacobian * self.covariance * jacobian.transpose();
         let level = -0.5 * behind[(U_A, U_A)];
         let ends = 0.25 * (behind[(U_A, U_A)] + behind[(U_A, U_B)]);
@@ -246,7 +246,7 @@ impl Context<'_> {
             centred: None,
             fixed: [0.0; 2],
             ones: [1.0, self.r],
-            variance: Some(0.0),
+            variance: Some(squares / self.x.width),
             drift: shift([level, -pair]),
             transport: Transport {
                 radial: Affine::ISOTROPIC,

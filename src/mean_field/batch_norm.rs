@@ -19,7 +19,7 @@ use super::scalar::{Few, Scalar};
 use super::signal::Signal;
 
 /// A BatchNorm: gradients go through the statistics of the batch in training.
-pub(super) struct BatchNorm<'n> {
+pub(crate) struct BatchNorm<'n> {
     pub(super) norm: &'n Norm,
     pub(super) training: bool,
 }
@@ -59,7 +59,7 @@ impl<S: Scalar> Batch<S> {
 fn chi_square(degrees: f64) -> Vec<(f64, f64)> {
     /// Steps by standard deviation, and how small densities count.
     const STEPS: f64 = 4.0;
-    const LEAST: f64 = -40.0;
+    const LEAST: f64 = -80.0;
     let step = (2.0 / degrees).sqrt() / STEPS;
     // ln of the density of ln (χ²/degrees), less its maximum.
     let ln_density = |u: f64| 0.5 * degrees * (u + 1.0 - u.exp());
@@ -102,6 +102,13 @@ impl BatchNorm<'_> {
         let own = Batch::new(self.norm, &x.kernel).mean(|_, share| share);
         let y = Signal::centred(x.width, without_sum(&x.kernel, 0.0, own).scaled(self.norm.gain * self.norm.gain));
         Signal { length_lost: Some(x.kernel.positions.length - 1.0), ..y }
+    }
+
+    /// Variance of |y|² of one feature over the square of its mean: ε lets lengths differ.
+    pub(crate) fn square_variance(norm: &Norm, x: &Kernel<f64>) -> f64 {
+        let batch = Batch::new(norm, x);
+        let [mean, square] = [1, 2].map(|power| batch.mean(|_, share| share.powi(power)));
+        (square / (mean * mean) - 1.0).max(0.0)
     }
 
     pub(super) fn backward<S: Scalar>(&self, x: &Signal<S>, y: &Signal<S>, gradient: &Gradient<S>) -> Gradient<S> {

@@ -9,7 +9,7 @@
 
 mod activation;
 pub(crate) mod attention;
-mod batch_norm;
+pub(crate) mod batch_norm;
 pub(crate) mod component;
 mod concat;
 pub(crate) mod convolution;

@@ -42,7 +42,7 @@ def predict(
     decoder_seq_len: int | None = None,
     vocab: int | None = None,
     activation: Literal["identity", "relu", "leaky_relu", "relu2", "gelu", "gelu_tanh", "silu", "quick_gelu", "mish", "hard_swish", "relu6", "tanh", "sigmoid", "erf", "softplus", "elu", "selu", "xielu", "swiglu", "geglu", "geglu_tanh", "reglu", "glu"] | None = None,
-    norm: Literal["layernorm", "rmsnorm", "dyt", "derf", "none"] | None = None,
+    norm: Literal["layernorm", "rmsnorm", "batchnorm", "dyt", "derf", "none"] | None = None,
     dyt_alpha: float | None = None,
     dyt_attention_alpha: float | None = None,
     norm_placement: Literal["pre", "post", "sandwich", "reordered", "sub"] | None = None,
@@ -121,8 +121,8 @@ def predict(
         vocab: Number of different token ids [default: 32000]
         activation: Activation of the feed-forward network; swiglu, geglu and reglu gate it
             [default: gelu]
-        norm: Which norm, or the function in place of one (dyt, derf) [default: layernorm; of an
-            MLP, none]
+        norm: Which norm, or the function in place of one (dyt, derf); batchnorm, over the batch, in
+            MLPs alone [default: layernorm; of an MLP, none]
         dyt_alpha: Factor inside the function of --norm dyt or derf [default: 0.5]
         dyt_attention_alpha: The same at the start of attention; the paper's LLaMA-7B has 0.8 here
             and 0.2 elsewhere [default: --dyt-alpha]
@@ -217,7 +217,7 @@ def validate(
     decoder_seq_len: int | None = None,
     vocab: int | None = None,
     activation: Literal["identity", "relu", "leaky_relu", "relu2", "gelu", "gelu_tanh", "silu", "quick_gelu", "mish", "hard_swish", "relu6", "tanh", "sigmoid", "erf", "softplus", "elu", "selu", "xielu", "swiglu", "geglu", "geglu_tanh", "reglu", "glu"] | None = None,
-    norm: Literal["layernorm", "rmsnorm", "dyt", "derf", "none"] | None = None,
+    norm: Literal["layernorm", "rmsnorm", "batchnorm", "dyt", "derf", "none"] | None = None,
     dyt_alpha: float | None = None,
     dyt_attention_alpha: float | None = None,
     norm_placement: Literal["pre", "post", "sandwich", "reordered", "sub"] | None = None,
@@ -285,8 +285,8 @@ def validate(
         vocab: Number of different token ids [default: 32000]
         activation: Activation of the feed-forward network; swiglu, geglu and reglu gate it
             [default: gelu]
-        norm: Which norm, or the function in place of one (dyt, derf) [default: layernorm; of an
-            MLP, none]
+        norm: Which norm, or the function in place of one (dyt, derf); batchnorm, over the batch, in
+            MLPs alone [default: layernorm; of an MLP, none]
         dyt_alpha: Factor inside the function of --norm dyt or derf [default: 0.5]
         dyt_attention_alpha: The same at the start of attention; the paper's LLaMA-7B has 0.8 here
             and 0.2 elsewhere [default: --dyt-alpha]
@@ -377,7 +377,7 @@ def measure(
     decoder_seq_len: int | None = None,
     vocab: int | None = None,
     activation: Literal["identity", "relu", "leaky_relu", "relu2", "gelu", "gelu_tanh", "silu", "quick_gelu", "mish", "hard_swish", "relu6", "tanh", "sigmoid", "erf", "softplus", "elu", "selu", "xielu", "swiglu", "geglu", "geglu_tanh", "reglu", "glu"] | None = None,
-    norm: Literal["layernorm", "rmsnorm", "dyt", "derf", "none"] | None = None,
+    norm: Literal["layernorm", "rmsnorm", "batchnorm", "dyt", "derf", "none"] | None = None,
     dyt_alpha: float | None = None,
     dyt_attention_alpha: float | None = None,
     norm_placement: Literal["pre", "post", "sandwich", "reordered", "sub"] | None = None,
@@ -447,8 +447,8 @@ def measure(
         vocab: Number of different token ids [default: 32000]
         activation: Activation of the feed-forward network; swiglu, geglu and reglu gate it
             [default: gelu]
-        norm: Which norm, or the function in place of one (dyt, derf) [default: layernorm; of an
-            MLP, none]
+        norm: Which norm, or the function in place of one (dyt, derf); batchnorm, over the batch, in
+            MLPs alone [default: layernorm; of an MLP, none]
         dyt_alpha: Factor inside the function of --norm dyt or derf [default: 0.5]
         dyt_attention_alpha: The same at the start of attention; the paper's LLaMA-7B has 0.8 here
             and 0.2 elsewhere [default: --dyt-alpha]
@@ -539,7 +539,7 @@ def compare(
     decoder_seq_len: int | None = None,
     vocab: int | None = None,
     activation: Literal["identity", "relu", "leaky_relu", "relu2", "gelu", "gelu_tanh", "silu", "quick_gelu", "mish", "hard_swish", "relu6", "tanh", "sigmoid", "erf", "softplus", "elu", "selu", "xielu", "swiglu", "geglu", "geglu_tanh", "reglu", "glu"] | None = None,
-    norm: Literal["layernorm", "rmsnorm", "dyt", "derf", "none"] | None = None,
+    norm: Literal["layernorm", "rmsnorm", "batchnorm", "dyt", "derf", "none"] | None = None,
     dyt_alpha: float | None = None,
     dyt_attention_alpha: float | None = None,
     norm_placement: Literal["pre", "post", "sandwich", "reordered", "sub"] | None = None,
@@ -608,8 +608,8 @@ def compare(
         vocab: Number of different token ids [default: 32000]
         activation: Activation of the feed-forward network; swiglu, geglu and reglu gate it
             [default: gelu]
-        norm: Which norm, or the function in place of one (dyt, derf) [default: layernorm; of an
-            MLP, none]
+        norm: Which norm, or the function in place of one (dyt, derf); batchnorm, over the batch, in
+            MLPs alone [default: layernorm; of an MLP, none]
         dyt_alpha: Factor inside the function of --norm dyt or derf [default: 0.5]
         dyt_attention_alpha: The same at the start of attention; the paper's LLaMA-7B has 0.8 here
             and 0.2 elsewhere [default: --dyt-alpha]
@@ -685,7 +685,7 @@ def recommend(
     decoder_seq_len: int | None = None,
     vocab: int | None = None,
     activation: Literal["identity", "relu", "leaky_relu", "relu2", "gelu", "gelu_tanh", "silu", "quick_gelu", "mish", "hard_swish", "relu6", "tanh", "sigmoid", "erf", "softplus", "elu", "selu", "xielu", "swiglu", "geglu", "geglu_tanh", "reglu", "glu"] | None = None,
-    norm: Literal["layernorm", "rmsnorm", "dyt", "derf", "none"] | None = None,
+    norm: Literal["layernorm", "rmsnorm", "batchnorm", "dyt", "derf", "none"] | None = None,
     dyt_alpha: float | None = None,
     dyt_attention_alpha: float | None = None,
     norm_placement: Literal["pre", "post", "sandwich", "reordered", "sub"] | None = None,
@@ -751,8 +751,8 @@ def recommend(
         vocab: Number of different token ids [default: 32000]
         activation: Activation of the feed-forward network; swiglu, geglu and reglu gate it
             [default: gelu]
-        norm: Which norm, or the function in place of one (dyt, derf) [default: layernorm; of an
-            MLP, none]
+        norm: Which norm, or the function in place of one (dyt, derf); batchnorm, over the batch, in
+            MLPs alone [default: layernorm; of an MLP, none]
         dyt_alpha: Factor inside the function of --norm dyt or derf [default: 0.5]
         dyt_attention_alpha: The same at the start of attention; the paper's LLaMA-7B has 0.8 here
             and 0.2 elsewhere [default: --dyt-alpha]
@@ -824,7 +824,7 @@ def phase(
     decoder_seq_len: int | None = None,
     vocab: int | None = None,
     activation: Literal["identity", "relu", "leaky_relu", "relu2", "gelu", "gelu_tanh", "silu", "quick_gelu", "mish", "hard_swish", "relu6", "tanh", "sigmoid", "erf", "softplus", "elu", "selu", "xielu", "swiglu", "geglu", "geglu_tanh", "reglu", "glu"] | None = None,
-    norm: Literal["layernorm", "rmsnorm", "dyt", "derf", "none"] | None = None,
+    norm: Literal["layernorm", "rmsnorm", "batchnorm", "dyt", "derf", "none"] | None = None,
     dyt_alpha: float | None = None,
     dyt_attention_alpha: float | None = None,
     norm_placement: Literal["pre", "post", "sandwich", "reordered", "sub"] | None = None,
@@ -908,8 +908,8 @@ def phase(
         vocab: Number of different token ids [default: 32000]
         activation: Activation of the feed-forward network; swiglu, geglu and reglu gate it
             [default: gelu]
-        norm: Which norm, or the function in place of one (dyt, derf) [default: layernorm; of an
-            MLP, none]
+        norm: Which norm, or the function in place of one (dyt, derf); batchnorm, over the batch, in
+            MLPs alone [default: layernorm; of an MLP, none]
         dyt_alpha: Factor inside the function of --norm dyt or derf [default: 0.5]
         dyt_attention_alpha: The same at the start of attention; the paper's LLaMA-7B has 0.8 here
             and 0.2 elsewhere [default: --dyt-alpha]

@@ -15,6 +15,7 @@ use crate::finite_width::noise::Matrix;
 use crate::finite_width::stream::Stream;
 use crate::finite_width::variables::{About, Gain, Map, Moments, component, fan};
 use crate::mean_field::attention::Attended;
+use crate::mean_field::batch_norm::BatchNorm;
 use crate::mean_field::component::{MeanField, MeanFieldFan};
 use crate::mean_field::dual::function;
 use crate::mean_field::mixture::{Routed, Routing};
@@ -117,12 +118,13 @@ impl Walk {
                 let kept = without_bias(linear, y);
                 self.through_rule(linear, x, true, y, &|slot| slot.linear(linear, kept))
             }
-            Component::Norm(Norm { kind: NormKind::BatchNorm { .. }, .. }) => {
+            Component::Norm(norm @ Norm { kind: NormKind::BatchNorm { .. }, .. }) => {
                 let about = About { x: &x.moments, means: self.expansion.means(x.slot) };
                 let map = Map::batch_norm(y.correlation, about.correlation(), x.leading.kernel.positions.length);
                 let jacobian = Matrix::from_fn(|row, column| map.jacobian[(row, column)]);
                 let map = |_| (map, Gain::batch_norm());
-                self.expansion.apply((x.slot, &x.stream), false, map, |slot| slot.batch_norm(&jacobian))
+                let squares = BatchNorm::square_variance(norm, &x.leading.kernel);
+                self.expansion.apply((x.slot, &x.stream), false, map, |slot| slot.batch_norm(&jacobian, squares))
             }
             Component::Norm(norm) => {
                 let share = normed_share(norm, &x.moments);

@@ -28,7 +28,7 @@ fn functions_in_place_of_norms() {
     }
 }
 
-/// A batch of eight, of features of a wide layer: as large as ε, and behind activations of which one is a power and one is not.
+/// A batch of eight behind a wide layer, with an ε that is nothing and one as large as the features.
 #[test]
 fn batch_norms() {
     for training in [true, false] {
