@@ -121,6 +121,23 @@ impl<'s> Widths<'s> {
         Ok(())
     }
 
+    fn norm(&mut self, at: &Site, norm: &Norm, x: Shape) -> Result<(), StackError> {
+        let site = at.path();
+        not_negative(site, "eps", norm.eps)?;
+        if let Some((_, alpha)) = norm.kind.pointwise() {
+            range(site, "alpha", alpha, f64::MIN_POSITIVE..=f64::MAX, "finite and positive")?;
+            range(site, "eps", norm.eps, 0.0..=0.0, "0 where nothing is divided by")?;
+        }
+        finite(site, "gain", norm.gain)?;
+        distribution(site, norm.bias)?;
+        divisor(site, "groups", norm.groups, x.width, "a divisor of the width")?;
+        if matches!(norm.kind, NormKind::BatchNorm { .. }) {
+            self.batch_norm(at, norm, x.seq_len)?;
+        }
+        self.gains(at, *norm, x.width);
+        Ok(())
+    }
+
     /// A BatchNorm, whose rule takes the tokens for a batch.
     fn batch_norm(&self, at: &Site, norm: &Norm, tokens: usize) -> Result<(), StackError> {
         /// The mean of 1/v is infinite of fewer.
@@ -260,18 +277,7 @@ impl<'s> Interpreter<'s> for Widths<'s> {
                 Shape { width: linear.fan_out, ..x }
             }
             Component::Norm(norm) => {
-                not_negative(site, "eps", norm.eps)?;
-                if let Some((_, alpha)) = norm.kind.pointwise() {
-                    range(site, "alpha", alpha, f64::MIN_POSITIVE..=f64::MAX, "finite and positive")?;
-                    range(site, "eps", norm.eps, 0.0..=0.0, "0 where nothing is divided by")?;
-                }
-                finite(site, "gain", norm.gain)?;
-                distribution(site, norm.bias)?;
-                divisor(site, "groups", norm.groups, x.width, "a divisor of the width")?;
-                if matches!(norm.kind, NormKind::BatchNorm { .. }) {
-                    self.batch_norm(at, norm, x.seq_len)?;
-                }
-                self.gains(at, *norm, x.width);
+                self.norm(at, norm, x)?;
                 x
             }
             Component::Activation(activation) => {

@@ -2,6 +2,7 @@
 
 mod activation;
 mod attention;
+mod batch_norm;
 mod concat;
 mod convolution;
 mod dropout;

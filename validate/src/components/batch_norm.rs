@@ -38,7 +38,9 @@ fn means<T: Scalar>(width: usize, x: &[T], of: impl Fn(usize, f64) -> f64) -> Ve
         sums.iter_mut().zip(row).enumerate().for_each(|(feature, (sum, x))| *sum += of(feature, x.to_f64()));
     }
     let count = (x.len() / width) as f64;
-    sums.iter_mut().for_each(|sum| *sum /= count);
+    for sum in &mut sums {
+        *sum /= count;
+    }
     sums
 }
 
