@@ -110,6 +110,7 @@ impl Architecture {
                 "pre with batchnorm, which stands between linear map and activation",
                 placement.name(),
             ),
+            ("seq_len", batch && self.seq_len < 4, "a batch of at least 4 with batchnorm", "fewer"),
             ("final_norm", batch && self.final_norm == Some(true), "false with batchnorm", "true"),
             ("final_norm", !norm && self.final_norm == Some(true), "false without a norm", "true"),
             ("embedding_norm", !norm && self.embedding_norm, "false without a norm", "true"),

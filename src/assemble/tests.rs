@@ -146,7 +146,8 @@ fn tensors_are_named_after_their_sites() {
 fn every_scheme_on_every_network_passes_the_check() {
     for scheme in (0..SCHEMES.len()).map(scheme) {
         for activation in Activation::WORDS {
-            for norm in NormChoice::WORDS {
+            // Encoders have no batchnorm.
+            for norm in NormChoice::WORDS.iter().filter(|&&norm| norm != NormChoice::Batchnorm.name()) {
                 for placement in ["pre", "post"] {
                     let architecture = Architecture {
                         activation: activation.parse().unwrap(),
