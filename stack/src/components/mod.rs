@@ -33,7 +33,7 @@ pub use sum::{Branch, Sum};
 
 use serde::{Deserialize, Serialize};
 
-/// A component with one input. All but [`Convolution`], [`Prepend`] and BatchNorm act on every token by itself, all but
+/// A component with one input. All but [`Convolution`], [`Prepend`] and BatchNorm act on single tokens, all but
 /// [`Rotary`] and positions on every token alike.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -82,7 +82,8 @@ class Norm(Node):
         variance = (x - mean).square().mean(1, keepdim=True)
         if not self._training:
             mean, variance = mean.detach(), variance.detach()
-        return (x - mean) * (variance + self._eps).rsqrt()
+        divisor: Tensor = (variance + self._eps).sqrt()
+        return (x - mean) / divisor
 
 
 def _xielu(x: Tensor) -> Tensor:
