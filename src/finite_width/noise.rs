@@ -286,6 +286,18 @@ mod tests {
         }
     }
 
+    /// Directions that sum to zero over the batch and have one length.
+    #[test]
+    fn directions_have_no_sum_and_one_length() {
+        let (length, others) = (6.0, 5.0);
+        let FourPoint { aaaa, aaab, aabb, aabc, abcd } = FourPoint::direction(length);
+        assert!((aaaa + others * aabb - length).abs() < 1e-12);
+        assert!((aaaa + others * aaab).abs() < 1e-12);
+        assert!((2.0 * aaab + (length - 2.0) * aabc + length / others).abs() < 1e-12);
+        assert!((aabb + aaab + (length - 2.0) * aabc).abs() < 1e-12);
+        assert!((3.0 * aabc + (length - 3.0) * abcd).abs() < 1e-12);
+    }
+
     /// ln χ²_n/n of Gaussian entries has the variance 2/n and the mean −1/n.
     #[test]
     fn logarithms_of_squares_are_lower_on_average() {

@@ -419,3 +419,23 @@ where
     let bare = rule.split(&bare[0], &bare, &ones(&positions));
     (map, back.iter().zip(&bare).map(|(gradient, bare)| Gain::new(&gradient.kernel, &bare.kernel)).collect())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Longer tokens, and what all have in common, change nothing behind a BatchNorm; what is behind it sums to zero over the batch.
+    #[test]
+    fn batch_norms_see_neither_lengths_nor_what_is_common() {
+        let (r, length) = (0.3, 9.0);
+        let map = Map::batch_norm(-1.0 / (length - 1.0), r, length);
+        let apart = 1.0 - r;
+        for moves in [[1.0, 1.0, 0.0, 0.0, 0.0, 1.0, 0.0], [1.0, 1.0, apart, apart, apart, 1.0, apart]] {
+            let moved = &map.jacobian * DVector::from_row_slice(&moves);
+            assert!(moved.abs().max() < 1e-12, "{moved}");
+        }
+        for all in [U, R] {
+            assert!(map.jacobian.row(all).abs().max() < 1e-12);
+        }
+    }
+}

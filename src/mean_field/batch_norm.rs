@@ -132,9 +132,47 @@ impl BatchNorm<'_> {
 
 #[cfg(test)]
 mod tests {
-    use approx::assert_relative_eq;
+    use std::sync::Arc;
 
+    use approx::assert_relative_eq;
+    use sigprop_stack::{Activation, NormKind};
+
+    use super::super::component::MeanField as _;
+    use super::super::dual::Dual;
+    use super::super::positions::Positions;
     use super::*;
+
+    /// A batch of 17 of which every feature is normalised.
+    fn normalised(gain: f64) -> (Norm, [Signal<f64>; 2]) {
+        let norm = Norm { gain, ..Norm::plain(NormKind::BatchNorm { training: true }, 0.0) };
+        let positions = Arc::new(Positions::groups(&[17.0], None));
+        let x = Signal::centred(64.0, Kernel::new(&positions, |_| 2.0, |_| 0.5));
+        let y = norm.forward(&x);
+        (norm, [x, y])
+    }
+
+    /// Entries on a sphere in 16 dimensions: E y⁴ = 3·16/18 (E y²)², E y² as it is, whatever was normalised.
+    #[test]
+    fn activations_see_directions() {
+        let (_, [_, y]) = normalised(1.0);
+        let phi = Dual::new(Activation::Relu2).forward(&y);
+        let (square, mean) = (phi.kernel.own[0] * phi.kernel.ln_unit.exp(), phi.means.expect("it has one")[0]);
+        assert_relative_eq!(square, 0.5 * 3.0 * 16.0 / 18.0, max_relative = 5.0 / (16.0 * 16.0));
+        assert_relative_eq!(mean * (0.5 * phi.kernel.ln_unit).exp(), 0.5, max_relative = 1e-9);
+    }
+
+    /// Gains that start at zero have the gradient of x̂ and what the activation sends back at zero.
+    #[test]
+    fn gains_of_zero_learn() {
+        let (norm, [x, y]) = normalised(0.0);
+        let activation = Dual::new(Activation::Gelu);
+        let after = activation.forward(&y);
+        let ones = Gradient::independent(Kernel::new(&x.kernel.positions, |_| 1.0, |_| 0.0));
+        let gradient = activation.backward(&y, &after, &ones);
+        let [(_, ln_gain)] = norm.weights(&x, &y, &gradient)[..] else { panic!("it has gains") };
+        // GELU'(0)² = ¼, of 17 tokens with E x̂² = 1.
+        assert_relative_eq!(ln_gain.exp(), 17.0 / 4.0, max_relative = 1e-6);
+    }
 
     /// E χ², E 1/χ² and E χ⁴ are what they are known to be.
     #[test]

@@ -85,17 +85,21 @@ impl<S: Scalar> MeanField<S> for Norm {
             return Few::new();
         }
         let normalised = || match self.kind {
-            NormKind::BatchNorm { .. } => y.kernel.scaled((self.gain * self.gain).recip()),
+            NormKind::BatchNorm { training } => {
+                let plain = Norm { gain: 1.0, ..*self };
+                BatchNorm { norm: &plain, training }.forward(x).kernel
+            }
             NormKind::LayerNorm | NormKind::RmsNorm | NormKind::Dyt { .. } | NormKind::Derf { .. } => {
                 let division = Division::new(self, x);
                 division.of(&division.centred)
             }
         };
         let ln_collected = match &gradient.next {
-            Next::Activation(activation) => {
+            // Gains of zero leave its derivative nothing to know.
+            Next::Activation(activation) if self.gain != 0.0 => {
                 activation.with_signal(y, &gradient.kernel).ln_total() - 2.0 * self.gain.abs().ln()
             }
-            Next::Anything | Next::Scores => gradient.ln_collected(&normalised()),
+            Next::Activation(_) | Next::Anything | Next::Scores => gradient.ln_collected(&normalised()),
         };
         smallvec![(Parameter::Gain, ln_collected)]
     }

@@ -199,6 +199,8 @@ fn components_have_the_derivatives_of_finite_differences() {
     let positions = groups();
     derivatives!("linear", Both(|at| both(&linear, &positions, at), |at| both(&linear, &positions, at)));
     derivatives!("norm", Both(|at| both(&norm, &positions, at), |at| both(&norm, &positions, at)));
+    let batch_norm = Norm { gain: 1.3, ..Norm::plain(NormKind::BatchNorm { training: true }, 0.1) };
+    derivatives!("batch norm", Both(|at| both(&batch_norm, &positions, at), |at| both(&batch_norm, &positions, at)));
     derivatives!("dropout", Both(|at| both(&dropout, &positions, at), |at| both(&dropout, &positions, at)));
     derivatives!("scale", Both(|at| both(&scale, &positions, at), |at| both(&scale, &positions, at)));
     for activation in [Activation::Relu, Activation::Gelu, Activation::Silu, Activation::Tanh, Activation::Selu] {

@@ -1,5 +1,7 @@
 //! What finite width adds vanishes where networks are wide; positions of one theory beside others.
 
+use std::f64::consts::PI;
+
 use sigprop::architecture::{self, Activation, Architecture, NormChoice, NormPlacement};
 use sigprop::assemble::{Input, Run, assemble};
 use sigprop::presets::Preset;
@@ -141,6 +143,23 @@ fn mlps_are_those_of_infinite_width() {
         }
         let mlp = Architecture { n_layers: 5, d_model: 64, seq_len: 8, activation, ..Architecture::mlp() };
         agree(word, &stack(&mlp, "kaiming", &Input::Correlation(0.3)), 1e-5);
+    }
+}
+
+/// Without skip connections gradients grow by π/(π − 1) per layer of ReLU (Yang et al. 2019, section 4), whatever the weights are.
+#[test]
+fn batch_norms_explode_as_published() {
+    for scheme in ["kaiming", "normal:0.3"] {
+        let shape = Architecture { n_layers: 6, d_model: 64, seq_len: 1 << 17, ..Architecture::mlp() };
+        let relu = Architecture { norm: Some(NormChoice::Batchnorm), activation: Activation::Relu, ..shape };
+        let run = Run { train: true, ..Run::default() };
+        let scheme = Scheme::parse(scheme).expect("a scheme");
+        let stack = assemble(&relu, &scheme, &Input::Correlation(0.0), &run).expect("it fits").stack;
+        let table = predict(&stack, Options { theory: Theory::MeanField, ..Options::from(Sites::Stream) });
+        let table = table.expect("it predicts").table;
+        let level = |site: usize| table.sites[site].value(Quantity::GradVariance).expect("it has gradients");
+        let (growth, published) = (level(2).ratio(&level(3)), PI / (PI - 1.0));
+        assert!((growth / published - 1.0).abs() < 1e-4, "{growth} {published}");
     }
 }
 
