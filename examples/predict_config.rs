@@ -36,6 +36,6 @@ fn main() -> Result<(), Box<dyn Error>> {
             gradient.unwrap_or_default()
         );
     }
-    println!("{}", Verdict::of(&prediction, Shape::of(&stack)).headline);
+    println!("{}", Verdict::of(&prediction, Shape::of(&stack), None).headline);
     Ok(())
 }

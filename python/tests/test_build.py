@@ -27,6 +27,8 @@ NETWORKS: dict[str, dict[str, Any]] = {
     "slopes in a window": {"positions": "alibi", "window": 3, "causal": True, "norm_placement": "sandwich"},
     "sinusoids, one norm": {"positions": "sinusoidal", "parallel": "shared_norm", "norm": "dyt"},
     "correlated": {"grad_correlation": 0.5, "positions": "none", "norm_placement": "post"},
+    "batch norms": {"model": "mlp", "layers": 3, "width": 32, "norm": "batchnorm", "residual": True, "train": True},
+    "batch norms at evaluation": {"model": "mlp", "layers": 3, "width": 32, "norm": "batchnorm", "activation": "tanh"},
     "vit": {"model": transformers.ViTConfig(**SIZES, image_size=16, patch_size=4)},
     "t5": {"model": transformers.T5Config(d_model=32, d_ff=64, num_layers=2, num_heads=4, d_kv=8, vocab_size=96)},
     "bert": {"model": transformers.BertConfig(**SIZES)},

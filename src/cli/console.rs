@@ -218,7 +218,8 @@ pub(crate) fn write_verdict(verdict: &Verdict, paint: Paint, out: &mut dyn Write
         let mark = paint.text(style(finding.severity), &format!("{mark:>2}"));
         write_indented(&format!("  {mark} "), 5, &finding.text, out)?;
     }
-    Ok(())
+    // What no initialisation knows.
+    writeln!(out, "(of the first step; what optimiser and learning rate make of it: --first-update)")
 }
 
 fn style(severity: Severity) -> Style {

@@ -291,7 +291,7 @@ fn measured(expected: &Expected, inspection: &Inspection, findings: &[Finding]) 
     let mut prediction = predict(&stack, Sites::Stream).context("with the measured weights")?;
     let caveats = expected.caveats.iter().cloned().chain(caveats(findings, inspection));
     prediction.caveats.splice(0..0, caveats.chain(omissions.iter().map(Omission::caveat)));
-    let verdict = Verdict::of(&prediction, Shape::of(&stack));
+    let verdict = Verdict::of(&prediction, Shape::of(&stack), None);
     let cost = Cost::of(&stack, Some(&expected.architecture))?.with_names(&stack, &expected.names)?;
     Ok(Measured { stack, prediction, omissions, verdict, cost })
 }

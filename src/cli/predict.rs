@@ -160,7 +160,7 @@ impl Arguments {
         };
         prediction.caveats.splice(0..0, network.caveats.iter().cloned());
         tell_positions(&prediction, console);
-        let verdict = Verdict::of(&prediction, network.shape());
+        let verdict = Verdict::of(&prediction, network.shape(), loss.as_ref());
         let update = self.update.update(&prediction, (&network.stack, head));
         let document = PredictionDocument {
             stack: &network.stack,

@@ -1,5 +1,7 @@
 //! A line that says which network it is.
 
+use sigprop_stack::NormKind;
+
 use crate::{
     architecture::{Architecture, NormPlacement},
     verdict::Shape,
@@ -13,8 +15,9 @@ pub(crate) fn title(name: &str, n_blocks: usize, placement: Option<NormPlacement
     format!("{name}: {n_blocks} {blocks}{norm}, width {width}, {seq_len} tokens")
 }
 
-/// Where a network has its norms, if it has any.
+/// Where a network has its norms, if it has any beside skip connections: batch norms stand inside branches.
 pub(crate) fn norm_placement(architecture: &Architecture) -> Option<NormPlacement> {
     let resolved = architecture.resolved().ok()?;
-    resolved.norm.map(|_| resolved.norm_placement)
+    let norm = resolved.norm.filter(|norm| !matches!(norm.kind, NormKind::BatchNorm { .. }));
+    norm.map(|_| resolved.norm_placement)
 }

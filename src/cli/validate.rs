@@ -371,7 +371,7 @@ impl Arguments {
         let Validation { run, comparisons, summary } = validation;
         let (title, shape) = (network.title(), network.shape());
         self.plot.draw(console, || Picture::of_validation(&title, prediction, comparisons, shape))?;
-        let verdict = Verdict::of(prediction, shape);
+        let verdict = Verdict::of(prediction, shape, None);
         let document = ValidationDocument { prediction, verdict: &verdict, run, summary, comparisons };
         self.report.write(
             console.invocation(),

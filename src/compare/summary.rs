@@ -121,7 +121,7 @@ impl Summary {
             score_variance: scores.max_by(|one, other| one.ln_abs().total_cmp(&other.ln_abs())),
             attended: sharpest(&prediction.attentions).map(|row| row.attended),
             margins: MARGIN_FORMATS.map(|format| margin(profile, shape, &format)),
-            verdict: Verdict::of(prediction, shape),
+            verdict: Verdict::of(prediction, shape, None),
             caveats: prediction.caveats.clone(),
             stream: profile.rows.iter().copied().cloned().collect(),
             shape,

@@ -49,6 +49,10 @@ pub enum Kind {
     SquaresOverflow,
     /// Activations fit.
     InRange,
+    /// Number of blocks against the width.
+    Depth,
+    /// Loss of the first step against that of guessing.
+    Start,
 }
 
 /// One statement about the network.
@@ -67,7 +71,8 @@ pub struct Finding {
     /// The number behind it: ln of the total factor for trends (−∞ for exact zeros), the token
     /// correlation for collapse, the effective number of attended tokens, ln of the ratio of gradient norms, the number of
     /// tensors without a gradient, ln of the
-    /// largest entry or sum of squares at `block` for ranges.
+    /// largest entry or sum of squares at `block` for ranges, blocks beyond log₃ width, the loss over that of
+    /// guessing.
     pub value: f64,
 }
 
@@ -95,6 +100,8 @@ impl fmt::Display for Kind {
             Self::Underflow => "underflow",
             Self::SquaresOverflow => "squares_overflow",
             Self::InRange => "in_range",
+            Self::Depth => "depth",
+            Self::Start => "start",
         })
     }
 }
@@ -130,6 +137,8 @@ impl Kind {
             Self::Underflow,
             Self::SquaresOverflow,
             Self::InRange,
+            Self::Depth,
+            Self::Start,
         ];
         let trends = Trend::ALL.into_iter().flat_map(|trend| [Self::Forward(trend), Self::Backward(trend)]);
         trends.chain(others)
@@ -151,7 +160,9 @@ impl Kind {
             | Self::Overflow
             | Self::Underflow
             | Self::SquaresOverflow
-            | Self::InRange => None,
+            | Self::InRange
+            | Self::Depth
+            | Self::Start => None,
         }
     }
 }

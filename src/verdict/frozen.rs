@@ -4,7 +4,8 @@
 //!
 //! A parameter whose gradient is exactly zero keeps its value in the first step: the router of a renormalised top-1
 //! mixture, whose weight is 1 whatever the scores are; maps behind which a gain, a scale or a map is zero. Biases of keys
-//! are left out, for softmax is invariant to them.
+//! are left out, for softmax is invariant to them. Where a matrix that starts at zero has a gradient (last maps of branches, heads),
+//! it opens in the first step, and what is in front of it learns from the second on.
 
 use sigprop_stack::WeightRow;
 
@@ -31,10 +32,12 @@ pub(super) fn judge(weights: &[WeightRow]) -> Option<Finding> {
     if patterns.len() > SHOWN {
         names.push(format!("{} more names", patterns.len() - SHOWN));
     }
+    let opens = weights.iter().any(|row| row.tensor.ends_with("weight") && row.variance == 0.0 && !is_zero(&row));
+    let (severity, when) = if opens { (Severity::Notice, " in the first step") } else { (Severity::Warning, "") };
     (count > 0).then(|| Finding {
         kind: Kind::NoGradient,
-        severity: Severity::Warning,
-        text: format!("no gradient reaches {count} of {} tensors: {}", weights.len(), names.join(", ")),
+        severity,
+        text: format!("no gradient reaches {count} of {} tensors{when}: {}", weights.len(), names.join(", ")),
         rule: "second moment of the gradient exactly 0, biases of keys left out".to_owned(),
         block: None,
         value: count as f64,

@@ -86,7 +86,9 @@ fn failure(finding: &Finding) -> String {
         | Kind::Overflow
         | Kind::Underflow
         | Kind::SquaresOverflow
-        | Kind::InRange => finding.text.clone(),
+        | Kind::InRange
+        | Kind::Depth
+        | Kind::Start => finding.text.clone(),
     }
 }
 
@@ -94,14 +96,16 @@ fn failure(finding: &Finding) -> String {
 fn care(finding: &Finding) -> String {
     let size = factor(finding.value.abs());
     match finding.kind {
-        Kind::Forward(Trend::Decays) => format!("activations shrink ×{size}, larger weights or a norm help"),
+        Kind::Forward(Trend::Decays | Trend::Vanishes) => {
+            format!("activations shrink ×{size}, larger weights or a norm help")
+        }
         Kind::Forward(_) => format!("activations grow ×{size}, smaller branches or a warm-up help"),
-        Kind::Backward(Trend::Decays) => {
+        Kind::Backward(Trend::Decays | Trend::Vanishes) => {
             format!("gradients shrink ×{size} towards the input, an adaptive optimiser helps")
         }
         Kind::Backward(_) => format!("gradients grow ×{size} towards the input, a warm-up and clipping help"),
         Kind::Collapse => {
-            format!("tokens nearly alike (correlation {}), queries and keys learn slowly", short(finding.value))
+            format!("tokens nearly alike (correlation {}), what tells them apart learns slowly", short(finding.value))
         }
         Kind::EntropyCollapse => "sharp attention, smaller query and key weights help".to_owned(),
         Kind::Uneven if finding.value == f64::INFINITY => {
@@ -110,7 +114,11 @@ fn care(finding: &Finding) -> String {
         Kind::Uneven => format!("weight gradients differ ×{size} between blocks, a smaller ε of Adam helps"),
         Kind::NoGradient => "parameters without a gradient, which stay as they are".to_owned(),
         Kind::Overflow | Kind::Underflow => "too narrow a float format, bf16 or f32 rather than fp16".to_owned(),
+        Kind::Start => format!(
+            "the loss starts ×{} above guessing, a smaller head or a norm before it helps",
+            short(finding.value)
+        ),
         Kind::SquaresOverflow => "sums of squares leave f32".to_owned(),
-        Kind::Distinct | Kind::Attends | Kind::Even | Kind::InRange => finding.text.clone(),
+        Kind::Distinct | Kind::Attends | Kind::Even | Kind::InRange | Kind::Depth => finding.text.clone(),
     }
 }

@@ -4,6 +4,7 @@
 //! final norm, which hides the size of the stream, is left out.
 
 mod collapse;
+mod depth;
 mod entropy;
 mod finding;
 mod floats;
@@ -11,12 +12,14 @@ mod frozen;
 mod grade;
 mod gradients;
 mod profile;
+mod start;
 mod trend;
 
 use serde::{Deserialize, Serialize};
 use sigprop_stack::{Component, Node, Number, Op, Quantity, Stack};
 
 use crate::Prediction;
+use crate::head::Loss;
 use crate::numerals::short;
 pub(crate) use entropy::sharpest;
 pub use finding::{Finding, Kind, Severity};
@@ -112,8 +115,8 @@ pub struct Verdict {
 }
 
 impl Verdict {
-    /// Judges what was predicted for a stack.
-    pub fn of(prediction: &Prediction, shape: Shape) -> Self {
+    /// Judges what was predicted for a stack, and the loss it starts with where it has a head.
+    pub fn of(prediction: &Prediction, shape: Shape, loss: Option<&Loss>) -> Self {
         let profiles = Profile::all(&prediction.table);
         let mut findings = Vec::new();
         for profile in &profiles {
@@ -130,8 +133,11 @@ impl Verdict {
             findings.append(&mut found);
         }
         findings.extend(entropy::judge(&prediction.attentions));
+        let n_blocks = profiles.iter().map(|profile| profile.rows.len().saturating_sub(1)).max().unwrap_or(0);
+        findings.extend(depth::judge(n_blocks, shape.width, !prediction.attentions.is_empty()));
         findings.extend(gradients::judge(&prediction.table.weights));
         findings.extend(frozen::judge(&prediction.table.weights));
+        findings.extend(loss.map(start::judge));
         Self { grade: Grade::of(&findings), headline: grade::headline(&findings), findings }
     }
 

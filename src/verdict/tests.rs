@@ -30,6 +30,7 @@ fn judged(table: SiteTable) -> Verdict {
     Verdict::of(
         &Prediction { table, attentions: Vec::new(), linears: Vec::new(), caveats: Vec::new(), followed: None },
         SHAPE,
+        None,
     )
 }
 
@@ -105,14 +106,73 @@ fn the_grade_is_that_of_the_worst_finding() {
         (alike.grade, alike.headline.as_str()),
         (
             Grade::TrainableWithCare,
-            "trainable with care: tokens nearly alike (correlation 0.95), queries and keys learn slowly"
+            "trainable with care: tokens nearly alike (correlation 0.95), what tells them apart learns slowly"
         )
     );
 }
 
+/// e^±0.4 per block: ×121 over the deeper half of 24, which fails, and 1/121, which asks for care as long as an adaptive
+/// optimiser absorbs it: not e^−1.6, which is 5·10⁻⁹.
+#[test]
+fn vanishing_fails_further_than_exploding() {
+    let along = |rate: f64| judged(table(24, |depth| (rate * depth, 0.0, 0.3)));
+    assert_eq!(
+        [0.4, -0.4, -1.6].map(|rate| along(rate).grade),
+        [Grade::NotTrainable, Grade::TrainableWithCare, Grade::NotTrainable]
+    );
+    let fading = along(-0.4);
+    assert!(fading.headline.contains("activations shrink"), "{}", fading.headline);
+    let rules = [0.4, -0.4, -1.6].map(|rate| along(rate).findings[0].rule.clone());
+    for (rule, factor) in
+        rules.iter().zip(["grows by more than ×100 ", "falls by more than ×100 ", "more than ×100000000 "])
+    {
+        assert!(rule.contains(factor), "{rule}");
+    }
+}
+
+#[test]
+fn losses_start_near_that_of_guessing() {
+    let prediction = Prediction {
+        table: table(4, |_| (0.0, 0.0, 0.2)),
+        attentions: Vec::new(),
+        linears: Vec::new(),
+        caveats: Vec::new(),
+        followed: None,
+    };
+    let verdict = |cross_entropy| {
+        let loss = Loss { logit_variance: 1.0, cross_entropy, uniform: 2.0, grad_norm: Number::from(1.0) };
+        Verdict::of(&prediction, SHAPE, Some(&loss))
+    };
+    assert_eq!(verdict(9.9).grade, Grade::Healthy);
+    let far = verdict(22.0);
+    assert_eq!(
+        far.headline,
+        "trainable with care: the loss starts ×11 above guessing, a smaller head or a norm before it helps"
+    );
+    assert_eq!(
+        find(&far, Kind::Start)[0].text,
+        "the loss starts far above that of guessing: 22 nats, 2 of equal logits"
+    );
+}
+
+/// log₃ 256 = 5.05; said of networks that attend, and of nothing else.
+#[test]
+fn depth_is_held_against_width() {
+    let said = |n_blocks: i64| {
+        let table = table(n_blocks, |_| (0.0, 0.0, 0.2));
+        let attentions = vec![attention(250.0, 256.0)];
+        let prediction = Prediction { table, attentions, linears: Vec::new(), caveats: Vec::new(), followed: None };
+        let verdict = Verdict::of(&prediction, SHAPE, None);
+        find(&verdict, Kind::Depth)[0].text.clone()
+    };
+    assert!(said(5).starts_with("depth is within log₃ width = 5.047"), "{}", said(5));
+    assert!(said(6).starts_with("depth is beyond log₃ width = 5.047"), "{}", said(6));
+    assert!(find(&judged(table(6, |_| (0.0, 0.0, 0.2))), Kind::Depth).is_empty());
+}
+
 #[test]
 fn gradients_are_judged_on_their_way_back() {
-    let vanishing = judged(table(24, |depth| (0.0, depth, 0.3)));
+    let vanishing = judged(table(48, |depth| (0.0, depth, 0.3)));
     assert_eq!(vanishing.headline, "not trainable: backward vanishes");
     // A jump at the embedding, as a small embedding before a norm makes, is no explosion.
     let jump = judged(table(24, |depth| (0.0, if depth < 0.5 { 12.0 } else { 0.0 }, 0.3)));
@@ -164,6 +224,7 @@ fn attending(rows: Vec<AttentionRow>) -> Verdict {
     Verdict::of(
         &Prediction { table, attentions: rows, linears: Vec::new(), caveats: Vec::new(), followed: None },
         SHAPE,
+        None,
     )
 }
 
@@ -242,6 +303,26 @@ fn parameters_without_gradient_are_found() {
     assert_eq!((finding.text.as_str(), finding.severity, finding.value as usize), (expected, Severity::Warning, 3));
     assert_eq!(serde_json::to_value(finding.kind).expect("a word"), "no_gradient");
     assert!(find(&judged(self::table(2, |_| (0.0, 0.0, 0.2))), Kind::NoGradient).is_empty());
+}
+
+/// A head of zeros has a gradient, and nothing in front of it has one in the first step; a zero further down is a failure.
+#[test]
+fn heads_of_zeros_open() {
+    let mut waiting = table(2, |_| (0.0, f64::NEG_INFINITY, 0.2));
+    let weight = |tensor: &str, variance: f64, gradient: f64| WeightRow {
+        layer: 0,
+        tensor: tensor.to_owned(),
+        variance,
+        grad_second_moment: Cell::exact(gradient),
+    };
+    waiting.weights = vec![weight("blocks.0.ffn.out.weight", 1.0, 0.0), weight("head.weight", 0.0, 1.0)];
+    let verdict = judged(waiting);
+    assert_eq!(verdict.grade, Grade::Healthy);
+    let finding = find(&verdict, Kind::NoGradient)[0];
+    let expected = "no gradient reaches 1 of 2 tensors in the first step: blocks.*.ffn.out.weight (1)";
+    assert_eq!((finding.text.as_str(), finding.severity), (expected, Severity::Notice));
+    let lost = judged(table(2, |depth| (0.0, if depth < 1.5 { f64::NEG_INFINITY } else { 0.0 }, 0.2)));
+    assert_eq!(lost.headline, "not trainable: backward vanishes");
 }
 
 /// A std of 2^−3 and entries up to 2^−3 √(2 ln 32768) = 0.57: E4M3 has its smallest number of full precision three

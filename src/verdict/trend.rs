@@ -4,10 +4,14 @@ use sigprop_stack::Quantity;
 
 use super::{Finding, Kind, Profile, Severity, factor};
 
-/// Failing: the deeper half of the blocks alone multiplies the variance by more than this (or its
+/// Exponential: the deeper half of the blocks alone multiplies the variance by more than this (or its
 /// inverse). An exponential that does so spans at least the square of it, 10⁴, over the whole
 /// stack; a power law would need an exponent above 6, and a jump at the input does not count.
-const FAILING_FACTOR: f64 = 100.0;
+const EXPONENTIAL_FACTOR: f64 = 100.0;
+
+/// What vanishes by less than this over the deeper half is absorbed by an adaptive optimiser: norms within 10⁴, so that gradients
+/// of usual entries, 10⁻⁴, do not fall to the usual ε of Adam, 10⁻⁸.
+const ABSORBED_FACTOR: f64 = 1e8;
 
 /// Worth a notice: the factor over the whole stack.
 const NOTABLE_FACTOR: f64 = 100.0;
@@ -24,9 +28,9 @@ const LINEAR_TOLERANCE: f64 = 0.1;
 /// What a variance does over the depth of a stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trend {
-    /// Grows exponentially, and far.
+    /// Grows exponentially.
     Explodes,
-    /// Decays exponentially, and far; or is exactly zero.
+    /// Decays exponentially, or is exactly zero.
     Vanishes,
     /// Grows by more than a factor of 100, but is no explosion.
     Grows,
@@ -59,22 +63,28 @@ impl Trend {
         }
     }
 
-    /// What it takes to be called so.
+    /// What it takes to be judged so.
     fn rule(self, name: &str, severity: Severity) -> String {
         let notable = if severity == Severity::Warning { CARE_FACTOR } else { NOTABLE_FACTOR };
+        let far = if severity == Severity::Failure { ABSORBED_FACTOR } else { EXPONENTIAL_FACTOR };
         match self {
-            Self::Explodes => format!("{name} grows by more than ×{FAILING_FACTOR} over the deeper half of the blocks"),
-            Self::Vanishes => format!("{name} falls by more than ×{FAILING_FACTOR} over the deeper half of the blocks"),
+            Self::Explodes => {
+                format!("{name} grows by more than ×{EXPONENTIAL_FACTOR} over the deeper half of the blocks")
+            }
+            Self::Vanishes => format!("{name} falls by more than ×{far} over the deeper half of the blocks"),
             Self::Grows => format!("{name} grows by more than ×{notable} over all blocks"),
             Self::Decays => format!("{name} falls by more than ×{notable} over all blocks"),
             Self::Healthy => format!("{name} changes by at most ×{NOTABLE_FACTOR} over all blocks"),
         }
     }
 
-    fn severity(self, ln_change: f64) -> Severity {
+    /// Of a course, one that meets an exact zero aside.
+    fn severity(self, course: &Course) -> Severity {
         match self {
-            Self::Explodes | Self::Vanishes => Severity::Failure,
-            Self::Grows | Self::Decays if ln_change.abs() > CARE_FACTOR.ln() => Severity::Warning,
+            Self::Explodes => Severity::Failure,
+            Self::Vanishes if course.deeper() < -ABSORBED_FACTOR.ln() => Severity::Failure,
+            Self::Vanishes => Severity::Warning,
+            Self::Grows | Self::Decays if course.change().abs() > CARE_FACTOR.ln() => Severity::Warning,
             Self::Grows | Self::Decays => Severity::Notice,
             Self::Healthy => Severity::Fine,
         }
@@ -118,10 +128,10 @@ impl Course {
 
     fn trend(&self) -> Trend {
         let (change, deeper) = (self.change(), self.deeper());
-        let (failing, notable) = (FAILING_FACTOR.ln(), NOTABLE_FACTOR.ln());
-        if deeper > failing {
+        let (exponential, notable) = (EXPONENTIAL_FACTOR.ln(), NOTABLE_FACTOR.ln());
+        if deeper > exponential {
             Trend::Explodes
-        } else if deeper < -failing {
+        } else if deeper < -exponential {
             Trend::Vanishes
         } else if change > notable {
             Trend::Grows
@@ -177,6 +187,10 @@ pub(super) fn judge(profile: &Profile, quantity: Quantity) -> Option<Finding> {
         Some(index) => (Trend::Vanishes, f64::NEG_INFINITY, Some(profile.rows[index].layer)),
         None => (course.trend(), course.change(), None),
     };
+    if backward && zero == Some(levels.len() - 1) {
+        return Some(waiting(block));
+    }
+    let severity = if zero.is_some() { Severity::Failure } else { trend.severity(&course) };
     let n_blocks = course.n_blocks;
     let blocks = if n_blocks == 1 { "1 block".to_owned() } else { format!("{n_blocks} blocks") };
     let what = match zero {
@@ -189,12 +203,25 @@ pub(super) fn judge(profile: &Profile, quantity: Quantity) -> Option<Finding> {
     };
     Some(Finding {
         kind: if backward { Kind::Backward(trend) } else { Kind::Forward(trend) },
-        severity: trend.severity(value),
+        severity,
         text: format!("{direction} {}: {name} {what}", trend.verb()),
-        rule: zero.map_or_else(|| trend.rule(name, trend.severity(value)), |_| format!("{name} exactly zero")),
+        rule: zero.map_or_else(|| trend.rule(name, severity), |_| format!("{name} exactly zero")),
         block,
         value,
     })
+}
+
+/// Of gradients that are zero where they leave the head: a head that starts at zero learns in the first step, and then lets
+/// them through.
+fn waiting(block: Option<i64>) -> Finding {
+    Finding {
+        kind: Kind::Backward(Trend::Vanishes),
+        severity: Severity::Notice,
+        text: "backward waits: the head starts at zero and lets gradients through from the second step on".to_owned(),
+        rule: "gradient variance exactly zero behind the last block".to_owned(),
+        block,
+        value: f64::NEG_INFINITY,
+    }
 }
 
 fn levels(profile: &Profile, quantity: Quantity) -> Option<Vec<f64>> {

@@ -63,7 +63,7 @@ fn sampled(stack: &Stack) -> Verdict {
     for row in &mut attentions {
         row.attended = attended(&table, &row.site, stack.streams[0].seq_len).value.value();
     }
-    Verdict::of(&Prediction { table, attentions, ..predicted }, Shape::of(stack))
+    Verdict::of(&Prediction { table, attentions, ..predicted }, Shape::of(stack), None)
 }
 
 /// 1/Σ A² over the keys of a query, from E A = 1/keys and the variance of the weights A.
@@ -103,7 +103,7 @@ fn sampled_perceptrons_explode_and_vanish_beyond_the_edges() {
     let plane = Plane {
         setting: Setting { input: Input::Correlation(0.2), ..Setting::from(shape) },
         scheme: "normal:std=0.1",
-        axes: ["std=0.06..0.3:3", "layers=14..16:2"],
+        axes: ["std=0.03..0.3:3", "layers=14..16:2"],
         turn: |[std, layers], architecture, scheme| {
             architecture.n_layers = layers as usize;
             scheme.with("std", std).expect("a size")

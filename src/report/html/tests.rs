@@ -41,7 +41,7 @@ fn page(drawn: Drawn, prediction: &Prediction) -> String {
         summary: HOSTILE,
         networks: &networks,
     };
-    let verdict = Verdict::of(prediction, Shape::of(stack));
+    let verdict = Verdict::of(prediction, Shape::of(stack), None);
     let cost = Cost::of(stack, None).expect("a checked stack");
     let document = PredictionDocument {
         stack,

@@ -154,7 +154,7 @@ const MIXTRAL: &str = r#"{"model_type": "mixtral", "num_hidden_layers": 1, "hidd
     "num_key_value_heads": 1, "intermediate_size": 48, "num_local_experts": 2, "vocab_size": 50, "max_position_embeddings": 16}"#;
 
 /// A map with an edge.
-const MAP: [&str; 4] = ["--x", "skip-scale=0.02..2:3", "--y", "branch-scale=0..1:2"];
+const MAP: [&str; 4] = ["--x", "skip-scale=0.002..2:3", "--y", "branch-scale=0..1:2"];
 
 /// A small model of its own, a checkpoint of it, and what was exported beside.
 fn exported(folder: &TempDir) -> [String; 2] {

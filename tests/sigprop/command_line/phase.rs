@@ -2,7 +2,7 @@
 
 use super::*;
 
-const AXES: [&str; 4] = ["--x", "skip-scale=0.02..2:3", "--y", "branch-scale=0..1:2"];
+const AXES: [&str; 4] = ["--x", "skip-scale=0.002..2:3", "--y", "branch-scale=0..1:2"];
 
 fn map(arguments: &[&str]) -> Output {
     small("phase", &[AXES.as_slice(), arguments].concat())
@@ -16,8 +16,8 @@ fn phase_csv_has_a_row_per_cell_or_per_vertex() {
                   token_correlation,attended_tokens,failures,grade,verdict,rule,caveat";
     assert_eq!(lines[0], header);
     assert_eq!(lines.len(), 7, "{lines:?}");
-    // Two skips of 0.2 per block: 1/ln 0.2⁴.
-    assert!(lines[2].starts_with("0.2,0,-0.1553"), "{lines:?}");
+    // Two skips of √0.004 per block: 1/ln 0.004².
+    assert!(lines[2].starts_with("0.0632455") && lines[2].contains(",0,-0.09055"), "{lines:?}");
     assert!(lines[1].contains(",vanishing,"), "{lines:?}");
     let output = map(&["--format", "csv", "--edges"]);
     let lines: Vec<&str> = stdout(&output).lines().collect();

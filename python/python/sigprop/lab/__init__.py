@@ -6,7 +6,8 @@ Each prints its predictions, trains its networks for a minute or so on two cores
 rows, a summary and a picture. Exit status 1 if one did not. Needs `pip install 'sigprop[lab]'`.
 """
 
-from ._labs import LABS, Claim, Lab
+from ._lab import Claim, Lab
+from ._labs import LABS
 from ._run import run
 
 __all__ = ["LABS", "Claim", "Lab", "run"]

@@ -6,9 +6,13 @@ import argparse
 import sys
 
 from . import LABS, __doc__, run
+from ._run import say
+from ._trainability import main as trainability
 
 
 def main() -> int:
+    if sys.argv[1:2] == ["trainability"]:
+        return trainability(sys.argv[2:])
     parser = argparse.ArgumentParser(
         "python -m sigprop.lab", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog="\n".join(f"{name:17} {lab.about}" for name, lab in LABS.items()),
@@ -23,19 +27,11 @@ def main() -> int:
     try:
         claims = [
             claim for name in names
-            for claim in run(name, arguments.output, arguments.seed, arguments.device, arguments.steps, _tell)
+            for claim in run(name, arguments.output, arguments.seed, arguments.device, arguments.steps, say)
         ]
     except KeyboardInterrupt:
         return 130
     return 0 if all(claim.came_true for claim in claims) else 1
-
-
-def _tell(line: str) -> None:
-    """Lines of progress stand over each other, on a terminal."""
-    if not line.startswith("\r"):
-        print(line, flush=True)
-    elif sys.stderr.isatty():
-        print(line, end="", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

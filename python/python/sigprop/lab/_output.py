@@ -7,25 +7,28 @@ import json
 import math
 import os
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ._labs import Claim
+from ._lab import Claim, Lab
 from ._trial import Course
 
-COLUMNS = ("network", "step", "site", "loss", "variance", "token_correlation", "score_std", "grad_norm")
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+COLUMNS = ("network", "step", "site", "loss", "variance", "token_correlation", "score_std", "attended", "grad_norm", "grad_variance")
 
 
-def write(folder: str, lab: str, courses: Sequence[Course], claims: Sequence[Claim]) -> list[str]:
+def write(folder: str, name: str, lab: Lab, courses: Sequence[Course], claims: Sequence[Claim]) -> list[str]:
     """Writes lab.csv, lab.json and lab.png into a folder; their paths."""
     os.makedirs(folder, exist_ok=True)
-    paths = [os.path.join(folder, f"{lab}.{kind}") for kind in ("csv", "json", "png")]
+    paths = [os.path.join(folder, f"{name}.{kind}") for kind in ("csv", "json", "png")]
     with open(paths[0], "w", newline="") as file:
         writer = csv.DictWriter(file, COLUMNS)
         writer.writeheader()
         for course in courses:
             writer.writerows(course.rows)
     summary = {
-        "lab": lab,
+        "lab": name,
         # JSON has nothing for what is not a number.
         "networks": [
             {**course.summary(), "losses": [loss if math.isfinite(loss) else None for loss in course.losses]}
@@ -35,15 +38,21 @@ def write(folder: str, lab: str, courses: Sequence[Course], claims: Sequence[Cla
     }
     with open(paths[1], "w") as file:
         json.dump(summary, file, indent=2)
-    return paths if _draw(paths[2], courses) else paths[:2]
+    return paths if _draw(paths[2], lab, courses) else paths[:2]
 
 
-def _draw(path: str, courses: Sequence[Course]) -> bool:
+def _draw(path: str, lab: Lab, courses: Sequence[Course]) -> bool:
     try:
         from matplotlib.figure import Figure
     except ImportError:
         return False
     figure = Figure(figsize=(11, 7), layout="constrained")
+    (lab.draw or _curves)(figure, courses)
+    figure.savefig(path, dpi=80)
+    return True
+
+
+def _curves(figure: Figure, courses: Sequence[Course]) -> None:
     (losses, variances), (norms, correlations) = figure.subplots(2, 2)
     for index, course in enumerate(courses):
         color = f"C{index}"
@@ -52,14 +61,12 @@ def _draw(path: str, courses: Sequence[Course]) -> bool:
         _stream(variances, course, "variance", color)
         _stream(correlations, course, "token_correlation", color)
         for step, style in _first_and_last(course):
-            norms.plot([row["grad_norm"] for row in _at(course, step) if row["grad_norm"] > 0], style, color=color)
+            norms.plot([row["grad_norm"] for row in _at(course, step) if row["grad_norm"]], style, color=color)
     losses.set(xlabel="step", ylabel="loss", yscale="log", xlim=(-1, None))
     losses.legend()
     norms.set(xlabel="block", ylabel="gradient norm (first step, last dashed)", yscale="log")
     variances.set(xlabel="block", ylabel="variance of the stream (dots: predicted)", yscale="log")
     correlations.set(xlabel="block", ylabel="token correlation (dots: predicted)")
-    figure.savefig(path, dpi=80)
-    return True
 
 
 def _stream(axes: Any, course: Course, quantity: str, color: str) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 
-from ._labs import LABS, Claim, claims_of
+from ._lab import Claim, claims_of
+from ._labs import LABS
 from ._output import write
 from ._trial import Course, train
 
@@ -50,5 +52,13 @@ def run(
             tell(f"{'came true' if claim.came_true else 'DID NOT COME TRUE'}: {claim.text}")
     finally:
         if output is not None:
-            tell("written: " + ", ".join(write(output, lab, courses, claims)))
+            tell("written: " + ", ".join(write(output, lab, LABS[lab], courses, claims)))
     return claims
+
+
+def say(line: str) -> None:
+    """Lines of progress stand over each other, on a terminal."""
+    if not line.startswith("\r"):
+        print(line, flush=True)
+    elif sys.stderr.isatty():
+        print(line, end="", file=sys.stderr, flush=True)

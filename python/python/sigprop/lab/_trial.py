@@ -13,7 +13,7 @@ from torch import Tensor
 
 from .. import Prediction, predict
 from ..torch import Network, build
-from ._tasks import CLASSES, Classes, NextByte, Task
+from ._tasks import CLASSES, Classes, Continuation, NextByte, Task
 
 # What is looked at of a network, of the stream of every block.
 Row = dict[str, Any]
@@ -30,18 +30,28 @@ class Trial:
     lr: float = 1e-3
     optimizer: Literal["sgd", "adam", "adamw"] = "adam"
     learn_scales: bool = False
-
-    @property
-    def is_mlp(self) -> bool:
-        return self.flags.get("model") == "mlp"
+    # Whether weight matrices of blocks are all that learns.
+    learns_matrices: bool = False
+    # Whether it is told how far the first step moves what leaves the last site.
+    follows_update: bool = False
 
     def whole(self) -> dict[str, Any]:
         """With the head that its task has."""
-        task = {"vocab": CLASSES} if self.is_mlp else {"vocab": 256, "causal": True}
+        model = self.flags.get("model")
+        task: dict[str, Any] = {"vocab": 256, "causal": True}
+        if model == "mlp":
+            task = {"vocab": CLASSES}
+        elif isinstance(model, Mapping):
+            task = {}
         return {"head": "untied", **task, **self.flags}
 
     def task(self) -> Task:
-        return Classes.of(self.flags["width"]) if self.is_mlp else NextByte.of(self.flags["seq_len"])
+        model = self.flags.get("model")
+        if model == "mlp":
+            return Classes.of(self.flags["width"])
+        if isinstance(model, Mapping):
+            return Continuation(NextByte.of(model["seq_len"]))
+        return NextByte.of(self.flags["seq_len"])
 
 
 @dataclass
@@ -53,6 +63,8 @@ class Course:
     target: float
     losses: list[float] = field(default_factory=list)
     rows: list[Row] = field(default_factory=list)
+    # Root of the mean square of what the first step changes at the last site, for the same batch.
+    moved: float | None = None
 
     @property
     def is_finite(self) -> bool:
@@ -60,8 +72,8 @@ class Course:
 
     @property
     def final(self) -> float:
-        """The mean of the last tenth; not a number before there is one."""
-        last = self.losses[-max(len(self.losses) // 10, 1) :]
+        """The mean of the last tenth of its steps; not a number before there is one."""
+        last = self.losses[-max(self.trial.steps // 10, 1) :]
         return sum(last) / len(last) if last else math.nan
 
     @property
@@ -78,6 +90,7 @@ class Course:
             "final_loss": self.final if math.isfinite(self.final) else None,
             "target": self.target,
             "has_learned": self.has_learned,
+            "moved": self.moved,
         }
 
 
@@ -98,64 +111,104 @@ def train(trial: Trial, steps: int, seed: int, device: str) -> Iterator[Course]:
     yield course
     for step in range(steps):
         is_looked_at = step % every == 0 or step == steps - 1
-        rows: list[Row] = []
-        with _watched(network, rows) if is_looked_at else nullcontext():
+        look, state = Look(), generator.get_state()
+        with _watched(network, look) if is_looked_at else nullcontext():
             loss = task.loss(network, generator)
         course.losses.append(loss.item())
+        optimizer.zero_grad()
         if math.isfinite(course.losses[-1]):
-            optimizer.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
         course.rows += [{"network": trial.name, "step": step, "loss": course.losses[-1], **row,
-                         "grad_norm": _norm(network, row["site"])} for row in rows]
+                         "grad_norm": _norm(network, row["site"])} for row in look.told()]
         yield course
         if not math.isfinite(course.losses[-1]):
             return
         optimizer.step()
+        if trial.follows_update and step == 0:
+            course.moved = _moved(network, task, state, look)
 
 
 def _optimizer(network: Network, trial: Trial) -> torch.optim.Optimizer:
+    groups = network.parameter_groups(trial.lr, "sgd" if trial.optimizer == "sgd" else "adam")
+    if trial.learns_matrices:
+        for name, tensor in network.tensors().items():
+            tensor.requires_grad_("blocks." in name and tensor.dim() > 1)
     if trial.optimizer == "sgd":
-        return torch.optim.SGD(network.parameter_groups(trial.lr, "sgd"))
-    kind = torch.optim.Adam if trial.optimizer == "adam" else torch.optim.AdamW
-    return kind(network.parameter_groups(trial.lr))
+        return torch.optim.SGD(groups)
+    return torch.optim.Adam(groups) if trial.optimizer == "adam" else torch.optim.AdamW(groups)
 
 
-def _norm(network: Network, site: str) -> float:
-    """Of the gradients of all parameters of a block."""
+def _moved(network: Network, task: Task, state: Tensor, before: Look) -> float:
+    """Between what was looked at and the same batch now; the generator's state from before it was drawn."""
+    generator, after = torch.Generator(), Look()
+    generator.set_state(state)
+    with torch.no_grad(), _watched(network, after):
+        task.loss(network, generator)
+    return float((after.outputs[-1] - before.outputs[-1].detach()).double().square().mean().sqrt())
+
+
+def _norm(network: Network, site: str) -> float | None:
+    """Of the gradients of all parameters of a block; `None` where there are no gradients."""
     squares = [
         tensor.grad.double().square().sum()
         for name, tensor in network.tensors().items()
         if name.startswith(f"{site}.") and tensor.grad is not None
     ]
-    return math.sqrt(float(sum(squares)))
+    return math.sqrt(float(sum(squares))) if squares else None
+
+
+@dataclass
+class Look:
+    """What flows through the stream in one step."""
+
+    rows: list[Row] = field(default_factory=list)
+    # Of the stream at the site of each row.
+    outputs: list[Tensor] = field(default_factory=list)
+    # Of the attention of the block that comes next.
+    score_std: float = 0.0
+    attended: float | None = None
+
+    def at_scores(self, module: torch.nn.Module, args: tuple[Tensor, Any], weights: Tensor) -> None:
+        seen = args[0].detach()[args[0].isfinite()].double()
+        if seen.numel() > 1:
+            self.score_std = max(self.score_std, float(seen.std()))
+        attended = 1.0 / float(weights.detach().double().square().sum(-1).mean())
+        self.attended = attended if self.attended is None else min(self.attended, attended)
+
+    def at_site(self, module: torch.nn.Module, args: Any, output: Tensor) -> None:
+        variance, correlation = _moments(output.detach())
+        self.rows.append({"site": module.site, "variance": variance, "token_correlation": correlation,
+                          "score_std": self.score_std, "attended": self.attended})
+        if output.requires_grad:
+            output.retain_grad()
+        self.outputs.append(output)
+        self.score_std, self.attended = 0.0, None
+
+    def told(self) -> Iterator[Row]:
+        """The rows, with gradients behind a backward pass."""
+        for row, output in zip(self.rows, self.outputs, strict=True):
+            yield {**row, "grad_variance": None if output.grad is None else _moments(output.grad)[0]}
+
+
+def _moments(x: Tensor) -> tuple[float, float | None]:
+    """Variance of an entry and correlation of two tokens of one sequence, shape (batch, tokens, features)."""
+    x = x.double()
+    tokens, mean = x.shape[1], x.mean()
+    square = x.square().mean()
+    cross = (x.sum(1).square().mean() / tokens - square) / max(tokens - 1, 1)
+    variance = float(square - mean**2)
+    return variance, float(cross - mean**2) / variance if variance > 0.0 and tokens > 1 else None
 
 
 @contextmanager
-def _watched(network: Network, rows: list[Row]) -> Iterator[None]:
+def _watched(network: Network, look: Look) -> Iterator[None]:
     """Takes down what flows through the sites of the stream, and the scores inside blocks."""
-    sites, scores = set(network.stream_sites()), [0.0]
-
-    def at_scores(module: torch.nn.Module, args: tuple[Tensor, Any]) -> None:
-        seen = args[0].detach()[args[0].isfinite()].double()
-        scores[0] = max(scores[0], float(seen.std())) if seen.numel() > 1 else scores[0]
-
-    def at_site(module: torch.nn.Module, args: Any, output: Tensor) -> None:
-        x = output.detach().double()
-        tokens, mean = x.shape[1], x.mean()
-        square = x.square().mean()
-        cross = (x.sum(1).square().mean() / tokens - square) / max(tokens - 1, 1)
-        variance = float(square - mean**2)
-        correlation = float(cross - mean**2) / variance if variance > 0.0 and tokens > 1 else None
-        row: Row = {"site": module.site, "variance": variance, "token_correlation": correlation, "score_std": scores[0]}
-        rows.append(row)
-        scores[0] = 0.0
-
-    hooks = []
+    sites, hooks = set(network.stream_sites()), []
     for site, module in network.sites().items():
         if site in sites:
-            hooks.append(module.register_forward_hook(at_site))
+            hooks.append(module.register_forward_hook(look.at_site))
         elif site.endswith("softmax"):
-            hooks.append(module.register_forward_pre_hook(at_scores))
+            hooks.append(module.register_forward_hook(look.at_scores))
     try:
         yield
     finally:
