@@ -15,7 +15,8 @@ def main() -> int:
         return trainability(sys.argv[2:])
     parser = argparse.ArgumentParser(
         "python -m sigprop.lab", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog="\n".join(f"{name:17} {lab.about}" for name, lab in LABS.items()),
+        epilog="\n".join(f"{name:17} {lab.about}" for name, lab in LABS.items())
+        + "\ntrainability      Networks drawn at random: how many verdicts come true. Has flags of its own: trainability --help.",
     )
     parser.add_argument("lab", choices=[*LABS, "all"], metavar="LAB", help="one of those below, or all")
     parser.add_argument("-o", "--output", default="lab", help="folder for rows, summary and picture [default: lab]")

@@ -48,9 +48,11 @@ def trainability(
         tell: Takes lines of text.
 
     Raises:
-        ValueError: The folder holds a journal and is not to be resumed, or one of another seed or number of steps.
+        ValueError: There is nothing to do; the folder holds a journal and is not to be resumed, or one of another seed or number of steps.
     """
     number, count = shard
+    if min(networks, steps) < 1:
+        raise ValueError(f"expected networks and steps from 1 on, got {networks} and {steps}")
     if not 1 <= number <= count:
         raise ValueError(f"shard: expected a part from 1 to {count}, got {number}")
     # So that what is found does not depend on the number of threads: parts are run side by side instead.
@@ -192,7 +194,10 @@ def _draw(path: str, records: Sequence[Record]) -> bool:
 
 def main(arguments: Sequence[str]) -> int:
     """The command."""
-    parser = argparse.ArgumentParser("python -m sigprop.lab trainability", description=__doc__)
+    parser = argparse.ArgumentParser(
+        "python -m sigprop.lab trainability",
+        description="Draws small networks, predicts and trains each, and counts how many verdicts come true.",
+    )
     parser.add_argument("--networks", type=int, default=120, help="how many are drawn [default: 120]")
     parser.add_argument("--seed", type=int, default=1, help="of what is drawn [default: 1]")
     parser.add_argument("--steps", type=int, default=200, help="of every training, fewer where it learns before [default: 200]")
