@@ -52,7 +52,7 @@ class Signs:
     def _of(cls, prediction: Prediction, rows: Sequence[Row], attended: float | None) -> Signs:
         sites = {row["site"] for row in prediction.rows if row["layer"] < 0 or "blocks." in row["site"]}
         rows = [row for row in rows if row["site"] in sites]
-        input, middle, last = (rows[index] for index in (0, (len(rows) - 1) // 2, -1))
+        middle, last = rows[(len(rows) - 1) // 2], rows[-1]
         return cls(
             _ln_ratio(last["variance"], middle["variance"]),
             _ln_ratio(middle["grad_variance"], last["grad_variance"]),
@@ -61,12 +61,12 @@ class Signs:
         )
 
     def modes(self) -> list[str]:
-        """The failures that the rules of the verdict call so."""
-        failing = math.log(100.0)
+        """What is there: exponentials beyond ×100, tokens that are copies, queries that look at less than two tokens."""
+        exponential = math.log(100.0)
         trends = [trend for trend in (self.forward, self.backward) if trend is not None]
         found = (
-            any(trend > failing for trend in trends),
-            any(trend < -failing for trend in trends),
+            any(trend > exponential for trend in trends),
+            any(trend < -exponential for trend in trends),
             self.correlation is not None and self.correlation > 0.99,
             self.attended is not None and self.attended < 2.0,
         )
