@@ -14,6 +14,7 @@ from sigprop import lab
 from sigprop.lab._drawn import drawn
 from sigprop.lab._outcome import came_true, claims, happened, matrix, thresholds
 from sigprop.lab._trainability import main, trainability
+from sigprop.lab._trial import train
 
 
 def test_what_is_looked_at_comes_true(tmp_path: Any) -> None:
@@ -43,20 +44,14 @@ def test_unknown_labs_are_refused() -> None:
 
 def test_encoders_with_decoders_train() -> None:
     """Of the lab of Fixup the last network, for three steps: its loss begins at that of guessing and falls."""
-    from sigprop.lab._labs import LABS
-    from sigprop.lab._trial import train
-
-    *_, course = train(LABS["fixup"].trials[-1], 3, 0, "cpu")
+    *_, course = train(lab.LABS["fixup"].trials[-1], 3, 0, "cpu")
     assert len(course.losses) == 3 and course.losses[-1] < course.losses[0] < 6.0
     assert {row["site"].split(".")[0] for row in course.rows} == {"encoder", "decoder"}
 
 
 def test_matrices_alone_move() -> None:
     """What the theorem of DeepNorm is about; the step is the same step however often it is told."""
-    from sigprop.lab._labs import LABS
-    from sigprop.lab._trial import train
-
-    trials = [trial for trial in LABS["deepnorm"].trials if "deepnorm, 8" in trial.name]
+    trials = [trial for trial in lab.LABS["deepnorm"].trials if "deepnorm, 8" in trial.name]
     matrices, everything = (list(train(trial, 1, 0, "cpu"))[-1].moved for trial in trials)
     assert matrices is not None and everything is not None and 0.0 < matrices < everything
 

@@ -2,14 +2,14 @@
 //!
 //! # Rule
 //!
-//! Logits of variance w cost about w/2 more than equal ones (`src/head/`). What is far above ln V has to be unlearned before anything
-//! is learned, and steps that suit the body are small beside such logits.
+//! Logits of variance w cost more than equal ones: w/2 while w ≪ ln V, of the order of √w beyond (`src/head/`). What is far above
+//! ln V has to be unlearned before anything is learned, and steps that suit the body are small beside such logits.
 
 use super::{Finding, Kind, Severity};
 use crate::head::Loss;
 use crate::numerals::short;
 
-/// Times the loss of equal logits (docs/training.md).
+/// Times the loss of equal logits: read off networks that were trained (docs/training.md).
 const FAR: f64 = 5.0;
 
 /// Judges the loss of the first step.

@@ -48,7 +48,7 @@ STRAYS, BESIDES = 4.0, 0.1
 
 def _first_step(course: Course) -> Claim | None:
     """Of the variance of the stream, in ln."""
-    seen = {row["site"]: row["variance"] for row in course.rows if row["step"] == 0}
+    seen = {row["site"]: row["variance"] for row in course.at(0)}
     if not seen:
         return None
     worst = 0.0

@@ -19,7 +19,7 @@ DEPTHS = (8, 32, 96)
 
 def _first(course: Course, quantity: str) -> list[float]:
     """Of every block at the first step."""
-    return [row[quantity] for row in course.rows if row["step"] == 0 and "blocks." in row["site"]]
+    return [row[quantity] for row in course.at(0) if "blocks." in row["site"]]
 
 
 def _updates() -> list[Trial]:
@@ -90,9 +90,14 @@ def _rates() -> list[Trial]:
     ]
 
 
+def _of(courses: Sequence[Course], scheme: str, width: int) -> list[Course]:
+    """Those of all rates."""
+    return [course for course in courses if course.trial.name.startswith(f"{scheme}, width {width},")]
+
+
 def _transfers(courses: Sequence[Course]) -> list[Claim]:
     def best(scheme: str, width: int) -> float:
-        some = [course for course in courses if course.trial.name.startswith(f"{scheme}, width {width},") and course.is_finite]
+        some = [course for course in _of(courses, scheme, width) if course.is_finite]
         return min(some, key=lambda course: course.final).trial.lr
 
     claims = []
@@ -109,7 +114,7 @@ def _over_rates(figure: Figure, courses: Sequence[Course]) -> None:
     panels = figure.subplots(1, 2, sharey=True)
     for axes, scheme in zip(panels, ("pytorch", "mup"), strict=True):
         for width in WIDTHS:
-            some = [course for course in courses if course.trial.name.startswith(f"{scheme}, width {width},")]
+            some = _of(courses, scheme, width)
             axes.plot([course.trial.lr for course in some], [course.final for course in some], "o-", label=f"width {width}")
         axes.set(title=scheme, xlabel="learning rate", xscale="log", yscale="log")
     panels[0].set_ylabel("final loss")

@@ -44,7 +44,7 @@ class Signs:
     @classmethod
     def of_training(cls, course: Course, step: int) -> Signs:
         """At a step that was looked at."""
-        rows = [row for row in course.rows if row["step"] == step]
+        rows = course.at(step)
         attended = [row["attended"] for row in rows if row["attended"] is not None]
         return cls._of(course.prediction, rows, min(attended, default=None))
 

@@ -61,7 +61,7 @@ def _curves(figure: Figure, courses: Sequence[Course]) -> None:
         _stream(variances, course, "variance", color)
         _stream(correlations, course, "token_correlation", color)
         for step, style in _first_and_last(course):
-            norms.plot([row["grad_norm"] for row in _at(course, step) if row["grad_norm"]], style, color=color)
+            norms.plot([row["grad_norm"] for row in course.at(step) if row["grad_norm"]], style, color=color)
     losses.set(xlabel="step", ylabel="loss", yscale="log", xlim=(-1, None))
     losses.legend()
     norms.set(xlabel="block", ylabel="gradient norm (first step, last dashed)", yscale="log")
@@ -72,13 +72,9 @@ def _curves(figure: Figure, courses: Sequence[Course]) -> None:
 def _stream(axes: Any, course: Course, quantity: str, color: str) -> None:
     axes.plot(course.prediction[quantity], ".", color=color)
     for step, style in _first_and_last(course):
-        axes.plot([row[quantity] for row in _at(course, step)], style, color=color)
+        axes.plot([row[quantity] for row in course.at(step)], style, color=color)
 
 
 def _first_and_last(course: Course) -> list[tuple[int, str]]:
     steps = sorted({row["step"] for row in course.rows})
     return [(step, style) for step, style in zip(steps[:1] + steps[-1:], ("-", "--"), strict=False)]
-
-
-def _at(course: Course, step: int) -> list[dict[str, Any]]:
-    return [row for row in course.rows if row["step"] == step]

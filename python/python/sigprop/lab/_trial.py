@@ -29,7 +29,6 @@ class Trial:
     steps: int = 100
     lr: float = 1e-3
     optimizer: Literal["sgd", "adam", "adamw"] = "adam"
-    learn_scales: bool = False
     # Whether weight matrices of blocks are all that learns.
     learns_matrices: bool = False
     # Whether it is told how far the first step moves what leaves the last site.
@@ -65,6 +64,10 @@ class Course:
     rows: list[Row] = field(default_factory=list)
     # Root of the mean square of what the first step changes at the last site, for the same batch.
     moved: float | None = None
+
+    def at(self, step: int) -> list[Row]:
+        """What was looked at in a step."""
+        return [row for row in self.rows if row["step"] == step]
 
     @property
     def is_finite(self) -> bool:
@@ -103,7 +106,7 @@ def train(trial: Trial, steps: int, seed: int, device: str) -> Iterator[Course]:
     """Yields the course after every step, so that what is done is kept when it is ended."""
     generator = torch.Generator().manual_seed(seed)
     torch.manual_seed(seed)
-    network = build(generator=generator, learn_scales=trial.learn_scales, **trial.whole()).to(device)
+    network = build(generator=generator, **trial.whole()).to(device)
     task = trial.task()
     course = Course(trial, predict(**trial.whole()), task.target)
     optimizer = _optimizer(network, trial)
