@@ -79,8 +79,19 @@ def test_parts_are_gathered(tmp_path: Any) -> None:
     assert (tmp_path / "parts" / "trainability.png").exists()
     with pytest.raises(ValueError, match="there is a journal"):
         trainability(output=parts, **known)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="expected seed 2 and 2 steps, got seed 1 and 2 steps"):
+    with pytest.raises(ValueError, match="a journal of another run: expected seed 2, got 1"):
         trainability(output=parts, seed=2, resume=True, **known)  # type: ignore[arg-type]
+
+
+def test_networks_of_one_grade_are_drawn(tmp_path: Any) -> None:
+    lines: list[str] = []
+    found = trainability(4, steps=2, output=str(tmp_path), only="not_trainable", rates=(1.0,), tell=lines.append)
+    assert [" not trainable networks " in claim.text for claim in found] == [True] * 3
+    records = json.loads((tmp_path / "trainability.json").read_text())["networks"]
+    assert all(record["grade"] == "not_trainable" and len(record["trainings"]) == 1 for record in records)
+    for wrong in ({"only": "bad"}, {"rates": (0.5,)}, {"rates": ()}):
+        with pytest.raises(ValueError, match="expected"):
+            trainability(4, output=str(tmp_path), **wrong)  # type: ignore[arg-type]
 
 
 def test_parts_are_told_as_such(capsys: Any) -> None:

@@ -27,18 +27,24 @@ pub(super) fn predict(stack: &Stack, options: Options, same_ids: Option<f64>) ->
     };
     let bare = Options { theory: Theory::MeanField, steps: false, ..options };
     let leading = |grading| of(bare, Some(grading));
-    let (mut best, mut used, mut last) = (leading(Grading::SPARSE)?, Grading::SPARSE, None);
+    let (mut best, mut used, mut last) = (leading(Grading::SPARSE), Grading::SPARSE, None);
     for grading in gradings {
-        if best.followed.is_none() {
+        let may_be_too_coarse = match &best {
+            Ok(best) => best.followed.is_some(),
+            Err(error) => matches!(error, PredictError::NotANumber { .. }),
+        };
+        if !may_be_too_coarse {
             break;
         }
-        let finer = leading(grading)?;
-        let difference = difference(&best.table, &finer.table);
-        (best, used, last) = (finer, grading, Some(difference));
-        if difference <= ENOUGH {
+        let finer = leading(grading);
+        let both = best.as_ref().ok().zip(finer.as_ref().ok());
+        last = both.map(|(coarser, finer)| difference(&coarser.table, &finer.table));
+        (best, used) = (finer, grading);
+        if last.is_some_and(|difference| difference <= ENOUGH) {
             break;
         }
     }
+    let mut best = best?;
     if options != bare {
         best = at(Some(used))?;
     }

@@ -97,8 +97,8 @@ pub enum PredictError {
     /// The stack cannot be walked.
     #[error(transparent)]
     Stack(#[from] StackError),
-    /// A moment that is not a number, however large: the signal left even the range of logarithms.
-    #[error("{site}: {quantity} is not a number any more; the network is too deep or too steep to follow")]
+    /// A moment that is not a number, however large, or a negative level: the signal left the range of logarithms, or that of rules.
+    #[error("{site}: {quantity} is negative or not a number; the network is too deep or too steep to follow")]
     NotANumber {
         /// Path of the site.
         site: String,

@@ -129,7 +129,7 @@ impl Rows {
     /// The average over all `walks` that there are of a sequence, each with its probability.
     pub(crate) fn of_all(walks: Vec<(f64, Self)>) -> Self {
         let rare = if walks.len() > 1 { rare(&walks) } else { None };
-        let mut all = Self::mixed(walks, 0.0);
+        let mut all = Self::mixed(walks, 0.0).with_zeros();
         all.caveats.extend(rare);
         all
     }
@@ -209,6 +209,23 @@ impl Rows {
         site.or_else(|| Some(self.weights.iter().find(weight)?.tensor.as_str()))
     }
 
+    /// With gradients that are negative, and nothing beside others of their block, as the zeros that they stand for.
+    fn with_zeros(mut self) -> Self {
+        /// Of what terms leave that cancel where tokens are copies.
+        const NOTHING: f64 = 1e-6;
+        let levels = |note: &Note| Some((note.layer, note.gradient?.ln_unit + note.gradient?.second.abs().ln()));
+        let all: Vec<(i64, f64)> = self.sites.iter().filter_map(levels).collect();
+        let largest =
+            |of: i64| all.iter().filter(|(layer, _)| *layer == of).map(|(_, ln)| *ln).fold(f64::MIN, f64::max);
+        for note in &mut self.sites {
+            let Some(gradient) = note.gradient.as_mut().filter(|gradient| gradient.second < 0.0) else { continue };
+            if gradient.ln_unit + (-gradient.second).ln() < largest(note.layer) + NOTHING.ln() {
+                (gradient.second, gradient.cross) = (0.0, None);
+            }
+        }
+        self
+    }
+
     /// What was noted down, told.
     fn told(self) -> Result<Prediction, PredictError> {
         let mut table = SiteTable::default();
@@ -222,7 +239,8 @@ impl Rows {
                 cells: cells(&note.signal, note.gradient.as_ref()),
             };
             for quantity in Quantity::ALL {
-                if row.value(quantity).is_some_and(|value| !value.is_finite()) {
+                let is_level = matches!(quantity, Quantity::Variance | Quantity::GradVariance);
+                if row.value(quantity).is_some_and(|value| !value.is_finite() || is_level && value.is_negative()) {
                     return Err(PredictError::NotANumber { site: row.site, quantity: quantity.name() });
                 }
             }

@@ -1,5 +1,10 @@
 //! Whether tokens become copies of each other.
 //!
+//! # Rule
+//!
+//! Attention has nothing to choose from between copies, and averages what still differs. Where nothing attends, what differs
+//! is lost as gradients are, in blocks that vanish: alike inputs alone are a warning.
+//!
 //! # Source
 //!
 //! Dong et al. 2021 (arXiv 2103.03404): attention without skip connections has rank one after a few blocks; Noci et al.
@@ -16,8 +21,8 @@ const COLLAPSED: f64 = 0.99;
 /// Tokens above this correlation after the last block are nearly copies.
 const NEARLY_COLLAPSED: f64 = 0.9;
 
-/// Judges the correlation between tokens; `None` where it is not told.
-pub(super) fn judge(profile: &Profile) -> Option<Finding> {
+/// Judges the correlation between tokens of a network that attends or does not; `None` where it is not told.
+pub(super) fn judge(profile: &Profile, attends: bool) -> Option<Finding> {
     let correlation = |row: &SiteRow| row.value(Quantity::TokenCorrelation).map(|cell| cell.value());
     let (first, last) = (correlation(profile.rows.first()?)?, correlation(profile.rows.last()?)?);
     let since = |limit: f64| {
@@ -25,7 +30,7 @@ pub(super) fn judge(profile: &Profile) -> Option<Finding> {
         profile.rows[below.map_or(0, |index| index + 1)].layer
     };
     let change = format!("token correlation {} → {}", short(first), short(last));
-    Some(if last > COLLAPSED {
+    Some(if last > COLLAPSED && attends {
         let block = since(COLLAPSED);
         let text = format!("tokens collapse: {change}, above {COLLAPSED} {}", from_block(block));
         let rule = above(COLLAPSED);

@@ -16,7 +16,7 @@ use super::{Finding, Kind, Severity};
 use crate::AttentionRow;
 use crate::numerals::short;
 
-/// A query that looks at fewer tokens has one left.
+/// A query that looks at fewer tokens has one left. Where most attentions mix tokens, others learn to.
 const COLLAPSED: f64 = 2.0;
 
 /// Queries that see fewer tokens cannot tell.
@@ -24,18 +24,22 @@ const FEWEST_KEYS: f64 = 8.0;
 
 /// The attention that looks at the smallest part of what it sees.
 pub(crate) fn sharpest(attentions: &[AttentionRow]) -> Option<&AttentionRow> {
-    let judged = attentions.iter().filter(|row| row.in_view >= FEWEST_KEYS);
     let share = |row: &AttentionRow| row.attended / row.in_view;
-    judged.min_by(|one, other| share(one).total_cmp(&share(other)))
+    judged(attentions).min_by(|one, other| share(one).total_cmp(&share(other)))
 }
 
-/// Judges the sharpest attention; `None` where there is none.
+fn judged(attentions: &[AttentionRow]) -> impl Iterator<Item = &AttentionRow> {
+    attentions.iter().filter(|row| row.in_view >= FEWEST_KEYS)
+}
+
+/// Judges the sharpest attention, and fails where most look at one token; `None` where there is none.
 pub(super) fn judge(attentions: &[AttentionRow]) -> Option<Finding> {
     let AttentionRow { layer, site, attended, in_view, .. } = sharpest(attentions)?;
     let (tokens, seen) = (short(*attended), short(*in_view));
     let what = format!("a query looks at {tokens} of {seen} tokens at {site}");
-    let (kind, severity, text, rule) = if *attended < COLLAPSED {
-        let rule = format!("effective number of attended tokens, 1/ΣA², below {COLLAPSED}");
+    let collapsed = judged(attentions).filter(|row| row.attended < COLLAPSED).count();
+    let (kind, severity, text, rule) = if 2 * collapsed > judged(attentions).count() {
+        let rule = format!("effective number of attended tokens, 1/ΣA², below {COLLAPSED} in most attentions");
         (Kind::EntropyCollapse, Severity::Failure, format!("attention entropy collapses: {what}"), rule)
     } else if *attended < in_view.sqrt() {
         let rule = "effective number of attended tokens, 1/ΣA², below √(tokens in view)".to_owned();

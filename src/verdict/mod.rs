@@ -118,12 +118,13 @@ impl Verdict {
     /// Judges what was predicted for a stack, and the loss it starts with where it has a head.
     pub fn of(prediction: &Prediction, shape: Shape, loss: Option<&Loss>) -> Self {
         let profiles = Profile::all(&prediction.table);
+        let attends = !prediction.attentions.is_empty();
         let mut findings = Vec::new();
         for profile in &profiles {
             let mut found: Vec<Finding> = Vec::new();
             found.extend(trend::judge(profile, Quantity::Variance));
             found.extend(trend::judge(profile, Quantity::GradVariance));
-            found.extend(collapse::judge(profile));
+            found.extend(collapse::judge(profile, attends));
             found.extend(floats::judge(profile, shape));
             if let (true, Some(stream)) = (profiles.len() > 1, profile.stream) {
                 for finding in &mut found {
@@ -134,7 +135,7 @@ impl Verdict {
         }
         findings.extend(entropy::judge(&prediction.attentions));
         let n_blocks = profiles.iter().map(|profile| profile.rows.len().saturating_sub(1)).max().unwrap_or(0);
-        findings.extend(depth::judge(n_blocks, shape.width, !prediction.attentions.is_empty()));
+        findings.extend(depth::judge(n_blocks, shape.width, attends));
         findings.extend(gradients::judge(&prediction.table.weights));
         findings.extend(frozen::judge(&prediction.table.weights));
         findings.extend(loss.map(start::judge));

@@ -111,23 +111,37 @@ fn the_grade_is_that_of_the_worst_finding() {
     );
 }
 
-/// e^±0.4 per block: ×121 over the deeper half of 24, which fails, and 1/121, which asks for care as long as an adaptive
-/// optimiser absorbs it: not e^−1.6, which is 5·10⁻⁹.
+/// e^±0.4 per block: ×121 and 1/121 over the deeper half of 24 ask for care; e^0.8, which is 15 000, fails, as does e^−1.6, which is
+/// 5·10⁻⁹ and more than an adaptive optimiser absorbs.
 #[test]
 fn vanishing_fails_further_than_exploding() {
     let along = |rate: f64| judged(table(24, |depth| (rate * depth, 0.0, 0.3)));
-    assert_eq!(
-        [0.4, -0.4, -1.6].map(|rate| along(rate).grade),
-        [Grade::NotTrainable, Grade::TrainableWithCare, Grade::NotTrainable]
-    );
+    let rates = [0.4, 0.8, -0.4, -1.6];
+    let grades = [Grade::TrainableWithCare, Grade::NotTrainable, Grade::TrainableWithCare, Grade::NotTrainable];
+    assert_eq!(rates.map(|rate| along(rate).grade), grades);
     let fading = along(-0.4);
     assert!(fading.headline.contains("activations shrink"), "{}", fading.headline);
-    let rules = [0.4, -0.4, -1.6].map(|rate| along(rate).findings[0].rule.clone());
-    for (rule, factor) in
-        rules.iter().zip(["grows by more than ×100 ", "falls by more than ×100 ", "more than ×100000000 "])
-    {
+    let rules = rates.map(|rate| along(rate).findings[0].rule.clone());
+    let factors =
+        ["grows by more than ×100 ", "by more than ×10000 ", "falls by more than ×100 ", "more than ×100000000 "];
+    for (rule, factor) in rules.iter().zip(factors) {
         assert!(rule.contains(factor), "{rule}");
     }
+}
+
+/// Gradients that grow by e^0.4 per block, ×121 over the deeper half of 24, beside signals that stay and signals that grow alike.
+#[test]
+fn gradients_that_grow_more_than_signals_are_chaos() {
+    let beside = |rate: f64| judged(table(24, |depth| (rate * depth, -0.4 * depth, 0.3)));
+    let chaos = beside(0.0);
+    assert_eq!(chaos.headline, "not trainable: backward explodes");
+    let finding = find(&chaos, Kind::Backward(Trend::Explodes))[0];
+    assert!(finding.rule.contains("by ×100 more than the variance"), "{}", finding.rule);
+    let large = beside(0.4);
+    assert_eq!(large.grade, Grade::TrainableWithCare);
+    assert!(large.headline.contains("activations grow ×14765, smaller branches"), "{}", large.headline);
+    let both = judged(table(24, |depth| (1.2 * depth, -1.2 * depth, 0.3)));
+    assert_eq!(both.headline, "not trainable: forward explodes, backward explodes");
 }
 
 #[test]
@@ -182,11 +196,19 @@ fn gradients_are_judged_on_their_way_back() {
 
 #[test]
 fn collapse_and_near_collapse() {
-    let collapsed = judged(table(10, |depth| (0.0, 0.0, 1.0 - 0.5 * (-depth).exp())));
+    let along = |at: fn(f64) -> f64, attentions| {
+        let table = table(10, |depth| (0.0, 0.0, at(depth)));
+        let prediction = Prediction { table, attentions, linears: Vec::new(), caveats: Vec::new(), followed: None };
+        Verdict::of(&prediction, SHAPE, None)
+    };
+    let copies = |depth: f64| 1.0 - 0.5 * (-depth).exp();
+    let collapsed = along(copies, vec![attention(250.0, 256.0)]);
     assert_eq!(collapsed.headline, "not trainable: tokens collapse");
     // 0.5 e^−4 = 0.0092: the fourth row after the input.
     assert_eq!(find(&collapsed, Kind::Collapse)[0].block, Some(3));
-    let nearly = judged(table(10, |_| (0.0, 0.0, 0.95)));
+    // Samples of a network where nothing attends.
+    assert_eq!(along(copies, Vec::new()).grade, Grade::TrainableWithCare);
+    let nearly = along(|_| 0.95, vec![attention(250.0, 256.0)]);
     assert_eq!(find(&nearly, Kind::Collapse)[0].severity, Severity::Warning);
     assert!(nearly.failures().is_empty());
 }
@@ -235,13 +257,20 @@ fn attention_that_looks_at_few_tokens_is_sharp() {
         let verdict = attending(vec![attention(250.0, 256.0), attention(attended, in_view), attention(1.0, 4.0)]);
         verdict.findings.iter().find(|finding| finding.text.starts_with("attention ")).map(|finding| finding.severity)
     };
-    assert_eq!(severity(1.9, 256.0), Some(Severity::Failure));
+    assert_eq!(severity(1.9, 256.0), Some(Severity::Warning));
     assert_eq!(severity(15.9, 256.0), Some(Severity::Warning));
     assert_eq!(severity(16.1, 256.0), Some(Severity::Fine));
-    let collapsed = attending(vec![attention(1.5, 256.0)]);
+}
+
+/// Where most attentions look at fewer than two tokens.
+#[test]
+fn attention_collapses_where_most_do() {
+    let collapsed =
+        attending(vec![attention(1.9, 256.0), attention(1.5, 256.0), attention(9.0, 256.0), attention(3.0, 4.0)]);
     assert_eq!(collapsed.headline, "not trainable: attention entropy collapses");
     assert_eq!(collapsed.failures()[0].0, Failure::EntropyCollapse);
-    assert_eq!(collapsed.worst().map(|finding| finding.kind), Some(Kind::EntropyCollapse));
+    assert_eq!(collapsed.worst().map(|finding| (finding.kind, finding.value)), Some((Kind::EntropyCollapse, 1.5)));
+    assert_eq!(attending(vec![attention(2.1, 256.0), attention(1.5, 256.0)]).grade, Grade::TrainableWithCare);
 }
 
 /// Norms go as the root of second moments: 1 and 1/400 differ by 20; a weight without any gradient tells nothing.

@@ -1,4 +1,15 @@
 //! Growth and decay from block to block.
+//!
+//! # Rule
+//!
+//! What grows by more than ×100 over the deeper half of the blocks explodes. Signals fail where they grow by more than ×10⁴, gradients
+//! where they grow by ×100 more than the signal, or than ×10⁴ of it: a change of the signal grows towards the output as gradients do towards the
+//! input, over the size of the signal by that over the growth of the signal, so that a step changes all there is (chaos).
+//! Signals and gradients that grow alike are too large, which an optimiser mends.
+//!
+//! # Source
+//!
+//! Poole et al. 2016 (arXiv 1606.05340), Schoenholz et al. 2017 (arXiv 1611.01232): order and chaos; thresholds: `docs/training.md`.
 
 use sigprop_stack::Quantity;
 
@@ -8,6 +19,9 @@ use super::{Finding, Kind, Profile, Severity, factor};
 /// inverse). An exponential that does so spans at least the square of it, 10⁴, over the whole
 /// stack; a power law would need an exponent above 6, and a jump at the input does not count.
 const EXPONENTIAL_FACTOR: f64 = 100.0;
+
+/// A signal that explodes by less than this over the deeper half is too large, no more.
+const LARGEST_FACTOR: f64 = 1e4;
 
 /// What vanishes by less than this over the deeper half is absorbed by an adaptive optimiser: norms within 10⁴, so that gradients
 /// of usual entries, 10⁻⁴, do not fall to the usual ε of Adam, 10⁻⁸.
@@ -64,26 +78,40 @@ impl Trend {
     }
 
     /// What it takes to be judged so.
-    fn rule(self, name: &str, severity: Severity) -> String {
+    fn rule(self, quantity: Quantity, severity: Severity) -> String {
+        let name = name(quantity);
         let notable = if severity == Severity::Warning { CARE_FACTOR } else { NOTABLE_FACTOR };
         let far = if severity == Severity::Failure { ABSORBED_FACTOR } else { EXPONENTIAL_FACTOR };
+        let over = "over the deeper half of the blocks";
         match self {
-            Self::Explodes => {
-                format!("{name} grows by more than ×{EXPONENTIAL_FACTOR} over the deeper half of the blocks")
+            Self::Explodes if severity < Severity::Failure => {
+                format!("{name} grows by more than ×{EXPONENTIAL_FACTOR} {over}")
             }
-            Self::Vanishes => format!("{name} falls by more than ×{far} over the deeper half of the blocks"),
+            Self::Explodes if quantity == Quantity::Variance => {
+                format!("{name} grows by more than ×{LARGEST_FACTOR} {over}")
+            }
+            Self::Explodes => {
+                format!(
+                    "{name} grows by ×{EXPONENTIAL_FACTOR} more than the variance, or than ×{LARGEST_FACTOR}, {over}"
+                )
+            }
+            Self::Vanishes => format!("{name} falls by more than ×{far} {over}"),
             Self::Grows => format!("{name} grows by more than ×{notable} over all blocks"),
             Self::Decays => format!("{name} falls by more than ×{notable} over all blocks"),
             Self::Healthy => format!("{name} changes by at most ×{NOTABLE_FACTOR} over all blocks"),
         }
     }
 
-    /// Of a course, one that meets an exact zero aside.
-    fn severity(self, course: &Course) -> Severity {
+    /// Of a course, one that meets an exact zero aside, and of gradients of the signal's course beside it.
+    fn severity(self, course: &Course, signal: Option<&Course>) -> Severity {
+        let (growth, largest) = match signal {
+            Some(signal) => (course.deeper() - signal.deeper().min(LARGEST_FACTOR.ln()), EXPONENTIAL_FACTOR),
+            None => (course.deeper(), LARGEST_FACTOR),
+        };
         match self {
-            Self::Explodes => Severity::Failure,
+            Self::Explodes if growth > largest.ln() => Severity::Failure,
             Self::Vanishes if course.deeper() < -ABSORBED_FACTOR.ln() => Severity::Failure,
-            Self::Vanishes => Severity::Warning,
+            Self::Explodes | Self::Vanishes => Severity::Warning,
             Self::Grows | Self::Decays if course.change().abs() > CARE_FACTOR.ln() => Severity::Warning,
             Self::Grows | Self::Decays => Severity::Notice,
             Self::Healthy => Severity::Fine,
@@ -178,7 +206,7 @@ pub(crate) fn rate(profile: &Profile, quantity: Quantity) -> Option<f64> {
 /// Judges one variance over depth; `None` where it is not told or there are no blocks.
 pub(super) fn judge(profile: &Profile, quantity: Quantity) -> Option<Finding> {
     let backward = quantity == Quantity::GradVariance;
-    let (direction, name) = if backward { ("backward", "gradient variance") } else { ("forward", "variance") };
+    let (direction, name) = (if backward { "backward" } else { "forward" }, name(quantity));
     let levels = levels(profile, quantity)?;
     let course = Course::new(&levels, backward)?;
     let is_zero = |ln: &f64| *ln == f64::NEG_INFINITY;
@@ -190,7 +218,8 @@ pub(super) fn judge(profile: &Profile, quantity: Quantity) -> Option<Finding> {
     if backward && zero == Some(levels.len() - 1) {
         return Some(waiting(block));
     }
-    let severity = if zero.is_some() { Severity::Failure } else { trend.severity(&course) };
+    let signal = Course::of(profile, Quantity::Variance).filter(|_| backward);
+    let severity = if zero.is_some() { Severity::Failure } else { trend.severity(&course, signal.as_ref()) };
     let n_blocks = course.n_blocks;
     let blocks = if n_blocks == 1 { "1 block".to_owned() } else { format!("{n_blocks} blocks") };
     let what = match zero {
@@ -205,7 +234,7 @@ pub(super) fn judge(profile: &Profile, quantity: Quantity) -> Option<Finding> {
         kind: if backward { Kind::Backward(trend) } else { Kind::Forward(trend) },
         severity,
         text: format!("{direction} {}: {name} {what}", trend.verb()),
-        rule: zero.map_or_else(|| trend.rule(name, severity), |_| format!("{name} exactly zero")),
+        rule: zero.map_or_else(|| trend.rule(quantity, severity), |_| format!("{name} exactly zero")),
         block,
         value,
     })
@@ -222,6 +251,10 @@ fn waiting(block: Option<i64>) -> Finding {
         block,
         value: f64::NEG_INFINITY,
     }
+}
+
+fn name(quantity: Quantity) -> &'static str {
+    if quantity == Quantity::GradVariance { "gradient variance" } else { "variance" }
 }
 
 fn levels(profile: &Profile, quantity: Quantity) -> Option<Vec<f64>> {

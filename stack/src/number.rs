@@ -41,6 +41,11 @@ impl Number {
         self.ln_abs == f64::NEG_INFINITY
     }
 
+    /// Whether it is below zero.
+    pub fn is_negative(&self) -> bool {
+        self.sign < 0.0
+    }
+
     /// Whether it is a number at all, however large.
     pub fn is_finite(&self) -> bool {
         self.is_zero() || self.ln_abs.is_finite()

@@ -250,9 +250,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 32, failure_persistence: None, rng_seed: proptest::test_runner::RngSeed::Fixed(1), ..ProptestConfig::default() })]
 
     /// Whatever the encoder: numbers, and correlations that are correlations.
-    /// Not reached: gradients of encoders whose scores have a variance above 1e300 are refused as no numbers.
     #[test]
-    #[should_panic(expected = "NotANumber")]
     fn every_encoder_has_a_prediction(shape in shapes()) {
         let table = predict(&encoder(&shape), Sites::All).expect("a prediction").table;
         for row in &table.sites {

@@ -57,6 +57,7 @@ impl<S: Scalar> Seen<S> {
 
     /// Σ_b E A_b² of a query.
     pub(super) fn single(&self, node: usize, row: &QueryRow<S>) -> S {
-        row.sharper() * self.single[node]
+        // One at most, which interpolated factors may miss.
+        (row.sharper() * self.single[node]).clamped(0.0, 1.0)
     }
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use sigprop_stack::Activation;
 
-use super::function::{is_odd, small_degrees, value_and_derivative};
+use super::function::{Degrees, is_odd, large_degrees, small_degrees, value_and_derivative};
 use super::nodes::{Nodes, Precision};
 use crate::mean_field::scalar::Scalar;
 
@@ -13,7 +13,7 @@ use crate::mean_field::scalar::Scalar;
 pub(super) const TERMS: usize = 80;
 /// Of ln σ² between two rows.
 const STEP: f64 = 1.0 / 32.0;
-/// Of ln σ²: below, φ is what it is at the end but for a power of σ; above, what it is at the end.
+/// Of ln σ²: beyond, φ is what it is at the end but for a power of σ.
 const ENDS: [f64; 2] = [-36.0, 27.0];
 
 /// E φ, E φ², E φ'² and E (zφ')², in this order, before the coefficients.
@@ -51,7 +51,7 @@ impl Table {
 
     /// At the variance `variance` of the argument.
     pub(super) fn at<S: Scalar>(&self, variance: S) -> AtScale<S> {
-        let (ln, [root, value, derivative]) = self.inside(variance);
+        let (ln, [root, value, derivative, slope]) = self.inside(variance);
         let cell = (ln.value() / STEP).floor();
         let place = ln / STEP - cell;
         let (weights, slopes) = cubic(place);
@@ -61,26 +61,34 @@ impl Table {
             mean: column(0) * root,
             second: column(1) * value,
             derivative_second: column(2) * derivative,
-            slope_second: column(3) * derivative,
+            slope_second: column(3) * slope,
             slopes: slopes.map(|slope| slope * root * (2.0 / STEP)),
             rows,
             weights: weights.map(|weight| weight * root),
         }
     }
 
-    /// ln σ² within the table, and what φ, φ² and φ'² there are to be multiplied by.
-    fn inside<S: Scalar>(&self, variance: S) -> (S, [S; 3]) {
+    /// ln σ² within the table, and what φ, φ², φ'² and (zφ')² there are to be multiplied by.
+    fn inside<S: Scalar>(&self, variance: S) -> (S, [S; 4]) {
         let [first, last] = ENDS;
-        let degrees = small_degrees(self.activation);
-        let degrees = [0.5 * degrees.value, degrees.value, degrees.derivative];
+        let small = small_degrees(self.activation);
+        let powers = |Degrees { value, derivative }, slope: f64| [0.5 * value, value, derivative, slope];
         if variance.value() <= f64::MIN_POSITIVE {
-            return (S::from(first), degrees.map(|degree| S::from(if degree > 0.0 { 0.0 } else { 1.0 })));
+            let at_zero = powers(small, small.derivative).map(|degree| if degree > 0.0 { 0.0 } else { 1.0 });
+            return (S::from(first), at_zero.map(S::from));
         }
         let ln = variance.ln();
-        if ln.value() < first {
-            return (S::from(first), degrees.map(|degree| ((ln - first) * degree).exp()));
-        }
-        (ln.clamped(first, last), [S::from(1.0); 3])
+        let (end, degrees) = if ln.value() < first {
+            (first, powers(small, small.derivative))
+        } else if ln.value() > last {
+            let large = large_degrees(self.activation);
+            // What has a slope where |σz| ≲ 1 alone has z² of 1/σ² there.
+            let slope = if large.derivative < 0.0 { large.derivative - 1.0 } else { large.derivative };
+            (last, powers(large, slope))
+        } else {
+            return (ln, [S::from(1.0); 4]);
+        };
+        (S::from(end), degrees.map(|degree| ((ln - end) * degree).exp()))
     }
 
     fn row(&self, place: i64) -> Row {
@@ -159,5 +167,31 @@ mod tests {
             assert_relative_eq!(of(Activation::Tanh, variance).coefficient(1).powi(2), variance, max_relative = 1e-9);
         }
         assert_eq!(of(Activation::Tanh, 0.0).second.to_bits(), 0);
+    }
+
+    /// Far above them a ramp, a parabola or a step.
+    #[test]
+    fn large_arguments_see_a_power() {
+        use std::f64::consts::PI;
+        let of = |activation, variance: f64| Table::new(activation).at(variance);
+        for variance in [1e11f64, 1e13, 1e16, 1e100] {
+            let std = variance.sqrt();
+            for activation in [Activation::Gelu, Activation::GeluTanh, Activation::Silu, Activation::Mish] {
+                let at = of(activation, variance);
+                assert_relative_eq!(at.second, variance / 2.0, max_relative = 1e-5);
+                assert_relative_eq!(at.mean, std / (2.0 * PI).sqrt(), max_relative = 1e-5);
+                assert_relative_eq!(at.derivative_second, 0.5, max_relative = 1e-5);
+                assert_relative_eq!(at.slope_second, 0.5, max_relative = 1e-5);
+                assert_relative_eq!(at.coefficient(1), std / 2.0, max_relative = 1e-5);
+            }
+            assert_relative_eq!(of(Activation::Xielu, variance).second, 0.96 * variance.powi(2), max_relative = 1e-4);
+            // ∫ sech⁴ and ∫ x² sech⁴ over the density at zero.
+            let at = of(Activation::Tanh, variance);
+            assert_relative_eq!(at.second, 1.0, max_relative = 1e-5);
+            let density = 1.0 / (std * (2.0 * PI).sqrt());
+            assert_relative_eq!(at.derivative_second, 4.0 / 3.0 * density, max_relative = 1e-4);
+            let slope = (PI * PI / 9.0 - 2.0 / 3.0) * density / variance;
+            assert_relative_eq!(at.slope_second, slope, max_relative = 1e-4);
+        }
     }
 }

@@ -89,6 +89,10 @@ fn counts(repetition: &Repetition, length: usize) -> Arc<Counts> {
 fn integrated(groups: &Counts, w: f64, likeness: f64) -> Factors {
     let length: f64 = groups.iter().map(|(ids, tokens)| ids * tokens).sum();
     let flat = Flat::new(groups, likeness);
+    // Of one id, whose keys are the same, no scores differ.
+    if flat.spread < 1e-9 {
+        return [0.0; 6];
+    }
     let keys = 1.0 + flat.trace * flat.trace / flat.spread;
     let like: Row<f64> = Rows::row(keys, w * flat.trace * keys / (keys - 1.0));
     let of = overlaps(groups, w, likeness);

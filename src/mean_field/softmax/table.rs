@@ -11,7 +11,7 @@ use crate::mean_field::scalar::Scalar;
 /// Of ln n and ln w between two nodes.
 const STEPS: [f64; 2] = [0.5, 0.5];
 /// Ends of ln n and ln w: below w scores do not differ, above rows have one key; n of one has no scores that differ.
-const ENDS: [[f64; 2]; 2] = [[0.08, 16.0], [-9.2, 4.6]];
+const ENDS: [[f64; 2]; 2] = [[0.08, 16.0], [-9.2, 7.5]];
 
 /// ln of the four factors of a row, and the two powers.
 type Factors = [f64; 6];
@@ -43,10 +43,12 @@ impl Rows {
         }
         let [squares, passed, first, third, powers @ ..] = sums;
         let [squares, passed, first, third] = [squares, passed, first, third].map(S::exp);
-        // One key takes all but where two are at its top: that is one over the standard deviation.
+        // One key takes all but where two are at its top: that is one over the standard deviation, of three over the variance.
         let beyond = S::from(largest.exp()) / variance;
-        let beyond = if beyond.value() < 1.0 { beyond } else { S::from(1.0) };
-        let [squares, passed] = [squares * beyond, passed * beyond.sqrt()];
+        let is_beyond = beyond.value() < 1.0;
+        let root = if is_beyond { beyond.sqrt() } else { S::from(1.0) };
+        let [passed, first, third] = [passed, first, third].map(|of_tops| of_tops * root);
+        let squares = if is_beyond { (-first + 1.0) * keys / variance } else { squares };
         let shift = if squares.value() < 1.0 { squares } else { S::from(1.0) };
         Row { keys, variance, squares, passed, single_key: [squares, passed], shift, first, third, powers }
     }
@@ -114,4 +116,30 @@ pub(super) fn ln(factor: f64) -> f64 {
     /// e to it is nothing.
     const NOTHING: f64 = -50.0;
     if factor > 0.0 { factor.ln().max(NOTHING) } else { NOTHING }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Beyond the grid factors fall as integrated ones do, and two rows have at most in common what one has
+    /// with itself.
+    #[test]
+    fn sharp_rows_are_those_of_the_integrals() {
+        for keys in [4.0, 64.0] {
+            for variance in [90.0, 700.0, 1700.0, 20_000.0] {
+                let row: Row<f64> = Rows::row(keys, variance);
+                let [alone, _] = overlaps(keys, variance, 0.0);
+                let [squares, passed] = of_rows([keys, keys], variance, alone);
+                for (got, exact) in [(row.squares, squares), (row.passed, passed), (row.first, first(keys, alone))] {
+                    approx::assert_relative_eq!(got, exact.exp(), max_relative = 0.05);
+                }
+                for correlation in [-1.0, -0.5, 0.0, 0.5, 0.9, 0.999, 1.0] {
+                    let [squares, passed] = row.with(&row, correlation);
+                    assert!(squares.abs() <= row.squares * (1.0 + 1e-9), "{squares} at {correlation}");
+                    assert!(passed.abs() <= row.passed * (1.0 + 1e-9), "{passed} at {correlation}");
+                }
+            }
+        }
+    }
 }

@@ -8,7 +8,7 @@ use crate::support::{gaussian_stack, linear, sample};
 #[test]
 fn probabilities_from_flat_to_condensed() {
     let (width, seq_len) = (256, 64);
-    for score_variance in [0.1, 1.0, 4.0, 16.0] {
+    for score_variance in [0.1, 1.0, 4.0, 16.0, 400.0] {
         let std = f64::sqrt(score_variance);
         let core = Attention::plain(
             1,

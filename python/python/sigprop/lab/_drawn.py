@@ -20,14 +20,22 @@ ARGUMENTS = ("normal:0.02", "normal:0.1", "uniform:0.05", "uniform:0.3", "unifor
 TRIES = 40
 
 
-def drawn(seed: int, index: int, steps: int) -> tuple[Trial, Prediction]:
-    """The network of that number, an MLP or a causal Transformer.
+def drawn(seed: int, index: int, steps: int, only: str | None = None) -> tuple[Trial, Prediction]:
+    """The network of that number, an MLP or a causal Transformer; with `only`, the first of that grade of its number's row of networks.
 
     Raises:
         ValueError: Nothing that is drawn is accepted.
     """
-    # A text, so that neighbouring seeds share nothing.
-    source = random.Random(f"{seed}/{index}")
+    for again in range(TRIES * TRIES):
+        # A text, so that neighbouring seeds share nothing.
+        source = random.Random(f"{seed}/{index}" + (f"/{again}" if again else ""))
+        trial, prediction = _accepted(source, steps)
+        if only in (None, prediction.grade):
+            return trial, prediction
+    raise ValueError(f"network {index} of seed {seed}: none of {TRIES * TRIES} is {only}")
+
+
+def _accepted(source: random.Random, steps: int) -> tuple[Trial, Prediction]:
     kind = source.choice((_mlp, _transformer))
     for _ in range(TRIES):
         scheme = source.choice([*schemes()["name"], *ARGUMENTS, *ARGUMENTS])
@@ -38,7 +46,7 @@ def drawn(seed: int, index: int, steps: int) -> tuple[Trial, Prediction]:
                 prediction = predict(**trial.whole())
                 if all(caveat["kind"] != "scheme" for caveat in prediction.caveats):
                     return trial, prediction
-    raise ValueError(f"network {index} of seed {seed}: none of {TRIES * TRIES} was accepted")
+    raise ValueError(f"none of {TRIES * TRIES} networks was accepted")
 
 
 def _mlp(source: random.Random) -> dict[str, Any]:

@@ -13,16 +13,18 @@ from typing import Any
 
 import torch
 
+from .. import Prediction
 from ._drawn import drawn
 from ._lab import Claim
 from ._outcome import MODES, NOTHING, Record, Signs, came_true, claims, happened, matrix, named, thresholds, training, verdict_of
 from ._run import say
 from ._trial import Trial, train
 
-# Times the scheme's rate: one network after the other, until it learns.
+# Times the scheme's rate, which comes first: one after the other, until a network learns.
 RATES = (1.0, 0.25, 4.0)
+GRADES = ("healthy", "trainable_with_care", "not_trainable")
 COLUMNS = ("index", "network", "grade", "failures", "happened", "came_true", "headline", "forward", "backward", "correlation",
-           "attended", "target", "first_loss", *(f"final_loss_{rate:g}" for rate in RATES))
+           "attended", "target", "first_loss")
 
 
 def trainability(
@@ -32,6 +34,8 @@ def trainability(
     output: str = "lab",
     shard: tuple[int, int] = (1, 1),
     resume: bool = False,
+    only: str | None = None,
+    rates: Sequence[float] = RATES,
     device: str = "cpu",
     tell: Callable[[str], None] = print,
 ) -> list[Claim]:
@@ -44,26 +48,33 @@ def trainability(
         output: Folder for a journal of networks, and for trainability.csv, .json and .png.
         shard: Which of how many parts, from 1; a part writes its journal alone.
         resume: Takes over what the journals in the folder hold.
+        only: Draws networks of this grade, one of GRADES, alone.
+        rates: Times the scheme's, from 1 on: what does not learn at one is trained at the next.
         device: Of torch.
         tell: Takes lines of text.
 
     Raises:
-        ValueError: There is nothing to do; the folder holds a journal and is not to be resumed, or one of another seed or number of steps.
+        ValueError: There is nothing to do; the folder holds a journal and is not to be resumed, or one of another run.
     """
     number, count = shard
     if min(networks, steps) < 1:
         raise ValueError(f"expected networks and steps from 1 on, got {networks} and {steps}")
     if not 1 <= number <= count:
         raise ValueError(f"shard: expected a part from 1 to {count}, got {number}")
+    if only not in (None, *GRADES):
+        raise ValueError(f"only: expected one of {', '.join(GRADES)}, got {only}")
+    if list(rates[:1]) != [1.0] or min(rates) <= 0.0:
+        raise ValueError(f"rates: expected 1 and then others above 0, got {', '.join(f'{rate:g}' for rate in rates) or 'none'}")
+    run = {"seed": seed, "steps": steps, "only": only, "rates": list(rates)}
     # So that what is found does not depend on the number of threads: parts are run side by side instead.
     torch.set_num_threads(1)
     os.makedirs(output, exist_ok=True)
-    records = {record["index"]: record for record in _journals(output, resume, seed, steps)}
+    records = {record["index"]: record for record in _journals(output, resume, run)}
     journal = os.path.join(output, f"trainability.journal.{number}-of-{count}")
     with open(journal, "a") as file:
         for index in range(number - 1, networks, count):
             if index not in records:
-                records[index] = _record(seed, index, steps, device, tell)
+                records[index] = {**run, **_record(drawn(seed, index, steps, only), (seed, index), rates, device, tell)}
                 # Whole lines, so that nothing half-written is read.
                 file.write(json.dumps(records[index]) + "\n")
                 file.flush()
@@ -72,10 +83,10 @@ def trainability(
         tell(f"written: {journal}; the same command without --shard gathers")
         return []
     found = [records[index] for index in range(networks)]
-    return _report(found, output, tell)
+    return _report(found, rates, output, tell)
 
 
-def _journals(folder: str, resume: bool, seed: int, steps: int) -> Iterator[dict[str, Any]]:
+def _journals(folder: str, resume: bool, run: dict[str, Any]) -> Iterator[dict[str, Any]]:
     for path in sorted(glob.glob(os.path.join(glob.escape(folder), "trainability.journal.*"))):
         if not resume:
             raise ValueError(f"{path}: there is a journal; --resume takes it over")
@@ -88,23 +99,27 @@ def _journals(folder: str, resume: bool, seed: int, steps: int) -> Iterator[dict
                 file.write(whole)
         for line in whole.splitlines():
             record = json.loads(line)
-            if (record["seed"], record["steps"]) != (seed, steps):
-                got = f"seed {record['seed']} and {record['steps']} steps"
-                raise ValueError(f"{path}: expected seed {seed} and {steps} steps, got {got}")
+            for name, value in run.items():
+                if record.get(name) != value:
+                    raise ValueError(f"{path}: a journal of another run: expected {name} {value}, got {record.get(name)}")
             yield record
 
 
-def _record(seed: int, index: int, steps: int, device: str, tell: Callable[[str], None]) -> dict[str, Any]:
-    trial, prediction = drawn(seed, index, steps)
+def _record(
+    network: tuple[Trial, Prediction],
+    place: tuple[int, int],
+    rates: Sequence[float],
+    device: str,
+    tell: Callable[[str], None],
+) -> dict[str, Any]:
+    (trial, prediction), (seed, index) = network, place
     trainings: list[dict[str, Any]] = []
-    for rate in RATES:
+    for rate in rates:
         trainings.append(_train(replace(trial, lr=trial.lr * rate), seed + index, device, tell))
         if trainings[-1]["has_learned"]:
             break
     return {
-        "seed": seed,
         "index": index,
-        "steps": steps,
         "network": trial.name,
         "flags": dict(trial.flags),
         "grade": prediction.grade,
@@ -132,7 +147,7 @@ def _line(record: Record) -> str:
     return f"{sign}: {record['network']}: {verdict_of(record)}; {happened(record)} (loss {losses}, target {record['target']:.3g})"
 
 
-def _report(records: Sequence[Record], output: str, tell: Callable[[str], None]) -> list[Claim]:
+def _report(records: Sequence[Record], rates: Sequence[float], output: str, tell: Callable[[str], None]) -> list[Claim]:
     counts, found = matrix(records), claims(records)
     columns = ["learned", *MODES, NOTHING]
     tell(f"{'said, and what happened':24}" + "".join(f"{column:>18}" for column in columns))
@@ -142,23 +157,33 @@ def _report(records: Sequence[Record], output: str, tell: Callable[[str], None])
         tell(line)
     for claim in found:
         tell(f"{'reached' if claim.came_true else 'NOT REACHED'}: {claim.text}")
-    tell("written: " + ", ".join(_write(records, counts, found, output)))
+    tell("written: " + ", ".join(_write(records, rates, counts, found, output)))
     return found
 
 
-def _write(records: Sequence[Record], counts: dict[str, dict[str, int]], found: Sequence[Claim], output: str) -> list[str]:
+def _write(
+    records: Sequence[Record],
+    rates: Sequence[float],
+    counts: dict[str, dict[str, int]],
+    found: Sequence[Claim],
+    output: str,
+) -> list[str]:
     paths = [os.path.join(output, f"trainability.{kind}") for kind in ("csv", "json", "png")]
     with open(paths[0], "w", newline="") as file:
-        writer = csv.DictWriter(file, COLUMNS)
+        writer = csv.DictWriter(file, [*COLUMNS, *map(_final, rates)])
         writer.writeheader()
-        writer.writerows(map(_row, records))
+        writer.writerows(_row(record, rates) for record in records)
     with open(paths[1], "w") as file:
         json.dump({"matrix": counts, "claims": [vars(claim) for claim in found], "networks": records}, file, indent=2)
     return paths if _draw(paths[2], records) else paths[:2]
 
 
-def _row(record: Record) -> dict[str, Any]:
-    finals = {f"final_loss_{rate:g}": tried["final_loss"] for rate, tried in zip(RATES, record["trainings"], strict=False)}
+def _final(rate: float) -> str:
+    return f"final_loss_{rate:g}"
+
+
+def _row(record: Record, rates: Sequence[float]) -> dict[str, Any]:
+    finals = {_final(rate): tried["final_loss"] for rate, tried in zip(rates, record["trainings"], strict=False)}
     kept = {name: record[name] for name in ("index", "network", "grade", "headline", "target")}
     return {
         **kept, **record["signs"], **finals, "failures": " ".join(record["failures"]), "happened": happened(record),
@@ -177,7 +202,7 @@ def _draw(path: str, records: Sequence[Record]) -> bool:
     signs = (("forward", "ln of variance over the deeper half"), ("backward", "ln of gradient variance, likewise"),
              ("correlation", "token correlation at the end"))
     for axes, (sign, label) in zip(panels, signs, strict=True):
-        for color, grade in enumerate(("healthy", "trainable_with_care", "not_trainable")):
+        for color, grade in enumerate(GRADES):
             some = [record for record in records if record["grade"] == grade and record["signs"][sign] is not None]
             # What is not a number stands at the upper edge.
             heights = [min((r["trainings"][0]["final_loss"] or 1e9) / r["target"], 10.0) for r in some]
@@ -204,11 +229,14 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("-o", "--output", default="lab", help="folder for journal, rows, summary and picture [default: lab]")
     parser.add_argument("--resume", metavar="DIR", help="the same, taking over what the journals in it hold")
     parser.add_argument("--shard", type=_shard, default=(1, 1), metavar="I/N", help="trains a part, whose journal --resume gathers")
+    parser.add_argument("--only", choices=GRADES, help="draws networks of this grade alone")
+    parser.add_argument("--rates", type=_rates, default=RATES, metavar="LIST", help="times the scheme's learning rate, tried until a network learns [default: 1,0.25,4]")
     parser.add_argument("--device", default="cpu", help="of torch")
     given = parser.parse_args(arguments)
     folder = given.resume or given.output
     try:
-        found = trainability(given.networks, given.seed, given.steps, folder, given.shard, bool(given.resume), given.device, say)
+        found = trainability(given.networks, given.seed, given.steps, folder, given.shard, bool(given.resume), given.only, given.rates,
+                             given.device, say)
     except ValueError as error:
         parser.error(str(error))
     except KeyboardInterrupt:
@@ -222,3 +250,10 @@ def _shard(text: str) -> tuple[int, int]:
     if not (number.isdigit() and count.isdigit() and 1 <= int(number) <= int(count)):
         raise argparse.ArgumentTypeError(f"expected a part of how many, as 2/4, got {text}")
     return int(number), int(count)
+
+
+def _rates(text: str) -> tuple[float, ...]:
+    try:
+        return tuple(float(rate) for rate in text.split(","))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"expected numbers as 1,0.25,4, got {text}") from None
