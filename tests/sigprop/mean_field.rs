@@ -295,15 +295,15 @@ fn weights_of_rotated_keys_have_the_gradients_of_those_of_queries() {
     }
 }
 
-/// Sixteen blocks without norms behind a causal mask: score variances from 10⁻³ to 10⁹, tokens from unlike to copies. Levels of the
-/// stream within 10 % of sampled ones, correlations within 0.02, and gradients, which few networks decide, within a factor of e³.
+/// Fourteen blocks without norms behind a causal mask: score variances from 10⁻⁵ to 10⁶, tokens from unlike to copies. Levels of the
+/// stream within 10 % of sampled ones, correlations within 0.01, and gradients, which few networks decide, within a factor of e³.
 #[test]
 fn attention_that_explodes_is_as_sampled() {
-    let plain = Architecture { n_layers: 16, d_model: 64, n_heads: Some(4), seq_len: 32, ..Architecture::default() };
+    let plain = Architecture { n_layers: 14, d_model: 256, n_heads: Some(4), seq_len: 32, ..Architecture::default() };
     let plain = Architecture { vocab_size: 256, causal: true, norm: Some(NormChoice::None), ..plain };
     let stack = stack(&plain, "xavier", &Input::Uniform);
     let predicted = predict(&stack, mean_field()).expect("it predicts").table;
-    let sampled = sample_stream(&stack, 300).table;
+    let sampled = sample_stream(&stack, 100).table;
     for row in predicted.sites.iter().filter(|row| row.is_stream_site) {
         let observed = sampled.site(&row.site).expect("the same sites");
         let both = |quantity| [row, observed].map(|row| row.value(quantity).expect("told"));
@@ -314,7 +314,7 @@ fn attention_that_explodes_is_as_sampled() {
         let correlation = both(Quantity::TokenCorrelation).map(|value| value.value());
         assert!(variance.abs() < 0.1, "{}: variance off by e^{variance}", row.site);
         assert!(gradient.abs() < 3.0, "{}: gradient off by e^{gradient}", row.site);
-        assert!((correlation[0] - correlation[1]).abs() < 0.02, "{}: {correlation:?}", row.site);
+        assert!((correlation[0] - correlation[1]).abs() < 0.01, "{}: {correlation:?}", row.site);
     }
 }
 
