@@ -10,7 +10,7 @@ use crate::mean_field::scalar::Scalar;
 
 /// Of ln n and ln w between two nodes.
 const STEPS: [f64; 2] = [0.5, 0.5];
-/// Ends of ln n and ln w: below w scores do not differ, above rows have one key; n of one has no scores that differ.
+/// Ends of ln n and ln w: below w scores do not differ, above one key takes all but where others are as large; n of one has no scores that differ.
 const ENDS: [[f64; 2]; 2] = [[0.08, 16.0], [-9.2, 7.5]];
 
 /// ln of the four factors of a row, and the two powers.
@@ -43,7 +43,7 @@ impl Rows {
         }
         let [squares, passed, first, third, powers @ ..] = sums;
         let [squares, passed, first, third] = [squares, passed, first, third].map(S::exp);
-        // One key takes all but where two are at its top: that is one over the standard deviation, of three over the variance.
+        // One key takes all but where two are at the top, in one over the standard deviation of rows, or three, in one over the variance.
         let beyond = S::from(largest.exp()) / variance;
         let is_beyond = beyond.value() < 1.0;
         let root = if is_beyond { beyond.sqrt() } else { S::from(1.0) };

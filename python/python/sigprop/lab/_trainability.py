@@ -230,7 +230,8 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--resume", metavar="DIR", help="the same, taking over what the journals in it hold")
     parser.add_argument("--shard", type=_shard, default=(1, 1), metavar="I/N", help="trains a part, whose journal --resume gathers")
     parser.add_argument("--only", choices=GRADES, help="draws networks of this grade alone")
-    parser.add_argument("--rates", type=_rates, default=RATES, metavar="LIST", help="times the scheme's learning rate, tried until a network learns [default: 1,0.25,4]")
+    parser.add_argument("--rates", type=_rates, default=RATES, metavar="LIST",
+                        help="times the scheme's learning rate, tried until a network learns [default: 1,0.25,4]")
     parser.add_argument("--device", default="cpu", help="of torch")
     given = parser.parse_args(arguments)
     folder = given.resume or given.output
