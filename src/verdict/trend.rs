@@ -2,10 +2,10 @@
 //!
 //! # Rule
 //!
-//! What grows by more than ×100 over the deeper half of the blocks explodes. Signals fail where they grow by more than ×10⁴,
-//! gradients where they grow by ×100 more than the signal, or than ×10⁴ of it: a change of the signal grows towards the output
-//! as gradients do towards the input, and in proportion to the signal by what that exceeds the growth of the signal, so that a
-//! step changes all there is (chaos). Signals and gradients that grow alike are too large, which an optimiser mends.
+//! What grows by more than ×100 over the deeper half of the blocks explodes. A signal fails where it grows by more than ×10⁴.
+//! Gradients fail where they grow by ×100 more than the signal, of which ×10⁴ count at most: a small change of the signal, in
+//! proportion to the signal, grows by the ratio of both, and beyond ×100 a step changes the whole output (chaos). Signals
+//! and gradients that grow alike are merely large, which an optimiser mends.
 //!
 //! # Source
 //!
