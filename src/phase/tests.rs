@@ -75,8 +75,8 @@ fn relu_tokens_are_alike_after_a_known_depth() {
 }
 
 /// Schoenholz et al. 2017: with biases of variance 0.05 tanh is critical at σ_w² = 1.76. That of 64 layers makes 100 or
-/// 10⁻⁸ of the gradient, and 1 of the signal, over its deeper half at σ_w = 1.62350 and 0.82073, with 1 between them at √1.76095; from its
-/// mean-field recursion, by quadrature in Python.
+/// 10⁻⁸ of the gradient, and 1 of the signal, over its deeper half at σ_w = 1.62350 and 0.82073, with 1 between them at √1.76095;
+/// from its mean-field recursion, by quadrature in Python.
 #[test]
 fn tanh_with_biases_is_critical_where_it_is_known_to_be() {
     let bias = 0.05_f64.sqrt();

@@ -296,7 +296,7 @@ fn weights_of_rotated_keys_have_the_gradients_of_those_of_queries() {
 }
 
 /// Fourteen blocks without norms behind a causal mask: score variances from 10⁻⁵ to 10⁶, tokens from unlike to copies. Levels of the
-/// stream within 10 % of sampled ones, correlations within 0.01, and gradients, which few networks decide, within a factor of e³.
+/// stream within 5 % of sampled ones, correlations within 0.005, and gradients, which few networks decide, within a factor of e³.
 #[test]
 fn attention_that_explodes_is_as_sampled() {
     let plain = Architecture { n_layers: 14, d_model: 256, n_heads: Some(4), seq_len: 32, ..Architecture::default() };
@@ -312,9 +312,9 @@ fn attention_that_explodes_is_as_sampled() {
             predicted.ratio(&observed).ln()
         });
         let correlation = both(Quantity::TokenCorrelation).map(|value| value.value());
-        assert!(variance.abs() < 0.1, "{}: variance off by e^{variance}", row.site);
+        assert!(variance.abs() < 0.05, "{}: variance off by e^{variance}", row.site);
         assert!(gradient.abs() < 3.0, "{}: gradient off by e^{gradient}", row.site);
-        assert!((correlation[0] - correlation[1]).abs() < 0.01, "{}: {correlation:?}", row.site);
+        assert!((correlation[0] - correlation[1]).abs() < 0.005, "{}: {correlation:?}", row.site);
     }
 }
 

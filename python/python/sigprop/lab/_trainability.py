@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 
-from .. import Prediction
 from ._drawn import drawn
 from ._lab import Claim
 from ._outcome import MODES, NOTHING, Record, Signs, came_true, claims, happened, matrix, named, thresholds, training, verdict_of
@@ -74,7 +73,7 @@ def trainability(
     with open(journal, "a") as file:
         for index in range(number - 1, networks, count):
             if index not in records:
-                records[index] = {**run, **_record(drawn(seed, index, steps, only), (seed, index), rates, device, tell)}
+                records[index] = _record(run, index, device, tell)
                 # Whole lines, so that nothing half-written is read.
                 file.write(json.dumps(records[index]) + "\n")
                 file.flush()
@@ -105,20 +104,15 @@ def _journals(folder: str, resume: bool, run: dict[str, Any]) -> Iterator[dict[s
             yield record
 
 
-def _record(
-    network: tuple[Trial, Prediction],
-    place: tuple[int, int],
-    rates: Sequence[float],
-    device: str,
-    tell: Callable[[str], None],
-) -> dict[str, Any]:
-    (trial, prediction), (seed, index) = network, place
+def _record(run: dict[str, Any], index: int, device: str, tell: Callable[[str], None]) -> dict[str, Any]:
+    trial, prediction = drawn(run["seed"], index, run["steps"], run["only"])
     trainings: list[dict[str, Any]] = []
-    for rate in rates:
-        trainings.append(_train(replace(trial, lr=trial.lr * rate), seed + index, device, tell))
+    for rate in run["rates"]:
+        trainings.append(_train(replace(trial, lr=trial.lr * rate), run["seed"] + index, device, tell))
         if trainings[-1]["has_learned"]:
             break
     return {
+        **run,
         "index": index,
         "network": trial.name,
         "flags": dict(trial.flags),
