@@ -23,8 +23,7 @@ fn block(index: usize) -> Node {
         Node::apply("linear", Component::Linear(linear)),
         Node::apply("relu", Component::Activation(Activation::Relu)),
     ];
-    let branch = |scale, body| Branch { scale, drop_rate: 0.0, body };
-    let branches = vec![branch(1.0, Vec::new()), branch((1.0 / N_BLOCKS as f64).sqrt(), body)];
+    let branches = vec![Branch::constant(1.0, Vec::new()), Branch::constant((1.0 / N_BLOCKS as f64).sqrt(), body)];
     Node { name, op: Op::Sum(Sum { branches }) }
 }
 

@@ -39,8 +39,8 @@ pub use compare::compare;
 pub use nearest::nearest;
 pub use phase::phase;
 pub use predict::{
-    AttentionRow, Followed, ForwardWalk, LinearRow, Options, Positions, PredictError, Prediction, Sites, Theory,
-    predict,
+    AttentionRow, Blocked, Followed, ForwardWalk, LinearRow, Options, Positions, PredictError, Prediction, ScaleRow,
+    Sites, Theory, predict,
 };
 pub use recommend::recommend;
 

@@ -36,7 +36,7 @@ impl Side<'_> {
     /// What enters block 0 in training. The numbers of the blocks are not known yet, but not needed.
     fn walk(&self, reads: &Reads) -> Result<ForwardWalk, PredictError> {
         let Entrance { seq_len, source, node } = self.entrance(reads, true)?;
-        let blocks = self.blocks(true, &|_| Residual { skip: 1.0, branch: 1.0 }, &|_| Init::Zero.into());
+        let blocks = self.blocks(true, &|_| Residual::constant(1.0, 1.0), &|_| Init::Zero.into());
         let body = [node].into_iter().chain(blocks).collect();
         let stream = Stream { name: String::new(), seq_len, source, body };
         let mut walk = ForwardWalk::in_theory(self.theory, &stream);

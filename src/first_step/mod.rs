@@ -45,7 +45,7 @@ use sigprop_stack::{Number, Stack, WeightRow};
 
 use crate::head::{Head, entries};
 use crate::logarithms::ln_sum;
-use crate::predict::{LinearRow, Prediction};
+use crate::predict::{LinearRow, Prediction, ScaleRow};
 use seen::seen;
 use untold::untold;
 
@@ -107,9 +107,37 @@ impl FirstUpdate {
             };
             step.row(optimizer)
         };
-        let rows: Vec<UpdateRow> = prediction.table.weights.iter().map(row).collect();
+        let scale = |scale: &ScaleRow| {
+            let rate = learning_rate * rates(&scale.name).of(optimizer);
+            scale_row(scale, optimizer, rate.ln())
+        };
+        let mut rows: Vec<UpdateRow> = prediction.table.weights.iter().map(row).collect();
+        rows.extend(prediction.scales.iter().map(scale));
+        rows.sort_by_key(|row| row.layer);
         let loss_drop = Number::from_ln(ln_sum(rows.iter().map(|row| row.loss_drop.ln_abs())));
         Self { rows, loss_drop }
+    }
+}
+
+/// The first step of a factor on a branch: Δy of the branch's output is Δα f.
+fn scale_row(row: &ScaleRow, optimizer: Optimizer, ln_rate: f64) -> UpdateRow {
+    let (ln_gradient, ln_entries) = (row.grad_second_moment.ln_abs(), (row.entries as f64).ln());
+    let is_reached = ln_gradient > f64::NEG_INFINITY;
+    let (ln_update, ln_drop) = match optimizer {
+        Optimizer::Sgd => (ln_rate + 0.5 * ln_gradient, ln_rate + ln_entries + ln_gradient),
+        Optimizer::Adam if !is_reached => (f64::NEG_INFINITY, f64::NEG_INFINITY),
+        Optimizer::Adam => (ln_rate, ln_rate + ln_entries + 0.5 * (FRAC_2_PI.ln() + ln_gradient)),
+    };
+    let relative_update = (row.scale != 0.0).then(|| Number::from_ln(ln_update - row.scale.abs().ln()));
+    UpdateRow {
+        layer: row.layer,
+        tensor: row.name.clone(),
+        learning_rate: Number::from_ln(ln_rate),
+        update: Number::from_ln(ln_update),
+        relative_update,
+        output_change: Some(Number::from_ln(ln_update + 0.5 * row.output.ln_abs())),
+        relative_output_change: relative_update,
+        loss_drop: Number::from_ln(ln_drop),
     }
 }
 

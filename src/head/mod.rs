@@ -58,7 +58,7 @@ use crate::assemble::token_table;
 use crate::caveat::{Caveat, Condition};
 use crate::cost::tensor_entries;
 use crate::logarithms::ln_sum;
-use crate::predict::{Options, Prediction, Sites, predict, predict_seeded};
+use crate::predict::{Options, Prediction, Sites, blocked, predict, predict_seeded};
 use own::Own;
 use residual::{Logits, Residual};
 use targets::Repeats;
@@ -153,6 +153,7 @@ pub fn predict_loss(stack: &Stack, head: &Head, options: impl Into<Options>) -> 
     if let Some(bias) = &head.bias {
         add_head(&mut prediction.table, bias, per_row(residual.size + (seq_len - 1.0) * residual.between));
     }
+    prediction.blocked = blocked(&stack, Some(head), &prediction.table.weights);
     prediction.caveats.extend(caveat(&residual));
 
     let squares = prediction.table.weights.iter();
@@ -218,6 +219,9 @@ fn scale(prediction: &mut Prediction, ln: f64) {
     }
     for row in &mut prediction.table.weights {
         row.grad_second_moment = Cell::exact(scaled(row.grad_second_moment.value));
+    }
+    for row in &mut prediction.scales {
+        row.grad_second_moment = scaled(row.grad_second_moment);
     }
     for row in &mut prediction.linears {
         row.moved_by_sgd = scaled(row.moved_by_sgd);

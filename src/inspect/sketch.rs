@@ -3,14 +3,16 @@
 //! # Formula
 //!
 //! Lines (rows, or columns) are equal if hashes of all their entries are. Blocks of lines are compared over K entries of
-//! every line, the same of each: with N = K · lines/blocks and x, y centred by the mean of the tensor,
+//! every line, the same of each. Entries x and y of two blocks are centred by the mean of the tensor and divided by the root mean
+//! square of their line, then by that of their place over all lines, so that lines of another size count as others do:
 //!
 //! ```text
-//! r = Σ x y/√(Σ x² Σ y²)        of independent entries: N(0, 1/N)
+//! r = Σ x y/√(Σ x² Σ y²)        z = Σ x y/√(Σ x² y²)
 //! ```
 //!
-//! for every number of blocks that divides the lines, up to 128. Blocks depend on each other if |r| is above 0.2 and
-//! above 7/√N, which no pair of 10¹¹ independent ones reaches.
+//! where sums run over the N = K · lines/blocks entries of a block, for every number of blocks that divides the lines, up to
+//! 128. Of independent entries z is N(0, 1), whatever their sizes are and however many are zero. Blocks depend on each other if
+//! |r| is above 0.2 and |z| above 7, which no pair of 10¹¹ independent ones reaches.
 
 use super::Spread;
 
@@ -38,7 +40,7 @@ const BEYOND: f64 = 7.0;
 pub struct Fingerprint {
     /// Of all entries and their order; tensors of one shape and hash are equal.
     pub(super) hash: u64,
-    /// Entries at places that depend on the shape alone, less their mean.
+    /// Entries at places that depend on the shape alone, less their mean, over the size of their lines.
     sample: Vec<f32>,
     /// Lines that depend on each other.
     pub repetition: Option<Repetition>,
@@ -82,14 +84,19 @@ impl Fingerprint {
             return None;
         }
         let norm = |sample: &[f32]| dot(sample, sample).sqrt();
-        beyond_chance(dot(&self.sample, &other.sample), norm(&self.sample) * norm(&other.sample), self.sample.len())
+        beyond_chance(&self.sample, &other.sample, norm(&self.sample) * norm(&other.sample))
     }
 }
 
-/// A correlation of `n` samples with this covariance and product of norms, if it is no chance.
-fn beyond_chance(product: f64, norms: f64, n: usize) -> Option<f64> {
+/// The correlation of samples with this product of norms, if it is no chance.
+fn beyond_chance(a: &[f32], b: &[f32], norms: f64) -> Option<f64> {
+    let product = dot(a, b);
     let correlation = product / norms;
-    (norms > 0.0 && correlation.abs() > VISIBLE.max(BEYOND / (n as f64).sqrt())).then_some(correlation)
+    if norms <= 0.0 || correlation.abs() <= VISIBLE {
+        return None;
+    }
+    let squares: f64 = a.iter().zip(b).map(|(a, b)| f64::from(a * b).powi(2)).sum();
+    (product.abs() > BEYOND * squares.sqrt()).then_some(correlation)
 }
 
 fn dot(a: &[f32], b: &[f32]) -> f64 {
@@ -189,7 +196,7 @@ impl Lines {
     fn correlated(&self) -> Option<RepetitionKind> {
         /// How much stronger one of more blocks must be.
         const STRONGER: f64 = 1.05;
-        let samples = centred(&self.samples);
+        let samples = self.normalised();
         let n_lines = self.each.len();
         let mut strongest: Option<(usize, [usize; 2], f64)> = None;
         for blocks in (2..=MOST_BLOCKS).filter(|&blocks| n_lines.is_multiple_of(blocks)) {
@@ -200,13 +207,36 @@ impl Lines {
             let parts: Vec<&[f32]> = samples.chunks_exact(size).collect();
             let norms: Vec<f64> = parts.iter().map(|part| dot(part, part).sqrt()).collect();
             for (a, b) in (0..blocks).flat_map(|b| (0..b).map(move |a| (a, b))) {
-                let Some(found) = beyond_chance(dot(parts[a], parts[b]), norms[a] * norms[b], size) else { continue };
+                let Some(found) = beyond_chance(parts[a], parts[b], norms[a] * norms[b]) else { continue };
                 if strongest.is_none_or(|(_, _, known)| found.abs() > STRONGER * known.abs()) {
                     strongest = Some((blocks, [a, b], found));
                 }
             }
         }
         strongest.map(|(blocks, pair, correlation)| RepetitionKind::Correlated { blocks, pair, correlation })
+    }
+
+    /// The samples less their mean, each over the size of its line and of its place; of few samples a line as they are.
+    fn normalised(&self) -> Vec<f32> {
+        let mut samples = centred(&self.samples);
+        let per_line = self.sampled.len();
+        if per_line < SHORTEST {
+            return samples;
+        }
+        for line in samples.chunks_exact_mut(per_line) {
+            let size = (dot(line, line) / per_line as f64).sqrt() as f32;
+            if size > 0.0 {
+                line.iter_mut().for_each(|x| *x /= size);
+            }
+        }
+        for place in 0..per_line {
+            let each = || samples.iter().skip(place).step_by(per_line).map(|&x| f64::from(x));
+            let size = (each().map(|x| x * x).sum::<f64>() / each().count() as f64).sqrt() as f32;
+            if size > 0.0 {
+                samples.iter_mut().skip(place).step_by(per_line).for_each(|x| *x /= size);
+            }
+        }
+        samples
     }
 }
 
@@ -247,7 +277,7 @@ impl Sketch {
         spread.std().filter(|std| *std > 0.0)?;
         // Odd, so that it passes through all columns.
         let stride = self.rows.samples.len().div_ceil(COMPARED) | 1;
-        let sample = centred(&self.rows.samples.iter().step_by(stride).copied().collect::<Vec<_>>());
+        let sample = self.rows.normalised().into_iter().step_by(stride).collect();
         let [rows, columns] = self.shape;
         let repetition = self.rows.repetition(columns, true).or_else(|| self.columns.repetition(rows, false));
         Some(Fingerprint { hash: self.hash, sample, repetition })
@@ -306,6 +336,36 @@ mod tests {
         let mut padded = drawn(SHAPE, 1);
         padded[..128].fill(0.0);
         assert_eq!(fingerprint(SHAPE, &padded).repetition, None);
+    }
+
+    /// Rows five times as large, rows with lognormal factors, and rows of zeros at the end repeat nothing; copies are found among
+    /// rows of other sizes.
+    #[test]
+    fn rows_of_other_sizes_are_no_copies() {
+        const LARGE: [usize; 2] = [2112, 128];
+        let scaled = |seed, factor: &dyn Fn(usize) -> f32| {
+            let entries = drawn(LARGE, seed);
+            entries.iter().enumerate().map(|(index, x)| x * factor(index / 128)).collect::<Vec<f32>>()
+        };
+        let lognormal = |row: usize| (2.0 * ((row * 7919 % 2112) as f32 / 1056.0 - 1.0)).exp().powi(2);
+        for seed in 1..6 {
+            let last = |factor| move |row: usize| if row >= 2048 { factor } else { 1.0 };
+            for entries in
+                [scaled(seed, &last(5.0)), scaled(seed, &last(0.0)), scaled(seed, &last(1e4)), scaled(seed, &lognormal)]
+            {
+                assert_eq!(fingerprint(LARGE, &entries).repetition, None);
+            }
+            let [one, other] = [seed, seed + 10].map(|seed| fingerprint(LARGE, &scaled(seed, &lognormal)));
+            assert_eq!(one.correlation(&other), None);
+        }
+        let mut copied = scaled(1, &lognormal);
+        let (first, second) = copied.split_at_mut(1056 * 128);
+        for (row, original) in second.chunks_exact_mut(128).zip(first.chunks_exact(128)) {
+            row.iter_mut().zip(original).for_each(|(x, original)| *x = 3.0 * original);
+        }
+        let found = fingerprint(LARGE, &copied).repetition.expect("rows repeat up to their size");
+        let RepetitionKind::Correlated { pair: [0, 1], correlation, .. } = found.kind else { panic!("{found:?}") };
+        assert!(correlation > 0.999, "{correlation}");
     }
 
     /// The third of four blocks of rows is the first one's negative with noise of half its standard deviation: its

@@ -94,7 +94,7 @@ fn small_stack(skip: f64) -> Stack {
     let map = Linear { fan_in: 4, fan_out: 4, weight, bias: None, standardised: None };
     let body = vec![Node::apply("map", Component::Linear(map))];
     let branches = [(skip, Vec::new()), (1.0, body)];
-    let branches = branches.map(|(scale, body)| Branch { scale, drop_rate: 0.0, body }).into();
+    let branches = branches.map(|(scale, body)| Branch::constant(scale, body)).into();
     let block = vec![
         Node::new("sum", Op::Sum(Sum { branches })),
         Node::apply("norm", Component::Norm(Norm::plain(NormKind::LayerNorm, 1e-5))),

@@ -95,7 +95,7 @@ fn placed<S: Scalar>(width: f64, positions: &Arc<Positions>) -> Signal<S> {
 
 /// Two signals added, uncorrelated but for their means.
 fn added<S: Scalar>(x: &Signal<S>, term: &Signal<S>, scale: f64) -> Signal<S> {
-    let sum = Sum { branches: [1.0, scale].map(|scale| Branch { scale, drop_rate: 0.0, body: Vec::new() }).into() };
+    let sum = Sum { branches: [1.0, scale].map(|scale| Branch::constant(scale, Vec::new())).into() };
     sum.merge(x, &[Arc::new(x.clone()), Arc::new(term.clone())])
 }
 

@@ -222,7 +222,7 @@ fn fan<S: Scalar>(fan: &dyn MeanFieldFan<S>, variable: S) -> Vec<S> {
 
 #[test]
 fn fans_have_the_derivatives_of_finite_differences() {
-    let branch = |scale| Branch { scale, drop_rate: 0.1, body: Vec::new() };
+    let branch = |scale| Branch { drop_rate: 0.1, ..Branch::constant(scale, Vec::new()) };
     let sum = sigprop_stack::Sum { branches: vec![branch(0.7), branch(0.5)] };
     let product = Product { factors: vec![Vec::new(), Vec::new()] };
     derivatives!("sum", Both(|at| fan(&sum, at), |at| fan(&sum, at)));

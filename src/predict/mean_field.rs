@@ -6,12 +6,12 @@ use std::sync::Arc;
 use foldhash::{HashMap, HashMapExt};
 use sigprop_stack::{
     Activation, Attention, Branch, Component, Convolution, Embedding, Fan, GradientSeed, Ids, Interpreter, Linear,
-    Mask, Mixture, Norm, PositionBias, Rotary, Site, Source, Stack, Stream, Sum, Tensor, run,
+    Mask, Mixture, Norm, PositionBias, Rotary, ScaleParameter, Site, Source, Stack, Stream, Sum, Tensor, run,
 };
 
 use super::masks::Masks;
 use super::pooled::Pooled;
-use super::rows::{LinearNote, Rows, Sharpness, WeightNote};
+use super::rows::{LinearNote, Rows, ScaleNote, Sharpness, WeightNote};
 use super::{PredictError, Sites};
 use crate::caveat::Condition;
 use crate::mean_field::attention::{self, Attended, Operators, Rotated, RotatedSums, Sums, View, slopes};
@@ -358,6 +358,30 @@ impl Walk {
 }
 
 impl Walk {
+    /// Writes the gradients of factors on branches that are parameters, from the outputs of the branches: of one factor α for all
+    /// features E (dL/dα)² = width Σ_ab E f_a f_b E g_a g_b, of one per feature the sum alone. Finite width adds nothing to them.
+    fn write_scales(&mut self, at: &Site, sum: &Sum, parts: &[Arc<Signal<f64>>], gradient: &Gradient<f64>) {
+        if !self.steps || at.expert().is_some() {
+            return;
+        }
+        for (branch, part) in sum.branches.iter().zip(parts) {
+            let entries = match branch.scale_parameter {
+                ScaleParameter::Constant => continue,
+                ScaleParameter::Scalar => 1,
+                ScaleParameter::PerFeature => part.width as usize,
+            };
+            let Pooled { ln_unit, second, .. } = pooled(&part.kernel, |_| 0.0);
+            self.rows.scale(ScaleNote {
+                layer: at.layer(),
+                name: format!("{}.scale", at.path()),
+                scale: branch.scale,
+                entries,
+                ln_output: second.ln() + ln_unit,
+                ln_second_moment: gradient.kernel.ln_contracted(&part.kernel) + (part.width / entries as f64).ln(),
+            });
+        }
+    }
+
     /// Writes what first steps of a linear map do; experts see some of the tokens.
     fn write_steps(&mut self, at: &Site, linear: &Linear, [x, y]: [&Signal<f64>; 2], gradient: &Gradient<f64>) {
         if !self.steps || at.expert().is_some() {
@@ -596,7 +620,10 @@ impl Interpreter<'_> for Walk {
                 vec![experts]
             }
             (Fan::Concat(concat), Kept::Fan(x, parts)) => concat.split(x, parts, &gradient),
-            (Fan::Sum(sum), Kept::Fan(x, parts)) => self.with_kept_branches(at, sum).split(x, parts, &gradient),
+            (Fan::Sum(sum), Kept::Fan(x, parts)) => {
+                self.write_scales(at, sum, parts, &gradient);
+                self.with_kept_branches(at, sum).split(x, parts, &gradient)
+            }
             (Fan::Product(product), Kept::Fan(x, parts)) => product.split(x, parts, &gradient),
             _ => unreachable!("merge keeps what fits the fan"),
         })

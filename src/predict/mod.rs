@@ -2,6 +2,7 @@
 
 mod finite_width;
 mod forward_walk;
+mod gates;
 mod graded;
 mod masks;
 pub(crate) mod mean_field;
@@ -13,6 +14,8 @@ use sigprop_stack::{GIBIBYTE, Number, Optimizer, SiteTable, Stack, StackError, S
 
 use crate::caveat::Caveat;
 pub use forward_walk::ForwardWalk;
+pub use gates::Blocked;
+pub(crate) use gates::blocked;
 pub(crate) use sequences::is_exchangeable;
 
 /// Which sites are told.
@@ -64,8 +67,25 @@ impl LinearRow {
     }
 }
 
-/// What theory says about a stack.
+/// The factor on a branch, where it is a parameter.
 #[derive(Clone, Debug, PartialEq)]
+pub struct ScaleRow {
+    /// Index of the block.
+    pub layer: i64,
+    /// Name of the parameter: the path of the sum, and `scale`.
+    pub name: String,
+    /// The factor.
+    pub scale: f64,
+    /// Number of entries: 1, or one per feature.
+    pub entries: usize,
+    /// E f² of the branch's output f, per entry and before the factor.
+    pub output: Number,
+    /// E (dL/dα)² of an entry α.
+    pub grad_second_moment: Number,
+}
+
+/// What theory says about a stack.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Prediction {
     /// Every site, in order of depth, and every weight tensor.
     pub table: SiteTable,
@@ -73,6 +93,10 @@ pub struct Prediction {
     pub attentions: Vec<AttentionRow>,
     /// Every use of a linear map outside experts, in order of depth, if [`Options::steps`] are asked for.
     pub linears: Vec<LinearRow>,
+    /// Every factor on a branch that is a parameter, in order of depth, if [`Options::steps`] are asked for.
+    pub scales: Vec<ScaleRow>,
+    /// Parameters whose gradient is exactly zero.
+    pub blocked: Vec<Blocked>,
     /// Where rules were used outside their range.
     pub caveats: Vec<Caveat>,
     /// Which positions were followed, where not all were.
@@ -187,7 +211,9 @@ pub(crate) fn predict_seeded(
     same_ids: Option<f64>,
 ) -> Result<Prediction, PredictError> {
     check(stack)?;
-    graded::predict(stack, options, same_ids)
+    let mut prediction = graded::predict(stack, options, same_ids)?;
+    prediction.blocked = blocked(stack, None, &prediction.table.weights);
+    Ok(prediction)
 }
 
 /// Refuses what would not fit: the input of every block, and the insides of one, per sequence at a time.

@@ -4,7 +4,7 @@ use foldhash::{HashMap, HashMapExt};
 use sigprop_stack::{Cell, Number, Quantity, Site, SiteRow, SiteTable, WeightRow};
 
 use super::pooled::Pooled;
-use super::{AttentionRow, Followed, LinearRow, PredictError, Prediction};
+use super::{AttentionRow, Followed, LinearRow, PredictError, Prediction, ScaleRow};
 use crate::caveat::{Caveat, Condition};
 use crate::logarithms::ln_sum;
 use crate::mean_field::steps::Steps;
@@ -19,6 +19,8 @@ pub(crate) struct Rows {
     weights: Vec<WeightNote>,
     /// In the reverse order of depth, if asked for.
     linears: Vec<LinearNote>,
+    /// Likewise.
+    scales: Vec<ScaleNote>,
     /// Layer and site of every attention, in order.
     attentions: Vec<(i64, String, Sharpness)>,
     /// One of a kind.
@@ -64,6 +66,18 @@ pub(crate) struct LinearNote {
     pub(crate) steps: Steps,
 }
 
+/// The factor on a branch, where it is a parameter.
+#[derive(Clone)]
+pub(crate) struct ScaleNote {
+    pub(crate) layer: i64,
+    pub(crate) name: String,
+    pub(crate) scale: f64,
+    pub(crate) entries: usize,
+    /// ln E f² of the branch's output.
+    pub(crate) ln_output: f64,
+    pub(crate) ln_second_moment: f64,
+}
+
 impl Rows {
     /// Begins the row of a site.
     pub(crate) fn signal(&mut self, at: (i64, String), is_stream_site: bool, signal: Pooled) {
@@ -85,6 +99,10 @@ impl Rows {
 
     pub(crate) fn linear(&mut self, note: LinearNote) {
         self.linears.push(note);
+    }
+
+    pub(crate) fn scale(&mut self, note: ScaleNote) {
+        self.scales.push(note);
     }
 
     pub(crate) fn attention(&mut self, at: &Site, sharpness: Sharpness) {
@@ -174,10 +192,16 @@ impl Rows {
             };
             LinearNote { tensor: note.tensor.clone(), ln_output: ln_mean(&|walk| walk.linears[place].ln_output), steps }
         };
+        let scale = |(place, note): (usize, &ScaleNote)| ScaleNote {
+            ln_output: ln_mean(&|walk| walk.scales[place].ln_output),
+            ln_second_moment: ln_mean(&|walk| walk.scales[place].ln_second_moment),
+            ..note.clone()
+        };
         Self {
             sites: first.sites.iter().enumerate().map(site).collect(),
             weights: first.weights.iter().enumerate().map(weight).collect(),
             linears: first.linears.iter().enumerate().map(linear).collect(),
+            scales: first.scales.iter().enumerate().map(scale).collect(),
             attentions: first.attentions.iter().enumerate().map(attention).collect(),
             caveats: common_caveats(&walks),
             followed: first.followed,
@@ -273,10 +297,20 @@ impl Rows {
             moved_by_adam: Number::from_ln(steps.by_adam),
             gradient_size: Number::from_ln(steps.size),
         });
+        let scales = self.scales.into_iter().rev().map(|note| ScaleRow {
+            layer: note.layer,
+            name: note.name,
+            scale: note.scale,
+            entries: note.entries,
+            output: Number::from_ln(note.ln_output),
+            grad_second_moment: Number::from_ln(note.ln_second_moment),
+        });
         Ok(Prediction {
             table,
             attentions: attentions.collect(),
             linears: linears.collect(),
+            scales: scales.collect(),
+            blocked: Vec::new(),
             caveats: self.caveats,
             followed: self.followed,
         })

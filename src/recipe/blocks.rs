@@ -4,7 +4,7 @@ mod attention;
 mod feed_forward;
 mod positions;
 
-use sigprop_stack::{Branch, Component, Dropout, Init, Linear, Node, Norm, NormKind, Op, Sum, Tensor};
+use sigprop_stack::{Branch, Component, Dropout, Init, Linear, Node, Norm, NormKind, Op, ScaleParameter, Sum, Tensor};
 
 use super::{BlockNorm, Fans, Projection, Recipe, Residual, Role, Slot};
 use crate::architecture::{Kind, NormPlacement, Parallel, Resolved};
@@ -140,11 +140,12 @@ impl Block<'_> {
     fn residual(&self, place: usize, branches: Vec<Vec<Node>>) -> Op {
         let architecture = self.blocks.architecture;
         let before = self.index * (architecture.residual_sublayers() / architecture.n_layers);
-        let Residual { skip, branch } = (self.blocks.residuals)(before + place);
-        let (skip, branch) = (architecture.skip_scale.unwrap_or(skip), architecture.branch_scale.unwrap_or(branch));
-        let skip = Branch { scale: skip, drop_rate: 0.0, body: Vec::new() };
+        let Residual { skip, branch, parameter } = (self.blocks.residuals)(before + place);
+        let (skip, scale) = (architecture.skip_scale.unwrap_or(skip), architecture.branch_scale.unwrap_or(branch));
+        let scale_parameter = if architecture.layer_scale { ScaleParameter::PerFeature } else { parameter };
+        let skip = Branch::constant(skip, Vec::new());
         let drop_rate = self.blocks.rate(architecture.drop_path_of(self.index));
-        let branches = branches.into_iter().map(|body| Branch { scale: branch, drop_rate, body });
+        let branches = branches.into_iter().map(|body| Branch { scale, scale_parameter, drop_rate, body });
         Op::Sum(Sum { branches: [skip].into_iter().chain(branches).collect() })
     }
 

@@ -5,7 +5,7 @@ mod error;
 mod slot;
 mod trained;
 
-use sigprop_stack::{Init, LearningRates};
+use sigprop_stack::{Init, LearningRates, ScaleParameter};
 
 pub(crate) use blocks::Blocks;
 pub use error::SchemeError;
@@ -44,7 +44,7 @@ pub(crate) trait Recipe: std::fmt::Debug + Send + Sync {
         _architecture: &'a Resolved,
         _entrance: &Entrance<'_>,
     ) -> Result<Residuals<'a>, SchemeError> {
-        Ok(Residual { skip: 1.0, branch: 1.0 }.everywhere())
+        Ok(Residual::constant(1.0, 1.0).everywhere())
     }
 
     /// Factor on the gains of a norm of block `block`.
@@ -105,9 +105,16 @@ impl From<Init> for Projection {
 pub(crate) struct Residual {
     pub(crate) skip: f64,
     pub(crate) branch: f64,
+    /// Whether `branch` is a parameter.
+    pub(crate) parameter: ScaleParameter,
 }
 
 impl Residual {
+    /// Scales that training leaves as they are.
+    pub(crate) fn constant(skip: f64, branch: f64) -> Self {
+        Self { skip, branch, parameter: ScaleParameter::Constant }
+    }
+
     /// The same scales at every residual connection.
     pub(crate) fn everywhere(self) -> Residuals<'static> {
         Box::new(move |_| self)

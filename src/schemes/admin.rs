@@ -30,7 +30,7 @@ struct Admin;
 impl Recipe for Admin {
     fn residuals<'a>(&'a self, architecture: &'a Resolved, _: &Entrance) -> Result<Residuals<'a>, SchemeError> {
         let after = (architecture.residual_sublayers() + 1) as f64;
-        Ok(Residual { skip: (after / after.ln() - 1.0).sqrt(), branch: 1.0 }.everywhere())
+        Ok(Residual::constant((after / after.ln() - 1.0).sqrt(), 1.0).everywhere())
     }
 
     fn outer(&self, architecture: &Resolved, place: Outer, fans: Fans) -> Projection {

@@ -48,7 +48,7 @@ impl Recipe for AdminProfiled {
 
     fn residuals<'a>(&'a self, architecture: &'a Resolved, entrance: &Entrance) -> Result<Residuals<'a>, SchemeError> {
         let projections = self.projections(architecture, entrance)?;
-        let blocks = Blocks::new(architecture, self, &|_| Residual { skip: 1.0, branch: 1.0 }, true, "");
+        let blocks = Blocks::new(architecture, self, &|_| Residual::constant(1.0, 1.0), true, "");
         let mut walk = entrance()?;
         let (mut profile, mut omega) = (Vec::new(), 1.0);
         for index in 0..architecture.n_layers {
@@ -69,7 +69,7 @@ impl Recipe for AdminProfiled {
                 }
             }
         }
-        Ok(Box::new(move |connection| Residual { skip: profile[connection], branch: 1.0 }))
+        Ok(Box::new(move |connection| Residual::constant(profile[connection], 1.0)))
     }
 
     fn outer(&self, architecture: &Resolved, place: Outer, fans: Fans) -> Projection {

@@ -1,16 +1,17 @@
 //! Schemes that give the residual connections of another one scales of their own.
 
-use sigprop_stack::Init;
+use sigprop_stack::{Init, ScaleParameter};
 
 use super::{Outer, SchemeError, Table};
 use crate::architecture::Resolved;
 use crate::recipe::{Entrance, Fans, Projection, Projections, Recipe, Residual, Residuals};
 
-/// The weights of `base` in branches that are multiplied by `scale`.
+/// The weights of `base` in branches that are multiplied by a parameter, which starts at `scale`.
 #[derive(Debug)]
 pub(super) struct Branches<R> {
     pub(super) base: R,
     pub(super) scale: f64,
+    pub(super) parameter: ScaleParameter,
     pub(super) caveat: fn(&Resolved) -> Option<String>,
 }
 
@@ -24,7 +25,7 @@ impl<R: Recipe> Recipe for Branches<R> {
     }
 
     fn residuals<'a>(&'a self, _: &'a Resolved, _: &Entrance) -> Result<Residuals<'a>, SchemeError> {
-        Ok(Residual { skip: 1.0, branch: self.scale }.everywhere())
+        Ok(Residual { skip: 1.0, branch: self.scale, parameter: self.parameter }.everywhere())
     }
 
     fn projections<'a>(

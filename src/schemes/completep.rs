@@ -67,7 +67,7 @@ impl Recipe for CompleteP {
 
     fn residuals<'a>(&'a self, architecture: &'a Resolved, _: &Entrance) -> Result<Residuals<'a>, SchemeError> {
         let branch = self.deeper(architecture).powf(-self.alpha);
-        Ok(Residual { skip: 1.0, branch }.everywhere())
+        Ok(Residual::constant(1.0, branch).everywhere())
     }
 
     fn projections<'a>(&'a self, architecture: &'a Resolved, _: &Entrance) -> Result<Projections<'a>, SchemeError> {

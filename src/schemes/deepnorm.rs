@@ -50,7 +50,7 @@ fn constants(architecture: &Resolved) -> (f64, f64) {
 
 impl Recipe for DeepNorm {
     fn residuals<'a>(&'a self, architecture: &'a Resolved, _: &Entrance) -> Result<Residuals<'a>, SchemeError> {
-        Ok(Residual { skip: constants(architecture).0, branch: 1.0 }.everywhere())
+        Ok(Residual::constant(constants(architecture).0, 1.0).everywhere())
     }
 
     fn outer(&self, _: &Resolved, _: Outer, fans: Fans) -> Projection {

@@ -87,7 +87,7 @@ impl Recipe for Dslm {
 
     fn residuals<'a>(&'a self, architecture: &'a Resolved, _: &Entrance) -> Result<Residuals<'a>, SchemeError> {
         let branch = self.branch_share(architecture);
-        Ok(Residual { skip: (1.0 - branch).max(0.0).sqrt(), branch: branch.sqrt() }.everywhere())
+        Ok(Residual::constant((1.0 - branch).max(0.0).sqrt(), branch.sqrt()).everywhere())
     }
 
     fn projections<'a>(

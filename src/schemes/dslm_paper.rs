@@ -67,7 +67,7 @@ impl Recipe for DslmPaper {
     }
 
     fn residuals<'a>(&'a self, _: &'a Resolved, _: &Entrance) -> Result<Residuals<'a>, SchemeError> {
-        Ok(Residual { skip: self.lambda2.sqrt(), branch: self.beta2.sqrt() }.everywhere())
+        Ok(Residual::constant(self.lambda2.sqrt(), self.beta2.sqrt()).everywhere())
     }
 
     fn projections<'a>(&'a self, architecture: &'a Resolved, _: &Entrance) -> Result<Projections<'a>, SchemeError> {

@@ -61,7 +61,7 @@ impl Recipe for Gains {
 
     fn residuals<'a>(&'a self, _: &'a Resolved, _: &Entrance) -> Result<Residuals<'a>, SchemeError> {
         let skip = self.ratio.hypot(1.0).recip();
-        Ok(Residual { skip, branch: skip * self.ratio }.everywhere())
+        Ok(Residual::constant(skip, skip * self.ratio).everywhere())
     }
 
     fn projections<'a>(&'a self, _: &'a Resolved, _: &Entrance) -> Result<Projections<'a>, SchemeError> {

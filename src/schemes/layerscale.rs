@@ -5,6 +5,8 @@
 //! Touvron et al. 2021, *Going deeper with Image Transformers*: ε = 0.1 up to 18 blocks, 10⁻⁵ up to 24, 10⁻⁶ beyond.
 //! 10⁻⁴ is the default of deit's `cait_models.py`, whose weights are N(0, 0.02²) cut at ±2, which cuts nothing.
 
+use sigprop_stack::ScaleParameter;
+
 use super::branches::Branches;
 use super::everywhere::Everywhere;
 use super::{About, Parameter};
@@ -18,7 +20,10 @@ pub(super) const ABOUT: About = About {
            to 24, 1e-6 beyond",
     source: "Touvron et al. 2021 (CaiT); deit's cait_models.py; for norm placement pre",
     touches: "embeddings, all linear weights, scales of the residual connections",
-    build: |values| Box::new(Branches { base: Everywhere(normal(0.02)), scale: values[0], caveat }),
+    build: |values| {
+        let base = Everywhere(normal(0.02));
+        Box::new(Branches { base, scale: values[0], parameter: ScaleParameter::PerFeature, caveat })
+    },
 };
 
 fn caveat(architecture: &Resolved) -> Option<String> {

@@ -5,6 +5,8 @@
 //! Bachlechner et al. 2020; `rezero/transformer/rztx.py`: weights by PyTorch's defaults, one α for both branches
 //! of a block.
 
+use sigprop_stack::ScaleParameter;
+
 use super::branches::{Branches, replaces_norms};
 use super::pytorch::Pytorch;
 use super::{About, Parameter};
@@ -17,6 +19,6 @@ pub(super) const ABOUT: About = About {
     touches: "embeddings, all linear weights, biases of the feed-forward network, scales of the residual connections",
     build: |values| {
         let caveat = |architecture: &_| replaces_norms(ABOUT.name, architecture);
-        Box::new(Branches { base: Pytorch, scale: values[0], caveat })
+        Box::new(Branches { base: Pytorch, scale: values[0], parameter: ScaleParameter::Scalar, caveat })
     },
 };

@@ -5,6 +5,8 @@
 //! De & Smith 2020, *Batch Normalization Biases Residual Blocks Towards the Identity Function*, with He's
 //! weights as there. α ≤ 1/√n of n branches does as well there.
 
+use sigprop_stack::ScaleParameter;
+
 use super::branches::{Branches, replaces_norms};
 use super::kaiming::Kaiming;
 use super::{About, Parameter};
@@ -17,6 +19,6 @@ pub(super) const ABOUT: About = About {
     touches: "all linear weights, scales of the residual connections",
     build: |values| {
         let caveat = |architecture: &_| replaces_norms(ABOUT.name, architecture);
-        Box::new(Branches { base: Kaiming, scale: values[0], caveat })
+        Box::new(Branches { base: Kaiming, scale: values[0], parameter: ScaleParameter::Scalar, caveat })
     },
 };

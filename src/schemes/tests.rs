@@ -149,7 +149,7 @@ fn deepnorm_values() {
     ] {
         let architecture = Architecture { n_layers, norm_placement: NormPlacement::Post, ..plain() };
         let recipe = Scheme::parse("deepnorm").unwrap();
-        let Residual { skip, branch } = residual(recipe.recipe(), &architecture.resolved().unwrap());
+        let Residual { skip, branch, .. } = residual(recipe.recipe(), &architecture.resolved().unwrap());
         approx::assert_abs_diff_eq!(skip, alpha, epsilon = 5.1e-6);
         assert_close(branch, 1.0);
         for role in [Role::Value, Role::AttentionOutput, Role::FfnIn] {

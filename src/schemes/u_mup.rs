@@ -124,7 +124,7 @@ impl Recipe for UMup {
             let before = connection.div_ceil(2) as f64 * attention + (connection / 2) as f64 * ffn;
             let ratio = (own / (half + before)).sqrt();
             let skip = ratio.hypot(1.0).recip();
-            Residual { skip, branch: skip * ratio }
+            Residual::constant(skip, skip * ratio)
         }))
     }
 
@@ -132,7 +132,7 @@ impl Recipe for UMup {
         let attention = ((1.0 - architecture.attention_dropout) * (1.0 - architecture.dropout)).sqrt()
             / self.attention_std(architecture);
         let plain = |slot: &Slot| normal(self.gain(slot) * slot.fans.lecun_std()).into();
-        let residuals = |_| Residual { skip: 1.0, branch: 1.0 };
+        let residuals = |_| Residual::constant(1.0, 1.0);
         let blocks = Blocks::new(architecture, self, &residuals, true, "");
         let mut walk = dslm::unit_input(architecture);
         walk.through(&blocks.block(0, &plain).feed_forward())?;
@@ -234,7 +234,7 @@ mod tests {
     /// Shares of embedding, attention and feed-forward networks in the variance at the end, branches being of variance 1.
     fn shares(scheme: &str, n_layers: usize) -> [f64; 3] {
         let mut shares = [1.0, 0.0, 0.0];
-        for (connection, Residual { skip, branch }) in residuals(scheme, n_layers).into_iter().enumerate() {
+        for (connection, Residual { skip, branch, .. }) in residuals(scheme, n_layers).into_iter().enumerate() {
             assert_relative_eq!(skip * skip + branch * branch, 1.0, max_relative = 1e-12);
             for share in &mut shares {
                 *share *= skip * skip;
@@ -248,7 +248,7 @@ mod tests {
     /// `res` is the ratio of branches to the embedding, `res-attn-ratio` of attention to feed-forward networks.
     #[test]
     fn residual_scales_share_out_the_stream() {
-        for (connection, Residual { skip, branch }) in residuals("u-mup", 2).into_iter().enumerate() {
+        for (connection, Residual { skip, branch, .. }) in residuals("u-mup", 2).into_iter().enumerate() {
             assert_relative_eq!((branch / skip).powi(2), 1.0 / (2 + connection) as f64, max_relative = 1e-12);
         }
         for n_layers in [1, 12, 96] {

@@ -2,44 +2,70 @@
 //!
 //! # Rule
 //!
-//! A parameter whose gradient is exactly zero keeps its value in the first step: the router of a renormalised top-1
-//! mixture, whose weight is 1 whatever the scores are; maps behind which a gain, a scale or a map is zero. Biases of keys
-//! are left out, for softmax is invariant to them. Where a matrix that starts at zero has a gradient (last maps of branches, heads),
-//! it opens in the first step, and what is in front of it learns from the second on.
-
-use sigprop_stack::WeightRow;
+//! A parameter whose gradient is exactly zero keeps its value in the first step. Where zeros that are parameters themselves stop
+//! the gradient (a factor α of ReZero, a last map, a gain, a head), they move in the first step, and the parameter learns from
+//! then on: a notice. Where nothing opens the way it stays as it is: the router of a renormalised top-1 mixture, whose
+//! weight is 1 whatever the scores are, and maps between two zeros. Biases of keys are left out, for softmax is invariant to
+//! them.
 
 use super::gradients::over_blocks;
 use super::{Finding, Kind, Severity};
+use crate::predict::Blocked;
 
 /// Names of tensors that are listed.
 const SHOWN: usize = 3;
 
-/// Judges the weights; `None` where all of them have a gradient.
-pub(super) fn judge(weights: &[WeightRow]) -> Option<Finding> {
-    let is_zero = |row: &&WeightRow| row.grad_second_moment.value.ln_abs() == f64::NEG_INFINITY;
-    let frozen = weights.iter().filter(is_zero).filter(|row| !row.tensor.ends_with("key.bias"));
-    let mut patterns: Vec<(String, usize)> = Vec::new();
-    for row in frozen {
-        let name = over_blocks(&row.tensor).unwrap_or_else(|| row.tensor.clone());
-        match patterns.iter_mut().find(|(pattern, _)| *pattern == name) {
-            Some((_, count)) => *count += 1,
-            None => patterns.push((name, 1)),
-        }
-    }
-    let count: usize = patterns.iter().map(|(_, count)| count).sum();
-    let mut names: Vec<String> = patterns.iter().take(SHOWN).map(|(name, count)| format!("{name} ({count})")).collect();
-    if patterns.len() > SHOWN {
-        names.push(format!("{} more names", patterns.len() - SHOWN));
-    }
-    let opens = weights.iter().any(|row| row.tensor.ends_with("weight") && row.variance == 0.0 && !is_zero(&row));
-    let (severity, when) = if opens { (Severity::Notice, " in the first step") } else { (Severity::Warning, "") };
-    (count > 0).then(|| Finding {
+/// Judges the parameters without a gradient, of `n_tensors` in all.
+pub(super) fn judge(blocked: &[Blocked], n_tensors: usize) -> Vec<Finding> {
+    let without = blocked.iter().filter(|of| !of.tensor.ends_with("key.bias"));
+    let (closed, opening): (Vec<&Blocked>, Vec<&Blocked>) = without.partition(|of| of.gates.is_empty());
+    let finding = |severity, of: &[&Blocked], text: String| Finding {
         kind: Kind::NoGradient,
         severity,
-        text: format!("no gradient reaches {count} of {} tensors{when}: {}", weights.len(), names.join(", ")),
+        text,
         rule: "second moment of the gradient exactly 0, biases of keys left out".to_owned(),
         block: None,
-        value: count as f64,
-    })
+        value: of.len() as f64,
+    };
+    let mut findings = Vec::new();
+    if !closed.is_empty() {
+        let names = listed(closed.iter().map(|of| of.tensor.as_str()));
+        let text = format!("no gradient reaches {} of {n_tensors} tensors: {names}", closed.len());
+        findings.push(finding(Severity::Warning, &closed, text));
+    }
+    if !opening.is_empty() {
+        let names = listed(opening.iter().map(|of| of.tensor.as_str()));
+        let mut gates: Vec<&str> = opening.iter().flat_map(|of| of.gates.iter().map(String::as_str)).collect();
+        gates.sort_unstable();
+        gates.dedup();
+        let text = format!(
+            "no gradient in the first step for {} of {n_tensors} tensors: {names}; opens when {} moved",
+            opening.len(),
+            have(&listed(gates.iter().copied()), gates.len())
+        );
+        findings.push(finding(Severity::Notice, &opening, text));
+    }
+    findings
+}
+
+fn have(names: &str, count: usize) -> String {
+    format!("{names} {}", if count == 1 { "has" } else { "have" })
+}
+
+/// `blocks.*.attention.heads.query.weight (6), final_norm.gain and 3 more names`: blocks are counted.
+fn listed<'n>(names: impl Iterator<Item = &'n str>) -> String {
+    let mut patterns: Vec<(String, usize)> = Vec::new();
+    for name in names {
+        let pattern = over_blocks(name);
+        let (name, count) = (pattern.clone().unwrap_or_else(|| name.to_owned()), usize::from(pattern.is_some()));
+        match patterns.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, known)) => *known += count,
+            None => patterns.push((name, count)),
+        }
+    }
+    let one = |(name, count): &(String, usize)| if *count > 0 { format!("{name} ({count})") } else { name.clone() };
+    let shown: Vec<String> = patterns.iter().take(SHOWN).map(one).collect();
+    let more =
+        if patterns.len() > SHOWN { format!(" and {} more names", patterns.len() - SHOWN) } else { String::new() };
+    format!("{}{more}", shown.join(", "))
 }

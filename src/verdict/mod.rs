@@ -137,7 +137,7 @@ impl Verdict {
         let n_blocks = profiles.iter().map(|profile| profile.rows.len().saturating_sub(1)).max().unwrap_or(0);
         findings.extend(depth::judge(n_blocks, shape.width, attends));
         findings.extend(gradients::judge(&prediction.table.weights));
-        findings.extend(frozen::judge(&prediction.table.weights));
+        findings.extend(frozen::judge(&prediction.blocked, prediction.table.weights.len()));
         findings.extend(loss.map(start::judge));
         Self { grade: Grade::of(&findings), headline: grade::headline(&findings), findings }
     }

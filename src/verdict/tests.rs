@@ -1,7 +1,7 @@
 //! The classic cases as curves; whole networks are judged in `tests/sigprop/compare.rs`.
 
 use super::*;
-use crate::AttentionRow;
+use crate::{AttentionRow, Blocked};
 use sigprop_stack::{Cell, SiteRow, SiteTable, WeightRow};
 
 const SHAPE: Shape = Shape { width: 256, seq_len: 128 };
@@ -26,12 +26,11 @@ fn table(n_blocks: i64, at: impl Fn(f64) -> (f64, f64, f64)) -> SiteTable {
     SiteTable { sites: (-1..n_blocks).map(row).collect(), weights: Vec::new() }
 }
 
+/// Zeros among gradients have no gate.
 fn judged(table: SiteTable) -> Verdict {
-    Verdict::of(
-        &Prediction { table, attentions: Vec::new(), linears: Vec::new(), caveats: Vec::new(), followed: None },
-        SHAPE,
-        None,
-    )
+    let without = table.weights.iter().filter(|row| row.grad_second_moment.value.is_zero());
+    let blocked = without.map(|row| Blocked { tensor: row.tensor.clone(), gates: Vec::new() }).collect();
+    Verdict::of(&Prediction { table, blocked, ..Prediction::default() }, SHAPE, None)
 }
 
 fn cells(averages: [Cell; 5]) -> [Option<Cell>; Quantity::ALL.len()] {
@@ -146,13 +145,7 @@ fn gradients_that_grow_more_than_signals_are_chaos() {
 
 #[test]
 fn losses_start_near_that_of_guessing() {
-    let prediction = Prediction {
-        table: table(4, |_| (0.0, 0.0, 0.2)),
-        attentions: Vec::new(),
-        linears: Vec::new(),
-        caveats: Vec::new(),
-        followed: None,
-    };
+    let prediction = Prediction { table: table(4, |_| (0.0, 0.0, 0.2)), ..Prediction::default() };
     let verdict = |cross_entropy| {
         let loss = Loss { logit_variance: 1.0, cross_entropy, uniform: 2.0, grad_norm: Number::from(1.0) };
         Verdict::of(&prediction, SHAPE, Some(&loss))
@@ -175,7 +168,7 @@ fn depth_is_held_against_width() {
     let said = |n_blocks: i64| {
         let table = table(n_blocks, |_| (0.0, 0.0, 0.2));
         let attentions = vec![attention(250.0, 256.0)];
-        let prediction = Prediction { table, attentions, linears: Vec::new(), caveats: Vec::new(), followed: None };
+        let prediction = Prediction { table, attentions, ..Prediction::default() };
         let verdict = Verdict::of(&prediction, SHAPE, None);
         find(&verdict, Kind::Depth)[0].text.clone()
     };
@@ -198,7 +191,7 @@ fn gradients_are_judged_on_their_way_back() {
 fn collapse_and_near_collapse() {
     let along = |at: fn(f64) -> f64, attentions| {
         let table = table(10, |depth| (0.0, 0.0, at(depth)));
-        let prediction = Prediction { table, attentions, linears: Vec::new(), caveats: Vec::new(), followed: None };
+        let prediction = Prediction { table, attentions, ..Prediction::default() };
         Verdict::of(&prediction, SHAPE, None)
     };
     let copies = |depth: f64| 1.0 - 0.5 * (-depth).exp();
@@ -243,11 +236,7 @@ fn attention(attended: f64, in_view: f64) -> AttentionRow {
 
 fn attending(rows: Vec<AttentionRow>) -> Verdict {
     let table = table(4, |_| (0.0, 0.0, 0.2));
-    Verdict::of(
-        &Prediction { table, attentions: rows, linears: Vec::new(), caveats: Vec::new(), followed: None },
-        SHAPE,
-        None,
-    )
+    Verdict::of(&Prediction { table, attentions: rows, ..Prediction::default() }, SHAPE, None)
 }
 
 /// √256 = 16; the sharpest in proportion to what it sees counts; a handful of tokens in view does not.
@@ -328,28 +317,34 @@ fn parameters_without_gradient_are_found() {
     ];
     let verdict = judged(table);
     let finding = find(&verdict, Kind::NoGradient)[0];
-    let expected = "no gradient reaches 3 of 5 tensors: blocks.*.ffn.experts.router.weight (2), final_norm.gain (1)";
+    let expected = "no gradient reaches 3 of 5 tensors: blocks.*.ffn.experts.router.weight (2), final_norm.gain";
     assert_eq!((finding.text.as_str(), finding.severity, finding.value as usize), (expected, Severity::Warning, 3));
     assert_eq!(serde_json::to_value(finding.kind).expect("a word"), "no_gradient");
     assert!(find(&judged(self::table(2, |_| (0.0, 0.0, 0.2))), Kind::NoGradient).is_empty());
 }
 
-/// A head of zeros has a gradient, and nothing in front of it has one in the first step; a zero further down is a failure.
+/// A gradient that a zero lets through once it has moved is a notice; one that nothing opens is a warning, whatever opens elsewhere.
 #[test]
-fn heads_of_zeros_open() {
-    let mut waiting = table(2, |_| (0.0, f64::NEG_INFINITY, 0.2));
-    let weight = |tensor: &str, variance: f64, gradient: f64| WeightRow {
-        layer: 0,
+fn zeros_open_branch_by_branch() {
+    let zero = |tensor: &str, gates: &[&str]| Blocked {
         tensor: tensor.to_owned(),
-        variance,
-        grad_second_moment: Cell::exact(gradient),
+        gates: gates.iter().map(|&gate| gate.to_owned()).collect(),
     };
-    waiting.weights = vec![weight("blocks.0.ffn.out.weight", 1.0, 0.0), weight("head.weight", 0.0, 1.0)];
-    let verdict = judged(waiting);
-    assert_eq!(verdict.grade, Grade::Healthy);
-    let finding = find(&verdict, Kind::NoGradient)[0];
-    let expected = "no gradient reaches 1 of 2 tensors in the first step: blocks.*.ffn.out.weight (1)";
-    assert_eq!((finding.text.as_str(), finding.severity), (expected, Severity::Notice));
+    let verdict = |blocked| {
+        let table = table(2, |_| (0.0, 0.0, 0.2));
+        Verdict::of(&Prediction { table, blocked, ..Prediction::default() }, SHAPE, None)
+    };
+    let opening = zero("blocks.0.ffn.in.weight", &["blocks.0.ffn.scale"]);
+    let healthy = verdict(vec![opening.clone()]);
+    assert_eq!(healthy.grade, Grade::Healthy);
+    let expected = "no gradient in the first step for 1 of 0 tensors: blocks.*.ffn.in.weight (1); opens when \
+                    blocks.*.ffn.scale (1) has moved";
+    assert_eq!(find(&healthy, Kind::NoGradient)[0].text, expected);
+    let closed = verdict(vec![opening, zero("blocks.1.ffn.in.weight", &[])]);
+    assert_eq!(closed.grade, Grade::TrainableWithCare);
+    let severities: Vec<Severity> =
+        find(&closed, Kind::NoGradient).into_iter().map(|finding| finding.severity).collect();
+    assert_eq!(severities, [Severity::Warning, Severity::Notice]);
     let lost = judged(table(2, |depth| (0.0, if depth < 1.5 { f64::NEG_INFINITY } else { 0.0 }, 0.2)));
     assert_eq!(lost.headline, "not trainable: backward vanishes");
 }

@@ -22,7 +22,7 @@ pub use check::{check, parameters};
 pub use components::{
     Activation, Attention, Branch, Component, Concat, ConcatPart, Convolution, Dropout, Embedding, EmbeddingTerm,
     Gaussian, GivenIds, Ids, Linear, Mask, Mixture, Norm, NormKind, PositionBias, PowerLaw, Prepend, Product, Rotary,
-    Scale, Source, Sum, Weighting,
+    Scale, ScaleParameter, Source, Sum, Weighting,
 };
 pub use error::StackError;
 pub use head::Head;

@@ -52,8 +52,8 @@ pub(crate) fn dropout(name: &str, rate: f64) -> Node {
 
 /// skip_scale · x + branch_scale · body(x).
 pub(crate) fn residual(name: &str, scales: [f64; 2], drop_rate: f64, body: Vec<Node>) -> Node {
-    let skip = Branch { scale: scales[0], drop_rate: 0.0, body: Vec::new() };
-    let branch = Branch { scale: scales[1], drop_rate, body };
+    let skip = Branch::constant(scales[0], Vec::new());
+    let branch = Branch { drop_rate, ..Branch::constant(scales[1], body) };
     Node::new(name, Op::Sum(Sum { branches: vec![skip, branch] }))
 }
 

@@ -415,7 +415,7 @@ fn a_memory_gathers_gradients() {
         let attention = Attention { memory: Some(0), ..Attention::plain(2, 2, 3, states) };
         Node::new(name, Op::Attention(attention))
     };
-    let skip = |body| Branch { scale: 1.0, drop_rate: 0.0, body };
+    let skip = |body| Branch::constant(1.0, body);
     let body = vec![
         Node::new("first", Op::Sum(Sum { branches: vec![skip(Vec::new()), skip(vec![cross("cross")])] })),
         cross("second"),
@@ -440,7 +440,7 @@ fn product_of_three() {
 
 #[test]
 fn sum_with_dropped_branches_in_a_chain() {
-    let branch = |scale, drop_rate, body| Branch { scale, drop_rate, body };
+    let branch = |scale, drop_rate, body| Branch { drop_rate, ..Branch::constant(scale, body) };
     let sum = Sum {
         branches: vec![
             branch(0.9, 0.0, Vec::new()),

@@ -61,8 +61,8 @@ fn everything() -> Stack {
     let norm = |name: &str, kind| Node::apply(name, Component::Norm(Norm::plain(kind, 1e-5)));
     let dropout = || Node::apply("dropout", Component::Dropout(Dropout { rate: 0.1 }));
     let residual = |name: &str, body| {
-        let skip = Branch { scale: 1.0, drop_rate: 0.0, body: Vec::new() };
-        Node::new(name, Op::Sum(Sum { branches: vec![skip, Branch { scale: 0.7, drop_rate: 0.2, body }] }))
+        let skip = Branch::constant(1.0, Vec::new());
+        Node::new(name, Op::Sum(Sum { branches: vec![skip, Branch { drop_rate: 0.2, ..Branch::constant(0.7, body) }] }))
     };
     let block = |index: usize| {
         let part = |name: &str, fan_in, fan_out| linear(&format!("{index}.{name}"), fan_in, fan_out, 0.3);
@@ -223,7 +223,7 @@ fn embedding_is_exact() {
 /// stochastic depth.
 #[test]
 fn dropout_and_stochastic_depth_are_exact() {
-    let branch = Branch { scale: 3.0, drop_rate: 0.5, body: Vec::new() };
+    let branch = Branch { drop_rate: 0.5, ..Branch::constant(3.0, Vec::new()) };
     let body = vec![
         activation("input", Activation::Identity),
         Node::apply("dropout", Component::Dropout(Dropout { rate: 0.5 })),

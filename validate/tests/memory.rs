@@ -33,7 +33,7 @@ fn encoder() -> Stack {
         Node::apply("norm", Component::Norm(norm))
     };
     let residual = |name: &str, body| {
-        let branch = |body| Branch { scale: 1.0, drop_rate: 0.0, body };
+        let branch = |body| Branch::constant(1.0, body);
         Node::new(name, Op::Sum(Sum { branches: vec![branch(Vec::new()), branch(body)] }))
     };
     let block = |index: usize| {

@@ -45,7 +45,7 @@ impl Block<'_> {
         }
         let routed = Node::new("routed", Op::Mixture(self.routed(&format!("{path}.routed"), experts)));
         let branches = [routed, Node::new("shared", self.shared(&format!("{path}.shared"), experts))];
-        let branches = branches.map(|node| Branch { scale: 1.0, drop_rate: 0.0, body: vec![node] });
+        let branches = branches.map(|node| Branch::constant(1.0, vec![node]));
         Node::new("experts", Op::Sum(Sum { branches: branches.into() }))
     }
 

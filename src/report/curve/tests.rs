@@ -13,7 +13,7 @@ fn prediction(variances: &[Number]) -> Prediction {
         SiteRow { layer, site, is_stream_site: true, cells }
     });
     let table = SiteTable { sites: sites.collect(), weights: Vec::new() };
-    Prediction { table, attentions: Vec::new(), linears: Vec::new(), caveats: Vec::new(), followed: None }
+    Prediction { table, ..Prediction::default() }
 }
 
 fn drawn(prediction: &Prediction, ink: Ink, width: usize) -> String {

@@ -98,8 +98,7 @@ fn numbers_beyond_f64_are_drawn() {
         SiteRow { layer, site: format!("site.{layer}"), is_stream_site: true, cells }
     };
     let table = SiteTable { sites: vec![row(-1, -20_000.0), row(0, 40_000.0)], weights: Vec::new() };
-    let prediction =
-        Prediction { table, attentions: Vec::new(), linears: Vec::new(), caveats: Vec::new(), followed: None };
+    let prediction = Prediction { table, ..Prediction::default() };
     let data = data(&page(network(&small()), &prediction));
     let panel = &data["chart"]["panels"][0];
     assert_eq!(panel["log"], true);

@@ -32,13 +32,7 @@ fn table(variances: &[Number], std_error: f64) -> SiteTable {
 
 pub(super) fn prediction(variances: &[f64]) -> Prediction {
     let variances: Vec<Number> = variances.iter().copied().map(Number::from).collect();
-    Prediction {
-        table: table(&variances, 0.0),
-        attentions: Vec::new(),
-        linears: Vec::new(),
-        caveats: Vec::new(),
-        followed: None,
-    }
+    Prediction { table: table(&variances, 0.0), ..Prediction::default() }
 }
 
 fn drawn(picture: &Picture) -> String {
@@ -130,13 +124,7 @@ fn schemes_have_curves_of_their_own() {
 fn any_name_and_nothing_at_all_is_xml() {
     let text = drawn(&Picture::of_prediction("a<b> & \"c\"\u{1}", &prediction(&[1.0]), SHAPE));
     assert!(texts(&parsed(&text)).contains(&"a<b> & \"c\" "), "{text}");
-    let nothing = Prediction {
-        table: SiteTable::default(),
-        attentions: Vec::new(),
-        linears: Vec::new(),
-        caveats: Vec::new(),
-        followed: None,
-    };
+    let nothing = Prediction::default();
     let text = drawn(&Picture::of_prediction("", &nothing, SHAPE));
     assert!(of_class(&parsed(&text), "panel").is_empty());
 }

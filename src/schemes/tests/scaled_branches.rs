@@ -1,6 +1,6 @@
 //! Schemes that make branches small at the start, and those that know the width.
 
-use sigprop_stack::{Init, Named, Quantity, Stack};
+use sigprop_stack::{Init, Named, Quantity, ScaleParameter, Stack};
 
 use super::{Role, Scheme, Table, projection};
 use crate::architecture::{Activation, Architecture, NormChoice, NormPlacement};
@@ -41,7 +41,7 @@ fn assert_near(got: f64, expected: f64) {
 fn admin_weighs_the_skip() {
     for (n_layers, omega) in [(6, 2.017_01), (12, 2.601_29), (100, 6.074_61)] {
         let architecture = Architecture { norm_placement: NormPlacement::Post, ..sized(1024, n_layers) };
-        let Residual { skip, branch } = residual("admin", &architecture);
+        let Residual { skip, branch, .. } = residual("admin", &architecture);
         assert_near(skip, omega);
         assert_near(branch, 1.0);
         assert_eq!(caveat("admin", &architecture), None);
@@ -93,8 +93,14 @@ fn fixup_starts_branches_at_zero() {
 fn learned_scales_start_where_they_are_said_to() {
     assert_near(residual("rezero", &bare(12)).branch, 0.0);
     assert_near(residual("skipinit", &bare(12)).branch, 0.0);
-    assert_eq!(residual("layerscale:1e-5", &sized(384, 24)), Residual { skip: 1.0, branch: 1e-5 });
-    assert_eq!(residual("layerscale", &sized(384, 24)), Residual { skip: 1.0, branch: 1e-4 });
+    assert_eq!(
+        residual("layerscale:1e-5", &sized(384, 24)),
+        Residual { skip: 1.0, branch: 1e-5, parameter: ScaleParameter::PerFeature }
+    );
+    assert_eq!(
+        residual("layerscale", &sized(384, 24)),
+        Residual { skip: 1.0, branch: 1e-4, parameter: ScaleParameter::PerFeature }
+    );
     for scheme in ["rezero", "skipinit"] {
         assert_eq!(caveat(scheme, &bare(12)), None);
         assert!(caveat(scheme, &sized(64, 12)).is_some_and(|text| text.contains("place of norms")));

@@ -29,7 +29,7 @@ pub use prepend::Prepend;
 pub use product::Product;
 pub use rotary::Rotary;
 pub use scale::Scale;
-pub use sum::{Branch, Sum};
+pub use sum::{Branch, ScaleParameter, Sum};
 
 use serde::{Deserialize, Serialize};
 

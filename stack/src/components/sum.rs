@@ -19,8 +19,38 @@ pub struct Sum {
 pub struct Branch {
     /// Factor on the branch's output.
     pub scale: f64,
+    /// Whether that factor is a parameter.
+    #[serde(default, skip_serializing_if = "ScaleParameter::is_constant")]
+    pub scale_parameter: ScaleParameter,
     /// Stochastic depth: probability that the branch is dropped for a whole sequence.
     pub drop_rate: f64,
     /// Empty for a skip connection.
     pub body: Vec<Node>,
+}
+
+impl Branch {
+    /// A branch that is never dropped, whose factor is a constant.
+    pub fn constant(scale: f64, body: Vec<Node>) -> Self {
+        Self { scale, scale_parameter: ScaleParameter::Constant, drop_rate: 0.0, body }
+    }
+}
+
+/// How training sees the factor on a branch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ScaleParameter {
+    /// A number of the architecture.
+    #[default]
+    Constant,
+    /// One parameter that starts at the factor (ReZero, SkipInit).
+    Scalar,
+    /// A parameter per feature, all of which start at the factor (LayerScale).
+    PerFeature,
+}
+
+impl ScaleParameter {
+    /// Whether training leaves the factor as it is.
+    pub fn is_constant(&self) -> bool {
+        *self == Self::Constant
+    }
 }

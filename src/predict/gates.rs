@@ -1,0 +1,374 @@
+//! Zeros that keep gradients from parameters, and whether training opens them.
+//!
+//! # Rule
+//!
+//! A signal, or a gradient, is zero or it is not; zero is what a weight, a gain or a factor of zero multiplies it to. A zero
+//! that is a parameter and has a gradient itself moves in the first step: it opens, and parameters whose gradient it stopped
+//! have one from the next step on. A zero that nothing moves stays closed.
+//!
+//! # Assumptions
+//!
+//! Sums of terms that are not zero are not zero. Queries and keys have a gradient where values are not zero.
+
+use std::collections::BTreeSet;
+use std::convert::Infallible;
+
+use sigprop_stack::{
+    Attention, Branch, Component, Fan, GradientSeed, Head, Interpreter, Mixture, PositionBias, Site, Source, Stack,
+    Stream, Tensor, WeightRow, run,
+};
+
+use crate::mean_field::dual::function::value_and_derivative;
+
+/// A parameter whose gradient is exactly zero in the first step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Blocked {
+    /// Name of the parameter.
+    pub tensor: String,
+    /// The zeros that let its gradient through once steps have moved them, by name; none where nothing does.
+    pub gates: Vec<String>,
+}
+
+/// The parameters without a gradient among `weights`, which are those of a prediction of `stack`, under `head` if the gradient is
+/// that of a loss.
+pub(crate) fn blocked(stack: &Stack, head: Option<&Head>, weights: &[WeightRow]) -> Vec<Blocked> {
+    let is_zero = |row: &&WeightRow| row.grad_second_moment.value.is_zero();
+    let names = weights.iter().filter(is_zero).map(|row| Blocked { tensor: row.tensor.clone(), gates: Vec::new() });
+    let mut blocked: Vec<Blocked> = names.collect();
+    let mut open = BTreeSet::new();
+    let mut known = BTreeSet::new();
+    while !blocked.is_empty() {
+        let pass = Pass::through(stack, head, &open);
+        for of in blocked.iter_mut().filter(|of| of.gates.is_empty() && pass.reached.contains(&of.tensor)) {
+            if !known.contains(&of.tensor) {
+                of.gates = gates_of(&of.tensor, &open);
+            }
+        }
+        known.extend(pass.reached);
+        let before = open.len();
+        open.extend(pass.gates);
+        if open.len() == before {
+            break;
+        }
+    }
+    blocked
+}
+
+/// Those of `open` that are in the block of a tensor, or all where none is.
+fn gates_of(tensor: &str, open: &BTreeSet<String>) -> Vec<String> {
+    let block = |name: &str| {
+        let (before, rest) = name.split_once("blocks.")?;
+        Some(format!("{before}blocks.{}.", rest.split('.').next()?))
+    };
+    let own: Vec<String> = match block(tensor) {
+        Some(block) => open.iter().filter(|gate| gate.starts_with(&block)).cloned().collect(),
+        None => Vec::new(),
+    };
+    if own.is_empty() { open.iter().cloned().collect() } else { own }
+}
+
+/// One pass through a stack; signals and gradients are whether they differ from zero.
+struct Pass<'o> {
+    /// Zeros that have been moved.
+    open: &'o BTreeSet<String>,
+    head: Option<&'o Head>,
+    /// Parameters that have a gradient.
+    reached: BTreeSet<String>,
+    /// Those of them that are zero.
+    gates: BTreeSet<String>,
+}
+
+/// What the backward pass of a node needs.
+enum Kept {
+    Input(bool),
+    Parts(bool, Vec<bool>),
+}
+
+impl<'o> Pass<'o> {
+    fn through(stack: &'o Stack, head: Option<&'o Head>, open: &'o BTreeSet<String>) -> Self {
+        let mut pass = Self { open, head, reached: BTreeSet::new(), gates: BTreeSet::new() };
+        match run(stack, &mut pass) {
+            Ok(()) => pass,
+            Err(never) => match never {},
+        }
+    }
+
+    fn is_open(&self, name: &str, value: f64) -> bool {
+        value != 0.0 || self.open.contains(name)
+    }
+
+    fn passes(&self, Tensor { name, init }: &Tensor) -> bool {
+        self.is_open(name, init.variance())
+    }
+
+    /// Notes a parameter that has a gradient, and the value that it starts with.
+    fn reach(&mut self, name: &str, value: f64) {
+        self.reached.insert(name.to_owned());
+        if value == 0.0 {
+            self.gates.insert(name.to_owned());
+        }
+    }
+
+    fn reach_tensor(&mut self, tensor: &Tensor) {
+        self.reach(&tensor.name, tensor.init.variance());
+    }
+
+    fn scale(at: &Site) -> String {
+        format!("{}.scale", at.path())
+    }
+
+    fn passes_branch(&self, at: &Site, branch: &Branch) -> bool {
+        self.is_open(&Self::scale(at), branch.scale)
+    }
+
+    /// The weight and the bias of a map of a signal `x`.
+    fn reach_map(&mut self, x: bool, weight: &Tensor, bias: Option<&Tensor>) -> bool {
+        if x {
+            self.reach_tensor(weight);
+        }
+        if let Some(bias) = bias {
+            self.reach_tensor(bias);
+        }
+        self.passes(weight)
+    }
+
+    fn split_attention(&mut self, attention: &Attention, parts: &[bool]) -> Vec<bool> {
+        let [query, key, value] = [parts[0], parts[1], parts[2]];
+        if let (Some(PositionBias::Relative { table, .. }), true) = (&attention.bias, value) {
+            self.reach_tensor(table);
+        }
+        vec![key && value, query && value, true]
+    }
+}
+
+impl Interpreter<'_> for Pass<'_> {
+    type Signal = bool;
+    type Gradient = bool;
+    type Kept = Kept;
+    type Error = Infallible;
+
+    fn source(&mut self, _: &Site, stream: &Stream) -> Result<bool, Infallible> {
+        Ok(match &stream.source {
+            Source::Gaussian(gaussian) => gaussian.variance > 0.0 || gaussian.mean != 0.0,
+            Source::Embedding(source) => {
+                source.terms.iter().any(|term| term.table().is_none_or(|table| self.passes(table)))
+            }
+        })
+    }
+
+    fn source_backward(&mut self, _: &Site, stream: &Stream, gradient: bool) -> Result<(), Infallible> {
+        if let (Source::Embedding(source), true) = (&stream.source, gradient) {
+            source.terms.iter().filter_map(|term| term.table()).for_each(|table| self.reach_tensor(table));
+        }
+        Ok(())
+    }
+
+    fn seed(&mut self, _: &Site, _: &GradientSeed, output: &bool) -> Result<bool, Infallible> {
+        let Some(head) = self.head else { return Ok(true) };
+        Ok(self.reach_map(*output, &head.weight, head.bias.as_ref()))
+    }
+
+    fn apply(&mut self, at: &Site, component: &Component, x: bool) -> Result<(bool, Kept), Infallible> {
+        let biased = |bias: Option<&Tensor>| bias.is_some_and(|bias| self.passes(bias));
+        let y = match component {
+            Component::Linear(linear) => x && self.passes(&linear.weight) || biased(linear.bias.as_ref()),
+            Component::Convolution(map) => x && self.passes(&map.weight) || biased(map.bias.as_ref()),
+            Component::Norm(norm) => {
+                x && self.is_open(&at.gain(), norm.gain) || self.is_open(&at.bias(), norm.bias.variance())
+            }
+            Component::Activation(activation) => x || value_and_derivative(*activation, 0.0).0 != 0.0,
+            Component::Embedding(term) => x || term.table().is_none_or(|table| self.passes(table)),
+            Component::Prepend(prepend) => x || self.passes(&prepend.token),
+            Component::Scale(scale) => x && scale.factor != 0.0,
+            Component::Dropout(_) | Component::Rotary(_) => x,
+        };
+        Ok((y, Kept::Input(x)))
+    }
+
+    fn apply_backward(
+        &mut self,
+        at: &Site,
+        component: &Component,
+        kept: Kept,
+        gradient: bool,
+    ) -> Result<bool, Infallible> {
+        let Kept::Input(x) = kept else { unreachable!("components keep their input") };
+        if !gradient {
+            return Ok(false);
+        }
+        Ok(match component {
+            Component::Linear(linear) => self.reach_map(x, &linear.weight, linear.bias.as_ref()),
+            Component::Convolution(map) => self.reach_map(x, &map.weight, map.bias.as_ref()),
+            Component::Norm(norm) => {
+                self.reach(&at.bias(), norm.bias.variance());
+                if x {
+                    self.reach(&at.gain(), norm.gain);
+                }
+                self.is_open(&at.gain(), norm.gain)
+            }
+            Component::Activation(activation) => x || value_and_derivative(*activation, 0.0).1 != 0.0,
+            Component::Embedding(term) => {
+                term.table().into_iter().for_each(|table| self.reach_tensor(table));
+                true
+            }
+            Component::Prepend(prepend) => {
+                self.reach_tensor(&prepend.token);
+                true
+            }
+            Component::Scale(scale) => scale.factor != 0.0,
+            Component::Dropout(_) | Component::Rotary(_) => true,
+        })
+    }
+
+    fn fork(&mut self, _: &Site, _: Fan, input: &bool, _: usize) -> bool {
+        *input
+    }
+
+    fn merge(&mut self, at: &Site, fan: Fan, x: bool, parts: Vec<bool>) -> Result<(bool, Kept), Infallible> {
+        let y = match fan {
+            Fan::Sum(sum) => {
+                sum.branches.iter().zip(&parts).any(|(branch, part)| *part && self.passes_branch(at, branch))
+            }
+            Fan::Product(_) => parts.iter().all(|part| *part),
+            Fan::Concat(_) => parts.iter().any(|part| *part),
+            Fan::Attention(_) => parts[2],
+            Fan::Mixture(mixture) => parts[0] && mixture.scale != 0.0,
+        };
+        Ok((y, Kept::Parts(x, parts)))
+    }
+
+    fn split(&mut self, at: &Site, fan: Fan, kept: &mut Kept, gradient: bool) -> Result<Vec<bool>, Infallible> {
+        let Kept::Parts(x, parts) = kept else { unreachable!("fans keep their parts") };
+        if !gradient {
+            return Ok(vec![false; parts.len()]);
+        }
+        Ok(match fan {
+            Fan::Sum(sum) => {
+                let alive = sum.branches.iter().zip(parts);
+                for (branch, _) in alive.filter(|(branch, part)| **part && !branch.scale_parameter.is_constant()) {
+                    self.reach(&Self::scale(at), branch.scale);
+                }
+                sum.branches.iter().map(|branch| self.passes_branch(at, branch)).collect()
+            }
+            Fan::Product(_) => {
+                let others = |index: usize| (0..parts.len()).all(|other| other == index || parts[other]);
+                (0..parts.len()).map(others).collect()
+            }
+            Fan::Concat(_) => vec![true; parts.len()],
+            Fan::Attention(attention) => self.split_attention(attention, parts),
+            Fan::Mixture(mixture) => {
+                if *x && parts[0] && !is_certain(mixture) {
+                    self.reach_tensor(&mixture.router);
+                }
+                vec![mixture.scale != 0.0]
+            }
+        })
+    }
+
+    fn join(&mut self, _: &Site, _: Fan, _: Kept, parts: Vec<bool>) -> Result<bool, Infallible> {
+        Ok(parts.into_iter().any(|part| part))
+    }
+
+    fn arrive(&mut self, sum: Option<bool>, more: bool) -> Result<bool, Infallible> {
+        Ok(more || sum.unwrap_or(false))
+    }
+
+    fn experts(&self, _: &Mixture) -> usize {
+        1
+    }
+
+    fn observe(&mut self, _: &Site, _: &bool) {}
+
+    fn observe_gradient(&mut self, _: &Site, _: &bool) {}
+}
+
+/// Whether the weight of the only chosen expert is 1 whatever the scores are.
+fn is_certain(mixture: &Mixture) -> bool {
+    mixture.top_k == 1 && mixture.normalised
+}
+
+#[cfg(test)]
+mod tests {
+    use sigprop_stack::{Branch, Gaussian, Init, Linear, Node, Op, ScaleParameter, Sum, Weighting};
+
+    use super::*;
+    use crate::architecture::{Architecture, Experts, NormChoice, NormPlacement};
+    use crate::assemble::{Input, Run, assemble};
+    use crate::schemes::Scheme;
+    use crate::{Sites, predict};
+
+    fn of_scheme(architecture: Architecture, scheme: &str) -> Vec<Blocked> {
+        let small = Architecture { n_layers: 2, d_model: 64, vocab_size: 100, seq_len: 8, ..architecture };
+        let scheme = Scheme::parse(scheme).expect("a scheme");
+        let stack = assemble(&small, &scheme, &Input::default(), &Run::default()).expect("a network").stack;
+        predict(&stack, Sites::Stream).expect("a prediction").blocked
+    }
+
+    /// Factors, gains and last maps that start at zero open all that they close, each the parameters of its branch.
+    #[test]
+    fn zeros_of_schemes_open() {
+        let bare = Architecture { norm: Some(NormChoice::None), ..Architecture::default() };
+        let sandwich = Architecture { norm_placement: NormPlacement::Sandwich, ..Architecture::default() };
+        for (architecture, scheme, tensor, gate) in [
+            (bare.clone(), "rezero", "blocks.1.ffn.in.weight", "blocks.1.ffn.scale"),
+            (bare.clone(), "skipinit", "blocks.0.attention.heads.value.weight", "blocks.0.attention.scale"),
+            (Architecture::default(), "layerscale:0", "blocks.1.ffn.out.weight", "blocks.1.ffn.scale"),
+            (sandwich, "zero-gain", "blocks.1.ffn.in.weight", "blocks.1.ffn.output_norm.gain"),
+            (bare, "fixup", "blocks.1.ffn.in.weight", "blocks.1.ffn.out.weight"),
+        ] {
+            let blocked = of_scheme(architecture, scheme);
+            let of = blocked.iter().find(|of| of.tensor == tensor).unwrap_or_else(|| panic!("{scheme}: {blocked:?}"));
+            assert!(of.gates.contains(&gate.to_owned()), "{scheme}: {of:?}");
+            let closed = |of: &&Blocked| of.gates.is_empty() && !of.tensor.ends_with("key.bias");
+            assert_eq!(blocked.iter().find(closed), None, "{scheme}");
+        }
+    }
+
+    /// A factor of zero that is a number of the architecture, and the router of a renormalised top-1 mixture, open nothing.
+    #[test]
+    fn other_zeros_do_not() {
+        let constant = of_scheme(Architecture { branch_scale: Some(0.0), ..Architecture::default() }, "xavier");
+        assert!(constant.len() > 20 && constant.iter().all(|of| of.gates.is_empty()), "{constant:?}");
+        let experts = Experts {
+            n_experts: 4,
+            top_k: 1,
+            d_ff: 128,
+            shared_d_ff: 0,
+            shared_gate: false,
+            weighting: Weighting::Softmax,
+            normalised: true,
+            scale: 1.0,
+            first_dense: 0,
+            every: 1,
+        };
+        let routers = of_scheme(Architecture { experts: Some(experts), ..Architecture::default() }, "xavier");
+        assert!(routers.iter().any(|of| of.tensor.ends_with("router.weight") && of.gates.is_empty()), "{routers:?}");
+    }
+
+    /// x + B A x, as an adapter adds it: B = 0 has a gradient and opens A; of two zeros in a row neither has.
+    #[test]
+    fn of_two_maps_in_a_row_one_may_be_zero() {
+        let map = |name: &str, std: f64| {
+            let weight = Tensor { name: name.to_owned(), init: Init::Normal { std } };
+            let linear = Linear { fan_in: 8, fan_out: 8, weight, bias: None, standardised: None };
+            Node::apply(name, Component::Linear(linear))
+        };
+        let of = |[a, b]: [f64; 2], scale, scale_parameter| {
+            let branch = Branch { scale_parameter, ..Branch::constant(scale, vec![map("a", a), map("b", b)]) };
+            let sum = Op::Sum(Sum { branches: vec![Branch::constant(1.0, Vec::new()), branch] });
+            let source = Source::Gaussian(Gaussian { width: 8, mean: 0.0, variance: 1.0, correlation: 0.0 });
+            let body = vec![Node::new("adapter", sum)];
+            let stream = Stream { name: "stream".to_owned(), seq_len: 4, source, body };
+            let stack = Stack::new("", vec![stream], GradientSeed { stream: 0, correlation: 0.0 });
+            let blocked = predict(&stack, Sites::Stream).expect("a prediction").blocked;
+            blocked.into_iter().map(|of| (of.tensor, of.gates)).collect::<Vec<_>>()
+        };
+        let (a, b) = ("a".to_owned(), "b".to_owned());
+        let constant = ScaleParameter::Constant;
+        assert_eq!(of([1.0, 0.0], 2.0, constant), [(a.clone(), vec![b.clone()])]);
+        assert_eq!(of([0.0, 1.0], 2.0, constant), [(b.clone(), vec![a.clone()])]);
+        assert_eq!(of([0.0, 0.0], 2.0, constant), [(a.clone(), vec![]), (b.clone(), vec![])]);
+        let scale = "adapter.scale".to_owned();
+        assert_eq!(of([1.0, 1.0], 0.0, ScaleParameter::Scalar), [(a, vec![scale.clone()]), (b, vec![scale])]);
+    }
+}
