@@ -9,6 +9,7 @@ use crate::{
 };
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
+use sigprop_stack::Number;
 
 use super::model::Network;
 
@@ -100,7 +101,7 @@ pub(crate) fn write_loss(loss: &Loss, sequences: usize, out: &mut dyn Write) -> 
     writeln!(out, "Initial loss:       {} nats, {} of equal logits", short(*cross_entropy), short(*uniform))?;
     writeln!(out, "Global grad norm:   {} for one sequence", short(*grad_norm))?;
     if sequences > 1 {
-        let apart = short(grad_norm.value() / (sequences as f64).sqrt());
+        let apart = short(Number::scaled((sequences as f64).sqrt().recip(), grad_norm.ln_abs()));
         writeln!(out, "                    {apart} or more for {sequences}, by what their gradients share")?;
     }
     Ok(())

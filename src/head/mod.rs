@@ -66,6 +66,10 @@ use targets::Repeats;
 /// Share of the softmax above which the token just read is told of: its square is what gradients of equal ids share.
 const READ: f64 = 0.1;
 
+/// ln of the variance of logits from which on their softmax is 0 and 1, and only the loss grows, with the standard
+/// deviation: larger logits are computed at this variance, where squares of all moments are within f64.
+const LARGEST_LN_VARIANCE: f64 = 300.0;
+
 /// The head that shares the table of token embeddings; none of a stream that does not embed ids.
 pub fn tied(stack: &Stack) -> Option<Head> {
     token_table(stack).map(|(table, shape)| Head::new(table.clone(), shape))
@@ -84,9 +88,9 @@ pub struct LossPrediction {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Loss {
     /// Variance of a logit.
-    pub logit_variance: f64,
+    pub logit_variance: Number,
     /// Expected cross-entropy in nats.
-    pub cross_entropy: f64,
+    pub cross_entropy: Number,
     /// That of equal logits, ln V.
     pub uniform: f64,
     /// √(E Σ (dL/dW)²) over all weights, for one sequence.
@@ -107,7 +111,8 @@ pub struct Loss {
 /// let stack = assemble(&architecture, &scheme, &Input::Zipf, &Run::default())?.stack;
 /// let head = stack.head.as_ref().expect("the architecture has one");
 /// let loss = predict_loss(&stack, head, sigprop::Sites::Stream)?.loss;
-/// assert!((loss.cross_entropy - 32_000_f64.ln() - 0.5 * loss.logit_variance).abs() < 1e-3);
+/// let (cross_entropy, variance) = (loss.cross_entropy.value(), loss.logit_variance.value());
+/// assert!((cross_entropy - 32_000_f64.ln() - 0.5 * variance).abs() < 1e-3);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn predict_loss(stack: &Stack, head: &Head, options: impl Into<Options>) -> Result<LossPrediction, PredictError> {
@@ -123,20 +128,22 @@ pub fn predict_loss(stack: &Stack, head: &Head, options: impl Into<Options>) -> 
     let end = End::of(&table, &stack);
     let own = token.as_ref().map(|token| Own::new(&stack, &table, token.init.variance()));
     let weight_variance = head.weight.init.variance();
-    let square_scale = head.scale * head.scale;
+    let ln_square_scale = 2.0 * head.scale.abs().ln();
+    let ln_variance = (head.width as f64 * weight_variance).ln() + ln_square_scale + end.ln_second;
+    if ln_variance.is_nan() {
+        return Err(PredictError::NotANumber { site: "head".to_owned(), quantity: "logit_variance" });
+    }
+    let ln_beyond = (ln_variance - LARGEST_LN_VARIANCE).max(0.0);
     let logits = Logits {
         vocab_size: head.vocab_size as f64,
         width: head.width as f64,
-        variance: head.width as f64 * square_scale * weight_variance * end.ln_second.exp(),
+        variance: (ln_variance - ln_beyond).exp(),
         softcap: head.softcap,
         cosine: end.cosine,
         own: own.as_ref().map_or(0.0, |own| own.cosine * own.cosine),
         repeats: Repeats::of(&stack, head),
         seq_len,
     };
-    if !logits.variance.is_finite() {
-        return Err(PredictError::NotANumber { site: "head".to_owned(), quantity: "logit_variance" });
-    }
     let residual = match &own {
         Some(own) if is_tied => Residual::tied(&logits, own),
         Some(_) | None => Residual::untied(&logits),
@@ -146,7 +153,7 @@ pub fn predict_loss(stack: &Stack, head: &Head, options: impl Into<Options>) -> 
     stack.to_mut().gradient.correlation = others;
     let mut prediction = predict_seeded(&stack, options, Some(same))?;
     // The mean over tokens, and the factor on the logits.
-    let ln_mean = square_scale.ln() - 2.0 * seq_len.ln();
+    let ln_mean = ln_square_scale - 2.0 * seq_len.ln();
     scale(&mut prediction, (weight_variance * residual.across).ln() + ln_mean);
     let per_row = |sum: f64| (seq_len * sum.max(0.0) / head.vocab_size as f64).ln() + ln_mean;
     add_head(&mut prediction.table, &head.weight, end.ln_second + per_row(residual.table));
@@ -158,9 +165,11 @@ pub fn predict_loss(stack: &Stack, head: &Head, options: impl Into<Options>) -> 
 
     let squares = prediction.table.weights.iter();
     let squares = squares.map(|row| row.grad_second_moment.value.ln_abs() + (entries[&row.tensor] as f64).ln());
+    // The soft cap bounds logits, and the loss with them.
+    let ln_loss_unit = if head.softcap.is_some() { 0.0 } else { 0.5 * ln_beyond };
     let loss = Loss {
-        logit_variance: logits.variance,
-        cross_entropy: residual.cross_entropy,
+        logit_variance: Number::from_ln(ln_variance),
+        cross_entropy: Number::scaled(residual.cross_entropy.max(0.0), ln_loss_unit),
         uniform: (head.vocab_size as f64).ln(),
         grad_norm: Number::from_ln(0.5 * ln_sum(squares)),
     };

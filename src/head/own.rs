@@ -42,7 +42,7 @@ impl Own {
         let second = ForwardWalk::new(stream).second_moment();
         let levels = table.sites.iter().map(|row| (row.site.as_str(), ln_second(row))).collect();
         let prefix = if stack.streams.len() > 1 { &stream.name } else { "" };
-        let start = Carried { cosine: (variance / second).sqrt(), ln_second: second.ln(), norms: None };
+        let start = Carried { cosine: root_part(variance.ln(), second.ln()), ln_second: second.ln(), norms: None };
         let Carried { cosine, ln_second: _, norms } = Levels(levels).through(&stream.body, prefix, start);
         match norms {
             None => Self { cosine, kept: 1.0, radial: 1.0 },
@@ -112,12 +112,17 @@ impl Levels<'_> {
             .iter()
             .map(|branch| {
                 let end = self.through(&branch.body, path, x);
-                (branch.scale * end.cosine * (0.5 * (end.ln_second - ln_second)).exp(), end.norms)
+                (branch.scale * end.cosine * root_part(end.ln_second, ln_second), end.norms)
             })
             .collect();
         let most = parts.iter().max_by(|a, b| a.0.abs().total_cmp(&b.0.abs()));
         (parts.iter().map(|(part, _)| part).sum(), most.and_then(|(_, norms)| *norms))
     }
+}
+
+/// √(e^`part`/e^`whole`); nothing is no part of anything.
+fn root_part(part: f64, whole: f64) -> f64 {
+    if part == f64::NEG_INFINITY { 0.0 } else { (0.5 * (part - whole)).exp() }
 }
 
 /// The part of a cosine that the biases of a norm leave, from ln E y² of its output.
@@ -131,7 +136,7 @@ fn kept(component: &Component, [before, after]: [f64; 2]) -> f64 {
         Component::Norm(norm) => unbiased(norm, after),
         Component::Scale(_) | Component::Prepend(_) => 1.0,
         // Noise of mean zero is added.
-        Component::Dropout(_) | Component::Embedding(_) => (0.5 * (before - after)).exp(),
+        Component::Dropout(_) | Component::Embedding(_) => root_part(before, after),
         Component::Linear(_) | Component::Activation(_) | Component::Rotary(_) | Component::Convolution(_) => 0.0,
     }
 }

@@ -416,6 +416,20 @@ fn warnings_name_the_keys_that_are_left_out() {
     assert!(mpt.len() == 1 && mpt[0].starts_with("init_config (kaiming_normal_)"), "{mpt:?}");
 }
 
+/// `MptMLP` of transformers has `4 * config.hidden_size` features and never reads `expansion_ratio`.
+#[test]
+fn the_expansion_ratio_of_mpt_has_no_effect() {
+    let read = |ratio: &str| {
+        let imported = imported(&format!(r#"{{"model_type": "mpt", "d_model": 64{ratio}}}"#));
+        (imported.architecture.d_ff, imported.warnings)
+    };
+    assert_eq!(read(""), (Some(256), Vec::new()));
+    assert_eq!(read(r#", "expansion_ratio": 4"#), (Some(256), Vec::new()));
+    let (d_ff, warnings) = read(r#", "expansion_ratio": 2"#);
+    assert_eq!(d_ff, Some(256));
+    assert!(warnings.len() == 1 && warnings[0].starts_with("expansion_ratio = 2 has no effect"), "{warnings:?}");
+}
+
 #[test]
 fn values_are_listed_once() {
     for text in [

@@ -216,8 +216,10 @@ impl CostJson {
 
 #[derive(Serialize)]
 struct LossJson {
-    logit_variance: f64,
-    cross_entropy: f64,
+    logit_variance: Option<f64>,
+    ln_logit_variance: Option<f64>,
+    cross_entropy: Option<f64>,
+    ln_cross_entropy: Option<f64>,
     uniform: f64,
     grad_norm: Option<f64>,
     ln_grad_norm: Option<f64>,
@@ -226,8 +228,15 @@ struct LossJson {
 impl LossJson {
     fn of(loss: &Loss) -> Self {
         let Loss { logit_variance, cross_entropy, uniform, grad_norm } = *loss;
-        let (within, ln_grad_norm) = (within_f64(Some(grad_norm)), ln(Some(grad_norm)));
-        Self { logit_variance, cross_entropy, uniform, grad_norm: within, ln_grad_norm }
+        Self {
+            logit_variance: within_f64(Some(logit_variance)),
+            ln_logit_variance: ln(Some(logit_variance)),
+            cross_entropy: within_f64(Some(cross_entropy)),
+            ln_cross_entropy: ln(Some(cross_entropy)),
+            uniform,
+            grad_norm: within_f64(Some(grad_norm)),
+            ln_grad_norm: ln(Some(grad_norm)),
+        }
     }
 }
 

@@ -14,7 +14,7 @@ const FAR: f64 = 5.0;
 
 /// Judges the loss of the first step.
 pub(super) fn judge(loss: &Loss) -> Finding {
-    let ratio = loss.cross_entropy / loss.uniform;
+    let ratio = loss.cross_entropy.ratio(&loss.uniform.into());
     let severity = if ratio > FAR { Severity::Warning } else { Severity::Fine };
     let verb = if severity == Severity::Warning { "far above" } else { "near" };
     Finding {

@@ -146,8 +146,9 @@ fn gradients_that_grow_more_than_signals_are_chaos() {
 #[test]
 fn losses_start_near_that_of_guessing() {
     let prediction = Prediction { table: table(4, |_| (0.0, 0.0, 0.2)), ..Prediction::default() };
-    let verdict = |cross_entropy| {
-        let loss = Loss { logit_variance: 1.0, cross_entropy, uniform: 2.0, grad_norm: Number::from(1.0) };
+    let verdict = |cross_entropy: f64| {
+        let one = Number::from(1.0);
+        let loss = Loss { logit_variance: one, cross_entropy: cross_entropy.into(), uniform: 2.0, grad_norm: one };
         Verdict::of(&prediction, SHAPE, Some(&loss))
     };
     assert_eq!(verdict(9.9).grade, Grade::Healthy);

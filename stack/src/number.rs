@@ -51,6 +51,11 @@ impl Number {
         self.is_zero() || self.ln_abs.is_finite()
     }
 
+    /// The square root; NaN of a number below zero.
+    pub fn sqrt(&self) -> Self {
+        if self.is_negative() { f64::NAN.into() } else { Self::from_ln(0.5 * self.ln_abs) }
+    }
+
     /// `self` / `other` as f64.
     pub fn ratio(&self, other: &Self) -> f64 {
         if self.is_zero() && !other.is_zero() {

@@ -88,7 +88,7 @@ fn loss_and_gradients_agree_with_a_network_by_hand() {
         row.grad_second_moment.value.value()
     };
     let squares = [(VOCABULARY * WIDTH) as f64 * moment("head.weight"), (WIDTH * WIDTH) as f64 * moment("map.weight")];
-    let expected = [loss.cross_entropy, squares[0], squares[1]];
+    let expected = [loss.cross_entropy.value(), squares[0], squares[1]];
     let gains = WIDTH as f64 * (moment("start.gain") + moment("end.gain"));
     let norm = (squares[0] + squares[1] + gains).sqrt();
     assert!((loss.grad_norm.value() / norm - 1.0).abs() < 1e-12);

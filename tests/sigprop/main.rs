@@ -17,6 +17,7 @@ mod mean_field;
 mod narrow;
 mod phase;
 mod python;
+mod random_commands;
 mod recommend;
 mod reference;
 mod repeats;

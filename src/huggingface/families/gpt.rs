@@ -183,12 +183,16 @@ pub(super) fn bloom(keys: &Keys) -> Result<Architecture, ImportError> {
     })
 }
 
-/// MPT: ALiBi, no biases.
+/// MPT: ALiBi, no biases. The library's feed-forward network is four times as wide as the stream, for any
+/// `expansion_ratio`.
 pub(super) fn mpt(keys: &Keys) -> Result<Architecture, ImportError> {
+    const EXPANSION: usize = 4;
     let width = keys.unnoted_size(WIDTH, 2048)?;
-    let expansion = keys.size("expansion", &["expansion_ratio"], 4)?;
-    let sizes = Standard { layers: 24, width: 2048, heads: 16, ffn: expansion * width, vocab: 50368, positions: 2048 };
-    let plain = sizes.read(keys)?;
+    let ffn = EXPANSION * width;
+    let plain = Standard { layers: 24, width: 2048, heads: 16, ffn, vocab: 50368, positions: 2048 }.read(keys)?;
+    if let Some(ratio) = keys.raw("expansion_ratio").filter(|ratio| ratio.as_f64() != Some(EXPANSION as f64)) {
+        keys.warn(format!("expansion_ratio = {ratio} has no effect in the library, whose MptMLP has d_ff = 4 d_model"));
+    }
     let nothing = serde_json::Map::new();
     let attention = keys.inside(keys.nested("attn_config")?.unwrap_or(&nothing));
     let alibi = attention.flag("alibi", &["alibi"], true)?;
