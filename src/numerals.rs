@@ -20,6 +20,18 @@ pub fn short(number: impl Into<Number>) -> String {
     }
 }
 
+/// So many decimals, or four significant digits of what is longer than a column of a table: `+3.2`, `+1.2e37`.
+pub(crate) fn signed(number: f64, decimals: usize) -> String {
+    let sign = if number > 0.0 { "+" } else { "" };
+    format!("{sign}{}", column(number, decimals))
+}
+
+/// The same without a plus.
+pub(crate) fn column(number: f64, decimals: usize) -> String {
+    const LONG: f64 = 1e6;
+    if number.abs() < LONG { format!("{number:.decimals$}") } else { short(number) }
+}
+
 /// Without the zeros that say nothing after a decimal point.
 fn trimmed(decimal: &str) -> String {
     if decimal.contains('.') { decimal.trim_end_matches('0').trim_end_matches('.') } else { decimal }.to_owned()
@@ -41,6 +53,14 @@ pub fn grouped(count: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn columns_are_short() {
+        assert_eq!(
+            [signed(3.21, 1), signed(-0.04, 1), signed(1.2e41, 1), column(3.0, 2)],
+            ["+3.2", "-0.0", "+1.2e41", "3.00"]
+        );
+    }
 
     #[test]
     fn four_significant_digits() {

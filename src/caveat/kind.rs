@@ -159,9 +159,25 @@ pub(super) static UNEVEN_GAINS: CaveatKind = CaveatKind {
     advice: "Compare with medians; one network's gradient is typically smaller.",
 };
 
+pub(super) static UNEVEN_ROWS: CaveatKind = CaveatKind {
+    name: "uneven_rows",
+    quantity: "the stream where tokens of large rows are read, correlations of the loss's gradient",
+    size: "largest standard deviation of rows over the smallest",
+    about: "Rows of a table or of a head have standard deviations that differ by more than a factor of 1.5.",
+    advice: "Draw the rows again with the standard deviation of the others.",
+};
+
+pub(super) static SHARED_TENSOR: CaveatKind = CaveatKind {
+    name: "shared_tensor",
+    quantity: "second moments, token correlations, gradients of the tensor",
+    size: "largest share by which second moments may be larger",
+    about: "Several sites use one tensor (a table of embeddings and its head aside); predictions take each use as independent.",
+    advice: "Measure with `sigprop validate --stack`, whose networks share the tensor.",
+};
+
 impl CaveatKind {
     /// All kinds.
-    pub const ALL: [&'static Self; 18] = [
+    pub const ALL: [&'static Self; 20] = [
         &SHARP_ATTENTION,
         &SMOOTH_SCORES,
         &MEAN_AT_ACTIVATION,
@@ -180,5 +196,7 @@ impl CaveatKind {
         &NO_PLACE,
         &MEAN_OF_WEIGHTS,
         &UNEVEN_GAINS,
+        &UNEVEN_ROWS,
+        &SHARED_TENSOR,
     ];
 }

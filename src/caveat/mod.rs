@@ -80,6 +80,10 @@ pub enum Condition {
     MeanOfWeights(f64),
     /// How many features carry the gradient.
     UnevenGains(f64),
+    /// The largest standard deviation of rows over the smallest that is not zero.
+    UnevenRows(f64),
+    /// How many sites use a tensor, and the share by which second moments may be larger.
+    SharedTensor(usize, f64),
 }
 
 impl Condition {
@@ -104,6 +108,8 @@ impl Condition {
             Self::NoPlace(_) => &kind::NO_PLACE,
             Self::MeanOfWeights(_) => &kind::MEAN_OF_WEIGHTS,
             Self::UnevenGains(_) => &kind::UNEVEN_GAINS,
+            Self::UnevenRows(_) => &kind::UNEVEN_ROWS,
+            Self::SharedTensor(..) => &kind::SHARED_TENSOR,
         }
     }
 
@@ -122,7 +128,9 @@ impl Condition {
             | Self::HeavyTails(_, size)
             | Self::NoPlace(size)
             | Self::MeanOfWeights(size)
-            | Self::UnevenGains(size)) => Some(size),
+            | Self::UnevenGains(size)
+            | Self::UnevenRows(size)
+            | Self::SharedTensor(_, size)) => Some(size),
             Self::Scheme(_) | Self::SchemeScale(_) | Self::Config(_) | Self::DependentWeights | Self::UnreadType(_) => {
                 None
             }
@@ -204,6 +212,16 @@ impl Condition {
                                      connections pass through these norms. The predicted gradient is the mean over \
                                      networks; one network's is typically smaller, by orders of magnitude in deep stacks"
                 .to_owned(),
+            Self::UnevenRows(ratio) => format!(
+                "standard deviations of rows differ by a factor of {}. The loss and its gradient norm count rows as they are, \
+                 within about 10 %; the stream is that of average rows, and sequences with many tokens of large rows differ",
+                short(*ratio)
+            ),
+            Self::SharedTensor(uses, share) => format!(
+                "{uses} sites use this tensor, and the prediction takes each for an independent one. Second moments may be \
+                 larger by a share of up to {}, gradients of the tensor by a factor of up to {uses}",
+                short(*share)
+            ),
         }
     }
 }

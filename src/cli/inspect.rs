@@ -13,6 +13,7 @@ use crate::{
     assemble::{Input, Run, assemble},
     checkpoint::Checkpoint,
     cost::Cost,
+    head::{Loss, predict_loss},
     huggingface::{Names, Version},
     inspect::{
         Candidate, Finding, Inspection, Judgement, Omission, Problem, Resemblance, caveats, coverage, foreign_scales,
@@ -32,6 +33,7 @@ use super::{
     Outcome,
     caveats::write_caveats,
     console::{Console, Paint, write_verdict},
+    head::write_loss,
     model::SchemeArguments,
     names::of_checkpoint,
     output::{DataArguments, Format},
@@ -117,6 +119,8 @@ struct Expected {
 struct Measured {
     stack: Stack,
     prediction: Prediction,
+    /// Of the head, if the model has one.
+    loss: Option<Loss>,
     /// What of the checkpoint the stack does not have.
     omissions: Vec<Omission>,
     verdict: Verdict,
@@ -291,9 +295,18 @@ fn measured(expected: &Expected, inspection: &Inspection, findings: &[Finding]) 
     let mut prediction = predict(&stack, Sites::Stream).context("with the measured weights")?;
     let caveats = expected.caveats.iter().cloned().chain(caveats(findings, inspection));
     prediction.caveats.splice(0..0, caveats.chain(omissions.iter().map(Omission::caveat)));
-    let verdict = Verdict::of(&prediction, Shape::of(&stack), None);
+    let loss = match &stack.head {
+        Some(head) => {
+            let under_loss = predict_loss(&stack, head, Sites::Stream).context("with the measured weights")?;
+            // A head of zeros lets no gradient through.
+            prediction.blocked = under_loss.prediction.blocked;
+            Some(under_loss.loss)
+        }
+        None => None,
+    };
+    let verdict = Verdict::in_format(&prediction, Shape::of(&stack), loss.as_ref(), inspection.format());
     let cost = Cost::of(&stack, Some(&expected.architecture))?.with_names(&stack, &expected.names)?;
-    Ok(Measured { stack, prediction, omissions, verdict, cost })
+    Ok(Measured { stack, prediction, loss, omissions, verdict, cost })
 }
 
 impl Expected {
@@ -335,7 +348,7 @@ impl<'a> Compared<'a> {
                 weights: false,
                 verdict: &measured.verdict,
                 cost: &measured.cost,
-                loss: None,
+                loss: measured.loss.as_ref(),
                 update: None,
             }),
         }
@@ -372,11 +385,14 @@ impl<'a> Compared<'a> {
     fn write_judgement(&self, (console, paint): (Console, Paint), out: &mut dyn Write) -> io::Result<()> {
         let Some(Judgement { headline, .. }) = &self.judgement else { return Ok(()) };
         writeln!(out)?;
-        let Some(Measured { stack, verdict, prediction, .. }) = &self.measured else {
+        let Some(Measured { stack, verdict, prediction, loss, .. }) = &self.measured else {
             writeln!(out, "Verdict: {headline}")?;
             return writeln!(out, "Nothing is predicted: everything behind such entries is not a number.");
         };
         writeln!(out, "With the measured weights, at {} tokens:", stack.streams[0].seq_len)?;
+        if let Some(loss) = loss {
+            write_loss(loss, 1, out)?;
+        }
         let verdict = Verdict { headline: headline.clone(), ..verdict.clone() };
         write_verdict(&verdict, paint, out)?;
         write_caveats(&prediction.caveats, console, out)

@@ -2,12 +2,13 @@
 //!
 //! # Formula
 //!
-//! A score is z = u, or c tanh(u/c) under a soft cap c, with u Gaussian and J = dz/du. Of n scores with u ~ N(0, w) and
-//! one with u ~ N(μ, v), with M_k of the former and N_k of the latter, E J^j y^k e^{−y}, y = t e^z:
+//! A score is z = u, or c tanh(u/c) under a soft cap c, with u Gaussian and J = dz/du. There are groups g of n_g scores with u ~
+//! N(0, w_g), and one score with u ~ N(μ, v). With M_k of a group and N_k of the one, E J^j y^k e^{−y}, where y = t e^z, and Π = Π_g
+//! M_0^{n_g}:
 //!
 //! ```text
-//! E ln Σ e^z = ∫ (e^{−t} − N_0 M_0^n) d ln t
-//! E A_o J^j = ∫ N_1 M_0^n d ln t      E A_o² J² = ∫ N_2 M_0^n d ln t      E Σ' A² J² = n ∫ N_0 M_2 M_0^{n−1} d ln t
+//! E ln Σ e^z = ∫ (e^{−t} − N_0 Π) d ln t
+//! E A_o J^j = ∫ N_1 Π d ln t      E A_o² J² = ∫ N_2 Π d ln t      E Σ_{v in g} A² J² = n_g ∫ N_0 M_2 Π/M_0 d ln t
 //! ```
 //!
 //! # Assumption
@@ -35,10 +36,23 @@ pub(crate) struct Apart {
     pub(crate) own: Weights,
     /// Sums over the others.
     pub(crate) others: Weights,
+    /// The same of each group.
+    pub(crate) groups: Vec<Weights>,
     /// The score of the one.
     pub(crate) own_score: Moments,
+    /// One of the other scores, of each group.
+    pub(crate) group_scores: Vec<Moments>,
     /// One of the other scores.
     pub(crate) other_score: Moments,
+}
+
+/// Scores of one law.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Group {
+    /// How many there are.
+    pub(crate) count: f64,
+    /// Their variance before the soft cap.
+    pub(crate) variance: f64,
 }
 
 /// Moments of softmax weights A.
@@ -68,25 +82,35 @@ pub(crate) struct Moments {
 }
 
 impl Apart {
-    /// Of `n` scores of variance `w`, and one of this mean and variance, before the soft cap if there is one.
-    pub(crate) fn new(n: f64, w: f64, [mean, variance]: [f64; 2], softcap: Option<f64>) -> Self {
-        let factor = SHARPEST / w.max(variance).sqrt();
+    /// Of scores in groups, and one of this mean and variance before the soft cap, if there is one.
+    pub(crate) fn new(groups: &[Group], [mean, variance]: [f64; 2], softcap: Option<f64>) -> Self {
+        let largest = groups.iter().map(|group| group.variance).fold(variance, f64::max);
+        let factor = SHARPEST / largest.sqrt();
         if softcap.is_some() || factor >= 1.0 {
-            return Self::within_reach(n, w, [mean, variance], softcap);
+            return Self::within_reach(groups, [mean, variance], softcap);
         }
         let square = factor * factor;
-        let found = Self::within_reach(n, w * square, [mean * factor, variance * square], None);
+        let scaled: Vec<Group> =
+            groups.iter().map(|group| Group { variance: group.variance * square, ..*group }).collect();
+        let found = Self::within_reach(&scaled, [mean * factor, variance * square], None);
         let moments =
             |moments: Moments| Moments { mean: moments.mean / factor, square: moments.square / square, ..moments };
-        let (own_score, other_score) = (moments(found.own_score), moments(found.other_score));
-        Self { ln_partition: found.ln_partition / factor, own_score, other_score, ..found }
+        Self {
+            ln_partition: found.ln_partition / factor,
+            own_score: moments(found.own_score),
+            other_score: moments(found.other_score),
+            group_scores: found.group_scores.iter().copied().map(moments).collect(),
+            ..found
+        }
     }
 
     /// With the mean brought to where other scores are: beyond, nothing but ln Σ e^z and the score itself depends on it.
-    fn within_reach(n: f64, w: f64, [mean, variance]: [f64; 2], softcap: Option<f64>) -> Self {
+    fn within_reach(groups: &[Group], [mean, variance]: [f64; 2], softcap: Option<f64>) -> Self {
+        let n: f64 = groups.iter().map(|group| group.count).sum();
+        let w = groups.iter().map(|group| group.variance).fold(0.0, f64::max);
         let reach = REACH * (w.sqrt() + variance.sqrt()) + n.ln().abs() + 2.0 * NEGLIGIBLE;
         let near = if softcap.is_some() { mean } else { mean.clamp(-reach, reach) };
-        let found = Self::integrated(n, w, [near, variance], softcap);
+        let found = Self::integrated(groups, [near, variance], softcap);
         let own_score = Moments {
             mean: found.own_score.mean + (mean - near),
             square: found.own_score.square + mean * mean - near * near,
@@ -95,20 +119,50 @@ impl Apart {
         Self { ln_partition: found.ln_partition + (mean - near).max(0.0), own_score, ..found }
     }
 
-    fn integrated(n: f64, w: f64, [mean, variance]: [f64; 2], softcap: Option<f64>) -> Self {
-        let (scores, one) = (Scores::new(0.0, w, softcap), Scores::new(mean, variance, softcap));
-        let lower = -(n.ln() + scores.largest()).max(one.largest()) - NEGLIGIBLE;
-        let upper = 4.0 - scores.nodes[0].score;
-        let (mut ln_partition, mut own, mut others) = (0.0, Weights::default(), Weights::default());
+    fn integrated(groups: &[Group], [mean, variance]: [f64; 2], softcap: Option<f64>) -> Self {
+        let one = Scores::new(mean, variance, softcap);
+        let scores: Vec<Scores> = groups.iter().map(|group| Scores::new(0.0, group.variance, softcap)).collect();
+        let n: f64 = groups.iter().map(|group| group.count).sum();
+        let largest = scores.iter().map(Scores::largest).fold(f64::NEG_INFINITY, f64::max);
+        let smallest = scores.iter().map(Scores::smallest).fold(f64::INFINITY, f64::min);
+        let lower = -(n.ln() + largest).max(one.largest()) - NEGLIGIBLE;
+        let upper = 4.0 - smallest;
+        let (mut ln_partition, mut own) = (0.0, Weights::default());
+        let mut of_groups = vec![Weights::default(); groups.len()];
         for node in 0..=((upper - lower) / STEP).ceil() as usize {
             let ln_t = lower + STEP * node as f64;
-            let (of_scores, of_one) = (scores.at(ln_t), one.at(ln_t));
-            let rest = STEP * of_scores.none.powf(n);
-            ln_partition += STEP * (-ln_t.exp()).exp() - of_one.none * rest;
-            own.add(rest, &of_one.weights);
-            others.add(n * STEP * of_one.none * of_scores.none.powf(n - 1.0), &of_scores.weights);
+            let of_one = one.at(ln_t);
+            let at: Vec<At> = scores.iter().map(|scores| scores.at(ln_t)).collect();
+            let rest = |except: Option<usize>| -> f64 {
+                let power = |(index, (at, group)): (usize, (&At, &Group))| {
+                    at.none.powf(group.count - f64::from(u8::from(except == Some(index))))
+                };
+                at.iter().zip(groups).enumerate().map(power).product()
+            };
+            let all = STEP * rest(None);
+            ln_partition += STEP * (-ln_t.exp()).exp() - of_one.none * all;
+            own.add(all, &of_one.weights);
+            for (index, (sums, group)) in of_groups.iter_mut().zip(groups).enumerate() {
+                sums.add(group.count * STEP * of_one.none * rest(Some(index)), &at[index].weights);
+            }
         }
-        Self { ln_partition, own, others, own_score: one.moments(), other_score: scores.moments() }
+        let mut others = Weights::default();
+        of_groups.iter().for_each(|sums| others.add(1.0, sums));
+        let group_scores: Vec<Moments> = scores.iter().map(Scores::moments).collect();
+        let other_score = Moments::mean(groups.iter().zip(&group_scores).map(|(group, of)| (group.count / n, of)));
+        Self { ln_partition, own, others, groups: of_groups, own_score: one.moments(), group_scores, other_score }
+    }
+}
+
+impl Moments {
+    fn mean<'m>(of: impl Iterator<Item = (f64, &'m Self)>) -> Self {
+        let zero = Self { mean: 0.0, square: 0.0, slope: 0.0, slope_square: 0.0 };
+        of.fold(zero, |sum, (share, of)| Self {
+            mean: sum.mean + share * of.mean,
+            square: sum.square + share * of.square,
+            slope: sum.slope + share * of.slope,
+            slope_square: sum.slope_square + share * of.slope_square,
+        })
     }
 }
 
@@ -159,6 +213,10 @@ impl Scores {
         self.nodes[self.nodes.len() - 1].score
     }
 
+    fn smallest(&self) -> f64 {
+        self.nodes[0].score
+    }
+
     fn at(&self, ln_t: f64) -> At {
         let (mut none, mut weights) = (0.0, Weights::default());
         for &Node { score, slope, weight } in &self.nodes {
@@ -198,7 +256,7 @@ mod tests {
     #[test]
     fn one_like_the_others_is_one_of_them() {
         for (n, w) in [(8.0_f64, 1.5), (1000.0, 0.05), (1000.0, 30.0)] {
-            let Apart { own, others, .. } = Apart::new(n - 1.0, w, [0.0, w], None);
+            let Apart { own, others, .. } = Apart::new(&[Group { count: n - 1.0, variance: w }], [0.0, w], None);
             let [[s2, ..], _] = overlaps(n, w, 0.0);
             assert_relative_eq!(own.mean, 1.0 / n, max_relative = 1e-6);
             assert_relative_eq!(own.square, s2 / n, max_relative = 1e-6);
@@ -210,7 +268,7 @@ mod tests {
     #[test]
     fn fixed_scores_are_a_plain_softmax() {
         let (n, mean) = (99.0_f64, 50.0_f64.ln());
-        let found = Apart::new(n, 1e-12, [mean, 1e-12], None);
+        let found = Apart::new(&[Group { count: n, variance: 1e-12 }], [mean, 1e-12], None);
         assert_relative_eq!(found.ln_partition, (50.0 + n).ln(), max_relative = 1e-6);
         assert_relative_eq!(found.own.mean, 50.0 / 149.0, max_relative = 1e-6);
         assert_relative_eq!(found.own.square, (50.0_f64 / 149.0).powi(2), max_relative = 1e-6);
@@ -221,7 +279,7 @@ mod tests {
     /// Far apart nothing overflows.
     #[test]
     fn one_far_above_takes_it_all() {
-        let found = Apart::new(1000.0, 0.5, [2000.0, 4.0], None);
+        let found = Apart::new(&[Group { count: 1000.0, variance: 0.5 }], [2000.0, 4.0], None);
         assert_relative_eq!(found.ln_partition, 2000.0, max_relative = 1e-6);
         assert_relative_eq!(found.own.mean, 1.0, max_relative = 1e-6);
     }
@@ -230,12 +288,12 @@ mod tests {
     #[test]
     fn huge_scores_have_one_largest() {
         for w in [1e4, 1e12, 1e60] {
-            let found = Apart::new(1.0, w, [0.0, w], None);
+            let found = Apart::new(&[Group { count: 1.0, variance: w }], [0.0, w], None);
             assert_relative_eq!(found.ln_partition, (w / std::f64::consts::PI).sqrt(), max_relative = 1e-3);
             assert_relative_eq!(found.own.mean, 0.5, max_relative = 1e-6);
             assert_relative_eq!(found.own.square, 0.5, max_relative = 0.02);
             assert_relative_eq!(found.other_score.square, w, max_relative = 1e-6);
-            let far = Apart::new(9.0, w, [1e3 * w.sqrt(), w], None);
+            let far = Apart::new(&[Group { count: 9.0, variance: w }], [1e3 * w.sqrt(), w], None);
             assert_relative_eq!(far.ln_partition, far.own_score.mean, max_relative = 1e-9);
             assert_relative_eq!(far.own_score.mean, 1e3 * w.sqrt(), max_relative = 1e-6);
         }
@@ -244,7 +302,8 @@ mod tests {
     /// Where scores begin to be scaled nothing jumps.
     #[test]
     fn scaled_scores_join_the_others() {
-        let at = |std: f64| Apart::new(31.0, std * std, [0.5 * std, 2.0 * std * std], None);
+        let at =
+            |std: f64| Apart::new(&[Group { count: 31.0, variance: std * std }], [0.5 * std, 2.0 * std * std], None);
         let (below, above) = (at(0.999 * SHARPEST / 2f64.sqrt()), at(1.001 * SHARPEST / 2f64.sqrt()));
         assert_relative_eq!(below.ln_partition, above.ln_partition, max_relative = 4e-3);
         assert_relative_eq!(below.own.square, above.own.square, max_relative = 1e-4);
@@ -257,7 +316,7 @@ mod tests {
         const SAMPLES: usize = 200_000;
         const OTHERS: usize = 20;
         let cap = 3.0;
-        let expected = Apart::new(OTHERS as f64, 9.0, [5.0, 4.0], Some(cap));
+        let expected = Apart::new(&[Group { count: OTHERS as f64, variance: 9.0 }], [5.0, 4.0], Some(cap));
         let mut generator = Xoshiro256PlusPlus::seed_from_u64(5);
         let mut sums = [[0.0; 2]; 10];
         for _ in 0..SAMPLES {
@@ -282,6 +341,39 @@ mod tests {
         let Moments { mean, slope, slope_square, .. } = expected.own_score;
         let (own, others) = (of(&expected.own), of(&expected.others));
         let expected = [&own[..], &others, &[expected.ln_partition, mean, slope, slope_square]].concat();
+        for ([sum, squares], expected) in sums.into_iter().zip(expected) {
+            let mean = sum / SAMPLES as f64;
+            let std_error = ((squares / SAMPLES as f64 - mean * mean) / SAMPLES as f64).sqrt();
+            assert!(((mean - expected) / std_error).abs() < 4.5, "expected {expected}, got {mean} ± {std_error}");
+        }
+    }
+
+    /// Groups of one law are one group; of rows in two groups the mass of each is as sampled, |z| < 4.5 (α = 7e-6 each).
+    #[test]
+    fn groups_are_as_sampled() {
+        let of = |count, variance| Group { count, variance };
+        let [two, one] = [vec![of(30.0, 2.0), of(9.0, 2.0)], vec![of(39.0, 2.0)]]
+            .map(|groups| Apart::new(&groups, [0.0, 2.0], None));
+        assert_relative_eq!(two.ln_partition, one.ln_partition, max_relative = 1e-9);
+        assert_relative_eq!(two.others.square, one.others.square, max_relative = 1e-9);
+        assert_relative_eq!(two.groups[1].mean, one.others.mean * 9.0 / 39.0, max_relative = 1e-9);
+        let expected = Apart::new(&[of(60.0, 0.1), of(4.0, 25.0)], [0.0, 0.1], None);
+        let mut generator = Xoshiro256PlusPlus::seed_from_u64(5);
+        let mut sums = [[0.0; 2]; 4];
+        const SAMPLES: usize = 100_000;
+        for _ in 0..SAMPLES {
+            let mut normal = || -> f64 { StandardNormal.sample(&mut generator) };
+            let scores: [f64; 65] =
+                std::array::from_fn(|index| if index < 4 { 5.0 * normal() } else { 0.1f64.sqrt() * normal() });
+            let total: f64 = scores.iter().map(|score| score.exp()).sum();
+            let parts = scores.map(|score| score.exp() / total);
+            let large: f64 = parts[..4].iter().sum();
+            let squares: f64 = parts[..4].iter().map(|part| part * part).sum();
+            for (sum, value) in sums.iter_mut().zip([total.ln(), large, squares, parts[64]]) {
+                *sum = [sum[0] + value, sum[1] + value * value];
+            }
+        }
+        let expected = [expected.ln_partition, expected.groups[1].mean, expected.groups[1].square, expected.own.mean];
         for ([sum, squares], expected) in sums.into_iter().zip(expected) {
             let mean = sum / SAMPLES as f64;
             let std_error = ((squares / SAMPLES as f64 - mean * mean) / SAMPLES as f64).sqrt();

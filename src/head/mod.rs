@@ -60,7 +60,7 @@ use crate::cost::tensor_entries;
 use crate::logarithms::ln_sum;
 use crate::predict::{Options, Prediction, Sites, blocked, predict, predict_seeded};
 use own::Own;
-use residual::{Logits, Residual};
+use residual::{Logits, Residual, RowGroup};
 use targets::Repeats;
 
 /// Share of the softmax above which the token just read is told of: its square is what gradients of equal ids share.
@@ -138,6 +138,7 @@ pub fn predict_loss(stack: &Stack, head: &Head, options: impl Into<Options>) -> 
         vocab_size: head.vocab_size as f64,
         width: head.width as f64,
         variance: (ln_variance - ln_beyond).exp(),
+        rows: row_groups(&stack, head),
         softcap: head.softcap,
         cosine: end.cosine,
         own: own.as_ref().map_or(0.0, |own| own.cosine * own.cosine),
@@ -158,7 +159,7 @@ pub fn predict_loss(stack: &Stack, head: &Head, options: impl Into<Options>) -> 
     let per_row = |sum: f64| (seq_len * sum.max(0.0) / head.vocab_size as f64).ln() + ln_mean;
     add_head(&mut prediction.table, &head.weight, end.ln_second + per_row(residual.table));
     if let Some(bias) = &head.bias {
-        add_head(&mut prediction.table, bias, per_row(residual.size + (seq_len - 1.0) * residual.between));
+        add_head(&mut prediction.table, bias, per_row(residual.bias));
     }
     prediction.blocked = blocked(&stack, Some(head), &prediction.table.weights);
     prediction.caveats.extend(caveat(&residual));
@@ -179,6 +180,20 @@ pub fn predict_loss(stack: &Stack, head: &Head, options: impl Into<Options>) -> 
 /// Tokens that are read themselves, where that matters.
 fn caveat(residual: &Residual) -> Option<Caveat> {
     (residual.read > READ).then(|| Caveat::at("head", Condition::TokenJustRead(residual.read)))
+}
+
+/// The rows of a head by their size; one group where all are alike.
+fn row_groups(stack: &Stack, head: &Head) -> Vec<RowGroup> {
+    let whole = || vec![RowGroup { count: head.vocab_size as f64, weight: 1.0 }];
+    let Some(groups) = stack.row_groups.get(&head.weight.name) else { return whole() };
+    let square = groups.iter().map(|group| group.rows as f64 * group.std * group.std).sum::<f64>();
+    let mean = square / head.vocab_size as f64;
+    if mean <= 0.0 {
+        return whole();
+    }
+    let group =
+        |group: &sigprop_stack::RowGroup| RowGroup { count: group.rows as f64, weight: group.std * group.std / mean };
+    groups.iter().map(group).collect()
 }
 
 /// Number of entries of every tensor by its name, with those of the head.

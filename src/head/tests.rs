@@ -31,8 +31,17 @@ fn moments_of_softmax_less_one_hot() {
     let (vocab_size, width) = (VOCABULARY as f64, f64::INFINITY);
     let repeats = Repeats { two: repeat, three: repeat, four: repeat };
     for softcap in [None, Some(1.5)] {
-        let expected =
-            Residual::untied(&Logits { vocab_size, width, variance, softcap, cosine, own: 0.0, repeats, seq_len: 1.0 });
+        let expected = Residual::untied(&Logits {
+            vocab_size,
+            rows: vec![RowGroup { count: vocab_size, weight: 1.0 }],
+            width,
+            variance,
+            softcap,
+            cosine,
+            own: 0.0,
+            repeats,
+            seq_len: 1.0,
+        });
         let mut generator = Xoshiro256PlusPlus::seed_from_u64(11);
         let mut sums = [[0.0; 2]; 2];
         for pair in 0..PAIRS {
@@ -74,6 +83,7 @@ fn tied_heads_meet_their_own_embedding() {
     for softcap in [None, Some(2.0)] {
         let logits = Logits {
             vocab_size: VOCABULARY as f64,
+            rows: vec![RowGroup { count: VOCABULARY as f64, weight: 1.0 }],
             width: WIDTH as f64,
             variance: WIDTH as f64 * variance,
             softcap,

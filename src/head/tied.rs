@@ -44,7 +44,8 @@ impl Residual {
         let repeat = repeats.two;
         let square = own.cosine * own.cosine;
         let mean = own.cosine * (width * variance).sqrt();
-        let row = Apart::new(vocab_size - 1.0, variance, [mean, variance * (1.0 - 0.5 * square)], softcap);
+        let row =
+            Apart::new(&logits.groups(Some(logits.commonest())), [mean, variance * (1.0 - 0.5 * square)], softcap);
         let (own_score, other_score) = (row.own_score, row.other_score);
         let each = |sum: f64| sum / (vocab_size - 1.0);
         // A target is the token's own id as often as two ids are the same.
@@ -60,7 +61,7 @@ impl Residual {
         let (o, v) = ([row.own.sloped, own_score.slope], [each(row.others.sloped), other_score.slope]);
         let [alike, rest] = logits.cosines();
         let same = pairs.same.product(o, o);
-        let overlap = logits.overlap(&row, row.others.sloped, alike);
+        let overlap = logits.overlap(&row, |group| row.groups[group].sloped, alike, false);
         let beside = pairs.beside.product(v, v) + repeat * (overlap - v[0] * v[0]);
         let head = rest * between + square * (same + beside);
         let both = (own.kept - rest) * same + pairs.crossed.product(v, v) - rest * pairs.parallel.product(v, o);
@@ -68,8 +69,9 @@ impl Residual {
         Self {
             cross_entropy: row.ln_partition - repeat * own_score.mean,
             size,
-            across: size - square * along,
+            across: size - row.others.square + logits.weighted(|group| row.groups[group].square) - square * along,
             between,
+            bias: size + (seq_len - 1.0) * between,
             table,
             alike: if repeat > 0.0 { ((1.0 - square) * same + beside) / repeat } else { between },
             read: row.own.mean,
@@ -87,7 +89,8 @@ impl Logits {
         let slope = target(row.own_score.slope, row.other_score.slope);
         // Of all pairs one in L is a token before its target.
         let weight = weight + (own - weight) / self.seq_len;
-        let [same, other] = self.cosines().map(|cosine| self.overlap(row, others, cosine));
+        let [same, other] =
+            self.cosines().map(|cosine| self.overlap(row, |group| row.groups[group].sloped, cosine, false));
         let overlap = target(same, other) + 2.0 * own * others / self.vocab_size + repeat * own * own;
         repeat * slope * slope - 2.0 * weight * slope + overlap
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::copies::{Copies, copies};
 use super::sketch::{Repetition, RepetitionKind};
-use super::{Deviation, Group, Inspection, Reading, Tails};
+use super::{Deviation, Group, Inspection, Reading, Run, Spread, Tails};
 use crate::huggingface::Start;
 use crate::numerals::{grouped, short};
 
@@ -19,6 +19,8 @@ pub enum Problem {
     Deviation,
     /// Kurtosis or largest entry is not what the scheme's distribution allows.
     Tails,
+    /// Rows of a table or a head are of another size than the rest, or zeros.
+    Rows,
     /// Parameters of the network are not in the checkpoint.
     Missing,
     /// Tensors of the checkpoint are not of the network.
@@ -27,8 +29,8 @@ pub enum Problem {
 
 impl Problem {
     /// All of them.
-    pub const ALL: [Self; 6] =
-        [Self::NotFinite, Self::Copies, Self::Deviation, Self::Tails, Self::Missing, Self::Unknown];
+    pub const ALL: [Self; 7] =
+        [Self::NotFinite, Self::Copies, Self::Rows, Self::Deviation, Self::Tails, Self::Missing, Self::Unknown];
 
     /// Name in flags, CSV and JSON.
     pub fn name(self) -> &'static str {
@@ -37,6 +39,7 @@ impl Problem {
             Self::Copies => "copies",
             Self::Deviation => "deviation",
             Self::Tails => "tails",
+            Self::Rows => "rows",
             Self::Missing => "missing",
             Self::Unknown => "unknown",
         }
@@ -49,6 +52,7 @@ impl Problem {
             Self::Copies => "equal or correlated tensors, or rows or columns of one",
             Self::Deviation => "standard deviations or means other than the scheme's",
             Self::Tails => "kurtosis or largest entries that the scheme's distribution does not allow",
+            Self::Rows => "rows of a table or a head that are of another size than the rest, or zeros",
             Self::Missing => "parameters of the network that are not in the checkpoint",
             Self::Unknown => "tensors of the checkpoint that are not of the network",
         }
@@ -67,7 +71,7 @@ pub struct Finding {
     /// The statement.
     pub text: String,
     /// Number of entries that are not finite; share of the deviation; weakest correlation, or share of lines that are
-    /// copies; kurtosis; number of names.
+    /// copies; number of rows; kurtosis; number of names.
     pub value: f64,
 }
 
@@ -79,6 +83,7 @@ impl Inspection {
         findings.extend(groups.iter().filter_map(not_finite));
         findings.extend(copies(&self.readings).into_iter().map(|copies| copied(&copies, &groups)));
         findings.extend(groups.iter().filter_map(repeated));
+        findings.extend(groups.iter().filter_map(other_rows));
         findings.extend(groups.iter().filter_map(|group| deviating(group, scheme)));
         findings.extend(groups.iter().filter_map(|group| tailed(group, scheme)));
         let list = |problem, what: &str, names: &[String]| Finding {
@@ -162,9 +167,31 @@ fn repeated(group: &Group) -> Option<Finding> {
     Some(place.finding(Problem::Copies, group, text, value))
 }
 
+/// Rows of another size: `rows 2104 to 2111 have std 1, the others 0.02`.
+fn other_rows(group: &Group) -> Option<Finding> {
+    let affected =
+        |(reading, _): &(&Reading, _)| reading.rows.as_ref().is_some_and(|rows| rows.named().next().is_some());
+    let (reading, _) = group.readings.iter().find(|reading| affected(reading))?;
+    let rows = reading.rows.as_ref()?;
+    let size = |spread: &Spread| short(spread.root_mean_square().unwrap_or_default());
+    let run = |run: &Run| {
+        let of = if run.is_zero() { "zeros".to_owned() } else { format!("std {}", size(&run.spread)) };
+        if run.first == run.last {
+            format!("row {} has {of}", run.first)
+        } else {
+            format!("rows {} to {} have {of}", run.first, run.last)
+        }
+    };
+    let runs: Vec<String> = rows.named().map(run).collect();
+    let count: usize = rows.named().map(|run| run.last - run.first + 1).sum();
+    let text = format!("{}: {}, the others {}", group.title(), runs.join(", "), size(&rows.rest));
+    let place = Place::of([*reading], group);
+    Some(place.finding(Problem::Rows, group, text, count as f64))
+}
+
 fn deviating(group: &Group, scheme: &str) -> Option<Finding> {
     let deviating: Vec<(&Reading, Deviation)> = group.deviating().collect();
-    let share = |(reading, deviation): &(&Reading, Deviation)| deviation.share(&reading.spread);
+    let share = |(reading, deviation): &(&Reading, Deviation)| deviation.share(reading.judged());
     let worst = deviating.iter().max_by(|a, b| share(a).total_cmp(&share(b)))?;
     let (_, Deviation { start, ratio, z, .. }) = worst;
     let std = group.spread.std().map(short).unwrap_or_default();

@@ -12,7 +12,7 @@ pub struct Group<'a> {
     pub parameter: Option<&'a str>,
     /// The readings, with how each deviates.
     pub readings: Vec<(&'a Reading, Option<Deviation>)>,
-    /// All entries of all readings together.
+    /// All entries of all readings together that are judged.
     pub spread: Spread,
 }
 
@@ -29,9 +29,9 @@ impl<'a> Group<'a> {
                 groups.push(Self { pattern: key.0, parameter, readings: Vec::new(), spread: Spread::default() });
             }
             let group = &mut groups[place];
-            let deviation = reading.part.as_ref().and_then(|part| Deviation::of(&reading.spread, part.start));
+            let deviation = reading.part.as_ref().and_then(|part| Deviation::of(reading.judged(), part.start));
             group.readings.push((reading, deviation));
-            group.spread = group.spread.with(reading.spread);
+            group.spread = group.spread.with(*reading.judged());
         }
         groups
     }

@@ -15,6 +15,7 @@ mod judgement;
 mod matching;
 mod omission;
 mod reading;
+mod rows;
 mod scales;
 mod singular;
 mod sketch;
@@ -24,12 +25,13 @@ mod tails;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use rayon::prelude::*;
 
 use crate::checkpoint::{Checkpoint, CheckpointError, Entry};
 use crate::huggingface::Held;
+use crate::verdict::{FORMATS, Format};
 use matching::{Matching, fits};
 
 pub use closest::{Candidate, Resemblance};
@@ -42,6 +44,7 @@ pub use judgement::{Judgement, caveats, coverage, of_problem};
 pub use matching::{names_of, unused_rule};
 pub use omission::{Omission, OmissionKind};
 pub use reading::Reading;
+pub use rows::{Rows, Run};
 pub use scales::foreign_scales;
 pub use sketch::{Fingerprint, Repetition, RepetitionKind};
 pub use spread::Spread;
@@ -61,6 +64,24 @@ pub struct Inspection {
     pub unread: Vec<(String, String)>,
     /// How much of the network was compared.
     pub coverage: Coverage,
+}
+
+impl Inspection {
+    /// The format that most entries are stored in, which training goes on in; bf16 where it is one of eight bits, in which only
+    /// weights are kept.
+    pub fn format(&self) -> &'static Format {
+        let mut entries: BTreeMap<&str, u64> = BTreeMap::new();
+        for reading in &self.readings {
+            *entries.entry(&reading.dtype).or_default() += reading.spread.count + reading.spread.not_finite;
+        }
+        let most = entries.into_iter().max_by_key(|(_, count)| *count).map(|(dtype, _)| dtype);
+        let [half, brain, single] = &FORMATS;
+        match most {
+            Some("F16") => half,
+            Some(dtype) if dtype == "BF16" || dtype.starts_with("F8") => brain,
+            Some(_) | None => single,
+        }
+    }
 }
 
 /// How much of a network a checkpoint holds.

@@ -1,6 +1,7 @@
 //! What one tensor of a checkpoint holds.
 
 use super::cut::Cut;
+use super::rows::Rows;
 use super::singular::{Lanczos, STEPS};
 use super::sketch::{Fingerprint, Sketch};
 use super::spread::Spread;
@@ -28,6 +29,8 @@ pub struct Reading {
     pub part: Option<Part>,
     /// Its entries.
     pub spread: Spread,
+    /// Its rows, where it is a table or a head and they are not of one size.
+    pub rows: Option<Rows>,
     /// Estimate of the largest singular value of a matrix.
     pub singular_value: Option<f64>,
     /// What its entries are recognised by; none of a constant.
@@ -50,11 +53,20 @@ impl Reading {
         format!("{} {}", self.pattern, name.rsplit('.').next().unwrap_or(name))
     }
 
+    /// The entries that are judged: those of rows that are of one size.
+    pub fn judged(&self) -> &Spread {
+        self.rows.as_ref().map_or(&self.spread, |rows| &rows.rest)
+    }
+
     /// Whether it is not what the scheme draws: in size, in tails, or because entries are not finite.
     pub fn deviates(&self) -> bool {
         let start = self.part.as_ref().map(|part| part.start);
-        let deviation = start.and_then(|start| Deviation::of(&self.spread, start));
-        self.spread.not_finite > 0 || deviation.is_some_and(|found| found.deviates) || self.has_other_tails()
+        let deviation = start.and_then(|start| Deviation::of(self.judged(), start));
+        let has_other_rows = self.rows.as_ref().is_some_and(|rows| rows.named().next().is_some());
+        self.spread.not_finite > 0
+            || has_other_rows
+            || deviation.is_some_and(|found| found.deviates)
+            || self.has_other_tails()
     }
 
     /// Whether its tails are not those of the distribution it is drawn from.
@@ -65,7 +77,7 @@ impl Reading {
     /// Its tails; none of what is not drawn.
     pub fn tails(&self) -> Option<Tails> {
         match self.part.as_ref()?.start {
-            Start::Drawn(init) => Tails::of(&self.spread, init),
+            Start::Drawn(init) => Tails::of(self.judged(), init),
             Start::Constant(_) => None,
         }
     }
@@ -81,7 +93,13 @@ pub(super) fn read(entry: &Entry, held: Option<&Held>, pattern: &str) -> Result<
     let cut = Cut::of(entry, held);
     let mut spreads = vec![Spread::default(); cut.parts()];
     let mut sketches: Vec<Sketch> = cut.shapes(entry).map(Sketch::new).collect();
+    let [_, columns] = entry.matrix();
+    let has_rows = cut.parts() == 1 && columns <= LONGEST_ROW && is_table(entry, held);
+    let mut rows: Vec<Spread> = Vec::new();
     entry.read(|piece| {
+        if has_rows {
+            rows.extend(piece.entries.chunks(columns.max(1)).map(Spread::of));
+        }
         cut.deal(piece, |index, entries| {
             spreads[index] = spreads[index].with(Spread::of(entries));
             sketches[index].add(entries);
@@ -96,10 +114,26 @@ pub(super) fn read(entry: &Entry, held: Option<&Held>, pattern: &str) -> Result<
         is_part: cut.parts() > 1,
         part: held.map(|held| held.parts[index].clone()),
         spread,
+        rows: Rows::of(&rows),
         singular_value,
         fingerprint: sketches[index].fingerprint(&spread),
     };
     Ok(spreads.into_iter().zip(singular_values).enumerate().map(reading).collect())
+}
+
+/// Whether it has a row per token: a table of embeddings or a head, by what of ours it is, else by its name.
+fn is_table(entry: &Entry, held: Option<&Held>) -> bool {
+    /// Parts of names in libraries.
+    const NAMES: [&str; 5] = ["embed", "wte", "wpe", "lm_head", "shared.weight"];
+    entry.shape.len() == 2
+        && match held {
+            Some(held) => {
+                held.parts.iter().flat_map(|part| &part.parameters).any(|name| {
+                    name.starts_with("head.") || name.contains("embeddings.") || name.ends_with("embedding")
+                })
+            }
+            None => NAMES.iter().any(|part| entry.name.contains(part)),
+        }
 }
 
 /// Of every part, if the tensor is a matrix of a size that is passed over again.

@@ -122,6 +122,11 @@ impl Line {
     }
 }
 
+/// Of both zeros the same.
+fn bits(entry: f32) -> u32 {
+    (entry + 0.0).to_bits()
+}
+
 fn mixed(hash: u64, word: u64) -> u64 {
     (hash.rotate_left(5) ^ word).wrapping_mul(0x9E37_79B9_7F4A_7C15)
 }
@@ -155,7 +160,7 @@ impl Lines {
     fn add_to_line(&mut self, line: usize, first: usize, entries: &[f32]) {
         let Some(whole) = self.each.get_mut(line) else { return };
         for entry in entries {
-            whole.add(entry.to_bits());
+            whole.add(bits(*entry));
         }
         let begin = self.sampled.partition_point(|&across| across < first);
         let end = self.sampled.partition_point(|&across| across < first + entries.len());
@@ -168,7 +173,7 @@ impl Lines {
     fn add_across(&mut self, across: usize, first: usize, entries: &[f32]) {
         let lines = self.each.get_mut(first..).unwrap_or_default();
         for (line, entry) in lines.iter_mut().zip(entries) {
-            line.add(entry.to_bits());
+            line.add(bits(*entry));
         }
         if let (Ok(index), false) = (self.sampled.binary_search(&across), self.each.is_empty()) {
             for (line, &entry) in (first..).zip(entries) {
@@ -223,9 +228,12 @@ impl Lines {
         if per_line < SHORTEST {
             return samples;
         }
-        for line in samples.chunks_exact_mut(per_line) {
+        for (line, whole) in samples.chunks_exact_mut(per_line).zip(&self.each) {
             let size = (dot(line, line) / per_line as f64).sqrt() as f32;
-            if size > 0.0 {
+            // A line of zeros, as padding has, is as far from the mean everywhere.
+            if whole.is_constant {
+                line.fill(0.0);
+            } else if size > 0.0 {
                 line.iter_mut().for_each(|x| *x /= size);
             }
         }

@@ -37,6 +37,10 @@ pub fn with_measured(stack: &mut Stack, inspection: &Inspection) -> Vec<Omission
         }
         Named::Attention(_) => {}
     });
+    for reading in &inspection.readings {
+        let (Some(part), Some(rows)) = (&reading.part, &reading.rows) else { continue };
+        stack.row_groups.extend(part.parameters.iter().map(|name| (name.clone(), rows.groups.clone())));
+    }
     omissions(stack, inspection)
 }
 

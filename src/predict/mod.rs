@@ -9,6 +9,8 @@ pub(crate) mod mean_field;
 mod pooled;
 mod rows;
 mod sequences;
+mod tensors;
+mod token_share;
 
 use sigprop_stack::{GIBIBYTE, Number, Optimizer, SiteTable, Stack, StackError, Stream, check};
 
@@ -97,6 +99,8 @@ pub struct Prediction {
     pub scales: Vec<ScaleRow>,
     /// Parameters whose gradient is exactly zero.
     pub blocked: Vec<Blocked>,
+    /// The share of the token table in the variance of the sum of embeddings; none where nothing is added to it.
+    pub token_share: Option<f64>,
     /// Where rules were used outside their range.
     pub caveats: Vec<Caveat>,
     /// Which positions were followed, where not all were.
@@ -213,6 +217,8 @@ pub(crate) fn predict_seeded(
     check(stack)?;
     let mut prediction = graded::predict(stack, options, same_ids)?;
     prediction.blocked = blocked(stack, None, &prediction.table.weights);
+    prediction.token_share = token_share::token_share(stack);
+    prediction.caveats.extend(tensors::caveats(stack, &prediction.table));
     Ok(prediction)
 }
 

@@ -311,6 +311,7 @@ impl Rows {
             linears: linears.collect(),
             scales: scales.collect(),
             blocked: Vec::new(),
+            token_share: None,
             caveats: self.caveats,
             followed: self.followed,
         })

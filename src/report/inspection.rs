@@ -8,7 +8,7 @@ use super::{PredictionDocument, Rows, SCHEMA_VERSION, json::PredictionJson, plai
 use crate::{
     huggingface::Start,
     inspect::{Coverage, Deviation, Finding, Group, Inspection, Judgement, Reading, Resemblance, range},
-    numerals::short,
+    numerals::{column, short, signed},
     verdict::Grade,
 };
 
@@ -50,9 +50,9 @@ pub fn inspection_table(inspection: &Inspection, out: &mut dyn Write) -> io::Res
             short(group.spread.mean),
             format!("{mark}{}", number(group.spread.std())),
             group.scheme_stds().map(range).unwrap_or_default(),
-            group.worst_z().map(|z| format!("{z:+.1}")).unwrap_or_default(),
-            group.spread.kurtosis().map(|kurtosis| format!("{tails}{kurtosis:.2}")).unwrap_or_default(),
-            group.singular_ratio().map(|ratio| format!("{ratio:.2}")).unwrap_or_default(),
+            group.worst_z().map(|z| signed(z, 1)).unwrap_or_default(),
+            group.spread.kurtosis().map(|kurtosis| format!("{tails}{}", column(kurtosis, 2))).unwrap_or_default(),
+            group.singular_ratio().map(|ratio| column(ratio, 2)).unwrap_or_default(),
         ]
     });
     plain_table(&header, rows, out)?;

@@ -51,6 +51,8 @@ pub enum Kind {
     InRange,
     /// Number of blocks against the width.
     Depth,
+    /// Positions have nearly all of the sum of embeddings.
+    PositionsDrownTokens,
     /// Loss of the first step against that of guessing.
     Start,
 }
@@ -71,8 +73,8 @@ pub struct Finding {
     /// The number behind it: ln of the total factor for trends (−∞ for exact zeros), the token
     /// correlation for collapse, the effective number of attended tokens, ln of the ratio of gradient norms, the number of
     /// tensors without a gradient, ln of the
-    /// largest entry or sum of squares at `block` for ranges, blocks beyond log₃ width, the loss over that of
-    /// guessing.
+    /// largest entry or sum of squares at `block` for ranges, blocks beyond log₃ width, the share of the token table, the loss over
+    /// that of guessing.
     pub value: f64,
 }
 
@@ -101,6 +103,7 @@ impl fmt::Display for Kind {
             Self::SquaresOverflow => "squares_overflow",
             Self::InRange => "in_range",
             Self::Depth => "depth",
+            Self::PositionsDrownTokens => "positions_drown_tokens",
             Self::Start => "start",
         })
     }
@@ -138,6 +141,7 @@ impl Kind {
             Self::SquaresOverflow,
             Self::InRange,
             Self::Depth,
+            Self::PositionsDrownTokens,
             Self::Start,
         ];
         let trends = Trend::ALL.into_iter().flat_map(|trend| [Self::Forward(trend), Self::Backward(trend)]);
@@ -162,6 +166,7 @@ impl Kind {
             | Self::SquaresOverflow
             | Self::InRange
             | Self::Depth
+            | Self::PositionsDrownTokens
             | Self::Start => None,
         }
     }

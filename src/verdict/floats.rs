@@ -92,27 +92,28 @@ pub(crate) fn overflow(profile: &Profile, shape: Shape, format: &Format) -> Opti
     crossing(&levels, |level| level.largest, format.max.ln(), None)
 }
 
-/// The formats, and f32 sums of squares; formats with one fate share a sentence.
-pub(super) fn judge(profile: &Profile, shape: Shape) -> Vec<Finding> {
+/// The formats, and f32 sums of squares; formats with one fate share a sentence. The network is trained in `stored`.
+pub(super) fn judge(profile: &Profile, shape: Shape, stored: &Format) -> Vec<Finding> {
     let levels: Vec<Level> = profile.rows.iter().filter_map(|row| Level::of(row, shape)).collect();
     let Some(last) = levels.last() else { return Vec::new() };
     let rate = trend::exploding_rate(profile);
-    let mut fates: Vec<(Vec<&str>, Fate)> = Vec::new();
+    let mut fates: Vec<(Vec<&Format>, Fate)> = Vec::new();
     for format in &FORMATS {
         let fate = fate(format, &levels, rate);
         match fates.iter_mut().find(|(_, known)| *known == fate) {
-            Some((names, _)) => names.push(format.name),
-            None => fates.push((vec![format.name], fate)),
+            Some((formats, _)) => formats.push(format),
+            None => fates.push((vec![format], fate)),
         }
     }
-    let mut findings: Vec<Finding> = fates.iter().map(|(names, fate)| describe(names, *fate, &levels)).collect();
+    let mut findings: Vec<Finding> =
+        fates.iter().map(|(formats, fate)| describe(formats, *fate, &levels, stored)).collect();
     let limit = FORMATS[2].max.ln();
     if let Some(block) = crossing(&levels, |level| level.squares, limit, rate) {
         let beyond = block > last.layer;
         let verb = if beyond { "would overflow" } else { "overflow" };
         findings.push(Finding {
             kind: Kind::SquaresOverflow,
-            severity: if beyond { Severity::Fine } else { Severity::Warning },
+            severity: if beyond { Severity::Fine } else { Severity::Failure },
             text: format!("sums of squares over a token's features {verb} f32 {}", after(block)),
             rule: "sum of squares over the features of a token above the largest f32".to_owned(),
             block: Some(block),
@@ -142,9 +143,10 @@ fn crossing(levels: &[Level], size: impl Fn(&Level) -> f64, limit: f64, rate: Op
     })
 }
 
-fn describe(names: &[&str], fate: Fate, levels: &[Level]) -> Finding {
+fn describe(formats: &[&Format], fate: Fate, levels: &[Level], stored: &Format) -> Finding {
     let last = &levels[levels.len() - 1];
-    let names_and = |one: &str, many: &str| format!("{} {}", listed(names), if names.len() > 1 { many } else { one });
+    let names: Vec<&str> = formats.iter().map(|format| format.name).collect();
+    let names_and = |one: &str, many: &str| format!("{} {}", listed(&names), if names.len() > 1 { many } else { one });
     let largest_at = |block| value_at(levels, block, |level| level.largest);
     match fate {
         Fate::Overflows(block) => {
@@ -154,7 +156,12 @@ fn describe(names: &[&str], fate: Fate, levels: &[Level]) -> Finding {
             } else {
                 format!("{} {}", names_and("overflows", "overflow"), after(block))
             };
-            let severity = if beyond { Severity::Fine } else { Severity::Warning };
+            let is_fatal = formats.iter().any(|format| format.max >= stored.max);
+            let severity = match (beyond, is_fatal) {
+                (true, _) => Severity::Fine,
+                (false, true) => Severity::Failure,
+                (false, false) => Severity::Warning,
+            };
             let rule = "largest of n entries to expect, |mean| + std √(2 ln n), above the format's largest".to_owned();
             Finding { kind: Kind::Overflow, severity, text, rule, block: Some(block), value: largest_at(block) }
         }

@@ -67,9 +67,25 @@ pub(super) fn headline(findings: &[Finding]) -> String {
     let reasons = match grade {
         Grade::Healthy => "nothing explodes, vanishes or collapses".to_owned(),
         Grade::TrainableWithCare => of(Severity::Warning, &care).join("; "),
-        Grade::NotTrainable => of(Severity::Failure, &failure).join(", "),
+        Grade::NotTrainable => {
+            let explodes = |finding: &Finding| finding.severity == Severity::Failure && is_explosion(finding.kind);
+            let mut reasons = of(Severity::Failure, &failure);
+            if findings.iter().any(explodes) {
+                // What explodes leaves the formats, too.
+                reasons.retain(|reason| !findings.iter().any(|of| is_overflow(of.kind) && of.text == *reason));
+            }
+            reasons.join(", ")
+        }
     };
     format!("{}: {reasons}", grade.words())
+}
+
+fn is_explosion(kind: Kind) -> bool {
+    kind == Kind::Forward(Trend::Explodes)
+}
+
+fn is_overflow(kind: Kind) -> bool {
+    matches!(kind, Kind::Overflow | Kind::SquaresOverflow)
 }
 
 fn failure(finding: &Finding) -> String {
@@ -88,6 +104,7 @@ fn failure(finding: &Finding) -> String {
         | Kind::SquaresOverflow
         | Kind::InRange
         | Kind::Depth
+        | Kind::PositionsDrownTokens
         | Kind::Start => finding.text.clone(),
     }
 }
@@ -114,6 +131,10 @@ fn care(finding: &Finding) -> String {
         Kind::Uneven => format!("weight gradients differ ×{size} between blocks, a smaller ε of Adam helps"),
         Kind::NoGradient => "parameters without a gradient, which stay as they are".to_owned(),
         Kind::Overflow | Kind::Underflow => "too narrow a float format, bf16 or f32 rather than fp16".to_owned(),
+        Kind::PositionsDrownTokens => format!(
+            "positions drown tokens ({} % of the embeddings), a larger token table or smaller positions help",
+            short(100.0 * finding.value)
+        ),
         Kind::Start => format!(
             "the loss starts ×{} above guessing, a smaller head or a norm before it helps",
             short(finding.value)

@@ -13,6 +13,7 @@ mod grade;
 mod gradients;
 mod profile;
 mod start;
+mod tokens;
 mod trend;
 
 use serde::{Deserialize, Serialize};
@@ -115,8 +116,14 @@ pub struct Verdict {
 }
 
 impl Verdict {
-    /// Judges what was predicted for a stack, and the loss it starts with where it has a head.
+    /// Judges what was predicted for a stack, and the loss it starts with where it has a head, for training in the widest of
+    /// [`FORMATS`].
     pub fn of(prediction: &Prediction, shape: Shape, loss: Option<&Loss>) -> Self {
+        Self::in_format(prediction, shape, loss, &FORMATS[FORMATS.len() - 1])
+    }
+
+    /// Judges what was predicted for a stack that is trained in `format`, beyond which nothing is a number.
+    pub fn in_format(prediction: &Prediction, shape: Shape, loss: Option<&Loss>, format: &Format) -> Self {
         let profiles = Profile::all(&prediction.table);
         let attends = !prediction.attentions.is_empty();
         let mut findings = Vec::new();
@@ -125,7 +132,7 @@ impl Verdict {
             found.extend(trend::judge(profile, Quantity::Variance));
             found.extend(trend::judge(profile, Quantity::GradVariance));
             found.extend(collapse::judge(profile, attends));
-            found.extend(floats::judge(profile, shape));
+            found.extend(floats::judge(profile, shape, format));
             if let (true, Some(stream)) = (profiles.len() > 1, profile.stream) {
                 for finding in &mut found {
                     finding.text = format!("{stream}: {}", finding.text);
@@ -138,7 +145,8 @@ impl Verdict {
         findings.extend(depth::judge(n_blocks, shape.width, attends));
         findings.extend(gradients::judge(&prediction.table.weights));
         findings.extend(frozen::judge(&prediction.blocked, prediction.table.weights.len()));
-        findings.extend(loss.map(start::judge));
+        findings.extend(prediction.token_share.and_then(tokens::judge));
+        findings.extend(loss.map(|loss| start::judge(loss, format)));
         Self { grade: Grade::of(&findings), headline: grade::headline(&findings), findings }
     }
 

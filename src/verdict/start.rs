@@ -1,32 +1,45 @@
-//! Whether the loss starts near that of guessing.
+//! Whether the loss is a number, and starts near that of guessing.
 //!
 //! # Rule
 //!
-//! Logits of variance w cost more than equal ones: w/2 while w ≪ ln V, of the order of √w beyond (`src/head/`). What is far above
-//! ln V has to be unlearned before anything is learned, and steps that suit the body are small beside such logits.
+//! Logits of variance w cost more than equal ones: w/2 while w ≪ ln V, of the order of √w beyond (`src/head/`). A loss far above
+//! ln V has to be unlearned before anything is learned, and steps that suit the body are small compared with such logits. Logits
+//! beyond the format that the network is trained in, the largest of V being √(2 w ln V), make the loss infinite or no number.
 
-use super::{Finding, Kind, Severity};
+use super::{Finding, Format, Kind, Severity};
 use crate::head::Loss;
 use crate::numerals::short;
 
 /// Times the loss of equal logits: read off networks that were trained (docs/training.md).
 const FAR: f64 = 5.0;
 
-/// Judges the loss of the first step.
-pub(super) fn judge(loss: &Loss) -> Finding {
+/// Judges the loss of the first step, of a network trained in `format`.
+pub(super) fn judge(loss: &Loss, format: &Format) -> Finding {
     let ratio = loss.cross_entropy.ratio(&loss.uniform.into());
-    let severity = if ratio > FAR { Severity::Warning } else { Severity::Fine };
-    let verb = if severity == Severity::Warning { "far above" } else { "near" };
-    Finding {
+    let finding = |severity, text: String, rule: String| Finding {
         kind: Kind::Start,
         severity,
-        text: format!(
-            "the loss starts {verb} that of guessing: {} nats, {} of equal logits",
-            short(loss.cross_entropy),
-            short(loss.uniform)
-        ),
-        rule: format!("loss of the first step against {FAR} times that of equal logits"),
+        text,
+        rule,
         block: None,
         value: ratio,
+    };
+    let is_far = ratio > FAR;
+    // A soft cap keeps the loss near that of guessing.
+    let largest = 0.5 * (loss.logit_variance.ln_abs() + (2.0 * loss.uniform).ln());
+    if is_far && largest > format.max.ln() || ratio.is_nan() {
+        let text = format!("logits overflow {}: the loss is not finite", format.name);
+        return finding(
+            Severity::Failure,
+            text,
+            "largest logit to expect, std √(2 ln V), above the format's largest".to_owned(),
+        );
     }
+    let (severity, verb) = if is_far { (Severity::Warning, "far above") } else { (Severity::Fine, "near") };
+    let text = format!(
+        "the loss starts {verb} that of guessing: {} nats, {} of equal logits",
+        short(loss.cross_entropy),
+        short(loss.uniform)
+    );
+    finding(severity, text, format!("loss of the first step against {FAR} times that of equal logits"))
 }

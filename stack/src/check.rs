@@ -7,8 +7,8 @@ use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
 
 use crate::{
     Activation, Attention, Component, EmbeddingTerm, Fan, GivenIds, GradientSeed, Head, Ids, Init, Interpreter,
-    LearningRates, Mixture, Node, Norm, NormKind, Number, Op, Parameter, PositionBias, Site, Source, Stack, StackError,
-    Stream, Sum, Tensor, Values, forward,
+    LearningRates, Mixture, Node, Norm, NormKind, Number, Op, Parameter, PositionBias, RowGroup, Site, Source, Stack,
+    StackError, Stream, Sum, Tensor, Values, forward,
 };
 
 /// Sizes above this are refused: products of two of them still fit in 64 bits.
@@ -58,6 +58,7 @@ fn met(stack: &Stack) -> Result<Vec<Met<'_>>, StackError> {
         return Err(value(site, "name", "different from those of its neighbours", "the same twice".to_owned()));
     }
     widths.check_learning_rates(&stack.learning_rates)?;
+    widths.check_row_groups(&stack.row_groups)?;
     Ok(widths.parameters)
 }
 
@@ -186,6 +187,28 @@ impl<'s> Widths<'s> {
             range("head", "softcap", cap, f64::MIN_POSITIVE..=f64::MAX, "finite and positive")?;
         }
         finite("head", "scale", head.scale)
+    }
+
+    fn check_row_groups(&self, row_groups: &BTreeMap<String, Vec<RowGroup>>) -> Result<(), StackError> {
+        for (name, groups) in row_groups {
+            let Some(&place) = self.places.get(name.as_str()) else {
+                return Err(value("stack", "row_groups", "of parameters by their names", name.clone()));
+            };
+            for group in groups {
+                size(name, "row_groups.rows", group.rows)?;
+                not_negative(name, "row_groups.std", group.std)?;
+            }
+            let (rows, of) = (groups.iter().map(|group| group.rows).sum::<usize>(), self.parameters[place].shape[0]);
+            if rows != of {
+                return Err(value(
+                    name,
+                    "row_groups.rows",
+                    "as many as the tensor has, all together",
+                    rows.to_string(),
+                ));
+            }
+        }
+        Ok(())
     }
 
     fn check_learning_rates(&self, learning_rates: &BTreeMap<String, LearningRates>) -> Result<(), StackError> {

@@ -30,7 +30,7 @@ pub use learning_rates::{LearningRates, Optimizer};
 pub use number::Number;
 pub use parameter::{Named, Parameter, Values};
 pub use site::Site;
-pub use stack::{GradientSeed, Node, Op, Stack, Stream};
+pub use stack::{GradientSeed, Node, Op, RowGroup, Stack, Stream};
 pub use table::{Cell, Quantity, SiteRow, SiteTable, WeightRow};
 pub use tensor::{Init, Tensor};
 pub use traverse::{Fan, Interpreter, advance, forward, run};

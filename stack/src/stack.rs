@@ -23,12 +23,33 @@ pub struct Stack {
     /// Of parameters, by name, that do not learn at the common rate. They decide nothing at the start.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub learning_rates: BTreeMap<String, LearningRates>,
+    /// Rows of tables and of the head, by name, whose standard deviations differ. The spread of the tensor itself is that of all
+    /// rows together; the loss of a head counts them apart.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub row_groups: BTreeMap<String, Vec<RowGroup>>,
+}
+
+/// Rows of a tensor with one standard deviation.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RowGroup {
+    /// How many rows there are.
+    pub rows: usize,
+    /// Their standard deviation.
+    pub std: f64,
 }
 
 impl Stack {
     /// A network without a head, all of whose parameters learn at one rate.
     pub fn new(name: impl Into<String>, streams: Vec<Stream>, gradient: GradientSeed) -> Self {
-        Self { name: name.into(), streams, gradient, head: None, learning_rates: BTreeMap::new() }
+        Self {
+            name: name.into(),
+            streams,
+            gradient,
+            head: None,
+            learning_rates: BTreeMap::new(),
+            row_groups: BTreeMap::new(),
+        }
     }
 
     /// Lengths of the rows of all standardised weights, by name.

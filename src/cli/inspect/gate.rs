@@ -35,6 +35,7 @@ impl ValueEnum for FailOn {
         &[
             Self::Problem(Problem::NotFinite),
             Self::Problem(Problem::Copies),
+            Self::Problem(Problem::Rows),
             Self::Problem(Problem::Deviation),
             Self::Problem(Problem::Tails),
             Self::Problem(Problem::Missing),

@@ -4,6 +4,7 @@ use rand::{SeedableRng, rngs::Xoshiro256PlusPlus};
 use rand_distr::{Distribution, StandardNormal, weighted::WeightedIndex};
 use sigprop_stack::PowerLaw;
 
+use super::super::residual::RowGroup;
 use super::*;
 
 const VOCABULARY: usize = 64;
@@ -40,6 +41,7 @@ impl Network {
         let [two, three, four] = [2, 3, 4].map(|count| law.repeat_probability(count));
         let logits = Logits {
             vocab_size: VOCABULARY as f64,
+            rows: vec![RowGroup { count: VOCABULARY as f64, weight: 1.0 }],
             width: WIDTH as f64,
             variance: WIDTH as f64 * self.std * self.std,
             softcap: None,

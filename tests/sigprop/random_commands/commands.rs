@@ -236,7 +236,9 @@ fn rows(words: &[String], text: &str) {
     }) {
         let is_logarithm = column.starts_with("ln_") && !column.ends_with("_std");
         let is_positive = !is_logarithm
-            && ["variance", "second_moment", "_std", "_first", "_last", "_rms"].iter().any(|part| column.contains(part));
+            && ["variance", "second_moment", "_std", "_first", "_last", "_rms"]
+                .iter()
+                .any(|part| column.contains(part));
         let fits = if column.ends_with("correlation") {
             cell.is_empty() || cell.parse::<f64>().is_ok_and(|value| value.abs() <= 1.0 + ROUNDING)
         } else {

@@ -1,0 +1,72 @@
+//! The share of ids in the sum of embeddings.
+//!
+//! # Formula
+//!
+//! ```text
+//! share = E e_token²/Σ E e²      the sum over the token table, positions, token types and constants
+//! ```
+//!
+//! up to the first norm, map or dropout; a factor on the token embedding counts. Waves of amplitude c have E e² = c²/2.
+
+use sigprop_stack::{Component, EmbeddingTerm, Node, Op, Source, Stack, Stream};
+
+/// The smallest share of a token table in the sum of embeddings among streams; none where no stream adds anything to one.
+pub(crate) fn token_share(stack: &Stack) -> Option<f64> {
+    stack.streams.iter().filter_map(of_stream).reduce(f64::min)
+}
+
+#[derive(Default)]
+struct Sums {
+    token: f64,
+    others: f64,
+}
+
+impl Sums {
+    fn add(&mut self, term: &EmbeddingTerm) {
+        match term {
+            EmbeddingTerm::Token { table } => self.token += table.init.variance(),
+            EmbeddingTerm::LearnedPosition { table }
+            | EmbeddingTerm::Constant { table, .. }
+            | EmbeddingTerm::Segment { table } => self.others += table.init.variance(),
+            EmbeddingTerm::SinusoidalPosition { scale } => self.others += 0.5 * scale * scale,
+        }
+    }
+
+    /// Whether the sum goes on after a component.
+    fn pass(&mut self, component: &Component) -> bool {
+        match component {
+            Component::Embedding(term) => self.add(term),
+            Component::Scale(scale) => {
+                let square = scale.factor * scale.factor;
+                self.token *= square;
+                self.others *= square;
+            }
+            Component::Linear(_)
+            | Component::Convolution(_)
+            | Component::Norm(_)
+            | Component::Activation(_)
+            | Component::Dropout(_)
+            | Component::Rotary(_)
+            | Component::Prepend(_) => return false,
+        }
+        true
+    }
+}
+
+fn of_stream(stream: &Stream) -> Option<f64> {
+    let Source::Embedding(source) = &stream.source else { return None };
+    let mut sums = Sums::default();
+    source.terms.iter().for_each(|term| sums.add(term));
+    let entrance = match stream.body.first() {
+        Some(Node { op: Op::Chain(steps), .. }) => steps.as_slice(),
+        _ => &stream.body,
+    };
+    for node in entrance {
+        let Op::Apply(component) = &node.op else { break };
+        if !sums.pass(component) {
+            break;
+        }
+    }
+    let has_table = source.terms.iter().any(|term| matches!(term, EmbeddingTerm::Token { .. }));
+    (has_table && sums.others > 0.0).then(|| sums.token / (sums.token + sums.others))
+}

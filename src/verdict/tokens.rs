@@ -1,0 +1,27 @@
+//! Whether the sum of embeddings knows which token it is of.
+//!
+//! # Rule
+//!
+//! Where rows of the token table have less than a hundredth of the variance of the sum of embeddings, positions (and token types)
+//! are nearly all of it: after the first norm the output hardly depends on the ids, and what tells tokens apart learns slowly.
+
+use super::{Finding, Kind, Severity};
+
+/// Share of the variance of the sum of embeddings below which ids are drowned.
+const LEAST: f64 = 0.01;
+
+/// Judges the share that the token table has of the variance of the sum of embeddings; `None` where ids are seen.
+pub(super) fn judge(share: f64) -> Option<Finding> {
+    (share < LEAST).then(|| Finding {
+        kind: Kind::PositionsDrownTokens,
+        severity: Severity::Warning,
+        text: format!(
+            "positions drown tokens: the token table has {:.2} % of the variance of the sum of embeddings, so the output hardly \
+             depends on the ids",
+            100.0 * share
+        ),
+        rule: format!("token table below {LEAST} of the variance of the sum of embeddings"),
+        block: None,
+        value: share,
+    })
+}
