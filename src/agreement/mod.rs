@@ -9,6 +9,7 @@
 //! ```
 
 mod observed;
+mod student;
 mod summary;
 
 use std::collections::HashMap;
@@ -17,7 +18,8 @@ use sigprop_stack::{Cell, Number, Quantity, SiteRow, SiteTable, WeightRow};
 
 pub(crate) use observed::read;
 pub use observed::{Observation, ObservedError, compare_observations, read_observations};
-pub(crate) use summary::percentile;
+pub(crate) use student::Bounds;
+pub(crate) use summary::{CLOSE, percentile};
 pub use summary::{Fit, Summary, summarise};
 
 /// Below this relative standard error a value is constant by construction: its scatter is rounding,

@@ -2,11 +2,12 @@
 
 use serde::Serialize;
 
-use super::{Compared, Comparison};
+use super::{Bounds, Compared, Comparison};
 
-/// |z| below this counts as agreement within the sampling error.
-const Z_LIMIT: f64 = 2.0;
-/// |relative error| and |z| above these together count as off: chance does not make them of millions of cells.
+/// Normal standard errors below which a deviation counts as agreement within the sampling error.
+pub(crate) const CLOSE: f64 = 2.0;
+/// |relative error| and normal standard errors above these together count as off: chance does not make them of millions of
+/// cells.
 const OFF: (f64, f64) = (0.05, 5.0);
 
 /// Agreement of one quantity over the stream sites; numbers that do not exist are `None`.
@@ -24,9 +25,10 @@ pub struct Fit {
     pub p90: Option<f64>,
     /// 99th percentile of |relative error|, nearest rank.
     pub p99: Option<f64>,
-    /// Share of the z-scores with |z| < 2.
+    /// Share of the z-scores below 2 standard errors, or below the quantile of Student's t that leaves as much outside where
+    /// replicates are few.
     pub share_z_below_2: Option<f64>,
-    /// Number of cells with a |relative error| above 5 % and |z| above 5.
+    /// Number of cells with a |relative error| above 5 % and |z| above 5, or above the quantile of Student's t of 5.
     pub off: usize,
     /// ln of largest over smallest observed value. A narrow range makes R² mostly noise.
     pub ln_range: Option<f64>,
@@ -58,7 +60,8 @@ fn fit(comparisons: &[&Comparison]) -> Fit {
     let linear: Vec<[f64; 2]> = comparisons.iter().map(|row| row.linear).collect();
     let mut errors: Vec<f64> = comparisons.iter().filter_map(|row| row.relative_error).map(f64::abs).collect();
     errors.sort_by(f64::total_cmp);
-    let scores: Vec<f64> = comparisons.iter().filter_map(|row| row.z).collect();
+    let [mut close, mut far] = [CLOSE, OFF.1].map(Bounds::new);
+    let scores: Vec<bool> = comparisons.iter().filter_map(|row| close.hold(row)).collect();
     let (low, high) = logarithms
         .iter()
         .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), &[_, seen]| (low.min(seen), high.max(seen)));
@@ -70,15 +73,14 @@ fn fit(comparisons: &[&Comparison]) -> Fit {
         p90: percentile(&errors, 0.90),
         p99: percentile(&errors, 0.99),
         share_z_below_2: (!scores.is_empty())
-            .then(|| scores.iter().filter(|z| z.abs() < Z_LIMIT).count() as f64 / scores.len() as f64),
-        off: comparisons.iter().filter(|row| is_off(row)).count(),
+            .then(|| scores.iter().filter(|is_close| **is_close).count() as f64 / scores.len() as f64),
+        off: comparisons.iter().filter(|row| is_off(row, &mut far)).count(),
         ln_range: (!logarithms.is_empty()).then_some(high - low),
     }
 }
 
-fn is_off(row: &Comparison) -> bool {
-    let above = |value: Option<f64>, limit: f64| value.is_some_and(|value| value.abs() > limit);
-    above(row.relative_error, OFF.0) && above(row.z, OFF.1)
+fn is_off(row: &Comparison, far: &mut Bounds) -> bool {
+    row.relative_error.is_some_and(|error| error.abs() > OFF.0) && far.hold(row) == Some(false)
 }
 
 /// 1 − SSE/SST of pairs (predicted, observed); `None` for a constant, and beyond f64.
@@ -113,16 +115,16 @@ mod tests {
         let comparisons = compare(
             &variances(&[(1.0, 0.0), (2.0, 0.0), (4.0, 0.0)]),
             &variances(&[(2.0, 0.5), (2.0, 0.5), (8.0, 1.0)]),
-            2,
+            1000,
         );
         let fit = &summarise(&comparisons).pooled;
         assert_eq!(fit.count, 3);
         close(fit.r2_linear, 1.0 - 17.0 / 24.0);
         close(fit.r2_log, 0.25);
         close(fit.ln_range, 4f64.ln());
-        // Relative errors −0.5, 0, −0.5; z = 2, 0, 4.
+        // Relative errors −0.5, 0, −0.5; z = 2, 0, 4, where 2.003 of a thousand replicates is as likely as 2.
         close(fit.p50, 0.5);
-        close(fit.share_z_below_2, 1.0 / 3.0);
+        close(fit.share_z_below_2, 2.0 / 3.0);
         close(comparisons[0].z, 2.0);
         close(comparisons[2].relative_error, -0.5);
     }

@@ -62,6 +62,9 @@ const WITH_SUITE: [&str; 15] = [
 /// Replicates of a run that has not ended, in the folder of its report.
 const JOURNAL: &str = "replicates.journal";
 
+/// Replicates below which standard errors are rough: seven know them to 29 %.
+const FEW_REPLICATES: usize = 8;
+
 /// Networks that `--target-error` may take.
 const MOST_REPLICATES: usize = 100_000;
 
@@ -303,6 +306,9 @@ impl Arguments {
         };
         let validation = Validation::new(network, sampled, comparisons);
         self.write((network, predicted), &validation, curve, console)?;
+        if let Some(text) = rough(replicates).filter(|_| self.format.format() != Format::Table) {
+            console.note(&text);
+        }
         console.tell(|out, _| write_caveats(&predicted.caveats, console, out));
         if let Some(site) = &overflow {
             console.note(&format!("the sampled networks left the range of f32 at {site}; nothing is observed there"));
@@ -425,6 +431,15 @@ fn read(path: &Path) -> anyhow::Result<(String, Vec<Observation>)> {
     Ok((name, observations))
 }
 
+/// The caution that a few networks need.
+fn rough(replicates: usize) -> Option<String> {
+    let networks = match replicates {
+        1 => "A single replicate has no standard errors".to_owned(),
+        _ => format!("Standard errors of {replicates} replicates are rough, z-scores follow Student's t"),
+    };
+    (replicates < FEW_REPLICATES).then(|| format!("{networks}; sites of one network deviate together."))
+}
+
 fn write_summary(validation: &Validation, out: &mut dyn Write) -> io::Result<()> {
     let Validation { run, comparisons, summary } = validation;
     let Run { stack_hash, observed, .. } = run;
@@ -436,6 +451,11 @@ fn write_summary(validation: &Validation, out: &mut dyn Write) -> io::Result<()>
     }
     writeln!(out, ", stack {stack_hash}\n")?;
     summary_table(summary, out)?;
+    if let Observed::Sampled { replicates, .. } = observed
+        && let Some(text) = rough(*replicates)
+    {
+        writeln!(out, "{text}")?;
+    }
     let finite = comparisons.iter().filter_map(|row| Some((row.relative_error?.abs(), row)));
     if let Some((_, worst)) = finite.max_by(|(one, _), (other, _)| one.total_cmp(other)) {
         let z = worst.z.map_or(String::new(), |z| format!(", z = {z:.1}"));

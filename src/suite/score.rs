@@ -19,7 +19,7 @@ pub struct Line {
     pub group: String,
     /// Name of what is compared.
     pub quantity: &'static str,
-    /// How well the cells that count agree, and how many of all are within two standard errors, or off.
+    /// How well the cells that count agree, and how many of all are within two standard errors (by Student's t), or off.
     pub fit: Fit,
     /// How many cells there are.
     pub of: usize,

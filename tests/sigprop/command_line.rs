@@ -18,6 +18,7 @@ mod report;
 mod reported;
 mod resume;
 mod settings;
+mod vision;
 
 use std::{
     env, fs,
@@ -520,6 +521,7 @@ fn streams_colour_and_quiet() {
     assert!(stderr(&quiet).is_empty(), "{}", stderr(&quiet));
     let sampled = small("validate", &["--replicates", "2"]);
     assert!(!stderr(&sampled).contains("sampling"), "no progress bar without a terminal: {}", stderr(&sampled));
+    assert!(stdout(&sampled).contains("Standard errors of 2 replicates are rough"), "{}", stdout(&sampled));
     let verbose = small("predict", &["--format", "csv", "-v"]);
     assert_eq!(stdout(&verbose), stdout(&loud));
     assert!(stderr(&verbose).contains("info: sigprop "), "{}", stderr(&verbose));

@@ -193,7 +193,7 @@ class Validation(Result):
 
     @property
     def quantities(self) -> Table:
-        """How well each quantity is predicted: R², percentiles of the relative errors, share within 2 standard errors."""
+        """How well each quantity is predicted: R², percentiles of the relative errors, share within 2 standard errors (by Student's t)."""
         of = {**self._document["quantities"], "pooled": self._document["pooled"]}
         return Table([{"quantity": name, **fit} for name, fit in of.items()])
 
@@ -203,7 +203,7 @@ class Validation(Result):
         return [f"{self._document['stack']}: R² (ln) of variances and gradients {r2}, {fit['count']} numbers"]
 
     def plot(self, ax: Axes | None = None, quantity: str = "variance") -> Axes:
-        """Draws predictions as a line and what was observed as points with two standard errors, with matplotlib."""
+        """Draws predictions as a line and what was observed as points with intervals of 95 %, with matplotlib."""
         ax = _axes(ax)
         here = self["quantity"] == quantity
         layers, predicted, observed = (self[name][here] for name in ("layer", "predicted", "observed"))

@@ -3,7 +3,7 @@
 use sigprop_stack::Number;
 
 use super::{Sense, Style};
-use crate::agreement::Comparison;
+use crate::agreement::{Bounds, CLOSE, Comparison};
 use crate::report::std_error;
 
 /// One stream of one network.
@@ -23,7 +23,7 @@ pub(crate) struct Curve {
 pub(crate) struct Point {
     pub(crate) depth: f64,
     pub(crate) value: Number,
-    /// Two standard errors to both sides, where they are known.
+    /// An interval of 95 %, where the standard error is known.
     pub(crate) bar: Option<[Number; 2]>,
 }
 
@@ -54,15 +54,18 @@ impl Point {
     }
 }
 
-/// Two standard errors to both sides, where they are known.
+/// An interval of 95 %, as two standard errors of a normal law: more of them where replicates are few.
 fn bar(seen: &Comparison, sense: Sense) -> Option<[Number; 2]> {
     let error = std_error(seen).filter(Number::is_finite)?;
     let value = seen.observed;
+    let reach = Bounds::new(CLOSE).of(seen.replicates);
     match sense {
         Sense::Size => {
             let share = error.ratio(&value);
-            share.is_finite().then(|| [-2.0, 2.0].map(|errors| Number::scaled(1.0 + errors * share, value.ln_abs())))
+            share
+                .is_finite()
+                .then(|| [-reach, reach].map(|errors| Number::scaled(1.0 + errors * share, value.ln_abs())))
         }
-        Sense::Correlation => Some([-2.0, 2.0].map(|errors| Number::from(value.value() + errors * error.value()))),
+        Sense::Correlation => Some([-reach, reach].map(|errors| Number::from(value.value() + errors * error.value()))),
     }
 }

@@ -6,7 +6,7 @@
 //! depth    blocks passed: layer + 1
 //! band     value · e^(−σ²/2 ± σ), σ the standard deviation of its ln: where one initialisation lies, lognormal about
 //!          its middle
-//! bar      observed ± 2 standard errors of the average over networks
+//! bar      95 % interval of the average over networks, by Student's t
 //! mark     the first block whose largest entry to expect exceeds a float format
 //! ```
 

@@ -191,7 +191,7 @@ function legendOf(chart, state, controls, legend) {
       if (hasBars) drawn("line", { class: "bar", x1: 15, x2: 15, y1: 0, y2: 16 }, svg);
       drawMarker(svg, "point", 15, 8, first, "var(--ink)");
     };
-    entry("span", sign, hasBars ? "observed, ± 2 standard errors" : "observed");
+    entry("span", sign, hasBars ? "observed, 95 % interval" : "observed");
   }
   if (curves.some((curve) => curve.marks.length)) {
     entry("span", (svg) => drawn("path", { class: "mark", d: "M10 3l9 9m-9 0l9 -9" }, svg), "largest entry exceeds the format");

@@ -101,7 +101,7 @@ fn signs(chart: &Chart) -> Vec<(Sign, String)> {
         let stride = chart.curves().map(stride).max().unwrap_or(1);
         let share = if stride > 1 { format!(", one of {stride} shown") } else { String::new() };
         let has_bars = chart.curves().flat_map(|curve| &curve.points).any(|point| point.bar.is_some());
-        let errors = if has_bars { ", ± 2 standard errors" } else { "" };
+        let errors = if has_bars { ", 95 % interval" } else { "" };
         signs.push((Sign::Point(Style(0), has_bars), format!("observed{errors}{share}")));
     }
     if chart.curves().any(|curve| !curve.marks.is_empty()) {

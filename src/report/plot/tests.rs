@@ -74,7 +74,7 @@ fn observations_have_bars() {
         let comparisons = crate::agreement::compare(&predicted.table, &observed, replicates);
         let text = drawn(&Picture::of_validation("a network", &predicted, &comparisons, SHAPE));
         let counts = ["curve", "point", "bar"].map(|class| of_class(&parsed(&text), class).len());
-        (counts, text.contains("± 2 standard errors"))
+        (counts, text.contains("95 % interval"))
     };
     assert_eq!(counts(16), ([3, 9, 9], true));
     // One network has no standard error.
@@ -88,7 +88,7 @@ fn many_points_are_thinned_and_the_legend_says_so() {
     let comparisons = crate::agreement::compare(&predicted.table, &table(&variances, 0.1), 16);
     let text = drawn(&Picture::of_validation("a network", &predicted, &comparisons, SHAPE));
     assert_eq!(of_class(&parsed(&text), "point").len(), 3 * 34);
-    assert!(text.contains("observed, ± 2 standard errors, one of 3 shown"), "{text}");
+    assert!(text.contains("observed, 95 % interval, one of 3 shown"), "{text}");
 }
 
 /// 1024 entries: the largest to expect is 3.7 standard deviations, beyond 65504 at 1e9 = (31623)² and beyond bf16 and
