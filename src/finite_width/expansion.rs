@@ -435,6 +435,11 @@ impl ExpandedAttention {
         self.attending.largest_slopes()
     }
 
+    /// The share of E |g_b|² along values that keys and values of another stream add to it together, once it was split.
+    pub(crate) fn shared_by_keys(&self) -> f64 {
+        self.output.as_ref().map_or(0.0, |(_, cosine, _)| self.attending.shared_by_keys(*cosine))
+    }
+
     /// Fluctuations at the input.
     pub(crate) fn before(&self) -> &Fluctuations {
         &self.before

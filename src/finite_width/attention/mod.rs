@@ -319,10 +319,9 @@ impl Attending {
         let r = self.inputs.correlation;
         // In units in which the value path is S.
         let value = &self.paths[2];
-        let of_value = value.own_own.value + cosine * value.pair_own.value;
+        let of_value = self.of_value(cosine);
         let unit = if of_value > 0.0 { shares[2] / of_value } else { 0.0 };
-        let [own, pair, query] = self.inputs.excess(&self.averages);
-        let excess = own + cosine * others * pair;
+        let [excess, query] = self.excess(cosine);
         let (added, n) = (unit * (excess + query) / self.width, self.width);
         // W_V knows gathered gradients along what all tokens share.
         let along = (2.0 - r) * (mixed.cross - 1.0) / n;
@@ -336,6 +335,25 @@ impl Attending {
         let mixed = Mixed { radial, cross, squares: 2.0 * (radial - 1.0), ..Mixed::ISOTROPIC };
         let levels = self.levels(&shares, paths, output, cosine);
         (given, mixed, levels)
+    }
+
+    /// The value path, from gradients of this cosine where all tokens are gathered.
+    fn of_value(&self, cosine: f64) -> f64 {
+        let value = &self.paths[2];
+        value.own_own.value + cosine * value.pair_own.value
+    }
+
+    /// n times the gradient that keys and values share along their input, and that of queries, in units of the value path.
+    fn excess(&self, cosine: f64) -> [f64; 2] {
+        let [own, pair, query] = self.inputs.excess(&self.averages);
+        [own + cosine * (self.inputs.keys - 1.0) * pair, query]
+    }
+
+    /// The share of E |g_b|² along values that keys and values of another stream add to it together, along their input: both
+    /// depend on the weights of the other, W_V by the values in ∂L/∂s_ab and W_K by the weights A_ab.
+    pub(crate) fn shared_by_keys(&self, cosine: f64) -> f64 {
+        let of_value = self.of_value(cosine);
+        if of_value > 0.0 { self.excess(cosine)[0] / (of_value * self.width) } else { 0.0 }
     }
 
     /// What the levels |g|² and g_a·g_b of a sequence at the input are of those at the output.

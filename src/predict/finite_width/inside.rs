@@ -25,16 +25,39 @@ pub(super) struct Inside {
     weights: Option<f64>,
     /// Whether it is of keys: what they share takes no gradient but that of rotations.
     is_of_keys: bool,
-    /// What finite width adds to ln E |g_a|² and to the cosine of two, on average.
-    arrives: [f64; 2],
+    /// What finite width adds on average.
+    arrives: Arrived,
+}
+
+/// What finite width adds to the gradient at the end of a stream that others read.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Arrived {
+    /// To ln E |g_a|².
+    pub(super) ln_own: f64,
+    /// To the cosine of two tokens.
+    pub(super) cosine: f64,
+    /// To ln E |g_a|² along the signal: the norm at the end of a stream takes it off.
+    pub(super) along: f64,
+}
+
+impl Arrived {
+    /// With `share` of another one.
+    pub(super) fn mixed(self, other: Self, share: f64) -> Self {
+        let mix = |one: f64, other: f64| one + share * (other - one);
+        Self {
+            ln_own: mix(self.ln_own, other.ln_own),
+            cosine: mix(self.cosine, other.cosine),
+            along: mix(self.along, other.along),
+        }
+    }
 }
 
 impl Inside {
     pub(super) fn new(given: Conditional) -> Self {
-        Self { given, weights: None, is_of_keys: false, arrives: [0.0; 2] }
+        Self { given, weights: None, is_of_keys: false, arrives: Arrived::default() }
     }
 
-    pub(super) fn arrives(&self) -> [f64; 2] {
+    pub(super) fn arrives(&self) -> Arrived {
         self.arrives
     }
 
@@ -121,7 +144,8 @@ pub(super) fn parts(
     }
     let part = |(leading, (part, given)): (LeadingGradient<f64>, (usize, Conditional))| {
         let (ln_own, cosine) = given.at(fluctuations);
-        let arrives = [ln_own, cosine - levels(&leading.kernel).1];
+        let along = if part == 2 { attended.shared_by_keys() } else { 0.0 };
+        let arrives = Arrived { ln_own, cosine: cosine - levels(&leading.kernel).1, along };
         let inside = Inside { given, weights: known[part], is_of_keys: part == 1, arrives };
         Gradient::new(leading, x.slot, Some(inside))
     };

@@ -16,7 +16,7 @@ use sigprop_stack::{
 };
 
 use self::fans::{Forked, KeptFan};
-use self::inside::Inside;
+use self::inside::{Arrived, Inside};
 use super::PredictError;
 use super::masks::Masks;
 use super::mean_field::{self, WALKS, last_step};
@@ -58,13 +58,13 @@ pub(super) struct Gradient {
     slot: usize,
     /// Of queries, keys and values: what it is given the input of their attention.
     inside: Option<Inside>,
-    /// Of the end of a stream: what finite width has added to ln E |g_a|² and to the cosine of two.
-    arrived: [f64; 2],
+    /// Of the end of a stream: what finite width has added.
+    arrived: Arrived,
 }
 
 impl Gradient {
     fn new(leading: LeadingGradient<f64>, slot: usize, inside: Option<Inside>) -> Self {
-        Self { leading, slot, inside, arrived: [0.0; 2] }
+        Self { leading, slot, inside, arrived: Arrived::default() }
     }
 }
 
@@ -228,7 +228,7 @@ impl Walk {
     fn start(&mut self, at: &Site, gradient: &Gradient, width: f64) {
         self.switch_stream(at);
         if !self.expansion.has_gradients() {
-            let [ln_own, cosine] = gradient.arrived;
+            let Arrived { ln_own, cosine, along: _ } = gradient.arrived;
             self.expansion.seed([ln_own, levels(&gradient.leading.kernel).1 + cosine], width);
         }
     }
@@ -366,13 +366,13 @@ impl Interpreter<'_> for Walk {
     }
 
     fn arrive(&mut self, sum: Option<Gradient>, more: Gradient) -> Result<Gradient, PredictError> {
-        let of_more = more.inside.as_ref().map_or([0.0; 2], Inside::arrives);
+        let of_more = more.inside.as_ref().map_or_else(Arrived::default, Inside::arrives);
         let Some(sum) = sum else {
             return Ok(Gradient { arrived: of_more, ..Gradient::new(more.leading, 0, None) });
         };
         let [before, now] = [&sum, &more].map(|part| levels(&part.leading.kernel).0);
         let share = 1.0 / (1.0 + (before - now).exp());
-        let arrived = [0, 1].map(|index: usize| sum.arrived[index] + share * (of_more[index] - sum.arrived[index]));
+        let arrived = sum.arrived.mixed(of_more, share);
         let leading = self.leading.arrive(Some(sum.leading), more.leading)?;
         Ok(Gradient { arrived, ..Gradient::new(leading, 0, None) })
     }

@@ -2,6 +2,7 @@
 
 use sigprop_stack::Component;
 
+use super::inside::Arrived;
 use super::{Gradient, Walk};
 use crate::finite_width::expansion::{Applied, Coupling, ExpandedAttention};
 use crate::finite_width::forward::{Fluctuations, Levels, concentration};
@@ -156,8 +157,11 @@ impl Walk {
                 let (added, cosine, variance) = self.expansion.gradient(gradient.slot, fluctuations);
                 (added, cosine, Some(variance))
             }
-            // The end of a stream that others have read.
-            None => (0.0, levels(&gradient.leading.kernel).1, None),
+            // The end of a stream that others have read, before the way back through it begins.
+            None => {
+                let Arrived { ln_own, cosine, along } = gradient.arrived;
+                (ln_own + along, levels(&gradient.leading.kernel).1 + cosine, None)
+            }
         }
     }
 }
