@@ -1,8 +1,11 @@
 //! Predictions of random flags, and of stack files with random numbers.
 #![no_main]
 
+#[path = "../../tests/sigprop/random_commands/commands.rs"]
+mod commands;
+
 use libfuzzer_sys::fuzz_target;
-use sigprop_fuzz::{commands, folder};
+use sigprop_fuzz::folder;
 
 fuzz_target!(|data: &[u8]| {
     let mut bytes = data.iter().map(|byte| usize::from(*byte));

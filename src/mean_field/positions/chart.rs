@@ -114,7 +114,8 @@ impl Chart {
             };
             let side = if below { &self.rows[k].below } else { &self.rows[k].above };
             let Stencil { start, weights } = side.stencil(second);
-            let places = (start..).zip(weights);
+            // Of a stencil with fewer than four points the other places need not exist.
+            let places = (start..).zip(weights).filter(|(_, own)| own.abs() > 0.0);
             entries.extend(places.map(|(place, own)| (place as u32, weight * own)));
         }
         entries

@@ -39,7 +39,6 @@ pub(crate) type Choose<'a> = &'a mut dyn FnMut(usize) -> usize;
 pub(crate) fn prediction(choose: Choose) -> Vec<String> {
     let mut command = Command { words: vec!["predict".to_owned()], choose };
     command.network();
-    command.stream();
     command.weights();
     command.input();
     command.training();
@@ -82,30 +81,38 @@ impl Command<'_> {
             _ => Some(self.one_of(MODELS)),
         };
         self.words.extend(model.map(str::to_owned));
-        // Deep stacks of plain layers reach numbers beyond f64.
-        let layers: &[&str] = if model == Some("mlp") { &["1", "2", "9", "60"] } else { &["1", "2", "3"] };
-        self.flag(1, "layers", layers);
         self.flag(1, "seq-len", &["1", "2", "3", "8", "17"]);
-        self.flag(2, "width", &["1", "2", "8", "64", "96"]);
-        self.flag(4, "heads", &["1", "2", "4"]);
-        self.flag(6, "kv-heads", &["1", "2"]);
-        self.flag(6, "ffn", SIZES);
-        self.flag(6, "decoder-seq-len", &["1", "2", "9"]);
-        self.flag(3, "vocab", &["1", "2", "7", "1000"]);
-    }
-
-    fn stream(&mut self) {
+        let [width, heads] =
+            [["1", "1"], ["2", "2"], ["8", "1"], ["8", "4"], ["64", "2"], ["96", "4"]][(self.choose)(6)];
+        self.words.push(format!("--width={width}"));
+        self.flag(4, "vocab", &["1", "2", "7", "1000"]);
         self.flag(3, "activation", Activation::WORDS);
         self.flag(3, "norm", NormChoice::WORDS);
         self.flag(8, "dyt-alpha", NUMBERS);
+        self.flag(8, "skip-scale", NUMBERS);
+        self.flag(8, "branch-scale", NUMBERS);
+        if model == Some("mlp") {
+            // Deep stacks of plain layers reach numbers beyond f64.
+            self.flag(1, "layers", &["1", "2", "9", "60"]);
+            self.flag(2, "residual", &["true", "false"]);
+            self.flag(2, "norm-placement", &["pre", "post"]);
+        } else {
+            self.flag(1, "layers", &["1", "2", "3"]);
+            self.words.push(format!("--heads={heads}"));
+            self.blocks();
+        }
+    }
+
+    /// Flags of blocks with attention.
+    fn blocks(&mut self) {
+        self.flag(8, "kv-heads", &["1", "2"]);
+        self.flag(6, "ffn", SIZES);
+        self.flag(12, "decoder-seq-len", &["1", "2", "9"]);
         self.flag(4, "norm-placement", NormPlacement::WORDS);
         self.flag(6, "final-norm", &["true", "false"]);
         self.flag(4, "positions", Positions::WORDS);
-        self.flag(4, "residual", &["true", "false"]);
-        self.flag(8, "skip-scale", NUMBERS);
-        self.flag(8, "branch-scale", NUMBERS);
         self.switch(4, "causal");
-        self.flag(6, "window", &["1", "2", "5"]);
+        self.flag(8, "window", &["1", "2", "5"]);
         self.flag(6, "qk-norm", QkNorm::WORDS);
         self.flag(6, "parallel", Parallel::WORDS);
     }
@@ -131,10 +138,8 @@ impl Command<'_> {
             2 => self.flag(1, "input-correlation", SHARES),
             _ => {}
         }
-        if !self.in_one_of(4) {
-            self.flag(4, "grad-correlation", SHARES);
-        }
-        self.flag(6, "loss-at", &["encoder", "decoder"]);
+        self.flag(8, "grad-correlation", SHARES);
+        self.flag(12, "loss-at", &["encoder", "decoder"]);
     }
 
     fn training(&mut self) {
@@ -149,7 +154,7 @@ impl Command<'_> {
     fn told(&mut self) {
         self.flag(4, "theory", &["mean-field", "finite-width"]);
         self.flag(6, "grading", &["coarse", "fine", "finest", "all"]);
-        self.flag(2, "head", &["own", "tied", "untied"]);
+        self.flag(3, "head", &["own", "tied", "untied"]);
         match (self.choose)(4) {
             0 => self.switch(1, "weights"),
             1 => {
@@ -169,6 +174,9 @@ pub(crate) fn mutated(choose: Choose, folder: &Path) -> Option<Vec<String>> {
     let mut stack: Value = serde_json::from_slice(&output(&words)?).expect("a dumped stack is JSON");
     let mut places = Vec::new();
     numbers(&mut stack, &mut places);
+    // A count mostly has to fit others.
+    let has_counts = choose(8) == 0;
+    places.retain(|place| has_counts || !place.is_u64());
     if places.is_empty() {
         return None;
     }
@@ -205,11 +213,11 @@ fn other(number: &Value, choose: Choose) -> Value {
     Number::from_f64(values[choose(values.len())]).map_or(Value::Null, Value::Number)
 }
 
-/// Runs a prediction and demands the properties of its numbers.
-pub(crate) fn demand(words: &[String], choose: Choose) {
+/// Runs a prediction and demands the properties of its numbers; whether it was accepted.
+pub(crate) fn demand(words: &[String], choose: Choose) -> bool {
     let format = ["csv", "csv", "json", "table"][choose(4)];
     let words = [words, &[format!("--format={format}"), "--sites=all".to_owned()]].concat();
-    let Some(text) = output(&words) else { return };
+    let Some(text) = output(&words) else { return false };
     let text = String::from_utf8(text).expect("data are text");
     assert!(!text.contains("NaN"), "a number that is none, of {}:\n{text}", quoted(&words));
     match format {
@@ -224,6 +232,7 @@ pub(crate) fn demand(words: &[String], choose: Choose) {
         }
         _ => {}
     }
+    true
 }
 
 /// Variances are not negative, and correlations at most 1.
