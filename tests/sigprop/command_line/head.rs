@@ -144,7 +144,7 @@ fn routers_without_gradient_are_found() {
     assert_eq!(found(LLAMA), None);
 }
 
-/// Logits of networks that explode are as far apart as the numbers say; where those end, the head is named.
+/// Logits of networks that explode are as far apart as the numbers say, beyond f64 too.
 #[test]
 fn logits_that_explode_are_predicted() {
     let predicted = |layers| {
@@ -153,5 +153,44 @@ fn logits_that_explode_are_predicted() {
     };
     let output = predicted("--layers=100");
     assert!(stdout(&output).contains("e52 nats"), "{}", stdout(&output));
-    assert!(refused(&predicted("--layers=800")).contains("head: logit_variance is negative or not a number"));
+    let output = predicted("--layers=800");
+    assert!(stdout(&output).contains("e412 nats"), "{}", stdout(&output));
+}
+
+/// The squares double their exponent in every layer: the loss is that of the largest of V = 32000 logits of variance w,
+/// between their standard deviation √w and √(2 w ln V).
+#[test]
+fn losses_beyond_f64_are_logarithms() {
+    let network = ["predict", "mlp", "--layers=60", "--width=8", "--activation=relu2", "--head", "--json"];
+    let document = json(&run(&network));
+    let loss = &document["loss"];
+    assert!(loss["logit_variance"].is_null() && loss["cross_entropy"].is_null(), "{loss}");
+    let ln = |quantity: &str| loss[quantity].as_f64().expect("a logarithm");
+    assert!((ln("ln_cross_entropy") / ln("ln_logit_variance") - 0.5).abs() < 1e-9, "{loss}");
+    assert_eq!(document["verdict"]["grade"], "not_trainable");
+}
+
+/// The loss of logits that explode grows with their standard deviation, on both sides of the end of f64.
+#[test]
+fn losses_are_the_largest_logits() {
+    let of = |layers: &str| {
+        let network = ["--width=64", "--activation=relu", "--scheme=uniform:1", "--head=untied", "--vocab=8", "--json"];
+        let loss = json(&run(&[&["predict", "mlp", layers], &network[..]].concat()))["loss"].clone();
+        let ln = |quantity: &str| loss[quantity].as_f64().expect("a logarithm");
+        ln("ln_cross_entropy") - 0.5 * ln("ln_logit_variance")
+    };
+    let [near, far] = ["--layers=400", "--layers=800"].map(of);
+    assert!((near - far).abs() < 1e-6 && near > 0.0, "{near} and {far}");
+}
+
+/// A tied head whose table is zero has equal logits.
+#[test]
+fn tables_of_zeros_have_the_loss_of_guessing() {
+    for model in ["bert-base", "t5-small"] {
+        let document = json(&run(&["predict", model, "--seq-len=8", "--scheme=normal:0", "--head", "--json"]));
+        let loss = &document["loss"];
+        assert_eq!(loss["logit_variance"], 0.0, "{model}");
+        let number = |quantity: &str| loss[quantity].as_f64().expect("a number");
+        assert!((number("cross_entropy") - number("uniform")).abs() < 1e-6, "{model}: {loss}");
+    }
 }
