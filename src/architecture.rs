@@ -4,6 +4,7 @@
 //! others and checks all of them, so that overriding one field moves the defaults that depend on it.
 
 mod checks;
+mod effects;
 mod error;
 mod file;
 mod parts;
@@ -14,6 +15,7 @@ mod words;
 
 use serde::{Deserialize, Serialize};
 
+pub use effects::ModelFile;
 pub use error::ArchitectureError;
 pub use file::Format;
 pub use parts::{Experts, InitTable, Latent, Stem};
@@ -23,8 +25,8 @@ pub use words::{
     QkNorm,
 };
 
-/// A network as it is described. Field names are the keys of MODEL files; the default is a plain
-/// Pre-LN Transformer encoder.
+/// Description of a network. Field names are the keys of MODEL files, and `docs/model-files.md` is made of the comments
+/// at the fields; the default is a plain Pre-LN Transformer encoder.
 ///
 /// ```
 /// use sigprop::architecture::Architecture;
@@ -38,73 +40,73 @@ pub use words::{
 #[serde(default, deny_unknown_fields)]
 #[expect(clippy::struct_excessive_bools, reason = "independent properties, each a key of its own")]
 pub struct Architecture {
-    /// What the network is called; by default its kind.
+    /// Name of the network in outputs; by default its kind.
     pub name: Option<String>,
-    /// The initialisation scheme it brings, as the text of [`crate::schemes::Scheme::parse`].
+    /// Initialisation scheme, as `--scheme` takes it; that flag replaces it. By default `xavier`.
     pub scheme: Option<String>,
-    /// Encoder or MLP.
+    /// Kind of network.
     pub kind: Kind,
-    /// Number of blocks; of an MLP, of linear layers.
+    /// Number of blocks of a Transformer, of layers of an MLP.
     pub n_layers: usize,
-    /// Width of the stream.
+    /// Width of the residual stream, and of every layer of an MLP.
     pub d_model: usize,
-    /// Query heads; by default the largest divisor of the width that leaves heads of 64 or more.
+    /// Number of query heads; by default the largest divisor of `d_model` that leaves heads of 64 features or more.
     pub n_heads: Option<usize>,
-    /// Key and value heads; by default as many as query heads.
+    /// Number of key and value heads (grouped-query attention); by default as many as query heads.
     pub n_kv_heads: Option<usize>,
-    /// Width of the feed-forward network; by default four times the width.
+    /// Width inside the feed-forward network; by default 4 · `d_model`.
     pub d_ff: Option<usize>,
-    /// Tokens of a sequence.
+    /// Number of tokens of a sequence; of an MLP, number of inputs in the batch.
     pub seq_len: usize,
-    /// Number of different token ids.
+    /// Number of token ids.
     pub vocab_size: usize,
-    /// Activation of the feed-forward network.
+    /// Activation of the feed-forward network, or of a layer of an MLP.
     pub activation: Activation,
-    /// Which norm; by default LayerNorm in encoders, none in MLPs.
+    /// Kind of norm; by default `layernorm` in Transformers and `none` in MLPs.
     pub norm: Option<NormChoice>,
-    /// What norms add under the root.
+    /// Number ε that norms add to the variance before they take the root.
     pub norm_eps: f64,
-    /// Factor on the entries that `dyt` and `derf` take in place of norms; by default 0.5.
+    /// Factor α on the entries inside the function of `dyt` and `derf`; by default 0.5.
     pub dyt_alpha: Option<f64>,
-    /// The same at the start of attention; by default `dyt_alpha`.
+    /// Factor α of the norm at the start of attention; by default `dyt_alpha`.
     pub dyt_attention_alpha: Option<f64>,
-    /// Where blocks normalise.
+    /// Places of the norms in a block.
     pub norm_placement: NormPlacement,
-    /// Whether a norm follows the last block; by default in encoders unless norms are
-    /// placed post.
+    /// Norm after the last block; by default there is one in Transformers, unless norms are placed post.
     pub final_norm: Option<bool>,
-    /// How tokens know where they are.
+    /// Representation of positions.
     pub positions: Positions,
-    /// Whether segment embeddings are added.
+    /// Segment embeddings (BERT): a sequence has two segments, split at a random position.
     pub segments: bool,
-    /// Whether the sum of embeddings is normalised.
+    /// Norm of the sum of embeddings.
     pub embedding_norm: bool,
-    /// Whether linear maps and LayerNorms have biases.
+    /// Biases of linear maps; three keys below replace it for parts of a block.
     pub biases: bool,
-    /// Probability of zeroing an entry of the embedding sum or of a branch output, in training.
+    /// Probability that dropout zeroes an entry of the sum of embeddings or of the output of a branch; it acts with
+    /// `--train`.
     pub dropout: f64,
-    /// Probability of zeroing an attention weight, in training.
+    /// Probability that dropout zeroes an attention weight; it acts with `--train`.
     pub attention_dropout: f64,
-    /// Probability of dropping a whole branch, in training.
+    /// Probability that stochastic depth drops a whole branch; it acts with `--train`.
     pub drop_path: f64,
-    /// Whether it is the same in all blocks or grows with depth.
+    /// Change of `drop_path` with depth.
     pub drop_path_schedule: DropPathSchedule,
-    /// Whether tokens see only themselves and those before them.
+    /// Causal mask: a token attends to itself and to earlier tokens only.
     pub causal: bool,
-    /// How many tokens a query sees, itself included, on each side it looks to; one number per block, 0 for
-    /// all. Empty: all, in every block.
+    /// Number of tokens that a query attends to, itself included, one number per block: the last tokens under a causal
+    /// mask, half of them on each side otherwise. 0: all tokens. Empty: all tokens in every block.
     pub windows: Vec<usize>,
-    /// Width of a head of queries and keys, and of values; by default the width over the heads.
+    /// Width of a head of queries, keys and values; by default `d_model` / `n_heads`.
     pub d_head: Option<usize>,
-    /// Factor on q·k; by default 1/√`d_head`.
+    /// Factor on the scores q·k; by default 1/√`d_head`.
     pub attention_scale: Option<f64>,
-    /// Whether block i divides its scores by i + 1.
+    /// Division of the scores of block i by i + 1.
     pub attention_scale_by_layer: bool,
-    /// Scores s become c·tanh(s/c).
+    /// Soft cap c: scores s become c·tanh(s/c).
     pub attention_softcap: Option<f64>,
-    /// Whether queries and keys are normalised, per head or whole.
+    /// Norm of queries and keys.
     pub qk_norm: QkNorm,
-    /// Queries and keys from low-rank latents (multi-head latent attention).
+    /// Multi-head latent attention (DeepSeek): queries and keys come from low-rank latents.
     pub latent: Option<Latent>,
     /// Biases of queries, keys and values; by default `biases`.
     pub qkv_biases: Option<bool>,
@@ -112,83 +114,84 @@ pub struct Architecture {
     pub attention_output_bias: Option<bool>,
     /// Biases of the feed-forward network; by default `biases`.
     pub ffn_biases: Option<bool>,
-    /// Whether attention and feed-forward network work side by side.
+    /// Arrangement of attention and feed-forward network.
     pub parallel: Parallel,
-    /// Value of every gain of a norm.
+    /// Initial gain of every norm.
     pub norm_gain: f64,
-    /// Whether the skip connection starts behind the norm of a Pre-LN block.
+    /// Skip connections that start after the norm of a Pre-LN block.
     pub skip_from_norm: bool,
-    /// Whether block 0 normalises the input of its attention; false: the embedding norm does.
+    /// Norm at the start of the attention of block 0; networks without it often have an `embedding_norm`.
     pub first_norm: bool,
     /// Mixture of experts in place of the feed-forward network.
     pub experts: Option<Experts>,
-    /// Blocks that have a plain feed-forward network although `experts` has a mixture there.
+    /// Indices of blocks that keep a plain feed-forward network where `experts` has a mixture.
     pub dense_blocks: Vec<usize>,
     /// Factor on the token embedding.
     pub embedding_scale: f64,
-    /// Width of the token embedding; by default that of the stream. Another one is projected.
+    /// Width of the token embedding; by default `d_model`. An embedding of another width is projected.
     pub embedding_width: Option<usize>,
-    /// Where an embedding of another width is projected.
+    /// Place of the projection of an embedding of another width.
     pub embedding_projection: EmbeddingProjection,
-    /// Rows of a table of token types of which every token gets row 0; 0: no such table.
+    /// Number of rows of a table of token types, of which every token gets row 0; 0 leaves the table out.
     pub token_types: usize,
-    /// Features of a head that rotary positions rotate; by default all.
+    /// Number of features of a head that rotary positions rotate; by default all.
     pub rotary_dim: Option<usize>,
     /// Base of the frequencies of rotary positions.
     pub rotary_base: f64,
-    /// Base in blocks with a window; by default the same.
+    /// Base in blocks with a window; by default the one of all blocks.
     pub rotary_window_base: Option<f64>,
     /// Angles per position, in place of the powers of `rotary_base`.
     pub rotary_frequencies: Option<Vec<f64>>,
-    /// The same in blocks with a window, in place of the powers of `rotary_window_base`.
+    /// Angles per position in blocks with a window, in place of the powers of `rotary_window_base`.
     pub rotary_window_frequencies: Option<Vec<f64>>,
     /// Factor on the rotated features of queries and of keys (YaRN's attention factor).
     pub rotary_scale: f64,
-    /// The same in blocks with a window; by default `rotary_scale`.
+    /// Factor on the rotated features in blocks with a window; by default `rotary_scale`.
     pub rotary_window_scale: Option<f64>,
-    /// Which blocks rotate queries and keys; empty: all.
+    /// Rotation of queries and keys, one answer per block; empty: every block rotates.
     pub rotated: Vec<bool>,
     /// Factor on the slopes of ALiBi.
     pub alibi_scale: f64,
-    /// Buckets of relative positions.
+    /// Number of buckets of relative positions.
     pub relative_buckets: usize,
     /// Distance from which on relative positions share a bucket.
     pub relative_max_distance: usize,
-    /// Whether block 0's table of relative positions serves all blocks.
+    /// One table of relative positions, the one of block 0, for all blocks.
     pub relative_shared: bool,
-    /// What stands where ids are embedded: patches of an image, or frames of audio.
+    /// Patches of an image or frames of audio in place of token ids.
     pub stem: Option<Stem>,
-    /// Probability of zeroing an entry of the embedding sum, in training; by default `dropout`.
+    /// Probability that dropout zeroes an entry of the sum of embeddings; by default `dropout`. It acts with
+    /// `--train`.
     pub embedding_dropout: Option<f64>,
-    /// Probability of zeroing an entry behind the activation, in training.
+    /// Probability that dropout zeroes an entry after the activation of the feed-forward network; it acts with
+    /// `--train`.
     pub activation_dropout: f64,
-    /// Probability of zeroing an entry behind the final norm, in training.
+    /// Probability that dropout zeroes an entry after the final norm; it acts with `--train`.
     pub final_dropout: f64,
-    /// A decoder that reads the output of this encoder through cross-attention; its own fields are those
-    /// of an architecture.
+    /// Decoder that reads the output of this encoder through cross-attention. Its keys are the keys of this page.
     pub decoder: Option<Box<Architecture>>,
-    /// Whether the decoder embeds with the encoder's table.
+    /// One table of token embeddings for encoder and decoder.
     pub shared_embedding: bool,
-    /// The distribution of every tensor, for the scheme `hf`.
+    /// Distribution of every tensor as a library initialises it; it acts with the scheme `hf` alone.
     pub init: Option<InitTable>,
-    /// Whether an MLP has residual connections; encoders always have.
+    /// Residual connections in an MLP, where the default is false; a Transformer always has them.
     pub residual: Option<bool>,
-    /// Factor on the skip connection; by default the scheme's.
+    /// Factor λ on the skip connection; by default the scheme's.
     pub skip_scale: Option<f64>,
-    /// Factor on the output of a branch; by default the scheme's.
+    /// Factor β on the output of a branch; by default the scheme's.
     pub branch_scale: Option<f64>,
-    /// Whether this factor is a parameter per feature that starts there (LayerScale).
+    /// Learned factors, one per feature, that start at `branch_scale` (LayerScale).
     pub layer_scale: bool,
-    /// What follows the last block.
+    /// Output head after the last block.
     pub head: Head,
-    /// Activation of a linear map with a norm behind it between the last block and a head over the vocabulary, as
-    /// masked language models have; by default the head reads the last block.
+    /// Activation in the head of a masked language model, between a linear map and a norm; by default the head is one
+    /// linear map.
     pub head_activation: Option<Activation>,
-    /// Whether the head has a bias.
+    /// Bias of the head.
     pub head_bias: bool,
     /// Factor on the logits.
     pub logit_scale: f64,
-    /// Logits u become c·tanh(u/c).
+    /// Soft cap c: logits u become c·tanh(u/c).
     pub logit_softcap: Option<f64>,
 }
 

@@ -25,6 +25,14 @@ pub enum ArchitectureError {
         /// What is wrong there.
         message: String,
     },
+    /// A key of a file that changes nothing in the network that the file describes.
+    #[error("`{key}` has no effect without {needs}; docs/model-files.md lists all keys")]
+    NoEffect {
+        /// Name of the key.
+        key: String,
+        /// Values of other keys with which it acts.
+        needs: &'static str,
+    },
     /// A configuration of another library.
     #[error("expected an architecture, got a Hugging Face config (it has a model_type), which must be JSON")]
     HuggingFace,

@@ -1,6 +1,6 @@
 //! MODEL files: architectures as TOML or JSON.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use serde::Deserialize;
 use serde::de::{self, DeserializeOwned, Deserializer, IgnoredAny, MapAccess, Visitor};
@@ -27,6 +27,14 @@ impl Architecture {
         read.parse::<KnownKeys>()?;
         read.parse()
     }
+}
+
+/// Keys that a file sets, those of a decoder as `decoder.KEY`.
+pub(super) fn keys(text: &str, format: Format) -> Result<BTreeSet<String>, ArchitectureError> {
+    let written = Reader { text, format }.parse::<HashMap<String, serde_json::Value>>()?;
+    let decoder = written.get("decoder").and_then(serde_json::Value::as_object).into_iter().flatten();
+    let below: Vec<String> = decoder.map(|(key, _)| format!("decoder.{key}")).collect();
+    Ok(written.into_keys().chain(below).collect())
 }
 
 struct Reader<'a> {
@@ -91,8 +99,8 @@ impl<'de> Deserialize<'de> for Key {
             return Ok(Self);
         }
         let hint = match nearest(&key, fields.iter().map(String::as_str)) {
-            Some(field) => format!("did you mean `{field}`?"),
-            None => format!("expected one of {}", fields.join(", ")),
+            Some(field) => format!("did you mean `{field}`? docs/model-files.md lists all keys"),
+            None => format!("expected one of {} (docs/model-files.md)", fields.join(", ")),
         };
         Err(de::Error::custom(format!("unknown key `{key}`; {hint}")))
     }
@@ -144,9 +152,12 @@ mod tests {
     #[test]
     fn an_unknown_key_has_its_place_and_the_nearest_name() {
         let got = message(toml("d_model = 64\nn_layer = 3\n"));
-        assert_eq!(got, "line 2, column 1: unknown key `n_layer`; did you mean `n_layers`?");
+        assert_eq!(
+            got,
+            "line 2, column 1: unknown key `n_layer`; did you mean `n_layers`? docs/model-files.md lists all keys"
+        );
         let got = message(json("{\n  \"d_model\": 64,\n  \"dropuot\": 0.1\n}"));
-        assert_eq!(got, "line 3, column 11: unknown key `dropuot`; did you mean `dropout`?");
+        assert!(got.starts_with("line 3, column 11: unknown key `dropuot`; did you mean `dropout`?"), "{got}");
         let got = message(toml("zzz = 1"));
         assert!(got.starts_with("line 1, column 1: unknown key `zzz`; expected one of "), "{got}");
         assert!(got.contains("d_ff, d_head, d_model, "), "{got}");

@@ -3,76 +3,75 @@
 use serde::{Deserialize, Serialize};
 use sigprop_stack::{Init, Weighting};
 
-/// Multi-head latent attention: queries, keys and values come from normalised low-rank latents; a head
-/// of queries and keys is a part without position (`d_nope`) beside a rotated one (`d_rope`), whose key is
-/// common to all heads.
+/// Multi-head latent attention: queries, keys and values come from normalised low-rank latents. A head of queries and
+/// keys has a part without position (`d_nope`) and a rotated part (`d_rope`), whose key is common to all heads.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Latent {
-    /// Width of the latent of the queries; none: they come straight from the input.
+    /// Width of the latent of the queries; by default queries come straight from the input.
     pub query_rank: Option<usize>,
     /// Width of the latent of keys and values.
     pub kv_rank: usize,
-    /// Features of a head without position.
+    /// Number of features of a head without position.
     pub d_nope: usize,
-    /// Rotated features of a head.
+    /// Number of rotated features of a head.
     pub d_rope: usize,
     /// Width of a head of values.
     pub d_value: usize,
 }
 
-/// Mixture of experts.
+/// Mixture of experts in place of the feed-forward network.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Experts {
-    /// How many experts there are.
+    /// Number of experts.
     pub n_experts: usize,
-    /// How many a token goes to.
+    /// Number of experts that a token goes to.
     pub top_k: usize,
     /// Width of an expert.
     pub d_ff: usize,
-    /// Width of the experts that every token goes to, all together; 0: none.
+    /// Width of the experts that every token goes to, all together; 0 leaves them out.
     pub shared_d_ff: usize,
-    /// Whether the output of the shared experts is multiplied by a sigmoid of a score of the token.
+    /// Gate of the shared experts: a sigmoid of a score of the token multiplies their output.
     pub shared_gate: bool,
-    /// From router scores to weights.
+    /// Map from router scores to weights of experts.
     pub weighting: Weighting,
-    /// Whether the weights of the chosen experts are divided by their sum.
+    /// Division of the weights of the chosen experts by their sum.
     pub normalised: bool,
-    /// Factor on the sum of the chosen experts.
+    /// Factor on the weighted sum of the chosen experts.
     pub scale: f64,
-    /// Blocks at the beginning that have a plain feed-forward network.
+    /// Number of blocks at the beginning that have a plain feed-forward network.
     pub first_dense: usize,
-    /// Of the others, the last of every so many blocks is a mixture; 1: all.
+    /// Distance between mixtures in the other blocks: the last of every so many blocks is a mixture; 1: all are.
     pub every: usize,
 }
 
-/// What stands where ids are embedded. Its input is independent N(0, 1).
+/// Entrance of a network that reads no token ids. Its input is independent N(0, 1).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
 pub enum Stem {
-    /// `seq_len` counts the class token, if there is one: a linear map of every patch.
+    /// Linear map of every patch of an image; `seq_len` counts patches and learned tokens.
     Patches {
-        /// Numbers of a patch: channels · side².
+        /// Count of the numbers in a patch: channels · side².
         patch_width: usize,
-        /// Whether a learned token is put before the patches.
+        /// Learned token before the patches (ViT).
         class_token: bool,
-        /// Whether another one follows it (DeiT).
+        /// Second learned token, after the class token (DeiT).
         #[serde(default)]
         distillation_token: bool,
-        /// Whether the projection has a bias.
+        /// Bias of the projection of patches.
         bias: bool,
-        /// Whether the sum of patches and positions is normalised.
+        /// Norm of the sum of patches and positions.
         norm: bool,
     },
-    /// Two convolutions of width 3 over 2 · `seq_len` frames, the second of stride 2, each with GELU.
+    /// Two convolutions of width 3 over 2 · `seq_len` frames, the second of stride 2, each followed by GELU (Whisper).
     Audio {
-        /// Numbers of a frame.
+        /// Count of the numbers in a frame.
         n_mels: usize,
     },
 }
 
-/// The distribution of every tensor of a network, biases being zero but for those of feed-forward networks.
+/// Distribution of every tensor of a network. Biases are zero, except those of feed-forward networks.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct InitTable {

@@ -50,9 +50,9 @@ macro_rules! words {
 }
 
 words! {
-    /// What kind of network it is.
+    /// Kind of network.
     Kind ("kind") {
-        /// A Transformer encoder.
+        /// A Transformer.
         Encoder = "encoder",
         /// A plain multi-layer perceptron.
         Mlp = "mlp",
@@ -60,13 +60,13 @@ words! {
 }
 
 words! {
-    /// The activation of the feed-forward network, gated or not.
+    /// Activation of the feed-forward network, gated or not.
     Activation ("activation") {
         /// φ(x) = x.
         Identity = "identity",
         /// max(x, 0).
         Relu = "relu",
-        /// Slope 0.01 below zero.
+        /// x above zero, 0.01 x below.
         LeakyRelu = "leaky_relu",
         /// max(x, 0)².
         Relu2 = "relu2",
@@ -92,11 +92,11 @@ words! {
         Erf = "erf",
         /// ln(1 + e^x).
         Softplus = "softplus",
-        /// e^x − 1 below zero.
+        /// x above zero, e^x − 1 below.
         Elu = "elu",
-        /// The self-normalising ELU.
+        /// The ELU with the factors of self-normalising networks.
         Selu = "selu",
-        /// xIELU as it starts: 0.8 x² + x/2 above zero, 0.8 (e^x − 1 − x) + x/2 below.
+        /// xIELU with its initial parameters: 0.8 x² + x/2 above zero, 0.8 (e^x − 1 − x) + x/2 below.
         Xielu = "xielu",
         /// A SiLU gate times a linear branch.
         Swiglu = "swiglu",
@@ -112,113 +112,113 @@ words! {
 }
 
 words! {
-    /// Which norm there is.
+    /// Kind of norm.
     NormChoice ("norm") {
-        /// Over mean and variance.
+        /// Subtracts the mean over features and divides by their standard deviation.
         Layernorm = "layernorm",
-        /// Over the mean square.
+        /// Divides by the root of the mean square over features.
         Rmsnorm = "rmsnorm",
-        /// Of every feature over mean and variance of the batch, in MLPs.
+        /// Normalises every feature over the batch; in MLPs only.
         Batchnorm = "batchnorm",
-        /// A tanh of every entry in place of a norm (DyT).
+        /// tanh(α x) of every entry in place of a norm (DyT).
         Dyt = "dyt",
-        /// An erf of every entry in place of a norm (Derf).
+        /// erf(α x) of every entry in place of a norm (Derf).
         Derf = "derf",
-        /// No norm at all.
+        /// No norm.
         None = "none",
     }
 }
 
 words! {
-    /// Where a block normalises.
+    /// Places of the norms in a block.
     NormPlacement ("norm_placement") {
-        /// At the start of every branch.
+        /// Norm at the start of every branch (Pre-LN).
         Pre = "pre",
-        /// After every residual sum.
+        /// Norm after every residual sum (Post-LN).
         Post = "post",
-        /// At both ends of every branch.
+        /// Norms at both ends of every branch.
         Sandwich = "sandwich",
-        /// At the end of every branch.
+        /// Norm at the end of every branch (OLMo 2).
         Reordered = "reordered",
-        /// At the start of every branch and before its last linear map.
+        /// Norms at the start of every branch and before its last linear map (Sub-LN).
         Sub = "sub",
     }
 }
 
 words! {
-    /// How tokens know where they are.
+    /// Representation of positions.
     Positions ("positions") {
-        /// They do not.
+        /// No positions.
         None = "none",
-        /// A learned vector per position is added.
+        /// A learned vector per position is added to the embedding.
         Learned = "learned",
-        /// Fixed sinusoids are added.
+        /// Fixed sinusoids are added to the embedding.
         Sinusoidal = "sinusoidal",
-        /// Queries and keys are rotated.
+        /// Queries and keys are rotated by an angle that grows with the position (RoPE).
         Rotary = "rotary",
-        /// Scores fall with distance.
+        /// Scores fall linearly with distance (ALiBi).
         Alibi = "alibi",
-        /// Scores get a learned number per distance (T5).
+        /// A learned number per distance is added to the scores (T5).
         Relative = "relative",
-        /// Both: a learned vector per position is added, and scores get a learned number per distance (MPNet).
+        /// A learned vector per position is added to the embedding, and a learned number per distance to the scores (MPNet).
         LearnedRelative = "learned_relative",
     }
 }
 
 words! {
-    /// Where an embedding of another width than the stream's is projected.
+    /// Place of the projection of an embedding of another width.
     EmbeddingProjection ("embedding_projection") {
-        /// Before anything is added to it; the stream is projected back at its end (OPT).
+        /// Token embeddings are projected before positions are added; the stream is projected back at its end (OPT).
         Token = "token",
-        /// Behind the norm of the sum of embeddings (ELECTRA).
+        /// The sum of embeddings is projected, after its norm (ELECTRA).
         Sum = "sum",
     }
 }
 
 words! {
-    /// How the probability of dropping a branch changes with depth.
+    /// Change of the probability of dropping a branch with depth.
     DropPathSchedule ("drop_path_schedule") {
-        /// It does not.
+        /// Every block has the same probability.
         Constant = "constant",
-        /// It grows in equal steps from block to block, to its full value in the last (Huang et al. 2016, eq. 4).
+        /// The probability grows in equal steps to its full value in the last block (Huang et al. 2016, eq. 4).
         Linear = "linear",
     }
 }
 
 words! {
-    /// Whether queries and keys are normalised.
+    /// Norm of queries and keys.
     QkNorm ("qk_norm") {
-        /// They are not.
+        /// No norm.
         None = "none",
-        /// Every head by itself.
+        /// Every head has a norm of its own.
         Head = "head",
-        /// All heads together.
+        /// One norm covers all heads.
         Projection = "projection",
     }
 }
 
 words! {
-    /// Whether attention and feed-forward network work side by side.
+    /// Arrangement of attention and feed-forward network.
     Parallel ("parallel") {
-        /// One after the other.
+        /// The feed-forward network follows attention.
         None = "none",
-        /// Side by side behind one norm.
+        /// Both read the output of one norm, and both are added to the stream (GPT-J).
         SharedNorm = "shared_norm",
-        /// Side by side, each behind a norm of its own.
+        /// Both read the stream through a norm of their own, and both are added to it (GPT-NeoX).
         OwnNorms = "own_norms",
     }
 }
 
 words! {
-    /// What follows the last block.
+    /// Output head after the last block.
     Head ("head") {
-        /// Nothing.
+        /// No head.
         None = "none",
         /// A projection to the vocabulary that shares the token embedding.
         Tied = "tied",
         /// A projection to the vocabulary with weights of its own.
         Untied = "untied",
-        /// A linear map with bias of the first token, BERT's pooler.
+        /// A linear map of the first token, with a bias (the pooler of BERT); it counts as parameters and is not predicted.
         Pooler = "pooler",
     }
 }

@@ -20,7 +20,7 @@ use super::{
 #[derive(Args, Debug)]
 pub(crate) struct DescriptionArguments {
     /// A Hugging Face config.json (`-` reads it from standard input), a preset (see `sigprop models`), a TOML or
-    /// JSON architecture file, JSON itself ('{"n_layers": 24}'), or `mlp`; without it the flags describe a plain encoder.
+    /// JSON model file (docs/model-files.md lists its keys), JSON itself ('{"n_layers": 24}'), or `mlp`; without it the flags describe a plain encoder.
     #[arg(value_name = "MODEL")]
     model: Option<String>,
 
@@ -162,8 +162,9 @@ impl DescriptionArguments {
     pub(crate) fn setting(&self, scheme: Option<&str>) -> anyhow::Result<Described> {
         let described = self.config.described(self.model.as_deref(), scheme, self.shape.seq_len())?;
         let (caveats, names) = (described.caveats(), described.names());
-        let mut architecture = described.architecture;
+        let mut architecture = described.architecture.clone();
         self.shape.override_fields(&mut architecture)?;
+        described.check_effects(&architecture, scheme)?;
         let input = self.input.input(&architecture)?;
         let run = Run {
             train: self.shape.train,

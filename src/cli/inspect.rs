@@ -188,6 +188,7 @@ impl Arguments {
 
     fn expected(&self, model: &str) -> anyhow::Result<Expected> {
         let described = self.source.described(Some(model), self.scheme.text(), None)?;
+        described.check_effects(&described.architecture, self.scheme.text())?;
         let (names, mut caveats) = (described.names(), described.caveats());
         let architecture = described.architecture;
         let scheme = self.scheme.scheme(architecture.scheme.as_deref())?;

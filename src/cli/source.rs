@@ -8,7 +8,7 @@ use std::{
 
 use crate::{
     Caveat, Condition,
-    architecture::{Architecture, Format},
+    architecture::{Architecture, Format, ModelFile},
     huggingface::{self, Imported, Names, Options, Tower, Version, import},
     presets::Preset,
 };
@@ -49,11 +49,13 @@ pub(crate) struct Described {
     pub(crate) architecture: Architecture,
     /// How it was read, if it is a config.
     imported: Option<Imported>,
+    /// File that it was read from, if it is a MODEL file, and the name of the file.
+    file: Option<(String, ModelFile)>,
 }
 
 impl From<Architecture> for Described {
     fn from(architecture: Architecture) -> Self {
-        Self { architecture, imported: None }
+        Self { architecture, imported: None, file: None }
     }
 }
 
@@ -61,6 +63,14 @@ impl Described {
     /// What a checkpoint of it calls its parameters.
     pub(crate) fn names(&self) -> Names {
         self.imported.as_ref().map_or_else(|| Names::own(&self.architecture), |imported| imported.names.clone())
+    }
+
+    /// Refuses a key of its MODEL file that changes nothing in `used`, the network after flags have replaced fields,
+    /// under the scheme of a flag if there is one.
+    pub(crate) fn check_effects(&self, used: &Architecture, scheme: Option<&str>) -> anyhow::Result<()> {
+        let Some((name, file)) = &self.file else { return Ok(()) };
+        let scheme = scheme.map(str::to_owned).or_else(|| used.scheme.clone());
+        file.check_effects(&Architecture { scheme, ..used.clone() }).with_context(|| name.clone())
     }
 
     /// Keys of a config that were not understood.
@@ -171,10 +181,10 @@ fn described(path: &Path, bytes: Vec<u8>, format: Format, options: Options) -> a
     let named = || path.display().to_string();
     if format == Format::Json && (options.family.is_some() || huggingface::is_config(&text).with_context(named)?) {
         let imported = import(&text, &options).with_context(named)?;
-        return Ok(Described { architecture: imported.architecture.clone(), imported: Some(imported) });
+        return Ok(Described { architecture: imported.architecture.clone(), imported: Some(imported), file: None });
     }
-    let architecture = Architecture::from_file_text(&text, format).with_context(named)?;
-    Ok(architecture.into())
+    let file = ModelFile::read(&text, format).with_context(named)?;
+    Ok(Described { architecture: file.architecture.clone(), imported: None, file: Some((named(), file)) })
 }
 
 fn write_fields(imported: &Imported, out: &mut dyn Write) -> io::Result<()> {

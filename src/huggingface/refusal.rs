@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 /// What to do with a config of a structure that is not computed.
-const ADVICE: &str = "describe the nearest network in a TOML file, as in the README";
+const ADVICE: &str = "describe the nearest network in a model file (docs/model-files.md lists all keys)";
 
 const STATE_SPACE: &str =
     "state-space, recurrent and linear-attention layers, which have no softmax over keys, are not computed";

@@ -106,8 +106,8 @@ def predict(
 
     Args:
         model: A Hugging Face config.json (`-` reads it from standard input), a preset (see `sigprop
-            models`), a TOML or JSON architecture file, JSON itself ('{"n_layers": 24}'), or `mlp`;
-            without it the flags describe a plain encoder
+            models`), a TOML or JSON model file (docs/model-files.md lists its keys), JSON itself
+            ('{"n_layers": 24}'), or `mlp`; without it the flags describe a plain encoder
         tower: Which half of a model of texts and images
         as_: Read the config as one of this family, whatever its `model_type`: names, initialisation
             and the layout of blocks are those of the family
@@ -270,8 +270,8 @@ def validate(
 
     Args:
         model: A Hugging Face config.json (`-` reads it from standard input), a preset (see `sigprop
-            models`), a TOML or JSON architecture file, JSON itself ('{"n_layers": 24}'), or `mlp`;
-            without it the flags describe a plain encoder
+            models`), a TOML or JSON model file (docs/model-files.md lists its keys), JSON itself
+            ('{"n_layers": 24}'), or `mlp`; without it the flags describe a plain encoder
         tower: Which half of a model of texts and images
         as_: Read the config as one of this family, whatever its `model_type`: names, initialisation
             and the layout of blocks are those of the family
@@ -432,8 +432,8 @@ def measure(
 
     Args:
         model: A Hugging Face config.json (`-` reads it from standard input), a preset (see `sigprop
-            models`), a TOML or JSON architecture file, JSON itself ('{"n_layers": 24}'), or `mlp`;
-            without it the flags describe a plain encoder
+            models`), a TOML or JSON model file (docs/model-files.md lists its keys), JSON itself
+            ('{"n_layers": 24}'), or `mlp`; without it the flags describe a plain encoder
         tower: Which half of a model of texts and images
         as_: Read the config as one of this family, whatever its `model_type`: names, initialisation
             and the layout of blocks are those of the family
@@ -593,8 +593,8 @@ def compare(
 
     Args:
         model: A Hugging Face config.json (`-` reads it from standard input), a preset (see `sigprop
-            models`), a TOML or JSON architecture file, JSON itself ('{"n_layers": 24}'), or `mlp`;
-            without it the flags describe a plain encoder
+            models`), a TOML or JSON model file (docs/model-files.md lists its keys), JSON itself
+            ('{"n_layers": 24}'), or `mlp`; without it the flags describe a plain encoder
         tower: Which half of a model of texts and images
         as_: Read the config as one of this family, whatever its `model_type`: names, initialisation
             and the layout of blocks are those of the family
@@ -736,8 +736,8 @@ def recommend(
 
     Args:
         model: A Hugging Face config.json (`-` reads it from standard input), a preset (see `sigprop
-            models`), a TOML or JSON architecture file, JSON itself ('{"n_layers": 24}'), or `mlp`;
-            without it the flags describe a plain encoder
+            models`), a TOML or JSON model file (docs/model-files.md lists its keys), JSON itself
+            ('{"n_layers": 24}'), or `mlp`; without it the flags describe a plain encoder
         tower: Which half of a model of texts and images
         as_: Read the config as one of this family, whatever its `model_type`: names, initialisation
             and the layout of blocks are those of the family
@@ -893,8 +893,8 @@ def phase(
 
     Args:
         model: A Hugging Face config.json (`-` reads it from standard input), a preset (see `sigprop
-            models`), a TOML or JSON architecture file, JSON itself ('{"n_layers": 24}'), or `mlp`;
-            without it the flags describe a plain encoder
+            models`), a TOML or JSON model file (docs/model-files.md lists its keys), JSON itself
+            ('{"n_layers": 24}'), or `mlp`; without it the flags describe a plain encoder
         tower: Which half of a model of texts and images
         as_: Read the config as one of this family, whatever its `model_type`: names, initialisation
             and the layout of blocks are those of the family

@@ -8,6 +8,7 @@ mod excerpts;
 #[cfg(unix)]
 mod fence;
 mod links;
+mod model_files;
 #[cfg(unix)]
 mod output;
 
