@@ -69,15 +69,15 @@ pub enum ImportError {
 
 /// What to do with a config of none of the known families, of which some may have its keys.
 fn advice(similar: &[&str]) -> String {
-    const TOML: &str = "describe the network in a TOML file, as in the README";
+    const FILE: &str = "describe the network in a TOML file (docs/model-files.md lists all keys)";
     match similar {
         [] => {
             let known: Vec<&str> = super::known().collect();
-            format!("no known family has its keys: {TOML}; known are {}", known.join(", "))
+            format!("no known family reads all its keys: {FILE}; known are {}", known.join(", "))
         }
         [nearest, others @ ..] => {
             let others = if others.is_empty() { String::new() } else { format!(" (and of {})", others.join(", ")) };
-            format!("its keys are those of {nearest}{others}: if its blocks are, too, use --as {nearest}, else {TOML}")
+            format!("its keys are those of {nearest}{others}: if its blocks are, too, use --as {nearest}, else {FILE}")
         }
     }
 }

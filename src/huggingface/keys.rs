@@ -49,12 +49,15 @@ impl<'a> Keys<'a> {
         (self.fields.into_inner(), warnings)
     }
 
-    /// How many keys of the config were asked for, and how many of the others may matter.
-    pub(super) fn coverage(&self) -> (usize, usize) {
+    /// Number of keys of the config that were read and are not null.
+    pub(super) fn count_read(&self) -> usize {
         let used = self.used.borrow();
-        let given = || self.config.iter().filter(|(_, value)| !value.is_null());
-        let read = given().filter(|(key, _)| used.contains(*key)).count();
-        (read, given().filter(|(key, value)| smells(key, value) && !used.contains(*key)).count())
+        self.config.iter().filter(|(key, value)| !value.is_null() && used.contains(*key)).count()
+    }
+
+    /// Keys of the config that nobody asked for, with their values.
+    pub(super) fn unread(&self) -> impl Iterator<Item = (&'a String, &'a Value)> {
+        self.config.iter().filter(|(key, _)| !self.used.borrow().contains(*key))
     }
 
     pub(super) fn warn(&self, warning: String) {

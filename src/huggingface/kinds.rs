@@ -18,7 +18,7 @@ const KINDS: &[Kind] = &[
         keys: &["_diffusers_version", "_class_name"],
         name: "a diffusers file",
         hint: "denoising networks are not computed; pass the config.json of a text encoder (text_encoder/config.json), or \
-               describe a network in a model file (docs/model-files.md lists all keys)",
+               describe a network in a TOML file (docs/model-files.md lists all keys)",
     },
     Kind {
         keys: &["peft_type", "lora_alpha", "base_model_name_or_path"],
@@ -57,7 +57,7 @@ const KINDS: &[Kind] = &[
     Kind {
         keys: &["pretrained_cfg"],
         name: "a timm config",
-        hint: "pass the config.json of the same model in transformers, or describe it in a model file (docs/model-files.md \
+        hint: "pass the config.json of the same model in transformers, or describe it in a TOML file (docs/model-files.md \
                lists all keys)",
     },
 ];

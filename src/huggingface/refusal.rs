@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 /// What to do with a config of a structure that is not computed.
-const ADVICE: &str = "describe the nearest network in a model file (docs/model-files.md lists all keys)";
+const ADVICE: &str = "describe the nearest network in a TOML file (docs/model-files.md lists all keys)";
 
 const STATE_SPACE: &str =
     "state-space, recurrent and linear-attention layers, which have no softmax over keys, are not computed";
@@ -74,6 +74,11 @@ const STRUCTURES: &[Structure] = &[
             "mra",
             "yoso",
         ],
+    },
+    Structure {
+        reason: "ternary weights, which the forward pass rounds and rescales, and norms before the last map of a branch \
+                 are not computed together",
+        model_types: &["bitnet"],
     },
     Structure {
         reason: "differential attention, the difference of two softmaxes, is not computed",

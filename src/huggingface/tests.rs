@@ -40,7 +40,7 @@ fn unknown_keys_that_smell_are_told() {
 fn errors_name_the_key_or_the_kind() {
     let message = |text: &str| import(text, &Options::default()).unwrap_err().to_string();
     assert!(message("[]").starts_with("not a config"));
-    assert!(message("{}").starts_with("the config has no model_type; no known family has its keys: describe"));
+    assert!(message("{}").starts_with("the config has no model_type; no known family reads all its keys: describe"));
     assert!(message(r#"{"model_type": "mamba2"}"#).contains("state-space"));
     assert!(message(r#"{"model_type": "granitemoehybrid"}"#).contains("state-space"));
     assert!(message(r#"{"model_type": "llama4_text"}"#).contains("its experts read tokens"));
@@ -373,6 +373,7 @@ fn structures_that_are_not_computed_are_named() {
         ("qwen3_5_moe_text", "state-space"),
         ("gpt_oss", "sinks"),
         ("albert", "share"),
+        ("bitnet", "ternary"),
         ("longformer", "global tokens"),
         ("gemma3n_text", "per layer"),
         ("wav2vec2-conformer", "waveforms"),
