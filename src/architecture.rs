@@ -13,12 +13,14 @@ mod resolved;
 mod tests;
 mod words;
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 pub use effects::ModelFile;
 pub use error::ArchitectureError;
 pub use file::Format;
-pub use parts::{Experts, InitTable, Latent, Stem};
+pub use parts::{Experts, InitTable, Latent, Stem, TensorInit};
 pub use resolved::Resolved;
 pub use words::{
     Activation, DropPathSchedule, EmbeddingProjection, Head, Kind, NormChoice, NormPlacement, Parallel, Positions,
@@ -172,8 +174,11 @@ pub struct Architecture {
     pub decoder: Option<Box<Architecture>>,
     /// One table of token embeddings for encoder and decoder.
     pub shared_embedding: bool,
+    /// Distributions of single tensors, which replace those of the scheme. Names are those of `predict --weights` or of
+    /// `--dump-stack`, `.weight` may be left out, and `*` stands for one part between dots; the entry with fewest `*` counts.
+    pub init: BTreeMap<String, TensorInit>,
     /// Distribution of every tensor as a library initialises it; it acts with the scheme `hf` alone.
-    pub init: Option<InitTable>,
+    pub hf_init: Option<InitTable>,
     /// Residual connections in an MLP, where the default is false; a Transformer always has them.
     pub residual: Option<bool>,
     /// Factor λ on the skip connection; by default the scheme's.
@@ -262,7 +267,8 @@ impl Default for Architecture {
             final_dropout: 0.0,
             decoder: None,
             shared_embedding: false,
-            init: None,
+            init: BTreeMap::new(),
+            hf_init: None,
             residual: None,
             skip_scale: None,
             branch_scale: None,

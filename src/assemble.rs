@@ -19,8 +19,11 @@ mod head;
 mod input;
 mod learning_rates;
 mod side;
+mod single;
 #[cfg(test)]
 mod tests;
+
+use std::collections::BTreeSet;
 
 use sigprop_stack::{GradientSeed, Stack, StackError};
 
@@ -99,6 +102,14 @@ pub enum AssembleError {
     /// What was written cannot be walked.
     #[error(transparent)]
     Stack(#[from] StackError),
+    /// An entry of `init` that names no tensor.
+    #[error("init: no tensor is called {entry:?}; nearest: {hint} (docs/model-files.md)")]
+    NoTensor {
+        /// Name in the file.
+        entry: String,
+        /// The nearest name, or all names.
+        hint: String,
+    },
     /// A number of the input or of the run that is out of range.
     #[error("{field} must be {expected}, got {got}")]
     Input {
@@ -171,7 +182,10 @@ pub(crate) fn assemble_in(
         Caveat::of(site, encoder.n_layers, Condition::Scheme(why))
     });
     let mut stack = Stack::new(encoder.name.clone(), streams, gradient);
-    write_head(&mut stack, scheme, &encoder, last(&encoder).head)?;
+    let idle = write_head(&mut stack, scheme, &encoder, last(&encoder).head)?;
+    if let Some(entry) = idle.first() {
+        return Err(single::unmatched(&mut stack, entry));
+    }
     Ok(Assembled { stack, caveats: caveat.into_iter().collect() })
 }
 
@@ -183,17 +197,24 @@ pub fn set_head(
     scheme: &Scheme,
     kind: Head,
 ) -> Result<(), AssembleError> {
-    write_head(stack, scheme, &architecture.resolved()?, kind)
+    write_head(stack, scheme, &architecture.resolved()?, kind)?;
+    Ok(())
 }
 
-fn write_head(stack: &mut Stack, scheme: &Scheme, encoder: &Resolved, kind: Head) -> Result<(), AssembleError> {
+/// Puts a head behind the stack and replaces distributions of single tensors; entries that match none are returned.
+fn write_head<'a>(
+    stack: &mut Stack,
+    scheme: &Scheme,
+    encoder: &'a Resolved,
+    kind: Head,
+) -> Result<BTreeSet<&'a str>, AssembleError> {
     let is_last = stack.gradient.stream + 1 == stack.streams.len();
     let prefix = if encoder.decoder.is_some() { "decoder." } else { "" };
     let theory = Theory::default();
     let side = Side { architecture: last(encoder), recipe: scheme.recipe(), prefix, token: None, theory };
     stack.head = side.head(stack, kind).filter(|_| is_last);
     stack.learning_rates = learning_rates(stack, scheme, encoder)?;
-    Ok(())
+    Ok(single::replace(stack, &encoder.init))
 }
 
 /// The side whose end is that of the network.

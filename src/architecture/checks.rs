@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 
 use super::{
     Activation, Architecture, ArchitectureError, DropPathSchedule, Head, Kind, NormChoice, NormPlacement, Parallel,
-    Positions, QkNorm, Stem,
+    Positions, QkNorm, Stem, TensorInit,
 };
 
 /// Largest size of anything but depth: products of three still fit in 64 bits with room to spare,
@@ -27,6 +27,7 @@ impl Architecture {
         self.check_positions()?;
         self.check_experts()?;
         self.check_stem()?;
+        self.check_init()?;
         self.check_decoder()
     }
 
@@ -266,6 +267,24 @@ impl Architecture {
         }
     }
 
+    /// Distributions of single tensors.
+    fn check_init(&self) -> Result<(), ArchitectureError> {
+        for (name, TensorInit { std, cutoff, uniform }) in &self.init {
+            let numbers = [*std, *uniform].into_iter().flatten();
+            let fits = std.is_some() != uniform.is_some()
+                && (cutoff.is_none() || std.is_some())
+                && numbers.chain(*cutoff).all(|number| number.is_finite() && number >= 0.0)
+                && cutoff.is_none_or(|cutoff| cutoff > 0.0);
+            if !fits {
+                let got = serde_json::to_string(&self.init[name]).expect("numbers are plain data");
+                let expected =
+                    "{std = x}, {std = x, cutoff = c} or {uniform = bound} with numbers that are finite, not negative";
+                return Err(value("init", expected, format!("{name} = {got}"), "docs/model-files.md has examples"));
+            }
+        }
+        Ok(())
+    }
+
     fn check_decoder(&self) -> Result<(), ArchitectureError> {
         let Some(decoder) = &self.decoder else {
             return first([("shared_embedding", self.shared_embedding, "false without a decoder", "true")]);
@@ -277,6 +296,12 @@ impl Architecture {
             ("decoder.decoder", decoder.decoder.is_some(), "absent", "another decoder"),
             ("decoder.stem", decoder.stem.is_some(), "absent: decoders read ids", "one"),
             ("decoder.parallel", decoder.parallel != Parallel::None, "none", decoder.parallel.name()),
+            (
+                "decoder.init",
+                !decoder.init.is_empty(),
+                "absent: names of its tensors in `init` of the whole file begin with decoder.",
+                "a table",
+            ),
             ("decoder.latent", decoder.latent.is_some(), "absent beside cross-attention", "one"),
             (
                 "shared_embedding",

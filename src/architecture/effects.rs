@@ -67,7 +67,7 @@ impl ModelFile {
     ) -> Vec<(String, &'static str)> {
         let fields = |side: &Architecture| serde_json::to_value(side).expect("an architecture is plain data");
         let (fields, default) = (fields(side), fields(&Architecture::default()));
-        let own = ("init", scheme != Some("hf"), "scheme = \"hf\"");
+        let own = ("hf_init", scheme != Some("hf"), "scheme = \"hf\"");
         let rules = [
             attention(side),
             positions(side),

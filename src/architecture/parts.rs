@@ -112,6 +112,34 @@ pub struct InitTable {
     pub relative: Init,
 }
 
+/// Distribution of a single tensor on top of a scheme: normal, normal and cut off, or uniform.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TensorInit {
+    /// Standard deviation of a normal distribution; 0: every entry is zero.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub std: Option<f64>,
+    /// Cut of the normal distribution, in units of `std`, which is the one before the cut; by default there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cutoff: Option<f64>,
+    /// Bound b of a uniform distribution on [−b, b], in place of `std`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uniform: Option<f64>,
+}
+
+impl TensorInit {
+    /// The distribution, of an entry that has been checked.
+    pub(super) fn distribution(self) -> Init {
+        match (self.std, self.cutoff, self.uniform) {
+            (Some(std), _, _) if std <= 0.0 => Init::Zero,
+            (Some(std), Some(cutoff), _) => Init::TruncatedNormal { std, cutoff },
+            (Some(std), None, _) => Init::Normal { std },
+            (None, _, Some(bound)) if bound > 0.0 => Init::Uniform { bound },
+            (None, _, _) => Init::Zero,
+        }
+    }
+}
+
 fn zero() -> Init {
     Init::Zero
 }

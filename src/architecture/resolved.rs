@@ -1,5 +1,7 @@
 //! The checked form of an architecture: every field filled in, every number in range.
 
+use std::collections::BTreeMap;
+
 use sigprop_stack::{Init, Norm, NormKind};
 
 use super::{
@@ -81,7 +83,8 @@ pub struct Resolved {
     pub memory_width: Option<usize>,
     pub decoder: Option<Box<Resolved>>,
     pub shared_embedding: bool,
-    pub init: Option<InitTable>,
+    pub init: BTreeMap<String, Init>,
+    pub hf_init: Option<InitTable>,
     pub residual: bool,
     pub skip_scale: Option<f64>,
     pub branch_scale: Option<f64>,
@@ -210,7 +213,8 @@ impl Architecture {
             memory_width: None,
             decoder: self.resolved_decoder()?.map(Box::new),
             shared_embedding: self.shared_embedding,
-            init: self.init,
+            init: self.init.iter().map(|(name, tensor)| (name.clone(), tensor.distribution())).collect(),
+            hf_init: self.hf_init,
             residual: self.has_residual(),
             skip_scale: self.skip_scale,
             branch_scale: self.branch_scale,
@@ -229,7 +233,7 @@ impl Architecture {
         let Some(decoder) = &self.decoder else { return Ok(None) };
         let mut resolved = decoder.resolved()?;
         resolved.memory_width = Some(self.output_width());
-        resolved.init = resolved.init.or(self.init);
+        resolved.hf_init = resolved.hf_init.or(self.hf_init);
         Ok(Some(resolved))
     }
 

@@ -17,7 +17,7 @@ const TRAIN: Run = Run { train: true, grad_correlation: 0.0, decoder_input: None
 fn small() -> Architecture {
     let shape = Architecture { n_layers: 2, d_model: 8, n_heads: Some(2), seq_len: 16, ..Architecture::default() };
     let init = InitTable::everywhere(Init::Normal { std: 0.02 });
-    Architecture { vocab_size: 50, init: Some(init), ..shape }
+    Architecture { vocab_size: 50, hf_init: Some(init), ..shape }
 }
 
 fn assembled(architecture: &Architecture, scheme: &str, input: &Input, run: &Run) -> Assembled {

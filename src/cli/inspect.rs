@@ -251,7 +251,7 @@ impl Arguments {
             for release in Version::WORDS.iter().rev() {
                 let name = format!("hf@{release}");
                 let described = self.source.described(Some(&model), Some(&name), None)?;
-                let hf = described.architecture.init.map(|_| "hf".parse()).transpose()?;
+                let hf = described.architecture.hf_init.map(|_| "hf".parse()).transpose()?;
                 let candidate = hf.and_then(|hf| Candidate::new(&name, &described.architecture, names, &hf));
                 candidates.extend(candidate);
             }

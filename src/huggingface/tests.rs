@@ -16,7 +16,7 @@ fn every_family_has_a_network_by_default() {
             let resolved = got.architecture.resolved();
             assert!(resolved.is_ok(), "{model_type}: {:?}", resolved.err());
             assert_eq!(got.warnings.iter().filter(|warning| warning.contains("not understood")).count(), 0);
-            assert!(got.architecture.init.is_some() && !got.fields.is_empty());
+            assert!(got.architecture.hf_init.is_some() && !got.fields.is_empty());
         }
     }
 }
@@ -232,7 +232,7 @@ fn heads_are_those_of_the_modules() {
     assert_eq!(told(r#"{"model_type": "t5", "tie_word_embeddings": false}"#), (1.0, None, false, None));
     assert_eq!(family("mt5"), (1.0, None, false, None));
     let untied = imported(r#"{"model_type": "t5", "initializer_factor": 0.5, "tie_word_embeddings": false}"#);
-    let head = untied.architecture.init.and_then(|init| init.head).map(|init| init.std());
+    let head = untied.architecture.hf_init.and_then(|init| init.head).map(|init| init.std());
     assert_eq!(head, Some(0.5));
 }
 
@@ -255,7 +255,7 @@ fn text_configs_are_followed() {
 fn versions_differ_where_the_library_does() {
     let std = |version, text: &str| {
         let got = import(text, &Options { version, ..Options::default() }).unwrap();
-        let table = got.architecture.init.unwrap();
+        let table = got.architecture.hf_init.unwrap();
         (table.query.std(), table.ffn_out.std())
     };
     let config = r#"{"model_type": "gpt2", "n_layer": 2}"#;

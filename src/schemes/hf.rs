@@ -27,9 +27,9 @@ impl Recipe for Hf {
         let needs = |expected: &str, got: &str| {
             Err(SchemeError::Undefined { scheme: ABOUT.name, expected: expected.to_owned(), got: got.to_owned() })
         };
-        match (architecture.kind, architecture.init) {
+        match (architecture.kind, architecture.hf_init) {
             (Kind::Encoder, Some(_)) => Ok(()),
-            (Kind::Encoder, None) => needs("the table `init`, which a Hugging Face config brings", "no table"),
+            (Kind::Encoder, None) => needs("the table `hf_init`, which a Hugging Face config brings", "no table"),
             (Kind::Mlp, _) => needs("a Transformer", "an MLP"),
         }
     }
@@ -75,5 +75,5 @@ impl Recipe for Hf {
 }
 
 fn distributions(architecture: &Resolved) -> InitTable {
-    architecture.init.expect("a network without a table does not fit the scheme")
+    architecture.hf_init.expect("a network without a table does not fit the scheme")
 }

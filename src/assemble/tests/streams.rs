@@ -70,7 +70,7 @@ pub(super) fn two_streams() -> Architecture {
         attention_scale: Some(1.0),
         ..small()
     };
-    let decoder = Architecture { causal: true, seq_len: 5, init: None, ..side.clone() };
+    let decoder = Architecture { causal: true, seq_len: 5, hf_init: None, ..side.clone() };
     Architecture { decoder: Some(Box::new(decoder)), shared_embedding: true, ..side }
 }
 

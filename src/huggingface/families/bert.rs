@@ -38,7 +38,7 @@ pub(super) fn bert(keys: &Keys) -> Result<Architecture, ImportError> {
         dropout: keys.rate("dropout", &["hidden_dropout_prob"], 0.1)?,
         attention_dropout: keys.rate("attention_dropout", &["attention_probs_dropout_prob"], 0.1)?,
         head: tied(keys, true)?,
-        init: Some(base(keys, 0.02)?),
+        hf_init: Some(base(keys, 0.02)?),
         ..plain
     })
 }
@@ -138,7 +138,7 @@ fn rotary_bert(keys: &Keys, sizes: Standard, theta: f64, gate: &str) -> Result<A
         embedding_norm: true,
         attention_dropout: keys.rate("attention_dropout", &["attention_probs_dropout_prob"], 0.0)?,
         head: tied(keys, true)?,
-        init: Some(base(keys, 0.02)?),
+        hf_init: Some(base(keys, 0.02)?),
         ..sizes.read(keys)?
     };
     let d_head = head_width(keys, &mut architecture, None)?;
@@ -155,7 +155,7 @@ pub(super) fn eurobert(keys: &Keys) -> Result<Architecture, ImportError> {
         norm_eps: keys.number("norm_eps", &["rms_norm_eps"], 1e-5)?,
         attention_dropout: keys.rate("attention_dropout", &["attention_dropout"], 0.0)?,
         head: tied(keys, false)?,
-        init: Some(base(keys, 0.02)?),
+        hf_init: Some(base(keys, 0.02)?),
         ..sizes.read(keys)?
     };
     biases(keys, &mut architecture)?;
@@ -193,7 +193,7 @@ pub(super) fn esm(keys: &Keys) -> Result<Architecture, ImportError> {
         dropout: keys.rate("dropout", &["hidden_dropout_prob"], 0.1)?,
         attention_dropout: keys.rate("attention_dropout", &["attention_probs_dropout_prob"], 0.1)?,
         head: tied(keys, true)?,
-        init: Some(base(keys, 0.02)?),
+        hf_init: Some(base(keys, 0.02)?),
         ..plain
     };
     match positions.as_str() {
@@ -223,7 +223,7 @@ pub(super) fn distilbert(keys: &Keys) -> Result<Architecture, ImportError> {
         dropout: keys.rate("dropout", &["dropout"], 0.1)?,
         attention_dropout: keys.rate("attention_dropout", &["attention_dropout"], 0.1)?,
         head: tied(keys, true)?,
-        init: Some(base(keys, 0.02)?),
+        hf_init: Some(base(keys, 0.02)?),
         ..sizes.read(keys)?
     })
 }
@@ -263,7 +263,7 @@ pub(super) fn modernbert(keys: &Keys) -> Result<Architecture, ImportError> {
         head_activation: Some(activation(keys, &["classifier_activation"], "gelu", false)?),
         head_bias: keys.flag("head_bias", &["decoder_bias"], true)?,
         // The map before the head is drawn like an output.
-        init: Some(residual_outputs(&InitTable { projection: output, ..InitTable::everywhere(drawn(std)) }, output)),
+        hf_init: Some(residual_outputs(&InitTable { projection: output, ..InitTable::everywhere(drawn(std)) }, output)),
         ..plain
     };
     let d_head = head_width(keys, &mut architecture, None)?;

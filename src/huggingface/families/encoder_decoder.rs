@@ -59,7 +59,7 @@ pub(super) fn t5(keys: &Keys) -> Result<Architecture, ImportError> {
         attention_dropout: dropout,
         activation_dropout: dropout,
         final_dropout: dropout,
-        init: Some(init),
+        hf_init: Some(init),
         ..Architecture::default()
     };
     let (mt5, four) = (keys.family() == "mt5", keys.options.version == Version::V4);
@@ -213,7 +213,7 @@ fn speech_and_text(keys: &Keys, vocab: usize, positions: usize) -> Result<Archit
         seq_len: keys.positions(&["max_position_embeddings"], positions)?.min(DEFAULT_TOKENS),
         dropout: keys.rate("dropout", &["dropout"], if keys.family() == "whisper" { 0.0 } else { 0.1 })?,
         activation_dropout: keys.rate("activation_dropout", &["activation_dropout"], 0.0)?,
-        init: Some(base(keys, 0.02)?),
+        hf_init: Some(base(keys, 0.02)?),
         ..Architecture::default()
     })
 }

@@ -25,7 +25,7 @@ pub(super) fn gemma(keys: &Keys) -> Result<Architecture, ImportError> {
         causal: true,
         attention_dropout: keys.rate("attention_dropout", &["attention_dropout"], 0.0)?,
         head: tied(keys, true)?,
-        init: Some(base(keys, 0.02)?),
+        hf_init: Some(base(keys, 0.02)?),
         ..sizes.read(keys)?
     };
     kv_heads(keys, &mut architecture, Some(kv))?;

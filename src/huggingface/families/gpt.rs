@@ -39,7 +39,7 @@ fn gpt2_like(keys: &Keys, default_activation: &str) -> Result<Architecture, Impo
         embedding_dropout: Some(keys.rate("embedding_dropout", &["embd_pdrop"], 0.1)?),
         attention_dropout: keys.rate("attention_dropout", &["attn_pdrop"], 0.1)?,
         head: tied(keys, true)?,
-        init: Some(residual_outputs(&InitTable::everywhere(normal(std)), normal(scaled))),
+        hf_init: Some(residual_outputs(&InitTable::everywhere(normal(std)), normal(scaled))),
         ..plain
     })
 }
@@ -65,7 +65,7 @@ pub(super) fn neo(keys: &Keys) -> Result<Architecture, ImportError> {
         embedding_dropout: Some(keys.rate("embedding_dropout", &["embed_dropout"], 0.0)?),
         attention_dropout: keys.rate("attention_dropout", &["attention_dropout"], 0.0)?,
         head: tied(keys, true)?,
-        init: Some(base(keys, 0.02)?),
+        hf_init: Some(base(keys, 0.02)?),
         ..plain
     })
 }
@@ -109,7 +109,7 @@ pub(super) fn opt(keys: &Keys) -> Result<Architecture, ImportError> {
         embedding_dropout: Some(0.0),
         attention_dropout: keys.rate("attention_dropout", &["attention_dropout"], 0.0)?,
         head: tied(keys, true)?,
-        init: Some(base(keys, 0.02)?),
+        hf_init: Some(base(keys, 0.02)?),
         ..plain
     })
 }
@@ -130,7 +130,7 @@ pub(super) fn openai(keys: &Keys) -> Result<Architecture, ImportError> {
         embedding_dropout: Some(keys.rate("embedding_dropout", &["embd_pdrop"], 0.1)?),
         attention_dropout: keys.rate("attention_dropout", &["attn_pdrop"], 0.1)?,
         head: tied(keys, true)?,
-        init: Some(InitTable { token: std, position: std, head: Some(std), ..InitTable::everywhere(maps) }),
+        hf_init: Some(InitTable { token: std, position: std, head: Some(std), ..InitTable::everywhere(maps) }),
         ..sizes.read(keys)?
     })
 }
@@ -156,7 +156,7 @@ pub(super) fn xglm(keys: &Keys) -> Result<Architecture, ImportError> {
         )?,
         activation_dropout: keys.rate("activation_dropout", &["activation_dropout"], 0.0)?,
         head: tied(keys, true)?,
-        init: Some(base(keys, 0.02)?),
+        hf_init: Some(base(keys, 0.02)?),
         ..plain
     })
 }
@@ -178,7 +178,7 @@ pub(super) fn bloom(keys: &Keys) -> Result<Architecture, ImportError> {
         embedding_dropout: Some(0.0),
         attention_dropout: keys.rate("attention_dropout", &["attention_dropout"], 0.0)?,
         head: tied(keys, true)?,
-        init: Some(base(keys, 0.02)?),
+        hf_init: Some(base(keys, 0.02)?),
         ..plain
     })
 }
@@ -218,7 +218,7 @@ pub(super) fn mpt(keys: &Keys) -> Result<Architecture, ImportError> {
         embedding_dropout: Some(keys.rate("embedding_dropout", &["emb_pdrop"], 0.0)?),
         attention_dropout: dropout,
         head: tied(keys, true)?,
-        init: Some(base(keys, 0.02)?),
+        hf_init: Some(base(keys, 0.02)?),
         ..plain
     })
 }

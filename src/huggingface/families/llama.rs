@@ -47,7 +47,7 @@ impl Defaults {
             causal: true,
             attention_dropout: keys.rate("attention_dropout", &["attention_dropout"], 0.0)?,
             head: tied(keys, self.tied)?,
-            init: Some(base(keys, self.std)?),
+            hf_init: Some(base(keys, self.std)?),
             ..self.sizes.read(keys)?
         };
         kv_heads(keys, &mut architecture, self.kv_heads)?;

@@ -22,7 +22,7 @@ pub(super) fn gptj(keys: &Keys) -> Result<Architecture, ImportError> {
         attention_dropout: keys.rate("attention_dropout", &["attn_pdrop"], 0.0)?,
         head: tied(keys, false)?,
         head_bias: true,
-        init: Some(base(keys, 0.02)?),
+        hf_init: Some(base(keys, 0.02)?),
         ..sizes.read(keys)?
     };
     let d_head = head_width(keys, &mut architecture, None)?;
@@ -46,7 +46,7 @@ pub(super) fn neox(keys: &Keys) -> Result<Architecture, ImportError> {
         dropout: keys.rate("dropout", &["hidden_dropout"], 0.0)?,
         attention_dropout: keys.rate("attention_dropout", &["attention_dropout"], 0.0)?,
         head: tied(keys, false)?,
-        init: Some(base(keys, 0.02)?),
+        hf_init: Some(base(keys, 0.02)?),
         ..sizes.read(keys)?
     };
     let d_head = head_width(keys, &mut architecture, None)?;
@@ -82,7 +82,7 @@ pub(super) fn falcon(keys: &Keys) -> Result<Architecture, ImportError> {
     architecture.embedding_dropout = Some(0.0);
     architecture.attention_dropout = keys.rate("attention_dropout", &["attention_dropout"], 0.0)?;
     architecture.head = tied(keys, true)?;
-    architecture.init = Some(base(keys, 0.02)?);
+    architecture.hf_init = Some(base(keys, 0.02)?);
     let d_head = head_width(keys, &mut architecture, None)?;
     if keys.flag("alibi", &["alibi"], false)? {
         architecture.positions = Positions::Alibi;
@@ -109,7 +109,7 @@ pub(super) fn phi(keys: &Keys) -> Result<Architecture, ImportError> {
         embedding_dropout: Some(keys.rate("embedding_dropout", &["embd_pdrop"], 0.0)?),
         attention_dropout: keys.rate("attention_dropout", &["attention_dropout"], 0.0)?,
         head: tied(keys, false)?,
-        init: Some(base(keys, 0.02)?),
+        hf_init: Some(base(keys, 0.02)?),
         ..sizes.read(keys)?
     };
     kv_heads(keys, &mut architecture, None)?;
@@ -131,7 +131,7 @@ pub(super) fn cohere(keys: &Keys) -> Result<Architecture, ImportError> {
         attention_dropout: keys.rate("attention_dropout", &["attention_dropout"], 0.0)?,
         head: tied(keys, true)?,
         logit_scale: keys.number("logit_scale", &["logit_scale"], 0.0625)?,
-        init: Some(base(keys, 0.02)?),
+        hf_init: Some(base(keys, 0.02)?),
         ..sizes.read(keys)?
     };
     kv_heads(keys, &mut architecture, None)?;
@@ -167,7 +167,7 @@ pub(super) fn stablelm(keys: &Keys) -> Result<Architecture, ImportError> {
         embedding_dropout: Some(0.0),
         attention_dropout: keys.rate("attention_dropout", &["attention_dropout"], 0.0)?,
         head: tied(keys, false)?,
-        init: Some(base(keys, 0.02)?),
+        hf_init: Some(base(keys, 0.02)?),
         ..sizes.read(keys)?
     };
     kv_heads(keys, &mut architecture, None)?;

@@ -92,7 +92,7 @@ pub(super) fn baichuan(keys: &Keys) -> Result<Architecture, ImportError> {
     if architecture.vocab_size == 125_696 {
         // Baichuan 2 divides the rows of its head by their norms.
         let head = Some(normal((architecture.d_model as f64).powf(-0.5)));
-        architecture.init = architecture.init.map(|init| InitTable { head, ..init });
+        architecture.hf_init = architecture.hf_init.map(|init| InitTable { head, ..init });
         keys.note("head", "rows of norm 1", "vocab_size of Baichuan 2");
     }
     Ok(architecture)
@@ -109,6 +109,6 @@ pub(super) fn nanochat(keys: &Keys) -> Result<Architecture, ImportError> {
     architecture.logit_softcap = cap(keys, "logit_softcap", "final_logit_softcapping", Some(15.0))?;
     let std = base_std(keys, 0.02)? / (2.0 * architecture.n_layers as f64).sqrt();
     keys.note("init std of attention outputs", std, "initializer_range/√(2 n_layers)");
-    architecture.init = architecture.init.map(|init| InitTable { attention_output: normal(std), ..init });
+    architecture.hf_init = architecture.hf_init.map(|init| InitTable { attention_output: normal(std), ..init });
     Ok(architecture)
 }

@@ -63,8 +63,8 @@ fn relative_positions(keys: &Keys, architecture: &Architecture) -> Result<(), Im
 
 /// Class token and positions that start at zero.
 fn zero_tokens(architecture: Architecture) -> Architecture {
-    let init = architecture.init.map(|init| InitTable { class_token: Init::Zero, position: Init::Zero, ..init });
-    Architecture { init, ..architecture }
+    let init = architecture.hf_init.map(|init| InitTable { class_token: Init::Zero, position: Init::Zero, ..init });
+    Architecture { hf_init: init, ..architecture }
 }
 
 /// DINOv2: ViT with LayerScale; its largest has SwiGLU with two thirds of the width, rounded up to eights.
@@ -101,7 +101,7 @@ fn image_encoder(keys: &Keys, ffn: usize, patch: usize, eps: f64) -> Result<Arch
         dropout: keys.rate("dropout", &["hidden_dropout_prob"], 0.0)?,
         attention_dropout: keys.rate("attention_dropout", &["attention_probs_dropout_prob"], 0.0)?,
         stem: Some(Stem::Patches { patch_width, class_token, distillation_token, bias: true, norm: false }),
-        init: Some(base(keys, 0.02)?),
+        hf_init: Some(base(keys, 0.02)?),
         ..Architecture {
             seq_len: patches + usize::from(class_token) + usize::from(distillation_token),
             ..sizes.read(keys)?
@@ -142,9 +142,9 @@ pub(super) fn siglip_vision(keys: &Keys) -> Result<Architecture, ImportError> {
     let stem = Stem::Patches { patch_width, class_token: false, distillation_token: false, bias: true, norm: false };
     let init = InitTable {
         stem: lecun(keys.options.version, patch_width),
-        ..plain.init.unwrap_or_else(|| InitTable::everywhere(Init::Zero))
+        ..plain.hf_init.unwrap_or_else(|| InitTable::everywhere(Init::Zero))
     };
-    Ok(Architecture { seq_len: patches, stem: Some(stem), init: Some(init), ..plain })
+    Ok(Architecture { seq_len: patches, stem: Some(stem), hf_init: Some(init), ..plain })
 }
 
 /// What both towers have in common; their weights are drawn as flax does.
@@ -166,7 +166,7 @@ fn siglip(keys: &Keys, sizes: Standard) -> Result<Architecture, ImportError> {
         activation: activation(keys, &["hidden_act"], "gelu_pytorch_tanh", false)?,
         norm_eps: keys.number("norm_eps", &["layer_norm_eps"], 1e-6)?,
         attention_dropout: keys.rate("attention_dropout", &["attention_dropout"], 0.0)?,
-        init: Some(init),
+        hf_init: Some(init),
         ..plain
     })
 }
@@ -204,7 +204,7 @@ fn clip(keys: &Keys, sizes: Standard) -> Result<Architecture, ImportError> {
         norm_eps: keys.number("norm_eps", &["layer_norm_eps"], 1e-5)?,
         dropout: keys.rate("dropout", &["dropout"], 0.0)?,
         attention_dropout: keys.rate("attention_dropout", &["attention_dropout"], 0.0)?,
-        init: Some(init),
+        hf_init: Some(init),
         ..plain
     })
 }

@@ -40,13 +40,18 @@ impl Key {
             ("latent", "pub struct Latent"),
             ("stem.patches", "    Patches"),
             ("stem.audio", "    Audio"),
-            ("init", "pub struct InitTable"),
+            ("hf_init", "pub struct InitTable"),
+            ("init.*", "pub struct TensorInit"),
         ];
         let below = nested.into_iter().flat_map(|(parent, start)| {
             let fields = source.structure(start).into_iter();
             fields.map(move |field| (parent, field)).map(|(parent, field)| {
                 let path = format!("{parent}.{}", field.name);
-                let default = examples::nested_default(page, parent, &field.name);
+                let default = match parent {
+                    // The names in it are free, and each of its keys may be left out.
+                    "init.*" => Some(Value::Null),
+                    _ => examples::nested_default(page, parent, &field.name),
+                };
                 Self { path, field, default }
             })
         });
@@ -82,7 +87,9 @@ fn written_type(name: &str) -> String {
         "bool" => "`true` or `false`".to_owned(),
         "Init" => "[distribution](#distributions)".to_owned(),
         "Architecture" => "table of these keys".to_owned(),
-        "Experts" | "Latent" | "Stem" | "InitTable" => "[table](#nested-tables)".to_owned(),
+        "Experts" | "Latent" | "Stem" | "InitTable" | "BTreeMap<String, TensorInit>" => {
+            "[table](#nested-tables)".to_owned()
+        }
         "Weighting" => "[word](#words)".to_owned(),
         word if source::WORDS.iter().any(|(_, name)| *name == word) => "[word](#words)".to_owned(),
         other => panic!("the page has no word for the type {other}: add it in tests/sigprop/book/model_files.rs"),

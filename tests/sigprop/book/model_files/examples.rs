@@ -72,10 +72,13 @@ fn file(page: &str, key: &str, example: &str) -> Map<String, Value> {
     file
 }
 
-/// The value of a key in a file.
+/// The value of a key in a file; `*` is the first key of a table.
 fn written<'a>(file: &'a Map<String, Value>, key: &str) -> Option<&'a Value> {
     let (first, rest) = key.split_once('.').unwrap_or((key, ""));
-    rest.split('.').filter(|part| !part.is_empty()).try_fold(file.get(first)?, |value, part| value.get(part))
+    rest.split('.').filter(|part| !part.is_empty()).try_fold(file.get(first)?, |value, part| match part {
+        "*" => value.as_object()?.values().next(),
+        _ => value.get(part),
+    })
 }
 
 #[test]
