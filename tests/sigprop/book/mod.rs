@@ -11,6 +11,7 @@ mod links;
 mod model_files;
 #[cfg(unix)]
 mod output;
+mod prose;
 
 use std::{
     fs,
