@@ -56,7 +56,8 @@ pub struct Architecture {
     pub n_heads: Option<usize>,
     /// Number of key and value heads (grouped-query attention); by default as many as query heads.
     pub n_kv_heads: Option<usize>,
-    /// Width inside the feed-forward network; by default 4 · `d_model`.
+    /// Width inside the feed-forward network; by default 4 · `d_model`. Width inside a branch of two maps of an MLP; by
+    /// default `d_model`.
     pub d_ff: Option<usize>,
     /// Number of tokens of a sequence; of an MLP, number of inputs in the batch.
     pub seq_len: usize,
@@ -181,6 +182,9 @@ pub struct Architecture {
     pub hf_init: Option<InitTable>,
     /// Residual connections in an MLP, where the default is false; a Transformer always has them.
     pub residual: Option<bool>,
+    /// Number of linear maps in a branch of an MLP with residual connections: 1, φ(W x), or 2, W₂ φ(W₁ x) of width `d_ff`
+    /// inside, as ResNets and Transformers have.
+    pub branch_depth: usize,
     /// Factor λ on the skip connection; by default the scheme's.
     pub skip_scale: Option<f64>,
     /// Factor β on the output of a branch; by default the scheme's.
@@ -270,6 +274,7 @@ impl Default for Architecture {
             init: BTreeMap::new(),
             hf_init: None,
             residual: None,
+            branch_depth: 1,
             skip_scale: None,
             branch_scale: None,
             layer_scale: false,

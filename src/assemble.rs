@@ -9,6 +9,7 @@
 //! sub block        x + [norm, heads, inner_norm, output]           mixture: experts in place of in … out
 //! parallel block   x + [attention: [norm, …]] + [ffn: [norm, …]]   decoder: attention, cross_attention, ffn
 //! MLP block        [norm], linear, activation, [dropout]; with residual connections inside `layer`
+//! of two maps      x + [norm, in, activation, out, dropout]
 //! ```
 //!
 //! Dropout and stochastic depth are there only in training. An encoder and a decoder are two streams of

@@ -33,6 +33,7 @@ impl Architecture {
 
     fn check_sizes(&self) -> Result<(), ArchitectureError> {
         size("n_layers", self.n_layers, MAX_LAYERS)?;
+        size("branch_depth", self.branch_depth, 2)?;
         let sizes = [
             ("d_model", Some(self.d_model)),
             ("n_heads", self.n_heads),
@@ -157,6 +158,12 @@ impl Architecture {
             ("decoder", mlp && self.decoder.is_some(), "absent in an MLP", "one"),
             ("embedding_width", mlp && self.embedding_width.is_some(), "absent in an MLP", "a number"),
             ("head", mlp && self.head != Head::None, "none in an MLP", self.head.name()),
+            (
+                "branch_depth",
+                self.branch_depth > 1 && !(mlp && self.has_residual()),
+                "1 unless an MLP has residual connections (kind = \"mlp\", residual = true)",
+                "2",
+            ),
             ("residual", !mlp && self.residual == Some(false), "true in an encoder", "false"),
             (
                 "layer_scale",

@@ -33,7 +33,8 @@ pub(crate) struct ShapeArguments {
     #[arg(long, value_name = "N", value_parser = parse::size, allow_negative_numbers = true)]
     kv_heads: Option<usize>,
 
-    /// Width inside the feed-forward network [default: 4 × width].
+    /// Width inside the feed-forward network [default: 4 × width], or inside a branch of two maps of an MLP [default:
+    /// width].
     #[arg(long, value_name = "N", value_parser = parse::size, allow_negative_numbers = true)]
     ffn: Option<usize>,
 
@@ -81,6 +82,11 @@ pub(crate) struct ShapeArguments {
     /// Whether an MLP has residual connections [default: false]; encoders always have.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     residual: Option<bool>,
+
+    /// Linear maps in a branch of an MLP with residual connections: φ(W x), or W₂ φ(W₁ x) of width --ffn inside
+    /// [default: 1].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=2))]
+    branch_depth: Option<u8>,
 
     /// Factor on skip connections [default: the scheme's].
     #[arg(long, value_name = "X", value_parser = parse::finite, allow_negative_numbers = true)]
@@ -172,6 +178,7 @@ impl ShapeArguments {
         set_open(&mut architecture.final_norm, self.final_norm);
         set(&mut architecture.positions, self.positions);
         set_open(&mut architecture.residual, self.residual);
+        set(&mut architecture.branch_depth, self.branch_depth.map(usize::from));
         set_open(&mut architecture.skip_scale, self.skip_scale);
         set_open(&mut architecture.branch_scale, self.branch_scale);
         set(&mut architecture.dropout, self.dropout);

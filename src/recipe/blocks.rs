@@ -121,19 +121,32 @@ impl Block<'_> {
     /// A layer of an MLP.
     fn layer(&self) -> Vec<Node> {
         let architecture = self.blocks.architecture;
-        let path = if architecture.residual { "layer.linear" } else { "linear" };
-        let fans = Fans::new(architecture.d_model, architecture.d_model);
-        let batch_norm = self.batch_norm();
-        // It would subtract biases of the linear map.
-        let [starts_with_norm, has_biases] = [true, architecture.biases].map(|of| of && batch_norm.is_none());
-        let mut body = vec![self.linear(path, Role::Hidden, fans, has_biases)];
-        body.extend(batch_norm);
-        body.push(Node::apply("activation", Component::Activation(architecture.activation.function())));
+        let (width, inside) = (architecture.d_model, architecture.d_ff);
+        let activation = Node::apply("activation", Component::Activation(architecture.activation.function()));
+        let mut body = if architecture.branch_depth > 1 {
+            let mut body = self.normalised_map("layer.in", Role::FfnIn, Fans::new(width, inside), BlockNorm::Input);
+            body.push(activation);
+            body.extend(self.normalised_map("layer.out", Role::FfnOut, Fans::new(inside, width), BlockNorm::Output));
+            body
+        } else {
+            let path = if architecture.residual { "layer.linear" } else { "linear" };
+            let mut body = self.normalised_map(path, Role::Hidden, Fans::new(width, width), BlockNorm::Input);
+            body.push(activation);
+            body
+        };
         body.extend(self.dropout("dropout", architecture.dropout));
+        let starts_with_norm = self.batch_norm(BlockNorm::Input).is_none();
         let body = if starts_with_norm { self.normalised("layer", body) } else { body };
         let norm = self.norm("norm", BlockNorm::Sum).filter(|_| architecture.norm_placement == NormPlacement::Post);
         let layer = if architecture.residual { vec![Node::new("layer", self.residual(0, vec![body]))] } else { body };
         layer.into_iter().chain(norm).collect()
+    }
+
+    /// A linear map of an MLP and the norm over the batch after it, which would subtract biases of the map.
+    fn normalised_map(&self, path: &str, role: Role, fans: Fans, place: BlockNorm) -> Vec<Node> {
+        let batch_norm = self.batch_norm(place);
+        let has_biases = self.blocks.architecture.biases && batch_norm.is_none();
+        [self.linear(path, role, fans, has_biases)].into_iter().chain(batch_norm).collect()
     }
 
     /// A skip connection, the `place`-th of the block, and branches beside it.
@@ -166,11 +179,15 @@ impl Block<'_> {
         (starts && !left_out).then(|| self.scaled_norm(name, BlockNorm::Input, norm)).flatten()
     }
 
-    /// The norm between linear map and activation, which takes the statistics of the batch in training.
-    fn batch_norm(&self) -> Option<Node> {
+    /// The norm after a linear map of an MLP, which takes the statistics of the batch in training.
+    fn batch_norm(&self, place: BlockNorm) -> Option<Node> {
         let norm = self.blocks.architecture.norm.filter(|norm| matches!(norm.kind, NormKind::BatchNorm { .. }))?;
         let kind = NormKind::BatchNorm { training: self.blocks.train };
-        self.scaled_norm("norm", BlockNorm::Input, Some(Norm { kind, ..norm }))
+        let name = match place {
+            BlockNorm::Input | BlockNorm::Inner | BlockNorm::Sum => "norm",
+            BlockNorm::Output => "output_norm",
+        };
+        self.scaled_norm(name, place, Some(Norm { kind, ..norm }))
     }
 
     /// The norm before the last linear map of a branch.

@@ -2,6 +2,7 @@
 
 mod accuracy;
 mod book;
+mod branches;
 mod caveats;
 mod command_line;
 mod compare;

@@ -49,6 +49,7 @@ def predict(
     final_norm: bool | None = None,
     positions: Literal["none", "learned", "sinusoidal", "rotary", "alibi", "relative", "learned_relative"] | None = None,
     residual: bool | None = None,
+    branch_depth: str | None = None,
     skip_scale: float | None = None,
     branch_scale: float | None = None,
     causal: bool = False,
@@ -115,7 +116,8 @@ def predict(
         width: Width of the stream [default: 1024]
         heads: Attention heads [default: the most that leave heads of 64]
         kv_heads: Key and value heads of grouped-query attention [default: as many as heads]
-        ffn: Width inside the feed-forward network [default: 4 × width]
+        ffn: Width inside the feed-forward network [default: 4 × width], or inside a branch of two
+            maps of an MLP [default: width]
         seq_len: Tokens of a sequence, of a decoder's too [default: 256, or the length of given ids]
         decoder_seq_len: Tokens of a decoder's sequence [default: as many as the encoder's]
         vocab: Number of different token ids [default: 32000]
@@ -130,6 +132,8 @@ def predict(
         final_norm: Whether a norm follows the last block [default: true unless post]
         positions: How tokens know where they are [default: learned]
         residual: Whether an MLP has residual connections [default: false]; encoders always have
+        branch_depth: Linear maps in a branch of an MLP with residual connections: φ(W x), or W₂
+            φ(W₁ x) of width --ffn inside [default: 1]
         skip_scale: Factor on skip connections [default: the scheme's]
         branch_scale: Factor on the output of branches [default: the scheme's]
         causal: Let tokens see only themselves and those before them
@@ -224,6 +228,7 @@ def validate(
     final_norm: bool | None = None,
     positions: Literal["none", "learned", "sinusoidal", "rotary", "alibi", "relative", "learned_relative"] | None = None,
     residual: bool | None = None,
+    branch_depth: str | None = None,
     skip_scale: float | None = None,
     branch_scale: float | None = None,
     causal: bool = False,
@@ -279,7 +284,8 @@ def validate(
         width: Width of the stream [default: 1024]
         heads: Attention heads [default: the most that leave heads of 64]
         kv_heads: Key and value heads of grouped-query attention [default: as many as heads]
-        ffn: Width inside the feed-forward network [default: 4 × width]
+        ffn: Width inside the feed-forward network [default: 4 × width], or inside a branch of two
+            maps of an MLP [default: width]
         seq_len: Tokens of a sequence, of a decoder's too [default: 256, or the length of given ids]
         decoder_seq_len: Tokens of a decoder's sequence [default: as many as the encoder's]
         vocab: Number of different token ids [default: 32000]
@@ -294,6 +300,8 @@ def validate(
         final_norm: Whether a norm follows the last block [default: true unless post]
         positions: How tokens know where they are [default: learned]
         residual: Whether an MLP has residual connections [default: false]; encoders always have
+        branch_depth: Linear maps in a branch of an MLP with residual connections: φ(W x), or W₂
+            φ(W₁ x) of width --ffn inside [default: 1]
         skip_scale: Factor on skip connections [default: the scheme's]
         branch_scale: Factor on the output of branches [default: the scheme's]
         causal: Let tokens see only themselves and those before them
@@ -384,6 +392,7 @@ def measure(
     final_norm: bool | None = None,
     positions: Literal["none", "learned", "sinusoidal", "rotary", "alibi", "relative", "learned_relative"] | None = None,
     residual: bool | None = None,
+    branch_depth: str | None = None,
     skip_scale: float | None = None,
     branch_scale: float | None = None,
     causal: bool = False,
@@ -441,7 +450,8 @@ def measure(
         width: Width of the stream [default: 1024]
         heads: Attention heads [default: the most that leave heads of 64]
         kv_heads: Key and value heads of grouped-query attention [default: as many as heads]
-        ffn: Width inside the feed-forward network [default: 4 × width]
+        ffn: Width inside the feed-forward network [default: 4 × width], or inside a branch of two
+            maps of an MLP [default: width]
         seq_len: Tokens of a sequence, of a decoder's too [default: 256, or the length of given ids]
         decoder_seq_len: Tokens of a decoder's sequence [default: as many as the encoder's]
         vocab: Number of different token ids [default: 32000]
@@ -456,6 +466,8 @@ def measure(
         final_norm: Whether a norm follows the last block [default: true unless post]
         positions: How tokens know where they are [default: learned]
         residual: Whether an MLP has residual connections [default: false]; encoders always have
+        branch_depth: Linear maps in a branch of an MLP with residual connections: φ(W x), or W₂
+            φ(W₁ x) of width --ffn inside [default: 1]
         skip_scale: Factor on skip connections [default: the scheme's]
         branch_scale: Factor on the output of branches [default: the scheme's]
         causal: Let tokens see only themselves and those before them
@@ -546,6 +558,7 @@ def compare(
     final_norm: bool | None = None,
     positions: Literal["none", "learned", "sinusoidal", "rotary", "alibi", "relative", "learned_relative"] | None = None,
     residual: bool | None = None,
+    branch_depth: str | None = None,
     skip_scale: float | None = None,
     branch_scale: float | None = None,
     causal: bool = False,
@@ -602,7 +615,8 @@ def compare(
         width: Width of the stream [default: 1024]
         heads: Attention heads [default: the most that leave heads of 64]
         kv_heads: Key and value heads of grouped-query attention [default: as many as heads]
-        ffn: Width inside the feed-forward network [default: 4 × width]
+        ffn: Width inside the feed-forward network [default: 4 × width], or inside a branch of two
+            maps of an MLP [default: width]
         seq_len: Tokens of a sequence, of a decoder's too [default: 256, or the length of given ids]
         decoder_seq_len: Tokens of a decoder's sequence [default: as many as the encoder's]
         vocab: Number of different token ids [default: 32000]
@@ -617,6 +631,8 @@ def compare(
         final_norm: Whether a norm follows the last block [default: true unless post]
         positions: How tokens know where they are [default: learned]
         residual: Whether an MLP has residual connections [default: false]; encoders always have
+        branch_depth: Linear maps in a branch of an MLP with residual connections: φ(W x), or W₂
+            φ(W₁ x) of width --ffn inside [default: 1]
         skip_scale: Factor on skip connections [default: the scheme's]
         branch_scale: Factor on the output of branches [default: the scheme's]
         causal: Let tokens see only themselves and those before them
@@ -692,6 +708,7 @@ def recommend(
     final_norm: bool | None = None,
     positions: Literal["none", "learned", "sinusoidal", "rotary", "alibi", "relative", "learned_relative"] | None = None,
     residual: bool | None = None,
+    branch_depth: str | None = None,
     skip_scale: float | None = None,
     branch_scale: float | None = None,
     causal: bool = False,
@@ -745,7 +762,8 @@ def recommend(
         width: Width of the stream [default: 1024]
         heads: Attention heads [default: the most that leave heads of 64]
         kv_heads: Key and value heads of grouped-query attention [default: as many as heads]
-        ffn: Width inside the feed-forward network [default: 4 × width]
+        ffn: Width inside the feed-forward network [default: 4 × width], or inside a branch of two
+            maps of an MLP [default: width]
         seq_len: Tokens of a sequence, of a decoder's too [default: 256, or the length of given ids]
         decoder_seq_len: Tokens of a decoder's sequence [default: as many as the encoder's]
         vocab: Number of different token ids [default: 32000]
@@ -760,6 +778,8 @@ def recommend(
         final_norm: Whether a norm follows the last block [default: true unless post]
         positions: How tokens know where they are [default: learned]
         residual: Whether an MLP has residual connections [default: false]; encoders always have
+        branch_depth: Linear maps in a branch of an MLP with residual connections: φ(W x), or W₂
+            φ(W₁ x) of width --ffn inside [default: 1]
         skip_scale: Factor on skip connections [default: the scheme's]
         branch_scale: Factor on the output of branches [default: the scheme's]
         causal: Let tokens see only themselves and those before them
@@ -831,6 +851,7 @@ def phase(
     final_norm: bool | None = None,
     positions: Literal["none", "learned", "sinusoidal", "rotary", "alibi", "relative", "learned_relative"] | None = None,
     residual: bool | None = None,
+    branch_depth: str | None = None,
     skip_scale: float | None = None,
     branch_scale: float | None = None,
     causal: bool = False,
@@ -902,7 +923,8 @@ def phase(
         width: Width of the stream [default: 1024]
         heads: Attention heads [default: the most that leave heads of 64]
         kv_heads: Key and value heads of grouped-query attention [default: as many as heads]
-        ffn: Width inside the feed-forward network [default: 4 × width]
+        ffn: Width inside the feed-forward network [default: 4 × width], or inside a branch of two
+            maps of an MLP [default: width]
         seq_len: Tokens of a sequence, of a decoder's too [default: 256, or the length of given ids]
         decoder_seq_len: Tokens of a decoder's sequence [default: as many as the encoder's]
         vocab: Number of different token ids [default: 32000]
@@ -917,6 +939,8 @@ def phase(
         final_norm: Whether a norm follows the last block [default: true unless post]
         positions: How tokens know where they are [default: learned]
         residual: Whether an MLP has residual connections [default: false]; encoders always have
+        branch_depth: Linear maps in a branch of an MLP with residual connections: φ(W x), or W₂
+            φ(W₁ x) of width --ffn inside [default: 1]
         skip_scale: Factor on skip connections [default: the scheme's]
         branch_scale: Factor on the output of branches [default: the scheme's]
         causal: Let tokens see only themselves and those before them
