@@ -6,7 +6,7 @@ use std::io::{Read, Seek, SeekFrom};
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 
-use super::{CheckpointError, Dtype, Entry};
+use super::{CheckpointError, Dtype, Entry, float8};
 
 /// Entries of a piece, unless one row has more.
 const PIECE: usize = 1 << 17;
@@ -26,7 +26,7 @@ impl Entry {
     /// Whether its entries can be read as floats.
     pub fn is_float(&self) -> bool {
         match self.dtype {
-            Dtype::F16 | Dtype::Bf16 | Dtype::F32 | Dtype::F64 => true,
+            Dtype::F8E4M3 | Dtype::F8E5M2 | Dtype::F16 | Dtype::Bf16 | Dtype::F32 | Dtype::F64 => true,
             Dtype::Other(_) => false,
         }
     }
@@ -37,7 +37,7 @@ impl Entry {
         [rows, self.shape.iter().skip(1).product()]
     }
 
-    /// Hands all entries to `each`, in pieces of whole rows; only rows of more than 4 Mi entries are cut.
+    /// Hands all entries, times their scales, to `each`, in pieces of whole rows; only rows of more than 4 Mi entries are cut.
     ///
     /// # Panics
     ///
@@ -51,8 +51,11 @@ impl Entry {
             Dtype::F64 => 8,
             Dtype::F32 => 4,
             Dtype::F16 | Dtype::Bf16 => 2,
+            Dtype::F8E4M3 | Dtype::F8E5M2 => 1,
             Dtype::Other(_) => unreachable!("only tensors of floats are read"),
         };
+        let factors = self.scales.as_ref().map(|scales| scales.read()).transpose()?;
+        let added = self.added.as_ref().map(|product| product.factors()).transpose()?;
         let error = || CheckpointError::io(&self.path);
         let mut file = File::open(&self.path).map_err(error())?;
         file.seek(SeekFrom::Start(self.offset)).map_err(error())?;
@@ -63,6 +66,12 @@ impl Entry {
             let (raw, entries) = (&mut raw[..bytes * count], &mut entries[..count]);
             file.read_exact(raw).map_err(error())?;
             self.convert(raw, entries);
+            if let (Some(scales), Some(factors)) = (&self.scales, &factors) {
+                scales.apply(factors, &self.shape, first, entries);
+            }
+            if let Some(added) = &added {
+                added.add(columns, first, entries);
+            }
             each(Piece { first, entries });
         }
         Ok(())
@@ -81,6 +90,8 @@ impl Entry {
                     *entry = f32::from_le_bytes(*bytes);
                 }
             }
+            Dtype::F8E4M3 => entries.iter_mut().zip(raw).for_each(|(entry, byte)| *entry = float8::e4m3(*byte)),
+            Dtype::F8E5M2 => entries.iter_mut().zip(raw).for_each(|(entry, byte)| *entry = float8::e5m2(*byte)),
             Dtype::F16 => halves().map(f16::from_bits).collect::<Vec<_>>().convert_to_f32_slice(entries),
             Dtype::Bf16 => halves().map(bf16::from_bits).collect::<Vec<_>>().convert_to_f32_slice(entries),
             Dtype::Other(_) => unreachable!("only tensors of floats are read"),

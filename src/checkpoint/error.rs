@@ -24,6 +24,16 @@ pub enum CheckpointError {
         /// What it is.
         got: String,
     },
+    /// It is of a format, or quantised by a method, that is not read.
+    #[error("{}: expected safetensors of floats, got {got}; {advice}", path.display())]
+    Foreign {
+        /// The file or folder.
+        path: PathBuf,
+        /// Its format.
+        got: String,
+        /// How to get a checkpoint that is read.
+        advice: &'static str,
+    },
     /// A tensor that does not hold together, or not with the config.
     #[error("{}: tensor {tensor:?}: expected {expected}, got {got}", path.display())]
     Tensor {
@@ -43,7 +53,7 @@ impl CheckpointError {
         |source| Self::Io { path: path.to_owned(), source }
     }
 
-    pub(super) fn format(path: &Path, expected: &str, got: &impl ToString) -> Self {
+    pub(crate) fn format(path: &Path, expected: &str, got: &impl ToString) -> Self {
         Self::Format { path: path.to_owned(), expected: expected.to_owned(), got: got.to_string() }
     }
 

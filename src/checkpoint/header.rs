@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::File;
-use std::io::Read;
+use std::io::{Read, Seek};
 use std::path::Path;
 
 use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, Visitor};
 
-use super::{CheckpointError, Entry};
+use super::{CheckpointError, Entry, foreign};
 
 /// Longer headers are refused, as by the library that writes them.
 const MAX_HEADER: u64 = 100_000_000;
@@ -24,6 +24,10 @@ pub enum Dtype {
     F32,
     /// IEEE double precision, read as single.
     F64,
+    /// Eight bits, four of them exponent.
+    F8E4M3,
+    /// Eight bits, five of them exponent.
+    F8E5M2,
     /// Anything else that safetensors knows; not measured.
     Other(String),
 }
@@ -35,9 +39,11 @@ impl Dtype {
             "BF16" => return Some((Self::Bf16, 16)),
             "F32" => return Some((Self::F32, 32)),
             "F64" => return Some((Self::F64, 64)),
+            "F8_E4M3" => return Some((Self::F8E4M3, 8)),
+            "F8_E5M2" => return Some((Self::F8E5M2, 8)),
             "F4" => 4,
             "F6_E2M3" | "F6_E3M2" => 6,
-            "BOOL" | "U8" | "I8" | "F8_E5M2" | "F8_E4M3" | "F8_E8M0" | "F8_E4M3FNUZ" | "F8_E5M2FNUZ" => 8,
+            "BOOL" | "U8" | "I8" | "F8_E8M0" | "F8_E4M3FNUZ" | "F8_E5M2FNUZ" => 8,
             "I16" | "U16" => 16,
             "I32" | "U32" => 32,
             "I64" | "U64" | "C64" => 64,
@@ -53,6 +59,8 @@ impl Dtype {
             Self::Bf16 => "BF16",
             Self::F32 => "F32",
             Self::F64 => "F64",
+            Self::F8E4M3 => "F8_E4M3",
+            Self::F8E5M2 => "F8_E5M2",
             Self::Other(name) => name,
         }
     }
@@ -76,6 +84,12 @@ pub(super) fn entries(path: &Path) -> Result<Vec<Entry>, CheckpointError> {
     if size < 8 {
         return Err(wrong("a safetensors file, of 8 bytes at least", format!("{size} bytes")));
     }
+    let mut beginning = Vec::new();
+    file.by_ref().take(16).read_to_end(&mut beginning).map_err(io())?;
+    if let Some(error) = foreign::of_file(path, &beginning) {
+        return Err(error);
+    }
+    file.rewind().map_err(io())?;
     let mut length = [0; 8];
     file.read_exact(&mut length).map_err(io())?;
     let length = u64::from_le_bytes(length);
@@ -116,7 +130,15 @@ fn located(path: &Path, tensors: BTreeMap<String, Raw>, data: u64, size: u64) ->
             return Err(wrong(format!("data up to {last}"), got));
         }
         let shape = shape.into_iter().map(|axis| axis as usize).collect();
-        entries.push(Entry { path: path.to_owned(), name, dtype, shape, offset: data + first });
+        entries.push(Entry {
+            path: path.to_owned(),
+            name,
+            dtype,
+            shape,
+            offset: data + first,
+            scales: None,
+            added: None,
+        });
         end = last;
     }
     if end != size - data {

@@ -14,17 +14,24 @@
 
 mod data;
 mod error;
+mod float8;
+mod foreign;
 mod header;
 mod index;
+mod low_rank;
+mod quantised;
 #[cfg(test)]
 mod tests;
 
+use std::fs;
 use std::path::{Path, PathBuf};
 
 pub(crate) use data::LONGEST_ROW;
 pub use data::Piece;
 pub use error::CheckpointError;
 pub use header::Dtype;
+pub use low_rank::LowRank;
+use quantised::Scales;
 
 /// A tensor in a file.
 #[derive(Clone, Debug, PartialEq)]
@@ -39,37 +46,72 @@ pub struct Entry {
     pub shape: Vec<usize>,
     /// Where its data begin in the file.
     offset: u64,
+    /// What its entries are multiplied by; none of what is not quantised.
+    scales: Option<Box<Scales>>,
+    /// A product that is added to it; none without an adapter.
+    added: Option<Box<LowRank>>,
 }
 
 /// All tensors of a checkpoint, by file and in the order of their data.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Checkpoint {
-    /// The tensors.
+    /// The tensors; scales of quantised weights are in those that they scale.
     pub entries: Vec<Entry>,
+    /// The file that was opened, or the index of several.
+    pub path: PathBuf,
+    /// An index next to it in the folder, which was not read.
+    pub other: Option<PathBuf>,
 }
+
+const SINGLE: &str = "model.safetensors";
+const INDEX: &str = "model.safetensors.index.json";
+const ADAPTER: &str = "adapter_model.safetensors";
 
 impl Checkpoint {
     /// Opens a file, the index of several, or a folder with either (`model.safetensors`,
-    /// `model.safetensors.index.json`), and reads the headers.
+    /// `model.safetensors.index.json`, `adapter_model.safetensors`), and reads the headers.
     pub fn open(path: &Path) -> Result<Self, CheckpointError> {
-        let path = if path.is_dir() { in_folder(path)? } else { path.to_owned() };
+        let (path, other) = if path.is_dir() { in_folder(path)? } else { (path.to_owned(), None) };
         let entries = match path.extension().and_then(|extension| extension.to_str()) {
             Some("json") => index::entries(&path)?,
             Some(_) | None => header::entries(&path)?,
         };
-        Ok(Self { entries })
+        Ok(Self { entries: quantised::with_scales(&path, entries)?, path, other })
+    }
+
+    /// How many tensors are multiplied by scales.
+    pub fn scaled(&self) -> usize {
+        self.entries.iter().filter(|entry| entry.scales.is_some()).count()
     }
 }
 
-/// The checkpoint of a folder.
-fn in_folder(folder: &Path) -> Result<PathBuf, CheckpointError> {
-    let names = ["model.safetensors", "model.safetensors.index.json"];
-    names.map(|name| folder.join(name)).into_iter().find(|path| path.is_file()).ok_or_else(|| {
-        let expected = format!("a folder with {}", names.join(" or "));
-        CheckpointError::format(
-            folder,
-            &expected,
-            &"neither; torch's *.bin are not read, save_pretrained writes safetensors",
-        )
-    })
+/// The checkpoint of a folder, and an index that is not read because transformers loads the single file, too
+/// (`_get_resolved_checkpoint_files`).
+fn in_folder(folder: &Path) -> Result<(PathBuf, Option<PathBuf>), CheckpointError> {
+    let [single, index, adapter] =
+        [SINGLE, INDEX, ADAPTER].map(|name| Some(folder.join(name)).filter(|path| path.is_file()));
+    match (single, index, adapter) {
+        (Some(single), index, _) => Ok((single, index)),
+        (None, Some(path), _) | (None, None, Some(path)) => Ok((path, None)),
+        (None, None, None) => Err(nothing(folder)?),
+    }
+}
+
+/// The error for a folder without a checkpoint that is read.
+fn nothing(folder: &Path) -> Result<CheckpointError, CheckpointError> {
+    let files = fs::read_dir(folder).map_err(CheckpointError::io(folder))?;
+    let mut files: Vec<String> =
+        files.filter_map(|file| Some(file.ok()?.file_name().to_string_lossy().into_owned())).collect();
+    files.sort();
+    let others: Vec<&str> = files.iter().map(String::as_str).filter(|name| name.ends_with(".safetensors")).collect();
+    let got = match others.as_slice() {
+        [] => match foreign::in_folder(folder, &files) {
+            Some(error) => return Ok(error),
+            None => "none of them; save_pretrained writes the first or the second".to_owned(),
+        },
+        [one] => format!("{one}; name that file"),
+        [first, ..] => format!("{} files such as {first}, and no index; name one of them", others.len()),
+    };
+    let expected = format!("a folder with {SINGLE}, {INDEX} or {ADAPTER}");
+    Ok(CheckpointError::format(folder, &expected, &got))
 }
