@@ -1,6 +1,9 @@
 //! `sigprop inspect`: what a checkpoint holds, and what it should.
 
+mod findings;
 mod gate;
+mod reference;
+mod subject;
 
 use std::{
     io::{self, Write},
@@ -11,7 +14,6 @@ use crate::{
     Caveat, Prediction, Sites,
     architecture::Architecture,
     assemble::{Input, Run, assemble},
-    checkpoint::Checkpoint,
     cost::Cost,
     head::{Loss, predict_loss},
     huggingface::{Names, Version},
@@ -28,6 +30,10 @@ use crate::{
 use anyhow::{Context, bail};
 use clap::Args;
 use sigprop_stack::{Stack, parameters};
+
+use findings::write_findings;
+use reference::{Reference, unmatched};
+use subject::Subject;
 
 use super::{
     Outcome,
@@ -69,12 +75,14 @@ Examples:
   sigprop inspect my-model --config my.toml --names my.names    names of its own
   sigprop inspect my-model --dump-stack measured.json && sigprop predict --stack measured.json")]
 pub(crate) struct Arguments {
-    /// A safetensors file, the index of several, or a folder with model.safetensors or its index.
+    /// A safetensors file, the index of several, or a folder with model.safetensors, its index, or
+    /// adapter_model.safetensors.
     #[arg(value_name = "CHECKPOINT")]
     checkpoint: PathBuf,
 
     /// The model it is of: a config.json, a preset, or an architecture file, as MODEL of `sigprop predict`
-    /// [default: config.json beside the checkpoint, if there is one; else tensors are only measured].
+    /// [default: config.json beside the checkpoint, if there is one; else tensors are only measured]. For an adapter, the
+    /// config.json in the folder of its base model, whose weights it is added to.
     #[arg(long, value_name = "MODEL")]
     config: Option<String>,
 
@@ -132,11 +140,15 @@ struct Compared<'a> {
     inspection: &'a Inspection,
     /// None where nothing says what it should be.
     expected: Option<&'a Expected>,
+    /// Facts that are no findings, a sentence each.
+    notes: Vec<String>,
     findings: Vec<Finding>,
     closest: Vec<Resemblance>,
     /// None where nothing can be predicted.
     measured: Option<Measured>,
-    judgement: Option<Judgement>,
+    /// Why nothing is predicted; none where something is.
+    unpredicted: Option<String>,
+    judgement: Judgement,
 }
 
 impl Arguments {
@@ -145,22 +157,23 @@ impl Arguments {
         if self.source.explain(model.as_deref(), self.scheme.text(), None, console)? {
             return Ok(Outcome::Done);
         }
-        let mut expected = model.map(|model| self.expected(&model)).transpose()?;
-        self.refuse_without(expected.as_ref())?;
-        let checkpoint = Checkpoint::open(&self.checkpoint)?;
-        if let Some(expected) = &mut expected {
+        let subject = Subject::open(&self.checkpoint, self.config.as_deref())?;
+        let mut reference = self.reference(subject.adapter.is_some())?;
+        if let Reference::Network(expected) = &mut reference {
             let (names, architecture) = (&expected.names, &expected.architecture);
             let parameters = parameters(&expected.stack)?;
-            expected.names = of_checkpoint(names, self.names.as_deref(), &checkpoint, architecture, &parameters)?;
+            expected.names =
+                of_checkpoint(names, self.names.as_deref(), &subject.checkpoint, architecture, &parameters)?;
         }
-        let held = match &expected {
-            Some(expected) => Some(expected.names.held(&parameters(&expected.stack)?)),
-            None => None,
+        let held = match (&reference, &subject.adapter) {
+            (Reference::Network(expected), _) => Some(expected.names.held(&parameters(&expected.stack)?)),
+            (Reference::Nothing(_), Some(adapter)) => Some(adapter.held()),
+            (Reference::Nothing(_), None) => None,
         };
-        let inspection = inspect(&checkpoint, held.as_deref())?;
-        let compared = match &expected {
-            Some(expected) => self.compared(expected, &inspection)?,
-            None => Compared::alone(&inspection),
+        let inspection = inspect(&subject.checkpoint, held.as_deref())?;
+        let compared = match &reference {
+            Reference::Network(expected) => self.compared(expected, &inspection, subject.notes)?,
+            Reference::Nothing(reason) => Compared::alone(&inspection, subject, reason.clone()),
         };
         if let Some(path) = &self.dump_stack {
             let Some(measured) = &compared.measured else {
@@ -205,29 +218,15 @@ impl Arguments {
         Ok(Expected { architecture, names, scheme, stack: assembled.stack, model, caveats })
     }
 
-    /// Flags that need a network.
-    fn refuse_without(&self, expected: Option<&Expected>) -> anyhow::Result<()> {
-        if expected.is_some() {
-            return Ok(());
-        }
-        let flags = [
-            self.scheme.given(),
-            self.names.as_ref().map(|_| "--names"),
-            self.dump_stack.as_ref().map(|_| "--dump-stack"),
-        ];
-        match flags.into_iter().flatten().next() {
-            None => Ok(()),
-            Some(flag) => bail!(
-                "{flag}: expected a config.json beside {}, got none; name one with --config",
-                self.checkpoint.display()
-            ),
-        }
-    }
-
-    fn compared<'a>(&self, expected: &'a Expected, inspection: &'a Inspection) -> anyhow::Result<Compared<'a>> {
+    fn compared<'a>(
+        &self,
+        expected: &'a Expected,
+        inspection: &'a Inspection,
+        mut notes: Vec<String>,
+    ) -> anyhow::Result<Compared<'a>> {
         if inspection.coverage.is_poor() {
             bail!(
-                "{}: expected the tensors of {}, got {}; is it the config of this checkpoint? {}",
+                "{}: expected the tensors of {}, got {}; {}",
                 self.checkpoint.display(),
                 expected.stack.name,
                 coverage(inspection),
@@ -238,9 +237,13 @@ impl Arguments {
         let is_finite = of_problem(&findings, Problem::NotFinite).next().is_none();
         let measured = is_finite.then(|| measured(expected, inspection, &findings)).transpose()?;
         let predicted = measured.as_ref().map(|measured| (&measured.verdict, measured.omissions.as_slice()));
-        let judgement = Some(Judgement::of(&findings, predicted));
+        let judgement = Judgement::of(&findings, inspection, predicted);
         let closest = self.closest(expected, inspection)?;
-        Ok(Compared { inspection, expected: Some(expected), findings, closest, measured, judgement })
+        notes.extend(inspection.headline(&expected.scheme));
+        let unpredicted =
+            (!is_finite).then(|| "everything behind entries that are not finite is not a number".to_owned());
+        let expected = Some(expected);
+        Ok(Compared { inspection, expected, notes, findings, closest, measured, unpredicted, judgement })
     }
 
     /// Known schemes, the nearest first; releases of the library that draw the same are told once.
@@ -317,21 +320,18 @@ impl Expected {
     }
 }
 
-/// Which names were expected and which were found instead.
-fn unmatched(inspection: &Inspection) -> String {
-    let (expected, found) = inspection.unmatched();
-    let expected = format!("Expected names such as {}", expected.join(", "));
-    if found.is_empty() {
-        return expected;
-    }
-    format!("{expected}; found {}; --names FILE maps others (lines `found = expected`)", found.join(", "))
-}
-
 impl<'a> Compared<'a> {
     /// With nothing to compare it with.
-    fn alone(inspection: &'a Inspection) -> Self {
-        let findings = inspection.findings("");
-        Self { inspection, expected: None, findings, closest: Vec::new(), measured: None, judgement: None }
+    fn alone(inspection: &'a Inspection, subject: Subject, reason: String) -> Self {
+        let Subject { adapter, mut notes, .. } = subject;
+        let findings = match &adapter {
+            Some(adapter) => adapter.findings(inspection),
+            None => inspection.findings(""),
+        };
+        notes.extend(adapter.and_then(|adapter| adapter.opening(inspection)));
+        let judgement = Judgement::of(&findings, inspection, None);
+        let (expected, closest, measured, unpredicted) = (None, Vec::new(), None, Some(reason));
+        Self { inspection, expected, notes, findings, closest, measured, unpredicted, judgement }
     }
 
     fn document<'s>(&'s self, name: &'s str) -> InspectionDocument<'s> {
@@ -340,8 +340,9 @@ impl<'a> Compared<'a> {
             inspection: self.inspection,
             scheme: self.expected.map(|expected| expected.scheme.as_str()),
             names: self.expected.and_then(|expected| expected.names.convention()),
+            notes: &self.notes,
             findings: &self.findings,
-            judgement: self.judgement.as_ref(),
+            judgement: &self.judgement,
             closest: &self.closest,
             prediction: self.measured.as_ref().map(|measured| PredictionDocument {
                 stack: &measured.stack,
@@ -362,18 +363,23 @@ impl<'a> Compared<'a> {
         if !unread.is_empty() {
             write_indented("Not read: ", 2, &some(&unread), out)?;
         }
+        for note in &self.notes {
+            write_indented("", 0, note, out)?;
+        }
         let compared = self.expected.map(|expected| (expected, coverage(self.inspection)));
         match &compared {
             Some((expected, coverage)) => writeln!(out, "Compared with scheme {}: {coverage}", expected.scheme)?,
-            None => writeln!(out, "No config: tensors are only measured.")?,
+            None if self.inspection.readings.iter().any(|reading| reading.part.is_some()) => {
+                writeln!(out, "No network to compare with: A and B are compared with the initialisation by PEFT.")?;
+            }
+            None => writeln!(out, "No network to compare with: tensors are only measured.")?,
         }
         if let (Some((expected, _)), true) = (&compared, self.findings.is_empty()) {
             writeln!(out, "All of them are as scheme {} draws them.", expected.scheme)?;
         }
-        for finding in &self.findings {
-            let mark = if finding.problem == Problem::NotFinite { "  !! " } else { "   ! " };
-            write_indented(mark, 5, &finding.text, out)?;
-        }
+        let is_initialisation =
+            self.expected.is_none_or(|expected| self.inspection.headline(&expected.scheme).is_none());
+        write_findings(&self.findings, is_initialisation, out)?;
         let closest = self.closest.iter().take(3);
         let closest: Vec<String> =
             closest.map(|Resemblance { scheme, factor }| format!("{scheme} (×{})", short(*factor))).collect();
@@ -384,11 +390,12 @@ impl<'a> Compared<'a> {
     }
 
     fn write_judgement(&self, (console, paint): (Console, Paint), out: &mut dyn Write) -> io::Result<()> {
-        let Some(Judgement { headline, .. }) = &self.judgement else { return Ok(()) };
+        let Judgement { headline, .. } = &self.judgement;
         writeln!(out)?;
         let Some(Measured { stack, verdict, prediction, loss, .. }) = &self.measured else {
             writeln!(out, "Verdict: {headline}")?;
-            return writeln!(out, "Nothing is predicted: everything behind such entries is not a number.");
+            let reason = self.unpredicted.iter().map(|reason| format!("Nothing is predicted: {reason}."));
+            return reason.into_iter().try_for_each(|line| write_indented("", 0, &line, out));
         };
         writeln!(out, "With the measured weights, at {} tokens:", stack.streams[0].seq_len)?;
         if let Some(loss) = loss {

@@ -9,6 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use super::Reading;
+use super::buffers::is_fixed;
 
 /// Pairs that are compared under one name.
 const PAIRS: usize = 1 << 22;
@@ -35,9 +36,12 @@ pub(super) fn copies(readings: &[Reading]) -> Vec<Copies> {
         Some(part) => seen.insert((&part.parameters[0], part.expert)),
         None => !is_known,
     });
-    let readings: Vec<&Reading> = of_interest.filter(|reading| reading.fingerprint.is_some()).collect();
+    let is_drawn = |reading: &&Reading| reading.fingerprint.is_some() && !is_fixed(&reading.pattern);
+    let readings: Vec<&Reading> = of_interest.filter(is_drawn).collect();
     let mut found = over_blocks(&readings);
-    found.extend(within_blocks(&readings));
+    // Without a network, equal tables outside of all blocks are taken for tied ones.
+    let is_tied = |copies: &Copies| !is_known && copies.blocks.is_empty() && copies.is_equal();
+    found.extend(within_blocks(&readings).into_iter().filter(|copies| !is_tied(copies)));
     found
 }
 

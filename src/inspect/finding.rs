@@ -2,9 +2,11 @@
 
 use std::collections::BTreeSet;
 
+use super::buffers::is_fixed;
 use super::copies::{Copies, copies};
+use super::provenance::Provenance;
 use super::sketch::{Repetition, RepetitionKind};
-use super::{Deviation, Group, Inspection, Reading, Run, Spread, Tails};
+use super::{AbsentBlocks, Deviation, Group, Inspection, Reading, Run, Spread, Tails};
 use crate::huggingface::Start;
 use crate::numerals::{grouped, short};
 
@@ -15,6 +17,8 @@ pub enum Problem {
     NotFinite,
     /// Tensors, or rows or columns of one, are equal or correlated.
     Copies,
+    /// A part of a trained checkpoint is as the scheme draws it.
+    Fresh,
     /// Standard deviation or mean is not what the scheme draws.
     Deviation,
     /// Kurtosis or largest entry is not what the scheme's distribution allows.
@@ -29,14 +33,23 @@ pub enum Problem {
 
 impl Problem {
     /// All of them.
-    pub const ALL: [Self; 7] =
-        [Self::NotFinite, Self::Copies, Self::Rows, Self::Deviation, Self::Tails, Self::Missing, Self::Unknown];
+    pub const ALL: [Self; 8] = [
+        Self::NotFinite,
+        Self::Copies,
+        Self::Fresh,
+        Self::Rows,
+        Self::Deviation,
+        Self::Tails,
+        Self::Missing,
+        Self::Unknown,
+    ];
 
     /// Name in flags, CSV and JSON.
     pub fn name(self) -> &'static str {
         match self {
             Self::NotFinite => "not-finite",
             Self::Copies => "copies",
+            Self::Fresh => "fresh",
             Self::Deviation => "deviation",
             Self::Tails => "tails",
             Self::Rows => "rows",
@@ -50,6 +63,7 @@ impl Problem {
         match self {
             Self::NotFinite => "entries that are infinite or not numbers",
             Self::Copies => "equal or correlated tensors, or rows or columns of one",
+            Self::Fresh => "blocks or matrices of a trained checkpoint that are as the scheme draws them",
             Self::Deviation => "standard deviations or means other than the scheme's",
             Self::Tails => "kurtosis or largest entries that the scheme's distribution does not allow",
             Self::Rows => "rows of a table or a head that are of another size than the rest, or zeros",
@@ -71,7 +85,7 @@ pub struct Finding {
     /// The statement.
     pub text: String,
     /// Number of entries that are not finite; share of the deviation; weakest correlation, or share of lines that are
-    /// copies; number of rows; kurtosis; number of names.
+    /// copies; number of rows; kurtosis; number of tensors.
     pub value: f64,
 }
 
@@ -83,6 +97,8 @@ impl Inspection {
         findings.extend(groups.iter().filter_map(not_finite));
         findings.extend(copies(&self.readings).into_iter().map(|copies| copied(&copies, &groups)));
         findings.extend(groups.iter().filter_map(repeated));
+        let blocks_of = |title: &str| groups.iter().find(|group| group.title() == title).map_or(0, n_blocks);
+        findings.extend(Provenance::of(&self.readings).findings(scheme, blocks_of));
         findings.extend(groups.iter().filter_map(other_rows));
         findings.extend(groups.iter().filter_map(|group| deviating(group, scheme)));
         findings.extend(groups.iter().filter_map(|group| tailed(group, scheme)));
@@ -94,7 +110,9 @@ impl Inspection {
             value: names.len() as f64,
         };
         let missing = "not in the checkpoint, taken as the scheme draws them";
-        findings.extend((!self.missing.is_empty()).then(|| list(Problem::Missing, missing, &self.missing)));
+        findings.extend(self.absent_blocks.iter().map(AbsentBlocks::finding));
+        let others = self.missing_elsewhere();
+        findings.extend((!others.is_empty()).then(|| list(Problem::Missing, missing, &others)));
         let unknown = "not of the network, left out";
         findings.extend((!self.unknown.is_empty()).then(|| list(Problem::Unknown, unknown, &self.unknown)));
         findings
@@ -142,6 +160,9 @@ fn copied(copies: &Copies, groups: &[Group]) -> Finding {
 
 /// Rows or columns of one tensor that repeat, in the block where most do.
 fn repeated(group: &Group) -> Option<Finding> {
+    if is_fixed(group.pattern) {
+        return None;
+    }
     let repetition = |reading: &Reading| reading.fingerprint.as_ref()?.repetition;
     let affected: Vec<&Reading> =
         group.readings.iter().map(|(reading, _)| *reading).filter(|reading| repetition(reading).is_some()).collect();
@@ -259,18 +280,27 @@ pub fn some(names: &[String]) -> String {
 }
 
 /// The blocks of a finding, out of how many.
-struct Place {
+pub(super) struct Place {
     blocks: BTreeSet<usize>,
     of: usize,
 }
 
 impl Place {
     fn of<'r>(readings: impl IntoIterator<Item = &'r Reading>, group: &Group) -> Self {
-        Self { blocks: readings.into_iter().filter_map(Reading::block).collect(), of: n_blocks(group) }
+        Self::among(readings, n_blocks(group))
+    }
+
+    /// The blocks of readings, out of a known number.
+    pub(super) fn among<'r>(readings: impl IntoIterator<Item = &'r Reading>, of: usize) -> Self {
+        Self { blocks: readings.into_iter().filter_map(Reading::block).collect(), of }
+    }
+
+    pub(super) fn numbers(&self) -> Vec<usize> {
+        self.blocks.iter().copied().collect()
     }
 
     fn finding(&self, problem: Problem, group: &Group, text: String, value: f64) -> Finding {
-        let blocks = self.blocks.iter().copied().collect();
+        let blocks = self.numbers();
         Finding { problem, tensors: vec![group.title()], blocks, text, value }
     }
 }
@@ -294,7 +324,7 @@ fn n_blocks(group: &Group) -> usize {
 }
 
 /// `0–2, 7`.
-fn ranges(numbers: &BTreeSet<usize>) -> String {
+pub(super) fn ranges(numbers: &BTreeSet<usize>) -> String {
     let numbers: Vec<usize> = numbers.iter().copied().collect();
     let runs = numbers.chunk_by(|a, b| a + 1 == *b);
     let texts: Vec<String> = runs

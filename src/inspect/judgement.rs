@@ -15,8 +15,8 @@ pub struct Judgement {
 }
 
 impl Judgement {
-    /// From what is wrong with the checkpoint and, where there is a prediction, its verdict and what it leaves out.
-    pub fn of(findings: &[Finding], predicted: Option<(&Verdict, &[Omission])>) -> Self {
+    /// From the findings and, where there is a prediction, its verdict and what it leaves out.
+    pub fn of(findings: &[Finding], inspection: &Inspection, predicted: Option<(&Verdict, &[Omission])>) -> Self {
         let not_finite: Vec<&Finding> = of_problem(findings, Problem::NotFinite).collect();
         match predicted {
             _ if !not_finite.is_empty() => {
@@ -25,23 +25,43 @@ impl Judgement {
                 let grade = Grade::NotTrainable;
                 Self { grade: Some(grade), headline: format!("{}: {reasons}", grade.words()) }
             }
-            Some((verdict, omissions)) => match doubt(findings, omissions) {
+            Some((verdict, omissions)) => match doubt(findings, inspection, omissions) {
                 Some(reason) if verdict.grade < Grade::NotTrainable => {
                     Self { grade: None, headline: format!("cannot be trusted: {reason}") }
                 }
                 Some(_) | None => Self { grade: Some(verdict.grade), headline: verdict.headline.clone() },
             },
-            None => Self { grade: None, headline: "nothing was predicted".to_owned() },
+            None => Self { grade: None, headline: without_network(findings) },
         }
     }
 }
 
+/// The headline where nothing is predicted and all entries are finite.
+fn without_network(findings: &[Finding]) -> String {
+    let copies = match of_problem(findings, Problem::Copies).count() {
+        0 => "no tensors are copies of each other".to_owned(),
+        1 => "one finding says that tensors are copies of each other".to_owned(),
+        n => format!("{n} findings say that tensors are copies of each other"),
+    };
+    format!("not judged as a network: all entries are finite, {copies}")
+}
+
 /// Why the prediction may be one of another network.
-fn doubt(findings: &[Finding], omissions: &[Omission]) -> Option<&'static str> {
+fn doubt(findings: &[Finding], inspection: &Inspection, omissions: &[Omission]) -> Option<String> {
+    /// Share of the network's entries that the scheme may stand in for.
+    const MISSING: f64 = 0.1;
+    let missing = inspection.coverage.missing_share();
     if of_problem(findings, Problem::Copies).next().is_some() {
-        Some("weights depend on each other, the prediction takes them as independent")
+        Some("weights depend on each other, the prediction takes them as independent".to_owned())
     } else if omissions.iter().any(Omission::is_grave) {
-        Some("the prediction leaves out a part of the checkpoint, which its caveats name")
+        Some("the prediction leaves out a part of the checkpoint, which its caveats name".to_owned())
+    } else if let Some(blocks) = inspection.absent_blocks.first() {
+        Some(format!("the checkpoint is without {}, the prediction has the scheme's", blocks.place()))
+    } else if missing > MISSING {
+        Some(format!(
+            "{:.0} % of the network's entries are not in the checkpoint, the prediction has the scheme's",
+            100.0 * missing
+        ))
     } else {
         None
     }
@@ -78,6 +98,6 @@ fn heavy_tails(inspection: &Inspection) -> Option<Caveat> {
 
 /// `148 of 148 parameters, 124 439 808 entries`.
 pub fn coverage(inspection: &Inspection) -> String {
-    let super::Coverage { parameters, found, entries } = inspection.coverage;
+    let super::Coverage { parameters, found, entries, .. } = inspection.coverage;
     format!("{found} of {parameters} parameters, {} entries", grouped(entries))
 }

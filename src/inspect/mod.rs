@@ -4,6 +4,9 @@
 //! ours each holds, how far it is from what the scheme draws, and what is missing. [`with_measured`] writes what was
 //! measured into the network's stack, which can then be predicted like any other.
 
+mod absent;
+mod adapter;
+mod buffers;
 mod closest;
 mod copies;
 mod cut;
@@ -14,6 +17,7 @@ mod group;
 mod judgement;
 mod matching;
 mod omission;
+mod provenance;
 mod reading;
 mod rows;
 mod scales;
@@ -34,6 +38,8 @@ use crate::huggingface::Held;
 use crate::verdict::{FORMATS, Format};
 use matching::{Matching, fits};
 
+pub use absent::AbsentBlocks;
+pub use adapter::Adapter;
 pub use closest::{Candidate, Resemblance};
 pub use deviation::Deviation;
 pub(crate) use finding::range;
@@ -60,7 +66,9 @@ pub struct Inspection {
     pub unknown: Vec<String>,
     /// Parameters of the network that no tensor holds; patterns where all of a pattern are missing.
     pub missing: Vec<String>,
-    /// Tensors that are not of F64, F32, F16 or BF16, with their type; they are not read.
+    /// Blocks of the network of which no tensor is there.
+    pub absent_blocks: Vec<AbsentBlocks>,
+    /// Tensors whose type is no float that is read, with their type.
     pub unread: Vec<(String, String)>,
     /// How much of the network was compared.
     pub coverage: Coverage,
@@ -93,12 +101,32 @@ pub struct Coverage {
     pub found: usize,
     /// Entries of those.
     pub entries: u64,
+    /// Entries of the parameters that are not in the checkpoint.
+    pub missing_entries: u64,
 }
 
 impl Coverage {
     /// Whether too few were found to call it a checkpoint of the network: fewer than half.
     pub fn is_poor(&self) -> bool {
         2 * self.found < self.parameters
+    }
+
+    /// The share of the network's entries that is not in the checkpoint.
+    pub fn missing_share(&self) -> f64 {
+        let missing = self.missing_entries as f64;
+        if missing > 0.0 { missing / (missing + self.entries as f64) } else { 0.0 }
+    }
+}
+
+impl Inspection {
+    /// What is missing outside of absent blocks.
+    fn missing_elsewhere(&self) -> Vec<String> {
+        let absent: HashSet<&str> =
+            self.absent_blocks.iter().flat_map(|blocks| &blocks.tensors).map(String::as_str).collect();
+        // Where all blocks are absent, names are patterns.
+        let patterns: HashSet<String> = absent.iter().map(|name| starred(name)).collect();
+        let is_other = |name: &&String| !absent.contains(name.as_str()) && !patterns.contains(name.as_str());
+        self.missing.iter().filter(is_other).cloned().collect()
     }
 }
 
@@ -129,8 +157,19 @@ pub fn inspect(checkpoint: &Checkpoint, held: Option<&[Held]>) -> Result<Inspect
     let absent = absent(&expected, &read);
     let own = readings.iter().filter(|reading| reading.part.is_some());
     let entries = own.map(|reading| reading.spread.count + reading.spread.not_finite).sum();
-    let coverage = Coverage { parameters: distinct(&read) + distinct(&absent), found: distinct(&read), entries };
-    Ok(Inspection { readings, unknown, missing: names(&expected, &absent), unread, coverage })
+    let found = distinct(&read);
+    let coverage =
+        Coverage { parameters: found + distinct(&absent), found, entries, missing_entries: entries_of(&absent) };
+    let absent_blocks = AbsentBlocks::all(&expected, &absent);
+    Ok(Inspection { readings, unknown, missing: names(&expected, &absent), absent_blocks, unread, coverage })
+}
+
+/// Entries of all, tables under several names once.
+fn entries_of(held: &[&Held]) -> u64 {
+    let mut seen = HashSet::new();
+    let first = |held: &Held| held.parts.first().map(|part| (part.parameters[0].clone(), part.expert));
+    let once = held.iter().filter(|held| seen.insert(first(held)));
+    once.map(|held| held.shape.iter().map(|&axis| axis as u64).product::<u64>()).sum()
 }
 
 /// How many there are, tables under several names once.

@@ -21,6 +21,7 @@ use std::collections::{HashMap, HashSet};
 
 use sigprop_stack::{Component, Init, Named, Node, Op, Source, Stack, Stream};
 
+use super::buffers::is_buffer;
 use super::stack::bias_of;
 use super::{Inspection, Reading, Spread, starred};
 use crate::caveat::{Caveat, Condition};
@@ -29,8 +30,6 @@ use crate::caveat::{Caveat, Condition};
 const VISIBLE: f64 = 0.05;
 /// Means within so many standard errors are those of draws.
 const BEYOND: f64 = 5.0;
-/// Buffers that the library saves beside the weights: masks, frequencies, positions.
-const BUFFERS: [&str; 5] = ["attn.bias", "attention.bias", "masked_bias", "inv_freq", "position_ids"];
 
 /// Something of a checkpoint that the network with its weights does not have, of one tensor or of that of several blocks.
 #[derive(Clone, Debug, PartialEq)]
@@ -199,14 +198,13 @@ fn without_place<'i>(
     unknown.into_iter().filter_map(move |reading| {
         let size = reading.spread.root_mean_square()?;
         let in_block = block(&reading.pattern).is_some_and(|block| blocks.contains(block));
-        let is_buffer = BUFFERS.iter().any(|buffer| reading.pattern.ends_with(buffer));
         let adds = size > 0.0 || reading.part.is_none() && !reading.pattern.ends_with("bias");
-        (in_block && !is_buffer && adds).then_some((reading, size))
+        (in_block && !is_buffer(&reading.pattern) && adds).then_some((reading, size))
     })
 }
 
 /// What comes before the number of a block in a pattern.
-fn block(pattern: &str) -> Option<&str> {
+pub(super) fn block(pattern: &str) -> Option<&str> {
     pattern.split_once(".*.").map(|(block, _)| block)
 }
 

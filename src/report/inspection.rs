@@ -21,10 +21,12 @@ pub struct InspectionDocument<'a> {
     pub inspection: &'a Inspection,
     /// What it was compared with; none without a config.
     pub scheme: Option<&'a str>,
+    /// Facts about the checkpoint that are no findings, a sentence each.
+    pub notes: &'a [String],
     /// What is wrong with it, the gravest first.
     pub findings: &'a [Finding],
-    /// The verdict; none without a config.
-    pub judgement: Option<&'a Judgement>,
+    /// The verdict.
+    pub judgement: &'a Judgement,
     /// Whose names the tensors have, if not those that the config implies.
     pub names: Option<&'a str>,
     /// Known schemes, the nearest first.
@@ -112,15 +114,16 @@ pub fn inspection_rows(inspection: &Inspection) -> Rows {
 
 /// Writes an inspection as JSON.
 pub fn inspection_json(document: &InspectionDocument, out: &mut dyn Write) -> io::Result<()> {
-    let InspectionDocument { checkpoint, inspection, scheme, names, findings, judgement, closest, prediction } =
+    let InspectionDocument { checkpoint, inspection, scheme, notes, names, findings, judgement, closest, prediction } =
         document;
     let document = InspectionJson {
         schema_version: SCHEMA_VERSION,
         version: env!("CARGO_PKG_VERSION"),
         checkpoint,
         scheme: *scheme,
-        grade: judgement.and_then(|judgement| judgement.grade),
-        headline: judgement.map(|judgement| judgement.headline.as_str()),
+        grade: judgement.grade,
+        headline: &judgement.headline,
+        notes,
         findings: findings.iter().map(FindingJson::of).collect(),
         coverage: scheme.map(|_| CoverageJson::of(inspection.coverage)),
         names: *names,
@@ -142,7 +145,8 @@ struct InspectionJson<'a> {
     checkpoint: &'a str,
     scheme: Option<&'a str>,
     grade: Option<Grade>,
-    headline: Option<&'a str>,
+    headline: &'a str,
+    notes: &'a [String],
     findings: Vec<FindingJson<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     coverage: Option<CoverageJson>,
@@ -177,11 +181,12 @@ struct CoverageJson {
     parameters: usize,
     found: usize,
     entries: u64,
+    missing_entries: u64,
 }
 
 impl CoverageJson {
-    fn of(Coverage { parameters, found, entries }: Coverage) -> Self {
-        Self { parameters, found, entries }
+    fn of(Coverage { parameters, found, entries, missing_entries }: Coverage) -> Self {
+        Self { parameters, found, entries, missing_entries }
     }
 }
 

@@ -1,5 +1,6 @@
 //! The command as scripts see it: arguments, exit codes, streams and files.
 
+mod checkpoints;
 mod compare;
 mod diff;
 mod findings;

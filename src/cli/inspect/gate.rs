@@ -13,7 +13,8 @@ use crate::cli::{Outcome, console::Console, parse};
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Gates")]
 pub(super) struct Gate {
-    /// Exit with status 1 if any of these is found.
+    /// Exit with status 1 if any of these is found. All but not-finite and copies need a network to compare with, a
+    /// config.json next to the checkpoint or --config: without one the exit status is 2.
     #[arg(long, value_enum, value_delimiter = ',', value_name = "WHAT")]
     fail_on: Vec<FailOn>,
 
@@ -35,6 +36,7 @@ impl ValueEnum for FailOn {
         &[
             Self::Problem(Problem::NotFinite),
             Self::Problem(Problem::Copies),
+            Self::Problem(Problem::Fresh),
             Self::Problem(Problem::Rows),
             Self::Problem(Problem::Deviation),
             Self::Problem(Problem::Tails),
@@ -48,15 +50,41 @@ impl ValueEnum for FailOn {
     }
 
     fn to_possible_value(&self) -> Option<PossibleValue> {
-        let (name, help) = match self {
-            Self::Problem(problem) => (problem.name(), problem.meaning()),
-            Self::Failure(failure) => (failure.name(), failure.meaning()),
+        let help = match self {
+            Self::Problem(problem) => problem.meaning(),
+            Self::Failure(failure) => failure.meaning(),
         };
-        Some(PossibleValue::new(name).help(help))
+        Some(PossibleValue::new(self.name()).help(help))
+    }
+}
+
+impl FailOn {
+    /// Whether nothing can be said without the network that the checkpoint should be; adapters are compared with
+    /// their own initialisation.
+    fn needs_network(self, is_adapter: bool) -> bool {
+        match self {
+            Self::Problem(Problem::NotFinite | Problem::Copies) => false,
+            Self::Problem(Problem::Deviation | Problem::Tails) => !is_adapter,
+            Self::Problem(Problem::Fresh | Problem::Missing | Problem::Unknown) | Self::Failure(_) => true,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Problem(problem) => problem.name(),
+            Self::Failure(failure) => failure.name(),
+        }
     }
 }
 
 impl Gate {
+    /// The first gate that needs a network to compare the checkpoint with.
+    pub(super) fn needing_network(&self, is_adapter: bool) -> Option<String> {
+        let fail_on = self.fail_on.iter().find(|gate| gate.needs_network(is_adapter));
+        let deviation = self.max_deviation.filter(|_| !is_adapter);
+        fail_on.map(|gate| format!("--fail-on {}", gate.name())).or(deviation.map(|_| "--max-deviation".to_owned()))
+    }
+
     /// Whether all gates are passed; the reasons go to stderr.
     pub(super) fn outcome(&self, compared: &Compared, console: Console) -> Outcome {
         let findings = compared.findings.iter().filter(|finding| self.is_failing(finding));

@@ -1,0 +1,109 @@
+//! What a checkpoint is compared with: the network of a config, or nothing.
+
+use std::path::PathBuf;
+
+use crate::{
+    huggingface::ImportError,
+    inspect::{AbsentBlocks, Inspection, some},
+};
+use anyhow::bail;
+
+use super::{Arguments, Expected};
+
+/// What a checkpoint is compared with.
+pub(super) enum Reference {
+    /// The network that it should be.
+    Network(Box<Expected>),
+    /// No network, and why.
+    Nothing(String),
+}
+
+impl Arguments {
+    /// The network of the config, or the reason why there is none; an error where a flag or gate needs one.
+    pub(super) fn reference(&self, is_adapter: bool) -> anyhow::Result<Reference> {
+        let needing = self.needing_network(is_adapter);
+        if is_adapter {
+            return match needing {
+                Some(flag) => bail!(
+                    "{flag}: expected a network, got an adapter; name the config.json in the folder of its base model with \
+                     --config"
+                ),
+                None => Ok(Reference::Nothing(
+                    "an adapter alone is no network; --config with the config.json in the folder of its base model inspects \
+                     their sum"
+                        .to_owned(),
+                )),
+            };
+        }
+        let Some(model) = self.model() else {
+            return match needing {
+                Some(flag) => bail!(
+                    "{flag}: expected a network to compare with, got no config.json beside {}; name one with --config",
+                    self.checkpoint.display()
+                ),
+                None => Ok(Reference::Nothing("there is no config; name one with --config".to_owned())),
+            };
+        };
+        match (self.expected(&model), needing) {
+            (Ok(expected), _) => Ok(Reference::Network(Box::new(expected))),
+            (Err(error), None) if self.config.is_none() || is_of_another_kind(&error) => {
+                Ok(Reference::Nothing(reason(&error)))
+            }
+            (Err(error), Some(flag)) if is_of_another_kind(&error) => {
+                Err(error
+                    .context(format!("{flag}: expected a network to compare with, got a config that is not computed")))
+            }
+            (Err(error), _) => Err(error),
+        }
+    }
+
+    /// The first flag or gate that needs a network.
+    fn needing_network(&self, is_adapter: bool) -> Option<String> {
+        let flag = |file: &Option<PathBuf>, name: &str| file.as_ref().map(|_| name.to_owned());
+        let scheme = self.scheme.given().map(str::to_owned);
+        let files = flag(&self.names, "--names").or(flag(&self.dump_stack, "--dump-stack"));
+        scheme.or(files).or(self.gate.needing_network(is_adapter))
+    }
+}
+
+/// Whether an error says that a config is understood, and its network is none that is computed.
+fn is_of_another_kind(error: &anyhow::Error) -> bool {
+    match error.downcast_ref::<ImportError>() {
+        Some(
+            ImportError::Unsupported { .. }
+            | ImportError::UnknownModelType { .. }
+            | ImportError::NoModelType { .. }
+            | ImportError::OtherFile { .. },
+        ) => true,
+        Some(ImportError::Json(_) | ImportError::Value { .. }) | None => false,
+    }
+}
+
+/// An error in a clause: without the advice after its first semicolon.
+fn reason(error: &anyhow::Error) -> String {
+    let text = format!("{error:#}");
+    text.split(';').next().unwrap_or_default().to_owned()
+}
+
+/// Why few tensors are those of the network: their type, blocks that are missing, or other names.
+pub(super) fn unmatched(inspection: &Inspection) -> String {
+    let unread: Vec<String> = inspection
+        .unread
+        .iter()
+        .filter(|(name, _)| !inspection.unknown.contains(name))
+        .map(|(name, dtype)| format!("{name} ({dtype})"))
+        .collect();
+    if !unread.is_empty() {
+        return format!("{} of its tensors have a type that is not read: {}", unread.len(), some(&unread));
+    }
+    let absent: Vec<String> = inspection.absent_blocks.iter().map(AbsentBlocks::place).collect();
+    if inspection.coverage.found > 0 && inspection.unknown.is_empty() && !absent.is_empty() {
+        return format!("all tensors of {} are missing; is the checkpoint whole?", absent.join(" and "));
+    }
+    let (expected, found) = inspection.unmatched();
+    let expected = format!("is it the config of this checkpoint? Expected names such as {}", expected.join(", "));
+    if found.is_empty() {
+        return expected;
+    }
+    format!("{expected}; found {}; --names FILE maps others (lines `found = expected`)", found.join(", "))
+}
