@@ -132,7 +132,7 @@ impl Adapter {
         let zeros: HashSet<String> = self.pairs.iter().map(|pair| starred(&pair.zero().name)).collect();
         let is_own = |finding: &Finding| match finding.problem {
             Problem::Deviation => !finding.tensors.iter().all(|tensor| zeros.contains(tensor)),
-            Problem::NotFinite | Problem::Copies | Problem::Tails => true,
+            Problem::NotFinite | Problem::Copies | Problem::Rows | Problem::Tails => true,
             Problem::Fresh | Problem::Missing | Problem::Unknown => false,
         };
         let mut findings = inspection.findings(SCHEME);

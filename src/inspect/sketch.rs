@@ -3,7 +3,7 @@
 //! # Formula
 //!
 //! Lines (rows, or columns) are equal if hashes of all their entries are. Blocks of lines are compared over K entries of
-//! every line, the same of each. Entries x and y of two blocks are centred by the mean of the tensor and divided by the root mean
+//! every line, the same of each. Entries x and y of two blocks are centred by the mean of their line and divided by the root mean
 //! square of their line, then by that of their place over all lines, so that lines of another size count as others do:
 //!
 //! ```text
@@ -40,7 +40,7 @@ const BEYOND: f64 = 7.0;
 pub struct Fingerprint {
     /// Of all entries and their order; tensors of one shape and hash are equal.
     pub(super) hash: u64,
-    /// Entries at places that depend on the shape alone, less their mean, over the size of their lines.
+    /// Entries at places that depend on the shape alone, less the mean of their lines, over the size of those.
     sample: Vec<f32>,
     /// Lines that depend on each other.
     pub repetition: Option<Repetition>,
@@ -221,21 +221,18 @@ impl Lines {
         strongest.map(|(blocks, pair, correlation)| RepetitionKind::Correlated { blocks, pair, correlation })
     }
 
-    /// The samples less their mean, each over the size of its line and of its place; of few samples a line as they are.
+    /// The samples less the mean of their line, each over the size of its line and of its place; where lines have few samples,
+    /// less the mean of all.
     fn normalised(&self) -> Vec<f32> {
-        let mut samples = centred(&self.samples);
         let per_line = self.sampled.len();
         if per_line < SHORTEST {
-            return samples;
+            return centred(&self.samples);
         }
-        for (line, whole) in samples.chunks_exact_mut(per_line).zip(&self.each) {
-            let size = (dot(line, line) / per_line as f64).sqrt() as f32;
-            // A line of zeros, as padding has, is as far from the mean everywhere.
-            if whole.is_constant {
-                line.fill(0.0);
-            } else if size > 0.0 {
-                line.iter_mut().for_each(|x| *x /= size);
-            }
+        let mut samples = Vec::with_capacity(self.samples.len());
+        for line in self.samples.chunks_exact(per_line) {
+            let line = centred(line);
+            let size = (dot(&line, &line) / per_line as f64).sqrt() as f32;
+            samples.extend(line.into_iter().map(|x| if size > 0.0 { x / size } else { 0.0 }));
         }
         for place in 0..per_line {
             let each = || samples.iter().skip(place).step_by(per_line).map(|&x| f64::from(x));

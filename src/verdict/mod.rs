@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 use sigprop_stack::{Component, Node, Number, Op, Quantity, Stack};
 
 use crate::Prediction;
+use crate::caveat::Condition;
 use crate::head::Loss;
 use crate::numerals::short;
 pub(crate) use entropy::sharpest;
@@ -146,7 +147,10 @@ impl Verdict {
         findings.extend(gradients::judge(&prediction.table.weights));
         findings.extend(frozen::judge(&prediction.blocked, prediction.table.weights.len()));
         findings.extend(prediction.token_share.and_then(tokens::judge));
-        findings.extend(loss.map(|loss| start::judge(loss, format)));
+        let uneven = prediction.caveats.iter().find_map(|caveat| {
+            if let Condition::UnevenRows(factor) = caveat.condition { Some(factor) } else { None }
+        });
+        findings.extend(loss.map(|loss| start::judge(loss, format, uneven)));
         Self { grade: Grade::of(&findings), headline: grade::headline(&findings), findings }
     }
 

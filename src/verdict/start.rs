@@ -13,8 +13,12 @@ use crate::numerals::short;
 /// Times the loss of equal logits: read off networks that were trained (docs/training.md).
 const FAR: f64 = 5.0;
 
-/// Judges the loss of the first step, of a network trained in `format`.
-pub(super) fn judge(loss: &Loss, format: &Format) -> Finding {
+/// Factor between the sizes of rows, and times the loss of equal logits, from which on large rows decide the loss.
+const UNEVEN: f64 = 4.0;
+const ABOVE: f64 = 1.25;
+
+/// Judges the loss of the first step, of a network trained in `format` whose rows of one table differ by a factor of `uneven`.
+pub(super) fn judge(loss: &Loss, format: &Format, uneven: Option<f64>) -> Finding {
     let ratio = loss.cross_entropy.ratio(&loss.uniform.into());
     let finding = |severity, text: String, rule: String| Finding {
         kind: Kind::Start,
@@ -34,6 +38,17 @@ pub(super) fn judge(loss: &Loss, format: &Format) -> Finding {
             text,
             "largest logit to expect, std √(2 ln V), above the format's largest".to_owned(),
         );
+    }
+    if let Some(factor) = uneven.filter(|factor| !is_far && ratio > ABOVE && *factor > UNEVEN) {
+        let text = format!(
+            "the loss starts above that of guessing, {} nats for {} of equal logits: rows of the head differ ×{}, and a few have \
+             most of the softmax",
+            short(loss.cross_entropy),
+            short(loss.uniform),
+            short(factor)
+        );
+        let rule = format!("loss above {ABOVE} times that of equal logits where rows differ by more than ×{UNEVEN}");
+        return finding(Severity::Warning, text, rule);
     }
     let (severity, verb) = if is_far { (Severity::Warning, "far above") } else { (Severity::Fine, "near") };
     let text = format!(

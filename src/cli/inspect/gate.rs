@@ -63,7 +63,7 @@ impl FailOn {
     /// their own initialisation.
     fn needs_network(self, is_adapter: bool) -> bool {
         match self {
-            Self::Problem(Problem::NotFinite | Problem::Copies) => false,
+            Self::Problem(Problem::NotFinite | Problem::Copies | Problem::Rows) => false,
             Self::Problem(Problem::Deviation | Problem::Tails) => !is_adapter,
             Self::Problem(Problem::Fresh | Problem::Missing | Problem::Unknown) | Self::Failure(_) => true,
         }
