@@ -48,8 +48,9 @@ fn tensors(folder: &TempDir) -> Tensors {
 }
 
 fn save(folder: &TempDir, name: &str, tensors: &Tensors) {
-    let view = |stored: &'_ Stored| TensorView::new(stored.dtype, stored.shape.clone(), &stored.bytes).expect("a view");
-    let views: Vec<(&String, TensorView)> = tensors.iter().map(|(name, stored)| (name, view(stored))).collect();
+    let views = tensors.iter().map(|(name, Stored { dtype, shape, bytes })| {
+        (name, TensorView::new(*dtype, shape.clone(), bytes).expect("a view"))
+    });
     fs::write(path(folder, name), serialize(views, None).expect("serializable")).expect("writable");
 }
 
