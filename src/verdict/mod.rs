@@ -147,9 +147,10 @@ impl Verdict {
         findings.extend(gradients::judge(&prediction.table.weights));
         findings.extend(frozen::judge(&prediction.blocked, prediction.table.weights.len()));
         findings.extend(prediction.token_share.and_then(tokens::judge));
-        let uneven = prediction.caveats.iter().find_map(|caveat| {
-            if let Condition::UnevenRows(factor) = caveat.condition { Some(factor) } else { None }
-        });
+        let uneven = prediction
+            .caveats
+            .iter()
+            .find_map(|caveat| if let Condition::UnevenRows(factor) = caveat.condition { Some(factor) } else { None });
         findings.extend(loss.map(|loss| start::judge(loss, format, uneven)));
         Self { grade: Grade::of(&findings), headline: grade::headline(&findings), findings }
     }

@@ -19,6 +19,7 @@ mod report;
 mod reported;
 mod resume;
 mod settings;
+mod verdicts;
 mod vision;
 
 use std::{

@@ -1,0 +1,209 @@
+//! Verdicts on checkpoints and networks that people have reported: zeros that open, rows of tables, positions that drown tokens,
+//! numbers beyond a format. Losses and norms that were measured are those of PyTorch 2.15 and transformers 5.24.
+
+use rand::{RngExt, SeedableRng, rngs::ChaCha8Rng};
+use rand_distr::StandardNormal;
+use safetensors::tensor::Dtype;
+use serde_json::Value;
+
+use super::inspect::{GPT2, drawn, inspected, rewritten};
+use super::{folder, json, path, run, stdout, written};
+
+/// As many tokens and features as the reported checkpoint has.
+const LLAMA: &str = r#"{"model_type": "llama", "hidden_size": 128, "intermediate_size": 344, "num_hidden_layers": 4,
+    "num_attention_heads": 4, "num_key_value_heads": 4, "vocab_size": 2112, "max_position_embeddings": 128,
+    "tie_word_embeddings": false}"#;
+
+fn findings<'r>(verdict: &'r Value, kind: &str) -> Vec<(&'r str, &'r str)> {
+    let all = verdict["findings"].as_array().expect("a list");
+    let text = |finding: &'r Value, key: &str| finding[key].as_str().expect("a text");
+    all.iter()
+        .filter(|finding| finding["kind"] == kind)
+        .map(|finding| (text(finding, "severity"), text(finding, "text")))
+        .collect()
+}
+
+fn problems<'r>(report: &'r Value, problem: &str) -> Vec<&'r str> {
+    let all = report["findings"].as_array().expect("a list");
+    all.iter().filter(|of| of["problem"] == problem).map(|of| of["text"].as_str().expect("a text")).collect()
+}
+
+fn predicted(arguments: &[&str]) -> Value {
+    json(&run(&[&["predict", "--json", "-q"], arguments].concat()))
+}
+
+/// Of ReZero in PyTorch 48 of 58 parameters have no gradient at step 0, and all of them have one at step 1.
+#[test]
+fn zeros_that_training_opens_are_a_notice() {
+    let small = ["--layers", "2", "--width", "64", "--seq-len", "8"];
+    for network in [
+        ["--norm", "none", "--scheme", "rezero"].as_slice(),
+        &["--norm", "none", "--scheme", "skipinit"],
+        &["--norm", "none", "--scheme", "fixup"],
+        &["--norm-placement", "sandwich", "--scheme", "zero-gain"],
+        &["--scheme", "layerscale:0"],
+    ] {
+        let report = predicted(&[&small, network].concat());
+        assert_eq!(report["verdict"]["grade"], "healthy", "{network:?}: {}", report["verdict"]);
+        let found = findings(&report["verdict"], "no_gradient");
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(
+            found[0].0 == "notice" && found[0].1.contains("in the first step") && found[0].1.contains("opens when")
+        );
+    }
+    let closed = predicted(&[&small[..], &["--branch-scale", "0"]].concat());
+    assert_eq!(findings(&closed["verdict"], "no_gradient")[0].0, "warning");
+}
+
+/// NumPy, 20 000 networks x + α ReLU(W x + b) of width 64 with PyTorch's weights, α = 0, 8 tokens of correlation 0.5, gradients
+/// of correlation 0.3: √E (dL/dα)² is 14.047 ± 0.074.
+#[test]
+fn first_steps_have_rows_of_factors_on_branches() {
+    let network = ["mlp", "--residual", "--scheme", "rezero", "--activation", "relu", "--layers", "3", "--width", "64"];
+    let input = ["--input-correlation", "0.5", "--seq-len", "8", "--grad-correlation", "0.3"];
+    let steps = ["--first-update", "sgd", "--lr", "1"];
+    let report = predicted(&[&network[..], &input, &steps].concat());
+    let rows = report["update"]["tensors"].as_array().expect("a list");
+    let row = rows.iter().find(|row| row["tensor"] == "blocks.1.layer.scale").expect("a row of the factor");
+    let update = row["update_rms"].as_f64().expect("a number");
+    assert!((update - 14.047).abs() < 3.0 * 0.074, "{update}");
+}
+
+/// A head of which 8 of 2112 rows have std 1. Over 12 networks in PyTorch (128 uniform ids) the loss is 15.95 ± 0.52, the norm of its
+/// gradient 920 ± 35; taken as rows of one size, 7.9 and 16.
+#[test]
+fn rows_of_another_size_are_named_and_decide_the_loss() {
+    let folder = drawn(LLAMA, "hf");
+    rewritten(&folder, Dtype::F32, |name, entries| {
+        let mut generator = ChaCha8Rng::seed_from_u64(11);
+        let last = if name == "lm_head.weight" { entries.len() - 8 * 128 } else { entries.len() };
+        entries[last..].iter_mut().for_each(|x| *x = generator.sample(StandardNormal));
+    });
+    let stack = path(&folder, "stack.json");
+    let report = inspected(&folder, &["--dump-stack", &stack]);
+    let named = problems(&report, "rows");
+    assert!(named[0].starts_with("lm_head.weight: rows 2104 to 2111 have std "), "{named:?}");
+    assert!(problems(&report, "copies").is_empty() && problems(&report, "deviation").is_empty(), "{report}");
+    let again = predicted(&["--stack", &stack, "--head"]);
+    for report in [&report["prediction"], &again] {
+        let of = |key: &str| report["loss"][key].as_f64().expect("a number");
+        assert!((13.5..17.0).contains(&of("cross_entropy")), "{}", report["loss"]);
+        assert!((750.0..1000.0).contains(&of("grad_norm")), "{}", report["loss"]);
+        assert_eq!(findings(&report["verdict"], "start")[0].0, "warning");
+        let caveats = report["caveats"].as_array().expect("a list");
+        assert!(caveats.iter().any(|caveat| caveat["kind"] == "uneven_rows"), "{caveats:?}");
+    }
+}
+
+/// Rows five times as large, factors per row, rows of zeros: none of them is a copy.
+#[test]
+fn rows_of_other_sizes_are_no_copies() {
+    let tied = LLAMA.replace("\"tie_word_embeddings\": false", "\"tie_word_embeddings\": true");
+    let changes: [(&str, fn(usize) -> f32); 3] = [
+        ("rows 2048 to 2111 have std", |row| if row >= 2048 { 5.0 } else { 1.0 }),
+        ("rows 2048 to 2111 have zeros", |row| if row >= 2048 { 0.0 } else { 1.0 }),
+        ("", |row| (2.0 * ((row * 7919 % 2112) as f32 / 1056.0 - 1.0)).exp()),
+    ];
+    for (named, factor) in changes {
+        let folder = drawn(&tied, "hf");
+        rewritten(&folder, Dtype::F32, |name, entries| {
+            if name == "model.embed_tokens.weight" {
+                entries.iter_mut().enumerate().for_each(|(index, x)| *x *= factor(index / 128));
+            }
+        });
+        let report = inspected(&folder, &[]);
+        assert_eq!(problems(&report, "copies"), Vec::<&str>::new());
+        let rows = problems(&report, "rows");
+        assert_eq!(rows.iter().any(|text| text.contains(named)), !named.is_empty(), "{rows:?}");
+        assert!(report["judgement"]["headline"].as_str().is_none_or(|text| !text.contains("depend on each other")));
+    }
+}
+
+/// A token table of std 0.0002 beside positions of 0.01: 0.04 %, and outputs that are equal for any ids (0.9999).
+#[test]
+fn positions_that_drown_tokens_are_a_finding() {
+    let folder = drawn(GPT2, "hf");
+    rewritten(&folder, Dtype::F32, |name, entries| {
+        let factor = if name.ends_with("wte.weight") { 0.01 } else { 1.0 };
+        entries.iter_mut().for_each(|x| *x *= factor);
+    });
+    let report = inspected(&folder, &[]);
+    let found = findings(&report["prediction"]["verdict"], "positions_drown_tokens");
+    assert_eq!(found.len(), 1);
+    assert!(found[0].0 == "warning" && found[0].1.contains("0.04 %"), "{found:?}");
+    assert_eq!(report["prediction"]["verdict"]["grade"], "trainable_with_care");
+}
+
+/// Norms that keep a stream of 10⁵ in f32 overflow in fp16, and so do a few rows of 10³⁷ in f32, whose squares are beyond it.
+#[test]
+fn numbers_beyond_the_format_of_the_checkpoint_are_not_trainable() {
+    let grade = |dtype, change: fn(&str, &mut Vec<f32>)| {
+        let folder = drawn(GPT2, "hf");
+        rewritten(&folder, dtype, change);
+        let report = inspected(&folder, &[]);
+        (report["prediction"]["verdict"]["grade"].clone(), folder)
+    };
+    let large = |name: &str, entries: &mut Vec<f32>| {
+        if name.ends_with("wte.weight") {
+            entries.iter_mut().for_each(|x| *x *= 1e6);
+        }
+    };
+    assert_eq!(grade(Dtype::F16, large).0, "not_trainable");
+    assert_ne!(grade(Dtype::F32, large).0, "not_trainable");
+    let (of_rows, folder) = grade(Dtype::F32, |name, entries| {
+        if name.ends_with("wte.weight") {
+            entries[..256].iter_mut().for_each(|x| *x = 1e37_f32.copysign(*x));
+        }
+    });
+    assert_eq!(of_rows, "not_trainable");
+    let table = stdout(&run(&["inspect", folder.path().to_str().expect("text")]));
+    let rows = table.lines().take_while(|line| !line.starts_with("(n:"));
+    assert!(rows.clone().all(|line| line.chars().count() <= 110), "{}", rows.collect::<Vec<_>>().join("\n"));
+}
+
+/// Two layers whose branch has one tensor: the engine samples a variance that the prediction of independent ones misses.
+#[test]
+fn a_tensor_that_several_sites_use_is_a_caveat() {
+    let folder = folder();
+    let stack = path(&folder, "stack.json");
+    let network =
+        ["mlp", "--layers", "4", "--width", "64", "--residual", "--scheme", "kaiming", "--input-correlation", "0"];
+    stdout(&run(&[&["predict"], &network[..], &["--seq-len", "8", "--dump-stack", &stack, "-q"]].concat()));
+    let mut value: Value = serde_json::from_str(&std::fs::read_to_string(&stack).expect("readable")).expect("JSON");
+    let text = value.take().to_string();
+    let shared =
+        (1..4).fold(text, |text, block| text.replace(&format!("blocks.{block}.layer.linear"), "blocks.0.layer.linear"));
+    let file = written(&folder, "shared.json", shared.as_bytes());
+    let report = predicted(&["--stack", &file]);
+    let caveats = report["caveats"].as_array().expect("a list");
+    let found = caveats.iter().find(|caveat| caveat["kind"] == "shared_tensor").expect("a caveat");
+    let share = found["size"].as_f64().expect("a number");
+    let variance = |report: &Value| {
+        report["sites"].as_array().and_then(|sites| sites.last()?["variance"].as_f64()).expect("a number")
+    };
+    let sampled = json(&run(&["validate", "--stack", &file, "--replicates", "16", "--json", "-q"]));
+    let rows = sampled["comparisons"].as_array().expect("a list");
+    let last = rows.iter().rfind(|row| row["quantity"] == "variance").expect("a row");
+    let excess = last["observed"].as_f64().expect("a number") / variance(&report) - 1.0;
+    assert!(excess > 0.05 && excess < share, "sampled {excess} more, at most {share}");
+}
+
+/// A tied table of unit variance: 72 nats in PyTorch for 7.6 of equal logits.
+#[test]
+fn inspect_says_the_loss_and_judges_it() {
+    let config =
+        r#"{"model_type": "gpt2", "n_layer": 4, "n_embd": 128, "n_head": 4, "n_positions": 128, "vocab_size": 2048}"#;
+    let folder = drawn(config, "hf");
+    rewritten(&folder, Dtype::F32, |name, entries| {
+        let factor = if name.ends_with("wte.weight") { 50.0 } else { 1.0 };
+        entries.iter_mut().for_each(|x| *x *= factor);
+    });
+    let report = inspected(&folder, &[]);
+    let loss = report["prediction"]["loss"]["cross_entropy"].as_f64().expect("a number");
+    assert!((60.0..140.0).contains(&loss), "{loss}");
+    assert_eq!(findings(&report["prediction"]["verdict"], "start")[0].0, "warning");
+    let text = stdout(&run(&["inspect", folder.path().to_str().expect("text")]));
+    for line in ["Logits: ", "Initial loss: ", "Global grad norm: "] {
+        assert!(text.contains(line), "{text}");
+    }
+}
