@@ -20,7 +20,7 @@ pub struct LowRank {
     pub b: Entry,
     /// The factor c.
     pub scaling: f64,
-    /// Whether W is stored as [in, out].
+    /// True if W is stored as [in, out].
     pub transposed: bool,
 }
 

@@ -46,7 +46,7 @@ pub struct Entry {
     pub shape: Vec<usize>,
     /// Where its data begin in the file.
     offset: u64,
-    /// What its entries are multiplied by; none of what is not quantised.
+    /// Factors of its entries; none without quantisation.
     scales: Option<Box<Scales>>,
     /// A product that is added to it; none without an adapter.
     added: Option<Box<LowRank>>,

@@ -102,7 +102,7 @@ fn refuse_packed(path: &Path, entries: &[Entry]) -> Result<(), CheckpointError> 
     Err(CheckpointError::Foreign { path: path.to_owned(), got, advice })
 }
 
-/// What the config next to a checkpoint says about quantisation.
+/// The quantisation that the config next to a checkpoint gives.
 fn quantization(path: &Path) -> Option<Value> {
     let text = fs::read_to_string(path.parent()?.join("config.json")).ok()?;
     let mut config: Value = serde_json::from_str(&text).ok()?;

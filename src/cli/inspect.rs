@@ -241,7 +241,7 @@ impl Arguments {
         let closest = self.closest(expected, inspection)?;
         notes.extend(inspection.headline(&expected.scheme));
         let unpredicted =
-            (!is_finite).then(|| "everything behind entries that are not finite is not a number".to_owned());
+            (!is_finite).then(|| "everything after entries that are not finite is not a number".to_owned());
         let expected = Some(expected);
         Ok(Compared { inspection, expected, notes, findings, closest, measured, unpredicted, judgement })
     }

@@ -21,7 +21,7 @@ pub struct AbsentBlocks {
 }
 
 impl AbsentBlocks {
-    /// From all tensors that a network has and those that are absent.
+    /// Finds them among all tensors that a network has, given those that are absent.
     pub(super) fn all(expected: &[&Held], absent: &[&Held]) -> Vec<Self> {
         let absent: HashSet<&str> = absent.iter().map(|held| held.name.as_str()).collect();
         let mut blocks: BTreeMap<(&str, usize), Vec<&Held>> = BTreeMap::new();

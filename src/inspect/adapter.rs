@@ -57,7 +57,7 @@ struct Pair {
     b: Entry,
     /// c.
     scaling: f64,
-    /// Whether it is that of an embedding.
+    /// True for the pair of an embedding.
     is_table: bool,
 }
 
@@ -79,7 +79,7 @@ impl Adapter {
         if halves.is_empty() {
             return Ok(None);
         }
-        let config = Config::beside(checkpoint)?;
+        let config = Config::next_to(checkpoint)?;
         let pairs = halves.into_iter().map(|(module, a, b, is_table)| {
             let scaling = config.scaling(&module, a.matrix()[0]);
             Pair { module, a, b, scaling, is_table }
@@ -87,7 +87,7 @@ impl Adapter {
         Ok(Some(Self { pairs: pairs.collect(), config }))
     }
 
-    /// What it is: base model, modules, rank and scaling.
+    /// Describes it in a sentence: base model, modules, rank and scaling.
     pub fn description(&self) -> String {
         let base = self.config.base_model_name_or_path.as_deref().unwrap_or("another model");
         let extent = |values: &dyn Fn(&Pair) -> f64| {
@@ -220,7 +220,7 @@ impl Pair {
 
 impl Config {
     /// The config next to the tensors; without one all keys have PEFT's defaults.
-    fn beside(checkpoint: &Checkpoint) -> Result<Self, CheckpointError> {
+    fn next_to(checkpoint: &Checkpoint) -> Result<Self, CheckpointError> {
         let path = checkpoint.path.with_file_name("adapter_config.json");
         let Ok(text) = fs::read_to_string(&path) else { return Ok(Self::default()) };
         serde_json::from_str(&text).map_err(|error| CheckpointError::format(&path, "the config of an adapter", &error))

@@ -15,7 +15,7 @@ pub struct Judgement {
 }
 
 impl Judgement {
-    /// From the findings and, where there is a prediction, its verdict and what it leaves out.
+    /// Judges by the findings and, where there is a prediction, by its verdict and the parts that it leaves out.
     pub fn of(findings: &[Finding], inspection: &Inspection, predicted: Option<(&Verdict, &[Omission])>) -> Self {
         let not_finite: Vec<&Finding> = of_problem(findings, Problem::NotFinite).collect();
         match predicted {

@@ -119,7 +119,7 @@ impl Coverage {
 }
 
 impl Inspection {
-    /// What is missing outside of absent blocks.
+    /// Names of parameters that are missing outside of absent blocks.
     fn missing_elsewhere(&self) -> Vec<String> {
         let absent: HashSet<&str> =
             self.absent_blocks.iter().flat_map(|blocks| &blocks.tensors).map(String::as_str).collect();

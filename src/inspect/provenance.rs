@@ -1,4 +1,4 @@
-//! Whether a checkpoint is an initialisation, a trained network, or a trained one of which a part was sampled again.
+//! The origin of a checkpoint: an initialisation, a trained network, or a trained one of which a part was sampled again.
 //!
 //! # Method
 //!
@@ -16,7 +16,7 @@ use crate::huggingface::Start;
 /// Matrices of fewer entries are evidence for nothing by themselves.
 const FEWEST: u64 = 1000;
 
-/// What the weight matrices say about where a checkpoint comes from.
+/// The evidence of the weight matrices for the origin of a checkpoint.
 #[derive(Debug)]
 pub(super) struct Provenance<'r> {
     /// How many weight matrices the scheme samples.
@@ -74,7 +74,7 @@ impl<'r> Provenance<'r> {
         }
     }
 
-    /// Whether a third of the matrices at least deviate, and most of them by training.
+    /// True if a third of the matrices at least deviate, and most of them by training.
     fn is_trained(&self) -> bool {
         self.deviating > 0 && 3 * self.deviating >= self.matrices && 4 * self.trained >= 3 * self.deviating
     }
@@ -178,7 +178,7 @@ fn block(reading: &Reading) -> Option<(&str, usize)> {
     Some((super::omission::block(&reading.pattern)?, reading.block()?))
 }
 
-/// Whether it is a matrix that the scheme samples.
+/// True for a matrix that the scheme samples.
 fn is_matrix(reading: &Reading) -> bool {
     let is_sampled = match reading.part.as_ref().map(|part| part.start) {
         Some(Start::Drawn(init)) => init.std() > 0.0,
@@ -187,7 +187,7 @@ fn is_matrix(reading: &Reading) -> bool {
     is_sampled && reading.shape.iter().all(|&axis| axis > 1) && reading.spread.count > 0
 }
 
-/// Whether no initialisation has its largest singular value or its kurtosis.
+/// True if no initialisation has its largest singular value or its kurtosis.
 fn is_trained(reading: &Reading) -> bool {
     /// Over the largest singular value of a random matrix.
     const STRUCTURE: f64 = 1.15;

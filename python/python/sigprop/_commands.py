@@ -1030,11 +1030,12 @@ def inspect(
     is not seen.
 
     Args:
-        checkpoint: A safetensors file, the index of several, or a folder with model.safetensors or
-            its index
+        checkpoint: A safetensors file, the index of several, or a folder with model.safetensors,
+            its index, or adapter_model.safetensors
         config: The model it is of: a config.json, a preset, or an architecture file, as MODEL of
             `sigprop predict` [default: config.json beside the checkpoint, if there is one; else
-            tensors are only measured]
+            tensors are only measured]. For an adapter, the config.json in the folder of its base
+            model, whose weights it is added to
         tower: Which half of a model of texts and images
         as_: Read the config as one of this family, whatever its `model_type`: names, initialisation
             and the layout of blocks are those of the family

@@ -59,7 +59,7 @@ impl ValueEnum for FailOn {
 }
 
 impl FailOn {
-    /// Whether nothing can be said without the network that the checkpoint should be; adapters are compared with
+    /// True if nothing can be said without the network that the checkpoint should be; adapters are compared with
     /// their own initialisation.
     fn needs_network(self, is_adapter: bool) -> bool {
         match self {

@@ -1,4 +1,4 @@
-//! What a checkpoint is compared with: the network of a config, or nothing.
+//! The network that a checkpoint is compared with, or the reason why there is none.
 
 use std::path::PathBuf;
 
@@ -10,7 +10,7 @@ use anyhow::bail;
 
 use super::{Arguments, Expected};
 
-/// What a checkpoint is compared with.
+/// The network that a checkpoint is compared with, or none.
 pub(super) enum Reference {
     /// The network that it should be.
     Network(Box<Expected>),
@@ -38,7 +38,7 @@ impl Arguments {
         let Some(model) = self.model() else {
             return match needing {
                 Some(flag) => bail!(
-                    "{flag}: expected a network to compare with, got no config.json beside {}; name one with --config",
+                    "{flag}: expected a network to compare with, got no config.json next to {}; name one with --config",
                     self.checkpoint.display()
                 ),
                 None => Ok(Reference::Nothing("there is no config; name one with --config".to_owned())),
@@ -66,7 +66,7 @@ impl Arguments {
     }
 }
 
-/// Whether an error says that a config is understood, and its network is none that is computed.
+/// True if an error says that a config is understood, and its network is none that is computed.
 fn is_of_another_kind(error: &anyhow::Error) -> bool {
     match error.downcast_ref::<ImportError>() {
         Some(

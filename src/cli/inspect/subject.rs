@@ -1,4 +1,4 @@
-//! What is inspected: a checkpoint, an adapter alone, or an adapter added to the checkpoint of its base model.
+//! The subject of an inspection: a checkpoint, an adapter alone, or an adapter added to its base model.
 
 use std::path::{Path, PathBuf};
 

@@ -329,13 +329,15 @@ fn an_adapter_is_added_to_its_base_model() {
     }
     save(&base, "model.safetensors", &merged);
     let expected = inspected(&base, &[]);
-    let stds = |report: &Value| -> Vec<f64> {
+    let stds = |report: &Value| -> BTreeMap<String, f64> {
         let rows = report["tensors"].as_array().expect("a list").iter();
-        rows.map(|row| row["std"].as_f64().expect("a number")).collect()
+        let std = |row: &Value| (row["tensor"].to_string(), row["std"].as_f64().expect("a number"));
+        rows.map(std).collect()
     };
     assert_eq!(stds(&sum).len(), 4 * 9 + 3);
-    for (got, expected) in stds(&sum).into_iter().zip(stds(&expected)) {
-        assert!((got - expected).abs() <= 1e-5 * expected, "{got} {expected}");
+    for ((name, got), (other, expected)) in stds(&sum).into_iter().zip(stds(&expected)) {
+        assert_eq!(name, other);
+        assert!((got - expected).abs() <= 1e-5 * expected, "{name}: {got} {expected}");
     }
     assert!(sum["notes"][1].as_str().expect("text").starts_with("Inspected is the sum W + scaling · B A"));
     let output = run(&["inspect", of(&folder), "--config", "gpt2"]);
@@ -385,7 +387,7 @@ fn parts_of_a_trained_checkpoint_that_were_drawn_anew_are_named() {
     assert_eq!((&fresh["findings"], &fresh["notes"], status), (&json!([]), &json!([]), Some(0)));
 }
 
-/// What another scheme draws is no trained network, though its embeddings are those of this one.
+/// An initialisation by another scheme is no trained network, though its embeddings are those of this one.
 #[test]
 fn another_scheme_is_not_taken_for_training() {
     let report = inspected(&drawn(GPT2, "xavier"), &[]);
