@@ -1,7 +1,7 @@
 //! Families whose blocks are those of a config that names none of them, as far as its keys can say.
 //!
 //! A family is named where it reads every key of the config that describes structure, where the ε of the config belongs
-//! to the norm of the family, and where both read text or both read images.
+//! to the norm of the family, and where both read text or neither does.
 
 use serde_json::{Map, Value};
 use sigprop_stack::Weighting;
@@ -91,8 +91,8 @@ const NEUTRAL: &[&str] = &[
     "xentropy",
     "z_loss",
 ];
-/// Keys of networks that read images.
-const IMAGE: [&str; 3] = ["image_size", "patch_size", "num_channels"];
+/// Keys of networks that read images or audio.
+const NO_TEXT: [&str; 4] = ["image_size", "patch_size", "num_channels", "num_mel_bins"];
 /// Keys of the ε of LayerNorm.
 const LAYER_NORM: [&str; 3] = ["layer_norm_eps", "layer_norm_epsilon", "layernorm_epsilon"];
 
@@ -152,6 +152,7 @@ fn agrees(key: &str, value: &Value, config: &Map<String, Value>, architecture: &
             let weighting = architecture.experts.map(|experts| experts.weighting);
             matches!((word, weighting), ("softmax", Some(Weighting::Softmax)) | ("sigmoid", Some(Weighting::Sigmoid)))
         }
+        ("sliding_window_size", None) => config.get("sliding_window") == Some(value),
         ("num_key_value_heads", None) => config.get("num_attention_heads") == Some(value),
         _ => false,
     }
@@ -162,17 +163,14 @@ fn same_norm(config: &Map<String, Value>, architecture: &Architecture) -> bool {
     let has = |key: &str| config.get(key).is_some_and(|value| !value.is_null());
     let norm = architecture.norm.unwrap_or(NormChoice::Layernorm);
     let (root_mean_square, layer) = (has("rms_norm_eps"), LAYER_NORM.into_iter().any(has));
+    // T5 calls the ε of its RMSNorm that of LayerNorm.
+    let layer = layer && !has("relative_attention_num_buckets");
     (!root_mean_square || norm == NormChoice::Rmsnorm) && (!layer || norm == NormChoice::Layernorm)
 }
 
-/// Whether both read images, or neither does.
+/// Whether both read images or audio, or neither does.
 fn same_input(config: &Map<String, Value>, architecture: &Architecture) -> bool {
-    let reads_ids = config.contains_key("vocab_size");
-    let reads_images = IMAGE.iter().any(|key| config.contains_key(*key));
-    match architecture.stem {
-        Some(_) => reads_images || !reads_ids && config.contains_key("num_mel_bins"),
-        None => !reads_images,
-    }
+    NO_TEXT.iter().any(|key| config.contains_key(*key)) == architecture.stem.is_some()
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 //!
 //! # Source
 //!
-//! The table `init` of the architecture, which the importer of configs fills in.
+//! The table `hf_init` of the architecture, which the importer of configs fills in.
 
 use sigprop_stack::Init;
 

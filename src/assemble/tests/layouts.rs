@@ -244,7 +244,7 @@ fn experts_stand_in_place_of_the_feed_forward_network() {
 #[test]
 fn the_scheme_hf_takes_every_distribution_from_the_table() {
     let got = message(&Architecture { hf_init: None, ..small() }, "hf", &Input::Zipf);
-    assert_eq!(got, "scheme hf needs the table `init`, which a Hugging Face config brings, got no table");
+    assert_eq!(got, "scheme hf needs the table `hf_init`, which a Hugging Face config brings, got no table");
     let table = InitTable { ffn_out: Init::Zero, ..InitTable::everywhere(Init::Normal { std: 0.5 }) };
     let json = serde_json::to_string(&checked(&Architecture { hf_init: Some(table), ..small() }, &TRAIN)).unwrap();
     assert_eq!(json.matches("out.weight\",\"init\":\"zero\"").count(), 2, "{json}");
