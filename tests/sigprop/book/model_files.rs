@@ -73,7 +73,7 @@ impl Key {
 
 /// A type of Rust as a user of model files knows it.
 fn written_type(name: &str) -> String {
-    let inside = |outer: &str| Some(name.strip_prefix(outer)?.strip_suffix('>')?);
+    let inside = |outer: &str| name.strip_prefix(outer)?.strip_suffix('>');
     if let Some(name) = inside("Option<").or(inside("Box<")) {
         return written_type(name);
     }
@@ -173,7 +173,7 @@ fn a_key_without_a_row_is_missed() {
     let (page, source) = (Page::read(PATH.into()), Source::read());
     let keys = Key::all(&source, &page.text);
     let without: String =
-        page.text.lines().filter(|line| !line.starts_with("| `qk_norm` | [")).map(|line| format!("{line}\n")).collect();
+        page.text.lines().filter(|line| !line.starts_with("| `qk_norm` | [")).flat_map(|line| [line, "\n"]).collect();
     let (_, problems) = renewed(&without, &keys, &source);
     assert_eq!(problems.len(), 1, "{problems:?}");
     assert!(problems[0].contains("has no row for qk_norm"), "{problems:?}");
