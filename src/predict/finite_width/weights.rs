@@ -160,7 +160,9 @@ impl Walk {
             // The end of a stream that others have read, before the way back through it begins.
             None => {
                 let Arrived { ln_own, cosine, along } = gradient.arrived;
-                (ln_own + along, levels(&gradient.leading.kernel).1 + cosine, None)
+                let cosine = levels(&gradient.leading.kernel).1 + cosine;
+                // Of single tokens alone: products of two do not have it.
+                (ln_own + along, cosine * (1.0 - along), None)
             }
         }
     }
