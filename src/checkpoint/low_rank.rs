@@ -59,7 +59,9 @@ impl LowRank {
         let (a, b) = (all(&self.a)?, all(&self.b)?);
         let (mut left, right) =
             if self.transposed { (transposed(&a, rank, inputs), transposed(&b, outputs, rank)) } else { (b, a) };
-        left.iter_mut().for_each(|entry| *entry *= self.scaling as f32);
+        for entry in &mut left {
+            *entry *= self.scaling as f32;
+        }
         Ok(Factors { left, right, rank })
     }
 }

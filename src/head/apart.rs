@@ -147,7 +147,9 @@ impl Apart {
             }
         }
         let mut others = Weights::default();
-        of_groups.iter().for_each(|sums| others.add(1.0, sums));
+        for sums in &of_groups {
+            others.add(1.0, sums);
+        }
         let group_scores: Vec<Moments> = scores.iter().map(Scores::moments).collect();
         let other_score = Moments::mean(groups.iter().zip(&group_scores).map(|(group, of)| (group.count / n, of)));
         Self { ln_partition, own, others, groups: of_groups, own_score: one.moments(), group_scores, other_score }
@@ -351,6 +353,7 @@ mod tests {
     /// Groups of one law are one group; of rows in two groups the mass of each is as sampled, |z| < 4.5 (α = 7e-6 each).
     #[test]
     fn groups_are_as_sampled() {
+        const SAMPLES: usize = 100_000;
         let of = |count, variance| Group { count, variance };
         let [two, one] = [vec![of(30.0, 2.0), of(9.0, 2.0)], vec![of(39.0, 2.0)]]
             .map(|groups| Apart::new(&groups, [0.0, 2.0], None));
@@ -360,7 +363,6 @@ mod tests {
         let expected = Apart::new(&[of(60.0, 0.1), of(4.0, 25.0)], [0.0, 0.1], None);
         let mut generator = Xoshiro256PlusPlus::seed_from_u64(5);
         let mut sums = [[0.0; 2]; 4];
-        const SAMPLES: usize = 100_000;
         for _ in 0..SAMPLES {
             let mut normal = || -> f64 { StandardNormal.sample(&mut generator) };
             let scores: [f64; 65] =

@@ -52,6 +52,7 @@ impl Number {
     }
 
     /// The square root; NaN of a number below zero.
+    #[must_use]
     pub fn sqrt(&self) -> Self {
         if self.is_negative() { f64::NAN.into() } else { Self::from_ln(0.5 * self.ln_abs) }
     }

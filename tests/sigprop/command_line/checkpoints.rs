@@ -177,11 +177,12 @@ fn quantised(tensors: &Tensors, end: &str, block: impl Fn([usize; 2]) -> [usize;
 /// Blocks of 128, of which the last is cut; one scale per row; one scale per tensor.
 #[test]
 fn floats_of_eight_bits_are_read_times_their_scales() {
+    type Block = fn([usize; 2]) -> [usize; 2];
     let wide = LLAMA.replace("\"num_hidden_layers\": 4", "\"num_hidden_layers\": 1");
     let original = drawn(&wide, "hf");
     let whole = inspected(&original, &[]);
     let tensors = tensors(&original);
-    let variants: [(&str, fn([usize; 2]) -> [usize; 2]); 3] =
+    let variants: [(&str, Block); 3] =
         [("_scale_inv", |_| [128, 128]), ("_scale", |[_, columns]| [1, columns]), ("_scale", |shape| shape)];
     for (end, block) in variants {
         let folder = folder();

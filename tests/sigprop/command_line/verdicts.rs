@@ -98,8 +98,9 @@ fn rows_of_another_size_are_named_and_decide_the_loss() {
 /// Rows five times as large, factors per row, rows of zeros: none of them is a copy.
 #[test]
 fn rows_of_other_sizes_are_no_copies() {
+    type Factor = fn(usize) -> f32;
     let tied = LLAMA.replace("\"tie_word_embeddings\": false", "\"tie_word_embeddings\": true");
-    let changes: [(&str, fn(usize) -> f32); 3] = [
+    let changes: [(&str, Factor); 3] = [
         ("rows 2048 to 2111 have std", |row| if row >= 2048 { 5.0 } else { 1.0 }),
         ("rows 2048 to 2111 have zeros", |row| if row >= 2048 { 0.0 } else { 1.0 }),
         ("", |row| (2.0 * ((row * 7919 % 2112) as f32 / 1056.0 - 1.0)).exp()),
@@ -125,7 +126,9 @@ fn positions_that_drown_tokens_are_a_finding() {
     let folder = drawn(GPT2, "hf");
     rewritten(&folder, Dtype::F32, |name, entries| {
         let factor = if name.ends_with("wte.weight") { 0.01 } else { 1.0 };
-        entries.iter_mut().for_each(|x| *x *= factor);
+        for x in entries.iter_mut() {
+            *x *= factor;
+        }
     });
     let report = inspected(&folder, &[]);
     let found = findings(&report["prediction"]["verdict"], "positions_drown_tokens");
@@ -145,7 +148,9 @@ fn numbers_beyond_the_format_of_the_checkpoint_are_not_trainable() {
     };
     let large = |name: &str, entries: &mut Vec<f32>| {
         if name.ends_with("wte.weight") {
-            entries.iter_mut().for_each(|x| *x *= 1e6);
+            for x in entries.iter_mut() {
+                *x *= 1e6;
+            }
         }
     };
     assert_eq!(grade(Dtype::F16, large).0, "not_trainable");
@@ -156,7 +161,8 @@ fn numbers_beyond_the_format_of_the_checkpoint_are_not_trainable() {
         }
     });
     assert_eq!(of_rows, "not_trainable");
-    let table = stdout(&run(&["inspect", folder.path().to_str().expect("text")]));
+    let output = run(&["inspect", folder.path().to_str().expect("text")]);
+    let table = stdout(&output);
     let rows = table.lines().take_while(|line| !line.starts_with("(n:"));
     assert!(rows.clone().all(|line| line.chars().count() <= 110), "{}", rows.collect::<Vec<_>>().join("\n"));
 }
@@ -196,13 +202,16 @@ fn inspect_says_the_loss_and_judges_it() {
     let folder = drawn(config, "hf");
     rewritten(&folder, Dtype::F32, |name, entries| {
         let factor = if name.ends_with("wte.weight") { 50.0 } else { 1.0 };
-        entries.iter_mut().for_each(|x| *x *= factor);
+        for x in entries.iter_mut() {
+            *x *= factor;
+        }
     });
     let report = inspected(&folder, &[]);
     let loss = report["prediction"]["loss"]["cross_entropy"].as_f64().expect("a number");
     assert!((60.0..140.0).contains(&loss), "{loss}");
     assert_eq!(findings(&report["prediction"]["verdict"], "start")[0].0, "warning");
-    let text = stdout(&run(&["inspect", folder.path().to_str().expect("text")]));
+    let output = run(&["inspect", folder.path().to_str().expect("text")]);
+    let text = stdout(&output);
     for line in ["Logits: ", "Initial loss: ", "Global grad norm: "] {
         assert!(text.contains(line), "{text}");
     }
