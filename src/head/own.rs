@@ -120,9 +120,9 @@ impl Levels<'_> {
     }
 }
 
-/// √(e^`part`/e^`whole`); nothing is no part of anything.
+/// √(e^`part`/e^`whole`); zero where one of both is nothing.
 fn root_part(part: f64, whole: f64) -> f64 {
-    if part == f64::NEG_INFINITY { 0.0 } else { (0.5 * (part - whole)).exp() }
+    if part.min(whole) == f64::NEG_INFINITY { 0.0 } else { (0.5 * (part - whole)).exp() }
 }
 
 /// The part of a cosine that the biases of a norm leave, from ln E y² of its output.

@@ -396,7 +396,8 @@ fn cells(signal: &Pooled, gradient: Option<&Pooled>) -> [Option<Cell>; Quantity:
     }
     let ends = gradient.ends.into_iter().flatten();
     for (quantity, (_, second)) in [Quantity::GradVarianceFirst, Quantity::GradVarianceLast].into_iter().zip(ends) {
-        set(quantity, Number::scaled(second, gradient.ln_unit));
+        // Of gradients that cancel rounding may be below zero.
+        set(quantity, Number::scaled(second.max(0.0), gradient.ln_unit));
     }
     if let Some(spread) = gradient.spread.filter(|_| gradient.second > 0.0) {
         set(Quantity::LnGradVarianceStd, spread.sqrt().into());

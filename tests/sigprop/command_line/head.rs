@@ -194,3 +194,11 @@ fn tables_of_zeros_have_the_loss_of_guessing() {
         assert!((number("cross_entropy") - number("uniform")).abs() < 1e-6, "{model}: {loss}");
     }
 }
+
+/// Streams of zero have no part that is the token's own embedding: neither skip connection nor branch passes anything here.
+#[test]
+fn tied_heads_read_streams_of_zero() {
+    let network = ["--layers=1", "--seq-len=4", "--scheme=skipinit", "--skip-scale=0", "--head=tied"];
+    let output = run(&[&["predict", "bert-base"], &network[..]].concat());
+    assert!(stdout(&output).contains("Initial loss:       10.33 nats"), "{}", stdout(&output));
+}

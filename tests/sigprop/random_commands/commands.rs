@@ -41,6 +41,7 @@ pub(crate) fn prediction(choose: Choose) -> Vec<String> {
     command.network();
     command.weights();
     command.input();
+    command.gradient();
     command.training();
     command.told();
     command.words
@@ -87,8 +88,14 @@ impl Command<'_> {
         self.words.push(format!("--width={width}"));
         self.flag(4, "vocab", &["1", "2", "7", "1000"]);
         self.flag(3, "activation", Activation::WORDS);
-        self.flag(3, "norm", NormChoice::WORDS);
-        self.flag(8, "dyt-alpha", NUMBERS);
+        match (self.choose)(12) {
+            0 => {
+                self.flag(1, "norm", &["dyt", "derf"]);
+                self.flag(1, "dyt-alpha", NUMBERS);
+            }
+            1..4 => self.flag(1, "norm", NormChoice::WORDS),
+            _ => {}
+        }
         self.flag(8, "skip-scale", NUMBERS);
         self.flag(8, "branch-scale", NUMBERS);
         if model == Some("mlp") {
@@ -107,7 +114,6 @@ impl Command<'_> {
     fn blocks(&mut self) {
         self.flag(8, "kv-heads", &["1", "2"]);
         self.flag(6, "ffn", SIZES);
-        self.flag(12, "decoder-seq-len", &["1", "2", "9"]);
         self.flag(4, "norm-placement", NormPlacement::WORDS);
         self.flag(6, "final-norm", &["true", "false"]);
         self.flag(4, "positions", Positions::WORDS);
@@ -132,14 +138,23 @@ impl Command<'_> {
     }
 
     fn input(&mut self) {
+        let reads_vectors = self.words.iter().any(|word| word == "mlp" || word.contains("stem") || word == "vit-base");
         match (self.choose)(5) {
+            _ if reads_vectors => self.flag(1, "input-correlation", SHARES),
             0 => self.switch(1, "uniform"),
             1 => self.flag(1, "token-repeat", SHARES),
             2 => self.flag(1, "input-correlation", SHARES),
             _ => {}
         }
-        self.flag(8, "grad-correlation", SHARES);
-        self.flag(12, "loss-at", &["encoder", "decoder"]);
+    }
+
+    fn gradient(&mut self) {
+        match (self.choose)(6) {
+            0 => self.flag(1, "grad-correlation", SHARES),
+            1 | 2 => self.flag(1, "head", &["own", "tied", "untied"]),
+            _ => {}
+        }
+        self.flag(16, "loss-at", &["encoder", "decoder"]);
     }
 
     fn training(&mut self) {
@@ -154,7 +169,6 @@ impl Command<'_> {
     fn told(&mut self) {
         self.flag(4, "theory", &["mean-field", "finite-width"]);
         self.flag(6, "grading", &["coarse", "fine", "finest", "all"]);
-        self.flag(3, "head", &["own", "tied", "untied"]);
         match (self.choose)(4) {
             0 => self.switch(1, "weights"),
             1 => {
