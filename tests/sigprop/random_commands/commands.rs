@@ -2,7 +2,7 @@
 //! the tests of this folder share this file.
 
 use std::ffi::OsString;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
 use serde_json::{Number, Value};
@@ -274,13 +274,9 @@ fn rows(words: &[String], text: &str) {
 /// Standard output of a command; none where it is refused. A panic is shown with the words.
 fn output(words: &[String]) -> Option<Vec<u8>> {
     let run = || Caller::default().run(words.iter().map(OsString::from));
-    match catch_unwind(AssertUnwindSafe(run)) {
-        Ok(reply) => reply.ok().map(|reply| reply.output),
-        Err(panic) => {
-            eprintln!("panicked: {}", quoted(words));
-            resume_unwind(panic)
-        }
-    }
+    let reply = catch_unwind(AssertUnwindSafe(run));
+    let Ok(reply) = reply else { panic!("a panic, shown above, of {}", quoted(words)) };
+    reply.ok().map(|reply| reply.output)
 }
 
 /// The command as a shell reads it.
