@@ -3,8 +3,8 @@
 //! # Formula
 //!
 //! Lines (rows, or columns) are equal if hashes of all their entries are. Blocks of lines are compared over K entries of
-//! every line, the same of each. Entries x and y of two blocks are centred by the mean of their line and divided by the root mean
-//! square of their line, then by that of their place over all lines, so that lines of another size count as others do:
+//! every line, the same of each. Entries x and y of two blocks are divided by the root mean square of their place over all lines,
+//! centred by the mean of their line and divided by its root mean square, so that lines of another size count as others do:
 //!
 //! ```text
 //! r = Σ x y/√(Σ x² Σ y²)        z = Σ x y/√(Σ x² y²)
@@ -221,24 +221,26 @@ impl Lines {
         strongest.map(|(blocks, pair, correlation)| RepetitionKind::Correlated { blocks, pair, correlation })
     }
 
-    /// The samples less the mean of their line, each over the size of its line and of its place; where lines have few samples,
-    /// less the mean of all.
+    /// The samples over the size of their place in all lines, less the mean of their line and over its size; where lines have few
+    /// samples, less the mean of all.
     fn normalised(&self) -> Vec<f32> {
         let per_line = self.sampled.len();
         if per_line < SHORTEST {
             return centred(&self.samples);
         }
-        let mut samples = Vec::with_capacity(self.samples.len());
-        for line in self.samples.chunks_exact(per_line) {
-            let line = centred(line);
-            let size = (dot(&line, &line) / per_line as f64).sqrt() as f32;
-            samples.extend(line.into_iter().map(|x| if size > 0.0 { x / size } else { 0.0 }));
-        }
+        let mut samples = self.samples.clone();
         for place in 0..per_line {
             let each = || samples.iter().skip(place).step_by(per_line).map(|&x| f64::from(x));
             let size = (each().map(|x| x * x).sum::<f64>() / each().count() as f64).sqrt() as f32;
             if size > 0.0 {
                 samples.iter_mut().skip(place).step_by(per_line).for_each(|x| *x /= size);
+            }
+        }
+        for line in samples.chunks_exact_mut(per_line) {
+            let of_line = centred(line);
+            let size = (dot(&of_line, &of_line) / per_line as f64).sqrt() as f32;
+            for (x, of_line) in line.iter_mut().zip(of_line) {
+                *x = if size > 0.0 { of_line / size } else { 0.0 };
             }
         }
         samples
