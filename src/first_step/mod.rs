@@ -52,7 +52,7 @@ use untold::untold;
 /// The first step of an optimiser.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FirstUpdate {
-    /// Every tensor that has a gradient, in order of depth.
+    /// Every tensor that has a gradient, in order of depth, then every factor on a branch that is a parameter.
     pub rows: Vec<UpdateRow>,
     /// How much lower the loss gets, to first order.
     pub loss_drop: Number,
@@ -113,7 +113,6 @@ impl FirstUpdate {
         };
         let mut rows: Vec<UpdateRow> = prediction.table.weights.iter().map(row).collect();
         rows.extend(prediction.scales.iter().map(scale));
-        rows.sort_by_key(|row| row.layer);
         let loss_drop = Number::from_ln(ln_sum(rows.iter().map(|row| row.loss_drop.ln_abs())));
         Self { rows, loss_drop }
     }

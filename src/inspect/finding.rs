@@ -196,11 +196,13 @@ fn other_rows(group: &Group) -> Option<Finding> {
     let rows = reading.rows.as_ref()?;
     let size = |spread: &Spread| short(spread.root_mean_square().unwrap_or_default());
     let run = |run: &Run| {
-        let of = if run.is_zero() { "zeros".to_owned() } else { format!("std {}", size(&run.spread)) };
-        if run.first == run.last {
-            format!("row {} has {of}", run.first)
-        } else {
-            format!("rows {} to {} have {of}", run.first, run.last)
+        let is_one = run.first == run.last;
+        let rows = if is_one { format!("row {}", run.first) } else { format!("rows {} to {}", run.first, run.last) };
+        match (run.is_zero(), is_one) {
+            (true, true) => format!("{rows} is zeros"),
+            (true, false) => format!("{rows} are zeros"),
+            (false, true) => format!("{rows} has std {}", size(&run.spread)),
+            (false, false) => format!("{rows} have std {}", size(&run.spread)),
         }
     };
     let runs: Vec<String> = rows.named().map(run).collect();

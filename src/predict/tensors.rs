@@ -31,7 +31,7 @@ fn shared(stack: &Stack, table: &SiteTable) -> Option<Caveat> {
     stack.streams.iter().for_each(|stream| count(&stream.body, &mut uses));
     let shared: Vec<(&str, usize)> = uses.into_iter().filter(|(_, uses)| *uses > 1).collect();
     let (name, most) = shared.iter().max_by_key(|(_, uses)| *uses)?;
-    let condition = Condition::SharedTensor(*most, coherent_share(table, *most));
+    let condition = Condition::SharedTensor(*most, coherent_share(stack, table, *most));
     Some(Caveat::of(*name, shared.len(), condition))
 }
 
@@ -50,20 +50,41 @@ fn count<'s>(body: &'s [Node], uses: &mut BTreeMap<&'s str, usize>) {
     }
 }
 
-/// The share by which the variance of a stream grows where what `uses` blocks add is the same vector, in place of independent
-/// ones: (Σ √Δ)²/Σ Δ of the growth Δ per block, in runs of so many blocks.
-fn coherent_share(table: &SiteTable, uses: usize) -> f64 {
-    let variances: Vec<f64> = table
+/// The share by which the variance of the stream may grow where the branches of `uses` blocks add one vector in place of independent
+/// ones: amplitudes add up, not squares. Without norms a branch is as large as its stream, so that what is added grows with it.
+fn coherent_share(stack: &Stack, table: &SiteTable, uses: usize) -> f64 {
+    let ln_variances: Vec<f64> = table
         .sites
         .iter()
-        .filter(|row| row.is_stream_site && row.site.contains("blocks."))
+        .filter(|row| row.is_stream_site && (row.layer < 0 || row.site.contains("blocks.")))
         .filter_map(|row| Some(row.value(Quantity::Variance)?.ln_abs()))
         .collect();
-    let before = table.sites.iter().find(|row| row.is_stream_site).and_then(|row| row.value(Quantity::Variance));
-    let Some(before) = before.map(|variance| variance.ln_abs()) else { return 0.0 };
-    let Some(&last) = variances.last() else { return 0.0 };
-    let levels: Vec<f64> = [before].into_iter().chain(variances).map(|ln| (ln - last).exp()).collect();
-    let growth: Vec<f64> = levels.windows(2).map(|pair| (pair[1] - pair[0]).max(0.0)).collect();
-    let coherent: f64 = growth.chunks(uses).map(|run| run.iter().map(|more| more.sqrt()).sum::<f64>().powi(2)).sum();
-    coherent - growth.iter().sum::<f64>()
+    let Some(&last) = ln_variances.last() else { return 0.0 };
+    let levels: Vec<f64> = ln_variances.iter().map(|ln| (ln - last).exp()).collect();
+    let is_relative = !stack.streams.iter().any(|stream| has_norms(&stream.body));
+    let (mut level, mut before) = (levels[0], levels[0]);
+    for run in levels.windows(2).collect::<Vec<_>>().chunks(uses) {
+        let (start, mut amplitude) = (level, 0.0);
+        for pair in run {
+            let growth = (pair[1] - pair[0]).max(0.0) * if is_relative { level / before } else { 1.0 };
+            amplitude += growth.sqrt();
+            (level, before) = (start + amplitude * amplitude, pair[1]);
+        }
+    }
+    level - 1.0
+}
+
+/// Whether branches of sums have norms.
+fn has_norms(body: &[Node]) -> bool {
+    let in_sum = |node: &Node| match &node.op {
+        Op::Sum(sum) => sum.branches.iter().any(|branch| has_norm(&branch.body)),
+        Op::Chain(body) => has_norms(body),
+        Op::Apply(_) | Op::Product(_) | Op::Concat(_) | Op::Attention(_) | Op::Mixture(_) => false,
+    };
+    body.iter().any(in_sum)
+}
+
+fn has_norm(body: &[Node]) -> bool {
+    let is_norm = |node: &Node| matches!(node.op, Op::Apply(Component::Norm(_)));
+    body.iter().any(|node| is_norm(node) || node.op.bodies().any(has_norm))
 }

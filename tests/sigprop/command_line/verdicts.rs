@@ -63,7 +63,7 @@ fn first_steps_have_rows_of_factors_on_branches() {
     let input = ["--input-correlation", "0.5", "--seq-len", "8", "--grad-correlation", "0.3"];
     let steps = ["--first-update", "sgd", "--lr", "1"];
     let report = predicted(&[&network[..], &input, &steps].concat());
-    let rows = report["update"]["tensors"].as_array().expect("a list");
+    let rows = report["first_update"]["tensors"].as_array().expect("a list");
     let row = rows.iter().find(|row| row["tensor"] == "blocks.1.layer.scale").expect("a row of the factor");
     let update = row["update_rms"].as_f64().expect("a number");
     assert!((update - 14.047).abs() < 3.0 * 0.074, "{update}");
@@ -87,7 +87,7 @@ fn rows_of_another_size_are_named_and_decide_the_loss() {
     let again = predicted(&["--stack", &stack, "--head"]);
     for report in [&report["prediction"], &again] {
         let of = |key: &str| report["loss"][key].as_f64().expect("a number");
-        assert!((13.5..17.0).contains(&of("cross_entropy")), "{}", report["loss"]);
+        assert!((13.5..18.5).contains(&of("cross_entropy")), "{}", report["loss"]);
         assert!((750.0..1000.0).contains(&of("grad_norm")), "{}", report["loss"]);
         assert_eq!(findings(&report["verdict"], "start")[0].0, "warning");
         let caveats = report["caveats"].as_array().expect("a list");
@@ -102,13 +102,13 @@ fn rows_of_other_sizes_are_no_copies() {
     let tied = LLAMA.replace("\"tie_word_embeddings\": false", "\"tie_word_embeddings\": true");
     let changes: [(&str, Factor); 3] = [
         ("rows 2048 to 2111 have std", |row| if row >= 2048 { 5.0 } else { 1.0 }),
-        ("rows 2048 to 2111 have zeros", |row| if row >= 2048 { 0.0 } else { 1.0 }),
+        ("rows 2048 to 2111 are zeros", |row| if row >= 2048 { 0.0 } else { 1.0 }),
         ("", |row| (2.0 * ((row * 7919 % 2112) as f32 / 1056.0 - 1.0)).exp()),
     ];
     for (named, factor) in changes {
         let folder = drawn(&tied, "hf");
         rewritten(&folder, Dtype::F32, |name, entries| {
-            if name == "model.embed_tokens.weight" {
+            if name.ends_with("embed_tokens.weight") {
                 entries.iter_mut().enumerate().for_each(|(index, x)| *x *= factor(index / 128));
             }
         });
@@ -120,7 +120,7 @@ fn rows_of_other_sizes_are_no_copies() {
     }
 }
 
-/// A token table of std 0.0002 beside positions of 0.01: 0.04 %, and outputs that are equal for any ids (0.9999).
+/// A token table of std 0.0002 next to positions of 0.02: 0.01 %, and outputs that are equal for any ids (0.9999).
 #[test]
 fn positions_that_drown_tokens_are_a_finding() {
     let folder = drawn(GPT2, "hf");
@@ -133,29 +133,37 @@ fn positions_that_drown_tokens_are_a_finding() {
     let report = inspected(&folder, &[]);
     let found = findings(&report["prediction"]["verdict"], "positions_drown_tokens");
     assert_eq!(found.len(), 1);
-    assert!(found[0].0 == "warning" && found[0].1.contains("0.04 %"), "{found:?}");
+    assert!(found[0].0 == "warning" && found[0].1.contains("0.01 %"), "{found:?}");
     assert_eq!(report["prediction"]["verdict"]["grade"], "trainable_with_care");
 }
 
-/// Norms that keep a stream of 10⁵ in f32 overflow in fp16, and so do a few rows of 10³⁷ in f32, whose squares are beyond it.
+/// A stream beyond 65 504 overflows in fp16 and not in f32, where a few rows of 10³⁷ have squares beyond it.
 #[test]
 fn numbers_beyond_the_format_of_the_checkpoint_are_not_trainable() {
     let grade = |dtype, change: fn(&str, &mut Vec<f32>)| {
         let folder = drawn(GPT2, "hf");
         rewritten(&folder, dtype, change);
         let report = inspected(&folder, &[]);
-        (report["prediction"]["verdict"]["grade"].clone(), folder)
+        let verdict = &report["prediction"]["verdict"];
+        let overflows = findings(verdict, "overflow").iter().map(|(severity, _)| (*severity).to_owned()).collect();
+        let grade: (Value, Vec<String>) = (verdict["grade"].clone(), overflows);
+        (grade, folder)
     };
     let large = |name: &str, entries: &mut Vec<f32>| {
-        if name.ends_with("wte.weight") {
-            for x in entries.iter_mut() {
-                *x *= 1e6;
-            }
+        let factor = match name {
+            name if name.ends_with("mlp.c_fc.weight") => 50.0,
+            name if name.ends_with("mlp.c_proj.weight") => 1e6,
+            _ => 1.0,
+        };
+        for x in entries.iter_mut() {
+            *x *= factor;
         }
     };
-    assert_eq!(grade(Dtype::F16, large).0, "not_trainable");
-    assert_ne!(grade(Dtype::F32, large).0, "not_trainable");
-    let (of_rows, folder) = grade(Dtype::F32, |name, entries| {
+    let ((of_half, overflows), _) = grade(Dtype::F16, large);
+    assert!(of_half == "not_trainable" && overflows[0] == "failure", "{of_half}, {overflows:?}");
+    let ((_, overflows), _) = grade(Dtype::F32, large);
+    assert_eq!(overflows[0], "warning");
+    let ((of_rows, _), folder) = grade(Dtype::F32, |name, entries| {
         if name.ends_with("wte.weight") {
             entries[..256].iter_mut().for_each(|x| *x = 1e37_f32.copysign(*x));
         }
