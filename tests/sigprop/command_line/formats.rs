@@ -229,7 +229,11 @@ fn files_have_the_documented_fields() {
                   head_bias = true\nlogit_softcap = 30.0\n";
     let model = written(&folder, "head.toml", model);
     stdout(&run(&["predict", &model, "--dump-stack", &path(&folder, "head.json")]));
-    let stacks = ["stack.json", "mup.json", "head.json"].map(|name| document(&folder, name));
+    let mut rows = document(&folder, "head.json");
+    rows["row_groups"] = serde_json::json!({"head.weight": [{"rows": 92, "std": 0.02}, {"rows": 8, "std": 1.0}]});
+    let rows = written(&folder, "rows.json", rows.to_string().as_bytes());
+    stdout(&run(&["predict", "--stack", &rows, "--dump-stack", &path(&folder, "groups.json")]));
+    let stacks = ["stack.json", "mup.json", "head.json", "groups.json"].map(|name| document(&folder, name));
     assert_documented("stack", &stacks);
     let report = path(&folder, "report.html");
     let mut reported = command(&["predict", &config, "--report", &report]);
