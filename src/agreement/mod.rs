@@ -19,7 +19,9 @@ use sigprop_stack::{Cell, Number, Quantity, SiteRow, SiteTable, WeightRow};
 pub(crate) use observed::read;
 pub use observed::{Observation, ObservedError, compare_observations, read_observations};
 pub(crate) use student::Bounds;
-pub(crate) use summary::{CLOSE, percentile};
+#[cfg(feature = "plot")]
+pub(crate) use summary::CLOSE;
+pub(crate) use summary::percentile;
 pub use summary::{Fit, Summary, summarise};
 
 /// Below this relative standard error a value is constant by construction: its scatter is rounding,

@@ -82,7 +82,7 @@ pub(crate) struct Moments {
 }
 
 impl Apart {
-    /// Of scores in groups, and one of this mean and variance before the soft cap, if there is one.
+    /// Moments of scores in groups, and of one with this mean and variance before the soft cap, if there is one.
     pub(crate) fn new(groups: &[Group], [mean, variance]: [f64; 2], softcap: Option<f64>) -> Self {
         let largest = groups.iter().map(|group| group.variance).fold(variance, f64::max);
         let factor = SHARPEST / largest.sqrt();

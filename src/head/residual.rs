@@ -57,7 +57,7 @@ pub(super) struct Residual {
 }
 
 impl Residual {
-    /// Of a head whose rows no token of the input is in; the target is in each group of rows as often as rows are.
+    /// Moments of a head that shares no row with the input; the target is in each group of rows as often as rows are.
     pub(super) fn untied(logits: &Logits) -> Self {
         let parts: Vec<(f64, Self)> = (0..logits.rows.len())
             .map(|target| (logits.rows[target].count / logits.vocab_size, Self::untied_with(logits, target)))

@@ -11,7 +11,7 @@ use sigprop_stack::RowGroup;
 
 use super::spread::Spread;
 
-/// Of sizes of rows.
+/// Factor between the size of a row and the median.
 const FACTOR: f64 = 1.5;
 /// Standard errors of ln size.
 const BEYOND: f64 = 7.0;
@@ -56,7 +56,7 @@ impl Run {
 }
 
 impl Rows {
-    /// Of the spreads of all rows in order; none where rows are of one size, or too short to say.
+    /// Judges the spreads of all rows, in order; none where rows are of one size, or too short to say.
     pub(super) fn of(rows: &[Spread]) -> Option<Self> {
         /// Entries of a row, and rows.
         const FEWEST: usize = 8;

@@ -122,7 +122,7 @@ impl Line {
     }
 }
 
-/// Of both zeros the same.
+/// Bits that are the same for both zeros.
 fn bits(entry: f32) -> u32 {
     (entry + 0.0).to_bits()
 }

@@ -6,7 +6,7 @@ use sigprop_stack::{Component, Node, Op, Quantity, RowGroup, SiteTable, Stack};
 
 use crate::caveat::{Caveat, Condition};
 
-/// Those of rows of other sizes, and of tensors that several sites use.
+/// Caveats of rows of other sizes, and of tensors that several sites use.
 pub(super) fn caveats(stack: &Stack, table: &SiteTable) -> Vec<Caveat> {
     uneven_rows(stack).into_iter().chain(shared(stack, table)).collect()
 }
