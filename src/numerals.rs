@@ -26,7 +26,7 @@ pub(crate) fn signed(number: f64, decimals: usize) -> String {
     format!("{sign}{}", column(number, decimals))
 }
 
-/// The same without a plus.
+/// Fixed decimals without a plus, or four significant digits of what is longer than a column.
 pub(crate) fn column(number: f64, decimals: usize) -> String {
     const LONG: f64 = 1e6;
     if number.abs() < LONG { format!("{number:.decimals$}") } else { short(number) }

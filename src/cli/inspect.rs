@@ -127,7 +127,7 @@ struct Expected {
 struct Measured {
     stack: Stack,
     prediction: Prediction,
-    /// Of the head, if the model has one.
+    /// The loss under the head, if the model has one.
     loss: Option<Loss>,
     /// What of the checkpoint the stack does not have.
     omissions: Vec<Omission>,

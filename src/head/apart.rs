@@ -36,7 +36,7 @@ pub(crate) struct Apart {
     pub(crate) own: Weights,
     /// Sums over the others.
     pub(crate) others: Weights,
-    /// The same of each group.
+    /// Sums over each group.
     pub(crate) groups: Vec<Weights>,
     /// The score of the one.
     pub(crate) own_score: Moments,

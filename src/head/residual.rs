@@ -75,7 +75,7 @@ impl Residual {
         }
     }
 
-    /// The same where the target is in this group of rows.
+    /// Moments where the target is in this group of rows.
     fn untied_with(logits: &Logits, target: usize) -> Self {
         let &Logits { softcap, repeats, seq_len, .. } = logits;
         let row = Apart::new(&logits.groups(Some(target)), [0.0, logits.variance_of(target)], softcap);

@@ -124,7 +124,7 @@ fn keys_read(config: &Map<String, Value>, name: &str, options: Options) -> Optio
     (understood && same_norm(config, &architecture) && same_input(config, &architecture)).then(|| keys.count_read())
 }
 
-/// Whether a key that a family does not read may describe blocks that it does not have.
+/// Returns whether a key that a family does not read may describe blocks that it does not have.
 fn is_structural(key: &str, value: &Value) -> bool {
     let name = key.to_ascii_lowercase();
     let has = |parts: &[&str]| parts.iter().any(|part| name.contains(part));
@@ -144,7 +144,7 @@ fn is_structural(key: &str, value: &Value) -> bool {
     !is_off && !has(NEUTRAL)
 }
 
-/// Whether a key that a family does not read says what its blocks have anyway.
+/// Returns whether a key that a family does not read says what its blocks have anyway.
 fn agrees(key: &str, value: &Value, config: &Map<String, Value>, architecture: &Architecture) -> bool {
     match (key, value.as_str()) {
         ("position_embedding_type", Some("absolute")) => architecture.positions == Positions::Learned,
@@ -158,7 +158,7 @@ fn agrees(key: &str, value: &Value, config: &Map<String, Value>, architecture: &
     }
 }
 
-/// Whether the ε of the config is that of the family's norm.
+/// Returns whether the ε of the config is that of the family's norm.
 fn same_norm(config: &Map<String, Value>, architecture: &Architecture) -> bool {
     let has = |key: &str| config.get(key).is_some_and(|value| !value.is_null());
     let norm = architecture.norm.unwrap_or(NormChoice::Layernorm);
@@ -168,7 +168,7 @@ fn same_norm(config: &Map<String, Value>, architecture: &Architecture) -> bool {
     (!root_mean_square || norm == NormChoice::Rmsnorm) && (!layer || norm == NormChoice::Layernorm)
 }
 
-/// Whether both read images or audio, or neither does.
+/// Returns whether both read images or audio, or neither does.
 fn same_input(config: &Map<String, Value>, architecture: &Architecture) -> bool {
     NO_TEXT.iter().any(|key| config.contains_key(*key)) == architecture.stem.is_some()
 }

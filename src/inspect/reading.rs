@@ -121,7 +121,7 @@ pub(super) fn read(entry: &Entry, held: Option<&Held>, pattern: &str) -> Result<
     Ok(spreads.into_iter().zip(singular_values).enumerate().map(reading).collect())
 }
 
-/// Whether it has a row per token: a table of embeddings or a head, by what of ours it is, else by its name.
+/// Returns whether it has a row per token, as tables of embeddings and heads have: by its parameter, or by its name where that is not known.
 fn is_table(entry: &Entry, held: Option<&Held>) -> bool {
     /// Parts of names in libraries.
     const NAMES: [&str; 5] = ["embed", "wte", "wpe", "lm_head", "shared.weight"];

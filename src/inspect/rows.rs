@@ -45,7 +45,7 @@ pub struct Rows {
 }
 
 impl Run {
-    /// Whether all of it is zero.
+    /// Returns whether all of it is zero.
     pub fn is_zero(&self) -> bool {
         self.spread.root_mean_square().is_none_or(|size| size <= 0.0)
     }

@@ -54,7 +54,7 @@ pub(crate) fn blocked(stack: &Stack, head: Option<&Head>, weights: &[WeightRow])
     blocked
 }
 
-/// Those of `open` that are in the block of a tensor, or all where none is.
+/// Returns the names in `open` that are in the block of a tensor, or all where none is.
 fn gates_of(tensor: &str, open: &BTreeSet<String>) -> Vec<String> {
     let block = |name: &str| {
         let (before, rest) = name.split_once("blocks.")?;
@@ -74,11 +74,11 @@ struct Pass<'o> {
     head: Option<&'o Head>,
     /// Parameters that have a gradient.
     reached: BTreeSet<String>,
-    /// Those of them that are zero.
+    /// Parameters among those that are zero.
     gates: BTreeSet<String>,
 }
 
-/// What the backward pass of a node needs.
+/// Values that the backward pass of a node needs.
 enum Kept {
     Input(bool),
     Parts(bool, Vec<bool>),
@@ -282,7 +282,7 @@ impl Interpreter<'_> for Pass<'_> {
     fn observe_gradient(&mut self, _: &Site, _: &bool) {}
 }
 
-/// Whether the weight of the only chosen expert is 1 whatever the scores are.
+/// Returns whether the weight of the only chosen expert is 1 whatever the scores are.
 fn is_certain(mixture: &Mixture) -> bool {
     mixture.top_k == 1 && mixture.normalised
 }

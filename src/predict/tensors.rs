@@ -74,7 +74,7 @@ fn coherent_share(stack: &Stack, table: &SiteTable, uses: usize) -> f64 {
     level - 1.0
 }
 
-/// Whether branches of sums have norms.
+/// Returns whether branches of sums have norms.
 fn has_norms(body: &[Node]) -> bool {
     let in_sum = |node: &Node| match &node.op {
         Op::Sum(sum) => sum.branches.iter().any(|branch| has_norm(&branch.body)),

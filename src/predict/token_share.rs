@@ -32,7 +32,7 @@ impl Sums {
         }
     }
 
-    /// Whether the sum goes on after a component.
+    /// Returns whether the sum goes on after a component.
     fn pass(&mut self, component: &Component) -> bool {
         match component {
             Component::Embedding(term) => self.add(term),

@@ -105,7 +105,7 @@ impl From<Init> for Projection {
 pub(crate) struct Residual {
     pub(crate) skip: f64,
     pub(crate) branch: f64,
-    /// Whether `branch` is a parameter.
+    /// The kind of parameter that `branch` is, if it is one.
     pub(crate) parameter: ScaleParameter,
 }
 

@@ -1,4 +1,4 @@
-//! Whether the loss is a number, and starts near that of guessing.
+//! Judges whether the loss is a number, and starts near that of guessing.
 //!
 //! # Rule
 //!

@@ -1,4 +1,4 @@
-//! Whether the sum of embeddings knows which token it is of.
+//! Judges whether the sum of embeddings knows which token it is of.
 //!
 //! # Rule
 //!

@@ -19,7 +19,7 @@ pub struct Sum {
 pub struct Branch {
     /// Factor on the branch's output.
     pub scale: f64,
-    /// Whether that factor is a parameter.
+    /// The kind of parameter that this factor is, if it is one.
     #[serde(default, skip_serializing_if = "ScaleParameter::is_constant")]
     pub scale_parameter: ScaleParameter,
     /// Stochastic depth: probability that the branch is dropped for a whole sequence.
@@ -49,7 +49,7 @@ pub enum ScaleParameter {
 }
 
 impl ScaleParameter {
-    /// Whether training leaves the factor as it is.
+    /// Returns whether training leaves the factor as it is.
     pub fn is_constant(&self) -> bool {
         *self == Self::Constant
     }

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::inspect::{GPT2, drawn, inspected, rewritten};
 use super::{folder, json, path, run, stdout, written};
 
-/// As many tokens and features as the reported checkpoint has.
+/// A network with the tokens and features of the reported checkpoint.
 const LLAMA: &str = r#"{"model_type": "llama", "hidden_size": 128, "intermediate_size": 344, "num_hidden_layers": 4,
     "num_attention_heads": 4, "num_key_value_heads": 4, "vocab_size": 2112, "max_position_embeddings": 128,
     "tie_word_embeddings": false}"#;
@@ -32,7 +32,7 @@ fn predicted(arguments: &[&str]) -> Value {
     json(&run(&[&["predict", "--json", "-q"], arguments].concat()))
 }
 
-/// Of ReZero in PyTorch 48 of 58 parameters have no gradient at step 0, and all of them have one at step 1.
+/// PyTorch finds that 48 of 58 parameters of ReZero have no gradient at step 0, and all of them have one at step 1.
 #[test]
 fn zeros_that_training_opens_are_a_notice() {
     let small = ["--layers", "2", "--width", "64", "--seq-len", "8"];
