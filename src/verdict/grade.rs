@@ -54,9 +54,12 @@ impl Grade {
 /// The grade and its reasons.
 pub(super) fn headline(findings: &[Finding]) -> String {
     let grade = Grade::of(findings);
+    // An explosion leaves the float formats, too: one reason is enough.
+    let explodes = findings.iter().any(|finding| finding.kind == Kind::Forward(Trend::Explodes));
+    let is_told = |finding: &&Finding| !(explodes && matches!(finding.kind, Kind::Overflow | Kind::SquaresOverflow));
     let of = |severity, reason: &dyn Fn(&Finding) -> String| {
         let mut reasons: Vec<String> = Vec::new();
-        for finding in findings.iter().filter(|finding| finding.severity == severity) {
+        for finding in findings.iter().filter(|finding| finding.severity == severity).filter(is_told) {
             let reason = reason(finding);
             if !reasons.contains(&reason) {
                 reasons.push(reason);
@@ -67,25 +70,9 @@ pub(super) fn headline(findings: &[Finding]) -> String {
     let reasons = match grade {
         Grade::Healthy => "nothing explodes, vanishes or collapses".to_owned(),
         Grade::TrainableWithCare => of(Severity::Warning, &care).join("; "),
-        Grade::NotTrainable => {
-            let explodes = |finding: &Finding| finding.severity == Severity::Failure && is_explosion(finding.kind);
-            let mut reasons = of(Severity::Failure, &failure);
-            if findings.iter().any(explodes) {
-                // What explodes leaves the formats, too.
-                reasons.retain(|reason| !findings.iter().any(|of| is_overflow(of.kind) && of.text == *reason));
-            }
-            reasons.join(", ")
-        }
+        Grade::NotTrainable => of(Severity::Failure, &failure).join(", "),
     };
     format!("{}: {reasons}", grade.words())
-}
-
-fn is_explosion(kind: Kind) -> bool {
-    kind == Kind::Forward(Trend::Explodes)
-}
-
-fn is_overflow(kind: Kind) -> bool {
-    matches!(kind, Kind::Overflow | Kind::SquaresOverflow)
 }
 
 fn failure(finding: &Finding) -> String {

@@ -13,7 +13,8 @@ use crate::numerals::short;
 /// Times the loss of equal logits: read off networks that were trained (docs/training.md).
 const FAR: f64 = 5.0;
 
-/// Factor between the sizes of rows, and times the loss of equal logits, from which on large rows decide the loss.
+/// Factor between the sizes of rows, and times the loss of equal logits, above which large rows decide the loss: chosen, not read
+/// off networks that were trained.
 const UNEVEN: f64 = 4.0;
 const ABOVE: f64 = 1.25;
 
