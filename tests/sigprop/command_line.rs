@@ -17,6 +17,7 @@ mod plot;
 mod recommend;
 mod report;
 mod reported;
+mod reported_checkpoints;
 mod resume;
 mod settings;
 mod verdicts;

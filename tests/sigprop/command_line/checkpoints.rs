@@ -20,26 +20,26 @@ const LLAMA: &str = r#"{"model_type": "llama", "num_hidden_layers": 4, "hidden_s
 
 /// A tensor as it is stored.
 #[derive(Clone, Debug)]
-struct Stored {
-    dtype: Dtype,
-    shape: Vec<usize>,
-    bytes: Vec<u8>,
+pub(super) struct Stored {
+    pub(super) dtype: Dtype,
+    pub(super) shape: Vec<usize>,
+    pub(super) bytes: Vec<u8>,
 }
 
 impl Stored {
-    fn floats(shape: &[usize], entries: &[f32]) -> Self {
+    pub(super) fn floats(shape: &[usize], entries: &[f32]) -> Self {
         let bytes = entries.iter().flat_map(|x| x.to_le_bytes()).collect();
         Self { dtype: Dtype::F32, shape: shape.to_vec(), bytes }
     }
 
-    fn entries(&self) -> Vec<f32> {
+    pub(super) fn entries(&self) -> Vec<f32> {
         self.bytes.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()
     }
 }
 
-type Tensors = BTreeMap<String, Stored>;
+pub(super) type Tensors = BTreeMap<String, Stored>;
 
-fn tensors(folder: &TempDir) -> Tensors {
+pub(super) fn tensors(folder: &TempDir) -> Tensors {
     let bytes = fs::read(path(folder, "model.safetensors")).expect("readable");
     let all = SafeTensors::deserialize(&bytes).expect("a checkpoint");
     let stored =
@@ -47,7 +47,7 @@ fn tensors(folder: &TempDir) -> Tensors {
     all.iter().map(|(name, view)| (name.to_owned(), stored(&view))).collect()
 }
 
-fn save(folder: &TempDir, name: &str, tensors: &Tensors) {
+pub(super) fn save(folder: &TempDir, name: &str, tensors: &Tensors) {
     let views = tensors.iter().map(|(name, Stored { dtype, shape, bytes })| {
         (name, TensorView::new(*dtype, shape.clone(), bytes).expect("a view"))
     });
@@ -63,7 +63,7 @@ fn status(folder: &TempDir, gate: &str) -> Option<i32> {
 }
 
 /// Standard output with single spaces.
-fn told(folder: &TempDir) -> String {
+pub(super) fn told(folder: &TempDir) -> String {
     stdout(&run(&["inspect", of(folder)])).split_whitespace().collect::<Vec<_>>().join(" ")
 }
 

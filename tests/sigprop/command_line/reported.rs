@@ -11,6 +11,12 @@ fn predicted(config: &str, arguments: &[&str]) -> Value {
     json(&run(&[&["predict", &file, "--json", "-q"], arguments].concat()))
 }
 
+fn described(keys: &str, arguments: &[&str]) -> Value {
+    let folder = folder();
+    let file = written(&folder, "model.toml", format!("n_layers = 4\nd_model = 256\n{keys}").as_bytes());
+    json(&run(&[&["predict", &file, "--uniform", "--json", "-q"], arguments].concat()))
+}
+
 fn of(report: &Value, site: &str, quantity: &str) -> f64 {
     let sites = report["sites"].as_array().expect("a list");
     let row = sites.iter().find(|row| row["site"] == site).unwrap_or_else(|| panic!("no {site}"));
@@ -68,5 +74,44 @@ fn coordinates_of_mup_do_not_depend_on_the_width() {
         for site in ["blocks.0.attention.heads.query", "blocks.0.ffn.gated.gate", "blocks.0.ffn.gated.up"] {
             assert_near(size(site), 0.130, 0.03);
         }
+    }
+}
+
+/// A table of Xavier's rule beside sinusoidal positions, multiplied by 1 or by √width, as Vaswani et al. (2017) do: how similar
+/// the tokens of the last block are.
+#[test]
+fn scaled_embeddings_keep_tokens_distinct() {
+    for (placement, scale, measured) in [("pre", 1, 0.926), ("pre", 16, 0.537), ("post", 1, 0.960), ("post", 16, 0.831)]
+    {
+        let keys = format!(
+            r#"n_heads = 4
+            vocab_size = 1000
+            seq_len = 64
+            norm_placement = "{placement}"
+            positions = "sinusoidal"
+            activation = "relu"
+            embedding_scale = {scale}"#
+        );
+        let report = described(&keys, &["--scheme", "xavier-uniform"]);
+        assert_near(of(&report, "blocks.3", "token_correlation"), measured, 0.005);
+    }
+}
+
+/// Scores divided by √(d_head), by d_head / 2 or not at all: tokens that a query of the first block attends to, of 64.
+#[test]
+fn factors_of_scores_decide_how_many_tokens_are_attended_to() {
+    for (scale, measured) in [("0.0625", 56.67), ("0.17677669529663687", 25.97), ("1", 1.699)] {
+        let keys = format!(
+            r#"n_heads = 8
+            vocab_size = 1000
+            seq_len = 64
+            positions = "none"
+            biases = false
+            attention_scale = {scale}"#
+        );
+        let report = described(&keys, &["--scheme", "normal:0.0625"]);
+        let findings = report["verdict"]["findings"].as_array().expect("a list");
+        let attended = format!("a query looks at {measured} of 64 tokens at blocks.0.attention.heads");
+        assert!(findings.iter().any(|of| of["text"].as_str().expect("a text").contains(&attended)), "{findings:?}");
     }
 }
