@@ -1,28 +1,15 @@
 //! What enters block 0: the source of the stream and the node `embeddings`.
 
 use sigprop_stack::{
-    Activation, Component, Convolution, Embedding, EmbeddingTerm, Gaussian, Ids, Node, Op, PowerLaw, Prepend, Scale,
+    Activation, Component, Convolution, Embedding, EmbeddingTerm, Gaussian, Ids, Node, PowerLaw, Prepend, Scale,
     Source, Stream, Tensor,
 };
 
 use super::input::Reads;
-use super::side::Side;
+use super::side::{Entrance, Side};
 use crate::architecture::{EmbeddingProjection, Kind, Positions, Stem};
 use crate::predict::{ForwardWalk, PredictError};
 use crate::recipe::{Fans, Outer, Table};
-
-/// The beginning of a stream.
-pub(super) struct Entrance {
-    pub(super) seq_len: usize,
-    pub(super) source: Source,
-    pub(super) node: Node,
-}
-
-impl Entrance {
-    fn new(seq_len: usize, source: Source, body: Vec<Node>) -> Self {
-        Self { seq_len, source, node: Node::new("embeddings", Op::Chain(body)) }
-    }
-}
 
 impl Side<'_> {
     /// What this input becomes before block 0.

@@ -1,13 +1,25 @@
 //! One stream of a network: an encoder, a decoder or an MLP.
 
-use sigprop_stack::{Component, Dropout, Init, Linear, Node, Op, Stream, Tensor};
+use sigprop_stack::{Component, Dropout, Init, Linear, Node, Op, Source, Stream, Tensor};
 
 use super::AssembleError;
-use super::embeddings::Entrance;
 use super::input::Reads;
 use crate::architecture::Resolved;
 use crate::predict::{ForwardWalk, PredictError, Theory};
 use crate::recipe::{Blocks, Fans, Outer, Projection, Recipe, Residual, Slot};
+
+/// The beginning of a stream.
+pub(super) struct Entrance {
+    pub(super) seq_len: usize,
+    pub(super) source: Source,
+    pub(super) node: Node,
+}
+
+impl Entrance {
+    pub(super) fn new(seq_len: usize, source: Source, body: Vec<Node>) -> Self {
+        Self { seq_len, source, node: Node::new("embeddings", Op::Chain(body)) }
+    }
+}
 
 /// A stream on its way to a stack.
 pub(super) struct Side<'a> {

@@ -13,6 +13,7 @@ mod cut;
 mod deviation;
 mod examples;
 mod finding;
+mod findings;
 mod group;
 mod judgement;
 mod matching;

@@ -22,7 +22,6 @@ use std::collections::{HashMap, HashSet};
 use sigprop_stack::{Component, Init, Named, Node, Op, Source, Stack, Stream};
 
 use super::buffers::is_buffer;
-use super::stack::bias_of;
 use super::{Inspection, Reading, Spread, starred};
 use crate::caveat::{Caveat, Condition};
 
@@ -268,4 +267,9 @@ fn share_of_mean(reading: &Reading, roles: &HashMap<String, Role>) -> Option<f64
         Role::Bias { second } => square / second,
     };
     (!drawn).then_some(share)
+}
+
+/// The name of the biases beside the gains of this name.
+pub(super) fn bias_of(gain: &str) -> String {
+    [gain.strip_suffix("gain").unwrap_or(gain), "bias"].concat()
 }

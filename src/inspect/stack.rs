@@ -14,7 +14,7 @@ use std::collections::HashMap;
 
 use sigprop_stack::{Init, Named, Stack};
 
-use super::omission::{Omission, omissions};
+use super::omission::{Omission, bias_of, omissions};
 use super::spread::Spread;
 use super::{Inspection, Reading};
 
@@ -42,11 +42,6 @@ pub fn with_measured(stack: &mut Stack, inspection: &Inspection) -> Vec<Omission
         stack.row_groups.extend(part.parameters.iter().map(|name| (name.clone(), rows.groups.clone())));
     }
     omissions(stack, inspection)
-}
-
-/// The name of the biases beside the gains of this name.
-pub(super) fn bias_of(gain: &str) -> String {
-    [gain.strip_suffix("gain").unwrap_or(gain), "bias"].concat()
 }
 
 /// The entries of every parameter, all experts together, and what the network adds to them.

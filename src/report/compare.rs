@@ -6,7 +6,8 @@ use serde::Serialize;
 use serde_json::{Map, Value as Json};
 use sigprop_stack::Number;
 
-use super::json::{CaveatJson, within_f64};
+use super::json::CaveatJson;
+use super::numbers::within_f64;
 use super::{Rows, SCHEMA_VERSION, plain_table};
 use crate::compare::{Candidate, Column, Value};
 use crate::numerals::short;

@@ -3,9 +3,9 @@
 use std::io::{self, Write};
 
 use serde::Serialize;
-use sigprop_stack::{Number, Quantity, SiteRow, Stack, WeightRow};
+use sigprop_stack::{Quantity, SiteRow, Stack, WeightRow};
 
-use super::{Run, SCHEMA_VERSION, ln, std_error, summary::SummaryDocument, update::UpdateJson};
+use super::{Run, SCHEMA_VERSION, ln, numbers::within_f64, std_error, summary::SummaryDocument, update::UpdateJson};
 use crate::{
     agreement::{Comparison, Summary},
     caveat::{Caveat, CaveatKind},
@@ -277,11 +277,4 @@ impl<'a> ComparisonJson<'a> {
             z: row.z,
         }
     }
-}
-
-/// The number if f64 can hold it: neither ∞ nor a zero that is none.
-pub(super) fn within_f64(number: Option<Number>) -> Option<f64> {
-    let number = number?;
-    let value = number.value();
-    (value.is_finite() && (value.is_normal() || number.is_zero())).then_some(value)
 }

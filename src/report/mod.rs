@@ -17,6 +17,7 @@ mod html;
 mod inspection;
 mod json;
 mod models;
+mod numbers;
 mod phase;
 #[cfg(feature = "plot")]
 mod plot;

@@ -12,7 +12,7 @@ use csv::{ErrorKind, Writer};
 use serde::{Serialize, Serializer};
 use sigprop_stack::Number;
 
-use super::{SCHEMA_VERSION, json::within_f64};
+use super::{SCHEMA_VERSION, numbers::within_f64};
 use crate::numerals::short;
 
 /// How rows are written.

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use serde::Serialize;
 use sigprop_stack::Number;
 
-use super::json::within_f64;
+use super::numbers::within_f64;
 use super::table::selected_table;
 use super::{Rows, ln};
 use crate::first_step::{FirstUpdate, UpdateRow};

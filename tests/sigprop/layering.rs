@@ -3,7 +3,7 @@
 mod circles;
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -43,23 +43,34 @@ fn a_component_has_one_name() {
     }
 }
 
-/// The infinitely wide network stands by itself.
-#[test]
-fn the_mean_field_cannot_see_finite_width() {
-    let mut folders = vec![root().join("src/mean_field")];
+/// The Rust files below a folder with their texts, but for those below paths that are `left_out`.
+fn sources(folder: &str, left_out: &[&str]) -> Vec<(PathBuf, String)> {
+    let (mut folders, mut sources) = (vec![root().join(folder)], Vec::new());
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(&folder).expect("the folder exists") {
             let path = entry.expect("the folder is readable").path();
-            if path.is_dir() {
-                folders.push(path);
+            if left_out.iter().any(|left_out| path.ends_with(left_out)) {
                 continue;
             }
-            let text = std::fs::read_to_string(&path).expect("sources are text");
-            let uses = text.lines().filter_map(|line| line.trim_start().strip_prefix("use crate::"));
-            for used in uses {
-                let known = ["mean_field", "quadrature", "logarithms"].iter().any(|known| used.starts_with(known));
-                assert!(known, "{} uses {used}", path.display());
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let text = std::fs::read_to_string(&path).expect("sources are text");
+                sources.push((path, text));
             }
+        }
+    }
+    sources
+}
+
+/// The infinitely wide network stands by itself.
+#[test]
+fn the_mean_field_cannot_see_finite_width() {
+    for (path, text) in sources("src/mean_field", &[]) {
+        let uses = text.lines().filter_map(|line| line.trim_start().strip_prefix("use crate::"));
+        for used in uses {
+            let known = ["mean_field", "quadrature", "logarithms"].iter().any(|known| used.starts_with(known));
+            assert!(known, "{} uses {used}", path.display());
         }
     }
 }
@@ -67,19 +78,7 @@ fn the_mean_field_cannot_see_finite_width() {
 /// Only the command puts prediction and measurement side by side.
 #[test]
 fn the_library_cannot_see_the_engine() {
-    let mut folders = vec![root().join("src")];
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(&folder).expect("the folder exists") {
-            let path = entry.expect("the folder is readable").path();
-            if path.ends_with("src/cli") || path.ends_with("src/main.rs") {
-                continue;
-            }
-            if path.is_dir() {
-                folders.push(path);
-            } else {
-                let text = std::fs::read_to_string(&path).expect("sources are text");
-                assert!(!text.contains("sigprop_validate"), "{} uses the engine", path.display());
-            }
-        }
+    for (path, text) in sources("src", &["src/cli", "src/main.rs"]) {
+        assert!(!text.contains("sigprop_validate"), "{} uses the engine", path.display());
     }
 }

@@ -1,4 +1,6 @@
-//! Modules of the infinitely wide network, and of what finite width adds, use each other in one direction.
+//! Modules use each other in one direction: no circles in all of `src/`, by `use` lines and by paths in the code.
+//!
+//! A module and those inside it are one house: what they use of each other does not count.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -8,69 +10,107 @@ use super::root;
 type Modules = BTreeMap<Vec<String>, BTreeSet<Vec<String>>>;
 
 /// Paths of modules below `folder` with the paths that they use.
-fn read(root: &str, folder: &Path, path: &[String], modules: &mut Modules) {
+fn read(folder: &Path, path: &[String], modules: &mut Modules) {
     for entry in std::fs::read_dir(folder).expect("the folder exists") {
         let file = entry.expect("the folder is readable").path();
         let name = file.file_stem().expect("a file has a name").to_string_lossy().into_owned();
         let own: Vec<String> = if name == "mod" { path.to_vec() } else { [path, &[name]].concat() };
+        let is_test = own.iter().any(|part| part == "tests");
         if file.is_dir() {
-            read(root, &file, &own, modules);
-        } else if own != ["tests"] && !own.is_empty() {
+            read(&file, &own, modules);
+        } else if !is_test && file.extension().is_some_and(|extension| extension == "rs") {
             let text = std::fs::read_to_string(&file).expect("sources are text");
-            modules.insert(own.clone(), used(&text, &own, root).collect());
+            modules.insert(own.clone(), used(&text).iter().filter_map(|path| resolved(path, &own)).collect());
         }
     }
 }
 
-/// What the `use` lines of a module name, below the root of all.
-fn used<'t>(text: &'t str, own: &'t [String], folder: &'t str) -> impl Iterator<Item = Vec<String>> + 't {
-    let text = text.split("#[cfg(test)]").next().unwrap_or(text);
-    let statements = text.split(';').filter_map(|statement| {
-        let line = statement.trim_start().lines().skip_while(|line| !line.contains("use ")).collect::<String>();
-        Some(line.split_once("use ")?.1.to_owned())
-    });
-    statements.flat_map(|statement| {
-        let (head, items) = statement.split_once("::{").unwrap_or((&statement, ""));
-        let items: Vec<&str> = items.trim_end_matches('}').split(',').map(str::trim).collect();
-        let join = |item: &&str| if item.is_empty() { head.to_owned() } else { format!("{head}::{item}") };
-        items.iter().map(join).filter_map(|path| below_root(&path, own, folder)).collect::<Vec<_>>()
-    })
+/// Paths that a module names, in `use` lines and elsewhere.
+fn used(text: &str) -> Vec<String> {
+    let text = text.split("#[cfg(test)]\nmod tests").next().unwrap_or(text);
+    let code: String = text.lines().map(|line| line.split("//").next().unwrap_or(line)).collect::<Vec<_>>().join("\n");
+    let mut paths = Vec::new();
+    for statement in code.split(';') {
+        let (before, tree) = statement.rsplit_once("use ").unwrap_or((statement, ""));
+        branches("", tree.trim(), &mut paths);
+        paths.extend(inline(before));
+    }
+    paths
 }
 
-fn below_root(path: &str, own: &[String], folder: &str) -> Option<Vec<String>> {
-    let parts: Vec<String> = path.split("::").map(str::to_owned).collect();
+/// The paths of a tree of a `use` line.
+fn branches(prefix: &str, tree: &str, paths: &mut Vec<String>) {
+    let (mut depth, mut start) = (0, 0);
+    for (place, character) in tree.char_indices().chain([(tree.len(), ',')]) {
+        match character {
+            '{' => depth += 1,
+            '}' => depth -= 1,
+            ',' if depth == 0 => {
+                let item = tree[start..place].trim();
+                match item.split_once('{') {
+                    Some((head, rest)) => {
+                        let inner = rest.rsplit_once('}').map_or(rest, |(inner, _)| inner);
+                        branches(&format!("{prefix}{}", head.trim()), inner, paths);
+                    }
+                    None => paths.push(format!("{prefix}{}", item.split(" as ").next().unwrap_or(item))),
+                }
+                start = place + 1;
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Paths that begin at the crate or at the module around.
+fn inline(code: &str) -> impl Iterator<Item = String> + '_ {
+    let words = code.split(|character: char| !(character.is_alphanumeric() || character == '_' || character == ':'));
+    let begins = |word: &&str| word.starts_with("crate::") || word.starts_with("super::");
+    words.filter(begins).map(|word| word.trim_end_matches(':').to_owned())
+}
+
+/// A path from the root of the crate; none of another crate.
+fn resolved(path: &str, own: &[String]) -> Option<Vec<String>> {
+    let parts: Vec<String> = path.split("::").map(|part| part.trim().to_owned()).collect();
     match parts[0].as_str() {
-        "crate" => Some(parts.strip_prefix(&["crate".to_owned(), folder.to_owned()])?.to_vec()),
+        "crate" => Some(parts[1..].to_vec()),
         "self" => Some([own, &parts[1..]].concat()),
         "super" => {
             let up = parts.iter().take_while(|part| *part == "super").count();
-            Some([&own[..own.len() - up], &parts[up..]].concat())
+            Some([own.get(..own.len().checked_sub(up)?)?, &parts[up..]].concat())
         }
         _ => None,
     }
 }
 
 #[test]
-fn modules_of_both_layers_use_each_other_in_one_direction() {
-    check("mean_field", 100);
-    check("finite_width", 40);
-}
-
-/// With more than so many uses.
-fn check(layer: &str, least: usize) {
+fn modules_use_each_other_in_one_direction() {
     let mut modules = Modules::new();
-    read(layer, &root().join("src").join(layer), &[], &mut modules);
+    read(&root().join("src"), &[], &mut modules);
+    for crate_root in ["lib", "main"] {
+        modules.remove(&vec![crate_root.to_owned()]).expect("the root of a crate");
+    }
     let known: BTreeSet<Vec<String>> = modules.keys().cloned().collect();
     for (own, used) in &mut modules {
         let module = |path: &Vec<String>| {
             (1..=path.len()).rev().map(|length| path[..length].to_vec()).find(|path| known.contains(path))
         };
-        *used = used.iter().filter_map(module).filter(|path| path != own).collect();
+        let is_outside = |path: &Vec<String>| !path.starts_with(own) && !own.starts_with(path);
+        *used = used.iter().filter_map(module).filter(is_outside).collect();
     }
-    assert!(modules.values().map(BTreeSet::len).sum::<usize>() > least, "lines are read");
-    while !modules.is_empty() {
-        let left: BTreeSet<Vec<String>> = modules.keys().cloned().collect();
-        modules.retain(|_, used| used.iter().any(|path| left.contains(path)));
-        assert!(modules.len() < left.len(), "a circle among {left:?}");
+    assert!(modules.values().map(BTreeSet::len).sum::<usize>() > 1000, "paths are read");
+    for name in modules.keys() {
+        assert!(!reached(name, &modules).contains(name), "{} is used by what it uses", name.join("::"));
     }
+}
+
+/// All modules that one uses, and those that these use.
+fn reached(from: &[String], modules: &Modules) -> BTreeSet<Vec<String>> {
+    let mut reached = BTreeSet::new();
+    let mut next: Vec<&Vec<String>> = modules[from].iter().collect();
+    while let Some(path) = next.pop() {
+        if reached.insert(path.clone()) {
+            next.extend(&modules[path]);
+        }
+    }
+    reached
 }

@@ -1,0 +1,10 @@
+//! Numbers of documents, which are f64.
+
+use sigprop_stack::Number;
+
+/// The number if f64 can hold it: neither ∞ nor a zero that is none.
+pub(super) fn within_f64(number: Option<Number>) -> Option<f64> {
+    let number = number?;
+    let value = number.value();
+    (value.is_finite() && (value.is_normal() || number.is_zero())).then_some(value)
+}
