@@ -1,4 +1,5 @@
-//! Matrix products: a safe interface to the `gemm` crate.
+//! Matrix products: a safe interface to the kernels of `gemm` for f32 and f64. The crate `gemm` itself also compiles those for complex
+//! numbers, which take minutes.
 //!
 //! Threads share the rows and columns of a product, never the sum behind an entry, so that their
 //! number does not change its bits. Each has a piece of its own, of whole rows or whole columns: `gemm`'s own way of
@@ -15,10 +16,34 @@
 
 use std::{marker::PhantomData, ops::Range};
 
-use gemm::Parallelism;
+use gemm_common::Parallelism;
 use rayon::{current_num_threads, join};
 
 use crate::scalar::Scalar;
+
+/// A kernel of `gemm`: rows, columns and depth; the result, its strides of columns and rows and whether it is added to; both factors with
+/// their strides; the factors of what was there and of the product; what of complex numbers is conjugated; threads.
+pub(crate) type Kernel<T> = unsafe fn(
+    usize,
+    usize,
+    usize,
+    *mut T,
+    isize,
+    isize,
+    bool,
+    *const T,
+    isize,
+    isize,
+    *const T,
+    isize,
+    isize,
+    T,
+    T,
+    bool,
+    bool,
+    bool,
+    Parallelism,
+);
 
 /// Who works on a product.
 #[derive(Clone, Copy)]
@@ -195,23 +220,24 @@ impl<T: Scalar> Piece<'_, T> {
 
     fn multiply(self) {
         let Self { out, accumulate, factor, a, b } = self;
+        // The kernel wants columns whose entries are neighbours: the transposed product.
         // SAFETY: the views hold every entry that is read or written, the result overlaps neither
         // factor, and the shapes agree; see the header.
         unsafe {
-            gemm::gemm(
-                out.rows,
+            T::kernel()(
                 out.columns,
+                out.rows,
                 a.columns,
                 out.first,
-                1,
                 out.row_stride as isize,
+                1,
                 accumulate,
-                a.entries.as_ptr(),
-                a.column_stride as isize,
-                a.row_stride as isize,
                 b.entries.as_ptr(),
-                b.column_stride as isize,
                 b.row_stride as isize,
+                b.column_stride as isize,
+                a.entries.as_ptr(),
+                a.row_stride as isize,
+                a.column_stride as isize,
                 T::from_f64(1.0),
                 T::from_f64(factor),
                 false,

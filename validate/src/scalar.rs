@@ -10,6 +10,8 @@ use std::{
     ops::{Add, AddAssign, Div, Mul, MulAssign, Neg, Sub},
 };
 
+use crate::matmul::Kernel;
+
 /// A real number with the functions that components need.
 pub(crate) trait Scalar:
     Copy
@@ -26,6 +28,8 @@ pub(crate) trait Scalar:
     + MulAssign
     + 'static
 {
+    /// The kernel of matrix products.
+    fn kernel() -> Kernel<Self>;
     /// The nearest number of this type.
     fn from_f64(value: f64) -> Self;
     /// The nearest number of this type.
@@ -49,6 +53,10 @@ pub(crate) trait Scalar:
 }
 
 impl Scalar for f64 {
+    fn kernel() -> Kernel<Self> {
+        gemm_f64::gemm::f64::get_gemm_fn()
+    }
+
     fn from_f64(value: f64) -> Self {
         value
     }
@@ -92,6 +100,10 @@ impl Scalar for f64 {
 }
 
 impl Scalar for f32 {
+    fn kernel() -> Kernel<Self> {
+        gemm_f32::gemm::f32::get_gemm_fn()
+    }
+
     #[inline(always)]
     fn from_f64(value: f64) -> Self {
         value as f32
