@@ -6,8 +6,7 @@ use std::{
 };
 
 use crate::{
-    assemble::assemble,
-    compare::{Candidate, Column, Setting, WorstTensor, all_schemes, candidate, default_schemes, sort},
+    compare::{Candidate, Column, WorstTensor, all_schemes, candidate, default_schemes, sort},
     report::{Drawn, Picture, comparison_html, comparison_json, comparison_rows, comparison_tables},
     schemes::{Scheme, SchemeError},
     verdict::Finding,
@@ -107,7 +106,7 @@ impl Arguments {
         self.report.claim()?;
         let names: Vec<String> = schemes.iter().map(Scheme::to_string).collect();
         let run = iter::once(("schemes", names.join(" "))).chain(identity(&described.setting)).collect();
-        let items = Items { what: "schemes", count: schemes.len(), side_by_side: false, run };
+        let items = Items { what: "schemes", count: schemes.len(), run };
         let predict = |index: usize| {
             let Candidate { outcome, caveats, scheme: _ } = candidate(&described.setting, &schemes[index], |_| {})?;
             Ok(outcome.map(|summary| (summary, caveats)))
@@ -153,10 +152,9 @@ impl Arguments {
 
 /// The networks of the schemes that are defined.
 fn networks(described: &Described, candidates: &[Candidate]) -> anyhow::Result<Vec<Drawn>> {
-    let Setting { architecture, input, run, options: _ } = &described.setting;
     let defined = candidates.iter().filter(|candidate| candidate.outcome.is_ok());
     let network = |Candidate { scheme, .. }: &Candidate| {
-        let stack = assemble(architecture, scheme, input, run)?.stack;
+        let stack = described.setting.assemble(scheme)?.stack;
         drawn(&stack, Some(scheme), &described.names)
     };
     defined.map(network).collect()

@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use crate::{
     Caveat,
     architecture::{Architecture, Head},
-    assemble::{Assembled, assemble, set_head},
-    compare::Setting,
+    assemble::{Assembled, set_head},
     cost::Cost,
     huggingface::Names,
+    predict::Theory,
     schemes::Scheme,
     stack_file::{read_stack, stack_json},
     verdict::Shape,
@@ -121,8 +121,8 @@ impl Network {
 }
 
 impl ModelArguments {
-    /// The network that the arguments describe.
-    pub(crate) fn network(&self) -> anyhow::Result<Network> {
+    /// The network that the arguments describe, whose scheme follows signals in this theory.
+    pub(crate) fn network(&self, theory: Theory) -> anyhow::Result<Network> {
         if let Some(path) = &self.stack {
             let mut stack = read_stack(path)?;
             if let Some(stream) = self.description.loss_at {
@@ -135,12 +135,13 @@ impl ModelArguments {
             let names = Names::own(&Architecture::default());
             return Ok(Network { stack, caveats: Vec::new(), cost, names, described: None });
         }
-        let described = self.description.setting(self.scheme.text())?;
-        let Setting { architecture, input, run, options: _ } = described.setting;
+        let mut described = self.description.setting(self.scheme.text())?;
+        described.setting.options.theory = theory;
         let names = described.names;
         let mut warnings = described.caveats;
-        let scheme = self.scheme.scheme(architecture.scheme.as_deref())?;
-        let Assembled { stack, caveats } = assemble(&architecture, &scheme, &input, &run)?;
+        let scheme = self.scheme.scheme(described.setting.architecture.scheme.as_deref())?;
+        let Assembled { stack, caveats } = described.setting.assemble(&scheme)?;
+        let architecture = described.setting.architecture;
         warnings.extend(caveats);
         let cost = Cost::of(&stack, Some(&architecture))?.with_names(&stack, &names)?;
         Ok(Network { stack, caveats: warnings, cost, names, described: Some((architecture, scheme)) })

@@ -116,7 +116,7 @@ impl Arguments {
         let places = map.places();
         let axes = axes.iter().zip(["x", "y"]).map(|(axis, name)| (name, axis.to_string()));
         let run = iter::once(("scheme", scheme.to_string())).chain(axes).chain(identity(setting)).collect();
-        let cells = Items { what: "cells", count: places.len(), side_by_side: true, run };
+        let cells = Items { what: "cells", count: places.len(), run };
         self.resume.run(&cells, &|index| map.outcome(places[index]), console, |outcomes, cancelled| {
             match map.phase(outcomes, cancelled) {
                 Err(PhaseError::Cancelled) => return Ok(Outcome::Interrupted),

@@ -140,7 +140,7 @@ impl Arguments {
         if self.model.explain(console)? {
             return Ok(Outcome::Done);
         }
-        let mut network = self.model.network()?;
+        let mut network = self.model.network(self.averages.theory.into())?;
         let has_head = self.head.attach(&mut network)?;
         if self.model.dump(&network.stack, console)? {
             return Ok(Outcome::Done);

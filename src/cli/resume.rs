@@ -47,8 +47,6 @@ pub(super) struct Items {
     /// What one is called, in the plural.
     pub(super) what: &'static str,
     pub(super) count: usize,
-    /// Whether threads take several at once; else all work on one.
-    pub(super) side_by_side: bool,
     /// What decides the result.
     pub(super) run: Identity,
 }
@@ -129,8 +127,7 @@ impl Items {
             bar.inc(1);
             Ok(Some((index, outcome)))
         };
-        let at_once = if self.side_by_side { 1 } else { usize::MAX };
-        let found: Vec<anyhow::Result<Option<_>>> = indices.into_par_iter().with_min_len(at_once).map(one).collect();
+        let found: Vec<anyhow::Result<Option<_>>> = indices.into_par_iter().map(one).collect();
         bar.finish_and_clear();
         // The first error, whichever thread met another one before.
         found.into_iter().filter_map(Result::transpose).collect()

@@ -8,7 +8,7 @@ use std::{
 };
 
 use crate::{
-    Prediction, Sites,
+    Prediction, Sites, Theory,
     agreement::{Comparison, Observation, Summary, compare, compare_observations, read_observations, summarise},
     numerals::short,
     predict,
@@ -244,7 +244,7 @@ impl Arguments {
         if self.model.explain(console)? {
             return Ok(Outcome::Done);
         }
-        let network = self.model.network()?;
+        let network = self.model.network(Theory::default())?;
         if self.model.dump(&network.stack, console)? {
             return Ok(Outcome::Done);
         }

@@ -7,7 +7,7 @@ mod summary;
 use sigprop_stack::Stack;
 
 use crate::architecture::Architecture;
-use crate::assemble::{AssembleError, Assembled, Input, Run, assemble};
+use crate::assemble::{AssembleError, Assembled, Input, Run, assemble_in};
 use crate::caveat::Caveat;
 use crate::predict::{Options, Sites, predict};
 use crate::schemes::{Scheme, SchemeError};
@@ -32,6 +32,13 @@ pub struct Setting {
 impl From<Architecture> for Setting {
     fn from(architecture: Architecture) -> Self {
         Self { architecture, input: Input::default(), run: Run::default(), options: Sites::Stream.into() }
+    }
+}
+
+impl Setting {
+    /// The stack under `scheme`; a scheme that depends on the signal follows it in the theory of the options.
+    pub(crate) fn assemble(&self, scheme: &Scheme) -> Result<Assembled, AssembleError> {
+        assemble_in(self.options.theory, &self.architecture, scheme, &self.input, &self.run)
     }
 }
 
@@ -69,14 +76,13 @@ pub(crate) fn candidate(
     scheme: &Scheme,
     change: impl FnOnce(&mut Stack),
 ) -> Result<Candidate, AssembleError> {
-    let Setting { architecture, input, run, options } = setting;
     let failed = |error| Ok(Candidate { scheme: scheme.clone(), outcome: Err(error), caveats: Vec::new() });
-    let Assembled { mut stack, caveats } = match assemble(architecture, scheme, input, run) {
+    let Assembled { mut stack, caveats } = match setting.assemble(scheme) {
         Err(AssembleError::Scheme(error)) => return failed(error),
         assembled => assembled?,
     };
     change(&mut stack);
-    match predict(&stack, *options) {
+    match predict(&stack, setting.options) {
         Ok(prediction) => {
             let outcome = Ok(Summary::of(&stack, &prediction));
             Ok(Candidate { scheme: scheme.clone(), outcome, caveats })

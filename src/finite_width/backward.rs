@@ -15,10 +15,10 @@
 //! Feynman–Kac); κ is not in logarithms because products of two tokens may be zero. Source: Øksendal 2003, theorem 8.2.1.
 
 use nalgebra::DMatrix;
+use smallvec::SmallVec;
 
 use super::forward::{Fluctuations, Step, average, of_stream};
-use super::noise::{Matrix, Vector};
-use super::variables::{Quadratic, R, R_A, R_AB, R_B, VARIABLES};
+use super::variables::{Matrix, Quadratic, R, R_A, R_AB, R_B, VARIABLES, Vector};
 
 /// The gradient of one stream, given the variables of all.
 #[derive(Clone, Debug)]
@@ -41,10 +41,10 @@ impl Conditional {
         Self { ln_own: self.ln_own.clone(), cosine: Quadratic::constant(cosine, count) }
     }
 
-    /// Back through a linear map.
-    pub(crate) fn pull(&mut self, jacobian: &DMatrix<f64>) {
-        self.ln_own.pull(jacobian);
-        self.cosine.pull(jacobian);
+    /// Back through a copy of a stream that stands last.
+    pub(crate) fn join_copy(&mut self, stream: usize) {
+        self.ln_own.join_copy(stream);
+        self.cosine.join_copy(stream);
     }
 
     /// Back through a map of streams.
@@ -67,11 +67,8 @@ impl Conditional {
         let covariance = fluctuations.of(stream);
         let average = average();
         self.noise(stream, &(covariance - average * covariance * average.transpose()));
-        let count = self.ln_own.gradient.len();
-        let mut jacobian = DMatrix::identity(count, count);
-        let start = of_stream(stream).start;
-        jacobian.fixed_view_mut::<VARIABLES, VARIABLES>(start, start).copy_from(&average);
-        self.pull(&jacobian);
+        self.ln_own.pull(&[stream], &[average]);
+        self.cosine.pull(&[stream], &[average]);
     }
 
     /// Adds to what the cosine answers to the overlap of two tokens beyond what they share with all, so that its expectation with r_ab is
@@ -153,20 +150,72 @@ impl Conditional {
 }
 
 impl Quadratic {
-    fn pull(&mut self, jacobian: &DMatrix<f64>) {
-        self.gradient = jacobian.tr_mul(&self.gradient);
-        self.hessian = jacobian.tr_mul(&self.hessian) * jacobian;
+    /// Back through maps of these streams to the first of them, the others stand last.
+    fn pull(&mut self, parts: &[usize], blocks: &[Matrix]) {
+        let (streams, first) = (self.gradient.len() / VARIABLES, parts[0]);
+        let start = of_stream(first).start;
+        let response = self.of_stream(first);
+        let view = |hessian: &DMatrix<f64>, other: usize| -> Matrix {
+            hessian.fixed_view::<VARIABLES, VARIABLES>(start, of_stream(other).start).into()
+        };
+        let own = view(&self.hessian, first);
+        let others: SmallVec<[(usize, Matrix); 4]> =
+            (0..streams).filter(|&other| other != first).map(|other| (other, view(&self.hessian, other))).collect();
+        if parts.len() > 1 {
+            let count = (streams + parts.len() - 1) * VARIABLES;
+            self.gradient.resize_vertically_mut(count, 0.0);
+            self.hessian.resize_mut(count, count, 0.0);
+        }
+        for (&part, block) in parts.iter().zip(blocks) {
+            let row = of_stream(part).start;
+            self.gradient.fixed_rows_mut::<VARIABLES>(row).copy_from(&block.tr_mul(&response));
+            let with_output = block.tr_mul(&own);
+            for (&other, of_other) in parts.iter().zip(blocks) {
+                let both = with_output * of_other;
+                self.hessian.fixed_view_mut::<VARIABLES, VARIABLES>(row, of_stream(other).start).copy_from(&both);
+            }
+            for (other, with) in &others {
+                let (column, with) = (of_stream(*other).start, block.tr_mul(with));
+                self.hessian.fixed_view_mut::<VARIABLES, VARIABLES>(row, column).copy_from(&with);
+                self.hessian.fixed_view_mut::<VARIABLES, VARIABLES>(column, row).copy_from(&with.transpose());
+            }
+        }
+    }
+
+    fn join_copy(&mut self, stream: usize) {
+        let count = self.gradient.len() - VARIABLES;
+        let source = of_stream(stream).start;
+        let copy: Vector = self.gradient.fixed_rows::<VARIABLES>(count).into();
+        let mut row = self.gradient.fixed_rows_mut::<VARIABLES>(source);
+        row += copy;
+        for column in 0..count + VARIABLES {
+            for of in 0..VARIABLES {
+                self.hessian[(source + of, column)] += self.hessian[(count + of, column)];
+            }
+        }
+        for row in 0..count {
+            for of in 0..VARIABLES {
+                self.hessian[(row, source + of)] += self.hessian[(row, count + of)];
+            }
+        }
+        self.gradient.resize_vertically_mut(count, 0.0);
+        self.hessian.resize_mut(count, count, 0.0);
     }
 
     fn map(&mut self, step: &Step) {
         let of_output = self.of_stream(step.parts[0]);
         self.value -= of_output.dot(&step.bent);
-        self.pull(&step.jacobian);
-        for (&slope, hessian) in of_output.iter().zip(&step.hessians) {
-            for (i, &row) in step.columns.iter().enumerate() {
-                for (j, &column) in step.columns.iter().enumerate() {
-                    self.hessian[(row, column)] += slope * hessian[(i, j)];
-                }
+        self.pull(&step.parts, &step.blocks);
+        let count = step.columns.len();
+        let mut bend = vec![0.0; count * count];
+        for (&slope, hessian) in of_output.iter().zip(step.hessians.each()) {
+            if slope != 0.0 {
+                bend.iter_mut().zip(hessian).for_each(|(bend, of)| *bend += slope * of);
+            }
+        }
+        for (&column, bend) in step.columns.iter().zip(bend.chunks_exact(count)) {
+            for (&row, bend) in step.columns.iter().zip(bend) {
+                self.hessian[(row, column)] += bend;
             }
         }
     }

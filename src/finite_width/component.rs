@@ -15,9 +15,9 @@ use sigprop_stack::{Dropout, Linear, Norm, NormKind};
 
 use super::entries::EntryMoments;
 use super::mixed::{Affine, Transport};
-use super::noise::{FourPoint, GainCovariances, Matrix, Vector, in_variables, shift};
+use super::noise::{FourPoint, GainCovariances, in_variables, shift};
 use super::stream::{Centred, Stream};
-use super::variables::{R, R_A, R_AB, R_B, U, U_A, U_B};
+use super::variables::{Matrix, Moments, R, R_A, R_AB, R_B, U, U_A, U_B, Vector};
 
 /// A component between `x` and an output of the correlation `r`, of `length` tokens.
 pub(crate) struct Context<'x> {
@@ -61,6 +61,12 @@ pub(crate) enum GradientEntries {
     Drawn,
     /// Those at the output times others.
     Times(FourPoint),
+}
+
+/// The share of E y² that does not come from the bias.
+pub(crate) fn without_bias(linear: &Linear, y: &Moments) -> f64 {
+    let bias = linear.bias.as_ref().map_or(0.0, |bias| bias.init.variance());
+    if bias > 0.0 { 1.0 - bias * (-y.ln_level()).exp() } else { 1.0 }
 }
 
 impl Context<'_> {

@@ -1,6 +1,5 @@
 //! The expansion of all live streams on its way through a network, forward and backward.
 
-use nalgebra::DMatrix;
 use sigprop_stack::Attention;
 
 use super::attention::{AtPath, Attending, Leading};
@@ -10,9 +9,9 @@ use super::fan::FanContext;
 use super::forward::{Fluctuations, Levels, Step, of_stream};
 use super::gradients::{Both, Common, Cosines, Ends, Gradients};
 use super::mixed::Mixed;
-use super::noise::{Matrix, Noise};
+use super::noise::Noise;
 use super::stream::Stream;
-use super::variables::{Gain, Map, Quadratic, R_AB, U, U_A, U_B, VARIABLES};
+use super::variables::{Gain, Map, Matrix, Quadratic, R_AB, U, U_A, U_B};
 
 /// Fluctuations of all live streams, and their gradients on the way back.
 #[derive(Clone, Debug)]
@@ -114,9 +113,9 @@ impl Expansion {
     }
 
     /// A copy of a stream, and its slot.
-    pub(crate) fn fork(&mut self, slot: usize) -> (usize, DMatrix<f64>) {
-        let jacobian = self.fluctuations.fork(slot);
-        (self.fluctuations.streams() - 1, jacobian)
+    pub(crate) fn fork(&mut self, slot: usize) -> usize {
+        self.fluctuations.fork(slot);
+        self.fluctuations.streams() - 1
     }
 
     /// Adds what entries of a stream are still to add.
@@ -156,7 +155,7 @@ impl Expansion {
         let step = self.fluctuations.map(&[slot], map);
         let r = leading + self.means(slot)[1];
         let covariance = if mixes_entries { self.fluctuations.of(slot) } else { before.of(slot) };
-        let mut answer = answer(&Context { x: &x, r, length: self.length, covariance });
+        let answer = answer(&Context { x: &x, r, length: self.length, covariance });
         let jacobian = step.part(slot);
         let stream = Stream {
             width: answer.width,
@@ -170,9 +169,6 @@ impl Expansion {
             susceptibility: x.susceptible(&jacobian, gain.cosine.value),
             variance: answer.variance,
         };
-        if !mixes_entries {
-            answer.less_explained(&x, &step, &gain, self.length);
-        }
         self.fluctuations.add(slot, &Noise { drift: answer.drift, ..Noise::none() }, leading);
         let after = self.fluctuations.clone();
         (stream, Applied { slot, drawn, before, x, step, gain, answer, after })
@@ -340,7 +336,7 @@ impl Expansion {
         let (map, gains) = map(&self.means_of(slots));
         let leading = map.leading;
         // ∂u of a sum by that of a part is its share.
-        let shares: Vec<f64> = (0..slots.len()).map(|part| map.jacobian[(U_A, VARIABLES * part + U_A)]).collect();
+        let shares: Vec<f64> = map.jacobians.iter().map(|of_part| of_part[(U_A, U_A)]).collect();
         let step = self.fluctuations.map(slots, map);
         let r = leading + self.means(slots[0])[1];
         let streams: Vec<&Stream> = parts.iter().collect();
@@ -404,7 +400,7 @@ impl Expansion {
     }
 
     /// Back through the forks of a fan whose input has this width.
-    pub(crate) fn join(&mut self, merged: &Merged, forks: &[DMatrix<f64>], width: f64, ends: &Ends) {
+    pub(crate) fn join(&mut self, merged: &Merged, forks: &[usize], width: f64, ends: &Ends) {
         let output = merged.output.as_ref().expect("the fan was split");
         self.gradients().join(&merged.slots, forks, width, &merged.common, (output, ends));
     }
@@ -486,19 +482,5 @@ impl Answer {
     /// What entries have added where overlaps were taken: nothing of those drawn anew, all of others.
     fn drawn(&self) -> Option<Noise> {
         matches!(self.gradient, super::component::GradientEntries::Drawn).then(Noise::none)
-    }
-
-    /// Takes off the covariances with gains what entries of the input, which are in S, explain.
-    fn less_explained(&mut self, x: &Stream, step: &Step, gain: &Gain, length: f64) {
-        let before = x.drawn.unwrap_or_else(|| x.noise(length));
-        if before.is_none() {
-            return;
-        }
-        let explained = step.part(step.parts[0]) * before.covariance;
-        let [own, cosine] = [&gain.ln_own, &gain.cosine].map(|of| explained * of.of_stream(0));
-        self.with_gains[0] -= own;
-        if gain.cosine.value != 0.0 {
-            self.with_gains[1] -= own + cosine / gain.cosine.value;
-        }
     }
 }

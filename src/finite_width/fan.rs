@@ -4,9 +4,9 @@ use super::component::{Answer, GradientEntries};
 use super::forward::{Fluctuations, Step, of_stream};
 use super::gradients::Common;
 use super::mixed::{Affine, Transport};
-use super::noise::{Covariances, FourPoint, GainCovariances, Noise, Vector, in_variables};
+use super::noise::{Covariances, FourPoint, GainCovariances, Noise, in_variables};
 use super::stream::Stream;
-use super::variables::{R_AB, U_A};
+use super::variables::{Matrix, R_AB, U_A, Vector};
 
 /// A fan between its parts and an output of the correlation `r`, `leading` at infinite width, of `length` tokens.
 pub(crate) struct FanContext<'p> {
@@ -18,31 +18,13 @@ pub(crate) struct FanContext<'p> {
     pub(crate) length: f64,
 }
 
-/// Covariances of x_a f_b + f_a x_b of two uncorrelated signals with these cosines, `both` the product of their shares of the sum and
-/// `joint` the covariance of their cosines.
-pub(crate) fn crossed(both: f64, [a, b]: [f64; 2], joint: f64) -> Covariances {
-    let product = a * b;
-    Covariances {
-        aa_aa: 4.0 * both,
-        aa_bb: 4.0 * both * (product + joint),
-        aa_ab: 2.0 * both * (a + b),
-        aa_bc: 4.0 * both * product,
-        ab_ab: 2.0 * both * (1.0 + product),
-        ab_ac: both * (a + b + 2.0 * product),
-        ab_cd: 4.0 * both * product,
-    }
-}
-
 impl FanContext<'_> {
     /// The susceptibility of the output by the fork before the input, whose gradients' cosine no fan tells.
     fn susceptibility(&self, step: &Step) -> [f64; 3] {
         let row = |variable: usize| {
-            let output = of_stream(step.parts[0]).start + variable;
-            let parts = step.parts.iter().zip(self.parts);
+            let parts = step.blocks.iter().zip(self.parts);
             let slot = usize::from(variable == R_AB);
-            let of = |(&part, stream): (&usize, &&Stream)| {
-                step.jacobian[(output, of_stream(part).start + variable)] * stream.susceptibility[slot]
-            };
+            let of = |(block, stream): (&Matrix, &&Stream)| block[(variable, variable)] * stream.susceptibility[slot];
             self.x.susceptibility[slot] * parts.map(of).sum::<f64>()
         };
         [row(U_A), row(R_AB), 1.0]
@@ -63,7 +45,8 @@ impl FanContext<'_> {
                 let joint = fluctuations.covariance[(a, b)];
                 let both: f64 = [i, j].iter().map(|&part| shares[part] * (1.0 - means[part])).product();
                 let centred = |part: usize| (self.parts[part].correlation - means[part]) / (1.0 - means[part]);
-                let more = crossed(both, [i, j].map(centred), joint).noise(self.x.width, self.length, self.r);
+                let more =
+                    Covariances::crossed(both, [i, j].map(centred), joint).noise(self.x.width, self.length, self.r);
                 noise.covariance += more.covariance;
                 noise.drift += more.drift;
             }

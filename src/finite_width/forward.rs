@@ -12,9 +12,10 @@
 use std::ops::Range;
 
 use nalgebra::{DMatrix, DVector};
+use smallvec::SmallVec;
 
-use super::noise::{Matrix, Noise, Vector, shift};
-use super::variables::{Map, R, R_A, R_AB, R_B, U, U_A, U_B, VARIABLES};
+use super::noise::{Noise, shift};
+use super::variables::{Hessians, Map, Matrix, R, R_A, R_AB, R_B, U, U_A, U_B, VARIABLES, Vector};
 
 /// Mean and covariance of the variables of all live streams.
 #[derive(Clone, Debug)]
@@ -53,9 +54,10 @@ pub(crate) struct Step {
     pub(crate) parts: Vec<usize>,
     /// The variables of those, among all.
     pub(crate) columns: Vec<usize>,
-    pub(crate) jacobian: DMatrix<f64>,
+    /// ∂ of the variables of that stream by those of each part.
+    pub(crate) blocks: SmallVec<[Matrix; 2]>,
     /// Of the variables of that stream by those of the parts.
-    pub(crate) hessians: Vec<DMatrix<f64>>,
+    pub(crate) hessians: Hessians,
     /// ½ H:S, which the mean of the output has and y' at E y has not.
     pub(crate) bent: Vector,
 }
@@ -71,40 +73,49 @@ impl Fluctuations {
     }
 
     /// Adds a copy of a stream behind all others.
-    pub(crate) fn fork(&mut self, stream: usize) -> DMatrix<f64> {
+    pub(crate) fn fork(&mut self, stream: usize) {
         let count = self.mean.len();
         let copy = of_stream(stream).start;
-        let jacobian = DMatrix::from_fn(count + VARIABLES, count, |row, column| {
-            let source = if row < count { row } else { row - count + copy };
-            f64::from(u8::from(source == column))
-        });
-        self.mean = &jacobian * &self.mean;
-        self.covariance = &jacobian * &self.covariance * jacobian.transpose();
-        jacobian
+        let source = |row: usize| if row < count { row } else { row - count + copy };
+        self.mean = DVector::from_fn(count + VARIABLES, |row, _| self.mean[source(row)]);
+        let covariance = |row: usize, column: usize| self.covariance[(source(row), source(column))];
+        self.covariance = DMatrix::from_fn(count + VARIABLES, count + VARIABLES, covariance);
+    }
+
+    /// The covariances of two streams.
+    fn between(&self, a: usize, b: usize) -> Matrix {
+        self.covariance.fixed_view::<VARIABLES, VARIABLES>(of_stream(a).start, of_stream(b).start).into()
     }
 
     /// Goes through a map of the streams in the slots `parts` to one in the first of them; the others are last and end.
     pub(crate) fn map(&mut self, parts: &[usize], map: Map) -> Step {
-        let (before, after) = (self.mean.len(), self.mean.len() - (parts.len() - 1) * VARIABLES);
+        let after = self.streams() + 1 - parts.len();
         let columns: Vec<usize> = parts.iter().flat_map(|&part| of_stream(part)).collect();
         let target = of_stream(parts[0]);
-        let mut jacobian = DMatrix::zeros(after, before);
-        for row in 0..after {
-            if target.contains(&row) {
-                let of = map.jacobian.row(row - target.start);
-                columns.iter().zip(of.iter()).for_each(|(&column, &slope)| jacobian[(row, column)] = slope);
-            } else {
-                jacobian[(row, row)] = 1.0;
-            }
-        }
-        let of_parts = self.covariance.select_rows(&columns).select_columns(&columns);
-        let bent = Vector::from_iterator(map.hessians.iter().map(|of| 0.5 * of.component_mul(&of_parts).sum()));
-        self.mean = self.mean.rows(0, after).into();
+        let blocks = map.jacobians;
+        let bent = map.hessians.bent(|row, column| self.covariance[(columns[row], columns[column])]);
         let moved = shift(map.moved) + bent;
+        // Of every other stream with the output, and of the output with itself.
+        let with = |other: usize| -> Matrix {
+            blocks.iter().zip(parts).map(|(block, &part)| block * self.between(part, other)).sum()
+        };
+        let others: Vec<(usize, Matrix)> =
+            (0..after).filter(|&other| other != parts[0]).map(|other| (other, with(other))).collect();
+        let own: Matrix = blocks.iter().zip(parts).map(|(block, &part)| with(part) * block.transpose()).sum();
+        if parts.len() > 1 {
+            self.mean.resize_vertically_mut(after * VARIABLES, 0.0);
+            self.covariance.resize_mut(after * VARIABLES, after * VARIABLES, 0.0);
+        }
         self.mean.fixed_rows_mut::<VARIABLES>(target.start).copy_from(&moved);
-        self.covariance = &jacobian * &self.covariance * jacobian.transpose();
+        let start = target.start;
+        self.covariance.fixed_view_mut::<VARIABLES, VARIABLES>(start, start).copy_from(&own);
+        for (other, with) in others {
+            let other = of_stream(other).start;
+            self.covariance.fixed_view_mut::<VARIABLES, VARIABLES>(start, other).copy_from(&with);
+            self.covariance.fixed_view_mut::<VARIABLES, VARIABLES>(other, start).copy_from(&with.transpose());
+        }
         self.make_consistent(parts[0], map.leading);
-        Step { parts: parts.to_vec(), columns, jacobian, hessians: map.hessians, bent }
+        Step { parts: parts.to_vec(), columns, blocks, hessians: map.hessians, bent }
     }
 
     /// Adds what is drawn of a stream of the correlation `leading` at infinite width.
@@ -186,7 +197,7 @@ fn consistency_shift(mean: &Vector, covariance: &Matrix, leading: f64) -> Vector
 impl Step {
     /// ∂ of the variables of the output by those of one part.
     pub(crate) fn part(&self, part: usize) -> Matrix {
-        let [row, column] = [self.parts[0], part].map(|stream| of_stream(stream).start);
-        self.jacobian.fixed_view::<VARIABLES, VARIABLES>(row, column).into()
+        let index = self.parts.iter().position(|&of| of == part).expect("it is a part");
+        self.blocks[index]
     }
 }

@@ -11,8 +11,8 @@ use super::backward::Conditional;
 use super::component::{Answer, GradientEntries};
 use super::forward::{Fluctuations, Step};
 use super::mixed::Mixed;
-use super::noise::{FourPoint, Matrix, Vector};
-use super::variables::{Gain, R, R_A, R_AB, R_B, U, U_A, U_B, VARIABLES};
+use super::noise::{Covariances, FourPoint};
+use super::variables::{Gain, Matrix, R, R_A, R_AB, R_B, U, U_A, U_B, VARIABLES, Vector};
 
 /// Gradients of all live streams.
 #[derive(Clone, Debug)]
@@ -230,7 +230,7 @@ impl Gradients {
     pub(crate) fn join(
         &mut self,
         parts: &[usize],
-        forks: &[DMatrix<f64>],
+        forks: &[usize],
         width: f64,
         common: &[Common],
         (output, ends): (&Both, &Ends),
@@ -238,8 +238,8 @@ impl Gradients {
         for &part in parts {
             self.draw(part);
         }
-        for jacobian in forks.iter().rev() {
-            self.of.iter_mut().for_each(|gradient| gradient.given.pull(jacobian));
+        for &stream in forks.iter().rev() {
+            self.of.iter_mut().for_each(|gradient| gradient.given.join_copy(stream));
         }
         let first = parts[0];
         let given: Vec<&Conditional> = parts.iter().map(|&part| &self.of[part].given).collect();
@@ -286,7 +286,7 @@ impl Gradients {
             for j in 0..i {
                 let both = shares[i] * shares[j];
                 let [a, b] = [cosines[i], cosines[j]];
-                let moments = super::fan::crossed(both, [a, b], self.cosines[(parts[i], parts[j])]);
+                let moments = Covariances::crossed(both, [a, b], self.cosines[(parts[i], parts[j])]);
                 levels += moments.matrix(self.length).fixed_view::<2, 2>(U, U) / width;
                 variance += 2.0 * both * (1.0 - a * b).powi(2) / width;
             }

@@ -24,6 +24,17 @@ impl<const N: usize> Jet<N> {
         jet
     }
 
+    /// Adds a multiple of another number.
+    pub(crate) fn add_multiple(&mut self, other: &Self, factor: f64) {
+        self.value += factor * other.value;
+        for i in 0..N {
+            self.gradient[i] += factor * other.gradient[i];
+            for j in 0..=i {
+                self.hessian[i][j] += factor * other.hessian[i][j];
+            }
+        }
+    }
+
     /// One number from the derivatives of two.
     fn zip(self, other: Self, value: f64, of: impl Fn(f64, f64) -> f64, more: impl Fn(usize, usize) -> f64) -> Self {
         let mut jet = Self { value, ..self };

@@ -7,16 +7,7 @@
 //! Tokens are exchangeable, so that five numbers give all of M, and seven all of Cov. Gaussian entries: Wick's theorem (Isserlis
 //! 1918). Covariance and drift in the variables (u, r) by Itô's formula, to order 1/n.
 
-use nalgebra::{SMatrix, SVector};
-
-use super::jet::Jet;
-use super::variables::{R, R_A, R_AB, R_B, U, U_A, U_B, VARIABLES};
-use crate::mean_field::scalar::Scalar;
-
-/// By the variables of one stream.
-pub(crate) type Vector = SVector<f64, VARIABLES>;
-/// By pairs of them.
-pub(crate) type Matrix = SMatrix<f64, VARIABLES, VARIABLES>;
+use super::variables::{Matrix, R, R_A, R_AB, R_B, U, U_A, U_B, Vector};
 
 /// E x_a x_b x_c x_d of one entry of tokens a, b, c, d, in units of (E x²)².
 #[derive(Clone, Copy, Debug)]
@@ -111,6 +102,21 @@ impl FourPoint {
 }
 
 impl Covariances {
+    /// Covariances of x_a f_b + f_a x_b of two uncorrelated signals with these cosines, `both` the product of their shares of the sum and
+    /// `joint` the covariance of their cosines.
+    pub(crate) fn crossed(both: f64, [a, b]: [f64; 2], joint: f64) -> Self {
+        let product = a * b;
+        Self {
+            aa_aa: 4.0 * both,
+            aa_bb: 4.0 * both * (product + joint),
+            aa_ab: 2.0 * both * (a + b),
+            aa_bc: 4.0 * both * product,
+            ab_ab: 2.0 * both * (1.0 + product),
+            ab_ac: both * (a + b + 2.0 * product),
+            ab_cd: 4.0 * both * product,
+        }
+    }
+
     /// Without what entries would add that are the same in all networks, a share of E x² of this correlation of their own.
     pub(crate) fn less_fixed(self, [share, of_fixed]: [f64; 2]) -> Self {
         let fixed = FourPoint::gaussian(of_fixed, 0.0).covariances(of_fixed);
@@ -164,13 +170,8 @@ impl Covariances {
     /// Of the average over `width` entries, of `length` tokens of correlation `r`, in the variables.
     pub(crate) fn noise(self, width: f64, length: f64, r: f64) -> Noise {
         let moments = self.matrix(length) / width;
-        let variables = variables(r);
-        let jacobian = jacobian(&variables);
-        let drift = variables.map(|of| {
-            let hessian = Matrix::from_fn(|i, j| of.hessian[i.max(j)][i.min(j)]);
-            0.5 * hessian.component_mul(&moments).sum()
-        });
-        Noise { covariance: jacobian * moments * jacobian.transpose(), drift: Vector::from(drift) }
+        let jacobian = jacobian(r);
+        Noise { covariance: jacobian * moments * jacobian.transpose(), drift: drift(r, &moments) }
     }
 }
 
@@ -218,39 +219,45 @@ impl Noise {
     pub(crate) fn none() -> Self {
         Self { covariance: Matrix::zeros(), drift: Vector::zeros() }
     }
-
-    pub(crate) fn is_none(&self) -> bool {
-        self.covariance == Matrix::zeros() && self.drift == Vector::zeros()
-    }
 }
 
-/// The variables as functions of (G_aa, G_bb, G_ab), of the averages of G_ab over b and over a, and of those of G_aa and G_ab.
-fn variables(r: f64) -> [Jet<VARIABLES>; VARIABLES] {
-    let mut at = [r; VARIABLES];
-    (at[U_A], at[U_B], at[U]) = (1.0, 1.0, 1.0);
-    let g: [Jet<VARIABLES>; VARIABLES] = std::array::from_fn(|index| Jet::variable(index, at[index]));
-    let mut y = g;
+/// G_ab/√(G_aa G_bb) and the like, of two different variables.
+const PRODUCTS: [(usize, usize, usize); 3] = [(R_AB, U_A, U_B), (R_A, U_A, U), (R_B, U_B, U)];
+
+/// ∂ of the variables by (G_aa, G_bb, G_ab), by the averages of G_ab over b and over a, and by those of G_aa and G_ab.
+fn jacobian(r: f64) -> Matrix {
+    let mut jacobian = Matrix::identity();
+    for (product, first, second) in PRODUCTS {
+        jacobian[(product, first)] = -0.5 * r;
+        jacobian[(product, second)] = -0.5 * r;
+    }
+    jacobian[(R, U)] = -r;
+    jacobian
+}
+
+/// ½ H:M of the variables, where H is their second derivative by these products and M the covariance of the products.
+fn drift(r: f64, moments: &Matrix) -> Vector {
+    let mut drift = Vector::zeros();
     for level in [U_A, U_B, U] {
-        y[level] = g[level].ln();
+        drift[level] = -0.5 * moments[(level, level)];
     }
-    for (product, first, second) in [(R_AB, U_A, U_B), (R_A, U_A, U), (R_B, U_B, U), (R, U, U)] {
-        y[product] = g[product] / (g[first] * g[second]).sqrt();
+    for (product, a, b) in PRODUCTS {
+        let squares = 0.75 * r * (moments[(a, a)] + moments[(b, b)]) + 0.5 * r * moments[(a, b)];
+        drift[product] = 0.5 * (squares - moments[(product, a)] - moments[(product, b)]);
     }
-    y
-}
-
-fn jacobian(variables: &[Jet<VARIABLES>; VARIABLES]) -> Matrix {
-    Matrix::from_fn(|row, column| variables[row].gradient[column])
+    drift[R] = r * moments[(U, U)] - moments[(R, U)];
+    drift
 }
 
 /// Covariances with (G_aa, G_bb, G_ab) and averages, of correlation `r`, as those with the variables.
 pub(crate) fn in_variables(moments: Vector, r: f64) -> Vector {
-    jacobian(&variables(r)) * moments
+    jacobian(r) * moments
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::finite_width::variables::VARIABLES;
 
     /// Products of four tokens, drawn.
     fn averages(gram: &[[f64; 4]; 4]) -> Vector {

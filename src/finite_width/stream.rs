@@ -4,8 +4,8 @@
 //! that noise out of the covariance; one that reads inner products x_a·x_b (linear map, norm, attention, sum) takes it in first.
 
 use super::forward::Step;
-use super::noise::{FourPoint, Matrix, Noise, Vector};
-use super::variables::{R_AB, U_A};
+use super::noise::{FourPoint, Noise};
+use super::variables::{Matrix, R_AB, U_A, Vector};
 
 /// Of entries less their mean, behind an activation.
 #[derive(Clone, Copy, Debug)]
@@ -88,8 +88,8 @@ impl Stream {
     pub(crate) fn behind(&self, step: &Step, length: f64) -> Noise {
         let before = self.drawn.unwrap_or_else(|| self.noise(length));
         let jacobian = step.part(step.parts[0]);
-        let bent = step.hessians.iter().map(|hessian| 0.5 * hessian.component_mul(&before.covariance).sum());
-        let drift = jacobian * before.drift + Vector::from_iterator(bent);
+        let bent = step.hessians.bent(|row, column| before.covariance[(row, column)]);
+        let drift = jacobian * before.drift + bent;
         Noise { covariance: jacobian * before.covariance * jacobian.transpose(), drift }
     }
 

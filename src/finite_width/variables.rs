@@ -11,7 +11,8 @@
 
 use std::sync::Arc;
 
-use nalgebra::{DMatrix, DVector};
+use nalgebra::{DMatrix, DVector, SMatrix, SVector};
+use smallvec::{SmallVec, smallvec};
 
 use super::jet::Jet;
 use crate::mean_field::component::{MeanField, MeanFieldFan};
@@ -40,6 +41,11 @@ pub(crate) const R: usize = 6;
 /// Of a pair of tokens: u_a, u_b and r_ab.
 const PAIR: usize = 3;
 
+/// By the variables of one stream.
+pub(crate) type Vector = SVector<f64, VARIABLES>;
+/// By pairs of them.
+pub(crate) type Matrix = SMatrix<f64, VARIABLES, VARIABLES>;
+
 /// A function of some variables about one point, to second order.
 #[derive(Clone, Debug)]
 pub(crate) struct Quadratic {
@@ -55,8 +61,41 @@ pub(crate) struct Map {
     pub(crate) moved: [f64; 2],
     /// r at infinite width.
     pub(crate) leading: f64,
-    pub(crate) jacobian: DMatrix<f64>,
-    pub(crate) hessians: Vec<DMatrix<f64>>,
+    /// First derivatives by the variables of every stream that it is made of.
+    pub(crate) jacobians: SmallVec<[Matrix; 2]>,
+    pub(crate) hessians: Hessians,
+}
+
+/// Second derivatives of the variables of a stream by those of the streams that it is made of.
+#[derive(Clone, Debug)]
+pub(crate) struct Hessians {
+    /// How many variables those have.
+    count: usize,
+    /// By variable of the output, `count` × `count` each; empty where all are zero.
+    entries: Vec<f64>,
+}
+
+impl Hessians {
+    /// Of a linear map of streams with so many variables.
+    pub(crate) fn none(count: usize) -> Self {
+        Self { count, entries: Vec::new() }
+    }
+
+    /// The second derivatives of every variable, column by column; nothing where all are zero.
+    pub(crate) fn each(&self) -> impl Iterator<Item = &[f64]> {
+        self.entries.chunks_exact(self.count * self.count)
+    }
+
+    /// ½ H:S of every variable, for the covariances S of two variables.
+    pub(crate) fn bent(&self, covariance: impl Fn(usize, usize) -> f64) -> Vector {
+        let mut bent = Vector::zeros();
+        for (bent, hessian) in bent.iter_mut().zip(self.each()) {
+            for (column, of_column) in hessian.chunks_exact(self.count).enumerate() {
+                *bent += of_column.iter().enumerate().map(|(row, of)| 0.5 * of * covariance(row, column)).sum::<f64>();
+            }
+        }
+        bent
+    }
 }
 
 /// What a component multiplies gradients by.
@@ -70,7 +109,7 @@ pub(crate) struct Gain {
 }
 
 impl Quadratic {
-    /// That of a jet by variables that stand at these indices among `count`.
+    /// Of a jet by variables with these indices among `count`.
     pub(crate) fn of<const N: usize>(jet: &Jet<N>, count: usize, index: impl Fn(usize) -> usize) -> Self {
         let (mut gradient, mut hessian) = (DVector::zeros(count), DMatrix::zeros(count, count));
         for i in 0..N {
@@ -195,6 +234,11 @@ impl Moments {
         Self { width: x.width, own, ln_unit: x.kernel.ln_unit, correlation, mean }
     }
 
+    /// Features without mean, of variance 1, of tokens with this correlation.
+    pub(crate) fn unit(correlation: f64) -> Self {
+        Self { width: 1.0, own: 1.0, ln_unit: 0.0, correlation, mean: None }
+    }
+
     /// ln E x².
     pub(crate) fn ln_level(&self) -> f64 {
         self.own.ln() + self.ln_unit
@@ -290,29 +334,52 @@ impl Map {
         let [level, correlation] = variables(y);
         let [bare_level, bare_correlation] = variables(bare);
         let moved = [level.value - bare_level + y.ln_unit - bare.ln_unit, correlation.value - bare_correlation];
-        let of = |jet: &Jet<N>, tokens: [usize; PAIR]| Quadratic::of(jet, count, |variable| index(variable, tokens));
+        let mut jacobians: SmallVec<[Matrix; 2]> = smallvec![Matrix::zeros(); N / PAIR];
+        let mut entries = vec![0.0; VARIABLES * count * count];
         let rows = [
-            of(&level, A_B),
-            of(&level, B_ALL),
-            of(&correlation, A_B),
-            of(&correlation, A_ALL),
-            of(&correlation, B_ALL),
-            of(&level, ALL),
-            of(&correlation, ALL),
+            (&level, A_B),
+            (&level, B_ALL),
+            (&correlation, A_B),
+            (&correlation, A_ALL),
+            (&correlation, B_ALL),
+            (&level, ALL),
+            (&correlation, ALL),
         ];
-        let jacobian = DMatrix::from_fn(VARIABLES, count, |row, column| rows[row].gradient[column]);
-        Self { moved, leading, jacobian, hessians: rows.map(|row| row.hessian).into() }
+        for (row, ((jet, tokens), hessian)) in rows.into_iter().zip(entries.chunks_exact_mut(count * count)).enumerate()
+        {
+            for i in 0..N {
+                let at = index(i, tokens);
+                jacobians[at / VARIABLES][(row, at % VARIABLES)] += jet.gradient[i];
+                for j in 0..=i {
+                    let other = index(j, tokens);
+                    hessian[at * count + other] += jet.hessian[i][j];
+                    if i != j {
+                        hessian[other * count + at] += jet.hessian[i][j];
+                    }
+                }
+            }
+        }
+        Self { moved, leading, jacobians, hessians: Hessians { count, entries } }
+    }
+
+    /// From a stream's variables as functions of those of one other.
+    pub(crate) fn of_variables(moved: [f64; 2], leading: f64, variables: &[Jet<VARIABLES>; VARIABLES]) -> Self {
+        let jacobian = Matrix::from_fn(|row, column| variables[row].gradient[column]);
+        let second = |jet: &Jet<VARIABLES>, i: usize, j: usize| jet.hessian[i.max(j)][i.min(j)];
+        let square = || (0..VARIABLES).flat_map(|i| (0..VARIABLES).map(move |j| (i, j)));
+        let entries = variables.iter().flat_map(|jet| square().map(move |(i, j)| second(jet, i, j))).collect();
+        Self { moved, leading, jacobians: smallvec![jacobian], hessians: Hessians { count: VARIABLES, entries } }
     }
 
     /// Of what depends on nothing.
     pub(crate) fn nothing(leading: f64) -> Self {
-        Self { jacobian: DMatrix::zeros(VARIABLES, VARIABLES), ..Self::same(leading, [0.0; 2]) }
+        Self { jacobians: smallvec![Matrix::zeros()], ..Self::same(leading, [0.0; 2]) }
     }
 
     /// Of a sum of which this share varies as it did before, about these means.
     pub(crate) fn diluted(leading: f64, means: [f64; 2], share: f64) -> Self {
         let same = Self::same(leading, means.map(|mean| mean * share));
-        Self { jacobian: same.jacobian * share, ..same }
+        Self { jacobians: smallvec![Matrix::identity() * share], ..same }
     }
 
     /// Of x − E x, u' = u + ln (1 − m) and r' = (r − m)/(1 − m), m = (E x)²/E x² = `mean`: means go with lengths.
@@ -320,7 +387,7 @@ impl Map {
         let rest = 1.0 - mean;
         let mut centred = Self::same(leading, [level, correlation / rest]);
         for correlation in [R_AB, R_A, R_B, R] {
-            centred.jacobian[(correlation, correlation)] = rest.recip();
+            centred.jacobians[0][(correlation, correlation)] = rest.recip();
         }
         centred
     }
@@ -344,14 +411,14 @@ impl Map {
             [u_a, u_b, product + 0.5 * (u_a + u_b) / rest, of_row(u_a), of_row(u_b), 0.0, 0.0]
         };
         let columns: [[f64; VARIABLES]; VARIABLES] = std::array::from_fn(moves);
-        let jacobian = DMatrix::from_fn(VARIABLES, VARIABLES, |row, column| columns[column][row]);
-        Self { jacobian, ..Self::same(leading, [0.0; 2]) }
+        let jacobian = Matrix::from_fn(|row, column| columns[column][row]);
+        Self { jacobians: smallvec![jacobian], ..Self::same(leading, [0.0; 2]) }
     }
 
     /// Of what changes nothing of the variables, which have these means.
     pub(crate) fn same(leading: f64, means: [f64; 2]) -> Self {
-        let hessians = vec![DMatrix::zeros(VARIABLES, VARIABLES); VARIABLES];
-        Self { moved: means, leading, jacobian: DMatrix::identity(VARIABLES, VARIABLES), hessians }
+        let jacobians = smallvec![Matrix::identity()];
+        Self { moved: means, leading, jacobians, hessians: Hessians::none(VARIABLES) }
     }
 }
 
@@ -431,11 +498,11 @@ mod tests {
         let map = Map::batch_norm(-1.0 / (length - 1.0), r, length);
         let apart = 1.0 - r;
         for moves in [[1.0, 1.0, 0.0, 0.0, 0.0, 1.0, 0.0], [1.0, 1.0, apart, apart, apart, 1.0, apart]] {
-            let moved = &map.jacobian * DVector::from_row_slice(&moves);
+            let moved = map.jacobians[0] * Vector::from_row_slice(&moves);
             assert!(moved.abs().max() < 1e-12, "{moved}");
         }
         for all in [U, R] {
-            assert!(map.jacobian.row(all).abs().max() < 1e-12);
+            assert!(map.jacobians[0].row(all).abs().max() < 1e-12);
         }
     }
 }

@@ -25,7 +25,7 @@ use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use sigprop_stack::Stack;
 
-use crate::assemble::{AssembleError, assemble};
+use crate::assemble::AssembleError;
 use crate::caveat::Caveat;
 use crate::compare::{Candidate, Setting, candidate};
 use crate::schemes::{Scheme, SchemeError};
@@ -243,8 +243,7 @@ impl<'a> Map<'a> {
     }
 
     fn stack(&self, at: Place) -> Result<Stack, AssembleError> {
-        let Setting { architecture, input, run, options: _ } = self.setting(at);
-        let mut stack = assemble(&architecture, &self.scheme(at)?, &input, &run)?.stack;
+        let mut stack = self.setting(at).assemble(&self.scheme(at)?)?.stack;
         self.turn(at, &mut stack);
         Ok(stack)
     }

@@ -47,6 +47,14 @@ impl ForwardWalk {
         Self(sequences::segments(&stack).into_iter().map(start).collect())
     }
 
+    /// The theory that it follows.
+    pub(crate) fn theory(&self) -> Theory {
+        match self.0[0] {
+            Forward::MeanField { .. } => Theory::MeanField,
+            Forward::FiniteWidth { .. } => Theory::FiniteWidth,
+        }
+    }
+
     /// Goes through `body`, whose shapes must fit.
     pub fn through(&mut self, body: &[Node]) -> Result<(), PredictError> {
         self.0.iter_mut().try_for_each(|forward| forward.through(body))

@@ -25,9 +25,10 @@ pub(super) fn predict(stack: &Stack, options: Options, same_ids: Option<f64>) ->
         Some(Positions::All) => return at(None),
         None => [Grading::COARSE, Grading::FINE, Grading::FINER, Grading::FINEST],
     };
-    let bare = Options { theory: Theory::MeanField, steps: false, ..options };
-    let leading = |grading| of(bare, Some(grading));
-    let (mut best, mut used, mut last) = (leading(Grading::SPARSE), Grading::SPARSE, None);
+    // First steps cost the cube of the number of positions.
+    let without_steps = Options { steps: false, ..options };
+    let graded = |grading| of(without_steps, Some(grading));
+    let (mut best, mut used, mut last) = (graded(Grading::SPARSE), Grading::SPARSE, None);
     for grading in gradings {
         let may_be_too_coarse = match &best {
             Ok(best) => best.followed.is_some(),
@@ -36,7 +37,7 @@ pub(super) fn predict(stack: &Stack, options: Options, same_ids: Option<f64>) ->
         if !may_be_too_coarse {
             break;
         }
-        let finer = leading(grading);
+        let finer = graded(grading);
         let both = best.as_ref().ok().zip(finer.as_ref().ok());
         last = both.map(|(coarser, finer)| difference(&coarser.table, &finer.table));
         (best, used) = (finer, grading);
@@ -45,7 +46,7 @@ pub(super) fn predict(stack: &Stack, options: Options, same_ids: Option<f64>) ->
         }
     }
     let mut best = best?;
-    if options != bare {
+    if options.steps {
         best = at(Some(used))?;
     }
     best.followed = best.followed.map(|followed| Followed { difference: last, ..followed });

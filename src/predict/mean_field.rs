@@ -181,8 +181,13 @@ impl Walk {
         })
     }
 
+    /// Whether sites inside blocks are reported.
+    pub(super) fn follows_parts(&self) -> bool {
+        self.sites == Sites::All
+    }
+
     pub(super) fn tells(&self, at: &Site) -> bool {
-        self.sites == Sites::All || at.is_stream_site()
+        self.follows_parts() || at.is_stream_site()
     }
 
     pub(super) fn activation(&mut self, activation: Activation) -> Dual {
@@ -252,7 +257,7 @@ impl Walk {
         self.rows.caveat(at, (ln_score > LARGEST_SCORE.ln()).then(|| Condition::SharpAttention(ln_score.exp())));
         let smooth = attended.smooth_variance();
         self.rows.caveat(at, (smooth > LARGEST_SMOOTH_SCORE).then_some(Condition::SmoothScores(smooth)));
-        if self.sites == Sites::All && !at.recomputing() {
+        if self.follows_parts() && !at.recomputing() {
             let weights = attended.weights();
             let pooled = Pooled { ends: None, ..pooled(&weights.kernel, |node| weights.mean(node)) };
             self.rows.signal((at.layer(), at.sibling("softmax")), false, pooled);

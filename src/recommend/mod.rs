@@ -35,7 +35,7 @@ mod solver;
 
 use sigprop_stack::{Stack, WeightRow};
 
-use crate::assemble::{AssembleError, Assembled, assemble};
+use crate::assemble::{AssembleError, Assembled};
 use crate::compare::{Setting, Summary};
 use crate::predict::predict;
 use crate::schemes::Scheme;
@@ -82,13 +82,17 @@ impl Recommendation {
 /// println!("--scheme {}", recommendation.scheme);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub fn recommend(setting: &Setting, demands: &Demands, done: &dyn Fn()) -> Result<Recommendation, AssembleError> {
+pub fn recommend(
+    setting: &Setting,
+    demands: &Demands,
+    done: &(dyn Fn() + Sync),
+) -> Result<Recommendation, AssembleError> {
     let demanded = demands.all();
     let models = Models::new(setting, &Gains::start(setting.architecture.n_layers).scheme())?;
     let mut solver = Solver::new(&models, &demanded, done);
     let gains = solver.solve(None, None)?;
     let scheme = gains.rounded();
-    let Assembled { stack, .. } = assemble(&setting.architecture, &scheme, &setting.input, &setting.run)?;
+    let Assembled { stack, .. } = setting.assemble(&scheme)?;
     let prediction = predict(&stack, setting.options)?;
     let summary = Summary::of(&stack, &prediction);
     done();

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use sigprop_stack::{Component, EmbeddingTerm, Node, Op, Source, Stack};
 
-use crate::assemble::{AssembleError, assemble_in};
+use crate::assemble::AssembleError;
 use crate::compare::{Setting, all_schemes};
-use crate::predict::Theory;
+use crate::predict::{Options, Theory};
 use crate::schemes::Scheme;
 
 /// A scheme near by.
@@ -18,12 +18,14 @@ pub struct Nearest {
     pub distance: f64,
 }
 
-/// The scheme whose numbers are nearest to those of `stack`. Schemes that follow the signal do so in the mean-field theory; the distance of the nearest is that in the theory asked for.
+/// The scheme whose numbers are nearest to those of `stack`. The search follows signals at infinite width; the distance is reported in
+/// the theory of the setting.
 pub(super) fn nearest(setting: &Setting, stack: &Stack) -> Result<Option<Nearest>, AssembleError> {
+    let wide = Setting { options: Options { theory: Theory::MeanField, ..setting.options }, ..setting.clone() };
     let (own, standardises) = (numbers(stack), |stack: &Stack| !stack.standardised().is_empty());
     let mut nearest: Option<Nearest> = None;
     for scheme in all_schemes() {
-        let other = match by_scheme(Theory::MeanField, setting, &scheme) {
+        let other = match wide.assemble(&scheme).map(|assembled| assembled.stack) {
             Ok(other) if standardises(&other) != standardises(stack) => continue,
             Ok(other) => other,
             Err(AssembleError::Scheme(_)) => continue,
@@ -35,14 +37,8 @@ pub(super) fn nearest(setting: &Setting, stack: &Stack) -> Result<Option<Nearest
         }
     }
     let Some(Nearest { scheme, .. }) = nearest else { return Ok(None) };
-    let distance = distance(&own, &numbers(&by_scheme(setting.options.theory, setting, &scheme)?));
+    let distance = distance(&own, &numbers(&setting.assemble(&scheme)?.stack));
     Ok(Some(Nearest { scheme, distance }))
-}
-
-/// The network with the numbers of `scheme`.
-fn by_scheme(theory: Theory, setting: &Setting, scheme: &Scheme) -> Result<Stack, AssembleError> {
-    let Setting { architecture, input, run, options: _ } = setting;
-    Ok(assemble_in(theory, architecture, scheme, input, run)?.stack)
 }
 
 fn distance(one: &BTreeMap<String, f64>, other: &BTreeMap<String, f64>) -> f64 {

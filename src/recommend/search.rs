@@ -15,6 +15,7 @@
 use std::{collections::VecDeque, iter, mem};
 
 use nalgebra::{SMatrix, SVector};
+use rayon::prelude::*;
 
 use crate::schemes::Scheme;
 
@@ -79,8 +80,11 @@ impl Gains {
 pub(super) fn search<E>(
     n_layers: usize,
     nearby: Option<&Gains>,
-    excess: impl Fn(&Gains) -> Result<Vec<f64>, E>,
-) -> Result<(Gains, Vec<f64>), E> {
+    excess: impl Fn(&Gains) -> Result<Vec<f64>, E> + Sync,
+) -> Result<(Gains, Vec<f64>), E>
+where
+    E: Send,
+{
     let mut here = Told::at(nearby.copied().unwrap_or_else(|| Gains::start(n_layers)), &excess)?;
     let mut others: VecDeque<Told> = VecDeque::new();
     for penalty in PENALTIES {
@@ -115,15 +119,17 @@ struct Told {
 }
 
 impl Told {
-    fn at<E>(at: Gains, excess: impl Fn(&Gains) -> Result<Vec<f64>, E>) -> Result<Self, E> {
+    fn at<E: Send>(at: Gains, excess: impl Fn(&Gains) -> Result<Vec<f64>, E> + Sync) -> Result<Self, E> {
         /// Of the finite differences, in ln.
         const WIDTH: f64 = 1e-3;
-        let excesses = excess(&at)?;
+        let aside = |place: usize| at.moved(Step::from_fn(|of, _| if of == place { WIDTH } else { 0.0 }));
+        let places: Vec<Gains> = iter::once(at).chain((0..COUNT).map(aside)).collect();
+        let found: Vec<Result<Vec<f64>, E>> = places.par_iter().map(&excess).collect();
+        let mut found = found.into_iter();
+        let excesses = found.next().expect("the place itself is the first")?;
         let mut slopes = vec![Step::zeros(); excesses.len()];
-        for place in 0..COUNT {
-            let mut aside = Step::zeros();
-            aside[place] = WIDTH;
-            for (slope, (there, here)) in slopes.iter_mut().zip(excess(&at.moved(aside))?.iter().zip(&excesses)) {
+        for (place, moved) in found.enumerate() {
+            for (slope, (there, here)) in slopes.iter_mut().zip(moved?.iter().zip(&excesses)) {
                 let told = (there - here) / WIDTH;
                 slope[place] = if told.is_finite() { told } else { 0.0 };
             }

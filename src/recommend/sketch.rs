@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use sigprop_stack::Stack;
 
 use crate::architecture::{Architecture, Positions, Stem};
-use crate::assemble::{AssembleError, Input, assemble};
+use crate::assemble::{AssembleError, Input};
 use crate::compare::Setting;
 use crate::cost::tensor_entries;
 use crate::predict::{Options, Positions as Grid, Theory, is_exchangeable};
@@ -39,8 +39,7 @@ impl Models {
 }
 
 fn assembled(setting: &Setting, scheme: &Scheme) -> Result<Stack, AssembleError> {
-    let Setting { architecture, input, run, options: _ } = setting;
-    Ok(assemble(architecture, scheme, input, run)?.stack)
+    Ok(setting.assemble(scheme)?.stack)
 }
 
 /// The same network in the mean-field theory, on a coarse grid.

@@ -21,11 +21,11 @@ pub(super) struct Solver<'a> {
     /// For each model but the fastest and each excess of the demands, the difference from that in the next one.
     differences: Vec<Vec<Difference>>,
     /// Called after every prediction of the network itself.
-    done: &'a dyn Fn(),
+    done: &'a (dyn Fn() + Sync),
 }
 
 impl<'a> Solver<'a> {
-    pub(super) fn new(models: &'a Models, demands: &'a [Demand], done: &'a dyn Fn()) -> Self {
+    pub(super) fn new(models: &'a Models, demands: &'a [Demand], done: &'a (dyn Fn() + Sync)) -> Self {
         let Models { settings, matrices, .. } = models;
         let count = demands.iter().map(|demand| demand.count(matrices)).sum();
         let differences = vec![vec![Difference::default(); count]; settings.len() - 1];

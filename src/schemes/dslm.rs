@@ -26,7 +26,7 @@ use super::embeddings::Summed;
 use super::{About, Outer, Parameter, Role, SchemeError, Table};
 use crate::ForwardWalk;
 use crate::architecture::{Kind, NormPlacement, Resolved};
-use crate::predict::PredictError;
+use crate::predict::{PredictError, Theory};
 use crate::recipe::{Blocks, Entrance, Fans, Projection, Projections, Recipe, Residual, Residuals, Slot, normal};
 use crate::root::root;
 
@@ -97,9 +97,10 @@ impl Recipe for Dslm {
     ) -> Result<Projections<'a>, SchemeError> {
         let residuals = self.residuals(architecture, entrance)?;
         let blocks = Blocks::new(architecture, self, &residuals, true, "");
-        let mut weights = Weights { value_output: Vec::new(), ffn: ffn_variance(architecture, &blocks)? };
-        let keep = 1.0 - architecture.dropout;
         let mut walk = entrance()?;
+        let ffn = ffn_variance(architecture, walk.theory(), &blocks)?;
+        let mut weights = Weights { value_output: Vec::new(), ffn };
+        let keep = 1.0 - architecture.dropout;
         for block in 0..architecture.n_layers {
             let mut probe = walk.clone();
             probe.through(&blocks.block(block, &|slot| normal(slot.fans.lecun_std()).into()).attend())?;
@@ -163,8 +164,8 @@ pub(super) fn needs_encoder(scheme: &'static str, architecture: &Resolved) -> Re
 
 /// The common variance of the matrices of the feed-forward network with which input of second
 /// moment 1 leaves the branch with second moment 1.
-fn ffn_variance(architecture: &Resolved, blocks: &Blocks) -> Result<f64, PredictError> {
-    let mut start = unit_input(architecture);
+fn ffn_variance(architecture: &Resolved, theory: Theory, blocks: &Blocks) -> Result<f64, PredictError> {
+    let mut start = unit_input(architecture, theory);
     if let Some(norm) = architecture.norm.filter(|norm| norm.kind.pointwise().is_none()) {
         // Behind norms tokens are of one length.
         let norm = Norm { kind: NormKind::RmsNorm, eps: 0.0, gain: 1.0, ..norm };
@@ -180,11 +181,11 @@ fn ffn_variance(architecture: &Resolved, blocks: &Blocks) -> Result<f64, Predict
 }
 
 /// Independent Gaussian tokens of variance 1.
-pub(super) fn unit_input(architecture: &Resolved) -> ForwardWalk {
+pub(super) fn unit_input(architecture: &Resolved, theory: Theory) -> ForwardWalk {
     let source = Gaussian { width: architecture.d_model, mean: 0.0, variance: 1.0, correlation: 0.0 };
     let source = Source::Gaussian(source);
     let stream = Stream { name: String::new(), seq_len: architecture.seq_len, source, body: Vec::new() };
-    ForwardWalk::new(&stream)
+    ForwardWalk::in_theory(theory, &stream)
 }
 
 #[cfg(test)]

@@ -22,6 +22,7 @@ use sigprop_stack::{Component, Linear, Node, Tensor};
 
 use super::{About, Role, SchemeError, dslm};
 use crate::architecture::{NormPlacement, Resolved};
+use crate::predict::Theory;
 use crate::recipe::{Entrance, Projection, Projections, Recipe, Slot, normal};
 
 pub(super) const ABOUT: About = About {
@@ -57,7 +58,7 @@ fn gain(architecture: &Resolved) -> Result<f64, SchemeError> {
     let map = Linear { fan_in: width, fan_out: width, weight, bias: None, standardised: Some(1.0) };
     let activation = Node::apply("activation", Component::Activation(architecture.activation.function()));
     let map = (!architecture.activation.is_gated()).then(|| Node::apply("map", Component::Linear(map)));
-    let mut walk = dslm::unit_input(architecture);
+    let mut walk = dslm::unit_input(architecture, Theory::MeanField);
     walk.through(&[activation].into_iter().chain(map).collect::<Vec<_>>())?;
     Ok(walk.second_moment().sqrt().recip())
 }

@@ -41,6 +41,7 @@ use sigprop_stack::{Init, LearningRates};
 use super::embeddings::Summed;
 use super::{About, Outer, Parameter, Role, SchemeError, Table, dslm};
 use crate::architecture::{NormPlacement, Parallel, QkNorm, Resolved};
+use crate::predict::Theory;
 use crate::recipe::{
     Blocks, Entrance, Fans, Growth, Place, Projection, Projections, Rates, Recipe, Residual, Residuals, Slot, Trained,
     normal,
@@ -134,7 +135,7 @@ impl Recipe for UMup {
         let plain = |slot: &Slot| normal(self.gain(slot) * slot.fans.lecun_std()).into();
         let residuals = |_| Residual::constant(1.0, 1.0);
         let blocks = Blocks::new(architecture, self, &residuals, true, "");
-        let mut walk = dslm::unit_input(architecture);
+        let mut walk = dslm::unit_input(architecture, Theory::default());
         walk.through(&blocks.block(0, &plain).feed_forward())?;
         let ffn = walk.second_moment().sqrt().recip();
         Ok(Box::new(move |slot| {

@@ -189,3 +189,44 @@ fn segments_by_position_are_followed() {
     };
     assert_within(WITHIN, rows.iter().filter(is_told), 20);
 }
+
+/// Attentions behind maps with biases are worked out at every point, those without are interpolated on a grid: where biases are
+/// next to nothing both say the same.
+#[test]
+fn attentions_on_a_grid_are_those_that_are_not() {
+    const LEVELS: f64 = 1e-3;
+    const SPREADS: f64 = 5e-3;
+    for (scheme, keys) in [
+        ("dslm", "norm_placement = 'pre'\nactivation = 'gelu'"),
+        ("xavier", "norm_placement = 'post'\nactivation = 'relu'"),
+        ("normal:0.06", "norm = 'none'\ncausal = true"),
+    ] {
+        let table = |biases: &str| {
+            let own = "n_layers = 8\nd_model = 128\nn_heads = 4\nseq_len = 48\nvocab_size = 500\nbiases = true\n";
+            let file = format!("{own}{keys}\n[init]\n\"blocks.*.attention.heads.*.bias\" = {{ {biases} }}\n");
+            let architecture = Architecture::from_file_text(&file, Format::Toml).expect("an architecture");
+            let scheme = Scheme::parse(scheme).expect("a scheme");
+            let assembled = assemble(&architecture, &scheme, &Input::Zipf, &Run::default()).expect("a stack");
+            predict(&assembled.stack, Options::from(Sites::All)).expect("a prediction").table
+        };
+        let (exact, interpolated) = (table("std = 1e-12"), table("std = 0"));
+        for (one, other) in exact.sites.iter().zip(&interpolated.sites) {
+            for quantity in Quantity::ALL {
+                let (Some(one_value), Some(other)) = (one.value(quantity), other.value(quantity)) else { continue };
+                let (one_value, other) = (one_value.value(), other.value());
+                // Of correlations the difference, of others the share.
+                let (unit, tolerance) = match quantity {
+                    Quantity::TokenCorrelation | Quantity::GradTokenCorrelation => (1.0, LEVELS),
+                    Quantity::LnVarianceStd | Quantity::LnGradVarianceStd => (one_value, SPREADS),
+                    _ => (one_value.abs().max(1e-9), LEVELS),
+                };
+                let error = ((one_value - other) / unit).abs();
+                assert!(error < tolerance, "{scheme} {} {}: {other}, not {one_value}", one.site, quantity.name());
+            }
+        }
+        for (one, other) in exact.weights.iter().zip(&interpolated.weights) {
+            let error = (one.grad_second_moment.value.ratio(&other.grad_second_moment.value) - 1.0).abs();
+            assert!(error < 4.0 * LEVELS || one.tensor.ends_with("bias"), "{scheme} {}: {error} off", one.tensor);
+        }
+    }
+}

@@ -5,32 +5,25 @@
 
 mod averages;
 mod gains;
+mod grid;
+mod point;
 mod rows;
 
-use std::sync::Arc;
-
 use nalgebra::{DMatrix, Matrix2};
-use sigprop_stack::{Attention, Component, Node, Op};
+use sigprop_stack::Attention;
 
 use self::averages::Averages;
 use self::gains::{Inputs, Path, RowCovariances};
+pub(crate) use self::point::Between;
+use self::point::Number;
 use super::backward::Conditional;
 use super::forward::{average, concentration, of_stream};
 use super::gradients::Cosines;
-use super::jet::Jet;
 use super::mixed::Mixed;
-use super::noise::{Matrix, Noise, Vector, shift};
-use super::variables::{About, Map, Moments, Quadratic, R, R_A, R_AB, R_B, U, U_A, U_B, VARIABLES};
-use crate::mean_field::attention::{Attended, View};
-use crate::mean_field::component::{MeanField, MeanFieldFan as _};
-use crate::mean_field::gradient::Gradient;
-use crate::mean_field::kernel::Kernel;
-use crate::mean_field::positions::Positions;
-use crate::mean_field::scalar::Scalar;
-use crate::mean_field::signal::Signal;
-
-/// A number with its derivatives by the variables of one stream.
-type Number = Jet<VARIABLES>;
+use super::noise::{Noise, shift};
+use super::variables::{
+    About, Hessians, Map, Matrix, Moments, Quadratic, R, R_A, R_AB, R_B, U, U_A, U_B, VARIABLES, Vector,
+};
 
 /// Factors on gradients along one path: from |g_a|² and from g_a·g_b to |g_x|² and to g_x·g_x' of a query, key or value.
 #[derive(Clone, Debug)]
@@ -79,111 +72,29 @@ pub(crate) struct Attending {
     stream: usize,
 }
 
-/// Whose queries and whose keys an attention has.
-#[derive(Clone, Copy)]
-pub(crate) struct Between<'x> {
-    pub(crate) queries: About<'x>,
-    pub(crate) keys: About<'x>,
-}
-
-/// The two tagged tokens and all others of a signal.
-fn tagged(about: About<'_>, positions: &Arc<Positions>) -> Signal<Number> {
-    let (x, (own, ln_unit), correlation) = (about.x, about.level(), about.correlation());
-    let roots = [U_A, U_B, U].map(|level| (Number::variable(level, 0.0) * 0.5).exp());
-    // By the order of pairs of groups; a token and itself is no pair.
-    let cosines = [R, R_AB, R, R_A, R_B, R].map(|variable| Number::variable(variable, correlation));
-    let product = |point: usize| {
-        let (first, nodes) = positions.nodes_of(point);
-        cosines[point] * roots[first] * roots[nodes[0].0 as usize] * own
-    };
-    let kernel = Kernel::new(positions, |node| roots[node] * roots[node] * own, product);
-    Signal::centred(x.width, Kernel { ln_unit, ..kernel })
-}
-
-/// The output of a chain of linear maps, norms, rotations and parts side by side of these; none of others.
-fn chain(body: &[Node], x: &Signal<Number>) -> Option<Signal<Number>> {
-    body.iter().try_fold(x.clone(), |x, node| match &node.op {
-        Op::Apply(Component::Linear(linear)) => Some(MeanField::forward(linear, &x)),
-        Op::Apply(Component::Norm(norm)) if norm.steps().is_none() => Some(MeanField::forward(norm, &x)),
-        // Products within a token stay as they are.
-        Op::Apply(Component::Rotary(_)) => Some(x),
-        Op::Concat(concat) => {
-            let parts: Option<Vec<_>> = concat.parts.iter().map(|part| chain(&part.body, &x).map(Arc::new)).collect();
-            Some(concat.merge(&x, &parts?))
-        }
-        _ => None,
-    })
-}
-
-/// The point of both tagged tokens among the pairs of three groups, those of each with all others, and that of two others.
-const PAIR: usize = 1;
-const WITH_OTHERS: [usize; 2] = [3, 4];
-const OTHERS: usize = 5;
-
 fn quadratic(jet: &Number) -> Quadratic {
     Quadratic::of(jet, VARIABLES, |variable| variable)
-}
-
-/// An attention at infinite width, at one point of the variables.
-struct AtPoint {
-    /// Of the output, u less `ln_unit`.
-    variables: [Quadratic; VARIABLES],
-    ln_unit: f64,
-    paths: [Factors; 3],
-}
-
-impl AtPoint {
-    /// Of an attention to `keys` tokens whose queries, keys and values are maps of other streams; none of others.
-    fn new(attention: &Attention, x: Between<'_>, keys: f64) -> Option<Self> {
-        let positions = Arc::new(Positions::groups(&[1.0, 1.0, keys - 2.0], None));
-        let [queries, others] = [x.queries, x.keys].map(|x| tagged(x, &positions));
-        let bodies = [(&attention.query, &queries), (&attention.key, &others), (&attention.value, &others)];
-        let parts = bodies.map(|(body, x)| chain(body, x).map(Arc::new));
-        let [Some(query), Some(key), Some(value)] = parts else { return None };
-        let attended = Attended::new(attention, &[(1.0, View::Everywhere)], [query, key, value]);
-        let y = attended.output();
-        let [a, b, all] = [0, 1, 2].map(|node| y.kernel.own[node]);
-        let cosine = |point: usize, ends: Number| y.kernel.pairs[point] / ends.sqrt();
-        let [with_a, with_b] = WITH_OTHERS;
-        let correlations =
-            [cosine(PAIR, a * b), cosine(with_a, a * all), cosine(with_b, b * all), cosine(OTHERS, all * all)];
-        let [r_ab, r_a, r_b, r] = correlations;
-        let variables = [a.ln(), b.ln(), r_ab, r_a, r_b, all.ln(), r].map(|jet| quadratic(&jet));
-        // Of gradients of 1 that are independent, and that are the same for all tokens.
-        let of = |pair: f64| {
-            let kernel = Kernel::new(&positions, |_| Number::from(1.0), |_| Number::from(pair));
-            attended.split(attention, &Gradient::independent(kernel))
-        };
-        let (independent, same) = (of(0.0), of(1.0));
-        let paths = [0, 1, 2].map(|index| Factors::new([&independent[index], &same[index]].map(|of| &of.kernel)));
-        Some(Self { variables, ln_unit: y.kernel.ln_unit, paths })
-    }
 }
 
 impl Leading {
     /// Of an attention to `keys` tokens whose queries, keys and values are maps of other streams, with the output `y`; none of others.
     pub(crate) fn new(attention: &Attention, x: Between<'_>, y: &Moments, keys: f64) -> Option<Self> {
-        let here = AtPoint::new(attention, x, keys)?;
-        let bare = |x| About { means: [0.0; 2], ..x };
-        let bare = AtPoint::new(attention, Between { queries: bare(x.queries), keys: bare(x.keys) }, keys)?;
-        let jacobian = DMatrix::from_fn(VARIABLES, VARIABLES, |row, column| here.variables[row].gradient[column]);
-        let moved = |variable: usize| here.variables[variable].value - bare.variables[variable].value;
+        let here = grid::point(attention, x, keys)?;
+        let infinite = |x| About { means: [0.0; 2], ..x };
+        let bare = grid::point(attention, Between { queries: infinite(x.queries), keys: infinite(x.keys) }, keys)?;
+        let (variables, at_infinity) = (here.variables(), bare.variables());
+        let moved = |variable: usize| variables[variable].value - at_infinity[variable].value;
         let moved = [moved(U_A) + here.ln_unit - bare.ln_unit, moved(R_AB)];
-        let hessians = here.variables.into_iter().map(|variable| variable.hessian).collect();
-        let map = Map { moved, leading: y.correlation, jacobian, hessians };
-        let [mut query, mut key, mut value] = here.paths;
-        for (path, bare) in [&mut query, &mut key, &mut value].into_iter().zip(&bare.paths) {
-            path.leading = bare.leading;
-        }
-        key.of_all_keys();
-        value.of_all_keys();
-        Some(Self { map, paths: [query, key, value] })
+        let map = Map::of_variables(moved, y.correlation, &variables);
+        let mut paths = [0, 1, 2].map(|path| Factors::new(&here.factors[path], &bare.factors[path]));
+        paths[1..].iter_mut().for_each(Factors::of_all_keys);
+        Some(Self { map, paths })
     }
 
     /// The same, independent of the stream whose queries it has.
     pub(crate) fn constant(mut self) -> Self {
-        self.map.jacobian.fill(0.0);
-        self.map.hessians.iter_mut().for_each(|hessian| hessian.fill(0.0));
+        self.map.jacobians[0].fill(0.0);
+        self.map.hessians = Hessians::none(VARIABLES);
         for path in &mut self.paths {
             for factor in [&mut path.own_own, &mut path.pair_own, &mut path.own_pair, &mut path.pair_pair] {
                 *factor = Quadratic::constant(factor.value, VARIABLES);
@@ -260,7 +171,7 @@ impl Attending {
     pub(crate) fn correlate_rows(&self, map: &mut Map) {
         let slope = self.apart * self.inputs.row_slope(&self.averages);
         for correlation in [R_AB, R_A, R_B, R] {
-            map.jacobian[(correlation, correlation)] += slope;
+            map.jacobians[0][(correlation, correlation)] += slope;
         }
     }
 
@@ -379,16 +290,11 @@ fn shrunk(exchangeable: f64, cosine: f64) -> f64 {
 }
 
 impl Factors {
-    /// From what an attention makes of gradients of 1 that are independent, and that are the same for all tokens.
-    fn new(gradients: [&Kernel<Number>; 2]) -> Self {
-        let [own, all] = gradients.map(|Kernel { own, pairs, ln_unit, .. }| {
-            let unit = ln_unit.exp();
-            [own[0] * unit, pairs[PAIR] * unit]
-        });
-        let factors = [own[0], all[0] - own[0], own[1], all[1] - own[1]];
-        let [own_own, pair_own, own_pair, pair_pair] = factors.map(|factor| factor.value);
+    /// From the factors where the means are, and at infinite width.
+    fn new(here: &[Number; 4], bare: &[Number; 4]) -> Self {
+        let [own_own, pair_own, own_pair, pair_pair] = bare.map(|factor| factor.value);
         let leading = Path { own_own, pair_own, own_pair, pair_pair };
-        let [own_own, pair_own, own_pair, pair_pair] = factors.map(|factor| quadratic(&factor));
+        let [own_own, pair_own, own_pair, pair_pair] = here.each_ref().map(quadratic);
         Self { own_own, pair_own, own_pair, pair_pair, leading, unit: 1.0, of_products: [0.0; 2] }
     }
 

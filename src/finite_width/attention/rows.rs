@@ -15,6 +15,8 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 
+use smallvec::SmallVec;
+
 use crate::quadrature::trapezoidal_nodes;
 
 /// A^i C^j and functions of the scores of one key.
@@ -28,12 +30,26 @@ pub(super) struct Monomial {
 
 /// Functions of a score z: powers up to the fourth, z² − 1, z⁴ − 6z² + 3.
 const FUNCTIONS: usize = 7;
+/// Of these, the powers.
+const SCORE_POWERS: usize = 5;
 /// z² − 1 among them.
 pub(super) const H2: usize = 5;
 /// z⁴ − 6z² + 3.
 pub(super) const H4: usize = 6;
 /// The largest power of A in one block.
 const POWERS: usize = 7;
+
+/// Which moments of rows are asked for.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Wanted {
+    All,
+    /// Powers of A up to the fourth and of scores up to the second.
+    Few,
+    /// Powers of A up to the second and of scores up to the second.
+    Squares,
+    /// Powers of A up to the second.
+    Overlaps,
+}
 
 /// A^i C^j z^p y^q.
 pub(super) const fn mono(a: usize, c: usize, z: usize, y: usize) -> Monomial {
@@ -55,12 +71,21 @@ struct Row {
     /// Grid points of ln t.
     points: usize,
     step: f64,
-    /// By t, x, i and p.
+    /// By i, p, x and t.
     moments: Vec<f64>,
 }
 
 impl Row {
-    fn new(variance: f64, loading: f64, keys: f64, shared: &[(f64, f64)]) -> Self {
+    fn new(variance: f64, loading: f64, keys: f64, shared: &[(f64, f64)], wanted: Wanted) -> Self {
+        match wanted {
+            Wanted::All => Self::of::<POWERS, SCORE_POWERS>(variance, loading, keys, shared),
+            Wanted::Few => Self::of::<5, 3>(variance, loading, keys, shared),
+            Wanted::Squares => Self::of::<3, 3>(variance, loading, keys, shared),
+            Wanted::Overlaps => Self::of::<3, 1>(variance, loading, keys, shared),
+        }
+    }
+
+    fn of<const A: usize, const Z: usize>(variance: f64, loading: f64, keys: f64, shared: &[(f64, f64)]) -> Self {
         const STEP: f64 = 0.8;
         /// Of Gaussian variables.
         const REACH: f64 = 7.5;
@@ -69,41 +94,51 @@ impl Row {
         let points = ((last - first) / STEP).ceil() as usize;
         let own = (1.0 - loading * loading).max(0.0).sqrt();
         let nodes = trapezoidal_nodes((0.7 / (own * std).max(0.35)).min(0.8), REACH);
-        // e^s, the weight and the functions of s, at every x and every score of its own.
-        let score = |&(x, _): &(f64, f64), &(e, weight): &(f64, f64)| {
-            let z = loading * x + own * e;
-            let z2 = z * z;
-            ((std * z).exp(), weight, [1.0, z, z2, z2 * z, z2 * z2, z2 - 1.0, z2 * z2 - 6.0 * z2 + 3.0])
-        };
-        let scores: Vec<(f64, f64, [f64; FUNCTIONS])> =
-            shared.iter().flat_map(|x| nodes.iter().map(move |e| score(x, e))).collect();
-        let mut moments = vec![0.0; points * shared.len() * POWERS * FUNCTIONS];
-        let mut sums = moments.chunks_exact_mut(POWERS * FUNCTIONS);
-        for point in 0..points {
-            let t = (first + point as f64 * STEP).exp();
-            for (scores, sums) in scores.chunks_exact(nodes.len()).zip(&mut sums) {
-                for &(exponential, weight, functions) in scores {
-                    let level = t * exponential;
-                    // Beyond, e^(−level) has underflowed and its powers with it.
-                    if level > 700.0 {
-                        continue;
-                    }
-                    let mut power = weight * (-level).exp();
-                    for of_power in sums.chunks_exact_mut(FUNCTIONS) {
-                        of_power.iter_mut().zip(functions).for_each(|(sum, function)| *sum += power * function);
-                        power *= level;
-                    }
+        let times: Vec<f64> = (0..points).map(|point| (first + point as f64 * STEP).exp()).collect();
+        let size = shared.len() * points;
+        let mut moments = vec![0.0; A * FUNCTIONS * size];
+        let (mut levels, mut powers) = (vec![0.0; points], vec![0.0; points]);
+        for (index, &(x, _)) in shared.iter().enumerate() {
+            for &(e, weight) in &nodes {
+                let z = loading * x + own * e;
+                let exponential = (std * z).exp();
+                for (level, &t) in levels.iter_mut().zip(&times) {
+                    *level = t * exponential;
                 }
+                // Beyond, e^(−level) has underflowed and its powers with it.
+                let used = levels.partition_point(|&level| level <= 700.0);
+                for (power, &level) in powers.iter_mut().zip(&levels[..used]) {
+                    *power = weight * (-level).exp();
+                }
+                for a in 0..A {
+                    let mut function = 1.0;
+                    for of_score in 0..Z {
+                        let start = (a * FUNCTIONS + of_score) * size + index * points;
+                        let sums = &mut moments[start..start + used];
+                        sums.iter_mut().zip(&powers).for_each(|(sum, power)| *sum += power * function);
+                        function *= z;
+                    }
+                    powers[..used].iter_mut().zip(&levels).for_each(|(power, level)| *power *= level);
+                }
+            }
+        }
+        for of_power in moments.chunks_exact_mut(FUNCTIONS * size) {
+            let (of_scores, polynomials) = of_power.split_at_mut(SCORE_POWERS * size);
+            let (second, fourth) = polynomials.split_at_mut(size);
+            for at in 0..size {
+                let [one, z2, z4] = [0, 2, 4].map(|power| of_scores[power * size + at]);
+                second[at] = z2 - one;
+                fourth[at] = z4 - 6.0 * z2 + 3.0 * one;
             }
         }
         Self { points, step: STEP, moments }
     }
 
-    /// At t, by x.
-    fn at(&self, point: usize, monomial: [usize; 2], shared: usize) -> impl Iterator<Item = f64> + '_ {
-        let [power, function] = monomial;
-        let first = point * shared * POWERS * FUNCTIONS + power * FUNCTIONS + function;
-        self.moments[first..].iter().step_by(POWERS * FUNCTIONS).take(shared).copied()
+    /// By x and t.
+    fn of_monomial(&self, [power, function]: [usize; 2], shared: usize) -> &[f64] {
+        let size = shared * self.points;
+        let first = (power * FUNCTIONS + function) * size;
+        &self.moments[first..first + size]
     }
 }
 
@@ -124,10 +159,10 @@ pub(super) struct Rows {
 }
 
 impl Rows {
-    pub(super) fn new(variances: [f64; 2], correlation: f64, keys: f64) -> Self {
+    pub(super) fn new(variances: [f64; 2], correlation: f64, keys: f64, wanted: Wanted) -> Self {
         let shared = trapezoidal_nodes(0.9, 7.0);
         let loading = correlation.abs().min(1.0 - 1e-9).sqrt();
-        let row = |variance: f64, loading: f64| Rc::new(Row::new(variance, loading, keys, &shared));
+        let row = |variance: f64, loading: f64| Rc::new(Row::new(variance, loading, keys, &shared, wanted));
         let first = row(variances[0], loading);
         let is_alike = variances[0].to_bits() == variances[1].to_bits() && correlation >= 0.0;
         let second = if is_alike { Rc::clone(&first) } else { row(variances[1], loading * correlation.signum()) };
@@ -167,11 +202,9 @@ impl Rows {
         partitions(sums, &mut Vec::new(), &mut |blocks| {
             let choices: f64 = (0..blocks.len()).map(|taken| self.keys - taken as f64).product();
             if choices > 0.0 {
-                let mut product = self.others(blocks.len(), is_pair).to_vec();
-                for &block in blocks {
-                    product.iter_mut().zip(self.grid(block, is_pair).iter()).for_each(|(of, at)| *of *= at);
-                }
-                total += choices * product.iter().sum::<f64>();
+                let others = self.others(blocks.len(), is_pair);
+                let grids: SmallVec<[Rc<[f64]>; 6]> = blocks.iter().map(|&block| self.grid(block, is_pair)).collect();
+                total += choices * summed(&others, &grids);
             }
         });
         // Powers of C that are none leave u at zero, where the last row is not integrated over.
@@ -198,24 +231,33 @@ impl Rows {
         }
         let [first, second] = &self.both;
         let count = self.shared.len();
-        let weighted = |point: usize| -> Vec<f64> {
-            let own = first.at(point, [monomial.a, monomial.z], count);
-            own.zip(&self.shared).map(|(own, (_, weight))| own * weight).collect()
-        };
+        let own = first.of_monomial([monomial.a, monomial.z], count);
+        let weighted = |point: usize, x: usize| own[x * first.points + point] * self.shared[x].1;
         let grid: Rc<[f64]> = if is_pair {
-            let others: Vec<Vec<f64>> =
-                (0..second.points).map(|point| second.at(point, [monomial.c, monomial.y], count).collect()).collect();
-            let row = |point: usize| {
-                let own = weighted(point);
-                let product = |other: &Vec<f64>| own.iter().zip(other).map(|(own, other)| own * other).sum::<f64>();
-                others.iter().map(product).collect::<Vec<f64>>()
-            };
-            (0..first.points).flat_map(row).collect()
+            let others = second.of_monomial([monomial.c, monomial.y], count);
+            let mut grid = vec![0.0; first.points * second.points];
+            for (point, row) in grid.chunks_exact_mut(second.points).enumerate() {
+                for (x, others) in others.chunks_exact(second.points).enumerate() {
+                    let own = weighted(point, x);
+                    row.iter_mut().zip(others).for_each(|(sum, other)| *sum += own * other);
+                }
+            }
+            grid.into()
         } else {
-            (0..first.points).map(|point| weighted(point).iter().sum()).collect()
+            (0..first.points).map(|point| (0..count).map(|x| weighted(point, x)).sum()).collect()
         };
         self.grids.borrow_mut().insert((monomial, is_pair), Rc::clone(&grid));
         grid
+    }
+}
+
+/// Σ of the products of what stands at the same places.
+fn summed(others: &[f64], grids: &[Rc<[f64]>]) -> f64 {
+    match grids {
+        [a] => others.iter().zip(&**a).map(|(of, a)| of * a).sum(),
+        [a, b] => others.iter().zip(&**a).zip(&**b).map(|((of, a), b)| of * a * b).sum(),
+        [a, b, c] => others.iter().zip(&**a).zip(&**b).zip(&**c).map(|(((of, a), b), c)| of * a * b * c).sum(),
+        _ => (0..others.len()).map(|at| grids.iter().fold(others[at], |of, grid| of * grid[at])).sum(),
     }
 }
 
@@ -246,7 +288,7 @@ mod tests {
     fn rows_obey_identities() {
         for (variance, correlation, keys) in [(0.3, 0.0, 16.0), (1.0, 0.4, 32.0), (4.0, 0.9, 128.0), (9.0, -0.2, 64.0)]
         {
-            let rows = Rows::new([variance; 2], correlation, keys);
+            let rows = Rows::new([variance; 2], correlation, keys, Wanted::All);
             let of = |sums: &[Monomial]| rows.mean(&[(1.0, sums)]);
             let near = |got: f64, expected: f64| {
                 assert!((got - expected).abs() < 2e-3, "{variance} {correlation} {keys}: {got}, not {expected}");

@@ -22,13 +22,13 @@ pub(crate) struct Scores {
     /// Var s per E q² E k².
     pub(super) factor: f64,
     /// The same in the units of both kernels.
-    pub(super) variance: f64,
+    pub(crate) variance: f64,
     /// E cap'².
-    pub(super) slope: f64,
+    pub(crate) slope: f64,
 }
 
 impl Scores {
-    pub(super) fn new<S: Scalar>(attention: &Attention, query: &Signal<S>, key: &Signal<S>) -> Self {
+    pub(crate) fn new<S: Scalar>(attention: &Attention, query: &Signal<S>, key: &Signal<S>) -> Self {
         let mean = |of: &Signal<S>| {
             let positions = &of.kernel.positions;
             positions.sum(|node| of.kernel.own[node]).value() / positions.length

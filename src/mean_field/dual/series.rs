@@ -76,14 +76,16 @@ impl<S: Scalar> Series<S> {
         let mut second = vec![S::from(0.0); self.terms];
         x.map_pairs(variances, |point, ends, product| {
             let (first, nodes) = x.positions.nodes_of(point);
-            second.iter_mut().enumerate().for_each(|(n, sum)| {
+            let correlation = correlation(ends, product * unit);
+            let terms = self.terms.min(terms(correlation.value()));
+            second[..terms].iter_mut().enumerate().for_each(|(n, sum)| {
                 *sum = nodes
                     .iter()
                     .map(|&(node, weight)| self.coefficients[node as usize * self.terms + n] * weight)
                     .sum();
             });
-            let first = &self.coefficients[first * self.terms..][..self.terms];
-            self.at(first, &second, ends, correlation(ends, product * unit))
+            let first = &self.coefficients[first * self.terms..][..terms];
+            self.at(first, &second[..terms], ends, correlation)
         })
     }
 
@@ -102,6 +104,16 @@ impl<S: Scalar> Series<S> {
             Of::Derivatives => slope / scale + derivatives * square,
         }
     }
+}
+
+/// How many terms of a series in powers of ρ are more than rounding, with those that its third derivative at zero needs: slopes are
+/// differentiated twice.
+fn terms(correlation: f64) -> usize {
+    const FEWEST: usize = 4;
+    /// Of powers, with room for the factors of derivatives.
+    const ROUNDING: f64 = 1e-20;
+    let terms = ROUNDING.ln() / correlation.abs().ln();
+    if (0.0..(TERMS - FEWEST) as f64).contains(&terms) { terms.ceil() as usize + FEWEST } else { TERMS }
 }
 
 #[cfg(test)]
@@ -125,6 +137,25 @@ mod tests {
             }
             let [right, left] = [1e-9, -1e-9].map(|x| value_and_derivative(activation, x).1);
             assert!((right - left - jump(activation)).abs() < 1e-6, "{activation:?}");
+        }
+    }
+
+    /// The terms that are left out at a correlation are rounding there and of fourth order beside it, as second derivatives of slopes need.
+    #[test]
+    fn terms_that_are_left_out_are_rounding() {
+        let (table, variance) = (Table::new(Activation::Tanh), 1.3);
+        for correlation in [0.0, 1e-9, 0.03, 0.4, -0.7, 0.95] {
+            for of in [Of::Values, Of::Derivatives, Of::Slopes] {
+                let series = Series::new(&table, &[variance], of);
+                for (beside, tolerance) in [(0.0, 1e-14), (1e-3, 1e-11)] {
+                    let at = |terms: usize| -> f64 {
+                        let coefficients = &series.coefficients[..terms.min(series.terms)];
+                        series.at(coefficients, coefficients, [variance; 2], correlation + beside)
+                    };
+                    let (few, all) = (at(terms(correlation)), at(TERMS));
+                    assert!((few - all).abs() < tolerance, "{correlation} {of:?}: {few}, not {all}");
+                }
+            }
         }
     }
 

@@ -2,7 +2,7 @@
 //!
 //! There are N_m groups of m keys, n = Σ m N_m. Scores are √(wφ) u + √(w(1 − φ)) z with one u per group and one z per key, and K = V = φE +
 //! (1 − φ)I are the covariances of keys and of values, E of ones within groups. With M_k = E_z y^k e^{−y}, y = t e^s, and 1/Σ^k =
-//! ∫ t^{k−1}/(k − 1)! e^{−tΣ} dt as in [`super::integrals`], what is summed over keys of a group is, on average over u, divided by F_m =
+//! ∫ t^{k−1}/(k − 1)! e^{−tΣ} dt as in `overlaps.rs`, what is summed over keys of a group is, on average over u, divided by F_m =
 //! E_u M_0^m and multiplied by ∏ F^N. With G and Q the sums of A_b and of A_b² in a group, H = φG² + (1 − φ)Q, J_b the gradient of A_b,
 //!
 //! ```text
@@ -236,7 +236,7 @@ impl Sums {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mean_field::softmax::integrals;
+    use crate::mean_field::softmax::overlaps::overlaps as of_equal_keys;
 
     fn told(of: &Overlaps) -> [f64; 6] {
         let ([both, keys], [passed, passed_keys]) = (of.squares, of.passed);
@@ -258,12 +258,12 @@ mod tests {
     fn groups_of_one_size_are_keys() {
         for w in [0.3, 2.0, 10.0] {
             let t = |[s2, s3, _, square]: [f64; 4]| s2 - 2.0 * s3 + square;
-            let [alone, _] = integrals::overlaps(8.0, w, 0.0);
+            let [alone, _] = of_equal_keys(8.0, w, 0.0);
             let of = overlaps(&vec![(8.0, 3.0)], w, 1.0);
             approx::assert_relative_eq!(of.squares[0], alone[0], max_relative = 1e-4);
             approx::assert_relative_eq!(of.passed[0], t(alone), max_relative = 1e-4);
             approx::assert_relative_eq!(of.mean, 1.0 / 8.0, max_relative = 1e-4);
-            let [alone, _] = integrals::overlaps(24.0, w, 0.0);
+            let [alone, _] = of_equal_keys(24.0, w, 0.0);
             let of = overlaps(&vec![(8.0, 3.0)], w, 1e-9);
             approx::assert_relative_eq!(of.squares[1], alone[0], max_relative = 1e-4);
             approx::assert_relative_eq!(of.passed[1], t(alone), max_relative = 1e-4);

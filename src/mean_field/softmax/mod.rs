@@ -1,7 +1,7 @@
 //! Softmax A_b = e^{s_b}/Σ e^s of n Gaussian scores of variance w each, beyond what they have in common.
 //!
 //! ```text
-//! S2 = E ΣA²     S3 = E ΣA³     T = E (ΣA² − 2ΣA³ + (ΣA²)²)     ([`integrals`]: exact for every n and w)
+//! S2 = E ΣA²     S3 = E ΣA³     T = E (ΣA² − 2ΣA³ + (ΣA²)²)     (`overlaps.rs`: exact for every n and w)
 //! E Σ_b A_ab A_cb = 1/n + Σ_k W_k ρ^k      two rows whose scores have the correlation ρ: Σ W_k = S2 − 1/n, Σ k W_k = w T
 //! W_1 = w (1 − S2)²/(n − 1)                W_2 = ½ w² (1 − 3 S2 + 2 S3)² n/((n − 1)(n − 2))
 //! ```
@@ -22,13 +22,17 @@
 
 mod grouped;
 mod integrals;
+#[cfg(test)]
+mod nodes;
+#[cfg(test)]
+mod overlaps;
 mod repeats;
 mod table;
 
 pub(crate) use integrals::normal_nodes;
 #[cfg(test)]
-pub(crate) use integrals::overlaps;
-pub(crate) use table::Rows;
+pub(crate) use overlaps::overlaps;
+pub(crate) use table::{Rows, cubic_of};
 
 use super::scalar::Scalar;
 

@@ -1,22 +1,29 @@
-//! Factors of rows on a grid of (ln n, ln w), cubic between; the nodes are integrated when they are first needed, once in a
-//! process.
+//! Factors of rows on a grid of (ln n, ln w), cubic between the nodes. The binary contains the factors at the nodes, which depend on nothing
+//! else.
+//!
+//! `SIGPROP_NODES=write cargo test --release nodes_are_those_of_the_integrals` writes `nodes.bin` anew: for every ln n and every ln w
+//! six numbers of 64 bits, little-endian.
 
-use std::collections::HashMap;
-use std::sync::{LazyLock, PoisonError, RwLock};
+use std::ops::RangeInclusive;
+use std::sync::LazyLock;
 
 use super::Row;
-use super::integrals::{Overlaps, overlaps};
 use crate::mean_field::scalar::Scalar;
 
 /// Of ln n and ln w between two nodes.
-const STEPS: [f64; 2] = [0.5, 0.5];
+pub(super) const STEPS: [f64; 2] = [0.5, 0.5];
 /// Ends of ln n and ln w: below w scores do not differ, above one key takes all but where others are as large; n of one has no scores that differ.
 const ENDS: [[f64; 2]; 2] = [[0.08, 16.0], [-9.2, 7.5]];
 
 /// ln of the four factors of a row, and the two powers.
-type Factors = [f64; 6];
+pub(super) type Factors = [f64; 6];
 
-static NODES: LazyLock<RwLock<HashMap<[i32; 2], Factors>>> = LazyLock::new(RwLock::default);
+/// The factors at all nodes, in the order of [`places`].
+pub(super) static NODES: LazyLock<Vec<Factors>> = LazyLock::new(|| {
+    let (numbers, _) = include_bytes!("nodes.bin").as_chunks();
+    let (factors, _) = numbers.as_chunks();
+    factors.iter().map(|factors| factors.map(f64::from_le_bytes)).collect()
+});
 
 /// What is known of rows.
 #[derive(Clone, Copy, Debug)]
@@ -38,7 +45,7 @@ impl Rows {
             for (j, &of_w) in w.1.iter().enumerate() {
                 let weight = of_n * of_w;
                 let factors = node([n.0 + i as i32, w.0 + j as i32]);
-                sums.iter_mut().zip(factors).for_each(|(sum, factor)| *sum += weight * factor);
+                sums.iter_mut().zip(factors).for_each(|(sum, &factor)| *sum += weight * factor);
             }
         }
         let [squares, passed, first, third, powers @ ..] = sums;
@@ -60,56 +67,24 @@ fn cubic<S: Scalar>(x: S) -> (i32, [S; 4]) {
 }
 
 /// The same, of nodes around the cell that begins at `cell`.
-pub(super) fn cubic_of<S: Scalar>(cell: f64, x: S) -> (i32, [S; 4]) {
+pub(crate) fn cubic_of<S: Scalar>(cell: f64, x: S) -> (i32, [S; 4]) {
     let x = x - cell;
     let [a, b, c] = [x + 1.0, x - 1.0, x - 2.0];
     (cell as i32 - 1, [x * b * c / -6.0, a * b * c / 2.0, a * x * c / -2.0, a * x * b / 6.0])
 }
 
-fn node(place: [i32; 2]) -> Factors {
-    let known = NODES.read().unwrap_or_else(PoisonError::into_inner).get(&place).copied();
-    known.unwrap_or_else(|| {
-        let factors = factors(place);
-        NODES.write().unwrap_or_else(PoisonError::into_inner).insert(place, factors);
-        factors
+/// The nodes on each axis that interpolation between the ends of the grid needs.
+pub(super) fn places() -> [RangeInclusive<i32>; 2] {
+    [0, 1].map(|axis| {
+        let [low, high] = ENDS[axis].map(|end| (end / STEPS[axis]).floor() as i32);
+        low - 1..=high + 2
     })
 }
 
-fn factors(place: [i32; 2]) -> Factors {
-    let [n, w] = [0, 1].map(|axis| (STEPS[axis] * f64::from(place[axis])).exp());
-    // n of one is where they lose their meaning.
-    let n = n.max(1.05);
-    let [alone, _] = overlaps(n, w, 0.0);
-    let [squares, passed] = of_rows([n, n], w, alone);
-    let [s2, s3, ..] = alone;
-    let third = (0.5 * w).sqrt() * (1.0 - 3.0 * s2 + 2.0 * s3) / ((1.0 - 1.0 / n) * (1.0 - 2.0 / n));
-    let [p, q] = powers(n, w);
-    [squares, passed, first(n, alone), ln(third), p, q]
-}
-
-/// p and q.
-fn powers(n: f64, w: f64) -> [f64; 2] {
-    /// How many times as many scores the longer row has that they are taken from.
-    const LONGER: f64 = 4.0;
-    /// Below this variance they hardly change, and both logarithms are small.
-    const LEAST: f64 = 0.1;
-    let (m, w) = (LONGER * n, w.max(LEAST));
-    let [alone, shared] = overlaps(n, w, m - n);
-    let [longer, _] = overlaps(m, w, 0.0);
-    let grown = first(m, longer) - first(n, alone);
-    let [of_alone, of_shared] = [of_rows([n, n], w, alone), of_rows([n, m], w, shared)];
-    [0, 1].map(|index| if grown > 1e-8 { (of_shared[index] - of_alone[index]) / grown } else { 0.0 })
-}
-
-/// ln σ(1) and ln τ(1) of a row of n scores and one of these and others, m in all.
-fn of_rows([n, m]: [f64; 2], w: f64, [both, once, twice, square]: Overlaps) -> [f64; 2] {
-    let flat = (1.0 - 1.0 / n) / m;
-    [(both - 1.0 / m) / (w * flat), (both - once - twice + square) / flat].map(ln)
-}
-
-/// ln f.
-fn first(n: f64, [s2, ..]: Overlaps) -> f64 {
-    ln((1.0 - s2) / (1.0 - 1.0 / n))
+pub(super) fn node(place: [i32; 2]) -> &'static Factors {
+    let [keys, variances] = places();
+    let count = (variances.end() - variances.start() + 1) as usize;
+    &NODES[(place[0] - keys.start()) as usize * count + (place[1] - variances.start()) as usize]
 }
 
 pub(super) fn ln(factor: f64) -> f64 {
@@ -120,6 +95,8 @@ pub(super) fn ln(factor: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::nodes::{first, of_rows};
+    use super::super::overlaps::overlaps;
     use super::*;
 
     /// Beyond the grid factors fall as integrated ones do, and two rows have at most in common what one has

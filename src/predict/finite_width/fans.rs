@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use nalgebra::DMatrix;
 use sigprop_stack::{Fan, Interpreter, Mixture, Site};
 
 use super::inside::{self, Inside};
@@ -11,9 +10,8 @@ use crate::finite_width::attention::AtPath;
 use crate::finite_width::expansion::{Applied, ExpandedAttention, Merged};
 use crate::finite_width::forward::Fluctuations;
 use crate::finite_width::gradients::{Cosines, Ends};
-use crate::finite_width::noise::Matrix;
 use crate::finite_width::stream;
-use crate::finite_width::variables::{Moments, levels};
+use crate::finite_width::variables::{Matrix, Moments, levels};
 use crate::logarithms::ln_sum;
 use crate::mean_field::gradient::Gradient as LeadingGradient;
 use crate::mean_field::mixture;
@@ -49,7 +47,7 @@ pub(super) enum Joined {
 pub(super) struct Forked {
     /// To the common input.
     drawn: Option<Matrix>,
-    jacobians: Vec<DMatrix<f64>>,
+    copied: Vec<usize>,
     memory: Option<Memory>,
     /// The common input, behind what its entries were still to add.
     settled: Option<Arc<stream::Stream>>,
@@ -82,9 +80,8 @@ impl Walk {
         // The router of a mixture reads the first part.
         let is_copy = matches!(fan, Fan::Mixture(_)) || (part > 0 && attention.is_none());
         if is_copy {
-            let (copy, jacobian) = self.expansion.fork(slot);
-            self.forks.last_mut().expect("the first part opened it").jacobians.push(jacobian);
-            slot = copy;
+            self.forks.last_mut().expect("the first part opened it").copied.push(slot);
+            slot = self.expansion.fork(slot);
         }
         if memory.is_none() {
             stream = stream::Stream { drawn: None, susceptibility: [1.0; 3], ..stream };
@@ -256,7 +253,7 @@ impl Walk {
         match merged {
             Joined::Parts(merged) => {
                 let ends = Ends { parts: of_parts, ln_ratio: output.0 - own };
-                self.expansion.join(&merged, &forked.jacobians, x.moments.width, &ends);
+                self.expansion.join(&merged, &forked.copied, x.moments.width, &ends);
             }
             Joined::Attention(attended) => {
                 // Keys and values of another stream send nothing here.
@@ -269,7 +266,7 @@ impl Walk {
             }
             Joined::Routed(merged, _) => {
                 let ends = Ends { parts: vec![router, of_parts[0]], ln_ratio: output.0 - own };
-                self.expansion.join(&merged, &forked.jacobians, x.moments.width, &ends);
+                self.expansion.join(&merged, &forked.copied, x.moments.width, &ends);
             }
             Joined::Inside => {
                 let inside = inside.into_iter().next().expect("a fan has parts");

@@ -2,16 +2,15 @@
 
 use std::sync::Arc;
 
-use sigprop_stack::{Activation, Attention, Component, EmbeddingTerm, Fan, Linear, Mixture, Norm, NormKind, Site, Sum};
+use sigprop_stack::{Activation, Attention, Component, EmbeddingTerm, Fan, Mixture, Norm, NormKind, Site, Sum};
 
 use super::fans::{Joined, MOST, Memory};
 use super::{Signal, Walk};
 use crate::finite_width::attention::{Between, Leading};
-use crate::finite_width::component::{Answer, Context};
+use crate::finite_width::component::{Answer, Context, without_bias};
 use crate::finite_width::entries::EntryMoments;
 use crate::finite_width::expansion::Applied;
 use crate::finite_width::jet::Jet;
-use crate::finite_width::noise::Matrix;
 use crate::finite_width::stream::Stream;
 use crate::finite_width::variables::{About, Gain, Map, Moments, component, fan};
 use crate::mean_field::attention::Attended;
@@ -28,12 +27,6 @@ const SHARPEST: f64 = 100.0;
 /// What two tokens differ in at least, of what they have.
 const LEAST: f64 = 1e-9;
 
-/// The share of E y² that does not come from the bias.
-pub(super) fn without_bias(linear: &Linear, y: &Moments) -> f64 {
-    let bias = linear.bias.as_ref().map_or(0.0, |bias| bias.init.variance());
-    if bias > 0.0 { 1.0 - bias * (-y.ln_level()).exp() } else { 1.0 }
-}
-
 /// E x²/(E x² + ε) of what a norm divides by.
 fn normed_share(norm: &Norm, x: &Moments) -> f64 {
     1.0 / (1.0 + (norm.eps.ln() - x.ln_level()).exp())
@@ -44,7 +37,13 @@ pub(super) fn centres(component: &Component) -> bool {
     match component {
         Component::Norm(norm) => norm.kind == NormKind::LayerNorm,
         Component::Linear(linear) => linear.standardised.is_some(),
-        _ => false,
+        Component::Activation(_)
+        | Component::Convolution(_)
+        | Component::Dropout(_)
+        | Component::Embedding(_)
+        | Component::Prepend(_)
+        | Component::Rotary(_)
+        | Component::Scale(_) => false,
     }
 }
 
@@ -116,12 +115,18 @@ impl Walk {
         match component {
             Component::Linear(linear) => {
                 let kept = without_bias(linear, y);
-                self.through_rule(linear, x, true, y, &|slot| slot.linear(linear, kept))
+                let answer = |slot: &Context<'_>| slot.linear(linear, kept);
+                // Without biases second moments are multiplied, gradients too.
+                if kept < 1.0 || linear.standardised.is_some() {
+                    self.through_rule(linear, x, true, y, &answer)
+                } else {
+                    self.unchanged(x, true, y, &answer)
+                }
             }
             Component::Norm(norm @ Norm { kind: NormKind::BatchNorm { .. }, .. }) => {
                 let about = About { x: &x.moments, means: self.expansion.means(x.slot) };
                 let map = Map::batch_norm(y.correlation, about.correlation(), x.leading.kernel.positions.length);
-                let jacobian = Matrix::from_fn(|row, column| map.jacobian[(row, column)]);
+                let jacobian = map.jacobians[0];
                 let map = |_| (map, Gain::batch_norm());
                 let squares = BatchNorm::square_variance(norm, &x.leading.kernel);
                 self.expansion.apply((x.slot, &x.stream), false, map, |slot| slot.batch_norm(&jacobian, squares))
@@ -131,7 +136,6 @@ impl Walk {
                 self.through_rule(norm, x, true, y, &|slot| slot.norm(norm, share))
             }
             Component::Dropout(dropout) => self.through_rule(dropout, x, false, y, &|slot| slot.dropout(*dropout)),
-            Component::Scale(scale) => self.through_rule(scale, x, false, y, &|slot| slot.unchanged()),
             // Waves depend on positions.
             Component::Embedding(EmbeddingTerm::SinusoidalPosition { .. }) => {
                 let share = (x.moments.ln_level() - y.ln_level()).exp();
@@ -156,7 +160,9 @@ impl Walk {
                 let map = |means| (Map::diluted(y.correlation, means, share), Gain::same());
                 self.expansion.apply((x.slot, &x.stream), true, map, |slot| slot.drawn(y.width))
             }
-            Component::Rotary(_) | Component::Prepend(_) => self.unchanged(x, false, y, &|slot| slot.unchanged()),
+            Component::Rotary(_) | Component::Prepend(_) | Component::Scale(_) => {
+                self.unchanged(x, false, y, &|slot| slot.unchanged())
+            }
         }
     }
 

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use sigprop_stack::{Component, Fan, Interpreter, Site};
 
-use super::weights::{Beyond, finite_width};
+use super::weights::{Arrived, Beyond, finite_width};
 use super::{Gradient, Kept, Signal, Walk};
 use crate::finite_width::backward::Conditional;
-use crate::finite_width::component::Context;
+use crate::finite_width::component::{Context, without_bias};
 use crate::finite_width::expansion::{Coupling, ExpandedAttention};
 use crate::finite_width::forward::Fluctuations;
 use crate::finite_width::variables::{About, Moments, component, levels};
@@ -27,29 +27,6 @@ pub(super) struct Inside {
     is_of_keys: bool,
     /// What finite width adds on average.
     arrives: Arrived,
-}
-
-/// What finite width adds to the gradient at the end of a stream that others read.
-#[derive(Clone, Copy, Default)]
-pub(super) struct Arrived {
-    /// To ln E |g_a|².
-    pub(super) ln_own: f64,
-    /// To the cosine of two tokens.
-    pub(super) cosine: f64,
-    /// To ln E |g_a|² along the signal: the norm at the end of a stream takes it off.
-    pub(super) along: f64,
-}
-
-impl Arrived {
-    /// With `share` of another one.
-    pub(super) fn mixed(self, other: Self, share: f64) -> Self {
-        let mix = |one: f64, other: f64| one + share * (other - one);
-        Self {
-            ln_own: mix(self.ln_own, other.ln_own),
-            cosine: mix(self.cosine, other.cosine),
-            along: mix(self.along, other.along),
-        }
-    }
 }
 
 impl Inside {
@@ -78,8 +55,11 @@ impl Walk {
         let y = Moments::of(&leading);
         let mut inside = x.inside.expect("it is inside");
         let mut stream = Arc::clone(&x.stream);
-        if let Component::Linear(linear) = of {
-            let kept = super::forward::without_bias(linear, &y);
+        // The expansion of single parts is reported, and nothing else follows from it.
+        if let Component::Linear(linear) = of
+            && self.leading.follows_parts()
+        {
+            let kept = without_bias(linear, &y);
             let mut expansion = (*inside).clone();
             let answer = |slot: &Context<'_>| slot.linear(linear, kept);
             let map = |means| component(linear, About { x: &x.moments, means }, &y);

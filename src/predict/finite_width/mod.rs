@@ -16,7 +16,8 @@ use sigprop_stack::{
 };
 
 use self::fans::{Forked, KeptFan};
-use self::inside::{Arrived, Inside};
+use self::inside::Inside;
+use self::weights::Arrived;
 use super::PredictError;
 use super::masks::Masks;
 use super::mean_field::{self, WALKS, last_step};
@@ -382,7 +383,9 @@ impl Interpreter<'_> for Walk {
     }
 
     fn observe(&mut self, at: &Site, signal: &Signal) {
-        self.observed.push(self.expansion.fluctuations().clone());
+        if self.leading.tells(at) {
+            self.observed.push(self.expansion.fluctuations().clone());
+        }
         let variance = self.expansion.fluctuations().of(signal.slot)[(U_A, U_A)];
         if variance > self.largest.0 {
             self.largest = (variance, at.path().to_owned());
@@ -410,10 +413,10 @@ impl Interpreter<'_> for Walk {
 
     fn observe_gradient(&mut self, at: &Site, gradient: &Gradient) {
         self.switch_stream(at);
-        let fluctuations = self.observed.pop().expect("the way back observes what the way there did");
         if !self.leading.tells(at) {
             return;
         }
+        let fluctuations = self.observed.pop().expect("the way back observes what the way there did");
         let leading = self.leading.pooled_gradient(at, &gradient.leading);
         let (added, cosine, spread) = self.observed_gradient(gradient, &fluctuations);
         let spread = spread.filter(|_| at.expert().is_none());

@@ -2,7 +2,6 @@
 
 use sigprop_stack::Component;
 
-use super::inside::Arrived;
 use super::{Gradient, Walk};
 use crate::finite_width::expansion::{Applied, Coupling, ExpandedAttention};
 use crate::finite_width::forward::{Fluctuations, Levels, concentration};
@@ -12,6 +11,29 @@ use crate::mean_field::kernel::Kernel;
 use crate::mean_field::signal::Signal;
 use crate::mean_field::steps::{FiniteWidth, Shift};
 use crate::predict::mean_field::Added;
+
+/// What finite width adds to the gradient at the end of a stream that others read.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Arrived {
+    /// To ln E |g_a|².
+    pub(super) ln_own: f64,
+    /// To the cosine of two tokens.
+    pub(super) cosine: f64,
+    /// To ln E |g_a|² along the signal: the norm at the end of a stream takes it off.
+    pub(super) along: f64,
+}
+
+impl Arrived {
+    /// With `share` of another one.
+    pub(super) fn mixed(self, other: Self, share: f64) -> Self {
+        let mix = |one: f64, other: f64| one + share * (other - one);
+        Self {
+            ln_own: mix(self.ln_own, other.ln_own),
+            cosine: mix(self.cosine, other.cosine),
+            along: mix(self.along, other.along),
+        }
+    }
+}
 
 /// What finite width adds to ln E |g_a|²|x_a|², and to E g_a·g_b x_a·x_b over that.
 #[derive(Clone, Copy)]

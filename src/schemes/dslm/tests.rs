@@ -3,9 +3,9 @@
 use sigprop_stack::{Component, Node, Op, Quantity, Stack};
 
 use crate::architecture::{Activation, Architecture, NormChoice, NormPlacement};
-use crate::assemble::{Input, Run, assemble};
+use crate::assemble::{Input, Run, assemble, assemble_in};
 use crate::schemes::Scheme;
-use crate::{Sites, predict};
+use crate::{Sites, Theory, predict};
 
 fn plain() -> Architecture {
     let shape = Architecture { n_layers: 6, d_model: 256, seq_len: 64, ..Architecture::default() };
@@ -98,7 +98,7 @@ fn the_special_case_is_that_of_the_paper() {
     let run = Run { train: true, ..Run::default() };
     let stack = |scheme: &str| {
         let scheme = Scheme::parse(scheme).unwrap();
-        assemble(&architecture, &scheme, &Input::Correlation(0.221 * 0.9), &run).unwrap().stack
+        assemble_in(Theory::MeanField, &architecture, &scheme, &Input::Correlation(0.221 * 0.9), &run).unwrap().stack
     };
     // k/n = 0.005.
     let (ours, paper) = (stack("dslm:k=1.92"), stack("dslm-paper"));

@@ -1,0 +1,162 @@
+//! Attentions of streams of variance 1, on a grid of the variance of their scores and of the correlation of their input, cubic between; the
+//! nodes are worked out when they are first needed, once in a process.
+//!
+//! Where queries, keys and values are linear maps of one stream, an attention depends on these and on the number of keys alone, units
+//! apart. The grid is even in ln E s² and in −ln(1 − r): with tokens that are almost the same everything follows what they differ in.
+
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock, PoisonError, RwLock};
+
+use sigprop_stack::Attention;
+
+use super::point::{Between, Point, chain, multiplies};
+use crate::finite_width::variables::{About, Moments};
+use crate::mean_field::attention::Scores;
+use crate::mean_field::kernel::Kernel;
+use crate::mean_field::positions::Positions;
+use crate::mean_field::signal::Signal;
+use crate::mean_field::softmax::cubic_of;
+
+/// Of ln E s² and of −ln(1 − r) between two nodes.
+const STEPS: [f64; 2] = [0.25, 0.125];
+/// Ends of both.
+const ENDS: [[f64; 2]; 2] = [[-20.0, 12.0], [-0.01, 25.0]];
+
+/// What an attention depends on but for units.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    pub(super) ln_score: f64,
+    pub(super) correlation: f64,
+    pub(super) keys: f64,
+    /// Probability that an attention weight is zeroed.
+    pub(super) dropout: f64,
+}
+
+/// Node of ln E s² and of −ln(1 − r), bits of the number of keys and of the rate of dropout.
+type Node = ([i32; 2], [u64; 2]);
+
+static NODES: LazyLock<RwLock<HashMap<Node, Arc<Point>>>> = LazyLock::new(RwLock::default);
+
+impl Place {
+    fn on_grid(&self) -> [f64; 2] {
+        [self.ln_score, -(1.0 - self.correlation).ln()]
+    }
+
+    /// Whether the grid reaches there.
+    pub(super) fn is_inside(&self) -> bool {
+        self.on_grid().iter().zip(ENDS).all(|(x, [low, high])| (low..=high).contains(x))
+    }
+
+    fn node(&self, at: [i32; 2]) -> Arc<Point> {
+        let key = (at, [self.keys.to_bits(), self.dropout.to_bits()]);
+        let known = NODES.read().unwrap_or_else(PoisonError::into_inner).get(&key).map(Arc::clone);
+        known.unwrap_or_else(|| {
+            let [ln_score, apart] = [0, 1].map(|axis| STEPS[axis] * f64::from(at[axis]));
+            let node = Self { ln_score, correlation: -(-apart).exp_m1(), ..*self };
+            let point = Arc::new(node.exact());
+            NODES.write().unwrap_or_else(PoisonError::into_inner).insert(key, Arc::clone(&point));
+            point
+        })
+    }
+
+    /// The attention, from the nodes around the place.
+    pub(super) fn interpolated(&self) -> Point {
+        let [ln_score, apart] = self.on_grid();
+        let [ln_score, apart] = [ln_score / STEPS[0], apart / STEPS[1]];
+        let (score, of_score) = cubic_of(ln_score.floor(), ln_score);
+        // Tokens with negative correlations are few: nodes have none.
+        let (row, of_row) = cubic_of(apart.floor().max(1.0), apart);
+        let mut sum = Point::zero();
+        for (i, &of_score) in (score..).zip(&of_score) {
+            for (j, &of_row) in (row..).zip(&of_row) {
+                sum.add_multiple(&self.node([i, j]), of_score * of_row);
+            }
+        }
+        sum
+    }
+
+    /// An attention of one head of one feature whose queries, keys and values are its input, of variance 1.
+    pub(super) fn exact(&self) -> Point {
+        let input = Moments::unit(self.correlation);
+        let x = About { x: &input, means: [0.0; 2] };
+        let attention = Attention {
+            scale: (0.5 * self.ln_score).exp(),
+            dropout_rate: self.dropout,
+            ..Attention::plain(1, 1, 1, [const { Vec::new() }; 3])
+        };
+        let point = Point::exact(&attention, Between { queries: x, keys: x }, self.keys);
+        point.expect("chains of no maps are followed")
+    }
+}
+
+/// Of an attention to `keys` tokens whose queries, keys and values are maps of other streams; `None` of maps that are not followed.
+pub(super) fn point(attention: &Attention, x: Between<'_>, keys: f64) -> Option<Point> {
+    let bodies = [&attention.query, &attention.key, &attention.value];
+    if attention.memory.is_none() && bodies.iter().all(|body| multiplies(body)) {
+        return interpolated(attention, x.queries, keys);
+    }
+    Point::exact(attention, x, keys)
+}
+
+/// The same in the units of this attention, from those of one whose queries, keys and values are its input of variance 1.
+fn interpolated(attention: &Attention, x: About<'_>, keys: f64) -> Option<Point> {
+    let one = Arc::new(Positions::groups(&[1.0], None));
+    let (own, ln_unit) = x.level();
+    let kernel = Kernel { ln_unit, ..Kernel::new(&one, |_| own, |_| own) };
+    let x_alone = Signal::centred(x.x.width, kernel);
+    let parts = [&attention.query, &attention.key, &attention.value].map(|body| chain(body, &x_alone));
+    let [Some(query), Some(key), Some(value)] = parts else { return None };
+    let scores = Scores::new(attention, &query, &key);
+    let level = |of: &Signal<f64>| of.kernel.own[0].ln() + of.kernel.ln_unit;
+    let score = scores.variance * query.kernel.own[0] * key.kernel.own[0];
+    let place = Place { ln_score: score.ln(), correlation: x.correlation(), keys, dropout: attention.dropout_rate };
+    if !place.is_inside() {
+        return Point::exact(attention, Between { queries: x, keys: x }, keys);
+    }
+    let mut point = place.interpolated();
+    point.ln_unit = level(&value);
+    let group = (attention.n_heads / attention.n_kv_heads) as f64;
+    let steps = attention.scale.powi(2) * attention.d_value as f64 * scores.slope / score;
+    let of = |signal: &Signal<f64>| (level(signal) + level(&value)).exp();
+    for (factors, unit) in point.factors.iter_mut().zip([steps * of(&key), group * steps * of(&query), group]) {
+        for factor in factors {
+            *factor = *factor * unit;
+        }
+    }
+    Some(point)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::finite_width::attention::point::Number;
+
+    fn numbers(point: &Point) -> impl Iterator<Item = Number> {
+        point.variables().into_iter().chain(point.factors.into_iter().flatten())
+    }
+
+    /// Values and first derivatives, relative to the largest of their kind. Second derivatives of single points are those of the table of
+    /// rows, which is cubic cell by cell; `tests/sigprop/finite_width.rs` compares the predictions that follow.
+    #[test]
+    fn points_between_nodes_are_near() {
+        for score in [0.05f64, 0.8, 3.0] {
+            for correlation in [0.02, 0.35, 0.8, 0.97] {
+                for keys in [16.0, 512.0] {
+                    let place = Place { ln_score: score.ln(), correlation, keys, dropout: 0.1 };
+                    let (got, exact) = (place.interpolated(), place.exact());
+                    for (index, (got, exact)) in numbers(&got).zip(numbers(&exact)).enumerate() {
+                        let size = 1.0f64.max(exact.value.abs());
+                        let near = |got: f64, exact: f64, tolerance: f64| {
+                            let bound = tolerance * size.max(exact.abs());
+                            assert!((got - exact).abs() < bound, "{place:?} {index}: {got}, not {exact}");
+                        };
+                        near(got.value, exact.value, 2e-3);
+                        for (got, exact) in got.gradient.into_iter().zip(exact.gradient) {
+                            near(got, exact, 1e-2);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
