@@ -41,9 +41,9 @@ pub(crate) const R: usize = 6;
 /// Of a pair of tokens: u_a, u_b and r_ab.
 const PAIR: usize = 3;
 
-/// By the variables of one stream.
+/// One number per variable of a stream.
 pub(crate) type Vector = SVector<f64, VARIABLES>;
-/// By pairs of them.
+/// One number per pair of variables.
 pub(crate) type Matrix = SMatrix<f64, VARIABLES, VARIABLES>;
 
 /// A function of some variables about one point, to second order.
@@ -69,14 +69,14 @@ pub(crate) struct Map {
 /// Second derivatives of the variables of a stream by those of the streams that it is made of.
 #[derive(Clone, Debug)]
 pub(crate) struct Hessians {
-    /// How many variables those have.
+    /// The number of variables of those streams.
     count: usize,
-    /// By variable of the output, `count` × `count` each; empty where all are zero.
+    /// One matrix of `count` × `count` per variable of the output; empty where all are zero.
     entries: Vec<f64>,
 }
 
 impl Hessians {
-    /// Of a linear map of streams with so many variables.
+    /// Second derivatives of a linear map.
     pub(crate) fn none(count: usize) -> Self {
         Self { count, entries: Vec::new() }
     }
@@ -109,7 +109,7 @@ pub(crate) struct Gain {
 }
 
 impl Quadratic {
-    /// Of a jet by variables with these indices among `count`.
+    /// A jet as a function of `count` variables, of which its own have these indices.
     pub(crate) fn of<const N: usize>(jet: &Jet<N>, count: usize, index: impl Fn(usize) -> usize) -> Self {
         let (mut gradient, mut hessian) = (DVector::zeros(count), DMatrix::zeros(count, count));
         for i in 0..N {
@@ -362,7 +362,7 @@ impl Map {
         Self { moved, leading, jacobians, hessians: Hessians { count, entries } }
     }
 
-    /// From a stream's variables as functions of those of one other.
+    /// A map whose output has these variables, as functions of those of its input.
     pub(crate) fn of_variables(moved: [f64; 2], leading: f64, variables: &[Jet<VARIABLES>; VARIABLES]) -> Self {
         let jacobian = Matrix::from_fn(|row, column| variables[row].gradient[column]);
         let second = |jet: &Jet<VARIABLES>, i: usize, j: usize| jet.hessian[i.max(j)][i.min(j)];

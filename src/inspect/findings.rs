@@ -1,4 +1,4 @@
-//! What an inspection finds wrong, tensor by tensor and in the whole.
+//! The findings of an inspection, tensor by tensor and in the whole.
 
 use super::buffers::is_fixed;
 use super::copies::{Copies, copies};

@@ -181,7 +181,7 @@ impl Walk {
         })
     }
 
-    /// Whether sites inside blocks are reported.
+    /// Returns true if sites inside blocks are reported.
     pub(super) fn follows_parts(&self) -> bool {
         self.sites == Sites::All
     }

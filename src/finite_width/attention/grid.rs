@@ -1,8 +1,8 @@
-//! Attentions of streams of variance 1, on a grid of the variance of their scores and of the correlation of their input, cubic between; the
-//! nodes are worked out when they are first needed, once in a process.
+//! Attentions whose queries, keys and values are linear maps of one stream, interpolated on a grid.
 //!
-//! Where queries, keys and values are linear maps of one stream, an attention depends on these and on the number of keys alone, units
-//! apart. The grid is even in ln E s² and in −ln(1 − r): with tokens that are almost the same everything follows what they differ in.
+//! Such an attention depends on the variance E s² of its scores, on the correlation r of its input and on the number of keys alone, apart
+//! from units. The grid is even in ln E s² and in −ln(1 − r), because the difference 1 − r decides where tokens are almost equal. Cubic
+//! interpolation is between nodes, which are computed when they are first needed, once in a process.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, PoisonError, RwLock};
@@ -17,12 +17,12 @@ use crate::mean_field::positions::Positions;
 use crate::mean_field::signal::Signal;
 use crate::mean_field::softmax::cubic_of;
 
-/// Of ln E s² and of −ln(1 − r) between two nodes.
+/// The distances of nodes, in ln E s² and in −ln(1 − r).
 const STEPS: [f64; 2] = [0.25, 0.125];
-/// Ends of both.
+/// The smallest and the largest value of both.
 const ENDS: [[f64; 2]; 2] = [[-20.0, 12.0], [-0.01, 25.0]];
 
-/// What an attention depends on but for units.
+/// The numbers that decide an attention, apart from units.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
     pub(super) ln_score: f64,
@@ -32,7 +32,7 @@ pub(super) struct Place {
     pub(super) dropout: f64,
 }
 
-/// Node of ln E s² and of −ln(1 − r), bits of the number of keys and of the rate of dropout.
+/// The node in ln E s² and in −ln(1 − r); bits of the number of keys and of the dropout rate.
 type Node = ([i32; 2], [u64; 2]);
 
 static NODES: LazyLock<RwLock<HashMap<Node, Arc<Point>>>> = LazyLock::new(RwLock::default);
@@ -42,7 +42,7 @@ impl Place {
         [self.ln_score, -(1.0 - self.correlation).ln()]
     }
 
-    /// Whether the grid reaches there.
+    /// Returns true inside the grid.
     pub(super) fn is_inside(&self) -> bool {
         self.on_grid().iter().zip(ENDS).all(|(x, [low, high])| (low..=high).contains(x))
     }
@@ -59,12 +59,12 @@ impl Place {
         })
     }
 
-    /// The attention, from the nodes around the place.
+    /// The attention at this place, from the nodes around it.
     pub(super) fn interpolated(&self) -> Point {
         let [ln_score, apart] = self.on_grid();
         let [ln_score, apart] = [ln_score / STEPS[0], apart / STEPS[1]];
         let (score, of_score) = cubic_of(ln_score.floor(), ln_score);
-        // Tokens with negative correlations are few: nodes have none.
+        // Only a few tokens can have negative correlations, so that nodes begin at 0.
         let (row, of_row) = cubic_of(apart.floor().max(1.0), apart);
         let mut sum = Point::zero();
         for (i, &of_score) in (score..).zip(&of_score) {
@@ -89,7 +89,7 @@ impl Place {
     }
 }
 
-/// Of an attention to `keys` tokens whose queries, keys and values are maps of other streams; `None` of maps that are not followed.
+/// An attention to `keys` tokens; `None` where a map of queries, keys or values is not followed.
 pub(super) fn point(attention: &Attention, x: Between<'_>, keys: f64) -> Option<Point> {
     let bodies = [&attention.query, &attention.key, &attention.value];
     if attention.memory.is_none() && bodies.iter().all(|body| multiplies(body)) {
@@ -98,7 +98,7 @@ pub(super) fn point(attention: &Attention, x: Between<'_>, keys: f64) -> Option<
     Point::exact(attention, x, keys)
 }
 
-/// The same in the units of this attention, from those of one whose queries, keys and values are its input of variance 1.
+/// An attention of linear maps in its own units, from one whose queries, keys and values are its input of variance 1.
 fn interpolated(attention: &Attention, x: About<'_>, keys: f64) -> Option<Point> {
     let one = Arc::new(Positions::groups(&[1.0], None));
     let (own, ln_unit) = x.level();

@@ -290,7 +290,7 @@ fn shrunk(exchangeable: f64, cosine: f64) -> f64 {
 }
 
 impl Factors {
-    /// From the factors where the means are, and at infinite width.
+    /// Factors from those at the means and those at infinite width.
     fn new(here: &[Number; 4], bare: &[Number; 4]) -> Self {
         let [own_own, pair_own, own_pair, pair_pair] = bare.map(|factor| factor.value);
         let leading = Path { own_own, pair_own, own_pair, pair_pair };

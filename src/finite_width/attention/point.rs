@@ -30,7 +30,7 @@ pub(super) struct Point {
     /// E z² of both tagged tokens and of others, and E z z' of both, of each with others and of others, over e^`ln_unit`.
     products: [Number; VARIABLES],
     pub(super) ln_unit: f64,
-    /// Of queries, keys and values: factors from |g_a|² and g_a·g_b to |g_x|², then to g_x·g_x'.
+    /// Factors from |g_a|² and g_a·g_b to |g_x|², then to g_x·g_x', for queries, keys and values x.
     pub(super) factors: [[Number; 4]; 3],
 }
 
@@ -68,7 +68,7 @@ const PAIR: usize = 1;
 const WITH_OTHERS: [usize; 2] = [3, 4];
 const OTHERS: usize = 5;
 
-/// Whether a chain multiplies its input and does nothing else.
+/// Returns true of a chain that multiplies its input and does nothing else.
 pub(super) fn multiplies(body: &[Node]) -> bool {
     body.iter().all(|node| match &node.op {
         Op::Apply(Component::Linear(linear)) => linear.bias.as_ref().is_none_or(|bias| bias.init.variance() <= 0.0),
@@ -103,7 +103,7 @@ impl Point {
         variables
     }
 
-    /// Where all numbers are zero.
+    /// A point whose numbers are all zero.
     pub(super) fn zero() -> Self {
         let zero = Number::from(0.0);
         Self { products: [zero; VARIABLES], ln_unit: 0.0, factors: [[zero; 4]; 3] }

@@ -30,7 +30,7 @@ pub(super) struct Monomial {
 
 /// Functions of a score z: powers up to the fourth, z² − 1, z⁴ − 6z² + 3.
 const FUNCTIONS: usize = 7;
-/// Of these, the powers.
+/// The powers among them.
 const SCORE_POWERS: usize = 5;
 /// z² − 1 among them.
 pub(super) const H2: usize = 5;
@@ -39,7 +39,7 @@ pub(super) const H4: usize = 6;
 /// The largest power of A in one block.
 const POWERS: usize = 7;
 
-/// Which moments of rows are asked for.
+/// The moments of rows that are asked for.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Wanted {
     All,
@@ -71,7 +71,7 @@ struct Row {
     /// Grid points of ln t.
     points: usize,
     step: f64,
-    /// By i, p, x and t.
+    /// Moments, ordered by i, p, x and t.
     moments: Vec<f64>,
 }
 
@@ -134,7 +134,7 @@ impl Row {
         Self { points, step: STEP, moments }
     }
 
-    /// By x and t.
+    /// The moments of one monomial, ordered by x and t.
     fn of_monomial(&self, [power, function]: [usize; 2], shared: usize) -> &[f64] {
         let size = shared * self.points;
         let first = (power * FUNCTIONS + function) * size;

@@ -110,7 +110,7 @@ impl<S: Scalar> Series<S> {
 /// differentiated twice.
 fn terms(correlation: f64) -> usize {
     const FEWEST: usize = 4;
-    /// Of powers, with room for the factors of derivatives.
+    /// Powers of ρ below this are rounding, with room for the factors of derivatives.
     const ROUNDING: f64 = 1e-20;
     let terms = ROUNDING.ln() / correlation.abs().ln();
     if (0.0..(TERMS - FEWEST) as f64).contains(&terms) { terms.ceil() as usize + FEWEST } else { TERMS }
