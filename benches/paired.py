@@ -25,7 +25,7 @@ TEXT = "The variance of a sum is the sum of the variances where its terms are in
 
 COMMANDS = {
     "768 blocks, dslm": "predict --layers 768 --scheme dslm",
-    "the same at infinite width": "predict --layers 768 --scheme dslm --theory mean-field",
+    "768 blocks, dslm, infinite width": "predict --layers 768 --scheme dslm --theory mean-field",
     "1000 blocks, xavier": "predict --layers 1000 --scheme xavier",
     "one block, xavier": "predict --layers 1 --scheme xavier",
     "llama-3-8b, 512 tokens": f"predict {ZOO}/llama-3-8b.json --seq-len 512",

@@ -11,15 +11,15 @@ from pathlib import Path
 ROLES = {
     "infinite width": ["src/mean_field"],
     "finite width, with its pass": ["src/finite_width", "src/predict/finite_width"],
-    "prediction, but for that pass": ["src/predict", "src/predict.rs"],
-    "first step": ["src/first_step", "src/first_step.rs"],
+    "prediction, but for that pass": ["src/predict"],
+    "first step": ["src/first_step"],
 }
 TEST_MODULE = re.compile(r"#\[cfg\(test\)\]\n(?:#\[path[^\n]*\n)?(?:pub(?:\([a-z]+\))? )?mod (\w+);")
 
 
 def files(folders: list[Path]) -> list[Path]:
     """The Rust files below some folders, without those of tests."""
-    found = [file for folder in folders for file in ([folder] if folder.is_file() else folder.rglob("*.rs"))]
+    found = [file for folder in folders for file in folder.rglob("*.rs")]
     tests = set()
     for file in found:
         below = file.parent if file.name == "mod.rs" else file.with_suffix("")
@@ -40,7 +40,7 @@ def main() -> None:
     counted: set[Path] = set()
     sizes = {}
     for role in sorted(ROLES, key=lambda role: -max(len(folder) for folder in ROLES[role])):
-        own = [file for file in files([root / folder for folder in ROLES[role] if (root / folder).exists()])]
+        own = files([root / folder for folder in ROLES[role]])
         sizes[role] = sum(lines(file) for file in own if file not in counted)
         counted.update(own)
     for role in ROLES:

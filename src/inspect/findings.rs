@@ -177,7 +177,7 @@ fn tailed(group: &Group, scheme: &str) -> Option<Finding> {
     Some(place.finding(Problem::Tails, group, text, *kurtosis))
 }
 
-/// Whether the mean is worth naming.
+/// Returns true of a mean that is worth naming.
 fn has_visible_mean(group: &Group) -> bool {
     /// In standard deviations.
     const VISIBLE: f64 = 0.05;

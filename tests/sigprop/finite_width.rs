@@ -190,12 +190,14 @@ fn segments_by_position_are_followed() {
     assert_within(WITHIN, rows.iter().filter(is_told), 20);
 }
 
-/// Attentions behind maps with biases are worked out at every point, those without are interpolated on a grid: where biases are
-/// next to nothing both say the same.
+/// An attention after maps with biases is computed at every block, one without is interpolated on a grid: with negligible biases the
+/// predictions are equal.
 #[test]
 fn attentions_on_a_grid_are_those_that_are_not() {
     const LEVELS: f64 = 1e-3;
-    const SPREADS: f64 = 5e-3;
+    const CORRELATIONS: f64 = 2e-4;
+    const SPREADS: f64 = 5e-4;
+    const WEIGHTS: f64 = 5e-4;
     for (scheme, keys) in [
         ("dslm", "norm_placement = 'pre'\nactivation = 'gelu'"),
         ("xavier", "norm_placement = 'post'\nactivation = 'relu'"),
@@ -216,7 +218,7 @@ fn attentions_on_a_grid_are_those_that_are_not() {
                 let (one_value, other) = (one_value.value(), other.value());
                 // Of correlations the difference, of others the share.
                 let (unit, tolerance) = match quantity {
-                    Quantity::TokenCorrelation | Quantity::GradTokenCorrelation => (1.0, LEVELS),
+                    Quantity::TokenCorrelation | Quantity::GradTokenCorrelation => (1.0, CORRELATIONS),
                     Quantity::LnVarianceStd | Quantity::LnGradVarianceStd => (one_value, SPREADS),
                     _ => (one_value.abs().max(1e-9), LEVELS),
                 };
@@ -226,7 +228,7 @@ fn attentions_on_a_grid_are_those_that_are_not() {
         }
         for (one, other) in exact.weights.iter().zip(&interpolated.weights) {
             let error = (one.grad_second_moment.value.ratio(&other.grad_second_moment.value) - 1.0).abs();
-            assert!(error < 4.0 * LEVELS || one.tensor.ends_with("bias"), "{scheme} {}: {error} off", one.tensor);
+            assert!(error < WEIGHTS || one.tensor.ends_with("bias"), "{scheme} {}: {error} off", one.tensor);
         }
     }
 }

@@ -63,7 +63,7 @@ fn sources(folder: &str, left_out: &[&str]) -> Vec<(PathBuf, String)> {
     sources
 }
 
-/// The infinitely wide network stands by itself.
+/// The theory of infinite width depends on nothing but itself and mathematics.
 #[test]
 fn the_mean_field_cannot_see_finite_width() {
     for (path, text) in sources("src/mean_field", &[]) {

@@ -106,8 +106,8 @@ impl<S: Scalar> Series<S> {
     }
 }
 
-/// How many terms of a series in powers of ρ are more than rounding, with those that its third derivative at zero needs: slopes are
-/// differentiated twice.
+/// The number of terms of a series in powers of ρ that are larger than rounding, at least four: at ρ = 0 the second derivative of a slope
+/// needs the third power.
 fn terms(correlation: f64) -> usize {
     const FEWEST: usize = 4;
     /// Powers of ρ below this are rounding, with room for the factors of derivatives.

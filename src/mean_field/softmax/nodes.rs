@@ -43,7 +43,6 @@ pub(super) fn first(n: f64, [s2, ..]: Overlaps) -> f64 {
 }
 
 #[test]
-#[cfg_attr(debug_assertions, ignore = "seconds: integrates every node")]
 fn nodes_are_those_of_the_integrals() {
     let [keys, variances] = places();
     let all: Vec<[i32; 2]> = keys.flat_map(|n| variances.clone().map(move |w| [n, w])).collect();

@@ -14,12 +14,12 @@ use super::integrals::{REACH, moments, normal_nodes};
 /// E ΣAB, E ΣA²B, E ΣAB² and E (ΣAB)² of two rows.
 pub(crate) type Overlaps = [f64; 4];
 
-/// Of ln t: moments are as smooth as e^z.
+/// The step in ln t: moments are as smooth as e^z.
 fn step_of(std: f64) -> f64 {
     0.1 * (0.1 * std).max(1.0)
 }
 
-/// Of a row of `n` scores of variance `w` with itself, relative error below 1e-6 for w from 0.001 to 2000; and with a row that has
+/// Overlaps of a row of `n` scores of variance `w` with itself, relative error below 1e-6 for w from 0.001 to 2000; and with a row that has
 /// `others` more, below 1e-5.
 pub(crate) fn overlaps(n: f64, w: f64, others: f64) -> [Overlaps; 2] {
     let std = w.sqrt();
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
     use crate::quadrature::gaussian_nodes;
 
-    /// Of n scores that hardly differ: S2 = 1/n + w (1 − 1/n)/n, T = (1 − 1/n)/n.
+    /// For n scores that hardly differ: S2 = 1/n + w (1 − 1/n)/n, T = (1 − 1/n)/n.
     #[test]
     fn flat_rows_are_those_of_the_first_order() {
         for n in [2.0, 16.0, 1000.0] {

@@ -12,7 +12,7 @@ use crate::mean_field::signal::Signal;
 use crate::mean_field::steps::{FiniteWidth, Shift};
 use crate::predict::mean_field::Added;
 
-/// What finite width adds to the gradient at the end of a stream that others read.
+/// Finite-width terms of the gradient at the end of a stream that others read.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Arrived {
     /// To ln E |g_a|².
@@ -24,7 +24,7 @@ pub(super) struct Arrived {
 }
 
 impl Arrived {
-    /// With `share` of another one.
+    /// A mixture with this `share` of another one.
     pub(super) fn mixed(self, other: Self, share: f64) -> Self {
         let mix = |one: f64, other: f64| one + share * (other - one);
         Self {

@@ -32,7 +32,7 @@ impl Stored {
         Self { dtype: Dtype::F32, shape: shape.to_vec(), bytes }
     }
 
-    pub(super) fn entries(&self) -> Vec<f32> {
+    fn entries(&self) -> Vec<f32> {
         self.bytes.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()
     }
 }
@@ -54,7 +54,7 @@ pub(super) fn save(folder: &TempDir, name: &str, tensors: &Tensors) {
     fs::write(path(folder, name), serialize(views, None).expect("serializable")).expect("writable");
 }
 
-fn of(folder: &TempDir) -> &str {
+pub(super) fn of(folder: &TempDir) -> &str {
     folder.path().to_str().expect("the path is text")
 }
 

@@ -1,6 +1,6 @@
 //! Modules use each other in one direction: no circles in all of `src/`, by `use` lines and by paths in the code.
 //!
-//! A module and those inside it are one house: what they use of each other does not count.
+//! A module and its submodules count as one: uses between them are not edges.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
