@@ -40,7 +40,7 @@ pub use nearest::nearest;
 pub use phase::phase;
 pub use predict::{
     AttentionRow, Blocked, Followed, ForwardWalk, LinearRow, Options, Positions, PredictError, Prediction, ScaleRow,
-    Sites, Theory, predict,
+    Sequences, Sites, Theory, predict, predict_watched, sequences,
 };
 pub use recommend::recommend;
 

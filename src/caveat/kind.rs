@@ -79,6 +79,14 @@ pub(super) static COARSE_POSITIONS: CaveatKind = CaveatKind {
     advice: "Follow every position with --grading all.",
 };
 
+pub(super) static SAMPLED_TEXT: CaveatKind = CaveatKind {
+    name: "sampled_text",
+    quantity: "all numbers, where sequences of the text differ",
+    size: "number of sequences that are read",
+    about: "The prediction reads some of the sequences of a text, evenly spaced.",
+    advice: "Read more with --sequences N, or all of them with --sequences all.",
+};
+
 pub(super) static TOKEN_JUST_READ: CaveatKind = CaveatKind {
     name: "token_just_read",
     quantity: "norm of the gradient, loss",
@@ -177,7 +185,7 @@ pub(super) static SHARED_TENSOR: CaveatKind = CaveatKind {
 
 impl CaveatKind {
     /// All kinds.
-    pub const ALL: [&'static Self; 20] = [
+    pub const ALL: [&'static Self; 21] = [
         &SHARP_ATTENTION,
         &SMOOTH_SCORES,
         &MEAN_AT_ACTIVATION,
@@ -186,6 +194,7 @@ impl CaveatKind {
         &SECOND_ORDER,
         &INFINITE_WIDTH,
         &COARSE_POSITIONS,
+        &SAMPLED_TEXT,
         &TOKEN_JUST_READ,
         &SCHEME,
         &SCHEME_SCALE,

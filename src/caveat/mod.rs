@@ -60,6 +60,8 @@ pub enum Condition {
     InfiniteWidth(f64),
     /// Positions that are followed, of how many, and by how much fewer of them change numbers.
     CoarsePositions(usize, usize, f64),
+    /// Sequences of a text that stand for all, and how many it has.
+    SampledText(usize, usize),
     /// Share of the softmax that the token just read has.
     TokenJustRead(f64),
     /// Why a scheme is not meant for the network.
@@ -98,6 +100,7 @@ impl Condition {
             Self::SecondOrder(_) => &kind::SECOND_ORDER,
             Self::InfiniteWidth(_) => &kind::INFINITE_WIDTH,
             Self::CoarsePositions(..) => &kind::COARSE_POSITIONS,
+            Self::SampledText(..) => &kind::SAMPLED_TEXT,
             Self::TokenJustRead(_) => &kind::TOKEN_JUST_READ,
             Self::Scheme(_) => &kind::SCHEME,
             Self::SchemeScale(_) => &kind::SCHEME_SCALE,
@@ -131,6 +134,7 @@ impl Condition {
             | Self::UnevenGains(size)
             | Self::UnevenRows(size)
             | Self::SharedTensor(_, size)) => Some(size),
+            &Self::SampledText(read, _) => Some(read as f64),
             Self::Scheme(_) | Self::SchemeScale(_) | Self::Config(_) | Self::DependentWeights | Self::UnreadType(_) => {
                 None
             }
@@ -180,6 +184,10 @@ impl Condition {
             Self::CoarsePositions(positions, seq_len, difference) => format!(
                 "{positions} of {seq_len} positions are too few. Numbers may be off by a share of {}",
                 short(*difference)
+            ),
+            Self::SampledText(read, of) => format!(
+                "the prediction reads {read} of the {of} sequences of the text, evenly spaced. The average over all of them \
+                 differs by about 1/√{read} of the differences between sequences"
             ),
             Self::TokenJustRead(share) => format!(
                 "the token just read has {} of the softmax, which makes tokens of equal ids more alike than is followed. The \

@@ -161,11 +161,12 @@ impl DescriptionArguments {
     /// The network that the arguments describe; `scheme` may say which release of a library draws its weights.
     pub(crate) fn setting(&self, scheme: Option<&str>) -> anyhow::Result<Described> {
         let described = self.config.described(self.model.as_deref(), scheme, self.shape.seq_len())?;
-        let (caveats, names) = (described.caveats(), described.names());
+        let (mut caveats, names) = (described.caveats(), described.names());
         let mut architecture = described.architecture.clone();
         self.shape.override_fields(&mut architecture)?;
         described.check_effects(&architecture, scheme)?;
-        let input = self.input.input(&architecture)?;
+        let (input, sampled) = self.input.input(&architecture)?;
+        caveats.extend(sampled);
         let run = Run {
             train: self.shape.train,
             grad_correlation: self.grad_correlation.unwrap_or(0.0),

@@ -2,13 +2,15 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::Caveat;
 use crate::architecture::Architecture;
 use crate::assemble::{Input, StreamName};
+use crate::caveat::Condition;
 use crate::tokens::{read_text, read_tokens};
 use anyhow::bail;
 use clap::{Args, ValueEnum};
 
-use super::parse;
+use super::parse::{self, Sequences};
 
 /// What the network reads.
 #[derive(Args, Debug)]
@@ -20,6 +22,10 @@ pub(crate) struct InputArguments {
     /// A tokenizer.json for --text; without one, ids are bytes.
     #[arg(long, value_name = "FILE", requires = "text")]
     tokenizer: Option<PathBuf>,
+
+    /// Sequences of the --text that are read, evenly spaced; `all` reads every one.
+    #[arg(long, value_name = "N", value_parser = parse::sequences, default_value = "16", allow_negative_numbers = true, requires = "text")]
+    sequences: Sequences,
 
     /// Token ids of a decoder (npy, csv, json); by default it reads what the encoder's law gives.
     #[arg(long, value_name = "FILE")]
@@ -85,19 +91,32 @@ impl From<LossAt> for StreamName {
 }
 
 impl InputArguments {
-    /// The input asked for; a text is cut to the sequences of the architecture.
-    pub(crate) fn input(&self, architecture: &Architecture) -> anyhow::Result<Input> {
+    /// The input asked for; a text is cut to the sequences of the architecture, of which a caveat says how many are read.
+    pub(crate) fn input(&self, architecture: &Architecture) -> anyhow::Result<(Input, Option<Caveat>)> {
         let InputKind { zipf: _, uniform, token_repeat, input_correlation, tokens, text } = &self.kind;
-        Ok(match (tokens, text, token_repeat, input_correlation) {
-            (Some(path), _, _, _) => given(path)?,
-            (_, Some(path), _, _) => {
-                Input::Tokens { sequences: read_text(path, self.tokenizer.as_deref(), architecture.seq_len)? }
-            }
-            (_, _, Some(probability), _) => Input::TokenRepeat(*probability),
-            (_, _, _, Some(correlation)) => Input::Correlation(*correlation),
-            (None, None, None, None) if *uniform => Input::Uniform,
-            (None, None, None, None) => Input::Zipf,
-        })
+        if let Some(path) = text {
+            return self.text(path, architecture.seq_len);
+        }
+        let input = match (tokens, token_repeat, input_correlation) {
+            (Some(path), _, _) => given(path)?,
+            (_, Some(probability), _) => Input::TokenRepeat(*probability),
+            (_, _, Some(correlation)) => Input::Correlation(*correlation),
+            (None, None, None) if *uniform => Input::Uniform,
+            (None, None, None) => Input::Zipf,
+        };
+        Ok((input, None))
+    }
+
+    /// Sequences of a text, evenly spaced.
+    fn text(&self, path: &Path, seq_len: usize) -> anyhow::Result<(Input, Option<Caveat>)> {
+        let all = read_text(path, self.tokenizer.as_deref(), seq_len)?;
+        let of = all.len();
+        let Some(read) = self.sequences.0.filter(|&read| read < of) else {
+            return Ok((Input::Tokens { sequences: all }, None));
+        };
+        let sequences = (0..read).map(|index| all[(2 * index + 1) * of / (2 * read)].clone()).collect();
+        let caveat = Caveat::at(path.display().to_string(), Condition::SampledText(read, of));
+        Ok((Input::Tokens { sequences }, Some(caveat)))
     }
 
     /// What a decoder reads, if that was given.

@@ -70,6 +70,19 @@ pub(crate) fn memory(text: &str) -> Result<f64, String> {
         .ok_or_else(|| "expected a size such as 4GiB or 500MiB".to_owned())
 }
 
+/// A number of sequences; all there are if none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Sequences(pub(crate) Option<usize>);
+
+/// `all`, or a number from 1.
+pub(crate) fn sequences(text: &str) -> Result<Sequences, String> {
+    if text == "all" {
+        return Ok(Sequences(None));
+    }
+    let count = text.parse().ok().filter(|&count| count > 0);
+    count.map(|count| Sequences(Some(count))).ok_or_else(|| "expected a whole number from 1, or `all`".to_owned())
+}
+
 /// A number of threads; all there are if none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Threads(pub(crate) Option<usize>);

@@ -6,16 +6,20 @@ use std::{
 };
 
 use crate::{
-    Followed, Options, Prediction,
-    head::{LossPrediction, predict_loss},
-    predict,
+    Followed, Options, Prediction, Sequences,
+    head::{Head, Loss, LossPrediction, predict_loss_watched},
+    numerals::column,
+    predict_watched,
     report::{
         Ink, Picture, PredictionDocument, prediction_curve, prediction_html, prediction_json, sites_rows, sites_table,
         update_rows, update_table, weights_rows, weights_table,
     },
+    sequences,
     verdict::{Failure, Shape, Verdict},
 };
 use clap::{Args, ValueEnum, builder::PossibleValue};
+use indicatif::ProgressBar;
+use sigprop_stack::Stack;
 
 use super::{
     Outcome,
@@ -151,15 +155,10 @@ impl Arguments {
         export(&self.export, &network, self.names.as_deref(), self.averages.seed)?;
         let options = Options { steps: self.update.moves_outputs(), ..self.averages.options(self.sites.into()) };
         let head = network.stack.head.as_ref().filter(|_| has_head);
-        let (mut prediction, loss) = match head {
-            Some(head) => {
-                let LossPrediction { prediction, loss } = predict_loss(&network.stack, head, options)?;
-                (prediction, Some(loss))
-            }
-            None => (predict(&network.stack, options)?, None),
-        };
+        let (mut prediction, loss) = predicted(&network.stack, head, options, console)?;
         prediction.caveats.splice(0..0, network.caveats.iter().cloned());
         tell_positions(&prediction, console);
+        tell_sequences(&prediction, console);
         let verdict = Verdict::of(&prediction, network.shape(), loss.as_ref());
         let update = self.update.update(&prediction, (&network.stack, head));
         let document = PredictionDocument {
@@ -247,6 +246,38 @@ impl Arguments {
         }
         outcome
     }
+}
+
+/// The prediction, with the loss where there is a head; given sequences of ids have a progress bar.
+fn predicted(
+    stack: &Stack,
+    head: Option<&Head>,
+    options: Options,
+    console: Console,
+) -> anyhow::Result<(Prediction, Option<Loss>)> {
+    let passes = sequences(stack) * if head.is_some() { 2 } else { 1 };
+    let bar =
+        (passes > 2).then(|| console.progress("predicting [{bar:40}] {pos}/{len} sequences, {eta} left", passes, 0));
+    let each = || bar.iter().for_each(|bar| bar.inc(1));
+    let predicted = match head {
+        Some(head) => {
+            let LossPrediction { prediction, loss } = predict_loss_watched(stack, head, options, &each)?;
+            (prediction, Some(loss))
+        }
+        None => (predict_watched(stack, options, &each)?, None),
+    };
+    bar.iter().for_each(ProgressBar::finish_and_clear);
+    Ok(predicted)
+}
+
+/// How much sequences of given ids differ.
+fn tell_sequences(prediction: &Prediction, console: Console) {
+    let Some(Sequences { count, deviation }) = prediction.sequences else { return };
+    let [one, all] = [deviation, deviation / (count as f64).sqrt()].map(|deviation| column(100.0 * deviation, 1));
+    console.note(&format!(
+        "averages over {count} sequences; the variance of one differs from them by {one} %, the average of other {count} by \
+         {all} % (one standard deviation, at the site where they differ most)"
+    ));
 }
 
 /// Which positions stand for all.

@@ -14,11 +14,9 @@
 //! Gradients are linear in what reaches them, so that these equations are closed (Kolmogorov's backward equation with a potential:
 //! Feynman–Kac); κ is not in logarithms because products of two tokens may be zero. Source: Øksendal 2003, theorem 8.2.1.
 
-use nalgebra::DMatrix;
-use smallvec::SmallVec;
-
-use super::forward::{Fluctuations, Step, average, of_stream};
-use super::variables::{Matrix, Quadratic, R, R_A, R_AB, R_B, VARIABLES, Vector};
+use super::forward::{Fluctuations, Step, average};
+use super::quadratic::{Quadratic, Vectors};
+use super::variables::{Matrix, R, R_A, R_AB, R_B, Vector};
 
 /// The gradient of one stream, given the variables of all.
 #[derive(Clone, Debug)]
@@ -32,34 +30,39 @@ pub(crate) struct Conditional {
 impl Conditional {
     /// That knows nothing of the variables of one stream.
     pub(crate) fn independent(cosine: f64) -> Self {
-        Self { ln_own: Quadratic::constant(0.0, VARIABLES), cosine: Quadratic::constant(cosine, VARIABLES) }
+        Self { ln_own: Quadratic::constant(0.0, 1), cosine: Quadratic::constant(cosine, 1) }
     }
 
     /// The same with another cosine, which depends on nothing.
     pub(crate) fn with_cosine(&self, cosine: f64) -> Self {
-        let count = self.ln_own.gradient.len();
-        Self { ln_own: self.ln_own.clone(), cosine: Quadratic::constant(cosine, count) }
+        Self { ln_own: self.ln_own.clone(), cosine: Quadratic::constant(cosine, self.ln_own.streams()) }
     }
 
     /// Back through a copy of a stream that stands last.
     pub(crate) fn join_copy(&mut self, stream: usize) {
-        self.ln_own.join_copy(stream);
-        self.cosine.join_copy(stream);
+        self.ln_own.unfork(stream);
+        self.cosine.unfork(stream);
     }
 
     /// Back through a map of streams.
     pub(crate) fn map(&mut self, step: &Step) {
-        self.ln_own.map(step);
-        self.cosine.map(step);
+        for function in [&mut self.ln_own, &mut self.cosine] {
+            let output = function.gradient[step.parts[0]];
+            function.value -= output.dot(&step.bent);
+            function.pull(&step.parts, &step.blocks);
+            for (row, [a, b], second) in step.hessians.each() {
+                let [a, b] = [a, b].map(|(part, variable)| (step.parts[part], variable));
+                function.hessian.add_entry(a, b, output[row] * second);
+            }
+        }
     }
 
     /// Back through what was added to a stream.
     pub(crate) fn noise(&mut self, stream: usize, covariance: &Matrix) {
-        let response = self.ln_own.of_stream(stream);
-        self.cosine.value += self.cosine.of_stream(stream).dot(&(covariance * response));
-        self.cosine.value += self.cosine.bent(stream, covariance);
-        self.ln_own.value += 0.5 * response.dot(&(covariance * response));
-        self.ln_own.value += self.ln_own.bent(stream, covariance);
+        let response = self.ln_own.gradient[stream];
+        let turned = covariance * response;
+        self.cosine.value += self.cosine.gradient[stream].dot(&turned) + self.cosine.bent_by(stream, covariance);
+        self.ln_own.value += 0.5 * response.dot(&turned) + self.ln_own.bent_by(stream, covariance);
     }
 
     /// The average over all tokens as a function of averages over the sequence, from `fluctuations` at the output.
@@ -84,9 +87,8 @@ impl Conditional {
         }
         let slope = more / variance;
         let slope = slope / (1.0 + slope.abs() / most);
-        let start = of_stream(stream).start;
         for (of, sign) in directions {
-            self.cosine.gradient[start + of] += sign * slope;
+            self.cosine.gradient[stream][of] += sign * slope;
         }
     }
 
@@ -105,17 +107,17 @@ impl Conditional {
 
     /// ln E |g_a|² and E g_a·g_b over it, given the fluctuations of variables.
     pub(crate) fn at(&self, fluctuations: &Fluctuations) -> (f64, f64) {
-        let Quadratic { value, gradient, hessian } = &self.ln_own;
-        let turned = &fluctuations.covariance * gradient;
-        let bent = |hessian: &DMatrix<f64>| 0.5 * hessian.component_mul(&fluctuations.covariance).sum();
-        let ln_own = value + 0.5 * gradient.dot(&turned) + bent(hessian);
-        let Quadratic { value, gradient, hessian } = &self.cosine;
-        (ln_own, value + gradient.dot(&turned) + bent(hessian))
+        let Self { ln_own, cosine } = self;
+        let dot = |a: &Vectors, b: &Vectors| a.iter().zip(b).map(|(a, b)| a.dot(b)).sum::<f64>();
+        let turned = fluctuations.covariance.times(&ln_own.gradient);
+        let of_cosine = cosine.value + dot(&cosine.gradient, &turned) + cosine.bent(&fluctuations.covariance);
+        let own = ln_own.value + 0.5 * dot(&ln_own.gradient, &turned) + ln_own.bent(&fluctuations.covariance);
+        (own, of_cosine)
     }
 
     /// ∇H and ∇κ by the variables of one stream.
     pub(crate) fn responses(&self, stream: usize) -> [Vector; 2] {
-        [self.ln_own.of_stream(stream), self.cosine.of_stream(stream)]
+        [self.ln_own.gradient[stream], self.cosine.gradient[stream]]
     }
 
     /// The sum of uncorrelated gradients, of which ln E |g|² is this at infinite width, and the share of each.
@@ -132,104 +134,22 @@ impl Conditional {
         let units: Vec<f64> = parts.iter().zip(&leading).map(unit).collect();
         let total: f64 = units.iter().sum();
         let shares: Vec<f64> = units.iter().map(|unit| unit / total).collect();
-        let count = parts[0].ln_own.gradient.len();
-        let mut ln_own = Quadratic::constant((total / leading.iter().sum::<f64>()).ln(), count);
-        let counted = || parts.iter().zip(&shares).filter(|&(_, &share)| share > 0.0);
-        for (part, &share) in counted() {
-            let Quadratic { gradient, hessian, .. } = &part.ln_own;
-            ln_own.gradient += gradient * share;
-            ln_own.hessian += (hessian + gradient * gradient.transpose()) * share;
+        // e^H of the sum is the average of e^H of the parts, weighted by their shares.
+        let streams = parts[0].ln_own.streams();
+        let mut ln_own = Quadratic::constant(0.0, streams);
+        for (part, &share) in parts.iter().zip(&shares).filter(|&(_, &share)| share > 0.0) {
+            ln_own.add(&part.ln_own.clone().exp(1.0), share);
         }
-        ln_own.hessian -= &ln_own.gradient * ln_own.gradient.transpose();
-        let mut cosine = Quadratic::constant(0.0, count);
-        for (part, &share) in counted() {
-            cosine.add(&part.ln_own.less(&ln_own).exp(share).times(&part.cosine));
+        ln_own.value = 1.0;
+        let mut ln_own = ln_own.ln();
+        ln_own.value = (total / leading.iter().sum::<f64>()).ln();
+        let mut cosine = Quadratic::constant(0.0, streams);
+        for (part, &share) in parts.iter().zip(&shares).filter(|&(_, &share)| share > 0.0) {
+            let mut relative = part.ln_own.clone();
+            relative.add(&ln_own, -1.0);
+            cosine.add(&relative.exp(share).times(&part.cosine), 1.0);
         }
         (Self { ln_own, cosine }, shares)
-    }
-}
-
-impl Quadratic {
-    /// Back through maps of these streams to the first of them, the others stand last.
-    fn pull(&mut self, parts: &[usize], blocks: &[Matrix]) {
-        let (streams, first) = (self.gradient.len() / VARIABLES, parts[0]);
-        let start = of_stream(first).start;
-        let response = self.of_stream(first);
-        let view = |hessian: &DMatrix<f64>, other: usize| -> Matrix {
-            hessian.fixed_view::<VARIABLES, VARIABLES>(start, of_stream(other).start).into()
-        };
-        let own = view(&self.hessian, first);
-        let others: SmallVec<[(usize, Matrix); 4]> =
-            (0..streams).filter(|&other| other != first).map(|other| (other, view(&self.hessian, other))).collect();
-        if parts.len() > 1 {
-            let count = (streams + parts.len() - 1) * VARIABLES;
-            self.gradient.resize_vertically_mut(count, 0.0);
-            self.hessian.resize_mut(count, count, 0.0);
-        }
-        for (&part, block) in parts.iter().zip(blocks) {
-            let row = of_stream(part).start;
-            self.gradient.fixed_rows_mut::<VARIABLES>(row).copy_from(&block.tr_mul(&response));
-            let with_output = block.tr_mul(&own);
-            for (&other, of_other) in parts.iter().zip(blocks) {
-                let both = with_output * of_other;
-                self.hessian.fixed_view_mut::<VARIABLES, VARIABLES>(row, of_stream(other).start).copy_from(&both);
-            }
-            for (other, with) in &others {
-                let (column, with) = (of_stream(*other).start, block.tr_mul(with));
-                self.hessian.fixed_view_mut::<VARIABLES, VARIABLES>(row, column).copy_from(&with);
-                self.hessian.fixed_view_mut::<VARIABLES, VARIABLES>(column, row).copy_from(&with.transpose());
-            }
-        }
-    }
-
-    fn join_copy(&mut self, stream: usize) {
-        let count = self.gradient.len() - VARIABLES;
-        let source = of_stream(stream).start;
-        let copy: Vector = self.gradient.fixed_rows::<VARIABLES>(count).into();
-        let mut row = self.gradient.fixed_rows_mut::<VARIABLES>(source);
-        row += copy;
-        for column in 0..count + VARIABLES {
-            for of in 0..VARIABLES {
-                self.hessian[(source + of, column)] += self.hessian[(count + of, column)];
-            }
-        }
-        for row in 0..count {
-            for of in 0..VARIABLES {
-                self.hessian[(row, source + of)] += self.hessian[(row, count + of)];
-            }
-        }
-        self.gradient.resize_vertically_mut(count, 0.0);
-        self.hessian.resize_mut(count, count, 0.0);
-    }
-
-    fn map(&mut self, step: &Step) {
-        let of_output = self.of_stream(step.parts[0]);
-        self.value -= of_output.dot(&step.bent);
-        self.pull(&step.parts, &step.blocks);
-        let count = step.columns.len();
-        let mut bend = vec![0.0; count * count];
-        for (&slope, hessian) in of_output.iter().zip(step.hessians.each()) {
-            if slope != 0.0 {
-                bend.iter_mut().zip(hessian).for_each(|(bend, of)| *bend += slope * of);
-            }
-        }
-        for (&column, bend) in step.columns.iter().zip(bend.chunks_exact(count)) {
-            for (&row, bend) in step.columns.iter().zip(bend) {
-                self.hessian[(row, column)] += bend;
-            }
-        }
-    }
-
-    /// The gradient by the variables of one stream.
-    pub(crate) fn of_stream(&self, stream: usize) -> Vector {
-        self.gradient.fixed_rows::<VARIABLES>(of_stream(stream).start).into()
-    }
-
-    /// ½ tr ∇∇ Q.
-    fn bent(&self, stream: usize, covariance: &Matrix) -> f64 {
-        let start = of_stream(stream).start;
-        let hessian = self.hessian.fixed_view::<VARIABLES, VARIABLES>(start, start);
-        0.5 * hessian.component_mul(covariance).sum()
     }
 }
 
@@ -244,25 +164,26 @@ mod tests {
         first.ln_own.value = 0.1;
         let second = Conditional::independent(0.6);
         let mut nothing = Conditional::independent(0.0);
-        nothing.ln_own.gradient.fill(1e30);
+        nothing.ln_own.gradient[0].fill(1e30);
         let (sum, shares) = Conditional::sum(&[&first, &second, &nothing], &[1.0, 0.0, -40.0]);
         let [a, b] = [1.1_f64, 0.0].map(f64::exp);
         assert!((shares[0] - a / (a + b)).abs() < 1e-12);
         assert!(shares[2].abs() < 1e-300);
         assert!((sum.ln_own.value - ((a + b) / (1.0_f64.exp() + 1.0)).ln()).abs() < 1e-12);
         assert!((sum.cosine.value - (0.2 * shares[0] + 0.6 * shares[1])).abs() < 1e-12);
-        assert!(sum.ln_own.gradient.abs().max() < 1e-300);
+        assert!(sum.ln_own.gradient[0].abs().max() < 1e-300);
     }
 
     /// What is added to the slope of a cosine adds to its expectation with r_ab what was asked for, and not beyond the largest slope.
     #[test]
     fn slopes_are_solved_for() {
         let mut fluctuations = Fluctuations::none();
-        (fluctuations.covariance[(R_AB, R_AB)], fluctuations.covariance[(R, R)]) = (0.02, 0.001);
+        let covariance = fluctuations.covariance.own_mut(0);
+        (covariance[(R_AB, R_AB)], covariance[(R, R)]) = (0.02, 0.001);
         for (most, expected) in [(1e9, 0.003), (0.15, 0.0015)] {
             let mut given = Conditional::independent(0.5);
             given.add_pair_slope(0, [0.003, most], &fluctuations);
-            let with = given.cosine.gradient.dot(&fluctuations.covariance.column(R_AB));
+            let with = given.cosine.gradient[0].dot(&fluctuations.of(0).column(R_AB));
             assert!((with - expected).abs() < 1e-9, "{with} {expected}");
         }
     }

@@ -6,12 +6,14 @@ use super::attention::{AtPath, Attending, Leading};
 use super::backward::Conditional;
 use super::component::{Answer, Context};
 use super::fan::FanContext;
-use super::forward::{Fluctuations, Levels, Step, of_stream};
+use super::forward::{Fluctuations, Levels, Step};
 use super::gradients::{Both, Common, Cosines, Ends, Gradients};
+use super::map::{Gain, Map};
 use super::mixed::Mixed;
 use super::noise::Noise;
 use super::stream::Stream;
-use super::variables::{Gain, Map, Matrix, Quadratic, R_AB, U, U_A, U_B};
+use super::quadratic::Quadratic;
+use super::variables::{Matrix, R_AB, U, U_A, U_B};
 
 /// Fluctuations of all live streams, and their gradients on the way back.
 #[derive(Clone, Debug)]
@@ -410,15 +412,15 @@ impl Coupling {
     /// Of a gradient, given the variables, with the signal of a stream of correlation `r`, and their fluctuations.
     pub(crate) fn new(mut given: Conditional, slot: usize, fluctuations: &Fluctuations, r: f64) -> Self {
         // |x_a|² in logarithms, and r_ab e^((u_b − u_a)/2) beside it.
-        let start = of_stream(slot).start;
-        let count = given.ln_own.gradient.len();
         given.ln_own.value += fluctuations.means(slot)[0];
-        given.ln_own.gradient[start + U_A] += 1.0;
-        let mut ends = Quadratic::constant(0.0, count);
-        (ends.gradient[start + U_A], ends.gradient[start + U_B]) = (-0.5, 0.5);
-        let mut correlation = Quadratic::constant(r, count);
-        correlation.gradient[start + R_AB] = 1.0;
-        given.cosine = given.cosine.times(&ends.exp(1.0)).times(&correlation);
+        given.ln_own.gradient[slot][U_A] += 1.0;
+        let mut product = Quadratic::constant(0.0, given.ln_own.streams());
+        (product.gradient[slot][U_A], product.gradient[slot][U_B]) = (-0.5, 0.5);
+        let mut product = product.exp(r);
+        product.gradient[slot][R_AB] = 1.0;
+        product.hessian.add_entry((slot, R_AB), (slot, U_A), -0.5);
+        product.hessian.add_entry((slot, R_AB), (slot, U_B), 0.5);
+        given.cosine = given.cosine.times(&product);
         let (ln_own, pair) = given.at(fluctuations);
         Self { ln_own, pair }
     }

@@ -1,7 +1,7 @@
 //! What sums and products of chains do at finite width beside their maps.
 
 use super::component::{Answer, GradientEntries};
-use super::forward::{Fluctuations, Step, of_stream};
+use super::forward::{Fluctuations, Step};
 use super::gradients::Common;
 use super::mixed::{Affine, Transport};
 use super::noise::{Covariances, FourPoint, GainCovariances, Noise, in_variables};
@@ -41,8 +41,7 @@ impl FanContext<'_> {
         let mut noise = Noise::none();
         for i in 0..shares.len() {
             for j in 0..i {
-                let [a, b] = [i, j].map(|part| of_stream(step.parts[part]).start + R_AB);
-                let joint = fluctuations.covariance[(a, b)];
+                let joint = fluctuations.covariance.entry((step.parts[i], R_AB), (step.parts[j], R_AB));
                 let both: f64 = [i, j].iter().map(|&part| shares[part] * (1.0 - means[part])).product();
                 let centred = |part: usize| (self.parts[part].correlation - means[part]) / (1.0 - means[part]);
                 let more =

@@ -9,26 +9,20 @@
 //!
 //! Source: van Kampen 2007, chapter X; Jazwinski 1970, section 9.3 (second-order filter).
 
-use std::ops::Range;
+use smallvec::{SmallVec, smallvec};
 
-use nalgebra::{DMatrix, DVector};
-use smallvec::SmallVec;
-
+use super::map::{Hessians, Map};
 use super::noise::{Noise, shift};
-use super::variables::{Hessians, Map, Matrix, R, R_A, R_AB, R_B, U, U_A, U_B, VARIABLES, Vector};
+use super::quadratic::{Place, Symmetric, Vectors};
+use super::variables::{Matrix, R, R_A, R_AB, R_B, U, U_A, U_B, Vector};
 
 /// Mean and covariance of the variables of all live streams.
 #[derive(Clone, Debug)]
 pub(crate) struct Fluctuations {
     /// E y less what it is at infinite width.
-    pub(crate) mean: DVector<f64>,
+    pub(crate) mean: Vectors,
     /// S.
-    pub(crate) covariance: DMatrix<f64>,
-}
-
-/// The variables of a stream.
-pub(crate) fn of_stream(stream: usize) -> Range<usize> {
-    stream * VARIABLES..(stream + 1) * VARIABLES
+    pub(crate) covariance: Symmetric,
 }
 
 /// γ, the variance of ε_ab in r_ab = R + o_a + o_b + (1 − R) ε_ab, from the covariance of a stream of the correlation R.
@@ -51,9 +45,7 @@ pub(crate) fn average() -> Matrix {
 #[derive(Clone, Debug)]
 pub(crate) struct Step {
     /// The slots of the streams that are made one, which takes the first of them.
-    pub(crate) parts: Vec<usize>,
-    /// The variables of those, among all.
-    pub(crate) columns: Vec<usize>,
+    pub(crate) parts: SmallVec<[usize; 2]>,
     /// ∂ of the variables of that stream by those of each part.
     pub(crate) blocks: SmallVec<[Matrix; 2]>,
     /// Of the variables of that stream by those of the parts.
@@ -65,77 +57,45 @@ pub(crate) struct Step {
 impl Fluctuations {
     /// Of a first stream that is the same in all networks.
     pub(crate) fn none() -> Self {
-        Self { mean: DVector::zeros(VARIABLES), covariance: DMatrix::zeros(VARIABLES, VARIABLES) }
+        Self { mean: smallvec![Vector::zeros()], covariance: Symmetric::zeros(1) }
     }
 
     pub(crate) fn streams(&self) -> usize {
-        self.mean.len() / VARIABLES
+        self.mean.len()
     }
 
     /// Adds a copy of a stream behind all others.
     pub(crate) fn fork(&mut self, stream: usize) {
-        let count = self.mean.len();
-        let copy = of_stream(stream).start;
-        let source = |row: usize| if row < count { row } else { row - count + copy };
-        self.mean = DVector::from_fn(count + VARIABLES, |row, _| self.mean[source(row)]);
-        let covariance = |row: usize, column: usize| self.covariance[(source(row), source(column))];
-        self.covariance = DMatrix::from_fn(count + VARIABLES, count + VARIABLES, covariance);
-    }
-
-    /// The covariances of two streams.
-    fn between(&self, a: usize, b: usize) -> Matrix {
-        self.covariance.fixed_view::<VARIABLES, VARIABLES>(of_stream(a).start, of_stream(b).start).into()
+        self.mean.push(self.mean[stream]);
+        self.covariance.fork(stream);
     }
 
     /// Goes through a map of the streams in the slots `parts` to one in the first of them; the others are last and end.
     pub(crate) fn map(&mut self, parts: &[usize], map: Map) -> Step {
-        let after = self.streams() + 1 - parts.len();
-        let columns: Vec<usize> = parts.iter().flat_map(|&part| of_stream(part)).collect();
-        let target = of_stream(parts[0]);
-        let blocks = map.jacobians;
-        let bent = map.hessians.bent(|row, column| self.covariance[(columns[row], columns[column])]);
-        let moved = shift(map.moved) + bent;
-        // Of every other stream with the output, and of the output with itself.
-        let with = |other: usize| -> Matrix {
-            blocks.iter().zip(parts).map(|(block, &part)| block * self.between(part, other)).sum()
-        };
-        let others: Vec<(usize, Matrix)> =
-            (0..after).filter(|&other| other != parts[0]).map(|other| (other, with(other))).collect();
-        let own: Matrix = blocks.iter().zip(parts).map(|(block, &part)| with(part) * block.transpose()).sum();
-        if parts.len() > 1 {
-            self.mean.resize_vertically_mut(after * VARIABLES, 0.0);
-            self.covariance.resize_mut(after * VARIABLES, after * VARIABLES, 0.0);
-        }
-        self.mean.fixed_rows_mut::<VARIABLES>(target.start).copy_from(&moved);
-        let start = target.start;
-        self.covariance.fixed_view_mut::<VARIABLES, VARIABLES>(start, start).copy_from(&own);
-        for (other, with) in others {
-            let other = of_stream(other).start;
-            self.covariance.fixed_view_mut::<VARIABLES, VARIABLES>(start, other).copy_from(&with);
-            self.covariance.fixed_view_mut::<VARIABLES, VARIABLES>(other, start).copy_from(&with.transpose());
-        }
-        self.make_consistent(parts[0], map.leading);
-        Step { parts: parts.to_vec(), columns, blocks, hessians: map.hessians, bent }
+        let Map { moved, leading, jacobians: blocks, hessians } = map;
+        let of_part = |(part, variable): Place| (parts[part], variable);
+        let bent = hessians.bent(|a, b| self.covariance.entry(of_part(a), of_part(b)));
+        self.covariance = self.covariance.joined(parts, &blocks);
+        self.mean.truncate(self.covariance.streams());
+        self.mean[parts[0]] = shift(moved) + bent;
+        self.make_consistent(parts[0], leading);
+        Step { parts: parts.into(), blocks, hessians, bent }
     }
 
     /// Adds what is drawn of a stream of the correlation `leading` at infinite width.
     pub(crate) fn add(&mut self, stream: usize, noise: &Noise, leading: f64) {
-        let Range { start, .. } = of_stream(stream);
-        let mut block = self.covariance.fixed_view_mut::<VARIABLES, VARIABLES>(start, start);
-        block += noise.covariance;
-        let mut mean = self.mean.fixed_rows_mut::<VARIABLES>(start);
-        mean += noise.drift;
+        *self.covariance.own_mut(stream) += noise.covariance;
+        self.mean[stream] += noise.drift;
         self.make_consistent(stream, leading);
     }
 
     /// S of one stream.
     pub(crate) fn of(&self, stream: usize) -> Matrix {
-        let start = of_stream(stream).start;
-        self.covariance.fixed_view::<VARIABLES, VARIABLES>(start, start).into()
+        *self.covariance.own(stream)
     }
 
     pub(crate) fn mean_of(&self, stream: usize) -> Vector {
-        self.mean.fixed_rows::<VARIABLES>(of_stream(stream).start).into()
+        self.mean[stream]
     }
 
     /// E u_a and E r_ab less what they are at infinite width.
@@ -147,8 +107,7 @@ impl Fluctuations {
     /// Sets the means of U, R, R_A and R_B, averages over tokens, to those that follow from u_a and r_ab.
     fn make_consistent(&mut self, stream: usize, leading: f64) {
         let shift = consistency_shift(&self.mean_of(stream), &self.of(stream), leading);
-        let mut mean = self.mean.fixed_rows_mut::<VARIABLES>(of_stream(stream).start);
-        mean += shift;
+        self.mean[stream] += shift;
     }
 }
 

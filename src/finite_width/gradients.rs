@@ -5,14 +5,16 @@
 //! gradients add theirs, and where a component makes both, so does their covariance. The variance of ln mean |g_a|² at a site, whose root
 //! is the ± of a gradient, is the first entry of W + A S Aᵀ.
 
-use nalgebra::{DMatrix, DVector, Matrix2};
+use nalgebra::{DMatrix, Matrix2};
 
 use super::backward::Conditional;
 use super::component::{Answer, GradientEntries};
 use super::forward::{Fluctuations, Step};
+use super::map::Gain;
 use super::mixed::Mixed;
 use super::noise::{Covariances, FourPoint};
-use super::variables::{Gain, Matrix, R, R_A, R_AB, R_B, U, U_A, U_B, VARIABLES, Vector};
+use super::quadratic::Vectors;
+use super::variables::{Matrix, R, R_A, R_AB, R_B, U, U_A, U_B, Vector};
 
 /// Gradients of all live streams.
 #[derive(Clone, Debug)]
@@ -73,9 +75,9 @@ impl Both {
 
     /// The derivatives of both levels by U and R of all streams.
     fn answers(&self) -> [Vec<f64>; 2] {
-        let of_all = |gradient: &DVector<f64>| -> Vec<f64> {
-            let of_stream = |r: &[f64]| [r[U_A] + r[U_B] + r[U], r[R_AB] + r[R_A] + r[R_B] + r[R]];
-            gradient.as_slice().chunks(VARIABLES).flat_map(of_stream).collect()
+        let of_all = |gradient: &Vectors| -> Vec<f64> {
+            let of_stream = |r: &Vector| [r[U_A] + r[U_B] + r[U], r[R_AB] + r[R_A] + r[R_B] + r[R]];
+            gradient.iter().flat_map(of_stream).collect()
         };
         let Conditional { ln_own, cosine } = &self.given;
         let own = of_all(&ln_own.gradient);
@@ -145,7 +147,7 @@ impl Gradients {
         let entries = FourPoint::gaussian(before, self.cosines[(stream, stream)]);
         let responses = self.of[stream].given.responses(stream);
         self.of.iter_mut().for_each(|gradient| gradient.given.map(step));
-        let cosine_factor = self.times(stream, &step.columns, (gain, cosines), answer, &responses);
+        let cosine_factor = self.times(stream, &step.parts, (gain, cosines), answer, &responses);
         self.meet(stream, &answers, &answer.with_gains, cosine_factor);
         match answer.gradient {
             GradientEntries::Kept => {}
@@ -164,17 +166,17 @@ impl Gradients {
     fn times(
         &mut self,
         stream: usize,
-        columns: &[usize],
+        parts: &[usize],
         (gain, cosines): (&Gain, Cosines),
         answer: &Answer,
         responses: &[Vector; 2],
     ) -> f64 {
         let Both { given, mixed, .. } = &mut self.of[stream];
-        let (count, after, cosine_factor) = (given.ln_own.gradient.len(), given.cosine.value, gain.cosine.value);
+        let (after, cosine_factor) = (given.cosine.value, gain.cosine.value);
         given.meet(&answer.with_gains, responses);
         given.add(mixed.added(&answer.transport));
-        given.ln_own.add(&gain.ln_own.among(columns, count));
-        given.cosine = given.cosine.times(&gain.cosine.among(columns, count));
+        given.ln_own.add_placed(&gain.ln_own, parts);
+        given.cosine = given.cosine.times(&gain.cosine.placed(parts, given.ln_own.streams()));
         // Two tokens predict `cosines.output` · `gain.leading` at infinite width, the walk over all positions `cosines.input`.
         given.cosine.value += cosines.input - cosines.output * gain.leading;
         *mixed = mixed.through(&answer.transport, [after, cosine_factor * after]);
@@ -214,7 +216,7 @@ impl Gradients {
         let cosine = self.of[first].cosine();
         let entries = FourPoint::gaussian(cosine, self.cosines[(first, first)]);
         for ((&part, (gain, cosines)), answer) in parts.iter().zip(gains).zip(answers) {
-            let cosine_factor = self.times(part, &step.columns, (gain, *cosines), answer, &responses);
+            let cosine_factor = self.times(part, &step.parts, (gain, *cosines), answer, &responses);
             if let GradientEntries::Times(factors) = answer.gradient {
                 // What those of the output made of it is in W.
                 let turned = Matrix2::from_diagonal(&[1.0, cosine_factor].into());
@@ -299,11 +301,11 @@ impl Gradients {
         let gradient = &self.of[stream];
         let (ln, cosine) = gradient.given.at(fluctuations);
         let [own, _] = gradient.answers();
-        let variable = |index: usize| index / 2 * VARIABLES + [U, R][index % 2];
+        let variable = |index: usize| (index / 2, [U, R][index % 2]);
         let mut variance = self.levels[(2 * stream, 2 * stream)] + gradient.pending[(0, 0)];
         for (i, &a) in own.iter().enumerate() {
             for (j, &b) in own.iter().enumerate() {
-                variance += a * b * fluctuations.covariance[(variable(i), variable(j))];
+                variance += a * b * fluctuations.covariance.entry(variable(i), variable(j));
             }
         }
         (ln, cosine, variance.max(0.0))

@@ -88,7 +88,7 @@ impl Stream {
     pub(crate) fn behind(&self, step: &Step, length: f64) -> Noise {
         let before = self.drawn.unwrap_or_else(|| self.noise(length));
         let jacobian = step.part(step.parts[0]);
-        let bent = step.hessians.bent(|row, column| before.covariance[(row, column)]);
+        let bent = step.hessians.bent(|(_, row), (_, column)| before.covariance[(row, column)]);
         let drift = jacobian * before.drift + bent;
         Noise { covariance: jacobian * before.covariance * jacobian.transpose(), drift }
     }

@@ -58,7 +58,7 @@ use crate::assemble::token_table;
 use crate::caveat::{Caveat, Condition};
 use crate::cost::tensor_entries;
 use crate::logarithms::ln_sum;
-use crate::predict::{Options, Prediction, Sites, blocked, predict, predict_seeded};
+use crate::predict::{Options, Prediction, Sites, blocked, predict_seeded, predict_watched};
 use own::Own;
 use residual::{Logits, Residual, RowGroup};
 use targets::Repeats;
@@ -116,7 +116,16 @@ pub struct Loss {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn predict_loss(stack: &Stack, head: &Head, options: impl Into<Options>) -> Result<LossPrediction, PredictError> {
-    let options = options.into();
+    predict_loss_watched(stack, head, options.into(), &|| ())
+}
+
+/// The prediction of [`predict_loss`], which calls `each` twice for every sequence that it averages over.
+pub fn predict_loss_watched(
+    stack: &Stack,
+    head: &Head,
+    options: Options,
+    each: &(dyn Fn() + Sync),
+) -> Result<LossPrediction, PredictError> {
     let entries = entries(stack, Some(head));
     let mut stack = stack.with_head_body(head);
     let seq_len = stack.streams[stack.gradient.stream].seq_len as f64;
@@ -124,7 +133,7 @@ pub fn predict_loss(stack: &Stack, head: &Head, options: impl Into<Options>) -> 
     let is_tied = token.as_ref().is_some_and(|table| table.name == head.weight.name);
     // A token's own embedding is followed from site to site.
     let sites = if token.is_some() { Sites::All } else { Sites::Stream };
-    let table = predict(&stack, Options { sites, steps: false, ..options })?.table;
+    let table = predict_watched(&stack, Options { sites, steps: false, ..options }, each)?.table;
     let end = End::of(&table, &stack);
     let own = token.as_ref().map(|token| Own::new(&stack, &table, token.init.variance()));
     let weight_variance = head.weight.init.variance();
@@ -152,7 +161,7 @@ pub fn predict_loss(stack: &Stack, head: &Head, options: impl Into<Options>) -> 
 
     let [others, same] = residual.correlations(&logits.repeats);
     stack.to_mut().gradient.correlation = others;
-    let mut prediction = predict_seeded(&stack, options, Some(same))?;
+    let mut prediction = predict_seeded(&stack, options, Some(same), each)?;
     // The mean over tokens, and the factor on the logits.
     let ln_mean = ln_square_scale - 2.0 * seq_len.ln();
     scale(&mut prediction, (weight_variance * residual.across).ln() + ln_mean);

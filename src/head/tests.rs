@@ -5,6 +5,7 @@ use rand_distr::{Distribution, StandardNormal};
 use super::*;
 use crate::architecture::{Architecture, NormPlacement};
 use crate::assemble::{Input, Run, assemble};
+use crate::predict::predict;
 use crate::schemes::Scheme;
 
 const VOCABULARY: usize = 24;

@@ -15,8 +15,13 @@ use crate::mean_field::positions::Grading;
 const ENOUGH: f64 = 0.1;
 
 /// The prediction of the theory of infinite width, and with what finite width adds to it.
-pub(super) fn predict(stack: &Stack, options: Options, same_ids: Option<f64>) -> Result<Prediction, PredictError> {
-    let of = |options, grading| Rows::average(walks(stack, options, grading, same_ids)?);
+pub(super) fn predict(
+    stack: &Stack,
+    options: Options,
+    same_ids: Option<f64>,
+    each: &(dyn Fn() + Sync),
+) -> Result<Prediction, PredictError> {
+    let of = |options, grading| Rows::average(walks(stack, options, grading, (same_ids, each))?);
     let at = |grading| of(options, grading);
     let gradings = match options.positions {
         Some(Positions::Coarse) => return at(Some(Grading::COARSE)),
@@ -25,9 +30,9 @@ pub(super) fn predict(stack: &Stack, options: Options, same_ids: Option<f64>) ->
         Some(Positions::All) => return at(None),
         None => [Grading::COARSE, Grading::FINE, Grading::FINER, Grading::FINEST],
     };
-    // First steps cost the cube of the number of positions.
-    let without_steps = Options { steps: false, ..options };
-    let graded = |grading| of(without_steps, Some(grading));
+    // First steps cost the cube of the number of positions: the last grading alone has them, as the one of given ids.
+    let first_steps = Options { steps: options.steps && sequences::has_given_ids(stack), ..options };
+    let graded = |grading| of(first_steps, Some(grading));
     let (mut best, mut used, mut last) = (graded(Grading::SPARSE), Grading::SPARSE, None);
     for grading in gradings {
         let may_be_too_coarse = match &best {
@@ -46,7 +51,7 @@ pub(super) fn predict(stack: &Stack, options: Options, same_ids: Option<f64>) ->
         }
     }
     let mut best = best?;
-    if options.steps {
+    if options.steps != first_steps.steps {
         best = at(Some(used))?;
     }
     best.followed = best.followed.map(|followed| Followed { difference: last, ..followed });
@@ -61,13 +66,13 @@ fn caveat(stack: &Stack, Followed { positions, seq_len, difference }: Followed) 
     Some(Caveat::at(&stack.name, Condition::CoarsePositions(positions, seq_len, difference?)))
 }
 
-/// For each of the segments that stand for all, or each given sequence of ids.
+/// For each given sequence of ids, after which `each` is called, all of the segments that stand for all.
 fn walks(
     stack: &Stack,
     options: Options,
     grading: Option<Grading>,
-    same_ids: Option<f64>,
-) -> Result<Vec<Rows>, PredictError> {
+    (same_ids, each): (Option<f64>, &(dyn Fn() + Sync)),
+) -> Result<Vec<Vec<Rows>>, PredictError> {
     let walk = |segment, ids: &[Vec<u32>]| {
         let leading =
             || mean_field::Walk::new(options.sites, grading, (same_ids, segment), ids.to_vec()).asked(options.steps);
@@ -88,13 +93,18 @@ fn walks(
         if (grading.is_none() || segments.len() > 1) && !sequences::is_exchangeable(stack) {
             check_memory(stack, 1)?;
         }
-        return segments.into_iter().map(|segment| walk(segment, &[])).collect();
+        let walks = segments.into_iter().map(|segment| walk(segment, &[])).collect::<Result<_, _>>()?;
+        return Ok(vec![walks]);
     }
     let sequences = sequences::given(stack);
     // All pairs of positions.
     check_memory(stack, sequences.len())?;
-    let walks = sequences.iter().flat_map(|ids| segments.iter().map(move |&segment| (segment, ids)));
-    walks.collect::<Vec<_>>().into_par_iter().map(|(segment, ids)| walk(segment, ids)).collect()
+    let of_sequence = |ids: &Vec<Vec<u32>>| {
+        let walks = segments.iter().map(|&segment| walk(segment, ids)).collect();
+        each();
+        walks
+    };
+    sequences.par_iter().map(of_sequence).collect()
 }
 
 /// The largest relative difference of second moments, and the largest of correlations.

@@ -12,6 +12,7 @@ mod sequences;
 mod tensors;
 mod token_share;
 
+use serde::Serialize;
 use sigprop_stack::{GIBIBYTE, Number, Optimizer, SiteTable, Stack, StackError, Stream, check};
 
 use crate::caveat::Caveat;
@@ -105,6 +106,8 @@ pub struct Prediction {
     pub caveats: Vec<Caveat>,
     /// Which positions were followed, where not all were.
     pub followed: Option<Followed>,
+    /// The given sequences of ids that numbers are averages over, if there are several.
+    pub sequences: Option<Sequences>,
 }
 
 /// Positions of a sequence that stand for all.
@@ -117,6 +120,15 @@ pub struct Followed {
     /// The largest relative difference of a second moment, or difference of a correlation, from the prediction of fewer positions; none
     /// where there was no other.
     pub difference: Option<f64>,
+}
+
+/// Given sequences of ids that a prediction averages over.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Sequences {
+    /// How many there are.
+    pub count: usize,
+    /// The largest standard deviation between sequences of ln E x² of a site on the stream, or of ln E g².
+    pub deviation: f64,
 }
 
 /// Why there is no prediction.
@@ -205,7 +217,21 @@ impl From<Sites> for Options {
 /// ([`Followed`]); where ids are given, every pair of positions is followed, for one sequence after the other. Where stochastic
 /// depth drops branches that are much of the stream, up to 64 walks are averaged.
 pub fn predict(stack: &Stack, options: impl Into<Options>) -> Result<Prediction, PredictError> {
-    predict_seeded(stack, options.into(), None)
+    predict_seeded(stack, options.into(), None, &|| ())
+}
+
+/// The prediction of [`predict`], which calls `each` after every one of the [`sequences`] that it averages over.
+pub fn predict_watched(
+    stack: &Stack,
+    options: impl Into<Options>,
+    each: &(dyn Fn() + Sync),
+) -> Result<Prediction, PredictError> {
+    predict_seeded(stack, options.into(), None, each)
+}
+
+/// The number of sequences of given ids that a prediction of the stack averages over; 1 where ids are drawn.
+pub fn sequences(stack: &Stack) -> usize {
+    sequences::given(stack).len()
 }
 
 /// The same with gradients at the end of the stream that have the correlation `same_ids` between tokens of equal ids.
@@ -213,9 +239,10 @@ pub(crate) fn predict_seeded(
     stack: &Stack,
     options: Options,
     same_ids: Option<f64>,
+    each: &(dyn Fn() + Sync),
 ) -> Result<Prediction, PredictError> {
     check(stack)?;
-    let mut prediction = graded::predict(stack, options, same_ids)?;
+    let mut prediction = graded::predict(stack, options, same_ids, each)?;
     prediction.blocked = blocked(stack, None, &prediction.table.weights);
     prediction.token_share = token_share::token_share(stack);
     prediction.caveats.extend(tensors::caveats(stack, &prediction.table));

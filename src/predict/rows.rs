@@ -2,9 +2,10 @@
 
 use foldhash::{HashMap, HashMapExt};
 use sigprop_stack::{Cell, Number, Quantity, Site, SiteRow, SiteTable, WeightRow};
+use statrs::statistics::Statistics;
 
 use super::pooled::Pooled;
-use super::{AttentionRow, Followed, LinearRow, PredictError, Prediction, ScaleRow};
+use super::{AttentionRow, Followed, LinearRow, PredictError, Prediction, ScaleRow, Sequences};
 use crate::caveat::{Caveat, Condition};
 use crate::logarithms::ln_sum;
 use crate::mean_field::steps::Steps;
@@ -139,9 +140,31 @@ impl Rows {
         }
     }
 
-    /// The average over `walks` of several sequences through one stack.
-    pub(crate) fn average(walks: Vec<Self>) -> Result<Prediction, PredictError> {
-        Self::mixed(walks.into_iter().map(|walk| (1.0, walk)).collect(), 1.0).told()
+    /// The average over all walks of several sequences through one stack.
+    pub(crate) fn average(sequences: Vec<Vec<Self>>) -> Result<Prediction, PredictError> {
+        let differing = Self::differing(&sequences);
+        let walks = sequences.into_iter().flatten().map(|walk| (1.0, walk)).collect();
+        Ok(Prediction { sequences: differing, ..Self::mixed(walks, 1.0).told()? })
+    }
+
+    /// How much levels on the stream differ between several sequences, each with all its walks.
+    fn differing(sequences: &[Vec<Self>]) -> Option<Sequences> {
+        let count = sequences.len();
+        let first = sequences.first().filter(|_| count > 1)?.first()?;
+        let deviation = |place: usize, level: &dyn Fn(&Note) -> Option<f64>| {
+            let of_sequence = |walks: &Vec<Self>| {
+                let levels = walks.iter().map(|walk| level(&walk.sites[place]));
+                Some(ln_sum(levels.collect::<Option<Vec<f64>>>()?) - (walks.len() as f64).ln())
+            };
+            let levels = sequences.iter().map(of_sequence).collect::<Option<Vec<f64>>>()?;
+            let deviation = levels.std_dev();
+            deviation.is_finite().then_some(deviation)
+        };
+        let signal = |note: &Note| Some(note.signal.ln_unit + note.signal.second.ln());
+        let gradient = |note: &Note| note.gradient.map(|gradient| gradient.ln_unit + gradient.second.ln());
+        let stream = first.sites.iter().enumerate().filter(|(_, note)| note.is_stream_site);
+        let deviations = stream.flat_map(|(place, _)| [deviation(place, &signal), deviation(place, &gradient)]);
+        Some(Sequences { count, deviation: deviations.flatten().fold(0.0, f64::max) })
     }
 
     /// The average over all `walks` that there are of a sequence, each with its probability.
@@ -314,6 +337,7 @@ impl Rows {
             token_share: None,
             caveats: self.caveats,
             followed: self.followed,
+            sequences: None,
         })
     }
 }

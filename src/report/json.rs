@@ -12,7 +12,7 @@ use crate::{
     cost::Cost,
     first_step::FirstUpdate,
     head::Loss,
-    predict::Prediction,
+    predict::{Prediction, Sequences},
     stack_file::stack_hash,
     verdict::Verdict,
 };
@@ -80,6 +80,8 @@ pub(super) struct PredictionJson<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     weights: Option<Vec<WeightJson<'a>>>,
     caveats: Vec<CaveatJson<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sequences: Option<Sequences>,
     cost: CostJson,
     #[serde(skip_serializing_if = "Option::is_none")]
     loss: Option<LossJson>,
@@ -100,6 +102,7 @@ impl<'a> PredictionJson<'a> {
             sites: prediction.table.sites.iter().map(SiteJson::of).collect(),
             weights: weights.then(|| prediction.table.weights.iter().map(WeightJson::of).collect()),
             caveats: prediction.caveats.iter().map(CaveatJson::of).collect(),
+            sequences: prediction.sequences,
             cost: CostJson::of(cost),
             loss: loss.map(LossJson::of),
             first_update: update.map(UpdateJson::of),

@@ -9,7 +9,7 @@ mod grid;
 mod point;
 mod rows;
 
-use nalgebra::{DMatrix, Matrix2};
+use nalgebra::Matrix2;
 use sigprop_stack::Attention;
 
 use self::averages::Averages;
@@ -17,13 +17,13 @@ use self::gains::{Inputs, Path, RowCovariances};
 pub(crate) use self::point::Between;
 use self::point::Number;
 use super::backward::Conditional;
-use super::forward::{average, concentration, of_stream};
+use super::forward::{average, concentration};
 use super::gradients::Cosines;
+use super::map::{Hessians, Map, of_jet};
 use super::mixed::Mixed;
 use super::noise::{Noise, shift};
-use super::variables::{
-    About, Hessians, Map, Matrix, Moments, Quadratic, R, R_A, R_AB, R_B, U, U_A, U_B, VARIABLES, Vector,
-};
+use super::quadratic::Quadratic;
+use super::variables::{About, Matrix, Moments, R, R_A, R_AB, R_B, U, U_A, U_B, Vector};
 
 /// Factors on gradients along one path: from |g_a|² and from g_a·g_b to |g_x|² and to g_x·g_x' of a query, key or value.
 #[derive(Clone, Debug)]
@@ -73,7 +73,7 @@ pub(crate) struct Attending {
 }
 
 fn quadratic(jet: &Number) -> Quadratic {
-    Quadratic::of(jet, VARIABLES, |variable| variable)
+    of_jet(jet, 1, |variable| (0, variable))
 }
 
 impl Leading {
@@ -94,10 +94,10 @@ impl Leading {
     /// The same, independent of the stream whose queries it has.
     pub(crate) fn constant(mut self) -> Self {
         self.map.jacobians[0].fill(0.0);
-        self.map.hessians = Hessians::none(VARIABLES);
+        self.map.hessians = Hessians::default();
         for path in &mut self.paths {
             for factor in [&mut path.own_own, &mut path.pair_own, &mut path.own_pair, &mut path.pair_pair] {
-                *factor = Quadratic::constant(factor.value, VARIABLES);
+                *factor = Quadratic::constant(factor.value, 1);
             }
         }
         self
@@ -300,10 +300,8 @@ impl Factors {
 
     /// Leaves derivatives by averages over all keys; what single keys answer to their overlaps is known from weights.
     fn of_all_keys(&mut self) {
-        let average: DMatrix<f64> = DMatrix::from_column_slice(VARIABLES, VARIABLES, average().as_slice());
         for factor in [&mut self.own_own, &mut self.pair_own, &mut self.own_pair, &mut self.pair_pair] {
-            factor.gradient = average.tr_mul(&factor.gradient);
-            factor.hessian = average.tr_mul(&factor.hessian) * &average;
+            factor.pull(&[0], &[average()]);
         }
     }
 
@@ -334,23 +332,22 @@ impl Factors {
         met: &Path,
         others: Option<f64>,
     ) -> Conditional {
-        let indices: Vec<usize> = of_stream(stream).collect();
-        let count = of.ln_own.gradient.len();
-        let among = |factor: &Quadratic| factor.among(&indices, count);
-        let mut own = among(&self.own_own);
-        own.add(&of.cosine.times(&among(&self.pair_own)));
-        let mut pair = among(&self.own_pair);
+        let streams = of.ln_own.streams();
+        let placed = |factor: &Quadratic| factor.placed(&[stream], streams);
+        let mut own = of.cosine.times(&placed(&self.pair_own));
+        own.add_placed(&self.own_own, &[stream]);
         let [products, of_pair] = self.of_products;
-        let mut pair_pair = among(&self.pair_pair);
+        let mut pair_pair = placed(&self.pair_pair);
         pair_pair.value += of_pair;
-        pair.add(&of.cosine.times(&pair_pair));
+        let mut pair = of.cosine.times(&pair_pair);
+        pair.add_placed(&self.own_pair, &[stream]);
         let added = self.unit * (met.own_own + met.pair_own);
         own.value += added;
         pair.value += self.unit * met.pair_pair - others.map_or(0.0, |others| added / others);
         let Path { own_own, pair_own, own_pair, pair_pair } = self.leading;
         let leading = own_own + cosines.output * pair_own;
         if own.value + products.min(0.0) <= 0.0 || leading <= 0.0 {
-            let [ln_own, cosine] = [0.0, cosines.input].map(|value| Quadratic::constant(value, count));
+            let [ln_own, cosine] = [0.0, cosines.input].map(|value| Quadratic::constant(value, streams));
             return Conditional { ln_own, cosine };
         }
         let mut ln_own = own.ln();
@@ -358,7 +355,7 @@ impl Factors {
         let gain = ln_gain.exp();
         let of_products = if gain > 0.0 { products / gain } else { 0.0 };
         ln_own.value = ((own.value - leading) / leading.max(gain) + of_products).ln_1p();
-        ln_own.add(&of.ln_own);
+        ln_own.add(&of.ln_own, 1.0);
         own.scale(1.0 + products / own.value);
         let mut cosine = pair.times(&own.inverse());
         let here = (own_pair + cosines.output * pair_pair) / leading;

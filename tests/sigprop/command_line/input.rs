@@ -70,6 +70,35 @@ fn a_text_is_its_bytes() {
     assert!(refused(&message).contains("at least 64 ids, one sequence, got 42"), "{}", stderr(&message));
 }
 
+/// A text of 20 sequences that differ: some of them stand for all, and the output says so.
+#[test]
+fn a_long_text_is_read_in_part() {
+    let folder = folder();
+    let repeated = |index: usize| (0..16).map(move |place| b'a' + ((place % (index + 1)) as u8));
+    let book = written(&folder, "book.txt", &(0..20).flat_map(repeated).collect::<Vec<u8>>());
+    let predict = |flags: &[&str]| {
+        let shape = ["predict", "--layers", "2", "--width", "64", "--seq-len", "16", "--vocab", "256", "--text", &book];
+        run(&[&shape, flags].concat())
+    };
+    let document = |flags: &[&str]| json(&predict(&[flags, &["--json"]].concat()));
+    let read = |document: &serde_json::Value| document["sequences"]["count"].as_u64();
+    let (usual, all) = (document(&[]), document(&["--sequences", "all"]));
+    assert_eq!([read(&usual), read(&all), read(&document(&["--sequences", "3"]))], [Some(16), Some(20), Some(3)]);
+    assert_eq!(usual["caveats"][0]["kind"], "sampled_text");
+    assert!(all["caveats"].as_array().is_some_and(Vec::is_empty), "{all}");
+    // Repeated ids are similar from the start: the gradients of such sequences differ from those of others.
+    let deviation = usual["sequences"]["deviation"].as_f64().expect("a number");
+    assert!((0.01..10.0).contains(&deviation), "{deviation}");
+    let output = predict(&[]);
+    let table = stdout(&output);
+    assert!(table.contains("16 of the 20 sequences") && table.contains("--sequences all"), "{table}");
+    assert!(stderr(&output).contains("averages over 16 sequences"), "{}", stderr(&output));
+    let one = predict(&["--sequences", "1"]);
+    assert!(!stderr(&one).contains("averages over"), "{}", stderr(&one));
+    assert!(refused(&predict(&["--sequences", "0"])).contains("a whole number from 1, or `all`"));
+    assert!(refused(&small("predict", &["--sequences", "3"])).contains("--text"));
+}
+
 #[test]
 fn files_without_ids_are_refused_with_the_place() {
     let folder = folder();
