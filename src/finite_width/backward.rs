@@ -155,6 +155,8 @@ impl Conditional {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
 
     /// A path of which nothing but rounding is left changes nothing, and shares are those of both layers.
@@ -178,7 +180,7 @@ mod tests {
     #[test]
     fn slopes_are_solved_for() {
         let mut fluctuations = Fluctuations::none();
-        let covariance = fluctuations.covariance.own_mut(0);
+        let covariance = Arc::make_mut(&mut fluctuations.covariance).own_mut(0);
         (covariance[(R_AB, R_AB)], covariance[(R, R)]) = (0.02, 0.001);
         for (most, expected) in [(1e9, 0.003), (0.15, 0.0015)] {
             let mut given = Conditional::independent(0.5);

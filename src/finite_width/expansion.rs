@@ -11,8 +11,8 @@ use super::gradients::{Both, Common, Cosines, Ends, Gradients};
 use super::map::{Gain, Map};
 use super::mixed::Mixed;
 use super::noise::Noise;
-use super::stream::Stream;
 use super::quadratic::Quadratic;
+use super::stream::Stream;
 use super::variables::{Matrix, R_AB, U, U_A, U_B};
 
 /// Fluctuations of all live streams, and their gradients on the way back.
@@ -31,7 +31,9 @@ pub(crate) struct Applied {
     drawn: Option<Matrix>,
     /// Behind that.
     before: Fluctuations,
-    x: Stream,
+    /// Of the input, and the correlation of two of its tokens.
+    width: f64,
+    correlation: f64,
     step: Step,
     gain: Gain,
     answer: Answer,
@@ -173,7 +175,8 @@ impl Expansion {
         };
         self.fluctuations.add(slot, &Noise { drift: answer.drift, ..Noise::none() }, leading);
         let after = self.fluctuations.clone();
-        (stream, Applied { slot, drawn, before, x, step, gain, answer, after })
+        let (width, correlation) = (x.width, x.correlation);
+        (stream, Applied { slot, drawn, before, width, correlation, step, gain, answer, after })
     }
 
     /// Starts the way back at the end of a stream, with a gradient that finite width has added to.
@@ -289,12 +292,12 @@ impl Expansion {
 
     /// E of the gradient at the output of a component, with its input if `with_input`, with its output otherwise.
     pub(crate) fn coupling(&mut self, applied: &Applied, with_input: bool) -> Coupling {
-        let Applied { slot, before, after, x, step, answer, .. } = applied;
+        let Applied { slot, before, after, width, correlation, step, answer, .. } = applied;
         let gradient = &self.gradients().of[*slot];
         let mut given = gradient.given.clone();
         let (fluctuations, r) = if with_input {
             given.map(step);
-            (before, x.correlation)
+            (before, *correlation)
         } else {
             (after, answer.correlation)
         };
@@ -303,15 +306,15 @@ impl Expansion {
             return Coupling { ln_own, pair };
         }
         // What gains read is E Σ_i (g x)_ai (g x)_bi: c_aa c_bb and c_ab c_ba, of the same entries, add their excess.
-        let squares = (gradient.mixed.squares / x.width).ln_1p();
-        Coupling { ln_own: ln_own + squares, pair: (pair + 2.0 * gradient.mixed.pairs / x.width) * (-squares).exp() }
+        let squares = (gradient.mixed.squares / width).ln_1p();
+        Coupling { ln_own: ln_own + squares, pair: (pair + 2.0 * gradient.mixed.pairs / width) * (-squares).exp() }
     }
 
     /// Back through a component.
     pub(crate) fn apply_backward(&mut self, applied: Applied, cosines: Cosines) {
-        let Applied { slot, drawn, x, step, gain, answer, .. } = applied;
+        let Applied { slot, drawn, width, step, gain, answer, .. } = applied;
         let gradients = self.gradients();
-        gradients.apply(slot, &step, (&gain, cosines), &answer, x.width);
+        gradients.apply(slot, &step, (&gain, cosines), &answer, width);
         if let Some(noise) = drawn {
             gradients.noise(slot, &noise);
         }

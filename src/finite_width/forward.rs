@@ -9,6 +9,8 @@
 //!
 //! Source: van Kampen 2007, chapter X; Jazwinski 1970, section 9.3 (second-order filter).
 
+use std::sync::Arc;
+
 use smallvec::{SmallVec, smallvec};
 
 use super::map::{Hessians, Map};
@@ -21,8 +23,8 @@ use super::variables::{Matrix, R, R_A, R_AB, R_B, U, U_A, U_B, Vector};
 pub(crate) struct Fluctuations {
     /// E y less what it is at infinite width.
     pub(crate) mean: Vectors,
-    /// S.
-    pub(crate) covariance: Symmetric,
+    /// S; what follows on the way there shares it with what is kept for the way back.
+    pub(crate) covariance: Arc<Symmetric>,
 }
 
 /// γ, the variance of ε_ab in r_ab = R + o_a + o_b + (1 − R) ε_ab, from the covariance of a stream of the correlation R.
@@ -47,7 +49,7 @@ pub(crate) struct Step {
     /// The slots of the streams that are made one, which takes the first of them.
     pub(crate) parts: SmallVec<[usize; 2]>,
     /// ∂ of the variables of that stream by those of each part.
-    pub(crate) blocks: SmallVec<[Matrix; 2]>,
+    pub(crate) blocks: SmallVec<[Matrix; 1]>,
     /// Of the variables of that stream by those of the parts.
     pub(crate) hessians: Hessians,
     /// ½ H:S, which the mean of the output has and y' at E y has not.
@@ -57,7 +59,7 @@ pub(crate) struct Step {
 impl Fluctuations {
     /// Of a first stream that is the same in all networks.
     pub(crate) fn none() -> Self {
-        Self { mean: smallvec![Vector::zeros()], covariance: Symmetric::zeros(1) }
+        Self { mean: smallvec![Vector::zeros()], covariance: Arc::new(Symmetric::zeros(1)) }
     }
 
     pub(crate) fn streams(&self) -> usize {
@@ -67,7 +69,7 @@ impl Fluctuations {
     /// Adds a copy of a stream behind all others.
     pub(crate) fn fork(&mut self, stream: usize) {
         self.mean.push(self.mean[stream]);
-        self.covariance.fork(stream);
+        Arc::make_mut(&mut self.covariance).fork(stream);
     }
 
     /// Goes through a map of the streams in the slots `parts` to one in the first of them; the others are last and end.
@@ -75,7 +77,7 @@ impl Fluctuations {
         let Map { moved, leading, jacobians: blocks, hessians } = map;
         let of_part = |(part, variable): Place| (parts[part], variable);
         let bent = hessians.bent(|a, b| self.covariance.entry(of_part(a), of_part(b)));
-        self.covariance = self.covariance.joined(parts, &blocks);
+        self.covariance = Arc::new(self.covariance.joined(parts, &blocks));
         self.mean.truncate(self.covariance.streams());
         self.mean[parts[0]] = shift(moved) + bent;
         self.make_consistent(parts[0], leading);
@@ -84,7 +86,7 @@ impl Fluctuations {
 
     /// Adds what is drawn of a stream of the correlation `leading` at infinite width.
     pub(crate) fn add(&mut self, stream: usize, noise: &Noise, leading: f64) {
-        *self.covariance.own_mut(stream) += noise.covariance;
+        *Arc::make_mut(&mut self.covariance).own_mut(stream) += noise.covariance;
         self.mean[stream] += noise.drift;
         self.make_consistent(stream, leading);
     }

@@ -25,7 +25,7 @@ pub(crate) struct Map {
     /// r at infinite width.
     pub(crate) leading: f64,
     /// First derivatives by the variables of every stream that it is made of.
-    pub(crate) jacobians: SmallVec<[Matrix; 2]>,
+    pub(crate) jacobians: SmallVec<[Matrix; 1]>,
     pub(crate) hessians: Hessians,
 }
 
@@ -107,7 +107,7 @@ impl Map {
         let [level, correlation] = variables(y);
         let [bare_level, bare_correlation] = variables(bare);
         let moved = [level.value - bare_level + y.ln_unit - bare.ln_unit, correlation.value - bare_correlation];
-        let mut jacobians: SmallVec<[Matrix; 2]> = smallvec![Matrix::zeros(); N / PAIR];
+        let mut jacobians: SmallVec<[Matrix; 1]> = smallvec![Matrix::zeros(); N / PAIR];
         let mut hessians = Hessians::default();
         let rows = [
             (&level, A_B),

@@ -131,9 +131,8 @@ impl Symmetric {
     pub(crate) fn joined(&self, parts: &[usize], maps: &[Matrix]) -> Self {
         let (first, mut joined) = (parts[0], self.clone());
         joined.truncate(self.streams + 1 - parts.len());
-        let with = |other: usize| -> Matrix {
-            parts.iter().zip(maps).map(|(&part, map)| map * self.block(part, other)).sum()
-        };
+        let with =
+            |other: usize| -> Matrix { parts.iter().zip(maps).map(|(&part, map)| map * self.block(part, other)).sum() };
         for other in (0..joined.streams).filter(|&other| other != first) {
             joined.set(first, other, with(other));
         }
@@ -341,7 +340,8 @@ mod tests {
     fn functions_have_the_derivatives_of_numbers() {
         const STEP: f64 = 1e-4;
         let function = |seed: f64| {
-            let gradient = (0..2).map(|stream| Vector::from_fn(|i, _| (seed + i as f64 - stream as f64).sin())).collect();
+            let gradient =
+                (0..2).map(|stream| Vector::from_fn(|i, _| (seed + i as f64 - stream as f64).sin())).collect();
             Quadratic { value: 1.5 + seed, gradient, hessian: some(2, seed) }
         };
         let (f, g) = (function(0.3), function(0.8));

@@ -1,5 +1,7 @@
 //! How finely positions are graded: as finely as the next coarser choice shows to be enough.
 
+use std::sync::Arc;
+
 use rayon::prelude::*;
 use sigprop_stack::{Quantity, SiteTable, Stack};
 
@@ -73,9 +75,12 @@ fn walks(
     grading: Option<Grading>,
     (same_ids, each): (Option<f64>, &(dyn Fn() + Sync)),
 ) -> Result<Vec<Vec<Rows>>, PredictError> {
+    let tables = Arc::default();
     let walk = |segment, ids: &[Vec<u32>]| {
-        let leading =
-            || mean_field::Walk::new(options.sites, grading, (same_ids, segment), ids.to_vec()).asked(options.steps);
+        let leading = || {
+            let walk = mean_field::Walk::new(options.sites, grading, (same_ids, segment), ids.to_vec());
+            walk.sharing(&tables).asked(options.steps)
+        };
         if options.theory == Theory::MeanField {
             return leading().through(stack);
         }

@@ -5,25 +5,29 @@ use std::sync::Arc;
 
 use foldhash::{HashMap, HashMapExt};
 use sigprop_stack::{
-    Activation, Attention, Branch, Component, Convolution, Embedding, Fan, GradientSeed, Ids, Interpreter, Linear,
-    Mask, Mixture, Norm, PositionBias, Rotary, ScaleParameter, Site, Source, Stack, Stream, Sum, Tensor, run,
+    Activation, Attention, Branch, Component, Embedding, Fan, GradientSeed, Ids, Interpreter, Linear, Mask, Mixture,
+    Norm, PositionBias, ScaleParameter, Site, Source, Stack, Stream, Sum, Tensor, run,
 };
 
 use super::masks::Masks;
 use super::pooled::Pooled;
 use super::rows::{LinearNote, Rows, ScaleNote, Sharpness, WeightNote};
+use super::tables::Tables;
 use super::{PredictError, Sites};
 use crate::caveat::Condition;
-use crate::mean_field::attention::{self, Attended, Operators, Rotated, RotatedSums, Sums, View, slopes};
+use crate::mean_field::attention::{self, Attended, Operators, Rotated, View, slopes};
 use crate::mean_field::component::{MeanField, MeanFieldFan as _, Parameter};
 use crate::mean_field::dual::{Dual, function};
+use crate::mean_field::embedding;
 use crate::mean_field::gradient::Gradient;
 use crate::mean_field::kernel::Kernel;
 use crate::mean_field::mixture::{self, Routing};
-use crate::mean_field::positions::{Chart, Grading, Positions, layout::hides_nothing};
+use crate::mean_field::positions::{
+    Chart, Grading, Positions,
+    layout::{Layout, hides_nothing},
+};
 use crate::mean_field::signal::Signal;
 use crate::mean_field::steps::{FiniteWidth, Steps};
-use crate::mean_field::{convolution, embedding, rotation::Turn};
 
 /// How many walks there are at most where branches are dropped.
 pub(super) const WALKS: usize = 64;
@@ -50,9 +54,7 @@ pub(crate) struct Walk {
     streams: usize,
     positions: Vec<Arc<Positions>>,
     activations: HashMap<function::Words, Dual>,
-    rotations: Vec<(Rotary, Arc<Chart>, Arc<Turn>)>,
-    convolutions: Vec<(Convolution, Arc<Positions>, Arc<convolution::Rule>)>,
-    sums: Vec<Known>,
+    tables: Arc<Tables>,
     /// Mixtures with the standard deviation of their scores.
     routings: Vec<(Mixture, f64, Arc<Routing>)>,
     /// Experts that one stands for, inside mixtures.
@@ -74,26 +76,6 @@ pub(super) struct Added {
     pub(super) steps: FiniteWidth,
     /// 1 less ρ of the gradient at the output of an attention: what it lacks along that.
     pub(super) lacking: f64,
-}
-
-/// The sums of a mask that were worked out before, and those of rotations.
-struct Known {
-    mask: Mask,
-    slope: f64,
-    sums: Arc<Sums>,
-    rotated: Vec<(Arc<Turn>, Arc<RotatedSums>)>,
-}
-
-impl Known {
-    /// The sums of a rotation by this turn.
-    fn rotated(&mut self, turn: &Arc<Turn>) -> Arc<RotatedSums> {
-        if let Some((_, sums)) = self.rotated.iter().find(|(known, _)| Arc::ptr_eq(known, turn)) {
-            return Arc::clone(sums);
-        }
-        let sums = Arc::new(RotatedSums::new(self.sums.chart(), self.mask, self.slope, turn));
-        self.rotated.push((Arc::clone(turn), Arc::clone(&sums)));
-        sums
-    }
 }
 
 /// What the backward pass of a node needs.
@@ -124,9 +106,7 @@ impl Walk {
             streams: 0,
             positions: Vec::new(),
             activations: HashMap::new(),
-            rotations: Vec::new(),
-            convolutions: Vec::new(),
-            sums: Vec::new(),
+            tables: Arc::default(),
             routings: Vec::new(),
             experts: 1.0,
             masks: Masks::told_on(1),
@@ -134,6 +114,11 @@ impl Walk {
             added: Added::default(),
             rows: Rows::default(),
         }
+    }
+
+    /// The same with tables that other passes share.
+    pub(super) fn sharing(self, tables: &Arc<Tables>) -> Self {
+        Self { tables: Arc::clone(tables), ..self }
     }
 
     /// The same, which follows first steps if they are asked for.
@@ -169,7 +154,8 @@ impl Walk {
             Source::Embedding(_) | Source::Gaussian(_) => None,
         };
         if place == self.positions.len() {
-            self.positions.push(Arc::new(Positions::of(stream, self.grading, self.segment, ids)));
+            let layout = Layout::of(stream, self.grading, self.segment, ids);
+            self.positions.push(self.tables.positions(&layout));
         }
         let positions = Arc::clone(&self.positions[place]);
         if positions.chart.is_some() && positions.nodes() < stream.seq_len {
@@ -195,28 +181,6 @@ impl Walk {
         self.activations.entry(words).or_insert_with(|| Dual::new(activation)).clone()
     }
 
-    fn rotation(&mut self, rotary: &Rotary, positions: &Positions) -> Arc<Turn> {
-        let chart = positions.chart.as_ref().expect("rotations take a chart");
-        let is_same = |(known, of, _): &&(Rotary, Arc<Chart>, _)| known == rotary && Arc::ptr_eq(of, chart);
-        if let Some((.., rule)) = self.rotations.iter().find(is_same) {
-            return Arc::clone(rule);
-        }
-        let rule = Arc::new(Turn::new(rotary, chart));
-        self.rotations.push((rotary.clone(), Arc::clone(chart), Arc::clone(&rule)));
-        rule
-    }
-
-    fn convolution(&mut self, convolution: &Convolution, inputs: &Arc<Positions>) -> Arc<convolution::Rule> {
-        let is_same =
-            |(known, of, _): &&(Convolution, Arc<Positions>, _)| known == convolution && Arc::ptr_eq(of, inputs);
-        if let Some((.., rule)) = self.convolutions.iter().find(is_same) {
-            return Arc::clone(rule);
-        }
-        let rule = Arc::new(convolution::Rule::new(convolution, inputs));
-        self.convolutions.push((convolution.clone(), Arc::clone(inputs), Arc::clone(&rule)));
-        rule
-    }
-
     /// The output of a component with one input.
     fn through_component(&mut self, component: &Component, x: Arc<Signal<f64>>) -> (Arc<Signal<f64>>, Kept) {
         if let Component::Norm(norm) = component
@@ -232,8 +196,10 @@ impl Walk {
         }
         let y = Arc::new(match component {
             Component::Activation(activation) => self.activation(*activation).forward(&x),
-            Component::Rotary(rotary) => self.rotation(rotary, &x.kernel.positions).forward(&x),
-            Component::Convolution(convolution) => self.convolution(convolution, &x.kernel.positions).forward(&x),
+            Component::Rotary(rotary) => self.tables.turn(rotary, chart(&x)).forward(&x),
+            Component::Convolution(convolution) => {
+                self.tables.convolution(convolution, &x.kernel.positions).forward(&x)
+            }
             _ => rule(component).forward(&x),
         });
         (Arc::clone(&y), Kept::Apply([x, y]))
@@ -266,7 +232,7 @@ impl Walk {
     }
 
     /// What queries of an attention see of keys, and the share of the heads that see it.
-    fn views(&mut self, attention: &Attention, parts: [&Signal<f64>; 2]) -> Vec<(f64, View)> {
+    fn views(&self, attention: &Attention, parts: [&Signal<f64>; 2]) -> Vec<(f64, View)> {
         let slopes = match &attention.bias {
             Some(PositionBias::Alibi { slopes }) => slopes::few(slopes),
             Some(PositionBias::Relative { .. }) | None => vec![(1.0, 0.0)],
@@ -274,26 +240,18 @@ impl Walk {
         slopes.into_iter().map(|(share, slope)| (share, self.view(attention.mask, slope, parts))).collect()
     }
 
-    fn view(&mut self, mask: Mask, slope: f64, [query, key]: [&Signal<f64>; 2]) -> View {
+    fn view(&self, mask: Mask, slope: f64, [query, key]: [&Signal<f64>; 2]) -> View {
         let rotation = attention::rotation(query, key);
         let Some(chart) = &query.kernel.positions.chart else { return View::Everywhere };
         if rotation.is_none() && slope <= 0.0 && hides_nothing(mask, chart.length) {
             return View::Everywhere;
         }
-        let is_same = |known: &Known| {
-            known.mask == mask && known.slope.total_cmp(&slope).is_eq() && Arc::ptr_eq(known.sums.chart(), chart)
-        };
-        let place = self.sums.iter().position(is_same).unwrap_or_else(|| {
-            let sums = Arc::new(Sums::new(chart, mask, slope));
-            self.sums.push(Known { mask, slope, sums, rotated: Vec::new() });
-            self.sums.len() - 1
-        });
-        let known = &mut self.sums[place];
+        let sums = self.tables.sums(chart, mask, slope);
         let rotated = rotation.map(|rotation| {
-            let sums = rotation.rules().map(|(_, turn)| known.rotated(turn)).collect();
+            let sums = rotation.rules().map(|(_, turn)| self.tables.rotated(chart, mask, slope, turn)).collect();
             Rotated::new(chart, rotation, sums)
         });
-        View::Masked(Operators { sums: Arc::clone(&known.sums), rotated })
+        View::Masked(Operators { sums, rotated })
     }
 
     /// The routing of a mixture with this input.
@@ -453,6 +411,11 @@ pub(super) fn not_followed(at: &Site, what: &'static str) -> PredictError {
     PredictError::NotFollowed { site: at.path().to_owned(), what }
 }
 
+/// The chart of tokens that are rotated.
+fn chart(x: &Signal<f64>) -> &Arc<Chart> {
+    x.kernel.positions.chart.as_ref().expect("rotations take a chart")
+}
+
 /// The largest |E x|/√(E x²) of all positions.
 fn mean_share(signal: &Signal<f64>) -> f64 {
     let share = |(node, own): (usize, &f64)| signal.mean(node).abs() / own.sqrt();
@@ -538,10 +501,10 @@ impl Interpreter<'_> for Walk {
                 Ok(self.activation(*activation).backward(&x, &y, &gradient))
             }
             (Component::Rotary(rotary), Kept::Apply([x, y])) => {
-                Ok(self.rotation(rotary, &x.kernel.positions).backward(&x, &y, &gradient))
+                Ok(self.tables.turn(rotary, chart(&x)).backward(&x, &y, &gradient))
             }
             (Component::Convolution(convolution), Kept::Apply([x, y])) => {
-                let rule = self.convolution(convolution, &x.kernel.positions);
+                let rule = self.tables.convolution(convolution, &x.kernel.positions);
                 self.write_weights(at, rule.weights(&x, &y, &gradient));
                 Ok(rule.backward(&x, &y, &gradient))
             }

@@ -9,6 +9,7 @@ pub(crate) mod mean_field;
 mod pooled;
 mod rows;
 mod sequences;
+mod tables;
 mod tensors;
 mod token_share;
 

@@ -129,22 +129,22 @@ const AC2: Monomial = mono(1, 2, 0, 0);
 const A2C2: Monomial = mono(2, 2, 0, 0);
 
 /// A^i C^j z.
-const fn z(a: usize, c: usize) -> Monomial {
+const fn z(a: u8, c: u8) -> Monomial {
     mono(a, c, 1, 0)
 }
 
 /// A^i C^j z².
-const fn zz(a: usize, c: usize) -> Monomial {
+const fn zz(a: u8, c: u8) -> Monomial {
     mono(a, c, 2, 0)
 }
 
 /// A^i C^j z y.
-const fn zy(a: usize, c: usize) -> Monomial {
+const fn zy(a: u8, c: u8) -> Monomial {
     mono(a, c, 1, 1)
 }
 
 /// A^i C^j y.
-const fn y(a: usize, c: usize) -> Monomial {
+const fn y(a: u8, c: u8) -> Monomial {
     mono(a, c, 0, 1)
 }
 

@@ -20,12 +20,12 @@ use smallvec::SmallVec;
 use crate::quadrature::trapezoidal_nodes;
 
 /// A^i C^j and functions of the scores of one key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Monomial {
-    pub(super) a: usize,
-    pub(super) c: usize,
-    pub(super) z: usize,
-    pub(super) y: usize,
+    a: u8,
+    c: u8,
+    z: u8,
+    y: u8,
 }
 
 /// Functions of a score z: powers up to the fourth, z² − 1, z⁴ − 6z² + 3.
@@ -33,9 +33,9 @@ const FUNCTIONS: usize = 7;
 /// The powers among them.
 const SCORE_POWERS: usize = 5;
 /// z² − 1 among them.
-pub(super) const H2: usize = 5;
+pub(super) const H2: u8 = 5;
 /// z⁴ − 6z² + 3.
-pub(super) const H4: usize = 6;
+pub(super) const H4: u8 = 6;
 /// The largest power of A in one block.
 const POWERS: usize = 7;
 
@@ -52,7 +52,7 @@ pub(super) enum Wanted {
 }
 
 /// A^i C^j z^p y^q.
-pub(super) const fn mono(a: usize, c: usize, z: usize, y: usize) -> Monomial {
+pub(super) const fn mono(a: u8, c: u8, z: u8, y: u8) -> Monomial {
     Monomial { a, c, z, y }
 }
 
@@ -135,7 +135,8 @@ impl Row {
     }
 
     /// The moments of one monomial, ordered by x and t.
-    fn of_monomial(&self, [power, function]: [usize; 2], shared: usize) -> &[f64] {
+    fn of_monomial(&self, of: [u8; 2], shared: usize) -> &[f64] {
+        let [power, function] = of.map(usize::from);
         let size = shared * self.points;
         let first = (power * FUNCTIONS + function) * size;
         &self.moments[first..first + size]
@@ -156,6 +157,8 @@ pub(super) struct Rows {
     grids: Cache<Monomial>,
     /// M to the number of keys that are not in the first so many blocks.
     others: Cache<usize>,
+    /// Averages of products of sums.
+    products: RefCell<HashMap<SmallVec<[Monomial; 5]>, f64>>,
 }
 
 impl Rows {
@@ -167,7 +170,8 @@ impl Rows {
         let is_alike = variances[0].to_bits() == variances[1].to_bits() && correlation >= 0.0;
         let second = if is_alike { Rc::clone(&first) } else { row(variances[1], loading * correlation.signum()) };
         let both = [first, second];
-        Self { keys, correlation, both, shared, grids: RefCell::default(), others: RefCell::default() }
+        let (grids, others, products) = (RefCell::default(), RefCell::default(), RefCell::default());
+        Self { keys, correlation, both, shared, grids, others, products }
     }
 
     /// Of the scores of both rows.
@@ -192,9 +196,20 @@ impl Rows {
         self.product(&[function, mono(1, 0, 0, 0), mono(0, 1, 0, 0)]) / self.keys
     }
 
-    /// E of a product of sums.
+    /// E of a product of sums, once for every product.
     fn product(&self, sums: &[Monomial]) -> f64 {
-        let power = |of: fn(&Monomial) -> usize| sums.iter().map(of).sum::<usize>();
+        let mut sorted = SmallVec::from(sums);
+        sorted.sort_unstable();
+        if let Some(&known) = self.products.borrow().get(&sorted) {
+            return known;
+        }
+        let new = self.integrated(&sorted);
+        self.products.borrow_mut().insert(sorted, new);
+        new
+    }
+
+    fn integrated(&self, sums: &[Monomial]) -> f64 {
+        let power = |of: fn(&Monomial) -> u8| sums.iter().map(|sum| usize::from(of(sum))).sum::<usize>();
         let (a, c) = (power(|sum| sum.a), power(|sum| sum.c));
         let is_pair = c > 0 || sums.iter().any(|sum| sum.y > 0);
         assert!(a > 0 && (c > 0 || !is_pair), "every row that is averaged over has a power");

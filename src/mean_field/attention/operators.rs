@@ -74,10 +74,6 @@ impl Sums {
             chart: Arc::clone(chart),
         }
     }
-
-    pub(crate) fn chart(&self) -> &Arc<Chart> {
-        &self.chart
-    }
 }
 
 /// The sums of an attention.

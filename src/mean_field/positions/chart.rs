@@ -82,6 +82,12 @@ impl Chart {
         chart
     }
 
+    /// Whether it has few points, of a long sequence or of a short one.
+    pub(crate) fn is_small(&self) -> bool {
+        const SMALL: usize = 1 << 14;
+        self.points.len() <= SMALL
+    }
+
     /// Positions of the nodes.
     pub(crate) fn nodes(&self) -> &[usize] {
         &self.nodes.positions

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use sigprop_stack::{
-    Attention, Component, Convolution, EmbeddingTerm, Ids, Mask, Node, Op, PositionBias, Source, Stream,
+    Attention, Component, Convolution, Embedding, EmbeddingTerm, Ids, Mask, Node, Op, PositionBias, PowerLaw, Source,
+    Stream,
 };
 
 use super::{Chart, Grading, Positions, Repetition};
@@ -12,60 +13,125 @@ use super::{Chart, Grading, Positions, Repetition};
 /// Tokens of a sequence of which all positions are followed anyway.
 const SHORT: usize = 48;
 
-impl Positions {
+/// Everything that positions depend on.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Layout {
+    length: usize,
+    /// How many tokens are in the first of two segments, on average.
+    boundary: Option<f64>,
+    ids: Repeats,
+    /// The chart of positions that differ; none where all tokens are alike.
+    pub(crate) chart: Option<ChartShape>,
+}
+
+/// Everything that a chart depends on: positions, how they are graded, and the windows through which some attention sees them.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct ChartShape {
+    length: usize,
+    grading: Grading,
+    windows: Vec<usize>,
+}
+
+/// The ids of tokens.
+#[derive(Clone, Debug, PartialEq)]
+enum Repeats {
+    None,
+    Drawn(PowerLaw),
+    Given(Vec<u32>),
+}
+
+impl Layout {
     /// Those of a stream at its source: one group where all tokens are alike, two where one `segment` has this share, else a
     /// chart, of all positions without a `grading`, with given `ids` or where there are segments.
     pub(crate) fn of(stream: &Stream, grading: Option<Grading>, segment: Option<f64>, ids: Option<&[u32]>) -> Self {
         let boundary = segment.map(|share| first_segment(stream.seq_len as f64, share));
         if let Some(ids) = ids {
-            return Self { boundary, ..Self::given(ids) };
+            let length = ids.len();
+            let chart = Some(ChartShape { length, grading: Grading::all(length), windows: Vec::new() });
+            return Self { length, boundary, ids: Repeats::Given(ids.to_vec()), chart };
         }
-        let repetition = match &stream.source {
-            Source::Embedding(embedding) => match &embedding.ids {
-                Ids::PowerLaw(law) => Some(Arc::new(Repetition::new(*law))),
-                Ids::Given(_) => None,
-            },
-            Source::Gaussian(_) => None,
-        };
         let length = stream.seq_len;
-        // A token alone has no other to share an id with.
-        let repetition = repetition.filter(|_| length > 1);
+        let ids = match &stream.source {
+            // A token alone has no other to share an id with.
+            Source::Embedding(Embedding { ids: Ids::PowerLaw(law), .. }) if length > 1 => Repeats::Drawn(*law),
+            Source::Embedding(_) | Source::Gaussian(_) => Repeats::None,
+        };
         let masks: BTreeSet<[Option<usize>; 2]> = nodes(&stream.body)
             .filter_map(|node| Some(attention(node)?.mask))
             .map(|mask| [mask.before, mask.after])
             .collect();
-        let places = |term: &EmbeddingTerm| matches!(term, EmbeddingTerm::SinusoidalPosition { .. });
-        let is_placed = match &stream.source {
-            Source::Embedding(embedding) => embedding.terms.iter().any(places),
-            Source::Gaussian(_) => false,
-        };
         // No group has less than a pair.
-        let is_placed = is_placed
-            || boundary.is_some_and(|first| first < 2.0)
-            || nodes(&stream.body).any(|node| match &node.op {
-                Op::Attention(attention) => matches!(attention.bias, Some(PositionBias::Alibi { .. })),
-                Op::Apply(Component::Rotary(_)) => true,
-                Op::Apply(Component::Embedding(term)) => places(term),
-                Op::Apply(Component::Convolution(Convolution { kernel, stride, padding, .. })) => {
-                    kernel != stride || *padding > 0
-                }
-                _ => false,
-            });
+        let is_placed = places(stream) || boundary.is_some_and(|first| first < 2.0);
         if !is_placed && masks.iter().all(|&[before, after]| hides_nothing(Mask { before, after }, length)) {
-            let length = length as f64;
-            return match boundary {
-                Some(first) => Self::groups(&[first, length - first], repetition),
-                None => Self::groups(&[length], repetition),
-            };
+            return Self { length, boundary, ids, chart: None };
         }
         let grading = match grading {
             Some(grading) if length > SHORT && segment.is_none() => grading,
             Some(_) | None => Grading::all(length),
         };
         let reaches: BTreeSet<usize> = masks.into_iter().flatten().flatten().filter(|&reach| reach > 0).collect();
-        let windows: Vec<usize> = reaches.into_iter().map(|reach| reach + 1).collect();
-        Self { boundary, ..Self::on(Chart::new(length, grading, &windows), repetition) }
+        let windows = reaches.into_iter().map(|reach| reach + 1).collect();
+        Self { length, boundary, ids, chart: Some(ChartShape { length, grading, windows }) }
     }
+
+    /// Whether it has few positions.
+    pub(crate) fn is_small(&self) -> bool {
+        self.chart.as_ref().is_none_or(|ChartShape { length, grading, .. }| is_small(*length, *grading))
+    }
+}
+
+impl ChartShape {
+    /// The chart.
+    pub(crate) fn chart(&self) -> Chart {
+        Chart::new(self.length, self.grading, &self.windows)
+    }
+}
+
+/// Whether few positions are followed.
+fn is_small(length: usize, grading: Grading) -> bool {
+    grading.dense < length || length <= SHORT
+}
+
+impl Positions {
+    /// Those of a layout, on its chart if it has one.
+    pub(crate) fn new(layout: &Layout, chart: Option<Arc<Chart>>) -> Self {
+        let Layout { length, boundary, ids, .. } = layout;
+        let repetition = match ids {
+            Repeats::Drawn(law) => Some(Arc::new(Repetition::new(*law))),
+            Repeats::None | Repeats::Given(_) => None,
+        };
+        let Some(chart) = chart else {
+            let length = *length as f64;
+            return match boundary {
+                Some(first) => Self::groups(&[*first, length - first], repetition),
+                None => Self::groups(&[length], repetition),
+            };
+        };
+        let positions = match ids {
+            Repeats::Given(ids) => Self::given(ids, chart),
+            Repeats::Drawn(_) | Repeats::None => Self::on(chart, repetition),
+        };
+        Self { boundary: *boundary, ..positions }
+    }
+}
+
+/// Whether something in a stream tells one position from another, masks aside.
+fn places(stream: &Stream) -> bool {
+    let places = |term: &EmbeddingTerm| matches!(term, EmbeddingTerm::SinusoidalPosition { .. });
+    let at_source = match &stream.source {
+        Source::Embedding(embedding) => embedding.terms.iter().any(places),
+        Source::Gaussian(_) => false,
+    };
+    at_source
+        || nodes(&stream.body).any(|node| match &node.op {
+            Op::Attention(attention) => matches!(attention.bias, Some(PositionBias::Alibi { .. })),
+            Op::Apply(Component::Rotary(_)) => true,
+            Op::Apply(Component::Embedding(term)) => places(term),
+            Op::Apply(Component::Convolution(Convolution { kernel, stride, padding, .. })) => {
+                kernel != stride || *padding > 0
+            }
+            _ => false,
+        })
 }
 
 /// How many tokens the first of two segments has for as many pairs within one as a part z of all tokens has on average, z² + (1 − z)².

@@ -94,10 +94,8 @@ impl Positions {
         }
     }
 
-    /// Every position of a sequence of these ids.
-    pub(crate) fn given(ids: &[u32]) -> Self {
-        let length = ids.len();
-        let chart = Chart::new(length, Grading::all(length), &[]);
+    /// Every position of a sequence of these ids, on the chart of as many.
+    fn given(ids: &[u32], chart: Arc<Chart>) -> Self {
         let given = Given { ids: ids.into(), repetition: Arc::new(Repetition::given(ids)) };
         Self { given: Some(given), ..Self::on(chart, None) }
     }
